@@ -1,4 +1,5 @@
-/* Parts of this process, in one list; free ones wait there for their size to be asked for again. */
+/* Parts of this process, in one list; free ones wait there until as much, or not much less, is
+ * asked for. */
 #include "cuda/regions.h"
 
 #include "core/status.h"
@@ -40,20 +41,27 @@ static uint32_t free_number(const struct cuda_channels *c)
 	return number < CHANNEL_REGIONS ? number : 0;
 }
 
+/* The smallest that fits, unless half of it would do. */
 static struct part *find_free(const struct cuda_device *device, size_t bytes)
 {
-	struct part *p = parts;
+	struct part *best = NULL;
 
-	while (p && (p->is_used || p->device != device || p->bytes != bytes))
-		p = p->next;
-	return p;
+	for (struct part *p = parts; p; p = p->next)
+		if (!p->is_used && p->device == device && p->bytes >= bytes &&
+		    p->bytes / 2 < bytes && (!best || p->bytes < best->bytes))
+			best = p;
+	return best;
 }
 
 static tutti_status allocate(struct part *p)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 
-	CUDA_TRY(mem_alloc, &p->memory, p->bytes);
+	CUresult error = cuda->mem_alloc(&p->memory, p->bytes);
+	if (error == CUDA_ERROR_OUT_OF_MEMORY)
+		return fail(TUTTI_ERR_MEMORY, "CUDA device %d has no %zu bytes left",
+			    p->device->ordinal, p->bytes);
+	TRY(cuda_status(error, "mem_alloc"));
 	cuda->ipc_get_mem_handle(&p->handle, p->memory); /* a process alone needs none */
 	return TUTTI_OK;
 }

@@ -18,8 +18,8 @@ tutti_status cuda_region_alloc(struct cuda_channels *channels, size_t bytes, voi
                                struct cuda_region *region);
 /* Maps the parts of all ranks, by rank. */
 tutti_status cuda_region_map(struct cuda_channels *channels, const struct cuda_region *regions);
-/* From any thread, also when the channels are gone. The memory is kept for later parts of the same
- * size: other ranks may still map it. false: ptr is no part. */
+/* From any thread, also when the channels are gone. The memory is kept for later parts of that
+ * size, or of more than half of it: other ranks may still map it. false: ptr is no part. */
 bool cuda_region_free(void *ptr);
 /* For channels.c and channels_launch.c: its parts have channels no more, and where ptr lies. */
 void cuda_regions_forget(const struct cuda_channels *channels);

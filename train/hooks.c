@@ -148,6 +148,7 @@ static tutti_status unit_end(tutti_trainer *trainer, const char *function, int u
 		return train_invalid("%s: unit '%s' is not in %s: its begin is missing.", function,
 				     unit_name(trainer, unit), pass_name(pass));
 	trainer->batch.open_pass = UNIT_NONE;
+	homes_leave_unit(trainer, unit);
 	return TUTTI_OK;
 }
 
@@ -157,6 +158,7 @@ tutti_status tutti_forward_begin(tutti_trainer *trainer, int unit)
 	TRY(trainer_check_no_unit(trainer, "tutti_forward_begin"));
 	TRY(grads_poll(trainer));
 	TRY(params_open(trainer, unit, UNIT_FORWARD));
+	homes_enter_unit(trainer, unit);
 	if (!trainer->batch.backward_begun)
 		trainer->units[unit].uses++;
 	trainer->batch.units_ran = true;
@@ -210,6 +212,7 @@ tutti_status tutti_backward_begin(tutti_trainer *trainer, int unit)
 	TRY(params_open(trainer, unit, UNIT_BACKWARD));
 	for (const int *span = trainer->layout.unit_spans[unit]; *span >= 0; span++)
 		TRY(grad_make(trainer, *span));
+	homes_enter_unit(trainer, unit);
 	trainer->batch.open_unit = unit;
 	trainer->batch.open_pass = UNIT_BACKWARD;
 	return TUTTI_OK;
@@ -256,5 +259,7 @@ tutti_status tutti_grad_ready(tutti_trainer *trainer, int param)
 		return train_invalid("tutti_grad_ready: the gradient of parameter '%s' is already "
 				     "final in this micro-batch.",
 				     name);
+	if (trainer->batch.open_pass != UNIT_NONE) /* its stream may add to the gradient */
+		homes_leave_unit(trainer, trainer->batch.open_unit);
 	return grad_ready(trainer, param);
 }

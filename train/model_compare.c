@@ -43,6 +43,17 @@ static void describe_param(FILE *text, const struct tutti_model *model, int p)
 	fprintf(text, "\n");
 }
 
+/* Units of one stream lie in one place, and ranks call the same home's collectives. */
+static void describe_unit(FILE *text, const tutti_trainer *trainer, int u)
+{
+	int leader = unit_leader(&trainer->model, &trainer->config, u);
+
+	fprintf(text, "unit '%s'", trainer->model.units[u].name);
+	if (leader > 0)
+		fprintf(text, " in the stream of unit '%s'", trainer->model.units[leader].name);
+	fprintf(text, "\n");
+}
+
 static void describe(FILE *text, const void *of)
 {
 	const tutti_trainer *trainer = of;
@@ -61,7 +72,7 @@ static void describe(FILE *text, const void *of)
 			state->per_rank ? " of each rank" : "");
 	}
 	for (int u = 0; u < trainer->model.unit_count; u++)
-		fprintf(text, "unit '%s'\n", trainer->model.units[u].name);
+		describe_unit(text, trainer, u);
 }
 
 tutti_status compare_models(tutti_trainer *trainer)

@@ -52,7 +52,8 @@ static void set_values(tutti_trainer *trainer, int param, size_t first, size_t c
 		bucket_of(trainer, param)->span->is_sharded ? NULL : param_data(trainer, param);
 
 	if (data)
-		values_write(trainer, element_at(data, dtype, first), dtype, values, count);
+		values_write(bucket_of(trainer, param)->home, element_at(data, dtype, first), dtype,
+			     values, count);
 	if (!piece)
 		return;
 	size_t begin = larger(first, piece->first),

@@ -35,7 +35,7 @@ static void hash_params(const tutti_trainer *trainer, uint64_t *hashes)
 		const struct bucket *bucket = bucket_of(trainer, p);
 		hashes[p] = bucket->span->is_sharded
 				    ? 0
-				    : values_hash(trainer, param_data(trainer, p),
+				    : values_hash(bucket->home, param_data(trainer, p),
 						  trainer->model.params[p].count * width);
 	}
 	for (int i = 0; i < trainer->piece_count; i++) {

@@ -101,6 +101,10 @@ tutti_status config_check_model(const tutti_train_config *c, const struct tutti_
 	bool keeps_all = c->strategy == TUTTI_DDP || c->strategy == TUTTI_ZERO1 ||
 			 c->strategy == TUTTI_LOCAL_SGD;
 
+	for (int u = 0; u < model->unit_count && !c->on_device; u++)
+		if (model->units[u].stream)
+			return train_invalid("Unit '%s' has a stream, which needs on_device.",
+					     model->units[u].name);
 	for (int p = 0; p < model->param_count; p++) {
 		const struct param *param = &model->params[p];
 		if (!param->is_extern)

@@ -46,35 +46,14 @@ static tutti_status make_tables(tutti_trainer *trainer, const tutti_model *model
 	return TUTTI_OK;
 }
 
-/* Makes the trainer's own communicators, so that gathers, reductions and the caller's calls
- * overlap. */
-static tutti_status split(tutti_trainer *trainer)
-{
-	tutti_config config;
-	int shards = trainer->layout.shard_size, group = trainer->rank / shards;
-
-	TRY(tutti_comm_config(trainer->comm, &config));
-	config.deterministic |= trainer->config.deterministic != 0;
-	if (shards > 1) {
-		TRY(tutti_comm_split(trainer->comm, group, trainer->rank, &config,
-				     &trainer->gather));
-		TRY(tutti_comm_split(trainer->comm, group, trainer->rank, &config,
-				     &trainer->reduce));
-	}
-	if (shards > 1 && trainer->replica_count == 1)
-		return TUTTI_OK;
-	return tutti_comm_split(trainer->comm, trainer->shard_rank, trainer->rank, &config,
-				&trainer->replicas);
-}
-
 /* Parameters of the trainer's own memory are zero on every rank until they are initialised. */
 static tutti_status broadcast_values(tutti_trainer *trainer)
 {
 	for (int p = 0; p < trainer->model.param_count; p++)
 		if (trainer->model.params[p].is_extern)
-			TRY(trainer_broadcast_values(trainer, trainer->model.params[p].data,
-						     trainer->model.params[p].count,
-						     trainer->config.param_dtype, 0));
+			TRY(trainer_broadcast_values(
+				trainer, bucket_of(trainer, p)->home, trainer->model.params[p].data,
+				trainer->model.params[p].count, trainer->config.param_dtype, 0));
 	return TUTTI_OK;
 }
 
@@ -84,8 +63,7 @@ static tutti_status check_memory(tutti_trainer *trainer)
 
 	memory_resident(&trainer->layout, &trainer->model, &trainer->config,
 			trainer->rank % trainer->layout.shard_size, &needed);
-	needed.gathered_peak_bytes =
-		pool_missing(&trainer->memory.data_pool) + pool_missing(&trainer->memory.grad_pool);
+	needed.gathered_peak_bytes = memory_of_slots(trainer);
 	TRY(memory_check(&trainer->config, &needed));
 	trainer->stats.param_bytes = needed.param_bytes;
 	trainer->stats.grad_bytes = needed.grad_bytes;
@@ -146,6 +124,20 @@ static tutti_status check_shared_memory(const tutti_trainer *trainer)
 	return TUTTI_OK;
 }
 
+/* Memory that others map is never given back to the driver, so the caller has to ask for it. */
+static tutti_status agree_on_mapping(tutti_trainer *trainer)
+{
+	tutti_config config;
+
+	if (!trainer->config.on_device)
+		return TUTTI_OK;
+	TRY(tutti_comm_config(trainer->comm, &config));
+	double all_have = config.device > 0;
+	TRY(trainer_all_reduce(trainer, &all_have, 1, TUTTI_MIN));
+	trainer->memory.is_mapped = all_have > 0;
+	return TUTTI_OK;
+}
+
 static tutti_status plan_memory(tutti_trainer *trainer, int node)
 {
 	const tutti_train_config *config = &trainer->config;
@@ -155,35 +147,9 @@ static tutti_status plan_memory(tutti_trainer *trainer, int node)
 	TRY(layout_make(&trainer->layout, &trainer->model, config, trainer->size, node));
 	trainer->shard_rank = trainer->rank % trainer->layout.shard_size;
 	trainer->replica_count = trainer->layout.replica_count;
+	TRY(homes_open(trainer));
 	TRY(memory_tables(trainer));
 	return norm_create(trainer);
-}
-
-static tutti_status check_place(bool is_there, const char *what, const char *name)
-{
-	return is_there ? TUTTI_OK
-			: train_invalid("With on_device %s '%s' must lie in %s memory.", what, name,
-					strcmp(what, "buffer") == 0 ? "host" : "device");
-}
-
-/* The caller's memory must be where the trainer reads it. */
-static tutti_status open_device(tutti_trainer *trainer)
-{
-	if (!trainer->config.on_device)
-		return TUTTI_OK;
-	TRY(train_device_open(&trainer->device, trainer->config.stream));
-	for (int p = 0; p < trainer->model.param_count; p++) {
-		const struct param *param = &trainer->model.params[p];
-		bool has_grad = !param_is_trained(param) || train_device_has(param->grad);
-		if (param->is_extern)
-			TRY(check_place(train_device_has(param->data) && has_grad, "parameter",
-					param->name));
-	}
-	for (int b = 0; b < trainer->model.buffer_count; b++) {
-		const struct buffer *buffer = &trainer->model.buffers[b];
-		TRY(check_place(!train_device_has(buffer->data), "buffer", buffer->name));
-	}
-	return TUTTI_OK;
 }
 
 /* If one rank fails, all fail. */
@@ -193,11 +159,11 @@ static tutti_status build(tutti_trainer *trainer, const tutti_model *model)
 
 	TRY(trainer_agree(trainer, make_tables(trainer, model)));
 	TRY(compare_models(trainer));
-	TRY(trainer_agree(trainer, open_device(trainer)));
 	TRY(check_nodes(trainer, node));
 	TRY(trainer_agree(trainer, plan_memory(trainer, node)));
 	TRY(agree_on_memory(trainer));
-	TRY(split(trainer));
+	TRY(agree_on_mapping(trainer));
+	TRY(homes_split(trainer));
 	TRY(memory_place(trainer));
 	tutti_status made = pieces_make(trainer);
 	TRY(trainer_agree(trainer, made == TUTTI_OK ? shadow_make(trainer) : made));
@@ -205,8 +171,8 @@ static tutti_status build(tutti_trainer *trainer, const tutti_model *model)
 	trainer->skipped_param = trainer->local.missed = -1;
 	TRY(broadcast_values(trainer));
 	pieces_widen(trainer); /* master copies begin with the broadcast values */
-	return trainer->device ? trainer_agree(trainer, train_device_failure(trainer->device))
-			       : TUTTI_OK;
+	return trainer->config.on_device ? trainer_agree(trainer, homes_failure(trainer))
+					 : TUTTI_OK;
 }
 
 static tutti_status check_arguments(tutti_trainer **trainer, const tutti_model *model,
@@ -263,11 +229,8 @@ void tutti_trainer_destroy(tutti_trainer *trainer)
 		params_drop(trainer);
 	}
 	memory_free(trainer);
-	train_device_close(trainer->device);
+	homes_close(trainer);
 	layout_finish(&trainer->layout);
-	tutti_comm_destroy(trainer->gather);
-	tutti_comm_destroy(trainer->reduce);
-	tutti_comm_destroy(trainer->replicas);
 	free(trainer->tensors);
 	free(trainer->units);
 	free(trainer->step.reports);

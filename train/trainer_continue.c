@@ -173,7 +173,7 @@ static tutti_status make_state_of(struct takeover *t, struct piece *piece)
 		if (has_state(t, piece->param, which))
 			TRY(state_make(t->trainer, piece, which));
 		else if (state_of(piece, which))
-			state_clear(t->trainer, piece, which);
+			state_clear(piece, which);
 	return TUTTI_OK;
 }
 
@@ -231,20 +231,20 @@ struct transfer {
 };
 
 /* Offloaded arrays are in host memory. */
-static void copy_array(const tutti_trainer *trainer, void *to, const void *from, size_t bytes)
+static void copy_array(const struct home *home, void *to, const void *from, size_t bytes)
 {
-	if (!trainer->device || (!train_device_has(to) && !train_device_has(from)))
+	if (!home->device || (train_device_of(to) < 0 && train_device_of(from) < 0))
 		memmove(to, from, bytes);
 	else
-		values_copy(trainer, to, from, bytes);
+		values_copy(home, to, from, bytes);
 }
 
 /* In the order of the stream: both ranks have filled or cleared the array there. */
-static tutti_status pass_array(tutti_trainer *trainer, void *values, size_t count,
-			       tutti_dtype dtype, int peer, bool sends)
+static tutti_status pass_array(tutti_trainer *trainer, const struct home *home, void *values,
+			       size_t count, tutti_dtype dtype, int peer, bool sends)
 {
 	tutti_work *work = NULL;
-	tutti_call call = {.work = &work, .stream = trainer->config.stream};
+	tutti_call call = {.work = &work, .stream = home->stream};
 
 	TRY(sends ? tutti_send(values, count, dtype, peer, trainer->comm, &call)
 		  : tutti_recv(values, count, dtype, peer, trainer->comm, &call));
@@ -255,6 +255,7 @@ static tutti_status move_array(struct takeover *t, const struct transfer *move, 
 {
 	tutti_trainer *trainer = t->trainer;
 	tutti_dtype dtype = a == 3 ? trainer->config.param_dtype : TUTTI_F32;
+	struct home *home = bucket_of(trainer, move->param)->home;
 	size_t count = move->last - move->first;
 	bool sends = trainer->rank == move->source.rank;
 	bool receives = move->to < 0 || trainer->rank == move->to;
@@ -267,13 +268,13 @@ static tutti_status move_array(struct takeover *t, const struct transfer *move, 
 		receives ? array_of(trainer, piece_of(trainer, move->param), a, move->first) : NULL;
 
 	if (sends && receives)
-		copy_array(trainer, to, from, count * dtype_bytes(dtype));
+		copy_array(home, to, from, count * dtype_bytes(dtype));
 	if (move->to < 0)
-		return trainer_broadcast_values(trainer, to, count, dtype, move->source.rank);
+		return trainer_broadcast_values(trainer, home, to, count, dtype, move->source.rank);
 	if (sends == receives)
 		return TUTTI_OK;
-	return sends ? pass_array(trainer, (void *)from, count, dtype, move->to, true)
-		     : pass_array(trainer, to, count, dtype, move->source.rank, false);
+	return sends ? pass_array(trainer, home, (void *)from, count, dtype, move->to, true)
+		     : pass_array(trainer, home, to, count, dtype, move->source.rank, false);
 }
 
 /* Moves the elements of range, which all are somewhere. */
@@ -325,8 +326,8 @@ static tutti_status move_all(struct takeover *t)
 {
 	tutti_trainer *trainer = t->trainer;
 
-	if (t->before && t->before->device)
-		train_device_wait(t->before->device); /* it may have finished its step just now */
+	if (t->before)
+		homes_wait(t->before); /* it may have finished its step just now */
 	TRY(params_begin_write(trainer));
 	TRY(move_buffers(t));
 	TRY(make_state(t));
@@ -340,7 +341,9 @@ static tutti_status move_all(struct takeover *t)
 	trainer->steps = (uint64_t)t->steps;
 	trainer->updates = t->numbers.updates;
 	TRY(params_publish(trainer));
-	return shadow_fetch(trainer);
+	TRY(shadow_fetch(trainer));
+	homes_wait(trainer); /* before's memory may go now, and it may be another stream's */
+	return TUTTI_OK;
 }
 
 /* A rank's folder of checkpoints is for those that have none, too. */
@@ -415,7 +418,7 @@ static tutti_status prepare(struct takeover *t)
 	const tutti_trainer *trainer = t->trainer;
 
 	TRY(trainer_check_closed(trainer, "tutti_trainer_continue"));
-	if (t->before && !trainer->device != !t->before->device)
+	if (t->before && trainer->config.on_device != t->before->config.on_device)
 		return train_invalid("tutti_trainer_continue: one of the two trainers is on a GPU, "
 				     "and one is not.");
 	if (t->before && !is_same_model(trainer, t->before))

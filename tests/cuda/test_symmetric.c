@@ -81,6 +81,23 @@ static void check_zero(const void *ptr)
 		}
 }
 
+/* A block serves a little less than its size, and no half of it. */
+static void check_reuse(tutti_comm *comm)
+{
+	void *first, *less, *half;
+
+	gpu_rank_must(tutti_mem_alloc(&first, 3 * BYTES, comm), "mem_alloc");
+	gpu_rank_must(tutti_mem_free(first), "mem_free");
+	gpu_rank_must(tutti_mem_alloc(&half, 3 * BYTES / 2, comm), "mem_alloc");
+	gpu_rank_must(tutti_mem_alloc(&less, 2 * BYTES, comm), "mem_alloc");
+	if (less != first || half == first) {
+		fprintf(stderr, "of %p, %p took less and %p half\n", first, less, half);
+		exit(1);
+	}
+	gpu_rank_must(tutti_mem_free(less), "mem_free");
+	gpu_rank_must(tutti_mem_free(half), "mem_free");
+}
+
 static int rank_main(int rank, int seed)
 {
 	tutti_config config = {.device = rank % gpu_count() + 1};
@@ -103,6 +120,7 @@ static int rank_main(int rank, int seed)
 		gpu_rank_must(tutti_mem_free(blocks[(rank + 1) % 2]), "mem_free");
 	}
 	check_place(comm, gpu_alloc(100), false);
+	check_reuse(comm);
 	gpu_rank_must(tutti_mem_alloc(&blocks[0], 100, comm), "mem_alloc");
 	tutti_comm_destroy(comm);
 	gpu_rank_must(tutti_mem_free(blocks[0]), "mem_free after the end");

@@ -33,8 +33,15 @@ foreach(name trainer_create trainer_continue step recover)
 endforeach()
 # Trainers on GPUs: those of the fake driver. tests/cuda/gpu.c has what a program needs of CUDA.
 tutti_test_helpers(cuda)
-foreach(name training checkpoint continue failures offload rules)
+foreach(name training checkpoint continue failures mapped offload rules)
 	target_link_libraries(test_device_${name} PRIVATE ${helpers})
 	add_dependencies(test_device_${name} fake_cuda)
 	tutti_fake_cuda(train/device/test_device_${name} FAKE_CUDA_DEVICES=2)
 endforeach()
+# Two GPUs a rank.
+foreach(name training checkpoint continue failures rules)
+	tutti_fake_cuda(train/device/test_device_${name} FAKE_CUDA_DEVICES=4)
+endforeach()
+# The launches of kernels are looked at.
+tutti_fake_cuda(train/device/test_device_mapped FAKE_CUDA_DEVICES=8)
+target_link_options(test_device_mapped PRIVATE LINKER:--wrap=cuda_channels_launch)

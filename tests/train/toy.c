@@ -20,7 +20,18 @@ size_t toy_count(int param)
 	return (size_t)counts[param];
 }
 
+int toy_unit(int param)
+{
+	return units[param];
+}
+
 _Thread_local const struct toy_memory *toy_memory;
+
+static void enter(int unit)
+{
+	if (toy_memory && toy_memory->enter)
+		toy_memory->enter(unit);
+}
 
 static void *extern_memory(float *own)
 {
@@ -39,9 +50,13 @@ void toy_register(struct toy *toy, tutti_comm *comm, int is_extern)
 	for (int u = 0; u < TOY_UNITS; u++) {
 		snprintf(name, sizeof name, "unit.%d", u);
 		CHECK(tutti_model_unit(toy->model, name) == u);
+		if (toy_memory && toy_memory->stream)
+			CHECK(tutti_model_unit_stream(toy->model, u, toy_memory->stream(u)) ==
+			      TUTTI_OK);
 	}
 	for (int p = 0; p < TOY_PARAMS; p++) {
 		snprintf(name, sizeof name, "param.%d", p);
+		enter(units[p]);
 		int id = is_extern
 				 ? tutti_model_param_extern(toy->model, units[p], name, 1,
 							    &counts[p], TUTTI_F32,
@@ -88,6 +103,7 @@ static void add(float *grad, const float *what, size_t n)
 
 void toy_backward(struct toy *toy, int unit, int first, int last)
 {
+	enter(unit);
 	for (int p = 0; p < TOY_PARAMS; p++) {
 		float *grad = tutti_param_grad(toy->trainer, p), sums[TOY_MAX] = {0};
 		for (size_t i = 0; i < toy_count(p); i++)

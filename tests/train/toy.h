@@ -10,6 +10,8 @@ enum { TOY_UNITS = 4, TOY_PARAMS = 7, TOY_MAX = 64 };
 
 /* Where a rank's values lie. Set before toy_register; NULL: float in host memory. */
 struct toy_memory {
+	void *(*stream)(int unit); /* for tutti_model_unit_stream; or NULL */
+	void (*enter)(int unit); /* whose memory or gradients come next; or NULL */
 	void *(*alloc)(size_t bytes); /* what the caller owns; NULL: in struct toy */
 	/* Adds n numbers to a gradient. */
 	void (*add)(void *grad, const float *what, size_t n);
@@ -28,6 +30,7 @@ struct toy {
 extern const tutti_optimizer toy_adamw;
 
 size_t toy_count(int param);
+int toy_unit(int param); /* that it is registered in */
 /* Registers the model; the caller may add to it before toy_train. */
 void toy_register(struct toy *toy, tutti_comm *comm, int is_extern);
 /* Makes the trainer, with values drawn from its seed. */

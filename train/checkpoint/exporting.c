@@ -103,7 +103,7 @@ static tutti_status write_piece(const struct exporting *out, const struct piece 
 
 	for (size_t done = 0, n; done < bytes; done += n) {
 		n = smaller(VALUES_VIEW_BYTES, bytes - done);
-		const void *part = values_view(out->trainer, values + skipped + done, n);
+		const void *part = values_view(piece->home, values + skipped + done, n);
 		TRY(disk_write(out->fd, out->temporary, part, n, at + done));
 	}
 	return trainer_check(out->trainer, "tutti_export_safetensors");

@@ -71,7 +71,7 @@ tutti_status restore_low(tutti_trainer *trainer, const struct piece *piece,
 	for (size_t done = 0, n; done < piece->count; done += n) {
 		n = smaller(CHUNK, piece->count - done);
 		TRY(read_floats(stored, piece->first + done, n, values));
-		values_write(trainer, element_at(piece->low, dtype, done), dtype, values, n);
+		values_write(piece->home, element_at(piece->low, dtype, done), dtype, values, n);
 	}
 	return TUTTI_OK;
 }
@@ -90,7 +90,7 @@ tutti_status restore_state(tutti_trainer *trainer, struct piece *piece, int whic
 			TRY(read_floats(stored, piece->first + done, n, read));
 		else
 			memset(read, 0, n * sizeof *read);
-		piece_set(trainer, piece, values + done, n, read);
+		piece_set(piece, values + done, n, read);
 		state_let_go(trainer, piece, done, n);
 	}
 	return TUTTI_OK;

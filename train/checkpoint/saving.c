@@ -77,7 +77,7 @@ static tutti_status stage_range(tutti_trainer *trainer, const struct saved_items
 		n = smaller(count - done, VALUES_VIEW_BYTES / width);
 		const void *portion = values + done * width;
 		if (piece && !(piece->is_offloaded && items->values[i] != piece->low))
-			portion = values_view(trainer, portion, n * width);
+			portion = values_view(piece->home, portion, n * width);
 		TRY(checkpoint_writer_values(trainer->saving->save, i, portion, n * width));
 		if (piece)
 			state_let_go(trainer, piece, (size_t)range->first - piece->first + done, n);

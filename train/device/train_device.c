@@ -10,6 +10,7 @@ static tutti_status allocate(struct train_device *d)
 	const struct cuda_driver *cuda = cuda_driver();
 	CUdeviceptr words;
 
+	CUDA_TRY(event_create, &d->here, CU_EVENT_DISABLE_TIMING);
 	CUDA_TRY(mem_host_alloc, &d->staging, DEVICE_VIEW_BYTES, CU_MEMHOSTALLOC_PORTABLE);
 	CUDA_TRY(mem_alloc, &words, DEVICE_SUMS * TRAIN_SQUARES_WORDS * sizeof *d->words);
 	d->words = (uint64_t *)(uintptr_t)words;
@@ -64,6 +65,8 @@ void train_device_close(struct train_device *d)
 		}
 		if (d->staging)
 			cuda->mem_free_host(d->staging);
+		if (d->here)
+			cuda->event_destroy(d->here);
 		tiles_free(&d->tiles);
 		cuda_leave(&visit);
 	}
@@ -75,15 +78,26 @@ tutti_status train_device_failure(const struct train_device *d)
 	return failure_return(&d->failed);
 }
 
-bool train_device_has(const void *ptr)
+int train_device_ordinal(const struct train_device *d)
+{
+	return d->cuda->ordinal;
+}
+
+int train_device_of(const void *ptr)
 {
 	const struct cuda_driver *cuda = cuda_driver();
+	CUdeviceptr address = train_device_address(ptr);
 	unsigned type = 0;
+	int ordinal;
 
-	return cuda &&
-	       cuda->pointer_get_attribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-					   train_device_address(ptr)) == CUDA_SUCCESS &&
-	       type == CU_MEMORYTYPE_DEVICE;
+	if (!cuda ||
+	    cuda->pointer_get_attribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) !=
+		    CUDA_SUCCESS ||
+	    type != CU_MEMORYTYPE_DEVICE ||
+	    cuda->pointer_get_attribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address) !=
+		    CUDA_SUCCESS)
+		return -1;
+	return ordinal;
 }
 
 tutti_status train_device_alloc(struct train_device *d, void **ptr, size_t bytes)
@@ -93,10 +107,13 @@ tutti_status train_device_alloc(struct train_device *d, void **ptr, size_t bytes
 	CUdeviceptr pointer = 0;
 
 	TRY(cuda_enter(d->cuda, &visit));
-	tutti_status status = cuda_status(cuda->mem_alloc(&pointer, bytes), "mem_alloc");
+	CUresult error = cuda->mem_alloc(&pointer, bytes);
 	cuda_leave(&visit);
 	*ptr = (void *)(uintptr_t)pointer;
-	return status;
+	if (error == CUDA_ERROR_OUT_OF_MEMORY)
+		return train_fail(TUTTI_ERR_MEMORY, "CUDA device %d has no %zu bytes left.",
+				  d->cuda->ordinal, bytes);
+	return cuda_status(error, "mem_alloc");
 }
 
 void train_device_free(struct train_device *d, void *ptr)
@@ -155,6 +172,32 @@ void train_device_wait(struct train_device *d)
 
 	if (train_device_enter(d, &visit))
 		train_device_leave(d, &visit, wait(d));
+}
+
+static tutti_status record(struct train_device *d)
+{
+	const struct cuda_driver *cuda = cuda_driver();
+
+	CUDA_TRY(event_record, d->here, d->stream);
+	return TUTTI_OK;
+}
+
+static tutti_status wait_for(struct train_device *d, CUevent event)
+{
+	const struct cuda_driver *cuda = cuda_driver();
+
+	CUDA_TRY(stream_wait_event, d->stream, event, 0);
+	return TUTTI_OK;
+}
+
+void train_device_follow(struct train_device *d, struct train_device *other)
+{
+	struct cuda_visit visit;
+
+	if (train_device_enter(other, &visit))
+		train_device_leave(other, &visit, record(other));
+	if (train_device_enter(d, &visit))
+		train_device_leave(d, &visit, wait_for(d, other->here));
 }
 
 void train_device_fill(struct train_device *d, void *to, unsigned char value, size_t bytes)

@@ -1,4 +1,4 @@
-/* The door of device/: memory of one GPU, and there the arithmetic of precision/, with the same
+/* The door of device/: memory of a GPU, and there the arithmetic of precision/, with the same
  * bits, in the order of one stream. Nothing else in train/ knows CUDA.
  *
  *   order     all but train_device_wait, _read, _write, _view, _update_tiles, _squares_end,
@@ -22,8 +22,12 @@ tutti_status train_device_open(struct train_device **device, void *stream);
 /* Waits for the stream, and frees what was not given to the caller. NULL is allowed. */
 void train_device_close(struct train_device *device);
 tutti_status train_device_failure(const struct train_device *device);
-/* Whether this is memory of a GPU. Any thread, without a device. */
-bool train_device_has(const void *ptr);
+/* The CUDA device. */
+int train_device_ordinal(const struct train_device *device);
+/* The CUDA device whose memory this is; -1: it is memory of the host. Any thread. */
+int train_device_of(const void *ptr);
+/* The later work of this stream waits for what the other one has now. */
+void train_device_follow(struct train_device *device, struct train_device *other);
 
 /* MEMORY, DEVICE. */
 tutti_status train_device_alloc(struct train_device *device, void **ptr, size_t bytes);

@@ -20,6 +20,7 @@ struct train_device {
 	CUstream stream;
 	void *staging;   /* of the host, pinned: what is read or written passes through it */
 	uint64_t *words; /* of the device: sums of squares */
+	CUevent here;    /* for other streams to wait for */
 	struct tiles tiles;
 	struct train_failure failed;
 };

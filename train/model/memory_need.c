@@ -84,14 +84,17 @@ static void need_span(const struct model_layout *layout, const struct tutti_mode
 tutti_status memory_for_slots(const struct model_layout *layout, const struct tutti_model *model,
 			      const tutti_train_config *config, size_t *bytes)
 {
-	struct slot_sizes units, grads;
+	struct slot_sizes slots;
 
-	TRY(slots_for_units(&units, layout, model, config));
-	*bytes = slots_sum(&units);
-	slots_finish(&units);
-	TRY(slots_for_grads(&grads, layout, model, config));
-	*bytes += slots_sum(&grads);
-	slots_finish(&grads);
+	*bytes = 0;
+	for (int home = 0; home < layout->home_count; home++) {
+		TRY(slots_for_units(&slots, layout, model, config, home));
+		*bytes += slots_sum(&slots);
+		slots_finish(&slots);
+		TRY(slots_for_grads(&slots, layout, model, config, home));
+		*bytes += slots_sum(&slots);
+		slots_finish(&slots);
+	}
 	return TUTTI_OK;
 }
 

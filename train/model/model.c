@@ -86,13 +86,24 @@ static tutti_status add_unit(struct tutti_model *model, const char *name)
 		if (strcmp(model->units[i].name, name) == 0)
 			return train_invalid("There are two units '%s'.", name);
 	TRY(grow(&model->units, model->unit_count, sizeof *model->units));
-	strcpy(model->units[model->unit_count++].name, name);
+	struct unit *added = &model->units[model->unit_count++];
+	strcpy(added->name, name);
+	added->stream = NULL;
 	return TUTTI_OK;
 }
 
 int tutti_model_unit(tutti_model *model, const char *name)
 {
 	return add_unit(model, name) == TUTTI_OK ? model->unit_count - 1 : -1;
+}
+
+tutti_status tutti_model_unit_stream(tutti_model *model, int unit, void *stream)
+{
+	if (!model || unit < 0 || unit >= model->unit_count)
+		return train_invalid("tutti_model_unit_stream: there is no unit %d among %d.", unit,
+				     model ? model->unit_count : 0);
+	model->units[unit].stream = stream;
+	return TUTTI_OK;
 }
 
 /* The limit for all parameters of a model. A parameter takes at most some 150 bytes an element

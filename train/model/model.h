@@ -15,6 +15,7 @@ enum { MODEL_NAME_BYTES = 128, MODEL_DIMS = 8 };
 
 struct unit {
 	char name[MODEL_NAME_BYTES];
+	void *stream; /* NULL: the config's */
 };
 
 struct param {
@@ -85,6 +86,7 @@ struct param_span {
 	bool is_sharded;          /* FSDP: each rank keeps the values of that part only */
 	bool keeps_grad;          /* the whole gradient stays; otherwise until it is reduced */
 	bool is_in_place;         /* one extern parameter, used in place */
+	int home;                 /* of its units */
 	bool has_extern;
 	size_t count;          /* elements, with the padding between parameters */
 	size_t elements;       /* without padding */
@@ -104,6 +106,8 @@ struct model_layout {
 	int trained_count;
 	struct param_place *places; /* one per parameter */
 	int **unit_spans;     /* the spans that each unit uses; each list ends with -1 */
+	int *unit_homes;      /* one per unit; units of the same stream have the same home */
+	int home_count;       /* at least 1 */
 	int shard_size, replica_count; /* the ranks of a shard group; the groups */
 	bool by_unit; /* FSDP: a span belongs to one unit, and starts when the unit has ended */
 	size_t *cut_memory;
@@ -137,6 +141,17 @@ static inline void *element_at(void *values, tutti_dtype dtype, size_t element)
 	return (char *)values + element * dtype_bytes(dtype);
 }
 
+/* unit_homes.c: where units compute. */
+
+void *unit_stream(const struct tutti_model *model, const tutti_train_config *config, int unit);
+/* The first unit of the same stream. */
+int unit_leader(const struct tutti_model *model, const tutti_train_config *config, int unit);
+/* Sets unit_homes and home_count. MEMORY. */
+tutti_status layout_homes(struct model_layout *layout, const struct tutti_model *model,
+			  const tutti_train_config *config);
+/* A unit of this home; -1: there are no units. */
+int home_unit(const struct model_layout *layout, const struct tutti_model *model, int home);
+
 /* memory_need.c: how many bytes a rank needs, before anything is allocated. */
 
 /* Sets param_bytes, grad_bytes and optimizer_bytes of stats: what stays on this rank of the shard
@@ -157,8 +172,8 @@ bool config_has_wire(const tutti_train_config *config);
 /* The type of a span's reduced gradients. */
 tutti_dtype span_sum_dtype(const struct param_span *span, const tutti_train_config *config);
 
-/* plain_order.c, slot_sizes.c: the slots that a trainer needs for whole units while they are
- * gathered and for whole gradients until they are reduced. */
+/* plain_order.c, slot_sizes.c: the slots that a home needs for whole units while they are gathered
+ * and for whole gradients until they are reduced. */
 
 /* The bytes of each slot. */
 struct slot_sizes {
@@ -169,13 +184,15 @@ struct slot_sizes {
 /* The slots that suffice in plain order: forward of all units as they were registered, then
  * backward in reverse. MEMORY leaves nothing to free. */
 tutti_status slots_for_units(struct slot_sizes *slots, const struct model_layout *layout,
-			     const struct tutti_model *model, const tutti_train_config *config);
+			     const struct tutti_model *model, const tutti_train_config *config,
+			     int home);
 tutti_status slots_for_grads(struct slot_sizes *slots, const struct model_layout *layout,
-			     const struct tutti_model *model, const tutti_train_config *config);
+			     const struct tutti_model *model, const tutti_train_config *config,
+			     int home);
 /* The slots for all gradients at once, and for the largest that is sent as another type, smallest
  * first: needed when micro-batches are added before gradients are sent. */
 tutti_status slots_for_whole(struct slot_sizes *slots, const struct model_layout *layout,
-			     const tutti_train_config *config);
+			     const tutti_train_config *config, int home);
 size_t slots_sum(const struct slot_sizes *slots);
 void slots_finish(struct slot_sizes *slots);
 

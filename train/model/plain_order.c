@@ -19,7 +19,7 @@ struct gathered {
 /* The events of a micro-batch: the forwards of all units, then their backwards. */
 struct units {
 	const struct model_layout *layout;
-	int units, ahead;
+	int units, ahead, home; /* the values of one home are counted */
 	size_t width;
 	struct gathered *buckets;
 	struct tally *tally;
@@ -37,16 +37,21 @@ static bool is_among(const int *spans, int span)
 	return *spans == span;
 }
 
+static bool is_counted(const struct units *s, int b)
+{
+	return s->layout->spans[b].home == s->home;
+}
+
 static void gather(struct units *s, int b)
 {
-	if (!s->buckets[b].is_there)
+	if (!s->buckets[b].is_there && is_counted(s, b))
 		tally_take(s->tally, s->layout->spans[b].count * s->width);
 	s->buckets[b].is_there = true;
 }
 
 static void let_go(struct units *s, int b)
 {
-	if (s->buckets[b].is_there)
+	if (s->buckets[b].is_there && is_counted(s, b))
 		tally_give(s->tally, s->layout->spans[b].count * s->width);
 	s->buckets[b] = (struct gathered){0};
 }
@@ -81,10 +86,12 @@ static void close_unit(struct units *s, int event)
 }
 
 static tutti_status tally_units(struct tally *tally, const struct model_layout *layout,
-				const struct tutti_model *model, const tutti_train_config *config)
+				const struct tutti_model *model, const tutti_train_config *config,
+				int home)
 {
 	struct units s = {.layout = layout,
 			  .units = model->unit_count,
+			  .home = home,
 			  .ahead = units_ahead(config, model),
 			  .width = dtype_bytes(config->param_dtype),
 			  .buckets = calloc((size_t)layout->span_count + 1, sizeof *s.buckets),
@@ -102,29 +109,32 @@ static tutti_status tally_units(struct tally *tally, const struct model_layout *
 }
 
 /* Values in the caller's memory are sent through a slot, one bucket at a time. */
-static bool is_passed_on(const struct param_span *span)
+static bool is_passed_on(const struct param_span *span, int home)
 {
-	return span->is_split && span->has_extern && !span->is_in_place;
+	return span->home == home && span->is_split && span->has_extern && !span->is_in_place;
 }
 
 tutti_status slots_for_units(struct slot_sizes *slots, const struct model_layout *layout,
-			     const struct tutti_model *model, const tutti_train_config *config)
+			     const struct tutti_model *model, const tutti_train_config *config,
+			     int home)
 {
 	size_t width = dtype_bytes(config->param_dtype);
 	struct tally tally;
 
 	TRY(tally_make(&tally, layout->span_count));
-	for (int s = 0; s < layout->span_count; s++)
-		if (layout->spans[s].is_sharded || is_passed_on(&layout->spans[s]))
-			tally_expect(&tally, layout->spans[s].count * width);
+	for (int s = 0; s < layout->span_count; s++) {
+		const struct param_span *span = &layout->spans[s];
+		if ((span->home == home && span->is_sharded) || is_passed_on(span, home))
+			tally_expect(&tally, span->count * width);
+	}
 	tally_begin(&tally);
 	for (int s = 0; s < layout->span_count; s++)
-		if (is_passed_on(&layout->spans[s])) {
+		if (is_passed_on(&layout->spans[s], home)) {
 			tally_take(&tally, layout->spans[s].count * width);
 			tally_give(&tally, layout->spans[s].count * width);
 		}
 	tutti_status status =
-		layout->by_unit ? tally_units(&tally, layout, model, config) : TUTTI_OK;
+		layout->by_unit ? tally_units(&tally, layout, model, config, home) : TUTTI_OK;
 	if (status == TUTTI_OK)
 		status = tally_choose(&tally, slots);
 	tally_free(&tally);
@@ -141,9 +151,15 @@ struct grads {
 	size_t grad_width, wire_width; /* wire_width is 0 if gradients are sent as they are */
 	int *pending, *to_come;        /* of each parameter: units; of each bucket: parameters */
 	bool *is_there;
-	int under_way, next_bucket;
+	int under_way, next_bucket, home;
 	struct tally *tally;
 };
+
+/* Its whole gradient is in a slot of the home that is counted. */
+static bool has_slot(const struct grads *s, const struct param_span *span)
+{
+	return span->is_trained && !span->keeps_grad && span->home == s->home;
+}
 
 static void land(struct grads *s)
 {
@@ -158,7 +174,7 @@ static void land(struct grads *s)
 
 static void start(struct grads *s, int b)
 {
-	if (s->layout->spans[b].keeps_grad)
+	if (!has_slot(s, &s->layout->spans[b]))
 		return;
 	if (s->wire_width)
 		tally_take(s->tally, s->layout->spans[b].count * s->wire_width);
@@ -181,7 +197,7 @@ static void unit_backward(struct grads *s, int unit)
 {
 	for (const int *b = s->layout->unit_spans[unit]; *b >= 0; b++) {
 		const struct param_span *span = &s->layout->spans[*b];
-		if (!span->is_trained || span->keeps_grad || s->is_there[*b])
+		if (!has_slot(s, span) || s->is_there[*b])
 			continue;
 		tally_take(s->tally, span->count * s->grad_width);
 		s->is_there[*b] = true;
@@ -216,20 +232,22 @@ static tutti_status tally_grads(struct grads *s)
 }
 
 tutti_status slots_for_grads(struct slot_sizes *slots, const struct model_layout *layout,
-			     const struct tutti_model *model, const tutti_train_config *config)
+			     const struct tutti_model *model, const tutti_train_config *config,
+			     int home)
 {
 	struct tally tally;
 	struct grads s = {.layout = layout,
 			  .model = model,
 			  .grad_width = dtype_bytes(config->grad_dtype),
 			  .under_way = NO_BUCKET,
+			  .home = home,
 			  .tally = &tally};
 
 	if (config->grad_dtype != config->reduce_dtype)
 		s.wire_width = dtype_bytes(config->reduce_dtype);
 	TRY(tally_make(&tally, 2 * layout->trained_count));
 	for (int b = 0; b < layout->trained_count; b++) {
-		if (layout->spans[b].keeps_grad)
+		if (!has_slot(&s, &layout->spans[b]))
 			continue;
 		tally_expect(&tally, layout->spans[b].count * s.grad_width);
 		if (s.wire_width)

@@ -127,7 +127,7 @@ tutti_status tally_choose(const struct tally *tally, struct slot_sizes *slots)
 }
 
 tutti_status slots_for_whole(struct slot_sizes *slots, const struct model_layout *layout,
-			     const tutti_train_config *config)
+			     const tutti_train_config *config, int home)
 {
 	size_t grad = dtype_bytes(config->grad_dtype), wire = dtype_bytes(config->reduce_dtype);
 	size_t most = 0; /* elements */
@@ -135,7 +135,7 @@ tutti_status slots_for_whole(struct slot_sizes *slots, const struct model_layout
 	TRY(slots_make(slots, layout->trained_count + 1));
 	for (int b = 0; b < layout->trained_count; b++) {
 		const struct param_span *span = &layout->spans[b];
-		if (span->keeps_grad)
+		if (span->keeps_grad || span->home != home)
 			continue;
 		add_slots(slots, 1, slot_bytes(span->count * grad));
 		most = span->count > most ? span->count : most;

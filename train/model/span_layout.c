@@ -3,7 +3,7 @@
  * DDP, ZeRO-1 and ZeRO-2 have buckets, in reverse order of registration: about the order in which
  * backward finishes gradients. A bucket ends with a unit. The first bucket has 1 MiB, so that
  * communication begins early, the others 25 MiB. FSDP has a span for every unit. Parameters of
- * different kinds (frozen, not sharded) never share a span. */
+ * different kinds (frozen, not sharded) or of different homes never share a span. */
 #include "train/model/span_cuts.h"
 
 #include "train/base/base.h"
@@ -87,6 +87,7 @@ static void span_close(struct model_layout *layout, const struct tutti_model *mo
 			 (kind == TRAINED || (kind == FROZEN && shards_params(config)));
 	open->is_sharded = open->is_split && shards_params(config);
 	open->keeps_grad = !open->is_split || config->strategy == TUTTI_ZERO1;
+	open->home = layout->unit_homes[model->params[open->params[0]].unit];
 	for (int i = 0; i < open->param_count; i++) {
 		layout->places[open->params[i]].span = layout->span_count;
 		open->has_extern = open->has_extern || model->params[open->params[i]].is_extern;
@@ -99,6 +100,15 @@ static bool is_large_extern(const struct param *param, const tutti_train_config 
 {
 	return param->is_extern &&
 	       param->count * dtype_bytes(config->param_dtype) >= IN_PLACE_BYTES;
+}
+
+/* The parameter before p, in another unit, is of another home. */
+static bool home_ends(const struct model_layout *layout, const struct tutti_model *model, int p)
+{
+	const struct param *params = model->params;
+
+	return p > 0 &&
+	       layout->unit_homes[params[p - 1].unit] != layout->unit_homes[params[p].unit];
 }
 
 /* Makes all spans of one kind. Their lists of parameters are taken from *list. */
@@ -115,7 +125,8 @@ static void cut_kind(struct model_layout *layout, const struct tutti_model *mode
 			open.params[open.param_count++] = p;
 			bytes += param->count * width;
 		}
-		if (unit_ends && bytes >= span_limit(config, layout->span_count)) {
+		bool is_full = unit_ends && bytes >= span_limit(config, layout->span_count);
+		if (is_full || home_ends(layout, model, p)) {
 			span_close(layout, model, config, &open, kind);
 			bytes = 0;
 		}
@@ -213,6 +224,7 @@ static tutti_status fill(struct model_layout *layout, const struct tutti_model *
 	layout->param_memory = malloc(params * sizeof(int));
 	if (!layout->spans || !layout->places || !layout->param_memory)
 		return train_no_memory("the model's layout");
+	TRY(layout_homes(layout, model, config));
 	int *list = layout->param_memory;
 	for (enum kind kind = TRAINED; kind < KINDS; kind++) {
 		cut_kind(layout, model, config, kind, &list);
@@ -242,6 +254,7 @@ void layout_finish(struct model_layout *layout)
 	free(layout->spans);
 	free(layout->places);
 	free(layout->unit_spans);
+	free(layout->unit_homes);
 	free(layout->cut_memory);
 	free(layout->param_memory);
 	free(layout->unit_memory);

@@ -42,29 +42,6 @@ static void add_pieces(const tutti_trainer *trainer, bool is_split, struct share
 	}
 }
 
-/* Both kinds of pieces at once, so that the host waits for the device once. */
-static tutti_status add_on_device(tutti_trainer *trainer, struct share *split, struct share *whole)
-{
-	struct exact_sum sums[DEVICE_SUMS] = {{{0}, 0}};
-	int64_t bad[DEVICE_SUMS];
-
-	train_device_squares_begin(trainer->device);
-	for (int i = 0; i < trainer->piece_count; i++) {
-		const struct piece *piece = &trainer->pieces[i];
-		if (piece->sum)
-			train_device_squares_add(
-				trainer->device, bucket_of(trainer, piece->param)->span->is_split,
-				piece->sum, piece->sum_dtype, piece->count, piece->param);
-	}
-	train_device_squares_end(trainer->device, sums, bad);
-	*whole = (struct share){.exact = sums[0], .bad_param = bad[0]};
-	*split = (struct share){.exact = sums[1], .bad_param = bad[1]};
-	tutti_status status = train_device_failure(trainer->device);
-	if (status != TUTTI_OK)
-		trainer_abort(trainer); /* other ranks wait for this one's sum */
-	return status;
-}
-
 static void merge(struct share *sum, const struct share *more)
 {
 	exact_sum_merge(&sum->exact, &more->exact);
@@ -73,21 +50,54 @@ static void merge(struct share *sum, const struct share *more)
 		sum->bad_param = more->bad_param;
 }
 
+/* Both kinds of pieces at once, so that the host waits for each device once. */
+static void begin_on_devices(const tutti_trainer *trainer)
+{
+	for (int h = 0; h < trainer->home_count; h++)
+		train_device_squares_begin(trainer->homes[h].device);
+	for (int i = 0; i < trainer->piece_count; i++) {
+		const struct piece *piece = &trainer->pieces[i];
+		if (piece->sum)
+			train_device_squares_add(piece->home->device,
+						 bucket_of(trainer, piece->param)->span->is_split,
+						 piece->sum, piece->sum_dtype, piece->count,
+						 piece->param);
+	}
+}
+
+static tutti_status add_on_devices(tutti_trainer *trainer, struct share *split, struct share *whole)
+{
+	*whole = *split = (struct share){.bad_param = -1};
+	begin_on_devices(trainer);
+	for (int h = 0; h < trainer->home_count; h++) {
+		struct exact_sum sums[DEVICE_SUMS] = {{{0}, 0}};
+		int64_t bad[DEVICE_SUMS];
+		train_device_squares_end(trainer->homes[h].device, sums, bad);
+		merge(whole, &(struct share){.exact = sums[0], .bad_param = bad[0]});
+		merge(split, &(struct share){.exact = sums[1], .bad_param = bad[1]});
+	}
+	tutti_status status = homes_failure(trainer);
+	if (status != TUTTI_OK)
+		trainer_abort(trainer); /* other ranks wait for this one's sum */
+	return status;
+}
+
 tutti_status norm_sum_of_squares(tutti_trainer *trainer, double *sum, int *bad_param)
 {
 	struct share *shares = trainer->shares, all;
 	int ranks = trainer->layout.shard_size;
 
-	if (trainer->device) {
-		TRY(add_on_device(trainer, &shares[trainer->shard_rank], &all));
+	if (trainer->config.on_device) {
+		TRY(add_on_devices(trainer, &shares[trainer->shard_rank], &all));
 	} else {
 		add_pieces(trainer, true, &shares[trainer->shard_rank]);
 		add_pieces(trainer, false, &all);
 	}
 	TRY(trainer_shard_gather(trainer, shares, sizeof *shares));
+	TRY(trainer_meet(trainer));
 	for (int r = 0; r < ranks; r++)
 		merge(&all, &shares[r]);
-	bool is_exact = trainer->config.deterministic || trainer->device;
+	bool is_exact = trainer->config.deterministic || trainer->config.on_device;
 	*sum = is_exact ? exact_sum_value(&all.exact) : all.sum;
 	*bad_param = (int)all.bad_param;
 	return TUTTI_OK;

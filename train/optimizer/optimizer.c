@@ -189,7 +189,7 @@ static void update_offloaded(tutti_trainer *trainer, struct host_update *u)
 					   .update = update_tile,
 					   .arg = u};
 
-	train_device_update_tiles(trainer->device, &tiles);
+	train_device_update_tiles(piece->home->device, &tiles);
 	trainer->stats.offload_down_bytes += piece->count * tiles.grad_width;
 	trainer->stats.offload_up_bytes += piece->count * tiles.result_width;
 }
@@ -211,7 +211,7 @@ static void update_on_device(const tutti_trainer *trainer, const struct piece *p
 				       .at_random =
 					       trainer->config.stochastic_rounding ? &keys : NULL};
 
-	train_device_update(trainer->device, &update, group, (double)trainer->updates, &low);
+	train_device_update(piece->home->device, &update, group, (double)trainer->updates, &low);
 }
 
 static void update_on_host(const struct host_update *u)
@@ -234,7 +234,7 @@ static void update_piece(tutti_trainer *trainer, const struct piece *piece,
 
 	if (piece->is_offloaded)
 		update_offloaded(trainer, &u);
-	else if (trainer->device)
+	else if (piece->home->device)
 		update_on_device(trainer, piece, group, scale);
 	else
 		update_on_host(&u);
@@ -284,14 +284,15 @@ static void scale_piece(tutti_trainer *trainer, const struct piece *piece, float
 	void *grad = grads ? element_at(grads, dtype, piece->first) : NULL;
 
 	if (grad && dtype == TUTTI_F32) {
-		values_scale(trainer, grad, TUTTI_F32, piece->sum, piece->sum_dtype, piece->count,
-			     scale);
+		values_scale(piece->home, grad, TUTTI_F32, piece->sum, piece->sum_dtype,
+			     piece->count, scale);
 		return;
 	}
-	values_scale(trainer, piece->sum, piece->sum_dtype, piece->sum, piece->sum_dtype,
+	values_scale(piece->home, piece->sum, piece->sum_dtype, piece->sum, piece->sum_dtype,
 		     piece->count, scale);
 	if (grad && grad != piece->sum)
-		values_convert(trainer, grad, dtype, piece->sum, piece->sum_dtype, piece->count);
+		values_convert(piece->home, grad, dtype, piece->sum, piece->sum_dtype,
+			       piece->count);
 }
 
 void optimizer_scale(tutti_trainer *trainer, float scale)

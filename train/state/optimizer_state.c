@@ -27,9 +27,9 @@ static tutti_status open_file(const tutti_trainer *trainer, char path[DISK_PATH_
 	return status;
 }
 
-static tutti_status map_file(tutti_trainer *trainer, struct state_file *state)
+static tutti_status map_file(tutti_trainer *trainer, size_t count, struct state_file *state)
 {
-	size_t bytes = trainer->state_count * sizeof(float);
+	size_t bytes = count * sizeof(float);
 	char path[DISK_PATH_BYTES];
 	int file = -1;
 
@@ -43,47 +43,54 @@ static tutti_status map_file(tutti_trainer *trainer, struct state_file *state)
 	return TUTTI_OK;
 }
 
-/* One array for all pieces. */
-static tutti_status place_in_memory(tutti_trainer *trainer, struct state_file *state)
+/* One array for all pieces of a home. */
+static tutti_status place_in_memory(const tutti_trainer *trainer, const struct home *home,
+				    struct state_file *state)
 {
-	size_t bytes = trainer->state_count * sizeof(float);
+	size_t bytes = home->state_count * sizeof(float);
 	void *values = NULL;
 
 	if (trainer_offloads(trainer)) {
-		values = calloc(trainer->state_count, sizeof(float));
+		values = calloc(home->state_count, sizeof(float));
 		if (!values)
 			return train_no_memory("optimizer state");
 	} else {
-		TRY(train_device_alloc(trainer->device, &values, bytes));
-		train_device_fill(trainer->device, values, 0, bytes);
+		TRY(train_device_alloc(home->device, &values, bytes));
+		train_device_fill(home->device, values, 0, bytes);
 	}
 	*state = (struct state_file){values, bytes};
 	return TUTTI_OK;
 }
 
-static tutti_status make_array(tutti_trainer *trainer, int which)
+static tutti_status make_array(tutti_trainer *trainer, struct home *home, int which)
 {
-	struct state_file *state = &trainer->files[which];
+	struct state_file *state = &home->files[which];
 
 	if (state->values)
 		return TUTTI_OK;
-	return trainer->config.offload_dir ? map_file(trainer, state)
-					   : place_in_memory(trainer, state);
+	return trainer->config.offload_dir ? map_file(trainer, home->state_count, state)
+					   : place_in_memory(trainer, home, state);
 }
 
-static tutti_status make_own(const tutti_trainer *trainer, const struct piece *piece, float **place)
+static tutti_status make_own(const struct piece *piece, float **place)
 {
 	size_t bytes = piece->count * sizeof **place;
 	void *values;
 
-	if (!trainer->device || piece->is_offloaded) {
+	if (!piece->home->device || piece->is_offloaded) {
 		*place = calloc(1, bytes);
 		return *place ? TUTTI_OK : train_no_memory("optimizer state");
 	}
-	TRY(values_alloc(trainer, &values, bytes, "optimizer state"));
-	values_zero(trainer, values, bytes);
+	TRY(values_alloc(piece->home, &values, bytes, "optimizer state"));
+	values_zero(piece->home, values, bytes);
 	*place = values;
 	return TUTTI_OK;
+}
+
+/* Otherwise each piece has memory. */
+static bool has_arrays(const tutti_trainer *trainer)
+{
+	return trainer->config.on_device || trainer->config.offload_dir;
 }
 
 tutti_status state_make(tutti_trainer *trainer, struct piece *piece, int which)
@@ -92,19 +99,20 @@ tutti_status state_make(tutti_trainer *trainer, struct piece *piece, int which)
 
 	if (*place)
 		return TUTTI_OK;
-	bool is_array = !piece->is_shadow && (trainer->device || trainer->config.offload_dir);
+	bool is_array = !piece->is_shadow && has_arrays(trainer);
 	if (is_array) {
-		TRY(make_array(trainer, which));
-		*place = trainer->files[which].values + piece->state_first;
+		struct home *home = state_home(trainer, piece);
+		TRY(make_array(trainer, home, which));
+		*place = home->files[which].values + piece->state_first;
 	} else {
-		TRY(make_own(trainer, piece, place));
+		TRY(make_own(piece, place));
 	}
-	if (!is_array || (trainer->device && !trainer_offloads(trainer)))
+	if (!is_array || (trainer->config.on_device && !trainer_offloads(trainer)))
 		trainer->stats.optimizer_bytes += piece->count * sizeof **place;
 	return TUTTI_OK;
 }
 
-void state_clear(const tutti_trainer *trainer, const struct piece *piece, int which)
+void state_clear(const struct piece *piece, int which)
 {
 	float *values = which == STATE_M ? piece->m : piece->v;
 	size_t bytes = piece->count * sizeof *values;
@@ -112,7 +120,7 @@ void state_clear(const tutti_trainer *trainer, const struct piece *piece, int wh
 	if (piece->is_offloaded)
 		memset(values, 0, bytes);
 	else
-		values_zero(trainer, values, bytes);
+		values_zero(piece->home, values, bytes);
 }
 
 /* For a missing page the kernel maps the whole folio that it holds in memory: pages that were let
@@ -127,7 +135,7 @@ void state_let_go(const tutti_trainer *trainer, const struct piece *piece, size_
 	size_t begin = (piece->state_first + first) * sizeof(float) / FOLIO_BYTES;
 	size_t end = (piece->state_first + first + count) * sizeof(float) / FOLIO_BYTES + 1;
 	for (int which = 0; which < STATES; which++) {
-		const struct state_file *file = &trainer->files[which];
+		const struct state_file *file = &trainer->homes[0].files[which];
 		size_t from = begin * FOLIO_BYTES, to = end * FOLIO_BYTES;
 		if (to > file->bytes)
 			to = file->bytes;
@@ -136,8 +144,10 @@ void state_let_go(const tutti_trainer *trainer, const struct piece *piece, size_
 	}
 }
 
-static void free_array(const tutti_trainer *trainer, const struct state_file *state)
+static void free_array(const tutti_trainer *trainer, const struct home *home, int which)
 {
+	const struct state_file *state = &home->files[which];
+
 	if (!state->values)
 		return;
 	if (trainer->config.offload_dir)
@@ -145,20 +155,19 @@ static void free_array(const tutti_trainer *trainer, const struct state_file *st
 	else if (trainer_offloads(trainer))
 		free(state->values);
 	else
-		train_device_free(trainer->device, state->values);
+		train_device_free(home->device, state->values);
 }
 
 void state_free(tutti_trainer *trainer)
 {
-	bool is_array = trainer->device || trainer->config.offload_dir;
-
-	for (int i = 0; i < trainer->piece_count && !is_array; i++) {
+	for (int i = 0; i < trainer->piece_count && !has_arrays(trainer); i++) {
 		struct piece *piece = &trainer->pieces[i];
 		free(piece->m);
 		free(piece->v);
 		if (piece->low)
 			free(piece->value);
 	}
-	for (int which = 0; which < STATES; which++)
-		free_array(trainer, &trainer->files[which]);
+	for (int h = 0; h < trainer->home_count; h++)
+		for (int which = 0; which < STATES; which++)
+			free_array(trainer, &trainer->homes[h], which);
 }

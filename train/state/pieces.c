@@ -33,8 +33,11 @@ static void add_piece(tutti_trainer *trainer, const struct bucket *bucket, int p
 	if (count == 0)
 		return;
 	struct piece *piece = &trainer->pieces[trainer->piece_count++];
-	*piece = (struct piece){
-		.param = p, .first = own.first, .count = count, .sum_dtype = bucket->sum_dtype};
+	*piece = (struct piece){.param = p,
+				.home = bucket->home,
+				.first = own.first,
+				.count = count,
+				.sum_dtype = bucket->sum_dtype};
 	size_t element = place->offset + own.first;
 	char *values = param->is_extern ? (char *)param->data + own.first * width
 		       : bucket->shard  ? bucket->shard + (element - bucket->part.first) * width
@@ -55,6 +58,16 @@ static void add_piece(tutti_trainer *trainer, const struct bucket *bucket, int p
 
 enum { STATE_UNIT = 16 };
 
+/* On a device elements move by four. */
+static void place_state(const tutti_trainer *trainer, struct piece *piece)
+{
+	size_t unit = trainer->config.on_device ? STATE_UNIT : 1;
+	struct home *home = state_home(trainer, piece);
+
+	piece->state_first = home->state_count;
+	home->state_count += piece->sum ? (piece->count + unit - 1) / unit * unit : 0;
+}
+
 tutti_status pieces_make(tutti_trainer *trainer)
 {
 	trainer->pieces = calloc((size_t)trainer->model.param_count + 1, sizeof *trainer->pieces);
@@ -67,14 +80,8 @@ tutti_status pieces_make(tutti_trainer *trainer)
 			add_piece(trainer, bucket, bucket->span->params[i]);
 		bucket->piece_count = trainer->piece_count - bucket->first_piece;
 	}
-	/* On a device elements move by four. */
-	size_t state = 0, unit = trainer->device ? STATE_UNIT : 1;
-	for (int i = 0; i < trainer->piece_count; i++) {
-		struct piece *piece = &trainer->pieces[i];
-		piece->state_first = state;
-		state += piece->sum ? (piece->count + unit - 1) / unit * unit : 0;
-	}
-	trainer->state_count = state;
+	for (int i = 0; i < trainer->piece_count; i++)
+		place_state(trainer, &trainer->pieces[i]);
 	for (int i = 0; i < trainer->piece_count; i++)
 		if (trainer->pieces[i].low && trainer->pieces[i].sum)
 			TRY(state_make(trainer, &trainer->pieces[i], STATE_MASTER));
@@ -97,19 +104,19 @@ void piece_read(const tutti_trainer *trainer, const struct piece *piece, size_t 
 	if (piece->is_offloaded)
 		memcpy(values, piece->value + first, count * sizeof *values);
 	else if (piece->value)
-		values_read(trainer, values, piece->value + first, TUTTI_F32, count);
+		values_read(piece->home, values, piece->value + first, TUTTI_F32, count);
 	else
-		values_read(trainer, values, element_at(piece->low, dtype, first), dtype, count);
+		values_read(piece->home, values, element_at(piece->low, dtype, first), dtype,
+			    count);
 	state_let_go(trainer, piece, first, count);
 }
 
-void piece_set(const tutti_trainer *trainer, const struct piece *piece, float *values, size_t count,
-	       const float *to)
+void piece_set(const struct piece *piece, float *values, size_t count, const float *to)
 {
 	if (piece->is_offloaded)
 		memcpy(values, to, count * sizeof *values);
 	else
-		values_write(trainer, values, TUTTI_F32, to, count);
+		values_write(piece->home, values, TUTTI_F32, to, count);
 }
 
 void piece_write(tutti_trainer *trainer, const struct piece *piece, size_t first, size_t count,
@@ -118,9 +125,10 @@ void piece_write(tutti_trainer *trainer, const struct piece *piece, size_t first
 	tutti_dtype dtype = trainer->config.param_dtype;
 
 	if (piece->value)
-		piece_set(trainer, piece, piece->value + first, count, values);
+		piece_set(piece, piece->value + first, count, values);
 	if (piece->low)
-		values_write(trainer, element_at(piece->low, dtype, first), dtype, values, count);
+		values_write(piece->home, element_at(piece->low, dtype, first), dtype, values,
+			     count);
 	state_let_go(trainer, piece, first, count);
 }
 
@@ -129,7 +137,7 @@ enum { STRIDE = 1 << 14 };
 /* On a device at once. */
 static size_t stride_of(const tutti_trainer *trainer, const struct piece *piece, size_t first)
 {
-	bool is_at_once = trainer->device && !piece->is_offloaded;
+	bool is_at_once = trainer->config.on_device && !piece->is_offloaded;
 
 	return is_at_once ? piece->count : smaller(STRIDE, piece->count - first);
 }
@@ -143,13 +151,13 @@ static void convert_piece(const tutti_trainer *trainer, const struct piece *piec
 		void *low = element_at(piece->low, dtype, first);
 		n = stride_of(trainer, piece, first);
 		if (piece->is_offloaded && is_widened)
-			values_read(trainer, value, low, dtype, n);
+			values_read(piece->home, value, low, dtype, n);
 		else if (piece->is_offloaded)
-			values_write(trainer, low, dtype, value, n);
+			values_write(piece->home, low, dtype, value, n);
 		else if (is_widened)
-			values_convert(trainer, value, TUTTI_F32, low, dtype, n);
+			values_convert(piece->home, value, TUTTI_F32, low, dtype, n);
 		else
-			values_convert(trainer, low, dtype, value, TUTTI_F32, n);
+			values_convert(piece->home, low, dtype, value, TUTTI_F32, n);
 		state_let_go(trainer, piece, first, n);
 	}
 }
@@ -188,8 +196,9 @@ uint64_t piece_hash(const tutti_trainer *trainer, const struct piece *piece)
 		n = stride_of(trainer, piece, first);
 		const void *at = element_at(values, dtype, first);
 		size_t bytes = n * dtype_bytes(dtype);
-		hash = random_mix(hash ^ (piece->is_offloaded ? random_hash(at, bytes)
-							      : values_hash(trainer, at, bytes)));
+		hash = random_mix(hash ^
+				  (piece->is_offloaded ? random_hash(at, bytes)
+						       : values_hash(piece->home, at, bytes)));
 		state_let_go(trainer, piece, first, n);
 	}
 	return hash;

@@ -13,8 +13,10 @@
 /* The optimizer state of a piece, by kind. */
 enum { STATE_MASTER, STATE_M, STATE_V, STATES };
 
+struct home;
 struct piece {
 	int param;           /* index in the model */
+	struct home *home;
 	size_t first, count; /* elements of the parameter; count > 0 */
 	float *value;        /* the f32 parameter, or its master copy; NULL: frozen, of 16 bits */
 	void *low;           /* the parameter that value is rounded to, of 16 bits or offloaded;
@@ -40,8 +42,7 @@ struct piece *piece_of(const tutti_trainer *trainer, int param);
 void piece_read(const tutti_trainer *trainer, const struct piece *piece, size_t first, size_t count,
 		float *values);
 /* Sets elements of value, m or v, on this rank. */
-void piece_set(const tutti_trainer *trainer, const struct piece *piece, float *values, size_t count,
-	       const float *to);
+void piece_set(const struct piece *piece, float *values, size_t count, const float *to);
 /* Sets elements and rounds them, on this rank. Other ranks see them after params_publish. */
 void piece_write(tutti_trainer *trainer, const struct piece *piece, size_t first, size_t count,
 		 const float *values);
@@ -58,7 +59,7 @@ uint64_t piece_hash(const tutti_trainer *trainer, const struct piece *piece);
  * offload_dir. MEMORY, SYSTEM (the file). */
 tutti_status state_make(tutti_trainer *trainer, struct piece *piece, int which);
 /* Sets the piece's m or v, which is there, to zero. */
-void state_clear(const tutti_trainer *trainer, const struct piece *piece, int which);
+void state_clear(const struct piece *piece, int which);
 /* Tells the kernel that these elements' pages of files need not stay in memory. */
 void state_let_go(const tutti_trainer *trainer, const struct piece *piece, size_t first,
 		  size_t count);

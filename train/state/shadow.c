@@ -27,25 +27,37 @@ static size_t sum_bytes(const tutti_trainer *trainer, int b)
 	return has_sums(bucket) ? (part.last - part.first) * dtype_bytes(bucket->sum_dtype) : 0;
 }
 
-static tutti_status make_sums(tutti_trainer *trainer)
+static tutti_status make_sums_of(tutti_trainer *trainer, struct home *home)
 {
 	struct shadow *shadow = &trainer->shadow;
 	size_t bytes = 0;
+	void *memory;
 
 	for (int b = 0; b < trainer->layout.span_count; b++)
-		bytes += slot_bytes(sum_bytes(trainer, b));
-	shadow->sums = calloc((size_t)trainer->layout.span_count + 1, sizeof *shadow->sums);
-	if (!shadow->sums)
-		return train_no_memory("the gradients of a shadow");
-	void *memory;
-	TRY(values_alloc(trainer, &memory, bytes + 1, "the gradients of a shadow"));
-	shadow->memory = memory;
+		if (trainer->buckets[b].home == home)
+			bytes += slot_bytes(sum_bytes(trainer, b));
+	TRY(values_alloc(home, &memory, bytes + 1, "the gradients of a shadow"));
+	home->shadow_sums = memory;
 	char *next = memory;
 	for (int b = 0; b < trainer->layout.span_count; b++) {
+		if (trainer->buckets[b].home != home)
+			continue;
 		shadow->sums[b] = sum_bytes(trainer, b) ? next : NULL;
 		next += slot_bytes(sum_bytes(trainer, b));
 		trainer->stats.optimizer_bytes += sum_bytes(trainer, b);
 	}
+	return TUTTI_OK;
+}
+
+static tutti_status make_sums(tutti_trainer *trainer)
+{
+	struct shadow *shadow = &trainer->shadow;
+
+	shadow->sums = calloc((size_t)trainer->layout.span_count + 1, sizeof *shadow->sums);
+	if (!shadow->sums)
+		return train_no_memory("the gradients of a shadow");
+	for (int h = 0; h < trainer->home_count; h++)
+		TRY(make_sums_of(trainer, &trainer->homes[h]));
 	return TUTTI_OK;
 }
 
@@ -55,9 +67,9 @@ static tutti_status make_values(tutti_trainer *trainer, struct piece *piece)
 	size_t width = dtype_bytes(trainer->config.param_dtype);
 
 	if (width < sizeof(float) || piece->is_offloaded) {
-		TRY(values_alloc(trainer, &piece->low, piece->count * width,
+		TRY(values_alloc(piece->home, &piece->low, piece->count * width,
 				 "the values of a shadow"));
-		values_zero(trainer, piece->low, piece->count * width);
+		values_zero(piece->home, piece->low, piece->count * width);
 		trainer->stats.optimizer_bytes += piece->count * width;
 	}
 	return width < sizeof(float) && !piece->sum ? TUTTI_OK
@@ -76,6 +88,7 @@ static tutti_status add_piece(tutti_trainer *trainer, int b, int p)
 		return TUTTI_OK;
 	struct piece *piece = &shadow->pieces[shadow->piece_count++];
 	*piece = (struct piece){.param = p,
+				.home = bucket->home,
 				.first = range.first,
 				.count = range.last - range.first,
 				.sum_dtype = bucket->sum_dtype,
@@ -115,16 +128,17 @@ void shadow_free(tutti_trainer *trainer)
 	for (int i = 0; i < shadow->piece_count; i++) {
 		const struct piece *piece = &shadow->pieces[i];
 		float *const state[STATES] = {piece->value, piece->m, piece->v};
-		values_free(trainer, piece->low);
+		values_free(piece->home, piece->low);
 		for (int which = 0; which < STATES; which++)
 			if (piece->is_offloaded)
 				free(state[which]);
 			else
-				values_free(trainer, state[which]);
+				values_free(piece->home, state[which]);
 	}
 	free(shadow->pieces);
 	free(shadow->sums);
-	values_free(trainer, shadow->memory);
+	for (int h = 0; h < trainer->home_count; h++)
+		values_free(&trainer->homes[h], trainer->homes[h].shadow_sums);
 	*shadow = (struct shadow){0};
 }
 
@@ -157,7 +171,7 @@ static void send(const tutti_trainer *trainer, const void *values, size_t count,
 		 int tag)
 {
 	if (values && count > 0) /* an error is that of the group's end */
-		tutti_send(values, count, dtype, right_of(trainer), trainer->reduce,
+		tutti_send(values, count, dtype, right_of(trainer), trainer->homes[0].reduce,
 			   &(tutti_call){.tag = tag});
 }
 
@@ -165,7 +179,7 @@ static void receive(const tutti_trainer *trainer, void *values, size_t count, tu
 		    int tag)
 {
 	if (values && count > 0)
-		tutti_recv(values, count, dtype, trainer->shadow.owner, trainer->reduce,
+		tutti_recv(values, count, dtype, trainer->shadow.owner, trainer->homes[0].reduce,
 			   &(tutti_call){.tag = tag});
 }
 

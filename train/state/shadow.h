@@ -14,7 +14,7 @@ struct shadow {
 	int owner;            /* its rank in the shard group */
 	struct piece *pieces; /* of split spans, in the owner's order */
 	int piece_count;
-	char *memory, **sums; /* of reduced gradients; by bucket, or NULL */
+	char **sums; /* of reduced gradients; by bucket, or NULL */
 	/* It has the owner's values after trainer->steps. Otherwise the next step begins with
 	 * them. */
 	bool is_current;

@@ -53,15 +53,15 @@ size_t pool_missing(const struct slot_pool *pool)
 	return bytes;
 }
 
-tutti_status pool_fill(tutti_trainer *trainer, struct slot_pool *pool)
+tutti_status pool_fill(tutti_trainer *trainer, struct slot_pool *pool, tutti_comm *comm)
 {
 	size_t bytes = pool_missing(pool);
 
 	if (bytes == 0)
 		return TUTTI_OK;
-	TRY(values_share(trainer, &pool->region, bytes));
+	TRY(values_share(trainer, pool->home, &pool->region, comm, bytes));
 	trainer->memory.held_bytes += bytes;
-	char *next = pool->region;
+	char *next = pool->region.memory;
 	for (int i = 0; i < pool->count; i++) {
 		pool->slots[i].memory = next;
 		next += pool->slots[i].bytes;
@@ -69,11 +69,12 @@ tutti_status pool_fill(tutti_trainer *trainer, struct slot_pool *pool)
 	return TUTTI_OK;
 }
 
-static tutti_status make_own(tutti_trainer *trainer, struct pool_slot *slot)
+static tutti_status make_own(tutti_trainer *trainer, const struct home *home,
+			     struct pool_slot *slot)
 {
 	void *memory;
 
-	TRY(values_alloc(trainer, &memory, slot->bytes, "a whole unit or gradient"));
+	TRY(values_alloc(home, &memory, slot->bytes, "a whole unit or gradient"));
 	slot->memory = memory;
 	slot->is_local = true;
 	trainer->memory.held_bytes += slot->bytes;
@@ -84,23 +85,28 @@ tutti_status pool_fill_local(tutti_trainer *trainer, struct slot_pool *pool)
 {
 	for (int i = 0; i < pool->count; i++)
 		if (is_missing(&pool->slots[i]))
-			TRY(make_own(trainer, &pool->slots[i]));
+			TRY(make_own(trainer, pool->home, &pool->slots[i]));
 	return TUTTI_OK;
 }
 
-static void unmake(tutti_trainer *trainer, struct pool_slot *slot)
+static void unmake(tutti_trainer *trainer, const struct home *home, struct pool_slot *slot)
 {
 	if (slot->is_local) {
-		values_free(trainer, slot->memory);
+		values_free(home, slot->memory);
 		trainer->memory.held_bytes -= slot->bytes;
 	}
 	*slot = (struct pool_slot){0};
 }
 
-void pool_forget(tutti_trainer *trainer, struct slot_pool *pool, int first)
+void pool_mark(struct slot_pool *pool)
 {
-	while (pool->count > first)
-		unmake(trainer, &pool->slots[--pool->count]);
+	pool->marked = pool->count;
+}
+
+void pool_forget(tutti_trainer *trainer, struct slot_pool *pool)
+{
+	while (pool->count > pool->marked)
+		unmake(trainer, pool->home, &pool->slots[--pool->count]);
 }
 
 /* The smallest slot that fits, or NO_SLOT. */
@@ -130,7 +136,7 @@ static void drop_unused(tutti_trainer *trainer, struct slot_pool *pool)
 {
 	for (int i = 0; i < pool->count; i++)
 		if (!pool->slots[i].is_planned && !pool->slots[i].used)
-			unmake(trainer, &pool->slots[i]);
+			unmake(trainer, pool->home, &pool->slots[i]);
 }
 
 tutti_status pool_grows(tutti_trainer *trainer, size_t bytes)
@@ -138,8 +144,10 @@ tutti_status pool_grows(tutti_trainer *trainer, size_t bytes)
 	size_t limit = trainer->config.memory_limit;
 
 	if (limit && trainer->memory.held_bytes + bytes > limit) {
-		drop_unused(trainer, &trainer->memory.data_pool);
-		drop_unused(trainer, &trainer->memory.grad_pool);
+		for (int h = 0; h < trainer->home_count; h++) {
+			drop_unused(trainer, &trainer->homes[h].data_pool);
+			drop_unused(trainer, &trainer->homes[h].grad_pool);
+		}
 	}
 	if (!limit || trainer->memory.held_bytes + bytes <= limit)
 		return TUTTI_OK;
@@ -166,7 +174,7 @@ static tutti_status make_more(tutti_trainer *trainer, struct slot_pool *pool, si
 
 	TRY(pool_grows(trainer, slot.bytes));
 	TRY(empty_entry(pool, made));
-	TRY(make_own(trainer, &slot));
+	TRY(make_own(trainer, pool->home, &slot));
 	pool->slots[*made] = slot;
 	return TUTTI_OK;
 }
@@ -192,7 +200,7 @@ void pool_give(tutti_trainer *trainer, struct slot_pool *pool, char **memory)
 		if (slot->memory != *memory)
 			continue;
 #ifdef TUTTI_POISON
-		values_poison(trainer, slot->memory, slot->used);
+		values_poison(pool->home, slot->memory, slot->used);
 #endif
 		trainer->memory.transient_bytes -= slot->used;
 		slot->used = 0;
@@ -200,12 +208,12 @@ void pool_give(tutti_trainer *trainer, struct slot_pool *pool, char **memory)
 	}
 }
 
-void pool_free(const tutti_trainer *trainer, struct slot_pool *pool)
+void pool_free(struct slot_pool *pool)
 {
 	for (int i = 0; i < pool->count; i++)
 		if (pool->slots[i].is_local)
-			values_free(trainer, pool->slots[i].memory);
-	values_unshare(trainer, pool->region);
+			values_free(pool->home, pool->slots[i].memory);
+	values_unshare(pool->home, &pool->region);
 	free(pool->slots);
 	*pool = (struct slot_pool){0};
 }

@@ -5,6 +5,7 @@
 #define TRAIN_SLOT_POOL_H
 
 #include "train/model/model.h"
+#include "train/state/trainer_values.h"
 
 struct pool_slot {
 	char *memory; /* NULL: not made */
@@ -15,24 +16,26 @@ struct pool_slot {
 };
 
 struct slot_pool {
+	const struct home *home;
 	struct pool_slot *slots;
-	int count;
-	void *region; /* shared: for all slots that were planned at create */
+	int count, marked;
+	struct shared_values region; /* for all slots that were planned at create */
 };
 
 /* Plans the slots that these sizes, smallest first, need at once and the pool lacks. Frees the
  * sizes. */
 tutti_status pool_plan(struct slot_pool *pool, struct slot_sizes *all);
-/* Makes the memory of planned slots. Collective. */
-tutti_status pool_fill(tutti_trainer *trainer, struct slot_pool *pool);
-void pool_free(const tutti_trainer *trainer, struct slot_pool *pool);
+/* Makes the memory of planned slots, for collectives on comm. Collective. */
+tutti_status pool_fill(tutti_trainer *trainer, struct slot_pool *pool, tutti_comm *comm);
+void pool_free(struct slot_pool *pool);
 
 /* Bytes that are planned and not made. */
 size_t pool_missing(const struct slot_pool *pool);
 /* Makes planned slots in ordinary memory. Local. */
 tutti_status pool_fill_local(tutti_trainer *trainer, struct slot_pool *pool);
-/* Removes all slots behind the first count. */
-void pool_forget(tutti_trainer *trainer, struct slot_pool *pool, int count);
+/* pool_forget removes all slots that are new since pool_mark. */
+void pool_mark(struct slot_pool *pool);
+void pool_forget(tutti_trainer *trainer, struct slot_pool *pool);
 /* MEMORY, with the sum, unless memory_limit allows this rank so many more bytes. Frees unused slots
  * that are not planned, if that helps. */
 tutti_status pool_grows(tutti_trainer *trainer, size_t bytes);

@@ -6,7 +6,7 @@ tutti_status trainer_check(const tutti_trainer *trainer, const char *function)
 {
 	if (!trainer)
 		return train_invalid("%s needs a trainer, not NULL.", function);
-	return trainer->device ? train_device_failure(trainer->device) : TUTTI_OK;
+	return homes_failure(trainer);
 }
 
 tutti_status trainer_check_param(const tutti_trainer *trainer, const char *function, int param)

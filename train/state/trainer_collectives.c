@@ -55,36 +55,44 @@ tutti_status trainer_gather(tutti_trainer *trainer, struct bucket *bucket, const
 	tutti_dtype dtype = trainer->config.param_dtype;
 	struct bucket_label label;
 	tutti_call call = {.work = &bucket->gathering,
-			   .stream = trainer->config.stream,
+			   .stream = bucket->home->stream,
 			   .label = bucket_label(trainer, bucket, &label)};
 
 	trainer->stats.sent_param_bytes +=
 		gather_bytes(span->elements * dtype_bytes(dtype), trainer->layout.shard_size);
 	trainer->stats.collectives++;
-	return group_status(
-		trainer,
-		tutti_all_gatherv(part, whole, span->shares, NULL, dtype, trainer->gather, &call),
-		IN_SHARD_GROUP);
+	return group_status(trainer,
+			    tutti_all_gatherv(part, whole, span->shares, NULL, dtype,
+					      bucket->home->gather, &call),
+			    IN_SHARD_GROUP);
 }
 
 void trainer_abort(const tutti_trainer *trainer)
 {
-	tutti_comm *own[] = {trainer->gather, trainer->reduce, trainer->replicas};
+	for (int h = 0; h < trainer->home_count; h++) {
+		const struct home *home = &trainer->homes[h];
+		tutti_comm *own[] = {home->gather, home->reduce, home->replicas};
+		for (int i = 0; i < 3; i++)
+			if (own[i])
+				tutti_comm_abort(own[i]);
+	}
+}
 
-	for (int i = 0; i < 3; i++)
-		if (own[i])
-			tutti_comm_abort(own[i]);
+static bool is_broken(const tutti_comm *comm)
+{
+	return comm && tutti_comm_status(comm) != TUTTI_OK;
 }
 
 static bool has_failed(const tutti_trainer *trainer)
 {
-	const tutti_comm *all[] = {trainer->comm, trainer->gather, trainer->reduce,
-				   trainer->replicas};
+	bool has = is_broken(trainer->comm);
 
-	for (int i = 0; i < 4; i++)
-		if (all[i] && tutti_comm_status(all[i]) != TUTTI_OK)
-			return true;
-	return false;
+	for (int h = 0; h < trainer->home_count && !has; h++) {
+		const struct home *home = &trainer->homes[h];
+		has = is_broken(home->gather) || is_broken(home->reduce) ||
+		      is_broken(home->replicas);
+	}
+	return has;
 }
 
 /* Of the caller's communicator. A trainer that is being destroyed does not know it any more. */
@@ -97,7 +105,9 @@ static tutti_status callers_status(const tutti_trainer *trainer)
  * wait for these in groups without a dead rank, and must hear of it. Keeps the last error. */
 static void pass_failure_on(const tutti_trainer *trainer, tutti_status status)
 {
-	if (!trainer->gather || !trainer->replicas || !has_failed(trainer))
+	const struct home *home = &trainer->homes[0];
+
+	if (!home || !home->gather || !home->replicas || !has_failed(trainer))
 		return;
 	struct train_failure why = failure_of(status);
 	trainer_abort(trainer);
@@ -176,11 +186,13 @@ tutti_status trainer_wait(tutti_trainer *trainer, tutti_work **work, enum rank_g
 	return group_status(trainer, status, group);
 }
 
-tutti_status trainer_wait_values(tutti_trainer *trainer, tutti_work **work)
+tutti_status trainer_wait_values(tutti_trainer *trainer, struct bucket *bucket)
 {
-	if (!trainer->device || !*work)
+	tutti_work **work = &bucket->gathering;
+
+	if (!bucket->home->device || !*work)
 		return trainer_wait(trainer, work, IN_SHARD_GROUP);
-	tutti_status status = tutti_work_wait_stream(*work, trainer->config.stream);
+	tutti_status status = tutti_work_wait_stream(*work, bucket->home->stream);
 	tutti_work_release(work);
 	return group_status(trainer, status, IN_SHARD_GROUP);
 }
@@ -239,16 +251,40 @@ tutti_status trainer_broadcast(tutti_trainer *trainer, void *data, size_t count,
 	return count_blocking(trainer, status, sent, begin);
 }
 
-tutti_status trainer_broadcast_values(tutti_trainer *trainer, void *values, size_t count,
-				      tutti_dtype dtype, int root)
+static tutti_status broadcast_in(struct home *home, tutti_comm *comm, void *values, size_t count,
+				 tutti_dtype dtype, int root)
 {
 	tutti_work *work = NULL;
-	tutti_call call = {.work = &work, .stream = trainer->config.stream};
+	tutti_call call = {.work = &work, .stream = home->stream};
+
+	TRY(tutti_broadcast(values, values, count, dtype, root, comm, &call));
+	return tutti_work_wait(&work, 0);
+}
+
+/* The caller's communicator may have another GPU. Within root's shard group, then from its ranks to
+ * those of the other groups. */
+static tutti_status broadcast_at_home(tutti_trainer *trainer, struct home *home, void *values,
+				      size_t count, tutti_dtype dtype, int root)
+{
+	int shards = trainer->layout.shard_size;
+	tutti_status status = TUTTI_OK;
+
+	if (home->gather && trainer->rank / shards == root / shards)
+		status = broadcast_in(home, home->gather, values, count, dtype, root % shards);
+	TRY(group_status(trainer, status, IN_SHARD_GROUP));
+	if (home->replicas)
+		status = broadcast_in(home, home->replicas, values, count, dtype, root / shards);
+	return group_status(trainer, status, AMONG_REPLICAS);
+}
+
+tutti_status trainer_broadcast_values(tutti_trainer *trainer, struct home *home, void *values,
+				      size_t count, tutti_dtype dtype, int root)
+{
 	double begin = seconds_now();
-	tutti_status status =
-		tutti_broadcast(values, values, count, dtype, root, trainer->comm, &call);
-	if (status == TUTTI_OK)
-		status = tutti_work_wait(&work, 0);
+
+	if (!home->device)
+		return trainer_broadcast(trainer, values, count, dtype, root);
+	tutti_status status = broadcast_at_home(trainer, home, values, count, dtype, root);
 	uint64_t sent = gather_bytes(count * dtype_bytes(dtype), trainer->size);
 	return count_blocking(trainer, status, sent, begin);
 }
@@ -268,21 +304,41 @@ tutti_status trainer_shard_gather(tutti_trainer *trainer, void *all, size_t byte
 	tutti_work *work = NULL;
 	tutti_call call = {.work = &work};
 
-	if (!trainer->gather)
+	tutti_comm *comm = trainer->homes[0].gather;
+	if (!comm)
 		return TUTTI_OK;
-	tutti_status status =
-		tutti_all_gather(own, all, bytes_each, TUTTI_U8, trainer->gather, &call);
+	tutti_status status = tutti_all_gather(own, all, bytes_each, TUTTI_U8, comm, &call);
 	status = finish_call(trainer, status, &work, IN_SHARD_GROUP);
 	return count_other(trainer, status,
 			   (uint64_t)(trainer->layout.shard_size - 1) * bytes_each);
+}
+
+tutti_status trainer_meet(tutti_trainer *trainer)
+{
+	int32_t *all = trainer->step.events;
+	tutti_status status = TUTTI_OK;
+
+	for (int h = 1; h < trainer->home_count && status == TUTTI_OK; h++) {
+		tutti_work *work = NULL;
+		tutti_call call = {.work = &work};
+		tutti_comm *comm = trainer->homes[h].gather;
+		if (!comm)
+			continue;
+		status =
+			tutti_all_gather(&all[trainer->shard_rank], all, 1, TUTTI_I32, comm, &call);
+		status = finish_call(trainer, status, &work, IN_SHARD_GROUP);
+		status = count_other(trainer, status,
+				     (uint64_t)(trainer->layout.shard_size - 1) * sizeof *all);
+	}
+	return status;
 }
 
 tutti_status trainer_shard_broadcast(tutti_trainer *trainer, float *values, size_t count, int root)
 {
 	tutti_work *work = NULL;
 	tutti_call call = {.work = &work};
-	tutti_status status =
-		tutti_broadcast(values, values, count, TUTTI_F32, root, trainer->gather, &call);
+	tutti_comm *comm = trainer->homes[0].gather;
+	tutti_status status = tutti_broadcast(values, values, count, TUTTI_F32, root, comm, &call);
 
 	status = finish_call(trainer, status, &work, IN_SHARD_GROUP);
 	return count_other(trainer, status,
@@ -292,20 +348,22 @@ tutti_status trainer_shard_broadcast(tutti_trainer *trainer, float *values, size
 tutti_status trainer_messages_end(tutti_trainer *trainer)
 {
 	tutti_work *work = NULL;
-	tutti_call call = {.work = &work, .stream = trainer->config.stream};
+	tutti_call call = {.work = &work, .stream = trainer->homes[0].stream};
 
+	homes_join(trainer);
 	return finish_call(trainer, tutti_group_end(&call), &work, IN_SHARD_GROUP);
 }
 
-tutti_status trainer_average(tutti_trainer *trainer, float *values, size_t count, size_t elements)
+tutti_status trainer_average(tutti_trainer *trainer, struct home *home, float *values, size_t count,
+			     size_t elements)
 {
 	tutti_work *work = NULL;
-	tutti_call call = {.work = &work, .stream = trainer->config.stream};
+	tutti_call call = {.work = &work, .stream = home->stream};
 
 	trainer->stats.sent_param_bytes +=
 		all_reduce_bytes(elements * sizeof *values, trainer->size);
 	trainer->stats.collectives++;
 	tutti_status status = tutti_all_reduce(values, values, count, TUTTI_F32, TUTTI_AVG,
-					       trainer->replicas, &call);
+					       home->replicas, &call);
 	return finish_call(trainer, status, &work, AMONG_REPLICAS);
 }

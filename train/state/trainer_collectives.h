@@ -11,6 +11,7 @@
 #include <stdbool.h>
 
 struct bucket;
+struct home;
 
 /* INVALID, with a message that begins with the function's name, unless trainer and param are good.
  * DEVICE: its GPU has failed. */
@@ -29,19 +30,23 @@ tutti_status trainer_all_gather(tutti_trainer *trainer, void *all, size_t bytes_
 tutti_status trainer_broadcast(tutti_trainer *trainer, void *data, size_t count, tutti_dtype dtype,
 			       int root);
 /* The trainer's values. */
-tutti_status trainer_broadcast_values(tutti_trainer *trainer, void *values, size_t count,
-				      tutti_dtype dtype, int root);
+tutti_status trainer_broadcast_values(tutti_trainer *trainer, struct home *home, void *values,
+				      size_t count, tutti_dtype dtype, int root);
 /* failure_agree on the ranks of comm. */
 tutti_status trainer_agree(tutti_trainer *trainer, tutti_status own);
 
 /* Among the ranks of a shard group. */
 tutti_status trainer_shard_gather(tutti_trainer *trainer, void *all, size_t bytes_each);
+/* On a device only a stream has waited for gathers: if one has failed, so does this call. That of
+ * the first home fails in trainer_shard_gather. Uses step.events. */
+tutti_status trainer_meet(tutti_trainer *trainer);
 tutti_status trainer_shard_broadcast(tutti_trainer *trainer, float *values, size_t count, int root);
-/* Messages within a shard group: tutti_group_begin, sends and receives on trainer->reduce, then
- * this call, which waits for all. */
+/* Messages within a shard group, of any home: tutti_group_begin, sends and receives on the first
+ * home's reduce, then this call, which waits for all. */
 tutti_status trainer_messages_end(tutti_trainer *trainer);
 /* Among replicas. elements: those of count that are no padding. */
-tutti_status trainer_average(tutti_trainer *trainer, float *values, size_t count, size_t elements);
+tutti_status trainer_average(tutti_trainer *trainer, struct home *home, float *values, size_t count,
+			     size_t elements);
 
 /* Counts a collective on bytes that has started among so many ranks. */
 void trainer_count_reduced(tutti_trainer *trainer, size_t bytes, int ranks, bool is_all);
@@ -54,9 +59,9 @@ enum rank_group { IN_SHARD_GROUP, AMONG_REPLICAS };
 
 /* Waits, and counts the time as exposed. Ends early when the caller's communicator has failed. */
 tutti_status trainer_wait(tutti_trainer *trainer, tutti_work **work, enum rank_group group);
-/* The same for gathered values. On a device config.stream waits instead, and a failure comes with
- * the next call on trainer->gather, in the same step. */
-tutti_status trainer_wait_values(tutti_trainer *trainer, tutti_work **work);
+/* The same for bucket->gathering. On a device its home's stream waits instead, and a failure comes
+ * with the next call on the same communicator, in the same step. */
+tutti_status trainer_wait_values(tutti_trainer *trainer, struct bucket *bucket);
 /* Returns status, the result of a call on a communicator of the trainer's own. The message of a
  * failure gives the job's numbers of its ranks, or is the message of the caller's communicator if
  * that has failed. */

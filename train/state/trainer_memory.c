@@ -99,53 +99,100 @@ static void place_bucket(tutti_trainer *trainer, struct bucket *bucket, char *ne
 		bucket->sum = bucket->wire + bucket->part.first * dtype_bytes(bucket->sum_dtype);
 }
 
-tutti_status values_share(tutti_trainer *trainer, void **values, size_t bytes)
+/* Asks for a byte first: without kernels that reach each other tutti_mem_alloc gives memory of the
+ * host. */
+static tutti_status map_on_devices(void **memory, tutti_comm *comm, size_t bytes, bool *is_there)
 {
-	if (!trainer->device)
-		return tutti_mem_alloc(values, bytes, trainer->comm);
-	tutti_status status = train_device_alloc(trainer->device, values, bytes);
-	if (status == TUTTI_OK)
-		train_device_fill(trainer->device, *values, 0, bytes);
-	return trainer_agree(trainer, status);
+	void *probe;
+
+	TRY(tutti_mem_alloc(&probe, 1, comm));
+	*is_there = train_device_of(probe) >= 0;
+	tutti_mem_free(probe);
+	return *is_there ? tutti_mem_alloc(memory, bytes, comm) : TUTTI_OK;
 }
 
-void values_unshare(const tutti_trainer *trainer, void *values)
+/* The ranks of comm do the same. */
+static tutti_status share_on_device(const tutti_trainer *trainer, const struct home *home,
+				    struct shared_values *values, tutti_comm *comm, size_t bytes)
 {
-	if (trainer->device)
-		train_device_free(trainer->device, values);
-	else if (values)
-		tutti_mem_free(values);
+	bool is_there = false;
+	void *memory = NULL;
+
+	if (trainer->memory.is_mapped)
+		TRY(map_on_devices(&memory, comm, bytes, &is_there));
+	if (!is_there) {
+		TRY(train_device_alloc(home->device, &memory, bytes));
+		train_device_fill(home->device, memory, 0, bytes);
+	}
+	*values = (struct shared_values){memory, is_there};
+	return TUTTI_OK;
 }
 
-static tutti_status place_regions(tutti_trainer *trainer)
+tutti_status values_share(tutti_trainer *trainer, const struct home *home,
+			  struct shared_values *values, tutti_comm *comm, size_t bytes)
+{
+	if (home->device)
+		return trainer_agree(trainer, share_on_device(trainer, home, values, comm, bytes));
+	values->is_of_mem_alloc = true;
+	return tutti_mem_alloc(&values->memory, bytes, trainer->comm);
+}
+
+void values_unshare(const struct home *home, const struct shared_values *values)
+{
+	if (!values->is_of_mem_alloc) {
+		values_free(home, values->memory);
+		return;
+	}
+	if (home->device)
+		train_device_wait(home->device); /* it is used again, in another stream */
+	if (values->memory)
+		tutti_mem_free(values->memory);
+}
+
+/* The communicator whose calls have the memory of a class. The sums of FSDP are reduced among
+ * replicas. */
+static tutti_comm *comm_of_region(const struct home *home, int region)
+{
+	tutti_comm *first = region == REGION_DATA   ? home->gather
+			    : region == REGION_WIRE ? home->reduce
+						    : home->replicas;
+	tutti_comm *second = region == REGION_GRAD ? home->reduce : home->replicas;
+
+	return first ? first : second;
+}
+
+static tutti_status place_regions(tutti_trainer *trainer, struct home *home)
 {
 	size_t bytes[REGIONS] = {0};
 	char *next[REGIONS];
 
 	for (int b = 0; b < trainer->layout.span_count; b++) {
 		struct needs needs = needs_of(trainer, &trainer->layout.spans[b]);
-		for (int r = 0; r < REGIONS; r++)
+		for (int r = 0; r < REGIONS && trainer->buckets[b].home == home; r++)
 			bytes[r] += aligned(needs.bytes[r]);
 	}
 	for (int r = 0; r < REGIONS; r++) {
 		if (bytes[r])
-			TRY(values_share(trainer, &trainer->memory.regions[r], bytes[r]));
-		next[r] = trainer->memory.regions[r];
+			TRY(values_share(trainer, home, &home->regions[r], comm_of_region(home, r),
+					 bytes[r]));
+		next[r] = home->regions[r].memory;
 	}
 	for (int b = 0; b < trainer->layout.span_count; b++)
-		place_bucket(trainer, &trainer->buckets[b], next);
+		if (trainer->buckets[b].home == home)
+			place_bucket(trainer, &trainer->buckets[b], next);
 	return TUTTI_OK;
 }
 
-static tutti_status plan_pools(tutti_trainer *trainer)
+static tutti_status plan_pools(tutti_trainer *trainer, int h)
 {
 	const struct model_layout *layout = &trainer->layout;
+	struct home *home = &trainer->homes[h];
 	struct slot_sizes slots;
 
-	TRY(slots_for_units(&slots, layout, &trainer->model, &trainer->config));
-	TRY(pool_plan(&trainer->memory.data_pool, &slots));
-	TRY(slots_for_grads(&slots, layout, &trainer->model, &trainer->config));
-	return pool_plan(&trainer->memory.grad_pool, &slots);
+	TRY(slots_for_units(&slots, layout, &trainer->model, &trainer->config, h));
+	TRY(pool_plan(&home->data_pool, &slots));
+	TRY(slots_for_grads(&slots, layout, &trainer->model, &trainer->config, h));
+	return pool_plan(&home->grad_pool, &slots);
 }
 
 tutti_status memory_tables(tutti_trainer *trainer)
@@ -158,6 +205,7 @@ tutti_status memory_tables(tutti_trainer *trainer)
 	for (int b = 0; b < trainer->layout.span_count; b++) {
 		struct bucket *bucket = &trainer->buckets[b];
 		bucket->span = &trainer->layout.spans[b];
+		bucket->home = &trainer->homes[bucket->span->home];
 		bucket->part = span_part(bucket->span, trainer->shard_rank);
 		bucket->part_elements = part_elements(&trainer->layout, &trainer->model,
 						      bucket->span, bucket->part);
@@ -165,27 +213,51 @@ tutti_status memory_tables(tutti_trainer *trainer)
 		if (!bucket->events)
 			return train_no_memory("a trainer's tables");
 	}
-	return plan_pools(trainer);
+	for (int h = 0; h < trainer->home_count; h++)
+		TRY(plan_pools(trainer, h));
+	return TUTTI_OK;
+}
+
+size_t memory_of_slots(const tutti_trainer *trainer)
+{
+	size_t bytes = 0;
+
+	for (int h = 0; h < trainer->home_count; h++)
+		bytes += pool_missing(&trainer->homes[h].data_pool) +
+			 pool_missing(&trainer->homes[h].grad_pool);
+	return bytes;
 }
 
 tutti_status memory_place(tutti_trainer *trainer)
 {
-	TRY(place_regions(trainer));
-	TRY(pool_fill(trainer, &trainer->memory.data_pool));
-	return pool_fill(trainer, &trainer->memory.grad_pool);
+	for (int h = 0; h < trainer->home_count; h++) {
+		struct home *home = &trainer->homes[h];
+		TRY(place_regions(trainer, home));
+		TRY(pool_fill(trainer, &home->data_pool, comm_of_region(home, REGION_DATA)));
+		TRY(pool_fill(trainer, &home->grad_pool, comm_of_region(home, REGION_WIRE)));
+	}
+	return TUTTI_OK;
+}
+
+static void free_home(struct home *home)
+{
+	pool_free(&home->data_pool);
+	pool_free(&home->grad_pool);
+	for (int r = 0; r < REGIONS; r++)
+		values_unshare(home, &home->regions[r]);
 }
 
 void memory_free(tutti_trainer *trainer)
 {
 	for (int b = 0; trainer->buckets && b < trainer->layout.span_count; b++) {
-		free(trainer->buckets[b].events);
+		struct bucket *bucket = &trainer->buckets[b];
+		free(bucket->events);
 		for (int level = 0; level < TREE_LEVELS; level++)
-			values_free(trainer, trainer->buckets[b].levels[level]);
+			if (bucket->levels[level])
+				values_free(bucket->home, bucket->levels[level]);
 	}
-	pool_free(trainer, &trainer->memory.data_pool);
-	pool_free(trainer, &trainer->memory.grad_pool);
-	for (int r = 0; r < REGIONS; r++)
-		values_unshare(trainer, trainer->memory.regions[r]);
+	for (int h = 0; h < trainer->home_count; h++)
+		free_home(&trainer->homes[h]);
 	shadow_free(trainer);
 	pieces_free(trainer);
 	free(trainer->buckets);

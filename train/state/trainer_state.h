@@ -6,6 +6,7 @@
 
 #include "train/base/base.h"
 #include "train/precision/precision.h"
+#include "train/state/homes.h"
 #include "train/state/pieces.h"
 #include "train/state/shadow.h"
 #include "train/state/slot_pool.h"
@@ -24,6 +25,7 @@ struct tensor {
 /* A bucket: a span of parameters at run time. Pointers are to the span's first element. */
 struct bucket {
 	const struct param_span *span;
+	struct home *home;
 	struct element_range part; /* this rank's */
 	size_t part_elements;
 	int first_piece, piece_count;
@@ -87,12 +89,10 @@ struct step_report {
 	int32_t is_uneven;  /* they had unequal items */
 };
 
-enum { REGION_DATA, REGION_GRAD, REGION_WIRE, REGIONS };
-
 /* The values' memory of this rank, and how much of it there is. */
 struct trainer_memory {
-	void *regions[REGIONS]; /* from tutti_mem_alloc, or on the device */
-	struct slot_pool data_pool, grad_pool;
+	bool is_mapped;         /* tutti_mem_alloc may give memory of the homes' GPUs: all ranks
+				 * have named one to the caller's communicator */
 	size_t transient_bytes; /* in slots now */
 	size_t held_bytes;      /* what memory_limit limits: optimizer state as of AdamW, and slots,
 				 * with FSDP those of the rank with most */
@@ -153,9 +153,8 @@ struct tutti_trainer {
 	tutti_train_config config;
 	char *offload_dir;           /* config.offload_dir */
 	tutti_comm *comm;            /* the caller's: for small collectives */
-	tutti_comm *gather, *reduce; /* of the shard group; NULL: it has one rank */
-	tutti_comm *replicas;        /* of the ranks with the same part; NULL: one shard group */
-	struct train_device *device; /* where all values lie; NULL: host memory */
+	struct home *homes;          /* the first one's communicators have small collectives, too */
+	int home_count;
 	int rank, size, shard_rank, replica_count;
 
 	/* Where its values lie. */
@@ -164,12 +163,6 @@ struct tutti_trainer {
 	struct bucket *buckets;
 	struct piece *pieces;
 	int piece_count;
-	size_t state_count; /* elements with optimizer state on this rank */
-	struct state_file {
-		float *values; /* NULL: not made */
-		size_t bytes;
-	} files[STATES]; /* optimizer state in offload_dir, or of a trainer on a device, there or
-			  * offloaded; else each piece has memory */
 	struct trainer_memory memory;
 	struct shadow shadow;
 
@@ -203,12 +196,30 @@ static inline bool trainer_offloads(const tutti_trainer *trainer)
 {
 	const tutti_train_config *c = &trainer->config;
 
-	return trainer->device && (c->offload_optimizer || c->offload_dir);
+	return c->on_device && (c->offload_optimizer || c->offload_dir);
+}
+
+/* The home whose files have the piece's optimizer state: the piece's own for state on a GPU, else
+ * the first. */
+static inline struct home *state_home(const tutti_trainer *trainer, const struct piece *piece)
+{
+	bool is_there = trainer->config.on_device && !trainer_offloads(trainer);
+
+	return is_there ? piece->home : &trainer->homes[0];
 }
 
 static inline struct bucket *bucket_of(const tutti_trainer *trainer, int param)
 {
 	return &trainer->buckets[trainer->layout.places[param].span];
+}
+
+/* This rank's part of a whole bucket. An empty one has the whole's address: behind the whole may be
+ * memory of another kind. */
+static inline char *part_in(const struct bucket *bucket, char *whole, size_t width)
+{
+	bool is_empty = bucket->part.first == bucket->part.last;
+
+	return is_empty ? whole : whole + bucket->part.first * width;
 }
 
 /* "forward" or "backward". */
@@ -218,6 +229,8 @@ const char *pass_name(enum unit_pass pass);
 
 /* Makes the tables of buckets, flights and slots. Local. */
 tutti_status memory_tables(tutti_trainer *trainer);
+/* The bytes of slots that are planned and not made. */
+size_t memory_of_slots(const tutti_trainer *trainer);
 /* Allocates all memory but optimizer state, and sets the buckets' pointers. Collective. */
 tutti_status memory_place(tutti_trainer *trainer);
 void memory_free(tutti_trainer *trainer);

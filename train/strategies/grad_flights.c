@@ -25,9 +25,9 @@ static void add_to_sum(const tutti_trainer *trainer, const struct flight *flight
 	if (bucket->span->keeps_grad)
 		return;
 	if (bucket->has_sum)
-		values_add(trainer, bucket->sum, bucket->sum_dtype, part, dtype, count);
+		values_add(bucket->home, bucket->sum, bucket->sum_dtype, part, dtype, count);
 	else
-		values_convert(trainer, bucket->sum, bucket->sum_dtype, part, dtype, count);
+		values_convert(bucket->home, bucket->sum, bucket->sum_dtype, part, dtype, count);
 	bucket->has_sum = true;
 }
 
@@ -39,7 +39,7 @@ static tutti_status reduce_shards(tutti_trainer *trainer, struct flight *flight)
 	size_t width = dtype_bytes(dtype);
 	struct bucket_label label;
 	tutti_call call = {.work = &flight->work,
-			   .stream = trainer->config.stream,
+			   .stream = bucket->home->stream,
 			   .label = bucket_label(trainer, bucket, &label)};
 
 	flight->stage = FLIGHT_SHARDS;
@@ -47,9 +47,10 @@ static tutti_status reduce_shards(tutti_trainer *trainer, struct flight *flight)
 			      !span->is_split);
 	if (!span->is_split)
 		return tutti_all_reduce(flight->wire, flight->wire, span->count, dtype, TUTTI_SUM,
-					trainer->reduce, &call);
-	return tutti_reduce_scatterv(flight->wire, flight->wire + bucket->part.first * width,
-				     span->shares, NULL, dtype, TUTTI_SUM, trainer->reduce, &call);
+					bucket->home->reduce, &call);
+	return tutti_reduce_scatterv(flight->wire, part_in(bucket, flight->wire, width),
+				     span->shares, NULL, dtype, TUTTI_SUM, bucket->home->reduce,
+				     &call);
 }
 
 static tutti_status reduce_replicas(tutti_trainer *trainer, struct flight *flight)
@@ -58,14 +59,14 @@ static tutti_status reduce_replicas(tutti_trainer *trainer, struct flight *fligh
 	size_t count = bucket->part.last - bucket->part.first;
 	struct bucket_label label;
 	tutti_call call = {.work = &flight->work,
-			   .stream = trainer->config.stream,
+			   .stream = bucket->home->stream,
 			   .label = bucket_label(trainer, bucket, &label)};
 
 	flight->stage = FLIGHT_REPLICAS;
 	trainer_count_reduced(trainer, bucket->part_elements * dtype_bytes(bucket->sum_dtype),
 			      trainer->replica_count, true);
 	return tutti_all_reduce(bucket->sum, bucket->sum, count, bucket->sum_dtype, TUTTI_SUM,
-				trainer->replicas, &call);
+				bucket->home->replicas, &call);
 }
 
 struct flight *flight_add(tutti_trainer *trainer, const struct flight *flight)
@@ -80,7 +81,7 @@ struct flight *flight_add(tutti_trainer *trainer, const struct flight *flight)
 tutti_status flight_start(tutti_trainer *trainer, struct flight *flight)
 {
 	tutti_status status =
-		trainer->reduce
+		trainer->homes[0].reduce
 			? group_status(trainer, reduce_shards(trainer, flight), IN_SHARD_GROUP)
 			: group_status(trainer, reduce_replicas(trainer, flight), AMONG_REPLICAS);
 	flight->failed = bucket_status(trainer, &trainer->buckets[flight->bucket],
@@ -99,8 +100,8 @@ static tutti_status progress(tutti_trainer *trainer, struct flight *flight, bool
 		if (!is_done)
 			return TUTTI_OK;
 		TRY(trainer_wait(trainer, &flight->work, group));
-		bool has_replica_stage =
-			flight->stage == FLIGHT_SHARDS && flight->is_last && trainer->replicas;
+		bool has_replica_stage = flight->stage == FLIGHT_SHARDS && flight->is_last &&
+					 trainer->homes[0].replicas;
 		if (flight->stage == FLIGHT_SHARDS)
 			add_to_sum(trainer, flight);
 		if (has_replica_stage)
@@ -133,8 +134,8 @@ tutti_status flight_finish(tutti_trainer *trainer)
 
 	failure_note(&failure, advance(trainer, flight, true));
 	tutti_work_wait(&flight->work, 0); /* a failed work may still exist */
-	pool_give(trainer, &trainer->memory.grad_pool, &flight->grad);
-	pool_give(trainer, &trainer->memory.grad_pool, &flight->copy);
+	pool_give(trainer, &bucket->home->grad_pool, &flight->grad);
+	pool_give(trainer, &bucket->home->grad_pool, &flight->copy);
 	bucket->is_in_flight = false;
 	trainer->flights.first = (trainer->flights.first + 1) % trainer->layout.span_count;
 	trainer->flights.count--;
@@ -147,7 +148,7 @@ tutti_status flight_finish(tutti_trainer *trainer)
  * in flight can progress only if there are shards and replicas. */
 tutti_status grads_poll(tutti_trainer *trainer)
 {
-	bool has_two_stages = trainer->reduce && trainer->replicas;
+	bool has_two_stages = trainer->homes[0].reduce && trainer->homes[0].replicas;
 
 	for (int i = trainer->flights.done; i < trainer->flights.count; i++) {
 		struct flight *flight = flight_at(trainer, i);

@@ -26,7 +26,8 @@ void grads_zero(tutti_trainer *trainer)
 		void *grad = param_grad(trainer, p);
 		size_t count = trainer->model.params[p].count;
 		if (grad)
-			values_zero(trainer, grad, count * dtype_bytes(trainer->config.grad_dtype));
+			values_zero(bucket_of(trainer, p)->home, grad,
+				    count * dtype_bytes(trainer->config.grad_dtype));
 	}
 	for (int b = 0; b < trainer->layout.trained_count; b++)
 		trainer->buckets[b].has_sum = false;
@@ -56,11 +57,12 @@ tutti_status grads_keep(tutti_trainer *trainer)
 
 /* Waits for a flight rather than take a larger slot: so the planned slots suffice in plain order.
  */
-static tutti_status take_flight_memory(tutti_trainer *trainer, size_t bytes, char **memory)
+static tutti_status take_flight_memory(tutti_trainer *trainer, struct slot_pool *pool, size_t bytes,
+				       char **memory)
 {
-	while (trainer->flights.count > 0 && !pool_has(&trainer->memory.grad_pool, bytes))
+	while (trainer->flights.count > 0 && !pool_has(pool, bytes))
 		TRY(flight_finish(trainer));
-	return pool_take(trainer, &trainer->memory.grad_pool, bytes, memory);
+	return pool_take(trainer, pool, bytes, memory);
 }
 
 tutti_status grad_make(tutti_trainer *trainer, int b)
@@ -71,8 +73,8 @@ tutti_status grad_make(tutti_trainer *trainer, int b)
 	if (!bucket->span->is_trained || bucket->span->keeps_grad || bucket->grad)
 		return TUTTI_OK;
 	size_t bytes = bucket->span->count * dtype_bytes(dtype);
-	TRY(take_flight_memory(trainer, bytes, &bucket->grad));
-	values_zero(trainer, bucket->grad, bytes);
+	TRY(take_flight_memory(trainer, &bucket->home->grad_pool, bytes, &bucket->grad));
+	values_zero(bucket->home, bucket->grad, bytes);
 	return TUTTI_OK;
 }
 
@@ -90,9 +92,10 @@ static tutti_status load(tutti_trainer *trainer, struct flight *flight)
 		return TUTTI_OK;
 	}
 	if (!span->keeps_grad) {
-		TRY(take_flight_memory(trainer, span->count * dtype_bytes(wire), &flight->copy));
+		TRY(take_flight_memory(trainer, &bucket->home->grad_pool,
+				       span->count * dtype_bytes(wire), &flight->copy));
 		flight->wire = flight->copy;
-		values_convert(trainer, flight->wire, wire, bucket->grad, grad, span->count);
+		values_convert(bucket->home, flight->wire, wire, bucket->grad, grad, span->count);
 		return TUTTI_OK;
 	}
 	for (int i = 0; i < span->param_count; i++) {
@@ -100,7 +103,7 @@ static tutti_status load(tutti_trainer *trainer, struct flight *flight)
 		char *to = flight->wire + trainer->layout.places[p].offset * dtype_bytes(wire);
 		const void *from = param_grad(trainer, p);
 		if (from != to)
-			values_convert(trainer, to, wire, from, grad,
+			values_convert(bucket->home, to, wire, from, grad,
 				       trainer->model.params[p].count);
 	}
 	return TUTTI_OK;

@@ -35,8 +35,11 @@ static tutti_status plan_whole(tutti_trainer *trainer)
 {
 	struct slot_sizes all;
 
-	TRY(slots_for_whole(&all, &trainer->layout, &trainer->config));
-	return pool_plan(&trainer->memory.grad_pool, &all);
+	for (int h = 0; h < trainer->home_count; h++) {
+		TRY(slots_for_whole(&all, &trainer->layout, &trainer->config, h));
+		TRY(pool_plan(&trainer->homes[h].grad_pool, &all));
+	}
+	return TUTTI_OK;
 }
 
 /* The same result on all ranks. pool_grows checks what some ranks need beside the plan. */
@@ -61,7 +64,7 @@ static tutti_status make_levels(tutti_trainer *trainer, int levels)
 	for (int b = 0; b < trainer->layout.trained_count; b++)
 		for (int level = trainer->step.kept_levels; level < levels; level++) {
 			void *sums;
-			TRY(values_alloc(trainer, &sums,
+			TRY(values_alloc(trainer->buckets[b].home, &sums,
 					 trainer->layout.spans[b].count * sizeof(float),
 					 "the partial sums of deterministic = 2"));
 			trainer->buckets[b].levels[level] = sums;
@@ -73,20 +76,22 @@ static void drop_levels(tutti_trainer *trainer, int levels)
 {
 	for (int b = 0; b < trainer->layout.trained_count; b++)
 		for (int level = trainer->step.kept_levels; level < levels; level++) {
-			values_free(trainer, trainer->buckets[b].levels[level]);
-			trainer->buckets[b].levels[level] = NULL;
+			struct bucket *bucket = &trainer->buckets[b];
+			values_free(bucket->home, bucket->levels[level]);
+			bucket->levels[level] = NULL;
 		}
 }
 
 static tutti_status make(tutti_trainer *trainer, int levels, size_t sums)
 {
-	size_t grads = pool_missing(&trainer->memory.grad_pool);
+	size_t grads = memory_of_slots(trainer);
 
 	TRY(check_limit(trainer, grads, sums));
 	TRY(pool_grows(trainer, grads + sums));
 	if (sums)
 		TRY(make_levels(trainer, levels));
-	TRY(pool_fill_local(trainer, &trainer->memory.grad_pool));
+	for (int h = 0; h < trainer->home_count; h++)
+		TRY(pool_fill_local(trainer, &trainer->homes[h].grad_pool));
 	trainer->memory.planned_bytes += grads + sums;
 	trainer->memory.held_bytes += sums;
 	trainer->stats.grad_bytes += sums;
@@ -96,18 +101,21 @@ static tutti_status make(tutti_trainer *trainer, int levels, size_t sums)
 
 tutti_status grads_reserve(tutti_trainer *trainer)
 {
-	int levels = levels_after(trainer), planned = trainer->memory.grad_pool.count;
+	int levels = levels_after(trainer);
 	size_t sums = bytes_of_levels(trainer, levels);
 	tutti_status status = TUTTI_OK;
 
 	if (!trainer->config.deterministic || levels <= trainer->step.kept_levels)
 		return TUTTI_OK;
+	for (int h = 0; h < trainer->home_count; h++)
+		pool_mark(&trainer->homes[h].grad_pool);
 	if (trainer->step.kept_levels == 0)
 		status = plan_whole(trainer);
 	if (status == TUTTI_OK)
 		status = make(trainer, levels, sums);
 	if (status != TUTTI_OK) {
-		pool_forget(trainer, &trainer->memory.grad_pool, planned);
+		for (int h = 0; h < trainer->home_count; h++)
+			pool_forget(trainer, &trainer->homes[h].grad_pool);
 		drop_levels(trainer, levels);
 	}
 	return status;

@@ -6,7 +6,7 @@
 
 static tutti_status average_piece(tutti_trainer *trainer, const struct piece *piece)
 {
-	TRY(trainer_average(trainer, piece->value, piece->count, piece->count));
+	TRY(trainer_average(trainer, piece->home, piece->value, piece->count, piece->count));
 	piece_narrow(trainer, piece);
 	return TUTTI_OK;
 }
@@ -15,8 +15,10 @@ static tutti_status average_piece(tutti_trainer *trainer, const struct piece *pi
 static tutti_status average_state(tutti_trainer *trainer, const struct piece *piece)
 {
 	if (piece->m)
-		TRY(trainer_average(trainer, piece->m, piece->count, piece->count));
-	return piece->v ? trainer_average(trainer, piece->v, piece->count, piece->count) : TUTTI_OK;
+		TRY(trainer_average(trainer, piece->home, piece->m, piece->count, piece->count));
+	return piece->v
+		       ? trainer_average(trainer, piece->home, piece->v, piece->count, piece->count)
+		       : TUTTI_OK;
 }
 
 static bool lies_together(const tutti_trainer *trainer, const struct bucket *bucket)
@@ -30,7 +32,7 @@ tutti_status local_sgd_average(tutti_trainer *trainer)
 	for (int b = 0; b < trainer->layout.trained_count; b++) {
 		struct bucket *bucket = &trainer->buckets[b];
 		if (lies_together(trainer, bucket))
-			TRY(trainer_average(trainer, (float *)(void *)bucket->data,
+			TRY(trainer_average(trainer, bucket->home, (float *)(void *)bucket->data,
 					    bucket->span->count, bucket->span->elements));
 		for (int i = 0; i < bucket->piece_count; i++) {
 			const struct piece *piece = &trainer->pieces[bucket->first_piece + i];

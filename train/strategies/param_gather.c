@@ -82,7 +82,7 @@ static tutti_status exchange_events(tutti_trainer *trainer, int32_t *events, int
 	trainer->stats.collectives++;
 	return group_status(trainer,
 			    tutti_all_gather(&events[trainer->shard_rank], events, 1, TUTTI_I32,
-					     trainer->gather, &call),
+					     trainer->homes[0].gather, &call),
 			    IN_SHARD_GROUP);
 }
 
@@ -90,12 +90,13 @@ tutti_status params_compare_order(tutti_trainer *trainer)
 {
 	tutti_work *work = NULL;
 
-	if (!trainer->layout.by_unit || !trainer->gather)
+	if (!trainer->layout.by_unit || !trainer->homes[0].gather)
 		return TUTTI_OK;
 	int32_t *events = trainer->step.events;
 	TRY(exchange_events(trainer, events, EVENT_STEP, "order of units", &work));
 	TRY(trainer_wait(trainer, &work, IN_SHARD_GROUP));
-	return compare_events(trainer, events);
+	TRY(compare_events(trainer, events));
+	return trainer_meet(trainer);
 }
 
 static tutti_status bucket_gather(tutti_trainer *trainer, struct bucket *bucket, int32_t event)
@@ -105,7 +106,7 @@ static tutti_status bucket_gather(tutti_trainer *trainer, struct bucket *bucket,
 
 	if (bucket->data)
 		return TUTTI_OK;
-	TRY(pool_take(trainer, &trainer->memory.data_pool, bytes, &bucket->data));
+	TRY(pool_take(trainer, &bucket->home->data_pool, bytes, &bucket->data));
 	tutti_status status =
 		exchange_events(trainer, bucket->events, event,
 				bucket_label(trainer, bucket, &label), &bucket->checking);
@@ -122,8 +123,7 @@ static tutti_status bucket_arrive(tutti_trainer *trainer, struct bucket *bucket)
 			  trainer_wait(trainer, &bucket->checking, IN_SHARD_GROUP)));
 	if (is_new)
 		TRY(compare_events(trainer, bucket->events));
-	return bucket_status(trainer, bucket, GATHERING,
-			     trainer_wait_values(trainer, &bucket->gathering));
+	return bucket_status(trainer, bucket, GATHERING, trainer_wait_values(trainer, bucket));
 }
 
 static tutti_status bucket_free(tutti_trainer *trainer, struct bucket *bucket)
@@ -133,7 +133,7 @@ static tutti_status bucket_free(tutti_trainer *trainer, struct bucket *bucket)
 	struct train_failure arrived = {0};
 	failure_note(&arrived, bucket_arrive(trainer, bucket));
 	tutti_work_wait(&bucket->gathering, 0); /* its memory is given back */
-	pool_give(trainer, &trainer->memory.data_pool, &bucket->data);
+	pool_give(trainer, &bucket->home->data_pool, &bucket->data);
 	bucket->lingers = bucket->is_gathered_ahead = false;
 	return failure_return(&arrived);
 }
@@ -249,7 +249,7 @@ tutti_status params_open(tutti_trainer *trainer, int unit, enum unit_pass pass)
 	for (const int *s = spans; *s >= 0; s++)
 		TRY(publish_wait(trainer, *s));
 	trainer->step.order = trainer->step.order * 0x9e3779b97f4a7c15u + (uint64_t)event + 1;
-	if (!trainer->layout.by_unit || !trainer->gather)
+	if (!trainer->layout.by_unit || !trainer->homes[0].gather)
 		return TUTTI_OK;
 	TRY(free_lingering(trainer, unit, is_as_planned(&trainer->plan, event)));
 	TRY(events_add(&trainer->seen, event));
@@ -279,7 +279,7 @@ tutti_status params_close(tutti_trainer *trainer, int unit, bool is_over)
 {
 	bool keeps = trainer->config.keep_after_forward && trainer->batch.pass != TUTTI_PASS_EVAL;
 
-	if (!trainer->layout.by_unit || !trainer->gather)
+	if (!trainer->layout.by_unit || !trainer->homes[0].gather)
 		return TUTTI_OK;
 	for (const int *s = trainer->layout.unit_spans[unit]; *s >= 0; s++) {
 		struct bucket *bucket = &trainer->buckets[*s];

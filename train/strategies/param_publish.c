@@ -21,10 +21,10 @@ static void copy_extern(const tutti_trainer *trainer, const struct bucket *bucke
 		struct element_range own =
 			param_part(&trainer->layout, &trainer->model, p, bucket->part);
 		if (is_out)
-			values_copy(trainer, there + own.first * width, here + own.first * width,
-				    (own.last - own.first) * width);
+			values_copy(bucket->home, there + own.first * width,
+				    here + own.first * width, (own.last - own.first) * width);
 		else
-			values_copy(trainer, here, there, param->count * width);
+			values_copy(bucket->home, here, there, param->count * width);
 	}
 }
 
@@ -47,15 +47,15 @@ tutti_status publish_bucket(tutti_trainer *trainer, int b)
 		for (int before = 0; before < b; before++)
 			if (trainer->buckets[before].copy)
 				TRY(publish_wait(trainer, before));
-		TRY(pool_take(trainer, &trainer->memory.data_pool, span->count * width,
+		TRY(pool_take(trainer, &bucket->home->data_pool, span->count * width,
 			      &bucket->copy));
 		values = bucket->copy;
 		copy_extern(trainer, bucket, values, true);
 	}
 	tutti_status status =
-		trainer_gather(trainer, bucket, values + bucket->part.first * width, values);
+		trainer_gather(trainer, bucket, part_in(bucket, values, width), values);
 	if (status != TUTTI_OK)
-		pool_give(trainer, &trainer->memory.data_pool, &bucket->copy);
+		pool_give(trainer, &bucket->home->data_pool, &bucket->copy);
 	return status;
 }
 
@@ -66,10 +66,10 @@ tutti_status publish_wait(tutti_trainer *trainer, int b)
 	if (bucket->span->is_sharded)
 		return TUTTI_OK;
 	tutti_status status = bucket_status(trainer, bucket, "Sending updated",
-					    trainer_wait_values(trainer, &bucket->gathering));
+					    trainer_wait_values(trainer, bucket));
 	if (bucket->copy && status == TUTTI_OK)
 		copy_extern(trainer, bucket, bucket->copy, false);
-	pool_give(trainer, &trainer->memory.data_pool, &bucket->copy);
+	pool_give(trainer, &bucket->home->data_pool, &bucket->copy);
 	return status;
 }
 

@@ -14,7 +14,7 @@ static void add_levels(const tutti_trainer *trainer, const struct bucket *bucket
 		       count = trainer->model.params[p].count;
 		for (int level = 0; level < last; level++)
 			if (trainer->step.micro_batches >> level & 1)
-				values_add(trainer, param_grad(trainer, p), TUTTI_F32,
+				values_add(bucket->home, param_grad(trainer, p), TUTTI_F32,
 					   bucket->levels[level] + offset, TUTTI_F32, count);
 	}
 }
@@ -31,9 +31,9 @@ void sum_tree_push(tutti_trainer *trainer, int b)
 	for (int i = 0; i < bucket->span->param_count; i++) {
 		int p = bucket->span->params[i];
 		size_t bytes = trainer->model.params[p].count * sizeof(float);
-		values_copy(trainer, bucket->levels[level] + trainer->layout.places[p].offset,
+		values_copy(bucket->home, bucket->levels[level] + trainer->layout.places[p].offset,
 			    param_grad(trainer, p), bytes);
-		values_zero(trainer, param_grad(trainer, p), bytes);
+		values_zero(bucket->home, param_grad(trainer, p), bytes);
 	}
 }
 

@@ -1,4 +1,4 @@
-/* What would break: a checkpoint of a trainer on a GPU that another one, there or in host memory,
+/* What would break: a checkpoint of a trainer on GPUs that another one, there or in host memory,
  * cannot go on from with the same bits; an exported file with other values. */
 #include "tests/limit.h"
 #include "tests/train/device/device_rank.h"
@@ -14,7 +14,7 @@ enum { SAMPLES = 8, RANKS = 2, FILE_MOST = 1 << 16 };
 
 struct job {
 	tutti_train_config config;
-	bool saves_on_device, loads_on_device;
+	int saves_on, loads_on;               /* so many GPUs; 0: in host memory */
 	float values[2][TOY_PARAMS][TOY_MAX]; /* after three steps: uninterrupted, and loaded */
 	char files[2][FILE_MOST];
 	size_t bytes[2];
@@ -55,7 +55,7 @@ static void save_and_load(tutti_comm *comm, void *arg)
 	struct toy toy;
 	int64_t step;
 
-	device_rank_begin(comm, &config, job->saves_on_device);
+	device_rank_begin_on(comm, &config, job->saves_on);
 	toy_register(&toy, comm, 0);
 	toy_train(&toy, comm, &config);
 	steps(&toy, 0, 2);
@@ -66,7 +66,7 @@ static void save_and_load(tutti_comm *comm, void *arg)
 	toy_destroy(&toy);
 	device_rank_end();
 
-	device_rank_begin(comm, &config, job->loads_on_device);
+	device_rank_begin_on(comm, &config, job->loads_on);
 	config.seed += !config.stochastic_rounding; /* what is not loaded differs */
 	toy_register(&toy, comm, 0);
 	toy_train(&toy, comm, &config);
@@ -82,9 +82,8 @@ static void round_trip(tutti_train_config config)
 	struct job *job = calloc(1, sizeof *job);
 
 	assert_non_null(job);
-	for (int way = 1; way < 4; way++) {
-		*job = (struct job){
-			.config = config, .saves_on_device = way & 1, .loads_on_device = way & 2};
+	for (int way = 1; way < 9; way++) {
+		*job = (struct job){.config = config, .saves_on = way % 3, .loads_on = way / 3};
 		assert_int_equal(ranks_as_threads(RANKS, save_and_load, job), 0);
 		assert_memory_equal(job->values[0], job->values[1], sizeof job->values[0]);
 		assert_true(job->bytes[0] > 500 && job->bytes[0] == job->bytes[1]);

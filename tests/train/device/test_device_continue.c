@@ -1,5 +1,5 @@
-/* What would break: trainers on GPUs that continue from others of another strategy, in memory of
- * the GPU or offloaded, with other values, moments or counts than those had. */
+/* What would break: trainers on one GPU or two that continue from others of another strategy, in
+ * memory of the GPU or offloaded, with other values, moments or counts than those had. */
 #include "tests/limit.h"
 #include "tests/train/device/device_rank.h"
 
@@ -12,8 +12,9 @@ enum { SAMPLES = 8, RANKS = 2, STOP = 2, STEPS = 4 };
 
 struct scene {
 	tutti_train_config first, second;
-	bool on_device, continues, is_lost; /* is_lost: rank 1's first trainer */
-	float values[TOY_PARAMS][TOY_MAX];  /* at the end, rank 0's */
+	int gpus, gpus_after;              /* 0: host memory */
+	bool continues, is_lost;           /* is_lost: rank 1's first trainer */
+	float values[TOY_PARAMS][TOY_MAX]; /* at the end, rank 0's */
 };
 
 static void steps(struct toy *toy, int first, int last)
@@ -34,6 +35,7 @@ static void go_on(struct toy *toy, struct toy *before, tutti_comm *comm, const s
 	config.on_device = device_rank.stream != NULL;
 	config.stream = device_rank.stream;
 	config.seed = 99;
+	device_rank.is_spread = scene->gpus_after == 2;
 	toy_register(toy, comm, 0);
 	toy_train(toy, comm, &config);
 	tutti_trainer *held = scene->is_lost && toy->rank == 1 ? NULL : before->trainer;
@@ -49,7 +51,10 @@ static void run(tutti_comm *comm, void *arg)
 	struct toy toys[2], *now = &toys[0];
 	float values[TOY_MAX];
 
-	device_rank_begin(comm, &config, scene->on_device);
+	bool has_two = scene->gpus == 2 || scene->gpus_after == 2;
+
+	device_rank_begin_on(comm, &config, has_two ? 2 : scene->gpus);
+	device_rank.is_spread = scene->gpus == 2;
 	toy_register(now, comm, 0);
 	toy_train(now, comm, &config);
 	steps(now, 0, STOP);
@@ -71,13 +76,15 @@ static void run(tutti_comm *comm, void *arg)
 /* A host's trainer that is not disturbed has the bits to expect. */
 static void same_bits(tutti_train_config first, tutti_train_config second)
 {
-	struct scene want = {.first = first},
-		     got = {first, second, .on_device = true, .continues = true};
+	struct scene want = {.first = first};
 
 	want.first.offload_optimizer = 0;
 	assert_int_equal(ranks_as_threads(RANKS, run, &want), 0);
-	assert_int_equal(ranks_as_threads(RANKS, run, &got), 0);
-	assert_memory_equal(got.values, want.values, sizeof got.values);
+	for (int way = 0; way < 4; way++) {
+		struct scene got = {first, second, 1 + way % 2, 1 + way / 2, .continues = true};
+		assert_int_equal(ranks_as_threads(RANKS, run, &got), 0);
+		assert_memory_equal(got.values, want.values, sizeof got.values);
+	}
 }
 
 static void test_f32(void **state)
@@ -95,14 +102,16 @@ static void test_f32(void **state)
 /* What rank 1 had comes from rank 0's shadow. */
 static void lose_one(tutti_train_config config)
 {
-	struct scene want = {.first = config},
-		     got = {config, config, .on_device = true, .continues = true, .is_lost = true};
+	struct scene want = {.first = config};
 
 	want.first.shadow = want.first.offload_optimizer = 0;
-	got.first.shadow = got.second.shadow = 1;
 	assert_int_equal(ranks_as_threads(RANKS, run, &want), 0);
-	assert_int_equal(ranks_as_threads(RANKS, run, &got), 0);
-	assert_memory_equal(got.values, want.values, sizeof got.values);
+	for (int gpus = 1; gpus < 3; gpus++) {
+		struct scene got = {config, config, gpus, gpus, .continues = true, .is_lost = true};
+		got.first.shadow = got.second.shadow = 1;
+		assert_int_equal(ranks_as_threads(RANKS, run, &got), 0);
+		assert_memory_equal(got.values, want.values, sizeof got.values);
+	}
 }
 
 static void test_shadow(void **state)

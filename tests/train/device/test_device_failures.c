@@ -21,6 +21,8 @@ struct outcome {
 struct job {
 	struct outcome *out;
 	tutti_strategy strategy;
+	int gpus;
+	bool is_named;   /* the communicator has the ranks' devices */
 	char faults[64]; /* of rank 1 */
 };
 
@@ -56,14 +58,19 @@ static void with_faults(tutti_comm *comm, void *arg)
 	const struct job *job = arg;
 	tutti_train_config config = {.strategy = job->strategy};
 	int rank = tutti_rank(comm);
+	tutti_comm *named = NULL;
 	struct toy toy;
 
 	if (rank == 1)
 		setenv("FAKE_CUDA_FAULTS", job->faults, 1);
-	device_rank_begin(comm, &config, true);
+	device_rank_begin_on(comm, &config, job->gpus);
+	tutti_config with_device = {.device = device_rank_gpu(rank, 0) + 1};
+	if (job->is_named)
+		CHECK(tutti_comm_split(comm, 0, rank, &with_device, &named) == TUTTI_OK);
 	toy_register(&toy, comm, 0);
-	job->out->status[rank] = run(&toy, comm, &config);
+	job->out->status[rank] = run(&toy, named ? named : comm, &config);
 	toy_destroy(&toy);
+	tutti_comm_destroy(named);
 	job->out->has_failed[rank] = 0;
 	/* No device_rank_end: a GPU that has failed has no streams to synchronise. */
 }
@@ -85,11 +92,12 @@ static bool fails_together(struct job *job, const char *fault, int n)
 }
 
 /* expected: of rank 1; TUTTI_OK: any, since a GPU that has failed may refuse memory first. */
-static void each_call(const char *fault, int step, tutti_strategy strategy, tutti_status expected)
+static void each_call(const char *fault, int step, int gpus, tutti_strategy strategy,
+		      tutti_status expected)
 {
 	struct outcome *out =
 		mmap(NULL, sizeof *out, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	struct job job = {.out = out, .strategy = strategy};
+	struct job job = {.out = out, .strategy = strategy, .gpus = gpus};
 	int n = 2; /* the first one is device_rank_begin's, whose failure ends the program */
 
 	assert_true(out != MAP_FAILED);
@@ -103,15 +111,71 @@ static void each_call(const char *fault, int step, tutti_strategy strategy, tutt
 static void test_no_memory(void **state)
 {
 	(void)state;
-	each_call("memory", 1, TUTTI_FSDP, TUTTI_ERR_MEMORY);
-	each_call("memory", 1, TUTTI_DDP, TUTTI_ERR_MEMORY);
+	each_call("memory", 1, 1, TUTTI_FSDP, TUTTI_ERR_MEMORY);
+	each_call("memory", 1, 1, TUTTI_DDP, TUTTI_ERR_MEMORY);
+}
+
+/* Memory that the other ranks map. A communicator that has none for its kernels goes without them,
+ * so not every failure is one of the trainer. */
+static void no_mapped_memory(int gpus, int calls, int least)
+{
+	struct outcome *out =
+		mmap(NULL, sizeof *out, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct job job = {.out = out, .strategy = TUTTI_FSDP, .gpus = gpus, .is_named = true};
+	int failed = 0;
+
+	assert_true(out != MAP_FAILED);
+	for (int n = 2; n < calls; n++)
+		if (fails_together(&job, "memory", n)) {
+			assert_int_equal(out->status[1], TUTTI_ERR_MEMORY);
+			failed++;
+		}
+	printf("mapped memory on %d GPUs: %d failures\n", gpus, failed);
+	assert_in_range(failed, least, calls);
+	munmap(out, sizeof *out);
+}
+
+static void test_no_mapped_memory(void **state)
+{
+	(void)state;
+	no_mapped_memory(1, 30, 6);
+	no_mapped_memory(2, 50, 12);
+}
+
+/* The error names the GPU of the unit that does not fit. */
+static void too_large(tutti_comm *comm, void *arg)
+{
+	const int64_t gigabytes[] = {3 << 8, 1 << 20};
+	tutti_train_config config = {.strategy = *(tutti_strategy *)arg};
+	char text[64];
+	struct toy toy;
+
+	device_rank_begin_on(comm, &config, 2);
+	toy_register(&toy, comm, 0);
+	CHECK(tutti_model_param(toy.model, TOY_UNITS - 1, "large", 2, gigabytes, 0) == TOY_PARAMS);
+	snprintf(text, sizeof text, "CUDA device %d has no ", device_rank_gpu(0, 1));
+	CHECK_ERROR(tutti_trainer_create(&toy.trainer, toy.model, comm, &config), TUTTI_ERR_MEMORY,
+		    text);
+	tutti_model_destroy(toy.model);
+	device_rank_end();
+}
+
+static void test_too_large(void **state)
+{
+	tutti_strategy strategies[] = {TUTTI_DDP, TUTTI_FSDP};
+
+	(void)state;
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(ranks_as_processes(RANKS, too_large, &strategies[i]), 0);
 }
 
 static void test_failing_gpu(void **state)
 {
 	(void)state;
-	each_call("launch_illegal", 5, TUTTI_FSDP, TUTTI_OK);
-	each_call("copy_ecc", 5, TUTTI_ZERO1, TUTTI_OK);
+	each_call("launch_illegal", 5, 1, TUTTI_FSDP, TUTTI_OK);
+	each_call("copy_ecc", 5, 1, TUTTI_ZERO1, TUTTI_OK);
+	each_call("launch_illegal", 11, 2, TUTTI_FSDP, TUTTI_OK);
+	each_call("copy_ecc", 11, 2, TUTTI_ZERO1, TUTTI_OK);
 }
 
 static void refused(tutti_comm *comm, void *arg)
@@ -157,8 +221,8 @@ static void test_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_no_memory),
+		cmocka_unit_test(test_refused),          cmocka_unit_test(test_no_memory),
+		cmocka_unit_test(test_no_mapped_memory), cmocka_unit_test(test_too_large),
 		cmocka_unit_test(test_failing_gpu),
 	};
 

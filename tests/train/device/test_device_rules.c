@@ -1,5 +1,5 @@
-/* What would break on a GPU: a step with an infinity that some rank does not skip, or that names
- * another parameter; an update of the caller's own whose values other ranks do not see. */
+/* What would break on one GPU or two: a step with an infinity that some rank does not skip, or that
+ * names another parameter; an update of the caller's own whose values other ranks do not see. */
 #include "tests/limit.h"
 #include "tests/train/device/device_rank.h"
 
@@ -9,11 +9,11 @@
 
 #include "tests/unit.h"
 
-enum { SAMPLES = 8, BAD_PARAM = 3 };
+enum { SAMPLES = 8, GPUS = 2 };
 
 struct job {
 	tutti_train_config config;
-	bool on_device;
+	int gpus, bad_param;
 	float values[TOY_PARAMS][TOY_MAX];
 };
 
@@ -32,7 +32,7 @@ static void begin(struct toy *toy, tutti_comm *comm, const struct job *job)
 {
 	tutti_train_config config = job->config;
 
-	device_rank_begin(comm, &config, job->on_device);
+	device_rank_begin_on(comm, &config, job->gpus);
 	toy_register(toy, comm, 0);
 	toy_train(toy, comm, &config);
 }
@@ -56,39 +56,41 @@ static void skipped_step(tutti_comm *comm, void *arg)
 		device_rank_reuse();
 		toy_micro_batch(&toy, TUTTI_PASS_ACCUMULATE, 2 * step, SAMPLES);
 		if (step == 1 && toy.rank == toy.size - 1) {
-			void *grad = tutti_param_grad(toy.trainer, BAD_PARAM);
+			void *grad = tutti_param_grad(toy.trainer, job->bad_param);
 			CHECK(grad != NULL);
+			if (toy_memory->enter)
+				toy_memory->enter(toy_unit(job->bad_param));
 			toy_memory->add(grad, infinite, 3);
 		}
 		toy_micro_batch(&toy, TUTTI_PASS_LAST, 2 * step + 1, SAMPLES);
 		CHECK(tutti_step(toy.trainer, &toy_adamw, 1, &info) == TUTTI_OK);
 		CHECK(info.skipped == (step == 1));
-		CHECK(tutti_skipped_param(toy.trainer) == (step == 1 ? BAD_PARAM : -1));
+		CHECK(tutti_skipped_param(toy.trainer) == (step == 1 ? job->bad_param : -1));
 		CHECK(info.loss_scale == (step < 2 ? 65536 : 32768));
 	}
 	keep(&toy, job);
 	end(&toy);
 }
 
-/* values -= grad / 2, in the stream's order. */
-static void update_shard(const tutti_shard *shard, bool on_device)
+/* values -= grad / 2, in the order of stream, or in host memory. */
+static void update_shard(const tutti_shard *shard, CUstream stream)
 {
 	float *values = shard->values, *grad = shard->grad;
 	size_t bytes = shard->count * sizeof *values;
 
 	CHECK(shard->count == 0 || shard->grad_dtype == TUTTI_F32);
-	if (on_device) {
+	if (stream) {
 		values = gpu_alloc_pinned(2 * bytes + 1);
 		grad = values + shard->count;
-		gpu_copy_in(device_rank.stream, values, shard->values, bytes);
-		gpu_copy_in(device_rank.stream, grad, shard->grad, bytes);
-		gpu_sync(device_rank.stream);
+		gpu_copy_in(stream, values, shard->values, bytes);
+		gpu_copy_in(stream, grad, shard->grad, bytes);
+		gpu_sync(stream);
 	}
 	for (size_t i = 0; i < shard->count; i++)
 		values[i] -= grad[i] / 2;
-	if (on_device) {
-		gpu_copy_in(device_rank.stream, shard->values, values, bytes);
-		gpu_sync(device_rank.stream);
+	if (stream) {
+		gpu_copy_in(stream, shard->values, values, bytes);
+		gpu_sync(stream);
 		gpu_free_pinned(values);
 	}
 }
@@ -106,7 +108,7 @@ static void own_update(tutti_comm *comm, void *arg)
 		CHECK(tutti_grads_finish(toy.trainer, NULL) == TUTTI_OK);
 		for (int p = 0; p < TOY_PARAMS; p++) {
 			CHECK(tutti_param_shard(toy.trainer, p, &shard) == TUTTI_OK);
-			update_shard(&shard, job->on_device);
+			update_shard(&shard, device_rank_stream(toy_unit(p)));
 		}
 		CHECK(tutti_params_updated(toy.trainer) == TUTTI_OK);
 	}
@@ -115,30 +117,116 @@ static void own_update(tutti_comm *comm, void *arg)
 	end(&toy);
 }
 
-/* In both memories. */
-static void same_bits(rank_fn fn, tutti_train_config config)
+/* In host memory, and on one GPU and two. */
+static void same_bits(rank_fn fn, tutti_train_config config, int bad_param)
 {
-	struct job jobs[2] = {{.config = config}, {.config = config, .on_device = true}};
+	struct job jobs[GPUS + 1];
 
-	for (int i = 0; i < 2; i++)
-		assert_int_equal(ranks_as_threads(2, fn, &jobs[i]), 0);
-	assert_memory_equal(jobs[0].values, jobs[1].values, sizeof jobs[0].values);
+	for (int gpus = 0; gpus <= GPUS; gpus++) {
+		jobs[gpus] = (struct job){.config = config, .gpus = gpus, .bad_param = bad_param};
+		assert_int_equal(ranks_as_threads(2, fn, &jobs[gpus]), 0);
+		assert_memory_equal(jobs[gpus].values, jobs[0].values, sizeof jobs[0].values);
+	}
 }
 
 static void test_skip(void **state)
 {
 	(void)state;
-	same_bits(skipped_step, (tutti_train_config){.strategy = TUTTI_DDP, .loss_scale = -1});
-	same_bits(skipped_step, (tutti_train_config){.strategy = TUTTI_ZERO1, .loss_scale = -1});
+	for (int bad = 3; bad < 7; bad += 3) { /* of either GPU */
+		same_bits(skipped_step,
+			  (tutti_train_config){.strategy = TUTTI_DDP, .loss_scale = -1}, bad);
+		same_bits(skipped_step,
+			  (tutti_train_config){.strategy = TUTTI_ZERO1, .loss_scale = -1}, bad);
+	}
 }
 
 static void test_own_update(void **state)
 {
 	(void)state;
-	same_bits(own_update, (tutti_train_config){.strategy = TUTTI_DDP});
-	same_bits(own_update, (tutti_train_config){.strategy = TUTTI_FSDP});
+	same_bits(own_update, (tutti_train_config){.strategy = TUTTI_DDP}, 0);
+	same_bits(own_update, (tutti_train_config){.strategy = TUTTI_FSDP}, 0);
 	same_bits(own_update,
-		  (tutti_train_config){.strategy = TUTTI_ZERO2, .param_dtype = TUTTI_BF16});
+		  (tutti_train_config){.strategy = TUTTI_ZERO2, .param_dtype = TUTTI_BF16}, 0);
+}
+
+/* Slots are planned for each GPU, and suffice. */
+static void at_limit(tutti_comm *comm, void *arg)
+{
+	const struct job *job = arg;
+	tutti_train_config config = job->config;
+	tutti_train_stats need, has;
+	struct toy toy;
+
+	device_rank_begin_on(comm, &config, job->gpus);
+	toy_register(&toy, comm, 0);
+	CHECK(tutti_memory_estimate(toy.model, toy.size, &config, &need) == TUTTI_OK);
+	config.memory_limit = need.param_bytes + need.grad_bytes + need.optimizer_bytes +
+			      need.gathered_peak_bytes;
+	toy_train(&toy, comm, &config);
+	for (int step = 0; step < 2; step++) {
+		device_rank_reuse();
+		toy_micro_batch(&toy, TUTTI_PASS_ACCUMULATE, 2 * step, SAMPLES);
+		toy_micro_batch(&toy, TUTTI_PASS_LAST, 2 * step + 1, SAMPLES);
+		CHECK(tutti_step(toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
+	}
+	CHECK(tutti_trainer_stats(toy.trainer, &has) == TUTTI_OK);
+	CHECK(has.gathered_peak_bytes > 0 && has.gathered_peak_bytes <= need.gathered_peak_bytes);
+	CHECK(has.param_bytes <= need.param_bytes && has.grad_bytes <= need.grad_bytes &&
+	      has.optimizer_bytes <= need.optimizer_bytes);
+	end(&toy);
+}
+
+static void test_limit_of_two(void **state)
+{
+	const tutti_train_config configs[] = {
+		{.strategy = TUTTI_FSDP},
+		{.strategy = TUTTI_FSDP, .prefetch_units = 2, .keep_after_forward = 1},
+		{.strategy = TUTTI_ZERO2, .bucket_bytes = 200},
+		{.strategy = TUTTI_ZERO2,
+		 .param_dtype = TUTTI_BF16,
+		 .reduce_dtype = TUTTI_BF16,
+		 .bucket_bytes = 200},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof configs / sizeof *configs; i++)
+		assert_int_equal(ranks_as_threads(2, at_limit,
+						  &(struct job){.config = configs[i], .gpus = 2}),
+				 0);
+}
+
+static void refused(tutti_comm *comm, void *arg)
+{
+	tutti_train_config config = {.strategy = TUTTI_DDP}, on_host = config;
+	tutti_trainer *trainer;
+	struct toy toy;
+
+	(void)arg;
+	device_rank_begin_on(comm, &config, 2);
+	toy_register(&toy, comm, 1);
+	CHECK_ERROR(tutti_trainer_create(&trainer, toy.model, comm, &on_host), TUTTI_ERR_INVALID,
+		    "Unit 'unit.2' has a stream, which needs on_device");
+	CHECK(tutti_model_unit_stream(toy.model, 3, gpu_stream()) == TUTTI_OK);
+	CHECK_ERROR(tutti_trainer_create(&trainer, toy.model, comm, &config), TUTTI_ERR_INVALID,
+		    "have two streams of CUDA device");
+	CHECK(tutti_model_unit_stream(toy.model, 3, NULL) == TUTTI_OK);
+	CHECK_ERROR(tutti_trainer_create(&trainer, toy.model, comm, &config), TUTTI_ERR_INVALID,
+		    "but the stream of its unit 'unit.3' is of device");
+	if (toy.rank == 1)
+		CHECK(tutti_model_unit_stream(toy.model, 2, NULL) == TUTTI_OK);
+	CHECK_ERROR(tutti_trainer_create(&trainer, toy.model, comm, &config), TUTTI_ERR_MISMATCH,
+		    "'unit.2' in the stream of unit 'unit.2'");
+	CHECK_ERROR(tutti_model_unit_stream(toy.model, TOY_UNITS, NULL), TUTTI_ERR_INVALID,
+		    "there is no unit 4 among 4");
+	CHECK_ERROR(tutti_model_unit_stream(NULL, 0, NULL), TUTTI_ERR_INVALID, "no unit 0 among 0");
+	tutti_model_destroy(toy.model);
+	device_rank_end();
+}
+
+static void test_refused(void **state)
+{
+	(void)state;
+	assert_int_equal(ranks_as_threads(2, refused, NULL), 0);
 }
 
 /* It would have got the memory that the ranks share, which is a GPU's. */
@@ -162,8 +250,8 @@ static void test_host_trainer(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_skip),
-		cmocka_unit_test(test_own_update),
+		cmocka_unit_test(test_skip),         cmocka_unit_test(test_own_update),
+		cmocka_unit_test(test_limit_of_two), cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_host_trainer),
 	};
 

@@ -1,7 +1,7 @@
 /* slow: 5 s */
-/* What would break: a trainer on a GPU that has other bits than the one in host memory, or that
- * reads gradients before the stream has written them. Each variant is trained in both, with the
- * same number of ranks, as threads that share a GPU and as processes. */
+/* What would break: a trainer on a GPU, or on two, that has other bits than the one in host memory,
+ * or that reads gradients before their stream has written them. Each variant is trained in all of
+ * them, with the same number of ranks, as threads that share GPUs and as processes. */
 #include "tests/limit.h"
 #include "tests/train/device/device_rank.h"
 
@@ -13,7 +13,7 @@
 
 #include "tests/unit.h"
 
-enum { SAMPLES = 8, STEPS = 3, MICRO_BATCHES = 3 };
+enum { SAMPLES = 8, STEPS = 3, MICRO_BATCHES = 3, GPUS = 2 };
 
 struct variant {
 	const char *name;
@@ -84,19 +84,29 @@ static const struct variant variants[] = {
 
 struct run {
 	const struct variant *variant;
-	bool on_device;
+	int gpus; /* 0: in host memory */
 	int ranks;
 	float values[TOY_PARAMS][TOY_MAX];
 	tutti_step_info infos[STEPS];
 };
 
-static void close_gate(_Atomic uint32_t *gate)
+static void hold(CUstream stream, int which, const _Atomic uint32_t *gate)
 {
 	CUdeviceptr word;
 
-	atomic_store(gate, 0);
+	gpu_use(device_rank_gpu(device_rank.rank, which));
 	GPU(mem_host_get_device_pointer, &word, (void *)(uintptr_t)gate, 0);
-	GPU(stream_wait_value32, device_rank.stream, word, 1, CU_STREAM_WAIT_VALUE_EQ);
+	GPU(stream_wait_value32, stream, word, 1, CU_STREAM_WAIT_VALUE_EQ);
+}
+
+/* Of two streams both are held, then the second one, then the first. */
+static void close_gate(_Atomic uint32_t *gate, int step)
+{
+	atomic_store(gate, 0);
+	if (!device_rank.second || step != 1)
+		hold(device_rank.stream, 0, gate);
+	if (device_rank.second && step != 2)
+		hold(device_rank.second, 1, gate);
 }
 
 static const tutti_optimizer *optimizers(tutti_optimizer groups[2], int step)
@@ -119,12 +129,12 @@ static void train_step(struct toy *toy, struct run *run, int step, _Atomic uint3
 {
 	tutti_optimizer groups[2];
 	tutti_step_info info;
-	int last = micro_batches(run) - 1;
+	int last = micro_batches(run) - 1, held = step == 2 ? 0 : last;
 
 	device_rank_reuse();
 	for (int m = 0; m <= last; m++) {
-		if (m == last && gate)
-			close_gate(gate);
+		if (m == held && gate)
+			close_gate(gate, step);
 		toy_micro_batch(toy, m < last ? TUTTI_PASS_ACCUMULATE : TUTTI_PASS_LAST,
 				step * 10 + m, SAMPLES);
 	}
@@ -144,8 +154,8 @@ static void train(tutti_comm *comm, void *arg)
 	float values[TOY_MAX];
 	struct toy toy;
 
-	device_rank_begin(comm, &config, run->on_device);
-	if (run->on_device && run->variant->is_gated)
+	device_rank_begin_on(comm, &config, run->gpus);
+	if (run->gpus && run->variant->is_gated)
 		gate = gpu_alloc_pinned(sizeof *gate);
 	toy_register(&toy, comm, run->variant->is_extern);
 	for (int p = 1; p < TOY_PARAMS; p += 2)
@@ -165,34 +175,38 @@ static void train(tutti_comm *comm, void *arg)
 
 static void compare(const struct run *got, const struct run *want)
 {
+	char name[128];
+
+	snprintf(name, sizeof name, "%s on %d GPUs", got->variant->name, got->gpus);
 	for (int p = 0; p < TOY_PARAMS; p++)
 		if (memcmp(got->values[p], want->values[p], sizeof want->values[p]) != 0)
-			check_failed(__FILE__, __LINE__, got->variant->name);
+			check_failed(__FILE__, __LINE__, name);
 	for (int s = 0; s < STEPS; s++)
 		if (got->infos[s].grad_norm != want->infos[s].grad_norm ||
 		    got->infos[s].loss_scale != want->infos[s].loss_scale ||
 		    got->infos[s].skipped != want->infos[s].skipped)
-			check_failed(__FILE__, __LINE__, got->variant->name);
+			check_failed(__FILE__, __LINE__, name);
 }
 
-/* In both memories, on the same ranks. */
-static void train_twice(tutti_comm *comm, void *arg)
+/* In all memories, on the same ranks. */
+static void train_everywhere(tutti_comm *comm, void *arg)
 {
 	struct run *runs = arg;
-	int rank = tutti_rank(comm);
 
-	train(comm, &runs[0]);
-	train(comm, &runs[1]);
-	if (rank == 0)
-		compare(&runs[1], &runs[0]);
+	for (int gpus = 0; gpus <= GPUS; gpus++) {
+		train(comm, &runs[gpus]);
+		if (tutti_rank(comm) == 0 && gpus > 0)
+			compare(&runs[gpus], &runs[0]);
+	}
 }
 
 static void every_variant(int n, int (*as)(int n, rank_fn fn, void *arg))
 {
 	for (size_t v = 0; v < sizeof variants / sizeof *variants; v++) {
-		struct run runs[2] = {{.variant = &variants[v]},
-				      {.variant = &variants[v], .on_device = true}};
-		if (n % variants[v].least == 0 && as(n, train_twice, runs) != 0)
+		struct run runs[GPUS + 1];
+		for (int gpus = 0; gpus <= GPUS; gpus++)
+			runs[gpus] = (struct run){.variant = &variants[v], .gpus = gpus};
+		if (n % variants[v].least == 0 && as(n, train_everywhere, runs) != 0)
 			fail_msg("%s on %d ranks", variants[v].name, n);
 	}
 }
@@ -220,6 +234,6 @@ int main(void)
 		cmocka_unit_test(test_threads),
 	};
 
-	test_limit(600);
+	test_limit(900);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

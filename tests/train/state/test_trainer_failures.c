@@ -149,7 +149,8 @@ static void inherits(tutti_comm *comm, void *arg)
 		struct toy toy;
 		toy_register(&toy, comm, 0);
 		toy_train(&toy, comm, &configs[i]);
-		const tutti_comm *own = i == 0 ? toy.trainer->replicas : toy.trainer->reduce;
+		const tutti_comm *own =
+			i == 0 ? toy.trainer->homes[0].replicas : toy.trainer->homes[0].reduce;
 		CHECK(tutti_comm_config(own, &of_own) == TUTTI_OK);
 		CHECK(of_own.timeout_ms == 12345 && of_own.deterministic == (i == 1));
 		CHECK(!of_comm.transports == !of_own.transports &&
@@ -236,7 +237,7 @@ static void ends_early(tutti_comm *comm, void *arg)
 		CHECK(status == TUTTI_ERR_MISMATCH || status == TUTTI_ERR_ABORTED ||
 		      status == TUTTI_ERR_PEER);
 	if (tutti_rank(comm) == 0)
-		CHECK(tutti_comm_status(t->reduce) == TUTTI_ERR_ABORTED);
+		CHECK(tutti_comm_status(t->homes[0].reduce) == TUTTI_ERR_ABORTED);
 	pthread_barrier_wait(&scene->is_out);
 	toy_destroy(&toy);
 }

@@ -33,11 +33,12 @@ static void check_groups(const tutti_trainer *trainer, tutti_comm *comm)
 {
 	int nodes = tutti_num_nodes(comm);
 
-	CHECK(tutti_size(trainer->gather) == tutti_local_size(comm));
-	CHECK(tutti_size(trainer->reduce) == tutti_local_size(comm));
-	CHECK(tutti_num_nodes(trainer->gather) == 1 && tutti_num_nodes(trainer->reduce) == 1);
-	CHECK(tutti_size(trainer->replicas) == nodes);
-	CHECK(tutti_num_nodes(trainer->replicas) == nodes);
+	CHECK(tutti_size(trainer->homes[0].gather) == tutti_local_size(comm));
+	CHECK(tutti_size(trainer->homes[0].reduce) == tutti_local_size(comm));
+	CHECK(tutti_num_nodes(trainer->homes[0].gather) == 1 &&
+	      tutti_num_nodes(trainer->homes[0].reduce) == 1);
+	CHECK(tutti_size(trainer->homes[0].replicas) == nodes);
+	CHECK(tutti_num_nodes(trainer->homes[0].replicas) == nodes);
 }
 
 static void train(tutti_comm *comm, const tutti_train_config *config, struct values *values)

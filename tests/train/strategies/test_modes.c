@@ -214,8 +214,8 @@ static void tree(tutti_comm *comm, void *arg)
 	toy_register(&toy, comm, 0);
 	toy_train(&toy, comm, &run->config);
 	if (run->config.deterministic) {
-		expect_deterministic(toy.trainer->reduce);
-		expect_deterministic(toy.trainer->replicas);
+		expect_deterministic(toy.trainer->homes[0].reduce);
+		expect_deterministic(toy.trainer->homes[0].replicas);
 	}
 	for (int step = 0; step < STEPS; step++) {
 		for (int m = 0; m < each; m++)

@@ -93,7 +93,7 @@ static void micro_batch(tutti_trainer *t, const struct run *run, tutti_pass pass
 		CHECK(begin(t, e) == TUTTI_OK);
 		uint64_t started = collectives(t) - had;
 		if (asked_for(t) != expected || started < wanted ||
-		    (started > wanted && !t->replicas)) {
+		    (started > wanted && !t->homes[0].replicas)) {
 			fprintf(stderr,
 				"%s, prefetch_units %d, event %d: units %x by %d collectives, not "
 				"%x by %d\n",

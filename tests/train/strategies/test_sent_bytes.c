@@ -75,9 +75,9 @@ static void count(uint64_t counts[COUNTS], const tutti_trainer *trainer)
 
 	for (int i = 0; i < COUNTS; i++)
 		counts[i] = 0;
-	add_comm(counts, GATHER, trainer->gather);
-	add_comm(counts, REDUCE, trainer->reduce);
-	add_comm(counts, REPLICAS, trainer->replicas);
+	add_comm(counts, GATHER, trainer->homes[0].gather);
+	add_comm(counts, REDUCE, trainer->homes[0].reduce);
+	add_comm(counts, REPLICAS, trainer->homes[0].replicas);
 	add_comm(counts, OWN, trainer->comm);
 	CHECK(tutti_trainer_stats(trainer, &stats) == TUTTI_OK);
 	counts[STATS_GRAD] = stats.sent_grad_bytes;
