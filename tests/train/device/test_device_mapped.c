@@ -52,10 +52,10 @@ tutti_status __wrap_cuda_channels_launch(struct cuda_channels *channels,
 {
 	const struct lines_args *lines = launch->args;
 
-	if (launch->kernel == CUDA_LINES && lines->send_place != CHANNEL_NOWHERE &&
+	if (launch->kernel == CUDA_KERNEL_lines && lines->send_place != CHANNEL_NOWHERE &&
 	    lines->recv_place != CHANNEL_NOWHERE)
 		mapped++;
-	else if (launch->kernel == CUDA_LINES)
+	else if (launch->kernel == CUDA_KERNEL_lines)
 		staged++;
 	return __real_cuda_channels_launch(channels, launch, used, is_captured);
 }
