@@ -47,7 +47,7 @@
 	X(reconnect_tries, "TUTTI_RECONNECT_TRIES", "attempts", 1, 1000000, 1000,                  \
 	  "and how often")                                                                         \
 	X(cuda, "TUTTI_CUDA", "0 to 2", 0, 2, 2,                                                   \
-	  "1: kernels of ranks never wait for each other; 0: there are no device buffers")         \
+	  "1: device buffers go by the engine alone; 0: there are none")                           \
 	X(verbs_gid, "TUTTI_VERBS_GID", "index", 0, 255, 255,                                      \
 	  "the GID of RDMA ports; 255: RoCE v2 and IPv4 where there is")
 

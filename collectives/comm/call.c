@@ -119,8 +119,19 @@ static bool goes_across(const struct tutti_comm *comm, const struct call_args *a
 	       (!comm->select.rules || way->algorithm == two_level());
 }
 
+/* Whether kernels of the ranks meet. What goes into a graph can go no other way. */
+static bool goes_on_device(const struct tutti_comm *comm, const struct call_args *args,
+			   const struct way *way, const tutti_call *call)
+{
+	if (!comm->device || (way->memory->id != TUTTI_MEMORY_CUDA && has_buffers(args)))
+		return false;
+	return device_serves(comm->device, args) ||
+	       (call && device_serves_captured(comm->device, args) &&
+		comm_captures(comm, call->stream));
+}
+
 static tutti_status find_way(const struct tutti_comm *comm, const struct call_args *args,
-			     struct way *way)
+			     const tutti_call *call, struct way *way)
 {
 	tutti_status status = engine_status(comm->engine);
 
@@ -138,8 +149,7 @@ static tutti_status find_way(const struct tutti_comm *comm, const struct call_ar
 		way->is_across = true;
 		way->algorithm = two_level();
 	}
-	if (comm->device && device_serves(comm->device, args) &&
-	    (way->memory->id == TUTTI_MEMORY_CUDA || !has_buffers(args))) {
+	if (goes_on_device(comm, args, way, call)) {
 		way->is_on_device = true;
 		way->memory = memory_kind(TUTTI_MEMORY_CUDA);
 		way->is_window = false;
@@ -186,7 +196,7 @@ tutti_status comm_check_call(const struct tutti_comm *comm, const struct call_ar
 {
 	struct way way;
 
-	return find_way(comm, args, &way);
+	return find_way(comm, args, NULL, &way);
 }
 
 /* Here the call becomes the communicator's next. Of a split's rounds only the first is recorded. */
@@ -312,7 +322,7 @@ tutti_status comm_call(struct tutti_comm *comm, struct call_args *args, const tu
 	struct task_spec spec;
 	tutti_status status = TUTTI_OK;
 
-	TRY(find_way(comm, args, &way));
+	TRY(find_way(comm, args, call, &way));
 	TRY(find_stream(comm, args, call, &way));
 	args->is_on_device = way.is_on_device || way.is_across;
 	args->sequence = atomic_load_explicit(&comm->calls.sequence, memory_order_relaxed);

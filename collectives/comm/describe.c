@@ -174,15 +174,18 @@ static tutti_status describe(struct tutti_comm *comm, struct member *m)
 	return TUTTI_OK;
 }
 
-/* Opens nothing, but a setting that a larger world refuses is refused here too. */
-static tutti_status describe_alone(struct tutti_comm *comm)
+/* Opens no endpoint, but a setting that a larger world refuses is refused here too. */
+static tutti_status describe_alone(struct tutti_comm *comm, struct member *m)
 {
 	const struct tutti_transport *list[TRANSPORTS_MAX];
 	int count;
 
 	TRY(transport_list(list, &count, comm->settings.filter, &comm->settings.env));
 	TRY(open_consensus(comm, NULL, NULL));
-	return select_parse(&comm->select, comm->settings.env.algo);
+	TRY(select_parse(&comm->select, comm->settings.env.algo));
+	if (comm->settings.env.cuda > 1)
+		open_device(comm, m);
+	return TUTTI_OK;
 }
 
 /* A rank that fails here still tells the others, so none waits for it. */
@@ -190,7 +193,7 @@ tutti_status comm_describe(struct tutti_comm *comm, struct member *member)
 {
 	memset(member, 0, sizeof *member);
 	if (comm->size == 1)
-		return describe_alone(comm);
+		return describe_alone(comm, member);
 	tutti_status status = describe(comm, member);
 	member->status = (int32_t)status;
 	return status;

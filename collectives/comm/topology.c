@@ -315,7 +315,7 @@ tutti_status comm_meet(struct tutti_comm *comm, const struct member *members)
 	struct comm_place *place = &comm->place;
 	reach->kinds_in_place = ~0u;
 	if (comm->size == 1)
-		return TUTTI_OK;
+		return find_device(comm, members);
 	TRY(check_sound(members, comm->size));
 	TRY(check_alike(members, comm->size));
 	TRY(find_nodes(comm, members));

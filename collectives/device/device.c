@@ -121,11 +121,15 @@ static bool takes_few_turns(const struct device *d, const struct call_args *args
 	       device_most(d, args) <= cuda_channels_most(d->channels) / pieces;
 }
 
+bool device_serves_captured(const struct device *d, const struct call_args *args)
+{
+	return !d->is_of_node && args->collective < COLL_SPLIT && takes_few_turns(d, args);
+}
+
 bool device_serves(const struct device *d, const struct call_args *args)
 {
-	return !d->is_of_node && args->collective != COLL_BARRIER &&
-	       args->collective < COLL_SPLIT && !may_lack_buffers(d, args) &&
-	       takes_few_turns(d, args);
+	return args->collective != COLL_BARRIER && !may_lack_buffers(d, args) &&
+	       device_serves_captured(d, args);
 }
 
 /* Two kernels and a plan: a short call is over sooner without the kernels. */

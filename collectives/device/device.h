@@ -37,8 +37,10 @@ tutti_status device_mem_map(struct device *device, const struct cuda_region *reg
 /* From any thread. false: it is no such memory. */
 bool device_mem_free(void *ptr);
 
-/* Whether it serves this call on the cuda kind's memory: depends on what all ranks agree on. */
+/* Whether it serves this call on the cuda kind's memory: depends on what all ranks agree on. Of a
+ * call without elements, and a barrier, only if it goes into a graph. */
 bool device_serves(const struct device *device, const struct call_args *args);
+bool device_serves_captured(const struct device *device, const struct call_args *args);
 /* Whether the ranks of a node do their part of it there: the plan two_level does the rest. */
 bool device_serves_across(const struct device *device, const struct call_args *args);
 /* Whether this rank may make the call, in this stream: INVALID. */

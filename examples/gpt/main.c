@@ -81,7 +81,8 @@ static void start(struct run *run)
  * they go on alone; each has more sequences then. */
 static void regroup(struct run *run)
 {
-	const tutti_config grow_wait = {.timeout_ms = run->options.grow_wait_s * 1000};
+	const tutti_config grow_wait = {.timeout_ms = run->options.grow_wait_s * 1000,
+					.device = place_device()};
 	tutti_comm *survivors, *grown;
 
 	gpt_finish(&run->next.gpt);
@@ -108,10 +109,11 @@ static void regroup(struct run *run)
 static void join(struct run *run)
 {
 	const char *restarted = getenv("TUTTI_RESTARTED");
-	tutti_status status = tutti_init(&run->comm, NULL);
+	const tutti_config config = {.device = place_device()};
+	tutti_status status = tutti_init(&run->comm, &config);
 
 	for (int i = 0; i < 100 && restarted && status == TUTTI_ERR_PEER; i++)
-		status = tutti_init(&run->comm, NULL);
+		status = tutti_init(&run->comm, &config);
 	must(status);
 	run->world = tutti_size(run->comm);
 	run->rank = tutti_rank(run->comm);

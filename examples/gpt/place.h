@@ -12,6 +12,8 @@ extern const char place_program[], place_usage[];
 
 /* Before tutti_init. Sets where the trainer's parameters are. Returns 0, or -1 after saying why. */
 int place_open(struct options *options);
+/* The GPU of this rank, as tutti_config.device has it; 0 for none. */
+int place_device(void);
 /* Zeros; NULL: there is no memory. */
 void *place_alloc(size_t bytes);
 /* NULL is allowed. */

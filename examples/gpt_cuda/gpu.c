@@ -155,6 +155,11 @@ int place_open(struct options *options)
 	return load_kernels() != 0 ? -1 : matmul_open(options->matmul);
 }
 
+int place_device(void)
+{
+	return gpu.ordinal + 1;
+}
+
 CUstream stream_handle(void)
 {
 	return gpu.stream;

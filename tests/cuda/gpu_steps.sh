@@ -147,20 +147,6 @@ skip()
 	skipped=$((skipped + 1))
 }
 
-# graph_step NAME SECONDS COMMAND...: a communicator that cannot be captured says so, and that is no failure.
-graph_step()
-{
-	local name=$1
-	if [ "$(left_seconds "$2")" -ge 2 ]; then
-		timeout -k 5 "$(left_seconds "$2")" "${@:3}" >"$out/$name.log" 2>&1
-		if [ $? = 3 ] && grep -q 'call\.stream is being captured' "$out/$name.log"; then
-			skip "$name" "this communicator cannot be captured"
-			return 0
-		fi
-	fi
-	step "$@"
-}
-
 summary()
 {
 	{

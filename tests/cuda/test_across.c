@@ -1,4 +1,5 @@
 /* slow: 5 s */
+/* no_tsan: its ranks are processes */
 /* An all_reduce of several nodes with GPUs: a share that another rank takes, a sum that is divided
  * twice, kernels that start in another order than those of the node's other ranks, or bytes that
  * cross between nodes more than once. */

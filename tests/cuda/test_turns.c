@@ -58,6 +58,12 @@ static void open_rank(struct gpu_rank *r, const tutti_config *like)
 	r->stream = gpu_stream();
 }
 
+static void close_rank(struct gpu_rank *r)
+{
+	tutti_comm_destroy(r->comm);
+	free(r->host);
+}
+
 static uint64_t ended_on_device(const struct gpu_rank *r)
 {
 	uint64_t ended;
@@ -144,7 +150,7 @@ static int run_calls(int rank, int unused)
 	calls(&r);
 	by_engine(&r);
 	calls(&r);
-	tutti_comm_destroy(r.comm);
+	close_rank(&r);
 	return 0;
 }
 
@@ -165,7 +171,7 @@ static void *run_thread(void *arg)
 	}
 	must(sum_up(&r, FEW, &(tutti_call){.stream = NULL}) == TUTTI_ERR_INVALID,
 	     "threads share a default stream");
-	tutti_comm_destroy(r.comm);
+	close_rank(&r);
 	return NULL;
 }
 
@@ -202,7 +208,7 @@ static int run_captured(int rank, int unused)
 	GPU(stream_end_capture, r.stream, &graph);
 	must(tutti_comm_sequence(r.comm) == before, "a refused call has no number");
 	calls(&r);
-	tutti_comm_destroy(r.comm);
+	close_rank(&r);
 	return 0;
 }
 
@@ -232,7 +238,7 @@ static int run_one_after_the_other(int rank, int unused)
 	must(staging_of(third) == staging, "and used again afterwards");
 	tutti_comm_destroy(second);
 	tutti_comm_destroy(third);
-	tutti_comm_destroy(r.comm);
+	close_rank(&r);
 	return 0;
 }
 
@@ -262,7 +268,7 @@ static int run_different(int rank, int unused)
 	sum_up(&r, FEW, &call);
 	gpu_sync(r.stream);
 	await_failure(&r, TUTTI_ERR_MISMATCH, "rank 1");
-	tutti_comm_destroy(r.comm);
+	close_rank(&r);
 	return 0;
 }
 
@@ -286,7 +292,7 @@ static int run_late(int rank, int unused)
 		await_failure(&r, TUTTI_ERR_TIMEOUT, "rank 0");
 	gpu_rank_must(tutti_barrier(other, NULL), "barrier");
 	tutti_comm_destroy(other);
-	tutti_comm_destroy(r.comm);
+	close_rank(&r);
 	return 0;
 }
 
@@ -312,7 +318,7 @@ static int run_held(int rank, int unused)
 	await_failure(&r, TUTTI_ERR_ABORTED, "");
 	__atomic_store_n(gate, 1, __ATOMIC_SEQ_CST);
 	gpu_sync(r.stream);
-	tutti_comm_destroy(r.comm);
+	close_rank(&r);
 	return 0;
 }
 
@@ -334,7 +340,7 @@ static int run_killed(int rank, int n)
 		sum_up(&r, N, &call);
 	gpu_sync(r.stream);
 	await_failure(&r, TUTTI_ERR_PEER, "ank 1");
-	tutti_comm_destroy(r.comm);
+	close_rank(&r);
 	return 0;
 }
 

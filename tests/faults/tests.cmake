@@ -82,7 +82,8 @@ foreach(test "kill call 41" "kill call 42" "kill shrink 43" "kill split 44" "kil
 	list(GET test 2 seed)
 	fault_test(${kind} ${point} gpus ${seed})
 	math(EXPR devices "${seed} % 2 + 1")
-	tutti_fake_cuda(faults/${kind}_${point}_gpus_${seed} FAKE_CUDA_DEVICES=${devices} ${turns}_${seed}.machine)
+	tutti_fake_cuda(faults/${kind}_${point}_gpus_${seed} FAKE_CUDA_DEVICES=${devices} TUTTI_WINDOW_BYTES=65536
+		${turns}_${seed}.machine)
 endforeach()
 fault_test(kill call verbs 8)
 fault_test(kill shrink verbs 11)

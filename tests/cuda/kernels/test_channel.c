@@ -98,7 +98,7 @@ static void run_calls(struct world *w, int by)
 
 static void run_worlds(int by, uint32_t first_epoch)
 {
-	int rounds = whole_or(16, 5, 2);
+	int rounds = whole_or(6, 4, 2);
 
 	for (int i = 0; i < rounds; i++) {
 		struct world w;
@@ -142,7 +142,7 @@ static void old_packets_are_cleared(void **state)
 
 	(void)state;
 	world_create(&w, 3, 1);
-	for (int round = 0; round < 40; round++) {
+	for (int round = 0; round < whole_or(40, 20, 6); round++) {
 		for (int i = 0; i < 2; i++) {
 			draw_call(&w, &calls[i], true);
 			calls[i].kind = CALL_ALL_GATHER;

@@ -142,8 +142,9 @@ static int apart(int rank, int unused)
 	device_rank_begin(comm, &train_config, true);
 	train(comm, &train_config);
 	device_rank_end();
+	bool is_alone = tutti_size(comm) == 1; /* it has kernels, with itself */
 	tutti_comm_destroy(comm);
-	return staged == 0 && mapped == 0 ? 0 : 1;
+	return staged == 0 && (mapped == 0 || is_alone) ? 0 : 1;
 }
 
 static void test_apart(void **state)
