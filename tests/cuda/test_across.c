@@ -160,6 +160,10 @@ static void calls(int rank, const struct cluster *c, uint64_t seed, bool is_mapp
 			check(&f, c->ranks);
 		}
 	}
+	for (int i = 0; i < FLIGHT; i++) {
+		GPU(event_destroy, flight[i].begun);
+		gpu_stream_free(flight[i].stream);
+	}
 	tutti_comm_destroy(comm);
 }
 

@@ -206,6 +206,7 @@ static int run_captured(int rank, int unused)
 	must(status == TUTTI_ERR_UNSUPPORTED, "turns are not captured");
 	must(strstr(tutti_comm_error(NULL), "processes share a GPU") != NULL, "with the reason");
 	GPU(stream_end_capture, r.stream, &graph);
+	GPU(graph_destroy, graph);
 	must(tutti_comm_sequence(r.comm) == before, "a refused call has no number");
 	calls(&r);
 	close_rank(&r);
