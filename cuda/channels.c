@@ -182,7 +182,7 @@ static tutti_status may_reach(const struct cuda_channels *c, int ordinal, int ra
 	CUDA_TRY(device_can_access_peer, &can, mine, theirs);
 	return can ? TUTTI_OK
 		   : fail(TUTTI_ERR_UNSUPPORTED,
-			  "the GPUs of ranks %d and %d do not reach each other's memory", c->rank,
+			  "the GPUs of ranks %d and %d do not reach each other's memory", c->named,
 			  rank);
 }
 
@@ -228,7 +228,7 @@ static tutti_status connect_to(struct cuda_channels *c, const struct cuda_part *
 }
 
 tutti_status cuda_channels_connect(struct cuda_channels *c, const struct cuda_part *parts, int rank,
-				   int size)
+				   int size, int named)
 {
 	struct cuda_visit visit;
 	tutti_status status = TUTTI_OK;
@@ -239,6 +239,7 @@ tutti_status cuda_channels_connect(struct cuda_channels *c, const struct cuda_pa
 			    CHANNEL_RANKS);
 	c->rank = rank;
 	c->size = size;
+	c->named = named;
 	c->staging -= c->staging % staging_unit(size); /* it was made for more ranks */
 	TRY(check_parts(c, parts));
 	bool by_turns = cuda_turns_are_needed(parts, c->size);
@@ -317,19 +318,38 @@ bool cuda_channels_is_running(const struct cuda_channels *c, uint64_t *ended)
 	return runs;
 }
 
-void cuda_channels_settle(struct cuda_channels *c)
+/* Then no kernel runs, and none will say that it has ended. */
+static bool has_broken(const struct cuda_channels *c)
+{
+	const struct cuda_driver *cuda = cuda_driver();
+	CUresult error = cuda->stream_query(c->stream);
+
+	return error != CUDA_SUCCESS && error != CUDA_ERROR_NOT_READY;
+}
+
+static void settle(const struct cuda_channels *c)
 {
 	uint64_t deadline_ns = deadline_after_ms(CUDA_END_MS);
 
-	while (cuda_channels_is_running(c, NULL)) {
+	while (cuda_channels_is_running(c, NULL) && !has_broken(c)) {
 		if (clock_now_ns() > deadline_ns) {
 			log_notice("rank %d: kernels of a call that has failed do not end on CUDA "
 				   "device %d: its buffers may still change",
-				   c->rank, c->device->ordinal);
+				   c->named, c->device->ordinal);
 			return;
 		}
 		sched_yield();
 	}
+}
+
+void cuda_channels_settle(struct cuda_channels *c)
+{
+	struct cuda_visit visit;
+
+	if (cuda_enter(c->device, &visit) != TUTTI_OK)
+		return;
+	settle(c);
+	cuda_leave(&visit);
 }
 
 struct cuda_channels_error cuda_channels_error(const struct cuda_channels *c)
@@ -372,6 +392,12 @@ void cuda_channels_destroy(struct cuda_channels *c)
 {
 	if (!c)
 		return;
+	/* A captured call has no work that somebody has waited for: its kernel must not see the
+	 * segment's next use. */
+	if (c->segment && cuda_channels_is_running(c, NULL)) {
+		cuda_channels_abort(c);
+		cuda_channels_settle(c);
+	}
 	cuda_regions_forget(c);
 	if (c->device)
 		close_device(c);

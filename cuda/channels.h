@@ -32,10 +32,10 @@ int cuda_channels_device(int wanted);
  * buffers that not all ranks map. DEVICE, MEMORY. */
 tutti_status cuda_channels_create(struct cuda_channels **channels, struct cuda_part *part,
                                   int ordinal, int most, size_t staging_bytes);
-/* This rank is `rank` of `size` then, whose parts these are. UNSUPPORTED, with the reason: too many
+/* This rank is `rank` of `size` then, whose parts these are, and `named` in messages. UNSUPPORTED, with the reason: too many
  * ranks, one without a GPU, or GPUs that do not reach each other. */
 tutti_status cuda_channels_connect(struct cuda_channels *channels, const struct cuda_part *parts,
-                                   int rank, int size);
+                                   int rank, int size, int named);
 /* NULL is fine. After a failure what is still to run finds its memory in place: it is kept. */
 void cuda_channels_destroy(struct cuda_channels *channels);
 

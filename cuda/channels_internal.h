@@ -27,6 +27,7 @@ struct cuda_channels {
 	bool is_opened[CHANNEL_RANKS];       /* by a handle                                  */
 	CUdeviceptr mapped[CHANNEL_RANKS * CHANNEL_REGIONS]; /* regions, by a handle; or 0   */
 	int rank, size;
+	int named; /* this rank in the communicator, for messages */
 	unsigned count;                      /* of channels that a call may use              */
 	size_t staging;                      /* of a channel                                 */
 	size_t staging_config;               /* of a rank, as it was asked for               */

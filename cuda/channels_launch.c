@@ -22,7 +22,7 @@ tutti_status cuda_channels_place(const struct cuda_channels *c, const void *ptr,
 		return fail(TUTTI_ERR_INVALID,
 			    "a buffer is memory of CUDA device %d, and rank %d of this "
 			    "communicator has device %d",
-			    ordinal, c->rank, c->device->ordinal);
+			    ordinal, c->named, c->device->ordinal);
 	if (cuda_region_find(c, ptr, place))
 		return TUTTI_OK;
 	/* Peers reach cuMemAlloc's memory; that of pools only where its owner has said so. */
@@ -77,7 +77,7 @@ tutti_status cuda_channels_check_stream(const struct cuda_channels *c, void *str
 	return fail(TUTTI_ERR_INVALID,
 		    "call.stream is not of the primary context of CUDA device %d, which rank %d "
 		    "of this communicator has",
-		    c->device->ordinal, c->rank);
+		    c->device->ordinal, c->named);
 }
 
 /* Behind the rank's latest call. In a capture only calls of the same one are before it: those of

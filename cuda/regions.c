@@ -83,7 +83,7 @@ static tutti_status take(const struct cuda_channels *c, size_t bytes, struct par
 
 	if (!number)
 		return fail(TUTTI_ERR_MEMORY,
-			    "rank %d has %d blocks of GPU memory that others map already", c->rank,
+			    "rank %d has %d blocks of GPU memory that others map already", c->named,
 			    CHANNEL_REGIONS - 1);
 	if (!p) {
 		if (!(p = calloc(1, sizeof *p)))

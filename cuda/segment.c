@@ -102,8 +102,8 @@ tutti_status cuda_segment_stage(struct cuda_segment *s, size_t bytes)
 	if (s->staging && s->staging_bytes == bytes)
 		return TUTTI_OK;
 	CUDA_TRY(mem_alloc, &s->staging, bytes);
-	s->staging_bytes = bytes;
 	CUDA_TRY(ipc_get_mem_handle, &s->staging_handle, s->staging);
+	s->staging_bytes = bytes;
 	return TUTTI_OK;
 }
 

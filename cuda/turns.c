@@ -60,13 +60,17 @@ static tutti_status find_page(struct cuda_channels *c, const struct cuda_part *p
 	return cuda_turn_page_pin(turns->views[r], &turns->pages[r]);
 }
 
+static size_t half_of_staging(const struct cuda_channels *c)
+{
+	return c->staging_config * STAGING_FACTOR / 2 / CHANNEL_ALIGN * CHANNEL_ALIGN;
+}
+
 /* The others map it when they need it: then all ranks have come this far. */
 static tutti_status publish_staging(struct cuda_channels *c)
 {
 	struct turn_page *own = c->segment->page.page;
 
-	c->turns->half_bytes =
-		c->staging_config * STAGING_FACTOR / 2 / CHANNEL_ALIGN * CHANNEL_ALIGN;
+	c->turns->half_bytes = half_of_staging(c);
 	TRY(cuda_segment_stage(c->segment, 2 * c->turns->half_bytes));
 	memcpy(own->handle, c->segment->staging_handle.reserved, sizeof own->handle);
 	own->staging = c->segment->staging;
@@ -76,7 +80,7 @@ static tutti_status publish_staging(struct cuda_channels *c)
 tutti_status cuda_turns_connect(struct cuda_channels *c, const struct cuda_part *parts)
 {
 	if (!(c->turns = calloc(1, sizeof *c->turns)))
-		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for its turns", c->rank);
+		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for its turns", c->named);
 	for (int r = 0; r < c->size; r++)
 		TRY(find_page(c, parts, r));
 	return publish_staging(c);
@@ -111,7 +115,7 @@ static void map_all(struct cuda_channels *c)
 			turns->is_cut[r] = true;
 			log_notice("rank %d cannot map the staging of rank %d, and waits for it: "
 				   "%s",
-				   c->rank, r, last_error());
+				   c->named, r, last_error());
 			last_error_clear(); /* of no call */
 		}
 	turns->is_complete = true;
@@ -196,7 +200,7 @@ tutti_status cuda_turns_launch(struct cuda_channels *c, const struct cuda_channe
 
 size_t cuda_channels_most(const struct cuda_channels *c)
 {
-	return c->turns ? TURNS_MOST * c->turns->half_bytes : SIZE_MAX;
+	return TURNS_MOST * half_of_staging(c);
 }
 
 bool cuda_channels_take_turns(const struct cuda_channels *c)

@@ -7,6 +7,7 @@
 #include "cuda/kernels/channel.h"
 #include "memory/ops.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -318,13 +319,18 @@ static tutti_status run(struct call_batch *b, const tutti_call *call)
 		return run_alone(b, call);
 	TRY(find_captured(b, call->stream));
 	TRY(work_new_whole(&whole, b->members[0].comm->engine, b->count, call));
+	char why[ERROR_BYTES];
 	tutti_status status = start_all(b, whole, call);
+	snprintf(why, sizeof why, "%s", status == TUTTI_OK ? "" : last_error());
 	bool any = work_seal(whole);
 	if (!any) { /* nothing was started: the caller hears of it here, once */
 		work_release(whole);
 		return status;
 	}
-	return conclude(b, whole, call);
+	tutti_status ended = conclude(b, whole, call);
+	bool is_told = call->work || call->done; /* by the work that notes it */
+	return status != TUTTI_OK && ended == TUTTI_OK && !is_told ? fail(status, "%s", why)
+								   : ended;
 }
 
 tutti_status tutti_group_begin(void)

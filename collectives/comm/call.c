@@ -196,7 +196,9 @@ tutti_status comm_check_call(const struct tutti_comm *comm, const struct call_ar
 {
 	struct way way;
 
-	return find_way(comm, args, NULL, &way);
+	TRY(find_way(comm, args, NULL, &way));
+	return way.is_on_device || way.is_across ? device_check(comm->device, args, NULL)
+						 : TUTTI_OK;
 }
 
 /* Here the call becomes the communicator's next. Of a split's rounds only the first is recorded. */

@@ -97,7 +97,7 @@ static void finish(struct engine *e, struct tutti_work *work)
 {
 	struct device *d = work->spec.device;
 
-	if (engine_status(e) != TUTTI_OK) {
+	if (e->failure.stop) {
 		d->across = NULL;
 		d->across_tail = &d->across;
 	}

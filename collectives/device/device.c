@@ -46,7 +46,8 @@ bool device_connect(struct device *d, const struct cuda_part *parts, struct grou
 	d->size = ranks.size;
 	d->ranks = ranks;
 	d->is_of_node = is_of_node;
-	if (cuda_channels_connect(d->channels, parts, d->rank, d->size) == TUTTI_OK)
+	if (cuda_channels_connect(d->channels, parts, d->rank, d->size, member(ranks, ranks.me)) ==
+	    TUTTI_OK)
 		return true;
 	log_info("no kernels that wait for each other: %s", last_error());
 	return false;
@@ -109,13 +110,13 @@ static bool may_lack_buffers(const struct device *d, const struct call_args *arg
 }
 
 /* By turns all ranks must know how many there are. Of all_to_allv ranks know only their own counts;
- * a call of too many turns would fill its stream. */
+ * a call of too many turns would fill its stream. One node does not know what another one does. */
 static bool takes_few_turns(const struct device *d, const struct call_args *args)
 {
 	bool has_blocks = collective_has_blocks(collective_pattern(args->collective), SEND_SIDE);
 	size_t pieces = has_blocks ? (size_t)d->size : 1;
 
-	if (!cuda_channels_take_turns(d->channels))
+	if (!cuda_channels_take_turns(d->channels) && !d->is_of_node)
 		return true;
 	return args->collective != COLL_ALL_TO_ALLV &&
 	       device_most(d, args) <= cuda_channels_most(d->channels) / pieces;

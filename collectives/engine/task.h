@@ -14,6 +14,7 @@
 #include <stdatomic.h>
 
 #define ENGINE_WORKS_MAX 1024 /* works in flight at once; submit waits for room                */
+#define ENGINE_DEVICE_WORKS_MAX 128 /* the same where GPUs do them                          */
 #define RESEND_FDS         4    /* of an engine's endpoints, that the helper sleeps on           */
 
 struct lane_run;
