@@ -2,9 +2,9 @@
 #include "collectives/api/group.h"
 
 #include "collectives/api/check.h"
+#include "collectives/device/device.h"
 #include "collectives/engine/task.h"
 #include "core/forks.h"
-#include "cuda/kernels/channel.h"
 #include "memory/ops.h"
 
 #include <stdio.h>

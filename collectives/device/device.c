@@ -26,7 +26,7 @@ void device_open(struct device **out, struct cuda_part *part, const struct devic
 	d->across_tail = &d->across;
 	if (cuda_channels_create(&d->channels, part, ordinal, config->most,
 				 config->staging_bytes) != TUTTI_OK) {
-		log_info("no kernels that wait for each other: %s", last_error());
+		log_info("GPUs by the engine alone: %s", last_error());
 		part->is_there = 0;
 		free(d);
 		return;
@@ -49,7 +49,7 @@ bool device_connect(struct device *d, const struct cuda_part *parts, struct grou
 	if (cuda_channels_connect(d->channels, parts, d->rank, d->size, member(ranks, ranks.me)) ==
 	    TUTTI_OK)
 		return true;
-	log_info("no kernels that wait for each other: %s", last_error());
+	log_info("GPUs by the engine alone: %s", last_error());
 	return false;
 }
 

@@ -1,5 +1,6 @@
-/* Collectives of ranks whose GPUs reach each other's memory: one kernel a call, which waits for the
- * kernels of the other ranks (docs/cuda.md). The host starts them and looks on. */
+/* Calls of ranks whose GPUs reach each other's memory: by kernels that meet, or take turns where
+ * processes share a GPU, and across nodes with messages between; docs/cuda.md has which call goes
+ * which way. The host starts the kernels and looks on. */
 #ifndef COLLECTIVES_DEVICE_DEVICE_H
 #define COLLECTIVES_DEVICE_DEVICE_H
 

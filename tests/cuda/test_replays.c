@@ -45,19 +45,11 @@ static int look(tutti_comm *comm, enum ending ending)
 	return is_right ? 0 : 1;
 }
 
-static int rank_main(int rank, int arg)
+/* Rank 1 dies, or launches nothing; the others launch once more, and look. */
+static int end_replays(tutti_comm *comm, CUgraphExec exec, CUstream stream, enum ending ending)
 {
-	enum ending ending = (enum ending)arg;
-	tutti_config config = {.timeout_ms = ending == DIES ? 20000 : 2000}; /* of joining, too */
-	tutti_comm *comm;
+	int rank = tutti_rank(comm);
 
-	gpu_rank_must(tutti_init(&comm, &config), "init");
-	CUstream stream = gpu_stream();
-	void *send = gpu_alloc(N * sizeof(float)), *recv = gpu_alloc(N * sizeof(float));
-	CUgraphExec exec = capture(comm, stream, send, recv);
-	GPU(graph_launch, exec, stream);
-	gpu_sync(stream);
-	gpu_rank_must(tutti_barrier(comm, NULL), "barrier");
 	if (rank == 1 && ending == DIES)
 		raise(SIGKILL);
 	if (rank != 1)
@@ -69,6 +61,23 @@ static int rank_main(int rank, int arg)
 	GPU(graph_exec_destroy, exec);
 	tutti_comm_destroy(comm);
 	return result;
+}
+
+static int rank_main(int rank, int arg)
+{
+	enum ending ending = (enum ending)arg;
+	tutti_config config = {.timeout_ms = ending == DIES ? 20000 : 2000}; /* of joining, too */
+	tutti_comm *comm;
+
+	(void)rank;
+	gpu_rank_must(tutti_init(&comm, &config), "init");
+	CUstream stream = gpu_stream();
+	void *send = gpu_alloc(N * sizeof(float)), *recv = gpu_alloc(N * sizeof(float));
+	CUgraphExec exec = capture(comm, stream, send, recv);
+	GPU(graph_launch, exec, stream);
+	gpu_sync(stream);
+	gpu_rank_must(tutti_barrier(comm, NULL), "barrier");
+	return end_replays(comm, exec, stream, ending);
 }
 
 /* A ring of messages, in a group. */
@@ -126,17 +135,7 @@ static int ring_main(int rank, int arg)
 	gpu_rank_must(tutti_barrier(comm, NULL), "barrier");
 	if (wrong)
 		fprintf(stderr, "rank %d: %d words are wrong\n", rank, wrong);
-	if (rank == 1 && ending == DIES)
-		raise(SIGKILL);
-	if (rank != 1)
-		GPU(graph_launch, exec, stream);
-	gpu_sync(stream);
-	while (rank == 1 && tutti_comm_status(comm) == TUTTI_OK)
-		tutti_barrier(comm, NULL);
-	int result = rank == 1 ? 0 : look(comm, ending);
-	GPU(graph_exec_destroy, exec);
-	tutti_comm_destroy(comm);
-	return result || wrong;
+	return end_replays(comm, exec, stream, ending) || wrong;
 }
 
 /* A stream of another GPU is refused, and comm stays well. */
