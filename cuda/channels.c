@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define STAGE_ALIGN ((size_t)4096)
+
 static uint8_t own_process[16];
 
 static void draw_process(void)
@@ -46,6 +48,24 @@ static size_t channel_staging(int size, size_t staging_bytes)
 	size_t units = staging_bytes / CHANNELS_MOST / unit;
 
 	return (units ? units : 1) * unit;
+}
+
+/* Behind what kernels use; alike on all ranks, whose windows are. */
+static size_t place_stages(struct cuda_channels *c, int size)
+{
+	size_t used = channel_segment_bytes((uint32_t)size, CHANNELS_MOST, c->staging);
+
+	c->stages_offset = (used + STAGE_ALIGN - 1) / STAGE_ALIGN * STAGE_ALIGN;
+	c->stage_bytes = c->staging_config / CUDA_STAGES / STAGE_ALIGN * STAGE_ALIGN;
+	if (c->stage_bytes == 0)
+		c->stage_bytes = STAGE_ALIGN;
+	return c->stages_offset + CUDA_STAGES * c->stage_bytes;
+}
+
+void *cuda_channels_stages(const struct cuda_channels *c, int rank, size_t *bytes)
+{
+	*bytes = c->stage_bytes;
+	return (void *)(uintptr_t)(c->segments[rank] + c->stages_offset);
 }
 
 /* The kernels that wait for those of other ranks. */
@@ -109,9 +129,7 @@ tutti_status cuda_channels_create(struct cuda_channels **out, struct cuda_part *
 	c->staging_config = staging_bytes;
 	tutti_status status = cuda_device_open(&c->device, ordinal);
 	if (status == TUTTI_OK)
-		status = cuda_segment_take(
-			&c->segment, c->device,
-			channel_segment_bytes((uint32_t)size, CHANNELS_MOST, c->staging));
+		status = cuda_segment_take(&c->segment, c->device, place_stages(c, size));
 	if (status == TUTTI_OK)
 		status = make_stream(c);
 	if (status == TUTTI_OK)

@@ -39,6 +39,10 @@ tutti_status cuda_channels_connect(struct cuda_channels *channels, const struct 
 /* NULL is fine. After a failure what is still to run finds its memory in place: it is kept. */
 void cuda_channels_destroy(struct cuda_channels *channels);
 
+/* Memory in each rank's segment by which its host sends messages: CUDA_STAGES pieces of *bytes. That
+ * of rank, as this one maps it. */
+#define CUDA_STAGES 4
+void *cuda_channels_stages(const struct cuda_channels *channels, int rank, size_t *bytes);
 /* Of this rank's device. */
 int cuda_channels_ordinal(const struct cuda_channels *channels);
 /* Whether its calls are by turns: all of CUDA_KERNEL_turn, none captured. The same on all ranks. */

@@ -31,6 +31,7 @@ struct cuda_channels {
 	unsigned count;                      /* of channels that a call may use              */
 	size_t staging;                      /* of a channel                                 */
 	size_t staging_config;               /* of a rank, as it was asked for               */
+	size_t stages_offset, stage_bytes;   /* of what its host sends messages by            */
 	struct cuda_turns *turns;            /* NULL: kernels wait for each other            */
 	bool is_one_process;                 /* all ranks are in this one                    */
 	bool shares_default;

@@ -250,7 +250,8 @@ tutti_status comm_start(struct tutti_comm *comm)
 	TRY(open_trace(comm));
 	if (comm->device)
 		config.device = (struct engine_device){device_fail, device_runs, device_differs,
-						       comm->device};
+						       comm->device,
+						       device_stages(comm->device, comm->size)};
 	config.timeout_ms = comm->settings.timeout_ms;
 	config.trace = comm->calls.trace;
 	config.trace_dir = comm->settings.env.trace_dir;

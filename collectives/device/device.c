@@ -53,10 +53,23 @@ bool device_connect(struct device *d, const struct cuda_part *parts, struct grou
 	return false;
 }
 
+const struct engine_stages *device_stages(struct device *d, int size)
+{
+	struct engine_stages *s = &d->stages;
+
+	if (!(s->of = calloc((size_t)size, sizeof *s->of)))
+		return NULL;
+	s->count = CUDA_STAGES;
+	for (int i = 0; i < d->size; i++)
+		s->of[member(d->ranks, i)] = cuda_channels_stages(d->channels, i, &s->bytes);
+	return s;
+}
+
 void device_close(struct device *d)
 {
 	if (!d)
 		return;
+	free(d->stages.of);
 	cuda_channels_destroy(d->channels);
 	free(d);
 }

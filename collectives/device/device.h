@@ -27,6 +27,8 @@ int device_ordinal(const struct device *device);
  * node, which are a group of its ranks. false: there is no way; the log says why. */
 bool device_connect(struct device *device, const struct cuda_part *parts, struct group ranks,
 		    bool is_of_node);
+/* For struct engine_device; of a communicator of `size` ranks. NULL: no memory for it. */
+const struct engine_stages *device_stages(struct device *device, int size);
 /* NULL is fine. After the engine. */
 void device_close(struct device *device);
 

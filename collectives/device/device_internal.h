@@ -10,6 +10,7 @@ struct device {
 	int rank, size;     /* of this rank among those that have part, ...     */
 	struct group ranks; /* ... and which ranks of the communicator they are */
 	bool is_of_node;    /* there are others, on other nodes                 */
+	struct engine_stages stages;
 	struct tutti_work *across, **across_tail; /* calls across nodes, in order: engine's lock */
 };
 

@@ -136,6 +136,18 @@ tutti_status bounce_prepare(struct engine *e, struct tutti_work *work, struct bo
 	return TUTTI_OK;
 }
 
+tutti_status bounce_copy_late(struct engine *e, struct tutti_work *work)
+{
+	struct bounce *s = &work->bounce;
+
+	TRY(make_copies(e, work));
+	if (work->spec.send_bytes) {
+		s->preparing = 1;
+		post_rest(e, work);
+	}
+	return TUTTI_OK;
+}
+
 static void bounce_failed(struct engine *e, struct engine_io *io)
 {
 	const struct tutti_work *work = io->work;
@@ -193,6 +205,8 @@ static void bounce_done(struct engine *e, struct engine_io *io)
 		run(e, work);
 	else if (work->stage == WORK_CLEANS_UP)
 		clean_up(e, work);
+	else if (work->spec.kind->prepared)
+		work->spec.kind->prepared(e, work);
 }
 
 void engine_work_ended(struct engine *e, struct tutti_work *work)

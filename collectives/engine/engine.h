@@ -29,6 +29,13 @@ struct route {
 
 #define ENGINE_NAME_BYTES 32
 
+/* Pieces of each rank's GPU's memory through which its messages to others go. */
+struct engine_stages {
+	void **of;    /* [rank]: that rank's first one, as this rank maps it; NULL: it does not */
+	size_t bytes; /* of each */
+	unsigned count;
+};
+
 /* Kernels of this rank that wait for those of others; all NULL: there are none. Under the lock. */
 struct engine_device {
 	void (*fail)(void *arg); /* the engine has: they are to end, before works do */
@@ -36,6 +43,7 @@ struct engine_device {
 	/* Whether one has found that the ranks' calls differ; says how. */
 	bool (*differs)(void *arg, char *text, size_t text_bytes);
 	void *arg;
+	const struct engine_stages *stages; /* constant, and lives longer */
 };
 
 struct engine_config {

@@ -20,9 +20,6 @@ bool engine_in_doubt(struct engine *e);
 /* engine_failure.c */
 /* The call that waits for room has waited too long, or what keeps it out has. */
 void engine_fail_outside(struct engine *e);
-/* Why an operation of this kind of memory failed, which ended with status. */
-const char *engine_queue_error(const struct engine *e, const struct memory_kind *kind,
-			       tutti_status status);
 /* The window has failed a call; the error message is this thread's last error. */
 void engine_window_failed(struct engine *e, const struct tutti_work *work, tutti_status status);
 /* watch.c: work's deadline has passed. Says what it waited for, and which ranks are not in it. */

@@ -44,7 +44,8 @@ struct engine_io {
 struct task_kind {
 	/* Starts work. An error is the communicator's. */
 	tutti_status (*begin)(struct engine *e, struct tutti_work *work);
-	/* The host copies or the scratch that begin asked for are there. NULL: not needed. */
+	/* The host copies or the scratch that begin asked for are there; of an early one: its stream
+	 * has come to it. NULL: not needed. */
 	void (*prepared)(struct engine *e, struct tutti_work *work);
 	/* The plan that work ran has ended. NULL: so has work. */
 	void (*plan_ended)(struct engine *e, struct tutti_work *work);
@@ -298,6 +299,9 @@ void engine_set_failure(struct engine *e, tutti_status status, int rank, const c
 /* The failure of work's call. */
 void engine_fail_in(struct engine *e, const struct tutti_work *work, tutti_status status,
 		    const char *why);
+/* Why an operation of this kind of memory failed, which ended with status. */
+const char *engine_queue_error(const struct engine *e, const struct memory_kind *kind,
+			       tutti_status status);
 /* "rank 3: ", the call in words, and why. text has ERROR_BYTES; returns it. */
 const char *engine_in_words(const struct engine *e, const struct tutti_work *work, const char *why,
 			    char *text);
@@ -326,6 +330,9 @@ struct bounce_needs {
 	size_t scratch_bytes;
 };
 tutti_status bounce_prepare(struct engine *e, struct tutti_work *work, struct bounce_needs needs);
+/* Host copies of a task that has none, and whose stream's earlier work, if it sends, is over; then
+ * its prepared is called once more, when they are filled. */
+tutti_status bounce_copy_late(struct engine *engine, struct tutti_work *work);
 /* The plan, window operation or message of work is over: gives host copies and scratch back, and
  * finishes work at the end of the pass. */
 void engine_work_ended(struct engine *e, struct tutti_work *work);

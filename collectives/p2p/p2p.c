@@ -31,6 +31,7 @@ static struct p2p *p2p_of(struct engine *e)
 	p->engine = e;
 	p->any.tail = &p->any.head;
 	p->owner = &owner;
+	p2p_stages_init(p);
 	e->user = &user;
 	return e->p2p = p;
 }
@@ -116,12 +117,38 @@ static tutti_status begin_recv(struct p2p *p, struct p2p_message *m)
 	return TUTTI_OK;
 }
 
+static void use_copies(struct p2p_message *m)
+{
+	const struct bounce *b = &m->work->bounce;
+
+	if (b->send)
+		m->buf = p2p_spec(m)->p2p.side == P2P_SEND ? b->send : b->recv;
+}
+
+bool p2p_unstage(struct p2p_message *m)
+{
+	struct engine *e = m->work->engine;
+
+	if (!m->is_staged)
+		return true;
+	m->is_staged = false;
+	m->is_ready = p2p_spec(m)->p2p.side == P2P_RECV;
+	tutti_status status = bounce_copy_late(e, m->work);
+	if (status != TUTTI_OK) {
+		engine_fail_in(e, m->work, status, last_error());
+		return false;
+	}
+	use_copies(m);
+	return true;
+}
+
 static tutti_status begin(struct engine *e, struct tutti_work *work)
 {
 	const struct task_spec *spec = &work->spec;
-	bool sends = spec->p2p.side == P2P_SEND;
+	bool sends = spec->p2p.side == P2P_SEND, is_staged = p2p_may_stage(e, spec);
 
-	TRY(bounce_prepare(e, work, (struct bounce_needs){.copies = true, .is_early = !sends}));
+	TRY(bounce_prepare(e, work,
+			   (struct bounce_needs){.copies = !is_staged, .is_early = !sends}));
 	struct p2p *p = p2p_of(e);
 	struct p2p_message *m = p ? new_message(p) : NULL;
 	if (!m)
@@ -131,8 +158,8 @@ static tutti_status begin(struct engine *e, struct tutti_work *work)
 	m->work = work;
 	m->bytes = sends ? spec->send_bytes : spec->recv_bytes;
 	m->buf = sends ? (uint8_t *)(uintptr_t)spec->args.send : spec->args.recv;
-	if (work->bounce.send)
-		m->buf = sends ? work->bounce.send : work->bounce.recv;
+	m->is_staged = is_staged;
+	use_copies(m);
 	m->is_ready = work->stage == WORK_RUNS;
 	tutti_status status = sends ? begin_send(p, m) : begin_recv(p, m);
 	/* engine_pass looks at stop after this and cleans up. */
@@ -141,9 +168,16 @@ static tutti_status begin(struct engine *e, struct tutti_work *work)
 
 static void prepared(struct engine *e, struct tutti_work *work)
 {
+	struct p2p_message *m = work->message;
 	(void)e;
-	work->message->is_ready = true;
-	p2p_send_on(work->message->peer);
+
+	m->is_ready = true;
+	if (m->is_staged && m->is_met)
+		p2p_staged_on(m);
+	else if (work->spec.p2p.side == P2P_SEND && m->is_met)
+		p2p_send_pieces(m);
+	else if (work->spec.p2p.side == P2P_SEND)
+		p2p_send_on(m->peer);
 }
 
 /* A recv on the list of those that wait has met no message. */
@@ -174,6 +208,10 @@ static void io_done(struct engine *e, struct engine_io *io)
 {
 	struct p2p_io *own = (struct p2p_io *)io;
 	(void)e;
+	if (own->what == P2P_COPY) {
+		p2p_copied(own);
+		return;
+	}
 	own->peer->is_up = true;
 	if (own->what == P2P_HEADER_IN)
 		p2p_heard(own->peer);
@@ -198,6 +236,12 @@ static void io_failed(struct engine *e, struct engine_io *io)
 	struct p2p_peer *peer = own->peer;
 	tutti_status status = io->op.io.status;
 
+	if (own->what == P2P_COPY) {
+		const struct p2p_leg *leg = own->of;
+		engine_fail_in(e, leg->message->work, status,
+			       engine_queue_error(e, memory_kind(TUTTI_MEMORY_CUDA), status));
+		return;
+	}
 	p2p_lose(peer, &io->op.io);
 	if (own->what == P2P_MESSAGE_OUT)
 		lose_leg(own->of);
@@ -257,6 +301,7 @@ static void close_all(struct engine *e)
 			p->peers[r] = NULL;
 		}
 	p->any = (struct p2p_queue){NULL, &p->any.head};
+	p->staging = (struct p2p_queue){NULL, &p->staging.head};
 	p->unsent = 0;
 	if (e->loose)
 		atomic_fetch_sub(&e->help.async_works, 1);

@@ -3,6 +3,7 @@
  *     p2p.c           as the engine knows it; a work's way in and out; peers
  *     p2p_receive.c   what comes in on a channel
  *     p2p_send.c      eager sends, requests, data
+ *     p2p_staged.c    data from GPU to GPU
  *     p2p_match.c     which message is for which recv
  *     p2p_post.c      lists, ios, headers, control messages, slots and their credit
  *     p2p_failure.c   peers that are gone, calls that do not fit, words
@@ -15,6 +16,9 @@
  *     REQUEST         sender    a message that is long, or for which no slot is free ...
  *     CLEAR           receiver  ... a recv has asked for it ...
  *     DATA, payload   sender    ... in pieces, each with a header, between the callers' buffers
+ *     REQUEST_STAGED, CLEAR_STAGED  the same, if both buffers are on GPUs ...
+ *     STAGED          sender    ... and a part lies in a stage on the sender's GPU ...
+ *     TAKEN           receiver  ... which is free again
  *     CREDIT          receiver  slots that are free again; every other header may carry some too
  *     MISMATCH        receiver  ... or the recv that met it has another count or dtype
  *     UNFIT           receiver  the same of a short message, whose send is over
@@ -50,6 +54,10 @@ enum p2p_kind {
 	P2P_MISMATCH,
 	P2P_LEAVING,
 	P2P_UNFIT,
+	P2P_REQUEST_STAGED,
+	P2P_CLEAR_STAGED,
+	P2P_STAGED,
+	P2P_TAKEN,
 };
 
 /* All ranks lay it out alike, as struct member. */
@@ -59,12 +67,13 @@ struct p2p_header {
 	uint32_t dtype;
 	uint32_t id;           /* EAGER, UNFIT: the slot; all others: the sender's number  */
 	uint64_t count, bytes; /* of the message; MISMATCH, UNFIT: the recv; DATA: the piece */
+	/* STAGED: tag is the leg, dtype the stage, count where its bytes begin; TAKEN: tag, too */
 	uint8_t returned_count, returned[31];
 };
 _Static_assert(sizeof(struct p2p_header) == 64, "a cache line");
 
 /* The kind of an io of ours. */
-enum p2p_what { P2P_HEADER_IN, P2P_PAYLOAD_IN, P2P_SLOT_OUT, P2P_MESSAGE_OUT, P2P_NOTE_OUT };
+enum p2p_what { P2P_HEADER_IN, P2P_PAYLOAD_IN, P2P_SLOT_OUT, P2P_MESSAGE_OUT, P2P_NOTE_OUT, P2P_COPY };
 
 struct p2p_peer;
 struct p2p_io {
@@ -74,13 +83,20 @@ struct p2p_io {
 	void *of; /* the struct p2p_slot, p2p_leg or p2p_note that it belongs to            */
 };
 
-/* A piece on its way out, or a header alone. */
+/* Of a stage of the sender, as the receiver sees it. */
+enum p2p_stage_state { STAGE_IS_UNUSED, STAGE_IS_FULL, STAGE_IS_COPIED, STAGE_IS_EMPTY };
+
+/* A piece on its way out, or a header alone; or a part of a message that is staged. */
 struct p2p_message;
 struct p2p_leg {
 	struct p2p_message *message;
 	struct p2p_header header;
 	struct p2p_io header_io, payload_io;
-	int flying; /* ios                                                         */
+	int flying; /* ios; and the answer to STAGED                               */
+	const void *copied; /* what the copy of a part reads                       */
+	bool is_taken;      /* send: the answer has come                           */
+	enum p2p_stage_state stage; /* recv: of the part that ...                  */
+	struct p2p_header came;     /* ... this has announced                      */
 };
 
 /* A send or recv of ours that is not done. On one list at a time. */
@@ -93,7 +109,9 @@ struct p2p_message {
 	size_t moved; /* send: handed to the transport; recv: there                       */
 	uint32_t id;
 	uint64_t stamp; /* recv: when it was posted                                     */
+	size_t announced; /* recv: of parts in stages                                   */
 	bool is_ready;  /* buf is filled                                                */
+	bool is_staged; /* buf is on a GPU, and goes from there, or comes there         */
 	bool is_met;    /* recv: it has met its message; send: the peer is clear for it */
 	bool is_misfit; /* it has met one of another count or dtype, and ends with that */
 	struct p2p_leg legs[P2P_LEGS];
@@ -171,6 +189,9 @@ struct p2p {
 	const struct io_owner *owner; /* of all ios */
 	struct p2p_peer **peers; /* NULL: not needed yet                                  */
 	struct p2p_queue any;    /* recvs from any rank that wait                         */
+	struct p2p_queue staging; /* sends whose data go through stages                   */
+	uint32_t free_stages;     /* a bit for each                                       */
+	uint64_t staged_bytes;    /* so much went through them, for tests                 */
 	uint64_t stamp;
 	bool any_gone; /* some peer has left or is lost                                       */
 	struct p2p_message *free_messages;
@@ -248,7 +269,11 @@ void p2p_post_io(struct p2p_peer *peer, struct p2p_io *io, bool sends, void *buf
 void p2p_post_header(struct p2p_peer *peer, struct p2p_io *io, struct p2p_header *h);
 struct p2p_header p2p_header_of(const struct p2p_message *m, enum p2p_kind kind, uint32_t id);
 void p2p_send_header(struct p2p_message *m, enum p2p_kind kind, uint32_t id);
-void p2p_send_clear(struct p2p_message *m, uint32_t id);
+/* Asks for the data of this request. */
+void p2p_send_clear(struct p2p_message *m, const struct p2p_header *request);
+/* A recv that might have come through stages, and does not, gets host copies. false: the engine has
+ * failed. */
+bool p2p_unstage(struct p2p_message *m);
 void p2p_note(struct p2p_peer *peer, struct p2p_note *note, enum p2p_kind kind);
 void p2p_note_sent(struct p2p_peer *peer, struct p2p_note *note);
 struct p2p_slot *p2p_take_slot(struct p2p_peer *peer, size_t bytes);
@@ -274,10 +299,24 @@ void p2p_forget_unexpected(struct p2p_peer *peer);
 
 /* p2p_send.c */
 void p2p_send_on(struct p2p_peer *peer); /* what the outbox has ready              */
-void p2p_cleared(struct p2p_peer *peer, uint32_t id);
+void p2p_cleared(struct p2p_peer *peer, const struct p2p_header *h);
 void p2p_refused(struct p2p_peer *peer, const struct p2p_header *h);
 void p2p_unfit(struct p2p_peer *peer, const struct p2p_header *h);
+void p2p_send_pieces(struct p2p_message *m); /* what may fly of a cleared one     */
 void p2p_sent(struct p2p_io *io); /* an io out has ended                    */
+
+void p2p_count_sent(struct engine *e, size_t bytes);
+
+/* p2p_staged.c */
+/* Whether what this call sends, or gets, may go through stages: then it has no host copies. */
+bool p2p_may_stage(const struct engine *e, const struct task_spec *spec);
+void p2p_stages_init(struct p2p *p);
+void p2p_stage(struct p2p_message *m); /* a send, which the receiver has asked for  */
+void p2p_stage_filled(struct p2p_peer *peer, const struct p2p_header *h); /* STAGED          */
+void p2p_stage_taken(struct p2p_peer *peer, const struct p2p_header *h);  /* TAKEN           */
+void p2p_copied(struct p2p_io *io);
+/* An io of m's has ended, or its stream has come to it. */
+void p2p_staged_on(struct p2p_message *m);
 
 /* p2p_receive.c */
 void p2p_listen(struct p2p_peer *peer); /* posts the first receive of a channel   */

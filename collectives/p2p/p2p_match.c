@@ -161,6 +161,8 @@ static void meet_misfit(struct p2p_message *m, struct p2p_arrival *a)
 
 static void receive_copy(struct p2p_message *m, const void *data)
 {
+	if (!p2p_unstage(m))
+		return;
 	if (m->bytes)
 		memcpy(m->buf, data, m->bytes);
 	m->moved = m->bytes;
@@ -201,7 +203,7 @@ void p2p_meet(struct p2p_message *m, struct p2p_arrival *a)
 		p2p_check_gone(peer->p2p);
 	} else {
 		m->is_met = true;
-		p2p_send_clear(m, a->header.id);
+		p2p_send_clear(m, &a->header);
 	}
 	forget(a);
 }

@@ -91,11 +91,11 @@ void p2p_done(struct p2p_message *m)
 	engine_work_ended(m->work->engine, m->work);
 }
 
-/* The io of the CLEAR message must have ended before the work ends. */
+/* The ios of its answers must have ended before the work ends. */
 void p2p_receive_on(struct p2p_message *m)
 {
 	struct p2p_peer *peer = m->peer;
-	if (m->moved < m->bytes || m->legs[0].flying)
+	if (m->moved < m->bytes || p2p_is_flying(m))
 		return;
 	if (m->is_met)
 		p2p_remove(&peer->receiving, m);
@@ -239,11 +239,15 @@ void p2p_send_header(struct p2p_message *m, enum p2p_kind kind, uint32_t id)
 	p2p_post_header(m->peer, &leg->header_io, &leg->header);
 }
 
-void p2p_send_clear(struct p2p_message *m, uint32_t id)
+void p2p_send_clear(struct p2p_message *m, const struct p2p_header *request)
 {
-	m->id = id;
+	bool is_staged = m->is_staged && request->kind == P2P_REQUEST_STAGED;
+
+	if (!is_staged && !p2p_unstage(m))
+		return;
+	m->id = request->id;
 	p2p_push(&m->peer->receiving, m);
-	p2p_send_header(m, P2P_CLEAR, id);
+	p2p_send_header(m, is_staged ? P2P_CLEAR_STAGED : P2P_CLEAR, m->id);
 }
 
 void p2p_note_sent(struct p2p_peer *peer, struct p2p_note *note)

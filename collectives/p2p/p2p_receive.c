@@ -96,7 +96,7 @@ static void take_request(struct p2p_peer *peer, const struct p2p_header *h)
 	} else if (p2p_fits(m, h)) {
 		m->peer = peer;
 		m->is_met = true;
-		p2p_send_clear(m, h->id);
+		p2p_send_clear(m, h);
 	} else {
 		p2p_refuse(m, peer, h);
 	}
@@ -128,10 +128,18 @@ static void take_header(struct p2p_peer *peer, const struct p2p_header *h)
 		take_eager(peer, h);
 		break;
 	case P2P_REQUEST:
+	case P2P_REQUEST_STAGED:
 		take_request(peer, h);
 		break;
 	case P2P_CLEAR:
-		p2p_cleared(peer, h->id);
+	case P2P_CLEAR_STAGED:
+		p2p_cleared(peer, h);
+		break;
+	case P2P_STAGED:
+		p2p_stage_filled(peer, h);
+		break;
+	case P2P_TAKEN:
+		p2p_stage_taken(peer, h);
 		break;
 	case P2P_DATA:
 		take_data(peer, h);

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-static void count_sent(struct engine *e, size_t bytes)
+void p2p_count_sent(struct engine *e, size_t bytes)
 {
 	atomic_fetch_add_explicit(&e->traffic.messages, 1, memory_order_relaxed);
 	atomic_fetch_add_explicit(&e->traffic.sent_bytes, bytes, memory_order_relaxed);
@@ -25,7 +25,7 @@ static void send_eager(struct p2p_message *m, struct p2p_slot *slot)
 	p->unsent += slot->flying;
 	if (m->work->deadline_ns > p->unsent_until_ns)
 		p->unsent_until_ns = m->work->deadline_ns;
-	count_sent(p->engine, m->bytes);
+	p2p_count_sent(p->engine, m->bytes);
 	p2p_post_header(peer, &slot->header_io, &slot->header);
 	if (m->bytes) {
 		memcpy(slot->data, m->buf, m->bytes);
@@ -38,7 +38,7 @@ static void send_request(struct p2p_message *m)
 {
 	m->id = m->peer->next_id++;
 	p2p_push(&m->peer->requested, m);
-	p2p_send_header(m, P2P_REQUEST, m->id);
+	p2p_send_header(m, m->is_staged ? P2P_REQUEST_STAGED : P2P_REQUEST, m->id);
 }
 
 /* In the order of the calls. A message whose host copy is not ready holds up those behind it. */
@@ -76,14 +76,14 @@ static void send_piece(struct p2p_message *m, struct p2p_leg *leg)
 	m->moved += bytes;
 }
 
-static void send_pieces(struct p2p_message *m)
+void p2p_send_pieces(struct p2p_message *m)
 {
 	for (int i = 0; i < P2P_LEGS; i++)
 		if (!m->legs[i].flying && m->moved < m->bytes && !m->peer->is_lost)
 			send_piece(m, &m->legs[i]);
 	if (m->moved < m->bytes || p2p_is_flying(m))
 		return;
-	count_sent(m->work->engine, m->bytes);
+	p2p_count_sent(m->work->engine, m->bytes);
 	p2p_done(m);
 }
 
@@ -99,14 +99,21 @@ static struct p2p_message *take_requested(struct p2p_peer *peer, uint32_t id)
 	return m;
 }
 
-void p2p_cleared(struct p2p_peer *peer, uint32_t id)
+void p2p_cleared(struct p2p_peer *peer, const struct p2p_header *h)
 {
-	struct p2p_message *m = take_requested(peer, id);
+	struct p2p_message *m = take_requested(peer, h->id);
 
 	if (!m)
 		return;
 	m->is_met = true;
-	send_pieces(m);
+	if (h->kind == P2P_CLEAR_STAGED && m->is_staged)
+		p2p_stage(m);
+	else if (h->kind == P2P_CLEAR_STAGED)
+		p2p_nonsense(peer, "an answer to a request that was not made");
+	else if (!m->is_staged)
+		p2p_send_pieces(m);
+	else
+		p2p_unstage(m);
 }
 
 void p2p_refused(struct p2p_peer *peer, const struct p2p_header *h)
@@ -143,12 +150,15 @@ void p2p_sent(struct p2p_io *io)
 		p2p_free_slot(peer, slot);
 	} else {
 		struct p2p_leg *leg = io->of;
+		struct p2p_message *m = leg->message;
 		leg->flying--;
-		if (leg->message->is_misfit)
-			p2p_end_misfit(leg->message);
-		else if (p2p_spec(leg->message)->p2p.side == P2P_RECV)
-			p2p_receive_on(leg->message);
-		else if (leg->message->is_met)
-			send_pieces(leg->message);
+		if (m->is_misfit)
+			p2p_end_misfit(m);
+		else if (m->is_staged && m->is_met)
+			p2p_staged_on(m);
+		else if (p2p_spec(m)->p2p.side == P2P_RECV)
+			p2p_receive_on(m);
+		else if (m->is_met && m->is_ready)
+			p2p_send_pieces(m);
 	}
 }

@@ -9,7 +9,7 @@ foreach(name test_captured test_graphs test_scaled test_streams test_device test
 endforeach()
 add_dependencies(api_objects fake_cuda)
 
-foreach(name test_driver_errors test_misuse test_replays test_symmetric test_turns)
+foreach(name test_driver_errors test_long_messages test_misuse test_replays test_symmetric test_turns)
 	add_dependencies(${name} fake_cuda)
 	tutti_fake_cuda(cuda/${name} FAKE_CUDA_DEVICES=3)
 endforeach()
