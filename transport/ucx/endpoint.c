@@ -15,6 +15,7 @@
 #define LEAVE_MS    300 /* how long destroy waits for peers to take the last messages */
 #define PAUSE_MS    1
 #define DESCRIPTORS 16 /* more than a context takes */
+#define MEND_PASSES 3  /* in which a conn that is broken ends, and the peer is told */
 
 static void ucx_destroy(struct tutti_endpoint *base)
 {
@@ -40,6 +41,8 @@ static void ucx_destroy(struct tutti_endpoint *base)
 	oob_destroy(endpoint->oob);
 	if (endpoint->epoll_fd >= 0)
 		close(endpoint->epoll_fd);
+	if (endpoint->timer_fd >= 0)
+		close(endpoint->timer_fd);
 	free(endpoint);
 }
 
@@ -99,6 +102,7 @@ static tutti_status ucx_open(struct tutti_endpoint **out,
 	endpoint->base.transport = &transport_ucx;
 	endpoint->rank = config->rank;
 	endpoint->epoll_fd = -1;
+	endpoint->timer_fd = -1;
 	tutti_done_init(&endpoint->done);
 	tutti_status status = open_oob(endpoint, config);
 	if (status != TUTTI_OK) {
@@ -157,6 +161,37 @@ static int ucx_progress(struct tutti_endpoint *base, struct tutti_done *done)
 	return done_list_take(done, &endpoint->done) || is_moving;
 }
 
+/* What a rank sent, whose send is done, may be lost when UCX's connection breaks. UCX tells the
+ * sender, and not always the receiver: so the sender looks, also while it is in no call. UCX's own
+ * descriptors would wake it at each message, so it looks now and then. */
+static int ucx_mend(struct tutti_endpoint *base, int *fd)
+{
+	struct ucx_endpoint *endpoint = (struct ucx_endpoint *)base;
+
+	*fd = -1;
+	if (!endpoint->oob)
+		return 0;
+	for (int pass = 0; pass < MEND_PASSES; pass++) {
+		ucx_look(endpoint);
+		look_at_idle(endpoint);
+		for (struct ucx_conn *conn = LIST_FIRST(&endpoint->active), *next; conn;
+		     conn = next) {
+			next = LIST_NEXT(conn, active);
+			if (conn->wire.broken != UCS_OK || conn->state == UCX_ENDED)
+				ucx_conn_move(conn);
+		}
+	}
+	*fd = ucx_next_look(endpoint);
+	return 0;
+}
+
+/* It is never sent again, and closing waits for the peer to have it. */
+static int ucx_in_doubt(struct tutti_endpoint *base)
+{
+	(void)base;
+	return 0;
+}
+
 const struct tutti_transport transport_ucx = {
 	.abi = TUTTI_TRANSPORT_ABI,
 	.name = "ucx",
@@ -171,4 +206,6 @@ const struct tutti_transport transport_ucx = {
 	.destroy = ucx_destroy,
 	.event_fd = ucx_event_fd,
 	.arm = ucx_arm,
+	.mend = ucx_mend,
+	.in_doubt = ucx_in_doubt,
 };

@@ -4,7 +4,10 @@
 
 #include <errno.h>
 #include <sys/epoll.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
+
+#define LOOK_NS 100000000 /* between two looks of a rank that is in no call */
 
 static bool watch(struct ucx_endpoint *endpoint, int fd)
 {
@@ -59,4 +62,16 @@ int ucx_arm(struct tutti_endpoint *base)
 		if (arm_conn(endpoint, conn))
 			return 1;
 	return 0;
+}
+
+/* Setting it makes it unreadable. */
+int ucx_next_look(struct ucx_endpoint *endpoint)
+{
+	const struct itimerspec next = {.it_value.tv_nsec = LOOK_NS};
+
+	if (endpoint->timer_fd < 0)
+		endpoint->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	if (endpoint->timer_fd >= 0)
+		timerfd_settime(endpoint->timer_fd, 0, &next, NULL);
+	return endpoint->timer_fd;
 }

@@ -160,6 +160,7 @@ struct ucx_endpoint {
 	const struct ucx_library *library;
 	ucp_context_h context;
 	int epoll_fd;
+	int timer_fd; /* of the next look between calls; -1: none yet                           */
 	struct ucx_conn *conns;
 	LIST_HEAD(, ucx_conn) active;
 	int unsettled; /* conns that are not open yet                                 */
@@ -229,6 +230,8 @@ uint8_t *ucx_stage_at(const struct ucx_conn *conn, int is_in, int stage);
 /* sleep.c */
 int ucx_event_fd(struct tutti_endpoint *endpoint);
 int ucx_arm(struct tutti_endpoint *endpoint);
+/* Readable when it is time to look at conns again between calls; -1: without descriptors. */
+int ucx_next_look(struct ucx_endpoint *endpoint);
 
 /* connect.c */
 tutti_status ucx_connect(struct tutti_endpoint *endpoint, int peer, int channel,

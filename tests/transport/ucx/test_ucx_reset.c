@@ -1,6 +1,6 @@
 /* no_tsan: libucp is not instrumented, and its own thread shares memory with ours */
 /* Would break: the connection of UCX is reset while a message is on its way whose send is done: the
- * receiver waits for it for ever. */
+ * receiver waits for it for ever, or as long as the sender is in no call. */
 #include "tests/transport/world.h"
 
 #include "transport/registry.h"
@@ -47,6 +47,17 @@ static int reset_some(bool is_higher)
 	return count;
 }
 
+/* The sender is in no call meanwhile. */
+static void finish_between_calls(int sender, const struct post *recv)
+{
+	for (int i = 0; i < PASSES && !recv->is_done; i++) {
+		int fd;
+		transport_ucx.mend(w.endpoints[sender], &fd);
+		world_pump_only(&w, 1 - sender, 1);
+	}
+	assert_true(recv->is_done);
+}
+
 static void test_reset(void **state)
 {
 	uint64_t out = 7, in = 0;
@@ -69,7 +80,7 @@ static void test_reset(void **state)
 		assert_true(reset_some(round % 2) > 0);
 		for (int i = 0; i < 2; i++) { /* the message may have come before */
 			post_recv(&recv, w.conns[1 - sender][sender][0], &in, sizeof in, 1);
-			world_finish(&w, &recv, 1);
+			finish_between_calls(sender, &recv);
 		}
 		assert_int_equal(recv.io.status, TUTTI_ERR_PEER);
 		world_close(&w);
