@@ -44,8 +44,8 @@ struct engine_io {
 struct task_kind {
 	/* Starts work. An error is the communicator's. */
 	tutti_status (*begin)(struct engine *e, struct tutti_work *work);
-	/* The host copies or the scratch that begin asked for are there; of an early one: its stream
-	 * has come to it. NULL: not needed. */
+	/* The host copies or the scratch that begin asked for are there; of an early one: its
+	 * stream has come to it. NULL: not needed. */
 	void (*prepared)(struct engine *e, struct tutti_work *work);
 	/* The plan that work ran has ended. NULL: so has work. */
 	void (*plan_ended)(struct engine *e, struct tutti_work *work);

@@ -117,31 +117,6 @@ static tutti_status begin_recv(struct p2p *p, struct p2p_message *m)
 	return TUTTI_OK;
 }
 
-static void use_copies(struct p2p_message *m)
-{
-	const struct bounce *b = &m->work->bounce;
-
-	if (b->send)
-		m->buf = p2p_spec(m)->p2p.side == P2P_SEND ? b->send : b->recv;
-}
-
-bool p2p_unstage(struct p2p_message *m)
-{
-	struct engine *e = m->work->engine;
-
-	if (!m->is_staged)
-		return true;
-	m->is_staged = false;
-	m->is_ready = p2p_spec(m)->p2p.side == P2P_RECV;
-	tutti_status status = bounce_copy_late(e, m->work);
-	if (status != TUTTI_OK) {
-		engine_fail_in(e, m->work, status, last_error());
-		return false;
-	}
-	use_copies(m);
-	return true;
-}
-
 static tutti_status begin(struct engine *e, struct tutti_work *work)
 {
 	const struct task_spec *spec = &work->spec;
@@ -159,7 +134,7 @@ static tutti_status begin(struct engine *e, struct tutti_work *work)
 	m->bytes = sends ? spec->send_bytes : spec->recv_bytes;
 	m->buf = sends ? (uint8_t *)(uintptr_t)spec->args.send : spec->args.recv;
 	m->is_staged = is_staged;
-	use_copies(m);
+	p2p_use_copies(m);
 	m->is_ready = work->stage == WORK_RUNS;
 	tutti_status status = sends ? begin_send(p, m) : begin_recv(p, m);
 	/* engine_pass looks at stop after this and cleans up. */

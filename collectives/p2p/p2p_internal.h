@@ -73,7 +73,14 @@ struct p2p_header {
 _Static_assert(sizeof(struct p2p_header) == 64, "a cache line");
 
 /* The kind of an io of ours. */
-enum p2p_what { P2P_HEADER_IN, P2P_PAYLOAD_IN, P2P_SLOT_OUT, P2P_MESSAGE_OUT, P2P_NOTE_OUT, P2P_COPY };
+enum p2p_what {
+	P2P_HEADER_IN,
+	P2P_PAYLOAD_IN,
+	P2P_SLOT_OUT,
+	P2P_MESSAGE_OUT,
+	P2P_NOTE_OUT,
+	P2P_COPY, /* into a stage, or out of one */
+};
 
 struct p2p_peer;
 struct p2p_io {
@@ -257,6 +264,8 @@ struct p2p_message *p2p_find_id(const struct p2p_queue *q, uint32_t id); /* or N
 /* Takes m, which is on q, off. */
 void p2p_remove(struct p2p_queue *q, struct p2p_message *m);
 void p2p_name_source(struct p2p_message *m, int rank); /* in call.source of a recv        */
+void p2p_count_sent(struct engine *e, size_t bytes);
+void p2p_use_copies(struct p2p_message *m); /* where its work has some                    */
 void p2p_done(struct p2p_message *m); /* ends its work                                 */
 void p2p_ready_io(struct p2p_io *io, enum p2p_what what, struct p2p_peer *peer, void *of);
 /* ios that belong to no work keep the engine moving. */
@@ -271,8 +280,8 @@ struct p2p_header p2p_header_of(const struct p2p_message *m, enum p2p_kind kind,
 void p2p_send_header(struct p2p_message *m, enum p2p_kind kind, uint32_t id);
 /* Asks for the data of this request. */
 void p2p_send_clear(struct p2p_message *m, const struct p2p_header *request);
-/* A recv that might have come through stages, and does not, gets host copies. false: the engine has
- * failed. */
+/* A message that might have gone through stages, and does not, gets host copies. false: the engine
+ * has failed. */
 bool p2p_unstage(struct p2p_message *m);
 void p2p_note(struct p2p_peer *peer, struct p2p_note *note, enum p2p_kind kind);
 void p2p_note_sent(struct p2p_peer *peer, struct p2p_note *note);
@@ -304,8 +313,6 @@ void p2p_refused(struct p2p_peer *peer, const struct p2p_header *h);
 void p2p_unfit(struct p2p_peer *peer, const struct p2p_header *h);
 void p2p_send_pieces(struct p2p_message *m); /* what may fly of a cleared one     */
 void p2p_sent(struct p2p_io *io); /* an io out has ended                    */
-
-void p2p_count_sent(struct engine *e, size_t bytes);
 
 /* p2p_staged.c */
 /* Whether what this call sends, or gets, may go through stages: then it has no host copies. */

@@ -85,6 +85,37 @@ void p2p_name_source(struct p2p_message *m, int rank)
 		*args->source = rank;
 }
 
+void p2p_count_sent(struct engine *e, size_t bytes)
+{
+	atomic_fetch_add_explicit(&e->traffic.messages, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&e->traffic.sent_bytes, bytes, memory_order_relaxed);
+}
+
+void p2p_use_copies(struct p2p_message *m)
+{
+	const struct bounce *b = &m->work->bounce;
+
+	if (b->send)
+		m->buf = p2p_spec(m)->p2p.side == P2P_SEND ? b->send : b->recv;
+}
+
+bool p2p_unstage(struct p2p_message *m)
+{
+	struct engine *e = m->work->engine;
+
+	if (!m->is_staged)
+		return true;
+	m->is_staged = false;
+	m->is_ready = p2p_spec(m)->p2p.side == P2P_RECV;
+	tutti_status status = bounce_copy_late(e, m->work);
+	if (status != TUTTI_OK) {
+		engine_fail_in(e, m->work, status, last_error());
+		return false;
+	}
+	p2p_use_copies(m);
+	return true;
+}
+
 void p2p_done(struct p2p_message *m)
 {
 	p2p_name_source(m, m->peer->rank);

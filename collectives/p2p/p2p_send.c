@@ -3,12 +3,6 @@
 
 #include <string.h>
 
-void p2p_count_sent(struct engine *e, size_t bytes)
-{
-	atomic_fetch_add_explicit(&e->traffic.messages, 1, memory_order_relaxed);
-	atomic_fetch_add_explicit(&e->traffic.sent_bytes, bytes, memory_order_relaxed);
-}
-
 /* The message is copied, so the call of its caller ends now. */
 static void send_eager(struct p2p_message *m, struct p2p_slot *slot)
 {

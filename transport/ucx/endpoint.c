@@ -161,9 +161,9 @@ static int ucx_progress(struct tutti_endpoint *base, struct tutti_done *done)
 	return done_list_take(done, &endpoint->done) || is_moving;
 }
 
-/* What a rank sent, whose send is done, may be lost when UCX's connection breaks. UCX tells the
- * sender, and not always the receiver: so the sender looks, also while it is in no call. UCX's own
- * descriptors would wake it at each message, so it looks now and then. */
+/* A message whose send is done may be lost when UCX's connection breaks. UCX tells the sender, and
+ * not always the receiver: so the sender looks, also while it is in no call. UCX's own descriptors
+ * would wake it at each message, so it looks now and then. */
 static int ucx_mend(struct tutti_endpoint *base, int *fd)
 {
 	struct ucx_endpoint *endpoint = (struct ucx_endpoint *)base;
