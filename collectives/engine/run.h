@@ -40,8 +40,9 @@ struct run {
 	const struct memory_kind *kind; /* that copies from and to the block */
 	size_t block_bytes;
 	const struct plan *plan;
-	uint8_t *base[2], *tmp[2]; /* IN, OUT; POOL_HOST, POOL_KIND                     */
+	uint8_t *base[2], *tmp[POOLS]; /* IN, OUT; the pools                              */
 	size_t element, slice_elements, slice_stride;
+	size_t filled_stride; /* of POOL_FILLED, whose chunks are whole, without gaps   */
 	uint32_t slices, interleave, slots;
 	uint32_t finished; /* slices, counted from the first                    */
 	bool is_started;
@@ -85,6 +86,9 @@ static inline uint8_t *run_address(const struct run *r, struct ref ref, uint32_t
 {
 	if (ref.buf == BUF_TMP) {
 		const struct tmp_chunk *t = &r->plan->tmp[ref.chunk];
+		if (t->pool == POOL_FILLED)
+			return r->tmp[t->pool] + t->index * r->filled_stride +
+			       slice * r->slice_elements * r->element;
 		return r->tmp[t->pool] +
 		       ((size_t)t->index * r->slots + slice % r->slots) * r->slice_stride;
 	}

@@ -42,6 +42,7 @@ static void cut(const struct engine *e, struct run *r, const struct task_spec *s
 	r->slots = r->slices < RUN_SLOTS ? r->slices : RUN_SLOTS;
 	size_t stride = longest < r->slice_elements ? longest : r->slice_elements;
 	r->slice_stride = (stride * r->element + 63) / 64 * 64;
+	r->filled_stride = longest * r->element;
 }
 
 static uint32_t lane_depth(const struct run *r, const struct lane *l)
@@ -209,12 +210,24 @@ static tutti_status run_create(struct engine *e, struct tutti_work *work)
 	return TUTTI_OK;
 }
 
+/* In the scratch, which begins with it. */
+static size_t filled_bytes(const struct run *r)
+{
+	return (r->plan->pool_chunks[POOL_FILLED] * r->filled_stride + 63) / 64 * 64;
+}
+
+void *run_filled(const struct tutti_work *work, uint32_t chunk)
+{
+	return (uint8_t *)work->bounce.scratch + chunk * work->run->filled_stride;
+}
+
 static tutti_status begin(struct engine *e, struct tutti_work *work)
 {
 	TRY(run_create(e, work));
 	const struct run *r = work->run;
 	size_t bytes = (size_t)r->plan->pool_chunks[POOL_KIND] * r->slots * r->slice_stride;
 
+	bytes += filled_bytes(r);
 	TRY(bounce_prepare(e, work, (struct bounce_needs){.scratch_bytes = bytes}));
 	if (work->stage == WORK_RUNS)
 		run_start(e, work->run);
@@ -223,8 +236,12 @@ static tutti_status begin(struct engine *e, struct tutti_work *work)
 
 static void prepared(struct engine *e, struct tutti_work *work)
 {
-	work->run->tmp[POOL_KIND] = work->bounce.scratch_bytes ? work->bounce.scratch : NULL;
-	run_start(e, work->run);
+	uint8_t *scratch = work->bounce.scratch_bytes ? work->bounce.scratch : NULL;
+	struct run *r = work->run;
+
+	r->tmp[POOL_FILLED] = scratch;
+	r->tmp[POOL_KIND] = scratch ? scratch + filled_bytes(r) : NULL;
+	run_start(e, r);
 }
 
 static void finish(struct engine *e, struct tutti_work *work)

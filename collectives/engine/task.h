@@ -339,6 +339,10 @@ void engine_work_ended(struct engine *e, struct tutti_work *work);
 /* The same with an error that is work's alone: the communicator stays well. */
 void engine_work_failed(struct engine *e, struct tutti_work *work, tutti_status status);
 
+/* run_create.c */
+/* Where a chunk of POOL_FILLED lies, of work whose scratch is there. */
+void *run_filled(const struct tutti_work *work, uint32_t chunk);
+
 /* replays.c */
 /* A call has been captured. */
 void engine_expect_replays(struct engine *e);

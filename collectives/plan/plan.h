@@ -46,11 +46,17 @@ struct step {
 	bool ends_average;    /* REDUCE: its result is complete                            */
 };
 
+enum tmp_pool {
+	POOL_HOST,
+	POOL_KIND,   /* in memory of the buffers' kind (staged plans only) */
+	POOL_FILLED, /* there too: see plan_filled                         */
+	POOLS
+};
+
 /* A chunk of scratch: as long as chunk shape of the call's layout; the index-th of its pool. */
-enum tmp_pool { POOL_HOST, POOL_KIND };
 struct tmp_chunk {
 	uint32_t shape, index;
-	enum tmp_pool pool; /* KIND: in memory of the buffers' kind (staged plans only)   */
+	enum tmp_pool pool;
 };
 
 /* Steps that are issued in order: all sends to a peer, all receives from it, all local work. */
@@ -86,7 +92,7 @@ struct plan {
 	uint32_t *edges;
 	struct ref *refs;
 	struct tmp_chunk *tmp;
-	uint32_t pool_chunks[2]; /* TMP: how many chunks lie in each pool                     */
+	uint32_t pool_chunks[POOLS]; /* TMP: how many chunks lie in each pool                 */
 	uint32_t max_refs;       /* the most chunks of one step                               */
 	struct builder *builder; /* only while building                                       */
 };
@@ -121,6 +127,9 @@ void plan_finish(struct plan *plan, struct span dst);
 void plan_partial(struct plan *plan, bool partial);
 /* Fresh scratch, as long as the chunks of like. */
 struct span plan_scratch(struct plan *plan, struct span like);
+/* The same, but the data are there when the plan begins, in whole chunks: kernels have left them
+ * (staged plans only). */
+struct span plan_filled(struct plan *plan, struct span like);
 /* Sends after this wait for the receives before it: paces an exchange, round by round. */
 void plan_pace(struct plan *plan);
 

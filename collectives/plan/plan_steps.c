@@ -196,10 +196,21 @@ void plan_partial(struct plan *p, bool partial)
 	p->builder->is_partial = partial;
 }
 
-struct span plan_scratch(struct plan *p, struct span like)
+static struct span scratch_in(struct plan *p, struct span like, enum tmp_pool pool)
 {
 	uint32_t first = p->chunks[BUF_TMP];
 	for (uint32_t i = 0; i < like.count && !p->builder->failed; i++)
-		builder_scratch(p, plan_shape_of(p, chunk_of(like, i)), scratch_pool(p));
+		builder_scratch(p, plan_shape_of(p, chunk_of(like, i)), pool);
 	return span(BUF_TMP, first, like.count);
+}
+
+struct span plan_scratch(struct plan *p, struct span like)
+{
+	return scratch_in(p, like, scratch_pool(p));
+}
+
+struct span plan_filled(struct plan *p, struct span like)
+{
+	assert(p->options.staged);
+	return scratch_in(p, like, POOL_FILLED);
 }

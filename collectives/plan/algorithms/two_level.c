@@ -36,16 +36,16 @@ void two_level_all_reduce(struct plan *p, struct group g, struct span in, struct
 		direct_all_gather(p, node, share, out);
 }
 
-/* Ranks of a node first add up, for each lane, what its ranks on all nodes will get. */
-void two_level_reduce_scatter(struct plan *p, struct group g, struct span in, struct span out)
+/* Ranks of a node add up, for each lane, what its ranks on all nodes will get. */
+static struct span add_up_lane(struct plan *p, const struct nodes *n, struct group node,
+			       struct span in)
 {
-	struct group node = group_in_node(g.nodes, g.me), lane = group_across(g.nodes, g.me);
-	struct span source[PLAN_SOURCES_MAX], own = lane_of(g.nodes, in, node.me);
+	struct span source[PLAN_SOURCES_MAX], own = lane_of(n, in, node.me);
 	struct span sum = plan_scratch(p, own);
 
 	for (int k = 1; k < node.size; k++) {
 		int to = (node.me + k) % node.size, from = modulo(node.me - k, node.size);
-		plan_send(p, member(node, to), lane_of(g.nodes, in, to));
+		plan_send(p, member(node, to), lane_of(n, in, to));
 		source[from] = plan_scratch(p, own);
 		plan_recv(p, member(node, from), source[from]);
 	}
@@ -53,6 +53,15 @@ void two_level_reduce_scatter(struct plan *p, struct group g, struct span in, st
 	plan_partial(p, true);
 	plan_reduce(p, sum, source, (uint32_t)node.size);
 	plan_partial(p, false);
+	return sum;
+}
+
+void two_level_reduce_scatter(struct plan *p, struct group g, struct span in, struct span out)
+{
+	struct group node = group_in_node(g.nodes, g.me), lane = group_across(g.nodes, g.me);
+	struct span sum = p->options.across ? plan_filled(p, lane_of(g.nodes, in, node.me))
+					    : add_up_lane(p, g.nodes, node, in);
+
 	(lane.size <= FEW_NODES ? direct_reduce_scatter : ring_reduce_scatter)(p, lane, sum, out);
 }
 
@@ -64,7 +73,7 @@ void two_level_all_gather(struct plan *p, struct group g, struct span in, struct
 	struct span own = lane_of(g.nodes, out, node.me);
 
 	(lane.size <= FEW_NODES ? direct_all_gather : ring_all_gather)(p, lane, in, own);
-	for (int k = 1; k < node.size; k++) {
+	for (int k = 1; k < node.size && !p->options.across; k++) {
 		plan_send(p, member(node, node.me + k), own);
 		plan_recv(p, member(node, node.me - k),
 			  lane_of(g.nodes, out, modulo(node.me - k, node.size)));
