@@ -104,19 +104,22 @@ static bool copies_send(const struct call_args *args)
 	       collective_pattern(args->collective) == COLL_ALL_TO_ALL;
 }
 
-static const struct algorithm *two_level(void)
-{
-	return algorithm_find(COLL_ALL_REDUCE, "two_level");
-}
-
-/* Whether the ranks of each node do their part on their GPUs, and the nodes exchange messages. */
+/* Whether the ranks of each node do their part on their GPUs, and the nodes exchange messages, by
+ * the plan two_level: then that is the way's algorithm. */
 static bool goes_across(const struct tutti_comm *comm, const struct call_args *args,
-			const struct way *way)
+			struct way *way)
 {
-	return comm->device && way->memory->id == TUTTI_MEMORY_CUDA &&
-	       device_serves_across(comm->device, args) &&
-	       !select_why_not(&comm->select, two_level(), args) &&
-	       (!comm->select.rules || way->algorithm == two_level());
+	const struct algorithm *two_level;
+
+	if (!comm->device || way->memory->id != TUTTI_MEMORY_CUDA ||
+	    !device_serves_across(comm->device, args))
+		return false;
+	two_level = algorithm_find(collective_pattern(args->collective), "two_level");
+	if (select_why_not(&comm->select, two_level, args) ||
+	    (comm->select.rules && way->algorithm != two_level))
+		return false;
+	way->algorithm = two_level;
+	return true;
 }
 
 /* Whether kernels of the ranks meet. What goes into a graph can go no other way. */
@@ -145,10 +148,7 @@ static tutti_status find_way(const struct tutti_comm *comm, const struct call_ar
 		way->is_window = !way->algorithm->build;
 	}
 	TRY(find_memory(args, &way->memory));
-	if (goes_across(comm, args, way)) {
-		way->is_across = true;
-		way->algorithm = two_level();
-	}
+	way->is_across = goes_across(comm, args, way);
 	if (goes_on_device(comm, args, way, call)) {
 		way->is_on_device = true;
 		way->memory = memory_kind(TUTTI_MEMORY_CUDA);
@@ -226,6 +226,8 @@ static tutti_status add_plan(struct tutti_comm *comm, const struct algorithm *a,
 	key.in_place |= key.options.across;
 	spec->layout = layout_of(&spec->args, comm->size, algorithm_split(a, comm->size));
 	spec->width = algorithm_width(a, comm->size, key.options);
+	if (key.options.across) /* it exchanges with the ranks of one lane only */
+		spec->width = algorithm_width(a, comm->select.num_nodes, key.options);
 	spec->checks_counts = spec->args.collective == COLL_ALL_TO_ALLV;
 	return plan_cache_find(comm, a, &key, &spec->plan);
 }

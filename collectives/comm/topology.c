@@ -301,7 +301,7 @@ static tutti_status find_device(struct tutti_comm *comm, const struct member *me
 	for (int r = 0; r < ranks.size; r++)
 		parts[r] = members[member(ranks, r)].gpu;
 	if ((comm->place.num_nodes > 1 && !nodes) ||
-	    !device_connect(comm->device, parts, ranks, nodes != NULL)) {
+	    !device_connect(comm->device, parts, ranks, nodes)) {
 		device_close(comm->device);
 		comm->device = NULL;
 	}

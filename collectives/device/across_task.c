@@ -1,48 +1,62 @@
-/* An all_reduce of several nodes as a task of the engine. The ranks of a node add up in a kernel,
- * each carries its share of the sum across by the plan two_level, and a kernel gathers the shares.
+/* A call of several nodes as a task of the engine: kernels of the ranks of a node add up, each rank
+ * carries its share across by a plan of two levels, and kernels gather the shares. An all_reduce
+ * does all of this, a reduce_scatter the first two, an all_gather the last two.
  *
  * The kernels of a node meet, so all its ranks start them in one order: call after call, as they
  * were submitted, whichever stream or message is ready first. They run in the channels' own stream:
- * in the caller's they might stand behind what waits for this call. */
+ * in the caller's they might stand behind what waits for this call. Messages have the order of
+ * submission, too, so no call waits for a later one. */
 #include "collectives/device/device_internal.h"
 
 #include <assert.h>
 #include <stdio.h>
 
-enum across_phase { PREPARES, AWAITS_TURN, REDUCES, CROSSES, GATHERS };
+enum across_phase { PREPARES, AWAITS_TURN_TO_ADD, ADDS, CROSSES, AWAITS_TURN_TO_GATHER, GATHERS };
 
-static void kernel_ended(struct engine *e, struct engine_io *io);
-static const struct io_owner across_owner = {.done = kernel_ended, .failed = device_failed};
+static void kernels_ended(struct engine *e, struct engine_io *io);
+static const struct io_owner across_owner = {.done = kernels_ended, .failed = device_failed};
 
-static tutti_status launch(const struct task_spec *spec, bool gathers, void **used)
+static unsigned phases_of(const struct tutti_work *work)
 {
-	struct cuda_channels *channels = spec->device->channels;
-	struct cuda_channels_launch l = {.stream = cuda_channels_stream(channels),
+	return device_phases(collective_pattern(work->spec.args.collective));
+}
+
+static bool awaits_turn(const struct tutti_work *work)
+{
+	return work->across.phase == AWAITS_TURN_TO_ADD ||
+	       work->across.phase == AWAITS_TURN_TO_GATHER;
+}
+
+static tutti_status launch(const struct tutti_work *work, void **used)
+{
+	const struct device *d = work->spec.device;
+	struct cuda_channels_launch l = {.stream = cuda_channels_stream(d->channels),
 					 .in_stream = true};
+	bool gathers = work->across.phase == GATHERS;
 	union device_args args;
 	bool is_captured;
 
-	TRY(device_prepare_share(spec->device, spec, gathers, &args, &l));
-	return cuda_channels_launch(channels, &l, used, &is_captured);
+	for (int piece = 0; piece < device_pieces(d, &work->spec.args); piece++) {
+		TRY(device_prepare_piece(work, piece, gathers, &args, &l));
+		TRY(cuda_channels_launch(d->channels, &l, used, &is_captured));
+	}
+	return TUTTI_OK;
 }
 
-static void start_kernel(struct engine *e, struct tutti_work *work, enum across_phase phase)
+/* The first call in order, if all is there that it needs. */
+static void start_next(struct engine *e, const struct device *d)
 {
+	struct tutti_work *work = d->across;
 	void *used;
 
-	work->across.phase = (int)phase;
-	tutti_status status = launch(&work->spec, phase == GATHERS, &used);
+	if (!work || !awaits_turn(work))
+		return;
+	work->across.phase = work->across.phase == AWAITS_TURN_TO_ADD ? ADDS : GATHERS;
+	tutti_status status = launch(work, &used);
 	if (status == TUTTI_OK)
 		device_await(e, work, used, &across_owner);
 	else
 		engine_fail_in(e, work, status, last_error());
-}
-
-/* The first call in order, if all is there that it needs. */
-static void start_next(struct engine *e, struct device *d)
-{
-	if (d->across && d->across->across.phase == AWAITS_TURN)
-		start_kernel(e, d->across, REDUCES);
 }
 
 static tutti_status begin(struct engine *e, struct tutti_work *work)
@@ -56,40 +70,56 @@ static tutti_status begin(struct engine *e, struct tutti_work *work)
 	return plan_tasks.begin(e, work);
 }
 
+static void cross(struct engine *e, struct tutti_work *work)
+{
+	work->across.phase = CROSSES;
+	plan_tasks.prepared(e, work);
+}
+
 static void prepared(struct engine *e, struct tutti_work *work)
 {
-	work->across.phase = AWAITS_TURN;
+	if (!(phases_of(work) & ACROSS_ADDS)) {
+		cross(e, work);
+		return;
+	}
+	work->across.phase = AWAITS_TURN_TO_ADD;
 	start_next(e, work->spec.device);
 }
 
 static void plan_ended(struct engine *e, struct tutti_work *work)
 {
-	start_kernel(e, work, GATHERS);
+	if (!(phases_of(work) & ACROSS_GATHERS)) {
+		engine_work_ended(e, work);
+		return;
+	}
+	work->across.phase = AWAITS_TURN_TO_GATHER;
+	start_next(e, work->spec.device);
 }
 
-static void leave_turn(struct tutti_work *work)
+/* It has no more kernels to start. */
+static void leave_turn(struct engine *e, struct tutti_work *work)
 {
 	struct device *d = work->spec.device;
 
 	assert(d->across == work);
 	if (!(d->across = work->across.next))
 		d->across_tail = &d->across;
+	start_next(e, d);
 }
 
-static void kernel_ended(struct engine *e, struct engine_io *io)
+static void kernels_ended(struct engine *e, struct engine_io *io)
 {
 	struct tutti_work *work = io->work;
+	bool gathers = phases_of(work) & ACROSS_GATHERS, crosses = work->across.phase == ADDS;
 
 	if (!device_is_well(e, work))
 		return;
-	if (work->across.phase == REDUCES) {
-		work->across.phase = CROSSES;
-		plan_tasks.prepared(e, work);
-		return;
-	}
-	leave_turn(work);
-	engine_work_ended(e, work);
-	start_next(e, work->spec.device);
+	if (crosses)
+		cross(e, work);
+	else
+		engine_work_ended(e, work);
+	if (!crosses || !gathers)
+		leave_turn(e, work);
 }
 
 /* After a failure works end in any order, and none begins any more. */
@@ -108,8 +138,9 @@ static int explain(struct engine *e, const struct tutti_work *work, char *text, 
 {
 	static const char *const waits[] = {
 		[PREPARES] = "for the earlier work of its stream",
-		[AWAITS_TURN] = "for the call before it",
-		[REDUCES] = "for the kernels of the other ranks of its node, which add up",
+		[AWAITS_TURN_TO_ADD] = "for the call before it",
+		[ADDS] = "for the kernels of the other ranks of its node, which add up",
+		[AWAITS_TURN_TO_GATHER] = "for the call before it",
 		[GATHERS] = "for the kernels of the other ranks of its node, which gather"};
 
 	if (work->across.phase == CROSSES)
@@ -118,10 +149,14 @@ static int explain(struct engine *e, const struct tutti_work *work, char *text, 
 	return -1;
 }
 
-/* The earlier work of a stream may take any time, and so does the call that waits for it. */
+/* The earlier work of a stream may take any time, and so do the calls behind the one that waits for
+ * it: their kernels come after its, and their messages after its. */
 static bool is_held(const struct tutti_work *work)
 {
-	return work->bounce.is_held || work->across.phase == AWAITS_TURN;
+	bool is_behind = work->spec.device->across != work;
+
+	return work->bounce.is_held || awaits_turn(work) ||
+	       (work->across.phase == CROSSES && is_behind && phases_of(work) == ACROSS_GATHERS);
 }
 
 const struct task_kind device_across_tasks = {.begin = begin,

@@ -3,13 +3,10 @@
 
 #include "core/log.h"
 #include "core/status.h"
-#include "memory/dtype.h"
 #include "memory/memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-
-#define ACROSS_BYTES (64u << 10)
 
 void device_open(struct device **out, struct cuda_part *part, const struct device_config *config)
 {
@@ -40,12 +37,12 @@ int device_ordinal(const struct device *d)
 }
 
 bool device_connect(struct device *d, const struct cuda_part *parts, struct group ranks,
-		    bool is_of_node)
+		    const struct nodes *nodes)
 {
 	d->rank = ranks.me;
 	d->size = ranks.size;
 	d->ranks = ranks;
-	d->is_of_node = is_of_node;
+	d->nodes = nodes;
 	if (cuda_channels_connect(d->channels, parts, d->rank, d->size, member(ranks, ranks.me)) ==
 	    TUTTI_OK)
 		return true;
@@ -123,13 +120,13 @@ static bool may_lack_buffers(const struct device *d, const struct call_args *arg
 }
 
 /* By turns all ranks must know how many there are. Of all_to_allv ranks know only their own counts;
- * a call of too many turns would fill its stream. One node does not know what another one does. */
+ * a call of too many turns would fill its stream. */
 static bool takes_few_turns(const struct device *d, const struct call_args *args)
 {
 	bool has_blocks = collective_has_blocks(collective_pattern(args->collective), SEND_SIDE);
 	size_t pieces = has_blocks ? (size_t)d->size : 1;
 
-	if (!cuda_channels_take_turns(d->channels) && !d->is_of_node)
+	if (!cuda_channels_take_turns(d->channels))
 		return true;
 	return args->collective != COLL_ALL_TO_ALLV &&
 	       device_most(d, args) <= cuda_channels_most(d->channels) / pieces;
@@ -137,20 +134,13 @@ static bool takes_few_turns(const struct device *d, const struct call_args *args
 
 bool device_serves_captured(const struct device *d, const struct call_args *args)
 {
-	return !d->is_of_node && args->collective < COLL_SPLIT && takes_few_turns(d, args);
+	return !d->nodes && args->collective < COLL_SPLIT && takes_few_turns(d, args);
 }
 
 bool device_serves(const struct device *d, const struct call_args *args)
 {
 	return args->collective != COLL_BARRIER && !may_lack_buffers(d, args) &&
 	       device_serves_captured(d, args);
-}
-
-/* Two kernels and a plan: a short call is over sooner without the kernels. */
-bool device_serves_across(const struct device *d, const struct call_args *args)
-{
-	return d->is_of_node && args->collective == COLL_ALL_REDUCE && !op_scalar(args->op) &&
-	       args->count * dtype_bytes(args->dtype) >= ACROSS_BYTES && takes_few_turns(d, args);
 }
 
 static bool is_default_stream(const void *stream)
@@ -166,7 +156,7 @@ tutti_status device_check(const struct device *d, const struct call_args *args,
 
 	TRY(device_places(d, args, &send, &recv));
 	TRY(cuda_channels_check_stream(d->channels, call ? call->stream : NULL));
-	if (d->is_of_node) /* its kernels are in a stream of their own */
+	if (d->nodes) /* its kernels are in a stream of their own */
 		return TUTTI_OK;
 	if (call && !call->work && !call->done && is_default_stream(call->stream) &&
 	    cuda_channels_share_default(d->channels))

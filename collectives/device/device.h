@@ -24,9 +24,10 @@ void device_open(struct device **device, struct cuda_part *part,
 		 const struct device_config *config);
 int device_ordinal(const struct device *device);
 /* With the parts of all ranks; or, in a communicator of several nodes, with those of this rank's
- * node, which are a group of its ranks. false: there is no way; the log says why. */
+ * node, which are a group of its ranks. nodes: NULL for one node; they outlive the device. false:
+ * there is no way; the log says why. */
 bool device_connect(struct device *device, const struct cuda_part *parts, struct group ranks,
-		    bool is_of_node);
+		    const struct nodes *nodes);
 /* For struct engine_device; of a communicator of `size` ranks. NULL: no memory for it. */
 const struct engine_stages *device_stages(struct device *device, int size);
 /* NULL is fine. After the engine. */
@@ -44,7 +45,8 @@ bool device_mem_free(void *ptr);
  * call without elements, and a barrier, only if it goes into a graph. */
 bool device_serves(const struct device *device, const struct call_args *args);
 bool device_serves_captured(const struct device *device, const struct call_args *args);
-/* Whether the ranks of a node do their part of it there: the plan two_level does the rest. */
+/* Whether the ranks of a node do their part of it there: the plan two_level of its pattern does the
+ * rest. */
 bool device_serves_across(const struct device *device, const struct call_args *args);
 /* Whether this rank may make the call, in this stream: INVALID. */
 tutti_status device_check(const struct device *device, const struct call_args *args,

@@ -144,17 +144,22 @@ static tutti_status fill_lines(const struct device *d, const struct call_args *a
 	return TUTTI_OK;
 }
 
+unsigned device_line_blocks(const struct device *d, size_t bytes)
+{
+	unsigned most = cuda_channels_count(d->channels);
+	size_t blocks = bytes / BLOCK_BYTES + 1;
+
+	return blocks < most ? (unsigned)blocks : most;
+}
+
 /* Of all_to_allv ranks know only their own counts. */
 static unsigned line_blocks(const struct device *d, const struct call_args *a,
 			    const struct call_shape *s)
 {
-	unsigned most = cuda_channels_count(d->channels);
-	size_t bytes = s->has_counts ? a->count * s->element : s->block * (size_t)d->size;
-	size_t blocks = bytes / BLOCK_BYTES + 1;
-
 	if (a->collective == COLL_ALL_TO_ALLV)
-		return most;
-	return blocks < most ? (unsigned)blocks : most;
+		return cuda_channels_count(d->channels);
+	return device_line_blocks(d, s->has_counts ? a->count * s->element
+						   : s->block * (size_t)d->size);
 }
 
 size_t device_most(const struct device *d, const struct call_args *a)
@@ -218,64 +223,4 @@ tutti_status device_prepare(const struct device *d, const struct call_args *a,
 	launch->blocks = line_blocks(d, a, &s);
 	launch->most = device_most(d, a);
 	return prepare_lines(d, a, &s, by_turns ? &args->turn.lines : &args->lines);
-}
-
-/* Whose chunks the plan takes for the share of each rank of the node. */
-static void fill_shares(const struct device *d, const struct task_spec *spec, uint64_t *offset,
-			uint64_t *bytes)
-{
-	size_t element = dtype_bytes(spec->args.dtype), count = spec->args.count;
-	uint32_t each = spec->layout.split / (uint32_t)d->size;
-
-	for (int r = 0; r < d->size; r++) {
-		size_t first = (size_t)r * each * spec->layout.each;
-		size_t end = first + each * spec->layout.each;
-		first = first < count ? first : count;
-		end = end < count ? end : count;
-		offset[r] = first * element;
-		bytes[r] = (end - first) * element;
-	}
-}
-
-static void fill_all(const struct device *d, uint64_t *each, uint64_t value)
-{
-	for (int r = 0; r < d->size; r++)
-		each[r] = value;
-}
-
-tutti_status device_prepare_share(const struct device *d, const struct task_spec *spec,
-				  bool gathers, union device_args *args,
-				  struct cuda_channels_launch *launch)
-{
-	bool by_turns = cuda_channels_take_turns(d->channels);
-	struct lines_args *l = by_turns ? &args->turn.lines : &args->lines;
-	const struct call_args *a = &spec->args;
-	struct call_shape s = shape_of(d, a);
-	uint64_t own;
-
-	memset(args, 0, sizeof *args);
-	fill_shares(d, spec, l->send_offset, l->send_bytes);
-	own = l->send_offset[d->rank];
-	launch->most = l->send_bytes[0]; /* the last shares may be shorter */
-	l->send = gathers ? a->recv : a->send;
-	l->recv = gathers ? a->recv : (char *)a->recv + own;
-	l->recv_place = CHANNEL_NOWHERE;
-	TRY(cuda_channels_place(d->channels, l->send, &l->send_place));
-	l->move = gathers ? CHANNEL_PULL : CHANNEL_REDUCE_MINE;
-	l->send_is_same = gathers;
-	l->root = -1;
-	l->dtype = (int32_t)a->dtype;
-	l->op = (int32_t)a->op; /* averages are sums here: the plan divides them */
-	l->channel.fingerprint = a->fingerprint;
-	if (gathers) {
-		memcpy(l->recv_offset, l->send_offset, sizeof l->recv_offset);
-		memcpy(l->recv_bytes, l->send_bytes, sizeof l->recv_bytes);
-		fill_all(d, l->send_bytes, l->recv_bytes[d->rank]);
-		fill_all(d, l->send_offset, own);
-	}
-	launch->args = args;
-	launch->near = a->recv;
-	launch->kernel = by_turns ? CUDA_KERNEL_turn : CUDA_KERNEL_lines;
-	launch->blocks = line_blocks(d, a, &s);
-	return TUTTI_OK;
 }

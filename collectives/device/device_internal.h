@@ -9,7 +9,7 @@ struct device {
 	struct cuda_channels *channels;
 	int rank, size;     /* of this rank among those that have part, ...     */
 	struct group ranks; /* ... and which ranks of the communicator they are */
-	bool is_of_node;    /* there are others, on other nodes                 */
+	const struct nodes *nodes; /* there are others, on other nodes; or NULL */
 	struct engine_stages stages;
 	struct tutti_work *across, **across_tail; /* calls across nodes, in order: engine's lock */
 };
@@ -29,10 +29,18 @@ tutti_status device_places(const struct device *device, const struct call_args *
 size_t device_most(const struct device *device, const struct call_args *call);
 tutti_status device_prepare(const struct device *device, const struct call_args *call,
 			    union device_args *args, struct cuda_channels_launch *launch);
-/* Of a call across nodes: this rank's share of the node's sum, or all shares from all ranks. */
-tutti_status device_prepare_share(const struct device *device, const struct task_spec *spec,
-				  bool gathers, union device_args *args,
-				  struct cuda_channels_launch *launch);
+/* For a kernel of lines or turns that moves so many bytes. */
+unsigned device_line_blocks(const struct device *device, size_t bytes);
+
+/* across_args.c: the kernels of a call across nodes. Those that add up come before its messages,
+ * and those that gather behind them. */
+enum { ACROSS_ADDS = 1, ACROSS_GATHERS = 2 };
+unsigned device_phases(enum collective pattern); /* 0: the engine does all of it */
+/* Each phase has so many kernels, one for each piece of the shares. */
+int device_pieces(const struct device *device, const struct call_args *call);
+/* A kernel that adds up piece of this rank's share, or gathers piece of all shares. */
+tutti_status device_prepare_piece(const struct tutti_work *work, int piece, bool gathers,
+				  union device_args *args, struct cuda_channels_launch *launch);
 
 /* device_task.c: posts what owner hears of when stream has come here. */
 void device_await(struct engine *e, struct tutti_work *work, void *stream,

@@ -12,7 +12,7 @@
 
 bool device_captures(const struct device *d, void *stream)
 {
-	return !d->is_of_node && !cuda_channels_take_turns(d->channels) &&
+	return !d->nodes && !cuda_channels_take_turns(d->channels) &&
 	       cuda_channels_captures(d->channels, stream);
 }
 

@@ -2,7 +2,7 @@
 tutti_test_helpers(memory)
 set(memory_helpers ${helpers})
 tutti_test_helpers(collectives)
-foreach(name test_captured test_graphs test_scaled test_streams test_device test_programs)
+foreach(name test_across_threads test_captured test_graphs test_scaled test_streams test_device test_programs)
 	target_link_libraries(${name} PRIVATE ${memory_helpers} ${helpers})
 	add_dependencies(${name} fake_cuda)
 	tutti_fake_cuda(cuda/${name} FAKE_CUDA_SMS=64)
@@ -15,6 +15,7 @@ foreach(name test_driver_errors test_long_messages test_misuse test_replays test
 endforeach()
 add_dependencies(test_across fake_cuda)
 tutti_fake_cuda(cuda/test_across FAKE_CUDA_DEVICES=8)
+target_link_options(test_across_threads PRIVATE LINKER:--wrap=comm_describe)
 
 # The API's tests on device buffers: processes that share one GPU, or two GPUs, or have one each, and threads.
 set(cuda_passes world errors messages small large bits flight programs)
@@ -31,6 +32,11 @@ api_test(cuda_gpus 3 ARGUMENTS --cuda --quick ${cuda_passes})
 tutti_fake_cuda(api/cuda_gpus_3 FAKE_CUDA_DEVICES=3)
 api_test(cuda_pairs 4 ARGUMENTS --cuda --quick ${cuda_passes})
 tutti_fake_cuda(api/cuda_pairs_4 FAKE_CUDA_DEVICES=2 FAKE_CUDA_MACHINE=${CMAKE_CURRENT_BINARY_DIR}/cuda_pairs.machine)
+# Two nodes whose ranks have a GPU each, and three of which each has one GPU for two processes.
+api_test(cuda_2_nodes 4 RANKS -m 2 ARGUMENTS --cuda --quick ${cuda_passes})
+tutti_fake_cuda(api/cuda_2_nodes_4 FAKE_CUDA_DEVICES=4)
+api_test(cuda_3_nodes 6 RANKS -m 3 ARGUMENTS --cuda --quick ${cuda_passes})
+tutti_fake_cuda(api/cuda_3_nodes_6 FAKE_CUDA_MACHINE=${CMAKE_CURRENT_BINARY_DIR}/cuda_3_nodes.machine)
 foreach(way shm tcp)
 	api_test(cuda_${way} 3 RANKS ${${way}_ranks} ARGUMENTS --cuda --quick ${cuda_passes})
 	tutti_fake_cuda(api/cuda_${way}_3)

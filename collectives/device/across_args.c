@@ -1,0 +1,184 @@
+/* The kernels of a call across nodes, as arguments of lines or turns. Each rank of a node has a
+ * share: of a vector a part, of blocks those of all ranks that have its place in their nodes. Where
+ * the blocks of a share do not adjoin, since ranks are numbered node by node or blocks have lengths
+ * of their own, it has a piece for each node, and a kernel moves one piece of all shares. */
+#include "collectives/device/device_internal.h"
+
+#include "memory/dtype.h"
+#include "memory/ops.h"
+
+#include <string.h>
+
+/* Bytes of a piece of all shares: with fewer the engine is done sooner. */
+#define ACROSS_BYTES (64u << 10)
+/* Kernels of a phase: by turns each is at least one of those that a call may take. */
+#define PIECES_MOST 32
+/* The longest block, by the average one: each sum has as much scratch. */
+#define SKEW_MOST 4
+
+unsigned device_phases(enum collective pattern)
+{
+	static const unsigned phases[COLL_COUNT] = {
+		[COLL_ALL_REDUCE] = ACROSS_ADDS | ACROSS_GATHERS,
+		[COLL_REDUCE_SCATTER] = ACROSS_ADDS,
+		[COLL_ALL_GATHER] = ACROSS_GATHERS,
+	};
+
+	return phases[pattern];
+}
+
+static bool is_vector(const struct call_args *a)
+{
+	return a->collective == COLL_ALL_REDUCE;
+}
+
+int device_pieces(const struct device *d, const struct call_args *a)
+{
+	bool adjoin = d->nodes->node_step == 1 && !collective_has_counts(a->collective);
+
+	return is_vector(a) || adjoin ? 1 : d->nodes->count;
+}
+
+/* Elements of the longest block, or of the vector. All ranks know all counts. */
+static size_t longest_of(const struct device *d, const struct call_args *a)
+{
+	size_t most = 0;
+
+	if (!collective_has_counts(a->collective))
+		return a->count;
+	for (int r = 0; r < d->nodes->count * d->nodes->local; r++)
+		most = a->counts[SEND_SIDE][r] > most ? a->counts[SEND_SIDE][r] : most;
+	return most;
+}
+
+/* By turns several kernels may each take one turn more than their bytes do. One node does not know
+ * whether another one takes turns. */
+bool device_serves_across(const struct device *d, const struct call_args *a)
+{
+	if (!d->nodes || !device_phases(collective_pattern(a->collective)) || op_scalar(a->op))
+		return false;
+	size_t ranks = is_vector(a) ? 1 : (size_t)d->nodes->count * (size_t)d->nodes->local;
+	size_t blocks = collective_has_counts(a->collective) ? 1 : ranks;
+	size_t bytes = a->count * blocks * dtype_bytes(a->dtype);
+	size_t staged = longest_of(d, a) * ranks * dtype_bytes(a->dtype);
+	size_t pieces = (size_t)device_pieces(d, a);
+
+	return pieces <= PIECES_MOST && bytes / pieces >= ACROSS_BYTES &&
+	       staged / SKEW_MOST <= bytes &&
+	       staged <= cuda_channels_most(d->channels) / (pieces > 1 ? 2 : 1);
+}
+
+/* Elements of a buffer. */
+struct extent {
+	size_t first, count;
+};
+
+/* The last parts may be shorter, or empty. */
+static struct extent part_of(const struct device *d, const struct task_spec *spec, int local)
+{
+	size_t each = spec->layout.split / (size_t)d->size * spec->layout.each;
+	size_t first = (size_t)local * each, end = first + each, all = spec->args.count;
+
+	first = first < all ? first : all;
+	end = end < all ? end : all;
+	return (struct extent){first, end - first};
+}
+
+/* Where a piece of the share lies that the local-th rank of each node has. */
+static struct extent extent_of(const struct device *d, const struct task_spec *spec, int piece,
+			       int local)
+{
+	const struct nodes *n = d->nodes;
+	const struct call_args *a = &spec->args;
+	int rank = piece * n->node_step + local * n->local_step;
+
+	if (is_vector(a))
+		return part_of(d, spec, local);
+	if (a->counts[SEND_SIDE]) { /* one side has no offsets but 0 */
+		int side = collective_has_blocks(collective_pattern(a->collective), SEND_SIDE)
+				   ? SEND_SIDE
+				   : RECV_SIDE;
+		return (struct extent){a->offsets[side][rank], a->counts[side][rank]};
+	}
+	return (struct extent){(size_t)rank * a->count,
+			       a->count * (size_t)(n->count / device_pieces(d, a))};
+}
+
+/* Returns the bytes of all. */
+static size_t fill_extents(const struct device *d, const struct task_spec *spec, int piece,
+			   uint64_t *offset, uint64_t *bytes)
+{
+	size_t element = dtype_bytes(spec->args.dtype), all = 0;
+
+	for (int r = 0; r < d->size; r++) {
+		struct extent e = extent_of(d, spec, piece, r);
+
+		offset[r] = e.first * element;
+		bytes[r] = e.count * element;
+		all += bytes[r];
+	}
+	return all;
+}
+
+/* Each rank sends to every other what that one's share has of it. */
+static size_t fill_sum(const struct tutti_work *work, int piece, struct lines_args *l)
+{
+	const struct device *d = work->spec.device;
+	const struct call_args *a = &work->spec.args;
+	size_t all = fill_extents(d, &work->spec, piece, l->send_offset, l->send_bytes);
+
+	l->send = a->send;
+	l->recv = is_vector(a) ? (char *)a->recv + l->send_offset[d->rank]
+			       : run_filled(work, (uint32_t)piece);
+	l->move = CHANNEL_REDUCE_MINE;
+	return all;
+}
+
+/* Each rank sends its own share to all, from where it lies in recv to the same place there. */
+static size_t fill_gather(const struct tutti_work *work, int piece, struct lines_args *l)
+{
+	const struct device *d = work->spec.device;
+	size_t all = fill_extents(d, &work->spec, piece, l->recv_offset, l->recv_bytes);
+
+	for (int r = 0; r < d->size; r++) {
+		l->send_offset[r] = l->recv_offset[d->rank];
+		l->send_bytes[r] = l->recv_bytes[d->rank];
+	}
+	l->send = l->recv = work->spec.args.recv;
+	l->send_is_same = 1;
+	l->move = CHANNEL_PULL;
+	return all;
+}
+
+static size_t most_of(const struct device *d, const uint64_t *bytes)
+{
+	size_t most = 0;
+
+	for (int r = 0; r < d->size; r++)
+		most = bytes[r] > most ? bytes[r] : most;
+	return most;
+}
+
+tutti_status device_prepare_piece(const struct tutti_work *work, int piece, bool gathers,
+				  union device_args *args, struct cuda_channels_launch *launch)
+{
+	const struct device *d = work->spec.device;
+	const struct call_args *a = &work->spec.args;
+	bool by_turns = cuda_channels_take_turns(d->channels);
+	struct lines_args *l = by_turns ? &args->turn.lines : &args->lines;
+
+	memset(args, 0, sizeof *args);
+	size_t all = (gathers ? fill_gather : fill_sum)(work, piece, l);
+	TRY(cuda_channels_place(d->channels, l->send, &l->send_place));
+	l->recv_place = CHANNEL_NOWHERE; /* only its rank writes there */
+	l->root = -1;
+	l->dtype = (int32_t)a->dtype;
+	l->op = (int32_t)a->op; /* averages are sums here: the plan divides them */
+	l->channel.fingerprint = a->fingerprint;
+	launch->args = args;
+	launch->near = a->recv ? a->recv : a->send;
+	launch->kernel = by_turns ? CUDA_KERNEL_turn : CUDA_KERNEL_lines;
+	launch->most = most_of(d, gathers ? l->recv_bytes : l->send_bytes);
+	launch->blocks = device_line_blocks(d, all);
+	return TUTTI_OK;
+}
