@@ -33,7 +33,7 @@ foreach(name trainer_create trainer_continue step recover)
 endforeach()
 # Trainers on GPUs: those of the fake driver. tests/cuda/gpu.c has what a program needs of CUDA.
 tutti_test_helpers(cuda)
-foreach(name training checkpoint continue failures mapped offload rules)
+foreach(name across training checkpoint continue failures mapped offload rules)
 	target_link_libraries(test_device_${name} PRIVATE ${helpers})
 	add_dependencies(test_device_${name} fake_cuda)
 	tutti_fake_cuda(train/device/test_device_${name} FAKE_CUDA_DEVICES=2)
@@ -45,3 +45,8 @@ endforeach()
 # The launches of kernels are looked at.
 tutti_fake_cuda(train/device/test_device_mapped FAKE_CUDA_DEVICES=8)
 target_link_options(test_device_mapped PRIVATE LINKER:--wrap=cuda_channels_launch)
+# Counts what the trainer's calls are for.
+tutti_fake_cuda(train/device/test_device_across FAKE_CUDA_DEVICES=4)
+foreach(name all_gatherv reduce_scatterv)
+	target_link_options(test_device_across PRIVATE LINKER:--wrap=tutti_${name})
+endforeach()
