@@ -21,7 +21,7 @@ function(tutti_kernels name source)
 	file(RELATIVE_PATH kernels ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR}/${source})
 	set(image ${CMAKE_CURRENT_BINARY_DIR}/${name})
 	file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/cuda/kernels/*.h ${ARGN})
-	add_custom_command(OUTPUT ${image}.fatbin BYPRODUCTS ${image}.ptx ${image}.resources
+	add_custom_command(OUTPUT ${image}.fatbin BYPRODUCTS ${image}.ptx ${image}.90.ptx ${image}.resources
 		COMMAND sh ${PROJECT_SOURCE_DIR}/cmake/build_kernels.sh ${cuda_tools} ${PROJECT_SOURCE_DIR} ${kernels} ${image}
 			${TUTTI_CUDA_ARCHITECTURES}
 		DEPENDS ${headers} ${source} ${PROJECT_SOURCE_DIR}/memory/small_float.h ${PROJECT_SOURCE_DIR}/include/tutti/tutti.h

@@ -28,6 +28,7 @@ typedef unsigned CUresult;
 typedef unsigned CUdevice_attribute, CUdevice_P2PAttribute, CUpointer_attribute;
 typedef unsigned CUmemRangeHandleType, CUmemAllocationHandleType, CUmemAllocationType;
 typedef unsigned CUmemAllocationGranularity_flags, CUmemLocationType, CUmemAccess_flags;
+typedef unsigned CUmulticastGranularity_flags;
 typedef unsigned CUstreamCaptureStatus, CUstreamCaptureMode;
 typedef unsigned CUjit_option, CUlibraryOption, CUstreamBatchMemOpType;
 
@@ -38,6 +39,10 @@ typedef struct CUuuid_st {
 typedef struct CUipcMemHandle_st {
 	char reserved[64];
 } CUipcMemHandle;
+
+typedef struct CUmemFabricHandle_st {
+	unsigned char data[64];
+} CUmemFabricHandle;
 
 typedef struct CUmemLocation_st {
 	CUmemLocationType type;
@@ -60,6 +65,12 @@ typedef struct CUmemAccessDesc_st {
 	CUmemLocation location;
 	CUmemAccess_flags flags;
 } CUmemAccessDesc;
+
+typedef struct CUmulticastObjectProp_st {
+	unsigned numDevices;
+	size_t size;
+	unsigned long long handleTypes, flags;
+} CUmulticastObjectProp;
 
 /* Of the operations only waits are declared. */
 typedef union CUstreamBatchMemOpParams_union {

@@ -72,7 +72,7 @@ void *cuda_channels_stages(const struct cuda_channels *c, int rank, size_t *byte
 static const enum cuda_kernel waiting[] = {CUDA_KERNEL_packets, CUDA_KERNEL_lines,
 					   CUDA_KERNEL_messages};
 
-static tutti_status describe(const struct cuda_channels *c, struct cuda_part *part)
+static tutti_status describe(struct cuda_channels *c, struct cuda_part *part)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	const struct cuda_driver *cuda = cuda_driver();
@@ -86,11 +86,14 @@ static tutti_status describe(const struct cuda_channels *c, struct cuda_part *pa
 	memcpy(part->gpu, uuid.bytes, sizeof part->gpu);
 	memcpy(part->handle, c->segment->handle.reserved, sizeof part->handle);
 	part->segment = c->segment->memory;
+	part->has_multicast = c->device->pieces.has_multicast;
 	part->blocks = UINT32_MAX;
 	for (size_t i = 0; i < sizeof waiting / sizeof *waiting; i++) {
 		uint32_t blocks = (uint32_t)c->device->blocks_at_once[waiting[i]];
 		part->blocks = blocks < part->blocks ? blocks : part->blocks;
 	}
+	if (c->device->pieces.types)
+		TRY(cuda_door_open(&c->door, part->door));
 	cuda_turns_describe(c, part);
 	part->is_there = 1;
 	return TUTTI_OK;
@@ -164,6 +167,19 @@ static unsigned count_channels(const struct cuda_channels *c, const struct cuda_
 	return most;
 }
 
+/* A GPU joins a multicast object once. */
+static bool all_multicast(const struct cuda_channels *c, const struct cuda_part *parts)
+{
+	for (int r = 0; r < c->size; r++) {
+		if (!parts[r].has_multicast)
+			return false;
+		for (int k = 0; k < r; k++)
+			if (is_same(parts[k].gpu, parts[r].gpu))
+				return false;
+	}
+	return c->size > 1;
+}
+
 static tutti_status check_parts(const struct cuda_channels *c, const struct cuda_part *parts)
 {
 	for (int r = 0; r < c->size; r++)
@@ -234,6 +250,7 @@ static tutti_status connect_to(struct cuda_channels *c, const struct cuda_part *
 	int ordinal;
 
 	c->segments[r] = part->segment;
+	memcpy(c->doors[r], part->door, sizeof c->doors[r]);
 	if (r == c->rank)
 		return TUTTI_OK;
 	TRY(find_gpu(part, r, &ordinal));
@@ -263,6 +280,7 @@ tutti_status cuda_channels_connect(struct cuda_channels *c, const struct cuda_pa
 	bool by_turns = cuda_turns_are_needed(parts, c->size);
 	c->is_one_process = true;
 	c->count = count_channels(c, parts, by_turns);
+	c->may_multicast = all_multicast(c, parts);
 	if (c->count == 0)
 		return fail(TUTTI_ERR_UNSUPPORTED,
 			    "a GPU does not hold a kernel of each of its ranks at once");
@@ -392,9 +410,7 @@ static void close_device(struct cuda_channels *c)
 		if (c->is_opened[r])
 			cuda->ipc_close_mem_handle(c->segments[r]);
 	cuda_turns_close(c->turns, !c->has_failed);
-	for (int i = 0; i < CHANNEL_RANKS * CHANNEL_REGIONS && !c->has_failed; i++)
-		if (c->mapped[i])
-			cuda->ipc_close_mem_handle(c->mapped[i]);
+	cuda_regions_unmap(c);
 	if (c->fork)
 		cuda->event_destroy(c->fork);
 	if (c->latest)
@@ -417,6 +433,7 @@ void cuda_channels_destroy(struct cuda_channels *c)
 		cuda_channels_settle(c);
 	}
 	cuda_regions_forget(c);
+	cuda_door_close(c->door);
 	if (c->device)
 		close_device(c);
 	if (c->segment && !c->has_failed)

@@ -15,11 +15,12 @@ struct cuda_channels;
 struct cuda_part {
 	uint8_t process[16]; /* a random number of its process         */
 	uint8_t gpu[16];     /* its GPU's UUID                         */
+	uint8_t door[16];    /* where it takes descriptors             */
 	uint8_t handle[64];  /* by which other processes map its segment */
 	uint64_t segment;    /* where it lies in its process           */
 	uint64_t page, page_token; /* of its flags, for calls by turns; 0: it has none */
 	uint32_t page_fd, page_slot, pid; /* by which other processes open it          */
-	uint32_t unused;
+	uint32_t has_multicast;
 	uint32_t blocks;     /* that its GPU holds at once             */
 	uint32_t is_there;   /* 0: this rank has no GPU                */
 };

@@ -3,6 +3,8 @@
 #define CUDA_CHANNELS_INTERNAL_H
 
 #include "cuda/channels.h"
+#include "cuda/door.h"
+#include "cuda/region_way.h"
 #include "cuda/segment.h"
 
 #include <stdatomic.h>
@@ -20,12 +22,20 @@ struct cuda_turns {
 	uint32_t turn, calls;          /* the next turn; calls so far                     */
 };
 
+/* Another rank's part of a region, as this one maps it. */
+struct region_view {
+	const struct region_way *way; /* NULL: there is none */
+	struct cuda_mapping here;
+};
+
 struct cuda_channels {
 	struct cuda_device *device;
 	struct cuda_segment *segment;
 	CUdeviceptr segments[CHANNEL_RANKS]; /* of all ranks, as this one maps them          */
 	bool is_opened[CHANNEL_RANKS];       /* by a handle                                  */
-	CUdeviceptr mapped[CHANNEL_RANKS * CHANNEL_REGIONS]; /* regions, by a handle; or 0   */
+	struct region_view views[CHANNEL_RANKS * CHANNEL_REGIONS]; /* regions of other ranks */
+	struct cuda_door *door;              /* for descriptors; NULL: there are no pieces   */
+	uint8_t doors[CHANNEL_RANKS][CUDA_DOOR_NAME];
 	int rank, size;
 	int named; /* this rank in the communicator, for messages */
 	unsigned count;                      /* of channels that a call may use              */
@@ -35,6 +45,7 @@ struct cuda_channels {
 	struct cuda_turns *turns;            /* NULL: kernels wait for each other            */
 	bool is_one_process;                 /* all ranks are in this one                    */
 	bool shares_default;
+	bool may_multicast;                  /* each rank has a GPU that can                 */
 	atomic_bool has_failed;
 	CUstream stream;                     /* for calls that are in no stream of the caller's */
 	CUevent fork;                        /* what that stream waits for                   */

@@ -66,6 +66,54 @@ static tutti_status load_kernels(struct cuda_device *device)
 	return TUTTI_OK;
 }
 
+static bool has(CUdevice number, CUdevice_attribute attribute)
+{
+	int value = 0;
+
+	return cuda_driver()->device_get_attribute(&value, attribute, number) == CUDA_SUCCESS &&
+	       value > 0;
+}
+
+/* Memory for multicast comes in this unit; 0: there is none. Kernels need sm_90 for it. */
+static size_t multicast_unit(CUdevice number, CUmemAllocationHandleType types)
+{
+	const struct cuda_driver *cuda = cuda_driver();
+	CUmemAllocationHandleType plain = types & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+	CUmulticastObjectProp prop = {
+		.numDevices = 2, .size = (size_t)2 << 20, .handleTypes = plain ? plain : types};
+	int major = 0;
+	size_t unit;
+
+	if (!types || !has(number, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED) ||
+	    cuda->device_get_attribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+				       number) != CUDA_SUCCESS ||
+	    major < 9 || !cuda->multicast_create || !cuda->multicast_add_device ||
+	    !cuda->multicast_bind_mem || !cuda->multicast_unbind ||
+	    !cuda->multicast_get_granularity ||
+	    cuda->multicast_get_granularity(&unit, &prop, CU_MULTICAST_GRANULARITY_MINIMUM) !=
+		    CUDA_SUCCESS)
+		return 0;
+	return unit;
+}
+
+/* Attributes that an old driver does not know are not there. */
+static struct cuda_pieces pieces_of(CUdevice number)
+{
+	struct cuda_pieces pieces = {.types = 0};
+
+	if (!has(number, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED))
+		return pieces;
+	if (has(number, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED))
+		pieces.types |= CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+	if (has(number, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED))
+		pieces.types |= CU_MEM_HANDLE_TYPE_FABRIC;
+	pieces.unit = multicast_unit(number, pieces.types);
+	pieces.has_multicast = pieces.unit > 0;
+	pieces.reaches_adapters =
+		has(number, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
+	return pieces;
+}
+
 static tutti_status make(struct cuda_device *device)
 {
 	const struct cuda_driver *cuda = cuda_driver();
@@ -75,6 +123,7 @@ static tutti_status make(struct cuda_device *device)
 	CUDA_TRY(device_get, &number, device->ordinal);
 	CUDA_TRY(device_get_attribute, &device->multiprocessors,
 		 CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, number);
+	device->pieces = pieces_of(number);
 	CUDA_TRY(primary_ctx_retain, &device->context, number);
 	tutti_status status = cuda_enter(device, &visit);
 	if (status == TUTTI_OK) {

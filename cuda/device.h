@@ -16,12 +16,21 @@
 enum cuda_kernel { CUDA_KERNELS(CUDA_KERNEL_NUMBER) CUDA_KERNEL_COUNT };
 #undef CUDA_KERNEL_NUMBER
 
+/* Abilities of a device with memory that is made and mapped apart (cuMemCreate). */
+struct cuda_pieces {
+	CUmemAllocationHandleType types; /* by which other processes may map it; 0: no pieces */
+	bool reaches_adapters;           /* it may be asked for that RDMA adapters reach it   */
+	bool has_multicast;
+	size_t unit; /* of memory for multicast; else 0 */
+};
+
 struct cuda_device {
 	int ordinal;
 	CUcontext context;
 	CUlibrary library;
 	int multiprocessors;
 	CUfunction kernels[CUDA_KERNEL_COUNT];
+	struct cuda_pieces pieces;
 	int blocks_at_once[CUDA_KERNEL_COUNT]; /* that the device holds, of a kernel */
 };
 

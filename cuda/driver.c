@@ -5,6 +5,7 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -13,12 +14,12 @@
 static struct cuda_driver functions;
 static char missing[240]; /* why it is not there, or "" */
 
-static void find(void *library, const char *name, void *function)
+static void find(void *library, const char *name, void *function, bool is_needed)
 {
 	void *symbol = dlsym(library, name);
 
 	memcpy(function, &symbol, sizeof symbol);
-	if (!symbol && !missing[0])
+	if (!symbol && is_needed && !missing[0])
 		snprintf(missing, sizeof missing, LIBRARY " has no %s: the driver is too old",
 			 name);
 }
@@ -30,8 +31,11 @@ static void load(void)
 		snprintf(missing, sizeof missing, "%s", dlerror());
 		return;
 	}
-#define FIND(name, symbol, parameters) find(library, #symbol, &functions.name);
+#define FIND(name, symbol, parameters) find(library, #symbol, &functions.name, true);
 	CUDA_FUNCTIONS(FIND)
+#undef FIND
+#define FIND(name, symbol, parameters) find(library, #symbol, &functions.name, false);
+	CUDA_NEWER_FUNCTIONS(FIND)
 #undef FIND
 	if (missing[0])
 		dlclose(library);
@@ -62,6 +66,7 @@ static const char *symbol_of(const char *name)
 	if (strcmp(name, #function) == 0)                                                          \
 		return #symbol;
 	CUDA_FUNCTIONS(SYMBOL)
+	CUDA_NEWER_FUNCTIONS(SYMBOL)
 #undef SYMBOL
 	return name;
 }

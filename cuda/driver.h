@@ -9,6 +9,7 @@
 struct cuda_driver {
 #define CUDA_MEMBER(name, symbol, parameters) CUresult(*name) parameters;
 	CUDA_FUNCTIONS(CUDA_MEMBER)
+	CUDA_NEWER_FUNCTIONS(CUDA_MEMBER)
 #undef CUDA_MEMBER
 };
 

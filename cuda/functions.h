@@ -52,6 +52,29 @@
 	X(ipc_open_mem_handle, cuIpcOpenMemHandle_v2,                                              \
 	  (CUdeviceptr * pointer, CUipcMemHandle handle, unsigned flags))                          \
 	X(ipc_close_mem_handle, cuIpcCloseMemHandle, (CUdeviceptr pointer))                        \
+	/* Memory in pieces, which a process maps where it likes, and others, too. */                \
+	X(mem_get_allocation_granularity, cuMemGetAllocationGranularity,                           \
+	  (size_t *bytes, const CUmemAllocationProp *prop,                                         \
+	   CUmemAllocationGranularity_flags option))                                               \
+	X(mem_create, cuMemCreate,                                                                 \
+	  (CUmemGenericAllocationHandle * handle, size_t bytes, const CUmemAllocationProp *prop,   \
+	   unsigned long long flags))                                                              \
+	X(mem_release, cuMemRelease, (CUmemGenericAllocationHandle handle))                        \
+	X(mem_address_reserve, cuMemAddressReserve,                                                \
+	  (CUdeviceptr * pointer, size_t bytes, size_t alignment, CUdeviceptr near,                \
+	   unsigned long long flags))                                                              \
+	X(mem_address_free, cuMemAddressFree, (CUdeviceptr pointer, size_t bytes))                 \
+	X(mem_map, cuMemMap,                                                                       \
+	  (CUdeviceptr pointer, size_t bytes, size_t offset,                                       \
+	   CUmemGenericAllocationHandle handle, unsigned long long flags))                         \
+	X(mem_unmap, cuMemUnmap, (CUdeviceptr pointer, size_t bytes))                              \
+	X(mem_set_access, cuMemSetAccess,                                                          \
+	  (CUdeviceptr pointer, size_t bytes, const CUmemAccessDesc *access, size_t count))        \
+	X(mem_export_to_shareable_handle, cuMemExportToShareableHandle,                            \
+	  (void *out, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,         \
+	   unsigned long long flags))                                                              \
+	X(mem_import_from_shareable_handle, cuMemImportFromShareableHandle,                        \
+	  (CUmemGenericAllocationHandle * handle, void *in, CUmemAllocationHandleType type))       \
 	/* Streams and events. */                                                                  \
 	X(stream_create_with_priority, cuStreamCreateWithPriority,                                 \
 	  (CUstream * stream, unsigned flags, int priority))                                       \
@@ -89,7 +112,22 @@
 	   unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,            \
 	   CUstream stream, void **parameters, void **extra))
 
-/* Others, which perf and the tests call: of programs that make graphs, and that map memory. */
+/* Those that a driver of CUDA 12.0 lacks: NULL there. */
+#define CUDA_NEWER_FUNCTIONS(X)                                                                    \
+	X(multicast_create, cuMulticastCreate,                                                     \
+	  (CUmemGenericAllocationHandle * handle, const CUmulticastObjectProp *prop))              \
+	X(multicast_add_device, cuMulticastAddDevice,                                              \
+	  (CUmemGenericAllocationHandle handle, CUdevice device))                                  \
+	X(multicast_bind_mem, cuMulticastBindMem,                                                  \
+	  (CUmemGenericAllocationHandle handle, size_t at, CUmemGenericAllocationHandle memory,    \
+	   size_t memory_at, size_t bytes, unsigned long long flags))                              \
+	X(multicast_unbind, cuMulticastUnbind,                                                     \
+	  (CUmemGenericAllocationHandle handle, CUdevice device, size_t at, size_t bytes))         \
+	X(multicast_get_granularity, cuMulticastGetGranularity,                                    \
+	  (size_t *bytes, const CUmulticastObjectProp *prop,                                       \
+	   CUmulticastGranularity_flags option))
+
+/* Others, which perf and the tests call: of programs that make graphs, and the tests' own. */
 #define CUDA_PROGRAM_FUNCTIONS(X)                                                                  \
 	X(stream_begin_capture, cuStreamBeginCapture_v2,                                           \
 	  (CUstream stream, CUstreamCaptureMode mode))                                             \
@@ -103,28 +141,6 @@
 	X(mem_get_info, cuMemGetInfo_v2, (size_t *free_bytes, size_t *total))                      \
 	X(mem_get_address_range, cuMemGetAddressRange_v2,                                          \
 	  (CUdeviceptr * base, size_t *bytes, CUdeviceptr pointer))                                \
-	X(mem_get_allocation_granularity, cuMemGetAllocationGranularity,                           \
-	  (size_t *bytes, const CUmemAllocationProp *prop,                                         \
-	   CUmemAllocationGranularity_flags option))                                               \
-	X(mem_create, cuMemCreate,                                                                 \
-	  (CUmemGenericAllocationHandle * handle, size_t bytes, const CUmemAllocationProp *prop,   \
-	   unsigned long long flags))                                                              \
-	X(mem_release, cuMemRelease, (CUmemGenericAllocationHandle handle))                        \
-	X(mem_address_reserve, cuMemAddressReserve,                                                \
-	  (CUdeviceptr * pointer, size_t bytes, size_t alignment, CUdeviceptr near,                \
-	   unsigned long long flags))                                                              \
-	X(mem_address_free, cuMemAddressFree, (CUdeviceptr pointer, size_t bytes))                 \
-	X(mem_map, cuMemMap,                                                                       \
-	  (CUdeviceptr pointer, size_t bytes, size_t offset,                                       \
-	   CUmemGenericAllocationHandle handle, unsigned long long flags))                         \
-	X(mem_unmap, cuMemUnmap, (CUdeviceptr pointer, size_t bytes))                              \
-	X(mem_set_access, cuMemSetAccess,                                                          \
-	  (CUdeviceptr pointer, size_t bytes, const CUmemAccessDesc *access, size_t count))        \
-	X(mem_export_to_shareable_handle, cuMemExportToShareableHandle,                            \
-	  (void *out, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,         \
-	   unsigned long long flags))                                                              \
-	X(mem_import_from_shareable_handle, cuMemImportFromShareableHandle,                        \
-	  (CUmemGenericAllocationHandle * handle, void *in, CUmemAllocationHandleType type))       \
 	X(stream_write_value32, cuStreamWriteValue32_v2,                                           \
 	  (CUstream stream, CUdeviceptr address, uint32_t value, unsigned flags))                  \
 	X(launch_host_func, cuLaunchHostFunc, (CUstream stream, CUhostFn function, void *data))    \

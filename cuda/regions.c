@@ -1,23 +1,29 @@
-/* Parts of this process, in one list; free ones wait there until as much, or not much less, is
- * asked for. */
+/* Parts of this process, in one list; those that are kept wait there until as much, or not much
+ * less, is asked for. */
 #include "cuda/regions.h"
 
+#include "core/auth.h"
+#include "core/log.h"
 #include "core/status.h"
 #include "cuda/channels_internal.h"
+#include "cuda/multicast.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+enum step { STEP_MAP, STEP_BIND, STEP_USE, STEP_DONE };
 
 struct part {
 	struct part *next;
-	const struct cuda_device *device;
 	const struct cuda_channels *channels; /* NULL: they are gone, or the part is free */
-	CUdeviceptr memory;
-	size_t bytes;
+	struct region_memory memory;
+	struct cuda_multicast multicast;
 	uint32_t number; /* of the region */
 	bool is_used;
-	CUipcMemHandle handle;
+	bool is_lost; /* kernels that do not end may still use it: for ever */
+	enum step step;
 };
 
 static struct part *parts;
@@ -42,144 +48,417 @@ static uint32_t free_number(const struct cuda_channels *c)
 }
 
 /* The smallest that fits, unless half of it would do. */
-static struct part *find_free(const struct cuda_device *device, size_t bytes)
+static struct part *find_kept(const struct cuda_device *device, size_t bytes)
 {
 	struct part *best = NULL;
 
 	for (struct part *p = parts; p; p = p->next)
-		if (!p->is_used && p->device == device && p->bytes >= bytes &&
-		    p->bytes / 2 < bytes && (!best || p->bytes < best->bytes))
+		if (!p->is_used && p->memory.device == device && p->memory.bytes >= bytes &&
+		    p->memory.bytes / 2 < bytes && (!best || p->memory.bytes < best->memory.bytes))
 			best = p;
 	return best;
 }
 
-static tutti_status allocate(struct part *p)
+static void take(struct part *p, const struct cuda_channels *c, uint32_t number)
 {
-	const struct cuda_driver *cuda = cuda_driver();
-
-	CUresult error = cuda->mem_alloc(&p->memory, p->bytes);
-	if (error == CUDA_ERROR_OUT_OF_MEMORY)
-		return fail(TUTTI_ERR_MEMORY, "CUDA device %d has no %zu bytes left",
-			    p->device->ordinal, p->bytes);
-	TRY(cuda_status(error, "mem_alloc"));
-	cuda->ipc_get_mem_handle(&p->handle, p->memory); /* a process alone needs none */
-	return TUTTI_OK;
+	p->channels = c;
+	p->number = number;
+	p->is_used = true;
+	p->step = STEP_MAP;
 }
 
-static tutti_status clear(const struct cuda_channels *c, const struct part *p)
+/* A kept part, or room for a new one. */
+static tutti_status find_part(const struct cuda_channels *c, size_t bytes, bool is_plain,
+			      struct part **out)
 {
-	const struct cuda_driver *cuda = cuda_driver();
+	struct part *p = NULL;
 
-	CUDA_TRY(memset_d8_async, p->memory, 0, p->bytes, c->stream);
-	CUDA_TRY(stream_synchronize, c->stream);
-	return TUTTI_OK;
-}
-
-/* Under the lock, between enter and leave. */
-static tutti_status take(const struct cuda_channels *c, size_t bytes, struct part **out)
-{
+	pthread_mutex_lock(&lock);
 	uint32_t number = free_number(c);
-	struct part *p = find_free(c->device, bytes);
-
+	if (number && is_plain)
+		p = find_kept(c->device, bytes);
+	if (p)
+		take(p, c, number);
+	pthread_mutex_unlock(&lock);
 	if (!number)
 		return fail(TUTTI_ERR_MEMORY,
 			    "rank %d has %d blocks of GPU memory that others map already", c->named,
 			    CHANNEL_REGIONS - 1);
-	if (!p) {
-		if (!(p = calloc(1, sizeof *p)))
-			return fail(TUTTI_ERR_MEMORY, "no memory for a block's entry");
-		*p = (struct part){.device = c->device, .bytes = bytes};
-		tutti_status status = allocate(p);
-		if (status != TUTTI_OK) {
-			free(p);
-			return status;
-		}
-		p->next = parts;
-		parts = p;
-	}
-	p->channels = c;
-	p->number = number;
-	p->is_used = true;
 	*out = p;
 	return TUTTI_OK;
 }
 
-tutti_status cuda_region_alloc(struct cuda_channels *c, size_t bytes, void **ptr,
-			       struct cuda_region *region)
+/* Only this rank takes numbers of its channels. */
+static void add_part(struct part *p, const struct cuda_channels *c)
+{
+	pthread_mutex_lock(&lock);
+	take(p, c, free_number(c));
+	p->next = parts;
+	parts = p;
+	pthread_mutex_unlock(&lock);
+}
+
+static tutti_status new_part(const struct cuda_channels *c, size_t bytes, bool is_plain,
+			     struct part **out)
+{
+	struct part *p = calloc(1, sizeof *p);
+
+	if (!p)
+		return fail(TUTTI_ERR_MEMORY, "no memory for a block's entry");
+	p->memory.device = c->device;
+	p->memory.way = is_plain ? &region_by_ipc : &region_by_pieces;
+	tutti_status status = p->memory.way->make(&p->memory, bytes);
+	if (status != TUTTI_OK) {
+		free(p);
+		return status;
+	}
+	add_part(p, c);
+	*out = p;
+	return TUTTI_OK;
+}
+
+static tutti_status clear(const struct cuda_channels *c, const struct part *p, size_t bytes)
+{
+	const struct cuda_driver *cuda = cuda_driver();
+
+	CUDA_TRY(memset_d8_async, p->memory.address, 0, bytes, c->stream);
+	CUDA_TRY(stream_synchronize, c->stream);
+	return TUTTI_OK;
+}
+
+/* A rank that cannot be reached finds no descriptor, and says so when it maps. */
+static void send_to(const struct cuda_channels *c, int r, enum cuda_door_what what, uint64_t token,
+		    int fd)
+{
+	struct cuda_door_note note = {token, (uint32_t)c->rank, what};
+
+	if (fd >= 0 && cuda_door_send(c->doors[r], &note, fd) != TUTTI_OK)
+		log_info("no descriptor of GPU memory reaches rank %d of this node", r);
+}
+
+static void describe_memory(const struct cuda_channels *c, const struct part *p,
+			    struct cuda_region *region)
+{
+	int fd;
+
+	p->memory.way->describe(&p->memory, region, &fd);
+	for (int r = 0; r < c->size; r++)
+		if (c->is_opened[r])
+			send_to(c, r, CUDA_DOOR_PART, region->token, fd);
+	if (fd >= 0)
+		close(fd);
+}
+
+/* Ranks of this process, too, import the object, so that each holds it. */
+static void create_multicast(const struct cuda_channels *c, struct part *p,
+			     struct cuda_region *region)
+{
+	int fd;
+
+	if (cuda_multicast_create(&p->multicast, &p->memory, c->size) != TUTTI_OK) {
+		log_info("no multicast: %s", last_error());
+		last_error_clear();
+		return;
+	}
+	cuda_multicast_describe(&p->multicast, &p->memory, region, &fd);
+	for (int r = 1; r < c->size; r++)
+		send_to(c, r, CUDA_DOOR_MULTICAST, region->token, fd);
+	if (fd >= 0)
+		close(fd);
+}
+
+static void describe(const struct cuda_channels *c, const struct cuda_region_wish *wish,
+		     struct part *p, struct cuda_region *region)
+{
+	*region = (struct cuda_region){.address = p->memory.address,
+				       .bytes = p->memory.bytes,
+				       .number = p->number,
+				       .way = p->memory.way->number,
+				       .goes_on = 1};
+	auth_random(&region->token, sizeof region->token);
+	describe_memory(c, p, region);
+	if (wish->wants_multicast && c->may_multicast && c->rank == 0 &&
+	    p->memory.way == &region_by_pieces)
+		create_multicast(c, p, region);
+}
+
+static tutti_status alloc(const struct cuda_channels *c, const struct cuda_region_wish *wish,
+			  struct part **p)
+{
+	size_t bytes = wish->bytes ? wish->bytes : 1;
+	bool is_plain = wish->is_plain || !c->device->pieces.types;
+
+	TRY(find_part(c, bytes, is_plain, p));
+	if (!*p)
+		TRY(new_part(c, bytes, is_plain, p));
+	tutti_status status = clear(c, *p, bytes);
+	if (status != TUTTI_OK)
+		cuda_region_free((void *)(uintptr_t)(*p)->memory.address);
+	return status;
+}
+
+tutti_status cuda_region_alloc(struct cuda_channels *c, const struct cuda_region_wish *wish,
+			       void **ptr, struct cuda_region *region)
 {
 	struct cuda_visit visit;
 	struct part *p = NULL;
 
-	region->number = 0;
+	*region = (struct cuda_region){.number = 0};
 	TRY(cuda_enter(c->device, &visit));
-	pthread_mutex_lock(&lock);
-	tutti_status status = take(c, bytes ? bytes : 1, &p);
-	pthread_mutex_unlock(&lock);
-	if (status == TUTTI_OK)
-		status = clear(c, p);
+	tutti_status status = alloc(c, wish, &p);
+	if (status == TUTTI_OK) {
+		describe(c, wish, p, region);
+		*ptr = (void *)(uintptr_t)p->memory.address;
+	}
 	cuda_leave(&visit);
-	if (status != TUTTI_OK)
-		return status;
-	memcpy(region->handle, p->handle.reserved, sizeof region->handle);
-	region->address = p->memory;
-	region->number = p->number;
-	*ptr = (void *)(uintptr_t)p->memory;
+	return status;
+}
+
+/* ---- the parts of others ---- */
+
+static void end_view(struct region_view *view)
+{
+	if (view->way)
+		view->way->unmap(&view->here);
+	view->way = NULL;
+}
+
+static tutti_status map_view(struct cuda_channels *c, const struct cuda_region *region, int r,
+			     struct region_view *view)
+{
+	struct cuda_door_note note = {region->token, (uint32_t)r, CUDA_DOOR_PART};
+	struct region_source source = {!c->is_opened[r], -1};
+
+	view->way = region->way == region_by_ipc.number ? &region_by_ipc : &region_by_pieces;
+	if (c->is_opened[r] && c->door)
+		source.fd = cuda_door_take(c->door, &note);
+	tutti_status status = view->way->map(&view->here, c->device, region, source);
+	if (source.fd >= 0)
+		close(source.fd);
+	if (status == TUTTI_OK)
+		return TUTTI_OK;
+	view->way = NULL;
+	return fail_before(status, "the block of another rank on this node cannot be mapped: ");
+}
+
+static tutti_status set_word(const struct cuda_channels *c, size_t at, uint64_t value)
+{
+	const struct cuda_driver *cuda = cuda_driver();
+
+	CUDA_TRY(memcpy_async, c->segment->regions + at * sizeof value,
+		 (CUdeviceptr)(uintptr_t)&value, sizeof value, c->stream);
+	CUDA_TRY(stream_synchronize, c->stream);
 	return TUTTI_OK;
 }
 
-/* The part of rank r, as this rank maps it. */
-static tutti_status map_part(struct cuda_channels *c, const struct cuda_region *region, int r,
-			     CUdeviceptr *here)
+static size_t word_of(const struct cuda_region *region, int r)
 {
-	const struct cuda_driver *cuda = cuda_driver();
-	CUipcMemHandle handle;
+	return (size_t)r * CHANNEL_REGIONS + region->number;
+}
 
-	*here = region->address;
-	if (!c->is_opened[r])
-		return TUTTI_OK;
-	memcpy(handle.reserved, region->handle, sizeof handle.reserved);
-	CUDA_TRY(ipc_open_mem_handle, here, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+static tutti_status set_multicast(const struct cuda_channels *c, const struct cuda_region *regions,
+				  uint64_t address)
+{
+	for (int r = 0; r < c->size; r++)
+		TRY(set_word(c, CHANNEL_REGION_WORDS / 2 + word_of(&regions[r], r), address));
 	return TUTTI_OK;
 }
 
 static tutti_status note(struct cuda_channels *c, const struct cuda_region *region, int r)
 {
-	const struct cuda_driver *cuda = cuda_driver();
-	size_t at = (size_t)r * CHANNEL_REGIONS + region->number;
-	CUdeviceptr here, entry = c->segment->regions + at * sizeof(uint64_t);
+	struct region_view *view = &c->views[word_of(region, r)];
 
-	TRY(map_part(c, region, r, &here));
-	CUDA_TRY(memcpy_async, entry, (CUdeviceptr)(uintptr_t)&here, sizeof here, c->stream);
-	CUDA_TRY(stream_synchronize, c->stream);
-	if (c->mapped[at]) /* what had the number before is not used any more */
-		cuda->ipc_close_mem_handle(c->mapped[at]);
-	c->mapped[at] = c->is_opened[r] ? here : 0;
+	end_view(view); /* what had the number before is not used any more */
+	view->here.address = region->address;
+	if (r != c->rank)
+		TRY(map_view(c, region, r, view));
+	return set_word(c, word_of(region, r), view->here.address);
+}
+
+static tutti_status map_all(struct cuda_channels *c, const struct cuda_region *regions)
+{
+	for (int r = 0; r < c->size; r++)
+		TRY(note(c, &regions[r], r));
+	return set_multicast(c, regions, 0);
+}
+
+/* ---- multicast: a rank that fails says so, and then none has it ---- */
+
+static tutti_status join_multicast(const struct cuda_channels *c, struct part *p,
+				   const struct cuda_region *maker)
+{
+	struct cuda_door_note note = {maker->token, 0, CUDA_DOOR_MULTICAST};
+	int fd = c->door ? cuda_door_take(c->door, &note) : -1;
+	tutti_status status = TUTTI_OK;
+
+	if (p->memory.way != &region_by_pieces || p->memory.bytes != maker->bytes)
+		status = fail(TUTTI_ERR_UNSUPPORTED, "the ranks' blocks differ");
+	else if (c->rank != 0)
+		status = cuda_multicast_import(&p->multicast, maker, fd);
+	if (fd >= 0)
+		close(fd);
+	TRY(status);
+	return cuda_multicast_add(&p->multicast, &p->memory);
+}
+
+static bool all_have_multicast(const struct cuda_channels *c, const struct cuda_region *regions)
+{
+	for (int r = 0; r < c->size; r++)
+		if (!regions[r].has_multicast)
+			return false;
+	return true;
+}
+
+/* Whether this rank has come through its step. */
+static bool is_step_done(tutti_status status)
+{
+	if (status == TUTTI_OK)
+		return true;
+	log_info("no multicast: %s", last_error());
+	last_error_clear();
+	return false;
+}
+
+/* To the next step, or to the end. */
+static void go_on(struct part *p, struct cuda_region *own, enum step next, bool has_multicast)
+{
+	p->step = next;
+	own->goes_on = next != STEP_DONE;
+	own->has_multicast = has_multicast;
+}
+
+static tutti_status step_map(struct cuda_channels *c, struct part *p,
+			     const struct cuda_region *regions, struct cuda_region *own)
+{
+	bool is_made = regions[0].has_multicast;
+
+	TRY(map_all(c, regions));
+	go_on(p, own, is_made ? STEP_BIND : STEP_DONE,
+	      is_made && is_step_done(join_multicast(c, p, &regions[0])));
 	return TUTTI_OK;
 }
 
-tutti_status cuda_region_map(struct cuda_channels *c, const struct cuda_region *regions)
+static void step_bind(const struct cuda_channels *c, struct part *p,
+		      const struct cuda_region *regions, struct cuda_region *own)
 {
-	struct cuda_visit visit;
-	tutti_status status = TUTTI_OK;
+	bool all = all_have_multicast(c, regions);
 
+	go_on(p, own, all ? STEP_USE : STEP_DONE,
+	      all && is_step_done(cuda_multicast_bind(&p->multicast, &p->memory)));
+	if (!all)
+		cuda_multicast_end(&p->multicast, &p->memory);
+}
+
+static tutti_status step_use(const struct cuda_channels *c, struct part *p,
+			     const struct cuda_region *regions, struct cuda_region *own)
+{
+	bool all = all_have_multicast(c, regions);
+
+	go_on(p, own, STEP_DONE, all);
+	if (all)
+		return set_multicast(c, regions, p->multicast.here.address);
+	cuda_multicast_end(&p->multicast, &p->memory);
+	return TUTTI_OK;
+}
+
+static tutti_status take_step(struct cuda_channels *c, struct part *p,
+			      const struct cuda_region *regions, struct cuda_region *own)
+{
+	switch (p->step) {
+	case STEP_MAP:
+		return step_map(c, p, regions, own);
+	case STEP_BIND:
+		step_bind(c, p, regions, own);
+		return TUTTI_OK;
+	default:
+		return step_use(c, p, regions, own);
+	}
+}
+
+/* The part that is not complete yet: one at a time. */
+static struct part *find_incomplete(const struct cuda_channels *c)
+{
+	pthread_mutex_lock(&lock);
+	struct part *p = parts;
+	while (p && !(p->is_used && p->channels == c && p->step != STEP_DONE))
+		p = p->next;
+	pthread_mutex_unlock(&lock);
+	return p;
+}
+
+tutti_status cuda_region_step(struct cuda_channels *c, const struct cuda_region *regions,
+			      struct cuda_region *own)
+{
+	struct part *p = find_incomplete(c);
+	struct cuda_visit visit;
+
+	own->goes_on = 0;
+	if (!p) /* others go on */
+		return TUTTI_OK;
 	TRY(cuda_enter(c->device, &visit));
-	for (int r = 0; status == TUTTI_OK && r < c->size; r++)
-		status = note(c, &regions[r], r);
+	tutti_status status = take_step(c, p, regions, own);
 	cuda_leave(&visit);
 	return status;
+}
+
+/* ---- the end ---- */
+
+/* Kernels of a call that has failed may be there that do not end. */
+static bool may_still_run(const struct cuda_channels *c)
+{
+	return c && c->has_failed && cuda_channels_is_running(c, NULL);
+}
+
+void cuda_regions_unmap(struct cuda_channels *c)
+{
+	if (may_still_run(c))
+		return;
+	for (int i = 0; i < CHANNEL_RANKS * CHANNEL_REGIONS; i++)
+		end_view(&c->views[i]);
+}
+
+/* Takes the part out of the list, to be given back; NULL: it stays there. */
+static struct part *release(struct part *p)
+{
+	struct part **at = &parts;
+
+	p->is_lost |= may_still_run(p->channels);
+	p->channels = NULL;
+	if (p->is_lost)
+		return NULL;
+	p->is_used = false;
+	if (p->memory.way->is_kept)
+		return NULL;
+	while (*at != p)
+		at = &(*at)->next;
+	*at = p->next;
+	return p;
+}
+
+/* Without the lock: the driver may wait for what runs on the device. */
+static void give_back(struct part *p)
+{
+	struct cuda_visit visit;
+
+	if (cuda_enter(p->memory.device, &visit) == TUTTI_OK) {
+		cuda_multicast_end(&p->multicast, &p->memory);
+		p->memory.way->end(&p->memory);
+		cuda_leave(&visit);
+	}
+	free(p);
 }
 
 bool cuda_region_free(void *ptr)
 {
 	pthread_mutex_lock(&lock);
-	struct part *p = parts;
-	while (p && !(p->is_used && p->memory == (CUdeviceptr)(uintptr_t)ptr))
+	struct part *p = parts, *gone = NULL;
+	while (p && !(p->is_used && p->memory.address == (CUdeviceptr)(uintptr_t)ptr))
 		p = p->next;
-	if (p) {
-		p->is_used = false;
-		p->channels = NULL;
-	}
+	if (p)
+		gone = release(p);
 	pthread_mutex_unlock(&lock);
+	if (gone)
+		give_back(gone);
 	return p != NULL;
 }
 
@@ -187,8 +466,10 @@ void cuda_regions_forget(const struct cuda_channels *c)
 {
 	pthread_mutex_lock(&lock);
 	for (struct part *p = parts; p; p = p->next)
-		if (p->channels == c)
+		if (p->channels == c) {
+			p->is_lost |= may_still_run(c);
 			p->channels = NULL;
+		}
 	pthread_mutex_unlock(&lock);
 }
 
@@ -198,11 +479,11 @@ bool cuda_region_find(const struct cuda_channels *c, const void *ptr, uint64_t *
 
 	pthread_mutex_lock(&lock);
 	const struct part *p = parts;
-	while (p && !(p->is_used && p->channels == c && pointer >= p->memory &&
-		      pointer - p->memory < p->bytes))
+	while (p && !(p->is_used && p->channels == c && pointer >= p->memory.address &&
+		      pointer - p->memory.address < p->memory.bytes))
 		p = p->next;
 	if (p)
-		*place = channel_place(p->number, pointer - p->memory);
+		*place = channel_place(p->number, pointer - p->memory.address);
 	pthread_mutex_unlock(&lock);
 	return p != NULL;
 }

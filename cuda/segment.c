@@ -12,7 +12,7 @@
 static struct cuda_segment *free_segments, *kept_segments;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the lists */
 
-#define REGION_BYTES (CHANNEL_RANKS * CHANNEL_REGIONS * sizeof(uint64_t))
+#define REGION_BYTES (CHANNEL_REGION_WORDS * sizeof(uint64_t))
 
 static bool is_read(const struct cuda_segment *s)
 {

@@ -17,7 +17,7 @@ struct cuda_segment {
 	struct cuda_segment *next;     /* of those that are free                        */
 	const struct cuda_device *device;
 	size_t bytes;
-	CUdeviceptr memory, regions;   /* regions: CHANNEL_REGIONS words for each rank  */
+	CUdeviceptr memory, regions;   /* regions: CHANNEL_REGION_WORDS words          */
 	struct channel_host *host;     /* its record ...                                */
 	CUdeviceptr host_address;      /* ... as the device sees it                     */
 	CUipcMemHandle handle;

@@ -41,7 +41,9 @@
 	X(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 75)                                        \
 	X(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 76)                                        \
 	X(CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES, 100)                   \
+	X(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 102)                            \
 	X(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 103)                    \
+	X(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, 110)                        \
 	X(CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, 124)                                              \
 	X(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED, 128)                                   \
 	X(CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, 132)                                            \
@@ -63,6 +65,8 @@
 	X(CU_MEM_ALLOCATION_TYPE_PINNED, 1)                                                        \
 	X(CU_MEM_LOCATION_TYPE_DEVICE, 1)                                                          \
 	X(CU_MEM_ALLOC_GRANULARITY_RECOMMENDED, 1)                                                 \
+	X(CU_MULTICAST_GRANULARITY_MINIMUM, 0)                                                     \
+	X(CU_MULTICAST_GRANULARITY_RECOMMENDED, 1)                                                 \
 	X(CU_MEM_ACCESS_FLAGS_PROT_READWRITE, 3)                                                   \
 	X(CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, 1)                                                   \
 	X(CU_MEMHOSTALLOC_PORTABLE, 1)                                                             \
@@ -88,9 +92,11 @@
 #define CUDA_SIZES(X)                                                                              \
 	X(CUuuid, 16)                                                                              \
 	X(CUipcMemHandle, 64)                                                                      \
+	X(CUmemFabricHandle, 64)                                                                   \
 	X(CUmemLocation, 8)                                                                        \
 	X(CUmemAllocationProp, 32)                                                                 \
 	X(CUmemAccessDesc, 12)                                                                     \
+	X(CUmulticastObjectProp, 32)                                                               \
 	X(CUstreamBatchMemOpParams, 48)
 
 #endif

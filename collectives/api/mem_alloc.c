@@ -5,6 +5,7 @@
 #include "collectives/engine/engine.h"
 
 #include "core/forks.h"
+#include "core/log.h"
 #include "core/long_lived.h"
 #include "core/outcome.h"
 
@@ -130,37 +131,64 @@ static tutti_status agree(struct tutti_comm *comm, size_t bytes, tutti_status st
 	return status;
 }
 
-/* Each rank makes its part, and then maps those of the others. */
-static tutti_status make_on_device(void **memory, size_t bytes, struct tutti_comm *comm,
-				   struct alloc_report *all)
+/* Whether a rank takes another step; the regions of all for it. */
+static bool take_regions(const struct alloc_report *all, int size, struct cuda_region *regions)
 {
-	struct alloc_report mine = {.bytes = bytes};
+	bool goes_on = false;
+
+	for (int r = 0; r < size; r++) {
+		regions[r] = all[r].region;
+		goes_on |= all[r].region.goes_on != 0;
+	}
+	return goes_on;
+}
+
+/* Each rank makes its part, and then they share them in steps, as many on each rank. */
+static tutti_status make_on_device(void **memory, const struct cuda_region_wish *wish,
+				   struct tutti_comm *comm, struct alloc_report *all)
+{
+	struct alloc_report mine = {.bytes = wish->bytes};
 	struct cuda_region *regions = calloc((size_t)comm->size, sizeof *regions);
 	tutti_status status =
-		regions ? device_mem_alloc(comm->device, bytes, memory, &mine.region)
+		regions ? device_mem_alloc(comm->device, wish, memory, &mine.region)
 			: fail(TUTTI_ERR_MEMORY, "no memory for %d regions", comm->size);
 
 	status = gather(comm, &mine, status, all);
-	for (int r = 0; status == TUTTI_OK && r < comm->size; r++)
-		regions[r] = all[r].region;
-	if (status == TUTTI_OK)
-		status = gather(comm, &mine, device_mem_map(comm->device, regions), all);
+	while (status == TUTTI_OK && take_regions(all, comm->size, regions))
+		status = gather(comm, &mine, device_mem_step(comm->device, regions, &mine.region),
+				all);
 	free(regions);
 	return status;
 }
 
-static tutti_status alloc_on_device(void **ptr, size_t bytes, struct tutti_comm *comm)
+static tutti_status try_on_device(void **ptr, const struct cuda_region_wish *wish,
+				  struct tutti_comm *comm, struct alloc_report *all)
 {
-	struct alloc_report *all;
 	void *memory = NULL;
+	tutti_status status = make_on_device(&memory, wish, comm, all);
 
-	TRY(new_reports(comm, &all));
-	tutti_status status = make_on_device(&memory, bytes, comm, all);
-	free(all);
 	if (status == TUTTI_OK)
 		*ptr = memory;
 	else if (memory)
 		device_mem_free(memory);
+	return status;
+}
+
+/* Where one rank cannot have the better memory, all take the plain one: they all see that. */
+static tutti_status alloc_on_device(void **ptr, size_t bytes, struct tutti_comm *comm)
+{
+	struct cuda_region_wish wish = {.bytes = bytes};
+	struct alloc_report *all;
+
+	TRY(new_reports(comm, &all));
+	tutti_status status = try_on_device(ptr, &wish, comm, all);
+	if (status == TUTTI_ERR_UNSUPPORTED) {
+		log_info("GPU memory by IPC handles: %s", last_error());
+		last_error_clear();
+		wish.is_plain = true;
+		status = try_on_device(ptr, &wish, comm, all);
+	}
+	free(all);
 	return status;
 }
 

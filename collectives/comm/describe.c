@@ -132,6 +132,7 @@ static void open_device(struct tutti_comm *comm, struct member *m)
 {
 	struct device_config config = {.most = comm->size,
 				       .ordinal = comm->settings.device,
+				       .is_deterministic = comm->settings.deterministic,
 				       .staging_bytes = (size_t)comm->settings.env.window_bytes};
 
 	device_open(&comm->device, &m->gpu, &config);

@@ -21,6 +21,7 @@ void device_open(struct device **out, struct cuda_part *part, const struct devic
 	if (!(d = calloc(1, sizeof *d)))
 		return;
 	d->across_tail = &d->across;
+	d->may_multicast = !config->is_deterministic;
 	if (cuda_channels_create(&d->channels, part, ordinal, config->most,
 				 config->staging_bytes) != TUTTI_OK) {
 		log_info("GPUs by the engine alone: %s", last_error());
@@ -168,19 +169,23 @@ tutti_status device_check(const struct device *d, const struct call_args *args,
 	return TUTTI_OK;
 }
 
-tutti_status device_mem_alloc(struct device *d, size_t bytes, void **ptr,
+tutti_status device_mem_alloc(struct device *d, const struct cuda_region_wish *wish, void **ptr,
 			      struct cuda_region *region)
 {
-	return cuda_region_alloc(d->channels, bytes, ptr, region);
+	struct cuda_region_wish ours = *wish;
+
+	ours.wants_multicast = d->may_multicast && !d->is_of_node;
+	return cuda_region_alloc(d->channels, &ours, ptr, region);
 }
 
-tutti_status device_mem_map(struct device *d, const struct cuda_region *regions)
+tutti_status device_mem_step(struct device *d, const struct cuda_region *regions,
+			     struct cuda_region *own)
 {
 	struct cuda_region of_ranks[CHANNEL_RANKS];
 
 	for (int i = 0; i < d->size; i++)
 		of_ranks[i] = regions[member(d->ranks, i)];
-	return cuda_region_map(d->channels, of_ranks);
+	return cuda_region_step(d->channels, of_ranks, own);
 }
 
 bool device_mem_free(void *ptr)

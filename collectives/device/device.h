@@ -15,6 +15,7 @@ struct device;
 struct device_config {
 	int most;             /* so many ranks at the most                                    */
 	int ordinal;          /* of a CUDA device; -1: the one that is current in this thread */
+	bool is_deterministic; /* config.deterministic                                        */
 	size_t staging_bytes; /* of each rank, for buffers that the others do not map         */
 };
 
@@ -33,11 +34,12 @@ const struct engine_stages *device_stages(struct device *device, int size);
 /* NULL is fine. After the engine. */
 void device_close(struct device *device);
 
-/* tutti_mem_alloc's memory of this rank's GPU: made, then mapped by those who have part. regions:
- * of all ranks of the communicator. As cuda_region_alloc and _map. */
-tutti_status device_mem_alloc(struct device *device, size_t bytes, void **ptr,
-			      struct cuda_region *region);
-tutti_status device_mem_map(struct device *device, const struct cuda_region *regions);
+/* tutti_mem_alloc's memory of this rank's GPU: made, then shared in steps by those who have part.
+ * regions: of all ranks of the communicator. As cuda_region_alloc and _step. */
+tutti_status device_mem_alloc(struct device *device, const struct cuda_region_wish *wish,
+			      void **ptr, struct cuda_region *region);
+tutti_status device_mem_step(struct device *device, const struct cuda_region *regions,
+			     struct cuda_region *own);
 /* From any thread. false: it is no such memory. */
 bool device_mem_free(void *ptr);
 

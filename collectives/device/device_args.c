@@ -186,6 +186,18 @@ static void prepare_packets(const struct device *d, const struct call_args *a,
 	p->channel.fingerprint = a->fingerprint;
 }
 
+/* A sum that the switch may do, all in f32 and rounded once. An average of f16 it would round
+ * before the division: too large a sum becomes infinite. */
+static bool may_multicast(const struct device *d, const struct call_args *a)
+{
+	bool is_average = a->op == TUTTI_AVG;
+
+	return d->may_multicast && a->collective == COLL_ALL_REDUCE && !op_scalar(a->op) &&
+	       (is_average || a->op == TUTTI_SUM) &&
+	       (a->dtype == TUTTI_F32 || a->dtype == TUTTI_BF16 ||
+		(a->dtype == TUTTI_F16 && !is_average));
+}
+
 static tutti_status prepare_lines(const struct device *d, const struct call_args *a,
 				  const struct call_shape *s, struct lines_args *l)
 {
@@ -195,6 +207,7 @@ static tutti_status prepare_lines(const struct device *d, const struct call_args
 	l->dtype = (int32_t)a->dtype;
 	l->op = (int32_t)op_kernel(a->op);
 	l->divisor = a->op == TUTTI_AVG ? d->size : 0;
+	l->may_multicast = may_multicast(d, a);
 	l->is_scaled = scalar != NULL;
 	if (scalar) {
 		memcpy(&l->scalar, scalar, s->element);

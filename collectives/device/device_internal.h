@@ -11,6 +11,7 @@ struct device {
 	struct group ranks; /* ... and which ranks of the communicator they are */
 	const struct nodes *nodes; /* there are others, on other nodes; or NULL */
 	struct engine_stages stages;
+	bool may_multicast; /* sums may be in a switch's order                          */
 	struct tutti_work *across, **across_tail; /* calls across nodes, in order: engine's lock */
 };
 

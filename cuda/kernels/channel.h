@@ -30,6 +30,7 @@
 #define CHANNEL_RANKS   32
 #define CHANNELS_MOST   64
 #define CHANNEL_REGIONS 64
+#define CHANNEL_REGION_WORDS (2 * CHANNEL_RANKS * CHANNEL_REGIONS)
 #define CHANNEL_ALIGN   128 /* where shares of channels and slices of ranks begin */
 
 #define PACKET_CHANNELS 8   /* calls of packets have no more blocks                    */
@@ -89,7 +90,9 @@ struct channel_args {
 	void *segments[CHANNEL_RANKS]; /* as this rank maps them        */
 	struct channel_host *host;     /* as the device maps it         */
 	const uint64_t *regions;       /* in device memory: where region i of rank r starts, as this
-	                                * rank maps it, at [r * CHANNEL_REGIONS + i] */
+	                                * rank maps it, at [r * CHANNEL_REGIONS + i]; and
+	                                * CHANNEL_RANKS * CHANNEL_REGIONS further on, the multicast
+	                                * address of all ranks' parts of that region, or 0 */
 	uint64_t staging_bytes;        /* of a channel: a multiple of 4 * CHANNEL_ALIGN * size */
 	uint32_t size, rank, fingerprint, unused;
 };
@@ -128,6 +131,7 @@ struct lines_args {
 	int32_t is_scaled;
 	uint64_t scalar;
 	int32_t dtype, op, divisor;
+	int32_t may_multicast; /* the sum may be the switch's, in whose order it is */
 };
 
 /* All messages of a call, of which each moves on when it can, whatever the others wait for. A queue

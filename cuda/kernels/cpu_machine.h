@@ -122,6 +122,38 @@ DEVICE void store_release_16(uint16_t *p, uint32_t value)
 	atomic_store_explicit(word, (uint16_t)value, memory_order_release);
 }
 
+#define HAS_MULTICAST 1
+
+DEVICE struct vector multicast_load_f32(const void *p)
+{
+	struct vector v;
+	kernel_multicast_sum(p, MULTICAST_F32, &v);
+	return v;
+}
+
+DEVICE struct vector multicast_load_f16(const void *p)
+{
+	struct vector v;
+	kernel_multicast_sum(p, MULTICAST_F16, &v);
+	return v;
+}
+
+DEVICE struct vector multicast_load_bf16(const void *p)
+{
+	struct vector v;
+	kernel_multicast_sum(p, MULTICAST_BF16, &v);
+	return v;
+}
+
+DEVICE void multicast_store(void *p, struct vector v)
+{
+	kernel_multicast_store(p, &v);
+}
+
+DEVICE void multicast_fence(void)
+{
+}
+
 DEVICE void spin_pause(void)
 {
 	sched_yield();

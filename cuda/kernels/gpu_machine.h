@@ -155,6 +155,55 @@ DEVICE void store_release_16(uint16_t *p, uint32_t value)
 		     : "memory");
 }
 
+/* At multicast addresses: 16 bytes as the sum of all members', accumulated in f32 and rounded once;
+ * or stored to all. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#define HAS_MULTICAST 1
+#define MULTICAST_LOAD(name, type)                                                                 \
+	DEVICE struct vector multicast_load_##name(const void *p)                                  \
+	{                                                                                          \
+		struct vector v;                                                                   \
+		asm volatile("multimem.ld_reduce.relaxed.sys.global.add." type                     \
+			     " {%0, %1, %2, %3}, [%4];"                                            \
+			     : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3])              \
+			     : "l"(p)                                                              \
+			     : "memory");                                                          \
+		return v;                                                                          \
+	}
+
+DEVICE void multicast_store(void *p, struct vector v)
+{
+	asm volatile("multimem.st.relaxed.sys.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(p),
+		     "r"(v.w[0]), "r"(v.w[1]), "r"(v.w[2]), "r"(v.w[3])
+		     : "memory");
+}
+
+/* Between accesses to memory at its own address, and at one of multicast. */
+DEVICE void multicast_fence(void)
+{
+	asm volatile("fence.proxy.alias;" ::: "memory");
+}
+#else
+#define HAS_MULTICAST 0
+#define MULTICAST_LOAD(name, type)                                                                 \
+	DEVICE struct vector multicast_load_##name(const void *p)                                  \
+	{                                                                                          \
+		return load_vector(p);                                                             \
+	}
+
+DEVICE void multicast_store(void *p, struct vector v)
+{
+	store_vector(p, v);
+}
+
+DEVICE void multicast_fence(void)
+{
+}
+#endif
+MULTICAST_LOAD(f32, "v4.f32")
+MULTICAST_LOAD(f16, "acc::f32.v4.f16x2")
+MULTICAST_LOAD(bf16, "acc::f32.v4.bf16x2")
+
 DEVICE void spin_pause(void)
 {
 }

@@ -10,7 +10,7 @@
 
 #include "cuda/kernels/channel_core.h"
 #include "cuda/kernels/copy_core.h"
-#include "cuda/kernels/reduce_core.h"
+#include "cuda/kernels/multicast_core.h"
 #include "cuda/kernels/scale_core.h"
 
 #define LINE_THREADS THREADS_OF_lines
@@ -20,6 +20,8 @@
 struct arrivals {
 	char *send[CHANNEL_RANKS], *recv[CHANNEL_RANKS]; /* if they are mapped */
 	int send_is_mapped[CHANNEL_RANKS], recv_is_mapped[CHANNEL_RANKS];
+	/* Where all ranks' parts lie, with this offset, by multicast; 0: nowhere. */
+	uint64_t send_multicast[CHANNEL_RANKS], recv_multicast[CHANNEL_RANKS];
 	uint64_t most[CHANNEL_RANKS];
 	const void *src[CHANNEL_RANKS]; /* of a reduction */
 	void *dst[CHANNEL_RANKS];
@@ -54,6 +56,18 @@ DEVICE int reach_place(const struct lines_call *l, uint32_t rank, uint64_t place
 		return 0;
 	*address = (char *)(uintptr_t)(load_8(&regions[place >> 56], 8) + (place << 8 >> 8));
 	return 1;
+}
+
+/* Two ranks' places have the same, and not 0, where both are in one region, equally far. */
+DEVICE uint64_t multicast_of(const struct lines_call *l, uint32_t rank, uint64_t place)
+{
+	const uint64_t *regions = l->a->channel.regions + rank * CHANNEL_REGIONS;
+	uint64_t base;
+
+	if (!HAS_MULTICAST || !l->a->may_multicast || place == CHANNEL_NOWHERE)
+		return 0;
+	base = load_8(&regions[CHANNEL_REGION_WORDS / 2 + (place >> 56)], 8);
+	return base ? base + (place << 8 >> 8) : 0;
 }
 
 DEVICE uint64_t most_of(const struct lines_args *a)
@@ -92,6 +106,8 @@ DEVICE void lines_arrive(const struct lines_call *l, uint32_t from)
 		reach_place(l, from, load_8(&g->send, 8), &l->s->send[from]);
 	l->s->recv_is_mapped[from] =
 		reach_place(l, from, load_8(&g->recv, 8), &l->s->recv[from]);
+	l->s->send_multicast[from] = multicast_of(l, from, load_8(&g->send, 8));
+	l->s->recv_multicast[from] = multicast_of(l, from, load_8(&g->recv, 8));
 	l->s->most[from] = load_8(&g->most, 8);
 	bytes = load_8(&g->bytes, 8);
 	if (l->a->move == CHANNEL_PULL && bytes != l->a->recv_bytes[from]) {
@@ -121,8 +137,20 @@ DEVICE int gets_slices(const struct lines_args *a, uint32_t rank)
 	return a->root < 0 || (uint32_t)a->root == rank;
 }
 
-/* By all threads together: s->dst[0..n) = the reduction of s->src[0..size), bytes of each. */
-DEVICE void lines_reduce(const struct lines_call *l, int n_dst, uint64_t bytes)
+/* Whether all ranks' are equal, and not 0. */
+DEVICE int is_common(const struct lines_call *l, const uint64_t *of_ranks)
+{
+	int is_equal = of_ranks[0] != 0;
+
+	for (uint32_t r = 1; r < l->size; r++)
+		is_equal &= of_ranks[r] == of_ranks[0];
+	return is_equal;
+}
+
+/* By all threads together: s->dst[0..n) = the reduction of s->src[0..size), bytes of each; with a
+ * switch the sources and destinations of all ranks begin at `from` and `to`. */
+DEVICE void lines_reduce(const struct lines_call *l, int n_dst, uint64_t bytes, const char *from,
+			 char *to)
 {
 	const struct lines_args *a = l->a;
 
@@ -138,7 +166,10 @@ DEVICE void lines_reduce(const struct lines_call *l, int n_dst, uint64_t bytes)
 					 a->divisor,
 					 (unsigned)t,
 					 LINE_THREADS};
-		reduce_in_kernel(&job, 1);
+		if (HAS_MULTICAST && from)
+			multicast_in_kernel(&job, from, to);
+		else
+			reduce_in_kernel(&job, 1);
 	}
 	block_barrier();
 }
@@ -208,7 +239,14 @@ DEVICE void reduce_mapped(const struct lines_call *l)
 								       : l->s->recv[a->root]) +
 				       share.first;
 	}
-	lines_reduce(l, n_dst, share.bytes);
+	/* Each rank chooses for its own slice, so it does not matter whether all choose the same. */
+	int by_switch = a->move == CHANNEL_REDUCE_SLICES && a->root < 0 &&
+			is_common(l, l->s->send_multicast) && is_common(l, l->s->recv_multicast);
+	lines_reduce(l, n_dst, share.bytes,
+		     by_switch ? (const char *)(uintptr_t)l->s->send_multicast[0] + share.first
+			       : (const char *)0,
+		     by_switch ? (char *)(uintptr_t)l->s->recv_multicast[0] + share.first
+			       : (char *)0);
 }
 
 /* ---- through staging ---- */
@@ -319,7 +357,7 @@ DEVICE void reduce_staged(const struct lines_call *l, uint32_t chunk)
 					       ? (char *)a->recv + share.first
 					       : result_of(l, to, chunk) + slice.first;
 	}
-	lines_reduce(l, n_dst, slice.bytes);
+	lines_reduce(l, n_dst, slice.bytes, (const char *)0, (char *)0);
 }
 
 DEVICE void take_results(const struct lines_call *l, uint32_t chunk)

@@ -99,7 +99,7 @@ DEVICE void turn_reduce(const struct lines_call *l)
 		l->s->src[t] = piece_of(l, (uint32_t)t, l->turn->chunk, l->rank);
 		l->s->dst[t] = (char *)a->recv + share.first;
 	}
-	lines_reduce(l, 1, share.bytes);
+	lines_reduce(l, 1, share.bytes, (const char *)0, (char *)0);
 }
 
 /* This rank's stream goes on through the turns that are still in it: their kernels do nothing. */

@@ -25,6 +25,10 @@ set_target_properties(fake_cublas PROPERTIES OUTPUT_NAME cublas VERSION 13 SOVER
 #     FAKE_CUDA_SMS=4                multiprocessors of each
 #     FAKE_CUDA_BLOCKS_PER_SM=2      blocks that one holds: further ones wait, as on a GPU
 #     FAKE_CUDA_CONNECTIONS=0        so many queues to a GPU, which streams share; 0: each stream has its own
+#     FAKE_CUDA_VMM=1                0: no cuMemCreate
+#     FAKE_CUDA_FDS=1                0: no descriptors of its memory
+#     FAKE_CUDA_FABRIC=0             1: fabric handles of its memory; 2: devices say so, but creation with them fails
+#     FAKE_CUDA_MULTICAST=0          1: multicast objects
 #     FAKE_CUDA_MACHINE=file         processes with the same file have the same GPUs, and take turns with kernels
 #     FAKE_CUDA_DELAY=seed           threads yield at random
 #     FAKE_CUDA_FAULTS=seed:what=n,...  errors on purpose: cuda/driver/faults.c

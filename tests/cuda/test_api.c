@@ -18,6 +18,7 @@
 #define CHECK_VALUE(name, value) _Static_assert((int)name == (value), #name);
 #define CHECK_SIZE(type, bytes)  _Static_assert(sizeof(type) == (bytes), #type);
 CUDA_FUNCTIONS(CHECK_FUNCTION)
+CUDA_NEWER_FUNCTIONS(CHECK_FUNCTION)
 CUDA_PROGRAM_FUNCTIONS(CHECK_FUNCTION)
 CUDA_VALUES(CHECK_VALUE)
 CUDA_SIZES(CHECK_SIZE)

@@ -1,3 +1,4 @@
+/* slow: 30 s */
 /* tutti_mem_alloc's memory on GPUs: a part that another rank maps wrongly, a place that is not
  * found, so that bytes go through staging, or a number that is used twice. */
 #include "gpu_ranks.h"
@@ -7,6 +8,7 @@
 #include "tests/limit.h"
 #include "tests/random.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,7 +83,7 @@ static void check_zero(const void *ptr)
 		}
 }
 
-/* A block serves a little less than its size, and no half of it. */
+/* Of IPC handles a block serves a little less than its size, and no half of it. */
 static void check_reuse(tutti_comm *comm)
 {
 	void *first, *less, *half;
@@ -96,6 +98,67 @@ static void check_reuse(tutti_comm *comm)
 	}
 	gpu_rank_must(tutti_mem_free(less), "mem_free");
 	gpu_rank_must(tutti_mem_free(half), "mem_free");
+}
+
+/* Device memory that this rank's process has taken, and pieces that it holds or maps. */
+struct held {
+	size_t bytes;
+	unsigned pieces; /* 0: the driver does not say */
+};
+
+static struct held held_now(void)
+{
+	struct held held = {0, 0};
+	size_t left, total;
+	unsigned (*pieces)(void) = NULL;
+	void *library = dlopen("libcuda.so.1", RTLD_NOW),
+	     *symbol = dlsym(library, "fakeCudaPieces");
+
+	memcpy(&pieces, &symbol, sizeof symbol);
+	GPU(mem_get_info, &left, &total);
+	held.bytes = total - left;
+	held.pieces = pieces ? pieces() : 0;
+	dlclose(library);
+	return held;
+}
+
+static void check_held(struct held expected, const char *when)
+{
+	struct held now = held_now();
+
+	if (now.bytes == expected.bytes && now.pieces == expected.pieces)
+		return;
+	fprintf(stderr, "%s: %zu bytes and %u pieces are held, and should be %zu and %u\n", when,
+		now.bytes, now.pieces, expected.bytes, expected.pieces);
+	exit(1);
+}
+
+/* Blocks come and go; of the others' the latest few stay mapped, until the communicator ends. */
+static int come_and_go(int rank, int rounds)
+{
+	tutti_config config = {.device = rank % gpu_count() + 1};
+	tutti_comm *comm;
+	void *ptr;
+
+	gpu_rank_must(tutti_init(&comm, &config), "init");
+	struct held before = held_now(), with_views = before;
+	for (int round = 0; round < rounds; round++) {
+		gpu_rank_must(tutti_mem_alloc(&ptr, BYTES, comm), "mem_alloc");
+		gpu_rank_must(tutti_mem_free(ptr), "mem_free");
+		if (round == 0)
+			with_views = held_now();
+		check_held(with_views, "after a block");
+	}
+	if (with_views.bytes != before.bytes || with_views.pieces != before.pieces + RANKS - 1) {
+		fprintf(stderr,
+			"with others' blocks %zu bytes and %u pieces are held, before %zu and %u\n",
+			with_views.bytes, with_views.pieces, before.bytes, before.pieces);
+		return 1;
+	}
+	gpu_rank_must(tutti_barrier(comm, NULL), "barrier"); /* a view may be of a freed block */
+	tutti_comm_destroy(comm);
+	check_held(before, "after the communicator");
+	return 0;
 }
 
 static int rank_main(int rank, int seed)
@@ -120,7 +183,8 @@ static int rank_main(int rank, int seed)
 		gpu_rank_must(tutti_mem_free(blocks[(rank + 1) % 2]), "mem_free");
 	}
 	check_place(comm, gpu_alloc(100), false);
-	check_reuse(comm);
+	if (getenv("FAKE_CUDA_VMM"))
+		check_reuse(comm);
 	gpu_rank_must(tutti_mem_alloc(&blocks[0], 100, comm), "mem_alloc");
 	tutti_comm_destroy(comm);
 	gpu_rank_must(tutti_mem_free(blocks[0]), "mem_free after the end");
@@ -141,11 +205,43 @@ static int differ(int rank, int unused)
 	return status == TUTTI_ERR_MISMATCH ? 0 : 1;
 }
 
+/* The settings of the fake driver; real GPUs have what they have. */
+static void run_with(const char *const *settings, int (*body)(int rank, int arg), int arg)
+{
+	for (int i = 0; settings[i]; i += 2)
+		setenv(settings[i], settings[i + 1], 1);
+	gpu_ranks_run(RANKS, body, arg, 0);
+	for (int i = 0; settings[i]; i += 2)
+		unsetenv(settings[i]);
+}
+
 static void test_calls(void **state)
 {
+	static const char *const ways[][5] = {
+		{NULL},
+		{"FAKE_CUDA_VMM", "0", NULL},
+		{"FAKE_CUDA_FDS", "0", "FAKE_CUDA_FABRIC", "1", NULL},
+		{"FAKE_CUDA_FABRIC", "2", NULL},
+		{"FAKE_CUDA_FDS", "0", "FAKE_CUDA_FABRIC", "2", NULL},
+		{"FAKE_CUDA_FAULTS", "0:ipc=3", NULL},
+		{"FAKE_CUDA_FAULTS", "0:ipc=3", "FAKE_CUDA_FABRIC", "1", NULL},
+	};
+
 	(void)state;
 	print_message("seed 7\n");
-	gpu_ranks_run(RANKS, rank_main, 7, 0);
+	for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+		run_with(ways[i], rank_main, 7);
+}
+
+static void test_freed(void **state)
+{
+	static const char *const by_fd[] = {NULL}, *const by_fabric[] = {"FAKE_CUDA_FDS", "0",
+									 "FAKE_CUDA_FABRIC", "1",
+									 NULL};
+
+	(void)state;
+	run_with(by_fd, come_and_go, 1000);
+	run_with(by_fabric, come_and_go, 20);
 }
 
 static void test_differ(void **state)
@@ -158,6 +254,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_calls),
+		cmocka_unit_test(test_freed),
 		cmocka_unit_test(test_differ),
 	};
 

@@ -13,6 +13,8 @@ foreach(name test_driver_errors test_long_messages test_misuse test_replays test
 	add_dependencies(${name} fake_cuda)
 	tutti_fake_cuda(cuda/${name} FAKE_CUDA_DEVICES=3)
 endforeach()
+add_dependencies(test_multicast fake_cuda)
+tutti_fake_cuda(cuda/test_multicast FAKE_CUDA_DEVICES=8 FAKE_CUDA_MULTICAST=1)
 add_dependencies(test_across fake_cuda)
 tutti_fake_cuda(cuda/test_across FAKE_CUDA_DEVICES=8)
 target_link_options(test_across_threads PRIVATE LINKER:--wrap=comm_describe)

@@ -69,6 +69,11 @@ static void read_settings(void)
 	settings.sms = (unsigned)number("FAKE_CUDA_SMS", 4);
 	settings.blocks_per_sm = (unsigned)number("FAKE_CUDA_BLOCKS_PER_SM", 2);
 	settings.connections = (unsigned)number("FAKE_CUDA_CONNECTIONS", 0) % (MAX_CONNECTIONS + 1);
+	settings.has_pieces = number("FAKE_CUDA_VMM", 1) != 0;
+	settings.has_fds = number("FAKE_CUDA_FDS", 1) != 0;
+	settings.has_fabric = number("FAKE_CUDA_FABRIC", 0) != 0;
+	settings.is_fabric_refused = number("FAKE_CUDA_FABRIC", 0) == 2;
+	settings.has_multicast = number("FAKE_CUDA_MULTICAST", 0) != 0;
 	settings.machine = getenv("FAKE_CUDA_MACHINE");
 	turn_open();
 	if (settings.gpus > MAX_GPUS)

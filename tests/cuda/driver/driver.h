@@ -35,6 +35,9 @@ struct settings {
 	unsigned peers[MAX_GPUS]; /* bits of the devices whose memory it can map */
 	size_t memory;            /* bytes of each device */
 	unsigned sms, blocks_per_sm;
+	bool has_pieces, has_fds;   /* cuMemCreate, and descriptors of its memory */
+	bool has_fabric, is_fabric_refused; /* as devices say; creation with it fails */
+	bool has_multicast;
 	unsigned connections; /* FAKE_CUDA_CONNECTIONS; 0: one for each stream */
 	const char *machine; /* FAKE_CUDA_MACHINE: the file whose locks stand for devices, or NULL */
 };
@@ -65,7 +68,7 @@ bool gpu_can_reach(int gpu, int peer);
 void driver_delay(void);
 
 /* Faults by count, of FAKE_CUDA_FAULTS: the error that this call gets, or CUDA_SUCCESS. */
-enum fault_place { FAULT_MEMORY, FAULT_LAUNCH, FAULT_COPY, FAULT_IPC, FAULT_PEER, FAULT_PLACES };
+enum fault_place { FAULT_MEMORY, FAULT_LAUNCH, FAULT_COPY, FAULT_IPC, FAULT_PEER, FAULT_MULTICAST, FAULT_PLACES };
 void faults_read(const char *text);
 CUresult fault_here(enum fault_place place);
 

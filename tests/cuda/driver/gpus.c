@@ -140,12 +140,20 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
 		break;
 	case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
 	case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED:
-	case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED:
-	case CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED:
+	case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
 		*value = 0;
 		break;
+	case CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED:
+		*value = settings.has_multicast;
+		break;
+	case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
+		*value = settings.has_pieces;
+		break;
 	case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
-		*value = 1;
+		*value = settings.has_fds;
+		break;
+	case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED:
+		*value = settings.has_fabric;
 		break;
 	case CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID:
 		*value = -1;

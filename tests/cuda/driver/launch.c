@@ -2,11 +2,15 @@
  * for one that has no place waits for ever, as on a GPU. */
 #include "tests/cuda/driver/kernel.h"
 #include "tests/cuda/driver/op.h"
+#include "tests/cuda/driver/piece.h"
 #include "tests/cuda/driver/region.h"
 #include "tests/cuda/driver/turn.h"
 
+#include "memory/small_float.h"
+
 #include <setjmp.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define KNOWN 16 /* regions that a block remembers */
 
@@ -153,4 +157,89 @@ void *kernel_reach(const void *device_pointer, size_t bytes, int writes)
 			return running.known[i].shadow + offset;
 	}
 	return find(device_pointer, bytes);
+}
+
+/* ---- the switch ---- */
+
+static atomic_uint sums; /* of multicast addresses */
+
+/* For tests: how many vectors were summed by multicast. */
+__attribute__((visibility("default"))) unsigned fakeCudaSums(void);
+unsigned fakeCudaSums(void)
+{
+	return atomic_load(&sums);
+}
+
+/* Where the members' memory is; returns how many there are. What is no address of a multicast
+ * object that this device may use, all of whose devices have bound memory, ends the kernel. */
+static int find_members(const void *pointer, char *members[MAX_GPUS])
+{
+	CUdeviceptr address = (CUdeviceptr)(uintptr_t)pointer;
+	int gpu = running.context->gpu, n = 0;
+	bool is_well = false;
+
+	pthread_mutex_lock(&driver_lock);
+	const struct region *region = region_find(address);
+	if (running.context->error == CUDA_SUCCESS && region && region->kind == REGION_MULTICAST &&
+	    region->access >> gpu & 1U && address % 16 == 0) {
+		const struct piece *piece = region->owner;
+		unsigned added = atomic_load(&piece->team->added);
+		is_well = true;
+		for (int i = 0; i < MAX_GPUS; i++)
+			if (added >> i & 1U)
+				is_well &= (members[n++] = team_reach(
+						    piece, i, address - region->user)) != NULL;
+	}
+	if (!is_well)
+		context_fail(running.context, CUDA_ERROR_ILLEGAL_ADDRESS);
+	pthread_mutex_unlock(&driver_lock);
+	if (!is_well)
+		longjmp(running.end, 1);
+	return n;
+}
+
+static float widen(const char *element, int bytes, enum multicast_type type)
+{
+	uint32_t bits = 0;
+
+	memcpy(&bits, element, (size_t)bytes);
+	return type == MULTICAST_F32   ? f32_of_bits(bits)
+	       : type == MULTICAST_F16 ? small_widen(bits, SMALL_F16)
+				       : bf16_widen((uint16_t)bits);
+}
+
+static uint32_t narrow(float x, enum multicast_type type)
+{
+	if (x != x)
+		x = f32_of_bits(0x7fc00000);
+	return type == MULTICAST_F32   ? bits_of_f32(x)
+	       : type == MULTICAST_F16 ? small_narrow(x, SMALL_F16)
+				       : bf16_narrow(x);
+}
+
+void kernel_multicast_sum(const void *pointer, enum multicast_type type, void *out)
+{
+	char *members[MAX_GPUS];
+	float values[MAX_GPUS];
+	int n = find_members(pointer, members), bytes = type == MULTICAST_F32 ? 4 : 2;
+
+	atomic_fetch_add(&sums, 1);
+	for (int e = 0; e < 16; e += bytes) {
+		for (int i = 0; i < n; i++)
+			values[i] = widen(members[i] + e, bytes, type);
+		for (int far = 1; far < n; far *= 2)
+			for (int i = 0; i + far < n; i += 2 * far)
+				values[i] += values[i + far];
+		uint32_t bits = narrow(values[0], type);
+		memcpy((char *)out + e, &bits, (size_t)bytes);
+	}
+}
+
+void kernel_multicast_store(void *pointer, const void *vector)
+{
+	char *members[MAX_GPUS];
+	int n = find_members(pointer, members);
+
+	for (int i = 0; i < n; i++)
+		memcpy(members[i], vector, 16);
 }

@@ -1,49 +1,17 @@
-/* Memory in pieces of 2 MiB that a program maps where it likes, and other processes by a
- * descriptor. */
+/* Memory in pieces that a program maps where it likes; share.c has how other processes get it. */
 #include "tests/cuda/driver/capture.h"
-#include "tests/cuda/driver/ipc.h"
+#include "tests/cuda/driver/piece.h"
 #include "tests/cuda/driver/region.h"
 
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#define GRANULARITY ((size_t)2 << 20)
-#define GARBAGE     0xa7
-#define MAGIC       UINT64_C(0x74757474696d656d)
-
-/* Behind the memory in its file, for the process that imports it. */
-struct trailer {
-	uint64_t magic, bytes;
-	int32_t gpu;
-};
-
-/* A CUmemGenericAllocationHandle points to it. It lives until it is released and mapped nowhere. */
-struct piece {
-	int fd;
-	int gpu;
-	size_t bytes;
-	bool can_export, is_imported;
-	unsigned holders;
-};
+#define GARBAGE 0xa7
 
 static bool is_whole(unsigned long long bytes)
 {
 	return bytes > 0 && bytes % GRANULARITY == 0;
-}
-
-/* With the lock. */
-static void piece_drop(struct piece *piece)
-{
-	if (--piece->holders > 0)
-		return;
-	close(piece->fd);
-	if (!piece->is_imported)
-		memory_give(piece->gpu, piece->bytes);
-	free(piece);
 }
 
 static CUresult check_prop(const CUmemAllocationProp *prop)
@@ -53,7 +21,10 @@ static CUresult check_prop(const CUmemAllocationProp *prop)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (prop->location.id < 0 || prop->location.id >= settings.gpus)
 		return CUDA_ERROR_INVALID_DEVICE;
-	if (prop->requestedHandleTypes & ~(unsigned)CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+	unsigned known = (settings.has_fds ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : 0u) |
+			 (settings.has_fabric ? CU_MEM_HANDLE_TYPE_FABRIC : 0u);
+	if (!settings.has_pieces || prop->requestedHandleTypes & ~known ||
+	    prop->allocFlags.gpuDirectRDMACapable)
 		return CUDA_ERROR_NOT_SUPPORTED;
 	return CUDA_SUCCESS;
 }
@@ -70,21 +41,14 @@ CUresult cuMemGetAllocationGranularity(size_t *bytes, const CUmemAllocationProp 
 	return CUDA_SUCCESS;
 }
 
-static int make_file(size_t bytes, int gpu)
+static void fill_with_garbage(const struct piece *piece)
 {
-	struct trailer trailer = {MAGIC, bytes, gpu};
-	int fd = memfd_create("fake cuda piece", MFD_CLOEXEC);
-	char *memory;
+	char *memory = mmap(NULL, piece->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, piece->fd, 0);
 
-	if (fd < 0 || ftruncate(fd, (off_t)(bytes + sizeof trailer)) != 0 ||
-	    pwrite(fd, &trailer, sizeof trailer, (off_t)bytes) != (ssize_t)sizeof trailer)
-		abort();
-	memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (memory == MAP_FAILED)
 		abort();
-	memset(memory, GARBAGE, bytes);
-	munmap(memory, bytes);
-	return fd;
+	memset(memory, GARBAGE, piece->bytes);
+	munmap(memory, piece->bytes);
 }
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
@@ -94,31 +58,24 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
 	TRY(check_prop(prop));
 	if (handle == NULL || !is_whole(bytes) || flags != 0)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (prop->requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC && settings.is_fabric_refused)
+		return CUDA_ERROR_NOT_PERMITTED; /* as without an IMEX channel */
 	TRY(capture_forbids());
 	TRY(fault_here(FAULT_MEMORY));
 	pthread_mutex_lock(&driver_lock);
 	bool is_there = memory_take(prop->location.id, bytes);
+	piece_count += is_there;
 	pthread_mutex_unlock(&driver_lock);
 	if (!is_there)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	struct piece *piece = must_alloc(sizeof *piece);
-	*piece = (struct piece){.fd = make_file(bytes, prop->location.id),
-				.gpu = prop->location.id,
+	*piece = (struct piece){.gpu = prop->location.id,
 				.bytes = bytes,
-				.can_export = prop->requestedHandleTypes != 0,
+				.types = prop->requestedHandleTypes,
 				.holders = 1};
+	piece->fd = piece_file(piece);
+	fill_with_garbage(piece);
 	*handle = (CUmemGenericAllocationHandle)(uintptr_t)piece;
-	return CUDA_SUCCESS;
-}
-
-CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
-{
-	TRY(driver_enter());
-	if (handle == 0)
-		return CUDA_ERROR_INVALID_VALUE;
-	pthread_mutex_lock(&driver_lock);
-	piece_drop((struct piece *)(uintptr_t)handle);
-	pthread_mutex_unlock(&driver_lock);
 	return CUDA_SUCCESS;
 }
 
@@ -174,8 +131,11 @@ CUresult cuMemMap(CUdeviceptr pointer, size_t bytes, size_t offset,
 	void *shadow;
 
 	TRY(driver_enter());
-	if (piece == NULL || flags != 0 || offset != 0 || bytes != piece->bytes || at % GRANULARITY)
+	if (piece == NULL || flags != 0 || offset != 0 || bytes != piece_mapped_bytes(piece) ||
+	    at % GRANULARITY)
 		return CUDA_ERROR_INVALID_VALUE; /* pieces are mapped whole here */
+	if (piece->team)
+		team_must_be_complete(piece, "cuMemMap");
 	pthread_mutex_lock(&driver_lock);
 	struct region *next = region_next(at);
 	bool is_free = region_is_reserved(pointer) && region_is_reserved(pointer + bytes - 1) &&
@@ -183,14 +143,16 @@ CUresult cuMemMap(CUdeviceptr pointer, size_t bytes, size_t offset,
 	pthread_mutex_unlock(&driver_lock);
 	if (!is_free)
 		return CUDA_ERROR_INVALID_VALUE;
-	shadow = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, piece->fd, 0);
+	shadow = piece->team ? NULL
+			     : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, piece->fd, 0);
 	if (shadow == MAP_FAILED ||
-	    mmap((void *)at, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, piece->fd, 0) == MAP_FAILED)
+	    (shadow && mmap((void *)at, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, piece->fd, 0) ==
+			       MAP_FAILED))
 		return CUDA_ERROR_MAP_FAILED;
 	struct region like = {.user = at,
 			      .bytes = bytes,
 			      .shadow = shadow,
-			      .kind = REGION_MAPPED,
+			      .kind = piece->team ? REGION_MULTICAST : REGION_MAPPED,
 			      .gpu = piece->gpu,
 			      .owner = piece};
 	pthread_mutex_lock(&driver_lock);
@@ -207,7 +169,8 @@ static bool is_mapped(uintptr_t from, size_t bytes)
 
 	while (at < from + bytes) {
 		const struct region *r = region_find((CUdeviceptr)at);
-		if (r == NULL || r->kind != REGION_MAPPED || r->user != at)
+		if (r == NULL || (r->kind != REGION_MAPPED && r->kind != REGION_MULTICAST) ||
+		    r->user != at)
 			return false;
 		at += r->bytes;
 	}
@@ -227,13 +190,22 @@ CUresult cuMemUnmap(CUdeviceptr pointer, size_t bytes)
 		for (struct region *r; (r = region_next(at)) && r->user < pointer + bytes;) {
 			mmap((void *)r->user, r->bytes, PROT_NONE,
 			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-			region_retire(r->shadow, r->bytes);
+			if (r->shadow)
+				region_retire(r->shadow, r->bytes);
 			piece_drop(r->owner);
 			region_remove(r);
 		}
 	}
 	pthread_mutex_unlock(&driver_lock);
 	return error;
+}
+
+static bool may_access(int gpu, const struct region *region)
+{
+	const struct piece *piece = region->owner;
+
+	return piece->team ? atomic_load(&piece->team->added) >> gpu & 1U
+			   : gpu_can_reach(gpu, region->gpu);
 }
 
 /* With the lock: nothing changes unless all of it can. */
@@ -246,7 +218,7 @@ static CUresult check_access(uintptr_t at, size_t bytes, const CUmemAccessDesc *
 	    (access->flags && access->flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE))
 		return CUDA_ERROR_INVALID_VALUE;
 	for (uintptr_t from = at; from < at + bytes; from += region_find(from)->bytes)
-		if (!gpu_can_reach(gpu, region_find(from)->gpu))
+		if (!may_access(gpu, region_find(from)))
 			return CUDA_ERROR_INVALID_DEVICE;
 	return CUDA_SUCCESS;
 }
@@ -276,51 +248,4 @@ CUresult cuMemSetAccess(CUdeviceptr pointer, size_t bytes, const CUmemAccessDesc
 	CUresult error = set_access((uintptr_t)pointer, bytes, access, count);
 	pthread_mutex_unlock(&driver_lock);
 	return error;
-}
-
-/* The descriptor is the caller's. */
-CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle handle,
-				      CUmemAllocationHandleType type, unsigned long long flags)
-{
-	struct piece *piece = (struct piece *)(uintptr_t)handle;
-
-	TRY(driver_enter());
-	if (out == NULL || piece == NULL || flags != 0 || !piece->can_export ||
-	    type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
-		return CUDA_ERROR_INVALID_VALUE;
-	int fd = fcntl(piece->fd, F_DUPFD_CLOEXEC, 0);
-	if (fd < 0)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	memcpy(out, &fd, sizeof fd);
-	return CUDA_SUCCESS;
-}
-
-/* in is the descriptor itself; it stays the caller's. */
-CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *in,
-					CUmemAllocationHandleType type)
-{
-	struct trailer trailer;
-	int from = (int)(intptr_t)in;
-	struct stat file;
-
-	TRY(driver_enter());
-	if (handle == NULL || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
-		return CUDA_ERROR_INVALID_VALUE;
-	TRY(fault_here(FAULT_IPC));
-	if (fstat(from, &file) != 0 || file.st_size < (off_t)sizeof trailer ||
-	    pread(from, &trailer, sizeof trailer, file.st_size - (off_t)sizeof trailer) !=
-		    (ssize_t)sizeof trailer ||
-	    trailer.magic != MAGIC)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (trailer.gpu >= settings.gpus)
-		return CUDA_ERROR_INVALID_DEVICE;
-	struct piece *piece = must_alloc(sizeof *piece);
-	*piece = (struct piece){.fd = fcntl(from, F_DUPFD_CLOEXEC, 0),
-				.gpu = trailer.gpu,
-				.bytes = trailer.bytes,
-				.can_export = true,
-				.is_imported = true,
-				.holders = 1};
-	*handle = (CUmemGenericAllocationHandle)(uintptr_t)piece;
-	return CUDA_SUCCESS;
 }

@@ -8,6 +8,7 @@
 #define CUDA_PROTOTYPE(name, symbol, parameters)                                                   \
 	__attribute__((visibility("default"))) CUresult symbol parameters;
 CUDA_FUNCTIONS(CUDA_PROTOTYPE)
+CUDA_NEWER_FUNCTIONS(CUDA_PROTOTYPE)
 CUDA_PROGRAM_FUNCTIONS(CUDA_PROTOTYPE)
 #undef CUDA_PROTOTYPE
 

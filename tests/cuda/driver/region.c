@@ -101,7 +101,8 @@ char *region_reach(int gpu, CUdeviceptr address, size_t bytes)
 	struct region *region = region_find(address);
 	unsigned bit = 1U << gpu;
 
-	if (region == NULL || bytes > region->bytes - (address - region->user))
+	if (region == NULL || region->kind == REGION_MULTICAST ||
+	    bytes > region->bytes - (address - region->user))
 		return NULL;
 	if (region->kind != REGION_HOST && !(region->access & bit) &&
 	    !(region->kind == REGION_ALLOCATED && contexts[gpu].peers >> region->gpu & 1U))

@@ -10,6 +10,7 @@ enum region_kind {
 	REGION_HOST,      /* cuMemHostAlloc: the shadow is itself  */
 	REGION_IPC,       /* cuIpcOpenMemHandle                    */
 	REGION_MAPPED,    /* cuMemMap                              */
+	REGION_MULTICAST, /* the same, of a multicast object: no shadow, and only multimem reaches it */
 };
 
 struct region {

@@ -41,7 +41,7 @@ void world_create(struct world *w, int size, uint32_t first_epoch)
 		w->segments[r] = zeroed(
 			channel_segment_bytes((uint32_t)size, WORLD_CHANNELS, w->staging_bytes));
 		w->hosts[r] = zeroed(sizeof *w->hosts[r]);
-		w->regions[r] = zeroed(sizeof(uint64_t) * CHANNEL_RANKS * CHANNEL_REGIONS);
+		w->regions[r] = zeroed(sizeof(uint64_t) * CHANNEL_REGION_WORDS);
 		w->fingerprints[r] = 0xfedcba98;
 		for (int peer = 0; peer < size; peer++)
 			w->regions[r][peer * CHANNEL_REGIONS + ARENA_REGION] = 4096;

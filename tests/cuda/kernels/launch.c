@@ -23,6 +23,19 @@ void *kernel_reach(const void *pointer, size_t bytes, int writes)
 	return (void *)(uintptr_t)pointer;
 }
 
+/* There is no switch here. */
+void kernel_multicast_sum(const void *pointer, enum multicast_type type, void *vector)
+{
+	(void)pointer, (void)type, (void)vector;
+	assert(0);
+}
+
+void kernel_multicast_store(void *pointer, const void *vector)
+{
+	(void)pointer, (void)vector;
+	assert(0);
+}
+
 static void *run_block(void *arg)
 {
 	struct launch_thread *t = arg;

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Breaks when the kernels' PTX lacks what the design relies on: packets of two 64-bit words in one instruction, flags with
 # release and acquire at system scope, vectors of 16 bytes; or has what it may not have: loads through the cache that is not
-# coherent, contraction, approximation, flushed subnormals.
+# coherent, contraction, approximation, flushed subnormals. Of sm_90 on: sums and stores by multicast, which earlier GPUs lack.
 set -euo pipefail
 ptx=$BUILD_DIR/kernels.ptx
 [ -e "$ptx" ] || {
@@ -23,6 +23,22 @@ has()
 	}
 }
 
+for name in v4.f32 acc::f32.v4.f16x2 acc::f32.v4.bf16x2; do
+	grep -qF "multimem.ld_reduce.relaxed.sys.global.add.$name" "${ptx%.ptx}.90.ptx" || {
+		echo "no sum of $name by multicast for sm_90"
+		exit 1
+	}
+done
+for access in multimem.st.relaxed.sys.global.v4.f32 fence.proxy.alias; do
+	grep -qF "$access" "${ptx%.ptx}.90.ptx" || {
+		echo "no $access for sm_90"
+		exit 1
+	}
+done
+if grep -F multimem "$ptx"; then
+	echo "multimem is not for compute_75"
+	exit 1
+fi
 for kernel in $(sed -n 's/^\tX(\([a-z_]*\), .*/\1/p' "$SOURCE_DIR/cuda/kernels/table.h"); do
 	has "$kernel" '\.maxntid 512, 1, 1'
 done
@@ -43,7 +59,10 @@ for access in 'ld\.global\.v4\.u32' 'st\.global\.v4\.u32'; do
 	}
 done
 # (An estimate begins the division of integers of 128 bits, which averages of 64 bits need; it ends exact.)
-if sed '/^\.func.*average_[IU]64/,/^}/d' "$ptx" | grep -nE '\.nc\.|ldu\.|fma\.rn\.f(32|64)|\.ftz|\.approx|\.volatile' | head -5 | grep .; then
-	echo "this may not be there"
-	exit 1
-fi
+for text in "$ptx" "${ptx%.ptx}.90.ptx"; do
+	if sed '/^\.func.*average_[IU]64/,/^}/d' "$text" |
+		grep -nE '\.nc\.|ldu\.|fma\.rn\.f(32|64)|\.ftz|\.approx|\.volatile' | head -5 | grep .; then
+		echo "this may not be there"
+		exit 1
+	fi
+done
