@@ -28,7 +28,7 @@ tutti_status cuda_channels_place(const struct cuda_channels *c, const void *ptr,
 	/* Peers reach cuMemAlloc's memory; that of pools only where its owner has said so. */
 	cuda->pointer_get_attribute(&is_plain, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
 				    pointer);
-	if (c->is_one_process && is_plain)
+	if (c->is_one_process && (is_plain || cuda_region_holds(ptr)))
 		*place = channel_place(0, pointer);
 	return TUTTI_OK;
 }

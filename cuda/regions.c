@@ -1,123 +1,15 @@
-/* Parts of this process, in one list; those that are kept wait there until as much, or not much
- * less, is asked for. */
+/* Regions: this rank's part is made and described, and then shared with the other ranks in steps.
+ */
 #include "cuda/regions.h"
 
 #include "core/auth.h"
 #include "core/log.h"
 #include "core/status.h"
-#include "cuda/channels_internal.h"
-#include "cuda/multicast.h"
+#include "cuda/region_parts.h"
 
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-enum step { STEP_MAP, STEP_BIND, STEP_USE, STEP_DONE };
-
-struct part {
-	struct part *next;
-	const struct cuda_channels *channels; /* NULL: they are gone, or the part is free */
-	struct region_memory memory;
-	struct cuda_multicast multicast;
-	uint32_t number; /* of the region */
-	bool is_used;
-	bool is_lost; /* kernels that do not end may still use it: for ever */
-	enum step step;
-};
-
-static struct part *parts;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the list and what is in it */
-
-static bool is_taken(const struct cuda_channels *c, uint32_t number)
-{
-	for (const struct part *p = parts; p; p = p->next)
-		if (p->is_used && p->channels == c && p->number == number)
-			return true;
-	return false;
-}
-
-/* The smallest number of a region that this rank has free, or 0. */
-static uint32_t free_number(const struct cuda_channels *c)
-{
-	uint32_t number = 1;
-
-	while (number < CHANNEL_REGIONS && is_taken(c, number))
-		number++;
-	return number < CHANNEL_REGIONS ? number : 0;
-}
-
-/* The smallest that fits, unless half of it would do. */
-static struct part *find_kept(const struct cuda_device *device, size_t bytes)
-{
-	struct part *best = NULL;
-
-	for (struct part *p = parts; p; p = p->next)
-		if (!p->is_used && p->memory.device == device && p->memory.bytes >= bytes &&
-		    p->memory.bytes / 2 < bytes && (!best || p->memory.bytes < best->memory.bytes))
-			best = p;
-	return best;
-}
-
-static void take(struct part *p, const struct cuda_channels *c, uint32_t number)
-{
-	p->channels = c;
-	p->number = number;
-	p->is_used = true;
-	p->step = STEP_MAP;
-}
-
-/* A kept part, or room for a new one. */
-static tutti_status find_part(const struct cuda_channels *c, size_t bytes, bool is_plain,
-			      struct part **out)
-{
-	struct part *p = NULL;
-
-	pthread_mutex_lock(&lock);
-	uint32_t number = free_number(c);
-	if (number && is_plain)
-		p = find_kept(c->device, bytes);
-	if (p)
-		take(p, c, number);
-	pthread_mutex_unlock(&lock);
-	if (!number)
-		return fail(TUTTI_ERR_MEMORY,
-			    "rank %d has %d blocks of GPU memory that others map already", c->named,
-			    CHANNEL_REGIONS - 1);
-	*out = p;
-	return TUTTI_OK;
-}
-
-/* Only this rank takes numbers of its channels. */
-static void add_part(struct part *p, const struct cuda_channels *c)
-{
-	pthread_mutex_lock(&lock);
-	take(p, c, free_number(c));
-	p->next = parts;
-	parts = p;
-	pthread_mutex_unlock(&lock);
-}
-
-static tutti_status new_part(const struct cuda_channels *c, size_t bytes, bool is_plain,
-			     struct part **out)
-{
-	struct part *p = calloc(1, sizeof *p);
-
-	if (!p)
-		return fail(TUTTI_ERR_MEMORY, "no memory for a block's entry");
-	p->memory.device = c->device;
-	p->memory.way = is_plain ? &region_by_ipc : &region_by_pieces;
-	tutti_status status = p->memory.way->make(&p->memory, bytes);
-	if (status != TUTTI_OK) {
-		free(p);
-		return status;
-	}
-	add_part(p, c);
-	*out = p;
-	return TUTTI_OK;
-}
-
-static tutti_status clear(const struct cuda_channels *c, const struct part *p, size_t bytes)
+static tutti_status clear(const struct cuda_channels *c, const struct region_part *p, size_t bytes)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 
@@ -136,7 +28,7 @@ static void send_to(const struct cuda_channels *c, int r, enum cuda_door_what wh
 		log_info("no descriptor of GPU memory reaches rank %d of this node", r);
 }
 
-static void describe_memory(const struct cuda_channels *c, const struct part *p,
+static void describe_memory(const struct cuda_channels *c, const struct region_part *p,
 			    struct cuda_region *region)
 {
 	int fd;
@@ -150,7 +42,7 @@ static void describe_memory(const struct cuda_channels *c, const struct part *p,
 }
 
 /* Ranks of this process, too, import the object, so that each holds it. */
-static void create_multicast(const struct cuda_channels *c, struct part *p,
+static void create_multicast(const struct cuda_channels *c, struct region_part *p,
 			     struct cuda_region *region)
 {
 	int fd;
@@ -168,7 +60,7 @@ static void create_multicast(const struct cuda_channels *c, struct part *p,
 }
 
 static void describe(const struct cuda_channels *c, const struct cuda_region_wish *wish,
-		     struct part *p, struct cuda_region *region)
+		     struct region_part *p, struct cuda_region *region)
 {
 	*region = (struct cuda_region){.address = p->memory.address,
 				       .bytes = p->memory.bytes,
@@ -183,14 +75,12 @@ static void describe(const struct cuda_channels *c, const struct cuda_region_wis
 }
 
 static tutti_status alloc(const struct cuda_channels *c, const struct cuda_region_wish *wish,
-			  struct part **p)
+			  struct region_part **p)
 {
 	size_t bytes = wish->bytes ? wish->bytes : 1;
 	bool is_plain = wish->is_plain || !c->device->pieces.types;
 
-	TRY(find_part(c, bytes, is_plain, p));
-	if (!*p)
-		TRY(new_part(c, bytes, is_plain, p));
+	TRY(region_part_take(c, bytes, is_plain, p));
 	tutti_status status = clear(c, *p, bytes);
 	if (status != TUTTI_OK)
 		cuda_region_free((void *)(uintptr_t)(*p)->memory.address);
@@ -201,7 +91,7 @@ tutti_status cuda_region_alloc(struct cuda_channels *c, const struct cuda_region
 			       void **ptr, struct cuda_region *region)
 {
 	struct cuda_visit visit;
-	struct part *p = NULL;
+	struct region_part *p = NULL;
 
 	*region = (struct cuda_region){.number = 0};
 	TRY(cuda_enter(c->device, &visit));
@@ -284,7 +174,7 @@ static tutti_status map_all(struct cuda_channels *c, const struct cuda_region *r
 
 /* ---- multicast: a rank that fails says so, and then none has it ---- */
 
-static tutti_status join_multicast(const struct cuda_channels *c, struct part *p,
+static tutti_status join_multicast(const struct cuda_channels *c, struct region_part *p,
 				   const struct cuda_region *maker)
 {
 	struct cuda_door_note note = {maker->token, 0, CUDA_DOOR_MULTICAST};
@@ -320,54 +210,55 @@ static bool is_step_done(tutti_status status)
 }
 
 /* To the next step, or to the end. */
-static void go_on(struct part *p, struct cuda_region *own, enum step next, bool has_multicast)
+static void go_on(struct region_part *p, struct cuda_region *own, enum region_step next,
+		  bool has_multicast)
 {
 	p->step = next;
-	own->goes_on = next != STEP_DONE;
+	own->goes_on = next != REGION_DONE;
 	own->has_multicast = has_multicast;
 }
 
-static tutti_status step_map(struct cuda_channels *c, struct part *p,
+static tutti_status step_map(struct cuda_channels *c, struct region_part *p,
 			     const struct cuda_region *regions, struct cuda_region *own)
 {
 	bool is_made = regions[0].has_multicast;
 
 	TRY(map_all(c, regions));
-	go_on(p, own, is_made ? STEP_BIND : STEP_DONE,
+	go_on(p, own, is_made ? REGION_BIND : REGION_DONE,
 	      is_made && is_step_done(join_multicast(c, p, &regions[0])));
 	return TUTTI_OK;
 }
 
-static void step_bind(const struct cuda_channels *c, struct part *p,
+static void step_bind(const struct cuda_channels *c, struct region_part *p,
 		      const struct cuda_region *regions, struct cuda_region *own)
 {
 	bool all = all_have_multicast(c, regions);
 
-	go_on(p, own, all ? STEP_USE : STEP_DONE,
+	go_on(p, own, all ? REGION_USE : REGION_DONE,
 	      all && is_step_done(cuda_multicast_bind(&p->multicast, &p->memory)));
 	if (!all)
 		cuda_multicast_end(&p->multicast, &p->memory);
 }
 
-static tutti_status step_use(const struct cuda_channels *c, struct part *p,
+static tutti_status step_use(const struct cuda_channels *c, struct region_part *p,
 			     const struct cuda_region *regions, struct cuda_region *own)
 {
 	bool all = all_have_multicast(c, regions);
 
-	go_on(p, own, STEP_DONE, all);
+	go_on(p, own, REGION_DONE, all);
 	if (all)
 		return set_multicast(c, regions, p->multicast.here.address);
 	cuda_multicast_end(&p->multicast, &p->memory);
 	return TUTTI_OK;
 }
 
-static tutti_status take_step(struct cuda_channels *c, struct part *p,
+static tutti_status take_step(struct cuda_channels *c, struct region_part *p,
 			      const struct cuda_region *regions, struct cuda_region *own)
 {
 	switch (p->step) {
-	case STEP_MAP:
+	case REGION_MAP:
 		return step_map(c, p, regions, own);
-	case STEP_BIND:
+	case REGION_BIND:
 		step_bind(c, p, regions, own);
 		return TUTTI_OK;
 	default:
@@ -375,21 +266,10 @@ static tutti_status take_step(struct cuda_channels *c, struct part *p,
 	}
 }
 
-/* The part that is not complete yet: one at a time. */
-static struct part *find_incomplete(const struct cuda_channels *c)
-{
-	pthread_mutex_lock(&lock);
-	struct part *p = parts;
-	while (p && !(p->is_used && p->channels == c && p->step != STEP_DONE))
-		p = p->next;
-	pthread_mutex_unlock(&lock);
-	return p;
-}
-
 tutti_status cuda_region_step(struct cuda_channels *c, const struct cuda_region *regions,
 			      struct cuda_region *own)
 {
-	struct part *p = find_incomplete(c);
+	struct region_part *p = region_part_incomplete(c);
 	struct cuda_visit visit;
 
 	own->goes_on = 0;
@@ -401,89 +281,10 @@ tutti_status cuda_region_step(struct cuda_channels *c, const struct cuda_region 
 	return status;
 }
 
-/* ---- the end ---- */
-
-/* Kernels of a call that has failed may be there that do not end. */
-static bool may_still_run(const struct cuda_channels *c)
-{
-	return c && c->has_failed && cuda_channels_is_running(c, NULL);
-}
-
 void cuda_regions_unmap(struct cuda_channels *c)
 {
-	if (may_still_run(c))
+	if (region_may_still_run(c))
 		return;
 	for (int i = 0; i < CHANNEL_RANKS * CHANNEL_REGIONS; i++)
 		end_view(&c->views[i]);
-}
-
-/* Takes the part out of the list, to be given back; NULL: it stays there. */
-static struct part *release(struct part *p)
-{
-	struct part **at = &parts;
-
-	p->is_lost |= may_still_run(p->channels);
-	p->channels = NULL;
-	if (p->is_lost)
-		return NULL;
-	p->is_used = false;
-	if (p->memory.way->is_kept)
-		return NULL;
-	while (*at != p)
-		at = &(*at)->next;
-	*at = p->next;
-	return p;
-}
-
-/* Without the lock: the driver may wait for what runs on the device. */
-static void give_back(struct part *p)
-{
-	struct cuda_visit visit;
-
-	if (cuda_enter(p->memory.device, &visit) == TUTTI_OK) {
-		cuda_multicast_end(&p->multicast, &p->memory);
-		p->memory.way->end(&p->memory);
-		cuda_leave(&visit);
-	}
-	free(p);
-}
-
-bool cuda_region_free(void *ptr)
-{
-	pthread_mutex_lock(&lock);
-	struct part *p = parts, *gone = NULL;
-	while (p && !(p->is_used && p->memory.address == (CUdeviceptr)(uintptr_t)ptr))
-		p = p->next;
-	if (p)
-		gone = release(p);
-	pthread_mutex_unlock(&lock);
-	if (gone)
-		give_back(gone);
-	return p != NULL;
-}
-
-void cuda_regions_forget(const struct cuda_channels *c)
-{
-	pthread_mutex_lock(&lock);
-	for (struct part *p = parts; p; p = p->next)
-		if (p->channels == c) {
-			p->is_lost |= may_still_run(c);
-			p->channels = NULL;
-		}
-	pthread_mutex_unlock(&lock);
-}
-
-bool cuda_region_find(const struct cuda_channels *c, const void *ptr, uint64_t *place)
-{
-	CUdeviceptr pointer = (CUdeviceptr)(uintptr_t)ptr;
-
-	pthread_mutex_lock(&lock);
-	const struct part *p = parts;
-	while (p && !(p->is_used && p->channels == c && pointer >= p->memory.address &&
-		      pointer - p->memory.address < p->memory.bytes))
-		p = p->next;
-	if (p)
-		*place = channel_place(p->number, pointer - p->memory.address);
-	pthread_mutex_unlock(&lock);
-	return p != NULL;
 }

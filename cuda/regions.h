@@ -36,7 +36,7 @@ tutti_status cuda_region_alloc(struct cuda_channels *channels, const struct cuda
 tutti_status cuda_region_step(struct cuda_channels *channels, const struct cuda_region *regions,
                               struct cuda_region *own);
 /* From any thread, also when the channels are gone; nothing uses the memory any more. It goes back
- * to the driver, or, by IPC handles, is kept for later parts of that size, or of more than half of
+ * to the driver (10 s after a failure, if it had multicast), or, by IPC handles, is kept for later parts of that size, or of more than half of
  * it: other ranks may still map it. false: ptr is no part. */
 bool cuda_region_free(void *ptr);
 /* For channels.c and channels_launch.c: its parts have channels no more; it maps no others' parts
@@ -44,5 +44,7 @@ bool cuda_region_free(void *ptr);
 void cuda_regions_forget(const struct cuda_channels *channels);
 void cuda_regions_unmap(struct cuda_channels *channels);
 bool cuda_region_find(const struct cuda_channels *channels, const void *ptr, uint64_t *place);
+/* Whether ptr lies in a part of any channels of this process, all of whose GPUs may use it. */
+bool cuda_region_holds(const void *ptr);
 
 #endif

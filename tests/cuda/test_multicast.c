@@ -304,6 +304,34 @@ static int replays(int rank, int unused)
 	return 0;
 }
 
+/* Rank 0 does not come to a sum. Until the others' kernels have surely ended, its memory stays
+ * where they reach it: nothing is given back by freeing it. */
+static int fails(int rank, int unused)
+{
+	struct world w = open_world(open_comm(rank, 0));
+	struct sum s = {TUTTI_F32, TUTTI_SUM, 4, 30000, 0, 0, false, false};
+	tutti_call call = {.timeout_ms = 300};
+
+	(void)unused;
+	open_buffers(&w);
+	call.stream = gpu_stream();
+	if (rank > 0) {
+		gpu_rank_must(tutti_all_reduce(send_of(&w, &s), recv_of(&w, &s), s.count, s.dtype,
+					       s.op, w.comm, &call),
+			      "all_reduce");
+		gpu_sync(call.stream);
+	}
+	while (tutti_barrier(w.comm, NULL) == TUTTI_OK)
+		;
+	gpu_stream_free(call.stream);
+	unsigned before = ask_driver("fakeCudaPieces");
+	close_buffers(&w);
+	if (ask_driver("fakeCudaPieces") != before)
+		say(&w, "memory was given back that others may still use", -1);
+	tutti_comm_destroy(w.comm);
+	return 0;
+}
+
 static void set(const char *name, const char *value)
 {
 	if (value)
@@ -361,12 +389,18 @@ static void test_without(void **state)
 	set("FAKE_CUDA_FAULTS", NULL);
 }
 
+static void test_failure(void **state)
+{
+	(void)state;
+	gpu_ranks_run(3, fails, 0, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_processes), cmocka_unit_test(test_threads),
 		cmocka_unit_test(test_replays),   cmocka_unit_test(test_fabric),
-		cmocka_unit_test(test_without),
+		cmocka_unit_test(test_without),   cmocka_unit_test(test_failure),
 	};
 
 	test_limit(300);
