@@ -92,8 +92,10 @@ static tutti_status describe(struct cuda_channels *c, struct cuda_part *part)
 		uint32_t blocks = (uint32_t)c->device->blocks_at_once[waiting[i]];
 		part->blocks = blocks < part->blocks ? blocks : part->blocks;
 	}
-	if (c->device->pieces.types)
-		TRY(cuda_door_open(&c->door, part->door));
+	if (c->device->pieces.types && cuda_door_open(&c->door, part->door) != TUTTI_OK) {
+		log_info("GPU memory by IPC handles: %s", last_error());
+		last_error_clear();
+	}
 	cuda_turns_describe(c, part);
 	part->is_there = 1;
 	return TUTTI_OK;
@@ -167,6 +169,9 @@ static unsigned count_channels(const struct cuda_channels *c, const struct cuda_
 	return most;
 }
 
+/* With 2 ranks the links of a GPU carry more by a switch than without: docs/cuda.md. */
+#define MULTICAST_FEWEST 3
+
 /* A GPU joins a multicast object once. */
 static bool all_multicast(const struct cuda_channels *c, const struct cuda_part *parts)
 {
@@ -177,7 +182,7 @@ static bool all_multicast(const struct cuda_channels *c, const struct cuda_part 
 			if (is_same(parts[k].gpu, parts[r].gpu))
 				return false;
 	}
-	return c->size > 1;
+	return c->size >= MULTICAST_FEWEST;
 }
 
 static tutti_status check_parts(const struct cuda_channels *c, const struct cuda_part *parts)

@@ -82,8 +82,8 @@ tutti_status cuda_door_send(const uint8_t name[CUDA_DOOR_NAME], const struct cud
 	return status;
 }
 
-/* Another process of this user may have found the name: a note that no rank sent stays in its slot,
- * or takes one from which its sender then gets less than a mapping. */
+/* Another process of this user that has found the name can take a slot from a rank. Without the
+ * token its descriptor is not used. */
 static void take_in(struct cuda_door *door, int socket)
 {
 	struct cuda_door_note note;

@@ -141,7 +141,7 @@ static void give_back(struct region_part *p)
 	free(p);
 }
 
-/* What is due. Returns when the next one is, or 0. */
+/* Those that are due. Returns when the next one is, or 0. */
 static uint64_t give_back_due(void)
 {
 	uint64_t next, now = clock_now_ns();
