@@ -321,42 +321,12 @@ bool cuda_channels_share_default(const struct cuda_channels *c)
 	return c->shares_default;
 }
 
-/* Words of the record, which kernels write and read meanwhile. */
-static uint64_t look(const uint64_t *word)
-{
-	return atomic_load_explicit((_Atomic uint64_t *)(uintptr_t)word, memory_order_acquire);
-}
-
 void cuda_channels_abort(struct cuda_channels *c)
 {
 	atomic_store((_Atomic uint64_t *)&c->segment->host->abort, 1);
 	if (c->turns)
 		cuda_turns_release(c);
 	atomic_store(&c->has_failed, true);
-}
-
-static bool any_runs(const uint64_t *started, const uint64_t *finished, unsigned n, uint64_t *ended)
-{
-	bool runs = false;
-
-	for (unsigned i = 0; i < n; i++) {
-		uint64_t end = look(&finished[i]);
-		runs |= look(&started[i]) != end;
-		*ended += end;
-	}
-	return runs;
-}
-
-bool cuda_channels_is_running(const struct cuda_channels *c, uint64_t *ended)
-{
-	const struct channel_host *host = c->segment->host;
-	uint64_t sum = 0;
-	bool runs = any_runs(host->started, host->finished, c->count, &sum);
-
-	runs |= any_runs(host->messages_started, host->messages_finished, c->count, &sum);
-	if (ended)
-		*ended = sum;
-	return runs;
 }
 
 /* Then no kernel runs, and none will say that it has ended. */
@@ -391,17 +361,6 @@ void cuda_channels_settle(struct cuda_channels *c)
 		return;
 	settle(c);
 	cuda_leave(&visit);
-}
-
-struct cuda_channels_error cuda_channels_error(const struct cuda_channels *c)
-{
-	const struct channel_host *host = c->segment->host;
-	struct cuda_channels_error error = {.what = (uint32_t)look(&host->error)};
-
-	error.peer = (int)look(&host->peer);
-	error.bytes = look(&host->bytes);
-	error.expected = look(&host->expected);
-	return error;
 }
 
 static void close_device(struct cuda_channels *c)
