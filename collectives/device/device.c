@@ -174,7 +174,7 @@ tutti_status device_mem_alloc(struct device *d, const struct cuda_region_wish *w
 {
 	struct cuda_region_wish ours = *wish;
 
-	ours.wants_multicast = d->may_multicast && !d->is_of_node;
+	ours.wants_multicast = d->may_multicast && !d->nodes;
 	return cuda_region_alloc(d->channels, &ours, ptr, region);
 }
 
