@@ -103,7 +103,7 @@ void engine_fail_outside(struct engine *e)
 		 "%d works are in flight on this communicator (at most %d): waited %llu ms for one "
 		 "of them to end; the oldest, %s, has lasted %llu ms; wait for some before issuing "
 		 "more, or issue them in a group",
-		 e->works.count, ENGINE_WORKS_MAX, ms_since(e, e->works.outside_since_ns),
+		 e->works.count, engine_works_most(e), ms_since(e, e->works.outside_since_ns),
 		 call_words(oldest, call, sizeof call),
 		 ms_since(e, oldest->deadline_ns - (uint64_t)oldest->spec.timeout_ms * 1000000u));
 	engine_set_failure(e, TUTTI_ERR_TIMEOUT, FAILURE_NO_RANK,
@@ -114,7 +114,8 @@ void engine_fail_in(struct engine *e, const struct tutti_work *work, tutti_statu
 		    const char *why)
 {
 	char text[ERROR_BYTES];
-	if (status == TUTTI_ERR_TIMEOUT && e->works.outside && e->works.count >= ENGINE_WORKS_MAX)
+	if (status == TUTTI_ERR_TIMEOUT && e->works.outside &&
+	    e->works.count >= engine_works_most(e))
 		engine_fail_outside(e);
 	else
 		engine_set_failure(e, status, FAILURE_NO_RANK, engine_in_words(e, work, why, text));

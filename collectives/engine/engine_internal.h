@@ -62,6 +62,13 @@ static inline void works_count(struct engine *e, int more)
 	int count = atomic_load_explicit(&e->works.count, memory_order_relaxed);
 	atomic_store_explicit(&e->works.count, count + more, memory_order_relaxed);
 }
+/* That submit lets in flight at once. A GPU's queue of a stream has room for about a thousand
+ * operations, of which a call takes a few. When it is full the CPU waits in the driver, under the
+ * engine's lock. */
+static inline int engine_works_most(const struct engine *e)
+{
+	return e->config.device.fail ? ENGINE_DEVICE_WORKS_MAX : ENGINE_WORKS_MAX;
+}
 struct tutti_work *work_new(struct engine *e);
 /* Its deadline begins, and its place among the works. */
 void work_begin_life(struct engine *e, struct tutti_work *work, bool is_async);

@@ -12,13 +12,9 @@ static tutti_status open_queue(struct engine *e, const struct memory_kind *kind)
 	return e->links.queues[kind->id] ? TUTTI_OK : kind->open(&e->links.queues[kind->id]);
 }
 
-/* A GPU's queue of a stream has room for about a thousand operations, of which a call takes a few.
- * When it is full the CPU waits in the driver, under the engine's lock. */
 static bool is_full(const struct engine *e)
 {
-	int most = e->config.device.fail ? ENGINE_DEVICE_WORKS_MAX : ENGINE_WORKS_MAX;
-
-	return e->works.count >= most && !e->works.groups && !e->failure.stop;
+	return e->works.count >= engine_works_most(e) && !e->works.groups && !e->failure.stop;
 }
 
 /* A full queue gets room by progress, until the deadline of the new call. */
