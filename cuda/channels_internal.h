@@ -16,7 +16,8 @@ struct cuda_turns {
 	CUdeviceptr staging[CHANNEL_RANKS];
 	bool is_here[CHANNEL_RANKS];   /* it is this process                              */
 	bool is_mapped[CHANNEL_RANKS]; /* the staging, by a handle                        */
-	bool is_cut[CHANNEL_RANKS];    /* its staging cannot be mapped                    */
+	bool is_cut[CHANNEL_RANKS];    /* it has ended before its staging was mapped      */
+	uint32_t pids[CHANNEL_RANKS];
 	bool is_complete;              /* all staging has been asked for                  */
 	size_t half_bytes;             /* of the staging                                  */
 	uint32_t turn, calls;          /* the next turn; calls so far                     */

@@ -3,6 +3,7 @@
 #include "cuda/turns.h"
 
 #include "core/log.h"
+#include "core/machine.h"
 #include "core/status.h"
 
 #include <stdatomic.h>
@@ -51,6 +52,7 @@ static tutti_status find_page(struct cuda_channels *c, const struct cuda_part *p
 	if (!parts[r].page)
 		return fail(TUTTI_ERR_UNSUPPORTED, "rank %d has no page of flags", r);
 	turns->is_here[r] = is_here;
+	turns->pids[r] = parts[r].pid;
 	turns->views[r] = (struct turn_page *)(uintptr_t)parts[r].page;
 	if (!is_here)
 		TRY(cuda_turn_page_open(&turns->views[r], parts[r].pid, parts[r].page_fd,
@@ -104,21 +106,38 @@ static tutti_status map_staging(struct cuda_turns *turns, int r)
 	return TUTTI_OK;
 }
 
-/* At the first call. A process that has died meanwhile has no memory to map: the call then waits
- * for that rank, until the failure is known. */
-static void map_all(struct cuda_channels *c)
+/* A process that has died has no memory to map: the call then waits for it, until the failure is
+ * known. One that lives would wait for this rank until a deadline. */
+static tutti_status cut(const struct cuda_channels *c, int r, tutti_status status)
+{
+	struct cuda_turns *turns = c->turns;
+	char before[120];
+
+	if (process_has_ended((int)turns->pids[r])) {
+		turns->is_cut[r] = true;
+		log_notice("rank %d cannot map the staging of rank %d, which has ended: %s",
+			   c->named, r, last_error());
+		last_error_clear(); /* of no call */
+		return TUTTI_OK;
+	}
+	snprintf(before, sizeof before,
+		 "the staging of process %u, rank %d of those on this host, cannot be mapped: ",
+		 turns->pids[r], r);
+	return fail_before(status, before);
+}
+
+/* At the first call. */
+static tutti_status map_all(struct cuda_channels *c)
 {
 	struct cuda_turns *turns = c->turns;
 
-	for (int r = 0; r < c->size && !turns->is_complete; r++)
-		if (map_staging(turns, r) != TUTTI_OK) {
-			turns->is_cut[r] = true;
-			log_notice("rank %d cannot map the staging of rank %d, and waits for it: "
-				   "%s",
-				   c->named, r, last_error());
-			last_error_clear(); /* of no call */
-		}
+	for (int r = 0; r < c->size && !turns->is_complete; r++) {
+		tutti_status status = map_staging(turns, r);
+		if (status != TUTTI_OK)
+			TRY(cut(c, r, status));
+	}
 	turns->is_complete = true;
+	return TUTTI_OK;
 }
 
 static size_t round_up(size_t bytes, size_t unit)
@@ -187,7 +206,7 @@ tutti_status cuda_turns_launch(struct cuda_channels *c, const struct cuda_channe
 {
 	struct turn_args *a = l->args;
 
-	map_all(c);
+	TRY(map_all(c));
 	fill_in(c, l, a);
 	for (a->chunk = 0; a->chunk < a->chunks; a->chunk++) {
 		a->turn = c->turns->turn++;

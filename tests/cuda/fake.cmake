@@ -32,6 +32,7 @@ set_target_properties(fake_cublas PROPERTIES OUTPUT_NAME cublas VERSION 13 SOVER
 #     FAKE_CUDA_MACHINE=file         processes with the same file have the same GPUs, and take turns with kernels
 #     FAKE_CUDA_DELAY=seed           threads yield at random
 #     FAKE_CUDA_FAULTS=seed:what=n,...  errors on purpose: cuda/driver/faults.c
+#     FAKE_CUDA_FAULTS_RANK=n        in the process with this RANK only
 # Staging by turns is 16 windows, which the driver maps and unmaps with each kernel: they are smaller here.
 function(tutti_fake_cuda test)
 	set_property(TEST ${test} APPEND PROPERTY ENVIRONMENT "LD_LIBRARY_PATH=${fake_cuda_folder}"

@@ -1,8 +1,8 @@
 /* slow: 10 s */
 /* Processes that share a GPU: calls that go by the engine or end wrong, a call in a graph, a stream
  * that stays when a rank differs, does not come, dies, or has failed before the stream came to the
- * call. On the fake driver kernels of one process keep off those of the others, so that one that
- * waits for another process never ends. */
+ * call, or whose staging one rank cannot map. On the fake driver kernels of one process keep off
+ * those of the others, so that one that waits for another process never ends. */
 #include "gpu_ranks.h"
 
 #include "collectives/comm/comm.h"
@@ -346,6 +346,27 @@ static int run_killed(int rank, int n)
 	return 0;
 }
 
+/* Rank 0's driver does not map rank 1's staging, though that lives and waits in the call. */
+static int run_unmapped(int rank, int unused)
+{
+	struct gpu_rank r;
+	tutti_call call = {.timeout_ms = 50000};
+
+	(void)unused;
+	open_rank(&r, &(tutti_config){.rank = 0});
+	call.stream = r.stream;
+	tutti_status status = sum_up(&r, FEW, &call);
+	must(rank > 0 || status == TUTTI_ERR_DEVICE, "the rank that sees it says so at once");
+	gpu_sync(r.stream);
+	status = rank == 0 ? TUTTI_ERR_DEVICE : TUTTI_ERR_PEER;
+	await_failure(&r, status, "ank 0");
+	await_failure(&r, status, "all_reduce #");
+	await_failure(&r, status, "rank 1 of those on this host, cannot be mapped");
+	await_failure(&r, status, "CUDA_ERROR_MAP_FAILED");
+	close_rank(&r);
+	return 0;
+}
+
 static void test_calls(void **state)
 {
 	(void)state;
@@ -403,6 +424,19 @@ static void test_killed(void **state)
 	gpu_ranks_run(3, run_killed, 2, 1u << 1);
 }
 
+/* Its first handle of another process is the segment of rank 1, and so on; then come stagings. */
+static void test_unmapped(void **state)
+{
+	(void)state;
+	setenv("FAKE_CUDA_FAULTS_RANK", "0", 1);
+	setenv("FAKE_CUDA_FAULTS", "0:ipc=2", 1);
+	gpu_ranks_run(2, run_unmapped, 0, 0);
+	setenv("FAKE_CUDA_FAULTS", "0:ipc=4", 1);
+	gpu_ranks_run(4, run_unmapped, 0, 0);
+	unsetenv("FAKE_CUDA_FAULTS");
+	unsetenv("FAKE_CUDA_FAULTS_RANK");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -410,6 +444,7 @@ int main(void)
 		cmocka_unit_test(test_captured), cmocka_unit_test(test_different),
 		cmocka_unit_test(test_late),     cmocka_unit_test(test_held),
 		cmocka_unit_test(test_killed),   cmocka_unit_test(test_one_after_the_other),
+		cmocka_unit_test(test_unmapped),
 	};
 	char machine[] = "/tmp/test_turns.XXXXXX";
 

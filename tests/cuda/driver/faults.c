@@ -1,5 +1,6 @@
 /* Errors on purpose: FAKE_CUDA_FAULTS="seed:what=n,what=n". Seed 0: at the n-th call; else at one
- * of the first n, which the seed chooses. */
+ * of the first n, which the seed chooses. FAKE_CUDA_FAULTS_RANK=n: in the process whose RANK that
+ * is, alone. */
 #include "tests/cuda/driver/driver.h"
 
 #include <stdatomic.h>
@@ -35,13 +36,20 @@ static size_t find(const char *name)
 	abort();
 }
 
+static bool is_meant(void)
+{
+	const char *only = getenv("FAKE_CUDA_FAULTS_RANK"), *rank = getenv("RANK");
+
+	return !only || (rank && strcmp(only, rank) == 0);
+}
+
 void faults_read(const char *text)
 {
 	unsigned long long seed, n;
 	char name[32];
 	int used;
 
-	if (text == NULL || sscanf(text, "%llu:%n", &seed, &used) != 1)
+	if (text == NULL || !is_meant() || sscanf(text, "%llu:%n", &seed, &used) != 1)
 		return;
 	for (text += used; sscanf(text, "%31[a-z_]=%llu%n", name, &n, &used) == 2;) {
 		size_t i = find(name);
