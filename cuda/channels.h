@@ -57,8 +57,8 @@ unsigned cuda_channels_count(const struct cuda_channels *channels);
 tutti_status cuda_channels_place(const struct cuda_channels *channels, const void *ptr,
                                  uint64_t *place);
 
-/* Whether kernels may run in a stream: INVALID when it is not of this device; UNSUPPORTED when it
- * is captured, and calls are by turns. */
+/* Whether kernels may run in a stream: INVALID when it is not of this device, or its capture is
+ * invalid; UNSUPPORTED when it is captured, and calls are by turns. */
 tutti_status cuda_channels_check_stream(const struct cuda_channels *channels, void *stream);
 /* Starts a call with so many blocks; fills in args.channel but for the fingerprint. in_stream: it
  * goes into stream, and else behind stream's earlier work into a stream of its own. *used: the

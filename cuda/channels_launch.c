@@ -33,19 +33,6 @@ tutti_status cuda_channels_place(const struct cuda_channels *c, const void *ptr,
 	return TUTTI_OK;
 }
 
-/* The id of the capture that stream takes part in, or 0. */
-static tutti_status capture_of(CUstream stream, uint64_t *id)
-{
-	const struct cuda_driver *cuda = cuda_driver();
-	CUstreamCaptureStatus status;
-
-	*id = 0;
-	CUDA_TRY(stream_get_capture_info, stream, &status, id, NULL, NULL, NULL);
-	if (status == CU_STREAM_CAPTURE_STATUS_NONE)
-		*id = 0;
-	return TUTTI_OK;
-}
-
 /* Turns are counted by the host: those of a replay would be of the past. */
 static tutti_status check_not_captured(const struct cuda_channels *c, CUstream stream)
 {
@@ -53,7 +40,7 @@ static tutti_status check_not_captured(const struct cuda_channels *c, CUstream s
 	uint64_t capture;
 
 	TRY(cuda_enter(c->device, &visit));
-	tutti_status status = capture_of(stream, &capture);
+	tutti_status status = cuda_capture_of(stream, &capture);
 	cuda_leave(&visit);
 	TRY(status);
 	return capture == 0 ? TUTTI_OK
@@ -66,11 +53,13 @@ tutti_status cuda_channels_check_stream(const struct cuda_channels *c, void *str
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	CUcontext context;
+	uint64_t capture;
 
 	if (c->turns)
 		TRY(check_not_captured(c, stream));
 	if (cuda_stream_is_default(stream))
 		return TUTTI_OK; /* the device's own */
+	TRY(cuda_capture_of(stream, &capture));
 	CUDA_TRY(stream_get_ctx, stream, &context);
 	if (context == c->device->context)
 		return TUTTI_OK;
@@ -154,7 +143,7 @@ static tutti_status launch(struct cuda_channels *c, const struct cuda_channels_l
 {
 	uint64_t capture;
 
-	TRY(capture_of(l->stream, &capture));
+	TRY(cuda_capture_of(l->stream, &capture));
 	*is_captured = capture != 0;
 	*used = l->in_stream || *is_captured ? l->stream : c->stream;
 	if (*used != l->stream)
@@ -177,11 +166,11 @@ tutti_status cuda_channels_launch(struct cuda_channels *c, const struct cuda_cha
 bool cuda_channels_captures(const struct cuda_channels *c, void *stream)
 {
 	struct cuda_visit visit;
-	uint64_t capture = 0;
+	uint64_t capture;
 
 	if (!stream || stream == CU_STREAM_LEGACY || cuda_enter(c->device, &visit) != TUTTI_OK)
 		return false; /* the legacy stream cannot be captured */
-	tutti_status status = capture_of(stream, &capture);
+	tutti_status status = cuda_capture_of(stream, &capture);
 	cuda_leave(&visit);
 	return status == TUTTI_OK && capture != 0;
 }

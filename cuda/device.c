@@ -222,6 +222,22 @@ tutti_status cuda_device_of_stream(struct cuda_device **device, CUstream stream,
 	return TUTTI_OK;
 }
 
+tutti_status cuda_capture_of(CUstream stream, uint64_t *id)
+{
+	const struct cuda_driver *cuda = cuda_driver();
+	CUstreamCaptureStatus status;
+
+	CUDA_TRY(stream_get_capture_info, stream, &status, id, NULL, NULL, NULL);
+	if (status == CU_STREAM_CAPTURE_STATUS_INVALIDATED)
+		return fail(TUTTI_ERR_INVALID,
+			    "the capture that call.stream takes part in is invalid, by an earlier "
+			    "operation that cannot be captured: end it (cuStreamEndCapture), and "
+			    "begin again");
+	if (status == CU_STREAM_CAPTURE_STATUS_NONE)
+		*id = 0;
+	return TUTTI_OK;
+}
+
 tutti_status cuda_enter(const struct cuda_device *device, struct cuda_visit *visit)
 {
 	const struct cuda_driver *cuda = cuda_driver();

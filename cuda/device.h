@@ -48,6 +48,9 @@ static inline bool cuda_stream_is_default(CUstream stream)
 /* The device that stream belongs to. The default streams: the one whose context is current in this
  * thread, else that of ptr. INVALID: the stream's context is no primary one. */
 tutti_status cuda_device_of_stream(struct cuda_device **device, CUstream stream, const void *ptr);
+/* The id of the capture that stream takes part in, or 0. INVALID: that one is invalid. Of a default
+ * stream between the two below. */
+tutti_status cuda_capture_of(CUstream stream, uint64_t *id);
 
 /* Between the two the device's context is this thread's, and calls that stream captures of other
  * threads forbid are allowed: none of ours goes to their streams. */

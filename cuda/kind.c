@@ -21,17 +21,16 @@ static bool cuda_owns(const void *ptr)
 
 static tutti_status cuda_stream_check(void *stream, const void *near)
 {
-	const struct cuda_driver *cuda = cuda_driver();
-	CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
 	struct cuda_device *device;
 	struct cuda_visit visit;
+	uint64_t capture;
 
 	TRY(cuda_device_of_stream(&device, stream, near));
 	TRY(cuda_enter(device, &visit));
-	CUresult error = cuda->stream_get_capture_info(stream, &capture, NULL, NULL, NULL, NULL);
+	tutti_status status = cuda_capture_of(stream, &capture);
 	cuda_leave(&visit);
-	TRY(cuda_status(error, "stream_get_capture_info"));
-	if (capture != CU_STREAM_CAPTURE_STATUS_NONE)
+	TRY(status);
+	if (capture != 0)
 		return fail(TUTTI_ERR_UNSUPPORTED,
 			    "call.stream is being captured, which this communicator cannot be");
 	return TUTTI_OK;

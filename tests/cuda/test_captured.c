@@ -385,6 +385,33 @@ static void refusals(struct rank *r)
 	close_buffers(&b);
 }
 
+/* A stream whose capture another operation has made invalid is refused with that reason, for a
+ * collective and a message, and the communicator stays well. */
+static void invalidated(struct rank *r)
+{
+	struct buffers b;
+	CUgraph graph;
+
+	open_buffers(&b, r, FEW);
+	tutti_call call = {.stream = b.stream};
+	uint64_t before = tutti_comm_sequence(r->comm);
+	GPU(stream_begin_capture, b.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+	if (gpu.stream_synchronize(b.stream) == CUDA_SUCCESS)
+		report_wrong(r, "the capture stays valid", TUTTI_OK);
+	refused(r, "a collective",
+		tutti_all_reduce(b.send, b.recv, 1, TUTTI_U32, TUTTI_SUM, r->comm, &call),
+		"takes part in is invalid");
+	refused(r, "a send", tutti_send(b.send, 1, TUTTI_U32, 0, r->comm, &call),
+		"takes part in is invalid");
+	if (gpu.stream_end_capture(b.stream, &graph) == CUDA_SUCCESS)
+		report_wrong(r, "the capture ends well", TUTTI_OK);
+	expect(r, "comm", tutti_comm_status(r->comm));
+	if (tutti_comm_sequence(r->comm) != before)
+		report_wrong(r, "a refused call has a number", TUTTI_OK);
+	expect(r, "barrier", tutti_barrier(r->comm, NULL));
+	close_buffers(&b);
+}
+
 /* Rank 1 expects one element more than rank 0 sends. An eager recv that it has posted before is not
  * in the way. */
 static void differ(struct rank *r)
@@ -455,13 +482,22 @@ static void test_differ(void **state)
 	with_ranks(4, NULL, 1, differ);
 }
 
+static void test_invalidated(void **state)
+{
+	(void)state;
+	gpu_use(0);
+	with_ranks(2, NULL, 1, invalidated);
+	GPU(ctx_set_current, NULL);
+	with_ranks(2, NULL, 1, invalidated); /* by the engine */
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_rings),    cmocka_unit_test(test_exchanges),
 		cmocka_unit_test(test_in_order), cmocka_unit_test(test_chains),
 		cmocka_unit_test(test_alone),    cmocka_unit_test(test_refusals),
-		cmocka_unit_test(test_differ),
+		cmocka_unit_test(test_differ),   cmocka_unit_test(test_invalidated),
 	};
 
 	test_limit(300);
