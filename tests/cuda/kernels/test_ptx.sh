@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Breaks when the kernels' PTX lacks what the design relies on: packets of two 64-bit words in one instruction, flags with
-# release and acquire at system scope, vectors of 16 bytes; or has what it may not have: loads through the cache that is not
-# coherent, contraction, approximation, flushed subnormals. Of sm_90 on: sums and stores by multicast, which earlier GPUs lack.
+# release and acquire at system scope (of turns and of messages' lanes, too), vectors of 16 bytes; or has what it may not
+# have: loads through the cache that is not coherent, contraction, approximation, flushed subnormals. Of sm_90 on: sums and
+# stores by multicast, which earlier GPUs lack.
 set -euo pipefail
 ptx=$BUILD_DIR/kernels.ptx
 [ -e "$ptx" ] || {
@@ -48,7 +49,13 @@ has packets 'ld\.acquire\.sys\.global\.u64'
 has packets 'st\.relaxed\.sys\.global\.u64'
 has lines 'st\.release\.sys\.global\.u64'
 has lines 'ld\.acquire\.sys\.global\.u64'
-for kernel in packets lines; do
+# A turn is told with what the kernel has staged before it, its own blocks' and then this one's; the stream acquires it.
+has turn 'atom\.acq_rel\.gpu\.global\.add\.u64'
+has turn 'st\.release\.sys\.global\.u16'
+# A lane's numbers: the sender's behind the chunk, the receiver's behind its copy.
+has messages 'st\.release\.sys\.global\.u64'
+has messages 'ld\.acquire\.sys\.global\.u64'
+for kernel in packets lines turn messages; do
 	has $kernel 'ld\.relaxed\.sys\.global\.u64' # the abort word
 	has $kernel 'bar\.sync|barrier\.sync'
 done
