@@ -74,6 +74,8 @@ struct tutti_io {
 	size_t moved;               /* the transport's own: bytes through so far ...           */
 	uint32_t piece;             /* ... and with pieces the one that it is in,              */
 	size_t in_piece;            /* and how far. send and recv set all three to 0           */
+	int asks;                   /* of a send without a map: 1 when the receiver may have    */
+	                            /* one; only where the transport has map                   */
 };
 
 static inline void tutti_io_rewind(struct tutti_io *io)
@@ -265,10 +267,12 @@ struct tutti_transport {
 	int (*event_fd)(struct tutti_endpoint *endpoint);
 	int (*arm)(struct tutti_endpoint *endpoint);
 	/* Registers memory of a kind that is not in kinds, so that ios may carry io->map: those lie
-	 * in it as a whole and have no pieces, and both ends of a message carry one, or neither
-	 * (MISMATCH). It stays until unmap, which comes behind the last such io. When a receive is
+	 * in it as a whole, and a receive has no pieces. What a mapped send carries may be received
+	 * into any memory; but into mapped memory only what is mapped itself, or asks (else
+	 * MISMATCH). It stays until unmap, which comes behind the last such io. When a receive is
 	 * done the wire has written all of it; whether work of a GPU sees that at once is for its
-	 * driver to say. UNSUPPORTED: there is no way from this wire to this memory. */
+	 * driver to say. UNSUPPORTED: there is no way from this wire to this memory. bytes 0: maps
+	 * nothing, and says whether memory of this kind can be expected to be mapped. */
 	tutti_status (*map)(struct tutti_endpoint *endpoint, int kind, void *ptr, size_t bytes,
 	                    void **map);
 	void (*unmap)(struct tutti_endpoint *endpoint, void *map);

@@ -134,7 +134,7 @@ static void take_frame(struct verbs_conn *conn, int rail, uint32_t slot, uint32_
 		damaged(conn);
 		return;
 	}
-	if (frame.kind == VERBS_DATA || frame.kind == VERBS_BULK || frame.kind == VERBS_MAPPED) {
+	if (frame.kind == VERBS_DATA || frame.kind == VERBS_BULK || frame.kind == VERBS_ASKS) {
 		conn->arrived.arrivals[conn->arrived.end++ % VERBS_ARRIVALS] =
 			(struct verbs_arrival){(uint8_t)rail, (uint8_t)slot, bytes};
 		return;

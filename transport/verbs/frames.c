@@ -66,7 +66,7 @@ void verbs_post_frame(struct verbs_conn *conn, struct verbs_frame frame, uint32_
 	memcpy(verbs_frame_at(conn, number), &frame, sizeof frame);
 	transmit(conn, number, bytes,
 		 conn->frames % VERBS_SIGNAL == 0 || frame.kind == VERBS_BYE ||
-			 frame.kind == VERBS_BULK || frame.kind == VERBS_MAPPED ||
+			 frame.kind == VERBS_BULK || frame.kind == VERBS_ASKS ||
 			 frame.kind == VERBS_PIECE);
 }
 
@@ -108,11 +108,12 @@ static void post_grant(struct verbs_conn *conn, const struct tutti_io *io, uint3
 {
 	struct verbs_grant grant = {.at = (uintptr_t)io->buf, .bytes = io->bytes, .number = number};
 
-	if (!find_keys(conn, io, grant.keys))
+	grant.is_chunks = io->pieces || !find_keys(conn, io, grant.keys);
+	if (grant.is_chunks && kind == VERBS_GRANT)
 		return;
 	conn->slots -= kind == VERBS_GRANT;
 	conn->granted.of[number % VERBS_GRANTS] = number + 1;
-	if ((int32_t)(number + 1 - conn->granted.end) > 0)
+	if (!grant.is_chunks && (int32_t)(number + 1 - conn->granted.end) > 0)
 		conn->granted.end = number + 1;
 	memcpy(verbs_frame_at(conn, conn->frames) + sizeof(struct verbs_frame), &grant,
 	       sizeof grant);
@@ -136,8 +137,9 @@ void verbs_send_owed_grant(struct verbs_conn *conn)
 {
 	uint32_t number = verbs_first_received(conn);
 	const struct tutti_io *io = conn->recvs.head;
+	bool is_due = io && (verbs_is_mapped(io) || (conn->in_payload[1] && conn->is_asked));
 
-	if (io && verbs_is_mapped(io) && conn->granted.of[number % VERBS_GRANTS] != number + 1 &&
+	if (is_due && conn->granted.of[number % VERBS_GRANTS] != number + 1 &&
 	    conn->state == VERBS_OPEN && !conn->failing && verbs_has_frames(conn, 1))
 		post_grant(conn, io, number, VERBS_OWED);
 }

@@ -55,14 +55,37 @@ static tutti_status map_by_all(const struct verbs_endpoint *endpoint,
 	return TUTTI_OK;
 }
 
+/* A descriptor that is none: a driver that can says so, and others that they cannot. */
+static tutti_status can_map(const struct verbs_endpoint *endpoint)
+{
+	for (int p = 0; p < endpoint->port_count; p++) {
+		const struct verbs_device *device = endpoint->ports[p].device;
+		struct ibv_mr *mr = device->library->reg_dmabuf_mr(device->pd, 0, 1, 0, -1, 0);
+		if (mr)
+			device->library->dereg_mr(mr);
+		else if (errno == EOPNOTSUPP || errno == EPROTONOSUPPORT || errno == ENOSYS)
+			return fail(TUTTI_ERR_UNSUPPORTED,
+				    "verbs: the driver of rank %d's %s registers no dma-buf "
+				    "(ibv_reg_dmabuf_mr): %s",
+				    endpoint->rank,
+				    device->library->get_device_name(device->context->device),
+				    strerror(errno));
+	}
+	return endpoint->port_count ? TUTTI_OK
+				    : fail(TUTTI_ERR_UNSUPPORTED, "verbs: rank %d has no RDMA port",
+					   endpoint->rank);
+}
+
 tutti_status verbs_map(struct tutti_endpoint *base, int kind, void *ptr, size_t bytes, void **out)
 {
 	struct verbs_endpoint *endpoint = (struct verbs_endpoint *)base;
-	struct verbs_map *map = calloc(1, sizeof *map);
 	struct memory_dma_buf dma_buf;
+	struct verbs_map *map;
 	tutti_status status;
 
-	if (!map)
+	if (bytes == 0)
+		return can_map(endpoint);
+	if (!(map = calloc(1, sizeof *map)))
 		return fail(TUTTI_ERR_MEMORY, "Rank %d has no memory to map device memory.",
 			    endpoint->rank);
 	*map = (struct verbs_map){.base = (uintptr_t)ptr, .bytes = bytes};
@@ -100,10 +123,18 @@ bool verbs_keys_of(const struct verbs_conn *conn, int rail, const struct verbs_m
 	return true;
 }
 
+static bool covers(const struct verbs_map *map, const void *ptr, size_t bytes)
+{
+	uintptr_t at = (uintptr_t)ptr;
+
+	return at >= map->base && at - map->base <= map->bytes &&
+	       bytes <= map->bytes - (at - map->base);
+}
+
 bool verbs_map_covers(const struct verbs_map *map, const struct tutti_io *io)
 {
-	uintptr_t at = (uintptr_t)io->buf;
-
-	return !io->pieces && at >= map->base && at - map->base <= map->bytes &&
-	       io->bytes <= map->bytes - (at - map->base);
+	for (uint32_t i = 0; io->pieces && i < io->piece_count; i++)
+		if (!covers(map, io->pieces[i].buf, io->pieces[i].bytes))
+			return false;
+	return io->pieces || covers(map, io->buf, io->bytes);
 }

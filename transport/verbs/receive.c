@@ -48,11 +48,6 @@ static void receive_piece(struct verbs_conn *conn, struct tutti_io *io)
 	finish_if_whole(conn, io);
 }
 
-static const char *memory_words(bool is_mapped)
-{
-	return is_mapped ? "mapped memory" : "other memory";
-}
-
 static void receive_frame(struct verbs_conn *conn, struct tutti_io *io,
 			  const struct verbs_arrival *arrival)
 {
@@ -77,14 +72,13 @@ static void receive_frame(struct verbs_conn *conn, struct tutti_io *io,
 				conn->base.channel, frame.number);
 		return;
 	}
-	if ((frame.kind == VERBS_MAPPED) != verbs_is_mapped(io)) {
+	if (frame.kind != VERBS_ASKS && verbs_is_mapped(io)) {
 		verbs_conn_fail(
 			conn, TUTTI_ERR_MISMATCH,
-			"rank %d sends %zu bytes from %s where rank %d receives into %s (verbs, "
-			"channel %d, message %u): device memory is mapped on both ends, or "
-			"on neither",
-			conn->base.peer, io->bytes, memory_words(!verbs_is_mapped(io)),
-			verbs_endpoint_of(conn)->rank, memory_words(verbs_is_mapped(io)),
+			"rank %d sends %zu bytes from host memory where rank %d receives into "
+			"device memory (verbs, channel %d, message %u): the ranks of a call "
+			"pass the same kind of memory",
+			conn->base.peer, io->bytes, verbs_endpoint_of(conn)->rank,
 			conn->base.channel, frame.number);
 		return;
 	}
@@ -93,6 +87,7 @@ static void receive_frame(struct verbs_conn *conn, struct tutti_io *io,
 	verbs_post_receive(conn, arrival->rail, arrival->slot);
 	conn->due.slots++;
 	conn->in_payload[1] = frame.kind != VERBS_DATA;
+	conn->is_asked = frame.kind == VERBS_ASKS;
 	if (frame.kind == VERBS_DATA)
 		finish_if_whole(conn, io);
 }

@@ -25,14 +25,14 @@ static void finish_send(struct verbs_conn *conn)
 static void send_frame(struct verbs_conn *conn, struct tutti_io *io)
 {
 	uint8_t *at = verbs_frame_at(conn, conn->frames);
-	bool is_mapped = verbs_is_mapped(io);
-	bool is_short = io->bytes <= verbs_payload_most(conn) && !is_mapped;
+	bool asks = verbs_asks(io);
+	bool is_short = io->bytes <= verbs_payload_most(conn) && !asks;
 	struct verbs_frame frame = {.bytes = io->bytes,
 				    .tag = io->tag,
 				    .number = conn->sent++,
-				    .kind = is_short    ? VERBS_DATA
-					    : is_mapped ? VERBS_MAPPED
-							: VERBS_BULK};
+				    .kind = is_short ? VERBS_DATA
+					    : asks   ? VERBS_ASKS
+						     : VERBS_BULK};
 
 	conn->slots--;
 	if (is_short)
@@ -56,14 +56,21 @@ static int choose_rail(const struct verbs_conn *conn)
 	return best;
 }
 
-/* Of a message that is being sent; NULL: the peer's receive is not posted, or not registered, or
- * of another size. */
-static const struct verbs_grant *grant_for(const struct verbs_conn *conn, const struct tutti_io *io)
+/* The peer's word on a message that is being sent; NULL: its receive is not posted, or not
+ * registered, or of another size. */
+static const struct verbs_grant *answer_to(const struct verbs_conn *conn, const struct tutti_io *io)
 {
 	uint32_t number = conn->sent - 1;
 	const struct verbs_grant *grant = &conn->grants[number % VERBS_GRANTS];
 
 	return grant->bytes == io->bytes && grant->number == number ? grant : NULL;
+}
+
+static const struct verbs_grant *grant_for(const struct verbs_conn *conn, const struct tutti_io *io)
+{
+	const struct verbs_grant *grant = answer_to(conn, io);
+
+	return grant && !grant->is_chunks ? grant : NULL;
 }
 
 /* A write into memory of the peer, and what tells the peer: immediate data, or a frame. The latter
@@ -105,6 +112,8 @@ static bool take_in_place(struct verbs_conn *conn, struct tutti_io *io, size_t m
 	void *at = tutti_io_here(io, &here);
 	struct verbs_keys keys;
 
+	if (io->map && here < least)
+		least = here;
 	if (here < least || verbs_conn_owes(conn) ||
 	    !verbs_keys_of(conn, flight->rail, io->map, at, least, &keys))
 		return false;
@@ -182,7 +191,9 @@ static bool can_send(const struct verbs_conn *conn)
 	if (!conn->in_payload[0])
 		return conn->slots > 0;
 	const struct tutti_io *io = conn->sends.head;
-	if (verbs_is_mapped(io) && (!grant_for(conn, io) || verbs_conn_owes(conn)))
+	if (verbs_asks(io) && !answer_to(conn, io))
+		return false;
+	if (verbs_is_mapped(io) && verbs_conn_owes(conn))
 		return false;
 	return conn->chunks > 0 && conn->pieces - conn->pieces_acked < VERBS_CHUNKS;
 }

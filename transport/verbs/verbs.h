@@ -30,9 +30,9 @@
  * ends say what has come by it, and the rest is sent again by the others.
  *
  * Memory that is registered (registered.h) is read where it lies. The receiver grants it: then the
- * rest of the message is written there, and not into chunks. Neither end waits for a grant. But for
- * memory that is mapped (of a GPU; the caller maps it, at both ends) there is no other way: its
- * sender waits, and the receiver owes a grant to its first receive.
+ * rest of the message is written there, and not into chunks. Neither end waits for a grant. But
+ * where an end's memory may be mapped (of a GPU; the caller maps it) the sender asks, and waits for
+ * the grant, which the receiver owes to its first receive: of its memory, or of chunks.
  *
  * Slots and chunks are the receiver's. The sender counts those that are free; they come back with
  * frames of the other direction, or with one of their own when half of them are due. So nothing is
@@ -67,11 +67,11 @@
 #define VERBS_RAILS VERBS_PORTS
 #define VERBS_SENT  (1ull << 32) /* as wr_id: a send; of a receive it is the slot */
 
-/* MAPPED: BULK from memory that is mapped. OWED: GRANT for a first receive, which takes no slot. */
+/* ASKS: BULK that waits for a grant. OWED: GRANT for a first receive, which takes no slot. */
 enum verbs_kind {
 	VERBS_DATA = 1,
 	VERBS_BULK,
-	VERBS_MAPPED,
+	VERBS_ASKS,
 	VERBS_PIECE,
 	VERBS_GRANT,
 	VERBS_OWED,
@@ -92,12 +92,12 @@ struct verbs_frame {
 #define VERBS_NUMBER_BITS 0xffffffu
 #define VERBS_IS_PLACED   0x80000000u
 
-/* The peer's receive of message number: its bytes may be written there. Behind the frame of GRANT
- * or OWED. */
+/* The peer's receive of message number: its bytes may be written there, or only into chunks. Behind
+ * the frame of GRANT or OWED. */
 struct verbs_grant {
 	uint64_t at, bytes;
 	uint32_t keys[VERBS_RAILS];
-	uint32_t number, reserved;
+	uint32_t number, is_chunks;
 };
 
 /* How to connect to a rail. */
@@ -208,6 +208,7 @@ struct verbs_conn {
 	bool is_active;       /* on the endpoint's list: has ios, or is closing                  */
 	bool has_told;        /* the peer, that it has failed                                    */
 	bool in_payload[2];   /* of the first send; of the first recv                            */
+	bool is_asked;        /* with in_payload[1]: its sender asks                             */
 	struct verbs_conn *next;
 	LIST_ENTRY(verbs_conn) active;
 	uint64_t deadline_ns; /* of closing                                                      */
@@ -348,6 +349,11 @@ bool verbs_map_covers(const struct verbs_map *map, const struct tutti_io *io);
 static inline bool verbs_is_mapped(const struct tutti_io *io)
 {
 	return io->map && io->bytes > 0;
+}
+/* This send waits for the receiver's word. */
+static inline bool verbs_asks(const struct tutti_io *io)
+{
+	return (io->map || io->asks) && io->bytes > 0;
 }
 
 /* receive.c */

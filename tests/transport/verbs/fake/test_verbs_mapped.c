@@ -1,6 +1,6 @@
 /* Would break: memory that the CPU may not touch (mapped by a dma-buf, as a GPU's): a byte that is
- * copied by hand, a message that waits for a grant which does not come, two grants that are taken
- * for each other, and bytes that go astray when rails fail. */
+ * copied by hand, a message that waits for a grant which does not come, ends of which one is not
+ * mapped, two grants that are taken for each other, and bytes that go astray when rails fail. */
 #include "tests/memory/proof_kind.h"
 #include "tests/transport/verbs/fake/on_fake.h"
 #include "tests/whole.h"
@@ -20,7 +20,7 @@
 struct message {
 	struct post send, recv;
 	size_t bytes;
-	bool is_mapped;
+	bool is_mapped[2]; /* out, in */
 	uint8_t *out, *in;
 };
 
@@ -72,6 +72,14 @@ static void post(struct post *post, int rank, bool is_send, void *buf, size_t by
 	on_fake_post(post, world_conn(&w, rank, 1 - rank, 0), is_send, buf, bytes, map);
 }
 
+/* Of memory of the host, to a receive that may be mapped. */
+static void post_asking(struct post *post, int rank, void *buf, size_t bytes)
+{
+	memset(post, 0, sizeof *post);
+	post->io = (struct tutti_io){.buf = buf, .bytes = bytes, .tag = 1, .asks = 1};
+	transport_verbs.send(world_conn(&w, rank, 1 - rank, 0), &post->io);
+}
+
 static size_t draw_bytes(uint64_t *random)
 {
 	static const size_t most[] = {2, 100, 9000, 100000, MOST};
@@ -84,35 +92,38 @@ static void draw(int rank, int i, uint64_t *random)
 {
 	struct message *m = &messages[rank][i];
 	size_t at = (size_t)i * MOST + random_below(random, 64);
-	uint8_t *bytes = malloc(MOST);
+	uint8_t *bytes = malloc(MOST), *zeros = calloc(1, MOST);
 
 	assert_non_null(bytes);
+	assert_non_null(zeros);
 	m->bytes = draw_bytes(random);
-	m->is_mapped = random_below(random, 4) > 0;
+	for (int side = 0; side < 2; side++)
+		m->is_mapped[side] = random_below(random, 3) > 0;
 	bytes_fill(bytes, m->bytes, (uint64_t)(rank * N + i));
-	if (!m->is_mapped) {
-		m->out = bytes;
-		m->in = calloc(1, MOST);
-		assert_non_null(m->in);
-		return;
+	m->out = m->is_mapped[0] ? areas[rank][0] + at : bytes;
+	m->in = m->is_mapped[1] ? areas[1 - rank][1] + at : zeros;
+	if (m->is_mapped[0]) {
+		proof_write(m->out, bytes, m->bytes);
+		free(bytes);
 	}
-	m->out = areas[rank][0] + at;
-	m->in = areas[1 - rank][1] + at;
-	proof_write(m->out, bytes, m->bytes);
-	memset(bytes, 0, MOST - 64);
-	proof_write(areas[1 - rank][1] + (size_t)i * MOST, bytes, MOST - 64);
-	free(bytes);
+	if (m->is_mapped[1]) {
+		proof_write(areas[1 - rank][1] + (size_t)i * MOST, zeros, MOST - 64);
+		free(zeros);
+	}
 }
 
 static void post_one(int rank, int i, bool is_send)
 {
 	struct message *m = &messages[rank][i];
 
-	if (is_send)
-		post(&m->send, rank, true, m->out, m->bytes, m->is_mapped ? maps[rank][0] : NULL);
-	else
+	if (!is_send)
 		post(&m->recv, 1 - rank, false, m->in, m->bytes,
-		     m->is_mapped ? maps[1 - rank][1] : NULL);
+		     m->is_mapped[1] ? maps[1 - rank][1] : NULL);
+	else if (m->is_mapped[0] || !m->is_mapped[1])
+		post(&m->send, rank, true, m->out, m->bytes,
+		     m->is_mapped[0] ? maps[rank][0] : NULL);
+	else
+		post_asking(&m->send, rank, m->out, m->bytes);
 }
 
 /* In any order that keeps each queue's own; breaks is called once in between. */
@@ -143,7 +154,7 @@ static void check(int rank, int i)
 	assert_non_null(bytes);
 	world_expect_ok(&w, &m->send, 1);
 	world_expect_ok(&w, &m->recv, 1);
-	if (m->is_mapped) {
+	if (m->is_mapped[1]) {
 		size_t rest = MOST - 64 - m->bytes % (MOST - 64);
 		proof_read(bytes, m->in, m->bytes);
 		expect_bytes(bytes, m->bytes, (uint64_t)(rank * N + i));
@@ -153,9 +164,10 @@ static void check(int rank, int i)
 		assert_false(is_touched);
 	} else {
 		expect_bytes(m->in, m->bytes, (uint64_t)(rank * N + i));
-		free(m->out);
 		free(m->in);
 	}
+	if (!m->is_mapped[0])
+		free(m->out);
 	free(bytes);
 }
 
@@ -229,16 +241,16 @@ static void test_grant_without_slot(void **state)
 	end();
 }
 
-/* One end has mapped its memory, and the other not. */
+/* Memory of the host that does not ask, into mapped memory; and lengths that differ. */
 static void test_mismatch(void **state)
 {
 	uint8_t host[64] = {0};
 
 	(void)state;
-	for (int i = 0; i < 4; i++) {
+	for (int i = 0; i < 3; i++) {
 		struct post send, recv;
-		bool is_from = i % 2;
-		size_t bytes = i < 2 ? 64 : 48;
+		bool is_from = i == 2;
+		size_t bytes = i == 0 ? 64 : 48;
 		start(test_seed, 1, true);
 		post(&recv, 1, false, is_from ? host : areas[1][1], 64,
 		     is_from ? NULL : maps[1][1]);
@@ -247,13 +259,54 @@ static void test_mismatch(void **state)
 		world_finish(&w, &recv, 1);
 		assert_int_equal(recv.io.status, TUTTI_ERR_MISMATCH);
 		world_finish(&w, &send, 1);
-		if (i < 2)
+		if (i == 0)
 			EXPECT_WORDS(w.conns[1][0][0]->error, "rank 0", "rank 1", "64 bytes",
-				     is_from ? "from mapped memory" : "into mapped memory");
+				     "from host memory");
 		else
 			EXPECT_WORDS(w.conns[1][0][0]->error, "48 bytes", "64 bytes");
 		end();
 	}
+}
+
+/* A mapped send of several places goes to a mapped receive, and a receive of several places of the
+ * host gets what a mapped send carries. */
+static void test_pieces(void **state)
+{
+	uint8_t bytes[9000], got[9000], host[9000];
+	struct tutti_piece out[] = {
+		{areas[0][0] + 5, 3}, {areas[0][0] + 70001, 8000}, {areas[0][0] + 10, 997}};
+	struct tutti_piece in[] = {{host + 8990, 10}, {host, 8990}};
+	struct post send[2], recv[2];
+
+	(void)state;
+	bytes_fill(bytes, sizeof bytes, 1);
+	start(test_seed, 2, true);
+	for (size_t i = 0, at = 0; i < 3; at += out[i++].bytes)
+		proof_write(out[i].buf, bytes + at, out[i].bytes);
+	memset(send, 0, sizeof send);
+	memset(recv, 0, sizeof recv);
+	for (int i = 0; i < 2; i++) {
+		send[i].io = (struct tutti_io){.pieces = out,
+					       .piece_count = 3,
+					       .tag = 1,
+					       .bytes = sizeof bytes,
+					       .map = maps[0][0]};
+		recv[i].io = (struct tutti_io){.bytes = sizeof bytes, .tag = 1};
+		transport_verbs.send(world_conn(&w, 0, 1, 0), &send[i].io);
+	}
+	recv[0].io.buf = areas[1][1] + 3;
+	recv[0].io.map = maps[1][1];
+	recv[1].io.pieces = in;
+	recv[1].io.piece_count = 2;
+	for (int i = 0; i < 2; i++)
+		transport_verbs.recv(world_conn(&w, 1, 0, 0), &recv[i].io);
+	world_expect_ok(&w, send, 2);
+	world_expect_ok(&w, recv, 2);
+	proof_read(got, areas[1][1] + 3, sizeof got);
+	assert_memory_equal(got, bytes, sizeof got);
+	assert_memory_equal(host + 8990, bytes, 10);
+	assert_memory_equal(host, bytes + 10, 8990);
+	end();
 }
 
 /* After close neither end's memory is touched. */
@@ -293,6 +346,7 @@ static void test_refusals(void **state)
 	config.devices = 2;
 	config.device[1] = config.device[0];
 	start_with(&config);
+	assert_int_equal(transport_verbs.map(w.endpoints[0], PROOF_KIND, NULL, 0, &map), TUTTI_OK);
 	assert_int_equal(transport_verbs.map(w.endpoints[0], TUTTI_MEMORY_HOST, host, 64, &map),
 			 TUTTI_ERR_UNSUPPORTED);
 	EXPECT_WORDS(last_error(), "no dma-buf of host memory");
@@ -306,6 +360,9 @@ static void test_refusals(void **state)
 	assert_int_equal(transport_verbs.map(w.endpoints[0], PROOF_KIND, areas[0][0], 64, &map),
 			 TUTTI_ERR_UNSUPPORTED);
 	EXPECT_WORDS(last_error(), "rank 0", "fake_1", "ibv_reg_dmabuf_mr", "not supported");
+	assert_int_equal(transport_verbs.map(w.endpoints[0], PROOF_KIND, NULL, 0, &map),
+			 TUTTI_ERR_UNSUPPORTED);
+	EXPECT_WORDS(last_error(), "rank 0", "fake_1", "ibv_reg_dmabuf_mr", "not supported");
 	world_close(&w);
 	assert_true(fake_is_clean());
 }
@@ -317,6 +374,7 @@ int main(void)
 		cmocka_unit_test(test_a_rail_breaks),
 		cmocka_unit_test(test_grant_without_slot),
 		cmocka_unit_test(test_mismatch),
+		cmocka_unit_test(test_pieces),
 		cmocka_unit_test(test_closed),
 		cmocka_unit_test(test_refusals),
 	};
