@@ -48,6 +48,8 @@
 	  "and how often")                                                                         \
 	X(cuda, "TUTTI_CUDA", "0 to 2", 0, 2, 2,                                                   \
 	  "1: device buffers go by the engine alone; 0: there are none")                           \
+	X(dma_buf, "TUTTI_DMA_BUF", "0 or 1", 0, 1, 1,                                             \
+	  "0: RDMA adapters do not reach memory of GPUs; it goes through host memory")             \
 	X(verbs_gid, "TUTTI_VERBS_GID", "index", 0, 255, 255,                                      \
 	  "the GID of RDMA ports; 255: RoCE v2 and IPv4 where there is")
 

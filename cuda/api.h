@@ -26,6 +26,7 @@ typedef void (*CUhostFn)(void *data);
 /* Enumerations whose values are listed below. */
 typedef unsigned CUresult;
 typedef unsigned CUdevice_attribute, CUdevice_P2PAttribute, CUpointer_attribute;
+typedef unsigned CUflushGPUDirectRDMAWritesTarget, CUflushGPUDirectRDMAWritesScope;
 typedef unsigned CUmemRangeHandleType, CUmemAllocationHandleType, CUmemAllocationType;
 typedef unsigned CUmemAllocationGranularity_flags, CUmemLocationType, CUmemAccess_flags;
 typedef unsigned CUmulticastGranularity_flags;

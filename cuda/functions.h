@@ -33,6 +33,8 @@
 	/* Memory. */                                                                              \
 	X(pointer_get_attribute, cuPointerGetAttribute,                                            \
 	  (void *value, CUpointer_attribute attribute, CUdeviceptr pointer))                       \
+	X(pointer_set_attribute, cuPointerSetAttribute,                                            \
+	  (const void *value, CUpointer_attribute attribute, CUdeviceptr pointer))                 \
 	X(mem_alloc, cuMemAlloc_v2, (CUdeviceptr * pointer, size_t bytes))                         \
 	X(mem_free, cuMemFree_v2, (CUdeviceptr pointer))                                           \
 	X(mem_host_alloc, cuMemHostAlloc, (void **pointer, size_t bytes, unsigned flags))          \
@@ -43,6 +45,10 @@
 	X(mem_get_handle_for_address_range, cuMemGetHandleForAddressRange,                         \
 	  (void *handle, CUdeviceptr pointer, size_t bytes, CUmemRangeHandleType type,             \
 	   unsigned long long flags))                                                              \
+	X(mem_get_address_range, cuMemGetAddressRange_v2,                                          \
+	  (CUdeviceptr * base, size_t *bytes, CUdeviceptr pointer))                                \
+	X(flush_gpu_direct_rdma_writes, cuFlushGPUDirectRDMAWrites,                                \
+	  (CUflushGPUDirectRDMAWritesTarget target, CUflushGPUDirectRDMAWritesScope scope))        \
 	X(memcpy_async, cuMemcpyAsync,                                                             \
 	  (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream))                       \
 	X(memset_d8_async, cuMemsetD8Async,                                                        \
@@ -139,8 +145,6 @@
 	X(graph_destroy, cuGraphDestroy, (CUgraph graph))                                          \
 	X(ctx_set_current, cuCtxSetCurrent, (CUcontext context))                                   \
 	X(mem_get_info, cuMemGetInfo_v2, (size_t *free_bytes, size_t *total))                      \
-	X(mem_get_address_range, cuMemGetAddressRange_v2,                                          \
-	  (CUdeviceptr * base, size_t *bytes, CUdeviceptr pointer))                                \
 	X(stream_write_value32, cuStreamWriteValue32_v2,                                           \
 	  (CUstream stream, CUdeviceptr address, uint32_t value, unsigned flags))                  \
 	X(launch_host_func, cuLaunchHostFunc, (CUstream stream, CUhostFn function, void *data))    \

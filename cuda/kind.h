@@ -16,11 +16,16 @@ void cuda_queue_cancel(struct memory_queue *queue);
 void cuda_queue_close(struct memory_queue *queue);
 void *cuda_host_alloc(struct memory_queue *queue, size_t bytes, const void *near);
 void cuda_host_free(struct memory_queue *queue, void *ptr);
+void *cuda_device_alloc(struct memory_queue *queue, size_t bytes, const void *near);
+void cuda_device_free(struct memory_queue *queue, void *ptr);
 
 tutti_status cuda_stream_join(const struct memory_io *io, void *stream, const void *near);
 
 /* dma_buf.c */
 tutti_status cuda_dma_buf(struct memory_dma_buf *out, void *ptr, size_t bytes);
+tutti_status cuda_dma_buf_check(int ordinal);
+bool cuda_extent(struct memory_extent *out, const void *ptr);
+tutti_status cuda_landed(const void *ptr);
 
 /* gates.c */
 tutti_status cuda_gate_take(struct memory_gate *gate);

@@ -106,8 +106,7 @@ void cuda_queue_close(struct memory_queue *queue)
 	free(q);
 }
 
-/* near is memory of the device that is to copy from and to it. */
-void *cuda_host_alloc(struct memory_queue *queue, size_t bytes, const void *near)
+static void *take(struct memory_queue *queue, bool is_host, size_t bytes, const void *near)
 {
 	struct cuda_queue *q = queue_of(queue);
 	struct cuda_device *device;
@@ -115,8 +114,24 @@ void *cuda_host_alloc(struct memory_queue *queue, size_t bytes, const void *near
 	tutti_status status = cuda_device_of(&device, near);
 
 	if (status == TUTTI_OK)
-		status = cuda_blocks_take(&q->blocks, device, true, bytes, &ptr);
+		status = cuda_blocks_take(&q->blocks, device, is_host, bytes, &ptr);
 	return status == TUTTI_OK ? ptr : NULL;
+}
+
+/* near is memory of the device that is to copy from and to it. */
+void *cuda_host_alloc(struct memory_queue *queue, size_t bytes, const void *near)
+{
+	return take(queue, true, bytes, near);
+}
+
+void *cuda_device_alloc(struct memory_queue *queue, size_t bytes, const void *near)
+{
+	return take(queue, false, bytes, near);
+}
+
+void cuda_device_free(struct memory_queue *queue, void *ptr)
+{
+	cuda_blocks_give(&queue_of(queue)->blocks, ptr);
 }
 
 void cuda_host_free(struct memory_queue *queue, void *ptr)

@@ -44,6 +44,8 @@
 	X(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 102)                            \
 	X(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 103)                    \
 	X(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, 110)                        \
+	X(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS, 117)                           \
+	X(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING, 118)                                \
 	X(CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, 124)                                              \
 	X(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED, 128)                                   \
 	X(CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, 132)                                            \
@@ -53,6 +55,7 @@
 	X(CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED, 3)                                      \
 	X(CU_POINTER_ATTRIBUTE_CONTEXT, 1)                                                         \
 	X(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 2)                                                     \
+	X(CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, 6)                                                     \
 	X(CU_POINTER_ATTRIBUTE_BUFFER_ID, 7)                                                       \
 	X(CU_POINTER_ATTRIBUTE_IS_MANAGED, 8)                                                      \
 	X(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, 9)                                                  \
@@ -60,6 +63,10 @@
 	X(CU_MEMORYTYPE_HOST, 1)                                                                   \
 	X(CU_MEMORYTYPE_DEVICE, 2)                                                                 \
 	X(CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 1)                                                  \
+	X(CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST, 1)                                          \
+	X(CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER, 100)                                           \
+	X(CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER, 100)                                           \
+	X(CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX, 0)                                   \
 	X(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 1)                                             \
 	X(CU_MEM_HANDLE_TYPE_FABRIC, 8)                                                            \
 	X(CU_MEM_ALLOCATION_TYPE_PINNED, 1)                                                        \

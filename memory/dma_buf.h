@@ -7,6 +7,13 @@
 
 #include <stdint.h>
 
+/* The allocation that an address lies in. */
+struct memory_extent {
+	void *base;
+	size_t bytes;
+	uint64_t id; /* no later allocation has the same, though it may have the same base */
+};
+
 struct memory_dma_buf {
 	int fd;          /* the caller closes it                  */
 	uint64_t offset; /* of what was asked for, from its start */

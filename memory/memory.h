@@ -12,6 +12,7 @@
 #include <stdbool.h>
 
 struct memory_dma_buf;
+struct memory_extent;
 
 struct memory_queue {                   /* a kind's own struct begins with this */
 	const struct memory_kind *kind;
@@ -61,6 +62,17 @@ struct memory_kind {
 	void (*close)(struct memory_queue *queue);
 	/* As memory_dma_buf; NULL where there is none. */
 	tutti_status (*dma_buf)(struct memory_dma_buf *out, void *ptr, size_t bytes);
+	/* With dma_buf, else NULL; any thread. */
+	/* Whether memory of that device can be expected to have one, and adapters may write there:
+	 * UNSUPPORTED, with the reason. */
+	tutti_status (*dma_buf_check)(int device);
+	bool (*extent)(struct memory_extent *out, const void *ptr); /* false: it is none */
+	/* What an adapter has written at ptr, as it says, is there for this kind's operations and
+	 * the streams' work from here on. */
+	tutti_status (*landed)(const void *ptr);
+	/* Of a queue: memory of the kind, at once. NULL: there is none. */
+	void *(*device_alloc)(struct memory_queue *queue, size_t bytes, const void *near);
+	void (*device_free)(struct memory_queue *queue, void *ptr);
 
 	/* Host memory that this kind copies to and from without the CPU; near is a buffer of the
 	 * call. NULL: all memory is. The queue frees what was not given back. */

@@ -229,7 +229,12 @@ static tutti_status add_plan(struct tutti_comm *comm, const struct algorithm *a,
 	if (key.options.across) /* it exchanges with the ranks of one lane only */
 		spec->width = algorithm_width(a, comm->select.num_nodes, key.options);
 	spec->checks_counts = spec->args.collective == COLL_ALL_TO_ALLV;
-	return plan_cache_find(comm, a, &key, &spec->plan);
+	TRY(plan_cache_find(comm, a, &key, &spec->plan));
+	if (!key.options.staged || spec->direct_kind != spec->memory->id)
+		return TUTTI_OK;
+	key.options.direct = comm->reach.direct;
+	key.options.direct_kind = (uint8_t)(1u << spec->direct_kind);
+	return plan_cache_find(comm, a, &key, &spec->direct_plan);
 }
 
 static const struct task_kind *kind_of(const struct way *way)
@@ -260,6 +265,7 @@ static tutti_status describe_task(struct tutti_comm *comm, const struct call_arg
 				   .device = way->is_on_device || way->is_across ? comm->device
 										 : NULL,
 				   .is_in_stream = way->ending == IN_STREAM,
+				   .direct_kind = comm->reach.direct_kind,
 				   .timeout_ms = comm_timeout_ms(comm, call)};
 	if (call) {
 		spec->stream = call->stream;

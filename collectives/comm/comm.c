@@ -322,6 +322,7 @@ void comm_free(struct tutti_comm *comm)
 		free(comm->calls.packed[side]);
 	free(comm->reach.routes);
 	free(comm->reach.peers);
+	free(comm->reach.direct);
 	free(comm->parent.ranks);
 	free_texts(&comm->settings);
 	poison(comm, sizeof *comm); /* a layer above may still know it */

@@ -82,6 +82,8 @@ struct comm_reach {
 	int endpoint_count;
 	struct route *routes;    /* only while joining                                   */
 	uint32_t kinds_in_place; /* memory that every transport in use reads and writes  */
+	uint8_t *direct; /* by peer: the kinds of which both ends may map memory; NULL: none   */
+	int direct_kind; /* the one that such memory is of; 0: none                      */
 	struct tutti_endpoint *control_endpoint; /* until the control ring has it       */
 	struct control_peer *peers;              /* all ranks, for the control ring     */
 	bool may_have_window;

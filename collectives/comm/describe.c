@@ -2,7 +2,9 @@
  * endpoints, which it opens for that. */
 #include "collectives/comm/join.h"
 #include "collectives/control/control.h"
+#include "core/log.h"
 #include "core/machine.h"
+#include "memory/memory.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -128,6 +130,28 @@ static void note_address(struct member_address *to, const struct tutti_endpoint 
 	memcpy(to->address, endpoint->address, endpoint->address_bytes);
 }
 
+/* Kinds of memory that this endpoint can be expected to map. Why one is not is logged. */
+static uint32_t find_maps(const struct tutti_comm *comm, struct tutti_endpoint *endpoint)
+{
+	uint32_t kinds = 0;
+	void *map;
+
+	if (!endpoint->transport->map || !endpoint->address_bytes || !comm->settings.env.dma_buf)
+		return 0;
+	for (int id = 0; id < TUTTI_MEMORY_KINDS; id++) {
+		const struct memory_kind *kind = memory_kind(id);
+		if (!kind || !kind->dma_buf_check)
+			continue;
+		if (kind->dma_buf_check(device_wanted(comm->settings.device)) == TUTTI_OK &&
+		    endpoint->transport->map(endpoint, id, NULL, 0, &map) == TUTTI_OK)
+			kinds |= 1u << id;
+		else
+			log_info("%s memory of rank %d goes through copies in host memory: %s",
+				 kind->name, comm->rank, last_error());
+	}
+	return kinds;
+}
+
 static void open_device(struct tutti_comm *comm, struct member *m)
 {
 	struct device_config config = {.most = comm->size,
@@ -144,6 +168,7 @@ static tutti_status describe(struct tutti_comm *comm, struct member *m)
 {
 #define VALUE(name, value) value,
 	const struct env *env = &comm->settings.env;
+	int mapped = 0; /* by one endpoint alone: an engine keeps the mappings of one */
 	const int64_t values[MEMBER_SETTINGS_COUNT] = {MEMBER_SETTINGS(VALUE)};
 	const char *algo = env->algo ? env->algo : "";
 	if (strlen(algo) >= sizeof m->algo)
@@ -165,6 +190,9 @@ static tutti_status describe(struct tutti_comm *comm, struct member *m)
 		struct member_address *a = &m->address[m->addresses++];
 		snprintf(a->transport, sizeof a->transport, "%s", comm->reach.transports[i]->name);
 		note_address(a, comm->reach.endpoints[i]);
+		if (!mapped++)
+			a->maps = find_maps(comm, comm->reach.endpoints[i]);
+		mapped -= !a->maps;
 	}
 	transport_names(comm->reach.transports, comm->reach.transport_count, m->transports,
 			sizeof m->transports);

@@ -29,7 +29,8 @@ tutti_status plan_cache_find(struct tutti_comm *comm, const struct algorithm *a,
 		if (c->root == key->root && c->in_place == key->in_place &&
 		    c->options.staged == key->options.staged &&
 		    c->options.scaled == key->options.scaled &&
-		    c->options.across == key->options.across) {
+		    c->options.across == key->options.across &&
+		    c->options.direct_kind == key->options.direct_kind) {
 			*plan = c->plan;
 			return TUTTI_OK;
 		}

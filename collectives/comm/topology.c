@@ -224,7 +224,9 @@ static tutti_status find_route(struct tutti_comm *comm, const struct member *mem
 		if (how_well <= best)
 			continue;
 		best = how_well;
-		*route = (struct route){.endpoint = ep, .address_bytes = a->bytes};
+		*route = (struct route){.endpoint = ep,
+					.address_bytes = a->bytes,
+					.maps = a->maps & members[comm->rank].address[i].maps};
 		memcpy(route->address, a->address, a->bytes);
 	}
 	if (!best)
@@ -234,6 +236,25 @@ static tutti_status find_route(struct tutti_comm *comm, const struct member *mem
 			    comm->rank, peer, m->transports);
 	reach->kinds_in_place &= route->endpoint->transport->kinds;
 	log_debug("rank %d is reached by %s", peer, route->endpoint->transport->name);
+	return TUTTI_OK;
+}
+
+/* Which messages may go between devices' memory, as both ends see it alike. */
+static tutti_status find_direct(struct comm_reach *reach, int size)
+{
+	uint32_t all = 0;
+
+	for (int peer = 0; peer < size; peer++)
+		all |= reach->routes[peer].maps;
+	for (int kind = 1; kind < TUTTI_MEMORY_KINDS; kind++)
+		if (all >> kind & 1)
+			reach->direct_kind = kind;
+	if (!reach->direct_kind)
+		return TUTTI_OK;
+	if (!(reach->direct = calloc((size_t)size, sizeof *reach->direct)))
+		return fail(TUTTI_ERR_MEMORY, "no memory for a table of %d ranks", size);
+	for (int peer = 0; peer < size; peer++)
+		reach->direct[peer] = (uint8_t)reach->routes[peer].maps;
 	return TUTTI_OK;
 }
 
@@ -332,6 +353,7 @@ tutti_status comm_meet(struct tutti_comm *comm, const struct member *members)
 	for (int peer = 0; peer < comm->size; peer++)
 		if (peer != comm->rank)
 			TRY(find_route(comm, members, peer));
+	TRY(find_direct(reach, comm->size));
 	close_unused_endpoints(reach, comm->size);
 	TRY(find_peers(comm, members));
 	TRY(find_device(comm, members));

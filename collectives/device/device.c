@@ -8,6 +8,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+int device_wanted(int ordinal)
+{
+	return memory_kind(TUTTI_MEMORY_CUDA) ? cuda_channels_device(ordinal) : -1;
+}
+
 void device_open(struct device **out, struct cuda_part *part, const struct device_config *config)
 {
 	struct device *d;
@@ -15,8 +20,7 @@ void device_open(struct device **out, struct cuda_part *part, const struct devic
 
 	*out = NULL;
 	part->is_there = 0;
-	if (!memory_kind(TUTTI_MEMORY_CUDA) ||
-	    (ordinal = cuda_channels_device(config->ordinal)) < 0)
+	if ((ordinal = device_wanted(config->ordinal)) < 0)
 		return;
 	if (!(d = calloc(1, sizeof *d)))
 		return;

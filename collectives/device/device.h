@@ -12,6 +12,9 @@
 /* A rank's part of it; not NULL where all ranks have one. */
 struct device;
 
+/* The ordinal of this rank's GPU, which is named (or -1: the one that is current); -1: none. */
+int device_wanted(int ordinal);
+
 struct device_config {
 	int most;             /* so many ranks at the most                                    */
 	int ordinal;          /* of a CUDA device; -1: the one that is current in this thread */

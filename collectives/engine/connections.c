@@ -1,7 +1,7 @@
 /* The engine's connections, and what it sleeps on. Also what peers need of a rank that
  * is in no call: bytes of its last messages may have been lost with a connection, and the transport
  * that sends them again needs progress here. */
-#include "collectives/engine/engine_internal.h"
+#include "collectives/engine/direct.h"
 
 #include <poll.h>
 
@@ -40,6 +40,7 @@ void engine_disconnect(struct engine *e)
 			e->links.conns[i]->endpoint->transport->close(e->links.conns[i]);
 			e->links.conns[i] = NULL;
 		}
+	direct_close(e);
 	for (int i = 0; i < e->config.endpoint_count; i++)
 		e->config.endpoints[i]->transport->destroy(e->config.endpoints[i]);
 	e->config.endpoint_count = 0;

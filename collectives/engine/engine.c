@@ -1,4 +1,5 @@
 /* Making and ending an engine, and what may be asked of it at any time. */
+#include "collectives/engine/direct.h"
 #include "collectives/engine/run.h"
 #include "core/log.h"
 
@@ -68,6 +69,7 @@ tutti_status engine_create(struct engine **engine, const struct engine_config *c
 	/* Now the engine owns the endpoints and the window. */
 	for (int i = 0; i < config->endpoint_count; i++)
 		e->config.endpoints[i] = config->endpoints[i];
+	direct_open(e);
 	*engine = e;
 	return TUTTI_OK;
 }

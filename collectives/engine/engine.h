@@ -25,6 +25,7 @@ struct route {
 	struct tutti_endpoint *endpoint; /* NULL: this rank itself, or unreachable        */
 	uint8_t address[TUTTI_ADDRESS_BYTES];
 	size_t address_bytes;
+	uint32_t maps; /* kinds of memory that both ends' adapters may reach */
 };
 
 #define ENGINE_NAME_BYTES 32
@@ -100,6 +101,12 @@ extern const struct task_kind plan_tasks, window_tasks;
 struct task_spec {
 	const struct task_kind *kind;
 	const struct plan *plan; /* lives as long as the engine                   */
+	/* The same without copies in host memory, to be taken if this rank's buffers can be mapped;
+	 * or NULL. */
+	const struct plan *direct_plan;
+	/* The kind of memory that the buffers of other ranks may be of, whatever this rank's are, and
+	 * that adapters reach; 0: there is none. */
+	int direct_kind;
 	struct layout layout;
 	uint32_t width;                   /* scratch chunks it needs, the same on all ranks */
 	const struct memory_kind *memory; /* of the caller's buffers                       */

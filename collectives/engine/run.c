@@ -222,6 +222,20 @@ static void count_traffic(struct engine *e, const struct step_io *io, const stru
 	}
 }
 
+/* What an adapter has written is there for this kind's operations. */
+static bool has_come(struct engine *e, const struct run *r, const struct step_io *io)
+{
+	const struct step *s = &r->plan->steps[io->step];
+	const struct memory_kind *kind = r->work->spec.memory;
+
+	if (s->kind != STEP_RECV || !io->base.op.io.map)
+		return true;
+	tutti_status status = kind->landed(io->base.op.io.buf);
+	if (status != TUTTI_OK)
+		engine_fail_in(e, r->work, status, last_error());
+	return status == TUTTI_OK;
+}
+
 /* At once, while the bytes are in the cache. */
 static void reduce_landed(struct engine *e, struct run *r, struct step_io *io)
 {
@@ -244,6 +258,8 @@ static void step_ended(struct engine *e, struct engine_io *own)
 		reduce_landed(e, r, io);
 		return;
 	}
+	if (!has_come(e, r, io))
+		return;
 	io->is_done = true;
 	while (l->retired != l->posted && l->ios[l->retired % l->depth].is_done)
 		l->retired++;

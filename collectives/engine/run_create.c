@@ -1,5 +1,6 @@
 /* Creates runs: cuts a call into slices, and puts a run with all its tables and scratch into one
  * block, which later calls use again. */
+#include "collectives/engine/direct.h"
 #include "collectives/engine/run.h"
 
 #include "core/poison.h"
@@ -210,38 +211,62 @@ static tutti_status run_create(struct engine *e, struct tutti_work *work)
 	return TUTTI_OK;
 }
 
-/* In the scratch, which begins with it. */
 static size_t filled_bytes(const struct run *r)
 {
 	return (r->plan->pool_chunks[POOL_FILLED] * r->filled_stride + 63) / 64 * 64;
 }
 
-void *run_filled(const struct tutti_work *work, uint32_t chunk)
+static size_t scratch_bytes(const struct run *r)
 {
-	return (uint8_t *)work->bounce.scratch + chunk * work->run->filled_stride;
+	return filled_bytes(r) +
+	       (size_t)r->plan->pool_chunks[POOL_KIND] * r->slots * r->slice_stride;
 }
 
-static tutti_status begin(struct engine *e, struct tutti_work *work)
+static uint8_t *scratch_of(const struct tutti_work *work)
 {
-	TRY(run_create(e, work));
-	const struct run *r = work->run;
-	size_t bytes = (size_t)r->plan->pool_chunks[POOL_KIND] * r->slots * r->slice_stride;
+	return work->direct.scratch ? work->direct.scratch : work->bounce.scratch;
+}
 
-	bytes += filled_bytes(r);
-	TRY(bounce_prepare(e, work, (struct bounce_needs){.scratch_bytes = bytes}));
-	if (work->stage == WORK_RUNS)
-		run_start(e, work->run);
-	return TUTTI_OK;
+/* The scratch begins with it. */
+void *run_filled(const struct tutti_work *work, uint32_t chunk)
+{
+	return scratch_of(work) + chunk * work->run->filled_stride;
+}
+
+/* If this rank's memory is mapped its messages need no copies. Each rank sees that for itself. */
+static void choose_plan(struct engine *e, struct tutti_work *work)
+{
+	struct run head = {.work = work, .plan = work->spec.direct_plan};
+
+	if (!head.plan)
+		return;
+	cut(e, &head, &work->spec);
+	if (direct_take_all(e, work, scratch_bytes(&head)))
+		work->spec.plan = work->spec.direct_plan;
 }
 
 static void prepared(struct engine *e, struct tutti_work *work)
 {
-	uint8_t *scratch = work->bounce.scratch_bytes ? work->bounce.scratch : NULL;
 	struct run *r = work->run;
 
-	r->tmp[POOL_FILLED] = scratch;
-	r->tmp[POOL_KIND] = scratch ? scratch + filled_bytes(r) : NULL;
+	if (scratch_bytes(r)) {
+		r->tmp[POOL_FILLED] = scratch_of(work);
+		r->tmp[POOL_KIND] = scratch_of(work) + filled_bytes(r);
+	}
 	run_start(e, r);
+}
+
+static tutti_status begin(struct engine *e, struct tutti_work *work)
+{
+	choose_plan(e, work);
+	TRY(run_create(e, work));
+	const struct run *r = work->run;
+	size_t bytes = work->direct.scratch ? 0 : scratch_bytes(r);
+
+	TRY(bounce_prepare(e, work, (struct bounce_needs){.scratch_bytes = bytes}));
+	if (work->stage == WORK_RUNS)
+		prepared(e, work);
+	return TUTTI_OK;
 }
 
 static void finish(struct engine *e, struct tutti_work *work)
@@ -249,6 +274,7 @@ static void finish(struct engine *e, struct tutti_work *work)
 	if (work->run)
 		run_recycle(e, work->run);
 	work->run = NULL;
+	direct_give_all(e, work);
 }
 
 static int explain(struct engine *e, const struct tutti_work *work, char *text, size_t text_bytes)

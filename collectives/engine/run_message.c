@@ -1,4 +1,5 @@
 /* The message of a step on one slice: where its bytes lie, and its tag. */
+#include "collectives/engine/direct.h"
 #include "collectives/engine/run.h"
 
 /* Neighbouring chunks become one piece. Returns the number of pieces. */
@@ -34,6 +35,18 @@ static uint32_t message_tag(const struct run *r, const struct step *s)
 	return tag ^ (uint32_t)(count >> 32);
 }
 
+/* NULL for host memory. */
+static void *map_of(const struct run *r, struct ref ref)
+{
+	struct direct_map *const *maps = r->work->direct.maps;
+
+	if (ref.buf != BUF_TMP)
+		return direct_map_of(maps[ref.buf == BUF_IN ? DIRECT_IN : DIRECT_OUT]);
+	enum pool pool = r->plan->tmp[ref.chunk].pool;
+	return pool == POOL_KIND || pool == POOL_FILLED ? direct_map_of(maps[DIRECT_SCRATCH])
+							: NULL;
+}
+
 void run_lay_message(const struct lane_run *l, const struct step *s, struct step_io *io)
 {
 	const struct run *r = l->run;
@@ -41,7 +54,9 @@ void run_lay_message(const struct lane_run *l, const struct step *s, struct step
 	struct ref first = s->kind == STEP_RECV_REDUCE ? s->dst : r->plan->refs[s->ref];
 
 	t->tag = message_tag(r, s);
-	t->map = NULL;
+	t->map = s->kind == STEP_RECV_REDUCE ? NULL : map_of(r, first);
+	t->asks = r->work->spec.direct_kind &&
+		  direct_reaches(r->work->engine, s->peer, r->work->spec.direct_kind);
 	t->pieces = NULL;
 	if (s->kind != STEP_RECV_REDUCE && s->refs > 1) {
 		t->bytes = 0;
@@ -49,9 +64,13 @@ void run_lay_message(const struct lane_run *l, const struct step *s, struct step
 		t->buf = io->pieces[0].buf;
 		if (t->piece_count > 1)
 			t->pieces = io->pieces;
+		if (t->bytes == 0)
+			t->map = NULL;
 		return;
 	}
 	t->bytes = run_length(r, plan_shape_of(r->plan, first), io->slice) * r->element;
 	t->buf = s->kind == STEP_RECV_REDUCE ? l->landing + (size_t)(io - l->ios) * r->slice_stride
 					     : run_address(r, first, io->slice);
+	if (t->bytes == 0)
+		t->map = NULL;
 }

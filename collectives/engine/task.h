@@ -17,6 +17,7 @@
 #define ENGINE_DEVICE_WORKS_MAX 128 /* the same where GPUs do them                          */
 #define RESEND_FDS         4    /* of an engine's endpoints, that the helper sleeps on           */
 
+struct direct_map;
 struct lane_run;
 struct run;
 struct engine_io;
@@ -91,6 +92,14 @@ struct bounce {
 	bool is_held;  /* the stream's earlier work is not over            */
 };
 
+/* Mappings of what a call's messages are sent from and received into, if adapters do that; else
+ * all are NULL. */
+enum direct_part { DIRECT_IN, DIRECT_OUT, DIRECT_SCRATCH, DIRECT_PARTS };
+struct work_direct {
+	struct direct_map *maps[DIRECT_PARTS];
+	void *scratch;
+};
+
 /* A call whose kernels and plan take turns: see collectives/device/across_task.c. */
 struct across {
 	struct tutti_work *next; /* behind it, in order of submission */
@@ -122,6 +131,7 @@ struct tutti_work {
 	struct tutti_work *whole; /* the group's work that this is a part of; or NULL    */
 	struct work_parts *parts; /* of a group's work; it is on none of the lists       */
 	void *send_copy;         /* of a call that copies its send; or NULL             */
+	struct work_direct direct;
 	enum work_stage stage;
 	bool is_async, has_begun; /* has_begun: window_begin was called                */
 	atomic_int refs;          /* any thread                                        */
@@ -144,6 +154,14 @@ struct engine_links {
 	struct stream *streams[2]; /* [sends][peer] */
 	struct memory_queue *queues[TUTTI_MEMORY_KINDS];
 	struct tutti_done done; /* ios that ended, of transports and queues */
+};
+
+/* Memory that the adapters of an endpoint know (direct.c). Under the engine's lock. */
+struct engine_direct {
+	struct tutti_endpoint *endpoint; /* NULL: there is no such                       */
+	struct direct_map *maps;         /* DIRECT_MAPS_MAX of them; NULL: none yet      */
+	uint64_t used;                   /* how often                                    */
+	bool has_told;                   /* why some memory is not mapped                */
 };
 
 /* The works in flight, and the calls that are to become works. Under the engine's lock. */
@@ -238,6 +256,7 @@ struct engine {
 	struct engine_config config; /* constant, but what engine_disconnect and take_apart end */
 	pthread_mutex_t lock;
 	struct engine_links links;
+	struct engine_direct direct;
 	struct engine_works works;
 	struct engine_runs runs;
 	struct engine_watch watch;

@@ -205,6 +205,7 @@ struct plan *plan_end(struct plan *p)
 		return NULL;
 	}
 	flatten(p);
+	p->options.direct = NULL;
 	builder_free(b);
 	p->builder = NULL;
 	return p;

@@ -77,6 +77,10 @@ struct plan_options {
 		      * way passes through host chunks of TMP                          */
 	bool scaled; /* each rank's input counts times its scalar                       */
 	bool across; /* of two levels only what goes between nodes: GPUs do the rest    */
+	/* Of staged plans, while they are built: by peer, whether messages go from and to IN, OUT
+	 * and scratch of the kind where they lie (direct[peer] & direct_kind). NULL: with none. */
+	const uint8_t *direct;
+	uint8_t direct_kind;
 };
 
 struct plan {

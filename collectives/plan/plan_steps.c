@@ -4,9 +4,13 @@
 #include <assert.h>
 #include <stdlib.h>
 
-static bool is_reachable(const struct plan *p, struct ref r)
+/* Whether the transport to peer reads and writes r where it lies. */
+static bool is_reachable(const struct plan *p, int peer, struct ref r)
 {
-	return !p->options.staged || (r.buf == BUF_TMP && p->tmp[r.chunk].pool == POOL_HOST);
+	const struct plan_options *o = &p->options;
+
+	return !o->staged || (o->direct && o->direct[peer] & o->direct_kind) ||
+	       (r.buf == BUF_TMP && p->tmp[r.chunk].pool == POOL_HOST);
 }
 
 static enum tmp_pool scratch_pool(const struct plan *p)
@@ -49,9 +53,9 @@ static struct ref chunk_of(struct span s, uint32_t i)
 }
 
 /* Where the transport finds the bytes of r: copied there once, however many ranks they go to. */
-static struct ref staged_source(struct plan *p, struct ref r)
+static struct ref staged_source(struct plan *p, int peer, struct ref r)
 {
-	if (p->builder->failed || is_reachable(p, r))
+	if (p->builder->failed || is_reachable(p, peer, r))
 		return r;
 	if (builder_chunk(p, r)->staged)
 		return (struct ref){BUF_TMP, builder_chunk(p, r)->staged - 1};
@@ -79,7 +83,7 @@ void plan_send(struct plan *p, int peer, struct span src)
 
 	assert(peer >= 0 && peer < p->size && peer != p->rank);
 	for (uint32_t i = 0; i < src.count && !b->failed; i++)
-		refs[i] = staged_source(p, source(p, chunk_of(src, i)));
+		refs[i] = staged_source(p, peer, source(p, chunk_of(src, i)));
 	if (!b->failed && src.count && builder_append(p, STEP_SEND, peer, (struct ref){0})) {
 		for (uint32_t i = 0; i < src.count; i++)
 			builder_reads(p, p->count - 1, refs[i]);
@@ -115,7 +119,8 @@ void plan_recv(struct plan *p, int peer, struct span dst)
 	assert(peer >= 0 && peer < p->size && peer != p->rank);
 	for (uint32_t i = 0; i < dst.count && !p->builder->failed; i++) {
 		landed[i] = chunk_of(dst, i);
-		if (!is_reachable(p, landed[i]))
+		/* An adapter writes a message of the kind's memory into one place. */
+		if (!is_reachable(p, peer, landed[i]) || (p->options.staged && dst.count > 1))
 			landed[i] = builder_scratch(p, plan_shape_of(p, landed[i]), POOL_HOST);
 	}
 	if (!p->builder->failed)

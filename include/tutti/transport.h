@@ -74,8 +74,8 @@ struct tutti_io {
 	size_t moved;               /* the transport's own: bytes through so far ...           */
 	uint32_t piece;             /* ... and with pieces the one that it is in,              */
 	size_t in_piece;            /* and how far. send and recv set all three to 0           */
-	int asks;                   /* of a send without a map: 1 when the receiver may have    */
-	                            /* one; only where the transport has map                   */
+	int asks;                   /* without a map, where the transport has map: 1 when the   */
+	                            /* other end may have one                                  */
 };
 
 static inline void tutti_io_rewind(struct tutti_io *io)

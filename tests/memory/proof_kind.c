@@ -27,7 +27,9 @@ static struct {
 	char *user;             /* what others hold: protected                           */
 	char *own;              /* the same pages, readable and writable                 */
 	uint32_t length[PAGES]; /* of the allocation that starts here, in pages; else 0  */
-	size_t next;            /* where the search for free pages starts                */
+	uint32_t id[PAGES];     /* of that allocation                                    */
+	uint32_t ids;
+	size_t next; /* where the search for free pages starts                */
 	size_t allocated;
 	pthread_mutex_t lock;
 } arena = {.fd = -1, .lock = PTHREAD_MUTEX_INITIALIZER};
@@ -86,6 +88,7 @@ void *proof_alloc(size_t bytes)
 		page = find_gap(0, PAGES, n);
 	if (page != PAGES) {
 		arena.length[page] = (uint32_t)n;
+		arena.id[page] = ++arena.ids;
 		arena.next = page + n;
 		arena.allocated += n * PAGE;
 		ptr = arena.user + page * PAGE;
@@ -316,6 +319,47 @@ static tutti_status proof_dma_buf(struct memory_dma_buf *out, void *ptr, size_t 
 	return out->fd >= 0 ? TUTTI_OK : fail_errno("a descriptor of protected memory");
 }
 
+static tutti_status proof_dma_buf_check(int device)
+{
+	(void)device;
+	return TUTTI_OK;
+}
+
+/* Ids are those of pages, and of how often they were handed out. */
+static bool proof_extent(struct memory_extent *out, const void *ptr)
+{
+	if (!proof_owns(ptr))
+		return false;
+	pthread_mutex_lock(&arena.lock);
+	size_t at = (size_t)((const char *)ptr - arena.user) / PAGE, page = at;
+	while (page > 0 && !arena.length[page])
+		page--;
+	bool is_found = at - page < arena.length[page];
+	*out = (struct memory_extent){arena.user + page * PAGE, arena.length[page] * PAGE,
+				      arena.id[page]};
+	pthread_mutex_unlock(&arena.lock);
+	return is_found;
+}
+
+static tutti_status proof_landed(const void *ptr)
+{
+	assert(proof_owns(ptr));
+	return TUTTI_OK;
+}
+
+static void *proof_device_alloc(struct memory_queue *queue, size_t bytes, const void *near)
+{
+	(void)queue;
+	assert(proof_owns(near));
+	return proof_alloc(bytes);
+}
+
+static void proof_device_free(struct memory_queue *queue, void *ptr)
+{
+	(void)queue;
+	proof_free(ptr);
+}
+
 const struct memory_kind memory_proof = {
 	.name = "proof",
 	.id = PROOF_KIND,
@@ -326,4 +370,9 @@ const struct memory_kind memory_proof = {
 	.cancel = proof_cancel,
 	.close = proof_close,
 	.dma_buf = proof_dma_buf,
+	.dma_buf_check = proof_dma_buf_check,
+	.extent = proof_extent,
+	.landed = proof_landed,
+	.device_alloc = proof_device_alloc,
+	.device_free = proof_device_free,
 };

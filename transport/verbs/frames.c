@@ -109,7 +109,7 @@ static void post_grant(struct verbs_conn *conn, const struct tutti_io *io, uint3
 	struct verbs_grant grant = {.at = (uintptr_t)io->buf, .bytes = io->bytes, .number = number};
 
 	grant.is_chunks = io->pieces || !find_keys(conn, io, grant.keys);
-	if (grant.is_chunks && kind == VERBS_GRANT)
+	if (grant.is_chunks && kind == VERBS_GRANT && !io->asks)
 		return;
 	conn->slots -= kind == VERBS_GRANT;
 	conn->granted.of[number % VERBS_GRANTS] = number + 1;
@@ -124,9 +124,9 @@ static void post_grant(struct verbs_conn *conn, const struct tutti_io *io, uint3
  * is on its way among them. */
 void verbs_send_grant(struct verbs_conn *conn, const struct tutti_io *io, uint32_t number)
 {
-	bool is_long = io->bytes > verbs_payload_most(conn) || verbs_is_mapped(io);
+	bool is_long = io->bytes > verbs_payload_most(conn) || verbs_asks(io);
 
-	if (conn->state == VERBS_OPEN && !conn->failing && !io->pieces && is_long &&
+	if (conn->state == VERBS_OPEN && !conn->failing && (!io->pieces || io->asks) && is_long &&
 	    number - verbs_first_received(conn) < VERBS_GRANTS && conn->slots > VERBS_SLOTS / 2 &&
 	    verbs_has_frames(conn, VERBS_SPARE))
 		post_grant(conn, io, number, VERBS_GRANT);

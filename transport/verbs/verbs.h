@@ -350,7 +350,7 @@ static inline bool verbs_is_mapped(const struct tutti_io *io)
 {
 	return io->map && io->bytes > 0;
 }
-/* This send waits for the receiver's word. */
+/* A send that waits for the receiver's word, or a receive whose sender does. */
 static inline bool verbs_asks(const struct tutti_io *io)
 {
 	return (io->map || io->asks) && io->bytes > 0;

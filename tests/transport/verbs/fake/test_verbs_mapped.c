@@ -72,12 +72,13 @@ static void post(struct post *post, int rank, bool is_send, void *buf, size_t by
 	on_fake_post(post, world_conn(&w, rank, 1 - rank, 0), is_send, buf, bytes, map);
 }
 
-/* Of memory of the host, to a receive that may be mapped. */
-static void post_asking(struct post *post, int rank, void *buf, size_t bytes)
+/* Memory of the host, where the other end's may be mapped. */
+static void post_asking(struct post *post, int rank, bool is_send, void *buf, size_t bytes)
 {
 	memset(post, 0, sizeof *post);
 	post->io = (struct tutti_io){.buf = buf, .bytes = bytes, .tag = 1, .asks = 1};
-	transport_verbs.send(world_conn(&w, rank, 1 - rank, 0), &post->io);
+	(is_send ? transport_verbs.send : transport_verbs.recv)(world_conn(&w, rank, 1 - rank, 0),
+								&post->io);
 }
 
 static size_t draw_bytes(uint64_t *random)
@@ -116,14 +117,16 @@ static void post_one(int rank, int i, bool is_send)
 {
 	struct message *m = &messages[rank][i];
 
-	if (!is_send)
+	if (!is_send && m->is_mapped[0] && !m->is_mapped[1])
+		post_asking(&m->recv, 1 - rank, false, m->in, m->bytes);
+	else if (!is_send)
 		post(&m->recv, 1 - rank, false, m->in, m->bytes,
 		     m->is_mapped[1] ? maps[1 - rank][1] : NULL);
 	else if (m->is_mapped[0] || !m->is_mapped[1])
 		post(&m->send, rank, true, m->out, m->bytes,
 		     m->is_mapped[0] ? maps[rank][0] : NULL);
 	else
-		post_asking(&m->send, rank, m->out, m->bytes);
+		post_asking(&m->send, rank, true, m->out, m->bytes);
 }
 
 /* In any order that keeps each queue's own; breaks is called once in between. */

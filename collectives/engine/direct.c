@@ -1,0 +1,187 @@
+/* Memory of devices as the adapters of one endpoint know it: whole allocations, mapped when a call
+ * first needs them and kept for the next ones. An allocation that was freed is told from a later
+ * one at the same address by its id. */
+#include "collectives/engine/direct.h"
+
+#include "core/log.h"
+#include "memory/dma_buf.h"
+
+#include <stdlib.h>
+
+struct direct_map {
+	struct memory_extent extent;
+	const struct memory_kind *kind; /* NULL: it is free                     */
+	void *map;                      /* NULL: the driver or adapter refuses  */
+	int users;                      /* works                                */
+	uint64_t used;                  /* when it was last taken, as a count   */
+};
+
+static void drop(struct engine_direct *d, struct direct_map *m)
+{
+	if (m->map)
+		d->endpoint->transport->unmap(d->endpoint, m->map);
+	*m = (struct direct_map){0};
+}
+
+/* What has been freed goes, since its mapping keeps the memory from the driver. */
+static void drop_if_stale(struct engine_direct *d, struct direct_map *m)
+{
+	struct memory_extent now;
+
+	if (!m->kind || m->users)
+		return;
+	if (!m->kind->extent(&now, m->extent.base) || now.id != m->extent.id)
+		drop(d, m);
+}
+
+static struct direct_map *find(struct engine_direct *d, const struct memory_kind *kind,
+			       const struct memory_extent *extent)
+{
+	for (int i = 0; i < DIRECT_MAPS_MAX; i++) {
+		struct direct_map *m = &d->maps[i];
+		if (m->kind == kind && m->extent.base == extent->base && m->extent.id == extent->id)
+			return m;
+	}
+	return NULL;
+}
+
+/* A free one, or the one that was not used for longest; NULL: works use all. */
+static struct direct_map *make_room(struct engine_direct *d)
+{
+	struct direct_map *oldest = NULL;
+
+	for (int i = 0; i < DIRECT_MAPS_MAX; i++) {
+		struct direct_map *m = &d->maps[i];
+		drop_if_stale(d, m);
+		if (!m->kind)
+			return m;
+		if (!m->users && (!oldest || m->used < oldest->used))
+			oldest = m;
+	}
+	if (oldest)
+		drop(d, oldest);
+	return oldest;
+}
+
+/* One that is refused is kept as well: it is not tried with each call. */
+static struct direct_map *add(struct engine_direct *d, const struct memory_kind *kind,
+			      const struct memory_extent *extent)
+{
+	struct direct_map *m = make_room(d);
+	void *map = NULL;
+
+	if (!m)
+		return NULL;
+	if (d->endpoint->transport->map(d->endpoint, kind->id, extent->base, extent->bytes, &map) !=
+		    TUTTI_OK &&
+	    !d->has_told) {
+		d->has_told = true;
+		log_info("%s; its messages go through copies in host memory", last_error());
+	}
+	*m = (struct direct_map){.extent = *extent, .kind = kind, .map = map};
+	return m;
+}
+
+struct direct_map *direct_take(struct engine *e, const struct memory_kind *kind, const void *ptr,
+			       size_t bytes)
+{
+	struct engine_direct *d = &e->direct;
+	struct memory_extent extent;
+
+	if (!d->endpoint || !kind->extent || !kind->extent(&extent, ptr) ||
+	    bytes > extent.bytes - (size_t)((const char *)ptr - (const char *)extent.base))
+		return NULL;
+	if (!d->maps && !(d->maps = calloc(DIRECT_MAPS_MAX, sizeof *d->maps)))
+		return NULL;
+	drop_if_stale(d, &d->maps[d->used % DIRECT_MAPS_MAX]);
+	struct direct_map *m = find(d, kind, &extent);
+	if (!m)
+		m = add(d, kind, &extent);
+	if (!m)
+		return NULL;
+	m->used = ++d->used;
+	if (!m->map)
+		return NULL;
+	m->users++;
+	return m;
+}
+
+void direct_give(struct engine *e, struct direct_map *m)
+{
+	if (m && e->direct.maps)
+		m->users--;
+}
+
+void *direct_map_of(const struct direct_map *m)
+{
+	return m ? m->map : NULL;
+}
+
+void direct_give_all(struct engine *e, struct tutti_work *work)
+{
+	struct memory_queue *q = e->links.queues[work->spec.memory->id];
+
+	for (int i = 0; i < DIRECT_PARTS; i++) {
+		direct_give(e, work->direct.maps[i]);
+		work->direct.maps[i] = NULL;
+	}
+	if (work->direct.scratch)
+		q->kind->device_free(q, work->direct.scratch);
+	work->direct.scratch = NULL;
+}
+
+static bool take_part(struct engine *e, struct tutti_work *work, enum direct_part part,
+		      const void *ptr, size_t bytes)
+{
+	if (!bytes)
+		return true;
+	work->direct.maps[part] = direct_take(e, work->spec.memory, ptr, bytes);
+	return work->direct.maps[part] != NULL;
+}
+
+static bool take_scratch(struct engine *e, struct tutti_work *work, size_t bytes)
+{
+	const struct task_spec *spec = &work->spec;
+	struct memory_queue *q = e->links.queues[spec->memory->id];
+
+	if (!bytes)
+		return true;
+	work->direct.scratch = q->kind->device_alloc(
+		q, bytes, spec->args.recv ? spec->args.recv : spec->args.send);
+	return work->direct.scratch &&
+	       take_part(e, work, DIRECT_SCRATCH, work->direct.scratch, bytes);
+}
+
+bool direct_take_all(struct engine *e, struct tutti_work *work, size_t scratch_bytes)
+{
+	const struct task_spec *spec = &work->spec;
+
+	if (take_part(e, work, DIRECT_IN, spec->args.send, spec->send_bytes) &&
+	    take_part(e, work, DIRECT_OUT, spec->args.recv, spec->recv_bytes) &&
+	    take_scratch(e, work, scratch_bytes))
+		return true;
+	direct_give_all(e, work);
+	return false;
+}
+
+bool direct_reaches(const struct engine *e, int peer, int kind)
+{
+	return e->links.routes[peer].maps >> kind & 1;
+}
+
+void direct_open(struct engine *e)
+{
+	for (int r = 0; r < e->config.size; r++)
+		if (e->links.routes[r].maps)
+			e->direct.endpoint = e->links.routes[r].endpoint;
+}
+
+void direct_close(struct engine *e)
+{
+	struct engine_direct *d = &e->direct;
+
+	for (int i = 0; d->maps && i < DIRECT_MAPS_MAX; i++)
+		drop(d, &d->maps[i]);
+	free(d->maps);
+	*d = (struct engine_direct){0};
+}
