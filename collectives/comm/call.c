@@ -451,6 +451,7 @@ tutti_status comm_call_message(struct tutti_comm *comm, struct task_spec *spec,
 	TRY(find_stream(comm, &spec->args, call, &way));
 	spec->stream_kind = way.stream_kind;
 	spec->stream = call ? call->stream : NULL;
+	spec->direct_kind = comm->reach.direct_kind;
 	TRY(comm_enter(comm, spec->name));
 	tutti_status status = engine_status(comm->engine);
 	if (status == TUTTI_OK) {

@@ -205,8 +205,8 @@ static void bounce_done(struct engine *e, struct engine_io *io)
 		run(e, work);
 	else if (work->stage == WORK_CLEANS_UP)
 		clean_up(e, work);
-	else if (work->spec.kind->prepared)
-		work->spec.kind->prepared(e, work);
+	else if (work->spec.kind->released)
+		work->spec.kind->released(e, work);
 }
 
 void engine_work_ended(struct engine *e, struct tutti_work *work)

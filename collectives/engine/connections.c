@@ -2,6 +2,7 @@
  * is in no call: bytes of its last messages may have been lost with a connection, and the transport
  * that sends them again needs progress here. */
 #include "collectives/engine/direct.h"
+#include "collectives/engine/engine_internal.h"
 
 #include <poll.h>
 

@@ -3,7 +3,7 @@
 #ifndef COLLECTIVES_ENGINE_DIRECT_H
 #define COLLECTIVES_ENGINE_DIRECT_H
 
-#include "collectives/engine/engine_internal.h"
+#include "collectives/engine/task.h"
 
 #define DIRECT_MAPS_MAX 64 /* allocations of an engine that are mapped */
 

@@ -45,9 +45,11 @@ struct engine_io {
 struct task_kind {
 	/* Starts work. An error is the communicator's. */
 	tutti_status (*begin)(struct engine *e, struct tutti_work *work);
-	/* The host copies or the scratch that begin asked for are there; of an early one: its
-	 * stream has come to it. NULL: not needed. */
+	/* The host copies or the scratch that begin asked for are there. NULL: not needed. */
 	void (*prepared)(struct engine *e, struct tutti_work *work);
+	/* Of a task that runs before its stream's earlier work is over: that is over now. NULL: it
+	 * does not matter. */
+	void (*released)(struct engine *e, struct tutti_work *work);
 	/* The plan that work ran has ended. NULL: so has work. */
 	void (*plan_ended)(struct engine *e, struct tutti_work *work);
 	/* The work is over, well or not: gives back what begin took. NULL if there is nothing. */

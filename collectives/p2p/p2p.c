@@ -3,6 +3,7 @@
 #include "collectives/p2p/p2p_internal.h"
 
 #include "collectives/control/control.h"
+#include "collectives/engine/direct.h"
 #include "collectives/p2p/p2p.h"
 
 #include "core/clock.h"
@@ -117,15 +118,27 @@ static tutti_status begin_recv(struct p2p *p, struct p2p_message *m)
 	return TUTTI_OK;
 }
 
+/* The mapping of a message's buffer, from or into which its data may go; NULL: it needs a copy in
+ * host memory. A short message has one anyway, and a recv from any rank does not know by which wire
+ * its message comes. */
+static struct direct_map *take_map(struct engine *e, const struct task_spec *spec,
+				   const struct p2p_message *m)
+{
+	int peer = spec->p2p.peer, kind = spec->memory->id;
+
+	if (!spec->direct_kind || kind != spec->direct_kind || m->bytes <= P2P_EAGER_BYTES ||
+	    peer == TUTTI_ANY || peer == e->config.rank || !direct_reaches(e, peer, kind))
+		return NULL;
+	return direct_take(e, spec->memory, m->buf, m->bytes);
+}
+
 static tutti_status begin(struct engine *e, struct tutti_work *work)
 {
 	const struct task_spec *spec = &work->spec;
-	bool sends = spec->p2p.side == P2P_SEND, is_staged = p2p_may_stage(e, spec);
-
-	TRY(bounce_prepare(e, work,
-			   (struct bounce_needs){.copies = !is_staged, .is_early = !sends}));
+	bool sends = spec->p2p.side == P2P_SEND;
 	struct p2p *p = p2p_of(e);
 	struct p2p_message *m = p ? new_message(p) : NULL;
+
 	if (!m)
 		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for a %s", e->config.rank,
 			    spec->name);
@@ -133,7 +146,11 @@ static tutti_status begin(struct engine *e, struct tutti_work *work)
 	m->work = work;
 	m->bytes = sends ? spec->send_bytes : spec->recv_bytes;
 	m->buf = sends ? (uint8_t *)(uintptr_t)spec->args.send : spec->args.recv;
-	m->is_staged = is_staged;
+	m->is_staged = p2p_may_stage(e, spec);
+	m->map = m->is_staged ? NULL : take_map(e, spec, m);
+	TRY(bounce_prepare(
+		e, work,
+		(struct bounce_needs){.copies = !m->is_staged && !m->map, .is_early = !sends}));
 	p2p_use_copies(m);
 	m->is_ready = work->stage == WORK_RUNS;
 	tutti_status status = sends ? begin_send(p, m) : begin_recv(p, m);
@@ -147,12 +164,21 @@ static void prepared(struct engine *e, struct tutti_work *work)
 	(void)e;
 
 	m->is_ready = true;
+	if (m->is_met) /* and has got host copies then */
+		p2p_send_pieces(m);
+	else
+		p2p_send_on(m->peer);
+}
+
+static void released(struct engine *e, struct tutti_work *work)
+{
+	struct p2p_message *m = work->message;
+	(void)e;
+
 	if (m->is_staged && m->is_met)
 		p2p_staged_on(m);
-	else if (work->spec.p2p.side == P2P_SEND && m->is_met)
-		p2p_send_pieces(m);
-	else if (work->spec.p2p.side == P2P_SEND)
-		p2p_send_on(m->peer);
+	else
+		p2p_released(m);
 }
 
 /* A recv on the list of those that wait has met no message. */
@@ -173,6 +199,7 @@ static void finish(struct engine *e, struct tutti_work *work)
 
 	if (!m)
 		return; /* it did not begin */
+	direct_give(e, m->map);
 	poison(m, sizeof *m);
 	m->next = e->p2p->free_messages;
 	e->p2p->free_messages = m;
@@ -332,6 +359,7 @@ static const struct io_owner owner = {.done = io_done, .failed = io_failed};
 
 const struct task_kind p2p_tasks = {.begin = begin,
 				    .prepared = prepared,
+				    .released = released,
 				    .finish = finish,
 				    .explain = p2p_explain,
 				    .words = p2p_in_words,

@@ -68,7 +68,8 @@ struct p2p_header {
 	uint32_t id;           /* EAGER, UNFIT: the slot; all others: the sender's number  */
 	uint64_t count, bytes; /* of the message; MISMATCH, UNFIT: the recv; DATA: the piece */
 	/* STAGED: tag is the leg, dtype the stage, count where its bytes begin; TAKEN: tag, too */
-	uint8_t returned_count, returned[31];
+	uint8_t is_mapped; /* CLEAR, DATA: this end's memory is an adapter's to reach      */
+	uint8_t returned_count, returned[30];
 };
 _Static_assert(sizeof(struct p2p_header) == 64, "a cache line");
 
@@ -119,6 +120,10 @@ struct p2p_message {
 	size_t announced; /* recv: of parts in stages                                   */
 	bool is_ready;  /* buf is filled                                                */
 	bool is_staged; /* buf is on a GPU, and goes from there, or comes there         */
+	/* buf is memory of a device, from or into which its data go; or NULL. Such a recv is cleared
+	 * when its stream's earlier work is over. */
+	struct direct_map *map;
+	bool asks;      /* send: the peer's buf is such memory                          */
 	bool is_met;    /* recv: it has met its message; send: the peer is clear for it */
 	bool is_misfit; /* it has met one of another count or dtype, and ends with that */
 	struct p2p_leg legs[P2P_LEGS];
@@ -275,6 +280,8 @@ void p2p_receive_on(struct p2p_message *m); /* ends it when nothing is missing  
 /* Where a slot lies in the memory of all slots of one side; of P2P_SLOTS: how long that is. */
 size_t p2p_slot_offset(uint32_t slot);
 void p2p_post_io(struct p2p_peer *peer, struct p2p_io *io, bool sends, void *buf, size_t bytes);
+/* The same of memory of a device (map), or where the peer's may be such (asks). */
+void p2p_post_data(struct p2p_peer *peer, struct p2p_io *io, bool sends, const struct tutti_io *data);
 void p2p_post_header(struct p2p_peer *peer, struct p2p_io *io, struct p2p_header *h);
 struct p2p_header p2p_header_of(const struct p2p_message *m, enum p2p_kind kind, uint32_t id);
 void p2p_send_header(struct p2p_message *m, enum p2p_kind kind, uint32_t id);
@@ -283,6 +290,7 @@ void p2p_send_clear(struct p2p_message *m, const struct p2p_header *request);
 /* A message that might have gone through stages, and does not, gets host copies. false: the engine
  * has failed. */
 bool p2p_unstage(struct p2p_message *m);
+void p2p_released(struct p2p_message *m); /* a recv: its stream's earlier work is over   */
 void p2p_note(struct p2p_peer *peer, struct p2p_note *note, enum p2p_kind kind);
 void p2p_note_sent(struct p2p_peer *peer, struct p2p_note *note);
 struct p2p_slot *p2p_take_slot(struct p2p_peer *peer, size_t bytes);

@@ -135,13 +135,20 @@ void p2p_receive_on(struct p2p_message *m)
 	p2p_done(m);
 }
 
-void p2p_post_io(struct p2p_peer *peer, struct p2p_io *io, bool sends, void *buf, size_t bytes)
+void p2p_post_data(struct p2p_peer *peer, struct p2p_io *io, bool sends,
+		   const struct tutti_io *data)
 {
 	const struct tutti_transport *transport = peer->conn->endpoint->transport;
 	struct tutti_io *t = &io->base.op.io;
 
-	*t = (struct tutti_io){.buf = buf, .bytes = bytes, .tag = P2P_TAG};
+	*t = *data;
+	t->tag = P2P_TAG;
 	(sends ? transport->send : transport->recv)(peer->conn, t);
+}
+
+void p2p_post_io(struct p2p_peer *peer, struct p2p_io *io, bool sends, void *buf, size_t bytes)
+{
+	p2p_post_data(peer, io, sends, &(struct tutti_io){.buf = buf, .bytes = bytes});
 }
 
 /* Every header carries credit for slots that are free again. */
@@ -257,7 +264,8 @@ struct p2p_header p2p_header_of(const struct p2p_message *m, enum p2p_kind kind,
 				   .dtype = spec->args.dtype,
 				   .id = id,
 				   .count = spec->args.count,
-				   .bytes = m->bytes};
+				   .bytes = m->bytes,
+				   .is_mapped = m->map != NULL};
 }
 
 void p2p_send_header(struct p2p_message *m, enum p2p_kind kind, uint32_t id)
@@ -278,7 +286,14 @@ void p2p_send_clear(struct p2p_message *m, const struct p2p_header *request)
 		return;
 	m->id = request->id;
 	p2p_push(&m->peer->receiving, m);
-	p2p_send_header(m, is_staged ? P2P_CLEAR_STAGED : P2P_CLEAR, m->id);
+	if (!m->map || !m->work->bounce.is_held)
+		p2p_send_header(m, is_staged ? P2P_CLEAR_STAGED : P2P_CLEAR, m->id);
+}
+
+void p2p_released(struct p2p_message *m)
+{
+	if (m->map && m->is_met && !p2p_is_gone(m->peer))
+		p2p_send_header(m, P2P_CLEAR, m->id);
 }
 
 void p2p_note_sent(struct p2p_peer *peer, struct p2p_note *note)

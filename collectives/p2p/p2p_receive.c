@@ -1,5 +1,6 @@
 /* Receiving on a channel: a header is always posted, and a payload when the header before it has
  * announced one. The payload lands in the buffer of its recv, or in its slot. */
+#include "collectives/engine/direct.h"
 #include "collectives/p2p/p2p_internal.h"
 
 #include "memory/dtype.h"
@@ -23,6 +24,12 @@ static void land(struct p2p_peer *peer, void *buf, size_t bytes)
 		p2p_landed(peer);
 }
 
+/* What an adapter has written is there for the device. */
+static bool has_come(const struct p2p_message *m)
+{
+	return !m->map || p2p_spec(m)->memory->landed(m->buf + m->moved) == TUTTI_OK;
+}
+
 void p2p_landed(struct p2p_peer *peer)
 {
 	struct p2p_message *m = peer->lands_in;
@@ -30,6 +37,10 @@ void p2p_landed(struct p2p_peer *peer)
 
 	peer->lands_in = NULL;
 	peer->lands_at = NULL;
+	if (m && !has_come(m)) {
+		engine_fail_in(p2p_engine(peer), m->work, TUTTI_ERR_DEVICE, last_error());
+		return;
+	}
 	if (m) {
 		m->moved += peer->payload_in.base.op.io.bytes;
 		p2p_receive_on(m);
@@ -110,7 +121,11 @@ static void take_data(struct p2p_peer *peer, const struct p2p_header *h)
 		return;
 	}
 	peer->lands_in = m;
-	land(peer, m->buf + m->moved, h->bytes);
+	p2p_post_data(peer, &peer->payload_in, false,
+		      &(struct tutti_io){.buf = m->buf + m->moved,
+					 .bytes = h->bytes,
+					 .map = direct_map_of(m->map),
+					 .asks = h->is_mapped});
 }
 
 static void take_header(struct p2p_peer *peer, const struct p2p_header *h)

@@ -1,4 +1,5 @@
 /* The sender's side: short messages through slots, requests and the data of long ones. */
+#include "collectives/engine/direct.h"
 #include "collectives/p2p/p2p_internal.h"
 
 #include <string.h>
@@ -61,12 +62,17 @@ static void send_piece(struct p2p_message *m, struct p2p_leg *leg)
 	if (bytes > P2P_PIECE_BYTES)
 		bytes = P2P_PIECE_BYTES;
 	leg->message = m;
-	leg->header = (struct p2p_header){.kind = P2P_DATA, .id = m->id, .bytes = bytes};
+	leg->header = (struct p2p_header){
+		.kind = P2P_DATA, .id = m->id, .bytes = bytes, .is_mapped = m->map != NULL};
 	leg->flying = 2;
 	p2p_ready_io(&leg->header_io, P2P_MESSAGE_OUT, m->peer, leg);
 	p2p_ready_io(&leg->payload_io, P2P_MESSAGE_OUT, m->peer, leg);
 	p2p_post_header(m->peer, &leg->header_io, &leg->header);
-	p2p_post_io(m->peer, &leg->payload_io, true, m->buf + m->moved, bytes);
+	p2p_post_data(m->peer, &leg->payload_io, true,
+		      &(struct tutti_io){.buf = m->buf + m->moved,
+					 .bytes = bytes,
+					 .map = direct_map_of(m->map),
+					 .asks = m->asks});
 	m->moved += bytes;
 }
 
@@ -99,6 +105,7 @@ void p2p_cleared(struct p2p_peer *peer, const struct p2p_header *h)
 
 	if (!m)
 		return;
+	m->asks = h->is_mapped;
 	m->is_met = true;
 	if (h->kind == P2P_CLEAR_STAGED && m->is_staged)
 		p2p_stage(m);

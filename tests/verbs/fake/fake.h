@@ -166,6 +166,7 @@ bool fake_is_allowed(const struct ibv_pd *pd, uint64_t at, size_t bytes, uint32_
 		     bool is_remote, int access);
 /* Where the device finds the byte that the program calls at. */
 uint8_t *fake_reach(uint64_t at, uint32_t key, bool is_remote);
+bool fake_is_dma_buf(uint32_t key, bool is_remote); /* of this key */
 
 /* queues.c */
 void fake_queue_add(struct fake_queue *queue, const struct fake_completion *completion);

@@ -70,6 +70,7 @@ struct fake_counts {
 	int contexts, domains, regions, channels, queues, pairs;
 	long sends, writes, immediates, inlines; /* work requests that were moved */
 	long bytes;
+	long from_device, into_device; /* of them, those of dma-bufs */
 	long not_ready; /* messages that found no receive posted */
 	long violations;
 };

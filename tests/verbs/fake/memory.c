@@ -166,6 +166,13 @@ bool fake_is_allowed(const struct ibv_pd *pd, uint64_t at, size_t bytes, uint32_
 	       at - from <= r->base.length && bytes <= r->base.length - (at - from);
 }
 
+bool fake_is_dma_buf(uint32_t key, bool is_remote)
+{
+	const struct fake_region *r = fake.views ? find(key, is_remote) : NULL;
+
+	return r && r->view;
+}
+
 uint8_t *fake_reach(uint64_t at, uint32_t key, bool is_remote)
 {
 	const struct fake_region *r = fake.views ? find(key, is_remote) : NULL;

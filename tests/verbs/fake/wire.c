@@ -284,7 +284,14 @@ static void move_blocks(struct fake_pair *pair, struct fake_pair *peer,
 
 static void count_moved(const struct fake_work *work)
 {
+	const struct ibv_send_wr *send = &work->send;
+
 	fake.counts.bytes += (long)work->bytes;
+	if (send->num_sge && !(send->send_flags & IBV_SEND_INLINE) &&
+	    fake_is_dma_buf(work->sges[0].lkey, false))
+		fake.counts.from_device += (long)work->bytes;
+	if (is_write(send->opcode) && fake_is_dma_buf(send->wr.rdma.rkey, true))
+		fake.counts.into_device += (long)work->bytes;
 	fake.counts.sends += work->send.opcode == IBV_WR_SEND;
 	fake.counts.writes += is_write(work->send.opcode);
 	fake.counts.immediates += work->send.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
