@@ -234,7 +234,11 @@ static tutti_status add_plan(struct tutti_comm *comm, const struct algorithm *a,
 		return TUTTI_OK;
 	key.options.direct = comm->reach.direct;
 	key.options.direct_kind = (uint8_t)(1u << spec->direct_kind);
-	return plan_cache_find(comm, a, &key, &spec->direct_plan);
+	TRY(plan_cache_find(comm, a, &key, &spec->direct_plan));
+	if (collective_has_counts(spec->args.collective))
+		return TUTTI_OK;
+	key.options.whole = true;
+	return plan_cache_find(comm, a, &key, &spec->whole_plan);
 }
 
 static const struct task_kind *kind_of(const struct way *way)

@@ -30,7 +30,8 @@ tutti_status plan_cache_find(struct tutti_comm *comm, const struct algorithm *a,
 		    c->options.staged == key->options.staged &&
 		    c->options.scaled == key->options.scaled &&
 		    c->options.across == key->options.across &&
-		    c->options.direct_kind == key->options.direct_kind) {
+		    c->options.direct_kind == key->options.direct_kind &&
+		    c->options.whole == key->options.whole) {
 			*plan = c->plan;
 			return TUTTI_OK;
 		}

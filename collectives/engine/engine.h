@@ -102,8 +102,8 @@ struct task_spec {
 	const struct task_kind *kind;
 	const struct plan *plan; /* lives as long as the engine                   */
 	/* The same without copies in host memory, to be taken if this rank's buffers can be mapped;
-	 * or NULL. */
-	const struct plan *direct_plan;
+	 * and another one, for chunks that are not cut and lie side by side. Or NULL. */
+	const struct plan *direct_plan, *whole_plan;
 	/* The kind of memory that the buffers of other ranks may be of, whatever this rank's are, and
 	 * that adapters reach; 0: there is none. */
 	int direct_kind;

@@ -241,8 +241,10 @@ static void choose_plan(struct engine *e, struct tutti_work *work)
 	if (!head.plan)
 		return;
 	cut(e, &head, &work->spec);
+	if (head.slices == 1 && work->spec.whole_plan)
+		head.plan = work->spec.whole_plan;
 	if (direct_take_all(e, work, scratch_bytes(&head)))
-		work->spec.plan = work->spec.direct_plan;
+		work->spec.plan = head.plan;
 }
 
 static void prepared(struct engine *e, struct tutti_work *work)

@@ -2,6 +2,8 @@
 #include "collectives/engine/direct.h"
 #include "collectives/engine/run.h"
 
+#include <assert.h>
+
 /* Neighbouring chunks become one piece. Returns the number of pieces. */
 static uint32_t gather_pieces(const struct run *r, const struct step *s, struct step_io *io)
 {
@@ -66,6 +68,7 @@ void run_lay_message(const struct lane_run *l, const struct step *s, struct step
 			t->pieces = io->pieces;
 		if (t->bytes == 0)
 			t->map = NULL;
+		assert(!t->map || !t->pieces || s->kind == STEP_SEND);
 		return;
 	}
 	t->bytes = run_length(r, plan_shape_of(r->plan, first), io->slice) * r->element;

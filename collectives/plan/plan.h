@@ -81,6 +81,7 @@ struct plan_options {
 	 * and scratch of the kind where they lie (direct[peer] & direct_kind). NULL: with none. */
 	const uint8_t *direct;
 	uint8_t direct_kind;
+	bool whole; /* with direct: neighbouring chunks of IN and OUT lie side by side, uncut  */
 };
 
 struct plan {

@@ -112,15 +112,25 @@ static void receive(struct plan *p, int peer, const struct ref *landed, uint32_t
 	}
 }
 
+/* An adapter writes a message into one place. */
+static bool is_one_place(const struct plan *p, struct span dst)
+{
+	bool is_one = dst.count == 1 || (p->options.whole && dst.buf != BUF_TMP);
+
+	for (uint32_t i = 1; i < dst.count && is_one; i++)
+		is_one = span_chunk(dst, i) == span_chunk(dst, 0) + i;
+	return is_one;
+}
+
 void plan_recv(struct plan *p, int peer, struct span dst)
 {
 	struct ref at_hand[REFS_AT_HAND], *landed = refs_of(p, dst, at_hand);
 
 	assert(peer >= 0 && peer < p->size && peer != p->rank);
+	bool is_staged = p->options.staged && !is_one_place(p, dst);
 	for (uint32_t i = 0; i < dst.count && !p->builder->failed; i++) {
 		landed[i] = chunk_of(dst, i);
-		/* An adapter writes a message of the kind's memory into one place. */
-		if (!is_reachable(p, peer, landed[i]) || (p->options.staged && dst.count > 1))
+		if (is_staged || !is_reachable(p, peer, landed[i]))
 			landed[i] = builder_scratch(p, plan_shape_of(p, landed[i]), POOL_HOST);
 	}
 	if (!p->builder->failed)

@@ -20,6 +20,14 @@ add_dependencies(test_across fake_cuda)
 tutti_fake_cuda(cuda/test_across FAKE_CUDA_DEVICES=8)
 target_link_options(test_across_threads PRIVATE LINKER:--wrap=comm_describe)
 
+# Two emulated nodes, over the fake of tests/verbs/fake.
+if(HAS_VERBS)
+	target_link_libraries(test_direct PRIVATE fake_verbs)
+	target_link_options(test_direct PRIVATE LINKER:--wrap=env_load)
+	add_dependencies(test_direct fake_cuda)
+	tutti_fake_cuda(cuda/test_direct FAKE_CUDA_DEVICES=8 FAKE_CUDA_DMA_BUF=1)
+endif()
+
 # The API's tests on device buffers: processes that share one GPU, or two GPUs, or have one each, and threads.
 set(cuda_passes world errors messages small large bits flight programs)
 # Those that share one keep off each other's kernels, so that one that waits for another process never ends; with little

@@ -38,6 +38,8 @@ struct settings {
 	bool has_pieces, has_fds;   /* cuMemCreate, and descriptors of its memory */
 	bool has_fabric, is_fabric_refused; /* as devices say; creation with it fails */
 	bool has_multicast;
+	unsigned dma_buf; /* FAKE_CUDA_DMA_BUF */
+	size_t lacks_dma_buf, refuses_dma_buf; /* ordinals, where these are set */
 	unsigned connections; /* FAKE_CUDA_CONNECTIONS; 0: one for each stream */
 	const char *machine; /* FAKE_CUDA_MACHINE: the file whose locks stand for devices, or NULL */
 };
@@ -68,7 +70,16 @@ bool gpu_can_reach(int gpu, int peer);
 void driver_delay(void);
 
 /* Faults by count, of FAKE_CUDA_FAULTS: the error that this call gets, or CUDA_SUCCESS. */
-enum fault_place { FAULT_MEMORY, FAULT_LAUNCH, FAULT_COPY, FAULT_IPC, FAULT_PEER, FAULT_MULTICAST, FAULT_PLACES };
+enum fault_place {
+	FAULT_MEMORY,
+	FAULT_LAUNCH,
+	FAULT_COPY,
+	FAULT_IPC,
+	FAULT_PEER,
+	FAULT_MULTICAST,
+	FAULT_DMA_BUF,
+	FAULT_PLACES
+};
 void faults_read(const char *text);
 CUresult fault_here(enum fault_place place);
 

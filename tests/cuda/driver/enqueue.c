@@ -1,5 +1,6 @@
 /* The calls that put work in a stream, but for kernels. */
 #include "tests/cuda/driver/capture.h"
+#include "tests/cuda/driver/dma_buf.h"
 #include "tests/cuda/driver/region.h"
 #include "tests/cuda/driver/stream.h"
 
@@ -26,6 +27,8 @@ CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream 
 	pthread_mutex_lock(&driver_lock);
 	CUcontext context = stream->context;
 	CUresult error = capture_add(stream, &op, &is_captured);
+	if (error == CUDA_SUCCESS)
+		dma_buf_count_copy(to, from, bytes);
 	if (error == CUDA_SUCCESS && !is_captured) {
 		struct task *task = task_hold(stream_add(stream, &op, NULL));
 		if (is_pageable(to) || is_pageable(from)) {

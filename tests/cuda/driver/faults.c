@@ -20,6 +20,7 @@ static const struct {
 	{"copy_ecc", FAULT_COPY, CUDA_ERROR_ECC_UNCORRECTABLE},
 	{"ipc", FAULT_IPC, CUDA_ERROR_MAP_FAILED},
 	{"multicast", FAULT_MULTICAST, CUDA_ERROR_OUT_OF_MEMORY},
+	{"dma_buf", FAULT_DMA_BUF, CUDA_ERROR_OUT_OF_MEMORY},
 	{"peer", FAULT_PEER, CUDA_ERROR_PEER_ACCESS_UNSUPPORTED},
 };
 #define N_FAULTS (sizeof faults / sizeof *faults)

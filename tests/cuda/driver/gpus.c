@@ -139,7 +139,6 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
 		*value = 9;
 		break;
 	case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
-	case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED:
 	case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
 		*value = 0;
 		break;
@@ -154,6 +153,15 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
 		break;
 	case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED:
 		*value = settings.has_fabric;
+		break;
+	case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED:
+		*value = settings.dma_buf > 0 && (size_t)device != settings.lacks_dma_buf;
+		break;
+	case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS:
+		*value = settings.dma_buf == 2 ? CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST : 0;
+		break;
+	case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING:
+		*value = settings.dma_buf == 1 ? CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER : 0;
 		break;
 	case CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID:
 		*value = -1;

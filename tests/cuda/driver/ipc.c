@@ -2,6 +2,7 @@
 #include "tests/cuda/driver/ipc.h"
 
 #include "tests/cuda/driver/capture.h"
+#include "tests/cuda/driver/dma_buf.h"
 #include "tests/cuda/driver/region.h"
 
 #include <fcntl.h>
@@ -35,11 +36,14 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr pointer)
 	TRY(context_working(&context));
 	pthread_mutex_lock(&driver_lock);
 	const struct region *region = region_find(pointer);
-	if (region && region->kind == REGION_ALLOCATED) {
+	size_t place;
+	if (region && region->kind == REGION_ALLOCATED &&
+	    dma_buf_place(region->gpu, (size_t)(region->shadow - arenas[region->gpu].shadow),
+			  region->bytes, &place)) {
 		const struct arena *a = &arenas[region->gpu];
 		struct handle h = {.token = a->header->token,
 				   .id = region->id,
-				   .offset = (uint64_t)(region->shadow - a->shadow) + ARENA_HEADER,
+				   .offset = place,
 				   .bytes = region->bytes,
 				   .pid = getpid(),
 				   .fd = a->fd,

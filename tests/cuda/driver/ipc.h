@@ -24,6 +24,8 @@ struct arena {
 	char *user, *shadow; /* the memory; the header lies before the shadow */
 	struct arena_header *header;
 	size_t used; /* bytes, those of cuMemCreate too */
+	uint32_t *pages; /* by page of the memory: of the file, behind its header; NULL: the same */
+	size_t next_page;
 };
 
 extern struct arena arenas[MAX_GPUS];

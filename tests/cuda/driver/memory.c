@@ -1,6 +1,7 @@
 /* Memory of devices, and pinned memory of the host. */
 #include "tests/cuda/driver/ipc.h"
 #include "tests/cuda/driver/capture.h"
+#include "tests/cuda/driver/dma_buf.h"
 #include "tests/cuda/driver/region.h"
 
 #include <fcntl.h>
@@ -130,8 +131,11 @@ static void forget(struct region *region)
 	atomic_uint_fast64_t *slot_id = region->owner; /* the first member of the slot */
 
 	atomic_store(slot_id, 0);
-	if (from < to && fallocate(a->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-				   (off_t)(from + ARENA_HEADER), (off_t)(to - from)) != 0)
+	if (region->is_exported)
+		dma_buf_leave(region);
+	else if (!a->pages && from < to &&
+		 fallocate(a->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+			   (off_t)(from + ARENA_HEADER), (off_t)(to - from)) != 0)
 		abort();
 	memory_give(region->gpu, region->bytes);
 	region_remove(region);

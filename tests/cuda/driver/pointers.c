@@ -62,13 +62,3 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr p
 	pthread_mutex_unlock(&driver_lock);
 	return error;
 }
-
-CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr pointer, size_t bytes,
-				       CUmemRangeHandleType type, unsigned long long flags)
-{
-	CUcontext context;
-
-	(void)handle, (void)pointer, (void)bytes, (void)type, (void)flags;
-	TRY(context_working(&context));
-	return CUDA_ERROR_NOT_SUPPORTED; /* as CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED says */
-}

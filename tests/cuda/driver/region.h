@@ -23,6 +23,7 @@ struct region {
 	unsigned access;   /* bits of devices; for allocated memory, their contexts' peers count */
 	uint64_t id;
 	void *owner; /* what its kind keeps of it */
+	bool is_exported; /* as a dma-buf         */
 };
 
 /* All with the lock. The table owns the regions. */

@@ -13,7 +13,7 @@
  *     faults.c   what the test has ordered to go wrong
  *
  * There is RC alone, with SEND and RDMA WRITE; no READ, no atomics, no shared receive queue, no
- * memory window. A dma-buf is a descriptor that mmap takes. All functions may be called by any
+ * memory window. A dma-buf is a descriptor that mmap takes, from its position on. All functions may be called by any
  * thread. */
 #ifndef TESTS_VERBS_FAKE_VERBS_H
 #define TESTS_VERBS_FAKE_VERBS_H

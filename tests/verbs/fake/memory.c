@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #define PAGE ((size_t)4096)
 
@@ -98,6 +99,7 @@ struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t byte
 {
 	struct fake_region *region = calloc(1, sizeof *region);
 	size_t from = offset % PAGE;
+	off_t begin = lseek(fd, 0, SEEK_CUR);
 	int error = 0;
 
 	if (!region)
@@ -112,7 +114,7 @@ struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t byte
 		error = EINVAL;
 	else
 		region->view = mmap(NULL, region->view_bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
-				    fd, (off_t)(offset - from));
+				    fd, begin + (off_t)(offset - from));
 	if (region->view == MAP_FAILED) {
 		region->view = NULL;
 		error = errno;

@@ -1,0 +1,394 @@
+/* slow: 10 s */
+/* Messages from one GPU's memory to another's, over a fake of RDMA devices that reach it by
+ * dma-bufs: bytes that go astray, or that go through host memory after all; a rank whose driver or
+ * adapter refuses; memory that was freed and handed out again; an adapter that still writes into
+ * memory which the library has given back. The ranks are threads, on two emulated nodes. */
+#include "gpu.h"
+
+#include "tests/cuda/driver/dma_buf.h"
+#include "tests/limit.h"
+#include "tests/ports.h"
+#include "tests/random.h"
+#include "tests/verbs/fake/fake_verbs.h"
+
+#include "core/clock.h"
+#include "core/env.h"
+
+#include <tutti/tutti.h>
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/unit.h"
+
+#define RANKS_MOST 8
+#define MOST       ((size_t)1 << 20) /* bytes of a block            */
+#define SLACK      ((size_t)128)     /* for odd places, and a guard */
+#define GARBAGE    0x5a
+
+enum what {
+	ALL_GATHER,
+	BROADCAST,
+	ALL_TO_ALL,
+	GATHER,
+	SCATTER,
+	MESSAGES,
+	COPYING, /* so many */
+	ALL_REDUCE = COPYING,
+	REDUCE_SCATTER,
+	REDUCE,
+	WHATS
+};
+
+/* One world, and one of its ranks. */
+struct one;
+struct world {
+	int size, nodes;
+	void (*body)(struct one *);
+	char meeting[64];
+	pthread_barrier_t barrier;
+};
+struct one {
+	struct world *w;
+	int rank;
+	tutti_comm *comm;
+	pthread_t thread;
+	uint8_t *host, *send, *recv; /* host: of both others' size */
+	CUstream stream;
+};
+
+static uint64_t seed;
+static struct fake_cuda_counts (*count_cuda)(void);
+
+/* Which node the thread that makes a communicator is on: the environment is the process's. */
+static _Thread_local int node;
+tutti_status __real_env_load(struct env *env);
+tutti_status __wrap_env_load(struct env *env);
+tutti_status __wrap_env_load(struct env *env)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	char name[16];
+
+	snprintf(name, sizeof name, "node%d", node);
+	pthread_mutex_lock(&lock);
+	setenv("TUTTI_HOST_ID", name, 1);
+	tutti_status status = __real_env_load(env);
+	pthread_mutex_unlock(&lock);
+	return status;
+}
+
+static void must_be(const struct one *r, bool is_so, const char *what, size_t bytes)
+{
+	if (is_so)
+		return;
+	fprintf(stderr, "rank %d of %d, seed %llu, %zu bytes: not so: %s: %s\n", r->rank,
+		r->w->size, (unsigned long long)seed, bytes, what, tutti_comm_error(r->comm));
+	abort();
+}
+
+static void well(const struct one *r, tutti_status status, const char *what, size_t bytes)
+{
+	must_be(r, status == TUTTI_OK, what, bytes);
+}
+
+static void meet(const struct one *r)
+{
+	pthread_barrier_wait(&r->w->barrier);
+}
+
+static void open_one(struct one *r)
+{
+	size_t bytes = (size_t)r->w->size * MOST + SLACK;
+
+	gpu_use(r->rank % gpu_count());
+	r->host = malloc(bytes);
+	r->send = gpu_alloc(bytes);
+	r->recv = gpu_alloc(bytes);
+	r->stream = gpu_stream();
+}
+
+static void close_one(struct one *r)
+{
+	gpu_stream_free(r->stream);
+	gpu_free(r->send);
+	gpu_free(r->recv);
+	free(r->host);
+}
+
+static void *run_one(void *arg)
+{
+	struct one *r = arg;
+	tutti_config config = {.rank = r->rank,
+			       .world_size = r->w->size,
+			       .rendezvous = r->w->meeting,
+			       .device = r->rank % gpu_count() + 1,
+			       .timeout_ms = 60000};
+
+	node = r->rank * r->w->nodes / r->w->size;
+	open_one(r);
+	well(r, tutti_init(&r->comm, &config), "init", 0);
+	r->w->body(r);
+	tutti_comm_destroy(r->comm);
+	close_one(r);
+	return NULL;
+}
+
+static void run(int size, void (*body)(struct one *))
+{
+	static int runs;
+	struct world w = {.size = size, .nodes = 2, .body = body};
+	struct one ones[RANKS_MOST];
+	struct fake_config config;
+
+	fake_config_roce(&config, seed);
+	config.delays = 4;
+	fake_start(&config);
+	snprintf(w.meeting, sizeof w.meeting, "tcp://127.0.0.1:%d", test_ports() + runs++);
+	pthread_barrier_init(&w.barrier, NULL, (unsigned)size);
+	for (int r = 0; r < size; r++) {
+		ones[r] = (struct one){.w = &w, .rank = r};
+		assert_int_equal(pthread_create(&ones[r].thread, NULL, run_one, &ones[r]), 0);
+	}
+	for (int r = 0; r < size; r++)
+		pthread_join(ones[r].thread, NULL);
+	pthread_barrier_destroy(&w.barrier);
+	assert_true(fake_is_clean());
+}
+
+/* ---- calls, and what they are to give ---- */
+
+static uint8_t byte_of(int from, int to, size_t i)
+{
+	return (uint8_t)(from * 31 + to * 17 + (int)(i * 7 % 251) + (int)(i / 4096) + (int)seed);
+}
+
+static uint32_t word_of(int from, size_t i)
+{
+	return (uint32_t)from * 7919u + (uint32_t)i * 2654435761u + (uint32_t)seed;
+}
+
+static void fill(const struct one *r, enum what what, size_t bytes, size_t at)
+{
+	uint8_t *host = r->host;
+
+	if (what < COPYING)
+		for (int to = 0; to < r->w->size; to++)
+			for (size_t i = 0; i < bytes; i++)
+				host[(size_t)to * bytes + i] = byte_of(
+					r->rank, what == ALL_TO_ALL || what == SCATTER ? to : 0, i);
+	else
+		for (size_t i = 0; i < (size_t)r->w->size * bytes / 4; i++)
+			memcpy(host + 4 * i, &(uint32_t){word_of(r->rank, i)}, 4);
+	gpu_write(r->send + at, host, (size_t)r->w->size * bytes);
+	memset(host, GARBAGE, (size_t)r->w->size * bytes + SLACK);
+	gpu_write(r->recv, host, (size_t)r->w->size * bytes + SLACK);
+}
+
+static tutti_status send_round(const struct one *r, const void *send, void *recv, size_t bytes,
+			       const tutti_call *call)
+{
+	int size = r->w->size;
+
+	well(r, tutti_group_begin(), "group_begin", bytes);
+	tutti_send(send, bytes, TUTTI_U8, (r->rank + 1) % size, r->comm, NULL);
+	tutti_recv(recv, bytes, TUTTI_U8, (r->rank + size - 1) % size, r->comm, NULL);
+	return tutti_group_end(call);
+}
+
+static tutti_status issue(const struct one *r, enum what what, size_t bytes, size_t at,
+			  const tutti_call *call)
+{
+	const void *send = r->send + at;
+	void *recv = r->recv + at;
+	tutti_comm *comm = r->comm;
+	size_t words = bytes / 4;
+
+	switch (what) {
+	case ALL_GATHER:
+		return tutti_all_gather(send, recv, bytes, TUTTI_U8, comm, call);
+	case BROADCAST:
+		return tutti_broadcast(send, recv, bytes, TUTTI_U8, 1, comm, call);
+	case ALL_TO_ALL:
+		return tutti_all_to_all(send, recv, bytes, TUTTI_U8, comm, call);
+	case GATHER:
+		return tutti_gather(send, recv, bytes, TUTTI_U8, 1, comm, call);
+	case SCATTER:
+		return tutti_scatter(send, recv, bytes, TUTTI_U8, 1, comm, call);
+	case MESSAGES:
+		return send_round(r, send, recv, bytes, call);
+	case ALL_REDUCE:
+		return tutti_all_reduce(send, recv, words, TUTTI_U32, TUTTI_SUM, comm, call);
+	case REDUCE_SCATTER:
+		return tutti_reduce_scatter(send, recv, words, TUTTI_U32, TUTTI_SUM, comm, call);
+	default:
+		return tutti_reduce(send, recv, words, TUTTI_U32, TUTTI_SUM, 1, comm, call);
+	}
+}
+
+/* Bytes that come to this rank: blocks of them. */
+static size_t expected_blocks(const struct one *r, enum what what)
+{
+	switch (what) {
+	case ALL_GATHER:
+	case ALL_TO_ALL:
+		return (size_t)r->w->size;
+	case GATHER:
+		return r->rank == 1 ? (size_t)r->w->size : 0;
+	case REDUCE:
+		return r->rank == 1;
+	default:
+		return 1;
+	}
+}
+
+static uint8_t expected_byte(const struct one *r, enum what what, size_t block, size_t i)
+{
+	int size = r->w->size;
+
+	switch (what) {
+	case BROADCAST:
+		return byte_of(1, 0, i);
+	case SCATTER:
+		return byte_of(1, r->rank, i);
+	case ALL_TO_ALL:
+		return byte_of((int)block, r->rank, i);
+	case MESSAGES:
+		return byte_of((r->rank + size - 1) % size, 0, i);
+	default:
+		return byte_of((int)block, 0, i);
+	}
+}
+
+static bool is_sum(const struct one *r, const uint8_t *at, size_t i)
+{
+	uint32_t sum = 0, found;
+
+	memcpy(&found, at + 4 * i, 4);
+	for (int k = 0; k < r->w->size; k++)
+		sum += word_of(k, i);
+	return found == sum;
+}
+
+static void check(const struct one *r, enum what what, size_t bytes, size_t at)
+{
+	size_t blocks = expected_blocks(r, what), all = (size_t)r->w->size * bytes + SLACK;
+	size_t first = what == REDUCE_SCATTER ? (size_t)r->rank * (bytes / 4) : 0;
+	size_t rounded = what < COPYING ? bytes : bytes / 4 * 4;
+	bool is_right = true;
+
+	gpu_read(r->host, r->recv, all);
+	for (size_t b = 0; what < COPYING && b < blocks; b++)
+		for (size_t i = 0; i < bytes; i++)
+			is_right &= r->host[at + b * bytes + i] == expected_byte(r, what, b, i);
+	for (size_t i = 0; what >= COPYING && i < blocks * (bytes / 4); i++)
+		is_right &= is_sum(r, r->host + at - 4 * first, first + i);
+	must_be(r, is_right, "a result is right", bytes);
+	for (size_t i = 0; i < at; i++)
+		is_right &= r->host[i] == GARBAGE;
+	for (size_t i = at + blocks * rounded; i < all; i++)
+		is_right &= r->host[i] == GARBAGE;
+	must_be(r, is_right, "nothing else is written", bytes);
+}
+
+static const char *const names[] = {"all_gather", "broadcast",      "all_to_all",
+				    "gather",     "scatter",        "messages",
+				    "all_reduce", "reduce_scatter", "reduce"};
+
+/* A call by all ranks. Returns how many bytes went between host and device memory meanwhile. */
+static unsigned long long make_call(const struct one *r, enum what what, size_t bytes, size_t at,
+				    bool in_stream)
+{
+	tutti_call call = {.stream = r->stream};
+
+	fill(r, what, bytes, at);
+	meet(r);
+	unsigned long long before = count_cuda().host_copies;
+	meet(r);
+	well(r, issue(r, what, bytes, at, in_stream ? &call : NULL), names[what], bytes);
+	gpu_sync(r->stream);
+	meet(r);
+	unsigned long long after = count_cuda().host_copies;
+	meet(r);
+	check(r, what, bytes, at);
+	return after - before;
+}
+
+static size_t place_of(enum what what, uint64_t *random)
+{
+	size_t at = random_below(random, 64);
+
+	return what < COPYING ? at | 1 : at / 4 * 4;
+}
+
+/* The same sizes and places on all ranks. */
+static void every_call(struct one *r)
+{
+	static const size_t sizes[] = {0, 1, 3, 100, 4097, 70001, MOST - 3};
+	uint64_t random = seed;
+
+	for (int what = 0; what < WHATS; what++)
+		for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+			make_call(r, (enum what)what, sizes[i], place_of((enum what)what, &random),
+				  i % 2);
+}
+
+/* Long ones take nothing through host memory. */
+static void no_copies(struct one *r)
+{
+	static const enum what whats[] = {ALL_GATHER, BROADCAST,  ALL_TO_ALL,
+					  MESSAGES,   ALL_REDUCE, REDUCE_SCATTER};
+
+	for (size_t i = 0; i < sizeof whats / sizeof *whats; i++) {
+		unsigned long long copied = make_call(r, whats[i], 70001, 4, i % 2);
+		if (copied)
+			fprintf(stderr, "%s: %llu bytes went through host memory\n",
+				names[whats[i]], copied);
+		must_be(r, copied == 0, "no byte goes through host memory", 70001);
+	}
+}
+
+static void test_every_call(void **state)
+{
+	(void)state;
+	run(2, every_call);
+	run(3, every_call);
+	run(8, every_call);
+	assert_true(fake_count().into_device > 0);
+}
+
+static void test_no_copies(void **state)
+{
+	(void)state;
+	run(2, no_copies);
+	run(4, no_copies);
+	run(8, no_copies);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_every_call),
+		cmocka_unit_test(test_no_copies),
+	};
+	const char *given = getenv("TEST_SEED");
+	void *symbol;
+
+	test_limit(300);
+	seed = given ? strtoull(given, NULL, 0) : clock_now_ns() % 1000000;
+	printf("TEST_SEED=%llu\n", (unsigned long long)seed);
+	if (!gpu_open()) {
+		puts("there is no CUDA driver, or no device");
+		return 77;
+	}
+	symbol = dlsym(dlopen("libcuda.so.1", RTLD_NOW), "fake_cuda_count");
+	if (!symbol)
+		return 1;
+	memcpy(&count_cuda, &symbol, sizeof symbol);
+	setenv("TUTTI_WINDOW", "0", 1);
+	setenv("TUTTI_TRANSPORTS", "verbs", 1);
+	setenv("TUTTI_CUDA", "1", 1);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
