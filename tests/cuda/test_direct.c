@@ -1,8 +1,12 @@
-/* slow: 10 s */
+/* slow: 15 s */
 /* Messages from one GPU's memory to another's, over a fake of RDMA devices that reach it by
  * dma-bufs: bytes that go astray, or that go through host memory after all; a rank whose driver or
  * adapter refuses; memory that was freed and handed out again; an adapter that still writes into
- * memory which the library has given back. The ranks are threads, on two emulated nodes. */
+ * memory which the library has given back. The ranks are threads, on two emulated nodes.
+ *
+ * test_direct [calls|refused|flushed|adapter]: every call alone, as the environment has it; where
+ * one rank's driver gives no dma-buf; where what adapters write has to be flushed; where the
+ * adapter takes no dma-buf. */
 #include "gpu.h"
 
 #include "tests/cuda/driver/dma_buf.h"
@@ -18,9 +22,12 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "tests/unit.h"
 
@@ -61,6 +68,7 @@ struct one {
 };
 
 static uint64_t seed;
+static bool has_no_dma_buf; /* the adapter */
 static struct fake_cuda_counts (*count_cuda)(void);
 
 /* Which node the thread that makes a communicator is on: the environment is the process's. */
@@ -145,6 +153,7 @@ static void run(int size, void (*body)(struct one *))
 
 	fake_config_roce(&config, seed);
 	config.delays = 4;
+	config.device[0].has_no_dma_buf = has_no_dma_buf;
 	fake_start(&config);
 	snprintf(w.meeting, sizeof w.meeting, "tcp://127.0.0.1:%d", test_ports() + runs++);
 	pthread_barrier_init(&w.barrier, NULL, (unsigned)size);
@@ -335,7 +344,8 @@ static void every_call(struct one *r)
 				  i % 2);
 }
 
-/* Long ones take nothing through host memory. */
+/* Algorithms whose messages are of chunks that lie side by side take nothing through host memory.
+ */
 static void no_copies(struct one *r)
 {
 	static const enum what whats[] = {ALL_GATHER, BROADCAST,  ALL_TO_ALL,
@@ -350,6 +360,229 @@ static void no_copies(struct one *r)
 	}
 }
 
+/* Behind the stream's earlier work, which is held until all that does not wait for it has moved. */
+static void held_call(struct one *r, enum what what, size_t bytes)
+{
+	tutti_call call = {.stream = r->stream};
+	size_t all = (size_t)r->w->size * bytes + SLACK;
+	uint8_t *garbage = gpu_alloc_pinned(all), *in = gpu_alloc_pinned(all);
+	_Atomic uint32_t *gate = gpu_alloc_pinned(sizeof *gate);
+	CUdeviceptr word;
+
+	fill(r, what, bytes, 0);
+	gpu_read(in, r->send, all);
+	memset(garbage, GARBAGE, all);
+	gpu_write(r->send, garbage, all);
+	atomic_store(gate, 0);
+	GPU(mem_host_get_device_pointer, &word, (void *)(uintptr_t)gate, 0);
+	GPU(stream_wait_value32, r->stream, word, 1, CU_STREAM_WAIT_VALUE_EQ);
+	gpu_copy_in(r->stream, r->recv, garbage, all);
+	gpu_copy_in(r->stream, r->send, in, all);
+	well(r, issue(r, what, bytes, 0, &call), names[what], bytes);
+	for (int i = 0; i < 3; i++)
+		well(r, tutti_barrier(r->comm, NULL), "barrier", 0);
+	if (r->rank == 0)
+		fake_settle();
+	meet(r);
+	atomic_store(gate, 1);
+	gpu_sync(r->stream);
+	check(r, what, bytes, 0);
+	meet(r);
+	gpu_free_pinned(garbage);
+	gpu_free_pinned(in);
+	gpu_free_pinned((void *)(uintptr_t)gate);
+}
+
+static void held(struct one *r)
+{
+	make_call(r, ALL_REDUCE, 4096, 0, false); /* loads kernels */
+	held_call(r, MESSAGES, 70000);
+}
+
+/* What is freed may be handed out again at the same address: its mapping is of no use then. */
+static void freed(struct one *r)
+{
+	uint8_t *kept[2] = {r->send, r->recv};
+	const size_t bytes = 70000, all = (size_t)r->w->size * bytes + SLACK;
+	CUdeviceptr last[2] = {0}, now[2];
+
+	for (int round = 0; round < 4; round++) {
+		for (int i = 0; i < 2; i++)
+			GPU(mem_alloc, &now[i], all);
+		for (int i = 0; i < 2; i++)
+			must_be(r, round == 0 || now[i] == last[i], "the address is the same", all);
+		r->send = (uint8_t *)(uintptr_t)now[0];
+		r->recv = (uint8_t *)(uintptr_t)now[1];
+		make_call(r, ALL_GATHER, bytes, 0, false);
+		make_call(r, MESSAGES, bytes, 0, false);
+		make_call(r, ALL_REDUCE, bytes, 0, false);
+		for (int i = 0; i < 2; i++) {
+			GPU(mem_free, now[i]);
+			last[i] = now[i];
+		}
+	}
+	r->send = kept[0];
+	r->recv = kept[1];
+}
+
+/* More allocations than stay mapped; and those that were freed go when others come. */
+static void many(struct one *r)
+{
+	enum { BUFFERS = 100 };
+	uint8_t *kept = r->recv;
+	CUdeviceptr buffers[BUFFERS];
+	const size_t bytes = 20000, all = (size_t)r->w->size * bytes + SLACK;
+
+	for (int i = 0; i < BUFFERS; i++) {
+		GPU(mem_alloc, &buffers[i], all);
+		r->recv = (uint8_t *)(uintptr_t)buffers[i];
+		make_call(r, ALL_GATHER, bytes, 0, false);
+	}
+	meet(r);
+	int most = r->w->size * (64 + 8 * r->w->size);
+	must_be(r, fake_count().regions <= most, "so many are mapped and no more", all);
+	for (int i = 0; i < BUFFERS; i++)
+		GPU(mem_free, buffers[i]);
+	meet(r);
+	int before = fake_count().regions;
+	r->recv = kept;
+	for (int i = 0; i < 80; i++)
+		make_call(r, ALL_GATHER, bytes, 0, false);
+	must_be(r, fake_count().regions < before - r->w->size * 30, "what was freed goes", all);
+	meet(r);
+}
+
+/* Rank 1 does not take part in a call, and aborts at some moment of it: afterwards no adapter
+ * writes into any buffer of the call. */
+static void aborted(struct one *r)
+{
+	const size_t bytes = MOST / 4, all = (size_t)r->w->size * bytes + SLACK;
+	uint64_t random = seed + (uint64_t)r->rank;
+
+	make_call(r, ALL_GATHER, bytes, 0, false);
+	fill(r, ALL_GATHER, bytes, 0);
+	meet(r);
+	if (r->rank == 1) {
+		for (uint64_t i = random_below(&random, 200); i > 0; i--)
+			fake_count(); /* which takes a moment */
+		tutti_comm_abort(r->comm);
+	} else {
+		tutti_status status = issue(r, ALL_GATHER, bytes, 0, NULL);
+		must_be(r, status == TUTTI_ERR_ABORTED || status == TUTTI_ERR_PEER, "it fails",
+			bytes);
+	}
+	memset(r->host, 0x33, all);
+	gpu_write(r->recv, r->host, all);
+	meet(r);
+	if (r->rank == 0)
+		fake_settle();
+	meet(r);
+	gpu_read(r->host, r->recv, all);
+	for (size_t i = 0; i < all; i++)
+		must_be(r, r->host[i] == 0x33, "nothing is written any more", i);
+}
+
+/* How often a text stands in what this process has logged since begin. */
+static int log_file, old_stderr;
+
+static void log_begin(void)
+{
+	setenv("TUTTI_LOG", "info", 1);
+	log_file = memfd_create("log", MFD_CLOEXEC);
+	fflush(stderr);
+	old_stderr = dup(2);
+	assert_true(log_file >= 0 && old_stderr >= 0 && dup2(log_file, 2) == 2);
+}
+
+static int log_end(const char *text)
+{
+	off_t bytes = lseek(log_file, 0, SEEK_END);
+	char *all = calloc(1, (size_t)bytes + 1);
+	int count = 0;
+
+	fflush(stderr);
+	dup2(old_stderr, 2);
+	close(old_stderr);
+	unsetenv("TUTTI_LOG");
+	assert_int_equal(pread(log_file, all, (size_t)bytes, 0), bytes);
+	close(log_file);
+	for (const char *at = all; (at = strstr(at, text)); at++)
+		count++;
+	free(all);
+	return count;
+}
+
+/* Rank 1 copies through host memory, and says so once; the others need not. */
+static void test_refused(void **state)
+{
+	(void)state;
+	log_begin();
+	run(3, every_call);
+	long from = fake_count().from_device, into = fake_count().into_device;
+	int said = log_end("copies in host memory");
+	assert_true(from > 0 && into > 0);
+	assert_int_equal(said, 1);
+	run(8, every_call);
+	run(3, held);
+}
+
+static void test_adapter(void **state)
+{
+	(void)state;
+	has_no_dma_buf = true;
+	log_begin();
+	run(3, every_call);
+	assert_int_equal(log_end("registers no dma-buf"), 3);
+	assert_int_equal(fake_count().from_device + fake_count().into_device, 0);
+}
+
+static void flushed(struct one *r)
+{
+	meet(r);
+	unsigned before = count_cuda().flushes;
+	make_call(r, MESSAGES, 70001, 1, false);
+	unsigned after = count_cuda().flushes;
+	must_be(r, after - before == (unsigned)r->w->size, "each receive is flushed", 70001);
+	meet(r);
+	make_call(r, BROADCAST, 70001, 1, false);
+	must_be(r, count_cuda().flushes - after >= (unsigned)r->w->size - 1,
+		"and so are those of a plan", 70001);
+}
+
+static void test_flushed(void **state)
+{
+	(void)state;
+	run(4, flushed);
+	run(3, every_call);
+}
+
+static void test_held(void **state)
+{
+	(void)state;
+	run(2, held);
+	run(5, held);
+}
+
+static void test_freed(void **state)
+{
+	(void)state;
+	run(2, freed);
+	run(4, freed);
+}
+
+static void test_many(void **state)
+{
+	(void)state;
+	run(2, many);
+}
+
+static void test_aborted(void **state)
+{
+	(void)state;
+	for (int round = 0; round < 10; round++, seed++)
+		run(3 + round % 3, aborted);
+}
+
 static void test_every_call(void **state)
 {
 	(void)state;
@@ -362,16 +595,31 @@ static void test_every_call(void **state)
 static void test_no_copies(void **state)
 {
 	(void)state;
+	setenv("TUTTI_ALGO",
+	       "all_gather=ring,broadcast=tree,all_to_all=pairwise,all_reduce=ring,"
+	       "reduce_scatter=ring",
+	       1);
 	run(2, no_copies);
 	run(4, no_copies);
 	run(8, no_copies);
+	setenv("TUTTI_ALGO",
+	       "all_gather=direct,broadcast=knomial,all_to_all=direct,all_reduce=direct,"
+	       "reduce_scatter=direct",
+	       1);
+	run(3, no_copies);
+	unsetenv("TUTTI_ALGO");
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+	static const struct CMUnitTest calls[] = {cmocka_unit_test(test_every_call)};
+	static const struct CMUnitTest refused[] = {cmocka_unit_test(test_refused)};
+	static const struct CMUnitTest adapter[] = {cmocka_unit_test(test_adapter)};
+	static const struct CMUnitTest flushes[] = {cmocka_unit_test(test_flushed)};
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_every_call),
-		cmocka_unit_test(test_no_copies),
+		cmocka_unit_test(test_every_call), cmocka_unit_test(test_no_copies),
+		cmocka_unit_test(test_held),       cmocka_unit_test(test_freed),
+		cmocka_unit_test(test_many),       cmocka_unit_test(test_aborted),
 	};
 	const char *given = getenv("TEST_SEED");
 	void *symbol;
@@ -388,7 +636,16 @@ int main(void)
 		return 1;
 	memcpy(&count_cuda, &symbol, sizeof symbol);
 	setenv("TUTTI_WINDOW", "0", 1);
-	setenv("TUTTI_TRANSPORTS", "verbs", 1);
-	setenv("TUTTI_CUDA", "1", 1);
+	setenv("TUTTI_TRANSPORTS", "verbs", 0);
+	setenv("TUTTI_CUDA", "1", 0);
+	const char *only = argc > 1 ? argv[1] : "";
+	if (strcmp(only, "calls") == 0)
+		return cmocka_run_group_tests(calls, NULL, NULL);
+	if (strcmp(only, "refused") == 0)
+		return cmocka_run_group_tests(refused, NULL, NULL);
+	if (strcmp(only, "adapter") == 0)
+		return cmocka_run_group_tests(adapter, NULL, NULL);
+	if (strcmp(only, "flushed") == 0)
+		return cmocka_run_group_tests(flushes, NULL, NULL);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
