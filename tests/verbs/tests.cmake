@@ -52,6 +52,15 @@ if(HAS_VERBS)
 			tutti_test_properties(verbs/fake_${form}_${n} verbs threads)
 		endforeach()
 	endforeach()
+	# The same on memory that the CPU may not touch: the devices reach it by dma-bufs.
+	foreach(n 2 3 4)
+		add_test(NAME verbs/fake_proof_${n} COMMAND env SEED=${n}7 TUTTI_WINDOW=0 TUTTI_TRANSPORTS=verbs
+			$<TARGET_FILE:api_fake> --threads ${n} --proof --quick
+			world errors survivors split messages small bits programs ${long})
+		tutti_test_properties(verbs/fake_proof_${n} verbs threads)
+	endforeach()
+	tutti_label_tests(no_tsan "^verbs/fake_proof_[24]$")
+	tutti_label_tests(no_asan "^verbs/fake_proof_[23]$")
 	# Under sanitizers each form once with more than two ranks; under ASan also with two.
 	tutti_label_tests(no_tsan "^verbs/fake_(writes_[23]|frames_[24])$")
 	tutti_label_tests(no_asan "^verbs/fake_(writes_3|frames_4)$")
