@@ -124,6 +124,10 @@ static tutti_status make(struct cuda_device *device)
 	CUDA_TRY(device_get_attribute, &device->multiprocessors,
 		 CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, number);
 	device->pieces = pieces_of(number);
+	if (cuda->device_get_attribute(&device->writes_ordering,
+				       CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING,
+				       number) != CUDA_SUCCESS)
+		device->writes_ordering = 0;
 	CUDA_TRY(primary_ctx_retain, &device->context, number);
 	tutti_status status = cuda_enter(device, &visit);
 	if (status == TUTTI_OK) {

@@ -29,6 +29,7 @@ struct cuda_device {
 	CUcontext context;
 	CUlibrary library;
 	int multiprocessors;
+	int writes_ordering; /* of adapters' writes into its memory: 0 not at all, ... OWNER or more */
 	CUfunction kernels[CUDA_KERNEL_COUNT];
 	struct cuda_pieces pieces;
 	int blocks_at_once[CUDA_KERNEL_COUNT]; /* that the device holds, of a kernel */

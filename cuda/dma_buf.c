@@ -56,20 +56,15 @@ static tutti_status attribute(const struct cuda_device *device, CUdevice_attribu
 }
 
 /* Below OWNER the device's own work may see old bytes behind an adapter's completion. */
-static tutti_status needs_flush(const struct cuda_device *device, bool *is_so)
+static bool needs_flush(const struct cuda_device *device)
 {
-	int ordering;
-
-	TRY(attribute(device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING, &ordering));
-	*is_so = ordering < CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER;
-	return TUTTI_OK;
+	return device->writes_ordering < CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER;
 }
 
 tutti_status cuda_dma_buf_check(int ordinal)
 {
 	struct cuda_device *device;
 	int has_dma_bufs, flushes;
-	bool flush;
 
 	if (ordinal < 0)
 		return fail(TUTTI_ERR_UNSUPPORTED,
@@ -77,13 +72,12 @@ tutti_status cuda_dma_buf_check(int ordinal)
 	TRY(cuda_device_open(&device, ordinal));
 	TRY(attribute(device, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, &has_dma_bufs));
 	TRY(attribute(device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS, &flushes));
-	TRY(needs_flush(device, &flush));
 	if (!has_dma_bufs)
 		return fail(TUTTI_ERR_UNSUPPORTED,
 			    "the driver gives no dma-bufs of CUDA device %d: it takes Linux 5.12 "
 			    "and the open kernel modules of driver 515 or later",
 			    ordinal);
-	if (flush && !(flushes & CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST))
+	if (needs_flush(device) && !(flushes & CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST))
 		return fail(TUTTI_ERR_UNSUPPORTED,
 			    "CUDA device %d neither orders nor flushes what adapters write",
 			    ordinal);
@@ -110,11 +104,9 @@ tutti_status cuda_landed(const void *ptr)
 	const struct cuda_driver *cuda = cuda_driver();
 	struct cuda_device *device;
 	struct cuda_visit visit;
-	bool flush;
 
 	TRY(cuda_device_of(&device, ptr));
-	TRY(needs_flush(device, &flush));
-	if (!flush)
+	if (!needs_flush(device))
 		return TUTTI_OK;
 	TRY(cuda_enter(device, &visit));
 	CUresult error = cuda->flush_gpu_direct_rdma_writes(

@@ -67,8 +67,8 @@ struct memory_kind {
 	 * UNSUPPORTED, with the reason. */
 	tutti_status (*dma_buf_check)(int device);
 	bool (*extent)(struct memory_extent *out, const void *ptr); /* false: it is none */
-	/* What an adapter has written at ptr, as it says, is there for this kind's operations and
-	 * the streams' work from here on. */
+	/* An adapter says that it has written at ptr: this kind's operations and the streams' work
+	 * see that from here on. */
 	tutti_status (*landed)(const void *ptr);
 	/* Of a queue: memory of the kind, at once. NULL: there is none. */
 	void *(*device_alloc)(struct memory_queue *queue, size_t bytes, const void *near);

@@ -23,7 +23,7 @@ static void drop(struct engine_direct *d, struct direct_map *m)
 	*m = (struct direct_map){0};
 }
 
-/* What has been freed goes, since its mapping keeps the memory from the driver. */
+/* Memory that has been freed goes: its mapping keeps it from the driver. */
 static void drop_if_stale(struct engine_direct *d, struct direct_map *m)
 {
 	struct memory_extent now;

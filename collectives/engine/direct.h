@@ -1,5 +1,5 @@
-/* Messages between devices' memory without copies in host memory, where a transport's adapters reach
- * it (map in transport.h). Under the engine's lock. */
+/* Messages between devices' memory without copies in host memory, where a transport's adapters
+ * reach it (map in transport.h). Under the engine's lock. */
 #ifndef COLLECTIVES_ENGINE_DIRECT_H
 #define COLLECTIVES_ENGINE_DIRECT_H
 
@@ -14,8 +14,8 @@ void direct_close(struct engine *e);
 /* Whether messages with peer may go from and to memory of that kind: both ends say the same. */
 bool direct_reaches(const struct engine *e, int peer, int kind);
 
-/* The mapping of so many bytes at ptr, held until it is given back. NULL: they cannot be mapped; why
- * is logged once. */
+/* The mapping of so many bytes at ptr, held until it is given back. NULL: they cannot be mapped;
+ * why is logged once. */
 struct direct_map *direct_take(struct engine *e, const struct memory_kind *kind, const void *ptr,
 			       size_t bytes);
 void direct_give(struct engine *e, struct direct_map *map);

@@ -222,7 +222,7 @@ static void count_traffic(struct engine *e, const struct step_io *io, const stru
 	}
 }
 
-/* What an adapter has written is there for this kind's operations. */
+/* The bytes of an adapter are there for this kind's operations. */
 static bool has_come(struct engine *e, const struct run *r, const struct step_io *io)
 {
 	const struct step *s = &r->plan->steps[io->step];

@@ -120,8 +120,8 @@ struct p2p_message {
 	size_t announced; /* recv: of parts in stages                                   */
 	bool is_ready;  /* buf is filled                                                */
 	bool is_staged; /* buf is on a GPU, and goes from there, or comes there         */
-	/* buf is memory of a device, from or into which its data go; or NULL. Such a recv is cleared
-	 * when its stream's earlier work is over. */
+	/* buf is memory of a device, from or into which its data go; or NULL. Such a recv is
+	 * cleared when its stream's earlier work is over. */
 	struct direct_map *map;
 	bool asks;      /* send: the peer's buf is such memory                          */
 	bool is_met;    /* recv: it has met its message; send: the peer is clear for it */
@@ -281,7 +281,8 @@ void p2p_receive_on(struct p2p_message *m); /* ends it when nothing is missing  
 size_t p2p_slot_offset(uint32_t slot);
 void p2p_post_io(struct p2p_peer *peer, struct p2p_io *io, bool sends, void *buf, size_t bytes);
 /* The same of memory of a device (map), or where the peer's may be such (asks). */
-void p2p_post_data(struct p2p_peer *peer, struct p2p_io *io, bool sends, const struct tutti_io *data);
+void p2p_post_data(struct p2p_peer *peer, struct p2p_io *io, bool sends,
+		   const struct tutti_io *data);
 void p2p_post_header(struct p2p_peer *peer, struct p2p_io *io, struct p2p_header *h);
 struct p2p_header p2p_header_of(const struct p2p_message *m, enum p2p_kind kind, uint32_t id);
 void p2p_send_header(struct p2p_message *m, enum p2p_kind kind, uint32_t id);

@@ -24,7 +24,7 @@ static void land(struct p2p_peer *peer, void *buf, size_t bytes)
 		p2p_landed(peer);
 }
 
-/* What an adapter has written is there for the device. */
+/* The bytes of an adapter are there for the device. */
 static bool has_come(const struct p2p_message *m)
 {
 	return !m->map || p2p_spec(m)->memory->landed(m->buf + m->moved) == TUTTI_OK;

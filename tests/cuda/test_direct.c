@@ -7,6 +7,7 @@
  * test_direct [calls|refused|flushed|adapter]: every call alone, as the environment has it; where
  * one rank's driver gives no dma-buf; where what adapters write has to be flushed; where the
  * adapter takes no dma-buf. */
+#include "direct_calls.h"
 #include "gpu.h"
 
 #include "tests/cuda/driver/dma_buf.h"
@@ -31,43 +32,6 @@
 
 #include "tests/unit.h"
 
-#define RANKS_MOST 8
-#define MOST       ((size_t)1 << 20) /* bytes of a block            */
-#define SLACK      ((size_t)128)     /* for odd places, and a guard */
-#define GARBAGE    0x5a
-
-enum what {
-	ALL_GATHER,
-	BROADCAST,
-	ALL_TO_ALL,
-	GATHER,
-	SCATTER,
-	MESSAGES,
-	COPYING, /* so many */
-	ALL_REDUCE = COPYING,
-	REDUCE_SCATTER,
-	REDUCE,
-	WHATS
-};
-
-/* One world, and one of its ranks. */
-struct one;
-struct world {
-	int size, nodes;
-	void (*body)(struct one *);
-	char meeting[64];
-	pthread_barrier_t barrier;
-};
-struct one {
-	struct world *w;
-	int rank;
-	tutti_comm *comm;
-	pthread_t thread;
-	uint8_t *host, *send, *recv; /* host: of both others' size */
-	CUstream stream;
-};
-
-static uint64_t seed;
 static bool has_no_dma_buf; /* the adapter */
 static struct fake_cuda_counts (*count_cuda)(void);
 
@@ -86,20 +50,6 @@ tutti_status __wrap_env_load(struct env *env)
 	tutti_status status = __real_env_load(env);
 	pthread_mutex_unlock(&lock);
 	return status;
-}
-
-static void must_be(const struct one *r, bool is_so, const char *what, size_t bytes)
-{
-	if (is_so)
-		return;
-	fprintf(stderr, "rank %d of %d, seed %llu, %zu bytes: not so: %s: %s\n", r->rank,
-		r->w->size, (unsigned long long)seed, bytes, what, tutti_comm_error(r->comm));
-	abort();
-}
-
-static void well(const struct one *r, tutti_status status, const char *what, size_t bytes)
-{
-	must_be(r, status == TUTTI_OK, what, bytes);
 }
 
 static void meet(const struct one *r)
@@ -137,7 +87,7 @@ static void *run_one(void *arg)
 
 	node = r->rank * r->w->nodes / r->w->size;
 	open_one(r);
-	well(r, tutti_init(&r->comm, &config), "init", 0);
+	direct_well(r, tutti_init(&r->comm, &config), "init", 0);
 	r->w->body(r);
 	tutti_comm_destroy(r->comm);
 	close_one(r);
@@ -151,7 +101,7 @@ static void run(int size, void (*body)(struct one *))
 	struct one ones[RANKS_MOST];
 	struct fake_config config;
 
-	fake_config_roce(&config, seed);
+	fake_config_roce(&config, direct_seed);
 	config.delays = 4;
 	config.device[0].has_no_dma_buf = has_no_dma_buf;
 	fake_start(&config);
@@ -167,161 +117,23 @@ static void run(int size, void (*body)(struct one *))
 	assert_true(fake_is_clean());
 }
 
-/* ---- calls, and what they are to give ---- */
-
-static uint8_t byte_of(int from, int to, size_t i)
-{
-	return (uint8_t)(from * 31 + to * 17 + (int)(i * 7 % 251) + (int)(i / 4096) + (int)seed);
-}
-
-static uint32_t word_of(int from, size_t i)
-{
-	return (uint32_t)from * 7919u + (uint32_t)i * 2654435761u + (uint32_t)seed;
-}
-
-static void fill(const struct one *r, enum what what, size_t bytes, size_t at)
-{
-	uint8_t *host = r->host;
-
-	if (what < COPYING)
-		for (int to = 0; to < r->w->size; to++)
-			for (size_t i = 0; i < bytes; i++)
-				host[(size_t)to * bytes + i] = byte_of(
-					r->rank, what == ALL_TO_ALL || what == SCATTER ? to : 0, i);
-	else
-		for (size_t i = 0; i < (size_t)r->w->size * bytes / 4; i++)
-			memcpy(host + 4 * i, &(uint32_t){word_of(r->rank, i)}, 4);
-	gpu_write(r->send + at, host, (size_t)r->w->size * bytes);
-	memset(host, GARBAGE, (size_t)r->w->size * bytes + SLACK);
-	gpu_write(r->recv, host, (size_t)r->w->size * bytes + SLACK);
-}
-
-static tutti_status send_round(const struct one *r, const void *send, void *recv, size_t bytes,
-			       const tutti_call *call)
-{
-	int size = r->w->size;
-
-	well(r, tutti_group_begin(), "group_begin", bytes);
-	tutti_send(send, bytes, TUTTI_U8, (r->rank + 1) % size, r->comm, NULL);
-	tutti_recv(recv, bytes, TUTTI_U8, (r->rank + size - 1) % size, r->comm, NULL);
-	return tutti_group_end(call);
-}
-
-static tutti_status issue(const struct one *r, enum what what, size_t bytes, size_t at,
-			  const tutti_call *call)
-{
-	const void *send = r->send + at;
-	void *recv = r->recv + at;
-	tutti_comm *comm = r->comm;
-	size_t words = bytes / 4;
-
-	switch (what) {
-	case ALL_GATHER:
-		return tutti_all_gather(send, recv, bytes, TUTTI_U8, comm, call);
-	case BROADCAST:
-		return tutti_broadcast(send, recv, bytes, TUTTI_U8, 1, comm, call);
-	case ALL_TO_ALL:
-		return tutti_all_to_all(send, recv, bytes, TUTTI_U8, comm, call);
-	case GATHER:
-		return tutti_gather(send, recv, bytes, TUTTI_U8, 1, comm, call);
-	case SCATTER:
-		return tutti_scatter(send, recv, bytes, TUTTI_U8, 1, comm, call);
-	case MESSAGES:
-		return send_round(r, send, recv, bytes, call);
-	case ALL_REDUCE:
-		return tutti_all_reduce(send, recv, words, TUTTI_U32, TUTTI_SUM, comm, call);
-	case REDUCE_SCATTER:
-		return tutti_reduce_scatter(send, recv, words, TUTTI_U32, TUTTI_SUM, comm, call);
-	default:
-		return tutti_reduce(send, recv, words, TUTTI_U32, TUTTI_SUM, 1, comm, call);
-	}
-}
-
-/* Bytes that come to this rank: blocks of them. */
-static size_t expected_blocks(const struct one *r, enum what what)
-{
-	switch (what) {
-	case ALL_GATHER:
-	case ALL_TO_ALL:
-		return (size_t)r->w->size;
-	case GATHER:
-		return r->rank == 1 ? (size_t)r->w->size : 0;
-	case REDUCE:
-		return r->rank == 1;
-	default:
-		return 1;
-	}
-}
-
-static uint8_t expected_byte(const struct one *r, enum what what, size_t block, size_t i)
-{
-	int size = r->w->size;
-
-	switch (what) {
-	case BROADCAST:
-		return byte_of(1, 0, i);
-	case SCATTER:
-		return byte_of(1, r->rank, i);
-	case ALL_TO_ALL:
-		return byte_of((int)block, r->rank, i);
-	case MESSAGES:
-		return byte_of((r->rank + size - 1) % size, 0, i);
-	default:
-		return byte_of((int)block, 0, i);
-	}
-}
-
-static bool is_sum(const struct one *r, const uint8_t *at, size_t i)
-{
-	uint32_t sum = 0, found;
-
-	memcpy(&found, at + 4 * i, 4);
-	for (int k = 0; k < r->w->size; k++)
-		sum += word_of(k, i);
-	return found == sum;
-}
-
-static void check(const struct one *r, enum what what, size_t bytes, size_t at)
-{
-	size_t blocks = expected_blocks(r, what), all = (size_t)r->w->size * bytes + SLACK;
-	size_t first = what == REDUCE_SCATTER ? (size_t)r->rank * (bytes / 4) : 0;
-	size_t rounded = what < COPYING ? bytes : bytes / 4 * 4;
-	bool is_right = true;
-
-	gpu_read(r->host, r->recv, all);
-	for (size_t b = 0; what < COPYING && b < blocks; b++)
-		for (size_t i = 0; i < bytes; i++)
-			is_right &= r->host[at + b * bytes + i] == expected_byte(r, what, b, i);
-	for (size_t i = 0; what >= COPYING && i < blocks * (bytes / 4); i++)
-		is_right &= is_sum(r, r->host + at - 4 * first, first + i);
-	must_be(r, is_right, "a result is right", bytes);
-	for (size_t i = 0; i < at; i++)
-		is_right &= r->host[i] == GARBAGE;
-	for (size_t i = at + blocks * rounded; i < all; i++)
-		is_right &= r->host[i] == GARBAGE;
-	must_be(r, is_right, "nothing else is written", bytes);
-}
-
-static const char *const names[] = {"all_gather", "broadcast",      "all_to_all",
-				    "gather",     "scatter",        "messages",
-				    "all_reduce", "reduce_scatter", "reduce"};
-
 /* A call by all ranks. Returns how many bytes went between host and device memory meanwhile. */
 static unsigned long long make_call(const struct one *r, enum what what, size_t bytes, size_t at,
 				    bool in_stream)
 {
 	tutti_call call = {.stream = r->stream};
 
-	fill(r, what, bytes, at);
+	direct_fill(r, what, bytes, at);
 	meet(r);
 	unsigned long long before = count_cuda().host_copies;
 	meet(r);
-	well(r, issue(r, what, bytes, at, in_stream ? &call : NULL), names[what], bytes);
+	direct_well(r, direct_issue(r, what, bytes, at, in_stream ? &call : NULL),
+		    direct_names[what], bytes);
 	gpu_sync(r->stream);
 	meet(r);
 	unsigned long long after = count_cuda().host_copies;
 	meet(r);
-	check(r, what, bytes, at);
+	direct_check(r, what, bytes, at);
 	return after - before;
 }
 
@@ -336,7 +148,7 @@ static size_t place_of(enum what what, uint64_t *random)
 static void every_call(struct one *r)
 {
 	static const size_t sizes[] = {0, 1, 3, 100, 4097, 70001, MOST - 3};
-	uint64_t random = seed;
+	uint64_t random = direct_seed;
 
 	for (int what = 0; what < WHATS; what++)
 		for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
@@ -355,8 +167,8 @@ static void no_copies(struct one *r)
 		unsigned long long copied = make_call(r, whats[i], 70001, 4, i % 2);
 		if (copied)
 			fprintf(stderr, "%s: %llu bytes went through host memory\n",
-				names[whats[i]], copied);
-		must_be(r, copied == 0, "no byte goes through host memory", 70001);
+				direct_names[whats[i]], copied);
+		direct_must(r, copied == 0, "no byte goes through host memory", 70001);
 	}
 }
 
@@ -369,24 +181,24 @@ static void held_call(struct one *r, enum what what, size_t bytes)
 	_Atomic uint32_t *gate = gpu_alloc_pinned(sizeof *gate);
 	CUdeviceptr word;
 
-	fill(r, what, bytes, 0);
+	direct_fill(r, what, bytes, 0);
 	gpu_read(in, r->send, all);
-	memset(garbage, GARBAGE, all);
+	memset(garbage, DIRECT_GARBAGE, all);
 	gpu_write(r->send, garbage, all);
 	atomic_store(gate, 0);
 	GPU(mem_host_get_device_pointer, &word, (void *)(uintptr_t)gate, 0);
 	GPU(stream_wait_value32, r->stream, word, 1, CU_STREAM_WAIT_VALUE_EQ);
 	gpu_copy_in(r->stream, r->recv, garbage, all);
 	gpu_copy_in(r->stream, r->send, in, all);
-	well(r, issue(r, what, bytes, 0, &call), names[what], bytes);
+	direct_well(r, direct_issue(r, what, bytes, 0, &call), direct_names[what], bytes);
 	for (int i = 0; i < 3; i++)
-		well(r, tutti_barrier(r->comm, NULL), "barrier", 0);
+		direct_well(r, tutti_barrier(r->comm, NULL), "barrier", 0);
 	if (r->rank == 0)
 		fake_settle();
 	meet(r);
 	atomic_store(gate, 1);
 	gpu_sync(r->stream);
-	check(r, what, bytes, 0);
+	direct_check(r, what, bytes, 0);
 	meet(r);
 	gpu_free_pinned(garbage);
 	gpu_free_pinned(in);
@@ -410,7 +222,8 @@ static void freed(struct one *r)
 		for (int i = 0; i < 2; i++)
 			GPU(mem_alloc, &now[i], all);
 		for (int i = 0; i < 2; i++)
-			must_be(r, round == 0 || now[i] == last[i], "the address is the same", all);
+			direct_must(r, round == 0 || now[i] == last[i], "the address is the same",
+				    all);
 		r->send = (uint8_t *)(uintptr_t)now[0];
 		r->recv = (uint8_t *)(uintptr_t)now[1];
 		make_call(r, ALL_GATHER, bytes, 0, false);
@@ -440,7 +253,7 @@ static void many(struct one *r)
 	}
 	meet(r);
 	int most = r->w->size * (64 + 8 * r->w->size);
-	must_be(r, fake_count().regions <= most, "so many are mapped and no more", all);
+	direct_must(r, fake_count().regions <= most, "so many are mapped and no more", all);
 	for (int i = 0; i < BUFFERS; i++)
 		GPU(mem_free, buffers[i]);
 	meet(r);
@@ -448,7 +261,7 @@ static void many(struct one *r)
 	r->recv = kept;
 	for (int i = 0; i < 80; i++)
 		make_call(r, ALL_GATHER, bytes, 0, false);
-	must_be(r, fake_count().regions < before - r->w->size * 30, "what was freed goes", all);
+	direct_must(r, fake_count().regions < before - r->w->size * 30, "what was freed goes", all);
 	meet(r);
 }
 
@@ -457,19 +270,19 @@ static void many(struct one *r)
 static void aborted(struct one *r)
 {
 	const size_t bytes = MOST / 4, all = (size_t)r->w->size * bytes + SLACK;
-	uint64_t random = seed + (uint64_t)r->rank;
+	uint64_t random = direct_seed + (uint64_t)r->rank;
 
 	make_call(r, ALL_GATHER, bytes, 0, false);
-	fill(r, ALL_GATHER, bytes, 0);
+	direct_fill(r, ALL_GATHER, bytes, 0);
 	meet(r);
 	if (r->rank == 1) {
 		for (uint64_t i = random_below(&random, 200); i > 0; i--)
 			fake_count(); /* which takes a moment */
 		tutti_comm_abort(r->comm);
 	} else {
-		tutti_status status = issue(r, ALL_GATHER, bytes, 0, NULL);
-		must_be(r, status == TUTTI_ERR_ABORTED || status == TUTTI_ERR_PEER, "it fails",
-			bytes);
+		tutti_status status = direct_issue(r, ALL_GATHER, bytes, 0, NULL);
+		direct_must(r, status == TUTTI_ERR_ABORTED || status == TUTTI_ERR_PEER, "it fails",
+			    bytes);
 	}
 	memset(r->host, 0x33, all);
 	gpu_write(r->recv, r->host, all);
@@ -479,7 +292,7 @@ static void aborted(struct one *r)
 	meet(r);
 	gpu_read(r->host, r->recv, all);
 	for (size_t i = 0; i < all; i++)
-		must_be(r, r->host[i] == 0x33, "nothing is written any more", i);
+		direct_must(r, r->host[i] == 0x33, "nothing is written any more", i);
 }
 
 /* How often a text stands in what this process has logged since begin. */
@@ -542,11 +355,11 @@ static void flushed(struct one *r)
 	unsigned before = count_cuda().flushes;
 	make_call(r, MESSAGES, 70001, 1, false);
 	unsigned after = count_cuda().flushes;
-	must_be(r, after - before == (unsigned)r->w->size, "each receive is flushed", 70001);
+	direct_must(r, after - before == (unsigned)r->w->size, "each receive is flushed", 70001);
 	meet(r);
 	make_call(r, BROADCAST, 70001, 1, false);
-	must_be(r, count_cuda().flushes - after >= (unsigned)r->w->size - 1,
-		"and so are those of a plan", 70001);
+	direct_must(r, count_cuda().flushes - after >= (unsigned)r->w->size - 1,
+		    "and so are those of a plan", 70001);
 }
 
 static void test_flushed(void **state)
@@ -579,7 +392,7 @@ static void test_many(void **state)
 static void test_aborted(void **state)
 {
 	(void)state;
-	for (int round = 0; round < 10; round++, seed++)
+	for (int round = 0; round < 10; round++, direct_seed++)
 		run(3 + round % 3, aborted);
 }
 
@@ -625,8 +438,8 @@ int main(int argc, char **argv)
 	void *symbol;
 
 	test_limit(300);
-	seed = given ? strtoull(given, NULL, 0) : clock_now_ns() % 1000000;
-	printf("TEST_SEED=%llu\n", (unsigned long long)seed);
+	direct_seed = given ? strtoull(given, NULL, 0) : clock_now_ns() % 1000000;
+	printf("TEST_SEED=%llu\n", (unsigned long long)direct_seed);
 	if (!gpu_open()) {
 		puts("there is no CUDA driver, or no device");
 		return 77;

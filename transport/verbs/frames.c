@@ -137,7 +137,8 @@ void verbs_send_owed_grant(struct verbs_conn *conn)
 {
 	uint32_t number = verbs_first_received(conn);
 	const struct tutti_io *io = conn->recvs.head;
-	bool is_due = io && (verbs_is_mapped(io) || (conn->in_payload[1] && conn->is_asked));
+	bool is_due =
+		io && (verbs_is_mapped(io) || (conn->in_payload[1] && conn->granted.is_asked));
 
 	if (is_due && conn->granted.of[number % VERBS_GRANTS] != number + 1 &&
 	    conn->state == VERBS_OPEN && !conn->failing && verbs_has_frames(conn, 1))

@@ -87,7 +87,7 @@ static void receive_frame(struct verbs_conn *conn, struct tutti_io *io,
 	verbs_post_receive(conn, arrival->rail, arrival->slot);
 	conn->due.slots++;
 	conn->in_payload[1] = frame.kind != VERBS_DATA;
-	conn->is_asked = frame.kind == VERBS_ASKS;
+	conn->granted.is_asked = frame.kind == VERBS_ASKS;
 	if (frame.kind == VERBS_DATA)
 		finish_if_whole(conn, io);
 }

@@ -208,7 +208,6 @@ struct verbs_conn {
 	bool is_active;       /* on the endpoint's list: has ios, or is closing                  */
 	bool has_told;        /* the peer, that it has failed                                    */
 	bool in_payload[2];   /* of the first send; of the first recv                            */
-	bool is_asked;        /* with in_payload[1]: its sender asks                             */
 	struct verbs_conn *next;
 	LIST_ENTRY(verbs_conn) active;
 	uint64_t deadline_ns; /* of closing                                                      */
@@ -240,6 +239,7 @@ struct verbs_conn {
 	struct {
 		uint32_t of[VERBS_GRANTS];   /* the messages behind those that were granted      */
 		uint32_t end;                /* the one behind the last                          */
+		bool is_asked;               /* with in_payload[1]: for the first receive        */
 	} granted;
 	struct {
 		uint32_t slots, chunks;
