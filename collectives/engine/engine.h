@@ -104,8 +104,8 @@ struct task_spec {
 	/* The same without copies in host memory, to be taken if this rank's buffers can be mapped;
 	 * and another one, for chunks that are not cut and lie side by side. Or NULL. */
 	const struct plan *direct_plan, *whole_plan;
-	/* The kind of memory that the buffers of other ranks may be of, whatever this rank's are, and
-	 * that adapters reach; 0: there is none. */
+	/* The kind of memory that the buffers of other ranks may be of, whatever this rank's are,
+	 * and that adapters reach; 0: there is none. */
 	int direct_kind;
 	struct layout layout;
 	uint32_t width;                   /* scratch chunks it needs, the same on all ranks */
