@@ -15,7 +15,7 @@ void direct_must(const struct one *r, bool is_so, const char *what, size_t bytes
 {
 	if (is_so)
 		return;
-	fprintf(stderr, "rank %d of %d, direct_seed %llu, %zu bytes: not so: %s: %s\n", r->rank,
+	fprintf(stderr, "rank %d of %d, seed %llu, %zu bytes: not so: %s: %s\n", r->rank,
 		r->w->size, (unsigned long long)direct_seed, bytes, what,
 		tutti_comm_error(r->comm));
 	abort();
