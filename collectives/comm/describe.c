@@ -149,6 +149,7 @@ static uint32_t find_maps(const struct tutti_comm *comm, struct tutti_endpoint *
 			log_info("%s memory of rank %d goes through copies in host memory: %s",
 				 kind->name, comm->rank, last_error());
 	}
+	last_error_clear(); /* of no call */
 	return kinds;
 }
 

@@ -78,6 +78,8 @@ static struct direct_map *add(struct engine_direct *d, const struct memory_kind 
 		d->has_told = true;
 		log_info("%s; its messages go through copies in host memory", last_error());
 	}
+	if (!map)
+		last_error_clear(); /* of no call */
 	*m = (struct direct_map){.extent = *extent, .kind = kind, .map = map};
 	return m;
 }
