@@ -38,6 +38,9 @@ if(HAS_VERBS)
 	direct_test(adapter adapter FAKE_CUDA_DMA_BUF=1)
 	direct_test(shm calls FAKE_CUDA_DMA_BUF=1 TUTTI_TRANSPORTS=shm,verbs)
 	direct_test(across calls FAKE_CUDA_DMA_BUF=1 TUTTI_CUDA=2 FAKE_CUDA_SMS=64)
+	tutti_label_tests(slow "^cuda/direct_(refused|lacks|shm|across)$")
+	tutti_label_tests(no_tsan "^cuda/direct_(refused|lacks|shm)$")
+	tutti_label_tests(no_asan "^cuda/direct_(lacks|shm)$")
 endif()
 
 # The API's tests on device buffers: processes that share one GPU, or two GPUs, or have one each, and threads.
