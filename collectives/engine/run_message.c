@@ -44,9 +44,8 @@ static void *map_of(const struct run *r, struct ref ref)
 
 	if (ref.buf != BUF_TMP)
 		return direct_map_of(maps[ref.buf == BUF_IN ? DIRECT_IN : DIRECT_OUT]);
-	enum pool pool = r->plan->tmp[ref.chunk].pool;
-	return pool == POOL_KIND || pool == POOL_FILLED ? direct_map_of(maps[DIRECT_SCRATCH])
-							: NULL;
+	return r->plan->tmp[ref.chunk].pool != POOL_HOST ? direct_map_of(maps[DIRECT_SCRATCH])
+							 : NULL;
 }
 
 void run_lay_message(const struct lane_run *l, const struct step *s, struct step_io *io)
