@@ -93,6 +93,7 @@
 	  (CUstream stream, CUdeviceptr address, uint32_t value, unsigned flags))                  \
 	X(stream_batch_mem_op, cuStreamBatchMemOp_v2,                                              \
 	  (CUstream stream, unsigned count, CUstreamBatchMemOpParams *ops, unsigned flags))        \
+	X(launch_host_func, cuLaunchHostFunc, (CUstream stream, CUhostFn function, void *data))    \
 	X(stream_get_capture_info, cuStreamGetCaptureInfo_v2,                                      \
 	  (CUstream stream, CUstreamCaptureStatus *status, uint64_t *id, CUgraph *graph,           \
 	   const CUgraphNode **dependencies, size_t *count))                                       \
@@ -147,7 +148,6 @@
 	X(mem_get_info, cuMemGetInfo_v2, (size_t *free_bytes, size_t *total))                      \
 	X(stream_write_value32, cuStreamWriteValue32_v2,                                           \
 	  (CUstream stream, CUdeviceptr address, uint32_t value, unsigned flags))                  \
-	X(launch_host_func, cuLaunchHostFunc, (CUstream stream, CUhostFn function, void *data))    \
 	X(event_elapsed_time, cuEventElapsedTime, (float *ms, CUevent from, CUevent to))
 
 #endif

@@ -32,7 +32,7 @@ static tutti_status cuda_stream_check(void *stream, const void *near)
 	TRY(status);
 	if (capture != 0)
 		return fail(TUTTI_ERR_UNSUPPORTED,
-			    "call.stream is being captured, which this communicator cannot be");
+			    "call.stream is being captured, which this call cannot be");
 	return TUTTI_OK;
 }
 
@@ -58,6 +58,9 @@ static const struct memory_kind cuda_kind = {
 	.gate_take = cuda_gate_take,
 	.gate_wait = cuda_gate_wait,
 	.gate_open = cuda_gate_open,
+	.is_captured = cuda_is_captured,
+	.gate_capture = cuda_gate_capture,
+	.captured_free = cuda_captured_free,
 };
 
 static void use(void)

@@ -32,4 +32,10 @@ tutti_status cuda_gate_take(struct memory_gate *gate);
 tutti_status cuda_gate_wait(const struct memory_gate *gate, void *stream, const void *near);
 void cuda_gate_open(struct memory_gate *gate);
 
+/* captures.c */
+bool cuda_is_captured(void *stream);
+tutti_status cuda_gate_capture(const struct memory_gate *gate, void *stream, void (*start)(void *),
+                               void *arg, struct memory_captured *latest);
+void cuda_captured_free(struct memory_captured *latest);
+
 #endif

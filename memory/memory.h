@@ -48,6 +48,12 @@ struct memory_gate {
 	uint32_t open;                  /* the word's value then                                 */
 };
 
+/* The calls of one capture come after each other: the latest of them. Zeroed at first. */
+struct memory_captured {
+	uint64_t capture;               /* of this id; 0: there is none                          */
+	void *event, *device;           /* the kind's own                                        */
+};
+
 struct memory_kind {
 	const char *name;
 	int id;                                             /* TUTTI_MEMORY_...                  */
@@ -81,7 +87,7 @@ struct memory_kind {
 
 	/* Of a kind with streams; else NULL. near is a buffer of the call: it says which device's
 	 * default stream is meant. Any thread. */
-	/* Whether calls may be ordered by this stream: INVALID, UNSUPPORTED. */
+	/* Whether calls may be ordered by this stream: INVALID. UNSUPPORTED: it is captured. */
 	tutti_status (*stream_check)(void *stream, const void *near);
 	/* The stream's later work waits for an AFTER that is posted and not done. */
 	tutti_status (*stream_join)(const struct memory_io *io, void *stream, const void *near);
@@ -89,6 +95,15 @@ struct memory_kind {
 	/* The stream's later work waits until the gate is open. */
 	tutti_status (*gate_wait)(const struct memory_gate *gate, void *stream, const void *near);
 	void (*gate_open)(struct memory_gate *gate); /* and gives it back */
+	/* Whether what goes into stream goes into a graph. */
+	bool (*is_captured)(void *stream);
+	/* Such a stream: wherever the graph runs, it calls start(arg), which is not to call the
+	 * kind, and then waits until the gate's word is what gate->open says, behind what came into
+	 * the same capture by latest. */
+	tutti_status (*gate_capture)(const struct memory_gate *gate, void *stream,
+	                             void (*start)(void *arg), void *arg,
+	                             struct memory_captured *latest);
+	void (*captured_free)(struct memory_captured *latest);
 };
 
 extern const struct memory_kind memory_host;

@@ -65,6 +65,14 @@ static enum ending ending_of(const tutti_call *call, const struct memory_kind *m
 	return call && memory->stream_check ? IN_STREAM : WAITS;
 }
 
+/* Whether what goes into the call's stream goes into a graph. */
+static bool goes_into_graph(const tutti_call *call)
+{
+	const struct memory_kind *cuda = memory_kind(TUTTI_MEMORY_CUDA);
+
+	return call && call->stream && cuda && cuda->is_captured(call->stream);
+}
+
 static void begin_wait(struct tutti_comm *comm)
 {
 	atomic_store_explicit(&comm->calls.is_issuing, 2, memory_order_relaxed);
@@ -78,6 +86,7 @@ struct way {
 	const struct memory_kind *stream_kind; /* NULL: it is in no stream's order             */
 	bool is_on_device;                     /* ... */
 	bool is_across;                        /* ... and by messages between nodes */
+	bool is_captured;                      /* for the engine to replay it */
 	enum ending ending;
 };
 
@@ -122,7 +131,7 @@ static bool goes_across(const struct tutti_comm *comm, const struct call_args *a
 	return true;
 }
 
-/* Whether kernels of the ranks meet. What goes into a graph can go no other way. */
+/* Whether kernels of the ranks meet, or take turns. */
 static bool goes_on_device(const struct tutti_comm *comm, const struct call_args *args,
 			   const struct way *way, const tutti_call *call)
 {
@@ -130,7 +139,15 @@ static bool goes_on_device(const struct tutti_comm *comm, const struct call_args
 		return false;
 	return device_serves(comm->device, args) ||
 	       (call && device_serves_captured(comm->device, args) &&
-		comm_captures(comm, call->stream));
+		device_captures(comm->device, call->stream));
+}
+
+/* Kernels that meet are captured themselves. All else that goes into a graph is for the engine to
+ * replay, by a plan. */
+static bool is_for_replay(const struct tutti_comm *comm, const struct way *way,
+			  const tutti_call *call)
+{
+	return !(way->is_on_device && device_meets(comm->device)) && goes_into_graph(call);
 }
 
 static tutti_status find_way(const struct tutti_comm *comm, const struct call_args *args,
@@ -148,12 +165,17 @@ static tutti_status find_way(const struct tutti_comm *comm, const struct call_ar
 		way->is_window = !way->algorithm->build;
 	}
 	TRY(find_memory(args, &way->memory));
-	way->is_across = goes_across(comm, args, way);
-	if (goes_on_device(comm, args, way, call)) {
-		way->is_on_device = true;
+	way->is_on_device = goes_on_device(comm, args, way, call);
+	if (is_for_replay(comm, way, call)) {
+		way->is_captured = true;
+		way->is_on_device = way->is_window = false;
+		TRY(select_planned(&comm->select, args, &way->algorithm));
+	} else if (way->is_on_device) {
 		way->memory = memory_kind(TUTTI_MEMORY_CUDA);
 		way->is_window = false;
 		way->algorithm = NULL;
+	} else {
+		way->is_across = goes_across(comm, args, way);
 	}
 	if (way->memory->id != TUTTI_MEMORY_HOST && op_user(args->op))
 		return fail(TUTTI_ERR_INVALID, "%s: %s works on host memory only, not on %s memory",
@@ -173,7 +195,8 @@ static tutti_status find_stream(const struct tutti_comm *comm, const struct call
 	const void *near = args->recv ? args->recv : args->send;
 	bool is_device = way->memory->stream_check != NULL;
 
-	way->ending = ending_of(call, way->memory);
+	way->ending =
+		ending_of(call, way->is_captured ? memory_kind(TUTTI_MEMORY_CUDA) : way->memory);
 	way->stream_kind = NULL;
 	if (way->is_on_device || way->is_across)
 		TRY(device_check(comm->device, args, call));
@@ -189,6 +212,8 @@ static tutti_status find_stream(const struct tutti_comm *comm, const struct call
 	if (copies_send(args))
 		return fail(TUTTI_ERR_INVALID, "%s: in place it goes without call.stream",
 			    collective_name(args->collective));
+	if (way->is_captured)
+		return engine_check_capture(comm->engine);
 	return way->stream_kind->stream_check(stream, is_device ? near : NULL);
 }
 
@@ -243,6 +268,8 @@ static tutti_status add_plan(struct tutti_comm *comm, const struct algorithm *a,
 
 static const struct task_kind *kind_of(const struct way *way)
 {
+	if (way->is_captured)
+		return &captured_tasks;
 	if (way->is_on_device)
 		return &device_tasks;
 	if (way->is_across)
@@ -271,6 +298,8 @@ static tutti_status describe_task(struct tutti_comm *comm, const struct call_arg
 				   .is_in_stream = way->ending == IN_STREAM,
 				   .direct_kind = comm->reach.direct_kind,
 				   .timeout_ms = comm_timeout_ms(comm, call)};
+	if (way->is_captured)
+		spec->replays_as = &plan_tasks;
 	if (call) {
 		spec->stream = call->stream;
 		spec->done = call->done;
@@ -300,7 +329,7 @@ static tutti_status submit(struct tutti_comm *comm, const struct task_spec *spec
 	tutti_status status = TUTTI_OK;
 
 	TRY(engine_submit(comm->engine, spec, &work));
-	if (ending == IN_STREAM && spec->kind != &device_tasks)
+	if (ending == IN_STREAM && spec->kind != &device_tasks && spec->kind != &captured_tasks)
 		status = work_wait_stream(work, spec->stream_kind, spec->stream);
 	if (status != TUTTI_OK)
 		engine_fail_stream(comm->engine, status, spec->name);
@@ -395,15 +424,23 @@ static void trace_message(struct tutti_comm *comm, struct task_spec *spec, enum 
 			   trace_size(args->count, spec->p2p.peer));
 }
 
-bool comm_captures(const struct tutti_comm *comm, void *stream)
+static bool captures_kernels(const struct tutti_comm *comm, void *stream)
 {
 	return comm->device && device_captures(comm->device, stream);
+}
+
+bool comm_captures(const struct tutti_comm *comm, void *stream)
+{
+	return captures_kernels(comm, stream) || goes_into_graph(&(tutti_call){.stream = stream});
 }
 
 tutti_status comm_check_captured(const struct tutti_comm *comm,
 				 const struct task_spec *const *messages, size_t n, void *stream)
 {
-	return device_check_messages(comm->device, messages, n, stream);
+	if (captures_kernels(comm, stream))
+		return device_check_messages(comm->device, messages, n, stream);
+	TRY(device_check_captured(messages, n));
+	return engine_check_capture(comm->engine);
 }
 
 /* All but the first, which has the work, are over at once. */
@@ -422,12 +459,14 @@ tutti_status comm_call_captured(struct tutti_comm *comm, const struct task_spec 
 				size_t n, const tutti_call *call)
 {
 	struct task_spec spec = *messages[0];
+	bool by_kernels = captures_kernels(comm, call->stream);
 
-	TRY(device_check_messages(comm->device, messages, n, call->stream));
-	spec.kind = &device_message_tasks;
+	TRY(comm_check_captured(comm, messages, n, call->stream));
+	spec.kind = by_kernels ? &device_message_tasks : &captured_tasks;
 	spec.memory = memory_kind(TUTTI_MEMORY_CUDA);
-	spec.device = comm->device;
-	spec.algorithm = "device";
+	spec.stream_kind = by_kernels ? NULL : spec.memory;
+	spec.device = by_kernels ? comm->device : NULL;
+	spec.algorithm = by_kernels ? "device" : "p2p";
 	spec.stream = call->stream;
 	spec.done = call->done;
 	spec.done_arg = call->done_arg;

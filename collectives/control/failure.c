@@ -51,7 +51,7 @@ bool suspicion_note(struct suspicion *s, const struct failure *failure, uint64_t
 bool suspicion_is_over(const struct suspicion *s, bool all_agree, uint64_t now_ns)
 {
 	bool has_call = s->failure.sequence != NO_CALL;
-	int ms = has_call ? EXPLAIN_LOST_MS : EXPLAIN_LOST_MESSAGE_MS;
+	int ms = has_call || s->failure.is_of_replay ? EXPLAIN_LOST_MS : EXPLAIN_LOST_MESSAGE_MS;
 
 	if (suspicion_is_mismatch(s)) {
 		if (has_call && all_agree)

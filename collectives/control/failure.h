@@ -13,6 +13,7 @@ struct failure {
 		   * FAILURE_NO_RANK */
 	uint64_t sequence; /* calls before this one may still come to a good end */
 	bool is_common;    /* a TIMEOUT that all ranks report as it is: a rank is silent */
+	bool is_of_replay; /* of a collective that has no sequence: a graph's */
 	const char *message;
 };
 

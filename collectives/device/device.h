@@ -69,6 +69,10 @@ extern const struct task_kind device_tasks, device_across_tasks;
 /* Sends and receives go by a kernel where they are captured into a graph, all of a group by one:
  * a kernel that waits for its receiver would keep the others of this rank behind it. */
 bool device_captures(const struct device *device, void *stream);
+/* Whether kernels of all ranks meet: no others are captured. */
+bool device_meets(const struct device *device);
+/* Of messages that are captured together, by kernels or not: INVALID. */
+tutti_status device_check_captured(const struct task_spec *const *messages, size_t n);
 /* Whether this rank may capture these, whose specs have buffers, peers and tags: INVALID. */
 tutti_status device_check_messages(const struct device *device,
 				   const struct task_spec *const *messages, size_t n,

@@ -10,10 +10,14 @@
 #include <stdio.h>
 #include <string.h>
 
+bool device_meets(const struct device *d)
+{
+	return !d->nodes && !cuda_channels_take_turns(d->channels);
+}
+
 bool device_captures(const struct device *d, void *stream)
 {
-	return !d->nodes && !cuda_channels_take_turns(d->channels) &&
-	       cuda_channels_captures(d->channels, stream);
+	return device_meets(d) && cuda_channels_captures(d->channels, stream);
 }
 
 static void *buffer_of(const struct task_spec *m)
@@ -21,14 +25,25 @@ static void *buffer_of(const struct task_spec *m)
 	return m->p2p.side == P2P_SEND ? (void *)(uintptr_t)m->args.send : m->args.recv;
 }
 
+tutti_status device_check_captured(const struct task_spec *const *messages, size_t n)
+{
+	if (n > MESSAGES_MOST)
+		return fail(TUTTI_ERR_INVALID,
+			    "a group that is captured has %zu sends and receives of one "
+			    "communicator: %d are the most",
+			    n, MESSAGES_MOST);
+	for (size_t i = 0; i < n; i++)
+		if (messages[i]->p2p.peer == TUTTI_ANY)
+			return fail(TUTTI_ERR_INVALID,
+				    "recv: call.stream is being captured, and a graph's recv names "
+				    "its peer: it cannot be TUTTI_ANY");
+	return TUTTI_OK;
+}
+
 static tutti_status check(const struct device *d, const struct task_spec *m)
 {
 	uint64_t place;
 
-	if (m->p2p.peer == TUTTI_ANY)
-		return fail(TUTTI_ERR_INVALID,
-			    "recv: call.stream is being captured, and a graph's recv names its "
-			    "peer: it cannot be TUTTI_ANY");
 	if (m->args.count == 0)
 		return TUTTI_OK;
 	if (m->memory->id != TUTTI_MEMORY_CUDA)
@@ -42,11 +57,7 @@ static tutti_status check(const struct device *d, const struct task_spec *m)
 tutti_status device_check_messages(const struct device *d, const struct task_spec *const *messages,
 				   size_t n, void *stream)
 {
-	if (n > MESSAGES_MOST)
-		return fail(TUTTI_ERR_INVALID,
-			    "a group that is captured has %zu sends and receives of one "
-			    "communicator: %d are the most",
-			    n, MESSAGES_MOST);
+	TRY(device_check_captured(messages, n));
 	TRY(cuda_channels_check_stream(d->channels, stream));
 	for (size_t i = 0; i < n; i++)
 		TRY(check(d, messages[i]));

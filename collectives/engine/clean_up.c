@@ -21,7 +21,7 @@ void engine_clean_up(struct engine *e)
 	e->works.window_tail = &e->works.window_head;
 	e->works.ended = NULL;
 	for (int s = 0; s < 2; s++)
-		for (int i = 0; i < e->config.size; i++)
+		for (int i = 0; i < 2 * e->config.size; i++)
 			e->links.streams[s][i] =
 				(struct stream){NULL, &e->links.streams[s][i].head};
 	while (e->works.newest) {

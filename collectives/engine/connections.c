@@ -23,11 +23,16 @@ struct tutti_conn *engine_connect(struct engine *e, int peer, int channel)
 	return conn;
 }
 
-struct tutti_conn *engine_conn(struct engine *e, int peer)
+#define CAPTURED_CHANNEL 2 /* 0 is that of collectives, 1 of messages */
+
+struct tutti_conn *engine_conn(struct engine *e, int place)
 {
-	if (!e->links.conns[peer])
-		e->links.conns[peer] = engine_connect(e, peer, 0);
-	return e->links.conns[peer];
+	int size = e->config.size;
+
+	if (!e->links.conns[place])
+		e->links.conns[place] =
+			engine_connect(e, place % size, place < size ? 0 : CAPTURED_CHANNEL);
+	return e->links.conns[place];
 }
 
 /* A failed engine closes its listeners too: a peer that connects later is refused at once and does
@@ -36,7 +41,7 @@ void engine_disconnect(struct engine *e)
 {
 	if (e->user)
 		e->user->close(e);
-	for (int i = 0; i < e->config.size; i++)
+	for (int i = 0; i < 2 * e->config.size; i++)
 		if (e->links.conns[i]) {
 			e->links.conns[i]->endpoint->transport->close(e->links.conns[i]);
 			e->links.conns[i] = NULL;

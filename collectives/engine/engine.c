@@ -10,21 +10,21 @@
 
 static tutti_status copy_config(struct engine *e, const struct engine_config *config)
 {
-	size_t n = (size_t)config->size;
+	size_t n = (size_t)config->size, places = 2 * n;
 	e->config = *config;
 	e->config.endpoints =
 		calloc((size_t)config->endpoint_count + 1, sizeof *e->config.endpoints);
 	e->links.routes = calloc(n, sizeof *e->links.routes);
-	e->links.conns = calloc(n, sizeof *e->links.conns);
+	e->links.conns = calloc(places, sizeof *e->links.conns);
 	for (int s = 0; s < 2; s++)
-		e->links.streams[s] = calloc(n, sizeof *e->links.streams[s]);
+		e->links.streams[s] = calloc(places, sizeof *e->links.streams[s]);
 	e->failure.trace_dir = config->trace_dir ? strdup(config->trace_dir) : NULL;
 	if (!e->config.endpoints || !e->links.routes || !e->links.conns || !e->links.streams[0] ||
 	    !e->links.streams[1] || (config->trace_dir && !e->failure.trace_dir))
 		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for the tables of %d ranks",
 			    config->rank, config->size);
 	for (int s = 0; s < 2; s++)
-		for (size_t i = 0; i < n; i++)
+		for (size_t i = 0; i < places; i++)
 			e->links.streams[s][i].tail = &e->links.streams[s][i].head;
 	if (config->routes)
 		memcpy(e->links.routes, config->routes, n * sizeof *e->links.routes);
@@ -56,6 +56,7 @@ tutti_status engine_create(struct engine **engine, const struct engine_config *c
 	e->runs.dirty_tail = &e->runs.dirty;
 	e->works.window_tail = &e->works.window_head;
 	e->lists.called_tail = &e->lists.called;
+	e->captured.started_tail = &e->captured.started;
 	engine_ref_owner(e);
 	tutti_status status = copy_config(e, config);
 	spread_near(&e->spread, e->config.near, config->ranks_near_count, config->ranks_near_me);
@@ -150,6 +151,7 @@ static void compare_calls(struct engine *e)
 /* Under the lock: a thread that waited for the last work may still look at the engine. */
 static void take_apart(struct engine *e)
 {
+	captured_free_all(e);
 	engine_disconnect(e);
 	window_destroy(e->config.window);
 	e->config.window = NULL;

@@ -16,6 +16,7 @@
 
 #include <tutti/transport.h>
 
+struct captured_call;
 struct device;
 struct engine;
 struct tutti_work;
@@ -96,6 +97,9 @@ struct p2p_args {
 /* The kinds of tasks: a plan, a call of the window; p2p/p2p.h has the third. */
 struct task_kind;
 extern const struct task_kind plan_tasks, window_tasks;
+/* A collective by a plan (replays_as), or messages, into the graph of the spec's stream: the task
+ * is over when it has begun, and replays do it. */
+extern const struct task_kind captured_tasks;
 
 /* A task to do: a plan with its buffers, a send or recv, or a call for the window. */
 struct task_spec {
@@ -123,6 +127,9 @@ struct task_spec {
 	/* Sends and receives that are captured together; they live until begin has returned. */
 	const struct task_spec *const *messages;
 	size_t message_count;
+	const struct task_kind *replays_as; /* of captured_tasks: a collective's kind        */
+	struct captured_call *captured;     /* of a replay; or NULL ...                      */
+	uint32_t replay;                    /* ... and which it is, from 1 on                */
 	const char *name, *algorithm; /* of the call, for messages                     */
 	struct trace_mark trace;
 	int timeout_ms;
@@ -142,6 +149,9 @@ struct tutti_work *engine_submit_alone(struct engine *engine, const struct call_
 tutti_status engine_run(struct engine *engine, const struct task_spec *spec);
 /* The same to the window, for a call on host memory. */
 tutti_status engine_run_window(struct engine *engine, const struct call_args *args, int timeout_ms);
+
+/* Whether one more call may be captured: INVALID. */
+tutti_status engine_check_capture(struct engine *engine);
 
 /* One pass over everything; for the simulator and the helper. Returns whether anything happened. */
 bool engine_progress(struct engine *engine);

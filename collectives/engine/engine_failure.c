@@ -70,9 +70,15 @@ static const char *call_words(const struct tutti_work *work, char *text, size_t 
 const char *collective_words(const struct tutti_work *work, char *text, size_t text_bytes)
 {
 	const char *name = work->engine->config.name;
-	snprintf(text, text_bytes, "%s #%llu%s%s (%s)", work->spec.name,
-		 (unsigned long long)work->spec.args.sequence, name[0] ? " of " : "", name,
-		 work->spec.algorithm);
+	char number[32];
+
+	if (work->spec.captured)
+		snprintf(number, sizeof number, ", replay %u", work->spec.replay);
+	else
+		snprintf(number, sizeof number, " #%llu",
+			 (unsigned long long)work->spec.args.sequence);
+	snprintf(text, text_bytes, "%s%s%s%s%s (%s)", work->spec.captured ? "captured " : "",
+		 work->spec.name, number, name[0] ? " of " : "", name, work->spec.algorithm);
 	return text;
 }
 

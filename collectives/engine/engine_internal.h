@@ -6,7 +6,12 @@
 #include "collectives/engine/task.h"
 
 /* connections.c */
-struct tutti_conn *engine_conn(struct engine *e, int peer); /* NULL: the engine has failed   */
+/* Where peer is in links.conns and links.streams, for a work like this one. */
+static inline int engine_place(const struct engine *e, const struct tutti_work *work, int peer)
+{
+	return work->spec.captured ? e->config.size + peer : peer;
+}
+struct tutti_conn *engine_conn(struct engine *e, int place); /* NULL: the engine has failed   */
 void engine_disconnect(struct engine *e); /* closes connections and endpoints */
 /* Fills fds with what to sleep on. Returns how many, or -1 if there is work already. */
 struct pollfd;
@@ -86,6 +91,23 @@ void work_count_down(struct tutti_work *whole);
 /* enlist.c */
 /* work is made from args; alone.c has given it its timeout_ms and its entry in the trace. */
 void work_enlist(struct engine *e, struct tutti_work *work, const struct call_args *args);
+
+/* submit.c, under the lock: a call of a replay, as if it were submitted now. */
+tutti_status engine_submit_replay(struct engine *e, const struct task_spec *spec);
+/* A spec's counts and offsets, of n ranks, go to `to`, which has room for 4 n. */
+void task_move_tables(struct task_spec *spec, size_t *to, size_t n);
+
+/* captured.c */
+/* Starts the calls to which replays have come. Returns whether there were any. */
+bool engine_start_captured(struct engine *e);
+static inline bool engine_has_started(const struct engine *e)
+{
+	return atomic_load_explicit(&e->captured.has_started, memory_order_relaxed);
+}
+/* work, of a replay, is in flight now; or has ended with its status. */
+void captured_work_began(const struct tutti_work *work);
+void captured_work_ended(struct engine *e, const struct tutti_work *work);
+void captured_free_all(struct engine *e);
 
 /* alone.c */
 /* A call beside which nothing is in flight needs no whole pass. True: it is over and well, and work

@@ -90,7 +90,8 @@ bool helper_has_works(struct engine *e)
 
 bool helper_is_needed(struct engine *e)
 {
-	if (atomic_load(&e->help.is_dirty) || atomic_load(&e->lists.has_called))
+	if (atomic_load(&e->help.is_dirty) || atomic_load(&e->lists.has_called) ||
+	    atomic_load(&e->captured.has_started))
 		return true;
 	return helper_has_works(e) && atomic_load(&e->help.waiters) == 0 && !waits_come_soon(e);
 }

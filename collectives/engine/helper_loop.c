@@ -70,7 +70,9 @@ static void visit_arm(struct engine *e, void *arg)
 		s->is_blind = true;
 		return;
 	}
-	int n = e->failure.stop ? -1 : engine_arm(e, s->fds + s->n, HELPER_FDS - s->n);
+	int n = e->failure.stop || engine_has_started(e)
+			? -1
+			: engine_arm(e, s->fds + s->n, HELPER_FDS - s->n);
 	engine_unlock(e);
 	if (n < 0)
 		s->has_work = true;

@@ -45,7 +45,7 @@ static bool needs_endpoints(const struct engine *e)
 
 bool engine_pass(struct engine *e, bool is_eager)
 {
-	bool moved = false, asks = needs_endpoints(e);
+	bool moved = engine_has_started(e) && engine_start_captured(e), asks = needs_endpoints(e);
 
 	for (int i = 0; asks && i < e->config.endpoint_count; i++) {
 		struct tutti_endpoint *ep = e->config.endpoints[i];

@@ -146,7 +146,7 @@ static void issue_step(struct engine *e, struct lane_run *l, uint32_t step, uint
 		post_local(e, r, io, s->refs);
 		return;
 	}
-	struct tutti_conn *conn = engine_conn(e, s->peer);
+	struct tutti_conn *conn = engine_conn(e, engine_place(e, r->work, s->peer));
 	if (!conn)
 		return; /* the engine has failed */
 	run_lay_message(l, s, io);

@@ -183,7 +183,8 @@ static void join_streams(struct engine *e, struct run *r)
 		struct lane_run *l = &r->lanes[i];
 		if (l->lane->peer < 0)
 			continue;
-		l->stream = &e->links.streams[l->lane->sends][l->lane->peer];
+		l->stream =
+			&e->links.streams[l->lane->sends][engine_place(e, r->work, l->lane->peer)];
 		*l->stream->tail = l;
 		l->stream->tail = &l->next_in_stream;
 	}

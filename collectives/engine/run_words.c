@@ -100,12 +100,13 @@ static void counts_differ(struct engine *e, const struct tutti_work *work,
 	char text[ERROR_BYTES];
 	int peer = io->conn->peer;
 	size_t count = work->spec.args.counts[RECV_SIDE][peer];
+	char call[100];
 
 	snprintf(text, sizeof text,
-		 "The ranks did not make the same call: in %s #%llu rank %d expects %zu elements "
+		 "The ranks did not make the same call: in %s rank %d expects %zu elements "
 		 "from rank %d, which sends another number or made another call (%.200s)",
-		 work->spec.name, (unsigned long long)work->spec.args.sequence, e->config.rank,
-		 count, peer, io->conn->error);
+		 collective_words(work, call, sizeof call), e->config.rank, count, peer,
+		 io->conn->error);
 	if (!engine_suspect(e, work, peer, TUTTI_ERR_MISMATCH, text))
 		engine_set_failure(e, TUTTI_ERR_MISMATCH, FAILURE_NO_RANK, text);
 }

@@ -40,12 +40,26 @@ static void make_room(struct engine *e, const struct task_spec *spec)
 	e->works.outside = NULL;
 }
 
+void task_move_tables(struct task_spec *spec, size_t *to, size_t n)
+{
+	struct call_args *a = &spec->args;
+
+	for (int side = 0; side < 2; side++, to += 2 * n) {
+		memcpy(to, a->counts[side], n * sizeof *to);
+		memcpy(to + n, a->offsets[side], n * sizeof *to);
+		a->counts[side] = to;
+		a->offsets[side] = to + n;
+		spec->layout.counts[side] = to;
+		if (spec->layout.offsets[side])
+			spec->layout.offsets[side] = to + n;
+	}
+}
+
 /* The caller may change its counts and offsets when an asynchronous call has returned. */
 static tutti_status keep_tables(struct engine *e, struct tutti_work *work)
 {
-	struct call_args *a = &work->spec.args;
 	size_t n = (size_t)e->config.size, *to;
-	if (!a->counts[SEND_SIDE])
+	if (!work->spec.args.counts[SEND_SIDE])
 		return TUTTI_OK;
 	if (work->table_room < 4 * n) {
 		if (!(to = realloc(work->tables, 4 * n * sizeof *to)))
@@ -54,16 +68,7 @@ static tutti_status keep_tables(struct engine *e, struct tutti_work *work)
 		work->tables = to;
 		work->table_room = 4 * n;
 	}
-	to = work->tables;
-	for (int side = 0; side < 2; side++, to += 2 * n) {
-		memcpy(to, a->counts[side], n * sizeof *to);
-		memcpy(to + n, a->offsets[side], n * sizeof *to);
-		a->counts[side] = to;
-		a->offsets[side] = to + n;
-		work->spec.layout.counts[side] = to;
-		if (work->spec.layout.offsets[side])
-			work->spec.layout.offsets[side] = to + n;
-	}
+	task_move_tables(&work->spec, work->tables, n);
 	return TUTTI_OK;
 }
 
@@ -134,6 +139,15 @@ static tutti_status submit(struct engine *e, const struct task_spec *spec, bool 
 		return status;
 	}
 	*out = work;
+	return TUTTI_OK;
+}
+
+tutti_status engine_submit_replay(struct engine *e, const struct task_spec *spec)
+{
+	struct tutti_work *work;
+
+	TRY(submit(e, spec, true, &work));
+	work_release(work);
 	return TUTTI_OK;
 }
 

@@ -149,11 +149,12 @@ struct tutti_work {
 	struct across across;
 };
 
-/* How the peers are reached. Under the engine's lock. */
+/* How the peers are reached. Under the engine's lock. Captured calls, whose order is that of the
+ * graphs' launches, have connections of their own: see engine_place. */
 struct engine_links {
 	struct route *routes;
-	struct tutti_conn **conns;
-	struct stream *streams[2]; /* [sends][peer] */
+	struct tutti_conn **conns; /* [place] */
+	struct stream *streams[2]; /* [sends][place] */
 	struct memory_queue *queues[TUTTI_MEMORY_KINDS];
 	struct tutti_done done; /* ios that ended, of transports and queues */
 };
@@ -254,6 +255,18 @@ struct engine_traffic {
 	_Atomic uint64_t messages, sent_bytes, received_bytes;
 };
 
+/* Calls that are captured: see captured.c. Under the engine's lock, but for what says otherwise. */
+struct engine_captured {
+	struct captured_call *newest; /* of all */
+	int count;
+	uint32_t fingerprint;          /* of the replays of collectives so far      */
+	struct memory_captured latest; /* of the capture that is under way          */
+	/* Under the lock of captured.c: those whose replay has begun, in order, and one whose
+	 * replay began before that before it had ended. */
+	struct captured_call *started, **started_tail, *overlapped;
+	atomic_bool has_started; /* any thread: there is something there */
+};
+
 struct engine {
 	struct engine_config config; /* constant, but what engine_disconnect and take_apart end */
 	pthread_mutex_t lock;
@@ -262,6 +275,7 @@ struct engine {
 	struct engine_works works;
 	struct engine_runs runs;
 	struct engine_watch watch;
+	struct engine_captured captured;
 	/* Of p2p, under the lock. */
 	const struct engine_user *user; /* NULL: no message was sent or received yet */
 	struct p2p *p2p;                /* what that keeps */

@@ -7,9 +7,10 @@
 
 #include <stdio.h>
 
+/* One that has a number on all ranks: a replay has none. */
 static bool is_collective(const struct tutti_work *work)
 {
-	return work->spec.args.fingerprint != 0;
+	return work->spec.args.fingerprint != 0 && work->spec.args.sequence != NO_CALL;
 }
 
 /* The earlier work of a call's stream may take any time. */
@@ -53,10 +54,12 @@ bool engine_suspect(struct engine *e, const struct tutti_work *work, int peer, t
 				  .rank = status == TUTTI_ERR_PEER ? peer : FAILURE_NO_RANK,
 				  .sequence = work && is_collective(work) ? work->spec.args.sequence
 									  : NO_CALL,
+				  .is_of_replay = work && work->spec.captured != NULL,
 				  .message = message};
 
-	if (!e->config.control)
-		return false;
+	/* Ranks keep no records of replays that could say more. */
+	if (!e->config.control || (failure.is_of_replay && status == TUTTI_ERR_MISMATCH))
+		return e->failure.stop;
 	return e->failure.stop || control_suspect(e->config.control, &failure, engine_now(e));
 }
 

@@ -40,7 +40,7 @@ static void while_waiting(void *arg)
 	uint64_t now = clock_now_ns();
 
 	note_in_trace(c);
-	if (e->works.newest || e->loose)
+	if (e->works.newest || e->loose || engine_has_started(e))
 		engine_pass(e, false);
 	if (!c->since_ns)
 		c->since_ns = now;

@@ -161,6 +161,8 @@ void work_begin_life(struct engine *e, struct tutti_work *work, bool is_async)
 	e->works.newest = work;
 	works_count(e, 1);
 	e->works.by_message += work->spec.kind != &window_tasks;
+	if (work->spec.captured)
+		captured_work_began(work);
 	if (work->is_async)
 		atomic_fetch_add(&e->help.async_works, 1);
 }
@@ -276,6 +278,8 @@ void work_finish(struct engine *e, struct tutti_work *work, tutti_status status)
 	free(work->send_copy);
 	work->send_copy = NULL;
 	work->status = status;
+	if (work->spec.captured)
+		captured_work_ended(e, work);
 	end(e, work);
 	if (whole) /* it holds work */
 		work_part_ended(whole, work);

@@ -1,4 +1,5 @@
-/* Point-to-point: messages between two ranks of one engine, matched by (peer, tag) in order.
+/* Point-to-point: messages between two ranks of one engine, matched by (peer, tag) in order, those
+ * that are captured among themselves.
  *
  * Each peer has a channel of its own, which collectives never use, opened when the first of the two
  * needs it. Everything is under the engine's lock. */

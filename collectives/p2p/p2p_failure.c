@@ -212,8 +212,9 @@ static void call_words(const struct tutti_work *work, enum p2p_side side, char *
 		snprintf(text, bytes, "%s (tag %d)", spec->name, -1 - spec->p2p.tag);
 		return;
 	}
-	snprintf(text, bytes, "%s(%s, %zu, tag %d)", side == P2P_SEND ? "send" : "recv",
-		 dtype_name(spec->args.dtype), spec->args.count, spec->p2p.tag);
+	snprintf(text, bytes, "%s%s(%s, %zu, tag %d)", spec->captured ? "captured " : "",
+		 side == P2P_SEND ? "send" : "recv", dtype_name(spec->args.dtype), spec->args.count,
+		 spec->p2p.tag);
 }
 
 static const char *peer_words(const struct tutti_work *work, char *text, size_t bytes)

@@ -68,8 +68,9 @@ struct p2p_header {
 	uint32_t id;           /* EAGER, UNFIT: the slot; all others: the sender's number  */
 	uint64_t count, bytes; /* of the message; MISMATCH, UNFIT: the recv; DATA: the piece */
 	/* STAGED: tag is the leg, dtype the stage, count where its bytes begin; TAKEN: tag, too */
-	uint8_t is_mapped; /* CLEAR, DATA: this end's memory is an adapter's to reach      */
-	uint8_t returned_count, returned[30];
+	uint8_t is_mapped;   /* CLEAR, DATA: this end's memory is an adapter's to reach     */
+	uint8_t is_captured; /* 1: a captured call's, which only captured ones meet         */
+	uint8_t returned_count, returned[29];
 };
 _Static_assert(sizeof(struct p2p_header) == 64, "a cache line");
 
@@ -222,6 +223,17 @@ static inline const struct task_spec *p2p_spec(const struct p2p_message *m)
 	return &m->work->spec;
 }
 
+/* A message and its recv have it in common. */
+static inline int64_t p2p_key(int32_t tag, bool is_captured)
+{
+	return tag + ((int64_t)is_captured << 33);
+}
+
+static inline int64_t p2p_key_of(const struct p2p_header *h)
+{
+	return p2p_key(h->tag, h->is_captured);
+}
+
 static inline bool p2p_is_flying(const struct p2p_message *m)
 {
 	for (int i = 0; i < P2P_LEGS; i++)
@@ -303,7 +315,7 @@ void p2p_give_back(struct p2p_peer *peer, uint32_t slot); /* tells the sender, i
 /* p2p_match.c */
 void p2p_post(struct p2p_message *m); /* a recv looks for its message           */
 /* The recv that a message is for, taken off its list; NULL if there is none yet. */
-struct p2p_message *p2p_find_recv(struct p2p_peer *peer, int tag);
+struct p2p_message *p2p_find_recv(struct p2p_peer *peer, int64_t key);
 bool p2p_fits(const struct p2p_message *m, const struct p2p_header *h);
 /* recv has another count or dtype than the message h, whose sender is told. */
 void p2p_refuse(struct p2p_message *recv, struct p2p_peer *peer, const struct p2p_header *h);

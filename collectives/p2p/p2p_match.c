@@ -8,18 +8,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct p2p_message *first_of(const struct p2p_queue *q, int tag)
+static int64_t key_of(const struct p2p_message *m)
+{
+	return p2p_key(p2p_spec(m)->p2p.tag, p2p_spec(m)->captured != NULL);
+}
+
+static struct p2p_message *first_of(const struct p2p_queue *q, int64_t key)
 {
 	struct p2p_message *m = q->head;
-	while (m && p2p_spec(m)->p2p.tag != tag)
+	while (m && key_of(m) != key)
 		m = m->next;
 	return m;
 }
 
-struct p2p_message *p2p_find_recv(struct p2p_peer *peer, int tag)
+struct p2p_message *p2p_find_recv(struct p2p_peer *peer, int64_t key)
 {
-	struct p2p_message *m = first_of(&peer->posted, tag);
-	struct p2p_message *any = first_of(&peer->p2p->any, tag);
+	struct p2p_message *m = first_of(&peer->posted, key);
+	struct p2p_message *any = first_of(&peer->p2p->any, key);
 
 	if (any && (!m || any->stamp < m->stamp)) {
 		p2p_remove(&peer->p2p->any, any);
@@ -208,20 +213,20 @@ void p2p_meet(struct p2p_message *m, struct p2p_arrival *a)
 	forget(a);
 }
 
-static struct p2p_arrival *find_arrival(const struct p2p_peer *peer, int tag)
+static struct p2p_arrival *find_arrival(const struct p2p_peer *peer, int64_t key)
 {
 	struct p2p_arrival *a = peer ? peer->unexpected : NULL;
-	while (a && a->header.tag != tag)
+	while (a && p2p_key_of(&a->header) != key)
 		a = a->next;
 	return a;
 }
 
 /* The oldest, so no sender waits for ever. */
-static struct p2p_arrival *find_any_arrival(const struct p2p *p, int tag)
+static struct p2p_arrival *find_any_arrival(const struct p2p *p, int64_t key)
 {
 	struct p2p_arrival *first = NULL;
 	for (int r = 0; r < p->engine->config.size; r++) {
-		struct p2p_arrival *a = find_arrival(p->peers[r], tag);
+		struct p2p_arrival *a = find_arrival(p->peers[r], key);
 		if (a && (!first || a->stamp < first->stamp))
 			first = a;
 	}
@@ -232,8 +237,8 @@ void p2p_post(struct p2p_message *m)
 {
 	struct p2p *p = m->work->engine->p2p;
 	struct p2p_peer *peer = m->peer;
-	int tag = p2p_spec(m)->p2p.tag;
-	struct p2p_arrival *a = peer ? find_arrival(peer, tag) : find_any_arrival(p, tag);
+	int64_t key = key_of(m);
+	struct p2p_arrival *a = peer ? find_arrival(peer, key) : find_any_arrival(p, key);
 
 	if (a) {
 		p2p_meet(m, a);
@@ -248,7 +253,7 @@ void p2p_send_self(struct p2p_message *m)
 {
 	struct p2p_peer *peer = m->peer;
 	struct p2p_header h = p2p_header_of(m, P2P_EAGER, 0);
-	struct p2p_message *recv = p2p_find_recv(peer, h.tag);
+	struct p2p_message *recv = p2p_find_recv(peer, p2p_key_of(&h));
 	struct p2p_slot *slot;
 
 	if (recv && !p2p_fits(recv, &h)) {

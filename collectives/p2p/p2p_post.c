@@ -265,7 +265,8 @@ struct p2p_header p2p_header_of(const struct p2p_message *m, enum p2p_kind kind,
 				   .id = id,
 				   .count = spec->args.count,
 				   .bytes = m->bytes,
-				   .is_mapped = m->map != NULL};
+				   .is_mapped = m->map != NULL,
+				   .is_captured = spec->captured != NULL};
 }
 
 void p2p_send_header(struct p2p_message *m, enum p2p_kind kind, uint32_t id)

@@ -56,7 +56,7 @@ void p2p_landed(struct p2p_peer *peer)
 static bool is_sound(const struct p2p_header *h)
 {
 	size_t element = dtype_bytes((tutti_dtype)h->dtype);
-	return element && h->count <= (size_t)PTRDIFF_MAX / element &&
+	return element && h->is_captured <= 1 && h->count <= (size_t)PTRDIFF_MAX / element &&
 	       h->bytes == h->count * element;
 }
 
@@ -78,7 +78,7 @@ static void take_eager(struct p2p_peer *peer, const struct p2p_header *h)
 		p2p_nonsense(peer, "a message in a slot that it has not got back");
 		return;
 	}
-	struct p2p_message *m = p2p_find_recv(peer, h->tag);
+	struct p2p_message *m = p2p_find_recv(peer, p2p_key_of(h));
 	peer->payload_in.base.op.io.bytes = h->bytes;
 	if (m && p2p_fits(m, h)) {
 		m->peer = peer;
@@ -101,7 +101,7 @@ static void take_request(struct p2p_peer *peer, const struct p2p_header *h)
 		p2p_nonsense(peer, "a request whose dtype, count or tag is out of range");
 		return;
 	}
-	struct p2p_message *m = p2p_find_recv(peer, h->tag);
+	struct p2p_message *m = p2p_find_recv(peer, p2p_key_of(h));
 	if (!m) {
 		p2p_keep_request(peer, h);
 	} else if (p2p_fits(m, h)) {

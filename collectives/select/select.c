@@ -172,3 +172,15 @@ tutti_status select_algorithm(const struct select *s, const struct call_args *ar
 	return fail(TUTTI_ERR_UNSUPPORTED, "no algorithm serves %s on %d ranks: %s",
 		    collective_name(args->collective), s->size, why ? why : "there is none");
 }
+
+tutti_status select_planned(const struct select *s, const struct call_args *args,
+			    const struct algorithm **algorithm)
+{
+	const struct algorithm *a = forced(s, args->collective, bytes_of(s, args));
+	struct select planned = *s;
+
+	planned.has_window = false;
+	if (a && !a->build)
+		planned.rules = 0;
+	return select_algorithm(&planned, args, algorithm);
+}

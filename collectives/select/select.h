@@ -73,5 +73,8 @@ static inline bool select_is_window(const struct select *select)
 /* Depends on nothing but what all ranks agree on. UNSUPPORTED: a forced one cannot run, and why. */
 tutti_status select_algorithm(const struct select *select, const struct call_args *args,
 			      const struct algorithm **algorithm);
+/* The same without the window: of a call that needs a plan. */
+tutti_status select_planned(const struct select *select, const struct call_args *args,
+			    const struct algorithm **algorithm);
 
 #endif

@@ -1,7 +1,7 @@
-/* slow: 8 s */
+/* slow: 12 s */
 /* Sends and receives in graphs: rings, exchanges of all with all and with itself, several messages
  * to one peer, chains of calls with collectives between, replayed with other contents, and with
- * eager messages between two replays. */
+ * eager messages between two replays; by kernels, and by the engine. */
 #include "gpu.h"
 
 #include "tests/collectives/thread_ranks.h"
@@ -500,11 +500,20 @@ int main(void)
 		cmocka_unit_test(test_differ),   cmocka_unit_test(test_invalidated),
 	};
 
+	const struct CMUnitTest by_engine[] = {
+		cmocka_unit_test(test_rings),
+		cmocka_unit_test(test_exchanges),
+		cmocka_unit_test(test_chains),
+		cmocka_unit_test(test_alone),
+	};
+
 	test_limit(300);
 	setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); /* docs/cuda.md: limits */
 	if (!gpu_open()) {
 		puts("there is no CUDA driver, or no device");
 		return 77;
 	}
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	int failed = cmocka_run_group_tests(tests, NULL, NULL);
+	setenv("TUTTI_CUDA", "1", 1);
+	return failed + cmocka_run_group_tests(by_engine, NULL, NULL);
 }

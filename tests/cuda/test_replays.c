@@ -6,6 +6,7 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "tests/unit.h"
@@ -164,35 +165,34 @@ static void test_foreign_stream(void **state)
 	gpu_ranks_run(RANKS, foreign_main, 0, 0);
 }
 
-static void test_death(void **state)
+static void run_all(int (*body)(int rank, int arg))
 {
-	(void)state;
-	gpu_ranks_run(RANKS, rank_main, DIES, 1u << 1);
+	gpu_ranks_run(RANKS, body, DIES, 1u << 1);
+	gpu_ranks_run(RANKS, body, STAYS_AWAY, 0);
 }
 
-static void test_absence(void **state)
+static void test_kernels(void **state)
 {
 	(void)state;
-	gpu_ranks_run(RANKS, rank_main, STAYS_AWAY, 0);
+	run_all(rank_main);
+	run_all(ring_main);
 }
 
-static void test_message_death(void **state)
+/* The same where the engine replays the calls. */
+static void test_engine(void **state)
 {
 	(void)state;
-	gpu_ranks_run(RANKS, ring_main, DIES, 1u << 1);
-}
-
-static void test_message_absence(void **state)
-{
-	(void)state;
-	gpu_ranks_run(RANKS, ring_main, STAYS_AWAY, 0);
+	setenv("TUTTI_CUDA", "1", 1);
+	run_all(rank_main);
+	run_all(ring_main);
+	unsetenv("TUTTI_CUDA");
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_death),          cmocka_unit_test(test_absence),
-		cmocka_unit_test(test_message_death),  cmocka_unit_test(test_message_absence),
+		cmocka_unit_test(test_kernels),
+		cmocka_unit_test(test_engine),
 		cmocka_unit_test(test_foreign_stream),
 	};
 
