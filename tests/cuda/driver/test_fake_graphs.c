@@ -107,6 +107,58 @@ static void every_node_is_replayed(void **state)
 	ok(cuMemFreeHost(out));
 }
 
+/* The word of a gate, which each replay shuts, and what came through it. */
+struct gate {
+	_Atomic uint32_t *word;
+	atomic_int shut;
+};
+
+static void shut(void *arg)
+{
+	struct gate *gate = arg;
+
+	atomic_store(gate->word, 0);
+	atomic_fetch_add(&gate->shut, 1);
+}
+
+/* A host function ends before the batch behind it looks at the words, of which all must come. */
+static void a_batch_waits_in_each_replay(void **state)
+{
+	uint32_t *words = pinned_memory(12);
+	struct gate gate = {(_Atomic uint32_t *)words, 0};
+	CUstreamBatchMemOpParams ops[2] = {
+		{.waitValue = {.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32,
+			       .address = address(words),
+			       .value = 1,
+			       .flags = CU_STREAM_WAIT_VALUE_GEQ}}};
+
+	(void)state;
+	ops[1] = ops[0];
+	ops[1].waitValue.address = address(words + 1);
+	words[0] = 1; /* before the first one, too */
+	ok(cuStreamBeginCapture_v2(s, GLOBAL));
+	ok(cuLaunchHostFunc(s, shut, &gate));
+	ok(cuStreamBatchMemOp_v2(s, 2, ops, 0));
+	ok(cuStreamWriteValue32_v2(s, address(words + 1), 0, 0));
+	CUgraphExec exec = end_capture();
+	for (int i = 1; i <= 3; i++)
+		ok(cuGraphLaunch(exec, s));
+	for (int i = 1; i <= 3; i++) {
+		while (atomic_load(&gate.shut) < i)
+			sched_yield();
+		let_others_run();
+		fails(cuStreamQuery(s), CUDA_ERROR_NOT_READY);
+		assert_int_equal(atomic_load(&gate.shut), i);
+		atomic_store(gate.word, 1);
+		let_others_run();
+		assert_int_equal(atomic_load(&gate.shut), i);
+		atomic_store((_Atomic uint32_t *)words + 1, 1);
+	}
+	ok(cuStreamSynchronize(s));
+	ok(cuGraphExecDestroy(exec));
+	ok(cuMemFreeHost(words));
+}
+
 /* Two branches wait for each other; two launches of the graph come after one another. */
 static void branches_run_at_once(void **state)
 {
@@ -394,6 +446,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_node_is_replayed),
+		cmocka_unit_test(a_batch_waits_in_each_replay),
 		cmocka_unit_test(branches_run_at_once),
 		cmocka_unit_test(launches_do_not_overlap),
 		cmocka_unit_test(destroyed_streams_end_captures),
