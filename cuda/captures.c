@@ -9,18 +9,6 @@
 #include "core/status.h"
 #include "cuda/device.h"
 
-static tutti_status capture_of(CUstream stream, uint64_t *id)
-{
-	const struct cuda_driver *cuda = cuda_driver();
-	CUstreamCaptureStatus status;
-
-	*id = 0;
-	CUDA_TRY(stream_get_capture_info, stream, &status, id, NULL, NULL, NULL);
-	if (status == CU_STREAM_CAPTURE_STATUS_INVALIDATED)
-		return fail(TUTTI_ERR_INVALID, "the capture of call.stream has failed before");
-	return TUTTI_OK;
-}
-
 /* The legacy stream cannot be captured, and must not be asked while others are. */
 bool cuda_is_captured(void *stream)
 {
@@ -89,7 +77,7 @@ tutti_status cuda_gate_capture(const struct memory_gate *gate, void *stream, voi
 
 	TRY(cuda_device_of_stream(&device, stream, NULL));
 	TRY(cuda_enter(device, &visit));
-	tutti_status status = capture_of(stream, &capture);
+	tutti_status status = cuda_capture_of(stream, &capture);
 	if (status == TUTTI_OK)
 		status = put(gate, stream, start, arg, latest, capture);
 	if (status == TUTTI_OK)

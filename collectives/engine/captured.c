@@ -142,7 +142,7 @@ static void fail_overlap(struct engine *e, const struct captured_call *c)
 	engine_set_failure(e, TUTTI_ERR_INVALID, FAILURE_NO_RANK, text);
 }
 
-bool engine_start_captured(struct engine *e)
+static void start_all(struct engine *e)
 {
 	struct captured_call *overlapped, *c = take_started(e, &overlapped);
 
@@ -153,16 +153,15 @@ bool engine_start_captured(struct engine *e)
 		start(e, c);
 		c = next;
 	}
-	return true;
 }
 
-void captured_work_began(const struct tutti_work *work)
+static void work_began(const struct tutti_work *work)
 {
 	work->spec.captured->left++;
 }
 
 /* Nobody asks a replay's work how it ended: its error is the communicator's. */
-void captured_work_ended(struct engine *e, const struct tutti_work *work)
+static void work_ended(struct engine *e, const struct tutti_work *work)
 {
 	char text[ERROR_BYTES];
 
@@ -170,6 +169,9 @@ void captured_work_ended(struct engine *e, const struct tutti_work *work)
 		engine_set_failure(e, work->status, FAILURE_NO_RANK, work_error(work, text));
 	part_ended(work->spec.captured);
 }
+
+static const struct replay_tasks replay_tasks = {
+	.start = start_all, .began = work_began, .ended = work_ended};
 
 /* The spec that a replay submits: in no stream's order, and nobody waits for its work. */
 static void fill(struct task_spec *to, const struct task_spec *from, struct captured_call *c)
@@ -217,6 +219,7 @@ static tutti_status capture(struct engine *e, const struct task_spec *spec)
 	c->next = e->captured.newest;
 	e->captured.newest = c;
 	e->captured.count++;
+	e->captured.tasks = &replay_tasks;
 	TRY(kind->gate_take(&c->gate));
 	atomic_store_explicit(c->gate.word, c->gate.open, memory_order_release);
 	c->engine = e;

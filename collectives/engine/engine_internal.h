@@ -98,15 +98,11 @@ tutti_status engine_submit_replay(struct engine *e, const struct task_spec *spec
 void task_move_tables(struct task_spec *spec, size_t *to, size_t n);
 
 /* captured.c */
-/* Starts the calls to which replays have come. Returns whether there were any. */
-bool engine_start_captured(struct engine *e);
+/* Whether replays have come to calls, which are to be started. */
 static inline bool engine_has_started(const struct engine *e)
 {
 	return atomic_load_explicit(&e->captured.has_started, memory_order_relaxed);
 }
-/* work, of a replay, is in flight now; or has ended with its status. */
-void captured_work_began(const struct tutti_work *work);
-void captured_work_ended(struct engine *e, const struct tutti_work *work);
 void captured_free_all(struct engine *e);
 
 /* alone.c */

@@ -45,8 +45,11 @@ static bool needs_endpoints(const struct engine *e)
 
 bool engine_pass(struct engine *e, bool is_eager)
 {
-	bool moved = engine_has_started(e) && engine_start_captured(e), asks = needs_endpoints(e);
+	bool moved = engine_has_started(e), asks;
 
+	if (moved)
+		e->captured.tasks->start(e);
+	asks = needs_endpoints(e);
 	for (int i = 0; asks && i < e->config.endpoint_count; i++) {
 		struct tutti_endpoint *ep = e->config.endpoints[i];
 		moved |= ep->transport->progress(ep, &e->links.done) > 0;

@@ -255,8 +255,16 @@ struct engine_traffic {
 	_Atomic uint64_t messages, sent_bytes, received_bytes;
 };
 
+/* What captured.c does with replays. */
+struct replay_tasks {
+	void (*start)(struct engine *e); /* those whose graphs have come to them */
+	void (*began)(const struct tutti_work *work); /* of a replay, as the next one */
+	void (*ended)(struct engine *e, const struct tutti_work *work);
+};
+
 /* Calls that are captured: see captured.c. Under the engine's lock, but for what says otherwise. */
 struct engine_captured {
+	const struct replay_tasks *tasks; /* NULL: none was captured */
 	struct captured_call *newest; /* of all */
 	int count;
 	uint32_t fingerprint;          /* of the replays of collectives so far      */

@@ -162,7 +162,7 @@ void work_begin_life(struct engine *e, struct tutti_work *work, bool is_async)
 	works_count(e, 1);
 	e->works.by_message += work->spec.kind != &window_tasks;
 	if (work->spec.captured)
-		captured_work_began(work);
+		work->engine->captured.tasks->began(work);
 	if (work->is_async)
 		atomic_fetch_add(&e->help.async_works, 1);
 }
@@ -279,7 +279,7 @@ void work_finish(struct engine *e, struct tutti_work *work, tutti_status status)
 	work->send_copy = NULL;
 	work->status = status;
 	if (work->spec.captured)
-		captured_work_ended(e, work);
+		e->captured.tasks->ended(e, work);
 	end(e, work);
 	if (whole) /* it holds work */
 		work_part_ended(whole, work);
