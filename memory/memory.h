@@ -87,7 +87,7 @@ struct memory_kind {
 
 	/* Of a kind with streams; else NULL. near is a buffer of the call: it says which device's
 	 * default stream is meant. Any thread. */
-	/* Whether calls may be ordered by this stream: INVALID. UNSUPPORTED: it is captured. */
+	/* Whether calls may be ordered by this stream: INVALID. */
 	tutti_status (*stream_check)(void *stream, const void *near);
 	/* The stream's later work waits for an AFTER that is posted and not done. */
 	tutti_status (*stream_join)(const struct memory_io *io, void *stream, const void *near);

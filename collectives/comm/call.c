@@ -212,9 +212,8 @@ static tutti_status find_stream(const struct tutti_comm *comm, const struct call
 	if (copies_send(args))
 		return fail(TUTTI_ERR_INVALID, "%s: in place it goes without call.stream",
 			    collective_name(args->collective));
-	if (way->is_captured)
-		return engine_check_capture(comm->engine);
-	return way->stream_kind->stream_check(stream, is_device ? near : NULL);
+	TRY(way->stream_kind->stream_check(stream, is_device ? near : NULL));
+	return way->is_captured ? engine_check_capture(comm->engine) : TUTTI_OK;
 }
 
 tutti_status comm_check_call(const struct tutti_comm *comm, const struct call_args *args)
@@ -439,6 +438,7 @@ tutti_status comm_check_captured(const struct tutti_comm *comm,
 {
 	if (captures_kernels(comm, stream))
 		return device_check_messages(comm->device, messages, n, stream);
+	TRY(memory_kind(TUTTI_MEMORY_CUDA)->stream_check(stream, NULL));
 	TRY(device_check_captured(messages, n));
 	return engine_check_capture(comm->engine);
 }

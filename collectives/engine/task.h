@@ -255,7 +255,7 @@ struct engine_traffic {
 	_Atomic uint64_t messages, sent_bytes, received_bytes;
 };
 
-/* What captured.c does with replays. */
+/* The part of captured.c that others call. */
 struct replay_tasks {
 	void (*start)(struct engine *e); /* those whose graphs have come to them */
 	void (*began)(const struct tutti_work *work); /* of a replay, as the next one */
