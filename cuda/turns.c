@@ -2,10 +2,12 @@
  * moves. cuda/kernels/channel.h says why that is in order. */
 #include "cuda/turns.h"
 
+#include "core/clock.h"
 #include "core/log.h"
 #include "core/machine.h"
 #include "core/status.h"
 
+#include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +19,7 @@
 /* Turns of a call: a driver's queue of a stream holds about a thousand operations, and when it is
  * full the CPU waits. */
 #define TURNS_MOST 64
+#define ENDING_MS  500 /* of a process that is ending: a guess */
 
 static bool is_same(const uint8_t *a, const uint8_t *b)
 {
@@ -106,6 +109,19 @@ static tutti_status map_staging(struct cuda_turns *turns, int r)
 	return TUTTI_OK;
 }
 
+/* The driver gives back what a process has while that ends. */
+static bool ends_now(int pid)
+{
+	uint64_t deadline_ns = deadline_after_ms(ENDING_MS);
+
+	while (!process_has_ended(pid)) {
+		if (clock_now_ns() > deadline_ns)
+			return false;
+		poll(NULL, 0, 1);
+	}
+	return true;
+}
+
 /* A process that has died has no memory to map: the call then waits for it, until the failure is
  * known. One that lives would wait for this rank until a deadline. */
 static tutti_status cut(const struct cuda_channels *c, int r, tutti_status status)
@@ -113,7 +129,7 @@ static tutti_status cut(const struct cuda_channels *c, int r, tutti_status statu
 	struct cuda_turns *turns = c->turns;
 	char before[120];
 
-	if (process_has_ended((int)turns->pids[r])) {
+	if (ends_now((int)turns->pids[r])) {
 		turns->is_cut[r] = true;
 		log_notice("rank %d cannot map the staging of rank %d, which has ended: %s",
 			   c->named, r, last_error());
