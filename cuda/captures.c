@@ -3,7 +3,7 @@
  *
  * The start of a host function "has the same effect as synchronizing an event recorded in the same
  * stream immediately prior to the function" (cuLaunchHostFunc): so the stream's earlier work is
- * over, and what it wrote is there. No write by a stream memory operation promises that. */
+ * over, and what it wrote is there. */
 #include "cuda/kind.h"
 
 #include "core/status.h"

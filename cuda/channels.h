@@ -1,8 +1,9 @@
 /* Ranks that map each other's GPU memory: each has a segment on its GPU, which the kernels of all
  * of them read and write (cuda/kernels/channel.h), and a record in pinned memory, by which its host
  * sees how far they are and stops them. Where processes share a GPU kernels cannot wait for each
- * other: there calls go by turns, in which the streams wait. A rank's calls follow each other in the order in which they
- * are launched, whatever their streams. One thread at a time, but for cuda_channels_abort. */
+ * other: there calls go by turns, in which the streams wait. A rank's calls follow each other in
+ * the order in which they are launched, whatever their streams. One thread at a time, but for
+ * cuda_channels_abort. */
 #ifndef CUDA_CHANNELS_H
 #define CUDA_CHANNELS_H
 
@@ -33,8 +34,8 @@ int cuda_channels_device(int wanted);
  * buffers that not all ranks map. DEVICE, MEMORY. */
 tutti_status cuda_channels_create(struct cuda_channels **channels, struct cuda_part *part,
                                   int ordinal, int most, size_t staging_bytes);
-/* This rank is `rank` of `size` then, whose parts these are, and `named` in messages. UNSUPPORTED, with the reason: too many
- * ranks, one without a GPU, or GPUs that do not reach each other. */
+/* This rank is `rank` of `size` then, whose parts these are, and `named` in messages. UNSUPPORTED,
+ * with the reason: too many ranks, one without a GPU, or GPUs that do not reach each other. */
 tutti_status cuda_channels_connect(struct cuda_channels *channels, const struct cuda_part *parts,
                                    int rank, int size, int named);
 /* NULL is fine. After a failure what is still to run finds its memory in place: it is kept. */
@@ -58,7 +59,7 @@ tutti_status cuda_channels_place(const struct cuda_channels *channels, const voi
                                  uint64_t *place);
 
 /* Whether kernels may run in a stream: INVALID when it is not of this device, or its capture is
- * invalid; UNSUPPORTED when it is captured, and calls are by turns. */
+ * invalid. */
 tutti_status cuda_channels_check_stream(const struct cuda_channels *channels, void *stream);
 /* Starts a call with so many blocks; fills in args.channel but for the fingerprint. in_stream: it
  * goes into stream, and else behind stream's earlier work into a stream of its own. *used: the

@@ -33,30 +33,12 @@ tutti_status cuda_channels_place(const struct cuda_channels *c, const void *ptr,
 	return TUTTI_OK;
 }
 
-/* Turns are counted by the host: those of a replay would be of the past. */
-static tutti_status check_not_captured(const struct cuda_channels *c, CUstream stream)
-{
-	struct cuda_visit visit;
-	uint64_t capture;
-
-	TRY(cuda_enter(c->device, &visit));
-	tutti_status status = cuda_capture_of(stream, &capture);
-	cuda_leave(&visit);
-	TRY(status);
-	return capture == 0 ? TUTTI_OK
-			    : fail(TUTTI_ERR_UNSUPPORTED,
-				   "call.stream is being captured, which this communicator cannot "
-				   "be: processes share a GPU");
-}
-
 tutti_status cuda_channels_check_stream(const struct cuda_channels *c, void *stream)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	CUcontext context;
 	uint64_t capture;
 
-	if (c->turns)
-		TRY(check_not_captured(c, stream));
 	if (cuda_stream_is_default(stream))
 		return TUTTI_OK; /* the device's own */
 	TRY(cuda_capture_of(stream, &capture));

@@ -1,4 +1,4 @@
-/* The driver's calls for it. */
+/* Creating, adding, binding and mapping a multicast object, by the driver's calls. */
 #include "cuda/multicast.h"
 
 #include "core/status.h"

@@ -150,7 +150,7 @@ static tutti_status set_multicast(const struct cuda_channels *c, const struct cu
 				  uint64_t address)
 {
 	for (int r = 0; r < c->size; r++)
-		TRY(set_word(c, CHANNEL_REGION_WORDS / 2 + word_of(&regions[r], r), address));
+		TRY(set_word(c, CHANNEL_MULTICAST + word_of(&regions[r], r), address));
 	return TUTTI_OK;
 }
 

@@ -36,8 +36,9 @@ tutti_status cuda_region_alloc(struct cuda_channels *channels, const struct cuda
 tutti_status cuda_region_step(struct cuda_channels *channels, const struct cuda_region *regions,
                               struct cuda_region *own);
 /* From any thread, also when the channels are gone; nothing uses the memory any more. It goes back
- * to the driver (10 s after a failure, if it had multicast), or, by IPC handles, is kept for later parts of that size, or of more than half of
- * it: other ranks may still map it. false: ptr is no part. */
+ * to the driver (10 s after a failure, if it had multicast), or, by IPC handles, is kept for later
+ * parts of that size, or of more than half of it: other ranks may still map it. false: ptr is no
+ * part. */
 bool cuda_region_free(void *ptr);
 /* For channels.c and channels_launch.c: its parts have channels no more; it maps no others' parts
  * any more; where ptr lies. */

@@ -124,7 +124,8 @@ static tutti_status check_shared_memory(const tutti_trainer *trainer)
 	return TUTTI_OK;
 }
 
-/* Memory that others map is never given back to the driver, so the caller has to ask for it. */
+/* Memory that others map comes in large units, and some of it is never given back to the driver: so
+ * the caller has to ask for it. */
 static tutti_status agree_on_mapping(tutti_trainer *trainer)
 {
 	tutti_config config;

@@ -169,7 +169,7 @@ static tutti_status describe(struct tutti_comm *comm, struct member *m)
 {
 #define VALUE(name, value) value,
 	const struct env *env = &comm->settings.env;
-	int mapped = 0; /* by one endpoint alone: an engine keeps the mappings of one */
+	bool has_maps = false; /* of one endpoint alone: an engine keeps the mappings of one */
 	const int64_t values[MEMBER_SETTINGS_COUNT] = {MEMBER_SETTINGS(VALUE)};
 	const char *algo = env->algo ? env->algo : "";
 	if (strlen(algo) >= sizeof m->algo)
@@ -191,9 +191,9 @@ static tutti_status describe(struct tutti_comm *comm, struct member *m)
 		struct member_address *a = &m->address[m->addresses++];
 		snprintf(a->transport, sizeof a->transport, "%s", comm->reach.transports[i]->name);
 		note_address(a, comm->reach.endpoints[i]);
-		if (!mapped++)
+		if (!has_maps)
 			a->maps = find_maps(comm, comm->reach.endpoints[i]);
-		mapped -= !a->maps;
+		has_maps |= a->maps != 0;
 	}
 	transport_names(comm->reach.transports, comm->reach.transport_count, m->transports,
 			sizeof m->transports);

@@ -255,7 +255,8 @@ struct engine_traffic {
 	_Atomic uint64_t messages, sent_bytes, received_bytes;
 };
 
-/* The part of captured.c that others call. */
+/* The part of captured.c that others call: by a table, since it submits, and they would link what
+ * submits in a circle. */
 struct replay_tasks {
 	void (*start)(struct engine *e); /* those whose graphs have come to them */
 	void (*began)(const struct tutti_work *work); /* of a replay, as the next one */

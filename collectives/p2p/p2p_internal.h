@@ -234,6 +234,13 @@ static inline int64_t p2p_key_of(const struct p2p_header *h)
 	return p2p_key(h->tag, h->is_captured);
 }
 
+/* Whether messages between this rank and peer may go through stages. */
+static inline bool p2p_stages_reach(const struct engine *e, int peer)
+{
+	const struct engine_stages *s = e->config.device.stages;
+	return s && s->of[e->config.rank] && s->of[peer];
+}
+
 static inline bool p2p_is_flying(const struct p2p_message *m)
 {
 	for (int i = 0; i < P2P_LEGS; i++)

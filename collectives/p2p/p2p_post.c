@@ -281,7 +281,8 @@ void p2p_send_header(struct p2p_message *m, enum p2p_kind kind, uint32_t id)
 
 void p2p_send_clear(struct p2p_message *m, const struct p2p_header *request)
 {
-	bool is_staged = m->is_staged && request->kind == P2P_REQUEST_STAGED;
+	bool is_staged = m->is_staged && request->kind == P2P_REQUEST_STAGED &&
+			 p2p_stages_reach(m->work->engine, m->peer->rank);
 
 	if (!is_staged && !p2p_unstage(m))
 		return;

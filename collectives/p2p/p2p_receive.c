@@ -116,7 +116,9 @@ static void take_request(struct p2p_peer *peer, const struct p2p_header *h)
 static void take_data(struct p2p_peer *peer, const struct p2p_header *h)
 {
 	struct p2p_message *m = p2p_find_id(&peer->receiving, h->id);
-	if (!m || h->bytes == 0 || h->bytes > m->bytes - m->moved) {
+	/* Into stages it comes otherwise; into mapped memory not before it was asked for. */
+	bool is_asked = m && !m->is_staged && !(m->map && m->work->bounce.is_held);
+	if (!is_asked || h->bytes == 0 || h->bytes > m->bytes - m->moved) {
 		p2p_nonsense(peer, "data that this rank has not asked for");
 		return;
 	}

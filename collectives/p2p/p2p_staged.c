@@ -14,13 +14,13 @@ static const struct engine_stages *stages_of(const struct engine *e)
 
 bool p2p_may_stage(const struct engine *e, const struct task_spec *spec)
 {
-	const struct engine_stages *s = stages_of(e);
 	int me = e->config.rank, peer = spec->p2p.peer;
 	size_t bytes = spec->p2p.side == P2P_SEND ? spec->send_bytes : spec->recv_bytes;
 
-	if (!s || spec->memory->id != TUTTI_MEMORY_CUDA || bytes <= P2P_EAGER_BYTES || peer == me)
+	if (!stages_of(e) || spec->memory->id != TUTTI_MEMORY_CUDA || bytes <= P2P_EAGER_BYTES ||
+	    peer == me)
 		return false;
-	return peer == TUTTI_ANY || (s->of[me] && s->of[peer]);
+	return peer == TUTTI_ANY || p2p_stages_reach(e, peer);
 }
 
 void p2p_stages_init(struct p2p *p)

@@ -30,7 +30,8 @@
 #define CHANNEL_RANKS   32
 #define CHANNELS_MOST   64
 #define CHANNEL_REGIONS 64
-#define CHANNEL_REGION_WORDS (2 * CHANNEL_RANKS * CHANNEL_REGIONS)
+#define CHANNEL_MULTICAST    (CHANNEL_RANKS * CHANNEL_REGIONS) /* where multicast addresses begin */
+#define CHANNEL_REGION_WORDS (2 * CHANNEL_MULTICAST)
 #define CHANNEL_ALIGN   128 /* where shares of channels and slices of ranks begin */
 
 #define PACKET_CHANNELS 8   /* calls of packets have no more blocks                    */

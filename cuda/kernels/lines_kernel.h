@@ -66,7 +66,7 @@ DEVICE uint64_t multicast_of(const struct lines_call *l, uint32_t rank, uint64_t
 
 	if (!HAS_MULTICAST || !l->a->may_multicast || place == CHANNEL_NOWHERE)
 		return 0;
-	base = load_8(&regions[CHANNEL_REGION_WORDS / 2 + (place >> 56)], 8);
+	base = load_8(&regions[CHANNEL_MULTICAST + (place >> 56)], 8);
 	return base ? base + (place << 8 >> 8) : 0;
 }
 

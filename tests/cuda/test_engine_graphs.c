@@ -35,12 +35,13 @@ static const struct cluster clusters[] = {{4, 2, 8, "all"}, {6, 3, 8, "all"}, {8
 static void join_as(struct rank *r, int rank, int which, int timeout_ms)
 {
 	const struct cluster *c = &clusters[which];
-	tutti_config config = {.device = rank % c->gpus + 1, .timeout_ms = timeout_ms};
+	int device = rank % (c->gpus < gpu_count() ? c->gpus : gpu_count());
+	tutti_config config = {.device = device + 1, .timeout_ms = timeout_ms};
 	char host[16];
 
 	snprintf(host, sizeof host, "node%d", rank / (c->ranks / c->nodes));
 	setenv("TUTTI_HOST_ID", host, 1);
-	gpu_use(rank % c->gpus);
+	gpu_use(device);
 	*r = (struct rank){.rank = rank, .size = c->ranks};
 	gpu_rank_must(tutti_init(&r->comm, &config), "init");
 }

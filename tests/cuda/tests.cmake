@@ -1,4 +1,4 @@
-# Ranks on GPUs: those of the fake driver. script/gpu-test runs the same programs on real ones.
+# Ranks on GPUs: those of the fake driver. script/gpu-test runs many of these programs on real ones.
 tutti_test_helpers(memory)
 set(memory_helpers ${helpers})
 tutti_test_helpers(collectives)

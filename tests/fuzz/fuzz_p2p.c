@@ -83,7 +83,7 @@ static void take_header(struct caller *c, struct input *in)
 	if (c->foreign.count == 0)
 		return;
 	memset(h, 0, sizeof *h);
-	h->kind = what % 10;
+	h->kind = what % 14;
 	h->tag = how & 1 ? -(how >> 7) : 0;
 	h->dtype = how & 2 ? input_byte(in) : TUTTI_U8;
 	h->id = input_byte(in);

@@ -76,7 +76,7 @@ is "{tuple(r): k['gpus'] for k in j['pairs'] for r in k['ranks']} == {(0, 3): 'b
 is "all(k['device_buffers'] == ('kernels' if 'each can' in k['gpus'] else 'turns' if 'same' in k['gpus'] else 'engine') for k in j['pairs'])"
 # shellcheck disable=SC2016 # each rank expands it
 expect "$json" $run -n 2 sh -c 'TUTTI_HOST_ID=$RANK exec "$@"' - $info --json
-is "j['pairs'][0]['gpus'] == 'they are on different machines'"
+is "j['pairs'][0]['gpus'] == 'they are on different machines: kernels in each, messages between'"
 # A rank without a driver.
 # shellcheck disable=SC2016
 expect "$json" $run -n 2 sh -c 'TUTTI_CUDA=$RANK exec "$@"' - $info --json

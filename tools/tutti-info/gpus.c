@@ -165,7 +165,7 @@ const char *gpus_relation_text(enum gpu_relation relation)
 		"each can map the other's memory",
 		"they cannot map each other's memory",
 		"a process does not see the other's GPU",
-		"they are on different machines",
+		"they are on different machines: kernels in each, messages between",
 	};
 
 	return texts[relation];

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* The one that tutti_init takes where config.device does not say another. -1: none. */
+/* The one that a launcher's program would use: a rank each. -1: none. */
 static int own_gpu(const tutti_comm *comm, const struct machine *m)
 {
 	return m->gpus.count > 0 ? comm->place.local_rank % m->gpus.count : -1;

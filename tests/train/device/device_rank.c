@@ -108,6 +108,8 @@ static void reach(int device, int peer)
 {
 	CUcontext context;
 
+	if (device == peer)
+		return;
 	gpu_use(peer);
 	GPU(ctx_get_current, &context);
 	gpu_use(device);

@@ -107,7 +107,7 @@ static void make_trainer(tutti_trainer **t, tutti_comm *comm, const tutti_train_
 {
 	int64_t count = COUNT;
 	tutti_model *model;
-	char name[16];
+	char name[32];
 
 	gpu_rank_must(tutti_model_create(&model), "model");
 	for (int u = 0; u < UNITS; u++) {
