@@ -80,6 +80,12 @@ static struct buffer new_buffer(int shift)
 	return b;
 }
 
+static void free_buffer(struct buffer *b)
+{
+	gpu_free(b->base);
+	free(b->host);
+}
+
 static void check_buffer(const struct buffer *b, int from, int to, int number, size_t n)
 {
 	gpu_read(b->host, b->at, n + PAST_END);
@@ -130,6 +136,11 @@ static int all_with_all(int rank, int n)
 			if (p != rank)
 				check_buffer(&in[p][k], p, 0, (int)k, sizes[k]);
 	must(staged_by(comm) == expected, "all long messages go from GPU to GPU");
+	for (size_t k = 0; k < N_SIZES; k++) {
+		free_buffer(&out[k]);
+		for (int p = 0; p < n; p++)
+			free_buffer(&in[p][k]);
+	}
 	tutti_comm_destroy(comm);
 	return 0;
 }
@@ -180,8 +191,10 @@ static int mixed(int rank, int unused)
 	gpu_rank_must(tutti_work_wait(&work, 0), "wait");
 	must(source == rank, "it came from itself");
 	check_buffer(&other, rank, 0, 11, n);
-	gpu_rank_must(tutti_barrier(comm, NULL),
-		      "barrier"); /* a recv from anybody needs somebody */
+	gpu_rank_must(tutti_barrier(comm, NULL), "a recv from anybody needs somebody");
+	free_buffer(&own);
+	free_buffer(&other);
+	free(host);
 	tutti_comm_destroy(comm);
 	return 0;
 }
@@ -227,6 +240,10 @@ static int held(int rank, int unused)
 	}
 	gpu_sync(stream);
 	check_buffer(&b, 0, 0, 3, n);
+	gpu_stream_free(stream);
+	gpu_free_pinned((void *)(uintptr_t)gate);
+	gpu_free_pinned(pinned);
+	free_buffer(&b);
 	tutti_comm_destroy(comm);
 	return 0;
 }
@@ -251,6 +268,7 @@ static int misfit(int rank, int unused)
 						: tutti_recv(b.at, m, TUTTI_U8, 0, comm, NULL);
 		must(status == (round ? TUTTI_OK : TUTTI_ERR_MISMATCH), "counts are compared");
 	}
+	free_buffer(&b);
 	tutti_comm_destroy(comm);
 	return 0;
 }
@@ -287,6 +305,7 @@ static int killed(int rank, int victim)
 		must(tutti_work_wait(&work, 0) == TUTTI_ERR_PEER, "PEER");
 	}
 	must(strstr(tutti_comm_error(comm), victim ? "rank 1" : "rank 0") != NULL, "it is named");
+	free_buffer(&b);
 	tutti_comm_destroy(comm);
 	return 0;
 }
