@@ -9,21 +9,14 @@
 #include "core/status.h"
 #include "cuda/device.h"
 
-/* The legacy stream cannot be captured, and must not be asked while others are. */
+/* The legacy stream cannot be captured, and must not be asked while others are. A stream that
+ * cannot be asked is refused later, when it is used. */
 bool cuda_is_captured(void *stream)
 {
-	const struct cuda_driver *cuda = cuda_driver();
-	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-	struct cuda_device *device;
-	struct cuda_visit visit;
+	uint64_t capture;
 
-	if (!stream || stream == CU_STREAM_LEGACY ||
-	    cuda_device_of_stream(&device, stream, NULL) != TUTTI_OK ||
-	    cuda_enter(device, &visit) != TUTTI_OK)
-		return false; /* it is refused later, when it is used */
-	cuda->stream_get_capture_info(stream, &status, NULL, NULL, NULL, NULL);
-	cuda_leave(&visit);
-	return status != CU_STREAM_CAPTURE_STATUS_NONE;
+	return stream && stream != CU_STREAM_LEGACY &&
+	       cuda_capture_of_any(stream, NULL, &capture) == TUTTI_OK && capture != 0;
 }
 
 static void free_event(struct memory_captured *latest)

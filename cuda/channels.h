@@ -77,8 +77,6 @@ void *cuda_channels_stream(const struct cuda_channels *channels);
 tutti_status cuda_channels_launch(struct cuda_channels *channels,
                                   const struct cuda_channels_launch *launch, void **used,
                                   bool *is_captured);
-/* Whether what goes into stream now goes into a graph. */
-bool cuda_channels_captures(const struct cuda_channels *channels, void *stream);
 /* Whether a default stream is shared with another rank's: then a call in it would wait for one
  * behind it. */
 bool cuda_channels_share_default(const struct cuda_channels *channels);

@@ -143,16 +143,3 @@ tutti_status cuda_channels_launch(struct cuda_channels *c, const struct cuda_cha
 	cuda_leave(&visit);
 	return status;
 }
-
-/* A stream that cannot be asked is refused later, when it is used. */
-bool cuda_channels_captures(const struct cuda_channels *c, void *stream)
-{
-	struct cuda_visit visit;
-	uint64_t capture;
-
-	if (!stream || stream == CU_STREAM_LEGACY || cuda_enter(c->device, &visit) != TUTTI_OK)
-		return false; /* the legacy stream cannot be captured */
-	tutti_status status = cuda_capture_of(stream, &capture);
-	cuda_leave(&visit);
-	return status == TUTTI_OK && capture != 0;
-}

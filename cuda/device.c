@@ -242,6 +242,18 @@ tutti_status cuda_capture_of(CUstream stream, uint64_t *id)
 	return TUTTI_OK;
 }
 
+tutti_status cuda_capture_of_any(CUstream stream, const void *near, uint64_t *id)
+{
+	struct cuda_device *device;
+	struct cuda_visit visit;
+
+	TRY(cuda_device_of_stream(&device, stream, near));
+	TRY(cuda_enter(device, &visit));
+	tutti_status status = cuda_capture_of(stream, id);
+	cuda_leave(&visit);
+	return status;
+}
+
 tutti_status cuda_enter(const struct cuda_device *device, struct cuda_visit *visit)
 {
 	const struct cuda_driver *cuda = cuda_driver();

@@ -52,6 +52,8 @@ tutti_status cuda_device_of_stream(struct cuda_device **device, CUstream stream,
 /* The id of the capture that stream takes part in, or 0. INVALID: that one is invalid. Of a default
  * stream between the two below. */
 tutti_status cuda_capture_of(CUstream stream, uint64_t *id);
+/* The same from outside of the stream's context. near: as for cuda_device_of_stream. */
+tutti_status cuda_capture_of_any(CUstream stream, const void *near, uint64_t *id);
 
 /* Between the two the device's context is this thread's, and calls that stream captures of other
  * threads forbid are allowed: none of ours goes to their streams. */

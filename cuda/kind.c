@@ -21,15 +21,9 @@ static bool cuda_owns(const void *ptr)
 
 static tutti_status cuda_stream_check(void *stream, const void *near)
 {
-	struct cuda_device *device;
-	struct cuda_visit visit;
 	uint64_t capture;
 
-	TRY(cuda_device_of_stream(&device, stream, near));
-	TRY(cuda_enter(device, &visit));
-	tutti_status status = cuda_capture_of(stream, &capture);
-	cuda_leave(&visit);
-	return status;
+	return cuda_capture_of_any(stream, near, &capture);
 }
 
 static const struct memory_kind cuda_kind = {

@@ -17,7 +17,7 @@ bool device_meets(const struct device *d)
 
 bool device_captures(const struct device *d, void *stream)
 {
-	return device_meets(d) && cuda_channels_captures(d->channels, stream);
+	return device_meets(d) && memory_kind(TUTTI_MEMORY_CUDA)->is_captured(stream);
 }
 
 static void *buffer_of(const struct task_spec *m)
