@@ -7,6 +7,7 @@
 #include "core/status.h"
 #include "cuda/region_parts.h"
 
+#include <stdio.h>
 #include <unistd.h>
 
 static tutti_status clear(const struct cuda_channels *c, const struct region_part *p, size_t bytes)
@@ -118,6 +119,7 @@ static tutti_status map_view(struct cuda_channels *c, const struct cuda_region *
 {
 	struct cuda_door_note note = {region->token, (uint32_t)r, CUDA_DOOR_PART};
 	struct region_source source = {!c->is_opened[r], -1};
+	char before[80];
 
 	view->way = region->way == region_by_ipc.number ? &region_by_ipc : &region_by_pieces;
 	if (c->is_opened[r] && c->door)
@@ -128,7 +130,9 @@ static tutti_status map_view(struct cuda_channels *c, const struct cuda_region *
 	if (status == TUTTI_OK)
 		return TUTTI_OK;
 	view->way = NULL;
-	return fail_before(status, "the block of another rank on this node cannot be mapped: ");
+	snprintf(before, sizeof before,
+		 "the block of rank %d of those on this host cannot be mapped: ", r);
+	return fail_before(status, before);
 }
 
 static tutti_status set_word(const struct cuda_channels *c, size_t at, uint64_t value)

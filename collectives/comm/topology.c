@@ -240,8 +240,10 @@ static tutti_status find_route(struct tutti_comm *comm, const struct member *mem
 }
 
 /* Which messages may go between devices' memory, as both ends see it alike. */
-static tutti_status find_direct(struct comm_reach *reach, int size)
+static tutti_status find_direct(struct tutti_comm *comm)
 {
+	struct comm_reach *reach = &comm->reach;
+	int size = comm->size;
 	uint32_t all = 0;
 
 	for (int peer = 0; peer < size; peer++)
@@ -252,7 +254,8 @@ static tutti_status find_direct(struct comm_reach *reach, int size)
 	if (!reach->direct_kind)
 		return TUTTI_OK;
 	if (!(reach->direct = calloc((size_t)size, sizeof *reach->direct)))
-		return fail(TUTTI_ERR_MEMORY, "no memory for a table of %d ranks", size);
+		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for a table of %d ranks",
+			    comm->rank, size);
 	for (int peer = 0; peer < size; peer++)
 		reach->direct[peer] = (uint8_t)reach->routes[peer].maps;
 	return TUTTI_OK;
@@ -353,7 +356,7 @@ tutti_status comm_meet(struct tutti_comm *comm, const struct member *members)
 	for (int peer = 0; peer < comm->size; peer++)
 		if (peer != comm->rank)
 			TRY(find_route(comm, members, peer));
-	TRY(find_direct(reach, comm->size));
+	TRY(find_direct(comm));
 	close_unused_endpoints(reach, comm->size);
 	TRY(find_peers(comm, members));
 	TRY(find_device(comm, members));

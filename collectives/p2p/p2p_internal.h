@@ -63,11 +63,11 @@ enum p2p_kind {
 /* All ranks lay it out alike, as struct member. */
 struct p2p_header {
 	uint32_t kind;
-	int32_t tag;
-	uint32_t dtype;
-	uint32_t id;           /* EAGER, UNFIT: the slot; all others: the sender's number  */
-	uint64_t count, bytes; /* of the message; MISMATCH, UNFIT: the recv; DATA: the piece */
-	/* STAGED: tag is the leg, dtype the stage, count where its bytes begin; TAKEN: tag, too */
+	int32_t tag;    /* STAGED, TAKEN: the leg                                          */
+	uint32_t dtype; /* STAGED: the stage                                               */
+	uint32_t id;    /* EAGER, UNFIT: the slot; all others: the sender's number         */
+	uint64_t count; /* as bytes; but STAGED: where the part begins in the message      */
+	uint64_t bytes; /* of the message; MISMATCH, UNFIT: the recv; DATA, STAGED: the part */
 	uint8_t is_mapped;   /* CLEAR, DATA: this end's memory is an adapter's to reach     */
 	uint8_t is_captured; /* 1: a captured call's, which only captured ones meet         */
 	uint8_t returned_count, returned[29];
