@@ -4,8 +4,10 @@
 #include "tests/limit.h"
 #include "tests/ports.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,6 +29,34 @@ void gpu_rank_must(tutti_status status, const char *what)
 		return;
 	fprintf(stderr, "%s: %s: %s\n", what, tutti_status_string(status), tutti_comm_error(NULL));
 	_exit(1);
+}
+
+static char machine[] = "/tmp/gpu_ranks.XXXXXX";
+
+void gpu_ranks_together(void)
+{
+	int fd = mkstemp(machine);
+
+	assert_true(fd >= 0);
+	close(fd);
+	setenv("FAKE_CUDA_MACHINE", machine, 1);
+}
+
+void gpu_ranks_apart(void)
+{
+	unlink(machine);
+}
+
+bool gpu_ranks_fail(tutti_comm *comm, tutti_status status, const char *says)
+{
+	while (tutti_comm_status(comm) == TUTTI_OK)
+		sched_yield();
+	if (tutti_comm_status(comm) == status && strstr(tutti_comm_error(comm), says))
+		return true;
+	fprintf(stderr, "rank %d: %s, not %s with '%s': %s\n", tutti_rank(comm),
+		tutti_status_string(tutti_comm_status(comm)), tutti_status_string(status), says,
+		tutti_comm_error(comm));
+	return false;
 }
 
 static int enter(int rank, int n, int (*body)(int rank, int arg), int arg)

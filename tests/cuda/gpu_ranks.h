@@ -13,4 +13,11 @@ void gpu_rank_must(tutti_status status, const char *what);
  * test is skipped. */
 void gpu_ranks_run(int n, int (*body)(int rank, int arg), int arg, unsigned may_die);
 
+/* All GPUs of the ranks to come are those of one machine, whose processes take turns on them. Ends
+ * with gpu_ranks_apart. */
+void gpu_ranks_together(void);
+void gpu_ranks_apart(void);
+/* Looks until comm has failed. false, with a message: not with this status and this text. */
+bool gpu_ranks_fail(tutti_comm *comm, tutti_status status, const char *says);
+
 #endif

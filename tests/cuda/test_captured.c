@@ -454,7 +454,7 @@ static void differ(struct rank *r)
 
 static void on_sizes(void (*body)(struct rank *))
 {
-	static const int sizes[] = {2, 3, 8, 4, 6};
+	static const int sizes[] = {2, 3, 4, 8, 6};
 
 	gpu_use(0);
 	for (int i = 0; i < whole_or(5, 5, 3); i++)

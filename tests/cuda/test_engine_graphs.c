@@ -287,19 +287,6 @@ static int messages(int rank, int which)
 	return leave(&r);
 }
 
-static int await_failure(const struct rank *r, tutti_status status, const char *says)
-{
-	while (tutti_comm_status(r->comm) == TUTTI_OK)
-		usleep(1000);
-	bool is_right = tutti_comm_status(r->comm) == status &&
-			strstr(tutti_comm_error(r->comm), says) != NULL;
-	if (!is_right)
-		fprintf(stderr, "rank %d: %s, not %s with '%s': %s\n", r->rank,
-			tutti_status_string(tutti_comm_status(r->comm)),
-			tutti_status_string(status), says, tutti_comm_error(r->comm));
-	return is_right ? 0 : 1;
-}
-
 /* Graphs that rank 1 has otherwise: another count, another order, another message. */
 enum { OTHER_COUNT, OTHER_ORDER, OTHER_MESSAGE, DIFFERENCES };
 
@@ -335,7 +322,7 @@ static int different(int rank, int how)
 	for (int i = 0; i < 2; i++)
 		GPU(graph_launch, exec[how == OTHER_ORDER && rank == 1 ? 1 - i : i], stream);
 	gpu_sync(stream);
-	int result = await_failure(&r, TUTTI_ERR_MISMATCH, "ank");
+	int result = !gpu_ranks_fail(r.comm, TUTTI_ERR_MISMATCH, "ank");
 	GPU(graph_launch, exec[0],
 	    stream); /* of a communicator that has failed: it is over at once */
 	gpu_sync(stream);
@@ -365,8 +352,8 @@ static int overlapping(int rank, int which)
 		if (rank == 0)
 			GPU(graph_launch, exec[i], streams[i]);
 	}
-	int result =
-		await_failure(&r, rank == 0 ? TUTTI_ERR_INVALID : TUTTI_ERR_PEER, "launched again");
+	int result = !gpu_ranks_fail(r.comm, rank == 0 ? TUTTI_ERR_INVALID : TUTTI_ERR_PEER,
+				     "launched again");
 	for (int i = 0; i < 2; i++) {
 		gpu_sync(streams[i]);
 		GPU(graph_exec_destroy, exec[i]);
@@ -494,14 +481,12 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_different),   cmocka_unit_test(test_overlapping),
 		cmocka_unit_test(test_refused),
 	};
-	char machine[] = "/tmp/test_engine_graphs.XXXXXX";
 
 	test_limit(300);
 	if (argc > 1)
 		cmocka_set_test_filter(argv[1]);
-	close(mkstemp(machine));
-	setenv("FAKE_CUDA_MACHINE", machine, 1);
+	gpu_ranks_together();
 	int failed = cmocka_run_group_tests(tests, NULL, NULL);
-	unlink(machine);
+	gpu_ranks_apart();
 	return failed;
 }

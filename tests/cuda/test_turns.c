@@ -252,14 +252,8 @@ static int run_one_after_the_other(int rank, int unused)
 
 static void await_failure(const struct gpu_rank *r, tutti_status status, const char *says)
 {
-	while (tutti_comm_status(r->comm) == TUTTI_OK)
-		usleep(1000);
-	if (tutti_comm_status(r->comm) == status && strstr(tutti_comm_error(r->comm), says))
-		return;
-	fprintf(stderr, "%s, not %s with '%s': %s\n",
-		tutti_status_string(tutti_comm_status(r->comm)), tutti_status_string(status), says,
-		tutti_comm_error(r->comm));
-	_exit(1);
+	if (!gpu_ranks_fail(r->comm, status, says))
+		_exit(1);
 }
 
 /* Behind a call that is well, rank 1 makes another one than the rest, with other turns. */
@@ -456,14 +450,12 @@ int main(void)
 		cmocka_unit_test(test_killed),   cmocka_unit_test(test_one_after_the_other),
 		cmocka_unit_test(test_unmapped),
 	};
-	char machine[] = "/tmp/test_turns.XXXXXX";
 
 	test_limit(200);
-	close(mkstemp(machine));
-	setenv("FAKE_CUDA_MACHINE", machine, 1);
+	gpu_ranks_together();
 	setenv("FAKE_CUDA_CONNECTIONS", "1", 1); /* a stream that waits keeps all others off */
 	setenv("TUTTI_WINDOW_BYTES", "65536", 1);
 	int failed = cmocka_run_group_tests(tests, NULL, NULL);
-	unlink(machine);
+	gpu_ranks_apart();
 	return failed;
 }
