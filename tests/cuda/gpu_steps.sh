@@ -22,8 +22,8 @@ gpu_options()
 		--build | --driver | --seconds | --out)
 			[ $# -gt 1 ] || wrong "$1 needs a value"
 			case $1 in
-			--build) built=$2 ;;
-			--driver) driver=$2 ;;
+			--build) built=$(readlink -m "$2") ;;
+			--driver) driver=$(readlink -m "$2") ;;
 			--seconds) limit=$2 ;;
 			--out) out=$2 ;;
 			esac
@@ -68,7 +68,7 @@ gpu_prepare()
 {
 	local targets=$programs options="-DTUTTI_TESTS=OFF -DTUTTI_GPU_TESTS=ON"
 	mkdir -p "$out"
-	begun=$SECONDS build=${built:-build/gpu}
+	begun=$SECONDS build=${built:-$PWD/build/gpu}
 	export LD_LIBRARY_PATH="${driver:+$driver:}$build/lib:$build${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 	if [ -n "$built" ]; then
 		where all_reduce_perf >/dev/null || { echo "There are no programs in $built." >&2 && return 1; }
