@@ -250,11 +250,13 @@ static tutti_status map_process(struct cuda_channels *c, const struct cuda_part 
 	return TUTTI_OK;
 }
 
-static tutti_status connect_to(struct cuda_channels *c, const struct cuda_part *part, int r)
+static tutti_status connect_to(struct cuda_channels *c, const struct cuda_part *own,
+			       const struct cuda_part *part, int r)
 {
 	int ordinal;
 
 	c->segments[r] = part->segment;
+	c->is_one_gpu &= is_same(part->gpu, own->gpu);
 	memcpy(c->doors[r], part->door, sizeof c->doors[r]);
 	if (r == c->rank)
 		return TUTTI_OK;
@@ -283,7 +285,7 @@ tutti_status cuda_channels_connect(struct cuda_channels *c, const struct cuda_pa
 	c->staging -= c->staging % staging_unit(size); /* it was made for more ranks */
 	TRY(check_parts(c, parts));
 	bool by_turns = cuda_turns_are_needed(parts, c->size);
-	c->is_one_process = true;
+	c->is_one_process = c->is_one_gpu = true;
 	c->count = count_channels(c, parts, by_turns);
 	c->may_multicast = all_multicast(c, parts);
 	if (c->count == 0)
@@ -291,7 +293,7 @@ tutti_status cuda_channels_connect(struct cuda_channels *c, const struct cuda_pa
 			    "a GPU does not hold a kernel of each of its ranks at once");
 	TRY(cuda_enter(c->device, &visit));
 	for (int r = 0; status == TUTTI_OK && r < c->size; r++)
-		status = connect_to(c, &parts[r], r);
+		status = connect_to(c, &parts[rank], &parts[r], r);
 	if (status == TUTTI_OK && by_turns)
 		status = cuda_turns_connect(c, parts);
 	cuda_leave(&visit);
@@ -323,7 +325,8 @@ bool cuda_channels_share_default(const struct cuda_channels *c)
 
 void cuda_channels_abort(struct cuda_channels *c)
 {
-	atomic_store((_Atomic uint64_t *)&c->segment->host->abort, 1);
+	for (int i = 0; i < CHANNELS_MOST; i++)
+		atomic_store((_Atomic uint64_t *)&c->segment->host->aborts[i].word, 1);
 	if (c->turns)
 		cuda_turns_release(c);
 	atomic_store(&c->has_failed, true);

@@ -45,6 +45,7 @@ struct cuda_channels {
 	size_t stages_offset, stage_bytes;   /* of what its host sends messages by            */
 	struct cuda_turns *turns;            /* NULL: kernels wait for each other            */
 	bool is_one_process;                 /* all ranks are in this one                    */
+	bool is_one_gpu;                     /* all ranks have this one's                    */
 	bool shares_default;
 	bool may_multicast;                  /* each rank has a GPU that can                 */
 	atomic_bool has_failed;

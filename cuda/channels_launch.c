@@ -93,6 +93,7 @@ static void fill_in(const struct cuda_channels *c, struct channel_args *a)
 	a->staging_bytes = c->staging;
 	a->size = (uint32_t)c->size;
 	a->rank = (uint32_t)c->rank;
+	a->is_one_gpu = c->is_one_gpu;
 }
 
 /* The arguments of each kernel begin with those of its channel, or with lines that do. */

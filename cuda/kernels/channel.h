@@ -39,14 +39,26 @@
 #define PACKET_BYTES    8   /* of data in a packet                                     */
 #define PACKETS_MOST    (PACKET_CHANNELS * PACKET_SLOT * PACKET_BYTES) /* bytes a rank */
 
+/* What lines tell in a greeting, in packets. */
+enum greeting_field {
+	GREETING_SEND,  /* the place of what the reader gets; see channel_place() */
+	GREETING_RECV,  /* the place of the writer's result                       */
+	GREETING_BYTES, /* what the reader gets                                   */
+	GREETING_MOST,  /* the most that any rank gets of the writer              */
+	GREETING_FIELDS
+};
+
+/* 8 bytes of data, 4 in each half, and the epoch above them: nothing else has to tell that they are
+ * there. */
+struct packet {
+	uint64_t half[2];
+};
+
 /* From one rank to another, at the start of a call. For packets the word is all. */
 struct channel_greeting {
-	uint64_t word;      /* epoch << 32 | fingerprint; stored last                      */
-	uint64_t send;      /* the place of what the reader gets; see channel_place()      */
-	uint64_t recv;      /* the place of the writer's result                            */
-	uint64_t bytes;     /* what the reader gets                                        */
-	uint64_t most;      /* the most that any rank gets of the writer                   */
-	uint64_t unused[3];
+	uint64_t word; /* epoch << 32 | fingerprint */
+	uint64_t unused[7];
+	struct packet fields[GREETING_FIELDS];
 };
 
 struct channel {
@@ -69,9 +81,16 @@ struct channel_segment {
 
 enum channel_failure { CHANNEL_OTHER_CALL = 1, CHANNEL_OTHER_BYTES, CHANNEL_OTHER_MESSAGE };
 
-/* In pinned memory of the host, one for each rank. Kernels read `abort` while they wait. */
+/* Not 0: the kernel ends. The host's word is far, and one that all blocks read is handed to them one
+ * after the other, 0.65 us each: so each channel has its own, and all are set. */
+struct channel_abort {
+	uint64_t word;
+	uint64_t unused[15];
+};
+
+/* In pinned memory of the host, one for each rank. */
 struct channel_host {
-	uint64_t abort;             /* not 0: all kernels end; set by the host or a kernel */
+	struct channel_abort aborts[CHANNELS_MOST]; /* set by the host or a kernel          */
 	uint64_t error;             /* a channel_failure; stored last, after those below    */
 	uint64_t peer, fingerprint; /* the rank that differs, and its fingerprint           */
 	uint64_t bytes, expected;   /* that the peer sends, and that this rank expects      */
@@ -95,7 +114,8 @@ struct channel_args {
 	                                * CHANNEL_RANKS * CHANNEL_REGIONS further on, the multicast
 	                                * address of all ranks' parts of that region, or 0 */
 	uint64_t staging_bytes;        /* of a channel: a multiple of 4 * CHANNEL_ALIGN * size */
-	uint32_t size, rank, fingerprint, unused;
+	uint32_t size, rank, fingerprint;
+	uint32_t is_one_gpu; /* the segments and buffers of all ranks are in one's memory */
 };
 
 /* A block of `bytes` from each sender to each receiver; at most PACKETS_MOST. The grid has a block

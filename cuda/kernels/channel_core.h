@@ -63,6 +63,24 @@ DEVICE uint64_t word_of(const struct channel_call *call, uint32_t low)
 	return (uint64_t)call->epoch << 32 | low;
 }
 
+DEVICE struct packet packet_of(const struct channel_call *call, uint64_t data)
+{
+	struct packet packet = {
+		{word_of(call, (uint32_t)data), word_of(call, (uint32_t)(data >> 32))}};
+
+	return packet;
+}
+
+DEVICE int packet_is_there(const struct channel_call *call, struct packet packet)
+{
+	return packet.half[0] >> 32 == call->epoch && packet.half[1] >> 32 == call->epoch;
+}
+
+DEVICE uint64_t data_of(struct packet packet)
+{
+	return (uint32_t)packet.half[0] | packet.half[1] << 32;
+}
+
 /* By all threads, before the first barrier. */
 DEVICE struct channel_call channel_begin(const struct channel_args *args, uint32_t index)
 {
@@ -72,20 +90,28 @@ DEVICE struct channel_call channel_begin(const struct channel_args *args, uint32
 	return call;
 }
 
+/* Whether the call has failed. A kernel that comes after a failure finds all greetings there,
+ * perhaps, and must not touch buffers that the ranks have given back meanwhile: one thread looks at
+ * the beginning, since the look takes as long as to greet and wait, and uses it behind these. */
+DEVICE uint64_t channel_is_aborted(const struct channel_call *call)
+{
+	return load_relaxed(&call->args->host->aborts[call->index].word);
+}
+
 /* After a turn of a wait: whether the wait is over, since the call has failed. */
 DEVICE int wait_fails(const struct channel_call *call, unsigned *turns)
 {
-	if (++*turns % TURNS_A_LOOK == 0 && load_relaxed(&call->args->host->abort) != 0)
+	if (++*turns % TURNS_A_LOOK == 0 && channel_is_aborted(call))
 		return 1;
 	spin_pause();
 	return 0;
 }
 
-/* A kernel that comes after a failure finds all greetings there, perhaps, and must not touch buffers
- * that the ranks have given back meanwhile. By one thread, beside the wait for greetings. */
-DEVICE int channel_is_aborted(const struct channel_call *call)
+DEVICE void channel_abort_all(struct channel_host *host)
 {
-	return load_relaxed(&call->args->host->abort) != 0;
+	NO_UNROLL
+	for (int i = 0; i < CHANNELS_MOST; i++)
+		store_release(&host->aborts[i].word, 1);
 }
 
 /* The first failure of this rank is recorded; all its kernels end. */
@@ -101,30 +127,59 @@ DEVICE void channel_fail(const struct channel_call *call, uint32_t what, uint32_
 		store_relaxed(&host->expected, expected);
 		store_release(&host->error, what);
 	}
-	store_release(&host->abort, 1);
+	channel_abort_all(host);
 }
 
-/* Waits for the greeting of peer; returns NULL if the call fails. */
-DEVICE const struct channel_greeting *channel_await(const struct channel_call *call, uint32_t peer)
+/* A store with release, to the ranks' memory. That of one GPU takes half the time. */
+DEVICE void channel_publish(const struct channel_call *call, uint64_t *p, uint64_t value)
 {
-	const struct channel_greeting *greeting =
-		&channel_of(call, call->args->rank)->greetings[call->epoch & 1][peer];
+	if (call->args->is_one_gpu)
+		store_release_near(p, value);
+	else
+		store_release(p, value);
+}
+
+/* The slot, in `to`'s segment, of what `from` greets with. */
+DEVICE struct channel_greeting *greeting_of(const struct channel_call *call, uint32_t to,
+					    uint32_t from)
+{
+	return &channel_of(call, to)->greetings[call->epoch & 1][from];
+}
+
+/* Relaxed: it publishes nothing; packets have flags of their own. */
+DEVICE void channel_greet(const struct channel_call *call, uint32_t to)
+{
+	store_relaxed(&greeting_of(call, to, call->args->rank)->word,
+		      word_of(call, call->args->fingerprint));
+}
+
+/* Whether a peer that greets with this word makes the same call; else the call fails. */
+DEVICE int channel_is_the_same(const struct channel_call *call, uint32_t peer, uint64_t word)
+{
+	if ((uint32_t)word == call->args->fingerprint)
+		return 1;
+	channel_fail(call, CHANNEL_OTHER_CALL, peer, (uint32_t)word, 0, 0);
+	return 0;
+}
+
+/* Waits for the greeting of peer; returns 0 if the call fails. */
+DEVICE int channel_await(const struct channel_call *call, uint32_t peer)
+{
+	const uint64_t *greeting = &greeting_of(call, call->args->rank, peer)->word;
 	unsigned turns = 0;
 	uint64_t word;
 
-	while ((word = load_acquire(&greeting->word)) >> 32 != call->epoch)
+	while ((word = load_relaxed(greeting)) >> 32 != call->epoch)
 		if (wait_fails(call, &turns))
-			return NULL;
-	if ((uint32_t)word == call->args->fingerprint)
-		return greeting;
-	channel_fail(call, CHANNEL_OTHER_CALL, peer, (uint32_t)word, 0, 0);
-	return NULL;
+			return 0;
+	return channel_is_the_same(call, peer, word);
 }
 
 /* Tells every rank, this one, too, that this one has done a step: 1, 2, ... After a barrier. */
 DEVICE void channel_tell(const struct channel_call *call, uint32_t peer, uint32_t step)
 {
-	store_release(&channel_of(call, peer)->steps[call->args->rank], word_of(call, step));
+	channel_publish(call, &channel_of(call, peer)->steps[call->args->rank],
+			word_of(call, step));
 }
 
 /* Whether peer has done the step, sooner or later; 0 if the call fails. */
@@ -151,8 +206,11 @@ DEVICE void channel_clear(const struct channel_call *call, unsigned t, unsigned 
 
 	if (call->epoch % EPOCHS_A_CLEARING < 2 || call->epoch % EPOCHS_A_CLEARING > 3)
 		return;
-	for (unsigned r = t; r < CHANNEL_RANKS; r += threads)
+	for (unsigned r = t; r < CHANNEL_RANKS; r += threads) {
 		store_relaxed(&own->steps[r], 0);
+		for (int f = 0; f < GREETING_FIELDS; f++)
+			store_packet(&own->greetings[call->epoch & 1][r].fields[f], none);
+	}
 	if (call->index < PACKET_CHANNELS)
 		for (unsigned i = t; i < call->args->size * PACKET_SLOT; i += threads)
 			store_packet(packets_of(call, call->args->rank, 0) + i * sizeof none, none);

@@ -22,6 +22,10 @@
 		name##_body(args, block);                                                          \
 	}
 
+#define KERNEL_OF_ARGS(name) KERNEL(name)
+#define PER_THREAD(threads)  threads
+#define OF_THREAD(t)         t
+
 DEVICE int thread_first(void)
 {
 	return 0;
@@ -34,6 +38,12 @@ DEVICE int thread_step(void)
 
 DEVICE void block_barrier(void)
 {
+}
+
+/* All threads' turns have said so in one variable. */
+DEVICE int block_any(int is_so)
+{
+	return is_so;
 }
 
 DEVICE struct vector load_vector(const void *p)
@@ -90,6 +100,11 @@ DEVICE void store_release(uint64_t *p, uint64_t value)
 {
 	_Atomic uint64_t *word = kernel_reach(p, sizeof *p, 1);
 	atomic_store_explicit(word, value, memory_order_release);
+}
+
+DEVICE void store_release_near(uint64_t *p, uint64_t value)
+{
+	store_release(p, value);
 }
 
 DEVICE uint64_t load_relaxed(const uint64_t *p)

@@ -3,7 +3,7 @@
  * A body is a sequence of phases. A phase is
  *     for (int t = thread_first(); t < THREADS; t += thread_step())
  * which is one turn on a GPU and all turns on a CPU; a thread's variables end with the phase, but
- * for those in BLOCK_SHARED memory. block_barrier() lies between a phase and one that reads what
+ * for those in BLOCK_SHARED memory, those that only one thread sets, and those of PER_THREAD. block_barrier() lies between a phase and one that reads what
  * other threads have written; on a CPU a turn may not wait for a later turn of its own block.
  *
  * Ordinary loads and stores are weak. A flag that is stored with release, after block_barrier(),
@@ -29,10 +29,6 @@
 
 struct vector {
 	uint32_t w[4];
-};
-
-struct packet {
-	uint64_t half[2];
 };
 
 #define KERNEL_THREADS_OF(name, threads) THREADS_OF_##name = threads,

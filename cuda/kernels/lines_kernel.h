@@ -54,7 +54,8 @@ DEVICE int reach_place(const struct lines_call *l, uint32_t rank, uint64_t place
 
 	if (place == CHANNEL_NOWHERE)
 		return 0;
-	*address = (char *)(uintptr_t)(load_8(&regions[place >> 56], 8) + (place << 8 >> 8));
+	uint64_t base = place >> 56 ? load_8(&regions[place >> 56], 8) : 0;
+	*address = (char *)(uintptr_t)(base + (place << 8 >> 8));
 	return 1;
 }
 
@@ -82,37 +83,67 @@ DEVICE uint64_t most_of(const struct lines_args *a)
 DEVICE void lines_greet(const struct lines_call *l, uint32_t to)
 {
 	const struct lines_args *a = l->a;
-	struct channel_greeting *g =
-		&channel_of(&l->call, to)->greetings[l->call.epoch & 1][l->rank];
+	struct channel_greeting *g = greeting_of(&l->call, to, l->rank);
+	const uint64_t fields[GREETING_FIELDS] = {
+		[GREETING_SEND] = place_plus(a->send_place, a->send_offset[to]),
+		[GREETING_RECV] = a->recv_place,
+		[GREETING_BYTES] = a->send_bytes[to],
+		[GREETING_MOST] = most_of(a),
+	};
 
-	store_8(&g->send, place_plus(a->send_place, a->send_offset[to]), 8);
-	store_8(&g->recv, a->recv_place, 8);
-	store_8(&g->bytes, a->send_bytes[to], 8);
-	store_8(&g->most, most_of(a), 8);
-	store_release(&g->word, word_of(&l->call, a->channel.fingerprint));
+	UNROLL
+	for (int f = 0; f < GREETING_FIELDS; f++)
+		store_packet(&g->fields[f], packet_of(&l->call, fields[f]));
+	channel_publish(&l->call, &g->word, word_of(&l->call, a->channel.fingerprint));
+}
+
+/* Asks for all at once. The word publishes what the peer's stream has written before. */
+DEVICE int lines_hear(const struct lines_call *l, uint32_t from, uint64_t *fields)
+{
+	const struct channel_greeting *g = greeting_of(&l->call, l->rank, from);
+	struct packet packets[GREETING_FIELDS];
+	unsigned turns = 0;
+	int are_there;
+
+	do {
+		UNROLL
+		for (int f = 0; f < GREETING_FIELDS; f++)
+			packets[f] = load_packet(&g->fields[f]);
+		uint64_t word = load_acquire(&g->word);
+		are_there = word >> 32 == l->call.epoch;
+		if (are_there && !channel_is_the_same(&l->call, from, word))
+			return 0;
+		UNROLL
+		for (int f = 0; f < GREETING_FIELDS; f++)
+			are_there &= packet_is_there(&l->call, packets[f]);
+		if (!are_there && wait_fails(&l->call, &turns))
+			return 0;
+	} while (!are_there);
+	UNROLL
+	for (int f = 0; f < GREETING_FIELDS; f++)
+		fields[f] = data_of(packets[f]);
+	return 1;
 }
 
 DEVICE void lines_arrive(const struct lines_call *l, uint32_t from)
 {
-	const struct channel_greeting *g = channel_await(&l->call, from);
-	uint64_t bytes;
+	uint64_t fields[GREETING_FIELDS];
 
 	l->s->most[from] = 0;
-	if (!g) {
+	if (!lines_hear(l, from, fields)) {
 		l->s->has_failed = 1;
 		return;
 	}
 	l->s->send_is_mapped[from] =
-		reach_place(l, from, load_8(&g->send, 8), &l->s->send[from]);
+		reach_place(l, from, fields[GREETING_SEND], &l->s->send[from]);
 	l->s->recv_is_mapped[from] =
-		reach_place(l, from, load_8(&g->recv, 8), &l->s->recv[from]);
-	l->s->send_multicast[from] = multicast_of(l, from, load_8(&g->send, 8));
-	l->s->recv_multicast[from] = multicast_of(l, from, load_8(&g->recv, 8));
-	l->s->most[from] = load_8(&g->most, 8);
-	bytes = load_8(&g->bytes, 8);
-	if (l->a->move == CHANNEL_PULL && bytes != l->a->recv_bytes[from]) {
-		channel_fail(&l->call, CHANNEL_OTHER_BYTES, from, l->a->channel.fingerprint, bytes,
-			     l->a->recv_bytes[from]);
+		reach_place(l, from, fields[GREETING_RECV], &l->s->recv[from]);
+	l->s->send_multicast[from] = multicast_of(l, from, fields[GREETING_SEND]);
+	l->s->recv_multicast[from] = multicast_of(l, from, fields[GREETING_RECV]);
+	l->s->most[from] = fields[GREETING_MOST];
+	if (l->a->move == CHANNEL_PULL && fields[GREETING_BYTES] != l->a->recv_bytes[from]) {
+		channel_fail(&l->call, CHANNEL_OTHER_BYTES, from, l->a->channel.fingerprint,
+			     fields[GREETING_BYTES], l->a->recv_bytes[from]);
 		l->s->has_failed = 1;
 	}
 }
@@ -415,8 +446,11 @@ DEVICE void lines_body(const struct lines_args *a, struct kernel_block *block)
 			       a->channel.rank,
 			       a->channel.size,
 			       NULL};
+	uint64_t is_aborted = 0;
 
 	for (int t = thread_first(); t < LINE_THREADS; t += thread_step()) {
+		if (t == LINE_THREADS - 1)
+			is_aborted = channel_is_aborted(&l.call);
 		if (t == 0) {
 			channel_started(&l.call);
 			s.has_failed = 0;
@@ -426,7 +460,7 @@ DEVICE void lines_body(const struct lines_args *a, struct kernel_block *block)
 	}
 	block_barrier();
 	for (int t = thread_first(); t < LINE_THREADS; t += thread_step()) {
-		if (t == LINE_THREADS - 1 && channel_is_aborted(&l.call))
+		if (t == LINE_THREADS - 1 && is_aborted)
 			s.has_failed = 1;
 		if (thread_and_rank(&l, t))
 			lines_arrive(&l, (uint32_t)t);
@@ -441,6 +475,6 @@ DEVICE void lines_body(const struct lines_args *a, struct kernel_block *block)
 			channel_finished(&l.call);
 	}
 }
-KERNEL(lines)
+KERNEL_OF_ARGS(lines)
 
 #endif

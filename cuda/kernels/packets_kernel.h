@@ -65,26 +65,17 @@ DEVICE void packets_send(const struct packets_args *a, const struct channel_call
 			 struct share mine, int t)
 {
 	uint32_t rank = a->channel.rank, size = a->channel.size;
+	uint64_t data = 0;
 
 	for (uint32_t i = 1; i < size && mine.bytes > 0; i++) {
 		uint32_t to = rank + i < size ? rank + i : rank + i - size;
 		if (!packets_go(a, rank, to))
 			continue;
-		uint64_t data = packet_data(a, mine, to);
-		struct packet packet = {
-			{word_of(call, (uint32_t)data), word_of(call, (uint32_t)(data >> 32))}};
-		store_packet(packets_of(call, to, rank) + (unsigned)t * sizeof packet, packet);
+		if (i == 1 || a->send_stride != 0 || a->receiver >= 0)
+			data = packet_data(a, mine, to);
+		store_packet(packets_of(call, to, rank) + (unsigned)t * sizeof(struct packet),
+			     packet_of(call, data));
 	}
-}
-
-DEVICE int packet_is_there(const struct channel_call *call, struct packet packet)
-{
-	return packet.half[0] >> 32 == call->epoch && packet.half[1] >> 32 == call->epoch;
-}
-
-DEVICE uint64_t data_of(struct packet packet)
-{
-	return (uint32_t)packet.half[0] | packet.half[1] << 32;
 }
 
 /* Packet t of each rank first + s whose bit s is in `wanted`: they are asked for at once, since a
@@ -111,46 +102,67 @@ DEVICE int packets_await(const struct channel_call *call, uint32_t first, unsign
 	}
 }
 
-/* Data of a packet, or of this rank's own buffer, go to the result, or to where they are
- * reduced. */
-DEVICE void packet_keep(const struct packets_args *a, const struct channel_call *call,
-			struct share mine, uint32_t from, int t, uint64_t data)
-{
-	char *to = (char *)a->recv + from * a->recv_stride + mine.first;
+/* What a thread gets of ranks first to first + GROUP - 1, this one's own data among them; of which
+ * ranks is a bit each in `has`. 0 if the call fails. */
+struct packets_got {
+	uint64_t data[GROUP];
+	unsigned has;
+};
 
-	if (a->reduces)
-		store_data(unpacked_of(call, from) + t * PACKET_BYTES, data, PACKET_BYTES);
-	else
-		store_data(to, data, mine.bytes);
+DEVICE int packets_receive(const struct packets_args *a, const struct channel_call *call,
+			   struct share mine, uint32_t first, int t, struct packets_got *got)
+{
+	uint32_t rank = a->channel.rank, size = a->channel.size;
+	struct packet packets[GROUP];
+	unsigned own = 0;
+
+	got->has = 0;
+	UNROLL
+	for (uint32_t s = 0; s < GROUP; s++) {
+		uint32_t from = first + s;
+		packets[s].half[0] = packets[s].half[1] = 0;
+		if (mine.bytes > 0 && from < size && packets_go(a, from, rank))
+			got->has |= 1u << s;
+		if (from == rank)
+			own = got->has & 1u << s;
+	}
+	uint64_t data = own ? packet_data(a, mine, rank) : 0;
+	if (!packets_await(call, first, got->has & ~own, t, packets))
+		return 0;
+	UNROLL
+	for (uint32_t s = 0; s < GROUP; s++)
+		got->data[s] = own >> s & 1 ? data : data_of(packets[s]);
+	return 1;
 }
 
-/* 0 if the call fails. */
-DEVICE int packets_receive(const struct packets_args *a, const struct channel_call *call,
-			   struct share mine, int t)
+/* To the result, or to where they are reduced. */
+DEVICE void packets_keep(const struct packets_args *a, const struct channel_call *call,
+			 struct share mine, uint32_t first, int t, const struct packets_got *got)
 {
-	uint32_t rank = a->channel.rank;
+	UNROLL
+	for (uint32_t s = 0; s < GROUP; s++) {
+		uint32_t from = first + s;
+		if (!(got->has >> s & 1))
+			continue;
+		if (a->reduces)
+			store_data(unpacked_of(call, from) + t * PACKET_BYTES, got->data[s],
+				   PACKET_BYTES);
+		else
+			store_data((char *)a->recv + from * a->recv_stride + mine.first,
+				   got->data[s], mine.bytes);
+	}
+}
 
-	if (mine.bytes == 0)
-		return 1;
-	if (packets_go(a, rank, rank))
-		packet_keep(a, call, mine, rank, t, packet_data(a, mine, rank));
+/* Those of all ranks, a group at a time. 0 if the call fails. */
+DEVICE int packets_take(const struct packets_args *a, const struct channel_call *call,
+			struct share mine, int t)
+{
 	NO_UNROLL
 	for (uint32_t first = 0; first < a->channel.size; first += GROUP) {
-		struct packet packets[GROUP];
-		unsigned wanted = 0;
-		UNROLL
-		for (uint32_t s = 0; s < GROUP; s++) {
-			uint32_t from = first + s;
-			packets[s].half[0] = packets[s].half[1] = 0;
-			if (from < a->channel.size && from != rank && packets_go(a, from, rank))
-				wanted |= 1u << s;
-		}
-		if (!packets_await(call, first, wanted, t, packets))
+		struct packets_got got;
+		if (!packets_receive(a, call, mine, first, t, &got))
 			return 0;
-		UNROLL
-		for (uint32_t s = 0; s < GROUP; s++)
-			if (wanted >> s & 1)
-				packet_keep(a, call, mine, first + s, t, data_of(packets[s]));
+		packets_keep(a, call, mine, first, t, &got);
 	}
 	return 1;
 }
@@ -174,55 +186,106 @@ DEVICE void packets_reduce(const struct packets_args *a, unsigned index, const v
 	reduce_in_kernel(&job, 1);
 }
 
+/* The sums that most calls are, of packets that a thread holds. */
+DEVICE int packets_are_summed(const struct packets_args *a)
+{
+	int divides_exactly = a->op == TUTTI_AVG && (a->divisor & (a->divisor - 1)) == 0;
+
+	return a->reduces && (a->op == TUTTI_SUM || divides_exactly) &&
+	       (a->dtype == TUTTI_F32 || a->dtype == TUTTI_BF16 || a->dtype == TUTTI_F16);
+}
+
+DEVICE uint64_t packets_sum(const struct packets_args *a, const struct packets_got *got)
+{
+	float factor = a->op == TUTTI_AVG ? 1.0f / (float)a->divisor : 1.0f;
+	int n = (int)a->channel.size;
+
+	switch (a->dtype) {
+	case TUTTI_BF16:
+		return sum_of_words(got->data, n, factor, TUTTI_BF16);
+	case TUTTI_F16:
+		return sum_of_words(got->data, n, factor, TUTTI_F16);
+	default:
+		return sum_of_words(got->data, n, factor, TUTTI_F32);
+	}
+}
+
+/* Of few ranks a thread holds all packets until it is known that the call is well. */
+DEVICE int packets_of_few(const struct packets_args *a, const struct channel_call *call,
+			  uint64_t is_aborted, int has_failed)
+{
+	struct packets_got got[PER_THREAD(PACKET_THREADS)];
+
+	for (int t = thread_first(); t < PACKET_THREADS; t += thread_step())
+		if (!packets_receive(a, call, packets_share(a, call->index, t, PACKET_BYTES), 0, t,
+				     &got[OF_THREAD(t)]))
+			has_failed = 1;
+	if (block_any(has_failed || is_aborted))
+		return 0;
+	for (int t = thread_first(); t < PACKET_THREADS; t += thread_step()) {
+		struct share mine = packets_share(a, call->index, t, PACKET_BYTES);
+		const struct packets_got *own = &got[OF_THREAD(t)];
+		if (!packets_are_summed(a))
+			packets_keep(a, call, mine, 0, t, own);
+		else if (own->has)
+			store_data((char *)a->recv + mine.first, packets_sum(a, own), mine.bytes);
+	}
+	return 1;
+}
+
+DEVICE int packets_of_many(const struct packets_args *a, const struct channel_call *call,
+			   uint64_t is_aborted, int has_failed)
+{
+	if (block_any(has_failed || is_aborted))
+		return 0;
+	for (int t = thread_first(); t < PACKET_THREADS; t += thread_step())
+		if (!packets_take(a, call, packets_share(a, call->index, t, PACKET_BYTES), t))
+			has_failed = 1;
+	return !block_any(has_failed);
+}
+
 DEVICE void packets_body(const struct packets_args *a, struct kernel_block *block)
 {
-	BLOCK_SHARED struct {
-		const void *src[CHANNEL_RANKS];
-		void *dst[1];
-		int is_refused, has_failed; /* set before the second barrier, and behind it */
-	} s;
+	BLOCK_SHARED const void *src[CHANNEL_RANKS];
+	BLOCK_SHARED void *dst[1];
 	struct channel_call call = channel_begin(&a->channel, block->index);
 	uint32_t rank = a->channel.rank, size = a->channel.size;
+	uint64_t is_aborted = 0;
+	int has_failed = 0, is_well;
 
 	for (int t = thread_first(); t < PACKET_THREADS; t += thread_step()) {
+		if (t == PACKET_THREADS - 1)
+			is_aborted = channel_is_aborted(&call);
 		if (t == 0) {
 			channel_started(&call);
-			s.is_refused = s.has_failed = 0;
-			s.dst[0] = (char *)a->recv + packets_share(a, block->index, 0, 0).first;
+			dst[0] = (char *)a->recv + packets_share(a, block->index, 0, 0).first;
 		}
 		if ((unsigned)t < size) {
-			s.src[t] = unpacked_of(&call, (unsigned)t);
-			/* Relaxed: it publishes no data; packets have flags of their own. */
-			store_relaxed(&channel_of(&call, (unsigned)t)
-					       ->greetings[call.epoch & 1][rank].word,
-				      word_of(&call, a->channel.fingerprint));
+			src[t] = unpacked_of(&call, (unsigned)t);
+			channel_greet(&call, (unsigned)t);
 		}
 		packets_send(a, &call, packets_share(a, block->index, t, PACKET_BYTES), t);
 	}
-	block_barrier();
-	/* A rank that makes another call may send no packets: its greeting is looked at first. */
-	for (int t = thread_first(); t < PACKET_THREADS; t += thread_step()) {
-		if (t == PACKET_THREADS - 1 && channel_is_aborted(&call))
-			s.is_refused = 1;
+	/* A rank that makes another call may send no packets: then a look at its greeting aborts. */
+	for (int t = thread_first(); t < PACKET_THREADS; t += thread_step())
 		if ((unsigned)t < size && !channel_await(&call, (unsigned)t))
-			s.is_refused = 1;
+			has_failed = 1;
+	is_well = size <= GROUP ? packets_of_few(a, &call, is_aborted, has_failed)
+				: packets_of_many(a, &call, is_aborted, has_failed);
+	if (is_well && a->reduces && packets_go(a, 0, rank) &&
+	    !(size <= GROUP && packets_are_summed(a))) {
+		block_barrier();
+		for (int t = thread_first(); t < PACKET_THREADS; t += thread_step())
+			packets_reduce(a, block->index, src, dst, t);
 	}
 	block_barrier();
 	for (int t = thread_first(); t < PACKET_THREADS; t += thread_step()) {
-		struct share mine = packets_share(a, block->index, t, PACKET_BYTES);
-		if (s.is_refused || !packets_receive(a, &call, mine, t))
-			s.has_failed = 1;
-	}
-	block_barrier();
-	for (int t = thread_first(); t < PACKET_THREADS; t += thread_step()) {
-		if (!s.has_failed && a->reduces && packets_go(a, 0, rank))
-			packets_reduce(a, block->index, s.src, s.dst, t);
-		if (!s.has_failed)
+		if (is_well)
 			channel_clear(&call, (unsigned)t, PACKET_THREADS);
 		if (t == 0)
 			channel_finished(&call);
 	}
 }
-KERNEL(packets)
+KERNEL_OF_ARGS(packets)
 
 #endif

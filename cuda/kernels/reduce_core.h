@@ -91,6 +91,25 @@ DEVICE struct vector sum_of_vectors(const struct vector *raw, int n, float facto
 	return out;
 }
 
+/* The same of 8 bytes of each source; n is no constant. */
+DEVICE uint64_t sum_of_words(const uint64_t *words, int n, float factor, int dtype)
+{
+	const int bytes = element_bytes(dtype);
+	uint64_t out = 0;
+
+	UNROLL
+	for (int e = 0; e < 8 / bytes; e++) {
+		float v[GROUP];
+		UNROLL
+		for (int s = 0; s < GROUP; s++)
+			v[s] = get_f32(dtype, words[s] >> (8 * bytes * e) &
+						      (~(uint64_t)0 >> (64 - 8 * bytes)));
+		float x = tree_f32(v, n, dtype, TUTTI_SUM) * factor;
+		out |= (uint64_t)put_f32(dtype, x) << (8 * bytes * e);
+	}
+	return out;
+}
+
 /* count vectors of each of n sources, all loaded before any is used; both are constants. */
 DEVICE void sum_vectors(const struct reduce_job *job, const char *const *src, uint64_t at,
 			float factor, int count, int n, int dtype)

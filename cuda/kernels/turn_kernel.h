@@ -23,7 +23,7 @@ DEVICE void turn_greet(const struct lines_call *l, uint32_t to)
 {
 	struct channel_greeting *g = turn_greeting(l, l->rank, to);
 
-	store_8(&g->bytes, l->a->send_bytes[to], 8);
+	store_8(&g->fields[GREETING_BYTES], l->a->send_bytes[to], 8);
 	store_8(&g->word, turn_word(l), 8);
 }
 
@@ -51,7 +51,7 @@ DEVICE void turn_stage(const struct lines_call *l, int *is_last)
 			if (l->turn->chunk == 0)
 				channel_started(&l->call);
 			*is_last = 0;
-			l->s->has_failed = channel_is_aborted(&l->call);
+			l->s->has_failed = channel_is_aborted(&l->call) != 0;
 		}
 	block_barrier();
 	if (l->s->has_failed)
@@ -74,7 +74,7 @@ DEVICE void turn_stage(const struct lines_call *l, int *is_last)
 DEVICE void turn_compare(const struct lines_call *l, uint32_t from)
 {
 	const struct channel_greeting *g = turn_greeting(l, from, l->rank);
-	uint64_t word = load_8(&g->word, 8), bytes = load_8(&g->bytes, 8);
+	uint64_t word = load_8(&g->word, 8), bytes = load_8(&g->fields[GREETING_BYTES], 8);
 
 	if (word != turn_word(l))
 		channel_fail(&l->call, CHANNEL_OTHER_CALL, from, (uint32_t)word, 0, 0);
@@ -112,7 +112,7 @@ DEVICE void turn_move(const struct lines_call *l)
 {
 	for (int t = thread_first(); t < LINE_THREADS; t += thread_step())
 		if (t == 0)
-			l->s->has_failed = channel_is_aborted(&l->call);
+			l->s->has_failed = channel_is_aborted(&l->call) != 0;
 	block_barrier();
 	/* After an abort the stream may be here before a peer has staged. */
 	int is_aborted = l->s->has_failed;

@@ -4,6 +4,7 @@
 #include "memory/dtype.h"
 #include "tests/random.h"
 
+#include <stdatomic.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -314,4 +315,10 @@ void world_run(const struct world *w, struct world_call *calls, int n)
 	}
 	for (int r = 0; r < w->size; r++)
 		pthread_join(programs[r].thread, NULL);
+}
+
+void world_abort(struct channel_host *host, uint64_t value)
+{
+	for (int i = 0; i < CHANNELS_MOST; i++)
+		atomic_store((_Atomic uint64_t *)&host->aborts[i].word, value);
 }

@@ -74,4 +74,7 @@ void world_run(const struct world *w, struct world_call *calls, int n);
 /* Fails the test where a rank has not what it should have. */
 void world_check(const struct world *w, const struct world_call *call);
 
+/* As a rank's host aborts, or 0 for the next test. */
+void world_abort(struct channel_host *host, uint64_t value);
+
 #endif

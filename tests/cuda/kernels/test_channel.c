@@ -72,7 +72,7 @@ static void check_words(const struct world *w)
 {
 	for (int r = 0; r < w->size; r++) {
 		const struct channel_host *h = w->hosts[r];
-		assert_int_equal(h->abort, 0);
+		assert_int_equal(h->aborts[0].word, 0);
 		assert_int_equal(h->error, 0);
 		for (int c = 0; c < CHANNELS_MOST; c++)
 			assert_int_equal(h->started[c], h->finished[c]);

@@ -51,7 +51,7 @@ static void make_call(const struct world *w, struct world_call *c, enum call_kin
 static void abort_all(const struct world *w)
 {
 	for (int r = 0; r < w->size; r++)
-		atomic_store((_Atomic uint64_t *)&w->hosts[r]->abort, 1);
+		world_abort(w->hosts[r], 1);
 }
 
 static void wait_all(const struct world *w, int but)
@@ -75,14 +75,17 @@ static void greet_by_hand(const struct world *w, const struct world_call *call, 
 	for (int r = 0; r < w->size; r++)
 		for (unsigned c = 0; c < call->blocks; c++) {
 			struct channel_segment *segment = w->segments[r];
-			segment->channels[c].greetings[(FIRST_EPOCH + 1) & 1][dead] =
-				(struct channel_greeting){.word = (uint64_t)(FIRST_EPOCH + 1)
-									  << 32 |
-								  w->fingerprints[dead],
-							  .send = lines.send_place,
-							  .recv = lines.recv_place,
-							  .bytes = lines.send_bytes[r],
-							  .most = lines.send_bytes[r]};
+			struct channel_greeting *g =
+				&segment->channels[c].greetings[(FIRST_EPOCH + 1) & 1][dead];
+			const uint64_t fields[GREETING_FIELDS] = {
+				lines.send_place, lines.recv_place, lines.send_bytes[r],
+				lines.send_bytes[r]};
+			const uint64_t epoch = (uint64_t)(FIRST_EPOCH + 1) << 32;
+
+			for (int f = 0; f < GREETING_FIELDS; f++)
+				g->fields[f] = (struct packet){
+					{epoch | (uint32_t)fields[f], epoch | fields[f] >> 32}};
+			g->word = epoch | w->fingerprints[dead];
 		}
 }
 
@@ -177,7 +180,7 @@ static void check_record(const struct world *w, int r, int odd)
 	const struct channel_host *h = w->hosts[r];
 
 	assert_int_equal(h->error, CHANNEL_OTHER_CALL);
-	assert_int_equal(h->abort, 1);
+	assert_int_equal(h->aborts[0].word, 1);
 	if (r == odd)
 		assert_int_not_equal(h->peer, odd);
 	else
@@ -231,7 +234,7 @@ static void the_first_failure_stays(void **state)
 	make_call(&w, &call, CALL_ALL_REDUCE, true, true);
 	for (int odd = 2; odd >= 1; odd--) {
 		for (int r = 0; r < w.size; r++) {
-			w.hosts[r]->abort = 0;
+			world_abort(w.hosts[r], 0);
 			w.fingerprints[r] = r == odd ? 77 : 78;
 		}
 		for (int r = 0; r < w.size; r++)
@@ -240,7 +243,7 @@ static void the_first_failure_stays(void **state)
 			launch_wait(&launches[r]);
 		assert_int_equal(w.hosts[0]->error, CHANNEL_OTHER_CALL);
 		assert_int_equal(w.hosts[0]->peer, 2);
-		assert_int_equal(w.hosts[0]->abort, 1);
+		assert_int_equal(w.hosts[0]->aborts[0].word, 1);
 	}
 	world_release(&w, &call);
 	world_destroy(&w);

@@ -174,7 +174,7 @@ static void check_words(const struct world *w)
 {
 	for (int r = 0; r < w->size; r++) {
 		const struct channel_host *h = w->hosts[r];
-		assert_int_equal(h->abort, 0);
+		assert_int_equal(h->aborts[0].word, 0);
 		assert_int_equal(h->error, 0);
 		for (int c = 0; c < CHANNELS_MOST; c++)
 			assert_int_equal(h->messages_started[c], h->messages_finished[c]);
@@ -278,7 +278,7 @@ static void a_mailbox_ends_a_send(void **state)
 static void abort_all(const struct world *w)
 {
 	for (int r = 0; r < w->size; r++)
-		atomic_store((_Atomic uint64_t *)&w->hosts[r]->abort, 1);
+		world_abort(w->hosts[r], 1);
 }
 
 /* The peer never comes: the kernel runs until the host aborts. */
@@ -354,7 +354,7 @@ static void check_other(uint64_t bytes, uint64_t fingerprint)
 	assert_int_equal(w.hosts[0]->peer, 2);
 	assert_int_equal(w.hosts[0]->bytes, bytes);
 	assert_int_equal(w.hosts[0]->expected, 400);
-	assert_int_equal(w.hosts[0]->abort, 1);
+	assert_int_equal(w.hosts[0]->aborts[0].word, 1);
 	assert_int_equal(w.hosts[2]->error, 0);
 	assert_memory_equal(in, before, sizeof in);
 	world_destroy(&w);

@@ -45,9 +45,9 @@ for kernel in $(sed -n 's/^\tX(\([a-z_]*\), .*/\1/p' "$SOURCE_DIR/cuda/kernels/t
 done
 has packets 'st\.relaxed\.sys\.global\.v2\.u64'
 has packets 'ld\.relaxed\.sys\.global\.v2\.u64'
-has packets 'ld\.acquire\.sys\.global\.u64'
 has packets 'st\.relaxed\.sys\.global\.u64'
 has lines 'st\.release\.sys\.global\.u64'
+has lines 'st\.release\.gpu\.global\.u64' # between ranks of one GPU
 has lines 'ld\.acquire\.sys\.global\.u64'
 # A turn is told with what the kernel has staged before it, its own blocks' and then this one's; the stream acquires it.
 has turn 'atom\.acq_rel\.gpu\.global\.add\.u64'

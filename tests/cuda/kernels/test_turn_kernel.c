@@ -200,7 +200,7 @@ static void run_random(int size, uint32_t first)
 		all[r] = calls;
 	run_programs(&w, all, CALLS);
 	for (int r = 0; r < size; r++) {
-		assert_int_equal(w.world.hosts[r]->abort, 0);
+		assert_int_equal(w.world.hosts[r]->aborts[0].word, 0);
 		assert_int_equal(w.world.hosts[r]->error, 0);
 		for (int c = 0; c < CHANNELS_MOST; c++)
 			assert_int_equal(w.world.hosts[r]->started[c],
@@ -269,7 +269,7 @@ static void ranks_make_different_calls(void **state)
 		const struct channel_host *h = w.world.hosts[r];
 		assert_memory_equal(all[r]->got[r], before[r], all[r]->recv_bytes[r]);
 		assert_int_equal(h->error, CHANNEL_OTHER_CALL);
-		assert_int_equal(h->abort, 1);
+		assert_int_equal(h->aborts[0].word, 1);
 		assert_int_equal(h->peer == (uint64_t)odd, r != odd);
 		assert_int_equal(h->fingerprint, w.world.fingerprints[h->peer]);
 		assert_int_equal(h->started[0], h->finished[0]);
@@ -301,7 +301,7 @@ static void ranks_differ_in_bytes(void **state)
 	assert_int_equal(w.world.hosts[1]->error, CHANNEL_OTHER_BYTES);
 	assert_int_equal(w.world.hosts[1]->peer, 0);
 	assert_int_equal(w.world.hosts[1]->bytes, 12000);
-	atomic_store((_Atomic uint64_t *)&w.world.hosts[0]->abort, 1);
+	world_abort(w.world.hosts[0], 1);
 	atomic_store((_Atomic uint16_t *)&w.pages[0]->flags[1].released, 1);
 	pthread_join(programs[0].thread, NULL);
 	assert_int_equal(w.world.hosts[0]->error, 0);
@@ -323,7 +323,7 @@ static void a_rank_comes_after_the_failure(void **state)
 	char *before = malloc(call.recv_bytes[0]);
 	memcpy(before, call.recv[0], call.recv_bytes[0]);
 	memset(w.staging[0], 0x33, 2 * w.half_bytes);
-	w.world.hosts[0]->abort = 1;
+	world_abort(w.world.hosts[0], 1);
 	for (int r = 0; r < 3; r++)
 		w.pages[0]->flags[r].released = 1;
 	run_call(&w, &call, 0, 1, &turn);
