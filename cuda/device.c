@@ -183,6 +183,18 @@ tutti_status cuda_device_of(struct cuda_device **device, const void *ptr)
 	return cuda_device_open(device, ordinal);
 }
 
+/* One that is open, whose primary context this is. */
+static struct cuda_device *device_with(CUcontext context)
+{
+	struct cuda_device *device = NULL;
+
+	for (int i = 0; i < CUDA_DEVICES_MAX; i++)
+		if ((device = atomic_load_explicit(&devices[i], memory_order_acquire)) &&
+		    device->context == context)
+			return device;
+	return NULL;
+}
+
 /* The number that cuda_device_open takes, of the device that a context is of. */
 static tutti_status ordinal_of(CUcontext context, int *ordinal)
 {
@@ -212,6 +224,8 @@ tutti_status cuda_device_of_stream(struct cuda_device **device, CUstream stream,
 		CUDA_TRY(ctx_get_current, &context);
 	else
 		CUDA_TRY(stream_get_ctx, stream, &context);
+	if (context && (*device = device_with(context)))
+		return TUTTI_OK;
 	if (!context && !ptr)
 		return fail(TUTTI_ERR_INVALID,
 			    "a default stream is meant, but no device is current in this thread");

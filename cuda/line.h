@@ -9,7 +9,7 @@ struct cuda_line {
 	struct cuda_device *device;
 	CUstream stream;
 	struct tutti_io *head, **tail;   /* on the stream, in its order                     */
-	struct tutti_io *after;          /* on streams of callers                           */
+	struct tutti_io *after, **after_tail; /* on streams of callers, in each one's order */
 	CUevent *events;                 /* that are free                                   */
 	size_t event_count, event_room;
 };

@@ -48,9 +48,15 @@ static unsigned packet_blocks(const struct call_shape *s)
 	return s->block <= each ? 1 : (unsigned)((s->block + each - 1) / each);
 }
 
+/* A call of packets waits once, but sends all bytes to all ranks, twice as many of them. */
+#define ALWAYS_SHORT (32u << 10)  /* bytes of a block                 */
+#define SHORT_TOTAL  (256u << 10) /* bytes of the blocks of all ranks */
+
 static bool is_short(const struct device *d, const struct call_shape *s)
 {
-	return !s->has_counts && s->block <= PACKETS_MOST &&
+	bool is_little = s->block <= ALWAYS_SHORT || s->block * (size_t)d->size <= SHORT_TOTAL;
+
+	return !s->has_counts && s->block <= PACKETS_MOST && is_little &&
 	       packet_blocks(s) <= cuda_channels_count(d->channels);
 }
 

@@ -34,7 +34,7 @@
 #define CHANNEL_REGION_WORDS (2 * CHANNEL_MULTICAST)
 #define CHANNEL_ALIGN   128 /* where shares of channels and slices of ranks begin */
 
-#define PACKET_CHANNELS 8   /* calls of packets have no more blocks                    */
+#define PACKET_CHANNELS 32  /* calls of packets have no more blocks                    */
 #define PACKET_SLOT     512 /* packets of a channel from one rank                      */
 #define PACKET_BYTES    8   /* of data in a packet                                     */
 #define PACKETS_MOST    (PACKET_CHANNELS * PACKET_SLOT * PACKET_BYTES) /* bytes a rank */

@@ -22,9 +22,8 @@
 		name##_body(args, block);                                                          \
 	}
 
-#define KERNEL_OF_ARGS(name) KERNEL(name)
-#define PER_THREAD(threads)  threads
-#define OF_THREAD(t)         t
+#define PER_THREAD(threads) threads
+#define OF_THREAD(t)        t
 
 DEVICE int thread_first(void)
 {

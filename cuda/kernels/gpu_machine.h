@@ -23,20 +23,6 @@ struct kernel_block {
 		name##_body(&args, &block);                                                        \
 	}
 
-/* The same, but arguments are copied to the block's memory, by all threads at once: they come from
- * memory that no cache has yet, and one after the other each look costs some 0.3 us. */
-#define KERNEL_OF_ARGS(name)                                                                       \
-	extern "C" __global__ void __launch_bounds__(THREADS_OF_##name, 1)                         \
-		tutti_##name(const __grid_constant__ struct name##_args args)                      \
-	{                                                                                          \
-		__shared__ struct name##_args copy;                                                \
-		struct kernel_block block = {blockIdx.x, gridDim.x};                               \
-		for (unsigned i = threadIdx.x; i < sizeof copy / 8; i += blockDim.x)               \
-			((uint64_t *)&copy)[i] = ((const uint64_t *)&args)[i];                     \
-		__syncthreads();                                                                   \
-		name##_body(&copy, &block);                                                        \
-	}
-
 /* A phase's value that each thread keeps for a later phase is x[OF_THREAD(t)] of
  * x[PER_THREAD(threads)]. */
 #define PER_THREAD(threads) 1

@@ -475,6 +475,6 @@ DEVICE void lines_body(const struct lines_args *a, struct kernel_block *block)
 			channel_finished(&l.call);
 	}
 }
-KERNEL_OF_ARGS(lines)
+KERNEL(lines)
 
 #endif

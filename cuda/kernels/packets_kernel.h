@@ -286,6 +286,6 @@ DEVICE void packets_body(const struct packets_args *a, struct kernel_block *bloc
 			channel_finished(&call);
 	}
 }
-KERNEL_OF_ARGS(packets)
+KERNEL(packets)
 
 #endif
