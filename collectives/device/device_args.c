@@ -41,23 +41,27 @@ static struct call_shape shape_of(const struct device *d, const struct call_args
 	return s;
 }
 
-static unsigned packet_blocks(const struct call_shape *s)
+static size_t packet_channels(const struct call_shape *s)
 {
-	size_t each = (size_t)PACKET_SLOT * PACKET_BYTES;
+	return s->block <= PACKET_SHARE ? 1 : (s->block + PACKET_SHARE - 1) / PACKET_SHARE;
+}
 
-	return s->block <= each ? 1 : (unsigned)((s->block + each - 1) / each);
+static unsigned packet_blocks(const struct device *d, const struct call_shape *s)
+{
+	size_t channels = packet_channels(s);
+
+	return (unsigned)(channels <= cuda_channels_count(d->channels)
+				  ? channels
+				  : (channels + PACKET_EACH - 1) / PACKET_EACH);
 }
 
 /* A call of packets waits once, but sends all bytes to all ranks, twice as many of them. */
-#define ALWAYS_SHORT (32u << 10)  /* bytes of a block                 */
-#define SHORT_TOTAL  (256u << 10) /* bytes of the blocks of all ranks */
-
 static bool is_short(const struct device *d, const struct call_shape *s)
 {
-	bool is_little = s->block <= ALWAYS_SHORT || s->block * (size_t)d->size <= SHORT_TOTAL;
+	size_t channels = packet_channels(s);
 
-	return !s->has_counts && s->block <= PACKETS_MOST && is_little &&
-	       packet_blocks(s) <= cuda_channels_count(d->channels);
+	return !s->has_counts && channels <= channel_packets((uint32_t)d->size) &&
+	       channels <= PACKET_EACH * cuda_channels_count(d->channels);
 }
 
 static void fill_packets(const struct call_args *a, const struct call_shape *s,
@@ -234,7 +238,7 @@ tutti_status device_prepare(const struct device *d, const struct call_args *a,
 	launch->near = a->recv ? a->recv : a->send;
 	if (!by_turns && is_short(d, &s)) {
 		launch->kernel = CUDA_KERNEL_packets;
-		launch->blocks = packet_blocks(&s);
+		launch->blocks = packet_blocks(d, &s);
 		prepare_packets(d, a, &s, &args->packets);
 		return TUTTI_OK;
 	}

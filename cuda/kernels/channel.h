@@ -34,10 +34,12 @@
 #define CHANNEL_REGION_WORDS (2 * CHANNEL_MULTICAST)
 #define CHANNEL_ALIGN   128 /* where shares of channels and slices of ranks begin */
 
-#define PACKET_CHANNELS 32  /* calls of packets have no more blocks                    */
+#define PACKET_EACH     2   /* channels of packets that a block serves, at the most    */
 #define PACKET_SLOT     512 /* packets of a channel from one rank                      */
 #define PACKET_BYTES    8   /* of data in a packet                                     */
-#define PACKETS_MOST    (PACKET_CHANNELS * PACKET_SLOT * PACKET_BYTES) /* bytes a rank */
+#define PACKET_SHARE    (PACKET_SLOT * PACKET_BYTES) /* bytes of a channel, of a rank  */
+#define PACKETS_TOTAL   (512u << 10) /* bytes of the blocks of all ranks, but at least ... */
+#define PACKET_CHANNELS 8            /* ... so many channels' for each                     */
 
 /* What lines tell in a greeting, in packets. */
 enum greeting_field {
@@ -118,8 +120,9 @@ struct channel_args {
 	uint32_t is_one_gpu; /* the segments and buffers of all ranks are in one's memory */
 };
 
-/* A block of `bytes` from each sender to each receiver; at most PACKETS_MOST. The grid has a block
- * for each PACKET_SLOT * PACKET_BYTES of them, and at least one. */
+/* A block of `bytes` from each sender to each receiver. Of the channels, one for each PACKET_SHARE
+ * of them and at least one, a block of the grid serves that of its number, and perhaps the one
+ * that is the grid's size further on. */
 struct packets_args {
 	struct channel_args channel;
 	const void *send;
@@ -251,12 +254,20 @@ CHANNEL_INLINE uint64_t turn_piece_bytes(const struct lines_args *a)
 	return (a->send_is_same ? bytes : bytes / a->channel.size) / CHANNEL_ALIGN * CHANNEL_ALIGN;
 }
 
+/* The channels that carry packets. */
+CHANNEL_INLINE uint32_t channel_packets(uint32_t size)
+{
+	uint32_t n = PACKETS_TOTAL / PACKET_SHARE / size;
+
+	return n < PACKET_CHANNELS ? PACKET_CHANNELS : n > CHANNELS_MOST ? CHANNELS_MOST : n;
+}
+
 /* Where the boxes begin, from the start of a segment. */
 CHANNEL_INLINE uint64_t channel_boxes_offset(uint32_t size)
 {
 	uint64_t packets = 16ull * 2 * PACKET_SLOT, unpacked = (uint64_t)PACKET_BYTES * PACKET_SLOT;
 
-	return sizeof(struct channel_segment) + PACKET_CHANNELS * size * (packets + unpacked);
+	return sizeof(struct channel_segment) + channel_packets(size) * size * (packets + unpacked);
 }
 
 CHANNEL_INLINE uint64_t channel_segment_bytes(uint32_t size, uint32_t channels,

@@ -37,7 +37,7 @@ DEVICE char *packets_of(const struct channel_call *call, uint32_t to, uint32_t f
 DEVICE char *unpacked_of(const struct channel_call *call, uint32_t from)
 {
 	uint32_t size = call->args->size;
-	uint64_t slots = (uint64_t)PACKET_CHANNELS * 2 * size * PACKET_SLOT;
+	uint64_t slots = (uint64_t)channel_packets(size) * 2 * size * PACKET_SLOT;
 	uint64_t place = (uint64_t)call->index * size + from;
 
 	return (char *)(segment_of(call->args, call->args->rank) + 1) +
@@ -211,7 +211,7 @@ DEVICE void channel_clear(const struct channel_call *call, unsigned t, unsigned 
 		for (int f = 0; f < GREETING_FIELDS; f++)
 			store_packet(&own->greetings[call->epoch & 1][r].fields[f], none);
 	}
-	if (call->index < PACKET_CHANNELS)
+	if (call->index < channel_packets(call->args->size))
 		for (unsigned i = t; i < call->args->size * PACKET_SLOT; i += threads)
 			store_packet(packets_of(call, call->args->rank, 0) + i * sizeof none, none);
 }
@@ -222,9 +222,14 @@ DEVICE void channel_started(const struct channel_call *call)
 	store_relaxed(&call->args->host->started[call->index], call->epoch);
 }
 
-DEVICE void channel_finished(const struct channel_call *call)
+DEVICE void channel_next(const struct channel_call *call)
 {
 	store_relaxed(&channel_of(call, call->args->rank)->epoch, call->epoch);
+}
+
+DEVICE void channel_finished(const struct channel_call *call)
+{
+	channel_next(call);
 	store_relaxed(&call->args->host->finished[call->index], call->epoch);
 }
 

@@ -45,7 +45,7 @@ DEVICE int packets_go(const struct packets_args *a, uint32_t from, uint32_t to)
 DEVICE struct share packets_share(const struct packets_args *a, unsigned index, int t,
 				  uint64_t most)
 {
-	uint64_t at = index * (uint64_t)(PACKET_SLOT * PACKET_BYTES) + (unsigned)t * PACKET_BYTES;
+	uint64_t at = index * (uint64_t)PACKET_SHARE + (unsigned)t * PACKET_BYTES;
 	uint64_t rest = at < a->bytes ? a->bytes - at : 0;
 	struct share share = {at, rest < most ? rest : most};
 
@@ -167,25 +167,6 @@ DEVICE int packets_take(const struct packets_args *a, const struct channel_call 
 	return 1;
 }
 
-DEVICE void packets_reduce(const struct packets_args *a, unsigned index, const void *const *src,
-			   void *const *dst, int t)
-{
-	struct share share = packets_share(a, index, 0, PACKET_SLOT * PACKET_BYTES);
-	uint64_t bytes = (uint64_t)element_bytes(a->dtype);
-	struct reduce_job job = {dst,
-				 src,
-				 1,
-				 (int)a->channel.size,
-				 share.bytes / bytes,
-				 a->dtype,
-				 a->op,
-				 a->divisor,
-				 (unsigned)t,
-				 PACKET_THREADS};
-
-	reduce_in_kernel(&job, 1);
-}
-
 /* The sums that most calls are, of packets that a thread holds. */
 DEVICE int packets_are_summed(const struct packets_args *a)
 {
@@ -210,80 +191,180 @@ DEVICE uint64_t packets_sum(const struct packets_args *a, const struct packets_g
 	}
 }
 
-/* Of few ranks a thread holds all packets until it is known that the call is well. */
-DEVICE int packets_of_few(const struct packets_args *a, const struct channel_call *call,
-			  uint64_t is_aborted, int has_failed)
+/* The channels that a block serves in one call. */
+struct packets_call {
+	const struct packets_args *a;
+	uint32_t index, count, epoch, second_epoch;
+	int n;
+	uint64_t is_aborted; /* known to the last thread */
+};
+
+DEVICE struct channel_call packets_channel(const struct packets_call *c, int k)
 {
-	struct packets_got got[PER_THREAD(PACKET_THREADS)];
+	struct channel_call call = {&c->a->channel, c->index + (uint32_t)k * c->count,
+				    k ? c->second_epoch : c->epoch};
+
+	return call;
+}
+
+DEVICE struct packets_call packets_begin(const struct packets_args *a,
+					 const struct kernel_block *block)
+{
+	struct packets_call c = {a, block->index, block->count, 0, 0, 1, 0};
+
+	c.epoch = channel_begin(&a->channel, c.index).epoch;
+	if ((uint64_t)(c.index + c.count) * PACKET_SHARE < a->bytes) {
+		c.second_epoch = channel_begin(&a->channel, c.index + c.count).epoch;
+		c.n = PACKET_EACH;
+	}
+	return c;
+}
+
+DEVICE void packets_go_out(struct packets_call *c)
+{
+	struct channel_call first = packets_channel(c, 0);
+
+	for (int t = thread_first(); t < PACKET_THREADS; t += thread_step()) {
+		if (t == PACKET_THREADS - 1)
+			c->is_aborted = channel_is_aborted(&first);
+		if (t == 0)
+			channel_started(&first);
+		UNROLL
+		for (int k = 0; k < PACKET_EACH; k++) {
+			struct channel_call call = packets_channel(c, k);
+			if (k >= c->n)
+				continue;
+			if ((unsigned)t < c->a->channel.size)
+				channel_greet(&call, (unsigned)t);
+			packets_send(c->a, &call, packets_share(c->a, call.index, t, PACKET_BYTES),
+				     t);
+		}
+	}
+}
+
+/* A rank that makes another call may send no packets: then a look at its greeting aborts. */
+DEVICE int packets_are_greeted(const struct packets_call *c)
+{
+	int is_well = 1;
 
 	for (int t = thread_first(); t < PACKET_THREADS; t += thread_step())
-		if (!packets_receive(a, call, packets_share(a, call->index, t, PACKET_BYTES), 0, t,
-				     &got[OF_THREAD(t)]))
-			has_failed = 1;
-	if (block_any(has_failed || is_aborted))
+		for (int k = 0; k < c->n && (unsigned)t < c->a->channel.size; k++) {
+			struct channel_call call = packets_channel(c, k);
+			if (!channel_await(&call, (unsigned)t))
+				is_well = 0;
+		}
+	return is_well;
+}
+
+/* Of few ranks a thread holds all packets until it is known that the call is well. */
+DEVICE int packets_of_few(const struct packets_call *c, int is_well)
+{
+	struct packets_got got[PER_THREAD(PACKET_THREADS)][PACKET_EACH];
+	const struct packets_args *a = c->a;
+
+	for (int t = thread_first(); t < PACKET_THREADS; t += thread_step()) {
+		UNROLL
+		for (int k = 0; k < PACKET_EACH; k++) {
+			struct channel_call call = packets_channel(c, k);
+			struct share mine = packets_share(a, call.index, t, PACKET_BYTES);
+			if (k < c->n &&
+			    !packets_receive(a, &call, mine, 0, t, &got[OF_THREAD(t)][k]))
+				is_well = 0;
+		}
+	}
+	if (block_any(!is_well || c->is_aborted))
 		return 0;
 	for (int t = thread_first(); t < PACKET_THREADS; t += thread_step()) {
-		struct share mine = packets_share(a, call->index, t, PACKET_BYTES);
-		const struct packets_got *own = &got[OF_THREAD(t)];
-		if (!packets_are_summed(a))
-			packets_keep(a, call, mine, 0, t, own);
-		else if (own->has)
-			store_data((char *)a->recv + mine.first, packets_sum(a, own), mine.bytes);
+		UNROLL
+		for (int k = 0; k < PACKET_EACH; k++) {
+			struct channel_call call = packets_channel(c, k);
+			const struct packets_got *own = &got[OF_THREAD(t)][k];
+			struct share mine = packets_share(a, call.index, t, PACKET_BYTES);
+			if (k >= c->n)
+				continue;
+			if (!packets_are_summed(a))
+				packets_keep(a, &call, mine, 0, t, own);
+			else if (own->has)
+				store_data((char *)a->recv + mine.first, packets_sum(a, own),
+					   mine.bytes);
+		}
 	}
 	return 1;
 }
 
-DEVICE int packets_of_many(const struct packets_args *a, const struct channel_call *call,
-			   uint64_t is_aborted, int has_failed)
+DEVICE int packets_of_many(const struct packets_call *c, int is_well)
 {
-	if (block_any(has_failed || is_aborted))
+	const struct packets_args *a = c->a;
+
+	if (block_any(!is_well || c->is_aborted))
 		return 0;
 	for (int t = thread_first(); t < PACKET_THREADS; t += thread_step())
-		if (!packets_take(a, call, packets_share(a, call->index, t, PACKET_BYTES), t))
-			has_failed = 1;
-	return !block_any(has_failed);
+		NO_UNROLL
+		for (int k = 0; k < c->n; k++) {
+			struct channel_call call = packets_channel(c, k);
+			struct share mine = packets_share(a, call.index, t, PACKET_BYTES);
+			if (!packets_take(a, &call, mine, t))
+				is_well = 0;
+		}
+	return !block_any(!is_well);
+}
+
+/* By all threads, of what lies unpacked. */
+DEVICE void packets_reduce(const struct packets_args *a, const struct channel_call *call)
+{
+	BLOCK_SHARED const void *src[CHANNEL_RANKS];
+	BLOCK_SHARED void *dst[1];
+	struct share share = packets_share(a, call->index, 0, PACKET_SHARE);
+
+	block_barrier();
+	for (int t = thread_first(); t < PACKET_THREADS; t += thread_step()) {
+		if (t == 0)
+			dst[0] = (char *)a->recv + share.first;
+		if ((unsigned)t < a->channel.size)
+			src[t] = unpacked_of(call, (unsigned)t);
+	}
+	block_barrier();
+	for (int t = thread_first(); t < PACKET_THREADS; t += thread_step()) {
+		struct reduce_job job = {dst,
+					 src,
+					 1,
+					 (int)a->channel.size,
+					 share.bytes / (uint64_t)element_bytes(a->dtype),
+					 a->dtype,
+					 a->op,
+					 a->divisor,
+					 (unsigned)t,
+					 PACKET_THREADS};
+		reduce_in_kernel(&job, 1);
+	}
 }
 
 DEVICE void packets_body(const struct packets_args *a, struct kernel_block *block)
 {
-	BLOCK_SHARED const void *src[CHANNEL_RANKS];
-	BLOCK_SHARED void *dst[1];
-	struct channel_call call = channel_begin(&a->channel, block->index);
-	uint32_t rank = a->channel.rank, size = a->channel.size;
-	uint64_t is_aborted = 0;
-	int has_failed = 0, is_well;
+	struct packets_call c = packets_begin(a, block);
+	int are_few = a->channel.size <= GROUP, is_well;
 
-	for (int t = thread_first(); t < PACKET_THREADS; t += thread_step()) {
-		if (t == PACKET_THREADS - 1)
-			is_aborted = channel_is_aborted(&call);
-		if (t == 0) {
-			channel_started(&call);
-			dst[0] = (char *)a->recv + packets_share(a, block->index, 0, 0).first;
+	packets_go_out(&c);
+	is_well = packets_are_greeted(&c);
+	is_well = are_few ? packets_of_few(&c, is_well) : packets_of_many(&c, is_well);
+	if (is_well && a->reduces && packets_go(a, 0, a->channel.rank) &&
+	    !(are_few && packets_are_summed(a))) {
+		NO_UNROLL
+		for (int k = 0; k < c.n; k++) {
+			struct channel_call call = packets_channel(&c, k);
+			packets_reduce(a, &call);
 		}
-		if ((unsigned)t < size) {
-			src[t] = unpacked_of(&call, (unsigned)t);
-			channel_greet(&call, (unsigned)t);
-		}
-		packets_send(a, &call, packets_share(a, block->index, t, PACKET_BYTES), t);
-	}
-	/* A rank that makes another call may send no packets: then a look at its greeting aborts. */
-	for (int t = thread_first(); t < PACKET_THREADS; t += thread_step())
-		if ((unsigned)t < size && !channel_await(&call, (unsigned)t))
-			has_failed = 1;
-	is_well = size <= GROUP ? packets_of_few(a, &call, is_aborted, has_failed)
-				: packets_of_many(a, &call, is_aborted, has_failed);
-	if (is_well && a->reduces && packets_go(a, 0, rank) &&
-	    !(size <= GROUP && packets_are_summed(a))) {
-		block_barrier();
-		for (int t = thread_first(); t < PACKET_THREADS; t += thread_step())
-			packets_reduce(a, block->index, src, dst, t);
 	}
 	block_barrier();
 	for (int t = thread_first(); t < PACKET_THREADS; t += thread_step()) {
-		if (is_well)
-			channel_clear(&call, (unsigned)t, PACKET_THREADS);
-		if (t == 0)
-			channel_finished(&call);
+		NO_UNROLL
+		for (int k = c.n - 1; k >= 0; k--) {
+			struct channel_call call = packets_channel(&c, k);
+			if (is_well)
+				channel_clear(&call, (unsigned)t, PACKET_THREADS);
+			if (t == 0)
+				k ? channel_next(&call) : channel_finished(&call);
+		}
 	}
 }
 KERNEL(packets)

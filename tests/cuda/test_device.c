@@ -11,7 +11,7 @@
 
 #include "tests/unit.h"
 
-#define N      40000 /* too long for packets */
+#define N      70000 /* too long for packets */
 #define FEW    100
 #define ROUNDS 5
 

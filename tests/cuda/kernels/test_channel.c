@@ -31,8 +31,10 @@ static void draw_counts(const struct world *w, struct world_call *c)
 	size_t most = c->by_packets ? c->blocks * 4096 / bytes : draw(2) ? 100 : 9000 / bytes;
 	size_t count = draw(most + 1);
 
-	if (c->by_packets) /* as many blocks as the bytes need */
+	if (c->by_packets) { /* as many blocks as the bytes need, or half of them */
 		c->blocks = count == 0 ? 1 : (unsigned)((count * bytes + 4095) / 4096);
+		c->blocks = draw(2) ? c->blocks : (c->blocks + 1) / 2;
+	}
 	for (int a = 0; a < w->size; a++)
 		for (int b = 0; b < w->size; b++)
 			c->counts[a][b] = c->kind != CALL_ALL_TO_ALLV ? count

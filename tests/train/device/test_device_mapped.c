@@ -12,7 +12,7 @@
 
 #include "tests/unit.h"
 
-enum { SAMPLES = 8, STEPS = 2, LARGE = 40000 };
+enum { SAMPLES = 8, STEPS = 2, LARGE = 140000 };
 
 struct variant {
 	const char *name;
