@@ -1,6 +1,7 @@
 /* Channels: made, connected to those of the other ranks, watched, and ended. */
 #include "cuda/channels_internal.h"
 #include "cuda/regions.h"
+#include "cuda/streams.h"
 #include "cuda/turns.h"
 
 #include "core/auth.h"
@@ -105,7 +106,7 @@ static tutti_status make_events(struct cuda_channels *c)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 
-	CUDA_TRY(stream_create_with_priority, &c->stream, CU_STREAM_NON_BLOCKING, 0);
+	TRY(cuda_stream_take(c->device, &c->stream));
 	CUDA_TRY(event_create, &c->fork, CU_EVENT_DISABLE_TIMING);
 	CUDA_TRY(event_create, &c->latest, CU_EVENT_DISABLE_TIMING);
 	CUDA_TRY(event_create, &c->captured, CU_EVENT_DISABLE_TIMING);
@@ -300,6 +301,8 @@ tutti_status cuda_channels_connect(struct cuda_channels *c, const struct cuda_pa
 	for (int r = 0; r < c->size; r++)
 		c->shares_default |= r != c->rank && is_same(parts[r].gpu, parts[c->rank].gpu) &&
 				     is_same(parts[r].process, own_process);
+	if (c->shares_default)
+		cuda_streams_share(c->device->ordinal);
 	return status;
 }
 
@@ -384,8 +387,7 @@ static void close_device(struct cuda_channels *c)
 		cuda->event_destroy(c->latest);
 	if (c->captured)
 		cuda->event_destroy(c->captured);
-	if (c->stream)
-		cuda->stream_destroy(c->stream);
+	cuda_stream_give(c->device, c->stream);
 	cuda_leave(&visit);
 }
 

@@ -5,6 +5,7 @@
 #include "core/log.h"
 #include "core/status.h"
 #include "cuda/reduce.h"
+#include "cuda/streams.h"
 
 #include <sched.h>
 #include <stdint.h>
@@ -18,7 +19,6 @@ static struct memory_io *memory_io_of(struct tutti_io *io)
 
 tutti_status cuda_line_create(struct cuda_line **out, struct cuda_device *device)
 {
-	const struct cuda_driver *cuda = cuda_driver();
 	struct cuda_line *line = calloc(1, sizeof *line);
 	struct cuda_visit visit;
 
@@ -30,9 +30,7 @@ tutti_status cuda_line_create(struct cuda_line **out, struct cuda_device *device
 	line->after_tail = &line->after;
 	tutti_status status = cuda_enter(device, &visit);
 	if (status == TUTTI_OK) {
-		status = cuda_status(
-			cuda->stream_create_with_priority(&line->stream, CU_STREAM_NON_BLOCKING, 0),
-			"stream_create_with_priority");
+		status = cuda_stream_take(device, &line->stream);
 		cuda_leave(&visit);
 	}
 	if (status != TUTTI_OK) {
@@ -272,7 +270,7 @@ void cuda_line_destroy(struct cuda_line *line)
 	if (cuda_enter(line->device, &visit) == TUTTI_OK) {
 		while (line->event_count)
 			cuda->event_destroy(line->events[--line->event_count]);
-		cuda->stream_destroy(line->stream);
+		cuda_stream_give(line->device, line->stream);
 		cuda_leave(&visit);
 	}
 	free(line->events);

@@ -3,6 +3,7 @@
 
 #include "core/log.h"
 #include "core/status.h"
+#include "cuda/streams.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -84,13 +85,13 @@ static tutti_status clear(struct cuda_segment *s)
 	CUstream stream;
 
 	memset(s->host, 0, sizeof *s->host);
-	CUDA_TRY(stream_create_with_priority, &stream, CU_STREAM_NON_BLOCKING, 0);
+	TRY(cuda_stream_take(s->device, &stream));
 	tutti_status status =
 		cuda_status(cuda->memset_d8_async(s->memory, 0, s->bytes + REGION_BYTES, stream),
 			    "memset_d8_async");
 	if (status == TUTTI_OK)
 		status = cuda_status(cuda->stream_synchronize(stream), "stream_synchronize");
-	cuda->stream_destroy(stream);
+	cuda_stream_give(s->device, stream);
 	return status;
 }
 
