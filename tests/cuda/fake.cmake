@@ -21,10 +21,11 @@ set_target_properties(fake_cublas PROPERTIES OUTPUT_NAME cublas VERSION 13 SOVER
 # tutti_fake_cuda(TEST FAKE_CUDA_DEVICES=4 ...): the test's programs load this driver, with these settings:
 #     FAKE_CUDA_DEVICES=1            how many GPUs
 #     FAKE_CUDA_PEERS=all            which reach each other: all, none, or pairs such as 0-1,2-3
-#     FAKE_CUDA_MEMORY=1073741824    bytes of each; it takes what is used
+#     FAKE_CUDA_MEMORY=4294967296    bytes of each; it takes what is used
 #     FAKE_CUDA_SMS=4                multiprocessors of each
 #     FAKE_CUDA_BLOCKS_PER_SM=2      blocks that one holds: further ones wait, as on a GPU
-#     FAKE_CUDA_CONNECTIONS=0        so many queues to a GPU, which streams share; 0: each stream has its own
+#     FAKE_CUDA_CONNECTIONS=0        so many queues to a GPU, 32 at most, which streams share; 0: each stream has its own;
+#                                    cuda: as many as CUDA_DEVICE_MAX_CONNECTIONS says, 8 by default, as a driver has
 #     FAKE_CUDA_VMM=1                0: no cuMemCreate
 #     FAKE_CUDA_FDS=1                0: no descriptors of its memory
 #     FAKE_CUDA_FABRIC=0             1: fabric handles of its memory; 2: devices say so, but creation with them fails

@@ -60,15 +60,24 @@ static void read_peers(const char *text)
 	abort();
 }
 
+static unsigned connections(void)
+{
+	const char *text = getenv("FAKE_CUDA_CONNECTIONS");
+	size_t n = text && strcmp(text, "cuda") == 0 ? number("CUDA_DEVICE_MAX_CONNECTIONS", 8)
+						     : number("FAKE_CUDA_CONNECTIONS", 0);
+
+	return (unsigned)(n < MAX_CONNECTIONS ? n : MAX_CONNECTIONS);
+}
+
 static void read_settings(void)
 {
 	pthread_condattr_t monotonic;
 
 	settings.gpus = (int)number("FAKE_CUDA_DEVICES", 1);
-	settings.memory = number("FAKE_CUDA_MEMORY", (size_t)1 << 30);
+	settings.memory = number("FAKE_CUDA_MEMORY", (size_t)4 << 30);
 	settings.sms = (unsigned)number("FAKE_CUDA_SMS", 4);
 	settings.blocks_per_sm = (unsigned)number("FAKE_CUDA_BLOCKS_PER_SM", 2);
-	settings.connections = (unsigned)number("FAKE_CUDA_CONNECTIONS", 0) % (MAX_CONNECTIONS + 1);
+	settings.connections = connections();
 	settings.has_pieces = number("FAKE_CUDA_VMM", 1) != 0;
 	settings.has_fds = number("FAKE_CUDA_FDS", 1) != 0;
 	settings.has_fabric = number("FAKE_CUDA_FABRIC", 0) != 0;
@@ -127,6 +136,11 @@ CUresult driver_enter(void)
 		abort();
 	}
 	return atomic_load(&owner) == getpid() ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
+}
+
+unsigned fake_cuda_connections(void)
+{
+	return settings.connections;
 }
 
 bool gpu_can_reach(int gpu, int peer)

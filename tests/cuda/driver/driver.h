@@ -40,7 +40,7 @@ struct settings {
 	bool has_multicast;
 	unsigned dma_buf; /* FAKE_CUDA_DMA_BUF */
 	size_t lacks_dma_buf, refuses_dma_buf; /* ordinals, where these are set */
-	unsigned connections; /* FAKE_CUDA_CONNECTIONS; 0: one for each stream */
+	unsigned connections; /* to a device; 0: one for each stream */
 	const char *machine; /* FAKE_CUDA_MACHINE: the file whose locks stand for devices, or NULL */
 };
 
@@ -50,6 +50,9 @@ extern struct CUctx_st contexts[MAX_GPUS];
 /* Nothing but this lock, and broadcast whenever anything ends or begins. */
 extern pthread_mutex_t driver_lock;
 extern pthread_cond_t driver_changed;
+
+/* Only this driver has it, and so tests know it by that. settings.connections. */
+__attribute__((visibility("default"))) unsigned fake_cuda_connections(void);
 
 /* Whether the function may be called here at all. A host function that calls the driver ends the
  * process: on a GPU it may hang. */

@@ -57,6 +57,7 @@ CUresult cuGraphDestroy(CUgraph graph)
 struct CUgraphExec_st {
 	CUgraph graph;       /* a copy */
 	CUstream *lanes;     /* of each node; many have the same */
+	unsigned n_lanes;    /* that differ */
 	struct task **tasks; /* of the launch that is being made */
 	struct task *ended;  /* of the launch before, held */
 };
@@ -90,7 +91,7 @@ static CUstream choose_lane(CUgraphExec exec, CUgraphNode node)
 		if (is_free)
 			return lane;
 	}
-	return stream_create(node->context, CU_STREAM_NON_BLOCKING);
+	return stream_create_branch(node->context, exec->n_lanes++);
 }
 
 CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags)
@@ -119,6 +120,7 @@ static void launch(CUgraphExec exec, CUstream stream)
 	for (size_t i = 0; i < exec->graph->n; i++) {
 		CUgraphNode node = exec->graph->nodes[i];
 		struct op op = op_copy(&node->op);
+		stream_join_connection(exec->lanes[i], stream);
 		exec->tasks[i] = stream_add(exec->lanes[i], &op, begin);
 		for (size_t k = 0; k < node->n_after; k++)
 			task_after(exec->tasks[i], exec->tasks[node->after[k]->index]);

@@ -108,17 +108,37 @@ static void *stream_thread(void *argument)
 	return NULL;
 }
 
-CUstream stream_create(CUcontext context, unsigned flags)
+static CUstream make_stream(CUcontext context, unsigned flags)
 {
 	CUstream s = must_alloc(sizeof *s);
 
 	s->context = context;
 	s->flags = flags;
-	s->connection = context->n_streams++;
 	pthread_cond_init(&s->added, NULL);
 	s->next = context->streams;
 	context->streams = s;
 	return s;
+}
+
+CUstream stream_create(CUcontext context, unsigned flags)
+{
+	CUstream s = make_stream(context, flags);
+
+	s->connection = context->n_streams++;
+	return s;
+}
+
+CUstream stream_create_branch(CUcontext context, unsigned branch)
+{
+	CUstream s = make_stream(context, CU_STREAM_NON_BLOCKING);
+
+	s->branch = branch;
+	return s;
+}
+
+void stream_join_connection(CUstream branch, const struct CUstream_st *launch)
+{
+	branch->connection = launch->connection + branch->branch;
 }
 
 void stream_destroy(CUstream s)

@@ -24,6 +24,7 @@ struct CUstream_st {
 	bool has_thread, is_destroyed;
 	pthread_cond_t added; /* a task, to the idle stream */
 	unsigned connection;  /* see share_connection() in stream.c */
+	unsigned branch;      /* of a graph, by number */
 	struct task *head, *tail;
 	struct capture *capture; /* see capture.h */
 	size_t n_last;           /* the nodes that the next one of this stream comes after */
@@ -33,6 +34,10 @@ struct CUstream_st {
 /* All with the lock. */
 CUstream stream_create(CUcontext context, unsigned flags);
 void stream_destroy(CUstream stream); /* when what is in it has ended */
+/* A stream for a branch of a graph. It takes its connection from the stream of the launch: the first
+ * branch the same, the others the next ones. */
+CUstream stream_create_branch(CUcontext context, unsigned branch);
+void stream_join_connection(CUstream branch, const struct CUstream_st *launch);
 
 /* Enqueues the operation, which the task owns from now on. after: NULL, or a further task that ends
  * before it begins. The task lives until it has ended, unless it is held. */
