@@ -21,8 +21,38 @@ static void find(void *library, const char *name, void *function)
 	memcpy(function, &symbol, sizeof symbol);
 }
 
+/* By a function that no real driver has: how many queues a device has, 0 for any number. */
+static unsigned (*emulated_queues(void))(void)
+{
+	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+	unsigned (*queues)(void) = NULL;
+	void *symbol = library ? dlsym(library, "fake_cuda_connections") : NULL;
+
+	memcpy(&queues, &symbol, sizeof queues);
+	return queues;
+}
+
+bool gpu_is_emulated(void)
+{
+	return emulated_queues() != NULL;
+}
+
+#define QUEUES_MOST 32
+
+int gpu_threads(int most, int streams)
+{
+	unsigned (*queues)(void) = emulated_queues();
+	unsigned n = queues ? queues() : QUEUES_MOST;
+	int fit = ((int)n - 1) / streams; /* the default stream has one, too */
+
+	return n == 0 || most < fit ? most : fit;
+}
+
 bool gpu_open(void)
 {
+	/* Ranks that are threads may share a GPU, and then its queues. */
+	setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+
 	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
 	int count = 0;
 
@@ -187,17 +217,70 @@ void gpu_read(void *to, const void *from, size_t bytes)
 	copy(to, from, bytes);
 }
 
+/* Streams, too, are used again: the first ones of a process have queues of their own, and later ones
+ * come behind these. */
+struct kept_stream {
+	struct kept_stream *next;
+	CUcontext context;
+	CUstream stream;
+	bool is_used;
+};
+static struct kept_stream *all_streams;
+
+/* Whether nothing runs on it, nor has a test left it in a capture. */
+static bool is_idle(CUstream stream)
+{
+	CUstreamCaptureStatus status;
+
+	return gpu.stream_get_capture_info(stream, &status, NULL, NULL, NULL, NULL) ==
+		       CUDA_SUCCESS &&
+	       status == CU_STREAM_CAPTURE_STATUS_NONE &&
+	       gpu.stream_query(stream) == CUDA_SUCCESS;
+}
+
+static struct kept_stream *add_stream(CUcontext context)
+{
+	struct kept_stream *k = malloc(sizeof *k);
+
+	*k = (struct kept_stream){all_streams, context, NULL, false};
+	GPU(stream_create_with_priority, &k->stream, CU_STREAM_NON_BLOCKING, 0);
+	all_streams = k;
+	return k;
+}
+
+static CUstream take_stream(CUcontext context)
+{
+	pthread_mutex_lock(&lock);
+	struct kept_stream *k = all_streams;
+	while (k && (k->is_used || k->context != context || !is_idle(k->stream)))
+		k = k->next;
+	if (!k)
+		k = add_stream(context);
+	k->is_used = true;
+	pthread_mutex_unlock(&lock);
+	return k->stream;
+}
+
 CUstream gpu_stream(void)
 {
-	CUstream stream;
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* it asks other streams */
+	CUcontext context;
 
-	GPU(stream_create_with_priority, &stream, CU_STREAM_NON_BLOCKING, 0);
+	GPU(ctx_get_current, &context);
+	GPU(thread_exchange_stream_capture_mode, &mode);
+	CUstream stream = take_stream(context);
+	GPU(thread_exchange_stream_capture_mode, &mode);
 	return stream;
 }
 
 void gpu_stream_free(CUstream stream)
 {
-	GPU(stream_destroy, stream);
+	pthread_mutex_lock(&lock);
+	struct kept_stream *k = all_streams;
+	while (k->stream != stream)
+		k = k->next;
+	k->is_used = false;
+	pthread_mutex_unlock(&lock);
 }
 
 void gpu_copy_in(CUstream stream, void *to, const void *from, size_t bytes)

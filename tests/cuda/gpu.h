@@ -18,6 +18,12 @@ extern struct gpu_functions gpu;
 /* Loads and initialises the driver. false: there is none, or no device. */
 bool gpu_open(void);
 int gpu_count(void);
+/* Whether it is the one of tests/cuda/driver, which makes faults on purpose. Before gpu_open, too: a
+ * test whose ranks are processes opens none of its own. */
+bool gpu_is_emulated(void);
+/* How many of `most` ranks, as threads, one GPU can have when each has so many streams, those of its
+ * communicators included: what one stream waits for must not be behind it in a queue. */
+int gpu_threads(int most, int streams);
 /* Makes a device's primary context this thread's. */
 void gpu_use(int device);
 

@@ -29,7 +29,7 @@ struct buffers {
 
 static void open_buffers(struct buffers *b, const struct rank *r, size_t n)
 {
-	gpu_use(0);
+	gpu_use(r->rank % gpu_count());
 	b->n = n;
 	b->total = n * (size_t)r->size;
 	b->host = gpu_alloc_pinned(b->total * sizeof *b->host);
@@ -458,7 +458,7 @@ static void on_sizes(void (*body)(struct rank *))
 
 	gpu_use(0);
 	for (int i = 0; i < whole_or(5, 5, 3); i++)
-		with_ranks(sizes[i], NULL, 1, body);
+		with_ranks(gpu_threads(sizes[i], 6), NULL, 1, body);
 }
 
 #define ON_SIZES(body)                                                                             \

@@ -23,7 +23,7 @@ struct buffers {
 
 static void open_buffers(struct buffers *b, const struct rank *r)
 {
-	gpu_use(0);
+	gpu_use(r->rank % gpu_count());
 	b->in = gpu_alloc_pinned(N * sizeof *b->in);
 	b->out = gpu_alloc_pinned((size_t)r->size * N * sizeof *b->out);
 	b->send = gpu_alloc(N * sizeof *b->send);
@@ -294,7 +294,7 @@ static void refusals(struct rank *r)
 static void on_sizes(void (*body)(struct rank *))
 {
 	gpu_use(0);
-	for (int n = 2; n <= 8; n += n < 4 ? 1 : 2)
+	for (int n = 2; n <= gpu_threads(8, 6); n += n < 4 ? 1 : 2)
 		with_ranks(n, NULL, 1, body);
 }
 

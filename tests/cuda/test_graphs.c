@@ -13,7 +13,7 @@
 
 static void body(struct rank *r)
 {
-	gpu_use(0);
+	gpu_use(r->rank % gpu_count());
 	graph_scene_replay(r, 60, ROUNDS);
 	graph_scene_replay(r, 20011, ROUNDS);
 }
@@ -26,7 +26,7 @@ static void run(void)
 		skip();
 	gpu_use(0);
 	for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
-		with_ranks(sizes[i], NULL, 1, body);
+		with_ranks(gpu_threads(sizes[i], 6), NULL, 1, body);
 }
 
 static void test_kernels(void **state)
@@ -49,6 +49,5 @@ int main(void)
 					   cmocka_unit_test(test_engine)};
 
 	test_limit(200);
-	setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); /* docs/cuda.md: limits */
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

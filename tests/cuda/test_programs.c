@@ -236,7 +236,7 @@ static void program(struct rank *r)
 
 	p->r = r;
 	p->own = r->seed * 31 + (uint64_t)r->rank;
-	gpu_use(0);
+	gpu_use(r->rank % gpu_count());
 	for (int i = 0; i < 2; i++)
 		p->streams[i] = gpu_stream();
 	for (int i = 0; i < FLIGHT; i++)
@@ -266,8 +266,9 @@ static void run_all(uint64_t seed)
 	static const int sizes[] = {2, 3, 5};
 
 	for (int i = 0; i < 3; i++) {
-		with_ranks(sizes[i], NULL, seed + (uint64_t)i, program);
-		with_ranks(sizes[i], "tcp", seed + (uint64_t)i, program);
+		int size = gpu_threads(sizes[i], 7);
+		with_ranks(size, NULL, seed + (uint64_t)i, program);
+		with_ranks(size, "tcp", seed + (uint64_t)i, program);
 	}
 }
 

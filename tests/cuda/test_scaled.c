@@ -33,7 +33,7 @@ struct buffers {
 /* From a byte on that is no multiple of 16. */
 static void open_buffers(struct buffers *b, struct rank *r, tutti_dtype dtype, size_t n)
 {
-	gpu_use(0);
+	gpu_use(r->rank % gpu_count());
 	b->dtype = dtype;
 	b->n = n;
 	b->bytes = n * dtype_bytes(dtype);
@@ -137,7 +137,7 @@ static void test_replays(void **state)
 	gpu_use(0);
 	with_ranks(2, NULL, 1, replays);
 	with_ranks(3, NULL, 2, replays);
-	with_ranks(5, NULL, 3, replays);
+	with_ranks(gpu_threads(5, 6), NULL, 3, replays);
 }
 
 int main(void)

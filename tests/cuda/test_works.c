@@ -30,7 +30,7 @@ static void open_held(struct held *h, struct rank *r)
 {
 	CUdeviceptr address;
 
-	gpu_use(0);
+	gpu_use(r->rank % gpu_count());
 	*h = (struct held){.rank = r, .stream = gpu_stream()};
 	h->gate = gpu_alloc_pinned(sizeof *h->gate);
 	h->word = gpu_alloc_pinned(N * sizeof *h->word);

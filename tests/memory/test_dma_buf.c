@@ -4,6 +4,7 @@
 #include "tests/memory/proof_kind.h"
 
 #include "core/status.h"
+#include "cuda/kind.h"
 #include "memory/dma_buf.h"
 
 #include <dlfcn.h>
@@ -26,6 +27,7 @@ static struct {
 	int (*free)(unsigned long long ptr);
 	int (*to_device)(unsigned long long to, const void *from, size_t bytes);
 } cuda;
+static bool is_emulated; /* by tests/cuda/driver */
 
 static bool find(void *library, const char *name, void *function)
 {
@@ -41,6 +43,7 @@ static bool open_cuda(void)
 	void *library = dlopen("libcuda.so.1", RTLD_NOW), *context;
 	int device;
 
+	is_emulated = library && dlsym(library, "fake_cuda_connections");
 	return library && find(library, "cuInit", &cuda.init) &&
 	       find(library, "cuDeviceGet", &cuda.device) &&
 	       find(library, "cuDevicePrimaryCtxRetain", &cuda.retain) &&
@@ -103,6 +106,7 @@ static void ask_driver(unsigned long long base, size_t at, const uint8_t *bytes,
 {
 	struct memory_dma_buf dma_buf;
 	char name[64], link[64] = "";
+	off_t begin;
 
 	assert_int_equal(cuda.to_device(base + at, bytes, n), 0);
 	if (memory_dma_buf(&dma_buf, TUTTI_MEMORY_CUDA, (void *)(uintptr_t)(base + at), n) !=
@@ -110,8 +114,12 @@ static void ask_driver(unsigned long long base, size_t at, const uint8_t *bytes,
 		fail_msg("%zu bytes at %zu: %s", n, at, last_error());
 	snprintf(name, sizeof name, "/proc/self/fd/%d", dma_buf.fd);
 	assert_true(readlink(name, link, sizeof link - 1) > 0);
-	assert_non_null(strstr(link, "dmabuf"));
-	assert_int_not_equal(is_same(&dma_buf, bytes, n), 0);
+	assert_true(is_emulated || strstr(link, "dmabuf"));
+	/* The emulated driver's are files, open at their place. */
+	if (is_emulated && (begin = lseek(dma_buf.fd, 0, SEEK_CUR)) > 0)
+		dma_buf.offset += (size_t)begin;
+	int same = is_same(&dma_buf, bytes, n);
+	assert_true(same == 1 || (same < 0 && !is_emulated));
 	assert_true(lseek(dma_buf.fd, 0, SEEK_END) >= (off_t)(dma_buf.offset + n));
 	close(dma_buf.fd);
 }
@@ -125,6 +133,7 @@ static void test_gpu(void **state)
 	(void)state;
 	if (!open_cuda())
 		skip();
+	cuda_kind_use();
 	for (size_t i = 0; i < sizeof bytes; i++)
 		bytes[i] = (uint8_t)(i * 31 + i / 4096);
 	for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {

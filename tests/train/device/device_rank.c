@@ -108,8 +108,6 @@ static void reach(int device, int peer)
 {
 	CUcontext context;
 
-	if (device == peer)
-		return;
 	gpu_use(peer);
 	GPU(ctx_get_current, &context);
 	gpu_use(device);
@@ -136,7 +134,7 @@ void device_rank_begin_on(tutti_comm *comm, tutti_train_config *config, int gpus
 		return;
 	pthread_once(&once, open_driver);
 	int first = device_rank_gpu(rank, 0), second = device_rank_gpu(rank, 1);
-	if (gpus > 1) {
+	if (gpus > 1 && first != second) { /* all units of a GPU have one stream */
 		reach(first, second);
 		reach(second, first);
 		device_rank.second = gpu_stream();
