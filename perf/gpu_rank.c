@@ -67,6 +67,8 @@ static void load(void)
 	CUDA_FUNCTIONS(FIND)
 	CUDA_PROGRAM_FUNCTIONS(FIND)
 #undef FIND
+	/* Ranks that are threads share a GPU's queues: docs/cuda.md, Limits. */
+	setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
 	if (!missing[0])
 		look_for_devices();
 }

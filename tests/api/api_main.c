@@ -108,6 +108,15 @@ static size_t arena_bytes(const struct options *options)
 #endif
 }
 
+/* Of each thread they have a dozen streams, which a GPU's queues do not hold for many. */
+static bool is_too_much(const struct options *options, int pass)
+{
+	int n = options->threads;
+
+	return passes[pass].run == pass_programs && options->api.device == BUFFER_CUDA && n > 0 &&
+	       gpu_threads(n, 7) < n;
+}
+
 static void run_passes(const struct options *options, tutti_comm *comm)
 {
 	struct api api = options->api;
@@ -125,7 +134,7 @@ static void run_passes(const struct options *options, tutti_comm *comm)
 	}
 	buffer_arena_open(&api, arena_bytes(options));
 	for (int i = 0; i < PASSES; i++)
-		if (options->wanted[i])
+		if (options->wanted[i] && !is_too_much(options, i))
 			passes[i].run(&api);
 	if (api.comm == NULL)
 		return; /* the last pass has ended it */

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define DEVICES_MOST 64
+
 struct gpu_functions gpu;
 
 static void find(void *library, const char *name, void *function)
@@ -43,7 +45,7 @@ int gpu_threads(int most, int streams)
 {
 	unsigned (*queues)(void) = emulated_queues();
 	unsigned n = queues ? queues() : QUEUES_MOST;
-	int fit = ((int)n - 1) / streams; /* the default stream has one, too */
+	int fit = ((int)n - 2) / streams * gpu_count(); /* 2: the default stream, and copies */
 
 	return n == 0 || most < fit ? most : fit;
 }
@@ -88,7 +90,7 @@ int gpu_count(void)
 /* Retained once, by the first thread. */
 static CUcontext context_of(int device)
 {
-	static CUcontext contexts[64];
+	static CUcontext contexts[DEVICES_MOST];
 	static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 	CUdevice number;
 
@@ -197,28 +199,8 @@ void gpu_free_pinned(void *ptr)
 	give(ptr);
 }
 
-/* On a stream of its own: the legacy one would wait for all others of the process. */
-static void copy(void *to, const void *from, size_t bytes)
-{
-	CUstream stream = gpu_stream();
-
-	gpu_copy_in(stream, to, from, bytes);
-	gpu_sync(stream);
-	gpu_stream_free(stream);
-}
-
-void gpu_write(void *to, const void *from, size_t bytes)
-{
-	copy(to, from, bytes);
-}
-
-void gpu_read(void *to, const void *from, size_t bytes)
-{
-	copy(to, from, bytes);
-}
-
-/* Streams, too, are used again: the first ones of a process have queues of their own, and later ones
- * come behind these. */
+/* Streams, too, are used again: the first ones of a process have queues of their own, and later
+ * ones come behind these. */
 struct kept_stream {
 	struct kept_stream *next;
 	CUcontext context;
@@ -234,8 +216,7 @@ static bool is_idle(CUstream stream)
 
 	return gpu.stream_get_capture_info(stream, &status, NULL, NULL, NULL, NULL) ==
 		       CUDA_SUCCESS &&
-	       status == CU_STREAM_CAPTURE_STATUS_NONE &&
-	       gpu.stream_query(stream) == CUDA_SUCCESS;
+	       status == CU_STREAM_CAPTURE_STATUS_NONE && gpu.stream_query(stream) == CUDA_SUCCESS;
 }
 
 static struct kept_stream *add_stream(CUcontext context)
@@ -292,4 +273,38 @@ void gpu_copy_in(CUstream stream, void *to, const void *from, size_t bytes)
 void gpu_sync(CUstream stream)
 {
 	GPU(stream_synchronize, stream);
+}
+
+/* All threads use one stream of a device: the legacy one would wait for all others of the process.
+ */
+static CUstream copies(void)
+{
+	static CUstream streams[DEVICES_MOST];
+	static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
+	CUdevice device;
+
+	GPU(ctx_get_device, &device);
+	pthread_mutex_lock(&making);
+	if (!streams[device])
+		streams[device] = gpu_stream();
+	pthread_mutex_unlock(&making);
+	return streams[device];
+}
+
+static void copy(void *to, const void *from, size_t bytes)
+{
+	CUstream stream = copies();
+
+	gpu_copy_in(stream, to, from, bytes);
+	gpu_sync(stream);
+}
+
+void gpu_write(void *to, const void *from, size_t bytes)
+{
+	copy(to, from, bytes);
+}
+
+void gpu_read(void *to, const void *from, size_t bytes)
+{
+	copy(to, from, bytes);
 }

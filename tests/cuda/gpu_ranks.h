@@ -10,7 +10,7 @@
 void gpu_rank_must(tutti_status status, const char *what);
 /* body(rank, arg) in n processes, which a launcher's environment describes; the rank's GPU is
  * current. Their results must be 0, but for those in may_die, which are killed. Without GPUs the
- * test is skipped. */
+ * test is skipped, and also where a result is 77. */
 void gpu_ranks_run(int n, int (*body)(int rank, int arg), int arg, unsigned may_die);
 
 /* All GPUs of the ranks to come are those of one machine, whose processes take turns on them. Ends

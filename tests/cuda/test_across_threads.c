@@ -18,7 +18,7 @@
 
 #define ROUNDS  4
 #define FLIGHT  3
-#define STREAMS (FLIGHT + 5) /* of a rank: two for each communicator, and one for copies */
+#define STREAMS (FLIGHT + 4) /* of a rank: two for each communicator */
 
 static int nodes;
 static bool in_turn;

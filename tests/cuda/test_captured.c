@@ -458,7 +458,7 @@ static void on_sizes(void (*body)(struct rank *))
 
 	gpu_use(0);
 	for (int i = 0; i < whole_or(5, 5, 3); i++)
-		with_ranks(gpu_threads(sizes[i], 6), NULL, 1, body);
+		with_ranks(gpu_threads(sizes[i], 5), NULL, 1, body);
 }
 
 #define ON_SIZES(body)                                                                             \

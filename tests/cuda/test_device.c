@@ -294,7 +294,7 @@ static void refusals(struct rank *r)
 static void on_sizes(void (*body)(struct rank *))
 {
 	gpu_use(0);
-	for (int n = 2; n <= gpu_threads(8, 6); n += n < 4 ? 1 : 2)
+	for (int n = 2; n <= gpu_threads(8, 5); n += n < 4 ? 1 : 2)
 		with_ranks(n, NULL, 1, body);
 }
 

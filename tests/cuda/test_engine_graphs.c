@@ -18,6 +18,7 @@
 #include "tests/unit.h"
 
 #define STEPS 100
+#define BURST 8 /* steps that a GPU's queue holds: afterwards its driver waits, with a lock */
 #define WORDS ((size_t)5000)
 #define MOST  8     /* ranks */
 #define LONG  30000 /* words: more than an eager message has */
@@ -115,12 +116,15 @@ static void check(struct rank *r, const uint32_t *on_gpu, uint32_t first, uint32
 		}
 }
 
-/* Steps in one stream, which the host does not wait for: graph "there" sums x into y, graph "back"
- * y into x and that into y, and eager calls do one or the other. */
+/* Steps in one stream, which the host does not wait for, but for a queue of limited length: graph
+ * "there" sums x into y, graph "back" y into x and that into y, and eager calls do one or the
+ * other. */
 static int in_one_stream(int rank, int which)
 {
 	struct rank r;
 	uint64_t seed = 7 + (uint64_t)which;
+	int burst = gpu_is_emulated() ? STEPS : BURST,
+	    steps = gpu_is_emulated() ? STEPS : 3 * BURST;
 
 	join(&r, rank, which);
 	CUstream stream = gpu_stream();
@@ -135,7 +139,7 @@ static int in_one_stream(int rank, int which)
 	CUgraphExec back = end_capture(stream);
 	fill(x, (uint32_t)rank);
 	GPU(graph_launch, there, stream); /* all ranks have the same from here on */
-	for (int step = 0; step < STEPS; step++) {
+	for (int step = 0; step < steps; step++) {
 		unsigned kind = (unsigned)random_below(&seed, 3);
 		if (kind == 0)
 			GPU(graph_launch, back, stream);
@@ -147,6 +151,8 @@ static int in_one_stream(int rank, int which)
 			expect(&r, "eager, there", sum(&r, x, y, stream));
 		first *= size * size;
 		factor *= size * size;
+		if (step % burst == burst - 1)
+			gpu_sync(stream);
 	}
 	gpu_sync(stream);
 	check(&r, y, first, factor);

@@ -26,7 +26,7 @@ static void run(void)
 		skip();
 	gpu_use(0);
 	for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
-		with_ranks(gpu_threads(sizes[i], 6), NULL, 1, body);
+		with_ranks(gpu_threads(sizes[i], 5), NULL, 1, body);
 }
 
 static void test_kernels(void **state)

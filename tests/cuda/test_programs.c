@@ -266,7 +266,7 @@ static void run_all(uint64_t seed)
 	static const int sizes[] = {2, 3, 5};
 
 	for (int i = 0; i < 3; i++) {
-		int size = gpu_threads(sizes[i], 7);
+		int size = gpu_threads(sizes[i], 6);
 		with_ranks(size, NULL, seed + (uint64_t)i, program);
 		with_ranks(size, "tcp", seed + (uint64_t)i, program);
 	}

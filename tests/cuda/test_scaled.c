@@ -137,7 +137,7 @@ static void test_replays(void **state)
 	gpu_use(0);
 	with_ranks(2, NULL, 1, replays);
 	with_ranks(3, NULL, 2, replays);
-	with_ranks(gpu_threads(5, 6), NULL, 3, replays);
+	with_ranks(gpu_threads(5, 5), NULL, 3, replays);
 }
 
 int main(void)

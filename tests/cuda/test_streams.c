@@ -371,7 +371,7 @@ static void on_all(void (*body)(struct rank *))
 
 	for (size_t w = 0; w < 3; w++)
 		for (size_t i = 0; i < 4; i++)
-			with_ranks(gpu_threads(sizes[i], 7), ways[w], 1, body);
+			with_ranks(gpu_threads(sizes[i], 6), ways[w], 1, body);
 }
 
 static void test_every_call(void **state)

@@ -49,7 +49,7 @@ static void run_addition(void *data)
 
 static bool is_second(int unit)
 {
-	return device_rank.is_spread && unit >= TOY_UNITS / 2;
+	return device_rank.second && device_rank.is_spread && unit >= TOY_UNITS / 2;
 }
 
 CUstream device_rank_stream(int unit)
