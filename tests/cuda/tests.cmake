@@ -95,3 +95,8 @@ target_sources(test_gpt_stream PRIVATE ${PROJECT_SOURCE_DIR}/examples/gpt/gpt.c 
 api_test(cuda_gpus 8 ARGUMENTS --cuda --quick ${cuda_passes})
 tutti_fake_cuda(api/cuda_gpus_8 FAKE_CUDA_DEVICES=8)
 api_threads_test(cuda_gpus 4 FAKE_CUDA FAKE_CUDA_DEVICES=4 FAKE_CUDA_DELAY=4 ARGUMENTS --cuda --quick ${cuda_passes})
+include(cuda/one_gpu.cmake)
+
+# Its driver has the GPU's.
+add_dependencies(test_dma_buf fake_cuda)
+tutti_fake_cuda(memory/test_dma_buf FAKE_CUDA_DMA_BUF=1)
