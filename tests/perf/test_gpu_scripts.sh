@@ -33,14 +33,14 @@ for script in "$test" "$perf"; do
 	expect 1 "$script" --driver "$driver" --build "$PWD" --out "$PWD/none"
 done
 
-# ---- a build as on a machine without cmocka
+# ---- a build as on a machine without cmocka, with one GPU that has queues as a real one
 mkdir -p build/{tests,perf,tools,launch}
 for program in api ranks; do ln -s "$BUILD_DIR/tests/$program" build/tests; done
 ln -s "$BUILD_DIR"/perf/*_perf "$BUILD_DIR/perf/limits" build/perf
 ln -s "$BUILD_DIR/tools/tutti-info" build/tools
 ln -s "$BUILD_DIR/launch/tuttirun" build/launch
 ln -s "$BUILD_DIR"/examples/{gpt/gpt,gpt_cuda/gpt_cuda} build
-expect 0 timeout 300 "$test" --quick --driver "$driver" --build "$PWD/build" --out "$PWD/gpu-test"
+expect 0 timeout 300 env FAKE_CUDA_CONNECTIONS=cuda "$test" --quick --driver "$driver" --build "$PWD/build" --out "$PWD/gpu-test"
 said '^ok .* threads_2$'
 said '^ok .* death_2$'
 said '^ok .* stream_all_to_all_2$'
