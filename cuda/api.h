@@ -73,7 +73,7 @@ typedef struct CUmulticastObjectProp_st {
 	unsigned long long handleTypes, flags;
 } CUmulticastObjectProp;
 
-/* Of the operations only waits are declared. */
+/* Of the operations only waits and writes are declared. */
 typedef union CUstreamBatchMemOpParams_union {
 	CUstreamBatchMemOpType operation;
 	struct {
@@ -86,6 +86,16 @@ typedef union CUstreamBatchMemOpParams_union {
 		unsigned flags;
 		CUdeviceptr alias; /* the driver's */
 	} waitValue;
+	struct {
+		CUstreamBatchMemOpType operation;
+		CUdeviceptr address;
+		union {
+			uint32_t value;
+			uint64_t value64;
+		};
+		unsigned flags;
+		CUdeviceptr alias;
+	} writeValue;
 	uint64_t pad[6];
 } CUstreamBatchMemOpParams;
 

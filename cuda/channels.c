@@ -158,7 +158,7 @@ static bool is_same(const uint8_t *a, const uint8_t *b)
 static unsigned count_channels(const struct cuda_channels *c, const struct cuda_part *parts,
 			       bool by_turns)
 {
-	unsigned most = CHANNELS_MOST;
+	unsigned most = by_turns ? TURN_BLOCKS_MOST : CHANNELS_MOST;
 
 	for (int r = 0; r < c->size; r++) {
 		unsigned sharing = 0, each;

@@ -19,8 +19,10 @@ struct cuda_turns {
 	bool is_cut[CHANNEL_RANKS];    /* it has ended before its staging was mapped      */
 	uint32_t pids[CHANNEL_RANKS];
 	bool is_complete;              /* all staging has been asked for                  */
-	size_t half_bytes;             /* of the staging                                  */
+	int leader;                    /* of this rank's GPU                              */
+	uint32_t leaders, locals;      /* bits of ranks: who leads; whom this one serves  */
 	uint32_t turn, calls;          /* the next turn; calls so far                     */
+	uint32_t last[TURN_CALLS];     /* turn_mark() of the last turn of a slot's call   */
 };
 
 /* Another rank's part of a region, as this one maps it. */

@@ -1,5 +1,6 @@
 /* A rank's record, in pinned memory: how far its kernels are, and what one of them has found. */
 #include "cuda/channels_internal.h"
+#include "cuda/turns.h"
 
 #include <stdatomic.h>
 
@@ -25,9 +26,14 @@ bool cuda_channels_is_running(const struct cuda_channels *c, uint64_t *ended)
 {
 	const struct channel_host *host = c->segment->host;
 	uint64_t sum = 0;
-	bool runs = any_runs(host->started, host->finished, c->count, &sum);
+	bool runs;
 
-	runs |= any_runs(host->messages_started, host->messages_finished, c->count, &sum);
+	if (c->turns) {
+		runs = cuda_turns_are_running(c, &sum);
+	} else {
+		runs = any_runs(host->started, host->finished, c->count, &sum);
+		runs |= any_runs(host->messages_started, host->messages_finished, c->count, &sum);
+	}
 	if (ended)
 		*ended = sum;
 	return runs;

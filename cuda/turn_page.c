@@ -14,8 +14,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define SLOT_BYTES ((size_t)4096)
-#define SLOTS      64u /* pages of a file */
+#define SLOT_BYTES ((size_t)128 << 10)
+#define SLOTS      16u /* pages of a file */
 #define FILE_BYTES (SLOTS * SLOT_BYTES)
 
 _Static_assert(sizeof(struct turn_page) <= SLOT_BYTES, "a page fits in its slot");

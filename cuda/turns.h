@@ -1,5 +1,5 @@
-/* Calls of ranks of which some are processes that share a GPU: kernels that do not wait, and stream
- * waits between them. For channels.c and channels_launch.c. */
+/* Calls of ranks of which some are processes that share a GPU: of these one has kernels, and streams
+ * wait for each other. For channels.c, channels_launch.c and channels_record.c. */
 #ifndef CUDA_TURNS_H
 #define CUDA_TURNS_H
 
@@ -7,13 +7,19 @@
 
 /* Whether a GPU is shared by processes. */
 bool cuda_turns_are_needed(const struct cuda_part *parts, int size);
-/* This rank's page in its part, which has none where it cannot be made. */
+/* This rank's page in its part, which has none where it cannot be made, or waited for. */
 void cuda_turns_describe(const struct cuda_channels *channels, struct cuda_part *part);
 /* c->turns, or UNSUPPORTED with the reason; MEMORY, DEVICE. In the device's context, as below. */
 tutti_status cuda_turns_connect(struct cuda_channels *channels, const struct cuda_part *parts);
+/* Bytes of staging of a rank. */
+size_t cuda_turns_staging(const struct cuda_channels *channels);
+/* Maps the staging of all ranks, where this one leads: at the first call. */
+tutti_status cuda_turns_map(struct cuda_channels *channels);
 /* Puts all turns of a call into the stream. */
 tutti_status cuda_turns_launch(struct cuda_channels *channels,
                                const struct cuda_channels_launch *launch, CUstream stream);
+/* As cuda_channels_is_running. */
+bool cuda_turns_are_running(const struct cuda_channels *channels, uint64_t *ended);
 /* From any thread: the rank's streams wait for no turn any more. */
 void cuda_turns_release(const struct cuda_channels *channels);
 /* NULL is fine. unmaps: no kernel uses the others' memory any more. */

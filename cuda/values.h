@@ -46,6 +46,7 @@
 	X(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, 110)                        \
 	X(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS, 117)                           \
 	X(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING, 118)                                \
+	X(CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, 122)                                  \
 	X(CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, 124)                                              \
 	X(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED, 128)                                   \
 	X(CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, 132)                                            \
@@ -85,6 +86,8 @@
 	X(CU_STREAM_WAIT_VALUE_EQ, 1)                                                              \
 	X(CU_STREAM_WAIT_VALUE_AND, 2)                                                             \
 	X(CU_STREAM_MEM_OP_WAIT_VALUE_32, 1)                                                       \
+	X(CU_STREAM_MEM_OP_WRITE_VALUE_32, 2)                                                      \
+	X(CU_STREAM_MEM_OP_WAIT_VALUE_64, 4)                                                       \
 	X(CU_STREAM_WRITE_VALUE_DEFAULT, 0)                                                        \
 	X(CU_STREAM_CAPTURE_STATUS_NONE, 0)                                                        \
 	X(CU_STREAM_CAPTURE_STATUS_ACTIVE, 1)                                                      \

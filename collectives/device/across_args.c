@@ -51,8 +51,9 @@ static size_t longest_of(const struct device *d, const struct call_args *a)
 	return most;
 }
 
-/* By turns several kernels may each take one turn more than their bytes do. One node does not know
- * whether another one takes turns. */
+/* By turns the shares of a node's ranks and what comes of them are staged, at most one and a half
+ * times; and several kernels may each take one turn more than their bytes do. One node does not
+ * know whether another one takes turns. */
 bool device_serves_across(const struct device *d, const struct call_args *a)
 {
 	if (!d->nodes || !device_phases(collective_pattern(a->collective)) || op_scalar(a->op))
@@ -65,7 +66,7 @@ bool device_serves_across(const struct device *d, const struct call_args *a)
 
 	return pieces <= PIECES_MOST && bytes / pieces >= ACROSS_BYTES &&
 	       staged / SKEW_MOST <= bytes &&
-	       staged <= cuda_channels_most(d->channels) / (pieces > 1 ? 2 : 1);
+	       staged <= cuda_channels_most(d->channels) / (pieces > 1 ? 4 : 2);
 }
 
 /* Elements of a buffer. */
@@ -170,7 +171,7 @@ tutti_status device_prepare_piece(const struct tutti_work *work, int piece, bool
 	memset(args, 0, sizeof *args);
 	size_t all = (gathers ? fill_gather : fill_sum)(work, piece, l);
 	TRY(cuda_channels_place(d->channels, l->send, &l->send_place));
-	l->recv_place = CHANNEL_NOWHERE; /* only its rank writes there */
+	TRY(cuda_channels_place(d->channels, l->recv, &l->recv_place));
 	l->root = -1;
 	l->dtype = (int32_t)a->dtype;
 	l->op = (int32_t)a->op; /* averages are sums here: the plan divides them */

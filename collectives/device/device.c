@@ -128,8 +128,9 @@ static bool may_lack_buffers(const struct device *d, const struct call_args *arg
  * a call of too many turns would fill its stream. */
 static bool takes_few_turns(const struct device *d, const struct call_args *args)
 {
-	bool has_blocks = collective_has_blocks(collective_pattern(args->collective), SEND_SIDE);
-	size_t pieces = has_blocks ? (size_t)d->size : 1;
+	enum collective pattern = collective_pattern(args->collective);
+	size_t pieces = turn_pieces((uint32_t)d->size, !collective_has_blocks(pattern, SEND_SIDE),
+				    collective_reduces(pattern));
 
 	if (!cuda_channels_take_turns(d->channels))
 		return true;

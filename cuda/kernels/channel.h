@@ -18,7 +18,7 @@
  * Epochs wrap from 2^32 - 1 to 2, so that their parity goes on and none is 0. A slot may hold
  * packets that are 2^32 calls old; so each is cleared every 2^30 calls.
  *
- * Where processes share a GPU no kernel waits; struct turn_args has what they do instead. */
+ * Where processes share a GPU no kernel waits for another rank's: see struct turn_args. */
 #ifndef CUDA_KERNELS_CHANNEL_H
 #define CUDA_KERNELS_CHANNEL_H
 
@@ -71,14 +71,30 @@ struct channel {
 	struct channel_greeting greetings[2][CHANNEL_RANKS]; /* of each parity and rank */
 };
 
+/* By turns: what a rank sends to a peer, and gets of it. */
+struct turn_peer {
+	uint64_t send_offset, recv_offset, recv_bytes;
+};
+
+/* A call of a rank, for the leaders. */
+struct turn_posting {
+	uint64_t send, recv;  /* places; CHANNEL_NOWHERE: in its staging */
+	uint64_t fingerprint;
+	struct turn_peer peers[CHANNEL_RANKS];
+};
+#define TURN_POSTING_WORDS(size) (3 + 3 * (size)) /* that are used */
+
 /* A segment: this; then for each channel of packets 2 slots of each rank, and what lies in packets
  * of each rank, unpacked; then a box for each rank; then the staging of each channel. All of it is
  * zero at the beginning. */
 struct channel_segment {
 	uint64_t has_failed; /* the error record is taken              */
-	uint64_t staged;     /* by turns: blocks that have staged      */
-	uint64_t unused[14];
+	/* By turns, of a leader's kernel: blocks that have come, and that have moved; turn_gathered()
+	 * of the latest turn whose postings lie below. */
+	uint64_t came, moved, gathered;
+	uint64_t unused[12];
 	struct channel channels[CHANNELS_MOST];
+	struct turn_posting postings[CHANNEL_RANKS];
 };
 
 enum channel_failure { CHANNEL_OTHER_CALL = 1, CHANNEL_OTHER_BYTES, CHANNEL_OTHER_MESSAGE };
@@ -180,48 +196,69 @@ struct messages_args {
 	uint32_t n_queues, n_lanes; /* lanes: that the longest message uses */
 };
 
-/* By turns: a call is a sequence of turns, in each of which a rank's kernel stages a chunk of what
- * the rank sends, in the rank's own memory, the stream waits until all ranks have staged theirs, and
- * a second kernel moves them to recv. The host counts turns, over all calls of a communicator; all
- * ranks count alike.
+/* By turns: on each GPU the lowest rank is the leader, and the others are its locals. A call is a
+ * sequence of turns, which the host counts over all calls of a communicator; all ranks count alike.
+ * In each turn a rank's stream posts the turn to the leaders, and waits until each has told that it
+ * is done. A leader's stream waits until all ranks have posted; then its kernel moves what its
+ * locals get, out of all ranks' send, and tells them. The buffers of a rank that not all who need
+ * them map go through that rank's staging, by kernels of its own: one before it posts, and one
+ * behind the wait.
  *
- * A turn has the half of the staging, and the slot of the greetings, that its parity says. Rank A
- * overwrites those of turn t in turn t + 2. Before, its stream has waited for turn t + 1 of every
- * rank B, which B tells after its own turn t, in which B read them. So nobody needs to leave.
- *
- * For the same reason B is at most one turn ahead of A while A waits for turn t: B tells turn t + 2
- * only behind A's turn t. So 4 bits, one for each turn in a row, tell turns apart for ever. */
-enum turn_phase { TURN_STAGE, TURN_MOVE };
+ * So between a rank and a leader there is a handshake each turn: the rank posts turn t + 1 only
+ * after the leader has told turn t, and the leader tells t + 1 only after the rank has posted it.
+ *   - A stream that waits for turn t finds t or t - 1 in a flag: two bits, one of which says t, tell
+ *     them apart for ever.
+ *   - What a rank has staged is read only between its posting and the last leader's telling; its
+ *     kernel overwrites it behind that. Its leader writes results into its staging only behind the
+ *     posting, which comes behind the kernel that took the results of the turn before. So staging
+ *     needs no halves.
+ *   - The same holds of send and recv themselves, where they are mapped: the rank's stream goes on to
+ *     what may overwrite them when no leader uses them any more.
+ *   - A posting's words are the host's, which writes them before it enqueues the call, into the slot
+ *     of the call's number. A rank has no more than TURN_CALLS calls in its streams at once, so that
+ *     the call which had the slot before has ended, and the leaders have read it. */
+enum turn_phase { TURN_STAGE, TURN_MOVE, TURN_TAKE };
 
-#define TURN_RELEASED 0x10000u /* turn_flag.released, as a bit of the word */
+#define TURN_CALLS       128 /* of a rank, in its streams at once                            */
+#define TURN_BLOCKS_MOST 128
+#define TURN_THREADS     512 /* of a block */
+/* Bytes of staging with which each block has room for a piece to and from each rank. */
+#define TURN_STAGING_LEAST ((uint64_t)TURN_BLOCKS_MOST * 2 * CHANNEL_RANKS * CHANNEL_ALIGN)
 
-/* A word on which the rank's stream waits, by CU_STREAM_WAIT_VALUE_AND. The peer's kernels store the
- * one half; the other one is the rank's own, so that no peer takes back that it is released. */
+#define TURN_RELEASED ((uint64_t)1 << 32) /* turn_flag.released, as a bit of the word */
+
+/* A word of 64 bits on which the rank's stream waits, by CU_STREAM_WAIT_VALUE_AND. Another rank
+ * stores the one half, and the other half is the rank's own, so that nobody takes back that it is
+ * released. */
 struct turn_flag {
-	uint16_t turn;     /* turn_bit() of the peer's latest  */
-	uint16_t released; /* 1: the rank waits for none more  */
-	uint32_t unused[15];
+	uint32_t turn;     /* turn_mark() of the latest       */
+	uint32_t released; /* 1: the rank waits for none more */
+	uint64_t unused[7];
 };
 
 /* In host memory that all ranks of the node map, one for each rank: its CPU must be able to end its
  * stream's waits, whatever the GPU's queues hold. */
 struct turn_page {
-	uint64_t token;         /* drawn: which page it is            */
-	uint64_t staging;       /* where it lies in its process       */
-	uint8_t handle[64];     /* by which other processes map it    */
-	uint64_t is_over;       /* this rank reads no staging any more */
-	uint64_t unused[5];
-	struct turn_flag flags[CHANNEL_RANKS]; /* of each peer        */
+	uint64_t token;         /* drawn: which page it is             */
+	uint64_t staging;       /* where it lies in its process        */
+	uint8_t handle[64];     /* by which other processes map it     */
+	uint64_t is_over;       /* this rank takes no more turns       */
+	uint64_t has_failed;    /* its buffers may be used otherwise   */
+	uint32_t finished;      /* turn_mark() of the last turn of the latest call that has ended */
+	uint32_t unused[7];
+	struct turn_flag posted[CHANNEL_RANKS]; /* by each rank: a leader waits here */
+	struct turn_flag done[CHANNEL_RANKS];   /* by each leader                    */
+	struct turn_posting postings[TURN_CALLS];
 };
 
 struct turn_args {
-	struct lines_args lines;                /* staging_bytes: of a channel, in one half  */
+	struct lines_args lines;                /* staging_bytes: of a block                 */
 	struct turn_page *pages[CHANNEL_RANKS]; /* as the device maps them                   */
 	void *staging[CHANNEL_RANKS];
-	uint64_t half_bytes;
-	uint32_t phase, turn, call; /* call: a number for the record, of this rank's calls  */
-	uint32_t chunk, chunks;
-	uint32_t unused;
+	uint32_t phase, turn, slot; /* slot: of the postings */
+	uint32_t chunk;
+	uint32_t locals;            /* a bit for each rank that this leader serves */
+	uint32_t copiers;           /* threads that copy a piece together; turn_copiers() */
 };
 
 #ifdef __CUDACC__
@@ -235,23 +272,38 @@ CHANNEL_INLINE uint64_t channel_place(uint32_t region, uint64_t offset)
 	return (uint64_t)region << 56 | offset;
 }
 
-CHANNEL_INLINE uint32_t turn_bit(uint32_t turn)
+/* The value of a flag when a turn has come: the turn, for the host that looks, and a bit of its
+ * parity. */
+CHANNEL_INLINE uint32_t turn_mark(uint32_t turn)
 {
-	return 1u << (turn & 3);
+	return turn << 2 | 1u << (turn & 1);
 }
 
-/* The bits of a flag of which one must be there before a stream goes on behind a turn. */
-CHANNEL_INLINE uint32_t turn_bits_awaited(uint32_t turn)
+/* The bits of a flag of which one must be there before a stream goes on. */
+CHANNEL_INLINE uint64_t turn_awaited(uint32_t turn)
 {
-	return turn_bit(turn) | turn_bit(turn + 1) | TURN_RELEASED;
+	return TURN_RELEASED | 1u << (turn & 1);
 }
 
-/* The most that a rank sends to another in a turn, by one channel. */
+/* Staging of a block is so many pieces: what goes to each rank, or once to all, and behind that what
+ * comes from each, or their sum. */
+CHANNEL_INLINE uint32_t turn_pieces(uint32_t size, int send_is_same, int is_sum)
+{
+	return (send_is_same ? 1 : size) + (is_sum ? 1 : size);
+}
+
+/* The most that a rank sends to another in a turn, by one block. */
 CHANNEL_INLINE uint64_t turn_piece_bytes(const struct lines_args *a)
 {
-	uint64_t bytes = a->channel.staging_bytes;
+	uint32_t pieces = turn_pieces(a->channel.size, a->send_is_same, a->move != CHANNEL_PULL);
 
-	return (a->send_is_same ? bytes : bytes / a->channel.size) / CHANNEL_ALIGN * CHANNEL_ALIGN;
+	return a->channel.staging_bytes / pieces / CHANNEL_ALIGN * CHANNEL_ALIGN;
+}
+
+/* Of short pieces each warp copies its own, since a copy takes as long as the memory answers. */
+CHANNEL_INLINE uint32_t turn_copiers(uint64_t piece_bytes)
+{
+	return piece_bytes <= 8192 ? 32 : TURN_THREADS;
 }
 
 /* The channels that carry packets. */

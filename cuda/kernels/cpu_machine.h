@@ -130,10 +130,10 @@ DEVICE uint64_t add_flag(uint64_t *p, uint64_t value)
 	return atomic_fetch_add_explicit(word, value, memory_order_acq_rel);
 }
 
-DEVICE void store_release_16(uint16_t *p, uint32_t value)
+DEVICE void store_release_32(uint32_t *p, uint32_t value)
 {
-	_Atomic uint16_t *word = kernel_reach(p, sizeof *p, 1);
-	atomic_store_explicit(word, (uint16_t)value, memory_order_release);
+	_Atomic uint32_t *word = kernel_reach(p, sizeof *p, 1);
+	atomic_store_explicit(word, value, memory_order_release);
 }
 
 #define HAS_MULTICAST 1

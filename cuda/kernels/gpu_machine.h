@@ -166,10 +166,9 @@ DEVICE uint64_t add_flag(uint64_t *p, uint64_t value)
 	return was;
 }
 
-DEVICE void store_release_16(uint16_t *p, uint32_t value)
+DEVICE void store_release_32(uint32_t *p, uint32_t value)
 {
-	asm volatile("st.release.sys.global.u16 [%0], %1;" ::"l"(p), "h"((uint16_t)value)
-		     : "memory");
+	asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(p), "r"(value) : "memory");
 }
 
 /* At multicast addresses: 16 bytes as the sum of all members', accumulated in f32 and rounded once;

@@ -282,8 +282,7 @@ DEVICE void reduce_mapped(const struct lines_call *l)
 
 /* ---- through staging ---- */
 
-/* A half has room for pieces for each rank, or for one for all, and for results, which turns do
- * without. */
+/* A half has room for pieces for each rank, or for one for all, and for results. */
 DEVICE uint64_t piece_bytes(const struct lines_call *l)
 {
 	uint64_t half = l->a->channel.staging_bytes / 2;
@@ -293,15 +292,13 @@ DEVICE uint64_t piece_bytes(const struct lines_call *l)
 	return (l->a->send_is_same ? half / 2 : half / l->size) / CHANNEL_ALIGN * CHANNEL_ALIGN;
 }
 
-/* Of this channel. By turns a half has a part for each channel, so that calls of any grid take the
- * halves in turns; else a channel's staging has two halves. */
+/* Of this channel. A channel's staging has two halves; by turns one part does. */
 DEVICE char *staged_half(const struct lines_call *l, uint32_t rank, uint32_t chunk)
 {
 	uint64_t bytes = l->a->channel.staging_bytes;
 
 	if (l->turn)
-		return (char *)l->turn->staging[rank] + (l->turn->turn & 1) * l->turn->half_bytes +
-		       l->call.index * bytes;
+		return (char *)l->turn->staging[rank] + l->call.index * bytes;
 	return staging_of(&l->call, rank) + (chunk & 1) * (bytes / 2);
 }
 

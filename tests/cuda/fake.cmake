@@ -30,6 +30,7 @@ set_target_properties(fake_cublas PROPERTIES OUTPUT_NAME cublas VERSION 13 SOVER
 #     FAKE_CUDA_FDS=1                0: no descriptors of its memory
 #     FAKE_CUDA_FABRIC=0             1: fabric handles of its memory; 2: devices say so, but creation with them fails
 #     FAKE_CUDA_MULTICAST=0          1: multicast objects
+#     FAKE_CUDA_WAITS_64=1           0: streams do not wait for words of 64 bits
 #     FAKE_CUDA_MACHINE=file         processes with the same file have the same GPUs, and take turns with kernels
 #     FAKE_CUDA_DMA_BUF=0            1: memory has dma-bufs; 2: what adapters write has to be flushed
 #     FAKE_CUDA_DMA_BUF_LACKS=n      but the n-th GPU's driver has none; FAKE_CUDA_DMA_BUF_REFUSES=n: it gives none

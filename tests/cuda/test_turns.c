@@ -1,7 +1,8 @@
 /* slow: 10 s */
 /* Processes that share a GPU: calls that go by the engine or end wrong, a call in a graph, a stream
  * that stays when a rank differs, does not come, dies, or has failed before the stream came to the
- * call, or whose staging one rank cannot map. On the fake driver kernels of one process keep off
+ * call, or whose staging one rank cannot map; or a rank that has kernels though its leader could do
+ * all. On the fake driver kernels of one process keep off
  * those of the others, so that one that waits for another process never ends. */
 #include "gpu_ranks.h"
 
@@ -9,6 +10,7 @@
 #include "cuda/channels_internal.h"
 #include "tests/limit.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -220,6 +222,74 @@ static int run_captured(int rank, int unused)
 	return 0;
 }
 
+/* Kernels and copies of this process, on the fake driver. */
+static unsigned works(void)
+{
+	unsigned (*count)(void) = NULL;
+	void *library = dlopen("libcuda.so.1", RTLD_NOW), *symbol = dlsym(library, "fakeCudaWorks");
+
+	memcpy(&count, &symbol, sizeof symbol);
+	dlclose(library);
+	return count ? count() : 0;
+}
+
+/* A call on memory that all map; works says what this process has for it. */
+static void call_mapped(const struct gpu_rank *r, size_t n, int round, float *recv)
+{
+	struct gpu_rank here = *r;
+	tutti_call call = {.stream = r->stream};
+	int size = tutti_size(r->comm), rank = tutti_rank(r->comm);
+
+	here.recv = recv;
+	fill(r, n, round);
+	gpu_rank_must(tutti_barrier(r->comm, NULL), "barrier");
+	unsigned before = works();
+	gpu_rank_must(sum_up(&here, n, &call), "mapped");
+	gpu_sync(r->stream);
+	must(rank == 0 || works() == before, "who does not lead has no kernel and no copy");
+	check(&here, n, round);
+	if (recv == r->send)
+		return;
+	before = works();
+	gpu_rank_must(tutti_all_gather(r->send, recv, FEW, TUTTI_F32, r->comm, &call), "gathered");
+	gpu_sync(r->stream);
+	must(rank == 0 || works() == before, "nor when blocks are gathered");
+	gpu_read(r->host, recv, (size_t)size * FEW * sizeof *recv);
+	for (size_t i = 0; i < (size_t)size * FEW; i++)
+		must(r->host[i] == (float)(i / FEW) + (float)round + (float)(i % FEW % 7),
+		     "the block of each rank");
+}
+
+static int run_mapped(int rank, int unused)
+{
+	struct gpu_rank r;
+	void *memory[2];
+
+	(void)rank;
+	(void)unused;
+	open_rank(&r, &(tutti_config){.rank = 0});
+	for (int i = 0; i < 2; i++)
+		gpu_rank_must(tutti_mem_alloc(&memory[i], N * sizeof *r.send, r.comm), "memory");
+	r.send = memory[0];
+	for (int round = 0; round < ROUNDS; round++)
+		call_mapped(&r, round % 2 ? FEW : N, round, memory[round < 2]);
+	must(ended_on_device(&r) != 0, "on the device");
+	/* Some ranks' buffers are mapped, and those of others are not. */
+	r.recv = gpu_alloc(N * sizeof *r.recv);
+	if (rank % 2)
+		r.send = gpu_alloc(N * sizeof *r.send);
+	unsigned before = works();
+	gpu_rank_must(sum_up(&r, FEW, &(tutti_call){.stream = r.stream}), "half mapped");
+	gpu_sync(r.stream);
+	must(works() >= before + (rank % 2 ? 2 : 1), "what is not mapped goes through staging");
+	calls(&r);
+	gpu_rank_must(tutti_barrier(r.comm, NULL), "barrier");
+	for (int i = 0; i < 2; i++)
+		gpu_rank_must(tutti_mem_free(memory[i]), "free");
+	close_rank(&r);
+	return 0;
+}
+
 static CUdeviceptr staging_of(const tutti_comm *comm)
 {
 	return channels_of(comm)->segment->staging;
@@ -376,6 +446,13 @@ static void test_calls(void **state)
 	gpu_ranks_run(8, run_calls, 0, 0);
 }
 
+static void test_mapped(void **state)
+{
+	(void)state;
+	gpu_ranks_run(2, run_mapped, 0, 0);
+	gpu_ranks_run(4, run_mapped, 0, 0);
+}
+
 static void test_threads(void **state)
 {
 	(void)state;
@@ -448,10 +525,15 @@ static void test_unmapped(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_calls),    cmocka_unit_test(test_threads),
-		cmocka_unit_test(test_captured), cmocka_unit_test(test_different),
-		cmocka_unit_test(test_late),     cmocka_unit_test(test_held),
-		cmocka_unit_test(test_killed),   cmocka_unit_test(test_one_after_the_other),
+		cmocka_unit_test(test_calls),
+		cmocka_unit_test(test_mapped),
+		cmocka_unit_test(test_threads),
+		cmocka_unit_test(test_captured),
+		cmocka_unit_test(test_different),
+		cmocka_unit_test(test_late),
+		cmocka_unit_test(test_held),
+		cmocka_unit_test(test_killed),
+		cmocka_unit_test(test_one_after_the_other),
 		cmocka_unit_test(test_unmapped),
 	};
 

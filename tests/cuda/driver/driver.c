@@ -83,6 +83,7 @@ static void read_settings(void)
 	settings.has_fabric = number("FAKE_CUDA_FABRIC", 0) != 0;
 	settings.is_fabric_refused = number("FAKE_CUDA_FABRIC", 0) == 2;
 	settings.has_multicast = number("FAKE_CUDA_MULTICAST", 0) != 0;
+	settings.has_wide_waits = number("FAKE_CUDA_WAITS_64", 1) != 0;
 	settings.dma_buf = (unsigned)number("FAKE_CUDA_DMA_BUF", 0);
 	settings.lacks_dma_buf = number("FAKE_CUDA_DMA_BUF_LACKS", MAX_GPUS);
 	settings.refuses_dma_buf = number("FAKE_CUDA_DMA_BUF_REFUSES", MAX_GPUS);

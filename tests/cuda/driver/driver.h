@@ -38,6 +38,7 @@ struct settings {
 	bool has_pieces, has_fds;   /* cuMemCreate, and descriptors of its memory */
 	bool has_fabric, is_fabric_refused; /* as devices say; creation with it fails */
 	bool has_multicast;
+	bool has_wide_waits; /* for words of 64 bits */
 	unsigned dma_buf; /* FAKE_CUDA_DMA_BUF */
 	size_t lacks_dma_buf, refuses_dma_buf; /* ordinals, where these are set */
 	unsigned connections; /* to a device; 0: one for each stream */

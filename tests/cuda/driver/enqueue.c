@@ -63,7 +63,7 @@ static CUresult enqueue_word(CUstream handle, const struct op *op)
 	pthread_mutex_lock(&driver_lock);
 	bool is_known = !is_pageable(op->to);
 	pthread_mutex_unlock(&driver_lock);
-	if (!is_known || op->to % sizeof(uint32_t) != 0)
+	if (!is_known || op->to % (op->kind == OP_WAIT_64 ? 8 : 4) != 0)
 		return CUDA_ERROR_INVALID_VALUE;
 	return stream_enqueue(stream, op);
 }
@@ -78,7 +78,34 @@ CUresult cuStreamWaitValue32_v2(CUstream handle, CUdeviceptr address, uint32_t v
 	return enqueue_word(handle, &op);
 }
 
-/* Waits alone. Real drivers refuse all of them or none, too. */
+static CUresult enqueue_batched(CUstream handle, const CUstreamBatchMemOpParams *p)
+{
+	struct op wait = {.kind = OP_WAIT_64,
+			  .to = p->waitValue.address,
+			  .value64 = p->waitValue.value64,
+			  .flags = p->waitValue.flags};
+
+	switch (p->operation) {
+	case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+		return cuStreamWriteValue32_v2(handle, p->writeValue.address, p->writeValue.value,
+					       p->writeValue.flags);
+	case CU_STREAM_MEM_OP_WAIT_VALUE_32:
+		return cuStreamWaitValue32_v2(handle, p->waitValue.address, p->waitValue.value,
+					      p->waitValue.flags);
+	default:
+		return wait.flags > CU_STREAM_WAIT_VALUE_AND ? CUDA_ERROR_NOT_SUPPORTED
+							     : enqueue_word(handle, &wait);
+	}
+}
+
+static bool is_batched(CUstreamBatchMemOpType operation)
+{
+	return operation == CU_STREAM_MEM_OP_WRITE_VALUE_32 ||
+	       operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 ||
+	       (operation == CU_STREAM_MEM_OP_WAIT_VALUE_64 && settings.has_wide_waits);
+}
+
+/* Operations in their order. Real drivers refuse all of them or none, too. */
 CUresult cuStreamBatchMemOp_v2(CUstream handle, unsigned count, CUstreamBatchMemOpParams *ops,
 			       unsigned flags)
 {
@@ -88,11 +115,10 @@ CUresult cuStreamBatchMemOp_v2(CUstream handle, unsigned count, CUstreamBatchMem
 	if (ops == NULL || count == 0 || count > MOST_BATCHED || flags != 0)
 		return CUDA_ERROR_INVALID_VALUE;
 	for (unsigned i = 0; i < count; i++)
-		if (ops[i].operation != CU_STREAM_MEM_OP_WAIT_VALUE_32)
+		if (!is_batched(ops[i].operation))
 			return CUDA_ERROR_NOT_SUPPORTED;
 	for (unsigned i = 0; error == CUDA_SUCCESS && i < count; i++)
-		error = cuStreamWaitValue32_v2(handle, ops[i].waitValue.address,
-					       ops[i].waitValue.value, ops[i].waitValue.flags);
+		error = enqueue_batched(handle, &ops[i]);
 	return error;
 }
 

@@ -154,6 +154,9 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
 	case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED:
 		*value = settings.has_fabric;
 		break;
+	case CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS:
+		*value = settings.has_wide_waits;
+		break;
 	case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED:
 		*value = settings.dma_buf > 0 && (size_t)device != settings.lacks_dma_buf;
 		break;

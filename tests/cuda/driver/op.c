@@ -78,6 +78,13 @@ static bool has_come(uint32_t word, uint32_t value, unsigned flags)
 	return flags == CU_STREAM_WAIT_VALUE_EQ ? word == value : (int32_t)(word - value) >= 0;
 }
 
+static bool has_come_64(uint64_t word, uint64_t value, unsigned flags)
+{
+	if (flags == CU_STREAM_WAIT_VALUE_AND)
+		return (word & value) != 0;
+	return flags == CU_STREAM_WAIT_VALUE_EQ ? word == value : (int64_t)(word - value) >= 0;
+}
+
 static bool pause_unless_failed(CUcontext context)
 {
 	struct timespec until;
@@ -97,19 +104,27 @@ static bool pause_unless_failed(CUcontext context)
 	return !has_failed;
 }
 
+static bool is_awaited(const struct op *op, void *word)
+{
+	if (op->kind == OP_WAIT_64)
+		return !has_come_64(atomic_load((_Atomic uint64_t *)word), op->value64, op->flags);
+	return !has_come(atomic_load((_Atomic uint32_t *)word), op->value, op->flags);
+}
+
 static CUresult run_word(const struct op *op, CUcontext context)
 {
+	size_t bytes = op->kind == OP_WAIT_64 ? sizeof(uint64_t) : sizeof(uint32_t);
+
 	pthread_mutex_lock(&driver_lock);
-	void *at = region_reach(context->gpu, op->to, sizeof(uint32_t));
+	void *word = region_reach(context->gpu, op->to, bytes);
 	pthread_mutex_unlock(&driver_lock);
-	if (at == NULL)
+	if (word == NULL)
 		return CUDA_ERROR_ILLEGAL_ADDRESS;
-	_Atomic uint32_t *word = at;
 	if (op->kind == OP_WRITE) {
-		atomic_store(word, op->value);
+		atomic_store((_Atomic uint32_t *)word, op->value);
 		return CUDA_SUCCESS;
 	}
-	for (int looks = 0; !has_come(atomic_load(word), op->value, op->flags); looks++) {
+	for (int looks = 0; is_awaited(op, word); looks++) {
 		if (looks < LOOKS)
 			sched_yield();
 		else if (!pause_unless_failed(context))
@@ -118,8 +133,22 @@ static CUresult run_word(const struct op *op, CUcontext context)
 	return CUDA_SUCCESS;
 }
 
+/* For tests: kernels and copies of this process, which cost it time slices of a GPU. */
+static atomic_uint works;
+__attribute__((visibility("default"))) unsigned fakeCudaWorks(void);
+unsigned fakeCudaWorks(void)
+{
+	return atomic_load(&works);
+}
+
+static bool is_work(enum op_kind kind)
+{
+	return kind == OP_COPY || kind == OP_SET || kind == OP_KERNEL;
+}
+
 CUresult op_run(const struct op *op, CUcontext context)
 {
+	atomic_fetch_add(&works, is_work(op->kind));
 	switch (op->kind) {
 	case OP_NOTHING:
 		break;
@@ -127,6 +156,7 @@ CUresult op_run(const struct op *op, CUcontext context)
 	case OP_SET:
 		return run_copy(op, context->gpu);
 	case OP_WAIT:
+	case OP_WAIT_64:
 	case OP_WRITE:
 		return run_word(op, context);
 	case OP_HOST:

@@ -4,13 +4,14 @@
 
 #include "tests/cuda/driver/driver.h"
 
-enum op_kind { OP_NOTHING, OP_COPY, OP_SET, OP_WAIT, OP_WRITE, OP_HOST, OP_KERNEL };
+enum op_kind { OP_NOTHING, OP_COPY, OP_SET, OP_WAIT, OP_WAIT_64, OP_WRITE, OP_HOST, OP_KERNEL };
 
 struct op {
 	enum op_kind kind;
-	CUdeviceptr to, from; /* of OP_SET, OP_WAIT and OP_WRITE: to alone */
+	CUdeviceptr to, from; /* of OP_SET, waits and OP_WRITE: to alone */
 	size_t bytes;
 	uint32_t value;
+	uint64_t value64; /* of a wait for a word of 64 bits */
 	unsigned flags;
 	CUhostFn function;
 	void *data;

@@ -49,9 +49,9 @@ has packets 'st\.relaxed\.sys\.global\.u64'
 has lines 'st\.release\.sys\.global\.u64'
 has lines 'st\.release\.gpu\.global\.u64' # between ranks of one GPU
 has lines 'ld\.acquire\.sys\.global\.u64'
-# A turn is told with what the kernel has staged before it, its own blocks' and then this one's; the stream acquires it.
+# A turn is told with what the kernel has moved before it, its own blocks' and then this one's; the stream acquires it.
 has turn 'atom\.acq_rel\.gpu\.global\.add\.u64'
-has turn 'st\.release\.sys\.global\.u16'
+has turn 'st\.release\.sys\.global\.u32'
 # A lane's numbers: the sender's behind the chunk, the receiver's behind its copy.
 has messages 'st\.release\.sys\.global\.u64'
 has messages 'ld\.acquire\.sys\.global\.u64'
