@@ -50,6 +50,8 @@
 	  "1: device buffers go by the engine alone; 0: there are none")                           \
 	X(dma_buf, "TUTTI_DMA_BUF", "0 or 1", 0, 1, 1,                                             \
 	  "0: RDMA adapters do not reach memory of GPUs; it goes through host memory")             \
+	X(cuda_ipc, "TUTTI_CUDA_IPC", "0 or 1", 0, 1, 1,                                           \
+	  "0: processes that share a GPU open no buffers of each other")                           \
 	X(verbs_gid, "TUTTI_VERBS_GID", "index", 0, 255, 255,                                      \
 	  "the GID of RDMA ports; 255: RoCE v2 and IPv4 where there is")
 

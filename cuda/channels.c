@@ -270,6 +270,11 @@ static tutti_status connect_to(struct cuda_channels *c, const struct cuda_part *
 	return map_process(c, part, r);
 }
 
+void cuda_channels_open_buffers(struct cuda_channels *c, bool opens_buffers)
+{
+	c->opens_buffers = opens_buffers;
+}
+
 tutti_status cuda_channels_connect(struct cuda_channels *c, const struct cuda_part *parts, int rank,
 				   int size, int named)
 {
@@ -379,7 +384,7 @@ static void close_device(struct cuda_channels *c)
 	for (int r = 0; r < c->size && !c->has_failed; r++)
 		if (c->is_opened[r])
 			cuda->ipc_close_mem_handle(c->segments[r]);
-	cuda_turns_close(c->turns, !c->has_failed);
+	cuda_turns_close(c, !c->has_failed);
 	cuda_regions_unmap(c);
 	if (c->fork)
 		cuda->event_destroy(c->fork);

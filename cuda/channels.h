@@ -34,6 +34,8 @@ int cuda_channels_device(int wanted);
  * buffers that not all ranks map. DEVICE, MEMORY. */
 tutti_status cuda_channels_create(struct cuda_channels **channels, struct cuda_part *part,
                                   int ordinal, int most, size_t staging_bytes);
+/* Whether processes that share a GPU open each other's buffers by IPC handles; not at first. */
+void cuda_channels_open_buffers(struct cuda_channels *channels, bool opens_buffers);
 /* This rank is `rank` of `size` then, whose parts these are, and `named` in messages. UNSUPPORTED,
  * with the reason: too many ranks, one without a GPU, or GPUs that do not reach each other. */
 tutti_status cuda_channels_connect(struct cuda_channels *channels, const struct cuda_part *parts,

@@ -9,6 +9,13 @@
 
 #include <stdatomic.h>
 
+/* By turns: an allocation that this rank offers to its leader. */
+struct cuda_offer {
+	CUdeviceptr base; /* 0: none */
+	uint64_t id;
+	uint32_t last;    /* turn_mark() of the last turn of the latest call that uses it */
+};
+
 /* By turns: what this rank knows of the others' pages and staging, and how far it is. */
 struct cuda_turns {
 	struct turn_page *views[CHANNEL_RANKS]; /* pages as this process maps them ...    */
@@ -23,6 +30,10 @@ struct cuda_turns {
 	uint32_t leaders, locals;      /* bits of ranks: who leads; whom this one serves  */
 	uint32_t turn, calls;          /* the next turn; calls so far                     */
 	uint32_t last[TURN_CALLS];     /* turn_mark() of the last turn of a slot's call   */
+	uint32_t last_turn;            /* the same of the call that is submitted now      */
+	struct cuda_offer offers[TURN_OFFERS];
+	uint32_t looked;               /* at so many of them, to see whether they are freed */
+	uint64_t offers_seen[CHANNEL_RANKS]; /* of each rank: turn_page.offers_made       */
 };
 
 /* Another rank's part of a region, as this one maps it. */
@@ -49,6 +60,7 @@ struct cuda_channels {
 	bool is_one_process;                 /* all ranks are in this one                    */
 	bool is_one_gpu;                     /* all ranks have this one's                    */
 	bool shares_default;
+	bool opens_buffers;                  /* by turns: of others, by IPC handles          */
 	bool may_multicast;                  /* each rank has a GPU that can                 */
 	atomic_bool has_failed;
 	CUstream stream;                     /* for calls that are in no stream of the caller's */

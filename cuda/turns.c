@@ -107,15 +107,17 @@ static bool leaders_are_here(const struct cuda_channels *c)
 
 /* All leaders read send, and the one of this GPU writes recv. Sums of several GPUs in place are
  * staged: one leader would write where another one still reads. */
-static void place_buffers(const struct cuda_channels *c, struct lines_args *a)
+static void place_buffers(struct cuda_channels *c, struct lines_args *a)
 {
 	const struct cuda_turns *turns = c->turns;
 	bool is_alone = turns->leaders == 1u << turns->leader;
 
-	if (a->send_place == CHANNEL_NOWHERE && !a->is_scaled && leaders_are_here(c))
-		a->send_place = channel_place(0, (uintptr_t)a->send);
-	if (a->recv_place == CHANNEL_NOWHERE && turns->is_here[turns->leader])
-		a->recv_place = channel_place(0, (uintptr_t)a->recv);
+	if (a->send_place == CHANNEL_NOWHERE && !a->is_scaled)
+		a->send_place = leaders_are_here(c) ? channel_place(0, (uintptr_t)a->send)
+						    : cuda_turn_offer(c, a->send);
+	if (a->recv_place == CHANNEL_NOWHERE)
+		a->recv_place = turns->is_here[turns->leader] ? channel_place(0, (uintptr_t)a->recv)
+							      : cuda_turn_offer(c, a->recv);
 	if (a->move == CHANNEL_REDUCE_SLICES && a->send == a->recv && !is_alone)
 		a->send_place = CHANNEL_NOWHERE;
 }
@@ -175,9 +177,11 @@ static uint32_t fill_in(struct cuda_channels *c, const struct cuda_channels_laun
 	a->slot = take_slot(c);
 	a->locals = turns->locals;
 	a->copiers = turn_copiers(share);
+	uint32_t chunks = count_chunks(a, share);
+	turns->last_turn = turns->last[a->slot] = turn_mark(turns->turn + chunks - 1);
 	place_buffers(c, &a->lines);
 	fill_posting(c, &a->lines, &c->segment->page.page->postings[a->slot]);
-	return count_chunks(a, share);
+	return chunks;
 }
 
 /* ---- calls ---- */
@@ -220,8 +224,9 @@ tutti_status cuda_turns_launch(struct cuda_channels *c, const struct cuda_channe
 	struct turn_args *a = l->args;
 
 	TRY(cuda_turns_map(c));
+	if (turns->locals)
+		cuda_turn_offers_take(c);
 	uint32_t chunks = fill_in(c, l, a);
-	turns->last[a->slot] = turn_mark(turns->turn + chunks - 1);
 	for (a->chunk = 0; a->chunk < chunks; a->chunk++) {
 		a->turn = turns->turn++;
 		TRY(take_turn(c, a, l, stream, a->chunk + 1 == chunks));

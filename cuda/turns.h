@@ -15,6 +15,11 @@ tutti_status cuda_turns_connect(struct cuda_channels *channels, const struct cud
 size_t cuda_turns_staging(const struct cuda_channels *channels);
 /* Maps the staging of all ranks, where this one leads: at the first call. */
 tutti_status cuda_turns_map(struct cuda_channels *channels);
+/* turn_exports.c: the place of a buffer, where the leader maps it by an IPC handle; else it is
+ * offered, for later calls. The leader takes the offers of all; own: its page. */
+uint64_t cuda_turn_offer(struct cuda_channels *channels, const void *ptr);
+void cuda_turn_offers_take(struct cuda_channels *channels);
+void cuda_turn_offers_close(struct turn_page *own);
 /* Puts all turns of a call into the stream. */
 tutti_status cuda_turns_launch(struct cuda_channels *channels,
                                const struct cuda_channels_launch *launch, CUstream stream);
@@ -23,6 +28,6 @@ bool cuda_turns_are_running(const struct cuda_channels *channels, uint64_t *ende
 /* From any thread: the rank's streams wait for no turn any more. */
 void cuda_turns_release(const struct cuda_channels *channels);
 /* NULL is fine. unmaps: no kernel uses the others' memory any more. */
-void cuda_turns_close(struct cuda_turns *turns, bool unmaps);
+void cuda_turns_close(struct cuda_channels *channels, bool unmaps);
 
 #endif

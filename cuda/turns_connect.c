@@ -124,16 +124,26 @@ static tutti_status publish_staging(struct cuda_channels *c)
 	return TUTTI_OK;
 }
 
-tutti_status cuda_turns_connect(struct cuda_channels *c, const struct cuda_part *parts)
+static tutti_status connect(struct cuda_channels *c, const struct cuda_part *parts)
 {
-	if (!(c->turns = calloc(1, sizeof *c->turns)))
-		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for its turns", c->named);
 	for (int r = 0; r < c->size; r++)
 		TRY(find_page(c, parts, r));
 	find_leaders(c, parts);
 	TRY(publish_staging(c));
 	c->turns->staging[c->rank] = c->segment->staging;
 	return TUTTI_OK;
+}
+
+tutti_status cuda_turns_connect(struct cuda_channels *c, const struct cuda_part *parts)
+{
+	if (!(c->turns = calloc(1, sizeof *c->turns)))
+		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for its turns", c->named);
+	tutti_status status = connect(c, parts);
+	if (status != TUTTI_OK) {
+		free(c->turns);
+		c->turns = NULL;
+	}
+	return status;
 }
 
 /* ---- the staging of others ---- */
@@ -200,12 +210,16 @@ tutti_status cuda_turns_map(struct cuda_channels *c)
 	return TUTTI_OK;
 }
 
-void cuda_turns_close(struct cuda_turns *turns, bool unmaps)
+void cuda_turns_close(struct cuda_channels *c, bool unmaps)
 {
 	const struct cuda_driver *cuda = cuda_driver();
+	struct cuda_turns *turns = c->turns;
 
 	for (int r = 0; turns && unmaps && r < CHANNEL_RANKS; r++)
 		if (turns->is_mapped[r])
 			cuda->ipc_close_mem_handle(turns->staging[r]);
+	if (turns && unmaps)
+		cuda_turn_offers_close(c->segment->page.page);
 	free(turns);
+	c->turns = NULL;
 }

@@ -21,8 +21,9 @@ PARAMETERS = {
     "wait": 0.66e-6,      # s: all ranks' flags once, and ...
     "wait_peer": 0.27e-6, # s: ... for each rank
     "lines_share": 0.9,   # of the copy's bandwidth, that a kernel reaches which reads from all and writes to all
-    "slice": 144e-6,      # s: from one process's work on the GPU to another's
-    "staging": 64 << 20,  # bytes: by turns, what a rank sends in one turn (half of 16 TUTTI_WINDOW_BYTES)
+    "hand_over": 14.5e-6, # s: by turns, from one call to the next, where one process has a kernel and another has flags
+    "slice": 142e-6,      # s: of a process that has a kernel, or a copy, beside another one
+    "staging": 128 << 20, # bytes: by turns, what a rank sends and gets in one turn (16 TUTTI_WINDOW_BYTES)
     "host": 20e9,         # bytes/s: the window's reductions and copies of all ranks together, on CPUs
 }
 PACKETS = 32 << 10  # bytes: by packets up to here
@@ -56,21 +57,26 @@ def on_device(p, collective, ranks, ranks_per_gpu, size, is_graph):
     return start + 2 * wait + traffic(collective, ranks, size) * here / (p["copy"] * p["lines_share"])
 
 
-def by_turns(p, collective, ranks, ranks_per_gpu, size):
-    """Seconds of one call of processes that share a GPU: all of them stage, and then all move, in each turn."""
-    staged, moved = {  # bytes that a rank stages at the most; read and written in GPU memory by all ranks together
-        "all_reduce": (size, 2 * size * ranks + size * (ranks + 1) * ranks),
-        "all_gather": (size / ranks, 2 * size + 2 * size * ranks),
-        "all_to_all": (size, 4 * size * ranks),
-        "broadcast": (size, 2 * size + 2 * size * ranks),
-        "reduce_scatter": (size, 2 * size * ranks + size * ranks + size),
-        "reduce": (size, 2 * size * ranks + size * ranks + size),
-        "gather": (size / ranks, 4 * size),
-        "scatter": (size, 4 * size),
+def by_turns(p, collective, ranks, ranks_per_gpu, size, is_staged=False):
+    """Seconds of one call of processes that share a GPU: the leader moves all, in each turn. With is_staged the others
+    have kernels, too, which copy what they send, and what they get."""
+    send, recv, pieces = {  # bytes of a rank; staging that a call needs, in bytes
+        "all_reduce": (size, size, 2 * size),
+        "all_gather": (size / ranks, size, size / ranks * (ranks + 1)),
+        "all_to_all": (size, size, 2 * size),
+        "broadcast": (size / ranks, size, size * (ranks + 1)),
+        "reduce_scatter": (size, size / ranks, size / ranks * (ranks + 1)),
+        "reduce": (size, size / ranks, 2 * size),
+        "gather": (size / ranks, size / ranks, size / ranks * (ranks + 1)),
+        "scatter": (size / ranks, size / ranks, size / ranks * 2 * ranks),
     }[collective]
-    turns = max(1, math.ceil(staged / p["staging"]))
-    here = ranks_per_gpu / ranks
-    return p["launch"] + turns * ranks_per_gpu * p["slice"] + moved * here / (p["copy"] * p["lines_share"])
+    turns = max(1, math.ceil(pieces / p["staging"]))
+    moved = traffic(collective, ranks, size) * ranks_per_gpu / ranks
+    each = p["hand_over"]
+    if is_staged:
+        each = ranks_per_gpu * p["slice"]
+        moved += 2 * (send + recv) * (ranks_per_gpu - 1)
+    return turns * each + moved / (p["copy"] * p["lines_share"])
 
 
 def by_engine(p, collective, ranks, ranks_per_gpu, size):
@@ -191,13 +197,14 @@ def report(folder):
 
 def predict(counts):
     p = PARAMETERS
-    print("| size | " + " | ".join(f"{n} ranks, graph | stream | turns | engine" for n in counts) + " |")
-    print("|---" * (1 + 4 * len(counts)) + "|")
+    print("| size | " + " | ".join(f"{n} ranks, graph | stream | turns | staged | engine" for n in counts) + " |")
+    print("|---" * (1 + 5 * len(counts)) + "|")
     size = 8
     while size <= 256 << 20:
         cells = [f"{1e6 * t:.1f}" for n in counts for t in (on_device(p, "all_reduce", n, n, size, True),
                                                               on_device(p, "all_reduce", n, n, size, False),
                                                               by_turns(p, "all_reduce", n, n, size),
+                                                              by_turns(p, "all_reduce", n, n, size, True),
                                                               by_engine(p, "all_reduce", n, n, size))]
         print(f"| {text_of(size)} | " + " | ".join(cells) + " |")
         size *= 8 if size < 64 << 20 else 4

@@ -158,6 +158,7 @@ static void open_device(struct tutti_comm *comm, struct member *m)
 	struct device_config config = {.most = comm->size,
 				       .ordinal = comm->settings.device,
 				       .is_deterministic = comm->settings.deterministic,
+				       .opens_buffers = comm->settings.env.cuda_ipc != 0,
 				       .staging_bytes = (size_t)comm->settings.env.window_bytes};
 
 	device_open(&comm->device, &m->gpu, &config);

@@ -33,6 +33,7 @@ void device_open(struct device **out, struct cuda_part *part, const struct devic
 		free(d);
 		return;
 	}
+	cuda_channels_open_buffers(d->channels, config->opens_buffers);
 	*out = d;
 }
 

@@ -19,6 +19,7 @@ struct device_config {
 	int most;             /* so many ranks at the most                                    */
 	int ordinal;          /* of a CUDA device; -1: the one that is current in this thread */
 	bool is_deterministic; /* config.deterministic                                        */
+	bool opens_buffers;    /* TUTTI_CUDA_IPC                                               */
 	size_t staging_bytes; /* of each rank, for buffers that the others do not map         */
 };
 

@@ -120,7 +120,8 @@ struct channel_host {
 };
 
 /* Where a buffer lies, for all ranks: in which region that all map, and how far from its start. In
- * region 0, which starts at 0, addresses are the same for all: ranks of one process. */
+ * region 0, which starts at 0, addresses are the same for all: ranks of one process. By turns the
+ * numbers from CHANNEL_REGIONS on are those of offers. */
 #define CHANNEL_NOWHERE UINT64_MAX /* not all map it: it goes through staging */
 
 /* Of every call of a channel. */
@@ -236,6 +237,15 @@ struct turn_flag {
 	uint64_t unused[7];
 };
 
+/* By turns: an allocation of a rank, for its leader, which opens the handle. */
+#define TURN_OFFERS 32
+
+struct turn_offer {
+	uint64_t number;    /* another one with each change; odd: it is being changed */
+	uint64_t is_there;
+	uint8_t handle[64];
+};
+
 /* In host memory that all ranks of the node map, one for each rank: its CPU must be able to end its
  * stream's waits, whatever the GPU's queues hold. */
 struct turn_page {
@@ -249,6 +259,11 @@ struct turn_page {
 	struct turn_flag posted[CHANNEL_RANKS]; /* by each rank: a leader waits here */
 	struct turn_flag done[CHANNEL_RANKS];   /* by each leader                    */
 	struct turn_posting postings[TURN_CALLS];
+	uint64_t offers_made;   /* changes of offers */
+	struct turn_offer offers[TURN_OFFERS];
+	/* Of a leader: the offers of each rank that it has opened, where its GPU maps them. */
+	uint64_t taken[CHANNEL_RANKS][TURN_OFFERS]; /* turn_offer.number */
+	uint64_t opened[CHANNEL_RANKS][TURN_OFFERS];
 };
 
 struct turn_args {

@@ -81,15 +81,42 @@ DEVICE void turn_release(const struct lines_call *l)
 }
 
 /* Whether a peer has made the same call. */
-DEVICE void turn_compare(const struct lines_call *l, uint32_t peer)
+DEVICE int turn_is_alike(const struct lines_call *l, uint32_t peer)
 {
 	uint32_t theirs = (uint32_t)load_8(&turn_posting_of(l, peer)->fingerprint, 8);
 
 	if (theirs == l->a->channel.fingerprint)
-		return;
+		return 1;
 	channel_fail(&l->call, CHANNEL_OTHER_CALL, peer, theirs, 0, 0);
 	turn_release(l);
 	l->s->has_failed = 1;
+	return 0;
+}
+
+/* A place becomes an address; 0: in the staging. */
+DEVICE void turn_find(const struct lines_call *l, uint32_t rank, uint64_t *place)
+{
+	uint64_t at = load_8(place, 8), number = at >> 56;
+	char *address = (char *)0;
+
+	if (at == CHANNEL_NOWHERE || number < CHANNEL_REGIONS)
+		reach_place(l, rank, at, &address);
+	else
+		address = (char *)(uintptr_t)load_8(
+				  &l->turn->pages[l->rank]->opened[rank][number - CHANNEL_REGIONS],
+				  8) +
+			  (at << 8 >> 8);
+	store_8(place, (uint64_t)(uintptr_t)address, 8);
+}
+
+DEVICE void turn_understand(const struct lines_call *l, uint32_t rank)
+{
+	struct turn_posting *p = &turn_segment(l)->postings[rank];
+
+	if (!turn_is_alike(l, rank))
+		return;
+	turn_find(l, rank, &p->send);
+	turn_find(l, rank, &p->recv);
 }
 
 DEVICE void turn_gather(const struct lines_call *l)
@@ -105,7 +132,7 @@ DEVICE void turn_gather(const struct lines_call *l)
 	block_barrier();
 	for (int t = thread_first(); t < LINE_THREADS; t += thread_step())
 		if (!is_aborted && thread_and_rank(l, t))
-			turn_compare(l, (uint32_t)t);
+			turn_understand(l, (uint32_t)t);
 	block_barrier();
 	for (int t = thread_first(); t < LINE_THREADS; t += thread_step())
 		if (t == 0)
@@ -132,8 +159,8 @@ DEVICE void turn_reach(const struct lines_call *l, uint32_t rank)
 {
 	const struct turn_posting *p = turn_posting_of(l, rank);
 
-	l->s->send_is_mapped[rank] = reach_place(l, rank, load_8(&p->send, 8), &l->s->send[rank]);
-	l->s->recv_is_mapped[rank] = reach_place(l, rank, load_8(&p->recv, 8), &l->s->recv[rank]);
+	l->s->send[rank] = (char *)(uintptr_t)load_8(&p->send, 8);
+	l->s->recv[rank] = (char *)(uintptr_t)load_8(&p->recv, 8);
 }
 
 /* ---- buffers and staging ---- */
@@ -149,14 +176,14 @@ DEVICE char *turn_result(const struct lines_call *l, uint32_t local, uint32_t fr
 /* Where rank `from` has its bytes for rank `to`, of which `first` is the turn's and block's first. */
 DEVICE char *turn_source(const struct lines_call *l, uint32_t from, uint32_t to, uint64_t first)
 {
-	if (!l->s->send_is_mapped[from])
+	if (!l->s->send[from])
 		return piece_of(l, from, 0, to);
 	return l->s->send[from] + load_8(&turn_posting_of(l, from)->peers[to].send_offset, 8) + first;
 }
 
 DEVICE char *turn_target(const struct lines_call *l, uint32_t local, uint32_t from, uint64_t first)
 {
-	if (!l->s->recv_is_mapped[local])
+	if (!l->s->recv[local])
 		return turn_result(l, local, from);
 	return l->s->recv[local] + first +
 	       (l->a->move == CHANNEL_PULL

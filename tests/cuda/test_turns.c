@@ -1,104 +1,19 @@
 /* slow: 10 s */
 /* Processes that share a GPU: calls that go by the engine or end wrong, a call in a graph, a stream
  * that stays when a rank differs, does not come, dies, or has failed before the stream came to the
- * call, or whose staging one rank cannot map; or a rank that has kernels though its leader could do
- * all. On the fake driver kernels of one process keep off
+ * call, or whose staging one rank cannot map. On the fake driver kernels of one process keep off
  * those of the others, so that one that waits for another process never ends. */
-#include "gpu_ranks.h"
+#include "turn_ranks.h"
 
-#include "collectives/comm/comm.h"
-#include "cuda/channels_internal.h"
 #include "tests/limit.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "tests/unit.h"
 
-#define N      ((size_t)500000) /* floats: several turns, with the smallest window */
-#define FEW    ((size_t)100)
 #define ROUNDS 4
 #define MOST   8 /* ranks */
-
-struct gpu_rank {
-	tutti_comm *comm;
-	float *host, *send, *recv;
-	CUstream stream;
-};
-
-/* device_internal.h's, of which the channels are the first member. */
-static struct cuda_channels *channels_of(const tutti_comm *comm)
-{
-	return *(struct cuda_channels **)(void *)comm->device;
-}
-
-static void must(bool is_so, const char *what)
-{
-	if (is_so)
-		return;
-	fprintf(stderr, "not so: %s\n", what);
-	_exit(1);
-}
-
-static void open_rank(struct gpu_rank *r, const tutti_config *like)
-{
-	tutti_config config = *like;
-
-	config.device = 1; /* all have the same */
-	gpu_use(0);
-	gpu_rank_must(tutti_init(&r->comm, &config), "init");
-	must(r->comm->device && cuda_channels_take_turns(channels_of(r->comm)),
-	     "the ranks take turns");
-	r->host = malloc(N * sizeof *r->host);
-	r->send = gpu_alloc(N * sizeof *r->send);
-	r->recv = gpu_alloc(N * sizeof *r->recv);
-	r->stream = gpu_stream();
-}
-
-static void close_rank(struct gpu_rank *r)
-{
-	tutti_comm_destroy(r->comm);
-	free(r->host);
-}
-
-static uint64_t ended_on_device(const struct gpu_rank *r)
-{
-	uint64_t ended;
-
-	cuda_channels_is_running(channels_of(r->comm), &ended);
-	return ended;
-}
-
-static void fill(const struct gpu_rank *r, size_t n, int round)
-{
-	for (size_t i = 0; i < n; i++)
-		r->host[i] = (float)(tutti_rank(r->comm) + round) + (float)(i % 7);
-	gpu_write(r->send, r->host, n * sizeof *r->host);
-}
-
-static void check(const struct gpu_rank *r, size_t n, int round)
-{
-	int size = tutti_size(r->comm);
-	float sum = (float)(size * (size - 1) / 2 + size * round);
-
-	gpu_read(r->host, r->recv, n * sizeof *r->host);
-	for (size_t i = 0; i < n; i++)
-		if (r->host[i] != sum + (float)(i % 7) * (float)size) {
-			fprintf(stderr, "rank %d, round %d: element %zu is %g\n",
-				tutti_rank(r->comm), round, i, (double)r->host[i]);
-			_exit(1);
-		}
-}
-
-static tutti_status sum_up(const struct gpu_rank *r, size_t n, const tutti_call *call)
-{
-	return tutti_all_reduce(r->send, r->recv, n, TUTTI_F32, TUTTI_SUM, r->comm, call);
-}
 
 /* In streams, with handles, and without either; long and short ones. */
 static void calls(struct gpu_rank *r)
@@ -218,74 +133,6 @@ static int run_captured(int rank, int unused)
 	}
 	calls(&r);
 	GPU(graph_exec_destroy, exec);
-	close_rank(&r);
-	return 0;
-}
-
-/* Kernels and copies of this process, on the fake driver. */
-static unsigned works(void)
-{
-	unsigned (*count)(void) = NULL;
-	void *library = dlopen("libcuda.so.1", RTLD_NOW), *symbol = dlsym(library, "fakeCudaWorks");
-
-	memcpy(&count, &symbol, sizeof symbol);
-	dlclose(library);
-	return count ? count() : 0;
-}
-
-/* A call on memory that all map; works says what this process has for it. */
-static void call_mapped(const struct gpu_rank *r, size_t n, int round, float *recv)
-{
-	struct gpu_rank here = *r;
-	tutti_call call = {.stream = r->stream};
-	int size = tutti_size(r->comm), rank = tutti_rank(r->comm);
-
-	here.recv = recv;
-	fill(r, n, round);
-	gpu_rank_must(tutti_barrier(r->comm, NULL), "barrier");
-	unsigned before = works();
-	gpu_rank_must(sum_up(&here, n, &call), "mapped");
-	gpu_sync(r->stream);
-	must(rank == 0 || works() == before, "who does not lead has no kernel and no copy");
-	check(&here, n, round);
-	if (recv == r->send)
-		return;
-	before = works();
-	gpu_rank_must(tutti_all_gather(r->send, recv, FEW, TUTTI_F32, r->comm, &call), "gathered");
-	gpu_sync(r->stream);
-	must(rank == 0 || works() == before, "nor when blocks are gathered");
-	gpu_read(r->host, recv, (size_t)size * FEW * sizeof *recv);
-	for (size_t i = 0; i < (size_t)size * FEW; i++)
-		must(r->host[i] == (float)(i / FEW) + (float)round + (float)(i % FEW % 7),
-		     "the block of each rank");
-}
-
-static int run_mapped(int rank, int unused)
-{
-	struct gpu_rank r;
-	void *memory[2];
-
-	(void)rank;
-	(void)unused;
-	open_rank(&r, &(tutti_config){.rank = 0});
-	for (int i = 0; i < 2; i++)
-		gpu_rank_must(tutti_mem_alloc(&memory[i], N * sizeof *r.send, r.comm), "memory");
-	r.send = memory[0];
-	for (int round = 0; round < ROUNDS; round++)
-		call_mapped(&r, round % 2 ? FEW : N, round, memory[round < 2]);
-	must(ended_on_device(&r) != 0, "on the device");
-	/* Some ranks' buffers are mapped, and those of others are not. */
-	r.recv = gpu_alloc(N * sizeof *r.recv);
-	if (rank % 2)
-		r.send = gpu_alloc(N * sizeof *r.send);
-	unsigned before = works();
-	gpu_rank_must(sum_up(&r, FEW, &(tutti_call){.stream = r.stream}), "half mapped");
-	gpu_sync(r.stream);
-	must(works() >= before + (rank % 2 ? 2 : 1), "what is not mapped goes through staging");
-	calls(&r);
-	gpu_rank_must(tutti_barrier(r.comm, NULL), "barrier");
-	for (int i = 0; i < 2; i++)
-		gpu_rank_must(tutti_mem_free(memory[i]), "free");
 	close_rank(&r);
 	return 0;
 }
@@ -446,13 +293,6 @@ static void test_calls(void **state)
 	gpu_ranks_run(8, run_calls, 0, 0);
 }
 
-static void test_mapped(void **state)
-{
-	(void)state;
-	gpu_ranks_run(2, run_mapped, 0, 0);
-	gpu_ranks_run(4, run_mapped, 0, 0);
-}
-
 static void test_threads(void **state)
 {
 	(void)state;
@@ -525,15 +365,10 @@ static void test_unmapped(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_calls),
-		cmocka_unit_test(test_mapped),
-		cmocka_unit_test(test_threads),
-		cmocka_unit_test(test_captured),
-		cmocka_unit_test(test_different),
-		cmocka_unit_test(test_late),
-		cmocka_unit_test(test_held),
-		cmocka_unit_test(test_killed),
-		cmocka_unit_test(test_one_after_the_other),
+		cmocka_unit_test(test_calls),    cmocka_unit_test(test_threads),
+		cmocka_unit_test(test_captured), cmocka_unit_test(test_different),
+		cmocka_unit_test(test_late),     cmocka_unit_test(test_held),
+		cmocka_unit_test(test_killed),   cmocka_unit_test(test_one_after_the_other),
 		cmocka_unit_test(test_unmapped),
 	};
 

@@ -116,6 +116,54 @@ static void bits_are_awaited(void **state)
 	ok(cuStreamDestroy_v2(s));
 }
 
+static CUstreamBatchMemOpParams write_word(CUdeviceptr word, uint32_t value)
+{
+	CUstreamBatchMemOpParams op = {.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32};
+
+	op.writeValue.address = word;
+	op.writeValue.value = value;
+	return op;
+}
+
+static CUstreamBatchMemOpParams wait_for_wide_bits(CUdeviceptr word, uint64_t bits)
+{
+	CUstreamBatchMemOpParams op = {.operation = CU_STREAM_MEM_OP_WAIT_VALUE_64};
+
+	op.waitValue.address = word;
+	op.waitValue.value64 = bits;
+	op.waitValue.flags = CU_STREAM_WAIT_VALUE_AND;
+	return op;
+}
+
+/* A batch writes and waits in its order; each half of a wide word has its own bits. */
+static void batches_have_an_order(void **state)
+{
+	CUstream s = new_stream(CU_STREAM_NON_BLOCKING);
+	uint32_t *words = pinned_memory(32);
+	CUstreamBatchMemOpParams ops[3] = {write_word(address(words), 1),
+					   wait_for_wide_bits(address(words + 2), 1ull << 33 | 4),
+					   write_word(address(words + 4), 1)};
+
+	(void)state;
+	ok(cuStreamBatchMemOp_v2(s, 3, ops, 0));
+	while (__atomic_load_n(words, __ATOMIC_ACQUIRE) == 0)
+		sched_yield();
+	__atomic_store_n(words + 2, 3, __ATOMIC_RELEASE);
+	__atomic_store_n(words + 3, 1, __ATOMIC_RELEASE);
+	let_others_run();
+	assert_int_equal(__atomic_load_n(words + 4, __ATOMIC_ACQUIRE), 0);
+	__atomic_store_n(words + 3, 2, __ATOMIC_RELEASE);
+	ok(cuStreamSynchronize(s));
+	assert_int_equal(words[4], 1);
+	ops[0] = wait_for_wide_bits(address(words + 1), 1);
+	fails(cuStreamBatchMemOp_v2(s, 1, ops, 0), CUDA_ERROR_INVALID_VALUE);
+	ops[0] = write_word(address(words), 1);
+	ops[0].writeValue.flags = 1; /* of the first version */
+	fails(cuStreamBatchMemOp_v2(s, 1, ops, 0), CUDA_ERROR_NOT_SUPPORTED);
+	ok(cuStreamDestroy_v2(s));
+	ok(cuMemFreeHost(words));
+}
+
 /* Through an event that is destroyed before it comes to pass. */
 static void streams_wait_for_events(void **state)
 {
@@ -356,6 +404,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(work_waits_for_a_word),
 		cmocka_unit_test(words_are_compared),
 		cmocka_unit_test(bits_are_awaited),
+		cmocka_unit_test(batches_have_an_order),
 		cmocka_unit_test(streams_wait_for_events),
 		cmocka_unit_test(the_legacy_stream_waits),
 		cmocka_unit_test(each_thread_has_a_stream),

@@ -1,0 +1,214 @@
+/* Buffers of cuMemAlloc, by turns: a rank offers the allocation to its leader, which opens the IPC
+ * handle when it next submits a call, and says so in its page. From then on the rank posts where
+ * its buffer lies, and stages no more. Nobody waits for that.
+ *
+ * An allocation is known by its CU_POINTER_ATTRIBUTE_BUFFER_ID, which no later one has. Each call
+ * looks at one offer more, and takes back that of memory which has been freed; the leader closes
+ * it. An offer is changed only when no call that has used it is still to end. */
+#include "cuda/turns.h"
+
+#include "core/log.h"
+#include "core/status.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+static uint64_t look(const uint64_t *word)
+{
+	return atomic_load((_Atomic uint64_t *)(uintptr_t)word);
+}
+
+static void set(uint64_t *word, uint64_t value)
+{
+	atomic_store((_Atomic uint64_t *)word, value);
+}
+
+/* ---- the rank whose buffer it is ---- */
+
+/* With several GPUs others than the leader of this one read, too: there buffers are staged. */
+static bool may_offer(const struct cuda_channels *c)
+{
+	const struct cuda_turns *turns = c->turns;
+
+	return c->opens_buffers && turns->leaders == 1u << turns->leader &&
+	       !turns->is_here[turns->leader];
+}
+
+static bool is_used(const struct cuda_channels *c, const struct cuda_offer *o)
+{
+	const struct turn_page *own = c->segment->page.page;
+	uint32_t finished = atomic_load((_Atomic uint32_t *)(uintptr_t)&own->finished);
+
+	return o->base && (int32_t)(finished - o->last) < 0;
+}
+
+static uint64_t buffer_id(CUdeviceptr pointer)
+{
+	const struct cuda_driver *cuda = cuda_driver();
+	unsigned long long id = 0;
+
+	return cuda->pointer_get_attribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, pointer) ==
+			       CUDA_SUCCESS
+		       ? id
+		       : 0;
+}
+
+/* Odd while the words are written: a leader that sees that, or another number afterwards, comes
+ * again. handle NULL: there is nothing any more. */
+static void publish(struct turn_page *own, int slot, const CUipcMemHandle *handle)
+{
+	struct turn_offer *offer = &own->offers[slot];
+	uint64_t number = look(&offer->number) + 1;
+
+	set(&offer->number, number);
+	if (handle)
+		memcpy(offer->handle, handle->reserved, sizeof offer->handle);
+	offer->is_there = handle != NULL;
+	set(&offer->number, number + 1);
+	set(&own->offers_made, look(&own->offers_made) + 1);
+}
+
+static void look_at_one_more(struct cuda_channels *c)
+{
+	struct cuda_turns *turns = c->turns;
+	int slot = (int)(turns->looked++ % TURN_OFFERS);
+	struct cuda_offer *o = &turns->offers[slot];
+
+	if (!o->base || is_used(c, o) || buffer_id(o->base) == o->id)
+		return;
+	publish(c->segment->page.page, slot, NULL);
+	o->base = 0;
+}
+
+static struct cuda_offer *find(struct cuda_turns *turns, CUdeviceptr base, uint64_t id)
+{
+	for (int i = 0; i < TURN_OFFERS; i++)
+		if (turns->offers[i].base == base && turns->offers[i].id == id)
+			return &turns->offers[i];
+	return NULL;
+}
+
+/* A slot that is free, or has not been used for the longest time; NULL: all are in use. */
+static struct cuda_offer *choose(struct cuda_channels *c)
+{
+	struct cuda_offer *best = NULL;
+
+	for (int i = 0; i < TURN_OFFERS; i++) {
+		struct cuda_offer *o = &c->turns->offers[i];
+		if (is_used(c, o))
+			continue;
+		if (!best || !o->base || (best->base && (int32_t)(o->last - best->last) < 0))
+			best = o;
+	}
+	return best;
+}
+
+static void offer(struct cuda_channels *c, CUdeviceptr base, uint64_t id)
+{
+	const struct cuda_driver *cuda = cuda_driver();
+	struct cuda_offer *o = choose(c);
+	CUipcMemHandle handle;
+
+	if (!o || cuda->ipc_get_mem_handle(&handle, base) != CUDA_SUCCESS)
+		return;
+	*o = (struct cuda_offer){.base = base, .id = id, .last = c->turns->last_turn};
+	publish(c->segment->page.page, (int)(o - c->turns->offers), &handle);
+}
+
+static bool is_opened(const struct cuda_channels *c, int slot)
+{
+	const struct turn_page *leader = c->turns->views[c->turns->leader];
+
+	return look(&leader->taken[c->rank][slot]) ==
+	       look(&c->segment->page.page->offers[slot].number);
+}
+
+/* Memory of pools, and what is mapped in pieces, has no such handle. */
+static bool has_handle(CUdeviceptr pointer)
+{
+	int is_plain = 0;
+
+	cuda_driver()->pointer_get_attribute(
+		&is_plain, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, pointer);
+	return is_plain & 0xff;
+}
+
+uint64_t cuda_turn_offer(struct cuda_channels *c, const void *ptr)
+{
+	CUdeviceptr pointer = (CUdeviceptr)(uintptr_t)ptr, base;
+	uint64_t id;
+	size_t bytes;
+
+	if (!may_offer(c) || !has_handle(pointer) ||
+	    cuda_driver()->mem_get_address_range(&base, &bytes, pointer) != CUDA_SUCCESS ||
+	    !(id = buffer_id(base)))
+		return CHANNEL_NOWHERE;
+	look_at_one_more(c);
+	struct cuda_offer *o = find(c->turns, base, id);
+	if (!o) {
+		offer(c, base, id);
+		return CHANNEL_NOWHERE;
+	}
+	int slot = (int)(o - c->turns->offers);
+	if (!is_opened(c, slot))
+		return CHANNEL_NOWHERE;
+	o->last = c->turns->last_turn;
+	return channel_place(CHANNEL_REGIONS + (uint32_t)slot, pointer - base);
+}
+
+/* ---- the leader ---- */
+
+static void close_one(uint64_t *opened)
+{
+	if (*opened)
+		cuda_driver()->ipc_close_mem_handle(*opened);
+	*opened = 0;
+}
+
+static void open_one(struct cuda_channels *c, int r, int slot)
+{
+	const struct turn_offer *offer = &c->turns->views[r]->offers[slot];
+	struct turn_page *own = c->segment->page.page;
+	uint64_t number = look(&offer->number);
+	CUdeviceptr address = 0;
+	CUipcMemHandle handle;
+
+	if (number % 2 != 0 || number == look(&own->taken[r][slot]))
+		return;
+	bool is_there = offer->is_there;
+	memcpy(handle.reserved, offer->handle, sizeof handle.reserved);
+	if (look(&offer->number) != number)
+		return;
+	close_one(&own->opened[r][slot]);
+	if (is_there && cuda_driver()->ipc_open_mem_handle(&address, handle,
+							   CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) !=
+				CUDA_SUCCESS) {
+		log_info("rank %d: a buffer of rank %d of those on this host cannot be mapped: it "
+			 "is staged",
+			 c->named, r);
+		return;
+	}
+	own->opened[r][slot] = address;
+	set(&own->taken[r][slot], number);
+}
+
+void cuda_turn_offers_take(struct cuda_channels *c)
+{
+	struct cuda_turns *turns = c->turns;
+
+	for (int r = 0; r < c->size && c->opens_buffers; r++) {
+		uint64_t made = look(&turns->views[r]->offers_made);
+		if (turns->is_here[r] || made == turns->offers_seen[r])
+			continue;
+		for (int slot = 0; slot < TURN_OFFERS; slot++)
+			open_one(c, r, slot);
+		turns->offers_seen[r] = made;
+	}
+}
+
+void cuda_turn_offers_close(struct turn_page *own)
+{
+	for (int r = 0; r < CHANNEL_RANKS; r++)
+		for (int slot = 0; slot < TURN_OFFERS; slot++)
+			close_one(&own->opened[r][slot]);
+}
