@@ -1,14 +1,28 @@
 /* Buffers on a GPU: written and compared on the host, and moved as a whole. */
 #include "bench_gpu.h"
 
+static tutti_status area_alloc(const struct bench *b, void **area)
+{
+	return b->options->zero_copy ? tutti_mem_alloc(area, b->area_bytes, b->comm)
+				     : gpu_rank_alloc(b->gpu, area, b->area_bytes);
+}
+
+static void area_free(const struct bench *b, void *area)
+{
+	if (area && b->options->zero_copy)
+		tutti_mem_free(area);
+	else
+		gpu_rank_free(b->gpu, area);
+}
+
 tutti_status bench_gpu_open(struct bench *b)
 {
 	void *send = NULL, *recv = NULL;
 
 	TRY(gpu_rank_open(&b->gpu, tutti_local_rank(b->comm), b->comm));
-	TRY(gpu_rank_alloc(b->gpu, &send, b->area_bytes));
+	TRY(area_alloc(b, &send));
 	b->gpu_send = send;
-	TRY(gpu_rank_alloc(b->gpu, &recv, b->area_bytes));
+	TRY(area_alloc(b, &recv));
 	b->gpu_recv = recv;
 	return TUTTI_OK;
 }
@@ -17,8 +31,8 @@ void bench_gpu_close(struct bench *b)
 {
 	if (!b->gpu)
 		return;
-	gpu_rank_free(b->gpu, b->gpu_send);
-	gpu_rank_free(b->gpu, b->gpu_recv);
+	area_free(b, b->gpu_send);
+	area_free(b, b->gpu_recv);
 	gpu_rank_close(b->gpu);
 	b->gpu = NULL;
 }

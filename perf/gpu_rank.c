@@ -22,6 +22,7 @@ static int devices;
 
 struct gpu_rank {
 	tutti_comm *comm;
+	int ordinal;
 	CUdevice device;
 	CUcontext context;
 	CUstream stream;
@@ -135,8 +136,9 @@ tutti_status gpu_rank_open(struct gpu_rank **out, int local_rank, tutti_comm *co
 	if (!gpu)
 		return tutti_set_error(TUTTI_ERR_MEMORY, "no memory for a rank's GPU");
 	gpu->comm = comm;
-	snprintf(gpu->name, sizeof gpu->name, "GPU %d", local_rank % devices);
-	tutti_status status = fill_in(gpu, local_rank % devices);
+	gpu->ordinal = local_rank % devices;
+	snprintf(gpu->name, sizeof gpu->name, "GPU %d", gpu->ordinal);
+	tutti_status status = fill_in(gpu, gpu->ordinal);
 	if (status == TUTTI_OK)
 		*out = gpu;
 	else
@@ -168,6 +170,11 @@ void gpu_rank_close(struct gpu_rank *gpu)
 const char *gpu_rank_name(const struct gpu_rank *gpu)
 {
 	return gpu->name;
+}
+
+int gpu_rank_ordinal(const struct gpu_rank *gpu)
+{
+	return gpu->ordinal;
 }
 
 void *gpu_rank_stream(const struct gpu_rank *gpu)

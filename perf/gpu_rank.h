@@ -22,6 +22,7 @@ tutti_status gpu_rank_open(struct gpu_rank **gpu, int local_rank, tutti_comm *co
 /* NULL is fine. */
 void gpu_rank_close(struct gpu_rank *gpu);
 const char *gpu_rank_name(const struct gpu_rank *gpu); /* "NVIDIA H200" */
+int gpu_rank_ordinal(const struct gpu_rank *gpu);
 void *gpu_rank_stream(const struct gpu_rank *gpu);     /* as call.stream */
 
 /* Of the GPU, or pinned memory of the host's. */

@@ -352,8 +352,10 @@ int start_processes(int ranks, int argc, char **argv)
 	return 2;
 }
 
-int start_threads(int n, int (*body)(tutti_comm *comm, const void *arg), const void *arg)
+int start_threads(int n, const tutti_config *config, int (*body)(tutti_comm *comm, const void *arg),
+		  const void *arg)
 {
+	(void)config;
 	(void)n, (void)body, (void)arg;
 	fprintf(stderr, "%s: MPI's ranks are processes: no -t, no -g.\n",
 		program_invocation_short_name);

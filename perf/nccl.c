@@ -229,8 +229,10 @@ static int run_all(struct thread *threads, int n)
 	return code;
 }
 
-int start_threads(int n, int (*body)(tutti_comm *comm, const void *arg), const void *arg)
+int start_threads(int n, const tutti_config *config, int (*body)(tutti_comm *comm, const void *arg),
+		  const void *arg)
 {
+	(void)config;
 	struct thread *threads = calloc((size_t)n, sizeof *threads);
 	int code = 2;
 

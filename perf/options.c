@@ -241,8 +241,6 @@ static int check_gpus(struct options *o, const struct given *given, const struct
 		return -1;
 	if (!c->shape)
 		return wrong("a barrier has no buffers: no -g.");
-	if (o->zero_copy)
-		return wrong("--zero-copy is memory of the host: no -g.");
 	if (!given->blocking)
 		o->blocking = 0;
 	if (o->graphs && o->blocking)

@@ -301,6 +301,7 @@ static int benchmark(int argc, char **argv, const struct collective *collective)
 {
 	struct options options;
 	struct plan plan = {&options, collective};
+	tutti_config config = {.device = 0};
 	tutti_comm *comm;
 	int code = options_parse(&options, argc, argv, collective);
 
@@ -309,9 +310,11 @@ static int benchmark(int argc, char **argv, const struct collective *collective)
 	if (options.ranks && (code = start_processes(options.ranks, argc, argv)) >= 0)
 		return code;
 	struct gpu_rank *first = open_first_gpu(&options);
+	/* Whose memory --zero-copy asks for. */
+	config.device = first ? gpu_rank_ordinal(first) + 1 : 0;
 	if (options.threads > 1) {
-		code = start_threads(options.threads, run, &plan);
-	} else if (tutti_init(&comm, NULL) != TUTTI_OK) {
+		code = start_threads(options.threads, &config, run, &plan);
+	} else if (tutti_init(&comm, &config) != TUTTI_OK) {
 		fprintf(stderr, "%s: tutti_init failed: %s\n", program_invocation_short_name,
 			tutti_comm_error(NULL));
 		code = 3;

@@ -104,7 +104,8 @@ static int run_all(struct thread *threads, int n)
 	return code;
 }
 
-int start_threads(int n, int (*body)(tutti_comm *comm, const void *arg), const void *arg)
+int start_threads(int n, const tutti_config *config, int (*body)(tutti_comm *comm, const void *arg),
+		  const void *arg)
 {
 	struct thread *threads = calloc((size_t)n, sizeof *threads);
 	tutti_comm **comms = calloc((size_t)n, sizeof(tutti_comm *));
@@ -113,7 +114,7 @@ int start_threads(int n, int (*body)(tutti_comm *comm, const void *arg), const v
 	if (!threads || !comms) {
 		fprintf(stderr, "%s: no memory for %d threads.\n", program_invocation_short_name,
 			n);
-	} else if (tutti_init_all(comms, n, NULL) != TUTTI_OK) {
+	} else if (tutti_init_all(comms, n, config) != TUTTI_OK) {
 		fprintf(stderr, "%s: tutti_init_all of %d ranks failed: %s\n",
 			program_invocation_short_name, n, tutti_comm_error(NULL));
 	} else {

@@ -47,7 +47,7 @@ ordered
 expect_rows 0 $run "$bin/all_reduce_perf" -g 2 -b 4 -e 4 -n 3 -c 0 --dirty 0
 [ "$(awk '{ print $9, $13 }' rows)" = "N/A N/A" ] || complain "unchecked: $(cat rows)"
 # By kernels, and by replays.
-for how in "-g 2" "--ranks 2 -g 1"; do
+for how in "-g 2" "--ranks 2 -g 1" "-g 2 --zero-copy" "--ranks 2 -g 1 --zero-copy"; do
 	# shellcheck disable=SC2086
 	expect_rows 0 $run "$bin/all_reduce_perf" $how -b 64 -e 64 -n 3 -G 2
 	all_right 1

@@ -252,7 +252,6 @@ static const char *const bad_lines[] = {
 	"-G 2",
 	"-g 2 -G -1",
 	"-g 2 -G 1x",
-	"-g 2 --zero-copy",
 	"-g 2 -G 2 -z 1",
 	"-g 2 -G 2 --percentiles",
 	"-u -1",
