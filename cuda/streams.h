@@ -1,4 +1,4 @@
-/* Streams of the library's own. They are kept for later communicators and never made in vain: a
+/* Streams of the library's own. They are kept for later communicators, which take these first: a
  * process has few queues to a GPU, which its streams share in the order of their creation. */
 #ifndef CUDA_STREAMS_H
 #define CUDA_STREAMS_H

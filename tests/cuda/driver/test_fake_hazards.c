@@ -34,6 +34,39 @@ static void streams_share_connections(void **state)
 	ok(cuMemFreeHost((void *)(uintptr_t)gate));
 }
 
+/* The next streams, a and b, have different connections. A graph has that of its launch. */
+static void graphs_share_connections(void **state)
+{
+	_Atomic uint32_t *gate = pinned_memory(4);
+	CUstream a = new_stream(CU_STREAM_NON_BLOCKING), b = new_stream(CU_STREAM_NON_BLOCKING);
+	CUstream c = new_stream(CU_STREAM_NON_BLOCKING); /* a's */
+	CUdeviceptr p = device_memory(4);
+	CUgraphExec exec;
+	CUgraph graph;
+
+	(void)state;
+	ok(cuStreamBeginCapture_v2(b, CU_STREAM_CAPTURE_MODE_RELAXED));
+	ok(cuMemsetD8Async(p, 3, 4, b));
+	ok(cuStreamEndCapture(b, &graph));
+	ok(cuGraphInstantiateWithFlags(&exec, graph, 0));
+	ok(cuStreamWaitValue32_v2(a, address((void *)(uintptr_t)gate), 1, 0));
+	ok(cuGraphLaunch(exec, b));
+	ok(cuStreamSynchronize(b));
+	assert_int_equal(read_word(p, b), 0x03030303);
+	ok(cuGraphLaunch(exec, c));
+	let_others_run();
+	fails(cuStreamQuery(c), CUDA_ERROR_NOT_READY);
+	atomic_store(gate, 1);
+	ok(cuStreamSynchronize(c));
+	ok(cuGraphExecDestroy(exec));
+	ok(cuGraphDestroy(graph));
+	ok(cuStreamDestroy_v2(a));
+	ok(cuStreamDestroy_v2(b));
+	ok(cuStreamDestroy_v2(c));
+	ok(cuMemFree_v2(p));
+	ok(cuMemFreeHost((void *)(uintptr_t)gate));
+}
+
 static _Atomic int steps; /* that the other thread has done */
 
 static void *load_kernel(void *unused)
@@ -105,6 +138,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(streams_share_connections),
+		cmocka_unit_test(graphs_share_connections),
 		cmocka_unit_test(loading_waits),
 		cmocka_unit_test(freeing_waits),
 	};
