@@ -55,8 +55,9 @@ bool cuda_channels_take_turns(const struct cuda_channels *channels);
 size_t cuda_channels_most(const struct cuda_channels *channels);
 /* How many channels a call may use, the same on all ranks. */
 unsigned cuda_channels_count(const struct cuda_channels *channels);
-/* Where ptr, of a buffer of this rank, lies for all ranks, or CHANNEL_NOWHERE. INVALID: it is
- * memory of another device. */
+/* INVALID: a buffer is memory of another device. */
+tutti_status cuda_channels_check_buffer(const struct cuda_channels *channels, const void *ptr);
+/* Where ptr, of a buffer that passed that check, lies for all ranks, or CHANNEL_NOWHERE. */
 tutti_status cuda_channels_place(const struct cuda_channels *channels, const void *ptr,
                                  uint64_t *place);
 

@@ -8,22 +8,31 @@
 
 #include <string.h>
 
+tutti_status cuda_channels_check_buffer(const struct cuda_channels *c, const void *ptr)
+{
+	const struct cuda_driver *cuda = cuda_driver();
+	int ordinal = -1;
+
+	if (!ptr)
+		return TUTTI_OK;
+	CUDA_TRY(pointer_get_attribute, &ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+		 (CUdeviceptr)(uintptr_t)ptr);
+	if (ordinal == c->device->ordinal)
+		return TUTTI_OK;
+	return fail(TUTTI_ERR_INVALID,
+		    "a buffer is memory of CUDA device %d, and rank %d of this communicator has "
+		    "device %d",
+		    ordinal, c->named, c->device->ordinal);
+}
+
 tutti_status cuda_channels_place(const struct cuda_channels *c, const void *ptr, uint64_t *place)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	CUdeviceptr pointer = (CUdeviceptr)(uintptr_t)ptr;
-	int ordinal = -1, is_plain = 0;
+	int is_plain = 0;
 
 	*place = CHANNEL_NOWHERE;
-	if (!ptr)
-		return TUTTI_OK;
-	CUDA_TRY(pointer_get_attribute, &ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, pointer);
-	if (ordinal != c->device->ordinal)
-		return fail(TUTTI_ERR_INVALID,
-			    "a buffer is memory of CUDA device %d, and rank %d of this "
-			    "communicator has device %d",
-			    ordinal, c->named, c->device->ordinal);
-	if (cuda_region_find(c, ptr, place))
+	if (!ptr || cuda_region_find(c, ptr, place))
 		return TUTTI_OK;
 	/* Peers reach cuMemAlloc's memory; that of pools only where its owner has said so. */
 	cuda->pointer_get_attribute(&is_plain, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,

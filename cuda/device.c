@@ -214,6 +214,14 @@ static tutti_status ordinal_of(CUcontext context, int *ordinal)
 	return fail(TUTTI_ERR_UNSUPPORTED, "there are more than %d CUDA devices", CUDA_DEVICES_MAX);
 }
 
+static tutti_status invalid_capture(void)
+{
+	return fail(TUTTI_ERR_INVALID,
+		    "the capture that call.stream takes part in is invalid, by an earlier "
+		    "operation that cannot be captured: end it (cuStreamEndCapture), and begin "
+		    "again");
+}
+
 tutti_status cuda_device_of_stream(struct cuda_device **device, CUstream stream, const void *ptr)
 {
 	const struct cuda_driver *cuda = cuda_driver();
@@ -222,6 +230,8 @@ tutti_status cuda_device_of_stream(struct cuda_device **device, CUstream stream,
 
 	if (cuda_stream_is_default(stream))
 		CUDA_TRY(ctx_get_current, &context);
+	else if (cuda->stream_get_ctx(stream, &context) == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)
+		return invalid_capture();
 	else
 		CUDA_TRY(stream_get_ctx, stream, &context);
 	if (context && (*device = device_with(context)))
@@ -247,10 +257,7 @@ tutti_status cuda_capture_of(CUstream stream, uint64_t *id)
 
 	CUDA_TRY(stream_get_capture_info, stream, &status, id, NULL, NULL, NULL);
 	if (status == CU_STREAM_CAPTURE_STATUS_INVALIDATED)
-		return fail(TUTTI_ERR_INVALID,
-			    "the capture that call.stream takes part in is invalid, by an earlier "
-			    "operation that cannot be captured: end it (cuStreamEndCapture), and "
-			    "begin again");
+		return invalid_capture();
 	if (status == CU_STREAM_CAPTURE_STATUS_NONE)
 		*id = 0;
 	return TUTTI_OK;

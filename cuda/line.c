@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#define LAZY_LOOK_NS 50000
+
 static struct memory_io *memory_io_of(struct tutti_io *io)
 {
 	return (struct memory_io *)io;
@@ -121,6 +123,7 @@ tutti_status cuda_line_post(struct cuda_line *line, struct memory_io *io)
 	cuda_leave(&visit);
 	if (status != TUTTI_OK)
 		return status;
+	line->prompt += !io->is_lazy;
 	struct tutti_io ***tail = io->op == MEMORY_AFTER ? &line->after_tail : &line->tail;
 	io->io.next = NULL;
 	**tail = &io->io;
@@ -138,6 +141,7 @@ static tutti_status ended(struct cuda_line *line, struct tutti_io *io, char *err
 
 	if (result == CUDA_ERROR_NOT_READY)
 		return TUTTI_IN_PROGRESS;
+	line->prompt -= !memory_io_of(io)->is_lazy;
 	give_event(line, event);
 	tutti_status status = cuda_status(result, "event_query");
 	if (status != TUTTI_OK)
@@ -208,12 +212,28 @@ static int finish_after(struct cuda_line *line, struct tutti_done *done, char *e
 	return count;
 }
 
+/* The driver serves the threads of a process one after the other: one that looks all the time keeps
+ * those off that launch. */
+static bool must_look(struct cuda_line *line)
+{
+	uint64_t now_ns;
+
+	if (!line->head && !line->after)
+		return false;
+	if (line->prompt > 0)
+		return true;
+	if ((now_ns = clock_now_ns()) < line->look_at_ns)
+		return false;
+	line->look_at_ns = now_ns + LAZY_LOOK_NS;
+	return true;
+}
+
 int cuda_line_progress(struct cuda_line *line, struct tutti_done *done, char *error,
 		       size_t error_bytes)
 {
 	struct cuda_visit visit;
 
-	if ((!line->head && !line->after) || cuda_enter(line->device, &visit) != TUTTI_OK)
+	if (!must_look(line) || cuda_enter(line->device, &visit) != TUTTI_OK)
 		return 0;
 	int count = finish_in_order(line, done, error, error_bytes) +
 		    finish_after(line, done, error, error_bytes);
@@ -254,6 +274,7 @@ void cuda_line_cancel(struct cuda_line *line)
 	forget(line, line->head);
 	forget(line, line->after);
 	line->head = line->after = NULL;
+	line->prompt = 0;
 	line->tail = &line->head;
 	line->after_tail = &line->after;
 	cuda_leave(&visit);

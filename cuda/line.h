@@ -10,6 +10,8 @@ struct cuda_line {
 	CUstream stream;
 	struct tutti_io *head, **tail;   /* on the stream, in its order                     */
 	struct tutti_io *after, **after_tail; /* on streams of callers, in each one's order */
+	int prompt;                      /* how many that somebody waits for, perhaps        */
+	uint64_t look_at_ns;             /* when to look next at those that nobody waits for */
 	CUevent *events;                 /* that are free                                   */
 	size_t event_count, event_room;
 };

@@ -38,6 +38,8 @@ struct memory_io {
 	tutti_dtype dtype;
 	tutti_op reduce_op;             /* scale: the scaled sum, whose scalar it takes */
 	int divisor;                    /* as in memory/reduce.h                                 */
+	bool is_lazy;                   /* after: nobody waits for it, so its end may be seen    */
+	                                /* somewhat late                                         */
 	void *ticket;                   /* the kind's own                                        */
 };
 

@@ -159,9 +159,8 @@ tutti_status device_check(const struct device *d, const struct call_args *args,
 			  const tutti_call *call)
 {
 	const char *name = collective_name(args->collective);
-	uint64_t send, recv;
 
-	TRY(device_places(d, args, &send, &recv));
+	TRY(device_check_buffers(d, args));
 	TRY(cuda_channels_check_stream(d->channels, call ? call->stream : NULL));
 	if (d->nodes) /* its kernels are in a stream of their own */
 		return TUTTI_OK;

@@ -121,6 +121,23 @@ static void fill_recv(const struct device *d, const struct call_args *a, const s
 	}
 }
 
+static bool uses_send(const struct device *d, const struct call_args *a)
+{
+	return a->root == d->rank || !comes_from_root(collective_pattern(a->collective));
+}
+
+static bool uses_recv(const struct device *d, const struct call_args *a)
+{
+	return a->root == d->rank || !goes_to_root(collective_pattern(a->collective));
+}
+
+tutti_status device_check_buffers(const struct device *d, const struct call_args *a)
+{
+	if (uses_send(d, a))
+		TRY(cuda_channels_check_buffer(d->channels, a->send));
+	return uses_recv(d, a) ? cuda_channels_check_buffer(d->channels, a->recv) : TUTTI_OK;
+}
+
 /* A buffer that this rank does not have is in nobody's way. */
 static tutti_status place_of(const struct device *d, const void *ptr, bool is_used, uint64_t *place)
 {
@@ -128,22 +145,13 @@ static tutti_status place_of(const struct device *d, const void *ptr, bool is_us
 	return is_used ? cuda_channels_place(d->channels, ptr, place) : TUTTI_OK;
 }
 
-tutti_status device_places(const struct device *d, const struct call_args *a, uint64_t *send,
-			   uint64_t *recv)
-{
-	enum collective pattern = collective_pattern(a->collective);
-	bool is_root = a->root == d->rank;
-
-	TRY(place_of(d, a->send, is_root || !comes_from_root(pattern), send));
-	return place_of(d, a->recv, is_root || !goes_to_root(pattern), recv);
-}
-
 static tutti_status fill_lines(const struct device *d, const struct call_args *a,
 			       const struct call_shape *s, struct lines_args *l)
 {
 	l->send = a->send;
 	l->recv = a->recv;
-	TRY(device_places(d, a, &l->send_place, &l->recv_place));
+	TRY(place_of(d, a->send, uses_send(d, a), &l->send_place));
+	TRY(place_of(d, a->recv, uses_recv(d, a), &l->recv_place));
 	l->move = s->pattern == COLL_REDUCE_SCATTER ? CHANNEL_REDUCE_MINE
 		  : collective_reduces(s->pattern)  ? CHANNEL_REDUCE_SLICES
 						    : CHANNEL_PULL;

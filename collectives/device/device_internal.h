@@ -23,9 +23,8 @@ union device_args {
 };
 /* device_args.c: which kernel, with how many blocks, and all of its arguments but those that
  * cuda_channels_launch fills in. */
-/* Where the buffers lie, for all ranks: as cuda_channels_place. */
-tutti_status device_places(const struct device *device, const struct call_args *call,
-			   uint64_t *send, uint64_t *recv);
+/* INVALID: a buffer that this rank uses is not memory of its device. */
+tutti_status device_check_buffers(const struct device *device, const struct call_args *call);
 /* Bytes that any rank sends to any; of all_to_allv no rank knows them. */
 size_t device_most(const struct device *device, const struct call_args *call);
 tutti_status device_prepare(const struct device *device, const struct call_args *call,

@@ -42,8 +42,6 @@ tutti_status device_check_captured(const struct task_spec *const *messages, size
 
 static tutti_status check(const struct device *d, const struct task_spec *m)
 {
-	uint64_t place;
-
 	if (m->args.count == 0)
 		return TUTTI_OK;
 	if (m->memory->id != TUTTI_MEMORY_CUDA)
@@ -51,7 +49,7 @@ static tutti_status check(const struct device *d, const struct task_spec *m)
 			    "%s: call.stream is being captured, and buf is %s memory: a graph's "
 			    "is memory of CUDA device %d",
 			    m->name, m->memory->name, cuda_channels_ordinal(d->channels));
-	return cuda_channels_place(d->channels, buffer_of(m), &place);
+	return cuda_channels_check_buffer(d->channels, buffer_of(m));
 }
 
 tutti_status device_check_messages(const struct device *d, const struct task_spec *const *messages,

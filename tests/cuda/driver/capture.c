@@ -46,6 +46,14 @@ static CUresult check_implicit(CUstream stream, bool invalidates)
 	return error;
 }
 
+bool stream_capture_is_invalid(CUstream stream)
+{
+	pthread_mutex_lock(&driver_lock);
+	bool is_invalid = stream->capture && stream->capture->is_invalid;
+	pthread_mutex_unlock(&driver_lock);
+	return is_invalid;
+}
+
 static CUresult check(CUstream stream)
 {
 	if (stream->capture && stream->capture->is_invalid)

@@ -2,6 +2,7 @@
 #ifndef TESTS_CUDA_CAPTURE_H
 #define TESTS_CUDA_CAPTURE_H
 
+#include <stdbool.h>
 #include "tests/cuda/driver/event.h"
 
 /* With the lock. If the stream captures, the operation is a node now, which owns it, and
@@ -18,5 +19,7 @@ CUresult capture_forbids(void);
 /* The same, for asking or waiting for a stream or an event. */
 CUresult capture_forbids_sync(CUstream stream);
 CUresult capture_forbids_event(CUevent event);
+
+bool stream_capture_is_invalid(CUstream stream);
 
 #endif

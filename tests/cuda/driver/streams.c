@@ -1,4 +1,5 @@
 /* Streams as programs see them. */
+#include "capture.h"
 #include "tests/cuda/driver/capture.h"
 #include "tests/cuda/driver/stream.h"
 
@@ -107,6 +108,8 @@ CUresult cuStreamGetCtx(CUstream handle, CUcontext *context)
 	if (handle == NULL || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD)
 		return context_current(context);
 	stream = handle;
+	if (stream_capture_is_invalid(stream)) /* seen on an H200 */
+		return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
 	*context = stream->context;
 	return CUDA_SUCCESS;
 }
