@@ -228,12 +228,14 @@ tutti_status cuda_device_of_stream(struct cuda_device **device, CUstream stream,
 	CUcontext context = NULL;
 	int ordinal;
 
-	if (cuda_stream_is_default(stream))
+	if (cuda_stream_is_default(stream)) {
 		CUDA_TRY(ctx_get_current, &context);
-	else if (cuda->stream_get_ctx(stream, &context) == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)
-		return invalid_capture();
-	else
-		CUDA_TRY(stream_get_ctx, stream, &context);
+	} else {
+		CUresult error = cuda->stream_get_ctx(stream, &context);
+		if (error == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)
+			return invalid_capture();
+		TRY(cuda_status(error, "stream_get_ctx"));
+	}
 	if (context && (*device = device_with(context)))
 		return TUTTI_OK;
 	if (!context && !ptr)
