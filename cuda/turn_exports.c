@@ -153,7 +153,8 @@ uint64_t cuda_turn_offer(struct cuda_channels *c, const void *ptr)
 	if (!is_opened(c, slot))
 		return CHANNEL_NOWHERE;
 	o->last = c->turns->last_turn;
-	return channel_place(CHANNEL_REGIONS + (uint32_t)slot, pointer - base);
+	return channel_place(0, c->turns->views[c->turns->leader]->opened[c->rank][slot] +
+					(pointer - base));
 }
 
 /* ---- the leader ---- */

@@ -6,6 +6,8 @@
 
 #include <stdio.h>
 
+_Static_assert(ENGINE_DEVICE_WORKS_MAX <= TURN_CALLS, "a call by turns has a slot");
+
 static void kernel_ended(struct engine *e, struct engine_io *io);
 static const struct io_owner device_owner = {.done = kernel_ended, .failed = device_failed};
 

@@ -90,7 +90,7 @@ struct turn_posting {
 struct channel_segment {
 	uint64_t has_failed; /* the error record is taken              */
 	/* By turns, of a leader's kernel: blocks that have come, and that have moved; turn_gathered()
-	 * of the latest turn whose postings lie below. */
+	 * of the latest turn whose postings lie below, with addresses as places. */
 	uint64_t came, moved, gathered;
 	uint64_t unused[12];
 	struct channel channels[CHANNELS_MOST];
@@ -120,8 +120,8 @@ struct channel_host {
 };
 
 /* Where a buffer lies, for all ranks: in which region that all map, and how far from its start. In
- * region 0, which starts at 0, addresses are the same for all: ranks of one process. By turns the
- * numbers from CHANNEL_REGIONS on are those of offers. */
+ * region 0, which starts at 0, are addresses as those have them who read: ranks of one process, or
+ * by turns the leader. */
 #define CHANNEL_NOWHERE UINT64_MAX /* not all map it: it goes through staging */
 
 /* Of every call of a channel. */
@@ -197,7 +197,7 @@ struct messages_args {
 	uint32_t n_queues, n_lanes; /* lanes: that the longest message uses */
 };
 
-/* By turns: on each GPU the lowest rank is the leader, and the others are its locals. A call is a
+/* By turns: on each GPU the lowest rank is the leader, of all ranks there, its locals. A call is a
  * sequence of turns, which the host counts over all calls of a communicator; all ranks count alike.
  * In each turn a rank's stream posts the turn to the leaders, and waits until each has told that it
  * is done. A leader's stream waits until all ranks have posted; then its kernel moves what its
@@ -261,7 +261,8 @@ struct turn_page {
 	struct turn_posting postings[TURN_CALLS];
 	uint64_t offers_made;   /* changes of offers */
 	struct turn_offer offers[TURN_OFFERS];
-	/* Of a leader: the offers of each rank that it has opened, where its GPU maps them. */
+	/* Of a leader: the offers of each rank that it has opened, where its GPU maps them; its CPU
+	 * and the rank's use that. */
 	uint64_t taken[CHANNEL_RANKS][TURN_OFFERS]; /* turn_offer.number */
 	uint64_t opened[CHANNEL_RANKS][TURN_OFFERS];
 };

@@ -48,24 +48,30 @@ DEVICE uint64_t turn_gathered(const struct lines_call *l, int has_failed)
 	return ((uint64_t)l->turn->turn + 1) << 1 | (uint64_t)has_failed;
 }
 
-DEVICE void turn_copy_postings(const struct lines_call *l)
+/* The buffers of a rank that has failed may be gone. */
+DEVICE void turn_look_at_rank(const struct lines_call *l, uint32_t rank)
 {
-	uint32_t words = TURN_POSTING_WORDS(l->size);
+	if (load_relaxed(&l->turn->pages[rank]->has_failed) != 0)
+		l->s->has_failed = 1;
+}
 
-	for (int t = thread_first(); t < LINE_THREADS; t += thread_step())
+/* All that this block wants of the host at once, each by threads of its own: a load takes as long as
+ * the bus. */
+DEVICE void turn_read_host(const struct lines_call *l)
+{
+	uint32_t words = TURN_POSTING_WORDS(l->size), half = LINE_THREADS / 2;
+
+	for (int t = thread_first(); t < LINE_THREADS; t += thread_step()) {
+		if (t == LINE_THREADS - 1 && turn_is_aborted(l))
+			l->s->has_failed = 1;
+		if ((uint32_t)t >= half && (uint32_t)t - half < l->size)
+			turn_look_at_rank(l, (uint32_t)t - half);
 		for (uint32_t i = (uint32_t)t; i < l->size * words; i += LINE_THREADS) {
 			uint64_t word = load_8(turn_posted(l, i / words) + i % words, 8);
 			store_8((uint64_t *)&turn_segment(l)->postings[i / words] + i % words, word,
 				8);
 		}
-}
-
-/* The buffers of a rank that has failed may be gone. */
-DEVICE void turn_look_at_ranks(const struct lines_call *l)
-{
-	for (int t = thread_first(); t < LINE_THREADS; t += thread_step())
-		if (thread_and_rank(l, t) && load_relaxed(&l->turn->pages[t]->has_failed) != 0)
-			l->s->has_failed = 1;
+	}
 	block_barrier();
 }
 
@@ -96,16 +102,9 @@ DEVICE int turn_is_alike(const struct lines_call *l, uint32_t peer)
 /* A place becomes an address; 0: in the staging. */
 DEVICE void turn_find(const struct lines_call *l, uint32_t rank, uint64_t *place)
 {
-	uint64_t at = load_8(place, 8), number = at >> 56;
 	char *address = (char *)0;
 
-	if (at == CHANNEL_NOWHERE || number < CHANNEL_REGIONS)
-		reach_place(l, rank, at, &address);
-	else
-		address = (char *)(uintptr_t)load_8(
-				  &l->turn->pages[l->rank]->opened[rank][number - CHANNEL_REGIONS],
-				  8) +
-			  (at << 8 >> 8);
+	reach_place(l, rank, load_8(place, 8), &address);
 	store_8(place, (uint64_t)(uintptr_t)address, 8);
 }
 
@@ -121,17 +120,12 @@ DEVICE void turn_understand(const struct lines_call *l, uint32_t rank)
 
 DEVICE void turn_gather(const struct lines_call *l)
 {
-	for (int t = thread_first(); t < LINE_THREADS; t += thread_step())
-		if (t == 0 && turn_is_aborted(l))
-			l->s->has_failed = 1;
-	turn_look_at_ranks(l);
+	turn_read_host(l);
 	/* After an abort the stream may be here before a peer has posted. */
-	int is_aborted = l->s->has_failed;
-	if (!is_aborted)
-		turn_copy_postings(l);
+	int has_failed = l->s->has_failed;
 	block_barrier();
 	for (int t = thread_first(); t < LINE_THREADS; t += thread_step())
-		if (!is_aborted && thread_and_rank(l, t))
+		if (!has_failed && thread_and_rank(l, t))
 			turn_understand(l, (uint32_t)t);
 	block_barrier();
 	for (int t = thread_first(); t < LINE_THREADS; t += thread_step())
@@ -284,7 +278,10 @@ DEVICE void turn_leave(const struct lines_call *l, int *is_last)
 	block_barrier();
 	if (!*is_last)
 		return;
-	turn_look_at_ranks(l);
+	for (int t = thread_first(); t < LINE_THREADS; t += thread_step())
+		if (thread_and_rank(l, t))
+			turn_look_at_rank(l, (uint32_t)t);
+	block_barrier();
 	for (int t = thread_first(); t < LINE_THREADS; t += thread_step())
 		if (!l->s->has_failed && thread_and_rank(l, t))
 			store_release_32(&l->turn->pages[t]->done[l->rank].turn,

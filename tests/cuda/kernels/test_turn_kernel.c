@@ -140,25 +140,12 @@ static bool must_stage(const struct turns *w, const struct world_call *c, int ra
 	return count_leaders(w) > 1 && c->kind == CALL_ALL_REDUCE && c->send[rank] == c->recv[rank];
 }
 
-/* What is in region 0 becomes an offer that all leaders have opened. */
-static uint64_t offered(const struct turns *w, int rank, uint64_t place, uint32_t number)
-{
-	const uint64_t into = 24;
-
-	if (place >> 56 != 0)
-		return place;
-	for (int g = 0; g < w->world.size; g++)
-		if (leads(w, g))
-			w->pages[g]->opened[rank][number] = place - into;
-	return channel_place(CHANNEL_REGIONS + number, into);
-}
-
 static void post_words(const struct turns *w, const struct turn_args *a, int rank)
 {
 	struct turn_posting *p = &w->pages[rank]->postings[a->slot];
 
-	p->send = offered(w, rank, a->lines.send_place, 0);
-	p->recv = offered(w, rank, a->lines.recv_place, TURN_OFFERS - 1);
+	p->send = a->lines.send_place;
+	p->recv = a->lines.recv_place;
 	p->fingerprint = a->lines.channel.fingerprint;
 	for (int r = 0; r < w->world.size; r++)
 		p->peers[r] = (struct turn_peer){a->lines.send_offset[r], a->lines.recv_offset[r],
