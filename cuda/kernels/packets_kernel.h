@@ -61,17 +61,26 @@ DEVICE uint64_t packet_data(const struct packets_args *a, struct share mine, uin
 	return a->is_scaled ? scale_word(data, a->scalar, a->dtype) : data;
 }
 
+/* What all ranks get; or only the first that is sent to. */
+DEVICE uint64_t packets_load(const struct packets_args *a, struct share mine)
+{
+	uint32_t rank = a->channel.rank, next = rank + 1 < a->channel.size ? rank + 1 : 0;
+	uint32_t to = a->receiver < 0 ? next : (uint32_t)a->receiver;
+
+	return mine.bytes > 0 && packets_go(a, rank, to) ? packet_data(a, mine, to) : 0;
+}
+
+/* data: of packets_load. */
 DEVICE void packets_send(const struct packets_args *a, const struct channel_call *call,
-			 struct share mine, int t)
+			 struct share mine, uint64_t data, int t)
 {
 	uint32_t rank = a->channel.rank, size = a->channel.size;
-	uint64_t data = 0;
 
 	for (uint32_t i = 1; i < size && mine.bytes > 0; i++) {
 		uint32_t to = rank + i < size ? rank + i : rank + i - size;
 		if (!packets_go(a, rank, to))
 			continue;
-		if (i == 1 || a->send_stride != 0 || a->receiver >= 0)
+		if (i > 1 && a->receiver < 0 && a->send_stride != 0)
 			data = packet_data(a, mine, to);
 		store_packet(packets_of(call, to, rank) + (unsigned)t * sizeof(struct packet),
 			     packet_of(call, data));
@@ -220,6 +229,11 @@ DEVICE struct packets_call packets_begin(const struct packets_args *a,
 	return c;
 }
 
+DEVICE struct share packets_mine(const struct packets_call *c, int k, int t)
+{
+	return packets_share(c->a, packets_channel(c, k).index, t, PACKET_BYTES);
+}
+
 DEVICE void packets_go_out(struct packets_call *c)
 {
 	struct channel_call first = packets_channel(c, 0);
@@ -229,6 +243,10 @@ DEVICE void packets_go_out(struct packets_call *c)
 			c->is_aborted = channel_is_aborted(&first);
 		if (t == 0)
 			channel_started(&first);
+		uint64_t data[PACKET_EACH];
+		UNROLL
+		for (int k = 0; k < PACKET_EACH; k++)
+			data[k] = k < c->n ? packets_load(c->a, packets_mine(c, k, t)) : 0;
 		UNROLL
 		for (int k = 0; k < PACKET_EACH; k++) {
 			struct channel_call call = packets_channel(c, k);
@@ -236,23 +254,25 @@ DEVICE void packets_go_out(struct packets_call *c)
 				continue;
 			if ((unsigned)t < c->a->channel.size)
 				channel_greet(&call, (unsigned)t);
-			packets_send(c->a, &call, packets_share(c->a, call.index, t, PACKET_BYTES),
-				     t);
+			packets_send(c->a, &call, packets_mine(c, k, t), data[k], t);
 		}
 	}
 }
 
-/* A rank that makes another call may send no packets: then a look at its greeting aborts. */
+/* A rank that makes another call may send no packets: then a look at its greeting aborts. By the
+ * last threads, which have no packets of the shortest calls to wait for. */
 DEVICE int packets_are_greeted(const struct packets_call *c)
 {
 	int is_well = 1;
 
-	for (int t = thread_first(); t < PACKET_THREADS; t += thread_step())
-		for (int k = 0; k < c->n && (unsigned)t < c->a->channel.size; k++) {
+	for (int t = thread_first(); t < PACKET_THREADS; t += thread_step()) {
+		unsigned peer = (unsigned)(PACKET_THREADS - 1 - t);
+		for (int k = 0; k < c->n && peer < c->a->channel.size; k++) {
 			struct channel_call call = packets_channel(c, k);
-			if (!channel_await(&call, (unsigned)t))
+			if (!channel_await(&call, peer))
 				is_well = 0;
 		}
+	}
 	return is_well;
 }
 
@@ -266,7 +286,7 @@ DEVICE int packets_of_few(const struct packets_call *c, int is_well)
 		UNROLL
 		for (int k = 0; k < PACKET_EACH; k++) {
 			struct channel_call call = packets_channel(c, k);
-			struct share mine = packets_share(a, call.index, t, PACKET_BYTES);
+			struct share mine = packets_mine(c, k, t);
 			if (k < c->n &&
 			    !packets_receive(a, &call, mine, 0, t, &got[OF_THREAD(t)][k]))
 				is_well = 0;
@@ -279,7 +299,7 @@ DEVICE int packets_of_few(const struct packets_call *c, int is_well)
 		for (int k = 0; k < PACKET_EACH; k++) {
 			struct channel_call call = packets_channel(c, k);
 			const struct packets_got *own = &got[OF_THREAD(t)][k];
-			struct share mine = packets_share(a, call.index, t, PACKET_BYTES);
+			struct share mine = packets_mine(c, k, t);
 			if (k >= c->n)
 				continue;
 			if (!packets_are_summed(a))
@@ -302,7 +322,7 @@ DEVICE int packets_of_many(const struct packets_call *c, int is_well)
 		NO_UNROLL
 		for (int k = 0; k < c->n; k++) {
 			struct channel_call call = packets_channel(c, k);
-			struct share mine = packets_share(a, call.index, t, PACKET_BYTES);
+			struct share mine = packets_mine(c, k, t);
 			if (!packets_take(a, &call, mine, t))
 				is_well = 0;
 		}
