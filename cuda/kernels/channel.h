@@ -41,7 +41,7 @@
 #define PACKETS_TOTAL   (512u << 10) /* bytes of the blocks of all ranks, but at least ... */
 #define PACKET_CHANNELS 8            /* ... so many channels' for each                     */
 
-/* What lines tell in a greeting, in packets. */
+/* Fields of a greeting, which calls of lines send in packets. */
 enum greeting_field {
 	GREETING_SEND,  /* the place of what the reader gets; see channel_place() */
 	GREETING_RECV,  /* the place of the writer's result                       */

@@ -61,7 +61,7 @@ DEVICE uint64_t packet_data(const struct packets_args *a, struct share mine, uin
 	return a->is_scaled ? scale_word(data, a->scalar, a->dtype) : data;
 }
 
-/* What all ranks get; or only the first that is sent to. */
+/* The data for all ranks, or for the first that is sent to. */
 DEVICE uint64_t packets_load(const struct packets_args *a, struct share mine)
 {
 	uint32_t rank = a->channel.rank, next = rank + 1 < a->channel.size ? rank + 1 : 0;
@@ -111,13 +111,13 @@ DEVICE int packets_await(const struct channel_call *call, uint32_t first, unsign
 	}
 }
 
-/* What a thread gets of ranks first to first + GROUP - 1, this one's own data among them; of which
- * ranks is a bit each in `has`. 0 if the call fails. */
+/* A thread's data of the ranks of a group, this one's own among them; `has` has a bit for each. */
 struct packets_got {
 	uint64_t data[GROUP];
 	unsigned has;
 };
 
+/* The group begins with rank `first`. 0 if the call fails. */
 DEVICE int packets_receive(const struct packets_args *a, const struct channel_call *call,
 			   struct share mine, uint32_t first, int t, struct packets_got *got)
 {
