@@ -8,3 +8,6 @@ target_link_libraries(api PRIVATE tutti_warnings tutti Threads::Threads m ${CMAK
 target_include_directories(api PRIVATE ${PROJECT_SOURCE_DIR})
 add_executable(ranks ${CMAKE_CURRENT_LIST_DIR}/ranks_main.c)
 target_link_libraries(ranks PRIVATE tutti_warnings)
+add_executable(hold_gpus ${CMAKE_CURRENT_LIST_DIR}/../cuda/hold_gpus_main.c ${CMAKE_CURRENT_LIST_DIR}/../cuda/gpu.c)
+target_link_libraries(hold_gpus PRIVATE tutti_warnings tutti Threads::Threads ${CMAKE_DL_LIBS})
+target_include_directories(hold_gpus PRIVATE ${PROJECT_SOURCE_DIR})

@@ -101,6 +101,12 @@ gpu_pack()
 	echo "Packed: build/gpu, of which lib has $(du -sh build/gpu/lib | cut -f1). Elsewhere: script/gpu-test --build build/gpu"
 }
 
+# The GPUs stay awake until this script ends: tests/cuda/hold_gpus_main.c says why.
+gpu_hold()
+{
+	exec 9> >(exec "$(where hold_gpus)" >"$out/hold_gpus.log" 2>&1)
+}
+
 # left_seconds MOST: at most so many, and no more than are left.
 left_seconds()
 {
