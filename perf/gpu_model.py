@@ -26,7 +26,11 @@ PARAMETERS = {
     "staging": 128 << 20, # bytes: by turns, what a rank sends and gets in one turn (16 TUTTI_WINDOW_BYTES)
     "host": 20e9,         # bytes/s: the window's reductions and copies of all ranks together, on CPUs
 }
-PACKETS = 32 << 10  # bytes: by packets up to here
+def packets_most(ranks):
+    """Bytes of a rank's block up to which calls go by packets (cuda/kernels/channel.h), with a GPU's blocks enough."""
+    return min(max((512 << 10) // ranks, 32 << 10), 256 << 10)
+
+
 FIGURES = {"copy": ("gpu_copy_gbs", 1e9), "to_host": ("gpu_to_host_gbs", 1e9), "from_host": ("gpu_from_host_gbs", 1e9),
            "turn": ("gpu_turn_us", 1e-6)}
 
@@ -50,7 +54,7 @@ def on_device(p, collective, ranks, ranks_per_gpu, size, is_graph):
     start = p["node"] if is_graph else p["launch"]
     wait = p["wait"] + p["wait_peer"] * ranks
     here = ranks_per_gpu / ranks  # the share of the traffic that is at one GPU
-    if size <= PACKETS:
+    if size <= packets_most(ranks):
         to_each = size if collective in ("all_reduce", "reduce", "broadcast") else size / ranks
         # Twice the bytes, with their flags, written to every rank and read by it.
         return start + wait + 4 * ranks * to_each * ranks * here / p["copy"]
@@ -149,9 +153,34 @@ def table(p, kind, runs):
     return lines + [""]
 
 
+def rows_of(groups, kind, library):
+    """{bytes: us} of what a library did, or of nothing."""
+    return {row["bytes"]: row["time_us"] for run in groups.get(kind, []) if run["library"].startswith(library)
+            for row in run["rows"] if not row["in_place"]}
+
+
+def compared(groups):
+    """Of all that both libraries did, and of processes beside threads."""
+    lines = []
+    for kind in sorted(groups):
+        collective, dtype, ranks, per_gpu, how, ranks_as = kind
+        ours, theirs = rows_of(groups, kind, "Tutti"), rows_of(groups, kind, "NCCL")
+        both = {size: theirs[size] / ours[size] for size in ours if size in theirs}
+        if both:
+            least = min(both, key=both.get)
+            lines.append(f"| {collective}, {dtype}, {ranks} ranks by {how}: NCCL's time over ours at least 1 | "
+                         f"{both[least]:.2f} at {text_of(least)} | {'yes' if both[least] >= 1 else 'no'} |")
+        threads = rows_of(groups, (collective, dtype, ranks, per_gpu, how, "threads"), "Tutti")
+        if ranks_as == "processes" and 64 << 20 in ours and 64 << 20 in threads:
+            part = threads[64 << 20] / ours[64 << 20]
+            lines.append(f"| {collective}, {dtype}, 64 MiB, {ranks} processes on a GPU: at least half of the threads' bandwidth | "
+                         f"{part:.2f} | {'yes' if part >= 0.5 else 'no'} |")
+    return lines
+
+
 def targets(p, groups):
     """The issue's floors, of what was measured."""
-    lines = ["### Floors", "", "| floor | measured | |", "|---|---|---|"]
+    lines = ["### Floors", "", "| floor | measured | |", "|---|---|---|"] + compared(groups)
     for kind, runs in groups.items():
         collective, dtype, ranks, per_gpu, how, ranks_as = kind
         if collective != "all_reduce" or per_gpu != ranks:
@@ -168,7 +197,7 @@ def targets(p, groups):
                     lines.append(f"| {dtype}, {text_of(size)}, 8 ranks by {how}: at least 0.80 of the traffic limit | "
                                  f"{least / us:.2f} | {'yes' if least / us >= 0.8 else 'no'} |")
                 most = {2: 6, 8: 9}.get(ranks)
-                if how == "graph" and size <= PACKETS and most and ranks_as == "threads":
+                if how == "graph" and size <= 32 << 10 and most and ranks_as == "threads":
                     lines.append(f"| {dtype}, {text_of(size)}, {ranks} ranks in a graph: at most {most} us | "
                                  f"{us:.2f} us | {'yes' if us <= most else 'no'} |")
     return lines + [""] if len(lines) > 4 else []
