@@ -45,7 +45,7 @@ expect 0 env LD_LIBRARY_PATH="$PWD/none" $run -n 2 $info
 export LD_LIBRARY_PATH="$driver:$PWD/none"
 expect 0 $info
 said '^GPUs: CUDA driver 13\.0; this build has (no )?kernels'
-said '^  0: Shared memory, GPU-66616b65-[0-9a-f-]*, PCI 0000:01:00\.0, 1024 MiB, compute capability 9\.0, 4 multiprocessors$'
+said '^  0: Shared memory, GPU-66616b65-[0-9a-f-]*, PCI 0000:01:00\.0, 4096 MiB, compute capability 9\.0, 4 multiprocessors$'
 said '^      dma-buf no, POSIX descriptors yes, fabric handles no, multicast no; to the host by PCIe$'
 ! grep -q 'Between GPUs' out || complain "links of one GPU: $(cat out)"
 export FAKE_CUDA_DEVICES=3 FAKE_CUDA_PEERS=0-1
@@ -55,7 +55,7 @@ said "^  1-2: .*; neither can map the other's memory;"
 expect "$json" $info --json
 is 'g["missing"] is None and g["driver_version"] == 13000 and len(g["list"]) == 3 and len(g["links"]) == 6'
 is '[(l["from"], l["to"]) for l in g["links"] if l["can_map"]] == [(0, 1), (1, 0)]'
-is 'g["list"][1]["pci"] == "0000:02:00.0" and g["list"][1]["bytes"] == 1 << 30 and g["list"][0]["compute_capability"] == [9, 0]'
+is 'g["list"][1]["pci"] == "0000:02:00.0" and g["list"][1]["bytes"] == 4 << 30 and g["list"][0]["compute_capability"] == [9, 0]'
 is 'len({r["uuid"] for r in g["list"]}) == 3 and g["list"][0]["posix_descriptors"] and not g["list"][0]["dma_buf"]'
 is 'all(l["way"].startswith(("PCIe", "not known")) for l in g["links"])'
 
