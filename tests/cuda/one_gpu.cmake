@@ -1,9 +1,9 @@
 # Programs of script/gpu-test's with one GPU and the queues that a real driver gives them: what else runs on several GPUs, or
 # with a queue for each stream, must not hang or fail on a machine that has one. test_turns, test_replays, test_symmetric,
-# test_long_messages and test_engine_graphs are not among these: processes have queues of their own.
+# test_long_messages and test_engine_graphs are not among these: processes have queues of their own. The trainers' take long.
 set(one_gpu FAKE_CUDA_DEVICES=1 FAKE_CUDA_SMS=132 FAKE_CUDA_CONNECTIONS=cuda)
 foreach(name test_streams test_graphs test_captured test_scaled test_bench_gpu test_device_offload test_device test_programs
-	test_across_threads test_works test_device_training test_device_checkpoint)
+	test_across_threads test_works)
 	add_test(NAME cuda/one_gpu_${name} COMMAND ${name})
 	tutti_test_properties(cuda/one_gpu_${name} cuda)
 	tutti_fake_cuda(cuda/one_gpu_${name} ${one_gpu})
