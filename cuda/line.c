@@ -19,6 +19,12 @@ static struct memory_io *memory_io_of(struct tutti_io *io)
 	return (struct memory_io *)io;
 }
 
+/* Other operations do not say it. */
+static bool is_lazy(const struct memory_io *io)
+{
+	return io->op == MEMORY_AFTER && io->is_lazy;
+}
+
 tutti_status cuda_line_create(struct cuda_line **out, struct cuda_device *device)
 {
 	struct cuda_line *line = calloc(1, sizeof *line);
@@ -123,7 +129,7 @@ tutti_status cuda_line_post(struct cuda_line *line, struct memory_io *io)
 	cuda_leave(&visit);
 	if (status != TUTTI_OK)
 		return status;
-	line->prompt += !io->is_lazy;
+	line->prompt += !is_lazy(io);
 	struct tutti_io ***tail = io->op == MEMORY_AFTER ? &line->after_tail : &line->tail;
 	io->io.next = NULL;
 	**tail = &io->io;
@@ -141,7 +147,7 @@ static tutti_status ended(struct cuda_line *line, struct tutti_io *io, char *err
 
 	if (result == CUDA_ERROR_NOT_READY)
 		return TUTTI_IN_PROGRESS;
-	line->prompt -= !memory_io_of(io)->is_lazy;
+	line->prompt -= !is_lazy(memory_io_of(io));
 	give_event(line, event);
 	tutti_status status = cuda_status(result, "event_query");
 	if (status != TUTTI_OK)

@@ -21,7 +21,8 @@ void device_await(struct engine *e, struct tutti_work *work, void *stream,
 	b->after.owner = owner;
 	b->after.work = work;
 	b->after.op.op = MEMORY_AFTER;
-	b->after.op.is_lazy = work->spec.is_in_stream;
+	/* Across nodes messages are to follow. */
+	b->after.op.is_lazy = owner == &device_owner && work->spec.is_in_stream;
 	b->after.op.dst = stream;
 	b->after.op.src = &b->after_src;
 	q->kind->post(q, &b->after.op, &e->links.done);
