@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define LAZY_LOOK_NS 50000
+#define LAZY_LOOK_NS 20000 /* sooner than one that waits for room goes to sleep */
 
 static struct memory_io *memory_io_of(struct tutti_io *io)
 {
