@@ -27,17 +27,13 @@ tutti_status cuda_channels_check_buffer(const struct cuda_channels *c, const voi
 
 tutti_status cuda_channels_place(const struct cuda_channels *c, const void *ptr, uint64_t *place)
 {
-	const struct cuda_driver *cuda = cuda_driver();
 	CUdeviceptr pointer = (CUdeviceptr)(uintptr_t)ptr;
-	int is_plain = 0;
 
 	*place = CHANNEL_NOWHERE;
 	if (!ptr || cuda_region_find(c, ptr, place))
 		return TUTTI_OK;
 	/* Peers reach cuMemAlloc's memory; that of pools only where its owner has said so. */
-	cuda->pointer_get_attribute(&is_plain, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
-				    pointer);
-	if (c->is_one_process && (is_plain || cuda_region_holds(ptr)))
+	if (c->is_one_process && (cuda_has_ipc_handle(pointer) || cuda_region_holds(ptr)))
 		*place = channel_place(0, pointer);
 	return TUTTI_OK;
 }

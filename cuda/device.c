@@ -252,6 +252,15 @@ tutti_status cuda_device_of_stream(struct cuda_device **device, CUstream stream,
 	return TUTTI_OK;
 }
 
+bool cuda_has_ipc_handle(CUdeviceptr pointer)
+{
+	int is_plain = 0; /* the driver writes one byte, or more */
+
+	cuda_driver()->pointer_get_attribute(
+		&is_plain, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, pointer);
+	return is_plain != 0;
+}
+
 tutti_status cuda_capture_of(CUstream stream, uint64_t *id)
 {
 	const struct cuda_driver *cuda = cuda_driver();

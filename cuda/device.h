@@ -41,6 +41,9 @@ int cuda_device_count(void);
 tutti_status cuda_device_open(struct cuda_device **device, int ordinal);
 /* The device whose memory ptr is. */
 tutti_status cuda_device_of(struct cuda_device **device, const void *ptr);
+/* Whether other processes can open it by an IPC handle: that of pools, and what is mapped in pieces,
+ * has none. */
+bool cuda_has_ipc_handle(CUdeviceptr pointer);
 /* The legacy one, or the thread's: of whichever device is current. */
 static inline bool cuda_stream_is_default(CUstream stream)
 {

@@ -30,8 +30,7 @@ static bool may_offer(const struct cuda_channels *c)
 {
 	const struct cuda_turns *turns = c->turns;
 
-	return c->opens_buffers && turns->leaders == 1u << turns->leader &&
-	       !turns->is_here[turns->leader];
+	return c->opens_buffers && c->is_one_gpu && !turns->is_here[turns->leader];
 }
 
 static bool is_used(const struct cuda_channels *c, const struct cuda_offer *o)
@@ -61,6 +60,7 @@ static void publish(struct turn_page *own, int slot, const CUipcMemHandle *handl
 	uint64_t number = look(&offer->number) + 1;
 
 	set(&offer->number, number);
+	atomic_thread_fence(memory_order_release); /* partner: open_one's */
 	if (handle)
 		memcpy(offer->handle, handle->reserved, sizeof offer->handle);
 	offer->is_there = handle != NULL;
@@ -123,23 +123,13 @@ static bool is_opened(const struct cuda_channels *c, int slot)
 	       look(&c->segment->page.page->offers[slot].number);
 }
 
-/* Memory of pools, and what is mapped in pieces, has no such handle. */
-static bool has_handle(CUdeviceptr pointer)
-{
-	int is_plain = 0;
-
-	cuda_driver()->pointer_get_attribute(
-		&is_plain, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, pointer);
-	return is_plain & 0xff;
-}
-
 uint64_t cuda_turn_offer(struct cuda_channels *c, const void *ptr)
 {
 	CUdeviceptr pointer = (CUdeviceptr)(uintptr_t)ptr, base;
 	uint64_t id;
 	size_t bytes;
 
-	if (!may_offer(c) || !has_handle(pointer) ||
+	if (!may_offer(c) || !cuda_has_ipc_handle(pointer) ||
 	    cuda_driver()->mem_get_address_range(&base, &bytes, pointer) != CUDA_SUCCESS ||
 	    !(id = buffer_id(base)))
 		return CHANNEL_NOWHERE;
@@ -178,6 +168,7 @@ static void open_one(struct cuda_channels *c, int r, int slot)
 		return;
 	bool is_there = offer->is_there;
 	memcpy(handle.reserved, offer->handle, sizeof handle.reserved);
+	atomic_thread_fence(memory_order_acquire); /* partner: publish's */
 	if (look(&offer->number) != number)
 		return;
 	close_one(&own->opened[r][slot]);

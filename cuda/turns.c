@@ -102,7 +102,7 @@ static void say_finished(const struct cuda_channels *c, struct batch *batch, uin
 
 static bool leaders_are_here(const struct cuda_channels *c)
 {
-	return c->turns->leaders == 1u << c->turns->leader && c->turns->is_here[c->turns->leader];
+	return c->is_one_gpu && c->turns->is_here[c->turns->leader];
 }
 
 /* All leaders read send, and the one of this GPU writes recv. Sums of several GPUs in place are
@@ -110,7 +110,6 @@ static bool leaders_are_here(const struct cuda_channels *c)
 static void place_buffers(struct cuda_channels *c, struct lines_args *a)
 {
 	const struct cuda_turns *turns = c->turns;
-	bool is_alone = turns->leaders == 1u << turns->leader;
 
 	if (a->send_place == CHANNEL_NOWHERE && !a->is_scaled)
 		a->send_place = leaders_are_here(c) ? channel_place(0, (uintptr_t)a->send)
@@ -118,7 +117,7 @@ static void place_buffers(struct cuda_channels *c, struct lines_args *a)
 	if (a->recv_place == CHANNEL_NOWHERE)
 		a->recv_place = turns->is_here[turns->leader] ? channel_place(0, (uintptr_t)a->recv)
 							      : cuda_turn_offer(c, a->recv);
-	if (a->move == CHANNEL_REDUCE_SLICES && a->send == a->recv && !is_alone)
+	if (a->move == CHANNEL_REDUCE_SLICES && a->send == a->recv && !c->is_one_gpu)
 		a->send_place = CHANNEL_NOWHERE;
 }
 

@@ -23,28 +23,34 @@ static void find(void *library, const char *name, void *function)
 	memcpy(function, &symbol, sizeof symbol);
 }
 
-/* By a function that no real driver has: how many queues a device has, 0 for any number. */
-static unsigned (*emulated_queues(void))(void)
+bool gpu_ask_emulated(const char *name, unsigned *answer)
 {
 	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-	unsigned (*queues)(void) = NULL;
-	void *symbol = library ? dlsym(library, "fake_cuda_connections") : NULL;
+	void *symbol = library ? dlsym(library, name) : NULL;
+	unsigned (*function)(void);
 
-	memcpy(&queues, &symbol, sizeof queues);
-	return queues;
+	memcpy(&function, &symbol, sizeof function);
+	*answer = function ? function() : 0;
+	if (library)
+		dlclose(library);
+	return symbol != NULL;
 }
 
 bool gpu_is_emulated(void)
 {
-	return emulated_queues() != NULL;
+	unsigned queues;
+
+	return gpu_ask_emulated("fake_cuda_connections", &queues);
 }
 
 #define QUEUES_MOST 32
 
 int gpu_threads(int most, int streams)
 {
-	unsigned (*queues)(void) = emulated_queues();
-	unsigned n = queues ? queues() : QUEUES_MOST;
+	unsigned n;
+
+	if (!gpu_ask_emulated("fake_cuda_connections", &n)) /* 0: any number */
+		n = QUEUES_MOST;
 	int fit = ((int)n - 2) / streams * gpu_count(); /* 2: the default stream, and copies */
 
 	return n == 0 || most < fit ? most : fit;

@@ -21,6 +21,8 @@ int gpu_count(void);
 /* Whether it is the one of tests/cuda/driver, which makes faults on purpose. Before gpu_open, too: a
  * test whose ranks are processes opens none of its own. */
 bool gpu_is_emulated(void);
+/* Asks it for a count that only it has, by its function's name. false: this is another driver. */
+bool gpu_ask_emulated(const char *name, unsigned *answer);
 /* How many of `most` ranks, as threads, the GPUs can have when each rank has so many streams, those
  * of its communicators included: what one stream waits for must not be behind it in a queue. */
 int gpu_threads(int most, int streams);

@@ -8,7 +8,6 @@
 #include "tests/random.h"
 #include "tests/whole.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,12 +37,10 @@ static void say(const struct world *w, const char *what, int call)
 
 static unsigned ask_driver(const char *name)
 {
-	unsigned (*count)(void) = NULL;
-	void *library = dlopen("libcuda.so.1", RTLD_NOW), *symbol = dlsym(library, name);
+	unsigned answer;
 
-	memcpy(&count, &symbol, sizeof symbol);
-	dlclose(library);
-	return count ? count() : 0;
+	gpu_ask_emulated(name, &answer);
+	return answer;
 }
 
 /* One call, as all ranks know it. */
@@ -142,13 +139,13 @@ static void one_call(struct world *w, const struct sum *s, int call, bool has_sw
 	reduce_plain(w, s);
 	gpu_write(send_of(w, s), w->host, s->count * s->element);
 	gpu_rank_must(tutti_barrier(w->comm, NULL), "barrier");
-	unsigned before = ask_driver("fakeCudaSums");
+	unsigned before = ask_driver("fake_cuda_sums");
 	gpu_rank_must(tutti_barrier(w->comm, NULL), "barrier");
 	gpu_rank_must(tutti_all_reduce(send_of(w, s), recv_of(w, s), s->count, s->dtype, s->op,
 				       w->comm, NULL),
 		      "all_reduce");
 	gpu_rank_must(tutti_barrier(w->comm, NULL), "barrier");
-	unsigned sums = ask_driver("fakeCudaSums") - before;
+	unsigned sums = ask_driver("fake_cuda_sums") - before;
 	compare(w, s, call);
 	if ((sums > 0) != (has_switch && goes_by_switch(s)))
 		say(w, sums ? "by a switch" : "not by a switch", call);
@@ -215,12 +212,12 @@ static tutti_comm *open_comm(int rank, int is_deterministic)
 static void run_calls(tutti_comm *comm, int which)
 {
 	struct world w = open_world(comm);
-	unsigned before = ask_driver("fakeCudaPieces");
+	unsigned before = ask_driver("fake_cuda_pieces");
 
 	all_calls(&w, which);
 	gpu_rank_must(tutti_barrier(comm, NULL), "barrier");
 	tutti_comm_destroy(comm);
-	if (ask_driver("fakeCudaPieces") != before)
+	if (ask_driver("fake_cuda_pieces") != before)
 		say(&w, "memory, or a multicast object, was not given back", -1);
 }
 
@@ -258,12 +255,12 @@ static int threads(int unused, int n)
 
 	(void)unused;
 	gpu_rank_must(tutti_init_all(comms, n, &config), "init_all");
-	unsigned before = ask_driver("fakeCudaPieces");
+	unsigned before = ask_driver("fake_cuda_pieces");
 	for (int r = 0; r < n; r++)
 		pthread_create(&ranks[r], NULL, thread, comms[r]);
 	for (int r = 0; r < n; r++)
 		pthread_join(ranks[r], NULL);
-	return ask_driver("fakeCudaPieces") == before ? 0 : 1;
+	return ask_driver("fake_cuda_pieces") == before ? 0 : 1;
 }
 
 /* A graph of a sum by the switch, and one in place, with other numbers in each replay. */
@@ -289,11 +286,11 @@ static int replays(int rank, int unused)
 		fill(&w, &s, round);
 		reduce_plain(&w, &s);
 		gpu_write(send_of(&w, &s), w.host, s.count * s.element);
-		unsigned before = ask_driver("fakeCudaSums");
+		unsigned before = ask_driver("fake_cuda_sums");
 		GPU(graph_launch, exec, stream);
 		gpu_sync(stream);
 		compare(&w, &s, round);
-		if (ask_driver("fakeCudaSums") == before)
+		if (ask_driver("fake_cuda_sums") == before)
 			say(&w, "a replay was not by the switch", round);
 	}
 	gpu_rank_must(tutti_barrier(w.comm, NULL), "barrier");
@@ -325,9 +322,9 @@ static int fails(int rank, int unused)
 	while (tutti_barrier(w.comm, NULL) == TUTTI_OK)
 		;
 	gpu_stream_free(call.stream);
-	unsigned before = ask_driver("fakeCudaPieces");
+	unsigned before = ask_driver("fake_cuda_pieces");
 	close_buffers(&w);
-	if (ask_driver("fakeCudaPieces") != before)
+	if (ask_driver("fake_cuda_pieces") != before)
 		say(&w, "memory was given back that others may still use", -1);
 	tutti_comm_destroy(w.comm);
 	return 0;

@@ -10,7 +10,7 @@ foreach(name test_across_threads test_captured test_engine_graphs test_graphs te
 endforeach()
 add_dependencies(api_objects fake_cuda)
 
-foreach(name test_driver_errors test_kept_streams test_long_messages test_misuse test_replays test_symmetric
+foreach(name test_driver_errors test_kept_streams test_line test_long_messages test_misuse test_replays test_symmetric
 	test_turn_buffers test_turns)
 	add_dependencies(${name} fake_cuda)
 	tutti_fake_cuda(cuda/${name} FAKE_CUDA_DEVICES=3)

@@ -1,5 +1,5 @@
-/* What tests of turns share: a rank with buffers and a stream on a GPU that all have, sums that are
- * checked, and what a process has done on the fake driver. */
+/* What tests of turns share: a rank with buffers and a stream on a GPU that all have, and sums that
+ * are checked. */
 #ifndef TESTS_CUDA_TURN_RANKS_H
 #define TESTS_CUDA_TURN_RANKS_H
 
@@ -8,7 +8,6 @@
 #include "collectives/comm/comm.h"
 #include "cuda/channels_internal.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,18 +89,6 @@ static inline void check(const struct gpu_rank *r, size_t n, int round)
 static inline tutti_status sum_up(const struct gpu_rank *r, size_t n, const tutti_call *call)
 {
 	return tutti_all_reduce(r->send, r->recv, n, TUTTI_F32, TUTTI_SUM, r->comm, call);
-}
-
-/* Kernels and copies of this process, which the fake driver counts. false: this one does not. */
-static inline bool count_works(unsigned *works)
-{
-	unsigned (*count)(void) = NULL;
-	void *library = dlopen("libcuda.so.1", RTLD_NOW), *symbol = dlsym(library, "fakeCudaWorks");
-
-	memcpy(&count, &symbol, sizeof symbol);
-	dlclose(library);
-	*works = count ? count() : 0;
-	return count != NULL;
 }
 
 #endif

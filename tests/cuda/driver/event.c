@@ -1,4 +1,5 @@
 /* Events as programs see them. */
+#include <stdatomic.h>
 #include "tests/cuda/driver/event.h"
 
 #include "tests/cuda/driver/capture.h"
@@ -82,10 +83,20 @@ static CUresult check(CUevent event)
 	return CUDA_SUCCESS;
 }
 
+static atomic_uint queries;
+
+/* For tests: how often events were asked. */
+__attribute__((visibility("default"))) unsigned fake_cuda_queries(void);
+unsigned fake_cuda_queries(void)
+{
+	return atomic_load(&queries);
+}
+
 CUresult cuEventQuery(CUevent event)
 {
 	CUresult error;
 
+	atomic_fetch_add(&queries, 1);
 	TRY(check(event));
 	pthread_mutex_lock(&driver_lock);
 	error = event->context->error;

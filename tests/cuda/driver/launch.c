@@ -164,8 +164,8 @@ void *kernel_reach(const void *device_pointer, size_t bytes, int writes)
 static atomic_uint sums; /* of multicast addresses */
 
 /* For tests: how many vectors were summed by multicast. */
-__attribute__((visibility("default"))) unsigned fakeCudaSums(void);
-unsigned fakeCudaSums(void)
+__attribute__((visibility("default"))) unsigned fake_cuda_sums(void);
+unsigned fake_cuda_sums(void)
 {
 	return atomic_load(&sums);
 }

@@ -135,8 +135,8 @@ static CUresult run_word(const struct op *op, CUcontext context)
 
 /* For tests: kernels and copies of this process, which cost it time slices of a GPU. */
 static atomic_uint works;
-__attribute__((visibility("default"))) unsigned fakeCudaWorks(void);
-unsigned fakeCudaWorks(void)
+__attribute__((visibility("default"))) unsigned fake_cuda_works(void);
+unsigned fake_cuda_works(void)
 {
 	return atomic_load(&works);
 }

@@ -234,8 +234,8 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, vo
 }
 
 /* For tests: how many pieces this process holds or maps. */
-__attribute__((visibility("default"))) unsigned fakeCudaPieces(void);
-unsigned fakeCudaPieces(void)
+__attribute__((visibility("default"))) unsigned fake_cuda_pieces(void);
+unsigned fake_cuda_pieces(void)
 {
 	pthread_mutex_lock(&driver_lock);
 	unsigned n = piece_count;

@@ -11,7 +11,7 @@
 
 #define PIECE ((size_t)2 << 20)
 
-unsigned fakeCudaPieces(void);
+unsigned fake_cuda_pieces(void);
 
 static CUmemGenericAllocationHandle new_object(unsigned devices)
 {
@@ -113,11 +113,11 @@ static void objects_have_rules(void **state)
 	ok(cuMulticastBindMem(object, 0, other, 0, PIECE, 0));
 	fails(cuMulticastBindMem(object, 0, other, 0, PIECE, 0), CUDA_ERROR_INVALID_VALUE);
 	ok(cuMemRelease(other));
-	assert_int_equal(fakeCudaPieces(), 2); /* it is bound */
+	assert_int_equal(fake_cuda_pieces(), 2); /* it is bound */
 	ok(cuMulticastUnbind(object, 0, 0, PIECE));
 	fails(cuMulticastUnbind(object, 0, 0, PIECE), CUDA_ERROR_INVALID_VALUE);
 	ok(cuMemRelease(object));
-	assert_int_equal(fakeCudaPieces(), 0);
+	assert_int_equal(fake_cuda_pieces(), 0);
 }
 
 /* Only multimem reaches a multicast address, and only of a device that was added. The last test. */
@@ -141,7 +141,7 @@ static void addresses_are_not_memory(void **state)
 	ok(cuMemUnmap(at, PIECE));
 	ok(cuMemAddressFree(at, PIECE));
 	ok(cuMemRelease(object));
-	assert_int_equal(fakeCudaPieces(), 0);
+	assert_int_equal(fake_cuda_pieces(), 0);
 }
 
 static void descriptors_are_sent(void **state)
@@ -165,7 +165,7 @@ static void descriptors_are_sent(void **state)
 	}
 	close(fd);
 	ok(cuMemRelease(memory));
-	assert_int_equal(fakeCudaPieces(), 0);
+	assert_int_equal(fake_cuda_pieces(), 0);
 }
 
 int main(void)
