@@ -117,6 +117,15 @@ static bool is_too_much(const struct options *options, int pass)
 	       gpu_threads(n, 7) < n;
 }
 
+static void leave_out(const struct api *api, const char *pass)
+{
+	if (api->rank == 0)
+		printf("left out: the pass %s, of %d threads: their streams are more than the "
+		       "GPUs' "
+		       "queues\n",
+		       pass, api->size);
+}
+
 static void run_passes(const struct options *options, tutti_comm *comm)
 {
 	struct api api = options->api;
@@ -134,7 +143,9 @@ static void run_passes(const struct options *options, tutti_comm *comm)
 	}
 	buffer_arena_open(&api, arena_bytes(options));
 	for (int i = 0; i < PASSES; i++)
-		if (options->wanted[i] && !is_too_much(options, i))
+		if (options->wanted[i] && is_too_much(options, i))
+			leave_out(&api, passes[i].name);
+		else if (options->wanted[i])
 			passes[i].run(&api);
 	if (api.comm == NULL)
 		return; /* the last pass has ended it */

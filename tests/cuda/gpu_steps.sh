@@ -130,7 +130,7 @@ step()
 		failed=$((failed + 1)) wanting+=("$name: there was no time")
 		return 1
 	fi
-	timeout -k 5 "$most" "$@" >"$out/$name.log" 2>&1
+	timeout -k 5 "$most" "$@" >"$out/$name.log" 2>&1 9>&-
 	code=$?
 	if [ $code = 0 ]; then
 		said ok $((SECONDS - start)) "$name"
