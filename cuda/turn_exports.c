@@ -53,17 +53,19 @@ static uint64_t buffer_id(CUdeviceptr pointer)
 }
 
 /* Odd while the words are written: a leader that sees that, or another number afterwards, comes
- * again. handle NULL: there is nothing any more. */
+ * again; every access is sequentially consistent. handle NULL: there is nothing any more. */
 static void publish(struct turn_page *own, int slot, const CUipcMemHandle *handle)
 {
 	struct turn_offer *offer = &own->offers[slot];
 	uint64_t number = look(&offer->number) + 1;
+	uint64_t words[TURN_OFFER_WORDS] = {0};
 
-	set(&offer->number, number);
-	atomic_thread_fence(memory_order_release); /* partner: open_one's */
 	if (handle)
-		memcpy(offer->handle, handle->reserved, sizeof offer->handle);
-	offer->is_there = handle != NULL;
+		memcpy(words, handle->reserved, sizeof words);
+	set(&offer->number, number);
+	for (int i = 0; i < TURN_OFFER_WORDS; i++)
+		set(&offer->handle[i], words[i]);
+	set(&offer->is_there, handle != NULL);
 	set(&offer->number, number + 1);
 	set(&own->offers_made, look(&own->offers_made) + 1);
 }
@@ -161,14 +163,16 @@ static void open_one(struct cuda_channels *c, int r, int slot)
 	const struct turn_offer *offer = &c->turns->views[r]->offers[slot];
 	struct turn_page *own = c->segment->page.page;
 	uint64_t number = look(&offer->number);
+	uint64_t words[TURN_OFFER_WORDS];
 	CUdeviceptr address = 0;
 	CUipcMemHandle handle;
 
 	if (number % 2 != 0 || number == look(&own->taken[r][slot]))
 		return;
-	bool is_there = offer->is_there;
-	memcpy(handle.reserved, offer->handle, sizeof handle.reserved);
-	atomic_thread_fence(memory_order_acquire); /* partner: publish's */
+	bool is_there = look(&offer->is_there);
+	for (int i = 0; i < TURN_OFFER_WORDS; i++)
+		words[i] = look(&offer->handle[i]);
+	memcpy(handle.reserved, words, sizeof words);
 	if (look(&offer->number) != number)
 		return;
 	close_one(&own->opened[r][slot]);

@@ -239,11 +239,12 @@ struct turn_flag {
 
 /* By turns: an allocation of a rank, for its leader, which opens the handle. */
 #define TURN_OFFERS 32
+#define TURN_OFFER_WORDS 8 /* of a CUipcMemHandle */
 
 struct turn_offer {
 	uint64_t number;    /* another one with each change; odd: it is being changed */
 	uint64_t is_there;
-	uint8_t handle[64];
+	uint64_t handle[TURN_OFFER_WORDS];
 };
 
 /* In host memory that all ranks of the node map, one for each rank: its CPU must be able to end its

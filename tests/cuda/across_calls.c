@@ -73,7 +73,8 @@ tutti_status across_open(struct across_call *c, tutti_comm *comm, bool is_mapped
 {
 	tutti_status status = TUTTI_OK;
 
-	*c = (struct across_call){.rank = tutti_rank(comm), .ranks = tutti_size(comm)};
+	*c = (struct across_call){
+		.rank = tutti_rank(comm), .ranks = tutti_size(comm), .is_mapped = is_mapped};
 	for (int i = 0; i < 2; i++) {
 		void *p = NULL;
 		if (is_mapped && status == TUTTI_OK)
@@ -89,7 +90,8 @@ tutti_status across_open(struct across_call *c, tutti_comm *comm, bool is_mapped
 void across_close(struct across_call *c)
 {
 	for (int i = 0; i < 2; i++) {
-		gpu_free(c->device[i]);
+		if (!c->is_mapped)
+			gpu_free(c->device[i]);
 		free(c->host[i]);
 	}
 }

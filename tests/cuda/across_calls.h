@@ -31,6 +31,7 @@ struct across_call {
 	uint32_t salt;
 	/* This rank's. */
 	int rank, ranks;
+	bool is_mapped; /* device's memory, which goes with the communicator */
 	unsigned char *device[2], *host[2]; /* send's buffer and recv's */
 	char why[200];
 };
@@ -40,7 +41,7 @@ size_t across_element(tutti_dtype dtype);
 
 /* Takes buffers, of the current GPU; is_mapped: those that all ranks map. */
 tutti_status across_open(struct across_call *call, tutti_comm *comm, bool is_mapped);
-void across_close(struct across_call *call); /* not those that are mapped: they go with comm */
+void across_close(struct across_call *call);
 /* Of so many bytes in all. */
 void across_set(struct across_call *call, enum across_what what, size_t bytes);
 void across_draw(struct across_call *call, uint64_t *shared);

@@ -79,6 +79,8 @@ static void open_flight(struct flight *f, tutti_comm *comm, bool is_mapped)
 
 static void close_flight(struct flight *f)
 {
+	across_close(&f->call);
+	gpu_free_pinned(f->start);
 	GPU(event_destroy, f->begun);
 	gpu_stream_free(f->stream);
 }
@@ -270,6 +272,7 @@ static int killed(int rank, int what)
 			tutti_comm_error(comm));
 		return 1;
 	}
+	across_close(&a);
 	tutti_comm_destroy(comm);
 	return 0;
 }
