@@ -70,6 +70,7 @@
 	  "a folder for the traces of ranks whose communicator failed")                            \
 	X(host_id, "TUTTI_HOST_ID", "", "ranks with the same text count as one machine")           \
 	X(address, "TUTTI_ADDRESS", "", "the local address that peers connect to")                 \
+	X(mesh, "TUTTI_MESH", "", "dp=2,tp=4: the axes of a mesh that the program gives none")     \
 	X(verbs_devices, "TUTTI_VERBS_DEVICES", "",                                                \
 	  "mlx5_0,mlx5_1:2: only these RDMA devices, or ports of them")
 

@@ -1,6 +1,8 @@
 /* tuttirun's options, and what goes together. */
 #include "options.h"
 
+#include "parallel/mesh/axes.h"
+
 #include <errno.h>
 #include <getopt.h>
 #include <math.h>
@@ -12,7 +14,8 @@
 static const char usage_line[] =
 	"usage: tuttirun -n RANKS [--nnodes N --node-rank K --master HOST:PORT] [--master-port P]\n"
 	"                [--timeout S] [--max-restarts R] [--restart rank|job]\n"
-	"                [--bind-to core|numa|none] [-p] [--] PROGRAM [ARGUMENTS]\n";
+	"                [--bind-to core|numa|none] [--mesh AXIS=SIZE,...] [-p] [--] PROGRAM\n"
+	"                [ARGUMENTS]\n";
 
 static const char help[] =
 	"\n"
@@ -45,6 +48,12 @@ static const char help[] =
 	"      --bind-to none\n"
 	"      --report-bindings\n"
 	"                      says on stderr to which cores each rank is bound, or why to none\n"
+	"      --mesh dp=2,tp=4\n"
+	"                      prints the ranks as a grid with these axes, and sets TUTTI_MESH, "
+	"the\n"
+	"                      axes of a tutti_mesh_create that is passed none; a size of 0 is "
+	"what\n"
+	"                      the others leave\n"
 	"  -p, --prefix        begins every line with the rank it came from\n"
 	"  -h, --help, --version\n"
 	"\n"
@@ -159,6 +168,17 @@ static int may_join(void)
 	return options_have_secret() || (insecure && strcmp(insecure, "1") == 0);
 }
 
+static int check_mesh(const struct options *o)
+{
+	char why[AXES_WHY_BYTES];
+	struct axes axes;
+
+	if (!o->mesh ||
+	    (axes_read(&axes, o->mesh, why) && axes_fit(&axes, o->ranks * o->nodes, why)))
+		return -1;
+	return wrong("--mesh: %s.", why);
+}
+
 /* Checks of options that need each other. */
 static int check(const struct options *o, int own_port, int node_given)
 {
@@ -179,7 +199,7 @@ static int check(const struct options *o, int own_port, int node_given)
 	if (o->nodes > 1 && !may_join())
 		return wrong("several nodes need the same secret: set TUTTI_SECRET or "
 			     "TUTTI_SECRET_FILE on each of them.");
-	return -1;
+	return check_mesh(o);
 }
 
 enum {
@@ -192,7 +212,8 @@ enum {
 	MAX_RESTARTS,
 	RESTART,
 	BIND_TO,
-	REPORT
+	REPORT,
+	MESH
 };
 
 /* Options that were given, where their values do not tell. */
@@ -225,6 +246,9 @@ static int take(struct options *o, struct given *given, int option, char *value)
 		return parse_restart(value, &o->restart);
 	case BIND_TO:
 		return parse_bind_to(value, &o->bind_to);
+	case MESH:
+		o->mesh = value;
+		return *value != '\0';
 	case REPORT:
 		return o->report_bindings = 1;
 	default:
@@ -246,6 +270,7 @@ int options_parse(struct options *o, int argc, char **argv)
 		{"restart", 1, NULL, RESTART},
 		{"bind-to", 1, NULL, BIND_TO},
 		{"report-bindings", 0, NULL, REPORT},
+		{"mesh", 1, NULL, MESH},
 		{"prefix", 0, NULL, 'p'},
 		{"help", 0, NULL, 'h'},
 		{NULL, 0, NULL, 0},

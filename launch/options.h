@@ -20,6 +20,7 @@ struct options {
 	enum restart restart;
 	enum bind_to bind_to;    /* BIND_DEFAULT: to cores, where there is hwloc               */
 	int report_bindings;     /* a line a rank                                             */
+	const char *mesh;        /* "dp=2,tp=4", or NULL                                     */
 	int prefix;              /* lines start with "[rank] "                                */
 	char **program;          /* argv of the ranks, NULL-terminated                        */
 };

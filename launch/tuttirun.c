@@ -8,6 +8,8 @@
 #include "ranks.h"
 #include "supervise.h"
 
+#include "parallel/mesh/grid.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -71,6 +73,29 @@ static int end_of_help(void)
 	return 3;
 }
 
+/* The first machine prints it, to stderr, as what the ranks print is theirs. Machines have the same
+ * number of ranks, one after the other. */
+static int use_mesh(const struct options *o)
+{
+	char why[AXES_WHY_BYTES], text[AXES_TEXT_BYTES];
+	int count = o->ranks * o->nodes, *nodes = calloc((size_t)count, sizeof *nodes);
+	struct axes axes;
+
+	if (!nodes || !axes_read(&axes, o->mesh, why) || !axes_fit(&axes, count, why)) {
+		fprintf(stderr, "tuttirun: no memory for a mesh of %d ranks.\n", count);
+		free(nodes);
+		return 1;
+	}
+	for (int r = 0; r < count; r++)
+		nodes[r] = r / o->ranks;
+	axes_write(text, &axes);
+	setenv("TUTTI_MESH", text, 1);
+	if (o->node_rank == 0)
+		grid_print(stderr, &axes, nodes);
+	free(nodes);
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	static struct ranks ranks;
@@ -89,6 +114,8 @@ int main(int argc, char **argv)
 	open_missing_streams();
 	if (options.trace_dir)
 		setenv("TUTTI_TRACE_DIR", options.trace_dir, 1);
+	if (options.mesh && use_mesh(&options) != 0)
+		return 1;
 	allow_descriptors(options.ranks);
 	code = meeting_prepare(&meeting, &options);
 	if (code != 0)

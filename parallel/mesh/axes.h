@@ -25,7 +25,7 @@ struct axes {
 	int count;
 };
 
-/* Each returns false with the reason in why, a sentence without its end. */
+/* Each returns false with the reason in why, without a full stop. */
 bool axes_add(struct axes *axes, const char *name, int size, char why[AXES_WHY_BYTES]);
 /* text: "dp=2,tp=0". */
 bool axes_read(struct axes *axes, const char *text, char why[AXES_WHY_BYTES]);

@@ -1,16 +1,14 @@
 /* tutti_mesh_*: the ranks of a communicator as a grid, and a communicator for each axis, or for
  * several. */
-#include "parallel/mesh/axes.h"
+#include "parallel/mesh/mesh.h"
 
 #include "train/base/base.h"
-
-#include <tutti/parallel.h>
 
 #include <stdlib.h>
 #include <string.h>
 
 /* The ranks that differ in these axes only. */
-struct group {
+struct axis_group {
 	unsigned axes; /* bit i: axis i */
 	tutti_comm *comm;
 };
@@ -19,7 +17,7 @@ struct tutti_mesh {
 	tutti_comm *comm; /* the caller's */
 	int rank;
 	struct axes axes;
-	struct group *groups;
+	struct axis_group *groups;
 	size_t group_count;
 };
 
@@ -82,7 +80,7 @@ static tutti_status make_group(struct tutti_mesh *mesh, unsigned set)
 	name_axes(name, sizeof name, &mesh->axes, set);
 	config.name = name[0] ? name : "alone";
 	TRY(tutti_comm_split(mesh->comm, first, mesh->rank, &config, &comm));
-	mesh->groups[mesh->group_count++] = (struct group){set, comm};
+	mesh->groups[mesh->group_count++] = (struct axis_group){set, comm};
 	return TUTTI_OK;
 }
 
@@ -152,14 +150,14 @@ static tutti_status read_set(const struct tutti_mesh *mesh, const char *names, u
 	return TUTTI_OK;
 }
 
-struct wanted {
+struct wanted_axes {
 	const struct tutti_mesh *mesh;
 	unsigned set;
 };
 
 static void write_wanted(FILE *file, const void *of)
 {
-	const struct wanted *wanted = of;
+	const struct wanted_axes *wanted = of;
 	char text[AXES_TEXT_BYTES];
 
 	name_axes(text, sizeof text, &wanted->mesh->axes, wanted->set);
@@ -174,25 +172,38 @@ static tutti_comm *find_group(const struct tutti_mesh *mesh, unsigned set)
 	return NULL;
 }
 
+tutti_status mesh_comm(tutti_mesh *mesh, const char *axes, tutti_comm **comm)
+{
+	struct wanted_axes wanted = {mesh, 0};
+
+	if (!mesh || !axes)
+		return train_invalid("tutti_mesh_comm: %s is NULL.", mesh ? "axes" : "mesh");
+	TRY(read_set(mesh, axes, &wanted.set));
+	*comm = find_group(mesh, wanted.set);
+	if (*comm)
+		return TUTTI_OK;
+	TRY(texts_compare(mesh->comm, "axes of tutti_mesh_comm",
+			  "ask for the same combination on every rank", write_wanted, &wanted));
+	TRY(make_group(mesh, wanted.set));
+	*comm = find_group(mesh, wanted.set);
+	return TUTTI_OK;
+}
+
 tutti_comm *tutti_mesh_comm(tutti_mesh *mesh, const char *axes)
 {
-	struct wanted wanted = {mesh, 0};
-	tutti_comm *comm;
+	tutti_comm *comm = NULL;
 
-	if (!mesh || !axes) {
-		train_invalid("tutti_mesh_comm: %s is NULL.", mesh ? "axes" : "mesh");
-		return NULL;
-	}
-	if (read_set(mesh, axes, &wanted.set) != TUTTI_OK)
-		return NULL;
-	comm = find_group(mesh, wanted.set);
-	if (comm ||
-	    texts_compare(mesh->comm, "axes of tutti_mesh_comm",
-			  "ask for the same combination on every rank", write_wanted,
-			  &wanted) != TUTTI_OK ||
-	    make_group(mesh, wanted.set) != TUTTI_OK)
-		return comm;
-	return find_group(mesh, wanted.set);
+	return mesh_comm(mesh, axes, &comm) == TUTTI_OK ? comm : NULL;
+}
+
+tutti_comm *mesh_all(const tutti_mesh *mesh)
+{
+	return mesh->comm;
+}
+
+const struct axes *mesh_axes(const tutti_mesh *mesh)
+{
+	return &mesh->axes;
 }
 
 int tutti_mesh_size(const tutti_mesh *mesh, const char *axis)

@@ -168,6 +168,23 @@ expect 0 $run -n 2 --nnodes 2 --node-rank 1 --master node0:29600 sh -c "$show"
 sort out | cmp -s - <(printf '%s node 1 node0:29600 ours\n' '2/4 0/2' '3/4 1/2') || complain "node 1: $(cat out)"
 unset TUTTI_SECRET
 
+# ---- meshes
+# shellcheck disable=SC2016
+expect 0 $run -n 4 --mesh dp=0,tp=2 sh -c 'echo $TUTTI_MESH'
+said '^dp=2,tp=2$' out
+said '^mesh dp=2,tp=2: 4 ranks$'
+said '^  dp=1 +2 +3 +node 0$'
+export TUTTI_SECRET=ours
+expect 0 $run -n 2 --nnodes 2 --node-rank 0 --master 127.0.0.1:29601 --mesh dp=2,tp=2 true
+said '^  dp=1 +2 +3 +node 1$'
+said '^  dp crosses nodes$'
+said '^  tp stays in a node$'
+expect 0 $run -n 2 --nnodes 2 --node-rank 1 --master 127.0.0.1:29601 --mesh dp=2,tp=2 true
+[ ! -s err ] || complain "node 1 prints the mesh: $(cat err)"
+unset TUTTI_SECRET
+expect 2 $run -n 6 --mesh dp=2,tp=4 true
+said 'the mesh dp=2,tp=4 has 8 ranks, but there are 6'
+
 # ---- bad lines
 expect 0 $run --help
 said 'usage: tuttirun' out
@@ -189,6 +206,8 @@ done <<-'END'
 	--wrong -n 2 true
 	-x -n 2 true
 	-n 2 --timeout 0 true
+	-n 2 --mesh dp true
+	-n 2 --mesh
 	-n 2 --timeout never true
 	-n 2 --master-port 70000 true
 	-n 2 --nnodes 2 true

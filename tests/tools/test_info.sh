@@ -110,4 +110,16 @@ expect 2 $info -xj
 said '^tutti-info: -x is no option\.' err
 expect 1 env TUTTI_TRANSPORTS=smoke $info
 said '^tutti-info: .*there is no transport "smoke"' err
+# ---- a mesh
+# shellcheck disable=SC2016
+expect 0 $run -n 4 sh -c 'TUTTI_HOST_ID=$((RANK / 2)) exec "$0" --mesh tp=2,dp=0' "$BUILD_DIR/tools/tutti-info"
+said '^mesh tp=2,dp=2: 4 ranks$'
+said '^  tp=1 +2 +3 +node 1$'
+said '^  tp crosses nodes$'
+said '^  dp stays in a node$'
+expect 2 $run -n 2 $BUILD_DIR/tools/tutti-info --mesh dp=3
+said 'the mesh dp=3 has 3 ranks, but there are 2' err
+expect 2 $info --mesh dp=1 --json
+said 'prints no JSON' err
+
 exit $failures

@@ -1,6 +1,7 @@
 /* tutti-info: which transports and RDMA ports there are, which of them a job's ranks use between
  * each other, and why. */
 #include "json.h"
+#include "mesh.h"
 
 #include "tools/must.h"
 #include "tools/output.h"
@@ -10,7 +11,8 @@
 
 static const char help[] =
 	"usage: tutti-info [--json]\n"
-	"       tuttirun -n N tutti-info [--json]      or torchrun, srun, mpirun\n"
+	"       tuttirun -n N tutti-info [--json] [--mesh AXIS=SIZE,...]   or torchrun, srun,\n"
+	"                                                                  mpirun\n"
 	"\n"
 	"Lists what this machine has: transports, RDMA ports with their GIDs, GPUs and the links\n"
 	"between them, limits, and what is missing, with the Debian package that brings it. In a\n"
@@ -21,30 +23,46 @@ static const char help[] =
 	"connect the two.\n"
 	"\n"
 	"  -j, --json    the same as JSON\n"
+	"  -m, --mesh dp=2,tp=4\n"
+	"                only the ranks as a grid with these axes, and which of these cross nodes\n"
 	"  -h, --help, --version\n"
 	"\n"
 	"Exit codes: 0 a job can run; 1 no transport works, or the ranks could not join, or "
 	"stdout\n"
 	"cannot be written; 2 the command line.\n";
 
-static int parse(bool *is_json, int argc, char **argv)
+struct asked {
+	bool is_json;
+	const char *mesh;
+};
+
+static int parse(struct asked *asked, int argc, char **argv)
 {
-	static const struct option longs[] = {
-		{"json", 0, NULL, 'j'}, {"help", 0, NULL, 'h'}, {NULL, 0, NULL, 0}};
+	static const struct option longs[] = {{"json", 0, NULL, 'j'},
+					      {"mesh", 1, NULL, 'm'},
+					      {"help", 0, NULL, 'h'},
+					      {NULL, 0, NULL, 0}};
 	int c;
 
 	opterr = 0;
-	while ((c = getopt_long(argc, argv, "jh", longs, NULL)) != -1) {
+	while ((c = getopt_long(argc, argv, ":jm:h", longs, NULL)) != -1) {
 		if (c == 'h') {
 			fputs(help, stdout);
 			return 0;
 		}
-		if (c == '?' && optopt && !strchr("jh", optopt))
+		if (c == ':')
+			return usage_error("%s needs a value.", argv[optind - 1]);
+		if (c == '?' && optopt && !strchr("jmh", optopt))
 			return usage_error("-%c is no option.", optopt);
 		if (c == '?')
 			return usage_error("%s is no option.", argv[optind - 1]);
-		*is_json = true;
+		if (c == 'm')
+			asked->mesh = optarg;
+		else
+			asked->is_json = true;
 	}
+	if (asked->mesh && asked->is_json)
+		return usage_error("--mesh prints no JSON.");
 	if (optind < argc)
 		return usage_error("'%s' is no option.", argv[optind]);
 	return -1;
@@ -157,16 +175,18 @@ static tutti_status look_together(bool is_json, tutti_comm *comm)
 }
 
 /* Without a launcher it is a world of its own. */
-static int join(bool is_json)
+static int join(const struct asked *asked)
 {
 	tutti_comm *comm;
 	int code = 0;
 
 	if (tutti_init(&comm, NULL) != TUTTI_OK)
 		return failed(tutti_comm_error(NULL));
-	if (comm->size == 1)
-		code = look_alone(is_json, comm);
-	else if (look_together(is_json, comm) != TUTTI_OK)
+	if (asked->mesh)
+		code = mesh_show(comm, asked->mesh);
+	else if (comm->size == 1)
+		code = look_alone(asked->is_json, comm);
+	else if (look_together(asked->is_json, comm) != TUTTI_OK)
 		code = failed(tutti_comm_error(comm));
 	tutti_comm_destroy(comm);
 	return code;
@@ -174,13 +194,13 @@ static int join(bool is_json)
 
 int main(int argc, char **argv)
 {
-	bool is_json = false;
+	struct asked asked = {false, NULL};
 
 	if (!output_open())
 		return OUTPUT_FAILED;
-	int code = parse(&is_json, argc, argv);
-	if (code < 0 && is_json && !json_is_here)
+	int code = parse(&asked, argc, argv);
+	if (code < 0 && asked.is_json && !json_is_here)
 		code = failed("this build of Tutti writes no JSON: jansson was not installed "
 			      "(Debian: libjansson-dev), or TUTTI_JSON was off");
-	return output_end(code < 0 ? join(is_json) : code);
+	return output_end(code < 0 ? join(&asked) : code);
 }

@@ -1,0 +1,1 @@
+target_link_libraries(test_mesh PRIVATE tests_train)
