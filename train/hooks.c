@@ -2,13 +2,16 @@
  *
  * A forward before the micro-batch's first backward counts. A unit is finished when as many of its
  * backwards have ended. A parameter is final when all units that use it and ran forward are
- * finished. Functions here wait for other ranks at the beginning of a step (all_done), for a unit's
+ * finished. Where gradients were held (tutti_grads_hold) a unit has one use, whatever it runs.
+ * Functions here wait for other ranks at the beginning of a step (all_done), for a unit's
  * values where parameters are sharded, and for a bucket that is in flight from the micro-batch
  * before. */
 #include "train/base/base.h"
 #include "train/precision/precision.h"
 #include "train/strategies/strategies.h"
 #include "train/trainer.h"
+
+#include <tutti/parallel.h>
 
 #include <math.h>
 
@@ -43,7 +46,7 @@ static tutti_status ask_all_done(tutti_trainer *trainer, double items, int *all_
 {
 	double most = items;
 
-	TRY(trainer_all_reduce(trainer, &most, 1, TUTTI_MAX));
+	TRY(job_all_reduce(trainer, &most, 1, TUTTI_MAX));
 	*all_done = most == 0;
 	return TUTTI_OK;
 }
@@ -59,8 +62,8 @@ static tutti_status begin_step(tutti_trainer *trainer, double items)
 		TRY(trainer_broadcast(trainer, buffer->data, buffer->count, buffer->dtype, 0));
 	}
 	if (loss_scale_needs_items(&trainer->scale, &trainer->config)) {
-		double all = items;
-		TRY(trainer_all_reduce(trainer, &all, 1, TUTTI_SUM));
+		double all = mesh_counts_items(trainer->mesh) ? items : 0;
+		TRY(job_all_reduce(trainer, &all, 1, TUTTI_SUM));
 		loss_scale_set_items(&trainer->scale, all);
 	}
 	grads_zero(trainer);
@@ -107,7 +110,19 @@ static tutti_status begin_micro_batch(tutti_trainer *trainer, tutti_pass pass, d
 		trainer->units[u] = (struct unit_state){0};
 	trainer->batch.pass = pass;
 	trainer->batch.is_open = true;
-	trainer->batch.backward_begun = false;
+	trainer->batch.backward_begun = trainer->batch.is_held = trainer->batch.was_held = false;
+	return TUTTI_OK;
+}
+
+tutti_status tutti_grads_hold(tutti_trainer *trainer, int is_held)
+{
+	TRY(trainer_check(trainer, "tutti_grads_hold"));
+	TRY(trainer_check_no_unit(trainer, "tutti_grads_hold"));
+	if (!trainer->batch.is_open || trainer->batch.pass == TUTTI_PASS_EVAL)
+		return train_invalid("tutti_grads_hold: no micro-batch with a backward has begun: "
+				     "call tutti_micro_batch first.");
+	trainer->batch.is_held = is_held != 0;
+	trainer->batch.was_held = trainer->batch.was_held || is_held;
 	return TUTTI_OK;
 }
 
@@ -134,6 +149,11 @@ static tutti_status check_unit(const tutti_trainer *trainer, const char *functio
 	if (unit < 0 || unit >= trainer->model.unit_count)
 		return train_invalid("%s: there is no unit %d among %d.", function, unit,
 				     trainer->model.unit_count);
+	if (trainer->mesh &&
+	    !unit_is_here(&trainer->model.units[unit], &trainer->mesh->axes, trainer->mesh->rank))
+		return train_invalid(
+			"%s: unit '%s' is not on this rank: it is of stage %d of 'pp'.", function,
+			unit_name(trainer, unit), trainer->model.units[unit].stage);
 	if (!trainer->batch.is_open)
 		return train_invalid("%s: no micro-batch has begun: call tutti_micro_batch first.",
 				     function);
@@ -159,7 +179,8 @@ tutti_status tutti_forward_begin(tutti_trainer *trainer, int unit)
 	TRY(grads_poll(trainer));
 	TRY(params_open(trainer, unit, UNIT_FORWARD));
 	homes_enter_unit(trainer, unit);
-	if (!trainer->batch.backward_begun)
+	if (!trainer->batch.backward_begun &&
+	    !(trainer->batch.was_held && trainer->units[unit].uses))
 		trainer->units[unit].uses++;
 	trainer->batch.units_ran = true;
 	trainer->batch.open_unit = unit;
@@ -206,7 +227,7 @@ tutti_status tutti_backward_begin(tutti_trainer *trainer, int unit)
 	TRY(check_unit(trainer, "tutti_backward_begin", unit));
 	TRY(trainer_check_no_unit(trainer, "tutti_backward_begin"));
 	TRY(check_backward(trainer, unit));
-	if (!trainer->batch.backward_begun)
+	if (!trainer->batch.backward_begun && !trainer->batch.is_held)
 		begin_backward(trainer);
 	TRY(grads_poll(trainer));
 	TRY(params_open(trainer, unit, UNIT_BACKWARD));
@@ -235,7 +256,8 @@ static tutti_status unit_finished(tutti_trainer *trainer, int unit)
 tutti_status tutti_backward_end(tutti_trainer *trainer, int unit)
 {
 	TRY(unit_end(trainer, "tutti_backward_end", unit, UNIT_BACKWARD));
-	bool is_over = ++trainer->units[unit].finished == trainer->units[unit].uses;
+	bool is_over = !trainer->batch.is_held &&
+		       ++trainer->units[unit].finished == trainer->units[unit].uses;
 	if (is_over)
 		TRY(unit_finished(trainer, unit));
 	return params_close(trainer, unit, is_over);
@@ -243,7 +265,7 @@ tutti_status tutti_backward_end(tutti_trainer *trainer, int unit)
 
 tutti_status tutti_grad_ready(tutti_trainer *trainer, int param)
 {
-	TRY(trainer_check_param(trainer, "tutti_grad_ready", param));
+	TRY(trainer_need_param(trainer, "tutti_grad_ready", &param));
 	const char *name = trainer->model.params[param].name;
 	if (!trainer->batch.is_open || trainer->batch.pass == TUTTI_PASS_EVAL)
 		return train_invalid("tutti_grad_ready: parameter '%s' has no gradient now: no "

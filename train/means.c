@@ -13,7 +13,7 @@ static tutti_status means_of_some(tutti_trainer *trainer, const double *sums, co
 
 	memcpy(both, sums, n * sizeof *both);
 	memcpy(both + n, items, n * sizeof *both);
-	TRY(trainer_all_reduce(trainer, both, 2 * n, TUTTI_SUM));
+	TRY(job_all_reduce(trainer, both, 2 * n, TUTTI_SUM));
 	for (size_t i = 0; i < n; i++)
 		means[i] = both[i] / both[n + i];
 	return TUTTI_OK;

@@ -40,6 +40,10 @@ static void describe_param(FILE *text, const struct tutti_model *model, int p)
 	for (int i = 0; i < model->use_count; i++)
 		if (model->uses[i].param == p && model->uses[i].unit != param->unit)
 			fprintf(text, ", used by '%s'", model->units[model->uses[i].unit].name);
+	if (param->split_axis[0])
+		fprintf(text, ", split over '%s' along %d", param->split_axis, param->split_dim);
+	if (param->partial[0])
+		fprintf(text, ", partial over %s", param->partial);
 	fprintf(text, "\n");
 }
 
@@ -49,6 +53,8 @@ static void describe_unit(FILE *text, const tutti_trainer *trainer, int u)
 	int leader = unit_leader(&trainer->model, &trainer->config, u);
 
 	fprintf(text, "unit '%s'", trainer->model.units[u].name);
+	if (trainer->model.units[u].stage >= 0)
+		fprintf(text, " of stage %d", trainer->model.units[u].stage);
 	if (leader > 0)
 		fprintf(text, " in the stream of unit '%s'", trainer->model.units[leader].name);
 	fprintf(text, "\n");
@@ -77,7 +83,7 @@ static void describe(FILE *text, const void *of)
 
 tutti_status compare_models(tutti_trainer *trainer)
 {
-	return texts_compare(trainer->comm, "models",
+	return texts_compare(trainer->job.comm, "models",
 			     "register the same model in the same order on every rank", describe,
 			     trainer);
 }

@@ -5,12 +5,13 @@
 #include "train/trainer.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { CHUNK = 1024 };
 
 void *tutti_param_data(tutti_trainer *trainer, int param)
 {
-	if (trainer_check_param(trainer, "tutti_param_data", param) != TUTTI_OK)
+	if (trainer_need_param(trainer, "tutti_param_data", &param) != TUTTI_OK)
 		return NULL;
 	if (publish_wait(trainer, trainer->layout.places[param].span) != TUTTI_OK)
 		return NULL;
@@ -25,7 +26,7 @@ void *tutti_param_data(tutti_trainer *trainer, int param)
 
 void *tutti_param_grad(tutti_trainer *trainer, int param)
 {
-	if (trainer_check_param(trainer, "tutti_param_grad", param) != TUTTI_OK)
+	if (trainer_need_param(trainer, "tutti_param_grad", &param) != TUTTI_OK)
 		return NULL;
 	void *grad = param_grad(trainer, param);
 	const struct param *of = &trainer->model.params[param];
@@ -42,7 +43,7 @@ static size_t larger(size_t a, size_t b)
 	return a > b ? a : b;
 }
 
-/* Sets elements [first, first + count) in all places on this rank. */
+/* Sets elements [first, first + count) of those on this rank, in all places. */
 static void set_values(tutti_trainer *trainer, int param, size_t first, size_t count,
 		       const float *values)
 {
@@ -63,10 +64,17 @@ static void set_values(tutti_trainer *trainer, int param, size_t first, size_t c
 			    values + (begin - first));
 }
 
-/* After this call no copy has the old values. */
-static tutti_status prepare_to_set(tutti_trainer *trainer, const char *function, int param)
+/* The place in the whole tensor of element i of those on this rank. *run: how many follow. */
+static size_t place_in_whole(const struct param *param, size_t i, size_t *run)
 {
-	TRY(trainer_check_param(trainer, function, param));
+	return order_map(param->part.order, (struct tensor_order){0, 0}, param->ndim, param->shape,
+			 param->part.first + i, run);
+}
+
+/* After this call no copy has the old values. *param as trainer_find_param sets it. */
+static tutti_status prepare_to_set(tutti_trainer *trainer, const char *function, int *param)
+{
+	TRY(trainer_find_param(trainer, function, param));
 	TRY(trainer_check_no_unit(trainer, function));
 	return params_begin_write(trainer);
 }
@@ -75,12 +83,16 @@ tutti_status tutti_param_init_normal(tutti_trainer *trainer, int param, float me
 {
 	float values[CHUNK];
 
-	TRY(prepare_to_set(trainer, "tutti_param_init_normal", param));
-	size_t whole = trainer->model.params[param].count;
-	for (size_t first = 0; first < whole; first += CHUNK) {
-		size_t count = smaller(CHUNK, whole - first);
+	TRY(prepare_to_set(trainer, "tutti_param_init_normal", &param));
+	if (param < 0)
+		return TUTTI_OK;
+	const struct param *of = &trainer->model.params[param];
+	for (size_t first = 0, count, run; first < of->count; first += count) {
+		size_t place = place_in_whole(of, first, &run);
+		count = smaller(smaller(CHUNK, run), of->count - first);
 		for (size_t i = 0; i < count; i++) {
-			double normal = random_normal(trainer->config.seed, param, first + i);
+			double normal =
+				random_normal(trainer->config.seed, of->part.index, place + i);
 			values[i] = (float)((double)mean + (double)std * normal);
 		}
 		set_values(trainer, param, first, count, values);
@@ -92,7 +104,9 @@ tutti_status tutti_param_init_constant(tutti_trainer *trainer, int param, float 
 {
 	float values[CHUNK];
 
-	TRY(prepare_to_set(trainer, "tutti_param_init_constant", param));
+	TRY(prepare_to_set(trainer, "tutti_param_init_constant", &param));
+	if (param < 0)
+		return TUTTI_OK;
 	for (size_t i = 0; i < CHUNK; i++)
 		values[i] = value;
 	size_t whole = trainer->model.params[param].count;
@@ -101,105 +115,145 @@ tutti_status tutti_param_init_constant(tutti_trainer *trainer, int param, float 
 	return TUTTI_OK;
 }
 
-static tutti_status check_range(const tutti_trainer *trainer, const char *function, int param,
-				size_t first, size_t count, const void *values)
+/* A flat range of a parameter of the caller's model. */
+struct asked {
+	const char *function;
+	int param;
+	size_t first, count;
+};
+
+static tutti_status check_range(const tutti_trainer *trainer, struct asked asked,
+				const void *values)
 {
-	TRY(trainer_check_param(trainer, function, param));
-	size_t whole = trainer->model.params[param].count;
-	if (first > whole || count > whole - first)
+	int param = asked.param;
+
+	TRY(trainer_find_param(trainer, asked.function, &param));
+	const struct param *of = &trainer_whole(trainer)->params[asked.param];
+	if (asked.first > of->part.whole || asked.count > of->part.whole - asked.first)
 		return train_invalid(
 			"%s: elements %zu to %zu are outside of parameter '%s', which has %zu.",
-			function, first, first + count, trainer->model.params[param].name, whole);
-	if (!values && count)
-		return train_invalid("%s: the values of parameter '%s' are at NULL.", function,
-				     trainer->model.params[param].name);
+			asked.function, asked.first, asked.first + asked.count, of->name,
+			of->part.whole);
+	if (!values && asked.count)
+		return train_invalid("%s: the values of parameter '%s' are at NULL.",
+				     asked.function, of->name);
 	return TUTTI_OK;
 }
 
-/* Each rank of the shard group broadcasts the elements that it has. */
-static tutti_status read_shards(tutti_trainer *trainer, int param, size_t first, size_t count,
-				float *values)
+/* Calls act for each stretch of elements of the range that follow each other on this rank, from
+ * element i of those on it; values: of the stretch. */
+static void for_own(tutti_trainer *trainer, int param, const struct asked *range, float *values,
+		    void (*act)(tutti_trainer *trainer, int param, size_t i, size_t count,
+				float *values))
 {
-	const struct param_span *span = bucket_of(trainer, param)->span;
-	const struct piece *piece = piece_of(trainer, param);
+	const struct param *of = &trainer->model.params[param];
+	size_t last = range->first + range->count;
 
-	for (int r = 0; r < trainer->layout.shard_size; r++) {
-		struct element_range part =
-			param_part(&trainer->layout, &trainer->model, param, span_part(span, r));
-		size_t begin = larger(first, part.first), end = smaller(first + count, part.last);
-		if (begin >= end)
-			continue;
-		if (r == trainer->shard_rank)
-			piece_read(trainer, piece, begin - piece->first, end - begin,
-				   values + (begin - first));
-		TRY(trainer_shard_broadcast(trainer, values + (begin - first), end - begin, r));
+	for (size_t i = 0, run; i < of->count; i += run) {
+		size_t place = place_in_whole(of, i, &run);
+		run = smaller(run, of->count - i);
+		size_t begin = larger(place, range->first), end = smaller(place + run, last);
+		if (begin < end)
+			act(trainer, param, i + (begin - place), end - begin,
+			    values + (begin - range->first));
 	}
-	return TUTTI_OK;
+}
+
+/* Of several ranks with the same elements, one. */
+static void read_own(tutti_trainer *trainer, int param, size_t i, size_t count, float *values)
+{
+	const struct piece *piece = piece_of(trainer, param);
+	size_t begin = larger(i, piece->first),
+	       end = smaller(i + count, piece->first + piece->count);
+
+	if (begin < end)
+		piece_read(trainer, piece, begin - piece->first, end - begin, values + (begin - i));
+}
+
+/* The lowest rank with a piece of counted elements gives it to all. */
+static tutti_status read_from_all(tutti_trainer *trainer, const struct asked *asked, float *values)
+{
+	int param = asked->param;
+	memset(values, 0, asked->count * sizeof *values);
+	TRY(trainer_find_param(trainer, asked->function, &param));
+	bool is_first = trainer->rank / trainer->layout.shard_size == 0;
+	if (param >= 0 && trainer->model.params[param].part.is_counted && is_first &&
+	    (bucket_of(trainer, param)->span->is_split || trainer->rank == 0) &&
+	    piece_of(trainer, param))
+		for_own(trainer, param, asked, values, read_own);
+	return job_combine(trainer, values, asked->count);
 }
 
 tutti_status tutti_param_read(tutti_trainer *trainer, int param, size_t first, size_t count,
 			      float *values)
 {
-	TRY(check_range(trainer, "tutti_param_read", param, first, count, values));
+	const struct asked asked = {"tutti_param_read", param, first, count};
+
+	TRY(check_range(trainer, asked, values));
 	if (count == 0)
 		return TUTTI_OK;
-	if (bucket_of(trainer, param)->span->is_split)
-		return read_shards(trainer, param, first, count, values);
+	if (trainer->mesh || bucket_of(trainer, param)->span->is_split)
+		return read_from_all(trainer, &asked, values);
 	piece_read(trainer, piece_of(trainer, param), first, count, values);
 	return TUTTI_OK;
 }
 
 /* MISMATCH on all ranks: one of them passes something else than rank 0. */
-static tutti_status compare_values(tutti_trainer *trainer, int param, size_t first, size_t count,
-				   const float *values)
+static tutti_status compare_values(tutti_trainer *trainer, struct asked asked, const float *values)
 {
-	const uint64_t range[3] = {(uint64_t)param, first, count};
-	uint64_t *hashes = calloc((size_t)trainer->size, sizeof *hashes);
+	const uint64_t range[3] = {(uint64_t)asked.param, asked.first, asked.count};
+	uint64_t *hashes = calloc((size_t)trainer->job.size, sizeof *hashes);
 	int other = 1;
 
-	TRY(trainer_agree(trainer, hashes ? TUTTI_OK : train_no_memory("a trainer's tables")));
-	hashes[trainer->rank] =
+	TRY(job_agree(trainer, hashes ? TUTTI_OK : train_no_memory("a trainer's tables")));
+	hashes[trainer->job.rank] =
 		random_mix(random_hash(range, sizeof range) ^
-			   (count ? random_hash(values, count * sizeof *values) : 0));
-	tutti_status status = trainer_all_gather(trainer, hashes, sizeof *hashes);
-	while (other < trainer->size && hashes[other] == hashes[0])
+			   (asked.count ? random_hash(values, asked.count * sizeof *values) : 0));
+	tutti_status status = job_all_gather(trainer, hashes, sizeof *hashes);
+	while (other < trainer->job.size && hashes[other] == hashes[0])
 		other++;
 	free(hashes);
 	TRY(status);
-	if (other == trainer->size)
+	if (other == trainer->job.size)
 		return TUTTI_OK;
 	return train_fail(TUTTI_ERR_MISMATCH,
 			  "tutti_param_write: rank %d passes other values, or another range, than "
 			  "rank 0, so no rank sets any: pass the same on all ranks. Here it is "
 			  "elements %zu to %zu of parameter '%s'.",
-			  other, first, first + count, trainer->model.params[param].name);
+			  other, asked.first, asked.first + asked.count,
+			  trainer_whole(trainer)->params[asked.param].name);
+}
+
+static void write_own(tutti_trainer *trainer, int param, size_t i, size_t count, float *values)
+{
+	set_values(trainer, param, i, count, values);
 }
 
 tutti_status tutti_param_write(tutti_trainer *trainer, int param, size_t first, size_t count,
 			       const float *values)
 {
+	const struct asked asked = {"tutti_param_write", param, first, count};
+
 	TRY(trainer_check(trainer, "tutti_param_write"));
-	tutti_status status =
-		check_range(trainer, "tutti_param_write", param, first, count, values);
-	TRY(trainer_agree(trainer, status));
-	TRY(compare_values(trainer, param, first, count, values));
-	TRY(prepare_to_set(trainer, "tutti_param_write", param));
-	if (count)
-		set_values(trainer, param, first, count, values);
+	TRY(job_agree(trainer, check_range(trainer, asked, values)));
+	TRY(compare_values(trainer, asked, values));
+	TRY(prepare_to_set(trainer, "tutti_param_write", &param));
+	if (count && param >= 0)
+		for_own(trainer, param, &asked, (float *)values, write_own);
 	return TUTTI_OK;
 }
 
 tutti_status tutti_param_shard(tutti_trainer *trainer, int param, tutti_shard *shard)
 {
-	TRY(trainer_check_param(trainer, "tutti_param_shard", param));
+	TRY(trainer_find_param(trainer, "tutti_param_shard", &param));
 	if (!shard)
 		return train_invalid("tutti_param_shard needs a shard, not NULL.");
-	const struct piece *piece = piece_of(trainer, param);
+	const struct piece *piece = param < 0 ? NULL : piece_of(trainer, param);
 	tutti_dtype dtype = trainer->config.grad_dtype;
-	char *grad = param_grad(trainer, param);
 	*shard = (tutti_shard){0};
 	if (!piece)
 		return TUTTI_OK;
+	char *grad = param_grad(trainer, param);
 	*shard = (tutti_shard){.first = piece->first,
 			       .count = piece->count,
 			       .values = piece->value,

@@ -5,76 +5,91 @@
 
 #include <stdlib.h>
 
-/* Among ranks first, first + step, ...: the first whose hash is not the most common one, or -1. The
- * hashes of one parameter are stride apart. */
-static int odd_rank(const uint64_t *hashes, int first, int step, int size, int stride)
+/* A rank's elements of a parameter. */
+struct held {
+	uint64_t hash;
+	uint64_t elements; /* which of them: ranks with the same have the same number, 0 has none */
+};
+
+/* Among ranks with the same elements: the first whose hash is not the most common one, or -1. The
+ * entries of one parameter are stride apart. */
+static int odd_rank_of(const struct held *held, int first, int size, int stride)
 {
+	uint64_t elements = held[first * stride].elements;
 	int best = first, best_votes = 0;
 
-	for (int r = first; r < size; r += step) {
+	for (int r = first; r < size; r++) {
 		int votes = 0;
-		for (int s = first; s < size; s += step)
-			votes += hashes[s * stride] == hashes[r * stride];
-		if (votes > best_votes) {
+		for (int s = first; s < size; s++)
+			votes += held[s * stride].elements == elements &&
+				 held[s * stride].hash == held[r * stride].hash;
+		if (held[r * stride].elements == elements && votes > best_votes) {
 			best = r;
 			best_votes = votes;
 		}
 	}
-	for (int r = first; r < size; r += step)
-		if (hashes[r * stride] != hashes[best * stride])
+	for (int r = first; r < size; r++)
+		if (held[r * stride].elements == elements &&
+		    held[r * stride].hash != held[best * stride].hash)
 			return r;
 	return -1;
 }
 
-/* Hashes whole values if every rank has them, otherwise this rank's part. */
-static void hash_params(const tutti_trainer *trainer, uint64_t *hashes)
+static int odd_rank(const struct held *held, int size, int stride)
 {
-	size_t width = dtype_bytes(trainer->config.param_dtype);
-
-	for (int p = 0; p < trainer->model.param_count; p++) {
-		const struct bucket *bucket = bucket_of(trainer, p);
-		hashes[p] = bucket->span->is_sharded
-				    ? 0
-				    : values_hash(bucket->home, param_data(trainer, p),
-						  trainer->model.params[p].count * width);
-	}
-	for (int i = 0; i < trainer->piece_count; i++) {
-		const struct piece *piece = &trainer->pieces[i];
-		const struct bucket *bucket = bucket_of(trainer, piece->param);
-		if (bucket->span->is_sharded ||
-		    (piece->low && piece->value && !bucket->span->is_split))
-			hashes[piece->param] ^= piece_hash(trainer, piece);
-	}
-}
-
-static int odd_rank_of(const tutti_trainer *trainer, const uint64_t *hashes, int param)
-{
-	const struct param_span *span = bucket_of(trainer, param)->span;
-	int step = span->is_sharded ? trainer->layout.shard_size : 1;
-
-	for (int first = 0; first < step; first++) {
-		int odd = odd_rank(hashes + param, first, step, trainer->size,
-				   trainer->model.param_count);
+	for (int r = 0; r < size; r++) {
+		bool is_first = held[r * stride].elements > 0;
+		for (int s = 0; s < r; s++)
+			is_first &= held[s * stride].elements != held[r * stride].elements;
+		int odd = is_first ? odd_rank_of(held, r, size, stride) : -1;
 		if (odd >= 0)
 			return odd;
 	}
 	return -1;
 }
 
-static tutti_status compare(tutti_trainer *trainer, uint64_t *hashes)
+/* Hashes whole values if every rank of comm has them, otherwise this rank's part. */
+static void hash_params(const tutti_trainer *trainer, struct held *held)
 {
-	int count = trainer->model.param_count;
+	size_t width = dtype_bytes(trainer->config.param_dtype);
 
-	hash_params(trainer, hashes + trainer->rank * count);
-	TRY(trainer_all_gather(trainer, hashes, (size_t)count * sizeof *hashes));
+	for (int p = 0; p < trainer->model.param_count; p++) {
+		const struct bucket *bucket = bucket_of(trainer, p);
+		const struct param *param = &trainer->model.params[p];
+		bool is_sharded = bucket->span->is_sharded;
+		int shards = trainer->layout.shard_size;
+		held[param->part.index] =
+			(struct held){is_sharded ? 0
+						 : values_hash(bucket->home, param_data(trainer, p),
+							       param->count * width),
+				      1 + (uint64_t)(param->part.piece * shards +
+						     (is_sharded ? trainer->shard_rank : 0))};
+	}
+	for (int i = 0; i < trainer->piece_count; i++) {
+		const struct piece *piece = &trainer->pieces[i];
+		const struct bucket *bucket = bucket_of(trainer, piece->param);
+		if (bucket->span->is_sharded ||
+		    (piece->low && piece->value && !bucket->span->is_split))
+			held[trainer->model.params[piece->param].part.index].hash ^=
+				piece_hash(trainer, piece);
+	}
+}
+
+static tutti_status compare(tutti_trainer *trainer, struct held *held)
+{
+	const struct tutti_model *whole = trainer_whole(trainer);
+	int count = whole->param_count;
+
+	hash_params(trainer, held + (size_t)trainer->job.rank * (size_t)count);
+	TRY(job_all_gather(trainer, held, (size_t)count * sizeof *held));
 	for (int p = 0; p < count; p++) {
-		int rank = odd_rank_of(trainer, hashes, p);
+		int rank = odd_rank(held + p, trainer->job.size, count);
 		if (rank >= 0)
 			return train_fail(TUTTI_ERR_MISMATCH,
 					  "The replicas differ after %llu steps: rank %d has other "
 					  "values of parameter '%s' than most ranks have.",
 					  (unsigned long long)trainer->steps, rank,
-					  trainer->model.params[p].name);
+					  whole->params[p].name);
 	}
 	return TUTTI_OK;
 }
@@ -85,14 +100,12 @@ tutti_status tutti_check_replicas(tutti_trainer *trainer)
 	/* Between averages ranks may differ. */
 	TRY(trainer_check_averaged(trainer, "tutti_check_replicas"));
 	TRY(publish_wait_all(trainer));
-	size_t hashes_count = (size_t)trainer->size * (size_t)trainer->model.param_count;
-	uint64_t *hashes = malloc(hashes_count * sizeof *hashes + 1);
-	tutti_status status = TUTTI_OK;
-	if (!hashes)
-		status = train_no_memory("%zu hashes", hashes_count);
-	status = trainer_agree(trainer, status);
+	size_t count = (size_t)trainer->job.size * (size_t)trainer_whole(trainer)->param_count;
+	struct held *held = calloc(count + 1, sizeof *held);
+	tutti_status status = held ? TUTTI_OK : train_no_memory("%zu hashes", count);
+	status = job_agree(trainer, status);
 	if (status == TUTTI_OK)
-		status = compare(trainer, hashes);
-	free(hashes);
+		status = compare(trainer, held);
+	free(held);
 	return status;
 }

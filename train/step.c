@@ -97,6 +97,9 @@ static tutti_status finish(tutti_trainer *trainer, tutti_status local, tutti_ste
 		if (status != TUTTI_OK && trainer_is_local(trainer))
 			count_missed(trainer, &own);
 	}
+	status = mesh_agree(trainer, status, &info->items);
+	if (status == TUTTI_OK)
+		status = grads_sum_groups(trainer);
 	if (status == TUTTI_OK)
 		status = measure(trainer, info, factor);
 	if (status != TUTTI_OK)
@@ -119,7 +122,7 @@ static tutti_status explain_skip(const tutti_trainer *trainer)
 			  "infinity or NaN.",
 			  (unsigned long long)trainer->steps,
 			  trainer_is_local(trainer) ? "this rank" : "all ranks",
-			  trainer->model.params[trainer->skipped_param].name);
+			  trainer_whole(trainer)->params[trainer->skipped_param].name);
 }
 
 static bool is_time(const tutti_trainer *trainer, int every)

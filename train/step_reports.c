@@ -49,15 +49,15 @@ static tutti_status check_finished(const tutti_trainer *trainer, struct looked_a
 	if (has_failed(trainer, at.rank))
 		return train_fail((tutti_status)report->status,
 				  "Rank %d could not make its optimizer state in %s, so %s: %s",
-				  at.rank, at.step, at.so, why->message);
+				  job_rank_of(trainer, at.rank), at.step, at.so, why->message);
 	if (report->missing < 0)
 		return TUTTI_OK;
 	const struct param *param = &trainer->model.params[report->missing];
 	return train_invalid("Rank %d did not finish the gradient of parameter '%s' of unit '%s' "
 			     "in %s, so %s: end every backward of its units, call "
 			     "tutti_grad_ready, or register it as TUTTI_PARAM_MAY_BE_UNUSED.",
-			     at.rank, param->name, trainer->model.units[param->unit].name, at.step,
-			     at.so);
+			     job_rank_of(trainer, at.rank), param->name,
+			     trainer->model.units[param->unit].name, at.step, at.so);
 }
 
 /* Collective if that rank has failed: it tells the others why. own: this rank's failure. */
@@ -103,11 +103,12 @@ static tutti_status check_evenness(const tutti_trainer *trainer, int rank)
 		return TUTTI_OK;
 	char others[64] = "";
 	if (rank > 0)
-		snprintf(others, sizeof others, ", rank 0 %g in %d", first->items, first->batches);
+		snprintf(others, sizeof others, ", rank %d %g in %d", job_rank_of(trainer, 0),
+			 first->items, first->batches);
 	return train_invalid("deterministic = 2 needs as many micro-batches on every rank, a power "
 			     "of two, all of the same items; rank %d had %g items in %d%s%s, so no "
 			     "rank updates.",
-			     rank, report->items, report->batches,
+			     job_rank_of(trainer, rank), report->items, report->batches,
 			     report->is_uneven ? " of unequal numbers" : "", others);
 }
 
@@ -119,9 +120,9 @@ static tutti_status check_report(tutti_trainer *trainer, int rank, const struct 
 	if (trainer->layout.by_unit && report->order != trainer->step.reports[0].order)
 		return train_fail(
 			TUTTI_ERR_MISMATCH,
-			"Rank %d ran other units than rank 0 in this step, or in another order, so "
-			"no rank updates: with sharded parameters all ranks run the same units.",
-			rank);
+			"Rank %d ran other units than rank %d in this step, or in another order, "
+			"so no rank updates: with sharded parameters all ranks run the same units.",
+			job_rank_of(trainer, rank), job_rank_of(trainer, 0));
 	return check_evenness(trainer, rank);
 }
 

@@ -135,32 +135,24 @@ tutti_status config_check_world(const tutti_train_config *c, int world_size, int
 	return TUTTI_OK;
 }
 
-enum { MOST_RANKS = 1 << 24 };
-
-tutti_status tutti_memory_estimate(const tutti_model *model, int world_size,
-				   const tutti_train_config *config, tutti_train_stats *stats)
+/* On a mesh ranks have different parts of the model. */
+static tutti_status not_on_a_mesh(const char *what)
 {
-	const tutti_train_config zero = {0};
-	struct model_layout layout;
+	return train_fail(TUTTI_ERR_UNSUPPORTED, "tutti_trainer_create_on: %s.", what);
+}
 
-	config = config ? config : &zero;
-	if (!model || !stats || world_size < 1 || world_size > MOST_RANKS)
-		return train_invalid("tutti_memory_estimate needs a model, stats and a world_size "
-				     "of 1 to %d; world_size is %d.",
-				     MOST_RANKS, world_size);
-	TRY(config_check(config));
-	TRY(config_check_model(config, model));
-	TRY(config_check_world(config, world_size, world_size));
-	TRY(layout_make(&layout, model, config, world_size, world_size));
-	memset(stats, 0, sizeof *stats);
-	for (int r = 0; r < layout.shard_size; r++) {
-		tutti_train_stats one = {0};
-		memory_resident(&layout, model, config, r, &one);
-		size_t sum = one.param_bytes + one.grad_bytes + one.optimizer_bytes;
-		if (sum > stats->param_bytes + stats->grad_bytes + stats->optimizer_bytes)
-			*stats = one;
-	}
-	tutti_status status = memory_for_slots(&layout, model, config, &stats->gathered_peak_bytes);
-	layout_finish(&layout);
-	return status;
+tutti_status config_check_mesh(const tutti_train_config *config, const struct tutti_model *model)
+{
+	if (config->strategy == TUTTI_LOCAL_SGD)
+		return not_on_a_mesh("TUTTI_LOCAL_SGD is for ranks that have the whole model");
+	if (config->shadow)
+		return not_on_a_mesh("there are no shadows on a mesh: set config.shadow to 0");
+	if (config->whole_tensors)
+		return not_on_a_mesh("whole_tensors would divide ranks' parts differently: set "
+				     "config.whole_tensors to 0");
+	for (int u = 1; u < model->unit_count; u++)
+		if (unit_leader(model, config, u) != 0)
+			return not_on_a_mesh("a rank of a mesh has one GPU: give all units one "
+					     "stream");
+	return TUTTI_OK;
 }

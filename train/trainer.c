@@ -1,6 +1,7 @@
 /* tutti_trainer_create and tutti_trainer_destroy. */
 #include "train/trainer.h"
 
+#include "parallel/mesh/mesh.h"
 #include "train/base/base.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/model/model.h"
@@ -76,7 +77,7 @@ static tutti_status check_memory(tutti_trainer *trainer)
 /* Ranks need different numbers of bytes if shards differ. They fail together. */
 static tutti_status agree_on_memory(tutti_trainer *trainer)
 {
-	TRY(trainer_agree(trainer, check_memory(trainer)));
+	TRY(job_agree(trainer, check_memory(trainer)));
 	double most = (double)trainer->memory.planned_bytes;
 	TRY(trainer_all_reduce(trainer, &most, 1, TUTTI_MAX));
 	size_t more = (size_t)most - trainer->memory.planned_bytes;
@@ -153,27 +154,52 @@ static tutti_status plan_memory(tutti_trainer *trainer, int node)
 	return norm_create(trainer);
 }
 
+/* Leaves what this rank has of the model. */
+static tutti_status divide_model(tutti_trainer *trainer, const tutti_mesh *mesh)
+{
+	if (!mesh)
+		return TUTTI_OK;
+	TRY(config_check_mesh(&trainer->config, &trainer->model));
+	return mesh_divide(&trainer->mesh, &trainer->model, mesh_axes(mesh), trainer->job.rank);
+}
+
+/* Collective over the mesh. */
+static tutti_status split_mesh(tutti_trainer *trainer)
+{
+	tutti_config config;
+
+	if (!trainer->mesh)
+		return TUTTI_OK;
+	TRY(tutti_comm_config(trainer->comm, &config));
+	config.deterministic |= trainer->config.deterministic != 0;
+	if (trainer->homes[0].device)
+		config.device = train_device_ordinal(trainer->homes[0].device) + 1;
+	return mesh_split(trainer->mesh, trainer->job.comm, &config);
+}
+
 /* If one rank fails, all fail. */
-static tutti_status build(tutti_trainer *trainer, const tutti_model *model)
+static tutti_status build(tutti_trainer *trainer, const tutti_model *model, const tutti_mesh *mesh)
 {
 	int node = tutti_local_size(trainer->comm);
 
-	TRY(trainer_agree(trainer, make_tables(trainer, model)));
+	TRY(job_agree(trainer, make_tables(trainer, model)));
 	TRY(compare_models(trainer));
+	TRY(job_agree(trainer, divide_model(trainer, mesh)));
 	TRY(check_nodes(trainer, node));
-	TRY(trainer_agree(trainer, plan_memory(trainer, node)));
+	TRY(job_agree(trainer, plan_memory(trainer, node)));
 	TRY(agree_on_memory(trainer));
 	TRY(agree_on_mapping(trainer));
 	TRY(homes_split(trainer));
-	TRY(memory_place(trainer));
-	tutti_status made = pieces_make(trainer);
-	TRY(trainer_agree(trainer, made == TUTTI_OK ? shadow_make(trainer) : made));
+	TRY(split_mesh(trainer));
+	tutti_status made = memory_place(trainer);
+	if (made == TUTTI_OK)
+		made = pieces_make(trainer);
+	TRY(job_agree(trainer, made == TUTTI_OK ? shadow_make(trainer) : made));
 	loss_scale_init(&trainer->scale, &trainer->config);
 	trainer->skipped_param = trainer->local.missed = -1;
 	TRY(broadcast_values(trainer));
 	pieces_widen(trainer); /* master copies begin with the broadcast values */
-	return trainer->config.on_device ? trainer_agree(trainer, homes_failure(trainer))
-					 : TUTTI_OK;
+	return trainer->config.on_device ? job_agree(trainer, homes_failure(trainer)) : TUTTI_OK;
 }
 
 static tutti_status check_arguments(tutti_trainer **trainer, const tutti_model *model,
@@ -186,26 +212,46 @@ static tutti_status check_arguments(tutti_trainer **trainer, const tutti_model *
 	return config_check_model(config, model);
 }
 
-tutti_status tutti_trainer_create(tutti_trainer **trainer, tutti_model *model, tutti_comm *comm,
-				  const tutti_train_config *config)
+/* The ranks that the strategy divides and reduces over: of a mesh those of "dp" and "cp". */
+static tutti_status find_ranks(tutti_trainer *trainer, tutti_mesh *mesh)
+{
+	const struct axes *axes = mesh ? mesh_axes(mesh) : NULL;
+	char names[2 * AXIS_NAME_BYTES] = "";
+
+	for (int i = 0; mesh && i < axes->count; i++)
+		if (axis_is_reduced(axes->axis[i].name))
+			strcat(strcat(names, names[0] ? "," : ""), axes->axis[i].name);
+	trainer->comm = trainer->job.comm;
+	if (mesh)
+		TRY(mesh_comm(mesh, names, &trainer->comm));
+	trainer->rank = tutti_rank(trainer->comm);
+	trainer->size = tutti_size(trainer->comm);
+	return TUTTI_OK;
+}
+
+/* Collective over the mesh, or comm. */
+static tutti_status create(tutti_trainer **trainer, const tutti_model *model, tutti_comm *comm,
+			   tutti_mesh *mesh, const tutti_train_config *config)
 {
 	const tutti_train_config zero = {0};
 
-	if (!comm)
-		return train_invalid("tutti_trainer_create needs a communicator, not NULL.");
 	config = config ? config : &zero;
-	tutti_trainer first = {.comm = comm,
-			       .rank = tutti_rank(comm),
-			       .size = tutti_size(comm),
+	tutti_trainer first = {.job = {comm, tutti_rank(comm), tutti_size(comm)},
 			       .config = *config};
 	tutti_status local = check_arguments(trainer, model, config);
 	tutti_trainer *made = local == TUTTI_OK ? malloc(sizeof *made) : NULL;
 	if (local == TUTTI_OK && !made)
 		local = train_no_memory("a trainer");
-	if (!made)
-		return trainer_agree(&first, local);
+	tutti_status status = job_agree(&first, local);
+	if (status == TUTTI_OK)
+		status = find_ranks(&first, mesh);
+	if (status != TUTTI_OK) {
+		struct train_failure why = failure_of(status);
+		free(made);
+		return failure_return(&why);
+	}
 	*made = first;
-	tutti_status status = build(made, model);
+	status = build(made, model, mesh);
 	if (status != TUTTI_OK) {
 		struct train_failure why = failure_of(status);
 		tutti_trainer_destroy(made);
@@ -215,11 +261,27 @@ tutti_status tutti_trainer_create(tutti_trainer **trainer, tutti_model *model, t
 	return TUTTI_OK;
 }
 
+tutti_status tutti_trainer_create(tutti_trainer **trainer, tutti_model *model, tutti_comm *comm,
+				  const tutti_train_config *config)
+{
+	if (!comm)
+		return train_invalid("tutti_trainer_create needs a communicator, not NULL.");
+	return create(trainer, model, comm, NULL, config);
+}
+
+tutti_status tutti_trainer_create_on(tutti_trainer **trainer, tutti_model *model, tutti_mesh *mesh,
+				     const tutti_train_config *config)
+{
+	if (!mesh)
+		return train_invalid("tutti_trainer_create_on needs a mesh, not NULL.");
+	return create(trainer, model, mesh_all(mesh), mesh, config);
+}
+
 void tutti_trainer_destroy(tutti_trainer *trainer)
 {
 	if (!trainer)
 		return;
-	trainer->comm = NULL; /* the caller's may be gone before: tutti_recover destroys it */
+	trainer->comm = trainer->job.comm = NULL; /* may be gone by now: tutti_recover, for one */
 	checkpoint_abandon(trainer);
 	if (trainer->step.state != STEP_CLOSED) /* other ranks may never join what is in flight */
 		trainer_abort(trainer);
@@ -231,6 +293,7 @@ void tutti_trainer_destroy(tutti_trainer *trainer)
 	}
 	memory_free(trainer);
 	homes_close(trainer);
+	mesh_close(trainer->mesh);
 	layout_finish(&trainer->layout);
 	free(trainer->tensors);
 	free(trainer->units);
@@ -258,4 +321,21 @@ tutti_status tutti_trainer_stats(const tutti_trainer *trainer, tutti_train_stats
 int tutti_skipped_param(const tutti_trainer *trainer)
 {
 	return trainer ? trainer->skipped_param : -1;
+}
+
+tutti_status tutti_param_piece(const tutti_trainer *trainer, int param, int64_t *first,
+			       int64_t *count)
+{
+	TRY(trainer_find_param(trainer, "tutti_param_piece", &param));
+	if (!first || !count)
+		return train_invalid("tutti_param_piece needs first and count, not NULL.");
+	*first = *count = 0;
+	if (param < 0)
+		return TUTTI_OK;
+	const struct param *of = &trainer->model.params[param];
+	int64_t size = of->ndim > 0 ? of->shape[of->split_dim] : 1;
+	int parts = of->part.order.parts > 1 ? of->part.order.parts : 1;
+	*first = split_first(size, parts, of->part.piece);
+	*count = split_count(size, parts, of->part.piece);
+	return TUTTI_OK;
 }

@@ -2,12 +2,14 @@
  *
  *   trainer.c           tutti_trainer_create and tutti_trainer_destroy
  *   train_config.c      checks of a config
+ *   memory_estimate.c   bytes that a rank will hold
  *   model_compare.c     compares the model of all ranks
  *   trainer_continue.c  takes over the values of earlier trainers
  *   holdings.c          which rank holds what of these
  *   hooks.c             micro-batches and hooks
  *   step.c              the end of a step
  *   step_reports.c      what ranks tell each other there
+ *   mesh_agreement.c    and those of a mesh that have other parts of the model
  *   params.c            values and gradients of parameters
  *   replicas.c          compares the parameters of all ranks
  *   means.c             weighted means over ranks
@@ -35,6 +37,8 @@
 /* INVALID or UNSUPPORTED unless the config is good, and good for this model or number of ranks. */
 tutti_status config_check(const tutti_train_config *config);
 tutti_status config_check_model(const tutti_train_config *config, const struct tutti_model *model);
+/* UNSUPPORTED: not on a mesh. */
+tutti_status config_check_mesh(const tutti_train_config *config, const struct tutti_model *model);
 tutti_status config_check_world(const tutti_train_config *config, int world_size, int node);
 /* Collective: OK if model, buffers and config are the same on all ranks. Otherwise MISMATCH with
  * the same message on all ranks. */
@@ -45,6 +49,10 @@ void report_fill(tutti_trainer *trainer, tutti_status local);
  * rank's: OK, with the items of the step, if all ranks can update. own: the failure that this rank
  * has reported; if it is the first one, the others are told its message. */
 tutti_status reports_check(tutti_trainer *trainer, const struct train_failure *own, double *items);
+/* After reports_check, with its result, which is the same among the ranks of trainer->comm: returns
+ * what all ranks of the mesh can conclude. *items: in, of the ranks of comm; out, with those of
+ * "ep". MISMATCH: ranks with the same data have other items. */
+tutti_status mesh_agree(tutti_trainer *trainer, tutti_status status, double *items);
 /* Local SGD, collective: OK if no rank has failed in a step since the last average. */
 tutti_status reports_exchange_missed(tutti_trainer *trainer);
 /* After an update, collective: averages ranks and compares replicas if this step is one of those.

@@ -93,7 +93,7 @@ static tutti_status share_numbers(struct takeover *t, tutti_optimizer **groups)
 	TRY(trainer_broadcast(trainer, &t->numbers, sizeof t->numbers, TUTTI_U8, t->root));
 	size_t bytes = (size_t)t->numbers.group_count * sizeof **groups;
 	*groups = malloc(bytes + 1);
-	TRY(trainer_agree(trainer, *groups ? TUTTI_OK : train_no_memory("optimizer groups")));
+	TRY(job_agree(trainer, *groups ? TUTTI_OK : train_no_memory("optimizer groups")));
 	if (is_root && bytes > 0)
 		memcpy(*groups, t->before->last.groups, bytes);
 	return bytes ? trainer_broadcast(trainer, *groups, bytes, TUTTI_U8, t->root) : TUTTI_OK;
@@ -196,7 +196,7 @@ static tutti_status make_state(struct takeover *t)
 		failure_note(&failed, make_state_of(t, &trainer->pieces[i]));
 	for (size_t p = 0; p < params; p++)
 		trainer->tensors[p].optimizer = (int)t->state[STATE_NUMBERS * p];
-	return trainer_agree(trainer, failure_return(&failed));
+	return job_agree(trainer, failure_return(&failed));
 }
 
 /* The arrays of a piece, one after another. Pieces of the same parameter have the same ones. */
@@ -361,7 +361,7 @@ static tutti_status share_dir(struct takeover *t)
 	if (trainer->rank == root)
 		snprintf(dir, sizeof dir, "%s", own);
 	TRY(trainer_broadcast(trainer, dir, sizeof dir, TUTTI_U8, root));
-	return trainer_agree(trainer, checkpoint_keep_dir(trainer, own ? own : dir));
+	return job_agree(trainer, checkpoint_keep_dir(trainer, own ? own : dir));
 }
 
 /* Some elements were on no other rank than those that died. */
@@ -410,7 +410,7 @@ static tutti_status take_over(struct takeover *t)
 		return load_newest(t, param, element);
 	TRY(move_all(t));
 	/* All have all. */
-	return trainer_agree(t->trainer, trainer_check(t->trainer, "tutti_trainer_continue"));
+	return job_agree(t->trainer, trainer_check(t->trainer, "tutti_trainer_continue"));
 }
 
 static tutti_status prepare(struct takeover *t)
@@ -421,6 +421,9 @@ static tutti_status prepare(struct takeover *t)
 	if (t->before && trainer->config.on_device != t->before->config.on_device)
 		return train_invalid("tutti_trainer_continue: one of the two trainers is on a GPU, "
 				     "and one is not.");
+	if (trainer->mesh || (t->before && t->before->mesh))
+		return train_fail(TUTTI_ERR_UNSUPPORTED,
+				  "tutti_trainer_continue: not on a mesh: load a checkpoint.");
 	if (t->before && !is_same_model(trainer, t->before))
 		return train_invalid(
 			"tutti_trainer_continue: the two trainers have different models.");
@@ -441,7 +444,7 @@ tutti_status tutti_trainer_continue(tutti_trainer *trainer, const tutti_trainer 
 	if (!steps || before == trainer)
 		return train_invalid("tutti_trainer_continue needs a place for the steps, and an "
 				     "earlier trainer that is not the new one.");
-	tutti_status status = trainer_agree(trainer, prepare(&t));
+	tutti_status status = job_agree(trainer, prepare(&t));
 	if (status == TUTTI_OK)
 		status = take_over(&t);
 	free(t.earlier);

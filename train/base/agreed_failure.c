@@ -64,8 +64,7 @@ tutti_status failure_broadcast(tutti_comm *comm, struct train_failure *failure, 
 	return train_fail((tutti_status)failure->status, "On rank %d: %s", root, failure->message);
 }
 
-/* An error that may follow from another rank's. */
-static bool is_secondary(tutti_status status)
+bool failure_is_secondary(tutti_status status)
 {
 	return status == TUTTI_ERR_PEER || status == TUTTI_ERR_TIMEOUT ||
 	       status == TUTTI_ERR_ABORTED;
@@ -77,7 +76,7 @@ tutti_status failure_agree(tutti_comm *comm, tutti_status own)
 {
 	struct train_failure failure = failure_of(own);
 	int32_t size = tutti_size(comm);
-	int32_t group = own == TUTTI_OK ? 2 : is_secondary(own) ? 1 : 0;
+	int32_t group = own == TUTTI_OK ? 2 : failure_is_secondary(own) ? 1 : 0;
 	int32_t first = group * size + tutti_rank(comm);
 
 	TRY(tutti_all_reduce(&first, &first, 1, TUTTI_I32, TUTTI_MIN, comm, NULL));

@@ -45,6 +45,8 @@ tutti_status failure_return(const struct train_failure *failure);
 /* Keeps the first failure of several calls that are all made. first starts as {0}. */
 void failure_note(struct train_failure *first, tutti_status status);
 
+/* An error that may follow from another rank's. */
+bool failure_is_secondary(tutti_status status);
 /* Collective: OK if own is OK on every rank. Otherwise all ranks return the same failure: of the
  * first rank whose error does not follow from another rank's, if there is one. own's message is
  * this thread's last error: if other calls came between, failure_note has kept it. */

@@ -189,6 +189,7 @@ static int compare_files(const void *a, const void *b)
 static tutti_status add_pieces(struct checkpoint_tensor *into, const struct checkpoint_tensor *from)
 {
 	if (into->dtype != from->dtype || into->ndim != from->ndim ||
+	    into->order.dim != from->order.dim || into->order.parts != from->order.parts ||
 	    memcmp(into->shape, from->shape, (size_t)into->ndim * sizeof *into->shape) != 0)
 		return train_fail(TUTTI_ERR_MISMATCH,
 				  "'%s' (%s) does not have the same type and shape on all ranks "

@@ -10,6 +10,9 @@
  *                               "key": "param/h.0.w@0", "begin": 0, "end": 6, "crc32c": 7},
  *                              ...]}, ...]}
  *
+ * A tensor that was split over the ranks of a mesh has "split": {"dim": 1, "parts": 2} after its
+ * shape: its elements are counted piece after piece. Then the version is 2.
+ *
  * A piece is a tensor of one dimension, named key, in a safetensors file. */
 #ifndef TRAIN_CHECKPOINT_INDEX_H
 #define TRAIN_CHECKPOINT_INDEX_H
@@ -35,6 +38,7 @@ struct checkpoint_tensor {
 	tutti_dtype dtype;
 	int ndim;
 	int64_t shape[MODEL_DIMS];
+	struct tensor_order order;       /* in which elements are counted */
 	uint64_t count;                  /* of the shape */
 	struct checkpoint_piece *pieces; /* by first */
 	size_t piece_count;

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define FORMAT "tutti checkpoint"
-enum { VERSION = 1 };
+enum { VERSION = 1, SPLIT_VERSION = 2 };
 
 /* Appends value to array. If value is NULL, returns NULL and frees array. */
 static json_t *append(json_t *array, json_t *value)
@@ -52,18 +52,33 @@ static json_t *of_pieces(const struct checkpoint_tensor *tensor, int world_size)
 	return pieces;
 }
 
+/* NULL: C order. */
+static json_t *of_order(struct tensor_order order)
+{
+	return order.parts > 1 ? json_pack("{s:i, s:i}", "dim", order.dim, "parts", order.parts)
+			       : NULL;
+}
+
+static int version_of(const struct checkpoint_index *index)
+{
+	for (size_t i = 0; i < index->tensor_count; i++)
+		if (index->tensors[i].order.parts > 1)
+			return SPLIT_VERSION;
+	return VERSION;
+}
+
 static json_t *of_tensors(const struct checkpoint_index *index)
 {
 	json_t *tensors = json_array();
 
 	for (size_t i = 0; tensors && i < index->tensor_count; i++) {
 		const struct checkpoint_tensor *tensor = &index->tensors[i];
-		tensors =
-			append(tensors,
-			       json_pack("{s:s, s:s, s:s, s:o, s:o}", "kind", tensor->kind, "name",
-					 tensor->name, "dtype", stored_type_of(tensor->dtype)->name,
-					 "shape", value_of_shape(tensor->ndim, tensor->shape),
-					 "pieces", of_pieces(tensor, index->world_size)));
+		tensors = append(tensors, json_pack("{s:s, s:s, s:s, s:o, s:o*, s:o}", "kind",
+						    tensor->kind, "name", tensor->name, "dtype",
+						    stored_type_of(tensor->dtype)->name, "shape",
+						    value_of_shape(tensor->ndim, tensor->shape),
+						    "split", of_order(tensor->order), "pieces",
+						    of_pieces(tensor, index->world_size)));
 	}
 	return tensors;
 }
@@ -85,10 +100,10 @@ tutti_status checkpoint_index_print(const struct checkpoint_index *index, char *
 				    size_t *bytes)
 {
 	TRY(check_names(index));
-	json_t *whole =
-		json_pack("{s:s, s:i, s:I, s:i, s:o, s:o}", "format", FORMAT, "version", VERSION,
-			  "step", (json_int_t)index->step, "world_size", index->world_size, "files",
-			  of_files(index), "tensors", of_tensors(index));
+	json_t *whole = json_pack("{s:s, s:i, s:I, s:i, s:o, s:o}", "format", FORMAT, "version",
+				  version_of(index), "step", (json_int_t)index->step, "world_size",
+				  index->world_size, "files", of_files(index), "tensors",
+				  of_tensors(index));
 	char *printed = whole ? json_dumps(whole, JSON_INDENT(1)) : NULL;
 	json_decref(whole);
 	if (!printed)
@@ -180,6 +195,20 @@ static tutti_status parse_piece(const struct reading *in, struct checkpoint_tens
 	return checkpoint_piece_add(tensor, piece);
 }
 
+static bool parse_order(struct checkpoint_tensor *tensor, const json_t *split)
+{
+	uint64_t dim, parts;
+
+	if (!split)
+		return true;
+	if (!number(&dim, split, "dim") || !number(&parts, split, "parts") ||
+	    dim >= (uint64_t)tensor->ndim || parts < 2 || parts > (uint64_t)tensor->shape[dim] ||
+	    parts > CHECKPOINT_RANKS)
+		return false;
+	tensor->order = (struct tensor_order){(int)dim, (int)parts};
+	return true;
+}
+
 static tutti_status parse_tensor(const struct reading *in, const json_t *entry)
 {
 	const char *kind = string(entry, "kind"), *name = string(entry, "name");
@@ -197,6 +226,8 @@ static tutti_status parse_tensor(const struct reading *in, const json_t *entry)
 	if (!value_shape(&like.ndim, like.shape, MODEL_DIMS, json_object_get(entry, "shape")) ||
 	    checkpoint_tensor_check(&like) != TUTTI_OK)
 		return wrong(in, "it has an invalid kind, name or shape for", name);
+	if (!parse_order(&like, json_object_get(entry, "split")))
+		return wrong(in, "it has an invalid split of", name);
 	struct checkpoint_tensor *tensor = checkpoint_index_grow(in->index, &like);
 	if (!tensor)
 		return TUTTI_ERR_MEMORY;
@@ -214,11 +245,11 @@ static tutti_status parse_whole(const struct reading *in, const json_t *whole)
 
 	if (strcmp(string(whole, "format"), FORMAT) != 0)
 		return wrong(in, "its format is not '" FORMAT "'", "");
-	if (!number(&version, whole, "version") || version != VERSION)
-		return train_fail(
-			TUTTI_ERR_UNSUPPORTED,
-			"The index '%s' is of another version than %d, which this build reads.",
-			path_shown(in->path), VERSION);
+	if (!number(&version, whole, "version") || version < VERSION || version > SPLIT_VERSION)
+		return train_fail(TUTTI_ERR_UNSUPPORTED,
+				  "The index '%s' is of another version than %d and %d, which this "
+				  "build reads.",
+				  path_shown(in->path), VERSION, SPLIT_VERSION);
 	if (!number(&step, whole, "step") || !number(&world_size, whole, "world_size") ||
 	    world_size < 1 || world_size > CHECKPOINT_RANKS)
 		return wrong(in, "it has no step, or no world_size", "");

@@ -24,7 +24,7 @@ struct exporting {
 
 static tutti_status plan(struct exporting *out, const char *file)
 {
-	const struct tutti_model *model = &out->trainer->model;
+	const struct tutti_model *model = trainer_whole(out->trainer);
 	size_t count = (size_t)model->param_count + (size_t)model->buffer_count;
 	struct safetensor *list = calloc(count ? count : 1, sizeof *list), *next = list;
 
@@ -63,7 +63,7 @@ static tutti_status check_name(const char *file)
 static tutti_status prepare(struct exporting *out, const char *file)
 {
 	TRY(plan(out, file));
-	if (out->trainer->rank > 0)
+	if (out->trainer->job.rank > 0)
 		return TUTTI_OK;
 	TRY(check_name(file));
 	if (getrandom(&out->token, sizeof out->token, 0) != sizeof out->token)
@@ -75,7 +75,7 @@ static tutti_status prepare(struct exporting *out, const char *file)
 static tutti_status open_file(struct exporting *out, const char *file)
 {
 	const struct safetensors *plan = &out->plan;
-	bool is_maker = out->trainer->rank == 0;
+	bool is_maker = out->trainer->job.rank == 0;
 
 	TRY(disk_path(out->temporary, "%s.tmp-%016" PRIx64, file, out->token));
 	out->fd =
@@ -97,14 +97,17 @@ static tutti_status write_piece(const struct exporting *out, const struct piece 
 {
 	const struct param *param = &out->trainer->model.params[piece->param];
 	size_t width = dtype_bytes(out->trainer->config.param_dtype);
-	size_t bytes = piece->save_count * width, skipped = piece->save_first * width;
 	const char *values = piece->low ? piece->low : (const char *)piece->value;
-	uint64_t at = place_of(out, param->name) + piece->first * width + skipped;
+	uint64_t at = place_of(out, param->name);
+	size_t count = param->part.is_counted ? piece->save_count : 0;
 
-	for (size_t done = 0, n; done < bytes; done += n) {
-		n = smaller(VALUES_VIEW_BYTES, bytes - done);
-		const void *part = values_view(piece->home, values + skipped + done, n);
-		TRY(disk_write(out->fd, out->temporary, part, n, at + done));
+	for (size_t done = 0, n; done < count; done += n) {
+		size_t i = piece->save_first + done, own = param->part.first + piece->first + i;
+		size_t place = order_map(param->part.order, (struct tensor_order){0, 0},
+					 param->ndim, param->shape, own, &n);
+		n = smaller(smaller(n, count - done), VALUES_VIEW_BYTES / width);
+		const void *part = values_view(piece->home, values + i * width, n * width);
+		TRY(disk_write(out->fd, out->temporary, part, n * width, at + place * width));
 	}
 	return trainer_check(out->trainer, "tutti_export_safetensors");
 }
@@ -115,7 +118,7 @@ static tutti_status write_all(const struct exporting *out)
 
 	for (int i = 0; i < out->trainer->piece_count; i++)
 		TRY(write_piece(out, &out->trainer->pieces[i]));
-	for (int b = 0; b < model->buffer_count && out->trainer->rank == 0; b++) {
+	for (int b = 0; b < model->buffer_count && out->trainer->job.rank == 0; b++) {
 		const struct buffer *buffer = &model->buffers[b];
 		TRY(disk_write(out->fd, out->temporary, buffer->data,
 			       buffer->count * dtype_bytes(buffer->dtype),
@@ -126,7 +129,7 @@ static tutti_status write_all(const struct exporting *out)
 
 static tutti_status give_name(const struct exporting *out, const char *file)
 {
-	if (out->trainer->rank > 0)
+	if (out->trainer->job.rank > 0)
 		return TUTTI_OK;
 	if (rename(out->temporary, file) != 0)
 		return disk_fail("Renaming to", file);
@@ -137,12 +140,12 @@ static tutti_status export(struct exporting *out, const char *file)
 {
 	tutti_trainer *trainer = out->trainer;
 
-	TRY(trainer_agree(trainer, prepare(out, file)));
-	TRY(trainer_broadcast(trainer, &out->token, sizeof out->token, TUTTI_U8, 0));
-	TRY(trainer_agree(trainer, trainer->rank == 0 ? open_file(out, file) : TUTTI_OK));
-	TRY(trainer_agree(trainer, trainer->rank == 0 ? TUTTI_OK : open_file(out, file)));
-	TRY(trainer_agree(trainer, write_all(out)));
-	return trainer_agree(trainer, give_name(out, file));
+	TRY(job_agree(trainer, prepare(out, file)));
+	TRY(job_broadcast(trainer, &out->token, sizeof out->token, TUTTI_U8, 0));
+	TRY(job_agree(trainer, trainer->job.rank == 0 ? open_file(out, file) : TUTTI_OK));
+	TRY(job_agree(trainer, trainer->job.rank == 0 ? TUTTI_OK : open_file(out, file)));
+	TRY(job_agree(trainer, write_all(out)));
+	return job_agree(trainer, give_name(out, file));
 }
 
 tutti_status tutti_export_safetensors(tutti_trainer *trainer, const char *file)
@@ -156,7 +159,7 @@ tutti_status tutti_export_safetensors(tutti_trainer *trainer, const char *file)
 	TRY(trainer_check_averaged(trainer, "tutti_export_safetensors"));
 	tutti_status status = export(&out, file);
 	struct train_failure why = failure_of(status);
-	if (out.fd >= 0 && status != TUTTI_OK && trainer->rank == 0)
+	if (out.fd >= 0 && status != TUTTI_OK && trainer->job.rank == 0)
 		unlink(out.temporary);
 	if (out.fd >= 0)
 		close(out.fd);

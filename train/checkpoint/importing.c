@@ -67,8 +67,8 @@ static tutti_status import_all(struct importing *in)
 		const struct piece *piece = &trainer->pieces[i];
 		const char *name = trainer->model.params[piece->param].name;
 		const struct safetensor *tensor = safetensors_find(&in->file, name);
-		struct stored_tensor stored = {read_tensor, in, tensor,
-					       (tutti_dtype)tensor->type->dtype};
+		struct stored_tensor stored = {
+			read_tensor, in, tensor, (tutti_dtype)tensor->type->dtype, {0, 0}};
 		TRY(restore_piece(trainer, piece, &stored));
 	}
 	for (int b = 0; b < trainer->model.buffer_count; b++)
@@ -87,9 +87,9 @@ static tutti_status open_file(struct importing *in)
 
 static tutti_status import(struct importing *in)
 {
-	TRY(trainer_agree(in->trainer, open_file(in)));
+	TRY(job_agree(in->trainer, open_file(in)));
 	TRY(params_begin_write(in->trainer));
-	TRY(trainer_agree(in->trainer, import_all(in)));
+	TRY(job_agree(in->trainer, import_all(in)));
 	return params_publish(in->trainer);
 }
 

@@ -42,16 +42,15 @@ static tutti_status check_param(const struct loading *in, const struct param *pa
 static tutti_status check_names(const struct loading *in)
 {
 	const struct checkpoint_index *index = checkpoint_index_of(in->checkpoint);
-	const struct tutti_model *model = &in->trainer->model;
 	int params = 0;
 
 	for (size_t i = 0; i < index->tensor_count; i++)
 		params += strcmp(index->tensors[i].kind, "param") == 0;
-	if (params == model->param_count)
+	if (params == trainer_whole(in->trainer)->param_count)
 		return TUTTI_OK;
 	return train_invalid("tutti_load: '%s' does not fit this model: it has %d "
 			     "parameters, the model has %d of them.",
-			     path_shown(in->path), params, model->param_count);
+			     path_shown(in->path), params, trainer_whole(in->trainer)->param_count);
 }
 
 static tutti_status check_flat(const struct loading *in, const char *what, const char *kind,
@@ -71,11 +70,12 @@ static tutti_status check_state(const struct loading *in, const struct state *st
 	int ranks = checkpoint_index_of(in->checkpoint)->world_size;
 	char kind[CHECKPOINT_KIND_BYTES];
 
-	if (state->per_rank && ranks != in->trainer->size)
+	if (state->per_rank && ranks != in->trainer->job.size)
 		return train_invalid("tutti_load: the state '%s' is per rank, and the checkpoint "
 				     "'%s' is of %d ranks, not %d: use as many ranks.",
-				     state->name, path_shown(in->path), ranks, in->trainer->size);
-	saved_state_kind(kind, state, in->trainer->rank);
+				     state->name, path_shown(in->path), ranks,
+				     in->trainer->job.size);
+	saved_state_kind(kind, state, in->trainer->job.rank);
 	return check_flat(in, "state", kind, state->name, TUTTI_U8, state->bytes);
 }
 

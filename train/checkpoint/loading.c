@@ -22,7 +22,8 @@ static struct stored_tensor stored(const struct loading *in, const char *kind, c
 	const struct checkpoint_tensor *tensor = load_find(in, kind, name);
 
 	return (struct stored_tensor){read_tensor, in->checkpoint, tensor,
-				      tensor ? tensor->dtype : TUTTI_F32};
+				      tensor ? tensor->dtype : TUTTI_F32,
+				      tensor ? tensor->order : (struct tensor_order){0, 0}};
 }
 
 static tutti_status load_piece(const struct loading *in, struct piece *piece)
@@ -70,7 +71,7 @@ static tutti_status load_callers(const struct loading *in)
 	for (int b = 0; b < model->buffer_count; b++)
 		TRY(load_whole(in, "buffer", model->buffers[b].name, model->buffers[b].data));
 	for (int s = 0; s < model->state_count; s++) {
-		saved_state_kind(kind, &model->states[s], in->trainer->rank);
+		saved_state_kind(kind, &model->states[s], in->trainer->job.rank);
 		TRY(load_whole(in, kind, model->states[s].name, model->states[s].data));
 	}
 	return TUTTI_OK;
@@ -88,16 +89,16 @@ static tutti_status load_open(struct loading *in)
 {
 	tutti_trainer *trainer = in->trainer;
 
-	TRY(trainer_agree(trainer, load_check(in)));
+	TRY(job_agree(trainer, load_check(in)));
 	TRY(params_begin_write(trainer));
-	TRY(trainer_agree(trainer, load_all(in)));
+	TRY(job_agree(trainer, load_all(in)));
 	return params_publish(trainer);
 }
 
 static tutti_status load(tutti_trainer *trainer, const char *path)
 {
 	struct loading in = {.trainer = trainer, .path = path};
-	tutti_status status = trainer_agree(trainer, checkpoint_open(&in.checkpoint, path));
+	tutti_status status = job_agree(trainer, checkpoint_open(&in.checkpoint, path));
 
 	if (status == TUTTI_OK)
 		status = load_open(&in);
@@ -117,7 +118,7 @@ static tutti_status load_found(tutti_trainer *trainer, const char *dir,
 	tutti_status status = disk_path(path, "%s%s", dir, strrchr(found->path, '/'));
 	if (status == TUTTI_OK)
 		status = checkpoint_keep_dir(trainer, dir);
-	TRY(trainer_agree(trainer, status));
+	TRY(job_agree(trainer, status));
 	return load(trainer, path);
 }
 
@@ -131,9 +132,9 @@ tutti_status tutti_load(tutti_trainer *trainer, const char *dir, int64_t *step)
 		return train_invalid(
 			"tutti_load needs a folder and a place for the step, not NULL.");
 	TRY(tutti_save_wait(trainer));
-	TRY(trainer_agree(trainer,
-			  trainer->rank > 0 ? TUTTI_OK : checkpoint_dir_find(&found, dir)));
-	TRY(trainer_broadcast(trainer, &found, sizeof found, TUTTI_U8, 0));
+	TRY(job_agree(trainer,
+		      trainer->job.rank > 0 ? TUTTI_OK : checkpoint_dir_find(&found, dir)));
+	TRY(job_broadcast(trainer, &found, sizeof found, TUTTI_U8, 0));
 	TRY(load_found(trainer, dir, &found));
 	*step = found.step;
 	if (found.passed_over > 0) /* tutti_comm_error(NULL) has the reason */

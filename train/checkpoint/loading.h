@@ -27,12 +27,13 @@ tutti_status load_whole(const struct loading *in, const char *kind, const char *
 
 /* A tensor in a file, of any type of floats up to 64 bits. */
 struct stored_tensor {
-	/* Reads elements [first, first + count), in dtype. */
+	/* Reads elements [first, first + count) of its order, in dtype. */
 	tutti_status (*read)(void *file, const void *tensor, uint64_t first, uint64_t count,
 			     void *values);
 	void *file;
 	const void *tensor; /* NULL: the file does not have it */
 	tutti_dtype dtype;
+	struct tensor_order order;
 };
 
 /* INVALID: "function: 'path' does not fit this model: what 'name' why." */

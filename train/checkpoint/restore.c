@@ -29,9 +29,9 @@ const char *restore_difference(const struct param *param, int ndim, const int64_
 	return is_float(dtype) ? NULL : "is not of F32, F64, F16 or BF16 there";
 }
 
-/* Reads elements of stored, as f32. */
-static tutti_status read_floats(const struct stored_tensor *stored, uint64_t first, size_t count,
-				float *values)
+/* Reads elements that follow each other in stored, as f32. */
+static tutti_status read_run(const struct stored_tensor *stored, uint64_t first, size_t count,
+			     float *values)
 {
 	double raw[CHUNK];
 
@@ -48,6 +48,23 @@ static tutti_status read_floats(const struct stored_tensor *stored, uint64_t fir
 	return TUTTI_OK;
 }
 
+/* Reads elements [first, first + count) of the piece, as f32, at most CHUNK of them. */
+static tutti_status read_floats(const tutti_trainer *trainer, const struct piece *piece,
+				const struct stored_tensor *stored, size_t first, size_t count,
+				float *values)
+{
+	const struct param *param = &trainer->model.params[piece->param];
+
+	for (size_t done = 0, run; done < count; done += run) {
+		size_t own = param->part.first + piece->first + first + done;
+		size_t place = order_map(param->part.order, stored->order, param->ndim,
+					 param->shape, own, &run);
+		run = smaller(run, count - done);
+		TRY(read_run(stored, place, run, values + done));
+	}
+	return TUTTI_OK;
+}
+
 tutti_status restore_piece(tutti_trainer *trainer, const struct piece *piece,
 			   const struct stored_tensor *stored)
 {
@@ -55,7 +72,7 @@ tutti_status restore_piece(tutti_trainer *trainer, const struct piece *piece,
 
 	for (size_t done = 0, n; done < piece->count; done += n) {
 		n = smaller(CHUNK, piece->count - done);
-		TRY(read_floats(stored, piece->first + done, n, values));
+		TRY(read_floats(trainer, piece, stored, done, n, values));
 		piece_write(trainer, piece, done, n, values);
 	}
 	return TUTTI_OK;
@@ -70,7 +87,7 @@ tutti_status restore_low(tutti_trainer *trainer, const struct piece *piece,
 
 	for (size_t done = 0, n; done < piece->count; done += n) {
 		n = smaller(CHUNK, piece->count - done);
-		TRY(read_floats(stored, piece->first + done, n, values));
+		TRY(read_floats(trainer, piece, stored, done, n, values));
 		values_write(piece->home, element_at(piece->low, dtype, done), dtype, values, n);
 	}
 	return TUTTI_OK;
@@ -87,7 +104,7 @@ tutti_status restore_state(tutti_trainer *trainer, struct piece *piece, int whic
 	for (size_t done = 0, n; done < piece->count; done += n) {
 		n = smaller(CHUNK, piece->count - done);
 		if (stored->tensor)
-			TRY(read_floats(stored, piece->first + done, n, read));
+			TRY(read_floats(trainer, piece, stored, done, n, read));
 		else
 			memset(read, 0, n * sizeof *read);
 		piece_set(piece, values + done, n, read);

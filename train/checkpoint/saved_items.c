@@ -60,7 +60,7 @@ static void add_share(struct saved_items *items, const tutti_trainer *trainer,
 {
 	const struct param *param = &trainer->model.params[piece->param];
 
-	if (!values)
+	if (!values || !param->part.is_counted)
 		return;
 	struct element_range share = share_of(trainer, piece, values);
 	items->pieces[items->count] = piece;
@@ -69,7 +69,8 @@ static void add_share(struct saved_items *items, const tutti_trainer *trainer,
 		    (const char *)values + share.first * dtype_bytes(dtype));
 	range->tensor.ndim = param->ndim;
 	memcpy(range->tensor.shape, param->shape, sizeof param->shape);
-	range->first = piece->first + share.first;
+	range->tensor.order = param->part.order;
+	range->first = param->part.first + piece->first + share.first;
 	range->count = share.last - share.first;
 }
 
@@ -90,14 +91,23 @@ static void add_pieces(struct saved_items *items, const tutti_trainer *trainer)
 	}
 }
 
+/* Of each parameter by one rank of those that have it. */
+static void add_optimizers(struct saved_items *items, const tutti_trainer *trainer)
+{
+	const struct tutti_model *model = &trainer->model;
+
+	for (int p = 0; p < model->param_count; p++)
+		if (trainer->rank == 0 && model->params[p].part.is_counted &&
+		    model->params[p].part.piece == 0)
+			add_whole(items, "optimizer", model->params[p].name, TUTTI_I32, 1,
+				  &trainer->tensors[p].optimizer);
+}
+
 /* Appends what is the same on all ranks, and rank 0's own. */
 static void add_common(struct saved_items *items, const tutti_trainer *trainer)
 {
 	const struct tutti_model *model = &trainer->model;
 
-	for (int p = 0; p < model->param_count; p++)
-		add_whole(items, "optimizer", model->params[p].name, TUTTI_I32, 1,
-			  &trainer->tensors[p].optimizer);
 	for (int b = 0; b < model->buffer_count; b++)
 		add_whole(items, "buffer", model->buffers[b].name, model->buffers[b].dtype,
 			  model->buffers[b].count, model->buffers[b].data);
@@ -111,9 +121,9 @@ static void add_states(struct saved_items *items, const tutti_trainer *trainer)
 
 	for (int s = 0; s < trainer->model.state_count; s++) {
 		const struct state *state = &trainer->model.states[s];
-		if (!state->per_rank && trainer->rank > 0)
+		if (!state->per_rank && trainer->job.rank > 0)
 			continue;
-		saved_state_kind(kind, state, trainer->rank);
+		saved_state_kind(kind, state, trainer->job.rank);
 		add_whole(items, kind, state->name, TUTTI_U8, state->bytes, state->data);
 	}
 }
@@ -144,7 +154,8 @@ tutti_status saved_items_list(struct saved_items *items, const tutti_trainer *tr
 		return train_no_memory("the list of what is saved");
 	}
 	add_pieces(items, trainer);
-	if (trainer->rank == 0)
+	add_optimizers(items, trainer);
+	if (trainer->job.rank == 0)
 		add_common(items, trainer);
 	add_states(items, trainer);
 	return TUTTI_OK;

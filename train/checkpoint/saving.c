@@ -48,20 +48,20 @@ struct folder {
 static tutti_status make_folder(tutti_trainer *trainer, const char *dir, int64_t step,
 				struct folder *folder)
 {
-	tutti_status status = trainer->rank > 0
+	tutti_status status = trainer->job.rank > 0
 				      ? TUTTI_OK
 				      : checkpoint_dir_make(&trainer->saving->dir, dir, step);
 
-	TRY(trainer_agree(trainer, status));
+	TRY(job_agree(trainer, status));
 	*folder = (struct folder){.step = step};
 	strcpy(folder->temporary, trainer->saving->dir.temporary);
-	TRY(trainer_broadcast(trainer, folder, sizeof *folder, TUTTI_U8, 0));
+	TRY(job_broadcast(trainer, folder, sizeof *folder, TUTTI_U8, 0));
 	if (folder->step != step)
 		status = train_fail(TUTTI_ERR_MISMATCH,
 				    "tutti_save: rank %d saves step %" PRId64
 				    ", but rank 0 saves step %" PRId64 ".",
-				    trainer->rank, step, folder->step);
-	return trainer_agree(trainer, status);
+				    trainer->job.rank, step, folder->step);
+	return job_agree(trainer, status);
 }
 
 /* Hands values over in portions, so that pages of mapped state can be let go, and those of a device
@@ -71,6 +71,7 @@ static tutti_status stage_range(tutti_trainer *trainer, const struct saved_items
 	const struct checkpoint_range *range = &items->ranges[i];
 	const struct piece *piece = items->pieces[i];
 	size_t width = dtype_bytes(range->tensor.dtype), count = (size_t)range->count;
+	size_t held = piece ? trainer->model.params[piece->param].part.first : 0;
 	const char *values = items->values[i];
 
 	for (size_t done = 0, n; done < count; done += n) {
@@ -80,7 +81,8 @@ static tutti_status stage_range(tutti_trainer *trainer, const struct saved_items
 			portion = values_view(piece->home, portion, n * width);
 		TRY(checkpoint_writer_values(trainer->saving->save, i, portion, n * width));
 		if (piece)
-			state_let_go(trainer, piece, (size_t)range->first - piece->first + done, n);
+			state_let_go(trainer, piece,
+				     (size_t)range->first - held - piece->first + done, n);
 	}
 	return TUTTI_OK;
 }
@@ -91,8 +93,8 @@ static tutti_status stage(tutti_trainer *trainer, const char *dir, const struct 
 	struct checkpoint_part part = {.dir = dir,
 				       .temporary = folder->temporary,
 				       .step = folder->step,
-				       .rank = trainer->rank,
-				       .world_size = trainer->size};
+				       .rank = trainer->job.rank,
+				       .world_size = trainer->job.size};
 
 	TRY(saved_items_list(&items, trainer));
 	tutti_status status =
@@ -108,10 +110,10 @@ static tutti_status begin(tutti_trainer *trainer, const char *dir, int64_t step)
 	struct folder folder;
 
 	trainer->saving = calloc(1, sizeof *trainer->saving);
-	TRY(trainer_agree(trainer, trainer->saving ? checkpoint_keep_dir(trainer, dir)
-						   : train_no_memory("saving a checkpoint")));
+	TRY(job_agree(trainer, trainer->saving ? checkpoint_keep_dir(trainer, dir)
+					       : train_no_memory("saving a checkpoint")));
 	TRY(make_folder(trainer, dir, step, &folder));
-	return trainer_agree(trainer, stage(trainer, dir, &folder));
+	return job_agree(trainer, stage(trainer, dir, &folder));
 }
 
 tutti_status tutti_save(tutti_trainer *trainer, const char *dir, int64_t step)
@@ -136,30 +138,31 @@ static tutti_status make_room(const tutti_trainer *trainer, char **texts, const 
 {
 	size_t sum = 0;
 
-	for (int r = 0; r < trainer->size; r++)
+	for (int r = 0; r < trainer->job.size; r++)
 		sum += sizes[r];
-	if (trainer->rank == 0)
+	if (trainer->job.rank == 0)
 		*texts = malloc(sum);
-	return trainer->rank > 0 || *texts
+	return trainer->job.rank > 0 || *texts
 		       ? TUTTI_OK
-		       : train_no_memory("the indexes of %d ranks", trainer->size);
+		       : train_no_memory("the indexes of %d ranks", trainer->job.size);
 }
 
 static tutti_status commit(tutti_trainer *trainer, const char *text, size_t *sizes)
 {
 	char *all = NULL;
-	tutti_status status = trainer_all_gather(trainer, sizes, sizeof *sizes);
+	tutti_status status = job_all_gather(trainer, sizes, sizeof *sizes);
 
 	if (status == TUTTI_OK)
-		status = trainer_agree(trainer, make_room(trainer, &all, sizes));
+		status = job_agree(trainer, make_room(trainer, &all, sizes));
 	if (status == TUTTI_OK)
-		status = tutti_gatherv(text, all, sizes, NULL, TUTTI_U8, 0, trainer->comm, NULL);
+		status =
+			tutti_gatherv(text, all, sizes, NULL, TUTTI_U8, 0, trainer->job.comm, NULL);
 	if (status == TUTTI_OK)
-		status = trainer_agree(trainer,
-				       trainer->rank > 0
-					       ? TUTTI_OK
-					       : checkpoint_dir_commit(&trainer->saving->dir, all,
-								       sizes, trainer->size));
+		status = job_agree(trainer,
+				   trainer->job.rank > 0
+					   ? TUTTI_OK
+					   : checkpoint_dir_commit(&trainer->saving->dir, all,
+								   sizes, trainer->job.size));
 	free(all);
 	return status;
 }
@@ -167,12 +170,12 @@ static tutti_status commit(tutti_trainer *trainer, const char *text, size_t *siz
 static tutti_status finish(tutti_trainer *trainer)
 {
 	char *text = NULL;
-	size_t *sizes = calloc((size_t)trainer->size, sizeof *sizes);
+	size_t *sizes = calloc((size_t)trainer->job.size, sizeof *sizes);
 	tutti_status status = sizes ? checkpoint_writer_finish(trainer->saving->save, &text,
-							       &sizes[trainer->rank])
+							       &sizes[trainer->job.rank])
 				    : train_no_memory("saving a checkpoint");
 
-	status = trainer_agree(trainer, status);
+	status = job_agree(trainer, status);
 	if (status == TUTTI_OK)
 		status = commit(trainer, text, sizes);
 	free(text);

@@ -18,6 +18,7 @@ tutti_status tutti_model_create(tutti_model **model)
 	tutti_model *made = calloc(1, sizeof *made);
 	if (!made)
 		return train_no_memory("a model");
+	made->kind_count = 1;
 	*model = made;
 	return TUTTI_OK;
 }
@@ -89,6 +90,7 @@ static tutti_status add_unit(struct tutti_model *model, const char *name)
 	struct unit *added = &model->units[model->unit_count++];
 	strcpy(added->name, name);
 	added->stream = NULL;
+	added->stage = -1;
 	return TUTTI_OK;
 }
 
@@ -180,6 +182,10 @@ static tutti_status add_param(struct tutti_model *model, struct param *param, co
 	TRY(check_param(model, param));
 	TRY(grow(&model->params, model->param_count, sizeof *model->params));
 	TRY(add_use(model, model->param_count, param->unit));
+	param->part = (struct mesh_part){.whole = param->count,
+					 .index = model->param_count,
+					 .sum_group = -1,
+					 .is_counted = true};
 	model->params[model->param_count++] = *param;
 	model->elements += param->count;
 	return TUTTI_OK;
@@ -215,7 +221,7 @@ int tutti_model_param_extern(tutti_model *model, int unit, const char *name, int
 	return status == TUTTI_OK ? model->param_count - 1 : -1;
 }
 
-static tutti_status check_indices(const struct tutti_model *model, const char *function, int param)
+tutti_status model_check_param(const struct tutti_model *model, const char *function, int param)
 {
 	if (!model)
 		return train_invalid("%s needs a model, not NULL.", function);
@@ -227,7 +233,7 @@ static tutti_status check_indices(const struct tutti_model *model, const char *f
 
 tutti_status tutti_model_unit_uses(tutti_model *model, int unit, int param)
 {
-	TRY(check_indices(model, "tutti_model_unit_uses", param));
+	TRY(model_check_param(model, "tutti_model_unit_uses", param));
 	if (unit < 0 || unit >= model->unit_count)
 		return train_invalid("tutti_model_unit_uses: there is no unit %d among %d.", unit,
 				     model->unit_count);
@@ -239,7 +245,7 @@ tutti_status tutti_model_unit_uses(tutti_model *model, int unit, int param)
 
 tutti_status tutti_model_param_group(tutti_model *model, int param, int group)
 {
-	TRY(check_indices(model, "tutti_model_param_group", param));
+	TRY(model_check_param(model, "tutti_model_param_group", param));
 	if (group < 0)
 		return train_invalid("Group %d of parameter '%s' is negative.", group,
 				     model->params[param].name);

@@ -5,28 +5,48 @@
 #ifndef TRAIN_MODEL_H
 #define TRAIN_MODEL_H
 
+#include "parallel/mesh/axes.h"
+#include "train/model/tensor_order.h"
+
 #include <tutti/train.h>
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-enum { MODEL_NAME_BYTES = 128, MODEL_DIMS = 8 };
+enum { MODEL_NAME_BYTES = 128, MODEL_DIMS = 8, MODEL_PARTIAL_BYTES = 96 };
 
 struct unit {
 	char name[MODEL_NAME_BYTES];
 	void *stream; /* NULL: the config's */
+	int stage;    /* of "pp"; -1: none was given */
+};
+
+/* The part of a parameter that is on this rank: without a mesh, all of it. */
+struct mesh_part {
+	struct tensor_order order; /* of the split tensor: this rank's elements follow each other in
+				    * it, from first on */
+	size_t first, whole;       /* whole: elements of the tensor */
+	int piece;                 /* which one of the split this is; 0: the only one */
+	int index;                 /* in the whole model */
+	int kind;                  /* parameters of another kind lie in other spans */
+	int sum_group;             /* of gradients, in struct model_groups; -1: none */
+	bool is_counted;           /* in norms, and saved: of several ranks with the same, by one */
 };
 
 struct param {
 	char name[MODEL_NAME_BYTES];
 	int unit, group, ndim;
 	int64_t shape[MODEL_DIMS];
-	size_t count; /* elements */
+	size_t count; /* elements on this rank */
 	unsigned flags;
 	bool is_extern;    /* data and grad are the caller's */
 	tutti_dtype dtype; /* of data, if is_extern */
 	void *data, *grad;
+	char split_axis[AXIS_NAME_BYTES]; /* "": not split; else along split_dim */
+	int split_dim;
+	char partial[MODEL_PARTIAL_BYTES]; /* "tp,": axes over which its gradient is summed */
+	struct mesh_part part;
 };
 
 /* A unit that adds to a parameter's gradient: its own unit, and those of tutti_model_unit_uses. */
@@ -57,6 +77,7 @@ struct tutti_model {
 	struct state *states;
 	int unit_count, param_count, use_count, buffer_count, state_count;
 	size_t elements; /* of all parameters */
+	int kind_count;  /* mesh_part.kind is less, at least 1 */
 };
 
 /* Makes a deep copy in to. MEMORY leaves nothing to free. */
@@ -64,9 +85,38 @@ tutti_status model_copy(struct tutti_model *to, const struct tutti_model *from);
 /* Frees the tables, not the struct. */
 void model_finish(struct tutti_model *model);
 
+/* model_mesh.c: what of a model is on one rank of a mesh. */
+
+enum { MODEL_SUM_GROUPS = 16, MODEL_STAGES = 64 };
+
+/* Ranks whose gradients of some parameters are added up: those that differ in these axes only; of a
+ * tied parameter those on its stages. */
+struct sum_group {
+	unsigned axes;   /* bit i: axis i of the mesh */
+	uint64_t stages; /* bit s: coordinate s of "pp"; 0: not tied */
+};
+
+struct model_groups {
+	struct sum_group list[MODEL_SUM_GROUPS];
+	int count;
+};
+
+/* Leaves of the model what is on this rank: pieces of split parameters, and of "pp" the units of
+ * its stages. *locals, the caller's to free: for each parameter of the whole model its index there,
+ * or -1. Local, with the same result on all ranks but for what stays. INVALID; MEMORY. */
+tutti_status model_localize(struct tutti_model *model, int **locals, struct model_groups *groups,
+			    const struct axes *axes, int rank);
+/* Whether the unit is on this rank. */
+bool unit_is_here(const struct unit *unit, const struct axes *axes, int rank);
+/* An axis along which ranks have other data: "dp" and "cp", which strategies reduce over. */
+bool axis_is_reduced(const char *name);
+
 /* INVALID: the name is not allowed. what: "unit", "state". */
 tutti_status model_check_name(const char *what, const char *name);
-/* The same for a "parameter" or "buffer"; no parameter or buffer may have that name yet. */
+/* INVALID: there is no such parameter. */
+tutti_status model_check_param(const struct tutti_model *model, const char *function, int param);
+/* As model_check_name for a "parameter" or "buffer"; no parameter or buffer may have that name yet.
+ */
 tutti_status model_check_tensor_name(const struct tutti_model *model, const char *what,
 				     const char *name);
 

@@ -18,6 +18,13 @@
 
 enum kind { TRAINED, TRAINED_WHOLE, FROZEN, FROZEN_WHOLE, KINDS };
 
+/* The parameters that may share a span. */
+struct class
+{
+	enum kind kind;
+	int mesh_kind; /* mesh_part.kind */
+};
+
 size_t dtype_bytes(tutti_dtype dtype)
 {
 	switch (dtype) {
@@ -68,6 +75,11 @@ static enum kind kind_of(const struct model_layout *layout, const struct param *
 	return is_whole ? FROZEN_WHOLE : FROZEN;
 }
 
+static bool is_of(const struct model_layout *layout, const struct param *param, struct class class)
+{
+	return kind_of(layout, param) == class.kind && param->part.kind == class.mesh_kind;
+}
+
 static size_t span_limit(const tutti_train_config *config, int spans_before)
 {
 	if (shards_params(config))
@@ -111,9 +123,9 @@ static bool home_ends(const struct model_layout *layout, const struct tutti_mode
 	       layout->unit_homes[params[p - 1].unit] != layout->unit_homes[params[p].unit];
 }
 
-/* Makes all spans of one kind. Their lists of parameters are taken from *list. */
-static void cut_kind(struct model_layout *layout, const struct tutti_model *model,
-		     const tutti_train_config *config, enum kind kind, int **list)
+/* Makes all spans of one class. Their lists of parameters are taken from *list. */
+static void cut_class(struct model_layout *layout, const struct tutti_model *model,
+		      const tutti_train_config *config, struct class class, int **list)
 {
 	struct param_span open = {.params = *list};
 	size_t bytes = 0, width = dtype_bytes(config->grad_dtype);
@@ -121,16 +133,16 @@ static void cut_kind(struct model_layout *layout, const struct tutti_model *mode
 	for (int p = model->param_count - 1; p >= 0; p--) {
 		const struct param *param = &model->params[p];
 		bool unit_ends = p == 0 || model->params[p - 1].unit != param->unit;
-		if (kind_of(layout, param) == kind && !is_large_extern(param, config)) {
+		if (is_of(layout, param, class) && !is_large_extern(param, config)) {
 			open.params[open.param_count++] = p;
 			bytes += param->count * width;
 		}
 		bool is_full = unit_ends && bytes >= span_limit(config, layout->span_count);
 		if (is_full || home_ends(layout, model, p)) {
-			span_close(layout, model, config, &open, kind);
+			span_close(layout, model, config, &open, class.kind);
 			bytes = 0;
 		}
-		if (kind_of(layout, param) != kind || !is_large_extern(param, config))
+		if (!is_of(layout, param, class) || !is_large_extern(param, config))
 			continue;
 		/* The extern tensor comes before the bucket that is still open. */
 		memmove(open.params + 1, open.params,
@@ -139,10 +151,36 @@ static void cut_kind(struct model_layout *layout, const struct tutti_model *mode
 			.params = open.params, .param_count = 1, .is_in_place = true};
 		own.params[0] = p;
 		open.params++;
-		span_close(layout, model, config, &own, kind);
+		span_close(layout, model, config, &own, class.kind);
 	}
-	span_close(layout, model, config, &open, kind);
+	span_close(layout, model, config, &open, class.kind);
 	*list = open.params;
+}
+
+static int lowest(const struct param_span *span)
+{
+	int first = span->params[0];
+
+	for (int i = 1; i < span->param_count; i++)
+		first = span->params[i] < first ? span->params[i] : first;
+	return first;
+}
+
+static int compare_spans(const void *a, const void *b)
+{
+	return lowest(b) - lowest(a);
+}
+
+/* Trained spans start in the order of their index: as backward comes to their ends, whatever their
+ * classes. */
+static void sort_trained(struct model_layout *layout)
+{
+	if (layout->trained_count > 1)
+		qsort(layout->spans, (size_t)layout->trained_count, sizeof *layout->spans,
+		      compare_spans);
+	for (int s = 0; s < layout->trained_count; s++)
+		for (int i = 0; i < layout->spans[s].param_count; i++)
+			layout->places[layout->spans[s].params[i]].span = s;
 }
 
 static void place(struct model_layout *layout, const struct tutti_model *model,
@@ -227,10 +265,13 @@ static tutti_status fill(struct model_layout *layout, const struct tutti_model *
 	TRY(layout_homes(layout, model, config));
 	int *list = layout->param_memory;
 	for (enum kind kind = TRAINED; kind < KINDS; kind++) {
-		cut_kind(layout, model, config, kind, &list);
+		for (int k = 0; k < model->kind_count; k++)
+			cut_class(layout, model, config, (struct class){kind, k}, &list);
 		if (kind == TRAINED_WHOLE)
 			layout->trained_count = layout->span_count;
 	}
+	if (model->kind_count > 1)
+		sort_trained(layout);
 	TRY(cut_all(layout, model, config));
 	return list_units(layout, model);
 }

@@ -1,5 +1,6 @@
-/* Sums of squares over pieces, then over the ranks of the shard group in their order. On a device
- * they are exact, with or without deterministic. */
+/* Sums of squares over pieces, then over the ranks of the shard group in their order, then over
+ * those of a mesh that have other parts of the model. On a device they are exact, with or without
+ * deterministic. */
 
 #include "train/base/base.h"
 #include "train/optimizer/optimizer.h"
@@ -12,11 +13,23 @@
 struct share {
 	struct exact_sum exact; /* with deterministic, or on a device */
 	double sum;
-	int64_t bad_param; /* -1: all are finite */
+	int64_t bad_param; /* in the whole model; -1: all are finite */
 };
+
+static const struct mesh_part *part_of(const tutti_trainer *trainer, const struct piece *piece)
+{
+	return &trainer->model.params[piece->param].part;
+}
+
+/* Of ranks that have the same elements, one counts them. */
+static bool is_measured(const tutti_trainer *trainer, const struct piece *piece)
+{
+	return piece->sum && part_of(trainer, piece)->is_counted;
+}
 
 static void add_piece(const tutti_trainer *trainer, const struct piece *piece, struct share *share)
 {
+	int param = part_of(trainer, piece)->index;
 	bool is_finite;
 
 	if (trainer->config.deterministic) {
@@ -27,9 +40,9 @@ static void add_piece(const tutti_trainer *trainer, const struct piece *piece, s
 		share->sum += sum;
 		is_finite = isfinite(sum);
 	}
-	if (!is_finite && (share->bad_param < 0 || piece->param < share->bad_param) &&
+	if (!is_finite && (share->bad_param < 0 || param < share->bad_param) &&
 	    kernel_first_nonfinite(piece->sum, piece->sum_dtype, piece->count) < piece->count)
-		share->bad_param = piece->param;
+		share->bad_param = param;
 }
 
 static void add_pieces(const tutti_trainer *trainer, bool is_split, struct share *share)
@@ -37,7 +50,8 @@ static void add_pieces(const tutti_trainer *trainer, bool is_split, struct share
 	*share = (struct share){.bad_param = -1};
 	for (int i = 0; i < trainer->piece_count; i++) {
 		const struct piece *piece = &trainer->pieces[i];
-		if (piece->sum && bucket_of(trainer, piece->param)->span->is_split == is_split)
+		if (is_measured(trainer, piece) &&
+		    bucket_of(trainer, piece->param)->span->is_split == is_split)
 			add_piece(trainer, piece, share);
 	}
 }
@@ -57,11 +71,11 @@ static void begin_on_devices(const tutti_trainer *trainer)
 		train_device_squares_begin(trainer->homes[h].device);
 	for (int i = 0; i < trainer->piece_count; i++) {
 		const struct piece *piece = &trainer->pieces[i];
-		if (piece->sum)
+		if (is_measured(trainer, piece))
 			train_device_squares_add(piece->home->device,
 						 bucket_of(trainer, piece->param)->span->is_split,
 						 piece->sum, piece->sum_dtype, piece->count,
-						 piece->param);
+						 part_of(trainer, piece)->index);
 	}
 }
 
@@ -82,6 +96,28 @@ static tutti_status add_on_devices(tutti_trainer *trainer, struct share *split, 
 	return status;
 }
 
+/* Each rank of the mesh has its part of the sum in all. */
+static tutti_status add_others(tutti_trainer *trainer, struct share *all)
+{
+	const struct trainer_mesh *mesh = trainer->mesh;
+	struct share *shares;
+
+	if (!mesh || !mesh->others)
+		return TUTTI_OK;
+	shares = calloc((size_t)mesh->other_count, sizeof *shares);
+	if (!shares) {
+		trainer_abort(trainer); /* others wait for this rank's */
+		return train_no_memory("the gradients' norm");
+	}
+	shares[mesh->other_rank] = *all;
+	tutti_status status = others_all_gather(trainer, shares, sizeof *shares);
+	*all = shares[0];
+	for (int r = 1; r < mesh->other_count; r++)
+		merge(all, &shares[r]);
+	free(shares);
+	return status;
+}
+
 tutti_status norm_sum_of_squares(tutti_trainer *trainer, double *sum, int *bad_param)
 {
 	struct share *shares = trainer->shares, all;
@@ -97,6 +133,7 @@ tutti_status norm_sum_of_squares(tutti_trainer *trainer, double *sum, int *bad_p
 	TRY(trainer_meet(trainer));
 	for (int r = 0; r < ranks; r++)
 		merge(&all, &shares[r]);
+	TRY(add_others(trainer, &all));
 	bool is_exact = trainer->config.deterministic || trainer->config.on_device;
 	*sum = is_exact ? exact_sum_value(&all.exact) : all.sum;
 	*bad_param = (int)all.bad_param;

@@ -233,7 +233,7 @@ tutti_status shadow_fetch(tutti_trainer *trainer)
 	for (int i = 0, s = 0; (own = next_split(trainer, &i)) || s < shadow->piece_count; s++)
 		TRY(match_state(trainer, own, s < shadow->piece_count ? &shadow->pieces[s] : NULL,
 				&failed));
-	TRY(trainer_agree(trainer, failure_return(&failed)));
+	TRY(job_agree(trainer, failure_return(&failed)));
 	for (int i = 0, s = 0; (own = next_split(trainer, &i)) || s < shadow->piece_count; s++)
 		TRY(fetch_piece(trainer, own, s < shadow->piece_count ? &shadow->pieces[s] : NULL));
 	shadow->is_current = true;

@@ -9,13 +9,31 @@ tutti_status trainer_check(const tutti_trainer *trainer, const char *function)
 	return homes_failure(trainer);
 }
 
-tutti_status trainer_check_param(const tutti_trainer *trainer, const char *function, int param)
+tutti_status trainer_find_param(const tutti_trainer *trainer, const char *function, int *param)
 {
 	TRY(trainer_check(trainer, function));
-	if (param < 0 || param >= trainer->model.param_count)
-		return train_invalid("%s: there is no parameter %d among %d.", function, param,
-				     trainer->model.param_count);
+	int count = trainer_whole(trainer)->param_count;
+	if (*param < 0 || *param >= count)
+		return train_invalid("%s: there is no parameter %d among %d.", function, *param,
+				     count);
+	if (trainer->mesh)
+		*param = trainer->mesh->locals[*param];
 	return TUTTI_OK;
+}
+
+tutti_status trainer_need_param(const tutti_trainer *trainer, const char *function, int *param)
+{
+	int asked = *param;
+
+	TRY(trainer_find_param(trainer, function, param));
+	if (*param >= 0)
+		return TUTTI_OK;
+	const struct tutti_model *whole = &trainer->mesh->whole;
+	const struct param *of = &whole->params[asked];
+	return train_invalid("%s: parameter '%s' is not on this rank: its unit '%s' is of stage %d "
+			     "of 'pp'.",
+			     function, of->name, whole->units[of->unit].name,
+			     whole->units[of->unit].stage);
 }
 
 const char *pass_name(enum unit_pass pass)

@@ -76,6 +76,7 @@ void trainer_abort(const tutti_trainer *trainer)
 			if (own[i])
 				tutti_comm_abort(own[i]);
 	}
+	mesh_abort(trainer->mesh);
 }
 
 static bool is_broken(const tutti_comm *comm)
@@ -85,7 +86,7 @@ static bool is_broken(const tutti_comm *comm)
 
 static bool has_failed(const tutti_trainer *trainer)
 {
-	bool has = is_broken(trainer->comm);
+	bool has = is_broken(trainer->comm) || is_broken(trainer->job.comm);
 
 	for (int h = 0; h < trainer->home_count && !has; h++) {
 		const struct home *home = &trainer->homes[h];
@@ -98,7 +99,7 @@ static bool has_failed(const tutti_trainer *trainer)
 /* Of the caller's communicator. A trainer that is being destroyed does not know it any more. */
 static tutti_status callers_status(const tutti_trainer *trainer)
 {
-	return trainer->comm ? tutti_comm_status(trainer->comm) : TUTTI_OK;
+	return trainer->job.comm ? tutti_comm_status(trainer->job.comm) : TUTTI_OK;
 }
 
 /* With HSDP a communicator has failed on the ranks of one group, where a rank has died. Other ranks
@@ -129,8 +130,9 @@ tutti_status group_status(const tutti_trainer *trainer, tutti_status status, enu
 
 	/* The trainer's own communicators have failed with the caller's. */
 	if (callers_status(trainer) != TUTTI_OK)
-		return tutti_set_error(callers_status(trainer), tutti_comm_error(trainer->comm));
-	if (trainer->config.strategy != TUTTI_HSDP)
+		return tutti_set_error(callers_status(trainer),
+				       tutti_comm_error(trainer->job.comm));
+	if (trainer->config.strategy != TUTTI_HSDP || group == AMONG_PARTS)
 		return train_fail(status, "%.400s%s", why.message, hint);
 	if (group == IN_SHARD_GROUP)
 		return train_fail(status,
@@ -165,7 +167,7 @@ tutti_status bucket_status(const tutti_trainer *trainer, const struct bucket *bu
 /* A single rank does not wait. */
 static void count_wait(tutti_trainer *trainer, double begin)
 {
-	if (trainer->size > 1)
+	if (trainer->job.size > 1)
 		trainer->stats.exposed_seconds += seconds_now() - begin;
 }
 
@@ -224,30 +226,72 @@ static tutti_status count_blocking(tutti_trainer *trainer, tutti_status status, 
 	return count_other(trainer, status, sent);
 }
 
-tutti_status trainer_all_reduce(tutti_trainer *trainer, double *values, size_t count, tutti_op op)
+static tutti_status all_reduce_on(tutti_trainer *trainer, tutti_comm *comm, double *values,
+				  size_t count, tutti_op op)
 {
 	double begin = seconds_now();
-	tutti_status status =
-		tutti_all_reduce(values, values, count, TUTTI_F64, op, trainer->comm, NULL);
-	uint64_t sent = all_reduce_bytes(count * sizeof *values, trainer->size);
+	tutti_status status = tutti_all_reduce(values, values, count, TUTTI_F64, op, comm, NULL);
+	uint64_t sent = all_reduce_bytes(count * sizeof *values, tutti_size(comm));
 	return count_blocking(trainer, status, sent, begin);
+}
+
+static tutti_status all_gather_on(tutti_trainer *trainer, tutti_comm *comm, void *all,
+				  size_t bytes_each)
+{
+	const char *own = (const char *)all + (size_t)tutti_rank(comm) * bytes_each;
+	double begin = seconds_now();
+	tutti_status status = tutti_all_gather(own, all, bytes_each, TUTTI_U8, comm, NULL);
+	uint64_t sent = (uint64_t)(tutti_size(comm) - 1) * bytes_each;
+	return count_blocking(trainer, status, sent, begin);
+}
+
+static tutti_status broadcast_on(tutti_trainer *trainer, tutti_comm *comm, void *data, size_t count,
+				 tutti_dtype dtype, int root)
+{
+	double begin = seconds_now();
+	tutti_status status = tutti_broadcast(data, data, count, dtype, root, comm, NULL);
+	uint64_t sent = gather_bytes(count * dtype_bytes(dtype), tutti_size(comm));
+	return count_blocking(trainer, status, sent, begin);
+}
+
+tutti_status trainer_all_reduce(tutti_trainer *trainer, double *values, size_t count, tutti_op op)
+{
+	return all_reduce_on(trainer, trainer->comm, values, count, op);
+}
+
+tutti_status job_all_reduce(tutti_trainer *trainer, double *values, size_t count, tutti_op op)
+{
+	return all_reduce_on(trainer, trainer->job.comm, values, count, op);
 }
 
 tutti_status trainer_all_gather(tutti_trainer *trainer, void *all, size_t bytes_each)
 {
-	const char *own = (const char *)all + (size_t)trainer->rank * bytes_each;
-	double begin = seconds_now();
-	tutti_status status = tutti_all_gather(own, all, bytes_each, TUTTI_U8, trainer->comm, NULL);
-	uint64_t sent = (uint64_t)(trainer->size - 1) * bytes_each;
-	return count_blocking(trainer, status, sent, begin);
+	return all_gather_on(trainer, trainer->comm, all, bytes_each);
+}
+
+tutti_status job_all_gather(tutti_trainer *trainer, void *all, size_t bytes_each)
+{
+	return all_gather_on(trainer, trainer->job.comm, all, bytes_each);
 }
 
 tutti_status trainer_broadcast(tutti_trainer *trainer, void *data, size_t count, tutti_dtype dtype,
 			       int root)
 {
+	return broadcast_on(trainer, trainer->comm, data, count, dtype, root);
+}
+
+tutti_status job_broadcast(tutti_trainer *trainer, void *data, size_t count, tutti_dtype dtype,
+			   int root)
+{
+	return broadcast_on(trainer, trainer->job.comm, data, count, dtype, root);
+}
+
+tutti_status job_combine(tutti_trainer *trainer, float *values, size_t count)
+{
 	double begin = seconds_now();
-	tutti_status status = tutti_broadcast(data, data, count, dtype, root, trainer->comm, NULL);
-	uint64_t sent = gather_bytes(count * dtype_bytes(dtype), trainer->size);
+	tutti_status status = tutti_all_reduce(values, values, count, TUTTI_U32, TUTTI_BOR,
+					       trainer->job.comm, NULL);
+	uint64_t sent = all_reduce_bytes(count * sizeof *values, trainer->job.size);
 	return count_blocking(trainer, status, sent, begin);
 }
 
@@ -289,12 +333,57 @@ tutti_status trainer_broadcast_values(tutti_trainer *trainer, struct home *home,
 	return count_blocking(trainer, status, sent, begin);
 }
 
-tutti_status trainer_agree(tutti_trainer *trainer, tutti_status own)
+tutti_status trainer_finish(tutti_trainer *trainer, tutti_status status, tutti_work **work)
+{
+	return finish_call(trainer, status, work, AMONG_PARTS);
+}
+
+/* A rank of another data group may have given up: the caller's communicator tells. */
+tutti_status others_all_gather(tutti_trainer *trainer, void *all, size_t bytes_each)
+{
+	const struct trainer_mesh *mesh = trainer->mesh;
+	const char *own = (const char *)all + (size_t)mesh->other_rank * bytes_each;
+	tutti_work *work = NULL;
+	tutti_call call = {.work = &work};
+	tutti_status status = tutti_all_gather(own, all, bytes_each, TUTTI_U8, mesh->others, &call);
+
+	status = finish_call(trainer, status, &work, AMONG_PARTS);
+	return count_other(trainer, status, (uint64_t)(mesh->other_count - 1) * bytes_each);
+}
+
+tutti_status others_broadcast(tutti_trainer *trainer, void *data, size_t bytes, int root)
+{
+	const struct trainer_mesh *mesh = trainer->mesh;
+	tutti_work *work = NULL;
+	tutti_call call = {.work = &work};
+	tutti_status status =
+		tutti_broadcast(data, data, bytes, TUTTI_U8, root, mesh->others, &call);
+
+	status = finish_call(trainer, status, &work, AMONG_PARTS);
+	return count_other(trainer, status, gather_bytes(bytes, mesh->other_count));
+}
+
+int job_rank_of(const tutti_trainer *trainer, int rank)
+{
+	return trainer->mesh ? tutti_parent_rank(trainer->comm, rank) : rank;
+}
+
+static tutti_status agree_on(tutti_trainer *trainer, tutti_comm *comm, tutti_status own)
 {
 	double begin = seconds_now();
-	tutti_status status = failure_agree(trainer->comm, own);
-	uint64_t sent = all_reduce_bytes(sizeof(int32_t), trainer->size);
+	tutti_status status = failure_agree(comm, own);
+	uint64_t sent = all_reduce_bytes(sizeof(int32_t), tutti_size(comm));
 	return count_blocking(trainer, status, sent, begin);
+}
+
+tutti_status trainer_agree(tutti_trainer *trainer, tutti_status own)
+{
+	return agree_on(trainer, trainer->comm, own);
+}
+
+tutti_status job_agree(tutti_trainer *trainer, tutti_status own)
+{
+	return agree_on(trainer, trainer->job.comm, own);
 }
 
 tutti_status trainer_shard_gather(tutti_trainer *trainer, void *all, size_t bytes_each)
@@ -331,18 +420,6 @@ tutti_status trainer_meet(tutti_trainer *trainer)
 				     (uint64_t)(trainer->layout.shard_size - 1) * sizeof *all);
 	}
 	return status;
-}
-
-tutti_status trainer_shard_broadcast(tutti_trainer *trainer, float *values, size_t count, int root)
-{
-	tutti_work *work = NULL;
-	tutti_call call = {.work = &work};
-	tutti_comm *comm = trainer->homes[0].gather;
-	tutti_status status = tutti_broadcast(values, values, count, TUTTI_F32, root, comm, &call);
-
-	status = finish_call(trainer, status, &work, IN_SHARD_GROUP);
-	return count_other(trainer, status,
-			   gather_bytes(count * sizeof *values, trainer->layout.shard_size));
 }
 
 tutti_status trainer_messages_end(tutti_trainer *trainer)

@@ -13,10 +13,14 @@
 struct bucket;
 struct home;
 
-/* INVALID, with a message that begins with the function's name, unless trainer and param are good.
- * DEVICE: its GPU has failed. */
+/* INVALID, with a message that begins with the function's name, unless the trainer is good. DEVICE:
+ * its GPU has failed. */
 tutti_status trainer_check(const tutti_trainer *trainer, const char *function);
-tutti_status trainer_check_param(const tutti_trainer *trainer, const char *function, int param);
+/* *param, an index in the caller's model, becomes that in trainer->model; -1: it is on other ranks
+ * of the mesh. INVALID: there is no such parameter. */
+tutti_status trainer_find_param(const tutti_trainer *trainer, const char *function, int *param);
+/* The same, but INVALID if it is on other ranks. */
+tutti_status trainer_need_param(const tutti_trainer *trainer, const char *function, int *param);
 /* INVALID while a unit is open. */
 tutti_status trainer_check_no_unit(const tutti_trainer *trainer, const char *function);
 /* INVALID unless the trainer is between two steps. */
@@ -24,23 +28,37 @@ tutti_status trainer_check_closed(const tutti_trainer *trainer, const char *func
 /* INVALID between two averages of local SGD: each rank has values of its own there. */
 tutti_status trainer_check_averaged(const tutti_trainer *trainer, const char *function);
 
-/* Among all ranks, of host memory. */
+/* Among the ranks of comm, of host memory; job_: among all that train the model. */
 tutti_status trainer_all_reduce(tutti_trainer *trainer, double *values, size_t count, tutti_op op);
 tutti_status trainer_all_gather(tutti_trainer *trainer, void *all, size_t bytes_each);
 tutti_status trainer_broadcast(tutti_trainer *trainer, void *data, size_t count, tutti_dtype dtype,
 			       int root);
+/* failure_agree on the ranks of comm. */
+tutti_status trainer_agree(tutti_trainer *trainer, tutti_status own);
+tutti_status job_all_reduce(tutti_trainer *trainer, double *values, size_t count, tutti_op op);
+tutti_status job_all_gather(tutti_trainer *trainer, void *all, size_t bytes_each);
+tutti_status job_broadcast(tutti_trainer *trainer, void *data, size_t count, tutti_dtype dtype,
+			   int root);
+/* The bits of values that one or several ranks have; on the others they are 0. */
+tutti_status job_combine(tutti_trainer *trainer, float *values, size_t count);
+/* Among the mesh's others. */
+tutti_status others_all_gather(tutti_trainer *trainer, void *all, size_t bytes_each);
+tutti_status others_broadcast(tutti_trainer *trainer, void *data, size_t bytes, int root);
+/* Waits for a call on the mesh's communicators whose start has returned status. */
+tutti_status trainer_finish(tutti_trainer *trainer, tutti_status status, tutti_work **work);
+/* The number among all ranks of one of comm. */
+int job_rank_of(const tutti_trainer *trainer, int rank);
+/* failure_agree on all ranks. */
+tutti_status job_agree(tutti_trainer *trainer, tutti_status own);
 /* The trainer's values. */
 tutti_status trainer_broadcast_values(tutti_trainer *trainer, struct home *home, void *values,
 				      size_t count, tutti_dtype dtype, int root);
-/* failure_agree on the ranks of comm. */
-tutti_status trainer_agree(tutti_trainer *trainer, tutti_status own);
 
 /* Among the ranks of a shard group. */
 tutti_status trainer_shard_gather(tutti_trainer *trainer, void *all, size_t bytes_each);
 /* On a device only a stream has waited for gathers: if one has failed, so does this call. That of
  * the first home fails in trainer_shard_gather. Uses step.events. */
 tutti_status trainer_meet(tutti_trainer *trainer);
-tutti_status trainer_shard_broadcast(tutti_trainer *trainer, float *values, size_t count, int root);
 /* Messages within a shard group, of any home: tutti_group_begin, sends and receives on the first
  * home's reduce, then this call, which waits for all. */
 tutti_status trainer_messages_end(tutti_trainer *trainer);
@@ -54,8 +72,9 @@ void trainer_count_reduced(tutti_trainer *trainer, size_t bytes, int ranks, bool
 tutti_status trainer_gather(tutti_trainer *trainer, struct bucket *bucket, const char *part,
 			    char *whole);
 
-/* The ranks of one of the trainer's own communicators: gather and reduce, or replicas. */
-enum rank_group { IN_SHARD_GROUP, AMONG_REPLICAS };
+/* The ranks of one of the trainer's own communicators: gather and reduce, replicas, or the mesh's.
+ */
+enum rank_group { IN_SHARD_GROUP, AMONG_REPLICAS, AMONG_PARTS };
 
 /* Waits, and counts the time as exposed. Ends early when the caller's communicator has failed. */
 tutti_status trainer_wait(tutti_trainer *trainer, tutti_work **work, enum rank_group group);

@@ -10,6 +10,7 @@
 #include "train/state/pieces.h"
 #include "train/state/shadow.h"
 #include "train/state/slot_pool.h"
+#include "train/state/trainer_mesh.h"
 #include "train/state/trainer_collectives.h"
 #include "train/state/trainer_values.h"
 
@@ -110,6 +111,8 @@ struct flights {
 /* The micro-batch that is computed now. */
 struct micro_batch {
 	bool is_open, backward_begun, units_ran;
+	bool is_held;  /* no backward is a unit's last one */
+	bool was_held; /* in this micro-batch */
 	tutti_pass pass; /* while is_open */
 	int open_unit;   /* the unit between its begin and end, if open_pass is not UNIT_NONE */
 	enum unit_pass open_pass;
@@ -152,10 +155,17 @@ struct tutti_trainer {
 	struct model_layout layout;
 	tutti_train_config config;
 	char *offload_dir;           /* config.offload_dir */
-	tutti_comm *comm;            /* the caller's: for small collectives */
+	/* The caller's communicators, for small collectives: of the ranks that the strategy divides
+	 * and reduces over, and of all that train the model. Without a mesh they are one. */
+	tutti_comm *comm;
+	struct job_ranks {
+		tutti_comm *comm;
+		int rank, size;
+	} job;
+	struct trainer_mesh *mesh;   /* NULL: there is none */
 	struct home *homes;          /* the first one's communicators have small collectives, too */
 	int home_count;
-	int rank, size, shard_rank, replica_count;
+	int rank, size, shard_rank, replica_count; /* rank, size: in comm */
 
 	/* Where its values lie. */
 	struct tensor *tensors;

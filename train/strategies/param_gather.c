@@ -63,8 +63,8 @@ static tutti_status compare_events(tutti_trainer *trainer, const int32_t *events
 		train_fail(TUTTI_ERR_MISMATCH,
 			   "Rank %d is at %s while rank %d is at %s: run the same units in the "
 			   "same order on all ranks.",
-			   base + me, event_name(trainer, events[me], own), base + r,
-			   event_name(trainer, events[r], other));
+			   job_rank_of(trainer, base + me), event_name(trainer, events[me], own),
+			   job_rank_of(trainer, base + r), event_name(trainer, events[r], other));
 		struct train_failure why = failure_of(TUTTI_ERR_MISMATCH);
 		trainer_abort(trainer); /* later gathers would not match */
 		return failure_return(&why);

@@ -58,6 +58,10 @@ tutti_status grads_flush(tutti_trainer *trainer);
 /* Waits until every bucket that was started is reduced or failed. Returns the first failure. */
 tutti_status grads_wait(tutti_trainer *trainer);
 
+/* On a mesh, after all reductions of a step: adds up gradients that ranks of other axes have parts
+ * of, and those of tied parameters. Collective over the mesh. */
+tutti_status grads_sum_groups(tutti_trainer *trainer);
+
 /* Averages the values of all ranks, and their state if the config says so. Collective. */
 tutti_status local_sgd_average(tutti_trainer *trainer);
 

@@ -1,0 +1,90 @@
+/* The end of a step on a mesh: ranks that have other parts of the model hear how it went among the
+ * ranks that reduce the others' gradients. */
+#include "train/trainer.h"
+
+#include "train/base/base.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct conclusion {
+	double items;
+	int32_t status; /* tutti_status */
+	int32_t data;   /* ranks with the same number have the same data */
+};
+
+static int find_same(const struct conclusion *all, int rank)
+{
+	int first = 0;
+
+	while (all[first].data != all[rank].data)
+		first++;
+	return first;
+}
+
+/* Those of ranks with the same data count once. */
+static tutti_status add_items(const tutti_trainer *trainer, const struct conclusion *all,
+			      double *items)
+{
+	const struct trainer_mesh *mesh = trainer->mesh;
+
+	*items = 0;
+	for (int r = 0; r < mesh->other_count; r++) {
+		int first = find_same(all, r);
+		if (first == r)
+			*items += all[r].items;
+		else if (all[r].items != all[first].items)
+			return train_fail(
+				TUTTI_ERR_MISMATCH,
+				"Rank %d had %g items in this step, and rank %d %g: ranks "
+				"with parts of one model pass the same to tutti_micro_batch.",
+				tutti_parent_rank(mesh->others, r), all[r].items,
+				tutti_parent_rank(mesh->others, first), all[first].items);
+	}
+	return TUTTI_OK;
+}
+
+/* Of the first rank whose failure does not follow from another one's, as failure_agree has it; but
+ * the message is that of all ranks with other data, and names ranks itself. */
+static tutti_status tell(tutti_trainer *trainer, const struct conclusion *all,
+			 struct train_failure *failure)
+{
+	int root = -1;
+
+	for (int pass = 0; pass < 2 && root < 0; pass++)
+		for (int r = trainer->mesh->other_count - 1; r >= 0; r--)
+			if (all[r].status != TUTTI_OK &&
+			    (pass == 1 || !failure_is_secondary((tutti_status)all[r].status)))
+				root = r;
+	if (root < 0)
+		return TUTTI_OK;
+	TRY(others_broadcast(trainer, failure, sizeof *failure, root));
+	return failure_return(failure);
+}
+
+static tutti_status gather(tutti_trainer *trainer, struct conclusion *all, tutti_status status,
+			   double *items)
+{
+	const struct trainer_mesh *mesh = trainer->mesh;
+	struct train_failure failure = failure_of(status);
+
+	all[mesh->other_rank] = (struct conclusion){
+		.items = *items, .status = (int32_t)status, .data = mesh_data(mesh)};
+	TRY(others_all_gather(trainer, all, sizeof *all));
+	TRY(tell(trainer, all, &failure));
+	return add_items(trainer, all, items);
+}
+
+tutti_status mesh_agree(tutti_trainer *trainer, tutti_status status, double *items)
+{
+	if (!trainer->mesh || !trainer->mesh->others)
+		return status;
+	struct conclusion *all = calloc((size_t)trainer->mesh->other_count, sizeof *all);
+	if (!all) {
+		trainer_abort(trainer); /* others wait for this rank's */
+		return train_no_memory("the end of a step");
+	}
+	status = gather(trainer, all, status, items);
+	free(all);
+	return status;
+}
