@@ -17,6 +17,7 @@ struct gpt_activations {
 	unsigned char *tokens, *targets;
 	struct block_activations blocks[GPT_MAX_LAYERS];
 	float *out, *norm, *logits;                   /* of the head; out: the last stream    */
+	float *all_logits;                            /* where "tp" divides the vocabulary    */
 	struct norm_stats stats;
 	float *stream_grad, *wide_grad, *narrow_grad, *scratch;
 	double *loss;

@@ -7,13 +7,24 @@
 #include "activations.h"
 #include "place.h"
 
+/* Elements of a parameter on this rank. */
+static size_t own_count(const struct gpt *gpt, int param)
+{
+	int64_t first, count;
+
+	if (!gpt->split_sizes[param])
+		return gpt->counts[param];
+	must(tutti_param_piece(gpt->trainer, param, &first, &count));
+	return gpt->counts[param] / (size_t)gpt->split_sizes[param] * (size_t)count;
+}
+
 static const float *data(const struct gpt *gpt, int param)
 {
 	const void *values = tutti_param_data(gpt->trainer, param);
 
 	if (gpt->dtype == TUTTI_F32)
 		return values;
-	widen(gpt->wide[param], values, gpt->counts[param], gpt->dtype);
+	widen(gpt->wide[param], values, own_count(gpt, param), gpt->dtype);
 	return gpt->wide[param];
 }
 
@@ -29,10 +40,22 @@ static float *stream_after(const struct gpt *gpt, int layer)
 	return layer + 1 < gpt->shape.layers ? a->blocks[layer + 1].in : a->out;
 }
 
+/* A rank of "tp" has so many of them. */
+static int own(const struct gpt *gpt, int count)
+{
+	return count / gpt->split.size;
+}
+
+/* The bias of products whose rows are divided: added by one rank of "tp". */
+static const float *bias_once(const struct gpt *gpt, int param)
+{
+	return gpt->split.rank == 0 ? data(gpt, param) : NULL;
+}
+
 static struct attention_shape attention_of(const struct gpt *gpt)
 {
 	return (struct attention_shape){gpt->activations->sequences, gpt->shape.length,
-					gpt->shape.channels, gpt->shape.heads};
+					own(gpt, gpt->shape.channels), own(gpt, gpt->shape.heads)};
 }
 
 static struct embedding_shape embedding_of(const struct gpt *gpt)
@@ -43,36 +66,58 @@ static struct embedding_shape embedding_of(const struct gpt *gpt)
 
 static void embedding_forward(struct gpt *gpt)
 {
-	embed_forward(stream_after(gpt, -1), gpt->activations->tokens, data(gpt, gpt->token_w),
-		      data(gpt, gpt->position_w), embedding_of(gpt));
+	float *out = stream_after(gpt, -1);
+	const unsigned char *tokens = gpt->activations->tokens;
+	const float *token_w = data(gpt, gpt->token_w), *position_w = data(gpt, gpt->position_w);
+
+	if (gpt->split.size == 1) {
+		embed_forward(out, tokens, token_w, position_w, embedding_of(gpt));
+		return;
+	}
+	split_embed_forward(&gpt->split, out, tokens, token_w, position_w, embedding_of(gpt));
+	split_sum(&gpt->split, out, gpt->activations->n * gpt->shape.channels);
 }
 
 static void embedding_backward(struct gpt *gpt)
 {
-	embed_backward(grad(gpt, gpt->token_w), grad(gpt, gpt->position_w),
-		       gpt->activations->stream_grad, gpt->activations->tokens, embedding_of(gpt));
+	float *token_w = grad(gpt, gpt->token_w), *position_w = grad(gpt, gpt->position_w);
+	const struct gpt_activations *a = gpt->activations;
+
+	if (gpt->split.size == 1)
+		embed_backward(token_w, position_w, a->stream_grad, a->tokens, embedding_of(gpt));
+	else
+		split_embed_backward(&gpt->split, token_w, position_w, a->stream_grad, a->tokens,
+				     embedding_of(gpt));
 }
 
-/* middle = in + proj(attention(qkv(norm1(in)))); out = middle + down(gelu(up(norm2(middle)))) */
+/* Ranks of "tp" have parts of the products that end a branch, and of the gradients where it begins:
+ * each is summed once.
+ *
+ * middle = in + proj(attention(qkv(norm1(in)))); out = middle + down(gelu(up(norm2(middle)))) */
 static void block_forward(struct gpt *gpt, int layer)
 {
 	const struct gpt_block_ids *id = &gpt->blocks[layer];
 	const struct block_activations *b = &gpt->activations->blocks[layer];
 	float *branch = gpt->activations->narrow_grad; /* not yet used for gradients */
-	int n = gpt->activations->n, c = gpt->shape.channels;
+	int n = gpt->activations->n, c = gpt->shape.channels, part = own(gpt, c);
 
 	layernorm_forward(b->norm1, b->stats1, b->in, data(gpt, id->norm1_w),
 			  data(gpt, id->norm1_b), n, c);
-	linear_forward(b->qkv, b->norm1, data(gpt, id->qkv_w), data(gpt, id->qkv_b), n, c, 3 * c);
+	linear_forward(b->qkv, b->norm1, data(gpt, id->qkv_w), data(gpt, id->qkv_b), n, c,
+		       3 * part);
 	attention_forward(b->mixed, b->weights, b->qkv, attention_of(gpt));
-	linear_forward(branch, b->mixed, data(gpt, id->proj_w), data(gpt, id->proj_b), n, c, c);
+	linear_forward(branch, b->mixed, data(gpt, id->proj_w), bias_once(gpt, id->proj_b), n, part,
+		       c);
+	split_sum(&gpt->split, branch, n * c);
 	add(b->middle, b->in, branch, n * c);
 
 	layernorm_forward(b->norm2, b->stats2, b->middle, data(gpt, id->norm2_w),
 			  data(gpt, id->norm2_b), n, c);
-	linear_forward(b->up, b->norm2, data(gpt, id->up_w), data(gpt, id->up_b), n, c, 4 * c);
-	gelu_forward(b->gelu, b->up, n * 4 * c);
-	linear_forward(branch, b->gelu, data(gpt, id->down_w), data(gpt, id->down_b), n, 4 * c, c);
+	linear_forward(b->up, b->norm2, data(gpt, id->up_w), data(gpt, id->up_b), n, c, 4 * part);
+	gelu_forward(b->gelu, b->up, n * 4 * part);
+	linear_forward(branch, b->gelu, data(gpt, id->down_w), bias_once(gpt, id->down_b), n,
+		       4 * part, c);
+	split_sum(&gpt->split, branch, n * c);
 	add(stream_after(gpt, layer), b->middle, branch, n * c);
 }
 
@@ -82,7 +127,7 @@ static void block_backward(struct gpt *gpt, int layer)
 	const struct gpt_block_ids *id = &gpt->blocks[layer];
 	const struct gpt_activations *a = gpt->activations;
 	const struct block_activations *b = &a->blocks[layer];
-	int n = a->n, c = gpt->shape.channels;
+	int n = a->n, c = gpt->shape.channels, part = own(gpt, c);
 	struct linear_grads down = {a->wide_grad, grad(gpt, id->down_w), grad(gpt, id->down_b),
 				    a->scratch};
 	struct linear_grads up = {a->narrow_grad, grad(gpt, id->up_w), grad(gpt, id->up_b),
@@ -94,16 +139,18 @@ static void block_backward(struct gpt *gpt, int layer)
 	struct norm_grads norm2 = {a->stream_grad, grad(gpt, id->norm2_w), grad(gpt, id->norm2_b)};
 	struct norm_grads norm1 = {a->stream_grad, grad(gpt, id->norm1_w), grad(gpt, id->norm1_b)};
 
-	linear_backward(&down, a->stream_grad, b->gelu, data(gpt, id->down_w), n, 4 * c, c);
-	gelu_backward(a->wide_grad, b->up, n * 4 * c);
-	linear_backward(&up, a->wide_grad, b->norm2, data(gpt, id->up_w), n, c, 4 * c);
+	linear_backward(&down, a->stream_grad, b->gelu, data(gpt, id->down_w), n, 4 * part, c);
+	gelu_backward(a->wide_grad, b->up, n * 4 * part);
+	linear_backward(&up, a->wide_grad, b->norm2, data(gpt, id->up_w), n, c, 4 * part);
+	split_sum(&gpt->split, a->narrow_grad, n * c);
 	layernorm_backward(norm2, a->narrow_grad, b->middle, b->stats2, data(gpt, id->norm2_w), n,
 			   c);
 
-	linear_backward(&proj, a->stream_grad, b->mixed, data(gpt, id->proj_w), n, c, c);
+	linear_backward(&proj, a->stream_grad, b->mixed, data(gpt, id->proj_w), n, part, c);
 	attention_backward(a->wide_grad, a->scratch, a->narrow_grad, b->qkv, b->weights,
 			   attention_of(gpt));
-	linear_backward(&qkv, a->wide_grad, b->norm1, data(gpt, id->qkv_w), n, c, 3 * c);
+	linear_backward(&qkv, a->wide_grad, b->norm1, data(gpt, id->qkv_w), n, c, 3 * part);
+	split_sum(&gpt->split, a->narrow_grad, n * c);
 	layernorm_backward(norm1, a->narrow_grad, b->in, b->stats1, data(gpt, id->norm1_w), n, c);
 }
 
@@ -116,7 +163,7 @@ static void head_forward(struct gpt *gpt)
 	layernorm_forward(a->norm, a->stats, a->out, data(gpt, gpt->norm_w), data(gpt, gpt->norm_b),
 			  n, c);
 	scores_forward(a->logits, a->scratch, a->norm, data(gpt, gpt->token_w), n, c,
-		       gpt->shape.vocab);
+		       gpt->split.vocab);
 }
 
 /* logits are their own gradient by now. */
@@ -127,7 +174,8 @@ static void head_backward(struct gpt *gpt)
 	struct norm_grads norm = {a->stream_grad, grad(gpt, gpt->norm_w), grad(gpt, gpt->norm_b)};
 
 	scores_backward(a->narrow_grad, grad(gpt, gpt->token_w), a->logits, a->norm,
-			data(gpt, gpt->token_w), n, c, gpt->shape.vocab);
+			data(gpt, gpt->token_w), n, c, gpt->split.vocab);
+	split_sum(&gpt->split, a->narrow_grad, n * c);
 	clear(a->stream_grad, (size_t)n * (size_t)c);
 	layernorm_backward(norm, a->narrow_grad, a->out, a->stats, data(gpt, gpt->norm_w), n, c);
 }
@@ -154,9 +202,13 @@ void gpt_forward(struct gpt *gpt, const unsigned char *tokens, int sequences)
 
 const float *gpt_logits(const struct gpt *gpt)
 {
-	size_t count = (size_t)gpt->activations->n * (size_t)gpt->shape.vocab;
+	struct gpt_activations *a = gpt->activations;
+	size_t count = (size_t)a->n * (size_t)gpt->shape.vocab;
 
-	return place_view(gpt->activations->logits, count * sizeof(float));
+	if (gpt->split.size == 1)
+		return place_view(a->logits, count * sizeof(float));
+	split_gather_logits(&gpt->split, a->all_logits, a->logits, a->n, gpt->shape.vocab);
+	return a->all_logits;
 }
 
 void gpt_loss(struct gpt *gpt, const unsigned char *targets, int with_gradient)
@@ -165,8 +217,12 @@ void gpt_loss(struct gpt *gpt, const unsigned char *targets, int with_gradient)
 	const float scale = tutti_grad_scale(gpt->trainer);
 
 	place_upload(a->targets, targets, (size_t)a->n);
-	softmax_loss(a->loss, a->logits, a->targets, a->narrow_grad, a->n, gpt->shape.vocab,
-		     with_gradient ? &scale : NULL);
+	if (gpt->split.size == 1)
+		softmax_loss(a->loss, a->logits, a->targets, a->narrow_grad, a->n, gpt->shape.vocab,
+			     with_gradient ? &scale : NULL);
+	else
+		split_softmax_loss(&gpt->split, a->loss, a->logits, a->targets, a->narrow_grad,
+				   a->n, with_gradient ? &scale : NULL);
 }
 
 double gpt_loss_sum(struct gpt *gpt)
@@ -175,6 +231,8 @@ double gpt_loss_sum(struct gpt *gpt)
 	double sum = *(const double *)place_view(gpt->activations->loss, sizeof sum);
 
 	place_upload(gpt->activations->loss, &zero, sizeof zero);
+	if (gpt->split.size > 1)
+		must(tutti_all_reduce(&sum, &sum, 1, TUTTI_F64, TUTTI_SUM, gpt->split.comm, NULL));
 	return sum;
 }
 

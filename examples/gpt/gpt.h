@@ -2,7 +2,7 @@
 #ifndef EXAMPLES_GPT_GPT_H
 #define EXAMPLES_GPT_GPT_H
 
-#include <tutti/train.h>
+#include "tensor_parallel.h"
 
 #include <setjmp.h>
 
@@ -29,14 +29,17 @@ struct gpt {
 	int embed_unit, head_unit, token_w, position_w, norm_w, norm_b;
 	struct gpt_block_ids blocks[GPT_MAX_LAYERS];
 	int params;                                    /* their indices are 0 .. params - 1    */
-	size_t counts[GPT_MAX_PARAMS];                 /* elements of each                     */
+	size_t counts[GPT_MAX_PARAMS];                 /* elements of each whole one           */
+	int split_sizes[GPT_MAX_PARAMS];               /* of the dimension that "tp" divides; or 0 */
+	struct split split;
 	struct gpt_activations *activations;
 };
 
 /* Describes the parameters in units: the embedding, each block, the head. */
 void gpt_register(struct gpt *gpt, struct gpt_shape shape, tutti_model *model);
-/* The trainer was made of that model, with parameters of dtype: sets first values, makes room for max_sequences. */
-void gpt_start(struct gpt *gpt, tutti_trainer *trainer, int max_sequences, tutti_dtype dtype);
+/* The trainer was made of that model, with parameters of dtype, on that mesh or none: sets first values, makes room for
+ * max_sequences. */
+void gpt_start(struct gpt *gpt, tutti_trainer *trainer, tutti_mesh *mesh, int max_sequences, tutti_dtype dtype);
 void gpt_finish(struct gpt *gpt);
 size_t gpt_param_count(const struct gpt *gpt);
 /* The same number only where every bit of the parameters is the same. Collective. */
@@ -44,11 +47,11 @@ uint64_t gpt_fingerprint(const struct gpt *gpt);
 
 /* tokens (sequences, length). Afterwards gpt_logits has the scores of every next token. */
 void gpt_forward(struct gpt *gpt, const unsigned char *tokens, int sequences);
-const float *gpt_logits(const struct gpt *gpt);        /* (sequences, length, vocab) */
+const float *gpt_logits(const struct gpt *gpt);        /* (sequences, length, vocab); collective over "tp" */
 /* Adds the cross entropy with all targets (sequences, length) to a sum. Logits turn into gradients for
  * gpt_backward when with_gradient. */
 void gpt_loss(struct gpt *gpt, const unsigned char *targets, int with_gradient);
-/* That sum since the last call. Only it and gpt_logits wait for a GPU. */
+/* That sum since the last call, collective over "tp". Only it and gpt_logits wait for a GPU. */
 double gpt_loss_sum(struct gpt *gpt);
 void gpt_backward(struct gpt *gpt);
 

@@ -93,7 +93,9 @@ static inline void add_row(float *restrict c, float x, const float *restrict b, 
 void linear_forward(float *out, const float *in, const float *weight, const float *bias, int n,
 		    int ins, int outs)
 {
-	for (int r = 0; r < n; r++)
+	if (!bias)
+		clear(out, (size_t)n * (size_t)outs);
+	for (int r = 0; bias && r < n; r++)
 		memcpy(out + r * outs, bias, (size_t)outs * sizeof *out);
 	matmul_add(out, in, weight, n, ins, outs);
 }

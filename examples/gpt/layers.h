@@ -36,7 +36,7 @@ void scores_backward(float *in_grad, float *token_grad, const float *scores_grad
 /* out (count) = a + b */
 void add(float *out, const float *a, const float *b, int count);
 
-/* out (n, outs) = in (n, ins) * weight (ins, outs) + bias (outs) */
+/* out (n, outs) = in (n, ins) * weight (ins, outs) + bias (outs), which may be NULL on the CPU */
 void linear_forward(float *out, const float *in, const float *weight, const float *bias, int n,
 		    int ins, int outs);
 /* The arrays that linear_backward reads and writes. scratch has room for ins * outs. */

@@ -14,7 +14,8 @@
  * When a rank dies the others hear of it by the call they are in, and go on from the last step
  * that any of them has finished, with the rank that is started in its place: see regroup. Where a
  * rank's part of the state was nowhere else (zero1 to fsdp without --shadow), all go on from the
- * last checkpoint. */
+ * last checkpoint. On a mesh (--tp) the job ends, and --max-restarts with --save goes on from
+ * there. */
 #include "place.h"
 #include "run.h"
 
@@ -31,12 +32,26 @@ static void drop(struct run *run)
 	run->trainer = NULL;
 }
 
+/* The ranks as a mesh of "dp" and "tp", if that is wanted. */
+static void make_mesh(struct run *run)
+{
+	const struct options *o = &run->options;
+	const tutti_axis axes[] = {{"dp", o->dp}, {"tp", o->tp}};
+
+	if (o->tp)
+		must(tutti_mesh_create(&run->mesh, run->comm, axes, 2));
+	run->part = run->mesh ? tutti_mesh_coord(run->mesh, "dp") : run->rank;
+	run->parts = run->mesh ? tutti_mesh_size(run->mesh, "dp") : run->size;
+}
+
 /* Where the trainer before has come to, or from the newest checkpoint. */
 static void catch_up(struct run *run)
 {
 	const struct options *o = &run->options;
-	tutti_status status = tutti_trainer_continue(run->next.trainer, run->trainer, &run->done);
+	tutti_status status = TUTTI_OK;
 
+	if (!run->mesh)
+		status = tutti_trainer_continue(run->next.trainer, run->trainer, &run->done);
 	if (status == TUTTI_ERR_UNSUPPORTED) { /* parts died, and no checkpoint was saved yet */
 		fprintf(stderr, "gpt: %s\n", tutti_comm_error(NULL));
 		run->done = 0;
@@ -59,14 +74,18 @@ static void start(struct run *run)
 
 	run->rank = tutti_rank(run->comm);
 	run->size = tutti_size(run->comm);
-	size_t sequences = (size_t)(o->batch / run->size + 1);
+	make_mesh(run);
+	size_t sequences = (size_t)(o->batch / run->parts + 1);
 	must(tutti_model_create(&model));
 	gpt_register(&run->next.gpt, shape, model);
 	tutti_status status =
-		tutti_trainer_create(&run->next.trainer, model, run->comm, &o->config);
+		run->mesh
+			? tutti_trainer_create_on(&run->next.trainer, model, run->mesh, &o->config)
+			: tutti_trainer_create(&run->next.trainer, model, run->comm, &o->config);
 	tutti_model_destroy(model);
 	must(status);
-	gpt_start(&run->next.gpt, run->next.trainer, (int)sequences, o->config.param_dtype);
+	gpt_start(&run->next.gpt, run->next.trainer, run->mesh, (int)sequences,
+		  o->config.param_dtype);
 	catch_up(run);
 	drop(run);
 	run->gpt = run->next.gpt;
@@ -129,6 +148,9 @@ static void introduce(const struct run *run)
 	       gpt_param_count(&run->gpt), run->text.count, run->text.vocab);
 	printf("%d rank%s share%s %d sequences of %d characters a step\n", run->size,
 	       run->size > 1 ? "s" : "", run->size > 1 ? "" : "s", o->batch, o->length);
+	if (run->mesh)
+		printf("in a mesh of dp=%d,tp=%d\n", tutti_mesh_size(run->mesh, "dp"),
+		       tutti_mesh_size(run->mesh, "tp"));
 }
 
 static void check(struct run *run)
@@ -149,6 +171,7 @@ static void finish(struct run *run)
 		must(tutti_metrics_flush(run->metrics));
 	tutti_metrics_destroy(run->metrics);
 	drop(run);
+	tutti_mesh_destroy(run->mesh);
 	tutti_comm_destroy(run->comm);
 	text_free(&run->text);
 	free(run->tokens);
@@ -203,7 +226,7 @@ int main(int argc, char **argv)
 	jmp_buf died;
 	if (setjmp(died))
 		regroup(&run);
-	rescue = &died;
+	rescue = run.options.tp ? NULL : &died; /* a mesh has a place for each rank */
 	start(&run);
 	introduce(&run);
 	train(&run);

@@ -40,19 +40,51 @@ static struct unit add_unit(tutti_model *model, const char *name)
 	return (struct unit){model, must_index(tutti_model_unit(model, name)), name};
 }
 
+static int add_tensor(struct gpt *gpt, struct unit unit, const char *name, int ndim,
+		      const int64_t *shape, unsigned flags)
+{
+	char full[64];
+
+	snprintf(full, sizeof full, "%s.%s", unit.name, name);
+	int param = must_index(tutti_model_param(unit.model, unit.index, full, ndim, shape, flags));
+	gpt->counts[param] = 1;
+	for (int i = 0; i < ndim; i++)
+		gpt->counts[param] *= (size_t)shape[i];
+	gpt->params = param + 1;
+	return param;
+}
+
 /* A vector (norm or bias) when rows is 1: those do not decay. */
 static int add_param(struct gpt *gpt, struct unit unit, const char *name, int rows, int cols)
 {
 	const int64_t shape[] = {rows, cols};
-	char full[64];
 	int is_vector = rows == 1;
 
-	snprintf(full, sizeof full, "%s.%s", unit.name, name);
-	int param = tutti_model_param(unit.model, unit.index, full, is_vector ? 1 : 2,
-				      shape + is_vector, is_vector ? TUTTI_PARAM_NO_DECAY : 0);
-	gpt->counts[must_index(param)] = (size_t)rows * (size_t)cols;
-	gpt->params = param + 1;
+	return add_tensor(gpt, unit, name, is_vector ? 1 : 2, shape + is_vector,
+			  is_vector ? TUTTI_PARAM_NO_DECAY : 0);
+}
+
+/* Of that size along dim, which "tp" divides where there is one. */
+static int divide(struct gpt *gpt, tutti_model *model, int param, int dim, int size)
+{
+	must(tutti_model_param_split(model, param, "tp", dim));
+	gpt->split_sizes[param] = size;
 	return param;
+}
+
+/* Queries, keys and values are a dimension of their own, so that a rank's piece has its heads of
+ * each. */
+static void register_attention(struct gpt *gpt, struct unit unit, struct gpt_block_ids *ids)
+{
+	int c = gpt->shape.channels;
+	const int64_t qkv[] = {c, 3, c};
+	tutti_model *model = unit.model;
+
+	ids->qkv_w = divide(gpt, model, add_tensor(gpt, unit, "qkv_w", 3, qkv, 0), 2, c);
+	ids->qkv_b = divide(gpt, model,
+			    add_tensor(gpt, unit, "qkv_b", 2, qkv + 1, TUTTI_PARAM_NO_DECAY), 1, c);
+	ids->proj_w = divide(gpt, model, add_param(gpt, unit, "proj_w", c, c), 0, c);
+	ids->proj_b = add_param(gpt, unit, "proj_b", 1, c);
 }
 
 static void register_block(struct gpt *gpt, tutti_model *model, int layer)
@@ -66,15 +98,12 @@ static void register_block(struct gpt *gpt, tutti_model *model, int layer)
 	ids->unit = unit.index;
 	ids->norm1_w = add_param(gpt, unit, "norm1_w", 1, c);
 	ids->norm1_b = add_param(gpt, unit, "norm1_b", 1, c);
-	ids->qkv_w = add_param(gpt, unit, "qkv_w", c, 3 * c);
-	ids->qkv_b = add_param(gpt, unit, "qkv_b", 1, 3 * c);
-	ids->proj_w = add_param(gpt, unit, "proj_w", c, c);
-	ids->proj_b = add_param(gpt, unit, "proj_b", 1, c);
+	register_attention(gpt, unit, ids);
 	ids->norm2_w = add_param(gpt, unit, "norm2_w", 1, c);
 	ids->norm2_b = add_param(gpt, unit, "norm2_b", 1, c);
-	ids->up_w = add_param(gpt, unit, "up_w", c, 4 * c);
-	ids->up_b = add_param(gpt, unit, "up_b", 1, 4 * c);
-	ids->down_w = add_param(gpt, unit, "down_w", 4 * c, c);
+	ids->up_w = divide(gpt, model, add_param(gpt, unit, "up_w", c, 4 * c), 1, 4 * c);
+	ids->up_b = divide(gpt, model, add_param(gpt, unit, "up_b", 1, 4 * c), 0, 4 * c);
+	ids->down_w = divide(gpt, model, add_param(gpt, unit, "down_w", 4 * c, c), 0, 4 * c);
 	ids->down_b = add_param(gpt, unit, "down_b", 1, c);
 }
 
@@ -82,9 +111,12 @@ void gpt_register(struct gpt *gpt, struct gpt_shape shape, tutti_model *model)
 {
 	memset(gpt, 0, sizeof *gpt);
 	gpt->shape = shape;
+	gpt->split = (struct split){.size = 1, .vocab = shape.vocab};
 	struct unit embedding = add_unit(model, "embedding");
 	gpt->embed_unit = embedding.index;
-	gpt->token_w = add_param(gpt, embedding, "token_w", shape.vocab, shape.channels);
+	gpt->token_w = divide(gpt, model,
+			      add_param(gpt, embedding, "token_w", shape.vocab, shape.channels), 0,
+			      shape.vocab);
 	gpt->position_w = add_param(gpt, embedding, "position_w", shape.length, shape.channels);
 	for (int l = 0; l < shape.layers; l++)
 		register_block(gpt, model, l);
@@ -128,10 +160,12 @@ static float *carve(struct room *room, size_t count)
 	return piece;
 }
 
-static void lay_out(struct gpt_activations *a, struct gpt_shape s, int sequences, struct room *room)
+/* ranks: of "tp", which divide heads and what is inside of a branch. */
+static void lay_out(struct gpt_activations *a, struct gpt_shape s, int ranks, int sequences,
+		    struct room *room)
 {
 	size_t length = (size_t)s.length, n = (size_t)sequences * length, c = (size_t)s.channels;
-	size_t heads = (size_t)s.heads, vocab = (size_t)s.vocab;
+	size_t heads = (size_t)(s.heads / ranks), vocab = (size_t)s.vocab, own = c / (size_t)ranks;
 	size_t widest = vocab > 4 * c ? vocab : 4 * c;
 	size_t weights = attention_scratch(
 		(struct attention_shape){sequences, s.length, s.channels, s.heads});
@@ -140,13 +174,13 @@ static void lay_out(struct gpt_activations *a, struct gpt_shape s, int sequences
 		struct block_activations *b = &a->blocks[l];
 		b->in = carve(room, n * c);
 		b->norm1 = carve(room, n * c);
-		b->qkv = carve(room, n * 3 * c);
+		b->qkv = carve(room, n * 3 * own);
 		b->weights = carve(room, n * heads * length);
-		b->mixed = carve(room, n * c);
+		b->mixed = carve(room, n * own);
 		b->middle = carve(room, n * c);
 		b->norm2 = carve(room, n * c);
-		b->up = carve(room, n * 4 * c);
-		b->gelu = carve(room, n * 4 * c);
+		b->up = carve(room, n * 4 * own);
+		b->gelu = carve(room, n * 4 * own);
 		b->stats1.mean = carve(room, n);
 		b->stats1.rstd = carve(room, n);
 		b->stats2.mean = carve(room, n);
@@ -155,10 +189,11 @@ static void lay_out(struct gpt_activations *a, struct gpt_shape s, int sequences
 	a->out = carve(room, n * c);
 	a->norm = carve(room, n * c);
 	a->logits = carve(room, n * vocab);
+	a->all_logits = ranks > 1 ? carve(room, n * vocab) : NULL;
 	a->stats.mean = carve(room, n);
 	a->stats.rstd = carve(room, n);
 	a->stream_grad = carve(room, n * c);
-	a->wide_grad = carve(room, n * 4 * c);
+	a->wide_grad = carve(room, n * 4 * own);
 	a->narrow_grad = carve(room, n * c);
 	a->scratch = carve(room, c * widest > weights ? c * widest : weights);
 	a->tokens = (unsigned char *)carve(room, n / sizeof(float) + 1);
@@ -180,13 +215,15 @@ static void make_room_for_wide(struct gpt *gpt, tutti_dtype dtype)
 }
 
 /* Layers find their way in a tensor by int. */
-static struct gpt_activations *make_activations(struct gpt_shape shape, int sequences)
+static struct gpt_activations *make_activations(const struct gpt *gpt, int sequences)
 {
+	struct gpt_shape shape = gpt->shape;
+	int ranks = gpt->split.size;
 	struct gpt_activations *a = calloc(1, sizeof *a);
 	struct room room = {0};
 
 	if (a)
-		lay_out(a, shape, sequences, &room);
+		lay_out(a, shape, ranks, sequences, &room);
 	if (room.largest > INT_MAX) {
 		fprintf(stderr,
 			"gpt: room for %d sequences of %d characters would be a tensor of %zu "
@@ -200,15 +237,31 @@ static struct gpt_activations *make_activations(struct gpt_shape shape, int sequ
 		exit(1);
 	}
 	room.used = 0;
-	lay_out(a, shape, sequences, &room);
+	lay_out(a, shape, ranks, sequences, &room);
 	a->memory = room.memory;
 	return a;
 }
 
-void gpt_start(struct gpt *gpt, tutti_trainer *trainer, int max_sequences, tutti_dtype dtype)
+/* This rank's part of the vocabulary. */
+static void find_part(struct gpt *gpt, tutti_mesh *mesh)
 {
-	gpt->activations = make_activations(gpt->shape, max_sequences);
+	int64_t first, count;
+
+	must(tutti_param_piece(gpt->trainer, gpt->token_w, &first, &count));
+	gpt->split = (struct split){.rank = tutti_mesh_coord(mesh, "tp"),
+				    .size = tutti_mesh_size(mesh, "tp"),
+				    .first = (int)first,
+				    .vocab = (int)count};
+	if (gpt->split.size > 1)
+		gpt->split.comm = tutti_mesh_comm(mesh, "tp");
+}
+
+void gpt_start(struct gpt *gpt, tutti_trainer *trainer, tutti_mesh *mesh, int max_sequences,
+	       tutti_dtype dtype)
+{
 	gpt->trainer = trainer;
+	find_part(gpt, mesh);
+	gpt->activations = make_activations(gpt, max_sequences);
 	make_room_for_wide(gpt, dtype);
 	must(tutti_param_init_normal(trainer, gpt->token_w, 0, embedding_std));
 	must(tutti_param_init_normal(trainer, gpt->position_w, 0, embedding_std));

@@ -35,6 +35,9 @@ static const char usage[] =
 	"  --shard-size N        hsdp: ranks in a shard group (those of a node)\n"
 	"  --local-steps N       local_sgd: steps between averages (10), of which --steps is a "
 	"multiple\n"
+	"  --tp N                ranks that divide each layer: heads, columns and rows, vocabulary "
+	"(no mesh)\n"
+	"  --dp N                with --tp: replicas, or parts of the strategy (what --tp leaves)\n"
 	"  --whole-tensors       shards are whole tensors\n"
 	"  --shadow              zero1, zero2, fsdp: each rank keeps its neighbour's part too\n"
 	"  --memory-limit N      bytes that a rank's trainer may hold (no limit)\n"
@@ -78,6 +81,8 @@ static const struct setting {
 	{"prefetch", INT, FIELD(config.prefetch_units), 1, 64},
 	{"shard-size", INT, FIELD(config.shard_size), 1, 65536},
 	{"local-steps", INT, FIELD(config.local_sgd_steps), 1, 1e9},
+	{"tp", INT, FIELD(tp), 1, 64},
+	{"dp", INT, FIELD(dp), 1, 65536},
 	{"whole-tensors", FLAG, FIELD(config.whole_tensors), 0, 0},
 	{"shadow", FLAG, FIELD(config.shadow), 0, 0},
 	{"memory-limit", SIZE, FIELD(config.memory_limit), 1, 9e15},
@@ -223,6 +228,10 @@ int options_read(struct options *o, int argc, char **argv)
 	}
 	if (o->channels % o->heads != 0)
 		return complain("heads", "with a number of channels that it does not divide");
+	if (o->tp && o->heads % o->tp != 0)
+		return complain("tp", "with a number of heads that it does not divide");
+	if (o->dp && !o->tp)
+		return complain("dp", "without --tp (1: each rank has whole layers)");
 	if (check_average(o, "steps", o->steps) != 0)
 		return 3;
 	if (o->save && o->save_every < o->steps &&

@@ -11,6 +11,7 @@ struct options {
 	double lr;
 	uint64_t seed;
 	tutti_train_config config;           /* strategy and all that it takes                    */
+	int dp, tp;                          /* ranks of the mesh's axes; tp 0: no mesh           */
 	int grow_wait_s;                      /* for ranks in the place of dead ones               */
 	const char *dump_loss;               /* NULL: nowhere, as the following                   */
 	const char *save;                    /* checkpoints: loaded at the start, if there are any */

@@ -13,6 +13,8 @@ struct run {
 	struct options options;
 	struct text text;
 	tutti_comm *comm;
+	tutti_mesh *mesh;                /* NULL: all ranks have the whole model  */
+	int part, parts;                 /* this rank's sequences of a batch             */
 	int world; /* ranks that there should be                       */
 	int rank, size;
 	int64_t done; /* steps that are finished                          */

@@ -16,8 +16,8 @@ static double seconds_now(void)
 static int load_batch(struct run *run, int step)
 {
 	const struct options *o = &run->options;
-	int first = (int)((int64_t)o->batch * run->rank / run->size);
-	int last = (int)((int64_t)o->batch * (run->rank + 1) / run->size);
+	int first = (int)((int64_t)o->batch * run->part / run->parts);
+	int last = (int)((int64_t)o->batch * (run->part + 1) / run->parts);
 	size_t length = (size_t)o->length, places = run->text.count - length;
 
 	for (int i = first; i < last; i++) {

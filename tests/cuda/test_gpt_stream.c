@@ -38,7 +38,7 @@ static void start(struct gpt *gpt, tutti_trainer **trainer, tutti_comm *comm,
 	gpt_register(gpt, tiny, model);
 	must(tutti_trainer_create(trainer, model, comm, config));
 	tutti_model_destroy(model);
-	gpt_start(gpt, *trainer, SEQUENCES, TUTTI_F32);
+	gpt_start(gpt, *trainer, NULL, SEQUENCES, TUTTI_F32);
 }
 
 /* The caller's tokens are others as soon as a call has returned. */

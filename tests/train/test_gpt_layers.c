@@ -33,7 +33,7 @@ static void start(struct small_gpt *small, tutti_comm *comm, const tutti_train_c
 	gpt_register(&small->gpt, tiny, model);
 	must(tutti_trainer_create(&small->trainer, model, comm, config));
 	tutti_model_destroy(model);
-	gpt_start(&small->gpt, small->trainer, SEQUENCES, config->param_dtype);
+	gpt_start(&small->gpt, small->trainer, NULL, SEQUENCES, config->param_dtype);
 }
 
 static void finish(struct small_gpt *small)
