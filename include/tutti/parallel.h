@@ -83,6 +83,15 @@ tutti_status tutti_memory_estimate_on(const tutti_model *model, const tutti_axis
  * no such micro-batch, or a unit is open. */
 tutti_status tutti_grads_hold(tutti_trainer *trainer, int is_held);
 
+/* ---- pipelines -------------------------------------------------------------------------------- */
+typedef enum tutti_schedule {
+	TUTTI_GPIPE,              /* all forwards, then all backwards                          */
+	TUTTI_1F1B,
+	TUTTI_INTERLEAVED,        /* 1F1B over chunks > 1 model chunks a rank                  */
+	TUTTI_ZERO_BUBBLE,        /* backward split in two: inputs first, weights in the gaps  */
+	TUTTI_SCHEDULE_MAX_ = 0x7fffffff
+} tutti_schedule;
+
 #ifdef __GNUC__
 #pragma GCC visibility pop
 #endif
