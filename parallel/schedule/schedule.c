@@ -160,6 +160,7 @@ struct schedule_buffers schedule_buffers_of(const struct pipeline_shape *shape,
 {
 	struct schedule_buffers buffers = {0, 0, SENDS};
 	int activations = 0, gradients = 0, last = schedule_stages(shape) - 1;
+	int all_activations = 0, all_gradients = 0;
 
 	for (int i = 0; i < list->count; i++) {
 		const struct action *action = &list->at[i];
@@ -173,6 +174,8 @@ struct schedule_buffers schedule_buffers_of(const struct pipeline_shape *shape,
 		if (action_releases(shape, action)) {
 			activations -= action->stage > 0;
 			gradients -= action->stage < last;
+			all_activations += action->stage > 0;
+			all_gradients += action->stage < last;
 		}
 	}
 	buffers.activations += buffers.activations > 0;
@@ -181,5 +184,9 @@ struct schedule_buffers schedule_buffers_of(const struct pipeline_shape *shape,
 	 * round of micro-batches before they are used; without room the first rank would wait. */
 	if (splits_backward(shape) && shape->chunks > 2 && rank == shape->ranks - 1)
 		buffers.gradients += shape->ranks * 3 / 5;
+	if (buffers.activations > all_activations)
+		buffers.activations = all_activations;
+	if (buffers.gradients > all_gradients)
+		buffers.gradients = all_gradients;
 	return buffers;
 }

@@ -36,7 +36,7 @@ struct pipeline_shape {
 };
 
 /* schedule.c */
-enum { SCHEDULE_WHY_BYTES = 256, SCHEDULE_ACTIONS_MAX = 1 << 26 };
+enum { SCHEDULE_WHY_BYTES = 256, SCHEDULE_ACTIONS_MAX = 1 << 22 };
 /* "gpipe", "1f1b", "interleaved", "zero_bubble"; NULL: there is no such schedule. */
 const char *schedule_name(tutti_schedule schedule);
 /* False with the reason, which has no full stop. All other functions need a shape that fits. */

@@ -75,6 +75,28 @@ awk '/^memory of/ { seen = 1 }
 }
 expect 1 'could not be written' simulate barrier 0 --ranks 4 --svg "$scratch/no/such/folder.svg"
 
+# Pipelines: one action a column, the costs, and a drawing with a box for each action.
+expect 0 '^rank 0 F0 F1 F2 F3 \.  \.  \.  \.  \.  \.  B0 =  F4 B1 =  F5 B2 =  F6 B3 =  F7 B4' \
+	pipeline 1f1b --stages 4 --micro-batches 8
+expect 0 '^rank 3 \.  \.  \.  F0 B0 =  F1 B1 =  F2' pipeline 1f1b --stages 4 --micro-batches 8
+expect 0 '^ +1 +24 +27.3% +3 +16 +4 and 2$' pipeline 1f1b --stages 4 --micro-batches 8
+expect 0 '^A step takes 33; the bubble is 27.3% of it. The formula says 33\.$' \
+	pipeline 1f1b --stages 4 --micro-batches 8
+expect 0 '^ +0 +24 +27.3% +8 ' pipeline gpipe --stages 4 --micro-batches 8
+expect 0 'takes 27; the bubble is 11.1%' pipeline zero_bubble --stages 4 --micro-batches 8
+expect 0 'takes 51; the bubble is 5.9%' pipeline zero_bubble --stages 4 --micro-batches 8 --chunks 2
+expect 0 'takes 57; the bubble is 15.8%' pipeline interleaved --stages 4 --micro-batches 8 --chunks 2
+expect 0 'There is no formula' pipeline interleaved --stages 4 --micro-batches 9 --chunks 2
+expect 0 '^F forward, .*, in order$' pipeline 1f1b --stages 4 --micro-batches 8 --times 1,1.5,1
+expect 0 'takes 49; the bubble is 51.0% of it\.$' pipeline 1f1b --stages 4 --micro-batches 8 --times 1,1,1,1
+expect 0 'at a time, of a chunk' pipeline zero_bubble --stages 3 --micro-batches 7 --chunks 2 --svg "$scratch/c.svg"
+grep -q '</svg>' "$scratch/c.svg" && [ "$(grep -c 'fill-opacity' "$scratch/c.svg")" = $((3 * 7 * 2 * 3)) ] \
+	&& grep -q '>backward, weights<' "$scratch/c.svg" && grep -q 'rank 2' "$scratch/c.svg" || {
+	echo "the drawing of a pipeline lacks boxes, a legend or a rank"
+	failures=1
+}
+expect 1 'could not be written' pipeline gpipe --stages 2 --micro-batches 2 --svg "$scratch/no/such/folder.svg"
+
 # What cannot be done: exit code 2 and a message.
 refused()
 {
@@ -110,5 +132,18 @@ refused simulate all_reduce 1M --ranks 16 --beta 25GB
 refused simulate all_reduce 1M --ranks 16 --alpha 1us --overhead 2us
 refused simulate all_reduce 1M --ranks 16 --effort none
 refused simulate all 1M --ranks 16
+refused pipeline
+refused pipeline 2f2b --stages 2 --micro-batches 4
+refused pipeline 1f1b
+refused pipeline 1f1b --stages 2
+refused pipeline 1f1b --micro-batches 4
+refused pipeline 1f1b --stages 0 --micro-batches 4
+refused pipeline 1f1b 4 --stages 2 --micro-batches 4
+refused pipeline 1f1b --stages 2 --micro-batches 4 --chunks 2
+refused pipeline 1f1b --stages 2 --micro-batches 4 --times 1,1
+refused pipeline 1f1b --stages 2 --micro-batches 4 --times 1,1,1,1,1
+refused pipeline 1f1b --stages 2 --micro-batches 4 --times 0,0,0
+refused pipeline interleaved --stages 4096 --micro-batches 4096 --chunks 4096
+refused pipeline 1f1b --stages 4096 --micro-batches 4096
 
 exit $failures

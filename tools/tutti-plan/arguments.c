@@ -22,13 +22,16 @@ static const char help[] =
 	"                  [--dtype TYPE] [--op OP] [--deterministic]\n"
 	"       tutti-plan simulate COLLECTIVE SIZE --ranks P [--nodes N] [the machine]\n"
 	"                  [--svg FILE] [--effort N]\n"
+	"       tutti-plan pipeline SCHEDULE --stages P --micro-batches M [--chunks V]\n"
+	"                  [--times F,B,W[,T]] [--svg FILE]\n"
 	"\n"
 	"show prints the steps of a plan, of all ranks or of one. check executes plans without\n"
 	"data and says what is wrong with them: messages that do not match, steps that wait for\n"
 	"each other, contributions that are missing, doubled or misplaced; a collective alone\n"
 	"means all its algorithms. explain says what every algorithm should take and which one\n"
 	"is chosen. simulate runs the plans in virtual time for 2, 4, 8 ... P ranks. These are\n"
-	"models of a machine, not measurements.\n"
+	"models of a machine, not measurements. pipeline prints the order in which P ranks do a\n"
+	"step by a schedule: gpipe, 1f1b, interleaved or zero_bubble.\n"
 	"\n"
 	"SIZE is that of the call as the API counts it: of the vector in all_reduce, reduce and\n"
 	"broadcast, of one rank's block elsewhere. K, M and G are powers of 1,024.\n"
@@ -55,13 +58,34 @@ static const char help[] =
 	"  --scratch SIZE      TUTTI_SCRATCH_BYTES (4M)\n"
 	"  --dtype TYPE --op OP --deterministic\n"
 	"                      explain: the call (f32, sum) and the communicator\n"
-	"  --svg FILE          simulate: draws time against ranks\n"
+	"  --stages P          pipeline: so many ranks, with a stage each, or V stages\n"
+	"  --micro-batches M   pipeline: of a step\n"
+	"  --chunks V          pipeline: stages on each rank; stage c * P + r is on rank r (1)\n"
+	"  --times F,B,W[,T]   pipeline: time of a stage's forward, of its gradients of inputs "
+	"and\n"
+	"                      of weights, and of a message (1,1,1,0)\n"
+	"  --svg FILE          simulate: draws time against ranks; pipeline: ranks against time\n"
 	"  --effort N          simulate: at most N million steps for a point of a curve; beyond,\n"
 	"                      the cost formula goes on from the last point (20)\n"
 	"  --help, --version\n";
 
 /* How an option's value is read. */
-enum kind { FLAG, RANK, NODES, RANGES, EFFORT, BYTES, SECONDS, RATE, DTYPE, OP, DAMAGE, TEXT };
+enum kind {
+	FLAG,
+	RANK,
+	NODES,
+	COUNT,
+	RANGES,
+	EFFORT,
+	BYTES,
+	SECONDS,
+	RATE,
+	DTYPE,
+	OP,
+	DAMAGE,
+	TIMES,
+	TEXT
+};
 
 #define AT(member)    offsetof(struct arguments, member)
 #define NET(member)   AT(machine.links.link[LINK_NET].member)
@@ -95,6 +119,10 @@ static const struct parameter {
 	{"op", OP, AT(op), 0},
 	{"deterministic", FLAG, AT(deterministic), 0},
 	{"svg", TEXT, AT(svg), 0},
+	{"stages", COUNT, AT(shape.ranks), 0},
+	{"micro-batches", COUNT, AT(shape.micro_batches), 0},
+	{"chunks", COUNT, AT(shape.chunks), 0},
+	{"times", TIMES, AT(times), 0},
 	{"effort", EFFORT, AT(effort), 0},
 };
 #define PARAMETERS ((int)(sizeof parameters / sizeof *parameters))
@@ -139,6 +167,22 @@ static bool parse_op(const char *text, tutti_op *op)
 	return false;
 }
 
+/* "1,1,1" or "1,1,1,0.5". */
+static bool parse_times(const char *text, struct action_times *times)
+{
+	double *const to[] = {&times->forward, &times->inputs, &times->weights, &times->transfer};
+	char *end;
+
+	for (int i = 0; i < 4; i++, text = end + 1) {
+		*to[i] = strtod(text, &end);
+		if (end == text || !(*to[i] >= 0 && *to[i] <= 1e6) || (*end && *end != ','))
+			return false;
+		if (!*end)
+			return i >= 2 && times->forward + times->inputs + times->weights > 0;
+	}
+	return false;
+}
+
 static bool parse_value(struct arguments *a, const struct parameter *p, const char *value)
 {
 	void *to = (char *)a + p->at;
@@ -150,6 +194,10 @@ static bool parse_value(struct arguments *a, const struct parameter *p, const ch
 		return parse_int(value, 0, RANKS_MAX - 1, to);
 	case NODES:
 		return parse_int(value, 1, RANKS_MAX, to);
+	case COUNT:
+		return parse_int(value, 1, PIPELINE_MAX, to);
+	case TIMES:
+		return parse_times(value, to);
 	case RANGES:
 		return a->range_count == 0 && arguments_ranges(a, value);
 	case EFFORT:
@@ -185,6 +233,11 @@ static const char *values_of(const struct parameter *p, char *text, size_t bytes
 	case NODES:
 		snprintf(text, bytes, "a number from 1 to %d", RANKS_MAX);
 		return text;
+	case COUNT:
+		snprintf(text, bytes, "a number from 1 to %d", PIPELINE_MAX);
+		return text;
+	case TIMES:
+		return "three or four numbers such as 1,1,1,0.5";
 	case RANGES:
 		return "a number of ranks";
 	case EFFORT:
@@ -236,6 +289,8 @@ int arguments_parse(struct arguments *a, int argc, char **argv)
 				.rank = -1,
 				.root = -1,
 				.effort = 20,
+				.shape = {.chunks = 1},
+				.times = {1, 1, 1, 0},
 				.machine = {.links = {{{-1, -1, -1}, {-1, -1, -1}}, -1},
 					    .node_beta = -1,
 					    .slice_bytes = 262144,

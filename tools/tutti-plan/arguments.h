@@ -6,7 +6,9 @@
 #include "damage.h"
 #include "look.h"
 
-enum verb { VERB_SHOW, VERB_CHECK, VERB_EXPLAIN, VERB_SIMULATE };
+#include "parallel/schedule/schedule.h"
+
+enum verb { VERB_SHOW, VERB_CHECK, VERB_EXPLAIN, VERB_SIMULATE, VERB_PIPELINE };
 
 #define RANGES_MAX 16
 struct rank_range {
@@ -31,10 +33,14 @@ struct arguments {
 	tutti_op op;
 	tutti_dtype dtype;
 	bool deterministic;
+	struct pipeline_shape shape; /* pipeline: 0 ranks, micro-batches: not given          */
+	struct action_times times;
 };
 
 #define RANKS_MAX       65536
 #define CHECK_RANKS_MAX 1024
+#define PIPELINE_MAX    4096 /* ranks, micro-batches, chunks */
+#define PIPELINE_TASKS_MAX 1000000
 
 /* -1: there is something to do. Else the exit code: 0 after --help, 2 after a bad line and a
  * message. */
@@ -57,5 +63,6 @@ int show(const struct arguments *arguments);
 int check(const struct arguments *arguments);
 int explain(const struct arguments *arguments);
 int simulate(const struct arguments *arguments);
+int pipeline(const struct arguments *arguments);
 
 #endif

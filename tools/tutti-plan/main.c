@@ -1,11 +1,12 @@
-/* tutti-plan: prints, checks, explains and simulates plans. */
+/* tutti-plan: prints, checks, explains and simulates plans, and schedules of pipelines. */
 #include "arguments.h"
 
 #include "tools/output.h"
 
 int main(int argc, char **argv)
 {
-	static int (*const verbs[])(const struct arguments *) = {show, check, explain, simulate};
+	static int (*const verbs[])(const struct arguments *) = {show, check, explain, simulate,
+								 pipeline};
 	struct arguments arguments;
 	int code;
 

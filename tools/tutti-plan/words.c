@@ -41,13 +41,13 @@ bool arguments_ranges(struct arguments *a, const char *text)
 
 static int find_verb(struct arguments *a, const char *word)
 {
-	static const char *const verbs[] = {"show", "check", "explain", "simulate"};
-	for (int i = 0; i < 4; i++)
+	static const char *const verbs[] = {"show", "check", "explain", "simulate", "pipeline"};
+	for (int i = 0; i <= VERB_PIPELINE; i++)
 		if (strcmp(verbs[i], word) == 0) {
 			a->verb = (enum verb)i;
 			return -1;
 		}
-	return usage_error("'%s' is not one of show, check, explain and simulate.", word);
+	return usage_error("'%s' is not one of show, check, explain, simulate and pipeline.", word);
 }
 
 static int find_collective(struct arguments *a, const char *word)
@@ -90,6 +90,38 @@ static int find_ranks(struct arguments *a, const char *word)
 	return -1;
 }
 
+static int find_schedule(struct arguments *a, int n, char **words)
+{
+	char why[SCHEDULE_WHY_BYTES];
+	const char *name;
+
+	if (n < 2)
+		return usage_error("pipeline needs a schedule: gpipe, 1f1b, interleaved or "
+				   "zero_bubble.");
+	for (int s = 0; (name = schedule_name((tutti_schedule)s)); s++)
+		if (strcmp(name, words[1]) == 0)
+			break;
+		else
+			a->shape.schedule = (tutti_schedule)(s + 1);
+	if (!name)
+		return usage_error("'%s' is no schedule; there are gpipe, 1f1b, interleaved and "
+				   "zero_bubble.",
+				   words[1]);
+	if (n > 2)
+		return usage_error("'%s' is one word too many.", words[2]);
+	if (!a->shape.ranks || !a->shape.micro_batches)
+		return usage_error("--stages P says how many ranks there are, --micro-batches M "
+				   "what a step has.");
+	if (!schedule_fits(&a->shape, why))
+		return usage_error("This cannot be: %s.", why);
+	if ((double)schedule_stages(&a->shape) * a->shape.micro_batches > PIPELINE_TASKS_MAX)
+		return usage_error(
+			"A step has %d stages of %d micro-batches, but at most %d in all "
+			"are printed.",
+			schedule_stages(&a->shape), a->shape.micro_batches, PIPELINE_TASKS_MAX);
+	return -1;
+}
+
 static int find_all(struct arguments *a, int n, char **words)
 {
 	int code, at = 2;
@@ -98,6 +130,8 @@ static int find_all(struct arguments *a, int n, char **words)
 		return usage_error("There is nothing to do.");
 	if ((code = find_verb(a, words[0])) >= 0)
 		return code;
+	if (a->verb == VERB_PIPELINE)
+		return find_schedule(a, n, words);
 	if (n < 2)
 		return usage_error("%s what? A collective is missing.", words[0]);
 	if ((code = find_collective(a, words[1])) >= 0)
@@ -164,5 +198,7 @@ int arguments_words(struct arguments *a, int n, char **words)
 {
 	int code = find_all(a, n, words);
 
-	return code >= 0 ? code : check_together(a);
+	if (code >= 0 || a->verb == VERB_PIPELINE)
+		return code;
+	return check_together(a);
 }
