@@ -83,14 +83,70 @@ tutti_status tutti_memory_estimate_on(const tutti_model *model, const tutti_axis
  * no such micro-batch, or a unit is open. */
 tutti_status tutti_grads_hold(tutti_trainer *trainer, int is_held);
 
-/* ---- pipelines -------------------------------------------------------------------------------- */
+/* ---- pipelines ---------------------------------------------------------------------------- */
+/* The ranks of "pp" hold the model in stages, through which a step's micro-batches go.
+ * docs/parallel.md has what each schedule costs. */
 typedef enum tutti_schedule {
-	TUTTI_GPIPE,              /* all forwards, then all backwards                          */
-	TUTTI_1F1B,
-	TUTTI_INTERLEAVED,        /* 1F1B over chunks > 1 model chunks a rank                  */
-	TUTTI_ZERO_BUBBLE,        /* backward split in two: inputs first, weights in the gaps  */
+	TUTTI_GPIPE,              /* all forwards, then all backwards                      */
+	TUTTI_1F1B,               /* one forward, one backward: holds fewer micro-batches  */
+	TUTTI_INTERLEAVED,        /* 1F1B over chunks > 1 model chunks a rank; 1: 1F1B     */
+	TUTTI_ZERO_BUBBLE,        /* backward split in two: inputs first, weights in the gaps */
 	TUTTI_SCHEDULE_MAX_ = 0x7fffffff
 } tutti_schedule;
+typedef struct tutti_pipeline_config {
+	tutti_schedule schedule;
+	int micro_batches;        /* of a step                                             */
+	int chunks;               /* 0: 1. Stage of chunk c on rank r of "pp": c * size + r.
+	                           * More than 1: INTERLEAVED and ZERO_BUBBLE only         */
+	size_t count;             /* elements that pass between stages, per micro-batch    */
+	tutti_dtype dtype;
+	/* NULL, or a trainer on the same mesh (UNSUPPORTED so far). A step is then one
+	 * tutti_micro_batch(LAST) with the items of all its micro-batches, tutti_pipeline_run,
+	 * tutti_step; the callbacks make the begins and ends of their units, whose gradients are
+	 * final with the backward of the last micro-batch. */
+	tutti_trainer *trainer;
+	void *arg;
+	/* Called on the thread of tutti_pipeline_run. in is NULL on the first stage, out on the
+	 * last; likewise the gradients. Buffers are the library's, in host memory, aligned to 64
+	 * bytes and valid during the call, but in stays until its backward has returned; with
+	 * ZERO_BUBBLE in and out_grad stay until its backward_weights has. Any status but OK ends
+	 * the step; a message of tutti_set_error is passed on. */
+	tutti_status (*forward)(void *arg, int stage, int micro_batch, const void *in, void *out);
+	tutti_status (*backward)(void *arg, int stage, int micro_batch, const void *out_grad,
+	                         void *in_grad);
+	tutti_status (*backward_weights)(void *arg, int stage, int micro_batch); /* ZERO_BUBBLE */
+	uint64_t reserved[8];
+} tutti_pipeline_config;
+/* Of this rank. Seconds: of the last step that went well, busy ones in callbacks. bubble: the share
+ * of that step that ranks were not busy, all ranks of the mesh together; bubble_expected: by the
+ * schedule, if a stage's forward and both parts of its backward take equally long, and messages no
+ * time. peak_in_flight: activations of a stage and a micro-batch that were held at a time in the
+ * last step. sent_bytes: of activations and gradients to other ranks, in all steps; each message
+ * has 8 bytes more. */
+typedef struct tutti_pipeline_stats {
+	double step_seconds, busy_seconds;
+	double bubble, bubble_expected;
+	int peak_in_flight;
+	uint64_t sent_bytes;
+	uint64_t reserved[8];
+} tutti_pipeline_stats;
+typedef struct tutti_pipeline tutti_pipeline;
+/* Collective over the mesh, the same config on all ranks, but for the callbacks and arg. A mesh
+ * without "pp" has one rank there. Buffers are allocated here (docs/parallel.md: how many). The
+ * mesh and its communicator are used until destroy. The same error on all ranks: INVALID: the
+ * config; MISMATCH: ranks pass different ones; MEMORY; UNSUPPORTED; or the communicator's. */
+tutti_status tutti_pipeline_create(tutti_pipeline **pipeline, tutti_mesh *mesh,
+                                   const tutti_pipeline_config *config);
+/* Local; NULL is allowed. Not in a callback. */
+void tutti_pipeline_destroy(tutti_pipeline *pipeline);
+/* Collective over the mesh: one step's micro-batches in the schedule's order; sends and receives
+ * overlap the calls. An error of a callback ends the step on all ranks of the mesh with that
+ * status, and the message says which rank, stage and micro-batch it was; no callbacks are called
+ * once a rank knows, and the pipeline is good for the next step. TIMEOUT: a message did not come
+ * within the communicator's timeout from when this rank began to wait for it. That and PEER, a rank
+ * that has died, end this pipeline. INVALID: in a callback. */
+tutti_status tutti_pipeline_run(tutti_pipeline *pipeline);
+tutti_status tutti_pipeline_stats_of(const tutti_pipeline *pipeline, tutti_pipeline_stats *stats);
 
 #ifdef __GNUC__
 #pragma GCC visibility pop

@@ -1,0 +1,205 @@
+/* tutti_pipeline_create: checks, the list of actions, and all buffers. */
+#include "parallel/pipeline/pipeline.h"
+
+#include "parallel/mesh/mesh.h"
+#include "parallel/schedule/virtual_step.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* 0: there is no such type. */
+static size_t element_bytes(tutti_dtype dtype)
+{
+	static const unsigned char bytes[] = {
+		[TUTTI_F32] = 4,     [TUTTI_F64] = 8,     [TUTTI_F16] = 2, [TUTTI_BF16] = 2,
+		[TUTTI_F8_E4M3] = 1, [TUTTI_F8_E5M2] = 1, [TUTTI_I8] = 1,  [TUTTI_U8] = 1,
+		[TUTTI_I16] = 2,     [TUTTI_U16] = 2,     [TUTTI_I32] = 4, [TUTTI_U32] = 4,
+		[TUTTI_I64] = 8,     [TUTTI_U64] = 8};
+
+	return dtype >= 0 && dtype < sizeof bytes ? bytes[dtype] : 0;
+}
+
+static tutti_status check_callbacks(const tutti_pipeline_config *config)
+{
+	bool splits = config->schedule == TUTTI_ZERO_BUBBLE;
+
+	if (!config->forward || !config->backward)
+		return train_invalid("A pipeline has no %s.",
+				     config->forward ? "backward" : "forward");
+	if (splits && !config->backward_weights)
+		return train_invalid("A pipeline with TUTTI_ZERO_BUBBLE has no backward_weights.");
+	return TUTTI_OK;
+}
+
+static tutti_status check(const tutti_pipeline_config *config, const struct pipeline_shape *shape)
+{
+	const tutti_pipeline_config zero = {0};
+	size_t width = element_bytes(config->dtype);
+	char why[SCHEDULE_WHY_BYTES];
+
+	if (memcmp(config->reserved, zero.reserved, sizeof zero.reserved) != 0)
+		return train_invalid(
+			"tutti_pipeline_config.reserved is not zero: zero-initialise it.");
+	if (config->trainer)
+		return train_fail(TUTTI_ERR_UNSUPPORTED,
+				  "A pipeline with a trainer is not built yet: leave trainer NULL "
+				  "and reduce the gradients after tutti_pipeline_run.");
+	if (!schedule_fits(shape, why))
+		return train_invalid("A pipeline cannot be made: %s.", why);
+	if (width == 0)
+		return train_invalid("A pipeline has elements of dtype %d, which is none.",
+				     (int)config->dtype);
+	if (config->count > (SIZE_MAX / 4) / width)
+		return train_invalid("A pipeline has messages of %zu elements, which are too many.",
+				     config->count);
+	return check_callbacks(config);
+}
+
+static void write_config(FILE *file, const void *of)
+{
+	const struct tutti_pipeline *pipeline = of;
+
+	fprintf(file, "%s with %d micro-batches, %d chunks and %zu elements of dtype %d\n",
+		schedule_name(pipeline->shape.schedule), pipeline->shape.micro_batches,
+		pipeline->shape.chunks, pipeline->config.count, (int)pipeline->config.dtype);
+}
+
+static tutti_status index_tasks(struct tutti_pipeline *pipeline)
+{
+	const struct pipeline_shape *shape = &pipeline->shape;
+	size_t tasks = (size_t)shape->chunks * (size_t)shape->micro_batches;
+
+	pipeline->forward_of = calloc(tasks, sizeof *pipeline->forward_of);
+	pipeline->backward_of = calloc(tasks, sizeof *pipeline->backward_of);
+	if (!pipeline->forward_of || !pipeline->backward_of)
+		return train_no_memory("the tasks of a pipeline");
+	for (int i = 0; i < pipeline->list.count; i++) {
+		const struct action *a = &pipeline->list.at[i];
+		int task = a->stage / shape->ranks * shape->micro_batches + a->micro_batch;
+		if (a->kind == ACTION_FORWARD)
+			pipeline->forward_of[task] = i;
+		else if (action_is_backward(a))
+			pipeline->backward_of[task] = i;
+	}
+	return TUTTI_OK;
+}
+
+/* Where there is no formula, the lists of all ranks are executed in virtual time. */
+static tutti_status expect_bubble(struct tutti_pipeline *pipeline)
+{
+	const struct pipeline_shape *shape = &pipeline->shape;
+	const struct action_times times = {1, 1, 1, 0};
+	double time = schedule_step_time(shape, &times);
+	size_t ranks = (size_t)shape->ranks;
+
+	if (time < 0) {
+		struct action_list *lists = calloc(ranks, sizeof *lists);
+		struct virtual_rank *all = calloc(ranks, sizeof *all);
+		bool has_memory = lists && all;
+		for (int r = 0; has_memory && r < shape->ranks; r++)
+			has_memory = (lists[r] = schedule_list(shape, r)).at != NULL;
+		struct virtual_step step = {0};
+		if (has_memory)
+			step = virtual_step_run(shape, lists, NULL, &times, 1, all, NULL);
+		for (int r = 0; lists && r < shape->ranks; r++)
+			free(lists[r].at);
+		free(lists);
+		free(all);
+		if (!step.has_memory)
+			return train_no_memory("the schedule of a pipeline");
+		time = step.time;
+	}
+	pipeline->stats.bubble_expected = 1 - schedule_busy_time(shape, &times) / time;
+	return TUTTI_OK;
+}
+
+static tutti_status allocate(struct tutti_pipeline *pipeline)
+{
+	pipeline->list = schedule_list(&pipeline->shape, pipeline->rank);
+	if (!pipeline->list.at)
+		return train_no_memory("the schedule of a pipeline");
+	pipeline->buffers = schedule_buffers_of(&pipeline->shape, &pipeline->list, pipeline->rank);
+	TRY(index_tasks(pipeline));
+	for (int way = 0; way < WAYS; way++) {
+		TRY(inbox_create(pipeline, (enum stage_way)way));
+		TRY(outbox_create(pipeline, (enum stage_way)way));
+	}
+	return expect_bubble(pipeline);
+}
+
+/* A communicator of its own, so that tags meet none of the caller's. */
+static tutti_status join_line(struct tutti_pipeline *pipeline, tutti_mesh *mesh)
+{
+	tutti_comm *axis = NULL;
+	tutti_config config;
+
+	if (pipeline->shape.ranks > 1 && !(axis = tutti_mesh_comm(mesh, "pp")))
+		return failure_return(&(struct train_failure){TUTTI_ERR_INTERNAL,
+							      "The mesh lost its axis 'pp'."});
+	TRY(axis ? tutti_comm_dup(axis, &pipeline->line)
+		 : tutti_comm_split(pipeline->whole, tutti_rank(pipeline->whole), 0, NULL,
+				    &pipeline->line));
+	TRY(tutti_comm_config(pipeline->line, &config));
+	pipeline->timeout_ms = config.timeout_ms;
+	return TUTTI_OK;
+}
+
+static tutti_status make(struct tutti_pipeline *pipeline, tutti_mesh *mesh)
+{
+	TRY(failure_agree(pipeline->whole, check(&pipeline->config, &pipeline->shape)));
+	TRY(texts_compare(pipeline->whole, "pipelines", "pass the same config on every rank",
+			  write_config, pipeline));
+	TRY(failure_agree(pipeline->whole, allocate(pipeline)));
+	return failure_agree(pipeline->whole, join_line(pipeline, mesh));
+}
+
+tutti_status tutti_pipeline_create(tutti_pipeline **pipeline, tutti_mesh *mesh,
+				   const tutti_pipeline_config *config)
+{
+	if (!pipeline || !mesh || !config)
+		return train_invalid("tutti_pipeline_create: %s is NULL.", !pipeline ? "pipeline"
+									   : !mesh   ? "mesh"
+										     : "config");
+	struct tutti_pipeline *made = calloc(1, sizeof *made);
+	if (!made)
+		return train_no_memory("a pipeline");
+	made->config = *config;
+	made->shape =
+		(struct pipeline_shape){config->schedule, tutti_mesh_size(mesh, "pp"),
+					config->micro_batches, config->chunks ? config->chunks : 1};
+	made->whole = mesh_all(mesh);
+	made->rank = tutti_mesh_coord(mesh, "pp");
+	made->bytes = config->count * element_bytes(config->dtype);
+	tutti_status status = make(made, mesh);
+	if (status != TUTTI_OK) {
+		struct train_failure failure = failure_of(status);
+		tutti_pipeline_destroy(made);
+		return failure_return(&failure);
+	}
+	*pipeline = made;
+	return TUTTI_OK;
+}
+
+void tutti_pipeline_destroy(tutti_pipeline *pipeline)
+{
+	if (!pipeline)
+		return;
+	tutti_comm_destroy(pipeline->line);
+	for (int way = 0; way < WAYS; way++) {
+		inbox_destroy(&pipeline->inbox[way]);
+		outbox_destroy(&pipeline->outbox[way]);
+	}
+	free(pipeline->list.at);
+	free(pipeline->forward_of);
+	free(pipeline->backward_of);
+	free(pipeline);
+}
+
+tutti_status tutti_pipeline_stats_of(const tutti_pipeline *pipeline, tutti_pipeline_stats *stats)
+{
+	if (!pipeline || !stats)
+		return train_invalid("tutti_pipeline_stats_of: %s is NULL.",
+				     pipeline ? "stats" : "pipeline");
+	*stats = pipeline->stats;
+	return TUTTI_OK;
+}

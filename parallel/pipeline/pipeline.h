@@ -1,0 +1,85 @@
+/* A pipeline: this rank's list of actions, and the buffers that messages come into and go out of. */
+#ifndef PARALLEL_PIPELINE_H
+#define PARALLEL_PIPELINE_H
+
+#include "parallel/schedule/schedule.h"
+#include "train/base/base.h"
+
+#include <tutti/parallel.h>
+
+enum {
+	WAYS = 2,            /* activations, gradients */
+	RECEIVES_AHEAD = 48, /* posted at most; of 128 calls that may be in flight beside GPUs */
+};
+
+enum stage_way { WAY_ACTIVATIONS, WAY_GRADIENTS };
+
+/* A message: the elements, then its word. */
+struct stage_buffer {
+	char *data;
+	tutti_work *work; /* NULL: none in flight */
+};
+
+/* Messages of one way from one rank, in the order in which this rank's actions need them. */
+struct inbox {
+	enum stage_way way;
+	int peer;
+	struct stage_buffer *buffers;
+	int *free, free_count; /* buffers that no message is in or comes to */
+	int *needed_by, count; /* actions of the list */
+	int posted, taken;     /* of these */
+	int *buffer_of;        /* [action]: the buffer with its message, from posting to release */
+};
+
+/* Messages of one way to one rank. Buffers take turns. */
+struct outbox {
+	enum stage_way way;
+	int peer;
+	struct stage_buffer *buffers;
+	int buffer_count, sent; /* sent: in this step */
+};
+
+struct tutti_pipeline {
+	tutti_pipeline_config config;
+	struct pipeline_shape shape;
+	tutti_comm *whole; /* the mesh's */
+	tutti_comm *line;  /* the ranks of "pp", for these messages alone */
+	int rank, timeout_ms;
+	size_t bytes; /* of a message without its word */
+	struct action_list list;
+	struct schedule_buffers buffers;
+	struct inbox inbox[WAYS];
+	struct outbox outbox[WAYS];
+	/* [chunk][micro-batch]: the forward and the backward of a task, as actions of the list. */
+	int *forward_of, *backward_of;
+	bool is_running;
+	/* In this step a callback has failed, here or on a rank whose message has come. */
+	bool has_failed;
+	struct train_failure failure; /* this rank's own */
+	int held;
+	double busy_seconds;
+	tutti_pipeline_stats stats;
+};
+
+/* stage_messages.c */
+tutti_status inbox_create(struct tutti_pipeline *pipeline, enum stage_way way);
+tutti_status outbox_create(struct tutti_pipeline *pipeline, enum stage_way way);
+void inbox_destroy(struct inbox *inbox);
+void outbox_destroy(struct outbox *outbox);
+/* Posts the receives that have a buffer. */
+tutti_status inbox_post(struct tutti_pipeline *pipeline, enum stage_way way);
+/* Waits for the action's message, which must be the next one. */
+tutti_status inbox_take(struct tutti_pipeline *pipeline, enum stage_way way, int action,
+			const void **data);
+/* The message of an earlier action is not needed any more. */
+void inbox_release(struct tutti_pipeline *pipeline, enum stage_way way, int action);
+/* The buffer for the next message, once its last one has gone. */
+tutti_status outbox_room(struct tutti_pipeline *pipeline, enum stage_way way, void **data);
+tutti_status outbox_send(struct tutti_pipeline *pipeline, enum stage_way way,
+			 const struct action *action);
+/* Waits until all that was sent has gone. */
+tutti_status outbox_flush(struct tutti_pipeline *pipeline, enum stage_way way);
+/* Ends what is in flight: of a communicator that has failed. */
+void messages_abandon(struct tutti_pipeline *pipeline);
+
+#endif

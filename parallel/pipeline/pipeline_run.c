@@ -1,0 +1,173 @@
+/* One step: the list of actions in order. A callback that fails ends no rank's list. The messages
+ * go on without callbacks and say so, so that nobody waits for one; in the end all ranks of the
+ * mesh agree on the failure. */
+#include "parallel/pipeline/pipeline.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+static double seconds_now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static const char *name_of(enum action_kind kind)
+{
+	return kind == ACTION_FORWARD            ? "forward"
+	       : kind == ACTION_BACKWARD_WEIGHTS ? "backward_weights"
+						 : "backward";
+}
+
+static tutti_status call(const struct tutti_pipeline *pipeline, const struct action *action,
+			 const void *in, void *out)
+{
+	const tutti_pipeline_config *c = &pipeline->config;
+
+	if (action->kind == ACTION_FORWARD)
+		return c->forward(c->arg, action->stage, action->micro_batch, in, out);
+	if (action->kind == ACTION_BACKWARD_WEIGHTS)
+		return c->backward_weights(c->arg, action->stage, action->micro_batch);
+	return c->backward(c->arg, action->stage, action->micro_batch, in, out);
+}
+
+static void note_failure(struct tutti_pipeline *pipeline, const struct action *action,
+			 tutti_status status)
+{
+	struct train_failure failure = failure_of(status);
+
+	if (!failure.message[0])
+		snprintf(failure.message, sizeof failure.message, "It returned '%s'.",
+			 tutti_status_string(status));
+	failure_note(&pipeline->failure,
+		     train_fail(status, "The %s of stage %d, micro-batch %d, failed: %.400s",
+				name_of(action->kind), action->stage, action->micro_batch,
+				failure.message));
+	pipeline->has_failed = true;
+}
+
+static void call_and_count(struct tutti_pipeline *pipeline, const struct action *action,
+			   const void *in, void *out)
+{
+	double start = seconds_now();
+
+	tutti_set_error(TUTTI_OK, ""); /* so that a message after the call is the callback's */
+	tutti_status status = call(pipeline, action, in, out);
+	pipeline->busy_seconds += seconds_now() - start;
+	if (status != TUTTI_OK)
+		note_failure(pipeline, action, status);
+}
+
+static void count_held(struct tutti_pipeline *pipeline, const struct action *action)
+{
+	tutti_pipeline_stats *stats = &pipeline->stats;
+
+	pipeline->held += action->kind == ACTION_FORWARD;
+	if (stats->peak_in_flight < pipeline->held)
+		stats->peak_in_flight = pipeline->held;
+	pipeline->held -= action_releases(&pipeline->shape, action);
+}
+
+/* The buffers of the task's messages are free for the next ones. */
+static tutti_status release(struct tutti_pipeline *pipeline, const struct action *action)
+{
+	const struct pipeline_shape *shape = &pipeline->shape;
+	int task = action->stage / shape->ranks * shape->micro_batches + action->micro_batch;
+	int forward = pipeline->forward_of[task], backward = pipeline->backward_of[task];
+
+	if (action_receives(shape, &pipeline->list.at[forward]))
+		inbox_release(pipeline, WAY_ACTIVATIONS, forward);
+	if (action_receives(shape, &pipeline->list.at[backward]))
+		inbox_release(pipeline, WAY_GRADIENTS, backward);
+	TRY(inbox_post(pipeline, WAY_ACTIVATIONS));
+	return inbox_post(pipeline, WAY_GRADIENTS);
+}
+
+static tutti_status run_action(struct tutti_pipeline *pipeline, int i)
+{
+	const struct action *action = &pipeline->list.at[i];
+	enum stage_way way = action->kind == ACTION_FORWARD ? WAY_ACTIVATIONS : WAY_GRADIENTS;
+	bool sends = action_sends(&pipeline->shape, action);
+	const void *in = NULL;
+	void *out = NULL;
+
+	if (action_receives(&pipeline->shape, action))
+		TRY(inbox_take(pipeline, way, i, &in));
+	if (sends)
+		TRY(outbox_room(pipeline, way, &out));
+	if (!pipeline->has_failed)
+		call_and_count(pipeline, action, in, out);
+	count_held(pipeline, action);
+	if (sends)
+		TRY(outbox_send(pipeline, way, action));
+	return action_releases(&pipeline->shape, action) ? release(pipeline, action) : TUTTI_OK;
+}
+
+static tutti_status run_list(struct tutti_pipeline *pipeline)
+{
+	for (int way = 0; way < WAYS; way++) {
+		pipeline->inbox[way].posted = pipeline->inbox[way].taken = 0;
+		TRY(inbox_post(pipeline, (enum stage_way)way));
+	}
+	for (int i = 0; i < pipeline->list.count; i++)
+		TRY(run_action(pipeline, i));
+	TRY(outbox_flush(pipeline, WAY_ACTIVATIONS));
+	return outbox_flush(pipeline, WAY_GRADIENTS);
+}
+
+/* The same message on all ranks: others get one that begins with the rank. */
+static tutti_status agree(const struct tutti_pipeline *pipeline)
+{
+	char prefix[32];
+	tutti_status status = failure_agree(pipeline->whole, failure_return(&pipeline->failure));
+	struct train_failure agreed = failure_of(status);
+
+	if (status == TUTTI_OK || strcmp(agreed.message, pipeline->failure.message) != 0)
+		return status;
+	snprintf(prefix, sizeof prefix, "On rank %d: ", tutti_rank(pipeline->whole));
+	return train_fail(status, "%s%s", prefix, agreed.message);
+}
+
+static tutti_status share_times(struct tutti_pipeline *pipeline, double seconds)
+{
+	tutti_pipeline_stats *stats = &pipeline->stats;
+	double sums[] = {pipeline->busy_seconds, seconds};
+
+	TRY(tutti_all_reduce(sums, sums, 2, TUTTI_F64, TUTTI_SUM, pipeline->whole, NULL));
+	stats->busy_seconds = pipeline->busy_seconds;
+	stats->step_seconds = seconds;
+	stats->bubble = sums[1] > 0 ? 1 - sums[0] / sums[1] : 0;
+	return TUTTI_OK;
+}
+
+static tutti_status run_step(struct tutti_pipeline *pipeline)
+{
+	double start = seconds_now();
+
+	pipeline->busy_seconds = 0;
+	pipeline->stats.peak_in_flight = pipeline->held = 0;
+	pipeline->has_failed = false;
+	pipeline->failure = (struct train_failure){0};
+	tutti_status status = run_list(pipeline);
+	failure_note(&pipeline->failure, status);
+	if (status != TUTTI_OK)
+		messages_abandon(pipeline);
+	TRY(agree(pipeline));
+	return share_times(pipeline, seconds_now() - start);
+}
+
+tutti_status tutti_pipeline_run(tutti_pipeline *pipeline)
+{
+	if (!pipeline)
+		return train_invalid("tutti_pipeline_run: pipeline is NULL.");
+	if (pipeline->is_running)
+		return train_invalid(
+			"tutti_pipeline_run was called in a callback of the pipeline.");
+	pipeline->is_running = true;
+	tutti_status status = run_step(pipeline);
+	pipeline->is_running = false;
+	return status;
+}
