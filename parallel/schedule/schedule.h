@@ -74,7 +74,7 @@ struct schedule_buffers schedule_buffers_of(const struct pipeline_shape *shape,
  * chunks takes V times as long for a micro-batch. */
 struct action_times {
 	double forward, inputs, weights; /* BACKWARD takes inputs + weights */
-	double transfer;                 /* of a message, beside everything else */
+	double transfer;                 /* of a message to another rank, beside everything else */
 };
 /* The time of a step without transfers; negative: there is no formula (interleaved, and zero_bubble
  * with several chunks, if micro_batches is no multiple of ranks). virtual_step.h has it then. */

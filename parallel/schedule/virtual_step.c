@@ -69,7 +69,8 @@ static double arrival(const struct virtual_world *world, const struct task *task
 
 	if (sent < 0 || posted < 0)
 		return NEVER;
-	return (sent > posted ? sent : posted) + world->times->transfer;
+	sent = sent > posted ? sent : posted;
+	return world->shape->ranks > 1 ? sent + world->times->transfer : sent;
 }
 
 /* Whether this rank has done what the action builds on. */

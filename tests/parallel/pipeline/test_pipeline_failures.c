@@ -32,7 +32,7 @@ static struct place draw_place(uint64_t *random, const tutti_mesh *mesh,
 			       const struct pipeline_shape *shape)
 {
 	static const tutti_status statuses[] = {TUTTI_ERR_SYSTEM, TUTTI_ERR_INVALID,
-						TUTTI_ERR_DEVICE, TUTTI_ERR_MEMORY};
+						TUTTI_ERR_DEVICE, TUTTI_ERR_PEER};
 	int pp = (int)random_below(random, (uint64_t)shape->ranks);
 	int dp = (int)random_below(random, (uint64_t)tutti_mesh_size(mesh, "dp"));
 	struct action_list list = schedule_list(shape, pp);
