@@ -91,6 +91,38 @@ static void test_every_schedule(void **state)
 		assert_int_equal(ranks_as_threads(ranks, run_all_shapes, NULL), 0);
 }
 
+/* More micro-batches than receives may be posted; run on nodes with long messages, too. */
+static void run_many(tutti_comm *comm, void *arg)
+{
+	int ranks = tutti_size(comm);
+	tutti_mesh *mesh = NULL;
+
+	CHECK(tutti_mesh_create(&mesh, comm, pp_only, 1) == TUTTI_OK);
+	for (int s = TUTTI_GPIPE; mesh && s <= TUTTI_ZERO_BUBBLE; s++) {
+		int chunks = s < TUTTI_INTERLEAVED ? 1 : 2;
+		struct pipeline_shape shape = {(tutti_schedule)s, ranks, 70, chunks};
+		run_shape(mesh, shape, *(const size_t *)arg, seed + (uint64_t)tutti_rank(comm));
+	}
+	tutti_mesh_destroy(mesh);
+}
+
+static void test_many_micro_batches(void **state)
+{
+	size_t bytes = 100;
+
+	(void)state;
+	assert_int_equal(ranks_as_threads(2, run_many, &bytes), 0);
+}
+
+static void test_processes_on_nodes(void **state)
+{
+	const int nodes[] = {0, 0, 1, 1};
+	size_t bytes = 30000;
+
+	(void)state;
+	assert_int_equal(ranks_on_nodes(4, nodes, run_many, &bytes), 0);
+}
+
 static tutti_status twice(void *arg, int stage, int m, const void *in, void *out)
 {
 	(void)arg;
@@ -211,7 +243,9 @@ static void test_no_axis_is_one_rank(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_processes_on_nodes), /* before there are threads */
 		cmocka_unit_test(test_every_schedule),
+		cmocka_unit_test(test_many_micro_batches),
 		cmocka_unit_test(test_pipelines_side_by_side),
 		cmocka_unit_test(test_every_dtype),
 		cmocka_unit_test(test_no_axis_is_one_rank),
