@@ -100,10 +100,10 @@ typedef struct tutti_pipeline_config {
 	                           * More than 1: INTERLEAVED and ZERO_BUBBLE only         */
 	size_t count;             /* elements that pass between stages, per micro-batch    */
 	tutti_dtype dtype;
-	/* NULL, or a trainer on the same mesh (UNSUPPORTED so far). A step is then one
-	 * tutti_micro_batch(LAST) with the items of all its micro-batches, tutti_pipeline_run,
-	 * tutti_step; the callbacks make the begins and ends of their units, whose gradients are
-	 * final with the backward of the last micro-batch. */
+	/* NULL, or a trainer on the same mesh, in host memory, that exists until destroy. A step is
+	 * then one tutti_micro_batch(LAST) with the items of all its micro-batches,
+	 * tutti_pipeline_run, tutti_step; the callbacks make the begins and ends of their units,
+	 * whose gradients are final with the backward of the last micro-batch. */
 	tutti_trainer *trainer;
 	void *arg;
 	/* Called on the thread of tutti_pipeline_run. in is NULL on the first stage, out on the
@@ -142,7 +142,8 @@ void tutti_pipeline_destroy(tutti_pipeline *pipeline);
 /* Collective over the mesh: one step's micro-batches in the schedule's order; sends and receives
  * overlap the calls. An error of a callback ends the step on all ranks of the mesh with that
  * status, and the message says which rank, stage and micro-batch it was; no callbacks are called
- * once a rank knows, and the pipeline is good for the next step. TIMEOUT: a message did not come
+ * once a rank knows, and the pipeline is good for the next step; but a trainer's gathers and
+ * reductions have ended with it (ABORTED), so that it can only be destroyed. TIMEOUT: a message did not come
  * within the communicator's timeout from when this rank began to wait for it. That and PEER, a rank
  * that has died, end this pipeline. INVALID: in a callback. */
 tutti_status tutti_pipeline_run(tutti_pipeline *pipeline);

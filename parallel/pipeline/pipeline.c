@@ -3,6 +3,7 @@
 
 #include "parallel/mesh/mesh.h"
 #include "parallel/schedule/virtual_step.h"
+#include "train/state/trainer_state.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +32,20 @@ static tutti_status check_callbacks(const tutti_pipeline_config *config)
 	return TUTTI_OK;
 }
 
+static tutti_status check_trainer(const struct tutti_pipeline *pipeline)
+{
+	const tutti_trainer *trainer = pipeline->config.trainer;
+
+	if (trainer && (!trainer->mesh || trainer->job.comm != pipeline->whole))
+		return train_invalid("A pipeline has a trainer of another mesh: make both on the "
+				     "same one, the trainer by tutti_trainer_create_on.");
+	return trainer && trainer->config.on_device
+		       ? train_fail(TUTTI_ERR_UNSUPPORTED,
+				    "A pipeline has its buffers in host memory, but its trainer is "
+				    "on a GPU.")
+		       : TUTTI_OK;
+}
+
 static tutti_status check(const tutti_pipeline_config *config, const struct pipeline_shape *shape)
 {
 	const tutti_pipeline_config zero = {0};
@@ -40,10 +55,6 @@ static tutti_status check(const tutti_pipeline_config *config, const struct pipe
 	if (memcmp(config->reserved, zero.reserved, sizeof zero.reserved) != 0)
 		return train_invalid(
 			"tutti_pipeline_config.reserved is not zero: zero-initialise it.");
-	if (config->trainer)
-		return train_fail(TUTTI_ERR_UNSUPPORTED,
-				  "A pipeline with a trainer is not built yet: leave trainer NULL "
-				  "and reduce the gradients after tutti_pipeline_run.");
 	if (!schedule_fits(shape, why))
 		return train_invalid("A pipeline cannot be made: %s.", why);
 	if (width == 0)
@@ -59,9 +70,11 @@ static void write_config(FILE *file, const void *of)
 {
 	const struct tutti_pipeline *pipeline = of;
 
-	fprintf(file, "%s with %d micro-batches, %d chunks and %zu elements of dtype %d\n",
+	fprintf(file,
+		"%s with %d micro-batches, %d chunks, %s trainer and %zu elements of dtype %d\n",
 		schedule_name(pipeline->shape.schedule), pipeline->shape.micro_batches,
-		pipeline->shape.chunks, pipeline->config.count, (int)pipeline->config.dtype);
+		pipeline->shape.chunks, pipeline->config.trainer ? "a" : "no",
+		pipeline->config.count, (int)pipeline->config.dtype);
 }
 
 static tutti_status index_tasks(struct tutti_pipeline *pipeline)
@@ -71,11 +84,14 @@ static tutti_status index_tasks(struct tutti_pipeline *pipeline)
 
 	pipeline->forward_of = calloc(tasks, sizeof *pipeline->forward_of);
 	pipeline->backward_of = calloc(tasks, sizeof *pipeline->backward_of);
-	if (!pipeline->forward_of || !pipeline->backward_of)
+	pipeline->last_of = calloc((size_t)shape->chunks, sizeof *pipeline->last_of);
+	if (!pipeline->forward_of || !pipeline->backward_of || !pipeline->last_of)
 		return train_no_memory("the tasks of a pipeline");
 	for (int i = 0; i < pipeline->list.count; i++) {
 		const struct action *a = &pipeline->list.at[i];
 		int task = a->stage / shape->ranks * shape->micro_batches + a->micro_batch;
+		if (a->kind != ACTION_FORWARD)
+			pipeline->last_of[a->stage / shape->ranks] = i;
 		if (a->kind == ACTION_FORWARD)
 			pipeline->forward_of[task] = i;
 		else if (action_is_backward(a))
@@ -147,6 +163,7 @@ static tutti_status join_line(struct tutti_pipeline *pipeline, tutti_mesh *mesh)
 static tutti_status make(struct tutti_pipeline *pipeline, tutti_mesh *mesh)
 {
 	TRY(failure_agree(pipeline->whole, check(&pipeline->config, &pipeline->shape)));
+	TRY(failure_agree(pipeline->whole, check_trainer(pipeline)));
 	TRY(texts_compare(pipeline->whole, "pipelines", "pass the same config on every rank",
 			  write_config, pipeline));
 	TRY(failure_agree(pipeline->whole, allocate(pipeline)));
@@ -192,6 +209,7 @@ void tutti_pipeline_destroy(tutti_pipeline *pipeline)
 	free(pipeline->list.at);
 	free(pipeline->forward_of);
 	free(pipeline->backward_of);
+	free(pipeline->last_of);
 	free(pipeline);
 }
 

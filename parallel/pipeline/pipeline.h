@@ -52,6 +52,7 @@ struct tutti_pipeline {
 	struct outbox outbox[WAYS];
 	/* [chunk][micro-batch]: the forward and the backward of a task, as actions of the list. */
 	int *forward_of, *backward_of;
+	int *last_of; /* [chunk]: the action with which its gradients are final */
 	bool is_running;
 	/* In this step a callback has failed, here or on a rank whose message has come. */
 	bool has_failed;
@@ -60,6 +61,10 @@ struct tutti_pipeline {
 	double busy_seconds;
 	tutti_pipeline_stats stats;
 };
+
+/* pipeline_run.c: no more callbacks in this step. With a trainer its gathers and reductions end, on
+ * ranks with other data, too. */
+void pipeline_fail(struct tutti_pipeline *pipeline);
 
 /* stage_messages.c */
 tutti_status inbox_create(struct tutti_pipeline *pipeline, enum stage_way way);

@@ -3,17 +3,10 @@
  * mesh agree on the failure. */
 #include "parallel/pipeline/pipeline.h"
 
+#include "train/state/trainer_state.h"
+
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
-
-static double seconds_now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static const char *name_of(enum action_kind kind)
 {
@@ -22,11 +15,29 @@ static const char *name_of(enum action_kind kind)
 						 : "backward";
 }
 
+void pipeline_fail(struct tutti_pipeline *pipeline)
+{
+	if (!pipeline->has_failed && pipeline->config.trainer)
+		trainer_abort(pipeline->config.trainer);
+	pipeline->has_failed = true;
+}
+
+/* Gradients are final with the end of a backward in the stage's last action. */
+static tutti_status tell_trainer(const struct tutti_pipeline *pipeline, const struct action *action)
+{
+	int chunk = action->stage / pipeline->shape.ranks;
+	bool is_last = action == &pipeline->list.at[pipeline->last_of[chunk]];
+
+	return pipeline->config.trainer ? tutti_grads_hold(pipeline->config.trainer, !is_last)
+					: TUTTI_OK;
+}
+
 static tutti_status call(const struct tutti_pipeline *pipeline, const struct action *action,
 			 const void *in, void *out)
 {
 	const tutti_pipeline_config *c = &pipeline->config;
 
+	TRY(tell_trainer(pipeline, action));
 	if (action->kind == ACTION_FORWARD)
 		return c->forward(c->arg, action->stage, action->micro_batch, in, out);
 	if (action->kind == ACTION_BACKWARD_WEIGHTS)
@@ -46,7 +57,7 @@ static void note_failure(struct tutti_pipeline *pipeline, const struct action *a
 		     train_fail(status, "The %s of stage %d, micro-batch %d, failed: %.400s",
 				name_of(action->kind), action->stage, action->micro_batch,
 				failure.message));
-	pipeline->has_failed = true;
+	pipeline_fail(pipeline);
 }
 
 static void call_and_count(struct tutti_pipeline *pipeline, const struct action *action,
@@ -153,8 +164,10 @@ static tutti_status run_step(struct tutti_pipeline *pipeline)
 	pipeline->failure = (struct train_failure){0};
 	tutti_status status = run_list(pipeline);
 	failure_note(&pipeline->failure, status);
-	if (status != TUTTI_OK)
+	if (status != TUTTI_OK) {
+		pipeline_fail(pipeline);
 		messages_abandon(pipeline);
+	}
 	TRY(agree(pipeline));
 	return share_times(pipeline, seconds_now() - start);
 }

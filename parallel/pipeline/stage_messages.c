@@ -149,7 +149,8 @@ tutti_status inbox_take(struct tutti_pipeline *pipeline, enum stage_way way, int
 	inbox->taken++;
 	memcpy(&word, buffer->data + pipeline->bytes, sizeof word);
 	assert((word | 1) == (word_of(pipeline, of->stage, of->micro_batch) | 1));
-	pipeline->has_failed |= word & 1;
+	if (word & 1)
+		pipeline_fail(pipeline);
 	*data = buffer->data;
 	return TUTTI_OK;
 }

@@ -78,14 +78,21 @@ static void draw_values(struct mesh_toy *toy)
 tutti_status mesh_toy_try(struct mesh_toy *toy, tutti_comm *comm, const char *axes,
 			  const tutti_train_config *config)
 {
+	return mesh_toy_try_chunks(toy, comm, axes, 1, config);
+}
+
+tutti_status mesh_toy_try_chunks(struct mesh_toy *toy, tutti_comm *comm, const char *axes,
+				 int chunks, const tutti_train_config *config)
+{
 	struct mesh_text read;
 	tutti_status status = TUTTI_OK;
 
-	*toy = (struct mesh_toy){.rank = tutti_rank(comm), .size = tutti_size(comm)};
+	*toy = (struct mesh_toy){
+		.rank = tutti_rank(comm), .size = tutti_size(comm), .chunks = chunks};
 	mesh_text_read(&read, axes);
 	if (read.count)
 		status = tutti_mesh_create(&toy->mesh, comm, read.axes, read.count);
-	tutti_model *model = mesh_toy_register(tutti_mesh_size(toy->mesh, "pp"));
+	tutti_model *model = mesh_toy_register(tutti_mesh_size(toy->mesh, "pp") * chunks);
 	if (status == TUTTI_OK)
 		status = toy->mesh
 				 ? tutti_trainer_create_on(&toy->trainer, model, toy->mesh, config)
@@ -192,9 +199,9 @@ static void add_gradient(struct mesh_toy *toy, int p, int unit, struct share sha
 
 static int unit_is_here(const struct mesh_toy *toy, int unit)
 {
-	int stages = tutti_mesh_size(toy->mesh, "pp");
+	int ranks = tutti_mesh_size(toy->mesh, "pp"), stages = ranks * toy->chunks;
 
-	return unit * stages / MESH_UNITS == tutti_mesh_coord(toy->mesh, "pp");
+	return unit * stages / MESH_UNITS % ranks == tutti_mesh_coord(toy->mesh, "pp");
 }
 
 static void backward(struct mesh_toy *toy, int unit, struct share share, struct share experts)
@@ -206,7 +213,7 @@ static void backward(struct mesh_toy *toy, int unit, struct share share, struct 
 	CHECK(tutti_backward_end(toy->trainer, unit) == TUTTI_OK);
 }
 
-static void forward(struct mesh_toy *toy, int unit)
+void mesh_toy_forward(struct mesh_toy *toy, int unit)
 {
 	CHECK(tutti_forward_begin(toy->trainer, unit) == TUTTI_OK);
 	for (int p = 0; p < MESH_PARAMS; p++)
@@ -243,7 +250,7 @@ void mesh_toy_backward(struct mesh_toy *toy, int batch, int micro_batches)
 		      TUTTI_OK);
 		for (int u = 0; u < MESH_UNITS; u++)
 			if (unit_is_here(toy, u))
-				forward(toy, u);
+				mesh_toy_forward(toy, u);
 		for (int u = MESH_UNITS - 1; u >= 0; u--)
 			if (unit_is_here(toy, u))
 				backward(toy, u, own, slice(experts, m, micro_batches));
@@ -262,7 +269,7 @@ void mesh_toy_hold(struct mesh_toy *toy, int batch, int micro_batches)
 			CHECK(tutti_grads_hold(toy->trainer, 0) == TUTTI_OK);
 		for (int u = 0; u < MESH_UNITS; u++)
 			if (unit_is_here(toy, u))
-				forward(toy, u);
+				mesh_toy_forward(toy, u);
 		for (int u = MESH_UNITS - 1; u >= 0; u--)
 			if (unit_is_here(toy, u))
 				backward(toy, u, slice(all, m, micro_batches),
@@ -283,4 +290,18 @@ void mesh_toy_read(struct mesh_toy *toy, float *values)
 	for (int p = 0; p < MESH_PARAMS; p++)
 		CHECK(tutti_param_read(toy->trainer, p, 0, mesh_toy_count(p),
 				       values + p * MESH_ELEMENTS) == TUTTI_OK);
+}
+
+void mesh_toy_unit_backward(struct mesh_toy *toy, int unit, int batch, int m, int micro_batches)
+{
+	struct share all = share_of(toy, batch), experts = of_experts(toy, all);
+
+	backward(toy, unit, slice(all, m, micro_batches), slice(experts, m, micro_batches));
+}
+
+double mesh_toy_items(const struct mesh_toy *toy, int batch)
+{
+	struct share all = share_of(toy, batch);
+
+	return all.last - all.first;
 }

@@ -19,11 +19,14 @@ struct mesh_toy {
 	tutti_mesh *mesh; /* NULL: a trainer without one */
 	tutti_trainer *trainer;
 	int rank, size; /* in its communicator */
+	int chunks;     /* of a pipeline; 1 */
 };
 
 /* The model, for so many stages. The caller destroys it. */
 tutti_model *mesh_toy_register(int stages);
 /* axes "": without a mesh. Values are drawn from the config's seed. */
+tutti_status mesh_toy_try_chunks(struct mesh_toy *toy, tutti_comm *comm, const char *axes,
+				 int chunks, const tutti_train_config *config);
 tutti_status mesh_toy_try(struct mesh_toy *toy, tutti_comm *comm, const char *axes,
 			  const tutti_train_config *config);
 /* The same; a failure is a failed check. */
@@ -38,6 +41,11 @@ tutti_status mesh_toy_step(struct mesh_toy *toy, int batch, int micro_batches,
 size_t mesh_toy_count(int param);
 /* Collective: all values, MESH_PARAMS * MESH_ELEMENTS of them. */
 void mesh_toy_read(struct mesh_toy *toy, float *values);
+/* For pipelines: one unit's hooks, and what micro-batch m of the batch adds. */
+void mesh_toy_forward(struct mesh_toy *toy, int unit);
+void mesh_toy_unit_backward(struct mesh_toy *toy, int unit, int batch, int m, int micro_batches);
+/* Items of this rank in a step. */
+double mesh_toy_items(const struct mesh_toy *toy, int batch);
 /* The units of the step run forward after backward, with held gradients. */
 void mesh_toy_hold(struct mesh_toy *toy, int batch, int micro_batches);
 

@@ -292,8 +292,6 @@ static void run_refusals(tutti_comm *comm, void *arg)
 	refuse(mesh, &config, TUTTI_ERR_INVALID, "too many");
 	config = good, config.schedule = TUTTI_GPIPE, config.chunks = 2;
 	refuse(mesh, &config, TUTTI_ERR_INVALID, "gpipe has one chunk");
-	config = good, config.trainer = (tutti_trainer *)(void *)&config;
-	refuse(mesh, &config, TUTTI_ERR_UNSUPPORTED, "not built yet");
 	config = good, config.micro_batches += me;
 	refuse(mesh, &config, TUTTI_ERR_MISMATCH, "rank 1 has zero_bubble with 3 micro-batches");
 	config = good, config.count += (size_t)me;

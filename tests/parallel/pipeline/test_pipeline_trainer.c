@@ -1,0 +1,276 @@
+/* A pipeline with a trainer: the schedules, with every strategy, must end with the bits of one
+ * rank; reductions begin with a stage's last backward and not before; a callback that fails on one
+ * rank ends the step on ranks with other data, too. */
+#include "tests/train/mesh_toy.h"
+#include "tests/train/ranks.h"
+#include "tests/train/toy.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/unit.h"
+
+enum { STEPS = 2, MICRO_BATCHES = 4, VALUES = MESH_PARAMS * MESH_ELEMENTS, COUNT = 5 };
+
+static const struct {
+	const char *axes;
+	int ranks, chunks;
+	tutti_schedule schedule;
+} pipelines[] = {{"pp=1", 1, 1, TUTTI_1F1B},        {"pp=2", 2, 1, TUTTI_GPIPE},
+		 {"pp=2", 2, 1, TUTTI_1F1B},        {"pp=2", 2, 2, TUTTI_INTERLEAVED},
+		 {"pp=2", 2, 1, TUTTI_ZERO_BUBBLE}, {"pp=4", 4, 1, TUTTI_1F1B},
+		 {"pp=4", 4, 1, TUTTI_ZERO_BUBBLE}, {"dp=2,pp=2", 4, 2, TUTTI_INTERLEAVED},
+		 {"pp=2,dp=2", 4, 1, TUTTI_1F1B},   {"pp=2,dp=2,tp=2", 8, 2, TUTTI_ZERO_BUBBLE}};
+enum { PIPELINES = sizeof pipelines / sizeof *pipelines };
+
+struct run {
+	int which;
+	tutti_strategy strategy;
+	float values[VALUES];
+	struct { /* the callback that fails; rank -1: none */
+		int rank, stage, micro_batch;
+	} fails;
+};
+
+/* A rank's own. */
+struct own {
+	const struct run *run;
+	struct mesh_toy toy;
+	int batch, rank, stages;
+};
+
+/* Units are divided over stages evenly. */
+static int stage_of(const struct own *own, int unit)
+{
+	return unit * own->stages / MESH_UNITS;
+}
+
+/* Where a callback fails hooks may, too. */
+static tutti_status bare_hooks(const struct own *own, int stage,
+			       tutti_status (*begin)(tutti_trainer *, int),
+			       tutti_status (*end)(tutti_trainer *, int))
+{
+	for (int u = 0; u < MESH_UNITS; u++) {
+		if (stage_of(own, u) != stage)
+			continue;
+		tutti_status status = begin(own->toy.trainer, u);
+		if (status == TUTTI_OK)
+			status = end(own->toy.trainer, u);
+		if (status != TUTTI_OK)
+			return status;
+	}
+	return TUTTI_OK;
+}
+
+static tutti_status forward(void *arg, int stage, int m, const void *in, void *out)
+{
+	struct own *own = arg;
+	const float *from = in;
+	float *to = out;
+
+	if (own->run->fails.rank >= 0)
+		return bare_hooks(own, stage, tutti_forward_begin, tutti_forward_end);
+	for (int u = 0; u < MESH_UNITS; u++)
+		if (stage_of(own, u) == stage)
+			mesh_toy_forward(&own->toy, u);
+	for (int i = 0; i < COUNT; i++) {
+		CHECK(!from || from[i] == (float)(stage * 100 + m * 10 + i));
+		if (to)
+			to[i] = (float)((stage + 1) * 100 + m * 10 + i);
+	}
+	return TUTTI_OK;
+}
+
+static tutti_status weights(void *arg, int stage, int m)
+{
+	struct own *own = arg;
+
+	if (own->run->fails.rank >= 0)
+		return bare_hooks(own, stage, tutti_backward_begin, tutti_backward_end);
+	for (int u = MESH_UNITS - 1; u >= 0; u--)
+		if (stage_of(own, u) == stage)
+			mesh_toy_unit_backward(&own->toy, u, own->batch, m, MICRO_BATCHES);
+	return TUTTI_OK;
+}
+
+static tutti_status backward(void *arg, int stage, int m, const void *out_grad, void *in_grad)
+{
+	struct own *own = arg;
+
+	(void)out_grad;
+	if (in_grad)
+		memset(in_grad, 0, COUNT * sizeof(float));
+	if (own->rank == own->run->fails.rank && stage == own->run->fails.stage &&
+	    m == own->run->fails.micro_batch)
+		return tutti_set_error(TUTTI_ERR_SYSTEM, "no more");
+	if (pipelines[own->run->which].schedule == TUTTI_ZERO_BUBBLE)
+		return TUTTI_OK;
+	return weights(arg, stage, m);
+}
+
+static void make(struct own *own, tutti_comm *comm, const struct run *run,
+		 tutti_pipeline **pipeline)
+{
+	int which = run->which;
+
+	*own = (struct own){.run = run, .rank = tutti_rank(comm)};
+	CHECK(mesh_toy_try_chunks(&own->toy, comm, pipelines[which].axes, pipelines[which].chunks,
+				  &(tutti_train_config){.strategy = run->strategy,
+							.deterministic = 1,
+							.seed = 7}) == TUTTI_OK);
+	own->stages = tutti_mesh_size(own->toy.mesh, "pp") * pipelines[which].chunks;
+	CHECK(tutti_pipeline_create(pipeline, own->toy.mesh,
+				    &(tutti_pipeline_config){.schedule = pipelines[which].schedule,
+							     .micro_batches = MICRO_BATCHES,
+							     .chunks = pipelines[which].chunks,
+							     .count = COUNT,
+							     .trainer = own->toy.trainer,
+							     .arg = own,
+							     .forward = forward,
+							     .backward = backward,
+							     .backward_weights = weights}) ==
+	      TUTTI_OK);
+}
+
+static void train(tutti_comm *comm, void *arg)
+{
+	struct run *run = arg;
+	tutti_pipeline *pipeline;
+	float values[VALUES];
+	struct own own;
+
+	make(&own, comm, run, &pipeline);
+	for (own.batch = 0; own.batch < STEPS; own.batch++) {
+		CHECK(tutti_micro_batch(own.toy.trainer, TUTTI_PASS_LAST,
+					mesh_toy_items(&own.toy, own.batch), NULL) == TUTTI_OK);
+		CHECK(tutti_pipeline_run(pipeline) == TUTTI_OK);
+		CHECK(tutti_step(own.toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
+	}
+	mesh_toy_read(&own.toy, values);
+	if (tutti_rank(comm) == 0)
+		memcpy(run->values, values, sizeof values);
+	tutti_pipeline_destroy(pipeline);
+	mesh_toy_destroy(&own.toy);
+}
+
+static void test_bits(void **state)
+{
+	static const tutti_strategy strategies[] = {TUTTI_DDP, TUTTI_ZERO1, TUTTI_ZERO2,
+						    TUTTI_FSDP};
+	float expected[VALUES];
+
+	(void)state;
+	for (size_t s = 0; s < sizeof strategies / sizeof *strategies; s++)
+		for (int i = 0; i < PIPELINES; i++) {
+			struct run run = {
+				.which = i, .strategy = strategies[s], .fails = {.rank = -1}};
+			print_message("%s, schedule %d, %d chunks, strategy %d\n",
+				      pipelines[i].axes, (int)pipelines[i].schedule,
+				      pipelines[i].chunks, (int)run.strategy);
+			assert_int_equal(ranks_as_threads(pipelines[i].ranks, train, &run), 0);
+			if (s == 0 && i == 0)
+				memcpy(expected, run.values, sizeof expected);
+			assert_memory_equal(run.values, expected, sizeof expected);
+		}
+}
+
+/* The first rank of each stage's data: reductions come with the last backward of a stage alone. */
+static void count(tutti_comm *comm, void *arg)
+{
+	struct run *run = arg;
+	tutti_train_stats before, after;
+	tutti_pipeline *pipeline;
+	struct own own;
+
+	make(&own, comm, run, &pipeline);
+	CHECK(tutti_micro_batch(own.toy.trainer, TUTTI_PASS_LAST, 12, NULL) == TUTTI_OK);
+	CHECK(tutti_trainer_stats(own.toy.trainer, &before) == TUTTI_OK);
+	CHECK(tutti_pipeline_run(pipeline) == TUTTI_OK);
+	CHECK(tutti_trainer_stats(own.toy.trainer, &after) == TUTTI_OK);
+	/* Each bucket went once, before tutti_step. */
+	CHECK(after.collectives > before.collectives);
+	uint64_t in_run = after.sent_grad_bytes - before.sent_grad_bytes;
+	CHECK(in_run > 0);
+	CHECK(tutti_step(own.toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
+	CHECK(tutti_trainer_stats(own.toy.trainer, &before) == TUTTI_OK);
+	/* What comes with the step are sums of the tied parameter between stages. */
+	size_t tied = mesh_toy_count(0) * sizeof(float);
+	CHECK(before.sent_grad_bytes - after.sent_grad_bytes ==
+	      (tutti_mesh_size(own.toy.mesh, "pp") > 1 ? tied : 0));
+	tutti_pipeline_destroy(pipeline);
+	mesh_toy_destroy(&own.toy);
+}
+
+static void test_reduced_in_the_run(void **state)
+{
+	struct run run = {.which = 8, .strategy = TUTTI_DDP, .fails = {.rank = -1}};
+
+	(void)state;
+	assert_int_equal(ranks_as_threads(4, count, &run), 0);
+}
+
+static void fail_once(tutti_comm *comm, void *arg)
+{
+	struct run *run = arg;
+	tutti_pipeline *pipeline;
+	struct own own;
+
+	make(&own, comm, run, &pipeline);
+	CHECK(tutti_micro_batch(own.toy.trainer, TUTTI_PASS_LAST, 12, NULL) == TUTTI_OK);
+	CHECK_ERROR(tutti_pipeline_run(pipeline), TUTTI_ERR_SYSTEM,
+		    "On rank 3: The backward of stage 1, micro-batch 2, failed: no more");
+	tutti_pipeline_destroy(pipeline);
+	mesh_toy_destroy(&own.toy);
+}
+
+static void test_failure(void **state)
+{
+	static const tutti_strategy strategies[] = {TUTTI_DDP, TUTTI_FSDP};
+
+	(void)state;
+	for (size_t s = 0; s < 2; s++) {
+		struct run run = {.which = 8,
+				  .strategy = strategies[s],
+				  .fails = {.rank = 3, .stage = 1, .micro_batch = 2}};
+		assert_int_equal(ranks_with_timeout(4, 60000, fail_once, &run), 0);
+	}
+}
+
+static void wrong_mesh(tutti_comm *comm, void *arg)
+{
+	const tutti_train_config config = {.seed = 1};
+	tutti_pipeline *pipeline = NULL;
+	struct mesh_toy toy, plain;
+
+	(void)arg;
+	mesh_toy_make(&toy, comm, "pp=2", &config);
+	mesh_toy_make(&plain, comm, "", &config);
+	CHECK_ERROR(tutti_pipeline_create(&pipeline, toy.mesh,
+					  &(tutti_pipeline_config){.schedule = TUTTI_1F1B,
+								   .micro_batches = 2,
+								   .count = COUNT,
+								   .trainer = plain.trainer,
+								   .forward = forward,
+								   .backward = backward}),
+		    TUTTI_ERR_INVALID, "a trainer of another mesh");
+	mesh_toy_destroy(&plain);
+	mesh_toy_destroy(&toy);
+}
+
+static void test_wrong_mesh(void **state)
+{
+	(void)state;
+	assert_int_equal(ranks_as_threads(2, wrong_mesh, NULL), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_bits),
+		cmocka_unit_test(test_reduced_in_the_run),
+		cmocka_unit_test(test_failure),
+		cmocka_unit_test(test_wrong_mesh),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
