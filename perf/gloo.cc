@@ -461,7 +461,7 @@ int start_processes(int ranks, int, char **)
 	return static_cast<int>(pids.size()) < ranks ? 3 : code;
 }
 
-int start_threads(int, int (*)(tutti_comm *, const void *), const void *)
+int start_threads(int, const tutti_config *, int (*)(tutti_comm *, const void *), const void *)
 {
 	fprintf(stderr, "%s: Gloo's ranks are processes here: no -t, no -g.\n",
 		program_invocation_short_name);
