@@ -306,6 +306,63 @@ tutti_status tutti_all_to_all(const void *send, void *recv, size_t count, tutti_
 	});
 }
 
+/* The messages of the group that is open: they begin at once, and its end waits for them. */
+struct gloo_message {
+	std::unique_ptr<gloo::transport::UnboundBuffer> buffer;
+	bool is_send;
+};
+static std::vector<gloo_message> group;
+
+tutti_status tutti_group_begin(void)
+{
+	group.clear();
+	return TUTTI_OK;
+}
+
+/* Gloo has no connection of a rank with itself. Messages of a pair are in order, so one slot will
+ * do. */
+static tutti_status begin_message(const void *buf, size_t bytes, int peer, bool is_send,
+				  tutti_comm *comm)
+{
+	if (peer == self.rank)
+		return refuse("Gloo has no messages of a rank to itself");
+	return bytes == 0 ? TUTTI_OK : attempt([&] {
+		gloo_message begun = {comm->context->createUnboundBuffer(typed<char>(buf), bytes),
+				      is_send};
+
+		if (is_send)
+			begun.buffer->send(peer, 0);
+		else
+			begun.buffer->recv(peer, 0);
+		group.push_back(std::move(begun));
+	});
+}
+
+tutti_status tutti_send(const void *buf, size_t count, tutti_dtype dtype, int peer,
+			tutti_comm *comm, const tutti_call *)
+{
+	return begin_message(buf, count * element_bytes(dtype), peer, true, comm);
+}
+
+tutti_status tutti_recv(void *buf, size_t count, tutti_dtype dtype, int peer, tutti_comm *comm,
+			const tutti_call *)
+{
+	return begin_message(buf, count * element_bytes(dtype), peer, false, comm);
+}
+
+tutti_status tutti_group_end(const tutti_call *)
+{
+	return attempt([&] {
+		for (gloo_message &begun : group) {
+			if (begun.is_send)
+				begun.buffer->waitSend();
+			else
+				begun.buffer->waitRecv();
+		}
+		group.clear();
+	});
+}
+
 static void forget_folder()
 {
 	std::error_code ignored;

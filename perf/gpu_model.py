@@ -25,7 +25,10 @@ PARAMETERS = {
     "slice": 142e-6,      # s: of a process that has a kernel, or a copy, beside another one
     "staging": 128 << 20, # bytes: by turns, what a rank sends and gets in one turn (16 TUTTI_WINDOW_BYTES)
     "host": 20e9,         # bytes/s: the window's reductions and copies of all ranks together, on CPUs
+    "block": 49e9,        # bytes/s, read and written, by one block of a kernel: 32 blocks had 1.58 TB/s
+    "stage": 2 << 20,     # bytes: a part of a long message (TUTTI_WINDOW_BYTES / 4)
 }
+SLOT, SLOTS, LANES = 16 << 10, 4, 8  # of the mailbox of messages in graphs (cuda/kernels/message_box.h); a slot, too, is eager
 def packets_most(ranks):
     """Bytes of a rank's block up to which calls go by packets (cuda/kernels/channel.h), with a GPU's blocks enough."""
     return min(max((512 << 10) // ranks, 32 << 10), 256 << 10)
@@ -46,6 +49,7 @@ def traffic(collective, ranks, size):
         "reduce": size * ranks + size,
         "gather": 2 * size,
         "scatter": 2 * size,
+        "sendrecv": 4 * size * ranks,
     }[collective]
 
 
@@ -81,6 +85,26 @@ def by_turns(p, collective, ranks, ranks_per_gpu, size, is_staged=False):
         each = ranks_per_gpu * p["slice"]
         moved += 2 * (send + recv) * (ranks_per_gpu - 1)
     return turns * each + moved / (p["copy"] * p["lines_share"])
+
+
+def by_messages(p, ranks, ranks_per_gpu, size):
+    """Seconds of a send and a recv in a graph, one kernel. In each round a block copies what a lane's slots hold into the
+    mailbox, and when the receiver sees that, one of its blocks copies it out; then the sender sees that there is room."""
+    lanes = min(max(1, math.ceil(size / SLOT)), LANES)
+    rounds = max(1, math.ceil(size / (lanes * SLOTS * SLOT)))
+    waits = (2 * rounds - 1) * (p["wait"] + p["wait_peer"])
+    copies = 2 * 2 * size / lanes / p["block"]
+    return p["node"] + max(waits + copies, traffic("sendrecv", ranks, size) * ranks_per_gpu / ranks / (p["copy"] * p["lines_share"]))
+
+
+def by_stages(p, ranks, ranks_per_gpu, size, is_shared):
+    """Seconds of a send and a recv of more than SLOT bytes, eager: the CPU sees the stream's event, and copies of parts into
+    a stage and out of it by copy engines, whose ends it sees. Two parts are under way at once. is_shared: processes share the
+    GPU, and each copy has their time slices."""
+    parts = math.ceil(size / p["stage"])
+    hop = ranks_per_gpu * p["slice"] if is_shared else p["turn"]
+    each = max(hop + 2 * size / parts / p["copy"], traffic("sendrecv", ranks, size) * ranks_per_gpu / ranks / parts / p["copy"])
+    return hop + (parts + 1) * each
 
 
 def by_engine(p, collective, ranks, ranks_per_gpu, size):
@@ -131,6 +155,19 @@ def text_of(size):
     return f"{size} B"
 
 
+def without_engine(p, kind, size):
+    """Seconds of a call that the engine does not carry through pinned memory; None: there is no such way."""
+    collective, _, ranks, per_gpu, how, ranks_as = kind
+    is_shared = ranks_as == "processes" and per_gpu > 1
+    if collective == "sendrecv" and how == "graph":
+        return None if is_shared else by_messages(p, ranks, per_gpu, size)
+    if collective == "sendrecv":
+        return by_stages(p, ranks, per_gpu, size, is_shared) if size > SLOT else None
+    if is_shared:
+        return by_turns(p, collective, ranks, per_gpu, size)
+    return on_device(p, collective, ranks, per_gpu, size, how == "graph")
+
+
 def table(p, kind, runs):
     collective, dtype, ranks, per_gpu, how, ranks_as = kind
     measured = {run["library"].split()[0]: {row["bytes"]: row for row in run["rows"] if not row["in_place"]} for run in runs}
@@ -139,15 +176,13 @@ def table(p, kind, runs):
              "| size | us | busbw GB/s | on the device: predicted us | of it | by the engine: predicted us | NCCL us | NCCL / Tutti |",
              "|---|---|---|---|---|---|---|---|"]
     for size in sorted(set(ours) | set(theirs)):
-        if ranks_as == "processes" and per_gpu > 1:
-            device = by_turns(p, collective, ranks, per_gpu, size) * 1e6
-        else:
-            device = on_device(p, collective, ranks, per_gpu, size, how == "graph") * 1e6
+        device = without_engine(p, kind, size)
+        device = device and device * 1e6
         engine = by_engine(p, collective, ranks, per_gpu, size) * 1e6
         us, bus = (ours[size]["time_us"], ours[size]["busbw"]) if size in ours else (None, None)
         nccl = theirs[size]["time_us"] if size in theirs else None
-        cells = [text_of(size), f"{us:.2f}" if us else "-", f"{bus:.2f}" if us else "-", f"{device:.2f}",
-                 f"{device / us:.2f}" if us else "-", f"{engine:.1f}", f"{nccl:.2f}" if nccl else "-",
+        cells = [text_of(size), f"{us:.2f}" if us else "-", f"{bus:.2f}" if us else "-", f"{device:.2f}" if device else "-",
+                 f"{device / us:.2f}" if us and device else "-", f"{engine:.1f}", f"{nccl:.2f}" if nccl else "-",
                  f"{nccl / us:.2f}" if us and nccl else "-"]
         lines.append("| " + " | ".join(cells) + " |")
     return lines + [""]

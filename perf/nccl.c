@@ -397,6 +397,29 @@ tutti_status tutti_scatter(const void *send, void *recv, size_t count, tutti_dty
 			call);
 }
 
+tutti_status tutti_group_begin(void)
+{
+	return NCCL(GroupStart);
+}
+
+tutti_status tutti_send(const void *buf, size_t count, tutti_dtype dtype, int peer,
+			tutti_comm *comm, const tutti_call *call)
+{
+	return NCCL(Send, buf, count, type_of(dtype), peer, comm->comm, call->stream);
+}
+
+tutti_status tutti_recv(void *buf, size_t count, tutti_dtype dtype, int peer, tutti_comm *comm,
+			const tutti_call *call)
+{
+	return NCCL(Recv, buf, count, type_of(dtype), peer, comm->comm, call->stream);
+}
+
+tutti_status tutti_group_end(const tutti_call *call)
+{
+	(void)call;
+	return NCCL(GroupEnd);
+}
+
 tutti_status tutti_work_wait(tutti_work **work, int timeout_ms)
 {
 	(void)work, (void)timeout_ms;

@@ -23,7 +23,8 @@ FAR_NS = 150        # a flag that takes longer than this goes between cores that
 LEAST_FLAG_NS = 20  # no other core's cache answers sooner: then the host ran both cores on one, or a clock was wrong
 FLAG_STARTS = 3     # in each measurement: they are short, and one alone may hit a bad moment
 ALL_REDUCE_WAYS = 2
-WAITS_FOR_ALL = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")   # a root may run ahead
+# A root may run ahead; of sendrecv each waits for the rank before, which waited for the one before that a call earlier.
+WAITS_FOR_ALL = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "sendrecv", "barrier")
 
 
 def measure(build, env, part, timeout):
@@ -157,6 +158,8 @@ def copied(collective, ranks, size):
         return 0
     if collective in ("gather", "scatter"):    # the root has it all, the others their parts
         return (ranks - 1) * size / ranks
+    if collective == "sendrecv":
+        return ranks * size
     ways = ALL_REDUCE_WAYS if collective == "all_reduce" else 1
     return ways * (ranks - 1) * size
 

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "gather", "scatter",
-               "all_to_all", "barrier")
+               "all_to_all", "sendrecv", "barrier")
 OVER = ("shm", "tcp")
 # Large blocks stay on the heap instead of being mapped and faulted in for every call.
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": "4294967296", "MALLOC_TRIM_THRESHOLD_": "4294967296"}

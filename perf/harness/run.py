@@ -124,7 +124,7 @@ def run_unit(command, env, sizes, options, timeout):
 
 
 def times_of(rows, sizes, in_place):
-    """{size: microseconds}. What cannot be done in place (all_to_all) is taken as it is. A collective that
+    """{size: microseconds}. What cannot be done in place (all_to_all, sendrecv) is taken as it is. A collective that
     rounds its size down, or has none (barrier), answers in the order of the sizes asked for."""
     wanted = [r for r in rows if r.get("in_place") == in_place] or rows
     if len(wanted) != len(sizes):

@@ -4,7 +4,7 @@ bin=$BUILD_DIR/perf
 run="timeout -k 5 100"
 . "$SOURCE_DIR/tests/scratch.sh"
 unset WORLD_SIZE RANK
-collectives="all_reduce all_gather reduce_scatter broadcast reduce gather scatter all_to_all barrier"
+collectives="all_reduce all_gather reduce_scatter broadcast reduce gather scatter all_to_all sendrecv barrier"
 
 # expect_rows CODE COMMAND...: as expect, with the table's rows in ./rows.
 expect_rows()
@@ -25,7 +25,7 @@ all_right()
 in_place_of()
 {
 	case $1 in
-	all_to_all | barrier | "${2:-}") echo N/A ;;
+	all_to_all | sendrecv | barrier | "${2:-}") echo N/A ;;
 	*) echo 0 ;;
 	esac
 }

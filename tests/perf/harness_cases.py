@@ -160,11 +160,15 @@ class Limits(unittest.TestCase):
             lines = bounds.lines_at(LIMITS, rounds.Place("tcp", 4, collective), 1 << 20)
             self.assertAlmostEqual(lines["loopback stream"], 3 / 4 * (1 << 20) / 4e3)
 
+    def test_of_messages_each_rank_gets_one(self):
+        lines = bounds.lines_at(LIMITS, rounds.Place("tcp", 4, "sendrecv"), 1 << 20)
+        self.assertAlmostEqual(lines["loopback stream"], 4 * (1 << 20) / 4e3)
+
     def test_who_need_not_wait_is_not_held_by_a_latency(self):
         for over, name in (("shm", "flag"), ("tcp", "loopback latency")):
             waits = {c: name in bounds.lines_at(LIMITS, rounds.Place(over, 2, c), 16)
-                     for c in ("all_reduce", "barrier", "all_to_all", "broadcast", "reduce", "gather", "scatter")}
-            self.assertEqual([c for c, has in waits.items() if has], ["all_reduce", "barrier", "all_to_all"])
+                     for c in ("all_reduce", "barrier", "all_to_all", "sendrecv", "broadcast", "reduce", "gather", "scatter")}
+            self.assertEqual([c for c, has in waits.items() if has], ["all_reduce", "barrier", "all_to_all", "sendrecv"])
 
     def test_verdicts(self):
         point = rounds.Point(self.place, "float", 16 << 20)

@@ -105,6 +105,41 @@ WRAP(all_to_all, const void *send, void *recv, size_t count, tutti_dtype dtype, 
 	return status;
 }
 
+/* The messages of the group that is open: what they move is there when it has ended. */
+static struct {
+	const void *send;
+	void *recv;
+	size_t sent, received;
+	tutti_dtype dtype;
+	const tutti_comm *comm;
+} group;
+
+WRAP(send, const void *buf, size_t count, tutti_dtype dtype, int peer, tutti_comm *comm,
+     const tutti_call *call)
+{
+	group.send = buf;
+	group.sent = count;
+	group.dtype = dtype;
+	group.comm = comm;
+	return __real_tutti_send(buf, count, dtype, peer, comm, call);
+}
+
+WRAP(recv, void *buf, size_t count, tutti_dtype dtype, int peer, tutti_comm *comm,
+     const tutti_call *call)
+{
+	group.recv = buf;
+	group.received = count;
+	return __real_tutti_recv(buf, count, dtype, peer, comm, call);
+}
+
+WRAP(group_end, const tutti_call *call)
+{
+	tutti_status status = __real_tutti_group_end(call);
+
+	spoil(group.send, group.sent, group.recv, group.received, group.dtype, group.comm);
+	return status;
+}
+
 /* The driver's own barriers are blocking ones, and stay. Of the others nobody waits for anybody,
  * but that rank 1 leaves the first one only when rank 0 is in its third: so rank 0 has left the
  * second long before rank 1 enters it. */

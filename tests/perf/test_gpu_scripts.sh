@@ -45,6 +45,8 @@ said '^ok .* threads_2$'
 said '^ok .* death_2$'
 said '^ok .* stream_all_to_all_2$'
 said '^ok .* graph_all_reduce_2$'
+said '^ok .* graph_sendrecv_2$'
+said '^ok .* shared_sendrecv_2$'
 said '^ok .* gpt_cublas_fsdp_2$'
 said '^ok .* gpt_plain_ddp_1$'
 said '^skipped .* test_streams: cmocka is not installed$'
@@ -69,6 +71,16 @@ said '^    gpt_cuda, 2 ranks: [0-9]+ tokens/s$'
 said '^# Shared memory: NCCL 2\.30\.4, Tutti '
 said '^### all_reduce, bfloat16, 2 ranks as threads, 2 a GPU, by stream$'
 said '^### all_reduce, float, 2 ranks as processes, 2 a GPU, by stream$'
+said '^ok .* nccl_sendrecv_2_graph$'
+# Of messages short ones have no way but the engine in a stream, and a kernel in a graph.
+for how in stream graph; do
+	awk -v "name=### sendrecv, float, 2 ranks as threads, 2 a GPU, by $how" '/^### / { is_it = $0 == name } is_it' \
+		gpu-perf/table.md >"sendrecv_$how"
+	[ "$(grep -cE '^\| [0-9]+ (Ki)?B \| [0-9.]+ \| [0-9.]+ \| .* \| [0-9.]+ \| [0-9.]+ \| [0-9.]+ \|$' "sendrecv_$how")" = 7 ] ||
+		complain "sendrecv by $how: $(cat "sendrecv_$how")"
+done
+[ "$(grep -cE '^\| [0-9]+ (Ki)?B \| [0-9.]+ \| [0-9.]+ \| - \| - \| ' sendrecv_stream)" = 6 ] || complain "in a stream: $(cat sendrecv_stream)"
+[ "$(grep -c -- ' - |' sendrecv_graph)" = 0 ] || complain "in a graph: $(cat sendrecv_graph)"
 said '^\| 64 KiB \| [0-9.]+ \| [0-9.]+ \| [0-9.]+ \| [0-9.]+ \| [0-9.]+ \| - \| - \|$'
 said '^\| 64 KiB \| [0-9.]+ \| [0-9.]+ \| [0-9.]+ \| [0-9.]+ \| [0-9.]+ \| [0-9.]+ \| [0-9.]+ \|$'
 said '^[0-9]+ passed, [12] failed, [0-9]+ skipped, in [0-9]+ s$'

@@ -7,7 +7,7 @@ target_sources(test_stamps PRIVATE ${driver}/stamps.c)
 target_sources(test_bench PRIVATE ${driver}/bench.c ${driver}/bench_gpu.c ${driver}/gpu_rank.c ${driver}/ram.c ${driver}/stamps.c ${driver}/values.c ${driver}/elements.c)
 
 # Benchmarks that go wrong: the collective's program and what spoils its calls.
-set(wraps all_reduce all_gather reduce_scatter broadcast reduce gather scatter all_to_all barrier)
+set(wraps all_reduce all_gather reduce_scatter broadcast reduce gather scatter all_to_all send recv group_end barrier)
 list(TRANSFORM wraps PREPEND "LINKER:--wrap=tutti_")
 add_library(sabotage OBJECT perf/sabotage_main.c)
 target_link_libraries(sabotage PUBLIC tutti_warnings)
