@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """gpu_model.py FOLDER: tables of what perf's programs measured on a GPU, with a prediction beside each figure.
 gpu_model.py --predict [RANKS...]: what to expect of ranks on one GPU, where nothing was measured.
+gpu_model.py --predict-apart [RANKS...]: of ranks with a GPU each, linked by NVLink, and of two nodes of them.
 
 FOLDER has the -J files of script/gpu-perf, and gpu.json of `limits gpu`. Writes FOLDER/table.md, too. docs/gpu.md
 describes the model. It is on paper: bytes over a bandwidth, launches, waits; no figure of it is fitted to Tutti."""
+import collections
 import glob
 import json
 import math
@@ -27,6 +29,10 @@ PARAMETERS = {
     "host": 20e9,         # bytes/s: the window's reductions and copies of all ranks together, on CPUs
     "block": 49e9,        # bytes/s, read and written, by one block of a kernel: 32 blocks had 1.58 TB/s
     "stage": 2 << 20,     # bytes: a part of a long message (TUTTI_WINDOW_BYTES / 4)
+    # Of machines that were not at hand, by their data sheets:
+    "link": 450e9,        # bytes/s each way at a GPU: NVLink of an H100 or H200
+    "adapter": 50e9,      # bytes/s each way of a GPU's adapter: 400 Gb/s
+    "message": 3e-6,      # s: from node to node, and this rank's progress
 }
 SLOT, SLOTS, LANES = 16 << 10, 4, 8  # of the mailbox of messages in graphs (cuda/kernels/message_box.h); a slot, too, is eager
 def packets_most(ranks):
@@ -53,16 +59,51 @@ def traffic(collective, ranks, size):
     }[collective]
 
 
-def on_device(p, collective, ranks, ranks_per_gpu, size, is_graph):
+def at_links(collective, ranks, size, by_switch=False):
+    """Bytes of a call by lines, each way at the links of the GPU that has the most, where each rank has its own."""
+    if by_switch:
+        return size * (ranks + 1) / ranks
+    times = {"all_reduce": 2, "reduce": 2, "broadcast": ranks, "sendrecv": ranks / (ranks - 1)}
+    return size * (ranks - 1) / ranks * times.get(collective, 1)
+
+
+def moved(p, collective, ranks, ranks_per_gpu, size, by_switch=False):
+    """Seconds in which kernels of lines move a call's bytes: through memory, or over links."""
+    here = ranks_per_gpu / ranks  # the share of the traffic that is at one GPU
+    memory = traffic(collective, ranks, size) * here / p["copy"]
+    links = ranks_per_gpu * at_links(collective, ranks, size, by_switch) / p["link"] if ranks_per_gpu < ranks else 0
+    return max(memory, links) / p["lines_share"]
+
+
+def wait_of(p, ranks):
+    return p["wait"] + p["wait_peer"] * ranks
+
+
+def on_device(p, collective, ranks, ranks_per_gpu, size, is_graph, by_switch=False):
     """Seconds of one call by kernels that wait for each other (collectives/device)."""
     start = p["node"] if is_graph else p["launch"]
-    wait = p["wait"] + p["wait_peer"] * ranks
-    here = ranks_per_gpu / ranks  # the share of the traffic that is at one GPU
     if size <= packets_most(ranks):
         to_each = size if collective in ("all_reduce", "reduce", "broadcast") else size / ranks
         # Twice the bytes, with their flags, written to every rank and read by it.
-        return start + wait + 4 * ranks * to_each * ranks * here / p["copy"]
-    return start + 2 * wait + traffic(collective, ranks, size) * here / (p["copy"] * p["lines_share"])
+        links = 2 * (ranks - 1) * to_each * ranks_per_gpu / p["link"] if ranks_per_gpu < ranks else 0
+        return start + wait_of(p, ranks) + max(4 * ranks * to_each * ranks_per_gpu / p["copy"], links)
+    return start + 2 * wait_of(p, ranks) + moved(p, collective, ranks, ranks_per_gpu, size, by_switch)
+
+
+def across(p, collective, ranks, nodes, ranks_per_gpu, size):
+    """Seconds of one call of several nodes (collectives/device/across_task.c): kernels of a node's ranks add, n / P of each
+    crosses by the plan of two levels, kernels gather. The CPU starts each phase when it sees the end of the one before. A GPU
+    has an adapter. None: the engine carries it."""
+    here = ranks // nodes
+    kernels = 1 if collective == "all_reduce" else nodes  # of a phase, where ranks are numbered node by node
+    phases = {"all_reduce": ("reduce_scatter", "all_gather"), "reduce_scatter": ("reduce_scatter",), "all_gather": ("all_gather",)}
+    if collective not in phases or size / kernels < 64 << 10:
+        return None
+    kernel = p["turn"] + (kernels - 1) * p["launch"] + kernels * 2 * wait_of(p, here)
+    inside = sum(kernel + moved(p, phase, here, min(ranks_per_gpu, here), size) for phase in phases[collective])
+    crosses = len(phases[collective])  # times a share of each rank, to every other node
+    return p["turn"] + inside + crosses * (math.ceil(math.log2(nodes)) * p["message"] +
+                                           ranks_per_gpu * (nodes - 1) / nodes * size / here / p["adapter"])
 
 
 def by_turns(p, collective, ranks, ranks_per_gpu, size, is_staged=False):
@@ -92,9 +133,9 @@ def by_messages(p, ranks, ranks_per_gpu, size):
     mailbox, and when the receiver sees that, one of its blocks copies it out; then the sender sees that there is room."""
     lanes = min(max(1, math.ceil(size / SLOT)), LANES)
     rounds = max(1, math.ceil(size / (lanes * SLOTS * SLOT)))
-    waits = (2 * rounds - 1) * (p["wait"] + p["wait_peer"])
+    waits = (2 * rounds - 1) * wait_of(p, 1)
     copies = 2 * 2 * size / lanes / p["block"]
-    return p["node"] + max(waits + copies, traffic("sendrecv", ranks, size) * ranks_per_gpu / ranks / (p["copy"] * p["lines_share"]))
+    return p["node"] + max(waits + copies, moved(p, "sendrecv", ranks, ranks_per_gpu, size))
 
 
 def by_stages(p, ranks, ranks_per_gpu, size, is_shared):
@@ -103,7 +144,8 @@ def by_stages(p, ranks, ranks_per_gpu, size, is_shared):
     GPU, and each copy has their time slices."""
     parts = math.ceil(size / p["stage"])
     hop = ranks_per_gpu * p["slice"] if is_shared else p["turn"]
-    each = max(hop + 2 * size / parts / p["copy"], traffic("sendrecv", ranks, size) * ranks_per_gpu / ranks / parts / p["copy"])
+    part = size / parts
+    each = max(hop + 2 * part / p["copy"], moved(p, "sendrecv", ranks, ranks_per_gpu, part) * p["lines_share"])
     return hop + (parts + 1) * each
 
 
@@ -140,12 +182,15 @@ def runs_of(folder):
             yield run
 
 
+# What runs are compared with each other: all but the library.
+Kind = collections.namedtuple("Kind", "collective dtype ranks per_gpu how ranks_as is_zero_copy nodes")
+
+
 def kind_of(run):
-    """What runs are compared with each other: all but the library."""
     s = run["settings"]
-    return (run["program"].replace("nccl_", "").replace("_perf", ""), s["datatype"], run["ranks"], run["ranks_per_gpu"],
-            "graph" if s["cudagraph"] else "stream",
-            "threads" if s["nthreads"] > 1 or run["ranks"] == 1 else "processes")
+    return Kind(run["program"].replace("nccl_", "").replace("_perf", ""), s["datatype"], run["ranks"], run["ranks_per_gpu"],
+                "graph" if s["cudagraph"] else "stream",
+                "threads" if s["nthreads"] > 1 or run["ranks"] == 1 else "processes", s["zero_copy"] != 0, run.get("nodes", 1))
 
 
 def text_of(size):
@@ -157,58 +202,80 @@ def text_of(size):
 
 def without_engine(p, kind, size):
     """Seconds of a call that the engine does not carry through pinned memory; None: there is no such way."""
-    collective, _, ranks, per_gpu, how, ranks_as = kind
+    collective, _, ranks, per_gpu, how, ranks_as, _, nodes = kind
     is_shared = ranks_as == "processes" and per_gpu > 1
+    if nodes > 1:
+        return None if how == "graph" or is_shared else across(p, collective, ranks, nodes, per_gpu, size)
     if collective == "sendrecv" and how == "graph":
         return None if is_shared else by_messages(p, ranks, per_gpu, size)
     if collective == "sendrecv":
         return by_stages(p, ranks, per_gpu, size, is_shared) if size > SLOT else None
     if is_shared:
         return by_turns(p, collective, ranks, per_gpu, size)
-    return on_device(p, collective, ranks, per_gpu, size, how == "graph")
+    return on_device(p, collective, ranks, per_gpu, size, how == "graph", is_by_switch(kind))
 
 
-def table(p, kind, runs):
-    collective, dtype, ranks, per_gpu, how, ranks_as = kind
-    measured = {run["library"].split()[0]: {row["bytes"]: row for row in run["rows"] if not row["in_place"]} for run in runs}
-    ours, theirs = measured.get("Tutti", {}), measured.get("NCCL", {})
-    lines = [f"### {collective}, {dtype}, {ranks} ranks as {ranks_as}, {per_gpu} a GPU, by {how}", "",
+def is_by_switch(kind):
+    """Whether it goes by multicast where GPUs have that."""
+    return (kind.collective == "all_reduce" and kind.is_zero_copy and kind.per_gpu == 1 and kind.ranks >= 3 and kind.nodes == 1 and
+            kind.dtype in ("float", "half", "bfloat16"))
+
+
+def title_of(kind):
+    return (f"{kind.collective}, {kind.dtype}, {kind.ranks} ranks" + (f" on {kind.nodes} nodes" if kind.nodes > 1 else "") +
+            f" as {kind.ranks_as}, {kind.per_gpu} a GPU, by {kind.how}" + (", zero copy" if kind.is_zero_copy else "") +
+            ("; predicted by the switch, where GPUs have multicast" if is_by_switch(kind) else ""))
+
+
+def table(p, kind, groups):
+    collective, _, ranks, per_gpu = kind[:4]
+    ours, theirs = rows_of(groups, kind, "Tutti"), rows_of(groups, without_zero_copy(kind), "NCCL")
+    lines = [f"### {title_of(kind)}", "",
              "| size | us | busbw GB/s | on the device: predicted us | of it | by the engine: predicted us | NCCL us | NCCL / Tutti |",
              "|---|---|---|---|---|---|---|---|"]
     for size in sorted(set(ours) | set(theirs)):
         device = without_engine(p, kind, size)
         device = device and device * 1e6
-        engine = by_engine(p, collective, ranks, per_gpu, size) * 1e6
-        us, bus = (ours[size]["time_us"], ours[size]["busbw"]) if size in ours else (None, None)
-        nccl = theirs[size]["time_us"] if size in theirs else None
+        engine = by_engine(p, collective, ranks, per_gpu, size) * 1e6 if kind.nodes == 1 else None
+        us, bus = ours.get(size, (None, None))
+        nccl, _ = theirs.get(size, (None, None))
         cells = [text_of(size), f"{us:.2f}" if us else "-", f"{bus:.2f}" if us else "-", f"{device:.2f}" if device else "-",
-                 f"{device / us:.2f}" if us and device else "-", f"{engine:.1f}", f"{nccl:.2f}" if nccl else "-",
+                 f"{device / us:.2f}" if us and device else "-", f"{engine:.1f}" if engine else "-", f"{nccl:.2f}" if nccl else "-",
                  f"{nccl / us:.2f}" if us and nccl else "-"]
         lines.append("| " + " | ".join(cells) + " |")
     return lines + [""]
 
 
 def rows_of(groups, kind, library):
-    """{bytes: us} of what a library did, or of nothing."""
-    return {row["bytes"]: row["time_us"] for run in groups.get(kind, []) if run["library"].startswith(library)
+    """{bytes: (us, busbw)} of what a library did, or of nothing."""
+    return {row["bytes"]: (row["time_us"], row["busbw"]) for run in groups.get(kind, []) if run["library"].startswith(library)
             for row in run["rows"] if not row["in_place"]}
+
+
+def times_of(groups, kind, library):
+    return {size: us for size, (us, _) in rows_of(groups, kind, library).items()}
+
+
+def without_zero_copy(kind):
+    """As NCCL is measured, which has no such memory."""
+    return kind._replace(is_zero_copy=False)
 
 
 def compared(groups):
     """Of all that both libraries did, and of processes beside threads."""
     lines = []
     for kind in sorted(groups):
-        collective, dtype, ranks, per_gpu, how, ranks_as = kind
-        ours, theirs = rows_of(groups, kind, "Tutti"), rows_of(groups, kind, "NCCL")
+        dtype, ranks, ranks_as = kind.dtype, kind.ranks, kind.ranks_as
+        ours, theirs = times_of(groups, kind, "Tutti"), times_of(groups, without_zero_copy(kind), "NCCL")
         both = {size: theirs[size] / ours[size] for size in ours if size in theirs}
         if both:
             least = min(both, key=both.get)
-            lines.append(f"| {collective}, {dtype}, {ranks} ranks by {how}: NCCL's time over ours at least 1 | "
+            lines.append(f"| {kind.collective}, {dtype}, {ranks} ranks by {kind.how}: NCCL's time over ours at least 1 | "
                          f"{both[least]:.2f} at {text_of(least)} | {'yes' if both[least] >= 1 else 'no'} |")
-        threads = rows_of(groups, (collective, dtype, ranks, per_gpu, how, "threads"), "Tutti")
+        threads = times_of(groups, kind._replace(ranks_as="threads"), "Tutti")
         if ranks_as == "processes" and 64 << 20 in ours and 64 << 20 in threads:
             part = threads[64 << 20] / ours[64 << 20]
-            lines.append(f"| {collective}, {dtype}, 64 MiB, {ranks} processes on a GPU: at least half of the threads' bandwidth | "
+            lines.append(f"| {kind.collective}, {dtype}, 64 MiB, {ranks} processes on a GPU: at least half of the threads' bandwidth | "
                          f"{part:.2f} | {'yes' if part >= 0.5 else 'no'} |")
     return lines
 
@@ -217,8 +284,8 @@ def targets(p, groups):
     """The issue's floors, of what was measured."""
     lines = ["### Floors", "", "| floor | measured | |", "|---|---|---|"] + compared(groups)
     for kind, runs in groups.items():
-        collective, dtype, ranks, per_gpu, how, ranks_as = kind
-        if collective != "all_reduce" or per_gpu != ranks:
+        collective, dtype, ranks, per_gpu, how, ranks_as = kind[:6]
+        if collective != "all_reduce" or per_gpu != ranks or kind.is_zero_copy:
             continue
         for run in runs:
             if not run["library"].startswith("Tutti"):
@@ -252,7 +319,7 @@ def report(folder):
              f"{p['to_host'] / 1e9:.1f} GB/s, a turn {p['turn'] * 1e6:.1f} us.", ""]
     lines += targets(p, groups)
     for kind in sorted(groups):
-        lines += table(p, kind, groups[kind])
+        lines += table(p, kind, groups)
     text = "\n".join(lines)
     with open(os.path.join(folder, "table.md"), "w") as file:
         file.write(text)
@@ -274,9 +341,23 @@ def predict(counts):
         size *= 8 if size < 64 << 20 else 4
 
 
+def predict_apart(counts):
+    p = PARAMETERS
+    print("| size | " + " | ".join(f"{n} ranks, stream | by the switch | a message in stages | 2 nodes of {n}" for n in counts) + " |")
+    print("|---" * (1 + 4 * len(counts)) + "|")
+    for size in (64 << 10, 1 << 20, 16 << 20, 64 << 20, 256 << 20):
+        cells = [f"{1e6 * t:.1f}" for n in counts for t in (on_device(p, "all_reduce", n, 1, size, False),
+                                                              on_device(p, "all_reduce", n, 1, size, False, True),
+                                                              by_stages(p, n, 1, size, False),
+                                                              across(p, "all_reduce", 2 * n, 2, 1, size))]
+        print(f"| {text_of(size)} | " + " | ".join(cells) + " |")
+
+
 def main():
     if sys.argv[1:2] == ["--predict"]:
         predict([int(n) for n in sys.argv[2:]] or [2, 4, 8])
+    elif sys.argv[1:2] == ["--predict-apart"]:
+        predict_apart([int(n) for n in sys.argv[2:]] or [4, 8])
     elif len(sys.argv) == 2 and not sys.argv[1].startswith("-"):
         report(sys.argv[1])
     else:

@@ -81,7 +81,7 @@ void json_begin(struct json *j, const struct bench *b)
 	fputs("{", j->file);
 	put_text(j, "program", program_invocation_short_name);
 	put_text(j, "library", library_name());
-	fprintf(j->file, "\"ranks\": %d,\n", b->ranks);
+	fprintf(j->file, "\"ranks\": %d, \"nodes\": %d,\n", b->ranks, tutti_num_nodes(b->comm));
 	put_text(j, "memory", b->gpu ? "cuda" : "host");
 	if (b->gpu) {
 		put_text(j, "gpu", gpu_rank_name(b->gpu));

@@ -96,7 +96,38 @@ for script in "$test" "$perf"; do
 done
 said '^skipped .* nccl: there is none beside the driver in '
 
+# ---- GPUs for each rank, of programs that only say so: what else is measured then, and what is predicted
+mkdir -p apart/perf
+cat >apart/perf/all_reduce_perf <<'END'
+#!/bin/bash
+# Writes into -J FILE what FILE's name says was measured.
+for last; do [ "$before" = -J ] && file=$last; before=$last; done
+how="\"datatype\": \"float\", \"cudagraph\": 0" zero=0 name=$(basename "$0")
+[[ $* == *--zero-copy* ]] && zero=1
+[[ $* == *-G* ]] && how="\"datatype\": \"float\", \"cudagraph\": 5"
+[[ $* =~ -g\ ([0-9]+) ]]
+echo "{\"program\": \"$name\", \"library\": \"Tutti 1\", \"ranks\": ${BASH_REMATCH[1]}, \"nodes\": ${NODES:-1}, \"memory\": \"cuda\",
+	\"gpu\": \"A\", \"ranks_per_gpu\": 1, \"settings\": {$how, \"nthreads\": ${THREADS:-2}, \"zero_copy\": $zero}, \"rows\": [
+	{\"bytes\": 67108864, \"in_place\": false, \"time_us\": 500, \"busbw\": 1}]}" >"$file"
+END
+chmod +x apart/perf/all_reduce_perf
+for program in all_gather reduce_scatter broadcast reduce gather scatter all_to_all sendrecv; do ln apart/perf/all_reduce_perf "apart/perf/${program}_perf"; done
+for program in limits tuttirun gpt_cuda; do ln -s /bin/true "apart/$program"; done
+ln -s /bin/true apart/perf/limits
+expect 0 timeout 300 "$perf" --driver "$driver" --build "$PWD/apart" --out "$PWD/gpus"
+said '^ok .* all_reduce_4_graphzerocopy$'
+said '^### all_reduce, float, 4 ranks as threads, 1 a GPU, by stream$'
+said '^\| 64 MiB \| 500\.00 \| 1\.00 \| 255\.03 \| 0\.51 \| '
+said '^### all_reduce, float, 4 ranks as threads, 1 a GPU, by graph, zero copy; predicted by the switch, where GPUs have multicast$'
+said '^\| 64 MiB \| 500\.00 \| 1\.00 \| 211\.31 \| 0\.42 \| '
+NODES=2 THREADS=1 apart/perf/all_reduce_perf -g 8 -J gpus/nodes.json
+expect 0 python3 "$SOURCE_DIR/perf/gpu_model.py" gpus
+said '^### all_reduce, float, 8 ranks on 2 nodes as processes, 1 a GPU, by stream$'
+said '^\| 64 MiB \| 500\.00 \| 1\.00 \| 621\.36 \| 1\.24 \| - \| - \| - \|$'
+
 # ---- the model alone
+expect 0 python3 "$SOURCE_DIR/perf/gpu_model.py" --predict-apart 4
+said '^\| 64 MiB \| 255\.0 \| 213\.6 \| 308\.0 \| 621\.4 \|$'
 expect 0 python3 "$SOURCE_DIR/perf/gpu_model.py" --predict 2 8
 said '^\| 8 B \| 1\.9 \| '
 expect 1 python3 "$SOURCE_DIR/perf/gpu_model.py" "$PWD/none"
