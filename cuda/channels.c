@@ -174,16 +174,21 @@ static unsigned count_channels(const struct cuda_channels *c, const struct cuda_
 #define MULTICAST_FEWEST 3
 
 /* A GPU joins a multicast object once. */
-static bool all_multicast(const struct cuda_channels *c, const struct cuda_part *parts)
+static const char *find_no_multicast(const struct cuda_channels *c, const struct cuda_part *parts)
 {
 	for (int r = 0; r < c->size; r++) {
 		if (!parts[r].has_multicast)
-			return false;
+			return "a rank's GPU has no multicast, or is older than sm_90";
 		for (int k = 0; k < r; k++)
 			if (is_same(parts[k].gpu, parts[r].gpu))
-				return false;
+				return "two ranks share a GPU";
 	}
-	return c->size >= MULTICAST_FEWEST;
+	return c->size >= MULTICAST_FEWEST ? NULL : "it is for three ranks or more";
+}
+
+const char *cuda_channels_no_multicast(const struct cuda_channels *c)
+{
+	return c->no_multicast;
 }
 
 static tutti_status check_parts(const struct cuda_channels *c, const struct cuda_part *parts)
@@ -293,7 +298,7 @@ tutti_status cuda_channels_connect(struct cuda_channels *c, const struct cuda_pa
 	bool by_turns = cuda_turns_are_needed(parts, c->size);
 	c->is_one_process = c->is_one_gpu = true;
 	c->count = count_channels(c, parts, by_turns);
-	c->may_multicast = all_multicast(c, parts);
+	c->no_multicast = find_no_multicast(c, parts);
 	if (c->count == 0)
 		return fail(TUTTI_ERR_UNSUPPORTED,
 			    "a GPU does not hold a kernel of each of its ranks at once");

@@ -51,6 +51,8 @@ void *cuda_channels_stages(const struct cuda_channels *channels, int rank, size_
 int cuda_channels_ordinal(const struct cuda_channels *channels);
 /* Whether its calls are by turns: all of CUDA_KERNEL_turn, none captured. The same on all ranks. */
 bool cuda_channels_take_turns(const struct cuda_channels *channels);
+/* Why regions have no multicast, without a full stop; NULL: they have. */
+const char *cuda_channels_no_multicast(const struct cuda_channels *channels);
 /* Bytes that a call of a rank may stage, or more than any. */
 size_t cuda_channels_most(const struct cuda_channels *channels);
 /* How many channels a call may use, the same on all ranks. */

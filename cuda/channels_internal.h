@@ -61,7 +61,7 @@ struct cuda_channels {
 	bool is_one_gpu;                     /* all ranks have this one's                    */
 	bool shares_default;
 	bool opens_buffers;                  /* by turns: of others, by IPC handles          */
-	bool may_multicast;                  /* each rank has a GPU that can                 */
+	const char *no_multicast;            /* why regions have none; NULL: they have       */
 	atomic_bool has_failed;
 	CUstream stream;                     /* for calls that are in no stream of the caller's */
 	CUevent fork;                        /* what that stream waits for                   */

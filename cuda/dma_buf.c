@@ -44,44 +44,50 @@ tutti_status cuda_dma_buf(struct memory_dma_buf *out, void *ptr, size_t bytes)
 		    bytes, ptr, name ? name : "an unknown error", error);
 }
 
-static tutti_status attribute(const struct cuda_device *device, CUdevice_attribute which,
-			      int *value)
+static tutti_status attribute(int ordinal, CUdevice_attribute which, int *value)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	CUdevice number;
 
-	CUDA_TRY(device_get, &number, device->ordinal);
+	CUDA_TRY(device_get, &number, ordinal);
 	CUDA_TRY(device_get_attribute, value, which, number);
 	return TUTTI_OK;
 }
 
 /* Below OWNER the device's own work may see old bytes behind an adapter's completion. */
-static bool needs_flush(const struct cuda_device *device)
+static bool needs_flush(int writes_ordering)
 {
-	return device->writes_ordering < CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER;
+	return writes_ordering < CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER;
 }
 
-tutti_status cuda_dma_buf_check(int ordinal)
+tutti_status cuda_dma_buf_offered(int ordinal)
 {
-	struct cuda_device *device;
-	int has_dma_bufs, flushes;
+	int has_dma_bufs, ordering, flushes;
 
-	if (ordinal < 0)
-		return fail(TUTTI_ERR_UNSUPPORTED,
-			    "no GPU is named or current when the communicator is made");
-	TRY(cuda_device_open(&device, ordinal));
-	TRY(attribute(device, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, &has_dma_bufs));
-	TRY(attribute(device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS, &flushes));
+	TRY(attribute(ordinal, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, &has_dma_bufs));
+	TRY(attribute(ordinal, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING, &ordering));
+	TRY(attribute(ordinal, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS, &flushes));
 	if (!has_dma_bufs)
 		return fail(TUTTI_ERR_UNSUPPORTED,
 			    "the driver gives no dma-bufs of CUDA device %d: it takes Linux 5.12 "
 			    "and the open kernel modules of driver 515 or later",
 			    ordinal);
-	if (needs_flush(device) && !(flushes & CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST))
+	if (needs_flush(ordering) && !(flushes & CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST))
 		return fail(TUTTI_ERR_UNSUPPORTED,
 			    "CUDA device %d neither orders nor flushes what adapters write",
 			    ordinal);
 	return TUTTI_OK;
+}
+
+tutti_status cuda_dma_buf_check(int ordinal)
+{
+	struct cuda_device *device;
+
+	if (ordinal < 0)
+		return fail(TUTTI_ERR_UNSUPPORTED,
+			    "no GPU is named or current when the communicator is made");
+	TRY(cuda_device_open(&device, ordinal));
+	return cuda_dma_buf_offered(ordinal);
 }
 
 bool cuda_extent(struct memory_extent *out, const void *ptr)
@@ -106,7 +112,7 @@ tutti_status cuda_landed(const void *ptr)
 	struct cuda_visit visit;
 
 	TRY(cuda_device_of(&device, ptr));
-	if (!needs_flush(device))
+	if (!needs_flush(device->writes_ordering))
 		return TUTTI_OK;
 	TRY(cuda_enter(device, &visit));
 	CUresult error = cuda->flush_gpu_direct_rdma_writes(

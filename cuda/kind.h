@@ -23,7 +23,10 @@ tutti_status cuda_stream_join(const struct memory_io *io, void *stream, const vo
 
 /* dma_buf.c */
 tutti_status cuda_dma_buf(struct memory_dma_buf *out, void *ptr, size_t bytes);
+/* For a communicator, which uses the device; and whether its driver offers dma-bufs, without that:
+ * UNSUPPORTED says why not. */
 tutti_status cuda_dma_buf_check(int ordinal);
+tutti_status cuda_dma_buf_offered(int ordinal);
 bool cuda_extent(struct memory_extent *out, const void *ptr);
 tutti_status cuda_landed(const void *ptr);
 

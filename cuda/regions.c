@@ -70,7 +70,7 @@ static void describe(const struct cuda_channels *c, const struct cuda_region_wis
 				       .goes_on = 1};
 	auth_random(&region->token, sizeof region->token);
 	describe_memory(c, p, region);
-	if (wish->wants_multicast && c->may_multicast && c->rank == 0 &&
+	if (wish->wants_multicast && !c->no_multicast && c->rank == 0 &&
 	    p->memory.way == &region_by_pieces)
 		create_multicast(c, p, region);
 }

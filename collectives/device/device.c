@@ -174,12 +174,19 @@ tutti_status device_check(const struct device *d, const struct call_args *args,
 	return TUTTI_OK;
 }
 
+const char *device_no_multicast(const struct device *d)
+{
+	if (!d->may_multicast)
+		return "config.deterministic asks for an order of sums that a switch does not keep";
+	return d->nodes ? "there are several nodes" : cuda_channels_no_multicast(d->channels);
+}
+
 tutti_status device_mem_alloc(struct device *d, const struct cuda_region_wish *wish, void **ptr,
 			      struct cuda_region *region)
 {
 	struct cuda_region_wish ours = *wish;
 
-	ours.wants_multicast = d->may_multicast && !d->nodes;
+	ours.wants_multicast = !device_no_multicast(d);
 	return cuda_region_alloc(d->channels, &ours, ptr, region);
 }
 

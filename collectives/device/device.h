@@ -46,6 +46,8 @@ tutti_status device_mem_step(struct device *device, const struct cuda_region *re
 			     struct cuda_region *own);
 /* From any thread. false: it is no such memory. */
 bool device_mem_free(void *ptr);
+/* Why that memory has no multicast, without a full stop; NULL: it has. */
+const char *device_no_multicast(const struct device *device);
 
 /* Whether it serves this call on the cuda kind's memory: depends on what all ranks agree on. Of a
  * call without elements, and a barrier, only if it goes into a graph. */
@@ -70,6 +72,8 @@ extern const struct task_kind device_tasks, device_across_tasks;
 /* Sends and receives go by a kernel where they are captured into a graph, all of a group by one:
  * a kernel that waits for its receiver would keep the others of this rank behind it. */
 bool device_captures(const struct device *device, void *stream);
+/* Whether the ranks of a node take turns, since processes share a GPU. */
+bool device_takes_turns(const struct device *device);
 /* Whether kernels of all ranks meet: no others are captured. */
 bool device_meets(const struct device *device);
 /* Of messages that are captured together, by kernels or not: INVALID. */

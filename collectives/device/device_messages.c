@@ -10,9 +10,14 @@
 #include <stdio.h>
 #include <string.h>
 
+bool device_takes_turns(const struct device *d)
+{
+	return cuda_channels_take_turns(d->channels);
+}
+
 bool device_meets(const struct device *d)
 {
-	return !d->nodes && !cuda_channels_take_turns(d->channels);
+	return !d->nodes && !device_takes_turns(d);
 }
 
 bool device_captures(const struct device *d, void *stream)

@@ -127,7 +127,8 @@ static struct direct_map *take_map(struct engine *e, const struct task_spec *spe
 	int peer = spec->p2p.peer, kind = spec->memory->id;
 
 	if (!spec->direct_kind || kind != spec->direct_kind || m->bytes <= P2P_EAGER_BYTES ||
-	    peer == TUTTI_ANY || peer == e->config.rank || !direct_reaches(e, peer, kind))
+	    peer == TUTTI_ANY || peer == e->config.rank ||
+	    p2p_way_of(e, peer, kind) != P2P_BY_ADAPTERS)
 		return NULL;
 	return direct_take(e, spec->memory, m->buf, m->bytes);
 }

@@ -11,4 +11,10 @@
 /* A send or recv: task_spec.p2p says which. */
 extern const struct task_kind p2p_tasks;
 
+/* How the data of a long message of that kind of memory go between this rank and a peer, as both
+ * see it: between GPUs through stages, by adapters that reach the memory, or through copies in the
+ * host's. Of a single buffer that an adapter cannot map there are copies, too. */
+enum p2p_way { P2P_BY_STAGES, P2P_BY_ADAPTERS, P2P_BY_COPIES };
+enum p2p_way p2p_way_of(const struct engine *engine, int peer, int kind);
+
 #endif

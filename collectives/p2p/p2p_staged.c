@@ -2,6 +2,8 @@
  * stages, through which all its messages go. The sender copies a part of the message into a stage
  * and tells; the receiver copies it out and says so. The memory kind copies; no byte goes by the
  * transport, and the hosts need no copies. */
+#include "collectives/engine/direct.h"
+#include "collectives/p2p/p2p.h"
 #include "collectives/p2p/p2p_internal.h"
 
 #include <assert.h>
@@ -12,6 +14,13 @@ static const struct engine_stages *stages_of(const struct engine *e)
 	return e->config.device.stages;
 }
 
+enum p2p_way p2p_way_of(const struct engine *e, int peer, int kind)
+{
+	if (kind == TUTTI_MEMORY_CUDA && p2p_stages_reach(e, peer))
+		return P2P_BY_STAGES;
+	return direct_reaches(e, peer, kind) ? P2P_BY_ADAPTERS : P2P_BY_COPIES;
+}
+
 bool p2p_may_stage(const struct engine *e, const struct task_spec *spec)
 {
 	int me = e->config.rank, peer = spec->p2p.peer;
@@ -20,7 +29,7 @@ bool p2p_may_stage(const struct engine *e, const struct task_spec *spec)
 	if (!stages_of(e) || spec->memory->id != TUTTI_MEMORY_CUDA || bytes <= P2P_EAGER_BYTES ||
 	    peer == me)
 		return false;
-	return peer == TUTTI_ANY || p2p_stages_reach(e, peer);
+	return peer == TUTTI_ANY || p2p_way_of(e, peer, spec->memory->id) == P2P_BY_STAGES;
 }
 
 void p2p_stages_init(struct p2p *p)

@@ -3,6 +3,10 @@
 
 #include "gpu.h"
 
+#include "collectives/comm/comm.h"
+#include "collectives/p2p/p2p.h"
+#include "memory/memory.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +28,15 @@ void direct_must(const struct one *r, bool is_so, const char *what, size_t bytes
 void direct_well(const struct one *r, tutti_status status, const char *what, size_t bytes)
 {
 	direct_must(r, status == TUTTI_OK, what, bytes);
+}
+
+const char *direct_way(const tutti_comm *comm, int peer)
+{
+	static const char *const ways[] = {[P2P_BY_STAGES] = "stages",
+					   [P2P_BY_ADAPTERS] = "adapters",
+					   [P2P_BY_COPIES] = "copies"};
+
+	return ways[p2p_way_of(comm->engine, peer, TUTTI_MEMORY_CUDA)];
 }
 
 static uint8_t byte_of(int from, int to, size_t i)

@@ -57,5 +57,7 @@ void direct_fill(const struct one *r, enum what what, size_t bytes, size_t at);
 tutti_status direct_issue(const struct one *r, enum what what, size_t bytes, size_t at,
 			  const tutti_call *call);
 void direct_check(const struct one *r, enum what what, size_t bytes, size_t at);
+/* How long messages of GPUs' memory go to that rank and from it: "stages", "adapters", "copies". */
+const char *direct_way(const tutti_comm *comm, int peer);
 
 #endif

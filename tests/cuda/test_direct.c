@@ -344,10 +344,28 @@ static void test_refused(void **state)
 	run(3, held);
 }
 
+/* What tutti-info says of long messages is what they do. */
+static void ways(struct one *r)
+{
+	const char *cuda = getenv("TUTTI_CUDA");
+	const char *far = has_no_dma_buf ? "copies" : "adapters";
+
+	for (int peer = 0; peer < r->w->size; peer++) {
+		const char *way = direct_way(r->comm, peer);
+		bool is_far = peer * r->w->nodes / r->w->size != node;
+		bool is_right = !is_far || strcmp(way, far) == 0;
+
+		if (!is_far && peer != r->rank && strcmp(cuda, "2") == 0)
+			is_right = strcmp(way, "stages") == 0;
+		direct_must(r, is_right, "the way of long messages", (size_t)peer);
+	}
+}
+
 static void test_adapter(void **state)
 {
 	(void)state;
 	has_no_dma_buf = true;
+	run(4, ways);
 	log_begin();
 	run(3, every_call);
 	assert_int_equal(log_end("registers no dma-buf"), 3);
@@ -404,6 +422,7 @@ static void test_aborted(void **state)
 static void test_every_call(void **state)
 {
 	(void)state;
+	run(4, ways);
 	run(2, every_call);
 	run(3, every_call);
 	run(8, every_call);

@@ -54,6 +54,8 @@ void verbs_device_hold(struct verbs_device *device);
 void verbs_device_close(struct verbs_device *device);
 /* Fills in a port of this device and number. NULL: it carries messages; else what it lacks. */
 const char *verbs_port_check(struct verbs_port *port, int gid_index, const char *wanted);
+/* mapped.c: whether its driver registers dma-bufs, such as those of GPUs; if not, errno is why. */
+bool verbs_device_maps(const struct verbs_device *device);
 /* In a second; 0: unknown. */
 double verbs_link_gigabits(const struct ibv_port_attr *attr);
 /* The properties by which a GID is chosen: "RoCE v2, IPv4, not link-local". */

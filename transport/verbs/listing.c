@@ -126,6 +126,7 @@ static tutti_status list_device(struct verbs_listing *listing, const struct verb
 			status = TUTTI_ERR_MEMORY;
 			break;
 		}
+		to->has_maps = verbs_device_maps(device);
 		for (int i = 0; i < count; i++)
 			to->is_used |= used[i].device == device && used[i].number == p;
 		status = list_port(to, &port, gid_index, devices);

@@ -20,6 +20,7 @@ struct verbs_listed_port {
 	char device[64];
 	int number;      /* 0: the device cannot be opened, and lacks says why */
 	bool is_used;    /* by connections that are made now */
+	bool has_maps;   /* its device registers dma-bufs, such as those of GPUs */
 	char lacks[100]; /* "": it carries messages */
 	char state[24];
 	const char *link; /* "Ethernet" or "InfiniBand" */

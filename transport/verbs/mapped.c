@@ -56,14 +56,22 @@ static tutti_status map_by_all(const struct verbs_endpoint *endpoint,
 }
 
 /* A descriptor that is none: a driver that can says so, and others that they cannot. */
+bool verbs_device_maps(const struct verbs_device *device)
+{
+	struct ibv_mr *mr = device->library->reg_dmabuf_mr(device->pd, 0, 1, 0, -1, 0);
+	int why = errno;
+
+	if (mr)
+		device->library->dereg_mr(mr);
+	errno = why;
+	return mr || (why != EOPNOTSUPP && why != EPROTONOSUPPORT && why != ENOSYS);
+}
+
 static tutti_status can_map(const struct verbs_endpoint *endpoint)
 {
 	for (int p = 0; p < endpoint->port_count; p++) {
 		const struct verbs_device *device = endpoint->ports[p].device;
-		struct ibv_mr *mr = device->library->reg_dmabuf_mr(device->pd, 0, 1, 0, -1, 0);
-		if (mr)
-			device->library->dereg_mr(mr);
-		else if (errno == EOPNOTSUPP || errno == EPROTONOSUPPORT || errno == ENOSYS)
+		if (!verbs_device_maps(device))
 			return fail(TUTTI_ERR_UNSUPPORTED,
 				    "verbs: the driver of rank %d's %s registers no dma-buf "
 				    "(ibv_reg_dmabuf_mr): %s",
