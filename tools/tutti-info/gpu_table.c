@@ -7,7 +7,7 @@ static void print_gpu(FILE *f, int number, const struct gpu_row *row)
 		number, row->name, row->uuid, row->pci, row->bytes >> 20, row->major, row->minor,
 		row->multiprocessors);
 	fprintf(f, "      dma-buf %s, POSIX descriptors %s, fabric handles %s, multicast %s; ",
-		row->has_dma_buf ? "yes" : "no", row->has_descriptors ? "yes" : "no",
+		row->no_dma_buf[0] ? "no" : "yes", row->has_descriptors ? "yes" : "no",
 		row->has_fabric ? "yes" : "no", row->has_multicast ? "yes" : "no");
 	fprintf(f, "to the host by %s", row->uses_host_pages ? "C2C" : "PCIe");
 	if (row->numa_node >= 0)

@@ -1,8 +1,10 @@
 /* Asks the driver. A question that it does not know counts as a no. */
 #include "gpus.h"
 
+#include "core/status.h"
 #include "cuda/driver.h"
 #include "cuda/kernels/kernels_image.h"
+#include "cuda/kind.h"
 #include "tools/must.h"
 
 #include <string.h>
@@ -43,7 +45,6 @@ static void look_at(struct gpu_row *row, CUdevice device)
 	row->minor = ASK(COMPUTE_CAPABILITY_MINOR, 0);
 	row->multiprocessors = ASK(MULTIPROCESSOR_COUNT, 0);
 	row->numa_node = ASK(HOST_NUMA_ID, -1);
-	row->has_dma_buf = ASK(DMA_BUF_SUPPORTED, 0) > 0;
 	row->has_descriptors = ASK(HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 0) > 0;
 	row->has_fabric = ASK(HANDLE_TYPE_FABRIC_SUPPORTED, 0) > 0;
 	row->has_multicast = ASK(MULTICAST_SUPPORTED, 0) > 0;
@@ -81,7 +82,11 @@ static void fill_in(struct gpus *g)
 	for (int i = 0; i < g->count; i++) {
 		cuda_driver()->device_get(&devices[i], i);
 		look_at(&g->rows[i], devices[i]);
+		if (cuda_dma_buf_offered(i) != TUTTI_OK)
+			snprintf(g->rows[i].no_dma_buf, sizeof g->rows[i].no_dma_buf, "%.239s",
+				 last_error());
 	}
+	last_error_clear();
 	for (int i = 0; i < g->count * g->count; i++)
 		if (i / g->count != i % g->count)
 			look_between(&g->links[i], devices[i / g->count], devices[i % g->count]);

@@ -13,7 +13,8 @@ struct gpu_row {
 	size_t bytes;
 	int major, minor, multiprocessors;
 	int numa_node; /* of the host's memory; -1: not known */
-	bool has_dma_buf, has_descriptors, has_fabric, has_multicast;
+	bool has_descriptors, has_fabric, has_multicast;
+	char no_dma_buf[240]; /* why adapters cannot reach its memory; "": those that can do */
 	bool uses_host_pages; /* as with NVLink-C2C to the CPU */
 };
 

@@ -38,11 +38,12 @@ static json_t *ports_of(const struct machine *m)
 	for (int i = 0; i < m->rdma.count; i++) {
 		const struct verbs_listed_port *port = &m->rdma.ports[i];
 		json_array_append_new(
-			list, json_pack("{s:o, s:i, s:s, s:s, s:f, s:i, s:i, s:b, s:o, s:o}",
+			list, json_pack("{s:o, s:i, s:s, s:s, s:f, s:i, s:i, s:b, s:b, s:o, s:o}",
 					"device", text(port->device), "port", port->number, "state",
 					port->state, "link", port->link, "gigabits", port->gigabits,
 					"mtu", port->mtu, "lid", port->lid, "used", port->is_used,
-					"lacks", text(port->lacks), "gids", gids_of(port)));
+					"dma_buf", port->has_maps, "lacks", text(port->lacks),
+					"gids", gids_of(port)));
 	}
 	return list;
 }
@@ -71,23 +72,27 @@ static json_t *missing_of(const struct machine *m)
 	return list;
 }
 
-static json_t *gpu_rows_of(const struct gpus *g)
+static json_t *gpu_rows_of(const struct machine *m)
 {
+	const struct gpus *g = &m->gpus;
 	json_t *list = json_array();
 
 	for (int i = 0; i < g->count; i++) {
 		const struct gpu_row *row = &g->rows[i];
+		char adapters[MACHINE_ADAPTERS_BYTES];
+		machine_adapters(m, i, adapters);
 		json_array_append_new(
 			list,
-			json_pack(
-				"{s:o, s:s, s:s, s:I, s:[i, i], s:i, s:i, s:b, s:b, s:b, s:b, s:s}",
-				"name", text(row->name), "uuid", row->uuid, "pci", row->pci,
-				"bytes", (json_int_t)row->bytes, "compute_capability", row->major,
-				row->minor, "multiprocessors", row->multiprocessors, "numa_node",
-				row->numa_node, "dma_buf", row->has_dma_buf, "posix_descriptors",
-				row->has_descriptors, "fabric_handles", row->has_fabric,
-				"multicast", row->has_multicast, "to_host",
-				row->uses_host_pages ? "C2C" : "PCIe"));
+			json_pack("{s:o, s:s, s:s, s:I, s:[i, i], s:i, s:i, s:b, s:b, s:b, s:b, "
+				  "s:s, s:o}",
+				  "name", text(row->name), "uuid", row->uuid, "pci", row->pci,
+				  "bytes", (json_int_t)row->bytes, "compute_capability", row->major,
+				  row->minor, "multiprocessors", row->multiprocessors, "numa_node",
+				  row->numa_node, "dma_buf", !row->no_dma_buf[0],
+				  "posix_descriptors", row->has_descriptors, "fabric_handles",
+				  row->has_fabric, "multicast", row->has_multicast, "to_host",
+				  row->uses_host_pages ? "C2C" : "PCIe", "adapters",
+				  text(adapters)));
 	}
 	return list;
 }
@@ -109,11 +114,13 @@ static json_t *gpu_links_of(const struct gpus *g)
 	return list;
 }
 
-static json_t *gpus_of(const struct gpus *g)
+static json_t *gpus_of(const struct machine *m)
 {
+	const struct gpus *g = &m->gpus;
+
 	return json_pack("{s:o, s:i, s:b, s:o, s:o}", "missing",
 			 text(g->missing[0] ? g->missing : NULL), "driver_version",
-			 g->driver_version, "kernels", g->has_kernels, "list", gpu_rows_of(g),
+			 g->driver_version, "kernels", g->has_kernels, "list", gpu_rows_of(m),
 			 "links", gpu_links_of(g));
 }
 
@@ -125,7 +132,7 @@ char *json_machine(const struct machine *m, const char *ranks)
 		"{s:o, s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I}", "host",
 		text(m->host), "ranks", text(ranks), "works", machine_works(m), "tutti_transports",
 		text(m->filter), "transports", transports_of(m), "rdma_ports", ports_of(m), "gpus",
-		gpus_of(&m->gpus), "missing", missing_of(m), "lock_bytes",
+		gpus_of(m), "missing", missing_of(m), "lock_bytes",
 		has_limit ? json_integer((json_int_t)rdma->lock_bytes) : json_null(), "lock_advice",
 		text(rdma->lock_advice), "shm_bytes", (json_int_t)m->shm_bytes, "shm_free_bytes",
 		(json_int_t)m->shm_free_bytes);
@@ -163,12 +170,29 @@ static json_t *kinds_of(const struct pairs *p)
 			json_array_append_new(
 				ranks, json_pack("[i, i]", kind->pairs[i][0], kind->pairs[i][1]));
 		json_array_append_new(
-			list, json_pack("{s:o, s:o, s:s, s:s, s:o, s:o}", "ranks", ranks,
+			list, json_pack("{s:o, s:o, s:s, s:s, s:s, s:o, s:o}", "ranks", ranks,
 					"messages", text(pairs_way(p, a, b)), "device_buffers",
 					gpus_path(pairs_relation(p, a, b)), "gpus",
-					gpus_relation_text(pairs_relation(p, a, b)), "collectives",
+					gpus_relation_text(pairs_relation(p, a, b)),
+					"long_messages", pairs_long_way(p, a, b), "collectives",
 					text(p->no_window ? pairs_way(p, a, b) : "window"),
 					"transports", candidates_of(p, a, b)));
+	}
+	return list;
+}
+
+/* Of each machine; in a communicator of all ranks. */
+static json_t *gpu_parts_of(const struct pairs *p)
+{
+	json_t *list = json_array();
+
+	for (int r = 0; p->has_gpus && r < p->size; r++) {
+		const char *why = p->parts[r].no_multicast;
+		if (p->ranks[r].is_first)
+			json_array_append_new(
+				list, json_pack("{s:o, s:s, s:o}", "host", text(p->ranks[r].host),
+						"by", pairs_gpu_way_text(&p->parts[r]),
+						"no_multicast", text(why[0] ? why : NULL)));
 	}
 	return list;
 }
@@ -184,6 +208,7 @@ void json_print(FILE *file, char *const *hosts, int count, const struct pairs *p
 				    tutti_revision(), "size", p ? p->size : 1, "hosts", list));
 	if (p) {
 		json_object_set_new(all, "no_window", text(p->no_window));
+		json_object_set_new(all, "device_buffers", gpu_parts_of(p));
 		json_object_set_new(all, "pairs", kinds_of(p));
 	}
 	json_dumpf(all, file, JSON_INDENT(2));

@@ -149,7 +149,8 @@ void machine_look(struct machine *m, const struct tutti_comm *comm)
 {
 	struct statvfs shm;
 
-	*m = (struct machine){.filter = comm->settings.filter};
+	*m = (struct machine){.filter = comm->settings.filter,
+			      .uses_dma_buf = comm->settings.env.dma_buf};
 	if (gethostname(m->host, sizeof m->host - 1) != 0)
 		snprintf(m->host, sizeof m->host, "?");
 	look_at_transports(m, comm);
@@ -183,6 +184,53 @@ bool machine_works(const struct machine *m)
 		if (m->transports[i].state == TRANSPORT_POSSIBLE)
 			return true;
 	return false;
+}
+
+const char *machine_no_dma_buf(const struct machine *m, int gpu)
+{
+	if (!m->uses_dma_buf)
+		return "TUTTI_DMA_BUF is 0";
+	return m->gpus.rows[gpu].no_dma_buf[0] ? m->gpus.rows[gpu].no_dma_buf : NULL;
+}
+
+/* The devices of the ports that can, or cannot: "mlx5_0, mlx5_1". Returns how many. */
+static int list_adapters(const struct machine *m, bool can, char *text, size_t bytes)
+{
+	const char *before = "";
+	size_t used = 0;
+	int count = 0;
+
+	text[0] = '\0';
+	for (int i = 0; i < m->rdma.count && used < bytes; i++) {
+		const struct verbs_listed_port *port = &m->rdma.ports[i];
+		if (port->has_maps != can || port->number == 0 || strcmp(port->device, before) == 0)
+			continue;
+		before = port->device;
+		used += (size_t)snprintf(text + used, bytes - used, "%s%s", count++ ? ", " : "",
+					 port->device);
+	}
+	return count;
+}
+
+void machine_adapters(const struct machine *m, int gpu, char text[MACHINE_ADAPTERS_BYTES])
+{
+	const char *why = machine_no_dma_buf(m, gpu);
+	char can[220], cannot[220];
+
+	if (why) {
+		snprintf(text, MACHINE_ADAPTERS_BYTES, "none: %s", why);
+		return;
+	}
+	bool has_some = list_adapters(m, true, can, sizeof can) > 0;
+	bool lacks_some = list_adapters(m, false, cannot, sizeof cannot) > 0;
+	snprintf(text, MACHINE_ADAPTERS_BYTES, "%s%s%s%s",
+		 has_some     ? can
+		 : lacks_some ? "none"
+			      : "none: there is no adapter",
+		 lacks_some ? "; not " : "", cannot,
+		 lacks_some ? ", whose driver registers no dma-buf: with it in use "
+			      "(TUTTI_VERBS_DEVICES) none does"
+			    : "");
 }
 
 const char *transport_state_name(enum transport_state state)

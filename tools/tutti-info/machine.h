@@ -28,6 +28,7 @@ struct missing_row {
 struct machine {
 	char host[64];
 	const char *filter; /* TUTTI_TRANSPORTS, or NULL */
+	bool uses_dma_buf;  /* TUTTI_DMA_BUF */
 	struct transport_row transports[TRANSPORTS_MAX];
 	int transport_count;
 	struct missing_row missing[16];
@@ -40,6 +41,11 @@ struct machine {
 /* With the settings of comm. */
 void machine_look(struct machine *machine, const struct tutti_comm *comm);
 void machine_close(struct machine *machine);
+/* Which adapters reach a GPU's memory, and why others do not. */
+#define MACHINE_ADAPTERS_BYTES 600
+void machine_adapters(const struct machine *machine, int gpu, char text[MACHINE_ADAPTERS_BYTES]);
+/* Why none reaches it, whatever the adapter; NULL: those may that can. */
+const char *machine_no_dma_buf(const struct machine *machine, int gpu);
 /* Whether a job can run here. */
 bool machine_works(const struct machine *machine);
 const char *transport_state_name(enum transport_state state);

@@ -1,8 +1,11 @@
 /* The communicator knows which transport was chosen; the numbers by which they are compared come
- * from the endpoints of machine.c. */
+ * from the endpoints of machine.c. A child of it, whose ranks have the GPUs that a program's would,
+ * knows how their buffers move. */
 #include "pairs.h"
 
+#include "collectives/device/device.h"
 #include "collectives/engine/task.h"
+#include "collectives/p2p/p2p.h"
 #include "tools/must.h"
 
 #include <string.h>
@@ -60,6 +63,44 @@ static void look_at_peer(struct view *view, const tutti_comm *comm, const struct
 	}
 }
 
+/* Of the child, which has this rank's GPU. */
+static void look_at_gpus(struct gpu_part *part, struct view *views, const tutti_comm *gpus)
+{
+	const struct device *d = gpus->device;
+	const char *no_multicast = d ? device_no_multicast(d) : "there are no kernels of all ranks";
+
+	part->way = !d ? GPU_BY_ENGINE : device_takes_turns(d) ? GPU_BY_TURNS : GPU_BY_KERNELS;
+	snprintf(part->no_multicast, sizeof part->no_multicast, "%s",
+		 no_multicast ? no_multicast : "");
+	for (int r = 0; r < gpus->size; r++)
+		if (r != gpus->rank)
+			views[r].long_way = (int32_t)p2p_way_of(gpus->engine, r, TUTTI_MEMORY_CUDA);
+}
+
+/* Collective. */
+static tutti_status join_gpus(struct gpu_part *part, struct view *views, tutti_comm *comm,
+			      const struct machine *m)
+{
+	tutti_config config = comm_config(comm);
+	tutti_comm *gpus;
+
+	config.device = own_gpu(comm, m) + 1;
+	tutti_status status = tutti_comm_split(comm, 0, comm->rank, &config, &gpus);
+	if (status != TUTTI_OK)
+		return status;
+	look_at_gpus(part, views, gpus);
+	tutti_comm_destroy(gpus);
+	return TUTTI_OK;
+}
+
+static bool have_gpus(const struct pairs *p)
+{
+	for (int r = 0; r < p->size; r++)
+		if (p->ranks[r].gpu[0])
+			return true;
+	return false;
+}
+
 static const char *find_no_window(const tutti_comm *comm)
 {
 	const struct comm_reach *reach = &comm->reach;
@@ -88,6 +129,40 @@ const char *pairs_way(const struct pairs *p, int a, int b)
 enum gpu_relation pairs_relation(const struct pairs *p, int a, int b)
 {
 	return (enum gpu_relation)view_of(p, a, b)->relation;
+}
+
+const char *pairs_long_way(const struct pairs *p, int a, int b)
+{
+	static const char *const names[] = {[P2P_BY_STAGES] = "stages",
+					    [P2P_BY_ADAPTERS] = "adapters",
+					    [P2P_BY_COPIES] = "host memory"};
+
+	return pairs_relation(p, a, b) == GPUS_NONE ? "none" : names[view_of(p, a, b)->long_way];
+}
+
+const char *pairs_long_text(const struct pairs *p, int a, int b)
+{
+	switch ((enum p2p_way)view_of(p, a, b)->long_way) {
+	case P2P_BY_STAGES:
+		return "in stages, from GPU to GPU";
+	case P2P_BY_ADAPTERS:
+		return "by adapters that reach both GPUs' memory (dma-buf)";
+	case P2P_BY_COPIES:
+		break;
+	}
+	return pairs_relation(p, a, b) == GPUS_APART
+		       ? "through pinned host memory: not all adapters between them reach both "
+			 "GPUs' memory (dma-buf)"
+		       : "through pinned host memory: not all ranks of the machine map each "
+			 "other's GPU; TUTTI_LOG=info says why";
+}
+
+const char *pairs_gpu_way_text(const struct gpu_part *part)
+{
+	static const char *const texts[] = {
+		[GPU_BY_ENGINE] = "engine", [GPU_BY_KERNELS] = "kernels", [GPU_BY_TURNS] = "turns"};
+
+	return texts[part->way];
 }
 
 int pairs_explain(const struct pairs *p, int a, int b, int i, char why[PAIRS_WHY_BYTES])
@@ -137,9 +212,9 @@ static void sort_pairs(struct pairs *p)
 	for (int a = 0; a < p->size; a++)
 		for (int b = a + 1; b < p->size; b++) {
 			char text[1024];
-			size_t used =
-				(size_t)snprintf(text, sizeof text, "%s %d", pairs_way(p, a, b),
-						 (int)pairs_relation(p, a, b));
+			size_t used = (size_t)snprintf(
+				text, sizeof text, "%s %d %s", pairs_way(p, a, b),
+				(int)pairs_relation(p, a, b), pairs_long_way(p, a, b));
 			for (int i = 0; i < p->ranks[a].offer_count; i++) {
 				const struct offer *own = &p->ranks[a].offers[i];
 				const struct offer *theirs = offer_of(&p->ranks[b], own->name);
@@ -152,26 +227,44 @@ static void sort_pairs(struct pairs *p)
 		}
 }
 
+/* This rank's views of the others, to rank 0. */
+static tutti_status gather_views(struct pairs *p, tutti_comm *comm, struct view *views,
+				 const struct gpu_part *part)
+{
+	size_t n = (size_t)comm->size;
+	tutti_status status;
+
+	p->views = must_alloc(comm->rank == 0 ? n * n : 1, sizeof *p->views);
+	p->parts = must_alloc(comm->rank == 0 ? n : 1, sizeof *p->parts);
+	status = tutti_gather(part, p->parts, sizeof *part, TUTTI_U8, 0, comm, NULL);
+	if (status == TUTTI_OK)
+		status = tutti_gather(views, p->views, n * sizeof *views, TUTTI_U8, 0, comm, NULL);
+	if (status == TUTTI_OK && comm->rank == 0)
+		sort_pairs(p);
+	return status;
+}
+
 tutti_status pairs_gather(struct pairs *p, tutti_comm *comm, const struct machine *m)
 {
 	size_t n = (size_t)comm->size;
 	struct presentation *self = must_alloc(1, sizeof *self);
 	struct view *views = must_alloc(n, sizeof *views);
+	struct gpu_part part = {0};
 
 	*p = (struct pairs){.size = comm->size, .no_window = find_no_window(comm)};
 	p->ranks = must_alloc(n, sizeof *p->ranks);
-	p->views = must_alloc(comm->rank == 0 ? n * n : 1, sizeof *p->views);
 	present(self, comm, m);
 	tutti_status status = tutti_all_gather(self, p->ranks, sizeof *self, TUTTI_U8, comm, NULL);
 	for (int r = 0; status == TUTTI_OK && r < comm->size; r++)
 		if (r != comm->rank)
 			look_at_peer(&views[r], comm, m, &p->ranks[r], r);
+	p->has_gpus = status == TUTTI_OK && have_gpus(p);
+	if (p->has_gpus)
+		status = join_gpus(&part, views, comm, m);
 	if (status == TUTTI_OK)
-		status = tutti_gather(views, p->views, n * sizeof *views, TUTTI_U8, 0, comm, NULL);
+		status = gather_views(p, comm, views, &part);
 	free(views);
 	free(self);
-	if (status == TUTTI_OK && comm->rank == 0)
-		sort_pairs(p);
 	return status;
 }
 
@@ -183,5 +276,6 @@ void pairs_free(struct pairs *p)
 	}
 	free(p->kinds);
 	free(p->views);
+	free(p->parts);
 	free(p->ranks);
 }

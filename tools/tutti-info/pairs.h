@@ -23,9 +23,17 @@ struct presentation {
 	struct offer offers[TRANSPORTS_MAX];
 };
 
+/* A rank's GPU, in a communicator of all ranks. */
+struct gpu_part {
+	int32_t way; /* of the collectives of its node: enum gpu_way */
+	char no_multicast[100]; /* of its node's GPUs; "": they have it */
+};
+enum gpu_way { GPU_BY_ENGINE, GPU_BY_KERNELS, GPU_BY_TURNS };
+
 /* A peer, as a rank sees it. */
 struct view {
 	char way[16];                  /* the transport of messages, or "" */
+	int32_t long_way;              /* of long messages between GPUs: enum p2p_way */
 	int32_t reach[TRANSPORTS_MAX]; /* by this rank's offers; 0: not reached */
 	int32_t relation;              /* enum gpu_relation */
 };
@@ -39,9 +47,11 @@ struct pair_kind {
 
 struct pairs {
 	int size;
+	bool has_gpus; /* any rank */
 	const char *no_window; /* why the ranks share none; NULL: they do */
 	struct presentation *ranks;
 	/* Of rank 0: */
+	struct gpu_part *parts; /* of all ranks */
 	struct view *views; /* of rank 0's peers, then of rank 1's, ... */
 	struct pair_kind *kinds;
 	size_t kind_count, kind_room;
@@ -54,6 +64,11 @@ void pairs_free(struct pairs *pairs);
 const char *pairs_way(const struct pairs *pairs, int a, int b);
 /* How their GPUs lie to each other. */
 enum gpu_relation pairs_relation(const struct pairs *pairs, int a, int b);
+/* How long messages between their GPUs go: "stages", "adapters", "host memory" or "none". */
+const char *pairs_long_way(const struct pairs *pairs, int a, int b);
+/* The same in words, with the reason. */
+const char *pairs_long_text(const struct pairs *pairs, int a, int b);
+const char *pairs_gpu_way_text(const struct gpu_part *part); /* "kernels", "turns" or "engine" */
 /* Why it is an offer of rank a, or why not. Returns the number by which transports are compared. */
 int pairs_explain(const struct pairs *pairs, int a, int b, int offer, char why[PAIRS_WHY_BYTES]);
 

@@ -34,6 +34,18 @@ static void print_port(FILE *f, const struct verbs_listed_port *port)
 	print_gids(f, port);
 }
 
+static void print_adapters(FILE *f, const struct machine *m)
+{
+	char text[MACHINE_ADAPTERS_BYTES];
+
+	if (m->gpus.count > 0)
+		fputs("Adapters that reach a GPU's memory (dma-buf):\n", f);
+	for (int i = 0; i < m->gpus.count; i++) {
+		machine_adapters(m, i, text);
+		fprintf(f, "  GPU %d: %s\n", i, text);
+	}
+}
+
 static void print_limits(FILE *f, const struct machine *m)
 {
 	const struct verbs_listing *rdma = &m->rdma;
@@ -68,6 +80,7 @@ void machine_print(FILE *f, const struct machine *m, const char *ranks)
 	for (int i = 0; i < m->rdma.count; i++)
 		print_port(f, &m->rdma.ports[i]);
 	gpus_print(f, &m->gpus);
+	print_adapters(f, m);
 	print_limits(f, m);
 	fprintf(f, "Missing:%s\n", m->missing_count ? "" : " nothing");
 	for (int i = 0; i < m->missing_count; i++)
@@ -99,13 +112,29 @@ static void print_kind(FILE *f, const struct pairs *p, const struct pair_kind *k
 		fprintf(f, " and %zu more", kind->count - PAIRS_SHOWN);
 	fprintf(f, ": messages by %s, collectives by %s\n", pairs_way(p, a, b),
 		p->no_window ? pairs_way(p, a, b) : "window");
-	if (pairs_relation(p, a, b) != GPUS_NONE)
+	if (pairs_relation(p, a, b) != GPUS_NONE) {
 		fprintf(f, "  device buffers by %s: %s\n", gpus_path(pairs_relation(p, a, b)),
 			gpus_relation_text(pairs_relation(p, a, b)));
+		fprintf(f, "  long messages of device buffers %s\n", pairs_long_text(p, a, b));
+	}
 	for (int i = 0; i < p->ranks[a].offer_count; i++) {
 		char why[PAIRS_WHY_BYTES];
 		int reach = pairs_explain(p, a, b, i, why);
 		fprintf(f, "  %-10s %6d  %s\n", p->ranks[a].offers[i].name, reach, why);
+	}
+}
+
+/* Of each machine, whose ranks are alike in this. */
+static void print_gpu_parts(FILE *f, const struct pairs *p)
+{
+	fputs("Device buffers of a communicator of all ranks:\n", f);
+	for (int r = 0; r < p->size; r++) {
+		const struct gpu_part *part = &p->parts[r];
+		if (p->ranks[r].is_first)
+			fprintf(f, "  on %s by %s; multicast (NVLS): %s%s\n", p->ranks[r].host,
+				pairs_gpu_way_text(part),
+				part->no_multicast[0] ? "no: " : "for buffers of tutti_mem_alloc",
+				part->no_multicast);
 	}
 }
 
@@ -116,6 +145,8 @@ void pairs_print(FILE *f, const struct pairs *p)
 		print_matrix(f, p);
 	fprintf(f, "Window for collectives: %s%s\n", p->no_window ? "none: " : "yes",
 		p->no_window ? p->no_window : ", all ranks share memory");
+	if (p->has_gpus)
+		print_gpu_parts(f, p);
 	for (size_t k = 0; k < p->kind_count; k++)
 		print_kind(f, p, &p->kinds[k]);
 }
