@@ -41,6 +41,9 @@ ln -s "$BUILD_DIR/tools/tutti-info" build/tools
 ln -s "$BUILD_DIR/launch/tuttirun" build/launch
 ln -s "$BUILD_DIR"/examples/{gpt/gpt,gpt_cuda/gpt_cuda} build
 expect 0 timeout 300 env FAKE_CUDA_CONNECTIONS=cuda "$test" --quick --driver "$driver" --build "$PWD/build" --out "$PWD/gpu-test"
+said '^ok .* info_2$'
+said '^      on .* by turns; multicast \(NVLS\): no: '
+said '^      long messages of device buffers in stages, from GPU to GPU$'
 said '^ok .* threads_2$'
 said '^ok .* death_2$'
 said '^ok .* stream_all_to_all_2$'
