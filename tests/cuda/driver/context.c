@@ -36,7 +36,7 @@ void context_fail(CUcontext context, CUresult error)
 	if (context->error == CUDA_SUCCESS)
 		context->error = error;
 	region_forget(); /* so that kernels that spin notice */
-	pthread_cond_broadcast(&driver_changed);
+	pthread_cond_broadcast(&driver_failed);
 }
 
 void context_wait(CUcontext context)

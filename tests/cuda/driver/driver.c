@@ -13,7 +13,7 @@
 struct settings settings;
 struct CUctx_st contexts[MAX_GPUS];
 pthread_mutex_t driver_lock = PTHREAD_MUTEX_INITIALIZER;
-pthread_cond_t driver_changed;
+pthread_cond_t driver_failed;
 
 static atomic_int owner; /* the process that called cuInit: a child of fork has no driver */
 static _Thread_local bool in_host_function;
@@ -99,7 +99,7 @@ static void read_settings(void)
 		contexts[i].gpu = i;
 	pthread_condattr_init(&monotonic);
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-	pthread_cond_init(&driver_changed, &monotonic);
+	pthread_cond_init(&driver_failed, &monotonic);
 	pthread_condattr_destroy(&monotonic);
 }
 

@@ -48,9 +48,9 @@ struct settings {
 extern struct settings settings;
 extern struct CUctx_st contexts[MAX_GPUS];
 
-/* Nothing but this lock, and broadcast whenever anything ends or begins. */
+/* Nothing but this lock, and broadcast when a context fails. */
 extern pthread_mutex_t driver_lock;
-extern pthread_cond_t driver_changed;
+extern pthread_cond_t driver_failed;
 
 /* Only this driver has it, and so tests know it by that. settings.connections. */
 __attribute__((visibility("default"))) unsigned fake_cuda_connections(void);

@@ -19,6 +19,7 @@ struct launch {
 	const struct op *op;
 	CUcontext context;
 	unsigned begun, ended;
+	pthread_cond_t has_ended;
 	struct launch *next;
 };
 
@@ -72,7 +73,7 @@ static void *processor_thread(void *argument)
 		run_block(launch, index);
 		pthread_mutex_lock(&driver_lock);
 		if (++launch->ended == launch->op->blocks)
-			pthread_cond_broadcast(&driver_changed);
+			pthread_cond_signal(&launch->has_ended);
 	}
 	return NULL;
 }
@@ -94,7 +95,8 @@ static void start_threads(struct processors *p, unsigned blocks)
 
 CUresult launch_run(const struct op *op, CUcontext context)
 {
-	struct launch launch = {.op = op, .context = context};
+	struct launch launch = {
+		.op = op, .context = context, .has_ended = PTHREAD_COND_INITIALIZER};
 	struct processors *p = &processors[context->gpu];
 	struct launch **end = &p->launches;
 	CUresult error;
@@ -105,9 +107,11 @@ CUresult launch_run(const struct op *op, CUcontext context)
 		end = &(*end)->next;
 	*end = &launch;
 	start_threads(p, op->blocks);
-	pthread_cond_broadcast(&p->launched);
+	/* To wake all of the 128 or more places for each kernel takes longer than the kernel. */
+	for (unsigned block = 0; block < op->blocks; block++)
+		pthread_cond_signal(&p->launched);
 	while (launch.ended < op->blocks)
-		pthread_cond_wait(&driver_changed, &driver_lock);
+		pthread_cond_wait(&launch.has_ended, &driver_lock);
 	error = context->error;
 	pthread_mutex_unlock(&driver_lock);
 	turn_give(context->gpu);

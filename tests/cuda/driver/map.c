@@ -7,8 +7,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define GARBAGE 0xa7
-
 static bool is_whole(unsigned long long bytes)
 {
 	return bytes > 0 && bytes % GRANULARITY == 0;
@@ -47,7 +45,7 @@ static void fill_with_garbage(const struct piece *piece)
 
 	if (memory == MAP_FAILED)
 		abort();
-	memset(memory, GARBAGE, piece->bytes);
+	memory_spoil(memory, piece->bytes);
 	munmap(memory, piece->bytes);
 }
 

@@ -55,18 +55,26 @@ static char *reach_any(int gpu, CUdeviceptr address, size_t bytes)
 	return region_reach(gpu, address, bytes);
 }
 
+static bool clear(CUdeviceptr address, char *shadow, size_t bytes)
+{
+	const struct region *region = region_find(address);
+
+	return region && memory_clear(region, shadow, bytes);
+}
+
 static CUresult run_copy(const struct op *op, int gpu)
 {
 	TRY(fault_here(FAULT_COPY));
 	pthread_mutex_lock(&driver_lock);
 	char *to = reach_any(gpu, op->to, op->bytes);
 	char *from = op->kind == OP_COPY ? reach_any(gpu, op->from, op->bytes) : to;
+	bool is_clear = to && op->kind == OP_SET && op->value == 0 && clear(op->to, to, op->bytes);
 	pthread_mutex_unlock(&driver_lock);
 	if (to == NULL || from == NULL)
 		return CUDA_ERROR_ILLEGAL_ADDRESS;
 	if (op->kind == OP_COPY)
 		memmove(to, from, op->bytes);
-	else
+	else if (!is_clear)
 		memset(to, (int)op->value, op->bytes);
 	return CUDA_SUCCESS;
 }
@@ -99,7 +107,7 @@ static bool pause_unless_failed(CUcontext context)
 	pthread_mutex_lock(&driver_lock);
 	has_failed = context->error != CUDA_SUCCESS;
 	if (!has_failed)
-		pthread_cond_timedwait(&driver_changed, &driver_lock, &until);
+		pthread_cond_timedwait(&driver_failed, &driver_lock, &until);
 	pthread_mutex_unlock(&driver_lock);
 	return !has_failed;
 }

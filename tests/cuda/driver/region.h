@@ -54,6 +54,11 @@ void region_work_ends(void);
 /* Reserves device memory of that many bytes by count; false: there is not so much. With the lock. */
 bool memory_take(int gpu, size_t bytes);
 void memory_give(int gpu, size_t bytes);
+/* New memory is not clear. */
+void memory_spoil(char *memory, size_t bytes);
+/* Clears much memory by giving back its pages, which are clear when they come again; false: it does
+ * not, since it is not so much, or of another kind, or a dma-buf has them. With the lock. */
+bool memory_clear(const struct region *region, char *shadow, size_t bytes);
 
 /* Waits for all work of this context that has been enqueued. With the lock. */
 void context_wait(CUcontext context);

@@ -17,6 +17,7 @@ void task_drop(struct task *task)
 	if (task == NULL || --task->holders > 0)
 		return;
 	op_finish(&task->op);
+	pthread_cond_destroy(&task->done);
 	free(task->after);
 	free(task);
 }
@@ -24,7 +25,7 @@ void task_drop(struct task *task)
 void task_wait(struct task *task)
 {
 	while (!task->is_done)
-		pthread_cond_wait(&driver_changed, &driver_lock);
+		pthread_cond_wait(&task->done, &driver_lock);
 }
 
 void task_after(struct task *task, struct task *other)
@@ -51,8 +52,8 @@ static void end_task(CUstream s)
 	s->head = task->next;
 	if (s->head == NULL)
 		s->tail = NULL;
+	pthread_cond_broadcast(&task->done);
 	task_drop(task);
-	pthread_cond_broadcast(&driver_changed);
 }
 
 static void run_task(CUstream s)
@@ -201,6 +202,7 @@ struct task *stream_add(CUstream s, const struct op *op, struct task *after)
 
 	task->op = *op;
 	task->holders = 1;
+	pthread_cond_init(&task->done, NULL);
 	task_after(task, after);
 	order(s, task);
 	share_connection(s, task);

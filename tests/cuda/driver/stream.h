@@ -12,6 +12,7 @@ struct task {
 	struct task *next;
 	int holders;
 	bool is_done;
+	pthread_cond_t done;   /* is_done was set */
 	struct timespec ended; /* CLOCK_MONOTONIC */
 	size_t n_after;
 	struct task **after; /* of other streams, that end first */
