@@ -19,4 +19,10 @@ static inline int whole_or(int whole, int asan, int tsan)
 	return getenv("TEST_WHOLE") ? whole : part;
 }
 
+/* The same of what takes long even in release, which then has a part of it, too. */
+static inline int long_or(int whole, int release, int asan, int tsan)
+{
+	return getenv("TEST_WHOLE") ? whole : whole_or(release, asan, tsan);
+}
+
 #endif

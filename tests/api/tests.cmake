@@ -235,7 +235,7 @@ api_threads_test(proof_shm 4 ENVIRONMENT ${shm} ARGUMENTS --proof --quick ${ever
 
 # The same bits by every path.
 math(EXPR deadline "${test_timeout} - 10")
-foreach(n 2 3 4 5 7 8)
+foreach(n 2 3 5 8)
 	add_test(NAME api/hash_${n} COMMAND hash_main ${n} ${deadline})
 	tutti_test_properties(api/hash_${n} api)
 endforeach()

@@ -21,7 +21,7 @@ struct most {
 
 static struct most most(void)
 {
-	return (struct most){whole_or(64, 16, 64), whole_or(1000, 127, 1000)};
+	return (struct most){long_or(64, 40, 16, 40), long_or(1000, 128, 127, 128)};
 }
 
 static void check(const struct trial *trial, int size, size_t slice, uint64_t seed)
