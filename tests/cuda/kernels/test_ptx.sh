@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# no_asan: nvcc is not used there
 # Breaks when the kernels' PTX lacks what the design relies on: packets of two 64-bit words in one instruction, flags with
 # release and acquire at system scope (of turns and of messages' lanes, too), vectors of 16 bytes; or has what it may not
 # have: loads through the cache that is not coherent, contraction, approximation, flushed subnormals. Of sm_90 on: sums and

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# no_asan: nvcc is not used there
 # Breaks when a kernel takes more of a GPU than it was designed for: its registers, stack or shared memory differ from
 # resources.txt, a block does not fit, or a loop spills. The build's own report is read; `test_resources.sh --update` writes
 # the table anew.
