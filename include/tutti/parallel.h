@@ -143,9 +143,9 @@ void tutti_pipeline_destroy(tutti_pipeline *pipeline);
  * overlap the calls. An error of a callback ends the step on all ranks of the mesh with that
  * status, and the message says which rank, stage and micro-batch it was; no callbacks are called
  * once a rank knows, and the pipeline is good for the next step; but a trainer's gathers and
- * reductions have ended with it (ABORTED), so that it can only be destroyed. TIMEOUT: a message did not come
- * within the communicator's timeout from when this rank began to wait for it. That and PEER, a rank
- * that has died, end this pipeline. INVALID: in a callback. */
+ * reductions have ended with it (ABORTED), so that it can only be destroyed. TIMEOUT: a message did
+ * not come within the communicator's timeout from when this rank began to wait for it. That and
+ * PEER, a rank that has died, end this pipeline. INVALID: in a callback. */
 tutti_status tutti_pipeline_run(tutti_pipeline *pipeline);
 tutti_status tutti_pipeline_stats_of(const tutti_pipeline *pipeline, tutti_pipeline_stats *stats);
 
