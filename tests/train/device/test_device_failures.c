@@ -3,6 +3,7 @@
  * failure on some ranks only; memory or a stream of the wrong kind that is taken. */
 #include "tests/limit.h"
 #include "tests/train/device/device_rank.h"
+#include "tests/whole.h"
 
 #include <stdio.h>
 #include <stdlib.h>
