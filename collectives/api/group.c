@@ -53,6 +53,11 @@ tutti_status group_refuse(const char *name)
 		    name);
 }
 
+tutti_status tutti_group_refuse(const char *name)
+{
+	return group_refuse(name ? name : "this call");
+}
+
 /* The next member; it counts once it is complete. */
 static tutti_status new_collected(struct call_batch *b, struct tutti_comm *comm,
 				  const tutti_call *call, struct collected **m)

@@ -264,6 +264,30 @@ tutti_status tutti_mem_free(void *ptr)
 	return window_mem_free(ptr);
 }
 
+tutti_status tutti_mem_place_of(tutti_mem_place *place, const void *ptr, size_t bytes,
+				tutti_comm *comm)
+{
+	last_error_clear();
+	TRY(forks_check("tutti_mem_place_of"));
+	if (!place || !comm)
+		return fail(TUTTI_ERR_INVALID, "tutti_mem_place_of: %s is NULL",
+			    place ? "comm" : "place");
+	if (!comm->window)
+		return fail(TUTTI_ERR_UNSUPPORTED,
+			    "tutti_mem_place_of: the ranks of the communicator share no memory");
+	struct window_place found = window_mem_place(comm->window, ptr, bytes);
+	*place = (tutti_mem_place){found.allocation, found.offset};
+	return TUTTI_OK;
+}
+
+void *tutti_mem_at(const tutti_mem_place *place, size_t bytes, tutti_comm *comm)
+{
+	if (!place || !comm || !comm->window || forks_check("tutti_mem_at") != TUTTI_OK)
+		return NULL;
+	return window_mem_at(comm->window, (struct window_place){place->allocation, place->offset},
+			     bytes);
+}
+
 static tutti_status check_hint(const char *name, const void *ptr, const tutti_comm *comm)
 {
 	last_error_clear();

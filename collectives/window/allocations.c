@@ -42,6 +42,29 @@ uint8_t *memory_base(struct window *w, uint64_t id)
 	return w->memory.known[i].base;
 }
 
+struct window_place window_mem_place(const struct window *w, const void *ptr, size_t bytes)
+{
+	struct reach reach = memory_find(ptr, bytes);
+	struct window_place place = {reach.id, reach.offset};
+
+	return window_mem_at(w, place, bytes) ? place : (struct window_place){0, 0};
+}
+
+void *window_mem_at(const struct window *w, struct window_place place, size_t bytes)
+{
+	void *at = NULL;
+
+	pthread_mutex_lock(&lock);
+	struct allocation *a = allocations;
+	while (a && a->id != place.allocation)
+		a = a->next;
+	size_t whole = a ? a->stride * (size_t)a->size : 0;
+	if (bytes <= whole && place.offset <= whole - bytes && base_for(w, place.allocation))
+		at = a->base + place.offset;
+	pthread_mutex_unlock(&lock);
+	return at;
+}
+
 /* Under lock. Keeps the list, and so the table, in the order of addresses. */
 static tutti_status insert(struct allocation *a)
 {

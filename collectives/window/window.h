@@ -140,6 +140,15 @@ void window_disarm(struct window *window);
 void window_mem_enlarge(void *ptr, size_t bytes, int ranks);
 /* From any thread. INVALID when ptr is no allocation of this process. */
 tutti_status window_mem_free(void *ptr);
+/* Where bytes of an allocation are, in numbers that mean the same to all ranks of the window. Any
+ * thread. */
+struct window_place {
+	uint64_t allocation; /* 0: in none that all ranks reach, or some rank does not any more */
+	uint64_t offset;
+};
+struct window_place window_mem_place(const struct window *window, const void *ptr, size_t bytes);
+/* NULL: this process does not reach them. */
+void *window_mem_at(const struct window *window, struct window_place place, size_t bytes);
 /* Frees the memory of a run that failed, which no caller has been given. NULL is fine. */
 void window_mem_drop(void *ptr);
 /* After a failure: makes private all memory of this process that a rank of the window in another
