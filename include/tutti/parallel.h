@@ -1,5 +1,5 @@
-/* Model parallelism on Tutti: meshes of named axes. docs/parallel.md says more. Conventions are
- * those of tutti.h and train.h. */
+/* Model parallelism on Tutti: meshes of named axes, and collectives that hand over each block as it
+ * comes. docs/parallel.md says more. Conventions are those of tutti.h and train.h. */
 #ifndef TUTTI_PARALLEL_H
 #define TUTTI_PARALLEL_H
 
@@ -82,6 +82,34 @@ tutti_status tutti_memory_estimate_on(const tutti_model *model, const tutti_axis
  * with 0 the next end of a unit's backward does, as its last. A micro-batch begins with 0. INVALID:
  * no such micro-batch, or a unit is open. */
 tutti_status tutti_grads_hold(tutti_trainer *trainer, int is_held);
+
+/* ---- blocks as they come ------------------------------------------------------------------ */
+/* Computing on each block while the next one moves: a column- or row-split matrix product with its
+ * gather or scatter, ring attention. Collective, and over when it returns: call.work, done and
+ * source are INVALID. Host memory only: a device's buffer or call.stream is UNSUPPORTED. All calls
+ * of fn of one rank have to fit into call.timeout_ms.
+ *
+ * fn is called on the caller's thread, for each rank once (with count 0, too); data is valid during
+ * the call only. fn may make any call but collective ones on comm. A status that is not OK ends its
+ * calls on this rank. Else as collectives of tutti.h: the same calls on every rank, none in a
+ * group, a failure stays. MEMORY on one rank: comm is aborted. */
+typedef tutti_status (*tutti_block_fn)(void *arg, int rank, void *data, size_t count);
+/* Every rank sees every rank's block of count elements: own block first, which is send itself, the
+ * others in the order of ranks. fn may read data, not write it. At most two foreign blocks are
+ * kept, aligned to 64 bytes; none where all blocks are in tutti_mem_alloc memory that all ranks
+ * reach: fn sees them there. An error of fn is returned on its rank alone: the others get all
+ * blocks. */
+tutti_status tutti_all_gather_each(const void *send, size_t count, tutti_dtype dtype,
+                                   tutti_block_fn fn, void *arg, tutti_comm *comm,
+                                   const tutti_call *call);
+/* fn writes this rank's contribution to rank's block, all count elements, into data, aligned to 64
+ * bytes, whose contents were undefined. Blocks are asked for in the order in which they are sent
+ * on: that of ranks. recv, of count elements, is the reduction of all ranks' contributions to this
+ * one's block, of every dtype and op, rounded as by tutti_reduce. fn does not touch recv. An error
+ * of fn is returned on all ranks, with its rank and message; recv is undefined then. */
+tutti_status tutti_reduce_scatter_each(void *recv, size_t count, tutti_dtype dtype, tutti_op op,
+                                       tutti_block_fn fn, void *arg, tutti_comm *comm,
+                                       const tutti_call *call);
 
 /* ---- pipelines ---------------------------------------------------------------------------- */
 /* The ranks of "pp" hold the model in stages, through which a step's micro-batches go.
