@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# slow: 3 s
+# no_asan: tests/parallel/blocks runs the calls under ASan
+# What would break: hidden communication that nobody can measure, a flag that is passed over.
+set -u
+. "$SOURCE_DIR/tests/perf/common.sh"
+overlap="timeout -k 5 100 $BUILD_DIR/perf/overlap"
+tuttirun="$BUILD_DIR/launch/tuttirun"
+
+for flags in "" "--scatter" "--zero-copy" "--zero-copy --scatter --load 1"; do
+	# shellcheck disable=SC2086
+	expect 0 timeout -k 5 100 "$tuttirun" -n 2 "$BUILD_DIR/perf/overlap" --rounds 2 --rows 64 --columns 20 $flags
+	grep -q "^# .*, 2 ranks, blocks of 64 x 1024 f32, 16 columns, [01] busy processes, 2 rounds" out || complain "the head: $(cat out)"
+	awk '!/^#/ { n++; if (!($1 > 0 && $2 > 0 && $3 > 0 && NF == 5)) bad = 1 } END { exit bad || n != 1 }' out ||
+		complain "the row: $(cat out)"
+done
+expect 0 $overlap --help
+for wrong in "--rounds 0" "--rows 0" "--columns 7" "--load x" "--no-such-flag" "5"; do
+	# shellcheck disable=SC2086
+	expect 2 $overlap $wrong
+	grep -q '^usage: overlap' err || complain "$wrong: no usage: $(cat err)"
+done
+expect 3 env RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=9 TUTTI_TIMEOUT_MS=200 $overlap --rounds 1
+grep -q '^overlap: ' err || complain "no message: $(cat err)"
+exit $failures
