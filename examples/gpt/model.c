@@ -54,14 +54,15 @@ static int add_tensor(struct gpt *gpt, struct unit unit, const char *name, int n
 	return param;
 }
 
-/* A vector (norm or bias) when rows is 1: those do not decay. */
-static int add_param(struct gpt *gpt, struct unit unit, const char *name, int rows, int cols)
+static int add_matrix(struct gpt *gpt, struct unit unit, const char *name, int rows, int cols)
 {
-	const int64_t shape[] = {rows, cols};
-	int is_vector = rows == 1;
+	return add_tensor(gpt, unit, name, 2, (int64_t[]){rows, cols}, 0);
+}
 
-	return add_tensor(gpt, unit, name, is_vector ? 1 : 2, shape + is_vector,
-			  is_vector ? TUTTI_PARAM_NO_DECAY : 0);
+/* Norms and biases do not decay. */
+static int add_vector(struct gpt *gpt, struct unit unit, const char *name, int count)
+{
+	return add_tensor(gpt, unit, name, 1, (int64_t[]){count}, TUTTI_PARAM_NO_DECAY);
 }
 
 /* Of that size along dim, which "tp" divides where there is one. */
@@ -83,8 +84,8 @@ static void register_attention(struct gpt *gpt, struct unit unit, struct gpt_blo
 	ids->qkv_w = divide(gpt, model, add_tensor(gpt, unit, "qkv_w", 3, qkv, 0), 2, c);
 	ids->qkv_b = divide(gpt, model,
 			    add_tensor(gpt, unit, "qkv_b", 2, qkv + 1, TUTTI_PARAM_NO_DECAY), 1, c);
-	ids->proj_w = divide(gpt, model, add_param(gpt, unit, "proj_w", c, c), 0, c);
-	ids->proj_b = add_param(gpt, unit, "proj_b", 1, c);
+	ids->proj_w = divide(gpt, model, add_matrix(gpt, unit, "proj_w", c, c), 0, c);
+	ids->proj_b = add_vector(gpt, unit, "proj_b", c);
 }
 
 static void register_block(struct gpt *gpt, tutti_model *model, int layer)
@@ -96,15 +97,15 @@ static void register_block(struct gpt *gpt, tutti_model *model, int layer)
 	snprintf(name, sizeof name, "block.%d", layer);
 	struct unit unit = add_unit(model, name);
 	ids->unit = unit.index;
-	ids->norm1_w = add_param(gpt, unit, "norm1_w", 1, c);
-	ids->norm1_b = add_param(gpt, unit, "norm1_b", 1, c);
+	ids->norm1_w = add_vector(gpt, unit, "norm1_w", c);
+	ids->norm1_b = add_vector(gpt, unit, "norm1_b", c);
 	register_attention(gpt, unit, ids);
-	ids->norm2_w = add_param(gpt, unit, "norm2_w", 1, c);
-	ids->norm2_b = add_param(gpt, unit, "norm2_b", 1, c);
-	ids->up_w = divide(gpt, model, add_param(gpt, unit, "up_w", c, 4 * c), 1, 4 * c);
-	ids->up_b = divide(gpt, model, add_param(gpt, unit, "up_b", 1, 4 * c), 0, 4 * c);
-	ids->down_w = divide(gpt, model, add_param(gpt, unit, "down_w", 4 * c, c), 0, 4 * c);
-	ids->down_b = add_param(gpt, unit, "down_b", 1, c);
+	ids->norm2_w = add_vector(gpt, unit, "norm2_w", c);
+	ids->norm2_b = add_vector(gpt, unit, "norm2_b", c);
+	ids->up_w = divide(gpt, model, add_matrix(gpt, unit, "up_w", c, 4 * c), 1, 4 * c);
+	ids->up_b = divide(gpt, model, add_vector(gpt, unit, "up_b", 4 * c), 0, 4 * c);
+	ids->down_w = divide(gpt, model, add_matrix(gpt, unit, "down_w", 4 * c, c), 0, 4 * c);
+	ids->down_b = add_vector(gpt, unit, "down_b", c);
 }
 
 void gpt_register(struct gpt *gpt, struct gpt_shape shape, tutti_model *model)
@@ -115,15 +116,15 @@ void gpt_register(struct gpt *gpt, struct gpt_shape shape, tutti_model *model)
 	struct unit embedding = add_unit(model, "embedding");
 	gpt->embed_unit = embedding.index;
 	gpt->token_w = divide(gpt, model,
-			      add_param(gpt, embedding, "token_w", shape.vocab, shape.channels), 0,
+			      add_matrix(gpt, embedding, "token_w", shape.vocab, shape.channels), 0,
 			      shape.vocab);
-	gpt->position_w = add_param(gpt, embedding, "position_w", shape.length, shape.channels);
+	gpt->position_w = add_matrix(gpt, embedding, "position_w", shape.length, shape.channels);
 	for (int l = 0; l < shape.layers; l++)
 		register_block(gpt, model, l);
 	struct unit head = add_unit(model, "head");
 	gpt->head_unit = head.index;
-	gpt->norm_w = add_param(gpt, head, "norm_w", 1, shape.channels);
-	gpt->norm_b = add_param(gpt, head, "norm_b", 1, shape.channels);
+	gpt->norm_w = add_vector(gpt, head, "norm_w", shape.channels);
+	gpt->norm_b = add_vector(gpt, head, "norm_b", shape.channels);
 	/* Tied: the head scores a token by its embedding, so both add to one gradient. */
 	must(tutti_model_unit_uses(model, gpt->head_unit, gpt->token_w));
 }
