@@ -4,6 +4,8 @@
 #include "train/strategies/strategies.h"
 #include "train/trainer.h"
 
+#include <tutti/parallel.h>
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -240,6 +242,23 @@ tutti_status tutti_param_write(tutti_trainer *trainer, int param, size_t first, 
 	TRY(prepare_to_set(trainer, "tutti_param_write", &param));
 	if (count && param >= 0)
 		for_own(trainer, param, &asked, (float *)values, write_own);
+	return TUTTI_OK;
+}
+
+tutti_status tutti_param_piece(const tutti_trainer *trainer, int param, int64_t *first,
+			       int64_t *count)
+{
+	TRY(trainer_find_param(trainer, "tutti_param_piece", &param));
+	if (!first || !count)
+		return train_invalid("tutti_param_piece needs first and count, not NULL.");
+	*first = *count = 0;
+	if (param < 0)
+		return TUTTI_OK;
+	const struct param *of = &trainer->model.params[param];
+	int64_t size = of->ndim > 0 ? of->shape[of->split_dim] : 1;
+	int parts = of->part.order.parts > 1 ? of->part.order.parts : 1;
+	*first = split_first(size, parts, of->part.piece);
+	*count = split_count(size, parts, of->part.piece);
 	return TUTTI_OK;
 }
 
