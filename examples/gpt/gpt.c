@@ -7,6 +7,8 @@
 #include "activations.h"
 #include "place.h"
 
+#include <string.h>
+
 /* Elements of a parameter on this rank. */
 static size_t own_count(const struct gpt *gpt, int param)
 {
@@ -180,24 +182,54 @@ static void head_backward(struct gpt *gpt)
 	layernorm_backward(norm, a->narrow_grad, a->out, a->stats, data(gpt, gpt->norm_w), n, c);
 }
 
-void gpt_forward(struct gpt *gpt, const unsigned char *tokens, int sequences)
+static size_t stream_bytes(const struct gpt *gpt)
 {
-	tutti_trainer *trainer = gpt->trainer;
+	return (size_t)gpt->activations->n * (size_t)gpt->shape.channels * sizeof(float);
+}
+
+static int first_layer(const struct gpt *gpt, int stage)
+{
+	return gpt->shape.layers * stage / gpt->stages;
+}
+
+/* The stages' streams lie in host memory. */
+static void begin_stream(struct gpt *gpt, int stage, const unsigned char *tokens, const float *in)
+{
+	if (stage > 0) {
+		memcpy(stream_after(gpt, first_layer(gpt, stage) - 1), in, stream_bytes(gpt));
+		return;
+	}
+	place_upload(gpt->activations->tokens, tokens, (size_t)gpt->activations->n);
+	must(tutti_forward_begin(gpt->trainer, gpt->embed_unit));
+	embedding_forward(gpt);
+	must(tutti_forward_end(gpt->trainer, gpt->embed_unit));
+}
+
+void gpt_stage_forward(struct gpt *gpt, int stage, const unsigned char *tokens, int sequences,
+		       const float *in, float *out)
+{
+	int last = first_layer(gpt, stage + 1);
 
 	gpt->activations->sequences = sequences;
 	gpt->activations->n = sequences * gpt->shape.length;
-	place_upload(gpt->activations->tokens, tokens, (size_t)gpt->activations->n);
-	must(tutti_forward_begin(trainer, gpt->embed_unit));
-	embedding_forward(gpt);
-	must(tutti_forward_end(trainer, gpt->embed_unit));
-	for (int l = 0; l < gpt->shape.layers; l++) {
-		must(tutti_forward_begin(trainer, gpt->blocks[l].unit));
+	begin_stream(gpt, stage, tokens, in);
+	for (int l = first_layer(gpt, stage); l < last; l++) {
+		must(tutti_forward_begin(gpt->trainer, gpt->blocks[l].unit));
 		block_forward(gpt, l);
-		must(tutti_forward_end(trainer, gpt->blocks[l].unit));
+		must(tutti_forward_end(gpt->trainer, gpt->blocks[l].unit));
 	}
-	must(tutti_forward_begin(trainer, gpt->head_unit));
+	if (stage + 1 < gpt->stages) {
+		memcpy(out, stream_after(gpt, last - 1), stream_bytes(gpt));
+		return;
+	}
+	must(tutti_forward_begin(gpt->trainer, gpt->head_unit));
 	head_forward(gpt);
-	must(tutti_forward_end(trainer, gpt->head_unit));
+	must(tutti_forward_end(gpt->trainer, gpt->head_unit));
+}
+
+void gpt_forward(struct gpt *gpt, const unsigned char *tokens, int sequences)
+{
+	gpt_stage_forward(gpt, 0, tokens, sequences, NULL, NULL);
 }
 
 const float *gpt_logits(const struct gpt *gpt)
@@ -236,19 +268,36 @@ double gpt_loss_sum(struct gpt *gpt)
 	return sum;
 }
 
+/* The gradient of what the last layer before or the stage behind made. */
+static void begin_grad(struct gpt *gpt, int stage, const float *out_grad)
+{
+	if (stage + 1 < gpt->stages) {
+		memcpy(gpt->activations->stream_grad, out_grad, stream_bytes(gpt));
+		return;
+	}
+	must(tutti_backward_begin(gpt->trainer, gpt->head_unit));
+	head_backward(gpt);
+	must(tutti_backward_end(gpt->trainer, gpt->head_unit));
+}
+
+void gpt_stage_backward(struct gpt *gpt, int stage, const float *out_grad, float *in_grad)
+{
+	begin_grad(gpt, stage, out_grad);
+	for (int l = first_layer(gpt, stage + 1) - 1; l >= first_layer(gpt, stage); l--) {
+		must(tutti_backward_begin(gpt->trainer, gpt->blocks[l].unit));
+		block_backward(gpt, l);
+		must(tutti_backward_end(gpt->trainer, gpt->blocks[l].unit));
+	}
+	if (stage > 0) {
+		memcpy(in_grad, gpt->activations->stream_grad, stream_bytes(gpt));
+		return;
+	}
+	must(tutti_backward_begin(gpt->trainer, gpt->embed_unit));
+	embedding_backward(gpt);
+	must(tutti_backward_end(gpt->trainer, gpt->embed_unit));
+}
+
 void gpt_backward(struct gpt *gpt)
 {
-	tutti_trainer *trainer = gpt->trainer;
-
-	must(tutti_backward_begin(trainer, gpt->head_unit));
-	head_backward(gpt);
-	must(tutti_backward_end(trainer, gpt->head_unit));
-	for (int l = gpt->shape.layers - 1; l >= 0; l--) {
-		must(tutti_backward_begin(trainer, gpt->blocks[l].unit));
-		block_backward(gpt, l);
-		must(tutti_backward_end(trainer, gpt->blocks[l].unit));
-	}
-	must(tutti_backward_begin(trainer, gpt->embed_unit));
-	embedding_backward(gpt);
-	must(tutti_backward_end(trainer, gpt->embed_unit));
+	gpt_stage_backward(gpt, 0, NULL, NULL);
 }

@@ -28,6 +28,7 @@ struct gpt {
 	float *wide[GPT_MAX_PARAMS];                   /* of 16 bits: the open unit's in f32   */
 	int embed_unit, head_unit, token_w, position_w, norm_w, norm_b;
 	struct gpt_block_ids blocks[GPT_MAX_LAYERS];
+	int stages;                                    /* of a pipeline; 1: none               */
 	int params;                                    /* their indices are 0 .. params - 1    */
 	size_t counts[GPT_MAX_PARAMS];                 /* elements of each whole one           */
 	int split_sizes[GPT_MAX_PARAMS];               /* of the dimension that "tp" divides; or 0 */
@@ -35,8 +36,8 @@ struct gpt {
 	struct gpt_activations *activations;
 };
 
-/* Describes the parameters in units: the embedding, each block, the head. */
-void gpt_register(struct gpt *gpt, struct gpt_shape shape, tutti_model *model);
+/* Describes the parameters in units: the embedding, each block, the head; and in so many stages. */
+void gpt_register(struct gpt *gpt, struct gpt_shape shape, int stages, tutti_model *model);
 /* The trainer was made of that model, with parameters of dtype, on that mesh or none: sets first values, makes room for
  * max_sequences. */
 void gpt_start(struct gpt *gpt, tutti_trainer *trainer, tutti_mesh *mesh, int max_sequences, tutti_dtype dtype);
@@ -54,6 +55,14 @@ void gpt_loss(struct gpt *gpt, const unsigned char *targets, int with_gradient);
 /* That sum since the last call, collective over "tp". Only it and gpt_logits wait for a GPU. */
 double gpt_loss_sum(struct gpt *gpt);
 void gpt_backward(struct gpt *gpt);
+/* The same of one stage: in, out and their gradients (sequences, length, channels) are what the stages before and behind
+ * have. The first stage has tokens instead of in, the last one ends with logits. */
+void gpt_stage_forward(struct gpt *gpt, int stage, const unsigned char *tokens, int sequences, const float *in,
+		       float *out);
+void gpt_stage_backward(struct gpt *gpt, int stage, const float *out_grad, float *in_grad);
+/* Further ones, for so many sequences, whose loss is added to that of gpt->activations. */
+struct gpt_activations *gpt_more_activations(const struct gpt *gpt, int sequences);
+void gpt_free_activations(struct gpt_activations *activations);
 
 /* For calls that can only fail when ranks or machines do: says why, and goes where rescue says when a rank has died or
  * fallen silent, if it says anything; else ends the program. */

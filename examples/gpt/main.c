@@ -14,10 +14,10 @@
  * When a rank dies the others hear of it by the call they are in, and go on from the last step
  * that any of them has finished, with the rank that is started in its place: see regroup. Where a
  * rank's part of the state was nowhere else (zero1 to fsdp without --shadow), all go on from the
- * last checkpoint. On a mesh (--tp) the job ends, and --max-restarts with --save goes on from
+ * last checkpoint. On a mesh (--tp, --pp) the job ends, and --max-restarts with --save goes on from
  * there. */
+#include "pipeline.h"
 #include "place.h"
-#include "run.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -27,19 +27,22 @@
 
 static void drop(struct run *run)
 {
+	stages_destroy(run->stages);
+	run->stages = NULL;
 	gpt_finish(&run->gpt);
 	tutti_trainer_destroy(run->trainer);
 	run->trainer = NULL;
 }
 
-/* The ranks as a mesh of "dp" and "tp", if that is wanted. */
+/* The ranks as a mesh, if that is wanted. */
 static void make_mesh(struct run *run)
 {
 	const struct options *o = &run->options;
-	const tutti_axis axes[] = {{"dp", o->dp}, {"tp", o->tp}};
+	const tutti_axis axes[] = {
+		{"dp", o->dp}, {"pp", o->pp ? o->pp : 1}, {"tp", o->tp ? o->tp : 1}};
 
-	if (o->tp)
-		must(tutti_mesh_create(&run->mesh, run->comm, axes, 2));
+	if (o->tp || o->pp)
+		must(tutti_mesh_create(&run->mesh, run->comm, axes, 3));
 	run->part = run->mesh ? tutti_mesh_coord(run->mesh, "dp") : run->rank;
 	run->parts = run->mesh ? tutti_mesh_size(run->mesh, "dp") : run->size;
 }
@@ -77,7 +80,7 @@ static void start(struct run *run)
 	make_mesh(run);
 	size_t sequences = (size_t)(o->batch / run->parts + 1);
 	must(tutti_model_create(&model));
-	gpt_register(&run->next.gpt, shape, model);
+	gpt_register(&run->next.gpt, shape, o->pp > 1 ? o->pp * o->chunks : 1, model);
 	tutti_status status =
 		run->mesh
 			? tutti_trainer_create_on(&run->next.trainer, model, run->mesh, &o->config)
@@ -93,6 +96,8 @@ static void start(struct run *run)
 	run->next = (struct attempt){0};
 	run->tokens = realloc(run->tokens, sequences * (size_t)o->length);
 	run->targets = realloc(run->targets, sequences * (size_t)o->length);
+	if (o->pp > 1)
+		run->stages = stages_create(run, (int)sequences);
 	log_start(run);
 }
 
@@ -149,8 +154,8 @@ static void introduce(const struct run *run)
 	printf("%d rank%s share%s %d sequences of %d characters a step\n", run->size,
 	       run->size > 1 ? "s" : "", run->size > 1 ? "" : "s", o->batch, o->length);
 	if (run->mesh)
-		printf("in a mesh of dp=%d,tp=%d\n", tutti_mesh_size(run->mesh, "dp"),
-		       tutti_mesh_size(run->mesh, "tp"));
+		printf("in a mesh of dp=%d,pp=%d,tp=%d\n", tutti_mesh_size(run->mesh, "dp"),
+		       tutti_mesh_size(run->mesh, "pp"), tutti_mesh_size(run->mesh, "tp"));
 }
 
 static void check(struct run *run)
@@ -226,7 +231,8 @@ int main(int argc, char **argv)
 	jmp_buf died;
 	if (setjmp(died))
 		regroup(&run);
-	rescue = run.options.tp ? NULL : &died; /* a mesh has a place for each rank */
+	rescue = run.options.tp || run.options.pp ? NULL
+						  : &died; /* a mesh has a place for each rank */
 	start(&run);
 	introduce(&run);
 	train(&run);

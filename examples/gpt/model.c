@@ -108,10 +108,23 @@ static void register_block(struct gpt *gpt, tutti_model *model, int layer)
 	ids->down_b = add_vector(gpt, unit, "down_b", c);
 }
 
-void gpt_register(struct gpt *gpt, struct gpt_shape shape, tutti_model *model)
+/* Layers are divided evenly; the embedding is on the first stage, the head on the last. */
+static void set_stages(const struct gpt *gpt, tutti_model *model)
+{
+	int layers = gpt->shape.layers;
+
+	must(tutti_model_unit_stage(model, gpt->embed_unit, 0));
+	for (int s = 0; s < gpt->stages; s++)
+		for (int l = layers * s / gpt->stages; l < layers * (s + 1) / gpt->stages; l++)
+			must(tutti_model_unit_stage(model, gpt->blocks[l].unit, s));
+	must(tutti_model_unit_stage(model, gpt->head_unit, gpt->stages - 1));
+}
+
+void gpt_register(struct gpt *gpt, struct gpt_shape shape, int stages, tutti_model *model)
 {
 	memset(gpt, 0, sizeof *gpt);
 	gpt->shape = shape;
+	gpt->stages = stages;
 	gpt->split = (struct split){.size = 1, .vocab = shape.vocab};
 	struct unit embedding = add_unit(model, "embedding");
 	gpt->embed_unit = embedding.index;
@@ -127,6 +140,7 @@ void gpt_register(struct gpt *gpt, struct gpt_shape shape, tutti_model *model)
 	gpt->norm_b = add_vector(gpt, head, "norm_b", shape.channels);
 	/* Tied: the head scores a token by its embedding, so both add to one gradient. */
 	must(tutti_model_unit_uses(model, gpt->head_unit, gpt->token_w));
+	set_stages(gpt, model);
 }
 
 /* Deviations of first values. They are larger than GPT-2's 0.02: on a small residual stream
@@ -243,7 +257,22 @@ static struct gpt_activations *make_activations(const struct gpt *gpt, int seque
 	return a;
 }
 
-/* This rank's part of the vocabulary. */
+struct gpt_activations *gpt_more_activations(const struct gpt *gpt, int sequences)
+{
+	struct gpt_activations *more = make_activations(gpt, sequences);
+
+	more->loss = gpt->activations->loss;
+	return more;
+}
+
+void gpt_free_activations(struct gpt_activations *activations)
+{
+	if (activations)
+		place_free(activations->memory);
+	free(activations);
+}
+
+/* This rank's part of the vocabulary, where it has the embedding. */
 static void find_part(struct gpt *gpt, tutti_mesh *mesh)
 {
 	int64_t first, count;
@@ -301,9 +330,7 @@ uint64_t gpt_fingerprint(const struct gpt *gpt)
 
 void gpt_finish(struct gpt *gpt)
 {
-	if (gpt->activations)
-		place_free(gpt->activations->memory);
-	free(gpt->activations);
+	gpt_free_activations(gpt->activations);
 	gpt->activations = NULL;
 	for (int p = 0; p < gpt->params; p++) {
 		place_free(gpt->wide[p]);

@@ -37,7 +37,12 @@ static const char usage[] =
 	"multiple\n"
 	"  --tp N                ranks that divide each layer: heads, columns and rows, vocabulary "
 	"(no mesh)\n"
-	"  --dp N                with --tp: replicas, or parts of the strategy (what --tp leaves)\n"
+	"  --pp N                ranks that have parts of the layers, as a pipeline of "
+	"--micro-batches (no mesh); writes no sample\n"
+	"  --schedule S          gpipe, 1f1b or interleaved (1f1b)\n"
+	"  --chunks N            interleaved: stages on each rank (1)\n"
+	"  --dp N                with --tp or --pp: replicas, or parts of the strategy (what these "
+	"leave)\n"
 	"  --whole-tensors       shards are whole tensors\n"
 	"  --shadow              zero1, zero2, fsdp: each rank keeps its neighbour's part too\n"
 	"  --memory-limit N      bytes that a rank's trainer may hold (no limit)\n"
@@ -54,7 +59,7 @@ static const char usage[] =
 
 static const char *default_paths[] = {"/usr/share/common-licenses"};
 
-enum kind { INT, SIZE, SEED, REAL, SINGLE, TEXT, STRATEGY, DTYPE, FLAG };
+enum kind { INT, SIZE, SEED, REAL, SINGLE, TEXT, STRATEGY, SCHEDULE, DTYPE, FLAG };
 
 /* An option and the field that it sets. */
 #define FIELD(member) offsetof(struct options, member)
@@ -82,7 +87,10 @@ static const struct setting {
 	{"shard-size", INT, FIELD(config.shard_size), 1, 65536},
 	{"local-steps", INT, FIELD(config.local_sgd_steps), 1, 1e9},
 	{"tp", INT, FIELD(tp), 1, 64},
+	{"pp", INT, FIELD(pp), 1, 64},
 	{"dp", INT, FIELD(dp), 1, 65536},
+	{"schedule", SCHEDULE, FIELD(schedule), 0, 0},
+	{"chunks", INT, FIELD(chunks), 1, 64},
 	{"whole-tensors", FLAG, FIELD(config.whole_tensors), 0, 0},
 	{"shadow", FLAG, FIELD(config.shadow), 0, 0},
 	{"memory-limit", SIZE, FIELD(config.memory_limit), 1, 9e15},
@@ -124,6 +132,7 @@ static int set_option(struct options *o, const struct setting *setting, const ch
 	static const char *const strategies[] = {"ddp",  "zero1",     "zero2", "fsdp",
 						 "hsdp", "local_sgd", NULL};
 	static const char *const dtypes[] = {"f32", "bf16", "f16", NULL};
+	static const char *const schedules[] = {"gpipe", "1f1b", "interleaved", NULL};
 	void *field = (char *)o + setting->field;
 	double value = 0;
 	int which = 0;
@@ -138,6 +147,10 @@ static int set_option(struct options *o, const struct setting *setting, const ch
 	case STRATEGY:
 		which = index_of(text, strategies);
 		*(tutti_strategy *)field = (tutti_strategy)which;
+		return which >= 0;
+	case SCHEDULE:
+		which = index_of(text, schedules);
+		*(tutti_schedule *)field = (tutti_schedule)which;
 		return which >= 0;
 	case DTYPE:
 		which = index_of(text, dtypes);
@@ -213,6 +226,8 @@ int options_read(struct options *o, int argc, char **argv)
 		.report_every = 20,
 		.sample = 240,
 		.grow_wait_s = 30,
+		.schedule = TUTTI_1F1B,
+		.chunks = 1,
 		.config = {.max_grad_norm = 1, .check_replicas_every = 50, .local_sgd_steps = 10}};
 	while ((option = getopt_long(argc, argv, "h", longs, &which)) != -1) {
 		if (option == 'h') {
@@ -230,8 +245,12 @@ int options_read(struct options *o, int argc, char **argv)
 		return complain("heads", "with a number of channels that it does not divide");
 	if (o->tp && o->heads % o->tp != 0)
 		return complain("tp", "with a number of heads that it does not divide");
-	if (o->dp && !o->tp)
-		return complain("dp", "without --tp (1: each rank has whole layers)");
+	if (o->dp && !o->tp && !o->pp)
+		return complain("dp", "without --tp or --pp (1: each rank has whole layers)");
+	if (o->pp * o->chunks > o->layers)
+		return complain("pp", "with fewer layers than stages");
+	if (o->pp > 1)
+		o->sample = 0;
 	if (check_average(o, "steps", o->steps) != 0)
 		return 3;
 	if (o->save && o->save_every < o->steps &&

@@ -2,7 +2,7 @@
 #ifndef EXAMPLES_GPT_OPTIONS_H
 #define EXAMPLES_GPT_OPTIONS_H
 
-#include <tutti/train.h>
+#include <tutti/parallel.h>
 
 struct options {
 	int steps, batch, length;            /* batch: sequences of all ranks together, each step */
@@ -11,7 +11,9 @@ struct options {
 	double lr;
 	uint64_t seed;
 	tutti_train_config config;           /* strategy and all that it takes                    */
-	int dp, tp;                          /* ranks of the mesh's axes; tp 0: no mesh           */
+	int dp, tp, pp;                      /* ranks of the mesh's axes; tp, pp 0: no mesh       */
+	tutti_schedule schedule;             /* of a pipeline                                     */
+	int chunks;                          /* stages of a rank of it                            */
 	int grow_wait_s;                      /* for ranks in the place of dead ones               */
 	const char *dump_loss;               /* NULL: nowhere, as the following                   */
 	const char *save;                    /* checkpoints: loaded at the start, if there are any */

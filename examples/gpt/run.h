@@ -14,6 +14,7 @@ struct run {
 	struct text text;
 	tutti_comm *comm;
 	tutti_mesh *mesh;                /* NULL: all ranks have the whole model  */
+	struct stages *stages;           /* NULL: no pipeline                            */
 	int part, parts;                 /* this rank's sequences of a batch             */
 	int world; /* ranks that there should be                       */
 	int rank, size;

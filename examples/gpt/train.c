@@ -1,5 +1,5 @@
 /* The training loop: batches, steps and what is said of them. */
-#include "run.h"
+#include "pipeline.h"
 
 #include <math.h>
 #include <string.h>
@@ -45,6 +45,12 @@ static double pass_all(struct run *run, int step)
 	int64_t sequences = load_batch(run, step), parts = o->micro_batches;
 	double items = 0;
 
+	if (run->stages) {
+		items = (double)sequences * o->length;
+		must(tutti_micro_batch(run->trainer, TUTTI_PASS_LAST, items, NULL));
+		stages_run(run->stages, (int)sequences);
+		return items;
+	}
 	for (int m = 0; m < parts; m++) {
 		int first = (int)(sequences * m / parts);
 		int last = (int)(sequences * (m + 1) / parts);
@@ -87,6 +93,11 @@ static void log_step(struct run *run, int step, double loss, double items, doubl
 	must(tutti_metrics_step(run->metrics, step));
 }
 
+static int has_loss(const struct run *run)
+{
+	return tutti_mesh_coord(run->mesh, "pp") + 1 == tutti_mesh_size(run->mesh, "pp");
+}
+
 /* Returns the mean loss of the global batch. */
 static double train_step(struct run *run, int step)
 {
@@ -102,6 +113,8 @@ static double train_step(struct run *run, int step)
 
 	must(tutti_step(run->trainer, &adamw, 1, &info));
 	double loss = gpt_loss_sum(&run->gpt); /* waits for a GPU's update */
+	if (!has_loss(run))                    /* the last stage's counts */
+		items = 0;
 	if (info.skipped && run->rank == 0)
 		printf("%s\n", tutti_comm_error(NULL));
 	run->done = step + 1;

@@ -35,7 +35,7 @@ static void start(struct gpt *gpt, tutti_trainer **trainer, tutti_comm *comm,
 	tutti_model *model;
 
 	must(tutti_model_create(&model));
-	gpt_register(gpt, tiny, model);
+	gpt_register(gpt, tiny, 1, model);
 	must(tutti_trainer_create(trainer, model, comm, config));
 	tutti_model_destroy(model);
 	gpt_start(gpt, *trainer, NULL, SEQUENCES, TUTTI_F32);

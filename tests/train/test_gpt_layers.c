@@ -30,7 +30,7 @@ static void start(struct small_gpt *small, tutti_comm *comm, const tutti_train_c
 	tutti_model *model;
 
 	must(tutti_model_create(&model));
-	gpt_register(&small->gpt, tiny, model);
+	gpt_register(&small->gpt, tiny, 1, model);
 	must(tutti_trainer_create(&small->trainer, model, comm, config));
 	tutti_model_destroy(model);
 	gpt_start(&small->gpt, small->trainer, NULL, SEQUENCES, config->param_dtype);

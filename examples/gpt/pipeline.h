@@ -1,0 +1,13 @@
+/* Pipeline parallelism: the layers in stages, through which a step's micro-batches go. */
+#ifndef EXAMPLES_GPT_PIPELINE_H
+#define EXAMPLES_GPT_PIPELINE_H
+
+#include "run.h"
+
+/* Of run->mesh, for sequences of this rank at most; count of each is the library's to ask for. */
+struct stages *stages_create(struct run *run, int max_sequences);
+void stages_destroy(struct stages *stages);
+/* A step's micro-batches, forward and backward, of this many sequences. */
+void stages_run(struct stages *stages, int sequences);
+
+#endif
