@@ -274,6 +274,10 @@ tutti_status tutti_grad_ready(tutti_trainer *trainer, int param)
 	if (!param_is_trained(&trainer->model.params[param]))
 		return train_invalid(
 			"tutti_grad_ready: parameter '%s' is frozen and has no gradient.", name);
+	if (trainer->batch.is_held)
+		return train_invalid("tutti_grad_ready: parameter '%s' has no final gradient while "
+				     "gradients are held: call tutti_grads_hold with 0 first.",
+				     name);
 	bool is_ready = trainer->tensors[param].is_ready;
 	if (is_ready && trainer->batch.pass == TUTTI_PASS_ACCUMULATE)
 		return TUTTI_OK;

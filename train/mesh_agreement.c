@@ -36,8 +36,9 @@ static tutti_status add_items(const tutti_trainer *trainer, const struct conclus
 		else if (all[r].items != all[first].items)
 			return train_fail(
 				TUTTI_ERR_MISMATCH,
-				"Rank %d had %g items in this step, and rank %d %g: ranks "
-				"with parts of one model pass the same to tutti_micro_batch.",
+				"Rank %d, with those that it reduces with, had %g items in "
+				"this step, and rank %d %g: ranks with parts of one model "
+				"pass the same to tutti_micro_batch.",
 				tutti_parent_rank(mesh->others, r), all[r].items,
 				tutti_parent_rank(mesh->others, first), all[first].items);
 	}

@@ -4,6 +4,7 @@
 #include "train/trainer.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* The fields that change the collectives or the update. */
 static void describe_config(FILE *text, const tutti_train_config *c)
@@ -43,7 +44,8 @@ static void describe_param(FILE *text, const struct tutti_model *model, int p)
 	if (param->split_axis[0])
 		fprintf(text, ", split over '%s' along %d", param->split_axis, param->split_dim);
 	if (param->partial[0])
-		fprintf(text, ", partial over %s", param->partial);
+		fprintf(text, ", partial over %.*s", (int)strlen(param->partial) - 1,
+			param->partial);
 	fprintf(text, "\n");
 }
 

@@ -66,13 +66,6 @@ static void set_values(tutti_trainer *trainer, int param, size_t first, size_t c
 			    values + (begin - first));
 }
 
-/* The place in the whole tensor of element i of those on this rank. *run: how many follow. */
-static size_t place_in_whole(const struct param *param, size_t i, size_t *run)
-{
-	return order_map(param->part.order, (struct tensor_order){0, 0}, param->ndim, param->shape,
-			 param->part.first + i, run);
-}
-
 /* After this call no copy has the old values. *param as trainer_find_param sets it. */
 static tutti_status prepare_to_set(tutti_trainer *trainer, const char *function, int *param)
 {
@@ -90,7 +83,7 @@ tutti_status tutti_param_init_normal(tutti_trainer *trainer, int param, float me
 		return TUTTI_OK;
 	const struct param *of = &trainer->model.params[param];
 	for (size_t first = 0, count, run; first < of->count; first += count) {
-		size_t place = place_in_whole(of, first, &run);
+		size_t place = param_place_in_whole(of, first, &run);
 		count = smaller(smaller(CHUNK, run), of->count - first);
 		for (size_t i = 0; i < count; i++) {
 			double normal =
@@ -152,7 +145,7 @@ static void for_own(tutti_trainer *trainer, int param, const struct asked *range
 	size_t last = range->first + range->count;
 
 	for (size_t i = 0, run; i < of->count; i += run) {
-		size_t place = place_in_whole(of, i, &run);
+		size_t place = param_place_in_whole(of, i, &run);
 		run = smaller(run, of->count - i);
 		size_t begin = larger(place, range->first), end = smaller(place + run, last);
 		if (begin < end)

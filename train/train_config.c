@@ -150,6 +150,12 @@ tutti_status config_check_mesh(const tutti_train_config *config, const struct tu
 	if (config->whole_tensors)
 		return not_on_a_mesh("whole_tensors would divide ranks' parts differently: set "
 				     "config.whole_tensors to 0");
+	if (config->on_device && config->stochastic_rounding)
+		return not_on_a_mesh("stochastic_rounding is for host memory there");
+	for (int p = 0; p < model->param_count; p++)
+		if (model->params[p].is_extern)
+			return not_on_a_mesh("parameters are in the trainer's memory, and not in "
+					     "that of tutti_model_param_extern");
 	for (int u = 1; u < model->unit_count; u++)
 		if (unit_leader(model, config, u) != 0)
 			return not_on_a_mesh("a rank of a mesh has one GPU: give all units one "

@@ -96,14 +96,14 @@ static tutti_status check_nodes(tutti_trainer *trainer, int node)
 
 	if (trainer->config.strategy != TUTTI_HSDP || trainer->config.shard_size)
 		return TUTTI_OK;
-	TRY(trainer_all_reduce(trainer, ends, 2, TUTTI_MIN));
+	TRY(job_all_reduce(trainer, ends, 2, TUTTI_MIN));
 	if (ends[0] != -ends[1])
 		return train_invalid(
 			"TUTTI_HSDP without shard_size makes the ranks of a node a shard group, "
 			"but nodes have from %d to %d ranks: set shard_size.",
 			(int)ends[0], (int)-ends[1]);
 	double is_apart = trainer->rank % node != tutti_local_rank(trainer->comm);
-	TRY(trainer_all_reduce(trainer, &is_apart, 1, TUTTI_MAX));
+	TRY(job_all_reduce(trainer, &is_apart, 1, TUTTI_MAX));
 	if (is_apart > 0)
 		return train_invalid(
 			"TUTTI_HSDP without shard_size makes the ranks of a node a shard group, "

@@ -48,7 +48,7 @@ int tutti_mesh_rank(const tutti_mesh *mesh, const int *coords);
 
 /* The tensor is split along dim over an axis ("tp", "ep"); tutti_param_data is this rank's piece,
  * C order, sizes as even as can be (the first ranks have one more). Without it a tensor is the same
- * on all ranks of the axis. Memory of tutti_model_param_extern is this rank's piece. */
+ * on all ranks of the axis. */
 tutti_status tutti_model_param_split(tutti_model *model, int param, const char *axis, int dim);
 /* A replicated tensor whose gradient on this rank is a part of it only (a norm's, where the
  * sequence is split): summed over the axis with the step's reductions. Over "ep", whose ranks have
@@ -63,7 +63,8 @@ tutti_status tutti_model_unit_stage(tutti_model *model, int unit, int stage);
  * files at every mesh. Items of a step count once for all ranks of "tp" and "pp", which pass the
  * same (else MISMATCH). Collective over the mesh, which is used until tutti_trainer_destroy.
  * INVALID: a unit without a stage, a dimension shorter than its axis; UNSUPPORTED: local SGD,
- * shadows, whole_tensors, a rank with several GPUs. tutti_trainer_continue is UNSUPPORTED. Buffers
+ * shadows, whole_tensors, parameters of tutti_model_param_extern, a rank with several GPUs.
+ * tutti_shard's first counts from the rank's piece on. tutti_trainer_continue is UNSUPPORTED. Buffers
  * are broadcast by the first rank of "dp" and "cp", and rank 0's are saved. docs/parallel.md has
  * more. */
 tutti_status tutti_trainer_create_on(tutti_trainer **trainer, tutti_model *model,
@@ -80,7 +81,7 @@ tutti_status tutti_memory_estimate_on(const tutti_model *model, const tutti_axis
 /* For loops that run forwards after backwards, such as a pipeline's. From a call with is_held = 1
  * on in a training micro-batch the end of a backward does not make gradients final; after a call
  * with 0 the next end of a unit's backward does, as its last. A micro-batch begins with 0. INVALID:
- * no such micro-batch, or a unit is open. */
+ * no such micro-batch, or a unit is open; and tutti_grad_ready in between. */
 tutti_status tutti_grads_hold(tutti_trainer *trainer, int is_held);
 
 /* ---- blocks as they come ------------------------------------------------------------------ */

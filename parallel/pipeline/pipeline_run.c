@@ -179,6 +179,8 @@ tutti_status tutti_pipeline_run(tutti_pipeline *pipeline)
 	if (pipeline->is_running)
 		return train_invalid(
 			"tutti_pipeline_run was called in a callback of the pipeline.");
+	if (pipeline->config.trainer) /* INVALID where no step has begun: nothing is sent then */
+		TRY(tutti_grads_hold(pipeline->config.trainer, 1));
 	pipeline->is_running = true;
 	tutti_status status = run_step(pipeline);
 	pipeline->is_running = false;

@@ -4,6 +4,7 @@
 #include "tests/train/ranks.h"
 #include "tests/train/toy.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +23,14 @@ static const struct described {
 	{1, 3, {2, 7, 3}, "tp", 1, NULL}, {1, 1, {5}, NULL, 0, NULL},
 	{2, 2, {8, 4}, "ep", 0, NULL},    {2, 1, {33}, "tp", 0, NULL},
 	{3, 2, {3, 5}, NULL, 0, "tp"},    {3, 2, {9, 8}, "tp", 1, NULL},
+	{0, 2, {4, 6}, NULL, 0, NULL}, /* tied, too, and not registered beside the first */
 };
+
+/* The last unit uses it as well. */
+static bool is_tied(int param)
+{
+	return param == 0 || param == 9;
+}
 
 void mesh_text_read(struct mesh_text *mesh, const char *text)
 {
@@ -64,7 +72,9 @@ tutti_model *mesh_toy_register(int stages)
 	}
 	for (int p = 0; p < MESH_PARAMS; p++)
 		register_param(model, p);
-	CHECK(tutti_model_unit_uses(model, MESH_UNITS - 1, 0) == TUTTI_OK);
+	for (int p = 0; p < MESH_PARAMS; p++)
+		if (is_tied(p))
+			CHECK(tutti_model_unit_uses(model, MESH_UNITS - 1, p) == TUTTI_OK);
 	return model;
 }
 
@@ -208,7 +218,7 @@ static void backward(struct mesh_toy *toy, int unit, struct share share, struct 
 {
 	CHECK(tutti_backward_begin(toy->trainer, unit) == TUTTI_OK);
 	for (int p = 0; p < MESH_PARAMS; p++)
-		if (params[p].unit == unit || (p == 0 && unit == MESH_UNITS - 1))
+		if (params[p].unit == unit || (is_tied(p) && unit == MESH_UNITS - 1))
 			add_gradient(toy, p, unit, share, experts);
 	CHECK(tutti_backward_end(toy->trainer, unit) == TUTTI_OK);
 }

@@ -25,6 +25,7 @@ struct run {
 	const char *axes;
 	tutti_strategy strategy;
 	int deterministic, is_held;
+	tutti_dtype dtype;
 	float values[VALUES], norm;
 };
 
@@ -33,6 +34,8 @@ static tutti_train_config config_of(const struct run *run)
 	return (tutti_train_config){.strategy = run->strategy,
 				    .deterministic = run->deterministic,
 				    .max_grad_norm = 0.5f,
+				    .param_dtype = run->dtype,
+				    .stochastic_rounding = run->dtype == TUTTI_BF16,
 				    .shard_size = run->strategy == TUTTI_HSDP ? 1 : 0,
 				    .seed = 7,
 				    .check_replicas_every = 1};
@@ -147,6 +150,55 @@ static void run_forward(const struct mesh_toy *toy)
 	}
 }
 
+/* Random bits are those of the element in the whole model. */
+static void test_random_rounding(void **state)
+{
+	struct run one = {.axes = "", .deterministic = 1, .dtype = TUTTI_BF16};
+
+	(void)state;
+	assert_int_equal(ranks_as_threads(1, train, &one), 0);
+	for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++) {
+		struct run run = one;
+		run.axes = meshes[m].axes;
+		run.strategy = m % 2 ? TUTTI_FSDP : TUTTI_ZERO1;
+		print_message("%s\n", run.axes);
+		assert_int_equal(ranks_as_threads(meshes[m].ranks, train, &run), 0);
+		assert_memory_equal(run.values, one.values, sizeof one.values);
+	}
+}
+
+/* A copy of a replicated gradient that is not a number, on a rank that does not count it. */
+static void differing_nan(tutti_comm *comm, void *arg)
+{
+	tutti_train_config config = {
+		.strategy = TUTTI_DDP, .deterministic = *(int *)arg, .seed = 7};
+	tutti_step_info info;
+	struct mesh_toy toy;
+
+	mesh_toy_make(&toy, comm, "tp=2", &config);
+	CHECK(tutti_micro_batch(toy.trainer, TUTTI_PASS_LAST, 3, NULL) == TUTTI_OK);
+	run_forward(&toy);
+	CHECK(tutti_grads_hold(toy.trainer, 1) == TUTTI_OK);
+	CHECK_ERROR(tutti_grad_ready(toy.trainer, 4), TUTTI_ERR_INVALID, "are held");
+	CHECK(tutti_grads_hold(toy.trainer, 0) == TUTTI_OK);
+	for (int u = MESH_UNITS - 1; u >= 0; u--) {
+		CHECK(tutti_backward_begin(toy.trainer, u) == TUTTI_OK);
+		if (u == 1 && tutti_rank(comm) == 1)
+			((float *)tutti_param_grad(toy.trainer, 4))[2] = NAN;
+		CHECK(tutti_backward_end(toy.trainer, u) == TUTTI_OK);
+	}
+	CHECK(tutti_step(toy.trainer, &toy_adamw, 1, &info) == TUTTI_OK && info.skipped);
+	CHECK(tutti_skipped_param(toy.trainer) == 4);
+	mesh_toy_destroy(&toy);
+}
+
+static void test_differing_nan(void **state)
+{
+	(void)state;
+	for (int deterministic = 0; deterministic < 2; deterministic++)
+		assert_int_equal(ranks_as_threads(2, differing_nan, &deterministic), 0);
+}
+
 /* An infinity on one rank: all ranks of the mesh skip the step, and name the parameter. */
 static void skip_step(tutti_comm *comm, void *arg)
 {
@@ -224,8 +276,9 @@ static void other_items(tutti_comm *comm, void *arg)
 		CHECK(tutti_backward_begin(toy.trainer, u) == TUTTI_OK);
 		CHECK(tutti_backward_end(toy.trainer, u) == TUTTI_OK);
 	}
-	CHECK_ERROR(tutti_step(toy.trainer, &toy_adamw, 1, NULL), TUTTI_ERR_MISMATCH,
-		    "Rank 1 had 4 items in this step, and rank 0 3");
+	CHECK_ERROR(
+		tutti_step(toy.trainer, &toy_adamw, 1, NULL), TUTTI_ERR_MISMATCH,
+		"Rank 1, with those that it reduces with, had 4 items in this step, and rank 0 3");
 	mesh_toy_destroy(&toy);
 }
 
@@ -295,6 +348,26 @@ static void test_estimate(void **state)
 		}
 }
 
+/* HSDP by nodes: those of one "tp" coordinate are divided otherwise than those of the other. */
+static void by_nodes(tutti_comm *comm, void *arg)
+{
+	tutti_train_config config = {.strategy = TUTTI_HSDP};
+	struct mesh_toy toy;
+
+	(void)arg;
+	CHECK_ERROR(mesh_toy_try(&toy, comm, "dp=2,tp=2", &config), TUTTI_ERR_INVALID,
+		    "set shard_size");
+	mesh_toy_destroy(&toy);
+}
+
+static void test_nodes(void **state)
+{
+	const int nodes[] = {0, 0, 0, 1};
+
+	(void)state;
+	assert_int_equal(ranks_on_nodes(4, nodes, by_nodes, NULL), 0);
+}
+
 static void misuse(tutti_comm *comm, void *arg)
 {
 	tutti_train_config config = {.strategy = TUTTI_DDP},
@@ -326,12 +399,21 @@ static void test_misuse(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_ddp),         cmocka_unit_test(test_zero1),
-		cmocka_unit_test(test_zero2),       cmocka_unit_test(test_fsdp),
-		cmocka_unit_test(test_hsdp),        cmocka_unit_test(test_held),
-		cmocka_unit_test(test_skip),        cmocka_unit_test(test_missing_hook),
-		cmocka_unit_test(test_other_items), cmocka_unit_test(test_replicas),
-		cmocka_unit_test(test_estimate),    cmocka_unit_test(test_misuse),
+		cmocka_unit_test(test_nodes), /* forks */
+		cmocka_unit_test(test_ddp),
+		cmocka_unit_test(test_zero1),
+		cmocka_unit_test(test_zero2),
+		cmocka_unit_test(test_fsdp),
+		cmocka_unit_test(test_hsdp),
+		cmocka_unit_test(test_held),
+		cmocka_unit_test(test_skip),
+		cmocka_unit_test(test_missing_hook),
+		cmocka_unit_test(test_other_items),
+		cmocka_unit_test(test_replicas),
+		cmocka_unit_test(test_random_rounding),
+		cmocka_unit_test(test_differing_nan),
+		cmocka_unit_test(test_estimate),
+		cmocka_unit_test(test_misuse),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -30,6 +30,7 @@ struct mesh_part {
 	int piece;                 /* which one of the split this is; 0: the only one */
 	int index;                 /* in the whole model */
 	int kind;                  /* parameters of another kind lie in other spans */
+	bool is_tied;              /* its units are on several stages */
 	int sum_group;             /* of gradients, in struct model_groups; -1: none */
 	bool is_counted;           /* in norms, and saved: of several ranks with the same, by one */
 };
@@ -84,6 +85,14 @@ struct tutti_model {
 tutti_status model_copy(struct tutti_model *to, const struct tutti_model *from);
 /* Frees the tables, not the struct. */
 void model_finish(struct tutti_model *model);
+
+/* The place in the whole tensor of element i of those on this rank. *run: how many of them follow
+ * each other there, from this one on; perhaps beyond the piece. */
+static inline size_t param_place_in_whole(const struct param *param, size_t i, size_t *run)
+{
+	return order_map(param->part.order, (struct tensor_order){0, 0}, param->ndim, param->shape,
+			 param->part.first + i, run);
+}
 
 /* model_mesh.c: what of a model is on one rank of a mesh. */
 

@@ -175,7 +175,7 @@ static unsigned sum_axes(const struct param *param, const struct axes *axes)
 static tutti_status take_group(struct param *param, struct model_groups *groups, unsigned axes,
 			       uint64_t stages)
 {
-	struct sum_group group = {axes, (stages & (stages - 1)) != 0 ? stages : 0};
+	struct sum_group group = {axes, param->part.is_tied ? stages : 0};
 
 	if (!param_is_trained(param) || (group.axes == 0 && group.stages == 0))
 		return TUTTI_OK;
@@ -223,6 +223,7 @@ static void take_kind(struct tutti_model *model, int param)
 	for (int p = 0; p < param; p++) {
 		const struct param *other = &model->params[p];
 		if (other->part.sum_group == of->part.sum_group &&
+		    other->part.is_tied == of->part.is_tied &&
 		    strcmp(axis_of(other), axis_of(of)) == 0) {
 			of->part.kind = other->part.kind;
 			return;
@@ -239,6 +240,7 @@ static tutti_status divide(struct tutti_model *model, struct model_groups *group
 		struct param *param = &model->params[p];
 		uint64_t stages = stages_of(model, axes, p);
 		TRY(take_piece(param, axes, rank));
+		param->part.is_tied = (stages & (stages - 1)) != 0;
 		TRY(take_group(param, groups, sum_axes(param, axes), stages));
 		take_kind(model, p);
 		param->part.is_counted = is_first(param, axes, rank, stages);

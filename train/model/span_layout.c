@@ -138,6 +138,8 @@ static void cut_class(struct model_layout *layout, const struct tutti_model *mod
 			bytes += param->count * width;
 		}
 		bool is_full = unit_ends && bytes >= span_limit(config, layout->span_count);
+		/* Stages have other parameters beside it, but divide it alike. */
+		is_full = is_full || (is_of(layout, param, class) && param->part.is_tied);
 		if (is_full || home_ends(layout, model, p)) {
 			span_close(layout, model, config, &open, class.kind);
 			bytes = 0;

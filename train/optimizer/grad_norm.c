@@ -45,14 +45,31 @@ static void add_piece(const tutti_trainer *trainer, const struct piece *piece, s
 		share->bad_param = param;
 }
 
+/* Another rank counts it; but if ranks' copies differ, an infinity here must not pass. */
+static void look_at(const tutti_trainer *trainer, const struct piece *piece, struct share *share)
+{
+	struct share own = {.bad_param = -1};
+
+	add_piece(trainer, piece, &own);
+	if (own.bad_param < 0)
+		return;
+	share->exact.nonfinite++;
+	share->sum = (double)NAN;
+	if (share->bad_param < 0 || own.bad_param < share->bad_param)
+		share->bad_param = own.bad_param;
+}
+
 static void add_pieces(const tutti_trainer *trainer, bool is_split, struct share *share)
 {
 	*share = (struct share){.bad_param = -1};
 	for (int i = 0; i < trainer->piece_count; i++) {
 		const struct piece *piece = &trainer->pieces[i];
-		if (is_measured(trainer, piece) &&
-		    bucket_of(trainer, piece->param)->span->is_split == is_split)
+		if (!piece->sum || bucket_of(trainer, piece->param)->span->is_split != is_split)
+			continue;
+		if (is_measured(trainer, piece))
 			add_piece(trainer, piece, share);
+		else
+			look_at(trainer, piece, share);
 	}
 }
 

@@ -111,13 +111,17 @@ tutti_status optimizer_prepare(tutti_trainer *trainer, const tutti_optimizer *gr
  */
 enum { STRIDE = 1 << 14 };
 
+/* Of element first of the piece and *run after it: numbers in the whole model. */
 static struct kernel_rounding rounding_keys(const tutti_trainer *trainer, const struct piece *piece,
-					    size_t first)
+					    size_t first, size_t *run)
 {
-	return (struct kernel_rounding){.seed = trainer->config.seed,
-					.step = trainer->updates,
-					.param = piece->param,
-					.first = piece->first + first};
+	const struct param *param = &trainer->model.params[piece->param];
+
+	return (struct kernel_rounding){
+		.seed = trainer->config.seed,
+		.step = trainer->updates,
+		.param = param->part.index,
+		.first = param_place_in_whole(param, piece->first + first, run)};
 }
 
 /* The update of a piece in host memory. */
@@ -131,13 +135,17 @@ struct host_update {
 static void round_values(const struct host_update *u, size_t first, size_t count, void *low)
 {
 	tutti_dtype dtype = u->trainer->config.param_dtype;
-	const struct kernel_rounding keys = rounding_keys(u->trainer, u->piece, first);
 	const float *value = u->piece->value + first;
 
-	if (u->trainer->config.stochastic_rounding)
-		kernel_narrow_at_random(low, value, count, &keys);
-	else
+	if (!u->trainer->config.stochastic_rounding) {
 		kernel_convert(low, dtype, value, TUTTI_F32, count);
+		return;
+	}
+	for (size_t i = 0, run; i < count; i += run) {
+		struct kernel_rounding keys = rounding_keys(u->trainer, u->piece, first + i, &run);
+		run = smaller(run, count - i);
+		kernel_narrow_at_random(element_at(low, dtype, i), value + i, run, &keys);
+	}
 }
 
 /* Elements first to first + count, whose gradients begin at grad. low: where they are rounded to,
@@ -205,7 +213,8 @@ static void update_on_device(const tutti_trainer *trainer, const struct piece *p
 					     .grad_dtype = piece->sum_dtype,
 					     .count = piece->count,
 					     .scale = scale};
-	const struct kernel_rounding keys = rounding_keys(trainer, piece, 0);
+	size_t run; /* all of it: such rounding is refused on a mesh */
+	const struct kernel_rounding keys = rounding_keys(trainer, piece, 0, &run);
 	const struct device_low low = {.values = piece->low,
 				       .dtype = trainer->config.param_dtype,
 				       .at_random =

@@ -194,7 +194,7 @@ static void count(tutti_comm *comm, void *arg)
 	CHECK(tutti_step(own.toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
 	CHECK(tutti_trainer_stats(own.toy.trainer, &before) == TUTTI_OK);
 	/* What comes with the step are sums of the tied parameter between stages. */
-	size_t tied = mesh_toy_count(0) * sizeof(float);
+	size_t tied = (mesh_toy_count(0) + mesh_toy_count(9)) * sizeof(float);
 	CHECK(before.sent_grad_bytes - after.sent_grad_bytes ==
 	      (tutti_mesh_size(own.toy.mesh, "pp") > 1 ? tied : 0));
 	tutti_pipeline_destroy(pipeline);
@@ -257,6 +257,32 @@ static void wrong_mesh(tutti_comm *comm, void *arg)
 	mesh_toy_destroy(&toy);
 }
 
+/* Outside of a step, and in an evaluation, nothing has happened. */
+static void too_early(tutti_comm *comm, void *arg)
+{
+	struct run *run = arg;
+	tutti_pipeline *pipeline;
+	struct own own;
+
+	make(&own, comm, run, &pipeline);
+	CHECK_ERROR(tutti_pipeline_run(pipeline), TUTTI_ERR_INVALID, "tutti_micro_batch");
+	CHECK(tutti_micro_batch(own.toy.trainer, TUTTI_PASS_EVAL, 12, NULL) == TUTTI_OK);
+	CHECK_ERROR(tutti_pipeline_run(pipeline), TUTTI_ERR_INVALID, "tutti_micro_batch");
+	CHECK(tutti_micro_batch(own.toy.trainer, TUTTI_PASS_LAST, 12, NULL) == TUTTI_OK);
+	CHECK(tutti_pipeline_run(pipeline) == TUTTI_OK);
+	CHECK(tutti_step(own.toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
+	tutti_pipeline_destroy(pipeline);
+	mesh_toy_destroy(&own.toy);
+}
+
+static void test_too_early(void **state)
+{
+	struct run run = {.which = 8, .strategy = TUTTI_ZERO1, .fails = {.rank = -1}};
+
+	(void)state;
+	assert_int_equal(ranks_with_timeout(4, 60000, too_early, &run), 0);
+}
+
 static void test_wrong_mesh(void **state)
 {
 	(void)state;
@@ -266,9 +292,8 @@ static void test_wrong_mesh(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_bits),
-		cmocka_unit_test(test_reduced_in_the_run),
-		cmocka_unit_test(test_failure),
+		cmocka_unit_test(test_bits),       cmocka_unit_test(test_reduced_in_the_run),
+		cmocka_unit_test(test_failure),    cmocka_unit_test(test_too_early),
 		cmocka_unit_test(test_wrong_mesh),
 	};
 
