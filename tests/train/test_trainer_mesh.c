@@ -15,17 +15,17 @@ enum { STEPS = 3, MICRO_BATCHES = 2, VALUES = MESH_PARAMS * MESH_ELEMENTS };
 static const struct {
 	const char *axes;
 	int ranks;
-} meshes[] = {{"tp=1", 1},           {"tp=2", 2},           {"pp=2", 2},      {"ep=2", 2},
-	      {"cp=2", 2},           {"tp=3", 3},           {"pp=3", 3},      {"dp=2,tp=2", 4},
-	      {"pp=2,tp=2", 4},      {"dp=2,pp=2", 4},      {"tp=2,dp=2", 4}, {"dp=2,ep=2", 4},
-	      {"pp=4", 4},           {"tp=5", 5},           {"dp=3,tp=2", 6}, {"dp=2,pp=2,tp=2", 8},
-	      {"dp=2,cp=2,tp=2", 8}, {"pp=2,dp=2,ep=2", 8}, {"own=2,dp=2", 4}};
+} meshes[] = {
+	{"tp=1", 1},           {"tp=2", 2},           {"pp=2", 2},       {"ep=2", 2},
+	{"cp=2", 2},           {"tp=3", 3},           {"pp=3", 3},       {"dp=2,tp=2", 4},
+	{"pp=2,tp=2", 4},      {"dp=2,pp=2", 4},      {"tp=2,dp=2", 4},  {"dp=2,ep=2", 4},
+	{"pp=4", 4},           {"tp=5", 5},           {"dp=3,tp=2", 6},  {"dp=2,pp=2,tp=2", 8},
+	{"dp=2,cp=2,tp=2", 8}, {"pp=2,dp=2,ep=2", 8}, {"own=2,dp=2", 4}, {"dp=2,pp=4", 8}};
 
 struct run {
 	const char *axes;
 	tutti_strategy strategy;
 	int deterministic, is_held;
-	tutti_dtype dtype;
 	float values[VALUES], norm;
 };
 
@@ -34,8 +34,6 @@ static tutti_train_config config_of(const struct run *run)
 	return (tutti_train_config){.strategy = run->strategy,
 				    .deterministic = run->deterministic,
 				    .max_grad_norm = 0.5f,
-				    .param_dtype = run->dtype,
-				    .stochastic_rounding = run->dtype == TUTTI_BF16,
 				    .shard_size = run->strategy == TUTTI_HSDP ? 1 : 0,
 				    .seed = 7,
 				    .check_replicas_every = 1};
@@ -147,23 +145,6 @@ static void run_forward(const struct mesh_toy *toy)
 			continue;
 		CHECK(tutti_forward_begin(toy->trainer, u) == TUTTI_OK);
 		CHECK(tutti_forward_end(toy->trainer, u) == TUTTI_OK);
-	}
-}
-
-/* Random bits are those of the element in the whole model. */
-static void test_random_rounding(void **state)
-{
-	struct run one = {.axes = "", .deterministic = 1, .dtype = TUTTI_BF16};
-
-	(void)state;
-	assert_int_equal(ranks_as_threads(1, train, &one), 0);
-	for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++) {
-		struct run run = one;
-		run.axes = meshes[m].axes;
-		run.strategy = m % 2 ? TUTTI_FSDP : TUTTI_ZERO1;
-		print_message("%s\n", run.axes);
-		assert_int_equal(ranks_as_threads(meshes[m].ranks, train, &run), 0);
-		assert_memory_equal(run.values, one.values, sizeof one.values);
 	}
 }
 
@@ -400,19 +381,13 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_nodes), /* forks */
-		cmocka_unit_test(test_ddp),
-		cmocka_unit_test(test_zero1),
-		cmocka_unit_test(test_zero2),
-		cmocka_unit_test(test_fsdp),
-		cmocka_unit_test(test_hsdp),
-		cmocka_unit_test(test_held),
-		cmocka_unit_test(test_skip),
-		cmocka_unit_test(test_missing_hook),
-		cmocka_unit_test(test_other_items),
-		cmocka_unit_test(test_replicas),
-		cmocka_unit_test(test_random_rounding),
-		cmocka_unit_test(test_differing_nan),
-		cmocka_unit_test(test_estimate),
+		cmocka_unit_test(test_ddp),           cmocka_unit_test(test_zero1),
+		cmocka_unit_test(test_zero2),         cmocka_unit_test(test_fsdp),
+		cmocka_unit_test(test_hsdp),          cmocka_unit_test(test_held),
+		cmocka_unit_test(test_skip),          cmocka_unit_test(test_missing_hook),
+		cmocka_unit_test(test_other_items),   cmocka_unit_test(test_replicas),
+
+		cmocka_unit_test(test_differing_nan), cmocka_unit_test(test_estimate),
 		cmocka_unit_test(test_misuse),
 	};
 

@@ -1,6 +1,6 @@
 /* A checkpoint or an export must not depend on the mesh: what is saved on any loads on any other,
- * with the bits of parameters and optimizer state, and exported files are the same byte for byte.
- */
+ * with the bits of parameters and optimizer state, and exported files are the same byte for byte: so
+ * random rounding is that of an element in the whole model. */
 #include "tests/train/mesh_toy.h"
 #include "tests/train/ranks.h"
 #include "tests/train/toy.h"
@@ -50,6 +50,7 @@ static void make(struct mesh_toy *toy, tutti_comm *comm, const struct run *run)
 		      &(tutti_train_config){.strategy = strategy,
 					    .param_dtype = run->dtype,
 					    .deterministic = 1,
+					    .stochastic_rounding = run->dtype == TUTTI_BF16,
 					    .shard_size = strategy == TUTTI_HSDP ? 1 : 0,
 					    .seed = 3});
 }
