@@ -63,10 +63,10 @@ tutti_status tutti_model_unit_stage(tutti_model *model, int unit, int stage);
  * files at every mesh. Items of a step count once for all ranks of "tp" and "pp", which pass the
  * same (else MISMATCH). Collective over the mesh, which is used until tutti_trainer_destroy.
  * INVALID: a unit without a stage, a dimension shorter than its axis; UNSUPPORTED: local SGD,
- * shadows, whole_tensors, parameters of tutti_model_param_extern, a rank with several GPUs.
- * tutti_shard's first counts from the rank's piece on. tutti_trainer_continue is UNSUPPORTED. Buffers
- * are broadcast by the first rank of "dp" and "cp", and rank 0's are saved. docs/parallel.md has
- * more. */
+ * shadows, whole_tensors, parameters of tutti_model_param_extern, a rank with several GPUs; later
+ * tutti_trainer_continue. first of tutti_shard counts from the rank's piece on. Buffers are
+ * broadcast by the first rank of "dp" and "cp", and rank 0's are saved. docs/parallel.md has more.
+ */
 tutti_status tutti_trainer_create_on(tutti_trainer **trainer, tutti_model *model,
                                      tutti_mesh *mesh, const tutti_train_config *config);
 /* This rank's piece of a split parameter: elements [first, first + count) along dim; of one that is

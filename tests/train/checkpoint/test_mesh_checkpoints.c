@@ -1,6 +1,6 @@
 /* A checkpoint or an export must not depend on the mesh: what is saved on any loads on any other,
- * with the bits of parameters and optimizer state, and exported files are the same byte for byte: so
- * random rounding is that of an element in the whole model. */
+ * with the bits of parameters and optimizer state, and exported files are the same byte for byte.
+ * So random rounding is that of an element in the whole model. */
 #include "tests/train/mesh_toy.h"
 #include "tests/train/ranks.h"
 #include "tests/train/toy.h"
