@@ -205,6 +205,8 @@ static void test_mixed(void **state)
 	gpu_ranks_run(2, mixed, 0, 0);
 }
 
+enum { TOKENS = 200 };
+
 /* The recv's stream is held: what its earlier work writes must come before the message. */
 static int held(int rank, int unused)
 {
@@ -228,16 +230,20 @@ static int held(int rank, int unused)
 		gpu_rank_must(tutti_send(b.at, n, TUTTI_U8, 1, comm, &call), "send");
 	else
 		gpu_rank_must(tutti_recv(b.at, n, TUTTI_U8, 0, comm, &call), "recv");
-	/* The sender opens first. A short message that has come says that the request has, too. */
-	if (rank == 0) {
+	/* The sender opens first. A short message that has come says that the request has, too;
+	 * further ones to and fro give the receiver time to copy too early. */
+	if (rank == 0)
 		atomic_store(gate, 1);
-		while (staged_by(comm) == 0)
-			sched_yield();
-		gpu_rank_must(tutti_send(&token, 1, TUTTI_I32, 1, comm, &short_call), "token");
-	} else {
-		gpu_rank_must(tutti_recv(&token, 1, TUTTI_I32, 0, comm, &short_call), "token");
+	while (rank == 0 && staged_by(comm) == 0)
+		sched_yield();
+	for (int i = 0; i < 2 * TOKENS + 1; i++)
+		gpu_rank_must(
+			i % 2 == rank
+				? tutti_send(&token, 1, TUTTI_I32, 1 - rank, comm, &short_call)
+				: tutti_recv(&token, 1, TUTTI_I32, 1 - rank, comm, &short_call),
+			"token");
+	if (rank == 1)
 		atomic_store(gate, 1);
-	}
 	gpu_sync(stream);
 	check_buffer(&b, 0, 0, 3, n);
 	gpu_stream_free(stream);
