@@ -2,6 +2,7 @@
  * each rank alone and an all_reduce of as many bytes. What DDP hides of the second beside the first
  * shows in the ratio; it is for loaded machines (--load), too. */
 #include "load.h"
+#include "median.h"
 #include "output.h"
 
 #include <getopt.h>
@@ -149,19 +150,6 @@ static double measure(const struct setting *at, int way)
 	took = now_ms() - took;
 	MUST(tutti_all_reduce(&took, &took, 1, TUTTI_F64, TUTTI_MAX, at->comm, NULL));
 	return took;
-}
-
-static int compare(const void *a, const void *b)
-{
-	double left = *(const double *)a, right = *(const double *)b;
-	return (left > right) - (left < right);
-}
-
-/* Sorts them. */
-static double median(double *values, int n)
-{
-	qsort(values, (size_t)n, sizeof *values, compare);
-	return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
 static double ms[WAYS][ROUNDS_MAX], ratio[ROUNDS_MAX];

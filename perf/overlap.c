@@ -2,6 +2,7 @@
  * one; and products whose sum over the ranks is scattered. What the second way hides of the
  * communication shows in the difference; it is for loaded machines (--load), too. */
 #include "load.h"
+#include "median.h"
 #include "output.h"
 
 #include <getopt.h>
@@ -179,19 +180,6 @@ static void measure(struct setting *at, int way, int round, struct times *times)
 		times->wall[round] = wall;
 		times->cpu[round] = cpu;
 	}
-}
-
-static int compare(const void *a, const void *b)
-{
-	double left = *(const double *)a, right = *(const double *)b;
-	return (left > right) - (left < right);
-}
-
-/* Sorts them. */
-static double median(double *values, int n)
-{
-	qsort(values, (size_t)n, sizeof *values, compare);
-	return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
 static struct times times[WAYS];
