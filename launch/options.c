@@ -1,8 +1,6 @@
 /* tuttirun's options, and what goes together. */
 #include "options.h"
 
-#include "parallel/mesh/axes.h"
-
 #include <errno.h>
 #include <getopt.h>
 #include <math.h>
@@ -168,19 +166,18 @@ static int may_join(void)
 	return options_have_secret() || (insecure && strcmp(insecure, "1") == 0);
 }
 
-static int check_mesh(const struct options *o)
+static int check_mesh(struct options *o)
 {
 	char why[AXES_WHY_BYTES];
-	struct axes axes;
 
 	if (!o->mesh ||
-	    (axes_read(&axes, o->mesh, why) && axes_fit(&axes, o->ranks * o->nodes, why)))
+	    (axes_read(&o->axes, o->mesh, why) && axes_fit(&o->axes, o->ranks * o->nodes, why)))
 		return -1;
 	return wrong("--mesh: %s.", why);
 }
 
 /* Checks of options that need each other. */
-static int check(const struct options *o, int own_port, int node_given)
+static int check(struct options *o, int own_port, int node_given)
 {
 	if (o->ranks == 0)
 		return wrong("-n is missing: how many ranks shall run?");

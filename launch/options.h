@@ -2,6 +2,8 @@
 #ifndef LAUNCH_OPTIONS_H
 #define LAUNCH_OPTIONS_H
 
+#include "parallel/mesh/axes.h"
+
 #define RANKS_MAX 4096 /* on one node */
 
 /* Of ranks that have failed: those alone, or with all others. BY_NEED: alone, as long as a rank may call
@@ -21,6 +23,7 @@ struct options {
 	enum bind_to bind_to;    /* BIND_DEFAULT: to cores, where there is hwloc               */
 	int report_bindings;     /* a line a rank                                             */
 	const char *mesh;        /* "dp=2,tp=4", or NULL                                     */
+	struct axes axes;        /* mesh, for the ranks of all nodes                          */
 	int prefix;              /* lines start with "[rank] "                                */
 	char **program;          /* argv of the ranks, NULL-terminated                        */
 };

@@ -77,21 +77,19 @@ static int end_of_help(void)
  * number of ranks, one after the other. */
 static int use_mesh(const struct options *o)
 {
-	char why[AXES_WHY_BYTES], text[AXES_TEXT_BYTES];
+	char text[AXES_TEXT_BYTES];
 	int count = o->ranks * o->nodes, *nodes = calloc((size_t)count, sizeof *nodes);
-	struct axes axes;
 
-	if (!nodes || !axes_read(&axes, o->mesh, why) || !axes_fit(&axes, count, why)) {
+	if (!nodes) {
 		fprintf(stderr, "tuttirun: no memory for a mesh of %d ranks.\n", count);
-		free(nodes);
 		return 1;
 	}
 	for (int r = 0; r < count; r++)
 		nodes[r] = r / o->ranks;
-	axes_write(text, &axes);
+	axes_write(text, &o->axes);
 	setenv("TUTTI_MESH", text, 1);
 	if (o->node_rank == 0)
-		grid_print(stderr, &axes, nodes);
+		grid_print(stderr, &o->axes, nodes);
 	free(nodes);
 	return 0;
 }
