@@ -8,18 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* 0: there is no such type. */
-static size_t element_bytes(tutti_dtype dtype)
-{
-	static const unsigned char bytes[] = {
-		[TUTTI_F32] = 4,     [TUTTI_F64] = 8,     [TUTTI_F16] = 2, [TUTTI_BF16] = 2,
-		[TUTTI_F8_E4M3] = 1, [TUTTI_F8_E5M2] = 1, [TUTTI_I8] = 1,  [TUTTI_U8] = 1,
-		[TUTTI_I16] = 2,     [TUTTI_U16] = 2,     [TUTTI_I32] = 4, [TUTTI_U32] = 4,
-		[TUTTI_I64] = 8,     [TUTTI_U64] = 8};
-
-	return dtype >= 0 && dtype < sizeof bytes ? bytes[dtype] : 0;
-}
-
 static tutti_status check_callbacks(const tutti_pipeline_config *config)
 {
 	bool splits = config->schedule == TUTTI_ZERO_BUBBLE;
@@ -49,7 +37,7 @@ static tutti_status check_trainer(const struct tutti_pipeline *pipeline)
 static tutti_status check(const tutti_pipeline_config *config, const struct pipeline_shape *shape)
 {
 	const tutti_pipeline_config zero = {0};
-	size_t width = element_bytes(config->dtype);
+	bool is_type = config->dtype >= TUTTI_F32 && config->dtype <= TUTTI_U64;
 	char why[SCHEDULE_WHY_BYTES];
 
 	if (memcmp(config->reserved, zero.reserved, sizeof zero.reserved) != 0)
@@ -57,10 +45,10 @@ static tutti_status check(const tutti_pipeline_config *config, const struct pipe
 			"tutti_pipeline_config.reserved is not zero: zero-initialise it.");
 	if (!schedule_fits(shape, why))
 		return train_invalid("A pipeline cannot be made: %s.", why);
-	if (width == 0)
+	if (!is_type)
 		return train_invalid("A pipeline has elements of dtype %d, which is none.",
 				     (int)config->dtype);
-	if (config->count > (SIZE_MAX / 4) / width)
+	if (config->count > (SIZE_MAX / 4) / dtype_bytes(config->dtype))
 		return train_invalid("A pipeline has messages of %zu elements, which are too many.",
 				     config->count);
 	return check_callbacks(config);
@@ -186,7 +174,7 @@ tutti_status tutti_pipeline_create(tutti_pipeline **pipeline, tutti_mesh *mesh,
 					config->micro_batches, config->chunks ? config->chunks : 1};
 	made->whole = mesh_all(mesh);
 	made->rank = tutti_mesh_coord(mesh, "pp");
-	made->bytes = config->count * element_bytes(config->dtype);
+	made->bytes = config->count * dtype_bytes(config->dtype);
 	tutti_status status = make(made, mesh);
 	if (status != TUTTI_OK) {
 		struct train_failure failure = failure_of(status);
