@@ -64,12 +64,12 @@ set(tcp_ranks -e TUTTI_WINDOW=0 -e TUTTI_TRANSPORTS=tcp)
 set(tls_ranks ${tcp_ranks} -e TUTTI_TLS=1)
 set(everything world errors survivors split messages small large bits flight)
 
-foreach(n 1 2 3 5 8)
+foreach(n 1 2 3 4 5 8)
 	api_test(default ${n} ARGUMENTS ${everything})
 	api_test(shm ${n} RANKS ${shm_ranks} ARGUMENTS ${everything})
 	api_test(tcp ${n} RANKS ${tcp_ranks} ARGUMENTS ${everything})
 endforeach()
-foreach(n 2 3 5 8)
+foreach(n 2 3 4 5 8)
 	api_test(two_machines ${n} RANKS -2 ARGUMENTS ${everything})
 endforeach()
 
@@ -235,7 +235,7 @@ api_threads_test(proof_shm 4 ENVIRONMENT ${shm} ARGUMENTS --proof --quick ${ever
 
 # The same bits by every path.
 math(EXPR deadline "${test_timeout} - 10")
-foreach(n 2 3 5 8)
+foreach(n 2 3 4 5 7 8)
 	add_test(NAME api/hash_${n} COMMAND hash_main ${n} ${deadline})
 	tutti_test_properties(api/hash_${n} api)
 endforeach()

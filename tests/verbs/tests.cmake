@@ -5,9 +5,8 @@ function(verbs_test name n)
 	tutti_test_properties(verbs/${name}_${n} verbs guest)
 endfunction()
 
-# Of four ranks there are what is below, and all of it over the fake.
 set(quick)
-foreach(n 2 3)
+foreach(n 2 3 4)
 	verbs_test(api ${n} $<TARGET_FILE:api> ${quick} world errors survivors split messages small large bits flight)
 	verbs_test(programs ${n} $<TARGET_FILE:api> programs)
 	foreach(ending leave death late differ abort)
