@@ -1,9 +1,9 @@
 /* Events as programs see them. */
-#include <stdatomic.h>
 #include "tests/cuda/driver/event.h"
 
 #include "tests/cuda/driver/capture.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 
 CUresult cuEventCreate(CUevent *event, unsigned flags)
