@@ -175,38 +175,68 @@ static float *carve(struct room *room, size_t count)
 	return piece;
 }
 
-/* ranks: of "tp", which divide heads and what is inside of a branch. */
-static void lay_out(struct gpt_activations *a, struct gpt_shape s, int ranks, int sequences,
+/* Where a parameter is on another stage, so is what its layer computes. */
+static int is_here(const struct gpt *gpt, int param)
+{
+	int64_t first, count;
+
+	must(tutti_param_piece(gpt->trainer, param, &first, &count));
+	return count > 0;
+}
+
+/* Ranks of "tp" divide heads and what is inside of a branch: own channels. */
+static void lay_out_block(struct block_activations *b, const struct gpt *gpt, size_t n,
+			  struct room *room)
+{
+	size_t ranks = (size_t)gpt->split.size, length = (size_t)gpt->shape.length;
+	size_t c = (size_t)gpt->shape.channels, heads = (size_t)gpt->shape.heads / ranks;
+	size_t own = c / ranks;
+
+	b->norm1 = carve(room, n * c);
+	b->qkv = carve(room, n * 3 * own);
+	b->weights = carve(room, n * heads * length);
+	b->mixed = carve(room, n * own);
+	b->middle = carve(room, n * c);
+	b->norm2 = carve(room, n * c);
+	b->up = carve(room, n * 4 * own);
+	b->gelu = carve(room, n * 4 * own);
+	b->stats1.mean = carve(room, n);
+	b->stats1.rstd = carve(room, n);
+	b->stats2.mean = carve(room, n);
+	b->stats2.rstd = carve(room, n);
+}
+
+static void lay_out_head(struct gpt_activations *a, const struct gpt *gpt, size_t n,
+			 struct room *room)
+{
+	size_t vocab = (size_t)gpt->shape.vocab;
+
+	a->norm = carve(room, n * (size_t)gpt->shape.channels);
+	a->logits = carve(room, n * vocab);
+	a->all_logits = gpt->split.size > 1 ? carve(room, n * vocab) : NULL;
+	a->stats.mean = carve(room, n);
+	a->stats.rstd = carve(room, n);
+}
+
+static void lay_out(struct gpt_activations *a, const struct gpt *gpt, int sequences,
 		    struct room *room)
 {
-	size_t length = (size_t)s.length, n = (size_t)sequences * length, c = (size_t)s.channels;
-	size_t heads = (size_t)(s.heads / ranks), vocab = (size_t)s.vocab, own = c / (size_t)ranks;
+	struct gpt_shape s = gpt->shape;
+	size_t n = (size_t)sequences * (size_t)s.length, c = (size_t)s.channels;
+	size_t vocab = (size_t)s.vocab, own = c / (size_t)gpt->split.size;
 	size_t widest = vocab > 4 * c ? vocab : 4 * c;
 	size_t weights = attention_scratch(
 		(struct attention_shape){sequences, s.length, s.channels, s.heads});
 
 	for (int l = 0; l < s.layers; l++) {
-		struct block_activations *b = &a->blocks[l];
-		b->in = carve(room, n * c);
-		b->norm1 = carve(room, n * c);
-		b->qkv = carve(room, n * 3 * own);
-		b->weights = carve(room, n * heads * length);
-		b->mixed = carve(room, n * own);
-		b->middle = carve(room, n * c);
-		b->norm2 = carve(room, n * c);
-		b->up = carve(room, n * 4 * own);
-		b->gelu = carve(room, n * 4 * own);
-		b->stats1.mean = carve(room, n);
-		b->stats1.rstd = carve(room, n);
-		b->stats2.mean = carve(room, n);
-		b->stats2.rstd = carve(room, n);
+		a->blocks[l].in =
+			carve(room, n * c); /* a stage's last stream is the next one's first */
+		if (is_here(gpt, gpt->blocks[l].proj_b))
+			lay_out_block(&a->blocks[l], gpt, n, room);
 	}
 	a->out = carve(room, n * c);
-	a->norm = carve(room, n * c);
-	a->logits = carve(room, n * vocab);
-	a->all_logits = ranks > 1 ? carve(room, n * vocab) : NULL;
-	a->stats.mean = carve(room, n);
-	a->stats.rstd = carve(room, n);
+	if (is_here(gpt, gpt->norm_w))
+		lay_out_head(a, gpt, n, room);
 	a->stream_grad = carve(room, n * c);
 	a->wide_grad = carve(room, n * 4 * own);
 	a->narrow_grad = carve(room, n * c);
@@ -232,18 +262,16 @@ static void make_room_for_wide(struct gpt *gpt, tutti_dtype dtype)
 /* Layers find their way in a tensor by int. */
 static struct gpt_activations *make_activations(const struct gpt *gpt, int sequences)
 {
-	struct gpt_shape shape = gpt->shape;
-	int ranks = gpt->split.size;
 	struct gpt_activations *a = calloc(1, sizeof *a);
 	struct room room = {0};
 
 	if (a)
-		lay_out(a, shape, ranks, sequences, &room);
+		lay_out(a, gpt, sequences, &room);
 	if (room.largest > INT_MAX) {
 		fprintf(stderr,
 			"gpt: room for %d sequences of %d characters would be a tensor of %zu "
 			"numbers, where %d are possible: take fewer, or more ranks\n",
-			sequences, shape.length, room.largest, INT_MAX);
+			sequences, gpt->shape.length, room.largest, INT_MAX);
 		exit(1);
 	}
 	room.memory = a ? place_alloc(room.used * sizeof(float)) : NULL;
@@ -252,7 +280,7 @@ static struct gpt_activations *make_activations(const struct gpt *gpt, int seque
 		exit(1);
 	}
 	room.used = 0;
-	lay_out(a, shape, ranks, sequences, &room);
+	lay_out(a, gpt, sequences, &room);
 	a->memory = room.memory;
 	return a;
 }
