@@ -4,16 +4,7 @@
 
 #include "train/base/base.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-struct conclusion {
-	double items;
-	int32_t status; /* tutti_status */
-	int32_t data;   /* ranks with the same number have the same data */
-};
-
-static int find_same(const struct conclusion *all, int rank)
+static int find_same(const struct step_conclusion *all, int rank)
 {
 	int first = 0;
 
@@ -23,7 +14,7 @@ static int find_same(const struct conclusion *all, int rank)
 }
 
 /* Those of ranks with the same data count once. */
-static tutti_status add_items(const tutti_trainer *trainer, const struct conclusion *all,
+static tutti_status add_items(const tutti_trainer *trainer, const struct step_conclusion *all,
 			      double *items)
 {
 	const struct trainer_mesh *mesh = trainer->mesh;
@@ -47,7 +38,7 @@ static tutti_status add_items(const tutti_trainer *trainer, const struct conclus
 
 /* Of the first rank whose failure does not follow from another one's, as failure_agree has it; but
  * the message is that of all ranks with other data, and names ranks itself. */
-static tutti_status tell(tutti_trainer *trainer, const struct conclusion *all,
+static tutti_status tell(tutti_trainer *trainer, const struct step_conclusion *all,
 			 struct train_failure *failure)
 {
 	int root = -1;
@@ -63,29 +54,16 @@ static tutti_status tell(tutti_trainer *trainer, const struct conclusion *all,
 	return failure_return(failure);
 }
 
-static tutti_status gather(tutti_trainer *trainer, struct conclusion *all, tutti_status status,
-			   double *items)
+tutti_status mesh_agree(tutti_trainer *trainer, tutti_status status, double *items)
 {
 	const struct trainer_mesh *mesh = trainer->mesh;
 	struct train_failure failure = failure_of(status);
 
-	all[mesh->other_rank] = (struct conclusion){
-		.items = *items, .status = (int32_t)status, .data = mesh_data(mesh)};
-	TRY(others_all_gather(trainer, all, sizeof *all));
-	TRY(tell(trainer, all, &failure));
-	return add_items(trainer, all, items);
-}
-
-tutti_status mesh_agree(tutti_trainer *trainer, tutti_status status, double *items)
-{
-	if (!trainer->mesh || !trainer->mesh->others)
+	if (!mesh || !mesh->others)
 		return status;
-	struct conclusion *all = calloc((size_t)trainer->mesh->other_count, sizeof *all);
-	if (!all) {
-		trainer_abort(trainer); /* others wait for this rank's */
-		return train_no_memory("the end of a step");
-	}
-	status = gather(trainer, all, status, items);
-	free(all);
-	return status;
+	mesh->conclusions[mesh->other_rank] = (struct step_conclusion){
+		.items = *items, .status = (int32_t)status, .data = mesh_data(mesh)};
+	TRY(others_all_gather(trainer, mesh->conclusions, sizeof *mesh->conclusions));
+	TRY(tell(trainer, mesh->conclusions, &failure));
+	return add_items(trainer, mesh->conclusions, items);
 }

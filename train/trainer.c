@@ -299,6 +299,7 @@ void tutti_trainer_destroy(tutti_trainer *trainer)
 	free(trainer->units);
 	free(trainer->step.reports);
 	free(trainer->shares);
+	free(trainer->other_shares);
 	free(trainer->step.events);
 	free(trainer->offload_dir);
 	free(trainer->checkpoint_dir);

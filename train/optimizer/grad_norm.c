@@ -117,22 +117,16 @@ static tutti_status add_on_devices(tutti_trainer *trainer, struct share *split, 
 static tutti_status add_others(tutti_trainer *trainer, struct share *all)
 {
 	const struct trainer_mesh *mesh = trainer->mesh;
-	struct share *shares;
+	struct share *shares = trainer->other_shares;
 
 	if (!mesh || !mesh->others)
 		return TUTTI_OK;
-	shares = calloc((size_t)mesh->other_count, sizeof *shares);
-	if (!shares) {
-		trainer_abort(trainer); /* others wait for this rank's */
-		return train_no_memory("the gradients' norm");
-	}
 	shares[mesh->other_rank] = *all;
-	tutti_status status = others_all_gather(trainer, shares, sizeof *shares);
+	TRY(others_all_gather(trainer, shares, sizeof *shares));
 	*all = shares[0];
 	for (int r = 1; r < mesh->other_count; r++)
 		merge(all, &shares[r]);
-	free(shares);
-	return status;
+	return TUTTI_OK;
 }
 
 tutti_status norm_sum_of_squares(tutti_trainer *trainer, double *sum, int *bad_param)
@@ -159,6 +153,10 @@ tutti_status norm_sum_of_squares(tutti_trainer *trainer, double *sum, int *bad_p
 
 tutti_status norm_create(tutti_trainer *trainer)
 {
+	size_t others = trainer->mesh ? (size_t)trainer->mesh->other_count : 1;
+
 	trainer->shares = calloc((size_t)trainer->layout.shard_size, sizeof *trainer->shares);
-	return trainer->shares ? TUTTI_OK : train_no_memory("a trainer's tables");
+	trainer->other_shares = calloc(others, sizeof *trainer->other_shares);
+	return trainer->shares && trainer->other_shares ? TUTTI_OK
+							: train_no_memory("a trainer's tables");
 }

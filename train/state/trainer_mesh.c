@@ -17,6 +17,12 @@ tutti_status mesh_divide(struct trainer_mesh **mesh, struct tutti_model *model,
 	made->axes = *axes;
 	made->rank = rank;
 	made->other_count = 1;
+	for (int i = 0; i < axes->count; i++)
+		if (!axis_is_reduced(axes->axis[i].name))
+			made->other_count *= axes->axis[i].size;
+	made->conclusions = calloc((size_t)made->other_count, sizeof *made->conclusions);
+	if (!made->conclusions)
+		return train_no_memory("a trainer's tables");
 	TRY(model_copy(&made->whole, model));
 	return model_localize(model, &made->locals, &made->groups, axes, rank);
 }
@@ -54,12 +60,9 @@ tutti_status mesh_split(struct trainer_mesh *mesh, tutti_comm *job, const tutti_
 	named.name = "sums of gradients";
 	for (int g = 0; g < mesh->groups.count; g++)
 		TRY(split_group(mesh, g, job, &named));
-	for (int i = 0; i < mesh->axes.count; i++) {
-		if (axis_is_reduced(mesh->axes.axis[i].name))
-			continue;
-		others |= 1u << i;
-		mesh->other_count *= mesh->axes.axis[i].size;
-	}
+	for (int i = 0; i < mesh->axes.count; i++)
+		if (!axis_is_reduced(mesh->axes.axis[i].name))
+			others |= 1u << i;
 	named.name = "parts of the model";
 	named.device = 0;
 	if (mesh->other_count == 1)
@@ -88,6 +91,7 @@ void mesh_close(struct trainer_mesh *mesh)
 		tutti_comm_destroy(mesh->sums[g]);
 	tutti_comm_destroy(mesh->others);
 	model_finish(&mesh->whole);
+	free(mesh->conclusions);
 	free(mesh->locals);
 	free(mesh);
 }

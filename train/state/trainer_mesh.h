@@ -5,6 +5,13 @@
 
 #include "train/model/model.h"
 
+/* How a step went among the ranks that reduce the gradients of a rank. */
+struct step_conclusion {
+	double items;
+	int32_t status; /* tutti_status */
+	int32_t data;   /* ranks with the same number have the same data */
+};
+
 struct trainer_mesh {
 	struct axes axes;
 	int rank; /* in the mesh */
@@ -16,6 +23,7 @@ struct trainer_mesh {
 	 * model once, or more often. NULL: this rank alone has it. */
 	tutti_comm *others;
 	int other_rank, other_count;
+	struct step_conclusion *conclusions; /* of each of these */
 };
 
 /* Local, of host memory. Makes *mesh with a copy of the model, and leaves this rank's part in the

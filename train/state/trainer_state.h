@@ -190,6 +190,7 @@ struct tutti_trainer {
 	struct loss_scale scale;
 	int skipped_param;
 	struct share *shares;  /* of the norm: one a rank of the shard group */
+	struct share *other_shares; /* and of the mesh's others */
 	tutti_train_stats stats;
 	struct saving *saving; /* the checkpoint that is being saved, or NULL */
 	char *checkpoint_dir;  /* of the last save or load, or NULL */
