@@ -261,7 +261,7 @@ static tutti_status parse_whole(const struct reading *in, const json_t *whole)
 	for (size_t i = 0; i < json_array_size(tensors); i++)
 		TRY(parse_tensor(in, json_array_get(tensors, i)));
 	if (version_of(in->index) > (int)version)
-		return wrong(in, "a tensor of version 1 has a split", "");
+		return wrong(in, "its version 1 has no splits, but a tensor has one", "");
 	return checkpoint_index_sort(in->index);
 }
 
