@@ -72,9 +72,12 @@ void scores_forward(float *scores, float *scratch, const float *in, const float 
 void scores_backward(float *in_grad, float *token_grad, const float *scores_grad, const float *in,
 		     const float *token_w, int n, int c, int vocab)
 {
-	memset(in_grad, 0, (size_t)(n * c) * sizeof *in_grad);
-	matmul_add(in_grad, scores_grad, token_w, n, vocab, c);
-	matmul_transposed_add(token_grad, scores_grad, in, vocab, n, c);
+	if (in_grad) {
+		clear(in_grad, (size_t)n * (size_t)c);
+		matmul_add(in_grad, scores_grad, token_w, n, vocab, c);
+	}
+	if (token_grad)
+		matmul_transposed_add(token_grad, scores_grad, in, vocab, n, c);
 }
 
 void add(float *out, const float *a, const float *b, int count)
@@ -103,11 +106,14 @@ void linear_forward(float *out, const float *in, const float *weight, const floa
 void linear_backward(const struct linear_grads *grads, const float *out_grad, const float *in,
 		     const float *weight, int n, int ins, int outs)
 {
-	transpose(grads->scratch, weight, ins, outs);
-	memset(grads->in, 0, (size_t)n * (size_t)ins * sizeof(float));
-	matmul_add(grads->in, out_grad, grads->scratch, n, outs, ins);
-	matmul_transposed_add(grads->weight, in, out_grad, ins, n, outs);
-	for (int r = 0; r < n; r++)
+	if (grads->in) {
+		transpose(grads->scratch, weight, ins, outs);
+		clear(grads->in, (size_t)n * (size_t)ins);
+		matmul_add(grads->in, out_grad, grads->scratch, n, outs, ins);
+	}
+	if (grads->weight)
+		matmul_transposed_add(grads->weight, in, out_grad, ins, n, outs);
+	for (int r = 0; grads->bias && r < n; r++)
 		add_row(grads->bias, 1, out_grad + r * outs, outs);
 }
 

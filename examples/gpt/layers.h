@@ -30,6 +30,7 @@ void embed_backward(float *token_grad, float *position_grad, const float *out_gr
 /* scores (n, vocab) = in (n, c) * transposed token_w (vocab, c). scratch has room for vocab * c. */
 void scores_forward(float *scores, float *scratch, const float *in, const float *token_w, int n,
 		    int c, int vocab);
+/* A gradient that is NULL is not wanted. */
 void scores_backward(float *in_grad, float *token_grad, const float *scores_grad, const float *in,
 		     const float *token_w, int n, int c, int vocab);
 
@@ -39,7 +40,7 @@ void add(float *out, const float *a, const float *b, int count);
 /* out (n, outs) = in (n, ins) * weight (ins, outs) + bias (outs), which may be NULL on the CPU */
 void linear_forward(float *out, const float *in, const float *weight, const float *bias, int n,
 		    int ins, int outs);
-/* The arrays that linear_backward reads and writes. scratch has room for ins * outs. */
+/* The arrays that linear_backward writes; NULL: not wanted. scratch has room for ins * outs. */
 struct linear_grads {
 	float *in, *weight, *bias, *scratch;
 };

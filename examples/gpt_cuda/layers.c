@@ -75,9 +75,11 @@ void scores_forward(float *scores, float *scratch, const float *in, const float 
 void scores_backward(float *in_grad, float *token_grad, const float *scores_grad, const float *in,
 		     const float *token_w, int n, int c, int vocab)
 {
-	multiply((struct matmul){in_grad, scores_grad, token_w, n, vocab, c, .add = false});
-	multiply((struct matmul){token_grad, scores_grad, in, vocab, n, c, .a_transposed = true,
-				 .add = true});
+	if (in_grad)
+		multiply((struct matmul){in_grad, scores_grad, token_w, n, vocab, c, .add = false});
+	if (token_grad)
+		multiply((struct matmul){token_grad, scores_grad, in, vocab, n, c,
+					 .a_transposed = true, .add = true});
 }
 
 void add(float *out, const float *a, const float *b, int count)
@@ -97,11 +99,15 @@ void linear_forward(float *out, const float *in, const float *weight, const floa
 void linear_backward(const struct linear_grads *grads, const float *out_grad, const float *in,
 		     const float *weight, int n, int ins, int outs)
 {
-	multiply((struct matmul){grads->in, out_grad, weight, n, outs, ins, .b_transposed = true});
-	multiply((struct matmul){grads->weight, in, out_grad, ins, n, outs, .a_transposed = true,
-				 .add = true});
-	LAUNCH(gpt_columns, for_rows((uint64_t)outs), .sums = grads->bias, .x = out_grad, .rows = n,
-	       .cols = outs);
+	if (grads->in)
+		multiply((struct matmul){grads->in, out_grad, weight, n, outs, ins,
+					 .b_transposed = true});
+	if (grads->weight)
+		multiply((struct matmul){grads->weight, in, out_grad, ins, n, outs,
+					 .a_transposed = true, .add = true});
+	if (grads->bias)
+		LAUNCH(gpt_columns, for_rows((uint64_t)outs), .sums = grads->bias, .x = out_grad,
+		       .rows = n, .cols = outs);
 }
 
 void layernorm_forward(float *out, struct norm_stats stats, const float *in, const float *weight,
