@@ -3,23 +3,28 @@
 #define EXAMPLES_GPT_ACTIVATIONS_H
 
 #include "gpt.h"
-#include "layers.h"
 
-/* Of one block; n = sequences * length rows each. */
+/* Of one block. Ranks of "tp" divide the rows of the streams and norms, own of n; inside of a branch
+ * they have all n rows and divide channels. */
 struct block_activations {
-	float *in, *norm1, *qkv, *weights, *mixed;    /* in: the residual stream (n, c)       */
+	float *in;                                    /* the residual stream (own, c)         */
+	float *norm1, *mixed;
+	struct context_memory attention;
 	float *middle, *norm2, *up, *gelu;            /* middle: the stream after attention   */
 	struct norm_stats stats1, stats2;
+	struct expert_memory experts;                 /* instead of up and gelu               */
+	/* For gpt_stage_weights: gradients of what the products write. */
+	float *qkv_grad, *proj_grad, *up_grad, *down_grad;
 };
 
 struct gpt_activations {
-	int sequences, n;                             /* of the last forward                  */
+	int sequences, n, own;                        /* of the last forward                  */
 	unsigned char *tokens, *targets;
 	struct block_activations blocks[GPT_MAX_LAYERS];
 	float *out, *norm, *logits;                   /* of the head; out: the last stream    */
-	float *all_logits;                            /* where "tp" divides the vocabulary    */
 	struct norm_stats stats;
 	float *stream_grad, *wide_grad, *narrow_grad, *scratch;
+	float *embed_grad;                            /* for gpt_stage_weights                */
 	double *loss;
 	float *memory;                                /* of place.h, as all of these         */
 };

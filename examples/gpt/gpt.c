@@ -1,11 +1,13 @@
-/* The GPT: which layers, in which units, and where the hooks are. The arithmetic is in layers.c, or
- * for a GPU in examples/gpt_cuda/layers.c.
+/* The GPT: which units, and where the hooks are. Blocks are in block.c, the arithmetic in layers.c,
+ * or for a GPU in examples/gpt_cuda/layers.c.
  *
  * Each unit's part is between its begin and its end, in forward and in backward. That is all the
  * trainer needs: the end of a unit's backward starts its gradients on their way to the other ranks.
  */
 #include "activations.h"
+#include "block.h"
 #include "place.h"
+#include "vocabulary.h"
 
 #include <string.h>
 
@@ -20,171 +22,95 @@ static size_t own_count(const struct gpt *gpt, int param)
 	return gpt->counts[param] / (size_t)gpt->split_sizes[param] * (size_t)count;
 }
 
-static const float *data(const struct gpt *gpt, int param)
+const float *gpt_data(const struct gpt *gpt, int param)
 {
 	const void *values = tutti_param_data(gpt->trainer, param);
 
-	if (gpt->dtype == TUTTI_F32)
+	if (gpt->config.dtype == TUTTI_F32)
 		return values;
-	widen(gpt->wide[param], values, own_count(gpt, param), gpt->dtype);
+	widen(gpt->wide[param], values, own_count(gpt, param), gpt->config.dtype);
 	return gpt->wide[param];
 }
 
-static float *grad(const struct gpt *gpt, int param)
+float *gpt_grad(const struct gpt *gpt, int param)
 {
 	return tutti_param_grad(gpt->trainer, param);
 }
 
-/* The stream that a layer writes: the next block's, or the head's. */
-static float *stream_after(const struct gpt *gpt, int layer)
+static struct vocabulary vocabulary_of(const struct gpt *gpt)
 {
-	struct gpt_activations *a = gpt->activations;
-	return layer + 1 < gpt->shape.layers ? a->blocks[layer + 1].in : a->out;
-}
-
-/* A rank of "tp" has so many of them. */
-static int own(const struct gpt *gpt, int count)
-{
-	return count / gpt->split.size;
-}
-
-/* The bias of products whose rows are divided: added by one rank of "tp". */
-static const float *bias_once(const struct gpt *gpt, int param)
-{
-	return gpt->split.rank == 0 ? data(gpt, param) : NULL;
-}
-
-static struct attention_shape attention_of(const struct gpt *gpt)
-{
-	return (struct attention_shape){gpt->activations->sequences, gpt->shape.length,
-					own(gpt, gpt->shape.channels), own(gpt, gpt->shape.heads)};
-}
-
-static struct embedding_shape embedding_of(const struct gpt *gpt)
-{
-	return (struct embedding_shape){gpt->activations->n, gpt->shape.length, gpt->shape.channels,
-					gpt->shape.vocab};
+	return (struct vocabulary){&gpt->split, &gpt->context, gpt->shape.channels};
 }
 
 static void embedding_forward(struct gpt *gpt)
 {
-	float *out = stream_after(gpt, -1);
-	const unsigned char *tokens = gpt->activations->tokens;
-	const float *token_w = data(gpt, gpt->token_w), *position_w = data(gpt, gpt->position_w);
-
-	if (gpt->split.size == 1) {
-		embed_forward(out, tokens, token_w, position_w, embedding_of(gpt));
-		return;
-	}
-	split_embed_forward(&gpt->split, out, tokens, token_w, position_w, embedding_of(gpt));
-	split_sum(&gpt->split, out, gpt->activations->n * gpt->shape.channels);
+	vocabulary_embed_forward(vocabulary_of(gpt), block_stream_after(gpt, -1),
+				 gpt->activations->tokens, gpt_data(gpt, gpt->token_w),
+				 gpt_data(gpt, gpt->position_w), gpt->activations->n);
 }
 
-static void embedding_backward(struct gpt *gpt)
+static void embedding_backward(struct gpt *gpt, const float *out_grad)
 {
-	float *token_w = grad(gpt, gpt->token_w), *position_w = grad(gpt, gpt->position_w);
-	const struct gpt_activations *a = gpt->activations;
-
-	if (gpt->split.size == 1)
-		embed_backward(token_w, position_w, a->stream_grad, a->tokens, embedding_of(gpt));
-	else
-		split_embed_backward(&gpt->split, token_w, position_w, a->stream_grad, a->tokens,
-				     embedding_of(gpt));
-}
-
-/* Ranks of "tp" have parts of the products that end a branch, and of the gradients where it begins:
- * each is summed once.
- *
- * middle = in + proj(attention(qkv(norm1(in)))); out = middle + down(gelu(up(norm2(middle)))) */
-static void block_forward(struct gpt *gpt, int layer)
-{
-	const struct gpt_block_ids *id = &gpt->blocks[layer];
-	const struct block_activations *b = &gpt->activations->blocks[layer];
-	float *branch = gpt->activations->narrow_grad; /* not yet used for gradients */
-	int n = gpt->activations->n, c = gpt->shape.channels, part = own(gpt, c);
-
-	layernorm_forward(b->norm1, b->stats1, b->in, data(gpt, id->norm1_w),
-			  data(gpt, id->norm1_b), n, c);
-	linear_forward(b->qkv, b->norm1, data(gpt, id->qkv_w), data(gpt, id->qkv_b), n, c,
-		       3 * part);
-	attention_forward(b->mixed, b->weights, b->qkv, attention_of(gpt));
-	linear_forward(branch, b->mixed, data(gpt, id->proj_w), bias_once(gpt, id->proj_b), n, part,
-		       c);
-	split_sum(&gpt->split, branch, n * c);
-	add(b->middle, b->in, branch, n * c);
-
-	layernorm_forward(b->norm2, b->stats2, b->middle, data(gpt, id->norm2_w),
-			  data(gpt, id->norm2_b), n, c);
-	linear_forward(b->up, b->norm2, data(gpt, id->up_w), data(gpt, id->up_b), n, c, 4 * part);
-	gelu_forward(b->gelu, b->up, n * 4 * part);
-	linear_forward(branch, b->gelu, data(gpt, id->down_w), bias_once(gpt, id->down_b), n,
-		       4 * part, c);
-	split_sum(&gpt->split, branch, n * c);
-	add(stream_after(gpt, layer), b->middle, branch, n * c);
-}
-
-/* stream_grad is the gradient of the block's output, then of its middle, then of its input. */
-static void block_backward(struct gpt *gpt, int layer)
-{
-	const struct gpt_block_ids *id = &gpt->blocks[layer];
-	const struct gpt_activations *a = gpt->activations;
-	const struct block_activations *b = &a->blocks[layer];
-	int n = a->n, c = gpt->shape.channels, part = own(gpt, c);
-	struct linear_grads down = {a->wide_grad, grad(gpt, id->down_w), grad(gpt, id->down_b),
-				    a->scratch};
-	struct linear_grads up = {a->narrow_grad, grad(gpt, id->up_w), grad(gpt, id->up_b),
-				  a->scratch};
-	struct linear_grads proj = {a->narrow_grad, grad(gpt, id->proj_w), grad(gpt, id->proj_b),
-				    a->scratch};
-	struct linear_grads qkv = {a->narrow_grad, grad(gpt, id->qkv_w), grad(gpt, id->qkv_b),
-				   a->scratch};
-	struct norm_grads norm2 = {a->stream_grad, grad(gpt, id->norm2_w), grad(gpt, id->norm2_b)};
-	struct norm_grads norm1 = {a->stream_grad, grad(gpt, id->norm1_w), grad(gpt, id->norm1_b)};
-
-	linear_backward(&down, a->stream_grad, b->gelu, data(gpt, id->down_w), n, 4 * part, c);
-	gelu_backward(a->wide_grad, b->up, n * 4 * part);
-	linear_backward(&up, a->wide_grad, b->norm2, data(gpt, id->up_w), n, c, 4 * part);
-	split_sum(&gpt->split, a->narrow_grad, n * c);
-	layernorm_backward(norm2, a->narrow_grad, b->middle, b->stats2, data(gpt, id->norm2_w), n,
-			   c);
-
-	linear_backward(&proj, a->stream_grad, b->mixed, data(gpt, id->proj_w), n, part, c);
-	attention_backward(a->wide_grad, a->scratch, a->narrow_grad, b->qkv, b->weights,
-			   attention_of(gpt));
-	linear_backward(&qkv, a->wide_grad, b->norm1, data(gpt, id->qkv_w), n, c, 3 * part);
-	split_sum(&gpt->split, a->narrow_grad, n * c);
-	layernorm_backward(norm1, a->narrow_grad, b->in, b->stats1, data(gpt, id->norm1_w), n, c);
+	vocabulary_embed_backward(vocabulary_of(gpt), gpt_grad(gpt, gpt->token_w),
+				  gpt_grad(gpt, gpt->position_w), out_grad,
+				  gpt->activations->tokens, gpt->activations->n);
 }
 
 /* logits = norm(out) * transposed token_w */
 static void head_forward(struct gpt *gpt)
 {
 	const struct gpt_activations *a = gpt->activations;
-	int n = a->n, c = gpt->shape.channels;
 
-	layernorm_forward(a->norm, a->stats, a->out, data(gpt, gpt->norm_w), data(gpt, gpt->norm_b),
-			  n, c);
-	scores_forward(a->logits, a->scratch, a->norm, data(gpt, gpt->token_w), n, c,
-		       gpt->split.vocab);
+	layernorm_forward(a->norm, a->stats, a->out, gpt_data(gpt, gpt->norm_w),
+			  gpt_data(gpt, gpt->norm_b), a->own, gpt->shape.channels);
+	vocabulary_scores_forward(vocabulary_of(gpt), a->logits, a->scratch, a->norm,
+				  gpt_data(gpt, gpt->token_w), a->n);
 }
 
 /* logits are their own gradient by now. */
+static void head_weights(struct gpt *gpt)
+{
+	const struct gpt_activations *a = gpt->activations;
+
+	vocabulary_scores_backward(vocabulary_of(gpt), NULL, gpt_grad(gpt, gpt->token_w), a->logits,
+				   a->norm, gpt_data(gpt, gpt->token_w), a->n);
+}
+
 static void head_backward(struct gpt *gpt)
 {
 	const struct gpt_activations *a = gpt->activations;
-	int n = a->n, c = gpt->shape.channels;
-	struct norm_grads norm = {a->stream_grad, grad(gpt, gpt->norm_w), grad(gpt, gpt->norm_b)};
+	int c = gpt->shape.channels;
+	struct norm_grads norm = {a->stream_grad, gpt_grad(gpt, gpt->norm_w),
+				  gpt_grad(gpt, gpt->norm_b)};
 
-	scores_backward(a->narrow_grad, grad(gpt, gpt->token_w), a->logits, a->norm,
-			data(gpt, gpt->token_w), n, c, gpt->split.vocab);
-	split_sum(&gpt->split, a->narrow_grad, n * c);
-	clear(a->stream_grad, (size_t)n * (size_t)c);
-	layernorm_backward(norm, a->narrow_grad, a->out, a->stats, data(gpt, gpt->norm_w), n, c);
+	vocabulary_scores_backward(vocabulary_of(gpt), a->narrow_grad, NULL, a->logits, a->norm,
+				   gpt_data(gpt, gpt->token_w), a->n);
+	if (!gpt->config.weights_later)
+		head_weights(gpt);
+	clear(a->stream_grad, (size_t)a->own * (size_t)c);
+	layernorm_backward(norm, a->narrow_grad, a->out, a->stats, gpt_data(gpt, gpt->norm_w),
+			   a->own, c);
+}
+
+int gpt_length(const struct gpt *gpt)
+{
+	return gpt->context.length;
+}
+
+int gpt_position(const struct gpt *gpt, int token)
+{
+	return context_position(&gpt->context, gpt->context.rank, token);
+}
+
+size_t gpt_stream_count(const struct gpt *gpt, int sequences)
+{
+	return (size_t)sequences * (size_t)gpt->context.length / (size_t)gpt->split.size *
+	       (size_t)gpt->shape.channels;
 }
 
 static size_t stream_bytes(const struct gpt *gpt)
 {
-	return (size_t)gpt->activations->n * (size_t)gpt->shape.channels * sizeof(float);
+	return gpt_stream_count(gpt, gpt->activations->sequences) * sizeof(float);
 }
 
 static int first_layer(const struct gpt *gpt, int stage)
@@ -196,7 +122,7 @@ static int first_layer(const struct gpt *gpt, int stage)
 static void begin_stream(struct gpt *gpt, int stage, const unsigned char *tokens, const float *in)
 {
 	if (stage > 0) {
-		memcpy(stream_after(gpt, first_layer(gpt, stage) - 1), in, stream_bytes(gpt));
+		memcpy(block_stream_after(gpt, first_layer(gpt, stage) - 1), in, stream_bytes(gpt));
 		return;
 	}
 	place_upload(gpt->activations->tokens, tokens, (size_t)gpt->activations->n);
@@ -211,7 +137,8 @@ void gpt_stage_forward(struct gpt *gpt, int stage, const unsigned char *tokens, 
 	int last = first_layer(gpt, stage + 1);
 
 	gpt->activations->sequences = sequences;
-	gpt->activations->n = sequences * gpt->shape.length;
+	gpt->activations->n = sequences * gpt->context.length;
+	gpt->activations->own = gpt->activations->n / gpt->split.size;
 	begin_stream(gpt, stage, tokens, in);
 	for (int l = first_layer(gpt, stage); l < last; l++) {
 		must(tutti_forward_begin(gpt->trainer, gpt->blocks[l].unit));
@@ -219,7 +146,7 @@ void gpt_stage_forward(struct gpt *gpt, int stage, const unsigned char *tokens, 
 		must(tutti_forward_end(gpt->trainer, gpt->blocks[l].unit));
 	}
 	if (stage + 1 < gpt->stages) {
-		memcpy(out, stream_after(gpt, last - 1), stream_bytes(gpt));
+		memcpy(out, block_stream_after(gpt, last - 1), stream_bytes(gpt));
 		return;
 	}
 	must(tutti_forward_begin(gpt->trainer, gpt->head_unit));
@@ -234,13 +161,9 @@ void gpt_forward(struct gpt *gpt, const unsigned char *tokens, int sequences)
 
 const float *gpt_logits(const struct gpt *gpt)
 {
-	struct gpt_activations *a = gpt->activations;
-	size_t count = (size_t)a->n * (size_t)gpt->shape.vocab;
+	const struct gpt_activations *a = gpt->activations;
 
-	if (gpt->split.size == 1)
-		return place_view(a->logits, count * sizeof(float));
-	split_gather_logits(&gpt->split, a->all_logits, a->logits, a->n, gpt->shape.vocab);
-	return a->all_logits;
+	return place_view(a->logits, (size_t)a->n * (size_t)gpt->split.vocab * sizeof *a->logits);
 }
 
 void gpt_loss(struct gpt *gpt, const unsigned char *targets, int with_gradient)
@@ -249,12 +172,8 @@ void gpt_loss(struct gpt *gpt, const unsigned char *targets, int with_gradient)
 	const float scale = tutti_grad_scale(gpt->trainer);
 
 	place_upload(a->targets, targets, (size_t)a->n);
-	if (gpt->split.size == 1)
-		softmax_loss(a->loss, a->logits, a->targets, a->narrow_grad, a->n, gpt->shape.vocab,
-			     with_gradient ? &scale : NULL);
-	else
-		split_softmax_loss(&gpt->split, a->loss, a->logits, a->targets, a->narrow_grad,
-				   a->n, with_gradient ? &scale : NULL);
+	vocabulary_loss(vocabulary_of(gpt), a->loss, a->logits, a->targets, a->narrow_grad, a->n,
+			with_gradient ? &scale : NULL);
 }
 
 double gpt_loss_sum(struct gpt *gpt)
@@ -292,8 +211,32 @@ void gpt_stage_backward(struct gpt *gpt, int stage, const float *out_grad, float
 		memcpy(in_grad, gpt->activations->stream_grad, stream_bytes(gpt));
 		return;
 	}
+	if (gpt->config.weights_later) {
+		memcpy(gpt->activations->embed_grad, gpt->activations->stream_grad,
+		       stream_bytes(gpt));
+		return;
+	}
 	must(tutti_backward_begin(gpt->trainer, gpt->embed_unit));
-	embedding_backward(gpt);
+	embedding_backward(gpt, gpt->activations->stream_grad);
+	must(tutti_backward_end(gpt->trainer, gpt->embed_unit));
+}
+
+void gpt_stage_weights(struct gpt *gpt, int stage)
+{
+	if (stage + 1 == gpt->stages) {
+		must(tutti_backward_begin(gpt->trainer, gpt->head_unit));
+		head_weights(gpt);
+		must(tutti_backward_end(gpt->trainer, gpt->head_unit));
+	}
+	for (int l = first_layer(gpt, stage + 1) - 1; l >= first_layer(gpt, stage); l--) {
+		must(tutti_backward_begin(gpt->trainer, gpt->blocks[l].unit));
+		block_weights(gpt, l);
+		must(tutti_backward_end(gpt->trainer, gpt->blocks[l].unit));
+	}
+	if (stage > 0)
+		return;
+	must(tutti_backward_begin(gpt->trainer, gpt->embed_unit));
+	embedding_backward(gpt, gpt->activations->embed_grad);
 	must(tutti_backward_end(gpt->trainer, gpt->embed_unit));
 }
 

@@ -14,8 +14,8 @@
  * When a rank dies the others hear of it by the call they are in, and go on from the last step
  * that any of them has finished, with the rank that is started in its place: see regroup. Where a
  * rank's part of the state was nowhere else (zero1 to fsdp without --shadow), all go on from the
- * last checkpoint. On a mesh (--tp, --pp) the job ends, and --max-restarts with --save goes on from
- * there. */
+ * last checkpoint. On a mesh (--tp, --pp, ...) the job ends, and --max-restarts with --save goes on
+ * from there. */
 #include "pipeline.h"
 #include "place.h"
 
@@ -38,13 +38,20 @@ static void drop(struct run *run)
 static void make_mesh(struct run *run)
 {
 	const struct options *o = &run->options;
-	const tutti_axis axes[] = {
-		{"dp", o->dp}, {"pp", o->pp ? o->pp : 1}, {"tp", o->tp ? o->tp : 1}};
+	const tutti_axis axes[] = {{"dp", o->dp},
+				   {"ep", o->ep ? o->ep : 1},
+				   {"pp", o->pp ? o->pp : 1},
+				   {"cp", o->cp ? o->cp : 1},
+				   {"tp", o->tp ? o->tp : 1}};
 
-	if (o->tp || o->pp)
-		must(tutti_mesh_create(&run->mesh, run->comm, axes, 3));
-	run->part = run->mesh ? tutti_mesh_coord(run->mesh, "dp") : run->rank;
-	run->parts = run->mesh ? tutti_mesh_size(run->mesh, "dp") : run->size;
+	run->part = run->rank;
+	run->parts = run->size;
+	if (!options_have_mesh(o))
+		return;
+	must(tutti_mesh_create(&run->mesh, run->comm, axes, 5));
+	int ep = tutti_mesh_size(run->mesh, "ep");
+	run->part = tutti_mesh_coord(run->mesh, "dp") * ep + tutti_mesh_coord(run->mesh, "ep");
+	run->parts = tutti_mesh_size(run->mesh, "dp") * ep;
 }
 
 /* Where the trainer before has come to, or from the newest checkpoint. */
@@ -71,14 +78,22 @@ static void catch_up(struct run *run)
 static void start(struct run *run)
 {
 	const struct options *o = &run->options;
-	const struct gpt_shape shape = {run->text.vocab, o->length, o->layers, o->heads,
-					o->channels};
+	const struct gpt_shape shape = {run->text.vocab, o->length,   o->layers,
+					o->heads,        o->channels, o->experts};
 	tutti_model *model;
 
 	run->rank = tutti_rank(run->comm);
 	run->size = tutti_size(run->comm);
 	make_mesh(run);
-	size_t sequences = (size_t)(o->batch / run->parts + 1);
+	int sequences = (o->batch + run->parts - 1) / run->parts;
+	struct gpt_config config = {.max_sequences =
+					    (sequences + o->micro_batches - 1) / o->micro_batches,
+				    .dtype = o->config.param_dtype,
+				    .by_heads = o->by_heads,
+				    .group = o->expert_group,
+				    .capacity = (float)o->expert_capacity,
+				    .recompute = o->recompute,
+				    .weights_later = o->pp > 1 && o->schedule == TUTTI_ZERO_BUBBLE};
 	must(tutti_model_create(&model));
 	gpt_register(&run->next.gpt, shape, o->pp > 1 ? o->pp * o->chunks : 1, model);
 	tutti_status status =
@@ -87,17 +102,16 @@ static void start(struct run *run)
 			: tutti_trainer_create(&run->next.trainer, model, run->comm, &o->config);
 	tutti_model_destroy(model);
 	must(status);
-	gpt_start(&run->next.gpt, run->next.trainer, run->mesh, (int)sequences,
-		  o->config.param_dtype);
+	gpt_start(&run->next.gpt, run->next.trainer, run->mesh, &config);
 	catch_up(run);
 	drop(run);
 	run->gpt = run->next.gpt;
 	run->trainer = run->next.trainer;
 	run->next = (struct attempt){0};
-	run->tokens = realloc(run->tokens, sequences * (size_t)o->length);
-	run->targets = realloc(run->targets, sequences * (size_t)o->length);
+	run->tokens = realloc(run->tokens, (size_t)sequences * (size_t)o->length);
+	run->targets = realloc(run->targets, (size_t)sequences * (size_t)o->length);
 	if (o->pp > 1)
-		run->stages = stages_create(run, (int)sequences);
+		run->stages = stages_create(run);
 	log_start(run);
 }
 
@@ -154,8 +168,10 @@ static void introduce(const struct run *run)
 	printf("%d rank%s share%s %d sequences of %d characters a step\n", run->size,
 	       run->size > 1 ? "s" : "", run->size > 1 ? "" : "s", o->batch, o->length);
 	if (run->mesh)
-		printf("in a mesh of dp=%d,pp=%d,tp=%d\n", tutti_mesh_size(run->mesh, "dp"),
-		       tutti_mesh_size(run->mesh, "pp"), tutti_mesh_size(run->mesh, "tp"));
+		printf("in a mesh of dp=%d,ep=%d,pp=%d,cp=%d,tp=%d\n",
+		       tutti_mesh_size(run->mesh, "dp"), tutti_mesh_size(run->mesh, "ep"),
+		       tutti_mesh_size(run->mesh, "pp"), tutti_mesh_size(run->mesh, "cp"),
+		       tutti_mesh_size(run->mesh, "tp"));
 }
 
 static void check(struct run *run)
@@ -231,8 +247,8 @@ int main(int argc, char **argv)
 	jmp_buf died;
 	if (setjmp(died))
 		regroup(&run);
-	rescue = run.options.tp || run.options.pp ? NULL
-						  : &died; /* a mesh has a place for each rank */
+	rescue = options_have_mesh(&run.options) ? NULL
+						 : &died; /* a mesh has a place for each rank */
 	start(&run);
 	introduce(&run);
 	train(&run);

@@ -1,8 +1,7 @@
-/* The GPT's parameters and its memory: what is registered, first values, activations. */
+/* The GPT's parameters: what is registered, which part a rank has, first values. */
 #include "activations.h"
 #include "place.h"
 
-#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,11 +64,24 @@ static int add_vector(struct gpt *gpt, struct unit unit, const char *name, int c
 	return add_tensor(gpt, unit, name, 1, (int64_t[]){count}, TUTTI_PARAM_NO_DECAY);
 }
 
-/* Of that size along dim, which "tp" divides where there is one. */
+/* Of that size along dim, which the axis divides where there is one. */
+static int divide_over(struct gpt *gpt, tutti_model *model, const char *axis, int param, int dim,
+		       int size)
+{
+	must(tutti_model_param_split(model, param, axis, dim));
+	gpt->split_sizes[param] = size;
+	return param;
+}
+
 static int divide(struct gpt *gpt, tutti_model *model, int param, int dim, int size)
 {
-	must(tutti_model_param_split(model, param, "tp", dim));
-	gpt->split_sizes[param] = size;
+	return divide_over(gpt, model, "tp", param, dim, size);
+}
+
+/* Ranks of "tp" have other rows of the stream, and gradients of what is computed there. */
+static int partial(tutti_model *model, int param)
+{
+	must(tutti_model_param_partial(model, param, "tp"));
 	return param;
 }
 
@@ -85,7 +97,40 @@ static void register_attention(struct gpt *gpt, struct unit unit, struct gpt_blo
 	ids->qkv_b = divide(gpt, model,
 			    add_tensor(gpt, unit, "qkv_b", 2, qkv + 1, TUTTI_PARAM_NO_DECAY), 1, c);
 	ids->proj_w = divide(gpt, model, add_matrix(gpt, unit, "proj_w", c, c), 0, c);
-	ids->proj_b = add_vector(gpt, unit, "proj_b", c);
+	ids->proj_b = partial(model, add_vector(gpt, unit, "proj_b", c));
+}
+
+static void register_products(struct gpt *gpt, struct unit unit, struct gpt_block_ids *ids)
+{
+	int c = gpt->shape.channels;
+	tutti_model *model = unit.model;
+
+	ids->up_w = divide(gpt, model, add_matrix(gpt, unit, "up_w", c, 4 * c), 1, 4 * c);
+	ids->up_b = divide(gpt, model, add_vector(gpt, unit, "up_b", 4 * c), 0, 4 * c);
+	ids->down_w = divide(gpt, model, add_matrix(gpt, unit, "down_w", 4 * c, c), 0, 4 * c);
+	ids->down_b = partial(model, add_vector(gpt, unit, "down_b", c));
+}
+
+/* Of all experts, one behind the other. */
+static int add_experts(struct gpt *gpt, struct unit unit, const char *name, int rows, int cols)
+{
+	int experts = gpt->shape.experts, is_matrix = cols > 0;
+	const int64_t shape[] = {experts, rows, cols};
+	int param = add_tensor(gpt, unit, name, is_matrix ? 3 : 2, shape,
+			       is_matrix ? 0 : TUTTI_PARAM_NO_DECAY);
+
+	return partial(unit.model, divide_over(gpt, unit.model, "ep", param, 0, experts));
+}
+
+static void register_experts(struct gpt *gpt, struct unit unit, struct gpt_block_ids *ids)
+{
+	int c = gpt->shape.channels;
+
+	ids->gate_w = partial(unit.model, add_matrix(gpt, unit, "gate_w", c, gpt->shape.experts));
+	ids->up_w = add_experts(gpt, unit, "expert_up_w", c, 4 * c);
+	ids->up_b = add_experts(gpt, unit, "expert_up_b", 4 * c, 0);
+	ids->down_w = add_experts(gpt, unit, "expert_down_w", 4 * c, c);
+	ids->down_b = add_experts(gpt, unit, "expert_down_b", c, 0);
 }
 
 static void register_block(struct gpt *gpt, tutti_model *model, int layer)
@@ -97,15 +142,15 @@ static void register_block(struct gpt *gpt, tutti_model *model, int layer)
 	snprintf(name, sizeof name, "block.%d", layer);
 	struct unit unit = add_unit(model, name);
 	ids->unit = unit.index;
-	ids->norm1_w = add_vector(gpt, unit, "norm1_w", c);
-	ids->norm1_b = add_vector(gpt, unit, "norm1_b", c);
+	ids->norm1_w = partial(model, add_vector(gpt, unit, "norm1_w", c));
+	ids->norm1_b = partial(model, add_vector(gpt, unit, "norm1_b", c));
 	register_attention(gpt, unit, ids);
-	ids->norm2_w = add_vector(gpt, unit, "norm2_w", c);
-	ids->norm2_b = add_vector(gpt, unit, "norm2_b", c);
-	ids->up_w = divide(gpt, model, add_matrix(gpt, unit, "up_w", c, 4 * c), 1, 4 * c);
-	ids->up_b = divide(gpt, model, add_vector(gpt, unit, "up_b", 4 * c), 0, 4 * c);
-	ids->down_w = divide(gpt, model, add_matrix(gpt, unit, "down_w", 4 * c, c), 0, 4 * c);
-	ids->down_b = add_vector(gpt, unit, "down_b", c);
+	ids->norm2_w = partial(model, add_vector(gpt, unit, "norm2_w", c));
+	ids->norm2_b = partial(model, add_vector(gpt, unit, "norm2_b", c));
+	if (gpt->shape.experts > 0)
+		register_experts(gpt, unit, ids);
+	else
+		register_products(gpt, unit, ids);
 }
 
 /* Layers are divided evenly; the embedding is on the first stage, the head on the last. */
@@ -125,19 +170,19 @@ void gpt_register(struct gpt *gpt, struct gpt_shape shape, int stages, tutti_mod
 	memset(gpt, 0, sizeof *gpt);
 	gpt->shape = shape;
 	gpt->stages = stages;
-	gpt->split = (struct split){.size = 1, .vocab = shape.vocab};
 	struct unit embedding = add_unit(model, "embedding");
 	gpt->embed_unit = embedding.index;
 	gpt->token_w = divide(gpt, model,
 			      add_matrix(gpt, embedding, "token_w", shape.vocab, shape.channels), 0,
 			      shape.vocab);
-	gpt->position_w = add_matrix(gpt, embedding, "position_w", shape.length, shape.channels);
+	gpt->position_w = partial(
+		model, add_matrix(gpt, embedding, "position_w", shape.length, shape.channels));
 	for (int l = 0; l < shape.layers; l++)
 		register_block(gpt, model, l);
 	struct unit head = add_unit(model, "head");
 	gpt->head_unit = head.index;
-	gpt->norm_w = add_vector(gpt, head, "norm_w", shape.channels);
-	gpt->norm_b = add_vector(gpt, head, "norm_b", shape.channels);
+	gpt->norm_w = partial(model, add_vector(gpt, head, "norm_w", shape.channels));
+	gpt->norm_b = partial(model, add_vector(gpt, head, "norm_b", shape.channels));
 	/* Tied: the head scores a token by its embedding, so both add to one gradient. */
 	must(tutti_model_unit_uses(model, gpt->head_unit, gpt->token_w));
 	set_stages(gpt, model);
@@ -156,101 +201,17 @@ static void init_block(const struct gpt *gpt, const struct gpt_block_ids *ids)
 	must(tutti_param_init_constant(gpt->trainer, ids->norm1_w, 1));
 	must(tutti_param_init_constant(gpt->trainer, ids->norm2_w, 1));
 	must(tutti_param_init_normal(gpt->trainer, ids->qkv_w, 0, weight_std));
+	if (gpt->shape.experts > 0)
+		must(tutti_param_init_normal(gpt->trainer, ids->gate_w, 0, weight_std));
 	must(tutti_param_init_normal(gpt->trainer, ids->proj_w, 0, small));
 	must(tutti_param_init_normal(gpt->trainer, ids->up_w, 0, weight_std));
 	must(tutti_param_init_normal(gpt->trainer, ids->down_w, 0, small));
 }
 
-/* Where tensors of floats lie one behind the other; with memory NULL they are only counted. */
-struct room {
-	float *memory;
-	size_t used, largest;
-};
-
-static float *carve(struct room *room, size_t count)
-{
-	float *piece = room->memory ? room->memory + room->used : NULL;
-	room->used += (count + 15) & ~(size_t)15;
-	room->largest = count > room->largest ? count : room->largest;
-	return piece;
-}
-
-/* Where a parameter is on another stage, so is what its layer computes. */
-static int is_here(const struct gpt *gpt, int param)
-{
-	int64_t first, count;
-
-	must(tutti_param_piece(gpt->trainer, param, &first, &count));
-	return count > 0;
-}
-
-/* Ranks of "tp" divide heads and what is inside of a branch: own channels. */
-static void lay_out_block(struct block_activations *b, const struct gpt *gpt, size_t n,
-			  struct room *room)
-{
-	size_t ranks = (size_t)gpt->split.size, length = (size_t)gpt->shape.length;
-	size_t c = (size_t)gpt->shape.channels, heads = (size_t)gpt->shape.heads / ranks;
-	size_t own = c / ranks;
-
-	b->norm1 = carve(room, n * c);
-	b->qkv = carve(room, n * 3 * own);
-	b->weights = carve(room, n * heads * length);
-	b->mixed = carve(room, n * own);
-	b->middle = carve(room, n * c);
-	b->norm2 = carve(room, n * c);
-	b->up = carve(room, n * 4 * own);
-	b->gelu = carve(room, n * 4 * own);
-	b->stats1.mean = carve(room, n);
-	b->stats1.rstd = carve(room, n);
-	b->stats2.mean = carve(room, n);
-	b->stats2.rstd = carve(room, n);
-}
-
-static void lay_out_head(struct gpt_activations *a, const struct gpt *gpt, size_t n,
-			 struct room *room)
-{
-	size_t vocab = (size_t)gpt->shape.vocab;
-
-	a->norm = carve(room, n * (size_t)gpt->shape.channels);
-	a->logits = carve(room, n * vocab);
-	a->all_logits = gpt->split.size > 1 ? carve(room, n * vocab) : NULL;
-	a->stats.mean = carve(room, n);
-	a->stats.rstd = carve(room, n);
-}
-
-static void lay_out(struct gpt_activations *a, const struct gpt *gpt, int sequences,
-		    struct room *room)
-{
-	struct gpt_shape s = gpt->shape;
-	size_t n = (size_t)sequences * (size_t)s.length, c = (size_t)s.channels;
-	size_t vocab = (size_t)s.vocab, own = c / (size_t)gpt->split.size;
-	size_t widest = vocab > 4 * c ? vocab : 4 * c;
-	size_t weights = attention_scratch(
-		(struct attention_shape){sequences, s.length, s.channels, s.heads});
-
-	for (int l = 0; l < s.layers; l++) {
-		a->blocks[l].in =
-			carve(room, n * c); /* a stage's last stream is the next one's first */
-		if (is_here(gpt, gpt->blocks[l].proj_b))
-			lay_out_block(&a->blocks[l], gpt, n, room);
-	}
-	a->out = carve(room, n * c);
-	if (is_here(gpt, gpt->norm_w))
-		lay_out_head(a, gpt, n, room);
-	a->stream_grad = carve(room, n * c);
-	a->wide_grad = carve(room, n * 4 * own);
-	a->narrow_grad = carve(room, n * c);
-	a->scratch = carve(room, c * widest > weights ? c * widest : weights);
-	a->tokens = (unsigned char *)carve(room, n / sizeof(float) + 1);
-	a->targets = (unsigned char *)carve(room, n / sizeof(float) + 1);
-	a->loss = (double *)carve(room, sizeof(double) / sizeof(float));
-}
-
 /* Parameters of 16 bits are computed with in f32. */
-static void make_room_for_wide(struct gpt *gpt, tutti_dtype dtype)
+static void make_room_for_wide(struct gpt *gpt)
 {
-	gpt->dtype = dtype;
-	for (int p = 0; p < gpt->params && dtype != TUTTI_F32; p++) {
+	for (int p = 0; p < gpt->params && gpt->config.dtype != TUTTI_F32; p++) {
 		gpt->wide[p] = place_alloc(gpt->counts[p] * sizeof(float));
 		if (!gpt->wide[p]) {
 			fprintf(stderr, "gpt: there is no memory for the parameters in f32\n");
@@ -259,68 +220,66 @@ static void make_room_for_wide(struct gpt *gpt, tutti_dtype dtype)
 	}
 }
 
-/* Layers find their way in a tensor by int. */
-static struct gpt_activations *make_activations(const struct gpt *gpt, int sequences)
+/* The communicator of an axis that divides something. */
+static tutti_comm *comm_of(tutti_mesh *mesh, const char *axis)
 {
-	struct gpt_activations *a = calloc(1, sizeof *a);
-	struct room room = {0};
-
-	if (a)
-		lay_out(a, gpt, sequences, &room);
-	if (room.largest > INT_MAX) {
-		fprintf(stderr,
-			"gpt: room for %d sequences of %d characters would be a tensor of %zu "
-			"numbers, where %d are possible: take fewer, or more ranks\n",
-			sequences, gpt->shape.length, room.largest, INT_MAX);
-		exit(1);
-	}
-	room.memory = a ? place_alloc(room.used * sizeof(float)) : NULL;
-	if (!room.memory) {
-		fprintf(stderr, "gpt: there is no memory for %d sequences\n", sequences);
-		exit(1);
-	}
-	room.used = 0;
-	lay_out(a, gpt, sequences, &room);
-	a->memory = room.memory;
-	return a;
-}
-
-struct gpt_activations *gpt_more_activations(const struct gpt *gpt, int sequences)
-{
-	struct gpt_activations *more = make_activations(gpt, sequences);
-
-	more->loss = gpt->activations->loss;
-	return more;
-}
-
-void gpt_free_activations(struct gpt_activations *activations)
-{
-	if (activations)
-		place_free(activations->memory);
-	free(activations);
+	return tutti_mesh_size(mesh, axis) > 1 ? tutti_mesh_comm(mesh, axis) : NULL;
 }
 
 /* This rank's part of the vocabulary, where it has the embedding. */
-static void find_part(struct gpt *gpt, tutti_mesh *mesh)
+static struct split find_split(const struct gpt *gpt, tutti_mesh *mesh)
 {
 	int64_t first, count;
 
 	must(tutti_param_piece(gpt->trainer, gpt->token_w, &first, &count));
-	gpt->split = (struct split){.rank = tutti_mesh_coord(mesh, "tp"),
-				    .size = tutti_mesh_size(mesh, "tp"),
-				    .first = (int)first,
-				    .vocab = (int)count};
-	if (gpt->split.size > 1)
-		gpt->split.comm = tutti_mesh_comm(mesh, "tp");
+	return (struct split){.comm = comm_of(mesh, "tp"),
+			      .rank = tutti_mesh_coord(mesh, "tp"),
+			      .size = tutti_mesh_size(mesh, "tp"),
+			      .first = (int)first,
+			      .vocab = (int)count};
 }
 
-void gpt_start(struct gpt *gpt, tutti_trainer *trainer, tutti_mesh *mesh, int max_sequences,
-	       tutti_dtype dtype)
+static struct context find_context(const struct gpt *gpt, tutti_mesh *mesh)
+{
+	int size = tutti_mesh_size(mesh, "cp");
+
+	return (struct context){.comm = comm_of(mesh, "cp"),
+				.rank = tutti_mesh_coord(mesh, "cp"),
+				.size = size,
+				.length = gpt->shape.length / size,
+				.by_heads = size > 1 && gpt->config.by_heads};
+}
+
+/* A group's tokens make EXPERTS_CHOSEN choices each. */
+static struct experts find_experts(const struct gpt *gpt, tutti_mesh *mesh)
+{
+	int size = tutti_mesh_size(mesh, "ep"), count = gpt->shape.experts;
+	int group = gpt->config.group;
+	float even = count > 0 ? (float)(EXPERTS_CHOSEN * group) / (float)count : 0;
+	int capacity = (int)ceilf(even * gpt->config.capacity);
+
+	return (struct experts){.comm = comm_of(mesh, "ep"),
+				.rank = tutti_mesh_coord(mesh, "ep"),
+				.size = size,
+				.count = count,
+				.own = count / size,
+				.group = group,
+				.capacity = capacity < group ? capacity : group,
+				.channels = gpt->shape.channels,
+				.hidden = 4 * gpt->shape.channels,
+				.balance = gpt->config.balance};
+}
+
+void gpt_start(struct gpt *gpt, tutti_trainer *trainer, tutti_mesh *mesh,
+	       const struct gpt_config *config)
 {
 	gpt->trainer = trainer;
-	find_part(gpt, mesh);
-	gpt->activations = make_activations(gpt, max_sequences);
-	make_room_for_wide(gpt, dtype);
+	gpt->config = *config;
+	gpt->split = find_split(gpt, mesh);
+	gpt->context = find_context(gpt, mesh);
+	gpt->experts = find_experts(gpt, mesh);
+	gpt->activations = gpt_make_activations(gpt, config->max_sequences);
+	make_room_for_wide(gpt);
 	must(tutti_param_init_normal(trainer, gpt->token_w, 0, embedding_std));
 	must(tutti_param_init_normal(trainer, gpt->position_w, 0, embedding_std));
 	must(tutti_param_init_constant(trainer, gpt->norm_w, 1));

@@ -35,14 +35,27 @@ static const char usage[] =
 	"  --shard-size N        hsdp: ranks in a shard group (those of a node)\n"
 	"  --local-steps N       local_sgd: steps between averages (10), of which --steps is a "
 	"multiple\n"
-	"  --tp N                ranks that divide each layer: heads, columns and rows, vocabulary "
-	"(no mesh)\n"
+	"  --tp N                ranks that divide each layer: heads, columns and rows, "
+	"vocabulary; "
+	"and between them tokens (no mesh)\n"
+	"  --cp N                ranks that divide each sequence (no mesh)\n"
+	"  --cp-form F           ring: keys and values come from rank to rank; heads: each rank "
+	"has "
+	"some heads of whole sequences (ring)\n"
 	"  --pp N                ranks that have parts of the layers, as a pipeline of "
 	"--micro-batches (no mesh); writes no sample\n"
-	"  --schedule S          gpipe, 1f1b or interleaved (1f1b)\n"
-	"  --chunks N            interleaved: stages on each rank (1)\n"
-	"  --dp N                with --tp or --pp: replicas, or parts of the strategy (what these "
+	"  --schedule S          gpipe, 1f1b, interleaved or zero_bubble (1f1b)\n"
+	"  --chunks N            interleaved, zero_bubble: stages on each rank (1)\n"
+	"  --experts N           of each layer, of which a token takes two (none)\n"
+	"  --ep N                ranks that divide the experts; they have sequences of their own, "
+	"as those of dp (no mesh)\n"
+	"  --expert-capacity X   tokens that an expert takes, times what all would have evenly "
+	"(1.25)\n"
+	"  --expert-group N      tokens among which that holds (8)\n"
+	"  --expert-balance X    of the loss that has them chosen evenly (0.01)\n"
+	"  --dp N                on a mesh: replicas, or parts of the strategy (what the others "
 	"leave)\n"
+	"  --recompute           keeps no activations inside of layers, and computes them again\n"
 	"  --whole-tensors       shards are whole tensors\n"
 	"  --shadow              zero1, zero2, fsdp: each rank keeps its neighbour's part too\n"
 	"  --memory-limit N      bytes that a rank's trainer may hold (no limit)\n"
@@ -59,7 +72,7 @@ static const char usage[] =
 
 static const char *default_paths[] = {"/usr/share/common-licenses"};
 
-enum kind { INT, SIZE, SEED, REAL, SINGLE, TEXT, STRATEGY, SCHEDULE, DTYPE, FLAG };
+enum kind { INT, SIZE, SEED, REAL, SINGLE, TEXT, STRATEGY, SCHEDULE, FORM, DTYPE, FLAG };
 
 /* An option and the field that it sets. */
 #define FIELD(member) offsetof(struct options, member)
@@ -72,7 +85,7 @@ static const struct setting {
 	{"steps", INT, FIELD(steps), 0, 1e9},
 	{"batch", INT, FIELD(batch), 1, 65536},
 	{"micro-batches", INT, FIELD(micro_batches), 1, 65536},
-	{"seq", INT, FIELD(length), 1, 4096},
+	{"seq", INT, FIELD(length), 1, GPT_MAX_LENGTH},
 	{"layers", INT, FIELD(layers), 1, GPT_MAX_LAYERS},
 	{"heads", INT, FIELD(heads), 1, 64},
 	{"channels", INT, FIELD(channels), 1, 4096},
@@ -89,6 +102,14 @@ static const struct setting {
 	{"tp", INT, FIELD(tp), 1, 64},
 	{"pp", INT, FIELD(pp), 1, 64},
 	{"dp", INT, FIELD(dp), 1, 65536},
+	{"cp", INT, FIELD(cp), 1, 64},
+	{"ep", INT, FIELD(ep), 1, EXPERTS_MAX},
+	{"cp-form", FORM, FIELD(by_heads), 0, 0},
+	{"experts", INT, FIELD(experts), 2, EXPERTS_MAX},
+	{"expert-capacity", REAL, FIELD(expert_capacity), 0.1, 64},
+	{"expert-balance", REAL, FIELD(expert_balance), 0, 1e6},
+	{"expert-group", INT, FIELD(expert_group), 1, GPT_MAX_LENGTH},
+	{"recompute", FLAG, FIELD(recompute), 0, 0},
 	{"schedule", SCHEDULE, FIELD(schedule), 0, 0},
 	{"chunks", INT, FIELD(chunks), 1, 64},
 	{"whole-tensors", FLAG, FIELD(config.whole_tensors), 0, 0},
@@ -132,7 +153,9 @@ static int set_option(struct options *o, const struct setting *setting, const ch
 	static const char *const strategies[] = {"ddp",  "zero1",     "zero2", "fsdp",
 						 "hsdp", "local_sgd", NULL};
 	static const char *const dtypes[] = {"f32", "bf16", "f16", NULL};
-	static const char *const schedules[] = {"gpipe", "1f1b", "interleaved", NULL};
+	static const char *const schedules[] = {"gpipe", "1f1b", "interleaved", "zero_bubble",
+						NULL};
+	static const char *const forms[] = {"ring", "heads", NULL};
 	void *field = (char *)o + setting->field;
 	double value = 0;
 	int which = 0;
@@ -151,6 +174,10 @@ static int set_option(struct options *o, const struct setting *setting, const ch
 	case SCHEDULE:
 		which = index_of(text, schedules);
 		*(tutti_schedule *)field = (tutti_schedule)which;
+		return which >= 0;
+	case FORM:
+		which = index_of(text, forms);
+		*(int *)field = which;
 		return which >= 0;
 	case DTYPE:
 		which = index_of(text, dtypes);
@@ -188,21 +215,6 @@ static int complain(const char *name, const char *text)
 	return 3;
 }
 
-/* Between averages the ranks of local SGD have values of their own, which cannot be saved, sampled
- * or exported as one model. */
-static int check_average(const struct options *o, const char *name, int steps)
-{
-	int between = o->config.local_sgd_steps;
-
-	if (o->config.strategy != TUTTI_LOCAL_SGD || steps % between == 0)
-		return 0;
-	fprintf(stderr,
-		"gpt: --%s %d is not possible with local_sgd, whose ranks have the same values "
-		"only when they average (--local-steps %d): %lld is the next multiple\n",
-		name, steps, between, ((long long)steps / between + 1) * between);
-	return 3;
-}
-
 int options_read(struct options *o, int argc, char **argv)
 {
 	struct option longs[SETTINGS + 2] = {[SETTINGS] = {"help", no_argument, NULL, 'h'}};
@@ -228,6 +240,9 @@ int options_read(struct options *o, int argc, char **argv)
 		.grow_wait_s = 30,
 		.schedule = TUTTI_1F1B,
 		.chunks = 1,
+		.expert_capacity = 1.25,
+		.expert_balance = 0.01,
+		.expert_group = 8,
 		.config = {.max_grad_norm = 1, .check_replicas_every = 50, .local_sgd_steps = 10}};
 	while ((option = getopt_long(argc, argv, "h", longs, &which)) != -1) {
 		if (option == 'h') {
@@ -241,21 +256,10 @@ int options_read(struct options *o, int argc, char **argv)
 		if (!set_option(o, &settings[which], optarg))
 			return complain(settings[which].name, optarg);
 	}
-	if (o->channels % o->heads != 0)
-		return complain("heads", "with a number of channels that it does not divide");
-	if (o->tp && o->heads % o->tp != 0)
-		return complain("tp", "with a number of heads that it does not divide");
-	if (o->dp && !o->tp && !o->pp)
-		return complain("dp", "without --tp or --pp (1: each rank has whole layers)");
-	if (o->pp * o->chunks > o->layers)
-		return complain("pp", "with fewer layers than stages");
+	if (!options_check(o))
+		return 3;
 	if (o->pp > 1)
 		o->sample = 0;
-	if (check_average(o, "steps", o->steps) != 0)
-		return 3;
-	if (o->save && o->save_every < o->steps &&
-	    check_average(o, "save-every", o->save_every) != 0)
-		return 3;
 	o->config.seed = o->seed;
 	o->config.offload_optimizer = o->config.offload_dir != NULL;
 	o->paths = optind < argc ? argv + optind : (char *const *)default_paths;

@@ -11,9 +11,13 @@ struct options {
 	double lr;
 	uint64_t seed;
 	tutti_train_config config;           /* strategy and all that it takes                    */
-	int dp, tp, pp;                      /* ranks of the mesh's axes; tp, pp 0: no mesh       */
+	int dp, ep, pp, cp, tp;              /* ranks of the mesh's axes; 0: not given            */
 	tutti_schedule schedule;             /* of a pipeline                                     */
 	int chunks;                          /* stages of a rank of it                            */
+	int by_heads;                        /* the form of context parallelism                   */
+	int experts, expert_group;           /* of each block; tokens that share their capacity   */
+	double expert_capacity, expert_balance;
+	int recompute;
 	int grow_wait_s;                      /* for ranks in the place of dead ones               */
 	const char *dump_loss;               /* NULL: nowhere, as the following                   */
 	const char *save;                    /* checkpoints: loaded at the start, if there are any */
@@ -26,6 +30,10 @@ struct options {
 	int path_count;
 };
 
+/* Whether ranks divide the model, or a sequence. */
+int options_have_mesh(const struct options *options);
+/* Whether they go together; if not, says why. options_check.c */
+int options_check(const struct options *options);
 /* Returns 0, or the status to exit with plus 1: --help was asked for, or something is wrong and was said. */
 int options_read(struct options *options, int argc, char **argv);
 

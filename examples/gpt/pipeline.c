@@ -15,7 +15,7 @@ struct stages {
 	int sequences, micro_batches;  /* of this rank; parts of them                  */
 	int longest;                   /* sequences in a micro-batch, at most          */
 	struct gpt_activations **of;   /* [stage][micro-batch]; NULL: not held         */
-	struct gpt_activations **free; /* free_count of them                           */
+	struct gpt_activations **free; /* free_count of count; the first is gpt's own  */
 	int free_count, count;
 };
 
@@ -29,20 +29,27 @@ static struct gpt_activations **place(struct stages *s, int stage, int m)
 	return &s->of[stage * s->micro_batches + m];
 }
 
-/* All sets add to one loss. */
-static struct gpt_activations *take(struct stages *s)
+/* The list has room for all that were made. */
+static void give_back(struct stages *s, struct gpt_activations *set)
 {
-	struct gpt *gpt = &s->run->gpt;
+	s->free[s->free_count++] = set;
+}
 
-	if (s->free_count > 0)
-		return s->free[--s->free_count];
-	struct gpt_activations *made = gpt_more_activations(gpt, s->longest);
+static void add_set(struct stages *s, struct gpt_activations *set)
+{
 	s->free = realloc(s->free, (size_t)++s->count * sizeof(void *));
 	if (!s->free) {
 		fprintf(stderr, "gpt: there is no memory for a list\n");
 		exit(1);
 	}
-	return made;
+	give_back(s, set);
+}
+
+static struct gpt_activations *take(struct stages *s)
+{
+	if (s->free_count == 0)
+		add_set(s, gpt_make_activations(&s->run->gpt, s->longest));
+	return s->free[--s->free_count];
 }
 
 static tutti_status forward(void *arg, int stage, int m, const void *in, void *out)
@@ -50,28 +57,46 @@ static tutti_status forward(void *arg, int stage, int m, const void *in, void *o
 	struct stages *s = arg;
 	struct run *run = s->run;
 	int first = first_of(s, m), count = first_of(s, m + 1) - first;
-	size_t row = (size_t)first * (size_t)run->options.length;
+	size_t row = (size_t)first * (size_t)gpt_length(&run->gpt);
+	struct gpt_activations *set = take(s);
 
-	run->gpt.activations = *place(s, stage, m) = take(s);
+	run->gpt.activations = *place(s, stage, m) = set;
 	gpt_stage_forward(&run->gpt, stage, run->tokens + row, count, in, out);
 	if (stage + 1 == run->gpt.stages)
 		gpt_loss(&run->gpt, run->targets + row, 1);
 	return TUTTI_OK;
 }
 
+/* The set of a micro-batch whose last action this is. */
+static void let_go(struct stages *s, int stage, int m)
+{
+	give_back(s, *place(s, stage, m));
+	*place(s, stage, m) = NULL;
+}
+
 static tutti_status backward(void *arg, int stage, int m, const void *out_grad, void *in_grad)
 {
 	struct stages *s = arg;
-	struct gpt_activations **held = place(s, stage, m);
+	struct gpt *gpt = &s->run->gpt;
 
-	s->run->gpt.activations = *held;
-	gpt_stage_backward(&s->run->gpt, stage, out_grad, in_grad);
-	s->free[s->free_count++] = *held;
-	*held = NULL;
+	gpt->activations = *place(s, stage, m);
+	gpt_stage_backward(gpt, stage, out_grad, in_grad);
+	if (!gpt->config.weights_later)
+		let_go(s, stage, m);
 	return TUTTI_OK;
 }
 
-struct stages *stages_create(struct run *run, int max_sequences)
+static tutti_status backward_weights(void *arg, int stage, int m)
+{
+	struct stages *s = arg;
+
+	s->run->gpt.activations = *place(s, stage, m);
+	gpt_stage_weights(&s->run->gpt, stage);
+	let_go(s, stage, m);
+	return TUTTI_OK;
+}
+
+struct stages *stages_create(struct run *run)
 {
 	const struct options *o = &run->options;
 	struct stages *s = calloc(1, sizeof *s);
@@ -85,18 +110,19 @@ struct stages *stages_create(struct run *run, int max_sequences)
 	}
 	s->run = run;
 	s->micro_batches = o->micro_batches;
-	s->longest = (max_sequences + o->micro_batches - 1) / o->micro_batches;
+	s->longest = run->gpt.config.max_sequences;
+	add_set(s, run->gpt.activations);
 	must(tutti_pipeline_create(
 		&s->pipeline, run->mesh,
 		&(tutti_pipeline_config){.schedule = o->schedule,
 					 .micro_batches = o->micro_batches,
 					 .chunks = o->chunks,
-					 .count = (size_t)s->longest * (size_t)o->length *
-						  (size_t)o->channels,
+					 .count = gpt_stream_count(&run->gpt, s->longest),
 					 .trainer = run->trainer,
 					 .arg = s,
 					 .forward = forward,
-					 .backward = backward}));
+					 .backward = backward,
+					 .backward_weights = backward_weights}));
 	return s;
 }
 
@@ -105,8 +131,9 @@ void stages_destroy(struct stages *s)
 	if (!s)
 		return;
 	tutti_pipeline_destroy(s->pipeline);
-	while (s->free_count > 0)
-		gpt_free_activations(s->free[--s->free_count]);
+	for (int i = 0; i < s->free_count; i++)
+		if (s->free[i] != s->run->gpt.activations)
+			gpt_free_activations(s->free[i]);
 	free(s->free);
 	free(s->of);
 	free(s);

@@ -4,8 +4,8 @@
 
 #include "run.h"
 
-/* Of run->mesh, for sequences of this rank at most; count of each is the library's to ask for. */
-struct stages *stages_create(struct run *run, int max_sequences);
+/* Of run->mesh and run->gpt. */
+struct stages *stages_create(struct run *run);
 void stages_destroy(struct stages *stages);
 /* A step's micro-batches, forward and backward, of this many sequences. */
 void stages_run(struct stages *stages, int sequences);

@@ -1,125 +1,163 @@
-/* Sums over the ranks of "tp", and the layers that look at the vocabulary. */
+/* Products that begin and end a branch, block by block of rows: forward and backward side by side.
+ */
 #include "tensor_parallel.h"
 
 #include "gpt.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
+/* One call. What is all ranks' has a block of rows for each; blocks come, or go, one by one. */
+struct rows {
+	const struct split *split;
+	const struct product *product;
+	struct linear_grads grads;
+	float *out; /* these three: of all ranks' rows */
+	const float *in, *out_grad;
+	int count; /* rows of a rank */
+};
 
-static void reduce(const struct split *split, float *x, int count, tutti_op op)
+void split_gather_rows(const struct split *split, const float *own, int count, tutti_block_fn fn,
+		       void *arg)
 {
-	if (split->size > 1)
-		must(tutti_all_reduce(x, x, (size_t)count, TUTTI_F32, op, split->comm, NULL));
+	if (split->size == 1)
+		must(fn(arg, 0, (void *)(uintptr_t)own, (size_t)count));
+	else
+		must(tutti_all_gather_each(own, (size_t)count, TUTTI_F32, fn, arg, split->comm,
+					   NULL));
 }
 
-void split_sum(const struct split *split, float *x, int count)
+void split_scatter_rows(const struct split *split, float *own, int count, tutti_block_fn fn,
+			void *arg)
 {
-	reduce(split, x, count, TUTTI_SUM);
+	if (split->size == 1)
+		must(fn(arg, 0, own, (size_t)count));
+	else
+		must(tutti_reduce_scatter_each(own, (size_t)count, TUTTI_F32, TUTTI_SUM, fn, arg,
+					       split->comm, NULL));
 }
 
-/* The row of the token on this rank; -1: it is another rank's. */
-static int row_of(const struct split *split, int token)
+static struct rows rows_of(const struct split *split, const struct product *product, int n)
 {
-	int row = token - split->first;
-
-	return row >= 0 && row < split->vocab ? row : -1;
+	return (struct rows){.split = split, .product = product, .count = n / split->size};
 }
 
-void split_embed_forward(const struct split *split, float *out, const unsigned char *tokens,
-			 const float *token_w, const float *position_w, struct embedding_shape s)
+static void gather(struct rows *rows, const float *own, int width, tutti_block_fn fn)
 {
-	int c = s.channels;
-
-	for (int r = 0; r < s.n; r++) {
-		int row = row_of(split, tokens[r]);
-		const float *position = position_w + r % s.length * c;
-		for (int j = 0; j < c; j++)
-			out[r * c + j] = (row >= 0 ? token_w[row * c + j] : 0) +
-					 (split->rank == 0 ? position[j] : 0);
-	}
+	split_gather_rows(rows->split, own, rows->count * width, fn, rows);
 }
 
-void split_embed_backward(const struct split *split, float *token_grad, float *position_grad,
-			  const float *out_grad, const unsigned char *tokens,
-			  struct embedding_shape s)
+static void scatter(struct rows *rows, float *own, int width, tutti_block_fn fn)
 {
-	int c = s.channels;
-
-	for (int r = 0; r < s.n; r++) {
-		int row = row_of(split, tokens[r]);
-		for (int j = 0; j < c; j++) {
-			position_grad[r % s.length * c + j] += out_grad[r * c + j];
-			if (row >= 0)
-				token_grad[row * c + j] += out_grad[r * c + j];
-		}
-	}
+	split_scatter_rows(rows->split, own, rows->count * width, fn, rows);
 }
 
-/* The largest logit of each row, over all ranks. */
-static void find_most(const struct split *split, float *most, const float *logits, int n)
+/* Where the rows of a rank begin in an array of all of them. */
+static size_t block_at(const struct rows *rows, int rank, int width)
 {
-	for (int r = 0; r < n; r++) {
-		const float *x = logits + r * split->vocab;
-		most[r] = x[0];
-		for (int v = 1; v < split->vocab; v++)
-			most[r] = x[v] > most[r] ? x[v] : most[r];
-	}
-	reduce(split, most, n, TUTTI_MAX);
+	return (size_t)rank * (size_t)rows->count * (size_t)width;
 }
 
-/* Of the cross entropy, log(all) - (right - most), the rank of a target has the second part, and
- * the first rank the first. */
-void split_softmax_loss(const struct split *split, double *sum, float *logits,
-			const unsigned char *targets, float *scratch, int n,
-			const float *grad_scale)
+static tutti_status multiply_gathered(void *arg, int rank, void *block, size_t count)
 {
-	const float scale = grad_scale ? *grad_scale : 1;
-	float *most = scratch, *all = malloc((size_t)n * sizeof *all);
-	double loss = 0;
+	const struct rows *rows = arg;
+	const struct product *p = rows->product;
 
-	if (!all)
-		must(tutti_set_error(TUTTI_ERR_MEMORY, "There is no memory for the loss."));
-	find_most(split, most, logits, n);
-	for (int r = 0; r < n; r++) {
-		float *x = logits + r * split->vocab;
-		int right = row_of(split, targets[r]);
-		all[r] = 0;
-		loss -= right >= 0 ? (double)(x[right] - most[r]) : 0;
-		for (int v = 0; v < split->vocab; v++)
-			all[r] += expf(x[v] - most[r]);
-	}
-	reduce(split, all, n, TUTTI_SUM);
-	for (int r = 0; r < n; r++) {
-		float *x = logits + r * split->vocab;
-		int right = row_of(split, targets[r]);
-		loss += split->rank == 0 ? (double)logf(all[r]) : 0;
-		for (int v = 0; grad_scale && v < split->vocab; v++)
-			x[v] = (expf(x[v] - most[r]) / all[r] - (v == right)) * scale;
-	}
-	*sum += loss;
-	free(all);
+	(void)count;
+	linear_forward(rows->out + block_at(rows, rank, p->outs), block, p->weight, p->bias,
+		       rows->count, p->ins, p->outs);
+	return TUTTI_OK;
 }
 
-void split_gather_logits(const struct split *split, float *all, const float *logits, int n,
-			 int vocab)
+void split_gather_forward(const struct split *split, float *out, const float *in,
+			  const struct product *product, int n)
 {
-	size_t *counts = calloc((size_t)split->size, sizeof *counts);
-	float *blocks = malloc((size_t)n * (size_t)vocab * sizeof *blocks), *block = blocks;
-	int64_t first = 0;
+	struct rows rows = rows_of(split, product, n);
 
-	if (!counts || !blocks)
-		must(tutti_set_error(TUTTI_ERR_MEMORY, "There is no memory for the logits."));
-	counts[split->rank] = (size_t)n * (size_t)split->vocab;
-	must(tutti_all_gather(&counts[split->rank], counts, 1, TUTTI_U64, split->comm, NULL));
-	must(tutti_all_gatherv(logits, blocks, counts, NULL, TUTTI_F32, split->comm, NULL));
-	for (int rank = 0; rank < split->size; rank++) {
-		int64_t own = (int64_t)counts[rank] / n;
-		for (int r = 0; r < n; r++)
-			memcpy(all + r * vocab + first, block + r * own, (size_t)own * sizeof *all);
-		block += counts[rank];
-		first += own;
-	}
-	free(blocks);
-	free(counts);
+	rows.out = out;
+	gather(&rows, in, product->ins, multiply_gathered);
+}
+
+/* block: of the gradient of in */
+static tutti_status fill_in_grad(void *arg, int rank, void *block, size_t count)
+{
+	const struct rows *rows = arg;
+	const struct product *p = rows->product;
+	struct linear_grads grads = {.in = block, .scratch = rows->grads.scratch};
+
+	(void)count;
+	linear_backward(&grads, rows->out_grad + block_at(rows, rank, p->outs), NULL, p->weight,
+			rows->count, p->ins, p->outs);
+	return TUTTI_OK;
+}
+
+/* block: of in */
+static tutti_status add_weight_grad(void *arg, int rank, void *block, size_t count)
+{
+	const struct rows *rows = arg;
+	const struct product *p = rows->product;
+	struct linear_grads grads = {.weight = rows->grads.weight, .bias = rows->grads.bias};
+
+	(void)count;
+	linear_backward(&grads, rows->out_grad + block_at(rows, rank, p->outs), block, p->weight,
+			rows->count, p->ins, p->outs);
+	return TUTTI_OK;
+}
+
+void split_gather_backward(const struct split *split, const struct linear_grads *grads,
+			   const float *out_grad, const float *in, const struct product *product,
+			   int n)
+{
+	struct rows rows = rows_of(split, product, n);
+
+	rows.grads = *grads;
+	rows.out_grad = out_grad;
+	if (grads->in)
+		scatter(&rows, grads->in, product->ins, fill_in_grad);
+	if (grads->weight)
+		gather(&rows, in, product->ins, add_weight_grad);
+}
+
+/* block: of out. The bias is added once to each row. */
+static tutti_status fill_out(void *arg, int rank, void *block, size_t count)
+{
+	const struct rows *rows = arg;
+	const struct product *p = rows->product;
+
+	(void)count;
+	linear_forward(block, rows->in + block_at(rows, rank, p->ins), p->weight,
+		       rank == rows->split->rank ? p->bias : NULL, rows->count, p->ins, p->outs);
+	return TUTTI_OK;
+}
+
+void split_scatter_forward(const struct split *split, float *out, const float *in,
+			   const struct product *product, int n)
+{
+	struct rows rows = rows_of(split, product, n);
+
+	rows.in = in;
+	scatter(&rows, out, product->outs, fill_out);
+}
+
+/* block: of the gradient of out */
+static tutti_status go_back(void *arg, int rank, void *block, size_t count)
+{
+	const struct rows *rows = arg;
+	const struct product *p = rows->product;
+	struct linear_grads grads = rows->grads;
+	size_t at = block_at(rows, rank, p->ins);
+
+	(void)count;
+	grads.in = grads.in ? grads.in + at : NULL;
+	grads.bias = rank == rows->split->rank ? grads.bias : NULL;
+	linear_backward(&grads, block, rows->in + at, p->weight, rows->count, p->ins, p->outs);
+	return TUTTI_OK;
+}
+
+void split_scatter_backward(const struct split *split, const struct linear_grads *grads,
+			    const float *out_grad, const float *in, const struct product *product,
+			    int n)
+{
+	struct rows rows = rows_of(split, product, n);
+
+	rows.grads = *grads;
+	rows.in = in;
+	gather(&rows, out_grad, product->outs, go_back);
 }

@@ -1,6 +1,9 @@
-/* Tensor parallelism: what a rank of "tp" does otherwise than one alone. Heads, the columns of the
- * products that begin a branch and the rows of those that end it, and the vocabulary are divided; the
- * residual stream is on all ranks. For arrays in host memory. */
+/* Tensor and sequence parallelism: the ranks of "tp" divide the products of a layer, each has some
+ * columns of the weight that begins a branch and some rows of the one that ends it. Between the
+ * branches they divide the rows of the residual stream. A branch begins with a gather of rows and
+ * ends with a scatter of their sums; while a product of one rank's rows is computed those of other
+ * ranks travel. For
+ * arrays in host memory, but where there is one rank. */
 #ifndef EXAMPLES_GPT_TENSOR_PARALLEL_H
 #define EXAMPLES_GPT_TENSOR_PARALLEL_H
 
@@ -15,22 +18,34 @@ struct split {
 	int first, vocab;   /* its tokens */
 };
 
-/* x (count) = the sum of all ranks' x */
-void split_sum(const struct split *split, float *x, int count);
-/* out (n, channels): embeddings of this rank's tokens, and on the first rank positions; the sum over
- * ranks is that of embed_forward. token_w (split->vocab, channels). */
-void split_embed_forward(const struct split *split, float *out, const unsigned char *tokens,
-			 const float *token_w, const float *position_w,
-			 struct embedding_shape shape);
-void split_embed_backward(const struct split *split, float *token_grad, float *position_grad,
-			  const float *out_grad, const unsigned char *tokens,
-			  struct embedding_shape shape);
-/* softmax_loss, where each rank has the logits (n, split->vocab) of its tokens: one MAX and one SUM
- * of a number a row over the ranks. Adds this rank's share to *sum. scratch (n). */
-void split_softmax_loss(const struct split *split, double *sum, float *logits,
-			const unsigned char *targets, float *scratch, int n, const float *grad_scale);
-/* all (n, vocab) = the logits of all ranks, in the order of tokens. */
-void split_gather_logits(const struct split *split, float *all, const float *logits, int n,
-			 int vocab);
+struct product {
+	const float *weight, *bias;   /* (ins, outs), (outs): this rank's */
+	int ins, outs;
+};
+
+/* fn sees the count elements that each rank has, this one's first. */
+void split_gather_rows(const struct split *split, const float *own, int count, tutti_block_fn fn,
+		       void *arg);
+/* own (count) = the sum over ranks of what fn writes for this one. */
+void split_scatter_rows(const struct split *split, float *own, int count, tutti_block_fn fn,
+			void *arg);
+
+/* n is the number of rows of all ranks together, each of which has n / size of them. */
+
+/* out (n, outs) = all ranks' in (n / size, ins) * weight + bias */
+void split_gather_forward(const struct split *split, float *out, const float *in,
+			  const struct product *product, int n);
+/* grads->in (n / size, ins) */
+void split_gather_backward(const struct split *split, const struct linear_grads *grads,
+			   const float *out_grad, const float *in, const struct product *product,
+			   int n);
+/* out (n / size, outs): this rank's rows of the sum over ranks of in (n, ins) * weight, + bias,
+ * which all ranks have. */
+void split_scatter_forward(const struct split *split, float *out, const float *in,
+			   const struct product *product, int n);
+/* grads->in (n, ins); grads->bias is a part of the gradient: of this rank's rows. */
+void split_scatter_backward(const struct split *split, const struct linear_grads *grads,
+			    const float *out_grad, const float *in, const struct product *product,
+			    int n);
 
 #endif

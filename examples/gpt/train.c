@@ -12,19 +12,22 @@ static double seconds_now(void)
 	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* This rank's sequences [first, last) of the step's batch. */
+/* This rank's sequences [first, last) of the step's batch, and of each its tokens. */
 static int load_batch(struct run *run, int step)
 {
 	const struct options *o = &run->options;
 	int first = (int)((int64_t)o->batch * run->part / run->parts);
 	int last = (int)((int64_t)o->batch * (run->part + 1) / run->parts);
-	size_t length = (size_t)o->length, places = run->text.count - length;
+	size_t places = run->text.count - (size_t)o->length;
+	int length = gpt_length(&run->gpt);
 
 	for (int i = first; i < last; i++) {
-		size_t row = (size_t)(i - first) * length;
 		size_t begin = tutti_random(o->seed, (uint64_t)step, 0, (uint64_t)i) % places;
-		memcpy(run->tokens + row, run->text.tokens + begin, length);
-		memcpy(run->targets + row, run->text.tokens + begin + 1, length);
+		for (int t = 0; t < length; t++) {
+			size_t at = begin + (size_t)gpt_position(&run->gpt, t);
+			run->tokens[(i - first) * length + t] = run->text.tokens[at];
+			run->targets[(i - first) * length + t] = run->text.tokens[at + 1];
+		}
 	}
 	return last - first;
 }
@@ -43,10 +46,11 @@ static double pass_all(struct run *run, int step)
 {
 	const struct options *o = &run->options;
 	int64_t sequences = load_batch(run, step), parts = o->micro_batches;
+	int length = gpt_length(&run->gpt);
 	double items = 0;
 
 	if (run->stages) {
-		items = (double)sequences * o->length;
+		items = (double)(sequences * length);
 		must(tutti_micro_batch(run->trainer, TUTTI_PASS_LAST, items, NULL));
 		stages_run(run->stages, (int)sequences);
 		return items;
@@ -54,8 +58,8 @@ static double pass_all(struct run *run, int step)
 	for (int m = 0; m < parts; m++) {
 		int first = (int)(sequences * m / parts);
 		int last = (int)(sequences * (m + 1) / parts);
-		size_t row = (size_t)first * (size_t)o->length;
-		double part = (double)(last - first) * o->length;
+		size_t row = (size_t)first * (size_t)length;
+		double part = (double)(last - first) * length;
 		must(tutti_micro_batch(run->trainer,
 				       m + 1 < parts ? TUTTI_PASS_ACCUMULATE : TUTTI_PASS_LAST,
 				       part, NULL));

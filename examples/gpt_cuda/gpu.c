@@ -135,8 +135,8 @@ int place_open(struct options *options)
 	CUcontext context;
 	CUdevice device;
 
-	if (options->tp > 1 || options->pp > 1)
-		return refuse("--tp and --pp divide layers on the CPU only: see examples/gpt");
+	if (options->tp > 1 || options->cp > 1 || options->pp > 1 || options->experts)
+		return refuse("--tp, --cp, --pp and --experts are for the CPU: see examples/gpt");
 	if (load_driver() != 0)
 		return -1;
 	if (gpu.cuda.init(0) != CUDA_SUCCESS ||

@@ -38,7 +38,8 @@ static void start(struct gpt *gpt, tutti_trainer **trainer, tutti_comm *comm,
 	gpt_register(gpt, tiny, 1, model);
 	must(tutti_trainer_create(trainer, model, comm, config));
 	tutti_model_destroy(model);
-	gpt_start(gpt, *trainer, NULL, SEQUENCES, TUTTI_F32);
+	gpt_start(gpt, *trainer, NULL,
+		  &(struct gpt_config){.max_sequences = SEQUENCES, .dtype = TUTTI_F32});
 }
 
 /* The caller's tokens are others as soon as a call has returned. */

@@ -91,8 +91,7 @@ foreach(name test_gpt_stream test_gpt_matmul)
 	add_dependencies(${name} fake_cublas)
 	tutti_fake_cuda(cuda/${name})
 endforeach()
-target_sources(test_gpt_stream PRIVATE ${PROJECT_SOURCE_DIR}/examples/gpt/gpt.c ${PROJECT_SOURCE_DIR}/examples/gpt/model.c
-	${PROJECT_SOURCE_DIR}/examples/gpt/tensor_parallel.c)
+target_sources(test_gpt_stream PRIVATE ${gpt_model})
 # A GPU for each of as many ranks as there may be here.
 api_test(cuda_gpus 8 ARGUMENTS --cuda --quick ${cuda_passes})
 tutti_fake_cuda(api/cuda_gpus_8 FAKE_CUDA_DEVICES=8)

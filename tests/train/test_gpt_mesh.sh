@@ -14,56 +14,113 @@ train()
 {
 	local name=$1 ranks=$2
 	shift 2
-	$tuttirun -n "$ranks" "$gpt" --layers 4 --channels 32 --steps 30 --sample 0 --dump-loss "$name.loss" "$@" text >"$name.out" 2>&1 ||
-		complain "$name failed: $(cat "$name.out")"
+	$tuttirun -n "$ranks" "$gpt" --layers 4 --channels 16 --seq 32 --steps 100 --sample 0 --dump-loss "$name.loss" "$@" text \
+		>"$name.out" 2>&1 || complain "$name failed: $(cat "$name.out")"
 }
 
-# near NAME: as one rank's, in every step
+# near NAME ONE: as one rank's in ONE.loss, in every step
 near()
 {
-	paste one.loss "$1.loss" | awk -v name="$1" '
+	paste "$2.loss" "$1.loss" | awk -v name="$1" '
 		NF == 4 && $1 == $3 && $2 > 0 && $2 - $4 < 2e-5 && $4 - $2 < 2e-5 { good++; next }
 		{ wrong = "; not " $0 }
-		END { if (good != 30 || wrong) { print name ": " good + 0 " of 30 losses" wrong; exit 1 } }' || failures=1
+		END { if (good != 100 || wrong) { print name ": " good + 0 " of 100 losses" wrong; exit 1 } }' || failures=1
 }
 
-train one 1
-for mesh in "2 --tp 2" "3 --tp 1" "4 --tp 4" "4 --tp 2 --strategy zero1" "4 --tp 2 --dp 2 --strategy fsdp" \
-	"4 --tp 2 --strategy zero2 --micro-batches 2" "8 --tp 2 --strategy hsdp --shard-size 2" "8 --tp 4 --strategy fsdp" \
-	"2 --pp 2 --micro-batches 4" "2 --pp 2 --schedule gpipe --micro-batches 3" "4 --pp 4 --micro-batches 8" \
-	"2 --pp 2 --schedule interleaved --chunks 2 --micro-batches 4" "4 --pp 2 --tp 2 --micro-batches 2" \
-	"4 --pp 2 --strategy zero1 --micro-batches 2" "6 --pp 2 --strategy zero2 --micro-batches 2" \
-	"8 --dp 2 --tp 2 --pp 2 --strategy fsdp --micro-batches 2" "8 --pp 2 --tp 2 --schedule interleaved --chunks 2"; do
-	# shellcheck disable=SC2086
-	train "mesh of $mesh" $mesh
-	near "mesh of $mesh"
-done
+# all ONE OPTIONS: the meshes of standard input, as one rank that trains with these options
+all()
+{
+	local one=$1 mesh
+	shift
+	train "$one" 1 "$@"
+	while read -r mesh; do
+		# shellcheck disable=SC2086
+		train "$one on $mesh" $mesh "$@"
+		near "$one on $mesh" "$one"
+	done
+}
+
+# ---- every mesh has the losses of one rank
+all dense <<-'end'
+	2 --tp 2
+	3 --tp 1
+	4 --tp 4 --recompute
+	4 --tp 2 --strategy zero1
+	4 --tp 2 --dp 2 --strategy fsdp
+	8 --tp 2 --strategy hsdp --shard-size 2
+	8 --tp 4 --strategy zero2 --micro-batches 2
+	2 --cp 2
+	2 --cp 2 --cp-form heads --recompute
+	4 --cp 4 --cp-form heads
+	4 --cp 2 --tp 2
+	4 --cp 2 --strategy fsdp
+	8 --cp 4 --tp 2 --recompute
+	8 --cp 2 --cp-form heads --tp 2 --strategy zero2
+	2 --pp 2 --micro-batches 4
+	2 --pp 2 --schedule gpipe --micro-batches 3
+	4 --pp 4 --micro-batches 8 --recompute
+	2 --pp 2 --schedule interleaved --chunks 2 --micro-batches 4
+	4 --pp 2 --tp 2 --micro-batches 2
+	4 --pp 2 --schedule zero_bubble --strategy zero1 --micro-batches 2
+	4 --pp 2 --tp 2 --schedule zero_bubble --chunks 2 --micro-batches 4
+	6 --pp 2 --strategy zero2 --micro-batches 2
+	8 --dp 2 --tp 2 --pp 2 --strategy fsdp --micro-batches 2
+	8 --pp 2 --tp 2 --schedule interleaved --chunks 2
+	8 --pp 2 --cp 2 --tp 2 --schedule zero_bubble --micro-batches 4
+	8 --pp 4 --cp 2 --schedule gpipe --micro-batches 4
+end
+
+# ---- with experts: the choices of a token are the same wherever it is
+all mixture --experts 4 <<-'end'
+	2 --strategy zero2
+	2 --ep 2
+	4 --ep 4 --recompute
+	4 --ep 2 --tp 2
+	4 --ep 2 --dp 2 --strategy fsdp
+	8 --ep 2 --tp 2 --cp 2
+	4 --ep 2 --pp 2 --schedule zero_bubble --micro-batches 2
+end
 
 # ---- a checkpoint of one mesh goes on at others
-train first 4 --tp 2 --strategy zero2 --save saved --save-every 15
-rm -r saved/step_*30
-for mesh in "1 --tp 1" "4 --tp 4" "3 --strategy fsdp" "4 --pp 2 --tp 2 --micro-batches 2"; do
+train first 4 --tp 2 --strategy zero2 --save saved --save-every 50
+rm -r saved/step_*100
+for mesh in "1 --tp 1" "4 --cp 2 --tp 2" "3 --strategy fsdp" "4 --pp 2 --tp 2 --micro-batches 2"; do
 	rm -rf here && cp -r saved here
 	# shellcheck disable=SC2086
-	train "from 4 to $mesh" $mesh --save here --save-every 99
-	{ head -15 first.loss; cat "from 4 to $mesh.loss"; } >joined.loss
-	near joined
+	train "from 4 to $mesh" $mesh --save here --save-every 999
+	{ head -50 first.loss; cat "from 4 to $mesh.loss"; } >joined.loss
+	near joined dense
 done
 
 # ---- what it writes is of the same model
-for ranks in 1 2; do
-	$tuttirun -n $ranks "$gpt" --tp $ranks --steps 30 --sample 60 text 2>&1 | sed '1,/writes now/d; /^parameters/d' >"text of $ranks"
-done
-cmp -s "text of 1" "text of 2" || complain "it writes something else: $(cat text\ of*)"
-grep -q . "text of 1" || complain "it writes nothing"
+written()
+{
+	local ranks=$1
+	shift
+	$tuttirun -n "$ranks" "$gpt" "$@" --steps 30 --sample 60 text 2>&1 | sed '1,/writes now/d; /^parameters/d'
+}
+written 1 >alone
+grep -q . alone || complain "it writes nothing"
+written 2 --tp 2 | cmp -s alone || complain "with --tp 2 it writes something else"
+written 4 --cp 2 --tp 2 | cmp -s alone || complain "with --cp 2 --tp 2 it writes something else"
 
 # ---- misuse
-expect 2 $gpt --tp 3
-grep -q 'a number of heads that it does not divide' err || complain "$(cat err)"
-expect 2 $gpt --dp 2
-grep -q 'without --tp or --pp' err || complain "$(cat err)"
-expect 2 $gpt --pp 3
-grep -q 'with fewer layers than stages' err || complain "$(cat err)"
+refused()
+{
+	local why=$1
+	shift
+	expect 2 $gpt "$@"
+	grep -q "gpt: $why" err || complain "$*: $(head -1 err)"
+}
+refused '4 heads cannot be divided by --tp 3' --tp 3
+refused '4 heads of a rank (--heads by --tp) cannot be divided by --cp 8' --cp 8 --cp-form heads
+refused '64 characters (--seq) cannot be divided by twice --cp, 6' --cp 3
+refused '4 experts cannot be divided by --ep 3' --ep 3 --experts 4
+refused '4 neighbouring tokens of a rank cannot be divided by --expert-group 8' --cp 4 --tp 4 --experts 4
+refused '--ep 2 is not possible: there are no --experts' --ep 2
+refused '--dp 2 is not possible' --dp 2
+refused '--pp 3 is not possible' --pp 3
+refused '--recompute is not possible with zero_bubble' --pp 2 --schedule zero_bubble --recompute
 expect 1 $tuttirun -n 3 "$gpt" --tp 2 text
 grep -q "leaves no size for 'dp': 3 ranks are no multiple of 2" err || complain "$(cat err)"
 exit $failures

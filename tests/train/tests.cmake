@@ -1,5 +1,6 @@
 # The gradients and losses of the example's own layers.
-foreach(source gpt model tensor_parallel layers matmul host)
+target_sources(test_gpt_layers PRIVATE ${gpt_model})
+foreach(source layers matmul host)
 	target_sources(test_gpt_layers PRIVATE ${PROJECT_SOURCE_DIR}/examples/gpt/${source}.c)
 endforeach()
 # Counts the memory of tutti_mem_alloc.

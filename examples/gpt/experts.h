@@ -1,0 +1,60 @@
+/* A mixture of experts in the place of a block's second branch. A gate scores the experts for each
+ * token, and the best two compute it, weighted. The ranks of "ep" divide the experts: a token's row
+ * goes to the ranks of its experts and comes back, by two all_to_allv.
+ *
+ * Tokens are in groups of neighbours. An expert takes at most capacity tokens of a group, first those
+ * that chose it first; the branch of a token that is not taken has nothing of this expert. So what
+ * is computed does not depend on how tokens are divided among ranks, as long as groups stay whole.
+ * For arrays in host memory. */
+#ifndef EXAMPLES_GPT_EXPERTS_H
+#define EXAMPLES_GPT_EXPERTS_H
+
+#include "layers.h"
+
+#include <tutti/parallel.h>
+
+enum { EXPERTS_CHOSEN = 2, EXPERTS_MAX = 64 };
+
+struct experts {
+	tutti_comm *comm;      /* of "ep"; NULL: alone                                  */
+	int rank, size;
+	int count, own;        /* of all; of this rank                                  */
+	int group, capacity;   /* tokens of a group; of these that an expert takes      */
+	int channels, hidden;  /* of a token; inside of an expert                       */
+	float balance;         /* the load-balance loss, times this                     */
+};
+
+/* A rank's experts one behind the other: gate_w (channels, count), up_w (own, channels, hidden),
+ * up_b (own, hidden), down_w (own, hidden, channels), down_b (own, channels). */
+struct expert_weights {
+	const float *gate_w, *up_w, *up_b, *down_w, *down_b;
+};
+struct expert_grads {
+	float *gate_w, *up_w, *up_b, *down_w, *down_b;
+};
+
+/* The values that backward needs of forward. Of n rows at most experts_room(n) travel, either way. */
+struct expert_memory {
+	float *chances;        /* (n, count): softmax of the gate's scores                        */
+	int *chosen;           /* (n, EXPERTS_CHOSEN)                                             */
+	int *places;           /* the same: the row that is sent; -1: it was not taken            */
+	int *sent, *received;  /* rows for each expert (count); from each rank for each own one   */
+	float *in, *up, *gelu; /* rows here: (room, channels), (room, hidden) twice               */
+	float *back;           /* (room, channels): results, as the rows were sent                */
+};
+
+/* experts.group divides n. */
+size_t experts_room(const struct experts *experts, int n);
+/* Floats of the scratch of both functions. */
+size_t experts_scratch(const struct experts *experts, int n);
+/* out (n, channels) = the branch of in (n, channels) */
+void experts_forward(const struct experts *experts, float *out, struct expert_memory *memory,
+		     const float *in, struct expert_weights weights, float *scratch, int n);
+/* in_grad (n, channels). Gradients are also those of the load-balance loss, which no loss that is
+ * printed contains: for each token balance * count * the sum over experts of (the share of its group
+ * that chose the expert first) * (the group's mean chance of it). */
+void experts_backward(const struct experts *experts, float *in_grad, struct expert_grads grads,
+		      const float *out_grad, const struct expert_memory *memory, const float *in,
+		      struct expert_weights weights, float *scratch, int n, float grad_scale);
+
+#endif

@@ -1,0 +1,106 @@
+/* Which options go together. */
+#include "options.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+int options_have_mesh(const struct options *o)
+{
+	return o->ep || o->pp || o->cp || o->tp;
+}
+
+/* Returns 0. */
+static int refuse(const char *format, ...)
+{
+	va_list list;
+
+	va_start(list, format);
+	fputs("gpt: ", stderr);
+	vfprintf(stderr, format, list);
+	fputc('\n', stderr);
+	va_end(list);
+	return 0;
+}
+
+static int divides(const char *axis, int by, const char *what, int count)
+{
+	return count % by == 0 || refuse("%d %s cannot be divided by %s %d", count, what, axis, by);
+}
+
+/* 1 for an axis that is not there. */
+static int size_of(int axis)
+{
+	return axis ? axis : 1;
+}
+
+/* Between averages the ranks of local SGD have values of their own, which cannot be saved, sampled
+ * or exported as one model. */
+static int is_averaged(const struct options *o, const char *name, int steps)
+{
+	int between = o->config.local_sgd_steps;
+
+	if (o->config.strategy != TUTTI_LOCAL_SGD || steps % between == 0)
+		return 1;
+	return refuse("--%s %d is not possible with local_sgd, whose ranks have the same values "
+		      "only when they average (--local-steps %d): %lld is the next multiple",
+		      name, steps, between, ((long long)steps / between + 1) * between);
+}
+
+/* A group's tokens stay on one rank of "cp" and "tp". */
+static int check_experts(const struct options *o)
+{
+	int part = o->length / size_of(o->cp);
+	int half = size_of(o->cp) > 1 ? part / 2 : part, own = part / size_of(o->tp);
+	const char *what = "neighbouring tokens of a rank";
+
+	if (!o->experts)
+		return size_of(o->ep) == 1 ||
+		       refuse("--ep %d is not possible: there are no --experts", o->ep);
+	return divides("--ep", size_of(o->ep), "experts", o->experts) &&
+	       divides("--expert-group", o->expert_group, what, half) &&
+	       divides("--expert-group", o->expert_group, what, own);
+}
+
+/* "cp" has pairs of parts of a sequence. */
+static int check_tokens(const struct options *o)
+{
+	int cp = size_of(o->cp), tp = size_of(o->tp);
+
+	if (cp > 1 && !divides("twice --cp,", 2 * cp, "characters (--seq)", o->length))
+		return 0;
+	return divides("--tp", tp, "characters of a rank (--seq by --cp)", o->length / cp);
+}
+
+static int check_heads(const struct options *o)
+{
+	int tp = size_of(o->tp);
+
+	if (!divides("--heads", o->heads, "channels", o->channels) ||
+	    !divides("--tp", tp, "heads", o->heads))
+		return 0;
+	return !o->by_heads ||
+	       divides("--cp", size_of(o->cp), "heads of a rank (--heads by --tp)", o->heads / tp);
+}
+
+static int check_stages(const struct options *o)
+{
+	if (o->pp * o->chunks > o->layers)
+		return refuse("--pp %d is not possible: %d layers make no %d stages", o->pp,
+			      o->layers, o->pp * o->chunks);
+	if (o->recompute && o->pp > 1 && o->schedule == TUTTI_ZERO_BUBBLE)
+		return refuse("--recompute is not possible with zero_bubble, which would compute "
+			      "everything three times");
+	return 1;
+}
+
+int options_check(const struct options *o)
+{
+	if (o->dp && !options_have_mesh(o))
+		return refuse("--dp %d is not possible without another axis; with --tp 1 each rank "
+			      "has whole layers",
+			      o->dp);
+	return check_heads(o) && check_tokens(o) && check_experts(o) && check_stages(o) &&
+	       is_averaged(o, "steps", o->steps) &&
+	       (!o->save || o->save_every >= o->steps ||
+		is_averaged(o, "save-every", o->save_every));
+}
