@@ -92,7 +92,7 @@ static tutti_status begin_micro_batch(tutti_trainer *trainer, tutti_pass pass, d
 {
 	if (pass == TUTTI_PASS_ACCUMULATE) {
 		TRY(params_drop(trainer)); /* their slots count for memory_limit */
-		TRY(grads_reserve(trainer));
+		TRY(grads_reserve(trainer, 1));
 	}
 	TRY(end_micro_batch(trainer));
 	TRY(params_expect(trainer));
@@ -111,6 +111,7 @@ static tutti_status begin_micro_batch(tutti_trainer *trainer, tutti_pass pass, d
 	trainer->batch.pass = pass;
 	trainer->batch.is_open = true;
 	trainer->batch.backward_begun = trainer->batch.is_held = trainer->batch.was_held = false;
+	trainer->batch.adds_up = false;
 	return TUTTI_OK;
 }
 
@@ -256,6 +257,8 @@ static tutti_status unit_finished(tutti_trainer *trainer, int unit)
 tutti_status tutti_backward_end(tutti_trainer *trainer, int unit)
 {
 	TRY(unit_end(trainer, "tutti_backward_end", unit, UNIT_BACKWARD));
+	if (trainer->batch.is_held)
+		grads_push(trainer, unit);
 	bool is_over = !trainer->batch.is_held &&
 		       ++trainer->units[unit].finished == trainer->units[unit].uses;
 	if (is_over)

@@ -56,6 +56,8 @@ static void lay_out_experts(struct expert_memory *m, struct room *room)
 
 static void lay_out_later(struct block_activations *b, struct room *room)
 {
+	b->norm1_grad = carve(room, room->own * room->c);
+	b->norm2_grad = carve(room, room->own * room->c);
 	b->qkv_grad = carve(room, room->n * 3 * room->part);
 	b->proj_grad = carve(room, room->own * room->c);
 	if (room->gpt->experts.count > 0)
@@ -175,6 +177,7 @@ static void lay_out(struct gpt_activations *a, struct room *room)
 	if (is_here(gpt, gpt->norm_w))
 		lay_out_head(a, room);
 	a->embed_grad = gpt->config.weights_later ? carve(room, room->own * room->c) : NULL;
+	a->norm_grad = gpt->config.weights_later ? carve(room, room->own * room->c) : NULL;
 	a->tokens = (unsigned char *)carve(room, room->n / sizeof(float) + 1);
 	a->targets = (unsigned char *)carve(room, room->n / sizeof(float) + 1);
 }

@@ -13,8 +13,8 @@ struct block_activations {
 	float *middle, *norm2, *up, *gelu;            /* middle: the stream after attention   */
 	struct norm_stats stats1, stats2;
 	struct expert_memory experts;                 /* instead of up and gelu               */
-	/* For gpt_stage_weights: gradients of what the products write. */
-	float *qkv_grad, *proj_grad, *up_grad, *down_grad;
+	/* For gpt_stage_weights: gradients of what norms and products write. */
+	float *norm1_grad, *qkv_grad, *proj_grad, *norm2_grad, *up_grad, *down_grad;
 };
 
 struct gpt_activations {
@@ -24,7 +24,7 @@ struct gpt_activations {
 	float *out, *norm, *logits;                   /* of the head; out: the last stream    */
 	struct norm_stats stats;
 	float *stream_grad, *wide_grad, *narrow_grad, *scratch;
-	float *embed_grad;                            /* for gpt_stage_weights                */
+	float *embed_grad, *norm_grad;                /* for gpt_stage_weights                */
 	double *loss;
 	float *memory;                                /* of place.h, as all of these         */
 };

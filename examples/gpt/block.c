@@ -162,11 +162,11 @@ static struct linear_grads weight_grads_of(const struct block *k, int weight, in
 	return (struct linear_grads){NULL, gpt_grad(k->gpt, weight), gpt_grad(k->gpt, bias), NULL};
 }
 
-/* Keeps the stream's gradient for block_weights. */
-static void keep(const struct block *k, float *place)
+/* Keeps a gradient (own, c) for block_weights. */
+static void keep(const struct block *k, float *place, const float *grad)
 {
 	if (place)
-		memcpy(place, k->a->stream_grad, (size_t)k->own * (size_t)k->c * sizeof(float));
+		memcpy(place, grad, (size_t)k->own * (size_t)k->c * sizeof(float));
 }
 
 /* narrow_grad: of norm2 */
@@ -179,7 +179,7 @@ static void products_backward(const struct block *k)
 	struct linear_grads down_grads = grads_of(k, wide, k->id->down_w, k->id->down_b);
 	struct linear_grads up_grads = grads_of(k, k->a->narrow_grad, k->id->up_w, k->id->up_b);
 
-	keep(k, b->down_grad);
+	keep(k, b->down_grad, k->a->stream_grad);
 	split_scatter_backward(&gpt->split, &down_grads, k->a->stream_grad, b->gelu, &down, k->n);
 	gelu_backward(wide, b->up, k->n * 4 * k->part);
 	split_gather_backward(&gpt->split, &up_grads, wide, b->norm2, &up, k->n);
@@ -208,21 +208,54 @@ static void attention_back(const struct block *k)
 		grads_of(k, k->a->narrow_grad, k->id->proj_w, k->id->proj_b);
 	struct linear_grads qkv_grads = grads_of(k, k->a->narrow_grad, k->id->qkv_w, k->id->qkv_b);
 
-	keep(k, b->proj_grad);
+	keep(k, b->proj_grad, k->a->stream_grad);
 	split_scatter_backward(&gpt->split, &proj_grads, k->a->stream_grad, b->mixed, &proj, k->n);
 	context_attention_backward(&gpt->context, wide, k->a->narrow_grad, &b->attention,
 				   k->a->scratch, attention_of(k));
 	split_gather_backward(&gpt->split, &qkv_grads, wide, b->norm1, &qkv, k->n);
 }
 
-static void norm_back(const struct block *k, const float *in, struct norm_stats stats, int weight,
-		      int bias)
-{
-	struct norm_grads grads = {k->a->stream_grad, gpt_grad(k->gpt, weight),
-				   gpt_grad(k->gpt, bias)};
+/* A norm of the block, and where what it writes leaves its gradient for block_weights, if it does.
+ */
+struct norm {
+	const float *in;
+	struct norm_stats stats;
+	int weight, bias;
+	float *out_grad;
+};
 
-	layernorm_backward(grads, k->a->narrow_grad, in, stats, gpt_data(k->gpt, weight), k->own,
-			   k->c);
+static struct norm norm1_of(const struct block *k)
+{
+	return (struct norm){k->b->in, k->b->stats1, k->id->norm1_w, k->id->norm1_b,
+			     k->b->norm1_grad};
+}
+
+static struct norm norm2_of(const struct block *k)
+{
+	return (struct norm){k->b->middle, k->b->stats2, k->id->norm2_w, k->id->norm2_b,
+			     k->b->norm2_grad};
+}
+
+static void norm_back(const struct block *k, struct norm norm)
+{
+	struct norm_grads grads = {.in = k->a->stream_grad};
+
+	keep(k, norm.out_grad, k->a->narrow_grad);
+	if (!norm.out_grad) {
+		grads.weight = gpt_grad(k->gpt, norm.weight);
+		grads.bias = gpt_grad(k->gpt, norm.bias);
+	}
+	layernorm_backward(grads, k->a->narrow_grad, norm.in, norm.stats,
+			   gpt_data(k->gpt, norm.weight), k->own, k->c);
+}
+
+static void norm_weights(const struct block *k, struct norm norm)
+{
+	struct norm_grads grads = {NULL, gpt_grad(k->gpt, norm.weight),
+				   gpt_grad(k->gpt, norm.bias)};
+
+	layernorm_backward(grads, norm.out_grad, norm.in, norm.stats, gpt_data(k->gpt, norm.weight),
+			   k->own, k->c);
 }
 
 void block_backward(struct gpt *gpt, int layer)
@@ -235,9 +268,9 @@ void block_backward(struct gpt *gpt, int layer)
 		mixture_backward(&k);
 	else
 		products_backward(&k);
-	norm_back(&k, k.b->middle, k.b->stats2, k.id->norm2_w, k.id->norm2_b);
+	norm_back(&k, norm2_of(&k));
 	attention_back(&k);
-	norm_back(&k, k.b->in, k.b->stats1, k.id->norm1_w, k.id->norm1_b);
+	norm_back(&k, norm1_of(&k));
 }
 
 void block_weights(struct gpt *gpt, int layer)
@@ -255,6 +288,8 @@ void block_weights(struct gpt *gpt, int layer)
 				       k.n);
 		split_gather_backward(&gpt->split, &up_grads, k.b->up_grad, k.b->norm2, &up, k.n);
 	}
+	norm_weights(&k, norm2_of(&k));
 	split_scatter_backward(&gpt->split, &proj_grads, k.b->proj_grad, k.b->mixed, &proj, k.n);
 	split_gather_backward(&gpt->split, &qkv_grads, k.b->qkv_grad, k.b->norm1, &qkv, k.n);
+	norm_weights(&k, norm1_of(&k));
 }

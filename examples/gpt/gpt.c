@@ -67,11 +67,15 @@ static void head_forward(struct gpt *gpt)
 				  gpt_data(gpt, gpt->token_w), a->n);
 }
 
-/* logits are their own gradient by now. */
+/* logits are their own gradient by now, narrow_grad or norm_grad that of the norm. */
 static void head_weights(struct gpt *gpt)
 {
 	const struct gpt_activations *a = gpt->activations;
+	struct norm_grads norm = {NULL, gpt_grad(gpt, gpt->norm_w), gpt_grad(gpt, gpt->norm_b)};
+	const float *norm_grad = a->norm_grad ? a->norm_grad : a->narrow_grad;
 
+	layernorm_backward(norm, norm_grad, a->out, a->stats, gpt_data(gpt, gpt->norm_w), a->own,
+			   gpt->shape.channels);
 	vocabulary_scores_backward(vocabulary_of(gpt), NULL, gpt_grad(gpt, gpt->token_w), a->logits,
 				   a->norm, gpt_data(gpt, gpt->token_w), a->n);
 }
@@ -79,17 +83,17 @@ static void head_weights(struct gpt *gpt)
 static void head_backward(struct gpt *gpt)
 {
 	const struct gpt_activations *a = gpt->activations;
-	int c = gpt->shape.channels;
-	struct norm_grads norm = {a->stream_grad, gpt_grad(gpt, gpt->norm_w),
-				  gpt_grad(gpt, gpt->norm_b)};
+	size_t count = (size_t)a->own * (size_t)gpt->shape.channels;
 
 	vocabulary_scores_backward(vocabulary_of(gpt), a->narrow_grad, NULL, a->logits, a->norm,
 				   gpt_data(gpt, gpt->token_w), a->n);
-	if (!gpt->config.weights_later)
+	if (a->norm_grad)
+		memcpy(a->norm_grad, a->narrow_grad, count * sizeof(float));
+	else
 		head_weights(gpt);
-	clear(a->stream_grad, (size_t)a->own * (size_t)c);
-	layernorm_backward(norm, a->narrow_grad, a->out, a->stats, gpt_data(gpt, gpt->norm_w),
-			   a->own, c);
+	clear(a->stream_grad, count);
+	layernorm_backward((struct norm_grads){.in = a->stream_grad}, a->narrow_grad, a->out,
+			   a->stats, gpt_data(gpt, gpt->norm_w), a->own, gpt->shape.channels);
 }
 
 int gpt_length(const struct gpt *gpt)

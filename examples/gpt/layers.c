@@ -146,10 +146,12 @@ void layernorm_backward(struct norm_grads grads, const float *out_grad, const fl
 			float normal = (x[j] - mean) * rstd;
 			sum += dout[j] * weight[j];
 			product += dout[j] * weight[j] * normal;
-			grads.weight[j] += dout[j] * normal;
-			grads.bias[j] += dout[j];
+			if (grads.weight) {
+				grads.weight[j] += dout[j] * normal;
+				grads.bias[j] += dout[j];
+			}
 		}
-		for (int j = 0; j < c; j++) {
+		for (int j = 0; grads.in && j < c; j++) {
 			float normal = (x[j] - mean) * rstd;
 			grads.in[r * c + j] +=
 				rstd * (dout[j] * weight[j] - (sum + normal * product) / (float)c);

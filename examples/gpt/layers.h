@@ -53,7 +53,7 @@ struct norm_stats {
 };
 void layernorm_forward(float *out, struct norm_stats stats, const float *in, const float *weight,
 		       const float *bias, int n, int c);
-/* Adds to in_grad: it is the residual stream's. */
+/* Adds to in_grad: it is the residual stream's. NULL: not wanted; weight and bias go together. */
 struct norm_grads {
 	float *in, *weight, *bias;
 };

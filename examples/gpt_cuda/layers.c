@@ -120,10 +120,12 @@ void layernorm_forward(float *out, struct norm_stats stats, const float *in, con
 void layernorm_backward(struct norm_grads grads, const float *out_grad, const float *in,
 			struct norm_stats stats, const float *weight, int n, int c)
 {
-	LAUNCH(gpt_columns, for_rows((uint64_t)c), grads.bias, grads.weight, out_grad, in,
-	       stats.mean, stats.rstd, n, c);
-	LAUNCH(gpt_norm_backward, for_rows((uint64_t)n), grads.in, out_grad, in, stats.mean,
-	       stats.rstd, weight, n, c);
+	if (grads.weight)
+		LAUNCH(gpt_columns, for_rows((uint64_t)c), grads.bias, grads.weight, out_grad, in,
+		       stats.mean, stats.rstd, n, c);
+	if (grads.in)
+		LAUNCH(gpt_norm_backward, for_rows((uint64_t)n), grads.in, out_grad, in, stats.mean,
+		       stats.rstd, weight, n, c);
 }
 
 /* A product for each head of one sequence. Matrices of weights are (length, length); q, k and v are

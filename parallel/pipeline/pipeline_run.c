@@ -3,7 +3,7 @@
  * mesh agree on the failure. */
 #include "parallel/pipeline/pipeline.h"
 
-#include "train/state/trainer_state.h"
+#include "train/strategies/strategies.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -28,8 +28,10 @@ static tutti_status tell_trainer(const struct tutti_pipeline *pipeline, const st
 	int chunk = action->stage / pipeline->shape.ranks;
 	bool is_last = action == &pipeline->list.at[pipeline->last_of[chunk]];
 
-	return pipeline->config.trainer ? tutti_grads_hold(pipeline->config.trainer, !is_last)
-					: TUTTI_OK;
+	if (!pipeline->config.trainer)
+		return TUTTI_OK;
+	grads_hold_part(pipeline->config.trainer, action->kind == ACTION_BACKWARD_INPUTS);
+	return tutti_grads_hold(pipeline->config.trainer, !is_last);
 }
 
 static tutti_status call(const struct tutti_pipeline *pipeline, const struct action *action,
@@ -154,6 +156,19 @@ static tutti_status share_times(struct tutti_pipeline *pipeline, double seconds)
 	return TUTTI_OK;
 }
 
+/* A rank without memory fails as one whose callback does. */
+static void begin_step(struct tutti_pipeline *pipeline)
+{
+	tutti_trainer *trainer = pipeline->config.trainer;
+	tutti_status status =
+		trainer ? grads_add_up(trainer, pipeline->config.micro_batches) : TUTTI_OK;
+
+	if (status == TUTTI_OK)
+		return;
+	failure_note(&pipeline->failure, status);
+	pipeline_fail(pipeline);
+}
+
 static tutti_status run_step(struct tutti_pipeline *pipeline)
 {
 	double start = seconds_now();
@@ -162,6 +177,7 @@ static tutti_status run_step(struct tutti_pipeline *pipeline)
 	pipeline->stats.peak_in_flight = pipeline->held = 0;
 	pipeline->has_failed = false;
 	pipeline->failure = (struct train_failure){0};
+	begin_step(pipeline);
 	tutti_status status = run_list(pipeline);
 	failure_note(&pipeline->failure, status);
 	if (status != TUTTI_OK) {

@@ -81,6 +81,30 @@ all mixture --experts 4 <<-'end'
 	4 --ep 2 --pp 2 --schedule zero_bubble --micro-batches 2
 end
 
+# ---- deterministic = 2: one set of bits for all numbers of replicas, stages and chunks, and all schedules
+bits()
+{
+	local mesh
+	while read -r mesh; do
+		# shellcheck disable=SC2086
+		train bits $mesh --deterministic 2 --steps 20
+		sed -n 's/.*fingerprint //p' bits.out
+	done | sort | uniq -c
+}
+[ "$(bits <<-'end' | awk '{ print $1, NF }'
+	2 --pp 2 --micro-batches 8
+	4 --pp 4 --micro-batches 8 --schedule gpipe
+	4 --pp 2 --micro-batches 4 --schedule interleaved --chunks 2 --strategy fsdp
+	8 --pp 2 --micro-batches 2 --schedule zero_bubble --strategy zero2
+end
+)" = "4 2" ] || complain "stages change the bits"
+[ "$(bits <<-'end' | awk '{ print $1, NF }'
+	1 --micro-batches 8 --tp 1
+	2 --micro-batches 4
+	8 --micro-batches 1 --strategy fsdp
+end
+)" = "3 2" ] || complain "replicas change the bits"
+
 # ---- a checkpoint of one mesh goes on at others
 train first 4 --tp 2 --strategy zero2 --save saved --save-every 50
 rm -r saved/step_*100

@@ -19,6 +19,7 @@ enum { TREE_LEVELS = 32 };
 /* A parameter at run time. */
 struct tensor {
 	int pending;   /* units that still add to the gradient in this micro-batch */
+	int pushed;    /* deterministic = 2: micro-batches in the sum tree */
 	bool is_ready; /* the gradient is final in this micro-batch */
 	int optimizer; /* the tutti_optimizer_kind that its state belongs to; -1: it has no state */
 };
@@ -112,6 +113,8 @@ struct flights {
 struct micro_batch {
 	bool is_open, backward_begun, units_ran;
 	bool is_held;  /* no backward is a unit's last one */
+	bool adds_up;  /* deterministic = 2: while they are held, each is one to the sum tree */
+	bool is_part;  /* of such a one */
 	bool was_held; /* in this micro-batch */
 	tutti_pass pass; /* while is_open */
 	int open_unit;   /* the unit between its begin and end, if open_pass is not UNIT_NONE */

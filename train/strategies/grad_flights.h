@@ -10,9 +10,9 @@ tutti_status flight_start(tutti_trainer *trainer, struct flight *flight);
 /* Waits for the oldest flight, and frees its slots. */
 tutti_status flight_finish(tutti_trainer *trainer);
 
-/* Puts the gradient of this micro-batch, which is there (grad_make), into the tree, and sets it to
- * zero. grads_reserve has made the tree's levels. */
-void sum_tree_push(tutti_trainer *trainer, int bucket);
+/* Puts a parameter's gradient of this micro-batch, which is there (grad_make), into the tree, and
+ * sets it to zero. grads_reserve has made the tree's levels. */
+void sum_tree_push(tutti_trainer *trainer, int param);
 /* Adds the sums in the tree to the gradient of the last micro-batch. */
 void sum_tree_finish(tutti_trainer *trainer, int bucket);
 

@@ -29,6 +29,8 @@ void grads_zero(tutti_trainer *trainer)
 			values_zero(bucket_of(trainer, p)->home, grad,
 				    count * dtype_bytes(trainer->config.grad_dtype));
 	}
+	for (int p = 0; p < trainer->model.param_count; p++)
+		trainer->tensors[p].pushed = 0;
 	for (int b = 0; b < trainer->layout.trained_count; b++)
 		trainer->buckets[b].has_sum = false;
 }
@@ -50,9 +52,46 @@ tutti_status grads_keep(tutti_trainer *trainer)
 		if (!bucket_reduces(trainer, &trainer->buckets[b]) &&
 		    trainer->config.deterministic == 2) {
 			TRY(grad_make(trainer, b));
-			sum_tree_push(trainer, b);
+			for (int i = 0; i < trainer->buckets[b].span->param_count; i++)
+				sum_tree_push(trainer, trainer->buckets[b].span->params[i]);
 		}
 	return TUTTI_OK;
+}
+
+tutti_status grads_add_up(tutti_trainer *trainer, int micro_batches)
+{
+	if (trainer->config.deterministic != 2)
+		return TUTTI_OK;
+	trainer->batch.adds_up = true;
+	return grads_reserve(trainer, micro_batches - 1);
+}
+
+void grads_hold_part(tutti_trainer *trainer, bool is_part)
+{
+	trainer->batch.is_part = is_part;
+}
+
+static int first_unit_of(const struct tutti_model *model, int param)
+{
+	int first = model->unit_count;
+
+	for (int i = 0; i < model->use_count; i++)
+		if (model->uses[i].param == param && model->uses[i].unit < first)
+			first = model->uses[i].unit;
+	return first;
+}
+
+/* All units of a parameter add to its gradient; of one micro-batch the first unit is the last. */
+void grads_push(tutti_trainer *trainer, int unit)
+{
+	const struct tutti_model *model = &trainer->model;
+
+	for (int i = 0; i < model->use_count && trainer->batch.adds_up; i++) {
+		int param = model->uses[i].param;
+		if (!trainer->batch.is_part && model->uses[i].unit == unit &&
+		    param_is_trained(&model->params[param]) && first_unit_of(model, param) == unit)
+			sum_tree_push(trainer, param);
+	}
 }
 
 /* Waits for a flight rather than take a larger slot: so the planned slots suffice in plain order.

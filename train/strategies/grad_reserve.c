@@ -5,8 +5,8 @@
 #include "train/model/model.h"
 #include "train/strategies/strategies.h"
 
-/* The levels of the tree after the micro-batch that begins now; 1 without a tree. */
-static int levels_after(const tutti_trainer *trainer)
+/* The levels of the tree after so many further micro-batches; 1 without a tree. */
+static int levels_after(const tutti_trainer *trainer, int micro_batches)
 {
 	int before = 0, levels = 1;
 
@@ -15,7 +15,7 @@ static int levels_after(const tutti_trainer *trainer)
 	if (trainer->step.state != STEP_CLOSED)
 		before = trainer->step.micro_batches +
 			 (trainer->batch.is_open && trainer->batch.pass == TUTTI_PASS_ACCUMULATE);
-	while ((before + 1) >> levels)
+	while ((before + micro_batches) >> levels)
 		levels++;
 	return levels;
 }
@@ -99,9 +99,9 @@ static tutti_status make(tutti_trainer *trainer, int levels, size_t sums)
 	return TUTTI_OK;
 }
 
-tutti_status grads_reserve(tutti_trainer *trainer)
+tutti_status grads_reserve(tutti_trainer *trainer, int micro_batches)
 {
-	int levels = levels_after(trainer);
+	int levels = levels_after(trainer, micro_batches);
 	size_t sums = bytes_of_levels(trainer, levels);
 	tutti_status status = TUTTI_OK;
 

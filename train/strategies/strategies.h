@@ -36,16 +36,23 @@ tutti_status publish_bucket(tutti_trainer *trainer, int bucket);
 tutti_status publish_wait(tutti_trainer *trainer, int bucket);
 tutti_status publish_wait_all(tutti_trainer *trainer);
 
-/* Before a micro-batch of TUTTI_PASS_ACCUMULATE: takes the memory that deterministic modes keep
- * until the end of the step. Local. MEMORY, with the sum, on all ranks; the micro-batch has not
+/* Before so many micro-batches whose gradients are kept: takes the memory that deterministic modes
+ * keep until the end of the step. Local. MEMORY, with the sum, on all ranks; no micro-batch has
  * begun then. */
-tutti_status grads_reserve(tutti_trainer *trainer);
+tutti_status grads_reserve(tutti_trainer *trainer, int micro_batches);
+/* For a pipeline that holds gradients: its micro-batches, so many, are one of the trainer's. With
+ * deterministic = 2 their gradients are added up as micro-batches are. Local; MEMORY. */
+tutti_status grads_add_up(tutti_trainer *trainer, int micro_batches);
+/* Whether the next backward of a unit leaves a part of that micro-batch's gradients for another. */
+void grads_hold_part(tutti_trainer *trainer, bool is_part);
 /* A step's first micro-batch begins: sets gradients to zero. */
 void grads_zero(tutti_trainer *trainer);
 /* A micro-batch begins: no gradient is final. */
 void grads_expect(tutti_trainer *trainer);
 /* A micro-batch has ended whose gradients are not sent. */
 tutti_status grads_keep(tutti_trainer *trainer);
+/* The unit's backward has ended, and gradients are held. */
+void grads_push(tutti_trainer *trainer, int unit);
 /* Makes the bucket's gradient, zero, unless it is there. Waits for a slot if all of them are in
  * flight. */
 tutti_status grad_make(tutti_trainer *trainer, int bucket);

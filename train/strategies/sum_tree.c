@@ -6,38 +6,37 @@
 
 #include <assert.h>
 
-static void add_levels(const tutti_trainer *trainer, const struct bucket *bucket, int last)
+static void add_levels(const tutti_trainer *trainer, int p, int last)
 {
-	for (int i = 0; i < bucket->span->param_count; i++) {
-		int p = bucket->span->params[i];
-		size_t offset = trainer->layout.places[p].offset,
-		       count = trainer->model.params[p].count;
-		for (int level = 0; level < last; level++)
-			if (trainer->step.micro_batches >> level & 1)
-				values_add(bucket->home, param_grad(trainer, p), TUTTI_F32,
-					   bucket->levels[level] + offset, TUTTI_F32, count);
-	}
+	const struct bucket *bucket = bucket_of(trainer, p);
+	size_t offset = trainer->layout.places[p].offset, count = trainer->model.params[p].count;
+
+	for (int level = 0; level < last; level++)
+		if (trainer->tensors[p].pushed >> level & 1)
+			values_add(bucket->home, param_grad(trainer, p), TUTTI_F32,
+				   bucket->levels[level] + offset, TUTTI_F32, count);
 }
 
-void sum_tree_push(tutti_trainer *trainer, int b)
+void sum_tree_push(tutti_trainer *trainer, int p)
 {
-	struct bucket *bucket = &trainer->buckets[b];
+	const struct bucket *bucket = bucket_of(trainer, p);
+	size_t bytes = trainer->model.params[p].count * sizeof(float);
 	int level = 0;
 
-	while (trainer->step.micro_batches >> level & 1)
+	while (trainer->tensors[p].pushed >> level & 1)
 		level++;
 	assert(bucket->levels[level]);
-	add_levels(trainer, bucket, level);
-	for (int i = 0; i < bucket->span->param_count; i++) {
-		int p = bucket->span->params[i];
-		size_t bytes = trainer->model.params[p].count * sizeof(float);
-		values_copy(bucket->home, bucket->levels[level] + trainer->layout.places[p].offset,
-			    param_grad(trainer, p), bytes);
-		values_zero(bucket->home, param_grad(trainer, p), bytes);
-	}
+	add_levels(trainer, p, level);
+	values_copy(bucket->home, bucket->levels[level] + trainer->layout.places[p].offset,
+		    param_grad(trainer, p), bytes);
+	values_zero(bucket->home, param_grad(trainer, p), bytes);
+	trainer->tensors[p].pushed++;
 }
 
 void sum_tree_finish(tutti_trainer *trainer, int b)
 {
-	add_levels(trainer, &trainer->buckets[b], TREE_LEVELS - 1);
+	const struct param_span *span = trainer->buckets[b].span;
+
+	for (int i = 0; i < span->param_count; i++)
+		add_levels(trainer, span->params[i], TREE_LEVELS - 1);
 }
