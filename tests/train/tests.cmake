@@ -1,7 +1,9 @@
 # The gradients and losses of the example's own layers.
-target_sources(test_gpt_layers PRIVATE ${gpt_model})
-foreach(source layers matmul host)
-	target_sources(test_gpt_layers PRIVATE ${PROJECT_SOURCE_DIR}/examples/gpt/${source}.c)
+foreach(name test_gpt_layers test_gpt_bytes)
+	target_sources(${name} PRIVATE ${gpt_model})
+	foreach(source layers matmul host)
+		target_sources(${name} PRIVATE ${PROJECT_SOURCE_DIR}/examples/gpt/${source}.c)
+	endforeach()
 endforeach()
 # Counts the memory of tutti_mem_alloc.
 target_link_options(test_memory_estimate PRIVATE LINKER:--wrap=tutti_mem_alloc)

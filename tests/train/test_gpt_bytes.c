@@ -1,0 +1,226 @@
+/* no_tsan: other tests run the same code with more steps */
+/* What would break: a GPT that sends more or less over "tp", "cp" and "ep" than docs/parallel.md
+ * says. The communicators are asked what really left their ranks. Rings send exactly what a
+ * collective has to. */
+#include "tests/train/ranks.h"
+
+#include "examples/gpt/activations.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/unit.h"
+
+enum { ELEMENT = 4, SEQUENCES = 2, AXES = 3 };
+
+static const struct gpt_shape shape = {
+	.vocab = 16, .length = 32, .layers = 2, .heads = 4, .channels = 16};
+
+struct run {
+	int sizes[AXES]; /* of "ep", "cp", "tp" */
+	int experts;
+	struct gpt_config config;
+};
+
+static const char *const names[AXES] = {"ep", "cp", "tp"};
+
+/* A rank's own. */
+struct own {
+	const struct run *run;
+	struct gpt gpt;
+	tutti_mesh *mesh;
+	tutti_trainer *trainer;
+};
+
+static void start(struct own *own, tutti_comm *comm)
+{
+	const struct run *run = own->run;
+	struct gpt_shape wanted = shape;
+	struct gpt_config config = run->config;
+	tutti_axis axes[AXES];
+	tutti_model *model;
+
+	for (int i = 0; i < AXES; i++)
+		axes[i] = (tutti_axis){names[i], run->sizes[i]};
+	wanted.experts = run->experts;
+	config.max_sequences = SEQUENCES;
+	config.dtype = TUTTI_F32;
+	config.group = 4;
+	config.capacity = 1.25f;
+	must(tutti_mesh_create(&own->mesh, comm, axes, AXES));
+	must(tutti_model_create(&model));
+	gpt_register(&own->gpt, wanted, 1, model);
+	must(tutti_trainer_create_on(&own->trainer, model, own->mesh,
+				     &(tutti_train_config){.seed = 5}));
+	tutti_model_destroy(model);
+	gpt_start(&own->gpt, own->trainer, own->mesh, &config);
+}
+
+static void pass(struct own *own, tutti_comm *comm)
+{
+	unsigned char tokens[SEQUENCES * 32], targets[SEQUENCES * 32];
+
+	for (int i = 0; i < SEQUENCES * gpt_length(&own->gpt); i++) {
+		int position = gpt_position(&own->gpt, i);
+		tokens[i] = (unsigned char)((position + tutti_mesh_coord(own->mesh, "ep")) % 13);
+		targets[i] = (unsigned char)((position * 3 + 1) % 13);
+	}
+	(void)comm;
+	must(tutti_micro_batch(own->trainer, TUTTI_PASS_LAST, 1, NULL));
+	gpt_forward(&own->gpt, tokens, SEQUENCES);
+	gpt_loss(&own->gpt, targets, 1);
+	gpt_backward(&own->gpt);
+}
+
+/* ---- the formulas, of all ranks of an axis together ---- */
+
+static int rows_of(const struct run *run)
+{
+	return SEQUENCES * shape.length / run->sizes[1];
+}
+
+/* Blocks of so many elements, each to all others. */
+static uint64_t blocks(int count, int ranks, int elements)
+{
+	return (uint64_t)count * (uint64_t)ranks * (uint64_t)(ranks - 1) * (uint64_t)elements *
+	       ELEMENT;
+}
+
+static uint64_t all_reduces(int count, int ranks, int elements)
+{
+	return (uint64_t)count * 2 * (uint64_t)(ranks - 1) * (uint64_t)elements * ELEMENT;
+}
+
+/* Of each layer, embedding and head: gathers and scatters of the stream's rows; a scatter has an
+ * all_reduce of one number. */
+static uint64_t over_tp(const struct run *run)
+{
+	int ranks = run->sizes[2], again = run->config.recompute;
+	int own = rows_of(run) / ranks * shape.channels;
+	int gathers = run->experts ? 3 + again : 6 + 2 * again;
+	int scatters = run->experts ? 2 + again : 4 + again;
+
+	return blocks((gathers + scatters) * shape.layers + 5, ranks, own) +
+	       all_reduces(scatters * shape.layers + 2, ranks, 1) +
+	       all_reduces(2, ranks, rows_of(run));
+}
+
+/* Ring: keys and values, and their gradients. Heads: qkv there, the result back, and so their
+ * gradients. */
+static uint64_t over_cp(const struct run *run)
+{
+	int ranks = run->sizes[1], part = shape.channels / run->sizes[2];
+	int vectors = rows_of(run) * part, again = run->config.recompute;
+
+	if (run->config.by_heads)
+		return blocks((8 + 4 * again) * shape.layers, ranks, vectors / ranks);
+	return blocks((3 + again) * shape.layers, ranks, 2 * vectors) +
+	       all_reduces(shape.layers, ranks, 1);
+}
+
+/* The rows that a rank sent to others. */
+static uint64_t rows_sent(const struct own *own)
+{
+	const struct experts *experts = &own->gpt.experts;
+	uint64_t rows = 0;
+
+	for (int l = 0; l < shape.layers; l++)
+		for (int e = 0; e < experts->count; e++)
+			if (e / experts->own != experts->rank)
+				rows += (uint64_t)own->gpt.activations->blocks[l].experts.sent[e];
+	return rows;
+}
+
+/* Each row there and back, and its gradient. With recompute all layers have one memory. */
+static uint64_t over_ep(const struct own *own)
+{
+	const struct run *run = own->run;
+	int ranks = run->sizes[0];
+	uint64_t rows = rows_sent(own);
+
+	must(tutti_all_reduce(&rows, &rows, 1, TUTTI_U64, TUTTI_SUM,
+			      tutti_mesh_comm(own->mesh, "ep"), NULL));
+	return rows * 4 * (uint64_t)shape.channels * ELEMENT +
+	       blocks(shape.layers, ranks, run->experts / ranks);
+}
+
+static uint64_t sent(const struct own *own, int axis)
+{
+	tutti_comm *comm = tutti_mesh_comm(own->mesh, names[axis]);
+	tutti_stats stats;
+
+	CHECK(tutti_comm_stats(comm, &stats) == TUTTI_OK);
+	CHECK(stats.window_bytes == 0 && stats.staged_bytes == 0);
+	return stats.sent_bytes;
+}
+
+static void compare(const struct own *own, int axis, uint64_t bytes, uint64_t expected)
+{
+	tutti_comm *comm = tutti_mesh_comm(own->mesh, names[axis]);
+
+	must(tutti_all_reduce(&bytes, &bytes, 1, TUTTI_U64, TUTTI_SUM, comm, NULL));
+	if (bytes != expected)
+		printf("%d %s of %d: %llu bytes, expected %llu\n", own->run->experts, names[axis],
+		       own->run->sizes[axis], (unsigned long long)bytes,
+		       (unsigned long long)expected);
+	CHECK(bytes == expected);
+}
+
+static void count(tutti_comm *comm, void *arg)
+{
+	struct own own = {.run = arg};
+	const struct run *run = arg;
+	uint64_t bytes[AXES];
+
+	start(&own, comm);
+	for (int i = 0; i < AXES; i++)
+		bytes[i] = sent(&own, i);
+	pass(&own, comm);
+	for (int i = 0; i < AXES; i++)
+		bytes[i] = sent(&own, i) - bytes[i];
+	if (run->experts)
+		compare(&own, 0, bytes[0], over_ep(&own));
+	compare(&own, 1, bytes[1], over_cp(run));
+	compare(&own, 2, bytes[2], over_tp(run));
+	must(tutti_step(own.trainer, &(tutti_optimizer){.kind = TUTTI_SGD, .lr = 0.1f}, 1, NULL));
+	gpt_finish(&own.gpt);
+	tutti_trainer_destroy(own.trainer);
+	tutti_mesh_destroy(own.mesh);
+}
+
+static void test_bytes(void **state)
+{
+	static const struct run runs[] = {
+		{{1, 1, 2}, 0, {0}},
+		{{1, 1, 4}, 0, {.recompute = 1}},
+		{{1, 2, 1}, 0, {0}},
+		{{1, 4, 1}, 0, {.recompute = 1}},
+		{{1, 2, 1}, 0, {.by_heads = 1}},
+		{{1, 4, 1}, 0, {.by_heads = 1, .recompute = 1}},
+		{{1, 2, 2}, 0, {0}},
+		{{1, 2, 2}, 0, {.by_heads = 1}},
+		{{1, 4, 2}, 0, {0}},
+		{{2, 1, 1}, 4, {0}},
+		{{4, 1, 1}, 8, {0}},
+		{{2, 2, 2}, 4, {0}},
+		{{1, 1, 2}, 4, {.recompute = 1}},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+		const int *sizes = runs[i].sizes;
+		assert_int_equal(ranks_as_threads(sizes[0] * sizes[1] * sizes[2], count,
+						  (void *)(uintptr_t)&runs[i]),
+				 0);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_bytes)};
+
+	setenv("TUTTI_WINDOW", "0", 1);
+	setenv("TUTTI_ALGO", "all_reduce=ring,all_gather=ring,broadcast=ring,reduce=ring", 1);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
