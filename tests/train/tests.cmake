@@ -1,5 +1,5 @@
 # The gradients and losses of the example's own layers.
-foreach(name test_gpt_layers test_gpt_bytes)
+foreach(name test_gpt_layers test_gpt_axes)
 	target_sources(${name} PRIVATE ${gpt_model})
 	foreach(source layers matmul host)
 		target_sources(${name} PRIVATE ${PROJECT_SOURCE_DIR}/examples/gpt/${source}.c)

@@ -1,18 +1,19 @@
 /* no_tsan: other tests run the same code with more steps */
-/* What would break: a GPT that sends more or less over "tp", "cp" and "ep" than docs/parallel.md
- * says. The communicators are asked what really left their ranks. Rings send exactly what a
- * collective has to. */
+/* What would break: a GPT whose losses depend on how "tp", "cp" and "ep" divide it, and one that
+ * sends more or less over them than docs/parallel.md says. The communicators are asked what really
+ * left their ranks. Rings send exactly what a collective has to. */
 #include "tests/train/ranks.h"
 
 #include "examples/gpt/activations.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/unit.h"
 
-enum { ELEMENT = 4, SEQUENCES = 2, AXES = 3 };
+enum { ELEMENT = 4, BATCH = 4, AXES = 3, STEPS = 20 };
 
 static const struct gpt_shape shape = {
 	.vocab = 16, .length = 32, .layers = 2, .heads = 4, .channels = 16};
@@ -21,6 +22,7 @@ struct run {
 	int sizes[AXES]; /* of "ep", "cp", "tp" */
 	int experts;
 	struct gpt_config config;
+	double *losses; /* of each step */
 };
 
 static const char *const names[AXES] = {"ep", "cp", "tp"};
@@ -44,7 +46,7 @@ static void start(struct own *own, tutti_comm *comm)
 	for (int i = 0; i < AXES; i++)
 		axes[i] = (tutti_axis){names[i], run->sizes[i]};
 	wanted.experts = run->experts;
-	config.max_sequences = SEQUENCES;
+	config.max_sequences = BATCH / run->sizes[0];
 	config.dtype = TUTTI_F32;
 	config.group = 4;
 	config.capacity = 1.25f;
@@ -57,27 +59,43 @@ static void start(struct own *own, tutti_comm *comm)
 	gpt_start(&own->gpt, own->trainer, own->mesh, &config);
 }
 
-static void pass(struct own *own, tutti_comm *comm)
+/* This rank's part of the step's batch: the ranks of "ep" divide sequences. */
+static int load(const struct own *own, int step, unsigned char *tokens, unsigned char *targets)
 {
-	unsigned char tokens[SEQUENCES * 32], targets[SEQUENCES * 32];
+	int ranks = own->run->sizes[0], rank = tutti_mesh_coord(own->mesh, "ep");
+	int first = BATCH * rank / ranks, count = BATCH * (rank + 1) / ranks - first;
+	int length = gpt_length(&own->gpt);
 
-	for (int i = 0; i < SEQUENCES * gpt_length(&own->gpt); i++) {
-		int position = gpt_position(&own->gpt, i);
-		tokens[i] = (unsigned char)((position + tutti_mesh_coord(own->mesh, "ep")) % 13);
-		targets[i] = (unsigned char)((position * 3 + 1) % 13);
+	for (int i = 0; i < count * length; i++) {
+		int at = gpt_position(&own->gpt, i % length);
+		int sequence = step * BATCH + first + i / length;
+		tokens[i] =
+			(unsigned char)(tutti_random(1, (uint64_t)sequence, 0, (uint64_t)at) % 16);
+		targets[i] = (unsigned char)((5 * tokens[i] + 3) % 16);
 	}
-	(void)comm;
-	must(tutti_micro_batch(own->trainer, TUTTI_PASS_LAST, 1, NULL));
-	gpt_forward(&own->gpt, tokens, SEQUENCES);
+	return count;
+}
+
+/* Returns the sum of this rank's losses. */
+static int pass(struct own *own, int step, double *loss)
+{
+	unsigned char tokens[BATCH * 32], targets[BATCH * 32];
+	int sequences = load(own, step, tokens, targets);
+	int items = sequences * gpt_length(&own->gpt);
+
+	must(tutti_micro_batch(own->trainer, TUTTI_PASS_LAST, items, NULL));
+	gpt_forward(&own->gpt, tokens, sequences);
 	gpt_loss(&own->gpt, targets, 1);
+	*loss = gpt_loss_sum(&own->gpt);
 	gpt_backward(&own->gpt);
+	return items;
 }
 
 /* ---- the formulas, of all ranks of an axis together ---- */
 
 static int rows_of(const struct run *run)
 {
-	return SEQUENCES * shape.length / run->sizes[1];
+	return BATCH / run->sizes[0] * shape.length / run->sizes[1];
 }
 
 /* Blocks of so many elements, each to all others. */
@@ -103,7 +121,8 @@ static uint64_t over_tp(const struct run *run)
 
 	return blocks((gathers + scatters) * shape.layers + 5, ranks, own) +
 	       all_reduces(scatters * shape.layers + 2, ranks, 1) +
-	       all_reduces(2, ranks, rows_of(run));
+	       all_reduces(2, ranks, rows_of(run)) +
+	       all_reduces(1, ranks, 2); /* the loss, in f64 */
 }
 
 /* Ring: keys and values, and their gradients. Heads: qkv there, the result back, and so their
@@ -167,16 +186,24 @@ static void compare(const struct own *own, int axis, uint64_t bytes, uint64_t ex
 	CHECK(bytes == expected);
 }
 
+static void finish(struct own *own)
+{
+	gpt_finish(&own->gpt);
+	tutti_trainer_destroy(own->trainer);
+	tutti_mesh_destroy(own->mesh);
+}
+
 static void count(tutti_comm *comm, void *arg)
 {
 	struct own own = {.run = arg};
 	const struct run *run = arg;
 	uint64_t bytes[AXES];
+	double loss;
 
 	start(&own, comm);
 	for (int i = 0; i < AXES; i++)
 		bytes[i] = sent(&own, i);
-	pass(&own, comm);
+	pass(&own, 0, &loss);
 	for (int i = 0; i < AXES; i++)
 		bytes[i] = sent(&own, i) - bytes[i];
 	if (run->experts)
@@ -184,41 +211,86 @@ static void count(tutti_comm *comm, void *arg)
 	compare(&own, 1, bytes[1], over_cp(run));
 	compare(&own, 2, bytes[2], over_tp(run));
 	must(tutti_step(own.trainer, &(tutti_optimizer){.kind = TUTTI_SGD, .lr = 0.1f}, 1, NULL));
-	gpt_finish(&own.gpt);
-	tutti_trainer_destroy(own.trainer);
-	tutti_mesh_destroy(own.mesh);
+	finish(&own);
+}
+
+static void train(tutti_comm *comm, void *arg)
+{
+	struct own own = {.run = arg};
+
+	start(&own, comm);
+	for (int step = 0; step < STEPS; step++) {
+		double loss, items = pass(&own, step, &loss), mean;
+		must(tutti_step(own.trainer,
+				&(tutti_optimizer){.kind = TUTTI_ADAMW,
+						   .lr = 0.01f,
+						   .beta1 = 0.9f,
+						   .beta2 = 0.95f,
+						   .eps = 1e-8f},
+				1, NULL));
+		must(tutti_means(own.trainer, &loss, &items, &mean, 1));
+		if (tutti_rank(comm) == 0)
+			own.run->losses[step] = mean;
+	}
+	finish(&own);
+}
+
+static const struct run runs[] = {
+	{{1, 1, 2}, 0, {0}, NULL},
+	{{1, 1, 4}, 0, {.recompute = 1}, NULL},
+	{{1, 2, 1}, 0, {0}, NULL},
+	{{1, 4, 1}, 0, {.recompute = 1}, NULL},
+	{{1, 2, 1}, 0, {.by_heads = 1}, NULL},
+	{{1, 4, 1}, 0, {.by_heads = 1, .recompute = 1}, NULL},
+	{{1, 2, 2}, 0, {0}, NULL},
+	{{1, 2, 2}, 0, {.by_heads = 1}, NULL},
+	{{1, 4, 2}, 0, {0}, NULL},
+	{{2, 1, 1}, 4, {0}, NULL},
+	{{4, 1, 1}, 8, {0}, NULL},
+	{{2, 2, 2}, 4, {0}, NULL},
+	{{1, 1, 2}, 4, {.recompute = 1}, NULL},
+};
+enum { RUNS = sizeof runs / sizeof *runs };
+
+static int ranks_of(const struct run *run)
+{
+	return run->sizes[0] * run->sizes[1] * run->sizes[2];
 }
 
 static void test_bytes(void **state)
 {
-	static const struct run runs[] = {
-		{{1, 1, 2}, 0, {0}},
-		{{1, 1, 4}, 0, {.recompute = 1}},
-		{{1, 2, 1}, 0, {0}},
-		{{1, 4, 1}, 0, {.recompute = 1}},
-		{{1, 2, 1}, 0, {.by_heads = 1}},
-		{{1, 4, 1}, 0, {.by_heads = 1, .recompute = 1}},
-		{{1, 2, 2}, 0, {0}},
-		{{1, 2, 2}, 0, {.by_heads = 1}},
-		{{1, 4, 2}, 0, {0}},
-		{{2, 1, 1}, 4, {0}},
-		{{4, 1, 1}, 8, {0}},
-		{{2, 2, 2}, 4, {0}},
-		{{1, 1, 2}, 4, {.recompute = 1}},
-	};
+	(void)state;
+	for (int i = 0; i < RUNS; i++)
+		assert_int_equal(
+			ranks_as_threads(ranks_of(&runs[i]), count, (void *)(uintptr_t)&runs[i]),
+			0);
+}
+
+static void test_losses(void **state)
+{
+	double alone[STEPS], divided[STEPS];
 
 	(void)state;
-	for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
-		const int *sizes = runs[i].sizes;
-		assert_int_equal(ranks_as_threads(sizes[0] * sizes[1] * sizes[2], count,
-						  (void *)(uintptr_t)&runs[i]),
-				 0);
+	for (int i = 0; i < RUNS; i++) {
+		struct run run = runs[i], one = {{1, 1, 1}, run.experts, {0}, alone};
+		double worst = 0;
+
+		run.losses = divided;
+		assert_int_equal(ranks_as_threads(1, train, &one), 0);
+		assert_int_equal(ranks_as_threads(ranks_of(&run), train, &run), 0);
+		for (int step = 0; step < STEPS; step++)
+			worst = fmax(worst, fabs(alone[step] - divided[step]));
+		printf("run %d: losses %g to %g, differ by %g\n", i, alone[0], alone[STEPS - 1],
+		       worst);
+		assert_true(alone[STEPS - 1] < 0.8 * alone[0]);
+		assert_true(worst < 2e-5);
 	}
 }
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_bytes)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_bytes),
+					   cmocka_unit_test(test_losses)};
 
 	setenv("TUTTI_WINDOW", "0", 1);
 	setenv("TUTTI_ALGO", "all_reduce=ring,all_gather=ring,broadcast=ring,reduce=ring", 1);
