@@ -190,6 +190,30 @@ static struct room room_of(const struct gpt *gpt, int sequences, float *memory)
 	return (struct room){gpt, gpt->activations, n, n / ranks, c, c / ranks, memory, 0, 0};
 }
 
+/* Of tutti_mem_alloc, so that gathers of blocks copy nothing where peers are on one node. Where
+ * there is too little of it the ranks hear so together. */
+static float *share(const struct gpt *gpt, size_t bytes)
+{
+	uint64_t most = bytes;
+	void *memory = NULL;
+
+	must(tutti_all_reduce(&most, &most, 1, TUTTI_U64, TUTTI_MAX, gpt->peers, NULL));
+	tutti_status status = tutti_mem_alloc(&memory, most, gpt->peers);
+	if (status == TUTTI_ERR_MEMORY)
+		return NULL;
+	must(status);
+	return memory;
+}
+
+static void take_memory(struct gpt_activations *a, const struct gpt *gpt, size_t bytes)
+{
+	if (gpt->peers)
+		a->memory = share(gpt, bytes);
+	a->is_shared = a->memory != NULL;
+	if (!a->memory)
+		a->memory = place_alloc(bytes);
+}
+
 /* Layers find their way in a tensor by int. */
 struct gpt_activations *gpt_make_activations(const struct gpt *gpt, int sequences)
 {
@@ -205,20 +229,22 @@ struct gpt_activations *gpt_make_activations(const struct gpt *gpt, int sequence
 			sequences, gpt->shape.length, room.largest, INT_MAX);
 		exit(1);
 	}
-	float *memory = a ? place_alloc(room.used * sizeof(float)) : NULL;
-	if (!memory) {
+	if (a)
+		take_memory(a, gpt, room.used * sizeof(float));
+	if (!a || !a->memory) {
 		fprintf(stderr, "gpt: there is no memory for %d sequences\n", sequences);
 		exit(1);
 	}
-	room = room_of(gpt, sequences, memory);
+	room = room_of(gpt, sequences, a->memory);
 	lay_out(a, &room);
-	a->memory = memory;
 	return a;
 }
 
 void gpt_free_activations(struct gpt_activations *activations)
 {
-	if (activations)
+	if (activations && activations->is_shared)
+		tutti_mem_free(activations->memory);
+	else if (activations)
 		place_free(activations->memory);
 	free(activations);
 }

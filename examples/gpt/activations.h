@@ -26,7 +26,8 @@ struct gpt_activations {
 	float *stream_grad, *wide_grad, *narrow_grad, *scratch;
 	float *embed_grad, *norm_grad;                /* for gpt_stage_weights                */
 	double *loss;
-	float *memory;                                /* of place.h, as all of these         */
+	float *memory;                                /* of all of these                     */
+	int is_shared;                                /* memory: with peers; else of place.h */
 };
 
 #endif

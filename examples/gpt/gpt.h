@@ -54,6 +54,7 @@ struct gpt {
 	struct split split;
 	struct context context;
 	struct experts experts;
+	tutti_comm *peers;                             /* ranks of "cp" and "tp"; NULL: alone  */
 	struct gpt_activations *activations;
 };
 

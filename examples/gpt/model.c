@@ -278,6 +278,8 @@ void gpt_start(struct gpt *gpt, tutti_trainer *trainer, tutti_mesh *mesh,
 	gpt->split = find_split(gpt, mesh);
 	gpt->context = find_context(gpt, mesh);
 	gpt->experts = find_experts(gpt, mesh);
+	if (gpt->split.size * gpt->context.size > 1)
+		gpt->peers = tutti_mesh_comm(mesh, "cp,tp");
 	gpt->activations = gpt_make_activations(gpt, config->max_sequences);
 	make_room_for_wide(gpt);
 	must(tutti_param_init_normal(trainer, gpt->token_w, 0, embedding_std));

@@ -40,9 +40,9 @@ static void gather_scores(struct run *run, int position, float *scores)
 		if (gpt_position(gpt, t) == position)
 			memcpy(scores + split->first, logits + t * split->vocab,
 			       (size_t)split->vocab * sizeof *scores);
-	if (run->mesh)
+	if (gpt->peers)
 		must(tutti_all_reduce(scores, scores, (size_t)run->text.vocab, TUTTI_F32, TUTTI_SUM,
-				      tutti_mesh_comm(run->mesh, "cp,tp"), NULL));
+				      gpt->peers, NULL));
 }
 
 /* Every rank computes the same text, since a strategy that shards parameters needs them all; rank 0
