@@ -338,6 +338,13 @@ tutti_status trainer_finish(tutti_trainer *trainer, tutti_status status, tutti_w
 	return finish_call(trainer, status, work, AMONG_PARTS);
 }
 
+static tutti_status count_others(tutti_trainer *trainer, tutti_status status, uint64_t sent)
+{
+	TRY(count_other(trainer, status, sent));
+	trainer->stats.sent_mesh_other_bytes += sent;
+	return TUTTI_OK;
+}
+
 /* A rank of another data group may have given up: the caller's communicator tells. */
 tutti_status others_all_gather(tutti_trainer *trainer, void *all, size_t bytes_each)
 {
@@ -348,7 +355,7 @@ tutti_status others_all_gather(tutti_trainer *trainer, void *all, size_t bytes_e
 	tutti_status status = tutti_all_gather(own, all, bytes_each, TUTTI_U8, mesh->others, &call);
 
 	status = finish_call(trainer, status, &work, AMONG_PARTS);
-	return count_other(trainer, status, (uint64_t)(mesh->other_count - 1) * bytes_each);
+	return count_others(trainer, status, (uint64_t)(mesh->other_count - 1) * bytes_each);
 }
 
 tutti_status others_broadcast(tutti_trainer *trainer, void *data, size_t bytes, int root)
@@ -360,7 +367,7 @@ tutti_status others_broadcast(tutti_trainer *trainer, void *data, size_t bytes, 
 		tutti_broadcast(data, data, bytes, TUTTI_U8, root, mesh->others, &call);
 
 	status = finish_call(trainer, status, &work, AMONG_PARTS);
-	return count_other(trainer, status, gather_bytes(bytes, mesh->other_count));
+	return count_others(trainer, status, gather_bytes(bytes, mesh->other_count));
 }
 
 int job_rank_of(const tutti_trainer *trainer, int rank)

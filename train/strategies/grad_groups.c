@@ -8,9 +8,11 @@
 static tutti_status add_piece(tutti_trainer *trainer, const struct piece *piece, int group)
 {
 	tutti_comm *comm = trainer->mesh->sums[group];
+	uint64_t before = trainer->stats.sent_grad_bytes;
 
 	trainer_count_reduced(trainer, piece->count * dtype_bytes(piece->sum_dtype),
 			      tutti_size(comm), true);
+	trainer->stats.sent_mesh_grad_bytes += trainer->stats.sent_grad_bytes - before;
 	return tutti_all_reduce(piece->sum, piece->sum, piece->count, piece->sum_dtype, TUTTI_SUM,
 				comm, NULL);
 }
