@@ -1,4 +1,4 @@
 # Ranks as threads and processes.
-foreach(name test_pipeline test_pipeline_failures test_pipeline_trainer)
+foreach(name test_pipeline test_pipeline_bubble test_pipeline_failures test_pipeline_trainer)
 	target_link_libraries(${name} PRIVATE tests_train)
 endforeach()
