@@ -135,11 +135,11 @@ typedef struct tutti_pipeline_config {
 	 * whose gradients are final with the backward of the last micro-batch. */
 	tutti_trainer *trainer;
 	void *arg;
-	/* Called on the thread of tutti_pipeline_run. in is NULL on the first stage, out on the
-	 * last; likewise the gradients. Buffers are the library's, in host memory, aligned to 64
-	 * bytes and valid during the call, but in stays until its backward has returned; with
-	 * ZERO_BUBBLE in and out_grad stay until its backward_weights has. Any status but OK ends
-	 * the step; a message of tutti_set_error is passed on. */
+	/* Called on the thread of tutti_pipeline_run and tutti_pipeline_forward. in is NULL on the
+	 * first stage, out on the last; likewise the gradients. Buffers are the library's, in host
+	 * memory, aligned to 64 bytes and valid during the call, but in stays until its backward
+	 * has returned; with ZERO_BUBBLE in and out_grad stay until its backward_weights has. Any
+	 * status but OK ends the step; a message of tutti_set_error is passed on. */
 	tutti_status (*forward)(void *arg, int stage, int micro_batch, const void *in, void *out);
 	tutti_status (*backward)(void *arg, int stage, int micro_batch, const void *out_grad,
 	                         void *in_grad);
@@ -150,8 +150,8 @@ typedef struct tutti_pipeline_config {
  * of that step that ranks were not busy, all ranks of the mesh together; bubble_expected: by the
  * schedule, if a stage's forward and both parts of its backward take equally long, and messages no
  * time. peak_in_flight: activations of a stage and a micro-batch that were held at a time in the
- * last step. sent_bytes: of activations and gradients to other ranks, in all steps; each message
- * has 8 bytes more. */
+ * last step. sent_bytes: of activations and gradients to other ranks, in all steps and evaluations;
+ * each message has 8 bytes more. */
 typedef struct tutti_pipeline_stats {
 	double step_seconds, busy_seconds;
 	double bubble, bubble_expected;
@@ -176,6 +176,13 @@ void tutti_pipeline_destroy(tutti_pipeline *pipeline);
  * not come within the communicator's timeout from when this rank began to wait for it. That and
  * PEER, a rank that has died, end this pipeline. INVALID: in a callback. */
 tutti_status tutti_pipeline_run(tutti_pipeline *pipeline);
+/* Collective over the mesh: an evaluation. Forwards alone, of micro-batches 0 to micro_batches - 1
+ * in the schedule's order; any number of at least 1, whatever that of a step. in is valid during
+ * the call only. With a trainer: between a tutti_micro_batch(EVAL) and the next micro-batch. Errors
+ * as of tutti_pipeline_run; before anything has begun on any rank, and on all ranks, also INVALID:
+ * the number, or no such micro-batch; MISMATCH: ranks pass different numbers; MEMORY. Statistics
+ * stay those of the last step, but for sent_bytes. */
+tutti_status tutti_pipeline_forward(tutti_pipeline *pipeline, int micro_batches);
 tutti_status tutti_pipeline_stats_of(const tutti_pipeline *pipeline, tutti_pipeline_stats *stats);
 
 #ifdef __GNUC__

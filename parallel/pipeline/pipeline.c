@@ -1,4 +1,4 @@
-/* tutti_pipeline_create: checks, the list of actions, and all buffers. */
+/* tutti_pipeline_create: checks, the plan of a step, and all buffers. */
 #include "parallel/pipeline/pipeline.h"
 
 #include "parallel/mesh/mesh.h"
@@ -57,41 +57,19 @@ static tutti_status check(const tutti_pipeline_config *config, const struct pipe
 static void write_config(FILE *file, const void *of)
 {
 	const struct tutti_pipeline *pipeline = of;
+	const struct pipeline_shape *shape = &pipeline->step.shape;
 
 	fprintf(file,
 		"%s with %d micro-batches, %d chunks, %s trainer and %zu elements of dtype %d\n",
-		schedule_name(pipeline->shape.schedule), pipeline->shape.micro_batches,
-		pipeline->shape.chunks, pipeline->config.trainer ? "a" : "no",
-		pipeline->config.count, (int)pipeline->config.dtype);
-}
-
-static tutti_status index_tasks(struct tutti_pipeline *pipeline)
-{
-	const struct pipeline_shape *shape = &pipeline->shape;
-	size_t tasks = (size_t)shape->chunks * (size_t)shape->micro_batches;
-
-	pipeline->forward_of = calloc(tasks, sizeof *pipeline->forward_of);
-	pipeline->backward_of = calloc(tasks, sizeof *pipeline->backward_of);
-	pipeline->last_of = calloc((size_t)shape->chunks, sizeof *pipeline->last_of);
-	if (!pipeline->forward_of || !pipeline->backward_of || !pipeline->last_of)
-		return train_no_memory("the tasks of a pipeline");
-	for (int i = 0; i < pipeline->list.count; i++) {
-		const struct action *a = &pipeline->list.at[i];
-		int task = a->stage / shape->ranks * shape->micro_batches + a->micro_batch;
-		if (a->kind != ACTION_FORWARD)
-			pipeline->last_of[a->stage / shape->ranks] = i;
-		if (a->kind == ACTION_FORWARD)
-			pipeline->forward_of[task] = i;
-		else if (action_is_backward(a))
-			pipeline->backward_of[task] = i;
-	}
-	return TUTTI_OK;
+		schedule_name(shape->schedule), shape->micro_batches, shape->chunks,
+		pipeline->config.trainer ? "a" : "no", pipeline->config.count,
+		(int)pipeline->config.dtype);
 }
 
 /* Where there is no formula, the lists of all ranks are executed in virtual time. */
 static tutti_status expect_bubble(struct tutti_pipeline *pipeline)
 {
-	const struct pipeline_shape *shape = &pipeline->shape;
+	const struct pipeline_shape *shape = &pipeline->step.shape;
 	const struct action_times times = {1, 1, 1, 0};
 	double time = schedule_step_time(shape, &times);
 	size_t ranks = (size_t)shape->ranks;
@@ -119,11 +97,11 @@ static tutti_status expect_bubble(struct tutti_pipeline *pipeline)
 
 static tutti_status allocate(struct tutti_pipeline *pipeline)
 {
-	pipeline->list = schedule_list(&pipeline->shape, pipeline->rank);
-	if (!pipeline->list.at)
-		return train_no_memory("the schedule of a pipeline");
-	pipeline->buffers = schedule_buffers_of(&pipeline->shape, &pipeline->list, pipeline->rank);
-	TRY(index_tasks(pipeline));
+	struct stage_plan *step = &pipeline->step;
+	struct pipeline_shape shape = step->shape;
+
+	TRY(stage_plan_make(step, &shape, schedule_list(&shape, pipeline->rank)));
+	pipeline->buffers = schedule_buffers_of(&shape, &step->list, pipeline->rank);
 	for (int way = 0; way < WAYS; way++) {
 		TRY(inbox_create(pipeline, (enum stage_way)way));
 		TRY(outbox_create(pipeline, (enum stage_way)way));
@@ -137,7 +115,7 @@ static tutti_status join_line(struct tutti_pipeline *pipeline, tutti_mesh *mesh)
 	tutti_comm *axis = NULL;
 	tutti_config config;
 
-	if (pipeline->shape.ranks > 1 && !(axis = tutti_mesh_comm(mesh, "pp")))
+	if (pipeline->step.shape.ranks > 1 && !(axis = tutti_mesh_comm(mesh, "pp")))
 		return failure_return(&(struct train_failure){TUTTI_ERR_INTERNAL,
 							      "The mesh lost its axis 'pp'."});
 	TRY(axis ? tutti_comm_dup(axis, &pipeline->line)
@@ -150,7 +128,7 @@ static tutti_status join_line(struct tutti_pipeline *pipeline, tutti_mesh *mesh)
 
 static tutti_status make(struct tutti_pipeline *pipeline, tutti_mesh *mesh)
 {
-	TRY(failure_agree(pipeline->whole, check(&pipeline->config, &pipeline->shape)));
+	TRY(failure_agree(pipeline->whole, check(&pipeline->config, &pipeline->step.shape)));
 	TRY(failure_agree(pipeline->whole, check_trainer(pipeline)));
 	TRY(texts_compare(pipeline->whole, "pipelines", "pass the same config on every rank",
 			  write_config, pipeline));
@@ -169,7 +147,7 @@ tutti_status tutti_pipeline_create(tutti_pipeline **pipeline, tutti_mesh *mesh,
 	if (!made)
 		return train_no_memory("a pipeline");
 	made->config = *config;
-	made->shape =
+	made->step.shape =
 		(struct pipeline_shape){config->schedule, tutti_mesh_size(mesh, "pp"),
 					config->micro_batches, config->chunks ? config->chunks : 1};
 	made->whole = mesh_all(mesh);
@@ -194,10 +172,8 @@ void tutti_pipeline_destroy(tutti_pipeline *pipeline)
 		inbox_destroy(&pipeline->inbox[way]);
 		outbox_destroy(&pipeline->outbox[way]);
 	}
-	free(pipeline->list.at);
-	free(pipeline->forward_of);
-	free(pipeline->backward_of);
-	free(pipeline->last_of);
+	stage_plan_finish(&pipeline->step);
+	stage_plan_finish(&pipeline->evaluation);
 	free(pipeline);
 }
 

@@ -1,4 +1,4 @@
-/* A pipeline: this rank's list of actions, and the buffers that messages come into and go out of. */
+/* A pipeline: this rank's lists of actions, and the buffers that messages come into and go out of. */
 #ifndef PARALLEL_PIPELINE_H
 #define PARALLEL_PIPELINE_H
 
@@ -20,15 +20,24 @@ struct stage_buffer {
 	tutti_work *work; /* NULL: none in flight */
 };
 
-/* Messages of one way from one rank, in the order in which this rank's actions need them. */
+/* The actions of this rank: of a step, or of an evaluation. */
+struct stage_plan {
+	struct pipeline_shape shape;
+	struct action_list list;
+	/* [chunk][micro-batch]: the forward and the backward of a task, as actions of the list. */
+	int *forward_of, *backward_of;
+	int *last_of; /* [chunk]: the action with which its gradients are final */
+	int *needed_by[WAYS], needed[WAYS]; /* actions that need a message, in order */
+	int *buffer_of[WAYS]; /* [action]: the buffer with its message, from posting to release */
+};
+
+/* Messages of one way from one rank, in the order in which the plan's actions need them. */
 struct inbox {
 	enum stage_way way;
 	int peer;
 	struct stage_buffer *buffers;
 	int *free, free_count; /* buffers that no message is in or comes to */
-	int *needed_by, count; /* actions of the list */
-	int posted, taken;     /* of these */
-	int *buffer_of;        /* [action]: the buffer with its message, from posting to release */
+	int posted, taken;     /* of the plan's needed ones */
 };
 
 /* Messages of one way to one rank. Buffers take turns. */
@@ -41,18 +50,15 @@ struct outbox {
 
 struct tutti_pipeline {
 	tutti_pipeline_config config;
-	struct pipeline_shape shape;
 	tutti_comm *whole; /* the mesh's */
 	tutti_comm *line;  /* the ranks of "pp", for these messages alone */
 	int rank, timeout_ms;
 	size_t bytes; /* of a message without its word */
-	struct action_list list;
-	struct schedule_buffers buffers;
+	struct stage_plan step, evaluation; /* evaluation: the last one's */
+	const struct stage_plan *plan;      /* the one of both that is carried out */
+	struct schedule_buffers buffers;    /* of a step; an evaluation needs no more */
 	struct inbox inbox[WAYS];
 	struct outbox outbox[WAYS];
-	/* [chunk][micro-batch]: the forward and the backward of a task, as actions of the list. */
-	int *forward_of, *backward_of;
-	int *last_of; /* [chunk]: the action with which its gradients are final */
 	bool is_running;
 	/* In this step a callback has failed, here or on a rank whose message has come. */
 	bool has_failed;
@@ -62,9 +68,23 @@ struct tutti_pipeline {
 	tutti_pipeline_stats stats;
 };
 
-/* pipeline_run.c: no more callbacks in this step. With a trainer its gathers and reductions end, on
- * ranks with other data, too. */
+static inline enum stage_way way_of(const struct action *action)
+{
+	return action_is_forward(action) ? WAY_ACTIVATIONS : WAY_GRADIENTS;
+}
+
+/* stage_plan.c */
+/* Takes the list. To be finished also when it fails. */
+tutti_status stage_plan_make(struct stage_plan *plan, const struct pipeline_shape *shape,
+		       struct action_list list);
+void stage_plan_finish(struct stage_plan *plan);
+
+/* pipeline_run.c */
+/* No more callbacks in this step. With a trainer its gathers and reductions end, on ranks with other
+ * data, too. */
 void pipeline_fail(struct tutti_pipeline *pipeline);
+/* Carries out the plan, and agrees with all ranks of the mesh on how it went. */
+tutti_status pipeline_execute(struct tutti_pipeline *pipeline, const struct stage_plan *plan);
 
 /* stage_messages.c */
 tutti_status inbox_create(struct tutti_pipeline *pipeline, enum stage_way way);

@@ -1,6 +1,6 @@
-/* One step: the list of actions in order. A callback that fails ends no rank's list. The messages
- * go on without callbacks and say so, so that nobody waits for one; in the end all ranks of the
- * mesh agree on the failure. */
+/* One step, or its forwards alone: the list of actions in order. A callback that fails ends no
+ * rank's list. The messages go on without callbacks and say so, so that nobody waits for one; in
+ * the end all ranks of the mesh agree on the failure. */
 #include "parallel/pipeline/pipeline.h"
 
 #include "train/strategies/strategies.h"
@@ -10,9 +10,9 @@
 
 static const char *name_of(enum action_kind kind)
 {
-	return kind == ACTION_FORWARD            ? "forward"
-	       : kind == ACTION_BACKWARD_WEIGHTS ? "backward_weights"
-						 : "backward";
+	if (kind == ACTION_FORWARD || kind == ACTION_EVALUATE)
+		return "forward";
+	return kind == ACTION_BACKWARD_WEIGHTS ? "backward_weights" : "backward";
 }
 
 void pipeline_fail(struct tutti_pipeline *pipeline)
@@ -25,10 +25,11 @@ void pipeline_fail(struct tutti_pipeline *pipeline)
 /* Gradients are final with the end of a backward in the stage's last action. */
 static tutti_status tell_trainer(const struct tutti_pipeline *pipeline, const struct action *action)
 {
-	int chunk = action->stage / pipeline->shape.ranks;
-	bool is_last = action == &pipeline->list.at[pipeline->last_of[chunk]];
+	const struct stage_plan *plan = pipeline->plan;
+	int chunk = action->stage / plan->shape.ranks;
+	bool is_last = action == &plan->list.at[plan->last_of[chunk]];
 
-	if (!pipeline->config.trainer)
+	if (!pipeline->config.trainer || action->kind == ACTION_EVALUATE)
 		return TUTTI_OK;
 	grads_hold_part(pipeline->config.trainer, action->kind == ACTION_BACKWARD_INPUTS);
 	return tutti_grads_hold(pipeline->config.trainer, !is_last);
@@ -40,7 +41,7 @@ static tutti_status call(const struct tutti_pipeline *pipeline, const struct act
 	const tutti_pipeline_config *c = &pipeline->config;
 
 	TRY(tell_trainer(pipeline, action));
-	if (action->kind == ACTION_FORWARD)
+	if (action_is_forward(action))
 		return c->forward(c->arg, action->stage, action->micro_batch, in, out);
 	if (action->kind == ACTION_BACKWARD_WEIGHTS)
 		return c->backward_weights(c->arg, action->stage, action->micro_batch);
@@ -78,22 +79,25 @@ static void count_held(struct tutti_pipeline *pipeline, const struct action *act
 {
 	tutti_pipeline_stats *stats = &pipeline->stats;
 
+	if (action->kind == ACTION_EVALUATE)
+		return;
 	pipeline->held += action->kind == ACTION_FORWARD;
 	if (stats->peak_in_flight < pipeline->held)
 		stats->peak_in_flight = pipeline->held;
-	pipeline->held -= action_releases(&pipeline->shape, action);
+	pipeline->held -= action_releases(&pipeline->plan->shape, action);
 }
 
 /* The buffers of the task's messages are free for the next ones. */
 static tutti_status release(struct tutti_pipeline *pipeline, const struct action *action)
 {
-	const struct pipeline_shape *shape = &pipeline->shape;
+	const struct stage_plan *plan = pipeline->plan;
+	const struct pipeline_shape *shape = &plan->shape;
 	int task = action->stage / shape->ranks * shape->micro_batches + action->micro_batch;
-	int forward = pipeline->forward_of[task], backward = pipeline->backward_of[task];
+	int forward = plan->forward_of[task], backward = plan->backward_of[task];
 
-	if (action_receives(shape, &pipeline->list.at[forward]))
+	if (action_receives(shape, &plan->list.at[forward]))
 		inbox_release(pipeline, WAY_ACTIVATIONS, forward);
-	if (action_receives(shape, &pipeline->list.at[backward]))
+	if (action->kind != ACTION_EVALUATE && action_receives(shape, &plan->list.at[backward]))
 		inbox_release(pipeline, WAY_GRADIENTS, backward);
 	TRY(inbox_post(pipeline, WAY_ACTIVATIONS));
 	return inbox_post(pipeline, WAY_GRADIENTS);
@@ -101,13 +105,14 @@ static tutti_status release(struct tutti_pipeline *pipeline, const struct action
 
 static tutti_status run_action(struct tutti_pipeline *pipeline, int i)
 {
-	const struct action *action = &pipeline->list.at[i];
-	enum stage_way way = action->kind == ACTION_FORWARD ? WAY_ACTIVATIONS : WAY_GRADIENTS;
-	bool sends = action_sends(&pipeline->shape, action);
+	const struct pipeline_shape *shape = &pipeline->plan->shape;
+	const struct action *action = &pipeline->plan->list.at[i];
+	enum stage_way way = way_of(action);
+	bool sends = action_sends(shape, action);
 	const void *in = NULL;
 	void *out = NULL;
 
-	if (action_receives(&pipeline->shape, action))
+	if (action_receives(shape, action))
 		TRY(inbox_take(pipeline, way, i, &in));
 	if (sends)
 		TRY(outbox_room(pipeline, way, &out));
@@ -116,7 +121,7 @@ static tutti_status run_action(struct tutti_pipeline *pipeline, int i)
 	count_held(pipeline, action);
 	if (sends)
 		TRY(outbox_send(pipeline, way, action));
-	return action_releases(&pipeline->shape, action) ? release(pipeline, action) : TUTTI_OK;
+	return action_releases(shape, action) ? release(pipeline, action) : TUTTI_OK;
 }
 
 static tutti_status run_list(struct tutti_pipeline *pipeline)
@@ -125,7 +130,7 @@ static tutti_status run_list(struct tutti_pipeline *pipeline)
 		pipeline->inbox[way].posted = pipeline->inbox[way].taken = 0;
 		TRY(inbox_post(pipeline, (enum stage_way)way));
 	}
-	for (int i = 0; i < pipeline->list.count; i++)
+	for (int i = 0; i < pipeline->plan->list.count; i++)
 		TRY(run_action(pipeline, i));
 	TRY(outbox_flush(pipeline, WAY_ACTIVATIONS));
 	return outbox_flush(pipeline, WAY_GRADIENTS);
@@ -169,23 +174,23 @@ static void begin_step(struct tutti_pipeline *pipeline)
 	pipeline_fail(pipeline);
 }
 
-static tutti_status run_step(struct tutti_pipeline *pipeline)
+tutti_status pipeline_execute(struct tutti_pipeline *pipeline, const struct stage_plan *plan)
 {
-	double start = seconds_now();
-
-	pipeline->busy_seconds = 0;
-	pipeline->stats.peak_in_flight = pipeline->held = 0;
+	pipeline->plan = plan;
+	pipeline->held = 0;
 	pipeline->has_failed = false;
 	pipeline->failure = (struct train_failure){0};
-	begin_step(pipeline);
+	pipeline->is_running = true;
+	if (plan == &pipeline->step)
+		begin_step(pipeline);
 	tutti_status status = run_list(pipeline);
+	pipeline->is_running = false;
 	failure_note(&pipeline->failure, status);
 	if (status != TUTTI_OK) {
 		pipeline_fail(pipeline);
 		messages_abandon(pipeline);
 	}
-	TRY(agree(pipeline));
-	return share_times(pipeline, seconds_now() - start);
+	return agree(pipeline);
 }
 
 tutti_status tutti_pipeline_run(tutti_pipeline *pipeline)
@@ -197,8 +202,9 @@ tutti_status tutti_pipeline_run(tutti_pipeline *pipeline)
 			"tutti_pipeline_run was called in a callback of the pipeline.");
 	if (pipeline->config.trainer) /* INVALID where no step has begun: nothing is sent then */
 		TRY(tutti_grads_hold(pipeline->config.trainer, 1));
-	pipeline->is_running = true;
-	tutti_status status = run_step(pipeline);
-	pipeline->is_running = false;
-	return status;
+	double start = seconds_now();
+	pipeline->busy_seconds = 0;
+	pipeline->stats.peak_in_flight = 0;
+	TRY(pipeline_execute(pipeline, &pipeline->step));
+	return share_times(pipeline, seconds_now() - start);
 }

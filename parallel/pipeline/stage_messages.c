@@ -18,11 +18,6 @@ static size_t message_bytes(const struct tutti_pipeline *pipeline)
 	return pipeline->bytes + sizeof(uint64_t);
 }
 
-static enum stage_way way_of(const struct action *action)
-{
-	return action->kind == ACTION_FORWARD ? WAY_ACTIVATIONS : WAY_GRADIENTS;
-}
-
 static tutti_status buffers_create(const struct tutti_pipeline *pipeline,
 				   struct stage_buffer **buffers, int count)
 {
@@ -50,8 +45,7 @@ static void buffers_destroy(struct stage_buffer *buffers)
 tutti_status inbox_create(struct tutti_pipeline *pipeline, enum stage_way way)
 {
 	struct inbox *inbox = &pipeline->inbox[way];
-	const struct action_list *list = &pipeline->list;
-	int ranks = pipeline->shape.ranks, count = pipeline->buffers.activations;
+	int ranks = pipeline->step.shape.ranks, count = pipeline->buffers.activations;
 
 	if (way == WAY_GRADIENTS)
 		count = pipeline->buffers.gradients;
@@ -59,22 +53,17 @@ tutti_status inbox_create(struct tutti_pipeline *pipeline, enum stage_way way)
 	inbox->peer = (pipeline->rank + (way == WAY_ACTIVATIONS ? ranks - 1 : 1)) % ranks;
 	TRY(buffers_create(pipeline, &inbox->buffers, count));
 	inbox->free = calloc((size_t)count + 1, sizeof *inbox->free);
-	inbox->needed_by = calloc((size_t)list->count, sizeof *inbox->needed_by);
-	inbox->buffer_of = calloc((size_t)list->count, sizeof *inbox->buffer_of);
-	if (!inbox->free || !inbox->needed_by || !inbox->buffer_of)
+	if (!inbox->free)
 		return train_no_memory("the receives of a pipeline");
 	for (int i = count - 1; i >= 0; i--)
 		inbox->free[inbox->free_count++] = i;
-	for (int i = 0; i < list->count; i++)
-		if (action_receives(&pipeline->shape, &list->at[i]) && way_of(&list->at[i]) == way)
-			inbox->needed_by[inbox->count++] = i;
 	return TUTTI_OK;
 }
 
 tutti_status outbox_create(struct tutti_pipeline *pipeline, enum stage_way way)
 {
 	struct outbox *outbox = &pipeline->outbox[way];
-	int ranks = pipeline->shape.ranks;
+	int ranks = pipeline->step.shape.ranks;
 
 	outbox->way = way;
 	outbox->peer = (pipeline->rank + (way == WAY_ACTIVATIONS ? 1 : ranks - 1)) % ranks;
@@ -86,8 +75,6 @@ void inbox_destroy(struct inbox *inbox)
 {
 	buffers_destroy(inbox->buffers);
 	free(inbox->free);
-	free(inbox->needed_by);
-	free(inbox->buffer_of);
 }
 
 void outbox_destroy(struct outbox *outbox)
@@ -98,8 +85,9 @@ void outbox_destroy(struct outbox *outbox)
 tutti_status inbox_post(struct tutti_pipeline *pipeline, enum stage_way way)
 {
 	struct inbox *inbox = &pipeline->inbox[way];
+	const struct stage_plan *plan = pipeline->plan;
 
-	while (inbox->posted < inbox->count && inbox->free_count > 0 &&
+	while (inbox->posted < plan->needed[way] && inbox->free_count > 0 &&
 	       inbox->posted < inbox->taken + RECEIVES_AHEAD) {
 		int buffer = inbox->free[inbox->free_count - 1];
 		struct stage_buffer *to = &inbox->buffers[buffer];
@@ -110,15 +98,16 @@ tutti_status inbox_post(struct tutti_pipeline *pipeline, enum stage_way way)
 		TRY(tutti_recv(to->data, message_bytes(pipeline), TUTTI_U8, inbox->peer,
 			       pipeline->line, &call));
 		inbox->free_count--;
-		inbox->buffer_of[inbox->needed_by[inbox->posted++]] = buffer;
+		plan->buffer_of[way][plan->needed_by[way][inbox->posted++]] = buffer;
 	}
 	return TUTTI_OK;
 }
 
 static uint64_t word_of(const struct tutti_pipeline *pipeline, int stage, int micro_batch)
 {
-	return ((uint64_t)stage * (uint64_t)pipeline->shape.micro_batches + (uint64_t)micro_batch)
-	       << 1;
+	uint64_t count = (uint64_t)pipeline->plan->shape.micro_batches;
+
+	return ((uint64_t)stage * count + (uint64_t)micro_batch) << 1;
 }
 
 static tutti_status wait_for(const struct tutti_pipeline *pipeline, struct stage_buffer *buffer,
@@ -139,12 +128,13 @@ tutti_status inbox_take(struct tutti_pipeline *pipeline, enum stage_way way, int
 			const void **data)
 {
 	struct inbox *inbox = &pipeline->inbox[way];
-	const struct action *of = &pipeline->list.at[action];
+	const struct stage_plan *plan = pipeline->plan;
+	const struct action *of = &plan->list.at[action];
 	uint64_t word;
 
 	TRY(inbox_post(pipeline, way));
-	assert(inbox->taken < inbox->posted && inbox->needed_by[inbox->taken] == action);
-	struct stage_buffer *buffer = &inbox->buffers[inbox->buffer_of[action]];
+	assert(inbox->taken < inbox->posted && plan->needed_by[way][inbox->taken] == action);
+	struct stage_buffer *buffer = &inbox->buffers[plan->buffer_of[way][action]];
 	TRY(wait_for(pipeline, buffer, "from", way, inbox->peer));
 	inbox->taken++;
 	memcpy(&word, buffer->data + pipeline->bytes, sizeof word);
@@ -158,7 +148,7 @@ tutti_status inbox_take(struct tutti_pipeline *pipeline, enum stage_way way, int
 void inbox_release(struct tutti_pipeline *pipeline, enum stage_way way, int action)
 {
 	struct inbox *inbox = &pipeline->inbox[way];
-	int buffer = inbox->buffer_of[action];
+	int buffer = pipeline->plan->buffer_of[way][action];
 
 #ifdef TUTTI_POISON
 	memset(inbox->buffers[buffer].data, 0xdb, message_bytes(pipeline));

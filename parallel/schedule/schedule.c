@@ -95,7 +95,7 @@ static struct action action_at(const struct pipeline_shape *shape, int rank, enu
 	int in_group = shape->ranks * shape->chunks;
 	int chunk = k % in_group / shape->ranks;
 
-	if (kind != ACTION_FORWARD)
+	if (kind != ACTION_FORWARD && kind != ACTION_EVALUATE)
 		chunk = shape->chunks - 1 - chunk;
 	return (struct action){kind, chunk * shape->ranks + rank,
 			       k / in_group * shape->ranks + k % shape->ranks};
@@ -136,23 +136,34 @@ struct action_list schedule_list(const struct pipeline_shape *shape, int rank)
 	return list;
 }
 
+struct action_list schedule_evaluation(const struct pipeline_shape *shape, int rank)
+{
+	int all = groups(shape) * shape->ranks * shape->chunks;
+	struct action_list list = {malloc((size_t)all * sizeof *list.at), 0};
+
+	for (int k = 0; list.at && k < all; k++)
+		append(&list, shape, rank, ACTION_EVALUATE, k);
+	return list;
+}
+
 bool action_receives(const struct pipeline_shape *shape, const struct action *action)
 {
-	if (action->kind == ACTION_FORWARD)
+	if (action_is_forward(action))
 		return action->stage > 0;
 	return action_is_backward(action) && action->stage < schedule_stages(shape) - 1;
 }
 
 bool action_sends(const struct pipeline_shape *shape, const struct action *action)
 {
-	if (action->kind == ACTION_FORWARD)
+	if (action_is_forward(action))
 		return action->stage < schedule_stages(shape) - 1;
 	return action_is_backward(action) && action->stage > 0;
 }
 
 bool action_releases(const struct pipeline_shape *shape, const struct action *action)
 {
-	return action->kind == (splits_backward(shape) ? ACTION_BACKWARD_WEIGHTS : ACTION_BACKWARD);
+	return action->kind == ACTION_EVALUATE ||
+	       action->kind == (splits_backward(shape) ? ACTION_BACKWARD_WEIGHTS : ACTION_BACKWARD);
 }
 
 struct schedule_buffers schedule_buffers_of(const struct pipeline_shape *shape,

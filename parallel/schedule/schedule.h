@@ -12,12 +12,15 @@
 
 #include <stdbool.h>
 
-/* BACKWARD makes the gradients of inputs and weights; ZERO_BUBBLE has the other two in its place. */
+/* BACKWARD makes the gradients of inputs and weights; ZERO_BUBBLE has the other two in its place.
+ * EVALUATE is a forward without a backward: nothing is kept. */
 enum action_kind {
 	ACTION_FORWARD,
 	ACTION_BACKWARD,
 	ACTION_BACKWARD_INPUTS,
 	ACTION_BACKWARD_WEIGHTS,
+	ACTION_EVALUATE,
+	ACTION_KINDS,
 };
 
 struct action {
@@ -43,6 +46,8 @@ const char *schedule_name(tutti_schedule schedule);
 bool schedule_fits(const struct pipeline_shape *shape, char why[SCHEDULE_WHY_BYTES]);
 /* The actions of one rank in order. The caller frees at; NULL: there is no memory. */
 struct action_list schedule_list(const struct pipeline_shape *shape, int rank);
+/* Of an evaluation: the forwards of schedule_list, in its order, as EVALUATE. */
+struct action_list schedule_evaluation(const struct pipeline_shape *shape, int rank);
 int schedule_stages(const struct pipeline_shape *shape);
 
 /* Messages between stages by an action: whether it waits for a message of the stage before (a
@@ -52,6 +57,10 @@ bool action_sends(const struct pipeline_shape *shape, const struct action *actio
 /* The activation of its micro-batch and stage is not needed any more: nor is the gradient that the
  * backward received. */
 bool action_releases(const struct pipeline_shape *shape, const struct action *action);
+static inline bool action_is_forward(const struct action *action)
+{
+	return action->kind == ACTION_FORWARD || action->kind == ACTION_EVALUATE;
+}
 static inline bool action_is_backward(const struct action *action)
 {
 	return action->kind == ACTION_BACKWARD || action->kind == ACTION_BACKWARD_INPUTS;
@@ -62,7 +71,8 @@ static inline bool action_is_backward(const struct action *action)
  * the start, each further one when action_releases gives a buffer back. Likewise gradients, in the
  * order of backwards. A message that is sent stays in one of `sends` buffers, for each direction,
  * until it has been received; the action that would need one more waits for the oldest. With these
- * numbers no step takes longer than with buffers without end (tests/parallel/schedule). */
+ * numbers no step takes longer than with buffers without end (tests/parallel/schedule). Nor does an
+ * evaluation, with the buffers of any step. */
 struct schedule_buffers {
 	int activations, gradients; /* more than are in use at a time; 0: none come */
 	int sends;
@@ -70,7 +80,7 @@ struct schedule_buffers {
 struct schedule_buffers schedule_buffers_of(const struct pipeline_shape *shape,
 					    const struct action_list *list, int rank);
 
-/* formulas.c: costs. Times are those of one action: of a stage, so a rank of V
+/* formulas.c: costs of whole steps. Times are those of one action: of a stage, so a rank of V
  * chunks takes V times as long for a micro-batch. */
 struct action_times {
 	double forward, inputs, weights; /* BACKWARD takes inputs + weights */

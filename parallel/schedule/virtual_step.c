@@ -12,7 +12,7 @@ enum direction { ACTIVATIONS, GRADIENTS, DIRECTIONS };
 
 /* A micro-batch of a stage. */
 struct task {
-	bool did[ACTION_BACKWARD_WEIGHTS + 1];
+	bool did[ACTION_KINDS];
 	double sent[DIRECTIONS];   /* when the message for this task was sent, or NEVER */
 	double posted[DIRECTIONS]; /* and its receive posted */
 };
@@ -43,7 +43,7 @@ static struct task *task_of(const struct virtual_world *world, int stage, int mi
 
 static enum direction direction_of(const struct action *action)
 {
-	return action->kind == ACTION_FORWARD ? ACTIVATIONS : GRADIENTS;
+	return action_is_forward(action) ? ACTIVATIONS : GRADIENTS;
 }
 
 static struct channel *channel_of(const struct virtual_world *world, int rank, enum direction way)
@@ -78,7 +78,7 @@ static bool is_prepared(const struct virtual_world *world, const struct action *
 {
 	const struct task *task = task_of(world, action->stage, action->micro_batch);
 
-	if (action->kind == ACTION_FORWARD)
+	if (action_is_forward(action))
 		return true;
 	return task->did[action->kind == ACTION_BACKWARD_WEIGHTS ? ACTION_BACKWARD_INPUTS
 								 : ACTION_FORWARD];
@@ -102,12 +102,14 @@ static double duration(const struct virtual_world *world, enum action_kind kind)
 
 	switch (kind) {
 	case ACTION_FORWARD:
+	case ACTION_EVALUATE:
 		return times->forward;
 	case ACTION_BACKWARD:
 		return times->inputs + times->weights;
 	case ACTION_BACKWARD_INPUTS:
 		return times->inputs;
 	case ACTION_BACKWARD_WEIGHTS:
+	case ACTION_KINDS:
 		break;
 	}
 	return times->weights;
@@ -140,7 +142,7 @@ static void finish(struct virtual_world *world, int rank, const struct action *a
 static void count_held(struct virtual_world *world, int rank, int *held,
 		       const struct action *action)
 {
-	*held += action->kind == ACTION_FORWARD;
+	*held += action_is_forward(action);
 	if (world->ranks[rank].peak < *held)
 		world->ranks[rank].peak = *held;
 	*held -= action_releases(world->shape, action);

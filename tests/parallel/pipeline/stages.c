@@ -29,9 +29,14 @@ static unsigned char gradient(const struct stages *stages, int stage, int m, siz
 	return value;
 }
 
+static int micro_batches(const struct stages *stages)
+{
+	return stages->evaluated ? stages->evaluated : stages->shape.micro_batches;
+}
+
 static int task_of(const struct stages *stages, int stage, int m)
 {
-	return stage / stages->shape.ranks * stages->shape.micro_batches + m;
+	return stage / stages->shape.ranks * micro_batches(stages) + m;
 }
 
 static void check_in(const struct stages *stages, int stage, int m)
@@ -66,7 +71,7 @@ static tutti_status begin(struct stages *stages, enum action_kind kind, int stag
 	struct action action = {kind, stage, m};
 
 	CHECK(stage % stages->shape.ranks == stages->rank);
-	CHECK(m >= 0 && m < stages->shape.micro_batches);
+	CHECK(m >= 0 && m < micro_batches(stages));
 	stages->calls[stages->call_count++] = action;
 	if (stages->before)
 		stages->before(stages, &action);
@@ -83,7 +88,8 @@ static tutti_status begin(struct stages *stages, enum action_kind kind, int stag
 static tutti_status forward(void *arg, int stage, int m, const void *in, void *out)
 {
 	struct stages *stages = arg;
-	tutti_status status = begin(stages, ACTION_FORWARD, stage, m);
+	enum action_kind kind = stages->evaluated ? ACTION_EVALUATE : ACTION_FORWARD;
+	tutti_status status = begin(stages, kind, stage, m);
 	unsigned char *to = out;
 
 	stages->in[task_of(stages, stage, m)] = in;
@@ -121,17 +127,23 @@ static tutti_status backward_weights(void *arg, int stage, int m)
 	return status;
 }
 
-tutti_pipeline_config stages_create(struct stages *stages, struct pipeline_shape shape, int rank,
-				    size_t bytes, uint64_t seed)
+void stages_evaluate(struct stages *stages, int micro_batches_of_it)
 {
-	size_t tasks = (size_t)shape.chunks * (size_t)shape.micro_batches;
-
-	*stages = (struct stages){.shape = shape, .rank = rank, .bytes = bytes, .seed = seed};
+	stages->evaluated = micro_batches_of_it;
+	size_t tasks = (size_t)stages->shape.chunks * (size_t)micro_batches(stages);
+	stages_destroy(stages);
 	stages->calls = calloc(3 * tasks, sizeof *stages->calls);
 	stages->in = calloc(tasks, sizeof *stages->in);
 	stages->out_grad = calloc(tasks, sizeof *stages->out_grad);
 	if (!stages->calls || !stages->in || !stages->out_grad)
 		abort();
+}
+
+tutti_pipeline_config stages_create(struct stages *stages, struct pipeline_shape shape, int rank,
+				    size_t bytes, uint64_t seed)
+{
+	*stages = (struct stages){.shape = shape, .rank = rank, .bytes = bytes, .seed = seed};
+	stages_evaluate(stages, 0);
 	return (tutti_pipeline_config){.schedule = shape.schedule,
 				       .micro_batches = shape.micro_batches,
 				       .chunks = shape.chunks,
@@ -152,7 +164,11 @@ void stages_destroy(struct stages *stages)
 
 void stages_check_order(struct stages *stages)
 {
-	struct action_list list = schedule_list(&stages->shape, stages->rank);
+	struct pipeline_shape shape = stages->shape;
+
+	shape.micro_batches = micro_batches(stages);
+	struct action_list list = stages->evaluated ? schedule_evaluation(&shape, stages->rank)
+						    : schedule_list(&shape, stages->rank);
 
 	CHECK(list.at && stages->call_count == list.count &&
 	      memcmp(stages->calls, list.at, (size_t)list.count * sizeof *list.at) == 0);

@@ -16,6 +16,7 @@ struct stages {
 	int call_count;
 	/* [task]: what the library gave, which stays until the release. */
 	const unsigned char **in, **out_grad;
+	int evaluated; /* micro-batches of an evaluation; 0: it is a step */
 	/* The callback that fails, if failing_status is no OK, and what it says. */
 	struct action failing;
 	tutti_status failing_status;
@@ -29,7 +30,9 @@ struct stages {
 tutti_pipeline_config stages_create(struct stages *stages, struct pipeline_shape shape, int rank,
 				    size_t bytes, uint64_t seed);
 void stages_destroy(struct stages *stages);
-/* The calls of a step that went well are the rank's list; forgets them. */
+/* What comes next is an evaluation of so many micro-batches; 0: a step. */
+void stages_evaluate(struct stages *stages, int micro_batches);
+/* The calls of a step or evaluation that went well are the rank's list; forgets them. */
 void stages_check_order(struct stages *stages);
 
 #endif

@@ -1,4 +1,4 @@
-/* slow: 6 s */
+/* slow: 8 s */
 /* What would break: a pipeline that never ends, does an action twice or never, holds more than its
  * schedule says, or takes longer than its formula. Lists of actions are executed in virtual time
  * with the buffers that ranks have, and the ranks go on in random order. */
@@ -257,6 +257,50 @@ static void test_no_order_of_events_is_a_deadlock(void **state)
 	}
 }
 
+/* Forwards alone, with the buffers of steps of other numbers of micro-batches: an evaluation ends,
+ * and none of its ranks waits for a buffer. */
+static void evaluate(const struct pipeline_shape *shape)
+{
+	const int steps[] = {1, shape->ranks + 1};
+	bool is_even = shape->chunks == 1 || shape->micro_batches % shape->ranks == 0;
+	struct virtual_rank ranks[RANKS_MAX];
+	struct lists lists;
+
+	for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+		struct pipeline_shape of_step = *shape;
+		of_step.micro_batches = steps[i];
+		make(&lists, &of_step);
+		for (int r = 0; r < shape->ranks; r++) {
+			free(lists.of[r].at);
+			lists.of[r] = schedule_evaluation(shape, r);
+			assert_non_null(lists.of[r].at);
+			EXPECT(shape, lists.of[r].count == shape->chunks * shape->micro_batches);
+		}
+		double time = run(&lists, shape, false, &unit, ranks).time;
+		struct virtual_step step = run(&lists, shape, true, &unit, ranks);
+		EXPECT(shape, step.ends && step.time == time);
+		EXPECT(shape, !is_even || time == (double)shape->chunks * shape->micro_batches +
+							  shape->ranks - 1);
+		for (int r = 0; r < shape->ranks; r++)
+			lists.buffers[r].sends = 1;
+		EXPECT(shape, run(&lists, shape, true, &unit, ranks).ends);
+		drop(&lists, shape);
+	}
+}
+
+static void test_evaluations_end(void **state)
+{
+	int every = whole_or(1, 7, 7);
+
+	(void)state;
+	for (int ranks = 1; ranks <= 64; ranks += every) {
+		const int counts[] = {1, ranks, ranks + 1, 2 * ranks + ranks / 2};
+		for (int i = 0; i < 4; i++)
+			if (ranks <= 8 || i == ranks % 4)
+				each_schedule(ranks, counts[i], 3, evaluate);
+	}
+}
+
 static void test_1f1b_holds_little(void **state)
 {
 	struct virtual_rank ranks[RANKS_MAX];
@@ -393,6 +437,7 @@ int main(void)
 		cmocka_unit_test(test_formulas_are_what_comes_out),
 		cmocka_unit_test(test_buffers_are_enough),
 		cmocka_unit_test(test_no_order_of_events_is_a_deadlock),
+		cmocka_unit_test(test_evaluations_end),
 		cmocka_unit_test(test_1f1b_holds_little),
 		cmocka_unit_test(test_zero_bubble_is_below_a_third),
 		cmocka_unit_test(test_a_deadlock_is_seen),

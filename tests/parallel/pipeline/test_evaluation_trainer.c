@@ -1,0 +1,271 @@
+/* What would break: an evaluation through a pipeline with a trainer: other values than those of one
+ * rank, with any strategy, before, between and after steps; a step that is another one because of
+ * it; ranks with other data that wait where a callback fails. */
+#include "tests/train/mesh_toy.h"
+#include "tests/train/ranks.h"
+#include "tests/train/toy.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/unit.h"
+
+enum { STEPS = 2, MICRO_BATCHES = 4, EVALUATED = 5, COUNT = 5, EVALUATIONS = STEPS + 1 };
+enum { VALUES = MESH_PARAMS * MESH_ELEMENTS };
+
+static const struct {
+	const char *axes;
+	int ranks, chunks;
+	tutti_schedule schedule;
+} pipelines[] = {{"pp=1", 1, 2, TUTTI_INTERLEAVED},      {"pp=2", 2, 1, TUTTI_GPIPE},
+		 {"pp=2", 2, 2, TUTTI_ZERO_BUBBLE},      {"pp=4", 4, 1, TUTTI_1F1B},
+		 {"dp=2,pp=2", 4, 2, TUTTI_INTERLEAVED}, {"pp=2,dp=2", 4, 1, TUTTI_ZERO_BUBBLE},
+		 {"pp=4,dp=2", 8, 1, TUTTI_1F1B}};
+enum { PIPELINES = sizeof pipelines / sizeof *pipelines };
+
+struct run {
+	int which; /* -1: one rank without a pipeline */
+	tutti_strategy strategy;
+	int failing_rank; /* in an evaluation; -1: none */
+	float losses[EVALUATIONS][EVALUATED][COUNT], values[VALUES];
+};
+
+/* A rank's own. */
+struct own {
+	struct run *run;
+	struct mesh_toy toy;
+	tutti_pipeline *pipeline;
+	int batch, rank, stages;
+	float (*losses)[COUNT]; /* of the evaluation that runs; NULL: a step runs */
+};
+
+static int stage_of(const struct own *own, int unit)
+{
+	return unit * own->stages / MESH_UNITS;
+}
+
+/* What a unit makes of its input depends on its values. */
+static void forward_unit(struct own *own, int unit, float *x)
+{
+	static const int params[MESH_UNITS] = {1, 4, 6, 7};
+
+	CHECK(tutti_forward_begin(own->toy.trainer, unit) == TUTTI_OK);
+	const float *values = tutti_param_data(own->toy.trainer, params[unit]);
+	CHECK(values != NULL);
+	for (int i = 0; values && i < COUNT; i++)
+		x[i] = 0.5f * x[i] + values[i];
+	CHECK(tutti_forward_end(own->toy.trainer, unit) == TUTTI_OK);
+}
+
+static void first_input(float *x, int m)
+{
+	for (int i = 0; i < COUNT; i++)
+		x[i] = (float)(m * COUNT + i);
+}
+
+static tutti_status forward(void *arg, int stage, int m, const void *in, void *out)
+{
+	struct own *own = arg;
+	float x[COUNT];
+
+	if (own->losses && own->rank == own->run->failing_rank && m == 2)
+		return tutti_set_error(TUTTI_ERR_SYSTEM, "no more");
+	if (own->run->failing_rank >= 0)
+		return TUTTI_OK; /* where a callback fails hooks may, too */
+	if (in)
+		memcpy(x, in, sizeof x);
+	else
+		first_input(x, m);
+	for (int u = 0; u < MESH_UNITS; u++)
+		if (stage_of(own, u) == stage)
+			forward_unit(own, u, x);
+	if (out)
+		memcpy(out, x, sizeof x);
+	else if (own->losses)
+		memcpy(own->losses[m], x, sizeof x);
+	return TUTTI_OK;
+}
+
+static tutti_status weights(void *arg, int stage, int m)
+{
+	struct own *own = arg;
+
+	for (int u = MESH_UNITS - 1; u >= 0; u--)
+		if (stage_of(own, u) == stage)
+			mesh_toy_unit_backward(&own->toy, u, own->batch, m, MICRO_BATCHES);
+	return TUTTI_OK;
+}
+
+static tutti_status backward(void *arg, int stage, int m, const void *out_grad, void *in_grad)
+{
+	struct own *own = arg;
+
+	(void)out_grad;
+	if (in_grad)
+		memset(in_grad, 0, COUNT * sizeof(float));
+	if (pipelines[own->run->which].schedule == TUTTI_ZERO_BUBBLE)
+		return TUTTI_OK;
+	return weights(arg, stage, m);
+}
+
+static void make(struct own *own, tutti_comm *comm, struct run *run)
+{
+	int which = run->which, chunks = which < 0 ? 1 : pipelines[which].chunks;
+	const tutti_train_config config = {
+		.strategy = run->strategy, .deterministic = 1, .seed = 7};
+
+	*own = (struct own){.run = run, .rank = tutti_rank(comm)};
+	CHECK(mesh_toy_try_chunks(&own->toy, comm, which < 0 ? "" : pipelines[which].axes, chunks,
+				  &config) == TUTTI_OK);
+	own->stages = tutti_mesh_size(own->toy.mesh, "pp") * chunks;
+	if (which < 0)
+		return;
+	CHECK(tutti_pipeline_create(&own->pipeline, own->toy.mesh,
+				    &(tutti_pipeline_config){.schedule = pipelines[which].schedule,
+							     .micro_batches = MICRO_BATCHES,
+							     .chunks = chunks,
+							     .count = COUNT,
+							     .trainer = own->toy.trainer,
+							     .arg = own,
+							     .forward = forward,
+							     .backward = backward,
+							     .backward_weights = weights}) ==
+	      TUTTI_OK);
+}
+
+static void drop(struct own *own)
+{
+	tutti_pipeline_destroy(own->pipeline);
+	mesh_toy_destroy(&own->toy);
+}
+
+/* On the last stage losses are there. */
+static void evaluate(struct own *own, float losses[EVALUATED][COUNT])
+{
+	CHECK(tutti_micro_batch(own->toy.trainer, TUTTI_PASS_EVAL, 1, NULL) == TUTTI_OK);
+	own->losses = losses;
+	if (own->pipeline)
+		CHECK(tutti_pipeline_forward(own->pipeline, EVALUATED) == TUTTI_OK);
+	for (int m = 0; !own->pipeline && m < EVALUATED; m++)
+		CHECK(forward(own, 0, m, NULL, NULL) == TUTTI_OK);
+	own->losses = NULL;
+}
+
+static void train(struct own *own)
+{
+	if (!own->pipeline) {
+		mesh_toy_backward(&own->toy, own->batch, MICRO_BATCHES);
+	} else {
+		CHECK(tutti_micro_batch(own->toy.trainer, TUTTI_PASS_LAST,
+					mesh_toy_items(&own->toy, own->batch), NULL) == TUTTI_OK);
+		CHECK(tutti_pipeline_run(own->pipeline) == TUTTI_OK);
+	}
+	CHECK(tutti_step(own->toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
+}
+
+static void train_and_evaluate(tutti_comm *comm, void *arg)
+{
+	struct run *run = arg;
+	float losses[EVALUATIONS][EVALUATED][COUNT] = {{{0}}}, values[VALUES];
+	int size = tutti_size(comm), is_last;
+	struct own own;
+
+	make(&own, comm, run);
+	for (own.batch = 0; own.batch < STEPS; own.batch++) {
+		evaluate(&own, losses[own.batch]);
+		train(&own);
+	}
+	evaluate(&own, losses[STEPS]);
+	mesh_toy_read(&own.toy, values);
+	is_last = tutti_mesh_coord(own.toy.mesh, "pp") ==
+		  (own.stages - 1) % tutti_mesh_size(own.toy.mesh, "pp");
+	if (is_last && tutti_rank(comm) == size - 1)
+		memcpy(run->losses, losses, sizeof losses);
+	if (tutti_rank(comm) == 0)
+		memcpy(run->values, values, sizeof values);
+	drop(&own);
+}
+
+static void test_as_one_rank(void **state)
+{
+	static const tutti_strategy strategies[] = {TUTTI_DDP, TUTTI_ZERO1, TUTTI_ZERO2,
+						    TUTTI_FSDP};
+	struct run one = {.which = -1, .failing_rank = -1};
+
+	(void)state;
+	assert_int_equal(ranks_as_threads(1, train_and_evaluate, &one), 0);
+	assert_true(memcmp(one.losses[0], one.losses[1], sizeof one.losses[0]) != 0);
+	for (size_t s = 0; s < sizeof strategies / sizeof *strategies; s++)
+		for (int i = 0; i < PIPELINES; i++) {
+			struct run run = {
+				.which = i, .strategy = strategies[s], .failing_rank = -1};
+			print_message("%s, schedule %d, strategy %d\n", pipelines[i].axes,
+				      (int)pipelines[i].schedule, (int)run.strategy);
+			assert_int_equal(
+				ranks_as_threads(pipelines[i].ranks, train_and_evaluate, &run), 0);
+			assert_memory_equal(run.losses, one.losses, sizeof one.losses);
+			assert_memory_equal(run.values, one.values, sizeof one.values);
+		}
+}
+
+/* Outside of an evaluation, and in a step, which goes on. */
+static void too_early(tutti_comm *comm, void *arg)
+{
+	float losses[EVALUATED][COUNT];
+	struct own own;
+
+	make(&own, comm, arg);
+	CHECK_ERROR(tutti_pipeline_forward(own.pipeline, 3), TUTTI_ERR_INVALID,
+		    "TUTTI_PASS_EVAL first");
+	CHECK(tutti_micro_batch(own.toy.trainer, TUTTI_PASS_LAST, mesh_toy_items(&own.toy, 0),
+				NULL) == TUTTI_OK);
+	CHECK_ERROR(tutti_pipeline_forward(own.pipeline, 3), TUTTI_ERR_INVALID,
+		    "TUTTI_PASS_EVAL first");
+	CHECK(tutti_pipeline_run(own.pipeline) == TUTTI_OK);
+	CHECK(tutti_step(own.toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
+	evaluate(&own, losses);
+	drop(&own);
+}
+
+static void test_too_early(void **state)
+{
+	struct run run = {.which = 5, .strategy = TUTTI_FSDP, .failing_rank = -1};
+
+	(void)state;
+	assert_int_equal(ranks_with_timeout(4, 60000, too_early, &run), 0);
+}
+
+static void fail_once(tutti_comm *comm, void *arg)
+{
+	float losses[EVALUATED][COUNT];
+	struct own own;
+
+	make(&own, comm, arg);
+	CHECK(tutti_micro_batch(own.toy.trainer, TUTTI_PASS_EVAL, 1, NULL) == TUTTI_OK);
+	own.losses = losses;
+	CHECK_ERROR(tutti_pipeline_forward(own.pipeline, EVALUATED), TUTTI_ERR_SYSTEM,
+		    "On rank 3: The forward of stage 1, micro-batch 2, failed: no more");
+	drop(&own);
+}
+
+static void test_failure(void **state)
+{
+	static const tutti_strategy strategies[] = {TUTTI_DDP, TUTTI_FSDP};
+
+	(void)state;
+	for (size_t s = 0; s < 2; s++) {
+		struct run run = {.which = 5, .strategy = strategies[s], .failing_rank = 3};
+		assert_int_equal(ranks_with_timeout(4, 60000, fail_once, &run), 0);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_as_one_rank),
+		cmocka_unit_test(test_too_early),
+		cmocka_unit_test(test_failure),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
