@@ -28,7 +28,8 @@ struct virtual_world {
 	const struct pipeline_shape *shape;
 	const struct action_list *lists;
 	const struct schedule_buffers *buffers;
-	const struct action_times *times;
+	const struct action_times *times; /* of stage s: times[s * stride] */
+	int stride;
 	struct virtual_rank *ranks;
 	struct virtual_span *const *spans;
 	struct task *tasks;       /* [stage][micro-batch] */
@@ -96,11 +97,11 @@ static double room_at(const struct virtual_world *world, int rank, const struct 
 	return arrival(world, &world->tasks[channel->sends[oldest]], way);
 }
 
-static double duration(const struct virtual_world *world, enum action_kind kind)
+static double duration(const struct virtual_world *world, const struct action *action)
 {
-	const struct action_times *times = world->times;
+	const struct action_times *times = &world->times[action->stage * world->stride];
 
-	switch (kind) {
+	switch (action->kind) {
 	case ACTION_FORWARD:
 	case ACTION_EVALUATE:
 		return times->forward;
@@ -167,7 +168,7 @@ static bool advance(struct virtual_world *world, int rank, int *held)
 			return false;
 		start = there > start ? there : start;
 	}
-	me->ends = start + duration(world, action->kind);
+	me->ends = start + duration(world, action);
 	me->busy += me->ends - start;
 	if (world->spans)
 		world->spans[rank][me->done] = (struct virtual_span){start, me->ends};
@@ -253,27 +254,45 @@ static struct virtual_step conclude(const struct virtual_world *world)
 	return step;
 }
 
+static struct virtual_step run(struct virtual_world *world, uint64_t seed)
+{
+	int count = world->shape->ranks;
+	struct virtual_step step = {0};
+	int *held = calloc((size_t)count, sizeof *held);
+
+	memset(world->ranks, 0, (size_t)count * sizeof *world->ranks);
+	if (held && prepare(world)) {
+		execute(world, seed, held);
+		step = conclude(world);
+	}
+	for (int i = 0; world->channels && i < count * DIRECTIONS; i++) {
+		free(world->channels[i].receives);
+		free(world->channels[i].sends);
+	}
+	free(world->channels);
+	free(world->tasks);
+	free(held);
+	return step;
+}
+
 struct virtual_step virtual_step_run(const struct pipeline_shape *shape,
 				     const struct action_list *lists,
 				     const struct schedule_buffers *buffers,
 				     const struct action_times *times, uint64_t seed,
 				     struct virtual_rank *ranks, struct virtual_span *const *spans)
 {
-	struct virtual_world world = {shape, lists, buffers, times, ranks, spans, NULL, NULL};
-	struct virtual_step step = {0};
-	int *held = calloc((size_t)shape->ranks, sizeof *held);
+	struct virtual_world world = {shape, lists, buffers, times, 0, ranks, spans, NULL, NULL};
 
-	memset(ranks, 0, (size_t)shape->ranks * sizeof *ranks);
-	if (held && prepare(&world)) {
-		execute(&world, seed, held);
-		step = conclude(&world);
-	}
-	for (int i = 0; world.channels && i < shape->ranks * DIRECTIONS; i++) {
-		free(world.channels[i].receives);
-		free(world.channels[i].sends);
-	}
-	free(world.channels);
-	free(world.tasks);
-	free(held);
-	return step;
+	return run(&world, seed);
+}
+
+struct virtual_step virtual_step_by_stage(const struct pipeline_shape *shape,
+					  const struct action_list *lists,
+					  const struct schedule_buffers *buffers,
+					  const struct action_times *times,
+					  struct virtual_rank *ranks)
+{
+	struct virtual_world world = {shape, lists, buffers, times, 1, ranks, NULL, NULL, NULL};
+
+	return run(&world, 1);
 }
