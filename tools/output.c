@@ -27,10 +27,16 @@ static void complain(int error)
 		strerror(error));
 }
 
+/* A write in the middle would fail and leave no reason: what a tool says goes out at its end. */
+static char buffer[1 << 16];
+
 bool output_open(void)
 {
-	if (fcntl(STDOUT_FILENO, F_GETFD) >= 0)
+	if (fcntl(STDOUT_FILENO, F_GETFD) >= 0) {
+		if (!isatty(STDOUT_FILENO))
+			setvbuf(stdout, buffer, _IOFBF, sizeof buffer);
 		return true;
+	}
 	complain(errno);
 	return false;
 }
