@@ -46,6 +46,10 @@ printf 'here:tcp 1e-5 1e-5 1e-10 1e-5 1e-5 1e-10 1e-11 2\n' >"$scratch/links"
 expect 0 '^\* star' explain all_reduce 1K --ranks 8 --links "$scratch/links"
 expect 0 '^\* doubling' explain all_reduce 1K --ranks 2 --links "$scratch/links"
 expect 0 'ranks share 2 cores' explain all_reduce 1K --ranks 8 --links "$scratch/links"
+# Without --nodes the link is that inside of a node, the first of the file.
+printf 'here:tcp 2e-5 1e-5 1e-9 4e-5 1e-5 2e-9 1e-11 2\n' >"$scratch/inside"
+expect 0 '^alpha 20\.0 us .*beta 1000 MB/s' explain all_reduce 1K --ranks 8 --links "$scratch/inside"
+expect 0 '^between nodes: alpha 40\.0 us .*beta 500 MB/s' explain all_reduce 1K --ranks 8 --nodes 2 --links "$scratch/inside"
 expect 0 'no: config.deterministic' explain all_reduce 1M --ranks 16 --nodes 4 --deterministic
 expect 0 'no: direct exchange reduces at most 1024' explain all_reduce 1M --ranks 2000
 expect 0 'TUTTI_ALGO=broadcast=ring' explain broadcast 1M --ranks 5

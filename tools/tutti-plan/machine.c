@@ -37,6 +37,9 @@ int machine_complete(struct arguments *a)
 	if (a->links && !read_links(a->links, &known))
 		return usage_error("'%s' has no measured links; TUTTI_LINKS makes such a file.",
 				   a->links);
+	/* A job on one node has measured the links inside of it. */
+	if (a->links && a->nodes <= 1)
+		known.link[LINK_NET] = known.link[LINK_LOCAL];
 	for (int l = 0; l < LINKS; l++) {
 		struct link_speed *s = &m->links.link[l];
 		complete(&s->overhead, s->alpha < 0 ? known.link[l].overhead : s->alpha);
