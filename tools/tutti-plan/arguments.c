@@ -24,6 +24,10 @@ static const char help[] =
 	"                  [--svg FILE] [--effort N]\n"
 	"       tutti-plan pipeline SCHEDULE --stages P --micro-batches M [--chunks V]\n"
 	"                  [--times F,B,W[,T]] [--svg FILE]\n"
+	"       tutti-plan layout --model MODEL --ranks P [--nodes N] [the machine] [--memory "
+	"SIZE]\n"
+	"                  [--flops RATE] [--batch B] [--micro-batches M] [--dtype TYPE]\n"
+	"                  [--flash-attention] [--top N] [--csv FILE]\n"
 	"\n"
 	"show prints the steps of a plan, of all ranks or of one. check executes plans without\n"
 	"data and says what is wrong with them: messages that do not match, steps that wait for\n"
@@ -31,7 +35,9 @@ static const char help[] =
 	"means all its algorithms. explain says what every algorithm should take and which one\n"
 	"is chosen. simulate runs the plans in virtual time for 2, 4, 8 ... P ranks. These are\n"
 	"models of a machine, not measurements. pipeline prints the order in which P ranks do a\n"
-	"step by a schedule: gpipe, 1f1b, interleaved or zero_bubble.\n"
+	"step by a schedule: gpipe, 1f1b, interleaved or zero_bubble. layout places a GPT on the\n"
+	"ranks: axes of the mesh, strategy, schedule and recomputation of the fastest steps that\n"
+	"fit into the memory (docs/parallel.md has what is counted).\n"
 	"\n"
 	"SIZE is that of the call as the API counts it: of the vector in all_reduce, reduce and\n"
 	"broadcast, of one rank's block elsewhere. K, M and G are powers of 1,024.\n"
@@ -57,9 +63,20 @@ static const char help[] =
 	"  --slice SIZE        TUTTI_SLICE_BYTES (256K)\n"
 	"  --scratch SIZE      TUTTI_SCRATCH_BYTES (4M)\n"
 	"  --dtype TYPE --op OP --deterministic\n"
-	"                      explain: the call (f32, sum) and the communicator\n"
+	"                      explain: the call (f32, sum) and the communicator; layout: the\n"
+	"                      type of parameters and activations, f32, bf16 or f16\n"
+	"  --model MODEL       layout: gpt-small, gpt-medium, gpt-large, gpt-1.5B, gpt-2.7B,\n"
+	"                      gpt-6.7B, gpt-13B, gpt-175B; or sizes as in\n"
+	"                      layers=48,heads=25,channels=1600,vocab=50257,length=1024\n"
+	"  --memory SIZE       layout: of a rank (no limit)\n"
+	"  --flops RATE        layout: operations of a rank in a second, 300T or 2.5G (those of a\n"
+	"                      core here, measured)\n"
+	"  --batch B           layout: sequences of a step, of all ranks (8 for each)\n"
+	"  --flash-attention   layout: attention keeps no weights for backward\n"
+	"  --top N             layout: rows of the table (10)\n"
+	"  --csv FILE          layout: these rows with bytes and seconds, a line each\n"
 	"  --stages P          pipeline: so many ranks, with a stage each, or V stages\n"
-	"  --micro-batches M   pipeline: of a step\n"
+	"  --micro-batches M   pipeline: of a step; layout: of a replica (all that are possible)\n"
 	"  --chunks V          pipeline: stages on each rank; stage c * P + r is on rank r (1)\n"
 	"  --times F,B,W[,T]   pipeline: time of a stage's forward, of its gradients of inputs "
 	"and\n"
@@ -84,6 +101,9 @@ enum kind {
 	OP,
 	DAMAGE,
 	TIMES,
+	MODEL,
+	FLOPS,
+	TOP,
 	TEXT
 };
 
@@ -119,10 +139,17 @@ static const struct parameter {
 	{"op", OP, AT(op), 0},
 	{"deterministic", FLAG, AT(deterministic), 0},
 	{"svg", TEXT, AT(svg), 0},
+	{"csv", TEXT, AT(csv), 0},
 	{"stages", COUNT, AT(shape.ranks), 0},
 	{"micro-batches", COUNT, AT(shape.micro_batches), 0},
 	{"chunks", COUNT, AT(shape.chunks), 0},
 	{"times", TIMES, AT(times), 0},
+	{"model", MODEL, AT(model), 0},
+	{"memory", BYTES, AT(memory), 1},
+	{"flops", FLOPS, AT(rate), 0},
+	{"batch", TOP, AT(batch), 0},
+	{"top", TOP, AT(top), 0},
+	{"flash-attention", FLAG, AT(flash_attention), 0},
 	{"effort", EFFORT, AT(effort), 0},
 };
 #define PARAMETERS ((int)(sizeof parameters / sizeof *parameters))
@@ -202,6 +229,12 @@ static bool parse_value(struct arguments *a, const struct parameter *p, const ch
 		return a->range_count == 0 && arguments_ranges(a, value);
 	case EFFORT:
 		return parse_number(value, 0.001, 10000, to);
+	case MODEL:
+		return gpt_sizes_read(to, value);
+	case FLOPS:
+		return units_flops(value, to);
+	case TOP:
+		return parse_int(value, 1, TOP_MAX, to);
 	case BYTES:
 		return units_bytes(value, to) && *(size_t *)to >= p->least;
 	case SECONDS:
@@ -242,6 +275,15 @@ static const char *values_of(const struct parameter *p, char *text, size_t bytes
 		return "a number of ranks";
 	case EFFORT:
 		return "a number from 0.001 to 10000";
+	case MODEL:
+		return "gpt-small, gpt-medium, gpt-large, gpt-1.5B, gpt-2.7B, gpt-6.7B, gpt-13B, "
+		       "gpt-175B, or layers=L,heads=H,channels=C,vocab=V,length=S where H divides "
+		       "C";
+	case FLOPS:
+		return "a rate such as 300T or 2.5G";
+	case TOP:
+		snprintf(text, bytes, "a number from 1 to %d", TOP_MAX);
+		return text;
 	case BYTES:
 		snprintf(text, bytes, "a size such as 64K or 1M, of %zu bytes at least", p->least);
 		return text;
@@ -289,6 +331,7 @@ int arguments_parse(struct arguments *a, int argc, char **argv)
 				.rank = -1,
 				.root = -1,
 				.effort = 20,
+				.top = 10,
 				.shape = {.chunks = 1},
 				.times = {1, 1, 1, 0},
 				.machine = {.links = {{{-1, -1, -1}, {-1, -1, -1}}, -1},

@@ -4,11 +4,12 @@
 
 #include "clock.h"
 #include "damage.h"
+#include "layout_model.h"
 #include "look.h"
 
 #include "parallel/schedule/schedule.h"
 
-enum verb { VERB_SHOW, VERB_CHECK, VERB_EXPLAIN, VERB_SIMULATE, VERB_PIPELINE };
+enum verb { VERB_SHOW, VERB_CHECK, VERB_EXPLAIN, VERB_SIMULATE, VERB_PIPELINE, VERB_LAYOUT };
 
 #define RANGES_MAX 16
 struct rank_range {
@@ -29,18 +30,25 @@ struct arguments {
 	struct damage_order damage;
 	struct machine machine;
 	double effort; /* simulate: at most so many steps and slices for a point    */
-	const char *svg, *links; /* NULL: not given                                       */
+	const char *svg, *csv, *links; /* NULL: not given                                 */
 	tutti_op op;
 	tutti_dtype dtype;
 	bool deterministic;
 	struct pipeline_shape shape; /* pipeline: 0 ranks, micro-batches: not given          */
 	struct action_times times;
+	struct gpt_sizes model; /* layout: no layers, not given                              */
+	int batch, top;         /* batch 0: not given                                        */
+	size_t memory;          /* 0: no limit                                               */
+	double rate;            /* operations a second of a rank; 0: to be measured          */
+	bool flash_attention;
 };
 
 #define RANKS_MAX       65536
 #define CHECK_RANKS_MAX 1024
 #define PIPELINE_MAX    4096 /* ranks, micro-batches, chunks */
 #define PIPELINE_TASKS_MAX 1000000
+#define LAYOUT_RANKS_MAX 4096
+#define TOP_MAX 100000
 
 /* -1: there is something to do. Else the exit code: 0 after --help, 2 after a bad line and a
  * message. */
@@ -64,5 +72,6 @@ int check(const struct arguments *arguments);
 int explain(const struct arguments *arguments);
 int simulate(const struct arguments *arguments);
 int pipeline(const struct arguments *arguments);
+int layout(const struct arguments *arguments);
 
 #endif

@@ -1,12 +1,12 @@
-/* tutti-plan: prints, checks, explains and simulates plans, and schedules of pipelines. */
+/* tutti-plan: prints, checks, explains and simulates plans, schedules of pipelines, and meshes. */
 #include "arguments.h"
 
 #include "tools/output.h"
 
 int main(int argc, char **argv)
 {
-	static int (*const verbs[])(const struct arguments *) = {show, check, explain, simulate,
-								 pipeline};
+	static int (*const verbs[])(const struct arguments *) = {show,     check,    explain,
+								 simulate, pipeline, layout};
 	struct arguments arguments;
 	int code;
 
