@@ -21,7 +21,7 @@ SUFFIXES = r"\.(?:c|h|cc|py|sh|md|txt|svg|cmake|patch)"
 BUILT = {"tuttirun": "launch", "tutti-plan": "tools", "tutti-trace": "tools", "tutti-top": "tools", "tutti-info": "tools",
          "gpt": "examples/gpt", "gpt_cuda": "examples/gpt_cuda",
          "limits": "perf", "fault_main": "tests", "overlap": "perf"}
-IN_TREE = ("perf/compare", "perf/regress", "perf/scale", "perf/training")
+IN_TREE = ("perf/compare", "perf/regress", "perf/scale", "perf/training", "perf/layouts")
 # Options of programs that are not ours, where a page names them alone.
 FOREIGN = {"--mca", "--help", "--preset", "--build"}
 
