@@ -10,12 +10,12 @@ small="--layers 4 --heads 4 --channels 16 --seq 8 --batch 8 --steps 1"
 layouts="timeout -k 5 100 $SOURCE_DIR/perf/layouts --build"
 # shellcheck disable=SC2086
 $layouts "$BUILD_DIR" $small --ranks 2,4 --rounds 2 --out result >out 2>&1 || complain "layouts: $(cat out)"
-for mesh in "1 rank" "dp=2, ddp" "dp=2, fsdp" "tp=2" "pp=2, gpipe, 8 micro-batches" "pp=2, interleaved of 2, 8 micro-batches" \
+for mesh in "1 rank" "1 rank, 8 micro-batches" "dp=2, ddp" "dp=2, fsdp" "tp=2" "pp=2, gpipe, 8 micro-batches" "pp=2, interleaved of 2, 8 micro-batches" \
 	"dp=2 pp=2, zero1, 1f1b, 4 micro-batches" "dp=2 tp=2, zero2" "tp=4"; do
 	grep -qE "^\| $mesh \| [0-9]+ \([0-9]+-[0-9]+\) \| [0-9]+ \| [0-9.]+ \|$" result/layouts.md || complain "no row of $mesh: $(cat out)"
 done
 grep -qE '^\| all \| 24 \| -?[01]\.[0-9]+ \| [0-9.]+ \|$' result/layouts.md || complain "no correlation: $(cat out)"
-awk -F '","|",|,' 'NR > 1 && !($(NF - 1) > 0 && $NF > 0) { bad = 1 } END { exit bad || NR != 51 }' result/layouts.csv ||
+awk -F '","|",|,' 'NR > 1 && !($(NF - 1) > 0 && $NF > 0) { bad = 1 } END { exit bad || NR != 53 }' result/layouts.csv ||
 	complain "the figures: $(cat result/layouts.csv)"
 
 # A build in which ranks take the more time the more of them there are, and a planner that says the same, or the reverse.
@@ -43,8 +43,8 @@ while [ $# -gt 0 ]; do
 	shift
 done
 echo "dp,cp,pp,tp,strategy,schedule,chunks,micro_batches,recomputes,step_s" >"$file"
-row() { echo "$1,1,1,$2,$3,1f1b,1,1,0,$4" >>"$file"; }
-[ "$ranks" = 1 ] && row 1 1 ddp 0.001
+row() { echo "$1,1,1,$2,$3,1f1b,1,${5:-1},0,$4" >>"$file"; }
+[ "$ranks" = 1 ] && row 1 1 ddp 0.001 && row 1 1 ddp 0.001 8
 far=${FAR:-0.02}
 for s in ddp zero1 zero2 fsdp; do row 2 1 $s 0.002; done
 row 1 2 ddp "$far"

@@ -138,6 +138,9 @@ static void test_activations_by_hand(void **state)
 	c = (struct candidate){1, 2, 1, 2, TUTTI_DDP, 0, TUTTI_1F1B, 1, 1, false};
 	assert_true(candidate_memory(&q, &c, &book).activations ==
 		    4 * 16 * (4 * (16 * 16 + 2) + 2 * 16 + 40 + 6 * 16));
+	q.is_stream_whole = true;
+	assert_true(candidate_memory(&q, &c, &book).activations ==
+		    4 * 16 * (4 * (4 * 32 + 12 * 16 + 4) + 2 * 32 + 40 + 2 * 32 + 4 * 16));
 	/* 1F1B on 2 ranks holds 2 of 4 micro-batches of 2 layers on the first, GPipe all. */
 	q = question_of(small, 2, 1, &machine);
 	q.batch = 4;
@@ -207,8 +210,14 @@ static void test_one_rank_computes(void **state)
 	assert_close(found.compute, 1);
 	c.recomputes = true;
 	assert_close(step_of(&q, &c).seconds, 32 * (3 * (4 * layer + head) + 4 * layer) / 1e9);
-	/* An update is 28 / 3 sums of bytes an element. */
+	/* 2 micro-batches of 4 layers, four times in each, or three times. */
+	q.overhead = 1e-3;
+	assert_close(step_of(&q, &c).seconds,
+		     32 * (3 * (4 * layer + head) + 4 * layer) / 1e9 + 2 * 4 * 4e-3);
 	c.recomputes = false;
+	assert_close(step_of(&q, &c).seconds, found.seconds + 2 * 4 * 3e-3);
+	q.overhead = 0;
+	/* An update is 28 / 3 sums of bytes an element. */
 	machine.links.gamma = 1e-9;
 	double elements = 4 * (12 * 32 * 32 + 13 * 32) + (80 + 16) * 32 + 2 * 32;
 	assert_close(step_of(&q, &c).seconds - found.seconds, elements * 28 / 3 * 1e-9);

@@ -12,80 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char help[] =
-	"usage: tutti-plan show COLLECTIVE ALGORITHM RANKS [--rank R] [--root R] [--nodes N]\n"
-	"                  [--in-place] [--staged] [--scaled]\n"
-	"       tutti-plan check COLLECTIVE ALGORITHM RANKS[-RANKS][,...] [--root R] [--nodes N]\n"
-	"                  [--damage WHAT:RANK:STEP[:WHICH]]\n"
-	"       tutti-plan check all [RANKS[-RANKS][,...]]\n"
-	"       tutti-plan explain COLLECTIVE SIZE --ranks P [--nodes N] [the machine]\n"
-	"                  [--dtype TYPE] [--op OP] [--deterministic]\n"
-	"       tutti-plan simulate COLLECTIVE SIZE --ranks P [--nodes N] [the machine]\n"
-	"                  [--svg FILE] [--effort N]\n"
-	"       tutti-plan pipeline SCHEDULE --stages P --micro-batches M [--chunks V]\n"
-	"                  [--times F,B,W[,T]] [--svg FILE]\n"
-	"       tutti-plan layout --model MODEL --ranks P [--nodes N] [the machine] [--memory "
-	"SIZE]\n"
-	"                  [--flops RATE] [--batch B] [--micro-batches M] [--dtype TYPE]\n"
-	"                  [--flash-attention] [--top N] [--csv FILE]\n"
-	"\n"
-	"show prints the steps of a plan, of all ranks or of one. check executes plans without\n"
-	"data and says what is wrong with them: messages that do not match, steps that wait for\n"
-	"each other, contributions that are missing, doubled or misplaced; a collective alone\n"
-	"means all its algorithms. explain says what every algorithm should take and which one\n"
-	"is chosen. simulate runs the plans in virtual time for 2, 4, 8 ... P ranks. These are\n"
-	"models of a machine, not measurements. pipeline prints the order in which P ranks do a\n"
-	"step by a schedule: gpipe, 1f1b, interleaved or zero_bubble. layout places a GPT on the\n"
-	"ranks: axes of the mesh, strategy, schedule and recomputation of the fastest steps that\n"
-	"fit into the memory (docs/parallel.md has what is counted).\n"
-	"\n"
-	"SIZE is that of the call as the API counts it: of the vector in all_reduce, reduce and\n"
-	"broadcast, of one rank's block elsewhere. K, M and G are powers of 1,024.\n"
-	"\n"
-	"  --rank R            show: this rank only\n"
-	"  --root R            of collectives that have one (show, simulate: 0; check: several)\n"
-	"  --nodes N           the ranks lie on N nodes, equally many on each (simulate: at P\n"
-	"                      ranks; with fewer ranks there are fewer nodes as large)\n"
-	"  --in-place --staged --scaled\n"
-	"                      show: the plan for such buffers, or for a scaled sum\n"
-	"  --damage WHAT:RANK:STEP[:WHICH]\n"
-	"                      check: drop, shift, double or edge; to see what check says of it\n"
-	"  --links FILE        the links measured last into a file that TUTTI_LINKS names; else\n"
-	"                      what the library assumes, in brackets\n"
-	"  --alpha TIME        what a message takes, whatever its size (20us)\n"
-	"  --overhead TIME     for how much of alpha it occupies its ports (all, or 4us)\n"
-	"  --beta RATE         how fast its bytes go (1.2GB/s)\n"
-	"  --node-beta RATE    how fast the bytes of all ranks of a node leave and enter it,\n"
-	"                      together (as --beta)\n"
-	"  --local-alpha, --local-overhead, --local-beta\n"
-	"                      inside a node (1us, 300ns, 4GB/s), if --nodes is given\n"
-	"  --gamma RATE        how fast a rank adds (8GB/s)\n"
-	"  --slice SIZE        TUTTI_SLICE_BYTES (256K)\n"
-	"  --scratch SIZE      TUTTI_SCRATCH_BYTES (4M)\n"
-	"  --dtype TYPE --op OP --deterministic\n"
-	"                      explain: the call (f32, sum) and the communicator; layout: the\n"
-	"                      type of parameters and activations, f32, bf16 or f16\n"
-	"  --model MODEL       layout: gpt-small, gpt-medium, gpt-large, gpt-1.5B, gpt-2.7B,\n"
-	"                      gpt-6.7B, gpt-13B, gpt-175B; or sizes as in\n"
-	"                      layers=48,heads=25,channels=1600,vocab=50257,length=1024\n"
-	"  --memory SIZE       layout: of a rank (no limit)\n"
-	"  --flops RATE        layout: operations of a rank in a second, 300T or 2.5G (those of a\n"
-	"                      core here, measured)\n"
-	"  --batch B           layout: sequences of a step, of all ranks (8 for each)\n"
-	"  --flash-attention   layout: attention keeps no weights for backward\n"
-	"  --top N             layout: rows of the table (10)\n"
-	"  --csv FILE          layout: these rows with bytes and seconds, a line each\n"
-	"  --stages P          pipeline: so many ranks, with a stage each, or V stages\n"
-	"  --micro-batches M   pipeline: of a step; layout: of a replica (all that are possible)\n"
-	"  --chunks V          pipeline: stages on each rank; stage c * P + r is on rank r (1)\n"
-	"  --times F,B,W[,T]   pipeline: time of a stage's forward, of its gradients of inputs "
-	"and\n"
-	"                      of weights, and of a message (1,1,1,0)\n"
-	"  --svg FILE          simulate: draws time against ranks; pipeline: ranks against time\n"
-	"  --effort N          simulate: at most N million steps for a point of a curve; beyond,\n"
-	"                      the cost formula goes on from the last point (20)\n"
-	"  --help, --version\n";
-
 /* How an option's value is read. */
 enum kind {
 	FLAG,
@@ -147,9 +73,11 @@ static const struct parameter {
 	{"model", MODEL, AT(model), 0},
 	{"memory", BYTES, AT(memory), 1},
 	{"flops", FLOPS, AT(rate), 0},
+	{"layer-overhead", SECONDS, AT(layer_overhead), 0},
 	{"batch", TOP, AT(batch), 0},
 	{"top", TOP, AT(top), 0},
 	{"flash-attention", FLAG, AT(flash_attention), 0},
+	{"whole-stream", FLAG, AT(whole_stream), 0},
 	{"effort", EFFORT, AT(effort), 0},
 };
 #define PARAMETERS ((int)(sizeof parameters / sizeof *parameters))
@@ -342,7 +270,7 @@ int arguments_parse(struct arguments *a, int argc, char **argv)
 	fill_longs(longs);
 	while ((option = getopt_long(argc, argv, "h", longs, NULL)) != -1) {
 		if (option == 'h') {
-			fputs(help, stdout);
+			fputs(arguments_help, stdout);
 			return 0;
 		}
 		if (option == '?')

@@ -40,7 +40,8 @@ struct arguments {
 	int batch, top;         /* batch 0: not given                                        */
 	size_t memory;          /* 0: no limit                                               */
 	double rate;            /* operations a second of a rank; 0: to be measured          */
-	bool flash_attention;
+	double layer_overhead;  /* seconds                                                   */
+	bool flash_attention, whole_stream;
 };
 
 #define RANKS_MAX       65536
@@ -53,6 +54,7 @@ struct arguments {
 /* -1: there is something to do. Else the exit code: 0 after --help, 2 after a bad line and a
  * message. */
 int arguments_parse(struct arguments *arguments, int argc, char **argv);
+extern const char arguments_help[]; /* help.c */
 
 /* words.c: the n words that are no options, after these; returns as arguments_parse. "8" or
  * "1-64,100": how many ranks; false: it is not like that. */

@@ -131,10 +131,12 @@ static struct stage_time stage_time_of(const struct stage_costs *s, int stage, d
 	bool has_tokens = stage == 0, has_head = stage == stages - 1;
 	struct token_work layer = gpt_layer_work(m), head = gpt_head_work(m);
 	double unit = s->tokens * s->second;
-	double forward = unit * (layers * layer.forward + has_head * head.forward);
-	double inputs = unit * (layers * (layer.inputs + s->c->recomputes * layer.forward) +
-				has_head * head.inputs);
-	double weights = unit * (layers * layer.weights + has_head * head.weights);
+	double fixed = layers * s->q->overhead, again = s->c->recomputes;
+	double forward = unit * (layers * layer.forward + has_head * head.forward) + fixed;
+	double inputs =
+		unit * (layers * (layer.inputs + again * layer.forward) + has_head * head.inputs) +
+		(1 + again) * fixed;
+	double weights = unit * (layers * layer.weights + has_head * head.weights) + fixed;
 	struct stage_tensor t = tensor_spent(s, layers, has_tokens, has_head);
 	struct spent there = data_spent(s, layers, has_tokens, has_head,
 					forward + t.forward.seconds),

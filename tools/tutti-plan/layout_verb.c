@@ -29,8 +29,10 @@ static struct layout_question question_of(const struct arguments *a)
 		.micro_batches = a->shape.micro_batches,
 		.dtype = a->dtype,
 		.has_weights = !a->flash_attention,
+		.is_stream_whole = a->whole_stream,
 		.memory = (double)a->memory,
 		.rate = a->rate > 0 ? a->rate : cpu_rate_measure(),
+		.overhead = a->layer_overhead,
 		.machine = &a->machine,
 	};
 }
