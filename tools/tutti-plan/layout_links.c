@@ -4,7 +4,10 @@
 #include "cases.h"
 #include "predict.h"
 
+#include "tools/must.h"
+
 #include <math.h>
+#include <string.h>
 
 static int ranks_of_node(const struct layout_question *q)
 {
@@ -52,27 +55,67 @@ static struct spent with_cores(const struct layout_question *q, const struct axi
 	return (struct spent){seconds, seconds * fmin(1, q->machine->links.cores / here)};
 }
 
-struct spent collective_spent(const struct layout_question *q, const struct axis_ranks *ranks,
-			      enum collective collective, double bytes)
+/* The last price for each place of a table. */
+enum { PRICES = 4096 };
+struct price {
+	enum collective collective;
+	int size, nodes;
+	double beta, bytes, seconds;
+};
+struct price_book {
+	struct price of[PRICES];
+};
+
+struct price_book *price_book_open(void)
+{
+	return must_alloc(1, sizeof(struct price_book));
+}
+
+static struct price *place_of(struct price_book *book, const struct price *p)
+{
+	uint64_t beta, bytes, sum = (uint64_t)p->collective * 31 + (uint64_t)p->size;
+
+	memcpy(&beta, &p->beta, sizeof beta);
+	memcpy(&bytes, &p->bytes, sizeof bytes);
+	sum = (sum * 31 + (uint64_t)p->nodes) ^ beta ^ (bytes * UINT64_C(0x9e3779b97f4a7c15));
+	return &book->of[sum * UINT64_C(0x9e3779b97f4a7c15) >> 52];
+}
+
+static double least_seconds(const struct layout_question *q, const struct price *p)
 {
 	struct machine machine = *q->machine;
 	double least = INFINITY;
 
-	if (ranks->size == 1 || bytes <= 0)
-		return (struct spent){0, 0};
-	machine.links.link[LINK_NET].beta = ranks->beta;
+	machine.links.link[LINK_NET].beta = p->beta;
 	for (int i = 0; algorithm_at(i); i++) {
 		struct question question = {.algorithm = algorithm_at(i),
-					    .ranks = ranks->size,
-					    .nodes = ranks->nodes,
-					    .bytes = bytes,
+					    .ranks = p->size,
+					    .nodes = p->nodes,
+					    .bytes = p->bytes,
 					    .machine = &machine};
-		if (question.algorithm->collective != collective || !question.algorithm->cost ||
-		    cases_why_not(question.algorithm, ranks->size, ranks->nodes))
+		if (question.algorithm->collective != p->collective || !question.algorithm->cost ||
+		    cases_why_not(question.algorithm, p->size, p->nodes))
 			continue;
 		least = fmin(least, predict_formula(&question));
 	}
-	return with_cores(q, ranks, least);
+	return least;
+}
+
+struct spent collective_spent(const struct layout_question *q, const struct axis_ranks *ranks,
+			      enum collective collective, double bytes)
+{
+	struct price price = {collective, ranks->size, ranks->nodes, ranks->beta, bytes, 0};
+	struct price *known = q->prices ? place_of(q->prices, &price) : NULL;
+
+	if (ranks->size == 1 || bytes <= 0)
+		return (struct spent){0, 0};
+	if (known && known->collective == collective && known->size == price.size &&
+	    known->nodes == price.nodes && known->beta == price.beta && known->bytes == bytes)
+		return with_cores(q, ranks, known->seconds);
+	price.seconds = least_seconds(q, &price);
+	if (known)
+		*known = price;
+	return with_cores(q, ranks, price.seconds);
 }
 
 struct spent message_spent(const struct layout_question *q, const struct axis_ranks *ranks,

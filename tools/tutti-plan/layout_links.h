@@ -12,6 +12,10 @@ struct axis_ranks {
 };
 struct axis_ranks axis_ranks_of(const struct layout_question *question, int size, int stride);
 
+/* Prices of collectives that were asked for before, on one machine: thousands of candidates ask for
+ * the same ones. The caller frees it. */
+struct price_book *price_book_open(void);
+
 /* Seconds; and how long each rank keeps a core busy where ranks share cores, else 0. */
 struct spent {
 	double seconds, busy;

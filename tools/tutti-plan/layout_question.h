@@ -19,6 +19,7 @@ struct layout_question {
 	double rate;         /* operations of a rank in a second */
 	double overhead;     /* seconds of a layer's forward whatever its size; backward: twice */
 	const struct machine *machine;
+	struct price_book *prices; /* layout_links.h; NULL: each is worked out again */
 };
 
 /* Axes in this order: dp, cp, pp, tp. */

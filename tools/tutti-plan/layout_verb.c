@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char *strategy_in_words(tutti_strategy strategy)
@@ -34,6 +35,7 @@ static struct layout_question question_of(const struct arguments *a)
 		.rate = a->rate > 0 ? a->rate : cpu_rate_measure(),
 		.overhead = a->layer_overhead,
 		.machine = &a->machine,
+		.prices = price_book_open(),
 	};
 }
 
@@ -181,5 +183,6 @@ int layout(const struct arguments *a)
 	if (code == 0 && a->csv)
 		code = write_csv(a->csv, &search);
 	layout_search_close(&search);
+	free(q.prices);
 	return code;
 }
