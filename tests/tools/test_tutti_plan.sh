@@ -110,7 +110,7 @@ expect 0 '^a GPT of 1\.56 billion parameters in bf16: 48 layers, 25 heads, 1600 
 	failures=1
 }
 cp "$scratch/out" "$scratch/before"
-expect 0 '^left out: 56 where tp does not divide the heads$' \
+expect 0 '^left out: 56 meshes where tp does not divide the heads$' \
 	layout --model gpt-1.5B --ranks 64 --nodes 8 --memory 80G --flops 150T --dtype bf16
 cmp "$scratch/before" "$scratch/out" || failures=1
 expect 0 'measured on a core here' layout --model gpt-small --ranks 2 --top 3

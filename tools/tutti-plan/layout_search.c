@@ -51,7 +51,7 @@ static void add_schedules(struct layout_search *s, const struct layout_question 
 static void add_micro_batches(struct layout_search *s, const struct layout_question *q,
 			      struct candidate c)
 {
-	int sequences = q->batch / c.dp, before = (int)s->count;
+	int sequences = q->batch / c.dp;
 
 	for (int m = 1; m <= sequences && m <= MICRO_BATCHES_MOST; m++) {
 		if (sequences % m || (q->micro_batches && m != q->micro_batches))
@@ -59,7 +59,6 @@ static void add_micro_batches(struct layout_search *s, const struct layout_quest
 		c.micro_batches = m;
 		add_schedules(s, q, c);
 	}
-	s->misfits[MISFIT_BATCH] += (int)s->count == before;
 }
 
 static void add_strategies(struct layout_search *s, const struct layout_question *q,
@@ -84,10 +83,11 @@ static void add_strategies(struct layout_search *s, const struct layout_question
 static void add_mesh(struct layout_search *s, const struct layout_question *q, struct candidate c)
 {
 	const struct gpt_sizes *m = &q->model;
+	int equal = c.dp * (q->micro_batches ? q->micro_batches : 1);
 	enum misfit misfit = m->heads % c.tp                      ? MISFIT_HEADS
 			     : m->layers < c.pp                   ? MISFIT_LAYERS
 			     : c.cp > 1 && m->length % (2 * c.cp) ? MISFIT_LENGTH
-			     : q->batch % c.dp                    ? MISFIT_BATCH
+			     : q->batch % equal                   ? MISFIT_BATCH
 								  : MISFITS;
 
 	if (misfit == MISFITS)

@@ -145,7 +145,8 @@ static void print_misfits(const struct layout_search *s)
 
 	for (int i = 0; i < MISFITS; i++)
 		if (s->misfits[i])
-			printf("left out: %d where %s\n", s->misfits[i], reasons[i]);
+			printf("left out: %d mesh%s where %s\n", s->misfits[i],
+			       s->misfits[i] > 1 ? "es" : "", reasons[i]);
 }
 
 static int nothing(const struct layout_search *s, const struct layout_question *q)
