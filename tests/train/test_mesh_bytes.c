@@ -18,7 +18,7 @@
 #include "tests/unit.h"
 
 enum { UNITS = 8, EACH = 4, PARAMS = UNITS * EACH + 1, MICRO_BATCHES = 3, ELEMENT = 4 };
-enum { COUNT = 29, STEPS = 2 };
+enum { COUNT = 29, STEPS = 2, EVALUATED = 5 };
 
 /* Each unit has these, with as many rows as there are ranks, so that whatever divides them does so
  * evenly: parts are multiples of 64 elements, which no algorithm rounds. */
@@ -415,13 +415,13 @@ static uint64_t check_sums(const struct own *own, const struct sent *before,
 }
 
 /* Ranks of one element do not divide a sum evenly: those of all together. */
-static void check_whole(const struct own *own, uint64_t sent)
+static void check_whole(const struct own *own, uint64_t sent, uint64_t bytes)
 {
 	uint64_t n = (uint64_t)own->ranks;
 
 	CHECK(tutti_all_reduce(&sent, &sent, 1, TUTTI_U64, TUTTI_SUM, own->trainer->job.comm,
 			       NULL) == TUTTI_OK);
-	expect(own, "of all ranks, a run's end", sent, own->pipeline ? 2 * (n - 1) * (4 + 16) : 0);
+	expect(own, "of all ranks, over the whole mesh", sent, 2 * (n - 1) * bytes);
 }
 
 static void check(const struct own *own, const struct sent *before, const struct sent *after)
@@ -452,7 +452,25 @@ static void check(const struct own *own, const struct sent *before, const struct
 		expect(own, "sent_bytes of the pipeline",
 		       after->pipeline_bytes - before->pipeline_bytes,
 		       messages_expected(own) * COUNT * ELEMENT);
-	check_whole(own, after->whole - before->whole);
+	check_whole(own, after->whole - before->whole, own->pipeline ? 4 + 16 : 0);
+}
+
+/* Activations alone; the numbers that ranks compare, and the end. */
+static void check_evaluations(struct own *own)
+{
+	int last = tutti_mesh_coord(own->mesh, "pp") == size_of(own, "pp") - 1;
+	uint64_t sends = (uint64_t)(own->run->chunks - last) * EVALUATED;
+	struct sent before = count(own);
+
+	for (int i = 0; i < STEPS; i++) {
+		own->begun_count = 0;
+		micro_batch(own, TUTTI_PASS_EVAL);
+		CHECK(tutti_pipeline_forward(own->pipeline, EVALUATED) == TUTTI_OK);
+	}
+	struct sent after = count(own);
+	expect(own, "messages of an evaluation", after.messages - before.messages,
+	       sends * (COUNT * ELEMENT + 8));
+	check_whole(own, after.whole - before.whole, 24 + 4);
 }
 
 /* ---- runs ---- */
@@ -517,6 +535,8 @@ static void train(tutti_comm *comm, void *arg)
 		step(&own);
 	struct sent after = count(&own);
 	check(&own, &before, &after);
+	if (own.pipeline)
+		check_evaluations(&own);
 	tutti_pipeline_destroy(own.pipeline);
 	tutti_trainer_destroy(own.trainer);
 	tutti_mesh_destroy(own.mesh);
