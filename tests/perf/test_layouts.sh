@@ -11,11 +11,12 @@ layouts="timeout -k 5 100 $SOURCE_DIR/perf/layouts --build"
 # shellcheck disable=SC2086
 $layouts "$BUILD_DIR" $small --ranks 2,4 --rounds 2 --out result >out 2>&1 || complain "layouts: $(cat out)"
 for mesh in "1 rank" "1 rank, 8 micro-batches" "dp=2, ddp" "dp=2, fsdp" "tp=2" "pp=2, gpipe, 8 micro-batches" "pp=2, interleaved of 2, 8 micro-batches" \
-	"dp=2 pp=2, zero1, 1f1b, 4 micro-batches" "dp=2 tp=2, zero2" "tp=4"; do
+	"dp=2 pp=2, zero1, 1f1b, 4 micro-batches" "dp=2 tp=2, zero2" "tp=4" "cp=2 tp=2, computed again" \
+	"pp=4, zero_bubble, 8 micro-batches" "dp=2 cp=2, fsdp"; do
 	grep -qE "^\| $mesh \| [0-9]+ \([0-9]+-[0-9]+\) \| [0-9]+ \| [0-9.]+ \|$" result/layouts.md || complain "no row of $mesh: $(cat out)"
 done
-grep -qE '^\| all \| 24 \| -?[01]\.[0-9]+ \| [0-9.]+ \|$' result/layouts.md || complain "no correlation: $(cat out)"
-awk -F '","|",|,' 'NR > 1 && !($(NF - 1) > 0 && $NF > 0) { bad = 1 } END { exit bad || NR != 53 }' result/layouts.csv ||
+grep -qE '^\| all \| 37 \| -?[01]\.[0-9]+ \| [0-9.]+ \|$' result/layouts.md || complain "no correlation: $(cat out)"
+awk -F '","|",|,' 'NR > 1 && !($(NF - 1) > 0 && $NF > 0) { bad = 1 } END { exit bad || NR != 79 }' result/layouts.csv ||
 	complain "the figures: $(cat result/layouts.csv)"
 
 # A build in which ranks take the more time the more of them there are, and a planner that says the same, or the reverse.
@@ -24,6 +25,8 @@ cat >fake/examples/gpt/gpt <<'END'
 #!/bin/sh
 n=${RANKS:-1} seen=$*
 case " $seen " in *" --tp 2 "*) n=$((n + 10)) ;; esac
+case " $seen " in *" --cp 2 "*) n=$((n + 20)) ;; esac
+case " $seen " in *" --recompute "*) n=$((n + 40)) ;; esac
 echo "a GPT of 1 parameters, 1 characters of text, 40 different ones"
 [ -z "${TUTTI_LINKS:-}" ] || echo x >"$TUTTI_LINKS"
 echo "step    0   loss 4.0000      10 tokens/s    0.0 % waiting for ranks"
@@ -43,19 +46,22 @@ while [ $# -gt 0 ]; do
 	shift
 done
 echo "dp,cp,pp,tp,strategy,schedule,chunks,micro_batches,recomputes,step_s" >"$file"
-row() { echo "$1,1,1,$2,$3,1f1b,1,${5:-1},0,$4" >>"$file"; }
-[ "$ranks" = 1 ] && row 1 1 ddp 0.001 && row 1 1 ddp 0.001 8
-far=${FAR:-0.02}
-for s in ddp zero1 zero2 fsdp; do row 2 1 $s 0.002; done
-row 1 2 ddp "$far"
+row() { echo "$1,$2,1,$3,$4,1f1b,1,${7:-1},$6,$5" >>"$file"; }
+[ "$ranks" = 1 ] && row 1 1 1 ddp 0.001 0 && row 1 1 1 ddp 0.001 0 8
+for s in ddp zero1 zero2 fsdp; do row 2 1 1 $s 0.002 0; done
+set -- ${TIMES:-0.02 0.03 0.04 0.05}
+row 1 1 2 ddp "$1" 0
+row 1 2 1 ddp "$2" 0
+row 1 1 2 ddp "$3" 1
+row 1 2 1 ddp "$4" 1
 END
 chmod +x fake/examples/gpt/gpt fake/launch/tuttirun fake/tools/tutti-plan
 fake="$layouts fake --rounds 1 --ranks 2 --layers 1 --heads 4 --channels 16 --seq 8 --batch 8 --steps 1"
 $fake >out 2>&1 || complain "the fake build: $(cat out)"
-grep -q '^| all | 5 | 1.00 | 1.00 |$' out || complain "planned in the measured order: $(cat out)"
+grep -q '^| all | 8 | 1.00 | 1.00 |$' out || complain "planned in the measured order: $(cat out)"
 grep -q '^| tp=2 | 8 (8-8) | 20 | 2.60 |$' out || complain "a row's figures: $(cat out)"
-FAR=0.0001 $fake >out 2>&1 || complain "the fake build: $(cat out)"
-grep -q '^| all | 5 | -1.00 | 6.00 |$' out || complain "planned in the reverse order: $(cat out)"
+TIMES="0.0008 0.0006 0.0004 0.0002" $fake >out 2>&1 || complain "the fake build: $(cat out)"
+grep -q '^| all | 8 | -1.00 | 31.02 |$' out || complain "planned in the reverse order: $(cat out)"
 printf '#!/bin/sh\necho broken; exit 7\n' >fake/examples/gpt/gpt
 $fake >out 2>&1
 [ $? = 3 ] || complain "a failure is not one: $(cat out)"

@@ -138,9 +138,9 @@ static void test_activations_by_hand(void **state)
 	c = (struct candidate){1, 2, 1, 2, TUTTI_DDP, 0, TUTTI_1F1B, 1, 1, false};
 	assert_true(candidate_memory(&q, &c, &book).activations ==
 		    4 * 16 * (4 * (16 * 16 + 2) + 2 * 16 + 40 + 6 * 16));
-	q.is_stream_whole = true;
+	q.has_weights = true; /* ring attention: a sum for each of 2 heads */
 	assert_true(candidate_memory(&q, &c, &book).activations ==
-		    4 * 16 * (4 * (4 * 32 + 12 * 16 + 4) + 2 * 32 + 40 + 2 * 32 + 4 * 16));
+		    4 * 16 * (4 * (16 * 16 + 2 + 2) + 2 * 16 + 40 + 6 * 16));
 	/* 1F1B on 2 ranks holds 2 of 4 micro-batches of 2 layers on the first, GPipe all. */
 	q = question_of(small, 2, 1, &machine);
 	q.batch = 4;
@@ -151,6 +151,10 @@ static void test_activations_by_hand(void **state)
 	c.schedule = TUTTI_GPIPE;
 	assert_true(candidate_memory(&q, &c, &book).activations ==
 		    4 * 16 * (4 * 2 * (layer - 64) + 4 * (2 * 32 + 80) + 6 * 32));
+	/* Zero bubble holds 2 of them on each rank, with gradients. */
+	c.schedule = TUTTI_ZERO_BUBBLE;
+	assert_true(candidate_memory(&q, &c, &book).activations ==
+		    4 * 16 * (2 * 2 * (27 * 32 + 4) + 2 * (2 * 32 + 80) + 6 * 32));
 	trainer_book_close(&book);
 }
 

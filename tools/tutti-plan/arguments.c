@@ -77,7 +77,6 @@ static const struct parameter {
 	{"batch", TOP, AT(batch), 0},
 	{"top", TOP, AT(top), 0},
 	{"flash-attention", FLAG, AT(flash_attention), 0},
-	{"whole-stream", FLAG, AT(whole_stream), 0},
 	{"effort", EFFORT, AT(effort), 0},
 };
 #define PARAMETERS ((int)(sizeof parameters / sizeof *parameters))

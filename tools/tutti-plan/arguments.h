@@ -41,7 +41,7 @@ struct arguments {
 	size_t memory;          /* 0: no limit                                               */
 	double rate;            /* operations a second of a rank; 0: to be measured          */
 	double layer_overhead;  /* seconds                                                   */
-	bool flash_attention, whole_stream;
+	bool flash_attention;
 };
 
 #define RANKS_MAX       65536

@@ -89,18 +89,21 @@ void trainer_book_close(struct trainer_book *book)
 	free(book->entries);
 }
 
-/* The bytes that a layer leaves for its backward, as in examples/gpt (model.c): input, two norms
- * and the middle of the residual stream; queries, keys, values, what attention mixed, and twice the
- * wide part; means and deviations. */
+/* The bytes that a layer leaves for its backward, as in examples/gpt (activations.c): input, two
+ * norms and the middle of the residual stream; queries, keys, values, what attention mixed, and
+ * twice the wide part; means and deviations. Ring attention keeps a sum for each query, not
+ * weights. Zero bubble keeps gradients, too: of both norms, of the stream twice, of queries, keys,
+ * values and of the wide part. */
 static double layer_bytes(const struct layout_question *q, const struct candidate *c)
 {
 	double n = candidate_tokens(q, c), width = (double)dtype_bytes(q->dtype);
-	double stream = (double)q->model.channels / candidate_stream_parts(q, c);
-	double inside = (double)q->model.channels / c->tp;
-	double weights = q->has_weights ? (double)q->model.heads / c->tp * q->model.length : 0;
+	double channels = (double)q->model.channels / c->tp;
+	double heads = (double)q->model.heads / c->tp;
+	double weights = !q->has_weights ? 0 : heads * (c->cp > 1 ? 1 : q->model.length);
+	bool splits = c->pp > 1 && c->schedule == TUTTI_ZERO_BUBBLE;
 
-	return n * (width * (4 * stream + 12 * inside + weights) +
-		    (double)(4 * sizeof(float)) / candidate_stream_parts(q, c));
+	return n * (width * ((splits ? 27 : 16) * channels + weights) +
+		    (double)(4 * sizeof(float)) / c->tp);
 }
 
 static double input_bytes(const struct layout_question *q, const struct candidate *c)
@@ -164,8 +167,7 @@ struct held_bytes candidate_memory(const struct layout_question *q, const struct
 
 double message_bytes(const struct layout_question *q, const struct candidate *c)
 {
-	return candidate_tokens(q, c) * (double)dtype_bytes(q->dtype) * q->model.channels /
-	       candidate_stream_parts(q, c);
+	return candidate_tokens(q, c) * (double)dtype_bytes(q->dtype) * q->model.channels / c->tp;
 }
 
 double pipeline_bytes(const struct layout_question *q, const struct candidate *c,

@@ -14,7 +14,6 @@ struct layout_question {
 	int micro_batches;   /* 0: all that are possible */
 	tutti_dtype dtype;   /* of parameters and activations; those of 16 bits have a master copy */
 	bool has_weights;    /* attention keeps its weights for backward, as examples/gpt does */
-	bool is_stream_whole; /* on all ranks of "tp": no sequence parallelism */
 	double memory;       /* bytes of a rank; 0: no limit */
 	double rate;         /* operations of a rank in a second */
 	double overhead;     /* seconds of a layer's forward whatever its size; backward: twice */
@@ -42,12 +41,6 @@ static inline double candidate_tokens(const struct layout_question *q, const str
 static inline int candidate_replicas(const struct candidate *c)
 {
 	return c->dp * c->cp;
-}
-
-/* Ranks of "tp" divide the tokens of the residual stream, too, where they divide evenly. */
-static inline int candidate_stream_parts(const struct layout_question *q, const struct candidate *c)
-{
-	return q->is_stream_whole || q->model.length / c->cp % c->tp ? 1 : c->tp;
 }
 
 static inline struct pipeline_shape candidate_shape(const struct candidate *c)

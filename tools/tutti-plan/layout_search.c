@@ -14,9 +14,12 @@ static void add(struct layout_search *s, const struct candidate *c)
 	s->candidates[s->count++] = *c;
 }
 
+/* Zero bubble would compute forward a third time, for the weights. */
 static void add_with_recomputation(struct layout_search *s, struct candidate c)
 {
 	add(s, &c);
+	if (c.pp > 1 && c.schedule == TUTTI_ZERO_BUBBLE)
+		return;
 	c.recomputes = true;
 	add(s, &c);
 }
@@ -87,6 +90,7 @@ static void add_mesh(struct layout_search *s, const struct layout_question *q, s
 	enum misfit misfit = m->heads % c.tp                      ? MISFIT_HEADS
 			     : m->layers < c.pp                   ? MISFIT_LAYERS
 			     : c.cp > 1 && m->length % (2 * c.cp) ? MISFIT_LENGTH
+			     : m->length / c.cp % c.tp            ? MISFIT_TOKENS
 			     : q->batch % equal                   ? MISFIT_BATCH
 								  : MISFITS;
 

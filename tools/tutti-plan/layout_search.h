@@ -10,6 +10,7 @@ enum misfit {
 	MISFIT_HEADS,  /* tp does not divide the heads                     */
 	MISFIT_LAYERS, /* more stages than layers                          */
 	MISFIT_LENGTH, /* cp: each rank has two equal parts of a sequence  */
+	MISFIT_TOKENS, /* tp divides the tokens of a rank of cp, too       */
 	MISFIT_BATCH,  /* dp does not divide the sequences, or micro-batches those of a replica */
 	MISFITS
 };

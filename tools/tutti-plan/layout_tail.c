@@ -183,7 +183,7 @@ static struct spent other_sums(const struct layout_question *q, const struct can
 		      collective_spent(q, &links->ends, COLL_ALL_REDUCE,
 				       gpt_tokens_elements(m, c->tp) * bytes),
 		      1);
-	if (candidate_stream_parts(q, c) > 1)
+	if (c->tp > 1)
 		spend(&sum, collective_spent(q, &links->tp, COLL_ALL_REDUCE, small * bytes), 1);
 	/* The norm and the agreement of the trainer; that of the pipeline and its bubble. */
 	spend(&sum, collective_spent(q, &links->all, COLL_ALL_REDUCE, sizeof(double)),

@@ -16,23 +16,10 @@ struct stage_costs {
 	const struct layout_question *q;
 	const struct candidate *c;
 	struct mesh_links links;
-	double tokens, second;   /* second: of an operation, where "tp" divides them */
-	struct spent branch;     /* of "tp", where a branch ends or begins, either way */
-	struct spent again;      /* the input of a branch is gathered again for its weights */
-	struct spent keys, more; /* of "cp": forward and backward of a layer's attention */
+	double tokens, second;        /* second: of an operation, where "tp" divides them */
+	struct spent gather, scatter; /* of "tp": a branch begins, or ends; backward the reverse */
+	struct spent keys, more;      /* of "cp": forward and backward of a layer's attention */
 };
-
-static struct spent branch_spent(const struct stage_costs *s)
-{
-	double bytes = message_bytes(s->q, s->c);
-	struct spent both;
-
-	if (candidate_stream_parts(s->q, s->c) == 1)
-		return collective_spent(s->q, &s->links.tp, COLL_ALL_REDUCE, bytes);
-	both = collective_spent(s->q, &s->links.tp, COLL_ALL_GATHER, bytes);
-	spend(&both, collective_spent(s->q, &s->links.tp, COLL_REDUCE_SCATTER, bytes), 1);
-	return both;
-}
 
 /* The rest that computing of so many seconds does not hide. */
 static struct spent exposed(const struct layout_question *q, struct spent spent, double compute)
@@ -64,9 +51,8 @@ static struct stage_costs stage_costs_of(const struct layout_question *q, const 
 				.tokens = candidate_tokens(q, c),
 				.second = 1 / (q->rate * c->tp)};
 
-	s.branch = branch_spent(&s);
-	if (candidate_stream_parts(q, c) > 1)
-		s.again = collective_spent(q, &s.links.tp, COLL_ALL_GATHER, message_bytes(q, c));
+	s.gather = collective_spent(q, &s.links.tp, COLL_ALL_GATHER, message_bytes(q, c));
+	s.scatter = collective_spent(q, &s.links.tp, COLL_REDUCE_SCATTER, message_bytes(q, c));
 	cost_attention(&s);
 	return s;
 }
@@ -76,20 +62,22 @@ struct stage_tensor {
 	struct spent forward, backward;
 };
 
+/* As docs/gpt.md counts them. */
 static struct stage_tensor tensor_spent(const struct stage_costs *s, int layers, bool has_tokens,
 					bool has_head)
 {
 	struct stage_tensor t = {{0, 0}, {0, 0}};
+	bool again = s->c->recomputes;
+	bool splits = s->c->pp > 1 && s->c->schedule == TUTTI_ZERO_BUBBLE;
 
-	spend(&t.forward, s->branch, 2 * layers);
+	spend(&t.forward, s->gather, 2 * layers + has_head);
+	spend(&t.forward, s->scatter, 2 * layers + has_tokens);
 	spend(&t.forward, s->keys, layers);
-	if (s->c->recomputes)
-		t.backward = t.forward;
-	spend(&t.backward, s->branch, 2 * layers);
-	spend(&t.backward, s->again, 2 * layers);
+	spend(&t.backward, s->gather,
+	      (4 + 2 * again + 2 * splits) * layers + has_head + has_tokens);
+	spend(&t.backward, s->scatter, (2 + again) * layers + has_head);
+	spend(&t.backward, s->keys, again * layers);
 	spend(&t.backward, s->more, layers);
-	spend(&t.forward, s->branch, has_tokens);
-	spend(&t.backward, s->branch, has_head);
 	/* The largest logit and the sum of each token's. */
 	if (has_head)
 		spend(&t.forward,

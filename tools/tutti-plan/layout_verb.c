@@ -30,7 +30,6 @@ static struct layout_question question_of(const struct arguments *a)
 		.micro_batches = a->shape.micro_batches,
 		.dtype = a->dtype,
 		.has_weights = !a->flash_attention,
-		.is_stream_whole = a->whole_stream,
 		.memory = (double)a->memory,
 		.rate = a->rate > 0 ? a->rate : cpu_rate_measure(),
 		.overhead = a->layer_overhead,
@@ -140,6 +139,7 @@ static void print_misfits(const struct layout_search *s)
 		[MISFIT_HEADS] = "tp does not divide the heads",
 		[MISFIT_LAYERS] = "pp has more stages than there are layers",
 		[MISFIT_LENGTH] = "cp does not divide a sequence into two equal parts a rank",
+		[MISFIT_TOKENS] = "tp does not divide the tokens of a sequence that a rank has",
 		[MISFIT_BATCH] = "dp and the micro-batches do not divide the sequences",
 	};
 
