@@ -43,7 +43,7 @@ static const char usage[] =
 	"has "
 	"some heads of whole sequences (ring)\n"
 	"  --pp N                ranks that have parts of the layers, as a pipeline of "
-	"--micro-batches (no mesh); writes no sample\n"
+	"--micro-batches (no mesh)\n"
 	"  --schedule S          gpipe, 1f1b, interleaved or zero_bubble (1f1b)\n"
 	"  --chunks N            interleaved, zero_bubble: stages on each rank (1)\n"
 	"  --experts N           of each layer, of which a token takes two (none)\n"
@@ -258,8 +258,6 @@ int options_read(struct options *o, int argc, char **argv)
 	}
 	if (!options_check(o))
 		return 3;
-	if (o->pp > 1)
-		o->sample = 0;
 	o->config.seed = o->seed;
 	o->config.offload_optimizer = o->config.offload_dir != NULL;
 	o->paths = optind < argc ? argv + optind : (char *const *)default_paths;

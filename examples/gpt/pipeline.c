@@ -17,6 +17,7 @@ struct stages {
 	struct gpt_activations **of;   /* [stage][micro-batch]; NULL: not held         */
 	struct gpt_activations **free; /* free_count of count; the first is gpt's own  */
 	int free_count, count;
+	int is_evaluation;
 };
 
 static int first_of(const struct stages *s, int m)
@@ -52,9 +53,19 @@ static struct gpt_activations *take(struct stages *s)
 	return s->free[--s->free_count];
 }
 
+/* Of the window: nothing is kept. */
+static tutti_status evaluate(struct stages *s, int stage, const void *in, void *out)
+{
+	gpt_stage_forward(&s->run->gpt, stage, s->run->tokens, 1, in, out);
+	return TUTTI_OK;
+}
+
 static tutti_status forward(void *arg, int stage, int m, const void *in, void *out)
 {
 	struct stages *s = arg;
+
+	if (s->is_evaluation)
+		return evaluate(s, stage, in, out);
 	struct run *run = s->run;
 	int first = first_of(s, m), count = first_of(s, m + 1) - first;
 	size_t row = (size_t)first * (size_t)gpt_length(&run->gpt);
@@ -147,4 +158,11 @@ void stages_run(struct stages *s, int sequences)
 	s->sequences = sequences;
 	must(tutti_pipeline_run(s->pipeline));
 	gpt->activations = own;
+}
+
+void stages_evaluate(struct stages *s)
+{
+	s->is_evaluation = 1;
+	must(tutti_pipeline_forward(s->pipeline, 1));
+	s->is_evaluation = 0;
 }

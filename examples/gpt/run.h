@@ -33,6 +33,8 @@ struct run {
 
 /* The metrics of this communicator, if any are wanted. */
 void log_start(struct run *run);
+/* Whether this rank has the last stage. */
+int run_has_head(const struct run *run);
 /* The steps that are not done yet. Rank 0 prints how it goes. */
 void train(struct run *run);
 /* Rank 0 prints what the model writes now; all ranks compute it. */

@@ -1,5 +1,5 @@
 /* Text, character by character. */
-#include "run.h"
+#include "pipeline.h"
 
 #include <math.h>
 #include <string.h>
@@ -33,16 +33,16 @@ static void gather_scores(struct run *run, int position, float *scores)
 {
 	const struct gpt *gpt = &run->gpt;
 	const struct split *split = &gpt->split;
-	const float *logits = gpt_logits(gpt);
+	const float *logits = run_has_head(run) ? gpt_logits(gpt) : NULL;
 
 	memset(scores, 0, (size_t)run->text.vocab * sizeof *scores);
-	for (int t = 0; t < gpt_length(gpt); t++)
+	for (int t = 0; run_has_head(run) && t < gpt_length(gpt); t++)
 		if (gpt_position(gpt, t) == position)
 			memcpy(scores + split->first, logits + t * split->vocab,
 			       (size_t)split->vocab * sizeof *scores);
-	if (gpt->peers)
+	if (run->mesh)
 		must(tutti_all_reduce(scores, scores, (size_t)run->text.vocab, TUTTI_F32, TUTTI_SUM,
-				      gpt->peers, NULL));
+				      tutti_mesh_comm(run->mesh, "pp,cp,tp"), NULL));
 }
 
 /* Every rank computes the same text, since a strategy that shards parameters needs them all; rank 0
@@ -62,7 +62,10 @@ void sample(struct run *run)
 	for (int i = 0; i < run->options.sample; i++) {
 		must(tutti_micro_batch(run->trainer, TUTTI_PASS_EVAL, 1, NULL));
 		show(run, window);
-		gpt_forward(&run->gpt, run->tokens, 1);
+		if (run->stages)
+			stages_evaluate(run->stages);
+		else
+			gpt_forward(&run->gpt, run->tokens, 1);
 		gather_scores(run, filled - 1, scores);
 		double uniform = tutti_random(run->options.seed, (uint64_t)i, SAMPLE_STREAM, 0) /
 				 4294967296.0;

@@ -97,7 +97,7 @@ static void log_step(struct run *run, int step, double loss, double items, doubl
 	must(tutti_metrics_step(run->metrics, step));
 }
 
-static int has_loss(const struct run *run)
+int run_has_head(const struct run *run)
 {
 	return tutti_mesh_coord(run->mesh, "pp") + 1 == tutti_mesh_size(run->mesh, "pp");
 }
@@ -117,7 +117,7 @@ static double train_step(struct run *run, int step)
 
 	must(tutti_step(run->trainer, &adamw, 1, &info));
 	double loss = gpt_loss_sum(&run->gpt); /* waits for a GPU's update */
-	if (!has_loss(run))                    /* the last stage's counts */
+	if (!run_has_head(run))                /* the last stage's counts */
 		items = 0;
 	if (info.skipped && run->rank == 0)
 		printf("%s\n", tutti_comm_error(NULL));

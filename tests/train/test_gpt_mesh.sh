@@ -127,6 +127,7 @@ written 1 >alone
 grep -q . alone || complain "it writes nothing"
 written 2 --tp 2 | cmp -s alone || complain "with --tp 2 it writes something else"
 written 4 --cp 2 --tp 2 | cmp -s alone || complain "with --cp 2 --tp 2 it writes something else"
+written 8 --pp 2 --cp 2 --tp 2 --strategy fsdp | cmp -s alone || complain "with --pp 2 --cp 2 --tp 2 it writes something else"
 
 # ---- misuse
 refused()
