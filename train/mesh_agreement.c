@@ -63,7 +63,10 @@ tutti_status mesh_agree(tutti_trainer *trainer, tutti_status status, double *ite
 		return status;
 	mesh->conclusions[mesh->other_rank] = (struct step_conclusion){
 		.items = *items, .status = (int32_t)status, .data = mesh_data(mesh)};
-	TRY(others_all_gather(trainer, mesh->conclusions, sizeof *mesh->conclusions));
+	tutti_status gathered =
+		others_all_gather(trainer, mesh->conclusions, sizeof *mesh->conclusions);
+	if (gathered != TUTTI_OK) /* a failure of its own says more */
+		return status == TUTTI_OK ? gathered : failure_return(&failure);
 	TRY(tell(trainer, mesh->conclusions, &failure));
 	return add_items(trainer, mesh->conclusions, items);
 }

@@ -33,8 +33,11 @@ static tutti_status exchange(tutti_trainer *trainer, tutti_status local)
 	if (first.status != TUTTI_OK)
 		trainer_abort(trainer); /* other ranks wait for calls that were not made here */
 	/* The gradients come before the reports: a rank that has failed sends no reports. So a rank
-	 * that has all reports knows that every rank has its gradients. */
+	 * that has all reports knows that every rank has its gradients; and on a mesh, when it has
+	 * the conclusions of the others, that all ranks of the mesh have theirs. */
 	failure_note(&first, grads_wait(trainer));
+	if (first.status == TUTTI_OK)
+		failure_note(&first, grads_sum_groups(trainer));
 	if (first.status == TUTTI_OK)
 		failure_note(&first, shadow_fetch_sums(trainer));
 	trainer->step.may_finish = first.status == TUTTI_OK;
@@ -98,8 +101,6 @@ static tutti_status finish(tutti_trainer *trainer, tutti_status local, tutti_ste
 			count_missed(trainer, &own);
 	}
 	status = mesh_agree(trainer, status, &info->items);
-	if (status == TUTTI_OK)
-		status = grads_sum_groups(trainer);
 	if (status == TUTTI_OK)
 		status = measure(trainer, info, factor);
 	if (status != TUTTI_OK)

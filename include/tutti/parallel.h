@@ -39,6 +39,20 @@ int tutti_mesh_size(const tutti_mesh *mesh, const char *axis);  /* 1: the axis i
 int tutti_mesh_coord(const tutti_mesh *mesh, const char *axis); /* 0: the axis is not there */
 /* The rank in comm at coords, one for each axis; -1: outside of the mesh. */
 int tutti_mesh_rank(const tutti_mesh *mesh, const int *coords);
+/* Local, after an error: every pending and later call on the mesh's communicators and on the one
+ * that it was made of returns ABORTED here, and PEER or ABORTED on the others, so that all ranks
+ * come to tutti_comm_shrink. The mesh can only be destroyed, or be before, then. */
+tutti_status tutti_mesh_abort(tutti_mesh *mesh);
+/* Collective over comm, which tutti_comm_shrink or tutti_comm_grow (tutti_recover) has made, after
+ * ranks of a mesh have died: a mesh of the same axes, with "dp" as long as there are whole
+ * replicas. before: this rank's mesh until then, of which communicators may be gone; NULL on a new
+ * rank. Ranks keep their place on the other axes; where one is empty, a new rank takes it, or one
+ * of a replica that is given up. The others are left over: OK, and *mesh is NULL. The mesh's ranks
+ * are a communicator of its own (tutti_mesh_comm of all axes), which goes with it; comm is used by
+ * this call only. tutti_trainer_continue is next. The same error on all ranks: UNSUPPORTED: there
+ * is no whole replica, or no rank has a mesh before; MISMATCH: these differ; MEMORY; or the
+ * communicator's. */
+tutti_status tutti_mesh_continue(tutti_mesh **mesh, tutti_comm *comm, const tutti_mesh *before);
 
 /* ---- a trainer on a mesh -------------------------------------------------------------------- */
 /* Every rank registers the whole model, with the shapes of whole tensors; the mesh decides what of
@@ -63,10 +77,11 @@ tutti_status tutti_model_unit_stage(tutti_model *model, int unit, int stage);
  * files at every mesh. Items of a step count once for all ranks of "tp" and "pp", which pass the
  * same (else MISMATCH). Collective over the mesh, which is used until tutti_trainer_destroy.
  * INVALID: a unit without a stage, a dimension shorter than its axis; UNSUPPORTED: local SGD,
- * shadows, whole_tensors, parameters of tutti_model_param_extern, a rank with several GPUs; later
- * tutti_trainer_continue. first of tutti_shard counts from the rank's piece on. Buffers are
- * broadcast by the first rank of "dp" and "cp", and rank 0's are saved. docs/parallel.md has more.
- */
+ * shadows, whole_tensors, parameters of tutti_model_param_extern, a rank with several GPUs.
+ * tutti_trainer_continue takes over from earlier trainers with the same part of the model, that is
+ * at the same place on all axes but "dp" and "cp"; where no rank has a part, it loads the newest
+ * checkpoint. first of tutti_shard counts from the rank's piece on. Buffers are broadcast by the
+ * first rank of "dp" and "cp", and rank 0's are saved. docs/parallel.md has more. */
 tutti_status tutti_trainer_create_on(tutti_trainer **trainer, tutti_model *model,
                                      tutti_mesh *mesh, const tutti_train_config *config);
 /* This rank's piece of a split parameter: elements [first, first + count) along dim; of one that is

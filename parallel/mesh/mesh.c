@@ -14,7 +14,8 @@ struct axis_group {
 };
 
 struct tutti_mesh {
-	tutti_comm *comm; /* the caller's */
+	tutti_comm *comm; /* the caller's, unless owns_comm */
+	bool owns_comm;
 	int rank;
 	struct axes axes;
 	struct axis_group *groups;
@@ -120,8 +121,19 @@ void tutti_mesh_destroy(tutti_mesh *mesh)
 		return;
 	while (mesh->group_count > 0)
 		tutti_comm_destroy(mesh->groups[--mesh->group_count].comm);
+	if (mesh->owns_comm)
+		tutti_comm_destroy(mesh->comm);
 	free(mesh->groups);
 	free(mesh);
+}
+
+tutti_status tutti_mesh_abort(tutti_mesh *mesh)
+{
+	if (!mesh)
+		return train_invalid("tutti_mesh_abort: mesh is NULL.");
+	for (size_t i = 0; i < mesh->group_count; i++)
+		tutti_comm_abort(mesh->groups[i].comm);
+	return tutti_comm_abort(mesh->comm);
 }
 
 /* "dp,cp" as bits. */
@@ -204,6 +216,16 @@ tutti_comm *mesh_all(const tutti_mesh *mesh)
 const struct axes *mesh_axes(const tutti_mesh *mesh)
 {
 	return &mesh->axes;
+}
+
+int mesh_rank(const tutti_mesh *mesh)
+{
+	return mesh->rank;
+}
+
+void mesh_take_comm(tutti_mesh *mesh)
+{
+	mesh->owns_comm = true;
 }
 
 int tutti_mesh_size(const tutti_mesh *mesh, const char *axis)

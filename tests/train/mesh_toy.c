@@ -3,6 +3,7 @@
 
 #include "tests/train/ranks.h"
 #include "tests/train/toy.h"
+#include "train/base/base.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -85,6 +86,20 @@ static void draw_values(struct mesh_toy *toy)
 			     : tutti_param_init_normal(toy->trainer, p, 0.5f, 2) == TUTTI_OK);
 }
 
+/* comm: without a mesh. */
+static tutti_status start(struct mesh_toy *toy, tutti_comm *comm, const tutti_train_config *config)
+{
+	tutti_model *model = mesh_toy_register(tutti_mesh_size(toy->mesh, "pp") * toy->chunks);
+	tutti_status status =
+		toy->mesh ? tutti_trainer_create_on(&toy->trainer, model, toy->mesh, config)
+			  : tutti_trainer_create(&toy->trainer, model, comm, config);
+
+	tutti_model_destroy(model);
+	if (status == TUTTI_OK)
+		draw_values(toy);
+	return status;
+}
+
 tutti_status mesh_toy_try(struct mesh_toy *toy, tutti_comm *comm, const char *axes,
 			  const tutti_train_config *config)
 {
@@ -95,22 +110,20 @@ tutti_status mesh_toy_try_chunks(struct mesh_toy *toy, tutti_comm *comm, const c
 				 int chunks, const tutti_train_config *config)
 {
 	struct mesh_text read;
-	tutti_status status = TUTTI_OK;
 
 	*toy = (struct mesh_toy){
 		.rank = tutti_rank(comm), .size = tutti_size(comm), .chunks = chunks};
 	mesh_text_read(&read, axes);
 	if (read.count)
-		status = tutti_mesh_create(&toy->mesh, comm, read.axes, read.count);
-	tutti_model *model = mesh_toy_register(tutti_mesh_size(toy->mesh, "pp") * chunks);
-	if (status == TUTTI_OK)
-		status = toy->mesh
-				 ? tutti_trainer_create_on(&toy->trainer, model, toy->mesh, config)
-				 : tutti_trainer_create(&toy->trainer, model, comm, config);
-	tutti_model_destroy(model);
-	if (status == TUTTI_OK)
-		draw_values(toy);
-	return status;
+		TRY(tutti_mesh_create(&toy->mesh, comm, read.axes, read.count));
+	return start(toy, comm, config);
+}
+
+tutti_status mesh_toy_try_on(struct mesh_toy *toy, tutti_mesh *mesh,
+			     const tutti_train_config *config)
+{
+	*toy = (struct mesh_toy){.mesh = mesh, .chunks = 1};
+	return start(toy, NULL, config);
 }
 
 void mesh_toy_make(struct mesh_toy *toy, tutti_comm *comm, const char *axes,
@@ -214,22 +227,33 @@ static int unit_is_here(const struct mesh_toy *toy, int unit)
 	return unit * stages / MESH_UNITS % ranks == tutti_mesh_coord(toy->mesh, "pp");
 }
 
-static void backward(struct mesh_toy *toy, int unit, struct share share, struct share experts)
+static tutti_status try_backward(struct mesh_toy *toy, int unit, struct share share,
+				 struct share experts)
 {
-	CHECK(tutti_backward_begin(toy->trainer, unit) == TUTTI_OK);
+	TRY(tutti_backward_begin(toy->trainer, unit));
 	for (int p = 0; p < MESH_PARAMS; p++)
 		if (params[p].unit == unit || (is_tied(p) && unit == MESH_UNITS - 1))
 			add_gradient(toy, p, unit, share, experts);
-	CHECK(tutti_backward_end(toy->trainer, unit) == TUTTI_OK);
+	return tutti_backward_end(toy->trainer, unit);
+}
+
+static void backward(struct mesh_toy *toy, int unit, struct share share, struct share experts)
+{
+	CHECK(try_backward(toy, unit, share, experts) == TUTTI_OK);
+}
+
+static tutti_status try_forward(struct mesh_toy *toy, int unit)
+{
+	TRY(tutti_forward_begin(toy->trainer, unit));
+	for (int p = 0; p < MESH_PARAMS; p++)
+		if (params[p].unit == unit)
+			CHECK(tutti_param_data(toy->trainer, p) != NULL);
+	return tutti_forward_end(toy->trainer, unit);
 }
 
 void mesh_toy_forward(struct mesh_toy *toy, int unit)
 {
-	CHECK(tutti_forward_begin(toy->trainer, unit) == TUTTI_OK);
-	for (int p = 0; p < MESH_PARAMS; p++)
-		if (params[p].unit == unit)
-			CHECK(tutti_param_data(toy->trainer, p) != NULL);
-	CHECK(tutti_forward_end(toy->trainer, unit) == TUTTI_OK);
+	CHECK(try_forward(toy, unit) == TUTTI_OK);
 }
 
 static struct share slice(struct share share, int m, int micro_batches)
@@ -249,22 +273,27 @@ static struct share of_experts(const struct mesh_toy *toy, struct share share)
 	return (struct share){first, first + n * ranks};
 }
 
-void mesh_toy_backward(struct mesh_toy *toy, int batch, int micro_batches)
+tutti_status mesh_toy_try_backward(struct mesh_toy *toy, int batch, int micro_batches)
 {
 	struct share all = share_of(toy, batch), experts = of_experts(toy, all);
 
 	for (int m = 0; m < micro_batches; m++) {
 		struct share own = slice(all, m, micro_batches);
 		tutti_pass pass = m + 1 < micro_batches ? TUTTI_PASS_ACCUMULATE : TUTTI_PASS_LAST;
-		CHECK(tutti_micro_batch(toy->trainer, pass, own.last - own.first, NULL) ==
-		      TUTTI_OK);
+		TRY(tutti_micro_batch(toy->trainer, pass, own.last - own.first, NULL));
 		for (int u = 0; u < MESH_UNITS; u++)
 			if (unit_is_here(toy, u))
-				mesh_toy_forward(toy, u);
+				TRY(try_forward(toy, u));
 		for (int u = MESH_UNITS - 1; u >= 0; u--)
 			if (unit_is_here(toy, u))
-				backward(toy, u, own, slice(experts, m, micro_batches));
+				TRY(try_backward(toy, u, own, slice(experts, m, micro_batches)));
 	}
+	return TUTTI_OK;
+}
+
+void mesh_toy_backward(struct mesh_toy *toy, int batch, int micro_batches)
+{
+	CHECK(mesh_toy_try_backward(toy, batch, micro_batches) == TUTTI_OK);
 }
 
 void mesh_toy_hold(struct mesh_toy *toy, int batch, int micro_batches)

@@ -29,12 +29,17 @@ tutti_status mesh_toy_try_chunks(struct mesh_toy *toy, tutti_comm *comm, const c
 				 int chunks, const tutti_train_config *config);
 tutti_status mesh_toy_try(struct mesh_toy *toy, tutti_comm *comm, const char *axes,
 			  const tutti_train_config *config);
-/* The same; a failure is a failed check. */
+/* On a mesh that is there, and goes with the toy if this is OK. */
+tutti_status mesh_toy_try_on(struct mesh_toy *toy, tutti_mesh *mesh,
+			     const tutti_train_config *config);
+/* As mesh_toy_try; a failure is a failed check. */
 void mesh_toy_make(struct mesh_toy *toy, tutti_comm *comm, const char *axes,
 		   const tutti_train_config *config);
 void mesh_toy_destroy(struct mesh_toy *toy);
 /* This rank's hooks of a step on the samples of global batch number batch, in micro-batches. */
 void mesh_toy_backward(struct mesh_toy *toy, int batch, int micro_batches);
+/* The same, which ends with the first call that fails. */
+tutti_status mesh_toy_try_backward(struct mesh_toy *toy, int batch, int micro_batches);
 /* And the update, by AdamW. */
 tutti_status mesh_toy_step(struct mesh_toy *toy, int batch, int micro_batches,
 			   tutti_step_info *info);

@@ -26,6 +26,7 @@ target_link_options(test_trainer_failures PRIVATE LINKER:--wrap=tutti_work_wait)
 # A rank dies at each of its calls.
 foreach(name all_reduce all_gather all_gatherv reduce_scatterv broadcast work_wait)
 	target_link_options(test_continue_deaths PRIVATE LINKER:--wrap=tutti_${name})
+	target_link_options(test_continue_mesh PRIVATE LINKER:--wrap=tutti_${name})
 endforeach()
 # examples/recover, of which ranks die (test_recover.sh).
 add_executable(mortal_main train/mortal_main.c ${PROJECT_SOURCE_DIR}/examples/recover/in_place.c

@@ -93,7 +93,7 @@ static bool has_failed(const tutti_trainer *trainer)
 		has = is_broken(home->gather) || is_broken(home->reduce) ||
 		      is_broken(home->replicas);
 	}
-	return has;
+	return has || mesh_has_failed(trainer->mesh);
 }
 
 /* Of the caller's communicator. A trainer that is being destroyed does not know it any more. */
@@ -102,13 +102,15 @@ static tutti_status callers_status(const tutti_trainer *trainer)
 	return trainer->job.comm ? tutti_comm_status(trainer->job.comm) : TUTTI_OK;
 }
 
-/* With HSDP a communicator has failed on the ranks of one group, where a rank has died. Other ranks
- * wait for these in groups without a dead rank, and must hear of it. Keeps the last error. */
+/* With HSDP, and on a mesh, a communicator has failed on the ranks of one group, where a rank has
+ * died. Other ranks wait for these in groups without a dead rank, and must hear of it. Keeps the
+ * last error. */
 static void pass_failure_on(const tutti_trainer *trainer, tutti_status status)
 {
 	const struct home *home = &trainer->homes[0];
+	bool has_groups = trainer->mesh || (home && home->gather && home->replicas);
 
-	if (!home || !home->gather || !home->replicas || !has_failed(trainer))
+	if (!has_groups || !has_failed(trainer))
 		return;
 	struct train_failure why = failure_of(status);
 	trainer_abort(trainer);

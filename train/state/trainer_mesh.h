@@ -33,6 +33,8 @@ tutti_status mesh_divide(struct trainer_mesh **mesh, struct tutti_model *model,
 /* Collective over the mesh: makes the communicators, with this configuration. */
 tutti_status mesh_split(struct trainer_mesh *mesh, tutti_comm *job, const tutti_config *config);
 void mesh_abort(const struct trainer_mesh *mesh);
+/* One of its communicators. NULL: no. */
+bool mesh_has_failed(const struct trainer_mesh *mesh);
 void mesh_close(struct trainer_mesh *mesh);
 
 /* Whether this rank's items count: those of one rank are those of all that only have another part
