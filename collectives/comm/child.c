@@ -57,3 +57,19 @@ void comm_derive_identity(struct tutti_comm *child, const struct tutti_comm *par
 	auth_derive(id, parent->identity.key, id_name, of, bytes);
 	memcpy(child->identity.id, id, sizeof child->identity.id);
 }
+
+tutti_status comm_keep_job(struct tutti_comm *child, const struct tutti_comm *parent)
+{
+	const int *numbers = parent->parent.numbers;
+
+	child->parent.job = job_hold(parent->parent.job);
+	child->parent.numbers = calloc((size_t)child->size, sizeof *child->parent.numbers);
+	if (!child->parent.numbers)
+		return fail(TUTTI_ERR_MEMORY, "no memory for a communicator of %d ranks",
+			    child->size);
+	for (int r = 0; r < child->size; r++) {
+		int rank = child->parent.ranks[r];
+		child->parent.numbers[r] = numbers ? numbers[rank] : rank;
+	}
+	return TUTTI_OK;
+}

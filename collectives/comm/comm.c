@@ -154,7 +154,8 @@ void comm_keep(struct tutti_comm *comm, uint32_t all_have)
 /* A window's ranks have its board. The others make a ring. */
 static tutti_status open_control(struct tutti_comm *comm, struct control **control)
 {
-	struct control_config config = {.rank = comm->rank,
+	struct control_config config = {.job = {comm->parent.job, comm->parent.numbers},
+					.rank = comm->rank,
 					.size = comm->size,
 					.endpoint = comm->reach.control_endpoint,
 					.peers = comm->reach.peers,
@@ -170,7 +171,7 @@ static tutti_status open_control(struct tutti_comm *comm, struct control **contr
 	if (comm->size == 1)
 		return TUTTI_OK;
 	if (comm->window)
-		return control_share(control, window_board(comm->window), config.silence_ms);
+		return control_share(control, window_board(comm->window), &config);
 	return control_create(control, &config);
 }
 
@@ -256,6 +257,10 @@ tutti_status comm_start(struct tutti_comm *comm)
 	config.trace = comm->calls.trace;
 	config.trace_dir = comm->settings.env.trace_dir;
 	memcpy(config.name, comm->settings.name, sizeof config.name);
+	if (!comm->parent.job)
+		comm->parent.job = job_new(comm->size);
+	if (!comm->parent.job)
+		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for its job", comm->rank);
 	TRY(open_control(comm, &config.control));
 	TRY(start_engine(comm, &config));
 	free(comm->reach.routes);
@@ -324,6 +329,8 @@ void comm_free(struct tutti_comm *comm)
 	free(comm->reach.peers);
 	free(comm->reach.direct);
 	free(comm->parent.ranks);
+	free(comm->parent.numbers);
+	job_drop(comm->parent.job);
 	free_texts(&comm->settings);
 	poison(comm, sizeof *comm); /* a layer above may still know it */
 	free(comm);

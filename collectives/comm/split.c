@@ -111,6 +111,7 @@ static tutti_status make_child(struct split *s, int color, struct member *mine)
 			    size);
 	for (int r = 0; r < size; r++)
 		s->child->parent.ranks[r] = split_rank(s, asks[r].place);
+	TRY(comm_keep_job(s->child, s->parent));
 	TRY(comm_describe(s->child, mine));
 	/* A copy has its parent's quorum. */
 	if (size < s->parent->size)

@@ -16,9 +16,21 @@ void board_begin(struct board *b)
 	b->places[b->rank].program = process_look(getpid()).program;
 }
 
+void board_hear_first(const struct board *b, int rank)
+{
+	job_note(&b->job, atomic_load(&b->places[rank].failed_first));
+}
+
+void board_tell_first(struct board *b, int first)
+{
+	atomic_store(&b->places[b->rank].failed_first, first);
+}
+
 /* The first failure stays. */
 static void decide(struct board *b, const struct failure *failure)
 {
+	if (failure->rank >= 0)
+		board_hear_first(b, failure->rank);
 	pthread_mutex_lock(&b->lock);
 	if (b->decided.status == TUTTI_OK) {
 		snprintf(b->message, sizeof b->message, "%s", failure->message);
@@ -79,6 +91,7 @@ tutti_status board_failure(struct board *b)
 		char told[ERROR_BYTES], text[ERROR_BYTES];
 		if (!status || rank == b->rank)
 			continue;
+		board_hear_first(b, rank);
 		snprintf(told, sizeof told, "%.*s", ERROR_BYTES - 1, place->message);
 		struct failure theirs = {.status = status_said(status),
 					 .rank = place->rank,
@@ -170,11 +183,11 @@ const char *board_missing(const struct board *b, uint64_t sequence, char *text, 
 
 const char *board_who(const struct board *b, int rank, char *text, size_t text_bytes)
 {
-	char host[64] = "?";
+	char host[64] = "?", number[JOB_WHO_BYTES];
 
 	gethostname(host, sizeof host - 1);
-	snprintf(text, text_bytes, "Rank %d (process %d on %s)", rank, (int)b->places[rank].pid,
-		 host);
+	snprintf(text, text_bytes, "Rank %d (%sprocess %d on %s)", rank,
+		 job_who(&b->job, rank, number), (int)b->places[rank].pid, host);
 	return text;
 }
 

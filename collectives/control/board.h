@@ -8,6 +8,7 @@
 #define COLLECTIVES_CONTROL_BOARD_H
 
 #include "collectives/control/failure.h"
+#include "collectives/control/job.h"
 #include "collectives/trace/trace.h"
 #include "core/machine.h"
 
@@ -23,6 +24,7 @@ struct board_place {
 	int32_t pid; /* as the rank numbers itself: it may be in another namespace */
 	uint64_t program; /* struct process_look; another one by now: exec */
 	char message[ERROR_BYTES];
+	atomic_int failed_first; /* job_first of this rank */
 	_Atomic uint32_t consensus_bytes; /* of its consensus's address; 0: it rests; or GONE */
 	uint8_t consensus_address[TUTTI_ADDRESS_BYTES];
 	struct recorder recorder;
@@ -35,6 +37,7 @@ struct board {
 	const int *pid_fds;         /* one a rank; -1 if it is of this process, or not known */
 	void (*wake_all)(void *arg);
 	void *arg;
+	struct job_view job;    /* from control_share on */
 	pthread_mutex_t lock;   /* guards decided, which is written once */
 	struct failure decided; /* status OK until then */
 	char message[ERROR_BYTES];
@@ -68,6 +71,11 @@ void board_begin(struct board *board);
  * first failure of a rank stays. When this returns the other ranks see the failure before they see
  * what this rank does next with its buffers. From any thread. */
 void board_tell(struct board *board, const struct failure *failure);
+/* Another rank of the job has failed, perhaps in another communicator: who finds this one gone is
+ * told. From any thread. */
+void board_tell_first(struct board *board, int first);
+/* What rank has told becomes the job's. */
+void board_hear_first(const struct board *board, int rank);
 /* This rank makes no more calls: the others see it. */
 void board_leave(struct board *board);
 /* This rank's flight recorder. */

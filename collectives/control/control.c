@@ -7,6 +7,8 @@ void control_bind(struct control *c, void (*on_failure)(void *arg, const struct 
 	c->on_failure = on_failure;
 	c->wake = wake;
 	c->arg = arg;
+	c->member = (struct job_member){.tell = c->kind->tell_first, .arg = c};
+	job_join(c->job.job, &c->member);
 }
 
 tutti_status control_wait(struct control *c, uint64_t deadline_ns, bool (*is_over)(void *arg),
@@ -22,8 +24,10 @@ void control_leave(struct control *c)
 
 void control_destroy(struct control *c)
 {
-	if (c)
-		c->kind->destroy(c);
+	if (!c)
+		return;
+	job_leave(c->job.job, &c->member);
+	c->kind->destroy(c);
 }
 
 void control_check(struct control *c, const struct control_wait *wait)
@@ -80,6 +84,17 @@ const struct failure *control_found(struct control *c)
 void control_fail(struct control *c, const struct failure *failure, int pending)
 {
 	c->kind->fail(c, failure, pending);
+}
+
+void control_hear_first(struct control *c, int rank)
+{
+	if (c->kind->hear_first)
+		c->kind->hear_first(c, rank);
+}
+
+const struct job_view *control_job(const struct control *c)
+{
+	return &c->job;
 }
 
 bool control_needs_helper(const struct control *c)

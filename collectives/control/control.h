@@ -11,6 +11,7 @@
 #include "collectives/control/consensus.h"
 #include "collectives/control/deadlines.h"
 #include "collectives/control/failure.h"
+#include "collectives/control/job.h"
 
 #include <tutti/transport.h>
 
@@ -38,13 +39,15 @@ struct control_config {
 	const struct control_peer *peers;
 	const struct recorder *recorder;
 	int silence_ms; /* a rank that is silent for so long has failed, unless 0 */
+	struct job_view job;
 };
 
 /* A ring. Begins to connect to the neighbours and returns at once. */
 tutti_status control_create(struct control **control, const struct control_config *config);
-/* The ranks share board, which lives longer than control. silence_ms: as above, of a stopped
- * rank. */
-tutti_status control_share(struct control **control, struct board *board, int silence_ms);
+/* The ranks share board, which lives longer than control. Of config: job; and silence_ms, of a
+ * stopped rank. */
+tutti_status control_share(struct control **control, struct board *board,
+			   const struct control_config *config);
 /* Before anything else. on_failure is told once what this rank's communicator is to fail with,
  * without control's lock; the other ranks know it by then. wake wakes a thread that sleeps on
  * control_arm, to arm anew. */
@@ -91,6 +94,10 @@ const struct failure *control_found(struct control *control);
 /* From any thread. This rank's communicator has failed, with so many calls that were not done: the
  * others are told, with what was decided before if anything was. */
 void control_fail(struct control *control, const struct failure *failure, int pending);
+
+/* What rank, which is gone, knew of a failure before its own becomes the job's (job.h). */
+void control_hear_first(struct control *control, int rank);
+const struct job_view *control_job(const struct control *control);
 
 /* The helper thread's. Whether the helper thread has to serve it: a ring. */
 bool control_needs_helper(const struct control *control);

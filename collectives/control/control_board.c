@@ -72,15 +72,28 @@ static void destroy(struct control *control)
 	free(control);
 }
 
+static void tell_first(void *control, int first)
+{
+	board_tell_first(board_of(control), first);
+}
+
+static void hear_first(struct control *control, int rank)
+{
+	board_hear_first(board_of(control), rank);
+}
+
 static const struct control_kind board = {.check = check,
 					  .ask = ask,
 					  .missing = missing,
 					  .found = found,
 					  .fail = tell,
 					  .leave = leave,
-					  .destroy = destroy};
+					  .destroy = destroy,
+					  .tell_first = tell_first,
+					  .hear_first = hear_first};
 
-tutti_status control_share(struct control **control, struct board *shared, int silence_ms)
+tutti_status control_share(struct control **control, struct board *shared,
+			   const struct control_config *config)
 {
 	struct control_board *c = calloc(1, sizeof *c);
 
@@ -88,7 +101,8 @@ tutti_status control_share(struct control **control, struct board *shared, int s
 		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for its board", shared->rank);
 	c->base.kind = &board;
 	c->board = shared;
-	shared->stopped.silence_ms = silence_ms;
+	c->base.job = shared->job = config->job;
+	shared->stopped.silence_ms = config->silence_ms;
 	*control = &c->base;
 	return TUTTI_OK;
 }

@@ -18,6 +18,8 @@
  *              every rank is asked. A rank that gives no sign of life for silence_ms is stopped, or
  *              its machine is gone: a failure.
  *     HERE     the answer to WATCH and WHO, to the neighbour alone.
+ *     FIRST    a rank of the job has failed, perhaps in another communicator (job.h): it comes with
+ *              every message, and with this one at once.
  *
  * While all goes well nothing is sent. The helper thread serves the ring, so a rank that computes
  * passes messages on as well. Where a neighbour leaves or dies the ring is closed again: the next
@@ -49,6 +51,8 @@ struct control_kind {
 	/* NULL: it needs no helper. */
 	void (*progress)(struct control *c);
 	int (*arm)(struct control *c, struct pollfd *fd, int *timeout_ms);
+	void (*tell_first)(void *control, int first); /* as of a job_member */
+	void (*hear_first)(struct control *c, int rank); /* NULL: messages have said it */
 };
 
 /* The part that both kinds have. */
@@ -58,6 +62,8 @@ struct control {
 	void (*wake)(void);
 	void *arg;
 	struct suspicion suspicion; /* under the engine's lock */
+	struct job_view job;
+	struct job_member member; /* from control_bind to destroy */
 };
 
 #define CONTROL_LINKS   2
@@ -68,7 +74,8 @@ struct control {
 #define CONTROL_MISSING 100
 
 enum control_message_kind { CONTROL_HELLO, CONTROL_CALLS, CONTROL_WHO, CONTROL_LOST, CONTROL_FAILED,
-		    CONTROL_LEAVING, CONTROL_WATCH, CONTROL_HERE };
+		    CONTROL_LEAVING, CONTROL_WATCH, CONTROL_HERE,
+		    CONTROL_FIRST };
 
 /* All ranks lay it out alike: same library, same machine word order, checked when they joined. */
 struct control_message {
@@ -76,6 +83,8 @@ struct control_message {
 	int32_t origin;         /* whose calls, question, failure                                */
 	int32_t status, rank;   /* FAILED, LOST                                                  */
 	uint32_t is_common;     /* FAILED; WHO: a deadline has passed                            */
+	int32_t failed_first;   /* job_first of the rank that sends it                           */
+	int32_t unused;
 	uint64_t first;         /* sequence of calls[0]; WHO: the call; FAILED: failure.sequence  */
 	uint64_t issued;        /* LEAVING: calls made; WHO: the origin's number of the question */
 	union {
@@ -140,6 +149,7 @@ struct control_ring {
 	char lost_message[ERROR_BYTES];
 	bool has_failed;                /* FAILED is on its way: nothing else matters    */
 	bool is_leaving;                /* LEAVING was said                              */
+	int heard_first;                /* a rank that failed first, for the job; or 0   */
 	bool is_delivered;              /* on_failure was called, once the lock was free       */
 	struct failure decided;
 	char message[ERROR_BYTES];

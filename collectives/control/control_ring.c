@@ -233,6 +233,21 @@ static void destroy(struct control *control)
 	free(c);
 }
 
+/* The thread may hold the lock of another engine: what comes in meanwhile is the helper's. */
+static void tell_first(void *control, int first)
+{
+	struct control_ring *c = ring_of(control);
+	struct control_message m = {.kind = CONTROL_FIRST, .origin = c->config.rank};
+	(void)first; /* every message has it */
+
+	pthread_mutex_lock(&c->lock);
+	for (int i = 0; i < c->link_count; i++)
+		control_post(&c->links[i], &m);
+	pthread_mutex_unlock(&c->lock);
+	if (c->base.wake)
+		c->base.wake();
+}
+
 static const struct control_kind ring = {.check = check,
 					 .ask = control_ring_ask,
 					 .missing = control_ring_missing,
@@ -242,7 +257,8 @@ static const struct control_kind ring = {.check = check,
 					 .leave = leave,
 					 .destroy = destroy,
 					 .progress = progress,
-					 .arm = arm};
+					 .arm = arm,
+					 .tell_first = tell_first};
 
 static tutti_status connect_link(struct control_ring *c, int i)
 {
@@ -270,6 +286,7 @@ tutti_status control_create(struct control **out, const struct control_config *c
 	}
 	c->base.kind = &ring;
 	c->config = *config;
+	c->base.job = config->job;
 	c->link_count = config->size > 2 ? 2 : 1;
 	c->lost = -1;
 	pthread_mutex_init(&c->lock, NULL);

@@ -12,6 +12,7 @@ void control_flush(struct control_link *l)
 	if (l->is_sending || l->queued == 0 || !l->conn)
 		return;
 	l->sending = l->queue[l->queue_at];
+	l->sending.failed_first = job_first(&l->ring->base.job);
 	l->queue_at = (l->queue_at + 1) % CONTROL_QUEUE;
 	l->queued--;
 	l->is_sending = true;
@@ -53,7 +54,10 @@ struct control_link *control_other(struct control_link *l)
 const char *control_who(const struct control_ring *c, int rank, char *text, size_t text_bytes)
 {
 	const struct control_peer *peer = &c->config.peers[rank];
-	snprintf(text, text_bytes, "Rank %d (process %d on %s)", rank, peer->process, peer->host);
+	char number[JOB_WHO_BYTES];
+
+	snprintf(text, text_bytes, "Rank %d (%sprocess %d on %s)", rank,
+		 job_who(&c->base.job, rank, number), peer->process, peer->host);
 	return text;
 }
 

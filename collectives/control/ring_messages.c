@@ -121,6 +121,8 @@ static void take_ring_message(struct control_link *l)
 	}
 	l->is_awaited = false;
 	l->asker = -1;
+	if (m->failed_first > 0 && !l->ring->heard_first)
+		l->ring->heard_first = m->failed_first;
 	switch ((enum control_message_kind)m->kind) {
 	case CONTROL_HELLO:
 		greet(l);
@@ -144,6 +146,7 @@ static void take_ring_message(struct control_link *l)
 		control_take_watch(l, m);
 		break;
 	case CONTROL_HERE:
+	case CONTROL_FIRST:
 		break;
 	}
 }
@@ -191,10 +194,14 @@ void control_settle(struct control_ring *c)
 void control_unlock(struct control_ring *c)
 {
 	bool is_due = c->has_failed && !c->is_delivered, wakes = c->needs_helper;
+	int first = c->heard_first;
+	c->heard_first = 0;
 	if (is_due)
 		c->is_delivered = true;
 	c->needs_helper = false;
 	pthread_mutex_unlock(&c->lock);
+	if (first)
+		job_note(&c->base.job, first);
 	if (wakes && c->base.wake)
 		c->base.wake();
 	if (is_due && c->base.on_failure)

@@ -26,16 +26,44 @@ tutti_status engine_name_error(const struct engine *e, tutti_status status)
 	return fail_before(status, before);
 }
 
+/* An error that may follow from another rank's, perhaps in another communicator. */
+static bool may_follow(tutti_status status)
+{
+	return status == TUTTI_ERR_PEER || status == TUTTI_ERR_ABORTED ||
+	       status == TUTTI_ERR_TIMEOUT;
+}
+
+/* "Rank 5 of 8 has failed first. ", where the message does not say so. Notes who that is. */
+static const char *say_first(const struct engine *e, tutti_status status, int rank,
+			     const char *message, char text[JOB_FIRST_BYTES])
+{
+	text[0] = '\0';
+	if (!e->config.control || !may_follow(status))
+		return text;
+	const struct job_view *job = control_job(e->config.control);
+	if (status == TUTTI_ERR_PEER && rank >= 0) {
+		control_hear_first(e->config.control, rank);
+		job_note(job, 1 + job_number(job, rank));
+	}
+	job_say_first(job, rank, text);
+	if (strstr(message, text))
+		text[0] = '\0';
+	return text;
+}
+
 void engine_set_failure(struct engine *e, tutti_status status, int rank, const char *message)
 {
+	char first[JOB_FIRST_BYTES];
+
+	say_first(e, status, rank, message, first);
 	pthread_mutex_lock(&e->failure.lock);
 	bool is_first = !atomic_load_explicit(&e->failure.stop, memory_order_relaxed);
 	if (is_first) {
 		if (has_name(e, message))
-			snprintf(e->failure.error, sizeof e->failure.error, "%s", message);
+			snprintf(e->failure.error, sizeof e->failure.error, "%s%s", first, message);
 		else
-			snprintf(e->failure.error, sizeof e->failure.error, "Communicator %s: %s",
-				 e->config.name, message);
+			snprintf(e->failure.error, sizeof e->failure.error, "%sCommunicator %s: %s",
+				 first, e->config.name, message);
 		atomic_store_explicit(&e->failure.peer, rank + 1, memory_order_relaxed);
 		atomic_store_explicit(&e->failure.status, (int)status, memory_order_release);
 		/* Partner: every wait of this communicator looks at stop. */

@@ -95,6 +95,8 @@ static void fail_for(struct p2p_peer *peer, const struct tutti_work *work)
 			 peer->rank);
 	else
 		snprintf(why, sizeof why, "%s", peer->why);
+	if (peer->has_left && e->config.control)
+		control_hear_first(e->config.control, peer->rank);
 	if (peer->has_left)
 		engine_fail_in(e, work, TUTTI_ERR_PEER, why);
 	else
