@@ -106,6 +106,8 @@ int tutti_parent_rank(const tutti_comm *comm, int rank)
 
 tutti_status tutti_comm_status(const tutti_comm *comm)
 {
+	if (comm && !forks_is_orphan) /* else memory and ranks are the parent's */
+		engine_look(comm->engine);
 	return comm ? engine_status(comm->engine) : TUTTI_ERR_INVALID;
 }
 

@@ -18,7 +18,7 @@ struct consensus;
 struct control_peer;
 struct device;
 struct engine;
-struct job;
+struct job_record;
 struct task_spec;
 struct recorder;
 struct route;
@@ -73,7 +73,7 @@ struct comm_place {
 struct comm_parent {
 	int *ranks; /* by rank: its rank there; NULL without a parent                     */
 	int rank;   /* this rank's there, while a job grows, or -1                        */
-	struct job *job; /* what it has in common with those that it was split from ...  */
+	struct job_record *job; /* what it has in common with those that it was split from ...  */
 	int *numbers;    /* ... by rank: its number there; NULL: the same                */
 };
 

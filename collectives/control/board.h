@@ -74,7 +74,7 @@ void board_tell(struct board *board, const struct failure *failure);
 /* Another rank of the job has failed, perhaps in another communicator: who finds this one gone is
  * told. From any thread. */
 void board_tell_first(struct board *board, int first);
-/* What rank has told becomes the job's. */
+/* The first failure that rank has told becomes the job's. */
 void board_hear_first(const struct board *board, int rank);
 /* This rank makes no more calls: the others see it. */
 void board_leave(struct board *board);

@@ -66,6 +66,16 @@ const struct failure *control_unexplained(struct control *c, uint64_t now_ns)
 	return suspicion_is_over(&c->suspicion, all_agree, now_ns) ? suspected : NULL;
 }
 
+bool control_has_news(const struct control *c)
+{
+	return c->kind->has_news && c->kind->has_news(c);
+}
+
+void control_look(struct control *c)
+{
+	c->kind->look(c);
+}
+
 bool control_ask(struct control *c, uint64_t sequence, uint64_t deadline_ns)
 {
 	return c->kind->ask(c, sequence, deadline_ns);

@@ -79,6 +79,11 @@ bool control_suspect(struct control *control, const struct failure *failure, uin
 const struct failure *control_suspicion(const struct control *control);
 /* The same, once its time to be explained is over. */
 const struct failure *control_unexplained(struct control *control, uint64_t now_ns);
+/* From any thread: whether control_look would report a failure that a rank has told; a load. On a
+ * ring never: the helper thread reports it. */
+bool control_has_news(const struct control *control);
+/* Under the engine's lock. Writes the thread's last error. */
+void control_look(struct control *control);
 /* Asks all ranks whether they are there and have made call sequence, or NO_CALL, for
  * control_missing; once for each deadline that has passed, or 0: none has. Returns, when called
  * again and again, whether answers are still to come. After a deadline on_failure reports a rank
@@ -95,7 +100,7 @@ const struct failure *control_found(struct control *control);
  * others are told, with what was decided before if anything was. */
 void control_fail(struct control *control, const struct failure *failure, int pending);
 
-/* What rank, which is gone, knew of a failure before its own becomes the job's (job.h). */
+/* The first failure that rank knew of, which is gone, becomes the job's (job.h). */
 void control_hear_first(struct control *control, int rank);
 const struct job_view *control_job(const struct control *control);
 

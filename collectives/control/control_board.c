@@ -31,6 +31,19 @@ static void check(struct control *control, const struct control_wait *wait)
 	report(c);
 }
 
+static bool has_news(const struct control *control)
+{
+	return board_has_failed(((const struct control_board *)control)->board);
+}
+
+static void look(struct control *control)
+{
+	struct control_board *c = (struct control_board *)control;
+
+	if (!c->is_delivered && board_failure(c->board) != TUTTI_OK)
+		report(c);
+}
+
 /* Memory answers at once. */
 static bool ask(struct control *control, uint64_t sequence, uint64_t deadline_ns)
 {
@@ -86,6 +99,8 @@ static const struct control_kind board = {.check = check,
 					  .ask = ask,
 					  .missing = missing,
 					  .found = found,
+					  .has_news = has_news,
+					  .look = look,
 					  .fail = tell,
 					  .leave = leave,
 					  .destroy = destroy,

@@ -43,6 +43,9 @@ struct control_kind {
 	/* Whether all ranks are known to have made call sequence, and the same call. */
 	bool (*all_agree)(struct control *c, uint64_t sequence);
 	const struct failure *(*found)(struct control *c);
+	/* NULL: there never are any. */
+	bool (*has_news)(const struct control *c);
+	void (*look)(struct control *c);
 	void (*fail)(struct control *c, const struct failure *failure, int pending);
 	tutti_status (*wait)(struct control *c, uint64_t deadline_ns, bool (*is_over)(void *arg),
 			     void *arg);

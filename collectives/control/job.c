@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-struct job {
+struct job_record {
 	atomic_int holders;
 	int size;
 	atomic_int first;     /* 1 + the rank that failed first, or 0 */
@@ -13,9 +13,9 @@ struct job {
 	struct job_member *members;
 };
 
-struct job *job_new(int size)
+struct job_record *job_new(int size)
 {
-	struct job *job = calloc(1, sizeof *job);
+	struct job_record *job = calloc(1, sizeof *job);
 
 	if (!job)
 		return NULL;
@@ -25,14 +25,14 @@ struct job *job_new(int size)
 	return job;
 }
 
-struct job *job_hold(struct job *job)
+struct job_record *job_hold(struct job_record *job)
 {
 	if (job)
 		atomic_fetch_add(&job->holders, 1);
 	return job;
 }
 
-void job_drop(struct job *job)
+void job_drop(struct job_record *job)
 {
 	if (!job || atomic_fetch_sub(&job->holders, 1) > 1)
 		return;
@@ -40,7 +40,7 @@ void job_drop(struct job *job)
 	free(job);
 }
 
-void job_join(struct job *job, struct job_member *member)
+void job_join(struct job_record *job, struct job_member *member)
 {
 	if (!job)
 		return;
@@ -52,7 +52,7 @@ void job_join(struct job *job, struct job_member *member)
 	pthread_mutex_unlock(&job->lock);
 }
 
-void job_leave(struct job *job, struct job_member *member)
+void job_leave(struct job_record *job, struct job_member *member)
 {
 	if (!job)
 		return;
@@ -77,7 +77,7 @@ int job_first(const struct job_view *view)
 
 void job_note(const struct job_view *view, int first)
 {
-	struct job *job = view->job;
+	struct job_record *job = view->job;
 	int none = 0;
 
 	if (!job || first < 1 || first > job->size ||

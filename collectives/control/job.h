@@ -1,5 +1,6 @@
 /* The communicators on this rank that come from one: it, and those that were split from it or from
- * each other. They know their ranks by its numbers, the job's, and together which rank failed first.
+ * each other. They know their ranks by its numbers, the job's, and together which rank failed
+ * first.
  *
  * A rank that hears of a death often gives up other communicators, too. Ranks that wait there find
  * that it is gone; so it tells them whose failure came before. */
@@ -9,11 +10,11 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
-struct job;
+struct job_record;
 
 /* As a communicator sees it. It lives as long as that. job NULL: nothing is known. */
 struct job_view {
-	struct job *job;
+	struct job_record *job;
 	const int *ranks; /* by rank of the communicator: the job's number; NULL: the same */
 };
 
@@ -26,13 +27,13 @@ struct job_member {
 };
 
 /* NULL: no memory. */
-struct job *job_new(int size);
-struct job *job_hold(struct job *job); /* returns it; NULL is fine */
-void job_drop(struct job *job);
+struct job_record *job_new(int size);
+struct job_record *job_hold(struct job_record *job); /* returns it; NULL is fine */
+void job_drop(struct job_record *job);
 
 /* Its members are told, at once if a rank has failed already. */
-void job_join(struct job *job, struct job_member *member);
-void job_leave(struct job *job, struct job_member *member);
+void job_join(struct job_record *job, struct job_member *member);
+void job_leave(struct job_record *job, struct job_member *member);
 
 int job_number(const struct job_view *view, int rank);
 /* 1 + the job's number of the rank that failed first, as far as this rank knows; 0: none has. */

@@ -148,6 +148,20 @@ static void compare_calls(struct engine *e)
 		log_notice("tutti_comm_destroy on rank %d: %s", e->config.rank, engine_error(e));
 }
 
+/* A thread that has the lock looks by itself, or is about to unlock. */
+void engine_look(struct engine *e)
+{
+	char message[ERROR_BYTES];
+
+	if (e->failure.stop || !e->config.control || !control_has_news(e->config.control) ||
+	    !engine_trylock(e))
+		return;
+	snprintf(message, sizeof message, "%s", last_error());
+	control_look(e->config.control);
+	fail(TUTTI_ERR_INTERNAL, "%s", message); /* kept */
+	engine_unlock(e);
+}
+
 /* Under the lock: a thread that waited for the last work may still look at the engine. */
 static void take_apart(struct engine *e)
 {

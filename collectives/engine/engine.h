@@ -165,6 +165,9 @@ void engine_settle_failure(struct engine *engine);
 /* For a rank in no call: asks around as a slow call would. Returns whether it has failed. */
 bool engine_is_broken(struct engine *engine);
 const char *engine_error(const struct engine *engine); /* "" until it failed */
+/* Takes up a failure that another rank has told, though no call waits here: from any thread, never
+ * blocks. */
+void engine_look(struct engine *engine);
 /* The rank that the failure is about, where it is one other rank (PEER); else -1. */
 int engine_failed_peer(const struct engine *engine);
 /* Before a caller hears of the failure, without any lock: writes the trace if wanted, once. */

@@ -302,9 +302,38 @@ static void test_out_of_a_callback(void **state)
 	}
 }
 
+/* A rank that is in no call sees by its status that another one has given up; its last error stays.
+ */
+static void test_status_without_a_call(void **state)
+{
+	(void)state;
+	for (int way = 0; way < 2; way++) {
+		tutti_comm *comms[2];
+		tutti_config config = {.transports = way ? "tcp" : NULL};
+		uint64_t end = deadline_after_ms(20000);
+
+		if (way)
+			setenv("TUTTI_WINDOW", "0", 1);
+		assert_int_equal(tutti_init_all(comms, 2, &config), TUTTI_OK);
+		tutti_set_error(TUTTI_OK, "kept");
+		assert_int_equal(tutti_comm_status(comms[1]), TUTTI_OK);
+		sleeps_of_abort(comms[0]);
+		tutti_set_error(TUTTI_OK, "kept");
+		while (tutti_comm_status(comms[1]) == TUTTI_OK && clock_now_ns() < end)
+			sched_yield();
+		assert_int_equal(tutti_comm_status(comms[1]), TUTTI_ERR_ABORTED);
+		assert_string_equal(tutti_comm_error(NULL), "kept");
+		assert_non_null(strstr(tutti_comm_error(comms[1]), "called on rank 0"));
+		tutti_comm_destroy(comms[0]);
+		tutti_comm_destroy(comms[1]);
+	}
+	unsetenv("TUTTI_WINDOW");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_status_without_a_call),
 		cmocka_unit_test(test_undelivered),
 		cmocka_unit_test(test_out_of_a_callback),
 		cmocka_unit_test(test_any_ranks),

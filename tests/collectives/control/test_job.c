@@ -16,7 +16,7 @@ static void keep(void *arg, int first)
 
 static void test_first(void **state)
 {
-	struct job *job = job_new(8);
+	struct job_record *job = job_new(8);
 	const struct job_view view = {job, NULL};
 	int before = 0, after = 0, gone = 0;
 	struct job_member a = {.tell = keep, .arg = &before}, b = {.tell = keep, .arg = &after},
@@ -48,7 +48,7 @@ static void test_first(void **state)
 static void test_words(void **state)
 {
 	static const int ranks[] = {4, 1, 5};
-	struct job *job = job_new(8);
+	struct job_record *job = job_new(8);
 	const struct job_view view = {job, ranks}, same = {job, NULL}, none = {NULL, NULL};
 	char who[JOB_WHO_BYTES], first[JOB_FIRST_BYTES];
 
