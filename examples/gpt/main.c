@@ -14,8 +14,7 @@
  * When a rank dies the others hear of it by the call they are in, and go on from the last step
  * that any of them has finished, with the rank that is started in its place: see regroup. Where a
  * rank's part of the state was nowhere else (zero1 to fsdp without --shadow), all go on from the
- * last checkpoint. On a mesh (--tp, --pp, ...) the job ends, and --max-restarts with --save goes on
- * from there. */
+ * last checkpoint. A mesh (--tp, --pp, ...) goes on with as many whole replicas as there can be. */
 #include "pipeline.h"
 #include "place.h"
 
@@ -32,10 +31,23 @@ static void drop(struct run *run)
 	gpt_finish(&run->gpt);
 	tutti_trainer_destroy(run->trainer);
 	run->trainer = NULL;
+	tutti_mesh_destroy(run->mesh);
+	run->mesh = NULL;
 }
 
-/* The ranks as a mesh, if that is wanted. */
-static void make_mesh(struct run *run)
+/* This rank's replica was given up, and no other one has a place for it. */
+static void leave(struct run *run)
+{
+	printf("gpt: a rank is left over, since a replica of the model has more ranks: it ends\n");
+	tutti_metrics_destroy(run->metrics);
+	drop(run);
+	tutti_comm_destroy(run->comm);
+	exit(0);
+}
+
+/* The first mesh, or that of the ranks which are left of one, and of those in the dead ones' place.
+ */
+static tutti_mesh *open_mesh(struct run *run)
 {
 	const struct options *o = &run->options;
 	const tutti_axis axes[] = {{"dp", o->dp},
@@ -44,24 +56,45 @@ static void make_mesh(struct run *run)
 				   {"cp", o->cp ? o->cp : 1},
 				   {"tp", o->tp ? o->tp : 1}};
 
-	run->part = run->rank;
-	run->parts = run->size;
-	if (!options_have_mesh(o))
+	tutti_status status = TUTTI_ERR_UNSUPPORTED;
+	tutti_mesh *mesh = NULL;
+
+	if (run->mesh || getenv("TUTTI_RESTARTED"))
+		status = tutti_mesh_continue(&mesh, run->comm, run->mesh);
+	if (status == TUTTI_ERR_UNSUPPORTED && run->mesh)
+		fprintf(stderr, "gpt: %s\n", tutti_comm_error(NULL));
+	if (status == TUTTI_ERR_UNSUPPORTED)
+		status = tutti_mesh_create(&mesh, run->comm, axes, 5);
+	must(status);
+	if (!mesh)
+		leave(run);
+	return mesh;
+}
+
+/* The ranks as a mesh, if that is wanted; and this rank's part of a batch. */
+static void make_mesh(struct run *run)
+{
+	tutti_mesh *mesh = options_have_mesh(&run->options) ? open_mesh(run) : NULL;
+
+	run->next.mesh = mesh;
+	run->ranks = mesh ? tutti_mesh_comm(mesh, "dp,ep,pp,cp,tp") : run->comm;
+	if (!run->ranks)
+		must(TUTTI_ERR_PEER); /* only the communicator can fail here */
+	run->part = run->rank = tutti_rank(run->ranks);
+	run->parts = run->size = tutti_size(run->ranks);
+	if (!mesh)
 		return;
-	must(tutti_mesh_create(&run->mesh, run->comm, axes, 5));
-	int ep = tutti_mesh_size(run->mesh, "ep");
-	run->part = tutti_mesh_coord(run->mesh, "dp") * ep + tutti_mesh_coord(run->mesh, "ep");
-	run->parts = tutti_mesh_size(run->mesh, "dp") * ep;
+	int ep = tutti_mesh_size(mesh, "ep");
+	run->part = tutti_mesh_coord(mesh, "dp") * ep + tutti_mesh_coord(mesh, "ep");
+	run->parts = tutti_mesh_size(mesh, "dp") * ep;
 }
 
 /* Where the trainer before has come to, or from the newest checkpoint. */
 static void catch_up(struct run *run)
 {
 	const struct options *o = &run->options;
-	tutti_status status = TUTTI_OK;
+	tutti_status status = tutti_trainer_continue(run->next.trainer, run->trainer, &run->done);
 
-	if (!run->mesh)
-		status = tutti_trainer_continue(run->next.trainer, run->trainer, &run->done);
 	if (status == TUTTI_ERR_UNSUPPORTED) { /* parts died, and no checkpoint was saved yet */
 		fprintf(stderr, "gpt: %s\n", tutti_comm_error(NULL));
 		run->done = 0;
@@ -82,8 +115,6 @@ static void start(struct run *run)
 					o->heads,        o->channels, o->experts};
 	tutti_model *model;
 
-	run->rank = tutti_rank(run->comm);
-	run->size = tutti_size(run->comm);
 	make_mesh(run);
 	int sequences = (o->batch + run->parts - 1) / run->parts;
 	struct gpt_config config = {.max_sequences =
@@ -96,23 +127,40 @@ static void start(struct run *run)
 				    .weights_later = o->pp > 1 && o->schedule == TUTTI_ZERO_BUBBLE};
 	must(tutti_model_create(&model));
 	gpt_register(&run->next.gpt, shape, o->pp > 1 ? o->pp * o->chunks : 1, model);
-	tutti_status status =
-		run->mesh
-			? tutti_trainer_create_on(&run->next.trainer, model, run->mesh, &o->config)
-			: tutti_trainer_create(&run->next.trainer, model, run->comm, &o->config);
+	tutti_status status = run->next.mesh ? tutti_trainer_create_on(&run->next.trainer, model,
+								       run->next.mesh, &o->config)
+					     : tutti_trainer_create(&run->next.trainer, model,
+								    run->comm, &o->config);
 	tutti_model_destroy(model);
 	must(status);
-	gpt_start(&run->next.gpt, run->next.trainer, run->mesh, &config);
+	gpt_start(&run->next.gpt, run->next.trainer, run->next.mesh, &config);
 	catch_up(run);
 	drop(run);
 	run->gpt = run->next.gpt;
 	run->trainer = run->next.trainer;
+	run->mesh = run->next.mesh;
 	run->next = (struct attempt){0};
 	run->tokens = realloc(run->tokens, (size_t)sequences * (size_t)o->length);
 	run->targets = realloc(run->targets, (size_t)sequences * (size_t)o->length);
 	if (o->pp > 1)
 		run->stages = stages_create(run);
 	log_start(run);
+}
+
+/* The step that was begun is over. Other ranks may wait in communicators that lack no rank. The
+ * trainer stays, and the mesh: its places count. */
+static void give_up(struct run *run)
+{
+	if (run->next.mesh)
+		tutti_mesh_abort(run->next.mesh);
+	if (run->mesh)
+		tutti_mesh_abort(run->mesh);
+	gpt_finish(&run->next.gpt);
+	tutti_trainer_destroy(run->next.trainer);
+	tutti_mesh_destroy(run->next.mesh);
+	run->next = (struct attempt){0};
+	stages_destroy(run->stages);
+	run->stages = NULL;
 }
 
 /* Ranks have died: the others go on, then with the ranks that come in their place. Where none comes
@@ -123,9 +171,7 @@ static void regroup(struct run *run)
 					.device = place_device()};
 	tutti_comm *survivors, *grown;
 
-	gpt_finish(&run->next.gpt);
-	tutti_trainer_destroy(run->next.trainer);
-	run->next = (struct attempt){0};
+	give_up(run);
 	if (tutti_comm_shrink(run->comm, &survivors) != TUTTI_OK) {
 		fprintf(stderr, "gpt: %s\n", tutti_comm_error(NULL));
 		exit(1);
@@ -192,7 +238,6 @@ static void finish(struct run *run)
 		must(tutti_metrics_flush(run->metrics));
 	tutti_metrics_destroy(run->metrics);
 	drop(run);
-	tutti_mesh_destroy(run->mesh);
 	tutti_comm_destroy(run->comm);
 	text_free(&run->text);
 	free(run->tokens);
@@ -247,8 +292,7 @@ int main(int argc, char **argv)
 	jmp_buf died;
 	if (setjmp(died))
 		regroup(&run);
-	rescue = options_have_mesh(&run.options) ? NULL
-						 : &died; /* a mesh has a place for each rank */
+	rescue = &died;
 	start(&run);
 	introduce(&run);
 	train(&run);

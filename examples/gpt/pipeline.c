@@ -107,6 +107,49 @@ static tutti_status backward_weights(void *arg, int stage, int m)
 	return TUTTI_OK;
 }
 
+/* A callback that hears of a death returns it: no jump may leave the pipeline's run. */
+static tutti_status jump_ends(jmp_buf *outer)
+{
+	rescue = outer;
+	return TUTTI_ERR_PEER;
+}
+
+static tutti_status safe_forward(void *arg, int stage, int m, const void *in, void *out)
+{
+	jmp_buf here, *outer = rescue;
+
+	if (setjmp(here))
+		return jump_ends(outer);
+	rescue = outer ? &here : NULL;
+	tutti_status status = forward(arg, stage, m, in, out);
+	rescue = outer;
+	return status;
+}
+
+static tutti_status safe_backward(void *arg, int stage, int m, const void *out_grad, void *in_grad)
+{
+	jmp_buf here, *outer = rescue;
+
+	if (setjmp(here))
+		return jump_ends(outer);
+	rescue = outer ? &here : NULL;
+	tutti_status status = backward(arg, stage, m, out_grad, in_grad);
+	rescue = outer;
+	return status;
+}
+
+static tutti_status safe_backward_weights(void *arg, int stage, int m)
+{
+	jmp_buf here, *outer = rescue;
+
+	if (setjmp(here))
+		return jump_ends(outer);
+	rescue = outer ? &here : NULL;
+	tutti_status status = backward_weights(arg, stage, m);
+	rescue = outer;
+	return status;
+}
+
 struct stages *stages_create(struct run *run)
 {
 	const struct options *o = &run->options;
@@ -131,9 +174,9 @@ struct stages *stages_create(struct run *run)
 					 .count = gpt_stream_count(&run->gpt, s->longest),
 					 .trainer = run->trainer,
 					 .arg = s,
-					 .forward = forward,
-					 .backward = backward,
-					 .backward_weights = backward_weights}));
+					 .forward = safe_forward,
+					 .backward = safe_backward,
+					 .backward_weights = safe_backward_weights}));
 	return s;
 }
 

@@ -12,7 +12,8 @@
 struct run {
 	struct options options;
 	struct text text;
-	tutti_comm *comm;
+	tutti_comm *comm;                /* all ranks that are there                     */
+	tutti_comm *ranks;               /* those that train: the mesh's, or comm        */
 	tutti_mesh *mesh;                /* NULL: all ranks have the whole model  */
 	struct stages *stages;           /* NULL: no pipeline                            */
 	int part, parts;                 /* this rank's sequences of a batch             */
@@ -22,6 +23,7 @@ struct run {
 	tutti_trainer *trainer;
 	struct gpt gpt;
 	struct attempt { /* at those two, while ranks may die meanwhile      */
+		tutti_mesh *mesh;
 		tutti_trainer *trainer;
 		struct gpt gpt;
 	} next;

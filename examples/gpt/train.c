@@ -77,7 +77,7 @@ void log_start(struct run *run)
 	run->metrics = NULL;
 	if (!run->options.log)
 		return;
-	must(tutti_metrics_create(&run->metrics, run->comm,
+	must(tutti_metrics_create(&run->metrics, run->ranks,
 				  &(tutti_metrics_config){.dir = run->options.log}));
 	run->loss_metric =
 		must_index(tutti_metrics_declare(run->metrics, "loss", TUTTI_METRIC_MEAN));

@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# slow: 20 s
+# no_asan: one thread that computes for long in plain arrays
+# What would break: training on a mesh that continues when ranks die. With a new rank in the dead one's place the parameters
+# have the bits of a job in which no rank died; without one a replica is given up, and losses stay.
+set -u
+gpt="$BUILD_DIR/examples/gpt/gpt --steps 61 --layers 2 --sample 0"
+. "$SOURCE_DIR/tests/scratch.sh"
+unset TUTTI_SECRET TUTTI_SECRET_FILE TUTTI_RESTARTED
+
+fingerprint()
+{
+	sed -n 's/.* ranks, fingerprint //p' "$1"
+}
+
+# kill_rank JOB NUMBER: the launcher's processes without its guard are the ranks, in any order.
+kill_rank()
+{
+	local launcher ranks=() child
+
+	launcher=$(cat "/proc/$1/task/$1/children") # timeout's
+	for child in $(cat /proc/${launcher% }/task/${launcher% }/children); do
+		[ "$(cat "/proc/$child/comm")" = gpt ] && ranks+=("$child")
+	done
+	[ ${#ranks[@]} -gt 0 ] && kill -9 "${ranks[$2 % ${#ranks[@]}]}"
+}
+
+# goes_on RANKS OPTION...: each death is replaced
+goes_on()
+{
+	local run job kills=0 line ranks=$1
+
+	shift
+	run="timeout -k 5 100 $BUILD_DIR/launch/tuttirun -n $ranks --max-restarts 50 --restart rank $gpt --grow-wait 60 $*"
+	rm -rf lines shaken saved
+	# shellcheck disable=SC2086
+	expect 0 $run
+	cp out calm
+	rm -rf saved
+	[ -n "$(fingerprint calm)" ] || complain "$*: no fingerprint: $(tail -3 calm)"
+	mkfifo lines
+	# shellcheck disable=SC2086
+	$run >lines 2>err &
+	job=$!
+	while read -r line; do
+		echo "$line" >>shaken
+		case $line in
+		"step "*) [ $kills -lt 3 ] && kill_rank $job $kills && kills=$((kills + 1)) ;;
+		esac
+	done <lines
+	wait $job
+	[ $? = 0 ] || complain "$* did not end well: $(tail -5 err)"
+	[ $kills = 3 ] || complain "$*: only $kills ranks were killed"
+	[ "$(fingerprint shaken)" = "$(fingerprint calm)" ] || complain "$*: other parameters: $(tail -1 shaken), $(tail -1 calm)"
+}
+
+goes_on 4 --tp 2
+goes_on 4 --pp 2 --micro-batches 2
+goes_on 4 --cp 2 --strategy fsdp --save saved --save-every 7
+goes_on 8 --dp 2 --pp 2 --tp 2 --micro-batches 2 --schedule zero_bubble
+goes_on 2 --tp 2 --save saved --save-every 7 # one replica: from the checkpoint
+
+# ---- no rank comes in the dead one's place: the one that is started there ends at once
+run="timeout -k 5 100 $BUILD_DIR/launch/tuttirun -n 4"
+# shellcheck disable=SC2086
+expect 0 $run $gpt --tp 2 --dump-loss calm.loss
+mkfifo steps
+# shellcheck disable=SC2016
+$run --max-restarts 9 --restart rank sh -c '[ "${TUTTI_RESTARTED:-}" ] || exec "$@"' gpt \
+	$gpt --tp 2 --grow-wait 1 --dump-loss shaken.loss >steps 2>err &
+job=$!
+: >shaken
+while read -r line; do
+	echo "$line" >>shaken
+	[[ $line == "step    0"* ]] || continue
+	for child in $(cat /proc/$(cat /proc/$job/task/$job/children | tr -d ' ')/task/*/children); do
+		grep -qz '^RANK=1$' "/proc/$child/environ" && kill -9 "$child"
+	done
+done <steps
+wait $job
+[ $? = 0 ] || complain "a job that lost a rank did not end well: $(cat err)"
+grep -q "goes on with 3 of 4 ranks" err || complain "$(cat err)"
+grep -q "a rank is left over" shaken || complain "no rank is left over: $(cat shaken)"
+grep -q "same to the bit on 2 ranks" shaken || complain "$(cat shaken)"
+paste calm.loss shaken.loss | awk '
+	NF == 4 && $1 == $3 && $2 - $4 < 2e-5 && $4 - $2 < 2e-5 { good++ }
+	END { exit good != 61 }' || complain "other losses: $(paste calm.loss shaken.loss)"
+exit $failures
