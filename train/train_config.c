@@ -145,8 +145,6 @@ tutti_status config_check_mesh(const tutti_train_config *config, const struct tu
 {
 	if (config->strategy == TUTTI_LOCAL_SGD)
 		return not_on_a_mesh("TUTTI_LOCAL_SGD is for ranks that have the whole model");
-	if (config->shadow)
-		return not_on_a_mesh("there are no shadows on a mesh: set config.shadow to 0");
 	if (config->whole_tensors)
 		return not_on_a_mesh("whole_tensors would divide ranks' parts differently: set "
 				     "config.whole_tensors to 0");

@@ -77,7 +77,7 @@ tutti_status tutti_model_unit_stage(tutti_model *model, int unit, int stage);
  * files at every mesh. Items of a step count once for all ranks of "tp" and "pp", which pass the
  * same (else MISMATCH). Collective over the mesh, which is used until tutti_trainer_destroy.
  * INVALID: a unit without a stage, a dimension shorter than its axis; UNSUPPORTED: local SGD,
- * shadows, whole_tensors, parameters of tutti_model_param_extern, a rank with several GPUs.
+ * whole_tensors, parameters of tutti_model_param_extern, a rank with several GPUs.
  * tutti_trainer_continue takes over from earlier trainers with the same part of the model, that is
  * at the same place on all axes but "dp" and "cp"; where no rank has a part, it loads the newest
  * checkpoint. first of tutti_shard counts from the rank's piece on. Buffers are broadcast by the

@@ -25,7 +25,7 @@ static const struct {
 struct run {
 	const char *axes;
 	tutti_strategy strategy;
-	int deterministic, is_held;
+	int deterministic, is_held, shadow;
 	float values[VALUES], norm;
 };
 
@@ -36,6 +36,7 @@ static tutti_train_config config_of(const struct run *run)
 				    .max_grad_norm = 0.5f,
 				    .shard_size = run->strategy == TUTTI_HSDP ? 1 : 0,
 				    .seed = 7,
+				    .shadow = run->shadow,
 				    .check_replicas_every = 1};
 }
 
@@ -323,7 +324,9 @@ static void test_estimate(void **state)
 	(void)state;
 	for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++)
 		for (int s = TUTTI_DDP; s <= TUTTI_ZERO2; s++) {
-			struct run run = {.axes = meshes[m].axes, .strategy = (tutti_strategy)s};
+			struct run run = {.axes = meshes[m].axes,
+					  .strategy = (tutti_strategy)s,
+					  .shadow = m % 2};
 			print_message("%s, strategy %d\n", run.axes, s);
 			assert_int_equal(ranks_as_threads(meshes[m].ranks, hold, &run), 0);
 		}
