@@ -249,11 +249,11 @@ refused 1 'reduce_dtype 2 is neither' --dtype bf16 --reduce f16 text
 refused 2 'usage' --what text
 refused 2 'cannot write' --dump-loss /nowhere/loss text
 refused 0 'usage' --help
-refused 2 '--heads with a number' --heads 3 text
+refused 2 '64 channels cannot be divided by --heads 3' --heads 3 text
 refused 1 'needs 1,7[0-9,]* B: 4[0-9,]* parameters + 4[0-9,]* gradients + 8' --memory-limit 1000 text
 refused 1 "Making the file of offload_dir '/nowhere/tutti_state_.* failed: No such file" --offload /nowhere text
 # 2 to the power of 32 weights of attention, which were 0 of them.
-refused 1 '4 sequences of 4096 characters .* 4294967296 numbers' --batch 3 --seq 4096 --heads 64 --channels 64 --layers 1 \
+refused 1 '3 sequences of 4096 characters .* 3221225472 numbers' --batch 3 --seq 4096 --heads 64 --channels 64 --layers 1 \
 	--steps 1 text
 # More micro-batches than there is an int for, times sequences.
 tiny="--sample 0 --steps 1 --seq 1 --layers 1 --heads 1 --channels 1"
