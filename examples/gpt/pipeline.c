@@ -53,10 +53,71 @@ static struct gpt_activations *take(struct stages *s)
 	return s->free[--s->free_count];
 }
 
+/* What a callback is called for. */
+struct turn {
+	int stage, m;
+	const void *in;
+	void *out;
+};
+
 /* Of the window: nothing is kept. */
-static tutti_status evaluate(struct stages *s, int stage, const void *in, void *out)
+static void evaluate(struct stages *s, const struct turn *t)
 {
-	gpt_stage_forward(&s->run->gpt, stage, s->run->tokens, 1, in, out);
+	gpt_stage_forward(&s->run->gpt, t->stage, s->run->tokens, 1, t->in, t->out);
+}
+
+static void run_forward(struct stages *s, const struct turn *t)
+{
+	struct run *run = s->run;
+	int first = first_of(s, t->m), count = first_of(s, t->m + 1) - first;
+	size_t row = (size_t)first * (size_t)gpt_length(&run->gpt);
+	struct gpt_activations *set = take(s);
+
+	run->gpt.activations = *place(s, t->stage, t->m) = set;
+	gpt_stage_forward(&run->gpt, t->stage, run->tokens + row, count, t->in, t->out);
+	if (t->stage + 1 == run->gpt.stages)
+		gpt_loss(&run->gpt, run->targets + row, 1);
+}
+
+/* The set of a micro-batch whose last action this is. */
+static void let_go(struct stages *s, const struct turn *t)
+{
+	give_back(s, *place(s, t->stage, t->m));
+	*place(s, t->stage, t->m) = NULL;
+}
+
+static void run_backward(struct stages *s, const struct turn *t)
+{
+	struct gpt *gpt = &s->run->gpt;
+
+	gpt->activations = *place(s, t->stage, t->m);
+	gpt_stage_backward(gpt, t->stage, t->in, t->out);
+	if (!gpt->config.weights_later)
+		let_go(s, t);
+}
+
+static void run_weights(struct stages *s, const struct turn *t)
+{
+	s->run->gpt.activations = *place(s, t->stage, t->m);
+	gpt_stage_weights(&s->run->gpt, t->stage);
+	let_go(s, t);
+}
+
+/* No jump may leave the pipeline's run: a turn that hears of a death returns it. Other ranks may
+ * wait for this one in another communicator of the mesh; they are told. */
+static tutti_status take_turn(struct stages *s, void (*act)(struct stages *, const struct turn *),
+			      struct turn turn)
+{
+	jmp_buf here, *outer = rescue;
+
+	if (setjmp(here)) {
+		rescue = outer;
+		tutti_mesh_abort(s->run->mesh);
+		return TUTTI_ERR_PEER;
+	}
+	rescue = outer ? &here : NULL;
+	act(s, &turn);
+	rescue = outer;
 	return TUTTI_OK;
 }
 
@@ -64,90 +125,18 @@ static tutti_status forward(void *arg, int stage, int m, const void *in, void *o
 {
 	struct stages *s = arg;
 
-	if (s->is_evaluation)
-		return evaluate(s, stage, in, out);
-	struct run *run = s->run;
-	int first = first_of(s, m), count = first_of(s, m + 1) - first;
-	size_t row = (size_t)first * (size_t)gpt_length(&run->gpt);
-	struct gpt_activations *set = take(s);
-
-	run->gpt.activations = *place(s, stage, m) = set;
-	gpt_stage_forward(&run->gpt, stage, run->tokens + row, count, in, out);
-	if (stage + 1 == run->gpt.stages)
-		gpt_loss(&run->gpt, run->targets + row, 1);
-	return TUTTI_OK;
-}
-
-/* The set of a micro-batch whose last action this is. */
-static void let_go(struct stages *s, int stage, int m)
-{
-	give_back(s, *place(s, stage, m));
-	*place(s, stage, m) = NULL;
+	return take_turn(s, s->is_evaluation ? evaluate : run_forward,
+			 (struct turn){stage, m, in, out});
 }
 
 static tutti_status backward(void *arg, int stage, int m, const void *out_grad, void *in_grad)
 {
-	struct stages *s = arg;
-	struct gpt *gpt = &s->run->gpt;
-
-	gpt->activations = *place(s, stage, m);
-	gpt_stage_backward(gpt, stage, out_grad, in_grad);
-	if (!gpt->config.weights_later)
-		let_go(s, stage, m);
-	return TUTTI_OK;
+	return take_turn(arg, run_backward, (struct turn){stage, m, out_grad, in_grad});
 }
 
 static tutti_status backward_weights(void *arg, int stage, int m)
 {
-	struct stages *s = arg;
-
-	s->run->gpt.activations = *place(s, stage, m);
-	gpt_stage_weights(&s->run->gpt, stage);
-	let_go(s, stage, m);
-	return TUTTI_OK;
-}
-
-/* A callback that hears of a death returns it: no jump may leave the pipeline's run. */
-static tutti_status jump_ends(jmp_buf *outer)
-{
-	rescue = outer;
-	return TUTTI_ERR_PEER;
-}
-
-static tutti_status safe_forward(void *arg, int stage, int m, const void *in, void *out)
-{
-	jmp_buf here, *outer = rescue;
-
-	if (setjmp(here))
-		return jump_ends(outer);
-	rescue = outer ? &here : NULL;
-	tutti_status status = forward(arg, stage, m, in, out);
-	rescue = outer;
-	return status;
-}
-
-static tutti_status safe_backward(void *arg, int stage, int m, const void *out_grad, void *in_grad)
-{
-	jmp_buf here, *outer = rescue;
-
-	if (setjmp(here))
-		return jump_ends(outer);
-	rescue = outer ? &here : NULL;
-	tutti_status status = backward(arg, stage, m, out_grad, in_grad);
-	rescue = outer;
-	return status;
-}
-
-static tutti_status safe_backward_weights(void *arg, int stage, int m)
-{
-	jmp_buf here, *outer = rescue;
-
-	if (setjmp(here))
-		return jump_ends(outer);
-	rescue = outer ? &here : NULL;
-	tutti_status status = backward_weights(arg, stage, m);
-	rescue = outer;
-	return status;
+	return take_turn(arg, run_weights, (struct turn){stage, m, NULL, NULL});
 }
 
 struct stages *stages_create(struct run *run)
@@ -174,9 +163,9 @@ struct stages *stages_create(struct run *run)
 					 .count = gpt_stream_count(&run->gpt, s->longest),
 					 .trainer = run->trainer,
 					 .arg = s,
-					 .forward = safe_forward,
-					 .backward = safe_backward,
-					 .backward_weights = safe_backward_weights}));
+					 .forward = forward,
+					 .backward = backward,
+					 .backward_weights = backward_weights}));
 	return s;
 }
 
