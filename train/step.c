@@ -101,6 +101,9 @@ static tutti_status finish(tutti_trainer *trainer, tutti_status local, tutti_ste
 			count_missed(trainer, &own);
 	}
 	status = mesh_agree(trainer, status, &info->items);
+	if (status == TUTTI_OK && !trainer_is_local(trainer) && info->items <= 0)
+		status = train_invalid("No rank had any items in this step, so there is no mean "
+				       "gradient: ask all_done on its first micro-batch.");
 	if (status == TUTTI_OK)
 		status = measure(trainer, info, factor);
 	if (status != TUTTI_OK)

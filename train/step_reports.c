@@ -140,9 +140,6 @@ tutti_status reports_check(tutti_trainer *trainer, const struct train_failure *o
 		TRY(check_report(trainer, r, own));
 		sum += trainer->step.reports[r].items;
 	}
-	if (sum <= 0)
-		return train_invalid("No rank had any items in this step, so there is no mean "
-				     "gradient: ask all_done on its first micro-batch.");
 	*items = sum;
 	return TUTTI_OK;
 }

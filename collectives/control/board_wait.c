@@ -113,7 +113,7 @@ static tutti_status decide_gone(struct board *b, int rank)
 	TRY(board_failure(b)); /* it may have told a failure and left */
 	board_who(b, rank, who, sizeof who);
 	if (board_has_left(b, rank))
-		snprintf(text, sizeof text, "%s has left the communicator after %llu calls.", who,
+		snprintf(text, sizeof text, "%s " FAILURE_HAS_LEFT " after %llu calls.", who,
 			 (unsigned long long)recorder_issued(&b->places[rank].recorder));
 	else
 		snprintf(text, sizeof text, "%s %s.", who,

@@ -19,7 +19,7 @@ static void look_for_leavers(struct control_ring *c, uint64_t sequence)
 		if (!known->has_left || known->left_at > sequence)
 			continue;
 		snprintf(text, sizeof text,
-			 "%s has left the communicator after %llu calls, and rank %d waits in "
+			 "%s " FAILURE_HAS_LEFT " after %llu calls, and rank %d waits in "
 			 "call #%llu.",
 			 control_who(c, r, who, sizeof who), (unsigned long long)known->left_at,
 			 c->config.rank, (unsigned long long)sequence);

@@ -6,6 +6,8 @@
 #include "core/status.h"
 
 #define FAILURE_NO_RANK (-1)
+/* In the message about a rank that has left in peace. */
+#define FAILURE_HAS_LEFT "has left the communicator"
 
 struct failure {
 	tutti_status status;

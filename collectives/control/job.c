@@ -104,7 +104,7 @@ const char *job_say_first(const struct job_view *view, int rank, char text[JOB_F
 
 	text[0] = '\0';
 	if (first && (rank < 0 || job_number(view, rank) != first - 1))
-		snprintf(text, JOB_FIRST_BYTES, "Rank %d of %d has failed first. ", first - 1,
+		snprintf(text, JOB_FIRST_BYTES, "Rank %d of %d" JOB_HAS_FAILED_FIRST, first - 1,
 			 view->job->size);
 	return text;
 }

@@ -44,6 +44,7 @@ void job_note(const struct job_view *view, int first);
 /* "rank 5 of 8, ", or "" where the job's number is rank itself. Returns text. */
 #define JOB_WHO_BYTES 40
 const char *job_who(const struct job_view *view, int rank, char text[JOB_WHO_BYTES]);
+#define JOB_HAS_FAILED_FIRST " has failed first. "
 /* "Rank 5 of 8 has failed first. ", or "" if none has, or it is rank. Returns text. */
 #define JOB_FIRST_BYTES 56
 const char *job_say_first(const struct job_view *view, int rank, char text[JOB_FIRST_BYTES]);

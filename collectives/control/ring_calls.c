@@ -123,7 +123,7 @@ static void check_leavers(struct control_ring *c, const struct control_message *
 		return;
 	struct call_summary summary = call_record_summary(&m->calls[m->count - 1], last);
 	snprintf(text, sizeof text,
-		 "%s has left the communicator after %llu calls, and rank %d called %s.",
+		 "%s " FAILURE_HAS_LEFT " after %llu calls, and rank %d called %s.",
 		 control_who(c, r, who, sizeof who), (unsigned long long)c->known[r].left_at,
 		 m->origin, call_in_words(&summary, call, sizeof call));
 	control_decide(

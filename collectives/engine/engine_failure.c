@@ -41,12 +41,12 @@ static const char *say_first(const struct engine *e, tutti_status status, int ra
 	if (!e->config.control || !may_follow(status))
 		return text;
 	const struct job_view *job = control_job(e->config.control);
-	if (status == TUTTI_ERR_PEER && rank >= 0) {
+	if (status == TUTTI_ERR_PEER && rank >= 0 && !strstr(message, FAILURE_HAS_LEFT)) {
 		control_hear_first(e->config.control, rank);
 		job_note(job, 1 + job_number(job, rank));
 	}
 	job_say_first(job, rank, text);
-	if (strstr(message, text))
+	if (strstr(message, JOB_HAS_FAILED_FIRST)) /* another rank has said who */
 		text[0] = '\0';
 	return text;
 }

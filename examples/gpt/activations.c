@@ -41,7 +41,7 @@ static struct attention_shape attention_of(const struct room *room)
 static void lay_out_experts(struct expert_memory *m, struct room *room)
 {
 	const struct experts *experts = &room->gpt->experts;
-	size_t rows = experts_room(experts, (int)room->own);
+	size_t rows = experts_room(experts);
 
 	m->chances = carve(room, room->own * (size_t)experts->count);
 	m->chosen = carve_ints(room, room->own * EXPERTS_CHOSEN);
@@ -137,8 +137,7 @@ static size_t scratch_count(const struct room *room)
 	size_t vocab = (size_t)gpt->shape.vocab, c = room->c;
 	size_t most = c * (vocab > 4 * c ? vocab : 4 * c);
 	size_t others[] = {context_scratch(&gpt->context, attention_of(room)),
-			   gpt->experts.count > 0 ? experts_scratch(&gpt->experts, (int)room->own)
-						  : 0};
+			   gpt->experts.count > 0 ? experts_scratch(&gpt->experts) : 0};
 
 	for (int i = 0; i < 2; i++)
 		most = others[i] > most ? others[i] : most;

@@ -7,20 +7,20 @@
 #include <string.h>
 
 /* Each expert takes capacity rows of a group at most, and a group has few. */
-size_t experts_room(const struct experts *x, int n)
+size_t experts_room(const struct experts *x)
 {
-	size_t groups = (size_t)(n / x->group);
+	size_t groups = (size_t)(x->most / x->group);
 
 	return groups * (size_t)x->count * (size_t)x->capacity;
 }
 
 /* Rows that are packed, rows of results, gradients inside of an expert, of the gate, and the
  * transposed weights of a product. */
-size_t experts_scratch(const struct experts *x, int n)
+size_t experts_scratch(const struct experts *x)
 {
-	size_t room = experts_room(x, n), c = (size_t)x->channels, hidden = (size_t)x->hidden;
+	size_t room = experts_room(x), c = (size_t)x->channels, hidden = (size_t)x->hidden;
 
-	return room * (2 * c + hidden) + (size_t)n * (size_t)x->count +
+	return room * (2 * c + hidden) + (size_t)x->most * (size_t)x->count +
 	       c * (hidden > (size_t)x->count ? hidden : (size_t)x->count);
 }
 
@@ -28,15 +28,15 @@ struct scratch {
 	float *packed, *results, *inner, *gate, *transposed;
 };
 
-static struct scratch divide(const struct experts *x, float *scratch, int n)
+static struct scratch divide(const struct experts *x, float *scratch)
 {
-	size_t room = experts_room(x, n), c = (size_t)x->channels;
+	size_t room = experts_room(x), c = (size_t)x->channels;
 	struct scratch s = {.packed = scratch};
 
 	s.results = s.packed + room * c;
 	s.inner = s.results + room * c;
 	s.gate = s.inner + room * (size_t)x->hidden;
-	s.transposed = s.gate + (size_t)n * (size_t)x->count;
+	s.transposed = s.gate + (size_t)x->most * (size_t)x->count;
 	return s;
 }
 
@@ -146,7 +146,7 @@ static void compute(const struct experts *x, float *results, const struct expert
 void experts_forward(const struct experts *x, float *out, struct expert_memory *memory,
 		     const float *in, struct expert_weights weights, float *scratch, int n)
 {
-	struct scratch s = divide(x, scratch, n);
+	struct scratch s = divide(x, scratch);
 	struct traffic traffic;
 
 	gate_choose(x, memory, in, weights.gate_w, n);
@@ -190,7 +190,7 @@ void experts_backward(const struct experts *x, float *in_grad, struct expert_gra
 		      const float *out_grad, const struct expert_memory *memory, const float *in,
 		      struct expert_weights weights, float *scratch, int n, float grad_scale)
 {
-	struct scratch s = divide(x, scratch, n);
+	struct scratch s = divide(x, scratch);
 	struct traffic traffic = traffic_of(x, memory);
 	struct gate_backward gate = {.out_grad = out_grad,
 				     .in = in,
@@ -201,7 +201,7 @@ void experts_backward(const struct experts *x, float *in_grad, struct expert_gra
 				     .scratch = s.transposed};
 
 	gate_go_back(x, in_grad, memory, &gate, n);
-	clear(s.packed, experts_room(x, n) * (size_t)x->channels);
+	clear(s.packed, experts_room(x) * (size_t)x->channels);
 	for (int i = 0; i < n * EXPERTS_CHOSEN; i++)
 		if (memory->places[i] >= 0)
 			add_row(row_of(x, s.packed, memory->places[i]), gate_weight(x, memory, i),

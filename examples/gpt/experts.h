@@ -20,6 +20,7 @@ struct experts {
 	int rank, size;
 	int count, own;        /* of all; of this rank                                  */
 	int group, capacity;   /* tokens of a group; of these that an expert takes      */
+	int most;              /* tokens of any rank in a call: a multiple of group     */
 	int channels, hidden;  /* of a token; inside of an expert                       */
 	float balance;         /* the load-balance loss, times this                     */
 };
@@ -33,7 +34,8 @@ struct expert_grads {
 	float *gate_w, *up_w, *up_b, *down_w, *down_b;
 };
 
-/* The values that backward needs of forward. Of n rows at most experts_room(n) travel, either way. */
+/* The values that backward needs of forward. At most experts_room rows travel, either way: as many as
+ * all ranks of "ep" together could send to one. */
 struct expert_memory {
 	float *chances;        /* (n, count): softmax of the gate's scores                        */
 	int *chosen;           /* (n, EXPERTS_CHOSEN)                                             */
@@ -43,10 +45,10 @@ struct expert_memory {
 	float *back;           /* (room, channels): results, as the rows were sent                */
 };
 
-/* experts.group divides n. */
-size_t experts_room(const struct experts *experts, int n);
+size_t experts_room(const struct experts *experts);
 /* Floats of the scratch of both functions. */
-size_t experts_scratch(const struct experts *experts, int n);
+size_t experts_scratch(const struct experts *experts);
+/* group divides n, which may be another number on each rank. */
 /* out (n, channels) = the branch of in (n, channels) */
 void experts_forward(const struct experts *experts, float *out, struct expert_memory *memory,
 		     const float *in, struct expert_weights weights, float *scratch, int n);

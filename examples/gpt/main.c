@@ -52,15 +52,14 @@ static tutti_mesh *open_mesh(struct run *run)
 	const struct options *o = &run->options;
 	const tutti_axis axes[] = {{"dp", o->dp},
 				   {"ep", o->ep ? o->ep : 1},
-				   {"pp", o->pp ? o->pp : 1},
 				   {"cp", o->cp ? o->cp : 1},
+				   {"pp", o->pp ? o->pp : 1},
 				   {"tp", o->tp ? o->tp : 1}};
 
-	tutti_status status = TUTTI_ERR_UNSUPPORTED;
+	/* All ranks ask: one that was started again may be among others that have no mesh yet. */
 	tutti_mesh *mesh = NULL;
+	tutti_status status = tutti_mesh_continue(&mesh, run->comm, run->mesh);
 
-	if (run->mesh || getenv("TUTTI_RESTARTED"))
-		status = tutti_mesh_continue(&mesh, run->comm, run->mesh);
 	if (status == TUTTI_ERR_UNSUPPORTED && run->mesh)
 		fprintf(stderr, "gpt: %s\n", tutti_comm_error(NULL));
 	if (status == TUTTI_ERR_UNSUPPORTED)
@@ -123,6 +122,7 @@ static void start(struct run *run)
 				    .by_heads = o->by_heads,
 				    .group = o->expert_group,
 				    .capacity = (float)o->expert_capacity,
+				    .balance = (float)o->expert_balance,
 				    .recompute = o->recompute,
 				    .weights_later = o->pp > 1 && o->schedule == TUTTI_ZERO_BUBBLE};
 	must(tutti_model_create(&model));
@@ -214,9 +214,9 @@ static void introduce(const struct run *run)
 	printf("%d rank%s share%s %d sequences of %d characters a step\n", run->size,
 	       run->size > 1 ? "s" : "", run->size > 1 ? "" : "s", o->batch, o->length);
 	if (run->mesh)
-		printf("in a mesh of dp=%d,ep=%d,pp=%d,cp=%d,tp=%d\n",
+		printf("in a mesh of dp=%d,ep=%d,cp=%d,pp=%d,tp=%d\n",
 		       tutti_mesh_size(run->mesh, "dp"), tutti_mesh_size(run->mesh, "ep"),
-		       tutti_mesh_size(run->mesh, "pp"), tutti_mesh_size(run->mesh, "cp"),
+		       tutti_mesh_size(run->mesh, "cp"), tutti_mesh_size(run->mesh, "pp"),
 		       tutti_mesh_size(run->mesh, "tp"));
 }
 

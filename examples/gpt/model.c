@@ -265,6 +265,8 @@ static struct experts find_experts(const struct gpt *gpt, tutti_mesh *mesh)
 				.own = count / size,
 				.group = group,
 				.capacity = capacity < group ? capacity : group,
+				.most = gpt->config.max_sequences * gpt->context.length /
+					gpt->split.size,
 				.channels = gpt->shape.channels,
 				.hidden = 4 * gpt->shape.channels,
 				.balance = gpt->config.balance};

@@ -208,10 +208,12 @@ static void print_usage(FILE *to)
 	fprintf(to, "usage: %s%s%s", place_program, usage, place_usage);
 }
 
-static int complain(const char *name, const char *text)
+static int complain(const struct setting *setting, const char *text)
 {
-	fprintf(stderr, "gpt: --%s %s is not possible\n", name, text);
-	print_usage(stderr);
+	fprintf(stderr, "gpt: --%s %s is not possible", setting->name, text);
+	if (setting->most > 0)
+		fprintf(stderr, ": it is a number from %g to %g", setting->least, setting->most);
+	fprintf(stderr, "; %s --help has all options\n", place_program);
 	return 3;
 }
 
@@ -254,7 +256,7 @@ int options_read(struct options *o, int argc, char **argv)
 			return 3;
 		}
 		if (!set_option(o, &settings[which], optarg))
-			return complain(settings[which].name, optarg);
+			return complain(&settings[which], optarg);
 	}
 	if (!options_check(o))
 		return 3;

@@ -2,6 +2,7 @@
 #include "options.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 int options_have_mesh(const struct options *o)
@@ -84,6 +85,12 @@ static int check_heads(const struct options *o)
 
 static int check_stages(const struct options *o)
 {
+	bool has_chunks = o->schedule == TUTTI_INTERLEAVED || o->schedule == TUTTI_ZERO_BUBBLE;
+
+	if (o->chunks > 1 && (!has_chunks || size_of(o->pp) == 1))
+		return refuse("--chunks %d is not possible but with --pp and --schedule "
+			      "interleaved or zero_bubble",
+			      o->chunks);
 	if (o->pp * o->chunks > o->layers)
 		return refuse("--pp %d is not possible: %d layers make no %d stages", o->pp,
 			      o->layers, o->pp * o->chunks);

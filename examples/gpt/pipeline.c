@@ -22,7 +22,7 @@ struct stages {
 
 static int first_of(const struct stages *s, int m)
 {
-	return s->sequences * m / s->micro_batches;
+	return (int)((int64_t)s->sequences * m / s->micro_batches);
 }
 
 static struct gpt_activations **place(struct stages *s, int stage, int m)
@@ -53,7 +53,7 @@ static struct gpt_activations *take(struct stages *s)
 	return s->free[--s->free_count];
 }
 
-/* What a callback is called for. */
+/* The arguments of a callback. */
 struct turn {
 	int stage, m;
 	const void *in;

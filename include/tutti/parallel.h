@@ -41,7 +41,8 @@ int tutti_mesh_coord(const tutti_mesh *mesh, const char *axis); /* 0: the axis i
 int tutti_mesh_rank(const tutti_mesh *mesh, const int *coords);
 /* Local, after an error: every pending and later call on the mesh's communicators and on the one
  * that it was made of returns ABORTED here, and PEER or ABORTED on the others, so that all ranks
- * come to tutti_comm_shrink. The mesh can only be destroyed, or be before, then. */
+ * come to tutti_comm_shrink. The mesh can only be destroyed, or be before, then; a second call does
+ * nothing, and may come after that communicator was destroyed. */
 tutti_status tutti_mesh_abort(tutti_mesh *mesh);
 /* Collective over comm, which tutti_comm_shrink or tutti_comm_grow (tutti_recover) has made, after
  * ranks of a mesh have died: a mesh of the same axes, with "dp" as long as there are whole

@@ -20,6 +20,7 @@ struct tutti_mesh {
 	struct axes axes;
 	struct axis_group *groups;
 	size_t group_count;
+	bool is_aborted;
 };
 
 /* The axes that the caller passed, or without any TUTTI_MESH's. */
@@ -131,6 +132,9 @@ tutti_status tutti_mesh_abort(tutti_mesh *mesh)
 {
 	if (!mesh)
 		return train_invalid("tutti_mesh_abort: mesh is NULL.");
+	if (mesh->is_aborted) /* the caller's communicator may be gone since */
+		return TUTTI_OK;
+	mesh->is_aborted = true;
 	for (size_t i = 0; i < mesh->group_count; i++)
 		tutti_comm_abort(mesh->groups[i].comm);
 	return tutti_comm_abort(mesh->comm);

@@ -30,18 +30,20 @@ static double unsplit_time(const struct pipeline_shape *shape, double turn)
 /* The first forward comes as late as ever, but weights fill the gap at the end, unless one of them
  * takes less than a backward. No schedule of one step is shorter than (P - 1) forwards and its
  * work, since the last rank has nothing to do before. With fewer micro-batches than ranks there
- * are too few weights. */
+ * are too few weights. Where a forward takes less than either part of a backward, forwards wait for
+ * both in turns. */
 static double zero_bubble_time(const struct pipeline_shape *shape, const struct action_times *times)
 {
 	int ranks = shape->ranks, count = shape->micro_batches;
 	double gap = larger(times->forward, times->forward + times->inputs - times->weights);
 	double idle = (ranks - 1) * gap;
 
-	if (count % ranks && shape->chunks > 1)
+	double part = times->inputs < times->weights ? times->inputs : times->weights;
+
+	if ((count % ranks && shape->chunks > 1) || (times->forward < part && ranks > 1))
 		return -1;
 	if (count < ranks)
-		idle += (ranks - count) *
-			(times->inputs < times->weights ? times->inputs : times->weights);
+		idle += (ranks - count) * part;
 	return schedule_busy_time(shape, times) + idle;
 }
 

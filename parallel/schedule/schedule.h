@@ -87,7 +87,8 @@ struct action_times {
 	double transfer;                 /* of a message to another rank, beside everything else */
 };
 /* The time of a step without transfers; negative: there is no formula (interleaved, and zero_bubble
- * with several chunks, if micro_batches is no multiple of ranks). virtual_step.h has it then. */
+ * with several chunks, if micro_batches is no multiple of ranks; zero_bubble if a forward takes less
+ * than both parts of a backward). virtual_step.h has it then. */
 double schedule_step_time(const struct pipeline_shape *shape, const struct action_times *times);
 /* The time that each rank works in a step. The bubble is the rest, as a share of the step. */
 double schedule_busy_time(const struct pipeline_shape *shape, const struct action_times *times);

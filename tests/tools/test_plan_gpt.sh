@@ -64,4 +64,6 @@ same 4 2 2 1 fsdp 1f1b 1 f32
 same 4 1 2 2 ddp interleaved 2 f32
 same 4 2 2 1 zero1 gpipe 1 f32
 same 4 2 2 1 zero2 1f1b 1 f32
+same 4 2 2 1 fsdp interleaved 2 f32
+same 4 2 2 1 fsdp zero_bubble 1 f32
 exit $failures

@@ -27,13 +27,16 @@ near()
 		END { if (good != 100 || wrong) { print name ": " good + 0 " of 100 losses" wrong; exit 1 } }' || failures=1
 }
 
-# all ONE OPTIONS: the meshes of standard input, as one rank that trains with these options
+# all ONE OPTIONS: the meshes of standard input, as one rank that trains with these options. Those after a + are for
+# script/soak.
 all()
 {
 	local one=$1 mesh
 	shift
 	train "$one" 1 "$@"
 	while read -r mesh; do
+		[ "${mesh#+ }" = "$mesh" ] || [ "${GPT_WHOLE:-}" ] || continue
+		mesh=${mesh#+ }
 		# shellcheck disable=SC2086
 		train "$one on $mesh" $mesh "$@"
 		near "$one on $mesh" "$one"
@@ -43,43 +46,52 @@ all()
 # ---- every mesh has the losses of one rank
 all dense <<-'end'
 	2 --tp 2
-	3 --tp 1
+	+ 3 --tp 1
 	4 --tp 4 --recompute
-	4 --tp 2 --strategy zero1
+	+ 4 --tp 2 --strategy zero1
 	4 --tp 2 --dp 2 --strategy fsdp
 	8 --tp 2 --strategy hsdp --shard-size 2
-	8 --tp 4 --strategy zero2 --micro-batches 2
+	+ 8 --tp 4 --strategy zero2 --micro-batches 2
 	2 --cp 2
 	2 --cp 2 --cp-form heads --recompute
-	4 --cp 4 --cp-form heads
+	+ 4 --cp 4 --cp-form heads
 	4 --cp 2 --tp 2
-	4 --cp 2 --strategy fsdp
-	8 --cp 4 --tp 2 --recompute
+	+ 4 --cp 2 --strategy fsdp
+	+ 8 --cp 4 --tp 2 --recompute
 	8 --cp 2 --cp-form heads --tp 2 --strategy zero2
 	2 --pp 2 --micro-batches 4
 	2 --pp 2 --schedule gpipe --micro-batches 3
-	4 --pp 4 --micro-batches 8 --recompute
+	+ 4 --pp 4 --micro-batches 8 --recompute
 	2 --pp 2 --schedule interleaved --chunks 2 --micro-batches 4
-	4 --pp 2 --tp 2 --micro-batches 2
+	+ 4 --pp 2 --tp 2 --micro-batches 2
 	4 --pp 2 --schedule zero_bubble --strategy zero1 --micro-batches 2
 	4 --pp 2 --tp 2 --schedule zero_bubble --chunks 2 --micro-batches 4
-	6 --pp 2 --strategy zero2 --micro-batches 2
+	+ 6 --pp 2 --strategy zero2 --micro-batches 2
 	8 --dp 2 --tp 2 --pp 2 --strategy fsdp --micro-batches 2
-	8 --pp 2 --tp 2 --schedule interleaved --chunks 2
+	+ 8 --pp 2 --tp 2 --schedule interleaved --chunks 2
 	8 --pp 2 --cp 2 --tp 2 --schedule zero_bubble --micro-batches 4
 	8 --pp 4 --cp 2 --schedule gpipe --micro-batches 4
 end
 
 # ---- with experts: the choices of a token are the same wherever it is
 all mixture --experts 4 <<-'end'
-	2 --strategy zero2
+	+ 2 --strategy zero2
 	2 --ep 2
-	4 --ep 4 --recompute
+	+ 4 --ep 4 --recompute
 	4 --ep 2 --tp 2
 	4 --ep 2 --dp 2 --strategy fsdp
-	8 --ep 2 --tp 2 --cp 2
+	+ 8 --ep 2 --tp 2 --cp 2
 	4 --ep 2 --pp 2 --schedule zero_bubble --micro-batches 2
 end
+
+# ---- ranks of ep whose sequences are not as many, or none
+all few --experts 4 --batch 3 <<-'end'
+	2 --ep 2
+	4 --ep 4
+	4 --ep 2 --pp 2 --micro-batches 3
+end
+train unbalanced 1 --experts 4 --expert-balance 0
+cmp -s unbalanced.loss mixture.loss && complain "the load-balance loss changes nothing"
 
 # ---- deterministic = 2: one set of bits for all numbers of replicas, stages and chunks, and all schedules
 bits()

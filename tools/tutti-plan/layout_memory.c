@@ -68,17 +68,26 @@ static double whole_gradients(const struct layout_question *q, const struct cand
 	return most * sizeof(float);
 }
 
-/* In a pipeline gradients are whole until the last backward, which the estimate does not have. Of
- * the slots of ZeRO-2 all are for gradients. */
+/* Of the largest layer, or the embedding. */
+static double one_unit(const struct layout_question *q, const struct candidate *c)
+{
+	double layer = gpt_layer_elements(&q->model, c->tp);
+
+	return sizeof(float) * fmax(layer, gpt_embedding_elements(&q->model, c->tp));
+}
+
+/* In a pipeline gradients are whole until the last backward, which the estimate does not have; and
+ * units follow each other in another order, so that one more may be gathered. Of the slots of
+ * ZeRO-2 all are for gradients. */
 static double trainer_bytes(const struct layout_question *q, const struct candidate *c,
 			    struct trainer_book *book)
 {
 	struct trainer_entry entry = look_up(q, c, book);
 
-	if (c->pp == 1 || c->micro_batches == 1)
+	if (c->pp == 1)
 		return entry.bytes;
 	if (c->strategy == TUTTI_FSDP || c->strategy == TUTTI_HSDP)
-		return entry.bytes + whole_gradients(q, c);
+		return entry.bytes + whole_gradients(q, c) + one_unit(q, c);
 	if (c->strategy == TUTTI_ZERO2)
 		return entry.bytes + fmax(0, whole_gradients(q, c) - entry.slots);
 	return entry.bytes;

@@ -131,13 +131,60 @@ static void test_one(void **state)
 	assert_int_equal(ranks_as_threads(2, one_is_wrong, NULL), 0);
 }
 
+/* A program that loses ranks twice aborts the same mesh again, when its communicator is gone. */
+static void abort_twice(tutti_comm *comm, void *arg)
+{
+	const tutti_axis axes[] = {{"dp", 0}};
+	tutti_comm *copy;
+	tutti_mesh *mesh;
+
+	(void)arg;
+	CHECK(tutti_comm_split(comm, 0, 0, NULL, &copy) == TUTTI_OK);
+	CHECK(tutti_mesh_create(&mesh, copy, axes, 1) == TUTTI_OK);
+	CHECK(tutti_mesh_abort(mesh) == TUTTI_OK);
+	tutti_comm_destroy(copy);
+	CHECK(tutti_mesh_abort(mesh) == TUTTI_OK);
+	tutti_mesh_destroy(mesh);
+}
+
+/* A rank that leaves a communicator in peace has not failed: no later error names it as the first.
+ */
+static void leave(tutti_comm *comm, void *arg)
+{
+	tutti_comm *child;
+	int own = tutti_rank(comm);
+
+	(void)arg;
+	CHECK(tutti_comm_split(comm, 0, own, NULL, &child) == TUTTI_OK);
+	if (own < 2)
+		CHECK(tutti_barrier(child, NULL) == TUTTI_ERR_PEER);
+	CHECK(own == 2 || strstr(tutti_comm_error(NULL), "has left the communicator"));
+	tutti_comm_destroy(child);
+	CHECK(tutti_barrier(comm, NULL) == TUTTI_OK);
+	if (own == 1)
+		CHECK(tutti_comm_abort(comm) == TUTTI_OK);
+	CHECK(tutti_barrier(comm, NULL) != TUTTI_OK);
+	CHECK(!strstr(tutti_comm_error(NULL), "failed first"));
+}
+
+static void test_leave(void **state)
+{
+	(void)state;
+	assert_int_equal(ranks_as_threads(3, leave, NULL), 0);
+}
+
+static void test_abort_twice(void **state)
+{
+	(void)state;
+	assert_int_equal(ranks_as_threads(2, abort_twice, NULL), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_places),
-		cmocka_unit_test(test_disagree),
-		cmocka_unit_test(test_environment),
-		cmocka_unit_test(test_one),
+		cmocka_unit_test(test_places),      cmocka_unit_test(test_disagree),
+		cmocka_unit_test(test_environment), cmocka_unit_test(test_one),
+		cmocka_unit_test(test_abort_twice), cmocka_unit_test(test_leave),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
