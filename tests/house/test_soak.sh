@@ -27,6 +27,7 @@ soak()
 }
 
 fake tree/tests/train/test_gpt.sh ''
+fake tree/tests/train/test_gpt_mesh.sh ''
 fake bin/cmake ''
 fake tree/tests/verbs/guest ''
 for name in test_refused test_refused_shrink test_refused_trainer test_rlimits test_save_kill; do

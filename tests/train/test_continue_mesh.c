@@ -359,11 +359,11 @@ static const struct {
 	      {"pp=2,dp=4", 8}, {"dp=2,pp=4", 8}, {"dp=2,cp=2,tp=2", 8}, {"pp=2,dp=2,ep=2", 8}};
 enum { MESHES = sizeof meshes / sizeof *meshes };
 
-/* The meshes of this run: with sanitizers some of them. */
+/* The meshes of this run: some of them. */
 static int next_mesh(int m)
 {
-	return m < 0 ? (int)random_below(&draws, (uint64_t)whole_or(1, 2, 5))
-		     : m + whole_or(1, 2, 5);
+	return m < 0 ? (int)random_below(&draws, (uint64_t)long_or(1, 2, 3, 5))
+		     : m + long_or(1, 2, 3, 5);
 }
 
 /* Where each replica has all: no step is lost. */

@@ -49,18 +49,18 @@ all dense <<-'end'
 	+ 3 --tp 1
 	4 --tp 4 --recompute
 	+ 4 --tp 2 --strategy zero1
-	4 --tp 2 --dp 2 --strategy fsdp
+	+ 4 --tp 2 --dp 2 --strategy fsdp
 	8 --tp 2 --strategy hsdp --shard-size 2
 	+ 8 --tp 4 --strategy zero2 --micro-batches 2
 	2 --cp 2
 	2 --cp 2 --cp-form heads --recompute
 	+ 4 --cp 4 --cp-form heads
-	4 --cp 2 --tp 2
+	+ 4 --cp 2 --tp 2
 	+ 4 --cp 2 --strategy fsdp
 	+ 8 --cp 4 --tp 2 --recompute
 	8 --cp 2 --cp-form heads --tp 2 --strategy zero2
 	2 --pp 2 --micro-batches 4
-	2 --pp 2 --schedule gpipe --micro-batches 3
+	+ 2 --pp 2 --schedule gpipe --micro-batches 3
 	+ 4 --pp 4 --micro-batches 8 --recompute
 	2 --pp 2 --schedule interleaved --chunks 2 --micro-batches 4
 	+ 4 --pp 2 --tp 2 --micro-batches 2
@@ -120,7 +120,7 @@ end
 # ---- a checkpoint of one mesh goes on at others
 train first 4 --tp 2 --strategy zero2 --save saved --save-every 50
 rm -r saved/step_*100
-for mesh in "1 --tp 1" "4 --cp 2 --tp 2" "3 --strategy fsdp" "4 --pp 2 --tp 2 --micro-batches 2"; do
+for mesh in "1 --tp 1" "4 --cp 2 --tp 2" "4 --pp 2 --tp 2 --micro-batches 2"; do
 	rm -rf here && cp -r saved here
 	# shellcheck disable=SC2086
 	train "from 4 to $mesh" $mesh --save here --save-every 999

@@ -7,7 +7,6 @@
 #include "tests/train/mesh_toy.h"
 #include "tests/train/toy.h"
 #include "tests/whole.h"
-
 #include "parallel/pipeline/pipeline.h"
 #include "train/state/trainer_state.h"
 
