@@ -11,6 +11,7 @@
 #include "tests/random.h"
 #include "tests/train/mesh_toy.h"
 #include "tests/train/ranks.h"
+#include "tests/train/last_call.h"
 #include "tests/train/saved.h"
 #include "tests/train/toy.h"
 #include "tests/whole.h"
@@ -32,86 +33,12 @@ static uint64_t seed, draws;
 
 /* ---- death -------------------------------------------------------------------------------- */
 
-static _Thread_local struct {
-	bool is_counting, is_over, ends_after;
-	int calls, ends_at; /* 0: never */
-	const struct mesh_toy *toy;
-} own;
+static _Thread_local const struct mesh_toy *own_toy;
 
-tutti_status __real_tutti_work_wait(tutti_work **work, int timeout_ms);
-
-static void end(void)
+static void abort_own(void)
 {
-	own.is_over = true;
-	tutti_mesh_abort(own.toy->mesh);
-	trainer_abort(own.toy->trainer);
-}
-
-static bool begins_call(bool *is_last)
-{
-	bool is_end = own.is_counting && !own.is_over && ++own.calls == own.ends_at;
-
-	*is_last = is_end && own.ends_after;
-	if (is_end && !own.ends_after)
-		end();
-	return !own.is_over;
-}
-
-static tutti_status ends_call(tutti_status status, tutti_work **work, bool is_last)
-{
-	if (is_last)
-		end();
-	if (is_last && work)
-		__real_tutti_work_wait(work, 0);
-	return own.is_over ? tutti_set_error(TUTTI_ERR_ABORTED, "the end of this rank's calls")
-			   : status;
-}
-
-#define WRAP(name, parameters, arguments)                                                          \
-	tutti_status __real_tutti_##name parameters;                                               \
-	tutti_status __wrap_tutti_##name parameters;                                               \
-	tutti_status __wrap_tutti_##name parameters                                                \
-	{                                                                                          \
-		bool is_last;                                                                      \
-		bool is_made = begins_call(&is_last);                                              \
-		tutti_status status = is_made ? __real_tutti_##name arguments : TUTTI_OK;          \
-		return ends_call(status, call ? call->work : NULL, is_last);                       \
-	}
-WRAP(all_reduce,
-     (const void *send, void *recv, size_t count, tutti_dtype dtype, tutti_op op, tutti_comm *comm,
-      const tutti_call *call),
-     (send, recv, count, dtype, op, comm, call))
-WRAP(all_gather,
-     (const void *send, void *recv, size_t count, tutti_dtype dtype, tutti_comm *comm,
-      const tutti_call *call),
-     (send, recv, count, dtype, comm, call))
-WRAP(all_gatherv,
-     (const void *send, void *recv, const size_t *counts, const size_t *offsets, tutti_dtype dtype,
-      tutti_comm *comm, const tutti_call *call),
-     (send, recv, counts, offsets, dtype, comm, call))
-WRAP(reduce_scatterv,
-     (const void *send, void *recv, const size_t *counts, const size_t *offsets, tutti_dtype dtype,
-      tutti_op op, tutti_comm *comm, const tutti_call *call),
-     (send, recv, counts, offsets, dtype, op, comm, call))
-WRAP(broadcast,
-     (const void *send, void *recv, size_t count, tutti_dtype dtype, int root, tutti_comm *comm,
-      const tutti_call *call),
-     (send, recv, count, dtype, root, comm, call))
-
-tutti_status __wrap_tutti_work_wait(tutti_work **work, int timeout_ms);
-tutti_status __wrap_tutti_work_wait(tutti_work **work, int timeout_ms)
-{
-	bool is_last;
-	tutti_status status;
-
-	begins_call(&is_last);
-	do
-		status = __real_tutti_work_wait(work, timeout_ms);
-	while (is_last && status == TUTTI_IN_PROGRESS);
-	if (status != TUTTI_IN_PROGRESS)
-		return ends_call(status, NULL, is_last);
-	own.calls -= own.is_counting && !own.is_over;
-	return status;
+	tutti_mesh_abort(own_toy->mesh);
+	trainer_abort(own_toy->trainer);
 }
 
 /* ---- one rank ----------------------------------------------------------------------------- */
@@ -230,7 +157,7 @@ static void rank_main(tutti_comm *all, void *arg)
 
 	CHECK(tutti_comm_dup(all, &comm) == TUTTI_OK);
 	memset(&own, 0, sizeof own);
-	own.toy = &toy;
+	own_toy = &toy;
 	own.ends_after = rank == scene->behind;
 	if (rank == (scene->behind < 0 ? scene->victim : scene->behind))
 		own.ends_at = scene->dies_at;
