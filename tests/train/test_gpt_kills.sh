@@ -8,23 +8,12 @@ set -u
 options="--steps 61 --grow-wait 60"
 run="timeout -k 5 100 $BUILD_DIR/launch/tuttirun -n 3 --max-restarts 50 --restart rank"
 . "$SOURCE_DIR/tests/scratch.sh"
+. "$SOURCE_DIR/tests/train/kill_rank.sh"
 unset TUTTI_SECRET TUTTI_SECRET_FILE TUTTI_RESTARTED
 
 fingerprint()
 {
 	sed -n 's/.*on 3 ranks, fingerprint //p' "$1"
-}
-
-# kill_rank JOB NUMBER PROGRAM: the launcher's processes without its guard are the ranks, in any order.
-kill_rank()
-{
-	local launcher ranks=() child
-
-	launcher=$(cat "/proc/$1/task/$1/children") # timeout's
-	for child in $(cat /proc/${launcher% }/task/${launcher% }/children); do
-		[ "$(cat "/proc/$child/comm")" = "$3" ] && ranks+=("$child")
-	done
-	[ ${#ranks[@]} -gt 0 ] && kill -9 "${ranks[$2 % ${#ranks[@]}]}"
 }
 
 # goes_on PROGRAM OPTION...

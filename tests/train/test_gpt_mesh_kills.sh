@@ -6,23 +6,12 @@
 set -u
 gpt="$BUILD_DIR/examples/gpt/gpt --steps 25 --report-every 6 --layers 2 --sample 0"
 . "$SOURCE_DIR/tests/scratch.sh"
+. "$SOURCE_DIR/tests/train/kill_rank.sh"
 unset TUTTI_SECRET TUTTI_SECRET_FILE TUTTI_RESTARTED
 
 fingerprint()
 {
 	sed -n 's/.* ranks, fingerprint //p' "$1"
-}
-
-# kill_rank JOB NUMBER: the launcher's processes without its guard are the ranks, in any order.
-kill_rank()
-{
-	local launcher ranks=() child
-
-	launcher=$(cat "/proc/$1/task/$1/children") # timeout's
-	for child in $(cat /proc/${launcher% }/task/${launcher% }/children); do
-		[ "$(cat "/proc/$child/comm")" = gpt ] && ranks+=("$child")
-	done
-	[ ${#ranks[@]} -gt 0 ] && kill -9 "${ranks[$2 % ${#ranks[@]}]}"
 }
 
 # goes_on RANKS OPTION...: each death is replaced
@@ -45,7 +34,7 @@ goes_on()
 	while read -r line; do
 		echo "$line" >>shaken
 		case $line in
-		"step "*) [ $kills -lt 3 ] && kill_rank $job $kills && kills=$((kills + 1)) ;;
+		"step "*) [ $kills -lt 3 ] && kill_rank $job $kills gpt && kills=$((kills + 1)) ;;
 		esac
 	done <lines
 	wait $job
