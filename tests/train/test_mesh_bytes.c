@@ -4,7 +4,7 @@
  * of its axes. The formulas are computed from the whole shapes; the communicators are asked what
  * really left this rank. Rings send exactly what a collective has to. */
 #include "tests/train/ranks.h"
-#include "tests/train/mesh_toy.h"
+#include "tests/train/mesh_bytes.h"
 #include "tests/train/toy.h"
 #include "tests/whole.h"
 #include "parallel/pipeline/pipeline.h"
@@ -17,253 +17,11 @@
 
 #include "tests/unit.h"
 
-enum { UNITS = 8, EACH = 4, PARAMS = UNITS * EACH + 1, MICRO_BATCHES = 3, ELEMENT = 4 };
 enum { COUNT = 29, STEPS = 2, EVALUATED = 5 };
-
-/* Each unit has these, with as many rows as there are ranks, so that whatever divides them does so
- * evenly: parts are multiples of 64 elements, which no algorithm rounds. */
-static const struct described {
-	int64_t columns;
-	const char *split, *partial;
-} kinds[EACH + 1] = {
-	{256, "tp", NULL}, {64, NULL, "tp"},  {128, NULL, NULL},
-	{192, "ep", NULL}, {320, "tp", NULL}, /* tied: of the first unit, and used by the last one
-					       */
-};
-
-static const struct described *kind_of(int param)
-{
-	return &kinds[param < UNITS * EACH ? param % EACH : EACH];
-}
-
-struct run {
-	const char *axes;
-	tutti_train_config config;
-	int has_pipeline, chunks;
-	tutti_schedule schedule;
-};
-
-/* A rank's own. */
-struct own {
-	const struct run *run;
-	struct mesh_text text;
-	tutti_mesh *mesh;
-	tutti_trainer *trainer;
-	tutti_pipeline *pipeline;
-	int ranks;
-	/* Of one step: the units in the order in which they began; -1: a micro-batch begins. */
-	int begun[4096], begun_count;
-};
-
-static int size_of(const struct own *own, const char *axis)
-{
-	return tutti_mesh_size(own->mesh, axis);
-}
-
-static int stages(const struct own *own)
-{
-	return size_of(own, "pp") * own->run->chunks;
-}
-
-static int stage_of(const struct own *own, int unit)
-{
-	return unit * stages(own) / UNITS;
-}
-
-static bool is_here(const struct own *own, int unit)
-{
-	return stage_of(own, unit) % size_of(own, "pp") == tutti_mesh_coord(own->mesh, "pp");
-}
-
-/* ---- the formulas ---- */
-
-static bool uses(int unit, int param)
-{
-	return param == PARAMS - 1 ? unit == 0 || unit == UNITS - 1 : param / EACH == unit;
-}
-
-static bool is_used_here(const struct own *own, int param)
-{
-	for (int u = 0; u < UNITS; u++)
-		if (uses(u, param) && is_here(own, u))
-			return true;
-	return false;
-}
-
-/* Of this rank's piece. */
-static uint64_t bytes_of(const struct own *own, int param)
-{
-	const struct described *d = kind_of(param);
-	int parts = d->split ? size_of(own, d->split) : 1;
-
-	return (uint64_t)own->ranks * (uint64_t)d->columns / (uint64_t)parts * ELEMENT;
-}
-
-/* The two stages that have the tied one, as bits; 0: one rank of "pp" has both. */
-static uint64_t tied_stages(const struct own *own, int param)
-{
-	int pp = size_of(own, "pp"), last = stage_of(own, UNITS - 1) % pp;
-
-	return param == PARAMS - 1 && last != 0 ? 1u | (uint64_t)1 << last : 0;
-}
-
-/* The axes, as bits, over which a gradient is summed beside "dp" and "cp". */
-static unsigned summed_axes(const struct own *own, int param, int *ranks)
-{
-	const struct described *d = kind_of(param);
-	unsigned set = 0;
-
-	*ranks = tied_stages(own, param) ? 2 : 1;
-	for (int i = 0; i < own->text.count; i++) {
-		const tutti_axis *axis = &own->text.axes[i];
-		bool is_split = d->split && strcmp(d->split, axis->name) == 0;
-		bool is_partial = d->partial && strcmp(d->partial, axis->name) == 0;
-		if (axis->size == 1 || is_split || !(is_partial || strcmp(axis->name, "ep") == 0))
-			continue;
-		set |= 1u << i;
-		*ranks *= axis->size;
-	}
-	return set;
-}
-
-/* What n ranks send: each a part of n - 1 of n, twice for a sum that all of them get. */
-static uint64_t scattered(uint64_t bytes, int n)
-{
-	return bytes * (uint64_t)(n - 1) / (uint64_t)n;
-}
-
-struct shards {
-	int data, size; /* ranks of "dp" and "cp", and those of a shard group */
-};
-
-static struct shards shards_of(const struct own *own)
-{
-	int data = size_of(own, "dp") * size_of(own, "cp");
-	const tutti_train_config *config = &own->run->config;
-
-	if (config->strategy == TUTTI_HSDP)
-		return (struct shards){data, config->shard_size};
-	return (struct shards){data, config->strategy == TUTTI_DDP ? 1 : data};
-}
-
-static uint64_t all_bytes(const struct own *own)
-{
-	uint64_t bytes = 0;
-
-	for (int p = 0; p < PARAMS; p++)
-		bytes += is_used_here(own, p) ? bytes_of(own, p) : 0;
-	return bytes;
-}
-
-/* Of a step, to ranks with other data. */
-static uint64_t grads_expected(const struct own *own)
-{
-	struct shards s = shards_of(own);
-	uint64_t bytes = all_bytes(own), reduced = scattered(bytes, s.size);
-	uint64_t times = own->run->has_pipeline ? 1 : MICRO_BATCHES;
-
-	switch (own->run->config.strategy) {
-	case TUTTI_DDP:
-		return 2 * scattered(bytes, s.data);
-	case TUTTI_ZERO1:
-		return reduced;
-	case TUTTI_HSDP:
-		return times * reduced + 2 * scattered(bytes / (uint64_t)s.size, s.data / s.size);
-	default:
-		return times * reduced;
-	}
-}
-
-/* Whether two parameters of a unit travel together: they are summed and split alike. */
-static bool is_alike(const struct own *own, int p, int q)
-{
-	const char *a = kind_of(p)->split, *b = kind_of(q)->split;
-	int n;
-
-	a = a && size_of(own, a) > 1 ? a : "";
-	b = b && size_of(own, b) > 1 ? b : "";
-	return strcmp(a, b) == 0 && tied_stages(own, p) == tied_stages(own, q) &&
-	       summed_axes(own, p, &n) == summed_axes(own, q, &n);
-}
-
-/* The first parameter of those that travel with it. The tied one is registered behind those of
- * other units and travels alone. */
-static int leader(const struct own *own, int param)
-{
-	int first = param / EACH * EACH;
-
-	while (!is_alike(own, first, param))
-		first++;
-	return first;
-}
-
-/* A unit that begins needs it. */
-static bool needs(const struct own *own, int unit, int param)
-{
-	for (int p = 0; unit >= 0 && p < PARAMS; p++)
-		if (uses(unit, p) && leader(own, p) == leader(own, param))
-			return true;
-	return false;
-}
-
-/* FSDP: what a unit needs is fetched when it begins, if the unit before did not need it. */
-static uint64_t fetched(const struct own *own, uint64_t *fetches)
-{
-	uint64_t bytes = 0;
-
-	for (int i = 1; i < own->begun_count; i++)
-		for (int p = 0; p < PARAMS; p++) {
-			if (!needs(own, own->begun[i], p) || needs(own, own->begun[i - 1], p))
-				continue;
-			bytes += bytes_of(own, p);
-			*fetches += leader(own, p) == p;
-		}
-	return bytes;
-}
-
-/* Values, the comparisons of units, and the norm of 184 bytes, within a shard group. */
-static uint64_t values_expected(const struct own *own)
-{
-	struct shards s = shards_of(own);
-	tutti_strategy strategy = own->run->config.strategy;
-	uint64_t others = (uint64_t)(s.size - 1), fetches = 0;
-
-	if (s.size == 1)
-		return 0;
-	if (strategy == TUTTI_ZERO1 || strategy == TUTTI_ZERO2)
-		return scattered(all_bytes(own), s.size) + 184 * others;
-	return scattered(fetched(own, &fetches), s.size) + 4 * others * (fetches + 1) +
-	       184 * others;
-}
-
-static uint64_t sums_expected(const struct own *own, unsigned axes, uint64_t tied)
-{
-	struct shards s = shards_of(own);
-	uint64_t bytes = 0;
-
-	for (int p = 0; p < PARAMS; p++) {
-		int ranks;
-		if (is_used_here(own, p) && summed_axes(own, p, &ranks) == axes &&
-		    tied_stages(own, p) == tied && ranks > 1)
-			bytes += 2 * scattered(bytes_of(own, p) / (uint64_t)s.size, ranks);
-	}
-	return bytes;
-}
-
-static uint64_t messages_expected(const struct own *own)
-{
-	uint64_t count = 0;
-
-	for (int c = 0; c < own->run->chunks; c++) {
-		int stage = c * size_of(own, "pp") + tutti_mesh_coord(own->mesh, "pp");
-		count += (uint64_t)(stage < stages(own) - 1) + (uint64_t)(stage > 0);
-	}
-	return own->run->has_pipeline ? MICRO_BATCHES * count : 0;
-}
 
 /* ---- a step ---- */
 
-static void begin(struct own *own, int unit, tutti_status (*begins)(tutti_trainer *, int),
+static void begin(struct bytes_rank *own, int unit, tutti_status (*begins)(tutti_trainer *, int),
 		  tutti_status (*ends)(tutti_trainer *, int))
 {
 	CHECK(begins(own->trainer, unit) == TUTTI_OK);
@@ -271,17 +29,17 @@ static void begin(struct own *own, int unit, tutti_status (*begins)(tutti_traine
 	own->begun[own->begun_count++] = unit;
 }
 
-static void forward_stage(struct own *own, int stage)
+static void forward_stage(struct bytes_rank *own, int stage)
 {
 	for (int u = 0; u < UNITS; u++)
-		if (stage < 0 ? is_here(own, u) : stage_of(own, u) == stage)
+		if (stage < 0 ? bytes_is_here(own, u) : bytes_stage_of(own, u) == stage)
 			begin(own, u, tutti_forward_begin, tutti_forward_end);
 }
 
-static void backward_stage(struct own *own, int stage)
+static void backward_stage(struct bytes_rank *own, int stage)
 {
 	for (int u = UNITS - 1; u >= 0; u--)
-		if (stage < 0 ? is_here(own, u) : stage_of(own, u) == stage)
+		if (stage < 0 ? bytes_is_here(own, u) : bytes_stage_of(own, u) == stage)
 			begin(own, u, tutti_backward_begin, tutti_backward_end);
 }
 
@@ -303,20 +61,20 @@ static tutti_status weights(void *arg, int stage, int m)
 
 static tutti_status backward(void *arg, int stage, int m, const void *out_grad, void *in_grad)
 {
-	struct own *own = arg;
+	struct bytes_rank *own = arg;
 
 	(void)out_grad;
 	(void)in_grad;
 	return own->run->schedule == TUTTI_ZERO_BUBBLE ? TUTTI_OK : weights(arg, stage, m);
 }
 
-static void micro_batch(struct own *own, tutti_pass pass)
+static void micro_batch(struct bytes_rank *own, tutti_pass pass)
 {
 	CHECK(tutti_micro_batch(own->trainer, pass, 1, NULL) == TUTTI_OK);
 	own->begun[own->begun_count++] = -1;
 }
 
-static void step(struct own *own)
+static void step(struct bytes_rank *own)
 {
 	own->begun_count = 0;
 	if (own->pipeline) {
@@ -357,7 +115,7 @@ static void add(uint64_t *to, struct sent *sent, const tutti_comm *comm)
 	sent->by_window += stats.window_bytes + stats.staged_bytes;
 }
 
-static struct sent count(const struct own *own)
+static struct sent count(const struct bytes_rank *own)
 {
 	const tutti_trainer *trainer = own->trainer;
 	struct sent sent = {0};
@@ -380,7 +138,7 @@ static struct sent count(const struct own *own)
 	return sent;
 }
 
-static void expect(const struct own *own, const char *what, uint64_t got, uint64_t expected)
+static void expect(const struct bytes_rank *own, const char *what, uint64_t got, uint64_t expected)
 {
 	if (got == STEPS * expected)
 		return;
@@ -393,7 +151,7 @@ static void expect(const struct own *own, const char *what, uint64_t got, uint64
 	CHECK(!"bytes");
 }
 
-static uint64_t check_sums(const struct own *own, const struct sent *before,
+static uint64_t check_sums(const struct bytes_rank *own, const struct sent *before,
 			   const struct sent *after)
 {
 	const struct model_groups *groups = &own->trainer->mesh->groups;
@@ -401,21 +159,21 @@ static uint64_t check_sums(const struct own *own, const struct sent *before,
 
 	for (int g = 0; g < groups->count; g++) {
 		const struct sum_group *group = &groups->list[g];
-		uint64_t bytes = sums_expected(own, group->axes, group->stages);
+		uint64_t bytes = bytes_of_sums(own, group->axes, group->stages);
 		expect(own, "a sum", after->sums[g] - before->sums[g], bytes);
 		all += bytes;
 	}
 	for (unsigned axes = 0; axes < 1u << own->text.count; axes++) {
-		expected += sums_expected(own, axes, 0);
-		if (tied_stages(own, PARAMS - 1))
-			expected += sums_expected(own, axes, tied_stages(own, PARAMS - 1));
+		expected += bytes_of_sums(own, axes, 0);
+		if (bytes_tied_stages(own, PARAMS - 1))
+			expected += bytes_of_sums(own, axes, bytes_tied_stages(own, PARAMS - 1));
 	}
 	CHECK(all == expected);
 	return expected;
 }
 
 /* Ranks of one element do not divide a sum evenly: those of all together. */
-static void check_whole(const struct own *own, uint64_t sent, uint64_t bytes)
+static void check_whole(const struct bytes_rank *own, uint64_t sent, uint64_t bytes)
 {
 	uint64_t n = (uint64_t)own->ranks;
 
@@ -424,22 +182,22 @@ static void check_whole(const struct own *own, uint64_t sent, uint64_t bytes)
 	expect(own, "of all ranks, over the whole mesh", sent, 2 * (n - 1) * bytes);
 }
 
-static void check(const struct own *own, const struct sent *before, const struct sent *after)
+static void check(const struct bytes_rank *own, const struct sent *before, const struct sent *after)
 {
-	int data = shards_of(own).data, others = own->ranks / data;
+	int data = bytes_shards_of(own).data, others = own->ranks / data;
 	uint64_t sums = check_sums(own, before, after);
 	uint64_t agreed = (uint64_t)(others - 1) * (16 + 184);
 
 	expect(own, "by the window", after->by_window - before->by_window, 0);
-	expect(own, "gradients", after->grads - before->grads, grads_expected(own));
-	expect(own, "values", after->values - before->values, values_expected(own));
+	expect(own, "gradients", after->grads - before->grads, bytes_of_grads(own));
+	expect(own, "values", after->values - before->values, bytes_of_values(own));
 	expect(own, "reports", after->reports - before->reports, 32 * (uint64_t)(data - 1));
 	expect(own, "agreement and norm", after->others - before->others, agreed);
 	expect(own, "messages", after->messages - before->messages,
-	       messages_expected(own) * (COUNT * ELEMENT + 8));
+	       bytes_messages(own) * (COUNT * ELEMENT + 8));
 	/* The statistics say the same. */
 	expect(own, "sent_grad_bytes", after->stats.sent_grad_bytes - before->stats.sent_grad_bytes,
-	       grads_expected(own) + sums);
+	       bytes_of_grads(own) + sums);
 	expect(own, "sent_mesh_grad_bytes",
 	       after->stats.sent_mesh_grad_bytes - before->stats.sent_mesh_grad_bytes, sums);
 	expect(own, "sent_mesh_other_bytes",
@@ -447,18 +205,18 @@ static void check(const struct own *own, const struct sent *before, const struct
 	expect(own, "values and others",
 	       after->stats.sent_param_bytes + after->stats.sent_other_bytes -
 		       before->stats.sent_param_bytes - before->stats.sent_other_bytes,
-	       values_expected(own) + 32 * (uint64_t)(data - 1) + agreed);
-	if (size_of(own, "pp") > 1)
+	       bytes_of_values(own) + 32 * (uint64_t)(data - 1) + agreed);
+	if (bytes_axis_size(own, "pp") > 1)
 		expect(own, "sent_bytes of the pipeline",
 		       after->pipeline_bytes - before->pipeline_bytes,
-		       messages_expected(own) * COUNT * ELEMENT);
+		       bytes_messages(own) * COUNT * ELEMENT);
 	check_whole(own, after->whole - before->whole, own->pipeline ? 4 + 16 : 0);
 }
 
 /* Activations alone; the numbers that ranks compare, and the end. */
-static void check_evaluations(struct own *own)
+static void check_evaluations(struct bytes_rank *own)
 {
-	int last = tutti_mesh_coord(own->mesh, "pp") == size_of(own, "pp") - 1;
+	int last = tutti_mesh_coord(own->mesh, "pp") == bytes_axis_size(own, "pp") - 1;
 	uint64_t sends = (uint64_t)(own->run->chunks - last) * EVALUATED;
 	struct sent before = count(own);
 
@@ -475,7 +233,7 @@ static void check_evaluations(struct own *own)
 
 /* ---- runs ---- */
 
-static tutti_model *make_model(const struct own *own)
+static tutti_model *make_model(const struct bytes_rank *own)
 {
 	tutti_model *model;
 	char name[32];
@@ -484,10 +242,10 @@ static tutti_model *make_model(const struct own *own)
 	for (int u = 0; u < UNITS; u++) {
 		snprintf(name, sizeof name, "unit.%d", u);
 		CHECK(tutti_model_unit(model, name) == u);
-		CHECK(tutti_model_unit_stage(model, u, stage_of(own, u)) == TUTTI_OK);
+		CHECK(tutti_model_unit_stage(model, u, bytes_stage_of(own, u)) == TUTTI_OK);
 	}
 	for (int p = 0; p < PARAMS; p++) {
-		const struct described *d = kind_of(p);
+		const struct bytes_param *d = bytes_kind_of(p);
 		int64_t shape[] = {own->ranks, d->columns};
 		snprintf(name, sizeof name, "param.%d", p);
 		CHECK(tutti_model_param(model, p == PARAMS - 1 ? 0 : p / EACH, name, 2, shape, 0) ==
@@ -501,9 +259,9 @@ static tutti_model *make_model(const struct own *own)
 	return model;
 }
 
-static void make(struct own *own, tutti_comm *comm, const struct run *run)
+static void make(struct bytes_rank *own, tutti_comm *comm, const struct bytes_run *run)
 {
-	*own = (struct own){.run = run, .ranks = tutti_size(comm)};
+	*own = (struct bytes_rank){.run = run, .ranks = tutti_size(comm)};
 	mesh_text_read(&own->text, run->axes);
 	CHECK(tutti_mesh_create(&own->mesh, comm, own->text.axes, own->text.count) == TUTTI_OK);
 	tutti_model *model = make_model(own);
@@ -526,7 +284,7 @@ static void make(struct own *own, tutti_comm *comm, const struct run *run)
 /* The first step's order of units is not yet known. */
 static void train(tutti_comm *comm, void *arg)
 {
-	struct own own;
+	struct bytes_rank own;
 
 	make(&own, comm, arg);
 	step(&own);
@@ -555,7 +313,7 @@ static const struct {
 	      {"dp=2,pp=4", 8, 2},      {"dp=4,tp=2", 8, 4}};
 enum { MESHES = sizeof meshes / sizeof *meshes };
 
-static void run_on(int mesh, struct run run)
+static void run_on(int mesh, struct bytes_run run)
 {
 	run.axes = meshes[mesh].axes;
 	if (run.config.strategy == TUTTI_HSDP)
@@ -569,8 +327,9 @@ static void test_every_strategy(void **state)
 	for (int m = 0; m < MESHES; m++)
 		for (int s = TUTTI_DDP; s <= TUTTI_HSDP; s++)
 			if ((m + s) % long_or(1, 2, 4, 4) == 0)
-				run_on(m, (struct run){.config = {.strategy = (tutti_strategy)s},
-						       .chunks = 1});
+				run_on(m,
+				       (struct bytes_run){.config = {.strategy = (tutti_strategy)s},
+							  .chunks = 1});
 }
 
 static void test_every_schedule(void **state)
@@ -582,10 +341,11 @@ static void test_every_schedule(void **state)
 		for (int s = TUTTI_GPIPE; s <= TUTTI_ZERO_BUBBLE && strstr(meshes[m].axes, "pp");
 		     s++)
 			for (int i = long_or(0, (m + s) % 2, 0, 0); i < 2; i += long_or(1, 2, 2, 2))
-				run_on(m, (struct run){.config = {.strategy = strategies[i]},
-						       .has_pipeline = 1,
-						       .chunks = s < TUTTI_INTERLEAVED ? 1 : 2,
-						       .schedule = (tutti_schedule)s});
+				run_on(m,
+				       (struct bytes_run){.config = {.strategy = strategies[i]},
+							  .has_pipeline = 1,
+							  .chunks = s < TUTTI_INTERLEAVED ? 1 : 2,
+							  .schedule = (tutti_schedule)s});
 }
 
 int main(void)
