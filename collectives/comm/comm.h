@@ -73,8 +73,8 @@ struct comm_place {
 struct comm_parent {
 	int *ranks; /* by rank: its rank there; NULL without a parent                     */
 	int rank;   /* this rank's there, while a job grows, or -1                        */
-	struct job_record *job; /* what it has in common with those that it was split from ...  */
-	int *numbers;    /* ... by rank: its number there; NULL: the same                */
+	struct job_record *job; /* of all that were split from one, with it (control/job.h) */
+	int *numbers;           /* by rank: its number in the job; NULL: the same           */
 };
 
 /* How the ranks reach each other. */

@@ -37,7 +37,6 @@ static double zero_bubble_time(const struct pipeline_shape *shape, const struct 
 	int ranks = shape->ranks, count = shape->micro_batches;
 	double gap = larger(times->forward, times->forward + times->inputs - times->weights);
 	double idle = (ranks - 1) * gap;
-
 	double part = times->inputs < times->weights ? times->inputs : times->weights;
 
 	if ((count % ranks && shape->chunks > 1) || (times->forward < part && ranks > 1))

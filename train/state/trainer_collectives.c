@@ -79,19 +79,19 @@ void trainer_abort(const tutti_trainer *trainer)
 	mesh_abort(trainer->mesh);
 }
 
-static bool is_broken(const tutti_comm *comm)
+bool comm_is_broken(const tutti_comm *comm)
 {
 	return comm && tutti_comm_status(comm) != TUTTI_OK;
 }
 
 static bool has_failed(const tutti_trainer *trainer)
 {
-	bool has = is_broken(trainer->comm) || is_broken(trainer->job.comm);
+	bool has = comm_is_broken(trainer->comm) || comm_is_broken(trainer->job.comm);
 
 	for (int h = 0; h < trainer->home_count && !has; h++) {
 		const struct home *home = &trainer->homes[h];
-		has = is_broken(home->gather) || is_broken(home->reduce) ||
-		      is_broken(home->replicas);
+		has = comm_is_broken(home->gather) || comm_is_broken(home->reduce) ||
+		      comm_is_broken(home->replicas);
 	}
 	return has || mesh_has_failed(trainer->mesh);
 }

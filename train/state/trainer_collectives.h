@@ -95,6 +95,8 @@ const char *bucket_label(const tutti_trainer *trainer, const struct bucket *buck
  * parameters: "Gathering unit 'h.3': ". */
 tutti_status bucket_status(const tutti_trainer *trainer, const struct bucket *bucket,
 			   const char *what, tutti_status status);
+/* NULL is none. */
+bool comm_is_broken(const tutti_comm *comm);
 /* Aborts the trainer's own communicators. Waits on this rank end. */
 void trainer_abort(const tutti_trainer *trainer);
 

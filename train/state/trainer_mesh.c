@@ -83,17 +83,12 @@ void mesh_abort(const struct trainer_mesh *mesh)
 		tutti_comm_abort(mesh->others);
 }
 
-static bool is_broken(const tutti_comm *comm)
-{
-	return comm && tutti_comm_status(comm) != TUTTI_OK;
-}
-
 bool mesh_has_failed(const struct trainer_mesh *mesh)
 {
-	bool has = mesh && is_broken(mesh->others);
+	bool has = mesh && comm_is_broken(mesh->others);
 
 	for (int g = 0; mesh && g < mesh->groups.count; g++)
-		has |= is_broken(mesh->sums[g]);
+		has |= comm_is_broken(mesh->sums[g]);
 	return has;
 }
 
