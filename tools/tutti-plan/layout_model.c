@@ -118,7 +118,7 @@ struct place {
 	const char *name;
 };
 
-/* "tp" divides dimension `split`; -1: none. */
+/* "tp" divides dimension `split`; -1: none, and its ranks have gradients of their own rows. */
 static int add(const struct place *place, const char *name, int ndim, const int64_t *shape,
 	       int split)
 {
@@ -127,8 +127,9 @@ static int add(const struct place *place, const char *name, int ndim, const int6
 	snprintf(full, sizeof full, "%s.%s", place->name, name);
 	int param = tutti_model_param(place->model, place->unit, full, ndim, shape, 0);
 	must_have(param >= 0 ? place->model : NULL);
-	if (split >= 0 && tutti_model_param_split(place->model, param, "tp", split) != TUTTI_OK)
-		must_have(NULL);
+	tutti_status status = split >= 0 ? tutti_model_param_split(place->model, param, "tp", split)
+					 : tutti_model_param_partial(place->model, param, "tp");
+	must_have(status == TUTTI_OK ? place->model : NULL);
 	return param;
 }
 
