@@ -9,6 +9,7 @@
 
 #include "tests/limit.h"
 #include "tests/random.h"
+#include "tests/whole.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -123,8 +124,8 @@ static int in_one_stream(int rank, int which)
 {
 	struct rank r;
 	uint64_t seed = 7 + (uint64_t)which;
-	int burst = gpu_is_emulated() ? STEPS : BURST,
-	    steps = gpu_is_emulated() ? STEPS : 3 * BURST;
+	int burst = gpu_is_emulated() ? long_or(STEPS, STEPS / 4, STEPS / 4, STEPS) : BURST,
+	    steps = gpu_is_emulated() ? burst : 3 * BURST;
 
 	join(&r, rank, which);
 	CUstream stream = gpu_stream();
@@ -259,7 +260,7 @@ static void exchange(struct rank *r, size_t n, CUstream stream)
 	begin_capture(stream);
 	capture_messages(r, &p, stream);
 	CUgraphExec exec = end_capture(stream);
-	for (int round = 0; round < 20; round++) {
+	for (int round = 0; round < long_or(20, 8, 8, 20); round++) {
 		tutti_work *works[2];
 		for (size_t i = 0; i < (size_t)r->size * n; i++)
 			p.host[i] = word(r->rank, (int)(i / n), round, i % n);

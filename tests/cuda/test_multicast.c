@@ -186,7 +186,7 @@ static void all_calls(struct world *w, int which)
 {
 	for (int round = 0; round < 2; round++) {
 		open_buffers(w);
-		for (int call = 0; call < whole_or(CALLS, CALLS, 6); call++) {
+		for (int call = 0; call < long_or(CALLS, 8, 8, 6); call++) {
 			struct sum s = draw(&w->shared, w->size);
 			one_call(w, &s, call, which == ALL || (which == SECOND && round == 1));
 		}

@@ -237,9 +237,9 @@ static void replaced_or_not(struct scene *scene, bool is_replaced)
  * dies when another one's calls have come to an end, at the last ones of a step. */
 static void each_call(tutti_train_config config, int ranks, int dies_in, int stride)
 {
-	const int last_ones = long_or(4, 3, 2, 1);
+	const int last_ones = long_or(4, 2, 2, 1);
 
-	stride *= long_or(1, 3, 6, 9);
+	stride *= long_or(1, 5, 7, 9);
 	for (int victim = 0; victim < ranks; victim++) {
 		struct scene scene = {.config = config,
 				      .after = config,

@@ -289,8 +289,8 @@ enum { MESHES = sizeof meshes / sizeof *meshes };
 /* The meshes of this run: some of them. */
 static int next_mesh(int m)
 {
-	return m < 0 ? (int)random_below(&draws, (uint64_t)long_or(1, 2, 3, 5))
-		     : m + long_or(1, 2, 3, 5);
+	return m < 0 ? (int)random_below(&draws, (uint64_t)long_or(1, 4, 4, 5))
+		     : m + long_or(1, 4, 4, 5);
 }
 
 /* Where each replica has all: no step is lost. */

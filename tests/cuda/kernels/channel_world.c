@@ -150,8 +150,11 @@ void world_prepare(const struct world *w, struct world_call *c, uint64_t *seed)
 		}
 		size_t bytes = c->send_bytes[r] + c->recv_bytes[r] + 512;
 		c->memory[r] = zeroed(bytes);
-		for (size_t i = 0; i < bytes; i++)
-			c->memory[r][i] = (char)random_next(seed);
+		for (size_t i = 0; i < bytes; i += sizeof(uint64_t)) {
+			uint64_t word = random_next(seed);
+			memcpy(c->memory[r] + i, &word,
+			       bytes - i < sizeof word ? bytes - i : sizeof word);
+		}
 		place_buffers(c, w, r);
 		c->sent[r] = zeroed(c->send_bytes[r] + 1);
 		memcpy(c->sent[r], c->send[r], c->send_bytes[r]);

@@ -306,7 +306,7 @@ static void run_random(int size, uint32_t first)
 
 static void any_calls(void **state)
 {
-	int rounds = whole_or(32, 8, 6);
+	int rounds = long_or(32, 12, 8, 6);
 
 	(void)state;
 	for (int i = 0; i < rounds; i++)
@@ -315,7 +315,7 @@ static void any_calls(void **state)
 
 static void while_turns_wrap(void **state)
 {
-	int rounds = whole_or(8, 3, 2);
+	int rounds = long_or(8, 4, 3, 2);
 
 	(void)state;
 	for (int i = 0; i < rounds; i++)

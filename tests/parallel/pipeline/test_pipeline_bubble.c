@@ -291,7 +291,7 @@ static void test_idle_turns(void **state)
 			for (int s = TUTTI_GPIPE; s <= TUTTI_ZERO_BUBBLE; s++)
 				for (int v = 1; v <= (s < TUTTI_INTERLEAVED ? 1 : 3); v++)
 					if (counts[i] > 0 &&
-					    (ranks <= long_or(8, 4, 3, 3) || i % 3 == 2))
+					    (ranks <= long_or(8, 3, 3, 3) || i % 3 == 2))
 						run_shape((struct pipeline_shape){(tutti_schedule)s,
 										  ranks, counts[i],
 										  v},
