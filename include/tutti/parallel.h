@@ -90,7 +90,8 @@ tutti_status tutti_trainer_create_on(tutti_trainer **trainer, tutti_model *model
 tutti_status tutti_param_piece(const tutti_trainer *trainer, int param, int64_t *first,
                                int64_t *count);
 /* Local: the bytes of the rank of such a mesh that would hold most, as tutti_memory_estimate. Axes
- * have sizes of at least 1. */
+ * have sizes of at least 1. Where "pp" has several ranks, what a pipeline holds counts, as the
+ * trainer allocates it: with ZeRO-2, FSDP and HSDP whole gradients of a rank's stages. */
 tutti_status tutti_memory_estimate_on(const tutti_model *model, const tutti_axis *axes,
                                       int num_axes, const tutti_train_config *config,
                                       tutti_train_stats *stats);

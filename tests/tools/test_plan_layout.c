@@ -85,6 +85,8 @@ static void test_trainers_are_as_estimated(void **state)
 		{4, 1, 1, 2, TUTTI_ZERO2, 0, TUTTI_1F1B, 1, 2, false},
 		{2, 2, 1, 2, TUTTI_FSDP, 0, TUTTI_1F1B, 1, 1, true},
 		{4, 1, 1, 2, TUTTI_HSDP, 2, TUTTI_1F1B, 1, 1, true},
+		{2, 1, 2, 1, TUTTI_FSDP, 0, TUTTI_ZERO_BUBBLE, 1, 2, false},
+		{2, 1, 2, 2, TUTTI_ZERO2, 0, TUTTI_INTERLEAVED, 2, 2, false},
 		{1, 2, 2, 2, TUTTI_ZERO1, 0, TUTTI_INTERLEAVED, 2, 2, false},
 	};
 	struct machine machine = slow_machine();

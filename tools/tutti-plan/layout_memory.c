@@ -13,10 +13,10 @@ struct trainer_key {
 };
 struct trainer_entry {
 	struct trainer_key key;
-	double bytes, slots; /* all, and of them what does not stay */
+	double bytes;
 };
 
-static struct trainer_entry estimate(const struct layout_question *q, const struct trainer_key *key)
+static double estimate(const struct layout_question *q, const struct trainer_key *key)
 {
 	const tutti_axis axes[] = {{"dp", key->replicas}, {"pp", key->pp}, {"tp", key->tp}};
 	const tutti_train_config config = {.strategy = (tutti_strategy)key->strategy,
@@ -28,69 +28,22 @@ static struct trainer_entry estimate(const struct layout_question *q, const stru
 
 	tutti_model_destroy(model);
 	must_have(status == TUTTI_OK ? &stats : NULL);
-	double slots = (double)stats.gathered_peak_bytes;
-	return (struct trainer_entry){*key,
-				      (double)stats.param_bytes + (double)stats.grad_bytes +
-					      (double)stats.optimizer_bytes + slots,
-				      slots};
+	return (double)stats.param_bytes + (double)stats.grad_bytes +
+	       (double)stats.optimizer_bytes + (double)stats.gathered_peak_bytes;
 }
 
-static struct trainer_entry look_up(const struct layout_question *q, const struct candidate *c,
-				    struct trainer_book *book)
+static double trainer_bytes(const struct layout_question *q, const struct candidate *c,
+			    struct trainer_book *book)
 {
 	const struct trainer_key key = {candidate_replicas(c), c->tp,        c->pp, c->chunks,
 					(int)c->strategy,      c->shard_size};
 
 	for (size_t i = 0; i < book->count; i++)
 		if (memcmp(&book->entries[i].key, &key, sizeof key) == 0)
-			return book->entries[i];
+			return book->entries[i].bytes;
 	book->entries = must_grow(book->entries, book->count, &book->room, sizeof *book->entries);
-	return book->entries[book->count++] = estimate(q, &key);
-}
-
-/* Of the rank of "pp" with most. */
-static double whole_gradients(const struct layout_question *q, const struct candidate *c)
-{
-	const struct gpt_sizes *m = &q->model;
-	int stages = c->pp * c->chunks;
-	double most = 0;
-
-	for (int r = 0; r < c->pp; r++) {
-		double sum = r == 0 ? gpt_embedding_elements(m, c->tp) : 0;
-		if (r == c->pp - 1)
-			sum += gpt_head_elements(m) + gpt_tokens_elements(m, c->tp);
-		for (int stage = r; stage < stages; stage += c->pp)
-			sum += (gpt_first_layer(m, stages, stage + 1) -
-				gpt_first_layer(m, stages, stage)) *
-			       gpt_layer_elements(m, c->tp);
-		most = fmax(most, sum);
-	}
-	return most * sizeof(float);
-}
-
-/* Of the largest layer, or the embedding. */
-static double one_unit(const struct layout_question *q, const struct candidate *c)
-{
-	double layer = gpt_layer_elements(&q->model, c->tp);
-
-	return sizeof(float) * fmax(layer, gpt_embedding_elements(&q->model, c->tp));
-}
-
-/* In a pipeline gradients are whole until the last backward, which the estimate does not have; and
- * units follow each other in another order, so that one more may be gathered. Of the slots of
- * ZeRO-2 all are for gradients. */
-static double trainer_bytes(const struct layout_question *q, const struct candidate *c,
-			    struct trainer_book *book)
-{
-	struct trainer_entry entry = look_up(q, c, book);
-
-	if (c->pp == 1)
-		return entry.bytes;
-	if (c->strategy == TUTTI_FSDP || c->strategy == TUTTI_HSDP)
-		return entry.bytes + whole_gradients(q, c) + one_unit(q, c);
-	if (c->strategy == TUTTI_ZERO2)
-		return entry.bytes + fmax(0, whole_gradients(q, c) - entry.slots);
-	return entry.bytes;
+	book->entries[book->count] = (struct trainer_entry){key, estimate(q, &key)};
+	return book->entries[book->count++].bytes;
 }
 
 void trainer_book_close(struct trainer_book *book)

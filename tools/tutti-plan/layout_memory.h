@@ -6,7 +6,7 @@
 
 /* Bytes, each of the rank with most of it. */
 struct held_bytes {
-	double trainer;     /* tutti_memory_estimate_on; and gradients that a pipeline keeps whole */
+	double trainer;     /* tutti_memory_estimate_on */
 	double activations; /* of the micro-batches that the schedule holds, and work space      */
 	double messages;    /* buffers of the pipeline                                           */
 };

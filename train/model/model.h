@@ -78,7 +78,9 @@ struct tutti_model {
 	struct state *states;
 	int unit_count, param_count, use_count, buffer_count, state_count;
 	size_t elements; /* of all parameters */
-	int kind_count;  /* mesh_part.kind is less, at least 1 */
+	int kind_count;    /* mesh_part.kind is less, at least 1 */
+	bool is_pipelined; /* "pp" has several ranks: forwards follow backwards, and gradients are
+			    * held until the last micro-batch */
 };
 
 /* Makes a deep copy in to. MEMORY leaves nothing to free. */
@@ -217,7 +219,8 @@ int home_unit(const struct model_layout *layout, const struct tutti_model *model
  * group, with AdamW, without padding. */
 void memory_resident(const struct model_layout *layout, const struct tutti_model *model,
 		     const tutti_train_config *config, int shard_rank, tutti_train_stats *stats);
-/* The bytes of all slots that the plain order of units needs, the same on all ranks. MEMORY. */
+/* The bytes of all slots that the plain order of units needs, or a pipeline; the same on all ranks
+ * with the same part of the model. MEMORY. */
 tutti_status memory_for_slots(const struct model_layout *layout, const struct tutti_model *model,
 			      const tutti_train_config *config, size_t *bytes);
 /* MEMORY, with the sum, when needed is more than memory_limit. */
@@ -231,8 +234,8 @@ bool config_has_wire(const tutti_train_config *config);
 /* The type of a span's reduced gradients. */
 tutti_dtype span_sum_dtype(const struct param_span *span, const tutti_train_config *config);
 
-/* plain_order.c, slot_sizes.c: the slots that a home needs for whole units while they are gathered
- * and for whole gradients until they are reduced. */
+/* plain_order.c, any_order.c, slot_sizes.c: the slots that a home needs for whole units while they
+ * are gathered and for whole gradients until they are reduced. */
 
 /* The bytes of each slot. */
 struct slot_sizes {
@@ -241,17 +244,18 @@ struct slot_sizes {
 };
 
 /* The slots that suffice in plain order: forward of all units as they were registered, then
- * backward in reverse. MEMORY leaves nothing to free. */
+ * backward in reverse. In a pipeline: for units in any order, and for all gradients at once. MEMORY
+ * leaves nothing to free. */
 tutti_status slots_for_units(struct slot_sizes *slots, const struct model_layout *layout,
 			     const struct tutti_model *model, const tutti_train_config *config,
 			     int home);
 tutti_status slots_for_grads(struct slot_sizes *slots, const struct model_layout *layout,
 			     const struct tutti_model *model, const tutti_train_config *config,
 			     int home);
-/* The slots for all gradients at once, and for the largest that is sent as another type, smallest
- * first: needed when micro-batches are added before gradients are sent. */
+/* The slots for all gradients at once, and for so many copies of the largest if they are sent as
+ * another type, smallest first: needed when micro-batches are added before gradients are sent. */
 tutti_status slots_for_whole(struct slot_sizes *slots, const struct model_layout *layout,
-			     const tutti_train_config *config, int home);
+			     const tutti_train_config *config, int home, int copies);
 size_t slots_sum(const struct slot_sizes *slots);
 void slots_finish(struct slot_sizes *slots);
 

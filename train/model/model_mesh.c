@@ -279,7 +279,10 @@ static void keep_own(struct tutti_model *model, int *locals, const struct axes *
 tutti_status model_localize(struct tutti_model *model, int **locals, struct model_groups *groups,
 			    const struct axes *axes, int rank)
 {
+	int pp = find(axes, "pp");
+
 	*groups = (struct model_groups){.count = 0};
+	model->is_pipelined = pp >= 0 && axes->axis[pp].size > 1;
 	TRY(check_stages(model, axes));
 	TRY(divide(model, groups, axes, rank));
 	*locals = malloc(((size_t)model->param_count + 1) * sizeof **locals);

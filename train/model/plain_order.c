@@ -1,5 +1,6 @@
 /* The whole units and whole gradients that a micro-batch in plain order has at once. This file goes
- * through the steps of param_gather.c, hooks.c and grad_reduce.c without values. */
+ * through the steps of param_gather.c, hooks.c and grad_reduce.c without values. A pipeline has
+ * another order. */
 #include "train/base/base.h"
 #include "train/model/slot_tally.h"
 
@@ -133,15 +134,18 @@ tutti_status slots_for_units(struct slot_sizes *slots, const struct model_layout
 			tally_take(&tally, layout->spans[s].count * width);
 			tally_give(&tally, layout->spans[s].count * width);
 		}
-	tutti_status status =
-		layout->by_unit ? tally_units(&tally, layout, model, config, home) : TUTTI_OK;
+	tutti_status status = TUTTI_OK;
+	if (layout->by_unit)
+		status = model->is_pipelined ? tally_any_order(&tally, layout, model, config, home)
+					     : tally_units(&tally, layout, model, config, home);
 	if (status == TUTTI_OK)
 		status = tally_choose(&tally, slots);
 	tally_free(&tally);
 	return status;
 }
 
-enum { NO_BUCKET = -1 };
+/* As in plain order: one that is in flight, and one that follows it. */
+enum { NO_BUCKET = -1, COPIES_IN_PIPELINE = 2 };
 
 /* A bucket has a gradient from its first backward until the gradient is reduced. One gradient is in
  * flight while the next is computed. */
@@ -243,6 +247,8 @@ tutti_status slots_for_grads(struct slot_sizes *slots, const struct model_layout
 			  .home = home,
 			  .tally = &tally};
 
+	if (model->is_pipelined) /* held until the last micro-batch */
+		return slots_for_whole(slots, layout, config, home, COPIES_IN_PIPELINE);
 	if (config->grad_dtype != config->reduce_dtype)
 		s.wire_width = dtype_bytes(config->reduce_dtype);
 	TRY(tally_make(&tally, 2 * layout->trained_count));

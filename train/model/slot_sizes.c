@@ -127,12 +127,12 @@ tutti_status tally_choose(const struct tally *tally, struct slot_sizes *slots)
 }
 
 tutti_status slots_for_whole(struct slot_sizes *slots, const struct model_layout *layout,
-			     const tutti_train_config *config, int home)
+			     const tutti_train_config *config, int home, int copies)
 {
 	size_t grad = dtype_bytes(config->grad_dtype), wire = dtype_bytes(config->reduce_dtype);
 	size_t most = 0; /* elements */
 
-	TRY(slots_make(slots, layout->trained_count + 1));
+	TRY(slots_make(slots, layout->trained_count + copies));
 	for (int b = 0; b < layout->trained_count; b++) {
 		const struct param_span *span = &layout->spans[b];
 		if (span->keeps_grad || span->home != home)
@@ -140,8 +140,9 @@ tutti_status slots_for_whole(struct slot_sizes *slots, const struct model_layout
 		add_slots(slots, 1, slot_bytes(span->count * grad));
 		most = span->count > most ? span->count : most;
 	}
-	if (most && config->grad_dtype != config->reduce_dtype)
-		add_slots(slots, 1, slot_bytes(most * wire));
+	copies = copies < slots->count ? copies : slots->count;
+	if (config->grad_dtype != config->reduce_dtype)
+		add_slots(slots, copies, slot_bytes(most * wire));
 	qsort(slots->bytes, (size_t)slots->count, sizeof *slots->bytes, by_size);
 	return TUTTI_OK;
 }

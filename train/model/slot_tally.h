@@ -1,4 +1,4 @@
-/* Between plain_order.c and slot_sizes.c: how many values exist at once. */
+/* Between plain_order.c, any_order.c and slot_sizes.c: how many values exist at once. */
 #ifndef TRAIN_SLOT_TALLY_H
 #define TRAIN_SLOT_TALLY_H
 
@@ -21,6 +21,10 @@ void tally_expect(struct tally *tally, size_t bytes);
 void tally_begin(struct tally *tally);
 void tally_take(struct tally *tally, size_t bytes);
 void tally_give(struct tally *tally, size_t bytes);
+/* any_order.c: counts the most whole units at once, in whichever order they begin. */
+tutti_status tally_any_order(struct tally *tally, const struct model_layout *layout,
+			     const struct tutti_model *model, const tutti_train_config *config,
+			     int home);
 /* Sets the slots for the values that were counted. */
 tutti_status tally_choose(const struct tally *tally, struct slot_sizes *slots);
 

@@ -36,7 +36,7 @@ static tutti_status plan_whole(tutti_trainer *trainer)
 	struct slot_sizes all;
 
 	for (int h = 0; h < trainer->home_count; h++) {
-		TRY(slots_for_whole(&all, &trainer->layout, &trainer->config, h));
+		TRY(slots_for_whole(&all, &trainer->layout, &trainer->config, h, 1));
 		TRY(pool_plan(&trainer->homes[h].grad_pool, &all));
 	}
 	return TUTTI_OK;

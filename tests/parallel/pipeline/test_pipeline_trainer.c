@@ -1,6 +1,7 @@
 /* A pipeline with a trainer: the schedules, with every strategy, must end with the bits of one
- * rank; reductions begin with a stage's last backward and not before; a callback that fails on one
- * rank ends the step on ranks with other data, too. */
+ * rank; reductions begin with a stage's last backward and not before; a trainer holds the bytes
+ * that were estimated; a callback that fails on one rank ends the step on ranks with other data,
+ * too. */
 #include "tests/train/mesh_toy.h"
 #include "tests/train/ranks.h"
 #include "tests/train/toy.h"
@@ -26,6 +27,8 @@ enum { PIPELINES = sizeof pipelines / sizeof *pipelines };
 struct run {
 	int which;
 	tutti_strategy strategy;
+	int is_any_order; /* of additions; else deterministic, for the bits */
+	size_t limit;     /* of memory; 0: none */
 	float values[VALUES];
 	struct { /* the callback that fails; rank -1: none */
 		int rank, stage, micro_batch;
@@ -108,16 +111,23 @@ static tutti_status backward(void *arg, int stage, int m, const void *out_grad, 
 	return weights(arg, stage, m);
 }
 
+static tutti_train_config config_of(const struct run *run)
+{
+	return (tutti_train_config){.strategy = run->strategy,
+				    .deterministic = !run->is_any_order,
+				    .memory_limit = run->limit,
+				    .seed = 7};
+}
+
 static void make(struct own *own, tutti_comm *comm, const struct run *run,
 		 tutti_pipeline **pipeline)
 {
 	int which = run->which;
+	tutti_train_config config = config_of(run);
 
 	*own = (struct own){.run = run, .rank = tutti_rank(comm)};
 	CHECK(mesh_toy_try_chunks(&own->toy, comm, pipelines[which].axes, pipelines[which].chunks,
-				  &(tutti_train_config){.strategy = run->strategy,
-							.deterministic = 1,
-							.seed = 7}) == TUTTI_OK);
+				  &config) == TUTTI_OK);
 	own->stages = tutti_mesh_size(own->toy.mesh, "pp") * pipelines[which].chunks;
 	CHECK(tutti_pipeline_create(pipeline, own->toy.mesh,
 				    &(tutti_pipeline_config){.schedule = pipelines[which].schedule,
@@ -132,6 +142,16 @@ static void make(struct own *own, tutti_comm *comm, const struct run *run,
 	      TUTTI_OK);
 }
 
+static void run_steps(struct own *own, tutti_pipeline *pipeline)
+{
+	for (own->batch = 0; own->batch < STEPS; own->batch++) {
+		CHECK(tutti_micro_batch(own->toy.trainer, TUTTI_PASS_LAST,
+					mesh_toy_items(&own->toy, own->batch), NULL) == TUTTI_OK);
+		CHECK(tutti_pipeline_run(pipeline) == TUTTI_OK);
+		CHECK(tutti_step(own->toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
+	}
+}
+
 static void train(tutti_comm *comm, void *arg)
 {
 	struct run *run = arg;
@@ -140,12 +160,7 @@ static void train(tutti_comm *comm, void *arg)
 	struct own own;
 
 	make(&own, comm, run, &pipeline);
-	for (own.batch = 0; own.batch < STEPS; own.batch++) {
-		CHECK(tutti_micro_batch(own.toy.trainer, TUTTI_PASS_LAST,
-					mesh_toy_items(&own.toy, own.batch), NULL) == TUTTI_OK);
-		CHECK(tutti_pipeline_run(pipeline) == TUTTI_OK);
-		CHECK(tutti_step(own.toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
-	}
+	run_steps(&own, pipeline);
 	mesh_toy_read(&own.toy, values);
 	if (tutti_rank(comm) == 0)
 		memcpy(run->values, values, sizeof values);
@@ -207,6 +222,71 @@ static void test_reduced_in_the_run(void **state)
 
 	(void)state;
 	assert_int_equal(ranks_as_threads(4, count, &run), 0);
+}
+
+static size_t sum_of(const tutti_train_stats *stats)
+{
+	return stats->param_bytes + stats->grad_bytes + stats->optimizer_bytes +
+	       stats->gathered_peak_bytes;
+}
+
+static size_t estimate_of(const struct run *run)
+{
+	const tutti_train_config config = config_of(run);
+	struct mesh_text mesh;
+	tutti_train_stats stats = {0};
+	int ranks = 1;
+
+	mesh_text_read(&mesh, pipelines[run->which].axes);
+	for (int i = 0; i < mesh.count; i++)
+		ranks = strcmp(mesh.axes[i].name, "pp") == 0 ? mesh.axes[i].size : ranks;
+	tutti_model *model = mesh_toy_register(ranks * pipelines[run->which].chunks);
+	CHECK(tutti_memory_estimate_on(model, mesh.axes, mesh.count, &config, &stats) == TUTTI_OK);
+	tutti_model_destroy(model);
+	return sum_of(&stats);
+}
+
+/* The estimate suffices, and the rank with most holds all of it. One byte less is refused before
+ * anything is allocated. */
+static void limit(tutti_comm *comm, void *arg)
+{
+	struct run run = *(const struct run *)arg;
+	size_t estimate = estimate_of(&run);
+	tutti_train_stats stats;
+	tutti_pipeline *pipeline;
+	struct own own;
+
+	run.limit = estimate - 1;
+	tutti_train_config config = config_of(&run);
+	struct mesh_toy refused = {0};
+	CHECK_ERROR(mesh_toy_try_chunks(&refused, comm, pipelines[run.which].axes,
+					pipelines[run.which].chunks, &config),
+		    TUTTI_ERR_MEMORY, "This model needs");
+	mesh_toy_destroy(&refused);
+	run.limit = estimate;
+	make(&own, comm, &run, &pipeline);
+	run_steps(&own, pipeline);
+	CHECK(tutti_trainer_stats(own.toy.trainer, &stats) == TUTTI_OK);
+	uint64_t most = sum_of(&stats);
+	CHECK(tutti_all_reduce(&most, &most, 1, TUTTI_U64, TUTTI_MAX, comm, NULL) == TUTTI_OK);
+	CHECK(most == estimate);
+	tutti_pipeline_destroy(pipeline);
+	mesh_toy_destroy(&own.toy);
+}
+
+/* Those that shard over two ranks of "dp". */
+static void test_memory(void **state)
+{
+	(void)state;
+	for (int s = TUTTI_DDP; s <= TUTTI_HSDP; s++)
+		for (int i = 7; i < PIPELINES; i++) {
+			struct run run = {.which = i,
+					  .strategy = (tutti_strategy)s,
+					  .is_any_order = i % 2,
+					  .fails = {.rank = -1}};
+			print_message("%s, strategy %d\n", pipelines[i].axes, s);
+			assert_int_equal(ranks_as_threads(pipelines[i].ranks, limit, &run), 0);
+		}
 }
 
 static void fail_once(tutti_comm *comm, void *arg)
@@ -292,9 +372,9 @@ static void test_wrong_mesh(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_bits),       cmocka_unit_test(test_reduced_in_the_run),
-		cmocka_unit_test(test_failure),    cmocka_unit_test(test_too_early),
-		cmocka_unit_test(test_wrong_mesh),
+		cmocka_unit_test(test_bits),      cmocka_unit_test(test_reduced_in_the_run),
+		cmocka_unit_test(test_memory),    cmocka_unit_test(test_failure),
+		cmocka_unit_test(test_too_early), cmocka_unit_test(test_wrong_mesh),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
