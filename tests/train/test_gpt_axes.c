@@ -20,6 +20,7 @@ static const struct gpt_shape shape = {
 
 struct run {
 	int sizes[AXES]; /* of "ep", "cp", "tp" */
+	int batch;       /* sequences of a step */
 	int experts;
 	struct gpt_config config;
 	double *losses; /* of each step */
@@ -46,10 +47,11 @@ static void start(struct own *own, tutti_comm *comm)
 	for (int i = 0; i < AXES; i++)
 		axes[i] = (tutti_axis){names[i], run->sizes[i]};
 	wanted.experts = run->experts;
-	config.max_sequences = BATCH / run->sizes[0];
+	config.max_sequences = (run->batch + run->sizes[0] - 1) / run->sizes[0];
 	config.dtype = TUTTI_F32;
 	config.group = 4;
 	config.capacity = 1.25f;
+	config.balance = 0.05f;
 	must(tutti_mesh_create(&own->mesh, comm, axes, AXES));
 	must(tutti_model_create(&model));
 	gpt_register(&own->gpt, wanted, 1, model);
@@ -63,12 +65,13 @@ static void start(struct own *own, tutti_comm *comm)
 static int load(const struct own *own, int step, unsigned char *tokens, unsigned char *targets)
 {
 	int ranks = own->run->sizes[0], rank = tutti_mesh_coord(own->mesh, "ep");
-	int first = BATCH * rank / ranks, count = BATCH * (rank + 1) / ranks - first;
+	int batch = own->run->batch, first = batch * rank / ranks;
+	int count = batch * (rank + 1) / ranks - first;
 	int length = gpt_length(&own->gpt);
 
 	for (int i = 0; i < count * length; i++) {
 		int at = gpt_position(&own->gpt, i % length);
-		int sequence = step * BATCH + first + i / length;
+		int sequence = step * batch + first + i / length;
 		tokens[i] =
 			(unsigned char)(tutti_random(1, (uint64_t)sequence, 0, (uint64_t)at) % 16);
 		targets[i] = (unsigned char)((5 * tokens[i] + 3) % 16);
@@ -95,7 +98,7 @@ static int pass(struct own *own, int step, double *loss)
 
 static int rows_of(const struct run *run)
 {
-	return BATCH / run->sizes[0] * shape.length / run->sizes[1];
+	return run->batch / run->sizes[0] * shape.length / run->sizes[1];
 }
 
 /* Blocks of so many elements, each to all others. */
@@ -236,19 +239,20 @@ static void train(tutti_comm *comm, void *arg)
 }
 
 static const struct run runs[] = {
-	{{1, 1, 2}, 0, {0}, NULL},
-	{{1, 1, 4}, 0, {.recompute = 1}, NULL},
-	{{1, 2, 1}, 0, {0}, NULL},
-	{{1, 4, 1}, 0, {.recompute = 1}, NULL},
-	{{1, 2, 1}, 0, {.by_heads = 1}, NULL},
-	{{1, 4, 1}, 0, {.by_heads = 1, .recompute = 1}, NULL},
-	{{1, 2, 2}, 0, {0}, NULL},
-	{{1, 2, 2}, 0, {.by_heads = 1}, NULL},
-	{{1, 4, 2}, 0, {0}, NULL},
-	{{2, 1, 1}, 4, {0}, NULL},
-	{{4, 1, 1}, 8, {0}, NULL},
-	{{2, 2, 2}, 4, {0}, NULL},
-	{{1, 1, 2}, 4, {.recompute = 1}, NULL},
+	{{1, 1, 2}, BATCH, 0, {0}, NULL},
+	{{1, 1, 4}, BATCH, 0, {.recompute = 1}, NULL},
+	{{1, 2, 1}, BATCH, 0, {0}, NULL},
+	{{1, 4, 1}, BATCH, 0, {.recompute = 1}, NULL},
+	{{1, 2, 1}, BATCH, 0, {.by_heads = 1}, NULL},
+	{{1, 4, 1}, BATCH, 0, {.by_heads = 1, .recompute = 1}, NULL},
+	{{1, 2, 2}, BATCH, 0, {0}, NULL},
+	{{1, 2, 2}, BATCH, 0, {.by_heads = 1}, NULL},
+	{{1, 4, 2}, BATCH, 0, {0}, NULL},
+	{{2, 1, 1}, BATCH, 4, {0}, NULL},
+	{{4, 1, 1}, BATCH, 8, {0}, NULL},
+	{{4, 1, 1}, 3, 8, {0}, NULL}, /* a rank without a sequence */
+	{{2, 2, 2}, BATCH, 4, {0}, NULL},
+	{{1, 1, 2}, BATCH, 4, {.recompute = 1}, NULL},
 };
 enum { RUNS = sizeof runs / sizeof *runs };
 
@@ -272,7 +276,7 @@ static void test_losses(void **state)
 
 	(void)state;
 	for (int i = 0; i < RUNS; i++) {
-		struct run run = runs[i], one = {{1, 1, 1}, run.experts, {0}, alone};
+		struct run run = runs[i], one = {{1, 1, 1}, run.batch, run.experts, {0}, alone};
 		double worst = 0;
 
 		run.losses = divided;

@@ -5,7 +5,7 @@
  * the number of ranks or the strategy, and 16-bit parameters that compute with other numbers. */
 #include "tests/train/ranks.h"
 
-#include "examples/gpt/gpt.h"
+#include "examples/gpt/activations.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -23,6 +23,7 @@ struct small_gpt {
 	struct gpt gpt;
 	tutti_trainer *trainer;
 	unsigned char tokens[MAX_TOKENS], targets[MAX_TOKENS];
+	int chosen[2][MAX_TOKENS]; /* of each layer, the expert that a token has chosen first */
 };
 
 static void start_as(struct small_gpt *small, tutti_comm *comm, const tutti_train_config *config,
@@ -65,12 +66,42 @@ static void load(struct small_gpt *small, int step, int first, int last)
 	}
 }
 
+/* Those of the last forward, in which each layer had memory of its own. */
+static void keep_choices(struct small_gpt *small)
+{
+	for (int l = 0; l < tiny.layers; l++)
+		for (int r = 0; r < SEQUENCES * tiny.length; r++)
+			small->chosen[l][r] = small->gpt.activations->blocks[l]
+						      .experts.chosen[r * EXPERTS_CHOSEN];
+}
+
+/* A layer's load-balance loss, by experts.h: the share of a group's tokens that chose an expert
+ * first, which has no slope, times the sum of the group's chances of it. */
+static double balance_of(const struct small_gpt *small, int layer)
+{
+	const struct experts *x = &small->gpt.experts;
+	const float *chances = small->gpt.activations->blocks[layer].experts.chances;
+	double sum = 0;
+
+	for (int r = 0; r < SEQUENCES * tiny.length; r++)
+		for (int e = 0; e < x->count; e++) {
+			int first = r / x->group * x->group, chose = 0;
+			for (int i = first; i < first + x->group; i++)
+				chose += small->chosen[layer][i] == e;
+			sum += (double)chances[r * x->count + e] * chose / x->group;
+		}
+	return (double)x->balance * x->count * sum;
+}
+
 static double loss_of(struct small_gpt *small)
 {
 	must(tutti_micro_batch(small->trainer, TUTTI_PASS_EVAL, 1, NULL));
 	gpt_forward(&small->gpt, small->tokens, SEQUENCES);
 	gpt_loss(&small->gpt, small->targets, 0);
-	return gpt_loss_sum(&small->gpt);
+	double loss = gpt_loss_sum(&small->gpt);
+	for (int l = 0; l < tiny.layers && small->gpt.config.balance > 0; l++)
+		loss += balance_of(small, l);
+	return loss;
 }
 
 /* The slope of the loss along one coordinate, from four points: the error falls with the fourth
@@ -96,7 +127,7 @@ static const struct way {
 	struct gpt_config config;
 } ways[] = {{0, {0}},
 	    {0, {.recompute = 1}},
-	    {2, {.group = 6, .capacity = 2}},
+	    {2, {.group = 6, .capacity = 2, .balance = 0.5f}},
 	    {2, {.group = 3, .capacity = 0.6f, .recompute = 1}}};
 
 /* Every element of every parameter. Values are made large first, so that all paths matter. */
@@ -121,6 +152,8 @@ static void gradients(tutti_comm *comm, void *arg)
 	gpt_forward(&small.gpt, small.tokens, SEQUENCES);
 	gpt_loss(&small.gpt, small.targets, 1);
 	CHECK(gpt_loss_sum(&small.gpt) > 0); /* which begins anew */
+	if (way->config.balance > 0)
+		keep_choices(&small);
 	gpt_backward(&small.gpt);
 	must(tutti_grads_finish(small.trainer, NULL));
 	CHECK(gpt_param_count(&small.gpt) < 8192);
