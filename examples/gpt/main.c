@@ -12,81 +12,17 @@
  * The strategy is a number in the config, and nothing below depends on it.
  *
  * When a rank dies the others hear of it by the call they are in, and go on from the last step
- * that any of them has finished, with the rank that is started in its place: see regroup. Where a
+ * that any of them has finished, with the rank that is started in its place: see regroup.c. Where a
  * rank's part of the state was nowhere else (zero1 to fsdp without --shadow), all go on from the
  * last checkpoint. A mesh (--tp, --pp, ...) goes on with as many whole replicas as there can be. */
 #include "pipeline.h"
 #include "place.h"
+#include "regroup.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static void drop(struct run *run)
-{
-	stages_destroy(run->stages);
-	run->stages = NULL;
-	gpt_finish(&run->gpt);
-	tutti_trainer_destroy(run->trainer);
-	run->trainer = NULL;
-	tutti_mesh_destroy(run->mesh);
-	run->mesh = NULL;
-}
-
-/* This rank's replica was given up, and no other one has a place for it. */
-static void leave(struct run *run)
-{
-	printf("gpt: a rank is left over, since a replica of the model has more ranks: it ends\n");
-	tutti_metrics_destroy(run->metrics);
-	drop(run);
-	tutti_comm_destroy(run->comm);
-	exit(0);
-}
-
-/* The first mesh, or that of the ranks which are left of one, and of those in the dead ones' place.
- */
-static tutti_mesh *open_mesh(struct run *run)
-{
-	const struct options *o = &run->options;
-	const tutti_axis axes[] = {{"dp", o->dp},
-				   {"ep", o->ep ? o->ep : 1},
-				   {"cp", o->cp ? o->cp : 1},
-				   {"pp", o->pp ? o->pp : 1},
-				   {"tp", o->tp ? o->tp : 1}};
-
-	/* All ranks ask: one that was started again may be among others that have no mesh yet. */
-	tutti_mesh *mesh = NULL;
-	tutti_status status = tutti_mesh_continue(&mesh, run->comm, run->mesh);
-
-	if (status == TUTTI_ERR_UNSUPPORTED && run->mesh)
-		fprintf(stderr, "gpt: %s\n", tutti_comm_error(NULL));
-	if (status == TUTTI_ERR_UNSUPPORTED)
-		status = tutti_mesh_create(&mesh, run->comm, axes, 5);
-	must(status);
-	if (!mesh)
-		leave(run);
-	return mesh;
-}
-
-/* The ranks as a mesh, if that is wanted; and this rank's part of a batch. */
-static void make_mesh(struct run *run)
-{
-	tutti_mesh *mesh = options_have_mesh(&run->options) ? open_mesh(run) : NULL;
-
-	run->next.mesh = mesh;
-	run->ranks = mesh ? tutti_mesh_comm(mesh, "dp,ep,pp,cp,tp") : run->comm;
-	if (!run->ranks)
-		must(TUTTI_ERR_PEER); /* only the communicator can fail here */
-	run->part = run->rank = tutti_rank(run->ranks);
-	run->parts = run->size = tutti_size(run->ranks);
-	if (!mesh)
-		return;
-	int ep = tutti_mesh_size(mesh, "ep");
-	run->part = tutti_mesh_coord(mesh, "dp") * ep + tutti_mesh_coord(mesh, "ep");
-	run->parts = tutti_mesh_size(mesh, "dp") * ep;
-}
 
 /* Where the trainer before has come to, or from the newest checkpoint. */
 static void catch_up(struct run *run)
@@ -106,15 +42,13 @@ static void catch_up(struct run *run)
 	}
 }
 
-/* A trainer on run->comm that goes on from the last step that any rank has finished. */
+/* A trainer on run->ranks that goes on from the last step that any rank has finished. */
 static void start(struct run *run)
 {
 	const struct options *o = &run->options;
 	const struct gpt_shape shape = {run->text.vocab, o->length,   o->layers,
 					o->heads,        o->channels, o->experts};
 	tutti_model *model;
-
-	make_mesh(run);
 	int sequences = (o->batch + run->parts - 1) / run->parts;
 	struct gpt_config config = {.max_sequences =
 					    (sequences + o->micro_batches - 1) / o->micro_batches,
@@ -147,72 +81,20 @@ static void start(struct run *run)
 	log_start(run);
 }
 
-/* The step that was begun is over. Other ranks may wait in communicators that lack no rank. The
- * trainer stays, and the mesh: its places count. */
-static void give_up(struct run *run)
-{
-	if (run->next.mesh)
-		tutti_mesh_abort(run->next.mesh);
-	if (run->mesh)
-		tutti_mesh_abort(run->mesh);
-	gpt_finish(&run->next.gpt);
-	tutti_trainer_destroy(run->next.trainer);
-	tutti_mesh_destroy(run->next.mesh);
-	run->next = (struct attempt){0};
-	stages_destroy(run->stages);
-	run->stages = NULL;
-}
-
-/* Ranks have died: the others go on, then with the ranks that come in their place. Where none comes
- * they go on alone; each has more sequences then. */
-static void regroup(struct run *run)
-{
-	const tutti_config grow_wait = {.timeout_ms = run->options.grow_wait_s * 1000,
-					.device = place_device()};
-	tutti_comm *survivors, *grown;
-
-	give_up(run);
-	if (tutti_comm_shrink(run->comm, &survivors) != TUTTI_OK) {
-		fprintf(stderr, "gpt: %s\n", tutti_comm_error(NULL));
-		exit(1);
-	}
-	tutti_comm_destroy(run->comm);
-	run->comm = survivors;
-	tutti_status status = tutti_comm_grow(survivors, run->world, &grow_wait, &grown);
-	if (status == TUTTI_ERR_TIMEOUT) {
-		fprintf(stderr, "gpt: goes on with %d of %d ranks: %s\n", tutti_size(survivors),
-			run->world, tutti_comm_error(NULL));
-		return;
-	}
-	must(status);
-	tutti_comm_destroy(run->comm);
-	run->comm = grown;
-}
-
-/* A rank that is started again may come while others die: it tries once more. */
-static void join(struct run *run)
-{
-	const char *restarted = getenv("TUTTI_RESTARTED");
-	const tutti_config config = {.device = place_device()};
-	tutti_status status = tutti_init(&run->comm, &config);
-
-	for (int i = 0; i < 100 && restarted && status == TUTTI_ERR_PEER; i++)
-		status = tutti_init(&run->comm, &config);
-	must(status);
-	run->world = tutti_size(run->comm);
-	run->rank = tutti_rank(run->comm);
-}
-
 static void introduce(const struct run *run)
 {
 	const struct options *o = &run->options;
 
-	if (run->rank != 0 || run->done > 0)
+	if (run->rank != 0 || (run->done > 0 && !run->is_later))
 		return;
-	printf("a GPT of %zu parameters, %zu characters of text, %d different ones\n",
-	       gpt_param_count(&run->gpt), run->text.count, run->text.vocab);
-	printf("%d rank%s share%s %d sequences of %d characters a step\n", run->size,
-	       run->size > 1 ? "s" : "", run->size > 1 ? "" : "s", o->batch, o->length);
+	if (run->is_later)
+		printf("goes on at step %d on %d rank%s\n", (int)run->done, run->size,
+		       run->size > 1 ? "s" : "");
+	else
+		printf("a GPT of %zu parameters, %zu characters of text, %d different ones\n"
+		       "%d rank%s share%s %d sequences of %d characters a step\n",
+		       gpt_param_count(&run->gpt), run->text.count, run->text.vocab, run->size,
+		       run->size > 1 ? "s" : "", run->size > 1 ? "" : "s", o->batch, o->length);
 	if (run->mesh)
 		printf("in a mesh of dp=%d,ep=%d,cp=%d,pp=%d,tp=%d\n",
 		       tutti_mesh_size(run->mesh, "dp"), tutti_mesh_size(run->mesh, "ep"),
@@ -236,6 +118,21 @@ static void finish(struct run *run)
 		must(tutti_export_safetensors(run->trainer, run->options.export_to));
 	if (run->metrics)
 		must(tutti_metrics_flush(run->metrics));
+	tell_spares(run, true);
+}
+
+static void work(struct run *run)
+{
+	start(run);
+	introduce(run);
+	train(run);
+	sample(run);
+	check(run);
+	finish(run);
+}
+
+static void close_all(struct run *run)
+{
 	tutti_metrics_destroy(run->metrics);
 	drop(run);
 	tutti_comm_destroy(run->comm);
@@ -244,31 +141,36 @@ static void finish(struct run *run)
 	free(run->targets);
 }
 
-/* Returns 0, or -1 after saying why. */
-static int open_losses(struct run *run)
-{
-	const char *name = run->options.dump_loss;
-
-	if (!name || run->rank != 0)
-		return 0;
-	run->losses = fopen(name, getenv("TUTTI_RESTARTED") ? "a" : "w");
-	if (!run->losses)
-		fprintf(stderr, "gpt: cannot write %s: %s\n", name, strerror(errno));
-	else
-		setvbuf(run->losses, NULL, _IOLBF, 0); /* what was written outlives this process */
-	return run->losses ? 0 : -1;
-}
-
 /* A loss file that is not whole is worse than none. */
 static int close_losses(struct run *run)
 {
 	if (!run->losses)
 		return 0;
 	bool was_written = !ferror(run->losses);
-	if (fclose(run->losses) == 0 && was_written)
+	int error = fclose(run->losses);
+
+	run->losses = NULL;
+	if (error == 0 && was_written)
 		return 0;
 	fprintf(stderr, "gpt: cannot write %s: %s\n", run->options.dump_loss, strerror(errno));
 	return -1;
+}
+
+/* Of the ranks that train the first one has them. Returns 0, or -1 after saying why. */
+static int open_losses(struct run *run)
+{
+	const char *name = run->options.dump_loss;
+
+	if (run->rank != 0)
+		return close_losses(run);
+	if (!name || run->losses)
+		return 0;
+	run->losses = fopen(name, run->is_later ? "a" : "w");
+	if (!run->losses)
+		fprintf(stderr, "gpt: cannot write %s: %s\n", name, strerror(errno));
+	else
+		setvbuf(run->losses, NULL, _IOLBF, 0); /* what was written outlives this process */
+	return run->losses ? 0 : -1;
 }
 
 int main(int argc, char **argv)
@@ -287,17 +189,17 @@ int main(int argc, char **argv)
 	if (place_open(&run.options) != 0)
 		return 2;
 	join(&run);
-	if (open_losses(&run) != 0)
-		return 2;
 	jmp_buf died;
 	if (setjmp(died))
 		regroup(&run);
 	rescue = &died;
-	start(&run);
-	introduce(&run);
-	train(&run);
-	sample(&run);
-	check(&run);
-	finish(&run);
+	bool has_place = take_place(&run);
+	if (open_losses(&run) != 0)
+		return 2;
+	if (has_place)
+		work(&run);
+	else
+		stand_by(&run);
+	close_all(&run);
 	return close_losses(&run) == 0 ? 0 : 1;
 }

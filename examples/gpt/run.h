@@ -6,30 +6,32 @@
 #include "options.h"
 #include "text.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
 struct run {
 	struct options options;
 	struct text text;
-	tutti_comm *comm;                /* all ranks that are there                     */
-	tutti_comm *ranks;               /* those that train: the mesh's, or comm        */
-	tutti_mesh *mesh;                /* NULL: all ranks have the whole model  */
-	struct stages *stages;           /* NULL: no pipeline                            */
-	int part, parts;                 /* this rank's sequences of a batch             */
-	int world; /* ranks that there should be                       */
-	int rank, size;
-	int64_t done; /* steps that are finished                          */
+	tutti_comm *comm;                /* all ranks that are there                         */
+	tutti_comm *ranks;               /* those that train: the mesh's, or comm            */
+	tutti_mesh *mesh;                /* NULL: all ranks have the whole model             */
+	struct stages *stages;           /* NULL: no pipeline                                */
+	int part, parts;                 /* this rank's sequences of a batch                 */
+	int world;                       /* ranks that there should be                       */
+	int rank, size;                  /* in ranks; rank -1: this one is a spare           */
+	int64_t done;                    /* steps that are finished                          */
+	bool is_later;                   /* ranks have died since the job began              */
 	tutti_trainer *trainer;
 	struct gpt gpt;
-	struct attempt { /* at those two, while ranks may die meanwhile      */
+	struct attempt {                 /* at those two, while ranks may die meanwhile      */
 		tutti_mesh *mesh;
 		tutti_trainer *trainer;
 		struct gpt gpt;
 	} next;
 	unsigned char *tokens, *targets; /* (sequences of this rank, length)                 */
-	FILE *losses;                    /* NULL: not wanted, or this is not rank 0   */
-	tutti_metrics *metrics;          /* NULL: not wanted                        */
+	FILE *losses;                    /* NULL: not wanted, or this is not rank 0          */
+	tutti_metrics *metrics;          /* NULL: not wanted                                 */
 	int loss_metric, norm_metric, rate_metric;
 };
 

@@ -1,5 +1,6 @@
 /* The training loop: batches, steps and what is said of them. */
 #include "pipeline.h"
+#include "regroup.h"
 
 #include <math.h>
 #include <string.h>
@@ -143,6 +144,7 @@ void train(struct run *run)
 	int reported = (int)run->done - 1;
 
 	for (int step = (int)run->done; step < o->steps; step++) {
+		tell_spares(run, false);
 		double loss = train_step(run, step);
 		if (run->losses)
 			fprintf(run->losses, "%d %.9f\n", step, loss);

@@ -11,3 +11,16 @@ kill_rank()
 	done
 	[ ${#ranks[@]} -gt 0 ] && kill -9 "${ranks[$2 % ${#ranks[@]}]}"
 }
+
+# kill_number JOB RANK: the rank of this number. By the shell alone, since steps are short.
+kill_number()
+{
+	local launcher children child variables
+
+	read -r launcher <"/proc/$1/task/$1/children"
+	read -r -a children <"/proc/$launcher/task/$launcher/children"
+	for child in "${children[@]}"; do
+		mapfile -d '' -t variables <"/proc/$child/environ"
+		[[ " ${variables[*]} " == *" RANK=$2 "* ]] && kill -9 "$child"
+	done
+}

@@ -1,0 +1,155 @@
+/* When ranks die. The others shrink, wait for ranks in the dead ones' place, and make a mesh of as
+ * many whole replicas as there can be.
+ *
+ * Ranks that no replica has a place for stay as spares. They have no part of the model, and take
+ * part in one small sum of all ranks in each step: so they hear when another rank dies, and the
+ * others when one of them does. All regroup then, and a spare takes a place as a new rank would. */
+#include "regroup.h"
+
+#include "pipeline.h"
+#include "place.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+void drop(struct run *run)
+{
+	stages_destroy(run->stages);
+	run->stages = NULL;
+	gpt_finish(&run->gpt);
+	tutti_trainer_destroy(run->trainer);
+	run->trainer = NULL;
+	tutti_mesh_destroy(run->mesh);
+	run->mesh = NULL;
+}
+
+/* A rank that is started again may come while others die: it tries once more. */
+void join(struct run *run)
+{
+	const tutti_config config = {.device = place_device()};
+	tutti_status status = tutti_init(&run->comm, &config);
+
+	run->is_later = getenv("TUTTI_RESTARTED") != NULL;
+	for (int i = 0; i < 100 && run->is_later && status == TUTTI_ERR_PEER; i++)
+		status = tutti_init(&run->comm, &config);
+	must(status);
+	run->world = tutti_size(run->comm);
+}
+
+/* The first mesh, or that of the ranks which are left of one, and of those in the dead ones' place.
+ * NULL: this rank is left over. */
+static tutti_mesh *open_mesh(struct run *run)
+{
+	const struct options *o = &run->options;
+	const tutti_axis axes[] = {{"dp", o->dp},
+				   {"ep", o->ep ? o->ep : 1},
+				   {"cp", o->cp ? o->cp : 1},
+				   {"pp", o->pp ? o->pp : 1},
+				   {"tp", o->tp ? o->tp : 1}};
+
+	/* All ranks ask: one that was started again may be among others that have no mesh yet. */
+	tutti_mesh *mesh = NULL;
+	tutti_status status = tutti_mesh_continue(&mesh, run->comm, run->mesh);
+
+	if (status == TUTTI_ERR_UNSUPPORTED && run->mesh)
+		fprintf(stderr, "gpt: %s\n", tutti_comm_error(NULL));
+	if (status == TUTTI_ERR_UNSUPPORTED)
+		status = tutti_mesh_create(&mesh, run->comm, axes, 5);
+	must(status);
+	return mesh;
+}
+
+bool take_place(struct run *run)
+{
+	tutti_mesh *mesh = NULL;
+
+	run->ranks = run->comm;
+	run->rank = -1;
+	if (options_have_mesh(&run->options)) {
+		mesh = open_mesh(run);
+		if (!mesh)
+			return false;
+		run->next.mesh = mesh;
+		run->ranks = tutti_mesh_comm(mesh, "dp,ep,pp,cp,tp");
+		if (!run->ranks)
+			must(TUTTI_ERR_PEER); /* only the communicator can fail here */
+	}
+	run->part = run->rank = tutti_rank(run->ranks);
+	run->parts = run->size = tutti_size(run->ranks);
+	if (!mesh)
+		return true;
+	int ep = tutti_mesh_size(mesh, "ep");
+	run->part = tutti_mesh_coord(mesh, "dp") * ep + tutti_mesh_coord(mesh, "ep");
+	run->parts = tutti_mesh_size(mesh, "dp") * ep;
+	return true;
+}
+
+/* Whether the others have ended: the spares' part and that of the ranks that train. */
+static int meet(struct run *run, int has_ended, int timeout_ms)
+{
+	must(tutti_all_reduce(&has_ended, &has_ended, 1, TUTTI_I32, TUTTI_MAX, run->comm,
+			      &(tutti_call){.timeout_ms = timeout_ms}));
+	return has_ended;
+}
+
+void tell_spares(struct run *run, bool has_ended)
+{
+	if (tutti_size(run->comm) > run->size)
+		meet(run, has_ended, 0);
+}
+
+/* A step, and all that follows the last one, may take longer than any wait in it. */
+void stand_by(struct run *run)
+{
+	printf("gpt: a rank is left over, since a replica of the model has more ranks: it stands "
+	       "by\n");
+	fflush(stdout);
+	tutti_metrics_destroy(run->metrics);
+	run->metrics = NULL;
+	drop(run);
+	while (!meet(run, 0, INT_MAX))
+		;
+}
+
+/* The step that was begun is over. Other ranks may wait in communicators that lack no rank. The
+ * trainer stays, and the mesh: its places count. */
+static void give_up(struct run *run)
+{
+	if (run->next.mesh)
+		tutti_mesh_abort(run->next.mesh);
+	if (run->mesh)
+		tutti_mesh_abort(run->mesh);
+	gpt_finish(&run->next.gpt);
+	tutti_trainer_destroy(run->next.trainer);
+	tutti_mesh_destroy(run->next.mesh);
+	run->next = (struct attempt){0};
+	stages_destroy(run->stages);
+	run->stages = NULL;
+}
+
+/* Where no new ranks come the others go on alone; each has more sequences then. */
+void regroup(struct run *run)
+{
+	const tutti_config grow_wait = {.timeout_ms = run->options.grow_wait_s * 1000,
+					.device = place_device()};
+	tutti_comm *survivors, *grown;
+
+	run->is_later = true;
+	give_up(run);
+	if (tutti_comm_shrink(run->comm, &survivors) != TUTTI_OK) {
+		fprintf(stderr, "gpt: %s\n", tutti_comm_error(NULL));
+		exit(1);
+	}
+	tutti_comm_destroy(run->comm);
+	run->comm = survivors;
+	tutti_status status = tutti_comm_grow(survivors, run->world, &grow_wait, &grown);
+	if (status == TUTTI_ERR_TIMEOUT) {
+		fprintf(stderr, "gpt: goes on with %d of %d ranks: %s\n", tutti_size(survivors),
+			run->world, tutti_comm_error(NULL));
+		return;
+	}
+	must(status);
+	tutti_comm_destroy(run->comm);
+	run->comm = grown;
+}
