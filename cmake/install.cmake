@@ -1,23 +1,25 @@
 # What `cmake --install` puts where: headers, both libraries, tuttirun and the perf programs, tutti.pc, the
-# CMake package, and the documents with the small programs. All of it may be moved afterwards.
+# CMake package, manual pages, and the documents with the small programs. All of it may be moved afterwards. A component
+# is a Debian package (packages.cmake).
 include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Tutti)
-install(DIRECTORY include/tutti DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(TARGETS tutti tutti_static EXPORT TuttiTargets)
-install(EXPORT TuttiTargets NAMESPACE Tutti:: DESTINATION ${package_dir})
+install(DIRECTORY include/tutti DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev)
+install(TARGETS tutti tutti_static EXPORT TuttiTargets
+	LIBRARY COMPONENT runtime NAMELINK_COMPONENT dev ARCHIVE COMPONENT dev)
+install(EXPORT TuttiTargets NAMESPACE Tutti:: DESTINATION ${package_dir} COMPONENT dev)
 configure_package_config_file(cmake/TuttiConfig.cmake.in TuttiConfig.cmake
 	INSTALL_DESTINATION ${package_dir})
 write_basic_package_version_file(TuttiConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/TuttiConfig.cmake
-	${CMAKE_CURRENT_BINARY_DIR}/TuttiConfigVersion.cmake DESTINATION ${package_dir})
+	${CMAKE_CURRENT_BINARY_DIR}/TuttiConfigVersion.cmake DESTINATION ${package_dir} COMPONENT dev)
 
 # Pages link each other, so they lie as they do here.
 set(doc_dir ${CMAKE_INSTALL_DATADIR}/doc/tutti)
-install(FILES README.md LICENSE DESTINATION ${doc_dir})
-install(FILES perf/README.md DESTINATION ${doc_dir}/perf)
-install(DIRECTORY docs DESTINATION ${doc_dir})
-install(DIRECTORY examples/calls examples/link examples/tutorial DESTINATION ${doc_dir}/examples)
+install(FILES README.md LICENSE DESTINATION ${doc_dir} COMPONENT dev)
+install(FILES perf/README.md DESTINATION ${doc_dir}/perf COMPONENT dev)
+install(DIRECTORY docs DESTINATION ${doc_dir} COMPONENT dev)
+install(DIRECTORY examples/calls examples/link examples/tutorial DESTINATION ${doc_dir}/examples COMPONENT dev)
 
 # tutti.pc finds its prefix from where it lies: as many steps up as the library folder is deep.
 set(pc_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
@@ -26,7 +28,7 @@ cmake_path(RELATIVE_PATH CMAKE_INSTALL_PREFIX
 set(pc_json ${TUTTI_JSON_LIBRARY})
 list(TRANSFORM pc_json PREPEND " -l")
 configure_file(cmake/tutti.pc.in tutti.pc @ONLY)
-install(FILES ${CMAKE_CURRENT_BINARY_DIR}/tutti.pc DESTINATION ${pc_dir})
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/tutti.pc DESTINATION ${pc_dir} COMPONENT dev)
 
 get_property(programs GLOBAL PROPERTY TUTTI_INSTALLED_PROGRAMS)
 if(programs)
@@ -36,5 +38,10 @@ if(programs)
 	foreach(program IN LISTS programs)
 		target_link_libraries(${program} PRIVATE tutti_version_option)
 	endforeach()
-	install(TARGETS ${programs} RUNTIME)
+	install(TARGETS ${programs} RUNTIME COMPONENT tools)
+endif()
+
+include(cmake/manual.cmake)
+if(PROJECT_IS_TOP_LEVEL)
+	include(cmake/packages.cmake)
 endif()

@@ -2,8 +2,8 @@
 
 add_library(tutti SHARED)
 target_link_libraries(tutti PRIVATE tutti_objects tutti_revision_object)
-target_link_options(tutti PRIVATE -Wl,-z,defs)
-set_target_properties(tutti PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}
+target_link_options(tutti PRIVATE -Wl,-z,defs -Wl,--version-script=${PROJECT_SOURCE_DIR}/cmake/tutti.map)
+set_target_properties(tutti PROPERTIES LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/tutti.map VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}
 	LINKER_LANGUAGE C)
 
 # An archive cannot hide a symbol that two of its members share. So it has one member: all objects linked

@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# slow: 20 s
+# What would break: the Debian packages, which `cpack` makes: a file that is in none of them or in two, a dependency that is
+# missing, a program linked with what they have that does not start, manual pages that lack a function or a program.
+# script/environments packages installs them in a root of its own.
+set -u
+. "$SOURCE_DIR/tests/scratch.sh"
+for tool in cpack dpkg-deb dpkg-shlibdeps file; do
+	command -v $tool >/dev/null || { echo "$tool is not installed"; exit 77; }
+done
+
+cpack --config "$BUILD_DIR/CPackConfig.cmake" -B "$PWD/made" >cpack.out 2>&1 || { cat cpack.out; exit 1; }
+version=$(sed -n 's/^project(tutti VERSION \([0-9.]*\) .*/\1/p' "$SOURCE_DIR/CMakeLists.txt")
+mkdir root
+for package in libtutti0 libtutti-dev tutti-tools; do
+	deb=$(echo "made/${package}_${version}_"*.deb)
+	[ -e "$deb" ] || { complain "no $package"; continue; }
+	dpkg-deb -x "$deb" root
+	dpkg-deb -c "$deb" | awk '!/^d/ { print $6 }' >>files
+	dpkg-deb -f "$deb" Depends >"$package.depends"
+done
+grep -q 'libc6.*libsodium23' libtutti0.depends || complain "libtutti0 depends on: $(cat libtutti0.depends)"
+for package in libtutti-dev tutti-tools; do
+	grep -qF "libtutti0 (= $version)" $package.depends || complain "$package depends on: $(cat $package.depends)"
+done
+[ -z "$(sort files | uniq -d)" ] || complain "in two packages: $(sort files | uniq -d)"
+cmake --install "$BUILD_DIR" --prefix "$PWD/whole" >install.out 2>&1 || complain "$(tail -3 install.out)"
+(cd whole && find . ! -type d) | sed 's|^\./|./usr/|' | sort >installed
+[ -z "$(sort files | comm -3 - installed)" ] || complain "in no package, or not installed: $(sort files | comm -3 - installed | head -5)"
+
+# ---- what is in them works
+cat >hello.c <<'END'
+#include <stdio.h>
+#include <tutti/tutti.h>
+
+int main(void)
+{
+	tutti_comm *comm;
+	float x = 1;
+
+	if (tutti_init(&comm, NULL) != TUTTI_OK)
+		return 1;
+	tutti_all_reduce(&x, &x, 1, TUTTI_F32, TUTTI_SUM, comm, NULL);
+	printf("%g\n", x);
+	tutti_comm_destroy(comm);
+	return 0;
+}
+END
+export PKG_CONFIG_PATH=$PWD/root/usr/lib/pkgconfig LD_LIBRARY_PATH=$PWD/root/usr/lib
+# shellcheck disable=SC2046
+gcc hello.c -o hello $(pkg-config --cflags --libs tutti) || complain "a program does not link"
+expect 0 root/usr/bin/tuttirun -n 3 ./hello
+[ "$(sort -u out)" = 3 ] || complain "the program says: $(cat out)"
+
+# ---- manual pages and completion
+man=root/usr/share/man
+nm -D --defined-only root/usr/lib/libtutti.so.0 | sed -n 's/^.* T \(.*\)@@.*/\1/p' >functions
+while read -r function; do
+	[ -s "$man/man3/$function.3" ] || complain "no manual page of $function"
+done <functions
+grep -q 'Passing it fails the communicator' $man/man3/tutti.3 || complain "tutti(3) has no struct tutti_call"
+grep -q 'the same error' $man/man3/tutti_comm_split.3 || complain "$(cat $man/man3/tutti_comm_split.3)"
+for program in root/usr/bin/*; do
+	name=${program##*/}
+	grep -q '^usage' "$man/man1/$name.1" || complain "no manual page of $name"
+	grep -qF "_longopt $name" "root/usr/share/bash-completion/completions/$name" || complain "no completion of $name"
+done
+if command -v groff >/dev/null; then
+	said=$(cd $man && for page in man?/*; do groff -man -ww -z "$page" 2>&1; done)
+	[ -z "$said" ] || complain "groff says: $(head -3 <<<"$said")"
+fi
+exit $failures
