@@ -1,0 +1,15 @@
+# Run by script/environments as root of a new root, which has the packages in /made: installs them and is their user.
+set -eu
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -qq
+apt-get install -y -qq --no-install-recommends /made/*.deb gcc libc6-dev pkg-config man-db
+cp /usr/share/doc/tutti/examples/tutorial/step2_all_reduce.c /tmp/user.c
+cc /tmp/user.c -o /tmp/user $(pkg-config --cflags --libs tutti)
+tuttirun -n 2 /tmp/user
+all_reduce_perf --ranks 2 -b 8 -e 8K
+tutti-info
+man tutti_all_reduce | grep -q 'MISMATCH\|every rank'
+man tuttirun | grep -q max-restarts
+apt-get remove -y -qq libtutti0
+[ ! -e /usr/bin/tuttirun ]
+echo "the packages were installed, used and removed"
