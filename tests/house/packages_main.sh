@@ -4,7 +4,7 @@ export DEBIAN_FRONTEND=noninteractive
 apt-get update -qq
 apt-get install -y -qq --no-install-recommends /made/*.deb gcc libc6-dev pkg-config man-db
 cp /usr/share/doc/tutti/examples/tutorial/step2_all_reduce.c /tmp/user.c
-cc /tmp/user.c -o /tmp/user $(pkg-config --cflags --libs tutti)
+cc /tmp/user.c -o /tmp/user $(pkg-config --cflags --libs tutti) -lm
 tuttirun -n 2 /tmp/user
 all_reduce_perf --ranks 2 -b 8 -e 8K
 tutti-info
