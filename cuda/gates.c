@@ -80,6 +80,13 @@ tutti_status cuda_gate_take(struct memory_gate *gate)
 	return TUTTI_OK;
 }
 
+/* While a thread copies to or from pageable memory in the legacy default stream, and so waits for
+ * what is in it, the driver lets no other thread in (seen with 580.159). */
+bool cuda_stream_blocks_others(void *stream)
+{
+	return !stream || stream == CU_STREAM_LEGACY;
+}
+
 tutti_status cuda_gate_wait(const struct memory_gate *gate, void *stream, const void *near)
 {
 	const struct cuda_driver *cuda = cuda_driver();

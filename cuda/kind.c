@@ -45,6 +45,7 @@ static const struct memory_kind cuda_kind = {
 	.host_free = cuda_host_free,
 	.stream_check = cuda_stream_check,
 	.stream_join = cuda_stream_join,
+	.stream_blocks_others = cuda_stream_blocks_others,
 	.gate_take = cuda_gate_take,
 	.gate_wait = cuda_gate_wait,
 	.gate_open = cuda_gate_open,

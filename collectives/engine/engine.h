@@ -184,11 +184,12 @@ bool engine_in_callback(void);
 /* From any thread. If timeout_ms is 0, as long as it takes. Releases and forgets *work, but on
  * IN_PROGRESS. */
 tutti_status work_wait(struct tutti_work **work, int timeout_ms);
+void work_await(struct tutti_work *work); /* returns at its end, however it ends */
 tutti_status work_test(struct tutti_work *work, bool *is_done);
 tutti_status work_cancel(struct tutti_work *work); /* as tutti_work_cancel */
 void work_release(struct tutti_work *work);
-/* The later work of a stream, of a kind of memory that has such, waits for work. From any thread.
- */
+/* The later work of a stream, of a kind of memory that has such, waits for work; or the caller
+ * does, where that is the kind's rule. From any thread. */
 tutti_status work_wait_stream(struct tutti_work *work, const struct memory_kind *kind,
 			      void *stream);
 /* That has failed with status for a call of this name: the stream goes on too early, so engine

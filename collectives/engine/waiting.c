@@ -129,6 +129,12 @@ static void note_wait(struct tutti_work *work)
 		helper_note_wait(work, on.engine[i]);
 }
 
+void work_await(struct tutti_work *work)
+{
+	if (!is_done(work))
+		wait_long(work, 0);
+}
+
 tutti_status work_wait(struct tutti_work **held, int timeout_ms)
 {
 	struct tutti_work *work = *held;

@@ -3,6 +3,12 @@
 
 #include <stdio.h>
 
+/* Whether the stream waits for a kernel's end, and for nothing that the host does. */
+static bool ends_in_stream(const struct tutti_work *work, const struct memory_kind *kind)
+{
+	return work->spec.kind->end_of && work->spec.memory == kind;
+}
+
 /* A failure opens the gate, too: no stream waits for what cannot come. */
 static tutti_status wait_at_gate(struct tutti_work *work, const struct memory_kind *kind,
 				 void *stream)
@@ -12,7 +18,7 @@ static tutti_status wait_at_gate(struct tutti_work *work, const struct memory_ki
 
 	if (atomic_load_explicit(&work->is_done, memory_order_acquire))
 		return TUTTI_OK;
-	if (work->spec.kind->end_of && work->spec.memory == kind)
+	if (ends_in_stream(work, kind))
 		return kind->stream_join(work->spec.kind->end_of(work), stream, buffer);
 	if (!work->gate.kind)
 		TRY(kind->gate_take(&work->gate));
@@ -27,6 +33,10 @@ static tutti_status wait_for_one(struct tutti_work *work, const struct memory_ki
 	/* Partner: end, in work.c. Its engine may be gone. */
 	if (atomic_load_explicit(&work->is_done, memory_order_acquire))
 		return TUTTI_OK;
+	if (!ends_in_stream(work, kind) && kind->stream_blocks_others(stream)) {
+		work_await(work);
+		return TUTTI_OK;
+	}
 	engine_lock(e);
 	tutti_status status = wait_at_gate(work, kind, stream);
 	engine_unlock(e);

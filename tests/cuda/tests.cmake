@@ -2,7 +2,7 @@
 tutti_test_helpers(memory)
 set(memory_helpers ${helpers})
 tutti_test_helpers(collectives)
-foreach(name test_across_threads test_captured test_engine_graphs test_graphs test_scaled test_streams test_device
+foreach(name test_across_threads test_captured test_engine_graphs test_legacy_stream test_graphs test_scaled test_streams test_device
 	test_programs test_works)
 	target_link_libraries(${name} PRIVATE ${memory_helpers} ${helpers})
 	add_dependencies(${name} fake_cuda)

@@ -129,8 +129,42 @@ void driver_in_host_function(bool is_in)
 	in_host_function = is_in;
 }
 
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t left;
+	bool is_held;
+	pthread_t by;
+} hold = {.lock = PTHREAD_MUTEX_INITIALIZER, .left = PTHREAD_COND_INITIALIZER};
+
+/* With hold.lock. */
+static void wait_for_hold(void)
+{
+	while (hold.is_held && !pthread_equal(hold.by, pthread_self()))
+		pthread_cond_wait(&hold.left, &hold.lock);
+}
+
+void driver_hold(void)
+{
+	pthread_mutex_lock(&hold.lock);
+	wait_for_hold();
+	hold.is_held = true;
+	hold.by = pthread_self();
+	pthread_mutex_unlock(&hold.lock);
+}
+
+void driver_let_go(void)
+{
+	pthread_mutex_lock(&hold.lock);
+	hold.is_held = false;
+	pthread_cond_broadcast(&hold.left);
+	pthread_mutex_unlock(&hold.lock);
+}
+
 CUresult driver_enter(void)
 {
+	pthread_mutex_lock(&hold.lock);
+	wait_for_hold();
+	pthread_mutex_unlock(&hold.lock);
 	if (in_host_function) {
 		fputs("fake cuda: a host function calls the driver (CUDA_ERROR_NOT_PERMITTED)\n",
 		      stderr);

@@ -59,6 +59,9 @@ __attribute__((visibility("default"))) unsigned fake_cuda_connections(void);
  * process: on a GPU it may hang. */
 CUresult driver_enter(void);
 void driver_in_host_function(bool is_in);
+/* Between the two no other thread's call goes on. */
+void driver_hold(void);
+void driver_let_go(void);
 
 /* The same, and there is a current context; it may have a sticky error. */
 CUresult context_current(CUcontext *context);

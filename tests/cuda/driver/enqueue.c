@@ -12,6 +12,21 @@ static bool is_pageable(CUdeviceptr address)
 	return region_find(address) == NULL && !region_is_reserved(address);
 }
 
+/* A real driver (580.159, on an H200) has other threads' calls wait while one copies to or from
+ * pageable memory in the legacy default stream, and so while that stream waits for something that
+ * another thread is to do. */
+static void wait_for_pageable(struct task *task, bool is_legacy)
+{
+	if (is_legacy) {
+		pthread_mutex_unlock(&driver_lock);
+		driver_hold();
+		pthread_mutex_lock(&driver_lock);
+	}
+	task_wait(task);
+	if (is_legacy)
+		driver_let_go();
+}
+
 /* A copy to or from pageable memory has ended when the call returns, unless it is captured. */
 CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream handle)
 {
@@ -32,7 +47,7 @@ CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream 
 	if (error == CUDA_SUCCESS && !is_captured) {
 		struct task *task = task_hold(stream_add(stream, &op, NULL));
 		if (is_pageable(to) || is_pageable(from)) {
-			task_wait(task);
+			wait_for_pageable(task, stream == context->legacy);
 			error = context->error;
 		}
 		task_drop(task);
