@@ -1,6 +1,9 @@
 /* Starts ranks as processes with pipes, looks after them, starts them again and reaps them. */
 #include "ranks.h"
 
+#include "agent.h"
+#include "environment.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -17,60 +20,26 @@ struct pipes {
 	int failure[2]; /* carries errno when exec fails, nothing when it succeeds */
 };
 
-static void set_number(const char *name, long value)
+static void set_environment(const struct start *s, int local, int restart)
 {
-	char text[24];
+	struct setting settings[SETTINGS_MAX];
+	int cores = bindings_cores(s->bindings, local, s->options);
+	int n = environment_of(settings, s, local, restart, cores);
 
-	snprintf(text, sizeof text, "%ld", value);
-	setenv(name, text, 1);
-}
-
-/* The libraries' own default is all cores of the machine, for each rank. */
-static void set_threads(int cores)
-{
-	static const char *const names[] = {"OMP_NUM_THREADS", "MKL_NUM_THREADS",
-					    "OPENBLAS_NUM_THREADS"};
-
-	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-		if (!getenv(names[i]))
-			set_number(names[i], cores);
-}
-
-static void set_environment(const struct start *s, int local, int number, int restart)
-{
-	const struct options *o = s->options;
-
-	if (restart > 0)
-		set_number("TUTTI_RESTARTED", restart); /* it joins the ranks that are there */
-	if (o->max_restarts > 0 && o->restart != RESTART_JOB)
-		set_number("TUTTI_MAX_RESTARTS", o->max_restarts); /* tutti_recover waits */
-	set_number("RANK", number);
-	set_number("WORLD_SIZE", (long)o->nodes * o->ranks);
-	set_number("LOCAL_RANK", local);
-	set_number("LOCAL_WORLD_SIZE", o->ranks);
-	set_number("NODE_RANK", o->node_rank);
-	set_number("GROUP_RANK", o->node_rank);
-	setenv("MASTER_ADDR", s->meeting->host, 1);
-	set_number("MASTER_PORT", s->meeting->port);
-	set_number("TUTTIRUN_JOB",
-		   s->launcher); /* by this the library knows which tuttirun started it */
-	if (s->words->fd >= 0)
-		setenv("TUTTIRUN_SOCKET", s->words->name, 1);
-	set_threads(bindings_cores(s->bindings, local, o));
-	if (s->meeting->secret[0])
-		setenv("TUTTI_SECRET", s->meeting->secret, 1);
+	for (int i = 0; i < n; i++)
+		setenv(settings[i].name, settings[i].text, 1);
 }
 
 /* Rank 0 has the launcher's own input; where that is a terminal, which only the launcher's process
  * group may read, a pipe from it. The others read nothing, nor does a rank that takes rank 0's
- * place. */
-static void set_input(const struct pipes *p, int local)
+ * place, nor one whose launcher is told on its own input what to do. */
+static void set_input(const struct pipes *p, bool has_input)
 {
 	int nothing;
 
 	if (p->in[0] >= 0)
 		dup2(p->in[0], STDIN_FILENO);
-	if (local == 0)
+	if (has_input)
 		return;
 	nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	if (nothing >= 0)
@@ -78,8 +47,9 @@ static void set_input(const struct pipes *p, int local)
 }
 
 __attribute__((noreturn)) static void become(const struct start *s, const struct pipes *p,
-					     int local, int number, int restart)
+					     int local, int restart)
 {
+	char **program = s->options->program;
 	int error;
 
 	/* Should the launcher be killed, its ranks follow it; it may have been already. */
@@ -87,14 +57,18 @@ __attribute__((noreturn)) static void become(const struct start *s, const struct
 	if (getppid() != s->launcher)
 		_exit(1);
 	guard_join(s->guard, local);
-	set_environment(s, local, number, restart);
-	bindings_apply(s->bindings, local);
-	set_input(p, restart ? -1 : local);
+	if (s->hosts) {
+		program = hosts_command(s->hosts, local);
+	} else {
+		set_environment(s, local, restart);
+		bindings_apply(s->bindings, local);
+	}
+	set_input(p, s->hosts || (local == 0 && !restart && !s->options->is_agent));
 	dup2(p->out[1], STDOUT_FILENO);
 	dup2(p->err[1], STDERR_FILENO);
 	signal(SIGPIPE, SIG_DFL);
 	sigprocmask(SIG_SETMASK, s->signals, NULL);
-	execvp(s->options->program[0], s->options->program);
+	execvp(program[0], program);
 	error = errno;
 	_exit(write(p->failure[1], &error, sizeof error) == sizeof error ? 127 : 126);
 }
@@ -168,32 +142,65 @@ static int started(struct pipes *p, const char *program)
 }
 
 static void stream_init(struct stream *stream, struct sink *sink, int fd, const struct options *o,
-			int number)
+			struct rank *rank)
 {
 	stream->fd = fd;
 	stream->sink = sink;
+	stream->log = &rank->log;
 	stream->is_raw = o->ranks == 1 && !o->prefix;
 	if (o->prefix)
-		snprintf(stream->prefix, sizeof stream->prefix, "[%d] ", number);
+		snprintf(stream->prefix, sizeof stream->prefix, "[%d] ", rank->number);
+}
+
+/* The end of a pipe that will be an agent's stdin, or nobody's. Returns 0, or the exit code. */
+static int tell_agent(const struct start *s, const struct pipes *p, int local)
+{
+	if (!s->hosts)
+		return 0;
+	fcntl(p->in[1], F_SETPIPE_SZ, AGENT_BYTES_MAX); /* where the letter is long */
+	fcntl(p->in[1], F_SETFL, O_NONBLOCK);
+	return letter_send(p->in[1], s->hosts, s->meeting, local) == 0 ? 0 : 1;
+}
+
+static void name_rank(struct rank *rank, const struct start *s, int local)
+{
+	if (s->hosts)
+		snprintf(rank->name, sizeof rank->name, "host %s", s->hosts->name[local]);
+	else
+		snprintf(rank->name, sizeof rank->name, "rank %d (pid %d)", rank->number,
+			 (int)rank->pid);
+}
+
+static void keep_pipes(struct ranks *ranks, const struct start *s, struct pipes *p, int local)
+{
+	struct rank *rank = &ranks->rank[local];
+
+	stream_init(&rank->out, &ranks->out, keep(&p->out[0]), s->options, rank);
+	stream_init(&rank->err, &ranks->err, keep(&p->err[0]), s->options, rank);
+	if (s->hosts)
+		rank->control_fd = keep(&p->in[1]);
+	else if (p->in[1] >= 0)
+		ranks->input_fd = keep(&p->in[1]);
 }
 
 /* restart 0: for the first time; or WITH_ALL. */
 static int start_one(struct ranks *ranks, const struct start *s, int local, int restart)
 {
 	struct rank *rank = &ranks->rank[local];
-	bool needs_input = local == 0 && !restart && isatty(STDIN_FILENO);
+	bool needs_input = s->hosts || (local == 0 && !restart && !s->options->is_agent &&
+					isatty(STDIN_FILENO));
 	struct pipes p;
 	int code;
 
 	rank->number = s->options->node_rank * s->options->ranks + local;
-	if (pipes_open(&p, needs_input) != 0) {
+	if (pipes_open(&p, needs_input) != 0 || tell_agent(s, &p, local) != 0) {
 		pipes_close(&p);
 		return 1;
 	}
 	rank->pid = fork();
 	if (rank->pid == 0) {
 		setpgid(0, 0);
-		become(s, &p, local, rank->number, restart);
+		become(s, &p, local, restart);
 	}
 	if (rank->pid < 0) {
 		fprintf(stderr, "tuttirun: rank %d cannot be started: %s.\n", rank->number,
@@ -203,13 +210,18 @@ static int start_one(struct ranks *ranks, const struct start *s, int local, int 
 		return 1;
 	}
 	setpgid(rank->pid, rank->pid); /* here as well: signals may be due before it has run */
-	stream_init(&rank->out, &ranks->out, keep(&p.out[0]), s->options, rank->number);
-	stream_init(&rank->err, &ranks->err, keep(&p.err[0]), s->options, rank->number);
-	if (needs_input)
-		ranks->input_fd = keep(&p.in[1]);
-	code = started(&p, s->options->program[0]);
+	name_rank(rank, s, local);
+	keep_pipes(ranks, s, &p, local);
+	code = started(&p, s->hosts ? *hosts_command(s->hosts, local) : *s->options->program);
 	pipes_close(&p);
 	return code;
+}
+
+static int open_log(struct rank *rank, const struct start *s, int local)
+{
+	const struct options *o = s->options;
+
+	return o->log_dir ? rank_log_open(&rank->log, o->log_dir, o->node_rank * o->ranks + local) : 0;
 }
 
 int ranks_start(struct ranks *ranks, const struct start *s)
@@ -223,8 +235,13 @@ int ranks_start(struct ranks *ranks, const struct start *s)
 		return 1;
 	}
 	ranks->n = s->options->ranks;
+	for (int i = 0; i < ranks->n; i++)
+		ranks->rank[i].control_fd = ranks->rank[i].log.fd = -1;
 	for (int i = 0; i < ranks->n; i++) {
-		int code = start_one(ranks, s, i, 0);
+		int code = open_log(&ranks->rank[i], s, i);
+
+		if (code == 0)
+			code = start_one(ranks, s, i, 0);
 
 		if (code != 0) {
 			ranks_signal(ranks, SIGKILL);
@@ -271,7 +288,7 @@ int ranks_restart(struct ranks *ranks, const struct start *s, struct rank *rank,
 	if (code == 0) {
 		rank->has_ended = false;
 		rank->is_new = restart != WITH_ALL;
-		rank->waits = false;
+		rank->waits = rank->has_joined = false;
 		ranks->alive++;
 	}
 	return code;
@@ -317,12 +334,30 @@ struct rank *ranks_observe(struct ranks *ranks)
 	return failed;
 }
 
+/* A word that does not arrive is not needed: the agent sees the end of its stdin. */
+static void tell(const struct rank *rank, char word)
+{
+	if (write(rank->control_fd, &word, 1) < 0)
+		return;
+}
+
 void ranks_signal(const struct ranks *ranks, int signal)
 {
-	for (int i = 0; i < ranks->n; i++) {
-		if (ranks->rank[i].pid > 0)
+	for (int i = 0; i < ranks->n; i++)
+		if (ranks->rank[i].control_fd >= 0 && signal != SIGKILL)
+			tell(&ranks->rank[i], (char)signal);
+		else if (ranks->rank[i].pid > 0)
 			kill(-ranks->rank[i].pid, signal);
-	}
+}
+
+void ranks_end(const struct ranks *ranks)
+{
+	for (int i = 0; i < ranks->n; i++)
+		if (ranks->rank[i].control_fd >= 0)
+			tell(&ranks->rank[i], AGENT_END);
+		else if (ranks->rank[i].pid > 0)
+			kill(-ranks->rank[i].pid, SIGTERM);
+	ranks_signal(ranks, SIGCONT); /* a stopped process sees SIGTERM only then */
 }
 
 void ranks_finish(struct ranks *ranks, const struct guard *guard)
@@ -337,7 +372,11 @@ void ranks_finish(struct ranks *ranks, const struct guard *guard)
 			close(rank->out.fd);
 		if (rank->err.fd >= 0)
 			close(rank->err.fd);
+		if (rank->control_fd >= 0)
+			close(rank->control_fd);
 	}
+	for (int i = 0; i < ranks->n; i++)
+		rank_log_close(&ranks->rank[i].log);
 	if (ranks->input_fd >= 0)
 		close(ranks->input_fd);
 	free(ranks->rank);
