@@ -1,4 +1,5 @@
-/* GPUs are counted by their files in /dev: to ask the driver takes a second, and memory of each GPU. */
+/* GPUs are counted by their files in /dev: to ask the driver takes a second, and memory of each
+ * GPU. */
 #include "devices.h"
 
 #include <ctype.h>

@@ -42,7 +42,8 @@ int environment_of(struct setting settings[SETTINGS_MAX], const struct start *s,
 	struct list list = {settings, 0};
 
 	if (restart > 0)
-		add_number(&list, "TUTTI_RESTARTED", restart); /* it joins the ranks that are there */
+		add_number(&list, "TUTTI_RESTARTED",
+			   restart); /* it joins the ranks that are there */
 	if (o->max_restarts > 0 && o->restart != RESTART_JOB)
 		add_number(&list, "TUTTI_MAX_RESTARTS", o->max_restarts); /* tutti_recover waits */
 	add_number(&list, "RANK", (long)o->node_rank * o->ranks + local);

@@ -7,7 +7,8 @@
 const char help_usage[] =
 	"usage: tuttirun -n RANKS [options] [--] PROGRAM [ARGUMENTS]\n"
 	"       tuttirun -n RANKS --hosts A,B [options] [--] PROGRAM [ARGUMENTS]\n"
-	"       tuttirun -n RANKS --nnodes N --node-rank K --master HOST:PORT [options] [--] PROGRAM\n"
+	"       tuttirun -n RANKS --nnodes N --node-rank K --master HOST:PORT [options] [--] "
+	"PROGRAM\n"
 	"tuttirun --help explains the options.\n";
 
 /* clang-format off */

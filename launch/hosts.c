@@ -54,7 +54,8 @@ static int read_list(struct hosts *h, const char *list)
 	}
 }
 
-/* "name", "name slots=4"; Open MPI's and MPICH's files have further words, which mean nothing here. */
+/* "name", "name slots=4"; Open MPI's and MPICH's files have further words, which mean nothing here.
+ */
 static int read_line(struct hosts *h, char *line, int number, struct options *o)
 {
 	char *save, *word = strtok_r(line, " \t\r\n", &save);

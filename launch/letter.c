@@ -1,5 +1,5 @@
-/* A letter is a head, then texts that each end with a zero byte: the folder, the number of variables,
- * the variables, the number of words, the words. */
+/* A letter is a head, then texts that each end with a zero byte: the folder, the number of
+ * variables, the variables, the number of words, the words. */
 #include "agent.h"
 
 #include "hosts.h"
@@ -83,8 +83,8 @@ long letter_bytes(const char head[AGENT_HEAD_BYTES])
 /* What ranks may need elsewhere. Names of hosts, terminals and sessions are each machine's own. */
 static bool is_sent(const char *variable)
 {
-	static const char *const begins[] = {"TUTTI_", "OMP_", "MKL_", "OPENBLAS_", "CUDA_",
-					     "NCCL_",  "UCX_", "PYTHON"};
+	static const char *const begins[] = {"TUTTI_", "OMP_",  "MKL_", "OPENBLAS_",
+					     "CUDA_",  "NCCL_", "UCX_", "PYTHON"};
 	static const char *const names[] = {"PATH=", "LD_LIBRARY_PATH="};
 	static const char *const kept[] = {"TUTTI_HOST_ID=", "TUTTI_RESTARTED="};
 

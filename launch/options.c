@@ -152,6 +152,34 @@ static int check_given(struct options *o, const struct given *given)
 	return options_check(o);
 }
 
+static const char *wanted(int option)
+{
+	switch (option) {
+	case 'n':
+		return "a number from 1 to 4096, auto, gpu or cpu";
+	case 'g':
+		return "GPUs, each of them once, such as 0,1";
+	case NNODES:
+		return "a number of machines";
+	case NODE_RANK:
+		return "the number of this machine, from 0";
+	case MASTER:
+		return "HOST:PORT";
+	case MASTER_PORT:
+		return "a port from 1 to 65535";
+	case TIMEOUT:
+		return "seconds, more than 0";
+	case MAX_RESTARTS:
+		return "how many there may be";
+	case RESTART:
+		return "rank or job";
+	case BIND_TO:
+		return "core, numa or none";
+	default:
+		return "one that is not empty";
+	}
+}
+
 /* torchrun's spelling: _ in the name of an option. */
 static void respell(char *word)
 {
@@ -193,11 +221,12 @@ static int take_next(struct options *o, struct given *given, int argc, char **ar
 	}
 	do {
 		if (!take(o, given, c, optarg))
-			return help_wrong("'%s' is not a value for --%s.", optarg,
+			return help_wrong("'%s' is not a value for --%s: give %s.", optarg,
 					  which >= 0 ? longs[which].name
 					  : c == 'n' ? "ranks"
 					  : c == 'g' ? "gpus"
-						     : "port");
+						     : "port",
+					  wanted(c));
 	} while (c == 'g' && (optarg = next_number(argc, argv)));
 	return -1;
 }

@@ -221,7 +221,8 @@ static int open_log(struct rank *rank, const struct start *s, int local)
 {
 	const struct options *o = s->options;
 
-	return o->log_dir ? rank_log_open(&rank->log, o->log_dir, o->node_rank * o->ranks + local) : 0;
+	return o->log_dir ? rank_log_open(&rank->log, o->log_dir, o->node_rank * o->ranks + local)
+			  : 0;
 }
 
 int ranks_start(struct ranks *ranks, const struct start *s)

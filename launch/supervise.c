@@ -33,7 +33,7 @@ struct job {
 	const struct options *options;
 	struct input input;
 	int signal_fd;
-	int control_fd;      /* of an agent: tells what to do; else -1               */
+	int control_fd; /* of an agent: tells what to do; else -1               */
 	int exit_code, interrupts, restarts, turn;
 	bool is_ending;     /* a failure, the timeout or a signal ends the job       */
 	bool is_restarting; /* all ranks are ended, to be started again              */

@@ -37,7 +37,8 @@ static void open_missing_streams(void)
 		close(fd);
 }
 
-/* Three pipes or files a rank, a claim a core, and some: more than the usual 1,024 when there are many. */
+/* Three pipes or files a rank, a claim a core, and some: more than the usual 1,024 when there are
+ * many. */
 static void allow_descriptors(int ranks)
 {
 	rlim_t needed = 3 * (rlim_t)ranks + (rlim_t)get_nprocs() + 32;
@@ -111,8 +112,8 @@ static int bind_ranks(struct start *start, struct bindings **bindings)
 	return 0;
 }
 
-/* To supervise, a host is a rank whose program is ssh. Its tuttirun keeps the time; where it does not,
- * this one does. */
+/* To supervise, a host is a rank whose program is ssh. Its tuttirun keeps the time; where it does
+ * not, this one does. */
 static struct options options_of_hosts(const struct options *o, const struct hosts *hosts)
 {
 	return (struct options){

@@ -1,5 +1,5 @@
-/* Would break: the tuttirun that another one starts on a machine, by what comes instead of a letter. Of one that
- * is whole, tuttirun's command line is read as well. */
+/* Would break: the tuttirun that another one starts on a machine, by what comes instead of a
+ * letter. Of one that is whole, tuttirun's command line is read as well. */
 #include "fuzz.h"
 
 #include "launch/agent.h"
