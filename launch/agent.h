@@ -8,7 +8,7 @@
 #define AGENT_HEAD_BYTES 20          /* of a letter: a version, and how many bytes follow  */
 #define AGENT_BYTES_MAX  (1 << 20)
 
-/* What an agent shall run; its texts lie in the letter. */
+/* The work of an agent; its texts lie in the letter. */
 struct letter {
 	const char *folder;
 	char **variables;         /* NAME=value                                              */

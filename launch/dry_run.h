@@ -1,4 +1,4 @@
-/* What would be started, for --dry-run. */
+/* Commands and environment of a job that is not started, for --dry-run. */
 #ifndef LAUNCH_DRY_RUN_H
 #define LAUNCH_DRY_RUN_H
 

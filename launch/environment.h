@@ -1,4 +1,4 @@
-/* What tuttirun says to the ranks: to the library it is a set of environment variables. */
+/* The environment variables of the ranks: to the library, they are all that tuttirun is. */
 #ifndef LAUNCH_ENVIRONMENT_H
 #define LAUNCH_ENVIRONMENT_H
 

@@ -27,6 +27,7 @@ const char help_text[] =
 	"      --hosts A,B     runs -n ranks on each of these machines, by ssh, which must ask\n"
 	"                      for no password; this one is started without\n"
 	"      --hostfile F    a file with a machine a line; 'slots=N' behind it is -n\n"
+	"      --agent         what that starts there; for itself only\n"
 	"      --ssh COMMAND   what runs a command on a machine (ssh -o BatchMode=yes)\n"
 	"      --nnodes N      machines in the job (1); run tuttirun once on each of them\n"
 	"      --node-rank K   which of them this is, from 0\n"

@@ -1,10 +1,10 @@
-/* What tuttirun says about its command line. */
+/* The help of tuttirun, and errors of its command line. */
 #ifndef LAUNCH_HELP_H
 #define LAUNCH_HELP_H
 
 extern const char help_usage[], help_text[];
 
-/* One sentence on what is wrong, and the usage. Returns the exit code. */
+/* Says what is wrong, and the usage. Returns the exit code. */
 __attribute__((format(printf, 1, 2))) int help_wrong(const char *format, ...);
 
 #endif

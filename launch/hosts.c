@@ -104,7 +104,7 @@ static bool is_here(const struct hosts *h, int host)
 	return strcmp(h->name[host], "localhost") == 0 || strcmp(h->name[host], h->own_name) == 0;
 }
 
-/* What the others call the first machine. */
+/* The name of the first machine to the others. */
 static const char *first_name(const struct hosts *h)
 {
 	const char *at = strrchr(h->name[0], '@');

@@ -80,7 +80,8 @@ long letter_bytes(const char head[AGENT_HEAD_BYTES])
 	return *end || n < 0 || n > AGENT_BYTES_MAX ? -1 : n;
 }
 
-/* What ranks may need elsewhere. Names of hosts, terminals and sessions are each machine's own. */
+/* Variables that ranks may need elsewhere. Names of hosts, terminals and sessions are each
+ * machine's own. */
 static bool is_sent(const char *variable)
 {
 	static const char *const begins[] = {"TUTTI_", "OMP_",  "MKL_", "OPENBLAS_",

@@ -1,4 +1,4 @@
-/* What is written goes to the kernel at once: it is there when this process is killed. */
+/* The lines go to the kernel at once: they are there when this process is killed. */
 #include "rank_log.h"
 
 #include <errno.h>

@@ -318,7 +318,7 @@ static void handle_signals(struct job *j)
 		handle_signal(j, (int)info.ssi_signo);
 }
 
-/* What has started this agent wants its ranks to end, or has gone. */
+/* The tuttirun that has started this one wants its ranks to end, or has gone. */
 static void end_agent(struct job *j)
 {
 	uint64_t now = now_ms(), latest = now + FAILED_GRACE_MS;

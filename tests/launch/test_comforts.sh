@@ -91,14 +91,14 @@ fi
 expect 0 $run --progress -n 2 true
 [ ! -s err ] || complain "progress where there is no terminal: $(cat err)"
 
-# ---- wrong values: one sentence that says what to do
+# ---- wrong values: what to do
 # wrong ARGUMENTS... PATTERN
 wrong()
 {
 	# shellcheck disable=SC2086
 	expect 2 $run $1 true
 	said "^tuttirun: $2"
-	[ "$(grep -c '^tuttirun: ' err)" = 1 ] || complain "more than a sentence: $(cat err)"
+	[ "$(grep -c '^tuttirun: ' err)" = 1 ] || complain "more than a line: $(cat err)"
 }
 wrong '-n 2 --devices 0,,1' "'0,,1' is not a value for --devices: give GPUs, each of them once, such as 0,1\.$"
 wrong '-n 2 -g 0 1 0' "'0' is not a value for --gpus: give GPUs"
