@@ -11,6 +11,13 @@
 #include <string.h>
 #include <unistd.h>
 
+/* It asks for no password, which nobody would see, and notices within a minute that a machine is
+ * gone. */
+static const char *ssh_of(const struct hosts *h)
+{
+	return h->options->ssh ? h->options->ssh : "ssh -o BatchMode=yes -o ServerAliveInterval=15";
+}
+
 static int no_memory(void)
 {
 	fputs("tuttirun: no memory for the list of hosts.\n", stderr);
@@ -137,7 +144,7 @@ static int find_program(struct hosts *h)
 	}
 	h->path[n] = '\0';
 	write_command(h);
-	h->ssh = strdup(h->options->ssh ? h->options->ssh : "ssh -o BatchMode=yes");
+	h->ssh = strdup(ssh_of(h));
 	h->words = calloc(h->ssh ? strlen(h->ssh) + 3 : 1, sizeof *h->words);
 	return h->ssh && h->words ? 0 : no_memory();
 }
@@ -167,7 +174,7 @@ char **hosts_command(struct hosts *h, int host)
 		h->words[n++] = h->path;
 		h->words[n++] = "--agent";
 	} else {
-		strcpy(h->ssh, h->options->ssh ? h->options->ssh : "ssh -o BatchMode=yes");
+		strcpy(h->ssh, ssh_of(h));
 		for (word = strtok_r(h->ssh, " ", &save); word; word = strtok_r(NULL, " ", &save))
 			h->words[n++] = word;
 		h->words[n++] = h->name[host];

@@ -1,34 +1,18 @@
 #!/usr/bin/env bash
 # slow: 5 s
-# What would break: ranks that Slurm's srun starts on two nodes, n1 and n2: a slurmctld and two slurmd of one's own, on this machine.
+# What would break: ranks that Slurm's srun starts on two nodes, n1 and n2, with a slurmctld and two slurmd of the test's own.
 set -u
 . "$SOURCE_DIR/tests/launch/launchers.sh"
 PATH=$PATH:/usr/sbin:/sbin
 needs Slurm srun sinfo slurmctld slurmd
+. "$SOURCE_DIR/tests/launch/two_hosts.sh"
 
-# In mounts of one's own, in which the names of the nodes are known.
-if [ "${1-}" != inside ]; then
-	printf '127.0.0.1 localhost n1 n2\n' >hosts
-	for way in -m -rm; do
-		unshare $way mount --bind hosts /etc/hosts 2>/dev/null || continue
-		unshare $way bash -c "mount --bind hosts /etc/hosts && exec bash '$SOURCE_DIR/tests/launch/test_srun.sh' inside"
-		exit
-	done
-	echo "mounts of one's own need root, or namespaces for users"
-	exit 77
-fi
-
-# port sets one after the other: the three differ.
-port 17100; control=$port
-port $((port + 1)); first=$port
-port $((port + 1)); second=$port
 mkdir state spool.n1 spool.n2 tmp.n1 tmp.n2
 echo 'CgroupPlugin=cgroup/v1' >cgroup.conf # it makes none, and needs none to be there
 export SLURM_CONF=$scratch/slurm.conf
 cat >slurm.conf <<END
 ClusterName=tutti
-SlurmctldHost=localhost
-SlurmctldPort=$control
+SlurmctldHost=n1
 SlurmUser=$(id -un)
 SlurmdUser=$(id -un)
 AuthType=auth/none
@@ -47,15 +31,13 @@ SlurmctldPidFile=$scratch/slurmctld.pid
 SlurmdPidFile=$scratch/slurmd.%n.pid
 SlurmctldLogFile=$scratch/slurmctld.log
 SlurmdLogFile=$scratch/slurmd.%n.log
-NodeName=n1 NodeHostname=localhost NodeAddr=127.0.0.1 Port=$first CPUs=2
-NodeName=n2 NodeHostname=localhost NodeAddr=127.0.0.1 Port=$second CPUs=2
+NodeName=n[1-2] CPUs=2
 PartitionName=all Nodes=n1,n2 Default=YES
 END
 slurmctld -D -c >/dev/null 2>&1 & daemons=$!
-for node in n1 n2; do
-	slurmd -D -N $node >/dev/null 2>&1 & daemons+=" $!"
-done
-trap 'kill $daemons; wait; rm -rf "$scratch"' EXIT
+slurmd -D -N n1 >/dev/null 2>&1 & daemons+=" $!"
+$on_n2 slurmd -D -N n2 >/dev/null 2>&1 & daemons+=" $!"
+trap 'kill $daemons $second; wait; rm -rf "$scratch"' EXIT
 for _ in $(seq 600); do
 	[ "$(sinfo -h -o %T 2>/dev/null)" = idle ] && break
 	sleep 0.05
@@ -74,8 +56,7 @@ expect 0 $srun sh -c 'echo $SLURMD_NODENAME'
 [ "$(sort out | uniq -c | tr -s ' \n' ' ')" = ' 2 n1 2 n2 ' ] || complain "two nodes with two ranks each: $(cat out)"
 # tuttirun on each node, whose ranks are its own.
 # shellcheck disable=SC2016
-port 29900
-expect 0 $limit srun -N 2 -n 2 --overcommit sh -c 'exec "$0" -n 2 --nnodes 2 --node-rank $SLURM_NODEID --master n1:'"$port"' "$1"' \
+expect 0 $limit srun -N 2 -n 2 --overcommit sh -c 'exec "$0" -n 2 --nnodes 2 --node-rank $SLURM_NODEID --master n1:29900 "$1"' \
 	"$BUILD_DIR/launch/tuttirun" "$program"
 four
 exit $failures
