@@ -90,12 +90,27 @@ static int make_secret(char secret[65])
 	return 0;
 }
 
+/* A port of another machine, where it cannot be reserved: jobs seldom choose the same. */
+static int choose_elsewhere(struct meeting *m)
+{
+	uint16_t bits = 0;
+
+	if (!m->port && getrandom(&bits, sizeof bits, 0) != (ssize_t)sizeof bits)
+		bits = (uint16_t)getpid();
+	if (!m->port)
+		m->port = FIRST_PORT + bits % PORTS;
+	return 0;
+}
+
 int meeting_prepare(struct meeting *m, const struct options *o)
 {
 	*m = (struct meeting){.reserved_fd = -1, .port = o->master_port};
 	m->host = o->master_host ? o->master_host : "127.0.0.1";
-	if (o->nodes == 1 && !options_have_secret() && make_secret(m->secret) != 0)
+	if ((o->nodes == 1 || options_start_hosts(o)) && !options_have_secret() &&
+	    make_secret(m->secret) != 0)
 		return 1;
+	if (options_start_hosts(o))
+		return choose_elsewhere(m);
 	if (o->node_rank > 0)
 		return 0;
 	if (!m->port)

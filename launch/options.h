@@ -4,7 +4,10 @@
 
 #include "parallel/mesh/axes.h"
 
-#define RANKS_MAX 4096 /* on one node */
+#include <stdbool.h>
+
+#define RANKS_MAX     4096 /* on one node */
+#define DEVICES_BYTES 1024
 
 /* Of ranks that have failed: those alone, or with all others. BY_NEED: alone, as long as a rank may call
  * tutti_comm_grow. */
@@ -12,11 +15,16 @@ enum restart { RESTART_BY_NEED, RESTART_RANK, RESTART_JOB };
 enum bind_to { BIND_DEFAULT, BIND_CORE, BIND_NUMA, BIND_NONE };
 
 struct options {
-	int ranks;               /* -n: on this node                                          */
-	int nodes, node_rank;    /* one node unless --nnodes                                  */
+	int ranks;               /* -n: on each node                                          */
+	const char *automatic;   /* the word that was given for it, or NULL                   */
+	int nodes, node_rank;    /* one node unless --nnodes or --hosts                       */
 	const char *master_host; /* --master; NULL: this machine                              */
+	char master_text[256];   /* where master_host may be                                  */
 	int master_port;         /* 0: the first free one                                     */
+	const char *hosts, *hostfile, *ssh; /* NULL: not given                                */
+	bool is_agent;           /* started by another tuttirun: agent.h                      */
 	const char *trace_dir;   /* --trace-dir, or NULL                                      */
+	const char *log_dir;     /* --log-dir, or NULL                                        */
 	double timeout_s;        /* 0 if there is none                                        */
 	int max_restarts;        /* of failed ranks, on this node, all together               */
 	enum restart restart;
@@ -25,12 +33,21 @@ struct options {
 	const char *mesh;        /* "dp=2,tp=4", or NULL                                     */
 	struct axes axes;        /* mesh, for the ranks of all nodes                          */
 	int prefix;              /* lines start with "[rank] "                                */
+	int progress, dry_run;
+	char devices[DEVICES_BYTES]; /* for CUDA_VISIBLE_DEVICES; "": as it is                */
+	char **given;            /* the words of the options, as they were given              */
+	int given_words;
 	char **program;          /* argv of the ranks, NULL-terminated                        */
 };
 
 /* Returns -1 when the job shall run, else the exit code: 0 after --help, 2 after a bad line, which
  * was then explained on stderr. */
 int options_parse(struct options *options, int argc, char **argv);
+/* Checks of options that need each other; with --hosts again once the machines are known. Returns as
+ * options_parse. */
+int options_check(struct options *options);
+/* Whether the ranks are started on the machines of a list, by a tuttirun on each. */
+bool options_start_hosts(const struct options *options);
 /* Whether the environment has one for the job, or the name of a file with one. */
 int options_have_secret(void);
 

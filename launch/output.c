@@ -113,6 +113,8 @@ bool stream_pump(struct stream *s)
 		stream_close(s);
 		return false;
 	}
+	if (s->log)
+		rank_log_write(s->log, s->data + s->bytes, (size_t)n);
 	s->bytes += (size_t)n;
 	stream_pass(s);
 	return true;

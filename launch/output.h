@@ -7,6 +7,8 @@
 #ifndef LAUNCH_OUTPUT_H
 #define LAUNCH_OUTPUT_H
 
+#include "rank_log.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -31,6 +33,7 @@ struct stream {
 	bool is_mid_line;            /* the sink has the beginning of this line             */
 	char prefix[16];
 	struct sink *sink;
+	struct log_file *log;        /* has all of it, too; or NULL                         */
 	size_t bytes;
 	char data[STREAM_BYTES];
 };

@@ -1,215 +1,21 @@
-/* Starts ranks as processes with pipes, looks after them, starts them again and reaps them. */
+/* Starts all ranks, looks after them, starts them again and reaps them. */
 #include "ranks.h"
 
+#include "agent.h"
+#include "start_rank.h"
+
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* The ends of the pipes between the launcher and one rank, [0] read and [1] written. */
-struct pipes {
-	int out[2], err[2], in[2];
-	int failure[2]; /* carries errno when exec fails, nothing when it succeeds */
-};
-
-static void set_number(const char *name, long value)
-{
-	char text[24];
-
-	snprintf(text, sizeof text, "%ld", value);
-	setenv(name, text, 1);
-}
-
-/* The libraries' own default is all cores of the machine, for each rank. */
-static void set_threads(int cores)
-{
-	static const char *const names[] = {"OMP_NUM_THREADS", "MKL_NUM_THREADS",
-					    "OPENBLAS_NUM_THREADS"};
-
-	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-		if (!getenv(names[i]))
-			set_number(names[i], cores);
-}
-
-static void set_environment(const struct start *s, int local, int number, int restart)
+static int open_log(struct rank *rank, const struct start *s, int local)
 {
 	const struct options *o = s->options;
 
-	if (restart > 0)
-		set_number("TUTTI_RESTARTED", restart); /* it joins the ranks that are there */
-	if (o->max_restarts > 0 && o->restart != RESTART_JOB)
-		set_number("TUTTI_MAX_RESTARTS", o->max_restarts); /* tutti_recover waits */
-	set_number("RANK", number);
-	set_number("WORLD_SIZE", (long)o->nodes * o->ranks);
-	set_number("LOCAL_RANK", local);
-	set_number("LOCAL_WORLD_SIZE", o->ranks);
-	set_number("NODE_RANK", o->node_rank);
-	set_number("GROUP_RANK", o->node_rank);
-	setenv("MASTER_ADDR", s->meeting->host, 1);
-	set_number("MASTER_PORT", s->meeting->port);
-	set_number("TUTTIRUN_JOB",
-		   s->launcher); /* by this the library knows which tuttirun started it */
-	if (s->words->fd >= 0)
-		setenv("TUTTIRUN_SOCKET", s->words->name, 1);
-	set_threads(bindings_cores(s->bindings, local, o));
-	if (s->meeting->secret[0])
-		setenv("TUTTI_SECRET", s->meeting->secret, 1);
-}
-
-/* Rank 0 has the launcher's own input; where that is a terminal, which only the launcher's process
- * group may read, a pipe from it. The others read nothing, nor does a rank that takes rank 0's
- * place. */
-static void set_input(const struct pipes *p, int local)
-{
-	int nothing;
-
-	if (p->in[0] >= 0)
-		dup2(p->in[0], STDIN_FILENO);
-	if (local == 0)
-		return;
-	nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	if (nothing >= 0)
-		dup2(nothing, STDIN_FILENO);
-}
-
-__attribute__((noreturn)) static void become(const struct start *s, const struct pipes *p,
-					     int local, int number, int restart)
-{
-	int error;
-
-	/* Should the launcher be killed, its ranks follow it; it may have been already. */
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (getppid() != s->launcher)
-		_exit(1);
-	guard_join(s->guard, local);
-	set_environment(s, local, number, restart);
-	bindings_apply(s->bindings, local);
-	set_input(p, restart ? -1 : local);
-	dup2(p->out[1], STDOUT_FILENO);
-	dup2(p->err[1], STDERR_FILENO);
-	signal(SIGPIPE, SIG_DFL);
-	sigprocmask(SIG_SETMASK, s->signals, NULL);
-	execvp(s->options->program[0], s->options->program);
-	error = errno;
-	_exit(write(p->failure[1], &error, sizeof error) == sizeof error ? 127 : 126);
-}
-
-static void close_both(int fd[2])
-{
-	for (int i = 0; i < 2; i++) {
-		if (fd[i] >= 0)
-			close(fd[i]);
-		fd[i] = -1;
-	}
-}
-
-static void no_pipe(void)
-{
-	struct rlimit limit;
-	int error = errno;
-
-	fprintf(stderr, "tuttirun: no pipe for the ranks' output: %s", strerror(error));
-	if (error == EMFILE && getrlimit(RLIMIT_NOFILE, &limit) == 0)
-		fprintf(stderr,
-			"; tuttirun may have %llu open and needs two for each rank: raise "
-			"`ulimit -n`",
-			(unsigned long long)limit.rlim_cur);
-	fputs(".\n", stderr);
-}
-
-static int pipes_open(struct pipes *p, bool needs_input)
-{
-	*p = (struct pipes){{-1, -1}, {-1, -1}, {-1, -1}, {-1, -1}};
-	if (pipe2(p->out, O_CLOEXEC) == 0 && pipe2(p->err, O_CLOEXEC) == 0 &&
-	    pipe2(p->failure, O_CLOEXEC) == 0 && (!needs_input || pipe2(p->in, O_CLOEXEC) == 0))
-		return 0;
-	no_pipe();
-	return -1;
-}
-
-static void pipes_close(struct pipes *p)
-{
-	close_both(p->out);
-	close_both(p->err);
-	close_both(p->in);
-	close_both(p->failure);
-}
-
-/* The launcher's end of a pipe leaves the struct, never blocks and stays open. */
-static int keep(int *fd)
-{
-	int kept = *fd;
-
-	*fd = -1;
-	fcntl(kept, F_SETFL, O_NONBLOCK);
-	return kept;
-}
-
-/* 0 when the program runs; else the exit code a shell would give. */
-static int started(struct pipes *p, const char *program)
-{
-	int error;
-	ssize_t n;
-
-	close(p->failure[1]);
-	p->failure[1] = -1;
-	do
-		n = read(p->failure[0], &error, sizeof error);
-	while (n < 0 && errno == EINTR);
-	if (n != sizeof error)
-		return 0;
-	fprintf(stderr, "tuttirun: '%s' cannot be started: %s.\n", program, strerror(error));
-	return error == ENOENT ? 127 : 126;
-}
-
-static void stream_init(struct stream *stream, struct sink *sink, int fd, const struct options *o,
-			int number)
-{
-	stream->fd = fd;
-	stream->sink = sink;
-	stream->is_raw = o->ranks == 1 && !o->prefix;
-	if (o->prefix)
-		snprintf(stream->prefix, sizeof stream->prefix, "[%d] ", number);
-}
-
-/* restart 0: for the first time; or WITH_ALL. */
-static int start_one(struct ranks *ranks, const struct start *s, int local, int restart)
-{
-	struct rank *rank = &ranks->rank[local];
-	bool needs_input = local == 0 && !restart && isatty(STDIN_FILENO);
-	struct pipes p;
-	int code;
-
-	rank->number = s->options->node_rank * s->options->ranks + local;
-	if (pipes_open(&p, needs_input) != 0) {
-		pipes_close(&p);
-		return 1;
-	}
-	rank->pid = fork();
-	if (rank->pid == 0) {
-		setpgid(0, 0);
-		become(s, &p, local, rank->number, restart);
-	}
-	if (rank->pid < 0) {
-		fprintf(stderr, "tuttirun: rank %d cannot be started: %s.\n", rank->number,
-			strerror(errno));
-		rank->pid = 0;
-		pipes_close(&p);
-		return 1;
-	}
-	setpgid(rank->pid, rank->pid); /* here as well: signals may be due before it has run */
-	stream_init(&rank->out, &ranks->out, keep(&p.out[0]), s->options, rank->number);
-	stream_init(&rank->err, &ranks->err, keep(&p.err[0]), s->options, rank->number);
-	if (needs_input)
-		ranks->input_fd = keep(&p.in[1]);
-	code = started(&p, s->options->program[0]);
-	pipes_close(&p);
-	return code;
+	return o->log_dir ? rank_log_open(&rank->log, o->log_dir, o->node_rank * o->ranks + local)
+			  : 0;
 }
 
 int ranks_start(struct ranks *ranks, const struct start *s)
@@ -223,8 +29,13 @@ int ranks_start(struct ranks *ranks, const struct start *s)
 		return 1;
 	}
 	ranks->n = s->options->ranks;
+	for (int i = 0; i < ranks->n; i++)
+		ranks->rank[i].control_fd = ranks->rank[i].log.fd = -1;
 	for (int i = 0; i < ranks->n; i++) {
-		int code = start_one(ranks, s, i, 0);
+		int code = open_log(&ranks->rank[i], s, i);
+
+		if (code == 0)
+			code = start_rank(ranks, s, i, 0);
 
 		if (code != 0) {
 			ranks_signal(ranks, SIGKILL);
@@ -267,11 +78,11 @@ int ranks_restart(struct ranks *ranks, const struct start *s, struct rank *rank,
 	stream_close(&rank->out);
 	stream_close(&rank->err);
 	rank->exit_code = rank->exit_signal = 0;
-	code = start_one(ranks, s, (int)(rank - ranks->rank), restart);
+	code = start_rank(ranks, s, (int)(rank - ranks->rank), restart);
 	if (code == 0) {
 		rank->has_ended = false;
 		rank->is_new = restart != WITH_ALL;
-		rank->waits = false;
+		rank->waits = rank->has_joined = false;
 		ranks->alive++;
 	}
 	return code;
@@ -317,12 +128,30 @@ struct rank *ranks_observe(struct ranks *ranks)
 	return failed;
 }
 
+/* A word that does not arrive is not needed: the agent sees the end of its stdin. */
+static void tell(const struct rank *rank, char word)
+{
+	if (write(rank->control_fd, &word, 1) < 0)
+		return;
+}
+
 void ranks_signal(const struct ranks *ranks, int signal)
 {
-	for (int i = 0; i < ranks->n; i++) {
-		if (ranks->rank[i].pid > 0)
+	for (int i = 0; i < ranks->n; i++)
+		if (ranks->rank[i].control_fd >= 0 && signal != SIGKILL)
+			tell(&ranks->rank[i], (char)signal);
+		else if (ranks->rank[i].pid > 0)
 			kill(-ranks->rank[i].pid, signal);
-	}
+}
+
+void ranks_end(const struct ranks *ranks)
+{
+	for (int i = 0; i < ranks->n; i++)
+		if (ranks->rank[i].control_fd >= 0)
+			tell(&ranks->rank[i], AGENT_END);
+		else if (ranks->rank[i].pid > 0)
+			kill(-ranks->rank[i].pid, SIGTERM);
+	ranks_signal(ranks, SIGCONT); /* a stopped process sees SIGTERM only then */
 }
 
 void ranks_finish(struct ranks *ranks, const struct guard *guard)
@@ -337,7 +166,11 @@ void ranks_finish(struct ranks *ranks, const struct guard *guard)
 			close(rank->out.fd);
 		if (rank->err.fd >= 0)
 			close(rank->err.fd);
+		if (rank->control_fd >= 0)
+			close(rank->control_fd);
 	}
+	for (int i = 0; i < ranks->n; i++)
+		rank_log_close(&ranks->rank[i].log);
 	if (ranks->input_fd >= 0)
 		close(ranks->input_fd);
 	free(ranks->rank);

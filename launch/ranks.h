@@ -4,6 +4,7 @@
 
 #include "binding.h"
 #include "guard.h"
+#include "hosts.h"
 #include "meeting.h"
 #include "output.h"
 #include "words.h"
@@ -11,7 +12,7 @@
 #include <signal.h>
 #include <sys/types.h>
 
-/* A rank leads a process group of its own, so that signals reach its children as well. It is not
+/* A rank, or with --hosts the ranks of a host by way of an agent, leads a process group of its own, so that signals reach its children as well. It is not
  * reaped before the end, or until it is started again: until then no other process can get its
  * number, and signals stay safe. */
 struct rank {
@@ -20,7 +21,11 @@ struct rank {
 	bool has_ended;
 	bool is_new;              /* started again alone, and no rank has called tutti_comm_grow since */
 	bool waits;               /* ... or it has said that none does */
+	bool has_joined;          /* the others, in tutti_init                              */
 	int exit_code, exit_signal;
+	char name[300];           /* for messages: "rank 3 (pid 4711)", or "host a"         */
+	int control_fd;           /* to the stdin of an agent, that is the tuttirun of a host; else -1 */
+	struct log_file log;
 	struct stream out, err;
 };
 
@@ -37,6 +42,7 @@ struct start {
 	const struct guard *guard;
 	const struct bindings *bindings;
 	const struct words *words;
+	struct hosts *hosts;                 /* NULL, or a "rank" is all ranks of a host    */
 	const sigset_t *signals;             /* the mask the ranks shall have               */
 	pid_t launcher;
 };
@@ -55,6 +61,8 @@ bool ranks_any_done(const struct ranks *ranks);
 #define WITH_ALL (-1)
 int ranks_restart(struct ranks *ranks, const struct start *start, struct rank *rank, int restart);
 void ranks_signal(const struct ranks *ranks, int signal);
+/* SIGTERM for all, since the job has failed. */
+void ranks_end(const struct ranks *ranks);
 /* Reaps all that were started, waiting for them; the guard forgets them. */
 void ranks_finish(struct ranks *ranks, const struct guard *guard);
 

@@ -38,6 +38,11 @@ void relay_interests(struct ranks *r, struct pollfd *polls)
 	}
 }
 
+bool relay_writes(const struct pollfd *polls)
+{
+	return polls[AT_OUT].revents || polls[AT_ERR].revents;
+}
+
 /* No process reads this sink any more: its ranks notice that as they would without a launcher. */
 static void break_streams(struct ranks *r, const struct sink *sink)
 {
@@ -64,6 +69,19 @@ static void give_up(struct ranks *r, struct sink *sink)
 	sink_say(&r->err, line);
 }
 
+static void say_lost_log(struct ranks *r, int index)
+{
+	struct rank *rank = &r->rank[index / 2];
+	char line[120];
+
+	if (!rank->log.error)
+		return;
+	snprintf(line, sizeof line, "tuttirun: the log of rank %d ends here: %s\n", rank->number,
+		 strerror(rank->log.error));
+	rank->log.error = 0;
+	sink_say(&r->err, line);
+}
+
 void relay_move(struct ranks *r, const struct pollfd *polls, int turn)
 {
 	for (int i = AT_OUT; i <= AT_ERR; i++) {
@@ -82,6 +100,7 @@ void relay_move(struct ranks *r, const struct pollfd *polls, int turn)
 		stream_pass(stream_of(r, i));
 		if (polls[AT_STREAMS + i].revents)
 			stream_pump(stream_of(r, i));
+		say_lost_log(r, i);
 	}
 }
 

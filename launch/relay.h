@@ -9,6 +9,8 @@
 /* How many descriptors are polled: the two sinks, then two streams a rank. */
 int relay_polls(const struct ranks *r);
 void relay_interests(struct ranks *r, struct pollfd *polls);
+/* Whether output is about to be written. */
+bool relay_writes(const struct pollfd *polls);
 /* Moves what can be moved. turn: another number each time. */
 void relay_move(struct ranks *r, const struct pollfd *polls, int turn);
 /* When there is something to do though no descriptor says so; UINT64_MAX: never. */

@@ -1,9 +1,11 @@
 /* One poll loop over signals, input, output and deadlines, until the job is over. */
 #include "supervise.h"
 
+#include "agent.h"
 #include "hangs.h"
 #include "input.h"
 #include "now.h"
+#include "progress.h"
 #include "relay.h"
 #include "restart.h"
 
@@ -20,6 +22,7 @@
 #define LAST_WORDS_MS   500   /* from a failure to SIGTERM: the others say why they fail, too    */
 #define FAILED_GRACE_MS 2000  /* from SIGTERM to SIGKILL after a failure or the timeout          */
 #define ASKED_GRACE_MS  30000 /* after a signal from outside: time for a checkpoint              */
+#define AGENTS_GRACE_MS 3000  /* longer than that for the agents of --hosts                      */
 #define LINGER_MS       1000  /* for output of a rank's children once all ranks have ended       */
 #define NEVER           UINT64_MAX
 #define OUTPUT_LOST     3 /* exit code when all ranks ended well, but stdout could not be written */
@@ -30,15 +33,17 @@ struct job {
 	const struct options *options;
 	struct input input;
 	int signal_fd;
+	int control_fd; /* of an agent: tells what to do; else -1               */
 	int exit_code, interrupts, restarts, turn;
 	bool is_ending;     /* a failure, the timeout or a signal ends the job       */
 	bool is_restarting; /* all ranks are ended, to be started again              */
 	bool has_advised;   /* said once that --restart job may be what is needed    */
 	uint64_t timeout_at, term_at, kill_at, leave_at;
-	struct pollfd *poll; /* signals, input, words, then those of relay.c                */
+	struct progress progress;
+	struct pollfd *poll; /* signals, input, words, control, then those of relay.c       */
 };
 
-enum { AT_SIGNALS, AT_INPUT, AT_WORDS, AT_RELAY };
+enum { AT_SIGNALS, AT_INPUT, AT_WORDS, AT_CONTROL, AT_RELAY };
 
 void supervise_signals(sigset_t *signals)
 {
@@ -50,6 +55,12 @@ void supervise_signals(sigset_t *signals)
 		sigaddset(signals, list[i]);
 }
 
+/* An agent waits as long for its ranks, and then has to say so. */
+static unsigned agents_grace(const struct job *j)
+{
+	return j->start->hosts ? AGENTS_GRACE_MS : 0;
+}
+
 /* The ranks get SIGTERM after so long (handle_deadlines), or when all have ended. */
 static void end_job(struct job *j, int exit_code, unsigned after_ms)
 {
@@ -59,7 +70,7 @@ static void end_job(struct job *j, int exit_code, unsigned after_ms)
 		return;
 	j->is_ending = true;
 	j->term_at = now_ms() + after_ms;
-	j->kill_at = j->term_at + FAILED_GRACE_MS;
+	j->kill_at = j->term_at + FAILED_GRACE_MS + agents_grace(j);
 }
 
 /* Our stdout is gone, so that rank ended: what there was to say about that has been said. */
@@ -80,7 +91,7 @@ static int code_of(const struct job *j, const struct rank *rank)
 /* The rank's own last words come first. */
 static void report(struct job *j, struct rank *rank, const char *rest)
 {
-	char line[240];
+	char line[600];
 
 	while (stream_pump(&rank->out))
 		continue;
@@ -89,13 +100,11 @@ static void report(struct job *j, struct rank *rank, const char *rest)
 	if (is_cut_off(j, rank))
 		return;
 	if (rank->exit_signal)
-		snprintf(line, sizeof line,
-			 "tuttirun: rank %d (pid %d) was killed by signal %d (%s)%s\n",
-			 rank->number, (int)rank->pid, rank->exit_signal,
-			 strsignal(rank->exit_signal), rest);
+		snprintf(line, sizeof line, "tuttirun: %s was killed by signal %d (%s)%s\n",
+			 rank->name, rank->exit_signal, strsignal(rank->exit_signal), rest);
 	else
-		snprintf(line, sizeof line, "tuttirun: rank %d (pid %d) exited with code %d%s\n",
-			 rank->number, (int)rank->pid, rank->exit_code, rest);
+		snprintf(line, sizeof line, "tuttirun: %s exited with code %d%s\n", rank->name,
+			 rank->exit_code, rest);
 	sink_say(&j->ranks->err, line);
 }
 
@@ -207,8 +216,12 @@ static void hear_ranks(struct job *j)
 	while ((word = words_next(j->start->words, &from)) != 0) {
 		for (int i = 0; word == 'g' && i < j->ranks->n; i++)
 			j->ranks->rank[i].is_new = j->ranks->rank[i].waits = false;
+		struct rank *rank = ranks_of(j->ranks, from);
+
 		if (word == 'w')
-			hear_waiting(j, ranks_of(j->ranks, from));
+			hear_waiting(j, rank);
+		if (word == 'j' && rank)
+			rank->has_joined = true;
 	}
 }
 
@@ -269,7 +282,7 @@ static void pass_end_signal(struct job *j, int signal)
 	}
 	ranks_signal(j->ranks, signal);
 	if (!j->is_ending)
-		j->kill_at = now_ms() + ASKED_GRACE_MS;
+		j->kill_at = now_ms() + ASKED_GRACE_MS + agents_grace(j);
 	j->is_ending = true;
 	if (j->is_restarting) {
 		j->is_restarting = false;
@@ -305,6 +318,34 @@ static void handle_signals(struct job *j)
 		handle_signal(j, (int)info.ssi_signo);
 }
 
+/* The tuttirun that has started this one wants its ranks to end, or has gone. */
+static void end_agent(struct job *j)
+{
+	uint64_t now = now_ms(), latest = now + FAILED_GRACE_MS;
+
+	if (!j->is_ending)
+		end_job(j, 128 + SIGTERM, 0);
+	j->term_at = now;
+	j->kill_at = j->kill_at < latest ? j->kill_at : latest;
+}
+
+static void hear_control(struct job *j)
+{
+	char word;
+	ssize_t n = read(j->control_fd, &word, 1);
+
+	if (n < 0 && (errno == EINTR || errno == EAGAIN))
+		return;
+	if (n <= 0)
+		j->control_fd = -1;
+	if (n <= 0 || word == AGENT_END)
+		end_agent(j);
+	else if (word == SIGSTOP)
+		ranks_signal(j->ranks, SIGSTOP); /* its own process goes on, to hear of SIGCONT */
+	else
+		handle_signal(j, word);
+}
+
 static void handle_deadlines(struct job *j)
 {
 	uint64_t now = now_ms();
@@ -316,13 +357,13 @@ static void handle_deadlines(struct job *j)
 			 "tuttirun: the job was ended: it ran longer than %g s (--timeout)\n",
 			 j->options->timeout_s);
 		sink_say(&j->ranks->err, line);
-		hangs_report(j->ranks, j->start);
+		if (!j->start->hosts)
+			hangs_report(j->ranks, j->start);
 		end_job(j, 124, 0);
 	}
 	if (now_ms() >= j->term_at) {
 		j->term_at = NEVER;
-		ranks_signal(j->ranks, SIGTERM);
-		ranks_signal(j->ranks, SIGCONT); /* a stopped process sees SIGTERM only then */
+		ranks_end(j->ranks);
 	}
 	if (now >= j->kill_at) {
 		j->kill_at = NEVER;
@@ -336,6 +377,7 @@ static int until_deadline(const struct job *j)
 
 	at = j->term_at < at ? j->term_at : at;
 	at = j->kill_at < at ? j->kill_at : at;
+	at = progress_due_ms(&j->progress) < at ? progress_due_ms(&j->progress) : at;
 	at = relay_due_ms(j->ranks) < at ? relay_due_ms(j->ranks) : at;
 	if (j->leave_at > now) /* later only a reader of ours is waited for */
 		at = j->leave_at < at ? j->leave_at : at;
@@ -371,8 +413,11 @@ static void turn(struct job *j)
 	j->poll[AT_INPUT] = input_interest(&j->input);
 	j->poll[AT_WORDS] = (struct pollfd){.fd = j->start->words->fd, .events = POLLIN};
 	relay_interests(j->ranks, j->poll + AT_RELAY);
+	j->poll[AT_CONTROL] = (struct pollfd){.fd = j->control_fd, .events = POLLIN};
 	if (poll(j->poll, (nfds_t)(AT_RELAY + relay_polls(j->ranks)), until_deadline(j)) < 0)
 		return; /* interrupted: look again */
+	if (relay_writes(j->poll + AT_RELAY))
+		progress_erase(&j->progress);
 	if (j->poll[AT_INPUT].revents)
 		input_pump(&j->input);
 	relay_move(j->ranks, j->poll + AT_RELAY, ++j->turn);
@@ -380,7 +425,10 @@ static void turn(struct job *j)
 		handle_signals(j);
 	if (j->poll[AT_WORDS].revents)
 		hear_ranks(j);
+	if (j->poll[AT_CONTROL].revents)
+		hear_control(j);
 	handle_deadlines(j);
+	progress_draw(&j->progress, j->ranks, j->start->hosts ? "hosts" : "ranks");
 }
 
 int supervise(struct ranks *ranks, const struct start *start, int signal_fd)
@@ -392,6 +440,8 @@ int supervise(struct ranks *ranks, const struct start *start, int signal_fd)
 		.options = options,
 		.input.to_fd = ranks->input_fd,
 		.signal_fd = signal_fd,
+		.control_fd = options->is_agent ? STDIN_FILENO : -1,
+		.progress = progress_begin(options),
 		.timeout_at = NEVER,
 		.term_at = NEVER,
 		.kill_at = NEVER,
@@ -408,6 +458,7 @@ int supervise(struct ranks *ranks, const struct start *start, int signal_fd)
 	}
 	while (!is_over(&j))
 		turn(&j);
+	progress_erase(&j.progress);
 	if (j.is_ending)
 		ranks_signal(ranks, SIGKILL); /* what is left of the ranks' process groups */
 	ranks->input_fd = j.input.to_fd;

@@ -1,7 +1,9 @@
 /* tuttirun: starts the ranks of a job on this machine, passes output and signals through, and ends
  * all, or starts it again, when one fails. It knows nothing of what the ranks say to each other; to
- * the library it is a set of environment variables (set_environment in ranks.c). */
+ * the library it is a set of environment variables (environment.c). */
+#include "agent.h"
 #include "binding.h"
+#include "dry_run.h"
 #include "guard.h"
 #include "meeting.h"
 #include "options.h"
@@ -20,6 +22,8 @@
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
+#define HOSTS_SLACK_S 20 /* a tuttirun that ends for the time first says which calls hang */
+
 /* So that no pipe of ours becomes a rank's stdout. Output to a missing stdout is lost, and the
  * writer sees an error. */
 static void open_missing_streams(void)
@@ -33,10 +37,11 @@ static void open_missing_streams(void)
 		close(fd);
 }
 
-/* Two pipes a rank, a claim a core, and some: more than the usual 1,024 when there are many. */
+/* Three pipes or files a rank, a claim a core, and some: more than the usual 1,024 when there are
+ * many. */
 static void allow_descriptors(int ranks)
 {
-	rlim_t needed = 2 * (rlim_t)ranks + (rlim_t)get_nprocs() + 32;
+	rlim_t needed = 3 * (rlim_t)ranks + (rlim_t)get_nprocs() + 32;
 	struct rlimit limit;
 
 	if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed)
@@ -94,47 +99,109 @@ static int use_mesh(const struct options *o)
 	return 0;
 }
 
-int main(int argc, char **argv)
+/* Cores for the ranks of this machine. Returns 0, or the exit code. */
+static int bind_ranks(struct start *start, struct bindings **bindings)
+{
+	int code = bindings_make(bindings, start->options);
+
+	if (code != 0)
+		return code;
+	start->bindings = *bindings;
+	if (start->options->report_bindings)
+		bindings_report(*bindings, start->options);
+	return 0;
+}
+
+/* To supervise, a host is a rank whose program is ssh. Its tuttirun keeps the time; where it does
+ * not, this one does. */
+static struct options options_of_hosts(const struct options *o, const struct hosts *hosts)
+{
+	return (struct options){
+		.ranks = hosts->n,
+		.nodes = 1,
+		.timeout_s = o->timeout_s > 0 ? o->timeout_s + HOSTS_SLACK_S : 0,
+		.progress = o->progress,
+		.program = o->program,
+	};
+}
+
+static int run(struct start *start)
 {
 	static struct ranks ranks;
-	struct options options;
-	struct meeting meeting;
-	sigset_t signals;
-	int code = options_parse(&options, argc, argv);
-	int signal_fd;
 	struct guard guard;
 	struct words words;
-	struct start start = {&options, &meeting, &guard, NULL, &words, &signals, getpid()};
-	struct bindings *bindings;
+	sigset_t signals;
+	int code, signal_fd = take_signals(&signals);
 
+	if (signal_fd < 0)
+		return 1;
+	words = words_open();
+	guard = guard_start();
+	start->signals = &signals;
+	start->words = &words;
+	start->guard = &guard;
+	code = ranks_start(&ranks, start);
+	if (code == 0) {
+		code = supervise(&ranks, start, signal_fd);
+		ranks_finish(&ranks, &guard);
+	}
+	guard_end(&guard);
+	return code;
+}
+
+static int run_here(struct start *start)
+{
+	const struct options *o = start->options;
+	struct bindings *bindings = NULL;
+	int code = o->log_dir && !o->dry_run ? rank_log_prepare(o->log_dir) : 0;
+
+	if (code == 0 && o->mesh)
+		code = use_mesh(o);
+	if (code == 0)
+		code = bind_ranks(start, &bindings);
+	if (code == 0)
+		code = o->dry_run ? dry_run(start, NULL) : run(start);
+	if (bindings)
+		bindings_free(bindings);
+	return code;
+}
+
+static int run_on_hosts(struct start *start, struct hosts *hosts)
+{
+	struct options lead = options_of_hosts(start->options, hosts);
+
+	if (start->options->dry_run)
+		return dry_run(start, hosts);
+	start->options = &lead;
+	start->hosts = hosts;
+	return run(start);
+}
+
+int main(int argc, char **argv)
+{
+	struct options options;
+	struct meeting meeting;
+	struct hosts hosts = {0};
+	struct start start = {.options = &options, .meeting = &meeting, .launcher = getpid()};
+	int code = 0;
+
+	if (argc == 2 && strcmp(argv[1], "--agent") == 0)
+		code = agent_begin(&argc, &argv);
+	if (code != 0)
+		return code;
+	code = options_parse(&options, argc, argv);
 	if (code >= 0)
 		return code ? code : end_of_help();
 	open_missing_streams();
 	if (options.trace_dir)
 		setenv("TUTTI_TRACE_DIR", options.trace_dir, 1);
-	if (options.mesh && use_mesh(&options) != 0)
-		return 1;
-	allow_descriptors(options.ranks);
-	code = meeting_prepare(&meeting, &options);
-	if (code != 0)
-		return code;
-	code = bindings_make(&bindings, &options);
-	if (code != 0)
-		return code;
-	start.bindings = bindings;
-	if (options.report_bindings)
-		bindings_report(bindings, &options);
-	signal_fd = take_signals(&signals);
-	if (signal_fd < 0)
-		return 1;
-	words = words_open();
-	guard = guard_start();
-	code = ranks_start(&ranks, &start);
+	code = options_start_hosts(&options) ? hosts_find(&hosts, &options) : 0;
 	if (code == 0) {
-		code = supervise(&ranks, &start, signal_fd);
-		ranks_finish(&ranks, &guard);
+		allow_descriptors(hosts.n ? hosts.n : options.ranks);
+		code = meeting_prepare(&meeting, &options);
 	}
-	guard_end(&guard);
-	bindings_free(bindings);
+	if (code == 0)
+		code = hosts.n ? run_on_hosts(&start, &hosts) : run_here(&start);
+	hosts_free(&hosts);
 	return code;
 }

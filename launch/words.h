@@ -11,7 +11,7 @@ struct words {
 
 struct words words_open(void);
 /* The next word, or 0. 'g': a rank calls tutti_comm_grow; 'w': one that was started again finds no
- * rank that does. from: its process. */
+ * rank that does. 'j': a rank has joined the others. from: its process. */
 int words_next(const struct words *words, pid_t *from);
 
 #endif

@@ -1,6 +1,6 @@
-/* tuttirun, torchrun and people who set RANK themselves; Open MPI; Slurm; TF_CONFIG. The order is
- * that of nearness: mpirun inside a Slurm job leaves both kinds of variables, and the inner one
- * counts. */
+/* tuttirun, torchrun and people who set RANK themselves; Open MPI; MPICH; Slurm; TF_CONFIG. The
+ * order is that of nearness: mpirun inside a Slurm job leaves both kinds of variables, and the
+ * inner one counts. */
 #include "rendezvous/launcher.h"
 
 #include "core/status.h"
@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static tutti_status parse_int(const char *name, const char *text, int min, int max, int *value)
 {
@@ -172,6 +173,64 @@ static tutti_status openmpi_where(struct job *job)
 	return derive_port(job, hash_text(number ? number : "openmpi"));
 }
 
+/* Hydra, the mpiexec of MPICH and of Intel's MPI. Slurm's PMI-2 has PMI_RANK, too, but not the
+ * other. */
+static bool mpich_is_here(void)
+{
+	return getenv("PMI_RANK") && getenv("MPI_LOCALRANKID");
+}
+
+static tutti_status mpich_who(struct job *job)
+{
+	return read_who(
+		job, (struct names){"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"});
+}
+
+/* A process's parent and name; false: they are not to be seen. */
+static bool look_at_process(int pid, int *parent, char name[64])
+{
+	char path[40], text[256];
+	FILE *file;
+	bool is_read;
+
+	snprintf(path, sizeof path, "/proc/%d/stat", pid);
+	file = fopen(path, "re");
+	if (!file)
+		return false;
+	is_read = fgets(text, sizeof text, file) &&
+		  sscanf(text, "%*d (%63[^)]) %*c %d", name, parent) == 2;
+	fclose(file);
+	return is_read;
+}
+
+/* No variable says which job it is. All ranks of a machine descend from one process of hydra's. */
+static int hydra_process(void)
+{
+	int pid = getppid(), parent;
+	char name[64];
+
+	for (; pid > 1 && look_at_process(pid, &parent, name); pid = parent)
+		if (strncmp(name, "hydra_", 6) == 0)
+			return pid;
+	return 0;
+}
+
+static tutti_status mpich_where(struct job *job)
+{
+	const char *host = getenv("MASTER_ADDR");
+
+	if (!host && job->local_size != job->size)
+		return fail(TUTTI_ERR_INVALID,
+			    "mpiexec has started %d ranks, and not all of them on this machine: "
+			    "say where rank 0 is with mpiexec -genv MASTER_ADDR <host of rank 0> "
+			    "-genv MASTER_PORT <port>",
+			    job->size);
+	if (host && job->local_size != job->size)
+		return launcher_master(job);
+	TRY(copy_host(job, "MASTER_ADDR", host ? host : "127.0.0.1"));
+	return derive_port(job, (uint64_t)hydra_process() * 31);
+}
+
 /* A batch script itself has Slurm's variables too, but is not one of srun's tasks. */
 static bool slurm_is_here(void)
 {
@@ -237,6 +296,7 @@ const struct launcher *launcher_here(void)
 	static const struct launcher launchers[] = {
 		{"environment", ranks_are_here, ranks_who, ranks_where},
 		{"openmpi", openmpi_is_here, openmpi_who, openmpi_where},
+		{"mpich", mpich_is_here, mpich_who, mpich_where},
 		{"slurm", slurm_is_here, slurm_who, slurm_where},
 		{"tf_config", tf_is_here, tf_who, tf_where},
 	};

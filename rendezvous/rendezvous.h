@@ -64,6 +64,7 @@ void rendezvous_leave(struct rendezvous *rendezvous, uint64_t deadline_ns);
 
 /* A word to tuttirun, if it has started this process. */
 enum launcher_word {
+	LAUNCHER_JOINED = 'j', /* has joined the others by tutti_init                      */
 	LAUNCHER_GROWS = 'g', /* calls tutti_comm_grow                                      */
 	LAUNCHER_WAITS = 'w', /* was started again, and no rank calls tutti_comm_grow       */
 };

@@ -100,21 +100,31 @@ static int by_rank(const void *a, const void *b)
 	return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
+/* tuttirun's guard is no rank, nor is this process, if tuttirun has started it. The tuttirun of a
+ * host that another one has started here (--hosts) has ranks. */
+static void add_leaders(struct job_list *leaders, const struct family *f, int launcher)
+{
+	for (size_t i = 0; i < f->count; i++) {
+		int pid = f->member[i][0];
+
+		if (f->member[i][1] != launcher || pid == getpid())
+			continue;
+		if (job_is_launcher(pid)) {
+			add_leaders(leaders, f, pid);
+			continue;
+		}
+		leaders->processes = must_have(realloc(
+			leaders->processes, (leaders->count + 1) * sizeof *leaders->processes));
+		leaders->processes[leaders->count++] = (struct job_process){pid, pid, rank_of(pid)};
+	}
+}
+
 struct job_list job_list(int launcher)
 {
 	struct job_list list = {0}, leaders = {0};
 	struct family f = read_family();
 
-	for (size_t i = 0; i < f.count; i++) {
-		int pid = f.member[i][0];
-
-		/* tuttirun's guard is no rank, nor is this process, if tuttirun has started it. */
-		if (f.member[i][1] != launcher || pid == getpid() || job_is_launcher(pid))
-			continue;
-		leaders.processes = must_have(realloc(
-			leaders.processes, (leaders.count + 1) * sizeof *leaders.processes));
-		leaders.processes[leaders.count++] = (struct job_process){pid, pid, rank_of(pid)};
-	}
+	add_leaders(&leaders, &f, launcher);
 	if (leaders.count)
 		qsort(leaders.processes, leaders.count, sizeof *leaders.processes, by_rank);
 	for (size_t i = 0; i < leaders.count; i++)

@@ -14,7 +14,9 @@ tutti_status tutti_init(tutti_comm **comm, const tutti_config *config)
 	TRY(forks_check("tutti_init"));
 	if (!comm)
 		return fail(TUTTI_ERR_INVALID, "tutti_init: comm is NULL");
-	return comm_init(comm, config);
+	TRY(comm_init(comm, config));
+	rendezvous_tell_launcher(LAUNCHER_JOINED);
+	return TUTTI_OK;
 }
 
 tutti_status tutti_init_all(tutti_comm **comms, int n, const tutti_config *config)

@@ -101,7 +101,7 @@ static int load_driver(void)
 static int local_rank(void)
 {
 	static const char *const variables[] = {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK",
-						"SLURM_LOCALID"};
+						"MPI_LOCALRANKID", "SLURM_LOCALID"};
 
 	for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
 		if (getenv(variables[i]))

@@ -27,7 +27,8 @@ static void read_line(struct input *in)
 	}
 	optind = 0; /* a new line, for getopt */
 	if (options_parse(&options, argc, argv) == -1) {
-		MUST(options.ranks > 0 && options.ranks <= RANKS_MAX);
+		MUST(options.ranks > 0 || options.hostfile);
+		MUST(options.ranks <= RANKS_MAX);
 		MUST(options.nodes > options.node_rank && *options.program);
 	}
 	free(text);

@@ -24,8 +24,11 @@ foreach(source IN LISTS harnesses)
 	add_test(NAME fuzz/${name} COMMAND ${program} ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/seeds/${name})
 	tutti_test_properties(fuzz/${name} fuzz)
 endforeach()
-# It reads tuttirun's own files.
-target_sources(fuzz_tuttirun PRIVATE ${PROJECT_SOURCE_DIR}/launch/options.c ${PROJECT_SOURCE_DIR}/launch/output.c)
+# These read tuttirun's own files.
+set(options_files options.c options_check.c option_values.c devices.c help.c)
+list(TRANSFORM options_files PREPEND ${PROJECT_SOURCE_DIR}/launch/)
+target_sources(fuzz_tuttirun PRIVATE ${options_files} ${PROJECT_SOURCE_DIR}/launch/output.c ${PROJECT_SOURCE_DIR}/launch/rank_log.c)
+target_sources(fuzz_letter PRIVATE ${options_files} ${PROJECT_SOURCE_DIR}/launch/letter.c)
 # These read what the tools read.
 target_link_libraries(fuzz_trace PRIVATE tutti_trace_objects)
 target_link_libraries(fuzz_trace_page PRIVATE tutti_trace_objects)

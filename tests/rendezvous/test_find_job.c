@@ -36,6 +36,10 @@ static const char *const all_names[] = {"RANK",
 					"OMPI_COMM_WORLD_LOCAL_SIZE",
 					"PMIX_NAMESPACE",
 					"OMPI_MCA_ess_base_jobid",
+					"PMI_RANK",
+					"PMI_SIZE",
+					"MPI_LOCALRANKID",
+					"MPI_LOCALNRANKS",
 					"TF_CONFIG"};
 
 static struct job job;
@@ -201,6 +205,29 @@ static void open_mpi(void **state)
 	check("openmpi", 1, 4, "127.0.0.1", job.port);
 	found(OMPI "4 RANK=0 WORLD_SIZE=2 TORCHELASTIC_RUN_ID=x" MASTER);
 	check("torchrun", 0, 2, "node1", 29500);
+}
+
+static void mpich(void **state)
+{
+	int port;
+
+	(void)state;
+#define HYDRA "PMI_RANK=3 PMI_SIZE=4 MPI_LOCALRANKID=1 MPI_LOCALNRANKS="
+	found(HYDRA "4");
+	check("mpich", 3, 4, "127.0.0.1", job.port);
+	check_local(1, 4);
+	assert_true(job.port_is_taken);
+	port = job.port;
+	found(HYDRA "4 SLURM_PROCID=0 SLURM_NTASKS=2 SLURM_JOB_NODELIST=n[1-2]");
+	check("mpich", 3, 4, "127.0.0.1", port);
+	refused(HYDRA "2", "mpiexec -genv MASTER_ADDR");
+	refused(HYDRA "2 MASTER_ADDR=node1", "MASTER_PORT is not set");
+	found(HYDRA "2" MASTER);
+	check("mpich", 3, 4, "node1", 29500);
+	assert_false(job.port_is_taken);
+	/* Slurm's PMI-2. */
+	found("PMI_RANK=1 PMI_SIZE=2 SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_JOB_NODELIST=n[1-2]");
+	check("slurm", 1, 2, "n1", job.port);
 }
 
 static void slurm(void **state)
@@ -526,6 +553,7 @@ int main(void)
 		TEST(tuttirun_and_torchrun),
 		TEST(contradictions_are_named),
 		TEST(open_mpi),
+		TEST(mpich),
 		TEST(slurm),
 		TEST(host_lists),
 		TEST(the_config_comes_first),

@@ -1,0 +1,71 @@
+/* The beginning of an agent. */
+#include "agent.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Not a byte more: what follows is for later. */
+static int read_whole(char *bytes, size_t count)
+{
+	size_t done = 0;
+
+	while (done < count) {
+		ssize_t n = read(STDIN_FILENO, bytes + done, count - done);
+
+		if (n == 0 || (n < 0 && errno != EINTR))
+			return 0;
+		done += n > 0 ? (size_t)n : 0;
+	}
+	return 1;
+}
+
+static int refuse(const char *what)
+{
+	char host[256] = "";
+
+	gethostname(host, sizeof host - 1);
+	fprintf(stderr, "tuttirun: on host %s: %s.\n", host, what);
+	return 1;
+}
+
+/* The words live as long as the process. */
+static int obey(struct letter *letter, int *argc, char ***argv)
+{
+	char why[600];
+
+	for (int i = 0; i < letter->variable_count; i++)
+		putenv(letter->variables[i]);
+	if (chdir(letter->folder) != 0) {
+		snprintf(why, sizeof why, "the job's folder %.400s: %s", letter->folder,
+			 strerror(errno));
+		return refuse(why);
+	}
+	*argc = letter->word_count;
+	*argv = letter->words;
+	return 0;
+}
+
+int agent_begin(int *argc, char ***argv)
+{
+	static struct letter letter;
+	char head[AGENT_HEAD_BYTES], *bytes;
+	long count;
+
+	if (isatty(STDIN_FILENO))
+		return refuse("--agent is what tuttirun --hosts starts on each host; it reads "
+			      "what to run from stdin");
+	if (!read_whole(head, sizeof head))
+		return refuse("the tuttirun that started this one has gone");
+	count = letter_bytes(head);
+	if (count < 0)
+		return refuse("this tuttirun and the one that started it are of different "
+			      "versions");
+	bytes = malloc((size_t)count + 1);
+	if (!bytes || !read_whole(bytes, (size_t)count) ||
+	    !letter_read(&letter, bytes, (size_t)count))
+		return refuse("what shall run has not come whole");
+	return obey(&letter, argc, argv);
+}

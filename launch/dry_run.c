@@ -1,0 +1,75 @@
+/* The variables are those that the ranks would get; what all of them get is printed once. */
+#include "dry_run.h"
+
+#include "environment.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void print_words(char **words)
+{
+	for (; *words; words++)
+		printf(" %s", *words);
+	putchar('\n');
+}
+
+/* Of one rank, not of all. */
+static bool is_own(const char *name)
+{
+	return strcmp(name, "RANK") == 0 || strcmp(name, "LOCAL_RANK") == 0 ||
+	       strcmp(name, "NODE_RANK") == 0 || strcmp(name, "GROUP_RANK") == 0 ||
+	       strstr(name, "_THREADS");
+}
+
+/* own: those of this rank alone; else those of all. */
+static void print_settings(const struct start *s, int local, bool own)
+{
+	struct setting settings[SETTINGS_MAX];
+	int cores = s->bindings ? bindings_cores(s->bindings, local, s->options) : 0;
+	int n = environment_of(settings, s, local, 0, cores);
+
+	for (int i = 0; i < n; i++) {
+		const char *name = settings[i].name;
+
+		if (is_own(name) == own && strncmp(name, "TUTTIRUN_", 9) != 0)
+			printf(" %s=%s", name,
+			       strcmp(name, "TUTTI_SECRET") == 0 ? "(random)" : settings[i].text);
+	}
+	putchar('\n');
+}
+
+static void print_node(const struct start *s, const char *where, char **command)
+{
+	printf("node %d%s%s:", s->options->node_rank, *where ? ", " : "", where);
+	if (command)
+		print_words(command);
+	else
+		putchar('\n');
+	for (int i = 0; i < s->options->ranks; i++) {
+		printf("  rank %d:", s->options->node_rank * s->options->ranks + i);
+		print_settings(s, i, true);
+	}
+}
+
+int dry_run(const struct start *s, struct hosts *hosts)
+{
+	struct options o = *s->options;
+	struct start at = *s;
+
+	at.options = &o;
+	printf("%d ranks, %d on each of %d node%s\ncommand:", o.nodes * o.ranks, o.ranks, o.nodes,
+	       o.nodes > 1 ? "s" : "");
+	print_words(o.program);
+	printf("all ranks:");
+	print_settings(&at, 0, false);
+	if (!hosts)
+		print_node(&at, "", NULL);
+	for (int i = 0; hosts && i < hosts->n; i++) {
+		o.node_rank = i;
+		print_node(&at, hosts->name[i], hosts_command(hosts, i));
+	}
+	if (fflush(stdout) == 0)
+		return 0;
+	perror("tuttirun: stdout cannot be written");
+	return 3;
+}

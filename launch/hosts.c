@@ -1,0 +1,194 @@
+/* Reads lists of machines. This machine itself needs no ssh, unless a command for it was given. */
+#include "hosts.h"
+
+#include "help.h"
+#include "option_values.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* It asks for no password, which nobody would see, and notices within a minute that a machine is
+ * gone. */
+static const char *ssh_of(const struct hosts *h)
+{
+	return h->options->ssh ? h->options->ssh : "ssh -o BatchMode=yes -o ServerAliveInterval=15";
+}
+
+static int no_memory(void)
+{
+	fputs("tuttirun: no memory for the list of hosts.\n", stderr);
+	return 1;
+}
+
+/* ssh takes a word that begins with - for an option. */
+static bool is_name(const char *name, size_t bytes)
+{
+	for (size_t i = 0; i < bytes; i++)
+		if (!isgraph((unsigned char)name[i]))
+			return false;
+	return bytes > 0 && bytes < 256 && name[0] != '-';
+}
+
+static int add(struct hosts *h, const char *name, size_t bytes)
+{
+	char **longer;
+
+	if (!is_name(name, bytes))
+		return help_wrong("'%.*s' is not the name of a host.", (int)bytes, name);
+	if (h->n == HOSTS_MAX)
+		return help_wrong("there are more than %d hosts.", HOSTS_MAX);
+	longer = realloc(h->name, (size_t)(h->n + 1) * sizeof *longer);
+	if (!longer)
+		return no_memory();
+	h->name = longer;
+	h->name[h->n] = strndup(name, bytes);
+	return h->name[h->n++] ? 0 : no_memory();
+}
+
+static int read_list(struct hosts *h, const char *list)
+{
+	for (;;) {
+		size_t n = strcspn(list, ",");
+		int code = add(h, list, n);
+
+		if (code != 0 || !list[n])
+			return code;
+		list += n + 1;
+	}
+}
+
+/* "name", "name slots=4"; Open MPI's and MPICH's files have further words, which mean nothing here.
+ */
+static int read_line(struct hosts *h, char *line, int number, struct options *o)
+{
+	char *save, *word = strtok_r(line, " \t\r\n", &save);
+	int slots, code;
+
+	if (!word || *word == '#')
+		return 0;
+	code = add(h, word, strlen(word));
+	while (code == 0 && (word = strtok_r(NULL, " \t\r\n", &save)) && *word != '#') {
+		if (strncmp(word, "slots=", 6) != 0)
+			continue;
+		if (!value_int(word + 6, 1, RANKS_MAX, &slots))
+			return help_wrong("%s:%d: '%s' is not a number of ranks.", o->hostfile,
+					  number, word);
+		if (o->ranks == 0)
+			o->ranks = slots;
+		if (slots != o->ranks)
+			return help_wrong("%s:%d: %s has %s, but -n or another host %d: all have "
+					  "to have as many ranks.",
+					  o->hostfile, number, h->name[h->n - 1], word, o->ranks);
+	}
+	return code;
+}
+
+static int read_file(struct hosts *h, struct options *o)
+{
+	FILE *file = fopen(o->hostfile, "re");
+	size_t room = 0;
+	char *line = NULL;
+	int code = 0;
+
+	if (!file)
+		return help_wrong("the file of hosts %s cannot be read: %s.", o->hostfile,
+				  strerror(errno));
+	for (int number = 1; code == 0 && getline(&line, &room, file) >= 0; number++)
+		code = read_line(h, line, number, o);
+	free(line);
+	fclose(file);
+	if (code == 0 && h->n == 0)
+		return help_wrong("the file of hosts %s names none.", o->hostfile);
+	return code;
+}
+
+static bool is_here(const struct hosts *h, int host)
+{
+	return strcmp(h->name[host], "localhost") == 0 || strcmp(h->name[host], h->own_name) == 0;
+}
+
+/* The name of the first machine to the others. */
+static const char *first_name(const struct hosts *h)
+{
+	const char *at = strrchr(h->name[0], '@');
+
+	if (strcmp(h->name[0], "localhost") != 0)
+		return at ? at + 1 : h->name[0];
+	for (int i = 0; i < h->n; i++)
+		if (!is_here(h, i))
+			return h->own_name;
+	return "127.0.0.1";
+}
+
+/* Within single quotes a shell reads all but a single quote as it is. */
+static void write_command(struct hosts *h)
+{
+	char *to = h->command + sprintf(h->command, "exec '");
+
+	for (const char *at = h->path; *at && to < h->command + sizeof h->command - 20; at++)
+		to += *at == '\'' ? sprintf(to, "'\\''") : sprintf(to, "%c", *at);
+	sprintf(to, "' --agent");
+}
+
+static int find_program(struct hosts *h)
+{
+	ssize_t n = readlink("/proc/self/exe", h->path, sizeof h->path - 1);
+
+	if (n <= 0) {
+		fprintf(stderr, "tuttirun: its own path is not known: %s.\n", strerror(errno));
+		return 1;
+	}
+	h->path[n] = '\0';
+	write_command(h);
+	h->ssh = strdup(ssh_of(h));
+	h->words = calloc(h->ssh ? strlen(h->ssh) + 3 : 1, sizeof *h->words);
+	return h->ssh && h->words ? 0 : no_memory();
+}
+
+int hosts_find(struct hosts *h, struct options *o)
+{
+	int code;
+
+	*h = (struct hosts){.options = o};
+	gethostname(h->own_name, sizeof h->own_name - 1);
+	code = o->hosts ? read_list(h, o->hosts) : read_file(h, o);
+	if (code != 0)
+		return code;
+	o->nodes = h->n;
+	if (!o->master_host)
+		o->master_host = first_name(h);
+	code = options_check(o);
+	return code < 0 ? find_program(h) : code;
+}
+
+char **hosts_command(struct hosts *h, int host)
+{
+	char *save, *word;
+	int n = 0;
+
+	if (is_here(h, host) && !h->options->ssh) {
+		h->words[n++] = h->path;
+		h->words[n++] = "--agent";
+	} else {
+		strcpy(h->ssh, ssh_of(h));
+		for (word = strtok_r(h->ssh, " ", &save); word; word = strtok_r(NULL, " ", &save))
+			h->words[n++] = word;
+		h->words[n++] = h->name[host];
+		h->words[n++] = h->command;
+	}
+	h->words[n] = NULL;
+	return h->words;
+}
+
+void hosts_free(struct hosts *h)
+{
+	for (int i = 0; i < h->n; i++)
+		free(h->name[i]);
+	free(h->name);
+	free(h->ssh);
+	free(h->words);
+}

@@ -1,0 +1,189 @@
+/* A letter is a head, then texts that each end with a zero byte: the folder, the number of
+ * variables, the variables, the number of words, the words. */
+#include "agent.h"
+
+#include "hosts.h"
+#include "meeting.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define HEAD "tuttirun 1 "
+
+static const char *next_text(char **at, const char *end)
+{
+	char *text = *at, *zero = text < end ? memchr(text, '\0', (size_t)(end - text)) : NULL;
+
+	if (!zero)
+		return NULL;
+	*at = zero + 1;
+	return text;
+}
+
+/* A number, and so many texts. */
+static char **next_list(char **at, const char *end, int *count)
+{
+	const char *text = next_text(at, end);
+	char **list, *rest;
+	long n = text ? strtol(text, &rest, 10) : -1;
+
+	if (n < 0 || rest == text || *rest || n > end - *at)
+		return NULL;
+	list = calloc((size_t)n + 1, sizeof *list);
+	for (long i = 0; list && i < n; i++) {
+		list[i] = (char *)next_text(at, end);
+		if (!list[i]) {
+			free(list);
+			return NULL;
+		}
+	}
+	*count = (int)n;
+	return list;
+}
+
+int letter_read(struct letter *letter, char *bytes, size_t count)
+{
+	const char *end = bytes + count;
+	char *at = bytes;
+
+	*letter = (struct letter){.folder = next_text(&at, end)};
+	if (!letter->folder)
+		return 0;
+	letter->variables = next_list(&at, end, &letter->variable_count);
+	for (int i = 0; i < letter->variable_count; i++)
+		if (!strchr(letter->variables[i], '='))
+			return 0;
+	if (letter->variables)
+		letter->words = next_list(&at, end, &letter->word_count);
+	return letter->words && letter->word_count > 0 && at == end;
+}
+
+void letter_free(struct letter *letter)
+{
+	free(letter->variables);
+	free(letter->words);
+}
+
+long letter_bytes(const char head[AGENT_HEAD_BYTES])
+{
+	size_t name = strlen(HEAD);
+	char digits[AGENT_HEAD_BYTES], *end;
+	long n;
+
+	if (memcmp(head, HEAD, name) != 0 || head[AGENT_HEAD_BYTES - 1] != '\n')
+		return -1;
+	memcpy(digits, head + name, AGENT_HEAD_BYTES - name - 1);
+	digits[AGENT_HEAD_BYTES - name - 1] = '\0';
+	n = strtol(digits, &end, 16);
+	return *end || n < 0 || n > AGENT_BYTES_MAX ? -1 : n;
+}
+
+/* Variables that ranks may need elsewhere. Names of hosts, terminals and sessions are each
+ * machine's own. */
+static bool is_sent(const char *variable)
+{
+	static const char *const begins[] = {"TUTTI_", "OMP_",  "MKL_", "OPENBLAS_",
+					     "CUDA_",  "NCCL_", "UCX_", "PYTHON"};
+	static const char *const names[] = {"PATH=", "LD_LIBRARY_PATH="};
+	static const char *const kept[] = {"TUTTI_HOST_ID=", "TUTTI_RESTARTED="};
+
+	for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
+		if (strncmp(variable, kept[i], strlen(kept[i])) == 0)
+			return false;
+	for (size_t i = 0; i < sizeof begins / sizeof *begins; i++)
+		if (strncmp(variable, begins[i], strlen(begins[i])) == 0)
+			return true;
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+		if (strncmp(variable, names[i], strlen(names[i])) == 0)
+			return true;
+	return false;
+}
+
+static void put(FILE *to, const char *text)
+{
+	fwrite(text, 1, strlen(text) + 1, to);
+}
+
+static void put_number(FILE *to, long number)
+{
+	char text[24];
+
+	snprintf(text, sizeof text, "%ld", number);
+	put(to, text);
+}
+
+static void put_variables(FILE *to, const struct meeting *meeting)
+{
+	int count = meeting->secret[0] != '\0';
+
+	for (char **v = environ; *v; v++)
+		count += is_sent(*v);
+	put_number(to, count);
+	for (char **v = environ; *v; v++)
+		if (is_sent(*v))
+			put(to, *v);
+	if (meeting->secret[0]) {
+		fputs("TUTTI_SECRET=", to);
+		put(to, meeting->secret);
+	}
+}
+
+/* The options as they were given, then those of this machine, which count as they come last. */
+static void put_words(FILE *to, const struct options *o, const struct meeting *meeting, int host)
+{
+	int program_words = 0;
+
+	while (o->program[program_words])
+		program_words++;
+	put_number(to, 2 + o->given_words + 11 + program_words);
+	put(to, "tuttirun");
+	put(to, "--agent");
+	for (int i = 0; i < o->given_words; i++)
+		put(to, o->given[i]);
+	put(to, "--ranks");
+	put_number(to, o->ranks);
+	put(to, "--nnodes");
+	put_number(to, o->nodes);
+	put(to, "--node-rank");
+	put_number(to, host);
+	put(to, "--master-addr");
+	put(to, meeting->host);
+	put(to, "--port");
+	put_number(to, meeting->port);
+	put(to, "--");
+	for (int i = 0; i < program_words; i++)
+		put(to, o->program[i]);
+}
+
+int letter_send(int fd, struct hosts *hosts, const struct meeting *meeting, int host)
+{
+	char *bytes = NULL, *folder = getcwd(NULL, 0);
+	size_t count = 0;
+	FILE *to = open_memstream(&bytes, &count);
+	bool is_sent_whole = false;
+
+	if (to && folder) {
+		fprintf(to, HEAD "%08x\n", 0);
+		put(to, folder);
+		put_variables(to, meeting);
+		put_words(to, hosts->options, meeting, host);
+		fclose(to);
+		if (bytes && count <= AGENT_BYTES_MAX) {
+			char head[AGENT_HEAD_BYTES + 1];
+
+			snprintf(head, sizeof head, HEAD "%08zx\n", count - AGENT_HEAD_BYTES);
+			memcpy(bytes, head, AGENT_HEAD_BYTES);
+			is_sent_whole = write(fd, bytes, count) == (ssize_t)count;
+		}
+	}
+	if (!is_sent_whole)
+		fprintf(stderr,
+			"tuttirun: host %s cannot be told what to run: arguments and environment "
+			"have %zu bytes.\n",
+			hosts->name[host], count);
+	free(bytes);
+	free(folder);
+	return is_sent_whole ? 0 : -1;
+}

@@ -1,0 +1,125 @@
+/* Texts into the values of tuttirun's options. */
+#include "option_values.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int value_int(const char *text, int min, int max, int *value)
+{
+	char *end;
+	long n;
+
+	errno = 0;
+	n = strtol(text, &end, 10);
+	if (errno || end == text || *end || n < min || n > max)
+		return 0;
+	*value = (int)n;
+	return 1;
+}
+
+int value_seconds(const char *text, double *value)
+{
+	char *end;
+	double s = strtod(text, &end);
+
+	if (end == text || *end || !isfinite(s) || s <= 0 || s > 1e8)
+		return 0;
+	*value = s;
+	return 1;
+}
+
+/* The number of a name in a list that ends with NULL, or -1. */
+static int choice(const char *text, const char *const *names)
+{
+	for (int i = 0; names[i]; i++)
+		if (strcmp(text, names[i]) == 0)
+			return i;
+	return -1;
+}
+
+int value_restart(const char *text, enum restart *value)
+{
+	static const char *const names[] = {"rank", "job", NULL};
+	int i = choice(text, names);
+
+	*value = (enum restart)(RESTART_RANK + i);
+	return i >= 0;
+}
+
+int value_bind_to(const char *text, enum bind_to *value)
+{
+	static const char *const names[] = {"core", "numa", "none", NULL};
+	int i = choice(text, names);
+
+	*value = (enum bind_to)(BIND_CORE + i);
+	return i >= 0;
+}
+
+int value_master(const char *text, char *host, size_t bytes, int *port)
+{
+	const char *colon = strrchr(text, ':');
+	size_t n = colon ? (size_t)(colon - text) : 0;
+
+	if (n == 0 || !value_int(colon + 1, 1, 65535, port))
+		return 0;
+	if (n > 2 && text[0] == '[' && text[n - 1] == ']') {
+		text++;
+		n -= 2;
+	}
+	if (n >= bytes)
+		return 0;
+	memcpy(host, text, n);
+	host[n] = '\0';
+	return strcmp(host, "[]") != 0;
+}
+
+int value_ranks(const char *text, int *ranks, const char **automatic)
+{
+	static const char *const names[] = {"auto", "gpu", "cpu", NULL};
+	int i = choice(text, names);
+
+	*automatic = i >= 0 ? names[i] : NULL;
+	*ranks = 0;
+	return i >= 0 || value_int(text, 1, RANKS_MAX, ranks);
+}
+
+int value_is_number(const char *word)
+{
+	return *word && word[strspn(word, "0123456789")] == '\0';
+}
+
+/* A number, or a name such as GPU-8932f937-d72c or MIG-41b3/1/0. */
+static int is_device(const char *name, size_t bytes)
+{
+	for (size_t i = 0; i < bytes; i++)
+		if (!isalnum((unsigned char)name[i]) && !strchr("-/", name[i]))
+			return 0;
+	return bytes > 0 && name[0] != '-';
+}
+
+static int is_listed(const char *list, const char *name, size_t bytes)
+{
+	for (; *list; list += strcspn(list, ","), list += *list == ',')
+		if (strcspn(list, ",") == bytes && memcmp(list, name, bytes) == 0)
+			return 1;
+	return 0;
+}
+
+int value_devices(const char *text, char *list, size_t bytes)
+{
+	for (;;) {
+		size_t n = strcspn(text, ","), used = strlen(list);
+
+		if (!is_device(text, n) || is_listed(list, text, n) || used + n + 2 > bytes)
+			return 0;
+		snprintf(list + used, bytes - used, "%s%.*s", used ? "," : "", (int)n, text);
+		text += n;
+		if (!*text)
+			return 1;
+		text++;
+	}
+}

@@ -1,0 +1,94 @@
+/* Which options of tuttirun go together. */
+#include "devices.h"
+#include "help.h"
+#include "options.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int options_have_secret(void)
+{
+	return getenv("TUTTI_SECRET") || getenv("TUTTI_SECRET_FILE");
+}
+
+/* Or the user's word that the job does without. */
+static int may_join(void)
+{
+	const char *insecure = getenv("TUTTI_INSECURE");
+
+	return options_have_secret() || (insecure && strcmp(insecure, "1") == 0);
+}
+
+bool options_start_hosts(const struct options *o)
+{
+	return !o->is_agent && (o->hosts || o->hostfile);
+}
+
+static int check_hosts(const struct options *o)
+{
+	if (o->hosts && o->hostfile)
+		return help_wrong("--hosts and --hostfile are both given; leave one away.");
+	if (o->ssh && !options_start_hosts(o) && !o->is_agent)
+		return help_wrong("--ssh needs --hosts or --hostfile.");
+	return -1;
+}
+
+static int check_nodes(const struct options *o)
+{
+	if (o->nodes == 1 && o->node_rank > 0)
+		return help_wrong("--node-rank %d needs --nnodes.", o->node_rank);
+	if (o->node_rank >= o->nodes)
+		return help_wrong("--node-rank %d is not below --nnodes %d.", o->node_rank,
+				  o->nodes);
+	if (o->nodes > 1 && !o->master_host)
+		return help_wrong("--nnodes %d needs --master HOST:PORT of node 0.", o->nodes);
+	if (o->nodes > 1 && !options_start_hosts(o) && !may_join())
+		return help_wrong("several nodes need the same secret: set TUTTI_SECRET or "
+				  "TUTTI_SECRET_FILE on each of them.");
+	return -1;
+}
+
+/* Where -n is no number. Each machine has as many GPUs as this one, as far as this one knows. */
+static int count_ranks(struct options *o)
+{
+	int gpus = o->devices[0] ? devices_listed(o->devices) : 0;
+
+	if (o->ranks > 0)
+		return -1;
+	if (o->automatic && gpus == 0)
+		gpus = devices_visible();
+	if (o->automatic && strcmp(o->automatic, "gpu") == 0 && gpus == 0)
+		return help_wrong("-n gpu: there is no GPU here; name a number of ranks.");
+	o->ranks = gpus;
+	if (o->automatic && (gpus == 0 || strcmp(o->automatic, "cpu") == 0))
+		o->ranks = devices_cpus();
+	if (o->ranks > RANKS_MAX)
+		o->ranks = RANKS_MAX;
+	/* A file of hosts may say it; that is read later. */
+	if (o->ranks == 0 && !(options_start_hosts(o) && o->hostfile && o->nodes == 1))
+		return help_wrong("-n is missing: how many ranks shall run?");
+	return -1;
+}
+
+static int check_mesh(struct options *o)
+{
+	char why[AXES_WHY_BYTES];
+
+	if (!o->mesh || (options_start_hosts(o) && o->nodes == 1) ||
+	    (axes_read(&o->axes, o->mesh, why) && axes_fit(&o->axes, o->ranks * o->nodes, why)))
+		return -1;
+	return help_wrong("--mesh: %s.", why);
+}
+
+int options_check(struct options *o)
+{
+	int code = count_ranks(o);
+
+	if (code < 0 && !*o->program)
+		code = help_wrong("the program is missing.");
+	if (code < 0)
+		code = check_hosts(o);
+	if (code < 0)
+		code = check_nodes(o);
+	return code < 0 ? check_mesh(o) : code;
+}

@@ -1,0 +1,216 @@
+/* One rank becomes a process: pipes, fork, environment, exec. */
+#include "start_rank.h"
+
+#include "agent.h"
+#include "environment.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+/* The ends of the pipes between the launcher and one rank, [0] read and [1] written. */
+struct pipes {
+	int out[2], err[2], in[2];
+	int failure[2]; /* carries errno when exec fails, nothing when it succeeds */
+};
+
+static void set_environment(const struct start *s, int local, int restart)
+{
+	struct setting settings[SETTINGS_MAX];
+	int cores = bindings_cores(s->bindings, local, s->options);
+	int n = environment_of(settings, s, local, restart, cores);
+
+	for (int i = 0; i < n; i++)
+		setenv(settings[i].name, settings[i].text, 1);
+}
+
+/* Rank 0 has the launcher's own input; where that is a terminal, which only the launcher's process
+ * group may read, a pipe from it. The others read nothing, nor does a rank that takes rank 0's
+ * place, nor one whose launcher is told on its own input what to do. */
+static void set_input(const struct pipes *p, bool has_input)
+{
+	int nothing;
+
+	if (p->in[0] >= 0)
+		dup2(p->in[0], STDIN_FILENO);
+	if (has_input)
+		return;
+	nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	if (nothing >= 0)
+		dup2(nothing, STDIN_FILENO);
+}
+
+__attribute__((noreturn)) static void become(const struct start *s, const struct pipes *p,
+					     int local, int restart)
+{
+	char **program = s->options->program;
+	int error;
+
+	/* Should the launcher be killed, its ranks follow it; it may have been already. */
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != s->launcher)
+		_exit(1);
+	guard_join(s->guard, local);
+	if (s->hosts) {
+		program = hosts_command(s->hosts, local);
+	} else {
+		set_environment(s, local, restart);
+		bindings_apply(s->bindings, local);
+	}
+	set_input(p, s->hosts || (local == 0 && !restart && !s->options->is_agent));
+	dup2(p->out[1], STDOUT_FILENO);
+	dup2(p->err[1], STDERR_FILENO);
+	signal(SIGPIPE, SIG_DFL);
+	sigprocmask(SIG_SETMASK, s->signals, NULL);
+	execvp(program[0], program);
+	error = errno;
+	_exit(write(p->failure[1], &error, sizeof error) == sizeof error ? 127 : 126);
+}
+
+static void close_both(int fd[2])
+{
+	for (int i = 0; i < 2; i++) {
+		if (fd[i] >= 0)
+			close(fd[i]);
+		fd[i] = -1;
+	}
+}
+
+static void no_pipe(void)
+{
+	struct rlimit limit;
+	int error = errno;
+
+	fprintf(stderr, "tuttirun: no pipe for the ranks' output: %s", strerror(error));
+	if (error == EMFILE && getrlimit(RLIMIT_NOFILE, &limit) == 0)
+		fprintf(stderr,
+			"; tuttirun may have %llu open and needs two for each rank: raise "
+			"`ulimit -n`",
+			(unsigned long long)limit.rlim_cur);
+	fputs(".\n", stderr);
+}
+
+static int pipes_open(struct pipes *p, bool needs_input)
+{
+	*p = (struct pipes){{-1, -1}, {-1, -1}, {-1, -1}, {-1, -1}};
+	if (pipe2(p->out, O_CLOEXEC) == 0 && pipe2(p->err, O_CLOEXEC) == 0 &&
+	    pipe2(p->failure, O_CLOEXEC) == 0 && (!needs_input || pipe2(p->in, O_CLOEXEC) == 0))
+		return 0;
+	no_pipe();
+	return -1;
+}
+
+static void pipes_close(struct pipes *p)
+{
+	close_both(p->out);
+	close_both(p->err);
+	close_both(p->in);
+	close_both(p->failure);
+}
+
+/* The launcher's end of a pipe leaves the struct, never blocks and stays open. */
+static int keep(int *fd)
+{
+	int kept = *fd;
+
+	*fd = -1;
+	fcntl(kept, F_SETFL, O_NONBLOCK);
+	return kept;
+}
+
+/* 0 when the program runs; else the exit code a shell would give. */
+static int started(struct pipes *p, const char *program)
+{
+	int error;
+	ssize_t n;
+
+	close(p->failure[1]);
+	p->failure[1] = -1;
+	do
+		n = read(p->failure[0], &error, sizeof error);
+	while (n < 0 && errno == EINTR);
+	if (n != sizeof error)
+		return 0;
+	fprintf(stderr, "tuttirun: '%s' cannot be started: %s.\n", program, strerror(error));
+	return error == ENOENT ? 127 : 126;
+}
+
+static void stream_init(struct stream *stream, struct sink *sink, int fd, const struct options *o,
+			struct rank *rank)
+{
+	stream->fd = fd;
+	stream->sink = sink;
+	stream->log = &rank->log;
+	stream->is_raw = o->ranks == 1 && !o->prefix;
+	if (o->prefix)
+		snprintf(stream->prefix, sizeof stream->prefix, "[%d] ", rank->number);
+}
+
+/* The end of a pipe that will be an agent's stdin, or nobody's. Returns 0, or the exit code. */
+static int tell_agent(const struct start *s, const struct pipes *p, int local)
+{
+	if (!s->hosts)
+		return 0;
+	fcntl(p->in[1], F_SETPIPE_SZ, AGENT_BYTES_MAX); /* where the letter is long */
+	fcntl(p->in[1], F_SETFL, O_NONBLOCK);
+	return letter_send(p->in[1], s->hosts, s->meeting, local) == 0 ? 0 : 1;
+}
+
+static void name_rank(struct rank *rank, const struct start *s, int local)
+{
+	if (s->hosts)
+		snprintf(rank->name, sizeof rank->name, "host %s", s->hosts->name[local]);
+	else
+		snprintf(rank->name, sizeof rank->name, "rank %d (pid %d)", rank->number,
+			 (int)rank->pid);
+}
+
+static void keep_pipes(struct ranks *ranks, const struct start *s, struct pipes *p, int local)
+{
+	struct rank *rank = &ranks->rank[local];
+
+	stream_init(&rank->out, &ranks->out, keep(&p->out[0]), s->options, rank);
+	stream_init(&rank->err, &ranks->err, keep(&p->err[0]), s->options, rank);
+	if (s->hosts)
+		rank->control_fd = keep(&p->in[1]);
+	else if (p->in[1] >= 0)
+		ranks->input_fd = keep(&p->in[1]);
+}
+
+int start_rank(struct ranks *ranks, const struct start *s, int local, int restart)
+{
+	struct rank *rank = &ranks->rank[local];
+	bool needs_input = s->hosts || (local == 0 && !restart && !s->options->is_agent &&
+					isatty(STDIN_FILENO));
+	struct pipes p;
+	int code;
+
+	rank->number = s->options->node_rank * s->options->ranks + local;
+	if (pipes_open(&p, needs_input) != 0 || tell_agent(s, &p, local) != 0) {
+		pipes_close(&p);
+		return 1;
+	}
+	rank->pid = fork();
+	if (rank->pid == 0) {
+		setpgid(0, 0);
+		become(s, &p, local, restart);
+	}
+	if (rank->pid < 0) {
+		fprintf(stderr, "tuttirun: rank %d cannot be started: %s.\n", rank->number,
+			strerror(errno));
+		rank->pid = 0;
+		pipes_close(&p);
+		return 1;
+	}
+	setpgid(rank->pid, rank->pid); /* here as well: signals may be due before it has run */
+	name_rank(rank, s, local);
+	keep_pipes(ranks, s, &p, local);
+	code = started(&p, s->hosts ? *hosts_command(s->hosts, local) : *s->options->program);
+	pipes_close(&p);
+	return code;
+}

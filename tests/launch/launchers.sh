@@ -1,0 +1,31 @@
+# What the tests of launchers share. To be sourced.
+. "$SOURCE_DIR/tests/scratch.sh"
+program=$BUILD_DIR/tests/launched_main
+unset TUTTI_SECRET TUTTI_SECRET_FILE TUTTI_RESTARTED RANK WORLD_SIZE MASTER_ADDR MASTER_PORT
+limit="timeout -k 5 120"
+
+# needs NAME COMMAND...: the test is skipped where one of the commands is not there.
+needs()
+{
+	local name=$1 command
+	shift
+	for command; do
+		command -v "$command" >/dev/null && continue
+		echo "$name is not installed"
+		exit 77
+	done
+}
+
+# four [N]: ./out has what four ranks print, each N times (1).
+four()
+{
+	for _ in $(seq "${1:-1}"); do printf 'rank %d of 4: sum 10\n' 0 1 2 3; done | sort | cmp -s - <(grep '^rank' out | sort) ||
+		complain "not what four ranks print: $(head -8 out) $(head -8 err)"
+}
+
+# port NUMBER: sets $port to the first one from there on that no process listens at.
+port()
+{
+	port=$1
+	while (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do port=$((port + 1)); done
+}

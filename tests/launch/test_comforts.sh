@@ -1,0 +1,111 @@
+#!/usr/bin/env bash
+# slow: 4 s
+# What would break: devices, numbers of ranks and ports in everybody's spelling, logs of ranks, dry runs, the line of progress, and
+# what is said about a wrong value.
+set -u
+. "$SOURCE_DIR/tests/launch/launchers.sh"
+run="timeout -k 5 60 $BUILD_DIR/launch/tuttirun"
+unset CUDA_VISIBLE_DEVICES
+
+said()
+{
+	grep -qE "$1" "${2:-err}" || complain "no '$1' in ${2:-err}: $(head -3 "${2:-err}")"
+}
+
+# prints TEXT ARGUMENTS...: so the ranks of tuttirun ARGUMENTS see their number, port and devices.
+prints()
+{
+	local text=$1
+	shift
+	# shellcheck disable=SC2016
+	expect 0 $run "$@" sh -c 'echo $RANK/$WORLD_SIZE $MASTER_ADDR ${CUDA_VISIBLE_DEVICES-all}'
+	[ "$(sort out | tr '\n' ';')" = "$text" ] || complain "$* prints $(sort out | tr '\n' ';')"
+}
+
+# ---- devices, numbers of ranks
+prints '0/2 127.0.0.1 0,1;1/2 127.0.0.1 0,1;' -g 0 1
+prints '0/2 127.0.0.1 2,0;1/2 127.0.0.1 2,0;' --devices 2,0
+prints '0/1 127.0.0.1 GPU-1a,MIG-2/0;' --gpus=GPU-1a,MIG-2/0 -n 1
+prints '0/2 h all;1/2 h all;' --nproc_per_node 2 --master_addr h
+prints '0/2 127.0.0.1 0,3;1/2 127.0.0.1 0,3;' --nproc-per-node auto --devices 0,3
+CUDA_VISIBLE_DEVICES=4,5,6 prints '0/3 127.0.0.1 4,5,6;1/3 127.0.0.1 4,5,6;2/3 127.0.0.1 4,5,6;' -n gpu
+expect 0 env CUDA_VISIBLE_DEVICES= $run --nproc-per-node=auto true
+CUDA_VISIBLE_DEVICES='' expect 0 taskset -c "$(taskset -cp $$ | sed 's/.*[ ,-]//')" $run -n auto echo one
+[ "$(cat out)" = one ] || complain "-n auto on one CPU: $(cat out)"
+CUDA_VISIBLE_DEVICES='' expect 2 $run -n gpu true
+said 'there is no GPU here; name a number of ranks'
+
+# ---- ports: DeepMuon's -p beside our own
+port 29950
+for option in "-p $port" "--port $port" "--master_port=$port"; do
+	# shellcheck disable=SC2016,SC2086
+	expect 0 $run $option -n 1 sh -c 'echo $MASTER_PORT'
+	[ "$(cat out)" -ge "$port" ] && [ "$(cat out)" -lt $((port + 50)) ] || complain "$option: $(cat out)"
+done
+expect 0 $run -p -n 1 echo line
+[ "$(cat out)" = '[0] line' ] || complain "-p alone: $(cat out)"
+
+# ---- logs: both streams, what a restarted rank says, all up to the end of a job that is killed, or of its disk
+expect 0 $run -n 2 --log-dir logs --max-restarts 1 --restart rank sh -c 'echo out; echo err >&2
+	[ -n "$TUTTI_RESTARTED" ] && { : >back; exit; }; [ $RANK = 1 ] && exit 1; while [ ! -e back ]; do sleep 0.01; done'
+[ "$(sort logs/rank_0.log | tr '\n' ' ')" = 'err out ' ] || complain "the log of rank 0: $(cat logs/rank_0.log)"
+[ "$(sort logs/rank_1.log | tr '\n' ' ')" = 'err err out out ' ] || complain "the log of rank 1: $(cat logs/rank_1.log)"
+[ "$(grep -c '^out$' out) $(grep -c '^err$' err)" = '3 3' ] || complain "not passed on as well: $(cat out err)"
+mkfifo lines
+"$BUILD_DIR/launch/tuttirun" -n 1 --log-dir logs sh -c 'echo last words; exec sleep 1000' >lines 2>err & pid=$!
+timeout 60 sh -c "read line; kill -KILL $pid; cat" <lines
+wait $pid 2>/dev/null
+[ "$(cat logs/rank_0.log)" = 'last words' ] || complain "the log of a killed job: $(cat logs/rank_0.log)"
+ln -sf /dev/full logs/rank_1.log
+expect 0 $run -n 2 --log-dir logs echo line
+said '^tuttirun: the log of rank 1 ends here: No space left'
+[ "$(grep -c . out)" = 2 ] || complain "without a log there is no output: $(cat out)"
+expect 1 $run -n 1 --log-dir no/where true
+said 'the folder no/where cannot be made: No such file'
+
+# ---- dry runs
+expect 0 $run --dry-run -n 2 --mesh tp=2 -g 1 0 -- touch begun
+[ ! -e begun ] || complain "a dry run runs"
+said '^2 ranks, 2 on each of 1 node$' out
+said '^command: touch begun$' out
+said '^all ranks: WORLD_SIZE=2 .*MASTER_PORT=[0-9]+ CUDA_VISIBLE_DEVICES=1,0 TUTTI_SECRET=\(random\)$' out
+said '^  rank 1: RANK=1 LOCAL_RANK=1 NODE_RANK=0 .*OMP_NUM_THREADS=[0-9]+ ' out
+expect 0 $run --dry_run -n 2 --hosts a,me@b --ssh 'rsh -x' touch begun
+[ ! -e begun ] || complain "a dry run on hosts runs"
+said '^4 ranks, 2 on each of 2 nodes$' out
+said '^all ranks: .*MASTER_ADDR=a ' out
+said "^node 1, me@b: rsh -x me@b exec '/.*/tuttirun' --agent$" out
+said '^  rank 3: RANK=3 LOCAL_RANK=1 NODE_RANK=1' out
+
+# ---- progress: on a terminal, and gone when something is printed
+if command -v script >/dev/null; then
+	cat >wait_for <<-'END'
+		"$@"
+		for _ in $(seq 3000); do grep -q "2 of 2 ranks run, 2 have joined, 0:0" typed && exit; sleep 0.02; done
+		exit 9
+	END
+	: >typed
+	expect 0 timeout 90 script -qfec "$BUILD_DIR/launch/tuttirun --progress -n 2 sh wait_for $program" typed
+	grep -qE "have joined.*[^ ]*\[K" typed || complain "the line stays: $(tail -c 80 typed)"
+fi
+expect 0 $run --progress -n 2 true
+[ ! -s err ] || complain "progress where there is no terminal: $(cat err)"
+
+# ---- wrong values: what to do
+# wrong ARGUMENTS... PATTERN
+wrong()
+{
+	# shellcheck disable=SC2086
+	expect 2 $run $1 true
+	said "^tuttirun: $2"
+	[ "$(grep -c '^tuttirun: ' err)" = 1 ] || complain "more than a line: $(cat err)"
+}
+wrong '-n 2 --devices 0,,1' "'0,,1' is not a value for --devices: give GPUs, each of them once, such as 0,1\.$"
+wrong '-n 2 -g 0 1 0' "'0' is not a value for --gpus: give GPUs"
+wrong '--nproc-per-node all' "'all' is not a value for --nproc-per-node: give a number from 1 to 4096, auto, gpu or cpu\.$"
+wrong '-n 2 --port x' "'x' is not a value for --port: give a port from 1 to 65535\.$"
+wrong '-n 2 -p 70000' "'70000' is not a value for --port: give a port"
+wrong '-n 2 --log-dir=' "'' is not a value for --log-dir: give one that is not empty\.$"
+wrong '-n 2 --restart some' "'some' is not a value for --restart: give rank or job\.$"
+wrong '' '-n is missing: how many ranks shall run\?$'
+exit $failures

@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# slow: 15 s
+# What would break: jobs on several machines, and what is left of them there when they fail. ssh is a fake: a session of its own,
+# without the environment, behind two pipes. test_hosts_ssh has the real one.
+set -u
+. "$SOURCE_DIR/tests/launch/launchers.sh"
+cat >fake_ssh <<'END'
+#!/usr/bin/env bash
+# Killed as ssh is: what runs there sees nothing but the end of its stdin.
+shift
+env -i PATH="$PATH" ASAN_OPTIONS="${ASAN_OPTIONS-}" TSAN_OPTIONS="${TSAN_OPTIONS-}" setsid sh -c "cd /; $*" < <(exec cat 2>/dev/null) > >(exec cat) 2> >(exec cat >&2)
+END
+chmod +x fake_ssh
+ssh=$scratch/fake_ssh
+. "$SOURCE_DIR/tests/launch/hosts.sh"
+
+# ---- this machine needs no ssh
+expect 0 timeout -k 5 90 "$tuttirun" -n 2 --hosts localhost,"$(hostname)" --master_addr 127.0.0.1 "$program"
+four
+
+# ---- tutti-trace finds all ranks of this machine, below two tuttirun
+mkfifo up
+"$tuttirun" -n 2 --hosts localhost,localhost sh -c 'exec 9>up; echo >&9; exec sleep 1000' 2>err & pid=$!
+timeout 60 sh -c 'read x; read x; read x; read x; "$0" calls "$1"; kill "$1"; cat >/dev/null' \
+	"$BUILD_DIR/tools/tutti-trace" $pid <up >out 2>err
+wait $pid
+[ "$(grep -o '^rank [0-9]' out | sort | tr '\n' ' ')" = 'rank 0 rank 1 rank 2 rank 3 ' ] || complain "tutti-trace: $(cat out err)"
+
+# ---- bad lists
+printf 'a slots=2\nb slots=3\n' >uneven
+echo '# none' >none
+while read -r line; do
+	# shellcheck disable=SC2086
+	expect 2 timeout 60 "$tuttirun" $line
+	said 'usage: tuttirun'
+done <<-'END'
+	-n 2 --hosts a,,b true
+	-n 2 --hosts a,-oProxyCommand=x true
+	-n 2 --hosts a --hostfile none true
+	-n 2 --hosts a,b --nnodes 2 true
+	-n 2 --hosts a,b --mesh dp=3 true
+	--hosts a,b true
+	-n 2 --ssh x true
+	--hostfile uneven true
+	-n 3 --hostfile uneven true
+	-n 1 --hostfile none true
+	-n 1 --hostfile missing true
+END
+expect 2 "$tuttirun" --hostfile uneven true
+said 'uneven:2: b has slots=3, but -n or another host 2: all have to have as many ranks'
+expect 1 "$tuttirun" --agent <hostfile
+said 'are of different versions'
+exit $failures
