@@ -12,7 +12,7 @@ from .errors import InvalidError
 class Buffer:
     """Memory of a caller. count is elements of dtype; owner keeps the memory while a call uses it."""
 
-    __slots__ = ("address", "count", "dtype", "is_writable", "owner", "stream", "is_device")
+    __slots__ = ("address", "count", "dtype", "is_writable", "owner", "stream", "is_device", "__weakref__")
 
     def __init__(self, address: Optional[int], count: int, dtype: _dtypes.DType, is_writable: bool, owner: Any):
         self.address, self.count, self.dtype, self.is_writable, self.owner = address, count, dtype, is_writable, owner

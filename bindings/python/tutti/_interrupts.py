@@ -39,12 +39,17 @@ def call(function: Any, *arguments: Any, handle: Optional[int] = None, on_interr
             raise error_of(status, handle)
         return
     result: List[Optional[BaseException]] = []
+    begun: List[None] = []
+    given_up: List[None] = []
     done = threading.Lock()
     done.acquire()
     context = _current_context()
 
     def run() -> None:
+        begun.append(None)
         try:
+            if given_up:
+                return
             if context:
                 context[0].cuCtxSetCurrent(context[1])
             status = function(*arguments)
@@ -54,23 +59,27 @@ def call(function: Any, *arguments: Any, handle: Optional[int] = None, on_interr
         finally:
             done.release()
 
-    threading.Thread(target=run, name="tutti", daemon=True).start()
     try:
+        threading.Thread(target=run, name="tutti", daemon=True).start()
         done.acquire()
     except BaseException:
+        given_up.append(None)  # before begun is looked at, as run() does it the other way round: one of the two sees the other
         if on_interrupt is not None:
-            _end(on_interrupt, result, done)
+            on_interrupt()
+            if begun:
+                _end(on_interrupt, done)
         raise
     if result[0] is not None:
         raise result[0]
 
 
-def _end(on_interrupt: Callable[[], None], result: List[Any], done: threading.Lock) -> None:
+def _end(on_interrupt: Callable[[], None], done: threading.Lock) -> None:
     """Whatever further signals come."""
-    while not result:
+    while True:
         try:
             on_interrupt()
-            done.acquire(timeout=1)
+            if done.acquire(timeout=1):
+                return
         except BaseException:
             continue
 

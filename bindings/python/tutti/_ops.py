@@ -3,7 +3,7 @@
 import ctypes
 import struct
 import threading
-from typing import Any, Callable, Optional, Tuple
+from typing import Any, Callable, List, Optional, Tuple
 
 from . import _dtypes
 from ._library import REDUCE, lib
@@ -20,12 +20,17 @@ class Op:
     One of the caller's own lives until destroy(), the end of its with block, or its last reference.
     """
 
-    __slots__ = ("name", "number", "dtype", "failure", "_function", "_is_own", "__weakref__")
+    __slots__ = ("name", "number", "dtype", "_failures", "_function", "_is_own", "__weakref__")
 
     def __init__(self, name: str, number: int, dtype: Optional[_dtypes.DType] = None, function: Any = None, is_own: bool = False):
         self.name, self.number, self.dtype = name, number, dtype
-        self.failure: Optional[BaseException] = None  # what its function raised
+        self._failures: List[BaseException] = []  # what its function raised
         self._function, self._is_own = function, is_own
+
+    @property
+    def failure(self) -> Optional[BaseException]:
+        """What its function has raised first."""
+        return self._failures[0] if self._failures else None
 
     def destroy(self) -> None:
         """Calls in flight with it end as if it were still there."""
@@ -95,7 +100,7 @@ def op_create(name: str, function: Callable[[Any, Any], Any], dtype: Any = None)
     kind = None if dtype is None else _dtypes.of_name(dtype)
     if kind is not None and ("u", kind.bytes) not in _dtypes.BY_KIND:
         raise InvalidError(f"op_create: elements of {kind.name} may be cut in two between calls of a function")
-    op = Op(name, -1, kind, function)
+    failures: List[BaseException] = []
 
     def reduce(inout: int, in_: int, count: int, code: int, _: Any) -> None:
         callback.is_running = True
@@ -106,15 +111,15 @@ def op_create(name: str, function: Callable[[Any, Any], Any], dtype: Any = None)
             if result is not None and result is not written:
                 written[...] = result
         except BaseException as error:  # it must not go on into the library
-            op.failure = op.failure or error
+            failures.append(error)
         finally:
             callback.is_running = False
 
-    # A cycle would keep the operation from ending with its last reference.
-    op._function = native = REDUCE(reduce)
+    native = REDUCE(reduce)
     number = ctypes.c_int()
     check(lib.tutti_op_create(ctypes.byref(number), name.encode(), native, None))
-    op.number, op._is_own = number.value, True
+    op = Op(name, number.value, kind, native, is_own=True)
+    op._failures = failures  # the function has these, not op: a cycle would keep op beyond its last reference
     return op
 
 

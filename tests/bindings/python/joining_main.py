@@ -1,0 +1,48 @@
+"""Joining: what init's arguments do, and Ctrl-C while a rank waits for others that do not come."""
+
+import os
+import signal
+import threading
+
+import pytest
+import tutti
+
+url = tutti.rendezvous_open()
+main = threading.get_ident()
+
+
+def interrupt():
+    while not any(thread.name == "tutti" for thread in threading.enumerate()):
+        pass
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+threading.Thread(target=interrupt).start()
+with pytest.raises(KeyboardInterrupt):
+    tutti.init(rank=0, world_size=2, rendezvous=url, timeout=60)
+tutti.rendezvous_close(url)
+
+with tutti.init(world_size=1, name="alone", timeout=12.5, deterministic=1) as comm:
+    assert (comm.rank, comm.size) == (0, 1)
+    assert comm.config.name == "alone" and comm.config.timeout == 12.5 and comm.config.deterministic == 1
+with pytest.raises(tutti.InvalidError, match="rank"):
+    tutti.init(rank=5, world_size=2)
+with pytest.raises(TypeError):
+    tutti.init(ranks=5)
+with pytest.raises(tutti.TimeoutError, match="rank"):
+    tutti.init(rank=0, world_size=2, rendezvous=f"file://{os.getcwd()}/meeting", timeout=0.2)
+comms = tutti.init_all(3)
+assert [c.rank for c in comms] == [0, 1, 2]
+parts = [bytearray([i]) for i in range(3)]
+with tutti.group():
+    for comm, part in zip(comms, parts):
+        comm.all_reduce(part)
+assert parts == [bytearray([3])] * 3
+works = [comm.start.broadcast(part, 1) for comm, part in zip(comms, parts)]
+for work in works:
+    work.wait()
+for comm in comms:
+    comm.destroy()
+assert tutti.version().startswith("0.") and tutti.revision() and tutti.crc32c(b"123456789") == 0xE3069283
+tutti.trace_dump("trace.json")
+assert os.path.getsize("trace.json") > 0
