@@ -3,7 +3,7 @@
 import ctypes
 import sys
 from ctypes import c_char_p, c_int, c_ssize_t, c_void_p, py_object
-from typing import Any, Dict, Optional
+from typing import Any, Dict, List, Optional
 
 from . import _dlpack, _dtypes
 from .errors import InvalidError
@@ -47,6 +47,8 @@ def buffer_of(memory: Any, dtype: Any = None) -> Buffer:
 
     InvalidError: memory is none, is not C-contiguous, or its elements are none that the library knows.
     """
+    if isinstance(memory, Buffer):
+        return memory
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(memory, numpy.ndarray):
         found = _of_numpy(memory)
@@ -95,9 +97,13 @@ def _of_numpy(array: Any) -> Buffer:
 def _of_numpy_dtype(dtype: Any) -> _dtypes.DType:
     found = _dtypes.BY_KIND.get((dtype.kind, dtype.itemsize)) or _dtypes.BY_NAME.get(dtype.name)
     if not dtype.isnative:
-        raise InvalidError(f"elements of dtype {dtype.str} are in the byte order of other machines: pass array.astype('{dtype.name}')")
+        raise InvalidError(
+            f"elements of dtype {dtype.str} are in the byte order of other machines: pass array.astype('{dtype.name}')"
+        )
     if found is None:
-        raise InvalidError(f"elements of dtype {dtype} are none of Tutti's: floats, integers, bools and complex numbers of up to 64 bits are")
+        raise InvalidError(
+            f"elements of dtype {dtype} are none of Tutti's: floats, integers, bools and complex numbers of up to 64 bits are"
+        )
     _numpy_dtypes[dtype] = found
     return found
 
@@ -112,7 +118,9 @@ def _of_torch(tensor: Any) -> Buffer:
         raise _not_contiguous(f"tensor of shape {tuple(tensor.shape)}", "tensor.contiguous() where it is only read")
     for lazy in ("is_conj", "is_neg"):
         if hasattr(tensor, lazy) and getattr(tensor, lazy)():
-            raise InvalidError(f"the tensor's memory has other values than the tensor, since {lazy}() is true: pass a resolved copy of it")
+            raise InvalidError(
+                f"the tensor's memory has other values than the tensor, since {lazy}() is true: pass a resolved copy of it"
+            )
     buffer = Buffer(tensor.data_ptr() or None, tensor.numel(), found, True, tensor)
     device = getattr(tensor, "device", None)
     kind = getattr(device, "type", "cpu")
@@ -132,7 +140,8 @@ def _of_cuda(memory: Any) -> Buffer:
     found = _dtypes.BY_KIND.get((text[1], size))
     if found is None or (text[0] == ">" and size > 1):
         raise InvalidError(f"elements of type {text} are none of Tutti's")
-    count, packed = 1, []
+    count = 1
+    packed: List[int] = []
     for length in reversed(facts["shape"]):
         packed.insert(0, count * size)
         count *= length
@@ -152,7 +161,7 @@ def _of_view(view: memoryview, dtype: Any) -> Buffer:
     found = _dtypes.of_format(view.format, view.itemsize)
     if found is None and dtype is None:
         raise InvalidError(
-            f"elements of format {view.format!r} with {view.itemsize} bytes are none of Tutti's, or in the byte order of other machines"
+            f"elements of format {view.format!r} with {view.itemsize} bytes are none of Tutti's, or in another byte order"
         )
     if not view.c_contiguous:
         raise _not_contiguous(f"memory of shape {view.shape}", "a contiguous part")
@@ -168,10 +177,12 @@ def _of_view(view: memoryview, dtype: Any) -> Buffer:
 
 def _of_dlpack(array: Any) -> Buffer:
     x = _dlpack.export(array)
-    buffer = Buffer(x.address if x.count else None, x.count, x.dtype, x.is_writable, x.capsule)
+    buffer = Buffer(x.address if x.elements else None, x.elements, x.dtype, x.is_writable, x.capsule)
     buffer.is_device = x.device_type in (_dlpack.CUDA, _dlpack.CUDA_MANAGED)
     if not buffer.is_device and x.device_type not in (_dlpack.CPU, _dlpack.CUDA_HOST):
-        raise InvalidError(f"the {type(array).__name__} is on a device of DLPack's kind {x.device_type}: Tutti reaches CPU and CUDA")
+        raise InvalidError(
+            f"the {type(array).__name__} is on a device of DLPack's kind {x.device_type}: Tutti reaches CPU and CUDA"
+        )
     return buffer
 
 
@@ -181,9 +192,13 @@ def _read_as(buffer: Buffer, dtype: _dtypes.DType) -> Buffer:
     if have == dtype:
         return buffer
     if have.bytes != dtype.bytes and have.bytes != 1:
-        raise InvalidError(f"elements of {have.name} cannot be read as {dtype.name}: they have {have.bytes} and {dtype.bytes} bytes")
+        raise InvalidError(
+            f"elements of {have.name} cannot be read as {dtype.name}: they have {have.bytes} and {dtype.bytes} bytes"
+        )
     whole, rest = divmod(buffer.count * have.bytes, dtype.bytes)
     if rest:
-        raise InvalidError(f"{buffer.count} bytes are no whole number of elements of {dtype.name}, which have {dtype.bytes} bytes")
+        raise InvalidError(
+            f"{buffer.count} bytes are no whole number of elements of {dtype.name}, which have {dtype.bytes} bytes"
+        )
     buffer.count, buffer.dtype = whole, dtype
     return buffer

@@ -7,7 +7,7 @@ import warnings
 from ctypes import byref, c_int, c_void_p
 from typing import TYPE_CHECKING, Any, List, NamedTuple, Optional, Sequence, Union
 
-from . import _calls, _exits, _groups, _interrupts, _memory, _ops
+from . import _exits, _groups, _interrupts, _issue, _memory, _ops
 from ._calls import ANY, Calls
 from ._library import OK, Config, Stats, lib
 from ._works import State, Work
@@ -16,7 +16,7 @@ from .errors import Error, InvalidError, PeerError, check, error_of
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from ._calls import Options
+    from ._issue import Options
 
 _PEER = PeerError.status
 
@@ -119,14 +119,23 @@ class Start(Calls[Work]):
     def __init__(self, comm: "Comm"):
         self._state, self.rank, self.size, self._comm = comm._state, comm.rank, comm.size, comm
 
-    def _issue(self, name: str, function: Any, arguments: Any, keep: Any, op: Any, options: "Options", tag: int = 0, source: Optional[c_int] = None) -> Work:
+    def _issue(
+        self,
+        name: str,
+        function: Any,
+        arguments: Any,
+        keep: Any,
+        op: Any,
+        options: Options,
+        tag: int = 0,
+        source: Optional[c_int] = None,
+    ) -> Work:
         if _groups.is_open():
             raise InvalidError(f"{name}: a group is open on this thread, and its calls have one work: use group(wait=False)")
-        flight = _calls.begin(self, name, function, arguments, (keep, self._comm), op, options, tag, source)
-        assert flight is not None
+        flight = _issue.begin(self._state, name, function, arguments, keep, op, options, tag, source, self._comm)
         return Work(flight)
 
-    def recv(self, buffer: Any, peer: int = ANY, tag: int = 0, **options: "Unpack[Options]") -> Work:
+    def recv(self, buffer: Any, peer: int = ANY, tag: int = 0, **options: Unpack[Options]) -> Work:
         """A message of rank peer, or of whichever rank sends first; Work.source says which. Count and dtype as of its send."""
         return self._recv(buffer, peer, tag, options, c_int(ANY))
 
@@ -151,10 +160,20 @@ class Comm(Calls[None]):
         self.size: int = lib.tutti_size(handle)
         self._start: Optional[Start] = None
 
-    def _issue(self, name: str, function: Any, arguments: Any, keep: Any, op: Any, options: "Options", tag: int = 0, source: Optional[c_int] = None) -> None:
-        _calls.run(self, name, function, arguments, keep, op, options, tag, source)
+    def _issue(
+        self,
+        name: str,
+        function: Any,
+        arguments: Any,
+        keep: Any,
+        op: Any,
+        options: Options,
+        tag: int = 0,
+        source: Optional[c_int] = None,
+    ) -> None:
+        _issue.run(self._state, name, function, arguments, keep, op, options, tag, source)
 
-    def recv(self, buffer: Any, peer: int = ANY, tag: int = 0, **options: "Unpack[Options]") -> int:
+    def recv(self, buffer: Any, peer: int = ANY, tag: int = 0, **options: Unpack[Options]) -> int:
         """A message of rank peer, or of whichever rank sends first: returns which (in a group ANY: it is not known yet).
 
         Count and dtype are those of its send; else both calls are a MismatchError, and the buffer stays as it is.
@@ -203,14 +222,16 @@ class Comm(Calls[None]):
     @property
     def failure(self) -> Optional[Error]:
         """Why the communicator has failed; None: it has not. The first failure stays. Never blocks."""
-        status = lib.tutti_comm_status(self.handle)
-        return None if status == OK else error_of(status, self.handle)
+        with self._state as handle:
+            status = lib.tutti_comm_status(handle)
+            return None if status == OK else error_of(status, handle)
 
     @property
     def failed(self) -> List[int]:
         """The ranks that are known to have failed."""
         ranks = (c_int * max(1, self.size))()
-        count = lib.tutti_comm_failed(self.handle, ranks, len(ranks))
+        with self._state as handle:
+            count = lib.tutti_comm_failed(handle, ranks, len(ranks))
         return list(ranks[:count])
 
     @property
@@ -221,29 +242,24 @@ class Comm(Calls[None]):
     @property
     def stats(self) -> CommStats:
         stats = Stats()
-        check(lib.tutti_comm_stats(self.handle, byref(stats)))
+        with self._state as handle:
+            check(lib.tutti_comm_stats(handle, byref(stats)))
         return CommStats(*(getattr(stats, name) for name in CommStats._fields))
 
     @property
     def config(self) -> CommConfig:
         config = Config()
-        check(lib.tutti_comm_config(self.handle, byref(config)))
-
-        def text(s: Optional[bytes]) -> Optional[str]:
-            return s.decode() if s else None
-
-        return CommConfig(text(config.transports), text(config.name), config.timeout_ms / 1000, config.deterministic)
+        with self._state as handle:  # the texts are the communicator's
+            check(lib.tutti_comm_config(handle, byref(config)))
+            transports, name = ((s or b"").decode() or None for s in (config.transports, config.name))
+        return CommConfig(transports, name, config.timeout_ms / 1000, config.deterministic)
 
     # ---- children; collective but for create_from
 
     def _child(self, function: Any, *arguments: Any) -> Optional["Comm"]:
-        handle, child = self.handle, c_void_p()
-        active = self._state.active
-        active.append(None)
-        try:
+        child = c_void_p()
+        with self._state as handle:
             _interrupts.call(function, handle, *arguments, byref(child), handle=handle, on_interrupt=self._state.abort)
-        finally:
-            active.pop()
         return Comm(child.value, self._state.has_device) if child.value else None
 
     def split(self, color: int, key: int = 0, **config: Any) -> Optional["Comm"]:
@@ -287,14 +303,14 @@ class Comm(Calls[None]):
     def recover(self, size: int) -> None:
         """Shrinks and, with tuttirun --max-restarts, grows to size ranks, until no rank dies meanwhile. This object becomes
         the new communicator, perhaps with fewer ranks and another rank; on all ranks, or none."""
-        state, cell = self._state, c_void_p(self.handle)
-        state.active.append(None)
-        try:
-            _interrupts.call(lib.tutti_recover, byref(cell), size, handle=None, on_interrupt=state.abort)
-        finally:
-            state.active.pop()
-            state.handle = cell.value
-            self._look()
+        state = self._state
+        with state as handle:
+            cell = c_void_p(handle)
+            try:
+                _interrupts.call(lib.tutti_recover, byref(cell), size, on_interrupt=state.abort)
+            finally:
+                state.handle = cell.value
+                self._look()
 
     def agree(self, flag: int) -> int:
         """The bitwise AND of the flags of all ranks, the same on all; also on a failed communicator.
@@ -303,7 +319,8 @@ class Comm(Calls[None]):
         """
         cell = c_int(flag)
         try:
-            _interrupts.call(lib.tutti_comm_agree, self.handle, byref(cell), on_interrupt=self._state.abort)
+            with self._state as handle:
+                _interrupts.call(lib.tutti_comm_agree, handle, byref(cell), on_interrupt=self._state.abort)
         except PeerError as error:
             error.flag = cell.value  # type: ignore[attr-defined]
             raise
@@ -313,14 +330,13 @@ class Comm(Calls[None]):
 
     def abort(self) -> None:
         """From any thread: every pending and later call raises AbortedError here, and that or PeerError on the others."""
-        check(lib.tutti_comm_abort(self.handle))
+        with self._state as handle:
+            check(lib.tutti_comm_abort(handle))
 
     def destroy(self) -> None:
         """Works in flight end first, by themselves or at their deadline. Twice does nothing."""
-        state = self._state
-        if state.active and state.is_here():
-            raise InvalidError("destroy: another thread is in a call of the communicator: abort() makes it return")
-        _exits.close(state)
+        if self._state.handle is not None:
+            _exits.close(self._state)
 
     def __enter__(self) -> "Comm":
         return self
@@ -336,7 +352,7 @@ class Comm(Calls[None]):
             return
         if getattr(_ops.callback, "is_running", False):
             return  # under the library's locks: the end of the process destroys it
-        warnings.warn(f"{self!r} was not destroyed", ResourceWarning, source=self)
+        warnings.warn(f"{self!r} was not destroyed", ResourceWarning, stacklevel=2, source=self)
         _exits.close(state, is_exit=True)
 
     def __repr__(self) -> str:
@@ -350,5 +366,4 @@ class Comm(Calls[None]):
         It is freed with its last view, and may outlive the communicator. With init(device=...) it may be memory of the
         GPU: then an object with __cuda_array_interface__. OutOfMemoryError, on all ranks: one of them has none.
         """
-        self.handle  # noqa: B018: raises if destroyed
         return _memory.alloc(self._state, shape, dtype)

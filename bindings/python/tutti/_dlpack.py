@@ -41,7 +41,7 @@ class Exported(NamedTuple):
     """capsule: keeps the memory; it is not renamed, so that its end gives the memory back."""
 
     address: int
-    count: int
+    elements: int
     dtype: _dtypes.DType
     is_writable: bool
     device_type: int

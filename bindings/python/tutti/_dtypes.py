@@ -45,7 +45,14 @@ UINT8 = _INTEGERS[1]
 BY_CODE: Dict[int, DType] = {t.code: t for t in _FLOATS + _INTEGERS}
 BY_NAME: Dict[str, DType] = {t.name: t for t in (*_FLOATS, *_INTEGERS, COMPLEX64, COMPLEX128, BOOL)}
 # The names of tutti.h, in lower case.
-_SHORT = {"f32": "float32", "f64": "float64", "f16": "float16", "bf16": "bfloat16", "f8_e4m3": "float8_e4m3fn", "f8_e5m2": "float8_e5m2"}
+_SHORT = {
+    "f32": "float32",
+    "f64": "float64",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "f8_e4m3": "float8_e4m3fn",
+    "f8_e5m2": "float8_e5m2",
+}
 _SHORT.update({f"{kind}{bits}": f"{word}{bits}" for kind, word in (("i", "int"), ("u", "uint")) for bits in (8, 16, 32, 64)})
 BY_NAME.update({short: BY_NAME[name] for short, name in _SHORT.items()})
 _SHORT_OF = {BY_NAME[name].code: short for short, name in _SHORT.items()}
@@ -55,7 +62,12 @@ BY_KIND = {("f", t.bytes): t for t in _FLOATS[:3]}
 BY_KIND.update({("i" if t.name.startswith("i") else "u", t.bytes): t for t in _INTEGERS})
 BY_KIND.update({("c", 8): COMPLEX64, ("c", 16): COMPLEX128, ("b", 1): BOOL})
 
-_KIND_OF_FORMAT = {**dict.fromkeys("bhilqn", "i"), **dict.fromkeys("BHILQNPc", "u"), **dict.fromkeys("efd", "f"), "?": "b"}
+_KIND_OF_FORMAT = {
+    **dict.fromkeys("bhilqn", "i"),
+    **dict.fromkeys("BHILQNPc", "u"),
+    **dict.fromkeys("efd", "f"),
+    "?": "b",
+}
 
 
 def of_format(text: Optional[str], itemsize: int) -> Optional[DType]:

@@ -1,12 +1,13 @@
 """Groups: calls that start together and are waited for as one."""
 
+import contextlib
 import threading
 from ctypes import addressof, byref, c_void_p
-from typing import Any, List, Optional, Set
+from typing import Any, List, Optional, Set, Tuple
 
 from ._library import OK, Call, lib
-from ._works import Flight, State, Work, failure_of, wait_here, end_here
-from .errors import check, error_of
+from ._works import Flight, State, Work, end_here, failure_of, wait_here
+from .errors import check
 
 _local = threading.local()
 
@@ -46,8 +47,7 @@ class group:
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         _local.group = self._outer
         if error is not None:
-            lib.tutti_barrier(None, None)  # INVALID, and with a member that is the group starts nothing
-            lib.tutti_group_end(None)
+            _cancel()
         elif self._outer is not None:
             check(lib.tutti_group_end(None))
         else:
@@ -56,27 +56,44 @@ class group:
     def _end(self) -> None:
         states, cell = tuple(self._states), c_void_p()
         call = Call(addressof(cell), self._stream, timeout_ms(self._timeout))
-        try:
-            status = lib.tutti_group_end(byref(call))
-            if status != OK:
-                raise error_of(status)
-            if not self._waits:
-                self.work = Work(Flight("a group", cell, states, self._keep, tuple(self._ops)))
-                if not cell.value:  # no calls
-                    self.work._flight._end(OK)
-                return
-        except BaseException:
-            if cell.value and self.work is None and states:
-                end_here(states, cell)
-            raise
-        if cell.value:
-            status = wait_here(states, cell)
+        with contextlib.ExitStack() as entered:
+            try:
+                _enter_all(entered, states)
+                check(lib.tutti_group_end(byref(call)))
+                if not self._waits:
+                    self.work = self._work(cell, states)
+                    return
+                status = wait_here(states, cell) if cell.value else OK
+            except BaseException:
+                if cell.value and self.work is None:
+                    end_here(states, cell)
+                raise
         failure = failure_of(self._ops, states)
         if failure is not None:
             raise failure
-        if status != OK:
-            raise error_of(status)
+        check(status)
         self._keep, self._ops = [], set()
+
+    def _work(self, cell: c_void_p, states: Tuple[State, ...]) -> Work:
+        flight = Flight("a group", cell, states, self._keep, tuple(self._ops))
+        if not cell.value:  # it had no calls
+            flight.end(OK)
+        return Work(flight)
+
+
+def _cancel() -> None:
+    """Ends the group of this thread: one with an INVALID member, as a barrier of no communicator, starts nothing."""
+    lib.tutti_barrier(None, None)
+    lib.tutti_group_end(None)
+
+
+def _enter_all(entered: contextlib.ExitStack, states: Tuple[State, ...]) -> None:
+    try:
+        for state in states:
+            entered.enter_context(state)
+    except BaseException:  # one was destroyed after its call was collected
+        _cancel()
+        raise
 
 
 def current() -> Optional[group]:

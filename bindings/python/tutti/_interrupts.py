@@ -28,7 +28,9 @@ def _is_direct() -> bool:
     return threading.current_thread() is not threading.main_thread() or bool(exiting) or _groups.is_open()
 
 
-def call(function: Any, *arguments: Any, handle: Optional[int] = None, on_interrupt: Optional[Callable[[], None]] = None) -> None:
+def call(
+    function: Any, *arguments: Any, handle: Optional[int] = None, on_interrupt: Optional[Callable[[], None]] = None
+) -> None:
     """Calls function in another thread. Raises its error, or what a signal's handler raised meanwhile.
 
     Then on_interrupt() makes the function return, and is waited for; None: the function goes on alone, its result unused.
@@ -105,5 +107,3 @@ class Joining:
             self.is_abandoned = True
             raise
         return tuple(handle for handle in self.handles if handle)
-
-

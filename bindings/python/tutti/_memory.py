@@ -25,10 +25,15 @@ class DeviceMemory:
     """Memory of this rank's GPU that the ranks of the node reach: CuPy, Numba and torch.as_tensor take it without a copy."""
 
     def __init__(self, address: int, shape: Tuple[int, ...], dtype: _dtypes.DType):
-        import numpy
-
-        text = numpy.dtype(f"u{dtype.bytes}" if dtype.name not in numpy.sctypeDict else dtype.name).str
-        self.__cuda_array_interface__ = {"shape": shape, "typestr": text, "data": (address, False), "strides": None, "version": 3}
+        kind = next((kind for (kind, _), known in _dtypes.BY_KIND.items() if known == dtype), "u")  # bfloat16: as integers
+        text = f"{'|' if dtype.bytes == 1 else '<'}{kind}{dtype.bytes}"
+        self.__cuda_array_interface__ = {
+            "shape": shape,
+            "typestr": text,
+            "data": (address, False),
+            "strides": None,
+            "version": 3,
+        }
 
 
 def _is_on_device(address: int) -> bool:
@@ -52,7 +57,8 @@ def alloc(state: State, shape: Union[int, Sequence[int]], dtype: Any) -> Any:
     for n in lengths:
         bytes_ *= n
     address = ctypes.c_void_p()
-    _interrupts.call(lib.tutti_mem_alloc, ctypes.byref(address), bytes_, state.handle, handle=state.handle, on_interrupt=state.abort)
+    with state as handle:
+        _interrupts.call(lib.tutti_mem_alloc, ctypes.byref(address), bytes_, handle, handle=handle, on_interrupt=state.abort)
     if bytes_ == 0 or not address.value:
         return numpy.zeros(lengths, _dtypes.numpy_dtype(kind))
     if state.has_device and _is_on_device(address.value):

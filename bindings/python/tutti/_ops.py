@@ -22,7 +22,9 @@ class Op:
 
     __slots__ = ("name", "number", "dtype", "_failures", "_function", "_is_own", "__weakref__")
 
-    def __init__(self, name: str, number: int, dtype: Optional[_dtypes.DType] = None, function: Any = None, is_own: bool = False):
+    def __init__(
+        self, name: str, number: int, dtype: Optional[_dtypes.DType] = None, function: Any = None, is_own: bool = False
+    ):
         self.name, self.number, self.dtype = name, number, dtype
         self._failures: List[BaseException] = []  # what its function raised
         self._function, self._is_own = function, is_own

@@ -14,15 +14,30 @@ _wait, _test, _release = lib.tutti_work_wait, lib.tutti_work_test, lib.tutti_wor
 
 
 class State:
-    """What a communicator's objects share. active: a None for each thread that is in a call on it."""
+    """What a communicator's objects share.
 
-    __slots__ = ("handle", "pid", "flights", "has_dropped", "active", "has_device")
+    active has a None for each thread that is in a call of the library on it. A thread that destroys it sets is_closing, then
+    waits until active is empty; the others do it the other way round. So no thread is in a call while it is destroyed.
+    """
+
+    __slots__ = ("handle", "pid", "flights", "has_dropped", "active", "is_closing", "has_device")
 
     def __init__(self, handle: Optional[int], has_device: bool = False):
         self.handle, self.pid, self.has_device = handle, os.getpid(), has_device
         self.flights: Set[Flight] = set()
-        self.has_dropped = False
+        self.has_dropped = self.is_closing = False
         self.active: List[None] = []
+
+    def __enter__(self) -> int:
+        """The handle, which is there until the end of the block."""
+        self.active.append(None)
+        if self.handle is None or self.is_closing:
+            self.active.pop()
+            raise InvalidError("the communicator was destroyed")
+        return self.handle
+
+    def __exit__(self, *_: object) -> None:
+        self.active.pop()
 
     def is_here(self) -> bool:
         """Not in a forked process, where the communicator is the parent's."""
@@ -45,7 +60,15 @@ class Flight:
 
     __slots__ = ("name", "cell", "states", "keep", "ops", "source", "lock", "is_over", "is_dropped", "error")
 
-    def __init__(self, name: str, cell: c_void_p, states: Tuple[State, ...], keep: Any, ops: Any = (), source: Optional[c_int] = None):
+    def __init__(
+        self,
+        name: str,
+        cell: c_void_p,
+        states: Tuple[State, ...],
+        keep: Any,
+        ops: Any = (),
+        source: Optional[c_int] = None,
+    ):
         self.name, self.cell, self.states, self.keep, self.ops, self.source = name, cell, states, keep, ops, source
         self.lock = threading.Lock()  # one thread at a time uses the handle, which a wait frees
         self.is_over = self.is_dropped = False
@@ -53,40 +76,48 @@ class Flight:
         for state in states:
             state.flights.add(self)
 
-    def look(self) -> bool:
-        """Whether it is over; never blocks."""
-        if self.is_over or not self.lock.acquire(blocking=False):
+    def look(self, is_closing: bool = False) -> bool:
+        """Whether it is over; never blocks. is_closing: this thread destroys the communicator, and the others let it."""
+        if self.is_over or not self.lock.acquire(timeout=1 if is_closing else 0):
             return self.is_over
+        for state in self.states:
+            state.active.append(None)
         try:
-            if not self.is_over:
+            if not self.is_over and (is_closing or not any(state.is_closing for state in self.states)):
                 done = c_int()
                 status = _test(self.cell, byref(done))
                 if done.value:
-                    self._end(status)
+                    self.end(status)
                     _release(byref(self.cell))
                 elif status != OK:
                     raise error_of(status)
         finally:
+            for state in self.states:
+                state.active.pop()
             self.lock.release()
         return self.is_over
 
     def wait_slice(self, ms: int) -> bool:
         """Waits for it, this long at most. False: it is still in flight."""
+        if any(state.is_closing for state in self.states):
+            time.sleep(0.001)  # the thread that destroys it looks at the works at last
         if not self.lock.acquire(timeout=ms / 1000):
             return self.is_over  # another thread waits for it
         try:
             if self.is_over:
                 return True
             if not self.cell.value:  # an exception came between the wait and its result
-                self._end(lib.tutti_comm_status(self.states[0].handle) if self.states[0].handle else OK)
+                self.end(lib.tutti_comm_status(self.states[0].handle) if self.states[0].handle else OK)
                 return True
             for state in self.states:
                 state.active.append(None)
             try:
+                if any(state.is_closing for state in self.states):
+                    return False
                 status = _wait(byref(self.cell), ms)
                 if status == IN_PROGRESS:
                     return False
-                self._end(status)
+                self.end(status)
             finally:
                 for state in self.states:
                     state.active.pop()
@@ -94,7 +125,7 @@ class Flight:
         finally:
             self.lock.release()
 
-    def _end(self, status: int) -> None:
+    def end(self, status: int) -> None:
         if status != OK:
             self.error = error_of(status)
         self.error = failure_of(self.ops, self.states) or self.error
@@ -181,17 +212,17 @@ class Work:
     def cancel(self) -> bool:
         """True: it was a recv that no message had met; it ends with AbortedError, its buffer as it was. False: it goes on."""
         flight = self._flight
-        with flight.lock:
+        with flight.lock, flight.states[0]:
             return not flight.is_over and lib.tutti_work_cancel(flight.cell) == OK
 
     def release(self) -> None:
-        """Not needed: says that nobody will ask for the result. The operation goes on, and its buffers stay until it is over."""
+        """Not needed: nobody will ask for the result. The operation goes on, and its buffers stay until it is over."""
         self.__del__()
 
     def wait_stream(self, stream: int) -> None:
         """The later work of a CUDA stream (its address) waits for the result. Does not block."""
         flight = self._flight
-        with flight.lock:
+        with flight.lock, flight.states[0]:
             if not flight.is_over:
                 check(lib.tutti_work_wait_stream(flight.cell, stream))
 

@@ -102,7 +102,11 @@ def groups():
         comm.all_reduce(x)
         raise KeyError
     assert (x == P * P).all()
-    other.destroy()
+    with pytest.raises(tutti.InvalidError, match="was destroyed"), tutti.group():
+        other.barrier()
+        other.destroy()
+    comm.all_reduce(x)
+    assert (x == P * P * P).all()
 
 
 def operations():
