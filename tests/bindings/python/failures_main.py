@@ -127,6 +127,8 @@ def exits():
         threading.Thread(target=waits, args=(child,), daemon=True).start()
     else:
         child.destroy()
+        while comm.failure is None:
+            pass
 
 
 def raises():
