@@ -7,7 +7,7 @@ import warnings
 from ctypes import byref, c_int, c_void_p
 from typing import TYPE_CHECKING, Any, List, NamedTuple, Optional, Sequence, Union
 
-from . import _exits, _groups, _interrupts, _issue, _memory, _ops
+from . import _exits, _groups, _interrupts, _issue, _memory, _objects, _ops
 from ._calls import ANY, Calls
 from ._library import OK, Config, Stats, lib
 from ._works import State, Work
@@ -181,6 +181,14 @@ class Comm(Calls[None]):
         source = c_int(ANY)
         self._recv(buffer, peer, tag, options, source)
         return source.value
+
+    def broadcast_object(self, value: Any = None, root: int = 0) -> Any:
+        """root's value on every rank, by pickle. Two broadcasts."""
+        return _objects.broadcast(self, value, root)
+
+    def all_gather_object(self, value: Any) -> List[Any]:
+        """The values of all ranks in their order, by pickle. Two calls."""
+        return _objects.all_gather(self, value)
 
     @property
     def start(self) -> Start:

@@ -1,8 +1,9 @@
 """mpi4py's spelling of Tutti's calls, for programs that were written for it: from tutti import mpi as MPI.
 
-Methods with a capital letter, on buffers: an array; [array, type]; [array, count]; [array, count, type]; and where ranks
+Methods with a capital letter take buffers: an array; [array, type]; [array, count]; [array, count, type]; and where ranks
 have counts of their own [array, counts], [array, (counts, displacements)], each with a type behind it, and
-[array, counts, displacements, type]. IN_PLACE stands for the buffer of this side. What differs from MPI:
+[array, counts, displacements, type]. IN_PLACE stands for the buffer of this side. bcast,
+allgather and gather take objects. What differs from MPI:
     COMM_WORLD joins in its first call, by the launcher's environment
     a message has exactly as many elements as the buffer of its recv
     a recv names its tag, 0 by default: there is no ANY_TAG
@@ -315,6 +316,20 @@ class Comm:
         sending = self.Isend(sendbuf, dest, sendtag)
         sending.Wait()
         receiving.Wait(status)
+
+    # ---- objects, by pickle
+
+    def bcast(self, obj: Any, root: int = 0) -> Any:
+        return self.tutti.broadcast_object(obj, root)
+
+    def allgather(self, sendobj: Any) -> List[Any]:
+        return self.tutti.all_gather_object(sendobj)
+
+    def gather(self, sendobj: Any, root: int = 0) -> Optional[List[Any]]:
+        found = self.tutti.all_gather_object(sendobj)
+        return found if self.rank == root else None
+
+    barrier = Barrier
 
     # ---- communicators
 

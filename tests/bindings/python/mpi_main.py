@@ -109,6 +109,10 @@ with pytest.raises(tutti.InvalidError, match="has 4 elements, and 1 times 5 are 
 with pytest.raises(MPI.Exception, match="cannot be read as float32"):
     comm.Bcast([y, MPI.FLOAT])
 
+assert comm.bcast({"from": rank} if rank == 0 else None) == {"from": 0}
+assert comm.allgather("x" * rank) == ["x" * r for r in range(P)]
+assert comm.gather(rank, root=P - 1) == (list(range(P)) if rank == P - 1 else None)
+
 half = comm.Split(rank % 2, key=-rank)
 assert half.size == (P + 1 - rank % 2) // 2
 copy = half.Dup()
