@@ -267,7 +267,11 @@ class Comm(Calls[None]):
     def _child(self, function: Any, *arguments: Any) -> Optional["Comm"]:
         child = c_void_p()
         with self._state as handle:
-            _interrupts.call(function, handle, *arguments, byref(child), handle=handle, on_interrupt=self._state.abort)
+            try:
+                _interrupts.call(function, handle, *arguments, byref(child), handle=handle, on_interrupt=self._state.abort)
+            except BaseException:
+                lib.tutti_comm_destroy(child)  # an exception may have come after it was made
+                raise
         return Comm(child.value, self._state.has_device) if child.value else None
 
     def split(self, color: int, key: int = 0, **config: Any) -> Optional["Comm"]:

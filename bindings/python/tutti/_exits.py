@@ -2,11 +2,11 @@
 
 import atexit
 import time
-from typing import Dict
+from typing import Dict, List
 
 from . import _interrupts
 from ._library import lib
-from ._works import State
+from ._works import SLICE_MS, State
 from .errors import InvalidError
 
 _EXIT_S = 10  # for threads of the program that an abort calls back
@@ -21,39 +21,59 @@ def opened(state: State) -> State:
 
 
 def _drain(state: State, seconds: float) -> bool:
-    """Until no thread is in a call on it."""
+    """Until no other thread is in a call on it."""
     deadline = time.monotonic() + seconds
-    while state.active and time.monotonic() < deadline:
+    while state.has_others() and time.monotonic() < deadline:
         time.sleep(0.0005)
-    return not state.active
+    return not state.has_others()
 
 
 def _forget(state: State) -> None:
     open_states.pop(id(state), None)
-    state.handle = None
+    state.handle, state.is_closing = None, False
 
 
 def close(state: State, is_exit: bool = False) -> None:
-    """Destroys the communicator; of a forked process's parent it is left alone. At exit works in flight are aborted."""
+    """Destroys the communicator; of a forked process's parent it is left alone.
+
+    Works in flight end first; if this thread is interrupted meanwhile, or at exit, they are aborted.
+    """
     if not state.is_here():
         _forget(state)
         return
+    if not is_exit:
+        _await_works(state)
     state.is_closing = True
-    if is_exit and (not _drain(state, 0) or not all([flight.look(True) for flight in state.flights.copy()])):
+    if is_exit and (state.has_others() or not all([flight.look(True) for flight in state.flights.copy()])):
         lib.tutti_comm_abort(state.handle)
     if not _drain(state, _EXIT_S if is_exit else _LEAVE_S):
         state.is_closing = is_exit  # and then the end of the process frees it
         if is_exit:
             return
         raise InvalidError("destroy: another thread is in a call of the communicator: abort() makes it return")
-    _interrupts.call(lib.tutti_comm_destroy, state.handle, on_interrupt=state.abort)
-    _forget(state)
+    begun: List[None] = []
+    try:
+        _interrupts.call(lib.tutti_comm_destroy, state.handle, begun=begun)
+    finally:
+        if begun:
+            _forget(state)
+        state.is_closing = False
     for flight in state.flights.copy():  # all are over now
         flight.look(True)
 
 
+def _await_works(state: State) -> None:
+    try:
+        for flight in state.flights.copy():
+            while not flight.is_over:
+                flight.wait_slice(SLICE_MS)
+    except BaseException:
+        state.abort()
+        raise
+
+
 @atexit.register
 def _close_all() -> None:
-    _interrupts.exiting.append(None)
+    _interrupts.begin_exit()
     for state in reversed(list(open_states.values())):
         close(state, is_exit=True)

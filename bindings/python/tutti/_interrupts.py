@@ -2,12 +2,26 @@
 
 import ctypes
 import threading
+import time
 from typing import Any, Callable, List, Optional, Tuple
 
 from ._library import OK, lib
 from .errors import error_of
 
 exiting: List[None] = []  # not empty: the interpreter ends, and starts no threads any more
+_called_off: List[threading.Thread] = []  # may not have begun yet
+_BEGIN_S = 1
+
+
+def begin_exit() -> None:
+    """A thread that begins while the interpreter ends crashes in CPython before 3.13: those that were called off come first."""
+    exiting.append(None)
+    deadline = time.monotonic() + _BEGIN_S
+    for thread in _called_off:
+        while thread.ident is None and time.monotonic() < deadline:
+            time.sleep(0.001)
+        if thread.ident is not None:
+            thread.join(_BEGIN_S)
 
 
 def _current_context() -> Any:
@@ -28,30 +42,49 @@ def _is_direct() -> bool:
     return threading.current_thread() is not threading.main_thread() or bool(exiting) or _groups.is_open()
 
 
+class Once:
+    """The first of two threads that takes it, takes it."""
+
+    def __init__(self) -> None:
+        self._token = [None]
+
+    def take(self) -> bool:
+        try:
+            self._token.pop()
+        except IndexError:
+            return False
+        return True
+
+
 def call(
-    function: Any, *arguments: Any, handle: Optional[int] = None, on_interrupt: Optional[Callable[[], None]] = None
+    function: Any,
+    *arguments: Any,
+    handle: Optional[int] = None,
+    on_interrupt: Optional[Callable[[], None]] = None,
+    begun: Optional[List[None]] = None,
 ) -> None:
     """Calls function in another thread. Raises its error, or what a signal's handler raised meanwhile.
 
     Then on_interrupt() makes the function return, and is waited for; None: the function goes on alone, its result unused.
+    begun: gets an element if the function is, or was, called.
     """
+    begun = [] if begun is None else begun
     if _is_direct():
+        begun.append(None)
         status = function(*arguments)
         if status not in (OK, None):
             raise error_of(status, handle)
         return
     result: List[Optional[BaseException]] = []
-    begun: List[None] = []
-    given_up: List[None] = []
+    begins = Once()  # the thread, or an exception here that calls it off
     done = threading.Lock()
     done.acquire()
     context = _current_context()
 
     def run() -> None:
-        begun.append(None)
+        if not begins.take():
+            return
         try:
-            if given_up:
-                return
             if context:
                 context[0].cuCtxSetCurrent(context[1])
             status = function(*arguments)
@@ -61,27 +94,31 @@ def call(
         finally:
             done.release()
 
+    thread = threading.Thread(target=run, name="tutti", daemon=True)
     try:
-        threading.Thread(target=run, name="tutti", daemon=True).start()
+        thread.start()
         done.acquire()
+        begun.append(None)
     except BaseException:
-        given_up.append(None)  # before begun is looked at, as run() does it the other way round: one of the two sees the other
-        if on_interrupt is not None:
-            on_interrupt()
-            if begun:
-                _end(on_interrupt, done)
+        if not begins.take():
+            begun.append(None)
+            if on_interrupt is not None:
+                _end(on_interrupt, done, result)
+        else:
+            _called_off.append(thread)
+            if on_interrupt is not None:
+                on_interrupt()
         raise
     if result[0] is not None:
         raise result[0]
 
 
-def _end(on_interrupt: Callable[[], None], done: threading.Lock) -> None:
+def _end(on_interrupt: Callable[[], None], done: Any, result: List[Any]) -> None:
     """Whatever further signals come."""
-    while True:
+    while not result:
         try:
             on_interrupt()
-            if done.acquire(timeout=1):
-                return
+            done.acquire(timeout=1)
         except BaseException:
             continue
 
@@ -91,19 +128,27 @@ class Joining:
 
     def __init__(self, function: Any, count: int):
         self.function, self.handles = function, (ctypes.c_void_p * count)()
-        self.is_abandoned = False
+        self.is_abandoned = self.is_over = False
+        self._destroys = Once()
 
     def __call__(self, *arguments: Any) -> int:
         status: int = self.function(self.handles, *arguments)
-        if status == OK and self.is_abandoned:
+        self.is_over = True  # and then it looks whether it is abandoned, and run() the other way round
+        if self.is_abandoned:
+            self._destroy()
+        return status
+
+    def _destroy(self) -> None:
+        if self._destroys.take():
             for handle in self.handles:
                 lib.tutti_comm_destroy(handle)
-        return status
 
     def run(self, *arguments: Any) -> Tuple[int, ...]:
         try:
             call(self, *arguments)
+            return tuple(handle for handle in self.handles if handle)
         except BaseException:
             self.is_abandoned = True
+            if self.is_over:
+                self._destroy()
             raise
-        return tuple(handle for handle in self.handles if handle)

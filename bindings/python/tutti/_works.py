@@ -4,7 +4,8 @@ import os
 import threading
 import time
 from ctypes import byref, c_int, c_void_p
-from typing import Any, List, Optional, Set, Tuple
+from threading import get_ident
+from typing import Any, Dict, Optional, Set, Tuple
 
 from ._library import IN_PROGRESS, OK, lib
 from .errors import InvalidError, check, error_of
@@ -16,8 +17,9 @@ _wait, _test, _release = lib.tutti_work_wait, lib.tutti_work_test, lib.tutti_wor
 class State:
     """What a communicator's objects share.
 
-    active has a None for each thread that is in a call of the library on it. A thread that destroys it sets is_closing, then
-    waits until active is empty; the others do it the other way round. So no thread is in a call while it is destroyed.
+    active has the threads that are in a call of the library on it. A thread that destroys it sets is_closing, and then waits
+    until no other one is active; these do it the other way round. So no thread is in a call while it is destroyed.
+    (An exception of a signal's handler may leave its own thread in active; that one is not in a call when it destroys.)
     """
 
     __slots__ = ("handle", "pid", "flights", "has_dropped", "active", "is_closing", "has_device")
@@ -26,18 +28,25 @@ class State:
         self.handle, self.pid, self.has_device = handle, os.getpid(), has_device
         self.flights: Set[Flight] = set()
         self.has_dropped = self.is_closing = False
-        self.active: List[None] = []
+        self.active: Dict[int, None] = {}
 
     def __enter__(self) -> int:
         """The handle, which is there until the end of the block."""
-        self.active.append(None)
+        self.active[get_ident()] = None
         if self.handle is None or self.is_closing:
-            self.active.pop()
+            self.leave()
             raise InvalidError("the communicator was destroyed")
         return self.handle
 
     def __exit__(self, *_: object) -> None:
-        self.active.pop()
+        self.active.pop(get_ident(), None)
+
+    def leave(self) -> None:
+        self.active.pop(get_ident(), None)
+
+    def has_others(self) -> bool:
+        """Whether another thread than this one is in a call."""
+        return bool(set(self.active) - {get_ident()})
 
     def is_here(self) -> bool:
         """Not in a forked process, where the communicator is the parent's."""
@@ -70,7 +79,9 @@ class Flight:
         source: Optional[c_int] = None,
     ):
         self.name, self.cell, self.states, self.keep, self.ops, self.source = name, cell, states, keep, ops, source
-        self.lock = threading.Lock()  # one thread at a time uses the handle, which a wait frees
+        self.lock = (
+            threading.RLock()
+        )  # one thread at a time uses the handle, which a wait frees; R: a signal's handler may take it again
         self.is_over = self.is_dropped = False
         self.error: Optional[BaseException] = None
         for state in states:
@@ -81,7 +92,7 @@ class Flight:
         if self.is_over or not self.lock.acquire(timeout=1 if is_closing else 0):
             return self.is_over
         for state in self.states:
-            state.active.append(None)
+            state.active[get_ident()] = None
         try:
             if not self.is_over and (is_closing or not any(state.is_closing for state in self.states)):
                 done = c_int()
@@ -93,7 +104,7 @@ class Flight:
                     raise error_of(status)
         finally:
             for state in self.states:
-                state.active.pop()
+                state.leave()
             self.lock.release()
         return self.is_over
 
@@ -110,7 +121,7 @@ class Flight:
                 self.end(lib.tutti_comm_status(self.states[0].handle) if self.states[0].handle else OK)
                 return True
             for state in self.states:
-                state.active.append(None)
+                state.active[get_ident()] = None
             try:
                 if any(state.is_closing for state in self.states):
                     return False
@@ -120,7 +131,7 @@ class Flight:
                 self.end(status)
             finally:
                 for state in self.states:
-                    state.active.pop()
+                    state.leave()
             return True
         finally:
             self.lock.release()

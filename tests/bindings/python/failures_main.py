@@ -99,8 +99,14 @@ def interrupted_wait():
 
 
 def interrupted_split():
+    """In a call that has no work: before it is in the library, and in there."""
     if rank == 0:
-        once_in_a_call(interrupt, lambda: any(thread.name == "tutti" for thread in threading.enumerate()))
+        if "inside" in sys.argv:
+            split, inside = tutti._library.lib.tutti_comm_split, []
+            tutti._library.lib.tutti_comm_split = lambda *arguments: inside.append(None) or split(*arguments)
+            once_in_a_call(interrupt, lambda: inside)
+        else:
+            once_in_a_call(interrupt, lambda: any(thread.name == "tutti" for thread in threading.enumerate()))
         try:
             comm.split(0)
         except KeyboardInterrupt:
