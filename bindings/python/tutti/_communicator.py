@@ -151,11 +151,10 @@ class Comm(Calls[None]):
 
     def __init__(self, handle: int, has_device: bool = False):
         """Of a handle of the library, which is this object's from now on. Programs use init."""
+        self._look(handle)
         self._state = _exits.opened(State(handle, has_device))
-        self._look()
 
-    def _look(self) -> None:
-        handle = self._state.handle
+    def _look(self, handle: Optional[int]) -> None:
         self.rank: int = lib.tutti_rank(handle)
         self.size: int = lib.tutti_size(handle)
         self._start: Optional[Start] = None
@@ -322,7 +321,7 @@ class Comm(Calls[None]):
                 _interrupts.call(lib.tutti_recover, byref(cell), size, on_interrupt=state.abort)
             finally:
                 state.handle = cell.value
-                self._look()
+                self._look(cell.value)
 
     def agree(self, flag: int) -> int:
         """The bitwise AND of the flags of all ranks, the same on all; also on a failed communicator.

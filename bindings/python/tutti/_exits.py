@@ -2,7 +2,7 @@
 
 import atexit
 import time
-from typing import Dict, List
+from typing import Dict
 
 from . import _interrupts
 from ._library import lib
@@ -28,9 +28,12 @@ def _drain(state: State, seconds: float) -> bool:
     return not state.has_others()
 
 
-def _forget(state: State) -> None:
+def _destroy(state: State) -> None:
+    """Beside the main thread, so that no exception of a signal's handler comes between the two."""
+    handle, state.handle = state.handle, None
+    lib.tutti_comm_destroy(handle)
     open_states.pop(id(state), None)
-    state.handle, state.is_closing = None, False
+    state.is_closing = False
 
 
 def close(state: State, is_exit: bool = False) -> None:
@@ -39,7 +42,8 @@ def close(state: State, is_exit: bool = False) -> None:
     Works in flight end first; if this thread is interrupted meanwhile, or at exit, they are aborted.
     """
     if not state.is_here():
-        _forget(state)
+        state.handle = None
+        open_states.pop(id(state), None)
         return
     if not is_exit:
         _await_works(state)
@@ -51,13 +55,10 @@ def close(state: State, is_exit: bool = False) -> None:
         if is_exit:
             return
         raise InvalidError("destroy: another thread is in a call of the communicator: abort() makes it return")
-    begun: List[None] = []
     try:
-        _interrupts.call(lib.tutti_comm_destroy, state.handle, begun=begun)
+        _interrupts.call(_destroy, state)
     finally:
-        if begun:
-            _forget(state)
-        state.is_closing = False
+        state.is_closing = state.handle is None and id(state) in open_states  # still in it, after an interrupt
     for flight in state.flights.copy():  # all are over now
         flight.look(True)
 

@@ -7,7 +7,7 @@ from typing import Any, List, Optional, Set, Tuple
 
 from ._library import OK, Call, lib
 from ._works import Flight, State, Work, end_here, failure_of, wait_here
-from .errors import check
+from .errors import InvalidError, check
 
 _local = threading.local()
 
@@ -29,8 +29,10 @@ class group:
         self._outer: Optional[group] = None
 
     def __enter__(self) -> "group":
+        self._outer = current()
+        if self._outer is None:
+            cancel()
         check(lib.tutti_group_begin())
-        self._outer = getattr(_local, "group", None)
         _local.group = self
         return self
 
@@ -46,8 +48,11 @@ class group:
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         _local.group = self._outer
-        if error is not None:
-            _cancel()
+        if error is not None and self._outer is None:
+            cancel()
+        elif error is not None:
+            _spoil()
+            lib.tutti_group_end(None)
         elif self._outer is not None:
             check(lib.tutti_group_end(None))
         else:
@@ -60,6 +65,9 @@ class group:
             try:
                 _enter_all(entered, states)
                 check(lib.tutti_group_end(byref(call)))
+                if states and not cell.value:
+                    cancel()
+                    raise InvalidError("the group has started nothing: a signal's handler has ended a group in it")
                 if not self._waits:
                     self.work = self._work(cell, states)
                     return
@@ -81,10 +89,20 @@ class group:
         return Work(flight)
 
 
-def _cancel() -> None:
-    """Ends the group of this thread: one with an INVALID member, as a barrier of no communicator, starts nothing."""
+def _spoil() -> None:
+    """A group with an INVALID member, as a barrier of no communicator, starts nothing."""
     lib.tutti_barrier(None, None)
-    lib.tutti_group_end(None)
+
+
+def cancel() -> bool:
+    """Ends all that is open in the library on this thread, and starts nothing. An exception of a signal's handler, between the
+    library and the with statement, may have left a group open. True: there was one."""
+    found = False
+    while lib.tutti_group_refuse(None) != OK:
+        found = True
+        _spoil()
+        lib.tutti_group_end(None)
+    return found
 
 
 def _enter_all(entered: contextlib.ExitStack, states: Tuple[State, ...]) -> None:
@@ -92,7 +110,7 @@ def _enter_all(entered: contextlib.ExitStack, states: Tuple[State, ...]) -> None
         for state in states:
             entered.enter_context(state)
     except BaseException:  # one was destroyed after its call was collected
-        _cancel()
+        cancel()
         raise
 
 
@@ -106,8 +124,6 @@ def is_open() -> bool:
 
 def timeout_ms(seconds: Optional[float]) -> int:
     """0: the communicator's own."""
-    from .errors import InvalidError
-
     if seconds is None:
         return 0
     if not 0 < seconds <= 2**31 / 1000 - 1:

@@ -1,15 +1,17 @@
 """Calls of the library without a work to wait for, such as joining: the main thread stays open for signals."""
 
+import _thread
 import ctypes
 import threading
 import time
-from typing import Any, Callable, List, Optional, Tuple
+from threading import get_ident
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from ._library import OK, lib
 from .errors import error_of
 
 exiting: List[None] = []  # not empty: the interpreter ends, and starts no threads any more
-_called_off: List[threading.Thread] = []  # may not have begun yet
+_called_off: List[List[None]] = []  # of threads that may not have begun yet: gets an element when they begin
 _BEGIN_S = 1
 
 
@@ -17,11 +19,9 @@ def begin_exit() -> None:
     """A thread that begins while the interpreter ends crashes in CPython before 3.13: those that were called off come first."""
     exiting.append(None)
     deadline = time.monotonic() + _BEGIN_S
-    for thread in _called_off:
-        while thread.ident is None and time.monotonic() < deadline:
+    for entered in _called_off:
+        while not entered and time.monotonic() < deadline:
             time.sleep(0.001)
-        if thread.ident is not None:
-            thread.join(_BEGIN_S)
 
 
 def _current_context() -> Any:
@@ -43,17 +43,13 @@ def _is_direct() -> bool:
 
 
 class Once:
-    """The first of two threads that takes it, takes it."""
+    """The first that takes it has it, and may ask again."""
 
     def __init__(self) -> None:
-        self._token = [None]
+        self._taken: Dict[None, str] = {}
 
-    def take(self) -> bool:
-        try:
-            self._token.pop()
-        except IndexError:
-            return False
-        return True
+    def take(self, who: str) -> bool:
+        return self._taken.setdefault(None, who) == who
 
 
 def call(
@@ -61,16 +57,12 @@ def call(
     *arguments: Any,
     handle: Optional[int] = None,
     on_interrupt: Optional[Callable[[], None]] = None,
-    begun: Optional[List[None]] = None,
 ) -> None:
     """Calls function in another thread. Raises its error, or what a signal's handler raised meanwhile.
 
     Then on_interrupt() makes the function return, and is waited for; None: the function goes on alone, its result unused.
-    begun: gets an element if the function is, or was, called.
     """
-    begun = [] if begun is None else begun
     if _is_direct():
-        begun.append(None)
         status = function(*arguments)
         if status not in (OK, None):
             raise error_of(status, handle)
@@ -81,8 +73,11 @@ def call(
     done.acquire()
     context = _current_context()
 
+    entered: List[None] = []
+
     def run() -> None:
-        if not begins.take():
+        entered.append(None)
+        if not begins.take("thread"):
             return
         try:
             if context:
@@ -94,20 +89,16 @@ def call(
         finally:
             done.release()
 
-    thread = threading.Thread(target=run, name="tutti", daemon=True)
     try:
-        thread.start()
+        _thread.start_new_thread(run, ())  # the start of a threading.Thread waits, and does not take exceptions there
         done.acquire()
-        begun.append(None)
     except BaseException:
-        if not begins.take():
-            begun.append(None)
-            if on_interrupt is not None:
-                _end(on_interrupt, done, result)
-        else:
-            _called_off.append(thread)
+        if begins.take("caller"):
+            _called_off.append(entered)
             if on_interrupt is not None:
                 on_interrupt()
+        elif on_interrupt is not None:
+            _end(on_interrupt, done, result)
         raise
     if result[0] is not None:
         raise result[0]
@@ -139,7 +130,7 @@ class Joining:
         return status
 
     def _destroy(self) -> None:
-        if self._destroys.take():
+        if self._destroys.take(str(get_ident())):
             for handle in self.handles:
                 lib.tutti_comm_destroy(handle)
 

@@ -72,6 +72,8 @@ def begin(
     with state as handle:
         try:
             check_status(function(*arguments, handle, byref(call)))
+            if not cell.value and _groups.cancel():  # it was collected, and is called off
+                check_status(function(*arguments, handle, byref(call)))
             flight = Flight(name, cell, (state,), (keep, owner), _own(op), source)
             return flight
         except BaseException:
@@ -107,6 +109,8 @@ def run(
     with state as handle:
         try:
             status = function(*arguments, handle, byref(call))
+            if status == OK and not cell.value and _groups.cancel():  # it was collected, and is called off
+                status = function(*arguments, handle, byref(call))
             if status == OK:
                 status = wait_here(states, cell)
         except BaseException:

@@ -42,3 +42,10 @@ def test_without_numpy(tmp_path):
 def test_a_library_that_is_not_there():
     done = subprocess.run([sys.executable, "-c", "import tutti"], env=dict(os.environ, LIBTUTTI="/nowhere.so"), stderr=subprocess.PIPE, text=True)
     assert done.returncode == 1 and "tutti: there is no libtutti.so.0: /nowhere.so" in done.stderr
+
+
+def test_signals_at_random_moments():
+    command = [sys.executable, "-W", "ignore", jobs.HERE / "interrupts_main.py", str(jobs.seed_of())]
+    environment = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
+    done = subprocess.run(command, env=environment, timeout=jobs.LIMIT_S, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert done.returncode == 0 and "rounds" in done.stdout, (done.returncode, done.stdout)
