@@ -1,5 +1,6 @@
 """One rank of a job without a launcher: failures_main.py CASE. What it ends with is printed, or is its exit code."""
 
+import array
 import contextlib
 import os
 import signal
@@ -7,13 +8,12 @@ import subprocess
 import sys
 import threading
 
-import numpy as np
 import tutti
 
-case = sys.argv[1]
-comm = tutti.init(timeout=100)
-rank, P = comm.rank, comm.size
-x = np.ones(1 << 20, np.float32)
+if __name__ == "__main__":  # not in a process that multiprocessing spawns
+    comm = tutti.init(timeout=100)
+    rank, P = comm.rank, comm.size
+    x = array.array("f", [1]) * (1 << 20)
 
 
 def once_in_a_call(action, is_in=lambda: comm._state.active):
@@ -40,7 +40,7 @@ def killed():
     except tutti.PeerError as error:
         assert "rank 1" in str(error) and comm.failed == [1] and error.name == "PEER", (str(error), comm.failed)
     with comm.shrink() as left:
-        left.all_reduce(x[:1])
+        left.barrier()
         assert left.size == P - 1 and left.parent_rank(left.rank) == rank
     comm.destroy()
 
@@ -94,7 +94,7 @@ def interrupted_wait():
         if rank == 1:
             comm.recv(bytearray(2), 0)
         comm.all_reduce(x)
-    assert (x == P).all() and comm.failure is None
+    assert set(x) == {P} and comm.failure is None
     comm.destroy()
 
 
@@ -126,7 +126,7 @@ def exits():
     global work, cycle
     child = comm.dup()
     if rank == 0:
-        cycle = [child.start.recv(np.zeros(1000), P - 1), child]
+        cycle = [child.start.recv(bytearray(1000), P - 1), child]
         cycle.append(cycle)
         work = comm.start.all_reduce(x)
         comm.start.recv(bytearray(5), P - 1)  # dropped
@@ -176,7 +176,7 @@ def forked():
     comm.send(b"1234", (rank + 1) % P, tag=9)
     work.wait()
     comm.all_reduce(x)
-    assert (x == P).all()
+    assert set(x) == {P}
     comm.destroy()
 
 
@@ -196,5 +196,5 @@ def garbage():
 
 
 if __name__ == "__main__":
-    globals()[case]()
+    globals()[sys.argv[1]]()
     print("ended", flush=True)

@@ -6,8 +6,8 @@ import threading
 import weakref
 
 import numpy as np
-import pytest
 import tutti
+from checks import raises
 
 comm = tutti.init(timeout=60)
 rank, P = comm.rank, comm.size
@@ -34,12 +34,12 @@ def own_timeout():
     """The wait's timeout passes, the work goes on; a recv that is cancelled leaves its buffer."""
     x = np.zeros(4)
     work = comm.start.recv(x, left, tag=5)
-    with pytest.raises(TimeoutError, match="recv is still in flight after 0.001 s: the work goes on") as caught:
+    with raises(TimeoutError, match="recv is still in flight after 0.001 s: the work goes on") as caught:
         work.wait(0.001)
     assert not isinstance(caught.value, tutti.Error) and "in flight" in repr(work)
     assert work.cancel() and not work.cancel()
     for _ in range(2):
-        with pytest.raises(tutti.AbortedError):
+        with raises(tutti.AbortedError):
             work.wait()
     assert comm.failure is None and (x == 0).all()
     comm.barrier()
@@ -70,11 +70,11 @@ def messages():
     comm.send(x, right, tag=2)
     work.wait()
     assert work.source == left and (y == np.arange(5) + left).all()
-    with pytest.raises(tutti.InvalidError, match="has no source"):
+    with raises(tutti.InvalidError, match="has no source"):
         comm.start.send(b"", rank).source
     assert comm.recv(bytearray(), rank) == rank
     sending = comm.start.send(x[:3], right, tag=3)
-    with pytest.raises(tutti.MismatchError):
+    with raises(tutti.MismatchError):
         comm.recv(y, left, tag=3)
     with contextlib.suppress(tutti.MismatchError):  # a short send may be over
         sending.wait()
@@ -98,11 +98,11 @@ def groups():
     with tutti.group(wait=False) as g:
         pass
     g.work.wait()
-    with pytest.raises(KeyError), tutti.group():
+    with raises(KeyError), tutti.group():
         comm.all_reduce(x)
         raise KeyError
     assert (x == P * P).all()
-    with pytest.raises(tutti.InvalidError, match="was destroyed"), tutti.group():
+    with raises(tutti.InvalidError, match="was destroyed"), tutti.group():
         other.barrier()
         other.destroy()
     comm.all_reduce(x)
@@ -144,7 +144,7 @@ def broken_operation():
     if P == 1:
         return  # nothing is reduced
     child = comm.dup()
-    with pytest.raises((ZeroDivisionError, tutti.AbortedError, tutti.PeerError)):
+    with raises((ZeroDivisionError, tutti.AbortedError, tutti.PeerError)):
         child.all_reduce(np.ones(100), op=tutti.op_create("fails", fails))
         child.barrier()
     child.destroy()

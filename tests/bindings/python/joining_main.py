@@ -4,8 +4,8 @@ import os
 import signal
 import threading
 
-import pytest
 import tutti
+from checks import raises
 
 url = tutti.rendezvous_open()
 
@@ -21,18 +21,18 @@ def interrupt():
 
 
 threading.Thread(target=interrupt).start()
-with pytest.raises(KeyboardInterrupt):
+with raises(KeyboardInterrupt):
     tutti.init(rank=0, world_size=2, rendezvous=url, timeout=60)
 tutti.rendezvous_close(url)
 
 with tutti.init(world_size=1, name="alone", timeout=12.5, deterministic=1) as comm:
     assert (comm.rank, comm.size) == (0, 1)
     assert comm.config.name == "alone" and comm.config.timeout == 12.5 and comm.config.deterministic == 1
-with pytest.raises(tutti.InvalidError, match="rank"):
+with raises(tutti.InvalidError, match="rank"):
     tutti.init(rank=5, world_size=2)
-with pytest.raises(TypeError):
+with raises(TypeError):
     tutti.init(ranks=5)
-with pytest.raises(tutti.TimeoutError, match="rank"):
+with raises(tutti.TimeoutError, match="rank"):
     tutti.init(rank=0, world_size=2, rendezvous=f"file://{os.getcwd()}/meeting", timeout=0.2)
 comms = tutti.init_all(3)
 assert [c.rank for c in comms] == [0, 1, 2]

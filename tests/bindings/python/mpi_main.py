@@ -1,8 +1,8 @@
 """One rank: a program of mpi4py's kind, with each form of its buffers."""
 
 import numpy as np
-import pytest
 import tutti
+from checks import raises
 from tutti import mpi as MPI
 
 comm = MPI.COMM_WORLD
@@ -102,11 +102,11 @@ if rank == 0 and P > 1:
 elif rank == 1:
     comm.Recv(y, tag=3, status=status)
     assert status.Get_source() == 0
-with pytest.raises(tutti.UnsupportedError, match="names its tag"):
+with raises(tutti.UnsupportedError, match="names its tag"):
     comm.Recv(y, tag=MPI.ANY_TAG)
-with pytest.raises(tutti.InvalidError, match="has 4 elements, and 1 times 5 are asked for"):
+with raises(tutti.InvalidError, match="has 4 elements, and 1 times 5 are asked for"):
     comm.Bcast([y, 5, MPI.DOUBLE])
-with pytest.raises(MPI.Exception, match="cannot be read as float32"):
+with raises(MPI.Exception, match="cannot be read as float32"):
     comm.Bcast([y, MPI.FLOAT])
 
 assert comm.bcast({"from": rank} if rank == 0 else None) == {"from": 0}

@@ -1,8 +1,8 @@
 """One rank: calls whose buffers do not fit are refused with both numbers, nothing is written, and the communicator stays well."""
 
 import numpy as np
-import pytest
 import tutti
+from checks import raises
 
 comm = tutti.init(timeout=60, name="refusals")
 rank, P = comm.rank, comm.size
@@ -12,9 +12,9 @@ f4 = lambda n: np.full(n, 7, np.float32)
 def refused(pattern, name, *arguments, **options):
     """By the method, by comm.start and in a group."""
     for make in (getattr(comm, name), getattr(comm.start, name)):
-        with pytest.raises(tutti.InvalidError, match=pattern):
+        with raises(tutti.InvalidError, match=pattern):
             make(*arguments, **options)
-    with pytest.raises(tutti.InvalidError, match=pattern), tutti.group():
+    with raises(tutti.InvalidError, match=pattern), tutti.group():
         comm.barrier()
         getattr(comm, name)(*arguments, **options)
 
@@ -62,9 +62,9 @@ refused("peer 99 is not in 0..", "send", f4(1), 99)
 refused("call.tag is -1", "recv", f4(1), 0, -1)
 refused("timeout of -1 s", "barrier", timeout=-1)
 for make in (comm, comm.start):
-    with pytest.raises(TypeError, match="unexpected keyword: tiemout"):
+    with raises(TypeError, match="unexpected keyword: tiemout"):
         make.barrier(tiemout=3)
-with pytest.raises(tutti.InvalidError, match="its calls have one work"), tutti.group():
+with raises(tutti.InvalidError, match="its calls have one work"), tutti.group():
     comm.start.barrier()
 
 assert (small == 7).all() and comm.sequence == before and comm.failure is None, "a refused call has done something"
@@ -73,7 +73,7 @@ comm.all_reduce(x)
 assert (x == np.arange(3) * P).all()
 
 # Calls that the ranks make differently: the message has both.
-with pytest.raises(tutti.MismatchError, match=r"(?s)(all_reduce.*broadcast|broadcast.*all_reduce)"):
+with raises(tutti.MismatchError, match=r"(?s)(all_reduce.*broadcast|broadcast.*all_reduce)"):
     if rank == 0:
         comm.all_reduce(x)
     else:
@@ -82,5 +82,5 @@ with pytest.raises(tutti.MismatchError, match=r"(?s)(all_reduce.*broadcast|broad
 assert isinstance(comm.failure, tutti.MismatchError)
 comm.destroy()
 comm.destroy()
-with pytest.raises(tutti.InvalidError, match="was destroyed"):
+with raises(tutti.InvalidError, match="was destroyed"):
     comm.barrier()

@@ -1,14 +1,16 @@
-"""What would break: calls with wrong buffers that send something or write beside them; works, groups, messages and operations."""
+"""What would break: the results of calls, wrong buffers that send something or write beside them, works, groups, messages,
+operations, and programs that are written as for mpi4py."""
 
 import jobs
 import pytest
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
-def test_refused(ranks):
-    jobs.tuttirun(ranks, "refused_main.py")
-
-
-@pytest.mark.parametrize("ranks", [1, 2, 4])
-def test_flights(ranks):
-    jobs.tuttirun(ranks, "flights_main.py")
+@pytest.mark.parametrize("ranks,programs", [
+    (1, ["collectives", "flights", "mpi"]),
+    (2, ["collectives", "refused", "flights"]),
+    (3, ["collectives", "refused", "mpi"]),
+    (4, ["collectives", "flights", "mpi"]),
+    (8, ["collectives"]),
+])  # fmt: skip
+def test_calls(ranks, programs):
+    jobs.tuttirun(ranks, "several_main.py", jobs.seed_of(), *(f"{program}_main.py" for program in programs))
