@@ -49,7 +49,7 @@ def dropped():
     """The library writes into memory that nobody else has any more; it is freed once that is over."""
     x = bytearray(100_000)
     work = comm.start.recv(x, left, tag=6)
-    freed = weakref.ref(next(iter(comm._state.flights)).keep[0])
+    freed = weakref.ref(work._flight.keep[0])
     del work, x
     gc.collect()
     comm.barrier()
