@@ -86,7 +86,7 @@ def init(**config: Any) -> "Comm":
     """
     built = _config(**config)
     (handle,) = _interrupts.Joining(lib.tutti_init, 1).run(byref(built))
-    return Comm(handle, built.device > 0)
+    return Comm(handle)
 
 
 def init_all(n: int, **config: Any) -> List["Comm"]:
@@ -95,7 +95,7 @@ def init_all(n: int, **config: Any) -> List["Comm"]:
         raise InvalidError(f"init_all: n is {n}: it is at least 1")
     built = _config(**config)
     handles = _interrupts.Joining(lib.tutti_init_all, n).run(n, byref(built))
-    return [Comm(handle, built.device > 0) for handle in handles]
+    return [Comm(handle) for handle in handles]
 
 
 def rendezvous_open() -> str:
@@ -149,10 +149,10 @@ class Comm(Calls[None]):
     destroy(), or the end of its with block, leaves.
     """
 
-    def __init__(self, handle: int, has_device: bool = False):
+    def __init__(self, handle: int):
         """Of a handle of the library, which is this object's from now on. Programs use init."""
         self._look(handle)
-        self._state = _exits.opened(State(handle, has_device))
+        self._state = _exits.opened(State(handle))
 
     def _look(self, handle: Optional[int]) -> None:
         self.rank: int = lib.tutti_rank(handle)
@@ -271,7 +271,7 @@ class Comm(Calls[None]):
             except BaseException:
                 lib.tutti_comm_destroy(child)  # an exception may have come after it was made
                 raise
-        return Comm(child.value, self._state.has_device) if child.value else None
+        return Comm(child.value) if child.value else None
 
     def split(self, color: int, key: int = 0, **config: Any) -> Optional["Comm"]:
         """Ranks of one color make a child, ordered by key, then by rank. color < 0: takes part, and gets None.

@@ -61,7 +61,7 @@ def alloc(state: State, shape: Union[int, Sequence[int]], dtype: Any) -> Any:
         _interrupts.call(lib.tutti_mem_alloc, ctypes.byref(address), bytes_, handle, handle=handle, on_interrupt=state.abort)
     if bytes_ == 0 or not address.value:
         return numpy.zeros(lengths, _dtypes.numpy_dtype(kind))
-    if state.has_device and _is_on_device(address.value):
+    if _is_on_device(address.value):
         owner: Any = DeviceMemory(address.value, lengths, kind)
         result = owner
     else:

@@ -22,10 +22,10 @@ class State:
     (An exception of a signal's handler may leave its own thread in active; that one is not in a call when it destroys.)
     """
 
-    __slots__ = ("handle", "pid", "flights", "has_dropped", "active", "is_closing", "has_device")
+    __slots__ = ("handle", "pid", "flights", "has_dropped", "active", "is_closing")
 
-    def __init__(self, handle: Optional[int], has_device: bool = False):
-        self.handle, self.pid, self.has_device = handle, os.getpid(), has_device
+    def __init__(self, handle: Optional[int]):
+        self.handle, self.pid = handle, os.getpid()
         self.flights: Set[Flight] = set()
         self.has_dropped = self.is_closing = False
         self.active: Dict[int, None] = {}

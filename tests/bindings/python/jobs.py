@@ -19,10 +19,10 @@ def seed_of():
     return seed
 
 
-def tuttirun(ranks, program, *arguments):
+def tuttirun(ranks, program, *arguments, environment=None):
     """A job that ends well: what its ranks have printed."""
     command = [BUILD / "launch/tuttirun", "--timeout", str(LIMIT_S), "-n", str(ranks), sys.executable, HERE / program, *map(str, arguments)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=HERE)
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=HERE, env=environment)
     assert done.returncode == 0, f"{program} {arguments} on {ranks} ranks: exit code {done.returncode}:\n{done.stdout}"
     return done.stdout
 
@@ -47,3 +47,9 @@ def loose_ranks(ranks, program, *arguments):
         for p in processes:
             p.kill()
             p.wait()
+
+
+def on_fake_gpus(ranks, folder):
+    """The environment of ranks with a GPU each, of the driver in tests/cuda/driver."""
+    gpus = {"FAKE_CUDA_DEVICES": str(ranks), "FAKE_CUDA_MACHINE": str(folder / "machine")}
+    return dict(os.environ, LD_LIBRARY_PATH=str(BUILD / "tests/cuda/driver"), **gpus)

@@ -14,3 +14,7 @@ import pytest
 ])  # fmt: skip
 def test_calls(ranks, programs):
     jobs.tuttirun(ranks, "several_main.py", jobs.seed_of(), *(f"{program}_main.py" for program in programs))
+
+
+def test_on_gpus(tmp_path):
+    jobs.tuttirun(2, "device_main.py", environment=jobs.on_fake_gpus(2, tmp_path))
