@@ -34,4 +34,4 @@ if python3 -c 'import pip' 2>/dev/null; then
 	expect 0 python3 -m pip install --quiet --no-deps --no-index --root-user-action=ignore --target piped "$wheel"
 	[ -f piped/tutti/lib/libtutti.so.0 ] || complain "pip installs no library"
 fi
-exit $failures
+exit "$failures"
