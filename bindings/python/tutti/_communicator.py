@@ -8,6 +8,7 @@ from ctypes import byref, c_int, c_void_p
 from typing import TYPE_CHECKING, Any, List, NamedTuple, Optional, Sequence, Union
 
 from . import _exits, _groups, _interrupts, _issue, _memory, _objects, _ops
+from ._buffers import buffer_of
 from ._calls import ANY, Calls
 from ._library import OK, Config, Stats, lib
 from ._works import State, Work
@@ -378,3 +379,14 @@ class Comm(Calls[None]):
         GPU: then an object with __cuda_array_interface__. OutOfMemoryError, on all ranks: one of them has none.
         """
         return _memory.alloc(self._state, shape, dtype)
+
+    def mem_register(self, memory: Any) -> None:
+        """Local, a hint: this memory is used again and again, so transports that register memory do that once."""
+        buffer = buffer_of(memory)
+        with self._state as handle:
+            check(lib.tutti_mem_register(buffer.address, buffer.count * buffer.dtype.bytes, handle))
+
+    def mem_deregister(self, memory: Any) -> None:
+        """Before the memory is freed."""
+        with self._state as handle:
+            check(lib.tutti_mem_deregister(buffer_of(memory).address, handle))

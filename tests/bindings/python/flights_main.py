@@ -183,6 +183,10 @@ def shared_memory():
     assert owner() is None and len(freed) == 1
     tutti._library.lib.tutti_mem_free = free
     assert comm.mem_alloc(0).size == 0
+    often = np.ones(1 << 16)
+    comm.mem_register(often)
+    comm.all_reduce(often)
+    comm.mem_deregister(often)
 
 
 for body in (works, own_timeout, messages, groups, operations, broken_operation, children, shared_memory, dropped):

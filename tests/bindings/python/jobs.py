@@ -19,9 +19,9 @@ def seed_of():
     return seed
 
 
-def tuttirun(ranks, program, *arguments, environment=None):
+def tuttirun(ranks, program, *arguments, environment=None, options=()):
     """A job that ends well: what its ranks have printed."""
-    command = [BUILD / "launch/tuttirun", "--timeout", str(LIMIT_S), "-n", str(ranks), sys.executable, HERE / program, *map(str, arguments)]
+    command = [BUILD / "launch/tuttirun", "--timeout", str(LIMIT_S), "-n", str(ranks), *options, sys.executable, HERE / program, *map(str, arguments)]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=HERE, env=environment)
     assert done.returncode == 0, f"{program} {arguments} on {ranks} ranks: exit code {done.returncode}:\n{done.stdout}"
     return done.stdout

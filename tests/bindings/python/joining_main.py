@@ -44,6 +44,12 @@ assert parts == [bytearray([3])] * 3
 works = [comm.start.broadcast(part, 1) for comm, part in zip(comms, parts)]
 for work in works:
     work.wait()
+# Each in a thread of its own, with blocking calls.
+sums = [bytearray([1]) for _ in comms]
+threads = [threading.Thread(target=comm.all_reduce, args=(x,)) for comm, x in zip(comms, sums)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+assert sums == [bytearray([3])] * 3
 for comm in comms:
     comm.destroy()
 assert tutti.version().startswith("0.") and tutti.revision() and tutti.crc32c(b"123456789") == 0xE3069283

@@ -22,6 +22,11 @@ def test_a_rank_that_is_killed():
     assert [code for code, _ in done] == [0, -9, 0], done
 
 
+def test_a_rank_that_is_started_again():
+    out = jobs.tuttirun(3, "recover_main.py", options=["--max-restarts", "1", "--restart", "rank"])
+    assert out.count("part from the beginning") == 2 and out.count("rank 1 took the place of one that died") == 1, out
+
+
 def test_joining(tmp_path):
     environment = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
     done = subprocess.run([sys.executable, jobs.HERE / "joining_main.py"], cwd=tmp_path, env=environment, timeout=jobs.LIMIT_S)
