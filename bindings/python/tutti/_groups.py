@@ -36,12 +36,13 @@ class group:
         _local.group = self
         return self
 
-    def add(self, state: State, keep: Any, ops: Any) -> None:
-        """Of a call that the library has collected: what it uses."""
+    def add(self, state: State, keep: Any, details: Any, ops: Any) -> None:
+        """Of a call that the library has collected: its buffers, and what else it uses, such as its label."""
         whole = self
         while whole._outer is not None:
             whole = whole._outer
-        whole._keep.append(keep)
+        whole._keep.extend(keep if isinstance(keep, tuple) else (keep,))
+        whole._keep.append(details)
         whole._ops.update(ops)
         if state not in whole._states:
             whole._states.append(state)
@@ -60,10 +61,10 @@ class group:
 
     def _end(self) -> None:
         states, cell = tuple(self._states), c_void_p()
-        call = Call(addressof(cell), self._stream, timeout_ms(self._timeout))
+        call = Call(addressof(cell), None, timeout_ms(self._timeout))
         with contextlib.ExitStack() as entered:
             try:
-                _enter_all(entered, states)
+                self._prepare(call, entered)
                 check(lib.tutti_group_end(byref(call)))
                 if states and not cell.value:
                     cancel()
@@ -81,6 +82,17 @@ class group:
             raise failure
         check(status)
         self._keep, self._ops = [], set()
+
+    def _prepare(self, call: Call, entered: contextlib.ExitStack) -> None:
+        from ._issue import stream_of
+
+        try:
+            call.stream = self._stream or stream_of("a group", tuple(self._keep))
+            for state in self._states:
+                entered.enter_context(state)
+        except BaseException:  # one was destroyed after its call was collected
+            cancel()
+            raise
 
     def _work(self, cell: c_void_p, states: Tuple[State, ...]) -> Work:
         flight = Flight("a group", cell, states, self._keep, tuple(self._ops))
@@ -103,15 +115,6 @@ def cancel() -> bool:
         _spoil()
         lib.tutti_group_end(None)
     return found
-
-
-def _enter_all(entered: contextlib.ExitStack, states: Tuple[State, ...]) -> None:
-    try:
-        for state in states:
-            entered.enter_context(state)
-    except BaseException:  # one was destroyed after its call was collected
-        cancel()
-        raise
 
 
 def current() -> Optional[group]:

@@ -10,7 +10,7 @@ from ._buffers import Buffer
 from ._library import OK, Call
 from ._ops import Op
 from ._works import Flight, State, end_here, failure_of, wait_here
-from .errors import error_of
+from .errors import InvalidError, error_of
 
 if TYPE_CHECKING:
     from typing import TypedDict
@@ -43,12 +43,15 @@ def call_of(options: Options, cell: Optional[c_void_p], stream: Optional[int], t
     return call
 
 
-def stream_of(keep: Any) -> Optional[int]:
-    """The stream that a device buffer of the call came with."""
+def stream_of(name: str, keep: Any) -> Optional[int]:
+    """The stream that the device buffers of a call came with."""
+    found: Optional[Buffer] = None
     for buffer in keep if isinstance(keep, tuple) else (keep,):
-        if isinstance(buffer, Buffer) and buffer.stream:
-            return buffer.stream
-    return None
+        if isinstance(buffer, Buffer) and buffer.is_device:
+            if found is not None and found.stream != buffer.stream:
+                raise InvalidError(f"{name}: its buffers come with different streams: name one by stream=")
+            found = buffer
+    return found.stream if found is not None else None
 
 
 def begin(
@@ -67,7 +70,7 @@ def begin(
     if state.has_dropped:
         state.sweep()
     cell = c_void_p()
-    call = call_of(options, cell, options.get("stream") or stream_of(keep), tag, source)
+    call = call_of(options, cell, options.get("stream") or stream_of(name, keep), tag, source)
     flight = None
     with state as handle:
         try:
@@ -99,13 +102,14 @@ def run(
     group = _groups.current()
     stream = options.get("stream") if options else None
     if group is not None or (stream and _are_on_devices(keep)):
+        call = call_of(options, None, stream, tag, source)
         with state as handle:
-            check_status(function(*arguments, handle, byref(call_of(options, None, stream, tag, source))))
+            check_status(function(*arguments, handle, byref(call)))
         if group is not None:
-            group.add(state, (keep, source), _own(op))
+            group.add(state, keep, (call, source), _own(op))
         return
     cell, states = c_void_p(), (state,)
-    call = call_of(options, cell, stream or stream_of(keep), tag, source)
+    call = call_of(options, cell, stream or stream_of(name, keep), tag, source)
     with state as handle:
         try:
             status = function(*arguments, handle, byref(call))

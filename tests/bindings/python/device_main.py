@@ -1,10 +1,12 @@
 """One rank whose buffers are in a GPU's memory, of the driver that tests emulate: through __cuda_array_interface__, its streams."""
 
+import contextlib
 import ctypes
 import threading
 
 import numpy as np
 import tutti
+from checks import raises
 
 cuda = ctypes.CDLL("libcuda.so.1")
 
@@ -90,6 +92,20 @@ with tutti.group():
     comm.all_reduce(x)
     comm.broadcast(y, P - 1)
 assert (x.get() == total * P).all() and (y.get() == total).all()
+
+# So does a group; arrays of two streams are no longer in any order.
+go.clear()
+do("cuLaunchHostFunc", stream, hold, None)
+copy(z.address, source.address, ones.nbytes, stream)
+with tutti.group(wait=False) as g:
+    comm.all_reduce(z)
+assert not g.work.test()
+go.set()
+g.work.wait()
+assert (z.get() == total).all()
+for block in (tutti.group(), contextlib.nullcontext()):
+    with raises(tutti.InvalidError, "come with different streams"), block:
+        comm.all_reduce(z, x)
 
 # Between a GPU and the host's memory in one call: refused, with both said.
 try:

@@ -63,7 +63,7 @@ def dropped():
 def messages():
     x, y = np.arange(5, dtype=np.int32) + rank, np.zeros(5, np.int32)
     with tutti.group():
-        comm.send(x, right, tag=1)
+        comm.send(x, right, tag=1, label=f"to {right}")
         comm.recv(y, left, tag=1)
     assert (y == np.arange(5) + left).all()
     work = comm.start.recv(y, tag=2)
