@@ -17,7 +17,7 @@ set(doc_dir ${CMAKE_INSTALL_DATADIR}/doc/tutti)
 install(FILES README.md LICENSE DESTINATION ${doc_dir})
 install(FILES perf/README.md DESTINATION ${doc_dir}/perf)
 install(DIRECTORY docs DESTINATION ${doc_dir})
-install(DIRECTORY examples/calls examples/link examples/tutorial DESTINATION ${doc_dir}/examples)
+install(DIRECTORY examples/calls examples/link examples/python examples/tutorial DESTINATION ${doc_dir}/examples)
 
 # tutti.pc finds its prefix from where it lies: as many steps up as the library folder is deep.
 set(pc_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

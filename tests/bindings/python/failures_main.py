@@ -121,18 +121,25 @@ def waits(child):
         child.start.recv(bytearray(9), P - 1, tag=1).wait()
 
 
+def blocks(other):
+    with contextlib.suppress(tutti.AbortedError):
+        other.recv(bytearray(9), P - 1, tag=1)
+
+
 def exits():
     """The interpreter ends with works in flight, a thread in a call, and objects in cycles: no hang, no crash."""
     global work, cycle
-    child = comm.dup()
+    child, other = comm.dup(), comm.dup()
     if rank == 0:
+        threading.Thread(target=blocks, args=(other,), daemon=True).start()
+        while not other._state.active:
+            pass
         cycle = [child.start.recv(bytearray(1000), P - 1), child]
         cycle.append(cycle)
         work = comm.start.all_reduce(x)
         comm.start.recv(bytearray(5), P - 1)  # dropped
         threading.Thread(target=waits, args=(child,), daemon=True).start()
     else:
-        child.destroy()
         while comm.failure is None:
             pass
 
