@@ -19,7 +19,7 @@ set(doc_dir ${CMAKE_INSTALL_DATADIR}/doc/tutti)
 install(FILES README.md LICENSE DESTINATION ${doc_dir} COMPONENT dev)
 install(FILES perf/README.md DESTINATION ${doc_dir}/perf COMPONENT dev)
 install(DIRECTORY docs DESTINATION ${doc_dir} COMPONENT dev)
-install(DIRECTORY examples/calls examples/kubernetes examples/link examples/tutorial DESTINATION ${doc_dir}/examples COMPONENT dev)
+install(DIRECTORY examples/calls examples/kubernetes examples/link examples/python examples/tutorial DESTINATION ${doc_dir}/examples COMPONENT dev)
 
 # tutti.pc finds its prefix from where it lies: as many steps up as the library folder is deep.
 set(pc_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -89,7 +89,7 @@ static struct bytes block_of(const struct call_args *a, const tutti_comm *comm, 
 {
 	size_t unit = dtype_bytes(a->dtype), count = a->count, at = a->count * (size_t)i;
 	uintptr_t base = (uintptr_t)(side == SEND_SIDE ? a->send : a->recv);
-	bool alone = blocks_of(a, side, comm->size) == 1;
+	bool alone = !collective_has_blocks(collective_pattern(a->collective), side);
 
 	if (a->counts[side]) {
 		count = a->counts[side][alone ? comm->rank : i];

@@ -113,6 +113,7 @@ _FUNCTIONS = {
     "tutti_recv": (_int, _pointer, _size, _int, _int, _pointer, _pointer),
     "tutti_group_begin": (_int,),
     "tutti_group_end": (_int, _pointer),
+    "tutti_group_refuse": (_int, _text),
     "tutti_work_wait": (_int, _pointer, _int),
     "tutti_work_wait_stream": (_int, _pointer, _pointer),
     "tutti_work_test": (_int, _pointer, _pointer),

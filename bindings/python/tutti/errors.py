@@ -1,5 +1,8 @@
 """What a call of the library that fails raises: its message, with ranks and numbers, and its status."""
 
+import builtins
+from typing import Optional
+
 from ._library import OK, lib
 
 
@@ -22,7 +25,7 @@ class SystemCallError(Error):
     status, name = 4, "SYSTEM"
 
 
-class TimeoutError(Error, TimeoutError):
+class TimeoutError(Error, builtins.TimeoutError):
     """A deadline passed. The message names the ranks that are missing."""
 
     status, name = 5, "TIMEOUT"
@@ -63,12 +66,12 @@ class InternalError(Error):
 _CLASSES = {c.status: c for c in Error.__subclasses__()}
 
 
-def error_of(status: int, comm=None) -> Error:
+def error_of(status: int, comm: Optional[int] = None) -> Error:
     """The exception of a status that a call just returned in this thread. comm: its handle, or None."""
     message = (lib.tutti_comm_error(comm) or b"").decode(errors="replace")
     return _CLASSES.get(status, Error)(message or lib.tutti_status_string(status).decode())
 
 
-def check(status: int, comm=None) -> None:
+def check(status: int, comm: Optional[int] = None) -> None:
     if status != OK:
         raise error_of(status, comm)

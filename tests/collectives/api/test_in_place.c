@@ -136,12 +136,34 @@ static void test_overlap(void **state)
 	tutti_comm_destroy(comm);
 }
 
+/* The own block of a v-variant begins at its offset, also where it is the only one. */
+static void test_offset_on_one_rank(void **state)
+{
+	int32_t x[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+	size_t count = 4, offset = 2;
+	tutti_comm *comm;
+	(void)state;
+
+	assert_int_equal(tutti_init_all(&comm, 1, NULL), TUTTI_OK);
+	assert_int_equal(tutti_all_gatherv(x + 2, x, &count, &offset, TUTTI_I32, comm, NULL),
+			 TUTTI_OK);
+	assert_int_equal(
+		tutti_reduce_scatterv(x, x + 2, &count, &offset, TUTTI_I32, TUTTI_SUM, comm, NULL),
+		TUTTI_OK);
+	assert_int_equal(tutti_all_gatherv(x, x, &count, &offset, TUTTI_I32, comm, NULL),
+			 TUTTI_ERR_INVALID);
+	for (int i = 0; i < 8; i++)
+		assert_int_equal(x[i], i);
+	tutti_comm_destroy(comm);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_window),
 		cmocka_unit_test(test_algorithms),
 		cmocka_unit_test(test_overlap),
+		cmocka_unit_test(test_offset_on_one_rank),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,382 @@
+"""The collectives and messages of a communicator.
+
+The library knows no buffer's length, so each call compares its buffers' elements with what it needs before anything is
+sent. After an InvalidError nothing was sent; the other ranks wait until their deadline, or until the mismatch shows.
+"""
+
+from __future__ import annotations
+
+from ctypes import c_int
+from typing import TYPE_CHECKING, Any, Generic, Optional, Sequence, Tuple, TypeVar
+
+from ._buffers import Buffer
+from ._checks import Table, block_at, needs, plain, same_dtype, written
+from ._dtypes import DType
+from ._library import lib
+from ._ops import SUM, Op, numbers_of
+from ._works import State
+from .errors import InvalidError
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._issue import Options
+
+ANY = -1  # recv: from whichever rank sends first
+R = TypeVar("R")  # None where a call returns when its result is there, else Work
+
+
+class Calls(Generic[R]):
+    """The calls of a communicator. Every rank makes the same calls in the same order, with equal counts, dtype, op and root.
+
+    Buffers: NumPy arrays, tensors of torch, what has the buffer protocol, __dlpack__ or __cuda_array_interface__. Their
+    elements are counted, their shape is not looked at; they are C-contiguous. The library uses them until the call is over.
+    P is size. Options of every call, as keywords:
+        dtype    of the elements, where the buffer does not say so itself: "bf16" of uint16, "f32" of a bytearray
+        timeout  in seconds; passing it fails the communicator. Without: the communicator's
+        label    for traces, such as "unit h.3"
+        stream   the address of a CUDA stream: the call, of device memory, is enqueued there and does not block the CPU;
+                 the buffers are the stream's until it has come to its end
+    Errors: InvalidError (here alone, nothing was sent), and the communicator's own failure: TimeoutError, PeerError,
+    MismatchError, AbortedError, OutOfMemoryError, SystemCallError, DeviceError; UnsupportedError.
+    """
+
+    _state: State
+    rank: int
+    size: int
+
+    def _issue(
+        self,
+        name: str,
+        function: Any,
+        arguments: Tuple[Any, ...],
+        keep: Any,
+        op: Optional[Op],
+        options: Options,
+        tag: int = 0,
+        source: Optional[c_int] = None,
+    ) -> R:
+        raise NotImplementedError
+
+    def all_reduce(self, send: Any, recv: Any = None, op: Op = SUM, **options: Unpack[Options]) -> R:
+        """recv[i] = send[i] of rank 0 (op) ... (op) send[i] of rank P - 1, on every rank. Without recv in place."""
+        if recv is None:
+            s = r = written("all_reduce", "send", send, options)
+        else:
+            s, r = plain("all_reduce", "send", send, options), written("all_reduce", "recv", recv, options)
+            same_dtype("all_reduce", s, r)
+            needs("all_reduce", "recv", r.count, s.count, "as many as send")
+        number, code, parts = numbers_of("all_reduce", op, s.dtype)
+        return self._issue(
+            "all_reduce",
+            lib.tutti_all_reduce,
+            (s.address, r.address, s.count * parts, code, number),
+            (s, r),
+            op,
+            options,
+        )
+
+    def reduce(self, send: Any, recv: Any = None, op: Op = SUM, root: int = 0, **options: Unpack[Options]) -> R:
+        """The same, with the result on root alone. Without recv in place there; elsewhere recv is not used."""
+        is_root = root == self.rank
+        s = (written if is_root and recv is None else plain)("reduce", "send", send, options)
+        r = s
+        if is_root and recv is not None:
+            r = written("reduce", "recv", recv, options)
+            same_dtype("reduce", s, r)
+            needs("reduce", "recv", r.count, s.count, "as many as send")
+        number, code, parts = numbers_of("reduce", op, s.dtype)
+        arguments = (s.address, r.address if is_root else None, s.count * parts, code, number, root)
+        return self._issue("reduce", lib.tutti_reduce, arguments, (s, r), op, options)
+
+    def broadcast(self, buffer: Any, root: int = 0, **options: Unpack[Options]) -> R:
+        """The elements of root's buffer to every rank's. On root it is only read."""
+        b = (plain if root == self.rank else written)("broadcast", "buffer", buffer, options)
+        return self._issue(
+            "broadcast",
+            lib.tutti_broadcast,
+            (b.address, b.address, b.count * b.dtype.parts, b.dtype.code, root),
+            b,
+            None,
+            options,
+        )
+
+    def all_gather(self, send: Any, recv: Any, **options: Unpack[Options]) -> R:
+        """recv = send of rank 0, ..., send of rank P - 1, one behind another. send None: it is the own block of recv."""
+        r = written("all_gather", "recv", recv, options)
+        count, s = self._block_and(send, r, "all_gather", "send", "recv", options)
+        address = block_at(r, self.rank * count) if s is None else s.address
+        return self._issue(
+            "all_gather",
+            lib.tutti_all_gather,
+            (address, r.address, count * r.dtype.parts, r.dtype.code),
+            (s, r),
+            None,
+            options,
+        )
+
+    def reduce_scatter(self, send: Any, recv: Any = None, op: Op = SUM, **options: Unpack[Options]) -> R:
+        """send has P blocks; recv becomes the reduced block of this rank. recv None: it is the own block of send."""
+        s = (written if recv is None else plain)("reduce_scatter", "send", send, options)
+        count, r = self._block_and(recv, s, "reduce_scatter", "recv", "send", options)
+        address = block_at(s, self.rank * count) if r is None else r.address
+        number, code, parts = numbers_of("reduce_scatter", op, s.dtype)
+        return self._issue(
+            "reduce_scatter",
+            lib.tutti_reduce_scatter,
+            (s.address, address, count * parts, code, number),
+            (s, r),
+            op,
+            options,
+        )
+
+    def gather(self, send: Any, recv: Any = None, root: int = 0, **options: Unpack[Options]) -> R:
+        """root's recv = send of rank 0, ..., of rank P - 1. On root send may be None: it is the own block of recv."""
+        if root != self.rank:
+            s = plain("gather", "send", send, options)
+            return self._issue(
+                "gather",
+                lib.tutti_gather,
+                (s.address, None, s.count * s.dtype.parts, s.dtype.code, root),
+                s,
+                None,
+                options,
+            )
+        r = written("gather", "recv", recv, options)
+        count, own = self._block_and(send, r, "gather", "send", "recv", options)
+        address = block_at(r, self.rank * count) if own is None else own.address
+        return self._issue(
+            "gather",
+            lib.tutti_gather,
+            (address, r.address, count * r.dtype.parts, r.dtype.code, root),
+            (own, r),
+            None,
+            options,
+        )
+
+    def scatter(self, send: Any, recv: Any = None, root: int = 0, **options: Unpack[Options]) -> R:
+        """recv = the block of root's send that is this rank's. On root recv may be None: its block stays where it is."""
+        if root != self.rank:
+            r = written("scatter", "recv", recv, options)
+            return self._issue(
+                "scatter",
+                lib.tutti_scatter,
+                (None, r.address, r.count * r.dtype.parts, r.dtype.code, root),
+                r,
+                None,
+                options,
+            )
+        s = plain("scatter", "send", send, options)
+        count, own = self._block_and(recv, s, "scatter", "recv", "send", options)
+        address = block_at(s, self.rank * count) if own is None else own.address
+        return self._issue(
+            "scatter",
+            lib.tutti_scatter,
+            (s.address, address, count * s.dtype.parts, s.dtype.code, root),
+            (s, own),
+            None,
+            options,
+        )
+
+    def all_to_all(self, send: Any, recv: Any, **options: Unpack[Options]) -> R:
+        """Both have P blocks: block r of send goes to rank r, block r of recv comes from it. send None: in place."""
+        r = written("all_to_all", "recv", recv, options)
+        s = r if send is None else plain("all_to_all", "send", send, options)
+        same_dtype("all_to_all", s, r)
+        needs("all_to_all", "recv", r.count, s.count, "as many as send")
+        if r.count % self.size:
+            raise InvalidError(f"all_to_all: recv has {r.count} elements, which are no {self.size} equal blocks")
+        return self._issue(
+            "all_to_all",
+            lib.tutti_all_to_all,
+            (s.address, r.address, r.count // self.size * r.dtype.parts, r.dtype.code),
+            (s, r),
+            None,
+            options,
+        )
+
+    def _block_and(
+        self, block: Any, whole: Buffer, call: str, block_name: str, whole_name: str, options: Options
+    ) -> Tuple[int, Optional[Buffer]]:
+        """The elements of a block; and its buffer, or None where it is the own block of whole, which has P of them."""
+        if block is None:
+            if whole.count % self.size:
+                raise InvalidError(f"{call}: {whole_name} has {whole.count} elements, which are no {self.size} equal blocks")
+            return whole.count // self.size, None
+        b = (written if block_name == "recv" else plain)(call, block_name, block, options)
+        if b.dtype != whole.dtype:
+            raise InvalidError(
+                f"{call}: {block_name} has elements of {b.dtype.name} and {whole_name} of {whole.dtype.name}: they are equal"
+            )
+        needs(
+            call,
+            whole_name,
+            whole.count,
+            b.count * self.size,
+            f"{b.count} of {block_name} for each of {self.size} ranks",
+        )
+        return b.count, b
+
+    def all_gatherv(
+        self,
+        send: Any,
+        recv: Any,
+        counts: Sequence[int],
+        offsets: Optional[Sequence[int]] = None,
+        **options: Unpack[Options],
+    ) -> R:
+        """counts[i] elements of rank i to recv from offsets[i] on. offsets None: one behind another. Equal on all ranks.
+
+        send None: it is the own block of recv.
+        """
+        r = written("all_gatherv", "recv", recv, options)
+        table = Table("all_gatherv", self.size, counts, offsets, r.dtype.parts)
+        table.check("all_gatherv", "recv", r.count)
+        s = self._own_block("all_gatherv", "send", send, r.dtype, table, options)
+        address = table.block(r, self.rank) if s is None else s.address
+        return self._issue(
+            "all_gatherv",
+            lib.tutti_all_gatherv,
+            (address, r.address, table.counts_array, table.offsets_array, r.dtype.code),
+            (s, r, table),
+            None,
+            options,
+        )
+
+    def reduce_scatterv(
+        self,
+        send: Any,
+        recv: Any,
+        counts: Sequence[int],
+        offsets: Optional[Sequence[int]] = None,
+        op: Op = SUM,
+        **options: Unpack[Options],
+    ) -> R:
+        """send has a block for each rank; recv becomes this rank's, reduced. recv None: it is the own block of send."""
+        s = (written if recv is None else plain)("reduce_scatterv", "send", send, options)
+        number, code, parts = numbers_of("reduce_scatterv", op, s.dtype)
+        table = Table("reduce_scatterv", self.size, counts, offsets, parts)
+        table.check("reduce_scatterv", "send", s.count)
+        r = self._own_block("reduce_scatterv", "recv", recv, s.dtype, table, options)
+        address = table.block(s, self.rank) if r is None else r.address
+        return self._issue(
+            "reduce_scatterv",
+            lib.tutti_reduce_scatterv,
+            (s.address, address, table.counts_array, table.offsets_array, code, number),
+            (s, r, table),
+            op,
+            options,
+        )
+
+    def gatherv(
+        self,
+        send: Any,
+        recv: Any,
+        counts: Sequence[int],
+        offsets: Optional[Sequence[int]] = None,
+        root: int = 0,
+        **options: Unpack[Options],
+    ) -> R:
+        """As all_gatherv, with the result on root alone; elsewhere recv is not used. counts are equal on all ranks."""
+        is_root = root == self.rank
+        r = written("gatherv", "recv", recv, options) if is_root else None
+        whole = r if r is not None else plain("gatherv", "send", send, options)
+        table = Table("gatherv", self.size, counts, offsets, whole.dtype.parts)
+        if r is not None:
+            table.check("gatherv", "recv", r.count)
+        s = self._own_block("gatherv", "send", send, whole.dtype, table, options)
+        address = s.address if s is not None else table.block(whole, self.rank)
+        arguments = (
+            address,
+            r.address if r is not None else None,
+            table.counts_array,
+            table.offsets_array,
+            whole.dtype.code,
+            root,
+        )
+        return self._issue("gatherv", lib.tutti_gatherv, arguments, (s, r, table), None, options)
+
+    def scatterv(
+        self,
+        send: Any,
+        recv: Any,
+        counts: Sequence[int],
+        offsets: Optional[Sequence[int]] = None,
+        root: int = 0,
+        **options: Unpack[Options],
+    ) -> R:
+        """recv = this rank's block of root's send; elsewhere send is not used. On root recv may be None: its block stays."""
+        is_root = root == self.rank
+        s = plain("scatterv", "send", send, options) if is_root else None
+        whole = s if s is not None else written("scatterv", "recv", recv, options)
+        table = Table("scatterv", self.size, counts, offsets, whole.dtype.parts)
+        if s is not None:
+            table.check("scatterv", "send", s.count)
+        r = self._own_block("scatterv", "recv", recv, whole.dtype, table, options)
+        address = r.address if r is not None else table.block(whole, self.rank)
+        arguments = (
+            s.address if s is not None else None,
+            address,
+            table.counts_array,
+            table.offsets_array,
+            whole.dtype.code,
+            root,
+        )
+        return self._issue("scatterv", lib.tutti_scatterv, arguments, (s, r, table), None, options)
+
+    def all_to_allv(
+        self,
+        send: Any,
+        send_counts: Sequence[int],
+        recv: Any,
+        recv_counts: Sequence[int],
+        send_offsets: Optional[Sequence[int]] = None,
+        recv_offsets: Optional[Sequence[int]] = None,
+        **options: Unpack[Options],
+    ) -> R:
+        """send_counts[r] elements to rank r, recv_counts[r] from it: each pair of ranks agrees. send None: in place."""
+        r = written("all_to_allv", "recv", recv, options)
+        s = r if send is None else plain("all_to_allv", "send", send, options)
+        same_dtype("all_to_allv", s, r)
+        out = Table("all_to_allv", self.size, send_counts, send_offsets, s.dtype.parts, "send_")
+        in_ = Table("all_to_allv", self.size, recv_counts, recv_offsets, s.dtype.parts, "recv_")
+        out.check("all_to_allv", "send", s.count)
+        in_.check("all_to_allv", "recv", r.count)
+        arguments = (
+            s.address,
+            out.counts_array,
+            out.offsets_array,
+            r.address,
+            in_.counts_array,
+            in_.offsets_array,
+            s.dtype.code,
+        )
+        return self._issue("all_to_allv", lib.tutti_all_to_allv, arguments, (s, r, out, in_), None, options)
+
+    def _own_block(self, call: str, what: str, memory: Any, dtype: DType, table: Table, options: Options) -> Optional[Buffer]:
+        """The buffer of this rank's block; None: the block lies within the other buffer."""
+        if memory is None:
+            return None
+        b = (written if what == "recv" else plain)(call, what, memory, options)
+        if b.dtype != dtype:
+            raise InvalidError(
+                f"{call}: {what} has elements of {b.dtype.name} and the other buffer of {dtype.name}: they must be equal"
+            )
+        needs(call, what, b.count, table.counts[self.rank], f"counts[{self.rank}], of this rank")
+        return b
+
+    def barrier(self, **options: Unpack[Options]) -> R:
+        """Returns on no rank before every rank has called it."""
+        return self._issue("barrier", lib.tutti_barrier, (), None, None, options)
+
+    def send(self, buffer: Any, peer: int, tag: int = 0, **options: Unpack[Options]) -> R:
+        """A message to rank peer; messages of one tag (>= 0) come in order. Its recv has the same count and dtype."""
+        b = plain("send", "buffer", buffer, options)
+        return self._issue(
+            "send", lib.tutti_send, (b.address, b.count * b.dtype.parts, b.dtype.code, peer), b, None, options, tag
+        )
+
+    def _recv(self, buffer: Any, peer: int, tag: int, options: Options, source: c_int) -> R:
+        b = written("recv", "buffer", buffer, options)
+        arguments = (b.address, b.count * b.dtype.parts, b.dtype.code, peer)
+        return self._issue("recv", lib.tutti_recv, arguments, b, None, options, tag, source)

@@ -1,0 +1,73 @@
+"""What a call checks of its buffers and counts before anything is sent: the library knows no buffer's length."""
+
+from __future__ import annotations
+
+from ctypes import c_size_t
+from typing import TYPE_CHECKING, Any, List, Optional, Sequence
+
+from ._buffers import Buffer, buffer_of
+from .errors import InvalidError
+
+if TYPE_CHECKING:
+    from ._issue import Options
+
+
+def plain(call: str, what: str, memory: Any, options: Options) -> Buffer:
+    try:
+        return buffer_of(memory, options.get("dtype"))
+    except InvalidError as error:
+        raise InvalidError(f"{call}: {what}: {error}") from None
+
+
+def written(call: str, what: str, memory: Any, options: Options) -> Buffer:
+    found = plain(call, what, memory, options)
+    if not found.is_writable:
+        raise InvalidError(f"{call}: {what} is read-only, and the result is written there")
+    return found
+
+
+def same_dtype(call: str, a: Buffer, b: Buffer) -> None:
+    if a.dtype is not b.dtype and a.dtype != b.dtype:
+        raise InvalidError(f"{call}: send has elements of {a.dtype.name} and recv of {b.dtype.name}: they must be equal")
+
+
+def needs(call: str, what: str, have: int, needed: int, why: str) -> None:
+    if have != needed:
+        raise InvalidError(f"{call}: {what} has {have} elements and needs {needed}: {why}")
+
+
+class Table:
+    """counts and offsets of a v-variant, in elements: as arrays for the library, and the end of the last block."""
+
+    def __init__(
+        self, call: str, size: int, counts: Sequence[int], offsets: Optional[Sequence[int]], parts: int, names: str = ""
+    ):
+        self.counts = [int(n) for n in counts]
+        self.offsets = None if offsets is None else [int(n) for n in offsets]
+        for what, numbers in ((names + "counts", self.counts), (names + "offsets", self.offsets)):
+            if numbers is not None and len(numbers) != size:
+                raise InvalidError(f"{call}: {what} has {len(numbers)} numbers and needs {size}, one for each rank")
+            if numbers is not None and any(n < 0 or n >= 2**62 for n in numbers):
+                raise InvalidError(f"{call}: {what} has a negative number, or one beyond all memory: {numbers}")
+        at = 0
+        self.starts: List[int] = []
+        for n in self.counts:
+            self.starts.append(at)
+            at += n
+        self.starts = self.starts if self.offsets is None else self.offsets
+        self.end = max((start + n for start, n in zip(self.starts, self.counts) if n), default=0)
+        array = c_size_t * size
+        self.counts_array = array(*(n * parts for n in self.counts))
+        self.offsets_array = None if self.offsets is None else array(*(n * parts for n in self.offsets))
+
+    def check(self, call: str, what: str, have: int) -> None:
+        if have < self.end:
+            raise InvalidError(f"{call}: {what} has {have} elements and needs {self.end}: its last block ends there")
+
+    def block(self, buffer: Buffer, rank: int) -> Optional[int]:
+        """The address of a rank's block."""
+        return None if buffer.address is None else buffer.address + self.starts[rank] * buffer.dtype.bytes
+
+
+def block_at(buffer: Buffer, first: int) -> Optional[int]:
+    return None if buffer.address is None else buffer.address + first * buffer.dtype.bytes

@@ -1,0 +1,134 @@
+"""Groups: calls that start together and are waited for as one."""
+
+import contextlib
+import threading
+from ctypes import addressof, byref, c_void_p
+from typing import Any, List, Optional, Set, Tuple
+
+from ._library import OK, Call, lib
+from ._works import Flight, State, Work, end_here, failure_of, wait_here
+from .errors import InvalidError, check
+
+_local = threading.local()
+
+
+class group:
+    """with tutti.group(): the calls of this thread in the block, of several communicators too, start together at its end.
+
+    The end waits, and raises the first error; with wait=False it returns at once, and .work is the Work of all of them.
+    A block that raises starts nothing. The buffers are the library's until the end has waited, or the work is over.
+    At most 16,384 calls. timeout is in seconds, for calls that have none of their own; stream: the address of a CUDA stream.
+    """
+
+    def __init__(self, wait: bool = True, timeout: Optional[float] = None, stream: Optional[int] = None):
+        self._waits, self._timeout, self._stream = wait, timeout, stream
+        self.work: Optional[Work] = None
+        self._keep: List[Any] = []
+        self._ops: Set[Any] = set()
+        self._states: List[State] = []
+        self._outer: Optional[group] = None
+
+    def __enter__(self) -> "group":
+        self._outer = current()
+        if self._outer is None:
+            cancel()
+        check(lib.tutti_group_begin())
+        _local.group = self
+        return self
+
+    def add(self, state: State, keep: Any, details: Any, ops: Any) -> None:
+        """Of a call that the library has collected: its buffers, and what else it uses, such as its label."""
+        whole = self
+        while whole._outer is not None:
+            whole = whole._outer
+        whole._keep.extend(keep if isinstance(keep, tuple) else (keep,))
+        whole._keep.append(details)
+        whole._ops.update(ops)
+        if state not in whole._states:
+            whole._states.append(state)
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        _local.group = self._outer
+        if error is not None and self._outer is None:
+            cancel()
+        elif error is not None:
+            _spoil()
+            lib.tutti_group_end(None)
+        elif self._outer is not None:
+            check(lib.tutti_group_end(None))
+        else:
+            self._end()
+
+    def _end(self) -> None:
+        states, cell = tuple(self._states), c_void_p()
+        call = Call(addressof(cell), None, timeout_ms(self._timeout))
+        with contextlib.ExitStack() as entered:
+            try:
+                self._prepare(call, entered)
+                check(lib.tutti_group_end(byref(call)))
+                if states and not cell.value:
+                    cancel()
+                    raise InvalidError("the group has started nothing: a signal's handler has ended a group in it")
+                if not self._waits:
+                    self.work = self._work(cell, states)
+                    return
+                status = wait_here(states, cell) if cell.value else OK
+            except BaseException:
+                if cell.value and self.work is None:
+                    end_here(states, cell)
+                raise
+        failure = failure_of(self._ops, states)
+        if failure is not None:
+            raise failure
+        check(status)
+        self._keep, self._ops = [], set()
+
+    def _prepare(self, call: Call, entered: contextlib.ExitStack) -> None:
+        from ._issue import stream_of
+
+        try:
+            call.stream = self._stream or stream_of("a group", tuple(self._keep))
+            for state in self._states:
+                entered.enter_context(state)
+        except BaseException:  # one was destroyed after its call was collected
+            cancel()
+            raise
+
+    def _work(self, cell: c_void_p, states: Tuple[State, ...]) -> Work:
+        flight = Flight("a group", cell, states, self._keep, tuple(self._ops))
+        if not cell.value:  # it had no calls
+            flight.end(OK)
+        return Work(flight)
+
+
+def _spoil() -> None:
+    """A group with an INVALID member, as a barrier of no communicator, starts nothing."""
+    lib.tutti_barrier(None, None)
+
+
+def cancel() -> bool:
+    """Ends all that is open in the library on this thread, and starts nothing. An exception of a signal's handler, between the
+    library and the with statement, may have left a group open. True: there was one."""
+    found = False
+    while lib.tutti_group_refuse(None) != OK:
+        found = True
+        _spoil()
+        lib.tutti_group_end(None)
+    return found
+
+
+def current() -> Optional[group]:
+    return getattr(_local, "group", None)
+
+
+def is_open() -> bool:
+    return current() is not None
+
+
+def timeout_ms(seconds: Optional[float]) -> int:
+    """0: the communicator's own."""
+    if seconds is None:
+        return 0
+    if not 0 < seconds <= 2**31 / 1000 - 1:
+        raise InvalidError(f"a timeout of {seconds!r} s: it is more than 0 and at most 24 days")
+    return max(1, int(seconds * 1000))

@@ -1,0 +1,72 @@
+"""Memory of tutti_mem_alloc, as NumPy arrays or, on a GPU, as objects with __cuda_array_interface__."""
+
+import ctypes
+import os
+import weakref
+from typing import Any, List, Sequence, Tuple, Union
+
+from . import _dtypes, _interrupts, _ops
+from ._library import lib
+from ._works import State
+
+_later: List[int] = []  # addresses whose arrays ended where the library could not be called
+
+
+def _free(address: int, pid: int) -> None:
+    if pid != os.getpid():  # a forked process has only a picture of it
+        return
+    if getattr(_ops.callback, "is_running", False):
+        _later.append(address)
+        return
+    lib.tutti_mem_free(address)
+
+
+class DeviceMemory:
+    """Memory of this rank's GPU that the ranks of the node reach: CuPy, Numba and torch.as_tensor take it without a copy."""
+
+    def __init__(self, address: int, shape: Tuple[int, ...], dtype: _dtypes.DType):
+        kind = next((kind for (kind, _), known in _dtypes.BY_KIND.items() if known == dtype), "u")  # bfloat16: as integers
+        text = f"{'|' if dtype.bytes == 1 else '<'}{kind}{dtype.bytes}"
+        self.__cuda_array_interface__ = {
+            "shape": shape,
+            "typestr": text,
+            "data": (address, False),
+            "strides": None,
+            "version": 3,
+        }
+
+
+def _is_on_device(address: int) -> bool:
+    try:
+        driver = ctypes.CDLL("libcuda.so.1", mode=4)  # RTLD_NOLOAD
+    except OSError:
+        return False
+    kind = ctypes.c_uint()
+    found = driver.cuPointerGetAttribute(ctypes.byref(kind), 2, ctypes.c_uint64(address))  # CU_POINTER_ATTRIBUTE_MEMORY_TYPE
+    return bool(found == 0 and kind.value == 2)
+
+
+def alloc(state: State, shape: Union[int, Sequence[int]], dtype: Any) -> Any:
+    import numpy
+
+    while _later:
+        lib.tutti_mem_free(_later.pop())
+    kind = _dtypes.of_name(dtype)
+    lengths = (shape,) if isinstance(shape, int) else tuple(int(n) for n in shape)
+    bytes_ = kind.bytes
+    for n in lengths:
+        bytes_ *= n
+    address = ctypes.c_void_p()
+    with state as handle:
+        _interrupts.call(lib.tutti_mem_alloc, ctypes.byref(address), bytes_, handle, handle=handle, on_interrupt=state.abort)
+    if bytes_ == 0 or not address.value:
+        return numpy.zeros(lengths, _dtypes.numpy_dtype(kind))
+    if _is_on_device(address.value):
+        owner: Any = DeviceMemory(address.value, lengths, kind)
+        result = owner
+    else:
+        owner = (ctypes.c_char * bytes_).from_address(address.value)
+        result = numpy.frombuffer(owner, _dtypes.numpy_dtype(kind)).reshape(lengths)
+    # Of the object that all views keep. At exit the process's end frees it.
+    weakref.finalize(owner, _free, address.value, os.getpid()).atexit = False
+    return result

@@ -1,0 +1,31 @@
+"""Objects of Python between ranks, by pickle: what a job's ranks send is trusted, as the job's secret proves who they are."""
+
+import pickle
+from array import array
+from typing import TYPE_CHECKING, Any, List
+
+if TYPE_CHECKING:
+    from ._communicator import Comm
+
+
+def broadcast(comm: "Comm", value: Any, root: int) -> Any:
+    data = bytearray(pickle.dumps(value) if comm.rank == root else b"")
+    length = array("q", [len(data)])
+    comm.broadcast(length, root)
+    if comm.rank != root:
+        data = bytearray(length[0])
+    comm.broadcast(data, root)
+    return value if comm.rank == root else pickle.loads(data)
+
+
+def all_gather(comm: "Comm", value: Any) -> List[Any]:
+    data = pickle.dumps(value)
+    lengths = array("q", bytes(8 * comm.size))
+    comm.all_gather(array("q", [len(data)]), lengths)
+    whole = bytearray(sum(lengths))
+    comm.all_gatherv(data, whole, lengths)
+    values, at = [], 0
+    for length in lengths:
+        values.append(pickle.loads(memoryview(whole)[at : at + length]))
+        at += length
+    return values

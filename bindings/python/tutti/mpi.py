@@ -1,0 +1,376 @@
+"""mpi4py's spelling of Tutti's calls, for programs that were written for it: from tutti import mpi as MPI.
+
+Methods with a capital letter take buffers: an array; [array, type]; [array, count]; [array, count, type]; and where ranks
+have counts of their own [array, counts], [array, (counts, displacements)], each with a type behind it, and
+[array, counts, displacements, type]. IN_PLACE stands for the buffer of this side. bcast,
+allgather and gather take objects. What differs from MPI:
+    COMM_WORLD joins in its first call, by the launcher's environment
+    a message has exactly as many elements as the buffer of its recv
+    a recv names its tag, 0 by default: there is no ANY_TAG
+    errors are exceptions of Tutti, and a rank that dies is one on all others
+Gatherv and Scatterv make a small call before, since Tutti's ranks all know the counts.
+"""
+
+import array
+import socket
+import struct
+import time
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple, Union
+
+from . import _communicator, _dtypes
+from ._buffers import Buffer, buffer_of
+from ._ops import BAND, BOR, BXOR, MAX, MIN, PROD, SUM, Op
+from ._works import Work
+from .errors import Error, InvalidError, UnsupportedError
+
+ANY_SOURCE, ANY_TAG, UNDEFINED = -1, -1, -32766
+Exception = Error  # mpi4py's name
+
+BYTE = UNSIGNED_CHAR = UINT8_T = _dtypes.BY_NAME["uint8"]
+CHAR = SIGNED_CHAR = INT8_T = _dtypes.BY_NAME["int8"]
+SHORT = INT16_T = _dtypes.BY_NAME["int16"]
+UNSIGNED_SHORT = UINT16_T = _dtypes.BY_NAME["uint16"]
+INT = INT32_T = _dtypes.BY_NAME["int32"]
+UNSIGNED = UINT32_T = _dtypes.BY_NAME["uint32"]
+LONG = LONG_LONG = INT64_T = _dtypes.BY_NAME["int64"]
+UNSIGNED_LONG = UNSIGNED_LONG_LONG = UINT64_T = _dtypes.BY_NAME["uint64"]
+FLOAT, DOUBLE = _dtypes.BY_NAME["float32"], _dtypes.BY_NAME["float64"]
+COMPLEX = C_FLOAT_COMPLEX = _dtypes.COMPLEX64
+DOUBLE_COMPLEX = C_DOUBLE_COMPLEX = _dtypes.COMPLEX128
+BOOL = C_BOOL = _dtypes.BOOL
+
+
+class _InPlace:
+    def __repr__(self) -> str:
+        return "IN_PLACE"
+
+
+IN_PLACE = _InPlace()
+
+
+class _Spec(NamedTuple):
+    """buffer is None for IN_PLACE and None. counts and displs are None where the spec has none."""
+
+    buffer: Optional[Buffer]
+    counts: Optional[List[int]] = None
+    displs: Optional[List[int]] = None
+
+
+def _type(x: Union[_dtypes.DType, str]) -> _dtypes.DType:
+    """FLOAT, or "f", or "float32"."""
+    letter = _dtypes.of_format(x, struct.calcsize(x)) if isinstance(x, str) and len(x) == 1 and x in "?bBhHiIlLqQefd" else None
+    return letter or _dtypes.of_name(x)
+
+
+def _numbers(x: Any) -> List[int]:
+    return [int(n) for n in x]
+
+
+def _spec(what: Any, blocks: int = 1) -> _Spec:
+    """blocks: a single count is that of each of them."""
+    if what is None or what is IN_PLACE:
+        return _Spec(None)
+    if not isinstance(what, (list, tuple)):
+        return _Spec(buffer_of(what))
+    memory, *rest = what
+    dtype = _type(rest.pop()) if rest and isinstance(rest[-1], (_dtypes.DType, str)) else None
+    buffer = buffer_of(memory, dtype)
+    if len(rest) == 1 and isinstance(rest[0], (list, tuple)) and len(rest[0]) == 2 and not isinstance(rest[0][0], int):
+        rest = list(rest[0])  # (counts, displacements)
+    if len(rest) > 2:
+        raise InvalidError(f"a buffer of {len(what)} parts: it is [array, counts, displacements, type] at most")
+    counts = rest[0] if rest else None
+    displs = rest[1] if len(rest) > 1 else None
+    if counts is None:
+        return _Spec(buffer)
+    if not isinstance(counts, int) and not hasattr(counts, "__index__"):
+        return _Spec(buffer, _numbers(counts), None if displs is None else _numbers(displs))
+    needed = int(counts) * blocks
+    if not 0 <= needed <= buffer.count:
+        raise InvalidError(f"the buffer has {buffer.count} elements, and {blocks} times {counts} are asked for")
+    buffer.count = needed
+    return _Spec(buffer)
+
+
+class Status:
+    """Of a receive that is over."""
+
+    def __init__(self) -> None:
+        self.source, self.tag, self.error = ANY_SOURCE, 0, 0
+        self._count = 0
+
+    def Get_source(self) -> int:
+        return self.source
+
+    def Get_tag(self) -> int:
+        return self.tag
+
+    def Get_count(self, datatype: Any = None) -> int:
+        """Elements: as many as the buffer has."""
+        return self._count
+
+    def _set(self, source: int, tag: int, count: int) -> None:
+        self.source, self.tag, self._count = source, tag, count
+
+
+class Request:
+    """A call in flight: a Work."""
+
+    def __init__(self, work: Optional[Work], tag: int = 0, count: int = 0):
+        self.work, self._tag, self._count = work, tag, count
+
+    def Wait(self, status: Optional[Status] = None) -> bool:
+        if self.work is not None:
+            self.work.wait()
+            self._tell(status)
+        return True
+
+    def Test(self, status: Optional[Status] = None) -> bool:
+        if self.work is not None and not self.work.test():
+            return False
+        self._tell(status)
+        return True
+
+    def _tell(self, status: Optional[Status]) -> None:
+        if status is not None and self.work is not None and self.work._flight.source is not None:
+            status._set(self.work.source, self._tag, self._count)
+
+    def Cancel(self) -> None:
+        """Of a receive that no message has met; Wait raises AbortedError then."""
+        if self.work is not None:
+            self.work.cancel()
+
+    def Free(self) -> None:
+        self.work = None
+
+    @classmethod
+    def Waitall(cls, requests: Sequence["Request"], statuses: Optional[List[Status]] = None) -> bool:
+        for i, request in enumerate(requests):
+            request.Wait(statuses[i] if statuses else None)
+        return True
+
+    @classmethod
+    def Testall(cls, requests: Sequence["Request"], statuses: Optional[List[Status]] = None) -> bool:
+        return all([request.Test(statuses[i] if statuses else None) for i, request in enumerate(requests)])
+
+    wait, test = Wait, Test
+
+
+REQUEST_NULL = Request(None)
+
+
+def _tag(tag: int) -> int:
+    if tag == ANY_TAG:
+        raise UnsupportedError("ANY_TAG: a recv of Tutti names its tag")
+    return tag
+
+
+class Comm:
+    """mpi4py's Comm over one of Tutti, .tutti."""
+
+    def __init__(self, comm: Optional[_communicator.Comm], join: Optional[Callable[[], _communicator.Comm]] = None):
+        self._comm, self._join = comm, join
+
+    @property
+    def tutti(self) -> _communicator.Comm:
+        if self._comm is None:
+            if self._join is None:
+                raise InvalidError("the communicator was freed")
+            self._comm = self._join()
+        return self._comm
+
+    def Get_rank(self) -> int:
+        return self.tutti.rank
+
+    def Get_size(self) -> int:
+        return self.tutti.size
+
+    rank = property(Get_rank)
+    size = property(Get_size)
+
+    def Get_name(self) -> str:
+        return self.tutti.config.name or ""
+
+    def Barrier(self) -> None:
+        self.tutti.barrier()
+
+    # ---- collectives
+
+    def Bcast(self, buf: Any, root: int = 0) -> None:
+        self.tutti.broadcast(_spec(buf).buffer, root)
+
+    def Ibcast(self, buf: Any, root: int = 0) -> Request:
+        return Request(self.tutti.start.broadcast(_spec(buf).buffer, root))
+
+    @staticmethod
+    def _sides(sendbuf: Any, recvbuf: Any) -> Tuple[Any, Any]:
+        """In place the one buffer is first, and the second None."""
+        send, recv = _spec(sendbuf), _spec(recvbuf)
+        return (recv.buffer, None) if sendbuf is IN_PLACE else (send.buffer, recv.buffer)
+
+    def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> None:
+        self.tutti.all_reduce(*self._sides(sendbuf, recvbuf), op=op)
+
+    def Iallreduce(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> Request:
+        return Request(self.tutti.start.all_reduce(*self._sides(sendbuf, recvbuf), op=op))
+
+    def Reduce(self, sendbuf: Any, recvbuf: Any, op: Op = SUM, root: int = 0) -> None:
+        self.tutti.reduce(*self._sides(sendbuf, recvbuf), op=op, root=root)
+
+    def Reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> None:
+        """In place the result is in recvbuf's first block, as in MPI."""
+        if sendbuf is not IN_PLACE:
+            self.tutti.reduce_scatter(_spec(sendbuf, self.size).buffer, _spec(recvbuf).buffer, op)
+            return
+        whole = _spec(recvbuf, self.size).buffer
+        own = bytearray((whole.count if whole else 0) * (whole.dtype.bytes if whole else 0) // self.size)
+        self.tutti.reduce_scatter(whole, buffer_of(own, whole.dtype if whole else None), op)
+        if whole is not None and whole.address:
+            import ctypes
+
+            ctypes.memmove(whole.address, (ctypes.c_char * len(own)).from_buffer(own), len(own))
+
+    def Reduce_scatter(self, sendbuf: Any, recvbuf: Any, recvcounts: Sequence[int], op: Op = SUM) -> None:
+        if sendbuf is IN_PLACE:
+            raise UnsupportedError("Reduce_scatter in place: pass two buffers, or use tutti's reduce_scatterv")
+        self.tutti.reduce_scatterv(_spec(sendbuf).buffer, _spec(recvbuf).buffer, _numbers(recvcounts), op=op)
+
+    def Allgather(self, sendbuf: Any, recvbuf: Any) -> None:
+        self.tutti.all_gather(_spec(sendbuf).buffer, _spec(recvbuf, self.size).buffer)
+
+    def Iallgather(self, sendbuf: Any, recvbuf: Any) -> Request:
+        return Request(self.tutti.start.all_gather(_spec(sendbuf).buffer, _spec(recvbuf, self.size).buffer))
+
+    def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
+        self.tutti.gather(_spec(sendbuf).buffer, _spec(recvbuf, self.size).buffer, root)
+
+    def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
+        self.tutti.scatter(_spec(sendbuf, self.size).buffer, _spec(recvbuf).buffer, root)
+
+    def Alltoall(self, sendbuf: Any, recvbuf: Any) -> None:
+        self.tutti.all_to_all(_spec(sendbuf, self.size).buffer, _spec(recvbuf, self.size).buffer)
+
+    # ---- with counts
+
+    def _counts(self, spec: _Spec) -> List[int]:
+        """Without counts in the spec: equal parts."""
+        if spec.counts is not None:
+            return spec.counts
+        return [(spec.buffer.count if spec.buffer else 0) // self.size] * self.size
+
+    def Allgatherv(self, sendbuf: Any, recvbuf: Any) -> None:
+        recv = _spec(recvbuf)
+        self.tutti.all_gatherv(_spec(sendbuf).buffer, recv.buffer, self._counts(recv), recv.displs)
+
+    def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
+        send, recv = _spec(sendbuf).buffer, _spec(recvbuf)
+        if self.rank != root:
+            recv = _Spec(None)
+        own = self._counts(recv)[self.rank] if send is None else send.count
+        counts = array.array("q", bytes(8 * self.size))
+        self.tutti.all_gather(array.array("q", [own]), counts)
+        self.tutti.gatherv(send, recv.buffer, counts, recv.displs, root)
+
+    def Scatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
+        send, recv = _spec(sendbuf), _spec(recvbuf).buffer
+        is_root = self.rank == root
+        counts = array.array("q", self._counts(send) if is_root else bytes(8 * self.size))
+        self.tutti.broadcast(counts, root)
+        self.tutti.scatterv(send.buffer, recv, counts, send.displs if is_root else None, root)
+
+    def Alltoallv(self, sendbuf: Any, recvbuf: Any) -> None:
+        recv = _spec(recvbuf)
+        send = recv if sendbuf is IN_PLACE else _spec(sendbuf)
+        buffer = None if sendbuf is IN_PLACE else send.buffer
+        self.tutti.all_to_allv(buffer, self._counts(send), recv.buffer, self._counts(recv), send.displs, recv.displs)
+
+    # ---- messages
+
+    def Send(self, buf: Any, dest: int, tag: int = 0) -> None:
+        self.tutti.send(_spec(buf).buffer, dest, tag)
+
+    def Recv(self, buf: Any, source: int = ANY_SOURCE, tag: int = 0, status: Optional[Status] = None) -> None:
+        buffer = _spec(buf).buffer
+        came_from = self.tutti.recv(buffer, source, _tag(tag))
+        if status is not None:
+            status._set(came_from, tag, buffer.count if buffer else 0)
+
+    def Isend(self, buf: Any, dest: int, tag: int = 0) -> Request:
+        return Request(self.tutti.start.send(_spec(buf).buffer, dest, tag), tag)
+
+    def Irecv(self, buf: Any, source: int = ANY_SOURCE, tag: int = 0) -> Request:
+        buffer = _spec(buf).buffer
+        return Request(self.tutti.start.recv(buffer, source, _tag(tag)), tag, buffer.count if buffer else 0)
+
+    def Sendrecv(
+        self,
+        sendbuf: Any,
+        dest: int,
+        sendtag: int = 0,
+        recvbuf: Any = None,
+        source: int = ANY_SOURCE,
+        recvtag: int = 0,
+        status: Optional[Status] = None,
+    ) -> None:
+        receiving = self.Irecv(recvbuf, source, recvtag)
+        sending = self.Isend(sendbuf, dest, sendtag)
+        sending.Wait()
+        receiving.Wait(status)
+
+    # ---- objects, by pickle
+
+    def bcast(self, obj: Any, root: int = 0) -> Any:
+        return self.tutti.broadcast_object(obj, root)
+
+    def allgather(self, sendobj: Any) -> List[Any]:
+        return self.tutti.all_gather_object(sendobj)
+
+    def gather(self, sendobj: Any, root: int = 0) -> Optional[List[Any]]:
+        found = self.tutti.all_gather_object(sendobj)
+        return found if self.rank == root else None
+
+    barrier = Barrier
+
+    # ---- communicators
+
+    def Split(self, color: int = 0, key: int = 0) -> Optional["Comm"]:
+        """color UNDEFINED: None."""
+        child = self.tutti.split(color, key)
+        return None if child is None else Comm(child)
+
+    def Dup(self) -> "Comm":
+        return Comm(self.tutti.dup())
+
+    Clone = Dup
+
+    def Free(self) -> None:
+        if self._comm is not None:
+            self._comm.destroy()
+            self._comm = self._join = None
+
+    def Abort(self, errorcode: int = 0) -> None:
+        """Ends this process with errorcode; the other ranks hear of it."""
+        self.tutti.abort()
+        raise SystemExit(errorcode)
+
+
+COMM_WORLD = Comm(None, _communicator.init)
+COMM_SELF = Comm(None, lambda: _communicator.init(world_size=1))
+COMM_NULL = None
+
+
+def Finalize() -> None:
+    """Leaves COMM_WORLD. Not needed: the end of the program does it."""
+    COMM_WORLD.Free()
+
+
+def Is_initialized() -> bool:
+    return COMM_WORLD._comm is not None
+
+
+def Get_processor_name() -> str:
+    return socket.gethostname()
+
+
+Wtime = time.perf_counter
+Intracomm = Comm

@@ -1,0 +1,195 @@
+"""One rank: works, groups, messages, operations and children: what is in flight, what is dropped, and what keeps its memory."""
+
+import contextlib
+import gc
+import threading
+import weakref
+
+import numpy as np
+import tutti
+from checks import raises
+
+comm = tutti.init(timeout=60)
+rank, P = comm.rank, comm.size
+right, left = (rank + 1) % P, (rank - 1) % P
+
+
+def works():
+    arrays = [np.full(1000, rank + i, np.float64) for i in range(40)]
+    flights = [comm.start.all_reduce(a, label=f"array {i}") for i, a in enumerate(arrays)]
+    for i, work in reversed(list(enumerate(flights))):
+        work.wait(60)
+        assert work.test() and (arrays[i] == sum(range(P)) + P * i).all()
+    work = comm.start.barrier()
+    while not work.test():
+        pass
+    work.wait()
+    threads = [threading.Thread(target=w.wait) for w in [comm.start.all_reduce(arrays[0])] * 4]  # four wait for one
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    assert not comm._state.flights
+
+
+def own_timeout():
+    """The wait's timeout passes, the work goes on; a recv that is cancelled leaves its buffer."""
+    x = np.zeros(4)
+    work = comm.start.recv(x, left, tag=5)
+    with raises(TimeoutError, match="recv is still in flight after 0.001 s: the work goes on") as caught:
+        work.wait(0.001)
+    assert not isinstance(caught.value, tutti.Error) and "in flight" in repr(work)
+    assert work.cancel() and not work.cancel()
+    for _ in range(2):
+        with raises(tutti.AbortedError):
+            work.wait()
+    assert comm.failure is None and (x == 0).all()
+    comm.barrier()
+
+
+def dropped():
+    """The library writes into memory that nobody else has any more; it is freed once that is over."""
+    x = bytearray(100_000)
+    work = comm.start.recv(x, left, tag=6)
+    freed = weakref.ref(work._flight.keep[0])
+    del work, x
+    gc.collect()
+    comm.barrier()
+    assert freed() is not None and len(comm._state.flights) == 1
+    comm.send(bytes(100_000), right, tag=6)
+    while comm._state.flights:
+        comm._state.sweep()
+    assert freed() is None
+
+
+def messages():
+    x, y = np.arange(5, dtype=np.int32) + rank, np.zeros(5, np.int32)
+    with tutti.group():
+        comm.send(x, right, tag=1, label=f"to {right}")
+        comm.recv(y, left, tag=1)
+    assert (y == np.arange(5) + left).all()
+    work = comm.start.recv(y, tag=2)
+    comm.send(x, right, tag=2)
+    work.wait()
+    assert work.source == left and (y == np.arange(5) + left).all()
+    with raises(tutti.InvalidError, match="has no source"):
+        comm.start.send(b"", rank).source
+    assert comm.recv(bytearray(), rank) == rank
+    sending = comm.start.send(x[:3], right, tag=3)
+    with raises(tutti.MismatchError):
+        comm.recv(y, left, tag=3)
+    with contextlib.suppress(tutti.MismatchError):  # a short send may be over
+        sending.wait()
+    assert comm.failure is None
+
+
+def groups():
+    other = comm.dup()
+    x, y = np.ones(10), np.ones(10, np.int64)
+    with tutti.group():
+        comm.all_reduce(x)
+        with tutti.group():
+            other.all_reduce(y, op=tutti.MAX)
+        assert (x == 1).all()
+    assert (x == P).all() and (y == 1).all()
+    with tutti.group(wait=False, timeout=60) as g:
+        comm.all_reduce(x)
+        other.broadcast(y, 0)
+    g.work.wait()
+    assert (x == P * P).all() and g.work.test()
+    with tutti.group(wait=False) as g:
+        pass
+    g.work.wait()
+    with raises(KeyError), tutti.group():
+        comm.all_reduce(x)
+        raise KeyError
+    assert (x == P * P).all()
+    with raises(tutti.InvalidError, match="was destroyed"), tutti.group():
+        other.barrier()
+        other.destroy()
+    comm.all_reduce(x)
+    assert (x == P * P * P).all()
+
+
+def operations():
+    both = tutti.op_create("hypot", np.hypot)
+    x = np.full(1000, 3.0, np.float32)
+    comm.all_reduce(x, op=both)
+    assert np.allclose(x, 3 * np.sqrt(P), rtol=1e-5)
+    times = tutti.op_create("complex product", np.multiply, dtype="complex64")
+    z = np.full(77, 1j, np.complex64)
+    comm.all_reduce(z, op=times)
+    assert np.allclose(z, 1j**P)
+    with tutti.op_create_scaled(0.5, "f32") as half:
+        x[:] = rank
+        comm.all_reduce(x, op=half)
+    assert (x == sum(range(P)) / 2).all()
+    with tutti.op_create_scaled(1.5, "bf16") as scaled:
+        b = np.full(4, 0x3F80, np.uint16)  # 1.0
+        comm.all_reduce(b, op=scaled, dtype="bf16")
+    assert (b.astype(np.uint32) << 16).view(np.float32)[0] == 1.5 * P
+    ended = weakref.ref(both)
+    del both
+    assert ended() is None
+    bools = np.array([rank == 0, False, True])
+    for op, expected in ((tutti.SUM, [True, False, True]), (tutti.MIN, [P == 1, False, True]), (tutti.PROD, [P == 1, False, True])):
+        got = np.zeros(3, bool)
+        comm.all_reduce(bools, got, op)
+        assert bytes(got) == bytes(expected), (op, bytes(got))  # 0 and 1, nothing else
+
+
+def broken_operation():
+    """What the function raises is raised by the call; the communicator is aborted, so that no rank goes on with garbage."""
+    def fails(inout, in_):
+        raise ZeroDivisionError("in the function")
+
+    if P == 1:
+        return  # nothing is reduced
+    child = comm.dup()
+    with raises((ZeroDivisionError, tutti.AbortedError, tutti.PeerError)):
+        child.all_reduce(np.ones(100), op=tutti.op_create("fails", fails))
+        child.barrier()
+    child.destroy()
+
+
+def children():
+    half = comm.split(rank % 2, -rank, name="half")
+    assert half.size == (P + 1 - rank % 2) // 2 and half.parent_rank(half.rank) == rank and half.config.name == "half"
+    x = np.array([rank])
+    half.all_reduce(x)
+    assert x[0] == sum(range(rank % 2, P, 2))
+    half.destroy()
+    assert comm.split(-1) is None
+    if rank < 2:
+        with comm.create_from(list(range(min(2, P)))) as pair:
+            assert pair.size == min(2, P) and pair.rank == rank
+            pair.barrier()
+    assert comm.agree(0b110 | rank % 2) == 0b110
+    assert (comm.local_rank, comm.local_size, comm.node_rank, comm.num_nodes) == (rank, P, 0, 1)
+    assert comm.config.timeout == 60 and comm.failed == [] and "rank" in repr(comm)
+
+
+def shared_memory():
+    m = comm.mem_alloc((4, 1000), "f32")
+    assert (m == 0).all() and m.shape == (4, 1000)
+    m[:] = rank
+    comm.all_reduce(m)
+    assert (m == sum(range(P))).all()
+    part = m[1]
+    owner, free, freed = weakref.ref(m), tutti._library.lib.tutti_mem_free, []
+    tutti._library.lib.tutti_mem_free = lambda address: freed.append(address) or free(address)
+    del m
+    comm.all_reduce(part)
+    assert (part == sum(range(P)) * P).all()
+    del part
+    assert owner() is None and len(freed) == 1
+    tutti._library.lib.tutti_mem_free = free
+    assert comm.mem_alloc(0).size == 0
+    often = np.ones(1 << 16)
+    comm.mem_register(often)
+    comm.all_reduce(often)
+    comm.mem_deregister(often)
+
+
+for body in (works, own_timeout, messages, groups, operations, broken_operation, children, shared_memory, dropped):
+    body()
+    print("did", body.__name__, flush=True)
+comm.destroy()

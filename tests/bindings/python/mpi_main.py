@@ -1,0 +1,124 @@
+"""One rank: a program of mpi4py's kind, with each form of its buffers."""
+
+import numpy as np
+import tutti
+from checks import raises
+from tutti import mpi as MPI
+
+comm = MPI.COMM_WORLD
+rank, P = comm.Get_rank(), comm.Get_size()
+assert (comm.rank, comm.size) == (rank, P) and MPI.Is_initialized()
+right, left = (rank + 1) % P, (rank - 1) % P
+total = sum(range(P))
+
+
+def equal(got, expected):
+    assert np.array_equal(got, expected), (rank, got, expected)
+
+
+x, y = np.full(4, rank, "d"), np.zeros(4)
+comm.Allreduce(x, y)
+equal(y, [total] * 4)
+comm.Allreduce([x, MPI.DOUBLE], [y, MPI.DOUBLE], op=MPI.MAX)
+equal(y, [P - 1] * 4)
+comm.Allreduce(MPI.IN_PLACE, x)
+equal(x, [total] * 4)
+comm.Allreduce([y, 2, MPI.DOUBLE], [x, 2, MPI.DOUBLE])
+equal(x, [P * (P - 1)] * 2 + [total] * 2)
+comm.Iallreduce(MPI.IN_PLACE, y, MPI.MIN).Wait()
+b = bytearray(b"root" if rank == P - 1 else 4)
+comm.Bcast([b, MPI.BYTE], root=P - 1)
+assert b == b"root"
+comm.Ibcast(b).Wait()
+y[:] = rank
+comm.Reduce(y, x if rank == 0 else None, root=0)
+if rank == 0:
+    equal(x, [total] * 4)
+comm.Reduce(MPI.IN_PLACE if rank == 0 else y, y if rank == 0 else None)
+equal(y, [total if rank == 0 else rank] * 4)
+
+mine, all_ = np.array([rank, -rank], "i"), np.zeros(2 * P, "i")
+expected = np.array([[r, -r] for r in range(P)]).ravel()
+comm.Allgather(mine, all_)
+equal(all_, expected)
+all_[:] = 0
+all_[2 * rank : 2 * rank + 2] = mine
+comm.Allgather(MPI.IN_PLACE, all_)
+equal(all_, expected)
+comm.Allgather([mine, 1, MPI.INT], [all_, 1, MPI.INT])
+equal(all_[:P], range(P))
+comm.Iallgather(mine, all_).Wait()
+out = np.zeros(2 * P, "i") if rank == 0 else None
+comm.Gather(mine, out)
+if rank == 0:
+    equal(out, expected)
+comm.Scatter(out, mine)
+equal(mine, [rank, -rank])
+comm.Scatter([out, 2, MPI.INT] if rank == 0 else None, [mine, MPI.INT])
+comm.Reduce_scatter_block(np.arange(2 * P, dtype="i"), mine)
+equal(mine, [2 * rank * P, (2 * rank + 1) * P])
+whole = np.arange(2 * P, dtype="i")
+comm.Reduce_scatter_block(MPI.IN_PLACE, whole)
+equal(whole[:2], mine)
+comm.Alltoall(np.full(P, rank, "i"), all_[:P].reshape(P))
+equal(all_[:P], range(P))
+
+counts = [r + 1 for r in range(P)]
+displs = [sum(counts[:r]) + r for r in range(P)]  # gaps of one
+own = np.full(rank + 1, rank, "f")
+spread = np.full(sum(counts) + P - 1, -1, "f")
+for r in range(P):
+    spread[displs[r] : displs[r] + counts[r]] = r
+for form in (lambda a: [a, counts, displs, MPI.FLOAT], lambda a: [a, (counts, displs)], lambda a: [a, (counts, displs), "f"]):
+    got = np.full_like(spread, -1)
+    comm.Allgatherv(own, form(got))
+    equal(got, spread)
+    got[:] = -1
+    comm.Gatherv(own, form(got) if rank == 0 else None)
+    if rank == 0:
+        equal(got, spread)
+    part = np.zeros(rank + 1, "f")
+    comm.Scatterv(form(spread) if rank == 0 else None, part)
+    equal(part, own)
+packed = np.zeros(sum(counts), "f")
+comm.Allgatherv(own, [packed, counts])
+equal(packed, np.repeat(range(P), counts))
+comm.Reduce_scatter(packed, part, counts)
+equal(part, own * P)
+sends, recvs = [r + 1 for r in range(P)], [rank + 1] * P
+got = np.zeros(P * (rank + 1), "q")
+comm.Alltoallv([np.full(sum(sends), rank, "q"), sends], [got, recvs, None, MPI.LONG])
+equal(got, np.repeat(range(P), rank + 1))
+
+status = MPI.Status()
+requests = [comm.Irecv(y, source=left, tag=7), comm.Isend(np.full(4, rank, "d"), dest=right, tag=7)]
+MPI.Request.Waitall(requests, [status, MPI.Status()])
+assert (status.Get_source(), status.Get_tag(), status.Get_count()) == (left, 7, 4) and MPI.Request.Testall(requests)
+equal(y, [left] * 4)
+comm.Sendrecv(x, right, recvbuf=y, source=MPI.ANY_SOURCE, status=status)
+assert status.source == left
+if rank == 0 and P > 1:
+    comm.Send([x, MPI.DOUBLE], dest=1, tag=3)
+elif rank == 1:
+    comm.Recv(y, tag=3, status=status)
+    assert status.Get_source() == 0
+with raises(tutti.UnsupportedError, match="names its tag"):
+    comm.Recv(y, tag=MPI.ANY_TAG)
+with raises(tutti.InvalidError, match="has 4 elements, and 1 times 5 are asked for"):
+    comm.Bcast([y, 5, MPI.DOUBLE])
+with raises(MPI.Exception, match="cannot be read as float32"):
+    comm.Bcast([y, MPI.FLOAT])
+
+assert comm.bcast({"from": rank} if rank == 0 else None) == {"from": 0}
+assert comm.allgather("x" * rank) == ["x" * r for r in range(P)]
+assert comm.gather(rank, root=P - 1) == (list(range(P)) if rank == P - 1 else None)
+
+half = comm.Split(rank % 2, key=-rank)
+assert half.size == (P + 1 - rank % 2) // 2
+copy = half.Dup()
+copy.Barrier()
+copy.Free()
+half.Free()
+assert comm.Split(MPI.UNDEFINED) is None and MPI.COMM_SELF.size == 1
+comm.Barrier()
+MPI.Finalize()

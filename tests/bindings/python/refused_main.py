@@ -1,0 +1,86 @@
+"""One rank: calls whose buffers do not fit are refused with both numbers, nothing is written, and the communicator stays well."""
+
+import numpy as np
+import tutti
+from checks import raises
+
+comm = tutti.init(timeout=60, name="refusals")
+rank, P = comm.rank, comm.size
+f4 = lambda n: np.full(n, 7, np.float32)
+
+
+def refused(pattern, name, *arguments, **options):
+    """By the method, by comm.start and in a group."""
+    for make in (getattr(comm, name), getattr(comm.start, name)):
+        with raises(tutti.InvalidError, match=pattern):
+            make(*arguments, **options)
+    with raises(tutti.InvalidError, match=pattern), tutti.group():
+        comm.barrier()
+        getattr(comm, name)(*arguments, **options)
+
+
+small, counts = f4(1), [2] * P
+before = comm.sequence
+refused("all_reduce: recv has 1 elements and needs 4: as many as send", "all_reduce", f4(4), small)
+refused("all_reduce: recv has 5 elements and needs 4", "all_reduce", f4(4), f4(5))
+refused("reduce: recv has 1 elements and needs 4", "reduce", f4(4), small, root=rank)
+refused(f"all_gather: recv has 1 elements and needs {4 * P}: 4 of send for each of {P} ranks", "all_gather", f4(4), small)
+refused(f"all_gather: recv has {P + 1} elements, which are no {P} equal blocks", "all_gather", None, f4(P + 1))
+refused(f"reduce_scatter: send has 1 elements and needs {4 * P}: 4 of recv for each of {P} ranks", "reduce_scatter", small, f4(4))
+refused(f"gather: recv has 1 elements and needs {4 * P}", "gather", f4(4), small, rank)
+refused(f"scatter: send has 1 elements and needs {4 * P}", "scatter", small, f4(4), rank)
+refused("all_to_all: recv has 1 elements and needs", "all_to_all", f4(2 * P), small)
+refused(f"all_to_all: recv has {P + 1} elements, which are no", "all_to_all", f4(P + 1), f4(P + 1))
+refused(f"all_gatherv: recv has 1 elements and needs {2 * P}: its last block ends there", "all_gatherv", f4(2), small, counts)
+refused(rf"all_gatherv: send has 1 elements and needs 2: counts\[{rank}\], of this rank", "all_gatherv", small, f4(2 * P), counts)
+refused("all_gatherv: recv has 6 elements and needs 12", "all_gatherv", f4(2), f4(6), counts, [10] * P)
+refused(f"counts has {P + 1} numbers and needs {P}, one for each rank", "all_gatherv", f4(2), f4(99), counts + [1])
+refused(f"offsets has 1 numbers and needs {P}", "all_gatherv", f4(2), f4(99), counts, [1])
+refused("counts has a negative number", "all_gatherv", f4(2), f4(99), [-1] * P)
+refused("reduce_scatterv: send has 1 elements and needs", "reduce_scatterv", small, f4(2), counts)
+refused("reduce_scatterv: recv has 1 elements and needs 2", "reduce_scatterv", f4(2 * P), small, counts)
+refused("gatherv: recv has 1 elements and needs", "gatherv", f4(2), small, counts, root=rank)
+refused("scatterv: send has 1 elements and needs", "scatterv", small, f4(2), counts, root=rank)
+refused("scatterv: recv has 1 elements and needs 2", "scatterv", f4(2 * P), small, counts, root=(rank + 1) % P)
+refused("all_to_allv: recv has 1 elements and needs", "all_to_allv", f4(2 * P), counts, small, counts)
+refused("all_to_allv: send has 1 elements and needs", "all_to_allv", small, counts, f4(2 * P), counts)
+refused("send_counts has 0 numbers", "all_to_allv", f4(2), [], f4(2 * P), counts)
+
+refused("send has elements of float32 and recv of float64", "all_reduce", f4(4), np.zeros(4))
+refused("elements of int32 and recv of float32", "all_gather", np.zeros(1, np.int32), f4(P))
+refused("recv is read-only, and the result is written there", "all_reduce", f4(3), bytes(12), dtype="f32")
+refused("buffer is read-only", "broadcast", np.broadcast_to(np.float32(1), ()), (rank + 1) % P)
+refused("recv: buffer is read-only", "recv", bytes(3), 0)
+refused("send: the array of shape .* is not C-contiguous", "all_reduce", f4(8)[::2])
+refused("prod does not work on complex numbers", "all_reduce", np.zeros(2, np.complex64), op=tutti.PROD)
+refused("avg does not work on bools", "all_reduce", np.zeros(2, bool), op=tutti.AVG)
+refused("'sum' is no operation", "all_reduce", f4(1), op="sum")
+# By the library:
+refused("band does not work on f32", "all_reduce", f4(1), op=tutti.BAND)
+refused("root 99 is not in 0..", "broadcast", f4(1), 99)
+refused("peer 99 is not in 0..", "send", f4(1), 99)
+refused("call.tag is -1", "recv", f4(1), 0, -1)
+refused("timeout of -1 s", "barrier", timeout=-1)
+for make in (comm, comm.start):
+    with raises(TypeError, match="unexpected keyword: tiemout"):
+        make.barrier(tiemout=3)
+with raises(tutti.InvalidError, match="its calls have one work"), tutti.group():
+    comm.start.barrier()
+
+assert (small == 7).all() and comm.sequence == before and comm.failure is None, "a refused call has done something"
+x = np.arange(3, dtype=np.float32)
+comm.all_reduce(x)
+assert (x == np.arange(3) * P).all()
+
+# Calls that the ranks make differently: the message has both.
+with raises(tutti.MismatchError, match=r"(?s)(all_reduce.*broadcast|broadcast.*all_reduce)"):
+    if rank == 0:
+        comm.all_reduce(x)
+    else:
+        comm.broadcast(x)
+    comm.barrier()
+assert isinstance(comm.failure, tutti.MismatchError)
+comm.destroy()
+comm.destroy()
+with raises(tutti.InvalidError, match="was destroyed"):
+    comm.barrier()

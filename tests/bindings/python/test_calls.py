@@ -1,0 +1,20 @@
+"""What would break: the results of calls, wrong buffers that send something or write beside them, works, groups, messages,
+operations, and programs that are written as for mpi4py."""
+
+import jobs
+import pytest
+
+
+@pytest.mark.parametrize("ranks,programs", [
+    (1, ["collectives", "flights", "mpi"]),
+    (2, ["collectives", "refused", "flights"]),
+    (3, ["collectives", "refused", "mpi"]),
+    (4, ["collectives", "flights", "mpi"]),
+    (8, ["collectives"]),
+])  # fmt: skip
+def test_calls(ranks, programs):
+    jobs.tuttirun(ranks, "several_main.py", jobs.seed_of(), *(f"{program}_main.py" for program in programs))
+
+
+def test_on_gpus(tmp_path):
+    jobs.tuttirun(2, "device_main.py", environment=jobs.on_fake_gpus(2, tmp_path))
