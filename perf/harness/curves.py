@@ -23,8 +23,8 @@ class Axis:
         if is_log:
             if low == high:
                 low, high = low / 2, high * 2
-            margin = (high / low) ** 0.03
-            self.low, self.high = math.log(low / margin), math.log(high * margin)
+            margin = 0.03 * (math.log(high) - math.log(low))
+            self.low, self.high = math.log(low) - margin, math.log(high) + margin
         else:
             reach = (high - low) or abs(high) or 1
             self.low, self.high = low - 0.03 * reach, high + 0.03 * reach
@@ -73,7 +73,7 @@ def thinned_names(ticks, axis):
     """Those of the ticks whose names have room beside each other."""
     kept = []
     for value, name in ticks:
-        if not kept or axis.at(value) - axis.at(kept[-1][0]) > 6.5 * max(len(name), len(kept[-1][1])) + 8:
+        if not kept or axis.at(value) - axis.at(kept[-1][0]) > 7 * max(len(name), len(kept[-1][1])) + 8:
             kept.append((value, name))
     return kept
 
@@ -154,9 +154,10 @@ def shown_of(series, limits, is_log):
 
 
 def draw(series, spreads, limits, words, ticks=None, x_words="message size (log scale)", unit="{:g} B", x_log=True, y_log=True,
-         level=None):
+         level=None, names=None):
     """series and limits: {name: [(x, y)]}; spreads: {name: [(x, low, high)]}; ticks: [(x, its name)], else round numbers;
-    level: a y that has a thick line. Returns the SVG with its legend below it."""
+    level: a y that has a thick line; names: all whose colours differ, in charts that belong together. Returns the SVG with its
+    legend below it."""
     shown = shown_of(series, limits, y_log)
     if not any(name in shown for name in series):
         return "<p>Nothing was measured here.</p>"
@@ -168,7 +169,7 @@ def draw(series, spreads, limits, words, ticks=None, x_words="message size (log 
     parts, legend = grid(x, y, [t for t in ticks if x.holds(t[0])], words, x_words), []
     if level:
         parts.append(f'<line class="level" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y.at(level):.1f}" y2="{y.at(level):.1f}"/>')
-    styles = [(name, style_of(name, i)) for i, name in enumerate(series) if name in shown]
+    styles = [(name, style_of(name, i)) for i, name in enumerate(names or series) if name in series and name in shown]
     styles += [(name, {"colour": "#444", "width": 1.2, "dash": LIMIT_DASHES.get(name, "4 4"), "marks": False})
                for name in limits if name in shown]
     for name, style in styles:

@@ -14,11 +14,11 @@ td:first-child, th:first-child { text-align: left }
 .peers td { text-align: left; white-space: normal }
 .reached { background: #d8f0dc } .nearly { background: #fdf1c7 } .missed { background: #f9d5d3 }
 .none { color: #6b7480 } small { color: #5b6675 }
-.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(380px, 1fr)); gap: 1em }
-.chart { background: #fff; border: 1px solid #d5dae1; padding: .6em; max-width: 680px }
-.chart svg { width: 100%; height: auto } .chart text { font: 11px system-ui, sans-serif; fill: #333c48 }
-.chart text.words { font-size: 12px; fill: #1c2430 }
-.legend svg { width: 26px; height: 8px } .legend span { margin-right: 1em; font-size: 13px }
+.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(520px, 100%), 1fr)); gap: 1em }
+.chart { background: #fff; border: 1px solid #d5dae1; padding: .6em; max-width: 720px }
+.chart svg { width: 100%; height: auto } .chart text { font: 12px system-ui, sans-serif; fill: #333c48 }
+.chart text.words { font-size: 14px; fill: #1c2430 }
+.legend svg { width: 26px; height: 8px } .legend span { display: inline-block; margin-right: 1em; font-size: 13px }
 .grid { stroke: #e4e8ed; stroke-width: 1 } .axis { stroke: #8a93a0; stroke-width: 1 } .level { stroke: #555; stroke-width: 1.5 }
 .unseen { fill: transparent } .warning { background: #f9d5d3; padding: .6em }
 details { margin: .6em 0 } summary { cursor: pointer } pre { overflow-x: auto; background: #f3f5f8; padding: .6em }
