@@ -29,4 +29,5 @@ target_sources(fuzz_tuttirun PRIVATE ${PROJECT_SOURCE_DIR}/launch/options.c ${PR
 # These read what the tools read.
 target_link_libraries(fuzz_trace PRIVATE tutti_trace_objects)
 target_link_libraries(fuzz_trace_page PRIVATE tutti_trace_objects)
-target_sources(fuzz_trace_page PRIVATE ${PROJECT_SOURCE_DIR}/tools/tutti-top/rows.c)
+target_sources(fuzz_trace_page PRIVATE ${PROJECT_SOURCE_DIR}/tools/tutti-top/rows.c ${PROJECT_SOURCE_DIR}/tools/tutti-top/rows_json.c)
+target_sources(fuzz_top_request PRIVATE ${PROJECT_SOURCE_DIR}/tools/tutti-top/request.c)
