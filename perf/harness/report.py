@@ -1,36 +1,9 @@
 """A comparison's results as one HTML page that needs no other file."""
-from html import escape
-
-from harness import bounds, curves, tables, targets
+from harness import bounds, page, tables, targets
+from harness.charts import charts_of, times_table
 from harness.figures import significant
+from harness.page import escape
 from harness.sizes import text_of
-from harness.spread import median, middle_half
-
-STYLE = """
-body { font: 15px/1.45 system-ui, sans-serif; color: #1c2430; background: #f6f7f9; margin: 2em auto; max-width: 1320px;
-  padding: 0 1em }
-h1 { font-size: 1.6em } h2 { font-size: 1.15em; margin-top: 2em }
-table { border-collapse: collapse; background: #fff; margin: 1em 0; display: block; overflow-x: auto }
-td, th { border: 1px solid #d5dae1; padding: .3em .6em; text-align: right; vertical-align: top; white-space: nowrap }
-td:first-child, th:first-child { text-align: left }
-.peers td { text-align: left; white-space: normal }
-.reached { background: #d8f0dc } .nearly { background: #fdf1c7 } .missed { background: #f9d5d3 }
-.none { color: #8a93a0 } small { color: #5b6675 }
-.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(380px, 1fr)); gap: 1em }
-.chart { background: #fff; border: 1px solid #d5dae1; padding: .6em }
-.chart svg { width: 100%; height: auto } .chart text { font: 11px system-ui, sans-serif; fill: #404a58 }
-.legend svg { width: 26px; height: 8px } .legend span { margin-right: 1em; font-size: 13px; white-space: nowrap }
-.grid { stroke: #e4e8ed; stroke-width: 1 } .warning { background: #f9d5d3; padding: .6em }
-"""
-
-
-def bus_factor(collective, ranks):
-    """As nccl-tests defines it: what makes a link's speed of size / time."""
-    if collective == "all_reduce":
-        return 2 * (ranks - 1) / ranks
-    if collective in ("broadcast", "reduce", "barrier"):
-        return 1
-    return (ranks - 1) / ranks
 
 
 def state_class(verdict):
@@ -55,8 +28,8 @@ def verdict_cell(verdicts):
         at = f" ({text_of(v.worst_size)})" if v.worst_size else ""
         sizes = "; ".join(f"{text_of(s) if s else 'no data'}: {tables.cell(found).replace('**', '')}" for s, found in v.sizes.items())
         lines.append(f'<span title="{escape(sizes)}">{v.target:g}x{against}: <b>{significant(v.worst)}</b> at worst{at}, '
-                     f'{significant(v.mean)} in the mean<br><small>{v.state}</small></span>')
-    return f'<td class="{worst}">{"<br>".join(lines)}</td>'
+                     f'{significant(v.mean)} in the mean<br/><small>{v.state}</small></span>')
+    return f'<td class="{worst}">{"<br/>".join(lines)}</td>'
 
 
 def targets_table(table):
@@ -65,42 +38,6 @@ def targets_table(table):
     rows = "".join(f"<tr><td>{escape(name)}</td>" + "".join(verdict_cell(row.get(r)) for r in ranks) + "</tr>"
                    for name, row in table)
     return f"<table><tr><th></th>{head}</tr>{rows}</table>"
-
-
-def charts_of(results, place, points):
-    names = list(dict.fromkeys(name for p in points for name in p.times))
-    sized = [p for p in points if p.size]
-    if not sized:
-        return ""
-    times = {n: [(p.size, median(p.times[n])) for p in sized if n in p.times] for n in names}
-    spreads = {n: [(p.size, *middle_half(p.times[n])[::2]) for p in sized if n in p.times] for n in names}
-    limits = {}
-    for p in sized:
-        for name, microseconds in bounds.lines_at(results.limits, place, p.size).items():
-            limits.setdefault(name, []).append((p.size, microseconds))
-    factor = bus_factor(place.collective, place.ranks)
-
-    def bandwidth(curve):
-        return [(size, *(size * factor / us / 1e3 for us in found)) for size, *found in curve]
-
-    ticks = [(4 ** k, text_of(4 ** k)) for k in range(1, 16)]
-    throughput = {n: bandwidth(c) for n, c in limits.items() if n not in ("flag", "loopback latency")}
-    return ('<div class="pair"><div class="chart">' + curves.draw(times, spreads, limits, "time, us", ticks)
-            + '</div><div class="chart">'
-            + curves.draw({n: bandwidth(c) for n, c in times.items()}, {n: bandwidth(c) for n, c in spreads.items()}, throughput,
-                          "bus bandwidth, GB/s", ticks) + "</div></div>")
-
-
-def times_table(points):
-    """tables.table_of, as HTML."""
-    rows = [line.strip("| ").split(" | ") for line in tables.table_of(points).splitlines()]
-
-    def bold(text):
-        return escape(text).replace("**", "<b>", 1).replace("**", "</b>", 1)
-
-    head = "".join(f"<th>{escape(w)}</th>" for w in rows[0])
-    body = "".join("<tr>" + "".join(f"<td>{bold(w)}</td>" for w in row) + "</tr>" for row in rows[2:])
-    return f"<table><tr>{head}</tr>{body}</table>"
 
 
 def limits_text(limits, points):
@@ -137,7 +74,7 @@ def head_of(results):
 
 
 def html_of(results):
-    parts = ["<h1>Tutti and its peers</h1>", head_of(results), "<h2>Targets</h2><p>f32 sum all_reduce; the worst of "
+    parts = [head_of(results), "<h2>Targets</h2><p>f32 sum all_reduce; the worst of "
              "those sizes of a class that were measured counts. Green: reached; yellow: at least 85 %; red: less. The sizes show under the pointer.</p>"]
     first, others, bf16 = results.verdict_tables()
     parts.append(targets_table(first))
@@ -149,7 +86,6 @@ def html_of(results):
         items = "".join(f"<li>{escape(message)}</li>" for message in results.shortfalls())
         parts.append(f"<p>Where targets were not reached:</p><ul>{items}</ul>")
     for place, dtype, points in results.places():
-        parts.append(f"<h2>{escape(str(place))}, {escape(dtype)}</h2>{charts_of(results, place, points)}"
+        parts.append(f"<h2>{escape(str(place))}, {escape(dtype)}</h2>{charts_of(results.limits, place, points)}"
                      f"{times_table(points)}")
-    return (f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Tutti and its peers</title><style>{STYLE}'
-            f"</style></head><body>{''.join(parts)}</body></html>\n")
+    return page.whole("Tutti and its peers", "".join(parts))

@@ -87,6 +87,7 @@ static void show(struct trace_process *p)
 	before = now;
 	now.ns = 2000000;
 	sample_print(&before, &now, file);
+	sample_print_json(&before, &now, file);
 	MUST(fclose(file) == 0);
 	free(text);
 	file = open_memstream(&text, &bytes);

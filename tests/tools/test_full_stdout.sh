@@ -24,7 +24,7 @@ for program in limits all_reduce_perf barrier_perf; do
 	told "$BUILD_DIR/perf/$program" --help
 done
 told "$BUILD_DIR/perf/scale_point" threads 2
-for program in plan trace top info; do
+for program in plan trace top info report; do
 	told "$BUILD_DIR/tools/tutti-$program" --help
 done
 told "$BUILD_DIR/tools/tutti-plan" show all_reduce ring 4

@@ -92,11 +92,56 @@ static void a_call_without_a_time_is_not_made_younger(void **state)
 	assert_non_null(strstr(text, " <8.000 s "));
 }
 
+/* The same for the page: who waits for whom, and rates since the look before. */
+static void rows_as_json(void **state)
+{
+	struct trace_op op = {.index = 9,
+			      .sequence = 3,
+			      .name = "all_gather",
+			      .label = "unit h.3",
+			      .bytes = 500,
+			      .earliest_ns = 1000000000,
+			      .latest_ns = 1000000000};
+	struct trace_comm comm = {.name = 7,
+				  .rank = 1,
+				  .size = 2,
+				  .title = "grads",
+				  .way = "tcp",
+				  .ops = &op,
+				  .op_count = 1,
+				  .issued = 10,
+				  .waits_index = 9,
+				  .waits_rank = 0,
+				  .waits = "for rank 0"};
+	struct trace_comm earlier = {.name = 7, .rank = 1, .issued = 8};
+	struct trace_process process = {
+		.pid = 11, .host = "h", .comms = &comm, .comm_count = 1, .now_ns = 3500000000};
+	struct trace_process process_before = {.pid = 11, .comms = &earlier, .comm_count = 1};
+	struct sample before = {.ns = 1000000000, .log = {&process_before, 1}};
+	struct sample now = {.ns = 1500000000, .log = {&process, 1}};
+	char text[TABLE_BYTES];
+	FILE *file = tmpfile();
+
+	(void)state;
+	assert_non_null(file);
+	sample_print_json(&before, &now, file);
+	rewind(file);
+	text[fread(text, 1, TABLE_BYTES - 1, file)] = '\0';
+	fclose(file);
+	assert_string_equal(
+		text,
+		"{\"between\":0.500000,\"rows\":[\n{\"pid\":11,\"host\":\"h\",\"rank\":1,"
+		"\"ranks\":2,\"comm\":\"0000000000000007\",\"name\":\"grads\",\"way\":\"tcp\","
+		"\"calls\":4.000,\"bytes\":2000.000,\"operation\":\"all_gather #3\","
+		"\"state\":\"under way\",\"seconds\":2.500000,\"is_about\":false,"
+		"\"label\":\"unit h.3\",\"waits\":\"for rank 0\",\"waits_for\":0}]}\n");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(ranks_of_a_communicator_are_together),
-		cmocka_unit_test(names_are_shown),
+		cmocka_unit_test(names_are_shown), cmocka_unit_test(rows_as_json),
 		cmocka_unit_test(a_call_without_a_time_is_not_made_younger)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

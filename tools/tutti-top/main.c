@@ -1,7 +1,9 @@
 /* tutti-top: what the ranks on this machine are doing, whom they wait for and how fast they move
  * bytes. */
 #include "rows.h"
+#include "web.h"
 
+#include "tools/must.h"
 #include "tools/output.h"
 
 #include <dirent.h>
@@ -13,7 +15,7 @@
 #include <unistd.h>
 
 static const char help[] =
-	"usage: tutti-top [--once] [--interval S] [PID...]\n"
+	"usage: tutti-top [--once] [--web[=PORT]] [--interval S] [PID...]\n"
 	"\n"
 	"Shows the communicators of all running processes that this user may look at, or of\n"
 	"those named (tuttirun stands for the ranks of its job), every S seconds (1): what each\n"
@@ -22,6 +24,10 @@ static const char help[] =
 	"memory that the ranks write anyhow.\n"
 	"\n"
 	"      --once         one table of one interval, then ends\n"
+	"      --web[=PORT]   instead, a page with the same that renews itself, at the address "
+	"that\n"
+	"                     is printed. It can be reached from this machine alone, by the users\n"
+	"                     who know the address. PORT: a free one\n"
 	"  -i, --interval S   0.05 to 3600\n"
 	"  -h, --help, --version\n"
 	"\n"
@@ -30,20 +36,38 @@ static const char help[] =
 	"Tutti; 5 one that may not be looked at; 6 one whose Tutti is of another version.\n";
 
 struct options {
-	bool once;
+	bool once, web;
+	int port;
 	double interval_s;
 	char **words;
 	int word_count;
 };
 
+static bool parse_interval(const char *text, double *seconds)
+{
+	char *end;
+
+	*seconds = strtod(text, &end);
+	return end != text && !*end && *seconds >= 0.05 && *seconds <= 3600;
+}
+
+static bool parse_port(const char *text, int *port)
+{
+	char *end;
+	long value = strtol(text, &end, 10);
+
+	*port = (int)value;
+	return *text >= '0' && *text <= '9' && !*end && value >= 1 && value <= 65535;
+}
+
 static int parse(struct options *o, int argc, char **argv)
 {
 	static const struct option longs[] = {{"once", 0, NULL, '1'},
 					      {"interval", 1, NULL, 'i'},
+					      {"web", 2, NULL, 'w'},
 					      {"help", 0, NULL, 'h'},
 					      {NULL, 0, NULL, 0}};
 	int c, pid;
-	char *end;
 
 	*o = (struct options){.interval_s = 1};
 	opterr = 0;
@@ -57,13 +81,15 @@ static int parse(struct options *o, int argc, char **argv)
 		if (c == '?')
 			return usage_error("%s is no option.", argv[optind - 1]);
 		o->once |= c == '1';
-		if (c != 'i')
-			continue;
-		o->interval_s = strtod(optarg, &end);
-		if (end == optarg || *end || !(o->interval_s >= 0.05 && o->interval_s <= 3600))
+		o->web |= c == 'w';
+		if (c == 'i' && !parse_interval(optarg, &o->interval_s))
 			return usage_error("'%s' is not an interval from 0.05 to 3600 seconds.",
 					   optarg);
+		if (c == 'w' && optarg && !parse_port(optarg, &o->port))
+			return usage_error("'%s' is not a port from 1 to 65535.", optarg);
 	}
+	if (o->once && o->web)
+		return usage_error("--once and --web are two ways to show the table.");
 	o->words = argv + optind;
 	o->word_count = argc - optind;
 	for (int i = 0; i < o->word_count; i++)
@@ -105,11 +131,64 @@ static void rest(double seconds)
 	nanosleep(&t, NULL);
 }
 
+static void show_table(struct sample *before, const struct options *o)
+{
+	bool clears = isatty(STDOUT_FILENO);
+	struct sample now;
+
+	while (!o->word_count || before->log.count) {
+		rest(o->interval_s);
+		take_sample(&now, o, false);
+		if (clears && !o->once)
+			fputs("\033[H\033[2J", stdout);
+		sample_print(before, &now, stdout);
+		log_free(&before->log);
+		*before = now;
+		if (o->once || fflush(stdout) != 0)
+			break;
+	}
+}
+
+static char *page_rows(const struct sample *before, const struct sample *now, size_t *bytes)
+{
+	char *text = NULL;
+	FILE *file = must_have(open_memstream(&text, bytes));
+
+	sample_print_json(before, now, file);
+	if (fclose(file) != 0)
+		must_have(NULL);
+	return text;
+}
+
+/* The exit code. Nobody finds the page if its address cannot be printed. */
+static int show_page(struct sample *before, const struct options *o)
+{
+	static struct web web;
+	struct sample now;
+
+	if (!web_open(&web, o->port))
+		return OUTPUT_FAILED;
+	printf("tutti-top: http://127.0.0.1:%d/%s/ shows the ranks until this program ends.\n",
+	       web.port, web.key);
+	take_sample(&now, o, false);
+	while (fflush(stdout) == 0 && (!o->word_count || now.log.count)) {
+		char *rows = page_rows(before, &now, &web.rows_bytes);
+		web.rows = rows;
+		web_serve(&web, (int64_t)clock_now_ns() + (int64_t)(o->interval_s * 1e9));
+		free(rows);
+		log_free(&before->log);
+		*before = now;
+		take_sample(&now, o, false);
+	}
+	log_free(&now.log);
+	web_close(&web);
+	return ATTACH_OK;
+}
+
 int main(int argc, char **argv)
 {
+	struct sample before;
 	struct options o;
-	struct sample before, now;
-	bool clears = isatty(STDOUT_FILENO);
 	int code;
 
 	if (!output_open())
@@ -118,17 +197,10 @@ int main(int argc, char **argv)
 	if (code >= 0)
 		return output_end(code);
 	code = take_sample(&before, &o, true);
-	while (!o.word_count || before.log.count) {
-		rest(o.interval_s);
-		take_sample(&now, &o, false);
-		if (clears && !o.once)
-			fputs("\033[H\033[2J", stdout);
-		sample_print(&before, &now, stdout);
-		log_free(&before.log);
-		before = now;
-		if (o.once || fflush(stdout) != 0)
-			break;
-	}
+	if (!o.web)
+		show_table(&before, &o);
+	else if (!o.word_count || before.log.count)
+		code = code ? code : show_page(&before, &o);
 	log_free(&before.log);
 	return output_end(code);
 }

@@ -1,4 +1,4 @@
-/* Prints the table of tutti-top. */
+/* The rows of tutti-top's table, and the table as text. */
 #include "rows.h"
 
 #include "tools/must.h"
@@ -18,28 +18,22 @@ static const struct trace_comm *find(const struct sample *s, int pid, const stru
 	return NULL;
 }
 
-struct rates {
-	double calls, bytes; /* a second */
-};
-
 /* Of more operations than a trace remembers, those that it does stand for all. */
-static struct rates rates_of(const struct trace_comm *before, const struct trace_comm *now,
-			     double seconds)
+static void find_rates(struct row *row, const struct trace_comm *before, double seconds)
 {
-	struct rates r = {0};
+	const struct trace_comm *now = row->comm;
 	size_t seen = 0;
 	double bytes = 0;
 
 	if (!before || now->issued <= before->issued || seconds <= 0)
-		return r;
+		return;
 	for (size_t k = 0; k < now->op_count; k++)
 		if (now->ops[k].index >= before->issued) {
 			bytes += (double)now->ops[k].bytes;
 			seen++;
 		}
-	r.calls = (double)(now->issued - before->issued) / seconds;
-	r.bytes = seen ? bytes / (double)seen * r.calls : 0;
-	return r;
+	row->calls = (double)(now->issued - before->issued) / seconds;
+	row->bytes = seen ? bytes / (double)seen * row->calls : 0;
 }
 
 /* The oldest in flight, or the latest. */
@@ -51,59 +45,68 @@ static const struct trace_op *operation_of(const struct trace_comm *c)
 	return c->op_count ? &c->ops[c->op_count - 1] : NULL;
 }
 
-static void print_operation(const struct trace_op *op, int64_t now_ns, FILE *file)
+void row_operation(const struct row *row, char text[ROW_OPERATION_BYTES])
 {
-	char what[48] = "-", ago[32];
-	int64_t since;
+	const struct trace_op *op = row->op;
 
-	if (!op) {
-		fprintf(file, " %-24s %-9s %10s", what, "-", "-");
-		return;
-	}
-	if (op->sequence >= 0)
-		snprintf(what, sizeof what, "%s #%" PRId64, op->name, op->sequence);
+	if (!op)
+		snprintf(text, ROW_OPERATION_BYTES, "-");
+	else if (op->sequence >= 0)
+		snprintf(text, ROW_OPERATION_BYTES, "%s #%" PRId64, op->name, op->sequence);
 	else if (op->peer >= 0)
-		snprintf(what, sizeof what, "%s %s %d", op->name,
+		snprintf(text, ROW_OPERATION_BYTES, "%s %s %d", op->name,
 			 strcmp(op->name, "send") == 0 ? "to" : "from", op->peer);
 	else
-		snprintf(what, sizeof what, "%s%s", op->name,
+		snprintf(text, ROW_OPERATION_BYTES, "%s%s", op->name,
 			 strcmp(op->name, "recv") == 0 ? " from any" : "");
-	since = op->state == TRACE_STATE_RUNS || op->end_ns == TRACE_UNKNOWN ? op->earliest_ns
-									     : op->end_ns;
-	/* <: a short call that was over at once has no time of its own. */
-	snprintf(ago, sizeof ago, "%s%.3f s", op->earliest_ns < op->latest_ns ? "<" : "",
-		 now_ns > since ? (double)(now_ns - since) * 1e-9 : 0.0);
-	fprintf(file, " %-24s %-9s %10s", what, trace_state_names[op->state], ago);
 }
 
-static void print_row(const struct trace_process *p, const struct trace_comm *c, struct rates rates,
-		      FILE *file)
+/* A short call that was over at once has no time of its own. */
+double row_seconds(const struct row *row, bool *is_about)
 {
-	const struct trace_op *op = operation_of(c);
-	char who[16] = "-";
-	bool waits =
-		op && op->state == TRACE_STATE_RUNS && c->waits[0] && c->waits_index == op->index;
+	const struct trace_op *op = row->op;
+	int64_t now_ns = row->process->now_ns;
+	int64_t since = op->state == TRACE_STATE_RUNS || op->end_ns == TRACE_UNKNOWN
+				? op->earliest_ns
+				: op->end_ns;
 
-	fprintf(file, "%8d %4d %5d  %08x %-10s", p->pid, c->rank, c->size,
+	*is_about = op->earliest_ns < op->latest_ns;
+	return now_ns > since ? (double)(now_ns - since) * 1e-9 : 0.0;
+}
+
+static void print_operation(const struct row *row, FILE *file)
+{
+	char what[ROW_OPERATION_BYTES], ago[32] = "-";
+	bool is_about;
+
+	row_operation(row, what);
+	if (row->op) {
+		double seconds = row_seconds(row, &is_about);
+		snprintf(ago, sizeof ago, "%s%.3f s", is_about ? "<" : "", seconds);
+	}
+	fprintf(file, " %-24s %-9s %10s", what, row->op ? trace_state_names[row->op->state] : "-",
+		ago);
+}
+
+static void print_row(const struct row *row, FILE *file)
+{
+	const struct trace_comm *c = row->comm;
+	char who[16] = "-";
+
+	fprintf(file, "%8d %4d %5d  %08x %-10s", row->process->pid, c->rank, c->size,
 		(unsigned)(c->name >> 32), c->title[0] ? c->title : "-");
-	print_operation(op, p->now_ns, file);
-	if (waits && c->waits_rank >= 0)
+	print_operation(row, file);
+	if (row->waits && c->waits_rank >= 0)
 		snprintf(who, sizeof who, "rank %d", c->waits_rank);
-	fprintf(file, " %-10s %11.1f %11.3f", who, rates.calls, rates.bytes * 1e-6);
-	if (op && op->label[0])
-		fprintf(file, "  (%s)", op->label);
-	if (waits)
+	fprintf(file, " %-10s %11.1f %11.3f", who, row->calls, row->bytes * 1e-6);
+	if (row->op && row->op->label[0])
+		fprintf(file, "  (%s)", row->op->label);
+	if (row->waits)
 		fprintf(file, "  %s", c->waits);
 	if (c->status != TUTTI_OK)
 		fprintf(file, "  failed: %s", tutti_status_string((tutti_status)c->status));
 	fputc('\n', file);
 }
-
-/* A line of the table: a communicator of a process. */
-struct row {
-	const struct trace_process *process;
-	const struct trace_comm *comm;
-};
 
 static int compare(int64_t a, int64_t b)
 {
@@ -123,15 +126,30 @@ static int by_comm_and_rank(const void *a, const void *b)
 	return order ? order : compare(x->process->pid, y->process->pid);
 }
 
-static struct row *sorted_rows(const struct log *log, size_t *count)
+static void fill_row(struct row *row, const struct sample *before, double seconds)
 {
+	const struct trace_comm *c = row->comm;
+	const struct trace_op *op = operation_of(c);
+
+	row->op = op;
+	row->waits =
+		op && op->state == TRACE_STATE_RUNS && c->waits[0] && c->waits_index == op->index;
+	find_rates(row, find(before, row->process->pid, c), seconds);
+}
+
+struct row *rows_of(const struct sample *before, const struct sample *now, size_t *count)
+{
+	double seconds = (double)(now->ns - before->ns) * 1e-9;
+	const struct log *log = &now->log;
 	struct row *rows = NULL;
 	size_t room = 0, n = 0;
 
 	for (size_t i = 0; i < log->count; i++)
 		for (size_t c = 0; c < log->processes[i].comm_count; c++) {
 			rows = must_grow(rows, n, &room, sizeof *rows);
-			rows[n++] = (struct row){&log->processes[i], &log->processes[i].comms[c]};
+			rows[n] = (struct row){.process = &log->processes[i],
+					       .comm = &log->processes[i].comms[c]};
+			fill_row(&rows[n++], before, seconds);
 		}
 	if (n)
 		qsort(rows, n, sizeof *rows, by_comm_and_rank);
@@ -141,19 +159,14 @@ static struct row *sorted_rows(const struct log *log, size_t *count)
 
 void sample_print(const struct sample *before, const struct sample *now, FILE *file)
 {
-	double seconds = (double)(now->ns - before->ns) * 1e-9;
 	size_t count;
-	struct row *rows = sorted_rows(&now->log, &count);
+	struct row *rows = rows_of(before, now, &count);
 
 	fprintf(file, "%8s %4s %5s  %-8s %-10s %-24s %-9s %10s %-10s %11s %11s\n", "PID", "RANK",
 		"RANKS", "COMM", "NAME", "OPERATION", "STATE", "SINCE", "WAITS FOR", "CALLS/S",
 		"MB/S");
-	for (size_t i = 0; i < count; i++) {
-		const struct trace_process *p = rows[i].process;
-		const struct trace_comm *c = rows[i].comm;
-
-		print_row(p, c, rates_of(find(before, p->pid, c), c, seconds), file);
-	}
+	for (size_t i = 0; i < count; i++)
+		print_row(&rows[i], file);
 	if (!count)
 		fputs("No process that this user may look at has a communicator of Tutti.\n", file);
 	free(rows);

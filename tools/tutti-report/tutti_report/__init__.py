@@ -1,0 +1,1 @@
+"""The modules of tutti-report: results, traces and logs as one HTML page."""

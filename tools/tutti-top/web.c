@@ -1,0 +1,198 @@
+/* A server of HTTP for the page of tutti-top: one thread, loopback alone, a request for each
+ * connection. It answers GET of the page and of the rows, and nothing else. */
+#include "web.h"
+
+#include "core/clock.h"
+#include "tools/must.h"
+
+#include <arpa/inet.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define BACKLOG 16
+
+static bool complain(struct web *web, const char *what, int port)
+{
+	fprintf(stderr, "tutti-top: port %d of 127.0.0.1 %s: %s.\n", port, what, strerror(errno));
+	web_close(web);
+	return false;
+}
+
+static bool make_key(char key[WEB_KEY_BYTES])
+{
+	unsigned char bytes[WEB_KEY_BYTES / 2];
+
+	if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
+		return false;
+	for (size_t i = 0; i < sizeof bytes; i++)
+		snprintf(key + 2 * i, 3, "%02x", bytes[i]);
+	return true;
+}
+
+bool web_open(struct web *web, int port)
+{
+	struct sockaddr_in address = {.sin_family = AF_INET,
+				      .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+				      .sin_port = htons((uint16_t)port)};
+	socklen_t bytes = sizeof address;
+	int on = 1;
+
+	*web = (struct web){.listener = -1, .rows = ""};
+	for (int i = 0; i < WEB_CLIENTS; i++)
+		web->clients[i].fd = -1;
+	web->listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (web->listener < 0 || !make_key(web->key))
+		return complain(web, "cannot be used", port);
+	/* A port whose last connections are just over can be used again. */
+	setsockopt(web->listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+	if (bind(web->listener, (struct sockaddr *)&address, sizeof address) != 0 ||
+	    listen(web->listener, BACKLOG) != 0 ||
+	    getsockname(web->listener, (struct sockaddr *)&address, &bytes) != 0)
+		return complain(web, "cannot be listened on", port);
+	web->port = ntohs(address.sin_port);
+	return true;
+}
+
+static void leave(struct web_client *client)
+{
+	close(client->fd);
+	free(client->answer);
+	client->answer = NULL;
+	client->fd = -1;
+}
+
+void web_close(struct web *web)
+{
+	for (int i = 0; i < WEB_CLIENTS; i++)
+		if (web->clients[i].fd >= 0)
+			leave(&web->clients[i]);
+	if (web->listener >= 0)
+		close(web->listener);
+	web->listener = -1;
+}
+
+/* The page may run what it has in itself and ask this server, and no other. */
+static void make_answer(struct web_client *client, const char *status, const char *type,
+			const void *body, size_t bytes)
+{
+	FILE *file = must_have(open_memstream(&client->answer, &client->bytes));
+
+	fprintf(file,
+		"HTTP/1.1 %s\r\nContent-Type: %s; charset=utf-8\r\nContent-Length: %zu\r\n"
+		"Connection: close\r\nCache-Control: no-store\r\nReferrer-Policy: no-referrer\r\n"
+		"X-Content-Type-Options: nosniff\r\nX-Frame-Options: DENY\r\n"
+		"Content-Security-Policy: default-src 'none'; script-src 'unsafe-inline'; "
+		"style-src 'unsafe-inline'; img-src data:; connect-src 'self'\r\n\r\n",
+		status, type, bytes);
+	fwrite(body, 1, bytes, file);
+	if (fclose(file) != 0)
+		must_have(NULL);
+	client->sent = 0;
+}
+
+static void make_error(struct web_client *client, const char *status)
+{
+	make_answer(client, status, "text/plain", status, strlen(status));
+}
+
+static void answer(const struct web *web, struct web_client *client)
+{
+	switch (web_request(client->request, client->got, web->key)) {
+	case WEB_MORE:
+		return;
+	case WEB_PAGE:
+		make_answer(client, "200 OK", "text/html", web_page, web_page_bytes);
+		return;
+	case WEB_ROWS:
+		make_answer(client, "200 OK", "application/json", web->rows, web->rows_bytes);
+		return;
+	case WEB_MISSING:
+		make_error(client, "404 Not Found");
+		return;
+	case WEB_BAD:
+		make_error(client, "400 Bad Request");
+		return;
+	}
+}
+
+/* False: the connection is over. */
+static bool receive(const struct web *web, struct web_client *client)
+{
+	ssize_t n = recv(client->fd, client->request + client->got,
+			 sizeof client->request - client->got, 0);
+
+	if (n <= 0)
+		return n < 0 && (errno == EAGAIN || errno == EINTR);
+	client->got += (size_t)n;
+	answer(web, client);
+	return true;
+}
+
+static bool transmit(struct web_client *client)
+{
+	ssize_t n = send(client->fd, client->answer + client->sent, client->bytes - client->sent,
+			 MSG_NOSIGNAL);
+
+	if (n < 0)
+		return errno == EAGAIN || errno == EINTR;
+	client->sent += (size_t)n;
+	return client->sent < client->bytes;
+}
+
+/* A place that is free, or that of the oldest connection: most likely nobody uses that any more. */
+static struct web_client *make_room(struct web *web)
+{
+	struct web_client *oldest = &web->clients[0];
+
+	for (int i = 0; i < WEB_CLIENTS; i++) {
+		if (web->clients[i].fd < 0)
+			return &web->clients[i];
+		if (web->clients[i].deadline_ns < oldest->deadline_ns)
+			oldest = &web->clients[i];
+	}
+	leave(oldest);
+	return oldest;
+}
+
+static void accept_one(struct web *web)
+{
+	struct web_client *client = make_room(web);
+
+	client->fd = accept4(web->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	client->got = 0;
+	client->deadline_ns = (int64_t)clock_now_ns() + WEB_CLIENT_MS * INT64_C(1000000);
+}
+
+static void step(const struct web *web, struct web_client *client, short events, int64_t now_ns)
+{
+	bool goes_on = now_ns < client->deadline_ns;
+
+	if (goes_on && events)
+		goes_on = client->answer ? transmit(client) : receive(web, client);
+	if (!goes_on)
+		leave(client);
+}
+
+void web_serve(struct web *web, int64_t until_ns)
+{
+	int64_t now_ns;
+
+	while ((now_ns = (int64_t)clock_now_ns()) < until_ns) {
+		struct pollfd fds[1 + WEB_CLIENTS] = {{.fd = web->listener, .events = POLLIN}};
+		for (int i = 0; i < WEB_CLIENTS; i++)
+			fds[1 + i] = (struct pollfd){.fd = web->clients[i].fd,
+						     .events = web->clients[i].answer ? POLLOUT
+										      : POLLIN};
+		poll(fds, 1 + WEB_CLIENTS, (int)((until_ns - now_ns) / 1000000 + 1));
+		now_ns = (int64_t)clock_now_ns();
+		for (int i = 0; i < WEB_CLIENTS; i++)
+			if (web->clients[i].fd >= 0)
+				step(web, &web->clients[i], fds[1 + i].revents, now_ns);
+		if (fds[0].revents)
+			accept_one(web);
+	}
+}
