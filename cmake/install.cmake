@@ -21,6 +21,10 @@ install(FILES perf/README.md DESTINATION ${doc_dir}/perf COMPONENT dev)
 install(DIRECTORY docs DESTINATION ${doc_dir} COMPONENT dev)
 install(DIRECTORY examples/calls examples/kubernetes examples/link examples/python examples/tutorial DESTINATION ${doc_dir}/examples COMPONENT dev)
 
+# Where Debian's Python looks, below /usr; elsewhere for PYTHONPATH.
+install(DIRECTORY bindings/python/tutti DESTINATION lib/python3/dist-packages COMPONENT python
+	PATTERN __pycache__ EXCLUDE)
+
 # tutti.pc finds its prefix from where it lies: as many steps up as the library folder is deep.
 set(pc_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 cmake_path(RELATIVE_PATH CMAKE_INSTALL_PREFIX

@@ -1,13 +1,14 @@
 # Manual pages of all public functions and installed programs, written by manual.py from the headers and from --help. And
 # completion of the programs' options by bash, which asks --help, too.
 find_program(TUTTI_PYTHON NAMES python3)
+get_property(scripts GLOBAL PROPERTY TUTTI_INSTALLED_SCRIPTS)
 set(manual_dir ${CMAKE_CURRENT_BINARY_DIR}/man)
 if(TUTTI_PYTHON AND NOT CMAKE_CROSSCOMPILING)
 	list(TRANSFORM programs REPLACE "(.+)" "$<TARGET_FILE:\\1>" OUTPUT_VARIABLE program_files)
 	file(GLOB headers CONFIGURE_DEPENDS include/tutti/*.h)
 	add_custom_command(OUTPUT ${manual_dir}/stamp
 		COMMAND ${TUTTI_PYTHON} ${PROJECT_SOURCE_DIR}/cmake/manual.py ${PROJECT_VERSION} ${manual_dir} ${headers}
-			-- ${program_files}
+			-- ${program_files} ${scripts}
 		COMMAND ${CMAKE_COMMAND} -E touch ${manual_dir}/stamp
 		DEPENDS cmake/manual.py ${headers} ${programs}
 		COMMENT "Writing manual pages" VERBATIM)
@@ -19,7 +20,8 @@ else()
 endif()
 
 set(completion ${CMAKE_CURRENT_BINARY_DIR}/completion)
-foreach(program IN LISTS programs)
+list(TRANSFORM scripts REPLACE "^.*/" "" OUTPUT_VARIABLE names)
+foreach(program IN LISTS programs names)
 	file(CONFIGURE OUTPUT ${completion}/${program} @ONLY CONTENT "# bash-completion's own, which reads --help.
 complete -F _longopt @program@
 ")

@@ -12,7 +12,7 @@ done
 cpack --config "$BUILD_DIR/CPackConfig.cmake" -B "$PWD/made" >cpack.out 2>&1 || { cat cpack.out; exit 1; }
 version=$(sed -n 's/^project(tutti VERSION \([0-9.]*\) .*/\1/p' "$SOURCE_DIR/CMakeLists.txt")
 mkdir root
-for package in libtutti0 libtutti-dev tutti-tools; do
+for package in libtutti0 libtutti-dev tutti-tools python3-tutti; do
 	deb=$(echo "made/${package}_${version}_"*.deb)
 	[ -e "$deb" ] || { complain "no $package"; continue; }
 	dpkg-deb -x "$deb" root
@@ -20,7 +20,7 @@ for package in libtutti0 libtutti-dev tutti-tools; do
 	dpkg-deb -f "$deb" Depends >"$package.depends"
 done
 grep -q 'libc6.*libsodium23' libtutti0.depends || complain "libtutti0 depends on: $(cat libtutti0.depends)"
-for package in libtutti-dev tutti-tools; do
+for package in libtutti-dev tutti-tools python3-tutti; do
 	grep -qF "libtutti0 (= $version)" $package.depends || complain "$package depends on: $(cat $package.depends)"
 done
 [ -z "$(sort files | uniq -d)" ] || complain "in two packages: $(sort files | uniq -d)"
@@ -51,6 +51,11 @@ export PKG_CONFIG_PATH=$PWD/root/usr/lib/pkgconfig LD_LIBRARY_PATH=$PWD/root/usr
 gcc hello.c -o hello $(pkg-config --cflags --libs tutti) || complain "a program does not link"
 expect 0 root/usr/bin/tuttirun -n 3 ./hello
 [ "$(sort -u out)" = 3 ] || complain "the program says: $(cat out)"
+
+for python in python3 /usr/bin/python3; do
+	PYTHONPATH=root/usr/lib/python3/dist-packages $python -c 'import tutti; print(tutti.init().all_reduce)' >out 2>&1 ||
+		complain "$python: $(tail -1 out)"
+done
 
 # ---- manual pages and completion
 man=root/usr/share/man
