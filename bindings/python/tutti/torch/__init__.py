@@ -9,6 +9,7 @@ import weakref
 import torch.distributed as dist
 
 from . import joining
+from .futures import join_threads
 from .group import NAME, Group, with_backend
 from .work import milliseconds
 
@@ -44,8 +45,7 @@ def _leave_all() -> None:
     """Before the interpreter ends, since a thread that is in torch then would end the process badly."""
     for group in list(_groups):
         group.shutdown()
-    for group in list(_groups):
-        group.join_threads()
+    join_threads()
 
 
 def _register() -> None:

@@ -17,6 +17,7 @@ from torch.futures import Future
 
 _here = threading.local()
 _completers = weakref.WeakSet()
+_threads = weakref.WeakSet()  # these, and those that wait for a message
 
 
 def context():
@@ -112,6 +113,7 @@ class Completer(threading.Thread):
         self._settled = threading.Condition()
         self._waiting = 0
         _completers.add(self)
+        _threads.add(self)
         self.start()
 
     def run(self) -> None:
@@ -179,12 +181,22 @@ def future_of(work, completer, in_order: bool) -> OrderedFuture:
             work.await_end()
             completer.put(future.deliver)
 
-        threading.Thread(target=wait_and_put, name="tutti message", daemon=True).start()
+        waiting = threading.Thread(target=wait_and_put, name="tutti message", daemon=True)
+        _threads.add(waiting)
+        waiting.start()
     return future
+
+
+def join_threads() -> None:
+    """Once all groups have been left: so that no thread runs Python while the interpreter ends."""
+    for thread in list(_threads):
+        if thread is not threading.current_thread():
+            thread.join(5)
 
 
 def forget_threads() -> None:
     """In a forked child, which has none of these threads."""
+    _threads.clear()
     for completer in list(_completers):
         completer.lock = threading.Lock()
         completer.is_stopped = True

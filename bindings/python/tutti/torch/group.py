@@ -106,10 +106,6 @@ class Group(Collectives, dist.ProcessGroup):
         for lane in self._all_lanes():
             lane.leave()
 
-    def join_threads(self) -> None:
-        for lane in self._all_lanes():
-            lane.join_threads()
-
     def _all_lanes(self) -> list:
         main = getattr(self, "main", None)  # none: __init__ raised
         return [] if main is None else [main, *self._lanes.values()]

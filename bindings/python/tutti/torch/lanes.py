@@ -116,10 +116,6 @@ class Lane:
             self.completer.stop()
         lib.tutti_comm_destroy(comm)
 
-    def join_threads(self) -> None:
-        if self.completer is not None and self.completer is not threading.current_thread():
-            self.completer.join(5)
-
 
 def _after_fork() -> None:
     """A forked child has no threads of the library, and its parent's connections are not its own."""

@@ -62,6 +62,11 @@ def reduced(tensor, op) -> tuple:
         raise UnsupportedError(f"tutti: {name} of {tensor.dtype} is not supported") from None
 
 
+def premul_factor(op):
+    """Of a PREMUL_SUM; None where torch has not kept it."""
+    return (op.__getstate__() or (None, None))[1]
+
+
 class ScaledSum:
     """PREMUL_SUM of tensors like tensor, by the factor of torch's op: an operation of the library's while this lives."""
 
@@ -70,7 +75,10 @@ class ScaledSum:
             raise UnsupportedError(f"tutti: PREMUL_SUM of {tensor.dtype} is not supported")
         self.dtype, self.elements = moved(tensor)
         real = torch.empty(0, dtype=tensor.dtype).real.dtype if tensor.is_complex() else tensor.dtype
-        factor = torch.tensor([float(op.__getstate__()[1])], dtype=torch.float64).to(real)
+        factor = premul_factor(op)
+        if factor is None:
+            raise UnsupportedError("tutti: PREMUL_SUM has no factor: only a torch that was built with NCCL keeps it")
+        factor = torch.tensor([float(factor)], dtype=torch.float64).to(real)
         number = ctypes.c_int()
         check(lib.tutti_op_create_scaled(ctypes.byref(number), factor.data_ptr(), self.dtype))
         self.number = number.value
