@@ -10,6 +10,7 @@ from torch.distributed import ReduceOp
 from .._library import lib
 from .failures import refused
 from .tensors import moved, same_dtype
+from .device import DeviceWork, stream_of
 from .work import Work, milliseconds
 
 ANY = -1
@@ -28,12 +29,20 @@ def _each(tensors):
     return tensors if isinstance(tensors, (list, tuple)) else [tensors]
 
 
+def _begin(results, tensors) -> Work:
+    """A work on tensors like the first."""
+    first = next(iter(tensors), None)
+    if isinstance(first, (list, tuple)):
+        first = next(iter(first), None)
+    return DeviceWork(results, first.device) if first is not None and first.is_cuda else Work(results)
+
+
 class Collectives:
     # ---- the same tensor everywhere
 
     def allreduce(self, tensors, opts=None):
         tensors = _each(tensors)
-        work, op = Work(tensors), _op_of(opts)
+        work, op = _begin(tensors, tensors), _op_of(opts)
         for tensor in tensors:
             buffer = work.in_out(tensor)
             dtype, elements, number = work.reduction(tensor, op)
@@ -44,7 +53,7 @@ class Collectives:
     allreduce_coalesced = allreduce
 
     def reduce(self, tensors, opts):
-        work, is_root = Work(tensors), opts.rootRank == self.own_rank
+        work, is_root = _begin(tensors, tensors), opts.rootRank == self.own_rank
         for tensor in tensors:
             buffer = work.in_out(tensor, is_written=is_root)
             dtype, elements, number = work.reduction(tensor, opts.reduceOp)
@@ -55,7 +64,7 @@ class Collectives:
         return self.submit(work, opts)
 
     def broadcast(self, tensors, opts):
-        work = Work(tensors)
+        work = _begin(tensors, tensors)
         for tensor in tensors:
             buffer = work.in_out(tensor, is_written=opts.rootRank != self.own_rank)
             dtype, elements = moved(tensor)
@@ -80,20 +89,20 @@ class Collectives:
         work.calls.append(call)
 
     def allgather(self, outputs, inputs, opts=None):
-        work = Work(list(outputs))
+        work = _begin(list(outputs), inputs)
         for listed, tensor in zip(outputs, inputs):
             self._gather_list(work, listed, tensor)
         return self.submit(work, opts)
 
     def allgather_coalesced(self, outputs, inputs, opts=None):
         """outputs[rank][i] is for inputs[i]."""
-        work = Work(list(outputs))
+        work = _begin(list(outputs), inputs)
         for i, tensor in enumerate(inputs):
             self._gather_list(work, [outputs[rank][i] for rank in range(self.ranks)], tensor)
         return self.submit(work, opts)
 
     def allgather_into_tensor_coalesced(self, outputs, inputs, opts=None):
-        work = Work(list(outputs))
+        work = _begin(list(outputs), inputs)
         for output, tensor in zip(outputs, inputs):
             same_dtype("all_gather_into_tensor", tensor, output)
             self._times("all_gather_into_tensor", output, tensor)
@@ -109,7 +118,7 @@ class Collectives:
     # ---- to and from one rank
 
     def gather(self, outputs, inputs, opts):
-        root, work = opts.rootRank, Work(list(outputs))
+        root, work = opts.rootRank, _begin(list(outputs), inputs)
         for i, tensor in enumerate(inputs):
             source = work.input(tensor)
             dtype, elements = moved(tensor)
@@ -124,7 +133,7 @@ class Collectives:
         return self.submit(work, opts)
 
     def scatter(self, outputs, inputs, opts):
-        root, work = opts.rootRank, Work(outputs)
+        root, work = opts.rootRank, _begin(outputs, outputs)
         for i, tensor in enumerate(outputs):
             result = work.output(tensor)
             dtype, elements = moved(tensor)
@@ -141,7 +150,7 @@ class Collectives:
     # ---- reduced parts
 
     def reduce_scatter(self, outputs, inputs, opts=None):
-        work, op = Work(outputs), _op_of(opts)
+        work, op = _begin(outputs, outputs), _op_of(opts)
         for output, listed in zip(outputs, inputs):
             self._one_each("reduce_scatter", listed)
             same_dtype("reduce_scatter", output, *listed)
@@ -153,7 +162,7 @@ class Collectives:
         return self.submit(work, opts)
 
     def reduce_scatter_tensor_coalesced(self, outputs, inputs, opts=None):
-        work, op = Work(list(outputs)), _op_of(opts)
+        work, op = _begin(list(outputs), inputs), _op_of(opts)
         for output, tensor in zip(outputs, inputs):
             same_dtype("reduce_scatter_tensor", output, tensor)
             self._times("reduce_scatter_tensor", tensor, output)
@@ -173,7 +182,7 @@ class Collectives:
         self._one_each("all_to_all", outputs)
         self._one_each("all_to_all", inputs)
         same_dtype("all_to_all", *outputs, *inputs)
-        work = Work(list(outputs))
+        work = _begin(list(outputs), inputs)
         sent = work.blocks(inputs, inputs[0], is_output=False)
         got = work.blocks(outputs, outputs[0], is_output=True)
         dtype, _ = moved(outputs[0])
@@ -183,7 +192,7 @@ class Collectives:
 
     def alltoall_base(self, output, tensor, output_sizes, input_sizes, opts=None):
         same_dtype("all_to_all_single", output, tensor)
-        work = Work([output])
+        work = _begin([output], [tensor])
         source, result = work.input(tensor), work.output(output)
         sent, got = self._rows("input", source, input_sizes), self._rows("output", result, output_sizes)
         dtype, _ = moved(output)
@@ -207,26 +216,28 @@ class Collectives:
     # ---- messages, and waiting for each other
 
     def send(self, tensors, rank: int, tag: int = 0):
-        return self._message(lib.tutti_send, tensors, rank, tag, Work.input)
+        return self._message(lib.tutti_send, tensors, rank, tag, "input")
 
     def recv(self, tensors, rank: int, tag: int = 0):
-        return self._message(lib.tutti_recv, tensors, rank, tag, Work.output, ctypes.c_int(rank))
+        return self._message(lib.tutti_recv, tensors, rank, tag, "output", ctypes.c_int(rank))
 
     def recv_anysource(self, tensors, tag: int = 0):
         return self.recv(tensors, ANY, tag)
 
-    def _message(self, function, tensors, rank: int, tag: int, use, sender=None):
+    def _message(self, function, tensors, rank: int, tag: int, use: str, sender=None):
         if len(tensors) != 1:
             raise refused(f"tutti: a message is one tensor, and here are {len(tensors)}")
-        work = Work(tensors)
+        work = _begin(tensors, tensors)
         work.is_collective, work.tag, work.sender = False, tag, sender
-        buffer = use(work, tensors[0])
+        buffer = getattr(work, use)(tensors[0])
         dtype, elements = moved(tensors[0])
         work.calls.append((function, buffer.data_ptr(), buffer.numel() * elements, dtype, rank))
         return self.submit(work)
 
     def barrier(self, opts=None):
         work = Work([])
+        if self.device is not None:  # after what the current stream holds; the CPU waits
+            work.stream = stream_of(self.device)
         work.calls.append((lib.tutti_barrier,))
         return self.submit(work, opts)
 

@@ -21,6 +21,8 @@ NAME = "tutti"
 
 
 class Group(Collectives, dist.ProcessGroup):
+    device = None  # of CUDA, the last that it had tensors on
+
     def __init__(self, rank: int, size: int, name: str, lane, timeout_ms: int):
         dist.ProcessGroup.__init__(self, rank, size)
         self.own_rank, self.ranks = rank, size
@@ -34,6 +36,10 @@ class Group(Collectives, dist.ProcessGroup):
 
     def submit(self, work, opts=None):
         work.timeout_ms = work.timeout_ms or milliseconds(getattr(opts, "timeout", None)) or self.timeout_ms
+        if work.device is not None:
+            self.device = work.device
+            if not getattr(opts, "asyncOp", True):
+                work.enqueue()
         self.lane().issue(work)
         return work
 

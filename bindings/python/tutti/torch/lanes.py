@@ -52,10 +52,11 @@ class Lane:
                 status = self._issue_group(calls)
             if status != OK:
                 raise failure(status, self.comm)
-            if work.slot.value is None:  # nothing to wait for
-                work.is_over = True
-            else:
+            if work.slot.value is not None:
                 opened[work] = None
+                return
+        with work.turn:  # there is nothing to wait for
+            work.end(OK)
 
     def check(self) -> None:
         if self.comm is None:
@@ -66,6 +67,7 @@ class Lane:
         call.work = work.slot_address
         call.timeout_ms = work.timeout_ms
         call.tag = work.tag
+        call.stream = work.stream
         call.source = None if work.sender is None else ctypes.addressof(work.sender)
 
     def _issue_group(self, calls) -> int:

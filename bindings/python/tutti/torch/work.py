@@ -10,7 +10,7 @@ import torch
 from torch._C._distributed_c10d import Work as _TorchWork
 
 from .._library import IN_PROGRESS, OK, lib
-from .failures import failure, timed_out
+from .failures import failure, refused, timed_out
 from .tensors import PREMUL_SUM, Blocks, ScaledSum, is_plain, moved, plain_copy, plain_like, reduced
 
 SLICE_MS = 50  # of a wait in the library: a signal such as Ctrl-C is seen in between
@@ -34,6 +34,7 @@ class Work(_TorchWork):
     future = None
     sender = None  # of a recv from anybody: the rank, in a c_int
     timeout_ms = tag = 0
+    device = stream = None
     copies = ()  # (tensor, stand-in) of outputs that are not contiguous
 
     def __init__(self, results):
@@ -47,12 +48,18 @@ class Work(_TorchWork):
 
     # ---- before the issue
 
+    def check(self, tensor) -> None:
+        if not tensor.is_cpu:
+            raise refused(f"tutti: one call has tensors on the CPU and on {tensor.device}, or {tensor.device} is no GPU of CUDA")
+
     def input(self, tensor):
+        self.check(tensor)
         buffer = tensor if is_plain(tensor) else plain_copy(tensor)
         self.kept.append(buffer)
         return buffer
 
     def output(self, tensor):
+        self.check(tensor)
         if is_plain(tensor):
             self.kept.append(tensor)
             return tensor
