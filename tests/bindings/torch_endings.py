@@ -111,6 +111,26 @@ def test_killed() -> None:
     assert codes == [0, signal.SIGKILL, 0], codes
 
 
+def _killed_in_training(rank: int, size: int, folder: str) -> None:
+    """Through C++'s reducer, which waits for futures."""
+    start(rank, size, folder)
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
+    for step in range(3):
+        if rank == 1 and step == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        loss = model(torch.ones(2, 8)).sum()
+        if step == 0:
+            loss.backward()
+        else:
+            raised(RuntimeError, loss.backward, "rank 1")
+            return
+
+
+def test_killed_in_training() -> None:
+    _, codes = launch(2, _killed_in_training)
+    assert codes == [0, signal.SIGKILL], codes
+
+
 def _interrupted(rank: int, size: int, folder: str) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     start(rank, size, folder)
@@ -232,6 +252,7 @@ if __name__ == "__main__":
             test_mismatches,
             test_timeouts,
             test_killed,
+            test_killed_in_training,
             test_interrupted,
             test_exit_under_way,
             test_forks,

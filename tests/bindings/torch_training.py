@@ -124,10 +124,30 @@ def _callbacks(rank: int, size: int, folder: str) -> None:
     assert len(sums) == 20
 
 
+def _two_groups(rank: int, size: int, folder: str) -> None:
+    """Callbacks of two groups make their lanes at once, in any order, while the program issues and makes groups."""
+    start(rank, size, folder)
+    groups = [dist.new_group(list(range(size))) for _ in range(4)]
+    chains = []
+    for group in groups if rank % 2 else groups[::-1]:
+        future = dist.all_reduce(torch.ones(1), group=group, async_op=True).get_future()
+        chains.append(future.then(lambda f: [dist.all_reduce(f.value()[0], group=g) for g in groups] and f.value()[0]))
+    for _ in range(50):
+        dist.all_reduce(torch.ones(1))
+    made = dist.new_group(list(range(size)))
+    dist.all_reduce(torch.ones(1), group=made)
+    for chain in chains:
+        assert chain.wait().item() == size**5
+
+
+def test_two_groups() -> None:
+    run(3, _two_groups)
+
+
 def test_callbacks() -> None:
     run(2, _callbacks)
     run(3, _callbacks)
 
 
 if __name__ == "__main__":
-    run_all([test_beside_gloo, test_power_sgd, test_callbacks])
+    run_all([test_beside_gloo, test_power_sgd, test_callbacks, test_two_groups])

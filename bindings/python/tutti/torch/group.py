@@ -4,7 +4,6 @@ It is a ProcessGroup itself, so that torch's Python functions call its methods d
 functional collectives) through torch's trampolines. Since torch 2.14 a group also answers for its Backend; Delegate
 is that."""
 
-import threading
 import weakref
 
 import torch
@@ -30,7 +29,6 @@ class Group(Collectives, dist.ProcessGroup):
         self.timeout_ms = timeout_ms
         self.main = lane
         self._lanes = {}  # by the path of the completer whose callbacks use it
-        self._making = threading.Lock()
 
     # ---- issuing
 
@@ -48,12 +46,10 @@ class Group(Collectives, dist.ProcessGroup):
         return self.main if completer is None else self._lane_of(completer)
 
     def _lane_of(self, completer):
+        """Only the completer's own thread comes here with it."""
         lane = self._lanes.get(completer.path)
         if lane is None:
-            with self._making:
-                lane = self._lanes.get(completer.path)
-                if lane is None:
-                    lane = self._lanes[completer.path] = self._make_lane(f"{self.tutti_name}<{completer.path}")
+            lane = self._lanes[completer.path] = self._make_lane(f"{self.tutti_name}<{completer.path}")
         return lane
 
     def _make_lane(self, name: str):

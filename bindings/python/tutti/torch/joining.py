@@ -55,12 +55,11 @@ def meet(store, rank: int, size: int, name: str, timeout_ms: int) -> Lane:
 
 
 def child(parent: Lane, ranks, name: str, timeout_ms: int) -> Lane:
-    """Of the ranks of parent that are listed, which all call this. Others of its calls wait meanwhile."""
+    """Of the ranks of parent that are listed, which all call this."""
     listed = (ctypes.c_int * len(ranks))(*ranks)
     config = _config(name, timeout_ms)
     comm = ctypes.c_void_p()
-    with parent.lock:
-        parent.check()
+    with parent.child_in_making():
         status = lib.tutti_comm_create_from(
             parent.comm, listed, len(ranks), _tag(name), ctypes.byref(config), ctypes.byref(comm)
         )

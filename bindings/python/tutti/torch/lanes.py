@@ -5,6 +5,7 @@ calls on the group, so that these need no common order with the program's. Calls
 caller waits at once: so threads may take turns, which blocking calls forbid.
 """
 
+import contextlib
 import ctypes
 import os
 import threading
@@ -19,6 +20,9 @@ ROOM = 100  # in flight, before calls go in groups of one, which wait for no roo
 TENDED = 8  # works in flight, before each issue looks whether the oldest have ended, in case nobody waits for them
 GRACE_S = 2.0  # how long leaving waits for works in flight, before it aborts them
 
+INVALID = 2
+_IN_THE_WAY = "another thread is in a call"
+
 _lanes = weakref.WeakSet()
 
 
@@ -30,6 +34,7 @@ class Lane:
         self.call = Call()
         self.call_address = ctypes.addressof(self.call)
         self.completer = None
+        self.children_begun = 0  # by threads that are making them now, outside of lock
         self.gone = "has been destroyed"
         _lanes.add(self)
 
@@ -51,12 +56,33 @@ class Lane:
             else:
                 status = self._issue_group(calls)
             if status != OK:
-                raise failure(status, self.comm)
+                self._refused(status, work)
             if work.slot.value is not None:
                 opened[work] = None
                 return
         with work.turn:  # there is nothing to wait for
             work.end(OK)
+
+    def _refused(self, status: int, work) -> None:
+        """Tries again where a thread that makes a child was in the way, which sends messages by itself; else raises."""
+        while status != OK:
+            error = failure(status, self.comm)
+            if not (status == INVALID and self.children_begun and _IN_THE_WAY in str(error)):
+                raise error
+            time.sleep(0)
+            status = self._issue_group(work.calls)
+
+    @contextlib.contextmanager
+    def child_in_making(self):
+        """Its messages need no turn among the calls of this lane, which go on meanwhile."""
+        with self.lock:
+            self.check()
+            self.children_begun += 1
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.children_begun -= 1
 
     def check(self) -> None:
         if self.comm is None:
