@@ -96,7 +96,7 @@ def mlp():
     return torch.nn.Sequential(layers[0], torch.nn.ReLU(), layers[1], torch.nn.ReLU(), layers[2])
 
 
-MODELS = {"MLP of 4.8 M": (mlp, (32, 1024)), "transformer of 0.8 M": (Transformer, (4, 32, 128))}
+MODELS = {"MLP of 4.8 M": (mlp, (8, 1024)), "transformer of 0.8 M": (Transformer, (2, 16, 128))}
 
 
 def training_step(model, inputs, quiet):

@@ -15,14 +15,17 @@ from collections import deque
 
 from torch.futures import Future
 
-_here = threading.local()
 _completers = weakref.WeakSet()
 _threads = weakref.WeakSet()  # these, and those that wait for a message
 
 
-def context():
-    """The completer whose callbacks this thread runs, or None: a thread of the program."""
-    return getattr(_here, "completer", None)
+class _Here(threading.local):
+    """The completer whose callbacks this thread runs; None: a thread of the program."""
+
+    completer = None
+
+
+here = _Here()
 
 
 class Failed:
@@ -117,7 +120,7 @@ class Completer(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        _here.completer = self
+        here.completer = self
         while self._run_next():
             pass
 

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from .._library import lib
 from . import joining
 from .collectives import Collectives
-from .futures import context
+from .futures import here
 from .work import milliseconds
 
 NAME = "tutti"
@@ -42,7 +42,7 @@ class Group(Collectives, dist.ProcessGroup):
         return work
 
     def lane(self):
-        completer = context()
+        completer = here.completer
         return self.main if completer is None else self._lane_of(completer)
 
     def _lane_of(self, completer):

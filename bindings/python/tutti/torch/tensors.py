@@ -54,11 +54,10 @@ def moved(tensor) -> tuple:
 
 def reduced(tensor, op) -> tuple:
     """(dtype, elements, op) of a reduction that is not PREMUL_SUM."""
-    number = hash(op)
     try:
-        return _REDUCED[number][tensor.dtype]
+        return _REDUCED[hash(op)][tensor.dtype]
     except (KeyError, IndexError):
-        name = OP_NAMES[number] if number < len(OP_NAMES) else op
+        name = OP_NAMES[hash(op)] if hash(op) < len(OP_NAMES) else op
         raise UnsupportedError(f"tutti: {name} of {tensor.dtype} is not supported") from None
 
 
@@ -92,7 +91,7 @@ def is_plain(tensor) -> bool:
     """Its memory is its elements, one after the other. False for strides, and for lazy conjugates and negatives."""
     if tensor.layout is not torch.strided:
         raise UnsupportedError(f"tutti: {tensor.layout} tensors are not supported; make them dense first")
-    return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
+    return tensor.is_contiguous() and not (tensor.is_neg() or tensor.is_conj())
 
 
 def plain_copy(tensor):

@@ -19,7 +19,7 @@ _wait, _test = lib.tutti_work_wait, lib.tutti_work_test
 
 def milliseconds(timeout) -> int:
     """Of a timedelta, or of seconds. 0: none was named, as with None and torch's negative ones."""
-    if not timeout:
+    if timeout is None or getattr(timeout, "days", 0) < 0:
         return 0
     seconds = timeout.total_seconds() if hasattr(timeout, "total_seconds") else float(timeout)
     return min(max(int(seconds * 1000), 1), 0x7FFFFFFF) if seconds > 0 else 0
@@ -68,6 +68,9 @@ class Work(_TorchWork):
         return buffer
 
     def in_out(self, tensor, is_written: bool = True):
+        if tensor.is_cpu and is_plain(tensor):  # as input() does, in fewer calls
+            self.kept.append(tensor)
+            return tensor
         buffer = self.input(tensor)
         if buffer is not tensor and is_written:
             self._copy_at_end([(tensor, buffer)])
