@@ -136,10 +136,8 @@ def _interrupted(rank: int, size: int, folder: str) -> None:
     start(rank, size, folder)
     store = _store(folder, size)
     if rank == 0:
-        store.set("pid", str(os.getpid()))
-        tensor = torch.zeros(1)
-        work = dist.irecv(tensor, 1)
-        raised(KeyboardInterrupt, work.wait)
+        work = dist.irecv(torch.zeros(1), 1)
+        raised(KeyboardInterrupt, lambda: [store.set("pid", str(os.getpid())), work.wait()])
         store.set("seen", "1")
         work.wait()
     else:

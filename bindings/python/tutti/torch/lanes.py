@@ -49,25 +49,26 @@ class Lane:
         with self.lock:
             self.check()
             self._describe(work)
+            opened[work] = None  # before the call: a KeyboardInterrupt may come as soon as it returns
             calls = work.calls
-            if len(calls) == 1 and len(opened) < ROOM:
+            if len(calls) == 1 and len(opened) <= ROOM:
                 function, *arguments = calls[0]
                 status = function(*arguments, self.comm, self.call_address)
             else:
                 status = self._issue_group(calls)
             if status != OK:
                 self._refused(status, work)
-            if work.slot.value is not None:
-                opened[work] = None
-                return
-        with work.turn:  # there is nothing to wait for
-            work.end(OK)
+            work.is_issued = True
+        if work.slot.value is None:  # there is nothing to wait for
+            with work.turn:
+                work.end(OK)
 
     def _refused(self, status: int, work) -> None:
         """Tries again where a thread that makes a child was in the way, which sends messages by itself; else raises."""
         while status != OK:
             error = failure(status, self.comm)
             if not (status == INVALID and self.children_begun and _IN_THE_WAY in str(error)):
+                self.forget(work)
                 raise error
             time.sleep(0)
             status = self._issue_group(work.calls)

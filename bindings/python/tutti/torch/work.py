@@ -30,7 +30,7 @@ class Work(_TorchWork):
 
     error = None
     is_collective = True
-    is_over = False
+    is_issued = is_over = False
     future = None
     sender = None  # of a recv from anybody: the rank, in a c_int
     timeout_ms = tag = 0
@@ -138,7 +138,7 @@ class Work(_TorchWork):
 
     def poll(self) -> bool:
         """Whether it is over. Never blocks."""
-        if self.is_over or not self.turn.acquire(False):
+        if self.is_over or not self.is_issued or not self.turn.acquire(False):
             return self.is_over
         try:
             if not self.is_over:
