@@ -124,6 +124,24 @@ def _callbacks(rank: int, size: int, folder: str) -> None:
     assert len(sums) == 20
 
 
+def _waits_for_later(rank: int, size: int, folder: str) -> None:
+    """A callback waits for futures that have their turn after it, also for what follows them."""
+    start(rank, size, folder)
+    later = []
+
+    def first(future):
+        return future.value()[0] + sum(f.wait() for f in later)
+
+    future = dist.all_reduce(torch.ones(1), async_op=True).get_future()
+    for number in range(3):
+        work = dist.all_reduce(torch.full((1,), float(number)), async_op=True)
+        later.append(work.get_future().then(lambda f: f.value()[0] * 10))
+    last = future.then(first)
+    assert last.wait().item() == size + 30 * size
+    results = torch.futures.wait_all([last, *later])
+    assert [r.item() for r in results] == [31 * size, 0, 10 * size, 20 * size]
+
+
 def _two_groups(rank: int, size: int, folder: str) -> None:
     """Callbacks of two groups make their lanes at once, in any order, while the program issues and makes groups."""
     start(rank, size, folder)
@@ -147,6 +165,7 @@ def test_two_groups() -> None:
 def test_callbacks() -> None:
     run(2, _callbacks)
     run(3, _callbacks)
+    run(2, _waits_for_later)
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ def expected(name: str, tensors):
 
 
 def bits(tensor):
-    return tensor.contiguous().view(torch.uint8).tolist() if tensor.dtype is not torch.bool else tensor.tolist()
+    return tensor.contiguous().view(torch.uint8).tolist()
 
 
 def same(got, wanted, *what) -> None:

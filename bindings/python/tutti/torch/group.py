@@ -97,6 +97,12 @@ class Group(Collectives, dist.ProcessGroup):
     def __repr__(self) -> str:
         return f"<tutti group {self.torch_name}: rank {self.own_rank} of {self.ranks}>"
 
+    supports_splitting = supports_coalescing = False
+
+    def _get_backend(self, device):
+        """Before torch 2.14 a group of Python's has no backends, and answers for them itself."""
+        return self if Delegate is None else super()._get_backend(device)
+
     # ---- the end
 
     def abort(self) -> None:

@@ -11,6 +11,9 @@ import os
 import threading
 import time
 import weakref
+from collections import deque
+
+import torch
 
 from .._library import OK, Call, lib
 from .failures import aborted, failure
@@ -19,6 +22,11 @@ from .futures import Completer, forget_threads, future_of
 ROOM = 100  # in flight, before calls go in groups of one, which wait for no room: the library's bound is 1,024, or 128
 TENDED = 8  # works in flight, before each issue looks whether the oldest have ended, in case nobody waits for them
 GRACE_S = 2.0  # how long leaving waits for works in flight, before it aborts them
+
+# torch <= 2.6 holds the C++ half of a Work alone, whose wait() never returns when the Python half is gone: the last
+# ones that have ended stay for as long as C++ may ask for them.
+_HELD = 32
+_ended = deque(maxlen=_HELD) if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 7) else None
 
 INVALID = 2
 _IN_THE_WAY = "another thread is in a call"
@@ -114,6 +122,8 @@ class Lane:
 
     def forget(self, work) -> None:
         self.open.pop(work, None)
+        if _ended is not None:
+            _ended.append(work)
 
     def future_of(self, work, in_order: bool):
         if self.completer is None:
