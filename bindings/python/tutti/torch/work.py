@@ -50,7 +50,7 @@ class Work(_TorchWork):
 
     def check(self, tensor) -> None:
         if not tensor.is_cpu:
-            raise refused(f"tutti: one call has tensors on the CPU and on {tensor.device}, or {tensor.device} is no GPU of CUDA")
+            raise refused(f"tutti: one call has tensors on the CPU and on {tensor.device}, or that is no GPU of CUDA")
 
     def input(self, tensor):
         self.check(tensor)
@@ -81,8 +81,10 @@ class Work(_TorchWork):
         use = self.output if is_output else self.input
         blocks = Blocks([use(t) for t in tensors], dtype, elements, is_output)
         self.kept.append(blocks)
-        if is_output and blocks.flat is not None:
-            self.copies = blocks.copies() + list(self.copies)
+        if blocks.flat is not None:
+            self.kept.append(blocks.flat)
+            if is_output:
+                self.copies = blocks.copies() + list(self.copies)
         return blocks
 
     def reduction(self, tensor, op) -> tuple:
