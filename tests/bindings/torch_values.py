@@ -1,6 +1,7 @@
 """Every operation, dtype and op of tutti.torch against a plain computation, on 2 and 3 ranks."""
 
 import itertools
+import warnings
 
 import torch
 import torch.distributed as dist
@@ -231,14 +232,33 @@ def _premul(rank: int, size: int, folder: str) -> None:
 
 
 def _sparse(rank: int, size: int, folder: str) -> None:
+    """COO tensors, also of no elements and with dense parts, and the gradient of an embedding."""
     start(rank, size, folder)
-    sparse = torch.eye(2).to_sparse()
-    raised(Error, lambda: dist.all_reduce(sparse), "not supported")
+    for shape in ((4, 5), (4, 5, 2)):
+        dense = [torch.zeros(shape) for _ in range(size)]
+        for r in range(size):
+            dense[r][r], dense[r][0, r] = r + 1, 7
+        tensor = (dense[rank] * (rank > 0)).to_sparse(2)
+        dist.all_reduce(tensor)
+        same(tensor.to_dense(), sum(dense[1:], torch.zeros(shape)), "sparse", shape)
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Embedding(9, 3, sparse=True))
+    model(torch.tensor([rank, 5])).sum().backward()
+    wanted = torch.zeros(9, 3)
+    for r in range(size):
+        wanted[[r, 5]] += torch.ones(3) / size
+    assert torch.allclose(model.module.weight.grad.to_dense(), wanted)
+    raised(Error, lambda: dist.all_reduce(torch.eye(2).to_sparse(), op=dist.ReduceOp.MAX), "MAX", "not supported")
+    warnings.simplefilter("ignore")  # which torch does of CSR
+    raised(Error, lambda: dist.all_reduce(torch.eye(2).to_sparse_csr()), "not supported")
+
+
+def test_sparse() -> None:
+    run(2, _sparse)
+    run(3, _sparse)
 
 
 def test_premul() -> None:
     run(2, _premul)
-    run(1, _sparse)
 
 
 def _many(rank: int, size: int, folder: str) -> None:
@@ -270,4 +290,4 @@ def test_many() -> None:
 
 
 if __name__ == "__main__":
-    run_all([test_reductions, test_moves, test_shapes, test_premul, test_many])
+    run_all([test_reductions, test_moves, test_shapes, test_premul, test_sparse, test_many])

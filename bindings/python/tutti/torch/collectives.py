@@ -9,6 +9,7 @@ from torch.distributed import ReduceOp
 
 from .._library import lib
 from .failures import refused
+from .sparse import all_reduce_sparse
 from .tensors import moved, same_dtype
 from .device import DeviceWork, stream_of
 from .work import Work, milliseconds
@@ -42,7 +43,10 @@ class Collectives:
 
     def allreduce(self, tensors, opts=None):
         tensors = _each(tensors)
-        work, op = _begin(tensors, tensors), _op_of(opts)
+        op = _op_of(opts)
+        if tensors and tensors[0].is_sparse:
+            return all_reduce_sparse(self, tensors, op)
+        work = _begin(tensors, tensors)
         for tensor in tensors:
             buffer = work.in_out(tensor)
             dtype, elements, number = work.reduction(tensor, op)
