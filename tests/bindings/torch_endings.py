@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import threading
 import time
 from datetime import timedelta
 
@@ -146,8 +147,17 @@ def _interrupted(rank: int, size: int, folder: str) -> None:
         dist.send(torch.ones(1), 0)
 
 
+def _interrupted_joining(rank: int, size: int, folder: str) -> None:
+    """The other rank never comes."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    interrupt = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    interrupt.start()
+    raised(KeyboardInterrupt, lambda: start(0, 2, folder, timeout_s=3000))
+
+
 def test_interrupted() -> None:
     run(2, _interrupted)
+    run(1, _interrupted_joining)
 
 
 def _exits_under_way(rank: int, size: int, folder: str, clean: bool) -> None:
