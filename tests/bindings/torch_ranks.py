@@ -84,11 +84,11 @@ def run_all(tests) -> None:
 
 
 def raised(kinds, call, *words) -> str:
-    """The message of what call raises, which has all of words."""
+    """The message of what call raises, which has all of words, whether or not they begin it."""
     try:
         call()
     except kinds as error:
         text = str(error)
-        assert all(word in text for word in words), f"{words} are not all in: {text}"
+        assert all(word.lower() in text.lower() for word in words), f"{words} are not all in: {text}"
         return text
     raise AssertionError(f"{kinds} was not raised")
