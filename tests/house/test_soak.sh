@@ -4,7 +4,7 @@
 set -u
 . "$SOURCE_DIR/tests/scratch.sh"
 
-mkdir -p bin tree/script tree/tests/train tree/tests/verbs tree/build/asan/tests
+mkdir -p bin tree/script tree/tests/{train,verbs,bindings} tree/build/asan/tests
 cp "$SOURCE_DIR/script/soak" "$SOURCE_DIR/script/fuzz" tree/script/
 echo 'int main(void) { return getenv("SEED") != 0; }' >tree/tests/test_seed.c
 # Only what the scripts need beside them: no clang.
@@ -30,6 +30,7 @@ fake tree/tests/train/test_gpt.sh ''
 fake tree/tests/train/test_gpt_mesh.sh ''
 fake bin/cmake ''
 fake tree/tests/verbs/guest ''
+fake tree/tests/bindings/torch_suite.sh ''
 for name in test_refused test_refused_shrink test_refused_trainer test_rlimits test_save_kill; do
 	fake tree/build/asan/tests/$name ''
 done

@@ -1,0 +1,274 @@
+"""c10d's calls, each as one or more calls of the library in one work. Lists of tensors are coalesced calls.
+
+Every method has torch's name and arguments; the same bodies serve as a ProcessGroup's and, by delegation, as a
+Backend's methods (group.py). submit() issues a work."""
+
+import ctypes
+
+from torch.distributed import ReduceOp
+
+from .._library import lib
+from .failures import refused
+from .sparse import all_reduce_sparse
+from .tensors import moved, same_dtype
+from .device import DeviceWork, stream_of
+from .work import Work, milliseconds
+
+ANY = -1
+
+
+def _counts(values) -> ctypes.Array:
+    return (ctypes.c_size_t * len(values))(*values)
+
+
+def _op_of(options):
+    """Options, an op by itself, or nothing."""
+    return ReduceOp.SUM if options is None else getattr(options, "reduceOp", options)
+
+
+def _each(tensors):
+    return tensors if isinstance(tensors, (list, tuple)) else [tensors]
+
+
+def _begin(results, tensors) -> Work:
+    """A work on tensors like the first."""
+    first = next(iter(tensors), None)
+    if isinstance(first, (list, tuple)):
+        first = next(iter(first), None)
+    return DeviceWork(results, first.device) if first is not None and first.is_cuda else Work(results)
+
+
+class Collectives:
+    # ---- the same tensor everywhere
+
+    def allreduce(self, tensors, opts=None):
+        tensors = _each(tensors)
+        op = _op_of(opts)
+        if tensors and tensors[0].is_sparse:
+            return all_reduce_sparse(self, tensors, op)
+        work = _begin(tensors, tensors)
+        for tensor in tensors:
+            buffer = work.in_out(tensor)
+            dtype, elements, number = work.reduction(tensor, op)
+            place = buffer.data_ptr()
+            work.calls.append((lib.tutti_all_reduce, place, place, buffer.numel() * elements, dtype, number))
+        return self.submit(work, opts)
+
+    allreduce_coalesced = allreduce
+
+    def reduce(self, tensors, opts):
+        work, is_root = _begin(tensors, tensors), opts.rootRank == self.own_rank
+        for tensor in tensors:
+            buffer = work.in_out(tensor, is_written=is_root)
+            dtype, elements, number = work.reduction(tensor, opts.reduceOp)
+            place = buffer.data_ptr()
+            result = place if is_root else None
+            count = buffer.numel() * elements
+            work.calls.append((lib.tutti_reduce, place, result, count, dtype, number, opts.rootRank))
+        return self.submit(work, opts)
+
+    def broadcast(self, tensors, opts):
+        work = _begin(tensors, tensors)
+        for tensor in tensors:
+            buffer = work.in_out(tensor, is_written=opts.rootRank != self.own_rank)
+            dtype, elements = moved(tensor)
+            place = buffer.data_ptr()
+            work.calls.append((lib.tutti_broadcast, place, place, buffer.numel() * elements, dtype, opts.rootRank))
+        return self.submit(work, opts)
+
+    # ---- a tensor of each rank to every rank
+
+    def _gather_list(self, work, outputs, tensor) -> None:
+        self._one_each("all_gather", outputs)
+        same_dtype("all_gather", tensor, *outputs)
+        if outputs[self.own_rank].numel() != tensor.numel():
+            raise refused(
+                f"tutti: all_gather: rank {self.own_rank} gives {tensor.numel()} elements, "
+                f"and its output has {outputs[self.own_rank].numel()}"
+            )
+        source = work.input(tensor)
+        blocks = work.blocks(outputs, tensor, is_output=True)
+        dtype, _ = moved(tensor)
+        call = (lib.tutti_all_gatherv, source.data_ptr(), blocks.address, blocks.counts, blocks.offsets, dtype)
+        work.calls.append(call)
+
+    def allgather(self, outputs, inputs, opts=None):
+        work = _begin(list(outputs), inputs)
+        for listed, tensor in zip(outputs, inputs):
+            self._gather_list(work, listed, tensor)
+        return self.submit(work, opts)
+
+    def allgather_coalesced(self, outputs, inputs, opts=None):
+        """outputs[rank][i] is for inputs[i]."""
+        work = _begin(list(outputs), inputs)
+        for i, tensor in enumerate(inputs):
+            self._gather_list(work, [outputs[rank][i] for rank in range(self.ranks)], tensor)
+        return self.submit(work, opts)
+
+    def allgather_into_tensor_coalesced(self, outputs, inputs, opts=None):
+        work = _begin(list(outputs), inputs)
+        for output, tensor in zip(outputs, inputs):
+            same_dtype("all_gather_into_tensor", tensor, output)
+            self._times("all_gather_into_tensor", output, tensor)
+            source, result = work.input(tensor), work.output(output)
+            dtype, elements = moved(tensor)
+            count = source.numel() * elements
+            work.calls.append((lib.tutti_all_gather, source.data_ptr(), result.data_ptr(), count, dtype))
+        return self.submit(work, opts)
+
+    def _allgather_base(self, output, tensor, opts=None):
+        return self.allgather_into_tensor_coalesced([output], [tensor], opts)
+
+    # ---- to and from one rank
+
+    def gather(self, outputs, inputs, opts):
+        root, work = opts.rootRank, _begin(list(outputs), inputs)
+        for i, tensor in enumerate(inputs):
+            source = work.input(tensor)
+            dtype, elements = moved(tensor)
+            if self.own_rank == root:
+                self._one_each("gather", outputs[i])
+                same_dtype("gather", tensor, *outputs[i])
+                blocks = work.blocks(outputs[i], tensor, is_output=True)
+                result = (blocks.address, blocks.counts, blocks.offsets)
+            else:
+                result = (None, _counts([tensor.numel() * elements] * self.ranks), None)
+            work.calls.append((lib.tutti_gatherv, source.data_ptr(), *result, dtype, root))
+        return self.submit(work, opts)
+
+    def scatter(self, outputs, inputs, opts):
+        root, work = opts.rootRank, _begin(outputs, outputs)
+        for i, tensor in enumerate(outputs):
+            result = work.output(tensor)
+            dtype, elements = moved(tensor)
+            if self.own_rank == root:
+                self._one_each("scatter", inputs[i])
+                same_dtype("scatter", tensor, *inputs[i])
+                blocks = work.blocks(inputs[i], tensor, is_output=False)
+                source = (blocks.address, result.data_ptr(), blocks.counts, blocks.offsets)
+            else:
+                source = (None, result.data_ptr(), _counts([tensor.numel() * elements] * self.ranks), None)
+            work.calls.append((lib.tutti_scatterv, *source, dtype, root))
+        return self.submit(work, opts)
+
+    # ---- reduced parts
+
+    def reduce_scatter(self, outputs, inputs, opts=None):
+        work, op = _begin(outputs, outputs), _op_of(opts)
+        for output, listed in zip(outputs, inputs):
+            self._one_each("reduce_scatter", listed)
+            same_dtype("reduce_scatter", output, *listed)
+            result = work.output(output)
+            dtype, _, number = work.reduction(output, op)
+            blocks = work.blocks(listed, output, is_output=False)
+            arguments = (blocks.address, result.data_ptr(), blocks.counts, blocks.offsets, dtype, number)
+            work.calls.append((lib.tutti_reduce_scatterv, *arguments))
+        return self.submit(work, opts)
+
+    def reduce_scatter_tensor_coalesced(self, outputs, inputs, opts=None):
+        work, op = _begin(list(outputs), inputs), _op_of(opts)
+        for output, tensor in zip(outputs, inputs):
+            same_dtype("reduce_scatter_tensor", output, tensor)
+            self._times("reduce_scatter_tensor", tensor, output)
+            source, result = work.input(tensor), work.output(output)
+            dtype, elements, number = work.reduction(output, op)
+            count = result.numel() * elements
+            arguments = (source.data_ptr(), result.data_ptr(), count, dtype, number)
+            work.calls.append((lib.tutti_reduce_scatter, *arguments))
+        return self.submit(work, opts)
+
+    def _reduce_scatter_base(self, output, tensor, opts=None):
+        return self.reduce_scatter_tensor_coalesced([output], [tensor], opts)
+
+    # ---- a part of each rank to each rank
+
+    def alltoall(self, outputs, inputs, opts=None):
+        self._one_each("all_to_all", outputs)
+        self._one_each("all_to_all", inputs)
+        same_dtype("all_to_all", *outputs, *inputs)
+        work = _begin(list(outputs), inputs)
+        sent = work.blocks(inputs, inputs[0], is_output=False)
+        got = work.blocks(outputs, outputs[0], is_output=True)
+        dtype, _ = moved(outputs[0])
+        arguments = (sent.address, sent.counts, sent.offsets, got.address, got.counts, got.offsets, dtype)
+        work.calls.append((lib.tutti_all_to_allv, *arguments))
+        return self.submit(work, opts)
+
+    def alltoall_base(self, output, tensor, output_sizes, input_sizes, opts=None):
+        same_dtype("all_to_all_single", output, tensor)
+        work = _begin([output], [tensor])
+        source, result = work.input(tensor), work.output(output)
+        sent, got = self._rows("input", source, input_sizes), self._rows("output", result, output_sizes)
+        dtype, _ = moved(output)
+        arguments = (source.data_ptr(), sent, None, result.data_ptr(), got, None, dtype)
+        work.calls.append((lib.tutti_all_to_allv, *arguments))
+        return self.submit(work, opts)
+
+    def _rows(self, what: str, tensor, sizes) -> ctypes.Array:
+        """Elements for each rank, of sizes in rows; no sizes: equal ones."""
+        rows = tensor.size(0) if tensor.dim() else 1
+        if not sizes:
+            if rows % self.ranks:
+                raise refused(f"tutti: all_to_all_single: {what} of {rows} rows does not divide by {self.ranks} ranks")
+            sizes = [rows // self.ranks] * self.ranks
+        elif len(sizes) != self.ranks or sum(sizes) != rows:
+            raise refused(f"tutti: all_to_all_single: {what} of {rows} rows, and sizes are {list(sizes)}")
+        _, elements = moved(tensor)
+        row = tensor.numel() // rows * elements if rows else 0
+        return _counts([size * row for size in sizes])
+
+    # ---- messages, and waiting for each other
+
+    def send(self, tensors, rank: int, tag: int = 0):
+        return self._message(lib.tutti_send, tensors, rank, tag, "input")
+
+    def recv(self, tensors, rank: int, tag: int = 0):
+        return self._message(lib.tutti_recv, tensors, rank, tag, "output", ctypes.c_int(rank))
+
+    def recv_anysource(self, tensors, tag: int = 0):
+        return self.recv(tensors, ANY, tag)
+
+    def _message(self, function, tensors, rank: int, tag: int, use: str, sender=None):
+        if len(tensors) != 1:
+            raise refused(f"tutti: a message is one tensor, and here are {len(tensors)}")
+        work = _begin(tensors, tensors)
+        work.is_collective, work.tag, work.sender = False, tag, sender
+        buffer = getattr(work, use)(tensors[0])
+        dtype, elements = moved(tensors[0])
+        work.calls.append((function, buffer.data_ptr(), buffer.numel() * elements, dtype, rank))
+        return self.submit(work)
+
+    def barrier(self, opts=None):
+        work = Work([])
+        if self.device is not None:  # after what the current stream holds; the CPU waits
+            work.stream = stream_of(self.device)
+        work.calls.append((lib.tutti_barrier,))
+        return self.submit(work, opts)
+
+    def monitored_barrier(self, timeout=None, wait_all_ranks: bool = False):
+        """Ranks that do not come in time are named by the error, all of them in any case."""
+        work = Work([])
+        work.timeout_ms = milliseconds(getattr(timeout, "timeout", timeout))
+        work.calls.append((lib.tutti_barrier,))
+        self.submit(work).wait()
+
+    # ---- checks that torch leaves to its backends
+
+    def _one_each(self, call: str, tensors) -> None:
+        if len(tensors) != self.ranks:
+            raise refused(f"tutti: {call}: {len(tensors)} tensors for {self.ranks} ranks")
+
+    def _times(self, call: str, large, small) -> None:
+        if large.numel() != small.numel() * self.ranks:
+            raise refused(
+                f"tutti: {call}: the large tensor has {large.numel()} elements; "
+                f"{self.ranks} ranks with {small.numel()} make {small.numel() * self.ranks}"
+            )
+
+
+# torch 2.14 has new names for some of them.
+Collectives.all_gather_single = Collectives._allgather_base
+Collectives.all_gather_single_coalesced = Collectives.allgather_into_tensor_coalesced
+Collectives.reduce_scatter_single = Collectives._reduce_scatter_base
+Collectives.reduce_scatter_single_coalesced = Collectives.reduce_scatter_tensor_coalesced
+Collectives.all_to_all_single = Collectives.alltoall_base

@@ -1,0 +1,205 @@
+"""Futures of works, and the threads that complete them in one order on all ranks.
+
+A callback may issue calls (PowerSGD's do), and their order must be the same on all ranks. So the callbacks of a lane's
+collectives run in one thread, the lane's completer, in the order in which the futures were asked for, whenever their
+works end; never in the thread that attaches them, even if the work is over by then. What callbacks issue goes to a
+communicator of its own (lanes.py), whose order is theirs alone. Such calls may be waited for: their futures have the
+next completer. A callback that waits for a future which its own completer has yet to complete lets the completer go on
+inside of the wait.
+"""
+
+import queue
+import threading
+import weakref
+from collections import deque
+
+from torch.futures import Future
+
+_completers = weakref.WeakSet()
+_threads = weakref.WeakSet()  # these, and those that wait for a message
+
+
+class _Here(threading.local):
+    """The completer whose callbacks this thread runs; None: a thread of the program."""
+
+    completer = None
+
+
+here = _Here()
+
+
+class Failed:
+    """The value of a future that failed: raises the error, whatever C++ or Python does to look into it."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def _raise(self, *_):
+        raise self.error
+
+    __len__ = __getitem__ = __iter__ = __reduce_ex__ = __bool__ = _raise
+
+
+class OrderedFuture(Future):
+    """compute() gives its value or raises; the completer calls it when it is this future's turn."""
+
+    def __init__(self, completer, compute, work=None):
+        super().__init__()
+        self._completer, self._compute, self._work = completer, compute, work
+        self._followers = deque()  # None: they have run
+        self._is_settled, self._value, self._error = False, None, None
+
+    def deliver(self) -> None:
+        """In the completer: computes the value, tells C++, and runs what follows."""
+        try:
+            self._value = self._compute()
+        except BaseException as error:  # also a callback's KeyboardInterrupt: who waits for the future gets it
+            self._error = error
+        self._compute = self._work = None
+        self._is_settled = True
+        super().set_result(self._value if self._error is None else Failed(self._error))
+        self._completer.announce()
+        for run in iter(self._next_follower, None):
+            run()
+
+    def _next_follower(self):
+        with self._completer.lock:
+            if self._followers:
+                return self._followers.popleft()
+            self._followers = None
+            return None
+
+    def then(self, callback):
+        following = OrderedFuture(self._completer, lambda: callback(self))
+        with self._completer.lock:
+            if self._followers is not None:
+                self._followers.append(following.deliver)
+                return following
+        self._completer.put(following.deliver)
+        return following
+
+    def add_done_callback(self, callback) -> None:
+        self.then(callback)
+
+    def done(self) -> bool:
+        return self._is_settled
+
+    def wait(self):
+        work = self._work
+        if work is not None:  # in this thread, which is faster than to be told
+            work.wait()
+            return work.results
+        if not self._is_settled:
+            self._completer.await_future(self)
+        return self.value()
+
+    def value(self):
+        if not self._is_settled:
+            raise RuntimeError("tutti: this future has no value yet; wait() for it first")
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+    def set_result(self, result) -> None:
+        raise RuntimeError("tutti: this future belongs to a call, which sets its result")
+
+
+class Completer(threading.Thread):
+    """Delivers futures in the order of their entries. Made when the first future is asked for."""
+
+    def __init__(self, name: str):
+        super().__init__(name=f"tutti {name}", daemon=True)
+        self.path = name
+        self.lock = threading.Lock()
+        self.is_stopped = False
+        self._entries = queue.SimpleQueue()
+        self._settled = threading.Condition()
+        self._waiting = 0
+        _completers.add(self)
+        _threads.add(self)
+        self.start()
+
+    def run(self) -> None:
+        here.completer = self
+        while self._run_next():
+            pass
+
+    def _run_next(self) -> bool:
+        entry = self._entries.get()
+        if entry is None:
+            return False
+        entry()
+        return True
+
+    def put(self, entry) -> None:
+        """After stop the entry runs in the calling thread."""
+        with self.lock:
+            if not self.is_stopped:
+                self._entries.put(entry)
+                return
+        entry()
+
+    def stop(self) -> None:
+        """Ends the thread after what is queued."""
+        with self.lock:
+            self.is_stopped = True
+            self._entries.put(None)
+
+    def announce(self) -> None:
+        if self._waiting:
+            with self._settled:
+                self._settled.notify_all()
+
+    def await_future(self, future) -> None:
+        if threading.current_thread() is self:
+            self._go_on_until(future)
+            return
+        with self._settled:
+            self._waiting += 1
+            while not future.done():
+                self._settled.wait()
+            self._waiting -= 1
+
+    def _go_on_until(self, future) -> None:
+        while not future.done():
+            if not self._run_next():
+                self._entries.put(None)
+                raise RuntimeError("tutti: the process group was destroyed before this future had its turn")
+
+
+def future_of(work, completer, in_order: bool) -> OrderedFuture:
+    """in_order: a collective, whose turn comes after those before it. A message has its turn when it is over, since
+    another rank may send it only after later ones."""
+
+    def outcome():
+        work.wait()
+        return work.results
+
+    future = OrderedFuture(completer, outcome, work)
+    if in_order or work.is_over:
+        completer.put(future.deliver)
+    else:
+
+        def wait_and_put():
+            work.await_end()
+            completer.put(future.deliver)
+
+        waiting = threading.Thread(target=wait_and_put, name="tutti message", daemon=True)
+        _threads.add(waiting)
+        waiting.start()
+    return future
+
+
+def join_threads() -> None:
+    """Once all groups have been left: so that no thread runs Python while the interpreter ends."""
+    for thread in list(_threads):
+        if thread is not threading.current_thread():
+            thread.join(5)
+
+
+def forget_threads() -> None:
+    """In a forked child, which has none of these threads."""
+    _threads.clear()
+    for completer in list(_completers):
+        completer.lock = threading.Lock()
+        completer.is_stopped = True

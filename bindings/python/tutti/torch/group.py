@@ -1,0 +1,155 @@
+"""The process group: what torch.distributed gets when it asks for backend "tutti".
+
+It is a ProcessGroup itself, so that torch's Python functions call its methods directly, and C++ (DDP's reducer,
+functional collectives) through torch's trampolines. Since torch 2.14 a group also answers for its Backend; Delegate
+is that."""
+
+import weakref
+
+import torch
+import torch._C._distributed_c10d as c10d
+import torch.distributed as dist
+
+from .._library import lib
+from . import joining
+from .collectives import Collectives
+from .futures import here
+from .work import milliseconds
+
+NAME = "tutti"
+
+
+class Group(Collectives, dist.ProcessGroup):
+    device = None  # of CUDA, the last that it had tensors on
+
+    def __init__(self, rank: int, size: int, name: str, lane, timeout_ms: int):
+        dist.ProcessGroup.__init__(self, rank, size)
+        self.own_rank, self.ranks = rank, size
+        self.tutti_name, self.torch_name = name, name
+        self.timeout_ms = timeout_ms
+        self.main = lane
+        self._lanes = {}  # by the path of the completer whose callbacks use it
+
+    # ---- issuing
+
+    def submit(self, work, opts=None):
+        work.timeout_ms = work.timeout_ms or milliseconds(getattr(opts, "timeout", None)) or self.timeout_ms
+        if work.device is not None:
+            self.device = work.device
+            if not getattr(opts, "asyncOp", True):
+                work.enqueue()
+        self.lane().issue(work)
+        return work
+
+    def lane(self):
+        completer = here.completer
+        return self.main if completer is None else self._lane_of(completer)
+
+    def _lane_of(self, completer):
+        """Only the completer's own thread comes here with it."""
+        lane = self._lanes.get(completer.path)
+        if lane is None:
+            lane = self._lanes[completer.path] = self._make_lane(f"{self.tutti_name}<{completer.path}")
+        return lane
+
+    def _make_lane(self, name: str):
+        if self.ranks == 1:
+            return joining.alone(name, self.timeout_ms)
+        return joining.child(self.main, range(self.ranks), name, self.timeout_ms)
+
+    # ---- what torch asks a group for
+
+    def rank(self) -> int:
+        return self.own_rank
+
+    def size(self) -> int:
+        return self.ranks
+
+    def name(self) -> str:
+        return NAME
+
+    getRank, getSize, getBackendName, _get_backend_name = rank, size, name, name
+
+    @property
+    def group_name(self) -> str:
+        return self.torch_name
+
+    def getGroupName(self) -> str:
+        return self.torch_name
+
+    def setGroupName(self, name: str) -> None:
+        self.torch_name = name
+
+    _set_group_name = setGroupName
+
+    def _set_sequence_number_for_group(self) -> None:
+        pass
+
+    def _get_sequence_number_for_group(self) -> int:
+        self.main.check()
+        return lib.tutti_comm_sequence(self.main.comm)
+
+    def set_timeout(self, timeout) -> None:
+        self.timeout_ms = milliseconds(timeout)
+
+    _set_default_timeout = set_timeout
+
+    def __repr__(self) -> str:
+        return f"<tutti group {self.torch_name}: rank {self.own_rank} of {self.ranks}>"
+
+    supports_splitting = supports_coalescing = False
+
+    def _get_backend(self, device):
+        """Before torch 2.14 a group of Python's has no backends, and answers for them itself."""
+        return self if Delegate is None else super()._get_backend(device)
+
+    # ---- the end
+
+    def abort(self) -> None:
+        for lane in self._all_lanes():
+            lane.abort()
+
+    def shutdown(self) -> None:
+        """Ends callbacks' lanes last: what they wait for may be in the others."""
+        for lane in self._all_lanes():
+            lane.leave()
+
+    def _all_lanes(self) -> list:
+        main = getattr(self, "main", None)  # none: __init__ raised
+        return [] if main is None else [main, *self._lanes.values()]
+
+    def __del__(self):
+        self.shutdown()
+
+
+def _delegate(name: str):
+    def method(self, *arguments, **named):
+        return getattr(self.group(), name)(*arguments, **named)
+
+    method.__name__ = name
+    return method
+
+
+def _delegate_class():
+    """The Backend of a Group, or None before torch 2.14, whose Backend has no subclasses in Python."""
+    if not hasattr(getattr(c10d, "Backend", None), "all_gather_single"):
+        return None
+    names = [n for n, member in vars(Collectives).items() if callable(member) and not n.startswith("__")]
+    names += ["getBackendName", "abort", "shutdown", "set_timeout"]
+    names += ["_set_sequence_number_for_group", "_get_sequence_number_for_group"]
+    members = {name: _delegate(name) for name in names}
+    members["supports_coalescing"] = members["supports_splitting"] = False
+    return type("Delegate", (c10d.Backend,), members)
+
+
+Delegate = _delegate_class()
+
+
+def with_backend(group: Group, devices) -> Group:
+    if Delegate is not None:
+        group.backend = Delegate(group.own_rank, group.ranks)
+        group.backend.group = weakref.ref(group)  # a strong one would be a cycle
+        group._set_default_backend(dist.ProcessGroup.BackendType.CUSTOM)
+        for device in devices:
+            group._register_backend(torch.device(device), dist.ProcessGroup.BackendType.CUSTOM, group.backend)
+    return group

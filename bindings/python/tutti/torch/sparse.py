@@ -1,0 +1,49 @@
+"""all_reduce of sparse tensors (COO), as of gradients of embeddings: every rank gets all indices and values.
+
+It takes four calls and is over when it returns."""
+
+import torch
+
+from ..errors import UnsupportedError
+from .failures import refused
+from .tensors import OP_NAMES, SUM
+from .work import Work
+
+_UNCHECKED = {} if torch.__version__.startswith("1.") else {"check_invariants": False}  # else torch warns of it
+_TORCH_AVG = OP_NAMES.index("AVG")
+
+
+def _gather(group, tensor, shapes) -> list:
+    outputs = [torch.empty(shape, dtype=tensor.dtype) for shape in shapes]
+    group.allgather([outputs], [tensor]).wait()
+    return outputs
+
+
+def _sum(group, tensor):
+    own = tensor.detach().coalesce()
+    shape = torch.tensor([own.sparse_dim(), own.dense_dim(), *own.shape], dtype=torch.int64)
+    sizes = _gather(group, torch.tensor([own._nnz(), shape.numel()]), [[2]] * group.size())
+    if any(int(dimensions) != shape.numel() for _, dimensions in sizes):
+        raise refused("tutti: all_reduce of sparse tensors with different numbers of dimensions")
+    if any(not torch.equal(other, shape) for other in _gather(group, shape, [list(shape.shape)] * group.size())):
+        raise refused("tutti: all_reduce of sparse tensors with different shapes")
+    counts = [int(count) for count, _ in sizes]
+    indices = _gather(group, own.indices(), [[own.sparse_dim(), count] for count in counts])
+    values = _gather(group, own.values(), [[count, *own.values().shape[1:]] for count in counts])
+    total = torch.sparse_coo_tensor(torch.cat(indices, 1), torch.cat(values), own.shape, **_UNCHECKED)
+    return total.coalesce()
+
+
+def all_reduce_sparse(group, tensors, op) -> Work:
+    if hash(op) not in (SUM, _TORCH_AVG):
+        raise UnsupportedError(f"tutti: {OP_NAMES[hash(op)]} of sparse tensors is not supported")
+    with torch.no_grad():
+        for tensor in tensors:
+            if not tensor.is_cpu:
+                raise UnsupportedError(f"tutti: sparse tensors on {tensor.device} are not supported")
+            total = _sum(group, tensor)
+            tensor.copy_(total / group.size() if hash(op) == _TORCH_AVG else total)
+    work = Work(tensors)
+    work.lane, work.is_over = group.lane(), True
+    work.lane.forget(work)
+    return work

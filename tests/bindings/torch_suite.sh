@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# torch_suite.sh: what is too long for test_torch.sh, with the torch of TORCH_PYTHON: its own distributed_test against gloo
+# and tutti, of which each test that gloo passes and that is not for gloo alone has to pass; and what newer torch builds on
+# a backend. Ends with 77 where there is no torch. BUILD_DIR: whose library, build/release if not set.
+set -uo pipefail
+cd "$(dirname "$0")" || exit 1
+root=$PWD/../..
+python=${TORCH_PYTHON:-/usr/bin/python3}
+if ! "$python" -c 'import torch.testing._internal.common_distributed' 2>/dev/null; then
+	echo "$python has no torch, or not what torch's tests need: pip install torch expecttest"
+	exit 77
+fi
+export LIBTUTTI=${BUILD_DIR:-$root/build/release}/libtutti.so.0 PYTHONDONTWRITEBYTECODE=1
+export PYTHONPATH=$root/bindings/python${PYTHONPATH:+:$PYTHONPATH}
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+failed=0
+for backend in gloo tutti; do
+	"$python" torch_suite.py $backend "$scratch/$backend" >"$scratch/log" 2>&1
+	tail -1 "$scratch/log"
+done
+grep '^fail' "$scratch/tutti" | while read -r _ name why; do
+	if grep -q "^pass $name " "$scratch/gloo"; then
+		echo "FAILED: $name: $why"
+	fi
+done >"$scratch/failed"
+if [ -s "$scratch/failed" ]; then
+	cat "$scratch/failed"
+	failed=1
+fi
+"$python" torch_features.py >"$scratch/log" 2>&1
+code=$?
+grep -E '^ok|too old' "$scratch/log"
+if [ $code != 0 ] && [ $code != 77 ]; then
+	cat "$scratch/log"
+	failed=1
+fi
+exit $failed
