@@ -72,7 +72,7 @@ static int take_signals(sigset_t *old)
 /* Of --help, all that is printed here. */
 static int end_of_help(void)
 {
-	if (fflush(stdout) == 0)
+	if (!ferror(stdout) && fflush(stdout) == 0)
 		return 0;
 	fprintf(stderr, "tuttirun: stdout cannot be written: %s.\n", strerror(errno));
 	return 3;

@@ -73,6 +73,7 @@ def test_collectives(rank: int, size: int, gpu) -> None:
                 same(got, wanted, "gather", dtype, count)
             dist.scatter(output, [t.to(gpu) for t in each] if rank == 0 else None)
             same(output, own, "scatter", dtype, count)
+            flat.zero_()
             dist.all_to_all_single(flat, whole)
             same(flat, torch.cat(each), "all_to_all_single", dtype, count)
             outputs = [torch.empty_like(here) for _ in each]
@@ -102,7 +103,11 @@ def test_streams(rank: int, size: int, gpu) -> None:
     """What the current stream has yet to write is sent, the wait is the stream's, and the CPU is not held up."""
     side, tensor = torch.cuda.Stream(), torch.zeros(5000, device=gpu)
     dist.all_reduce(tensor)
+    with torch.cuda.stream(side):  # a kernel's first launch loads it, which waits for the GPU
+        torch.cuda._sleep(1000)
+        tensor.fill_(0).mul_(10)
     torch.cuda.synchronize()
+    dist.barrier()
     with torch.cuda.stream(side):
         begun = time.perf_counter()
         torch.cuda._sleep(DELAY_CYCLES)
