@@ -20,6 +20,13 @@ fi
 export LIBTUTTI=$BUILD_DIR/libtutti.so.0 PYTHONPATH=$SOURCE_DIR/bindings/python PYTHONDONTWRITEBYTECODE=1
 export OMP_NUM_THREADS=1
 cd "$SOURCE_DIR/tests/bindings"
+# No process substitution at timeout: its child would be of the group of whoever runs the tests, and its parent of another one.
+# When it ends while a test has stopped a process, the kernel sends SIGHUP to that whole group.
+said=$(mktemp)
+trap 'rm -f "$said"' EXIT
 for program in torch_values torch_training torch_endings; do
-	timeout -k 5 600 "$python" "$program.py" 2> >(grep -v 'find_unused_parameters\|InitGoogleLogging' >&2)
+	code=0
+	timeout -k 5 600 "$python" "$program.py" 2>"$said" || code=$?
+	grep -v 'find_unused_parameters\|InitGoogleLogging' "$said" >&2 || true
+	[ "$code" = 0 ] || exit "$code"
 done
