@@ -20,7 +20,7 @@ fi
 export LIBTUTTI=$BUILD_DIR/libtutti.so.0 PYTHONPATH=$SOURCE_DIR/bindings/python PYTHONDONTWRITEBYTECODE=1
 export OMP_NUM_THREADS=1
 cd "$SOURCE_DIR/tests/bindings"
-# No process substitution at timeout: its child would be of the group of whoever runs the tests, and its parent of another one.
+# No process substitution at timeout: its child would be in the process group of all tests, and its parent in another one.
 # When it ends while a test has stopped a process, the kernel sends SIGHUP to that whole group.
 said=$(mktemp)
 trap 'rm -f "$said"' EXIT
