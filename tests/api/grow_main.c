@@ -415,22 +415,24 @@ static void left(void)
 		kill(pids[size - 1], SIGKILL);
 }
 
-/* Until the ranks that are left wait for new ones. */
+/* Until the ranks that are left wait for new ones, for a minute at the most. */
 static void wait_for_meeting(void)
 {
 	const struct timespec pause = {0, 1000000};
 	struct sockaddr_in place = {.sin_family = AF_INET,
 				    .sin_port = htons((uint16_t)number("MASTER_PORT")),
 				    .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	int fd;
+	bool is_there = false;
 
-	while ((fd = socket(AF_INET, SOCK_STREAM, 0)) >= 0 &&
-	       connect(fd, (struct sockaddr *)&place, sizeof place) != 0) {
+	for (int tries = 0; tries < 60000 && !is_there; tries++) {
+		int fd = socket(AF_INET, SOCK_STREAM, 0);
+		CHECK(fd >= 0, "no socket");
+		is_there = connect(fd, (struct sockaddr *)&place, sizeof place) == 0;
 		close(fd);
-		nanosleep(&pause, NULL);
+		if (!is_there)
+			nanosleep(&pause, NULL);
 	}
-	CHECK(fd >= 0, "no socket");
-	close(fd);
+	CHECK(is_there, "no rank has waited for new ones in a minute");
 }
 
 /* Rank 1 leaves, and its process ends only when the others grow. Then rank 2 exits with an error:
