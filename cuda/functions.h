@@ -86,6 +86,7 @@
 	  (CUstream * stream, unsigned flags, int priority))                                       \
 	X(stream_destroy, cuStreamDestroy_v2, (CUstream stream))                                   \
 	X(stream_get_ctx, cuStreamGetCtx, (CUstream stream, CUcontext *context))                   \
+	X(stream_get_flags, cuStreamGetFlags, (CUstream stream, unsigned *flags))                  \
 	X(stream_query, cuStreamQuery, (CUstream stream))                                          \
 	X(stream_synchronize, cuStreamSynchronize, (CUstream stream))                              \
 	X(stream_wait_event, cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned flags))  \

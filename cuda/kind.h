@@ -32,7 +32,7 @@ tutti_status cuda_landed(const void *ptr);
 
 /* gates.c */
 tutti_status cuda_gate_take(struct memory_gate *gate);
-bool cuda_stream_blocks_others(void *stream);
+bool cuda_stream_blocks_others(void *stream, const void *near);
 tutti_status cuda_gate_wait(const struct memory_gate *gate, void *stream, const void *near);
 void cuda_gate_open(struct memory_gate *gate);
 

@@ -81,6 +81,7 @@
 	X(CU_MEMHOSTALLOC_DEVICEMAP, 2)                                                            \
 	X(CU_MEMHOSTREGISTER_PORTABLE, 1)                                                          \
 	X(CU_MEMHOSTREGISTER_DEVICEMAP, 2)                                                         \
+	X(CU_STREAM_DEFAULT, 0)                                                                    \
 	X(CU_STREAM_NON_BLOCKING, 1)                                                               \
 	X(CU_STREAM_WAIT_VALUE_GEQ, 0)                                                             \
 	X(CU_STREAM_WAIT_VALUE_EQ, 1)                                                              \

@@ -96,7 +96,7 @@ struct memory_kind {
 	tutti_status (*gate_take)(struct memory_gate *gate);
 	/* Whether the program's thread may keep other threads' operations of this kind waiting
 	 * while it waits for what is in this stream: then nothing in it may need one of them. */
-	bool (*stream_blocks_others)(void *stream);
+	bool (*stream_blocks_others)(void *stream, const void *near);
 	/* The stream's later work waits until the gate is open. */
 	tutti_status (*gate_wait)(const struct memory_gate *gate, void *stream, const void *near);
 	void (*gate_open)(struct memory_gate *gate); /* and gives it back */

@@ -9,20 +9,36 @@ static bool ends_in_stream(const struct tutti_work *work, const struct memory_ki
 	return work->spec.kind->end_of && work->spec.memory == kind;
 }
 
+/* Of the kind's memory, or NULL. */
+static const void *buffer_of(const struct tutti_work *work, const struct memory_kind *kind)
+{
+	const struct call_args *args = &work->spec.args;
+
+	if (work->spec.memory != kind)
+		return NULL;
+	return args->recv ? args->recv : args->send;
+}
+
+/* Whether the stream is one in which a program's copy would keep the engine from its work. In a
+ * callback nothing waits. */
+static bool waits_here(const struct tutti_work *work, const struct memory_kind *kind, void *stream)
+{
+	return !ends_in_stream(work, kind) && !engine_in_callback() &&
+	       kind->stream_blocks_others(stream, buffer_of(work, kind));
+}
+
 /* A failure opens the gate, too: no stream waits for what cannot come. */
 static tutti_status wait_at_gate(struct tutti_work *work, const struct memory_kind *kind,
 				 void *stream)
 {
-	const struct call_args *args = &work->spec.args;
-	const void *buffer = args->recv ? args->recv : args->send;
-
 	if (atomic_load_explicit(&work->is_done, memory_order_acquire))
 		return TUTTI_OK;
 	if (ends_in_stream(work, kind))
-		return kind->stream_join(work->spec.kind->end_of(work), stream, buffer);
+		return kind->stream_join(work->spec.kind->end_of(work), stream,
+					 buffer_of(work, kind));
 	if (!work->gate.kind)
 		TRY(kind->gate_take(&work->gate));
-	return kind->gate_wait(&work->gate, stream, work->spec.memory == kind ? buffer : NULL);
+	return kind->gate_wait(&work->gate, stream, buffer_of(work, kind));
 }
 
 static tutti_status wait_for_one(struct tutti_work *work, const struct memory_kind *kind,
@@ -33,7 +49,7 @@ static tutti_status wait_for_one(struct tutti_work *work, const struct memory_ki
 	/* Partner: end, in work.c. Its engine may be gone. */
 	if (atomic_load_explicit(&work->is_done, memory_order_acquire))
 		return TUTTI_OK;
-	if (!ends_in_stream(work, kind) && kind->stream_blocks_others(stream)) {
+	if (waits_here(work, kind, stream)) {
 		work_await(work);
 		return TUTTI_OK;
 	}

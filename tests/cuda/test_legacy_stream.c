@@ -1,7 +1,7 @@
 /* no_tsan: its ranks are processes */
 /* What would break: a program that copies to pageable memory in the legacy default stream, behind a
- * call that the engine serves. The driver then has the engine's own calls wait for that copy: both
- * would wait for ever. */
+ * call that the engine serves, there or in a stream which that one waits for. The driver then has
+ * the engine's own calls wait for that copy: both would wait for ever. */
 #include "gpu_ranks.h"
 
 #include "tests/limit.h"
@@ -30,6 +30,16 @@ static void add(tutti_comm *comm, int32_t *x, CUstream stream, int ending)
 	tutti_work_release(&work);
 }
 
+/* Those of which the legacy default stream waits for what is in them, and itself. */
+static CUstream blocking_stream(int round)
+{
+	static CUstream own;
+
+	if (!own)
+		GPU(stream_create_with_priority, &own, CU_STREAM_DEFAULT, 0);
+	return (CUstream[]){NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, own}[round % 4];
+}
+
 static int sums(int rank, int ending)
 {
 	tutti_config config = {.device = 1, .timeout_ms = 20000};
@@ -41,13 +51,13 @@ static int sums(int rank, int ending)
 	gpu_rank_must(tutti_init(&comm, &config), "init");
 	int32_t *x = gpu_alloc(sizeof *x);
 	for (int round = 0; round < ROUNDS; round++) {
-		CUstream stream = round % 2 ? NULL : CU_STREAM_LEGACY;
+		CUstream stream = blocking_stream(round);
 		int32_t own = rank + round;
 		GPU(memcpy_async, (CUdeviceptr)(uintptr_t)x, (CUdeviceptr)(uintptr_t)&own,
 		    sizeof own, stream);
 		add(comm, x, stream, ending);
 		GPU(memcpy_async, (CUdeviceptr)(uintptr_t)&pageable, (CUdeviceptr)(uintptr_t)x,
-		    sizeof pageable, stream);
+		    sizeof pageable, NULL);
 		if (pageable != 1 + 2 * round) {
 			fprintf(stderr, "rank %d, round %d: %d\n", rank, round, pageable);
 			return 1;

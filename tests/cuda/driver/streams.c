@@ -114,6 +114,17 @@ CUresult cuStreamGetCtx(CUstream handle, CUcontext *context)
 	return CUDA_SUCCESS;
 }
 
+CUresult cuStreamGetFlags(CUstream handle, unsigned *flags)
+{
+	CUstream stream;
+
+	TRY(stream_of(handle, &stream));
+	if (flags == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	*flags = stream->flags;
+	return CUDA_SUCCESS;
+}
+
 CUresult cuStreamQuery(CUstream handle)
 {
 	CUstream stream;
