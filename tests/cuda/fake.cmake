@@ -1,14 +1,12 @@
 # libcuda.so.1, made of shared memory and threads. Programs that load libcuda find it where LD_LIBRARY_PATH says so.
 file(GLOB fake_cuda_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/cuda/driver/*.c)
 list(FILTER fake_cuda_sources EXCLUDE REGEX "/test_[^/]*\\.c$")
-foreach(blocks blocks gpt_blocks)
-	list(APPEND fake_cuda_sources ${CMAKE_CURRENT_SOURCE_DIR}/cuda/kernels/${blocks}.c)
-endforeach()
 add_library(fake_cuda SHARED ${fake_cuda_sources})
-target_link_libraries(fake_cuda PRIVATE tutti_flags Threads::Threads m)
+target_link_libraries(fake_cuda PRIVATE tutti_flags tests_blocks Threads::Threads m)
 set(fake_cuda_folder ${CMAKE_CURRENT_BINARY_DIR}/cuda/driver)
 # Thread-local memory that glibc allocates is freed beside ThreadSanitizer, which then reports races.
 target_compile_options(fake_cuda PRIVATE -ftls-model=initial-exec)
+target_compile_options(tests_blocks PRIVATE -ftls-model=initial-exec)
 # Its threads never end, so it is never unloaded.
 set_target_properties(fake_cuda PROPERTIES OUTPUT_NAME cuda VERSION 1 SOVERSION 1
 	LIBRARY_OUTPUT_DIRECTORY ${fake_cuda_folder} LINK_OPTIONS "-Wl,-z,nodelete")
