@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from ._issue import Options
 
-_PEER = PeerError.status
-
 
 class CommStats(NamedTuple):
     """Of this rank, since the communicator was made. Bytes are payload."""

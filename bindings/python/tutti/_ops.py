@@ -86,7 +86,7 @@ def numbers_of(call: str, op: Op, dtype: _dtypes.DType) -> Tuple[int, int, int]:
 def _view(address: int, count: int, dtype: _dtypes.DType) -> Any:
     import numpy
 
-    raw = (ctypes.c_char * (count * dtype.bytes)).from_address(address)
+    raw: Any = (ctypes.c_char * (count * dtype.bytes)).from_address(address)
     return numpy.frombuffer(raw, _dtypes.numpy_dtype(dtype))
 
 
