@@ -62,6 +62,11 @@ def _type(x: Union[_dtypes.DType, str]) -> _dtypes.DType:
     return letter or _dtypes.of_name(x)
 
 
+def _is_number(x: Any) -> bool:
+    """Also one of NumPy's, but not its arrays, which have __index__ too."""
+    return hasattr(x, "__index__") and not hasattr(x, "__len__")
+
+
 def _numbers(x: Any) -> List[int]:
     return [int(n) for n in x]
 
@@ -75,7 +80,7 @@ def _spec(what: Any, blocks: int = 1) -> _Spec:
     memory, *rest = what
     dtype = _type(rest.pop()) if rest and isinstance(rest[-1], (_dtypes.DType, str)) else None
     buffer = buffer_of(memory, dtype)
-    if len(rest) == 1 and isinstance(rest[0], (list, tuple)) and len(rest[0]) == 2 and not isinstance(rest[0][0], int):
+    if len(rest) == 1 and isinstance(rest[0], (list, tuple)) and len(rest[0]) == 2 and not _is_number(rest[0][0]):
         rest = list(rest[0])  # (counts, displacements)
     if len(rest) > 2:
         raise InvalidError(f"a buffer of {len(what)} parts: it is [array, counts, displacements, type] at most")
@@ -83,7 +88,7 @@ def _spec(what: Any, blocks: int = 1) -> _Spec:
     displs = rest[1] if len(rest) > 1 else None
     if counts is None:
         return _Spec(buffer)
-    if not isinstance(counts, int) and not hasattr(counts, "__index__"):
+    if not _is_number(counts):
         return _Spec(buffer, _numbers(counts), None if displs is None else _numbers(displs))
     needed = int(counts) * blocks
     if not 0 <= needed <= buffer.count:
