@@ -1,13 +1,15 @@
 """Memory of tutti_mem_alloc, as NumPy arrays or, on a GPU, as objects with __cuda_array_interface__."""
 
 import ctypes
+import math
 import os
 import weakref
-from typing import Any, List, Sequence, Tuple, Union
+from typing import Any, Iterable, List, Sequence, Tuple, Union
 
 from . import _dtypes, _interrupts, _ops
 from ._library import lib
 from ._works import State
+from .errors import InvalidError
 
 _later: List[int] = []  # addresses whose arrays ended where the library could not be called
 
@@ -52,10 +54,10 @@ def alloc(state: State, shape: Union[int, Sequence[int]], dtype: Any) -> Any:
     while _later:
         lib.tutti_mem_free(_later.pop())
     kind = _dtypes.of_name(dtype)
-    lengths = (shape,) if isinstance(shape, int) else tuple(int(n) for n in shape)
-    bytes_ = kind.bytes
-    for n in lengths:
-        bytes_ *= n
+    lengths = tuple(map(int, shape)) if isinstance(shape, Iterable) else (int(shape),)
+    if min(lengths, default=0) < 0:
+        raise InvalidError(f"mem_alloc: a shape of {lengths} has a negative length")
+    bytes_ = math.prod(lengths) * kind.bytes
     address = ctypes.c_void_p()
     with state as handle:
         _interrupts.call(lib.tutti_mem_alloc, ctypes.byref(address), bytes_, handle, handle=handle, on_interrupt=state.abort)

@@ -182,7 +182,9 @@ def shared_memory():
     del part
     assert owner() is None and len(freed) == 1
     tutti._library.lib.tutti_mem_free = free
-    assert comm.mem_alloc(0).size == 0
+    assert comm.mem_alloc(0).size == 0 and comm.mem_alloc(np.int64(3)).shape == (3,)
+    with raises(tutti.InvalidError, match=r"mem_alloc: a shape of \(-1, -4\) has a negative length"):
+        comm.mem_alloc((-1, -4))
     often = np.ones(1 << 16)
     comm.mem_register(often)
     comm.all_reduce(often)
