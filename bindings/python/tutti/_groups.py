@@ -21,7 +21,7 @@ class group:
     """
 
     def __init__(self, wait: bool = True, timeout: Optional[float] = None, stream: Optional[int] = None):
-        self._waits, self._timeout, self._stream = wait, timeout, stream
+        self._waits, self._timeout_ms, self._stream = wait, timeout_ms(timeout), stream
         self.work: Optional[Work] = None
         self._keep: List[Any] = []
         self._ops: Set[Any] = set()
@@ -61,7 +61,7 @@ class group:
 
     def _end(self) -> None:
         states, cell = tuple(self._states), c_void_p()
-        call = Call(addressof(cell), None, timeout_ms(self._timeout))
+        call = Call(addressof(cell), None, self._timeout_ms)
         with contextlib.ExitStack() as entered:
             try:
                 self._prepare(call, entered)

@@ -101,6 +101,11 @@ def groups():
     with raises(KeyError), tutti.group():
         comm.all_reduce(x)
         raise KeyError
+    with raises(tutti.InvalidError, match="timeout of -1 s"), tutti.group(timeout=-1):
+        raise AssertionError("the block of a wrong group")
+    for make in (comm.all_gather_object, comm.broadcast_object):
+        with raises(tutti.InvalidError, match="an object is not sent in a group"), tutti.group():
+            make(rank)
     assert (x == P * P).all()
     with raises(tutti.InvalidError, match="was destroyed"), tutti.group():
         other.barrier()
