@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Optional, Sequence, Tuple, TypeV
 from ._buffers import Buffer
 from ._checks import Table, block_at, needs, plain, same_dtype, written
 from ._dtypes import DType
-from ._library import lib
+from ._issue import CallArgs
 from ._ops import SUM, Op, numbers_of
 from ._works import State
 from .errors import InvalidError
@@ -45,17 +45,7 @@ class Calls(Generic[R]):
     rank: int
     size: int
 
-    def _issue(
-        self,
-        name: str,
-        function: Any,
-        arguments: Tuple[Any, ...],
-        keep: Any,
-        op: Optional[Op],
-        options: Options,
-        tag: int = 0,
-        source: Optional[c_int] = None,
-    ) -> R:
+    def _issue(self, args: CallArgs) -> R:
         raise NotImplementedError
 
     def all_reduce(self, send: Any, recv: Any = None, op: Op = SUM, **options: Unpack[Options]) -> R:
@@ -67,14 +57,7 @@ class Calls(Generic[R]):
             same_dtype("all_reduce", s, r)
             needs("all_reduce", "recv", r.count, s.count, "as many as send")
         number, code, parts = numbers_of("all_reduce", op, s.dtype)
-        return self._issue(
-            "all_reduce",
-            lib.tutti_all_reduce,
-            (s.address, r.address, s.count * parts, code, number),
-            (s, r),
-            op,
-            options,
-        )
+        return self._issue(CallArgs("all_reduce", (s.address, r.address, s.count * parts, code, number), (s, r), options, op))
 
     def reduce(self, send: Any, recv: Any = None, op: Op = SUM, root: int = 0, **options: Unpack[Options]) -> R:
         """The same, with the result on root alone. Without recv in place there; elsewhere recv is not used."""
@@ -87,18 +70,13 @@ class Calls(Generic[R]):
             needs("reduce", "recv", r.count, s.count, "as many as send")
         number, code, parts = numbers_of("reduce", op, s.dtype)
         arguments = (s.address, r.address if is_root else None, s.count * parts, code, number, root)
-        return self._issue("reduce", lib.tutti_reduce, arguments, (s, r), op, options)
+        return self._issue(CallArgs("reduce", arguments, (s, r), options, op))
 
     def broadcast(self, buffer: Any, root: int = 0, **options: Unpack[Options]) -> R:
         """The elements of root's buffer to every rank's. On root it is only read."""
         b = (plain if root == self.rank else written)("broadcast", "buffer", buffer, options)
         return self._issue(
-            "broadcast",
-            lib.tutti_broadcast,
-            (b.address, b.address, b.count * b.dtype.parts, b.dtype.code, root),
-            b,
-            None,
-            options,
+            CallArgs("broadcast", (b.address, b.address, b.count * b.dtype.parts, b.dtype.code, root), (b,), options)
         )
 
     def all_gather(self, send: Any, recv: Any, **options: Unpack[Options]) -> R:
@@ -106,14 +84,7 @@ class Calls(Generic[R]):
         r = written("all_gather", "recv", recv, options)
         count, s = self._block_and(send, r, "all_gather", "send", "recv", options)
         address = block_at(r, self.rank * count) if s is None else s.address
-        return self._issue(
-            "all_gather",
-            lib.tutti_all_gather,
-            (address, r.address, count * r.dtype.parts, r.dtype.code),
-            (s, r),
-            None,
-            options,
-        )
+        return self._issue(CallArgs("all_gather", (address, r.address, count * r.dtype.parts, r.dtype.code), (s, r), options))
 
     def reduce_scatter(self, send: Any, recv: Any = None, op: Op = SUM, **options: Unpack[Options]) -> R:
         """send has P blocks; recv becomes the reduced block of this rank. recv None: it is the own block of send."""
@@ -121,37 +92,20 @@ class Calls(Generic[R]):
         count, r = self._block_and(recv, s, "reduce_scatter", "recv", "send", options)
         address = block_at(s, self.rank * count) if r is None else r.address
         number, code, parts = numbers_of("reduce_scatter", op, s.dtype)
-        return self._issue(
-            "reduce_scatter",
-            lib.tutti_reduce_scatter,
-            (s.address, address, count * parts, code, number),
-            (s, r),
-            op,
-            options,
-        )
+        return self._issue(CallArgs("reduce_scatter", (s.address, address, count * parts, code, number), (s, r), options, op))
 
     def gather(self, send: Any, recv: Any = None, root: int = 0, **options: Unpack[Options]) -> R:
         """root's recv = send of rank 0, ..., of rank P - 1. On root send may be None: it is the own block of recv."""
         if root != self.rank:
             s = plain("gather", "send", send, options)
             return self._issue(
-                "gather",
-                lib.tutti_gather,
-                (s.address, None, s.count * s.dtype.parts, s.dtype.code, root),
-                s,
-                None,
-                options,
+                CallArgs("gather", (s.address, None, s.count * s.dtype.parts, s.dtype.code, root), (s,), options)
             )
         r = written("gather", "recv", recv, options)
         count, own = self._block_and(send, r, "gather", "send", "recv", options)
         address = block_at(r, self.rank * count) if own is None else own.address
         return self._issue(
-            "gather",
-            lib.tutti_gather,
-            (address, r.address, count * r.dtype.parts, r.dtype.code, root),
-            (own, r),
-            None,
-            options,
+            CallArgs("gather", (address, r.address, count * r.dtype.parts, r.dtype.code, root), (own, r), options)
         )
 
     def scatter(self, send: Any, recv: Any = None, root: int = 0, **options: Unpack[Options]) -> R:
@@ -159,23 +113,13 @@ class Calls(Generic[R]):
         if root != self.rank:
             r = written("scatter", "recv", recv, options)
             return self._issue(
-                "scatter",
-                lib.tutti_scatter,
-                (None, r.address, r.count * r.dtype.parts, r.dtype.code, root),
-                r,
-                None,
-                options,
+                CallArgs("scatter", (None, r.address, r.count * r.dtype.parts, r.dtype.code, root), (r,), options)
             )
         s = plain("scatter", "send", send, options)
         count, own = self._block_and(recv, s, "scatter", "recv", "send", options)
         address = block_at(s, self.rank * count) if own is None else own.address
         return self._issue(
-            "scatter",
-            lib.tutti_scatter,
-            (s.address, address, count * s.dtype.parts, s.dtype.code, root),
-            (s, own),
-            None,
-            options,
+            CallArgs("scatter", (s.address, address, count * s.dtype.parts, s.dtype.code, root), (s, own), options)
         )
 
     def all_to_all(self, send: Any, recv: Any, **options: Unpack[Options]) -> R:
@@ -187,12 +131,7 @@ class Calls(Generic[R]):
         if r.count % self.size:
             raise InvalidError(f"all_to_all: recv has {r.count} elements, which are no {self.size} equal blocks")
         return self._issue(
-            "all_to_all",
-            lib.tutti_all_to_all,
-            (s.address, r.address, r.count // self.size * r.dtype.parts, r.dtype.code),
-            (s, r),
-            None,
-            options,
+            CallArgs("all_to_all", (s.address, r.address, r.count // self.size * r.dtype.parts, r.dtype.code), (s, r), options)
         )
 
     def _block_and(
@@ -235,12 +174,12 @@ class Calls(Generic[R]):
         s = self._own_block("all_gatherv", "send", send, r.dtype, table, options)
         address = table.block(r, self.rank) if s is None else s.address
         return self._issue(
-            "all_gatherv",
-            lib.tutti_all_gatherv,
-            (address, r.address, table.counts_array, table.offsets_array, r.dtype.code),
-            (s, r, table),
-            None,
-            options,
+            CallArgs(
+                "all_gatherv",
+                (address, r.address, table.counts_array, table.offsets_array, r.dtype.code),
+                (s, r, table),
+                options,
+            )
         )
 
     def reduce_scatterv(
@@ -260,12 +199,13 @@ class Calls(Generic[R]):
         r = self._own_block("reduce_scatterv", "recv", recv, s.dtype, table, options)
         address = table.block(s, self.rank) if r is None else r.address
         return self._issue(
-            "reduce_scatterv",
-            lib.tutti_reduce_scatterv,
-            (s.address, address, table.counts_array, table.offsets_array, code, number),
-            (s, r, table),
-            op,
-            options,
+            CallArgs(
+                "reduce_scatterv",
+                (s.address, address, table.counts_array, table.offsets_array, code, number),
+                (s, r, table),
+                options,
+                op,
+            )
         )
 
     def gatherv(
@@ -294,7 +234,7 @@ class Calls(Generic[R]):
             whole.dtype.code,
             root,
         )
-        return self._issue("gatherv", lib.tutti_gatherv, arguments, (s, r, table), None, options)
+        return self._issue(CallArgs("gatherv", arguments, (s, r, table), options))
 
     def scatterv(
         self,
@@ -322,7 +262,7 @@ class Calls(Generic[R]):
             whole.dtype.code,
             root,
         )
-        return self._issue("scatterv", lib.tutti_scatterv, arguments, (s, r, table), None, options)
+        return self._issue(CallArgs("scatterv", arguments, (s, r, table), options))
 
     def all_to_allv(
         self,
@@ -351,7 +291,7 @@ class Calls(Generic[R]):
             in_.offsets_array,
             s.dtype.code,
         )
-        return self._issue("all_to_allv", lib.tutti_all_to_allv, arguments, (s, r, out, in_), None, options)
+        return self._issue(CallArgs("all_to_allv", arguments, (s, r, out, in_), options))
 
     def _own_block(self, call: str, what: str, memory: Any, dtype: DType, table: Table, options: Options) -> Optional[Buffer]:
         """The buffer of this rank's block; None: the block lies within the other buffer."""
@@ -367,16 +307,14 @@ class Calls(Generic[R]):
 
     def barrier(self, **options: Unpack[Options]) -> R:
         """Returns on no rank before every rank has called it."""
-        return self._issue("barrier", lib.tutti_barrier, (), None, None, options)
+        return self._issue(CallArgs("barrier", (), (), options))
 
     def send(self, buffer: Any, peer: int, tag: int = 0, **options: Unpack[Options]) -> R:
         """A message to rank peer; messages of one tag (>= 0) come in order. Its recv has the same count and dtype."""
         b = plain("send", "buffer", buffer, options)
-        return self._issue(
-            "send", lib.tutti_send, (b.address, b.count * b.dtype.parts, b.dtype.code, peer), b, None, options, tag
-        )
+        return self._issue(CallArgs("send", (b.address, b.count * b.dtype.parts, b.dtype.code, peer), (b,), options, tag=tag))
 
     def _recv(self, buffer: Any, peer: int, tag: int, options: Options, source: c_int) -> R:
         b = written("recv", "buffer", buffer, options)
         arguments = (b.address, b.count * b.dtype.parts, b.dtype.code, peer)
-        return self._issue("recv", lib.tutti_recv, arguments, b, None, options, tag, source)
+        return self._issue(CallArgs("recv", arguments, (b,), options, tag=tag, source=source))

@@ -17,7 +17,7 @@ from .errors import Error, InvalidError, PeerError, check, error_of
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from ._issue import Options
+    from ._issue import CallArgs, Options
 
 
 class CommStats(NamedTuple):
@@ -118,21 +118,12 @@ class Start(Calls[Work]):
     def __init__(self, comm: "Comm"):
         self._state, self.rank, self.size, self._comm = comm._state, comm.rank, comm.size, comm
 
-    def _issue(
-        self,
-        name: str,
-        function: Any,
-        arguments: Any,
-        keep: Any,
-        op: Any,
-        options: Options,
-        tag: int = 0,
-        source: Optional[c_int] = None,
-    ) -> Work:
+    def _issue(self, args: CallArgs) -> Work:
         if _groups.is_open():
-            raise InvalidError(f"{name}: a group is open on this thread, and its calls have one work: use group(wait=False)")
-        flight = _issue.begin(self._state, name, function, arguments, keep, op, options, tag, source, self._comm)
-        return Work(flight)
+            raise InvalidError(
+                f"{args.name}: a group is open on this thread, and its calls have one work: use group(wait=False)"
+            )
+        return Work(_issue.begin(self._state, args, self._comm))
 
     def recv(self, buffer: Any, peer: int = ANY, tag: int = 0, **options: Unpack[Options]) -> Work:
         """A message of rank peer, or of whichever rank sends first; Work.source says which. Count and dtype as of its send."""
@@ -158,18 +149,8 @@ class Comm(Calls[None]):
         self.size: int = lib.tutti_size(handle)
         self._start: Optional[Start] = None
 
-    def _issue(
-        self,
-        name: str,
-        function: Any,
-        arguments: Any,
-        keep: Any,
-        op: Any,
-        options: Options,
-        tag: int = 0,
-        source: Optional[c_int] = None,
-    ) -> None:
-        _issue.run(self._state, name, function, arguments, keep, op, options, tag, source)
+    def _issue(self, args: CallArgs) -> None:
+        _issue.run(self._state, args)
 
     def recv(self, buffer: Any, peer: int = ANY, tag: int = 0, **options: Unpack[Options]) -> int:
         """A message of rank peer, or of whichever rank sends first: returns which (in a group ANY: it is not known yet).

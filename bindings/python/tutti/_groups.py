@@ -5,6 +5,7 @@ import threading
 from ctypes import addressof, byref, c_void_p
 from typing import Any, List, Optional, Set, Tuple
 
+from ._buffers import stream_of
 from ._library import OK, Call, lib
 from ._works import Flight, State, Work, end_here, failure_of, wait_here
 from .errors import InvalidError, check
@@ -36,13 +37,12 @@ class group:
         _local.group = self
         return self
 
-    def add(self, state: State, keep: Any, details: Any, ops: Any) -> None:
-        """Of a call that the library has collected: its buffers, and what else it uses, such as its label."""
+    def add(self, state: State, keep: Tuple[Any, ...], ops: Any) -> None:
+        """Of a call that the library has collected. keep: its buffers, and what else it uses, such as its label."""
         whole = self
         while whole._outer is not None:
             whole = whole._outer
-        whole._keep.extend(keep if isinstance(keep, tuple) else (keep,))
-        whole._keep.append(details)
+        whole._keep.extend(keep)
         whole._ops.update(ops)
         if state not in whole._states:
             whole._states.append(state)
@@ -84,8 +84,6 @@ class group:
         self._keep, self._ops = [], set()
 
     def _prepare(self, call: Call, entered: contextlib.ExitStack) -> None:
-        from ._issue import stream_of
-
         try:
             call.stream = self._stream or stream_of("a group", tuple(self._keep))
             for state in self._states:

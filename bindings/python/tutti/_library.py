@@ -58,7 +58,7 @@ _pointer, _size, _int, _text = c_void_p, c_size_t, c_int, c_char_p
 _counts = c_void_p  # an array of c_size_t, or None
 
 # name: (result, arguments...). Pointers to what a function writes are c_void_p: byref() and addresses fit.
-_FUNCTIONS = {
+FUNCTIONS = {
     "tutti_init": (_int, _pointer, _pointer),
     "tutti_init_all": (_int, _pointer, _int, _pointer),
     "tutti_rendezvous_open": (_int, _pointer, _size),
@@ -140,7 +140,7 @@ def _load() -> ctypes.CDLL:
 
 
 def _declare(library: ctypes.CDLL) -> None:
-    for name, (result, *arguments) in _FUNCTIONS.items():
+    for name, (result, *arguments) in FUNCTIONS.items():
         try:
             function = getattr(library, name)
         except AttributeError:
