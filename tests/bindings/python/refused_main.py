@@ -47,7 +47,8 @@ refused("all_to_allv: send has 1 elements and needs", "all_to_allv", small, coun
 refused("send_counts has 0 numbers", "all_to_allv", f4(2), [], f4(2 * P), counts)
 
 refused("send has elements of float32 and recv of float64", "all_reduce", f4(4), np.zeros(4))
-refused("elements of int32 and recv of float32", "all_gather", np.zeros(1, np.int32), f4(P))
+refused("send has elements of int32 and recv of float32: they must be equal", "all_gather", np.zeros(1, np.int32), f4(P))
+refused("send has elements of float32 and recv of int32", "reduce_scatterv", f4(2 * P), np.zeros(2, np.int32), counts)
 refused("recv is read-only, and the result is written there", "all_reduce", f4(3), bytes(12), dtype="f32")
 refused("buffer is read-only", "broadcast", np.broadcast_to(np.float32(1), ()), (rank + 1) % P)
 refused("recv: buffer is read-only", "recv", bytes(3), 0)
