@@ -341,7 +341,7 @@ class Comm(Calls[None]):
         state = getattr(self, "_state", None)
         if state is None or not state.is_here() or _interrupts is None or _interrupts.exiting:
             return
-        if getattr(_ops.callback, "is_running", False):
+        if _ops.callback.is_running:
             return  # under the library's locks: the end of the process destroys it
         warnings.warn(f"{self!r} was not destroyed", ResourceWarning, stacklevel=2, source=self)
         _exits.close(state, is_exit=True)

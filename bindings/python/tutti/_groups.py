@@ -10,7 +10,14 @@ from ._library import OK, Call, lib
 from ._works import Flight, State, Work, end_here, failure_of, wait_here
 from .errors import InvalidError, check
 
-_local = threading.local()
+
+class _Local(threading.local):
+    """group: the innermost that is open on this thread."""
+
+    group: "Optional[group]" = None
+
+
+_local = _Local()
 
 
 class group:
@@ -116,7 +123,7 @@ def cancel() -> bool:
 
 
 def current() -> Optional[group]:
-    return getattr(_local, "group", None)
+    return _local.group
 
 
 def is_open() -> bool:

@@ -17,7 +17,7 @@ _later: List[int] = []  # addresses whose arrays ended where the library could n
 def _free(address: int, pid: int) -> None:
     if pid != os.getpid():  # a forked process has only a picture of it
         return
-    if getattr(_ops.callback, "is_running", False):
+    if _ops.callback.is_running:
         _later.append(address)
         return
     lib.tutti_mem_free(address)
