@@ -12,6 +12,7 @@ Gatherv and Scatterv make a small call before, since Tutti's ranks all know the 
 """
 
 import array
+import ctypes
 import socket
 import struct
 import time
@@ -231,8 +232,6 @@ class Comm:
         own = bytearray((whole.count if whole else 0) * (whole.dtype.bytes if whole else 0) // self.size)
         self.tutti.reduce_scatter(whole, buffer_of(own, whole.dtype if whole else None), op)
         if whole is not None and whole.address:
-            import ctypes
-
             ctypes.memmove(whole.address, (ctypes.c_char * len(own)).from_buffer(own), len(own))
 
     def Reduce_scatter(self, sendbuf: Any, recvbuf: Any, recvcounts: Sequence[int], op: Op = SUM) -> None:
