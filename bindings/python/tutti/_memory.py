@@ -4,6 +4,7 @@ import ctypes
 import math
 import os
 import weakref
+from operator import index
 from typing import Any, Iterable, List, Sequence, Tuple, Union
 
 from . import _dtypes, _interrupts, _ops
@@ -54,14 +55,15 @@ def alloc(state: State, shape: Union[int, Sequence[int]], dtype: Any) -> Any:
     while _later:
         lib.tutti_mem_free(_later.pop())
     kind = _dtypes.of_name(dtype)
-    lengths = tuple(map(int, shape)) if isinstance(shape, Iterable) else (int(shape),)
-    if min(lengths, default=0) < 0:
-        raise InvalidError(f"mem_alloc: a shape of {lengths} has a negative length")
+    lengths = tuple(map(index, shape if isinstance(shape, Iterable) else (shape,)))
     bytes_ = math.prod(lengths) * kind.bytes
+    if min(lengths, default=0) < 0 or bytes_ >= 2**63:
+        raise InvalidError(f"mem_alloc: a shape of {lengths} has a negative length, or is beyond all memory")
     address = ctypes.c_void_p()
     with state as handle:
         _interrupts.call(lib.tutti_mem_alloc, ctypes.byref(address), bytes_, handle, handle=handle, on_interrupt=state.abort)
     if bytes_ == 0 or not address.value:
+        lib.tutti_mem_free(address)
         return numpy.zeros(lengths, _dtypes.numpy_dtype(kind))
     if _is_on_device(address.value):
         owner: Any = DeviceMemory(address.value, lengths, kind)

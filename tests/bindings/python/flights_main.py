@@ -186,10 +186,12 @@ def shared_memory():
     assert (part == sum(range(P)) * P).all()
     del part
     assert owner() is None and len(freed) == 1
+    assert comm.mem_alloc(0).size == 0 and len(freed) == 2
     tutti._library.lib.tutti_mem_free = free
-    assert comm.mem_alloc(0).size == 0 and comm.mem_alloc(np.int64(3)).shape == (3,)
-    with raises(tutti.InvalidError, match=r"mem_alloc: a shape of \(-1, -4\) has a negative length"):
-        comm.mem_alloc((-1, -4))
+    assert comm.mem_alloc(np.int64(3)).shape == (3,)
+    for shape in ((-1, -4), (1 << 31, 1 << 31)):
+        with raises(tutti.InvalidError, match=r"mem_alloc: a shape of \(.*\) has a negative length, or is beyond all memory"):
+            comm.mem_alloc(shape)
     often = np.ones(1 << 16)
     comm.mem_register(often)
     comm.all_reduce(often)
