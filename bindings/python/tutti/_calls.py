@@ -10,7 +10,7 @@ from ctypes import c_int
 from typing import TYPE_CHECKING, Any, Generic, Optional, Sequence, Tuple, TypeVar
 
 from ._buffers import Buffer
-from ._checks import Table, block_at, block_count, needs, own_block, plain, same_dtype, written
+from ._checks import Table, block_at, block_count, fits, needs, own_block, plain, same_dtype, written
 from ._issue import CallArgs
 from ._ops import SUM, Op, numbers_of
 from ._works import State
@@ -252,9 +252,10 @@ class Calls(Generic[R]):
     def send(self, buffer: Any, peer: int, tag: int = 0, **options: Unpack[Options]) -> R:
         """A message to rank peer; messages of one tag (>= 0) come in order. Its recv has the same count and dtype."""
         b = plain("send", "buffer", buffer, options)
-        return self._issue(CallArgs("send", (b.address, b.count * b.dtype.parts, b.dtype.code, peer), (b,), options, tag=tag))
+        arguments = (b.address, b.count * b.dtype.parts, b.dtype.code, peer)
+        return self._issue(CallArgs("send", arguments, (b,), options, tag=fits("send", "tag", tag)))
 
     def _recv(self, buffer: Any, peer: int, tag: int, options: Options, source: c_int) -> R:
         b = written("recv", "buffer", buffer, options)
         arguments = (b.address, b.count * b.dtype.parts, b.dtype.code, peer)
-        return self._issue(CallArgs("recv", arguments, (b,), options, tag=tag, source=source))
+        return self._issue(CallArgs("recv", arguments, (b,), options, tag=fits("recv", "tag", tag), source=source))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ctypes import c_size_t
 from itertools import accumulate
+from operator import index
 from typing import TYPE_CHECKING, Any, Optional, Sequence
 
 from ._buffers import Buffer, buffer_of
@@ -37,6 +38,13 @@ def needs(call: str, what: str, have: int, needed: int, why: str) -> None:
         raise InvalidError(f"{call}: {what} has {have} elements and needs {needed}: {why}")
 
 
+def fits(call: str, what: str, number: int) -> int:
+    """The number, of which ctypes would take the lower 32 bits."""
+    if not -(2**31) <= number < 2**31:
+        raise InvalidError(f"{call}: {what} is {number}: it must fit in 32 bits")
+    return number
+
+
 def block_count(call: str, what: str, whole: Buffer, size: int) -> int:
     """The elements of each of its size blocks."""
     if whole.count % size:
@@ -68,8 +76,8 @@ class Table:
         self, call: str, size: int, counts: Sequence[int], offsets: Optional[Sequence[int]], parts: int, names: str = ""
     ):
         self.call = call
-        self.counts = [int(n) for n in counts]
-        listed = None if offsets is None else [int(n) for n in offsets]
+        self.counts = list(map(index, counts))
+        listed = None if offsets is None else list(map(index, offsets))
         for what, numbers in ((names + "counts", self.counts), (names + "offsets", listed)):
             if numbers is not None and len(numbers) != size:
                 raise InvalidError(f"{call}: {what} has {len(numbers)} numbers and needs {size}, one for each rank")

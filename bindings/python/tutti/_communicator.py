@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, List, NamedTuple, Optional, Sequence, Uni
 from . import _exits, _groups, _interrupts, _issue, _memory, _objects, _ops
 from ._buffers import buffer_of
 from ._calls import ANY, Calls
+from ._checks import fits
 from ._library import OK, Config, Stats, lib
 from ._works import State, Work
 from .errors import Error, InvalidError, PeerError, check, error_of
@@ -258,11 +259,14 @@ class Comm(Calls[None]):
 
         config: transports, timeout, deterministic, name as in init; without any the parent's.
         """
+        fits("split", "color", color)
+        fits("split", "key", key)
         return self._child(lib.tutti_comm_split, color, key, byref(_config(**config)) if config else None)
 
     def create_from(self, ranks: Sequence[int], tag: int = 0, **config: Any) -> "Comm":
         """Called by the listed ranks alone, with the same list: a child in its order. tag tells apart those made at once."""
         listed = (c_int * len(ranks))(*ranks)
+        fits("create_from", "tag", tag)
         child = self._child(lib.tutti_comm_create_from, listed, len(ranks), tag, byref(_config(**config)) if config else None)
         assert child is not None
         return child
@@ -308,7 +312,7 @@ class Comm(Calls[None]):
 
         PeerError: ranks were missing; its .flag is the AND of the others, and the same on all that get it.
         """
-        cell = c_int(flag)
+        cell = c_int(fits("agree", "flag", flag))
         try:
             with self._state as handle:
                 _interrupts.call(lib.tutti_comm_agree, handle, byref(cell), on_interrupt=self._state.abort)

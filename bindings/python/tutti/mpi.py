@@ -16,6 +16,7 @@ import ctypes
 import socket
 import struct
 import time
+from operator import index
 from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from . import _communicator, _dtypes
@@ -69,7 +70,7 @@ def _is_number(x: Any) -> bool:
 
 
 def _numbers(x: Any) -> List[int]:
-    return [int(n) for n in x]
+    return list(map(index, x))
 
 
 def _spec(what: Any, blocks: int = 1) -> _Spec:

@@ -62,6 +62,15 @@ refused("root 99 is not in 0..", "broadcast", f4(1), 99)
 refused("peer 99 is not in 0..", "send", f4(1), 99)
 refused("call.tag is -1", "recv", f4(1), 0, -1)
 refused("timeout of -1 s", "barrier", timeout=-1)
+# By nobody but the package: ctypes would take the lower 32 bits, and int() the whole part.
+refused("send: tag is 4294967297: it must fit in 32 bits", "send", f4(1), 0, 2**32 + 1)
+refused("recv: tag is 4294967297: it must fit in 32 bits", "recv", f4(1), 0, 2**32 + 1)
+for make, what in ((lambda n: comm.split(n), "split: color"), (lambda n: comm.split(0, n), "split: key"), (comm.agree, "agree: flag")):
+    with raises(tutti.InvalidError, match=f"{what} is -2147483649: it must fit in 32 bits"):
+        make(-(2**31) - 1)
+for make in (lambda: comm.all_gatherv(f4(2), f4(2 * P), [2.5] * P), lambda: comm.mem_alloc(2.5)):
+    with raises(TypeError, match="'float' object cannot be interpreted as an integer"):
+        make()
 for make in (comm, comm.start):
     with raises(TypeError, match="unexpected keyword: tiemout"):
         make.barrier(tiemout=3)
