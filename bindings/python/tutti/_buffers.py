@@ -3,7 +3,7 @@
 import ctypes
 import sys
 from ctypes import c_char_p, c_int, c_ssize_t, c_void_p, py_object
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 from . import _dlpack, _dtypes
 from .errors import InvalidError
@@ -202,3 +202,14 @@ def _read_as(buffer: Buffer, dtype: _dtypes.DType) -> Buffer:
         )
     buffer.count, buffer.dtype = whole, dtype
     return buffer
+
+
+def stream_of(call: str, keep: Tuple[Any, ...]) -> Optional[int]:
+    """The stream that the device buffers of a call came with."""
+    found: Optional[Buffer] = None
+    for buffer in keep:
+        if isinstance(buffer, Buffer) and buffer.is_device:
+            if found is not None and found.stream != buffer.stream:
+                raise InvalidError(f"{call}: its buffers come with different streams: name one by stream=")
+            found = buffer
+    return found.stream if found is not None else None

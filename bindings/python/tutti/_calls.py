@@ -10,12 +10,10 @@ from ctypes import c_int
 from typing import TYPE_CHECKING, Any, Generic, Optional, Sequence, Tuple, TypeVar
 
 from ._buffers import Buffer
-from ._checks import Table, block_at, needs, plain, same_dtype, written
-from ._dtypes import DType
-from ._library import lib
+from ._checks import Table, block_at, block_count, fits, needs, own_block, plain, same_dtype, written
+from ._issue import CallArgs
 from ._ops import SUM, Op, numbers_of
 from ._works import State
-from .errors import InvalidError
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -45,17 +43,7 @@ class Calls(Generic[R]):
     rank: int
     size: int
 
-    def _issue(
-        self,
-        name: str,
-        function: Any,
-        arguments: Tuple[Any, ...],
-        keep: Any,
-        op: Optional[Op],
-        options: Options,
-        tag: int = 0,
-        source: Optional[c_int] = None,
-    ) -> R:
+    def _issue(self, args: CallArgs) -> R:
         raise NotImplementedError
 
     def all_reduce(self, send: Any, recv: Any = None, op: Op = SUM, **options: Unpack[Options]) -> R:
@@ -67,14 +55,7 @@ class Calls(Generic[R]):
             same_dtype("all_reduce", s, r)
             needs("all_reduce", "recv", r.count, s.count, "as many as send")
         number, code, parts = numbers_of("all_reduce", op, s.dtype)
-        return self._issue(
-            "all_reduce",
-            lib.tutti_all_reduce,
-            (s.address, r.address, s.count * parts, code, number),
-            (s, r),
-            op,
-            options,
-        )
+        return self._issue(CallArgs("all_reduce", (s.address, r.address, s.count * parts, code, number), (s, r), options, op))
 
     def reduce(self, send: Any, recv: Any = None, op: Op = SUM, root: int = 0, **options: Unpack[Options]) -> R:
         """The same, with the result on root alone. Without recv in place there; elsewhere recv is not used."""
@@ -87,71 +68,39 @@ class Calls(Generic[R]):
             needs("reduce", "recv", r.count, s.count, "as many as send")
         number, code, parts = numbers_of("reduce", op, s.dtype)
         arguments = (s.address, r.address if is_root else None, s.count * parts, code, number, root)
-        return self._issue("reduce", lib.tutti_reduce, arguments, (s, r), op, options)
+        return self._issue(CallArgs("reduce", arguments, (s, r), options, op))
 
     def broadcast(self, buffer: Any, root: int = 0, **options: Unpack[Options]) -> R:
         """The elements of root's buffer to every rank's. On root it is only read."""
         b = (plain if root == self.rank else written)("broadcast", "buffer", buffer, options)
         return self._issue(
-            "broadcast",
-            lib.tutti_broadcast,
-            (b.address, b.address, b.count * b.dtype.parts, b.dtype.code, root),
-            b,
-            None,
-            options,
+            CallArgs("broadcast", (b.address, b.address, b.count * b.dtype.parts, b.dtype.code, root), (b,), options)
         )
 
     def all_gather(self, send: Any, recv: Any, **options: Unpack[Options]) -> R:
         """recv = send of rank 0, ..., send of rank P - 1, one behind another. send None: it is the own block of recv."""
         r = written("all_gather", "recv", recv, options)
-        count, s = self._block_and(send, r, "all_gather", "send", "recv", options)
-        address = block_at(r, self.rank * count) if s is None else s.address
-        return self._issue(
-            "all_gather",
-            lib.tutti_all_gather,
-            (address, r.address, count * r.dtype.parts, r.dtype.code),
-            (s, r),
-            None,
-            options,
-        )
+        count, address, s = self._own_block("all_gather", "send", send, r, options)
+        return self._issue(CallArgs("all_gather", (address, r.address, count * r.dtype.parts, r.dtype.code), (s, r), options))
 
     def reduce_scatter(self, send: Any, recv: Any = None, op: Op = SUM, **options: Unpack[Options]) -> R:
         """send has P blocks; recv becomes the reduced block of this rank. recv None: it is the own block of send."""
         s = (written if recv is None else plain)("reduce_scatter", "send", send, options)
-        count, r = self._block_and(recv, s, "reduce_scatter", "recv", "send", options)
-        address = block_at(s, self.rank * count) if r is None else r.address
+        count, address, r = self._own_block("reduce_scatter", "recv", recv, s, options)
         number, code, parts = numbers_of("reduce_scatter", op, s.dtype)
-        return self._issue(
-            "reduce_scatter",
-            lib.tutti_reduce_scatter,
-            (s.address, address, count * parts, code, number),
-            (s, r),
-            op,
-            options,
-        )
+        return self._issue(CallArgs("reduce_scatter", (s.address, address, count * parts, code, number), (s, r), options, op))
 
     def gather(self, send: Any, recv: Any = None, root: int = 0, **options: Unpack[Options]) -> R:
         """root's recv = send of rank 0, ..., of rank P - 1. On root send may be None: it is the own block of recv."""
         if root != self.rank:
             s = plain("gather", "send", send, options)
             return self._issue(
-                "gather",
-                lib.tutti_gather,
-                (s.address, None, s.count * s.dtype.parts, s.dtype.code, root),
-                s,
-                None,
-                options,
+                CallArgs("gather", (s.address, None, s.count * s.dtype.parts, s.dtype.code, root), (s,), options)
             )
         r = written("gather", "recv", recv, options)
-        count, own = self._block_and(send, r, "gather", "send", "recv", options)
-        address = block_at(r, self.rank * count) if own is None else own.address
+        count, address, own = self._own_block("gather", "send", send, r, options)
         return self._issue(
-            "gather",
-            lib.tutti_gather,
-            (address, r.address, count * r.dtype.parts, r.dtype.code, root),
-            (own, r),
-            None,
-            options,
+            CallArgs("gather", (address, r.address, count * r.dtype.parts, r.dtype.code, root), (own, r), options)
         )
 
     def scatter(self, send: Any, recv: Any = None, root: int = 0, **options: Unpack[Options]) -> R:
@@ -159,23 +108,12 @@ class Calls(Generic[R]):
         if root != self.rank:
             r = written("scatter", "recv", recv, options)
             return self._issue(
-                "scatter",
-                lib.tutti_scatter,
-                (None, r.address, r.count * r.dtype.parts, r.dtype.code, root),
-                r,
-                None,
-                options,
+                CallArgs("scatter", (None, r.address, r.count * r.dtype.parts, r.dtype.code, root), (r,), options)
             )
         s = plain("scatter", "send", send, options)
-        count, own = self._block_and(recv, s, "scatter", "recv", "send", options)
-        address = block_at(s, self.rank * count) if own is None else own.address
+        count, address, own = self._own_block("scatter", "recv", recv, s, options)
         return self._issue(
-            "scatter",
-            lib.tutti_scatter,
-            (s.address, address, count * s.dtype.parts, s.dtype.code, root),
-            (s, own),
-            None,
-            options,
+            CallArgs("scatter", (s.address, address, count * s.dtype.parts, s.dtype.code, root), (s, own), options)
         )
 
     def all_to_all(self, send: Any, recv: Any, **options: Unpack[Options]) -> R:
@@ -184,38 +122,20 @@ class Calls(Generic[R]):
         s = r if send is None else plain("all_to_all", "send", send, options)
         same_dtype("all_to_all", s, r)
         needs("all_to_all", "recv", r.count, s.count, "as many as send")
-        if r.count % self.size:
-            raise InvalidError(f"all_to_all: recv has {r.count} elements, which are no {self.size} equal blocks")
-        return self._issue(
-            "all_to_all",
-            lib.tutti_all_to_all,
-            (s.address, r.address, r.count // self.size * r.dtype.parts, r.dtype.code),
-            (s, r),
-            None,
-            options,
-        )
+        count = block_count("all_to_all", "recv", r, self.size)
+        return self._issue(CallArgs("all_to_all", (s.address, r.address, count * r.dtype.parts, r.dtype.code), (s, r), options))
 
-    def _block_and(
-        self, block: Any, whole: Buffer, call: str, block_name: str, whole_name: str, options: Options
-    ) -> Tuple[int, Optional[Buffer]]:
-        """The elements of a block; and its buffer, or None where it is the own block of whole, which has P of them."""
-        if block is None:
-            if whole.count % self.size:
-                raise InvalidError(f"{call}: {whole_name} has {whole.count} elements, which are no {self.size} equal blocks")
-            return whole.count // self.size, None
-        b = (written if block_name == "recv" else plain)(call, block_name, block, options)
-        if b.dtype != whole.dtype:
-            raise InvalidError(
-                f"{call}: {block_name} has elements of {b.dtype.name} and {whole_name} of {whole.dtype.name}: they are equal"
-            )
-        needs(
-            call,
-            whole_name,
-            whole.count,
-            b.count * self.size,
-            f"{b.count} of {block_name} for each of {self.size} ranks",
-        )
-        return b.count, b
+    def _own_block(
+        self, call: str, what: str, memory: Any, whole: Buffer, options: Options
+    ) -> Tuple[int, Optional[int], Optional[Buffer]]:
+        """The elements of a block; where this rank's is; and its buffer, or None: it lies within whole, as all ranks' do."""
+        b = own_block(call, what, memory, whole, options)
+        other = "send" if what == "recv" else "recv"
+        if b is None:
+            count = block_count(call, other, whole, self.size)
+            return count, block_at(whole, self.rank * count), None
+        needs(call, other, whole.count, b.count * self.size, f"{b.count} of {what} for each of {self.size} ranks")
+        return b.count, b.address, b
 
     def all_gatherv(
         self,
@@ -231,17 +151,9 @@ class Calls(Generic[R]):
         """
         r = written("all_gatherv", "recv", recv, options)
         table = Table("all_gatherv", self.size, counts, offsets, r.dtype.parts)
-        table.check("all_gatherv", "recv", r.count)
-        s = self._own_block("all_gatherv", "send", send, r.dtype, table, options)
-        address = table.block(r, self.rank) if s is None else s.address
-        return self._issue(
-            "all_gatherv",
-            lib.tutti_all_gatherv,
-            (address, r.address, table.counts_array, table.offsets_array, r.dtype.code),
-            (s, r, table),
-            None,
-            options,
-        )
+        table.check("recv", r.count)
+        address, s = self._table_block(table, "send", send, r, options)
+        return self._issue(CallArgs("all_gatherv", (address, r.address, *table.arrays, r.dtype.code), (s, r, table), options))
 
     def reduce_scatterv(
         self,
@@ -256,16 +168,10 @@ class Calls(Generic[R]):
         s = (written if recv is None else plain)("reduce_scatterv", "send", send, options)
         number, code, parts = numbers_of("reduce_scatterv", op, s.dtype)
         table = Table("reduce_scatterv", self.size, counts, offsets, parts)
-        table.check("reduce_scatterv", "send", s.count)
-        r = self._own_block("reduce_scatterv", "recv", recv, s.dtype, table, options)
-        address = table.block(s, self.rank) if r is None else r.address
+        table.check("send", s.count)
+        address, r = self._table_block(table, "recv", recv, s, options)
         return self._issue(
-            "reduce_scatterv",
-            lib.tutti_reduce_scatterv,
-            (s.address, address, table.counts_array, table.offsets_array, code, number),
-            (s, r, table),
-            op,
-            options,
+            CallArgs("reduce_scatterv", (s.address, address, *table.arrays, code, number), (s, r, table), options, op)
         )
 
     def gatherv(
@@ -283,18 +189,10 @@ class Calls(Generic[R]):
         whole = r if r is not None else plain("gatherv", "send", send, options)
         table = Table("gatherv", self.size, counts, offsets, whole.dtype.parts)
         if r is not None:
-            table.check("gatherv", "recv", r.count)
-        s = self._own_block("gatherv", "send", send, whole.dtype, table, options)
-        address = s.address if s is not None else table.block(whole, self.rank)
-        arguments = (
-            address,
-            r.address if r is not None else None,
-            table.counts_array,
-            table.offsets_array,
-            whole.dtype.code,
-            root,
-        )
-        return self._issue("gatherv", lib.tutti_gatherv, arguments, (s, r, table), None, options)
+            table.check("recv", r.count)
+        address, s = self._table_block(table, "send", send, whole, options)
+        arguments = (address, r.address if r is not None else None, *table.arrays, whole.dtype.code, root)
+        return self._issue(CallArgs("gatherv", arguments, (s, r, table), options))
 
     def scatterv(
         self,
@@ -311,18 +209,10 @@ class Calls(Generic[R]):
         whole = s if s is not None else written("scatterv", "recv", recv, options)
         table = Table("scatterv", self.size, counts, offsets, whole.dtype.parts)
         if s is not None:
-            table.check("scatterv", "send", s.count)
-        r = self._own_block("scatterv", "recv", recv, whole.dtype, table, options)
-        address = r.address if r is not None else table.block(whole, self.rank)
-        arguments = (
-            s.address if s is not None else None,
-            address,
-            table.counts_array,
-            table.offsets_array,
-            whole.dtype.code,
-            root,
-        )
-        return self._issue("scatterv", lib.tutti_scatterv, arguments, (s, r, table), None, options)
+            table.check("send", s.count)
+        address, r = self._table_block(table, "recv", recv, whole, options)
+        arguments = (s.address if s is not None else None, address, *table.arrays, whole.dtype.code, root)
+        return self._issue(CallArgs("scatterv", arguments, (s, r, table), options))
 
     def all_to_allv(
         self,
@@ -340,43 +230,32 @@ class Calls(Generic[R]):
         same_dtype("all_to_allv", s, r)
         out = Table("all_to_allv", self.size, send_counts, send_offsets, s.dtype.parts, "send_")
         in_ = Table("all_to_allv", self.size, recv_counts, recv_offsets, s.dtype.parts, "recv_")
-        out.check("all_to_allv", "send", s.count)
-        in_.check("all_to_allv", "recv", r.count)
-        arguments = (
-            s.address,
-            out.counts_array,
-            out.offsets_array,
-            r.address,
-            in_.counts_array,
-            in_.offsets_array,
-            s.dtype.code,
-        )
-        return self._issue("all_to_allv", lib.tutti_all_to_allv, arguments, (s, r, out, in_), None, options)
+        out.check("send", s.count)
+        in_.check("recv", r.count)
+        arguments = (s.address, *out.arrays, r.address, *in_.arrays, s.dtype.code)
+        return self._issue(CallArgs("all_to_allv", arguments, (s, r, out, in_), options))
 
-    def _own_block(self, call: str, what: str, memory: Any, dtype: DType, table: Table, options: Options) -> Optional[Buffer]:
-        """The buffer of this rank's block; None: the block lies within the other buffer."""
-        if memory is None:
-            return None
-        b = (written if what == "recv" else plain)(call, what, memory, options)
-        if b.dtype != dtype:
-            raise InvalidError(
-                f"{call}: {what} has elements of {b.dtype.name} and the other buffer of {dtype.name}: they must be equal"
-            )
-        needs(call, what, b.count, table.counts[self.rank], f"counts[{self.rank}], of this rank")
-        return b
+    def _table_block(
+        self, table: Table, what: str, memory: Any, whole: Buffer, options: Options
+    ) -> Tuple[Optional[int], Optional[Buffer]]:
+        """Where this rank's block is; and its buffer, or None: it lies within whole."""
+        b = own_block(table.call, what, memory, whole, options)
+        if b is None:
+            return table.block(whole, self.rank), None
+        needs(table.call, what, b.count, table.counts[self.rank], f"counts[{self.rank}], of this rank")
+        return b.address, b
 
     def barrier(self, **options: Unpack[Options]) -> R:
         """Returns on no rank before every rank has called it."""
-        return self._issue("barrier", lib.tutti_barrier, (), None, None, options)
+        return self._issue(CallArgs("barrier", (), (), options))
 
     def send(self, buffer: Any, peer: int, tag: int = 0, **options: Unpack[Options]) -> R:
         """A message to rank peer; messages of one tag (>= 0) come in order. Its recv has the same count and dtype."""
         b = plain("send", "buffer", buffer, options)
-        return self._issue(
-            "send", lib.tutti_send, (b.address, b.count * b.dtype.parts, b.dtype.code, peer), b, None, options, tag
-        )
+        arguments = (b.address, b.count * b.dtype.parts, b.dtype.code, peer)
+        return self._issue(CallArgs("send", arguments, (b,), options, tag=fits("send", "tag", tag)))
 
     def _recv(self, buffer: Any, peer: int, tag: int, options: Options, source: c_int) -> R:
         b = written("recv", "buffer", buffer, options)
         arguments = (b.address, b.count * b.dtype.parts, b.dtype.code, peer)
-        return self._issue("recv", lib.tutti_recv, arguments, b, None, options, tag, source)
+        return self._issue(CallArgs("recv", arguments, (b,), options, tag=fits("recv", "tag", tag), source=source))

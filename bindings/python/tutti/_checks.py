@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from ctypes import c_size_t
-from typing import TYPE_CHECKING, Any, List, Optional, Sequence
+from itertools import accumulate
+from operator import index
+from typing import TYPE_CHECKING, Any, Optional, Sequence
 
 from ._buffers import Buffer, buffer_of
 from .errors import InvalidError
@@ -36,38 +38,60 @@ def needs(call: str, what: str, have: int, needed: int, why: str) -> None:
         raise InvalidError(f"{call}: {what} has {have} elements and needs {needed}: {why}")
 
 
+def fits(call: str, what: str, number: int) -> int:
+    """The number, of which ctypes would take the lower 32 bits."""
+    if not -(2**31) <= number < 2**31:
+        raise InvalidError(f"{call}: {what} is {number}: it must fit in 32 bits")
+    return number
+
+
+def block_count(call: str, what: str, whole: Buffer, size: int) -> int:
+    """The elements of each of its size blocks."""
+    if whole.count % size:
+        raise InvalidError(f"{call}: {what} has {whole.count} elements, which are no {size} equal blocks")
+    return whole.count // size
+
+
+def block_at(buffer: Buffer, first: int) -> Optional[int]:
+    return None if buffer.address is None else buffer.address + first * buffer.dtype.bytes
+
+
+def own_block(call: str, what: str, memory: Any, whole: Buffer, options: Options) -> Optional[Buffer]:
+    """Of this rank. what: "send" or "recv". None: it lies within whole, the other buffer."""
+    if memory is None:
+        return None
+    if what == "recv":
+        block = written(call, what, memory, options)
+        same_dtype(call, whole, block)
+    else:
+        block = plain(call, what, memory, options)
+        same_dtype(call, block, whole)
+    return block
+
+
 class Table:
     """counts and offsets of a v-variant, in elements: as arrays for the library, and the end of the last block."""
 
     def __init__(
         self, call: str, size: int, counts: Sequence[int], offsets: Optional[Sequence[int]], parts: int, names: str = ""
     ):
-        self.counts = [int(n) for n in counts]
-        self.offsets = None if offsets is None else [int(n) for n in offsets]
-        for what, numbers in ((names + "counts", self.counts), (names + "offsets", self.offsets)):
+        self.call = call
+        self.counts = list(map(index, counts))
+        listed = None if offsets is None else list(map(index, offsets))
+        for what, numbers in ((names + "counts", self.counts), (names + "offsets", listed)):
             if numbers is not None and len(numbers) != size:
                 raise InvalidError(f"{call}: {what} has {len(numbers)} numbers and needs {size}, one for each rank")
             if numbers is not None and any(n < 0 or n >= 2**62 for n in numbers):
                 raise InvalidError(f"{call}: {what} has a negative number, or one beyond all memory: {numbers}")
-        at = 0
-        self.starts: List[int] = []
-        for n in self.counts:
-            self.starts.append(at)
-            at += n
-        self.starts = self.starts if self.offsets is None else self.offsets
+        self.starts = listed or [0, *accumulate(self.counts[:-1])]
         self.end = max((start + n for start, n in zip(self.starts, self.counts) if n), default=0)
         array = c_size_t * size
-        self.counts_array = array(*(n * parts for n in self.counts))
-        self.offsets_array = None if self.offsets is None else array(*(n * parts for n in self.offsets))
+        self.arrays = tuple(numbers and array(*(n * parts for n in numbers)) for numbers in (self.counts, listed))
 
-    def check(self, call: str, what: str, have: int) -> None:
+    def check(self, what: str, have: int) -> None:
         if have < self.end:
-            raise InvalidError(f"{call}: {what} has {have} elements and needs {self.end}: its last block ends there")
+            raise InvalidError(f"{self.call}: {what} has {have} elements and needs {self.end}: its last block ends there")
 
     def block(self, buffer: Buffer, rank: int) -> Optional[int]:
         """The address of a rank's block."""
-        return None if buffer.address is None else buffer.address + self.starts[rank] * buffer.dtype.bytes
-
-
-def block_at(buffer: Buffer, first: int) -> Optional[int]:
-    return None if buffer.address is None else buffer.address + first * buffer.dtype.bytes
+        return block_at(buffer, self.starts[rank])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, List, NamedTuple, Optional, Sequence, Uni
 from . import _exits, _groups, _interrupts, _issue, _memory, _objects, _ops
 from ._buffers import buffer_of
 from ._calls import ANY, Calls
+from ._checks import fits
 from ._library import OK, Config, Stats, lib
 from ._works import State, Work
 from .errors import Error, InvalidError, PeerError, check, error_of
@@ -17,9 +18,7 @@ from .errors import Error, InvalidError, PeerError, check, error_of
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from ._issue import Options
-
-_PEER = PeerError.status
+    from ._issue import CallArgs, Options
 
 
 class CommStats(NamedTuple):
@@ -120,21 +119,12 @@ class Start(Calls[Work]):
     def __init__(self, comm: "Comm"):
         self._state, self.rank, self.size, self._comm = comm._state, comm.rank, comm.size, comm
 
-    def _issue(
-        self,
-        name: str,
-        function: Any,
-        arguments: Any,
-        keep: Any,
-        op: Any,
-        options: Options,
-        tag: int = 0,
-        source: Optional[c_int] = None,
-    ) -> Work:
+    def _issue(self, args: CallArgs) -> Work:
         if _groups.is_open():
-            raise InvalidError(f"{name}: a group is open on this thread, and its calls have one work: use group(wait=False)")
-        flight = _issue.begin(self._state, name, function, arguments, keep, op, options, tag, source, self._comm)
-        return Work(flight)
+            raise InvalidError(
+                f"{args.name}: a group is open on this thread, and its calls have one work: use group(wait=False)"
+            )
+        return Work(_issue.begin(self._state, args, self._comm))
 
     def recv(self, buffer: Any, peer: int = ANY, tag: int = 0, **options: Unpack[Options]) -> Work:
         """A message of rank peer, or of whichever rank sends first; Work.source says which. Count and dtype as of its send."""
@@ -160,18 +150,8 @@ class Comm(Calls[None]):
         self.size: int = lib.tutti_size(handle)
         self._start: Optional[Start] = None
 
-    def _issue(
-        self,
-        name: str,
-        function: Any,
-        arguments: Any,
-        keep: Any,
-        op: Any,
-        options: Options,
-        tag: int = 0,
-        source: Optional[c_int] = None,
-    ) -> None:
-        _issue.run(self._state, name, function, arguments, keep, op, options, tag, source)
+    def _issue(self, args: CallArgs) -> None:
+        _issue.run(self._state, args)
 
     def recv(self, buffer: Any, peer: int = ANY, tag: int = 0, **options: Unpack[Options]) -> int:
         """A message of rank peer, or of whichever rank sends first: returns which (in a group ANY: it is not known yet).
@@ -279,11 +259,14 @@ class Comm(Calls[None]):
 
         config: transports, timeout, deterministic, name as in init; without any the parent's.
         """
+        fits("split", "color", color)
+        fits("split", "key", key)
         return self._child(lib.tutti_comm_split, color, key, byref(_config(**config)) if config else None)
 
     def create_from(self, ranks: Sequence[int], tag: int = 0, **config: Any) -> "Comm":
         """Called by the listed ranks alone, with the same list: a child in its order. tag tells apart those made at once."""
         listed = (c_int * len(ranks))(*ranks)
+        fits("create_from", "tag", tag)
         child = self._child(lib.tutti_comm_create_from, listed, len(ranks), tag, byref(_config(**config)) if config else None)
         assert child is not None
         return child
@@ -329,7 +312,7 @@ class Comm(Calls[None]):
 
         PeerError: ranks were missing; its .flag is the AND of the others, and the same on all that get it.
         """
-        cell = c_int(flag)
+        cell = c_int(fits("agree", "flag", flag))
         try:
             with self._state as handle:
                 _interrupts.call(lib.tutti_comm_agree, handle, byref(cell), on_interrupt=self._state.abort)
@@ -362,7 +345,7 @@ class Comm(Calls[None]):
         state = getattr(self, "_state", None)
         if state is None or not state.is_here() or _interrupts is None or _interrupts.exiting:
             return
-        if getattr(_ops.callback, "is_running", False):
+        if _ops.callback.is_running:
             return  # under the library's locks: the end of the process destroys it
         warnings.warn(f"{self!r} was not destroyed", ResourceWarning, stacklevel=2, source=self)
         _exits.close(state, is_exit=True)

@@ -55,7 +55,6 @@ _SHORT = {
 }
 _SHORT.update({f"{kind}{bits}": f"{word}{bits}" for kind, word in (("i", "int"), ("u", "uint")) for bits in (8, 16, 32, 64)})
 BY_NAME.update({short: BY_NAME[name] for short, name in _SHORT.items()})
-_SHORT_OF = {BY_NAME[name].code: short for short, name in _SHORT.items()}
 
 # (kind, bytes), as NumPy's dtype.kind has it.
 BY_KIND = {("f", t.bytes): t for t in _FLOATS[:3]}
@@ -90,11 +89,6 @@ def of_name(dtype: Any) -> DType:
     if found is None:
         raise InvalidError(f"dtype {dtype!r} is none of Tutti's: {', '.join(sorted(_SHORT))}, complex64, complex128 or bool")
     return found
-
-
-def short_name(dtype: DType) -> str:
-    """As the library's messages have it: f32."""
-    return _SHORT_OF[dtype.code]
 
 
 def numpy_dtype(dtype: DType) -> Any:

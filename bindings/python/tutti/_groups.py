@@ -5,11 +5,19 @@ import threading
 from ctypes import addressof, byref, c_void_p
 from typing import Any, List, Optional, Set, Tuple
 
+from ._buffers import stream_of
 from ._library import OK, Call, lib
 from ._works import Flight, State, Work, end_here, failure_of, wait_here
 from .errors import InvalidError, check
 
-_local = threading.local()
+
+class _Local(threading.local):
+    """group: the innermost that is open on this thread."""
+
+    group: "Optional[group]" = None
+
+
+_local = _Local()
 
 
 class group:
@@ -21,7 +29,7 @@ class group:
     """
 
     def __init__(self, wait: bool = True, timeout: Optional[float] = None, stream: Optional[int] = None):
-        self._waits, self._timeout, self._stream = wait, timeout, stream
+        self._waits, self._timeout_ms, self._stream = wait, timeout_ms(timeout), stream
         self.work: Optional[Work] = None
         self._keep: List[Any] = []
         self._ops: Set[Any] = set()
@@ -36,13 +44,12 @@ class group:
         _local.group = self
         return self
 
-    def add(self, state: State, keep: Any, details: Any, ops: Any) -> None:
-        """Of a call that the library has collected: its buffers, and what else it uses, such as its label."""
+    def add(self, state: State, keep: Tuple[Any, ...], ops: Any) -> None:
+        """Of a call that the library has collected. keep: its buffers, and what else it uses, such as its label."""
         whole = self
         while whole._outer is not None:
             whole = whole._outer
-        whole._keep.extend(keep if isinstance(keep, tuple) else (keep,))
-        whole._keep.append(details)
+        whole._keep.extend(keep)
         whole._ops.update(ops)
         if state not in whole._states:
             whole._states.append(state)
@@ -61,7 +68,7 @@ class group:
 
     def _end(self) -> None:
         states, cell = tuple(self._states), c_void_p()
-        call = Call(addressof(cell), None, timeout_ms(self._timeout))
+        call = Call(addressof(cell), None, self._timeout_ms)
         with contextlib.ExitStack() as entered:
             try:
                 self._prepare(call, entered)
@@ -84,8 +91,6 @@ class group:
         self._keep, self._ops = [], set()
 
     def _prepare(self, call: Call, entered: contextlib.ExitStack) -> None:
-        from ._issue import stream_of
-
         try:
             call.stream = self._stream or stream_of("a group", tuple(self._keep))
             for state in self._states:
@@ -118,7 +123,7 @@ def cancel() -> bool:
 
 
 def current() -> Optional[group]:
-    return getattr(_local, "group", None)
+    return _local.group
 
 
 def is_open() -> bool:

@@ -7,6 +7,7 @@ import time
 from threading import get_ident
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
+from . import _groups
 from ._library import OK, lib
 from .errors import error_of
 
@@ -37,8 +38,6 @@ def _current_context() -> Any:
 
 
 def _is_direct() -> bool:
-    from . import _groups
-
     return threading.current_thread() is not threading.main_thread() or bool(exiting) or _groups.is_open()
 
 

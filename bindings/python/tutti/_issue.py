@@ -6,11 +6,11 @@ from ctypes import addressof, byref, c_int, c_void_p
 from typing import TYPE_CHECKING, Any, Optional, Tuple
 
 from . import _groups
-from ._buffers import Buffer
-from ._library import OK, Call
+from ._buffers import Buffer, stream_of
+from ._library import FUNCTIONS, OK, Call, lib
 from ._ops import Op
 from ._works import Flight, State, end_here, failure_of, wait_here
-from .errors import InvalidError, error_of
+from .errors import check
 
 if TYPE_CHECKING:
     from typing import TypedDict
@@ -24,12 +24,35 @@ if TYPE_CHECKING:
         stream: Optional[int]
 
 
-def call_of(options: Options, cell: Optional[c_void_p], stream: Optional[int], tag: int, source: Optional[c_int]) -> Call:
+class CallArgs:
+    """name: of tutti_name. arguments: its own, before comm and call. keep: the buffers and tables that they point to."""
+
+    __slots__ = ("name", "arguments", "keep", "options", "op", "tag", "source")
+
+    def __init__(
+        self,
+        name: str,
+        arguments: Tuple[Any, ...],
+        keep: Tuple[Any, ...],
+        options: Options,
+        op: Optional[Op] = None,
+        tag: int = 0,
+        source: Optional[c_int] = None,
+    ):
+        self.name, self.arguments, self.keep, self.options = name, arguments, keep, options
+        self.op, self.tag, self.source = op, tag, source
+
+
+_functions = {name.replace("tutti_", "", 1): getattr(lib, name) for name in FUNCTIONS}
+
+
+def _call_of(args: CallArgs, cell: Optional[c_void_p], stream: Optional[int]) -> Call:
     call = Call()
     if cell is not None:
         call.work = addressof(cell)
     if stream:
         call.stream = stream
+    options = args.options
     if options:
         unknown = options.keys() - {"dtype", "timeout", "label", "stream"}
         if unknown:
@@ -37,47 +60,32 @@ def call_of(options: Options, cell: Optional[c_void_p], stream: Optional[int], t
         call.timeout_ms = _groups.timeout_ms(options.get("timeout"))
         label = options.get("label")
         call.label = label.encode() if label else None
-    if source is not None:
-        call.source = addressof(source)
-    call.tag = tag
+    if args.source is not None:
+        call.source = addressof(args.source)
+    call.tag = args.tag
     return call
 
 
-def stream_of(name: str, keep: Any) -> Optional[int]:
-    """The stream that the device buffers of a call came with."""
-    found: Optional[Buffer] = None
-    for buffer in keep if isinstance(keep, tuple) else (keep,):
-        if isinstance(buffer, Buffer) and buffer.is_device:
-            if found is not None and found.stream != buffer.stream:
-                raise InvalidError(f"{name}: its buffers come with different streams: name one by stream=")
-            found = buffer
-    return found.stream if found is not None else None
+def _submit(args: CallArgs, handle: int, call: Call, cell: c_void_p) -> int:
+    """cell gets the work, also where an exception comes before the status."""
+    function = _functions[args.name]
+    status = function(*args.arguments, handle, byref(call))
+    if status == OK and not cell.value and _groups.cancel():  # it was collected, and is called off
+        status = function(*args.arguments, handle, byref(call))
+    return status  # type: ignore[no-any-return]
 
 
-def begin(
-    state: State,
-    name: str,
-    function: Any,
-    arguments: Tuple[Any, ...],
-    keep: Any,
-    op: Optional[Op],
-    options: Options,
-    tag: int,
-    source: Optional[c_int],
-    owner: Any,
-) -> Flight:
+def begin(state: State, args: CallArgs, owner: Any) -> Flight:
     """Issues a call with a handle. owner: the Comm, which stays while its call is in flight."""
     if state.has_dropped:
         state.sweep()
     cell = c_void_p()
-    call = call_of(options, cell, options.get("stream") or stream_of(name, keep), tag, source)
+    call = _call_of(args, cell, args.options.get("stream") or stream_of(args.name, args.keep))
     flight = None
     with state as handle:
         try:
-            check_status(function(*arguments, handle, byref(call)))
-            if not cell.value and _groups.cancel():  # it was collected, and is called off
-                check_status(function(*arguments, handle, byref(call)))
-            flight = Flight(name, cell, (state,), (keep, owner), _own(op), source)
+            check(_submit(args, handle, call, cell))
+            flight = Flight(args.name, cell, (state,), (*args.keep, owner), _own(args.op), args.source)
             return flight
         except BaseException:
             if cell.value and flight is None:  # the exception came between the two
@@ -85,47 +93,36 @@ def begin(
             raise
 
 
-def run(
-    state: State,
-    name: str,
-    function: Any,
-    arguments: Tuple[Any, ...],
-    keep: Any,
-    op: Optional[Op],
-    options: Options,
-    tag: int,
-    source: Optional[c_int],
-) -> None:
+def run(state: State, args: CallArgs) -> None:
     """A call that returns when its result is there; in a group, when it was collected; with a stream, when it was enqueued."""
     if state.has_dropped:
         state.sweep()
     group = _groups.current()
-    stream = options.get("stream") if options else None
-    if group is not None or (stream and _are_on_devices(keep)):
-        call = call_of(options, None, stream, tag, source)
+    stream = args.options.get("stream")
+    if group is not None or (stream and _are_on_devices(args.keep)):
+        call = _call_of(args, None, stream)
         with state as handle:
-            check_status(function(*arguments, handle, byref(call)))
+            check(_functions[args.name](*args.arguments, handle, byref(call)))
         if group is not None:
-            group.add(state, keep, (call, source), _own(op))
+            group.add(state, (*args.keep, call, args.source), _own(args.op))
         return
     cell, states = c_void_p(), (state,)
-    call = call_of(options, cell, stream or stream_of(name, keep), tag, source)
+    call = _call_of(args, cell, stream or stream_of(args.name, args.keep))
     with state as handle:
         try:
-            status = function(*arguments, handle, byref(call))
-            if status == OK and not cell.value and _groups.cancel():  # it was collected, and is called off
-                status = function(*arguments, handle, byref(call))
+            status = _submit(args, handle, call, cell)
             if status == OK:
                 status = wait_here(states, cell)
         except BaseException:
             if cell.value:
                 end_here(states, cell)
             raise
-    if op is not None and op._function is not None:
-        failure = failure_of((op,), states)
+    own = _own(args.op)
+    if own:
+        failure = failure_of(own, states)
         if failure is not None:
             raise failure
-    check_status(status)
+    check(status)
 
 
 def _own(op: Optional[Op]) -> Tuple[Op, ...]:
@@ -133,10 +130,5 @@ def _own(op: Optional[Op]) -> Tuple[Op, ...]:
     return () if op is None or op._function is None else (op,)
 
 
-def _are_on_devices(keep: Any) -> bool:
-    return all(b.is_device for b in (keep if isinstance(keep, tuple) else (keep,)) if isinstance(b, Buffer))
-
-
-def check_status(status: int) -> None:
-    if status != OK:
-        raise error_of(status)
+def _are_on_devices(keep: Tuple[Any, ...]) -> bool:
+    return all(b.is_device for b in keep if isinstance(b, Buffer))

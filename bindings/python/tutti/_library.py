@@ -5,12 +5,11 @@ LIBTUTTI=path names a library; else the package's own is taken (lib/libtutti.so.
 
 import ctypes
 import os
-from ctypes import POINTER, Structure, c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import Structure, c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_void_p
 
 VERSION = "0.1.0"
 
 OK, IN_PROGRESS = 0, 1
-DONE = ctypes.CFUNCTYPE(None, c_void_p, c_int)
 REDUCE = ctypes.CFUNCTYPE(None, c_void_p, c_void_p, c_size_t, c_int, c_void_p)
 
 
@@ -51,8 +50,7 @@ class Stats(Structure):
     """tutti_stats"""
 
     _fields_ = [
-        (name, c_uint64)
-        for name in ("collectives", "messages", "sent_bytes", "received_bytes", "window_bytes", "staged_bytes")
+        (name, c_uint64) for name in ("collectives", "messages", "sent_bytes", "received_bytes", "window_bytes", "staged_bytes")
     ] + [("reserved", c_uint64 * 8)]
 
 
@@ -60,7 +58,7 @@ _pointer, _size, _int, _text = c_void_p, c_size_t, c_int, c_char_p
 _counts = c_void_p  # an array of c_size_t, or None
 
 # name: (result, arguments...). Pointers to what a function writes are c_void_p: byref() and addresses fit.
-_FUNCTIONS = {
+FUNCTIONS = {
     "tutti_init": (_int, _pointer, _pointer),
     "tutti_init_all": (_int, _pointer, _int, _pointer),
     "tutti_rendezvous_open": (_int, _pointer, _size),
@@ -142,7 +140,7 @@ def _load() -> ctypes.CDLL:
 
 
 def _declare(library: ctypes.CDLL) -> None:
-    for name, (result, *arguments) in _FUNCTIONS.items():
+    for name, (result, *arguments) in FUNCTIONS.items():
         try:
             function = getattr(library, name)
         except AttributeError:

@@ -1,13 +1,16 @@
 """Memory of tutti_mem_alloc, as NumPy arrays or, on a GPU, as objects with __cuda_array_interface__."""
 
 import ctypes
+import math
 import os
 import weakref
-from typing import Any, List, Sequence, Tuple, Union
+from operator import index
+from typing import Any, Iterable, List, Sequence, Tuple, Union
 
 from . import _dtypes, _interrupts, _ops
 from ._library import lib
 from ._works import State
+from .errors import InvalidError
 
 _later: List[int] = []  # addresses whose arrays ended where the library could not be called
 
@@ -15,7 +18,7 @@ _later: List[int] = []  # addresses whose arrays ended where the library could n
 def _free(address: int, pid: int) -> None:
     if pid != os.getpid():  # a forked process has only a picture of it
         return
-    if getattr(_ops.callback, "is_running", False):
+    if _ops.callback.is_running:
         _later.append(address)
         return
     lib.tutti_mem_free(address)
@@ -52,14 +55,15 @@ def alloc(state: State, shape: Union[int, Sequence[int]], dtype: Any) -> Any:
     while _later:
         lib.tutti_mem_free(_later.pop())
     kind = _dtypes.of_name(dtype)
-    lengths = (shape,) if isinstance(shape, int) else tuple(int(n) for n in shape)
-    bytes_ = kind.bytes
-    for n in lengths:
-        bytes_ *= n
+    lengths = tuple(map(index, shape if isinstance(shape, Iterable) else (shape,)))
+    bytes_ = math.prod(lengths) * kind.bytes
+    if min(lengths, default=0) < 0 or bytes_ >= 2**63:
+        raise InvalidError(f"mem_alloc: a shape of {lengths} has a negative length, or is beyond all memory")
     address = ctypes.c_void_p()
     with state as handle:
         _interrupts.call(lib.tutti_mem_alloc, ctypes.byref(address), bytes_, handle, handle=handle, on_interrupt=state.abort)
     if bytes_ == 0 or not address.value:
+        lib.tutti_mem_free(address)
         return numpy.zeros(lengths, _dtypes.numpy_dtype(kind))
     if _is_on_device(address.value):
         owner: Any = DeviceMemory(address.value, lengths, kind)

@@ -4,11 +4,20 @@ import pickle
 from array import array
 from typing import TYPE_CHECKING, Any, List
 
+from ._groups import is_open
+from .errors import InvalidError
+
 if TYPE_CHECKING:
     from ._communicator import Comm
 
 
+def _check_no_group(call: str) -> None:
+    if is_open():
+        raise InvalidError(f"{call}: an object is not sent in a group: its length is received first")
+
+
 def broadcast(comm: "Comm", value: Any, root: int) -> Any:
+    _check_no_group("broadcast_object")
     data = bytearray(pickle.dumps(value) if comm.rank == root else b"")
     length = array("q", [len(data)])
     comm.broadcast(length, root)
@@ -19,6 +28,7 @@ def broadcast(comm: "Comm", value: Any, root: int) -> Any:
 
 
 def all_gather(comm: "Comm", value: Any) -> List[Any]:
+    _check_no_group("all_gather_object")
     data = pickle.dumps(value)
     lengths = array("q", bytes(8 * comm.size))
     comm.all_gather(array("q", [len(data)]), lengths)

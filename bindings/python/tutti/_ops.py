@@ -9,9 +9,15 @@ from . import _dtypes
 from ._library import REDUCE, lib
 from .errors import InvalidError, check
 
-# callback.is_running: this thread is in a function of the caller's, perhaps under a lock of the library's. What ends an
-# object there leaves its memory to a later call.
-callback = threading.local()
+
+class _Callback(threading.local):
+    """is_running: this thread is in a function of the caller's, perhaps under a lock of the library's. What ends an object
+    there leaves its memory to a later call."""
+
+    is_running = False
+
+
+callback = _Callback()
 
 
 class Op:
@@ -49,7 +55,7 @@ class Op:
 
     def __del__(self) -> None:
         # In a callback the library's locks are held: the operation stays, one of 1,024.
-        if getattr(self, "_is_own", False) and not getattr(callback, "is_running", False):
+        if getattr(self, "_is_own", False) and not callback.is_running:
             self.destroy()
 
     def __repr__(self) -> str:
@@ -86,7 +92,7 @@ def numbers_of(call: str, op: Op, dtype: _dtypes.DType) -> Tuple[int, int, int]:
 def _view(address: int, count: int, dtype: _dtypes.DType) -> Any:
     import numpy
 
-    raw = (ctypes.c_char * (count * dtype.bytes)).from_address(address)
+    raw: Any = (ctypes.c_char * (count * dtype.bytes)).from_address(address)
     return numpy.frombuffer(raw, _dtypes.numpy_dtype(dtype))
 
 

@@ -38,11 +38,10 @@ class State:
             raise InvalidError("the communicator was destroyed")
         return self.handle
 
-    def __exit__(self, *_: object) -> None:
+    def leave(self, *_: object) -> None:
         self.active.pop(get_ident(), None)
 
-    def leave(self) -> None:
-        self.active.pop(get_ident(), None)
+    __exit__ = leave
 
     def has_others(self) -> bool:
         """Whether another thread than this one is in a call."""
@@ -79,9 +78,8 @@ class Flight:
         source: Optional[c_int] = None,
     ):
         self.name, self.cell, self.states, self.keep, self.ops, self.source = name, cell, states, keep, ops, source
-        self.lock = (
-            threading.RLock()
-        )  # one thread at a time uses the handle, which a wait frees; R: a signal's handler may take it again
+        # One thread at a time uses the handle, which a wait frees. R: a signal's handler may take it again.
+        self.lock = threading.RLock()
         self.is_over = self.is_dropped = False
         self.error: Optional[BaseException] = None
         for state in states:

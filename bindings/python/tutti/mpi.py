@@ -12,9 +12,11 @@ Gatherv and Scatterv make a small call before, since Tutti's ranks all know the 
 """
 
 import array
+import ctypes
 import socket
 import struct
 import time
+from operator import index
 from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from . import _communicator, _dtypes
@@ -62,8 +64,13 @@ def _type(x: Union[_dtypes.DType, str]) -> _dtypes.DType:
     return letter or _dtypes.of_name(x)
 
 
+def _is_number(x: Any) -> bool:
+    """Also one of NumPy's, but not its arrays, which have __index__ too."""
+    return hasattr(x, "__index__") and not hasattr(x, "__len__")
+
+
 def _numbers(x: Any) -> List[int]:
-    return [int(n) for n in x]
+    return list(map(index, x))
 
 
 def _spec(what: Any, blocks: int = 1) -> _Spec:
@@ -75,7 +82,7 @@ def _spec(what: Any, blocks: int = 1) -> _Spec:
     memory, *rest = what
     dtype = _type(rest.pop()) if rest and isinstance(rest[-1], (_dtypes.DType, str)) else None
     buffer = buffer_of(memory, dtype)
-    if len(rest) == 1 and isinstance(rest[0], (list, tuple)) and len(rest[0]) == 2 and not isinstance(rest[0][0], int):
+    if len(rest) == 1 and isinstance(rest[0], (list, tuple)) and len(rest[0]) == 2 and not _is_number(rest[0][0]):
         rest = list(rest[0])  # (counts, displacements)
     if len(rest) > 2:
         raise InvalidError(f"a buffer of {len(what)} parts: it is [array, counts, displacements, type] at most")
@@ -83,7 +90,7 @@ def _spec(what: Any, blocks: int = 1) -> _Spec:
     displs = rest[1] if len(rest) > 1 else None
     if counts is None:
         return _Spec(buffer)
-    if not isinstance(counts, int) and not hasattr(counts, "__index__"):
+    if not _is_number(counts):
         return _Spec(buffer, _numbers(counts), None if displs is None else _numbers(displs))
     needed = int(counts) * blocks
     if not 0 <= needed <= buffer.count:
@@ -226,8 +233,6 @@ class Comm:
         own = bytearray((whole.count if whole else 0) * (whole.dtype.bytes if whole else 0) // self.size)
         self.tutti.reduce_scatter(whole, buffer_of(own, whole.dtype if whole else None), op)
         if whole is not None and whole.address:
-            import ctypes
-
             ctypes.memmove(whole.address, (ctypes.c_char * len(own)).from_buffer(own), len(own))
 
     def Reduce_scatter(self, sendbuf: Any, recvbuf: Any, recvcounts: Sequence[int], op: Op = SUM) -> None:

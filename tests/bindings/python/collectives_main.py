@@ -166,13 +166,24 @@ def with_counts(n, dtype):
     do("gatherv", copy(x[rank]), recv if rank == root else None, counts, offsets, root)
     if rank == root:
         result(recv, expected, "gatherv")
+        recv = spread([x[rank]], [starts[rank]], length, dtype)
+    do("gatherv", None if rank == root else copy(x[rank]), recv if rank == root else None, counts, offsets, root)
+    if rank == root:
+        result(recv, expected, "gatherv in place")
     own = memory(counts[rank], dtype)
     do("scatterv", expected if rank == root else None, own, counts, offsets, root)
     result(own, x[rank], "scatterv")
-    x = inputs([length] * P, dtype)
-    own = memory(counts[rank], dtype)
-    do("reduce_scatterv", copy(x[rank]), own, counts, offsets, OPS[op][0])
-    result(own, reduced(x, op)[starts[rank] : starts[rank] + counts[rank]], f"reduce_scatterv {op}")
+    own[:] = 0
+    do("scatterv", expected if rank == root else None, None if rank == root else own, counts, offsets, root)
+    if rank != root:
+        result(own, x[rank], "scatterv in place")
+    result(expected, spread(x, starts, length, dtype), "scatterv's send")
+    x, mine = inputs([length] * P, dtype), slice(starts[rank], starts[rank] + counts[rank])
+    send, own = copy(x[rank]), memory(counts[rank], dtype)
+    do("reduce_scatterv", send, own, counts, offsets, OPS[op][0])
+    result(own, reduced(x, op)[mine], f"reduce_scatterv {op}")
+    do("reduce_scatterv", send, None, counts, offsets, OPS[op][0])
+    result(send[mine], reduced(x, op)[mine], f"reduce_scatterv {op} in place")
     table = shared.integers(0, n + 1, (P, P))
     x = [inputs(list(row), dtype) for row in table]
     sends, recvs = [int(c) for c in table[rank]], [int(c) for c in table[:, rank]]

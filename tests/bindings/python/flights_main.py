@@ -101,6 +101,11 @@ def groups():
     with raises(KeyError), tutti.group():
         comm.all_reduce(x)
         raise KeyError
+    with raises(tutti.InvalidError, match="timeout of -1 s"), tutti.group(timeout=-1):
+        raise AssertionError("the block of a wrong group")
+    for make in (comm.all_gather_object, comm.broadcast_object):
+        with raises(tutti.InvalidError, match="an object is not sent in a group"), tutti.group():
+            make(rank)
     assert (x == P * P).all()
     with raises(tutti.InvalidError, match="was destroyed"), tutti.group():
         other.barrier()
@@ -181,8 +186,12 @@ def shared_memory():
     assert (part == sum(range(P)) * P).all()
     del part
     assert owner() is None and len(freed) == 1
+    assert comm.mem_alloc(0).size == 0 and len(freed) == 2
     tutti._library.lib.tutti_mem_free = free
-    assert comm.mem_alloc(0).size == 0
+    assert comm.mem_alloc(np.int64(3)).shape == (3,)
+    for shape in ((-1, -4), (1 << 31, 1 << 31)):
+        with raises(tutti.InvalidError, match=r"mem_alloc: a shape of \(.*\) has a negative length, or is beyond all memory"):
+            comm.mem_alloc(shape)
     often = np.ones(1 << 16)
     comm.mem_register(often)
     comm.all_reduce(often)

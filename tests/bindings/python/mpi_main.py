@@ -83,6 +83,10 @@ for form in (lambda a: [a, counts, displs, MPI.FLOAT], lambda a: [a, (counts, di
 packed = np.zeros(sum(counts), "f")
 comm.Allgatherv(own, [packed, counts])
 equal(packed, np.repeat(range(P), counts))
+for of_numpy in (np.array(counts), list(np.array(counts))):  # of two ranks no (counts, displacements)
+    packed[:] = -1
+    comm.Allgatherv(own, [packed, of_numpy])
+    equal(packed, np.repeat(range(P), counts))
 comm.Reduce_scatter(packed, part, counts)
 equal(part, own * P)
 sends, recvs = [r + 1 for r in range(P)], [rank + 1] * P

@@ -47,7 +47,8 @@ refused("all_to_allv: send has 1 elements and needs", "all_to_allv", small, coun
 refused("send_counts has 0 numbers", "all_to_allv", f4(2), [], f4(2 * P), counts)
 
 refused("send has elements of float32 and recv of float64", "all_reduce", f4(4), np.zeros(4))
-refused("elements of int32 and recv of float32", "all_gather", np.zeros(1, np.int32), f4(P))
+refused("send has elements of int32 and recv of float32: they must be equal", "all_gather", np.zeros(1, np.int32), f4(P))
+refused("send has elements of float32 and recv of int32", "reduce_scatterv", f4(2 * P), np.zeros(2, np.int32), counts)
 refused("recv is read-only, and the result is written there", "all_reduce", f4(3), bytes(12), dtype="f32")
 refused("buffer is read-only", "broadcast", np.broadcast_to(np.float32(1), ()), (rank + 1) % P)
 refused("recv: buffer is read-only", "recv", bytes(3), 0)
@@ -61,6 +62,15 @@ refused("root 99 is not in 0..", "broadcast", f4(1), 99)
 refused("peer 99 is not in 0..", "send", f4(1), 99)
 refused("call.tag is -1", "recv", f4(1), 0, -1)
 refused("timeout of -1 s", "barrier", timeout=-1)
+# By nobody but the package: ctypes would take the lower 32 bits, and int() the whole part.
+refused("send: tag is 4294967297: it must fit in 32 bits", "send", f4(1), 0, 2**32 + 1)
+refused("recv: tag is 4294967297: it must fit in 32 bits", "recv", f4(1), 0, 2**32 + 1)
+for make, what in ((lambda n: comm.split(n), "split: color"), (lambda n: comm.split(0, n), "split: key"), (comm.agree, "agree: flag")):
+    with raises(tutti.InvalidError, match=f"{what} is -2147483649: it must fit in 32 bits"):
+        make(-(2**31) - 1)
+for make in (lambda: comm.all_gatherv(f4(2), f4(2 * P), [2.5] * P), lambda: comm.mem_alloc(2.5)):
+    with raises(TypeError, match="'float' object cannot be interpreted as an integer"):
+        make()
 for make in (comm, comm.start):
     with raises(TypeError, match="unexpected keyword: tiemout"):
         make.barrier(tiemout=3)

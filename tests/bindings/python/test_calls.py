@@ -7,7 +7,7 @@ import pytest
 
 @pytest.mark.parametrize("ranks,programs", [
     (1, ["collectives", "flights", "mpi"]),
-    (2, ["collectives", "refused", "flights"]),
+    (2, ["collectives", "refused", "flights", "mpi"]),
     (3, ["collectives", "refused", "mpi"]),
     (4, ["collectives", "flights", "mpi"]),
     (8, ["collectives"]),

@@ -31,8 +31,8 @@ def declared():
 def test_functions():
     functions = declared()
     assert len(functions) > 50
-    assert set(functions) - NOT_HERE <= set(_library._FUNCTIONS)
-    for name, (_, *arguments) in _library._FUNCTIONS.items():
+    assert set(functions) - NOT_HERE <= set(_library.FUNCTIONS)
+    for name, (_, *arguments) in _library.FUNCTIONS.items():
         assert name not in functions or len(arguments) == functions[name], name
 
 
