@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from torch_ranks import launch, raised, run, run_all, start
+from torch_ranks import LIMIT_S, launch, raised, run, run_all, start
 
 from tutti import errors
 
@@ -188,14 +188,17 @@ class _Numbers(torch.utils.data.Dataset):
 def _forks(rank: int, size: int, folder: str) -> None:
     start(rank, size, folder)
     pending = dist.irecv(torch.zeros(1), 1 - rank)
+    following = pending.get_future().then(lambda f: f.value())
     future = dist.all_reduce(torch.ones(1), async_op=True).get_future()
     future.wait()
     child = os.fork()
     if child == 0:
+        signal.alarm(LIMIT_S)
         code = 1
         try:
             raised(errors.AbortedError, lambda: dist.all_reduce(torch.ones(1)), "forked")
             raised(errors.AbortedError, pending.wait, "forked")
+            raised(errors.AbortedError, following.wait, "forked")
             dist.destroy_process_group()
             code = 0
         finally:
@@ -210,7 +213,7 @@ def _forks(rank: int, size: int, folder: str) -> None:
     dist.all_reduce(total)
     assert total.item() == 28 * size
     dist.send(torch.ones(1), 1 - rank)
-    pending.wait()
+    following.wait()
 
 
 def test_forks() -> None:
