@@ -4,7 +4,7 @@ The thread that waits does so in the library, as fast as in a blocking call. Not
 that somebody asked for (futures.py)."""
 
 import ctypes
-from _thread import allocate_lock
+from _thread import RLock
 
 import torch
 from torch._C._distributed_c10d import Work as _TorchWork
@@ -44,7 +44,7 @@ class Work(_TorchWork):
         self.kept = []  # what the library reads and writes until the end
         self.slot = slot = ctypes.c_void_p()
         self.slot_address = ctypes.addressof(slot)
-        self.turn = allocate_lock()  # one thread at a time waits in the library
+        self.turn = RLock()  # one thread at a time waits in the library; R: a signal's handler may wait again
 
     # ---- before the issue
 
