@@ -285,8 +285,30 @@ def _many(rank: int, size: int, folder: str) -> None:
     dist.barrier()
 
 
+class _Shrinking(dict):
+    """The oldest work ends between the two steps of a look at it."""
+
+    def __iter__(self):
+        found = super().__iter__()
+        next(super().__iter__()).wait()
+        return found
+
+
+def _ends_meanwhile(rank: int, size: int, folder: str) -> None:
+    start(rank, size, folder)
+    lane = dist.distributed_c10d._get_default_group().main
+    lane.open = _Shrinking()
+    tensors = [torch.ones(1) for _ in range(30)]
+    works = [dist.all_reduce(t, async_op=True) for t in tensors]
+    lane.open = dict(lane.open.items())
+    for work, tensor in zip(works, tensors):
+        work.wait()
+        assert tensor.item() == size
+
+
 def test_many() -> None:
     run(2, _many)
+    run(2, _ends_meanwhile)
 
 
 if __name__ == "__main__":

@@ -116,7 +116,10 @@ class Lane:
     def _tend(self) -> None:
         """Ends the two oldest works if they are over; one that is not becomes the youngest."""
         for _ in range(2):
-            work = next(iter(self.open), None)
+            try:
+                work = next(iter(self.open), None)
+            except RuntimeError:  # another thread has just ended a work
+                return
             if work is not None and not work.poll() and self.open.pop(work, 0) is None:
                 self.open[work] = None
 
