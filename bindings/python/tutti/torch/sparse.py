@@ -6,11 +6,10 @@ import torch
 
 from ..errors import UnsupportedError
 from .failures import refused
-from .tensors import OP_NAMES, SUM
+from .tensors import OP_NAMES
 from .work import Work
 
 _UNCHECKED = {} if torch.__version__.startswith("1.") else {"check_invariants": False}  # else torch warns of it
-_TORCH_AVG = OP_NAMES.index("AVG")
 
 
 def _gather(group, tensor, shapes) -> list:
@@ -35,14 +34,15 @@ def _sum(group, tensor):
 
 
 def all_reduce_sparse(group, tensors, op) -> Work:
-    if hash(op) not in (SUM, _TORCH_AVG):
-        raise UnsupportedError(f"tutti: {OP_NAMES[hash(op)]} of sparse tensors is not supported")
+    name = OP_NAMES[hash(op)]
+    if name not in ("SUM", "AVG"):
+        raise UnsupportedError(f"tutti: {name} of sparse tensors is not supported")
     with torch.no_grad():
         for tensor in tensors:
             if not tensor.is_cpu:
                 raise UnsupportedError(f"tutti: sparse tensors on {tensor.device} are not supported")
             total = _sum(group, tensor)
-            tensor.copy_(total / group.size() if hash(op) == _TORCH_AVG else total)
+            tensor.copy_(total / group.size() if name == "AVG" else total)
     work = Work(tensors)
     work.lane, work.is_over = group.lane(), True
     work.lane.forget(work)
