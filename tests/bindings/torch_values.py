@@ -248,6 +248,10 @@ def _sparse(rank: int, size: int, folder: str) -> None:
         wanted[[r, 5]] += torch.ones(3) / size
     assert torch.allclose(model.module.weight.grad.to_dense(), wanted)
     raised(Error, lambda: dist.all_reduce(torch.eye(2).to_sparse(), op=dist.ReduceOp.MAX), "MAX", "not supported")
+    other = torch.ones(2 + rank, 2).to_sparse(1 + rank % 2)
+    raised(Error, lambda: dist.all_reduce(other), "rank 0 has [2, 2] of 1 sparse", "rank 1 [3, 2] of 2 sparse")
+    other = torch.ones([2] * (2 + rank)).to_sparse()
+    raised(Error, lambda: dist.all_reduce(other), "rank 0 has [2, 2] of 2", "rank 1 [2, 2, 2] of 3")
     warnings.simplefilter("ignore")  # which torch does of CSR
     raised(Error, lambda: dist.all_reduce(torch.eye(2).to_sparse_csr()), "not supported")
 

@@ -18,14 +18,21 @@ def _gather(group, tensor, shapes) -> list:
     return outputs
 
 
+def _text(shape: list) -> str:
+    sparse, dense, *sizes = shape
+    return f"{sizes} of {sparse} sparse and {dense} dense dimensions"
+
+
 def _sum(group, tensor):
     own = tensor.detach().coalesce()
     shape = torch.tensor([own.sparse_dim(), own.dense_dim(), *own.shape], dtype=torch.int64)
     sizes = _gather(group, torch.tensor([own._nnz(), shape.numel()]), [[2]] * group.size())
-    if any(int(dimensions) != shape.numel() for _, dimensions in sizes):
-        raise refused("tutti: all_reduce of sparse tensors with different numbers of dimensions")
-    if any(not torch.equal(other, shape) for other in _gather(group, shape, [list(shape.shape)] * group.size())):
-        raise refused("tutti: all_reduce of sparse tensors with different shapes")
+    shapes = [other.tolist() for other in _gather(group, shape, [[int(numbers)] for _, numbers in sizes])]
+    for rank, other in enumerate(shapes):
+        if other != shapes[0]:
+            raise refused(
+                f"tutti: all_reduce of sparse tensors: rank 0 has {_text(shapes[0])}, and rank {rank} {_text(other)}"
+            )
     counts = [int(count) for count, _ in sizes]
     indices = _gather(group, own.indices(), [[own.sparse_dim(), count] for count in counts])
     values = _gather(group, own.values(), [[count, *own.values().shape[1:]] for count in counts])
