@@ -19,7 +19,7 @@ def _joined(kind: type) -> type:
 _JOINED = {kind: _joined(kind) for kind in (errors.Error, *errors.Error.__subclasses__())}
 
 
-def failure(status: int, comm, group: str = ""):
+def failure(status: int, comm):
     """The exception of a call of comm that returned status in this thread just now."""
     error = errors.error_of(status, comm)
     text = str(error)
