@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch_ranks import raised, run, run_all, start
 
-from tutti.errors import Error, UnsupportedError
+from tutti.errors import Error, InvalidError, UnsupportedError
 from tutti.torch.tensors import premul_factor
 
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
@@ -265,5 +265,22 @@ def test_premul() -> None:
     run(2, _premul)
 
 
+def _refused(rank: int, size: int, folder: str) -> None:
+    """Before anything is sent."""
+    start(rank, size, folder)
+    torchs = getattr(dist, "DistBackendError", RuntimeError)
+    tensor, outputs = torch.ones(1), [torch.ones(1, dtype=torch.int32)] * size
+    for kind in (UnsupportedError, torchs):
+        raised(kind, lambda: dist.all_reduce(tensor, op=dist.ReduceOp.BAND), "BAND", "not supported")
+        raised(kind, lambda: dist.all_reduce(tensor.to_sparse(), op=dist.ReduceOp.MAX), "MAX", "not supported")
+    group = dist.distributed_c10d._get_default_group()
+    for kind in (InvalidError, torchs):
+        raised(kind, lambda: group.allgather([outputs], [tensor]), "all_gather", "float32", "int32")
+
+
+def test_refused() -> None:
+    run(2, _refused)
+
+
 if __name__ == "__main__":
-    run_all([test_reductions, test_moves, test_shapes, test_premul, test_sparse])
+    run_all([test_reductions, test_moves, test_shapes, test_premul, test_sparse, test_refused])

@@ -34,5 +34,9 @@ def refused(text: str):
     return _JOINED[errors.InvalidError](text)
 
 
+def unsupported(text: str):
+    return _JOINED[errors.UnsupportedError](text)
+
+
 def aborted(text: str):
     return _JOINED[errors.AbortedError](text)

@@ -163,7 +163,7 @@ class Completer(threading.Thread):
         while not future.done():
             if not self._run_next():
                 self._entries.put(None)
-                raise RuntimeError("tutti: the process group was destroyed before this future had its turn")
+                raise aborted("tutti: the process group was destroyed before this future had its turn")
 
     def forget_thread(self) -> None:
         """Only callbacks of futures that are settled still run, in the threads that attach them."""

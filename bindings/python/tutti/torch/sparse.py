@@ -4,8 +4,7 @@ It takes four calls and is over when it returns."""
 
 import torch
 
-from ..errors import UnsupportedError
-from .failures import refused
+from .failures import refused, unsupported
 from .tensors import OP_NAMES
 from .work import Work
 
@@ -43,11 +42,11 @@ def _sum(group, tensor):
 def all_reduce_sparse(group, tensors, op) -> Work:
     name = OP_NAMES[hash(op)]
     if name not in ("SUM", "AVG"):
-        raise UnsupportedError(f"tutti: {name} of sparse tensors is not supported")
+        raise unsupported(f"tutti: {name} of sparse tensors is not supported")
     with torch.no_grad():
         for tensor in tensors:
             if not tensor.is_cpu:
-                raise UnsupportedError(f"tutti: sparse tensors on {tensor.device} are not supported")
+                raise unsupported(f"tutti: sparse tensors on {tensor.device} are not supported")
             total = _sum(group, tensor)
             tensor.copy_(total / group.size() if name == "AVG" else total)
     work = Work(tensors)

@@ -7,8 +7,9 @@ import torch
 
 from .. import _ops
 from .._dtypes import BY_CODE, BY_NAME, UINT8
-from .._library import lib
-from ..errors import InvalidError, UnsupportedError, check
+from .._library import OK, lib
+from ..errors import InvalidError
+from .failures import failure, refused, unsupported
 
 PREMUL_SUM = 8  # torch's number; the library makes an operation of each factor
 # In the order of torch's numbers, which are the hashes of its ops.
@@ -45,7 +46,7 @@ def reduced(tensor, op) -> tuple:
         return _REDUCED[hash(op)][tensor.dtype]
     except (KeyError, IndexError):
         name = OP_NAMES[hash(op)] if hash(op) < len(OP_NAMES) else op
-        raise UnsupportedError(f"tutti: {name} of {tensor.dtype} is not supported") from None
+        raise unsupported(f"tutti: {name} of {tensor.dtype} is not supported") from None
 
 
 def premul_factor(op):
@@ -58,15 +59,17 @@ class ScaledSum:
 
     def __init__(self, tensor, op):
         if tensor.dtype not in _MOVED or tensor.dtype is torch.bool:
-            raise UnsupportedError(f"tutti: PREMUL_SUM of {tensor.dtype} is not supported")
+            raise unsupported(f"tutti: PREMUL_SUM of {tensor.dtype} is not supported")
         self.dtype, self.elements = moved(tensor)
         real = torch.empty(0, dtype=tensor.dtype).real.dtype if tensor.is_complex() else tensor.dtype
         factor = premul_factor(op)
         if factor is None:
-            raise UnsupportedError("tutti: PREMUL_SUM has no factor: only a torch that was built with NCCL keeps it")
+            raise unsupported("tutti: PREMUL_SUM has no factor: only a torch that was built with NCCL keeps it")
         factor = torch.tensor([float(factor)], dtype=torch.float64).to(real)
         number = ctypes.c_int()
-        check(lib.tutti_op_create_scaled(ctypes.byref(number), factor.data_ptr(), self.dtype))
+        status = lib.tutti_op_create_scaled(ctypes.byref(number), factor.data_ptr(), self.dtype)
+        if status != OK:
+            raise failure(status, None)
         self.number = number.value
 
     def __del__(self):
@@ -77,7 +80,7 @@ class ScaledSum:
 def is_plain(tensor) -> bool:
     """Its memory is its elements, one after the other. False for strides, and for lazy conjugates and negatives."""
     if tensor.layout is not torch.strided:
-        raise UnsupportedError(f"tutti: {tensor.layout} tensors are not supported; make them dense first")
+        raise unsupported(f"tutti: {tensor.layout} tensors are not supported; make them dense first")
     return tensor.is_contiguous() and not (tensor.is_neg() or tensor.is_conj())
 
 
@@ -114,7 +117,7 @@ def storage_address(tensor) -> int:
 def same_dtype(call: str, *tensors) -> None:
     for tensor in tensors[1:]:
         if tensor.dtype is not tensors[0].dtype:
-            raise InvalidError(f"tutti: {call} of {tensors[0].dtype} and {tensor.dtype}: one dtype is needed")
+            raise refused(f"tutti: {call} of {tensors[0].dtype} and {tensor.dtype}: one dtype is needed")
 
 
 class Blocks:
