@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from torch_ranks import launch, raised, run, run_all, start
+from torch_ranks import LIMIT_S, launch, raised, run, run_all, start
 
 from tutti import errors
 
@@ -150,13 +150,33 @@ def _interrupted(rank: int, size: int, folder: str) -> None:
 def _interrupted_joining(rank: int, size: int, folder: str) -> None:
     """The other rank never comes."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    interrupt = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
-    interrupt.start()
+
+    def interrupt() -> None:
+        while not any(thread.name == "tutti join" for thread in threading.enumerate()):
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
     raised(KeyboardInterrupt, lambda: start(0, 2, folder, timeout_s=3000))
+
+
+def _destroyed_by_handler(rank: int, size: int, folder: str) -> None:
+    """While the same thread waits."""
+    start(rank, size, folder)
+    store = _store(folder, size)
+    if rank == 0:
+        signal.signal(signal.SIGTERM, lambda *_: dist.destroy_process_group())
+        work = dist.irecv(torch.zeros(1), 1)
+        raised(errors.AbortedError, lambda: [store.set("pid", str(os.getpid())), work.wait()])
+        store.set("seen", "1")
+    else:
+        os.kill(int(store.get("pid")), signal.SIGTERM)
+        store.wait(["seen"])
 
 
 def test_interrupted() -> None:
     run(2, _interrupted)
+    run(2, _destroyed_by_handler)
     run(1, _interrupted_joining)
 
 
@@ -188,14 +208,17 @@ class _Numbers(torch.utils.data.Dataset):
 def _forks(rank: int, size: int, folder: str) -> None:
     start(rank, size, folder)
     pending = dist.irecv(torch.zeros(1), 1 - rank)
+    following = pending.get_future().then(lambda f: f.value())
     future = dist.all_reduce(torch.ones(1), async_op=True).get_future()
     future.wait()
     child = os.fork()
     if child == 0:
+        signal.alarm(LIMIT_S)
         code = 1
         try:
             raised(errors.AbortedError, lambda: dist.all_reduce(torch.ones(1)), "forked")
             raised(errors.AbortedError, pending.wait, "forked")
+            raised(errors.AbortedError, following.wait, "forked")
             dist.destroy_process_group()
             code = 0
         finally:
@@ -210,7 +233,7 @@ def _forks(rank: int, size: int, folder: str) -> None:
     dist.all_reduce(total)
     assert total.item() == 28 * size
     dist.send(torch.ones(1), 1 - rank)
-    pending.wait()
+    following.wait()
 
 
 def test_forks() -> None:

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """torch_suite.py BACKEND FILE [NAME...]: torch's own distributed_test against a backend, tutti or gloo.
 
-tutti-as-gloo: tutti takes the tests that are only for a backend called gloo. WORLD_SIZE ranks a test, 3 if not set. FILE gets a line for each test: pass, skip or fail, its name, and why. NAME: only tests whose names have it. Ranks are
+tutti-as-gloo: tutti takes the tests that are only for a backend called gloo. WORLD_SIZE ranks a test, 3 if not set.
+FILE gets a line for each test: pass, skip or fail, its name, and why. NAME: only tests whose names have it. Ranks are
 forked. Needs expecttest, and takes minutes."""
 
 import os

@@ -1,4 +1,4 @@
-"""DistributedDataParallel over tutti.torch: the bits of gloo on 2 ranks, and callbacks that issue calls."""
+"""DistributedDataParallel over tutti.torch: the bits of gloo on 2 ranks. Callbacks that issue calls, many calls at once."""
 
 import copy
 
@@ -91,7 +91,6 @@ def test_power_sgd() -> None:
 def _callbacks(rank: int, size: int, folder: str) -> None:
     """Rank 0 attaches callbacks when works are over, the others before; all issue the same calls in them."""
     start(rank, size, folder)
-    sums = []
 
     def reduce_in_callback(number: int, nested: bool):
         def callback(future):
@@ -120,8 +119,6 @@ def _callbacks(rank: int, size: int, folder: str) -> None:
         first = size * (number + size)
         wanted = 1 + (size * (number + 100 + first) if number % 3 == 0 else first)
         assert chain.wait().item() == wanted, (number, chain.value(), wanted)
-        sums.append(chain.value().item())
-    assert len(sums) == 20
 
 
 def _waits_for_later(rank: int, size: int, folder: str) -> None:
@@ -168,5 +165,55 @@ def test_callbacks() -> None:
     run(2, _waits_for_later)
 
 
+def _many(rank: int, size: int, folder: str) -> None:
+    """Receives before the first send, more than the library has room for; and works that nobody waits for."""
+    start(rank, size, folder)
+    peer, count = 1 - rank, 1500
+    outputs = [torch.zeros(2) for _ in range(count)]
+    receives = [dist.irecv(t, peer) for t in outputs]
+    sends = [dist.isend(torch.tensor([rank, i], dtype=torch.float32), peer) for i in range(count)]
+    for work in receives + sends:
+        work.wait()
+    assert [t.tolist() for t in outputs] == [[peer, i] for i in range(count)]
+    tensors = [torch.ones(1) for _ in range(300)]
+    works = [dist.all_reduce(t, async_op=True) for t in tensors]
+    works[-1].wait()
+    del works
+    dist.barrier()
+    assert all(t.item() == size for t in tensors)
+    output = torch.zeros(1)
+    if rank == 0:
+        assert dist.recv(output) == 1 and output.item() == 5
+    else:
+        dist.send(torch.tensor([5.0]), 0)
+    dist.barrier()
+
+
+class _Shrinking(dict):
+    """The oldest work ends between the two steps of a look at it."""
+
+    def __iter__(self):
+        found = super().__iter__()
+        next(super().__iter__()).wait()
+        return found
+
+
+def _ends_meanwhile(rank: int, size: int, folder: str) -> None:
+    start(rank, size, folder)
+    lane = dist.distributed_c10d._get_default_group().main
+    lane.open = _Shrinking()
+    tensors = [torch.ones(1) for _ in range(30)]
+    works = [dist.all_reduce(t, async_op=True) for t in tensors]
+    lane.open = dict(lane.open.items())
+    for work, tensor in zip(works, tensors):
+        work.wait()
+        assert tensor.item() == size
+
+
+def test_many() -> None:
+    run(2, _many)
+    run(2, _ends_meanwhile)
+
+
 if __name__ == "__main__":
-    run_all([test_beside_gloo, test_power_sgd, test_callbacks, test_two_groups])
+    run_all([test_beside_gloo, test_power_sgd, test_callbacks, test_two_groups, test_many])

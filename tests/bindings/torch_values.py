@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch_ranks import raised, run, run_all, start
 
-from tutti.errors import Error, UnsupportedError
+from tutti.errors import Error, InvalidError, UnsupportedError
 from tutti.torch.tensors import premul_factor
 
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
@@ -248,6 +248,10 @@ def _sparse(rank: int, size: int, folder: str) -> None:
         wanted[[r, 5]] += torch.ones(3) / size
     assert torch.allclose(model.module.weight.grad.to_dense(), wanted)
     raised(Error, lambda: dist.all_reduce(torch.eye(2).to_sparse(), op=dist.ReduceOp.MAX), "MAX", "not supported")
+    other = torch.ones(2 + rank, 2).to_sparse(1 + rank % 2)
+    raised(Error, lambda: dist.all_reduce(other), "rank 0 has [2, 2] of 1 sparse", "rank 1 [3, 2] of 2 sparse")
+    other = torch.ones([2] * (2 + rank)).to_sparse()
+    raised(Error, lambda: dist.all_reduce(other), "rank 0 has [2, 2] of 2", "rank 1 [2, 2, 2] of 3")
     warnings.simplefilter("ignore")  # which torch does of CSR
     raised(Error, lambda: dist.all_reduce(torch.eye(2).to_sparse_csr()), "not supported")
 
@@ -261,33 +265,22 @@ def test_premul() -> None:
     run(2, _premul)
 
 
-def _many(rank: int, size: int, folder: str) -> None:
-    """Receives before the first send, more than the library has room for; and works that nobody waits for."""
+def _refused(rank: int, size: int, folder: str) -> None:
+    """Before anything is sent."""
     start(rank, size, folder)
-    peer, count = 1 - rank, 1500
-    outputs = [torch.zeros(2) for _ in range(count)]
-    receives = [dist.irecv(t, peer) for t in outputs]
-    sends = [dist.isend(torch.tensor([rank, i], dtype=torch.float32), peer) for i in range(count)]
-    for work in receives + sends:
-        work.wait()
-    assert [t.tolist() for t in outputs] == [[peer, i] for i in range(count)]
-    tensors = [torch.ones(1) for _ in range(300)]
-    works = [dist.all_reduce(t, async_op=True) for t in tensors]
-    works[-1].wait()
-    del works
-    dist.barrier()
-    assert all(t.item() == size for t in tensors)
-    output = torch.zeros(1)
-    if rank == 0:
-        assert dist.recv(output) == 1 and output.item() == 5
-    else:
-        dist.send(torch.tensor([5.0]), 0)
-    dist.barrier()
+    torchs = getattr(dist, "DistBackendError", RuntimeError)
+    tensor, outputs = torch.ones(1), [torch.ones(1, dtype=torch.int32)] * size
+    for kind in (UnsupportedError, torchs):
+        raised(kind, lambda: dist.all_reduce(tensor, op=dist.ReduceOp.BAND), "BAND", "not supported")
+        raised(kind, lambda: dist.all_reduce(tensor.to_sparse(), op=dist.ReduceOp.MAX), "MAX", "not supported")
+    group = dist.distributed_c10d._get_default_group()
+    for kind in (InvalidError, torchs):
+        raised(kind, lambda: group.allgather([outputs], [tensor]), "all_gather", "float32", "int32")
 
 
-def test_many() -> None:
-    run(2, _many)
+def test_refused() -> None:
+    run(2, _refused)
 
 
 if __name__ == "__main__":
-    run_all([test_reductions, test_moves, test_shapes, test_premul, test_sparse, test_many])
+    run_all([test_reductions, test_moves, test_shapes, test_premul, test_sparse, test_refused])

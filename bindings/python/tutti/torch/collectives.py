@@ -79,18 +79,15 @@ class Collectives:
     # ---- a tensor of each rank to every rank
 
     def _gather_list(self, work, outputs, tensor) -> None:
-        self._one_each("all_gather", outputs)
-        same_dtype("all_gather", tensor, *outputs)
+        result = self._blocks(work, "all_gather", outputs, tensor, is_output=True)
         if outputs[self.own_rank].numel() != tensor.numel():
             raise refused(
                 f"tutti: all_gather: rank {self.own_rank} gives {tensor.numel()} elements, "
                 f"and its output has {outputs[self.own_rank].numel()}"
             )
         source = work.input(tensor)
-        blocks = work.blocks(outputs, tensor, is_output=True)
         dtype, _ = moved(tensor)
-        call = (lib.tutti_all_gatherv, source.data_ptr(), blocks.address, blocks.counts, blocks.offsets, dtype)
-        work.calls.append(call)
+        work.calls.append((lib.tutti_all_gatherv, source.data_ptr(), *result, dtype))
 
     def allgather(self, outputs, inputs, opts=None):
         work = _begin(list(outputs), inputs)
@@ -125,14 +122,9 @@ class Collectives:
         root, work = opts.rootRank, _begin(list(outputs), inputs)
         for i, tensor in enumerate(inputs):
             source = work.input(tensor)
-            dtype, elements = moved(tensor)
-            if self.own_rank == root:
-                self._one_each("gather", outputs[i])
-                same_dtype("gather", tensor, *outputs[i])
-                blocks = work.blocks(outputs[i], tensor, is_output=True)
-                result = (blocks.address, blocks.counts, blocks.offsets)
-            else:
-                result = (None, _counts([tensor.numel() * elements] * self.ranks), None)
+            dtype, _ = moved(tensor)
+            listed = outputs[i] if self.own_rank == root else None
+            result = self._blocks(work, "gather", listed, tensor, is_output=True)
             work.calls.append((lib.tutti_gatherv, source.data_ptr(), *result, dtype, root))
         return self.submit(work, opts)
 
@@ -140,15 +132,10 @@ class Collectives:
         root, work = opts.rootRank, _begin(outputs, outputs)
         for i, tensor in enumerate(outputs):
             result = work.output(tensor)
-            dtype, elements = moved(tensor)
-            if self.own_rank == root:
-                self._one_each("scatter", inputs[i])
-                same_dtype("scatter", tensor, *inputs[i])
-                blocks = work.blocks(inputs[i], tensor, is_output=False)
-                source = (blocks.address, result.data_ptr(), blocks.counts, blocks.offsets)
-            else:
-                source = (None, result.data_ptr(), _counts([tensor.numel() * elements] * self.ranks), None)
-            work.calls.append((lib.tutti_scatterv, *source, dtype, root))
+            dtype, _ = moved(tensor)
+            listed = inputs[i] if self.own_rank == root else None
+            source, *table = self._blocks(work, "scatter", listed, tensor, is_output=False)
+            work.calls.append((lib.tutti_scatterv, source, result.data_ptr(), *table, dtype, root))
         return self.submit(work, opts)
 
     # ---- reduced parts
@@ -156,13 +143,10 @@ class Collectives:
     def reduce_scatter(self, outputs, inputs, opts=None):
         work, op = _begin(outputs, outputs), _op_of(opts)
         for output, listed in zip(outputs, inputs):
-            self._one_each("reduce_scatter", listed)
-            same_dtype("reduce_scatter", output, *listed)
+            source, *table = self._blocks(work, "reduce_scatter", listed, output, is_output=False)
             result = work.output(output)
             dtype, _, number = work.reduction(output, op)
-            blocks = work.blocks(listed, output, is_output=False)
-            arguments = (blocks.address, result.data_ptr(), blocks.counts, blocks.offsets, dtype, number)
-            work.calls.append((lib.tutti_reduce_scatterv, *arguments))
+            work.calls.append((lib.tutti_reduce_scatterv, source, result.data_ptr(), *table, dtype, number))
         return self.submit(work, opts)
 
     def reduce_scatter_tensor_coalesced(self, outputs, inputs, opts=None):
@@ -183,15 +167,12 @@ class Collectives:
     # ---- a part of each rank to each rank
 
     def alltoall(self, outputs, inputs, opts=None):
-        self._one_each("all_to_all", outputs)
         self._one_each("all_to_all", inputs)
-        same_dtype("all_to_all", *outputs, *inputs)
         work = _begin(list(outputs), inputs)
-        sent = work.blocks(inputs, inputs[0], is_output=False)
-        got = work.blocks(outputs, outputs[0], is_output=True)
-        dtype, _ = moved(outputs[0])
-        arguments = (sent.address, sent.counts, sent.offsets, got.address, got.counts, got.offsets, dtype)
-        work.calls.append((lib.tutti_all_to_allv, *arguments))
+        sent = self._blocks(work, "all_to_all", inputs, inputs[0], is_output=False)
+        got = self._blocks(work, "all_to_all", outputs, inputs[0], is_output=True)
+        dtype, _ = moved(inputs[0])
+        work.calls.append((lib.tutti_all_to_allv, *sent, *got, dtype))
         return self.submit(work, opts)
 
     def alltoall_base(self, output, tensor, output_sizes, input_sizes, opts=None):
@@ -220,21 +201,26 @@ class Collectives:
     # ---- messages, and waiting for each other
 
     def send(self, tensors, rank: int, tag: int = 0):
-        return self._message(lib.tutti_send, tensors, rank, tag, "input")
+        work = self._message(tensors, tag)
+        return self._submit_message(work, lib.tutti_send, work.input(tensors[0]), rank)
 
     def recv(self, tensors, rank: int, tag: int = 0):
-        return self._message(lib.tutti_recv, tensors, rank, tag, "output", ctypes.c_int(rank))
+        work = self._message(tensors, tag)
+        work.sender = ctypes.c_int(rank)
+        return self._submit_message(work, lib.tutti_recv, work.output(tensors[0]), rank)
 
     def recv_anysource(self, tensors, tag: int = 0):
         return self.recv(tensors, ANY, tag)
 
-    def _message(self, function, tensors, rank: int, tag: int, use: str, sender=None):
+    def _message(self, tensors, tag: int) -> Work:
         if len(tensors) != 1:
             raise refused(f"tutti: a message is one tensor, and here are {len(tensors)}")
         work = _begin(tensors, tensors)
-        work.is_collective, work.tag, work.sender = False, tag, sender
-        buffer = getattr(work, use)(tensors[0])
-        dtype, elements = moved(tensors[0])
+        work.is_collective, work.tag = False, tag
+        return work
+
+    def _submit_message(self, work, function, buffer, rank: int) -> Work:
+        dtype, elements = moved(buffer)
         work.calls.append((function, buffer.data_ptr(), buffer.numel() * elements, dtype, rank))
         return self.submit(work)
 
@@ -252,7 +238,17 @@ class Collectives:
         work.calls.append((lib.tutti_barrier,))
         self.submit(work).wait()
 
-    # ---- checks that torch leaves to its backends
+    # ---- lists of tensors, and checks that torch leaves to its backends
+
+    def _blocks(self, work, call: str, tensors, like, is_output: bool) -> tuple:
+        """(address, counts, offsets) of tensors, one of like's dtype for each rank. tensors is None on a rank that only
+        has like, its own part: so many elements are each rank's."""
+        if tensors is None:
+            _, elements = moved(like)
+            return None, _counts([like.numel() * elements] * self.ranks), None
+        self._one_each(call, tensors)
+        same_dtype(call, like, *tensors)
+        return work.blocks(tensors, like, is_output)
 
     def _one_each(self, call: str, tensors) -> None:
         if len(tensors) != self.ranks:

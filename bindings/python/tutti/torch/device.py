@@ -5,6 +5,8 @@ wait for the call. Where torch says that nobody else will wait (asyncOp of torch
 in the current stream itself. A future is complete at once, and its callbacks run on streams that wait for the call, as
 with NCCL: so they run in the order of the program."""
 
+import functools
+
 import torch
 from torch.futures import Future
 
@@ -12,7 +14,11 @@ from .._library import OK, lib
 from .failures import failure, refused
 from .work import Work, milliseconds
 
-_future_streams = {}
+
+@functools.lru_cache(maxsize=None)
+def _future_stream(device):
+    """Where futures' values are, until callbacks take them to streams of their own."""
+    return torch.cuda.Stream(device)
 
 
 def stream_of(device) -> int:
@@ -38,11 +44,12 @@ class DeviceWork(Work):
 
     def end(self, status: int) -> None:
         """Copies to outputs are work of a stream: of the one that waits, or now, of the one that has the call."""
-        copies = self.copies
-        if not self.is_enqueued:
-            self.copies = ()
+        if self.is_enqueued:
+            super().end(status)
+            return
+        copies, self.copies = self.copies, ()
         super().end(status)
-        self.copies = () if self.is_enqueued else copies
+        self.copies, self.kept = copies, [buffer for _, buffer in copies]
 
     def wait(self, timeout=None) -> bool:
         if milliseconds(timeout):
@@ -74,8 +81,7 @@ class DeviceWork(Work):
 
     def get_future(self):
         if self.future is None:
-            side = _future_streams.setdefault(self.device, None) or torch.cuda.Stream(self.device)
-            _future_streams[self.device] = side
+            side = _future_stream(self.device)
             if self.is_over:
                 side.wait_stream(torch.cuda.current_stream(self.device))
             with torch.cuda.stream(side):

@@ -19,7 +19,7 @@ def _joined(kind: type) -> type:
 _JOINED = {kind: _joined(kind) for kind in (errors.Error, *errors.Error.__subclasses__())}
 
 
-def failure(status: int, comm, group: str = ""):
+def failure(status: int, comm):
     """The exception of a call of comm that returned status in this thread just now."""
     error = errors.error_of(status, comm)
     text = str(error)
@@ -32,6 +32,10 @@ def timed_out(text: str):
 
 def refused(text: str):
     return _JOINED[errors.InvalidError](text)
+
+
+def unsupported(text: str):
+    return _JOINED[errors.UnsupportedError](text)
 
 
 def aborted(text: str):

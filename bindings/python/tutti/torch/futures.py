@@ -15,6 +15,8 @@ from collections import deque
 
 from torch.futures import Future
 
+from .failures import aborted
+
 _completers = weakref.WeakSet()
 _threads = weakref.WeakSet()  # these, and those that wait for a message
 
@@ -111,10 +113,9 @@ class Completer(threading.Thread):
         super().__init__(name=f"tutti {name}", daemon=True)
         self.path = name
         self.lock = threading.Lock()
-        self.is_stopped = False
+        self.is_stopped = self.is_orphan = False
         self._entries = queue.SimpleQueue()
         self._settled = threading.Condition()
-        self._waiting = 0
         _completers.add(self)
         _threads.add(self)
         self.start()
@@ -146,25 +147,28 @@ class Completer(threading.Thread):
             self._entries.put(None)
 
     def announce(self) -> None:
-        if self._waiting:
-            with self._settled:
-                self._settled.notify_all()
+        with self._settled:
+            self._settled.notify_all()
 
     def await_future(self, future) -> None:
+        if self.is_orphan:
+            raise aborted("tutti: this future is one of the process that forked this one")
         if threading.current_thread() is self:
             self._go_on_until(future)
             return
         with self._settled:
-            self._waiting += 1
-            while not future.done():
-                self._settled.wait()
-            self._waiting -= 1
+            self._settled.wait_for(future.done)
 
     def _go_on_until(self, future) -> None:
         while not future.done():
             if not self._run_next():
                 self._entries.put(None)
-                raise RuntimeError("tutti: the process group was destroyed before this future had its turn")
+                raise aborted("tutti: the process group was destroyed before this future had its turn")
+
+    def forget_thread(self) -> None:
+        """Only callbacks of futures that are settled still run, in the threads that attach them."""
+        self.lock, self._settled = threading.Lock(), threading.Condition()
+        self.is_stopped = self.is_orphan = True
 
 
 def future_of(work, completer, in_order: bool) -> OrderedFuture:
@@ -201,5 +205,4 @@ def forget_threads() -> None:
     """In a forked child, which has none of these threads."""
     _threads.clear()
     for completer in list(_completers):
-        completer.lock = threading.Lock()
-        completer.is_stopped = True
+        completer.forget_thread()

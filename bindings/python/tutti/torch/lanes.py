@@ -37,7 +37,7 @@ _lanes = weakref.WeakSet()
 class Lane:
     def __init__(self, comm: int, name: str):
         self.comm, self.handle, self.name = comm, comm, name
-        self.lock = threading.Lock()  # issuing is for one thread at a time
+        self.lock = threading.RLock()  # issuing is for one thread at a time; R: a signal's handler may leave
         self.open = {}  # works that have not ended: torch <= 2.6 may drop them, and their buffers must live
         self.call = Call()
         self.call_address = ctypes.addressof(self.call)
@@ -116,7 +116,10 @@ class Lane:
     def _tend(self) -> None:
         """Ends the two oldest works if they are over; one that is not becomes the youngest."""
         for _ in range(2):
-            work = next(iter(self.open), None)
+            try:
+                work = next(iter(self.open), None)
+            except RuntimeError:  # another thread has just ended a work
+                return
             if work is not None and not work.poll() and self.open.pop(work, 0) is None:
                 self.open[work] = None
 
@@ -153,13 +156,14 @@ class Lane:
             work.await_end()
         if self.completer is not None:
             self.completer.stop()
+        self.handle = None
         lib.tutti_comm_destroy(comm)
 
 
 def _after_fork() -> None:
     """A forked child has no threads of the library, and its parent's connections are not its own."""
     for lane in list(_lanes):
-        lane.comm, lane.gone, lane.lock = None, "belongs to the process that forked this one", threading.Lock()
+        lane.comm, lane.gone, lane.lock = None, "belongs to the process that forked this one", threading.RLock()
         for work in list(lane.open):
             work.error, work.is_over = aborted("tutti: this call is one of the process that forked this one"), True
         lane.open.clear()

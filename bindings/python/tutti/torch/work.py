@@ -4,7 +4,7 @@ The thread that waits does so in the library, as fast as in a blocking call. Not
 that somebody asked for (futures.py)."""
 
 import ctypes
-from _thread import allocate_lock
+from _thread import RLock
 
 import torch
 from torch._C._distributed_c10d import Work as _TorchWork
@@ -44,13 +44,13 @@ class Work(_TorchWork):
         self.kept = []  # what the library reads and writes until the end
         self.slot = slot = ctypes.c_void_p()
         self.slot_address = ctypes.addressof(slot)
-        self.turn = allocate_lock()  # one thread at a time waits in the library
+        self.turn = RLock()  # one thread at a time waits in the library; R: a signal's handler may wait again
 
     # ---- before the issue
 
     def check(self, tensor) -> None:
         if not tensor.is_cpu:
-            raise refused(f"tutti: one call has tensors on the CPU and on {tensor.device}, or that is no GPU of CUDA")
+            raise refused(f"tutti: this call is on the CPU, and has a tensor on {tensor.device}: one device is needed")
 
     def input(self, tensor):
         self.check(tensor)
@@ -76,7 +76,8 @@ class Work(_TorchWork):
             self._copy_at_end([(tensor, buffer)])
         return buffer
 
-    def blocks(self, tensors, like, is_output: bool) -> Blocks:
+    def blocks(self, tensors, like, is_output: bool) -> tuple:
+        """(address, counts, offsets) of tensors as one buffer, in elements of the library's dtype for like's."""
         dtype, elements = moved(like)
         use = self.output if is_output else self.input
         blocks = Blocks([use(t) for t in tensors], dtype, elements, is_output)
@@ -85,7 +86,7 @@ class Work(_TorchWork):
             self.kept.append(blocks.flat)
             if is_output:
                 self.copies = blocks.copies() + list(self.copies)
-        return blocks
+        return blocks.address, blocks.counts, blocks.offsets
 
     def reduction(self, tensor, op) -> tuple:
         """(dtype, elements, op) of tensor's reduction."""
