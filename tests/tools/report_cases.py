@@ -144,6 +144,13 @@ class Curves(unittest.TestCase):
             self.assertNotIn("<b>", drawn)
 
 
+class Tables(unittest.TestCase):
+    def test_texts_do_not_become_markup(self):
+        for text in ("<td><script>alert(1)</script></td>", "<td onmouseover='alert(1)'>", "<b>", "&"):
+            cell, = ElementTree.fromstring(page.table((), [(text,)])).iter("td")
+            self.assertEqual((cell.text, len(cell)), (text, 0))
+
+
 class Training(unittest.TestCase):
     @staticmethod
     def run_of(rows, path="/runs/a/metrics.csv"):

@@ -80,8 +80,8 @@ def waits_table(tracks):
     def cell(waiting, late):
         us = found.get((waiting, late), 0)
         if waiting == late:
-            return '<td class="none">-</td>'
-        return f'<td style="background: rgba(209, 73, 91, {0.75 * us / most:.3f})">{time_text(us)}</td>'
+            return page.Cell('<td class="none">-</td>')
+        return page.Cell(f'<td style="background: rgba(209, 73, 91, {0.75 * us / most:.3f})">{time_text(us)}</td>')
 
     rows = [[f"rank {waiting} waited", *(cell(waiting, late) for late in ranks),
              time_text(sum(us for (who, _), us in found.items() if who == waiting))] for waiting in ranks]
