@@ -15,7 +15,8 @@ class Foreign(Refused):
 
 
 class Source:
-    """One file. data: the JSON document; of a log {"names", "rows": [(step, time, {name: value})]}."""
+    """One file. data: the JSON document; of a log {"names", "rows": [(step, time, {name: value})]}; of a trace, which
+    tutti-trace reads again, nothing: it may be large."""
 
     def __init__(self, path, kind, data):
         self.path, self.kind, self.data = path, kind, data
@@ -59,7 +60,7 @@ def read(path):
     for kind, check in ((COMPARISON, check_comparison), (PERF, check_perf), (TRACE, check_trace)):
         if KEYS[kind] <= set(data):
             check(path, data)
-            return Source(path, kind, data)
+            return Source(path, kind, None if kind == TRACE else data)
     raise Foreign(f"{path} is JSON, but not that of a perf program (-J), of perf/compare (results.json), of tutti-trace or of "
                   "a training log.")
 

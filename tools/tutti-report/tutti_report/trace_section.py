@@ -30,7 +30,7 @@ def merge(paths, tools):
         if done.returncode != 0:
             said = done.stderr.strip().splitlines()[:1] or [f"it ended with {done.returncode}"]
             raise Refused(f"the traces could not be merged: {said[0].removeprefix('tutti-trace: ')}")
-        return sources.read(merged).data, done.stdout
+        return sources.parse_json(merged, sources.read_text(merged)), done.stdout
 
 
 def time_text(us):
