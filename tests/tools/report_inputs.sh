@@ -1,13 +1,14 @@
 # make_inputs makes, in this folder, what tests of tutti-report read: of each kind of file at least one, by real programs.
 tuttirun="timeout -k 5 100 $BUILD_DIR/launch/tuttirun"
 
-# Two ranks of which rank 1 comes to the sixth all_reduce when rank 0 waits in it; both tell of it in own.json.
+# Two ranks of which rank 1 comes to the sixth all_reduce when rank 0 waits in it; both tell of it in own.json. Each writes the
+# file, and no rank destroys its communicator, which a trace then lacks, before all have come to the eighth.
 make_trace()
 {
 	local job pid until=$((SECONDS + 60))
 	mkfifo ready go
-	timeout -k 5 60 "$BUILD_DIR/tests/trace_main" --threads 2 reduce:5 messages say:ready wait:1:go reduce:1 dump:own.json \
-		reduce:1 dump:own.json &
+	timeout -k 5 60 "$BUILD_DIR/tests/trace_main" --threads 2 reduce:5 messages say:ready wait:1:go reduce:2 dump:own.json \
+		reduce:1 &
 	job=$!
 	exec 4<>ready
 	read -r -t 60 -u 4 _ pid || complain "the traced ranks never said anything"
