@@ -17,7 +17,8 @@
 
 static bool complain(struct web *web, const char *what, int port)
 {
-	fprintf(stderr, "tutti-top: port %d of 127.0.0.1 %s: %s.\n", port, what, strerror(errno));
+	fprintf(stderr, "tutti-top: port %d of 127.0.0.1 %s: %s%s.\n", port, what, strerror(errno),
+		port ? "; --web alone takes a free one" : "");
 	web_close(web);
 	return false;
 }
