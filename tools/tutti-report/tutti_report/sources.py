@@ -156,7 +156,7 @@ def rows_of_csv(path, text):
 def rows_of_jsonl(path, text):
     names, rows = [], []
     lines = text.split("\n")
-    for i, line in enumerate(lines[:-1] if text.endswith("\n") or len(lines) > 1 else lines, 1):
+    for i, line in enumerate(lines[:-1] or lines, 1):
         where = f"line {i}"
         row = parse_json(path, line, f"{where}: ")
         need(isinstance(row, dict) and "step" in row and "time" in row, path, f"{where} has no step or no time")
