@@ -37,7 +37,9 @@ static tutti_status find_target(struct target *t, const char *path)
 
 	t->fd = -1;
 	t->mode = 0;
-	if (fd < 0 && errno == ENOENT && lstat(path, &about) != 0 && errno == ENOENT) {
+	/* A file that has come since is the trace of another thread, which this one replaces. */
+	if (fd < 0 && errno == ENOENT &&
+	    (lstat(path, &about) == 0 ? S_ISREG(about.st_mode) : errno == ENOENT)) {
 		snprintf(t->path, sizeof t->path, "%s", path);
 		return TUTTI_OK;
 	}

@@ -30,10 +30,14 @@ def escape(text):
     return html.escape(re.sub("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\ufffd", text))
 
 
+class Cell(str):
+    """A <td> element, for a table that has it as it is."""
+
+
 def table(head, rows, kind=""):
-    """Of texts, and of pieces of HTML that begin with <td."""
+    """Of texts and Cells."""
     def cell(word):
-        return word if word.startswith("<td") else f"<td>{escape(word)}</td>"
+        return word if isinstance(word, Cell) else f"<td>{escape(word)}</td>"
 
     top = f"<tr>{''.join(f'<th>{escape(word)}</th>' for word in head)}</tr>" if head else ""
     body = "".join(f"<tr>{''.join(cell(word) for word in row)}</tr>" for row in rows)

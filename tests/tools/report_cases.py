@@ -111,6 +111,9 @@ class Page(unittest.TestCase):
         self.assertAlmostEqual(row[3], begins[1] - begins[0], delta=0.01)
         self.assertRegex(self.text, r"<td>rank 0 waited</td><td class=\"none\">-</td><td style=[^>]*>[0-9.,]+ [mu]?s</td>")
 
+    def test_a_trace_is_not_held_while_it_is_merged(self):
+        self.assertIsNone(sources.read(path_of("merged.json")).data)
+
     def test_what_merge_says(self):
         for line in text_of("merge.txt").splitlines():
             self.assertIn(page.escape(line), self.text)
@@ -142,6 +145,13 @@ class Curves(unittest.TestCase):
         for drawn in (curves.draw({"<b>&\x01": [(1, 1), (2, 2)]}, {}, {}, "<i>"), curves.bars({"<b>": 1}, "<i>", "{} <")):
             ElementTree.fromstring(f"<p>{drawn}</p>")
             self.assertNotIn("<b>", drawn)
+
+
+class Tables(unittest.TestCase):
+    def test_texts_do_not_become_markup(self):
+        for text in ("<td><script>alert(1)</script></td>", "<td onmouseover='alert(1)'>", "<b>", "&"):
+            cell, = ElementTree.fromstring(page.table((), [(text,)])).iter("td")
+            self.assertEqual((cell.text, len(cell)), (text, 0))
 
 
 class Training(unittest.TestCase):

@@ -1,13 +1,20 @@
-# make_inputs makes, in this folder, what tests of tutti-report read: of each kind of file at least one, by real programs.
+# make_inputs makes, in this folder, what tests of tutti-report read: of each kind of file at least one, by real programs. To be
+# sourced behind fake_compare.sh; ends the test with 77 where no trace can be read.
 tuttirun="timeout -k 5 100 $BUILD_DIR/launch/tuttirun"
+trace="timeout -k 5 60 $BUILD_DIR/tools/tutti-trace"
+if $trace merge /dev/null 2>&1 | grep -q 'jansson was not installed'; then
+	echo "jansson is not installed"
+	exit 77
+fi
 
-# Two ranks of which rank 1 comes to the sixth all_reduce when rank 0 waits in it; both tell of it in own.json.
+# Two ranks of which rank 1 comes to the sixth all_reduce when rank 0 waits in it; both tell of it in own.json. Each writes the
+# file, and no rank destroys its communicator, which a trace then lacks, before all have come to the eighth.
 make_trace()
 {
 	local job pid until=$((SECONDS + 60))
 	mkfifo ready go
-	timeout -k 5 60 "$BUILD_DIR/tests/trace_main" --threads 2 reduce:5 messages say:ready wait:1:go reduce:1 dump:own.json \
-		reduce:1 dump:own.json &
+	timeout -k 5 60 "$BUILD_DIR/tests/trace_main" --threads 2 reduce:5 messages say:ready wait:1:go reduce:2 dump:own.json \
+		reduce:1 &
 	job=$!
 	exec 4<>ready
 	read -r -t 60 -u 4 _ pid || complain "the traced ranks never said anything"

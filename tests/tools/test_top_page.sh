@@ -19,7 +19,13 @@ done
 end_ranks
 wait "$web"
 # What it says when nobody answers.
+ended='id="status" class="bad">tutti-top does not answer any more'
 sed 's/setTimeout(look, [^;]*;/;/' "$SOURCE_DIR/tools/tutti-top/top.html" >alone.html
 browse "file://$scratch/alone.html" --dump-dom >dom
-grep -q 'tutti-top does not answer any more' dom || complain "a page without a server says nothing of that"
+grep -q "$ended" dom || complain "a page without a server says nothing of that"
+# And when somebody never does.
+sed 's/^"use strict";$/&\nwindow.fetch = function (_, options) { return new Promise(function (_, fail) { if (options) options.signal.onabort = fail; }); };/' \
+	alone.html >silent.html
+browse "file://$scratch/silent.html" --virtual-time-budget=30000 --dump-dom >dom
+grep -q "$ended" dom || complain "a page of a server that hangs says: $(grep -a '"status"' dom)"
 exit $failures

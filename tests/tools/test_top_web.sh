@@ -56,11 +56,19 @@ assert f"0100007F:{port:04X}" in listening and f"00000000:{port:04X}" not in lis
 END
 port=${address#http://127.0.0.1:}
 expect 1 "$BUILD_DIR/tools/tutti-top" --web="${port%%/*}" "${ranks[0]}"
-grep -q "^tutti-top: port ${port%%/*} of 127.0.0.1 cannot be listened on: Address already in use\.$" err || complain "$(cat err)"
+grep -q "^tutti-top: port ${port%%/*} of 127.0.0.1 cannot be listened on: Address already in use; --web alone takes a free one\.$" err || complain "$(cat err)"
+# A process that is not there keeps nobody from looking at another one.
+mkfifo said
+timeout -k 5 60 "$BUILD_DIR/tools/tutti-top" --web -i 0.1 "${ranks[0]}" 2147483647 2>partial_err >said &
+partial=$!
+read -r -t 60 line <said && [[ $line = *http://* ]] || complain "no page of one of two processes: $(cat partial_err)"
 end_ranks
 wait "$web"
 code=$?
 [ $code = 0 ] || complain "exit code $code when the ranks have ended: $(cat web_err)"
+wait $partial
+code=$?
+[ $code = 3 ] || complain "exit code $code when one of two processes never was: $(cat partial_err)"
 
 for words in --web=0 --web=65536 --web=x --web=-1 '--web --once'; do
 	expect 2 "$BUILD_DIR/tools/tutti-top" $words

@@ -31,9 +31,10 @@ static const char help[] =
 	"  -i, --interval S   0.05 to 3600\n"
 	"  -h, --help, --version\n"
 	"\n"
-	"Exit codes: 0; 1 stdout cannot be written; 2 the command line; for processes that were\n"
-	"named: 1 a damaged trace; 3 no such process; 4 a process without a communicator of\n"
-	"Tutti; 5 one that may not be looked at; 6 one whose Tutti is of another version.\n";
+	"Exit codes: 0; 1 stdout cannot be written, or the port not be used; 2 the command line;\n"
+	"for processes that were named: 1 a damaged trace; 3 no such process; 4 a process without\n"
+	"a communicator of Tutti; 5 one that may not be looked at; 6 one whose Tutti is of\n"
+	"another version.\n";
 
 struct options {
 	bool once, web;
@@ -160,14 +161,14 @@ static char *page_rows(const struct sample *before, const struct sample *now, si
 	return text;
 }
 
-/* The exit code. Nobody finds the page if its address cannot be printed. */
-static int show_page(struct sample *before, const struct options *o)
+/* False: there was no port. Nobody finds the page if its address cannot be printed. */
+static bool show_page(struct sample *before, const struct options *o)
 {
 	static struct web web;
 	struct sample now;
 
 	if (!web_open(&web, o->port))
-		return OUTPUT_FAILED;
+		return false;
 	printf("tutti-top: http://127.0.0.1:%d/%s/ shows the ranks until this program ends.\n",
 	       web.port, web.key);
 	take_sample(&now, o, false);
@@ -182,7 +183,7 @@ static int show_page(struct sample *before, const struct options *o)
 	}
 	log_free(&now.log);
 	web_close(&web);
-	return ATTACH_OK;
+	return true;
 }
 
 int main(int argc, char **argv)
@@ -199,8 +200,8 @@ int main(int argc, char **argv)
 	code = take_sample(&before, &o, true);
 	if (!o.web)
 		show_table(&before, &o);
-	else if (!o.word_count || before.log.count)
-		code = code ? code : show_page(&before, &o);
+	else if ((!o.word_count || before.log.count) && !show_page(&before, &o))
+		code = OUTPUT_FAILED;
 	log_free(&before.log);
 	return output_end(code);
 }

@@ -17,7 +17,8 @@
 
 static bool complain(struct web *web, const char *what, int port)
 {
-	fprintf(stderr, "tutti-top: port %d of 127.0.0.1 %s: %s.\n", port, what, strerror(errno));
+	fprintf(stderr, "tutti-top: port %d of 127.0.0.1 %s: %s%s.\n", port, what, strerror(errno),
+		port ? "; --web alone takes a free one" : "");
 	web_close(web);
 	return false;
 }
@@ -177,6 +178,15 @@ static void step(const struct web *web, struct web_client *client, short events,
 		leave(client);
 }
 
+/* When there is something to do even if no client does anything. */
+static int64_t next_deadline(const struct web *web, int64_t until_ns)
+{
+	for (int i = 0; i < WEB_CLIENTS; i++)
+		if (web->clients[i].fd >= 0 && web->clients[i].deadline_ns < until_ns)
+			until_ns = web->clients[i].deadline_ns;
+	return until_ns;
+}
+
 void web_serve(struct web *web, int64_t until_ns)
 {
 	int64_t now_ns;
@@ -187,7 +197,8 @@ void web_serve(struct web *web, int64_t until_ns)
 			fds[1 + i] = (struct pollfd){.fd = web->clients[i].fd,
 						     .events = web->clients[i].answer ? POLLOUT
 										      : POLLIN};
-		poll(fds, 1 + WEB_CLIENTS, (int)((until_ns - now_ns) / 1000000 + 1));
+		int64_t left_ns = next_deadline(web, until_ns) - now_ns;
+		poll(fds, 1 + WEB_CLIENTS, left_ns > 0 ? (int)(left_ns / 1000000 + 1) : 0);
 		now_ns = (int64_t)clock_now_ns();
 		for (int i = 0; i < WEB_CLIENTS; i++)
 			if (web->clients[i].fd >= 0)

@@ -1,6 +1,6 @@
 /* What would break: files of others. A device that a trace was written to and that is a file since,
  * a link that is none any more, a file that a link beside the trace's path led to; and a full disk
- * that nobody hears of. */
+ * that nobody hears of; a trace that is refused because another thread has written one. */
 #include "collectives/trace/trace_log.h"
 
 #include "core/status.h"
@@ -54,6 +54,18 @@ static void assert_trace(const char *path)
 	assert_int_equal(content[strlen(content) - 2], '}');
 }
 
+/* The library's too. comes_first: before this look, and after an open that found nothing, there is
+ * another's trace. */
+static bool comes_first;
+
+int lstat(const char *path, struct stat *about)
+{
+	if (comes_first)
+		make_file(path, "another's");
+	comes_first = false;
+	return fstatat(AT_FDCWD, path, about, AT_SYMLINK_NOFOLLOW);
+}
+
 static int enter(void **state)
 {
 	(void)state;
@@ -101,6 +113,16 @@ static void test_link(void **state)
 	assert_int_equal(write_to("loose"), TUTTI_ERR_SYSTEM);
 	assert_non_null(strstr(last_error(), "loose"));
 	assert_true(type_of("loose") == S_IFLNK);
+}
+
+/* Another thread writes the same new file at the same time. */
+static void test_two_at_once(void **state)
+{
+	(void)state;
+	comes_first = true;
+	assert_int_equal(write_to("new"), TUTTI_OK);
+	assert_false(comes_first);
+	assert_trace("new");
 }
 
 /* What others have put where the new file is written before it has its name. */
@@ -179,6 +201,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_file, enter, leave),
 		cmocka_unit_test_setup_teardown(test_link, enter, leave),
+		cmocka_unit_test_setup_teardown(test_two_at_once, enter, leave),
 		cmocka_unit_test_setup_teardown(test_planted_link, enter, leave),
 		cmocka_unit_test_setup_teardown(test_pipe, enter, leave),
 		cmocka_unit_test_setup_teardown(test_full_device, enter, leave),

@@ -15,7 +15,8 @@ class Foreign(Refused):
 
 
 class Source:
-    """One file. data: the JSON document; of a log {"names", "rows": [(step, time, {name: value})]}."""
+    """One file. data: the JSON document; of a log {"names", "rows": [(step, time, {name: value})]}; of a trace, which
+    tutti-trace reads again, nothing: it may be large."""
 
     def __init__(self, path, kind, data):
         self.path, self.kind, self.data = path, kind, data
@@ -59,7 +60,7 @@ def read(path):
     for kind, check in ((COMPARISON, check_comparison), (PERF, check_perf), (TRACE, check_trace)):
         if KEYS[kind] <= set(data):
             check(path, data)
-            return Source(path, kind, data)
+            return Source(path, kind, None if kind == TRACE else data)
     raise Foreign(f"{path} is JSON, but not that of a perf program (-J), of perf/compare (results.json), of tutti-trace or of "
                   "a training log.")
 
@@ -155,7 +156,7 @@ def rows_of_csv(path, text):
 def rows_of_jsonl(path, text):
     names, rows = [], []
     lines = text.split("\n")
-    for i, line in enumerate(lines[:-1] if text.endswith("\n") or len(lines) > 1 else lines, 1):
+    for i, line in enumerate(lines[:-1] or lines, 1):
         where = f"line {i}"
         row = parse_json(path, line, f"{where}: ")
         need(isinstance(row, dict) and "step" in row and "time" in row, path, f"{where} has no step or no time")

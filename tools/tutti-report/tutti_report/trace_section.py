@@ -30,7 +30,7 @@ def merge(paths, tools):
         if done.returncode != 0:
             said = done.stderr.strip().splitlines()[:1] or [f"it ended with {done.returncode}"]
             raise Refused(f"the traces could not be merged: {said[0].removeprefix('tutti-trace: ')}")
-        return sources.read(merged).data, done.stdout
+        return sources.parse_json(merged, sources.read_text(merged)), done.stdout
 
 
 def time_text(us):
@@ -80,8 +80,8 @@ def waits_table(tracks):
     def cell(waiting, late):
         us = found.get((waiting, late), 0)
         if waiting == late:
-            return '<td class="none">-</td>'
-        return f'<td style="background: rgba(209, 73, 91, {0.75 * us / most:.3f})">{time_text(us)}</td>'
+            return page.Cell('<td class="none">-</td>')
+        return page.Cell(f'<td style="background: rgba(209, 73, 91, {0.75 * us / most:.3f})">{time_text(us)}</td>')
 
     rows = [[f"rank {waiting} waited", *(cell(waiting, late) for late in ranks),
              time_text(sum(us for (who, _), us in found.items() if who == waiting))] for waiting in ranks]
