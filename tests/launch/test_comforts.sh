@@ -32,6 +32,8 @@ CUDA_VISIBLE_DEVICES=4,5,6 prints '0/3 127.0.0.1 4,5,6;1/3 127.0.0.1 4,5,6;2/3 1
 expect 0 env CUDA_VISIBLE_DEVICES= $run --nproc-per-node=auto true
 CUDA_VISIBLE_DEVICES='' expect 0 taskset -c "$(taskset -cp $$ | sed 's/.*[ ,-]//')" $run -n auto echo one
 [ "$(cat out)" = one ] || complain "-n auto on one CPU: $(cat out)"
+CUDA_VISIBLE_DEVICES=4,-1,5 prints '0/1 127.0.0.1 4,-1,5;' -n gpu # CUDA's word for no more
+CUDA_VISIBLE_DEVICES=-1 expect 2 $run -n gpu true
 CUDA_VISIBLE_DEVICES='' expect 2 $run -n gpu true
 said 'there is no GPU here; name a number of ranks'
 
