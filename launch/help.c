@@ -29,7 +29,7 @@ const char help_text[] =
 	"      --hostfile F    a file with a machine a line; 'slots=N' behind it is -n\n"
 	"      --agent         what that starts there; for itself only\n"
 	"      --ssh COMMAND   what runs a command on a machine (ssh -o BatchMode=yes\n"
-	"                      -o ServerAliveInterval=15)\n"
+	"                      -o ConnectTimeout=60 -o ServerAliveInterval=15)\n"
 	"      --nnodes N      machines in the job (1); run tuttirun once on each of them\n"
 	"      --node-rank K   which of them this is, from 0\n"
 	"      --master H:P    where rank 0 serves: a name or address of machine 0, and a port\n"

@@ -78,6 +78,8 @@ said '^4 ranks, 2 on each of 2 nodes$' out
 said '^all ranks: .*MASTER_ADDR=a ' out
 said "^node 1, me@b: rsh -x me@b exec '/.*/tuttirun' --agent$" out
 said '^  rank 3: RANK=3 LOCAL_RANK=1 NODE_RANK=1' out
+expect 0 $run --dry-run -n 1 --hosts a,b true
+said '^node 0, a: ssh -o BatchMode=yes -o ConnectTimeout=60 -o ServerAliveInterval=15 a exec' out
 
 # ---- progress: on a terminal, and gone when something is printed
 if command -v script >/dev/null; then

@@ -45,7 +45,9 @@ done <<-'END'
 	-n 3 --hostfile uneven true
 	-n 1 --hostfile none true
 	-n 1 --hostfile missing true
+	-n 1 --hostfile . true
 END
+said 'the file of hosts \. cannot be read: Is a directory'
 expect 2 "$tuttirun" --hostfile uneven true
 said 'uneven:2: b has slots=3, but -n or another host 2: all have to have as many ranks'
 expect 1 "$tuttirun" --agent <hostfile
