@@ -156,7 +156,6 @@ static int tell_agent(const struct start *s, const struct pipes *p, int local)
 {
 	if (!s->hosts)
 		return 0;
-	fcntl(p->in[1], F_SETPIPE_SZ, AGENT_BYTES_MAX); /* where the letter is long */
 	fcntl(p->in[1], F_SETFL, O_NONBLOCK);
 	return letter_send(p->in[1], s->hosts, s->meeting, local) == 0 ? 0 : 1;
 }
