@@ -59,7 +59,7 @@ const char help_text[] =
 	"                      the others leave\n"
 	"  -p, --prefix        begins every line with the rank it came from; -p 29500 is the port\n"
 	"      --progress      a line below the output, on a terminal: how many ranks run and have\n"
-	"                      joined, and for how long\n"
+	"                      joined, and for how long; with --hosts how many hosts run\n"
 	"      --dry-run       prints what would be started, with the environment, and starts nothing\n"
 	"  -h, --help, --version\n"
 	"\n"

@@ -428,7 +428,7 @@ static void turn(struct job *j)
 	if (j->poll[AT_CONTROL].revents)
 		hear_control(j);
 	handle_deadlines(j);
-	progress_draw(&j->progress, j->ranks, j->start->hosts ? "hosts" : "ranks");
+	progress_draw(&j->progress, j->ranks, j->start->hosts);
 }
 
 int supervise(struct ranks *ranks, const struct start *start, int signal_fd)

@@ -91,6 +91,13 @@ if command -v script >/dev/null; then
 	: >typed
 	expect 0 timeout 90 script -qfec "$BUILD_DIR/launch/tuttirun --progress -n 2 sh wait_for $program" typed
 	grep -qE "have joined.*[^ ]*\[K" typed || complain "the line stays: $(tail -c 80 typed)"
+	# Ranks of hosts tell their own tuttirun that they have joined.
+	cat >wait_for <<-'END'
+		for _ in $(seq 3000); do grep -q "2 of 2 hosts run, 0:0" typed && exit; sleep 0.02; done
+		exit 9
+	END
+	: >typed
+	expect 0 timeout 90 script -qfec "$BUILD_DIR/launch/tuttirun --progress -n 1 --hosts localhost,localhost sh wait_for" typed
 fi
 expect 0 $run --progress -n 2 true
 [ ! -s err ] || complain "progress where there is no terminal: $(cat err)"
