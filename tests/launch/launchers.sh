@@ -16,6 +16,12 @@ needs()
 	done
 }
 
+# said PATTERN [FILE]: ./err, or that file, has such a line.
+said()
+{
+	grep -qE "$1" "${2:-err}" || complain "no '$1' in ${2:-err}: $(head -5 "${2:-err}")"
+}
+
 # four [N]: ./out has what four ranks print, each N times (1).
 four()
 {

@@ -7,11 +7,6 @@ set -u
 run="timeout -k 5 60 $BUILD_DIR/launch/tuttirun"
 unset CUDA_VISIBLE_DEVICES
 
-said()
-{
-	grep -qE "$1" "${2:-err}" || complain "no '$1' in ${2:-err}: $(head -3 "${2:-err}")"
-}
-
 # prints TEXT ARGUMENTS...: so the ranks of tuttirun ARGUMENTS see their number, port and devices.
 prints()
 {

@@ -20,11 +20,11 @@ four
 
 # ---- tutti-trace finds all ranks of this machine, below two tuttirun
 mkfifo up
-"$tuttirun" -n 2 --hosts localhost,localhost sh -c 'exec 9>up; echo >&9; exec sleep 1000' 2>err & pid=$!
+"$tuttirun" --timeout 50 -n 2 --hosts localhost,localhost sh -c 'exec 9>up; echo >&9; exec sleep 1000' 2>err.run & pid=$!
 timeout 60 sh -c 'read x; read x; read x; read x; "$0" calls "$1"; kill "$1"; cat >/dev/null' \
 	"$BUILD_DIR/tools/tutti-trace" $pid <up >out 2>err
 wait $pid
-[ "$(grep -o '^rank [0-9]' out | sort | tr '\n' ' ')" = 'rank 0 rank 1 rank 2 rank 3 ' ] || complain "tutti-trace: $(cat out err)"
+[ "$(grep -o '^rank [0-9]' out | sort | tr '\n' ' ')" = 'rank 0 rank 1 rank 2 rank 3 ' ] || complain "tutti-trace: $(cat out err err.run)"
 
 # ---- bad lists
 printf 'a slots=2\nb slots=3\n' >uneven
