@@ -78,17 +78,19 @@ said '^node 0, a: ssh -o BatchMode=yes -o ConnectTimeout=60 -o ServerAliveInterv
 
 # ---- progress: on a terminal, and gone when something is printed
 if command -v script >/dev/null; then
+	# Each rank waits until the line is there, and its program as long, so that it can be told whose word it was.
+	mkfifo never
 	cat >wait_for <<-'END'
-		"$@"
-		for _ in $(seq 3000); do grep -q "2 of 2 ranks run, 2 have joined, 0:0" typed && exit; sleep 0.02; done
+		"$@" & program=$!
+		for _ in $(seq 3000); do grep -qE "2 of 2 ranks run, 2 have joined, [0-9]+:[0-9]{2}" typed && exec kill -9 $program; sleep 0.02; done
 		exit 9
 	END
 	: >typed
-	expect 0 timeout 90 script -qfec "$BUILD_DIR/launch/tuttirun --progress -n 2 sh wait_for $program" typed
+	expect 0 timeout 90 script -qfec "$BUILD_DIR/launch/tuttirun --progress -n 2 sh wait_for $BUILD_DIR/tests/trace_main wait:0:never wait:1:never" typed
 	grep -qE "have joined.*[^ ]*\[K" typed || complain "the line stays: $(tail -c 80 typed)"
 	# Ranks of hosts tell their own tuttirun that they have joined.
 	cat >wait_for <<-'END'
-		for _ in $(seq 3000); do grep -q "2 of 2 hosts run, 0:0" typed && exit; sleep 0.02; done
+		for _ in $(seq 3000); do grep -qE "2 of 2 hosts run, [0-9]+:[0-9]{2}" typed && exit; sleep 0.02; done
 		exit 9
 	END
 	: >typed
