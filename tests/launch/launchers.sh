@@ -16,17 +16,22 @@ needs()
 	done
 }
 
-# said PATTERN [FILE]: ./err, or that file, has such a line.
-said()
-{
-	grep -qE "$1" "${2:-err}" || complain "no '$1' in ${2:-err}: $(head -5 "${2:-err}")"
-}
-
 # four [N]: ./out has what four ranks print, each N times (1).
 four()
 {
 	for _ in $(seq "${1:-1}"); do printf 'rank %d of 4: sum 10\n' 0 1 2 3; done | sort | cmp -s - <(grep '^rank' out | sort) ||
 		complain "not what four ranks print: $(head -8 out) $(head -8 err)"
+}
+
+# two_at_once COMMAND...: two jobs of four ranks, each of which finds its own ranks.
+two_at_once()
+{
+	local other
+	"$@" >other 2>&1 & other=$!
+	expect 0 "$@"
+	wait $other || complain "the other job: $(cat other)"
+	cat other >>out
+	four 2
 }
 
 # port NUMBER: sets $port to the first one from there on that no process listens at.

@@ -7,11 +7,6 @@ run="timeout -k 5 60 $BUILD_DIR/launch/tuttirun"
 . "$SOURCE_DIR/tests/scratch.sh"
 unset TUTTI_SECRET TUTTI_SECRET_FILE
 
-said()
-{
-	grep -qE "$1" "${2:-err}" || complain "no '$1' in ${2:-err}: $(head -3 "${2:-err}")"
-}
-
 # ---- the environment of the ranks
 # shellcheck disable=SC2016
 expect 0 $run -n 3 sh -c 'echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $NODE_RANK $GROUP_RANK $MASTER_ADDR'
