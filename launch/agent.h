@@ -19,8 +19,9 @@ struct letter {
 struct hosts;
 struct meeting;
 
-/* Letters: written to what will be an agent's stdin. Returns 0, or -1 after a message on stderr. */
-int letter_send(int fd, struct hosts *hosts, const struct meeting *meeting, int host);
+/* Letters: written to the pipe that will be an agent's stdin, which has to take all. Returns 0, or -1
+ * after a message on stderr. */
+int letter_send(int fd, const struct hosts *hosts, const struct meeting *meeting, int host);
 /* How many bytes follow a head; -1: it is none of this version. */
 long letter_bytes(const char head[AGENT_HEAD_BYTES]);
 /* Reads what follows a head. False: it is none. letter_free in both cases. */

@@ -8,12 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* CUDA sees none from a negative number on. */
 int devices_listed(const char *list)
 {
-	int count = *list != '\0';
+	int count = 0;
 
-	for (; *list; list++)
-		count += *list == ',';
+	while (*list && *list != '-') {
+		count++;
+		list += strcspn(list, ",");
+		list += *list == ',';
+	}
 	return count;
 }
 

@@ -11,11 +11,13 @@
 #include <string.h>
 #include <unistd.h>
 
-/* It asks for no password, which nobody would see, and notices within a minute that a machine is
- * gone. */
+/* It asks for no password, which nobody would see, and notices within a minute that a machine does
+ * not answer, or is gone. */
 static const char *ssh_of(const struct hosts *h)
 {
-	return h->options->ssh ? h->options->ssh : "ssh -o BatchMode=yes -o ServerAliveInterval=15";
+	return h->options->ssh ? h->options->ssh
+			       : "ssh -o BatchMode=yes -o ConnectTimeout=60 "
+				 "-o ServerAliveInterval=15";
 }
 
 static int no_memory(void)
@@ -92,15 +94,19 @@ static int read_file(struct hosts *h, struct options *o)
 	FILE *file = fopen(o->hostfile, "re");
 	size_t room = 0;
 	char *line = NULL;
-	int code = 0;
+	int code = 0, error;
 
 	if (!file)
 		return help_wrong("the file of hosts %s cannot be read: %s.", o->hostfile,
 				  strerror(errno));
 	for (int number = 1; code == 0 && getline(&line, &room, file) >= 0; number++)
 		code = read_line(h, line, number, o);
+	error = ferror(file) ? errno : 0;
 	free(line);
 	fclose(file);
+	if (code == 0 && error)
+		return help_wrong("the file of hosts %s cannot be read: %s.", o->hostfile,
+				  strerror(error));
 	if (code == 0 && h->n == 0)
 		return help_wrong("the file of hosts %s names none.", o->hostfile);
 	return code;

@@ -5,6 +5,8 @@
 #include "hosts.h"
 #include "meeting.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -157,33 +159,63 @@ static void put_words(FILE *to, const struct options *o, const struct meeting *m
 		put(to, o->program[i]);
 }
 
-int letter_send(int fd, struct hosts *hosts, const struct meeting *meeting, int host)
+/* The letter as bytes, the caller's to free; NULL with errno. */
+static char *write_letter(const struct hosts *hosts, const struct meeting *meeting, int host,
+			  size_t *count)
 {
-	char *bytes = NULL, *folder = getcwd(NULL, 0);
-	size_t count = 0;
-	FILE *to = open_memstream(&bytes, &count);
-	bool is_sent_whole = false;
+	char head[AGENT_HEAD_BYTES + 1], *bytes = NULL, *folder = getcwd(NULL, 0);
+	FILE *to = folder ? open_memstream(&bytes, count) : NULL;
 
-	if (to && folder) {
+	if (to) {
 		fprintf(to, HEAD "%08x\n", 0);
 		put(to, folder);
 		put_variables(to, meeting);
 		put_words(to, hosts->options, meeting, host);
-		fclose(to);
-		if (bytes && count <= AGENT_BYTES_MAX) {
-			char head[AGENT_HEAD_BYTES + 1];
-
-			snprintf(head, sizeof head, HEAD "%08zx\n", count - AGENT_HEAD_BYTES);
-			memcpy(bytes, head, AGENT_HEAD_BYTES);
-			is_sent_whole = write(fd, bytes, count) == (ssize_t)count;
-		}
 	}
-	if (!is_sent_whole)
-		fprintf(stderr,
-			"tuttirun: host %s cannot be told what to run: arguments and environment "
-			"have %zu bytes.\n",
-			hosts->name[host], count);
-	free(bytes);
 	free(folder);
-	return is_sent_whole ? 0 : -1;
+	if (!to || fclose(to) != 0) {
+		free(bytes);
+		return NULL;
+	}
+	snprintf(head, sizeof head, HEAD "%08zx\n", *count - AGENT_HEAD_BYTES);
+	memcpy(bytes, head, AGENT_HEAD_BYTES);
+	return bytes;
+}
+
+/* All at once: no agent reads yet. Only a long letter takes a larger pipe, since the pipes of a
+ * user have 64 MiB in all. */
+static bool fill_pipe(int fd, const char *bytes, size_t count)
+{
+	if (count > AGENT_BYTES_MAX) {
+		errno = E2BIG;
+		return false;
+	}
+	if (fcntl(fd, F_GETPIPE_SZ) < (int)count && fcntl(fd, F_SETPIPE_SZ, (int)count) < 0)
+		return false;
+	return write(fd, bytes, count) == (ssize_t)count;
+}
+
+static void say_unsent(const char *host, size_t count)
+{
+	int error = errno;
+
+	fprintf(stderr, "tuttirun: host %s cannot be told what to run, and where: %s", host,
+		strerror(error));
+	if (count > 0)
+		fprintf(stderr, ": arguments and environment have %zu bytes of at most %d%s", count,
+			AGENT_BYTES_MAX,
+			error == EPERM ? "; raise /proc/sys/fs/pipe-user-pages-soft" : "");
+	fputs(".\n", stderr);
+}
+
+int letter_send(int fd, const struct hosts *hosts, const struct meeting *meeting, int host)
+{
+	size_t count = 0;
+	char *bytes = write_letter(hosts, meeting, host, &count);
+	bool is_sent = bytes && fill_pipe(fd, bytes, count);
+
+	if (!is_sent)
+		say_unsent(hosts->name[host], count);
+	free(bytes);
+	return is_sent ? 0 : -1;
 }

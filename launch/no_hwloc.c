@@ -1,7 +1,8 @@
 /* Binding in a build without hwloc: no rank is bound. */
 #include "binding.h"
 
-#include <sched.h>
+#include "devices.h"
+
 #include <stdio.h>
 
 int bindings_make(struct bindings **bindings, const struct options *o)
@@ -24,8 +25,7 @@ void bindings_apply(const struct bindings *b, int local)
 
 int bindings_cores(const struct bindings *b, int local, const struct options *o)
 {
-	cpu_set_t allowed;
-	int cores = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
+	int cores = devices_cpus();
 
 	(void)b;
 	(void)local;

@@ -39,21 +39,32 @@ static const char *time_text(uint64_t s, char text[32])
 	return text;
 }
 
-void progress_draw(struct progress *p, const struct ranks *r, const char *what)
+/* Ranks of hosts tell their own tuttirun that they have joined. */
+static const char *joined_text(const struct ranks *r, bool are_hosts, char text[32])
+{
+	int joined = 0;
+
+	if (are_hosts)
+		return "";
+	for (int i = 0; i < r->n; i++)
+		joined += r->rank[i].has_joined;
+	snprintf(text, 32, ", %d have joined", joined);
+	return text;
+}
+
+void progress_draw(struct progress *p, const struct ranks *r, bool are_hosts)
 {
 	uint64_t now = now_ms();
-	char line[160], time[32];
-	int joined = 0;
+	char line[160], joined[32], time[32];
 
 	if (now < progress_due_ms(p))
 		return;
 	p->due_ms = now + EACH_MS;
 	if (r->out.is_mid_line || r->err.is_mid_line || r->out.bytes || r->err.bytes)
 		return;
-	for (int i = 0; i < r->n; i++)
-		joined += r->rank[i].has_joined;
-	snprintf(line, sizeof line, WIPE "tuttirun: %d of %d %s run, %d have joined, %s", r->alive,
-		 r->n, what, joined, time_text((now - p->began_ms) / 1000, time));
+	snprintf(line, sizeof line, WIPE "tuttirun: %d of %d %s run%s, %s", r->alive, r->n,
+		 are_hosts ? "hosts" : "ranks", joined_text(r, are_hosts, joined),
+		 time_text((now - p->began_ms) / 1000, time));
 	print(line);
 	p->is_shown = true;
 }

@@ -14,7 +14,7 @@ struct progress progress_begin(const struct options *options);
 /* When the line is due; UINT64_MAX: never. */
 uint64_t progress_due_ms(const struct progress *progress);
 /* Draws the line if it is due and no other line is half written. */
-void progress_draw(struct progress *progress, const struct ranks *ranks, const char *what);
+void progress_draw(struct progress *progress, const struct ranks *ranks, bool are_hosts);
 /* Before anything else is written. */
 void progress_erase(struct progress *progress);
 

@@ -4,18 +4,21 @@
 #include "agent.h"
 #include "start_rank.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-static int open_log(struct rank *rank, const struct start *s, int local)
+/* Returns as ranks_start. */
+static int start_first(struct ranks *ranks, const struct start *s, int local)
 {
-	const struct options *o = s->options;
+	struct rank *rank = &ranks->rank[local];
+	const char *folder = s->options->log_dir;
+	int code = folder ? rank_log_open(&rank->log, folder, rank->number) : 0;
 
-	return o->log_dir ? rank_log_open(&rank->log, o->log_dir, o->node_rank * o->ranks + local)
-			  : 0;
+	return code == 0 ? start_rank(ranks, s, local, 0) : code;
 }
 
 int ranks_start(struct ranks *ranks, const struct start *s)
@@ -29,13 +32,12 @@ int ranks_start(struct ranks *ranks, const struct start *s)
 		return 1;
 	}
 	ranks->n = s->options->ranks;
-	for (int i = 0; i < ranks->n; i++)
-		ranks->rank[i].control_fd = ranks->rank[i].log.fd = -1;
 	for (int i = 0; i < ranks->n; i++) {
-		int code = open_log(&ranks->rank[i], s, i);
-
-		if (code == 0)
-			code = start_rank(ranks, s, i, 0);
+		ranks->rank[i].number = s->options->node_rank * ranks->n + i;
+		ranks->rank[i].control_fd = ranks->rank[i].log.fd = -1;
+	}
+	for (int i = 0; i < ranks->n; i++) {
+		int code = start_first(ranks, s, i);
 
 		if (code != 0) {
 			ranks_signal(ranks, SIGKILL);
@@ -73,6 +75,7 @@ int ranks_restart(struct ranks *ranks, const struct start *s, struct rank *rank,
 {
 	int code;
 
+	assert(rank->pid > 0 && rank->has_ended);
 	kill(-rank->pid, SIGKILL);
 	reap(ranks, rank, s->guard);
 	stream_close(&rank->out);

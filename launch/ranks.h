@@ -12,19 +12,19 @@
 #include <signal.h>
 #include <sys/types.h>
 
-/* A rank, or with --hosts the ranks of a host by way of an agent, leads a process group of its own, so that signals reach its children as well. It is not
- * reaped before the end, or until it is started again: until then no other process can get its
- * number, and signals stay safe. */
+/* A rank, or with --hosts the agent of a host or the ssh to it, leads a process group of its own, so that
+ * signals reach its children as well. It is not reaped before the end, or until it is started again: until
+ * then no other process can get its number, and signals stay safe. */
 struct rank {
-	int number;               /* in the whole job                                       */
+	int number;               /* in the whole job; with --hosts of the host             */
 	pid_t pid;                /* 0: not started                                         */
 	bool has_ended;
-	bool is_new;              /* started again alone, and no rank has called tutti_comm_grow since */
-	bool waits;               /* ... or it has said that none does */
+	bool is_new;              /* started again alone; no rank has called tutti_comm_grow since */
+	bool waits;               /* it is new, and has said that none does                 */
 	bool has_joined;          /* the others, in tutti_init                              */
 	int exit_code, exit_signal;
 	char name[300];           /* for messages: "rank 3 (pid 4711)", or "host a"         */
-	int control_fd;           /* to the stdin of an agent, that is the tuttirun of a host; else -1 */
+	int control_fd;           /* to the stdin of a host's agent; else -1                */
 	struct log_file log;
 	struct stream out, err;
 };

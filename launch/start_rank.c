@@ -32,17 +32,21 @@ static void set_environment(const struct start *s, int local, int restart)
 /* Rank 0 has the launcher's own input; where that is a terminal, which only the launcher's process
  * group may read, a pipe from it. The others read nothing, nor does a rank that takes rank 0's
  * place, nor one whose launcher is told on its own input what to do. */
-static void set_input(const struct pipes *p, bool has_input)
+static bool has_input(const struct start *s, int local, int restart)
 {
-	int nothing;
+	return s->hosts || (local == 0 && !restart && !s->options->is_agent);
+}
 
-	if (p->in[0] >= 0)
-		dup2(p->in[0], STDIN_FILENO);
-	if (has_input)
+static void set_input(const struct pipes *p, bool keeps_own)
+{
+	int input = p->in[0];
+
+	if (input < 0 && keeps_own)
 		return;
-	nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	if (nothing >= 0)
-		dup2(nothing, STDIN_FILENO);
+	if (input < 0)
+		input = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	if (input >= 0)
+		dup2(input, STDIN_FILENO);
 }
 
 __attribute__((noreturn)) static void become(const struct start *s, const struct pipes *p,
@@ -62,7 +66,7 @@ __attribute__((noreturn)) static void become(const struct start *s, const struct
 		set_environment(s, local, restart);
 		bindings_apply(s->bindings, local);
 	}
-	set_input(p, s->hosts || (local == 0 && !restart && !s->options->is_agent));
+	set_input(p, has_input(s, local, restart));
 	dup2(p->out[1], STDOUT_FILENO);
 	dup2(p->err[1], STDERR_FILENO);
 	signal(SIGPIPE, SIG_DFL);
@@ -156,7 +160,6 @@ static int tell_agent(const struct start *s, const struct pipes *p, int local)
 {
 	if (!s->hosts)
 		return 0;
-	fcntl(p->in[1], F_SETPIPE_SZ, AGENT_BYTES_MAX); /* where the letter is long */
 	fcntl(p->in[1], F_SETFL, O_NONBLOCK);
 	return letter_send(p->in[1], s->hosts, s->meeting, local) == 0 ? 0 : 1;
 }
@@ -165,9 +168,11 @@ static void name_rank(struct rank *rank, const struct start *s, int local)
 {
 	if (s->hosts)
 		snprintf(rank->name, sizeof rank->name, "host %s", s->hosts->name[local]);
-	else
+	else if (rank->pid > 0)
 		snprintf(rank->name, sizeof rank->name, "rank %d (pid %d)", rank->number,
 			 (int)rank->pid);
+	else
+		snprintf(rank->name, sizeof rank->name, "rank %d", rank->number);
 }
 
 static void keep_pipes(struct ranks *ranks, const struct start *s, struct pipes *p, int local)
@@ -185,13 +190,11 @@ static void keep_pipes(struct ranks *ranks, const struct start *s, struct pipes 
 int start_rank(struct ranks *ranks, const struct start *s, int local, int restart)
 {
 	struct rank *rank = &ranks->rank[local];
-	bool needs_input = s->hosts || (local == 0 && !restart && !s->options->is_agent &&
-					isatty(STDIN_FILENO));
+	bool needs_pipe = s->hosts || (has_input(s, local, restart) && isatty(STDIN_FILENO));
 	struct pipes p;
 	int code;
 
-	rank->number = s->options->node_rank * s->options->ranks + local;
-	if (pipes_open(&p, needs_input) != 0 || tell_agent(s, &p, local) != 0) {
+	if (pipes_open(&p, needs_pipe) != 0 || tell_agent(s, &p, local) != 0) {
 		pipes_close(&p);
 		return 1;
 	}
@@ -200,15 +203,15 @@ int start_rank(struct ranks *ranks, const struct start *s, int local, int restar
 		setpgid(0, 0);
 		become(s, &p, local, restart);
 	}
+	name_rank(rank, s, local);
 	if (rank->pid < 0) {
-		fprintf(stderr, "tuttirun: rank %d cannot be started: %s.\n", rank->number,
+		fprintf(stderr, "tuttirun: %s cannot be started: %s.\n", rank->name,
 			strerror(errno));
 		rank->pid = 0;
 		pipes_close(&p);
 		return 1;
 	}
 	setpgid(rank->pid, rank->pid); /* here as well: signals may be due before it has run */
-	name_rank(rank, s, local);
 	keep_pipes(ranks, s, &p, local);
 	code = started(&p, s->hosts ? *hosts_command(s->hosts, local) : *s->options->program);
 	pipes_close(&p);

@@ -3,45 +3,21 @@
 
 #include "agent.h"
 #include "hangs.h"
-#include "input.h"
+#include "job.h"
 #include "now.h"
-#include "progress.h"
 #include "relay.h"
-#include "restart.h"
 
 #include <errno.h>
-#include <inttypes.h>
-#include <poll.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#define LAST_WORDS_MS   500   /* from a failure to SIGTERM: the others say why they fail, too    */
-#define FAILED_GRACE_MS 2000  /* from SIGTERM to SIGKILL after a failure or the timeout          */
 #define ASKED_GRACE_MS  30000 /* after a signal from outside: time for a checkpoint              */
 #define AGENTS_GRACE_MS 3000  /* longer than that for the agents of --hosts                      */
 #define LINGER_MS       1000  /* for output of a rank's children once all ranks have ended       */
-#define NEVER           UINT64_MAX
 #define OUTPUT_LOST     3 /* exit code when all ranks ended well, but stdout could not be written */
-
-struct job {
-	struct ranks *ranks;
-	const struct start *start;
-	const struct options *options;
-	struct input input;
-	int signal_fd;
-	int control_fd; /* of an agent: tells what to do; else -1               */
-	int exit_code, interrupts, restarts, turn;
-	bool is_ending;     /* a failure, the timeout or a signal ends the job       */
-	bool is_restarting; /* all ranks are ended, to be started again              */
-	bool has_advised;   /* said once that --restart job may be what is needed    */
-	uint64_t timeout_at, term_at, kill_at, leave_at;
-	struct progress progress;
-	struct pollfd *poll; /* signals, input, words, control, then those of relay.c       */
-};
 
 enum { AT_SIGNALS, AT_INPUT, AT_WORDS, AT_CONTROL, AT_RELAY };
 
@@ -61,8 +37,7 @@ static unsigned agents_grace(const struct job *j)
 	return j->start->hosts ? AGENTS_GRACE_MS : 0;
 }
 
-/* The ranks get SIGTERM after so long (handle_deadlines), or when all have ended. */
-static void end_job(struct job *j, int exit_code, unsigned after_ms)
+void job_end(struct job *j, int exit_code, unsigned after_ms)
 {
 	j->exit_code = exit_code;
 	j->is_restarting = false;
@@ -73,8 +48,7 @@ static void end_job(struct job *j, int exit_code, unsigned after_ms)
 	j->kill_at = j->term_at + FAILED_GRACE_MS + agents_grace(j);
 }
 
-/* Our stdout is gone, so that rank ended: what there was to say about that has been said. */
-static bool is_cut_off(const struct job *j, const struct rank *rank)
+bool job_is_cut_off(const struct job *j, const struct rank *rank)
 {
 	int error = j->ranks->out.error;
 
@@ -83,13 +57,12 @@ static bool is_cut_off(const struct job *j, const struct rank *rank)
 
 static int code_of(const struct job *j, const struct rank *rank)
 {
-	if (is_cut_off(j, rank) && j->ranks->out.error != EPIPE)
+	if (job_is_cut_off(j, rank) && j->ranks->out.error != EPIPE)
 		return OUTPUT_LOST;
 	return rank->exit_signal ? 128 + rank->exit_signal : rank->exit_code;
 }
 
-/* The rank's own last words come first. */
-static void report(struct job *j, struct rank *rank, const char *rest)
+void job_report(struct job *j, struct rank *rank, const char *rest)
 {
 	char line[600];
 
@@ -97,7 +70,7 @@ static void report(struct job *j, struct rank *rank, const char *rest)
 		continue;
 	while (stream_pump(&rank->err))
 		continue;
-	if (is_cut_off(j, rank))
+	if (job_is_cut_off(j, rank))
 		return;
 	if (rank->exit_signal)
 		snprintf(line, sizeof line, "tuttirun: %s was killed by signal %d (%s)%s\n",
@@ -106,105 +79,6 @@ static void report(struct job *j, struct rank *rank, const char *rest)
 		snprintf(line, sizeof line, "tuttirun: %s exited with code %d%s\n", rank->name,
 			 rank->exit_code, rest);
 	sink_say(&j->ranks->err, line);
-}
-
-static void restart_one(struct job *j, struct rank *rank)
-{
-	char rest[80];
-
-	snprintf(rest, sizeof rest, "; it is started again (restart %d of %d)", ++j->restarts,
-		 j->options->max_restarts);
-	report(j, rank, rest);
-	int code = ranks_restart(j->ranks, j->start, rank, j->restarts);
-	if (code != 0)
-		end_job(j, code, 0);
-}
-
-/* All ranks are ended as at the end of a job; restart_all comes when none is left. */
-static void begin_restart(struct job *j, unsigned after_ms)
-{
-	j->is_restarting = true;
-	j->term_at = now_ms() + after_ms;
-	j->kill_at = j->term_at + FAILED_GRACE_MS;
-}
-
-static const char *all_again(const struct job *j, char text[120])
-{
-	char who[60] = "it is";
-
-	if (j->ranks->n > 1)
-		snprintf(who, sizeof who, "all %d ranks%s are", j->ranks->n,
-			 j->options->nodes > 1 ? " of this machine" : "");
-	snprintf(text, 120, "%s started again (restart %d of %d)", who, j->restarts,
-		 j->options->max_restarts);
-	return text;
-}
-
-/* All ranks, and those that wait to be taken in: one restart. */
-static void count_as_one(struct job *j)
-{
-	int waiting = restart_waiting(j->ranks);
-
-	j->restarts -= waiting > 1 ? waiting - 1 : 0;
-}
-
-static void restart_with_all(struct job *j, struct rank *failed, enum answer answer)
-{
-	char again[120], rest[200];
-
-	if (answer == ANSWER_ALL)
-		j->restarts++;
-	else
-		count_as_one(j);
-	snprintf(rest, sizeof rest, "; %s%s",
-		 answer == ANSWER_ALL ? "" : "no rank has called tutti_comm_grow before: ",
-		 all_again(j, again));
-	report(j, failed, rest);
-	begin_restart(j, LAST_WORDS_MS);
-}
-
-static void restart_all(struct job *j)
-{
-	j->is_restarting = false;
-	j->term_at = j->kill_at = j->leave_at = NEVER;
-	for (int i = 0; i < j->ranks->n; i++) {
-		int code = ranks_restart(j->ranks, j->start, &j->ranks->rank[i], WITH_ALL);
-
-		if (code == 0)
-			continue;
-		end_job(j, code, 0);
-		return;
-	}
-}
-
-static void say_waiting(const struct job *j, const char *rest)
-{
-	char line[300];
-
-	snprintf(line, sizeof line,
-		 "tuttirun: a rank that was started again waits, and no rank has called "
-		 "tutti_comm_grow for 5 s: %s\n",
-		 rest);
-	sink_say(&j->ranks->err, line);
-}
-
-static void hear_waiting(struct job *j, struct rank *rank)
-{
-	char again[120];
-
-	if (rank)
-		rank->waits = true;
-	if (j->is_ending || j->is_restarting || restart_waiting(j->ranks) == 0)
-		return;
-	if (restart_falls_back(j->ranks, j->options) || restart_none_left(j->ranks, j->options)) {
-		count_as_one(j);
-		say_waiting(j, all_again(j, again));
-		begin_restart(j, 0);
-	} else if (!j->has_advised) {
-		say_waiting(j,
-			    "a program that ends on an error needs --restart job, on each machine");
-		j->has_advised = true;
-	}
 }
 
 /* Words of ranks that were started again, or that take those in. */
@@ -219,7 +93,7 @@ static void hear_ranks(struct job *j)
 		struct rank *rank = ranks_of(j->ranks, from);
 
 		if (word == 'w')
-			hear_waiting(j, rank);
+			job_hear_waiting(j, rank);
 		if (word == 'j' && rank)
 			rank->has_joined = true;
 	}
@@ -237,27 +111,8 @@ static void end_for(struct job *j, struct rank *failed)
 				 : "");
 	else if (j->ranks->n * j->options->nodes > 1)
 		snprintf(rest, sizeof rest, "; the job was ended");
-	report(j, failed, rest);
-	end_job(j, code_of(j, failed), is_cut_off(j, failed) ? 0 : LAST_WORDS_MS);
-}
-
-/* Returns one that has failed and is not started again. Without our stdout it would fail again. */
-static struct rank *restart_failed(struct job *j)
-{
-	struct rank *failed;
-
-	while ((failed = ranks_observe(j->ranks)) && !j->is_ending && !j->is_restarting &&
-	       j->options->max_restarts > 0 && !is_cut_off(j, failed)) {
-		enum answer answer = restart_answer(j->ranks, failed, j->options, j->restarts);
-
-		if (answer == ANSWER_END)
-			break;
-		if (answer == ANSWER_ALONE)
-			restart_one(j, failed);
-		else
-			restart_with_all(j, failed, answer);
-	}
-	return j->is_restarting ? NULL : failed;
+	job_report(j, failed, rest);
+	job_end(j, code_of(j, failed), job_is_cut_off(j, failed) ? 0 : LAST_WORDS_MS);
 }
 
 static void observe(struct job *j)
@@ -265,7 +120,7 @@ static void observe(struct job *j)
 	struct rank *failed;
 
 	hear_ranks(j); /* what a rank has said before its end */
-	failed = restart_failed(j);
+	failed = job_restart_failed(j);
 	if (failed && j->exit_code == 0)
 		end_for(j, failed);
 	if (j->ranks->alive == 0 && j->leave_at == NEVER)
@@ -324,7 +179,7 @@ static void end_agent(struct job *j)
 	uint64_t now = now_ms(), latest = now + FAILED_GRACE_MS;
 
 	if (!j->is_ending)
-		end_job(j, 128 + SIGTERM, 0);
+		job_end(j, 128 + SIGTERM, 0);
 	j->term_at = now;
 	j->kill_at = j->kill_at < latest ? j->kill_at : latest;
 }
@@ -359,7 +214,7 @@ static void handle_deadlines(struct job *j)
 		sink_say(&j->ranks->err, line);
 		if (!j->start->hosts)
 			hangs_report(j->ranks, j->start);
-		end_job(j, 124, 0);
+		job_end(j, 124, 0);
 	}
 	if (now_ms() >= j->term_at) {
 		j->term_at = NEVER;
@@ -397,7 +252,7 @@ static bool is_over(struct job *j)
 	if (j->is_restarting && is_late)
 		relay_leave(j->ranks, true);
 	if (j->is_restarting && (is_late || relay_is_empty(j->ranks)))
-		restart_all(j);
+		job_restart_all(j);
 	if (j->ranks->alive > 0 || j->is_restarting)
 		return false;
 	if (is_late)
@@ -428,7 +283,7 @@ static void turn(struct job *j)
 	if (j->poll[AT_CONTROL].revents)
 		hear_control(j);
 	handle_deadlines(j);
-	progress_draw(&j->progress, j->ranks, j->start->hosts ? "hosts" : "ranks");
+	progress_draw(&j->progress, j->ranks, j->start->hosts);
 }
 
 int supervise(struct ranks *ranks, const struct start *start, int signal_fd)

@@ -3,6 +3,7 @@
  * inner one counts. */
 #include "rendezvous/launcher.h"
 
+#include "core/machine.h"
 #include "core/status.h"
 
 #include <errno.h>
@@ -190,17 +191,10 @@ static tutti_status mpich_who(struct job *job)
 static bool look_at_process(int pid, int *parent, char name[64])
 {
 	char path[40], text[256];
-	FILE *file;
-	bool is_read;
 
 	snprintf(path, sizeof path, "/proc/%d/stat", pid);
-	file = fopen(path, "re");
-	if (!file)
-		return false;
-	is_read = fgets(text, sizeof text, file) &&
-		  sscanf(text, "%*d (%63[^)]) %*c %d", name, parent) == 2;
-	fclose(file);
-	return is_read;
+	return machine_text(path, text, sizeof text) &&
+	       sscanf(text, "%*d (%63[^)]) %*c %d", name, parent) == 2;
 }
 
 /* No variable says which job it is. All ranks of a machine descend from one process of hydra's. */

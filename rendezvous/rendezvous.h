@@ -62,7 +62,7 @@ void rendezvous_identity(const struct rendezvous *rendezvous, uint8_t key[TUTTI_
 /* NULL is fine. Rank 0 stays until every rank that joined has its last answer, or the deadline. */
 void rendezvous_leave(struct rendezvous *rendezvous, uint64_t deadline_ns);
 
-/* A word to tuttirun, if it has started this process. */
+/* A word to tuttirun, if it has started this process. May wait for 5 s if that does not listen. */
 enum launcher_word {
 	LAUNCHER_JOINED = 'j', /* has joined the others by tutti_init                      */
 	LAUNCHER_GROWS = 'g', /* calls tutti_comm_grow                                      */

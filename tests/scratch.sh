@@ -20,3 +20,9 @@ expect()
 	got=$?
 	[ "$got" = "$code" ] || complain "exit code $got instead of $code from: $* ($(head -3 err))"
 }
+
+# said PATTERN [FILE]: ./err, or that file, has such a line.
+said()
+{
+	grep -qE -- "$1" "${2:-err}" || complain "no '$1' in ${2:-err}: $(head -12 "${2:-err}")"
+}

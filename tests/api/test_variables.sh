@@ -21,11 +21,6 @@ with()
 	done
 }
 
-said()
-{
-	grep -qE -- "$1" err || complain "no '$1' in: $(cat err)"
-}
-
 echo 'somebody else wrote this' >foreign
 # ---- TUTTI_LINKS, whether or not links are measured in the end
 for window in 0 1; do

@@ -9,11 +9,6 @@ run_two()
 	timeout -k 5 90 "$tuttirun" -n 2 --hosts $hosts --ssh "$ssh" "$@"
 }
 
-said()
-{
-	grep -qE "$1" "${2:-err}" || complain "no '$1' in ${2:-err}: $(head -5 "${2:-err}")"
-}
-
 # ---- they join; each has its numbers, arguments as they were given, the folder, and what starts with TUTTI_
 expect 0 run_two "$program"
 four
@@ -45,7 +40,7 @@ on_two()
 {
 	rm -f ready never
 	mkfifo ready never
-	"$tuttirun" -n 2 --hosts $hosts --ssh "$ssh" sh -c "exec 9>ready 8<>never; $1" >out 2>err &
+	"$tuttirun" --timeout 50 -n 2 --hosts $hosts --ssh "$ssh" sh -c "exec 9>ready 8<>never; $1" >out 2>err &
 	pid=$!
 	timeout 60 bash -c "exec <ready; for i in 1 2 3 4; do read x; done; pid=$pid; $2; cat >/dev/null" || complain "ranks outlived: $2"
 	wait $pid 2>/dev/null

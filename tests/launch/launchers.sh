@@ -23,6 +23,17 @@ four()
 		complain "not what four ranks print: $(head -8 out) $(head -8 err)"
 }
 
+# two_at_once COMMAND...: two jobs of four ranks, each of which finds its own ranks.
+two_at_once()
+{
+	local other
+	"$@" >other 2>&1 & other=$!
+	expect 0 "$@"
+	wait $other || complain "the other job: $(cat other)"
+	cat other >>out
+	four 2
+}
+
 # port NUMBER: sets $port to the first one from there on that no process listens at.
 port()
 {

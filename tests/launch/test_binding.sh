@@ -5,11 +5,6 @@ run="timeout -k 5 60 $BUILD_DIR/launch/tuttirun"
 . "$SOURCE_DIR/tests/scratch.sh"
 unset TUTTI_SECRET TUTTI_SECRET_FILE OMP_NUM_THREADS MKL_NUM_THREADS OPENBLAS_NUM_THREADS
 
-said()
-{
-	grep -qE "$1" err || complain "no '$1' in: $(head -4 err)"
-}
-
 # threads COUNT...: each rank's line of output has so many threads.
 threads()
 {

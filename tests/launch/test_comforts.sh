@@ -7,11 +7,6 @@ set -u
 run="timeout -k 5 60 $BUILD_DIR/launch/tuttirun"
 unset CUDA_VISIBLE_DEVICES
 
-said()
-{
-	grep -qE "$1" "${2:-err}" || complain "no '$1' in ${2:-err}: $(head -3 "${2:-err}")"
-}
-
 # prints TEXT ARGUMENTS...: so the ranks of tuttirun ARGUMENTS see their number, port and devices.
 prints()
 {
@@ -32,6 +27,8 @@ CUDA_VISIBLE_DEVICES=4,5,6 prints '0/3 127.0.0.1 4,5,6;1/3 127.0.0.1 4,5,6;2/3 1
 expect 0 env CUDA_VISIBLE_DEVICES= $run --nproc-per-node=auto true
 CUDA_VISIBLE_DEVICES='' expect 0 taskset -c "$(taskset -cp $$ | sed 's/.*[ ,-]//')" $run -n auto echo one
 [ "$(cat out)" = one ] || complain "-n auto on one CPU: $(cat out)"
+CUDA_VISIBLE_DEVICES=4,-1,5 prints '0/1 127.0.0.1 4,-1,5;' -n gpu # CUDA's word for no more
+CUDA_VISIBLE_DEVICES=-1 expect 2 $run -n gpu true
 CUDA_VISIBLE_DEVICES='' expect 2 $run -n gpu true
 said 'there is no GPU here; name a number of ranks'
 
@@ -76,17 +73,28 @@ said '^4 ranks, 2 on each of 2 nodes$' out
 said '^all ranks: .*MASTER_ADDR=a ' out
 said "^node 1, me@b: rsh -x me@b exec '/.*/tuttirun' --agent$" out
 said '^  rank 3: RANK=3 LOCAL_RANK=1 NODE_RANK=1' out
+expect 0 $run --dry-run -n 1 --hosts a,b true
+said '^node 0, a: ssh -o BatchMode=yes -o ConnectTimeout=60 -o ServerAliveInterval=15 a exec' out
 
 # ---- progress: on a terminal, and gone when something is printed
 if command -v script >/dev/null; then
+	# Each rank waits until the line is there, and its program as long, so that it can be told whose word it was.
+	mkfifo never
 	cat >wait_for <<-'END'
-		"$@"
-		for _ in $(seq 3000); do grep -q "2 of 2 ranks run, 2 have joined, 0:0" typed && exit; sleep 0.02; done
+		"$@" & program=$!
+		for _ in $(seq 3000); do grep -qE "2 of 2 ranks run, 2 have joined, [0-9]+:[0-9]{2}" typed && exec kill -9 $program; sleep 0.02; done
 		exit 9
 	END
 	: >typed
-	expect 0 timeout 90 script -qfec "$BUILD_DIR/launch/tuttirun --progress -n 2 sh wait_for $program" typed
+	expect 0 timeout 90 script -qfec "$BUILD_DIR/launch/tuttirun --progress -n 2 sh wait_for $BUILD_DIR/tests/trace_main wait:0:never wait:1:never" typed
 	grep -qE "have joined.*[^ ]*\[K" typed || complain "the line stays: $(tail -c 80 typed)"
+	# Ranks of hosts tell their own tuttirun that they have joined.
+	cat >wait_for <<-'END'
+		for _ in $(seq 3000); do grep -qE "2 of 2 hosts run, [0-9]+:[0-9]{2}" typed && exit; sleep 0.02; done
+		exit 9
+	END
+	: >typed
+	expect 0 timeout 90 script -qfec "$BUILD_DIR/launch/tuttirun --progress -n 1 --hosts localhost,localhost sh wait_for" typed
 fi
 expect 0 $run --progress -n 2 true
 [ ! -s err ] || complain "progress where there is no terminal: $(cat err)"

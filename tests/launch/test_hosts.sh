@@ -20,11 +20,11 @@ four
 
 # ---- tutti-trace finds all ranks of this machine, below two tuttirun
 mkfifo up
-"$tuttirun" -n 2 --hosts localhost,localhost sh -c 'exec 9>up; echo >&9; exec sleep 1000' 2>err & pid=$!
+"$tuttirun" --timeout 50 -n 2 --hosts localhost,localhost sh -c 'exec 9>up; echo >&9; exec sleep 1000' 2>err.run & pid=$!
 timeout 60 sh -c 'read x; read x; read x; read x; "$0" calls "$1"; kill "$1"; cat >/dev/null' \
 	"$BUILD_DIR/tools/tutti-trace" $pid <up >out 2>err
 wait $pid
-[ "$(grep -o '^rank [0-9]' out | sort | tr '\n' ' ')" = 'rank 0 rank 1 rank 2 rank 3 ' ] || complain "tutti-trace: $(cat out err)"
+[ "$(grep -o '^rank [0-9]' out | sort | tr '\n' ' ')" = 'rank 0 rank 1 rank 2 rank 3 ' ] || complain "tutti-trace: $(cat out err err.run)"
 
 # ---- bad lists
 printf 'a slots=2\nb slots=3\n' >uneven
@@ -45,7 +45,9 @@ done <<-'END'
 	-n 3 --hostfile uneven true
 	-n 1 --hostfile none true
 	-n 1 --hostfile missing true
+	-n 1 --hostfile . true
 END
+said 'the file of hosts \. cannot be read: Is a directory'
 expect 2 "$tuttirun" --hostfile uneven true
 said 'uneven:2: b has slots=3, but -n or another host 2: all have to have as many ranks'
 expect 1 "$tuttirun" --agent <hostfile

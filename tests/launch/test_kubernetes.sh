@@ -20,7 +20,7 @@ service=$(value name) job=$(sed -n '/^kind: Job/,$p' "$manifest" | sed -n 's/^  
 [ "$(value subdomain) $(value job-name)" = "$service $job" ] || complain "the service $service does not name the pods of $job"
 
 # The words of the block behind args, as the shell of the pod gets them.
-command=$(sed -n '/^ *args:/,/^ *volumeMounts:/p' "$manifest" | sed '1,2d;$d' | tr -s ' \n' ' ')
+command=$(sed '1,/^ *args:/d' "$manifest" | sed 1d | tr -s ' \n' ' ')
 master=$(sed -n 's/.*--master \([^: ]*\):.*/\1/p' <<<"$command")
 [ "$master" = "$job-0.$service" ] || complain "rank 0 is at $job-0.$service, not at $master"
 port 29970

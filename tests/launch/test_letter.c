@@ -104,11 +104,46 @@ static void half_a_letter(void **state)
 	assert_int_equal(letter_bytes("tuttirun 1 0000001f\n"), 31);
 }
 
+/* Pipes of a user have 64 MiB in all: only a long letter may take more of them than usual. */
+static void pipe_of(size_t long_bytes, bool is_larger)
+{
+	static struct options options;
+	char *argv[] = {(char *)"tuttirun", (char *)"-n1", (char *)"--hosts=a", NULL, NULL};
+	char *names[] = {(char *)"a"};
+	struct hosts hosts = {.n = 1, .name = names, .options = &options};
+	struct meeting meeting = {.host = "a"};
+	int ends[2], usual;
+
+	argv[3] = malloc(long_bytes + 1);
+	assert_non_null(argv[3]);
+	memset(argv[3], 'x', long_bytes);
+	argv[3][long_bytes] = '\0';
+	optind = 0;
+	assert_int_equal(options_parse(&options, 4, argv), -1);
+	assert_int_equal(pipe2(ends, O_NONBLOCK), 0);
+	usual = fcntl(ends[1], F_GETPIPE_SZ);
+	assert_int_equal(letter_send(ends[1], &hosts, &meeting, 0),
+			 long_bytes < AGENT_BYTES_MAX ? 0 : -1);
+	assert_int_equal(fcntl(ends[1], F_GETPIPE_SZ) > usual, is_larger);
+	close(ends[0]);
+	close(ends[1]);
+	free(argv[3]);
+}
+
+static void long_letters(void **state)
+{
+	(void)state;
+	pipe_of(10, false);
+	pipe_of(200000, true);
+	pipe_of(AGENT_BYTES_MAX, false);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_arrives),
 		cmocka_unit_test(half_a_letter),
+		cmocka_unit_test(long_letters),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

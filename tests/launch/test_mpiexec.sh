@@ -10,10 +10,5 @@ four
 expect 0 $mpiexec -n 4 sh -c "$program; true" # not hydra's own child
 four
 
-# ---- two at once: each finds its own ranks
-$mpiexec -n 4 "$program" >other 2>&1 & other=$!
-expect 0 $mpiexec -n 4 "$program"
-wait $other || complain "the other job: $(cat other)"
-cat other >>out
-four 2
+two_at_once $mpiexec -n 4 "$program"
 exit $failures

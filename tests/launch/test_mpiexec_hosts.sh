@@ -8,8 +8,7 @@ mpiexec="$limit mpiexec.hydra -launcher ssh -launcher-exec $PWD/rsh -hosts n1,n2
 
 expect 0 $mpiexec -genv MASTER_ADDR n1 -genv MASTER_PORT 29500 -genv TUTTI_SECRET ours "$program"
 four
-expect 0 $mpiexec hostname
-[ "$(sort out | uniq -c | tr -s ' \n' ' ')" = ' 2 n1 2 n2 ' ] || complain "two hosts with two ranks each: $(cat out)"
+two_each $mpiexec hostname
 $mpiexec "$program" >out 2>err && complain "ranks of two hosts need no MASTER_ADDR"
 grep -q 'mpiexec -genv MASTER_ADDR <host of rank 0>' err || complain "not what to do: $(head -3 err)"
 exit $failures

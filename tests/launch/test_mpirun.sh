@@ -9,12 +9,7 @@ mpirun="$limit mpirun.openmpi --oversubscribe"
 expect 0 $mpirun -n 4 "$program"
 four
 
-# ---- two at once: each finds its own ranks
-$mpirun -n 4 "$program" >other 2>&1 & other=$!
-expect 0 $mpirun -n 4 "$program"
-wait $other || complain "the other job: $(cat other)"
-cat other >>out
-four 2
+two_at_once $mpirun -n 4 "$program"
 
 # ---- where rank 0 is
 port 29800

@@ -9,8 +9,7 @@ mpirun="$limit mpirun.openmpi --mca plm_rsh_agent $PWD/rsh --host n1:2,n2:2 -n 4
 
 expect 0 $mpirun -x MASTER_ADDR=n1 -x TUTTI_SECRET "$program"
 four
-expect 0 $mpirun hostname
-[ "$(sort out | uniq -c | tr -s ' \n' ' ')" = ' 2 n1 2 n2 ' ] || complain "two hosts with two ranks each: $(cat out)"
+two_each $mpirun hostname
 $mpirun -x TUTTI_SECRET "$program" >out 2>err && complain "ranks of two hosts need no MASTER_ADDR"
 grep -q 'mpirun -x MASTER_ADDR=<host of rank 0>' err out || complain "not what to do: $(head -3 err)"
 exit $failures

@@ -61,6 +61,11 @@ END
 expect 0 $run -n 1 --max-restarts 1 --restart rank sh -c '[ -n "$TUTTI_RESTARTED" ] && exec sh wait_end
 	sleep 60 >/dev/null 2>&1 & echo $! >child; kill -9 $$'
 
+# ---- rank 0 has read the input; the one in its place reads nothing
+# shellcheck disable=SC2016
+expect 0 $run -n 1 --max-restarts 1 --restart rank sh -c '[ -n "$TUTTI_RESTARTED" ] && exec cat; read x; exit 1' < <(seq 3)
+[ ! -s out ] || complain "a rank that was started again reads: $(cat out)"
+
 # ---- ranks that shrink and grow through kills: the job ends well, and every kill was a restart
 for n in 2 4; do
 	expect 0 env SEED=$n TUTTI_TIMEOUT_MS=30000 $run -n $n --max-restarts 1000 --restart rank \

@@ -6,11 +6,6 @@ run="timeout -k 5 100 $BUILD_DIR/launch/tuttirun"
 unset TUTTI_SECRET TUTTI_SECRET_FILE TUTTI_TRACE_DIR
 mkfifo go
 
-said()
-{
-	grep -qE -- "$1" err || complain "no '$1' in: $(head -12 err)"
-}
-
 # ---- rank 1 does not come to the others' sixth all_reduce
 # Within a time that ranks need to join on a loaded machine.
 for s in 2 10 40; do

@@ -7,11 +7,6 @@ run="timeout -k 5 60 $BUILD_DIR/launch/tuttirun"
 . "$SOURCE_DIR/tests/scratch.sh"
 unset TUTTI_SECRET TUTTI_SECRET_FILE
 
-said()
-{
-	grep -qE "$1" "${2:-err}" || complain "no '$1' in ${2:-err}: $(head -3 "${2:-err}")"
-}
-
 # ---- the environment of the ranks
 # shellcheck disable=SC2016
 expect 0 $run -n 3 sh -c 'echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $NODE_RANK $GROUP_RANK $MASTER_ADDR'
@@ -81,8 +76,9 @@ said 'Too many open files; tuttirun may have 12 open and needs two for each rank
 
 # ---- input
 seq 3 >in
-expect 0 $run -n 3 cat <in
-cmp -s out in || complain "stdin did not reach rank 0, and only it: $(cat out)"
+# shellcheck disable=SC2016
+expect 0 $run -p -n 3 sh -c '[ $RANK = 0 ] && until [ -e read.1 ] && [ -e read.2 ]; do sleep 0.01; done; cat; : >read.$RANK' <in
+cmp -s out <(sed 's/^/[0] /' in) || complain "stdin did not reach rank 0, and only it: $(cat out)"
 
 # ---- ends
 expect 0 $run -n 3 true

@@ -40,3 +40,10 @@ shift
 exec $on_n2 sh -c "\$*"
 END
 chmod +x rsh
+
+# two_each COMMAND...: it prints the name of the host on each host twice.
+two_each()
+{
+	expect 0 "$@"
+	[ "$(sort out | uniq -c | tr -s ' \n' ' ')" = ' 2 n1 2 n2 ' ] || complain "two hosts with two ranks each: $(cat out)"
+}
