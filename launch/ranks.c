@@ -117,6 +117,13 @@ struct rank *ranks_of(const struct ranks *ranks, pid_t process)
 	return NULL;
 }
 
+struct rank *ranks_numbered(const struct ranks *ranks, int number)
+{
+	int local = number - ranks->rank[0].number;
+
+	return number >= 0 && local >= 0 && local < ranks->n ? &ranks->rank[local] : NULL;
+}
+
 struct rank *ranks_observe(struct ranks *ranks)
 {
 	struct rank *failed = NULL;

@@ -51,6 +51,8 @@ struct start {
 int ranks_start(struct ranks *ranks, const struct start *start);
 /* The rank in whose process group that process is, or NULL. */
 struct rank *ranks_of(const struct ranks *ranks, pid_t process);
+/* The rank with that number, or NULL: for a process that has gone, and with it its group. */
+struct rank *ranks_numbered(const struct ranks *ranks, int number);
 /* Looks which ranks have ended; returns one that has failed, or NULL. Among several it is one that was killed:
  * more likely the cause than an exit, which may be a survivor's complaint. Never blocks. */
 struct rank *ranks_observe(struct ranks *ranks);

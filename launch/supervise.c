@@ -84,16 +84,18 @@ void job_report(struct job *j, struct rank *rank, const char *rest)
 /* Words of ranks that were started again, or that take those in. */
 static void hear_ranks(struct job *j)
 {
-	pid_t from;
+	struct word_from from;
 	int word;
 
 	while ((word = words_next(j->start->words, &from)) != 0) {
 		for (int i = 0; word == 'g' && i < j->ranks->n; i++)
 			j->ranks->rank[i].is_new = j->ranks->rank[i].waits = false;
-		struct rank *rank = ranks_of(j->ranks, from);
+		struct rank *rank = ranks_of(j->ranks, from.process);
 
 		if (word == 'w')
 			job_hear_waiting(j, rank);
+		if (word == 'j' && !rank)
+			rank = ranks_numbered(j->ranks, from.rank);
 		if (word == 'j' && rank)
 			rank->has_joined = true;
 	}

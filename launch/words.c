@@ -1,9 +1,11 @@
 /* A socket with an abstract name, to which other users' words do not count. */
 #include "words.h"
 
+#include <limits.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -33,7 +35,7 @@ struct words words_open(void)
 	return words;
 }
 
-static int is_ours(struct msghdr *message, pid_t *from)
+static int is_ours(struct msghdr *message, struct word_from *from)
 {
 	const struct cmsghdr *head = CMSG_FIRSTHDR(message);
 	struct ucred sender;
@@ -41,21 +43,33 @@ static int is_ours(struct msghdr *message, pid_t *from)
 	if (!head || head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_CREDENTIALS)
 		return 0;
 	memcpy(&sender, CMSG_DATA(head), sizeof sender);
-	*from = sender.pid;
+	from->process = sender.pid;
 	return sender.uid == getuid();
 }
 
-int words_next(const struct words *words, pid_t *from)
+static int number_of(const char *text)
+{
+	char *end;
+	long number = strtol(text, &end, 10);
+
+	return end == text || *end || number < 0 || number > INT_MAX ? -1 : (int)number;
+}
+
+int words_next(const struct words *words, struct word_from *from)
 {
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(struct ucred))];
-	char word = 0;
-	struct iovec into = {&word, 1};
+	char text[24];
+	struct iovec into = {text, sizeof text - 1};
 	struct msghdr message = {.msg_iov = &into, .msg_iovlen = 1, .msg_control = control};
+	ssize_t bytes;
 
 	do {
 		message.msg_controllen = sizeof control;
-		if (recvmsg(words->fd, &message, MSG_CMSG_CLOEXEC) != 1)
+		bytes = recvmsg(words->fd, &message, MSG_CMSG_CLOEXEC);
+		if (bytes <= 0)
 			return 0;
 	} while (!is_ours(&message, from));
-	return word;
+	text[bytes] = '\0';
+	from->rank = number_of(text + 1);
+	return text[0];
 }

@@ -10,8 +10,14 @@ struct words {
 };
 
 struct words words_open(void);
+/* The sender of a word. */
+struct word_from {
+	pid_t process;
+	int rank;      /* by its environment, which a program may have changed; -1: it has none */
+};
+
 /* The next word, or 0. 'g': a rank calls tutti_comm_grow; 'w': one that was started again finds no
- * rank that does. 'j': a rank has joined the others. from: its process. */
-int words_next(const struct words *words, pid_t *from);
+ * rank that does. 'j': a rank has joined the others. */
+int words_next(const struct words *words, struct word_from *from);
 
 #endif

@@ -18,8 +18,12 @@ void rendezvous_tell_launcher(enum launcher_word word)
 {
 	const char *name = getenv("TUTTIRUN_SOCKET");
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	const struct sockaddr *to = (const struct sockaddr *)&address;
 	struct timeval limit = {.tv_sec = TELL_S};
-	const char byte = (char)word;
+	const char *rank = getenv("RANK");
+	char text[24];
+	/* The launcher sees which process tells it, unless that has gone meanwhile. */
+	size_t length = (size_t)snprintf(text, sizeof text, "%c%.20s", (int)word, rank ? rank : "");
 
 	if (!name || strlen(name) > sizeof address.sun_path - 2)
 		return;
@@ -31,8 +35,7 @@ void rendezvous_tell_launcher(enum launcher_word word)
 		return;
 	/* A launcher that has gone, or is on another network, has no use for it. */
 	if (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) == 0)
-		while (sendto(fd, &byte, 1, MSG_NOSIGNAL, (struct sockaddr *)&address, bytes) < 0 &&
-		       errno == EINTR)
+		while (sendto(fd, text, length, MSG_NOSIGNAL, to, bytes) < 0 && errno == EINTR)
 			continue;
 	close(fd);
 }

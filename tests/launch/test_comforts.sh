@@ -88,6 +88,20 @@ if command -v script >/dev/null; then
 	: >typed
 	expect 0 timeout 90 script -qfec "$BUILD_DIR/launch/tuttirun --progress -n 2 sh wait_for $BUILD_DIR/tests/trace_main wait:0:never wait:1:never" typed
 	grep -qE "have joined.*[^ ]*\[K" typed || complain "the line stays: $(tail -c 80 typed)"
+	# Also a program that has joined and ended before tuttirun hears of it, as rank 1, the last to be started, stops it meanwhile.
+	# script shall not see that: a shell is between them.
+	cat >joins <<-'END'
+		[ "$RANK" = 0 ] || kill -STOP $PPID
+		for _ in $(seq 3000); do grep -q '^State:.T' /proc/$PPID/status && break; sleep 0.01; done
+		"$@"
+		: >"ended.$RANK"
+		for _ in $(seq 3000); do [ -e ended.0 ] && [ -e ended.1 ] && break; sleep 0.01; done
+		[ "$RANK" = 0 ] || kill -CONT $PPID
+		for _ in $(seq 3000); do grep -qE "2 of 2 ranks run, 2 have joined, [0-9]+:[0-9]{2}" typed && exit; sleep 0.02; done
+		exit 9
+	END
+	: >typed
+	expect 0 timeout 90 script -qfec "$BUILD_DIR/launch/tuttirun --progress -n 2 sh joins $program; exit \$?" typed
 	# Ranks of hosts tell their own tuttirun that they have joined.
 	cat >wait_for <<-'END'
 		for _ in $(seq 3000); do grep -qE "2 of 2 hosts run, [0-9]+:[0-9]{2}" typed && exit; sleep 0.02; done

@@ -43,11 +43,13 @@ static void more_words_than_wait(void **state)
 {
 	struct words words = words_open();
 	int count = waiting_words() + 10, how;
-	pid_t child, from;
+	struct word_from from;
+	pid_t child;
 
 	(void)state;
 	assert_true(words.fd >= 0);
 	setenv("TUTTIRUN_SOCKET", words.name, 1);
+	setenv("RANK", "17", 1);
 	child = fork();
 	if (child == 0) {
 		for (int i = 0; i < count; i++)
@@ -62,7 +64,8 @@ static void more_words_than_wait(void **state)
 		if (poll(&poll_fd, 1, 20000) != 1)
 			fail_msg("%d words of %d have come", i, count);
 		assert_int_equal(words_next(&words, &from), LAUNCHER_JOINED);
-		assert_int_equal(from, child);
+		assert_int_equal(from.process, child);
+		assert_int_equal(from.rank, 17);
 	}
 	assert_int_equal(words_next(&words, &from), 0);
 	assert_int_equal(waitpid(child, &how, 0), child);
@@ -70,9 +73,33 @@ static void more_words_than_wait(void **state)
 	close(words.fd);
 }
 
+/* A program may join without a launcher's RANK, or with one of its own. */
+static void without_a_rank(void **state)
+{
+	static const char *const values[] = {"", "x", "-3", "3x", "99999999999999999999999999"};
+	struct words words = words_open();
+	struct word_from from;
+
+	(void)state;
+	setenv("TUTTIRUN_SOCKET", words.name, 1);
+	for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+		setenv("RANK", values[i], 1);
+		rendezvous_tell_launcher(LAUNCHER_GROWS);
+		assert_int_equal(words_next(&words, &from), LAUNCHER_GROWS);
+		assert_int_equal(from.rank, -1);
+	}
+	unsetenv("RANK");
+	rendezvous_tell_launcher(LAUNCHER_WAITS);
+	assert_int_equal(words_next(&words, &from), LAUNCHER_WAITS);
+	assert_int_equal(from.rank, -1);
+	assert_int_equal(from.process, getpid());
+	close(words.fd);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(without_a_rank),
 		cmocka_unit_test(more_words_than_wait),
 	};
 
