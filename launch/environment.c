@@ -54,6 +54,7 @@ int environment_of(struct setting settings[SETTINGS_MAX], const struct start *s,
 	add_number(&list, "GROUP_RANK", o->node_rank);
 	add(&list, "MASTER_ADDR", s->meeting->host);
 	add_number(&list, "MASTER_PORT", s->meeting->port);
+	add_number(&list, MEETING_CHOSEN, s->meeting->is_chosen);
 	/* By this the library knows which tuttirun started it. */
 	add_number(&list, "TUTTIRUN_JOB", s->launcher);
 	if (s->words && s->words->fd >= 0)

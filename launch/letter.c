@@ -118,7 +118,7 @@ static void put_number(FILE *to, long number)
 
 static void put_variables(FILE *to, const struct meeting *meeting)
 {
-	int count = meeting->secret[0] != '\0';
+	int count = 1 + (meeting->secret[0] != '\0');
 
 	for (char **v = environ; *v; v++)
 		count += is_sent(*v);
@@ -126,6 +126,7 @@ static void put_variables(FILE *to, const struct meeting *meeting)
 	for (char **v = environ; *v; v++)
 		if (is_sent(*v))
 			put(to, *v);
+	put(to, meeting->is_chosen ? MEETING_CHOSEN "=1" : MEETING_CHOSEN "=0");
 	if (meeting->secret[0]) {
 		fputs("TUTTI_SECRET=", to);
 		put(to, meeting->secret);

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -15,6 +16,9 @@
 #define FIRST_PORT 29500 /* torchrun's */
 #define PORTS      1000  /* tried upward from the first */
 #define PORT_MAX   65535
+/* Ports of --hosts: above those that most jobs of one machine reserve. */
+#define HOSTS_FIRST_PORT 29600
+#define HOSTS_PORTS      880
 
 /* The reservation's descriptor, or -1 with errno. */
 static int reserve(int port)
@@ -90,15 +94,38 @@ static int make_secret(char secret[65])
 	return 0;
 }
 
-/* A port of another machine, where it cannot be reserved: jobs seldom choose the same. */
-static int choose_elsewhere(struct meeting *m)
+/* A port of another machine, where it cannot be reserved. It may be taken there. */
+static void choose_elsewhere(struct meeting *m)
 {
 	uint16_t bits = 0;
 
-	if (!m->port && getrandom(&bits, sizeof bits, 0) != (ssize_t)sizeof bits)
+	if (getrandom(&bits, sizeof bits, 0) != (ssize_t)sizeof bits)
 		bits = (uint16_t)getpid();
-	if (!m->port)
-		m->port = FIRST_PORT + bits % PORTS;
+	m->port = HOSTS_FIRST_PORT + bits % HOSTS_PORTS;
+}
+
+static bool was_chosen(void)
+{
+	const char *chosen = getenv(MEETING_CHOSEN);
+
+	return chosen && strcmp(chosen, "1") == 0;
+}
+
+static int meet_on_hosts(struct meeting *m)
+{
+	m->is_chosen = !m->port;
+	if (m->is_chosen)
+		choose_elsewhere(m);
+	return 0;
+}
+
+/* The first machine of several. No rank serves at a port that was chosen, so that it does no harm
+ * where it is taken; the program may use it. */
+static int meet_here(struct meeting *m)
+{
+	if (!m->is_chosen)
+		return reserve_given(m);
+	m->reserved_fd = reserve(m->port);
 	return 0;
 }
 
@@ -106,14 +133,15 @@ int meeting_prepare(struct meeting *m, const struct options *o)
 {
 	*m = (struct meeting){.reserved_fd = -1, .port = o->master_port};
 	m->host = o->master_host ? o->master_host : "127.0.0.1";
+	m->is_chosen = o->is_agent && was_chosen();
 	if ((o->nodes == 1 || options_start_hosts(o)) && !options_have_secret() &&
 	    make_secret(m->secret) != 0)
 		return 1;
 	if (options_start_hosts(o))
-		return choose_elsewhere(m);
+		return meet_on_hosts(m);
 	if (o->node_rank > 0)
 		return 0;
 	if (!m->port)
 		return reserve_next(m, FIRST_PORT);
-	return o->nodes == 1 ? reserve_near(m) : reserve_given(m);
+	return o->nodes == 1 && !m->is_chosen ? reserve_near(m) : meet_here(m);
 }

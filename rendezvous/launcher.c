@@ -133,11 +133,21 @@ static tutti_status ranks_who(struct job *job)
 	return read_who(job, names);
 }
 
-/* torchrun's agent serves a store of its own at MASTER_PORT. */
+/* torchrun's agent serves a store of its own at MASTER_PORT; tuttirun --hosts has chosen one
+ * without knowing whether it is free on the machine of rank 0. */
+static bool master_port_is_taken(void)
+{
+	const char *chosen = getenv("TUTTIRUN_PORT_TAKEN");
+
+	if (getenv("TUTTIRUN_JOB"))
+		return chosen && strcmp(chosen, "1") == 0;
+	return getenv("TORCHELASTIC_RUN_ID") != NULL;
+}
+
 static tutti_status ranks_where(struct job *job)
 {
 	TRY(launcher_master(job));
-	job->port_is_taken = !getenv("TUTTIRUN_JOB") && getenv("TORCHELASTIC_RUN_ID");
+	job->port_is_taken = master_port_is_taken();
 	return TUTTI_OK;
 }
 

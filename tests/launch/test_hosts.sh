@@ -18,6 +18,28 @@ ssh=$scratch/fake_ssh
 expect 0 timeout -k 5 90 "$tuttirun" -n 2 --hosts localhost,"$(hostname)" --master_addr 127.0.0.1 "$program"
 four
 
+# ---- another job serves at the port that was chosen, before the first host is told of it: rank 0 serves at another
+cat >late_ssh <<END
+#!/usr/bin/env bash
+if [ "\$1" = 127.0.0.1 ]; then
+	head -c 20 >head
+	head -c \$((16#\$(cut -c 12-19 head))) >letter
+	tr '\\0' '\\n' <letter | grep -A 1 -x -e --port | tail -n 1 >port
+	RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=\$(cat port) TUTTI_SECRET=theirs "$program" >/dev/null 2>&1 &
+	echo \$! >other
+	until (exec 3<>"/dev/tcp/127.0.0.1/\$(cat port)") 2>/dev/null; do sleep 0.01; done
+	exec "$ssh" "\$@" < <(exec cat head letter - 2>/dev/null)
+fi
+exec "$ssh" "\$@"
+END
+chmod +x late_ssh
+ssh=$scratch/late_ssh expect 0 run_two "$program"
+four
+kill -0 "$(cat other)" || complain "no job was at the port"
+expect 1 run_two --port "$(cat port)" "$program"
+said "^tuttirun: port $(cat port) cannot be used: Address already in use"
+kill "$(cat other)"
+
 # ---- tutti-trace finds all ranks of this machine, below two tuttirun
 mkfifo up
 "$tuttirun" --timeout 50 -n 2 --hosts localhost,localhost sh -c 'exec 9>up; echo >&9; exec sleep 1000' 2>err.run & pid=$!

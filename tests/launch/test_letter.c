@@ -22,7 +22,8 @@ static long send_one(char **argv, int argc)
 	static struct options options;
 	char *names[] = {(char *)"a", (char *)"b"}, head[AGENT_HEAD_BYTES];
 	struct hosts hosts = {.n = 2, .name = names, .options = &options};
-	struct meeting meeting = {.host = "a", .port = 29507, .secret = "hidden"};
+	struct meeting meeting = {
+		.host = "a", .port = 29507, .is_chosen = true, .secret = "hidden"};
 	int ends[2];
 	long count;
 
@@ -66,7 +67,7 @@ static void what_arrives(void **state)
 	setenv("DISPLAY", ":0", 1);
 	assert_true(letter_read(&letter, bytes, (size_t)send_one(argv, argc)));
 	assert_true(has_variable("TUTTI_EXT_A=b=c d") && has_variable("PATH="));
-	assert_true(has_variable("TUTTI_SECRET=hidden"));
+	assert_true(has_variable("TUTTI_SECRET=hidden") && has_variable(MEETING_CHOSEN "=1"));
 	assert_false(has_variable("TUTTI_HOST_ID") || has_variable("DISPLAY"));
 	assert_false(has_variable("TUTTI_RESTARTED"));
 

@@ -19,6 +19,7 @@ static const char *const all_names[] = {"RANK",
 					"MASTER_ADDR",
 					"MASTER_PORT",
 					"TUTTIRUN_JOB",
+					"TUTTIRUN_PORT_TAKEN",
 					"TORCHELASTIC_RUN_ID",
 					"SLURM_PROCID",
 					"SLURM_NTASKS",
@@ -139,6 +140,12 @@ static void tuttirun_and_torchrun(void **state)
 	found("RANK=3 WORLD_SIZE=8 TORCHELASTIC_RUN_ID=none" MASTER);
 	check("torchrun", 3, 8, "node1", 29500);
 	assert_true(job.port_is_taken);
+	/* tuttirun --hosts has chosen the port. */
+	found("RANK=3 WORLD_SIZE=8 TUTTIRUN_JOB=1 TUTTIRUN_PORT_TAKEN=1" MASTER);
+	check("tuttirun", 3, 8, "node1", 29500);
+	assert_true(job.port_is_taken);
+	found("RANK=3 WORLD_SIZE=8 TUTTIRUN_JOB=1 TUTTIRUN_PORT_TAKEN=0" MASTER);
+	assert_false(job.port_is_taken);
 	/* tuttirun inside torchrun's process. */
 	found("RANK=3 WORLD_SIZE=8 TORCHELASTIC_RUN_ID=none TUTTIRUN_JOB=1" MASTER);
 	check("tuttirun", 3, 8, "node1", 29500);
