@@ -32,8 +32,9 @@ static int refuse(const char *what)
 }
 
 /* The words live as long as the process. */
-static int obey(struct letter *letter, int *argc, char ***argv)
+static int obey(struct letter *letter, int *argc, char ***argv, struct agent *agent)
 {
+	const char *again;
 	char why[600];
 
 	for (int i = 0; i < letter->variable_count; i++)
@@ -43,12 +44,14 @@ static int obey(struct letter *letter, int *argc, char ***argv)
 			 strerror(errno));
 		return refuse(why);
 	}
+	again = getenv(AGENT_AGAIN);
+	agent->is_again = again && strcmp(again, "1") == 0;
 	*argc = letter->word_count;
 	*argv = letter->words;
 	return 0;
 }
 
-int agent_begin(int *argc, char ***argv)
+int agent_begin(int *argc, char ***argv, struct agent *agent)
 {
 	static struct letter letter;
 	char head[AGENT_HEAD_BYTES], *bytes;
@@ -67,5 +70,5 @@ int agent_begin(int *argc, char ***argv)
 	if (!bytes || !read_whole(bytes, (size_t)count) ||
 	    !letter_read(&letter, bytes, (size_t)count))
 		return refuse("what shall run has not come whole");
-	return obey(&letter, argc, argv);
+	return obey(&letter, argc, argv, agent);
 }

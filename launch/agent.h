@@ -3,6 +3,7 @@
 #ifndef LAUNCH_AGENT_H
 #define LAUNCH_AGENT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #define AGENT_HEAD_BYTES 20          /* of a letter: a version, and how many bytes follow  */
@@ -31,8 +32,16 @@ void letter_free(struct letter *letter);
 /* After the letter each byte is a signal for the ranks, or this: the job has failed elsewhere. */
 #define AGENT_END 'E'
 
-/* In the agent: takes what the letter says for argc and argv, environment and folder. Returns 0, or the
- * exit code after a message on stderr. */
-int agent_begin(int *argc, char ***argv);
+/* The rest of a letter, beside the command line. */
+struct agent {
+	bool is_again;            /* the ranks of all machines are started again             */
+};
+
+/* The variable that says so: 1 or 0. */
+#define AGENT_AGAIN "TUTTIRUN_AGAIN"
+
+/* In the agent: takes what the letter says for argc and argv, environment and folder. Returns 0, or the exit code
+ * after a message on stderr. */
+int agent_begin(int *argc, char ***argv, struct agent *agent);
 
 #endif

@@ -57,6 +57,8 @@ int dry_run(const struct start *s, struct hosts *hosts)
 	struct start at = *s;
 
 	at.options = &o;
+	if (options_restart_hosts(&o))
+		o.max_restarts = 0; /* of a machine by itself */
 	printf("%d ranks, %d on each of %d node%s\ncommand:", o.nodes * o.ranks, o.ranks, o.nodes,
 	       o.nodes > 1 ? "s" : "");
 	print_words(o.program);

@@ -159,7 +159,7 @@ int hosts_find(struct hosts *h, struct options *o)
 {
 	int code;
 
-	*h = (struct hosts){.options = o};
+	*h = (struct hosts){.options = o, .left_s = o->timeout_s};
 	gethostname(h->own_name, sizeof h->own_name - 1);
 	code = o->hosts ? read_list(h, o->hosts) : read_file(h, o);
 	if (code != 0)

@@ -16,8 +16,14 @@ struct hosts {
 	char command[2 * PATH_MAX]; /* for ssh: to be read by a shell                        */
 	char *ssh;                /* cut into words                                          */
 	char **words;             /* of the command of one machine, NULL-terminated          */
+	bool are_again;           /* all are started again                                   */
+	double left_s;            /* of --timeout, when they are started; 0: there is none   */
 	const struct options *options; /* of the job                                         */
 };
+
+/* A job whose time is over first says which calls hang: two looks (hangs.c), and a grace. Longer than that its
+ * hosts are not waited for. */
+#define HOSTS_SLACK_S 30
 
 /* Reads the list, and completes the options: ranks, nodes, master_host. Returns 0, or the exit code after
  * a message on stderr. */

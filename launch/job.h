@@ -12,6 +12,7 @@
 
 #define LAST_WORDS_MS   500   /* from a failure to SIGTERM: the others say why they fail, too */
 #define FAILED_GRACE_MS 2000  /* from SIGTERM to SIGKILL after a failure or the timeout       */
+#define TIMEOUT_CODE    124   /* exit code of a job whose time is over                        */
 #define NEVER           UINT64_MAX
 
 struct job {
@@ -30,6 +31,8 @@ struct job {
 	struct pollfd *poll;      /* signals, input, words, control, then those of relay.c  */
 };
 
+/* An agent waits as long for its ranks as this tuttirun for its own, and then has to say so. */
+unsigned job_agents_grace(const struct job *job);
 /* The ranks get SIGTERM after so long, and SIGKILL later; what they leave behind once all have ended. */
 void job_end(struct job *job, int exit_code, unsigned after_ms);
 /* Whether our stdout is gone, so that rank ended: what there was to say about that has been said. */

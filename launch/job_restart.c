@@ -7,6 +7,8 @@
 
 #include <stdio.h>
 
+#define SOON_MS 100 /* where no time is left */
+
 static void restart_one(struct job *j, struct rank *rank)
 {
 	char rest[80];
@@ -24,14 +26,16 @@ static void begin_restart(struct job *j, unsigned after_ms)
 {
 	j->is_restarting = true;
 	j->term_at = now_ms() + after_ms;
-	j->kill_at = j->term_at + FAILED_GRACE_MS;
+	j->kill_at = j->term_at + FAILED_GRACE_MS + job_agents_grace(j);
 }
 
 static const char *all_again(const struct job *j, char text[120])
 {
 	char who[60] = "it is";
 
-	if (j->ranks->n > 1)
+	if (j->start->hosts)
+		snprintf(who, sizeof who, "the ranks of all hosts are");
+	else if (j->ranks->n > 1)
 		snprintf(who, sizeof who, "all %d ranks%s are", j->ranks->n,
 			 j->options->nodes > 1 ? " of this machine" : "");
 	snprintf(text, 120, "%s started again (restart %d of %d)", who, j->restarts,
@@ -62,18 +66,29 @@ static void restart_with_all(struct job *j, struct rank *failed, enum answer ans
 	begin_restart(j, LAST_WORDS_MS);
 }
 
+/* Ranks that a connection which broke has left on a host do not meet the new ones, and the job has
+ * the rest of its time. */
+static int renew_hosts(struct job *j)
+{
+	struct hosts *hosts = j->start->hosts;
+	uint64_t now = now_ms(), end = j->timeout_at - HOSTS_SLACK_S * 1000;
+
+	hosts->are_again = true;
+	if (hosts->left_s > 0)
+		hosts->left_s = end > now + SOON_MS ? (double)(end - now) / 1000 : SOON_MS / 1000.0;
+	return meeting_renew(j->start->meeting);
+}
+
 void job_restart_all(struct job *j)
 {
+	int code = j->start->hosts ? renew_hosts(j) : 0;
+
 	j->is_restarting = false;
 	j->term_at = j->kill_at = j->leave_at = NEVER;
-	for (int i = 0; i < j->ranks->n; i++) {
-		int code = ranks_restart(j->ranks, j->start, &j->ranks->rank[i], WITH_ALL);
-
-		if (code == 0)
-			continue;
+	for (int i = 0; code == 0 && i < j->ranks->n; i++)
+		code = ranks_restart(j->ranks, j->start, &j->ranks->rank[i], WITH_ALL);
+	if (code != 0)
 		job_end(j, code, 0);
-		return;
-	}
 }
 
 static void say_waiting(const struct job *j, const char *rest)
@@ -106,13 +121,21 @@ void job_hear_waiting(struct job *j, struct rank *rank)
 	}
 }
 
-/* Without our stdout it would fail again. */
+/* Without our stdout it would fail again, and the time of all hosts is over at once. */
+static bool is_final(const struct job *j, const struct rank *failed)
+{
+	bool is_late =
+		j->start->hosts && j->options->timeout_s > 0 && failed->exit_code == TIMEOUT_CODE;
+
+	return is_late || job_is_cut_off(j, failed);
+}
+
 struct rank *job_restart_failed(struct job *j)
 {
 	struct rank *failed;
 
 	while ((failed = ranks_observe(j->ranks)) && !j->is_ending && !j->is_restarting &&
-	       j->options->max_restarts > 0 && !job_is_cut_off(j, failed)) {
+	       j->options->max_restarts > 0 && !is_final(j, failed)) {
 		enum answer answer = restart_answer(j->ranks, failed, j->options, j->restarts);
 
 		if (answer == ANSWER_END)

@@ -116,9 +116,9 @@ static void put_number(FILE *to, long number)
 	put(to, text);
 }
 
-static void put_variables(FILE *to, const struct meeting *meeting)
+static void put_variables(FILE *to, const struct hosts *hosts, const struct meeting *meeting)
 {
-	int count = 1 + (meeting->secret[0] != '\0');
+	int count = 2 + (meeting->secret[0] != '\0');
 
 	for (char **v = environ; *v; v++)
 		count += is_sent(*v);
@@ -127,20 +127,31 @@ static void put_variables(FILE *to, const struct meeting *meeting)
 		if (is_sent(*v))
 			put(to, *v);
 	put(to, meeting->is_chosen ? MEETING_CHOSEN "=1" : MEETING_CHOSEN "=0");
+	put(to, hosts->are_again ? AGENT_AGAIN "=1" : AGENT_AGAIN "=0");
 	if (meeting->secret[0]) {
 		fputs("TUTTI_SECRET=", to);
 		put(to, meeting->secret);
 	}
 }
 
-/* The options as they were given, then those of this machine, which count as they come last. */
-static void put_words(FILE *to, const struct options *o, const struct meeting *meeting, int host)
+static void put_seconds(FILE *to, double seconds)
 {
-	int program_words = 0;
+	char text[40];
+
+	snprintf(text, sizeof text, "%.3f", seconds);
+	put(to, text);
+}
+
+/* The options as they were given, then those of this machine, which count as they come last. Where
+ * a failure starts all machines again, this one alone starts nothing again. */
+static void put_words(FILE *to, const struct hosts *hosts, const struct meeting *meeting, int host)
+{
+	const struct options *o = hosts->options;
+	int program_words = 0, time_words = hosts->left_s > 0 ? 2 : 0;
 
 	while (o->program[program_words])
 		program_words++;
-	put_number(to, 2 + o->given_words + 11 + program_words);
+	put_number(to, 2 + o->given_words + 13 + time_words + program_words);
 	put(to, "tuttirun");
 	put(to, "--agent");
 	for (int i = 0; i < o->given_words; i++)
@@ -155,6 +166,12 @@ static void put_words(FILE *to, const struct options *o, const struct meeting *m
 	put(to, meeting->host);
 	put(to, "--port");
 	put_number(to, meeting->port);
+	put(to, "--max-restarts");
+	put_number(to, options_restart_hosts(o) ? 0 : o->max_restarts);
+	if (time_words) {
+		put(to, "--timeout");
+		put_seconds(to, hosts->left_s);
+	}
 	put(to, "--");
 	for (int i = 0; i < program_words; i++)
 		put(to, o->program[i]);
@@ -170,8 +187,8 @@ static char *write_letter(const struct hosts *hosts, const struct meeting *meeti
 	if (to) {
 		fprintf(to, HEAD "%08x\n", 0);
 		put(to, folder);
-		put_variables(to, meeting);
-		put_words(to, hosts->options, meeting, host);
+		put_variables(to, hosts, meeting);
+		put_words(to, hosts, meeting, host);
 	}
 	free(folder);
 	if (!to || fclose(to) != 0) {

@@ -104,6 +104,13 @@ static void choose_elsewhere(struct meeting *m)
 	m->port = HOSTS_FIRST_PORT + bits % HOSTS_PORTS;
 }
 
+int meeting_renew(struct meeting *m)
+{
+	if (m->is_chosen)
+		choose_elsewhere(m);
+	return m->secret[0] ? make_secret(m->secret) : 0;
+}
+
 static bool was_chosen(void)
 {
 	const char *chosen = getenv(MEETING_CHOSEN);

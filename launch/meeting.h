@@ -15,6 +15,9 @@ struct meeting {
 
 /* Returns 0, or the exit code after a message on stderr. */
 int meeting_prepare(struct meeting *meeting, const struct options *options);
+/* Another port and secret where they are ours: what is left of a job that was ended cannot disturb the one
+ * that is started in its place. */
+int meeting_renew(struct meeting *meeting);
 /* The variable that tells an agent, and its ranks, that the port was chosen: 1 or 0. */
 #define MEETING_CHOSEN "TUTTIRUN_PORT_TAKEN"
 

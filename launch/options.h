@@ -48,6 +48,8 @@ int options_parse(struct options *options, int argc, char **argv);
 int options_check(struct options *options);
 /* Whether the ranks are started on the machines of a list, by a tuttirun on each. */
 bool options_start_hosts(const struct options *options);
+/* Whether one that fails there ends the ranks of all machines, to be started again. */
+bool options_restart_hosts(const struct options *options);
 /* Whether the environment has one for the job, or the name of a file with one. */
 int options_have_secret(void);
 

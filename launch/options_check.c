@@ -24,6 +24,12 @@ bool options_start_hosts(const struct options *o)
 	return !o->is_agent && (o->hosts || o->hostfile);
 }
 
+/* Ranks that take each other in by tutti_comm_grow are each machine's own. */
+bool options_restart_hosts(const struct options *o)
+{
+	return options_start_hosts(o) && o->max_restarts > 0 && o->restart != RESTART_RANK;
+}
+
 static int check_hosts(const struct options *o)
 {
 	if (o->hosts && o->hostfile)

@@ -18,15 +18,16 @@ int rank_log_prepare(const char *folder)
 	return 1;
 }
 
-int rank_log_open(struct log_file *log, const char *folder, int rank)
+int rank_log_open(struct log_file *log, const char *folder, int rank, bool is_again)
 {
+	int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (is_again ? 0 : O_TRUNC);
 	char path[PATH_MAX];
 
 	*log = (struct log_file){.fd = -1};
 	if (snprintf(path, sizeof path, "%s/rank_%d.log", folder, rank) >= (int)sizeof path)
 		errno = ENAMETOOLONG;
 	else
-		log->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
+		log->fd = open(path, flags, 0666);
 	if (log->fd >= 0)
 		return 0;
 	fprintf(stderr, "tuttirun: --log-dir: %s cannot be written: %s.\n", path, strerror(errno));

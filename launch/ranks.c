@@ -16,7 +16,7 @@ static int start_first(struct ranks *ranks, const struct start *s, int local)
 {
 	struct rank *rank = &ranks->rank[local];
 	const char *folder = s->options->log_dir;
-	int code = folder ? rank_log_open(&rank->log, folder, rank->number) : 0;
+	int code = folder ? rank_log_open(&rank->log, folder, rank->number, s->agent.is_again) : 0;
 
 	return code == 0 ? start_rank(ranks, s, local, 0) : code;
 }
@@ -80,6 +80,9 @@ int ranks_restart(struct ranks *ranks, const struct start *s, struct rank *rank,
 	reap(ranks, rank, s->guard);
 	stream_close(&rank->out);
 	stream_close(&rank->err);
+	if (rank->control_fd >= 0)
+		close(rank->control_fd);
+	rank->control_fd = -1;
 	rank->exit_code = rank->exit_signal = 0;
 	code = start_rank(ranks, s, (int)(rank - ranks->rank), restart);
 	if (code == 0) {

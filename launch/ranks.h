@@ -2,6 +2,7 @@
 #ifndef LAUNCH_RANKS_H
 #define LAUNCH_RANKS_H
 
+#include "agent.h"
 #include "binding.h"
 #include "guard.h"
 #include "hosts.h"
@@ -38,13 +39,14 @@ struct ranks {
 
 struct start {
 	const struct options *options;
-	const struct meeting *meeting;
+	struct meeting *meeting;             /* another one when the ranks of hosts are started again */
 	const struct guard *guard;
 	const struct bindings *bindings;
 	const struct words *words;
 	struct hosts *hosts;                 /* NULL, or a "rank" is all ranks of a host    */
 	const sigset_t *signals;             /* the mask the ranks shall have               */
 	pid_t launcher;
+	struct agent agent;
 };
 
 /* Starts all; returns 0, or the exit code after a message on stderr, with none left running. */

@@ -31,8 +31,7 @@ void supervise_signals(sigset_t *signals)
 		sigaddset(signals, list[i]);
 }
 
-/* An agent waits as long for its ranks, and then has to say so. */
-static unsigned agents_grace(const struct job *j)
+unsigned job_agents_grace(const struct job *j)
 {
 	return j->start->hosts ? AGENTS_GRACE_MS : 0;
 }
@@ -45,7 +44,7 @@ void job_end(struct job *j, int exit_code, unsigned after_ms)
 		return;
 	j->is_ending = true;
 	j->term_at = now_ms() + after_ms;
-	j->kill_at = j->term_at + FAILED_GRACE_MS + agents_grace(j);
+	j->kill_at = j->term_at + FAILED_GRACE_MS + job_agents_grace(j);
 }
 
 bool job_is_cut_off(const struct job *j, const struct rank *rank)
@@ -108,7 +107,9 @@ static void end_for(struct job *j, struct rank *failed)
 	if (j->options->max_restarts > 0)
 		snprintf(rest, sizeof rest, "; the job was ended after %d of %d restarts%s",
 			 j->restarts, j->options->max_restarts,
-			 j->restarts < j->options->max_restarts && ranks_any_done(j->ranks)
+			 j->options->restart != RESTART_JOB &&
+					 j->restarts < j->options->max_restarts &&
+					 ranks_any_done(j->ranks)
 				 ? ": another rank has ended well"
 				 : "");
 	else if (j->ranks->n * j->options->nodes > 1)
@@ -139,7 +140,7 @@ static void pass_end_signal(struct job *j, int signal)
 	}
 	ranks_signal(j->ranks, signal);
 	if (!j->is_ending)
-		j->kill_at = now_ms() + ASKED_GRACE_MS + agents_grace(j);
+		j->kill_at = now_ms() + ASKED_GRACE_MS + job_agents_grace(j);
 	j->is_ending = true;
 	if (j->is_restarting) {
 		j->is_restarting = false;
@@ -216,7 +217,7 @@ static void handle_deadlines(struct job *j)
 		sink_say(&j->ranks->err, line);
 		if (!j->start->hosts)
 			hangs_report(j->ranks, j->start);
-		job_end(j, 124, 0);
+		job_end(j, TIMEOUT_CODE, 0);
 	}
 	if (now_ms() >= j->term_at) {
 		j->term_at = NEVER;

@@ -22,10 +22,6 @@
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
-/* A tuttirun that ends for the time first says which calls hang: two looks (hangs.c), and a grace.
- */
-#define HOSTS_SLACK_S 30
-
 /* So that no pipe of ours becomes a rank's stdout. Output to a missing stdout is lost, and the
  * writer sees an error. */
 static void open_missing_streams(void)
@@ -122,6 +118,8 @@ static struct options options_of_hosts(const struct options *o, const struct hos
 		.ranks = hosts->n,
 		.nodes = 1,
 		.timeout_s = o->timeout_s > 0 ? o->timeout_s + HOSTS_SLACK_S : 0,
+		.max_restarts = options_restart_hosts(o) ? o->max_restarts : 0,
+		.restart = RESTART_JOB,
 		.progress = o->progress,
 		.program = o->program,
 	};
@@ -184,11 +182,15 @@ int main(int argc, char **argv)
 	struct options options;
 	struct meeting meeting;
 	struct hosts hosts = {0};
-	struct start start = {.options = &options, .meeting = &meeting, .launcher = getpid()};
+	struct start start = {
+		.options = &options,
+		.meeting = &meeting,
+		.launcher = getpid(),
+	};
 	int code = 0;
 
 	if (argc == 2 && strcmp(argv[1], "--agent") == 0)
-		code = agent_begin(&argc, &argv);
+		code = agent_begin(&argc, &argv, &start.agent);
 	if (code != 0)
 		return code;
 	code = options_parse(&options, argc, argv);

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# slow: 15 s
+# slow: 20 s
 # What would break: jobs on several machines, and what is left of them there when they fail. ssh is a fake: a session of its own,
 # without the environment, behind two pipes. test_hosts_ssh has the real one.
 set -u
@@ -17,6 +17,27 @@ ssh=$scratch/fake_ssh
 # ---- this machine needs no ssh
 expect 0 timeout -k 5 90 "$tuttirun" -n 2 --hosts localhost,"$(hostname)" --master_addr 127.0.0.1 "$program"
 four
+
+# ---- a rank fails: all ranks of all hosts are started again, as at first, but with another secret
+expect 0 run_two --max-restarts 2 "$program" once
+[ -e once ] || complain "no rank has failed"
+four
+said '^tuttirun: rank 1 \(pid [0-9]+\) exited with code 5; the job was ended$'
+said '^tuttirun: host 127.0.0.[12] exited with code [0-9]+; the ranks of all hosts are started again \(restart 1 of 2\)$'
+# shellcheck disable=SC2016
+expect 7 run_two --max-restarts 2 --restart job --log-dir tries sh -c '[ $RANK = 2 ] || exec sleep 60
+	echo ${TUTTI_RESTARTED:-no} ${TUTTI_MAX_RESTARTS:-none} $TUTTI_SECRET; exit 7'
+[ "$(grep -c '^no none [0-9a-f]\{64\}$' out) $(sort -u out | wc -l)" = '3 3' ] || complain "ranks that were started again: $(cat out)"
+sort -u out | cmp -s - <(sort tries/rank_2.log) || complain "the log of a rank that was started again: $(cat tries/rank_2.log)"
+said '^tuttirun: host 127.0.0.2 exited with code 7; the ranks of all hosts are started again \(restart 2 of 2\)$'
+said '^tuttirun: host 127.0.0.2 exited with code 7; the job was ended after 2 of 2 restarts$'
+[ "$(grep -c 'started again' err)" = 2 ] || complain "restarts: $(cat err)"
+# A job whose time is over is not; one that takes ranks in by tutti_comm_grow starts that rank alone.
+expect 124 run_two --timeout 0.5 --max-restarts 2 sleep 1000
+[ "$(grep -c 'started again' err)" = 0 ] || complain "its time is over, and yet it is started again: $(cat err)"
+# shellcheck disable=SC2016
+expect 7 run_two --max-restarts 1 --restart rank sh -c '[ $RANK = 2 ] || exec sleep 60; exit 7'
+said 'rank 2 \(pid [0-9]+\) exited with code 7; it is started again \(restart 1 of 1\)$'
 
 # ---- another job serves at the port that was chosen, before the first host is told of it: rank 0 serves at another
 cat >late_ssh <<END

@@ -16,12 +16,15 @@
 static char bytes[65536];
 static struct letter letter;
 
-/* What the second of two machines gets. Returns how many bytes follow the head. */
-static long send_one(char **argv, int argc)
+/* What one of two machines gets. Returns how many bytes follow the head. */
+static long send_one(char **argv, int argc, int host, double left_s)
 {
 	static struct options options;
 	char *names[] = {(char *)"a", (char *)"b"}, head[AGENT_HEAD_BYTES];
-	struct hosts hosts = {.n = 2, .name = names, .options = &options};
+	struct hosts hosts = {.n = 2,
+			      .name = names,
+			      .left_s = left_s,
+			      .options = &options};
 	struct meeting meeting = {
 		.host = "a", .port = 29507, .is_chosen = true, .secret = "hidden"};
 	int ends[2];
@@ -31,7 +34,7 @@ static long send_one(char **argv, int argc)
 	assert_int_equal(options_parse(&options, argc, argv), -1);
 	options.nodes = 2;
 	assert_int_equal(pipe(ends), 0);
-	assert_int_equal(letter_send(ends[1], &hosts, &meeting, 1), 0);
+	assert_int_equal(letter_send(ends[1], &hosts, &meeting, host), 0);
 	assert_int_equal(read(ends[0], head, sizeof head), sizeof head);
 	count = letter_bytes(head);
 	assert_in_range(count, 1, sizeof bytes);
@@ -65,7 +68,7 @@ static void what_arrives(void **state)
 	setenv("TUTTI_HOST_ID", "here", 1);
 	setenv("TUTTI_RESTARTED", "1", 1);
 	setenv("DISPLAY", ":0", 1);
-	assert_true(letter_read(&letter, bytes, (size_t)send_one(argv, argc)));
+	assert_true(letter_read(&letter, bytes, (size_t)send_one(argv, argc, 1, 0)));
 	assert_true(has_variable("TUTTI_EXT_A=b=c d") && has_variable("PATH="));
 	assert_true(has_variable("TUTTI_SECRET=hidden") && has_variable(MEETING_CHOSEN "=1"));
 	assert_false(has_variable("TUTTI_HOST_ID") || has_variable("DISPLAY"));
@@ -84,11 +87,35 @@ static void what_arrives(void **state)
 	letter_free(&letter);
 }
 
+/* Machines that are started again together start nothing again by themselves, and have the time
+ * that is left. */
+static void what_the_first_one_gets(void **state)
+{
+	char *argv[] = {(char *)"tuttirun",
+			(char *)"-n1",
+			(char *)"--hosts=a,b",
+			(char *)"--timeout=9",
+			(char *)"--max-restarts=3",
+			(char *)"x",
+			NULL};
+	struct options o;
+
+	(void)state;
+	assert_true(letter_read(&letter, bytes, (size_t)send_one(argv, 6, 0, 1.5)));
+	setenv("TUTTI_SECRET", "hidden", 1);
+	optind = 0;
+	assert_int_equal(options_parse(&o, letter.word_count, letter.words), -1);
+	assert_int_equal(o.node_rank, 0);
+	assert_int_equal(o.max_restarts, 0);
+	assert_true(o.timeout_s == 1.5);
+	letter_free(&letter);
+}
+
 static void half_a_letter(void **state)
 {
 	char *argv[] = {(char *)"tuttirun", (char *)"-n1", (char *)"--hosts=a,b", (char *)"x",
 			NULL};
-	long count = send_one(argv, 4);
+	long count = send_one(argv, 4, 0, 0);
 
 	(void)state;
 	for (long n = 0; n < count; n++) {
@@ -143,6 +170,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_arrives),
+		cmocka_unit_test(what_the_first_one_gets),
 		cmocka_unit_test(half_a_letter),
 		cmocka_unit_test(long_letters),
 	};
