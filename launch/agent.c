@@ -1,6 +1,8 @@
 /* The beginning of an agent. */
 #include "agent.h"
 
+#include "file_input.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,6 +45,11 @@ static int obey(struct letter *letter, int *argc, char ***argv, struct agent *ag
 		snprintf(why, sizeof why, "the job's folder %.400s: %s", letter->folder,
 			 strerror(errno));
 		return refuse(why);
+	}
+	if (letter->input_bytes > 0) {
+		agent->input_fd = file_input_open(letter->input, letter->input_bytes);
+		if (agent->input_fd < 0)
+			return refuse("there is no memory for the input of rank 0");
 	}
 	again = getenv(AGENT_AGAIN);
 	agent->is_again = again && strcmp(again, "1") == 0;

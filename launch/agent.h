@@ -15,6 +15,8 @@ struct letter {
 	char **variables;         /* NAME=value                                              */
 	char **words;             /* tuttirun's own arguments, argv[0] included              */
 	int variable_count, word_count;
+	const char *input;        /* of rank 0, not a text                                   */
+	size_t input_bytes;
 };
 
 struct hosts;
@@ -34,6 +36,7 @@ void letter_free(struct letter *letter);
 
 /* The rest of a letter, beside the command line. */
 struct agent {
+	int input_fd;             /* a file with the input of rank 0, or -1                  */
 	bool is_again;            /* the ranks of all machines are started again             */
 };
 

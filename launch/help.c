@@ -87,8 +87,8 @@ const char help_text[] =
 	"TUTTI_SECRET_FILE is set; with --nnodes set one of them, the same on all.\n"
 	"--hosts runs this tuttirun on each machine, from the same path and in the same folder. It\n"
 	"sends them the secret and TUTTI_, OMP_, MKL_, OPENBLAS_, CUDA_, NCCL_, UCX_ and PYTHON\n"
-	"variables, PATH and LD_LIBRARY_PATH over ssh's stdin; no rank has input. Where it or the\n"
-	"connection ends, so do the ranks there.\n";
+	"variables, PATH and LD_LIBRARY_PATH over ssh's stdin, and what a file that is stdin has,\n"
+	"for rank 0. Where it or the connection ends, so do the ranks there.\n";
 /* clang-format on */
 
 int help_wrong(const char *format, ...)

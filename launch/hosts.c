@@ -195,6 +195,7 @@ void hosts_free(struct hosts *h)
 	for (int i = 0; i < h->n; i++)
 		free(h->name[i]);
 	free(h->name);
+	free(h->input.data);
 	free(h->ssh);
 	free(h->words);
 }

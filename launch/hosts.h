@@ -2,6 +2,7 @@
 #ifndef LAUNCH_HOSTS_H
 #define LAUNCH_HOSTS_H
 
+#include "file_input.h"
 #include "options.h"
 
 #include <limits.h>
@@ -16,6 +17,7 @@ struct hosts {
 	char command[2 * PATH_MAX]; /* for ssh: to be read by a shell                        */
 	char *ssh;                /* cut into words                                          */
 	char **words;             /* of the command of one machine, NULL-terminated          */
+	struct file_input input;  /* for the first machine, which has rank 0                 */
 	bool are_again;           /* all are started again                                   */
 	double left_s;            /* of --timeout, when they are started; 0: there is none   */
 	const struct options *options; /* of the job                                         */

@@ -1,5 +1,6 @@
 /* A letter is a head, then texts that each end with a zero byte: the folder, the number of
- * variables, the variables, the number of words, the words. */
+ * variables, the variables, the number of words, the words, the number of bytes of rank 0's input;
+ * then these bytes. */
 #include "agent.h"
 
 #include "hosts.h"
@@ -12,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define HEAD "tuttirun 1 "
+#define HEAD "tuttirun 2 "
 
 static const char *next_text(char **at, const char *end)
 {
@@ -45,6 +46,19 @@ static char **next_list(char **at, const char *end, int *count)
 	return list;
 }
 
+static void read_input(struct letter *letter, char **at, const char *end)
+{
+	const char *text = next_text(at, end);
+	char *rest;
+	long n = text ? strtol(text, &rest, 10) : -1;
+
+	if (n < 0 || rest == text || *rest || n > end - *at)
+		return;
+	letter->input = *at;
+	letter->input_bytes = (size_t)n;
+	*at += n;
+}
+
 int letter_read(struct letter *letter, char *bytes, size_t count)
 {
 	const char *end = bytes + count;
@@ -59,7 +73,9 @@ int letter_read(struct letter *letter, char *bytes, size_t count)
 			return 0;
 	if (letter->variables)
 		letter->words = next_list(&at, end, &letter->word_count);
-	return letter->words && letter->word_count > 0 && at == end;
+	if (letter->words)
+		read_input(letter, &at, end);
+	return letter->words && letter->word_count > 0 && letter->input && at == end;
 }
 
 void letter_free(struct letter *letter)
@@ -177,6 +193,16 @@ static void put_words(FILE *to, const struct hosts *hosts, const struct meeting 
 		put(to, o->program[i]);
 }
 
+/* Of the first machine: rank 0 is there. */
+static void put_input(FILE *to, const struct hosts *hosts, int host)
+{
+	size_t bytes = host == 0 ? hosts->input.bytes : 0;
+
+	put_number(to, (long)bytes);
+	if (bytes > 0)
+		fwrite(hosts->input.data, 1, bytes, to);
+}
+
 /* The letter as bytes, the caller's to free; NULL with errno. */
 static char *write_letter(const struct hosts *hosts, const struct meeting *meeting, int host,
 			  size_t *count)
@@ -189,6 +215,7 @@ static char *write_letter(const struct hosts *hosts, const struct meeting *meeti
 		put(to, folder);
 		put_variables(to, hosts, meeting);
 		put_words(to, hosts, meeting, host);
+		put_input(to, hosts, host);
 	}
 	free(folder);
 	if (!to || fclose(to) != 0) {

@@ -46,7 +46,7 @@ struct start {
 	struct hosts *hosts;                 /* NULL, or a "rank" is all ranks of a host    */
 	const sigset_t *signals;             /* the mask the ranks shall have               */
 	pid_t launcher;
-	struct agent agent;
+	struct agent agent;                  /* input_fd -1 where this is none                      */
 };
 
 /* Starts all; returns 0, or the exit code after a message on stderr, with none left running. */

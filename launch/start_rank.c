@@ -31,19 +31,19 @@ static void set_environment(const struct start *s, int local, int restart)
 
 /* Rank 0 has the launcher's own input; where that is a terminal, which only the launcher's process
  * group may read, a pipe from it. The others read nothing, nor does a rank that takes rank 0's
- * place, nor one whose launcher is told on its own input what to do. */
+ * place. Where the launcher is told on its own input what to do, it was told rank 0's as well. */
 static bool has_input(const struct start *s, int local, int restart)
 {
-	return s->hosts || (local == 0 && !restart && !s->options->is_agent);
+	return s->hosts ||
+	       (local == 0 && !restart && (!s->options->is_agent || s->agent.input_fd >= 0));
 }
 
-static void set_input(const struct pipes *p, bool keeps_own)
+/* Without any of these it keeps the launcher's own. */
+static void set_input(const struct pipes *p, const struct start *s, bool has_input)
 {
-	int input = p->in[0];
+	int input = p->in[0] >= 0 ? p->in[0] : s->agent.input_fd;
 
-	if (input < 0 && keeps_own)
-		return;
-	if (input < 0)
+	if (!has_input)
 		input = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	if (input >= 0)
 		dup2(input, STDIN_FILENO);
@@ -66,7 +66,7 @@ __attribute__((noreturn)) static void become(const struct start *s, const struct
 		set_environment(s, local, restart);
 		bindings_apply(s->bindings, local);
 	}
-	set_input(p, has_input(s, local, restart));
+	set_input(p, s, has_input(s, local, restart));
 	dup2(p->out[1], STDOUT_FILENO);
 	dup2(p->err[1], STDERR_FILENO);
 	signal(SIGPIPE, SIG_DFL);

@@ -169,9 +169,13 @@ static int run_here(struct start *start)
 static int run_on_hosts(struct start *start, struct hosts *hosts)
 {
 	struct options lead = options_of_hosts(start->options, hosts);
+	int code;
 
 	if (start->options->dry_run)
 		return dry_run(start, hosts);
+	code = file_input_read(&hosts->input);
+	if (code != 0)
+		return code;
 	start->options = &lead;
 	start->hosts = hosts;
 	return run(start);
@@ -186,6 +190,7 @@ int main(int argc, char **argv)
 		.options = &options,
 		.meeting = &meeting,
 		.launcher = getpid(),
+		.agent = {.input_fd = -1},
 	};
 	int code = 0;
 

@@ -8,13 +8,14 @@
 #include <getopt.h>
 #include <string.h>
 
-static void read_whole(struct letter *letter)
+static void read_whole(struct letter *letter, const char *end)
 {
 	struct options options;
 
 	MUST(letter->folder && letter->words[0] && !letter->words[letter->word_count]);
 	for (int i = 0; i < letter->variable_count; i++)
 		MUST(strchr(letter->variables[i], '='));
+	MUST(letter->input && letter->input + letter->input_bytes == end);
 	optind = 0; /* a new line, for getopt */
 	if (options_parse(&options, letter->word_count, letter->words) == -1)
 		MUST(*options.program);
@@ -33,7 +34,7 @@ void fuzz_one(const uint8_t *bytes, size_t n)
 	MUST(rest);
 	input_bytes(&in, rest, count);
 	if (letter_read(&letter, rest, count))
-		read_whole(&letter);
+		read_whole(&letter, rest + count);
 	letter_free(&letter);
 	free(rest);
 }

@@ -61,6 +61,23 @@ expect 1 run_two --port "$(cat port)" "$program"
 said "^tuttirun: port $(cat port) cannot be used: Address already in use"
 kill "$(cat other)"
 
+# ---- input: rank 0 has what a file has, also when it is started again, and the file stays where it was
+seq 300 >in
+# shellcheck disable=SC2016
+{ read -r first; expect 0 run_two -p --max-restarts 1 sh -c 'cat; [ $RANK != 0 ] || [ -e read ] || { : >read; exit 1; }'; cat >rest; } <in
+[ "$first" = 1 ] && cmp -s rest <(seq 2 300) || complain "the file is not where it was: $first, $(head -2 rest)"
+cmp -s out <(for _ in 1 2; do seq 2 300 | sed 's/^/[0] /'; done) || complain "input: $(head -5 out)"
+head -c 600000 /dev/zero >large
+expect 1 run_two true <large
+said 'the file that is stdin has 600000 bytes, and --hosts passes at most 524288 on; rank 0 can open it itself'
+mkfifo lines
+exec 7<>lines
+echo line >&7
+expect 0 run_two cat <&7
+[ ! -s out ] || complain "ranks read a pipe: $(cat out)"
+said 'stdin is a pipe with input, of which rank 0 gets nothing'
+exec 7>&-
+
 # ---- tutti-trace finds all ranks of this machine, below two tuttirun
 mkfifo up
 "$tuttirun" --timeout 50 -n 2 --hosts localhost,localhost sh -c 'exec 9>up; echo >&9; exec sleep 1000' 2>err.run & pid=$!

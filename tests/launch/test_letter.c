@@ -16,6 +16,8 @@
 static char bytes[65536];
 static struct letter letter;
 
+static char input[] = "a\0b\n";
+
 /* What one of two machines gets. Returns how many bytes follow the head. */
 static long send_one(char **argv, int argc, int host, double left_s)
 {
@@ -23,6 +25,7 @@ static long send_one(char **argv, int argc, int host, double left_s)
 	char *names[] = {(char *)"a", (char *)"b"}, head[AGENT_HEAD_BYTES];
 	struct hosts hosts = {.n = 2,
 			      .name = names,
+			      .input = {input, sizeof input},
 			      .left_s = left_s,
 			      .options = &options};
 	struct meeting meeting = {
@@ -71,6 +74,7 @@ static void what_arrives(void **state)
 	assert_true(letter_read(&letter, bytes, (size_t)send_one(argv, argc, 1, 0)));
 	assert_true(has_variable("TUTTI_EXT_A=b=c d") && has_variable("PATH="));
 	assert_true(has_variable("TUTTI_SECRET=hidden") && has_variable(MEETING_CHOSEN "=1"));
+	assert_int_equal(letter.input_bytes, 0);
 	assert_false(has_variable("TUTTI_HOST_ID") || has_variable("DISPLAY"));
 	assert_false(has_variable("TUTTI_RESTARTED"));
 
@@ -88,7 +92,7 @@ static void what_arrives(void **state)
 }
 
 /* Machines that are started again together start nothing again by themselves, and have the time
- * that is left. */
+ * that is left. The first one has the input, whatever bytes that are. */
 static void what_the_first_one_gets(void **state)
 {
 	char *argv[] = {(char *)"tuttirun",
@@ -102,6 +106,8 @@ static void what_the_first_one_gets(void **state)
 
 	(void)state;
 	assert_true(letter_read(&letter, bytes, (size_t)send_one(argv, 6, 0, 1.5)));
+	assert_int_equal(letter.input_bytes, sizeof input);
+	assert_memory_equal(letter.input, input, sizeof input);
 	setenv("TUTTI_SECRET", "hidden", 1);
 	optind = 0;
 	assert_int_equal(options_parse(&o, letter.word_count, letter.words), -1);
@@ -127,9 +133,9 @@ static void half_a_letter(void **state)
 	bytes[count] = '\0';
 	assert_false(letter_read(&letter, bytes, (size_t)count + 1));
 	letter_free(&letter);
-	assert_int_equal(letter_bytes("tuttirun 2 00000010\n"), -1);
-	assert_int_equal(letter_bytes("tuttirun 1 7fffffff\n"), -1);
-	assert_int_equal(letter_bytes("tuttirun 1 0000001f\n"), 31);
+	assert_int_equal(letter_bytes("tuttirun 1 00000010\n"), -1);
+	assert_int_equal(letter_bytes("tuttirun 2 7fffffff\n"), -1);
+	assert_int_equal(letter_bytes("tuttirun 2 0000001f\n"), 31);
 }
 
 /* Pipes of a user have 64 MiB in all: only a long letter may take more of them than usual. */
