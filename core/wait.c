@@ -16,10 +16,15 @@
 #define YIELDS_SHARED  20u
 /* Reading the clock costs about as much as a look with a pause. */
 #define LOOKS_PER_CLOCK 8u
-/* After a yield that has lasted so long another program had its turn ... */
-#define TURN_NS 200000u
-/* ... and the thread is taken to share its core with it for so long. */
-#define SHARED_NS 50000000u
+/* After a yield that has lasted so long another program had its turn, and the thread is taken to
+ * share its core with it: for as long as the turn was, and twice as long as the last time if that
+ * was not long ago, up to the most. */
+#define TURN_NS        2000000u
+#define SHARED_NS_MOST 50000000u
+/* With more threads than cores two looks at the clock would be a tenth of a yield: it is taken for
+ * every eighth, and for so many after a turn of another program. */
+#define YIELDS_PER_CLOCK 8u
+#define YIELDS_WATCHED   64u
 
 static pthread_once_t counted = PTHREAD_ONCE_INIT;
 static int own_cores;
@@ -93,8 +98,9 @@ static inline void pause_core(void)
 #endif
 }
 
-/* Until when another program is taken to want this thread's core. */
-static _Thread_local uint64_t shared_until_ns;
+/* Until when another program is taken to want this thread's core, and for how long it was. */
+static _Thread_local uint64_t shared_until_ns, shared_ns;
+static _Thread_local unsigned yields_unwatched, yields_to_watch;
 
 /* Whether there is time left to spin. */
 static bool may_spin(struct wait *w)
@@ -110,24 +116,40 @@ static bool may_spin(struct wait *w)
 	return false;
 }
 
-static bool yield_alone(void)
+static void note_turn(uint64_t before, uint64_t after)
+{
+	if (before - shared_until_ns >= 4 * shared_ns)
+		shared_ns = after - before;
+	else
+		shared_ns *= 2;
+	if (shared_ns > SHARED_NS_MOST)
+		shared_ns = SHARED_NS_MOST;
+	shared_until_ns = after + shared_ns;
+	yields_to_watch = YIELDS_WATCHED;
+}
+
+/* False: another program wants the core, and would have its whole turn. */
+static bool yield_watched(void)
 {
 	uint64_t before = clock_now_ns();
 
 	if (before < shared_until_ns)
 		return false;
+	yields_to_watch -= yields_to_watch > 0;
 	sched_yield();
 	uint64_t after = clock_now_ns();
 	if (after - before > TURN_NS)
-		shared_until_ns = after + SHARED_NS;
+		note_turn(before, after);
 	return true;
 }
 
 static bool yield_to_ranks(struct wait *w)
 {
-	sched_yield();
 	w->looks = 0;
 	w->since_ns = 0;
+	if (yields_to_watch > 0 || ++yields_unwatched % YIELDS_PER_CLOCK == 0)
+		return yield_watched();
+	sched_yield();
 	return true;
 }
 
@@ -140,5 +162,5 @@ bool wait_again_for(struct wait *w, bool is_near)
 	if (w->yields == w->policy.yields)
 		return false;
 	w->yields++;
-	return w->policy.shares_cores || is_near ? yield_to_ranks(w) : yield_alone();
+	return w->policy.shares_cores || is_near ? yield_to_ranks(w) : yield_watched();
 }

@@ -98,6 +98,51 @@ static void a_long_yield_is_the_last(void **state)
 	assert_int_equal(yields, 101);
 }
 
+static void one_wait_of_oversubscribed_threads(void)
+{
+	struct wait w;
+
+	wait_begin(&w, (struct wait_policy){.yields = 20, .shares_cores = true});
+	looks_until_sleep(&w, true);
+}
+
+/* Also with more threads than cores, where the others' turns are shorter than another program's. */
+static void oversubscribed_threads_sleep_beside_others(void **state)
+{
+	(void)state;
+	yield_ns = 1 * MS;
+	one_wait_of_oversubscribed_threads();
+	assert_int_equal(yields, 20);
+	yield_ns = 3 * MS;
+	yields = 0;
+	for (int wait = 0; wait < 3; wait++)
+		one_wait_of_oversubscribed_threads();
+	assert_in_range(yields, 1, 8);
+	now_ns += 3 * MS;
+	yield_ns = 300;
+	yields = 0;
+	one_wait_of_oversubscribed_threads();
+	assert_int_equal(yields, 20);
+}
+
+/* A program that stays has a turn now and then, and one that went away is forgotten. */
+static void a_program_that_stays_has_few_turns(void **state)
+{
+	uint64_t began = now_ns;
+
+	(void)state;
+	yield_ns = 3 * MS;
+	for (; now_ns - began < 1000 * MS; now_ns += 1 * MS)
+		one_wait_of_oversubscribed_threads();
+	assert_in_range(yields, 15, 40);
+	now_ns += 1000 * MS;
+	yields = 0;
+	one_wait_of_oversubscribed_threads();
+	now_ns += 4 * MS;
+	one_wait_of_oversubscribed_threads();
+	assert_int_equal(yields, 2);
+}
+
 /* With more threads than cores: it spins before each yield, and then sleeps. */
 static void apart_a_yield_comes_late(void **state)
 {
@@ -155,6 +200,8 @@ int main(void)
 		cmocka_unit_test_setup(spins_take_a_time, set_up),
 		cmocka_unit_test_setup(yields_follow_spins, set_up),
 		cmocka_unit_test_setup(a_long_yield_is_the_last, set_up),
+		cmocka_unit_test_setup(oversubscribed_threads_sleep_beside_others, set_up),
+		cmocka_unit_test_setup(a_program_that_stays_has_few_turns, set_up),
 		cmocka_unit_test_setup(apart_a_yield_comes_late, set_up),
 		cmocka_unit_test_setup(near_a_yield_comes_at_once, set_up),
 		cmocka_unit_test_setup(oversubscribed_threads_yield_at_once, set_up),
