@@ -2,13 +2,13 @@
  *
  * With at least a core per waiting thread of this node a look costs nothing and waking up costs 30
  * us: spin, then yield. With more threads than cores a spin keeps the one waited for from running:
- * yield at once, sleep after ~20. But not where all that is waited for runs on other CPUs: then those
- * on this one wait for the same, and a switch to them and back only makes this one late. Helper threads
- * count as ranks' threads.
+ * yield at once, sleep after ~20. But not where all that is waited for runs on other CPUs: then
+ * those on this one wait for the same, and a switch to them and back only makes this one late.
+ * Helper threads count as ranks' threads.
  *
- * Where another program wants the core, too, a yield lasts as long as that program's turn, and a thread
- * that has slept runs as soon as it is woken. So after such a turn a thread sleeps where it would have
- * yielded, for a while, and for longer the sooner the next turn comes.
+ * Where another program wants the core, too, a yield lasts as long as that program's turn, and a
+ * thread that has slept runs as soon as it is woken. So after such a turn a thread sleeps where it
+ * would have yielded, for a while, and for longer the sooner the next turn comes.
  */
 #ifndef CORE_WAIT_H
 #define CORE_WAIT_H
