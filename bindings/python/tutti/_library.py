@@ -109,6 +109,7 @@ FUNCTIONS = {
     "tutti_barrier": (_int, _pointer, _pointer),
     "tutti_send": (_int, _pointer, _size, _int, _int, _pointer, _pointer),
     "tutti_recv": (_int, _pointer, _size, _int, _int, _pointer, _pointer),
+    "tutti_done_eventfd": (None, _pointer, _int),
     "tutti_group_begin": (_int,),
     "tutti_group_end": (_int, _pointer),
     "tutti_group_refuse": (_int, _text),
