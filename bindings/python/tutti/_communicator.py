@@ -7,7 +7,7 @@ import warnings
 from ctypes import byref, c_int, c_void_p
 from typing import TYPE_CHECKING, Any, List, NamedTuple, Optional, Sequence, Union
 
-from . import _exits, _groups, _interrupts, _issue, _memory, _objects, _ops
+from . import _ends, _exits, _groups, _interrupts, _issue, _memory, _objects, _ops
 from ._buffers import buffer_of
 from ._calls import ANY, Calls
 from ._checks import fits
@@ -114,7 +114,12 @@ def rendezvous_close(url: str) -> None:
 
 
 class Start(Calls[Work]):
-    """The calls of a communicator that return at once, each a Work."""
+    """The calls of a communicator that return at once, each a Work.
+
+    done=f calls f(work) once, when the work is over: in a thread of this package that calls one such function after another.
+    There f may do all that a thread may, and finds in work.wait() or work.test() what the call failed with. What f raises goes
+    to sys.excepthook. A 1,025th call in flight waits for room, and an event loop with it.
+    """
 
     def __init__(self, comm: "Comm"):
         self._state, self.rank, self.size, self._comm = comm._state, comm.rank, comm.size, comm
@@ -124,7 +129,11 @@ class Start(Calls[Work]):
             raise InvalidError(
                 f"{args.name}: a group is open on this thread, and its calls have one work: use group(wait=False)"
             )
-        return Work(_issue.begin(self._state, args, self._comm))
+        done = args.options.pop("done", None) if args.options else None
+        work = Work(_issue.begin(self._state, args, self._comm, _ends.fd_of(done)))
+        if done is not None:
+            _ends.of_done().call(work, done)
+        return work
 
     def recv(self, buffer: Any, peer: int = ANY, tag: int = 0, **options: Unpack[Options]) -> Work:
         """A message of rank peer, or of whichever rank sends first; Work.source says which. Count and dtype as of its send."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Optional, Tuple
 
 from . import _groups
 from ._buffers import Buffer, stream_of
+from ._ends import DONE
 from ._library import FUNCTIONS, OK, Call, lib
 from ._ops import Op
 from ._works import Flight, State, end_here, failure_of, wait_here
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
         timeout: Optional[float]
         label: Optional[str]
         stream: Optional[int]
+        done: Any  # of Comm.start's
 
 
 class CallArgs:
@@ -75,17 +77,19 @@ def _submit(args: CallArgs, handle: int, call: Call, cell: c_void_p) -> int:
     return status  # type: ignore[no-any-return]
 
 
-def begin(state: State, args: CallArgs, owner: Any) -> Flight:
-    """Issues a call with a handle. owner: the Comm, which stays while its call is in flight."""
+def begin(state: State, args: CallArgs, owner: Any, fd: Optional[int] = None) -> Flight:
+    """Issues a call with a handle. owner: the Comm, which stays while its call is in flight. fd: the eventfd of its end."""
     if state.has_dropped:
         state.sweep()
     cell = c_void_p()
     call = _call_of(args, cell, args.options.get("stream") or stream_of(args.name, args.keep))
+    if fd is not None:
+        call.done, call.done_arg = DONE, fd
     flight = None
     with state as handle:
         try:
             check(_submit(args, handle, call, cell))
-            flight = Flight(args.name, cell, (state,), (*args.keep, owner), _own(args.op), args.source)
+            flight = Flight(args.name, cell, (state,), (*args.keep, owner), _own(args.op), args.source, fd)
             return flight
         except BaseException:
             if cell.value and flight is None:  # the exception came between the two
