@@ -372,6 +372,22 @@ class Comm(Calls[None]):
         """
         return _memory.alloc(self._state, shape, dtype)
 
+    def mem_place_of(self, memory: Any) -> Optional[_memory.MemPlace]:
+        """Local: where memory is, in numbers that mean the same to all ranks here. They travel as any other data.
+
+        memory: an array of mem_alloc, or a part of it. None: it is ordinary memory, or not all ranks reach it.
+        UnsupportedError: the ranks share no memory.
+        """
+        return _memory.place_of(self._state, memory)
+
+    def mem_at(self, place: _memory.MemPlace, shape: Union[int, Sequence[int]], dtype: Any = "f32") -> Any:
+        """Local: an array of another rank's memory, without a copy. The program orders what the ranks read and write.
+
+        The array keeps this rank's own part of that mem_alloc, so that its memory stays; its contents are the other rank's
+        until that one frees it. InvalidError: this rank does not reach it, or it has fewer bytes.
+        """
+        return _memory.at(self._state, place, shape, dtype)
+
     def mem_register(self, memory: Any) -> None:
         """Local, a hint: this memory is used again and again, so transports that register memory do that once."""
         buffer = buffer_of(memory)
