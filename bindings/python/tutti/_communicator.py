@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, List, NamedTuple, Optional, Sequence, Uni
 from . import _ends, _exits, _groups, _interrupts, _issue, _memory, _objects, _ops
 from ._buffers import buffer_of
 from ._calls import ANY, Calls
-from ._checks import fits
+from ._checks import fits, text
 from ._library import OK, Config, Stats, lib
 from ._works import State, Work
 from .errors import Error, InvalidError, PeerError, check, error_of
@@ -52,19 +52,16 @@ def _config(
     deterministic: int = 0,
     name: Optional[str] = None,
 ) -> Config:
-    def text(s: Optional[str]) -> Optional[bytes]:
-        return None if s is None else s.encode()
-
     return Config(
-        rank,
-        world_size,
-        text(rendezvous),
-        text(transports),
-        text(secret),
+        fits("the configuration", "rank", rank),
+        fits("the configuration", "world_size", world_size),
+        text("rendezvous", rendezvous),
+        text("transports", transports),
+        text("secret", secret),
         _groups.timeout_ms(timeout),
-        0 if device is None else device + 1,
-        int(deterministic),
-        text(name),
+        0 if device is None else fits("the configuration", "device + 1", device + 1),
+        fits("the configuration", "deterministic", deterministic),
+        text("name", name),
     )
 
 
@@ -91,7 +88,7 @@ def init(**config: Any) -> "Comm":
 
 def init_all(n: int, **config: Any) -> List["Comm"]:
     """n ranks in this process: for n threads, or for one thread that issues in a group or by Comm.start. Arguments: as init."""
-    if n < 1:
+    if fits("init_all", "n", n) < 1:
         raise InvalidError(f"init_all: n is {n}: it is at least 1")
     built = _config(**config)
     handles = _interrupts.Joining(lib.tutti_init_all, n).run(n, byref(built))
@@ -214,7 +211,7 @@ class Comm(Calls[None]):
 
     def parent_rank(self, rank: int) -> int:
         """What rank was in the communicator that this one came from; -1: it is new."""
-        return lib.tutti_parent_rank(self.handle, rank)  # type: ignore[no-any-return]
+        return lib.tutti_parent_rank(self.handle, fits("parent_rank", "rank", rank))  # type: ignore[no-any-return]
 
     @property
     def failure(self) -> Optional[Error]:
@@ -274,7 +271,7 @@ class Comm(Calls[None]):
 
     def create_from(self, ranks: Sequence[int], tag: int = 0, **config: Any) -> "Comm":
         """Called by the listed ranks alone, with the same list: a child in its order. tag tells apart those made at once."""
-        listed = (c_int * len(ranks))(*ranks)
+        listed = (c_int * len(ranks))(*(fits("create_from", "a rank", rank) for rank in ranks))
         fits("create_from", "tag", tag)
         child = self._child(lib.tutti_comm_create_from, listed, len(ranks), tag, byref(_config(**config)) if config else None)
         assert child is not None
@@ -300,6 +297,7 @@ class Comm(Calls[None]):
 
     def grow(self, size: int, **config: Any) -> "Comm":
         """A communicator of size ranks: these, and processes that call init with TUTTI_RESTARTED=1 meanwhile."""
+        fits("grow", "size", size)
         child = self._child(lib.tutti_comm_grow, size, byref(_config(**config)) if config else None)
         assert child is not None
         return child
@@ -308,6 +306,7 @@ class Comm(Calls[None]):
         """Shrinks and, with tuttirun --max-restarts, grows to size ranks, until no rank dies meanwhile. This object becomes
         the new communicator, perhaps with fewer ranks and another rank; on all ranks, or none."""
         state = self._state
+        fits("recover", "size", size)
         with state as handle:
             cell = c_void_p(handle)
             try:

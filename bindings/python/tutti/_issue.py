@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Optional, Tuple
 
 from . import _groups
 from ._buffers import Buffer, stream_of
+from ._checks import text
 from ._ends import DONE
 from ._library import FUNCTIONS, OK, Call, lib
 from ._ops import Op
@@ -61,7 +62,8 @@ def _call_of(args: CallArgs, cell: Optional[c_void_p], stream: Optional[int]) ->
             raise TypeError(f"unexpected keyword: {', '.join(sorted(unknown))}")
         call.timeout_ms = _groups.timeout_ms(options.get("timeout"))
         label = options.get("label")
-        call.label = label.encode() if label else None
+        if label:
+            call.label = text(f"{args.name}: label", label)
     if args.source is not None:
         call.source = addressof(args.source)
     call.tag = args.tag
