@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 tutti_status tutti_work_wait(tutti_work **work, int timeout_ms)
 {
@@ -64,6 +65,14 @@ void tutti_work_release(tutti_work **work)
 	if (!forks_is_orphan) /* in a forked child the engine belongs to the parent */
 		work_release(*work);
 	*work = NULL;
+}
+
+void tutti_done_eventfd(void *arg, tutti_status status)
+{
+	const uint64_t one = 1;
+
+	(void)status; /* the work has it */
+	(void)!write((int)(intptr_t)arg, &one, sizeof one);
 }
 
 int tutti_rank(const tutti_comm *comm)

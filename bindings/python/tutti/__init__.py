@@ -16,6 +16,7 @@ from . import _library
 from ._calls import ANY
 from ._communicator import Comm, CommConfig, CommStats, init, init_all, rendezvous_close, rendezvous_open
 from ._groups import group
+from ._memory import MemPlace
 from ._ops import AVG, BAND, BOR, BXOR, MAX, MIN, PROD, SUM, Op, op_create, op_create_scaled
 from ._works import Work
 from .errors import (
@@ -66,7 +67,7 @@ def crc32c(data: _Union[bytes, bytearray, memoryview], crc: int = 0) -> int:
 __all__ = [
     "ANY", "AVG", "BAND", "BOR", "BXOR", "MAX", "MIN", "PROD", "SUM",
     "AbortedError", "AuthError", "Comm", "CommConfig", "CommStats", "DeviceError", "Error", "InternalError", "InvalidError",
-    "MismatchError", "Op", "OutOfMemoryError", "PeerError", "SystemCallError", "TimeoutError", "UnsupportedError", "Work",
-    "crc32c", "group", "init", "init_all", "op_create", "op_create_scaled", "rendezvous_close", "rendezvous_open", "revision",
-    "trace_dump", "version",
+    "MemPlace", "MismatchError", "Op", "OutOfMemoryError", "PeerError", "SystemCallError", "TimeoutError", "UnsupportedError",
+    "Work", "crc32c", "group", "init", "init_all", "op_create", "op_create_scaled", "rendezvous_close", "rendezvous_open",
+    "revision", "trace_dump", "version",
 ]  # fmt: skip

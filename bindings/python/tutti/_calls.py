@@ -59,7 +59,7 @@ class Calls(Generic[R]):
 
     def reduce(self, send: Any, recv: Any = None, op: Op = SUM, root: int = 0, **options: Unpack[Options]) -> R:
         """The same, with the result on root alone. Without recv in place there; elsewhere recv is not used."""
-        is_root = root == self.rank
+        is_root = fits("reduce", "root", root) == self.rank
         s = (written if is_root and recv is None else plain)("reduce", "send", send, options)
         r = s
         if is_root and recv is not None:
@@ -72,7 +72,7 @@ class Calls(Generic[R]):
 
     def broadcast(self, buffer: Any, root: int = 0, **options: Unpack[Options]) -> R:
         """The elements of root's buffer to every rank's. On root it is only read."""
-        b = (plain if root == self.rank else written)("broadcast", "buffer", buffer, options)
+        b = (plain if fits("broadcast", "root", root) == self.rank else written)("broadcast", "buffer", buffer, options)
         return self._issue(
             CallArgs("broadcast", (b.address, b.address, b.count * b.dtype.parts, b.dtype.code, root), (b,), options)
         )
@@ -92,7 +92,7 @@ class Calls(Generic[R]):
 
     def gather(self, send: Any, recv: Any = None, root: int = 0, **options: Unpack[Options]) -> R:
         """root's recv = send of rank 0, ..., of rank P - 1. On root send may be None: it is the own block of recv."""
-        if root != self.rank:
+        if fits("gather", "root", root) != self.rank:
             s = plain("gather", "send", send, options)
             return self._issue(
                 CallArgs("gather", (s.address, None, s.count * s.dtype.parts, s.dtype.code, root), (s,), options)
@@ -105,7 +105,7 @@ class Calls(Generic[R]):
 
     def scatter(self, send: Any, recv: Any = None, root: int = 0, **options: Unpack[Options]) -> R:
         """recv = the block of root's send that is this rank's. On root recv may be None: its block stays where it is."""
-        if root != self.rank:
+        if fits("scatter", "root", root) != self.rank:
             r = written("scatter", "recv", recv, options)
             return self._issue(
                 CallArgs("scatter", (None, r.address, r.count * r.dtype.parts, r.dtype.code, root), (r,), options)
@@ -184,7 +184,7 @@ class Calls(Generic[R]):
         **options: Unpack[Options],
     ) -> R:
         """As all_gatherv, with the result on root alone; elsewhere recv is not used. counts are equal on all ranks."""
-        is_root = root == self.rank
+        is_root = fits("gatherv", "root", root) == self.rank
         r = written("gatherv", "recv", recv, options) if is_root else None
         whole = r if r is not None else plain("gatherv", "send", send, options)
         table = Table("gatherv", self.size, counts, offsets, whole.dtype.parts)
@@ -204,7 +204,7 @@ class Calls(Generic[R]):
         **options: Unpack[Options],
     ) -> R:
         """recv = this rank's block of root's send; elsewhere send is not used. On root recv may be None: its block stays."""
-        is_root = root == self.rank
+        is_root = fits("scatterv", "root", root) == self.rank
         s = plain("scatterv", "send", send, options) if is_root else None
         whole = s if s is not None else written("scatterv", "recv", recv, options)
         table = Table("scatterv", self.size, counts, offsets, whole.dtype.parts)
@@ -252,10 +252,10 @@ class Calls(Generic[R]):
     def send(self, buffer: Any, peer: int, tag: int = 0, **options: Unpack[Options]) -> R:
         """A message to rank peer; messages of one tag (>= 0) come in order. Its recv has the same count and dtype."""
         b = plain("send", "buffer", buffer, options)
-        arguments = (b.address, b.count * b.dtype.parts, b.dtype.code, peer)
+        arguments = (b.address, b.count * b.dtype.parts, b.dtype.code, fits("send", "peer", peer))
         return self._issue(CallArgs("send", arguments, (b,), options, tag=fits("send", "tag", tag)))
 
     def _recv(self, buffer: Any, peer: int, tag: int, options: Options, source: c_int) -> R:
         b = written("recv", "buffer", buffer, options)
-        arguments = (b.address, b.count * b.dtype.parts, b.dtype.code, peer)
+        arguments = (b.address, b.count * b.dtype.parts, b.dtype.code, fits("recv", "peer", peer))
         return self._issue(CallArgs("recv", arguments, (b,), options, tag=fits("recv", "tag", tag), source=source))

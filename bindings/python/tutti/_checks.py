@@ -40,9 +40,18 @@ def needs(call: str, what: str, have: int, needed: int, why: str) -> None:
 
 def fits(call: str, what: str, number: int) -> int:
     """The number, of which ctypes would take the lower 32 bits."""
+    number = index(number)
     if not -(2**31) <= number < 2**31:
         raise InvalidError(f"{call}: {what} is {number}: it must fit in 32 bits")
     return number
+
+
+def text(what: str, value: Optional[str]) -> Optional[bytes]:
+    if value is None:
+        return None
+    if not isinstance(value, str):  # and the value may be a secret
+        raise TypeError(f"{what} is of type {type(value).__name__}: it must be a str")
+    return value.encode()
 
 
 def block_count(call: str, what: str, whole: Buffer, size: int) -> int:

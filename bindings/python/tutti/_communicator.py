@@ -7,10 +7,10 @@ import warnings
 from ctypes import byref, c_int, c_void_p
 from typing import TYPE_CHECKING, Any, List, NamedTuple, Optional, Sequence, Union
 
-from . import _exits, _groups, _interrupts, _issue, _memory, _objects, _ops
+from . import _ends, _exits, _groups, _interrupts, _issue, _memory, _objects, _ops
 from ._buffers import buffer_of
 from ._calls import ANY, Calls
-from ._checks import fits
+from ._checks import fits, text
 from ._library import OK, Config, Stats, lib
 from ._works import State, Work
 from .errors import Error, InvalidError, PeerError, check, error_of
@@ -52,19 +52,16 @@ def _config(
     deterministic: int = 0,
     name: Optional[str] = None,
 ) -> Config:
-    def text(s: Optional[str]) -> Optional[bytes]:
-        return None if s is None else s.encode()
-
     return Config(
-        rank,
-        world_size,
-        text(rendezvous),
-        text(transports),
-        text(secret),
+        fits("the configuration", "rank", rank),
+        fits("the configuration", "world_size", world_size),
+        text("rendezvous", rendezvous),
+        text("transports", transports),
+        text("secret", secret),
         _groups.timeout_ms(timeout),
-        0 if device is None else device + 1,
-        int(deterministic),
-        text(name),
+        0 if device is None else fits("the configuration", "device + 1", device + 1),
+        fits("the configuration", "deterministic", deterministic),
+        text("name", name),
     )
 
 
@@ -91,7 +88,7 @@ def init(**config: Any) -> "Comm":
 
 def init_all(n: int, **config: Any) -> List["Comm"]:
     """n ranks in this process: for n threads, or for one thread that issues in a group or by Comm.start. Arguments: as init."""
-    if n < 1:
+    if fits("init_all", "n", n) < 1:
         raise InvalidError(f"init_all: n is {n}: it is at least 1")
     built = _config(**config)
     handles = _interrupts.Joining(lib.tutti_init_all, n).run(n, byref(built))
@@ -114,7 +111,12 @@ def rendezvous_close(url: str) -> None:
 
 
 class Start(Calls[Work]):
-    """The calls of a communicator that return at once, each a Work."""
+    """The calls of a communicator that return at once, each a Work.
+
+    done=f calls f(work) once, when the work is over: in a thread of this package that calls one such function after another.
+    There f may do all that a thread may, and finds in work.wait() or work.test() what the call failed with. What f raises goes
+    to sys.excepthook. A 1,025th call in flight waits for room, and an event loop with it.
+    """
 
     def __init__(self, comm: "Comm"):
         self._state, self.rank, self.size, self._comm = comm._state, comm.rank, comm.size, comm
@@ -124,7 +126,11 @@ class Start(Calls[Work]):
             raise InvalidError(
                 f"{args.name}: a group is open on this thread, and its calls have one work: use group(wait=False)"
             )
-        return Work(_issue.begin(self._state, args, self._comm))
+        done = args.options.pop("done", None) if args.options else None
+        work = Work(_issue.begin(self._state, args, self._comm, _ends.fd_of(done)))
+        if done is not None:
+            _ends.of_done().call(work, done)
+        return work
 
     def recv(self, buffer: Any, peer: int = ANY, tag: int = 0, **options: Unpack[Options]) -> Work:
         """A message of rank peer, or of whichever rank sends first; Work.source says which. Count and dtype as of its send."""
@@ -205,7 +211,7 @@ class Comm(Calls[None]):
 
     def parent_rank(self, rank: int) -> int:
         """What rank was in the communicator that this one came from; -1: it is new."""
-        return lib.tutti_parent_rank(self.handle, rank)  # type: ignore[no-any-return]
+        return lib.tutti_parent_rank(self.handle, fits("parent_rank", "rank", rank))  # type: ignore[no-any-return]
 
     @property
     def failure(self) -> Optional[Error]:
@@ -265,7 +271,7 @@ class Comm(Calls[None]):
 
     def create_from(self, ranks: Sequence[int], tag: int = 0, **config: Any) -> "Comm":
         """Called by the listed ranks alone, with the same list: a child in its order. tag tells apart those made at once."""
-        listed = (c_int * len(ranks))(*ranks)
+        listed = (c_int * len(ranks))(*(fits("create_from", "a rank", rank) for rank in ranks))
         fits("create_from", "tag", tag)
         child = self._child(lib.tutti_comm_create_from, listed, len(ranks), tag, byref(_config(**config)) if config else None)
         assert child is not None
@@ -291,6 +297,7 @@ class Comm(Calls[None]):
 
     def grow(self, size: int, **config: Any) -> "Comm":
         """A communicator of size ranks: these, and processes that call init with TUTTI_RESTARTED=1 meanwhile."""
+        fits("grow", "size", size)
         child = self._child(lib.tutti_comm_grow, size, byref(_config(**config)) if config else None)
         assert child is not None
         return child
@@ -299,6 +306,7 @@ class Comm(Calls[None]):
         """Shrinks and, with tuttirun --max-restarts, grows to size ranks, until no rank dies meanwhile. This object becomes
         the new communicator, perhaps with fewer ranks and another rank; on all ranks, or none."""
         state = self._state
+        fits("recover", "size", size)
         with state as handle:
             cell = c_void_p(handle)
             try:
@@ -362,6 +370,22 @@ class Comm(Calls[None]):
         GPU: then an object with __cuda_array_interface__. OutOfMemoryError, on all ranks: one of them has none.
         """
         return _memory.alloc(self._state, shape, dtype)
+
+    def mem_place_of(self, memory: Any) -> Optional[_memory.MemPlace]:
+        """Local: where memory is, in numbers that mean the same to all ranks here. They travel as any other data.
+
+        memory: an array of mem_alloc, or a part of it. None: it is ordinary memory, or not all ranks reach it.
+        UnsupportedError: the ranks share no memory.
+        """
+        return _memory.place_of(self._state, memory)
+
+    def mem_at(self, place: _memory.MemPlace, shape: Union[int, Sequence[int]], dtype: Any = "f32") -> Any:
+        """Local: an array of another rank's memory, without a copy. The program orders what the ranks read and write.
+
+        The array keeps this rank's own part of that mem_alloc, so that its memory stays; its contents are the other rank's
+        until that one frees it. InvalidError: this rank does not reach it, or it has fewer bytes.
+        """
+        return _memory.at(self._state, place, shape, dtype)
 
     def mem_register(self, memory: Any) -> None:
         """Local, a hint: this memory is used again and again, so transports that register memory do that once."""

@@ -4,7 +4,7 @@ import atexit
 import time
 from typing import Dict
 
-from . import _interrupts
+from . import _ends, _interrupts
 from ._library import lib
 from ._works import SLICE_MS, State
 from .errors import InvalidError
@@ -76,5 +76,7 @@ def _await_works(state: State) -> None:
 @atexit.register
 def _close_all() -> None:
     _interrupts.begin_exit()
+    _ends.begin_exit()
     for state in reversed(list(open_states.values())):
         close(state, is_exit=True)
+    _ends.stop()

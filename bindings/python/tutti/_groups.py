@@ -3,8 +3,9 @@
 import contextlib
 import threading
 from ctypes import addressof, byref, c_void_p
-from typing import Any, List, Optional, Set, Tuple
+from typing import Any, Callable, List, Optional, Set, Tuple
 
+from . import _ends
 from ._buffers import stream_of
 from ._library import OK, Call, lib
 from ._works import Flight, State, Work, end_here, failure_of, wait_here
@@ -25,11 +26,21 @@ class group:
 
     The end waits, and raises the first error; with wait=False it returns at once, and .work is the Work of all of them.
     A block that raises starts nothing. The buffers are the library's until the end has waited, or the work is over.
-    At most 16,384 calls. timeout is in seconds, for calls that have none of their own; stream: the address of a CUDA stream.
+    At most 16,384 calls. timeout is in seconds, for calls that have none of their own; stream: the address of a CUDA stream;
+    done, with wait=False: as of a call of Comm.start.
     """
 
-    def __init__(self, wait: bool = True, timeout: Optional[float] = None, stream: Optional[int] = None):
+    def __init__(
+        self,
+        wait: bool = True,
+        timeout: Optional[float] = None,
+        stream: Optional[int] = None,
+        done: Optional[Callable[[Work], Any]] = None,
+    ):
+        if wait and done is not None:
+            raise InvalidError("a group that waits has no work, and so no done: use group(wait=False, done=...)")
         self._waits, self._timeout_ms, self._stream = wait, timeout_ms(timeout), stream
+        self._done, self._fd = done, None if wait else _ends.fd_of(done)
         self.work: Optional[Work] = None
         self._keep: List[Any] = []
         self._ops: Set[Any] = set()
@@ -69,6 +80,8 @@ class group:
     def _end(self) -> None:
         states, cell = tuple(self._states), c_void_p()
         call = Call(addressof(cell), None, self._timeout_ms)
+        if self._fd is not None:
+            call.done, call.done_arg = _ends.DONE, self._fd
         with contextlib.ExitStack() as entered:
             try:
                 self._prepare(call, entered)
@@ -100,10 +113,13 @@ class group:
             raise
 
     def _work(self, cell: c_void_p, states: Tuple[State, ...]) -> Work:
-        flight = Flight("a group", cell, states, self._keep, tuple(self._ops))
+        flight = Flight("a group", cell, states, self._keep, tuple(self._ops), fd=self._fd)
         if not cell.value:  # it had no calls
             flight.end(OK)
-        return Work(flight)
+        work = Work(flight)
+        if self._done is not None:
+            _ends.of_done().call(work, self._done)
+        return work
 
 
 def _spoil() -> None:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Optional, Tuple
 
 from . import _groups
 from ._buffers import Buffer, stream_of
+from ._checks import text
+from ._ends import DONE
 from ._library import FUNCTIONS, OK, Call, lib
 from ._ops import Op
 from ._works import Flight, State, end_here, failure_of, wait_here
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
         timeout: Optional[float]
         label: Optional[str]
         stream: Optional[int]
+        done: Any  # of Comm.start's
 
 
 class CallArgs:
@@ -59,7 +62,8 @@ def _call_of(args: CallArgs, cell: Optional[c_void_p], stream: Optional[int]) ->
             raise TypeError(f"unexpected keyword: {', '.join(sorted(unknown))}")
         call.timeout_ms = _groups.timeout_ms(options.get("timeout"))
         label = options.get("label")
-        call.label = label.encode() if label else None
+        if label:
+            call.label = text(f"{args.name}: label", label)
     if args.source is not None:
         call.source = addressof(args.source)
     call.tag = args.tag
@@ -75,17 +79,19 @@ def _submit(args: CallArgs, handle: int, call: Call, cell: c_void_p) -> int:
     return status  # type: ignore[no-any-return]
 
 
-def begin(state: State, args: CallArgs, owner: Any) -> Flight:
-    """Issues a call with a handle. owner: the Comm, which stays while its call is in flight."""
+def begin(state: State, args: CallArgs, owner: Any, fd: Optional[int] = None) -> Flight:
+    """Issues a call with a handle. owner: the Comm, which stays while its call is in flight. fd: the eventfd of its end."""
     if state.has_dropped:
         state.sweep()
     cell = c_void_p()
     call = _call_of(args, cell, args.options.get("stream") or stream_of(args.name, args.keep))
+    if fd is not None:
+        call.done, call.done_arg = DONE, fd
     flight = None
     with state as handle:
         try:
             check(_submit(args, handle, call, cell))
-            flight = Flight(args.name, cell, (state,), (*args.keep, owner), _own(args.op), args.source)
+            flight = Flight(args.name, cell, (state,), (*args.keep, owner), _own(args.op), args.source, fd)
             return flight
         except BaseException:
             if cell.value and flight is None:  # the exception came between the two

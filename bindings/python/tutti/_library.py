@@ -54,6 +54,12 @@ class Stats(Structure):
     ] + [("reserved", c_uint64 * 8)]
 
 
+class Place(Structure):
+    """tutti_mem_place"""
+
+    _fields_ = [("allocation", c_uint64), ("offset", c_uint64)]
+
+
 _pointer, _size, _int, _text = c_void_p, c_size_t, c_int, c_char_p
 _counts = c_void_p  # an array of c_size_t, or None
 
@@ -109,6 +115,7 @@ FUNCTIONS = {
     "tutti_barrier": (_int, _pointer, _pointer),
     "tutti_send": (_int, _pointer, _size, _int, _int, _pointer, _pointer),
     "tutti_recv": (_int, _pointer, _size, _int, _int, _pointer, _pointer),
+    "tutti_done_eventfd": (None, _pointer, _int),
     "tutti_group_begin": (_int,),
     "tutti_group_end": (_int, _pointer),
     "tutti_group_refuse": (_int, _text),
@@ -119,6 +126,8 @@ FUNCTIONS = {
     "tutti_work_release": (None, _pointer),
     "tutti_mem_alloc": (_int, _pointer, _size, _pointer),
     "tutti_mem_free": (_int, _pointer),
+    "tutti_mem_place_of": (_int, _pointer, _pointer, _size, _pointer),
+    "tutti_mem_at": (_pointer, _pointer, _size, _pointer),
     "tutti_mem_register": (_int, _pointer, _size, _pointer),
     "tutti_mem_deregister": (_int, _pointer, _pointer),
 }

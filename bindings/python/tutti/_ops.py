@@ -6,6 +6,7 @@ import threading
 from typing import Any, Callable, List, Optional, Tuple
 
 from . import _dtypes
+from ._checks import text
 from ._library import REDUCE, lib
 from .errors import InvalidError, check
 
@@ -125,7 +126,7 @@ def op_create(name: str, function: Callable[[Any, Any], Any], dtype: Any = None)
 
     native = REDUCE(reduce)
     number = ctypes.c_int()
-    check(lib.tutti_op_create(ctypes.byref(number), name.encode(), native, None))
+    check(lib.tutti_op_create(ctypes.byref(number), text("op_create: name", name), native, None))
     op = Op(name, number.value, kind, native, is_own=True)
     op._failures = failures  # the function has these, not op: a cycle would keep op beyond its last reference
     return op

@@ -1,12 +1,14 @@
 """Calls in flight: their handles and the memory that the library uses until they are over."""
 
+import contextlib
 import os
 import threading
 import time
 from ctypes import byref, c_int, c_void_p
 from threading import get_ident
-from typing import Any, Dict, Optional, Set, Tuple
+from typing import Any, Callable, Dict, Generator, List, Optional, Set, Tuple
 
+from . import _ends
 from ._library import IN_PROGRESS, OK, lib
 from .errors import InvalidError, check, error_of
 
@@ -64,9 +66,12 @@ class State:
 
 
 class Flight:
-    """A call in flight. keep: the buffers and tables, ops: the operations that the library uses until it is over."""
+    """A call in flight. keep: the buffers and tables, ops: the operations that the library uses until it is over.
 
-    __slots__ = ("name", "cell", "states", "keep", "ops", "source", "lock", "is_over", "is_dropped", "error")
+    fd: the eventfd that the library adds to then, or None. on_end: what is told of it, by the thread that sees it first.
+    """
+
+    __slots__ = ("name", "cell", "states", "keep", "ops", "source", "fd", "on_end", "lock", "is_over", "is_dropped", "error")
 
     def __init__(
         self,
@@ -76,7 +81,10 @@ class Flight:
         keep: Any,
         ops: Any = (),
         source: Optional[c_int] = None,
+        fd: Optional[int] = None,
     ):
+        self.fd = fd
+        self.on_end: List[Callable[[], None]] = []
         self.name, self.cell, self.states, self.keep, self.ops, self.source = name, cell, states, keep, ops, source
         # One thread at a time uses the handle, which a wait frees. R: a signal's handler may take it again.
         self.lock = threading.RLock()
@@ -141,6 +149,12 @@ class Flight:
         self.is_over, self.keep, self.ops = True, None, ()
         for state in self.states:
             state.flights.discard(self)
+        self.tell()
+
+    def tell(self) -> None:
+        while self.on_end:
+            with contextlib.suppress(IndexError):  # another thread tells, too
+                self.on_end.pop(0)()
 
 
 def failure_of(ops: Any, states: Tuple[State, ...]) -> Optional[BaseException]:
@@ -185,6 +199,10 @@ class Work:
     """A call in flight, of Comm.start or of a group. The library uses the call's buffers until it is over.
 
     Any thread may wait, test or cancel. A Work that is dropped goes on; its buffers stay until it is over.
+
+    await work, in a running loop of asyncio, is wait() without blocking the loop; any number of tasks may. If the task is
+    cancelled (asyncio.wait_for does that, too), so is a recv that no message has met; all other works go on. Issue it in the
+    thread of the loop: then the library tells the loop of its end. Otherwise the loop looks after it every millisecond.
     """
 
     __slots__ = ("_flight", "__weakref__")
@@ -211,6 +229,22 @@ class Work:
             flight.wait_slice(ms)
         if flight.error is not None:
             raise flight.error
+
+    def __await__(self) -> Generator[Any, None, None]:
+        flight = self._flight
+        if not flight.look():
+            yield from _ends.wait(flight, self._withdraw)
+        if flight.error is not None:
+            raise flight.error
+
+    def _withdraw(self) -> None:
+        """Of a recv that no other thread waits for."""
+        if self._flight.lock.acquire(blocking=False):
+            try:
+                with contextlib.suppress(InvalidError):  # the communicator is gone
+                    self.cancel()
+            finally:
+                self._flight.lock.release()
 
     def test(self) -> bool:
         """Whether it is over. Raises what the call failed with. Never blocks."""

@@ -6,7 +6,7 @@ have counts of their own [array, counts], [array, (counts, displacements)], each
 allgather and gather take objects. What differs from MPI:
     COMM_WORLD joins in its first call, by the launcher's environment
     a message has exactly as many elements as the buffer of its recv
-    a recv names its tag, 0 by default: there is no ANY_TAG
+    a recv names its tag, 0 by default: ANY_TAG is an UnsupportedError
     errors are exceptions of Tutti, and a rank that dies is one on all others
 Gatherv and Scatterv make a small call before, since Tutti's ranks all know the counts.
 """
@@ -21,6 +21,7 @@ from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple, U
 
 from . import _communicator, _dtypes
 from ._buffers import Buffer, buffer_of
+from ._groups import group
 from ._ops import BAND, BOR, BXOR, MAX, MIN, PROD, SUM, Op
 from ._works import Work
 from .errors import Error, InvalidError, UnsupportedError
@@ -168,7 +169,7 @@ REQUEST_NULL = Request(None)
 
 def _tag(tag: int) -> int:
     if tag == ANY_TAG:
-        raise UnsupportedError("ANY_TAG: a recv of Tutti names its tag")
+        raise UnsupportedError("ANY_TAG: a recv of Tutti names its tag, which is 0 where none is given")
     return tag
 
 
@@ -222,7 +223,8 @@ class Comm:
         return Request(self.tutti.start.all_reduce(*self._sides(sendbuf, recvbuf), op=op))
 
     def Reduce(self, sendbuf: Any, recvbuf: Any, op: Op = SUM, root: int = 0) -> None:
-        self.tutti.reduce(*self._sides(sendbuf, recvbuf), op=op, root=root)
+        is_used = self.rank == root or sendbuf is IN_PLACE
+        self.tutti.reduce(*self._sides(sendbuf, recvbuf if is_used else None), op=op, root=root)
 
     def Reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> None:
         """In place the result is in recvbuf's first block, as in MPI."""
@@ -247,10 +249,12 @@ class Comm:
         return Request(self.tutti.start.all_gather(_spec(sendbuf).buffer, _spec(recvbuf, self.size).buffer))
 
     def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
-        self.tutti.gather(_spec(sendbuf).buffer, _spec(recvbuf, self.size).buffer, root)
+        recv = _spec(recvbuf, self.size) if self.rank == root else _Spec(None)
+        self.tutti.gather(_spec(sendbuf).buffer, recv.buffer, root)
 
     def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
-        self.tutti.scatter(_spec(sendbuf, self.size).buffer, _spec(recvbuf).buffer, root)
+        send = _spec(sendbuf, self.size) if self.rank == root else _Spec(None)
+        self.tutti.scatter(send.buffer, _spec(recvbuf).buffer, root)
 
     def Alltoall(self, sendbuf: Any, recvbuf: Any) -> None:
         self.tutti.all_to_all(_spec(sendbuf, self.size).buffer, _spec(recvbuf, self.size).buffer)
@@ -268,17 +272,15 @@ class Comm:
         self.tutti.all_gatherv(_spec(sendbuf).buffer, recv.buffer, self._counts(recv), recv.displs)
 
     def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
-        send, recv = _spec(sendbuf).buffer, _spec(recvbuf)
-        if self.rank != root:
-            recv = _Spec(None)
+        send, recv = _spec(sendbuf).buffer, _spec(recvbuf) if self.rank == root else _Spec(None)
         own = self._counts(recv)[self.rank] if send is None else send.count
         counts = array.array("q", bytes(8 * self.size))
         self.tutti.all_gather(array.array("q", [own]), counts)
         self.tutti.gatherv(send, recv.buffer, counts, recv.displs, root)
 
     def Scatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
-        send, recv = _spec(sendbuf), _spec(recvbuf).buffer
         is_root = self.rank == root
+        send, recv = _spec(sendbuf) if is_root else _Spec(None), _spec(recvbuf).buffer
         counts = array.array("q", self._counts(send) if is_root else bytes(8 * self.size))
         self.tutti.broadcast(counts, root)
         self.tutti.scatterv(send.buffer, recv, counts, send.displs if is_root else None, root)
@@ -317,10 +319,13 @@ class Comm:
         recvtag: int = 0,
         status: Optional[Status] = None,
     ) -> None:
-        receiving = self.Irecv(recvbuf, source, recvtag)
-        sending = self.Isend(sendbuf, dest, sendtag)
-        sending.Wait()
-        receiving.Wait(status)
+        """Both start together: where one is refused, the other has not begun."""
+        buffer, came_from = _spec(recvbuf).buffer, ctypes.c_int(ANY_SOURCE)
+        with group():
+            self.tutti._recv(buffer, source, _tag(recvtag), {}, came_from)
+            self.tutti.send(_spec(sendbuf).buffer, dest, sendtag)
+        if status is not None:
+            status._set(came_from.value, recvtag, buffer.count if buffer else 0)
 
     # ---- objects, by pickle
 

@@ -1,5 +1,6 @@
 """One rank whose buffers are in a GPU's memory, of the driver that tests emulate: through __cuda_array_interface__, its streams."""
 
+import asyncio
 import contextlib
 import ctypes
 import threading
@@ -86,6 +87,18 @@ work = comm.start.all_reduce(z)
 assert not work.test()
 go.set()
 work.wait()
+assert (z.get() == total).all()
+
+
+async def awaits():
+    go.clear()
+    do("cuLaunchHostFunc", stream, hold, None)
+    copy(z.address, source.address, ones.nbytes, stream)
+    asyncio.get_running_loop().call_later(0.01, go.set)
+    await comm.start.all_reduce(z)
+
+
+asyncio.run(awaits())
 assert (z.get() == total).all()
 
 with tutti.group():

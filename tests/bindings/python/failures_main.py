@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import tutti
 
@@ -98,6 +99,29 @@ def interrupted_wait():
     comm.destroy()
 
 
+def interrupted_await():
+    """Ctrl-C in a task that awaits: the loop ends, and the with block aborts what it has left."""
+    import asyncio
+
+    async def program():
+        with comm:
+            if rank == 0:
+                asyncio.get_running_loop().call_later(0.01, interrupt)
+                await asyncio.gather(comm.start.all_reduce(x), comm.start.recv(bytearray(4), 1))
+            while comm.failure is None:
+                pass
+            raise comm.failure
+
+    try:
+        asyncio.run(program())
+    except KeyboardInterrupt:
+        assert rank == 0
+    except (tutti.PeerError, tutti.AbortedError) as error:
+        assert rank != 0 and "rank 0" in str(error).lower(), str(error)
+    else:
+        raise AssertionError("nothing was raised")
+
+
 def interrupted_split():
     """In a call that has no work: before it is in the library, and in there."""
     if rank == 0:
@@ -126,9 +150,16 @@ def blocks(other):
         other.recv(bytearray(9), P - 1, tag=1)
 
 
+async def wait_for_ever():
+    await comm.start.recv(bytearray(9), P - 1, tag=3)
+
+
 def exits():
-    """The interpreter ends with works in flight, a thread in a call, and objects in cycles: no hang, no crash."""
-    global work, cycle
+    """The interpreter ends with works in flight, a thread in a call, a task and a done function that wait, and objects in
+    cycles: no hang, no crash."""
+    import asyncio
+
+    global work, cycle, loop
     child, other = comm.dup(), comm.dup()
     if rank == 0:
         threading.Thread(target=blocks, args=(other,), daemon=True).start()
@@ -138,6 +169,11 @@ def exits():
         cycle.append(cycle)
         work = comm.start.all_reduce(x)
         comm.start.recv(bytearray(5), P - 1)  # dropped
+        comm.start.recv(bytearray(5), P - 1, tag=2, done=lambda work: time.sleep(0.1))  # and the next one comes behind it
+        comm.start.recv(bytearray(5), P - 1, tag=2, done=lambda work: print("done at the end", flush=True))
+        loop = asyncio.new_event_loop()
+        cycle.append(loop.create_task(wait_for_ever()))  # neither the loop nor its task comes to an end
+        loop.run_until_complete(asyncio.sleep(0))
         threading.Thread(target=waits, args=(child,), daemon=True).start()
     else:
         while comm.failure is None:
@@ -159,10 +195,17 @@ def raises():
 
 def forked():
     """A child has only a picture of the communicator: it ends as it likes, and the parent goes on."""
-    work = comm.start.recv(bytearray(4), (rank - 1) % P, tag=9)
+    import asyncio
+
+    work = comm.start.recv(bytearray(4), (rank - 1) % P, tag=9, done=print)
     child = os.fork()
     if child == 0:
-        for make in (comm.barrier, comm.dup, work.test, work.wait):
+        assert not tutti._ends._loops and not tutti._ends._done
+
+        async def awaits():
+            await work
+
+        for make in (comm.barrier, comm.dup, work.test, lambda: asyncio.run(awaits()), work.wait):
             try:
                 make()
             except tutti.InvalidError as error:
@@ -180,6 +223,7 @@ def forked():
         process.join()
         assert process.exitcode == 0
     assert subprocess.run(["true"]).returncode == 0
+    comm.barrier()  # a child of the other rank must find its work in flight
     comm.send(b"1234", (rank + 1) % P, tag=9)
     work.wait()
     comm.all_reduce(x)

@@ -172,6 +172,33 @@ def children():
     assert comm.config.timeout == 60 and comm.failed == [] and "rank" in repr(comm)
 
 
+def places():
+    """Each rank looks into the memory of the one before."""
+    mine = comm.mem_alloc((3, 5), "i32")
+    mine[:] = rank
+    theirs = comm.all_gather_object(comm.mem_place_of(mine[1]))[left]
+    with raises(tutti.InvalidError, match=r"mem_at: this rank reaches no \d+ bytes"):
+        comm.mem_at(theirs, 1 << 40)
+    there = comm.mem_at(theirs, 5, "i32")
+    assert (there == left).all() and comm.mem_at(tutti.MemPlace(*theirs), (5, 1), "u32").shape == (5, 1)
+    assert comm.mem_place_of(np.zeros(3)) is None
+    for wrong in ((1 << 62, 0), (-1, 0)):
+        with raises(tutti.InvalidError, match="mem_at: "):
+            comm.mem_at(tutti.MemPlace(*wrong), 1)
+    comm.barrier()
+    there[0] = 1000
+    comm.barrier()
+    assert mine.tolist() == [[rank] * 5, [1000] + [rank] * 4, [rank] * 5]
+    owner = weakref.ref(tutti._memory._owners[theirs.allocation])
+    del mine
+    comm.barrier()
+    assert owner() is not None and there.tolist() == [1000] + [left] * 4  # what is looked into stays
+    comm.barrier()
+    del there
+    gc.collect()  # what the errors above have in their traces
+    assert owner() is None
+
+
 def shared_memory():
     m = comm.mem_alloc((4, 1000), "f32")
     assert (m == 0).all() and m.shape == (4, 1000)
@@ -189,6 +216,8 @@ def shared_memory():
     assert comm.mem_alloc(0).size == 0 and len(freed) == 2
     tutti._library.lib.tutti_mem_free = free
     assert comm.mem_alloc(np.int64(3)).shape == (3,)
+    if P > 1:
+        places()
     for shape in ((-1, -4), (1 << 31, 1 << 31)):
         with raises(tutti.InvalidError, match=r"mem_alloc: a shape of \(.*\) has a negative length, or is beyond all memory"):
             comm.mem_alloc(shape)

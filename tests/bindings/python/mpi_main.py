@@ -54,6 +54,16 @@ if rank == 0:
     equal(out, expected)
 comm.Scatter(out, mine)
 equal(mine, [rank, -rank])
+other = "not looked at" if rank else None  # of the side that only the root has
+comm.Gather(mine, out if rank == 0 else other)
+comm.Gather(mine, [out, 2, MPI.INT] if rank == 0 else [mine, 99, MPI.INT])
+comm.Gatherv(mine, out if rank == 0 else other)
+if rank == 0:
+    equal(out, expected)
+comm.Scatter(out if rank == 0 else other, mine)
+comm.Scatterv(out if rank == 0 else other, mine)
+equal(mine, [rank, -rank])
+comm.Reduce(mine, mine.copy() if rank == 0 else other)
 comm.Scatter([out, 2, MPI.INT] if rank == 0 else None, [mine, MPI.INT])
 comm.Reduce_scatter_block(np.arange(2 * P, dtype="i"), mine)
 equal(mine, [2 * rank * P, (2 * rank + 1) * P])
@@ -106,8 +116,20 @@ if rank == 0 and P > 1:
 elif rank == 1:
     comm.Recv(y, tag=3, status=status)
     assert status.Get_source() == 0
-with raises(tutti.UnsupportedError, match="names its tag"):
-    comm.Recv(y, tag=MPI.ANY_TAG)
+for receive in (comm.Recv, comm.Irecv, lambda y, tag: comm.Sendrecv(x, right, recvbuf=y, source=left, recvtag=tag)):
+    with raises(tutti.UnsupportedError, match="names its tag, which is 0 where none is given"):
+        receive(y, tag=MPI.ANY_TAG)
+# Of a Sendrecv whose send is refused nothing is left that takes the next message.
+y[:] = -1
+for wrong, message in ((dict(dest=99), "peer 99 is not in"), (dict(dest=right, sendtag=2**32), "tag is 4294967296")):
+    with raises(tutti.InvalidError, match=message):
+        comm.Sendrecv(x, recvbuf=y, source=left, **wrong)
+assert not comm.tutti._state.flights
+z = np.zeros(4)
+comm.Sendrecv(np.full(4, 10 + rank, "d"), right, recvbuf=z, source=left, status=status)
+equal(z, [10 + left] * 4)
+equal(y, [-1] * 4)
+assert (status.source, status.Get_count()) == (left, 4)
 with raises(tutti.InvalidError, match="has 4 elements, and 1 times 5 are asked for"):
     comm.Bcast([y, 5, MPI.DOUBLE])
 with raises(MPI.Exception, match="cannot be read as float32"):

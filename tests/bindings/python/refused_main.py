@@ -65,6 +65,15 @@ refused("timeout of -1 s", "barrier", timeout=-1)
 # By nobody but the package: ctypes would take the lower 32 bits, and int() the whole part.
 refused("send: tag is 4294967297: it must fit in 32 bits", "send", f4(1), 0, 2**32 + 1)
 refused("recv: tag is 4294967297: it must fit in 32 bits", "recv", f4(1), 0, 2**32 + 1)
+big = 2**32 + rank  # its lower half is this rank
+for name, arguments in (("broadcast", ()), ("reduce", ()), ("gather", (f4(P),)), ("scatter", (f4(1),))):
+    refused(f"{name}: root is {big}: it must fit in 32 bits", name, f4(P), *arguments, root=big)
+for name in ("gatherv", "scatterv"):
+    refused(f"{name}: root is {big}: it must fit in 32 bits", name, f4(2 * P), f4(2 * P), counts, root=big)
+for name in ("send", "recv"):
+    refused(f"{name}: peer is {big}: it must fit in 32 bits", name, f4(1), big)
+with raises(tutti.InvalidError, match=f"create_from: a rank is {big}: it must fit in 32 bits"):
+    comm.create_from([big])
 for make, what in ((lambda n: comm.split(n), "split: color"), (lambda n: comm.split(0, n), "split: key"), (comm.agree, "agree: flag")):
     with raises(tutti.InvalidError, match=f"{what} is -2147483649: it must fit in 32 bits"):
         make(-(2**31) - 1)
@@ -74,6 +83,15 @@ for make in (lambda: comm.all_gatherv(f4(2), f4(2 * P), [2.5] * P), lambda: comm
 for make in (comm, comm.start):
     with raises(TypeError, match="unexpected keyword: tiemout"):
         make.barrier(tiemout=3)
+    for options, message in (({"label": 3}, "barrier: label is of type int: it must be a str"), ({"label": b"x"}, "of type bytes")):
+        with raises(TypeError, match=message):
+            make.barrier(**options)
+with raises(TypeError, match="unexpected keyword: done"):
+    comm.barrier(done=print)
+with raises(TypeError, match="done is of type int: it must be a function"):
+    comm.start.barrier(done=3)
+with raises(TypeError, match="name is of type int: it must be a str"):
+    comm.split(0, name=3)
 with raises(tutti.InvalidError, match="its calls have one work"), tutti.group():
     comm.start.barrier()
 

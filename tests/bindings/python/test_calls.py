@@ -1,5 +1,5 @@
 """What would break: the results of calls, wrong buffers that send something or write beside them, works, groups, messages,
-operations, and programs that are written as for mpi4py."""
+operations, tasks of asyncio that wait for works, and programs that are written as for mpi4py."""
 
 import jobs
 import pytest
@@ -7,8 +7,8 @@ import pytest
 
 @pytest.mark.parametrize("ranks,programs", [
     (1, ["collectives", "flights", "mpi"]),
-    (2, ["collectives", "refused", "flights", "mpi"]),
-    (3, ["collectives", "refused", "mpi"]),
+    (2, ["collectives", "refused", "flights", "mpi", "awaits"]),
+    (3, ["collectives", "refused", "mpi", "awaits"]),
     (4, ["collectives", "flights", "mpi"]),
     (8, ["collectives"]),
 ])  # fmt: skip

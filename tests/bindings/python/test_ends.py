@@ -9,12 +9,14 @@ import pytest
 
 
 @pytest.mark.parametrize("ranks,arguments", [
-    (3, ["interrupted"]), (2, ["interrupted", "recv"]), (2, ["interrupted_wait"]), (2, ["interrupted_split"]), (2, ["interrupted_split", "inside"]),
+    (3, ["interrupted"]), (2, ["interrupted", "recv"]), (2, ["interrupted_wait"]), (2, ["interrupted_await"]), (2, ["interrupted_split"]), (2, ["interrupted_split", "inside"]),
     (2, ["exits"]), (2, ["raises"]), (2, ["forked"]), (2, ["garbage"]), (2, ["late"]),
 ])  # fmt: skip
 def test_all_end(ranks, arguments):
-    for code, out in jobs.loose_ranks(ranks, "failures_main.py", *arguments):
-        assert code == 0 and "ended" in out and "Traceback" not in out, (code, out)
+    done = jobs.loose_ranks(ranks, "failures_main.py", *arguments)
+    for code, out in done:
+        assert code == 0 and "ended" in out and "Traceback" not in out, done
+    assert arguments != ["exits"] or "done at the end" in done[0][1], done
 
 
 def test_a_rank_that_is_killed():

@@ -12,7 +12,7 @@ from tutti import _dtypes, _library, errors
 HEADER = (pathlib.Path(os.environ["SOURCE_DIR"]) / "include/tutti/tutti.h").read_text()
 CODE = re.sub(r"/\*.*?\*/", "", HEADER, flags=re.S)
 # For layers in C.
-NOT_HERE = {"tutti_set_error", "tutti_mem_place_of", "tutti_mem_at"}
+NOT_HERE = {"tutti_set_error"}
 
 
 def enum(name):
@@ -49,7 +49,7 @@ def test_numbers():
     assert f"#define TUTTI_ANY ({tutti.ANY})" in HEADER
 
 
-@pytest.mark.parametrize("name,structure", [("config", _library.Config), ("call", _library.Call), ("stats", _library.Stats)])
+@pytest.mark.parametrize("name,structure", [("config", _library.Config), ("call", _library.Call), ("stats", _library.Stats), ("mem_place", _library.Place)])
 def test_structures(name, structure):
     body = re.search(r"typedef struct tutti_%s \{(.*?)\} tutti_%s;" % (name, name), CODE, re.S)[1]
     declared = [re.sub(r"[*\s]|\[\d+\]", "", word.split()[-1]) for part in body.split(";") if part.strip() for word in part.split(",")]

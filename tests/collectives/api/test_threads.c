@@ -13,6 +13,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include "tests/unit.h"
 
@@ -182,6 +184,29 @@ static void by_themselves(struct rank *r)
 	free(buf);
 }
 
+/* What an event loop does: it reads how many have ended, and then tests them. */
+static void told_by_eventfd(struct rank *r)
+{
+	tutti_work *work[WORKS] = {0};
+	int fd = eventfd(0, EFD_CLOEXEC), is_done = 0;
+	tutti_call call = {.done = tutti_done_eventfd, .done_arg = (void *)(intptr_t)fd};
+	uint64_t ended = 0, more;
+
+	for (int k = 0; k < WORKS; k++) {
+		call.work = &work[k];
+		expect(r, "submit", tutti_barrier(r->comm, &call));
+	}
+	while (ended < WORKS && read(fd, &more, sizeof more) == sizeof more)
+		ended += more;
+	for (int k = 0; k < WORKS; k++) {
+		expect(r, "test", tutti_work_test(work[k], &is_done));
+		if (ended != WORKS || !is_done)
+			report_wrong(r, "what the eventfd told", TUTTI_OK);
+		tutti_work_release(&work[k]);
+	}
+	close(fd);
+}
+
 /* Asynchronous on even ranks, blocking on odd ones. */
 static void mixed(struct rank *r)
 {
@@ -272,6 +297,7 @@ static void test_asynchronous(void **state)
 	(void)state;
 	everywhere(many_works);
 	everywhere(by_themselves);
+	everywhere(told_by_eventfd);
 	everywhere(mixed);
 	everywhere(chained);
 	everywhere(short_timeouts);

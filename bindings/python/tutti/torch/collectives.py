@@ -8,10 +8,10 @@ import ctypes
 from torch.distributed import ReduceOp
 
 from .._library import lib
+from .device import DeviceWork, stream_of
 from .failures import refused
 from .sparse import all_reduce_sparse
 from .tensors import moved, same_dtype
-from .device import DeviceWork, stream_of
 from .work import Work, milliseconds
 
 ANY = -1

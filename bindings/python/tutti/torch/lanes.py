@@ -51,7 +51,7 @@ class Lane:
     def issue(self, work) -> None:
         """Starts work's calls, as one where there are several. Raises what the library refuses."""
         work.lane = self
-        opened, call = self.open, self.call
+        opened = self.open
         if len(opened) > TENDED:
             self._tend()
         with self.lock:
