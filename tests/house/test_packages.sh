@@ -70,6 +70,11 @@ for program in root/usr/bin/*; do
 	grep -q '^usage' "$man/man1/$name.1" || complain "no manual page of $name"
 	grep -qF "_longopt $name" "root/usr/share/bash-completion/completions/$name" || complain "no completion of $name"
 done
+# They are written anew when a program changes, also one in Python.
+ninja -C "$BUILD_DIR" -t query man/stamp >needs
+for module in "$SOURCE_DIR"/tools/tutti-report/tutti_report/*.py "$SOURCE_DIR"/perf/harness/*.py; do
+	grep -qF "${module#"$SOURCE_DIR"/}" needs || complain "the manual page of tutti-report stays when $module changes"
+done
 if command -v groff >/dev/null; then
 	said=$(cd $man && for page in man?/*; do groff -man -ww -z "$page" 2>&1; done)
 	[ -z "$said" ] || complain "groff says: $(head -3 <<<"$said")"
