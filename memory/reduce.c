@@ -185,9 +185,8 @@ static void reduce_blocks(const struct reduce_kernels *k, const struct reduction
 reduce_sum_fn *reduce_sum_of(const struct reduce_kernels *k, const struct reduction *r)
 {
 	bool is_sum = r->op == TUTTI_SUM || r->op == TUTTI_AVG;
-	bool is_fused = r->n_src <= REDUCE_FUSED && (r->n_dst == 1 || r->n_dst == r->n_src);
 
-	return is_sum && is_fused ? k->sum[r->dtype] : NULL;
+	return is_sum && r->n_src <= REDUCE_FUSED ? k->sum[r->dtype] : NULL;
 }
 
 void reduce_with(const struct reduce_kernels *k, const struct reduction *r)

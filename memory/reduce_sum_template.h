@@ -233,13 +233,16 @@ INLINE size_t VECTOR(sums_to)(struct VECTOR(type) t, const struct reduction *r, 
 	return at / t.element;
 }
 
-/* To one destination, or to as many as there are sources: reduce_sum_of() sends no others here. */
+/* Collectives ask for one destination, or for as many as there are sources. Others are left to the
+ * loop over single elements. */
 INLINE size_t VECTOR(sums_of)(struct VECTOR(type) t, const struct reduction *r, int n,
                               size_t first, size_t ahead)
 {
-	if (n == 1 || r->n_dst == 1)
+	if (r->n_dst == 1)
 		return VECTOR(sums_to)(t, r, n, 1, first, ahead);
-	return VECTOR(sums_to)(t, r, n, n, first, ahead);
+	if (r->n_dst == n)
+		return VECTOR(sums_to)(t, r, n, n, first, ahead);
+	return first;
 }
 
 INLINE size_t VECTOR(sums)(struct VECTOR(type) t, const struct reduction *r, size_t first,
