@@ -2,6 +2,7 @@
 # completion of the programs' options by bash, which asks --help, too.
 find_program(TUTTI_PYTHON NAMES python3)
 get_property(scripts GLOBAL PROPERTY TUTTI_INSTALLED_SCRIPTS)
+get_property(script_sources GLOBAL PROPERTY TUTTI_SOURCES_OF_SCRIPTS)
 set(manual_dir ${CMAKE_CURRENT_BINARY_DIR}/man)
 if(TUTTI_PYTHON AND NOT CMAKE_CROSSCOMPILING)
 	list(TRANSFORM programs REPLACE "(.+)" "$<TARGET_FILE:\\1>" OUTPUT_VARIABLE program_files)
@@ -10,7 +11,7 @@ if(TUTTI_PYTHON AND NOT CMAKE_CROSSCOMPILING)
 		COMMAND ${TUTTI_PYTHON} ${PROJECT_SOURCE_DIR}/cmake/manual.py ${PROJECT_VERSION} ${manual_dir} ${headers}
 			-- ${program_files} ${scripts}
 		COMMAND ${CMAKE_COMMAND} -E touch ${manual_dir}/stamp
-		DEPENDS cmake/manual.py ${headers} ${programs}
+		DEPENDS cmake/manual.py ${headers} ${programs} ${scripts} ${script_sources}
 		COMMENT "Writing manual pages" VERBATIM)
 	add_custom_target(tutti_manual ALL DEPENDS ${manual_dir}/stamp)
 	install(DIRECTORY ${manual_dir}/man1 DESTINATION ${CMAKE_INSTALL_MANDIR} COMPONENT tools)

@@ -12,3 +12,11 @@ function(tutti_program name)
 		set_property(GLOBAL APPEND PROPERTY TUTTI_INSTALLED_PROGRAMS ${name})
 	endif()
 endfunction()
+
+# tutti_not_for_users(TARGET...): programs that are not installed. Without the tests they are built when asked for, such as
+# `ninja limits`.
+function(tutti_not_for_users)
+	if(NOT TUTTI_TESTS)
+		set_target_properties(${ARGN} PROPERTIES EXCLUDE_FROM_ALL ON)
+	endif()
+endfunction()

@@ -25,8 +25,9 @@ struct scaling {
 struct reduce_kernels {
 	const char *name;
 	/* Sums and averages of at most REDUCE_FUSED sources, in one pass, from element first to
-	 * r->count, or NULL. While it sums it fetches what lies so many bytes ahead in every
-	 * source, also beyond its end, unless that is 0. */
+	 * r->count, or NULL; fast to one destination and to as many as sources. While it sums it
+	 * fetches what lies so many bytes ahead in every source, also beyond its end, unless that
+	 * is 0. */
 	reduce_sum_fn *sum[REDUCE_DTYPES];
 	/* acc = src, and dst = acc rounded; NULL: the accumulator is the type itself. narrow wants
 	 * canonical NaNs. */

@@ -210,7 +210,7 @@ INLINE void VECTOR(fetch)(const char *at, size_t bytes)
 }
 
 /* From element first on; returns the first one that is left because it makes no whole value. n and
- * n_dst are constants; n_dst 0: as many as the reduction says. */
+ * n_dst are constants. */
 INLINE size_t VECTOR(sums_to)(struct VECTOR(type) t, const struct reduction *r, int n, int n_dst,
                               size_t first, size_t ahead)
 {
@@ -229,13 +229,12 @@ INLINE size_t VECTOR(sums_to)(struct VECTOR(type) t, const struct reduction *r, 
 		struct VECTOR(value) x = VECTOR(sum)(t, src, n, at, by);
 		for (int d = 0; d < n_dst; d++)
 			t.store(dst[d] + at, x);
-		for (int d = 0; n_dst == 0 && d < r->n_dst; d++)
-			t.store((char *)r->dst[d] + at, x);
 	}
 	return at / t.element;
 }
 
-/* Collectives ask for one destination, or for as many as there are sources. */
+/* Collectives ask for one destination, or for as many as there are sources. Others are left to the
+ * loop over single elements. */
 INLINE size_t VECTOR(sums_of)(struct VECTOR(type) t, const struct reduction *r, int n,
                               size_t first, size_t ahead)
 {
@@ -243,7 +242,7 @@ INLINE size_t VECTOR(sums_of)(struct VECTOR(type) t, const struct reduction *r, 
 		return VECTOR(sums_to)(t, r, n, 1, first, ahead);
 	if (r->n_dst == n)
 		return VECTOR(sums_to)(t, r, n, n, first, ahead);
-	return VECTOR(sums_to)(t, r, n, 0, first, ahead);
+	return first;
 }
 
 INLINE size_t VECTOR(sums)(struct VECTOR(type) t, const struct reduction *r, size_t first,

@@ -70,8 +70,24 @@ for program in root/usr/bin/*; do
 	grep -q '^usage' "$man/man1/$name.1" || complain "no manual page of $name"
 	grep -qF "_longopt $name" "root/usr/share/bash-completion/completions/$name" || complain "no completion of $name"
 done
+# They are written anew when a program changes, also one in Python.
+ninja -C "$BUILD_DIR" -t query man/stamp >needs
+for module in "$SOURCE_DIR"/tools/tutti-report/tutti_report/*.py "$SOURCE_DIR"/perf/harness/*.py; do
+	grep -qF "${module#"$SOURCE_DIR"/}" needs || complain "the manual page of tutti-report stays when $module changes"
+done
 if command -v groff >/dev/null; then
 	said=$(cd $man && for page in man?/*; do groff -man -ww -z "$page" 2>&1; done)
 	[ -z "$said" ] || complain "groff says: $(head -3 <<<"$said")"
 fi
+
+# ---- the recipes know the version, and no option that there is not
+recipes=$SOURCE_DIR/packaging
+grep -qx "  version: \"$version\"" "$recipes/conda/recipe.yaml" || complain "packaging/conda/recipe.yaml has another version"
+spack=$recipes/spack/spack_repo/tutti/packages/tutti/package.py
+{ grep -oE 'TUTTI_[A-Z]+' "$recipes/conda/recipe.yaml"; sed -nE '/^OPTIONS/s/"([a-z]+)"/\nTUTTI_\U\1\n/gp' "$spack" | grep TUTTI_; } |
+	while read -r option; do
+		grep -q "^option($option " "$SOURCE_DIR/CMakeLists.txt" || echo "$option"
+	done >unknown
+[ ! -s unknown ] || complain "options of recipes that there are not: $(cat unknown)"
+python3 -B -c 'import ast, sys; ast.parse(open(sys.argv[1]).read())' "$spack" || complain "the recipe of Spack is no Python"
 exit $failures

@@ -16,7 +16,7 @@
 
 #define PAGE    ((size_t)4096)
 #define SOURCES (REDUCE_FUSED + 1) /* one more than one pass takes */
-#define BUFFERS (SOURCES + 2)
+#define BUFFERS (2 * SOURCES)
 
 /* Each a page between two that may not be touched. */
 static uint8_t *pages[BUFFERS];
@@ -46,11 +46,11 @@ static void reduce_at(const struct reduce_kernels *k, struct reduction *r, bool 
 {
 	size_t bytes = r->count * dtype_bytes(r->dtype);
 	const void *src[SOURCES];
-	void *dst[2];
+	void *dst[SOURCES];
 
 	for (int i = 0; i < r->n_src; i++)
 		src[i] = buffer(i, bytes, at_end);
-	for (int i = 0; i < 2; i++)
+	for (int i = 0; i < r->n_dst; i++)
 		dst[i] = buffer(SOURCES + i, bytes, at_end);
 	r->src = src;
 	r->dst = dst;
@@ -65,7 +65,7 @@ static void every_count(const struct reduce_kernels *k, tutti_dtype dtype, tutti
 	size_t most = 600 / dtype_bytes(dtype);
 
 	for (size_t count = 0; count <= most; count += count < most / 2 ? 1 : 3) {
-		struct reduction r = {.n_dst = 1 + n_src % 2,
+		struct reduction r = {.n_dst = (count + (size_t)n_src) % 2 ? 1 : n_src,
 				      .n_src = n_src,
 				      .count = count,
 				      .dtype = dtype,

@@ -212,6 +212,19 @@ static size_t random_count(void)
 	}
 }
 
+/* Sums to one, or to as many as there are sources, have loops of their own. */
+static int random_destinations(int n_src)
+{
+	switch (draw_below(3)) {
+	case 0:
+		return 1;
+	case 1:
+		return n_src;
+	default:
+		return 1 + (int)draw_below(9);
+	}
+}
+
 static void check_dtype_and_op(tutti_dtype dtype, tutti_op op)
 {
 	static const int n_srcs[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 33};
@@ -221,7 +234,7 @@ static void check_dtype_and_op(tutti_dtype dtype, tutti_op op)
 			struct shape s = {.dtype = dtype,
 					  .op = op,
 					  .n_src = n_srcs[n],
-					  .n_dst = 1 + (int)draw_below(9),
+					  .n_dst = random_destinations(n_srcs[n]),
 					  .divisor = (int)draw_below(2) * n_srcs[n],
 					  .flavour = flavour,
 					  .count = random_count(),

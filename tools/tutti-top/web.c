@@ -159,13 +159,17 @@ static struct web_client *make_room(struct web *web)
 	return oldest;
 }
 
+/* A connection without a descriptor stays in the queue, where poll would find it again at once. */
 static void accept_one(struct web *web)
 {
 	struct web_client *client = make_room(web);
+	int64_t now_ns = (int64_t)clock_now_ns();
 
 	client->fd = accept4(web->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	if (client->fd < 0)
+		web->accept_at_ns = now_ns + WEB_PAUSE_MS * INT64_C(1000000);
 	client->got = 0;
-	client->deadline_ns = (int64_t)clock_now_ns() + WEB_CLIENT_MS * INT64_C(1000000);
+	client->deadline_ns = now_ns + WEB_CLIENT_MS * INT64_C(1000000);
 }
 
 static void step(const struct web *web, struct web_client *client, short events, int64_t now_ns)
@@ -179,8 +183,10 @@ static void step(const struct web *web, struct web_client *client, short events,
 }
 
 /* When there is something to do even if no client does anything. */
-static int64_t next_deadline(const struct web *web, int64_t until_ns)
+static int64_t next_deadline(const struct web *web, int64_t now_ns, int64_t until_ns)
 {
+	if (web->accept_at_ns > now_ns && web->accept_at_ns < until_ns)
+		until_ns = web->accept_at_ns;
 	for (int i = 0; i < WEB_CLIENTS; i++)
 		if (web->clients[i].fd >= 0 && web->clients[i].deadline_ns < until_ns)
 			until_ns = web->clients[i].deadline_ns;
@@ -192,12 +198,14 @@ void web_serve(struct web *web, int64_t until_ns)
 	int64_t now_ns;
 
 	while ((now_ns = (int64_t)clock_now_ns()) < until_ns) {
-		struct pollfd fds[1 + WEB_CLIENTS] = {{.fd = web->listener, .events = POLLIN}};
+		bool accepts = now_ns >= web->accept_at_ns;
+		struct pollfd fds[1 + WEB_CLIENTS] = {
+			{.fd = accepts ? web->listener : -1, .events = POLLIN}};
 		for (int i = 0; i < WEB_CLIENTS; i++)
 			fds[1 + i] = (struct pollfd){.fd = web->clients[i].fd,
 						     .events = web->clients[i].answer ? POLLOUT
 										      : POLLIN};
-		int64_t left_ns = next_deadline(web, until_ns) - now_ns;
+		int64_t left_ns = next_deadline(web, now_ns, until_ns) - now_ns;
 		poll(fds, 1 + WEB_CLIENTS, left_ns > 0 ? (int)(left_ns / 1000000 + 1) : 0);
 		now_ns = (int64_t)clock_now_ns();
 		for (int i = 0; i < WEB_CLIENTS; i++)

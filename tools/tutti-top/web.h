@@ -13,6 +13,8 @@
 #define WEB_KEY_BYTES 33
 /* A client that has not sent its request, or not read its answer, is left by then. */
 #define WEB_CLIENT_MS 10000
+/* A connection that could not be accepted is tried again then. */
+#define WEB_PAUSE_MS 100
 
 /* The answer to a request. MORE: it is not whole yet. */
 enum web_answer { WEB_MORE, WEB_PAGE, WEB_ROWS, WEB_MISSING, WEB_BAD };
@@ -30,6 +32,7 @@ struct web {
 	char key[WEB_KEY_BYTES]; /* the first part of each path: other users do not know it */
 	const char *rows;        /* the JSON document; the caller's                          */
 	size_t rows_bytes;
+	int64_t accept_at_ns; /* not before */
 	struct web_client clients[WEB_CLIENTS];
 };
 
