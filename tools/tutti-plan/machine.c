@@ -29,6 +29,12 @@ static void complete(double *given, double known)
 		*given = known;
 }
 
+/* Beside other load a message of many may have been measured to take longer than one alone. */
+static double overhead_of(const struct link_speed *measured)
+{
+	return measured->overhead < measured->alpha ? measured->overhead : measured->alpha;
+}
+
 int machine_complete(struct arguments *a)
 {
 	struct machine *m = &a->machine;
@@ -42,7 +48,7 @@ int machine_complete(struct arguments *a)
 		known.link[LINK_NET] = known.link[LINK_LOCAL];
 	for (int l = 0; l < LINKS; l++) {
 		struct link_speed *s = &m->links.link[l];
-		complete(&s->overhead, s->alpha < 0 ? known.link[l].overhead : s->alpha);
+		complete(&s->overhead, s->alpha < 0 ? overhead_of(&known.link[l]) : s->alpha);
 		complete(&s->alpha, known.link[l].alpha);
 		complete(&s->beta, known.link[l].beta);
 		if (s->overhead > s->alpha)
