@@ -82,20 +82,21 @@ tutti_status cuda_gate_take(struct memory_gate *gate)
 
 /* While a thread copies to or from pageable memory in the legacy default stream, the driver lets no
  * other thread in (seen with 580.159): so while it waits for what is in that stream, and in those
- * that are not non-blocking. If it cannot be told, the stream is one of these. */
+ * that are not non-blocking. What fails here fails in cuda_gate_wait, too, which says why. */
 bool cuda_stream_blocks_others(void *stream, const void *near)
 {
 	struct cuda_device *device;
 	struct cuda_visit visit;
 	unsigned flags;
 
-	if (cuda_stream_is_default(stream) ||
-	    cuda_device_of_stream(&device, stream, near) != TUTTI_OK ||
-	    cuda_enter(device, &visit) != TUTTI_OK)
+	if (cuda_stream_is_default(stream))
 		return true;
+	if (cuda_device_of_stream(&device, stream, near) != TUTTI_OK ||
+	    cuda_enter(device, &visit) != TUTTI_OK)
+		return false;
 	CUresult error = cuda_driver()->stream_get_flags(stream, &flags);
 	cuda_leave(&visit);
-	return error != CUDA_SUCCESS || !(flags & CU_STREAM_NON_BLOCKING);
+	return error == CUDA_SUCCESS && !(flags & CU_STREAM_NON_BLOCKING);
 }
 
 tutti_status cuda_gate_wait(const struct memory_gate *gate, void *stream, const void *near)

@@ -386,15 +386,17 @@ static void refusals(struct rank *r)
 }
 
 /* A stream whose capture another operation has made invalid is refused with that reason, for a
- * collective and a message, and the communicator stays well. */
+ * collective, a message and a wait, and the communicator stays well. */
 static void invalidated(struct rank *r)
 {
 	struct buffers b;
 	CUgraph graph;
+	tutti_work *work;
 
 	open_buffers(&b, r, FEW);
 	tutti_call call = {.stream = b.stream};
 	uint64_t before = tutti_comm_sequence(r->comm);
+	recv_one(r, &b, previous(r), &(tutti_call){.stream = b.stream, .work = &work});
 	GPU(stream_begin_capture, b.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
 	if (gpu.stream_synchronize(b.stream) == CUDA_SUCCESS)
 		report_wrong(r, "the capture stays valid", TUTTI_OK);
@@ -403,8 +405,11 @@ static void invalidated(struct rank *r)
 		"takes part in is invalid");
 	refused(r, "a send", tutti_send(b.send, 1, TUTTI_U32, 0, r->comm, &call),
 		"takes part in is invalid");
+	refused(r, "a wait", tutti_work_wait_stream(work, b.stream), "takes part in is invalid");
 	if (gpu.stream_end_capture(b.stream, &graph) == CUDA_SUCCESS)
 		report_wrong(r, "the capture ends well", TUTTI_OK);
+	send_one(r, &b, next(r), NULL);
+	expect(r, "wait", tutti_work_wait(&work, 0));
 	expect(r, "comm", tutti_comm_status(r->comm));
 	if (tutti_comm_sequence(r->comm) != before)
 		report_wrong(r, "a refused call has a number", TUTTI_OK);
