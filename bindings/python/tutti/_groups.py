@@ -2,6 +2,7 @@
 
 import contextlib
 import threading
+import weakref
 from ctypes import addressof, byref, c_void_p
 from typing import Any, Callable, List, Optional, Set, Tuple
 
@@ -13,9 +14,10 @@ from .errors import InvalidError, check
 
 
 class _Local(threading.local):
-    """group: the innermost that is open on this thread."""
+    """group: the innermost that is open on this thread. Its with statement holds it: where a signal's handler has raised before
+    __exit__ could end it, there is none."""
 
-    group: "Optional[group]" = None
+    group: "Optional[weakref.ReferenceType[group]]" = None
 
 
 _local = _Local()
@@ -52,7 +54,7 @@ class group:
         if self._outer is None:
             cancel()
         check(lib.tutti_group_begin())
-        _local.group = self
+        _local.group = weakref.ref(self)
         return self
 
     def add(self, state: State, keep: Tuple[Any, ...], ops: Any) -> None:
@@ -66,7 +68,7 @@ class group:
             whole._states.append(state)
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        _local.group = self._outer
+        _local.group = None if self._outer is None else weakref.ref(self._outer)
         if error is not None and self._outer is None:
             cancel()
         elif error is not None:
@@ -139,7 +141,7 @@ def cancel() -> bool:
 
 
 def current() -> Optional[group]:
-    return _local.group
+    return None if _local.group is None else _local.group()
 
 
 def is_open() -> bool:
