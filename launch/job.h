@@ -41,7 +41,7 @@ bool job_is_cut_off(const struct job *job, const struct rank *rank);
 void job_report(struct job *job, struct rank *rank, const char *rest);
 
 /* Returns a rank that has failed and is not started again, or NULL. */
-struct rank *job_restart_failed(struct job *job);
+struct rank *job_restart_failed(struct job *job, pid_t first);
 /* Starts all ranks again, all of which have ended. */
 void job_restart_all(struct job *job);
 /* A rank that was started again waits for tutti_comm_grow; NULL: it is none of ours. */

@@ -130,11 +130,11 @@ static bool is_final(const struct job *j, const struct rank *failed)
 	return is_late || job_is_cut_off(j, failed);
 }
 
-struct rank *job_restart_failed(struct job *j)
+struct rank *job_restart_failed(struct job *j, pid_t first)
 {
 	struct rank *failed;
 
-	while ((failed = ranks_observe(j->ranks)) && !j->is_ending && !j->is_restarting &&
+	while ((failed = ranks_observe(j->ranks, first)) && !j->is_ending && !j->is_restarting &&
 	       j->options->max_restarts > 0 && !is_final(j, failed)) {
 		enum answer answer = restart_answer(j->ranks, failed, j->options, j->restarts);
 

@@ -127,7 +127,15 @@ struct rank *ranks_numbered(const struct ranks *ranks, int number)
 	return number >= 0 && local >= 0 && local < ranks->n ? &ranks->rank[local] : NULL;
 }
 
-struct rank *ranks_observe(struct ranks *ranks)
+/* As a cause of the job's failure, than other, which may be NULL. */
+static bool is_likelier(const struct rank *rank, const struct rank *other, pid_t first)
+{
+	if (!other || rank->pid == first)
+		return true;
+	return other->pid != first && rank->exit_signal && !other->exit_signal;
+}
+
+struct rank *ranks_observe(struct ranks *ranks, pid_t first)
 {
 	struct rank *failed = NULL;
 
@@ -135,7 +143,7 @@ struct rank *ranks_observe(struct ranks *ranks)
 		struct rank *rank = &ranks->rank[i];
 
 		note_if_ended(ranks, rank);
-		if (has_failed(rank) && (!failed || (rank->exit_signal && !failed->exit_signal)))
+		if (has_failed(rank) && is_likelier(rank, failed, first))
 			failed = rank;
 	}
 	return failed;

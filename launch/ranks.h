@@ -55,9 +55,9 @@ int ranks_start(struct ranks *ranks, const struct start *start);
 struct rank *ranks_of(const struct ranks *ranks, pid_t process);
 /* The rank with that number, or NULL: for a process that has gone, and with it its group. */
 struct rank *ranks_numbered(const struct ranks *ranks, int number);
-/* Looks which ranks have ended; returns one that has failed, or NULL. Among several it is one that was killed:
- * more likely the cause than an exit, which may be a survivor's complaint. Never blocks. */
-struct rank *ranks_observe(struct ranks *ranks);
+/* Looks which ranks have ended; returns one that has failed, or NULL. Among several it is the process first, or
+ * one that was killed: more likely the cause than an exit, which may be a survivor's complaint. Never blocks. */
+struct rank *ranks_observe(struct ranks *ranks, pid_t first);
 /* Whether any has ended well. */
 bool ranks_any_done(const struct ranks *ranks);
 /* Starts a rank again that has ended and whose output was read: as the restart of this number, or,

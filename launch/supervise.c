@@ -118,12 +118,13 @@ static void end_for(struct job *j, struct rank *failed)
 	job_end(j, code_of(j, failed), job_is_cut_off(j, failed) ? 0 : LAST_WORDS_MS);
 }
 
-static void observe(struct job *j)
+/* first: the process that ended first of those that have ended since the last look; 0: unknown. */
+static void observe(struct job *j, pid_t first)
 {
 	struct rank *failed;
 
 	hear_ranks(j); /* what a rank has said before its end */
-	failed = job_restart_failed(j);
+	failed = job_restart_failed(j, first);
 	if (failed && j->exit_code == 0)
 		end_for(j, failed);
 	if (j->ranks->alive == 0 && j->leave_at == NEVER)
@@ -144,15 +145,16 @@ static void pass_end_signal(struct job *j, int signal)
 	j->is_ending = true;
 	if (j->is_restarting) {
 		j->is_restarting = false;
-		observe(j); /* perhaps no rank is left to end */
+		observe(j, 0); /* perhaps no rank is left to end */
 	}
 }
 
-static void handle_signal(struct job *j, int signal)
+/* SIGCHLD of several ranks is one signal, which names the first. */
+static void handle_signal(struct job *j, int signal, pid_t from)
 {
 	switch (signal) {
 	case SIGCHLD:
-		observe(j);
+		observe(j, from);
 		break;
 	case SIGINT:
 	case SIGTERM:
@@ -173,7 +175,7 @@ static void handle_signals(struct job *j)
 	struct signalfd_siginfo info;
 
 	while (read(j->signal_fd, &info, sizeof info) == (ssize_t)sizeof info)
-		handle_signal(j, (int)info.ssi_signo);
+		handle_signal(j, (int)info.ssi_signo, (pid_t)info.ssi_pid);
 }
 
 /* The tuttirun that has started this one wants its ranks to end, or has gone. */
@@ -201,7 +203,7 @@ static void hear_control(struct job *j)
 	else if (word == SIGSTOP)
 		ranks_signal(j->ranks, SIGSTOP); /* its own process goes on, to hear of SIGCONT */
 	else
-		handle_signal(j, word);
+		handle_signal(j, word, 0);
 }
 
 static void handle_deadlines(struct job *j)

@@ -93,6 +93,15 @@ said 'last words' out
 # shellcheck disable=SC2016
 expect 3 $run -n 2 sh -c '[ $RANK = 0 ] && exec sleep 1000; printf half >&2; exit 3'
 cmp -s <(head -1 err) <(echo half) || complain "the launcher's line is not one of its own: $(cat err)"
+# Two have ended when tuttirun, which was stopped, looks: the one that ended first is named.
+# shellcheck disable=SC2016
+expect 5 $run -n 2 sh -c 'tuttirun=$PPID
+	if [ $RANK = 1 ]; then kill -STOP $tuttirun; echo $$ >one; mv one first_is; exit 5; fi
+	until [ -e first_is ]; do :; done; first=$(cat first_is); me=$$
+	ended() { ! grep -q "^State:.[^Z]" /proc/$1/status; }
+	(until ended $first && ended $me; do :; done; kill -CONT $tuttirun) &
+	until ended $first; do :; done; exit 6'
+said '^tuttirun: rank 1 \(pid [0-9]+\) exited with code 5; the job was ended$'
 # A rank that sees another one fail can say what that means for it: here once tuttirun's own line is there.
 # shellcheck disable=SC2016
 expect 3 $run -n 2 sh -c '[ $RANK = 1 ] && exit 3; until grep -q "rank 1 .* exited with code 3" err; do :; done; echo lost rank 1 >&2; exit 4'

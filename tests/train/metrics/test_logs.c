@@ -255,7 +255,7 @@ static void test_half_rows(void **state)
 	assert_int_equal(count_of(text, "step,time"), 1);
 	assert_int_equal(count_of(text, "\n"), 4); /* two of the head, two rows */
 	assert_int_equal(count_of(text, "\n0,"), 2);
-	assert_null(strstr(text, "777"));
+	assert_null(strstr(text, "7777777777")); /* some 7s may be in a time */
 	read_file(&job, "metrics.jsonl", text);
 	assert_int_equal(count_of(text, "{\"step\":0,"), 2);
 	assert_int_equal(count_of(text, "\n"), 2);
