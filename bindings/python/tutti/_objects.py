@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from ._communicator import Comm
 
 
-def _check_no_group(call: str) -> None:
+def check_no_group(call: str) -> None:
     if is_open():
         raise InvalidError(f"{call}: an object is not sent in a group: its length is received first")
 
 
 def broadcast(comm: "Comm", value: Any, root: int) -> Any:
-    _check_no_group("broadcast_object")
+    check_no_group("broadcast_object")
     data = bytearray(pickle.dumps(value) if comm.rank == root else b"")
     length = array("q", [len(data)])
     comm.broadcast(length, root)
@@ -28,7 +28,7 @@ def broadcast(comm: "Comm", value: Any, root: int) -> Any:
 
 
 def all_gather(comm: "Comm", value: Any) -> List[Any]:
-    _check_no_group("all_gather_object")
+    check_no_group("all_gather_object")
     data = pickle.dumps(value)
     lengths = array("q", bytes(8 * comm.size))
     comm.all_gather(array("q", [len(data)]), lengths)
@@ -39,3 +39,13 @@ def all_gather(comm: "Comm", value: Any) -> List[Any]:
         values.append(pickle.loads(memoryview(whole)[at : at + length]))
         at += length
     return values
+
+
+def scatter(comm: "Comm", parts: List[bytes], root: int) -> bytearray:
+    """parts: what root has for each rank; else empty."""
+    check_no_group("scatter")
+    lengths = array("q", [len(part) for part in parts] or bytes(8 * comm.size))
+    comm.broadcast(lengths, root)
+    own = bytearray(lengths[comm.rank])
+    comm.scatterv(bytearray(b"".join(parts)) if parts else None, own, lengths, root=root)
+    return own

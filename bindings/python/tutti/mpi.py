@@ -2,8 +2,8 @@
 
 Methods with a capital letter take buffers: an array; [array, type]; [array, count]; [array, count, type]; and where ranks
 have counts of their own [array, counts], [array, (counts, displacements)], each with a type behind it, and
-[array, counts, displacements, type]. IN_PLACE stands for the buffer of this side. bcast,
-allgather and gather take objects. What differs from MPI:
+[array, counts, displacements, type]. IN_PLACE stands for the buffer of this side. Methods with a small letter take
+objects (_mpi_objects.py). What differs from MPI:
     COMM_WORLD joins in its first call, by the launcher's environment
     a message has exactly as many elements as the buffer of its recv
     a recv names its tag, 0 by default: ANY_TAG is an UnsupportedError
@@ -22,11 +22,12 @@ from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple, U
 from . import _communicator, _dtypes
 from ._buffers import Buffer, buffer_of
 from ._groups import group
+from ._mpi_objects import ObjectCalls
+from ._mpi_requests import ANY_SOURCE, ANY_TAG, PROC_NULL, RECEIVED_NOTHING, REQUEST_NULL, Request, Status
 from ._ops import BAND, BOR, BXOR, MAX, MIN, PROD, SUM, Op
-from ._works import Work
 from .errors import Error, InvalidError, UnsupportedError
 
-ANY_SOURCE, ANY_TAG, UNDEFINED = -1, -1, -32766
+UNDEFINED = -32766
 Exception = Error  # mpi4py's name
 
 BYTE = UNSIGNED_CHAR = UINT8_T = _dtypes.BY_NAME["uint8"]
@@ -100,80 +101,13 @@ def _spec(what: Any, blocks: int = 1) -> _Spec:
     return _Spec(buffer)
 
 
-class Status:
-    """Of a receive that is over."""
-
-    def __init__(self) -> None:
-        self.source, self.tag, self.error = ANY_SOURCE, 0, 0
-        self._count = 0
-
-    def Get_source(self) -> int:
-        return self.source
-
-    def Get_tag(self) -> int:
-        return self.tag
-
-    def Get_count(self, datatype: Any = None) -> int:
-        """Elements: as many as the buffer has."""
-        return self._count
-
-    def _set(self, source: int, tag: int, count: int) -> None:
-        self.source, self.tag, self._count = source, tag, count
-
-
-class Request:
-    """A call in flight: a Work."""
-
-    def __init__(self, work: Optional[Work], tag: int = 0, count: int = 0):
-        self.work, self._tag, self._count = work, tag, count
-
-    def Wait(self, status: Optional[Status] = None) -> bool:
-        if self.work is not None:
-            self.work.wait()
-            self._tell(status)
-        return True
-
-    def Test(self, status: Optional[Status] = None) -> bool:
-        if self.work is not None and not self.work.test():
-            return False
-        self._tell(status)
-        return True
-
-    def _tell(self, status: Optional[Status]) -> None:
-        if status is not None and self.work is not None and self.work._flight.source is not None:
-            status._set(self.work.source, self._tag, self._count)
-
-    def Cancel(self) -> None:
-        """Of a receive that no message has met; Wait raises AbortedError then."""
-        if self.work is not None:
-            self.work.cancel()
-
-    def Free(self) -> None:
-        self.work = None
-
-    @classmethod
-    def Waitall(cls, requests: Sequence["Request"], statuses: Optional[List[Status]] = None) -> bool:
-        for i, request in enumerate(requests):
-            request.Wait(statuses[i] if statuses else None)
-        return True
-
-    @classmethod
-    def Testall(cls, requests: Sequence["Request"], statuses: Optional[List[Status]] = None) -> bool:
-        return all([request.Test(statuses[i] if statuses else None) for i, request in enumerate(requests)])
-
-    wait, test = Wait, Test
-
-
-REQUEST_NULL = Request(None)
-
-
 def _tag(tag: int) -> int:
     if tag == ANY_TAG:
         raise UnsupportedError("ANY_TAG: a recv of Tutti names its tag, which is 0 where none is given")
     return tag
 
 
-class Comm:
+class Comm(ObjectCalls):
     """mpi4py's Comm over one of Tutti, .tutti."""
 
     def __init__(self, comm: Optional[_communicator.Comm], join: Optional[Callable[[], _communicator.Comm]] = None):
@@ -291,21 +225,26 @@ class Comm:
         buffer = None if sendbuf is IN_PLACE else send.buffer
         self.tutti.all_to_allv(buffer, self._counts(send), recv.buffer, self._counts(recv), send.displs, recv.displs)
 
-    # ---- messages
+    # ---- messages; with PROC_NULL there is none
 
     def Send(self, buf: Any, dest: int, tag: int = 0) -> None:
-        self.tutti.send(_spec(buf).buffer, dest, tag)
+        if dest != PROC_NULL:
+            self.tutti.send(_spec(buf).buffer, dest, tag)
 
     def Recv(self, buf: Any, source: int = ANY_SOURCE, tag: int = 0, status: Optional[Status] = None) -> None:
+        if source == PROC_NULL:
+            return RECEIVED_NOTHING._tell(status)
         buffer = _spec(buf).buffer
         came_from = self.tutti.recv(buffer, source, _tag(tag))
         if status is not None:
             status._set(came_from, tag, buffer.count if buffer else 0)
 
     def Isend(self, buf: Any, dest: int, tag: int = 0) -> Request:
-        return Request(self.tutti.start.send(_spec(buf).buffer, dest, tag), tag)
+        return Request(None if dest == PROC_NULL else self.tutti.start.send(_spec(buf).buffer, dest, tag), tag)
 
     def Irecv(self, buf: Any, source: int = ANY_SOURCE, tag: int = 0) -> Request:
+        if source == PROC_NULL:
+            return RECEIVED_NOTHING
         buffer = _spec(buf).buffer
         return Request(self.tutti.start.recv(buffer, source, _tag(tag)), tag, buffer.count if buffer else 0)
 
@@ -320,24 +259,15 @@ class Comm:
         status: Optional[Status] = None,
     ) -> None:
         """Both start together: where one is refused, the other has not begun."""
+        if source == PROC_NULL:
+            self.Send(sendbuf, dest, sendtag)
+            return RECEIVED_NOTHING._tell(status)
         buffer, came_from = _spec(recvbuf).buffer, ctypes.c_int(ANY_SOURCE)
         with group():
             self.tutti._recv(buffer, source, _tag(recvtag), {}, came_from)
-            self.tutti.send(_spec(sendbuf).buffer, dest, sendtag)
+            self.Send(sendbuf, dest, sendtag)
         if status is not None:
             status._set(came_from.value, recvtag, buffer.count if buffer else 0)
-
-    # ---- objects, by pickle
-
-    def bcast(self, obj: Any, root: int = 0) -> Any:
-        return self.tutti.broadcast_object(obj, root)
-
-    def allgather(self, sendobj: Any) -> List[Any]:
-        return self.tutti.all_gather_object(sendobj)
-
-    def gather(self, sendobj: Any, root: int = 0) -> Optional[List[Any]]:
-        found = self.tutti.all_gather_object(sendobj)
-        return found if self.rank == root else None
 
     barrier = Barrier
 

@@ -1,5 +1,7 @@
 """One rank: a program of mpi4py's kind, with each form of its buffers."""
 
+import math
+
 import numpy as np
 import tutti
 from checks import raises
@@ -138,6 +140,38 @@ with raises(MPI.Exception, match="cannot be read as float32"):
 assert comm.bcast({"from": rank} if rank == 0 else None) == {"from": 0}
 assert comm.allgather("x" * rank) == ["x" * r for r in range(P)]
 assert comm.gather(rank, root=P - 1) == (list(range(P)) if rank == P - 1 else None)
+
+# Objects: each call, on a root that is not the first, and between neighbours; PROC_NULL is nobody.
+assert comm.scatter([{"to": r} for r in range(P)] if rank == P - 1 else None, root=P - 1) == {"to": rank}
+assert comm.allreduce(rank) == total and comm.allreduce([rank]) == list(range(P))
+assert comm.allreduce("a" * rank, op=MPI.MAX) == "a" * (P - 1)
+assert comm.reduce(rank + 1, op=MPI.PROD, root=P - 1) == (math.factorial(P) if rank == P - 1 else None)
+with raises(tutti.UnsupportedError, match="of objects: SUM, PROD"):
+    comm.allreduce(1, op=tutti.AVG)
+if rank == 0 and P > 1:
+    comm.send({"size": "x" * 100000}, dest=1, tag=11)
+elif rank == 1:
+    assert comm.recv(source=0, tag=11, status=status) == {"size": "x" * 100000} and status.Get_source() == 0
+assert comm.sendrecv((rank, None), right, source=left) == (left, None)
+assert comm.sendrecv(rank, right) == left  # from anybody
+for peer, expected in ((rank - 1 if rank else MPI.PROC_NULL, rank - 1 if rank else None),):
+    dest = rank + 1 if rank + 1 < P else MPI.PROC_NULL
+    assert comm.sendrecv(rank, dest, source=peer) == expected
+    y[:] = -1
+    comm.Sendrecv(np.full(4, rank, "d"), dest, recvbuf=y, source=peer, status=status)
+    equal(y, [rank - 1 if rank else -1] * 4)
+    assert status.Get_source() == peer and status.Get_count() == (4 if rank else 0)
+comm.Send(x, MPI.PROC_NULL)
+comm.send(x, MPI.PROC_NULL)
+comm.Recv(y, MPI.PROC_NULL, status=status)
+assert (status.source, status.tag, status.Get_count()) == (MPI.PROC_NULL, MPI.ANY_TAG, 0)
+assert comm.recv(source=MPI.PROC_NULL) is None
+nothing = [comm.Isend(x, MPI.PROC_NULL), comm.Irecv(y, MPI.PROC_NULL)]
+MPI.Request.Waitall(nothing, [MPI.Status(), status])
+assert status.source == MPI.PROC_NULL and nothing[0].Test()
+with tutti.group():
+    with raises(tutti.InvalidError, match="an object is not sent in a group"):
+        comm.send(1, MPI.PROC_NULL)
 
 half = comm.Split(rank % 2, key=-rank)
 assert half.size == (P + 1 - rank % 2) // 2
