@@ -39,6 +39,16 @@ static void write_name(struct events *e, const char *what, size_t pid, size_t ti
 		what, pid, tid, text);
 }
 
+/* Where a process or track is drawn: the lowest is the first. */
+static void write_place(struct events *e, const char *what, size_t pid, size_t tid, size_t place)
+{
+	begin_event(e);
+	fprintf(e->file,
+		"\"ph\":\"M\",\"name\":\"%s\",\"pid\":%zu,\"tid\":%zu,\"args\":{\"sort_index\":%zu}"
+		"}",
+		what, pid, tid, place);
+}
+
 static void write_us(FILE *file, const char *name, int64_t ns)
 {
 	uint64_t size = ns < 0 ? (uint64_t)-ns : (uint64_t)ns;
@@ -65,6 +75,9 @@ static void write_args(FILE *file, const struct trace_comm *c, const struct trac
 		fputs(",\"time\":\"between its neighbours'\"", file);
 	if (c->waits[0] && c->waits_index == op->index)
 		fprintf(file, ",\"waits\":\"%s\"", c->waits);
+	if (op->is_async) /* it is drawn off its communicator's track */
+		fprintf(file, ",\"communicator\":\"%016" PRIx64 "%s%s\"", c->name,
+			c->title[0] ? " " : "", c->title);
 	fputs("}}", file);
 }
 
@@ -82,6 +95,17 @@ static int64_t drawn_until(const struct trace_process *p, const struct trace_op 
 	return op->begin_ns + 1000;
 }
 
+/* The id is the process's own: an id of all processes is drawn apart from each of them. */
+static void begin_op(struct events *e, const char *phase, size_t pid, size_t tid,
+		     const struct trace_op *op)
+{
+	begin_event(e);
+	fprintf(e->file, "\"ph\":\"%s\",\"name\":\"%s\",\"cat\":\"tutti\",\"pid\":%zu,\"tid\":%zu",
+		phase, op->name, pid, tid);
+	if (op->is_async)
+		fprintf(e->file, ",\"id2\":{\"local\":\"%zu.%" PRIu64 "\"}", tid, op->index);
+}
+
 /* An operation that its caller waited for is a block on the thread's track; the others may overlap,
  * and have tracks of their own. */
 static void write_op(struct events *e, const struct trace_process *p, size_t pid, size_t tid,
@@ -91,22 +115,14 @@ static void write_op(struct events *e, const struct trace_process *p, size_t pid
 	const struct trace_op *next = op + 1 < c->ops + c->op_count ? op + 1 : NULL;
 	int64_t until = drawn_until(p, op, next), begin = op->begin_ns + p->shift_ns - e->origin_ns;
 
-	begin_event(e);
-	fprintf(e->file, "\"ph\":\"%s\",\"name\":\"%s\",\"cat\":\"tutti\",\"pid\":%zu,\"tid\":%zu",
-		op->is_async ? "b" : "X", op->name, pid, tid);
+	begin_op(e, op->is_async ? "b" : "X", pid, tid, op);
 	write_us(e->file, "ts", begin);
 	if (!op->is_async)
 		write_us(e->file, "dur", until - op->begin_ns);
-	else
-		fprintf(e->file, ",\"id\":\"%zu.%zu.%" PRIu64 "\"", pid, tid, op->index);
 	write_args(e->file, c, op);
 	if (!op->is_async)
 		return;
-	begin_event(e);
-	fprintf(e->file,
-		"\"ph\":\"e\",\"name\":\"%s\",\"cat\":\"tutti\",\"pid\":%zu,\"tid\":%zu,\"id\":"
-		"\"%zu.%zu.%" PRIu64 "\"",
-		op->name, pid, tid, pid, tid, op->index);
+	begin_op(e, "e", pid, tid, op);
 	write_us(e->file, "ts", begin + (until - op->begin_ns));
 	fputc('}', e->file);
 }
@@ -120,12 +136,14 @@ static void write_events(struct events *e, const struct trace_process *p, size_t
 		snprintf(text, sizeof text, "rank %d of %d: %s, process %d", p->comms[0].rank,
 			 p->comms[0].size, p->host, p->pid);
 	write_name(e, "process_name", pid, 0, text);
+	write_place(e, "process_sort_index", pid, 0, p->comm_count ? (size_t)p->comms[0].rank : 0);
 	for (size_t c = 0; c < p->comm_count; c++) {
 		const struct trace_comm *comm = &p->comms[c];
 		snprintf(text, sizeof text, "rank %d of %d, communicator %016" PRIx64 "%s%s (%s)",
 			 comm->rank, comm->size, comm->name, comm->title[0] ? " " : "", comm->title,
 			 comm->way);
 		write_name(e, "thread_name", pid, c + 1, text);
+		write_place(e, "thread_sort_index", pid, c + 1, c);
 		for (size_t k = 0; k < comm->op_count; k++)
 			write_op(e, p, pid, c + 1, &comm->ops[k]);
 	}

@@ -4,15 +4,18 @@ browser=$(command -v chromium-headless-shell || command -v chromium) || {
 	exit 77
 }
 
-# browse URL WORD...: with these options; nothing but this machine can be reached. What it says goes to ./console.
+# Nothing but this machine can be reached.
+browser_command=("$browser" --headless --no-sandbox --disable-gpu --no-first-run --hide-scrollbars
+	--disable-background-networking --disable-component-update --disable-sync --disable-extensions
+	--user-data-dir="$scratch/profile" --host-resolver-rules='MAP * ~NOTFOUND, EXCLUDE 127.0.0.1' --window-size=1200,1400)
+
+# browse URL WORD...: with these options. What it says goes to ./console.
 browse()
 {
 	local url=$1
 	shift
-	HOME=$scratch timeout -k 5 100 "$browser" --headless --no-sandbox --disable-gpu --no-first-run --hide-scrollbars \
-		--disable-background-networking --disable-component-update --disable-sync --disable-extensions \
-		--user-data-dir="$scratch/profile" --host-resolver-rules='MAP * ~NOTFOUND, EXCLUDE 127.0.0.1' \
-		--enable-logging=stderr --window-size=1200,1400 --virtual-time-budget=5000 "$@" "$url" 2>console
+	HOME=$scratch timeout -k 5 100 "${browser_command[@]}" --enable-logging=stderr --virtual-time-budget=5000 "$@" "$url" \
+		2>console
 }
 
 # no_messages: the page wrote nothing to the console, neither errors nor warnings.

@@ -6,27 +6,32 @@ import json
 import numbers
 import sys
 
-NEEDED = {"X": {"name", "ph", "ts", "dur", "pid", "tid"}, "b": {"name", "cat", "id", "ph", "ts", "pid", "tid"},
-          "e": {"name", "cat", "id", "ph", "ts", "pid", "tid"}, "M": {"name", "ph", "pid", "args"}}
-METADATA = {"process_name", "thread_name", "process_labels", "process_sort_index", "thread_sort_index"}
+NEEDED = {"X": {"name", "ph", "ts", "dur", "pid", "tid"}, "b": {"name", "cat", "id2", "ph", "ts", "pid", "tid"},
+          "e": {"name", "cat", "id2", "ph", "ts", "pid", "tid"}, "M": {"name", "ph", "pid", "args"}}
+# Of each sort of metadata: its argument and the argument's type.
+METADATA = {"process_name": ("name", str), "thread_name": ("name", str), "process_sort_index": ("sort_index", int),
+            "thread_sort_index": ("sort_index", int)}
 ROUNDING = 0.002        # microseconds: begin and length are rounded to a nanosecond, each by itself
 
 
 def fields(event):
     assert event.get("ph") in NEEDED, f"the phase {event.get('ph')!r}"
     assert NEEDED[event["ph"]] <= set(event), f"without {sorted(NEEDED[event['ph']] - set(event))}"
-    assert all(isinstance(event[key], str) for key in ("name", "cat", "id") if key in event), "a name, category or id that is no text"
+    assert all(isinstance(event[key], str) for key in ("name", "cat") if key in event), "a name or category that is no text"
     assert all(type(event[key]) is int for key in ("pid", "tid") if key in event), "a process or thread that is no number"
     for key in ("ts", "dur"):
         assert key not in event or (isinstance(event[key], numbers.Real) and event[key] >= 0), f"{key} {event.get(key)!r}"
+    # With an "id" of all processes Perfetto shows the operation to none of them.
+    assert "id2" not in event or type(event["id2"].get("local")) is str and len(event["id2"]) == 1, "an id that is not its process's"
     if event["ph"] == "M":
-        assert event["name"] in METADATA and isinstance(event["args"].get("name"), str), "metadata that names nothing"
+        key, kind = METADATA[event["name"]]
+        assert type(event["args"].get(key)) is kind, f"metadata without {key}"
 
 
 def pairs(events):
     begun = {}
     for event in events:
-        key = event["pid"], event["cat"], event["id"]
+        key = event["pid"], event["cat"], event["id2"]["local"]
         if event["ph"] == "b":
             assert key not in begun, f"{key} begins twice"
             begun[key] = event
@@ -46,6 +51,17 @@ def nesting(blocks):
         ends.append(end)
 
 
+def order(events):
+    """Processes in the order of their ranks, which their names begin with; and every track has a place."""
+    places = {e["pid"]: e["args"]["sort_index"] for e in events if e["name"] == "process_sort_index"}
+    names = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+    assert places.keys() == names.keys(), f"processes without a place: {names.keys() ^ places.keys()}"
+    for pid, name in names.items():
+        assert name.startswith(f"rank {places[pid]} of "), f"{name} has the place {places[pid]}"
+    tracks = {kind: [(e["pid"], e["tid"]) for e in events if e["name"] == kind] for kind in ("thread_name", "thread_sort_index")}
+    assert tracks["thread_name"] == tracks["thread_sort_index"], f"tracks without a place: {tracks}"
+
+
 def check(path):
     with open(path, encoding="utf-8") as file:
         document = json.load(file)
@@ -55,6 +71,7 @@ def check(path):
             fields(event)
         except AssertionError as error:
             raise AssertionError(f"event {i}: {error}") from error
+    order([event for event in events if event["ph"] == "M"])
     pairs([event for event in events if event["ph"] in "be"])
     tracks = {}
     for event in events:

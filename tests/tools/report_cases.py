@@ -207,7 +207,7 @@ class Events(unittest.TestCase):
         self.assertEqual([(op.name, op.begin, op.duration) for op in track.operations], [("barrier", 5, 2)])
 
     def test_every_field_that_viewers_need_is_asked_for(self):
-        begin = {"ph": "b", "name": "send", "cat": "tutti", "id": "1", "pid": 1, "tid": 1, "ts": 1, "args": {}}
+        begin = {"ph": "b", "name": "send", "cat": "tutti", "id2": {"local": "1"}, "pid": 1, "tid": 1, "ts": 1, "args": {}}
         end = dict(begin, ph="e", ts=3)
         self.assertEqual(len(trace_events.tracks_of("x", [*self.TRACK, begin, end])[0].operations), 1)
         for events, key in [((self.BLOCK,), key) for key in self.BLOCK] + [((begin, end), key) for key in begin]:
@@ -215,7 +215,7 @@ class Events(unittest.TestCase):
             del broken[0][key]
             with self.assertRaisesRegex(sources.Refused, "^x is damaged: ", msg=key):
                 trace_events.tracks_of("x", [*self.TRACK, *broken])
-        for broken in ([begin], [end], [dict(begin, ts=4), end], [dict(self.BLOCK, tid=2)], [dict(self.BLOCK, dur=-1)]):
+        for broken in ([begin], [end], [dict(begin, ts=4), end], [dict(begin, id2={}), end], [dict(self.BLOCK, tid=2)], [dict(self.BLOCK, dur=-1)]):
             with self.assertRaises(sources.Refused, msg=broken):
                 trace_events.tracks_of("x", [*self.TRACK, *broken])
 

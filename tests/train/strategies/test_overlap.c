@@ -109,12 +109,11 @@ static int is_begin(const char *line, const char *name)
 /* The end of the asynchronous call with this begin line. */
 static double end_of(const char *text, const char *begin)
 {
-	char id[64];
-	const char *from = value_of(begin, "\"id\":\"");
+	static const char id[] = "\"id2\":{\"local\":\"";
+	const char *from = value_of(begin, id);
 
-	snprintf(id, sizeof id, "\"id\":\"%.*s\"", (int)strcspn(from, "\""), from);
 	const char *end = strstr(text, "\"ph\":\"e\"");
-	while (end && strncmp(value_of(end, "\"id\":\""), from, strcspn(from, "\"") + 1) != 0)
+	while (end && strncmp(value_of(end, id), from, strcspn(from, "\"") + 1) != 0)
 		end = strstr(end + 1, "\"ph\":\"e\"");
 	return end ? strtod(value_of(end, "\"ts\":"), NULL) : -1;
 }

@@ -5,7 +5,7 @@ from tutti_report.sources import Refused, is_number
 
 NAMES = {"process_name", "thread_name"}
 # Of a phase: what an event must have besides a name, a process and a thread.
-FIELDS = {"M": ("args",), "X": ("ts", "dur", "args"), "b": ("ts", "id", "cat", "args"), "e": ("ts", "id", "cat")}
+FIELDS = {"M": ("args",), "X": ("ts", "dur", "args"), "b": ("ts", "id2", "cat", "args"), "e": ("ts", "id2", "cat")}
 TRACK = re.compile(r"rank (\d+) of (\d+), communicator ([0-9a-f]{16})(?: (.*))? \(([^()]*)\)$")
 
 
@@ -45,6 +45,7 @@ def check(path, i, event):
         need(key in event, f"has no {key}")
         need(key not in ("ts", "dur") or is_number(event[key]), f"has a {key} that is no number")
         need(key != "args" or isinstance(event[key], dict), "has no args")
+        need(key != "id2" or (isinstance(event[key], dict) and isinstance(event[key].get("local"), str)), "has no id of its process")
     need(event.get("dur", 0) >= 0, "ends before it begins")
     need(event["ph"] != "M" or event["name"] not in NAMES or isinstance(event["args"].get("name"), str), "names nothing")
 
@@ -66,9 +67,9 @@ def tracks_of(path, events):
         elif event["ph"] == "X":
             tracks[key].operations.append(Operation(tracks[key], event, event["dur"]))
         elif event["ph"] == "b":
-            begun[key, event["id"]] = event
+            begun[key, event["id2"]["local"]] = event
         else:
-            begin = begun.pop((key, event["id"]), None)
+            begin = begun.pop((key, event["id2"]["local"]), None)
             if not begin or event["ts"] < begin["ts"]:
                 raise Refused(f"{path} is damaged: event {i + 1} ends what has not begun.")
             tracks[key].operations.append(Operation(tracks[key], begin, event["ts"] - begin["ts"]))
