@@ -10,10 +10,11 @@ set_target_properties(tutti PROPERTIES LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/
 # into one, in which hidden symbols are made local.
 find_program(TUTTI_OBJCOPY NAMES objcopy REQUIRED)
 set(one_object ${CMAKE_CURRENT_BINARY_DIR}/tutti.o)
+set(all_objects $<TARGET_OBJECTS:tutti_objects> $<TARGET_OBJECTS:tutti_kernels_image> $<TARGET_OBJECTS:tutti_revision_object>)
 add_custom_command(OUTPUT ${one_object}
-	COMMAND ${CMAKE_LINKER} -r -o ${one_object} $<TARGET_OBJECTS:tutti_objects> $<TARGET_OBJECTS:tutti_revision_object>
+	COMMAND ${CMAKE_LINKER} -r -o ${one_object} ${all_objects}
 	COMMAND ${TUTTI_OBJCOPY} --localize-hidden ${one_object}
-	DEPENDS $<TARGET_OBJECTS:tutti_objects> $<TARGET_OBJECTS:tutti_revision_object>
+	DEPENDS ${all_objects}
 	COMMENT "Linking tutti.o, hidden symbols made local"
 	COMMAND_EXPAND_LISTS VERBATIM)
 add_library(tutti_static STATIC ${one_object})

@@ -3,4 +3,14 @@
 #define REDUCE_KERNELS      reduce_kernels_avx2
 #define REDUCE_KERNELS_NAME "avx2"
 #include "memory/reduce_template.h"
+
+#define REST(tag)                                                                                  \
+	size_t reduce_rest_##tag##_avx2(const struct reduction *r, size_t first, size_t ahead)     \
+	{                                                                                          \
+		return sum_##tag##_16(r, first, ahead);                                            \
+	}
+REST(f32)
+REST(f64)
+REST(f16)
+REST(bf16)
 #endif

@@ -48,6 +48,11 @@ extern const struct reduce_kernels reduce_kernels_base;
 #ifdef __x86_64__
 extern const struct reduce_kernels reduce_kernels_avx2, reduce_kernels_avx512;
 extern const struct reduce_kernels reduce_kernels_avx512_bf16, reduce_kernels_avx512_fp16;
+/* Sums by vectors of 16 bytes, which kernels of wider vectors leave the last elements to; they
+ * return the first element that makes no whole vector. */
+typedef size_t reduce_rest_fn(const struct reduction *r, size_t first, size_t ahead);
+reduce_rest_fn reduce_rest_f32_avx2, reduce_rest_f64_avx2;
+reduce_rest_fn reduce_rest_f16_avx2, reduce_rest_bf16_avx2;
 /* Of their own files. */
 void reduce_sum_bf16_avx512(const struct reduction *r, size_t first, size_t ahead);
 void reduce_sum_f16_avx512(const struct reduction *r, size_t first, size_t ahead);

@@ -197,17 +197,20 @@ static void narrow_f16_fast(void *dst, const void *acc, size_t n)
 #define DIVIDES(by)        (bits_of_f32(by) != 0) /* as integers: the ports of vectors are busy */
 
 #define VECTOR(name) PASTE(name, _, WIDTH)
-#define WIDTH 16
-#include "memory/reduce_sum_template.h"
-#undef WIDTH
 #if defined(__AVX512F__)
 #define WIDTH 64
 #include "memory/reduce_sum_template.h"
-#elif defined(__AVX2__)
-#define WIDTH 32
-#include "memory/reduce_sum_template.h"
+/* The few elements that are left over: AVX-512 has nothing for them that AVX2 lacks. */
+#define SUM_REST_OF_16(tag) reduce_rest_##tag##_avx2
 #else
 #define WIDTH 16
+#include "memory/reduce_sum_template.h"
+#if defined(__AVX2__)
+#undef WIDTH
+#define WIDTH 32
+#include "memory/reduce_sum_template.h"
+#endif
+#define SUM_REST_OF_16(tag) sum_##tag##_16
 #endif
 
 #define SUM(tag, acc, load, store)                                                                 \
@@ -231,7 +234,7 @@ static void narrow_f16_fast(void *dst, const void *acc, size_t n)
 		size_t i = VECTOR(sum_##tag)(r, first, ahead);                                     \
 		if (i == r->count)                                                                 \
 			return;                                                                    \
-		i = WIDTH > 16 ? sum_##tag##_16(r, i, 0) : i;                                      \
+		i = WIDTH > 16 ? SUM_REST_OF_16(tag)(r, i, 0) : i;                                 \
 		sum_rest_##tag(r, i);                                                              \
 	}
 SUM(f32, float, get_f32, put_f32)

@@ -9,7 +9,11 @@
 #define NAN_INLINE static inline __attribute__((always_inline, unused))
 
 #ifdef __x86_64__
+#ifdef __AVX2__
 #include <immintrin.h>
+#else
+#include <emmintrin.h> /* a tenth of it, and all that is here */
+#endif
 
 NAN_INLINE bool nan_in_f32_16(__m128 a, __m128 b)
 {
@@ -48,8 +52,8 @@ NAN_INLINE bool nan_in_f64_64(__m512 a, __m512 b)
 NAN_INLINE __m512i round_to_bf16_64(__m512i bits)
 {
 	__mmask16 is_odd = _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x10000));
-	__m512i half = _mm512_mask_mov_epi32(_mm512_set1_epi32(0x7fff), is_odd,
-	                                     _mm512_set1_epi32(0x8000));
+	__m512i half =
+		_mm512_mask_mov_epi32(_mm512_set1_epi32(0x7fff), is_odd, _mm512_set1_epi32(0x8000));
 	return _mm512_add_epi32(bits, half);
 }
 #endif

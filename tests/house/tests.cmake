@@ -11,6 +11,6 @@ if(NOT CMAKE_C_FLAGS MATCHES "-fsanitize")
 	target_link_libraries(spine_objects PRIVATE tutti_flags Threads::Threads PkgConfig::SODIUM)
 	add_executable(spine house/spine_main.c $<TARGET_OBJECTS:spine_objects>
 		$<FILTER:$<TARGET_OBJECTS:tutti_objects>,INCLUDE,[.]dir/[.]/${not_on_the_spine}>)
-	target_link_libraries(spine PRIVATE $<TARGET_PROPERTY:tutti_objects,INTERFACE_LINK_LIBRARIES>)
+	target_link_libraries(spine PRIVATE $<GENEX_EVAL:$<TARGET_PROPERTY:tutti_objects,INTERFACE_LINK_LIBRARIES>>)
 	target_link_options(spine PRIVATE -no-pie -Wl,--wrap=memcpy -Wl,--wrap=send -Wl,--wrap=sendmsg)
 endif()

@@ -8,7 +8,7 @@ target_compile_definitions(window_orders_3_slots PRIVATE WINDOW_SLOTS=3u
 	$<TARGET_PROPERTY:tutti_objects,INTERFACE_COMPILE_DEFINITIONS>)
 target_sources(window_orders_3_slots PRIVATE collectives/window/window_team.c)
 target_link_libraries(window_orders_3_slots PRIVATE PkgConfig::CMOCKA
-	$<TARGET_PROPERTY:tutti_objects,INTERFACE_LINK_LIBRARIES>)
+	$<GENEX_EVAL:$<TARGET_PROPERTY:tutti_objects,INTERFACE_LINK_LIBRARIES>>)
 add_test(NAME collectives/window/window_orders_3_slots COMMAND window_orders_3_slots)
 tutti_test_properties(collectives/window/window_orders_3_slots collectives/window)
 tutti_test_marks(collectives/window/window_orders_3_slots collectives/window/test_window_orders.c)
