@@ -78,6 +78,7 @@ static void begin_long(struct window *w, struct window_run *run, struct line *li
 	run->is_staged = stages && (run->scalar || reach_lends(run, w->rank));
 	run->first_is_staged = stages && staged_first(w, run);
 	buffers.is_staged = run->first_is_staged;
+	buffers.is_contended = contention_is_noticed(&w->contention);
 	memcpy(line->payload, &buffers, sizeof buffers);
 }
 

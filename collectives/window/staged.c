@@ -24,6 +24,7 @@
 #include "collectives/window/staged.h"
 
 #include "collectives/window/doorbell.h"
+#include "core/clock.h"
 
 #include <assert.h>
 
@@ -49,6 +50,8 @@ enum stage { STAGE, TAKE, FINISH, STAGES };
 #define ALL_REDUCE_LEAST ((size_t)64 << 10)
 #define ALL_REDUCE_EACH  ((size_t)16 << 10) /* of a piece, for each rank */
 #define BROADCAST_PIECES 4u
+/* A round of short pieces is long if it took so much for each rank. */
+#define LONG_ROUND_NS 250000u
 
 static void set_steps(struct window_run *run)
 {
@@ -95,14 +98,16 @@ static size_t all_reduce_piece(const struct window *w, const struct window_run *
 
 /* With more ranks than cores slots are long, for the fewest switches of threads. A call of which
  * every rank stages much goes through memory then, from each rank's stage to the next one's take;
- * its pieces are short enough to stay in the caches. */
+ * its pieces are short enough to stay in the caches, unless each switch costs another program's
+ * turn. */
 static size_t piece_bytes(const struct window *w, const struct window_run *run)
 {
 	size_t piece = w->geometry.slot_bytes;
 
 	if (run->pattern == COLL_BROADCAST)
 		piece = broadcast_piece(w, run);
-	else if (piece <= SHORT_PIECE) /* as it is with a core for every rank */
+	else if (piece <= SHORT_PIECE ||
+		 w->contention.is_agreed) /* a core for every rank; or contended */
 		return piece;
 	else if (run->pattern == COLL_ALL_REDUCE)
 		piece = all_reduce_piece(w, run);
@@ -128,9 +133,27 @@ void staged_begin(struct window *w, struct window_run *run)
 	set_steps(run);
 }
 
+/* Where all ranks see all lines, so that all agree on what any says. */
+static bool has_no_root(const struct window_run *run)
+{
+	return run->pattern == COLL_ALL_REDUCE || run->pattern == COLL_REDUCE_SCATTER ||
+	       run->pattern == COLL_ALL_GATHER || run->pattern == COLL_ALL_TO_ALL;
+}
+
+static void begin_rounds(struct window *w, const struct window_run *run, bool is_contended)
+{
+	bool is_short = run->pattern != COLL_BROADCAST && run->piece_bytes < w->geometry.slot_bytes;
+
+	if (has_no_root(run))
+		w->contention.is_agreed = is_contended || contention_is_noticed(&w->contention);
+	contention_begin(&w->contention, is_short, is_short ? clock_now_ns() : 0);
+}
+
 /* Where a line says that the first piece is staged, no word follows for it. */
 void staged_agree(struct window *w, struct window_run *run)
 {
+	bool is_contended = false;
+
 	run->path = &path;
 	for (int peer = run->first; peer < run->peers; peer++) {
 		struct line_buffers buffers = line_buffers_of(w, run, peer);
@@ -138,8 +161,10 @@ void staged_agree(struct window *w, struct window_run *run)
 			w->seen[WORD_STAGED][peer] = w->generation + 1;
 		if (run->args.collective == COLL_ALL_TO_ALLV && run->pieces < buffers.pieces)
 			run->pieces = buffers.pieces;
+		is_contended |= buffers.is_contended;
 	}
 	set_steps(run);
+	begin_rounds(w, run, is_contended);
 }
 
 static bool stages(const struct window_run *run, int rank)
@@ -233,6 +258,8 @@ static void end_round(struct window *w, struct window_run *run, uint32_t round)
 		word_post(w, WORD_STAGED, w->generation + round + 1);
 	if (round >= TAKE && round - TAKE < run->pieces)
 		word_post(w, WORD_TAKEN, w->generation + round - TAKE + 1);
+	if (w->contention.is_judged)
+		contention_round(&w->contention, (uint64_t)w->size * LONG_ROUND_NS, clock_now_ns());
 }
 
 static tutti_status staged_step(struct window *w, struct window_run *run)
@@ -252,6 +279,8 @@ static tutti_status staged_step(struct window *w, struct window_run *run)
 	skip_idle(w, run);
 	if ((run->step + 1) / STAGES != round)
 		end_round(w, run, round);
+	if (run->step + 1 == run->steps)
+		contention_end(&w->contention);
 	return TUTTI_OK;
 }
 

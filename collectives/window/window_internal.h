@@ -2,6 +2,7 @@
 #ifndef COLLECTIVES_WINDOW_WINDOW_INTERNAL_H
 #define COLLECTIVES_WINDOW_WINDOW_INTERNAL_H
 
+#include "collectives/window/contention.h"
 #include "collectives/window/segment.h"
 #include "core/placement/cpu_spread.h"
 #include "memory/reduce.h"
@@ -52,6 +53,7 @@ struct window {
 	struct scratch scratch;
 	struct prepared_reduction prepared; /* what a call in the lines is to do with them */
 	struct weave weave;                 /* what the staged round in flight is to do */
+	struct contention contention;
 	struct segment *segment;
 	atomic_int doorbell; /* see doorbell.c; -1: none so far */
 	struct shared_allocations memory;
