@@ -21,6 +21,7 @@ NAME = "tutti"
 
 class Group(Collectives, dist.ProcessGroup):
     device = None  # of CUDA, the last that it had tensors on
+    devices = ()  # names of the kinds that it serves
 
     def __init__(self, rank: int, size: int, name: str, lane, timeout_ms: int):
         dist.ProcessGroup.__init__(self, rank, size)
@@ -103,6 +104,11 @@ class Group(Collectives, dist.ProcessGroup):
         """Before torch 2.14 a group of Python's has no backends, and answers for them itself."""
         return self if Delegate is None else super()._get_backend(device)
 
+    @property
+    def _device_types(self) -> list:
+        """Checkpoints and states of optimizers choose one of them for what they send."""
+        return [torch.device(name) for name in self.devices] if Delegate is None else super()._device_types
+
     # ---- the end
 
     def abort(self) -> None:
@@ -146,6 +152,7 @@ Delegate = _delegate_class()
 
 
 def with_backend(group: Group, devices) -> Group:
+    group.devices = devices
     if Delegate is not None:
         group.backend = Delegate(group.own_rank, group.ranks)
         group.backend.group = weakref.ref(group)  # a strong one would be a cycle
