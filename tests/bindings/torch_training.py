@@ -28,6 +28,7 @@ VARIANTS = {
     "bucket views": {"gradient_as_bucket_view": True},
     "static graph": {"static_graph": True},
     "unused parameters": {"find_unused_parameters": True},
+    "hook in C++": {"built_in": dist.BuiltinCommHookType.ALLREDUCE},
     "fp16 hook": {"hook": default_hooks.fp16_compress_hook},
 }
 if torch.__version__[:2] != "1.":  # there it needs CUDA
@@ -37,10 +38,12 @@ if torch.__version__[:2] != "1.":  # there it needs CUDA
 def train(model, group, rank: int, variant: dict):
     """Parameters after some steps, as one tensor."""
     variant = dict(variant)
-    hook = variant.pop("hook", None)
+    hook, built_in = variant.pop("hook", None), variant.pop("built_in", None)
     model = DistributedDataParallel(copy.deepcopy(model), process_group=group, bucket_cap_mb=0.002, **variant)
     if hook:
         model.register_comm_hook(group, hook)
+    if built_in:
+        model._register_builtin_comm_hook(built_in)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     generator = torch.Generator().manual_seed(1 + rank)
     for step in range(STEPS):
