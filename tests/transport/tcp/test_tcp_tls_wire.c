@@ -318,10 +318,10 @@ static void test_settings_differ(void **state)
 static void test_full_and_closed(void **state)
 {
 	enum { N = 60, BYTES = 300000 };
-	static struct post sends[N], recvs[N];
+	static struct post sends[N], recvs[N + 2];
 	uint8_t *out = malloc(BYTES), *in = malloc(BYTES);
 	struct world w;
-	int done = 0;
+	int done = 0, received;
 
 	(void)state;
 	world_open(&w, 2);
@@ -334,14 +334,16 @@ static void test_full_and_closed(void **state)
 		done++;
 	assert_in_range(done, 1, N - 1);
 	world_hang_up(&w, 0, 1, 0);
-	for (int i = 0; i < done; i++) {
-		post_recv(&recvs[i], w.conns[1][0][0], in, BYTES, (uint32_t)i);
-		world_expect_ok(&w, &recvs[i], 1);
+	for (received = 0; received <= done + 1; received++) {
+		post_recv(&recvs[received], w.conns[1][0][0], in, BYTES, (uint32_t)received);
+		world_finish(&w, &recvs[received], 1);
+		if (recvs[received].io.status != TUTTI_OK)
+			break;
 		expect_bytes(in, BYTES, test_seed);
 	}
-	post_recv(&recvs[done], w.conns[1][0][0], in, BYTES, (uint32_t)done);
-	world_finish(&w, &recvs[done], 1);
-	assert_int_equal(recvs[done].io.status, TUTTI_ERR_PEER);
+	/* A record that was sealed goes out whole: one more may arrive that was not done. */
+	assert_in_range(received, done, done + 1);
+	assert_int_equal(recvs[received].io.status, TUTTI_ERR_PEER);
 	assert_non_null(strstr(w.conns[1][0][0]->error, "closed its connection"));
 	free(out);
 	free(in);
