@@ -40,7 +40,7 @@ bool job_is_cut_off(const struct job *job, const struct rank *rank);
 /* Says how a rank has ended, after its own last words. rest: of the line. */
 void job_report(struct job *job, struct rank *rank, const char *rest);
 
-/* Returns a rank that has failed and is not started again, or NULL. */
+/* Returns a rank that has failed and is not started again, or NULL. first: as in ranks_observe. */
 struct rank *job_restart_failed(struct job *job, pid_t first);
 /* Starts all ranks again, all of which have ended. */
 void job_restart_all(struct job *job);

@@ -149,7 +149,8 @@ static void pass_end_signal(struct job *j, int signal)
 	}
 }
 
-/* SIGCHLD of several ranks is one signal, which names the first. */
+/* SIGCHLD of several ranks is one signal, which names the first; from is 0 if that has not ended.
+ */
 static void handle_signal(struct job *j, int signal, pid_t from)
 {
 	switch (signal) {
@@ -174,8 +175,11 @@ static void handle_signals(struct job *j)
 {
 	struct signalfd_siginfo info;
 
-	while (read(j->signal_fd, &info, sizeof info) == (ssize_t)sizeof info)
-		handle_signal(j, (int)info.ssi_signo, (pid_t)info.ssi_pid);
+	while (read(j->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
+		bool is_end = info.ssi_code == CLD_EXITED || info.ssi_code == CLD_KILLED ||
+			      info.ssi_code == CLD_DUMPED;
+		handle_signal(j, (int)info.ssi_signo, is_end ? (pid_t)info.ssi_pid : 0);
+	}
 }
 
 /* The tuttirun that has started this one wants its ranks to end, or has gone. */

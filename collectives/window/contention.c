@@ -1,4 +1,4 @@
-/* Judges a staged call: whether its rounds waited for turns of other programs. */
+/* Judges a staged call: whether its rounds waited for turns of other threads. */
 #include "collectives/window/contention.h"
 
 void contention_begin(struct contention *c, bool is_short, uint64_t now_ns)

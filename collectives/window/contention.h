@@ -1,7 +1,8 @@
-/* Whether other programs want the ranks' cores, as staged calls notice it: a rank that waits for
- * its turn among them keeps all others waiting. Ranks that share cores make their pieces long then,
- * for fewer waits; else short, for the caches. All must cut alike, so a rank says in its line what
- * it has noticed, and all follow what any of them has said in the last call whose lines all saw. */
+/* Whether other threads want the ranks' cores, of other programs or of the ranks themselves, as
+ * staged calls notice it: a rank that waits for its turn keeps all others waiting. Ranks that share
+ * cores make their pieces long then, for fewer waits; else short, for the caches. All must cut
+ * alike, so a rank says in its line what it has noticed, and all follow what any of them has said
+ * in the last call whose lines all saw. */
 #ifndef COLLECTIVES_WINDOW_CONTENTION_H
 #define COLLECTIVES_WINDOW_CONTENTION_H
 
@@ -24,7 +25,8 @@ static inline bool contention_is_noticed(const struct contention *contention)
 	return contention->calls > 0;
 }
 
-/* A staged call begins to move; is_short: its pieces are. */
+/* A staged call begins to move whose pieces are short, but where cores are contended; is_short: they
+ * are now. */
 void contention_begin(struct contention *contention, bool is_short, uint64_t now_ns);
 /* A round is over. Its share of the call counts if it took longer than long_ns. */
 void contention_round(struct contention *contention, uint64_t long_ns, uint64_t now_ns);

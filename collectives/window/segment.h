@@ -52,7 +52,7 @@ struct line_buffers {
 	uint8_t is_staged; /* its first piece is in its slot already */
 	uint8_t is_free;   /* a root that has nothing to move for itself */
 	uint8_t reads;     /* it would copy out of the others' memory: reading.c */
-	uint8_t is_contended; /* other programs were in its way: contention.h */
+	uint8_t is_contended; /* others were in its way: contention.h */
 	/* all_to_allv: */
 	uint32_t sends;   /* enum line_sends */
 	uint64_t pieces;  /* that its blocks make in its slots */

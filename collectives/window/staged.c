@@ -98,16 +98,14 @@ static size_t all_reduce_piece(const struct window *w, const struct window_run *
 
 /* With more ranks than cores slots are long, for the fewest switches of threads. A call of which
  * every rank stages much goes through memory then, from each rank's stage to the next one's take;
- * its pieces are short enough to stay in the caches, unless each switch costs another program's
- * turn. */
+ * its pieces are short enough to stay in the caches. */
 static size_t piece_bytes(const struct window *w, const struct window_run *run)
 {
 	size_t piece = w->geometry.slot_bytes;
 
 	if (run->pattern == COLL_BROADCAST)
 		piece = broadcast_piece(w, run);
-	else if (piece <= SHORT_PIECE ||
-		 w->contention.is_agreed) /* a core for every rank; or contended */
+	else if (piece <= SHORT_PIECE) /* as it is with a core for every rank */
 		return piece;
 	else if (run->pattern == COLL_ALL_REDUCE)
 		piece = all_reduce_piece(w, run);
@@ -127,6 +125,10 @@ void staged_begin(struct window *w, struct window_run *run)
 	if (run->pattern == COLL_REDUCE && staged_bytes(run) <= w->geometry.by_root_bytes)
 		run->moves = &moves_reduce_by_root;
 	run->piece_bytes = piece_bytes(w, run);
+	run->may_be_long =
+		run->pattern != COLL_BROADCAST && run->piece_bytes < w->geometry.slot_bytes;
+	if (run->may_be_long && w->contention.is_agreed)
+		run->piece_bytes = w->geometry.slot_bytes;
 	run->moves->cut(w, run);
 	if (run->pieces == 0)
 		run->pieces = 1;
@@ -140,13 +142,15 @@ static bool has_no_root(const struct window_run *run)
 	       run->pattern == COLL_ALL_GATHER || run->pattern == COLL_ALL_TO_ALL;
 }
 
+/* A rank that does not see all lines may wait for one that is late. */
 static void begin_rounds(struct window *w, const struct window_run *run, bool is_contended)
 {
-	bool is_short = run->pattern != COLL_BROADCAST && run->piece_bytes < w->geometry.slot_bytes;
+	bool is_short = run->piece_bytes < w->geometry.slot_bytes;
 
 	if (has_no_root(run))
 		w->contention.is_agreed = is_contended || contention_is_noticed(&w->contention);
-	contention_begin(&w->contention, is_short, is_short ? clock_now_ns() : 0);
+	if (run->may_be_long && run->sees_all)
+		contention_begin(&w->contention, is_short, is_short ? clock_now_ns() : 0);
 }
 
 /* Where a line says that the first piece is staged, no word follows for it. */

@@ -56,6 +56,7 @@ struct window_run {
 	bool is_staged;  /* for sure, whatever the others' lines say */
 	bool is_shared;  /* zero copy: the root and the others share the work */
 	bool first_is_staged;
+	bool may_be_long; /* its pieces are short, but where cores are contended */
 	bool sees_all;        /* it waits for the lines of all others */
 	int first, peers;     /* it waits for the lines of ranks [first, peers) ... */
 	int peer;             /* ... and has come to this one; or to this one's word */

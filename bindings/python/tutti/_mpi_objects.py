@@ -1,7 +1,6 @@
 """mpi4py's calls of objects, which pickle takes apart: convenient, and many times slower than those of buffers.
 
 What a job's ranks send is trusted, as the job's secret proves who they are. A message is two: its length comes first.
-There are no isend and irecv.
 """
 
 import operator
@@ -11,7 +10,7 @@ from pickle import dumps, loads
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence
 
 from . import _objects, _ops
-from ._mpi_requests import ANY_SOURCE, PROC_NULL, Status
+from ._mpi_requests import ANY_SOURCE, PROC_NULL, Request, Status
 from .errors import InvalidError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -39,7 +38,8 @@ class ObjectCalls:
 
     rank: property
     size: property
-    Sendrecv: Callable[..., None]
+    Isend: Callable[..., Request]
+    Recv: Callable[..., None]
 
     @property
     def tutti(self) -> "Comm":
@@ -51,8 +51,13 @@ class ObjectCalls:
     def allgather(self, sendobj: Any) -> List[Any]:
         return self.tutti.all_gather_object(sendobj)
 
+    def _check_root(self, call: str, root: int) -> None:
+        if not 0 <= root < self.size:
+            raise InvalidError(f"{call}: root is {root}, and the ranks are 0 to {self.size - 1}")
+
     def gather(self, sendobj: Any, root: int = 0) -> Optional[List[Any]]:
-        found = self.allgather(sendobj)
+        self._check_root("gather", root)
+        found: List[Any] = self.allgather(sendobj)
         return found if self.rank == root else None
 
     def scatter(self, sendobj: Optional[Sequence[Any]], root: int = 0) -> Any:
@@ -70,6 +75,7 @@ class ObjectCalls:
         return reduce(function, self.allgather(sendobj))
 
     def reduce(self, sendobj: Any, op: _ops.Op = _ops.SUM, root: int = 0) -> Any:
+        self._check_root("reduce", root)
         found = self.allreduce(sendobj, op)
         return found if self.rank == root else None
 
@@ -96,7 +102,11 @@ class ObjectCalls:
         _objects.check_no_group("a message")
         status = status or Status()
         data, length = bytearray(dumps(sendobj)), array("q", [0])
-        self.Sendrecv(array("q", [len(data)]), dest, sendtag, length, source, recvtag, status)
+        # The peer may receive all before it sends: nothing of the send waits for the recv.
+        sends = [self.Isend(part, dest, sendtag) for part in (array("q", [len(data)]), data)]
+        self.Recv(length, source, recvtag, status)
         received = bytearray(length[0])
-        self.Sendrecv(data, dest, sendtag, received, status.Get_source(), recvtag)
+        if received:
+            self.Recv(received, status.Get_source(), recvtag, status)
+        Request.Waitall(sends)
         return loads(received) if received else None

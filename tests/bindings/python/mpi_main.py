@@ -154,13 +154,23 @@ elif rank == 1:
     assert comm.recv(source=0, tag=11, status=status) == {"size": "x" * 100000} and status.Get_source() == 0
 assert comm.sendrecv((rank, None), right, source=left) == (left, None)
 assert comm.sendrecv(rank, right) == left  # from anybody
-for peer, expected in ((rank - 1 if rank else MPI.PROC_NULL, rank - 1 if rank else None),):
-    dest = rank + 1 if rank + 1 < P else MPI.PROC_NULL
-    assert comm.sendrecv(rank, dest, source=peer) == expected
-    y[:] = -1
-    comm.Sendrecv(np.full(4, rank, "d"), dest, recvbuf=y, source=peer, status=status)
-    equal(y, [rank - 1 if rank else -1] * 4)
-    assert status.Get_source() == peer and status.Get_count() == (4 if rank else 0)
+assert comm.sendrecv("x" * 1000000, rank, source=rank) == "x" * 1000000  # to itself
+if rank == 0:  # a sendrecv meets a recv and a send: the peer receives all before it sends
+    if P > 1:
+        assert comm.sendrecv("there" * 100000, 1, source=P - 1, status=status) == "there" * 100000 + "back" * (P - 1)
+        assert status.Get_source() == P - 1 and status.Get_count() > 500000
+else:
+    comm.send(comm.recv(source=rank - 1) + "back", (rank + 1) % P)
+for call in (comm.gather, comm.reduce):
+    with raises(tutti.InvalidError, match=f"root is {P}, and the ranks are 0 to {P - 1}"):
+        call(1, root=P)
+lower = rank - 1 if rank else MPI.PROC_NULL
+upper = rank + 1 if rank + 1 < P else MPI.PROC_NULL
+assert comm.sendrecv(rank, upper, source=lower) == (rank - 1 if rank else None)
+y[:] = -1
+comm.Sendrecv(np.full(4, rank, "d"), upper, recvbuf=y, source=lower, status=status)
+equal(y, [rank - 1 if rank else -1] * 4)
+assert status.Get_source() == lower and status.Get_count() == (4 if rank else 0)
 comm.Send(x, MPI.PROC_NULL)
 comm.send(x, MPI.PROC_NULL)
 comm.Recv(y, MPI.PROC_NULL, status=status)

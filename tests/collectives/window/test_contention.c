@@ -3,10 +3,12 @@
 #include "window_team.h"
 
 #include "collectives/window/window_internal.h"
+#include "core/clock.h"
 #include "tests/unit.h"
 
-#define CALLS 120
-#define RANKS 6
+#define CALLS   120
+#define RANKS   6
+#define TURN_NS 2000000u /* twice what makes a round of four ranks long */
 
 static uint64_t seed;
 
@@ -77,15 +79,15 @@ static struct call call_of(uint64_t i, int size)
 static void makes_calls(struct window *window, int rank, void *arg)
 {
 	struct seen *seen = arg;
-	const struct manner manner = {.is_async = team_random(seed, (uint64_t)rank, 5) % 2};
+	const struct manner manner = {.is_in_place = team_random(seed, (uint64_t)rank, 5) % 2};
 
 	for (uint64_t i = 0; i < CALLS; i++) {
 		struct made made = {.size = seen->size};
 		struct call call = call_of(i, seen->size);
 		tutti_status status;
 
-		if (team_random(seed, i, 6) % (3 * (uint64_t)seen->size) == (uint64_t)rank)
-			window->contention.calls = 1 + (unsigned)(team_random(seed, i, 7) % 3);
+		window->contention.calls =
+			team_random(seed, i, 6) % (3 * (uint64_t)seen->size) == (uint64_t)rank;
 		made_begin(&made, window, rank, &call, &manner);
 		status = window_drive(window, &made.run, TEAM_TIMEOUT_NS, NULL, NULL, NULL);
 		team_check(status == TUTTI_OK, "rank %d, call %d: %s", rank, (int)i, last_error());
@@ -158,12 +160,77 @@ static void test_lengths(void **state)
 	assert_int_equal(bytes[3], 64 << 10);
 }
 
+/* One rank is slow between its steps, as one that shares its core: those that wait for it notice.
+ */
+static void waits(struct window *window, int rank, void *arg)
+{
+	bool *has_noticed = arg;
+	const struct manner manner = {0};
+	const struct call call = {COLL_ALL_REDUCE, TUTTI_F32, TUTTI_SUM, 0, 1 << 18, seed};
+	struct made made = {.size = 4};
+	tutti_status status;
+
+	made_begin(&made, window, rank, &call, &manner);
+	if (rank == 1) {
+		while ((status = window_advance_once(window, &made.run)) == TUTTI_IN_PROGRESS)
+			for (uint64_t end = clock_now_ns() + TURN_NS; clock_now_ns() < end;)
+				continue;
+	} else {
+		status = window_drive(window, &made.run, TEAM_TIMEOUT_NS, NULL, NULL, NULL);
+	}
+	team_check(status == TUTTI_OK, "%s", last_error());
+	made_check(&made);
+	has_noticed[rank] = contention_is_noticed(&window->contention);
+}
+
+static void test_noticed(void **state)
+{
+	(void)state;
+	bool has_noticed[4];
+	struct team team = {.size = 4,
+			    .is_oversubscribed = true,
+			    .window_bytes = 32 << 20,
+			    .member = waits,
+			    .arg = has_noticed};
+
+	team_run(&team);
+	assert_true(has_noticed[0] && has_noticed[2] && has_noticed[3]);
+}
+
+/* Calls that are never cut short do not use up what was noticed. */
+static void broadcasts(struct window *window, int rank, void *arg)
+{
+	unsigned *calls = arg;
+	const struct manner manner = {0};
+	const struct call call = {COLL_BROADCAST, TUTTI_F32, TUTTI_SUM, 0, 1 << 16, seed};
+
+	window->contention.calls = 3;
+	for (int i = 0; i < 5; i++)
+		call_make(window, rank, 4, &call, &manner);
+	calls[rank] = window->contention.calls;
+}
+
+static void test_not_used_up(void **state)
+{
+	(void)state;
+	unsigned calls[4];
+	struct team team = {.size = 4,
+			    .is_oversubscribed = true,
+			    .window_bytes = 32 << 20,
+			    .member = broadcasts,
+			    .arg = calls};
+
+	team_run(&team);
+	for (int rank = 0; rank < 4; rank++)
+		assert_int_equal(calls[rank], 3);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_judged),
-		cmocka_unit_test(test_all_agree),
-		cmocka_unit_test(test_lengths),
+		cmocka_unit_test(test_judged),      cmocka_unit_test(test_all_agree),
+		cmocka_unit_test(test_lengths),     cmocka_unit_test(test_noticed),
+		cmocka_unit_test(test_not_used_up),
 	};
 
 	seed = team_seed();
