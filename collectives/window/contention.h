@@ -25,8 +25,8 @@ static inline bool contention_is_noticed(const struct contention *contention)
 	return contention->calls > 0;
 }
 
-/* A staged call begins to move that has short pieces but where cores are contended; is_short: it has
- * them now. */
+/* A staged call begins to move that has short pieces but where cores are contended; is_short: it
+ * has them now. */
 void contention_begin(struct contention *contention, bool is_short, uint64_t now_ns);
 /* A round is over. Its share of the call counts if it took longer than long_ns. */
 void contention_round(struct contention *contention, uint64_t long_ns, uint64_t now_ns);
