@@ -6,7 +6,7 @@
 #include "core/clock.h"
 #include "tests/unit.h"
 
-#define CALLS   120
+#define CALLS   40
 #define RANKS   6
 #define TURN_NS 2000000u /* twice what makes a round of four ranks long */
 
