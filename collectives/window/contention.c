@@ -6,8 +6,8 @@ void contention_begin(struct contention *c, bool is_short, uint64_t now_ns)
 	c->is_judged = is_short;
 	c->begun_ns = c->round_ns = now_ns;
 	c->long_ns = 0;
-	if (!is_short && c->calls > 0)
-		c->calls--;
+	if (!is_short && c->calls_left > 0)
+		c->calls_left--;
 }
 
 void contention_round(struct contention *c, uint64_t long_ns, uint64_t now_ns)
@@ -25,7 +25,7 @@ void contention_end(struct contention *c)
 		return;
 	c->is_judged = false;
 	if (c->long_ns > (c->round_ns - c->begun_ns) / 3)
-		c->calls = CONTENTION_CALLS;
+		c->calls_left = CONTENTION_CALLS;
 	else
-		c->calls = 0;
+		c->calls_left = 0;
 }

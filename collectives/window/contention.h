@@ -14,7 +14,7 @@
 
 struct contention {
 	bool is_agreed;              /* the same on all ranks */
-	unsigned calls;              /* for so many more this rank says that it is contended */
+	unsigned calls_left;         /* for so many more this rank says that it is contended */
 	bool is_judged;              /* the call in flight is */
 	uint64_t begun_ns, round_ns; /* of that call: its begin, the end of its last round ... */
 	uint64_t long_ns;            /* ... and the sum of its long rounds */
@@ -22,7 +22,7 @@ struct contention {
 
 static inline bool contention_is_noticed(const struct contention *contention)
 {
-	return contention->calls > 0;
+	return contention->calls_left > 0;
 }
 
 /* A staged call begins to move that has short pieces but where cores are contended; is_short: it

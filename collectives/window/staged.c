@@ -135,19 +135,13 @@ void staged_begin(struct window *w, struct window_run *run)
 	set_steps(run);
 }
 
-/* Where all ranks see all lines, so that all agree on what any says. */
-static bool has_no_root(const struct window_run *run)
-{
-	return run->pattern == COLL_ALL_REDUCE || run->pattern == COLL_REDUCE_SCATTER ||
-	       run->pattern == COLL_ALL_GATHER || run->pattern == COLL_ALL_TO_ALL;
-}
-
-/* A rank that does not see all lines may wait for one that is late. */
+/* Without a root all ranks see all lines, and agree on what any says. A rank that does not see all
+ * may wait for one that is late. */
 static void begin_rounds(struct window *w, const struct window_run *run, bool is_contended)
 {
 	bool is_short = run->piece_bytes < w->geometry.slot_bytes;
 
-	if (has_no_root(run))
+	if (!collective_has_root(run->pattern))
 		w->contention.is_agreed = is_contended || contention_is_noticed(&w->contention);
 	if (run->may_be_long && run->sees_all)
 		contention_begin(&w->contention, is_short, is_short ? clock_now_ns() : 0);

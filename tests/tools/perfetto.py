@@ -44,7 +44,6 @@ ROWS = """(async sql => {
 # A promise of the script's value, once that is neither false nor empty.
 UNTIL = "(async () => { let v; while (!(v = %s)) await new Promise(done => setTimeout(done, 20)); return v; })()"
 
-
 ENOUGH = 500
 # The pixels of blocks of the time line, the rest of which is white, grey or as dark as the rows of processes.
 COLOURED = """(() => {

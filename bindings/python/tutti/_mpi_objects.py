@@ -7,7 +7,7 @@ import operator
 from array import array
 from functools import reduce
 from pickle import dumps, loads
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from . import _objects, _ops
 from ._mpi_requests import ANY_SOURCE, PROC_NULL, Request, Status
@@ -101,9 +101,10 @@ class ObjectCalls:
         """recvbuf is not used."""
         _objects.check_no_group("a message")
         status = status or Status()
-        data, length = bytearray(dumps(sendobj)), array("q", [0])
+        data, length = dumps(sendobj), array("q", [0])
+        parts: Tuple[Any, ...] = array("q", [len(data)]), data
         # The peer may receive all before it sends: nothing of the send waits for the recv.
-        sends = [self.Isend(part, dest, sendtag) for part in (array("q", [len(data)]), data)]
+        sends = [self.Isend(part, dest, sendtag) for part in parts]
         self.Recv(length, source, recvtag, status)
         received = bytearray(length[0])
         if received:

@@ -86,7 +86,7 @@ static void makes_calls(struct window *window, int rank, void *arg)
 		struct call call = call_of(i, seen->size);
 		tutti_status status;
 
-		window->contention.calls =
+		window->contention.calls_left =
 			team_random(seed, i, 6) % (3 * (uint64_t)seen->size) == (uint64_t)rank;
 		made_begin(&made, window, rank, &call, &manner);
 		status = window_drive(window, &made.run, TEAM_TIMEOUT_NS, NULL, NULL, NULL);
@@ -131,7 +131,7 @@ static void lengths(struct window *window, int rank, void *arg)
 	for (int i = 0; i < 4; i++) {
 		struct made made = {.size = 4};
 
-		window->contention.calls = rank == 2 && i == 1;
+		window->contention.calls_left = rank == 2 && i == 1;
 		made_begin(&made, window, rank, &call, &manner);
 		team_check(window_drive(window, &made.run, TEAM_TIMEOUT_NS, NULL, NULL, NULL) ==
 				   TUTTI_OK,
@@ -204,10 +204,10 @@ static void broadcasts(struct window *window, int rank, void *arg)
 	const struct manner manner = {0};
 	const struct call call = {COLL_BROADCAST, TUTTI_F32, TUTTI_SUM, 0, 1 << 16, seed};
 
-	window->contention.calls = 3;
+	window->contention.calls_left = 3;
 	for (int i = 0; i < 5; i++)
 		call_make(window, rank, 4, &call, &manner);
-	calls[rank] = window->contention.calls;
+	calls[rank] = window->contention.calls_left;
 }
 
 static void test_not_used_up(void **state)
