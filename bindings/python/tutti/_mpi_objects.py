@@ -1,20 +1,26 @@
 """mpi4py's calls of objects, which pickle takes apart: convenient, and many times slower than those of buffers.
 
-What a job's ranks send is trusted, as the job's secret proves who they are. A message is two: its length comes first.
+What a job's ranks send is trusted, as the job's secret proves who they are. A message is two: first, with the user's tag,
+the length of the data and the tag that these have, one of their own. So receives that are under way at a time may go on in
+any order. Tags of data are those from 2**30 on.
 """
 
 import operator
 from array import array
 from functools import reduce
+from itertools import count
 from pickle import dumps, loads
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence
 
 from . import _objects, _ops
-from ._mpi_requests import ANY_SOURCE, PROC_NULL, Request, Status
+from ._mpi_requests import ANY_SOURCE, ObjectReceive, ObjectSend, Request, Status
 from .errors import InvalidError, UnsupportedError
 
 if TYPE_CHECKING:
     from ._communicator import Comm
+
+_FIRST_OF_DATA = 1 << 30
+_messages = count()
 
 _OF_OBJECTS: Dict[_ops.Op, Callable[[Any, Any], Any]] = {
     _ops.SUM: operator.add,
@@ -39,7 +45,7 @@ class ObjectCalls:
     rank: property
     size: property
     Isend: Callable[..., Request]
-    Recv: Callable[..., None]
+    Irecv: Callable[..., Request]
 
     @property
     def tutti(self) -> "Comm":
@@ -79,14 +85,32 @@ class ObjectCalls:
         found = self.allreduce(sendobj, op)
         return found if self.rank == root else None
 
+    def alltoall(self, sendobj: Sequence[Any]) -> List[Any]:
+        """sendobj: an object for each rank."""
+        parts = [dumps(value) for value in sendobj]
+        if len(parts) != self.size:
+            raise InvalidError(f"alltoall: {len(parts)} objects for {self.size} ranks")
+        return [loads(part) for part in _objects.all_to_all(self.tutti, parts)]
+
     # ---- messages; with PROC_NULL there is none, and None is received
 
+    def isend(self, obj: Any, dest: int, tag: int = 0) -> Request:
+        """The request's wait() returns None."""
+        _objects.check_no_group("a message")
+        data = dumps(obj)
+        own = _FIRST_OF_DATA + next(_messages) % _FIRST_OF_DATA
+        return ObjectSend([self.Isend(array("q", [len(data), own]), dest, tag), self.Isend(data, dest, own)])
+
+    def irecv(self, buf: None = None, source: int = ANY_SOURCE, tag: int = 0) -> Request:
+        """buf is not used. The request's wait() returns the object, and test() whether it is there, and it."""
+        _objects.check_no_group("a message")
+        return ObjectReceive(self.Irecv, source, tag)
+
     def send(self, obj: Any, dest: int, tag: int = 0) -> None:
-        self.sendrecv(obj, dest, tag, source=PROC_NULL)
+        self.isend(obj, dest, tag).wait()
 
     def recv(self, buf: None = None, source: int = ANY_SOURCE, tag: int = 0, status: Optional[Status] = None) -> Any:
-        """buf is not used."""
-        return self.sendrecv(None, PROC_NULL, 0, buf, source, tag, status)
+        return self.irecv(buf, source, tag).wait(status)
 
     def sendrecv(
         self,
@@ -98,16 +122,9 @@ class ObjectCalls:
         recvtag: int = 0,
         status: Optional[Status] = None,
     ) -> Any:
-        """recvbuf is not used."""
-        _objects.check_no_group("a message")
-        status = status or Status()
-        data, length = dumps(sendobj), array("q", [0])
-        parts: Tuple[Any, ...] = array("q", [len(data)]), data
-        # The peer may receive all before it sends: nothing of the send waits for the recv.
-        sends = [self.Isend(part, dest, sendtag) for part in parts]
-        self.Recv(length, source, recvtag, status)
-        received = bytearray(length[0])
-        if received:
-            self.Recv(received, status.Get_source(), recvtag, status)
-        Request.Waitall(sends)
-        return loads(received) if received else None
+        """recvbuf is not used. Neither side waits for the other."""
+        receive = self.irecv(recvbuf, source, recvtag)
+        send = self.isend(sendobj, dest, sendtag)
+        received = receive.wait(status)
+        send.wait()
+        return received

@@ -2,6 +2,7 @@
 
 import pickle
 from array import array
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, List
 
 from ._groups import is_open
@@ -49,3 +50,14 @@ def scatter(comm: "Comm", parts: List[bytes], root: int) -> bytearray:
     own = bytearray(lengths[comm.rank])
     comm.scatterv(bytearray(b"".join(parts)) if parts else None, own, lengths, root=root)
     return own
+
+
+def all_to_all(comm: "Comm", parts: List[bytes]) -> List[bytearray]:
+    """parts: one for each rank."""
+    check_no_group("alltoall")
+    sent, received = array("q", map(len, parts)), array("q", bytes(8 * comm.size))
+    comm.all_to_all(sent, received)
+    whole = bytearray(sum(received))
+    comm.all_to_allv(b"".join(parts), sent, whole, received)
+    ends = list(accumulate(received))
+    return [whole[end - length : end] for end, length in zip(ends, received)]

@@ -161,6 +161,26 @@ if rank == 0:  # a sendrecv meets a recv and a send: the peer receives all befor
         assert status.Get_source() == P - 1 and status.Get_count() > 500000
 else:
     comm.send(comm.recv(source=rank - 1) + "back", (rank + 1) % P)
+
+# Objects under way: receives go on in another order than the messages come in, and sends wait for nothing.
+sends = [comm.isend([rank, i] * (1 + 20000 * (i % 2)), right, tag=5) for i in range(6)]
+receives = [comm.irecv(source=left if i % 2 else MPI.ANY_SOURCE, tag=5) for i in range(6)]
+for i in (4, 5, 1, 0):
+    assert receives[i].wait(status) == [left, i] * (1 + 20000 * (i % 2)) and status.Get_source() == left
+while not receives[2].test(status)[0]:
+    pass
+assert status.Get_source() == left and receives[2].test() == (True, [left, 2]) and receives[3].Test() in (True, False)
+assert MPI.Request.waitall(sends + receives[3:4]) == [None] * 6 + [[left, 3] * 20001]
+assert sends[0].test() == (True, None) and MPI.Request.Testall(sends)
+pending = comm.irecv(source=right, tag=6)
+assert pending.test() == (False, None)
+pending.Cancel()
+with raises(tutti.AbortedError):
+    pending.wait()
+assert comm.irecv(source=MPI.PROC_NULL).wait() is None and comm.isend(1, MPI.PROC_NULL).wait() is None
+assert comm.alltoall([(rank, r) * r for r in range(P)]) == [(r, rank) * rank for r in range(P)]
+with raises(tutti.InvalidError, match=f"{P + 1} objects for {P} ranks"):
+    comm.alltoall([0] * (P + 1))
 for call in (comm.gather, comm.reduce):
     with raises(tutti.InvalidError, match=f"root is {P}, and the ranks are 0 to {P - 1}"):
         call(1, root=P)
