@@ -12,22 +12,28 @@ enum { DEAD = 2, COUNT = 300000, BEFORE = 3 };
 
 struct plan {
 	int rank, call, block; /* at which block the rank dies */
+	int scatters;
+	float sum;
 };
 
 static tutti_status act(void *arg, int rank, void *data, size_t count)
 {
-	const struct plan *p = arg;
+	struct plan *p = arg;
+	float *values = data;
 
 	if (p->rank == DEAD && p->call == BEFORE && rank == p->block)
 		raise(SIGKILL);
 	for (size_t i = 0; i < count; i++)
-		((volatile float *)data)[i] += 0;
+		if (p->scatters)
+			values[i] = 0;
+		else
+			p->sum += values[i]; /* a gather's blocks are not fn's to write */
 	return TUTTI_OK;
 }
 
 static void run(tutti_comm *comm, int scatters)
 {
-	struct plan p = {.rank = tutti_rank(comm), .block = 3};
+	struct plan p = {.rank = tutti_rank(comm), .block = 3, .scatters = scatters};
 	float *values = calloc(COUNT, sizeof *values);
 	tutti_status status = TUTTI_OK;
 
