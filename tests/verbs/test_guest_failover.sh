@@ -30,7 +30,7 @@ start()
 {
 	local number before=("$(packets 0)" "$(packets 1)") deadline=$((SECONDS + 60))
 	: >said
-	"$BUILD_DIR/tests/ranks" -n 2 -t 120 -e SEED=5 ./rank timeout 100 "$@" >>said 2>&1 &
+	"$BUILD_DIR/tests/ranks" -n 2 -t 270 -e SEED=5 ./rank timeout 250 "$@" >>said 2>&1 &
 	ranks=$!
 	for number in 0 1; do
 		while [ $(($(packets $number) - before[number])) -lt 500 ]; do
@@ -40,7 +40,7 @@ start()
 	done
 }
 
-perf=("$BUILD_DIR/perf/all_reduce_perf" -b 300000 -e 300000 -w 1 -n 200)
+perf=("$BUILD_DIR/perf/all_reduce_perf" -b 300000 -e 300000 -w 1 -n 80)
 for number in 0 1; do
 	# Registered memory in the first round.
 	[ $number = 0 ] && memory=(--zero-copy) || memory=()
