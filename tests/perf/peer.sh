@@ -8,7 +8,7 @@
 #   start N       sets $launch to what stands before a program's name for N ranks, and $ranks to its options
 . "$SOURCE_DIR/tests/perf/common.sh"
 
-if ! peer_is_here; then
+if ! peer_is_here >out 2>&1; then
 	echo "$peer_name is not installed"
 	exit 77
 fi

@@ -9,7 +9,7 @@ export ASAN_OPTIONS=detect_leaks=0       # its own
 
 peer_is_here()
 {
-	command -v mpicc.mpich >/dev/null && command -v mpirun.mpich >/dev/null
+	echo '#include <mpi.h>' | mpicc.mpich -E - && command -v mpirun.mpich
 }
 
 start()

@@ -9,7 +9,7 @@ export ASAN_OPTIONS=detect_leaks=0       # its own
 
 peer_is_here()
 {
-	command -v mpicc.openmpi >/dev/null && command -v mpirun.openmpi >/dev/null
+	echo '#include <mpi.h>' | mpicc.openmpi -E - && command -v mpirun.openmpi
 }
 
 start()
