@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import warnings
 from ctypes import byref, c_int, c_void_p
-from typing import TYPE_CHECKING, Any, List, NamedTuple, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, List, NamedTuple, NoReturn, Optional, Sequence, Union
 
 from . import _ends, _exits, _groups, _interrupts, _issue, _memory, _objects, _ops
 from ._buffers import buffer_of
@@ -357,6 +357,9 @@ class Comm(Calls[None]):
             return  # under the library's locks: the end of the process destroys it
         warnings.warn(f"{self!r} was not destroyed", ResourceWarning, stacklevel=2, source=self)
         _exits.close(state, is_exit=True)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a communicator is of one process: it is neither copied nor pickled")
 
     def __repr__(self) -> str:
         return f"<tutti.Comm rank {self.rank} of {self.size}{'' if self._state.handle else ', destroyed'}>"

@@ -59,6 +59,12 @@ class Op:
         if getattr(self, "_is_own", False) and not callback.is_running:
             self.destroy()
 
+    def __reduce__(self) -> str:
+        name = self.name.upper()
+        if globals().get(name) is not self:
+            raise TypeError("an operation of op_create is of one process: it is neither copied nor pickled")
+        return name  # of this module: a copy of SUM is SUM
+
     def __repr__(self) -> str:
         return f"<tutti.Op {self.name}>"
 

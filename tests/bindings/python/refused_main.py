@@ -1,5 +1,8 @@
 """One rank: calls whose buffers do not fit are refused with both numbers, nothing is written, and the communicator stays well."""
 
+import copy
+import pickle
+
 import numpy as np
 import tutti
 from checks import raises
@@ -94,6 +97,13 @@ with raises(TypeError, match="name is of type int: it must be a str"):
     comm.split(0, name=3)
 with raises(tutti.InvalidError, match="its calls have one work"), tutti.group():
     comm.start.barrier()
+# A copy would be destroyed too, and in another process its handle is an address of nothing.
+with tutti.op_create_scaled(2, "f32") as double:
+    for copied, what in ((comm, "a communicator"), (double, "an operation of op_create")):
+        for make in (copy.copy, copy.deepcopy, pickle.dumps):
+            with raises(TypeError, match=f"{what} is of one process: it is neither copied nor pickled"):
+                make(copied)
+assert copy.deepcopy(tutti.SUM) is tutti.SUM is pickle.loads(pickle.dumps(tutti.SUM))
 
 assert (small == 7).all() and comm.sequence == before and comm.failure is None, "a refused call has done something"
 x = np.arange(3, dtype=np.float32)
