@@ -132,8 +132,37 @@ comm.Sendrecv(np.full(4, 10 + rank, "d"), right, recvbuf=z, source=left, status=
 equal(z, [10 + left] * 4)
 equal(y, [-1] * 4)
 assert (status.source, status.Get_count()) == (left, 4)
-with raises(tutti.InvalidError, match="has 4 elements, and 1 times 5 are asked for"):
-    comm.Bcast([y, 5, MPI.DOUBLE])
+# Of a part nothing else is touched.
+for part in ([2, 1], [2, 1, MPI.DOUBLE], [(2, 1)], [(2, 1), "d"], [np.int64(2), np.int64(1)]):
+    y[:] = -1 if rank else [4, 5, 6, 7]
+    comm.Bcast([y, *part])
+    equal(y, [-1, 5, 6, -1] if rank else [4, 5, 6, 7])
+y[:] = -1 if rank else [4, 5, 6, 7]
+comm.Bcast([y, None, 1])
+equal(y, [-1 if rank else 4, 5, 6, 7])
+for part in ([5], [4, 1], [1, -1], [-1], [-1, 1], [1, 5], [None, 5], [None, -1]):
+    with raises(tutti.InvalidError, match=r"has 4 elements, and 1 times (-?\d|None) are asked for, from element -?\d on"):
+        comm.Bcast([y, *part])
+for part in ([[1, 1]], [[1] * P], [(1, 1, 1)], [2, [0, 1]], [([1], [1])]):
+    with raises(tutti.InvalidError, match="this buffer has one count and one displacement"):
+        comm.Send([y, *part], rank)
+for wrong in ([], [y, 1, 1, 1], [y, 1, 1, 1, "d"]):
+    with raises(tutti.InvalidError, match="NoneType is no buffer|at most"):
+        comm.Bcast(wrong)
+# A call without a buffer for its result is none in place.
+before = y.copy()
+for nothing in (None, MPI.IN_PLACE):
+    for call in (comm.Allreduce, comm.Iallreduce, lambda x, y: comm.Reduce(x, y, root=rank)):
+        with raises(tutti.InvalidError, match=f"recvbuf is {nothing}: pass a buffer"):
+            call(y, nothing)
+equal(y, before)
+own = np.full(2, rank, "q")
+both = np.zeros(2 * P, "q")
+comm.Allgatherv(own, [both, 2])  # of each rank
+equal(both, np.repeat(range(P), 2))
+if P > 1:
+    with raises(tutti.InvalidError, match=f"without counts: the buffer has {2 * P - 1} elements, which are no {P} equal"):
+        comm.Allgatherv(own, both[1:])
 with raises(MPI.Exception, match="cannot be read as float32"):
     comm.Bcast([y, MPI.FLOAT])
 
