@@ -198,8 +198,13 @@ def forked():
     import asyncio
 
     work = comm.start.recv(bytearray(4), (rank - 1) % P, tag=9, done=print)
-    child = os.fork()
+    waiter = threading.Thread(target=work.wait)
+    waiter.start()
+    while work._flight.lock.acquire(blocking=False):
+        work._flight.lock.release()
+    child = os.fork()  # with a lock of a thread that the child has not
     if child == 0:
+        signal.alarm(60)
         assert not tutti._ends._loops and not tutti._ends._done
 
         async def awaits():
@@ -224,7 +229,8 @@ def forked():
         assert process.exitcode == 0
     assert subprocess.run(["true"]).returncode == 0
     comm.barrier()  # a child of the other rank must find its work in flight
-    comm.send(b"1234", (rank + 1) % P, tag=9)
+    comm.start.send(b"1234", (rank + 1) % P, tag=9)
+    waiter.join()
     work.wait()
     comm.all_reduce(x)
     assert set(x) == {P}
