@@ -37,6 +37,11 @@ class Op:
         self._function, self._is_own = function, is_own
 
     @property
+    def watch(self) -> "Watch":
+        """For a call that begins now."""
+        return () if self._function is None else ((self, len(self._failures)),)
+
+    @property
     def failure(self) -> Optional[BaseException]:
         """What its function has raised first."""
         return self._failures[0] if self._failures else None
@@ -68,6 +73,9 @@ class Op:
     def __repr__(self) -> str:
         return f"<tutti.Op {self.name}>"
 
+
+# Operations of the caller's that a call uses, and how often the function of each had raised when the call began.
+Watch = Tuple[Tuple[Op, int], ...]
 
 SUM, PROD, MIN, MAX, AVG = (Op(name, i) for i, name in enumerate(("sum", "prod", "min", "max", "avg")))
 BAND, BOR, BXOR = (Op(name, i) for i, name in enumerate(("band", "bor", "bxor"), 5))

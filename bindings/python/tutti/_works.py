@@ -66,7 +66,7 @@ class State:
 
 
 class Flight:
-    """A call in flight. keep: the buffers and tables, ops: the operations that the library uses until it is over.
+    """A call in flight. keep: the buffers and tables, ops: the operations (Op.watch) that the library uses until it is over.
 
     fd: the eventfd that the library adds to then, or None. on_end: what is told of it, by the thread that sees it first.
     """
@@ -158,12 +158,12 @@ class Flight:
 
 
 def failure_of(ops: Any, states: Tuple[State, ...]) -> Optional[BaseException]:
-    """What the function of an operation has raised: then the result is none, and the other ranks hear of it."""
-    for op in ops:
-        if op.failure is not None:
+    """What the function of an operation has raised since: then the result is none, and the other ranks hear of it."""
+    for op, known in ops:
+        for failure in op._failures[known:]:
             for state in states:
                 state.abort()
-            return op.failure  # type: ignore[no-any-return]
+            return failure  # type: ignore[no-any-return]
     return None
 
 

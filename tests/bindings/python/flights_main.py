@@ -103,6 +103,9 @@ def groups():
     with raises(KeyError), tutti.group():
         comm.all_reduce(x)
         raise KeyError
+    again = tutti.group()
+    with raises(tutti.InvalidError, match="this group is open already"), again, tutti.group(), again:
+        pass
     with raises(tutti.InvalidError, match="timeout of -1 s"), tutti.group(timeout=-1):
         raise AssertionError("the block of a wrong group")
     for make in (comm.all_gather_object, comm.broadcast_object):
@@ -146,15 +149,28 @@ def operations():
 def broken_operation():
     """What the function raises is raised by the call; the communicator is aborted, so that no rank goes on with garbage."""
     def fails(inout, in_):
-        raise ZeroDivisionError("in the function")
+        if is_broken:
+            raise ZeroDivisionError("in the function")
+        return inout + in_
 
     if P == 1:
         return  # nothing is reduced
-    child = comm.dup()
-    with raises((ZeroDivisionError, tutti.AbortedError, tutti.PeerError)):
-        child.all_reduce(np.ones(100), op=tutti.op_create("fails", fails))
-        child.barrier()
-    child.destroy()
+    op, is_broken, group = tutti.op_create("fails", fails), True, tutti.group()
+    for _ in range(2):
+        child = comm.dup()
+        with raises((ZeroDivisionError, tutti.AbortedError, tutti.PeerError)):
+            with group:
+                child.all_reduce(np.ones(100), op=op)
+            child.barrier()
+        child.destroy()
+    is_broken = False  # what it has raised is no failure of calls that begin later
+    with comm.dup() as child:
+        y = np.ones(100)
+        child.all_reduce(y, op=op)
+        child.start.all_reduce(y, op=op).wait()
+        with group:
+            child.all_reduce(y, op=op)
+        assert (y == P**3).all()
 
 
 def children():
