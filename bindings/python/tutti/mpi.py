@@ -24,14 +24,13 @@ from ._buffers import Buffer, buffer_of
 from ._checks import block_at, block_count
 from ._groups import group
 from ._mpi_objects import ObjectCalls
-from ._mpi_requests import ANY_SOURCE, ANY_TAG, PROC_NULL, RECEIVED_NOTHING, REQUEST_NULL, Request, Status
+from ._mpi_requests import ANY_SOURCE, ANY_TAG, BYTE, PROC_NULL, RECEIVED_NOTHING, REQUEST_NULL, UNDEFINED, Request, Status
 from ._ops import BAND, BOR, BXOR, MAX, MIN, PROD, SUM, Op
 from .errors import Error, InvalidError, UnsupportedError
 
-UNDEFINED = -32766
 Exception = Error  # mpi4py's name
 
-BYTE = UNSIGNED_CHAR = UINT8_T = _dtypes.BY_NAME["uint8"]
+UNSIGNED_CHAR = UINT8_T = BYTE
 CHAR = SIGNED_CHAR = INT8_T = _dtypes.BY_NAME["int8"]
 SHORT = INT16_T = _dtypes.BY_NAME["int16"]
 UNSIGNED_SHORT = UINT16_T = _dtypes.BY_NAME["uint16"]
@@ -107,6 +106,10 @@ def _spec(what: Any, blocks: int = 1) -> Optional[Buffer]:
         )
     buffer.address, buffer.count = block_at(buffer, first), needed
     return buffer
+
+
+def _bytes_of(buffer: Optional[Buffer]) -> int:
+    return buffer.count * buffer.dtype.bytes if buffer else 0
 
 
 def _tag(tag: int) -> int:
@@ -254,16 +257,16 @@ class Comm(ObjectCalls):
         buffer = _spec(buf)
         came_from = self.tutti.recv(buffer, source, _tag(tag))
         if status is not None:
-            status._set(came_from, tag, buffer.count if buffer else 0)
+            status._set(came_from, tag, _bytes_of(buffer))
 
     def Isend(self, buf: Any, dest: int, tag: int = 0) -> Request:
         return Request(None if dest == PROC_NULL else self.tutti.start.send(_spec(buf), dest, tag), tag)
 
     def Irecv(self, buf: Any, source: int = ANY_SOURCE, tag: int = 0) -> Request:
         if source == PROC_NULL:
-            return RECEIVED_NOTHING
+            return Request(None, source=PROC_NULL)
         buffer = _spec(buf)
-        return Request(self.tutti.start.recv(buffer, source, _tag(tag)), tag, buffer.count if buffer else 0)
+        return Request(self.tutti.start.recv(buffer, source, _tag(tag)), tag, _bytes_of(buffer))
 
     def Sendrecv(
         self,
@@ -284,7 +287,7 @@ class Comm(ObjectCalls):
             self.tutti._recv(buffer, source, _tag(recvtag), {}, came_from)
             self.Send(sendbuf, dest, sendtag)
         if status is not None:
-            status._set(came_from.value, recvtag, buffer.count if buffer else 0)
+            status._set(came_from.value, recvtag, _bytes_of(buffer))
 
     barrier = Barrier
 

@@ -1,6 +1,7 @@
 """One rank: a program of mpi4py's kind, with each form of its buffers."""
 
 import math
+import pickle
 
 import numpy as np
 import tutti
@@ -109,7 +110,12 @@ equal(got, np.repeat(range(P), rank + 1))
 status = MPI.Status()
 requests = [comm.Irecv(y, source=left, tag=7), comm.Isend(np.full(4, rank, "d"), dest=right, tag=7)]
 MPI.Request.Waitall(requests, [status, MPI.Status()])
-assert (status.Get_source(), status.Get_tag(), status.Get_count()) == (left, 7, 4) and MPI.Request.Testall(requests)
+assert (status.Get_source(), status.Get_tag(), status.Get_count(), status.count) == (left, 7, 32, 32) and MPI.Request.Testall(requests)
+assert (status.Get_count(MPI.DOUBLE), status.Get_count(MPI.INT)) == (4, 8)
+assert status.Get_count(MPI._type("complex128")) == 2 and status.Get_error() == 0
+status.count = 6
+assert status.Get_count(MPI.INT) == MPI.UNDEFINED
+assert [request.test() for request in requests] == [(True, None)] * 2 and requests[0].wait() is None
 equal(y, [left] * 4)
 comm.Sendrecv(x, right, recvbuf=y, source=MPI.ANY_SOURCE, status=status)
 assert status.source == left
@@ -131,7 +137,7 @@ z = np.zeros(4)
 comm.Sendrecv(np.full(4, 10 + rank, "d"), right, recvbuf=z, source=left, status=status)
 equal(z, [10 + left] * 4)
 equal(y, [-1] * 4)
-assert (status.source, status.Get_count()) == (left, 4)
+assert (status.source, status.Get_count(MPI.DOUBLE)) == (left, 4)
 # Of a part nothing else is touched.
 for part in ([2, 1], [2, 1, MPI.DOUBLE], [(2, 1)], [(2, 1), "d"], [np.int64(2), np.int64(1)]):
     y[:] = -1 if rank else [4, 5, 6, 7]
@@ -201,6 +207,26 @@ while not receives[2].test(status)[0]:
 assert status.Get_source() == left and receives[2].test() == (True, [left, 2]) and receives[3].Test() in (True, False)
 assert MPI.Request.waitall(sends + receives[3:4]) == [None] * 6 + [[left, 3] * 20001]
 assert sends[0].test() == (True, None) and MPI.Request.Testall(sends)
+# The first of several: each is found once.
+requests = [comm.irecv(source=left, tag=20), comm.irecv(source=MPI.PROC_NULL), MPI.REQUEST_NULL, comm.Irecv(z, left, 21)]
+assert MPI.Request.Testany(requests, status) == (1, True) and status.source == MPI.PROC_NULL
+assert MPI.Request.Testany(requests) == (MPI.UNDEFINED, False) and MPI.Request.testall(requests) == (False, None)
+comm.Barrier()
+comm.Send(np.full(4, rank, "d"), right, 21)
+assert MPI.Request.Waitany(requests, status) == 3 and (status.source, status.tag) == (left, 21)
+equal(z, [left] * 4)
+comm.send({"from": rank}, right, 20)
+assert MPI.Request.waitany(requests) == (0, {"from": left}) and MPI.Request.waitany(requests) == (MPI.UNDEFINED, None)
+assert MPI.Request.testall(requests) == (True, [{"from": left}, None, None, None])
+assert MPI.Request.Waitany([]) == MPI.UNDEFINED and MPI.Request.Testany([]) == (MPI.UNDEFINED, True)
+statuses = []
+MPI.Request.Waitall(requests, statuses)
+assert [s.source for s in statuses] == [left, MPI.PROC_NULL, MPI.ANY_SOURCE, left]
+# An object that cannot be sent leaves no receive.
+with raises((pickle.PicklingError, AttributeError), match="ickle"):
+    comm.sendrecv(lambda: 1, right, source=left)
+assert not comm.tutti._state.flights
+assert comm.sendrecv(rank, right, source=left) == left
 pending = comm.irecv(source=right, tag=6)
 assert pending.test() == (False, None)
 pending.Cancel()
@@ -219,7 +245,7 @@ assert comm.sendrecv(rank, upper, source=lower) == (rank - 1 if rank else None)
 y[:] = -1
 comm.Sendrecv(np.full(4, rank, "d"), upper, recvbuf=y, source=lower, status=status)
 equal(y, [rank - 1 if rank else -1] * 4)
-assert status.Get_source() == lower and status.Get_count() == (4 if rank else 0)
+assert status.Get_source() == lower and status.Get_count(MPI.DOUBLE) == (4 if rank else 0)
 comm.Send(x, MPI.PROC_NULL)
 comm.send(x, MPI.PROC_NULL)
 comm.Recv(y, MPI.PROC_NULL, status=status)
