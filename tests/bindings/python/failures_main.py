@@ -79,6 +79,38 @@ def interrupted():
         raise AssertionError("nothing was raised")
 
 
+def interrupted_objects():
+    """Ctrl-C in mpi4py's blocking calls of objects: as in a blocking call of buffers."""
+    from tutti import mpi as MPI
+
+    calls = MPI.Comm(comm)
+    blocked = {
+        "recv": lambda: calls.recv(source=1),
+        "send": lambda: calls.send(bytes(1 << 24), 1),
+        "sendrecv": lambda: calls.sendrecv(1, 1, source=1),
+    }
+
+    def waits():
+        for flight in comm._state.flights.copy():
+            if not flight.lock.acquire(blocking=False):
+                return True
+            flight.lock.release()
+        return False
+
+    if rank == 0:
+        once_in_a_call(interrupt, waits)
+        try:
+            blocked[sys.argv[2]]()
+        except KeyboardInterrupt:
+            assert isinstance(comm.failure, tutti.AbortedError), comm.failure
+        else:
+            raise AssertionError("nothing was raised")
+    else:
+        while comm.failure is None:
+            pass
+        assert "rank 0" in str(comm.failure).lower(), comm.failure
+
+
 def interrupted_wait():
     """Ctrl-C in Work.wait: the work goes on."""
     work = comm.start.all_reduce(x) if rank == 0 else None

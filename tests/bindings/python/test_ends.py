@@ -10,6 +10,7 @@ import pytest
 
 @pytest.mark.parametrize("ranks,arguments", [
     (3, ["interrupted"]), (2, ["interrupted", "recv"]), (2, ["interrupted_wait"]), (2, ["interrupted_await"]), (2, ["interrupted_split"]), (2, ["interrupted_split", "inside"]),
+    *((2, ["interrupted_objects", call]) for call in ("recv", "send", "sendrecv")),
     (2, ["exits"]), (2, ["raises"]), (2, ["forked"]), (2, ["garbage"]), (2, ["late"]),
 ])  # fmt: skip
 def test_all_end(ranks, arguments):
