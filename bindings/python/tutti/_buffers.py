@@ -159,7 +159,7 @@ def _of_cuda(memory: Any) -> Buffer:
 def _of_view(view: memoryview, dtype: Any) -> Buffer:
     """The buffer protocol. The view keeps a bytearray from being resized while a call uses it."""
     found = _dtypes.of_format(view.format, view.itemsize)
-    if found is None and dtype is None:
+    if found is None and (dtype is None or _dtypes.is_swapped(view.format, view.itemsize)):
         raise InvalidError(
             f"elements of format {view.format!r} with {view.itemsize} bytes are none of Tutti's, or in another byte order"
         )

@@ -107,7 +107,7 @@ def rendezvous_open() -> str:
 
 def rendezvous_close(url: str) -> None:
     """Ends a rendezvous of this process before its ranks have joined."""
-    check(lib.tutti_rendezvous_close(url.encode()))
+    check(lib.tutti_rendezvous_close(text("rendezvous_close: url", url)))
 
 
 class Start(Calls[Work]):

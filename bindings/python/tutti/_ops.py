@@ -120,6 +120,8 @@ def op_create(name: str, function: Callable[[Any, Any], Any], dtype: Any = None)
     name (1 to 63 bytes) is compared between ranks: different names in one call are a MismatchError.
     dtype: needed for complex64 alone, and then the operation is for that.
     """
+    if not callable(function):
+        raise TypeError(f"op_create: function is of type {type(function).__name__}: it must be one of two arrays")
     kind = None if dtype is None else _dtypes.of_name(dtype)
     if kind is not None and ("u", kind.bytes) not in _dtypes.BY_KIND:
         raise InvalidError(f"op_create: elements of {kind.name} may be cut in two between calls of a function")
@@ -152,7 +154,13 @@ _STRUCT = {0: "f", 1: "d", 2: "e", 6: "b", 7: "B", 8: "h", 9: "H", 10: "i", 11: 
 def _bytes_of(scalar: Any, dtype: _dtypes.DType) -> bytes:
     letter = _STRUCT.get(dtype.code)
     if letter:
-        return struct.pack(letter, scalar if dtype.is_float else int(scalar))
+        try:
+            number = scalar if dtype.is_float else int(scalar)
+            if dtype.is_float or number == scalar:
+                return struct.pack(letter, number)
+        except (struct.error, ValueError, OverflowError):
+            pass
+        raise InvalidError(f"op_create_scaled: {scalar!r} is no {dtype.name}")
     if dtype.name == "bfloat16":  # the upper half of a float32, rounded to nearest even
         (bits,) = struct.unpack("I", struct.pack("f", scalar))
         return struct.pack("H", min((bits + 0x7FFF + (bits >> 16 & 1)) >> 16, 0xFFFF) if scalar == scalar else 0x7FC0)

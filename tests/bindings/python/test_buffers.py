@@ -43,6 +43,14 @@ def test_refused_dtypes(name):
         buffer_of(np.zeros(4, name))
 
 
+def test_another_byte_order_with_a_dtype():
+    """It says what elements are, and not that their bytes may be swapped."""
+    for memory, dtype in ((memoryview(np.zeros(4, ">f4")), "f32"), (np.zeros(4, ">f4"), "f32"), (bytearray(8), np.dtype(">f4"))):
+        with pytest.raises(tutti.InvalidError, match="byte order"):
+            buffer_of(memory, dtype)
+    assert what(memoryview(np.zeros(4, ">u1")), "u8") == (4, "uint8", True)
+
+
 def test_buffer_protocol():
     assert what(bytearray(5)) == (5, "uint8", True)
     assert what(b"abc") == (3, "uint8", False)
