@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import threading
+import traceback
 import weakref
 
 import numpy as np
@@ -38,9 +39,12 @@ def own_timeout():
         work.wait(0.001)
     assert not isinstance(caught.value, tutti.Error) and "in flight" in repr(work)
     assert work.cancel() and not work.cancel()
-    for _ in range(2):
-        with raises(tutti.AbortedError):
+    frames = set()
+    for _ in range(3):
+        with raises(tutti.AbortedError) as caught:
             work.wait()
+        frames.add(len(traceback.extract_tb(caught.value.__traceback__)))
+    assert len(frames) == 1, "each raise adds to what was raised before"
     assert comm.failure is None and (x == 0).all()
     comm.barrier()
 
