@@ -85,6 +85,17 @@ class ObjectCalls:
         found = self.allreduce(sendobj, op)
         return found if self.rank == root else None
 
+    def scan(self, sendobj: Any, op: _ops.Op = _ops.SUM) -> Any:
+        """Of the ranks up to this one."""
+        function = _function(op)
+        return reduce(function, self.allgather(sendobj)[: self.rank + 1])
+
+    def exscan(self, sendobj: Any, op: _ops.Op = _ops.SUM) -> Any:
+        """Of the ranks before this one; None on the first."""
+        function = _function(op)
+        before = self.allgather(sendobj)[: self.rank]
+        return reduce(function, before) if before else None
+
     def alltoall(self, sendobj: Sequence[Any]) -> List[Any]:
         """sendobj: an object for each rank."""
         parts = [dumps(value) for value in sendobj]

@@ -144,10 +144,13 @@ class Comm(ObjectCalls):
     def Get_name(self) -> str:
         return self.tutti.config.name or ""
 
+    # ---- collectives: Name, which returns when its result is there, and Iname, which gives a Request
+
     def Barrier(self) -> None:
         self.tutti.barrier()
 
-    # ---- collectives
+    def Ibarrier(self) -> Request:
+        return Request(self.tutti.start.barrier())
 
     def Bcast(self, buf: Any, root: int = 0) -> None:
         self.tutti.broadcast(_spec(buf), root)
@@ -171,9 +174,15 @@ class Comm(ObjectCalls):
     def Iallreduce(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> Request:
         return Request(self.tutti.start.all_reduce(*self._sides(sendbuf, recvbuf), op=op))
 
-    def Reduce(self, sendbuf: Any, recvbuf: Any, op: Op = SUM, root: int = 0) -> None:
+    def _of_reduce(self, sendbuf: Any, recvbuf: Any, root: int) -> Tuple[Optional[Buffer], Optional[Buffer]]:
         is_used = self.rank == root or sendbuf is IN_PLACE
-        self.tutti.reduce(*(self._sides(sendbuf, recvbuf) if is_used else (_spec(sendbuf), None)), op=op, root=root)
+        return self._sides(sendbuf, recvbuf) if is_used else (_spec(sendbuf), None)
+
+    def Reduce(self, sendbuf: Any, recvbuf: Any, op: Op = SUM, root: int = 0) -> None:
+        self.tutti.reduce(*self._of_reduce(sendbuf, recvbuf, root), op=op, root=root)
+
+    def Ireduce(self, sendbuf: Any, recvbuf: Any, op: Op = SUM, root: int = 0) -> Request:
+        return Request(self.tutti.start.reduce(*self._of_reduce(sendbuf, recvbuf, root), op=op, root=root))
 
     def Reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> None:
         """In place the result is in recvbuf's first block, as in MPI."""
@@ -181,7 +190,7 @@ class Comm(ObjectCalls):
             self.tutti.reduce_scatter(_spec(sendbuf, self.size), _spec(recvbuf), op)
             return
         whole = _spec(recvbuf, self.size)
-        own = bytearray((whole.count if whole else 0) * (whole.dtype.bytes if whole else 0) // self.size)
+        own = bytearray(_bytes_of(whole) // self.size)
         self.tutti.reduce_scatter(whole, buffer_of(own, whole.dtype if whole else None), op)
         if whole is not None and whole.address:
             ctypes.memmove(whole.address, (ctypes.c_char * len(own)).from_buffer(own), len(own))
@@ -197,16 +206,27 @@ class Comm(ObjectCalls):
     def Iallgather(self, sendbuf: Any, recvbuf: Any) -> Request:
         return Request(self.tutti.start.all_gather(_spec(sendbuf), _spec(recvbuf, self.size)))
 
+    def _at_root(self, memory: Any, root: int) -> Optional[Buffer]:
+        """A block for each rank; what other ranks pass is not looked at."""
+        return _spec(memory, self.size) if self.rank == root else None
+
     def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
-        recv = _spec(recvbuf, self.size) if self.rank == root else None
-        self.tutti.gather(_spec(sendbuf), recv, root)
+        self.tutti.gather(_spec(sendbuf), self._at_root(recvbuf, root), root)
+
+    def Igather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Request:
+        return Request(self.tutti.start.gather(_spec(sendbuf), self._at_root(recvbuf, root), root))
 
     def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
-        send = _spec(sendbuf, self.size) if self.rank == root else None
-        self.tutti.scatter(send, _spec(recvbuf), root)
+        self.tutti.scatter(self._at_root(sendbuf, root), _spec(recvbuf), root)
+
+    def Iscatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Request:
+        return Request(self.tutti.start.scatter(self._at_root(sendbuf, root), _spec(recvbuf), root))
 
     def Alltoall(self, sendbuf: Any, recvbuf: Any) -> None:
         self.tutti.all_to_all(_spec(sendbuf, self.size), _spec(recvbuf, self.size))
+
+    def Ialltoall(self, sendbuf: Any, recvbuf: Any) -> Request:
+        return Request(self.tutti.start.all_to_all(_spec(sendbuf, self.size), _spec(recvbuf, self.size)))
 
     # ---- with counts
 
@@ -298,6 +318,12 @@ class Comm(ObjectCalls):
         child = self.tutti.split(color, key)
         return None if child is None else Comm(child)
 
+    def Split_type(self, split_type: int, key: int = 0) -> Optional["Comm"]:
+        """COMM_TYPE_SHARED: of the ranks of this node; UNDEFINED: None."""
+        if split_type not in (COMM_TYPE_SHARED, UNDEFINED):
+            raise UnsupportedError(f"Split_type of {split_type}: COMM_TYPE_SHARED and UNDEFINED are there")
+        return self.Split(self.tutti.node_rank if split_type == COMM_TYPE_SHARED else UNDEFINED, key)
+
     def Dup(self) -> "Comm":
         return Comm(self.tutti.dup())
 
@@ -317,6 +343,7 @@ class Comm(ObjectCalls):
 COMM_WORLD = Comm(None, _communicator.init)
 COMM_SELF = Comm(None, lambda: _communicator.init(world_size=1))
 COMM_NULL = None
+COMM_TYPE_SHARED = 1
 
 
 def Finalize() -> None:
@@ -326,6 +353,10 @@ def Finalize() -> None:
 
 def Is_initialized() -> bool:
     return COMM_WORLD._comm is not None
+
+
+def Is_finalized() -> bool:
+    return COMM_WORLD._join is None
 
 
 def Get_processor_name() -> str:

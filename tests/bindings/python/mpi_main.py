@@ -76,6 +76,21 @@ equal(whole[:2], mine)
 comm.Alltoall(np.full(P, rank, "i"), all_[:P].reshape(P))
 equal(all_[:P], range(P))
 
+# Those that return at once.
+mine, all_, whole = np.full(2, rank, "i"), np.zeros(2 * P, "i"), np.repeat(np.arange(P, dtype="i"), 2)
+comm.Ibarrier().Wait()
+comm.Igather(mine, all_ if rank == P - 1 else None, root=P - 1).Wait()
+equal(all_, whole if rank == P - 1 else 0 * whole)
+comm.Iscatter(whole if rank == P - 1 else other, mine, root=P - 1).Wait()
+equal(mine, [rank] * 2)
+comm.Ialltoall(all_ * 0 + rank, all_).Wait()
+equal(all_, whole)
+comm.Ireduce(mine, all_[:2] if rank == 0 else None, op=MPI.MAX).Wait()
+comm.Ireduce(MPI.IN_PLACE if rank == 0 else mine, all_[2:4] if rank == 0 else None).Wait() if P > 1 else None
+if rank == 0:
+    equal(all_[:2], [P - 1] * 2)
+    equal(all_[2:4], [1 + total] * 2 if P > 1 else [])
+
 counts = [r + 1 for r in range(P)]
 displs = [sum(counts[:r]) + r for r in range(P)]  # gaps of one
 own = np.full(rank + 1, rank, "f")
@@ -180,6 +195,7 @@ assert comm.gather(rank, root=P - 1) == (list(range(P)) if rank == P - 1 else No
 assert comm.scatter([{"to": r} for r in range(P)] if rank == P - 1 else None, root=P - 1) == {"to": rank}
 assert comm.allreduce(rank) == total and comm.allreduce([rank]) == list(range(P))
 assert comm.allreduce("a" * rank, op=MPI.MAX) == "a" * (P - 1)
+assert comm.scan(rank) == sum(range(rank + 1)) and comm.exscan([rank]) == (list(range(rank)) or None)
 assert comm.reduce(rank + 1, op=MPI.PROD, root=P - 1) == (math.factorial(P) if rank == P - 1 else None)
 with raises(tutti.UnsupportedError, match="of objects: SUM, PROD"):
     comm.allreduce(1, op=tutti.AVG)
@@ -215,6 +231,7 @@ comm.Barrier()
 comm.Send(np.full(4, rank, "d"), right, 21)
 assert MPI.Request.Waitany(requests, status) == 3 and (status.source, status.tag) == (left, 21)
 equal(z, [left] * 4)
+comm.Barrier()
 comm.send({"from": rank}, right, 20)
 assert MPI.Request.waitany(requests) == (0, {"from": left}) and MPI.Request.waitany(requests) == (MPI.UNDEFINED, None)
 assert MPI.Request.testall(requests) == (True, [{"from": left}, None, None, None])
@@ -264,6 +281,13 @@ copy = half.Dup()
 copy.Barrier()
 copy.Free()
 half.Free()
+with comm.Split_type(MPI.COMM_TYPE_SHARED).tutti as node:
+    assert (node.size, node.rank) == (comm.tutti.local_size, comm.tutti.local_rank)
+assert comm.Split_type(MPI.UNDEFINED) is None
+with raises(tutti.UnsupportedError, match="Split_type of 7"):
+    comm.Split_type(7)
 assert comm.Split(MPI.UNDEFINED) is None and MPI.COMM_SELF.size == 1
 comm.Barrier()
+assert not MPI.Is_finalized()
 MPI.Finalize()
+assert MPI.Is_finalized()
