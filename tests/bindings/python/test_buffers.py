@@ -6,7 +6,7 @@ import ctypes
 import numpy as np
 import pytest
 import tutti
-from tutti import _dtypes
+from tutti import _dlpack, _dtypes
 from tutti._buffers import buffer_of
 
 
@@ -140,6 +140,18 @@ def test_dlpack(name):
     assert buffer_of(Exported(base[:0])).address is None
     with pytest.raises(tutti.InvalidError, match="not C-contiguous"):
         buffer_of(Exported(base.T))
+
+
+@pytest.mark.parametrize("code,name", [(4, "bfloat16"), (10, "float8_e4m3fn"), (12, "float8_e5m2")])
+def test_dlpack_of_small_floats(code, name):
+    base = np.zeros(4, np.uint16 if name == "bfloat16" else np.uint8)
+    exported, capsule = Exported(base), base.__dlpack__()
+    _dlpack._Tensor.from_address(_dlpack._pointer_of(capsule, b"dltensor")).code = code
+    exported.__dlpack__ = lambda **_: capsule
+    assert (what(exported), buffer_of(exported).address) == ((4, name, True), base.ctypes.data)
+    _dlpack._Tensor.from_address(_dlpack._pointer_of(capsule, b"dltensor")).code = 13
+    with pytest.raises(tutti.InvalidError, match="DLPack's type 13"):
+        buffer_of(exported)
 
 
 class OnDevice:
