@@ -111,12 +111,25 @@ def _view(address: int, count: int, dtype: _dtypes.DType) -> Any:
     return numpy.frombuffer(raw, _dtypes.numpy_dtype(dtype))
 
 
+_LOSSY = {"i": "fc", "u": "fc", "f": "c"}  # kinds of results whose elements would lose their fractions or imaginary parts
+
+
+def _store(name: str, inout: Any, result: Any) -> None:
+    import numpy
+
+    result = numpy.asarray(result)
+    if result.dtype.kind in _LOSSY.get(inout.dtype.kind, ""):
+        raise TypeError(f"{name}: the function returned {result.dtype} for elements of {inout.dtype}: convert it there")
+    inout[...] = result
+
+
 def op_create(name: str, function: Callable[[Any, Any], Any], dtype: Any = None) -> Op:
     """An operation of the caller's, on host memory: inout = inout (op) in, element by element, associative and commutative.
 
     function(inout, in_) gets two NumPy arrays of equal length, of one dimension: it writes inout, or returns the result.
     They are the library's memory: no reference to them may stay. It runs on any thread, under locks of the library: it
     may call nothing of Tutti. If it raises, the call raises that here, and the communicator is aborted.
+    So it is where it returns floats for integers, or complex numbers for floats.
     name (1 to 63 bytes) is compared between ranks: different names in one call are a MismatchError.
     dtype: needed for complex64 alone, and then the operation is for that.
     """
@@ -134,7 +147,7 @@ def op_create(name: str, function: Callable[[Any, Any], Any], dtype: Any = None)
             written = _view(inout, count, seen)
             result = function(written, _view(in_, count, seen))
             if result is not None and result is not written:
-                written[...] = result
+                _store(name, written, result)
         except BaseException as error:  # it must not go on into the library
             failures.append(error)
         finally:

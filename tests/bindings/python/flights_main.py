@@ -150,6 +150,23 @@ def operations():
         assert bytes(got) == bytes(expected), (op, bytes(got))  # 0 and 1, nothing else
 
 
+def lossy_operation():
+    """A function whose result does not fit the elements is an error, and not its whole or real part."""
+    if P == 1:
+        return
+    for function, dtype in ((lambda a, b: (a + b) / 2, "i4"), (lambda a, b: (a + b) / 2, "u1"), (lambda a, b: a * 1j, "f4")):
+        child = comm.dup()
+        with raises((TypeError, tutti.AbortedError, tutti.PeerError), match="half: the function returned .* convert|abort|left"):
+            child.all_reduce(np.ones(3, dtype), op=tutti.op_create("half", function))
+            child.barrier()
+        child.destroy()
+    for function, dtype in ((lambda a, b: np.add(a, b, dtype="f8"), "f4"), (lambda a, b: a.astype("i8") + b, "u1")):
+        with tutti.op_create("wide", function) as op:
+            x = np.ones(3, dtype)
+            comm.all_reduce(x, op=op)
+            assert (x == P).all()
+
+
 def broken_operation():
     """What the function raises is raised by the call; the communicator is aborted, so that no rank goes on with garbage."""
     def fails(inout, in_):
@@ -249,7 +266,7 @@ def shared_memory():
     comm.mem_deregister(often)
 
 
-for body in (works, own_timeout, messages, groups, operations, broken_operation, children, shared_memory, dropped):
+for body in (works, own_timeout, messages, groups, operations, lossy_operation, broken_operation, children, shared_memory, dropped):
     body()
     print("did", body.__name__, flush=True)
 comm.destroy()
