@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import warnings
 from ctypes import byref, c_int, c_void_p
-from typing import TYPE_CHECKING, Any, List, NamedTuple, NoReturn, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, NoReturn, Optional, Sequence, Union
 
 from . import _ends, _exits, _groups, _interrupts, _issue, _memory, _objects, _ops
 from ._buffers import buffer_of
@@ -260,20 +260,23 @@ class Comm(Calls[None]):
                 raise
         return Comm(child.value) if child.value else None
 
+    def _child_config(self, config: Dict[str, Any]) -> Any:
+        return byref(_config(**{**self.config._asdict(), **config})) if config else None
+
     def split(self, color: int, key: int = 0, **config: Any) -> Optional["Comm"]:
         """Ranks of one color make a child, ordered by key, then by rank. color < 0: takes part, and gets None.
 
-        config: transports, timeout, deterministic, name as in init; without any the parent's.
+        config: transports, timeout, deterministic, name as in init; those that are not given are the parent's.
         """
         fits("split", "color", color)
         fits("split", "key", key)
-        return self._child(lib.tutti_comm_split, color, key, byref(_config(**config)) if config else None)
+        return self._child(lib.tutti_comm_split, color, key, self._child_config(config))
 
     def create_from(self, ranks: Sequence[int], tag: int = 0, **config: Any) -> "Comm":
         """Called by the listed ranks alone, with the same list: a child in its order. tag tells apart those made at once."""
         listed = (c_int * len(ranks))(*(fits("create_from", "a rank", rank) for rank in ranks))
         fits("create_from", "tag", tag)
-        child = self._child(lib.tutti_comm_create_from, listed, len(ranks), tag, byref(_config(**config)) if config else None)
+        child = self._child(lib.tutti_comm_create_from, listed, len(ranks), tag, self._child_config(config))
         assert child is not None
         return child
 
@@ -298,7 +301,7 @@ class Comm(Calls[None]):
     def grow(self, size: int, **config: Any) -> "Comm":
         """A communicator of size ranks: these, and processes that call init with TUTTI_RESTARTED=1 meanwhile."""
         fits("grow", "size", size)
-        child = self._child(lib.tutti_comm_grow, size, byref(_config(**config)) if config else None)
+        child = self._child(lib.tutti_comm_grow, size, self._child_config(config))
         assert child is not None
         return child
 

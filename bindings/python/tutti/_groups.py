@@ -164,4 +164,4 @@ def timeout_ms(seconds: Optional[float]) -> int:
         return 0
     if not 0 < seconds <= 2**31 / 1000 - 1:
         raise InvalidError(f"a timeout of {seconds!r} s: it is more than 0 and at most 24 days")
-    return max(1, int(seconds * 1000))
+    return max(1, round(seconds * 1000))

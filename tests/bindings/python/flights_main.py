@@ -200,10 +200,15 @@ def children():
     x = np.array([rank])
     half.all_reduce(x)
     assert x[0] == sum(range(rank % 2, P, 2))
+    assert half.config == comm.config._replace(name="half")  # what it does not name is the parent's
+    quarter = half.split(0, timeout=1.001, deterministic=1)
+    assert quarter.config == half.config._replace(timeout=1.001, deterministic=1)
+    quarter.destroy()
     half.destroy()
     assert comm.split(-1) is None
     if rank < 2:
-        with comm.create_from(list(range(min(2, P)))) as pair:
+        with comm.create_from(list(range(min(2, P))), transports="shm") as pair:
+            assert pair.config == comm.config._replace(transports="shm")
             assert pair.size == min(2, P) and pair.rank == rank
             pair.barrier()
     assert comm.agree(0b110 | rank % 2) == 0b110
