@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import warnings
 from ctypes import byref, c_int, c_void_p
-from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, NoReturn, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, List, NamedTuple, NoReturn, Optional, Sequence, Union
 
 from . import _ends, _exits, _groups, _interrupts, _issue, _memory, _objects, _ops
 from ._buffers import buffer_of
@@ -16,9 +16,24 @@ from ._works import State, Work
 from .errors import Error, InvalidError, PeerError, check, error_of
 
 if TYPE_CHECKING:
+    from typing import TypedDict
+
     from typing_extensions import Unpack
 
     from ._issue import CallArgs, Options
+
+    class ChildConfig(TypedDict, total=False):
+        transports: Optional[str]
+        timeout: Optional[float]
+        deterministic: int
+        name: Optional[str]
+
+    class InitConfig(ChildConfig, total=False):
+        rank: int
+        world_size: int
+        rendezvous: Optional[str]
+        secret: Optional[str]
+        device: Optional[int]
 
 
 class CommStats(NamedTuple):
@@ -65,7 +80,7 @@ def _config(
     )
 
 
-def init(**config: Any) -> "Comm":
+def init(**config: Unpack[InitConfig]) -> "Comm":
     """Joins the job: collective over its ranks, returns when all have joined, at the deadline at the latest.
 
     Without arguments all is the launcher's environment (tuttirun, torchrun, mpirun, srun); without one a world of one.
@@ -86,7 +101,7 @@ def init(**config: Any) -> "Comm":
     return Comm(handle)
 
 
-def init_all(n: int, **config: Any) -> List["Comm"]:
+def init_all(n: int, **config: Unpack[InitConfig]) -> List["Comm"]:
     """n ranks in this process: for n threads, or for one thread that issues in a group or by Comm.start. Arguments: as init."""
     if fits("init_all", "n", n) < 1:
         raise InvalidError(f"init_all: n is {n}: it is at least 1")
@@ -260,10 +275,10 @@ class Comm(Calls[None]):
                 raise
         return Comm(child.value) if child.value else None
 
-    def _child_config(self, config: Dict[str, Any]) -> Any:
+    def _child_config(self, config: ChildConfig) -> Any:
         return byref(_config(**{**self.config._asdict(), **config})) if config else None
 
-    def split(self, color: int, key: int = 0, **config: Any) -> Optional["Comm"]:
+    def split(self, color: int, key: int = 0, **config: Unpack[ChildConfig]) -> Optional["Comm"]:
         """Ranks of one color make a child, ordered by key, then by rank. color < 0: takes part, and gets None.
 
         config: transports, timeout, deterministic, name as in init; those that are not given are the parent's.
@@ -272,7 +287,7 @@ class Comm(Calls[None]):
         fits("split", "key", key)
         return self._child(lib.tutti_comm_split, color, key, self._child_config(config))
 
-    def create_from(self, ranks: Sequence[int], tag: int = 0, **config: Any) -> "Comm":
+    def create_from(self, ranks: Sequence[int], tag: int = 0, **config: Unpack[ChildConfig]) -> "Comm":
         """Called by the listed ranks alone, with the same list: a child in its order. tag tells apart those made at once."""
         listed = (c_int * len(ranks))(*(fits("create_from", "a rank", rank) for rank in ranks))
         fits("create_from", "tag", tag)
@@ -298,7 +313,7 @@ class Comm(Calls[None]):
         assert child is not None
         return child
 
-    def grow(self, size: int, **config: Any) -> "Comm":
+    def grow(self, size: int, **config: Unpack[ChildConfig]) -> "Comm":
         """A communicator of size ranks: these, and processes that call init with TUTTI_RESTARTED=1 meanwhile."""
         fits("grow", "size", size)
         child = self._child(lib.tutti_comm_grow, size, self._child_config(config))
