@@ -70,7 +70,7 @@ class ObjectCalls:
         """sendobj, of root: as many objects as there are ranks."""
         parts: List[bytes] = []
         if self.rank == root:
-            parts = [dumps(value) for value in sendobj or ()]
+            parts = [dumps(value) for value in (() if sendobj is None else sendobj)]
             if len(parts) != self.size:
                 raise InvalidError(f"scatter: {len(parts)} objects for {self.size} ranks")
         return loads(_objects.scatter(self.tutti, parts, root))

@@ -193,6 +193,7 @@ assert comm.gather(rank, root=P - 1) == (list(range(P)) if rank == P - 1 else No
 
 # Objects: each call, on a root that is not the first, and between neighbours; PROC_NULL is nobody.
 assert comm.scatter([{"to": r} for r in range(P)] if rank == P - 1 else None, root=P - 1) == {"to": rank}
+assert comm.scatter(np.arange(P) if rank == 0 else None) == rank and comm.scatter(iter(range(P)) if rank == 0 else None) == rank
 assert comm.allreduce(rank) == total and comm.allreduce([rank]) == list(range(P))
 assert comm.allreduce("a" * rank, op=MPI.MAX) == "a" * (P - 1)
 assert comm.scan(rank) == sum(range(rank + 1)) and comm.exscan([rank]) == (list(range(rank)) or None)
