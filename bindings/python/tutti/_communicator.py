@@ -163,13 +163,15 @@ class Comm(Calls[None]):
 
     def __init__(self, handle: int):
         """Of a handle of the library, which is this object's from now on. Programs use init."""
+        self._start: Optional[Start] = None
         self._look(handle)
         self._state = _exits.opened(State(handle))
 
     def _look(self, handle: Optional[int]) -> None:
         self.rank: int = lib.tutti_rank(handle)
         self.size: int = lib.tutti_size(handle)
-        self._start: Optional[Start] = None
+        if self._start is not None:
+            self._start.rank, self._start.size = self.rank, self.size
 
     def _issue(self, args: CallArgs) -> None:
         _issue.run(self._state, args)

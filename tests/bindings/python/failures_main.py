@@ -46,6 +46,23 @@ def killed():
     comm.destroy()
 
 
+def recovered():
+    """What comm.start gave before is of the new communicator, too: its ranks are fewer."""
+    start = comm.start
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        comm.all_reduce(x)
+    except tutti.PeerError:
+        pass
+    comm.recover(P)
+    assert (start.rank, start.size) == (comm.rank, comm.size) == (rank // 2, P - 1), (start.rank, start.size, comm)
+    ranks = array.array("i", [rank]) * comm.size
+    start.all_gather(None, ranks).wait()
+    assert list(ranks) == [0, 2], ranks
+    comm.destroy()
+
+
 def late():
     """A deadline names the rank that is missing."""
     if rank == 1:

@@ -20,8 +20,9 @@ def test_all_end(ranks, arguments):
     assert arguments != ["exits"] or "done at the end" in done[0][1], done
 
 
-def test_a_rank_that_is_killed():
-    done = jobs.loose_ranks(3, "failures_main.py", "killed")
+@pytest.mark.parametrize("case", ["killed", "recovered"])
+def test_a_rank_that_is_killed(case):
+    done = jobs.loose_ranks(3, "failures_main.py", case)
     assert [code for code, _ in done] == [0, -9, 0], done
 
 
