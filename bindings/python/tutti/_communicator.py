@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     class ChildConfig(TypedDict, total=False):
         transports: Optional[str]
         timeout: Optional[float]
+        device: Optional[int]
         deterministic: int
         name: Optional[str]
 
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
         world_size: int
         rendezvous: Optional[str]
         secret: Optional[str]
-        device: Optional[int]
 
 
 class CommStats(NamedTuple):
@@ -283,7 +283,7 @@ class Comm(Calls[None]):
     def split(self, color: int, key: int = 0, **config: Unpack[ChildConfig]) -> Optional["Comm"]:
         """Ranks of one color make a child, ordered by key, then by rank. color < 0: takes part, and gets None.
 
-        config: transports, timeout, deterministic, name as in init; those that are not given are the parent's.
+        config: transports, timeout, device, deterministic, name as in init; those that are not given are the parent's.
         """
         fits("split", "color", color)
         fits("split", "key", key)
