@@ -187,10 +187,14 @@ def _of_dlpack(array: Any) -> Buffer:
 
 
 def _read_as(buffer: Buffer, dtype: _dtypes.DType) -> Buffer:
-    """The same bytes as elements of dtype: of bytes of any dtype, and of elements of the same size."""
+    """The same bytes as elements of dtype: of bytes of any dtype, and of integers of the same size."""
     have = buffer.dtype
     if have == dtype:
         return buffer
+    if have.is_float or (have.is_bool and dtype.bytes != 1):
+        raise InvalidError(
+            f"elements of {have.name} cannot be read as {dtype.name}: only integers stand for other types, so convert it"
+        )
     if have.bytes != dtype.bytes and have.bytes != 1:
         raise InvalidError(
             f"elements of {have.name} cannot be read as {dtype.name}: they have {have.bytes} and {dtype.bytes} bytes"

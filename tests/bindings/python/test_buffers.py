@@ -43,6 +43,15 @@ def test_refused_dtypes(name):
         buffer_of(np.zeros(4, name))
 
 
+def test_a_dtype_converts_nothing():
+    """Of floats it would be a sum of their bits."""
+    for name, dtype in (("f4", "i32"), ("f8", "i64"), ("f2", "bf16"), ("?", "f32"), ("c8", "i64")):
+        with pytest.raises(tutti.InvalidError, match="cannot be read as .*: only integers stand for other types"):
+            buffer_of(np.zeros(4, name), dtype)
+    for name, dtype in (("i4", "f32"), ("u2", "bf16"), ("?", "u8"), ("?", "bool"), ("f4", "f32"), ("i8", "complex64"), ("u1", "f8_e5m2")):
+        assert what(np.zeros(4, name), dtype) == (4, _dtypes.of_name(dtype).name, True)
+
+
 def test_another_byte_order_with_a_dtype():
     """It says what elements are, and not that their bytes may be swapped."""
     for memory, dtype in ((memoryview(np.zeros(4, ">f4")), "f32"), (np.zeros(4, ">f4"), "f32"), (bytearray(8), np.dtype(">f4"))):
