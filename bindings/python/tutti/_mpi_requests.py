@@ -154,10 +154,13 @@ class ObjectSend(Request):
         self._parts = parts
 
     def Wait(self, status: Optional[Status] = None) -> bool:
-        return self.Waitall(self._parts)
+        self.Waitall(self._parts)
+        self.is_active = False
+        return True
 
     def Test(self, status: Optional[Status] = None) -> bool:
-        return self.Testall(self._parts)
+        self.is_active = not self.Testall(self._parts)
+        return not self.is_active
 
 
 class ObjectReceive(Request):

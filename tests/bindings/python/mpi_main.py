@@ -236,6 +236,10 @@ comm.Barrier()
 comm.send({"from": rank}, right, 20)
 assert MPI.Request.waitany(requests) == (0, {"from": left}) and MPI.Request.waitany(requests) == (MPI.UNDEFINED, None)
 assert MPI.Request.testall(requests) == (True, [{"from": left}, None, None, None])
+sent = [comm.isend(1, right, 22), comm.Isend(x, right, 23)]
+assert sorted(MPI.Request.Waitany(sent) for _ in range(2)) == [0, 1] and MPI.Request.Waitany(sent) == MPI.UNDEFINED
+assert comm.recv(source=left, tag=22) == 1
+comm.Recv(z, left, 23)
 assert MPI.Request.Waitany([]) == MPI.UNDEFINED and MPI.Request.Testany([]) == (MPI.UNDEFINED, True)
 statuses = []
 MPI.Request.Waitall(requests, statuses)
