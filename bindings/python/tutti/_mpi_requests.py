@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from array import array
+from contextlib import suppress
 from pickle import loads
 from typing import TYPE_CHECKING, Any, Callable, List, Optional, Tuple
 
 from ._dtypes import UINT8, DType
 from ._works import Work
+from .errors import Error
 
 if TYPE_CHECKING:
     from typing import Sequence
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
 ANY_SOURCE, ANY_TAG, PROC_NULL, UNDEFINED = -1, -1, -2, -32766
 BYTE = UINT8
 _LOOK_S = 0.0001  # between looks for the first of several
+_SLICE_S = 0.001  # of a wait with receives of objects that may go on
 
 
 class Status:
@@ -47,6 +51,25 @@ class Status:
         self.source, self.tag, self.count = source, tag, count
 
 
+class _Begun(threading.local):
+    """The receives of objects that this thread has begun and whose data have not been asked for. It asks whenever it waits
+    for a request: the sender waits for that, and this thread perhaps for the sender."""
+
+    def __init__(self) -> None:
+        self.receives: List[ObjectReceive] = []
+
+    def go_on(self) -> None:
+        for receive in tuple(self.receives):
+            receive.advance()
+
+
+_begun = _Begun()
+
+
+def _is_over(work: Optional[Work]) -> bool:
+    return work is None or work.test()
+
+
 class Request:
     """A call in flight: a Work, or None: nothing to wait for, and what a receive would have from source. count is in bytes.
 
@@ -58,13 +81,18 @@ class Request:
         self.is_active = True  # until it was found to be over: Waitany and Testany look at no others
 
     def Wait(self, status: Optional[Status] = None) -> bool:
+        while _begun.receives and not _is_over(self.work):
+            _begun.go_on()
+            with suppress(TimeoutError):
+                self.work.wait(_SLICE_S)  # type: ignore[union-attr]
         if self.work is not None:
             self.work.wait()
         self._tell(status)
         return True
 
     def Test(self, status: Optional[Status] = None) -> bool:
-        if self.work is not None and not self.work.test():
+        _begun.go_on()
+        if not _is_over(self.work):
             return False
         self._tell(status)
         return True
@@ -171,10 +199,24 @@ class ObjectReceive(Request):
         self._what, self._data = array("q", [0, 0]), bytearray()
         self._first, self._rest = irecv(self._what, source, tag), None  # type: Request, Optional[Request]
         super().__init__(self._first.work)
+        _begun.receives.append(self)
+
+    def advance(self) -> None:
+        """Asks for the data as soon as it is known how many they are. Never blocks."""
+        try:
+            if _is_over(self._first.work):
+                self._go_on()
+        except Error:  # its own wait raises it
+            self._forget()
+
+    def _forget(self) -> None:
+        with suppress(ValueError):
+            _begun.receives.remove(self)
 
     def _go_on(self) -> Request:
         """When the first part is there."""
         if self._rest is None:
+            self._forget()
             self._first._tell(self._from)
             length, tag = self._what
             self._data = bytearray(length)
@@ -190,6 +232,7 @@ class ObjectReceive(Request):
         return loads(self._data) if self._data else None
 
     def Wait(self, status: Optional[Status] = None) -> bool:
+        self._forget()
         self._first.Wait()
         self._go_on().Wait()
         self._tell(status)

@@ -6,6 +6,7 @@ import pickle
 import numpy as np
 import tutti
 from checks import raises
+from tutti import _mpi_requests
 from tutti import mpi as MPI
 
 comm = MPI.COMM_WORLD
@@ -17,6 +18,11 @@ total = sum(range(P))
 
 def equal(got, expected):
     assert np.array_equal(got, expected), (rank, got, expected)
+
+
+def spin(request):
+    while not request.Test():
+        pass
 
 
 x, y = np.full(4, rank, "d"), np.zeros(4)
@@ -244,6 +250,18 @@ assert MPI.Request.Waitany([]) == MPI.UNDEFINED and MPI.Request.Testany([]) == (
 statuses = []
 MPI.Request.Waitall(requests, statuses)
 assert [s.source for s in statuses] == [left, MPI.PROC_NULL, MPI.ANY_SOURCE, left]
+# A send goes on while the peer waits for its own one, with a receive begun before.
+big = bytes(3000000)
+for ends in (
+    lambda send, receive: (send.wait(), receive.wait()),
+    lambda send, receive: MPI.Request.waitall([send, receive]),
+    lambda send, receive: (spin(send), receive.wait()),
+):
+    receive = comm.irecv(source=left, tag=24)
+    assert ends(comm.isend(big, right, 24), receive)[1] == big
+receive = comm.irecv(source=left, tag=24)
+comm.send(big, right, 24)
+assert receive.wait() == big and not _mpi_requests._begun.receives
 # An object that cannot be sent leaves no receive.
 with raises((pickle.PicklingError, AttributeError), match="ickle"):
     comm.sendrecv(lambda: 1, right, source=left)
