@@ -159,7 +159,7 @@ def _of_cuda(memory: Any) -> Buffer:
 def _of_view(view: memoryview, dtype: Any) -> Buffer:
     """The buffer protocol. The view keeps a bytearray from being resized while a call uses it."""
     found = _dtypes.of_format(view.format, view.itemsize)
-    if found is None and dtype is None:
+    if found is None and (dtype is None or _dtypes.is_swapped(view.format, view.itemsize)):
         raise InvalidError(
             f"elements of format {view.format!r} with {view.itemsize} bytes are none of Tutti's, or in another byte order"
         )
@@ -187,10 +187,14 @@ def _of_dlpack(array: Any) -> Buffer:
 
 
 def _read_as(buffer: Buffer, dtype: _dtypes.DType) -> Buffer:
-    """The same bytes as elements of dtype: of bytes of any dtype, and of elements of the same size."""
+    """The same bytes as elements of dtype: of bytes of any dtype, and of integers of the same size."""
     have = buffer.dtype
     if have == dtype:
         return buffer
+    if have.is_float or (have.is_bool and dtype.bytes != 1):
+        raise InvalidError(
+            f"elements of {have.name} cannot be read as {dtype.name}: only integers stand for other types, so convert it"
+        )
     if have.bytes != dtype.bytes and have.bytes != 1:
         raise InvalidError(
             f"elements of {have.name} cannot be read as {dtype.name}: they have {have.bytes} and {dtype.bytes} bytes"

@@ -51,6 +51,8 @@ def text(what: str, value: Optional[str]) -> Optional[bytes]:
         return None
     if not isinstance(value, str):  # and the value may be a secret
         raise TypeError(f"{what} is of type {type(value).__name__}: it must be a str")
+    if "\0" in value:
+        raise InvalidError(f"{what} has a NUL character, which ends texts of C")
     return value.encode()
 
 

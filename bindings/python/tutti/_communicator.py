@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import warnings
 from ctypes import byref, c_int, c_void_p
-from typing import TYPE_CHECKING, Any, List, NamedTuple, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, List, NamedTuple, NoReturn, Optional, Sequence, Union
 
 from . import _ends, _exits, _groups, _interrupts, _issue, _memory, _objects, _ops
 from ._buffers import buffer_of
@@ -16,9 +16,24 @@ from ._works import State, Work
 from .errors import Error, InvalidError, PeerError, check, error_of
 
 if TYPE_CHECKING:
+    from typing import TypedDict
+
     from typing_extensions import Unpack
 
     from ._issue import CallArgs, Options
+
+    class ChildConfig(TypedDict, total=False):
+        transports: Optional[str]
+        timeout: Optional[float]
+        device: Optional[int]
+        deterministic: int
+        name: Optional[str]
+
+    class InitConfig(ChildConfig, total=False):
+        rank: int
+        world_size: int
+        rendezvous: Optional[str]
+        secret: Optional[str]
 
 
 class CommStats(NamedTuple):
@@ -65,7 +80,7 @@ def _config(
     )
 
 
-def init(**config: Any) -> "Comm":
+def init(**config: Unpack[InitConfig]) -> "Comm":
     """Joins the job: collective over its ranks, returns when all have joined, at the deadline at the latest.
 
     Without arguments all is the launcher's environment (tuttirun, torchrun, mpirun, srun); without one a world of one.
@@ -86,7 +101,7 @@ def init(**config: Any) -> "Comm":
     return Comm(handle)
 
 
-def init_all(n: int, **config: Any) -> List["Comm"]:
+def init_all(n: int, **config: Unpack[InitConfig]) -> List["Comm"]:
     """n ranks in this process: for n threads, or for one thread that issues in a group or by Comm.start. Arguments: as init."""
     if fits("init_all", "n", n) < 1:
         raise InvalidError(f"init_all: n is {n}: it is at least 1")
@@ -107,7 +122,7 @@ def rendezvous_open() -> str:
 
 def rendezvous_close(url: str) -> None:
     """Ends a rendezvous of this process before its ranks have joined."""
-    check(lib.tutti_rendezvous_close(url.encode()))
+    check(lib.tutti_rendezvous_close(text("rendezvous_close: url", url)))
 
 
 class Start(Calls[Work]):
@@ -148,13 +163,15 @@ class Comm(Calls[None]):
 
     def __init__(self, handle: int):
         """Of a handle of the library, which is this object's from now on. Programs use init."""
+        self._start: Optional[Start] = None
         self._look(handle)
         self._state = _exits.opened(State(handle))
 
     def _look(self, handle: Optional[int]) -> None:
         self.rank: int = lib.tutti_rank(handle)
         self.size: int = lib.tutti_size(handle)
-        self._start: Optional[Start] = None
+        if self._start is not None:
+            self._start.rank, self._start.size = self.rank, self.size
 
     def _issue(self, args: CallArgs) -> None:
         _issue.run(self._state, args)
@@ -260,20 +277,23 @@ class Comm(Calls[None]):
                 raise
         return Comm(child.value) if child.value else None
 
-    def split(self, color: int, key: int = 0, **config: Any) -> Optional["Comm"]:
+    def _child_config(self, config: ChildConfig) -> Any:
+        return byref(_config(**{**self.config._asdict(), **config})) if config else None
+
+    def split(self, color: int, key: int = 0, **config: Unpack[ChildConfig]) -> Optional["Comm"]:
         """Ranks of one color make a child, ordered by key, then by rank. color < 0: takes part, and gets None.
 
-        config: transports, timeout, deterministic, name as in init; without any the parent's.
+        config: transports, timeout, device, deterministic, name as in init; those that are not given are the parent's.
         """
         fits("split", "color", color)
         fits("split", "key", key)
-        return self._child(lib.tutti_comm_split, color, key, byref(_config(**config)) if config else None)
+        return self._child(lib.tutti_comm_split, color, key, self._child_config(config))
 
-    def create_from(self, ranks: Sequence[int], tag: int = 0, **config: Any) -> "Comm":
+    def create_from(self, ranks: Sequence[int], tag: int = 0, **config: Unpack[ChildConfig]) -> "Comm":
         """Called by the listed ranks alone, with the same list: a child in its order. tag tells apart those made at once."""
         listed = (c_int * len(ranks))(*(fits("create_from", "a rank", rank) for rank in ranks))
         fits("create_from", "tag", tag)
-        child = self._child(lib.tutti_comm_create_from, listed, len(ranks), tag, byref(_config(**config)) if config else None)
+        child = self._child(lib.tutti_comm_create_from, listed, len(ranks), tag, self._child_config(config))
         assert child is not None
         return child
 
@@ -295,10 +315,10 @@ class Comm(Calls[None]):
         assert child is not None
         return child
 
-    def grow(self, size: int, **config: Any) -> "Comm":
+    def grow(self, size: int, **config: Unpack[ChildConfig]) -> "Comm":
         """A communicator of size ranks: these, and processes that call init with TUTTI_RESTARTED=1 meanwhile."""
         fits("grow", "size", size)
-        child = self._child(lib.tutti_comm_grow, size, byref(_config(**config)) if config else None)
+        child = self._child(lib.tutti_comm_grow, size, self._child_config(config))
         assert child is not None
         return child
 
@@ -357,6 +377,9 @@ class Comm(Calls[None]):
             return  # under the library's locks: the end of the process destroys it
         warnings.warn(f"{self!r} was not destroyed", ResourceWarning, stacklevel=2, source=self)
         _exits.close(state, is_exit=True)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a communicator is of one process: it is neither copied nor pickled")
 
     def __repr__(self) -> str:
         return f"<tutti.Comm rank {self.rank} of {self.size}{'' if self._state.handle else ', destroyed'}>"

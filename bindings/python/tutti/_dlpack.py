@@ -51,9 +51,9 @@ class Exported(NamedTuple):
 _pointer_of = ctypes.PYFUNCTYPE(c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
 _is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_IsValid", ctypes.pythonapi))
 
-# DLPack's codes, as NumPy's kinds.
+# DLPack's codes: as NumPy's kinds, and of types that NumPy has not.
 _KINDS = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}
-_BFLOAT = 4
+_NAMES = {(4, 16): "bfloat16", (10, 8): "float8_e4m3fn", (12, 8): "float8_e5m2"}
 
 
 def _capsule_of(array: Any) -> Any:
@@ -75,7 +75,8 @@ def _is_packed(t: _Tensor) -> bool:
 def _dtype_of(t: _Tensor) -> _dtypes.DType:
     found = None
     if t.lanes == 1:
-        found = _dtypes.BY_NAME["bf16"] if t.code == _BFLOAT else _dtypes.BY_KIND.get((_KINDS.get(t.code, ""), t.bits // 8))
+        name = _NAMES.get((t.code, t.bits))
+        found = _dtypes.BY_NAME[name] if name else _dtypes.BY_KIND.get((_KINDS.get(t.code, ""), t.bits // 8))
     if found is None:
         raise InvalidError(f"elements of DLPack's type {t.code} with {t.bits} bits and {t.lanes} lanes are none of Tutti's")
     return found

@@ -69,10 +69,15 @@ _KIND_OF_FORMAT = {
 }
 
 
+def is_swapped(text: str, itemsize: int) -> bool:
+    """Whether elements of a format of the buffer protocol are in the byte order of other machines."""
+    return text[:1] in (">", "!") and itemsize > 1
+
+
 def of_format(text: Optional[str], itemsize: int) -> Optional[DType]:
     """Of the buffer protocol: struct's letters. The size is the buffer's: ctypes says "<l" of longs of 8 bytes."""
     text = text or "B"
-    if text[0] in ">!" and itemsize > 1:
+    if is_swapped(text, itemsize):
         return None
     letters = text.lstrip("@=<>!")
     if letters in ("Zf", "Zd"):
@@ -84,6 +89,8 @@ def of_name(dtype: Any) -> DType:
     """Of what a caller wrote: "f32", "bfloat16", numpy.float32, numpy.dtype, ml_dtypes.bfloat16, torch.float32."""
     if isinstance(dtype, DType):
         return dtype
+    if getattr(dtype, "isnative", True) is False:
+        raise InvalidError(f"dtype {dtype} is in the byte order of other machines")
     name = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
     found = BY_NAME.get(str(name).replace("torch.", "", 1))
     if found is None:

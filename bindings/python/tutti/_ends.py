@@ -234,7 +234,10 @@ def _call(function: Callable[[Work], Any], work: Work) -> None:
     try:
         function(work)
     except BaseException as error:  # there is no caller that could get it
-        sys.excepthook(type(error), error, error.__traceback__)
+        try:
+            sys.excepthook(type(error), error, error.__traceback__)
+        except BaseException as second:  # of a hook of the program's
+            sys.__excepthook__(type(second), second, second.__traceback__)
 
 
 _done: List[DoneEnds] = []  # one, from the first done function on

@@ -1,6 +1,8 @@
 """The communicators that are open, and what becomes of them when the interpreter ends."""
 
 import atexit
+import os
+import threading
 import time
 from typing import Dict
 
@@ -80,3 +82,17 @@ def _close_all() -> None:
     for state in reversed(list(open_states.values())):
         close(state, is_exit=True)
     _ends.stop()
+
+
+def _forget_threads() -> None:
+    """In a forked child: those that hold a work's lock are the parent's."""
+    for state in open_states.values():
+        state.active.clear()
+        for flight in state.flights:
+            if flight.lock.acquire(blocking=False):
+                flight.lock.release()
+            else:
+                flight.lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_forget_threads)

@@ -50,10 +50,15 @@ class group:
         self._outer: Optional[group] = None
 
     def __enter__(self) -> "group":
-        self._outer = current()
-        if self._outer is None:
+        outer = around = current()
+        while around is not None:
+            if around is self:
+                raise InvalidError("this group is open already: make another one")
+            around = around._outer
+        if outer is None:
             cancel()
         check(lib.tutti_group_begin())
+        self._outer = outer
         _local.group = weakref.ref(self)
         return self
 
@@ -69,6 +74,12 @@ class group:
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         _local.group = None if self._outer is None else weakref.ref(self._outer)
+        try:
+            self._leave(error)
+        finally:
+            self._keep, self._ops, self._states = [], set(), []
+
+    def _leave(self, error: Any) -> None:
         if error is not None and self._outer is None:
             cancel()
         elif error is not None:
@@ -103,7 +114,6 @@ class group:
         if failure is not None:
             raise failure
         check(status)
-        self._keep, self._ops = [], set()
 
     def _prepare(self, call: Call, entered: contextlib.ExitStack) -> None:
         try:
@@ -154,4 +164,4 @@ def timeout_ms(seconds: Optional[float]) -> int:
         return 0
     if not 0 < seconds <= 2**31 / 1000 - 1:
         raise InvalidError(f"a timeout of {seconds!r} s: it is more than 0 and at most 24 days")
-    return max(1, int(seconds * 1000))
+    return max(1, round(seconds * 1000))

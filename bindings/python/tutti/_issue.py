@@ -10,7 +10,7 @@ from ._buffers import Buffer, stream_of
 from ._checks import text
 from ._ends import DONE
 from ._library import FUNCTIONS, OK, Call, lib
-from ._ops import Op
+from ._ops import Op, Watch
 from ._works import Flight, State, end_here, failure_of, wait_here
 from .errors import check
 
@@ -83,7 +83,7 @@ def begin(state: State, args: CallArgs, owner: Any, fd: Optional[int] = None) ->
     """Issues a call with a handle. owner: the Comm, which stays while its call is in flight. fd: the eventfd of its end."""
     if state.has_dropped:
         state.sweep()
-    cell = c_void_p()
+    cell, watch = c_void_p(), _watch(args.op)
     call = _call_of(args, cell, args.options.get("stream") or stream_of(args.name, args.keep))
     if fd is not None:
         call.done, call.done_arg = DONE, fd
@@ -91,7 +91,7 @@ def begin(state: State, args: CallArgs, owner: Any, fd: Optional[int] = None) ->
     with state as handle:
         try:
             check(_submit(args, handle, call, cell))
-            flight = Flight(args.name, cell, (state,), (*args.keep, owner), _own(args.op), args.source, fd)
+            flight = Flight(args.name, cell, (state,), (*args.keep, owner), watch, args.source, fd)
             return flight
         except BaseException:
             if cell.value and flight is None:  # the exception came between the two
@@ -103,14 +103,14 @@ def run(state: State, args: CallArgs) -> None:
     """A call that returns when its result is there; in a group, when it was collected; with a stream, when it was enqueued."""
     if state.has_dropped:
         state.sweep()
-    group = _groups.current()
+    group, watch = _groups.current(), _watch(args.op)
     stream = args.options.get("stream")
     if group is not None or (stream and _are_on_devices(args.keep)):
         call = _call_of(args, None, stream)
         with state as handle:
             check(_functions[args.name](*args.arguments, handle, byref(call)))
         if group is not None:
-            group.add(state, (*args.keep, call, args.source), _own(args.op))
+            group.add(state, (*args.keep, call, args.source), watch)
         return
     cell, states = c_void_p(), (state,)
     call = _call_of(args, cell, stream or stream_of(args.name, args.keep))
@@ -123,17 +123,15 @@ def run(state: State, args: CallArgs) -> None:
             if cell.value:
                 end_here(states, cell)
             raise
-    own = _own(args.op)
-    if own:
-        failure = failure_of(own, states)
+    if watch:
+        failure = failure_of(watch, states)
         if failure is not None:
             raise failure
     check(status)
 
 
-def _own(op: Optional[Op]) -> Tuple[Op, ...]:
-    """The operation, if it calls a function of the caller's."""
-    return () if op is None or op._function is None else (op,)
+def _watch(op: Optional[Op]) -> Watch:
+    return () if op is None else op.watch
 
 
 def _are_on_devices(keep: Tuple[Any, ...]) -> bool:

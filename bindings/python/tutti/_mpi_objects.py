@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence
 
 from . import _objects, _ops
 from ._mpi_requests import ANY_SOURCE, ObjectReceive, ObjectSend, Request, Status
-from .errors import InvalidError, UnsupportedError
+from .errors import Error, InvalidError, UnsupportedError
 
 if TYPE_CHECKING:
     from ._communicator import Comm
@@ -70,7 +70,7 @@ class ObjectCalls:
         """sendobj, of root: as many objects as there are ranks."""
         parts: List[bytes] = []
         if self.rank == root:
-            parts = [dumps(value) for value in sendobj or ()]
+            parts = [dumps(value) for value in (() if sendobj is None else sendobj)]
             if len(parts) != self.size:
                 raise InvalidError(f"scatter: {len(parts)} objects for {self.size} ranks")
         return loads(_objects.scatter(self.tutti, parts, root))
@@ -84,6 +84,17 @@ class ObjectCalls:
         self._check_root("reduce", root)
         found = self.allreduce(sendobj, op)
         return found if self.rank == root else None
+
+    def scan(self, sendobj: Any, op: _ops.Op = _ops.SUM) -> Any:
+        """Of the ranks up to this one."""
+        function = _function(op)
+        return reduce(function, self.allgather(sendobj)[: self.rank + 1])
+
+    def exscan(self, sendobj: Any, op: _ops.Op = _ops.SUM) -> Any:
+        """Of the ranks before this one; None on the first."""
+        function = _function(op)
+        before = self.allgather(sendobj)[: self.rank]
+        return reduce(function, before) if before else None
 
     def alltoall(self, sendobj: Sequence[Any]) -> List[Any]:
         """sendobj: an object for each rank."""
@@ -106,11 +117,23 @@ class ObjectCalls:
         _objects.check_no_group("a message")
         return ObjectReceive(self.Irecv, source, tag)
 
+    def _complete(self, *requests: Request) -> None:
+        """As blocking calls do: an exception meanwhile, as KeyboardInterrupt, aborts the communicator."""
+        try:
+            Request.Waitall(requests)
+        except Error:
+            raise
+        except BaseException:
+            self.tutti.abort()
+            raise
+
     def send(self, obj: Any, dest: int, tag: int = 0) -> None:
-        self.isend(obj, dest, tag).wait()
+        self._complete(self.isend(obj, dest, tag))
 
     def recv(self, buf: None = None, source: int = ANY_SOURCE, tag: int = 0, status: Optional[Status] = None) -> Any:
-        return self.irecv(buf, source, tag).wait(status)
+        receive = self.irecv(buf, source, tag)
+        self._complete(receive)
+        return receive.wait(status)
 
     def sendrecv(
         self,
@@ -123,8 +146,7 @@ class ObjectCalls:
         status: Optional[Status] = None,
     ) -> Any:
         """recvbuf is not used. Neither side waits for the other."""
+        send = self.isend(sendobj, dest, sendtag)  # first: where it fails no receive is left that takes the next message
         receive = self.irecv(recvbuf, source, recvtag)
-        send = self.isend(sendobj, dest, sendtag)
-        received = receive.wait(status)
-        send.wait()
-        return received
+        self._complete(receive, send)
+        return receive.wait(status)

@@ -37,6 +37,11 @@ class Op:
         self._function, self._is_own = function, is_own
 
     @property
+    def watch(self) -> "Watch":
+        """For a call that begins now."""
+        return () if self._function is None else ((self, len(self._failures)),)
+
+    @property
     def failure(self) -> Optional[BaseException]:
         """What its function has raised first."""
         return self._failures[0] if self._failures else None
@@ -59,9 +64,18 @@ class Op:
         if getattr(self, "_is_own", False) and not callback.is_running:
             self.destroy()
 
+    def __reduce__(self) -> str:
+        name = self.name.upper()
+        if globals().get(name) is not self:
+            raise TypeError("an operation of op_create is of one process: it is neither copied nor pickled")
+        return name  # of this module: a copy of SUM is SUM
+
     def __repr__(self) -> str:
         return f"<tutti.Op {self.name}>"
 
+
+# Operations of the caller's that a call uses, and how often the function of each had raised when the call began.
+Watch = Tuple[Tuple[Op, int], ...]
 
 SUM, PROD, MIN, MAX, AVG = (Op(name, i) for i, name in enumerate(("sum", "prod", "min", "max", "avg")))
 BAND, BOR, BXOR = (Op(name, i) for i, name in enumerate(("band", "bor", "bxor"), 5))
@@ -97,15 +111,30 @@ def _view(address: int, count: int, dtype: _dtypes.DType) -> Any:
     return numpy.frombuffer(raw, _dtypes.numpy_dtype(dtype))
 
 
+_LOSSY = {"i": "fc", "u": "fc", "f": "c"}  # kinds of results whose elements would lose their fractions or imaginary parts
+
+
+def _store(name: str, inout: Any, result: Any) -> None:
+    import numpy
+
+    result = numpy.asarray(result)
+    if result.dtype.kind in _LOSSY.get(inout.dtype.kind, ""):
+        raise TypeError(f"{name}: the function returned {result.dtype} for elements of {inout.dtype}: convert it there")
+    inout[...] = result
+
+
 def op_create(name: str, function: Callable[[Any, Any], Any], dtype: Any = None) -> Op:
     """An operation of the caller's, on host memory: inout = inout (op) in, element by element, associative and commutative.
 
     function(inout, in_) gets two NumPy arrays of equal length, of one dimension: it writes inout, or returns the result.
     They are the library's memory: no reference to them may stay. It runs on any thread, under locks of the library: it
     may call nothing of Tutti. If it raises, the call raises that here, and the communicator is aborted.
+    So it is where it returns floats for integers, or complex numbers for floats.
     name (1 to 63 bytes) is compared between ranks: different names in one call are a MismatchError.
     dtype: needed for complex64 alone, and then the operation is for that.
     """
+    if not callable(function):
+        raise TypeError(f"op_create: function is of type {type(function).__name__}: it must be one of two arrays")
     kind = None if dtype is None else _dtypes.of_name(dtype)
     if kind is not None and ("u", kind.bytes) not in _dtypes.BY_KIND:
         raise InvalidError(f"op_create: elements of {kind.name} may be cut in two between calls of a function")
@@ -118,7 +147,7 @@ def op_create(name: str, function: Callable[[Any, Any], Any], dtype: Any = None)
             written = _view(inout, count, seen)
             result = function(written, _view(in_, count, seen))
             if result is not None and result is not written:
-                written[...] = result
+                _store(name, written, result)
         except BaseException as error:  # it must not go on into the library
             failures.append(error)
         finally:
@@ -138,7 +167,13 @@ _STRUCT = {0: "f", 1: "d", 2: "e", 6: "b", 7: "B", 8: "h", 9: "H", 10: "i", 11: 
 def _bytes_of(scalar: Any, dtype: _dtypes.DType) -> bytes:
     letter = _STRUCT.get(dtype.code)
     if letter:
-        return struct.pack(letter, scalar if dtype.is_float else int(scalar))
+        try:
+            number = scalar if dtype.is_float else int(scalar)
+            if dtype.is_float or number == scalar:
+                return struct.pack(letter, number)
+        except (struct.error, ValueError, OverflowError):
+            pass
+        raise InvalidError(f"op_create_scaled: {scalar!r} is no {dtype.name}")
     if dtype.name == "bfloat16":  # the upper half of a float32, rounded to nearest even
         (bits,) = struct.unpack("I", struct.pack("f", scalar))
         return struct.pack("H", min((bits + 0x7FFF + (bits >> 16 & 1)) >> 16, 0xFFFF) if scalar == scalar else 0x7FC0)

@@ -6,6 +6,7 @@ import threading
 import time
 from ctypes import byref, c_int, c_void_p
 from threading import get_ident
+from types import TracebackType
 from typing import Any, Callable, Dict, Generator, List, Optional, Set, Tuple
 
 from . import _ends
@@ -66,12 +67,26 @@ class State:
 
 
 class Flight:
-    """A call in flight. keep: the buffers and tables, ops: the operations that the library uses until it is over.
+    """A call in flight. keep: the buffers and tables, ops: the operations (Op.watch) that the library uses until it is over.
 
     fd: the eventfd that the library adds to then, or None. on_end: what is told of it, by the thread that sees it first.
     """
 
-    __slots__ = ("name", "cell", "states", "keep", "ops", "source", "fd", "on_end", "lock", "is_over", "is_dropped", "error")
+    __slots__ = (
+        "name",
+        "cell",
+        "states",
+        "keep",
+        "ops",
+        "source",
+        "fd",
+        "on_end",
+        "lock",
+        "is_over",
+        "is_dropped",
+        "error",
+        "trace",
+    )
 
     def __init__(
         self,
@@ -90,6 +105,7 @@ class Flight:
         self.lock = threading.RLock()
         self.is_over = self.is_dropped = False
         self.error: Optional[BaseException] = None
+        self.trace: Optional[TracebackType] = None  # of error, from an operation's function
         for state in states:
             state.flights.add(self)
 
@@ -146,10 +162,16 @@ class Flight:
         if status != OK:
             self.error = error_of(status)
         self.error = failure_of(self.ops, self.states) or self.error
+        self.trace = None if self.error is None else self.error.__traceback__
         self.is_over, self.keep, self.ops = True, None, ()
         for state in self.states:
             state.flights.discard(self)
         self.tell()
+
+    def check(self) -> None:
+        """Raises what it has failed with, again and again the same: without the frames that raised it before."""
+        if self.error is not None:
+            raise self.error.with_traceback(self.trace)
 
     def tell(self) -> None:
         while self.on_end:
@@ -158,12 +180,12 @@ class Flight:
 
 
 def failure_of(ops: Any, states: Tuple[State, ...]) -> Optional[BaseException]:
-    """What the function of an operation has raised: then the result is none, and the other ranks hear of it."""
-    for op in ops:
-        if op.failure is not None:
+    """What the function of an operation has raised since: then the result is none, and the other ranks hear of it."""
+    for op, known in ops:
+        for failure in op._failures[known:]:
             for state in states:
                 state.abort()
-            return op.failure  # type: ignore[no-any-return]
+            return failure  # type: ignore[no-any-return]
     return None
 
 
@@ -227,15 +249,13 @@ class Work:
                     raise TimeoutError(f"{flight.name} is still in flight after {timeout:g} s: the work goes on")
                 ms = max(1, min(SLICE_MS, int(left * 1000)))
             flight.wait_slice(ms)
-        if flight.error is not None:
-            raise flight.error
+        flight.check()
 
     def __await__(self) -> Generator[Any, None, None]:
         flight = self._flight
         if not flight.look():
             yield from _ends.wait(flight, self._withdraw)
-        if flight.error is not None:
-            raise flight.error
+        flight.check()
 
     def _withdraw(self) -> None:
         """Of a recv that no other thread waits for."""
@@ -248,9 +268,10 @@ class Work:
 
     def test(self) -> bool:
         """Whether it is over. Raises what the call failed with. Never blocks."""
-        if self._flight.look() and self._flight.error is not None:
-            raise self._flight.error
-        return self._flight.is_over
+        if not self._flight.look():
+            return False
+        self._flight.check()
+        return True
 
     def cancel(self) -> bool:
         """True: it was a recv that no message had met; it ends with AbortedError, its buffer as it was. False: it goes on."""

@@ -234,6 +234,13 @@ def failing_done_functions():
     child.start.recv(bytearray(1), left, done=done)
     child.abort()
     assert all_told.wait(60)
+    def broken(*_):
+        raise OverflowError("of the hook")
+
+    sys.excepthook, went_on = broken, threading.Event()
+    comm.start.barrier(done=lambda work: 1 / 0)
+    comm.start.barrier(done=lambda work: went_on.set())
+    assert went_on.wait(60), "a hook that raises has ended the thread of done functions"
     sys.excepthook = hook
     assert len(told) == 2 and isinstance(told[0], (tutti.AbortedError, tutti.PeerError)) and isinstance(told[1], KeyError), told
     child.destroy()

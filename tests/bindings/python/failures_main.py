@@ -46,6 +46,23 @@ def killed():
     comm.destroy()
 
 
+def recovered():
+    """What comm.start gave before is of the new communicator, too: its ranks are fewer."""
+    start = comm.start
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        comm.all_reduce(x)
+    except tutti.PeerError:
+        pass
+    comm.recover(P)
+    assert (start.rank, start.size) == (comm.rank, comm.size) == (rank // 2, P - 1), (start.rank, start.size, comm)
+    ranks = array.array("i", [rank]) * comm.size
+    start.all_gather(None, ranks).wait()
+    assert list(ranks) == [0, 2], ranks
+    comm.destroy()
+
+
 def late():
     """A deadline names the rank that is missing."""
     if rank == 1:
@@ -77,6 +94,38 @@ def interrupted():
         assert rank != 0 and "rank 0" in str(error).lower(), str(error)
     else:
         raise AssertionError("nothing was raised")
+
+
+def interrupted_objects():
+    """Ctrl-C in mpi4py's blocking calls of objects: as in a blocking call of buffers."""
+    from tutti import mpi as MPI
+
+    calls = MPI.Comm(comm)
+    blocked = {
+        "recv": lambda: calls.recv(source=1),
+        "send": lambda: calls.send(bytes(1 << 24), 1),
+        "sendrecv": lambda: calls.sendrecv(1, 1, source=1),
+    }
+
+    def waits():
+        for flight in comm._state.flights.copy():
+            if not flight.lock.acquire(blocking=False):
+                return True
+            flight.lock.release()
+        return False
+
+    if rank == 0:
+        once_in_a_call(interrupt, waits)
+        try:
+            blocked[sys.argv[2]]()
+        except KeyboardInterrupt:
+            assert isinstance(comm.failure, tutti.AbortedError), comm.failure
+        else:
+            raise AssertionError("nothing was raised")
+    else:
+        while comm.failure is None:
+            pass
+        assert "rank 0" in str(comm.failure).lower(), comm.failure
 
 
 def interrupted_wait():
@@ -198,8 +247,13 @@ def forked():
     import asyncio
 
     work = comm.start.recv(bytearray(4), (rank - 1) % P, tag=9, done=print)
-    child = os.fork()
+    waiter = threading.Thread(target=work.wait)
+    waiter.start()
+    while work._flight.lock.acquire(blocking=False):
+        work._flight.lock.release()
+    child = os.fork()  # with a lock of a thread that the child has not
     if child == 0:
+        signal.alarm(60)
         assert not tutti._ends._loops and not tutti._ends._done
 
         async def awaits():
@@ -224,7 +278,8 @@ def forked():
         assert process.exitcode == 0
     assert subprocess.run(["true"]).returncode == 0
     comm.barrier()  # a child of the other rank must find its work in flight
-    comm.send(b"1234", (rank + 1) % P, tag=9)
+    comm.start.send(b"1234", (rank + 1) % P, tag=9)
+    waiter.join()
     work.wait()
     comm.all_reduce(x)
     assert set(x) == {P}

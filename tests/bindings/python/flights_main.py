@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import threading
+import traceback
 import weakref
 
 import numpy as np
@@ -38,9 +39,12 @@ def own_timeout():
         work.wait(0.001)
     assert not isinstance(caught.value, tutti.Error) and "in flight" in repr(work)
     assert work.cancel() and not work.cancel()
-    for _ in range(2):
-        with raises(tutti.AbortedError):
+    frames = set()
+    for _ in range(3):
+        with raises(tutti.AbortedError) as caught:
             work.wait()
+        frames.add(len(traceback.extract_tb(caught.value.__traceback__)))
+    assert len(frames) == 1, "each raise adds to what was raised before"
     assert comm.failure is None and (x == 0).all()
     comm.barrier()
 
@@ -103,6 +107,9 @@ def groups():
     with raises(KeyError), tutti.group():
         comm.all_reduce(x)
         raise KeyError
+    again = tutti.group()
+    with raises(tutti.InvalidError, match="this group is open already"), again, tutti.group(), again:
+        pass
     with raises(tutti.InvalidError, match="timeout of -1 s"), tutti.group(timeout=-1):
         raise AssertionError("the block of a wrong group")
     for make in (comm.all_gather_object, comm.broadcast_object):
@@ -143,18 +150,48 @@ def operations():
         assert bytes(got) == bytes(expected), (op, bytes(got))  # 0 and 1, nothing else
 
 
+def lossy_operation():
+    """A function whose result does not fit the elements is an error, and not its whole or real part."""
+    if P == 1:
+        return
+    for function, dtype in ((lambda a, b: (a + b) / 2, "i4"), (lambda a, b: (a + b) / 2, "u1"), (lambda a, b: a * 1j, "f4")):
+        child = comm.dup()
+        with raises((TypeError, tutti.AbortedError, tutti.PeerError), match="half: the function returned .* convert|abort|left"):
+            child.all_reduce(np.ones(3, dtype), op=tutti.op_create("half", function))
+            child.barrier()
+        child.destroy()
+    for function, dtype in ((lambda a, b: np.add(a, b, dtype="f8"), "f4"), (lambda a, b: a.astype("i8") + b, "u1")):
+        with tutti.op_create("wide", function) as op:
+            x = np.ones(3, dtype)
+            comm.all_reduce(x, op=op)
+            assert (x == P).all()
+
+
 def broken_operation():
     """What the function raises is raised by the call; the communicator is aborted, so that no rank goes on with garbage."""
     def fails(inout, in_):
-        raise ZeroDivisionError("in the function")
+        if is_broken:
+            raise ZeroDivisionError("in the function")
+        return inout + in_
 
     if P == 1:
         return  # nothing is reduced
-    child = comm.dup()
-    with raises((ZeroDivisionError, tutti.AbortedError, tutti.PeerError)):
-        child.all_reduce(np.ones(100), op=tutti.op_create("fails", fails))
-        child.barrier()
-    child.destroy()
+    op, is_broken, group = tutti.op_create("fails", fails), True, tutti.group()
+    for _ in range(2):
+        child = comm.dup()
+        with raises((ZeroDivisionError, tutti.AbortedError, tutti.PeerError)):
+            with group:
+                child.all_reduce(np.ones(100), op=op)
+            child.barrier()
+        child.destroy()
+    is_broken = False  # what it has raised is no failure of calls that begin later
+    with comm.dup() as child:
+        y = np.ones(100)
+        child.all_reduce(y, op=op)
+        child.start.all_reduce(y, op=op).wait()
+        with group:
+            child.all_reduce(y, op=op)
+        assert (y == P**3).all()
 
 
 def children():
@@ -163,10 +200,15 @@ def children():
     x = np.array([rank])
     half.all_reduce(x)
     assert x[0] == sum(range(rank % 2, P, 2))
+    assert half.config == comm.config._replace(name="half")  # what it does not name is the parent's
+    quarter = half.split(0, timeout=1.001, deterministic=1)
+    assert quarter.config == half.config._replace(timeout=1.001, deterministic=1)
+    quarter.destroy()
     half.destroy()
     assert comm.split(-1) is None
     if rank < 2:
-        with comm.create_from(list(range(min(2, P)))) as pair:
+        with comm.create_from(list(range(min(2, P))), transports="shm") as pair:
+            assert pair.config == comm.config._replace(transports="shm")
             assert pair.size == min(2, P) and pair.rank == rank
             pair.barrier()
     assert comm.agree(0b110 | rank % 2) == 0b110
@@ -229,7 +271,7 @@ def shared_memory():
     comm.mem_deregister(often)
 
 
-for body in (works, own_timeout, messages, groups, operations, broken_operation, children, shared_memory, dropped):
+for body in (works, own_timeout, messages, groups, operations, lossy_operation, broken_operation, children, shared_memory, dropped):
     body()
     print("did", body.__name__, flush=True)
 comm.destroy()

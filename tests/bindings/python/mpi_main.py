@@ -1,10 +1,12 @@
 """One rank: a program of mpi4py's kind, with each form of its buffers."""
 
 import math
+import pickle
 
 import numpy as np
 import tutti
 from checks import raises
+from tutti import _mpi_requests
 from tutti import mpi as MPI
 
 comm = MPI.COMM_WORLD
@@ -16,6 +18,11 @@ total = sum(range(P))
 
 def equal(got, expected):
     assert np.array_equal(got, expected), (rank, got, expected)
+
+
+def spin(request):
+    while not request.Test():
+        pass
 
 
 x, y = np.full(4, rank, "d"), np.zeros(4)
@@ -75,6 +82,21 @@ equal(whole[:2], mine)
 comm.Alltoall(np.full(P, rank, "i"), all_[:P].reshape(P))
 equal(all_[:P], range(P))
 
+# Those that return at once.
+mine, all_, whole = np.full(2, rank, "i"), np.zeros(2 * P, "i"), np.repeat(np.arange(P, dtype="i"), 2)
+comm.Ibarrier().Wait()
+comm.Igather(mine, all_ if rank == P - 1 else None, root=P - 1).Wait()
+equal(all_, whole if rank == P - 1 else 0 * whole)
+comm.Iscatter(whole if rank == P - 1 else other, mine, root=P - 1).Wait()
+equal(mine, [rank] * 2)
+comm.Ialltoall(all_ * 0 + rank, all_).Wait()
+equal(all_, whole)
+comm.Ireduce(mine, all_[:2] if rank == 0 else None, op=MPI.MAX).Wait()
+comm.Ireduce(MPI.IN_PLACE if rank == 0 else mine, all_[2:4] if rank == 0 else None).Wait() if P > 1 else None
+if rank == 0:
+    equal(all_[:2], [P - 1] * 2)
+    equal(all_[2:4], [1 + total] * 2 if P > 1 else [])
+
 counts = [r + 1 for r in range(P)]
 displs = [sum(counts[:r]) + r for r in range(P)]  # gaps of one
 own = np.full(rank + 1, rank, "f")
@@ -109,7 +131,12 @@ equal(got, np.repeat(range(P), rank + 1))
 status = MPI.Status()
 requests = [comm.Irecv(y, source=left, tag=7), comm.Isend(np.full(4, rank, "d"), dest=right, tag=7)]
 MPI.Request.Waitall(requests, [status, MPI.Status()])
-assert (status.Get_source(), status.Get_tag(), status.Get_count()) == (left, 7, 4) and MPI.Request.Testall(requests)
+assert (status.Get_source(), status.Get_tag(), status.Get_count(), status.count) == (left, 7, 32, 32) and MPI.Request.Testall(requests)
+assert (status.Get_count(MPI.DOUBLE), status.Get_count(MPI.INT)) == (4, 8)
+assert status.Get_count(MPI._type("complex128")) == 2 and status.Get_error() == 0
+status.count = 6
+assert status.Get_count(MPI.INT) == MPI.UNDEFINED
+assert [request.test() for request in requests] == [(True, None)] * 2 and requests[0].wait() is None
 equal(y, [left] * 4)
 comm.Sendrecv(x, right, recvbuf=y, source=MPI.ANY_SOURCE, status=status)
 assert status.source == left
@@ -131,9 +158,38 @@ z = np.zeros(4)
 comm.Sendrecv(np.full(4, 10 + rank, "d"), right, recvbuf=z, source=left, status=status)
 equal(z, [10 + left] * 4)
 equal(y, [-1] * 4)
-assert (status.source, status.Get_count()) == (left, 4)
-with raises(tutti.InvalidError, match="has 4 elements, and 1 times 5 are asked for"):
-    comm.Bcast([y, 5, MPI.DOUBLE])
+assert (status.source, status.Get_count(MPI.DOUBLE)) == (left, 4)
+# Of a part nothing else is touched.
+for part in ([2, 1], [2, 1, MPI.DOUBLE], [(2, 1)], [(2, 1), "d"], [np.int64(2), np.int64(1)]):
+    y[:] = -1 if rank else [4, 5, 6, 7]
+    comm.Bcast([y, *part])
+    equal(y, [-1, 5, 6, -1] if rank else [4, 5, 6, 7])
+y[:] = -1 if rank else [4, 5, 6, 7]
+comm.Bcast([y, None, 1])
+equal(y, [-1 if rank else 4, 5, 6, 7])
+for part in ([5], [4, 1], [1, -1], [-1], [-1, 1], [1, 5], [None, 5], [None, -1]):
+    with raises(tutti.InvalidError, match=r"has 4 elements, and 1 times (-?\d|None) are asked for, from element -?\d on"):
+        comm.Bcast([y, *part])
+for part in ([[1, 1]], [[1] * P], [(1, 1, 1)], [2, [0, 1]], [([1], [1])]):
+    with raises(tutti.InvalidError, match="this buffer has one count and one displacement"):
+        comm.Send([y, *part], rank)
+for wrong in ([], [y, 1, 1, 1], [y, 1, 1, 1, "d"]):
+    with raises(tutti.InvalidError, match="NoneType is no buffer|at most"):
+        comm.Bcast(wrong)
+# A call without a buffer for its result is none in place.
+before = y.copy()
+for nothing in (None, MPI.IN_PLACE):
+    for call in (comm.Allreduce, comm.Iallreduce, lambda x, y: comm.Reduce(x, y, root=rank)):
+        with raises(tutti.InvalidError, match=f"recvbuf is {nothing}: pass a buffer"):
+            call(y, nothing)
+equal(y, before)
+own = np.full(2, rank, "q")
+both = np.zeros(2 * P, "q")
+comm.Allgatherv(own, [both, 2])  # of each rank
+equal(both, np.repeat(range(P), 2))
+if P > 1:
+    with raises(tutti.InvalidError, match=f"without counts: the buffer has {2 * P - 1} elements, which are no {P} equal"):
+        comm.Allgatherv(own, both[1:])
 with raises(MPI.Exception, match="cannot be read as float32"):
     comm.Bcast([y, MPI.FLOAT])
 
@@ -143,8 +199,10 @@ assert comm.gather(rank, root=P - 1) == (list(range(P)) if rank == P - 1 else No
 
 # Objects: each call, on a root that is not the first, and between neighbours; PROC_NULL is nobody.
 assert comm.scatter([{"to": r} for r in range(P)] if rank == P - 1 else None, root=P - 1) == {"to": rank}
+assert comm.scatter(np.arange(P) if rank == 0 else None) == rank and comm.scatter(iter(range(P)) if rank == 0 else None) == rank
 assert comm.allreduce(rank) == total and comm.allreduce([rank]) == list(range(P))
 assert comm.allreduce("a" * rank, op=MPI.MAX) == "a" * (P - 1)
+assert comm.scan(rank) == sum(range(rank + 1)) and comm.exscan([rank]) == (list(range(rank)) or None)
 assert comm.reduce(rank + 1, op=MPI.PROD, root=P - 1) == (math.factorial(P) if rank == P - 1 else None)
 with raises(tutti.UnsupportedError, match="of objects: SUM, PROD"):
     comm.allreduce(1, op=tutti.AVG)
@@ -172,6 +230,43 @@ while not receives[2].test(status)[0]:
 assert status.Get_source() == left and receives[2].test() == (True, [left, 2]) and receives[3].Test() in (True, False)
 assert MPI.Request.waitall(sends + receives[3:4]) == [None] * 6 + [[left, 3] * 20001]
 assert sends[0].test() == (True, None) and MPI.Request.Testall(sends)
+# The first of several: each is found once.
+requests = [comm.irecv(source=left, tag=20), comm.irecv(source=MPI.PROC_NULL), MPI.REQUEST_NULL, comm.Irecv(z, left, 21)]
+assert MPI.Request.Testany(requests, status) == (1, True) and status.source == MPI.PROC_NULL
+assert MPI.Request.Testany(requests) == (MPI.UNDEFINED, False) and MPI.Request.testall(requests) == (False, None)
+comm.Barrier()
+comm.Send(np.full(4, rank, "d"), right, 21)
+assert MPI.Request.Waitany(requests, status) == 3 and (status.source, status.tag) == (left, 21)
+equal(z, [left] * 4)
+comm.Barrier()
+comm.send({"from": rank}, right, 20)
+assert MPI.Request.waitany(requests) == (0, {"from": left}) and MPI.Request.waitany(requests) == (MPI.UNDEFINED, None)
+assert MPI.Request.testall(requests) == (True, [{"from": left}, None, None, None])
+sent = [comm.isend(1, right, 22), comm.Isend(x, right, 23)]
+assert sorted(MPI.Request.Waitany(sent) for _ in range(2)) == [0, 1] and MPI.Request.Waitany(sent) == MPI.UNDEFINED
+assert comm.recv(source=left, tag=22) == 1
+comm.Recv(z, left, 23)
+assert MPI.Request.Waitany([]) == MPI.UNDEFINED and MPI.Request.Testany([]) == (MPI.UNDEFINED, True)
+statuses = []
+MPI.Request.Waitall(requests, statuses)
+assert [s.source for s in statuses] == [left, MPI.PROC_NULL, MPI.ANY_SOURCE, left]
+# A send goes on while the peer waits for its own one, with a receive begun before.
+big = bytes(3000000)
+for ends in (
+    lambda send, receive: (send.wait(), receive.wait()),
+    lambda send, receive: MPI.Request.waitall([send, receive]),
+    lambda send, receive: (spin(send), receive.wait()),
+):
+    receive = comm.irecv(source=left, tag=24)
+    assert ends(comm.isend(big, right, 24), receive)[1] == big
+receive = comm.irecv(source=left, tag=24)
+comm.send(big, right, 24)
+assert receive.wait() == big and not _mpi_requests._begun.receives
+# An object that cannot be sent leaves no receive.
+with raises((pickle.PicklingError, AttributeError), match="ickle"):
+    comm.sendrecv(lambda: 1, right, source=left)
+assert not comm.tutti._state.flights
+assert comm.sendrecv(rank, right, source=left) == left
 pending = comm.irecv(source=right, tag=6)
 assert pending.test() == (False, None)
 pending.Cancel()
@@ -190,7 +285,7 @@ assert comm.sendrecv(rank, upper, source=lower) == (rank - 1 if rank else None)
 y[:] = -1
 comm.Sendrecv(np.full(4, rank, "d"), upper, recvbuf=y, source=lower, status=status)
 equal(y, [rank - 1 if rank else -1] * 4)
-assert status.Get_source() == lower and status.Get_count() == (4 if rank else 0)
+assert status.Get_source() == lower and status.Get_count(MPI.DOUBLE) == (4 if rank else 0)
 comm.Send(x, MPI.PROC_NULL)
 comm.send(x, MPI.PROC_NULL)
 comm.Recv(y, MPI.PROC_NULL, status=status)
@@ -209,6 +304,13 @@ copy = half.Dup()
 copy.Barrier()
 copy.Free()
 half.Free()
+with comm.Split_type(MPI.COMM_TYPE_SHARED).tutti as node:
+    assert (node.size, node.rank) == (comm.tutti.local_size, comm.tutti.local_rank)
+assert comm.Split_type(MPI.UNDEFINED) is None
+with raises(tutti.UnsupportedError, match="Split_type of 7"):
+    comm.Split_type(7)
 assert comm.Split(MPI.UNDEFINED) is None and MPI.COMM_SELF.size == 1
 comm.Barrier()
+assert not MPI.Is_finalized()
 MPI.Finalize()
+assert MPI.Is_finalized()

@@ -1,5 +1,8 @@
 """One rank: calls whose buffers do not fit are refused with both numbers, nothing is written, and the communicator stays well."""
 
+import copy
+import pickle
+
 import numpy as np
 import tutti
 from checks import raises
@@ -94,6 +97,32 @@ with raises(TypeError, match="name is of type int: it must be a str"):
     comm.split(0, name=3)
 with raises(tutti.InvalidError, match="its calls have one work"), tutti.group():
     comm.start.barrier()
+# C's texts would end there: a secret, before its first character.
+for make, what in (
+    (lambda: comm.barrier(label="a\0b"), "barrier: label"),
+    (lambda: comm.split(0, name="\0"), "name"),
+    (lambda: tutti.init(secret="\0secret", world_size=1), "secret"),
+    (lambda: tutti.op_create("\0", max), "op_create: name"),
+    (lambda: tutti.rendezvous_close("tcp://\0"), "rendezvous_close: url"),
+):
+    with raises(tutti.InvalidError, match=f"{what} has a NUL character"):
+        make()
+with raises(TypeError, match="rendezvous_close: url is of type bytes"):
+    tutti.rendezvous_close(b"tcp://")
+with raises(TypeError, match="op_create: function is of type NoneType: it must be one of two arrays"):
+    tutti.op_create("none", None)
+for scalar, dtype in ((2.5, "i32"), (float("inf"), "i32"), (float("nan"), "i8"), (300, "u8"), (-1, "u8"), ("2", "f32"), (1e6, "f16")):
+    with raises(tutti.InvalidError, match=f"op_create_scaled: {scalar!r} is no .*{dtype[1:]}"):
+        tutti.op_create_scaled(scalar, dtype)
+tutti.op_create_scaled(2.0, "i32").destroy()
+
+# A copy would be destroyed too, and in another process its handle is an address of nothing.
+with tutti.op_create_scaled(2, "f32") as double:
+    for copied, what in ((comm, "a communicator"), (double, "an operation of op_create")):
+        for make in (copy.copy, copy.deepcopy, pickle.dumps):
+            with raises(TypeError, match=f"{what} is of one process: it is neither copied nor pickled"):
+                make(copied)
+assert copy.deepcopy(tutti.SUM) is tutti.SUM is pickle.loads(pickle.dumps(tutti.SUM))
 
 assert (small == 7).all() and comm.sequence == before and comm.failure is None, "a refused call has done something"
 x = np.arange(3, dtype=np.float32)

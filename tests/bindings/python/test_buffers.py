@@ -6,7 +6,7 @@ import ctypes
 import numpy as np
 import pytest
 import tutti
-from tutti import _dtypes
+from tutti import _dlpack, _dtypes
 from tutti._buffers import buffer_of
 
 
@@ -41,6 +41,23 @@ def test_views_of_numpy():
 def test_refused_dtypes(name):
     with pytest.raises(tutti.InvalidError, match="none of Tutti's|byte order"):
         buffer_of(np.zeros(4, name))
+
+
+def test_a_dtype_converts_nothing():
+    """Of floats it would be a sum of their bits."""
+    for name, dtype in (("f4", "i32"), ("f8", "i64"), ("f2", "bf16"), ("?", "f32"), ("c8", "i64")):
+        with pytest.raises(tutti.InvalidError, match="cannot be read as .*: only integers stand for other types"):
+            buffer_of(np.zeros(4, name), dtype)
+    for name, dtype in (("i4", "f32"), ("u2", "bf16"), ("?", "u8"), ("?", "bool"), ("f4", "f32"), ("i8", "complex64"), ("u1", "f8_e5m2")):
+        assert what(np.zeros(4, name), dtype) == (4, _dtypes.of_name(dtype).name, True)
+
+
+def test_another_byte_order_with_a_dtype():
+    """It says what elements are, and not that their bytes may be swapped."""
+    for memory, dtype in ((memoryview(np.zeros(4, ">f4")), "f32"), (np.zeros(4, ">f4"), "f32"), (bytearray(8), np.dtype(">f4"))):
+        with pytest.raises(tutti.InvalidError, match="byte order"):
+            buffer_of(memory, dtype)
+    assert what(memoryview(np.zeros(4, ">u1")), "u8") == (4, "uint8", True)
 
 
 def test_buffer_protocol():
@@ -132,6 +149,18 @@ def test_dlpack(name):
     assert buffer_of(Exported(base[:0])).address is None
     with pytest.raises(tutti.InvalidError, match="not C-contiguous"):
         buffer_of(Exported(base.T))
+
+
+@pytest.mark.parametrize("code,name", [(4, "bfloat16"), (10, "float8_e4m3fn"), (12, "float8_e5m2")])
+def test_dlpack_of_small_floats(code, name):
+    base = np.zeros(4, np.uint16 if name == "bfloat16" else np.uint8)
+    exported, capsule = Exported(base), base.__dlpack__()
+    _dlpack._Tensor.from_address(_dlpack._pointer_of(capsule, b"dltensor")).code = code
+    exported.__dlpack__ = lambda **_: capsule
+    assert (what(exported), buffer_of(exported).address) == ((4, name, True), base.ctypes.data)
+    _dlpack._Tensor.from_address(_dlpack._pointer_of(capsule, b"dltensor")).code = 13
+    with pytest.raises(tutti.InvalidError, match="DLPack's type 13"):
+        buffer_of(exported)
 
 
 class OnDevice:

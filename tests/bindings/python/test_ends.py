@@ -10,6 +10,7 @@ import pytest
 
 @pytest.mark.parametrize("ranks,arguments", [
     (3, ["interrupted"]), (2, ["interrupted", "recv"]), (2, ["interrupted_wait"]), (2, ["interrupted_await"]), (2, ["interrupted_split"]), (2, ["interrupted_split", "inside"]),
+    *((2, ["interrupted_objects", call]) for call in ("recv", "send", "sendrecv")),
     (2, ["exits"]), (2, ["raises"]), (2, ["forked"]), (2, ["garbage"]), (2, ["late"]),
 ])  # fmt: skip
 def test_all_end(ranks, arguments):
@@ -19,8 +20,9 @@ def test_all_end(ranks, arguments):
     assert arguments != ["exits"] or "done at the end" in done[0][1], done
 
 
-def test_a_rank_that_is_killed():
-    done = jobs.loose_ranks(3, "failures_main.py", "killed")
+@pytest.mark.parametrize("case", ["killed", "recovered"])
+def test_a_rank_that_is_killed(case):
+    done = jobs.loose_ranks(3, "failures_main.py", case)
     assert [code for code, _ in done] == [0, -9, 0], done
 
 
