@@ -22,6 +22,7 @@ prints '0/2 127.0.0.1 0,1;1/2 127.0.0.1 0,1;' -g 0 1
 prints '0/2 127.0.0.1 2,0;1/2 127.0.0.1 2,0;' --devices 2,0
 prints '0/1 127.0.0.1 GPU-1a,MIG-2/0;' --gpus=GPU-1a,MIG-2/0 -n 1
 prints '0/2 h all;1/2 h all;' --nproc_per_node 2 --master_addr h
+prints '0/2 127.0.0.1 all;1/2 127.0.0.1 all;' -np 2
 prints '0/2 127.0.0.1 0,3;1/2 127.0.0.1 0,3;' --nproc-per-node auto --devices 0,3
 CUDA_VISIBLE_DEVICES=4,5,6 prints '0/3 127.0.0.1 4,5,6;1/3 127.0.0.1 4,5,6;2/3 127.0.0.1 4,5,6;' -n gpu
 expect 0 env CUDA_VISIBLE_DEVICES= $run --nproc-per-node=auto true
@@ -34,7 +35,7 @@ said 'there is no GPU here; name a number of ranks'
 
 # ---- ports: DeepMuon's -p beside our own
 port 29950
-for option in "-p $port" "--port $port" "--master_port=$port"; do
+for option in "-p $port" "-p$port" "--port $port" "--master_port=$port"; do
 	# shellcheck disable=SC2016,SC2086
 	expect 0 $run $option -n 1 sh -c 'echo $MASTER_PORT'
 	[ "$(cat out)" -ge "$port" ] && [ "$(cat out)" -lt $((port + 50)) ] || complain "$option: $(cat out)"
@@ -130,4 +131,11 @@ wrong '-n 2 -p 70000' "'70000' is not a value for --port: give a port"
 wrong '-n 2 --log-dir=' "'' is not a value for --log-dir: give one that is not empty\.$"
 wrong '-n 2 --restart some' "'some' is not a value for --restart: give rank or job\.$"
 wrong '' '-n is missing: how many ranks shall run\?$'
+wrong '-n 2 --restart job' '--restart needs --max-restarts, the number of times\.$'
+# Options that there are not: the letter and not another word, what it takes, what it may be.
+wrong '-n 2 -px' 'unknown option -x\.$'
+wrong '-xn 2' 'unknown option -x\.$'
+wrong '-n 2 --wrong=1' 'unknown option --wrong\.$'
+wrong '-n 2 --dry_run=1' '--dry-run takes no value\.$'
+wrong '-n 2 --host a' '--host is short for several options: --hosts, --hostfile\.$'
 exit $failures
