@@ -66,8 +66,13 @@ expect 0 $run --dry-run -n 2 --mesh tp=2 -g 1 0 -- touch begun
 [ ! -e begun ] || complain "a dry run runs"
 said '^2 ranks, 2 on each of 1 node$' out
 said '^command: touch begun$' out
-said '^all ranks: WORLD_SIZE=2 .*MASTER_PORT=[0-9]+ CUDA_VISIBLE_DEVICES=1,0 TUTTI_SECRET=\(random\)$' out
+said '^all ranks: WORLD_SIZE=2 .*MASTER_PORT=[0-9]+ CUDA_VISIBLE_DEVICES=1,0 TUTTI_SECRET=\(random\) TUTTI_MESH=tp=2$' out
 said '^  rank 1: RANK=1 LOCAL_RANK=1 NODE_RANK=0 .*OMP_NUM_THREADS=[0-9]+ ' out
+# The command is one for a shell.
+expect 0 $run --dry-run -n 1 --trace-dir 'a folder' printf '<%s>' "it's" '' 'a  b' x=1
+said '^1 rank, 1 on each of 1 node$' out
+said "^all ranks: .* TUTTI_TRACE_DIR='a folder'$" out
+[ "$(bash -c "$(sed -n 's/^command: //p' out)")" = "<it's><><a  b><x=1>" ] || complain "the command of a dry run: $(cat out)"
 expect 0 $run --dry_run -n 2 --hosts a,me@b --ssh 'rsh -x' touch begun
 [ ! -e begun ] || complain "a dry run on hosts runs"
 said '^4 ranks, 2 on each of 2 nodes$' out
