@@ -58,6 +58,9 @@ ln -sf /dev/full logs/rank_1.log
 expect 0 $run -n 2 --log-dir logs echo line
 said '^tuttirun: the log of rank 1 ends here: No space left'
 [ "$(grep -c . out)" = 2 ] || complain "without a log there is no output: $(cat out)"
+mkfifo logs/rank_2.log
+expect 1 $run -n 3 --log-dir logs true # not a wait for a reader that does not come
+said 'logs/rank_2.log cannot be written: No such device'
 expect 1 $run -n 1 --log-dir no/where true
 said 'the folder no/where cannot be made: No such file'
 
