@@ -122,6 +122,24 @@ fi
 expect 0 $run --progress -n 2 true
 [ ! -s err ] || complain "progress where there is no terminal: $(cat err)"
 
+# ---- programs that do not start: why not
+# starts CODE PROGRAM MESSAGE
+starts()
+{
+	expect "$1" $run -n 2 "$2"
+	said "^tuttirun: '$2' cannot be started: $3\.$"
+}
+printf '#!/usr/bin/env python3\n' >train.py
+printf '#!/no/interpreter\n' >script
+cp /bin/true prog
+chmod +x script prog
+starts 127 train.py 'No such file or directory; a program in Python is started by its interpreter: python3 train\.py'
+starts 126 ./train.py 'Permission denied; a program in Python is started by its interpreter: python3 \./train\.py'
+starts 127 prog 'No such file or directory in PATH; the one in this folder is \./prog'
+starts 127 ./script 'No such file or directory; the file is there, but not the interpreter that it names'
+starts 127 no_program 'No such file or directory'
+starts 126 /tmp 'Permission denied'
+
 # ---- wrong values: what to do
 # wrong ARGUMENTS... PATTERN
 wrong()
