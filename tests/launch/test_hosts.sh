@@ -109,6 +109,8 @@ done <<-'END'
 	-n 1 --hostfile . true
 END
 said 'the file of hosts \. cannot be read: Is a directory'
+expect 2 "$tuttirun" -n 2 --hosts a:2,b:2 true
+said "'a:2' is not the name of a host: -n says how many ranks run on each host\.$"
 expect 2 "$tuttirun" --hostfile uneven true
 said 'uneven:2: b has slots=3, but -n or another host 2: all have to have as many ranks'
 expect 1 "$tuttirun" --agent <hostfile
