@@ -151,6 +151,8 @@ wrong()
 }
 wrong '-n 2 --devices 0,,1' "'0,,1' is not a value for --devices: give GPUs, each of them once, such as 0,1\.$"
 wrong '-n 2 -g 0 1 0' "'0' is not a value for --gpus: give GPUs"
+wrong '-n 2 --gpus all' "'all' is not a value for --gpus: give GPUs, each of them once, such as 0,1\.$"
+wrong '-g' "'true' is not a value for --gpus: give GPUs"
 wrong '--nproc-per-node all' "'all' is not a value for --nproc-per-node: give a number from 1 to 4096, auto, gpu or cpu\.$"
 wrong '-n 2 --port x' "'x' is not a value for --port: give a port from 1 to 65535\.$"
 wrong '-n 2 -p 70000' "'70000' is not a value for --port: give a port"
