@@ -3,6 +3,7 @@
 
 #include "environment.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,6 +12,54 @@ static void print_words(char **words)
 	for (; *words; words++)
 		printf(" %s", *words);
 	putchar('\n');
+}
+
+static bool is_plain(const char *word)
+{
+	for (; isalnum((unsigned char)*word) || (*word && strchr("_-+=:,./@%", *word)); word++)
+		continue;
+	return *word == '\0';
+}
+
+/* As a shell reads it. */
+static void print_quoted(const char *word)
+{
+	if (*word && is_plain(word)) {
+		fputs(word, stdout);
+		return;
+	}
+	putchar('\'');
+	for (; *word; word++)
+		if (*word == '\'')
+			fputs("'\\''", stdout);
+		else
+			putchar(*word);
+	putchar('\'');
+}
+
+static void print_command(char **words)
+{
+	fputs("command:", stdout);
+	for (; *words; words++) {
+		putchar(' ');
+		print_quoted(*words);
+	}
+	putchar('\n');
+}
+
+/* tuttirun's own environment has these, and so have the ranks. */
+static void print_inherited(const struct options *o)
+{
+	char mesh[AXES_TEXT_BYTES];
+
+	if (o->trace_dir) {
+		fputs(" TUTTI_TRACE_DIR=", stdout);
+		print_quoted(o->trace_dir);
+	}
+	if (o->mesh) {
+		axes_write(mesh, &o->axes);
+		printf(" TUTTI_MESH=%s", mesh);
+	}
 }
 
 /* Of one rank, not of all. */
@@ -35,6 +84,8 @@ static void print_settings(const struct start *s, int local, bool own)
 			printf(" %s=%s", name,
 			       strcmp(name, "TUTTI_SECRET") == 0 ? "(random)" : settings[i].text);
 	}
+	if (!own)
+		print_inherited(s->options);
 	putchar('\n');
 }
 
@@ -59,9 +110,9 @@ int dry_run(const struct start *s, struct hosts *hosts)
 	at.options = &o;
 	if (options_restart_hosts(&o))
 		o.max_restarts = 0; /* of a machine by itself */
-	printf("%d ranks, %d on each of %d node%s\ncommand:", o.nodes * o.ranks, o.ranks, o.nodes,
-	       o.nodes > 1 ? "s" : "");
-	print_words(o.program);
+	printf("%d rank%s, %d on each of %d node%s\n", o.nodes * o.ranks,
+	       o.nodes * o.ranks > 1 ? "s" : "", o.ranks, o.nodes, o.nodes > 1 ? "s" : "");
+	print_command(o.program);
 	printf("all ranks:");
 	print_settings(&at, 0, false);
 	if (!hosts)

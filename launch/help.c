@@ -18,7 +18,7 @@ const char help_text[] =
 	"\n"
 	"  -n, --ranks N       ranks on this machine; every machine of a job has as many. auto:\n"
 	"                      one for each of its GPUs, or else of its CPUs; gpu, cpu: of those\n"
-	"      --nproc-per-node N\n"
+	"      --nproc-per-node N, -np N\n"
 	"                      the same\n"
 	"  -g, --gpus, --devices 0,1\n"
 	"                      the GPUs that the ranks may use: sets CUDA_VISIBLE_DEVICES. A rank\n"

@@ -35,10 +35,27 @@ static bool is_name(const char *name, size_t bytes)
 	return bytes > 0 && bytes < 256 && name[0] != '-';
 }
 
+/* "a:2" for two ranks on a, as mpirun and mpiexec have it. Names of IPv6 have several colons, and
+ * another command than ssh may take a port. */
+static bool has_ranks(const struct hosts *h, const char *name, size_t bytes)
+{
+	const char *colon = memchr(name, ':', bytes);
+	size_t digits;
+
+	if (!colon || h->options->ssh)
+		return false;
+	digits = strspn(colon + 1, "0123456789");
+	return digits > 0 && colon + 1 + digits == name + bytes;
+}
+
 static int add(struct hosts *h, const char *name, size_t bytes)
 {
 	char **longer;
 
+	if (has_ranks(h, name, bytes))
+		return help_wrong("'%.*s' is not the name of a host: -n says how many ranks run "
+				  "on each host.",
+				  (int)bytes, name);
 	if (!is_name(name, bytes))
 		return help_wrong("'%.*s' is not the name of a host.", (int)bytes, name);
 	if (h->n == HOSTS_MAX)

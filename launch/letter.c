@@ -246,6 +246,8 @@ static void say_unsent(const char *host, size_t count)
 
 	fprintf(stderr, "tuttirun: host %s cannot be told what to run, and where: %s", host,
 		strerror(error));
+	if (count == 0 && error == ENOENT)
+		fputs(": the folder that tuttirun is in has been removed", stderr);
 	if (count > 0)
 		fprintf(stderr, ": arguments and environment have %zu bytes of at most %d%s", count,
 			AGENT_BYTES_MAX,

@@ -92,13 +92,16 @@ int value_is_number(const char *word)
 	return *word && word[strspn(word, "0123456789")] == '\0';
 }
 
-/* A number, or a name such as GPU-8932f937-d72c or MIG-41b3/1/0. */
+/* A number, or a name such as GPU-8932f937-d72c or MIG-41b3/1/0. With another word, also "all",
+ * CUDA sees no GPU. */
 static int is_device(const char *name, size_t bytes)
 {
+	if (strncmp(name, "GPU-", 4) != 0 && strncmp(name, "MIG-", 4) != 0)
+		return bytes > 0 && strspn(name, "0123456789") == bytes;
 	for (size_t i = 0; i < bytes; i++)
 		if (!isalnum((unsigned char)name[i]) && !strchr("-/", name[i]))
 			return 0;
-	return bytes > 0 && name[0] != '-';
+	return bytes > 4;
 }
 
 static int is_listed(const char *list, const char *name, size_t bytes)

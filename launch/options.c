@@ -63,7 +63,7 @@ static const struct option longs[] = {
 
 /* Options that were given, where their values do not tell. */
 struct given {
-	int port, master, node, nodes;
+	int port, master, node, nodes, restarts;
 };
 
 static int take_place(struct options *o, struct given *given, int option, char *value)
@@ -127,7 +127,7 @@ static int take(struct options *o, struct given *given, int option, char *value)
 		o->log_dir = value;
 		return *value != '\0';
 	case MAX_RESTARTS:
-		return value_int(value, 0, 1000000, &o->max_restarts);
+		return given->restarts = value_int(value, 0, 1000000, &o->max_restarts);
 	case RESTART:
 		return value_restart(value, &o->restart);
 	case BIND_TO:
@@ -149,6 +149,8 @@ static int check_given(struct options *o, const struct given *given)
 				  "away.");
 	if (o->nodes > 1 && !given->node)
 		return help_wrong("--nnodes %d needs --node-rank.", o->nodes);
+	if (o->restart != RESTART_BY_NEED && !given->restarts)
+		return help_wrong("--restart needs --max-restarts, the number of times.");
 	return options_check(o);
 }
 
@@ -180,9 +182,14 @@ static const char *wanted(int option)
 	}
 }
 
-/* torchrun's spelling: _ in the name of an option. */
-static void respell(char *word)
+/* torchrun's spelling, _ in the name of an option; and mpirun's -np. */
+static void respell(char **at)
 {
+	static char np[] = "--np";
+	char *word = *at;
+
+	if (word && strcmp(word, "-np") == 0)
+		*at = np;
 	if (!word || strncmp(word, "--", 2) != 0)
 		return;
 	for (; *word && *word != '='; word++)
@@ -198,13 +205,56 @@ static char *next_number(int argc, char **argv)
 	return NULL;
 }
 
+/* The word "-p29500". To getopt it would be several options. */
+static bool is_port(const char *word)
+{
+	return word && strncmp(word, "-p", 2) == 0 && value_is_number(word + 2);
+}
+
+static int next_option(int argc, char **argv, int at, int *which)
+{
+	if (!is_port(argv[at]))
+		return getopt_long(argc, argv, "+:n:g:ph", longs, which);
+	optarg = argv[at] + 2;
+	optind = at + 1;
+	return MASTER_PORT;
+}
+
+/* The options whose names begin so, as ", --hosts, --hostfile". */
+static void list_names(char *list, size_t bytes, const char *begin, size_t length)
+{
+	size_t used = 0;
+
+	*list = '\0';
+	for (const struct option *o = longs; o->name && used < bytes; o++)
+		if (strncmp(o->name, begin, length) == 0)
+			used += (size_t)snprintf(list + used, bytes - used, "%s--%s",
+						 used ? ", " : "", o->name);
+}
+
+/* Says why getopt_long knows no such option. word: the one it is in. */
+static int say_unknown(const char *word)
+{
+	int length = (int)strcspn(word, "=");
+	char names[400];
+
+	if (strncmp(word, "--", 2) != 0)
+		return help_wrong("unknown option -%c.", optopt);
+	if (optopt)
+		return help_wrong("%.*s takes no value.", length, word);
+	list_names(names, sizeof names, word + 2, (size_t)length - 2);
+	if (*names)
+		return help_wrong("%.*s is short for several options: %s.", length, word, names);
+	return help_wrong("unknown option %.*s.", length, word);
+}
+
 /* Returns -1, or the exit code. */
 static int take_next(struct options *o, struct given *given, int argc, char **argv)
 {
-	int which = -1, c;
+	int at = optind ? optind : 1, which = -1, c;
 
-	respell(argv[optind ? optind : 1]);
-	c = getopt_long(argc, argv, "+:n:g:ph", longs, &which);
+	respell(&argv[at]);
+	c = next_option(argc, argv, at, &which);
 	if (c == -1)
 		return 1;
 	if (c == 'h') {
@@ -214,7 +264,7 @@ static int take_next(struct options *o, struct given *given, int argc, char **ar
 	if (c == ':')
 		return help_wrong("%s needs a value.", argv[optind - 1]);
 	if (c == '?')
-		return help_wrong("unknown option %s.", argv[optind - 1]);
+		return say_unknown(argv[at]);
 	if (c == 'p') {
 		optarg = next_number(argc, argv);
 		c = optarg ? MASTER_PORT : PREFIX;

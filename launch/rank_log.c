@@ -20,7 +20,9 @@ int rank_log_prepare(const char *folder)
 
 int rank_log_open(struct log_file *log, const char *folder, int rank, bool is_again)
 {
-	int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (is_again ? 0 : O_TRUNC);
+	/* O_NONBLOCK: a named pipe without a reader is an error, and no wait for one. */
+	int flags =
+		O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | (is_again ? 0 : O_TRUNC);
 	char path[PATH_MAX];
 
 	*log = (struct log_file){.fd = -1};

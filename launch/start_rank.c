@@ -127,6 +127,29 @@ static int keep(int *fd)
 	return kept;
 }
 
+static bool is_python(const char *program)
+{
+	size_t bytes = strlen(program);
+
+	return bytes > 3 && strcmp(program + bytes - 3, ".py") == 0;
+}
+
+/* Where a file with this name is there, the kernel's error alone would not say what is wrong. */
+static void say_unstarted(const char *program, int error)
+{
+	bool is_here = access(program, F_OK) == 0, has_folder = strchr(program, '/');
+
+	fprintf(stderr, "tuttirun: '%s' cannot be started: %s", program, strerror(error));
+	if (is_here && is_python(program) && (error == EACCES || !has_folder))
+		fprintf(stderr, "; a program in Python is started by its interpreter: python3 %s",
+			program);
+	else if (is_here && error == ENOENT && !has_folder)
+		fprintf(stderr, " in PATH; the one in this folder is ./%s", program);
+	else if (is_here && error == ENOENT)
+		fputs("; the file is there, but not the interpreter that it names", stderr);
+	fputs(".\n", stderr);
+}
+
 /* 0 when the program runs; else the exit code a shell would give. */
 static int started(struct pipes *p, const char *program)
 {
@@ -140,7 +163,7 @@ static int started(struct pipes *p, const char *program)
 	while (n < 0 && errno == EINTR);
 	if (n != sizeof error)
 		return 0;
-	fprintf(stderr, "tuttirun: '%s' cannot be started: %s.\n", program, strerror(error));
+	say_unstarted(program, error);
 	return error == ENOENT ? 127 : 126;
 }
 

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #define ASKED_GRACE_MS  30000 /* after a signal from outside: time for a checkpoint              */
+#define UNENDED_S       2     /* after that it is said that ranks have not ended yet             */
 #define AGENTS_GRACE_MS 3000  /* longer than that for the agents of --hosts                      */
 #define LINGER_MS       1000  /* for output of a rank's children once all ranks have ended       */
 #define OUTPUT_LOST     3 /* exit code when all ranks ended well, but stdout could not be written */
@@ -133,6 +134,35 @@ static void observe(struct job *j, pid_t first)
 		j->term_at = 0; /* what is left of their process groups */
 }
 
+/* Of an agent, the tuttirun that has started it says it. */
+static void await_end(struct job *j, int signal)
+{
+	uint64_t now = now_ms();
+
+	j->kill_at = now + ASKED_GRACE_MS + job_agents_grace(j);
+	if (!j->options->is_agent)
+		j->tell_at = now + UNENDED_S * 1000;
+	j->end_signal = signal;
+}
+
+static void say_unended(struct job *j)
+{
+	const char *name = j->end_signal == SIGINT    ? "SIGINT"
+			   : j->end_signal == SIGTERM ? "SIGTERM"
+						      : "SIGHUP";
+	char line[200];
+
+	if (j->ranks->alive == 0)
+		return;
+	snprintf(line, sizeof line,
+		 "tuttirun: %d of %d %s have not ended %d s after %s: they are killed in %d s, or "
+		 "by %s (Ctrl-C)\n",
+		 j->ranks->alive, j->ranks->n, j->start->hosts ? "hosts" : "ranks", UNENDED_S, name,
+		 ASKED_GRACE_MS / 1000 - UNENDED_S,
+		 j->interrupts > 0 ? "another SIGINT" : "SIGINT twice");
+	sink_say(&j->ranks->err, line);
+}
+
 static void pass_end_signal(struct job *j, int signal)
 {
 	if (signal == SIGINT && ++j->interrupts >= 2) {
@@ -141,7 +171,7 @@ static void pass_end_signal(struct job *j, int signal)
 	}
 	ranks_signal(j->ranks, signal);
 	if (!j->is_ending)
-		j->kill_at = now_ms() + ASKED_GRACE_MS + job_agents_grace(j);
+		await_end(j, signal);
 	j->is_ending = true;
 	if (j->is_restarting) {
 		j->is_restarting = false;
@@ -225,6 +255,10 @@ static void handle_deadlines(struct job *j)
 			hangs_report(j->ranks, j->start);
 		job_end(j, TIMEOUT_CODE, 0);
 	}
+	if (now >= j->tell_at) {
+		j->tell_at = NEVER;
+		say_unended(j);
+	}
 	if (now_ms() >= j->term_at) {
 		j->term_at = NEVER;
 		ranks_end(j->ranks);
@@ -241,6 +275,7 @@ static int until_deadline(const struct job *j)
 
 	at = j->term_at < at ? j->term_at : at;
 	at = j->kill_at < at ? j->kill_at : at;
+	at = j->tell_at < at ? j->tell_at : at;
 	at = progress_due_ms(&j->progress) < at ? progress_due_ms(&j->progress) : at;
 	at = relay_due_ms(j->ranks) < at ? relay_due_ms(j->ranks) : at;
 	if (j->leave_at > now) /* later only a reader of ours is waited for */
@@ -310,6 +345,7 @@ int supervise(struct ranks *ranks, const struct start *start, int signal_fd)
 		.term_at = NEVER,
 		.kill_at = NEVER,
 		.leave_at = NEVER,
+		.tell_at = NEVER,
 	};
 
 	if (options->timeout_s > 0)

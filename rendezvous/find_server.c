@@ -227,12 +227,19 @@ static const char *missing_side(const struct job *job)
 				 : "rank 0";
 }
 
-static void say_wait(const struct dial *dial, const struct job *job)
+/* met: as in give_up. */
+static const char *why_missing(const struct kept_error *met)
+{
+	return met->status != TUTTI_OK ? met->message : last_error();
+}
+
+static void say_wait(const struct dial *dial, const struct job *job, const struct kept_error *met)
 {
 	if (job->meeting == JOB_FILE)
 		long_wait_say("%s, by the file %.300s", missing_side(job), job->path);
 	else
-		long_wait_say("%s at %.200s:%d", missing_side(job), job->host, dial->port);
+		long_wait_say("%s at %.200s:%d: %.380s", missing_side(job), job->host, dial->port,
+			      why_missing(met));
 	if (is_new(job))
 		rendezvous_tell_launcher(LAUNCHER_WAITS);
 }
@@ -243,7 +250,7 @@ static tutti_status give_up(const struct kept_error *met, const struct job *job,
 	tutti_status status = met->status == TUTTI_ERR_AUTH ? TUTTI_ERR_AUTH : TUTTI_ERR_TIMEOUT;
 	char why[ERROR_BYTES];
 
-	snprintf(why, sizeof why, "%s", met->status != TUTTI_OK ? met->message : last_error());
+	snprintf(why, sizeof why, "%s", why_missing(met));
 	return fail(status, "rank %d of %d gave up after %llu ms: %.380s: %s is missing", job->rank,
 		    job->size, (unsigned long long)(clock_now_ns() - begun_ns) / 1000000, why,
 		    missing_side(job));
@@ -282,7 +289,7 @@ tutti_status find_server(struct dial *dial, const struct job *job, const struct 
 		if (clock_now_ns() >= cancel_deadline(deadline_ns))
 			return give_up(&met, job, begun_ns);
 		if (long_wait_is_due(&wait, clock_now_ns()))
-			say_wait(dial, job);
+			say_wait(dial, job, &met);
 		net_pause(attempt, deadline_ns);
 	}
 }

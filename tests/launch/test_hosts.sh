@@ -87,6 +87,11 @@ timeout 60 sh -c 'read x; read x; read x; read x; "$0" calls "$1"; kill "$1"; ca
 wait $pid
 [ "$(grep -o '^rank [0-9]' out | sort | tr '\n' ' ')" = 'rank 0 rank 1 rank 2 rank 3 ' ] || complain "tutti-trace: $(cat out err err.run)"
 
+# ---- a folder that is not there any more
+mkdir gone
+expect 1 sh -c 'cd gone && rmdir ../gone && exec "$0" -n 1 --hosts localhost true' "$tuttirun"
+said ': the folder that tuttirun is in has been removed\.$'
+
 # ---- bad lists
 printf 'a slots=2\nb slots=3\n' >uneven
 echo '# none' >none
@@ -109,6 +114,8 @@ done <<-'END'
 	-n 1 --hostfile . true
 END
 said 'the file of hosts \. cannot be read: Is a directory'
+expect 2 "$tuttirun" -n 2 --hosts a:2,b:2 true
+said "'a:2' is not the name of a host: -n says how many ranks run on each host\.$"
 expect 2 "$tuttirun" --hostfile uneven true
 said 'uneven:2: b has slots=3, but -n or another host 2: all have to have as many ranks'
 expect 1 "$tuttirun" --agent <hostfile

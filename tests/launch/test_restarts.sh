@@ -154,7 +154,7 @@ fi
 exit 0
 END2
 expect 0 $run -n 2 --max-restarts 1 sh no_grow "$BUILD_DIR/perf/all_reduce_perf" -b 4 -e 4
-said 1 'tutti: rank 1: still waits for a running job that calls tutti_comm_grow at 127.0.0.1:[0-9]+$'
+said 1 'tutti: rank 1: still waits for a running job that calls tutti_comm_grow at 127.0.0.1:[0-9]+: '
 said 1 'no rank has called tutti_comm_grow for 5 s: all 2 ranks are started again \(restart 1 of 1\)$'
 # With --restart rank, and on several machines, what it may need is said.
 rm -f third failed

@@ -147,6 +147,11 @@ with_ranks 'trap "echo saved; exit 0" TERM; echo >&9; while :; do read x <&8; do
 with_ranks 'trap "echo first >&9" INT; echo >&9; while :; do read x <&8; done' \
 	'kill -INT $pid; read x; kill -INT $pid'
 [ "$code" = 137 ] || complain "a second SIGINT: code $code"
+# Who waits for ranks that do not end is told for how long.
+with_ranks 'trap "" TERM; trap "echo >&9" INT; echo >&9; while :; do read x <&8; done' \
+	'kill -TERM $pid; until grep -q "have not ended" err; do sleep 0.02; done; kill -INT $pid; read x; kill -INT $pid'
+[ "$code" = 137 ] || complain "SIGTERM, then SIGINT twice: code $code"
+said '^tuttirun: 2 of 2 ranks have not ended 2 s after SIGTERM: they are killed in 28 s, or by SIGINT twice \(Ctrl-C\)$'
 with_ranks 'echo >&9; exec sleep 1000' 'kill -KILL $pid'
 [ "$code" = 137 ] || complain "the launcher was not killed: code $code"
 with_ranks 'sh -c "echo >&9; read x <&8" & wait' 'kill -KILL $pid'

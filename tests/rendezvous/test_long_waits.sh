@@ -32,6 +32,7 @@ begin quiet '0 1' 'TUTTI_LOG=off'
 begin missing '0 1 3 4 6 7' ''
 begin store '1' ''
 begin grow '1' 'TUTTI_RESTARTED=1'
+begin unknown '1' 'MASTER_ADDR=no-host.invalid'
 # The last rank is stopped, and the others shrink.
 TUTTI_TIMEOUT_MS=9000 TUTTI_SILENCE_MS=500 "$BUILD_DIR/launch/tuttirun" --timeout 200 -n 3 "$BUILD_DIR/tests/grow_main" left 2>shrink >out.shrink &
 jobs+=($!)
@@ -46,8 +47,10 @@ for call in split dup create_from; do
 	done
 done
 says missing '^tutti: rank 0: still waits for ranks 2, 5 of 8 at 127.0.0.1:[0-9]+$'
-says store '^tutti: rank 1: still waits for rank 0 at 127.0.0.1:[0-9]+$'
-says grow '^tutti: rank [0-9]: still waits for a running job that calls tutti_comm_grow at 127.0.0.1:[0-9]+$'
+says store '^tutti: rank 1: still waits for rank 0 at 127.0.0.1:[0-9]+: .*Connection refused'
+says grow '^tutti: rank [0-9]: still waits for a running job that calls tutti_comm_grow at 127.0.0.1:[0-9]+: .*Connection refused'
+# Not only after the whole deadline of five minutes.
+says unknown '^tutti: rank 1: still waits for rank 0 at no-host.invalid:[0-9]+: the host name no-host.invalid cannot be resolved: '
 says shrink '^tutti: rank 0: still waits for rank 2 in tutti_comm_shrink$'
 for wire in shm tcp window; do
 	for call in split dup; do

@@ -64,6 +64,9 @@ one 1 'short.csv is damaged: line 2 has 2 values, and its head 3 names\.$' short
 one 1 "word.csv is damaged: line 2 has 'much', which is no number\.$" word.csv
 one 1 'half.json is damaged: ' half.json
 one 1 'half_trace.json is damaged: ' half_trace.json
+# shellcheck disable=SC2016
+one_of() { bash -c 'ulimit -v 400000; exec "$@"' - timeout -k 5 100 "$BUILD_DIR/tools/tutti-report" "$@"; }
+report=one_of one 1 'the memory of this machine has no room for the files\.$' /dev/zero
 one 2 'it needs files: .* --help says more\.$'
 one 2 '.*--colour.* --help says more\.$' --colour barrier.json
 one 2 '.* --help says more\.$' barrier.json --title
@@ -71,6 +74,20 @@ expect 1 $report barrier.json -o no/such/page.html
 grep -q '^tutti-report: no/such/page.html could not be written: ' err || complain "a folder that is not there: $(cat err)"
 $report barrier.json -o - >/dev/full 2>err
 [ $? = 1 ] && grep -q 'stdout could not be written: No space left' err || complain "a full stdout: $(cat err)"
+# Some editors begin a text with the mark of UTF-8.
+{ printf '\357\273\277'; cat one/metrics.csv; } >marked.csv
+expect 0 $report marked.csv -o marked.html
+# Ctrl-C ends it as any program, without a word.
+mkfifo endless
+python3 - "$BUILD_DIR/tools/tutti-report" >err 2>&1 <<-'END' || complain "interrupted: $(cat err)"
+	import signal, subprocess, sys
+	child = subprocess.Popen([sys.argv[1], "endless", "-o", "none.html"], stderr=subprocess.PIPE, text=True,
+	                         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+	with open("endless", "w"):
+	    child.send_signal(signal.SIGINT)
+	    said = child.communicate(timeout=60)[1]
+	assert (child.returncode, said) == (-signal.SIGINT, ""), (child.returncode, said)
+END
 # A page that is there stays as it was, and one that cannot be made leaves nothing beside it.
 cp tutti-report.html before
 expect 1 $report half.json

@@ -114,4 +114,7 @@ def run(words, tools, version):
     except sources.Refused as refused:
         warn(refused)
         return FAILED
+    except MemoryError:
+        warn("the memory of this machine has no room for the files.")
+        return FAILED
     return write(text, given.output)

@@ -24,7 +24,7 @@ class Source:
 
 def read_text(path):
     try:
-        with open(path, encoding="utf-8", newline="") as file:
+        with open(path, encoding="utf-8-sig", newline="") as file:
             text = file.read()
     except OSError as error:
         raise Refused(f"{path} could not be read: {error.strerror}.") from error
