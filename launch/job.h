@@ -10,9 +10,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define LAST_WORDS_MS   500  /* from a failure to SIGTERM: the others say why they fail, too */
-#define FAILED_GRACE_MS 2000 /* from SIGTERM to SIGKILL after a failure or the timeout       */
-#define TIMEOUT_CODE    124  /* exit code of a job whose time is over                        */
+#define LAST_WORDS_MS   500   /* from a failure to SIGTERM: the others say why they fail, too */
+#define FAILED_GRACE_MS 2000  /* from SIGTERM to SIGKILL after a failure or the timeout       */
+#define TIMEOUT_CODE    124   /* exit code of a job whose time is over                        */
 #define NEVER           UINT64_MAX
 
 struct job {
@@ -21,25 +21,23 @@ struct job {
 	const struct options *options;
 	struct input input;
 	int signal_fd;
-	int control_fd; /* of an agent: tells what to do; else -1                 */
+	int control_fd;           /* of an agent: tells what to do; else -1                 */
 	int exit_code, interrupts, restarts, turn;
-	bool is_ending;     /* a failure, the timeout or a signal ends the job        */
-	bool is_restarting; /* all ranks are ended, to be started again               */
-	bool has_advised;   /* said once that --restart job may be what is needed     */
+	bool is_ending;           /* a failure, the timeout or a signal ends the job        */
+	bool is_restarting;       /* all ranks are ended, to be started again               */
+	bool has_advised;         /* said once that --restart job may be what is needed     */
 	uint64_t timeout_at, term_at, kill_at, leave_at;
-	uint64_t tell_at; /* to say that ranks have not ended after end_signal      */
+	uint64_t tell_at;         /* to say that ranks have not ended after end_signal      */
 	int end_signal;
 	struct progress progress;
-	struct pollfd *poll; /* signals, input, words, control, then those of relay.c  */
+	struct pollfd *poll;      /* signals, input, words, control, then those of relay.c  */
 };
 
 /* An agent waits as long for its ranks as this tuttirun for its own, and then has to say so. */
 unsigned job_agents_grace(const struct job *job);
-/* The ranks get SIGTERM after so long, and SIGKILL later; what they leave behind once all have
- * ended. */
+/* The ranks get SIGTERM after so long, and SIGKILL later; what they leave behind once all have ended. */
 void job_end(struct job *job, int exit_code, unsigned after_ms);
-/* Whether our stdout is gone, so that rank ended: what there was to say about that has been said.
- */
+/* Whether our stdout is gone, so that rank ended: what there was to say about that has been said. */
 bool job_is_cut_off(const struct job *job, const struct rank *rank);
 /* Says how a rank has ended, after its own last words. rest: of the line. */
 void job_report(struct job *job, struct rank *rank, const char *rest);
