@@ -281,6 +281,28 @@ def _refused(rank: int, size: int, folder: str) -> None:
     group = dist.distributed_c10d._get_default_group()
     for kind in (InvalidError, torchs):
         raised(kind, lambda: group.allgather([outputs], [tensor]), "all_gather", "float32", "int32")
+    _own_part_differs(rank, size)
+    for tag in (-1, 2**31, 2**32 + 1):  # not that of tag 1
+        raised(InvalidError, lambda: dist.isend(tensor, 1 - rank, tag=tag), str(tag))
+    raised(InvalidError, lambda: group.recv([tensor], -1, 0), "rank -1")  # as rank - 1 of rank 0: not anybody's
+
+
+def _own_part_differs(rank: int, size: int) -> None:
+    """What a rank gives itself would reach beyond its tensor. The other ranks cannot see that."""
+    for group, ranks in ((dist.group.WORLD, size), ([dist.new_group([r]) for r in range(size)][rank], 1)):
+        root = rank if ranks == 1 else 0
+        lists = [[torch.zeros(1 << 22) for _ in range(ranks)] for _ in range(2)]
+        small, words = torch.zeros(3), (f"rank {dist.get_rank(group)}", "3", str(1 << 22))
+        calls = [
+            lambda: dist.reduce_scatter(small, lists[0], group=group),
+            lambda: dist.all_gather(lists[0], small, group=group),
+            lambda: dist.all_to_all([small] * ranks, lists[0], group=group),
+        ]
+        if rank == root:
+            calls.append(lambda: dist.scatter(small, lists[0], src=root, group=group))
+            calls.append(lambda: dist.gather(small, lists[0], dst=root, group=group))
+        for call in calls:
+            raised(InvalidError, call, *words)
 
 
 def test_refused() -> None:

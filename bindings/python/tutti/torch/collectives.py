@@ -15,6 +15,7 @@ from .tensors import moved, same_dtype
 from .work import Work, milliseconds
 
 ANY = -1
+_LAST_TAG = 0x7FFFFFFF
 
 
 def _counts(values) -> ctypes.Array:
@@ -80,11 +81,6 @@ class Collectives:
 
     def _gather_list(self, work, outputs, tensor) -> None:
         result = self._blocks(work, "all_gather", outputs, tensor, is_output=True)
-        if outputs[self.own_rank].numel() != tensor.numel():
-            raise refused(
-                f"tutti: all_gather: rank {self.own_rank} gives {tensor.numel()} elements, "
-                f"and its output has {outputs[self.own_rank].numel()}"
-            )
         source = work.input(tensor)
         dtype, _ = moved(tensor)
         work.calls.append((lib.tutti_all_gatherv, source.data_ptr(), *result, dtype))
@@ -168,10 +164,10 @@ class Collectives:
 
     def alltoall(self, outputs, inputs, opts=None):
         self._one_each("all_to_all", inputs)
-        work = _begin(list(outputs), inputs)
-        sent = self._blocks(work, "all_to_all", inputs, inputs[0], is_output=False)
-        got = self._blocks(work, "all_to_all", outputs, inputs[0], is_output=True)
-        dtype, _ = moved(inputs[0])
+        work, own = _begin(list(outputs), inputs), inputs[self.own_rank]
+        sent = self._blocks(work, "all_to_all", inputs, own, is_output=False)
+        got = self._blocks(work, "all_to_all", outputs, own, is_output=True)
+        dtype, _ = moved(own)
         work.calls.append((lib.tutti_all_to_allv, *sent, *got, dtype))
         return self.submit(work, opts)
 
@@ -205,16 +201,23 @@ class Collectives:
         return self._submit_message(work, lib.tutti_send, work.input(tensors[0]), rank)
 
     def recv(self, tensors, rank: int, tag: int = 0):
+        if rank < 0:  # not ANY: it may be a mistake, as rank - 1 of rank 0
+            raise refused(f"tutti: recv: there is no rank {rank}; leave the source out to receive from anybody")
+        return self._receive(tensors, rank, tag)
+
+    def recv_anysource(self, tensors, tag: int = 0):
+        return self._receive(tensors, ANY, tag)
+
+    def _receive(self, tensors, rank: int, tag: int) -> Work:
         work = self._message(tensors, tag)
         work.sender = ctypes.c_int(rank)
         return self._submit_message(work, lib.tutti_recv, work.output(tensors[0]), rank)
 
-    def recv_anysource(self, tensors, tag: int = 0):
-        return self.recv(tensors, ANY, tag)
-
     def _message(self, tensors, tag: int) -> Work:
         if len(tensors) != 1:
             raise refused(f"tutti: a message is one tensor, and here are {len(tensors)}")
+        if not 0 <= tag <= _LAST_TAG:  # ctypes would cut it to a c_int
+            raise refused(f"tutti: a message's tag is from 0 to {_LAST_TAG}, and this is {tag}")
         work = _begin(tensors, tensors)
         work.is_collective, work.tag = False, tag
         return work
@@ -240,15 +243,21 @@ class Collectives:
 
     # ---- lists of tensors, and checks that torch leaves to its backends
 
-    def _blocks(self, work, call: str, tensors, like, is_output: bool) -> tuple:
-        """(address, counts, offsets) of tensors, one of like's dtype for each rank. tensors is None on a rank that only
-        has like, its own part: so many elements are each rank's."""
+    def _blocks(self, work, call: str, tensors, own, is_output: bool) -> tuple:
+        """(address, counts, offsets) of tensors, one of own's dtype for each rank. own is what this rank's one is copied
+        to or from. tensors is None on a rank that only has own: so many elements are each rank's."""
         if tensors is None:
-            _, elements = moved(like)
-            return None, _counts([like.numel() * elements] * self.ranks), None
+            _, elements = moved(own)
+            return None, _counts([own.numel() * elements] * self.ranks), None
         self._one_each(call, tensors)
-        same_dtype(call, like, *tensors)
-        return work.blocks(tensors, like, is_output)
+        same_dtype(call, own, *tensors)
+        listed = tensors[self.own_rank].numel()
+        if listed != own.numel():
+            raise refused(
+                f"tutti: {call}: rank {self.own_rank} has a tensor of {own.numel()} elements, and the one for it in its "
+                f"list has {listed}"
+            )
+        return work.blocks(tensors, own, is_output)
 
     def _one_each(self, call: str, tensors) -> None:
         if len(tensors) != self.ranks:
