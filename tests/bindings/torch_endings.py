@@ -277,6 +277,34 @@ def test_begins_again() -> None:
         assert counts[1] == counts[2], f"descriptors after each: {counts}"
 
 
+def _begins_again_in_store(rank: int, size: int, folder: str) -> None:
+    """As under torchrun, where the agent's store outlives the groups. Ranks do not wait for each other in between."""
+    store = dist.FileStore(os.path.join(folder, "store"), size)
+    for _ in range(10):
+        kept = dist.PrefixStore("attempt 0", store)
+        dist.init_process_group("tutti", store=kept, rank=rank, world_size=size, timeout=timedelta(seconds=30))
+        dist.destroy_process_group()
+
+
+def _world_of_gloo_next(rank: int, size: int, folder: str) -> None:
+    """While something, as a DDP model would, still holds the world that was destroyed."""
+    start(rank, size, folder)
+    kept = dist.group.WORLD
+    dist.destroy_process_group()
+    start(rank, size, folder, backend="gloo")
+    group, tensor = dist.new_group(backend="tutti"), torch.ones(1)
+    dist.all_reduce(tensor, group=group)
+    assert tensor.item() == size and kept.size() == size
+
+
+def test_begins_again_in_store() -> None:
+    if torch.__version__.startswith("1."):
+        print("left out: torch 1 itself does not begin twice in one store")
+    else:
+        run(2, _begins_again_in_store)
+    run(2, _world_of_gloo_next)
+
+
 if __name__ == "__main__":
     run_all(
         [
@@ -289,5 +317,6 @@ if __name__ == "__main__":
             test_forks,
             test_many_groups,
             test_begins_again,
+            test_begins_again_in_store,
         ]
     )

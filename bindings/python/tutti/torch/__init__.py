@@ -23,7 +23,7 @@ def _lane(opts, rank: int, size: int, name: str, timeout_ms: int):
     world = _world() if _world is not None else None
     if size == 1:
         return joining.alone(name, timeout_ms)
-    if opts.global_ranks_in_group and world is not None:
+    if opts.global_ranks_in_group and world is not None and not world.main.is_left:
         return joining.child(world.main, opts.global_ranks_in_group, name, timeout_ms)
     return joining.meet(opts.store, rank, size, name, timeout_ms)
 

@@ -35,6 +35,8 @@ _lanes = weakref.WeakSet()
 
 
 class Lane:
+    is_left = False
+
     def __init__(self, comm: int, name: str):
         self.comm, self.handle, self.name = comm, comm, name
         self.lock = threading.RLock()  # issuing is for one thread at a time; R: a signal's handler may leave
@@ -145,6 +147,7 @@ class Lane:
         """Works in flight may end within GRACE_S, else they are aborted. Callbacks that are due run first."""
         with self.lock:
             comm, self.comm = self.comm, None
+        self.is_left = True
         if comm is None:
             return
         deadline = time.monotonic() + GRACE_S
