@@ -132,6 +132,23 @@ def test_killed_in_training() -> None:
     assert codes == [0, signal.SIGKILL], codes
 
 
+def _callback_of_hook_fails(rank: int, size: int, folder: str) -> None:
+    """C++'s reducer tells what the callback raised."""
+    start(rank, size, folder)
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
+
+    def fail(future):
+        raise ValueError("the callback's words")
+
+    model.register_comm_hook(None, lambda _, bucket: dist.all_reduce(bucket.buffer(), async_op=True).get_future().then(fail))
+    raised((RuntimeError, ValueError), model(torch.ones(2, 8)).sum().backward, "the callback's words")
+    dist.barrier()
+
+
+def test_callback_of_hook_fails() -> None:
+    run(2, _callback_of_hook_fails)
+
+
 def _interrupted(rank: int, size: int, folder: str) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     start(rank, size, folder)
@@ -312,6 +329,7 @@ if __name__ == "__main__":
             test_timeouts,
             test_killed,
             test_killed_in_training,
+            test_callback_of_hook_fails,
             test_interrupted,
             test_exit_under_way,
             test_forks,
