@@ -346,6 +346,28 @@ def test_detail() -> None:
         dist.set_debug_level(dist.DebugLevel.OFF)
 
 
+def _compiled(rank: int, size: int, folder: str) -> None:
+    """C++ calls the group while the compiler looks at each Python function that runs."""
+    start(rank, size, folder)
+    model = torch.nn.parallel.DistributedDataParallel(network())
+    wanted = [p.detach().clone() for p in model.parameters()]
+    steps(torch.compile(model, backend="aot_eager"), rank)
+    assert not torch.equal(whole(model.parameters()), whole(wanted))
+
+    def function(tensor):
+        work = dist.all_reduce(tensor, async_op=True)
+        other = tensor.new_ones(3)
+        work.wait()
+        return tensor * 2 + other[0]
+
+    result = torch.compile(function, backend="aot_eager")(torch.ones(4))
+    assert result.tolist() == [2.0 * size + 1] * 4
+
+
+def test_compiled() -> None:
+    run(2, _compiled)
+
+
 def launched(launcher, *arguments, **environment) -> None:
     program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_first.py")
     command = [*launcher, program, *arguments]
@@ -382,6 +404,7 @@ TESTS = {  # and what a test needs of torch
     test_fsdp1: fsdp1,
     test_dtensor: dtensor,
     test_calls: True,
+    test_compiled: hasattr(torch, "compile"),
     test_coalesced: "async_ops" in inspect.signature(dist._coalescing_manager).parameters,
     test_functional: functional,
     test_monitored_barrier: True,
