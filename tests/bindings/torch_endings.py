@@ -11,7 +11,9 @@ import torch
 import torch.distributed as dist
 from torch_ranks import LIMIT_S, launch, raised, run, run_all, start
 
+import tutti.torch
 from tutti import errors
+from tutti.torch.lanes import Lane
 
 GROUPS = 100
 
@@ -214,6 +216,23 @@ def test_exit_under_way() -> None:
         assert codes == [0, 0], codes
 
 
+def _one_grace(rank: int, size: int, folder: str) -> None:
+    """At exit, for all groups together: many with calls under way would take minutes."""
+    start(rank, size, folder)
+    groups = [dist.new_group([0, 1]) for _ in range(3)]
+    deadlines, leave = [], Lane.leave
+    Lane.leave = lambda lane, deadline: deadlines.append(deadline)
+    try:
+        tutti.torch._leave_all()
+    finally:
+        Lane.leave = leave
+    assert len(deadlines) == len(groups) + 1 and deadlines == deadlines[:1] * len(deadlines), deadlines
+
+
+def test_one_grace() -> None:
+    run(2, _one_grace)
+
+
 class _Numbers(torch.utils.data.Dataset):
     def __len__(self) -> int:
         return 8
@@ -332,6 +351,7 @@ if __name__ == "__main__":
             test_callback_of_hook_fails,
             test_interrupted,
             test_exit_under_way,
+            test_one_grace,
             test_forks,
             test_many_groups,
             test_begins_again,

@@ -4,6 +4,7 @@ docs/pytorch.md says what works. Errors are tutti.errors' classes, which are tor
 
 import atexit
 import inspect
+import time
 import weakref
 
 import torch.distributed as dist
@@ -12,6 +13,7 @@ from . import joining
 from .compiling import leave_alone
 from .futures import join_threads
 from .group import NAME, Group, with_backend
+from .lanes import GRACE_S
 from .work import milliseconds
 
 DEVICES = ("cpu", "cuda")
@@ -44,8 +46,9 @@ def _create(opts, options=None) -> Group:
 @atexit.register
 def _leave_all() -> None:
     """Before the interpreter ends, since a thread that is in torch then would end the process badly."""
+    deadline = time.monotonic() + GRACE_S  # for all groups together, of which there may be many
     for group in list(_groups):
-        group.shutdown()
+        group.shutdown(deadline)
     join_threads()
 
 

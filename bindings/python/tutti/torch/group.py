@@ -5,6 +5,7 @@ functional collectives) through torch's trampolines. Since torch 2.14 a group al
 is that."""
 
 import weakref
+from typing import Optional
 
 import torch
 import torch._C._distributed_c10d as c10d
@@ -115,10 +116,10 @@ class Group(Collectives, dist.ProcessGroup):
         for lane in self._all_lanes():
             lane.abort()
 
-    def shutdown(self) -> None:
+    def shutdown(self, deadline: Optional[float] = None) -> None:
         """Ends callbacks' lanes last: what they wait for may be in the others."""
         for lane in self._all_lanes():
-            lane.leave()
+            lane.leave(deadline)
 
     def _all_lanes(self) -> list:
         main = getattr(self, "main", None)  # none: __init__ raised
