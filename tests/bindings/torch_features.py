@@ -346,6 +346,20 @@ def test_detail() -> None:
         dist.set_debug_level(dist.DebugLevel.OFF)
 
 
+def _supports(rank: int, size: int, folder: str) -> None:
+    """Torch's questions have an answer, each of them."""
+    start(rank, size, folder)
+    group = dist.distributed_c10d._get_default_group()
+    for owner in (group, group._get_backend(torch.device("cpu"))):
+        for name in dir(owner):
+            if "supports_" in name and not callable(getattr(owner, name)):
+                assert getattr(owner, name) is False, name
+
+
+def test_supports() -> None:
+    run(1, _supports)
+
+
 def _compiled(rank: int, size: int, folder: str) -> None:
     """C++ calls the group while the compiler looks at each Python function that runs."""
     start(rank, size, folder)
@@ -404,6 +418,7 @@ TESTS = {  # and what a test needs of torch
     test_fsdp1: fsdp1,
     test_dtensor: dtensor,
     test_calls: True,
+    test_supports: True,
     test_compiled: hasattr(torch, "compile"),
     test_coalesced: "async_ops" in inspect.signature(dist._coalescing_manager).parameters,
     test_functional: functional,

@@ -145,7 +145,9 @@ def _delegate_class():
     names += ["getBackendName", "abort", "shutdown", "set_timeout"]
     names += ["_set_sequence_number_for_group", "_get_sequence_number_for_group"]
     members = {name: _delegate(name) for name in names}
-    members["supports_coalescing"] = members["supports_splitting"] = False
+    for name, member in vars(c10d.Backend).items():  # where a class does not set one, torch asks for it without end
+        if isinstance(member, property) and "supports_" in name:
+            members[name] = False
     return type("Delegate", (c10d.Backend,), members)
 
 
