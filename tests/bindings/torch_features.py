@@ -26,7 +26,7 @@ def first_with(name: str, *modules: str):
     for module in modules:
         try:
             found = importlib.import_module(module)
-        except ImportError:
+        except (ImportError, ValueError):  # ValueError: torch 1.13 has dataclasses that Python 3.11 refuses
             continue
         if hasattr(found, name):
             return found
@@ -401,8 +401,7 @@ def test_torchrun() -> None:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     launched(torchrun, "tutti")
     launched(torchrun, "tutti", TORCH_DISTRIBUTED_DEBUG="DETAIL")
-    if not torch.__version__.startswith("1."):  # which has no backends by devices
-        launched(torchrun, "cpu:tutti,cuda:tutti")
+    launched(torchrun, "cpu:tutti,cuda:tutti")
 
 
 def test_tuttirun() -> None:
@@ -411,7 +410,7 @@ def test_tuttirun() -> None:
 
 
 TESTS = {  # and what a test needs of torch
-    test_torchrun: True,
+    test_torchrun: not torch.__version__.startswith("1."),  # whose torchrun does not run with Python 3.11
     test_tuttirun: os.path.exists(os.path.join(os.path.dirname(os.environ.get("LIBTUTTI", "")), "launch", "tuttirun")),
     test_fsdp2: fsdp2,
     test_hsdp: fsdp2,
@@ -420,7 +419,7 @@ TESTS = {  # and what a test needs of torch
     test_calls: True,
     test_supports: True,
     test_compiled: hasattr(torch, "compile"),
-    test_coalesced: "async_ops" in inspect.signature(dist._coalescing_manager).parameters,
+    test_coalesced: "async_ops" in inspect.signature(getattr(dist, "_coalescing_manager", print)).parameters,
     test_functional: functional,
     test_monitored_barrier: True,
     test_checkpoint: dtensor,
