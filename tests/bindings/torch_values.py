@@ -10,9 +10,10 @@ from torch_ranks import raised, run, run_all, start
 from tutti.errors import Error, InvalidError, UnsupportedError
 from tutti.torch.tensors import premul_factor
 
+warnings.filterwarnings("ignore", "ComplexHalf")
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
-COMPLEX = [torch.complex64, torch.complex128]
+COMPLEX = [torch.complex64, torch.complex128, torch.complex32]
 SMALL_FLOATS = [getattr(torch, n) for n in ("float8_e4m3fn", "float8_e5m2") if hasattr(torch, n)]
 UNSIGNED = [getattr(torch, n) for n in ("uint16", "uint32", "uint64") if hasattr(torch, n)]
 ALL = FLOATS + INTEGERS + COMPLEX + SMALL_FLOATS + UNSIGNED + [torch.bool]
@@ -180,6 +181,9 @@ def test_moves() -> None:
 def _shapes(rank: int, size: int, folder: str) -> None:
     """Strides, lazy conjugates, tensors of nothing and of no dimension, views of one storage, a tensor named twice."""
     start(rank, size, folder)
+    gaps = torch.arange(12.0).view(3, 4)[:, ::2]
+    dist.all_reduce(gaps)
+    same(gaps, torch.arange(12.0).view(3, 4)[:, ::2] * size, "every second column")
     tensor = torch.arange(12.0).view(3, 4).t() * (rank + 1)
     dist.all_reduce(tensor)
     same(tensor, torch.arange(12.0).view(3, 4).t() * sum(range(1, size + 1)), "transposed")
