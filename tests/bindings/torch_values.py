@@ -285,6 +285,8 @@ def _refused(rank: int, size: int, folder: str) -> None:
     group = dist.distributed_c10d._get_default_group()
     for kind in (InvalidError, torchs):
         raised(kind, lambda: group.allgather([outputs], [tensor]), "all_gather", "float32", "int32")
+    call = group.allgather_into_tensor_coalesced
+    raised(InvalidError, lambda: call([torch.ones(size)], [tensor, tensor]), "2 inputs and 1 outputs")
     _own_part_differs(rank, size)
     for tag in (-1, 2**31, 2**32 + 1):  # not that of tag 1
         raised(InvalidError, lambda: dist.isend(tensor, 1 - rank, tag=tag), str(tag))

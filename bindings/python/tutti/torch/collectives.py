@@ -31,6 +31,12 @@ def _each(tensors):
     return tensors if isinstance(tensors, (list, tuple)) else [tensors]
 
 
+def _pairs(call: str, outputs, inputs):
+    if len(outputs) != len(inputs):
+        raise refused(f"tutti: {call}: {len(inputs)} inputs and {len(outputs)} outputs: as many of both are needed")
+    return zip(outputs, inputs)
+
+
 def _begin(results, tensors) -> Work:
     """A work on tensors like the first."""
     first = next(iter(tensors), None)
@@ -87,7 +93,7 @@ class Collectives:
 
     def allgather(self, outputs, inputs, opts=None):
         work = _begin(list(outputs), inputs)
-        for listed, tensor in zip(outputs, inputs):
+        for listed, tensor in _pairs("all_gather", outputs, inputs):
             self._gather_list(work, listed, tensor)
         return self.submit(work, opts)
 
@@ -100,7 +106,7 @@ class Collectives:
 
     def allgather_into_tensor_coalesced(self, outputs, inputs, opts=None):
         work = _begin(list(outputs), inputs)
-        for output, tensor in zip(outputs, inputs):
+        for output, tensor in _pairs("all_gather_into_tensor", outputs, inputs):
             same_dtype("all_gather_into_tensor", tensor, output)
             self._times("all_gather_into_tensor", output, tensor)
             source, result = work.input(tensor), work.output(output)
@@ -138,7 +144,7 @@ class Collectives:
 
     def reduce_scatter(self, outputs, inputs, opts=None):
         work, op = _begin(outputs, outputs), _op_of(opts)
-        for output, listed in zip(outputs, inputs):
+        for output, listed in _pairs("reduce_scatter", outputs, inputs):
             source, *table = self._blocks(work, "reduce_scatter", listed, output, is_output=False)
             result = work.output(output)
             dtype, _, number = work.reduction(output, op)
@@ -147,7 +153,7 @@ class Collectives:
 
     def reduce_scatter_tensor_coalesced(self, outputs, inputs, opts=None):
         work, op = _begin(list(outputs), inputs), _op_of(opts)
-        for output, tensor in zip(outputs, inputs):
+        for output, tensor in _pairs("reduce_scatter_tensor", outputs, inputs):
             same_dtype("reduce_scatter_tensor", output, tensor)
             self._times("reduce_scatter_tensor", tensor, output)
             source, result = work.input(tensor), work.output(output)
