@@ -142,7 +142,10 @@ def _callback_of_hook_fails(rank: int, size: int, folder: str) -> None:
     def fail(future):
         raise ValueError("the callback's words")
 
-    model.register_comm_hook(None, lambda _, bucket: dist.all_reduce(bucket.buffer(), async_op=True).get_future().then(fail))
+    def hook(state, bucket):
+        return dist.all_reduce(bucket.buffer(), async_op=True).get_future().then(fail)
+
+    model.register_comm_hook(None, hook)
     raised((RuntimeError, ValueError), model(torch.ones(2, 8)).sum().backward, "the callback's words")
     dist.barrier()
 
