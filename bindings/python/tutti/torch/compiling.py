@@ -12,9 +12,9 @@ import torch
 def _skipper():
     """What makes the compiler pass over a code object; None: this torch has no compiler, or hides it."""
     frames = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
-    if hasattr(frames, "skip_code"):  # torch 2.0 to 2.6
+    if hasattr(frames, "skip_code"):  # earlier torch 2.x
         return frames.skip_code
-    if not hasattr(frames, "set_code_exec_strategy"):
+    if not all(hasattr(frames, name) for name in ("set_code_exec_strategy", "_FrameAction", "_FrameExecStrategy")):
         return None
     skip = frames._FrameAction.SKIP
     strategy = frames._FrameExecStrategy(skip, skip)
