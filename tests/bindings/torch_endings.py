@@ -11,7 +11,9 @@ import torch
 import torch.distributed as dist
 from torch_ranks import LIMIT_S, launch, raised, run, run_all, start
 
+import tutti.torch
 from tutti import errors
+from tutti.torch.lanes import Lane
 
 GROUPS = 100
 
@@ -132,6 +134,26 @@ def test_killed_in_training() -> None:
     assert codes == [0, signal.SIGKILL], codes
 
 
+def _callback_of_hook_fails(rank: int, size: int, folder: str) -> None:
+    """C++'s reducer tells what the callback raised."""
+    start(rank, size, folder)
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
+
+    def fail(future):
+        raise ValueError("the callback's words")
+
+    def hook(state, bucket):
+        return dist.all_reduce(bucket.buffer(), async_op=True).get_future().then(fail)
+
+    model.register_comm_hook(None, hook)
+    raised((RuntimeError, ValueError), model(torch.ones(2, 8)).sum().backward, "the callback's words")
+    dist.barrier()
+
+
+def test_callback_of_hook_fails() -> None:
+    run(2, _callback_of_hook_fails)
+
+
 def _interrupted(rank: int, size: int, folder: str) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     start(rank, size, folder)
@@ -195,6 +217,23 @@ def test_exit_under_way() -> None:
     for clean in (False, True):
         _, codes = launch(2, _exits_under_way, clean, whole_exit=True)
         assert codes == [0, 0], codes
+
+
+def _one_grace(rank: int, size: int, folder: str) -> None:
+    """At exit, for all groups together: many with calls under way would take minutes."""
+    start(rank, size, folder)
+    groups = [dist.new_group([0, 1]) for _ in range(3)]
+    deadlines, leave = [], Lane.leave
+    Lane.leave = lambda lane, deadline: deadlines.append(deadline)
+    try:
+        tutti.torch._leave_all()
+    finally:
+        Lane.leave = leave
+    assert len(deadlines) == len(groups) + 1 and deadlines == deadlines[:1] * len(deadlines), deadlines
+
+
+def test_one_grace() -> None:
+    run(2, _one_grace)
 
 
 class _Numbers(torch.utils.data.Dataset):
@@ -277,6 +316,34 @@ def test_begins_again() -> None:
         assert counts[1] == counts[2], f"descriptors after each: {counts}"
 
 
+def _begins_again_in_store(rank: int, size: int, folder: str) -> None:
+    """As under torchrun, where the agent's store outlives the groups. Ranks do not wait for each other in between."""
+    store = dist.FileStore(os.path.join(folder, "store"), size)
+    for _ in range(10):
+        kept = dist.PrefixStore("attempt 0", store)
+        dist.init_process_group("tutti", store=kept, rank=rank, world_size=size, timeout=timedelta(seconds=30))
+        dist.destroy_process_group()
+
+
+def _world_of_gloo_next(rank: int, size: int, folder: str) -> None:
+    """While something, as a DDP model would, still holds the world that was destroyed."""
+    start(rank, size, folder)
+    kept = dist.group.WORLD
+    dist.destroy_process_group()
+    start(rank, size, folder, backend="gloo")
+    group, tensor = dist.new_group(backend="tutti"), torch.ones(1)
+    dist.all_reduce(tensor, group=group)
+    assert tensor.item() == size and kept.size() == size
+
+
+def test_begins_again_in_store() -> None:
+    if torch.__version__.startswith("1."):
+        print("left out: torch 1 itself does not begin twice in one store")
+    else:
+        run(2, _begins_again_in_store)
+    run(2, _world_of_gloo_next)
+
+
 if __name__ == "__main__":
     run_all(
         [
@@ -284,10 +351,13 @@ if __name__ == "__main__":
             test_timeouts,
             test_killed,
             test_killed_in_training,
+            test_callback_of_hook_fails,
             test_interrupted,
             test_exit_under_way,
+            test_one_grace,
             test_forks,
             test_many_groups,
             test_begins_again,
+            test_begins_again_in_store,
         ]
     )

@@ -26,7 +26,7 @@ def first_with(name: str, *modules: str):
     for module in modules:
         try:
             found = importlib.import_module(module)
-        except ImportError:
+        except (ImportError, ValueError):  # ValueError: torch 1.13 has dataclasses that Python 3.11 refuses
             continue
         if hasattr(found, name):
             return found
@@ -346,6 +346,42 @@ def test_detail() -> None:
         dist.set_debug_level(dist.DebugLevel.OFF)
 
 
+def _supports(rank: int, size: int, folder: str) -> None:
+    """Torch's questions have an answer, each of them."""
+    start(rank, size, folder)
+    group = dist.distributed_c10d._get_default_group()
+    for owner in (group, group._get_backend(torch.device("cpu"))):
+        for name in dir(owner):
+            if "supports_" in name and not callable(getattr(owner, name)):
+                assert getattr(owner, name) is False, name
+
+
+def test_supports() -> None:
+    run(1, _supports)
+
+
+def _compiled(rank: int, size: int, folder: str) -> None:
+    """C++ calls the group while the compiler looks at each Python function that runs."""
+    start(rank, size, folder)
+    model = torch.nn.parallel.DistributedDataParallel(network())
+    wanted = [p.detach().clone() for p in model.parameters()]
+    steps(torch.compile(model, backend="aot_eager"), rank)
+    assert not torch.equal(whole(model.parameters()), whole(wanted))
+
+    def function(tensor):
+        work = dist.all_reduce(tensor, async_op=True)
+        other = tensor.new_ones(3)
+        work.wait()
+        return tensor * 2 + other[0]
+
+    result = torch.compile(function, backend="aot_eager")(torch.ones(4))
+    assert result.tolist() == [2.0 * size + 1] * 4
+
+
+def test_compiled() -> None:
+    run(2, _compiled)
+
+
 def launched(launcher, *arguments, **environment) -> None:
     program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_first.py")
     command = [*launcher, program, *arguments]
@@ -365,8 +401,7 @@ def test_torchrun() -> None:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     launched(torchrun, "tutti")
     launched(torchrun, "tutti", TORCH_DISTRIBUTED_DEBUG="DETAIL")
-    if not torch.__version__.startswith("1."):  # which has no backends by devices
-        launched(torchrun, "cpu:tutti,cuda:tutti")
+    launched(torchrun, "cpu:tutti,cuda:tutti")
 
 
 def test_tuttirun() -> None:
@@ -375,14 +410,16 @@ def test_tuttirun() -> None:
 
 
 TESTS = {  # and what a test needs of torch
-    test_torchrun: True,
+    test_torchrun: not torch.__version__.startswith("1."),  # whose torchrun does not run with Python 3.11
     test_tuttirun: os.path.exists(os.path.join(os.path.dirname(os.environ.get("LIBTUTTI", "")), "launch", "tuttirun")),
     test_fsdp2: fsdp2,
     test_hsdp: fsdp2,
     test_fsdp1: fsdp1,
     test_dtensor: dtensor,
     test_calls: True,
-    test_coalesced: "async_ops" in inspect.signature(dist._coalescing_manager).parameters,
+    test_supports: True,
+    test_compiled: hasattr(torch, "compile"),
+    test_coalesced: "async_ops" in inspect.signature(getattr(dist, "_coalescing_manager", print)).parameters,
     test_functional: functional,
     test_monitored_barrier: True,
     test_checkpoint: dtensor,

@@ -10,9 +10,10 @@ from torch_ranks import raised, run, run_all, start
 from tutti.errors import Error, InvalidError, UnsupportedError
 from tutti.torch.tensors import premul_factor
 
+warnings.filterwarnings("ignore", "ComplexHalf")
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
-COMPLEX = [torch.complex64, torch.complex128]
+COMPLEX = [torch.complex64, torch.complex128, torch.complex32]
 SMALL_FLOATS = [getattr(torch, n) for n in ("float8_e4m3fn", "float8_e5m2") if hasattr(torch, n)]
 UNSIGNED = [getattr(torch, n) for n in ("uint16", "uint32", "uint64") if hasattr(torch, n)]
 ALL = FLOATS + INTEGERS + COMPLEX + SMALL_FLOATS + UNSIGNED + [torch.bool]
@@ -180,6 +181,9 @@ def test_moves() -> None:
 def _shapes(rank: int, size: int, folder: str) -> None:
     """Strides, lazy conjugates, tensors of nothing and of no dimension, views of one storage, a tensor named twice."""
     start(rank, size, folder)
+    gaps = torch.arange(12.0).view(3, 4)[:, ::2]
+    dist.all_reduce(gaps)
+    same(gaps, torch.arange(12.0).view(3, 4)[:, ::2] * size, "every second column")
     tensor = torch.arange(12.0).view(3, 4).t() * (rank + 1)
     dist.all_reduce(tensor)
     same(tensor, torch.arange(12.0).view(3, 4).t() * sum(range(1, size + 1)), "transposed")
@@ -281,6 +285,30 @@ def _refused(rank: int, size: int, folder: str) -> None:
     group = dist.distributed_c10d._get_default_group()
     for kind in (InvalidError, torchs):
         raised(kind, lambda: group.allgather([outputs], [tensor]), "all_gather", "float32", "int32")
+    call = group.allgather_into_tensor_coalesced
+    raised(InvalidError, lambda: call([torch.ones(size)], [tensor, tensor]), "2 inputs and 1 outputs")
+    _own_part_differs(rank, size)
+    for tag in (-1, 2**31, 2**32 + 1):  # not that of tag 1
+        raised(InvalidError, lambda: dist.isend(tensor, 1 - rank, tag=tag), str(tag))
+    raised(InvalidError, lambda: group.recv([tensor], -1, 0), "rank -1")  # as rank - 1 of rank 0: not anybody's
+
+
+def _own_part_differs(rank: int, size: int) -> None:
+    """What a rank gives itself would reach beyond its tensor. The other ranks cannot see that."""
+    for group, ranks in ((dist.group.WORLD, size), ([dist.new_group([r]) for r in range(size)][rank], 1)):
+        root = rank if ranks == 1 else 0
+        lists = [[torch.zeros(1 << 22) for _ in range(ranks)] for _ in range(2)]
+        small, words = torch.zeros(3), (f"rank {dist.get_rank(group)}", "3", str(1 << 22))
+        calls = [
+            lambda: dist.reduce_scatter(small, lists[0], group=group),
+            lambda: dist.all_gather(lists[0], small, group=group),
+            lambda: dist.all_to_all([small] * ranks, lists[0], group=group),
+        ]
+        if rank == root:
+            calls.append(lambda: dist.scatter(small, lists[0], src=root, group=group))
+            calls.append(lambda: dist.gather(small, lists[0], dst=root, group=group))
+        for call in calls:
+            raised(InvalidError, call, *words)
 
 
 def test_refused() -> None:

@@ -4,13 +4,16 @@ docs/pytorch.md says what works. Errors are tutti.errors' classes, which are tor
 
 import atexit
 import inspect
+import time
 import weakref
 
 import torch.distributed as dist
 
 from . import joining
+from .compiling import leave_alone
 from .futures import join_threads
 from .group import NAME, Group, with_backend
+from .lanes import GRACE_S
 from .work import milliseconds
 
 DEVICES = ("cpu", "cuda")
@@ -23,7 +26,7 @@ def _lane(opts, rank: int, size: int, name: str, timeout_ms: int):
     world = _world() if _world is not None else None
     if size == 1:
         return joining.alone(name, timeout_ms)
-    if opts.global_ranks_in_group and world is not None:
+    if opts.global_ranks_in_group and world is not None and not world.main.is_left:
         return joining.child(world.main, opts.global_ranks_in_group, name, timeout_ms)
     return joining.meet(opts.store, rank, size, name, timeout_ms)
 
@@ -43,8 +46,9 @@ def _create(opts, options=None) -> Group:
 @atexit.register
 def _leave_all() -> None:
     """Before the interpreter ends, since a thread that is in torch then would end the process badly."""
+    deadline = time.monotonic() + GRACE_S  # for all groups together, of which there may be many
     for group in list(_groups):
-        group.shutdown()
+        group.shutdown(deadline)
     join_threads()
 
 
@@ -57,3 +61,4 @@ def _register() -> None:
 
 if not hasattr(dist.Backend, NAME.upper()):
     _register()
+    leave_alone("tutti")

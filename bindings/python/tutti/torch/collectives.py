@@ -15,6 +15,7 @@ from .tensors import moved, same_dtype
 from .work import Work, milliseconds
 
 ANY = -1
+_LAST_TAG = 0x7FFFFFFF
 
 
 def _counts(values) -> ctypes.Array:
@@ -28,6 +29,12 @@ def _op_of(options):
 
 def _each(tensors):
     return tensors if isinstance(tensors, (list, tuple)) else [tensors]
+
+
+def _pairs(call: str, outputs, inputs):
+    if len(outputs) != len(inputs):
+        raise refused(f"tutti: {call}: {len(inputs)} inputs and {len(outputs)} outputs: as many of both are needed")
+    return zip(outputs, inputs)
 
 
 def _begin(results, tensors) -> Work:
@@ -80,18 +87,13 @@ class Collectives:
 
     def _gather_list(self, work, outputs, tensor) -> None:
         result = self._blocks(work, "all_gather", outputs, tensor, is_output=True)
-        if outputs[self.own_rank].numel() != tensor.numel():
-            raise refused(
-                f"tutti: all_gather: rank {self.own_rank} gives {tensor.numel()} elements, "
-                f"and its output has {outputs[self.own_rank].numel()}"
-            )
         source = work.input(tensor)
         dtype, _ = moved(tensor)
         work.calls.append((lib.tutti_all_gatherv, source.data_ptr(), *result, dtype))
 
     def allgather(self, outputs, inputs, opts=None):
         work = _begin(list(outputs), inputs)
-        for listed, tensor in zip(outputs, inputs):
+        for listed, tensor in _pairs("all_gather", outputs, inputs):
             self._gather_list(work, listed, tensor)
         return self.submit(work, opts)
 
@@ -104,7 +106,7 @@ class Collectives:
 
     def allgather_into_tensor_coalesced(self, outputs, inputs, opts=None):
         work = _begin(list(outputs), inputs)
-        for output, tensor in zip(outputs, inputs):
+        for output, tensor in _pairs("all_gather_into_tensor", outputs, inputs):
             same_dtype("all_gather_into_tensor", tensor, output)
             self._times("all_gather_into_tensor", output, tensor)
             source, result = work.input(tensor), work.output(output)
@@ -142,7 +144,7 @@ class Collectives:
 
     def reduce_scatter(self, outputs, inputs, opts=None):
         work, op = _begin(outputs, outputs), _op_of(opts)
-        for output, listed in zip(outputs, inputs):
+        for output, listed in _pairs("reduce_scatter", outputs, inputs):
             source, *table = self._blocks(work, "reduce_scatter", listed, output, is_output=False)
             result = work.output(output)
             dtype, _, number = work.reduction(output, op)
@@ -151,7 +153,7 @@ class Collectives:
 
     def reduce_scatter_tensor_coalesced(self, outputs, inputs, opts=None):
         work, op = _begin(list(outputs), inputs), _op_of(opts)
-        for output, tensor in zip(outputs, inputs):
+        for output, tensor in _pairs("reduce_scatter_tensor", outputs, inputs):
             same_dtype("reduce_scatter_tensor", output, tensor)
             self._times("reduce_scatter_tensor", tensor, output)
             source, result = work.input(tensor), work.output(output)
@@ -168,10 +170,10 @@ class Collectives:
 
     def alltoall(self, outputs, inputs, opts=None):
         self._one_each("all_to_all", inputs)
-        work = _begin(list(outputs), inputs)
-        sent = self._blocks(work, "all_to_all", inputs, inputs[0], is_output=False)
-        got = self._blocks(work, "all_to_all", outputs, inputs[0], is_output=True)
-        dtype, _ = moved(inputs[0])
+        work, own = _begin(list(outputs), inputs), inputs[self.own_rank]
+        sent = self._blocks(work, "all_to_all", inputs, own, is_output=False)
+        got = self._blocks(work, "all_to_all", outputs, own, is_output=True)
+        dtype, _ = moved(own)
         work.calls.append((lib.tutti_all_to_allv, *sent, *got, dtype))
         return self.submit(work, opts)
 
@@ -205,16 +207,23 @@ class Collectives:
         return self._submit_message(work, lib.tutti_send, work.input(tensors[0]), rank)
 
     def recv(self, tensors, rank: int, tag: int = 0):
+        if rank < 0:  # not ANY: it may be a mistake, as rank - 1 of rank 0
+            raise refused(f"tutti: recv: there is no rank {rank}; leave the source out to receive from anybody")
+        return self._receive(tensors, rank, tag)
+
+    def recv_anysource(self, tensors, tag: int = 0):
+        return self._receive(tensors, ANY, tag)
+
+    def _receive(self, tensors, rank: int, tag: int) -> Work:
         work = self._message(tensors, tag)
         work.sender = ctypes.c_int(rank)
         return self._submit_message(work, lib.tutti_recv, work.output(tensors[0]), rank)
 
-    def recv_anysource(self, tensors, tag: int = 0):
-        return self.recv(tensors, ANY, tag)
-
     def _message(self, tensors, tag: int) -> Work:
         if len(tensors) != 1:
             raise refused(f"tutti: a message is one tensor, and here are {len(tensors)}")
+        if not 0 <= tag <= _LAST_TAG:  # ctypes would cut it to a c_int
+            raise refused(f"tutti: a message's tag is from 0 to {_LAST_TAG}, and this is {tag}")
         work = _begin(tensors, tensors)
         work.is_collective, work.tag = False, tag
         return work
@@ -240,15 +249,21 @@ class Collectives:
 
     # ---- lists of tensors, and checks that torch leaves to its backends
 
-    def _blocks(self, work, call: str, tensors, like, is_output: bool) -> tuple:
-        """(address, counts, offsets) of tensors, one of like's dtype for each rank. tensors is None on a rank that only
-        has like, its own part: so many elements are each rank's."""
+    def _blocks(self, work, call: str, tensors, own, is_output: bool) -> tuple:
+        """(address, counts, offsets) of tensors, one of own's dtype for each rank. own is what this rank's one is copied
+        to or from. tensors is None on a rank that only has own: so many elements are each rank's."""
         if tensors is None:
-            _, elements = moved(like)
-            return None, _counts([like.numel() * elements] * self.ranks), None
+            _, elements = moved(own)
+            return None, _counts([own.numel() * elements] * self.ranks), None
         self._one_each(call, tensors)
-        same_dtype(call, like, *tensors)
-        return work.blocks(tensors, like, is_output)
+        same_dtype(call, own, *tensors)
+        listed = tensors[self.own_rank].numel()
+        if listed != own.numel():
+            raise refused(
+                f"tutti: {call}: rank {self.own_rank} has a tensor of {own.numel()} elements, and the one for it in its "
+                f"list has {listed}"
+            )
+        return work.blocks(tensors, own, is_output)
 
     def _one_each(self, call: str, tensors) -> None:
         if len(tensors) != self.ranks:

@@ -39,7 +39,10 @@ class Failed:
     def _raise(self, *_):
         raise self.error
 
-    __len__ = __getitem__ = __iter__ = __reduce_ex__ = __bool__ = _raise
+    __len__ = __getitem__ = __iter__ = __reduce_ex__ = __bool__ = __str__ = _raise  # str: the reducer, of a hook's
+
+    def __repr__(self) -> str:
+        return f"<failed: {self.error!r}>"
 
 
 class OrderedFuture(Future):

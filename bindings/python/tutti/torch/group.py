@@ -5,6 +5,7 @@ functional collectives) through torch's trampolines. Since torch 2.14 a group al
 is that."""
 
 import weakref
+from typing import Optional
 
 import torch
 import torch._C._distributed_c10d as c10d
@@ -115,10 +116,10 @@ class Group(Collectives, dist.ProcessGroup):
         for lane in self._all_lanes():
             lane.abort()
 
-    def shutdown(self) -> None:
+    def shutdown(self, deadline: Optional[float] = None) -> None:
         """Ends callbacks' lanes last: what they wait for may be in the others."""
         for lane in self._all_lanes():
-            lane.leave()
+            lane.leave(deadline)
 
     def _all_lanes(self) -> list:
         main = getattr(self, "main", None)  # none: __init__ raised
@@ -144,7 +145,9 @@ def _delegate_class():
     names += ["getBackendName", "abort", "shutdown", "set_timeout"]
     names += ["_set_sequence_number_for_group", "_get_sequence_number_for_group"]
     members = {name: _delegate(name) for name in names}
-    members["supports_coalescing"] = members["supports_splitting"] = False
+    for name, member in vars(c10d.Backend).items():  # where a class does not set one, torch asks for it without end
+        if isinstance(member, property) and "supports_" in name:
+            members[name] = False
     return type("Delegate", (c10d.Backend,), members)
 
 

@@ -62,16 +62,23 @@ def alone(name: str, timeout_ms: int) -> Lane:
     return Lane(comms[0], name)
 
 
+def _key(store, rank: int) -> str:
+    """Of this meeting in store, which all ranks have used equally often: torch gives the same store to a world that is
+    made after another was destroyed, and where torchrun keeps it, the other's URL is still in it."""
+    return f"tutti/{store.add(f'tutti/rank {rank}', 1)}"
+
+
 def meet(store, rank: int, size: int, name: str, timeout_ms: int) -> Lane:
     config = _config(name, timeout_ms)
     config.rank, config.world_size = rank, size
+    key = _key(store, rank)
     if rank == 0:
         opened = ctypes.create_string_buffer(_URL_BYTES)
         status = lib.tutti_rendezvous_open(opened, _URL_BYTES)
         if status != OK:
             raise failure(status, None)
-        store.set("tutti", opened.value)
-    url = bytes(store.get("tutti"))
+        store.set(key, opened.value)
+    url = bytes(store.get(key))
     config.rendezvous = url
     try:
         # tutti_init has its communicator first

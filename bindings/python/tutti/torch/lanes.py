@@ -12,6 +12,7 @@ import threading
 import time
 import weakref
 from collections import deque
+from typing import Optional
 
 import torch
 
@@ -35,6 +36,8 @@ _lanes = weakref.WeakSet()
 
 
 class Lane:
+    is_left = False
+
     def __init__(self, comm: int, name: str):
         self.comm, self.handle, self.name = comm, comm, name
         self.lock = threading.RLock()  # issuing is for one thread at a time; R: a signal's handler may leave
@@ -141,13 +144,16 @@ class Lane:
         if self.comm is not None:
             lib.tutti_comm_abort(self.comm)
 
-    def leave(self) -> None:
-        """Works in flight may end within GRACE_S, else they are aborted. Callbacks that are due run first."""
+    def leave(self, deadline: Optional[float]) -> None:
+        """Works in flight may end until deadline (of time.monotonic; None: in GRACE_S), else they are aborted. Callbacks
+        that are due run first."""
         with self.lock:
             comm, self.comm = self.comm, None
+        self.is_left = True
         if comm is None:
             return
-        deadline = time.monotonic() + GRACE_S
+        if deadline is None:
+            deadline = time.monotonic() + GRACE_S
         for work in list(self.open):
             work.await_end(max(1, int(1000 * (deadline - time.monotonic()))))
         if self.open:

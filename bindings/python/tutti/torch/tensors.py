@@ -6,7 +6,7 @@ import ctypes
 import torch
 
 from .. import _ops
-from .._dtypes import BY_CODE, BY_NAME, UINT8
+from .._dtypes import BY_CODE, BY_NAME, UINT8, DType
 from .._library import OK, lib
 from ..errors import InvalidError
 from .failures import failure, refused, unsupported
@@ -19,6 +19,7 @@ _OPS = (_ops.SUM, _ops.AVG, _ops.PROD, _ops.MIN, _ops.MAX, _ops.BAND, _ops.BOR, 
 # By torch's dtype, of those that this torch has: (dtype, elements of it in one of torch's), for calls that move elements,
 # and by operation for those that reduce: (dtype, elements, op).
 _DTYPES = {getattr(torch, t.name): t for t in BY_NAME.values() if hasattr(torch, t.name)}
+_DTYPES[torch.complex32] = DType("complex32", BY_NAME["float16"].code, 4, parts=2, is_float=True)  # NumPy has none
 _MOVED = {dtype: (t.code, t.parts) for dtype, t in _DTYPES.items()}
 
 
