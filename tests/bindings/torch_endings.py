@@ -5,6 +5,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from datetime import timedelta
 
 import torch
@@ -25,7 +26,15 @@ def _store(folder: str, size: int):
 def _dtypes_differ(rank: int, size: int, folder: str) -> None:
     start(rank, size, folder)
     tensor = torch.ones(8, dtype=torch.float32 if rank == 0 else torch.float64)
-    raised(errors.MismatchError, lambda: dist.all_reduce(tensor), "rank 0", "rank 1", "f32", "f64", "all_reduce")
+    work = dist.all_reduce(tensor, async_op=True)
+    raised(errors.MismatchError, work.wait, "rank 0", "rank 1", "f32", "f64", "all_reduce")
+    frames = set()
+    for _ in range(2):  # none of the raise before, and of what its variables hold
+        try:
+            work.wait()
+        except errors.MismatchError as error:
+            frames.add(len(traceback.extract_tb(error.__traceback__)))
+    assert len(frames) == 1, frames
     raised(errors.MismatchError, lambda: dist.barrier())  # and it stays
 
 

@@ -161,7 +161,7 @@ class Work(_TorchWork):
             if not self.await_end(timeout_ms):
                 raise timed_out(f"tutti: this wait's own timeout of {timeout_ms} ms passed; the call goes on")
         if self.error is not None:
-            raise self.error
+            raise self.error.with_traceback(None)  # without the frames that raised it before
         return True
 
     def synchronize(self) -> None:
