@@ -174,6 +174,7 @@ def rank_main(rank: int, size: int, folder: str, options) -> None:
     for kind, ways_of in (("ddp", ddp_ways), ("fsdp", fsdp_ways)):
         if kind in options.parts and (kind == "ddp" or has_fsdp2()):
             for name, (make, shape) in MODELS.items():
+                shape = (options.samples or shape[0], *shape[1:])
                 row(f"{kind.upper()} step, {name}", lambda: None, ways_of(make, shape, groups))
     dist.barrier()
     dist.destroy_process_group()
@@ -218,6 +219,7 @@ def main() -> int:
     parser.add_argument("--sizes", type=int, nargs="+", default=[4, 64 << 10, 4 << 20, 64 << 20], help="bytes")
     parser.add_argument("--calls", nargs="+", default=["all_reduce"], help="all_reduce broadcast all_gather")
     parser.add_argument("--parts", nargs="+", default=["calls", "ddp", "fsdp"])
+    parser.add_argument("--samples", type=int, help="of a rank and step, instead of 8 (MLP) and 2 (transformer)")
     parser.add_argument("--busy", type=int, default=0, help="busy processes beside the ranks")
     parser.add_argument("--json", help="a file, to which each row is appended")
     options = parser.parse_args()

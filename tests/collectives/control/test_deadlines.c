@@ -187,6 +187,18 @@ static void test_two(void **state)
 	}
 }
 
+/* On a loaded machine others are late, too. */
+static bool says_that_odd_is_missing(const char *error)
+{
+	static const char before[] = "in this call: rank";
+	const char *list = strstr(error, before);
+
+	if (!list)
+		return false;
+	list += strlen(before);
+	return memchr(list, '0' + ODD, strspn(list, "s 0123456789,")) != NULL;
+}
+
 /* It is well: the ranks whose deadline has passed, or whose peer's has, say that it is not there.
  */
 static void test_elsewhere(void **state)
@@ -196,8 +208,7 @@ static void test_elsewhere(void **state)
 		processes_run(&ways[w], NULL, is_elsewhere, NULL, 0);
 		for (int r = 0; r < PROCESSES; r++) {
 			const struct report *got = &shared->reports[r];
-			if (got->status == TUTTI_OK ||
-			    !strstr(got->error, "in this call: rank 2") ||
+			if (got->status == TUTTI_OK || !says_that_odd_is_missing(got->error) ||
 			    strstr(got->error, "is s"))
 				fail_msg("%s: rank %d: %s: %s", ways[w].name, r,
 					 tutti_status_string(got->status), got->error);
