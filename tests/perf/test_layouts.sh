@@ -27,6 +27,7 @@ n=${RANKS:-1} seen=$*
 case " $seen " in *" --tp 2 "*) n=$((n + 10)) ;; esac
 case " $seen " in *" --cp 2 "*) n=$((n + 20)) ;; esac
 case " $seen " in *" --recompute "*) n=$((n + 40)) ;; esac
+case " $seen " in *" --micro-batches 8 "*) n=$((n * ${SLOW_PARTS:-1})) ;; esac
 echo "a GPT of 1 parameters, 1 characters of text, 40 different ones"
 [ -z "${TUTTI_LINKS:-}" ] || echo x >"$TUTTI_LINKS"
 echo "step    0   loss 4.0000      10 tokens/s    0.0 % waiting for ranks"
@@ -42,7 +43,7 @@ END
 cat >fake/tools/tutti-plan <<'END'
 #!/bin/sh
 while [ $# -gt 0 ]; do
-	case $1 in --ranks) ranks=$2 ;; --csv) file=$2 ;; esac
+	case $1 in --ranks) ranks=$2 ;; --csv) file=$2 ;; --flops) case $2 in -*) echo "$2 FLOP/s"; exit 2 ;; esac ;; esac
 	shift
 done
 echo "dp,cp,pp,tp,strategy,schedule,chunks,micro_batches,recomputes,step_s" >"$file"
@@ -62,6 +63,8 @@ grep -q '^| all | 8 | 1.00 | 1.00 |$' out || complain "planned in the measured o
 grep -q '^| tp=2 | 8 (8-8) | 20 | 2.60 |$' out || complain "a row's figures: $(cat out)"
 TIMES="0.0008 0.0006 0.0004 0.0002" $fake >out 2>&1 || complain "the fake build: $(cat out)"
 grep -q '^| all | 8 | -1.00 | 31.02 |$' out || complain "planned in the reverse order: $(cat out)"
+# On a loaded machine one sequence after the other may have taken any time.
+SLOW_PARTS=9 $fake >out 2>&1 || complain "steps of one rank that are far apart: $(cat out)"
 printf '#!/bin/sh\necho broken; exit 7\n' >fake/examples/gpt/gpt
 $fake >out 2>&1
 [ $? = 3 ] || complain "a failure is not one: $(cat out)"
