@@ -354,6 +354,8 @@ static int overlapping(int rank, int which)
 	begin_capture(streams[0]);
 	expect(&r, "captured", sum(&r, x, y, streams[0]));
 	GPU(stream_end_capture, streams[0], &graph);
+	/* A rank that captures later would be refused. Rank 0 may fail before the others return. */
+	(void)tutti_barrier(r.comm, NULL);
 	for (int i = 0; i < 2; i++) {
 		GPU(graph_instantiate, &exec[i], graph, 0);
 		if (rank == 0)
