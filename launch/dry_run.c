@@ -2,8 +2,8 @@
 #include "dry_run.h"
 
 #include "environment.h"
+#include "quote.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,35 +14,12 @@ static void print_words(char **words)
 	putchar('\n');
 }
 
-static bool is_plain(const char *word)
-{
-	for (; isalnum((unsigned char)*word) || (*word && strchr("_-+=:,./@%", *word)); word++)
-		continue;
-	return *word == '\0';
-}
-
-/* As a shell reads it. */
-static void print_quoted(const char *word)
-{
-	if (*word && is_plain(word)) {
-		fputs(word, stdout);
-		return;
-	}
-	putchar('\'');
-	for (; *word; word++)
-		if (*word == '\'')
-			fputs("'\\''", stdout);
-		else
-			putchar(*word);
-	putchar('\'');
-}
-
 static void print_command(char **words)
 {
 	fputs("command:", stdout);
 	for (; *words; words++) {
 		putchar(' ');
-		print_quoted(*words);
+		quote_write(stdout, *words);
 	}
 	putchar('\n');
 }
@@ -54,7 +31,7 @@ static void print_inherited(const struct options *o)
 
 	if (o->trace_dir) {
 		fputs(" TUTTI_TRACE_DIR=", stdout);
-		print_quoted(o->trace_dir);
+		quote_write(stdout, o->trace_dir);
 	}
 	if (o->mesh) {
 		axes_write(mesh, &o->axes);

@@ -3,6 +3,7 @@
 
 #include "help.h"
 #include "option_values.h"
+#include "quote.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -147,14 +148,20 @@ static const char *first_name(const struct hosts *h)
 	return "127.0.0.1";
 }
 
-/* Within single quotes a shell reads all but a single quote as it is. */
-static void write_command(struct hosts *h)
+/* Returns 0, or the exit code. */
+static int write_command(struct hosts *h)
 {
-	char *to = h->command + sprintf(h->command, "exec '");
+	FILE *file = fmemopen(h->command, sizeof h->command, "w");
 
-	for (const char *at = h->path; *at && to < h->command + sizeof h->command - 20; at++)
-		to += *at == '\'' ? sprintf(to, "'\\''") : sprintf(to, "%c", *at);
-	sprintf(to, "' --agent");
+	if (!file)
+		return no_memory();
+	fputs("exec ", file);
+	quote_write(file, h->path);
+	fputs(" --agent", file);
+	if (fclose(file) == 0)
+		return 0;
+	fprintf(stderr, "tuttirun: its own path is too long for a shell: %s\n", h->path);
+	return 1;
 }
 
 static int find_program(struct hosts *h)
@@ -166,7 +173,8 @@ static int find_program(struct hosts *h)
 		return 1;
 	}
 	h->path[n] = '\0';
-	write_command(h);
+	if (write_command(h) != 0)
+		return 1;
 	h->ssh = strdup(ssh_of(h));
 	h->words = calloc(h->ssh ? strlen(h->ssh) + 3 : 1, sizeof *h->words);
 	return h->ssh && h->words ? 0 : no_memory();

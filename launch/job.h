@@ -37,6 +37,10 @@ struct job {
 unsigned job_agents_grace(const struct job *job);
 /* The ranks get SIGTERM after so long, and SIGKILL later; what they leave behind once all have ended. */
 void job_end(struct job *job, int exit_code, unsigned after_ms);
+/* After a signal that was passed to the ranks they are killed later, if they have not ended then. */
+void job_await_end(struct job *job, int signal);
+/* Says so at tell_at. */
+void job_say_unended(struct job *job);
 /* Whether our stdout is gone, so that rank ended: what there was to say about that has been said. */
 bool job_is_cut_off(const struct job *job, const struct rank *rank);
 /* Says how a rank has ended, after its own last words. rest: of the line. */

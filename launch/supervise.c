@@ -14,11 +14,8 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#define ASKED_GRACE_MS  30000 /* after a signal from outside: time for a checkpoint              */
-#define UNENDED_S       2     /* after that it is said that ranks have not ended yet             */
-#define AGENTS_GRACE_MS 3000  /* longer than that for the agents of --hosts                      */
-#define LINGER_MS       1000  /* for output of a rank's children once all ranks have ended       */
-#define OUTPUT_LOST     3 /* exit code when all ranks ended well, but stdout could not be written */
+#define LINGER_MS   1000 /* for output of a rank's children once all ranks have ended       */
+#define OUTPUT_LOST 3    /* exit code when all ranks ended well, but stdout could not be written */
 
 enum { AT_SIGNALS, AT_INPUT, AT_WORDS, AT_CONTROL, AT_RELAY };
 
@@ -30,11 +27,6 @@ void supervise_signals(sigset_t *signals)
 	sigemptyset(signals);
 	for (int i = 0; list[i]; i++)
 		sigaddset(signals, list[i]);
-}
-
-unsigned job_agents_grace(const struct job *j)
-{
-	return j->start->hosts ? AGENTS_GRACE_MS : 0;
 }
 
 void job_end(struct job *j, int exit_code, unsigned after_ms)
@@ -134,35 +126,6 @@ static void observe(struct job *j, pid_t first)
 		j->term_at = 0; /* what is left of their process groups */
 }
 
-/* Of an agent, the tuttirun that has started it says it. */
-static void await_end(struct job *j, int signal)
-{
-	uint64_t now = now_ms();
-
-	j->kill_at = now + ASKED_GRACE_MS + job_agents_grace(j);
-	if (!j->options->is_agent)
-		j->tell_at = now + UNENDED_S * 1000;
-	j->end_signal = signal;
-}
-
-static void say_unended(struct job *j)
-{
-	const char *name = j->end_signal == SIGINT    ? "SIGINT"
-			   : j->end_signal == SIGTERM ? "SIGTERM"
-						      : "SIGHUP";
-	char line[200];
-
-	if (j->ranks->alive == 0)
-		return;
-	snprintf(line, sizeof line,
-		 "tuttirun: %d of %d %s have not ended %d s after %s: they are killed in %d s, or "
-		 "by %s (Ctrl-C)\n",
-		 j->ranks->alive, j->ranks->n, j->start->hosts ? "hosts" : "ranks", UNENDED_S, name,
-		 ASKED_GRACE_MS / 1000 - UNENDED_S,
-		 j->interrupts > 0 ? "another SIGINT" : "SIGINT twice");
-	sink_say(&j->ranks->err, line);
-}
-
 static void pass_end_signal(struct job *j, int signal)
 {
 	if (signal == SIGINT && ++j->interrupts >= 2) {
@@ -171,7 +134,7 @@ static void pass_end_signal(struct job *j, int signal)
 	}
 	ranks_signal(j->ranks, signal);
 	if (!j->is_ending)
-		await_end(j, signal);
+		job_await_end(j, signal);
 	j->is_ending = true;
 	if (j->is_restarting) {
 		j->is_restarting = false;
@@ -257,7 +220,7 @@ static void handle_deadlines(struct job *j)
 	}
 	if (now >= j->tell_at) {
 		j->tell_at = NEVER;
-		say_unended(j);
+		job_say_unended(j);
 	}
 	if (now_ms() >= j->term_at) {
 		j->term_at = NEVER;

@@ -80,8 +80,12 @@ expect 0 $run --dry_run -n 2 --hosts a,me@b --ssh 'rsh -x' touch begun
 [ ! -e begun ] || complain "a dry run on hosts runs"
 said '^4 ranks, 2 on each of 2 nodes$' out
 said '^all ranks: .*MASTER_ADDR=a ' out
-said "^node 1, me@b: rsh -x me@b exec '/.*/tuttirun' --agent$" out
+said "^node 1, me@b: rsh -x me@b exec '?/.*/tuttirun'? --agent$" out
 said '^  rank 3: RANK=3 LOCAL_RANK=1 NODE_RANK=1' out
+mkdir "it's here"
+cp "$BUILD_DIR/launch/tuttirun" "it's here"
+expect 0 "it's here/tuttirun" --dry-run -n 1 --hosts a,b true
+grep -qF "exec '$PWD/it'\\''s here/tuttirun' --agent" out || complain "the path of tuttirun for a shell: $(cat out)"
 expect 0 $run --dry-run -n 1 --hosts a,b true
 said '^node 0, a: ssh -o BatchMode=yes -o ConnectTimeout=60 -o ServerAliveInterval=15 a exec' out
 

@@ -151,7 +151,7 @@ with_ranks 'trap "echo first >&9" INT; echo >&9; while :; do read x <&8; done' \
 with_ranks 'trap "" TERM; trap "echo >&9" INT; echo >&9; while :; do read x <&8; done' \
 	'kill -TERM $pid; until grep -q "have not ended" err; do sleep 0.02; done; kill -INT $pid; read x; kill -INT $pid'
 [ "$code" = 137 ] || complain "SIGTERM, then SIGINT twice: code $code"
-said '^tuttirun: 2 of 2 ranks have not ended 2 s after SIGTERM: they are killed in 28 s, or by SIGINT twice \(Ctrl-C\)$'
+said '^tuttirun: 2 s after SIGTERM 2 of 2 ranks have not ended, rank 0 \(pid [0-9]+\), rank 1 \(pid [0-9]+\); they are killed in 28 s, or by SIGINT twice \(Ctrl-C\)$'
 with_ranks 'echo >&9; exec sleep 1000' 'kill -KILL $pid'
 [ "$code" = 137 ] || complain "the launcher was not killed: code $code"
 with_ranks 'sh -c "echo >&9; read x <&8" & wait' 'kill -KILL $pid'
