@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # What would break: a build on a machine that has the commands of an MPI and no headers, as with Debian's openmpi-bin alone.
+set -u
 . "$SOURCE_DIR/tests/scratch.sh"
 mkdir bin
 for command in mpicc.openmpi mpirun.openmpi; do

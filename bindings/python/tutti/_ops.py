@@ -41,11 +41,6 @@ class Op:
         """For a call that begins now."""
         return () if self._function is None else ((self, len(self._failures)),)
 
-    @property
-    def failure(self) -> Optional[BaseException]:
-        """What its function has raised first."""
-        return self._failures[0] if self._failures else None
-
     def destroy(self) -> None:
         """Calls in flight with it end as if it were still there."""
         if self._is_own:

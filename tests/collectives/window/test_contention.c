@@ -56,6 +56,17 @@ static void test_judged(void **state)
 	assert_false(contention_is_noticed(&c));
 }
 
+static void run(int size, void (*body)(struct window *, int, void *), void *arg)
+{
+	struct team team = {.size = size,
+			    .is_oversubscribed = true,
+			    .window_bytes = 32 << 20,
+			    .member = body,
+			    .arg = arg};
+
+	team_run(&team);
+}
+
 /* What each rank agreed to in each call, and how long its pieces were. */
 struct seen {
 	int size;
@@ -102,14 +113,9 @@ static void test_all_agree(void **state)
 	(void)state;
 	for (int size = 2; size <= RANKS; size += 2) {
 		struct seen seen = {.size = size};
-		struct team team = {.size = size,
-				    .window_bytes = 32 << 20,
-				    .is_oversubscribed = true,
-				    .member = makes_calls,
-				    .arg = &seen};
 		int contended = 0;
 
-		team_run(&team);
+		run(size, makes_calls, &seen);
 		for (int i = 0; i < CALLS; i++) {
 			contended += seen.agreed[0][i];
 			for (int rank = 1; rank < size; rank++) {
@@ -147,13 +153,8 @@ static void test_lengths(void **state)
 {
 	(void)state;
 	size_t bytes[4];
-	struct team team = {.size = 4,
-			    .is_oversubscribed = true,
-			    .window_bytes = 32 << 20,
-			    .member = lengths,
-			    .arg = bytes};
 
-	team_run(&team);
+	run(4, lengths, bytes);
 	assert_int_equal(bytes[0], 64 << 10);
 	assert_int_equal(bytes[1], 64 << 10);
 	assert_int_equal(bytes[2], 1 << 20);
@@ -187,13 +188,8 @@ static void test_noticed(void **state)
 {
 	(void)state;
 	bool has_noticed[4];
-	struct team team = {.size = 4,
-			    .is_oversubscribed = true,
-			    .window_bytes = 32 << 20,
-			    .member = waits,
-			    .arg = has_noticed};
 
-	team_run(&team);
+	run(4, waits, has_noticed);
 	assert_true(has_noticed[0] && has_noticed[2] && has_noticed[3]);
 }
 
@@ -214,13 +210,8 @@ static void test_not_used_up(void **state)
 {
 	(void)state;
 	unsigned calls[4];
-	struct team team = {.size = 4,
-			    .is_oversubscribed = true,
-			    .window_bytes = 32 << 20,
-			    .member = broadcasts,
-			    .arg = calls};
 
-	team_run(&team);
+	run(4, broadcasts, calls);
 	for (int rank = 0; rank < 4; rank++)
 		assert_int_equal(calls[rank], 3);
 }

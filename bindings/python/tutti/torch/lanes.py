@@ -36,7 +36,7 @@ _lanes = weakref.WeakSet()
 
 
 class Lane:
-    is_left = False
+    is_left = False  # as a group that was destroyed; a forked child's has no comm either, and stays
 
     def __init__(self, comm: int, name: str):
         self.comm, self.handle, self.name = comm, comm, name
