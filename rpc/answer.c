@@ -2,70 +2,8 @@
  * answer in. */
 #include "rpc/rpc_internal.h"
 
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-static void unlist(struct tutti_rpc_future *call)
-{
-	if (!call->at)
-		return;
-	*call->at = call->next;
-	if (call->next)
-		call->next->at = call->at;
-	call->at = NULL;
-}
-
-/* The slot stays behind if its REPLY has not come. */
-static void leave_slot(struct tutti_rpc_future *call)
-{
-	struct rpc_slot *slot = call->slot;
-
-	if (!slot)
-		return;
-	call->slot = NULL;
-	slot->call = NULL;
-	if (call->is_replied)
-		rpc_slot_free(slot);
-	else
-		slot->state = SLOT_IS_LEFT;
-}
-
-/* Its status and message are there. */
-static void end(struct tutti_rpc_future *call, tutti_status status)
-{
-	tutti_rpc *rpc = call->rpc;
-
-	if (call->owns_block)
-		free(call->block);
-	call->block = NULL;
-	call->owns_block = false;
-	call->status = status;
-	call->is_over = true;
-	leave_slot(call);
-	if (call->done) {
-		struct tutti_rpc_future **at = &rpc->ended;
-		unlist(call);
-		while (*at)
-			at = &(*at)->next;
-		call->next = NULL;
-		*at = call;
-		rpc->calling++;
-	}
-	pthread_cond_broadcast(&rpc->changed);
-}
-
-void rpc_call_end(struct tutti_rpc_future *call, tutti_status status, const char *format, ...)
-{
-	va_list args;
-	int at = snprintf(call->error, sizeof call->error, "rank %d, '%s': ", call->rank,
-			  call->name);
-
-	va_start(args, format);
-	vsnprintf(call->error + at, sizeof call->error - (size_t)at, format, args);
-	va_end(args);
-	end(call, status);
-}
 
 /* ---- the answer ---- */
 
@@ -118,7 +56,7 @@ static void end_short(struct tutti_rpc_future *call, const struct rpc_message *m
 		answer->bytes = m->bytes;
 		call->owns_block = false;
 	}
-	end(call, TUTTI_OK);
+	rpc_call_over(call, TUTTI_OK);
 }
 
 static void end_long(struct tutti_rpc_future *call, const struct rpc_message *m)
@@ -132,14 +70,14 @@ static void end_long(struct tutti_rpc_future *call, const struct rpc_message *m)
 	call->answer->bytes = m->bytes;
 	call->owns_block = false;
 	rpc_post_note(call->rpc, RPC_DROP, m, call->rank);
-	end(call, TUTTI_OK);
+	rpc_call_over(call, TUTTI_OK);
 }
 
 /* The callee has forgotten the answer, because it was not wanted here. */
 static void end_dropped(struct tutti_rpc_future *call, const struct rpc_message *m)
 {
 	if (call->refusal != TUTTI_OK) {
-		end(call, call->refusal);
+		rpc_call_over(call, call->refusal);
 		return;
 	}
 	if (m->status == TUTTI_OK && call->answer) {
@@ -147,7 +85,7 @@ static void end_dropped(struct tutti_rpc_future *call, const struct rpc_message 
 		return;
 	}
 	if (m->status == TUTTI_OK)
-		end(call, TUTTI_OK);
+		rpc_call_over(call, TUTTI_OK);
 	else
 		rpc_call_end(call, m->status, "%s", tutti_status_string(m->status));
 }

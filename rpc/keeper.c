@@ -10,19 +10,6 @@
 
 /* ---- deadlines ---- */
 
-void rpc_keeper_watch(struct tutti_rpc_future *call)
-{
-	tutti_rpc *rpc = call->rpc;
-
-	call->next = rpc->with_done;
-	if (call->next)
-		call->next->at = &call->next;
-	call->at = &rpc->with_done;
-	rpc->with_done = call;
-	if (rpc->keeper_ns && call->deadline_ns && call->deadline_ns < rpc->keeper_ns)
-		pthread_cond_signal(&rpc->keeper_due);
-}
-
 /* Returns when the next one is due. */
 static uint64_t look_at_deadlines(tutti_rpc *rpc)
 {
@@ -200,23 +187,6 @@ static void recover(tutti_rpc *rpc)
 }
 
 /* ---- the end ---- */
-
-void rpc_end(tutti_rpc *rpc, tutti_status status, const char *message)
-{
-	if (rpc->state == RPC_ENDED)
-		return;
-	rpc->state = RPC_ENDED;
-	rpc->failure.status = status;
-	snprintf(rpc->failure.message, sizeof rpc->failure.message, "%s", message);
-	tutti_comm_abort(rpc->comm); /* so that all works end */
-	pthread_cond_signal(&rpc->keeper_due);
-	pthread_cond_broadcast(&rpc->changed);
-}
-
-tutti_status rpc_end_status(const tutti_rpc *rpc)
-{
-	return failure_return(&rpc->failure);
-}
 
 static void end_all(tutti_rpc *rpc)
 {

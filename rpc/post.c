@@ -2,11 +2,8 @@
  * more than a few go in groups, which never do. */
 #include "rpc/rpc_internal.h"
 
-#include "core/log.h"
-
 #include <assert.h>
 #include <limits.h>
-#include <stdarg.h>
 #include <stdlib.h>
 
 static tutti_status issue_piece(tutti_rpc *rpc, const struct rpc_io *io, int piece,
@@ -66,15 +63,6 @@ void rpc_issued_over(tutti_rpc *rpc, bool has_called)
 	rpc->works--;
 	if (has_called && --rpc->inside == 0 && rpc->state != RPC_RUNS)
 		pthread_cond_broadcast(&rpc->changed);
-}
-
-void rpc_note_failure(tutti_rpc *rpc)
-{
-	if (rpc->state == RPC_RUNS) {
-		rpc->state = RPC_RECOVERS;
-		pthread_cond_signal(&rpc->keeper_due);
-		pthread_cond_broadcast(&rpc->changed);
-	}
 }
 
 static void note_over(tutti_rpc *rpc, struct rpc_note *note)
@@ -170,16 +158,4 @@ void rpc_notes_free(tutti_rpc *rpc)
 		rpc->free_notes = note->next;
 		free(note);
 	}
-}
-
-void rpc_complain(tutti_rpc *rpc, const char *format, ...)
-{
-	char text[RPC_ERROR_BYTES];
-	va_list args;
-
-	(void)rpc;
-	va_start(args, format);
-	vsnprintf(text, sizeof text, format, args);
-	va_end(args);
-	log_notice("rpc: %s", text);
 }

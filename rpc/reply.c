@@ -125,7 +125,27 @@ void tutti_rpc_reply_end(tutti_rpc_reply *reply, tutti_status status)
 	rpc_unlock(rpc);
 }
 
+void rpc_run(struct tutti_rpc_reply *entry)
+{
+	uint64_t before = rpc_context();
+
+	rpc_context_set(entry->request.context);
+	tutti_set_error(TUTTI_OK, ""); /* an older one would be taken for the function's */
+	tutti_status status = entry->function->fn(entry->function->arg, &entry->seen, entry);
+	rpc_context_set(before);
+	if (status != TUTTI_IN_PROGRESS)
+		tutti_rpc_reply_end(entry, status);
+}
+
 /* ---- its way back ---- */
+
+struct tutti_rpc_reply *rpc_entry_of(tutti_rpc *rpc, int rank, const struct rpc_message *m)
+{
+	struct tutti_rpc_reply *block = rpc->peers[rank].entries[m->slot / RPC_ENTRY_BLOCK];
+	struct tutti_rpc_reply *entry = block ? &block[m->slot % RPC_ENTRY_BLOCK] : NULL;
+
+	return entry && entry->state != ENTRY_IS_FREE && entry->id == m->id ? entry : NULL;
+}
 
 static void forget_answer(struct tutti_rpc_reply *entry)
 {
@@ -198,7 +218,7 @@ void rpc_reply_fail(struct tutti_rpc_reply *entry, tutti_status status, const ch
 	vsnprintf(text, sizeof text, format, args);
 	va_end(args);
 	if (entry->request.is_one_way && !entry->reply.is_cancelled)
-		rpc_complain(rpc, "rank %d, '%.*s', called one way by rank %d: %s", rpc->rank,
+		rpc_complain("rank %d, '%.*s', called one way by rank %d: %s", rpc->rank,
 			     (int)entry->request.name_bytes, rpc_message_name(&entry->request),
 			     entry->rank, text);
 	if (entry->request.is_one_way && entry->request.num_pieces &&

@@ -26,14 +26,6 @@ static struct tutti_rpc_reply *make_entry(tutti_rpc *rpc, int rank, uint32_t slo
 	return &(*block)[slot % RPC_ENTRY_BLOCK];
 }
 
-struct tutti_rpc_reply *rpc_entry_of(tutti_rpc *rpc, int rank, const struct rpc_message *m)
-{
-	struct tutti_rpc_reply *block = rpc->peers[rank].entries[m->slot / RPC_ENTRY_BLOCK];
-	struct tutti_rpc_reply *entry = block ? &block[m->slot % RPC_ENTRY_BLOCK] : NULL;
-
-	return entry && entry->state != ENTRY_IS_FREE && entry->id == m->id ? entry : NULL;
-}
-
 static bool is_busy(const struct tutti_rpc_reply *entry)
 {
 	return entry->state != ENTRY_IS_FREE && entry->state != ENTRY_OFFERS &&
@@ -138,7 +130,7 @@ struct tutti_rpc_reply *rpc_on_request(tutti_rpc *rpc, int rank, const struct rp
 	struct tutti_rpc_reply *entry = make_entry(rpc, rank, m->slot);
 
 	if (!entry) {
-		rpc_complain(rpc, "rank %d has no memory for calls of rank %d: one gets no answer",
+		rpc_complain("rank %d has no memory for calls of rank %d: one gets no answer",
 			     rpc->rank, rank);
 		return NULL;
 	}
@@ -148,8 +140,8 @@ struct tutti_rpc_reply *rpc_on_request(tutti_rpc *rpc, int rank, const struct rp
 		return NULL;
 	}
 	if (is_busy(entry)) {
-		rpc_complain(rpc, "rank %d has used a slot of rank %d again before its answer",
-			     rank, rpc->rank);
+		rpc_complain("rank %d has used a slot of rank %d again before its answer", rank,
+			     rpc->rank);
 		return NULL;
 	}
 	rpc_reply_forget(entry);
@@ -248,16 +240,4 @@ void rpc_on_cancel(tutti_rpc *rpc, int rank, const struct rpc_message *m)
 		rpc_post_note(rpc, RPC_STATE, m, rank);
 	else if (is_unheard(entry))
 		rpc_reply_send(entry);
-}
-
-void rpc_run(struct tutti_rpc_reply *entry)
-{
-	uint64_t before = rpc_context();
-
-	rpc_context_set(entry->request.context);
-	tutti_set_error(TUTTI_OK, ""); /* an older one would be taken for the function's */
-	tutti_status status = entry->function->fn(entry->function->arg, &entry->seen, entry);
-	rpc_context_set(before);
-	if (status != TUTTI_IN_PROGRESS)
-		tutti_rpc_reply_end(entry, status);
 }

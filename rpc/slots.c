@@ -5,16 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void give_back(struct rpc_slot *slot)
-{
-	struct rpc_peer *peer = &slot->rpc->peers[slot->rank];
-
-	slot->state = SLOT_IS_FREE;
-	slot->call = NULL;
-	slot->next_free = peer->free;
-	peer->free = slot;
-}
-
 static tutti_status make_slots(tutti_rpc *rpc, int rank)
 {
 	struct rpc_peer *peer = &rpc->peers[rank];
@@ -29,34 +19,14 @@ static tutti_status make_slots(tutti_rpc *rpc, int rank)
 		slots[i].rpc = rpc;
 		slots[i].rank = rank;
 		slots[i].number = (uint32_t)i;
-		give_back(&slots[i]);
+		slots[i].next_free = peer->free;
+		peer->free = &slots[i];
 	}
 	return TUTTI_OK;
 }
 
-void rpc_slot_free(struct rpc_slot *slot)
-{
-	tutti_rpc *rpc = slot->rpc;
-
-	if (slot->call)
-		slot->call->slot = NULL;
-	give_back(slot);
-	rpc->slots_used--;
-	if (rpc->peers[slot->rank].slots_waiting || rpc->leaving.is_leaving)
-		pthread_cond_broadcast(&rpc->changed);
-}
-
-struct rpc_slot *rpc_slot_of(tutti_rpc *rpc, int rank, const struct rpc_message *m)
-{
-	struct rpc_slot *slots = rpc->peers[rank].slots;
-
-	if (!slots || m->slot >= (uint32_t)rpc->config.calls)
-		return NULL;
-	return slots[m->slot].state != SLOT_IS_FREE && slots[m->slot].id == m->id ? &slots[m->slot]
-										  : NULL;
-}
-
-void rpc_slot_answered(struct rpc_slot *slot, tutti_status status)
+/* The recv of the slot's REPLY is over with status. */
+static void slot_answered(struct rpc_slot *slot, tutti_status status)
 {
 	tutti_rpc *rpc = slot->rpc;
 
@@ -81,7 +51,7 @@ static void on_reply(void *arg, tutti_status status)
 	rpc_in_callback++;
 	rpc_lock(rpc);
 	rpc_issued_over(rpc, true);
-	rpc_slot_answered(slot, status);
+	slot_answered(slot, status);
 	rpc_unlock(rpc);
 	rpc_in_callback--;
 }
@@ -109,22 +79,27 @@ tutti_status rpc_slot_send(struct rpc_slot *slot)
 	return TUTTI_OK;
 }
 
+void rpc_slot_look(struct rpc_slot *slot)
+{
+	int is_done = 0;
+
+	if (!slot->work)
+		return;
+	tutti_status status = tutti_work_test(slot->work, &is_done);
+	if (!is_done)
+		return;
+	tutti_work_release(&slot->work);
+	rpc_issued_over(slot->rpc, false);
+	slot_answered(slot, status);
+}
+
 void rpc_slots_look(tutti_rpc *rpc, int rank)
 {
 	struct rpc_peer *peer = &rpc->peers[rank];
 
-	for (int i = 0; peer->slots && i < rpc->config.calls; i++) {
-		struct rpc_slot *slot = &peer->slots[i];
-		int is_done = 0;
-		if (slot->state == SLOT_IS_FREE || slot->call || !slot->work)
-			continue;
-		tutti_status status = tutti_work_test(slot->work, &is_done);
-		if (!is_done)
-			continue;
-		tutti_work_release(&slot->work);
-		rpc_issued_over(rpc, false);
-		rpc_slot_answered(slot, status);
-	}
+	for (int i = 0; peer->slots && i < rpc->config.calls; i++)
+		if (peer->slots[i].state != SLOT_IS_FREE && !peer->slots[i].call)
+			rpc_slot_look(&peer->slots[i]);
 }
 
 static int ms_until(uint64_t deadline_ns)
@@ -145,19 +120,17 @@ tutti_status rpc_slot_await(struct rpc_slot *slot, uint64_t deadline_ns)
 	tutti_work *work = slot->work;
 
 	slot->work = NULL; /* this thread's, meanwhile */
-	slot->is_awaited = true;
 	rpc->inside++;
 	rpc_unlock(rpc);
 	tutti_status status = tutti_work_wait(&work, ms_until(deadline_ns));
 	rpc_lock(rpc);
-	slot->is_awaited = false;
 	if (--rpc->inside == 0 && rpc->state != RPC_RUNS)
 		pthread_cond_broadcast(&rpc->changed);
 	slot->work = work;
 	if (work)
 		return TUTTI_IN_PROGRESS;
 	rpc_issued_over(rpc, false);
-	rpc_slot_answered(slot, status);
+	slot_answered(slot, status);
 	return TUTTI_OK;
 }
 
