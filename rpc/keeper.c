@@ -56,7 +56,7 @@ static void end_slots(tutti_rpc *rpc, struct rpc_peer *peer, tutti_status status
 	}
 }
 
-/* Requests of a rank that has died. */
+/* Requests of a rank that has died, or that this rank answers no more. */
 static void forget_entries(tutti_rpc *rpc, struct rpc_peer *peer)
 {
 	for (int i = 0; i < RPC_CALLS_MAX; i++) {
@@ -188,9 +188,19 @@ static void recover(tutti_rpc *rpc)
 
 /* ---- the end ---- */
 
+/* Destroys the communicator at once, for the others wait for that when they recover. Functions that
+ * still run have nobody to answer. */
 static void end_all(tutti_rpc *rpc)
 {
+	tutti_comm *comm = rpc->comm;
+
 	wait_until_outside(rpc);
+	for (int r = 0; r < rpc->size; r++)
+		forget_entries(rpc, &rpc->peers[r]);
+	rpc->comm = NULL;
+	rpc_unlock(rpc);
+	tutti_comm_destroy(comm);
+	rpc_lock(rpc);
 	for (int r = 0; r < rpc->size; r++)
 		end_slots(rpc, &rpc->peers[r], rpc->failure.status, rpc->failure.message);
 	rpc->all_ended = true;
@@ -219,7 +229,7 @@ static void *keep(void *arg)
 	rpc_lock(rpc);
 	while (!rpc->keeper_stops) {
 		uint64_t due = look_at_deadlines(rpc);
-		if (rpc->state == RPC_RECOVERS) {
+		if (rpc->state == RPC_RECOVERS && !rpc->is_shut) {
 			recover(rpc);
 		} else if (rpc->state == RPC_ENDED && !rpc->all_ended) {
 			end_all(rpc);

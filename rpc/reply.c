@@ -196,7 +196,7 @@ static void send_as(struct tutti_rpc_reply *entry, enum rpc_kind kind)
 
 void rpc_reply_send(struct tutti_rpc_reply *entry)
 {
-	if (!entry->rpc->peers[entry->rank].is_alive) {
+	if (!entry->rpc->peers[entry->rank].is_alive || entry->rpc->state == RPC_ENDED) {
 		rpc_reply_forget(entry);
 		entry->state = ENTRY_IS_FREE;
 		return;

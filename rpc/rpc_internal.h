@@ -345,7 +345,8 @@ tutti_status rpc_slot_send(struct rpc_slot *slot);
 tutti_status rpc_slot_await(struct rpc_slot *slot, uint64_t deadline_ns);
 /* Deals with the REPLY, if it has come and no thread waits for it. */
 void rpc_slot_look(struct rpc_slot *slot);
-void rpc_slots_look(tutti_rpc *rpc, int rank); /* those of rank without a call */
+/* Those for rank: without a call, or all. */
+void rpc_slots_look(tutti_rpc *rpc, int rank, bool with_calls);
 
 /* await.c */
 /* Waits until the call is over, or is_one_way and has landed; IN_PROGRESS: deadline_ns, if not 0,

@@ -83,7 +83,7 @@ void rpc_slot_look(struct rpc_slot *slot)
 {
 	int is_done = 0;
 
-	if (!slot->work)
+	if (slot->state == SLOT_IS_FREE || !slot->work)
 		return;
 	tutti_status status = tutti_work_test(slot->work, &is_done);
 	if (!is_done)
@@ -93,12 +93,12 @@ void rpc_slot_look(struct rpc_slot *slot)
 	slot_answered(slot, status);
 }
 
-void rpc_slots_look(tutti_rpc *rpc, int rank)
+void rpc_slots_look(tutti_rpc *rpc, int rank, bool with_calls)
 {
 	struct rpc_peer *peer = &rpc->peers[rank];
 
 	for (int i = 0; peer->slots && i < rpc->config.calls; i++)
-		if (peer->slots[i].state != SLOT_IS_FREE && !peer->slots[i].call)
+		if (with_calls || !peer->slots[i].call)
 			rpc_slot_look(&peer->slots[i]);
 }
 
@@ -184,7 +184,7 @@ static tutti_status take_slot(struct tutti_rpc_future *call)
 	if (!peer->slots)
 		TRY(make_slots(rpc, call->rank));
 	if (!peer->free)
-		rpc_slots_look(rpc, call->rank);
+		rpc_slots_look(rpc, call->rank, false);
 	while (!peer->free) {
 		bool is_late;
 		if (rpc_in_callback)
