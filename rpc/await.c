@@ -12,6 +12,14 @@ static bool is_settled(const struct tutti_rpc_future *call)
 	       (call->is_one_way && call->has_landed && !call->is_sending);
 }
 
+/* Whether this thread waits for the recv of the call's slot. */
+static bool may_await(const struct tutti_rpc_future *call)
+{
+	if (call->rpc->state != RPC_RUNS || call->is_replied || call->is_one_way)
+		return false;
+	return !call->leaving || call->slot->takes_along; /* which is waited for */
+}
+
 tutti_status rpc_await(struct tutti_rpc_future *call, uint64_t deadline_ns)
 {
 	tutti_rpc *rpc = call->rpc;
@@ -19,8 +27,7 @@ tutti_status rpc_await(struct tutti_rpc_future *call, uint64_t deadline_ns)
 	while (!is_settled(call)) {
 		uint64_t until = sooner(deadline_ns, call->leaving ? 0 : call->deadline_ns);
 		struct rpc_slot *slot = call->slot;
-		if (slot && slot->work && !call->is_replied && !call->leaving &&
-		    !call->is_one_way && rpc->state == RPC_RUNS)
+		if (slot && slot->work && may_await(call))
 			rpc_slot_await(slot, until);
 		else
 			rpc_wait_changed(rpc, until);

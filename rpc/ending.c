@@ -22,6 +22,7 @@ void rpc_slot_free(struct rpc_slot *slot)
 
 	if (slot->call)
 		slot->call->slot = NULL;
+	rpc_parcel_let_go(&slot->parcel);
 	give_back(slot);
 	rpc->slots_used--;
 	if (rpc->peers[slot->rank].slots_waiting || rpc->leaving.is_leaving)
@@ -70,10 +71,12 @@ static void leave_slot(struct tutti_rpc_future *call)
 		return;
 	call->slot = NULL;
 	slot->call = NULL;
-	if (call->is_replied)
+	if (call->is_replied) {
 		rpc_slot_free(slot);
-	else
-		slot->state = SLOT_IS_LEFT;
+		return;
+	}
+	slot->state = SLOT_IS_LEFT;
+	rpc_parcel_let_go(&slot->parcel);
 }
 
 void rpc_call_over(struct tutti_rpc_future *call, tutti_status status)

@@ -135,7 +135,7 @@ tutti_status tutti_rpc_send(tutti_rpc *rpc, int rank, const char *name,
 	fill(&call, rpc, rank, name, options);
 	fill_pieces(&call, pieces, num_pieces);
 	call.is_one_way = true;
-	if (call.bytes > rpc_room_beside(strlen(name)))
+	if (call.bytes > RPC_ALONG_BYTES)
 		TRY(rpc_may_wait("tutti_rpc_send of a long payload"));
 	rpc_lock(rpc);
 	tutti_status status = rpc_start(&call);

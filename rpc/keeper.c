@@ -35,8 +35,7 @@ static void collect_replies(tutti_rpc *rpc, struct rpc_peer *peer)
 		struct rpc_slot *slot = &peer->slots[i];
 		if (!slot->work)
 			continue;
-		if (tutti_work_wait(&slot->work, 0) == TUTTI_OK)
-			rpc_on_reply(slot);
+		rpc_slot_answered(slot, tutti_work_wait(&slot->work, 0));
 	}
 }
 

@@ -72,6 +72,16 @@ struct rpc_note {
 	struct rpc_note *next;
 };
 
+/* Bytes that come along with a message: a copy, for the pieces may be gone when it is sent again.
+ */
+struct rpc_parcel {
+	tutti_work *work; /* NULL: it is not in flight */
+	bool is_held;     /* it may be sent again */
+	size_t bytes;
+	struct rpc_parcel *next;
+	uint8_t data[];
+};
+
 /* A recv from any rank. */
 struct rpc_inbox {
 	_Alignas(64) struct rpc_message message;
@@ -96,8 +106,10 @@ struct rpc_slot {
 	uint32_t number;
 	enum rpc_slot_state state;
 	uint64_t id;
-	tutti_work *work; /* the recv of REPLY; NULL: a thread waits for it, or none is posted */
-	bool is_running;  /* STATE has come                                                  */
+	tutti_work *work; /* the recv of REPLY, or ...; NULL: a thread waits for it, or none is */
+	bool takes_along; /* ... of what comes along with it, which is in reply            */
+	struct rpc_parcel *parcel; /* comes along with the request */
+	bool is_running; /* STATE has come                                                  */
 	struct tutti_rpc_future *call;
 	struct rpc_slot *next_free;
 };
@@ -171,6 +183,7 @@ struct tutti_rpc_reply {
 	int num_pieces;
 	void *block;                  /* ours, of reply_copy and reply_room */
 	struct rpc_release *release;  /* NULL: the pieces need none */
+	struct rpc_parcel *parcel;    /* the answer, if it comes along */
 	struct tutti_rpc_reply *next; /* in the queue */
 };
 
@@ -209,9 +222,11 @@ struct tutti_rpc {
 
 	struct rpc_inbox *inboxes;
 	struct rpc_note *free_notes, *notes; /* notes: sends that are not over      */
-	int calling; /* done functions that are due, or run                         */
-	int works;   /* in flight, as far as we know                               */
-	int inside;  /* threads that wait for works of comm, and done functions to come */
+	struct rpc_parcel *parcels;          /* sends that are not over */
+	uint8_t *scratch; /* RPC_ALONG_BYTES that come along and that nobody wants */
+	int calling;      /* done functions that are due, or run                         */
+	int works;        /* in flight, as far as we know                               */
+	int inside;       /* threads that wait for works of comm, and done functions to come */
 
 	struct rpc_function *functions[64];
 
@@ -275,6 +290,12 @@ tutti_status rpc_post(tutti_rpc *rpc, const struct rpc_message *m, int rank, int
 void rpc_post_note(tutti_rpc *rpc, enum rpc_kind kind, const struct rpc_message *about, int rank);
 /* Afterwards the next rpc_post cannot fail for want of memory. */
 tutti_status rpc_notes_reserve(tutti_rpc *rpc);
+/* A held parcel with these bytes; NULL: no memory. */
+struct rpc_parcel *rpc_parcel_make(const tutti_rpc_piece *pieces, int num_pieces, size_t bytes);
+void rpc_parcel_send(tutti_rpc *rpc, struct rpc_parcel *parcel, int rank, int tag);
+void rpc_parcel_let_go(struct rpc_parcel **parcel); /* NULL is fine */
+/* Receives bytes that nobody wants. */
+void rpc_swallow(tutti_rpc *rpc, size_t bytes, int rank, int tag);
 void rpc_notes_look(tutti_rpc *rpc); /* whether sends are over */
 /* Waits for all sends, of a communicator that has failed. */
 void rpc_notes_end(tutti_rpc *rpc);
@@ -333,7 +354,10 @@ void rpc_on_pull(tutti_rpc *rpc, int rank, const struct rpc_message *m);
 void rpc_on_have(tutti_rpc *rpc, int rank, const struct rpc_message *m);
 void rpc_on_offer(tutti_rpc *rpc, int rank, const struct rpc_message *m);
 void rpc_on_state(tutti_rpc *rpc, int rank, const struct rpc_message *m);
-void rpc_on_reply(struct rpc_slot *slot); /* it is in slot->reply */
+void rpc_on_reply(struct rpc_slot *slot); /* it is in slot->reply, and what comes along is there */
+/* Whether bytes come along with it, and the room for them. */
+bool rpc_reply_comes_along(const struct rpc_slot *slot);
+void *rpc_room_along(struct rpc_slot *slot);
 
 /* slots.c */
 /* Takes a slot, for which it waits if the thread may, and sends the request. If the rpc recovers,
@@ -343,6 +367,8 @@ tutti_status rpc_start(struct tutti_rpc_future *call);
 tutti_status rpc_slot_send(struct rpc_slot *slot);
 /* Waits for the slot's REPLY, which is dealt with. IN_PROGRESS: it has not come by then. */
 tutti_status rpc_slot_await(struct rpc_slot *slot, uint64_t deadline_ns);
+/* The recv of the slot is over with status. */
+void rpc_slot_answered(struct rpc_slot *slot, tutti_status status);
 /* Deals with the REPLY, if it has come and no thread waits for it. */
 void rpc_slot_look(struct rpc_slot *slot);
 /* Those for rank: without a call, or all. */

@@ -25,14 +25,47 @@ static tutti_status make_slots(tutti_rpc *rpc, int rank)
 	return TUTTI_OK;
 }
 
-/* The recv of the slot's REPLY is over with status. */
-static void slot_answered(struct rpc_slot *slot, tutti_status status)
+static tutti_status issue_recv(struct rpc_slot *slot, const tutti_rpc_piece *piece, int tag);
+
+/* The recv for the bytes that come along with the REPLY, which are here already, or nearly. */
+static void take_along(struct rpc_slot *slot)
+{
+	tutti_rpc_piece piece = {rpc_room_along(slot), slot->reply.bytes};
+
+	slot->takes_along = true;
+	if (slot->call)
+		slot->call->is_receiving = true;
+	if (issue_recv(slot, &piece, RPC_TAG_ANSWER + (int)slot->number) == TUTTI_OK)
+		return;
+	slot->takes_along = false; /* the keeper sends the request again */
+	if (slot->call)
+		slot->call->is_receiving = false;
+}
+
+static void answered_well(struct rpc_slot *slot)
+{
+	if (!slot->takes_along && rpc_reply_comes_along(slot)) {
+		take_along(slot);
+		rpc_slot_look(slot);
+		return;
+	}
+	if (slot->call && slot->takes_along)
+		slot->call->is_receiving = false;
+	slot->takes_along = false;
+	rpc_on_reply(slot);
+}
+
+void rpc_slot_answered(struct rpc_slot *slot, tutti_status status)
 {
 	tutti_rpc *rpc = slot->rpc;
 
 	slot->work = NULL;
+	if (status != TUTTI_OK && slot->call && slot->takes_along) {
+		slot->call->is_receiving = false;
+		rpc_call_left(slot->call);
+	}
 	if (status == TUTTI_OK) {
-		rpc_on_reply(slot);
+		answered_well(slot);
 	} else if (tutti_comm_status(rpc->comm) != TUTTI_OK) {
 		rpc_note_failure(rpc); /* the keeper sends the request again */
 	} else {
@@ -51,19 +84,14 @@ static void on_reply(void *arg, tutti_status status)
 	rpc_in_callback++;
 	rpc_lock(rpc);
 	rpc_issued_over(rpc, true);
-	slot_answered(slot, status);
+	rpc_slot_answered(slot, status);
 	rpc_unlock(rpc);
 	rpc_in_callback--;
 }
 
-tutti_status rpc_slot_send(struct rpc_slot *slot)
+static tutti_status issue_recv(struct rpc_slot *slot, const tutti_rpc_piece *piece, int tag)
 {
-	tutti_rpc *rpc = slot->rpc;
-	tutti_rpc_piece piece = {&slot->reply, sizeof slot->reply};
-	struct rpc_io io = {.rank = slot->rank,
-			    .tag = RPC_TAG_REPLY + (int)slot->number,
-			    .pieces = &piece,
-			    .num_pieces = 1};
+	struct rpc_io io = {.rank = slot->rank, .tag = tag, .pieces = piece, .num_pieces = 1};
 
 	if (slot->call && slot->call->done) {
 		io.done = on_reply;
@@ -71,11 +99,24 @@ tutti_status rpc_slot_send(struct rpc_slot *slot)
 	} else {
 		io.work = &slot->work;
 	}
+	return rpc_issue(slot->rpc, &io);
+}
+
+tutti_status rpc_slot_send(struct rpc_slot *slot)
+{
+	tutti_rpc *rpc = slot->rpc;
+	tutti_rpc_piece piece = {&slot->reply, sizeof slot->reply};
+
+	slot->takes_along = false;
 	TRY(rpc_notes_reserve(rpc));
-	TRY(rpc_issue(rpc, &io));
-	if (slot->state != SLOT_IS_LEFT)
-		return rpc_post(rpc, &slot->request, slot->rank, RPC_TAG_NOTES);
-	rpc_post_note(rpc, RPC_CANCEL, &slot->request, slot->rank);
+	TRY(issue_recv(slot, &piece, RPC_TAG_REPLY + (int)slot->number));
+	if (slot->state == SLOT_IS_LEFT) {
+		rpc_post_note(rpc, RPC_CANCEL, &slot->request, slot->rank);
+		return TUTTI_OK;
+	}
+	TRY(rpc_post(rpc, &slot->request, slot->rank, RPC_TAG_NOTES));
+	if (slot->parcel)
+		rpc_parcel_send(rpc, slot->parcel, slot->rank, RPC_TAG_PAYLOAD + (int)slot->number);
 	return TUTTI_OK;
 }
 
@@ -90,7 +131,7 @@ void rpc_slot_look(struct rpc_slot *slot)
 		return;
 	tutti_work_release(&slot->work);
 	rpc_issued_over(slot->rpc, false);
-	slot_answered(slot, status);
+	rpc_slot_answered(slot, status);
 }
 
 void rpc_slots_look(tutti_rpc *rpc, int rank, bool with_calls)
@@ -130,7 +171,7 @@ tutti_status rpc_slot_await(struct rpc_slot *slot, uint64_t deadline_ns)
 	if (work)
 		return TUTTI_IN_PROGRESS;
 	rpc_issued_over(rpc, false);
-	slot_answered(slot, status);
+	rpc_slot_answered(slot, status);
 	return TUTTI_OK;
 }
 
@@ -208,6 +249,16 @@ static tutti_status take_slot(struct tutti_rpc_future *call)
 	return TUTTI_OK;
 }
 
+/* Sizes of the bytes that are not in the request. */
+static void fill_long(struct rpc_slot *slot, const struct tutti_rpc_future *call)
+{
+	const tutti_rpc_piece whole = {NULL, call->bytes};
+
+	slot->request.comes_along = slot->parcel != NULL;
+	rpc_message_set_pieces(&slot->request, slot->parcel ? &whole : call->pieces,
+			       slot->parcel ? 1 : call->num_pieces);
+}
+
 static void fill_request(struct rpc_slot *slot, const struct tutti_rpc_future *call)
 {
 	struct rpc_message *m = &slot->request;
@@ -223,8 +274,9 @@ static void fill_request(struct rpc_slot *slot, const struct tutti_rpc_future *c
 	m->name_bytes = (uint8_t)name_bytes;
 	m->is_one_way = call->is_one_way;
 	memcpy(m->data + RPC_INLINE_BYTES - name_bytes, call->name, name_bytes);
+	m->comes_along = 0;
 	if (call->bytes > rpc_room_beside(name_bytes)) {
-		rpc_message_set_pieces(m, call->pieces, call->num_pieces);
+		fill_long(slot, call);
 		return;
 	}
 	for (int i = 0; i < call->num_pieces; i++) {
@@ -239,13 +291,18 @@ tutti_status rpc_start(struct tutti_rpc_future *call)
 
 	TRY(take_slot(call));
 	struct rpc_slot *slot = call->slot;
+	if (call->bytes > rpc_room_beside(strlen(call->name)) && call->bytes <= RPC_ALONG_BYTES &&
+	    !(slot->parcel = rpc_parcel_make(call->pieces, call->num_pieces, call->bytes))) {
+		rpc_slot_free(slot);
+		return train_no_memory("a payload of %zu bytes", call->bytes);
+	}
 	slot->id++;
 	slot->state = SLOT_CALLS;
 	slot->is_running = false;
 	fill_request(slot, call);
 	rpc->issued += !call->is_own;
 	/* A short payload has been copied, and nobody waits for the end of a one-way call. */
-	if (call->is_one_way && !slot->request.num_pieces) {
+	if (call->is_one_way && (!slot->request.num_pieces || slot->parcel)) {
 		slot->state = SLOT_IS_ONE_WAY;
 		slot->call = NULL;
 		call->slot = NULL;
