@@ -223,7 +223,9 @@ void rpc_on_pull(tutti_rpc *rpc, int rank, const struct rpc_message *m)
 	struct rpc_slot *slot = rpc_slot_of(rpc, rank, m);
 	struct tutti_rpc_future *call = slot ? slot->call : NULL;
 
-	if (!call || call->leaving || call->is_sending || !slot->request.num_pieces)
+	/* After CANCEL the callee waits for no payload. */
+	if (!call || call->leaving || call->is_expiring || call->is_sending ||
+	    !slot->request.num_pieces)
 		return;
 	struct rpc_io io = {.sends = true,
 			    .rank = rank,

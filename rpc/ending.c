@@ -152,6 +152,18 @@ void rpc_call_leave(struct tutti_rpc_future *call, tutti_status status)
 	rpc_call_left(call);
 }
 
+void rpc_call_tell_cancel(const struct tutti_rpc_future *call)
+{
+	const struct rpc_slot *slot = call->slot;
+	struct rpc_message m = {.kind = RPC_CANCEL, .is_coming = call->is_sending};
+
+	if (!slot)
+		return;
+	m.slot = slot->number;
+	m.id = slot->id;
+	rpc_post(call->rpc, &m, call->rank, RPC_TAG_NOTES);
+}
+
 void rpc_call_look_at_clock(struct tutti_rpc_future *call, uint64_t now_ns)
 {
 	tutti_rpc *rpc = call->rpc;
@@ -161,7 +173,7 @@ void rpc_call_look_at_clock(struct tutti_rpc_future *call, uint64_t now_ns)
 	if (!call->is_expiring && rpc->state == RPC_RUNS) {
 		call->is_expiring = true;
 		call->deadline_ns = now_ns + MS_TO_NS(RPC_STATE_MS);
-		rpc_post_note(rpc, RPC_CANCEL, &call->slot->request, call->rank);
+		rpc_call_tell_cancel(call);
 	} else {
 		rpc_call_leave(call, TUTTI_ERR_TIMEOUT);
 	}

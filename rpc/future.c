@@ -225,8 +225,7 @@ static void cancel(struct tutti_rpc_future *call)
 {
 	if (call->is_over || call->leaving)
 		return;
-	if (call->slot)
-		rpc_post_note(call->rpc, RPC_CANCEL, &call->slot->request, call->rank);
+	rpc_call_tell_cancel(call);
 	rpc_call_leave(call, TUTTI_ERR_ABORTED);
 }
 

@@ -71,7 +71,8 @@ struct rpc_message {
 	uint8_t is_cancelled; /* REPLY: it was cancelled before it ran                      */
 	uint8_t is_dropped;   /* REPLY: the bytes were not wanted                           */
 	uint8_t comes_along;  /* REQUEST, REPLY: the one piece is sent beside this message  */
-	uint8_t reserved[18];
+	uint8_t is_coming;    /* CANCEL: as if COMING had come before it */
+	uint8_t reserved[17];
 	uint8_t data[RPC_INLINE_BYTES];
 };
 _Static_assert(sizeof(struct rpc_message) == RPC_MESSAGE_BYTES, "a short message of p2p");

@@ -346,6 +346,8 @@ void rpc_call_over(struct tutti_rpc_future *call, tutti_status status);
 /* Ends it with status (TIMEOUT, ABORTED) as soon as nothing reads or writes its memory. */
 void rpc_call_leave(struct tutti_rpc_future *call, tutti_status status);
 void rpc_call_left(struct tutti_rpc_future *call); /* a transfer of it is over */
+/* CANCEL: the callee waits for no payload, unless it is being sent already. */
+void rpc_call_tell_cancel(const struct tutti_rpc_future *call);
 /* At its deadline: asks the callee first, then ends it. */
 void rpc_call_look_at_clock(struct tutti_rpc_future *call, uint64_t now_ns);
 
@@ -371,8 +373,7 @@ tutti_status rpc_slot_await(struct rpc_slot *slot, uint64_t deadline_ns);
 void rpc_slot_answered(struct rpc_slot *slot, tutti_status status);
 /* Deals with the REPLY, if it has come and no thread waits for it. */
 void rpc_slot_look(struct rpc_slot *slot);
-/* Those for rank: without a call, or all. */
-void rpc_slots_look(tutti_rpc *rpc, int rank, bool with_calls);
+void rpc_slots_look(tutti_rpc *rpc, int rank); /* all for rank */
 
 /* await.c */
 /* Waits until the call is over, or is_one_way and has landed; IN_PROGRESS: deadline_ns, if not 0,

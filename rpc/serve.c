@@ -289,8 +289,10 @@ void rpc_on_cancel(tutti_rpc *rpc, int rank, const struct rpc_message *m)
 		return;
 	}
 	__atomic_store_n(&entry->is_cancelled, 1, __ATOMIC_RELAXED);
-	if (entry->state == ENTRY_PULLS ||
-	    (entry->state == ENTRY_QUEUES && rpc_pool_remove(rpc, entry)))
+	if (entry->state == ENTRY_PULLS && entry->payload && m->is_coming)
+		receive(entry); /* COMING is on the way */
+	else if (entry->state == ENTRY_PULLS ||
+		 (entry->state == ENTRY_QUEUES && rpc_pool_remove(rpc, entry)))
 		reply_cancelled(entry);
 	else if (entry->state == ENTRY_RUNS)
 		rpc_post_note(rpc, RPC_STATE, m, rank);

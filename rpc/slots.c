@@ -2,6 +2,8 @@
  * the REPLY, and sends the REQUEST. */
 #include "rpc/rpc_internal.h"
 
+#include "core/clock.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -134,13 +136,12 @@ void rpc_slot_look(struct rpc_slot *slot)
 	rpc_slot_answered(slot, status);
 }
 
-void rpc_slots_look(tutti_rpc *rpc, int rank, bool with_calls)
+void rpc_slots_look(tutti_rpc *rpc, int rank)
 {
 	struct rpc_peer *peer = &rpc->peers[rank];
 
 	for (int i = 0; peer->slots && i < rpc->config.calls; i++)
-		if (with_calls || !peer->slots[i].call)
-			rpc_slot_look(&peer->slots[i]);
+		rpc_slot_look(&peer->slots[i]);
 }
 
 static int ms_until(uint64_t deadline_ns)
@@ -168,18 +169,21 @@ tutti_status rpc_slot_await(struct rpc_slot *slot, uint64_t deadline_ns)
 	if (--rpc->inside == 0 && rpc->state != RPC_RUNS)
 		pthread_cond_broadcast(&rpc->changed);
 	slot->work = work;
-	if (work)
+	if (work) {
+		pthread_cond_broadcast(&rpc->changed); /* another thread may want it */
 		return TUTTI_IN_PROGRESS;
+	}
 	rpc_issued_over(rpc, false);
 	rpc_slot_answered(slot, status);
 	return TUTTI_OK;
 }
 
-/* A slot whose REPLY frees it, and for which no thread waits. */
+/* A slot for whose REPLY no thread waits; the thread that does then deals with it for the others.
+ */
 static struct rpc_slot *slot_to_await(const tutti_rpc *rpc, const struct rpc_peer *peer)
 {
 	for (int i = 0; i < rpc->config.calls; i++)
-		if (!peer->slots[i].call && peer->slots[i].work)
+		if (peer->slots[i].work)
 			return &peer->slots[i];
 	return NULL;
 }
@@ -215,6 +219,32 @@ static tutti_status check_peer(const struct tutti_rpc_future *call)
 	return TUTTI_OK;
 }
 
+/* Waits for a free slot. Futures that nobody waits for have one, too, until their REPLY is seen. */
+static tutti_status await_free_slot(const struct tutti_rpc_future *call)
+{
+	tutti_rpc *rpc = call->rpc;
+	struct rpc_peer *peer = &rpc->peers[call->rank];
+
+	rpc_slots_look(rpc, call->rank);
+	while (!peer->free) {
+		uint64_t now = rpc_now_ns(), soon = now + MS_TO_NS(1);
+		struct rpc_slot *slot = slot_to_await(rpc, peer);
+		if (rpc_in_callback || (call->deadline_ns && now >= call->deadline_ns))
+			return no_slot(call);
+		if (call->deadline_ns && call->deadline_ns < soon)
+			soon = call->deadline_ns;
+		peer->slots_waiting++;
+		if (slot)
+			rpc_slot_await(slot, soon);
+		else
+			rpc_wait_changed(rpc, call->deadline_ns);
+		peer->slots_waiting--;
+		TRY(check_peer(call));
+		rpc_slots_look(rpc, call->rank);
+	}
+	return TUTTI_OK;
+}
+
 static tutti_status take_slot(struct tutti_rpc_future *call)
 {
 	tutti_rpc *rpc = call->rpc;
@@ -225,22 +255,7 @@ static tutti_status take_slot(struct tutti_rpc_future *call)
 	if (!peer->slots)
 		TRY(make_slots(rpc, call->rank));
 	if (!peer->free)
-		rpc_slots_look(rpc, call->rank, false);
-	while (!peer->free) {
-		bool is_late;
-		if (rpc_in_callback)
-			return no_slot(call);
-		if ((slot = slot_to_await(rpc, peer))) {
-			is_late = rpc_slot_await(slot, call->deadline_ns) != TUTTI_OK;
-		} else {
-			peer->slots_waiting++;
-			is_late = !rpc_wait_changed(rpc, call->deadline_ns);
-			peer->slots_waiting--;
-		}
-		TRY(check_peer(call));
-		if (is_late && !peer->free)
-			return no_slot(call);
-	}
+		TRY(await_free_slot(call));
 	slot = peer->free;
 	peer->free = slot->next_free;
 	rpc->slots_used++;
