@@ -4,6 +4,7 @@
 #include "core/clock.h"
 #include "rpc/rpc_context.h"
 #include "tests/random.h"
+#include "tests/whole.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -204,4 +205,18 @@ void rpc_check_echo(struct rpc_rank *r, int rank, const char *name, size_t bytes
 		tutti_rpc_free(answer.data);
 	}
 	free(data);
+}
+
+void rpc_everywhere(void (*body)(struct rank *))
+{
+	static const char *const transports[] = {"tcp", "shm", NULL};
+
+	if (whole_or(1, 0, 0)) {
+		everywhere(body);
+		return;
+	}
+	for (int t = 0; t < 3; t++) {
+		with_ranks(1 + t, transports[t], 20261127, body);
+		with_ranks(3, transports[t], 20261127, body);
+	}
 }

@@ -59,7 +59,7 @@ static void chain(struct rank *rank)
 static void all_calls_are_over_before_a_rank_leaves(void **state)
 {
 	(void)state;
-	everywhere(chain);
+	rpc_everywhere(chain);
 }
 
 static void missing(struct rank *rank)
@@ -239,7 +239,7 @@ static void references(struct rank *rank)
 static void references_are_counted(void **state)
 {
 	(void)state;
-	everywhere(references);
+	rpc_everywhere(references);
 }
 
 static void nothing(void **state)

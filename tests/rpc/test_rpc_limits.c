@@ -2,6 +2,7 @@
  * functions that are not told, or begin although nobody wants them; slots that are lost; queues
  * without a bound. */
 #include "tests/rpc/rpc_ranks.h"
+#include "tests/whole.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -184,12 +185,13 @@ static void payloads_that_are_too_long(void **state)
  * back and written at once, so that late reads and writes are seen. */
 static void moments(struct rank *rank)
 {
-	enum { ROUNDS = 150, BYTES = 700000 };
+	enum { BYTES = 700000 };
+	const int rounds = whole_or(150, 40, 20);
 	struct rpc_rank *r = &all[rank->rank];
 	int to = (rank->rank + 1) % rank->size, ok = 0;
 
 	begin(rank, NULL);
-	for (int i = 0; i < ROUNDS; i++) {
+	for (int i = 0; i < rounds; i++) {
 		uint8_t *data = malloc(BYTES), *room = malloc(BYTES);
 		tutti_rpc_piece two[] = {{data, 1000 + (size_t)i},
 					 {data + 1000 + i, BYTES - 1000 - (size_t)i}};
@@ -215,7 +217,7 @@ static void moments(struct rank *rank)
 		free(data);
 		free(room);
 	}
-	RPC_TRUE(r, ok >= ROUNDS * 2 / 3);
+	RPC_TRUE(r, ok >= rounds * 2 / 3);
 	end(rank);
 }
 
