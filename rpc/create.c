@@ -157,14 +157,15 @@ tutti_status tutti_rpc_create(tutti_rpc **out, tutti_comm *comm, const tutti_rpc
 		return status;
 	}
 	rpc->comm = copy;
+	*out = rpc; /* a function may be called, and use it, from now on */
 	status = start(rpc);
 	if (status != TUTTI_OK) {
+		*out = NULL;
 		struct train_failure failure = failure_of(status);
 		tutti_rpc_abort(rpc);
 		tutti_rpc_destroy(rpc);
 		return failure_return(&failure);
 	}
-	*out = rpc;
 	return TUTTI_OK;
 }
 

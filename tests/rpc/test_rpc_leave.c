@@ -94,6 +94,7 @@ static void own_call(struct rank *rank)
 	RPC_OK(r, tutti_rpc_call_async(r->rpc, 0, "wait", NULL, 0, NULL, NULL, &future));
 	rpc_expect_error(r, tutti_rpc_shutdown(r->rpc, 50), TUTTI_ERR_TIMEOUT,
 			 "itself has 1 calls in flight");
+	expect(rank, "barrier", tutti_barrier(rank->comm, NULL));
 	atomic_store(&all[0].is_open, 1);
 	RPC_OK(r, tutti_rpc_shutdown(r->rpc, 0));
 	RPC_OK(r, tutti_rpc_wait(&future, 0)); /* it had its answer before */
