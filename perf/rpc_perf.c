@@ -21,7 +21,7 @@
 		 ? (void)0                                                                         \
 		 : (fprintf(stderr, "rpc_perf: %s\n", tutti_comm_error(NULL)), exit(3)))
 
-enum { ROUNDS_MAX = 1000, MEBI = 1 << 20, SAMPLES = 64, CONTENDERS_MAX = 5 };
+enum { ROUNDS_MAX = 1000, MEBI = 1 << 20, CONTENDERS_MAX = 5 };
 
 static const char usage[] =
 	"usage: rpc_perf [--rounds N] [--calls N] [--mib N] [--load N], under tuttirun -n 2 or\n"
@@ -46,42 +46,12 @@ static tutti_rpc *rpc;
 
 /* ---- what is compared ---- */
 
-uint64_t rpc_perf_digest(const uint8_t *data, size_t bytes)
-{
-	uint64_t digest = bytes, word;
-	size_t step = bytes / SAMPLES;
-
-	for (size_t i = 0; i < SAMPLES && step >= sizeof word; i++) {
-		memcpy(&word, data + i * step, sizeof word);
-		digest = (digest ^ word) * 0x9e3779b97f4a7c15u;
-	}
-	return digest;
-}
-
 static void change(uint8_t *data, size_t bytes, uint64_t number)
 {
-	size_t step = bytes / SAMPLES;
+	size_t step = bytes / RPC_PERF_SAMPLES;
 
-	for (size_t i = 0; i < SAMPLES; i++)
+	for (size_t i = 0; i < RPC_PERF_SAMPLES; i++)
 		memcpy(data + i * step, &number, sizeof number);
-}
-
-void rpc_perf_fill(uint8_t *data, uint64_t number)
-{
-	for (size_t i = 0; i < RPC_PERF_SHORT; i += sizeof number, number = number * 5 + 1)
-		memcpy(data + i, &number, sizeof number);
-}
-
-int rpc_perf_differs(const char *who, const uint8_t *data, uint64_t number)
-{
-	uint8_t expected[RPC_PERF_SHORT];
-
-	rpc_perf_fill(expected, number);
-	if (memcmp(data, expected, sizeof expected) == 0)
-		return 0;
-	fprintf(stderr, "rpc_perf: %s: the answer of call %llu is wrong\n", who,
-		(unsigned long long)number);
-	exit(1);
 }
 
 static void check_digest(const char *who, uint64_t got, const uint8_t *data, size_t bytes)
