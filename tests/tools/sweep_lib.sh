@@ -1,7 +1,8 @@
 # What the tests of tutti-sweep share. To be sourced behind scratch.sh.
-sweep="timeout -k 5 300 ${PYTHON:-python3} $BUILD_DIR/tools/tutti-sweep"
+python3=$(python3 -c 'import sys; print(sys.executable)')
+sweep="timeout -k 5 300 $python3 $BUILD_DIR/tools/tutti-sweep"
 # trainer WORD...: the fake trainer's command, with the words of fake_train.py behind the rate.
-fake="python3 -B $SOURCE_DIR/tests/tools/fake_train.py"
+fake="$python3 -BIS $SOURCE_DIR/tests/tools/fake_train.py"
 echo '{"lr": {"_type": "uniform", "_value": [0, 1]}}' >one.json
 
 # Processes that a test has started have this in their environment.

@@ -63,7 +63,7 @@ def parser(name, description):
     add("--value", type=one_of("last", "best"), metavar="WHICH", default="last", help="last or best: which value of a trial counts (last)")
     add("--early-stop", type=one_of(*STOPS), metavar="RULE", default="none", help="none, hyperband or asha, which need Optuna (none)")
     add("--min-steps", type=whole(1, 10 ** 9), default=1, metavar="N", help="no trial is stopped before so many steps (1)")
-    add("--max-steps", type=whole(1, 10 ** 9), metavar="N", help="hyperband: steps of a whole trial (those of the first that ends)")
+    add("--max-steps", type=whole(1, 10 ** 9), metavar="N", help="of a whole trial: none is stopped at its end (hyperband: those of the first that ends)")
     add("--reduction", type=whole(2, 1000), default=3, metavar="N", help="of so many trials one goes on at each look (3)")
     add("--parallel", type=whole(1, MOST_PARALLEL), metavar="K", help="trials side by side (as many as cores and memory allow)")
     add("--cores-per-trial", type=whole(1, 100000), metavar="N", help="(the ranks that the command says: tuttirun -n)")

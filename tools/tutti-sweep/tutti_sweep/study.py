@@ -57,7 +57,7 @@ class Study:
         self.study = self.optuna.create_study(study_name="tutti-sweep", pruner=pruner_of(self.optuna, given),
                                               sampler=self.optuna.samplers.RandomSampler(seed=0),
                                               direction="minimize" if given.mode == "min" else "maximize")
-        self.liar = given.parallel > 1
+        self.liar, self.max_steps = given.parallel > 1, given.max_steps
         self.live, self.steps = {}, {}
 
     def ask(self, number, point=None):
@@ -79,7 +79,8 @@ class Study:
             return False
         self.steps[number] = step + 1
         self.live[number].report(value, step + 1)
-        return self.live[number].should_prune()
+        is_at_its_end = self.max_steps is not None and step + 1 >= self.max_steps
+        return self.live[number].should_prune() and not is_at_its_end
 
     def tell(self, trial):
         states = self.optuna.trial.TrialState
