@@ -9,7 +9,8 @@ seed=${SEED:-$RANDOM}
 echo "SEED=$seed"
 RANDOM=$seed
 
-# ---- kill -9 at random moments; each trial starts a process that would outlive it
+# ---- kill -9 at random moments; each trial starts a process that would outlive it, and was killed
+# with half a row.
 line="one.json --seed 5 --trials 12 --parallel 3 --out a -- $fake {dir} 30 {lr} child pause:5"
 kills=0 ended=0
 for _ in $(seq 12); do
@@ -20,7 +21,10 @@ for _ in $(seq 12); do
 	kill -KILL "$(cat child)" 2>/dev/null && kills=$((kills + 1))
 	wait $pid 2>/dev/null
 	none_left
-	[ "$(grep -c '"end"' a/journal.jsonl)" = 12 ] || ended=$((ended + 1))
+	for rows in a/trial_*/metrics.jsonl; do
+		[ ! -e "$rows" ] || printf '{"step":1,"lo' >>"$rows"
+	done
+	[ "$(grep -cs '"end"' a/journal.jsonl)" = 12 ] || ended=$((ended + 1))
 done
 echo "$kills of 12 were killed, $ended before all trials had ended"
 expect 0 $sweep $line
@@ -81,6 +85,17 @@ kill -INT "$pid"
 wait $job
 none_left
 [ "$(grep -c '"end"' e/journal.jsonl)" = 0 ] || complain "an end of a trial that was killed: $(cat e/journal.jsonl)"
+
+# ---- the guard is killed: trials go on, and begin
+begin g child
+guard=$(pgrep -P "$pid" -f tutti-sweep)
+kill -KILL "$guard"
+printf xxx >gate
+wait $job
+[ $? = 0 ] || complain "without its guard: $(cat err)"
+expect 0 $sweep $waits --trials 5 --out g -- $fake {dir} 3 {lr} step:gate child
+counted_once g 5
+none_left
 
 # ---- a full disk, here a file that may not grow: the trials are ended, and the same command goes on when there is room
 line="one.json --seed 5 --trials 9 --parallel 2 --out f -- $fake {dir} 3 {lr} child"

@@ -46,6 +46,14 @@ python3 - a/journal.jsonl <<-'END' || complain "TPE's later trials are no better
 	values = [e["value"] for e in map(json.loads, open(sys.argv[1])) if e["event"] == "end"]
 	assert statistics.mean(values[14:]) < statistics.mean(values[:10]) - 0.05, values
 END
+# Several at once: which trial ends first does not matter, since each knows the results of the same others.
+line="space.json --method tpe --parallel 3 --trials 18 --seed 3"
+expect 0 $sweep $line --out p -- $fake {dir} {n} {lr} {c}
+said ', 3 at once$'
+expect 0 $sweep $line --trials 14 --out q -- $fake {dir} {n} {lr} {c}
+expect 0 $sweep $line --out q -- $fake {dir} {n} {lr} {c}
+diff <(starts p) <(starts q) >differ || complain "three at once, other trials: $(head -4 differ)"
+line="space.json --method tpe --parallel 1 --trials 24 --seed 3"
 expect 0 $sweep $line --out none --dry-run -- $fake {dir} {n} {lr} {c}
 [ "$(wc -l <out)" = 10 ] || complain "not the ten that are known before: $(cat out)"
 said '^tutti-sweep: those behind the first 10 depend on what these bring\.$'

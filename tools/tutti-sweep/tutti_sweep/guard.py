@@ -3,6 +3,7 @@
 Trials tell it their process groups by a pipe, before their programs run; the end of the pipe means that tutti-sweep has gone.
 It shares the lock of the journal, so that no other sweep begins in the folder before the trials have ended.
 """
+import contextlib
 import os
 import select
 import signal
@@ -50,29 +51,34 @@ def watch(end, kept):
 
 
 class Guard:
+    """If it is killed, nothing follows until tutti-sweep is killed, too: the pipe stays open here, and a full one is not waited
+    for."""
+
     def __init__(self, kept):
-        end, self.fd = os.pipe()
+        self.read_end, self.fd = os.pipe()
+        os.set_blocking(self.fd, False)
         self.pid = os.fork()
         if self.pid == 0:
             try:
-                watch(end, kept)
+                watch(self.read_end, kept)
             finally:
                 os._exit(0)
-        os.close(end)
+
+    def tell(self, word):
+        with contextlib.suppress(BlockingIOError):
+            os.write(self.fd, word)
 
     def join(self):
         """In a trial that leads its group and is about to become its program."""
-        os.write(self.fd, b"+%d\n" % os.getpid())
+        self.tell(b"+%d\n" % os.getpid())
 
     def forget(self, group):
         """Before the group's leader is reaped: until then no other process can have the number."""
-        try:
-            os.write(self.fd, b"-%d\n" % group)
-        except BrokenPipeError:
-            pass          # somebody has killed the guard; only a killed tutti-sweep would notice
+        self.tell(b"-%d\n" % group)
 
     def end(self):
         """It is killed before the pipe ends, which it would take for the death of tutti-sweep."""
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
         os.close(self.fd)
+        os.close(self.read_end)

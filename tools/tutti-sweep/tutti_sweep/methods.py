@@ -42,10 +42,12 @@ class Random:
 
 
 class Alone:
-    """A method without Optuna: trials' results change nothing, and no trial is stopped. study.Study has the same calls."""
+    """A method without Optuna: trials' results change nothing, and no trial is stopped. study.Study has the same calls.
+
+    lag: point n is chosen by the results of the trials up to n - lag, in this order; None: by those that there are."""
 
     def __init__(self, source):
-        self.source, self.count = source, source.count
+        self.source, self.count, self.lag = source, source.count, None
 
     def ask(self, number, point=None):
         return point or self.source.point(number)

@@ -1,4 +1,5 @@
 """What a trial's metrics.jsonl says of one metric, read while the trial writes it."""
+import contextlib
 import json
 import math
 
@@ -14,6 +15,13 @@ def number_of(value):
     if isinstance(value, str) and value in ("NaN", "Infinity", "-Infinity"):
         return float(value)
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def cut_half_row(path):
+    """What a killed trial may have left, before it writes behind it."""
+    with contextlib.suppress(FileNotFoundError), open(path, "rb+") as file:
+        text = file.read()
+        file.truncate(text.rfind(b"\n") + 1)
 
 
 class Series:

@@ -58,6 +58,8 @@ class Study:
                                               sampler=self.optuna.samplers.RandomSampler(seed=0),
                                               direction="minimize" if given.mode == "min" else "maximize")
         self.liar, self.max_steps = given.parallel > 1, given.max_steps
+        # With early stopping, which depends on the clock, an order would only keep places empty.
+        self.lag = given.parallel if source is None and given.early_stop == "none" else None
         self.live, self.steps = {}, {}
 
     def ask(self, number, point=None):

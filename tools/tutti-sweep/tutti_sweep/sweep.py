@@ -59,7 +59,7 @@ class Sweep:
     def __init__(self, given, space, journal, method, shares, guard, say):
         self.given, self.space, self.journal, self.method, self.guard, self.say = given, space, journal, method, guard, say
         self.shares, self.free = shares, list(range(len(shares)))[::-1]
-        self.live, self.waiting = [], []
+        self.live, self.waiting, self.told = [], [], 0
 
     def replay(self):
         """What was done before, for the method to know. Trials without an end wait to run again."""
@@ -72,17 +72,33 @@ class Sweep:
             with contextlib.suppress(metrics.Damaged):
                 for step, value in series.read_on():
                     self.method.report(trial.number, step, value)
-            self.method.tell(trial)
+            self.tell(trial)
 
     def metrics_of(self, trial):
         return os.path.join(folder_of(self.given.out, trial.number), "metrics.jsonl")
 
+    def tell(self, trial):
+        if self.method.lag is None:
+            self.method.tell(trial)
+
+    def tell_until(self, end):
+        """In order, the trials before that. False: one of them has not ended."""
+        while self.told < end:
+            trial = self.journal.trials[self.told]
+            if trial.state is None:
+                return False
+            self.method.tell(trial)
+            self.told += 1
+        return True
+
     def next_trial(self):
+        """None: all have begun, or the next one must wait for results."""
         if self.waiting:
             trial = self.waiting.pop(0)
+            metrics.cut_half_row(self.metrics_of(trial))
             return self.journal.write_start(trial.number, trial.point, trial.params)
         number = len(self.journal.trials)
-        if number >= self.given.trials:
+        if number >= self.given.trials or (self.method.lag and not self.tell_until(number - self.method.lag + 1)):
             return None
         point = self.method.ask(number)
         return self.journal.write_start(number, point, values_at(self.space, point))
@@ -136,7 +152,7 @@ class Sweep:
             trial.value, reason = series.result(self.given.value, self.given.mode)
             trial.state, trial.reason = (FAILED, reason) if reason else (DONE, "")
         self.journal.write_end(trial)
-        self.method.tell(trial)
+        self.tell(trial)
         self.report(trial)
 
     def report(self, trial):
