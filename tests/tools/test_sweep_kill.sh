@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# slow: 30 s
+# slow: 40 s
 # What would break: a sweep that is killed at any moment and leaves processes, loses a trial, or counts one twice; one that
 # Ctrl-C does not end; two at once in a folder.
 set -u

@@ -1,31 +1,30 @@
-"""tutti-sweep: trials of a program with different hyper-parameters, several side by side, and which were best.
+"""tutti-sweep: trials of a program with different hyper-parameters, and which were best.
 
     tutti-sweep space.json -- tuttirun -n 2 ./train --lr {lr} --log {dir}
 
-space.json has the parameters, as NNI's search_space.json does: {"lr": {"_type": "loguniform", "_value": [1e-4, 1e-1]}}, with
-the types choice, uniform, loguniform, quniform and randint. Each trial gets its values for {lr}, its number for {trial}, its
-folder for {dir}, where it must write metrics.jsonl, a file with all values for {params}, and its place among those side by
-side for {slot}. The same command again goes on after Ctrl-C or a crash. In the end there are a table and DIR/report.html.
+space.json has the parameters, as NNI's search_space.json does, with the types choice, uniform,
+loguniform, quniform and randint:
+    {"lr": {"_type": "loguniform", "_value": [0.0001, 0.1]}}
 
-Exit codes: 0; 1 no trial has a result, or a file, the space or the machine does not allow it; 2 the command line; else by the
-signal that ended it. With -ts that of the command.
+In the command stand {lr} for the trial's value of lr, {dir} for its folder, where it must write
+metrics.jsonl, {trial} for its number, {params} for a JSON file with all values, {slot} for its
+place among the trials side by side. The same command again goes on after Ctrl-C or a crash. In
+the end there are a table and DIR/report.html.
+
+Exit codes: 0; 1 no trial has a result, or a file, the space or the machine does not allow a
+sweep; 2 the command line; else by the signal that ended it. With -ts that of the command.
 """
-import json
 import os
-import random
 import shlex
 import signal
 import sys
 
-from tutti_sweep import arguments, command, guard, journal, methods, report, resources, space, study, sweep, table, test_mode
+from tutti_sweep import arguments, command, guard, journal, methods, report, resources, settings, space, study, sweep, table, \
+    test_mode
 from tutti_sweep.refused import Refused, Usage, counted
 
 NAME = "tutti-sweep"
 DONE, FAILED, USAGE = 0, 1, 2
-# What must not change where a sweep goes on; and how each is called there.
-FIXED = {"space": "space", "command": "command", "method": "--method", "points": "--points", "metric": "--metric", "mode": "--mode",
-         "value": "--value", "early_stop": "--early-stop", "min_steps": "--min-steps", "max_steps": "--max-steps",
-         "reduction": "--reduction", "seed": "--seed"}
 
 
 def warn(message):
@@ -82,27 +81,6 @@ def find_places(given):
     return resources.shares(cores, given.parallel)
 
 
-def shown(key, value):
-    return shlex.join(value) if key == "command" else json.dumps(value)
-
-
-def check_same(found, settings, out):
-    for key, name in FIXED.items():
-        if json.dumps(found.get(key)) != json.dumps(settings[key]):       # the order of parameters counts, too
-            raise Refused(f"{out} has a sweep with another {name}.\n  there: {shown(key, found.get(key))}\n  now:   "
-                          f"{shown(key, settings[key])}\nChoose another --out, or go on with the one that is there.")
-
-
-def settings_of(given, raw, seed):
-    return {"space": raw, "seed": seed, **{key: getattr(given, key) for key in FIXED if key not in ("space", "seed")}}
-
-
-def seed_for(given, begin):
-    if given.seed is not None:
-        return given.seed
-    return begin["seed"] if begin else random.SystemRandom().randrange(1 << 31)
-
-
 def search(given):
     """(signal or None, exit code)."""
     raw, found = space.read(given.space)
@@ -110,14 +88,14 @@ def search(given):
     shares = find_places(given)
     method_of(given, 0, found)                         # is refused before there is a folder
     record = journal.Journal(given.out)
-    seed = seed_for(given, record.begin)
-    settings = settings_of(given, raw, seed)
+    seed = settings.seed_for(given, record.begin)
+    now = settings.of(given, raw, seed)
     method = method_of(given, seed, found)
     count_trials(given, method)
     if record.begin:
-        check_same(record.begin, settings, given.out)
+        settings.check_same(record.begin, now, given.out)
     else:
-        record.write_begin(settings)
+        record.write_begin(now)
     ended = sum(trial.state is not None for trial in record.trials)
     warn(f"{counted(given.trials, 'trial')} by {given.method}, seed {seed}, {given.parallel} at once" +
          (f"; {ended} ended before" if record.trials else ""))
@@ -148,7 +126,7 @@ def dry_run(given):
     _, found = space.read(given.space)
     command.check(given.command, found)
     find_places(given)
-    seed = seed_for(given, None)
+    seed = settings.seed_for(given, None)
     method = method_of(given, seed, found)
     count_trials(given, method)
     known = min(given.trials, study.STARTUP) if given.method == "tpe" else given.trials

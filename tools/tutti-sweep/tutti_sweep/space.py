@@ -10,7 +10,6 @@ from tutti_sweep.command import NAME, RESERVED
 from tutti_sweep.refused import Refused, nearest
 
 MOST_VALUES = 1000000       # of one parameter whose values are counted
-TYPES = ("choice", "uniform", "loguniform", "quniform", "randint")
 
 
 class Range:
@@ -116,6 +115,9 @@ def counted(count, value_at):
     return Values(count, value_at, True)
 
 
+TYPES = {"choice": choice, "uniform": uniform, "loguniform": loguniform, "quniform": quniform, "randint": randint}
+
+
 def parameter_of(name, spec):
     if not NAME.fullmatch(name) or name in RESERVED:
         raise ValueError("a parameter's name has letters, digits and _ . - / alone, begins with a letter, and is none of "
@@ -123,9 +125,9 @@ def parameter_of(name, spec):
     if not isinstance(spec, dict) or set(spec) != {"_type", "_value"}:
         raise ValueError(f'it must be {{"_type": ..., "_value": [...]}}, and is {json.dumps(spec)}')
     kind = spec["_type"]
-    if kind not in TYPES:
+    if not isinstance(kind, str) or kind not in TYPES:
         raise ValueError(f"its _type is {json.dumps(kind)}; there are {', '.join(TYPES)}{nearest(str(kind), TYPES)}")
-    return {"choice": choice, "uniform": uniform, "loguniform": loguniform, "quniform": quniform, "randint": randint}[kind](spec["_value"])
+    return TYPES[kind](spec["_value"])
 
 
 def once_each(pairs):
