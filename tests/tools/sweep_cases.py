@@ -129,6 +129,7 @@ class Commands(unittest.TestCase):
     def test_what_is_wrong_is_named(self):
         command.check(["sh", "{lr}", "{opt/name}", "{dir}"], self.SPACE)
         command.check(["sh", "{params}"], self.SPACE)
+        command.check(["./train_{opt/name}", "{lr}", "{dir}"], self.SPACE)
         self.refused(["sh", "{lr}", "{opt/name}"], "has no {dir}")
         self.refused(["sh", "{lr}", "{dir}"], "does not use {opt/name}")
         self.refused(["sh", "{opt/nam}", "{lr}", "{opt/name}", "{dir}"], "has {opt/nam}.*did you mean opt/name")

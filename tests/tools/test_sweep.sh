@@ -135,6 +135,8 @@ wrong 'it needs a space.json' --trials 3 -- $fake
 wrong "'more' is too much" one.json more -- $fake
 expect 1 $sweep absent.json -- $fake {dir} 4 {lr}
 said '^tutti-sweep: absent.json could not be read: No such file or directory\.$'
+expect 1 $sweep one.json --trials 2 --out started -- ./{trial} {lr} {dir}
+said '^tutti-sweep: a trial could not be started: \./[01]: No such file or directory\.$'
 expect 1 $sweep one.json --out one.json -- $fake {dir} 4 {lr}
 said '^tutti-sweep: one.json/journal.jsonl could not be opened: '
 expect 0 $sweep --version

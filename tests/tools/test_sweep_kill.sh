@@ -97,6 +97,13 @@ expect 0 $sweep $waits --trials 5 --out g -- $fake {dir} 3 {lr} step:gate child
 counted_once g 5
 none_left
 
+# ---- the guard and the sweep are killed: the kernel ends the trials
+begin h
+kill -KILL "$(pgrep -P "$pid" -f tutti-sweep)"
+kill -KILL "$pid"
+wait $job 2>/dev/null
+none_left
+
 # ---- a full disk, here a file that may not grow: the trials are ended, and the same command goes on when there is room
 line="one.json --seed 5 --trials 9 --parallel 2 --out f -- $fake {dir} 3 {lr} child"
 expect 1 sh -c "ulimit -f 2; exec $sweep $line"

@@ -34,7 +34,7 @@ def check_known(words, known):
 
 
 def check_program(words):
-    if not words[0] or not shutil.which(words[0]):
+    if not names_in(words[:1]) and not shutil.which(words[0]):
         raise Refused(f"there is no program {words[0]}, with which the command begins.")
 
 

@@ -1,4 +1,4 @@
-"""tutti-sweep: trials of a program with different hyper-parameters, and which were best.
+"""Runs trials of a program with different hyper-parameters, and which were best.
 
     tutti-sweep space.json -- tuttirun -n 2 ./train --lr {lr} --log {dir}
 
