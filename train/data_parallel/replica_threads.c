@@ -77,7 +77,7 @@ void replica_threads_run(struct replica_threads *threads, replica_task task, voi
 static int start_thread(struct replica_threads *threads, int replica)
 {
 	struct replica_thread *own = &threads->list[replica];
-	char name[16];
+	char name[24]; /* of which 15 are the name's: at most 1024 replicas */
 
 	*own = (struct replica_thread){.threads = threads, .replica = replica};
 	int error = pthread_create(&own->thread, NULL, thread_main, own);

@@ -4,6 +4,7 @@
 #include "tests/train/ranks.h"
 
 #include <math.h>
+#include <signal.h>
 #include <string.h>
 
 enum { IN_W, OUT_W, OUT_B, SHIFT };
@@ -121,7 +122,9 @@ static tutti_status fail_or_not(const tutti_replica *r, int where)
 {
 	struct network *network = r->arg;
 
-	network->calls[where - 1] += r->index == 0;
+	network->calls[where - 1] += r->index == 0; /* those of other replicas are other threads' */
+	if (network->is_killed && where == 3 && r->index == 1)
+		raise(SIGKILL);
 	if (network->fails_in != where || network->fails_at != r->index)
 		return TUTTI_OK;
 	return network->why ? tutti_set_error(TUTTI_ERR_SYSTEM, network->why) : TUTTI_ERR_SYSTEM;
