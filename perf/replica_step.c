@@ -269,7 +269,7 @@ static void train(struct training *t)
 		if (t->rank == 0)
 			printf("step %4d   loss %.4f   %6.0f tokens/s   %4.1f %% waiting for "
 			       "ranks\n",
-			       s, mean, (double)steps * o->batch / (now - since),
+			       s, mean / WIDTH, (double)steps * o->batch / (now - since),
 			       100 * (waited_now - waited_since) / (now - since));
 		output_flush();
 		since = now;

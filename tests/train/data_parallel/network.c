@@ -147,12 +147,15 @@ static tutti_status forward(tutti_replica *r)
 
 static tutti_status loss(tutti_replica *r)
 {
+	const struct network *network = r->arg;
 	const float(*target)[NET_OUT] = r->targets;
 
 	r->loss = 0;
 	for (size_t i = 0; i < r->items; i++)
 		r->loss += loss_item(r->outputs + i * NET_OUT, target[i],
 				     r->output_grads + i * NET_OUT);
+	if (network->is_infinite)
+		r->output_grads[r->items * NET_OUT - 1] = INFINITY;
 	return fail_or_not(r, 2);
 }
 

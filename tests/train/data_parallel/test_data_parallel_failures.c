@@ -113,6 +113,30 @@ static void test_messages(void **state)
 	assert_int_equal(checks_failed(), 0);
 }
 
+/* An infinite gradient of one replica: all skip, and the message says why. */
+static void test_skipped(void **state)
+{
+	float before[NET_COUNT], after[NET_COUNT];
+	tutti_data_parallel_info info;
+
+	(void)state;
+	for (int is_mirrored = 0; is_mirrored < 2; is_mirrored++) {
+		tutti_data_parallel *dp = start(is_mirrored, 2);
+		assert_int_equal(tutti_data_parallel_run(dp, net_read, before), TUTTI_OK);
+		network.is_infinite = 1;
+		assert_int_equal(tutti_data_parallel_step(dp, &batch, &sgd, 1, &info), TUTTI_OK);
+		assert_int_equal(info.step.skipped, 1);
+		CHECK_MESSAGE("Step 1 was skipped on all ranks: the gradient of parameter '");
+		network.is_infinite = 0;
+		assert_int_equal(tutti_data_parallel_run(dp, net_read, after), TUTTI_OK);
+		assert_memory_equal(before, after, sizeof before);
+		assert_int_equal(tutti_data_parallel_step(dp, &batch, &sgd, 1, &info), TUTTI_OK);
+		assert_int_equal(info.step.skipped, 0);
+		stop(dp, 2);
+	}
+	assert_int_equal(checks_failed(), 0);
+}
+
 /* An evaluation that fails, and a call from a function. */
 static void test_forward_fails(void **state)
 {
@@ -211,8 +235,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_functions_fail), cmocka_unit_test(test_messages),
-		cmocka_unit_test(test_forward_fails),  cmocka_unit_test(test_run_fails),
-		cmocka_unit_test(test_abort),          cmocka_unit_test(test_threads),
+		cmocka_unit_test(test_skipped),        cmocka_unit_test(test_forward_fails),
+		cmocka_unit_test(test_run_fails),      cmocka_unit_test(test_abort),
+		cmocka_unit_test(test_threads),
 	};
 
 	test_limit(300);
