@@ -27,7 +27,8 @@ static tutti_status step(struct replica *replica)
 	if (why.status != TUTTI_OK)
 		return step_give_up(trainer, &why);
 	TRY(tutti_step(trainer, dp->groups, dp->num_groups, &replica->info));
-	why = failure_of(TUTTI_OK); /* of a skipped step */
+	if (replica->info.skipped)
+		why = failure_of(TUTTI_OK);
 	TRY(tutti_means(trainer, &replica->view.loss, &items, &replica->mean_loss, 1));
 	return replica->info.skipped ? tutti_set_error(TUTTI_OK, why.message) : TUTTI_OK;
 }

@@ -71,8 +71,39 @@ tutti_status net_read(tutti_trainer *trainer, int replica, void *values)
 
 /* Parameters of one replica, in f32. */
 struct weights {
-	const float *in, *out, *bias, *shift;
+	float in[NET_IN * NET_HIDDEN], out[NET_HIDDEN * NET_OUT], bias[NET_OUT], shift[NET_OUT];
 };
+
+/* from is f32, or BF16, the upper half of an f32. */
+static void widen(float *to, const void *from, int64_t count, int is_bf16)
+{
+	for (int64_t i = 0; i < count; i++) {
+		uint32_t bits = is_bf16 ? (uint32_t)((const uint16_t *)from)[i] << 16
+					: ((const uint32_t *)from)[i];
+		memcpy(&to[i], &bits, sizeof bits);
+	}
+}
+
+static struct weights weights_of(const void *const values[NET_PARAMS], int is_bf16)
+{
+	struct weights w;
+
+	widen(w.in, values[IN_W], counts[IN_W], is_bf16);
+	widen(w.out, values[OUT_W], counts[OUT_W], is_bf16);
+	widen(w.bias, values[OUT_B], counts[OUT_B], is_bf16);
+	widen(w.shift, values[SHIFT], counts[SHIFT], is_bf16);
+	return w;
+}
+
+static struct weights replica_weights(const tutti_replica *r)
+{
+	const struct network *network = r->arg;
+	const void *values[NET_PARAMS];
+
+	for (int p = 0; p < NET_PARAMS; p++)
+		values[p] = tutti_replica_param(r, p);
+	return weights_of(values, network->is_bf16);
+}
 
 static void forward_item(const struct weights *w, const float *x, float *hidden, float *y)
 {
@@ -135,8 +166,7 @@ static tutti_status forward(tutti_replica *r)
 	struct network *network = r->arg;
 	const float(*x)[NET_IN] = r->inputs;
 	float(*y)[NET_OUT] = (float(*)[NET_OUT])(void *)r->outputs;
-	const struct weights w = {tutti_replica_param(r, IN_W), tutti_replica_param(r, OUT_W),
-				  tutti_replica_param(r, OUT_B), tutti_replica_param(r, SHIFT)};
+	const struct weights w = replica_weights(r);
 
 	for (size_t i = 0; i < r->items; i++)
 		forward_item(&w, x[i], network->hidden[r->first + i], y[i]);
@@ -163,12 +193,13 @@ static tutti_status backward(tutti_replica *r)
 {
 	struct network *network = r->arg;
 	const float(*x)[NET_IN] = r->inputs;
+	const struct weights w = replica_weights(r);
 	float *const grads[] = {tutti_replica_grad(r, IN_W), tutti_replica_grad(r, OUT_W),
 				tutti_replica_grad(r, OUT_B)};
 
 	for (size_t i = 0; i < r->items; i++)
-		backward_item(tutti_replica_param(r, OUT_W), grads, x[i],
-			      network->hidden[r->first + i], r->output_grads + i * NET_OUT);
+		backward_item(w.out, grads, x[i], network->hidden[r->first + i],
+			      r->output_grads + i * NET_OUT);
 	tutti_status status = tutti_replica_grad_ready(r, OUT_W);
 	return status == TUTTI_OK ? fail_or_not(r, 3) : status;
 }
@@ -187,9 +218,10 @@ tutti_data_parallel_config net_config(struct network *network)
 double net_ddp_step(tutti_trainer *trainer, struct network *network, const struct net_batch *batch,
 		    const int part[2], const tutti_optimizer *optimizer)
 {
-	const struct weights w = {tutti_param_data(trainer, IN_W), tutti_param_data(trainer, OUT_W),
-				  tutti_param_data(trainer, OUT_B),
-				  tutti_param_data(trainer, SHIFT)};
+	const void *const values[] = {
+		tutti_param_data(trainer, IN_W), tutti_param_data(trainer, OUT_W),
+		tutti_param_data(trainer, OUT_B), tutti_param_data(trainer, SHIFT)};
+	const struct weights w = weights_of(values, network->is_bf16);
 	float *const grads[] = {tutti_param_grad(trainer, IN_W), tutti_param_grad(trainer, OUT_W),
 				tutti_param_grad(trainer, OUT_B)};
 	double items = part[1] - part[0], sum = 0;

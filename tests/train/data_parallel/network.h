@@ -21,6 +21,7 @@ struct network {
 	int fails_in;            /* 1 forward, 2 loss, 3 backward; 0: nowhere */
 	int fails_at;            /* the replica */
 	const char *why;         /* NULL: without a message */
+	int is_bf16;             /* parameters are */
 	int is_infinite;         /* 1: the loss has an infinite gradient, of its last item */
 	int is_killed;           /* 1: the process ends in backward of replica 1, by SIGKILL */
 	tutti_data_parallel *dp; /* forward makes a call on it, if not NULL */

@@ -114,6 +114,11 @@ static void test_train_configs(void **state)
 		 "summed in f32"},
 		{{.deterministic = 2}, TUTTI_ERR_UNSUPPORTED, TUTTI_OK, "train.deterministic to 1"},
 		{{.memory_limit = 1 << 20}, TUTTI_ERR_UNSUPPORTED, TUTTI_OK, "train.memory_limit"},
+		{{.param_dtype = TUTTI_I8}, TUTTI_ERR_INVALID, TUTTI_ERR_INVALID, "param_dtype"},
+		{{.param_dtype = (tutti_dtype)77},
+		 TUTTI_ERR_INVALID,
+		 TUTTI_ERR_INVALID,
+		 "param_dtype 77"},
 		{{.max_grad_norm = -1}, TUTTI_ERR_INVALID, TUTTI_ERR_INVALID, "max_grad_norm"},
 	};
 	tutti_model *model = net_model();
@@ -135,6 +140,37 @@ static void test_train_configs(void **state)
 	tutti_model_destroy(model);
 	tutti_comm_destroy(comms[0]);
 	tutti_comm_destroy(comms[1]);
+	assert_int_equal(checks_failed(), 0);
+}
+
+/* Without parameters, or without one that is trained. */
+static void test_empty_models(void **state)
+{
+	const int64_t shape[] = {4};
+
+	(void)state;
+	assert_int_equal(tutti_init_all(comms, 2, NULL), TUTTI_OK);
+	for (int params = 0; params < 2; params++)
+		for (int is_mirrored = 0; is_mirrored < 2; is_mirrored++) {
+			tutti_data_parallel *dp;
+			tutti_model *model;
+			assert_int_equal(tutti_model_create(&model), TUTTI_OK);
+			int unit = tutti_model_unit(model, "unit");
+			if (params > 0)
+				assert_int_equal(tutti_model_param(model, unit, "p", 1, shape,
+								   TUTTI_PARAM_FROZEN),
+						 0);
+			const tutti_data_parallel_config c = good_config(model);
+			assert_int_equal(is_mirrored
+						 ? tutti_mirrored_create(&dp, comms, 2, &c)
+						 : tutti_data_parallel_create(&dp, comms, 2, &c),
+					 TUTTI_OK);
+			tutti_data_parallel_destroy(dp);
+			tutti_model_destroy(model);
+		}
+	tutti_comm_destroy(comms[0]);
+	tutti_comm_destroy(comms[1]);
+
 	assert_int_equal(checks_failed(), 0);
 }
 
@@ -286,8 +322,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_configs),       cmocka_unit_test(test_comms),
-		cmocka_unit_test(test_train_configs), cmocka_unit_test(test_shared_memory),
-		cmocka_unit_test(test_steps),         cmocka_unit_test(test_functions),
+		cmocka_unit_test(test_train_configs), cmocka_unit_test(test_empty_models),
+		cmocka_unit_test(test_shared_memory), cmocka_unit_test(test_steps),
+		cmocka_unit_test(test_functions),
 	};
 
 	test_limit(300);
