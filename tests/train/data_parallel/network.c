@@ -153,7 +153,8 @@ static tutti_status fail_or_not(const tutti_replica *r, int where)
 {
 	struct network *network = r->arg;
 
-	network->calls[where - 1] += r->index == 0; /* those of other replicas are other threads' */
+	if (r->index == 0) /* other replicas are other threads */
+		network->calls[where - 1]++;
 	if (network->is_killed && where == 3 && r->index == 1)
 		raise(SIGKILL);
 	if (network->fails_in != where || network->fails_at != r->index)
