@@ -1,11 +1,12 @@
 /* The replicas of one process, and the functions that the files of data_parallel/ share.
  *
- *   data_parallel.c    the public calls, and their checks
- *   gathered_step.c    a step of DataParallel: phases, with the loss between them
- *   mirrored_step.c    a step of Mirrored: a trainer's step in each thread
- *   replica_copies.c   DataParallel's memory: parameters and gradients of each replica
- *   replica_calls.c    calls of the program's functions, and what these may call
- *   replica_threads.c  the threads */
+ *   data_parallel_create.c   tutti_data_parallel_create, tutti_mirrored_create, destroy
+ *   data_parallel.c          the other public calls
+ *   gathered_step.c          a step of DataParallel: phases, with the loss between them
+ *   mirrored_step.c          a step of Mirrored: a trainer's step in each thread
+ *   replica_copies.c         DataParallel's memory: parameters and gradients of each replica
+ *   replica_calls.c          calls of the program's functions, and what these may call
+ *   replica_threads.c        the threads */
 #ifndef TRAIN_DATA_PARALLEL_H
 #define TRAIN_DATA_PARALLEL_H
 

@@ -201,8 +201,12 @@ static tutti_status backward(tutti_replica *r)
 	for (size_t i = 0; i < r->items; i++)
 		backward_item(w.out, grads, x[i], network->hidden[r->first + i],
 			      r->output_grads + i * NET_OUT);
-	tutti_status status = tutti_replica_grad_ready(r, OUT_W);
-	return status == TUTTI_OK ? fail_or_not(r, 3) : status;
+	for (int p = OUT_W; p <= OUT_B; p++) {
+		tutti_status status = tutti_replica_grad_ready(r, p);
+		if (status != TUTTI_OK)
+			return status;
+	}
+	return fail_or_not(r, 3);
 }
 
 tutti_data_parallel_config net_config(struct network *network)
