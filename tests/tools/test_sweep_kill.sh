@@ -88,7 +88,7 @@ none_left
 
 # ---- the guard is killed: trials go on, and begin
 begin g child
-guard=$(pgrep -P "$pid" -f tutti-sweep)
+guard=$(pgrep -P "$pid" -f tools/tutti-sweep)
 kill -KILL "$guard"
 printf xxx >gate
 wait $job
@@ -99,7 +99,7 @@ none_left
 
 # ---- the guard and the sweep are killed: the kernel ends the trials
 begin h
-kill -KILL "$(pgrep -P "$pid" -f tutti-sweep)"
+kill -KILL "$(pgrep -P "$pid" -f tools/tutti-sweep)"
 kill -KILL "$pid"
 wait $job 2>/dev/null
 none_left
