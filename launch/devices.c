@@ -2,24 +2,13 @@
  * GPU. */
 #include "devices.h"
 
+#include "core/words/device_list.h"
+
 #include <ctype.h>
 #include <dirent.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* CUDA sees none from a negative number on. */
-int devices_listed(const char *list)
-{
-	int count = 0;
-
-	while (*list && *list != '-') {
-		count++;
-		list += strcspn(list, ",");
-		list += *list == ',';
-	}
-	return count;
-}
 
 /* /dev/nvidia0, but not /dev/nvidiactl. */
 static int is_gpu(const char *name)
@@ -35,7 +24,7 @@ int devices_visible(void)
 	DIR *dev;
 
 	if (visible)
-		return devices_listed(visible);
+		return device_list_count(visible);
 	dev = opendir("/dev");
 	while (dev && (entry = readdir(dev)))
 		count += is_gpu(entry->d_name);

@@ -2,8 +2,6 @@
 #ifndef LAUNCH_DEVICES_H
 #define LAUNCH_DEVICES_H
 
-/* In a list with commas, as CUDA_VISIBLE_DEVICES. */
-int devices_listed(const char *list);
 /* GPUs of this machine that ranks may use, or 0. It loads no driver. */
 int devices_visible(void);
 /* CPUs that this process may use, 1 at least. */

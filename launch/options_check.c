@@ -3,6 +3,8 @@
 #include "help.h"
 #include "options.h"
 
+#include "core/words/device_list.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -57,7 +59,7 @@ static int check_nodes(const struct options *o)
 /* Where -n is no number. Each machine has as many GPUs as this one, as far as this one knows. */
 static int count_ranks(struct options *o)
 {
-	int gpus = o->devices[0] ? devices_listed(o->devices) : 0;
+	int gpus = o->devices[0] ? device_list_count(o->devices) : 0;
 
 	if (o->ranks > 0)
 		return -1;
