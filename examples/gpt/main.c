@@ -24,10 +24,37 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where the trainer before has come to, or from the newest checkpoint. */
-static void catch_up(struct run *run)
+/* Sets the step of a checkpoint that there must be. */
+static void load_from(struct run *run, const char *flag, const char *dir)
+{
+	must(tutti_load(run->next.trainer, dir, &run->done));
+	if (run->done >= 0)
+		return;
+	if (tutti_rank(run->comm) == 0)
+		fprintf(stderr, "gpt: %s '%s': there is no checkpoint\n", flag, dir);
+	exit(2);
+}
+
+/* The newest checkpoint of where this job saves; of a job before only if that has none yet. */
+static void load(struct run *run)
 {
 	const struct options *o = &run->options;
+
+	if (is_test(run)) {
+		load_from(run, "--test", o->flags.test);
+		return;
+	}
+	run->done = -1;
+	if (o->save)
+		must(tutti_load(run->next.trainer, o->save, &run->done));
+	if (run->done < 0 && o->flags.resume[0] && strcmp(o->flags.resume, "auto") != 0)
+		load_from(run, "--resume", o->flags.resume);
+	run->done = run->done > 0 ? run->done : 0;
+}
+
+/* Where the trainer before has come to, or from a checkpoint. */
+static void catch_up(struct run *run)
+{
 	tutti_status status = tutti_trainer_continue(run->next.trainer, run->trainer, &run->done);
 
 	if (status == TUTTI_ERR_UNSUPPORTED) { /* parts died, and no checkpoint was saved yet */
@@ -36,10 +63,8 @@ static void catch_up(struct run *run)
 	} else {
 		must(status);
 	}
-	if (o->save && run->done == 0) {
-		must(tutti_load(run->next.trainer, o->save, &run->done));
-		run->done = run->done > 0 ? run->done : 0;
-	}
+	if (run->done == 0)
+		load(run);
 }
 
 /* A trainer on run->ranks that goes on from the last step that any rank has finished. */
@@ -52,7 +77,7 @@ static void start(struct run *run)
 	int sequences = (o->batch + run->parts - 1) / run->parts;
 	struct gpt_config config = {.max_sequences =
 					    (sequences + o->micro_batches - 1) / o->micro_batches,
-				    .dtype = o->config.param_dtype,
+				    .dtype = o->flags.config.param_dtype,
 				    .by_heads = o->by_heads,
 				    .group = o->expert_group,
 				    .capacity = (float)o->expert_capacity,
@@ -61,10 +86,11 @@ static void start(struct run *run)
 				    .weights_later = o->pp > 1 && o->schedule == TUTTI_ZERO_BUBBLE};
 	must(tutti_model_create(&model));
 	gpt_register(&run->next.gpt, shape, o->pp > 1 ? o->pp * o->chunks : 1, model);
-	tutti_status status = run->next.mesh ? tutti_trainer_create_on(&run->next.trainer, model,
-								       run->next.mesh, &o->config)
-					     : tutti_trainer_create(&run->next.trainer, model,
-								    run->comm, &o->config);
+	tutti_status status = run->next.mesh
+				      ? tutti_trainer_create_on(&run->next.trainer, model,
+								run->next.mesh, &o->flags.config)
+				      : tutti_trainer_create(&run->next.trainer, model, run->comm,
+							     &o->flags.config);
 	tutti_model_destroy(model);
 	must(status);
 	gpt_start(&run->next.gpt, run->next.trainer, run->next.mesh, &config);
@@ -78,14 +104,15 @@ static void start(struct run *run)
 	run->targets = realloc(run->targets, (size_t)sequences * (size_t)o->length);
 	if (o->pp > 1)
 		run->stages = stages_create(run);
-	log_start(run);
+	if (!is_test(run))
+		log_start(run);
 }
 
 static void introduce(const struct run *run)
 {
 	const struct options *o = &run->options;
 
-	if (run->rank != 0 || (run->done > 0 && !run->is_later))
+	if (run->rank != 0 || (run->done > 0 && !run->is_later && !is_test(run)))
 		return;
 	if (run->is_later)
 		printf("goes on at step %d on %d rank%s\n", (int)run->done, run->size,
@@ -114,7 +141,7 @@ static void check(struct run *run)
 static void finish(struct run *run)
 {
 	must(tutti_save_wait(run->trainer));
-	if (run->options.export_to)
+	if (run->options.export_to && !is_test(run))
 		must(tutti_export_safetensors(run->trainer, run->options.export_to));
 	if (run->metrics)
 		must(tutti_metrics_flush(run->metrics));
@@ -125,9 +152,13 @@ static void work(struct run *run)
 {
 	start(run);
 	introduce(run);
-	train(run);
-	sample(run);
-	check(run);
+	if (is_test(run)) {
+		evaluate_text(run);
+	} else {
+		train(run);
+		sample(run);
+		check(run);
+	}
 	finish(run);
 }
 

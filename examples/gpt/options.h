@@ -10,7 +10,7 @@ struct options {
 	int layers, heads, channels;
 	double lr;
 	uint64_t seed;
-	tutti_train_config config;           /* strategy and all that it takes                    */
+	tutti_train_options flags;           /* of any trainer: strategy and all that it takes    */
 	int dp, ep, pp, cp, tp;              /* ranks of the mesh's axes; 0: not given            */
 	tutti_schedule schedule;             /* of a pipeline                                     */
 	int chunks;                          /* stages of a rank of it                            */
