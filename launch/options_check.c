@@ -1,8 +1,8 @@
 /* Which options of tuttirun go together. */
-#include "devices.h"
 #include "help.h"
 #include "options.h"
 
+#include "core/words/automatic.h"
 #include "core/words/device_list.h"
 
 #include <stdlib.h>
@@ -64,12 +64,12 @@ static int count_ranks(struct options *o)
 	if (o->ranks > 0)
 		return -1;
 	if (o->automatic && gpus == 0)
-		gpus = devices_visible();
+		gpus = automatic_gpus();
 	if (o->automatic && strcmp(o->automatic, "gpu") == 0 && gpus == 0)
 		return help_wrong("-n gpu: there is no GPU here; name a number of ranks.");
 	o->ranks = gpus;
 	if (o->automatic && (gpus == 0 || strcmp(o->automatic, "cpu") == 0))
-		o->ranks = devices_cpus();
+		o->ranks = automatic_cpus();
 	if (o->ranks > RANKS_MAX)
 		o->ranks = RANKS_MAX;
 	/* A file of hosts may say it; that is read later. */

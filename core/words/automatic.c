@@ -1,6 +1,6 @@
 /* GPUs are counted by their files in /dev: to ask the driver takes a second, and memory of each
  * GPU. */
-#include "devices.h"
+#include "core/words/automatic.h"
 
 #include "core/words/device_list.h"
 
@@ -16,7 +16,7 @@ static int is_gpu(const char *name)
 	return strncmp(name, "nvidia", 6) == 0 && isdigit((unsigned char)name[6]);
 }
 
-int devices_visible(void)
+int automatic_gpus(void)
 {
 	const char *visible = getenv("CUDA_VISIBLE_DEVICES");
 	struct dirent *entry;
@@ -33,7 +33,7 @@ int devices_visible(void)
 	return count;
 }
 
-int devices_cpus(void)
+int automatic_cpus(void)
 {
 	cpu_set_t cpus;
 
