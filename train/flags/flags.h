@@ -5,7 +5,8 @@
  *   flag_values.c     the values of one flag
  *   word_shown.c      foreign words in messages
  *   flags_file.c      the same flags in a JSON file; no_flags_file.c without jansson
- *   flags_rest.c      words that nobody knows */
+ *   flags_rest.c      words that nobody knows
+ *   flags_spawn.c     the ranks that flags ask for */
 #ifndef TRAIN_FLAGS_H
 #define TRAIN_FLAGS_H
 
