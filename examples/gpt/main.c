@@ -1,6 +1,7 @@
 /* Trains a small character-level GPT with Tutti, on one rank or many.
  *
  *     gpt                                   alone
+ *     gpt --devices 4 my_text.txt           on four ranks that it starts itself
  *     tuttirun -n 4 gpt my_text.txt         on four ranks
  *     tuttirun -n 4 --max-restarts 9 --restart rank gpt
  *                                           on four ranks, of which nine may die
@@ -204,33 +205,45 @@ static int open_losses(struct run *run)
 	return run->losses ? 0 : -1;
 }
 
-int main(int argc, char **argv)
+/* A rank, from its begin to its exit code. */
+static int run_rank(void *arg)
 {
-	static struct run run;
+	struct run *run = arg;
 	char error[256];
-	int stop = options_read(&run.options, argc, argv);
 
-	if (stop)
-		return stop - 1;
-	if (text_read(&run.text, run.options.paths, run.options.path_count,
-		      (size_t)run.options.length + 1, error) != 0) {
+	if (text_read(&run->text, run->options.paths, run->options.path_count,
+		      (size_t)run->options.length + 1, error) != 0) {
 		fprintf(stderr, "gpt: %s\n", error);
 		return 2;
 	}
-	if (place_open(&run.options) != 0)
+	if (place_open(&run->options) != 0)
 		return 2;
-	join(&run);
+	join(run);
 	jmp_buf died;
 	if (setjmp(died))
-		regroup(&run);
+		regroup(run);
 	rescue = &died;
-	bool has_place = take_place(&run);
-	if (open_losses(&run) != 0)
+	bool has_place = take_place(run);
+	if (open_losses(run) != 0)
 		return 2;
 	if (has_place)
-		work(&run);
+		work(run);
 	else
-		stand_by(&run);
-	close_all(&run);
-	return close_losses(&run) == 0 ? 0 : 1;
+		stand_by(run);
+	close_all(run);
+	return close_losses(run) == 0 ? 0 : 1;
+}
+
+int main(int argc, char **argv)
+{
+	static struct run run;
+	int code, stop = options_read(&run.options, argc, argv);
+
+	if (stop)
+		return stop - 1;
+	tutti_status status = tutti_train_spawn(&run.options.flags, run_rank, &run, &code);
+	if (status == TUTTI_OK)
+		return code;
+	fprintf(stderr, "gpt: %s\n", tutti_comm_error(NULL));
+	return status == TUTTI_ERR_INVALID ? 2 : code;
 }

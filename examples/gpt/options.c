@@ -17,6 +17,7 @@ static const char usage[] =
 	"Trains a small character-level GPT on the text (default: /usr/share/common-licenses), "
 	"alone or on\n"
 	"every rank that tuttirun, torchrun, srun or mpirun starts.\n"
+	"  --ranks N             starts so many ranks, without a launcher; as --devices (1)\n"
 	"  --steps N             updates (200)\n"
 	"  --batch N             sequences in a step, of all ranks together (8)\n"
 	"  --micro-batches N     parts in which each rank does its sequences (1)\n"
@@ -83,6 +84,7 @@ static const struct setting {
 	size_t field;
 	double least, most;
 } settings[] = {
+	{"ranks", INT, FIELD(ranks), 1, 4096},
 	{"steps", INT, FIELD(steps), 0, 1e9},
 	{"batch", INT, FIELD(batch), 1, 65536},
 	{"micro-batches", INT, FIELD(micro_batches), 1, 65536},
@@ -309,6 +311,8 @@ int options_read(struct options *o, int argc, char **argv)
 		return 3;
 	if (!o->micro_batches)
 		o->micro_batches = o->flags.accumulate ? o->flags.accumulate : 1;
+	if (o->ranks)
+		o->flags.devices = o->ranks;
 	o->flags.config.grad_dtype = TUTTI_F32; /* in which the layers add, also with bf16 */
 	o->flags.config.seed = o->seed;
 	o->flags.config.offload_optimizer = o->flags.config.offload_dir != NULL;

@@ -5,6 +5,7 @@
 #include <tutti/parallel.h>
 
 struct options {
+	int ranks;                           /* --ranks; 0: not given                             */
 	int steps, batch, length;            /* batch: sequences of all ranks together, each step */
 	int micro_batches;                   /* parts in which a rank does its sequences          */
 	int layers, heads, channels;

@@ -110,6 +110,16 @@ static int check_micro_batches(const struct options *o)
 		      o->micro_batches, o->flags.accumulate);
 }
 
+/* So have --ranks and --devices, or --gpus. */
+static int check_ranks(const struct options *o)
+{
+	int devices = o->flags.devices > 0 ? o->flags.devices : o->flags.num_gpus;
+
+	return !o->ranks || !devices || o->ranks == devices ||
+	       refuse("--ranks %d and %s %d differ: give one of them", o->ranks,
+		      o->flags.devices > 0 ? "--devices" : "the number of --gpus,", devices);
+}
+
 static int check_resume(const struct options *o)
 {
 	return strcmp(o->flags.resume, "auto") != 0 || o->save ||
@@ -118,7 +128,7 @@ static int check_resume(const struct options *o)
 
 int options_check(const struct options *o)
 {
-	if (!check_micro_batches(o) || !check_resume(o))
+	if (!check_ranks(o) || !check_micro_batches(o) || !check_resume(o))
 		return 0;
 	if (o->dp && !options_have_mesh(o))
 		return refuse("--dp %d is not possible without another axis; with --tp 1 each rank "

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# slow: 12 s
+# slow: 20 s
 # no_asan: one thread that computes for long in plain arrays
 # What would break: a trainer's flags in examples/gpt: the losses of its own options for the same thing, --test that
 # trains, or says another loss than training goes on with, and --resume that begins anew.
@@ -36,6 +36,13 @@ near()
 {
 	awk -v a="$1" -v b="$2" 'BEGIN { d = a - b; exit !(a > 0 && b > 0 && d < 1e-6 && d > -1e-6) }' ||
 		complain "$3: loss $1 is not $2"
+}
+
+# port NUMBER: sets $port to the first one from there on that no process listens at
+port()
+{
+	port=$1
+	while (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do port=$((port + 1)); done
 }
 
 # wrong MESSAGE OPTION...
@@ -130,4 +137,69 @@ done
 [ "$before" = "$(cat saved/*/COMMIT | cksum)" ] && [ ! -e untouched ] || complain "--test writes"
 expect 0 "$gpt" --test saved/step_00000006/ text
 said 'of the parameters after step 6$' out
+# ---- --devices: the ranks that it starts are those of tuttirun
+for n in 1 2 4; do
+	trains started.loss --steps 6 --devices $n text
+	grep -q "the same to the bit on $n rank" out || complain "--devices $n: $(tail -1 out)"
+	run="$tuttirun -n $n" trains losses --steps 6 text
+	same started.loss losses
+done
+trains losses --steps 6 --ranks 4 --devices 4 --strategy fsdp text
+grep -q 'the same to the bit on 4 ranks' out || complain "--ranks 4: $(tail -1 out)"
+wrong '--ranks 2 and --devices 3 differ: give one of them' --ranks 2 --devices 3 text
+wrong '--nodes 2 without a launcher needs NODE_RANK' --nodes 2 --devices 2 text
+wrong 'rank . \(pid [0-9]*\) exited with code 2' --devices 2 nowhere
+expect 1 $tuttirun -n 2 "$gpt" --devices 3 text
+said '--devices 3: the launcher has started 2 ranks on the node of rank'
+port 29960
+trains losses --steps 6 --devices 2 -p "$port" text
+# Two nodes, of which each is told its number.
+port $((port + 1))
+nodes=()
+for node in 0 1; do
+	NODE_RANK=$node MASTER_ADDR=127.0.0.1 TUTTI_SECRET=0123456789abcdef0123456789abcdef timeout -k 5 120 "$gpt" \
+		--sample 0 --steps 6 --devices 2 --nodes 2 -p "$port" --dump-loss two.loss text >node$node 2>&1 &
+	nodes+=($!)
+done
+for node in 0 1; do
+	wait "${nodes[node]}" || complain "node $node: $(cat node$node)"
+done
+same started.loss two.loss
+# GPUs, of the fake driver: as many ranks.
+LD_LIBRARY_PATH=$BUILD_DIR/tests/cuda/driver FAKE_CUDA_DEVICES=4 expect 0 "$BUILD_DIR/examples/gpt_cuda/gpt_cuda" -g 1 0 \
+	--matmul plain --steps 2 --batch 4 --seq 12 --channels 16 --heads 2 --sample 0 text
+grep -q 'the same to the bit on 2 ranks' out || complain "-g 1 0: $(cat out)"
+
+# ---- kill -9 in the middle: the job ends with it, and --resume auto goes on from the last checkpoint
+trains whole.loss --steps 40 --devices 2 text
+# killed WHOM: a rank, or all of it, once step 12 is done
+killed()
+{
+	local job line code child
+	rm -rf killed
+	mkfifo lines
+	timeout -k 5 120 "$gpt" --steps 40 --devices 2 --save killed --save-every 5 --report-every 1 --sample 0 text >lines 2>err &
+	job=$!
+	while read -r line; do
+		case $line in
+		"step   12 "*)
+			read -r child <"/proc/$job/task/$job/children" # timeout's
+			[ "$1" = rank ] && read -r child _ <"/proc/$child/task/$child/children"
+			kill -9 "${child% }"
+			;;
+		esac
+	done <lines
+	wait $job
+	code=$?
+	rm lines
+	[ $code = 137 ] || complain "kill -9 of $1: exit code $code: $(cat err)"
+	[ "$1" = job ] || said 'rank . \(pid [0-9]*\) was killed by signal 9'
+	[ -d killed/step_00000005 ] || complain "kill -9 of $1: no checkpoint: $(ls killed)"
+	trains losses --steps 40 --devices 2 --save killed --resume auto text
+	tail -n "$(wc -l <losses)" whole.loss >half.loss
+	same half.loss losses
+	[ "$(wc -l <losses)" -lt 40 ] || complain "kill -9 of $1: trained all again"
+}
+killed rank
+killed job
 exit $failures
