@@ -34,8 +34,8 @@ struct job {
 	bool has_tls;                        /* all that it says over tcp goes through TLS  */
 };
 
-/* What has started this process, by its environment: "tuttirun", "torchrun", "environment" (RANK and
- * WORLD_SIZE, set by somebody else), "openmpi", "mpich", "slurm", "tf_config"; NULL: nothing has. */
+/* The launcher that has started this process, by its environment, as struct job names it; NULL:
+ * none. */
 const char *job_launcher(void);
 /* Reads config, then the environment. INVALID with a message when they contradict each other. */
 tutti_status job_find(struct job *job, const tutti_config *config, const struct env *env);

@@ -214,7 +214,7 @@ static int complain(const struct setting *setting, const char *text)
 	return 3;
 }
 
-/* What --precision sets, too. */
+/* Whether --precision sets the field, too. */
 static int sets_types(const struct setting *setting)
 {
 	return setting->kind == DTYPE || setting->field == FIELD(flags.config.loss_scale);

@@ -9,7 +9,7 @@ gpt=$BUILD_DIR/examples/gpt/gpt
 tuttirun="timeout -k 5 120 $BUILD_DIR/launch/tuttirun"
 unset TUTTI_SECRET TUTTI_SECRET_FILE TUTTI_RESTARTED
 cat /usr/share/common-licenses/GPL-3 >text
-head -c 65 text >window # one sequence, which every batch repeats
+head -c 65 text >sequence # which every batch repeats
 
 # trains LOSSES OPTION...: so many steps, on $run
 run=
@@ -31,8 +31,8 @@ tested()
 	sed -n 's/^test: loss \([0-9.]*\) over .*/\1/p' out
 }
 
-# near A B: two losses
-near()
+# is_close A B: two losses
+is_close()
 {
 	awk -v a="$1" -v b="$2" 'BEGIN { d = a - b; exit !(a > 0 && b > 0 && d < 1e-6 && d > -1e-6) }' ||
 		complain "$3: loss $1 is not $2"
@@ -76,7 +76,7 @@ echo '{"accumulate": 4, "precision": "bf16-mixed", "clip": 0.5}' >flags.json
 trains losses --steps 6 --config flags.json --precision 32 --clip=1 text # the command line wins
 same micro.loss losses
 
-# ---- what does not go together, and near misses
+# ---- what does not go together, and slips of the finger
 wrong "--strategy: 'zero3' is not .*: did you mean zero1\?" --strategy zero3 text
 wrong 'There is no flag --stratgy: did you mean --strategy\?' --stratgy ddp text
 wrong 'There is no flag --micro-bathces: did you mean --micro-batches\?' --micro-bathces=2 text
@@ -109,11 +109,11 @@ cp -r saved/step_00000012 later
 trains losses --steps 13 --resume saved/step_00000006 --save later text
 [ "$(cut -d ' ' -f 1 losses)" = 12 ] || complain "goes on before its own checkpoint: $(cat losses)"
 
-# ---- --test: on one window it is the loss that training goes on with
-trains losses --steps 8 --save one window
-trains next.loss --steps 9 --resume one window
-expect 0 "$gpt" --test one --dump-loss test.loss window
-near "$(tested)" "$(cut -d ' ' -f 2 next.loss)" "--test and the next step"
+# ---- --test: on one sequence it is the loss that training goes on with
+trains losses --steps 8 --save one sequence
+trains next.loss --steps 9 --resume one sequence
+expect 0 "$gpt" --test one --dump-loss test.loss sequence
+is_close "$(tested)" "$(cut -d ' ' -f 2 next.loss)" "--test and the next step"
 [ "$(cut -d ' ' -f 1 test.loss)" = 8 ] || complain "--test names step $(cat test.loss)"
 expect 0 "$gpt" --test saved text
 whole=$(tested)
@@ -131,7 +131,7 @@ for what in "2 --strategy fsdp" "4 --strategy zero1 --batch 6" "3 --strategy ddp
 	# Test mode wins over all that trains, saves or resumes.
 	# shellcheck disable=SC2086
 	expect 0 $tuttirun -n "$n" "$gpt" $options --test $from --resume nowhere --save untouched --export untouched --log untouched text
-	near "$(tested)" "$whole" "--test on $what"
+	is_close "$(tested)" "$whole" "--test on $what"
 	[ "$(grep -c '^step' out)" = 0 ] || complain "--test trains: $(cat out)"
 done
 [ "$before" = "$(cat saved/*/COMMIT | cksum)" ] && [ ! -e untouched ] || complain "--test writes"

@@ -9,7 +9,7 @@
 enum { DEVICES_MAX = 4096 };
 
 /* This node among those of --nodes. */
-struct node {
+struct flag_node {
 	int (*fn)(void *arg);
 	void *arg;
 	int devices, nodes, rank;
@@ -41,7 +41,7 @@ static void set_number(const char *name, int number)
 /* In the new process. tutti_spawn has set the variables of a job on one node. */
 static int run_rank(int local_rank, void *arg)
 {
-	const struct node *node = arg;
+	const struct flag_node *node = arg;
 
 	if (node->port)
 		set_number("MASTER_PORT", node->port);
@@ -57,7 +57,7 @@ static int run_rank(int local_rank, void *arg)
 	return node->fn(node->arg);
 }
 
-static tutti_status read_variable(const struct node *node, const char *name, const char *what,
+static tutti_status read_variable(const struct flag_node *node, const char *name, const char *what,
 				  int most, int *value)
 {
 	const char *text = getenv(name);
@@ -75,8 +75,8 @@ static tutti_status read_variable(const struct node *node, const char *name, con
 	return TUTTI_OK;
 }
 
-/* What Lightning reads, too, where no launcher has started it. */
-static tutti_status find_nodes(struct node *node)
+/* The variables that Lightning reads, too, where no launcher has started it. */
+static tutti_status find_nodes(struct flag_node *node)
 {
 	const char *insecure = getenv("TUTTI_INSECURE");
 
@@ -104,11 +104,12 @@ tutti_status tutti_train_spawn(const tutti_train_options *options, int (*fn)(voi
 	if (!options || !fn || !code)
 		return train_invalid("tutti_train_spawn needs options, a function and a place for "
 				     "the code, not NULL.");
-	struct node node = {.fn = fn,
-			    .arg = arg,
-			    .nodes = options->nodes > 0 ? options->nodes : 1,
-			    .port = options->port,
-			    .has_secret = getenv("TUTTI_SECRET") || getenv("TUTTI_SECRET_FILE")};
+	struct flag_node node = {.fn = fn,
+				 .arg = arg,
+				 .nodes = options->nodes > 0 ? options->nodes : 1,
+				 .port = options->port,
+				 .has_secret =
+					 getenv("TUTTI_SECRET") || getenv("TUTTI_SECRET_FILE")};
 
 	if (options->num_gpus > 0)
 		setenv("CUDA_VISIBLE_DEVICES", options->gpus, 1);

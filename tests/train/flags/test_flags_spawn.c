@@ -1,5 +1,5 @@
 /* What would break: flags that start other ranks than they say, of one node or of two, or start any
- * where a launcher has; and a missing variable without a sentence. */
+ * where a launcher has; and a missing variable without a message. */
 #include "tests/train/flags/words.h"
 
 #include <stdbool.h>
