@@ -34,6 +34,9 @@ struct job {
 	bool has_tls;                        /* all that it says over tcp goes through TLS  */
 };
 
+/* The launcher that has started this process, by its environment, as struct job names it; NULL:
+ * none. */
+const char *job_launcher(void);
 /* Reads config, then the environment. INVALID with a message when they contradict each other. */
 tutti_status job_find(struct job *job, const tutti_config *config, const struct env *env);
 /* The same place and secret for a job that grows, in which this process is rank of size. The

@@ -12,7 +12,7 @@ from tutti import _dtypes, _library, errors
 HEADER = (pathlib.Path(os.environ["SOURCE_DIR"]) / "include/tutti/tutti.h").read_text()
 CODE = re.sub(r"/\*.*?\*/", "", HEADER, flags=re.S)
 # For layers in C.
-NOT_HERE = {"tutti_set_error"}
+NOT_HERE = {"tutti_set_error", "tutti_launcher"}
 
 
 def enum(name):
