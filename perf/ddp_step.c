@@ -4,6 +4,7 @@
 #include "load.h"
 #include "median.h"
 #include "output.h"
+#include "start.h"
 
 #include <getopt.h>
 #include <stdio.h>
@@ -22,11 +23,11 @@ enum { SAMPLES_MAX = 256, ROUNDS_MAX = 1000 };
 enum { ALONE, WIRE, DDP, WAYS };
 
 static const char usage[] =
-	"usage: ddp_step [--rounds N] [--samples N] [--load N], under tuttirun or another "
-	"launcher\n"
+	"usage: ddp_step [--ranks N] [--rounds N] [--samples N] [--load N]\n"
 	"A step of a perceptron of 5 million parameters, three ways in turns: on each rank alone; "
 	"an\n"
 	"all_reduce of as many bytes as it has gradients; and a DDP step of all ranks.\n"
+	"  --ranks N    starts N ranks of itself; without it a launcher has\n"
 	"  --rounds N   counted ones, 1 to 1000 (20); one before them is not\n"
 	"  --samples N  of a rank in a step, 1 to 256 (8)\n"
 	"  --load N     N busy processes beside the ranks of each machine (0)\n"
@@ -34,7 +35,7 @@ static const char usage[] =
 	"Exit code: 0; 2 for a line that cannot be understood; 3 when a call failed.\n";
 
 struct options {
-	int rounds, samples, load;
+	int ranks, rounds, samples, load;
 };
 
 /* The ranks' own data; the weights are the trainers'. x[l] goes into layer l. */
@@ -195,11 +196,10 @@ static int number(const char *text, int least, int most)
 
 static struct options options_of(int argc, char **argv)
 {
-	static const struct option names[] = {{"rounds", required_argument, NULL, 'r'},
-					      {"samples", required_argument, NULL, 's'},
-					      {"load", required_argument, NULL, 'l'},
-					      {"help", no_argument, NULL, 'h'},
-					      {0}};
+	static const struct option names[] = {
+		{"ranks", required_argument, NULL, 'n'},   {"rounds", required_argument, NULL, 'r'},
+		{"samples", required_argument, NULL, 's'}, {"load", required_argument, NULL, 'l'},
+		{"help", no_argument, NULL, 'h'},          {0}};
 	struct options o = {.rounds = 20, .samples = 8};
 
 	for (int c; (c = getopt_long(argc, argv, "h", names, NULL)) != -1;) {
@@ -211,7 +211,8 @@ static struct options options_of(int argc, char **argv)
 			fputs(usage, stderr);
 			exit(2);
 		}
-		*(c == 'r'   ? &o.rounds
+		*(c == 'n'   ? &o.ranks
+		  : c == 'r' ? &o.rounds
 		  : c == 's' ? &o.samples
 			     : &o.load) =
 			number(optarg, c != 'l', c == 's' ? SAMPLES_MAX : ROUNDS_MAX);
@@ -240,25 +241,24 @@ static void fill(const struct setting *at)
 			x[0][s][i] = (float)((s * 31 + i * 17) % 100) / 50;
 }
 
-int main(int argc, char **argv)
+static int take_part(int rank, void *arg)
 {
-	struct options o = options_of(argc, argv);
-	struct setting at = {.samples = o.samples};
+	const struct options *o = arg;
+	struct setting at = {.samples = o->samples};
 	const tutti_config one = {.world_size = 1};
 	struct load load = {0};
 	tutti_comm *alone;
 
-	if (!output_open())
-		return 3;
+	(void)rank;
 	MUST(tutti_init(&at.comm, NULL));
 	MUST(tutti_init(&alone, &one));
 	at.trainers[ALONE] = make_trainer(alone);
 	at.trainers[DDP] = make_trainer(at.comm);
 	MUST((at.gradients = malloc(sizeof(float) * PARAMS)) ? TUTTI_OK : TUTTI_ERR_MEMORY);
 	fill(&at);
-	if (tutti_local_rank(at.comm) == 0 && !load_start(&load, o.load))
+	if (tutti_local_rank(at.comm) == 0 && !load_start(&load, o->load))
 		return 3;
-	measure_all(&o, &at);
+	measure_all(o, &at);
 	load_stop(&load);
 	tutti_trainer_destroy(at.trainers[ALONE]);
 	tutti_trainer_destroy(at.trainers[DDP]);
@@ -267,4 +267,11 @@ int main(int argc, char **argv)
 	tutti_comm_destroy(at.comm);
 	output_flush();
 	return output_is_well() ? 0 : 3;
+}
+
+int main(int argc, char **argv)
+{
+	struct options o = options_of(argc, argv);
+
+	return output_open() ? start_here(o.ranks, take_part, &o) : 3;
 }

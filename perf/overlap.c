@@ -4,6 +4,7 @@
 #include "load.h"
 #include "median.h"
 #include "output.h"
+#include "start.h"
 
 #include <getopt.h>
 #include <stdio.h>
@@ -16,19 +17,20 @@
 	((call) == TUTTI_OK ? (void)0                                                              \
 			    : (fprintf(stderr, "overlap: %s\n", tutti_comm_error(NULL)), exit(3)))
 
-enum { WIDTH = 1024, ROWS_MAX = 65536, COLUMNS_MAX = 1024, ROUNDS_MAX = 1000 };
+enum { WIDTH = 1024, ROWS_MAX = 65536, COLUMNS_MAX = 1024, ROUNDS_MAX = 1000, RANKS_MAX = 4096 };
 /* Of both directions: the collective alone, one after the other, each. */
 enum { ALONE, AFTER, EACH, WAYS };
 
 static const char usage[] =
-	"usage: overlap [--rows N] [--columns N] [--rounds N] [--scatter] [--zero-copy] [--load "
-	"N],\n"
-	"under tuttirun or another launcher\n"
+	"usage: overlap [--ranks N] [--rows N] [--columns N] [--rounds N] [--scatter] "
+	"[--zero-copy]\n"
+	"       [--load N]\n"
 	"A block of each rank, N rows of 1024 f32, is multiplied by a matrix of so many columns on "
 	"all\n"
 	"ranks, three ways in turns: all_gather alone; all_gather, then the products; the products "
 	"in\n"
 	"tutti_all_gather_each.\n"
+	"  --ranks N    starts N ranks of itself; without it a launcher has\n"
 	"  --rows N     of a block, 1 to 65536 (1024: 4 MiB)\n"
 	"  --columns N  of the matrix, 8 to 1024, rounded to eights (64)\n"
 	"  --rounds N   counted ones, 1 to 1000 (20); one before them is not\n"
@@ -41,7 +43,7 @@ static const char usage[] =
 	"Exit code: 0; 2 for a line that cannot be understood; 3 when a call failed.\n";
 
 struct setting {
-	int rows, columns, rounds, load, scatters, is_zero_copy;
+	int ranks, rows, columns, rounds, load, scatters, is_zero_copy;
 	tutti_comm *comm;
 	int rank, size;
 	size_t count;  /* of a block */
@@ -240,6 +242,9 @@ static void read_option(struct setting *at, int option)
 	case 'z':
 		at->is_zero_copy = 1;
 		break;
+	case 'p':
+		at->ranks = number(optarg, 1, RANKS_MAX);
+		break;
 	case 'r':
 		at->rows = number(optarg, 1, ROWS_MAX);
 		break;
@@ -260,11 +265,15 @@ static void read_option(struct setting *at, int option)
 
 static struct setting setting_of(int argc, char **argv)
 {
-	static const struct option names[] = {
-		{"rows", required_argument, NULL, 'r'},   {"columns", required_argument, NULL, 'c'},
-		{"rounds", required_argument, NULL, 'n'}, {"scatter", no_argument, NULL, 's'},
-		{"zero-copy", no_argument, NULL, 'z'},    {"load", required_argument, NULL, 'l'},
-		{"help", no_argument, NULL, 'h'},         {0}};
+	static const struct option names[] = {{"ranks", required_argument, NULL, 'p'},
+					      {"rows", required_argument, NULL, 'r'},
+					      {"columns", required_argument, NULL, 'c'},
+					      {"rounds", required_argument, NULL, 'n'},
+					      {"scatter", no_argument, NULL, 's'},
+					      {"zero-copy", no_argument, NULL, 'z'},
+					      {"load", required_argument, NULL, 'l'},
+					      {"help", no_argument, NULL, 'h'},
+					      {0}};
 	struct setting at = {.rows = 1024, .columns = 64, .rounds = 20};
 
 	for (int c; (c = getopt_long(argc, argv, "h", names, NULL)) != -1;)
@@ -303,13 +312,12 @@ static void make(struct setting *at)
 		at->small[i] = (float)(i % 17) / 17;
 }
 
-int main(int argc, char **argv)
+static int take_part(int rank, void *arg)
 {
-	struct setting at = setting_of(argc, argv);
+	struct setting at = *(const struct setting *)arg;
 	struct load load = {0};
 
-	if (!output_open())
-		return 3;
+	(void)rank;
 	MUST(tutti_init(&at.comm, NULL));
 	make(&at);
 	if (tutti_local_rank(at.comm) == 0 && !load_start(&load, at.load))
@@ -326,4 +334,11 @@ int main(int argc, char **argv)
 	tutti_comm_destroy(at.comm);
 	output_flush();
 	return output_is_well() ? 0 : 3;
+}
+
+int main(int argc, char **argv)
+{
+	struct setting at = setting_of(argc, argv);
+
+	return output_open() ? start_here(at.ranks, take_part, &at) : 3;
 }
