@@ -4,7 +4,6 @@
 #include "load.h"
 #include "median.h"
 #include "output.h"
-#include "start.h"
 
 #include <getopt.h>
 #include <stdio.h>
@@ -35,7 +34,7 @@ static const char usage[] =
 	"Exit code: 0; 2 for a line that cannot be understood; 3 when a call failed.\n";
 
 struct options {
-	int ranks, rounds, samples, load;
+	int rounds, samples, load;
 };
 
 /* The ranks' own data; the weights are the trainers'. x[l] goes into layer l. */
@@ -196,10 +195,11 @@ static int number(const char *text, int least, int most)
 
 static struct options options_of(int argc, char **argv)
 {
-	static const struct option names[] = {
-		{"ranks", required_argument, NULL, 'n'},   {"rounds", required_argument, NULL, 'r'},
-		{"samples", required_argument, NULL, 's'}, {"load", required_argument, NULL, 'l'},
-		{"help", no_argument, NULL, 'h'},          {0}};
+	static const struct option names[] = {{"rounds", required_argument, NULL, 'r'},
+					      {"samples", required_argument, NULL, 's'},
+					      {"load", required_argument, NULL, 'l'},
+					      {"help", no_argument, NULL, 'h'},
+					      {0}};
 	struct options o = {.rounds = 20, .samples = 8};
 
 	for (int c; (c = getopt_long(argc, argv, "h", names, NULL)) != -1;) {
@@ -211,8 +211,7 @@ static struct options options_of(int argc, char **argv)
 			fputs(usage, stderr);
 			exit(2);
 		}
-		*(c == 'n'   ? &o.ranks
-		  : c == 'r' ? &o.rounds
+		*(c == 'r'   ? &o.rounds
 		  : c == 's' ? &o.samples
 			     : &o.load) =
 			number(optarg, c != 'l', c == 's' ? SAMPLES_MAX : ROUNDS_MAX);
@@ -241,24 +240,23 @@ static void fill(const struct setting *at)
 			x[0][s][i] = (float)((s * 31 + i * 17) % 100) / 50;
 }
 
-static int take_part(int rank, void *arg)
+static int take_part(int argc, char **argv)
 {
-	const struct options *o = arg;
-	struct setting at = {.samples = o->samples};
+	struct options o = options_of(argc, argv);
+	struct setting at = {.samples = o.samples};
 	const tutti_config one = {.world_size = 1};
 	struct load load = {0};
 	tutti_comm *alone;
 
-	(void)rank;
 	MUST(tutti_init(&at.comm, NULL));
 	MUST(tutti_init(&alone, &one));
 	at.trainers[ALONE] = make_trainer(alone);
 	at.trainers[DDP] = make_trainer(at.comm);
 	MUST((at.gradients = malloc(sizeof(float) * PARAMS)) ? TUTTI_OK : TUTTI_ERR_MEMORY);
 	fill(&at);
-	if (tutti_local_rank(at.comm) == 0 && !load_start(&load, o->load))
+	if (tutti_local_rank(at.comm) == 0 && !load_start(&load, o.load))
 		return 3;
-	measure_all(o, &at);
+	measure_all(&o, &at);
 	load_stop(&load);
 	tutti_trainer_destroy(at.trainers[ALONE]);
 	tutti_trainer_destroy(at.trainers[DDP]);
@@ -271,7 +269,5 @@ static int take_part(int rank, void *arg)
 
 int main(int argc, char **argv)
 {
-	struct options o = options_of(argc, argv);
-
-	return output_open() ? start_here(o.ranks, take_part, &o) : 3;
+	return output_open() ? tutti_main(argc, argv, take_part) : 3;
 }

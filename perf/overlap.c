@@ -4,7 +4,6 @@
 #include "load.h"
 #include "median.h"
 #include "output.h"
-#include "start.h"
 
 #include <getopt.h>
 #include <stdio.h>
@@ -17,7 +16,7 @@
 	((call) == TUTTI_OK ? (void)0                                                              \
 			    : (fprintf(stderr, "overlap: %s\n", tutti_comm_error(NULL)), exit(3)))
 
-enum { WIDTH = 1024, ROWS_MAX = 65536, COLUMNS_MAX = 1024, ROUNDS_MAX = 1000, RANKS_MAX = 4096 };
+enum { WIDTH = 1024, ROWS_MAX = 65536, COLUMNS_MAX = 1024, ROUNDS_MAX = 1000 };
 /* Of both directions: the collective alone, one after the other, each. */
 enum { ALONE, AFTER, EACH, WAYS };
 
@@ -43,7 +42,7 @@ static const char usage[] =
 	"Exit code: 0; 2 for a line that cannot be understood; 3 when a call failed.\n";
 
 struct setting {
-	int ranks, rows, columns, rounds, load, scatters, is_zero_copy;
+	int rows, columns, rounds, load, scatters, is_zero_copy;
 	tutti_comm *comm;
 	int rank, size;
 	size_t count;  /* of a block */
@@ -242,9 +241,6 @@ static void read_option(struct setting *at, int option)
 	case 'z':
 		at->is_zero_copy = 1;
 		break;
-	case 'p':
-		at->ranks = number(optarg, 1, RANKS_MAX);
-		break;
 	case 'r':
 		at->rows = number(optarg, 1, ROWS_MAX);
 		break;
@@ -265,15 +261,11 @@ static void read_option(struct setting *at, int option)
 
 static struct setting setting_of(int argc, char **argv)
 {
-	static const struct option names[] = {{"ranks", required_argument, NULL, 'p'},
-					      {"rows", required_argument, NULL, 'r'},
-					      {"columns", required_argument, NULL, 'c'},
-					      {"rounds", required_argument, NULL, 'n'},
-					      {"scatter", no_argument, NULL, 's'},
-					      {"zero-copy", no_argument, NULL, 'z'},
-					      {"load", required_argument, NULL, 'l'},
-					      {"help", no_argument, NULL, 'h'},
-					      {0}};
+	static const struct option names[] = {
+		{"rows", required_argument, NULL, 'r'},   {"columns", required_argument, NULL, 'c'},
+		{"rounds", required_argument, NULL, 'n'}, {"scatter", no_argument, NULL, 's'},
+		{"zero-copy", no_argument, NULL, 'z'},    {"load", required_argument, NULL, 'l'},
+		{"help", no_argument, NULL, 'h'},         {0}};
 	struct setting at = {.rows = 1024, .columns = 64, .rounds = 20};
 
 	for (int c; (c = getopt_long(argc, argv, "h", names, NULL)) != -1;)
@@ -312,12 +304,11 @@ static void make(struct setting *at)
 		at->small[i] = (float)(i % 17) / 17;
 }
 
-static int take_part(int rank, void *arg)
+static int take_part(int argc, char **argv)
 {
-	struct setting at = *(const struct setting *)arg;
+	struct setting at = setting_of(argc, argv);
 	struct load load = {0};
 
-	(void)rank;
 	MUST(tutti_init(&at.comm, NULL));
 	make(&at);
 	if (tutti_local_rank(at.comm) == 0 && !load_start(&load, at.load))
@@ -338,7 +329,5 @@ static int take_part(int rank, void *arg)
 
 int main(int argc, char **argv)
 {
-	struct setting at = setting_of(argc, argv);
-
-	return output_open() ? start_here(at.ranks, take_part, &at) : 3;
+	return output_open() ? tutti_main(argc, argv, take_part) : 3;
 }

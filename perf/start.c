@@ -17,19 +17,6 @@ int start_processes(int ranks, int (*part)(int rank, void *arg), void *arg)
 	return tutti_spawn_exit_code();
 }
 
-int start_here(int ranks, int (*part)(int rank, void *arg), void *arg)
-{
-	int launched = ranks ? tutti_launched() : 0;
-
-	if (ranks && launched == 0)
-		return start_processes(ranks, part, arg);
-	if (launched == ranks)
-		return part(0, arg);
-	fprintf(stderr, "%s: --ranks %d is for a run without launcher, and one has started %d.\n",
-		program_invocation_short_name, ranks, launched);
-	return 2;
-}
-
 struct thread {
 	pthread_t id;
 	tutti_comm *comm;

@@ -6,9 +6,6 @@
 
 /* part(rank, arg) in each of so many ranks; returns the exit code, in a rank of a peer too. */
 int start_processes(int ranks, int (*part)(int rank, void *arg), void *arg);
-/* The same where ranks is not 0 and no launcher has started this program; else part(0, arg) here, in
- * one rank. Refused where a launcher has started another number. */
-int start_here(int ranks, int (*part)(int rank, void *arg), void *arg);
 /* body(comm, arg) in each of n threads; returns the highest of their exit codes. */
 int start_threads(int n, const tutti_config *config,
 		  int (*body)(tutti_comm *comm, const void *arg), const void *arg);
