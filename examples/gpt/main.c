@@ -1,6 +1,7 @@
 /* Trains a small character-level GPT with Tutti, on one rank or many.
  *
  *     gpt                                   alone
+ *     gpt --ranks 4                         on four ranks of its own
  *     tuttirun -n 4 gpt my_text.txt         on four ranks
  *     tuttirun -n 4 --max-restarts 9 --restart rank gpt
  *                                           on four ranks, of which nine may die
@@ -173,7 +174,7 @@ static int open_losses(struct run *run)
 	return run->losses ? 0 : -1;
 }
 
-int main(int argc, char **argv)
+static int run_rank(int argc, char **argv)
 {
 	static struct run run;
 	char error[256];
@@ -202,4 +203,10 @@ int main(int argc, char **argv)
 		stand_by(&run);
 	close_all(&run);
 	return close_losses(&run) == 0 ? 0 : 1;
+}
+
+/* Nothing is opened before: with --ranks the ranks are forked. */
+int main(int argc, char **argv)
+{
+	return tutti_main(argc, argv, run_rank);
 }

@@ -17,6 +17,7 @@ static const char usage[] =
 	"Trains a small character-level GPT on the text (default: /usr/share/common-licenses), "
 	"alone or on\n"
 	"every rank that tuttirun, torchrun, srun or mpirun starts.\n"
+	"  --ranks N             starts N ranks of itself, without a launcher\n"
 	"  --steps N             updates (200)\n"
 	"  --batch N             sequences in a step, of all ranks together (8)\n"
 	"  --micro-batches N     parts in which each rank does its sequences (1)\n"
