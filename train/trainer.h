@@ -16,6 +16,7 @@
  *
  * The rooms, from the top. A file includes and calls its own room and those below it:
  *
+ *   data_parallel/   above this folder: replicas in the threads of a process
  *   checkpoint/   save, load, export, import; the files of checkpoints
  *   optimizer/    the norm of gradients and the update
  *   strategies/   gathers and publishes parameters, reduces gradients
