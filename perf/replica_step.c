@@ -18,8 +18,9 @@ enum { LAYERS = PERCEPTRON_LAYERS, WIDTH = PERCEPTRON_WIDTH };
 enum { REPLICAS_MAX = 64, BATCH_MAX = 4096, STEPS_MAX = 1000000 };
 
 static const char usage[] =
-	"usage: replica_step [--way WAY] [--replicas N] [--batch N] [--steps N]\n"
+	"usage: replica_step [--ranks N] [--way WAY] [--replicas N] [--batch N] [--steps N]\n"
 	"Trains a perceptron of 5 million parameters with AdamW, and prints samples a second.\n"
+	"  --ranks N     of way ddp: starts N ranks of itself, without tuttirun\n"
 	"  --way WAY     ddp: one rank, under tuttirun with as many as it starts (the default);\n"
 	"                mirrored, data_parallel: replicas in threads; share_params: DataParallel\n"
 	"                whose replicas read the first one's parameters in place\n"
