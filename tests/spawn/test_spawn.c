@@ -478,6 +478,32 @@ static void test_interrupts(void **state)
 	assert_int_equal(waitpid(pid, NULL, 0), pid);
 }
 
+/* What is in stdio's memory when the ranks are forked is written once, and what ranks leave there,
+ * too. */
+static int print(int rank, void *arg)
+{
+	fprintf(arg, "%d", rank);
+	return 0;
+}
+
+static void test_output(void **state)
+{
+	char text[20] = "";
+	int ends[2];
+	FILE *file;
+
+	(void)state;
+	assert_int_equal(pipe(ends), 0);
+	file = fdopen(ends[1], "w");
+	fputs("begin", file);
+	assert_int_equal(tutti_spawn(print, file, 1), TUTTI_OK);
+	fputs("end", file);
+	fclose(file);
+	assert_int_equal(read(ends[0], text, sizeof text - 1), 9);
+	assert_string_equal(text, "begin0end");
+	close(ends[0]);
+}
+
 static int count_files(int rank, void *arg)
 {
 	int before = *(const int *)arg;
@@ -508,7 +534,7 @@ int main(void)
 		cmocka_unit_test(test_environment),    cmocka_unit_test(test_ports),
 		cmocka_unit_test(test_other_child),    cmocka_unit_test(test_children_ignored),
 		cmocka_unit_test(test_children_taken), cmocka_unit_test(test_interrupts),
-		cmocka_unit_test(test_descriptors),
+		cmocka_unit_test(test_output),         cmocka_unit_test(test_descriptors),
 	};
 
 	test_limit(LIMIT_S);
