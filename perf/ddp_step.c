@@ -23,11 +23,11 @@ enum { SAMPLES_MAX = 256, ROUNDS_MAX = 1000 };
 enum { ALONE, WIRE, DDP, WAYS };
 
 static const char usage[] =
-	"usage: ddp_step [--rounds N] [--samples N] [--load N], under tuttirun or another "
-	"launcher\n"
+	"usage: ddp_step [--ranks N] [--rounds N] [--samples N] [--load N]\n"
 	"A step of a perceptron of 5 million parameters, three ways in turns: on each rank alone; "
 	"an\n"
 	"all_reduce of as many bytes as it has gradients; and a DDP step of all ranks.\n"
+	"  --ranks N    starts N ranks of itself; without it a launcher has\n"
 	"  --rounds N   counted ones, 1 to 1000 (20); one before them is not\n"
 	"  --samples N  of a rank in a step, 1 to 256 (8)\n"
 	"  --load N     N busy processes beside the ranks of each machine (0)\n"
@@ -175,7 +175,7 @@ static struct options options_of(int argc, char **argv)
 	return o;
 }
 
-int main(int argc, char **argv)
+static int take_part(int argc, char **argv)
 {
 	struct options o = options_of(argc, argv);
 	struct setting at = {.samples = o.samples};
@@ -183,8 +183,6 @@ int main(int argc, char **argv)
 	struct load load = {0};
 	tutti_comm *alone;
 
-	if (!output_open())
-		return 3;
 	MUST(tutti_init(&at.comm, NULL));
 	MUST(tutti_init(&alone, &one));
 	at.trainers[ALONE] = make_trainer(alone);
@@ -202,4 +200,9 @@ int main(int argc, char **argv)
 	tutti_comm_destroy(at.comm);
 	output_flush();
 	return output_is_well() ? 0 : 3;
+}
+
+int main(int argc, char **argv)
+{
+	return output_open() ? tutti_main(argc, argv, take_part) : 3;
 }

@@ -18,8 +18,9 @@ enum { LAYERS = PERCEPTRON_LAYERS, WIDTH = PERCEPTRON_WIDTH };
 enum { REPLICAS_MAX = 64, BATCH_MAX = 4096, STEPS_MAX = 1000000 };
 
 static const char usage[] =
-	"usage: replica_step [--way WAY] [--replicas N] [--batch N] [--steps N]\n"
+	"usage: replica_step [--ranks N] [--way WAY] [--replicas N] [--batch N] [--steps N]\n"
 	"Trains a perceptron of 5 million parameters with AdamW, and prints samples a second.\n"
+	"  --ranks N     of way ddp: starts N ranks of itself, without tuttirun\n"
 	"  --way WAY     ddp: one rank, under tuttirun with as many as it starts (the default);\n"
 	"                mirrored, data_parallel: replicas in threads; share_params: DataParallel\n"
 	"                whose replicas read the first one's parameters in place\n"
@@ -338,16 +339,19 @@ static struct options options_of(int argc, char **argv)
 	return o;
 }
 
-int main(int argc, char **argv)
+static int take_part(int argc, char **argv)
 {
 	static struct training training;
 
 	training.options = options_of(argc, argv);
-	if (!output_open())
-		return 3;
 	start(&training);
 	train(&training);
 	stop(&training);
 	output_flush();
 	return output_is_well() ? 0 : 3;
+}
+
+int main(int argc, char **argv)
+{
+	return output_open() ? tutti_main(argc, argv, take_part) : 3;
 }
