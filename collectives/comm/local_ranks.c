@@ -110,6 +110,11 @@ tutti_status local_ranks_find(struct job *job, int n, const tutti_config *config
 			    "config.local_ranks is %d, but tutti_init_all is to make %d ranks: it "
 			    "is as many, or 0 for a job of this process alone",
 			    config->local_ranks, n);
+	if (env->local_ranks && env->local_ranks != n)
+		return fail(TUTTI_ERR_INVALID,
+			    "config.local_ranks is %d, but TUTTI_LOCAL_RANKS is %lld (tuttirun "
+			    "--local-ranks)",
+			    n, (long long)env->local_ranks);
 	TRY(job_find(&found, config, env));
 	if (n > WORLD_MAX / found.size)
 		return fail(TUTTI_ERR_INVALID,

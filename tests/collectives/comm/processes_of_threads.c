@@ -98,6 +98,11 @@ static pid_t start(struct team team, int process, void (*body)(const struct team
 		return pid;
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	test_limit(LIFE_S);
+	/* cmocka's handlers would go on with the tests, in this process, too. */
+	signal(SIGSEGV, SIG_DFL);
+	signal(SIGBUS, SIG_DFL);
+	signal(SIGILL, SIG_DFL);
+	signal(SIGFPE, SIG_DFL);
 	team.process = process;
 	snprintf(node, sizeof node, "node %d", team.way->is_apart ? process : 0);
 	setenv("TUTTI_HOST_ID", node, 1);
