@@ -5,13 +5,14 @@
 #include "collectives/comm/local_ranks.h"
 
 #include "core/log.h"
-#include "rendezvous/launcher.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+#define SIZE_MOST 65536
 
 /* All threads begin, or none does: the lock is held while they are started. */
 struct gate {
@@ -116,11 +117,11 @@ tutti_status local_ranks_find(struct job *job, int n, const tutti_config *config
 			    "--local-ranks)",
 			    n, (long long)env->local_ranks);
 	TRY(job_find(&found, config, env));
-	if (n > WORLD_MAX / found.size)
+	if (n > SIZE_MOST / found.size)
 		return fail(TUTTI_ERR_INVALID,
 			    "%d processes of config.local_ranks %d are too many: a world has %d "
 			    "ranks at most",
-			    found.size, n, WORLD_MAX);
+			    found.size, n, SIZE_MOST);
 	found.rank *= n;
 	found.size *= n;
 	found.local_ranks = n;
