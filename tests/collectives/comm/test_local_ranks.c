@@ -17,7 +17,14 @@
 
 static const struct {
 	int processes, local_ranks;
-} shapes[] = {{1, 4}, {2, 1}, {2, 2}, {4, 1}, {2, 4}, {3, 2}};
+} shapes[] = {
+#if defined(__SANITIZE_THREAD__) /* it sees the threads of one process */
+	{2, 2},
+	{2, 4},
+#else
+	{1, 4}, {2, 1}, {2, 2}, {4, 1}, {2, 4}, {3, 2},
+#endif
+};
 #define SHAPES ((int)(sizeof shapes / sizeof shapes[0]))
 
 /* body in every shape and way; at least so many processes. */
@@ -215,9 +222,10 @@ static void abort_rank(struct team_rank *r)
 	bool is_right;
 	tutti_status status;
 
-	check_sum(r->comm);
-	if (r->rank == 1)
+	if (r->rank == 1) {
+		check_sum(r->comm); /* of others it may fail: they may hear of the abort in it */
 		TEAM_OK(tutti_comm_abort(r->comm));
+	}
 	while ((status = team_sum(r->comm, &is_right)) == TUTTI_OK)
 		;
 	TEAM_CHECK(status == TUTTI_ERR_ABORTED || status == TUTTI_ERR_PEER, "%d", (int)status);
