@@ -30,7 +30,9 @@ enum {
 	MESH,
 	PREFIX,
 	PROGRESS,
-	DRY_RUN
+	DRY_RUN,
+	LOCAL_RANKS,
+	EXPLAIN
 };
 
 static const struct option longs[] = {
@@ -59,6 +61,8 @@ static const struct option longs[] = {
 	{"prefix", 0, NULL, PREFIX},
 	{"progress", 0, NULL, PROGRESS},
 	{"dry-run", 0, NULL, DRY_RUN},
+	{"local-ranks", 1, NULL, LOCAL_RANKS},
+	{"explain", 0, NULL, EXPLAIN},
 	{"help", 0, NULL, 'h'},
 	{NULL, 0, NULL, 0},
 };
@@ -107,6 +111,8 @@ static int take_switch(struct options *o, int option)
 		return o->progress = 1;
 	case DRY_RUN:
 		return o->dry_run = 1;
+	case EXPLAIN:
+		return o->dry_run = o->explain = 1;
 	default:
 		return o->prefix = 1;
 	}
@@ -134,6 +140,8 @@ static int take(struct options *o, struct given *given, int option, char *value)
 		return value_restart(value, &o->restart);
 	case BIND_TO:
 		return value_bind_to(value, &o->bind_to);
+	case LOCAL_RANKS:
+		return value_int(value, 1, 4096, &o->local_ranks);
 	case MESH:
 		o->mesh = value;
 		return *value != '\0';
@@ -163,6 +171,8 @@ static const char *wanted(int option)
 		return "a number from 1 to 4096, auto, gpu or cpu";
 	case 'g':
 		return "GPUs, each of them once, such as 0,1";
+	case LOCAL_RANKS:
+		return "a number from 1 to 4096";
 	case NNODES:
 		return "a number of machines";
 	case NODE_RANK:

@@ -50,7 +50,7 @@ static int check_nodes(const struct options *o)
 				  o->nodes);
 	if (o->nodes > 1 && !o->master_host)
 		return help_wrong("--nnodes %d needs --master HOST:PORT of node 0.", o->nodes);
-	if (o->nodes > 1 && !options_start_hosts(o) && !may_join())
+	if (o->nodes > 1 && !options_start_hosts(o) && !o->explain && !may_join())
 		return help_wrong("several nodes need the same secret: set TUTTI_SECRET or "
 				  "TUTTI_SECRET_FILE on each of them.");
 	return -1;
@@ -78,12 +78,17 @@ static int count_ranks(struct options *o)
 	return -1;
 }
 
+int options_size(const struct options *o)
+{
+	return o->nodes * o->ranks * (o->local_ranks ? o->local_ranks : 1);
+}
+
 static int check_mesh(struct options *o)
 {
 	char why[AXES_WHY_BYTES];
 
 	if (!o->mesh || (options_start_hosts(o) && o->nodes == 1) ||
-	    (axes_read(&o->axes, o->mesh, why) && axes_fit(&o->axes, o->ranks * o->nodes, why)))
+	    (axes_read(&o->axes, o->mesh, why) && axes_fit(&o->axes, options_size(o), why)))
 		return -1;
 	return help_wrong("--mesh: %s.", why);
 }
@@ -92,7 +97,7 @@ int options_check(struct options *o)
 {
 	int code = count_ranks(o);
 
-	if (code < 0 && !*o->program)
+	if (code < 0 && !*o->program && !o->explain)
 		code = help_wrong("the program is missing.");
 	if (code < 0)
 		code = check_hosts(o);

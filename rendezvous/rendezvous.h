@@ -15,6 +15,7 @@ enum job_meeting { JOB_ALONE, JOB_TCP, JOB_FILE };
 struct job {
 	int rank, size;
 	int local_rank, local_size;          /* the launcher's word, or -1                  */
+	int local_ranks;                     /* that each process makes, all alike; 0: not said */
 	enum job_meeting meeting;
 	char launcher[24];                   /* "tuttirun", "torchrun", "slurm", ... for the log */
 	char host[256];                      /* JOB_TCP: where rank 0 serves                */
