@@ -24,10 +24,10 @@
 enum { ROUNDS_MAX = 1000, MEBI = 1 << 20, CONTENDERS_MAX = 5 };
 
 static const char usage[] =
-	"usage: rpc_perf [--rounds N] [--calls N] [--mib N] [--load N], under tuttirun -n 2 or\n"
-	"another launcher of two ranks\n"
+	"usage: rpc_perf [--ranks 2] [--rounds N] [--calls N] [--mib N] [--load N]\n"
 	"Rank 0 calls rank 1: round trips of 64 bytes, calls a second with 1 to 64 in flight, and\n"
 	"MB/s of long payloads, as medians of the rounds.\n"
+	"  --ranks 2   starts 2 ranks of itself; without it a launcher has\n"
 	"  --rounds N  counted ones, 1 to 1000 (8); one before them is not\n"
 	"  --calls N   short calls of each round and contender, 64 to 1000000 (2000)\n"
 	"  --mib N     of the longest payload, 1 to 1024 (64)\n"
@@ -467,10 +467,8 @@ static void read_options(int argc, char **argv)
 		refuse();
 }
 
-int main(int argc, char **argv)
+static int take_part(int argc, char **argv)
 {
-	if (!output_open())
-		return 3;
 	read_options(argc, argv);
 	sem_init(&has_job, 0, 0);
 	MUST(tutti_init(&comm, NULL));
@@ -480,5 +478,11 @@ int main(int argc, char **argv)
 	}
 	run();
 	tutti_comm_destroy(comm);
+	output_flush();
 	return output_is_well() ? 0 : 3;
+}
+
+int main(int argc, char **argv)
+{
+	return output_open() ? tutti_main(argc, argv, take_part) : 3;
 }
