@@ -46,4 +46,7 @@ for program in ddp_step overlap all_reduce_perf; do
 	expect 2 $tuttirun -n 2 "$BUILD_DIR/perf/$program" --ranks 3
 	said 'launcher'
 done
+expect 0 timeout -k 5 300 "$SOURCE_DIR/perf/spawned" --build "$BUILD_DIR" --rounds 1 --iterations 2
+[ "$(grep -cE '^ +[0-9]+ +[0-9.]+ +[0-9.]+ +[0-9.]+$' out)" = 5 ] || complain "perf/spawned: $(cat out)"
+expect 3 timeout -k 5 100 "$SOURCE_DIR/perf/spawned" --build "$BUILD_DIR" --ranks 5000 --rounds 1
 exit $failures
