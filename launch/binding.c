@@ -217,6 +217,14 @@ void bindings_report(const struct bindings *b, const struct options *o)
 	}
 }
 
+const char *bindings_cpus(const struct bindings *b, int local, char *text, size_t bytes)
+{
+	snprintf(text, bytes, "any");
+	if (b->share)
+		hwloc_bitmap_list_snprintf(text, bytes, b->share[local]);
+	return text;
+}
+
 void bindings_free(struct bindings *b)
 {
 	give_claims_back(b);

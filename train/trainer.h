@@ -26,10 +26,11 @@
  *   model/        units and parameters, the layout of their values, the bytes they take
  *   metrics/      the log files of a run; uses base/ only
  *   data/         the samples of a rank; uses base/ only
- *   base/         errors, files, tables, random numbers, UTF-8
+ *   flags/        the flags of a trainer's command line; uses base/ only
+ *   base/         errors, files, tables, random numbers, UTF-8, values of JSON
  *
  * A room has one door: the header of its name, trainer_state.h of state/, or train_device.h of
- * device/. No file includes headers of metrics/ or data/ from outside. */
+ * device/. No file includes headers of metrics/, data/ or flags/ from outside. */
 #ifndef TRAIN_TRAINER_H
 #define TRAIN_TRAINER_H
 
