@@ -22,7 +22,7 @@ BUILT = {"tuttirun": "launch", "tutti-plan": "tools", "tutti-trace": "tools", "t
          "tutti-report": "tools", "tutti-sweep": "tools",
          "gpt": "examples/gpt", "gpt_cuda": "examples/gpt_cuda",
          "limits": "perf", "fault_main": "tests", "overlap": "perf"}
-IN_TREE = ("perf/compare", "perf/regress", "perf/scale", "perf/training", "perf/layouts")
+IN_TREE = ("perf/compare", "perf/regress", "perf/scale", "perf/training", "perf/layouts", "perf/spawned")
 # Options of programs that are not ours, where a page names them alone.
 FOREIGN = {"--mca", "--help", "--preset", "--build"}
 
