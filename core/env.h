@@ -87,8 +87,5 @@ struct env {
 
 /* Reads and checks the whole environment. Bytes take K, M, G. INVALID with a message otherwise. */
 tutti_status env_load(struct env *env);
-/* How many letters of typed, which has so many bytes, must be changed, inserted, removed or swapped
- * with their neighbour to make name of it, in capitals or not: for "did you mean". */
-int env_distance(const char *typed, size_t bytes, const char *name);
 
 #endif

@@ -1,7 +1,7 @@
 /* Binding in a build without hwloc: no rank is bound. */
 #include "binding.h"
 
-#include "devices.h"
+#include "core/words/automatic.h"
 
 #include <stdio.h>
 
@@ -25,7 +25,7 @@ void bindings_apply(const struct bindings *b, int local)
 
 int bindings_cores(const struct bindings *b, int local, const struct options *o)
 {
-	int cores = devices_cpus();
+	int cores = automatic_cpus();
 
 	(void)b;
 	(void)local;

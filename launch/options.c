@@ -4,6 +4,8 @@
 #include "help.h"
 #include "option_values.h"
 
+#include "core/words/nearest.h"
+
 #include <getopt.h>
 #include <stdio.h>
 #include <string.h>
@@ -255,6 +257,12 @@ static int say_unknown(const char *word)
 	list_names(names, sizeof names, word + 2, (size_t)length - 2);
 	if (*names)
 		return help_wrong("%.*s is short for several options: %s.", length, word, names);
+	struct nearest nearest = nearest_to(word + 2, (size_t)length - 2);
+	for (const struct option *o = longs; o->name; o++)
+		nearest_try(&nearest, o->name);
+	if (nearest.name)
+		return help_wrong("unknown option %.*s: did you mean --%s?", length, word,
+				  nearest.name);
 	return help_wrong("unknown option %.*s.", length, word);
 }
 

@@ -1,7 +1,9 @@
 /* Which options of tuttirun go together. */
-#include "devices.h"
 #include "help.h"
 #include "options.h"
+
+#include "core/words/automatic.h"
+#include "core/words/device_list.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -57,17 +59,17 @@ static int check_nodes(const struct options *o)
 /* Where -n is no number. Each machine has as many GPUs as this one, as far as this one knows. */
 static int count_ranks(struct options *o)
 {
-	int gpus = o->devices[0] ? devices_listed(o->devices) : 0;
+	int gpus = o->devices[0] ? device_list_count(o->devices) : 0;
 
 	if (o->ranks > 0)
 		return -1;
 	if (o->automatic && gpus == 0)
-		gpus = devices_visible();
+		gpus = automatic_gpus();
 	if (o->automatic && strcmp(o->automatic, "gpu") == 0 && gpus == 0)
 		return help_wrong("-n gpu: there is no GPU here; name a number of ranks.");
 	o->ranks = gpus;
 	if (o->automatic && (gpus == 0 || strcmp(o->automatic, "cpu") == 0))
-		o->ranks = devices_cpus();
+		o->ranks = automatic_cpus();
 	if (o->ranks > RANKS_MAX)
 		o->ranks = RANKS_MAX;
 	/* A file of hosts may say it; that is read later. */

@@ -35,8 +35,13 @@ struct job {
 	bool has_tls;                        /* all that it says over tcp goes through TLS  */
 };
 
+/* The launcher that has started this process, by its environment, as struct job names it; NULL:
+ * none. */
+const char *job_launcher(void);
 /* Reads config, then the environment. INVALID with a message when they contradict each other. */
 tutti_status job_find(struct job *job, const tutti_config *config, const struct env *env);
+/* The size of the job that a launcher has started this process for; 0: there is no launcher. */
+tutti_status job_launched(int *size);
 /* The same place and secret for a job that grows, in which this process is rank of size. The
  * rank and world_size of config and of the launcher are not looked at. server: the rank that
  * serves the others. */

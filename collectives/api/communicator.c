@@ -19,6 +19,14 @@ tutti_status tutti_init(tutti_comm **comm, const tutti_config *config)
 	return TUTTI_OK;
 }
 
+int tutti_launched(void)
+{
+	int size;
+
+	last_error_clear();
+	return job_launched(&size) == TUTTI_OK ? size : -1;
+}
+
 tutti_status tutti_init_all(tutti_comm **comms, int n, const tutti_config *config)
 {
 	last_error_clear();

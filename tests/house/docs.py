@@ -19,7 +19,7 @@ PUBLIC_PAGES = ("docs/coming-from.md",)
 ALGORITHMS = "collectives/plan/algorithm_table.h"
 SUFFIXES = r"\.(?:c|h|cc|py|sh|md|txt|svg|cmake|patch)"
 BUILT = {"tuttirun": "launch", "tutti-plan": "tools", "tutti-trace": "tools", "tutti-top": "tools", "tutti-info": "tools",
-         "tutti-report": "tools",
+         "tutti-report": "tools", "tutti-sweep": "tools",
          "gpt": "examples/gpt", "gpt_cuda": "examples/gpt_cuda",
          "limits": "perf", "fault_main": "tests", "overlap": "perf"}
 IN_TREE = ("perf/compare", "perf/regress", "perf/scale", "perf/training", "perf/layouts")
