@@ -34,7 +34,7 @@ for ranks in 1 2 4; do
 	served $((33 * 2 * (ranks > 1 ? ranks - 1 : 1)))
 done
 # Batches that do not divide the requests; a batch is full long before its delay is over.
-expect 0 timeout 200 "$server" --ranks 4 --batch 7 --in-flight 13 --requests 101 --rounds 1 --delay-us 1000000
+expect 0 timeout 200 "$server" --ranks 4 --batch 7 --in-flight 13 --requests 101 --rounds 1 --delay-us 300000
 served 303
 awk -v batch="$(row batched 3)" 'BEGIN { exit !(batch > 3 && batch <= 7) }' || complain "no batches of 7: $(cat out)"
 # A queue that is too short for the clients: some tries are refused, and all requests are answered.
