@@ -10,6 +10,13 @@ tuttirun=$BUILD_DIR/launch/tuttirun
 unset TUTTI_SECRET TUTTI_SECRET_FILE TUTTI_RESTARTED TUTTI_MAX_RESTARTS
 export TUTTI_TIMEOUT_MS=60000
 
+# As expect; also no rank has a report of a sanitizer, whatever its exit code.
+run()
+{
+	expect "$@"
+	grep -hA 20 Sanitizer out err && complain "a sanitizer's report"
+}
+
 # row MODE COLUMN: a number of the table. Columns: requests, a second, batch, refused, p50, p90, p99, max.
 row()
 {
@@ -30,26 +37,36 @@ served()
 }
 
 for ranks in 1 2 4; do
-	expect 0 timeout 200 "$server" --ranks $ranks --requests 33 --rounds 2
+	run 0 timeout 200 "$server" --ranks $ranks --requests 33 --rounds 2
 	served $((33 * 2 * (ranks > 1 ? ranks - 1 : 1)))
 done
 # Batches that do not divide the requests; a batch is full long before its delay is over.
-expect 0 timeout 200 "$server" --ranks 4 --batch 7 --in-flight 13 --requests 101 --rounds 1 --delay-us 300000
+run 0 timeout 200 "$server" --ranks 4 --batch 7 --in-flight 13 --requests 101 --rounds 1 --delay-us 300000
 served 303
 awk -v batch="$(row batched 3)" 'BEGIN { exit !(batch > 3 && batch <= 7) }' || complain "no batches of 7: $(cat out)"
 # A queue that is too short for the clients: some tries are refused, and all requests are answered.
-expect 0 timeout 200 "$server" --ranks 3 --queue 2 --in-flight 8 --requests 50 --rounds 1
+run 0 timeout 200 "$server" --ranks 3 --queue 2 --in-flight 8 --requests 50 --rounds 1
 served 100
 awk -v refused="$(row 'one at a time' 4)" 'BEGIN { exit !(refused > 0) }' || complain "nothing was refused: $(cat out)"
 
-# A client is killed: the others go on. The server is killed: the clients say so.
-DIES=2:40 expect 0 timeout 200 "$tuttirun" -n 4 --max-restarts 1 --restart rank "$dying" --requests 50 --rounds 1
-said 'rank 2 .*it is started again'
-said 'batched has x'  out
-DIES=0:40 expect 1 timeout 200 "$tuttirun" -n 4 --max-restarts 1 --restart rank "$dying" --requests 50 --rounds 1
-said 'client rank [123]: .*rank 0'
+# killed CODE DIES: a job of four of which one rank kills itself. What rank 0 prints is in ./printed, all else in ./out.
+killed()
+{
+	run "$1" timeout 200 "$BUILD_DIR/tests/ranks" -k -n 4 -t 150 -e DIES="$2" /bin/sh -c '
+		[ "$RANK" != 0 ] || exec >printed
+		exec "$0" "$@"' "$dying" --requests 50 --rounds 1
+}
 
-expect 1 "$server" --batch 0
+# A client is killed: the others go on. The server is killed: the clients say so.
+killed 0 2:40
+said 'batched has x' printed
+killed 1 0:40
+said 'client rank [123]: .*rank 0' out
+DIES=2:10 run 0 timeout 200 "$tuttirun" -n 4 --max-restarts 1 --restart rank "$dying" --requests 200 --rounds 2
+said 'rank 2 .*it is started again'
+said 'batched has x' out
+
+run 1 "$server" --batch 0
 said '--help says which there are'
 
 # A model from a file; and one that differs from the clients', whose answers are noticed.
@@ -58,9 +75,9 @@ if grep -q jansson err; then
 	echo "jansson is not installed"
 	exit $((failures ? 1 : 77))
 fi
-expect 0 timeout 200 "$server" --ranks 2 --model model.safetensors --requests 20 --rounds 1
+run 0 timeout 200 "$server" --ranks 2 --model model.safetensors --requests 20 --rounds 1
 printf '\0\0\200\077' | dd of=model.safetensors bs=1 conv=notrunc seek=$(($(stat -c %s model.safetensors) - 4)) 2>dd
-expect 1 timeout 200 "$tuttirun" -n 2 sh -c '
+run 1 timeout 200 "$tuttirun" -n 2 /bin/sh -c '
 	if [ "$RANK" = 0 ]; then exec "$0" --model model.safetensors "$@"; else exec "$0" "$@"; fi' \
 	"$server" --requests 20 --rounds 1
 said 'client rank 1: an answer of rank 0 differs in output [0-9]+'
