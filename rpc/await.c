@@ -1,0 +1,42 @@
+/* Waiting for a call. */
+#include "rpc/rpc_internal.h"
+
+static uint64_t sooner(uint64_t a_ns, uint64_t b_ns)
+{
+	return !a_ns || (b_ns && b_ns < a_ns) ? b_ns : a_ns;
+}
+
+static bool is_settled(const struct tutti_rpc_future *call)
+{
+	return (call->is_over && !call->done) ||
+	       (call->is_one_way && call->has_landed && !call->is_sending);
+}
+
+/* Whether this thread waits for the recv of the call's slot. */
+static bool may_await(const struct tutti_rpc_future *call)
+{
+	if (call->rpc->state != RPC_RUNS || call->is_replied || call->is_one_way)
+		return false;
+	return !call->leaving || call->slot->takes_along; /* which is waited for */
+}
+
+tutti_status rpc_await(struct tutti_rpc_future *call, uint64_t deadline_ns)
+{
+	tutti_rpc *rpc = call->rpc;
+
+	while (!is_settled(call)) {
+		uint64_t until = sooner(deadline_ns, call->leaving ? 0 : call->deadline_ns);
+		struct rpc_slot *slot = call->slot;
+		if (slot && slot->work && may_await(call))
+			rpc_slot_await(slot, until);
+		else
+			rpc_wait_changed(rpc, until);
+		if (is_settled(call))
+			break;
+		uint64_t now = rpc_now_ns();
+		rpc_call_look_at_clock(call, now);
+		if (deadline_ns && now >= deadline_ns && !is_settled(call))
+			return TUTTI_IN_PROGRESS;
+	}
+	return TUTTI_OK;
+}

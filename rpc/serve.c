@@ -1,0 +1,302 @@
+/* Requests of other ranks, and of this one: until their function runs. */
+#include "rpc/rpc_internal.h"
+
+#include "core/memory_left.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { LOOK_AT_MEMORY_BYTES = 64 << 20 }; /* longer payloads are compared with what is left */
+
+/* NULL: no memory. */
+static struct tutti_rpc_reply *make_entry(tutti_rpc *rpc, int rank, uint32_t slot)
+{
+	struct tutti_rpc_reply **block = &rpc->peers[rank].entries[slot / RPC_ENTRY_BLOCK];
+
+	if (!*block) {
+		size_t bytes = RPC_ENTRY_BLOCK * sizeof **block;
+		if (!(*block = aligned_alloc(64, bytes)))
+			return NULL;
+		memset(*block, 0, bytes);
+		for (int i = 0; i < RPC_ENTRY_BLOCK; i++) {
+			(*block)[i].rpc = rpc;
+			(*block)[i].rank = rank;
+		}
+	}
+	return &(*block)[slot % RPC_ENTRY_BLOCK];
+}
+
+static bool is_busy(const struct tutti_rpc_reply *entry)
+{
+	return entry->state != ENTRY_IS_FREE && entry->state != ENTRY_OFFERS &&
+	       entry->state != ENTRY_REPLIED;
+}
+
+/* Its REPLY or OFFER went by an earlier communicator. */
+static bool is_unheard(const struct tutti_rpc_reply *entry)
+{
+	return (entry->state == ENTRY_OFFERS || entry->state == ENTRY_REPLIED) &&
+	       entry->replied_in != entry->rpc->epoch;
+}
+
+static void refuse_name(struct tutti_rpc_reply *entry)
+{
+	const struct rpc_message *m = &entry->request;
+	const char *nearest = rpc_functions_nearest(entry->rpc, rpc_message_name(m), m->name_bytes);
+
+	rpc_reply_fail(entry, TUTTI_ERR_INVALID,
+		       nearest ? "no function of that name is registered "
+				 "there; the nearest one is '%s'"
+			       : "no function of that name is registered "
+				 "there",
+		       nearest);
+}
+
+/* Memory for a payload that is not in the request. An allocation that the system grants, but cannot
+ * fill, would end the process. */
+static tutti_status allocate_payload(struct tutti_rpc_reply *entry)
+{
+	tutti_rpc *rpc = entry->rpc;
+	unsigned long long bytes = entry->request.bytes;
+	uint64_t left = bytes > LOOK_AT_MEMORY_BYTES ? memory_left("") : 0;
+
+	if (rpc->config.max_bytes && bytes > rpc->config.max_bytes)
+		return train_fail(TUTTI_ERR_MEMORY,
+				  "its payload has %llu bytes, and the rank takes at most %zu",
+				  bytes, rpc->config.max_bytes);
+	if (!left || bytes < left)
+		entry->payload = aligned_alloc(64, ((size_t)bytes + 63) / 64 * 64);
+	if (entry->payload)
+		return TUTTI_OK;
+	return train_fail(TUTTI_ERR_MEMORY, "the rank has no memory for its payload of %llu bytes",
+			  bytes);
+}
+
+static void pull(struct tutti_rpc_reply *entry)
+{
+	tutti_status status = allocate_payload(entry);
+
+	if (status == TUTTI_OK)
+		rpc_post_note(entry->rpc, RPC_PULL, &entry->request, entry->rank);
+	else
+		rpc_reply_fail(entry, status, "%s", tutti_comm_error(NULL));
+}
+
+static void reply_cancelled(struct tutti_rpc_reply *entry)
+{
+	rpc_reply_forget(entry);
+	entry->reply.is_cancelled = 1;
+	rpc_reply_fail(entry, TUTTI_ERR_ABORTED, "cancelled");
+}
+
+/* Its payload is there. Returns it if it runs at once. */
+static struct tutti_rpc_reply *begin(struct tutti_rpc_reply *entry)
+{
+	tutti_rpc *rpc = entry->rpc;
+	const struct rpc_message *m = &entry->request;
+
+	entry->seen = (tutti_rpc_request){.rpc = rpc,
+					  .rank = entry->rank,
+					  .timeout_ms = m->timeout_ms,
+					  .is_one_way = m->is_one_way,
+					  .name = entry->function->name,
+					  .data = entry->payload ? entry->payload : (void *)m->data,
+					  .bytes = (size_t)m->bytes};
+	if (__atomic_load_n(&entry->is_cancelled, __ATOMIC_RELAXED)) {
+		reply_cancelled(entry);
+		return NULL;
+	}
+	if (entry->function->is_short) { /* this is the helper thread */
+		entry->state = ENTRY_RUNS;
+		rpc->running += !entry->function->is_own;
+		return entry;
+	}
+	if (!m->is_one_way && rpc_pool_is_full(rpc)) {
+		rpc_reply_fail(entry, TUTTI_ERR_MEMORY,
+			       "%d requests wait there for one of %d threads, and more may not",
+			       rpc->config.queue, rpc->config.threads);
+		return NULL;
+	}
+	if (rpc_pool_push(rpc, entry) != TUTTI_OK)
+		rpc_reply_fail(entry, TUTTI_ERR_SYSTEM, "%s", tutti_comm_error(NULL));
+	return NULL;
+}
+
+static struct tutti_rpc_reply *landed(struct tutti_rpc_reply *entry)
+{
+	if (!entry->function) {
+		refuse_name(entry);
+	} else if (!entry->payload) { /* the reason once more */
+		tutti_status status = allocate_payload(entry);
+		rpc_reply_fail(entry, status == TUTTI_OK ? TUTTI_ERR_MEMORY : status, "%s",
+			       status == TUTTI_OK ? "the rank had no memory for its payload"
+						  : tutti_comm_error(NULL));
+	} else {
+		if (entry->request.is_one_way && !entry->request.comes_along)
+			rpc_post_note(entry->rpc, RPC_HAVE, &entry->request, entry->rank);
+		return begin(entry);
+	}
+	return NULL;
+}
+
+static void on_payload(void *arg, tutti_status status)
+{
+	struct tutti_rpc_reply *entry = arg, *due = NULL;
+	tutti_rpc *rpc = entry->rpc;
+
+	rpc_in_callback++;
+	rpc_lock(rpc);
+	if (status == TUTTI_OK) {
+		due = landed(entry);
+	} else if (tutti_comm_status(rpc->comm) != TUTTI_OK) {
+		entry->state = ENTRY_PULLS; /* it is asked for again */
+		rpc_note_failure(rpc);
+	} else {
+		rpc_reply_fail(entry, TUTTI_ERR_INTERNAL, "its payload is not as long as was said");
+	}
+	rpc_issued_over(rpc, true);
+	rpc_unlock(rpc);
+	if (due)
+		rpc_run(due);
+	rpc_in_callback--;
+}
+
+/* Posts the recvs for the payload. */
+static void receive(struct tutti_rpc_reply *entry)
+{
+	tutti_rpc_piece pieces[TUTTI_RPC_PIECES];
+	uint8_t *at = entry->payload ? entry->payload : entry->rpc->scratch;
+	struct rpc_io io = {.rank = entry->rank,
+			    .tag = RPC_TAG_PAYLOAD + (int)entry->request.slot,
+			    .pieces = pieces,
+			    .num_pieces = entry->request.num_pieces,
+			    .done = on_payload,
+			    .done_arg = entry};
+
+	for (int i = 0; i < io.num_pieces; i++) {
+		pieces[i] = (tutti_rpc_piece){at, rpc_message_piece(&entry->request, i)};
+		at += pieces[i].bytes;
+	}
+	if (rpc_issue(entry->rpc, &io) == TUTTI_OK)
+		entry->state = ENTRY_RECEIVES;
+}
+
+void rpc_on_coming(tutti_rpc *rpc, int rank, const struct rpc_message *m)
+{
+	struct tutti_rpc_reply *entry = rpc_entry_of(rpc, rank, m);
+
+	if (entry && entry->state == ENTRY_PULLS && entry->payload)
+		receive(entry);
+}
+
+/* A payload that comes along is received in any case: if there is no memory for it, into the
+ * scratch. */
+static void receive_along(struct tutti_rpc_reply *entry)
+{
+	if (entry->function && !entry->payload)
+		allocate_payload(entry);
+	receive(entry);
+}
+
+static void swallow(tutti_rpc *rpc, int rank, const struct rpc_message *m)
+{
+	if (m->comes_along)
+		rpc_swallow(rpc, m->bytes, rank, RPC_TAG_PAYLOAD + (int)m->slot);
+}
+
+/* The same request once more, after a recovery: what is lost is said, or asked for, again. */
+static void come_again(struct tutti_rpc_reply *entry, const struct rpc_message *m)
+{
+	tutti_rpc *rpc = entry->rpc;
+	bool is_here = entry->id == m->id && entry->state != ENTRY_PULLS;
+
+	if (entry->id == m->id && !is_here && m->comes_along) {
+		receive(entry);
+		return;
+	}
+	swallow(rpc, entry->rank, m);
+	if (entry->id != m->id)
+		return;
+	if (!is_here)
+		rpc_post_note(rpc, RPC_PULL, m, entry->rank);
+	else if (m->is_one_way && m->num_pieces && !m->comes_along)
+		rpc_post_note(rpc, RPC_HAVE, m, entry->rank);
+	if (is_unheard(entry))
+		rpc_reply_send(entry);
+}
+
+struct tutti_rpc_reply *rpc_on_request(tutti_rpc *rpc, int rank, const struct rpc_message *m)
+{
+	struct tutti_rpc_reply *entry = make_entry(rpc, rank, m->slot);
+
+	if (!entry) {
+		swallow(rpc, rank, m);
+		rpc_complain("rank %d has no memory for calls of rank %d: one gets no answer",
+			     rpc->rank, rank);
+		return NULL;
+	}
+	if (entry->id >= m->id) {
+		come_again(entry, m);
+		return NULL;
+	}
+	if (is_busy(entry)) {
+		swallow(rpc, rank, m);
+		rpc_complain("rank %d has used a slot of rank %d again before its answer", rank,
+			     rpc->rank);
+		return NULL;
+	}
+	rpc_reply_forget(entry);
+	entry->request = *m;
+	entry->id = m->id;
+	__atomic_store_n(&entry->is_cancelled, 0, __ATOMIC_RELAXED);
+	entry->reply = (struct rpc_message){.kind = RPC_REPLY, .slot = m->slot, .id = m->id};
+	entry->replied_in = 0;
+	entry->function = rpc_functions_find(rpc, rpc_message_name(m), m->name_bytes);
+	entry->state = ENTRY_PULLS;
+	if (m->comes_along)
+		receive_along(entry);
+	else if (!entry->function)
+		refuse_name(entry);
+	else if (m->num_pieces)
+		pull(entry);
+	else
+		return begin(entry);
+	return NULL;
+}
+
+/* A call of which this rank knows nothing was lost with a communicator: it counts as cancelled, and
+ * its request would be an old one. */
+static void cancel_unknown(tutti_rpc *rpc, int rank, const struct rpc_message *m)
+{
+	struct tutti_rpc_reply *entry = make_entry(rpc, rank, m->slot);
+
+	if (!entry || entry->id >= m->id || is_busy(entry))
+		return;
+	rpc_reply_forget(entry);
+	entry->request = *m;
+	entry->request.is_one_way = entry->request.num_pieces = 0;
+	entry->function = NULL;
+	entry->id = m->id;
+	entry->reply = (struct rpc_message){.kind = RPC_REPLY, .slot = m->slot, .id = m->id};
+	reply_cancelled(entry);
+}
+
+void rpc_on_cancel(tutti_rpc *rpc, int rank, const struct rpc_message *m)
+{
+	struct tutti_rpc_reply *entry = rpc_entry_of(rpc, rank, m);
+
+	if (!entry) {
+		cancel_unknown(rpc, rank, m);
+		return;
+	}
+	__atomic_store_n(&entry->is_cancelled, 1, __ATOMIC_RELAXED);
+	if (entry->state == ENTRY_PULLS && entry->payload && m->is_coming)
+		receive(entry); /* COMING is on the way */
+	else if (entry->state == ENTRY_PULLS ||
+		 (entry->state == ENTRY_QUEUES && rpc_pool_remove(rpc, entry)))
+		reply_cancelled(entry);
+	else if (entry->state == ENTRY_RUNS)
+		rpc_post_note(rpc, RPC_STATE, m, rank);
+	else if (is_unheard(entry))
+		rpc_reply_send(entry);
+}
