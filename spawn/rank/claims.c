@@ -1,7 +1,7 @@
 /* A claim is a socket bound to an abstract name: the kernel gives a name to one process, frees it
  * with the process, and leaves no file. A process that takes names for no reason costs others their
  * binding and nothing else. */
-#include "claims.h"
+#include "spawn/rank/claims.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -23,4 +23,12 @@ int claim(const char *name)
 		return fd;
 	close(fd);
 	return -1;
+}
+
+int claim_cpu(int cpu)
+{
+	char name[40];
+
+	snprintf(name, sizeof name, "tuttirun-cpu-%d", cpu);
+	return claim(name);
 }

@@ -1,6 +1,8 @@
 /* GPUs are counted by their files in /dev: to ask the driver takes a second, and memory of each
  * GPU. */
-#include "devices.h"
+#include "core/words/automatic.h"
+
+#include "core/words/device_list.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -8,26 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* CUDA sees none from a negative number on. */
-int devices_listed(const char *list)
-{
-	int count = 0;
-
-	while (*list && *list != '-') {
-		count++;
-		list += strcspn(list, ",");
-		list += *list == ',';
-	}
-	return count;
-}
-
 /* /dev/nvidia0, but not /dev/nvidiactl. */
 static int is_gpu(const char *name)
 {
 	return strncmp(name, "nvidia", 6) == 0 && isdigit((unsigned char)name[6]);
 }
 
-int devices_visible(void)
+int automatic_gpus(void)
 {
 	const char *visible = getenv("CUDA_VISIBLE_DEVICES");
 	struct dirent *entry;
@@ -35,7 +24,7 @@ int devices_visible(void)
 	DIR *dev;
 
 	if (visible)
-		return devices_listed(visible);
+		return device_list_count(visible);
 	dev = opendir("/dev");
 	while (dev && (entry = readdir(dev)))
 		count += is_gpu(entry->d_name);
@@ -44,7 +33,7 @@ int devices_visible(void)
 	return count;
 }
 
-int devices_cpus(void)
+int automatic_cpus(void)
 {
 	cpu_set_t cpus;
 

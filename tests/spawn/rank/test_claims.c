@@ -1,6 +1,6 @@
 /* What would break: two jobs bind their ranks to one core, or a core that nobody uses any more
  * stays taken. */
-#include "launch/claims.h"
+#include "spawn/rank/claims.h"
 #include "tests/unit.h"
 
 #include <stdio.h>

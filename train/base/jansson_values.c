@@ -1,14 +1,7 @@
 /* Values from untrusted JSON. */
-#include "train/checkpoint/jansson_values.h"
-
-#include "train/checkpoint/safetensors.h"
+#include "train/base/jansson_values.h"
 
 #include <stdio.h>
-
-tutti_status jansson_needed(void)
-{
-	return TUTTI_OK;
-}
 
 bool value_number(uint64_t *number, const json_t *value)
 {
