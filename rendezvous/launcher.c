@@ -122,18 +122,14 @@ static bool ranks_are_here(void)
 	return getenv("RANK") || getenv("WORLD_SIZE");
 }
 
-static const char *ranks_name(void)
-{
-	return getenv("TUTTIRUN_JOB")          ? "tuttirun"
-	       : getenv("TORCHELASTIC_RUN_ID") ? "torchrun"
-					       : "environment";
-}
-
 static tutti_status ranks_who(struct job *job)
 {
 	struct names names = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
+	const char *name = getenv("TUTTIRUN_JOB")          ? "tuttirun"
+			   : getenv("TORCHELASTIC_RUN_ID") ? "torchrun"
+							   : "environment";
 
-	snprintf(job->launcher, sizeof job->launcher, "%s", ranks_name());
+	snprintf(job->launcher, sizeof job->launcher, "%s", name);
 	return read_who(job, names);
 }
 
@@ -313,13 +309,4 @@ const struct launcher *launcher_here(void)
 		if (launchers[i].is_here())
 			return &launchers[i];
 	return NULL;
-}
-
-const char *job_launcher(void)
-{
-	const struct launcher *launcher = launcher_here();
-
-	if (launcher && launcher->is_here == ranks_are_here)
-		return ranks_name();
-	return launcher ? launcher->name : NULL;
 }

@@ -35,9 +35,6 @@ struct job {
 	bool has_tls;                        /* all that it says over tcp goes through TLS  */
 };
 
-/* The launcher that has started this process, by its environment, as struct job names it; NULL:
- * none. */
-const char *job_launcher(void);
 /* Reads config, then the environment. INVALID with a message when they contradict each other. */
 tutti_status job_find(struct job *job, const tutti_config *config, const struct env *env);
 /* The size of the job that a launcher has started this process for; 0: there is no launcher. */

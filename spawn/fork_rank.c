@@ -52,7 +52,8 @@ static void set_input(int rank)
 	if (fd < 0)
 		return;
 	dup2(fd, STDIN_FILENO);
-	close(fd);
+	if (fd != STDIN_FILENO) /* it is where the parent has no stdin */
+		close(fd);
 	__fpurge(stdin);
 	clearerr(stdin);
 }

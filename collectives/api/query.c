@@ -5,8 +5,6 @@
 #include "core/crc32c.h"
 #include "core/forks.h"
 
-#include "rendezvous/rendezvous.h"
-
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -86,11 +84,6 @@ int tutti_rank(const tutti_comm *comm)
 int tutti_size(const tutti_comm *comm)
 {
 	return comm ? comm->size : -1;
-}
-
-const char *tutti_launcher(void)
-{
-	return job_launcher();
 }
 
 int tutti_local_rank(const tutti_comm *comm)

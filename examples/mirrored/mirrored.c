@@ -31,7 +31,7 @@ struct replica {
 };
 
 struct options {
-	int local_ranks, ranks, steps;
+	int local_ranks, steps;
 };
 
 /* The same number for the same seed and index, in [-1, 1]. */
@@ -120,16 +120,30 @@ static void *train(void *arg)
 	return NULL;
 }
 
-/* One process: all of its replicas. deterministic: the same bits in whichever processes they are.
- */
-static int run(int rank, void *arg)
+static int read_options(struct options *o, int argc, char **argv)
 {
-	const struct options *o = arg;
+	const char *said = getenv("TUTTI_LOCAL_RANKS"); /* tuttirun --local-ranks */
+
+	*o = (struct options){.local_ranks = said ? atoi(said) : 2, .steps = 400};
+	for (int i = 1; i + 1 < argc; i += 2) {
+		if (strcmp(argv[i], "--local-ranks") == 0)
+			o->local_ranks = atoi(argv[i + 1]);
+		else if (strcmp(argv[i], "--steps") == 0)
+			o->steps = atoi(argv[i + 1]);
+		else
+			return 0;
+	}
+	return argc % 2 == 1 && o->local_ranks >= 1 && o->local_ranks <= REPLICAS_MOST &&
+	       o->steps >= 1;
+}
+
+/* All replicas of this process. deterministic: the same bits in whichever processes they are. */
+static int run(const struct options *o)
+{
 	tutti_config config = {.local_ranks = o->local_ranks, .deterministic = 1};
 	tutti_comm *comms[REPLICAS_MOST];
 	struct replica *replicas = calloc((size_t)o->local_ranks, sizeof *replicas);
 
-	(void)rank; /* of the process: the environment says it to tutti_init_all */
 	if (!replicas)
 		return 1;
 	MUST(tutti_init_all(comms, o->local_ranks, &config));
@@ -145,38 +159,18 @@ static int run(int rank, void *arg)
 	return fflush(stdout) != 0;
 }
 
-static int read_options(struct options *o, int argc, char **argv)
+static int process(int argc, char **argv)
 {
-	const char *said = getenv("TUTTI_LOCAL_RANKS"); /* tuttirun --local-ranks */
+	struct options options;
 
-	*o = (struct options){.local_ranks = said ? atoi(said) : 2, .steps = 400};
-	for (int i = 1; i + 1 < argc; i += 2) {
-		if (strcmp(argv[i], "--local-ranks") == 0)
-			o->local_ranks = atoi(argv[i + 1]);
-		else if (strcmp(argv[i], "--ranks") == 0)
-			o->ranks = atoi(argv[i + 1]);
-		else if (strcmp(argv[i], "--steps") == 0)
-			o->steps = atoi(argv[i + 1]);
-		else
-			return 0;
-	}
-	return argc % 2 == 1 && o->local_ranks >= 1 && o->local_ranks <= REPLICAS_MOST &&
-	       o->ranks >= 0 && o->steps >= 1;
+	setvbuf(stdout, NULL, _IOLBF, 0); /* to be read while it runs, through a pipe, too */
+	if (read_options(&options, argc, argv))
+		return run(&options);
+	fprintf(stderr, "mirrored [--local-ranks 1..%d] [--ranks P] [--steps N]\n", REPLICAS_MOST);
+	return 2;
 }
 
 int main(int argc, char **argv)
 {
-	struct options options;
-
-	if (!read_options(&options, argc, argv)) {
-		fprintf(stderr, "mirrored [--local-ranks 1..%d] [--ranks P] [--steps N]\n",
-			REPLICAS_MOST);
-		return 2;
-	}
-	setvbuf(stdout, NULL, _IOLBF, 0); /* to be read while it runs, through a pipe, too */
-	if (options.ranks == 0)
-		return run(0, &options);
-	if (tutti_spawn(run, &options, options.ranks) != TUTTI_OK)
-		fprintf(stderr, "%s\n", tutti_comm_error(NULL));
-	return tutti_spawn_exit_code();
+	return tutti_main(argc, argv, process);
 }

@@ -182,7 +182,7 @@ static void run_threads(const struct options *options)
 
 	CHECK(&options->api, n >= 1 && n <= API_RANKS, "--threads %d", n);
 	if (options->api.device == BUFFER_CUDA)
-		gpu_use(0);
+		gpu_use(options->has_others ? atoi(getenv("RANK")) * n % gpu_count() : 0);
 	CHECK_OK(&options->api, tutti_init_all(comms, n, &config));
 	for (int i = 0; i < n; i++) {
 		int rank = options->has_others ? atoi(getenv("RANK")) * n + i : i;

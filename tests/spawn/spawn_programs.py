@@ -43,6 +43,9 @@ def stdin():
         done = subprocess.run([PROGRAM, "copy", "3"], stdin=file, stdout=subprocess.PIPE, check=False)
     lines = done.stdout.decode().splitlines()
     check(lines[1] == "[parent] a" and lines[2:-1] == ["[0] b", "[0] c"], f"stdin: {lines}")
+    # A program without a stdin: rank 0 has none, and the others read nothing.
+    done = subprocess.run(["sh", "-c", 'exec "$0" copy 2 <&-', PROGRAM], stdout=subprocess.PIPE, check=False)
+    check(done.returncode == 0 and b"[" not in done.stdout, f"no stdin: {done.returncode}, {done.stdout}")
 
 
 class Job:

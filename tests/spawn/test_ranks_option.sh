@@ -29,11 +29,13 @@ said '^gpt: rank [01] \(pid [0-9]+\) exited with code 1; the job was ended$'
 # shellcheck disable=SC2086
 expect 2 $limited "$gpt" --ranks 2 $options --heads 3
 # shellcheck disable=SC2086
-expect 2 $tuttirun -n 2 "$gpt" --ranks 4 $options
-said 'gpt: --ranks 4 starts ranks where no launcher does, and one has started 2: leave it out'
-expect 2 $limited "$gpt" --ranks
-said "gpt: --ranks '' is not possible: it is a number from 1 to 4096"
-expect 2 env RANK=0 $limited "$gpt" --ranks 2 # half of a launcher's variables
+expect 1 $tuttirun -n 2 "$gpt" --ranks 4 $options
+said 'the launcher has started 2 ranks'
+expect 2 $tuttirun -n 2 "$recover" --ranks 4
+said 'recover: --ranks 4 starts ranks where no launcher does, and one has started 2: leave it out'
+expect 2 $limited "$recover" --ranks
+said "recover: --ranks '' is not possible: it is a number from 1 to 4096"
+expect 2 env RANK=0 $limited "$recover" --ranks 2 # half of a launcher's variables
 said 'WORLD_SIZE is not'
 
 # ---- perf
@@ -46,4 +48,7 @@ for program in ddp_step overlap all_reduce_perf; do
 	expect 2 $tuttirun -n 2 "$BUILD_DIR/perf/$program" --ranks 3
 	said 'launcher'
 done
+expect 0 timeout -k 5 300 "$SOURCE_DIR/perf/spawned" --build "$BUILD_DIR" --rounds 1 --iterations 2
+[ "$(grep -cE '^ +[0-9]+ +[0-9.]+ +[0-9.]+ +[0-9.]+$' out)" = 5 ] || complain "perf/spawned: $(cat out)"
+expect 3 timeout -k 5 100 "$SOURCE_DIR/perf/spawned" --build "$BUILD_DIR" --ranks 5000 --rounds 1
 exit $failures

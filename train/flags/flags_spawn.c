@@ -113,7 +113,7 @@ tutti_status tutti_train_spawn(const tutti_train_options *options, int (*fn)(voi
 
 	if (options->num_gpus > 0)
 		setenv("CUDA_VISIBLE_DEVICES", options->gpus, 1);
-	bool is_launched = tutti_launcher() != NULL;
+	bool is_launched = tutti_launched() != 0;
 	node.devices = is_launched ? 1 : devices_of(options);
 	if (is_launched || (node.nodes == 1 && node.devices == 1)) {
 		*code = fn(arg);
