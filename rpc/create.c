@@ -48,10 +48,10 @@ static tutti_status allocate(tutti_rpc *rpc)
 	rpc->peers = calloc(n, sizeof *rpc->peers);
 	rpc->first_rank = calloc(n, sizeof *rpc->first_rank);
 	rpc->died = calloc(n, sizeof *rpc->died);
-	rpc->threads = calloc((size_t)rpc->config.threads, sizeof *rpc->threads);
+	rpc->pool.threads = calloc((size_t)rpc->config.threads, sizeof *rpc->pool.threads);
 	rpc->scratch = malloc(RPC_ALONG_BYTES);
 	rpc->inboxes = aligned_alloc(64, RPC_INBOXES * sizeof *rpc->inboxes);
-	if (!rpc->peers || !rpc->first_rank || !rpc->died || !rpc->threads || !rpc->inboxes ||
+	if (!rpc->peers || !rpc->first_rank || !rpc->died || !rpc->pool.threads || !rpc->inboxes ||
 	    !rpc->scratch)
 		return train_no_memory("an rpc of %d ranks", rpc->size);
 	memset(rpc->inboxes, 0, RPC_INBOXES * sizeof *rpc->inboxes);
@@ -98,7 +98,7 @@ static void free_all(tutti_rpc *rpc)
 	free(rpc->peers);
 	free(rpc->first_rank);
 	free(rpc->died);
-	free(rpc->threads);
+	free(rpc->pool.threads);
 	free(rpc->inboxes);
 	free(rpc->scratch);
 	free(rpc);
@@ -114,7 +114,7 @@ static tutti_status make(tutti_rpc **out, int rank, int size, const tutti_rpc_co
 	rpc->rank = rank;
 	rpc->size = size;
 	rpc->epoch = 1;
-	rpc->queue_tail = &rpc->queue;
+	rpc->pool.queue_tail = &rpc->pool.queue;
 	init_lock(rpc);
 	tutti_status status = allocate(rpc);
 	if (status == TUTTI_OK)

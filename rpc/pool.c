@@ -7,17 +7,17 @@
 
 bool rpc_pool_is_full(const tutti_rpc *rpc)
 {
-	int free_threads = rpc->idle_threads + rpc->config.threads - rpc->num_threads;
+	int free_threads = rpc->pool.idle_threads + rpc->config.threads - rpc->pool.num_threads;
 
 	return rpc->config.queue && rpc->queued - free_threads >= rpc->config.queue;
 }
 
 static struct tutti_rpc_reply *pop(tutti_rpc *rpc)
 {
-	struct tutti_rpc_reply *entry = rpc->queue;
+	struct tutti_rpc_reply *entry = rpc->pool.queue;
 
-	if (!(rpc->queue = entry->next))
-		rpc->queue_tail = &rpc->queue;
+	if (!(rpc->pool.queue = entry->next))
+		rpc->pool.queue_tail = &rpc->pool.queue;
 	rpc->queued--;
 	entry->state = ENTRY_RUNS;
 	rpc->running++;
@@ -30,12 +30,12 @@ static void *run_functions(void *arg)
 
 	rpc_lock(rpc);
 	for (;;) {
-		while (!rpc->queue && !rpc->pool_stops) {
-			rpc->idle_threads++;
+		while (!rpc->pool.queue && !rpc->pool.stops) {
+			rpc->pool.idle_threads++;
 			pthread_cond_wait(&rpc->has_request, &rpc->lock);
-			rpc->idle_threads--;
+			rpc->pool.idle_threads--;
 		}
-		if (!rpc->queue || rpc->pool_stops)
+		if (!rpc->pool.queue || rpc->pool.stops)
 			break;
 		struct tutti_rpc_reply *entry = pop(rpc);
 		rpc_unlock(rpc);
@@ -53,17 +53,18 @@ static int start_thread(tutti_rpc *rpc)
 
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	int error = pthread_create(&rpc->threads[rpc->num_threads], NULL, run_functions, rpc);
+	int error =
+		pthread_create(&rpc->pool.threads[rpc->pool.num_threads], NULL, run_functions, rpc);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	rpc->num_threads += error == 0;
+	rpc->pool.num_threads += error == 0;
 	return error;
 }
 
 tutti_status rpc_pool_push(tutti_rpc *rpc, struct tutti_rpc_reply *entry)
 {
-	if (rpc->queued >= rpc->idle_threads && rpc->num_threads < rpc->config.threads) {
+	if (rpc->queued >= rpc->pool.idle_threads && rpc->pool.num_threads < rpc->config.threads) {
 		int error = start_thread(rpc);
-		if (error && rpc->num_threads == 0)
+		if (error && rpc->pool.num_threads == 0)
 			return train_fail(TUTTI_ERR_SYSTEM,
 					  "the rank cannot start a thread for it: pthread_create: "
 					  "%s",
@@ -71,8 +72,8 @@ tutti_status rpc_pool_push(tutti_rpc *rpc, struct tutti_rpc_reply *entry)
 	}
 	entry->state = ENTRY_QUEUES;
 	entry->next = NULL;
-	*rpc->queue_tail = entry;
-	rpc->queue_tail = &entry->next;
+	*rpc->pool.queue_tail = entry;
+	rpc->pool.queue_tail = &entry->next;
 	rpc->queued++;
 	pthread_cond_signal(&rpc->has_request);
 	return TUTTI_OK;
@@ -80,14 +81,14 @@ tutti_status rpc_pool_push(tutti_rpc *rpc, struct tutti_rpc_reply *entry)
 
 bool rpc_pool_remove(tutti_rpc *rpc, struct tutti_rpc_reply *entry)
 {
-	struct tutti_rpc_reply **at = &rpc->queue;
+	struct tutti_rpc_reply **at = &rpc->pool.queue;
 
 	while (*at && *at != entry)
 		at = &(*at)->next;
 	if (!*at)
 		return false;
 	if (!(*at = entry->next))
-		rpc->queue_tail = at;
+		rpc->pool.queue_tail = at;
 	rpc->queued--;
 	return true;
 }
@@ -95,9 +96,9 @@ bool rpc_pool_remove(tutti_rpc *rpc, struct tutti_rpc_reply *entry)
 void rpc_pool_stop(tutti_rpc *rpc)
 {
 	rpc_lock(rpc);
-	rpc->pool_stops = true;
+	rpc->pool.stops = true;
 	pthread_cond_broadcast(&rpc->has_request);
 	rpc_unlock(rpc);
-	for (int i = 0; i < rpc->num_threads; i++)
-		pthread_join(rpc->threads[i], NULL);
+	for (int i = 0; i < rpc->pool.num_threads; i++)
+		pthread_join(rpc->pool.threads[i], NULL);
 }

@@ -28,7 +28,7 @@ struct rpc_refs {
 };
 
 /* A message to the owner. */
-struct wish {
+struct ref_message {
 	uint64_t number;
 	int32_t rank, reserved; /* share: who gets a count */
 };
@@ -91,7 +91,7 @@ static tutti_status no_object(const tutti_rpc *rpc, uint64_t number, int rank)
 /* ---- at the owner; lock ---- */
 
 /* rank has a count, and gives one to another. */
-static tutti_status share(tutti_rpc *rpc, int rank, const struct wish *w)
+static tutti_status share(tutti_rpc *rpc, int rank, const struct ref_message *w)
 {
 	struct object *o = find(rpc, w->number);
 
@@ -132,7 +132,7 @@ static tutti_status on_share(void *arg, const tutti_rpc_request *request, tutti_
 	tutti_rpc *rpc = arg;
 
 	(void)reply;
-	if (request->bytes != sizeof(struct wish))
+	if (request->bytes != sizeof(struct ref_message))
 		return train_invalid("a message of %zu bytes", request->bytes);
 	rpc_lock(rpc);
 	tutti_status status = share(rpc, request->rank, request->data);
@@ -145,11 +145,11 @@ static tutti_status on_release(void *arg, const tutti_rpc_request *request, tutt
 	tutti_rpc *rpc = arg;
 
 	(void)reply;
-	if (request->bytes != sizeof(struct wish))
+	if (request->bytes != sizeof(struct ref_message))
 		return train_invalid("a message of %zu bytes", request->bytes);
 	rpc_lock(rpc);
 	tutti_status status =
-		release(rpc, request->rank, ((const struct wish *)request->data)->number);
+		release(rpc, request->rank, ((const struct ref_message *)request->data)->number);
 	rpc_unlock(rpc);
 	return status;
 }
@@ -262,7 +262,7 @@ tutti_status tutti_rpc_ref_get(tutti_rpc *rpc, const tutti_rpc_ref *ref, void **
 tutti_status tutti_rpc_ref_share(tutti_rpc *rpc, const tutti_rpc_ref *ref, int rank)
 {
 	TRY(check("tutti_rpc_ref_share", rpc, ref));
-	struct wish w = {.number = ref->number, .rank = rank};
+	struct ref_message w = {.number = ref->number, .rank = rank};
 	if (ref->owner != rpc->rank)
 		return tutti_rpc_call(rpc, ref->owner, SHARE, &(tutti_rpc_piece){&w, sizeof w}, 1,
 				      NULL, NULL);
@@ -277,7 +277,7 @@ tutti_status tutti_rpc_ref_release(tutti_rpc *rpc, const tutti_rpc_ref *ref)
 	if (!ref)
 		return TUTTI_OK;
 	TRY(check("tutti_rpc_ref_release", rpc, ref));
-	struct wish w = {.number = ref->number};
+	struct ref_message w = {.number = ref->number};
 	if (ref->owner != rpc->rank)
 		return tutti_rpc_send(rpc, ref->owner, RELEASE, &(tutti_rpc_piece){&w, sizeof w}, 1,
 				      NULL);

@@ -7,10 +7,10 @@
  *     refs.c        remote references
  *     caller:
  *       future.c    the functions of rpc.h
- *       await.c     waiting for a call
+ *       call_wait.c    waiting for a call
  *       slots.c     a call's way out: slots, requests
  *       answer.c    messages that come back
- *       ending.c    how a call ends
+ *       call_ending.c  how a call ends
  *     callee:
  *       serve.c     requests, until a function runs
  *       pool.c      threads that run functions
@@ -205,6 +205,14 @@ struct rpc_leaving {
 
 struct rpc_refs;
 
+/* Threads that run functions, and requests that wait for one. */
+struct rpc_pool {
+	struct tutti_rpc_reply *queue, **queue_tail;
+	pthread_t *threads;
+	int num_threads, idle_threads;
+	bool stops;
+};
+
 struct tutti_rpc {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;     /* of rare events that threads wait for                  */
@@ -230,11 +238,8 @@ struct tutti_rpc {
 
 	struct rpc_function *functions[64];
 
-	struct tutti_rpc_reply *queue, **queue_tail;
+	struct rpc_pool pool;
 	int queued, running; /* running: functions, and answers that come later   */
-	pthread_t *threads;
-	int num_threads, idle_threads;
-	bool pool_stops;
 
 	pthread_t keeper;
 	bool has_keeper, keeper_stops;
@@ -332,7 +337,7 @@ struct tutti_rpc_reply *rpc_on_request(tutti_rpc *rpc, int rank, const struct rp
 void rpc_on_coming(tutti_rpc *rpc, int rank, const struct rpc_message *m);
 void rpc_on_cancel(tutti_rpc *rpc, int rank, const struct rpc_message *m);
 
-/* ending.c */
+/* call_ending.c */
 void rpc_slot_free(struct rpc_slot *slot);
 /* The slot of the call that m is about; NULL: it is over. */
 struct rpc_slot *rpc_slot_of(tutti_rpc *rpc, int rank, const struct rpc_message *m);
@@ -375,7 +380,7 @@ void rpc_slot_answered(struct rpc_slot *slot, tutti_status status);
 void rpc_slot_look(struct rpc_slot *slot);
 void rpc_slots_look(tutti_rpc *rpc, int rank); /* all for rank */
 
-/* await.c */
+/* call_wait.c */
 /* Waits until the call is over, or is_one_way and has landed; IN_PROGRESS: deadline_ns, if not 0,
  * has passed. */
 tutti_status rpc_await(struct tutti_rpc_future *call, uint64_t deadline_ns);
