@@ -6,7 +6,7 @@ import pathlib
 import re
 import sys
 
-for header in ("tutti", "train", "parallel"):
+for header in ("tutti", "train", "parallel", "rpc"):
     text = (pathlib.Path(sys.argv[1]) / "tutti" / f"{header}.h").read_text()
     text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
     print(f"#include <tutti/{header}.h>")

@@ -28,7 +28,7 @@ nm -g --defined-only "$archive" | only_tutti || complain "$archive shows names t
 
 # Every function of the public headers is there, built or refusing with UNSUPPORTED.
 nm -D --defined-only "$so" | sed -n 's/^.* T \(.*\)@@TUTTI_0$/\1/p' | sort >"$scratch/there"
-cat "$SOURCE_DIR"/include/tutti/{tutti,train,parallel}.h | gcc -fpreprocessed -dD -E -P - 2>/dev/null |
+cat "$SOURCE_DIR"/include/tutti/{tutti,train,parallel,rpc}.h | gcc -fpreprocessed -dD -E -P - 2>/dev/null |
 	grep -oE '\btutti_[a-z0-9_]+\(' | tr -d '(' | sort -u >"$scratch/declared"
 [ "$(wc -l <"$scratch/declared")" -gt 50 ] || complain "found no declarations in the headers"
 comm -13 "$scratch/there" "$scratch/declared" >"$scratch/missing"

@@ -1,0 +1,321 @@
+/* Messages to a caller: the REPLY, and before it those that move a long payload out and a long
+ * answer in. */
+#include "rpc/rpc_internal.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void unlist(struct tutti_rpc_future *call)
+{
+	if (!call->at)
+		return;
+	*call->at = call->next;
+	if (call->next)
+		call->next->at = call->at;
+	call->at = NULL;
+}
+
+/* The slot stays behind if its REPLY has not come. */
+static void leave_slot(struct tutti_rpc_future *call)
+{
+	struct rpc_slot *slot = call->slot;
+
+	if (!slot)
+		return;
+	call->slot = NULL;
+	slot->call = NULL;
+	if (call->is_replied)
+		rpc_slot_free(slot);
+	else
+		slot->state = SLOT_IS_LEFT;
+}
+
+/* Its status and message are there. */
+static void end(struct tutti_rpc_future *call, tutti_status status)
+{
+	tutti_rpc *rpc = call->rpc;
+
+	if (call->owns_block)
+		free(call->block);
+	call->block = NULL;
+	call->owns_block = false;
+	call->status = status;
+	call->is_over = true;
+	leave_slot(call);
+	if (call->done) {
+		struct tutti_rpc_future **at = &rpc->ended;
+		unlist(call);
+		while (*at)
+			at = &(*at)->next;
+		call->next = NULL;
+		*at = call;
+		rpc->calling++;
+	}
+	pthread_cond_broadcast(&rpc->changed);
+}
+
+void rpc_call_end(struct tutti_rpc_future *call, tutti_status status, const char *format, ...)
+{
+	va_list args;
+	int at = snprintf(call->error, sizeof call->error, "rank %d, '%s': ", call->rank,
+			  call->name);
+
+	va_start(args, format);
+	vsnprintf(call->error + at, sizeof call->error - (size_t)at, format, args);
+	va_end(args);
+	end(call, status);
+}
+
+/* ---- the answer ---- */
+
+/* Room for a long answer, or for the message of an error. Else refusal and error say why. */
+static tutti_status find_room(struct tutti_rpc_future *call, const struct rpc_message *m)
+{
+	tutti_rpc_answer *answer = m->status == TUTTI_OK ? call->answer : NULL;
+
+	if (m->status == TUTTI_OK && !answer)
+		return TUTTI_ERR_INVALID; /* nobody wants it, and nobody sees this */
+	if (answer && answer->data) {
+		if (m->bytes > answer->bytes)
+			return train_invalid("the answer has %llu bytes, and there is room for %zu",
+					     (unsigned long long)m->bytes, answer->bytes);
+		call->block = answer->data;
+		call->owns_block = false;
+		return TUTTI_OK;
+	}
+	if (m->status != TUTTI_OK && m->bytes > RPC_ERROR_BYTES)
+		return train_fail(TUTTI_ERR_INTERNAL, "its error has %llu bytes",
+				  (unsigned long long)m->bytes);
+	if (!(call->block = malloc(m->bytes)))
+		return train_no_memory("its answer, %llu bytes", (unsigned long long)m->bytes);
+	call->owns_block = true;
+	return TUTTI_OK;
+}
+
+static void end_with_text(struct tutti_rpc_future *call, tutti_status status, const void *text,
+			  size_t bytes)
+{
+	rpc_call_end(call, status, "%.*s", (int)(bytes < RPC_ERROR_BYTES ? bytes : RPC_ERROR_BYTES),
+		     (const char *)text);
+}
+
+static void end_short(struct tutti_rpc_future *call, const struct rpc_message *m)
+{
+	tutti_rpc_answer *answer = call->answer;
+	struct rpc_message as_long = *m;
+
+	if (answer && m->bytes) {
+		if (find_room(call, &as_long) != TUTTI_OK) {
+			tutti_status status = answer->data ? TUTTI_ERR_INVALID : TUTTI_ERR_MEMORY;
+			rpc_call_end(call, status, "%s", tutti_comm_error(NULL));
+			return;
+		}
+		memcpy(call->block, m->data, m->bytes);
+	}
+	if (answer) {
+		answer->data = m->bytes ? call->block : answer->data;
+		answer->bytes = m->bytes;
+		call->owns_block = false;
+	}
+	end(call, TUTTI_OK);
+}
+
+static void end_long(struct tutti_rpc_future *call, const struct rpc_message *m)
+{
+	if (m->status != TUTTI_OK) {
+		rpc_post_note(call->rpc, RPC_DROP, m, call->rank);
+		end_with_text(call, m->status, call->block, m->bytes);
+		return;
+	}
+	call->answer->data = call->block;
+	call->answer->bytes = m->bytes;
+	call->owns_block = false;
+	rpc_post_note(call->rpc, RPC_DROP, m, call->rank);
+	end(call, TUTTI_OK);
+}
+
+/* The callee has forgotten the answer, because it was not wanted here. */
+static void end_dropped(struct tutti_rpc_future *call, const struct rpc_message *m)
+{
+	if (call->refusal != TUTTI_OK) {
+		end(call, call->refusal);
+		return;
+	}
+	if (m->status == TUTTI_OK && call->answer) {
+		rpc_call_end(call, TUTTI_ERR_INTERNAL, "its answer is lost");
+		return;
+	}
+	if (m->status == TUTTI_OK)
+		end(call, TUTTI_OK);
+	else
+		rpc_call_end(call, m->status, "%s", tutti_status_string(m->status));
+}
+
+static void end_with_reply(struct tutti_rpc_future *call, const struct rpc_message *m)
+{
+	if (m->is_cancelled)
+		rpc_call_end(call, call->is_expiring ? TUTTI_ERR_TIMEOUT : TUTTI_ERR_ABORTED,
+			     "%s while it waited there for a thread, or for its payload",
+			     call->is_expiring ? "its time was over" : "it was cancelled");
+	else if (m->is_dropped)
+		end_dropped(call, m);
+	else if (m->num_pieces)
+		end_long(call, m);
+	else if (m->status == TUTTI_OK)
+		end_short(call, m);
+	else
+		end_with_text(call, m->status, m->data, m->bytes);
+}
+
+void rpc_on_reply(struct rpc_slot *slot)
+{
+	struct tutti_rpc_future *call = slot->call;
+	const struct rpc_message *m = &slot->reply;
+	bool is_sound = rpc_message_is_sound(m) && m->kind == RPC_REPLY && m->id == slot->id;
+
+	if (!call) { /* nobody waits for it */
+		rpc_slot_free(slot);
+		return;
+	}
+	call->is_replied = true;
+	if (call->is_sending || call->is_receiving)
+		return; /* again when that is over */
+	if (is_sound && m->num_pieces && !m->is_dropped)
+		is_sound = call->block && (m->status != TUTTI_OK || call->answer);
+	if (is_sound)
+		end_with_reply(call, m);
+	else
+		rpc_call_end(call, TUTTI_ERR_INTERNAL, "it has answered what makes no sense");
+}
+
+/* ---- long payloads and answers ---- */
+
+static void transfer_over(struct tutti_rpc_future *call, bool *of, tutti_status status)
+{
+	tutti_rpc *rpc = call->rpc;
+
+	rpc_issued_over(rpc, true);
+	*of = false;
+	if (status != TUTTI_OK && tutti_comm_status(rpc->comm) != TUTTI_OK) {
+		rpc_note_failure(rpc);
+		call->is_replied = false; /* all is asked for again */
+	} else if (status != TUTTI_OK && call->leaving == TUTTI_OK) {
+		call->leaving = TUTTI_ERR_INTERNAL;
+	}
+	if (call->is_replied && !call->is_sending && !call->is_receiving)
+		rpc_on_reply(call->slot);
+	else
+		rpc_call_left(call);
+	pthread_cond_broadcast(&rpc->changed);
+}
+
+static void on_sent(void *arg, tutti_status status)
+{
+	struct tutti_rpc_future *call = arg;
+	tutti_rpc *rpc = call->rpc;
+
+	rpc_in_callback++;
+	rpc_lock(rpc);
+	transfer_over(call, &call->is_sending, status);
+	rpc_unlock(rpc);
+	rpc_in_callback--;
+}
+
+static void on_received(void *arg, tutti_status status)
+{
+	struct tutti_rpc_future *call = arg;
+	tutti_rpc *rpc = call->rpc;
+
+	rpc_in_callback++;
+	rpc_lock(rpc);
+	transfer_over(call, &call->is_receiving, status);
+	rpc_unlock(rpc);
+	rpc_in_callback--;
+}
+
+void rpc_on_pull(tutti_rpc *rpc, int rank, const struct rpc_message *m)
+{
+	struct rpc_slot *slot = rpc_slot_of(rpc, rank, m);
+	struct tutti_rpc_future *call = slot ? slot->call : NULL;
+
+	if (!call || call->leaving || call->is_sending || !slot->request.num_pieces)
+		return;
+	struct rpc_io io = {.sends = true,
+			    .rank = rank,
+			    .tag = RPC_TAG_PAYLOAD + (int)slot->number,
+			    .pieces = call->pieces,
+			    .num_pieces = call->num_pieces,
+			    .done = on_sent,
+			    .done_arg = call};
+	if (rpc_issue(rpc, &io) != TUTTI_OK)
+		return; /* the keeper asks for all again, or the call ends at its deadline */
+	call->is_sending = true;
+	rpc_post_note(rpc, RPC_COMING, m, rank);
+}
+
+void rpc_on_have(tutti_rpc *rpc, int rank, const struct rpc_message *m)
+{
+	struct rpc_slot *slot = rpc_slot_of(rpc, rank, m);
+
+	if (!slot || !slot->call)
+		return;
+	slot->call->has_landed = true;
+	pthread_cond_broadcast(&rpc->changed);
+}
+
+void rpc_on_state(tutti_rpc *rpc, int rank, const struct rpc_message *m)
+{
+	struct rpc_slot *slot = rpc_slot_of(rpc, rank, m);
+
+	if (slot)
+		slot->is_running = true;
+}
+
+static tutti_status take(struct tutti_rpc_future *call, const struct rpc_message *m)
+{
+	tutti_rpc_piece pieces[TUTTI_RPC_PIECES];
+	uint8_t *at = call->block;
+	struct rpc_io io = {.rank = call->rank,
+			    .tag = RPC_TAG_ANSWER + (int)m->slot,
+			    .pieces = pieces,
+			    .num_pieces = m->num_pieces,
+			    .done = on_received,
+			    .done_arg = call};
+
+	for (int i = 0; i < m->num_pieces; i++) {
+		pieces[i] = (tutti_rpc_piece){at, rpc_message_piece(m, i)};
+		at += pieces[i].bytes;
+	}
+	TRY(rpc_issue(call->rpc, &io));
+	call->is_receiving = true;
+	rpc_post_note(call->rpc, RPC_TAKE, m, call->rank);
+	return TUTTI_OK;
+}
+
+void rpc_on_offer(tutti_rpc *rpc, int rank, const struct rpc_message *m)
+{
+	struct rpc_slot *slot = rpc_slot_of(rpc, rank, m);
+	struct tutti_rpc_future *call = slot ? slot->call : NULL;
+
+	if (call && call->is_receiving)
+		return;
+	if (!call || call->leaving) {
+		rpc_post_note(rpc, RPC_DROP, m, rank);
+		return;
+	}
+	if (call->owns_block)
+		free(call->block);
+	call->block = NULL;
+	tutti_status status = find_room(call, m);
+	if (status == TUTTI_OK) {
+		take(call, m); /* else the rpc recovers */
+		return;
+	}
+	if (m->status != TUTTI_OK || call->answer) {
+		call->refusal = status;
+		snprintf(call->error, sizeof call->error, "rank %d, '%s': %s", rank, call->name,
+			 tutti_comm_error(NULL));
+	}
+	rpc_post_note(rpc, RPC_DROP, m, rank);
+}

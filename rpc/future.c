@@ -1,0 +1,283 @@
+/* The functions of rpc.h for callers. */
+#include "rpc/rpc_internal.h"
+
+#include "core/clock.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static tutti_status check_pieces(const char *what, const tutti_rpc_piece *pieces, int num_pieces)
+{
+	if (num_pieces < 0 || num_pieces > TUTTI_RPC_PIECES)
+		return train_invalid("%s: %d pieces: there may be %d", what, num_pieces,
+				     TUTTI_RPC_PIECES);
+	if (num_pieces && !pieces)
+		return train_invalid("%s: pieces is NULL, and num_pieces is %d", what, num_pieces);
+	for (int i = 0; i < num_pieces; i++)
+		if (pieces[i].bytes && !pieces[i].data)
+			return train_invalid("%s: piece %d has %zu bytes, and data is NULL", what,
+					     i, pieces[i].bytes);
+	return TUTTI_OK;
+}
+
+static tutti_status check_call(const char *what, const tutti_rpc *rpc, int rank, const char *name)
+{
+	size_t bytes = name ? strlen(name) : 0;
+
+	if (!rpc)
+		return train_invalid("%s: rpc is NULL", what);
+	if (rank < 0 || rank >= rpc->size)
+		return train_invalid("%s: rank %d is not in 0..%d", what, rank, rpc->size - 1);
+	if (bytes < 1 || bytes > RPC_NAME_BYTES)
+		return train_invalid("%s: a function's name has 1 to %d bytes, not %zu", what,
+				     RPC_NAME_BYTES, bytes);
+	return TUTTI_OK;
+}
+
+/* Writes all that is read later, but the text of the error. */
+static void fill(struct tutti_rpc_future *call, tutti_rpc *rpc, int rank, const char *name,
+		 const tutti_rpc_options *options)
+{
+	int timeout_ms =
+		options && options->timeout_ms ? options->timeout_ms : rpc->config.timeout_ms;
+
+	memset(call, 0, offsetof(struct tutti_rpc_future, pieces));
+	memset(&call->answer, 0,
+	       offsetof(struct tutti_rpc_future, name) - offsetof(struct tutti_rpc_future, answer));
+	call->rpc = rpc;
+	call->rank = rank;
+	call->timeout_ms = timeout_ms > 0 ? timeout_ms : 0;
+	call->deadline_ns = timeout_ms > 0 ? deadline_after_ms(timeout_ms) : 0;
+	call->status = TUTTI_IN_PROGRESS;
+	memcpy(call->name, name, strlen(name) + 1);
+	call->error[0] = 0;
+	call->next = NULL;
+	call->at = NULL;
+}
+
+static void fill_pieces(struct tutti_rpc_future *call, const tutti_rpc_piece *pieces,
+			int num_pieces)
+{
+	for (int i = 0; i < num_pieces; i++) {
+		if (!pieces[i].bytes)
+			continue;
+		call->pieces[call->num_pieces++] = pieces[i];
+		call->bytes += pieces[i].bytes;
+	}
+}
+
+static tutti_status result(const struct tutti_rpc_future *call)
+{
+	return call->status == TUTTI_OK ? TUTTI_OK : tutti_set_error(call->status, call->error);
+}
+
+tutti_status tutti_rpc_call(tutti_rpc *rpc, int rank, const char *name,
+			    const tutti_rpc_piece *pieces, int num_pieces, tutti_rpc_answer *answer,
+			    const tutti_rpc_options *options)
+{
+	struct tutti_rpc_future call;
+
+	TRY(rpc_may_wait("tutti_rpc_call"));
+	TRY(check_call("tutti_rpc_call", rpc, rank, name));
+	TRY(check_pieces("tutti_rpc_call", pieces, num_pieces));
+	fill(&call, rpc, rank, name, options);
+	fill_pieces(&call, pieces, num_pieces);
+	call.answer = answer;
+	rpc_lock(rpc);
+	tutti_status status = rpc_start(&call);
+	if (status == TUTTI_OK)
+		rpc_await(&call, 0);
+	rpc_unlock(rpc);
+	return status == TUTTI_OK ? result(&call) : status;
+}
+
+tutti_status rpc_call_own(tutti_rpc *rpc, int rank, const char *name, const tutti_rpc_piece *pieces,
+			  int num_pieces, tutti_rpc_answer *answer,
+			  const tutti_rpc_options *options)
+{
+	struct tutti_rpc_future call;
+
+	fill(&call, rpc, rank, name, options);
+	fill_pieces(&call, pieces, num_pieces);
+	call.answer = answer;
+	call.is_own = true;
+	TRY(rpc_start(&call));
+	rpc_await(&call, 0);
+	return result(&call);
+}
+
+/* The call is over, or in a slot that nobody waits for. */
+static tutti_status finish_one_way(struct tutti_rpc_future *call)
+{
+	struct rpc_slot *slot = call->slot;
+
+	if (call->is_over)
+		return result(call);
+	if (slot) {
+		slot->call = NULL;
+		if (call->is_replied)
+			rpc_slot_free(slot);
+		else
+			slot->state = SLOT_IS_ONE_WAY;
+	}
+	return TUTTI_OK;
+}
+
+tutti_status tutti_rpc_send(tutti_rpc *rpc, int rank, const char *name,
+			    const tutti_rpc_piece *pieces, int num_pieces,
+			    const tutti_rpc_options *options)
+{
+	struct tutti_rpc_future call;
+
+	TRY(tutti_group_refuse("tutti_rpc_send"));
+	TRY(check_call("tutti_rpc_send", rpc, rank, name));
+	TRY(check_pieces("tutti_rpc_send", pieces, num_pieces));
+	fill(&call, rpc, rank, name, options);
+	fill_pieces(&call, pieces, num_pieces);
+	call.is_one_way = true;
+	if (call.bytes > rpc_room_beside(strlen(name)))
+		TRY(rpc_may_wait("tutti_rpc_send of a long payload"));
+	rpc_lock(rpc);
+	tutti_status status = rpc_start(&call);
+	if (status == TUTTI_OK && call.slot) {
+		rpc_await(&call, 0);
+		status = finish_one_way(&call);
+	}
+	rpc_unlock(rpc);
+	return status;
+}
+
+tutti_status tutti_rpc_call_async(tutti_rpc *rpc, int rank, const char *name,
+				  const tutti_rpc_piece *pieces, int num_pieces,
+				  tutti_rpc_answer *answer, const tutti_rpc_options *options,
+				  tutti_rpc_future **future)
+{
+	TRY(tutti_group_refuse("tutti_rpc_call_async"));
+	TRY(check_call("tutti_rpc_call_async", rpc, rank, name));
+	TRY(check_pieces("tutti_rpc_call_async", pieces, num_pieces));
+	if (!future && !(options && options->done))
+		return train_invalid("tutti_rpc_call_async: future is NULL, and there is no "
+				     "options.done");
+	struct tutti_rpc_future *call = malloc(sizeof *call);
+	if (!call)
+		return train_no_memory("a call of '%s' on rank %d", name, rank);
+	fill(call, rpc, rank, name, options);
+	fill_pieces(call, pieces, num_pieces);
+	call->answer = answer;
+	call->is_released = !future;
+	if (options) {
+		call->done = options->done;
+		call->done_arg = options->done_arg;
+	}
+	rpc_lock(rpc);
+	tutti_status status = rpc_start(call);
+	if (status == TUTTI_OK && call->done)
+		rpc_keeper_watch(call);
+	if (status == TUTTI_OK && future) /* before done can be called */
+		*future = call;
+	rpc_unlock(rpc);
+	if (status != TUTTI_OK)
+		free(call);
+	return status;
+}
+
+tutti_status tutti_rpc_wait(tutti_rpc_future **future, int timeout_ms)
+{
+	TRY(rpc_may_wait("tutti_rpc_wait"));
+	if (!future)
+		return train_invalid("tutti_rpc_wait: future is NULL");
+	struct tutti_rpc_future *call = *future;
+	if (!call)
+		return TUTTI_OK;
+	tutti_rpc *rpc = call->rpc;
+	rpc_lock(rpc);
+	tutti_status status = rpc_await(call, timeout_ms > 0 ? deadline_after_ms(timeout_ms) : 0);
+	rpc_unlock(rpc);
+	if (status == TUTTI_IN_PROGRESS)
+		return status;
+	status = result(call);
+	*future = NULL;
+	free(call);
+	return status;
+}
+
+static bool is_finished(const struct tutti_rpc_future *call)
+{
+	return call->is_over && !call->done;
+}
+
+/* Deals with the REPLY, if it has come. */
+static void look(struct tutti_rpc_future *call)
+{
+	tutti_rpc *rpc = call->rpc;
+	struct rpc_slot *slot = call->slot;
+	int is_done = 0;
+
+	if (!slot || !slot->work || slot->is_awaited)
+		return;
+	tutti_status status = tutti_work_test(slot->work, &is_done);
+	if (!is_done)
+		return;
+	tutti_work_release(&slot->work);
+	rpc_issued_over(rpc, false);
+	rpc_slot_answered(slot, status);
+}
+
+tutti_status tutti_rpc_test(tutti_rpc_future *future, int *is_done)
+{
+	if (!future || !is_done)
+		return train_invalid("tutti_rpc_test: %s is NULL", future ? "is_done" : "future");
+	tutti_rpc *rpc = future->rpc;
+	rpc_lock(rpc);
+	if (!future->is_over)
+		look(future);
+	if (!future->is_over)
+		rpc_call_look_at_clock(future, rpc_now_ns());
+	*is_done = is_finished(future);
+	rpc_unlock(rpc);
+	return *is_done ? result(future) : TUTTI_OK;
+}
+
+static void cancel(struct tutti_rpc_future *call)
+{
+	if (call->is_over || call->leaving)
+		return;
+	if (call->slot)
+		rpc_post_note(call->rpc, RPC_CANCEL, &call->slot->request, call->rank);
+	rpc_call_leave(call, TUTTI_ERR_ABORTED);
+}
+
+void tutti_rpc_cancel(tutti_rpc_future *future)
+{
+	if (!future)
+		return;
+	tutti_rpc *rpc = future->rpc;
+	rpc_lock(rpc);
+	cancel(future);
+	rpc_unlock(rpc);
+}
+
+void tutti_rpc_release(tutti_rpc_future **future)
+{
+	struct tutti_rpc_future *call = future ? *future : NULL;
+
+	if (!call)
+		return;
+	*future = NULL;
+	tutti_rpc *rpc = call->rpc;
+	rpc_lock(rpc);
+	if (call->done) { /* the thread that calls it frees the handle */
+		call->is_released = true;
+		call = NULL;
+	} else {
+		cancel(call);
+		rpc_await(call, 0);
+	}
+	rpc_unlock(rpc);
+	free(call);
+}
+
+void tutti_rpc_free(void *data)
+{
+	free(data);
+}

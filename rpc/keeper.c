@@ -1,0 +1,296 @@
+/* The keeper, a thread of each rpc that sleeps until it is needed: it ends calls with done at their
+ * deadline, and makes the next communicator when a rank has died. Then callers send again what has
+ * no answer yet, and callees know it by its id. */
+#include "rpc/rpc_internal.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* ---- deadlines ---- */
+
+void rpc_keeper_watch(struct tutti_rpc_future *call)
+{
+	tutti_rpc *rpc = call->rpc;
+
+	call->next = rpc->with_done;
+	if (call->next)
+		call->next->at = &call->next;
+	call->at = &rpc->with_done;
+	rpc->with_done = call;
+	if (rpc->keeper_ns && call->deadline_ns && call->deadline_ns < rpc->keeper_ns)
+		pthread_cond_signal(&rpc->keeper_due);
+}
+
+/* Returns when the next one is due. */
+static uint64_t look_at_deadlines(tutti_rpc *rpc)
+{
+	uint64_t now = rpc_now_ns(), due = UINT64_MAX;
+	struct tutti_rpc_future *next;
+
+	for (struct tutti_rpc_future *call = rpc->with_done; call; call = next) {
+		next = call->next; /* it may leave the list now */
+		rpc_call_look_at_clock(call, now);
+		if (!call->is_over && !call->leaving && call->deadline_ns &&
+		    call->deadline_ns < due)
+			due = call->deadline_ns;
+	}
+	return due;
+}
+
+/* ---- recovery ---- */
+
+/* The works of the communicator have ended, or do so now. A REPLY that has come counts. */
+static void collect_replies(tutti_rpc *rpc, struct rpc_peer *peer)
+{
+	for (int i = 0; peer->slots && i < rpc->config.calls; i++) {
+		struct rpc_slot *slot = &peer->slots[i];
+		if (!slot->work)
+			continue;
+		if (tutti_work_wait(&slot->work, 0) == TUTTI_OK)
+			rpc_on_reply(slot);
+	}
+}
+
+static void end_slots(tutti_rpc *rpc, struct rpc_peer *peer, tutti_status status, const char *why)
+{
+	for (int i = 0; peer->slots && i < rpc->config.calls; i++) {
+		struct rpc_slot *slot = &peer->slots[i];
+		struct tutti_rpc_future *call = slot->call;
+		if (slot->state == SLOT_IS_FREE)
+			continue;
+		if (call) {
+			call->is_replied = true; /* nothing comes any more: the slot is free */
+			rpc_call_end(call, status, "%s", why);
+		} else {
+			rpc_slot_free(slot);
+		}
+	}
+}
+
+/* Requests of a rank that has died. */
+static void forget_entries(tutti_rpc *rpc, struct rpc_peer *peer)
+{
+	for (int i = 0; i < RPC_CALLS_MAX; i++) {
+		struct tutti_rpc_reply *block = peer->entries[i / RPC_ENTRY_BLOCK];
+		struct tutti_rpc_reply *entry = block ? &block[i % RPC_ENTRY_BLOCK] : NULL;
+		if (!entry || entry->state == ENTRY_IS_FREE)
+			continue;
+		__atomic_store_n(&entry->is_cancelled, 1, __ATOMIC_RELAXED);
+		if (entry->state == ENTRY_RUNS)
+			continue; /* its reply forgets it */
+		if (entry->state == ENTRY_QUEUES)
+			rpc_pool_remove(rpc, entry);
+		rpc_reply_forget(entry);
+		entry->state = ENTRY_IS_FREE;
+	}
+}
+
+static void mark_dead(tutti_rpc *rpc, int rank)
+{
+	struct rpc_peer *peer = &rpc->peers[rank];
+	char why[96];
+
+	snprintf(why, sizeof why, "the rank has died, or left; the function may have run");
+	peer->is_alive = false;
+	peer->now = -1;
+	end_slots(rpc, peer, TUTTI_ERR_PEER, why);
+	forget_entries(rpc, peer);
+	rpc_leaving_rank_died(rpc, rank);
+	rpc_refs_rank_died(rpc, rank);
+}
+
+/* Where the ranks are in next, which came from comm. Returns how many are not, and their ranks in
+ * rpc->died. */
+static int map_ranks(tutti_rpc *rpc, tutti_comm *next)
+{
+	int size = tutti_size(next), n = 0;
+
+	for (int r = 0; r < rpc->size; r++)
+		rpc->peers[r].now = -1;
+	for (int r = 0; r < size; r++) { /* ranks keep their order, so none is read too late */
+		rpc->first_rank[r] = rpc->first_rank[tutti_parent_rank(next, r)];
+		rpc->peers[rpc->first_rank[r]].now = r;
+	}
+	for (int r = 0; r < rpc->size; r++)
+		if (rpc->peers[r].is_alive && rpc->peers[r].now < 0)
+			rpc->died[n++] = r;
+	return n;
+}
+
+/* All that was in flight has ended. */
+static void begin_epoch(tutti_rpc *rpc)
+{
+	rpc->epoch++;
+	rpc->state = RPC_RUNS;
+	rpc_inboxes_post(rpc); /* a failure is seen by the next call, as any */
+	for (int r = 0; r < rpc->size; r++) {
+		struct rpc_peer *peer = &rpc->peers[r];
+		for (int i = 0; peer->slots && i < rpc->config.calls; i++)
+			if (peer->slots[i].state != SLOT_IS_FREE)
+				rpc_slot_send(&peer->slots[i]);
+	}
+	pthread_cond_broadcast(&rpc->changed);
+}
+
+/* Works of a communicator that has failed end soon, and done functions of the library's come for
+ * them. */
+static void wait_until_outside(tutti_rpc *rpc)
+{
+	while (rpc->inside > 0)
+		rpc_wait_changed(rpc, 0);
+	for (int r = 0; r < rpc->size; r++)
+		collect_replies(rpc, &rpc->peers[r]);
+	rpc_notes_end(rpc);
+	rpc->works = 0;
+}
+
+static void tell_deaths(tutti_rpc *rpc, int n)
+{
+	if (!rpc->config.died || rpc->leaving.is_leaving)
+		return;
+	rpc_unlock(rpc);
+	rpc_in_callback++;
+	for (int i = 0; i < n; i++)
+		rpc->config.died(rpc->config.died_arg, rpc->died[i]);
+	rpc_in_callback--;
+	rpc_lock(rpc);
+}
+
+/* Without the lock. A rank that dies meanwhile is left out, too, or the next communicator fails. */
+static tutti_status shrink(tutti_comm *comm, tutti_comm **next, char *why)
+{
+	tutti_status status = tutti_comm_shrink(comm, next);
+
+	if (status != TUTTI_OK)
+		snprintf(why, RPC_ERROR_BYTES, "%s", tutti_comm_error(comm));
+	return status;
+}
+
+static void recover(tutti_rpc *rpc)
+{
+	tutti_comm *before = rpc->comm, *next = NULL;
+	char why[RPC_ERROR_BYTES];
+
+	wait_until_outside(rpc);
+	rpc_unlock(rpc);
+	tutti_status status = shrink(before, &next, why);
+	rpc_lock(rpc);
+	if (status != TUTTI_OK) {
+		rpc_end(rpc, status, why);
+		return;
+	}
+	rpc->comm = next;
+	int n = map_ranks(rpc, next);
+	rpc_unlock(rpc);
+	tutti_comm_destroy(before);
+	rpc_lock(rpc);
+	if (rpc->state != RPC_RECOVERS) { /* this rank has given up meanwhile */
+		tutti_comm_abort(next);
+		return;
+	}
+	for (int i = 0; i < n; i++)
+		mark_dead(rpc, rpc->died[i]);
+	begin_epoch(rpc);
+	tell_deaths(rpc, n);
+	rpc_unlock(rpc);
+	rpc_leaving_look(rpc);
+	rpc_lock(rpc);
+}
+
+/* ---- the end ---- */
+
+void rpc_end(tutti_rpc *rpc, tutti_status status, const char *message)
+{
+	if (rpc->state == RPC_ENDED)
+		return;
+	rpc->state = RPC_ENDED;
+	rpc->failure.status = status;
+	snprintf(rpc->failure.message, sizeof rpc->failure.message, "%s", message);
+	tutti_comm_abort(rpc->comm); /* so that all works end */
+	pthread_cond_signal(&rpc->keeper_due);
+	pthread_cond_broadcast(&rpc->changed);
+}
+
+tutti_status rpc_end_status(const tutti_rpc *rpc)
+{
+	return failure_return(&rpc->failure);
+}
+
+static void end_all(tutti_rpc *rpc)
+{
+	wait_until_outside(rpc);
+	for (int r = 0; r < rpc->size; r++)
+		end_slots(rpc, &rpc->peers[r], rpc->failure.status, rpc->failure.message);
+	rpc->all_ended = true;
+	pthread_cond_broadcast(&rpc->changed);
+}
+
+/* ---- the thread ---- */
+
+static void sleep_until(tutti_rpc *rpc, uint64_t due_ns)
+{
+	struct timespec at = {.tv_sec = (time_t)(due_ns / 1000000000u),
+			      .tv_nsec = (long)(due_ns % 1000000000u)};
+
+	rpc->keeper_ns = due_ns;
+	if (due_ns == UINT64_MAX)
+		pthread_cond_wait(&rpc->keeper_due, &rpc->lock);
+	else
+		pthread_cond_timedwait(&rpc->keeper_due, &rpc->lock, &at);
+	rpc->keeper_ns = 0; /* it looks at all before it sleeps again */
+}
+
+static void *keep(void *arg)
+{
+	tutti_rpc *rpc = arg;
+
+	rpc_lock(rpc);
+	while (!rpc->keeper_stops) {
+		uint64_t due = look_at_deadlines(rpc);
+		if (rpc->state == RPC_RECOVERS) {
+			recover(rpc);
+		} else if (rpc->state == RPC_ENDED && !rpc->all_ended) {
+			end_all(rpc);
+		} else if (rpc->ended || rpc->releases) {
+			rpc_in_callback++;
+			rpc_unlock(rpc);
+			rpc_in_callback--;
+			rpc_lock(rpc);
+		} else {
+			sleep_until(rpc, due);
+		}
+	}
+	rpc_unlock(rpc);
+	return NULL;
+}
+
+tutti_status rpc_keeper_start(tutti_rpc *rpc)
+{
+	sigset_t all, old;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	int error = pthread_create(&rpc->keeper, NULL, keep, rpc);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (error)
+		return train_fail(TUTTI_ERR_SYSTEM,
+				  "tutti_rpc_create: rank %d cannot start a thread: "
+				  "pthread_create: %s",
+				  rpc->rank, strerror(error));
+	rpc->has_keeper = true;
+	return TUTTI_OK;
+}
+
+void rpc_keeper_stop(tutti_rpc *rpc)
+{
+	if (!rpc->has_keeper)
+		return;
+	rpc_lock(rpc);
+	rpc->keeper_stops = true;
+	pthread_cond_signal(&rpc->keeper_due);
+	rpc_unlock(rpc);
+	pthread_join(rpc->keeper, NULL);
+	rpc->has_keeper = false;
+}

@@ -1,0 +1,227 @@
+/* Leaving. In shutdown each rank reports to the lowest living one when no call of its own is in
+ * flight and none runs here, with how many calls it has begun so far. That rank answers when all
+ * have reported, with the sum. When two answers in a row are equal no rank has begun a call in
+ * between, so none is in flight, and all go. */
+#include "rpc/rpc_internal.h"
+
+#include "core/clock.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define LEAVE   "tutti.leave"
+#define MISSING "tutti.missing"
+
+enum { MISSING_MS = 1000 }; /* to ask who is missing, after a deadline */
+
+static int first_alive(const tutti_rpc *rpc)
+{
+	int r = 0;
+
+	while (!rpc->peers[r].is_alive) /* this rank is */
+		r++;
+	return r;
+}
+
+/* Ends the replies that wait, if no living rank is missing. Without the lock: they take it. */
+static void answer_if_all(tutti_rpc *rpc)
+{
+	struct rpc_leaving *l = &rpc->leaving;
+	uint64_t sum = 0;
+	bool is_all = true;
+
+	rpc_lock(rpc);
+	for (int r = 0; r < rpc->size; r++) {
+		is_all = is_all && (l->held[r] || !rpc->peers[r].is_alive);
+		sum += rpc->peers[r].is_alive ? l->issued[r] : 0;
+	}
+	for (int r = 0; is_all && r < rpc->size; r++) {
+		struct tutti_rpc_reply *reply = l->held[r];
+		l->held[r] = NULL;
+		if (!reply)
+			continue;
+		tutti_rpc_reply_copy(reply, &sum, sizeof sum);
+		rpc_reply_send(reply);
+	}
+	rpc_unlock(rpc);
+}
+
+/* SHORT. A rank whose shutdown has ended with TIMEOUT may report again, while the first report is
+ * held. */
+static tutti_status on_leave(void *arg, const tutti_rpc_request *request, tutti_rpc_reply *reply)
+{
+	tutti_rpc *rpc = arg;
+	struct rpc_leaving *l = &rpc->leaving;
+
+	if (request->bytes != sizeof *l->issued)
+		return train_invalid("a report of %zu bytes", request->bytes);
+	rpc_lock(rpc);
+	struct tutti_rpc_reply *before = l->held[request->rank];
+	l->held[request->rank] = reply;
+	memcpy(&l->issued[request->rank], request->data, sizeof *l->issued);
+	if (before)
+		rpc_reply_fail(before, TUTTI_ERR_ABORTED, "the rank has reported again");
+	rpc_unlock(rpc);
+	answer_if_all(rpc);
+	return TUTTI_IN_PROGRESS;
+}
+
+static tutti_status on_missing(void *arg, const tutti_rpc_request *request, tutti_rpc_reply *reply)
+{
+	tutti_rpc *rpc = arg;
+	char text[RPC_INLINE_BYTES];
+	size_t at = 0;
+
+	(void)request;
+	rpc_lock(rpc);
+	for (int r = 0; r < rpc->size; r++)
+		if (rpc->peers[r].is_alive && !rpc->leaving.held[r] && at + 16 < sizeof text)
+			at += (size_t)snprintf(text + at, sizeof text - at, "%s%d", at ? ", " : "",
+					       r);
+	rpc_unlock(rpc);
+	return tutti_rpc_reply_copy(reply, text, at);
+}
+
+void rpc_leaving_rank_died(tutti_rpc *rpc, int rank)
+{
+	rpc->leaving.held[rank] = NULL; /* its entry is forgotten */
+}
+
+void rpc_leaving_look(tutti_rpc *rpc)
+{
+	answer_if_all(rpc);
+}
+
+tutti_status rpc_leaving_init(tutti_rpc *rpc)
+{
+	const tutti_rpc_function own[] = {
+		{.name = LEAVE, .fn = on_leave, .arg = rpc, .flags = TUTTI_RPC_SHORT},
+		{.name = MISSING, .fn = on_missing, .arg = rpc, .flags = TUTTI_RPC_SHORT}};
+
+	rpc->leaving.held = calloc((size_t)rpc->size, sizeof(struct tutti_rpc_reply *));
+	rpc->leaving.issued = calloc((size_t)rpc->size, sizeof(uint64_t));
+	if (!rpc->leaving.held || !rpc->leaving.issued)
+		return train_no_memory("an rpc of %d ranks", rpc->size);
+	TRY(rpc_functions_add(rpc, &own[0], true));
+	return rpc_functions_add(rpc, &own[1], true);
+}
+
+void rpc_leaving_free(tutti_rpc *rpc)
+{
+	free(rpc->leaving.held);
+	free(rpc->leaving.issued);
+}
+
+/* ---- this rank ---- */
+
+/* Until nothing of this rank's is in flight, and nothing runs here. */
+static tutti_status become_quiet(tutti_rpc *rpc, uint64_t deadline_ns)
+{
+	while (rpc->slots_used || rpc->queued || rpc->running || rpc->calling) {
+		if (rpc->state == RPC_ENDED)
+			return rpc_end_status(rpc);
+		uint64_t now = rpc_now_ns();
+		if (deadline_ns && now >= deadline_ns)
+			return train_fail(TUTTI_ERR_TIMEOUT,
+					  "tutti_rpc_shutdown: rank %d itself has %d calls in "
+					  "flight, and %d that run here or wait for a thread",
+					  rpc->rank, rpc->slots_used, rpc->running + rpc->queued);
+		for (int r = 0; r < rpc->size; r++)
+			rpc_slots_look(rpc, r);
+		/* Slots that nobody waits for are looked at again and again. */
+		if (rpc->slots_used || rpc->queued || rpc->running || rpc->calling)
+			rpc_wait_changed(rpc, now + MS_TO_NS(1));
+	}
+	return TUTTI_OK;
+}
+
+static tutti_status missing(tutti_rpc *rpc, int timeout_ms)
+{
+	char ranks[RPC_INLINE_BYTES + 1];
+	tutti_rpc_answer answer = {.data = ranks, .bytes = sizeof ranks - 1};
+	const tutti_rpc_options options = {.timeout_ms = MISSING_MS};
+	int first = first_alive(rpc);
+
+	if (rpc_call_own(rpc, first, MISSING, NULL, 0, &answer, &options) != TUTTI_OK)
+		answer.bytes = 0;
+	ranks[answer.bytes] = 0;
+	if (!answer.bytes)
+		return train_fail(TUTTI_ERR_TIMEOUT,
+				  "tutti_rpc_shutdown: not all ranks have called it within %d ms, "
+				  "and rank %d does not say which",
+				  timeout_ms, first);
+	return train_fail(TUTTI_ERR_TIMEOUT,
+			  "tutti_rpc_shutdown: within %d ms it was not called, or calls were not "
+			  "over, on rank %s",
+			  timeout_ms, ranks);
+}
+
+static int ms_left(uint64_t deadline_ns)
+{
+	uint64_t now = rpc_now_ns();
+
+	if (!deadline_ns)
+		return -1;
+	return now >= deadline_ns ? 1 : (int)((deadline_ns - now) / 1000000u) + 1;
+}
+
+/* One report and its answer. PEER: the rank that was told has died. */
+static tutti_status report(tutti_rpc *rpc, int to, uint64_t deadline_ns, uint64_t *sum)
+{
+	uint64_t issued = rpc->issued;
+	const tutti_rpc_piece piece = {&issued, sizeof issued};
+	const tutti_rpc_options options = {.timeout_ms = ms_left(deadline_ns)};
+	tutti_rpc_answer answer = {.data = sum, .bytes = sizeof *sum};
+
+	return rpc_call_own(rpc, to, LEAVE, &piece, 1, &answer, &options);
+}
+
+/* lock, which is free during calls. */
+static tutti_status leave(tutti_rpc *rpc, int timeout_ms)
+{
+	uint64_t deadline = timeout_ms > 0 ? deadline_after_ms(timeout_ms) : 0;
+	uint64_t before = 0, sum = 0;
+	int told = -1;
+
+	for (;;) {
+		TRY(become_quiet(rpc, deadline));
+		int to = first_alive(rpc);
+		tutti_status status = report(rpc, to, deadline, &sum);
+		if (status == TUTTI_OK && told == to && sum == before)
+			return TUTTI_OK;
+		told = status == TUTTI_OK ? to : -1;
+		before = sum;
+		if (status == TUTTI_ERR_TIMEOUT)
+			return missing(rpc, timeout_ms);
+		if (status != TUTTI_OK && (status != TUTTI_ERR_PEER || rpc->peers[to].is_alive))
+			return status;
+	}
+}
+
+tutti_status tutti_rpc_shutdown(tutti_rpc *rpc, int timeout_ms)
+{
+	TRY(rpc_may_wait("tutti_rpc_shutdown"));
+	if (!rpc)
+		return train_invalid("tutti_rpc_shutdown: rpc is NULL");
+	if (timeout_ms == 0)
+		timeout_ms = rpc->config.timeout_ms;
+	rpc_lock(rpc);
+	tutti_status status = rpc->state == RPC_ENDED ? rpc_end_status(rpc) : TUTTI_OK;
+	if (status == TUTTI_OK && !rpc->is_shut) {
+		rpc->leaving.is_leaving = true;
+		status = leave(rpc, timeout_ms);
+		rpc->is_shut = status == TUTTI_OK;
+	}
+	rpc_unlock(rpc);
+	return status;
+}
+
+void tutti_rpc_abort(tutti_rpc *rpc)
+{
+	if (!rpc)
+		return;
+	rpc_lock(rpc);
+	rpc->is_aborted = true;
+	rpc_end(rpc, TUTTI_ERR_ABORTED, "tutti_rpc_abort was called on this rank");
+	rpc_unlock(rpc);
+}

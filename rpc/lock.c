@@ -1,0 +1,75 @@
+/* The lock, and what is called without it as soon as it is free. */
+#include "rpc/rpc_internal.h"
+
+#include <stdlib.h>
+
+_Thread_local int rpc_in_callback;
+static _Thread_local bool is_calling; /* a function that is called here may come back to unlock */
+
+tutti_status rpc_may_wait(const char *name)
+{
+	TRY(tutti_group_refuse(name));
+	if (rpc_in_callback)
+		return train_invalid(
+			"%s waits: a function with TUTTI_RPC_SHORT and a done function "
+			"may not; register the function without it",
+			name);
+	return TUTTI_OK;
+}
+
+void rpc_lock(tutti_rpc *rpc)
+{
+	pthread_mutex_lock(&rpc->lock);
+}
+
+static void call_release(tutti_rpc *rpc)
+{
+	struct rpc_release *due = rpc->releases;
+
+	rpc->releases = due->next;
+	pthread_mutex_unlock(&rpc->lock);
+	rpc_in_callback++;
+	due->release(due->arg);
+	rpc_in_callback--;
+	free(due);
+	pthread_mutex_lock(&rpc->lock);
+}
+
+static void call_done(tutti_rpc *rpc)
+{
+	struct tutti_rpc_future *call = rpc->ended;
+	tutti_done_fn done = call->done;
+	void *arg = call->done_arg;
+	tutti_status status = call->status;
+
+	rpc->ended = call->next;
+	pthread_mutex_unlock(&rpc->lock);
+	if (status != TUTTI_OK)
+		tutti_set_error(status, call->error);
+	rpc_in_callback++;
+	done(arg, status);
+	rpc_in_callback--;
+	pthread_mutex_lock(&rpc->lock);
+	rpc->calling--;
+	call->done = NULL; /* it is over now for those that wait, too */
+	if (call->is_released)
+		free(call);
+	pthread_cond_broadcast(&rpc->changed);
+}
+
+void rpc_unlock(tutti_rpc *rpc)
+{
+	if (!is_calling) {
+		is_calling = true;
+		while (rpc->releases || (rpc->ended && rpc_in_callback)) {
+			if (rpc->releases)
+				call_release(rpc);
+			else
+				call_done(rpc);
+		}
+		is_calling = false;
+	}
+	if (rpc->ended)
+		pthread_cond_signal(&rpc->keeper_due);
+	pthread_mutex_unlock(&rpc->lock);
+}

@@ -1,0 +1,54 @@
+/* Messages: what makes one sound, and the sizes of pieces in it. */
+#include "rpc/message.h"
+
+#include <string.h>
+
+size_t rpc_message_piece(const struct rpc_message *m, int piece)
+{
+	uint64_t bytes;
+
+	memcpy(&bytes, m->data + (size_t)piece * sizeof bytes, sizeof bytes);
+	return (size_t)bytes;
+}
+
+void rpc_message_set_pieces(struct rpc_message *m, const tutti_rpc_piece *pieces, int n)
+{
+	m->num_pieces = (uint8_t)n;
+	for (int i = 0; i < n; i++) {
+		uint64_t bytes = pieces[i].bytes;
+		memcpy(m->data + (size_t)i * sizeof bytes, &bytes, sizeof bytes);
+	}
+}
+
+static bool pieces_are_sound(const struct rpc_message *m)
+{
+	uint64_t left = m->bytes;
+
+	if (m->num_pieces > TUTTI_RPC_PIECES)
+		return false;
+	for (int i = 0; i < m->num_pieces; i++) {
+		size_t piece = rpc_message_piece(m, i);
+		if (piece == 0 || piece > left)
+			return false;
+		left -= piece;
+	}
+	return left == 0 && m->bytes <= SIZE_MAX / 2;
+}
+
+bool rpc_message_is_sound(const struct rpc_message *m)
+{
+	size_t name_bytes = m->kind == RPC_REQUEST ? m->name_bytes : 0;
+
+	if (m->kind < RPC_REQUEST || m->kind > RPC_STATE || m->slot >= RPC_CALLS_MAX || m->id == 0)
+		return false;
+	if (m->kind == RPC_REQUEST && (name_bytes < 1 || name_bytes > RPC_NAME_BYTES))
+		return false;
+	if (m->kind != RPC_REQUEST && m->kind != RPC_REPLY && m->kind != RPC_OFFER)
+		return true;
+	if (m->status < TUTTI_OK || m->status == TUTTI_IN_PROGRESS ||
+	    m->status > TUTTI_ERR_INTERNAL)
+		return false;
+	if (m->num_pieces)
+		return pieces_are_sound(m);
+	return m->kind != RPC_OFFER && (m->is_dropped || m->bytes <= rpc_room_beside(name_bytes));
+}

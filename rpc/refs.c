@@ -1,0 +1,288 @@
+/* Remote references: the objects of this rank, with a count for each rank that has some. */
+#include "rpc/rpc_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define SHARE   "tutti.ref.share"
+#define RELEASE "tutti.ref.release"
+
+struct holder {
+	int rank;
+	uint64_t count;
+};
+
+struct object {
+	uint64_t number; /* its place in the table, and how often that was used; 0: free */
+	void *object;
+	struct rpc_release *destroy; /* NULL: nothing is called */
+	struct holder *holders;
+	size_t num_holders;
+	uint32_t uses, next_free; /* next_free: 1 + its place; 0: none */
+};
+
+struct rpc_refs {
+	struct object *objects;
+	size_t count;
+	uint32_t free;
+};
+
+/* A message to the owner. */
+struct wish {
+	uint64_t number;
+	int32_t rank, reserved; /* share: who gets a count */
+};
+
+static struct object *find(const tutti_rpc *rpc, uint64_t number)
+{
+	const struct rpc_refs *refs = rpc->refs;
+	uint64_t place = (number & UINT32_MAX) - 1;
+
+	if ((number & UINT32_MAX) == 0 || place >= refs->count)
+		return NULL;
+	return refs->objects[place].number == number ? &refs->objects[place] : NULL;
+}
+
+static struct holder *find_holder(const struct object *o, int rank)
+{
+	for (size_t i = 0; i < o->num_holders; i++)
+		if (o->holders[i].rank == rank)
+			return &o->holders[i];
+	return NULL;
+}
+
+static tutti_status add_count(struct object *o, int rank)
+{
+	struct holder *h = find_holder(o, rank);
+
+	if (!h) {
+		TRY(array_grow(&o->holders, o->num_holders, sizeof *o->holders,
+			       "a rank that holds a reference"));
+		h = &o->holders[o->num_holders++];
+		*h = (struct holder){.rank = rank};
+	}
+	h->count++;
+	return TUTTI_OK;
+}
+
+/* The object goes when no holder is left. */
+static void drop_holder(tutti_rpc *rpc, struct object *o, struct holder *h)
+{
+	struct rpc_refs *refs = rpc->refs;
+
+	*h = o->holders[--o->num_holders];
+	if (o->num_holders)
+		return;
+	if (o->destroy) {
+		o->destroy->next = rpc->releases;
+		rpc->releases = o->destroy;
+	}
+	free(o->holders);
+	*o = (struct object){.uses = o->uses, .next_free = refs->free};
+	refs->free = (uint32_t)(o - refs->objects) + 1;
+}
+
+static tutti_status no_object(const tutti_rpc *rpc, uint64_t number, int rank)
+{
+	return train_invalid("rank %d has no object of number %llu, or rank %d has no count on it",
+			     rpc->rank, (unsigned long long)number, rank);
+}
+
+/* ---- at the owner; lock ---- */
+
+/* rank has a count, and gives one to another. */
+static tutti_status share(tutti_rpc *rpc, int rank, const struct wish *w)
+{
+	struct object *o = find(rpc, w->number);
+
+	if (!o || !find_holder(o, rank))
+		return no_object(rpc, w->number, rank);
+	if (w->rank < 0 || w->rank >= rpc->size)
+		return train_invalid("rank %d is not in 0..%d", w->rank, rpc->size - 1);
+	if (!rpc->peers[w->rank].is_alive)
+		return train_fail(TUTTI_ERR_PEER, "rank %d, which is to get a reference, has died",
+				  w->rank);
+	return add_count(o, w->rank);
+}
+
+static tutti_status release(tutti_rpc *rpc, int rank, uint64_t number)
+{
+	struct object *o = find(rpc, number);
+	struct holder *h = o ? find_holder(o, rank) : NULL;
+
+	if (!h)
+		return no_object(rpc, number, rank);
+	if (--h->count == 0)
+		drop_holder(rpc, o, h);
+	return TUTTI_OK;
+}
+
+void rpc_refs_rank_died(tutti_rpc *rpc, int rank)
+{
+	for (size_t i = 0; i < rpc->refs->count; i++) {
+		struct object *o = &rpc->refs->objects[i];
+		struct holder *h = o->number ? find_holder(o, rank) : NULL;
+		if (h)
+			drop_holder(rpc, o, h);
+	}
+}
+
+static tutti_status on_share(void *arg, const tutti_rpc_request *request, tutti_rpc_reply *reply)
+{
+	tutti_rpc *rpc = arg;
+
+	(void)reply;
+	if (request->bytes != sizeof(struct wish))
+		return train_invalid("a message of %zu bytes", request->bytes);
+	rpc_lock(rpc);
+	tutti_status status = share(rpc, request->rank, request->data);
+	rpc_unlock(rpc);
+	return status;
+}
+
+static tutti_status on_release(void *arg, const tutti_rpc_request *request, tutti_rpc_reply *reply)
+{
+	tutti_rpc *rpc = arg;
+
+	(void)reply;
+	if (request->bytes != sizeof(struct wish))
+		return train_invalid("a message of %zu bytes", request->bytes);
+	rpc_lock(rpc);
+	tutti_status status =
+		release(rpc, request->rank, ((const struct wish *)request->data)->number);
+	rpc_unlock(rpc);
+	return status;
+}
+
+tutti_status rpc_refs_init(tutti_rpc *rpc)
+{
+	const tutti_rpc_function own[] = {
+		{.name = SHARE, .fn = on_share, .arg = rpc, .flags = TUTTI_RPC_SHORT},
+		{.name = RELEASE, .fn = on_release, .arg = rpc, .flags = TUTTI_RPC_SHORT}};
+
+	if (!(rpc->refs = calloc(1, sizeof *rpc->refs)))
+		return train_no_memory("an rpc of %d ranks", rpc->size);
+	TRY(rpc_functions_add(rpc, &own[0], true));
+	return rpc_functions_add(rpc, &own[1], true);
+}
+
+void rpc_refs_free(tutti_rpc *rpc)
+{
+	struct rpc_refs *refs = rpc->refs;
+
+	for (size_t i = 0; refs && i < refs->count; i++) {
+		struct object *o = &refs->objects[i];
+		if (o->destroy) {
+			o->destroy->release(o->destroy->arg);
+			free(o->destroy);
+		}
+		free(o->holders);
+	}
+	if (refs)
+		free(refs->objects);
+	free(refs);
+}
+
+/* ---- the functions of rpc.h ---- */
+
+static tutti_status check(const char *what, const tutti_rpc *rpc, const tutti_rpc_ref *ref)
+{
+	if (!rpc || !ref)
+		return train_invalid("%s: %s is NULL", what, rpc ? "ref" : "rpc");
+	if (ref->owner < 0 || ref->owner >= rpc->size)
+		return train_invalid("%s: the owner of ref is rank %d, not in 0..%d", what,
+				     ref->owner, rpc->size - 1);
+	return TUTTI_OK;
+}
+
+/* A free place of the table. */
+static tutti_status take_place(struct rpc_refs *refs, struct object **out)
+{
+	if (!refs->free) {
+		TRY(array_grow(&refs->objects, refs->count, sizeof *refs->objects,
+			       "a remote reference"));
+		refs->objects[refs->count] = (struct object){0};
+		refs->free = (uint32_t)++refs->count;
+	}
+	*out = &refs->objects[refs->free - 1];
+	return TUTTI_OK;
+}
+
+static tutti_status create(tutti_rpc *rpc, void *object, struct rpc_release *destroy,
+			   tutti_rpc_ref *ref)
+{
+	struct rpc_refs *refs = rpc->refs;
+	struct object *o;
+
+	TRY(take_place(refs, &o));
+	TRY(add_count(o, rpc->rank));
+	refs->free = o->next_free;
+	o->number = (uint64_t)++o->uses << 32 | (uint64_t)(o - refs->objects + 1);
+	o->object = object;
+	o->destroy = destroy;
+	*ref = (tutti_rpc_ref){.owner = rpc->rank, .number = o->number};
+	return TUTTI_OK;
+}
+
+tutti_status tutti_rpc_ref_create(tutti_rpc *rpc, void *object, void (*destroy)(void *object),
+				  tutti_rpc_ref *ref)
+{
+	struct rpc_release *due = NULL;
+
+	if (!rpc || !ref)
+		return train_invalid("tutti_rpc_ref_create: %s is NULL", rpc ? "ref" : "rpc");
+	if (destroy && !(due = malloc(sizeof *due)))
+		return train_no_memory("a remote reference");
+	if (due)
+		*due = (struct rpc_release){destroy, object, NULL};
+	rpc_lock(rpc);
+	tutti_status status = create(rpc, object, due, ref);
+	rpc_unlock(rpc);
+	if (status != TUTTI_OK)
+		free(due);
+	return status;
+}
+
+tutti_status tutti_rpc_ref_get(tutti_rpc *rpc, const tutti_rpc_ref *ref, void **object)
+{
+	TRY(check("tutti_rpc_ref_get", rpc, ref));
+	if (ref->owner != rpc->rank)
+		return train_invalid("tutti_rpc_ref_get: the object is on rank %d, and this is "
+				     "rank %d",
+				     ref->owner, rpc->rank);
+	rpc_lock(rpc);
+	struct object *o = find(rpc, ref->number);
+	tutti_status status = o ? add_count(o, rpc->rank) : no_object(rpc, ref->number, rpc->rank);
+	if (status == TUTTI_OK)
+		*object = o->object;
+	rpc_unlock(rpc);
+	return status;
+}
+
+tutti_status tutti_rpc_ref_share(tutti_rpc *rpc, const tutti_rpc_ref *ref, int rank)
+{
+	TRY(check("tutti_rpc_ref_share", rpc, ref));
+	struct wish w = {.number = ref->number, .rank = rank};
+	if (ref->owner != rpc->rank)
+		return tutti_rpc_call(rpc, ref->owner, SHARE, &(tutti_rpc_piece){&w, sizeof w}, 1,
+				      NULL, NULL);
+	rpc_lock(rpc);
+	tutti_status status = share(rpc, rpc->rank, &w);
+	rpc_unlock(rpc);
+	return status;
+}
+
+tutti_status tutti_rpc_ref_release(tutti_rpc *rpc, const tutti_rpc_ref *ref)
+{
+	if (!ref)
+		return TUTTI_OK;
+	TRY(check("tutti_rpc_ref_release", rpc, ref));
+	struct wish w = {.number = ref->number};
+	if (ref->owner != rpc->rank)
+		return tutti_rpc_send(rpc, ref->owner, RELEASE, &(tutti_rpc_piece){&w, sizeof w}, 1,
+				      NULL);
+	rpc_lock(rpc);
+	tutti_status status = release(rpc, rpc->rank, ref->number);
+	rpc_unlock(rpc);
+	return status;
+}

@@ -1,0 +1,266 @@
+/* The answer that a function makes, and its way back to the caller. */
+#include "rpc/rpc_internal.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- what the function says; the entry is its own, so there is no lock ---- */
+
+static tutti_status add_piece(tutti_rpc_reply *reply, void *block, size_t bytes)
+{
+	reply->reply.bytes = bytes;
+	reply->block = block;
+	reply->pieces[0] = (tutti_rpc_piece){block, bytes};
+	reply->num_pieces = 1;
+	return TUTTI_OK;
+}
+
+void *tutti_rpc_reply_room(tutti_rpc_reply *reply, size_t bytes)
+{
+	void *block;
+
+	if (bytes <= RPC_INLINE_BYTES) {
+		reply->reply.bytes = bytes;
+		return reply->reply.data;
+	}
+	block = bytes < SIZE_MAX / 2 ? aligned_alloc(64, (bytes + 63) / 64 * 64) : NULL;
+	if (!block) {
+		train_no_memory("an answer of %zu bytes", bytes);
+		return NULL;
+	}
+	add_piece(reply, block, bytes);
+	return block;
+}
+
+tutti_status tutti_rpc_reply_copy(tutti_rpc_reply *reply, const void *data, size_t bytes)
+{
+	void *room = tutti_rpc_reply_room(reply, bytes);
+
+	if (!room)
+		return TUTTI_ERR_MEMORY;
+	if (bytes)
+		memcpy(room, data, bytes);
+	return TUTTI_OK;
+}
+
+/* Those with bytes. Returns how many bytes. */
+static size_t keep_pieces(tutti_rpc_reply *reply, const tutti_rpc_piece *pieces, int num_pieces)
+{
+	size_t bytes = 0;
+
+	for (int i = 0; i < num_pieces; i++) {
+		if (!pieces[i].bytes)
+			continue;
+		bytes += pieces[i].bytes;
+		reply->pieces[reply->num_pieces++] = pieces[i];
+	}
+	return bytes;
+}
+
+static void copy_short(tutti_rpc_reply *reply)
+{
+	size_t at = 0;
+
+	for (int i = 0; i < reply->num_pieces; i++) {
+		memcpy(reply->reply.data + at, reply->pieces[i].data, reply->pieces[i].bytes);
+		at += reply->pieces[i].bytes;
+	}
+	reply->num_pieces = 0;
+}
+
+tutti_status tutti_rpc_reply_pieces(tutti_rpc_reply *reply, const tutti_rpc_piece *pieces,
+				    int num_pieces, void (*release)(void *arg), void *arg)
+{
+	struct rpc_release *due = NULL;
+
+	if (num_pieces < 0 || num_pieces > TUTTI_RPC_PIECES)
+		train_invalid("tutti_rpc_reply_pieces: %d pieces: there may be %d", num_pieces,
+			      TUTTI_RPC_PIECES);
+	else if (release && !(due = malloc(sizeof *due)))
+		train_no_memory("the release of an answer");
+	if (num_pieces < 0 || num_pieces > TUTTI_RPC_PIECES || (release && !due)) {
+		struct train_failure failure =
+			failure_of(due || !release ? TUTTI_ERR_INVALID : TUTTI_ERR_MEMORY);
+		if (release)
+			release(arg);
+		return failure_return(&failure);
+	}
+	reply->reply.bytes = keep_pieces(reply, pieces, num_pieces);
+	if (reply->reply.bytes <= RPC_INLINE_BYTES) {
+		copy_short(reply);
+		free(due);
+		if (release)
+			release(arg);
+		return TUTTI_OK;
+	}
+	if (due)
+		*due = (struct rpc_release){release, arg, NULL};
+	reply->release = due;
+	return TUTTI_OK;
+}
+
+int tutti_rpc_reply_is_cancelled(const tutti_rpc_reply *reply)
+{
+	return __atomic_load_n(&reply->is_cancelled, __ATOMIC_RELAXED);
+}
+
+void tutti_rpc_reply_end(tutti_rpc_reply *reply, tutti_status status)
+{
+	tutti_rpc *rpc = reply->rpc;
+	char text[RPC_ERROR_BYTES] = "";
+
+	if (status != TUTTI_OK)
+		snprintf(text, sizeof text, "%s", tutti_comm_error(NULL));
+	if (status != TUTTI_OK && !text[0])
+		snprintf(text, sizeof text, "%s", tutti_status_string(status));
+	rpc_lock(rpc);
+	if (!reply->function->is_own && --rpc->running == 0)
+		pthread_cond_broadcast(&rpc->changed);
+	if (status == TUTTI_OK)
+		rpc_reply_send(reply);
+	else
+		rpc_reply_fail(reply, status == TUTTI_IN_PROGRESS ? TUTTI_ERR_INTERNAL : status,
+			       "%s", text);
+	rpc_unlock(rpc);
+}
+
+/* ---- its way back ---- */
+
+static void forget_answer(struct tutti_rpc_reply *entry)
+{
+	tutti_rpc *rpc = entry->rpc;
+
+	free(entry->block);
+	entry->block = NULL;
+	entry->num_pieces = 0;
+	if (entry->release) {
+		entry->release->next = rpc->releases;
+		rpc->releases = entry->release;
+		entry->release = NULL;
+	}
+}
+
+static void forget_payload(struct tutti_rpc_reply *entry)
+{
+	free(entry->payload);
+	entry->payload = NULL;
+}
+
+void rpc_reply_forget(struct tutti_rpc_reply *entry)
+{
+	forget_payload(entry);
+	forget_answer(entry);
+}
+
+/* Without the bytes of the answer. */
+static void drop(struct tutti_rpc_reply *entry)
+{
+	rpc_reply_forget(entry);
+	entry->reply.is_dropped = 1;
+}
+
+static void send_as(struct tutti_rpc_reply *entry, enum rpc_kind kind)
+{
+	struct rpc_message m = entry->reply;
+	int tag = kind == RPC_REPLY ? RPC_TAG_REPLY + (int)m.slot : RPC_TAG_NOTES;
+
+	m.kind = kind;
+	if (entry->num_pieces)
+		rpc_message_set_pieces(&m, entry->pieces, entry->num_pieces);
+	entry->state = kind == RPC_REPLY ? ENTRY_REPLIED : ENTRY_OFFERS;
+	entry->replied_in = 0;
+	if (rpc_post(entry->rpc, &m, entry->rank, tag) == TUTTI_OK)
+		entry->replied_in = entry->rpc->epoch;
+}
+
+void rpc_reply_send(struct tutti_rpc_reply *entry)
+{
+	if (!entry->rpc->peers[entry->rank].is_alive) {
+		rpc_reply_forget(entry);
+		entry->state = ENTRY_IS_FREE;
+		return;
+	}
+	if (entry->num_pieces && (entry->request.is_one_way || tutti_rpc_reply_is_cancelled(entry)))
+		drop(entry);
+	if (!entry->num_pieces) /* else a piece may be of the payload */
+		forget_payload(entry);
+	send_as(entry, entry->num_pieces ? RPC_OFFER : RPC_REPLY);
+}
+
+void rpc_reply_fail(struct tutti_rpc_reply *entry, tutti_status status, const char *format, ...)
+{
+	tutti_rpc *rpc = entry->rpc;
+	char text[RPC_ERROR_BYTES];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(text, sizeof text, format, args);
+	va_end(args);
+	if (entry->request.is_one_way && !entry->reply.is_cancelled)
+		rpc_complain(rpc, "rank %d, '%.*s', called one way by rank %d: %s", rpc->rank,
+			     (int)entry->request.name_bytes, rpc_message_name(&entry->request),
+			     entry->rank, text);
+	if (entry->request.is_one_way && entry->request.num_pieces &&
+	    (entry->state == ENTRY_PULLS || entry->state == ENTRY_RECEIVES))
+		rpc_post_note(rpc, RPC_HAVE, &entry->request, entry->rank);
+	rpc_reply_forget(entry);
+	entry->reply.status = status;
+	entry->reply.bytes = strlen(text);
+	if (entry->reply.bytes > RPC_INLINE_BYTES && (entry->block = strdup(text)))
+		add_piece(entry, entry->block, entry->reply.bytes);
+	else
+		entry->reply.bytes = smaller(entry->reply.bytes, RPC_INLINE_BYTES);
+	if (!entry->num_pieces)
+		memcpy(entry->reply.data, text, entry->reply.bytes);
+	rpc_reply_send(entry);
+}
+
+static void on_sent(void *arg, tutti_status status)
+{
+	struct tutti_rpc_reply *entry = arg;
+	tutti_rpc *rpc = entry->rpc;
+
+	rpc_in_callback++;
+	rpc_lock(rpc);
+	if (status == TUTTI_OK) {
+		send_as(entry, RPC_REPLY);
+	} else {
+		entry->state = ENTRY_OFFERS; /* it is offered again */
+		entry->replied_in = 0;
+		if (tutti_comm_status(rpc->comm) != TUTTI_OK)
+			rpc_note_failure(rpc);
+	}
+	rpc_issued_over(rpc, true);
+	rpc_unlock(rpc);
+	rpc_in_callback--;
+}
+
+void rpc_on_take(tutti_rpc *rpc, int rank, const struct rpc_message *m)
+{
+	struct tutti_rpc_reply *entry = rpc_entry_of(rpc, rank, m);
+
+	if (!entry || entry->state != ENTRY_OFFERS)
+		return;
+	struct rpc_io io = {.sends = true,
+			    .rank = rank,
+			    .tag = RPC_TAG_ANSWER + (int)m->slot,
+			    .pieces = entry->pieces,
+			    .num_pieces = entry->num_pieces,
+			    .done = on_sent,
+			    .done_arg = entry};
+	if (rpc_issue(rpc, &io) == TUTTI_OK)
+		entry->state = ENTRY_SENDS;
+}
+
+void rpc_on_drop(tutti_rpc *rpc, int rank, const struct rpc_message *m)
+{
+	struct tutti_rpc_reply *entry = rpc_entry_of(rpc, rank, m);
+
+	if (!entry || (entry->state != ENTRY_OFFERS && entry->state != ENTRY_REPLIED))
+		return;
+	bool is_answered = entry->state == ENTRY_REPLIED;
+	drop(entry);
+	if (!is_answered)
+		send_as(entry, RPC_REPLY);
+}

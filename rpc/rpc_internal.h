@@ -1,0 +1,372 @@
+/* Inside the rpc: what its files know of each other. No other folder includes it.
+ *
+ *     create.c      an rpc's life, its configuration
+ *     functions.c   names
+ *     slots.c       a call's way out: slots, requests
+ *     answer.c      what comes back to a caller
+ *     await.c       waiting for a call, its deadline, cancelling it
+ *     future.c      the functions of rpc.h for callers
+ *     serve.c       requests of other ranks, until a function runs
+ *     reply.c       the answer that a function makes, and its way back
+ *     pool.c        threads that run functions
+ *     inbox.c       messages that come in
+ *     lock.c        the lock, and what is called without it
+ *     post.c        sends and recvs, issued
+ *     keeper.c      the thread that recovers, and ends calls at their deadline
+ *     leave.c       shutdown, abort
+ *     refs.c        remote references
+ *     message.h     the messages
+ *
+ * One lock for each rpc, held for some hundred nanoseconds; under it sends and recvs are issued,
+ * never a call that waits, and no function of the user is called. Its functions need the lock held,
+ * if they do not say otherwise.
+ *
+ * A caller has slots for each peer, and the callee an entry for each slot of each caller. A slot
+ * has one call at a time, numbered by an id. The entry keeps the answer until the next id comes,
+ * and so knows a request that is sent again, after a recovery, from a new one. */
+#ifndef RPC_RPC_INTERNAL_H
+#define RPC_RPC_INTERNAL_H
+
+#include "rpc/rpc_context.h"
+#include "rpc/message.h"
+#include "train/base/base.h"
+
+#include <pthread.h>
+
+enum {
+	RPC_INBOXES = 16,     /* recvs from any rank that are posted                          */
+	RPC_DIRECT = 96,      /* more works than that in flight go in groups, which never wait */
+	RPC_ENTRY_BLOCK = 16, /* entries are allocated so many at once                        */
+	RPC_STATE_MS = 20,    /* after a deadline the callee may say where the call is        */
+	RPC_TIMEOUT_MS = 60000,
+	RPC_THREADS = 4,
+	RPC_CALLS = 64,
+};
+
+enum rpc_state {
+	RPC_RUNS,
+	RPC_RECOVERS, /* the communicator has failed; the keeper makes the next one      */
+	RPC_ENDED,    /* no calls any more: failure says why                            */
+};
+
+struct rpc_function {
+	char name[RPC_NAME_BYTES + 1];
+	size_t name_bytes;
+	uint64_t hash;
+	tutti_rpc_fn fn;
+	void *arg;
+	bool is_short, is_own;     /* is_own: of the library; it may answer when the others leave */
+	struct rpc_function *next; /* of the same bucket */
+};
+
+/* A message on its way out. */
+struct rpc_note {
+	_Alignas(64) struct rpc_message message;
+	tutti_work *work;
+	struct rpc_note *next;
+};
+
+/* A recv from any rank. */
+struct rpc_inbox {
+	_Alignas(64) struct rpc_message message;
+	tutti_rpc *rpc;
+	tutti_work *work;
+	int source;
+};
+
+enum rpc_slot_state {
+	SLOT_IS_FREE,
+	SLOT_CALLS,     /* call is in it                                         */
+	SLOT_IS_LEFT,   /* its call is over; the callee's REPLY has not come       */
+	SLOT_IS_ONE_WAY /* nobody waits for the REPLY                           */
+};
+
+/* The caller's side of a call. */
+struct rpc_slot {
+	_Alignas(64) struct rpc_message reply; /* of the recv that is posted */
+	struct rpc_message request;            /* sent again after a recovery */
+	tutti_rpc *rpc;
+	int rank;
+	uint32_t number;
+	enum rpc_slot_state state;
+	uint64_t id;
+	tutti_work *work; /* the recv of REPLY; NULL: a thread waits for it, or none is posted */
+	bool is_awaited;  /* a thread is in tutti_work_wait for it                           */
+	bool calls_back;  /* the recv has a done function                                    */
+	bool is_running;  /* STATE has come                                                  */
+	struct tutti_rpc_future *call;
+	struct rpc_slot *next_free;
+};
+
+/* A call, for its caller. */
+struct tutti_rpc_future {
+	tutti_rpc *rpc;
+	int rank;
+	struct rpc_slot *slot; /* NULL: it is over, or has none yet      */
+	uint64_t deadline_ns;  /* 0: none                               */
+	size_t bytes;
+	int num_pieces;
+	tutti_rpc_piece pieces[TUTTI_RPC_PIECES];
+	tutti_rpc_answer *answer; /* NULL: not wanted */
+	tutti_done_fn done;
+	void *done_arg;
+
+	bool is_own;                 /* of shutdown, which does not count it */
+	bool is_one_way, has_landed; /* has_landed: the callee has all of its payload     */
+	bool is_sending;             /* sends read the pieces                                    */
+	bool is_receiving;           /* recvs write to block                                     */
+	bool is_replied;             /* REPLY has come, but recvs are not over                   */
+	uint8_t *block;              /* a long answer: the caller's room, or ...                 */
+	bool owns_block;             /* ... ours                                                 */
+	tutti_status refusal;        /* why a long answer was not taken; OK: it was            */
+	tutti_status leaving; /* it ends with this when is_sending and is_receiving end; or OK */
+	bool is_expiring;     /* its deadline has passed; the callee is asked where it is       */
+	int timeout_ms;
+	bool is_over;
+	bool is_released; /* frees itself after done                                  */
+	bool is_heap;
+	tutti_status status;
+	char name[RPC_NAME_BYTES + 1];
+	char error[RPC_ERROR_BYTES];
+	struct tutti_rpc_future *next,
+		**at; /* the list of calls with done, or of those that are over */
+};
+
+/* The caller's function for the pieces of an answer: called without the lock. */
+struct rpc_release {
+	void (*release)(void *arg);
+	void *arg;
+	struct rpc_release *next;
+};
+
+enum rpc_entry_state {
+	ENTRY_IS_FREE,
+	ENTRY_PULLS,    /* its payload is asked for         */
+	ENTRY_RECEIVES, /* its payload comes                */
+	ENTRY_QUEUES,   /* waits for a thread               */
+	ENTRY_RUNS,     /* its function has begun           */
+	ENTRY_OFFERS,   /* a long answer waits for TAKE     */
+	ENTRY_SENDS,    /* a long answer is being sent      */
+	ENTRY_REPLIED,  /* kept until the next id           */
+};
+
+/* The callee's side of a call; also the reply that its function gets. */
+struct tutti_rpc_reply {
+	_Alignas(64) struct rpc_message request; /* its data are the payload, or ... */
+	struct rpc_message reply;
+	tutti_rpc *rpc;
+	int rank;
+	enum rpc_entry_state state;
+	uint64_t id;
+	unsigned replied_in; /* the epoch; 0: its REPLY or OFFER is not sent             */
+	const struct rpc_function *function;
+	uint8_t *payload;       /* ... this */
+	tutti_rpc_request seen; /* by the function */
+	int is_cancelled;       /* atomic, __atomic_* */
+	/* The answer, if it is long. */
+	tutti_rpc_piece pieces[TUTTI_RPC_PIECES];
+	int num_pieces;
+	void *block;                  /* ours, of reply_copy and reply_room */
+	struct rpc_release *release;  /* NULL: the pieces need none */
+	struct tutti_rpc_reply *next; /* in the queue */
+};
+
+struct rpc_peer {
+	bool is_alive;
+	int now;                /* its rank in the communicator of now; -1: not there           */
+	struct rpc_slot *slots; /* config.calls; NULL before the first call                    */
+	int num_slots;
+	struct rpc_slot *free;
+	int slots_waiting; /* threads that wait for a free one                             */
+	struct tutti_rpc_reply *entries[RPC_CALLS_MAX / RPC_ENTRY_BLOCK];
+};
+
+/* Shutdown: what the ranks have told the lowest living one. */
+struct rpc_leaving {
+	bool is_leaving;               /* this rank is in shutdown, or has been */
+	struct tutti_rpc_reply **held; /* by rank: it waits for the answer      */
+	uint64_t *issued;              /* as it said then                       */
+};
+
+struct rpc_refs;
+
+struct tutti_rpc {
+	pthread_mutex_t lock;
+	pthread_cond_t changed;     /* of rare events that threads wait for                  */
+	pthread_cond_t has_request; /* for the pool                                          */
+	pthread_cond_t keeper_due;
+	tutti_comm *comm;
+	unsigned epoch;  /* counts communicators, from 1 */
+	int rank, size;  /* the first communicator's, as all ranks below */
+	int *first_rank; /* of each rank of comm                         */
+	int *died;       /* room for the keeper's */
+	tutti_rpc_config config;
+	enum rpc_state state;
+	struct train_failure failure;
+	struct rpc_peer *peers;
+
+	struct rpc_inbox *inboxes;
+	struct rpc_note *free_notes, *notes; /* notes: sends that are not over      */
+	int calling; /* done functions that are due, or run                         */
+	int works;   /* in flight, as far as we know                               */
+	int inside;  /* threads that wait for works of comm, and done functions to come */
+
+	struct rpc_function *functions[64];
+
+	struct tutti_rpc_reply *queue, **queue_tail;
+	int queued, running; /* running: functions, and answers that come later   */
+	pthread_t *threads;
+	int num_threads, idle_threads;
+	bool pool_stops;
+
+	pthread_t keeper;
+	bool has_keeper, keeper_stops;
+	uint64_t keeper_ns; /* until when it sleeps; UINT64_MAX: without a limit; 0: it does not */
+	struct tutti_rpc_future *with_done, *ended; /* ended: their done is due */
+	struct rpc_release *releases; /* due                                          */
+	uint64_t issued; /* calls begun here: shutdown compares                       */
+	int slots_used;  /* slots that are not free                                  */
+	bool is_shut, is_aborted, all_ended; /* all_ended: the calls, after RPC_ENDED */
+	struct rpc_refs *refs;
+	struct rpc_leaving leaving;
+};
+
+/* functions.c */
+uint64_t rpc_hash(const char *name, size_t bytes);
+tutti_status rpc_functions_add(tutti_rpc *rpc, const tutti_rpc_function *function, bool is_own);
+const struct rpc_function *rpc_functions_find(const tutti_rpc *rpc, const char *name, size_t bytes);
+/* The registered name that is most like it; NULL: none is. */
+const char *rpc_functions_nearest(const tutti_rpc *rpc, const char *name, size_t bytes);
+void rpc_functions_free(tutti_rpc *rpc);
+
+/* post.c: what it returns is OK, or the rpc recovers or has ended, or MEMORY. */
+struct rpc_io {
+	bool sends;
+	int rank, tag; /* rank: the first communicator's, or TUTTI_ANY */
+	const tutti_rpc_piece *pieces;
+	int num_pieces;
+	tutti_work **work;  /* or ... */
+	tutti_done_fn done; /* ... and this, which counts as inside */
+	void *done_arg;
+	int *source;
+};
+tutti_status rpc_issue(tutti_rpc *rpc, const struct rpc_io *io);
+/* A work that rpc_issue has begun is over. */
+void rpc_issued_over(tutti_rpc *rpc, bool has_called);
+/* Sends a copy of m. */
+tutti_status rpc_post(tutti_rpc *rpc, const struct rpc_message *m, int rank, int tag);
+/* About the call of that message: kind, with its slot and id. */
+void rpc_post_note(tutti_rpc *rpc, enum rpc_kind kind, const struct rpc_message *about, int rank);
+/* Afterwards the next rpc_post cannot fail for want of memory. */
+tutti_status rpc_notes_reserve(tutti_rpc *rpc);
+void rpc_notes_look(tutti_rpc *rpc); /* whether sends are over */
+/* Waits for all sends, of a communicator that has failed. */
+void rpc_notes_end(tutti_rpc *rpc);
+void rpc_notes_free(tutti_rpc *rpc);
+/* The communicator has failed: the keeper is to recover, unless it does already. */
+void rpc_note_failure(tutti_rpc *rpc);
+/* Why no call is possible; sets this thread's message. */
+tutti_status rpc_end_status(const tutti_rpc *rpc);
+
+/* Said on stderr, where no call can return it: not with TUTTI_LOG=off. */
+void rpc_complain(tutti_rpc *rpc, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* inbox.c */
+tutti_status rpc_inboxes_post(tutti_rpc *rpc);
+void rpc_inboxes_cancel(tutti_rpc *rpc);
+
+/* slots.c */
+/* Takes a slot, for which it waits if the thread may, and sends the request. If the rpc recovers,
+ * the keeper sends it later. */
+tutti_status rpc_start(struct tutti_rpc_future *call);
+/* Posts the recv of the REPLY, and sends the request, or CANCEL of a slot that is left. */
+tutti_status rpc_slot_send(struct rpc_slot *slot);
+/* Waits for the slot's REPLY, which is dealt with. IN_PROGRESS: it has not come by then. */
+tutti_status rpc_slot_await(struct rpc_slot *slot, uint64_t deadline_ns);
+void rpc_slot_free(struct rpc_slot *slot);
+struct rpc_slot *rpc_slot_of(tutti_rpc *rpc, int rank, const struct rpc_message *m);
+/* The recv of the slot's REPLY is over with status. */
+void rpc_slot_answered(struct rpc_slot *slot, tutti_status status);
+/* Frees the slots of rank whose REPLY has come and that nobody waits for. */
+void rpc_slots_look(tutti_rpc *rpc, int rank);
+
+/* answer.c: messages to a caller; m is sound. */
+void rpc_on_pull(tutti_rpc *rpc, int rank, const struct rpc_message *m);
+void rpc_on_have(tutti_rpc *rpc, int rank, const struct rpc_message *m);
+void rpc_on_offer(tutti_rpc *rpc, int rank, const struct rpc_message *m);
+void rpc_on_state(tutti_rpc *rpc, int rank, const struct rpc_message *m);
+void rpc_on_reply(struct rpc_slot *slot);
+/* Ends the call, whose slot is left to the REPLY if that has not come. */
+void rpc_call_end(struct tutti_rpc_future *call, tutti_status status, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/* await.c */
+/* At its deadline: asks the callee first, then ends it. */
+void rpc_call_look_at_clock(struct tutti_rpc_future *call, uint64_t now_ns);
+/* Waits until the call is over, or is_one_way and has landed; IN_PROGRESS: deadline_ns, if not 0,
+ * has passed. */
+tutti_status rpc_await(struct tutti_rpc_future *call, uint64_t deadline_ns);
+/* Ends it with status (TIMEOUT, ABORTED) as soon as nothing reads or writes its memory. */
+void rpc_call_leave(struct tutti_rpc_future *call, tutti_status status);
+void rpc_call_left(struct tutti_rpc_future *call); /* a transfer of it is over */
+/* Waits for rpc->changed. false: deadline_ns, if not 0, has passed. */
+bool rpc_wait_changed(tutti_rpc *rpc, uint64_t deadline_ns);
+uint64_t rpc_now_ns(void);
+
+/* lock.c */
+void rpc_lock(tutti_rpc *rpc);
+/* Then calls what is due without the lock: releases, and in a thread of the library done. */
+void rpc_unlock(tutti_rpc *rpc);
+/* More than 0: this thread is in a callback of the library, where nothing may wait. */
+extern _Thread_local int rpc_in_callback;
+/* INVALID: the call of this name waits, and this thread may not; or its group is open. */
+tutti_status rpc_may_wait(const char *name);
+
+/* serve.c: messages to a callee. Returns an entry whose short function is to run now, without the
+ * lock, by rpc_run; or NULL. */
+struct tutti_rpc_reply *rpc_on_request(tutti_rpc *rpc, int rank, const struct rpc_message *m);
+void rpc_on_coming(tutti_rpc *rpc, int rank, const struct rpc_message *m);
+void rpc_on_cancel(tutti_rpc *rpc, int rank, const struct rpc_message *m);
+void rpc_run(struct tutti_rpc_reply *entry);
+struct tutti_rpc_reply *rpc_entry_of(tutti_rpc *rpc, int rank, const struct rpc_message *m);
+
+/* reply.c */
+void rpc_on_take(tutti_rpc *rpc, int rank, const struct rpc_message *m);
+void rpc_on_drop(tutti_rpc *rpc, int rank, const struct rpc_message *m);
+void rpc_reply_fail(struct tutti_rpc_reply *entry, tutti_status status, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+void rpc_reply_send(struct tutti_rpc_reply *entry); /* what the entry has, perhaps again */
+/* Forgets payload and answer. Calls release, which may not wait. */
+void rpc_reply_forget(struct tutti_rpc_reply *entry);
+
+/* pool.c */
+bool rpc_pool_is_full(const tutti_rpc *rpc); /* config.queue requests wait */
+tutti_status rpc_pool_push(tutti_rpc *rpc, struct tutti_rpc_reply *entry);
+bool rpc_pool_remove(tutti_rpc *rpc, struct tutti_rpc_reply *entry);
+void rpc_pool_stop(tutti_rpc *rpc); /* without the lock */
+
+/* keeper.c */
+tutti_status rpc_keeper_start(tutti_rpc *rpc);
+void rpc_keeper_stop(tutti_rpc *rpc);                 /* without the lock */
+void rpc_keeper_watch(struct tutti_rpc_future *call); /* one with done */
+
+/* Ends the rpc: the keeper ends every call with this failure, when no work is in flight. */
+void rpc_end(tutti_rpc *rpc, tutti_status status, const char *message);
+
+/* refs.c */
+tutti_status rpc_refs_init(tutti_rpc *rpc);
+void rpc_refs_rank_died(tutti_rpc *rpc, int rank);
+void rpc_refs_free(tutti_rpc *rpc);
+
+/* future.c: the lock is held before and after. Shutdown does not count it. */
+tutti_status rpc_call_own(tutti_rpc *rpc, int rank, const char *name, const tutti_rpc_piece *pieces,
+			  int num_pieces, tutti_rpc_answer *answer,
+			  const tutti_rpc_options *options);
+
+/* leave.c */
+tutti_status rpc_leaving_init(tutti_rpc *rpc);
+void rpc_leaving_rank_died(tutti_rpc *rpc, int rank);
+void rpc_leaving_look(tutti_rpc *rpc); /* whether all that live have reported; without the lock */
+void rpc_leaving_free(tutti_rpc *rpc);
+
+#endif

@@ -1,0 +1,285 @@
+/* A call's way out: it takes one of the slots that its caller has for the peer, posts the recv of
+ * the REPLY, and sends the REQUEST. */
+#include "rpc/rpc_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void give_back(struct rpc_slot *slot)
+{
+	struct rpc_peer *peer = &slot->rpc->peers[slot->rank];
+
+	slot->state = SLOT_IS_FREE;
+	slot->call = NULL;
+	slot->next_free = peer->free;
+	peer->free = slot;
+}
+
+static tutti_status make_slots(tutti_rpc *rpc, int rank)
+{
+	struct rpc_peer *peer = &rpc->peers[rank];
+	size_t n = (size_t)rpc->config.calls;
+	struct rpc_slot *slots = aligned_alloc(64, n * sizeof *slots);
+
+	if (!slots)
+		return train_no_memory("%zu calls to rank %d", n, rank);
+	memset(slots, 0, n * sizeof *slots);
+	peer->slots = slots;
+	for (size_t i = n; i-- > 0;) {
+		slots[i].rpc = rpc;
+		slots[i].rank = rank;
+		slots[i].number = (uint32_t)i;
+		give_back(&slots[i]);
+	}
+	return TUTTI_OK;
+}
+
+void rpc_slot_free(struct rpc_slot *slot)
+{
+	tutti_rpc *rpc = slot->rpc;
+
+	if (slot->call)
+		slot->call->slot = NULL;
+	give_back(slot);
+	rpc->slots_used--;
+	if (rpc->peers[slot->rank].slots_waiting || rpc->leaving.is_leaving)
+		pthread_cond_broadcast(&rpc->changed);
+}
+
+struct rpc_slot *rpc_slot_of(tutti_rpc *rpc, int rank, const struct rpc_message *m)
+{
+	struct rpc_slot *slots = rpc->peers[rank].slots;
+
+	if (!slots || m->slot >= (uint32_t)rpc->config.calls)
+		return NULL;
+	return slots[m->slot].state != SLOT_IS_FREE && slots[m->slot].id == m->id ? &slots[m->slot]
+										  : NULL;
+}
+
+void rpc_slot_answered(struct rpc_slot *slot, tutti_status status)
+{
+	tutti_rpc *rpc = slot->rpc;
+
+	slot->work = NULL;
+	if (status == TUTTI_OK) {
+		rpc_on_reply(slot);
+	} else if (tutti_comm_status(rpc->comm) != TUTTI_OK) {
+		rpc_note_failure(rpc); /* the keeper sends the request again */
+	} else {
+		if (slot->call)
+			rpc_call_end(slot->call, status, "the answer does not fit: %s",
+				     tutti_comm_error(NULL));
+		rpc_slot_free(slot);
+	}
+}
+
+static void on_reply(void *arg, tutti_status status)
+{
+	struct rpc_slot *slot = arg;
+	tutti_rpc *rpc = slot->rpc;
+
+	rpc_in_callback++;
+	rpc_lock(rpc);
+	rpc_issued_over(rpc, true);
+	rpc_slot_answered(slot, status);
+	rpc_unlock(rpc);
+	rpc_in_callback--;
+}
+
+tutti_status rpc_slot_send(struct rpc_slot *slot)
+{
+	tutti_rpc *rpc = slot->rpc;
+	tutti_rpc_piece piece = {&slot->reply, sizeof slot->reply};
+	struct rpc_io io = {.rank = slot->rank,
+			    .tag = RPC_TAG_REPLY + (int)slot->number,
+			    .pieces = &piece,
+			    .num_pieces = 1};
+
+	if (slot->call && slot->call->done) {
+		io.done = on_reply;
+		io.done_arg = slot;
+	} else {
+		io.work = &slot->work;
+	}
+	TRY(rpc_notes_reserve(rpc));
+	TRY(rpc_issue(rpc, &io));
+	if (slot->state != SLOT_IS_LEFT)
+		return rpc_post(rpc, &slot->request, slot->rank, RPC_TAG_NOTES);
+	rpc_post_note(rpc, RPC_CANCEL, &slot->request, slot->rank);
+	return TUTTI_OK;
+}
+
+void rpc_slots_look(tutti_rpc *rpc, int rank)
+{
+	struct rpc_peer *peer = &rpc->peers[rank];
+
+	for (int i = 0; peer->slots && i < rpc->config.calls; i++) {
+		struct rpc_slot *slot = &peer->slots[i];
+		int is_done = 0;
+		if (slot->state == SLOT_IS_FREE || slot->call || !slot->work)
+			continue;
+		tutti_status status = tutti_work_test(slot->work, &is_done);
+		if (!is_done)
+			continue;
+		tutti_work_release(&slot->work);
+		rpc_issued_over(rpc, false);
+		rpc_slot_answered(slot, status);
+	}
+}
+
+static int ms_until(uint64_t deadline_ns)
+{
+	uint64_t now = rpc_now_ns();
+
+	if (!deadline_ns)
+		return 0;
+	if (now >= deadline_ns)
+		return 1;
+	uint64_t ms = (deadline_ns - now) / 1000000u + 1;
+	return ms > INT32_MAX ? INT32_MAX : (int)ms;
+}
+
+tutti_status rpc_slot_await(struct rpc_slot *slot, uint64_t deadline_ns)
+{
+	tutti_rpc *rpc = slot->rpc;
+	tutti_work *work = slot->work;
+
+	slot->work = NULL; /* this thread's, meanwhile */
+	slot->is_awaited = true;
+	rpc->inside++;
+	rpc_unlock(rpc);
+	tutti_status status = tutti_work_wait(&work, ms_until(deadline_ns));
+	rpc_lock(rpc);
+	slot->is_awaited = false;
+	if (--rpc->inside == 0 && rpc->state != RPC_RUNS)
+		pthread_cond_broadcast(&rpc->changed);
+	slot->work = work;
+	if (work)
+		return TUTTI_IN_PROGRESS;
+	rpc_issued_over(rpc, false);
+	rpc_slot_answered(slot, status);
+	return TUTTI_OK;
+}
+
+/* A slot whose REPLY frees it, and for which no thread waits. */
+static struct rpc_slot *slot_to_await(const tutti_rpc *rpc, const struct rpc_peer *peer)
+{
+	for (int i = 0; i < rpc->config.calls; i++)
+		if (!peer->slots[i].call && peer->slots[i].work)
+			return &peer->slots[i];
+	return NULL;
+}
+
+static tutti_status no_slot(const struct tutti_rpc_future *call)
+{
+	const tutti_rpc *rpc = call->rpc;
+	const struct rpc_peer *peer = &rpc->peers[call->rank];
+	int left = 0, one_way = 0;
+
+	for (int i = 0; i < rpc->config.calls; i++) {
+		left += peer->slots[i].state == SLOT_IS_LEFT;
+		one_way += peer->slots[i].state == SLOT_IS_ONE_WAY;
+	}
+	return train_fail(
+		rpc_in_callback ? TUTTI_ERR_MEMORY : TUTTI_ERR_TIMEOUT,
+		"rank %d, '%s': not called: all %d calls that rank %d may have in flight "
+		"there are; %d of them are over here, but not answered, and %d are one-way",
+		call->rank, call->name, rpc->config.calls, rpc->rank, left, one_way);
+}
+
+static tutti_status check_peer(const struct tutti_rpc_future *call)
+{
+	tutti_rpc *rpc = call->rpc;
+
+	if (rpc->state == RPC_ENDED)
+		return rpc_end_status(rpc);
+	if (rpc->is_shut)
+		return train_invalid("the rpc was shut down: it makes no calls any more");
+	if (!rpc->peers[call->rank].is_alive)
+		return train_fail(TUTTI_ERR_PEER, "rank %d, '%s': not called: the rank has died",
+				  call->rank, call->name);
+	return TUTTI_OK;
+}
+
+static tutti_status take_slot(struct tutti_rpc_future *call)
+{
+	tutti_rpc *rpc = call->rpc;
+	struct rpc_peer *peer = &rpc->peers[call->rank];
+	struct rpc_slot *slot;
+
+	TRY(check_peer(call));
+	if (!peer->slots)
+		TRY(make_slots(rpc, call->rank));
+	if (!peer->free)
+		rpc_slots_look(rpc, call->rank);
+	while (!peer->free) {
+		bool is_late;
+		if (rpc_in_callback)
+			return no_slot(call);
+		if ((slot = slot_to_await(rpc, peer))) {
+			is_late = rpc_slot_await(slot, call->deadline_ns) != TUTTI_OK;
+		} else {
+			peer->slots_waiting++;
+			is_late = !rpc_wait_changed(rpc, call->deadline_ns);
+			peer->slots_waiting--;
+		}
+		TRY(check_peer(call));
+		if (is_late && !peer->free)
+			return no_slot(call);
+	}
+	slot = peer->free;
+	peer->free = slot->next_free;
+	rpc->slots_used++;
+	slot->call = call;
+	call->slot = slot;
+	return TUTTI_OK;
+}
+
+static void fill_request(struct rpc_slot *slot, const struct tutti_rpc_future *call)
+{
+	struct rpc_message *m = &slot->request;
+	size_t name_bytes = strlen(call->name), at = 0;
+
+	m->kind = RPC_REQUEST;
+	m->slot = slot->number;
+	m->id = slot->id;
+	m->bytes = call->bytes;
+	m->context = rpc_context();
+	m->timeout_ms = call->timeout_ms;
+	m->num_pieces = 0;
+	m->name_bytes = (uint8_t)name_bytes;
+	m->is_one_way = call->is_one_way;
+	memcpy(m->data + RPC_INLINE_BYTES - name_bytes, call->name, name_bytes);
+	if (call->bytes > rpc_room_beside(name_bytes)) {
+		rpc_message_set_pieces(m, call->pieces, call->num_pieces);
+		return;
+	}
+	for (int i = 0; i < call->num_pieces; i++) {
+		memcpy(m->data + at, call->pieces[i].data, call->pieces[i].bytes);
+		at += call->pieces[i].bytes;
+	}
+}
+
+tutti_status rpc_start(struct tutti_rpc_future *call)
+{
+	tutti_rpc *rpc = call->rpc;
+
+	TRY(take_slot(call));
+	struct rpc_slot *slot = call->slot;
+	slot->id++;
+	slot->state = SLOT_CALLS;
+	slot->is_running = false;
+	fill_request(slot, call);
+	rpc->issued += !call->is_own;
+	/* A short payload has been copied, and nobody waits for the end of a one-way call. */
+	if (call->is_one_way && !slot->request.num_pieces) {
+		slot->state = SLOT_IS_ONE_WAY;
+		slot->call = NULL;
+		call->slot = NULL;
+	}
+	tutti_status status = rpc_slot_send(slot);
+	if (status == TUTTI_OK || rpc->state == RPC_RECOVERS)
+		return TUTTI_OK;
+	rpc_slot_free(slot);
+	return status;
+}
