@@ -55,6 +55,11 @@ void forks_forget(void)
 	atomic_fetch_sub(&communicators, 1);
 }
 
+int forks_communicators(void)
+{
+	return atomic_load(&communicators);
+}
+
 void forks_own(int fd)
 {
 	if (fd >= 0 && fd < OWNED_MOST)

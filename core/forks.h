@@ -13,6 +13,8 @@ extern bool forks_is_orphan;    /* this process was forked from one that had com
 /* One more communicator of this process; one less. */
 void forks_watch(void);
 void forks_forget(void);
+/* How many it has. */
+int forks_communicators(void);
 /* A connection or listener of ours that is open: a forked child closes its copy. While it has one
  * the others' kernels see no end when the parent dies. Forget it before it is closed, or the number
  * may be another file's. */

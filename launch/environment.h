@@ -4,12 +4,9 @@
 
 #include "ranks.h"
 
-#define SETTINGS_MAX 20
+#include "spawn/rank/variables.h"
 
-struct setting {
-	const char *name, *text;
-	char number[24];         /* what text is where the value is a number                */
-};
+#define SETTINGS_MAX (VARIABLES_MAX + 5)
 
 /* The variables of the local-th rank, for its start or its restart. Returns how many. cores: a rank's, for
  * its threads; 0: not known here. */

@@ -10,10 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define LAST_WORDS_MS   500   /* from a failure to SIGTERM: the others say why they fail, too */
-#define FAILED_GRACE_MS 2000  /* from SIGTERM to SIGKILL after a failure or the timeout       */
-#define TIMEOUT_CODE    124   /* exit code of a job whose time is over                        */
-#define NEVER           UINT64_MAX
+#define TIMEOUT_CODE 124 /* exit code of a job whose time is over */
+#define NEVER        UINT64_MAX
 
 struct job {
 	struct ranks *ranks;

@@ -125,7 +125,7 @@ void job_hear_waiting(struct job *j, struct rank *rank)
 static bool is_final(const struct job *j, const struct rank *failed)
 {
 	bool is_late =
-		j->start->hosts && j->options->timeout_s > 0 && failed->exit_code == TIMEOUT_CODE;
+		j->start->hosts && j->options->timeout_s > 0 && failed->ending.code == TIMEOUT_CODE;
 
 	return is_late || job_is_cut_off(j, failed);
 }

@@ -5,10 +5,9 @@
 #include <signal.h>
 #include <stdio.h>
 
-#define ASKED_GRACE_MS  30000 /* time for a checkpoint                           */
-#define AGENTS_GRACE_MS 3000  /* longer than that for the agents of --hosts      */
-#define UNENDED_S       2     /* after that it is said who has not ended yet ... */
-#define NAMED_MOST      4     /* ... and so many are named                       */
+#define AGENTS_GRACE_MS 3000 /* longer than that for the agents of --hosts      */
+#define UNENDED_S       2    /* after that it is said who has not ended yet ... */
+#define NAMED_MOST      4    /* ... and so many are named                       */
 
 unsigned job_agents_grace(const struct job *j)
 {

@@ -1,48 +1,22 @@
-/* A port is reserved by binding it and never listening: rank 0 can still bind and listen beside the
- * reservation, since both allow reuse, while another tuttirun's reservation, bound before it allows
- * reuse, finds it taken. So jobs that start at the same moment get different ports. */
+/* Which port and which secret a job has: the user's, or fresh ones. */
 #include "meeting.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/in.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
-#define FIRST_PORT 29500 /* torchrun's */
-#define PORTS      1000  /* tried upward from the first */
-#define PORT_MAX   65535
 /* Ports of --hosts: above those that most jobs of one machine reserve. */
 #define HOSTS_FIRST_PORT 29600
 #define HOSTS_PORTS      880
 
-/* The reservation's descriptor, or -1 with errno. */
-static int reserve(int port)
-{
-	struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-	int yes = 1, error;
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-	if (fd < 0)
-		return -1;
-	address.sin_addr.s_addr = htonl(INADDR_ANY);
-	if (bind(fd, (struct sockaddr *)&address, sizeof address) == 0 &&
-	    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == 0)
-		return fd;
-	error = errno;
-	close(fd);
-	errno = error;
-	return -1;
-}
-
 /* The other machines of the job know this port only. */
 static int reserve_given(struct meeting *m)
 {
-	m->reserved_fd = reserve(m->port);
+	m->reserved_fd = fresh_port_at(m->port);
 	if (m->reserved_fd >= 0)
 		return 0;
 	fprintf(stderr,
@@ -54,16 +28,10 @@ static int reserve_given(struct meeting *m)
 
 static int reserve_next(struct meeting *m, int first)
 {
-	int end = first + PORTS < PORT_MAX + 1 ? first + PORTS : PORT_MAX + 1;
-
-	for (m->port = first; m->port < end; m->port++) {
-		m->reserved_fd = reserve(m->port);
-		if (m->reserved_fd >= 0)
-			return 0;
-		if (errno != EADDRINUSE)
-			break;
-	}
-	fprintf(stderr, "tuttirun: no port from %d to %d can be used: %s.\n", first, end - 1,
+	m->reserved_fd = fresh_port_from(first, &m->port);
+	if (m->reserved_fd >= 0)
+		return 0;
+	fprintf(stderr, "tuttirun: no port from %d to %d can be used: %s.\n", first, m->port,
 		strerror(errno));
 	return 1;
 }
@@ -79,19 +47,12 @@ static int reserve_near(struct meeting *m)
 	return code;
 }
 
-/* 256 random bits in hexadecimal. */
-static int make_secret(char secret[65])
+static int make_secret(char secret[FRESH_SECRET_BYTES])
 {
-	unsigned char bits[32];
-
-	if (getrandom(bits, sizeof bits, 0) != (ssize_t)sizeof bits) {
-		fprintf(stderr, "tuttirun: no random bits for the job's secret: %s.\n",
-			strerror(errno));
-		return 1;
-	}
-	for (size_t i = 0; i < sizeof bits; i++)
-		snprintf(secret + 2 * i, 3, "%02x", bits[i]);
-	return 0;
+	if (fresh_secret(secret) == 0)
+		return 0;
+	fprintf(stderr, "tuttirun: no random bits for the job's secret: %s.\n", strerror(errno));
+	return 1;
 }
 
 /* A port of another machine, where it cannot be reserved. It may be taken there. */
@@ -132,7 +93,7 @@ static int meet_here(struct meeting *m)
 {
 	if (!m->is_chosen)
 		return reserve_given(m);
-	m->reserved_fd = reserve(m->port);
+	m->reserved_fd = fresh_port_at(m->port);
 	return 0;
 }
 
@@ -149,6 +110,6 @@ int meeting_prepare(struct meeting *m, const struct options *o)
 	if (o->node_rank > 0)
 		return 0;
 	if (!m->port)
-		return reserve_next(m, FIRST_PORT);
+		return reserve_next(m, FRESH_FIRST_PORT);
 	return o->nodes == 1 && !m->is_chosen ? reserve_near(m) : meet_here(m);
 }

@@ -4,13 +4,15 @@
 
 #include "options.h"
 
+#include "spawn/rank/fresh.h"
+
 struct meeting {
 	const char *host;
 	int port;
 	bool is_chosen;       /* the port of --hosts, without knowing whether it is free there:
 	                         rank 0 serves at the next free one above, and the others look there */
 	int reserved_fd;      /* keeps the port from other jobs while this one runs; -1: not ours */
-	char secret[65];      /* "": the user's own, in the environment already                   */
+	char secret[FRESH_SECRET_BYTES]; /* "": the user's own, in the environment already        */
 };
 
 /* Returns 0, or the exit code after a message on stderr. */
@@ -18,7 +20,5 @@ int meeting_prepare(struct meeting *meeting, const struct options *options);
 /* Another port and secret where they are ours: what is left of a job that was ended cannot disturb the one
  * that is started in its place. */
 int meeting_renew(struct meeting *meeting);
-/* The variable that tells an agent, and its ranks, that the port was chosen: 1 or 0. */
-#define MEETING_CHOSEN "TUTTIRUN_PORT_TAKEN"
 
 #endif

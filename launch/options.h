@@ -3,10 +3,10 @@
 #define LAUNCH_OPTIONS_H
 
 #include "parallel/mesh/axes.h"
+#include "spawn/rank/variables.h"
 
 #include <stdbool.h>
 
-#define RANKS_MAX     4096 /* on one node */
 #define DEVICES_BYTES 1024
 
 /* Of ranks that have failed: those alone, or with all others. BY_NEED: alone, as long as a rank may call

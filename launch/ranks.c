@@ -51,7 +51,7 @@ int ranks_start(struct ranks *ranks, const struct start *s)
 
 static bool has_failed(const struct rank *rank)
 {
-	return rank->has_ended && (rank->exit_signal || rank->exit_code);
+	return rank->has_ended && (rank->ending.signal || rank->ending.code);
 }
 
 bool ranks_any_done(const struct ranks *ranks)
@@ -83,7 +83,7 @@ int ranks_restart(struct ranks *ranks, const struct start *s, struct rank *rank,
 	if (rank->control_fd >= 0)
 		close(rank->control_fd);
 	rank->control_fd = -1;
-	rank->exit_code = rank->exit_signal = 0;
+	rank->ending = (struct rank_ending){0};
 	code = start_rank(ranks, s, (int)(rank - ranks->rank), restart);
 	if (code == 0) {
 		rank->has_ended = false;
@@ -105,9 +105,9 @@ static void note_if_ended(struct ranks *ranks, struct rank *rank)
 	rank->has_ended = true;
 	ranks->alive--;
 	if (info.si_code == CLD_EXITED)
-		rank->exit_code = info.si_status;
+		rank->ending.code = info.si_status;
 	else
-		rank->exit_signal = info.si_status;
+		rank->ending.signal = info.si_status;
 }
 
 struct rank *ranks_of(const struct ranks *ranks, pid_t process)
@@ -132,7 +132,7 @@ static bool is_likelier(const struct rank *rank, const struct rank *other, pid_t
 {
 	if (!other || rank->pid == first)
 		return true;
-	return other->pid != first && rank->exit_signal && !other->exit_signal;
+	return other->pid != first && rank->ending.signal && !other->ending.signal;
 }
 
 struct rank *ranks_observe(struct ranks *ranks, pid_t first)

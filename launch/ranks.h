@@ -10,6 +10,8 @@
 #include "output.h"
 #include "words.h"
 
+#include "spawn/rank/ending.h"
+
 #include <signal.h>
 #include <sys/types.h>
 
@@ -23,7 +25,7 @@ struct rank {
 	bool is_new;              /* started again alone; no rank has called tutti_comm_grow since */
 	bool waits;               /* it is new, and has said that none does                 */
 	bool has_joined;          /* the others, in tutti_init                              */
-	int exit_code, exit_signal;
+	struct rank_ending ending;
 	char name[300];           /* for messages: "rank 3 (pid 4711)", or "host a"         */
 	int control_fd;           /* to the stdin of a host's agent; else -1                */
 	struct log_file log;

@@ -25,7 +25,7 @@ static bool any_can_grow(const struct ranks *ranks)
 /* It was not killed: it gave up. */
 static bool gave_up(const struct rank *failed)
 {
-	return !failed->exit_signal || failed->exit_signal == SIGABRT;
+	return !failed->ending.signal || failed->ending.signal == SIGABRT;
 }
 
 /* A single rank does without others. */

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -55,10 +54,7 @@ __attribute__((noreturn)) static void become(const struct start *s, const struct
 	char **program = s->options->program;
 	int error;
 
-	/* Should the launcher be killed, its ranks follow it; it may have been already. */
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (getppid() != s->launcher)
-		_exit(1);
+	follow_parent(s->launcher);
 	guard_join(s->guard, local);
 	if (s->hosts) {
 		program = hosts_command(s->hosts, local);

@@ -10,12 +10,10 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#define LINGER_MS   1000 /* for output of a rank's children once all ranks have ended       */
-#define OUTPUT_LOST 3    /* exit code when all ranks ended well, but stdout could not be written */
+#define LINGER_MS 1000 /* for output of a rank's children once all ranks have ended */
 
 enum { AT_SIGNALS, AT_INPUT, AT_WORDS, AT_CONTROL, AT_RELAY };
 
@@ -44,19 +42,20 @@ bool job_is_cut_off(const struct job *j, const struct rank *rank)
 {
 	int error = j->ranks->out.error;
 
-	return error && (rank->exit_signal == SIGPIPE || (!rank->exit_signal && error == EPIPE));
+	return error &&
+	       (rank->ending.signal == SIGPIPE || (!rank->ending.signal && error == EPIPE));
 }
 
 static int code_of(const struct job *j, const struct rank *rank)
 {
 	if (job_is_cut_off(j, rank) && j->ranks->out.error != EPIPE)
 		return OUTPUT_LOST;
-	return rank->exit_signal ? 128 + rank->exit_signal : rank->exit_code;
+	return ending_code(&rank->ending);
 }
 
 void job_report(struct job *j, struct rank *rank, const char *rest)
 {
-	char line[600];
+	char line[600], words[ENDING_BYTES];
 
 	while (stream_pump(&rank->out))
 		continue;
@@ -64,12 +63,8 @@ void job_report(struct job *j, struct rank *rank, const char *rest)
 		continue;
 	if (job_is_cut_off(j, rank))
 		return;
-	if (rank->exit_signal)
-		snprintf(line, sizeof line, "tuttirun: %s was killed by signal %d (%s)%s\n",
-			 rank->name, rank->exit_signal, strsignal(rank->exit_signal), rest);
-	else
-		snprintf(line, sizeof line, "tuttirun: %s exited with code %d%s\n", rank->name,
-			 rank->exit_code, rest);
+	ending_words(words, rank->name, &rank->ending);
+	snprintf(line, sizeof line, "tuttirun: %s%s\n", words, rest);
 	sink_say(&j->ranks->err, line);
 }
 

@@ -159,5 +159,5 @@ for line in '	if (strcmp(list[i]->name, "tcp") == 0)' '	if (strncmp(name, "tcp:"
 	names_transports "$scratch/engine" >/dev/null || complain "unseen: a transport's name: $line"
 done
 names_users collectives/engine && complain "the engine may name no collective and no transport"
-names_transports core memory rendezvous collectives train launch tools perf && complain "only transport/ may know a transport by its name"
+names_transports core memory rendezvous collectives train launch spawn tools perf && complain "only transport/ may know a transport by its name"
 exit $failures
