@@ -1,4 +1,4 @@
-/* What another folder attaches to an rpc. */
+/* An attachment to an rpc. */
 #include "rpc/extension.h"
 
 #include "rpc/rpc_internal.h"

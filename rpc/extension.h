@@ -1,4 +1,4 @@
-/* What another folder attaches to an rpc, which does not know it: one thing, told of deaths, and
+/* An attachment of another folder to an rpc, which does not know it: it is told of deaths, and
  * destroyed with the rpc. */
 #ifndef RPC_EXTENSION_H
 #define RPC_EXTENSION_H
@@ -10,8 +10,9 @@
 /* Without the lock; neither may wait. */
 struct rpc_extension {
 	void *data;
-	void (*died)(void *data, int rank); /* once for each rank, after tutti_rpc_is_alive says 0 */
-	void (*destroy)(void *data);        /* no function runs any more, and no object is left    */
+	void (*died)(void *data,
+		     int rank);      /* once for each rank, after tutti_rpc_is_alive says 0 */
+	void (*destroy)(void *data); /* no function runs any more, and no object is left    */
 };
 
 /* Of any thread. data, or NULL: there is none yet. */

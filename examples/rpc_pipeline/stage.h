@@ -6,7 +6,7 @@
 
 enum { STAGES_MOST = 8, PARTS_MOST = 64 }; /* PARTS_MOST: micro-batches of a batch */
 
-/* What a call about a micro-batch begins with; its numbers follow, and then, forward, the labels.
+/* The beginning of a call about a micro-batch; its numbers follow, and then, forward, the labels.
  */
 struct ticket {
 	int32_t part, rows; /* which micro-batch, of how many samples */

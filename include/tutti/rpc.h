@@ -234,10 +234,10 @@ tutti_status tutti_rpc_ref_share(tutti_rpc *rpc, const tutti_rpc_ref *ref, int r
 tutti_status tutti_rpc_ref_release(tutti_rpc *rpc, const tutti_rpc_ref *ref);
 
 /* ---- parameters --------------------------------------------------------------------------- */
-/* What the steps of contexts update: f32 values of the caller's in the memory of the rank that
+/* The f32 values that steps of contexts update: the caller's, in the memory of the rank that
  * registers them. Numbers are this rank's; names are for messages. */
 typedef struct tutti_rpc_param {
-	const char *name;       /* 1 to 63 bytes, printable, no other's of this rank; copied */
+	const char *name;       /* 1 to 63 bytes, printable, once on a rank; copied       */
 	float *values;          /* the caller's, until release, or tutti_rpc_destroy        */
 	size_t count;
 	int group;              /* of the optimizers of a step                              */

@@ -1,4 +1,4 @@
-/* What a caller may say about optimizers. */
+/* The numbers of optimizers that a caller may give. */
 #include "train/optimizer/optimizer_groups.h"
 
 #include "train/base/base.h"

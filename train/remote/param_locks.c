@@ -6,8 +6,6 @@
 #include <errno.h>
 #include <time.h>
 
-enum { LOCK_MS = 60000 }; /* tutti_rpc_param_lock's, where the caller names none */
-
 static void deadline_after(struct timespec *deadline, int timeout_ms)
 {
 	clock_gettime(CLOCK_MONOTONIC, deadline);
@@ -154,33 +152,4 @@ tutti_status param_locks_drop(struct remote *remote, const int *numbers, int cou
 	for (int i = 0; i < count; i++)
 		failure_note(&first, drop_one(remote, numbers[i], updates));
 	return failure_return(&first);
-}
-
-static struct remote *check_lock(tutti_rpc *rpc, const char *call, const int *numbers, int count,
-				 tutti_status *status)
-{
-	struct remote *remote = remote_of(rpc, call, status);
-
-	if (!remote || (numbers && count >= 0))
-		return remote;
-	*status = train_invalid("%s: %d parameters at %p.", call, count, (const void *)numbers);
-	return NULL;
-}
-
-tutti_status tutti_rpc_param_lock(tutti_rpc *rpc, const int *numbers, int count, int timeout_ms)
-{
-	tutti_status status;
-	struct remote *remote = check_lock(rpc, "tutti_rpc_param_lock", numbers, count, &status);
-
-	return remote ? param_locks_take(remote, numbers, count, false,
-					 timeout_ms == 0 ? LOCK_MS : timeout_ms)
-		      : status;
-}
-
-tutti_status tutti_rpc_param_unlock(tutti_rpc *rpc, const int *numbers, int count)
-{
-	tutti_status status;
-	struct remote *remote = check_lock(rpc, "tutti_rpc_param_unlock", numbers, count, &status);
-
-	return remote ? param_locks_drop(remote, numbers, count, false) : status;
 }

@@ -1,5 +1,5 @@
-/* What an rpc has of parameters and contexts: made when a thread first asks for it, and freed with
- * the rpc, which tells it of deaths. */
+/* The parameters and contexts of an rpc: made when a thread first asks for them, and freed with the
+ * rpc, which tells of deaths. */
 #include "train/remote/remote.h"
 
 #include "rpc/extension.h"

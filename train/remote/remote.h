@@ -2,7 +2,8 @@
  *
  *     remote.c         what an rpc has of ours, its functions and its end
  *     remote_params.c  parameters
- *     param_locks.c    who reads and who updates them
+ *     param_locks.c    readers and steps of them
+ *     param_calls.c    the functions of rpc.h for them
  *     contexts.c       a rank's contexts: made, found, told of, freed
  *     context_calls.c  begin, end and questions
  *     remote_grads.c   sums of gradients
@@ -50,7 +51,7 @@ struct context_sum {
 /* On the beginner a context never CONTEXT_UPDATES, and on a participant it never CONTEXT_ENDS. */
 enum context_state { CONTEXT_ADDS, CONTEXT_STEPS, CONTEXT_UPDATES, CONTEXT_ENDS };
 
-/* What a rank has of a context: the sums, and on the beginner the participants. */
+/* A context on one rank: the sums, and on the beginner the participants. */
 struct remote_context {
 	uint64_t number;
 	struct remote_context *next;
@@ -94,7 +95,10 @@ int remote_context_count(tutti_rpc *rpc);
 /* NULL: there is none. */
 struct remote_param *remote_param_of(const struct remote *remote, int number);
 tutti_status remote_param_unknown(const struct remote *remote, const char *call, int number);
-/* What is removed and not locked leaves the table, and is the caller's to end; else NULL. */
+/* INVALID: there is one of the name. MEMORY. */
+tutti_status remote_params_insert(struct remote *remote, struct remote_param *made, int *number);
+/* A parameter that is removed and not locked leaves the table, and is the caller's to end; else
+ * NULL. */
 struct remote_param *remote_params_look(struct remote *remote, int number);
 /* Without the lock: calls release, and frees it. NULL is fine. */
 void remote_param_end(struct remote_param *param);
@@ -126,7 +130,7 @@ tutti_status context_on_join(void *arg, const tutti_rpc_request *request, tutti_
 tutti_status context_on_end(void *arg, const tutti_rpc_request *request, tutti_rpc_reply *reply);
 void contexts_died(void *arg, int rank);
 
-/* What a step says to a participant; the groups follow. */
+/* A step's request to a participant; the groups follow. */
 struct step_order {
 	uint64_t context;
 	int32_t num_groups;

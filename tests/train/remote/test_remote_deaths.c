@@ -46,6 +46,13 @@ static void await_death(const struct world *world, int rank)
 		sched_yield();
 }
 
+/* Another rank that goes on already may come between. */
+static void await_none(const struct world *world)
+{
+	while (remote_context_count(world->rpc) > 0)
+		sched_yield();
+}
+
 static void kill_rank(struct world *world, int rank)
 {
 	CHECK(tutti_rpc_send(world->rpc, rank, "die", NULL, 0, NULL) == TUTTI_OK);
@@ -86,14 +93,13 @@ static void beginner_dies(tutti_comm *comm, void *arg)
 		raise(SIGKILL);
 	}
 	await_death(&world, 0);
-	while (remote_context_count(world.rpc) > 0)
-		sched_yield();
+	await_none(&world);
 	/* A call of the dead rank's that goes on elsewhere. */
 	tutti_rpc_context_set((uint64_t)1 << 48 | 5);
 	const float grad[WORLD_COUNT] = {0};
 	CHECK_ERROR(tutti_rpc_context_add(world.rpc, 0, grad, WORLD_COUNT), TUTTI_ERR_PEER,
 		    "rank 0");
-	CHECK(remote_context_count(world.rpc) == 0);
+	await_none(&world);
 	if (world.rank == 1)
 		go_on(&world, 1, world.size - 1);
 	world_close(&world);
@@ -202,12 +208,11 @@ static void beginner_dies_in_update(tutti_comm *comm, void *arg)
 		raise(SIGKILL);
 	}
 	await_death(&world, 0);
-	while (remote_context_count(world.rpc) > 0)
-		sched_yield();
-	if (world.rank == 1)
+	await_none(&world);
+	if (world.rank == 1) {
 		CHECK(tutti_rpc_param_unlock(world.rpc, world.params, 1) == TUTTI_OK);
-	if (world.rank == 2)
 		go_on(&world, 1, world.size - 1);
+	}
 	world_close(&world);
 }
 

@@ -235,6 +235,78 @@ static void groups_and_removed(tutti_comm *comm, void *arg)
 	world_close(&world);
 }
 
+/* ---- what a step costs -------------------------------------------------------------------- */
+/* Calls of contexts, of all ranks of this process; atomic, __atomic_* */
+static int joins, measures, updates, ends;
+
+static void count_call(const char *name)
+{
+	static const char *const names[] = {"tutti.context.join", "tutti.context.measure",
+					    "tutti.context.update", "tutti.context.end"};
+	int *const counts[] = {&joins, &measures, &updates, &ends};
+
+	for (int i = 0; i < 4; i++)
+		if (strcmp(name, names[i]) == 0)
+			__atomic_fetch_add(counts[i], 1, __ATOMIC_SEQ_CST);
+}
+
+tutti_status __real_tutti_rpc_call(tutti_rpc *rpc, int rank, const char *name,
+				   const tutti_rpc_piece *pieces, int num_pieces,
+				   tutti_rpc_answer *answer, const tutti_rpc_options *options);
+tutti_status __wrap_tutti_rpc_call(tutti_rpc *rpc, int rank, const char *name,
+				   const tutti_rpc_piece *pieces, int num_pieces,
+				   tutti_rpc_answer *answer, const tutti_rpc_options *options);
+tutti_status __real_tutti_rpc_call_async(tutti_rpc *rpc, int rank, const char *name,
+					 const tutti_rpc_piece *pieces, int num_pieces,
+					 tutti_rpc_answer *answer, const tutti_rpc_options *options,
+					 tutti_rpc_future **future);
+tutti_status __wrap_tutti_rpc_call_async(tutti_rpc *rpc, int rank, const char *name,
+					 const tutti_rpc_piece *pieces, int num_pieces,
+					 tutti_rpc_answer *answer, const tutti_rpc_options *options,
+					 tutti_rpc_future **future);
+
+tutti_status __wrap_tutti_rpc_call(tutti_rpc *rpc, int rank, const char *name,
+				   const tutti_rpc_piece *pieces, int num_pieces,
+				   tutti_rpc_answer *answer, const tutti_rpc_options *options)
+{
+	count_call(name);
+	return __real_tutti_rpc_call(rpc, rank, name, pieces, num_pieces, answer, options);
+}
+
+tutti_status __wrap_tutti_rpc_call_async(tutti_rpc *rpc, int rank, const char *name,
+					 const tutti_rpc_piece *pieces, int num_pieces,
+					 tutti_rpc_answer *answer, const tutti_rpc_options *options,
+					 tutti_rpc_future **future)
+{
+	count_call(name);
+	return __real_tutti_rpc_call_async(rpc, rank, name, pieces, num_pieces, answer, options,
+					   future);
+}
+
+/* Of p participants beside the beginner each is called once for its first addition, however many
+ * follow, twice for a step, and once for the end. */
+static void costs(tutti_comm *comm, void *arg)
+{
+	struct world world;
+
+	(void)arg;
+	world_open(&world, comm);
+	if (world.rank == 0) {
+		int others = world.size - 1;
+		joins = measures = updates = ends = 0;
+		uint64_t context = begin(&world);
+		for (int i = 0; i < 3; i++)
+			for (int rank = 0; rank < world.size; rank++)
+				add_on(&world, rank, i, 1);
+		CHECK(joins == others && measures == 0);
+		CHECK(step_with(&world, context, &sgd, 1, NULL) == TUTTI_OK);
+		CHECK(measures == others && updates == others);
+		CHECK(tutti_rpc_context_end(world.rpc, context, 0) == TUTTI_OK);
+		CHECK(joins == others && measures == others && updates == others && ends == others);
+	}
+	world_close(&world);
+}
+
 /* ---- a step that waits for a reader ------------------------------------------------------- */
 struct stepper {
 	struct world *world;
@@ -369,6 +441,12 @@ static void test_errors_come_before_updates(void **state)
 	on_ranks(groups_and_removed, NULL);
 }
 
+static void test_messages_are_counted(void **state)
+{
+	(void)state;
+	on_ranks(costs, NULL);
+}
+
 static void test_steps_wait_for_readers(void **state)
 {
 	(void)state;
@@ -383,6 +461,7 @@ int main(void)
 		cmocka_unit_test(test_adamw_is_the_twins),
 		cmocka_unit_test(test_norm_does_not_depend_on_ranks),
 		cmocka_unit_test(test_errors_come_before_updates),
+		cmocka_unit_test(test_messages_are_counted),
 		cmocka_unit_test(test_steps_wait_for_readers),
 	};
 
