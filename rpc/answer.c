@@ -2,70 +2,8 @@
  * answer in. */
 #include "rpc/rpc_internal.h"
 
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-static void unlist(struct tutti_rpc_future *call)
-{
-	if (!call->at)
-		return;
-	*call->at = call->next;
-	if (call->next)
-		call->next->at = call->at;
-	call->at = NULL;
-}
-
-/* The slot stays behind if its REPLY has not come. */
-static void leave_slot(struct tutti_rpc_future *call)
-{
-	struct rpc_slot *slot = call->slot;
-
-	if (!slot)
-		return;
-	call->slot = NULL;
-	slot->call = NULL;
-	if (call->is_replied)
-		rpc_slot_free(slot);
-	else
-		slot->state = SLOT_IS_LEFT;
-}
-
-/* Its status and message are there. */
-static void end(struct tutti_rpc_future *call, tutti_status status)
-{
-	tutti_rpc *rpc = call->rpc;
-
-	if (call->owns_block)
-		free(call->block);
-	call->block = NULL;
-	call->owns_block = false;
-	call->status = status;
-	call->is_over = true;
-	leave_slot(call);
-	if (call->done) {
-		struct tutti_rpc_future **at = &rpc->ended;
-		unlist(call);
-		while (*at)
-			at = &(*at)->next;
-		call->next = NULL;
-		*at = call;
-		rpc->calling++;
-	}
-	pthread_cond_broadcast(&rpc->changed);
-}
-
-void rpc_call_end(struct tutti_rpc_future *call, tutti_status status, const char *format, ...)
-{
-	va_list args;
-	int at = snprintf(call->error, sizeof call->error, "rank %d, '%s': ", call->rank,
-			  call->name);
-
-	va_start(args, format);
-	vsnprintf(call->error + at, sizeof call->error - (size_t)at, format, args);
-	va_end(args);
-	end(call, status);
-}
 
 /* ---- the answer ---- */
 
@@ -93,6 +31,22 @@ static tutti_status find_room(struct tutti_rpc_future *call, const struct rpc_me
 	return TUTTI_OK;
 }
 
+/* Afterwards call->block is the room, or NULL, and then refusal and error say why, or the answer is
+ * not wanted. */
+static void make_room(struct tutti_rpc_future *call, const struct rpc_message *m)
+{
+	if (call->owns_block)
+		free(call->block);
+	call->block = NULL;
+	call->owns_block = false;
+	call->refusal = find_room(call, m);
+	if (call->refusal != TUTTI_OK && m->status == TUTTI_OK && !call->answer)
+		call->refusal = TUTTI_OK;
+	else if (call->refusal != TUTTI_OK)
+		snprintf(call->error, sizeof call->error, "rank %d, '%s': %s", call->rank,
+			 call->name, tutti_comm_error(NULL));
+}
+
 static void end_with_text(struct tutti_rpc_future *call, tutti_status status, const void *text,
 			  size_t bytes)
 {
@@ -118,28 +72,35 @@ static void end_short(struct tutti_rpc_future *call, const struct rpc_message *m
 		answer->bytes = m->bytes;
 		call->owns_block = false;
 	}
-	end(call, TUTTI_OK);
+	rpc_call_over(call, TUTTI_OK);
+}
+
+/* What came along the callee keeps until the slot's next call, since it is not long. */
+static void forget(const struct tutti_rpc_future *call, const struct rpc_message *m)
+{
+	if (!m->comes_along)
+		rpc_post_note(call->rpc, RPC_DROP, m, call->rank);
 }
 
 static void end_long(struct tutti_rpc_future *call, const struct rpc_message *m)
 {
 	if (m->status != TUTTI_OK) {
-		rpc_post_note(call->rpc, RPC_DROP, m, call->rank);
+		forget(call, m);
 		end_with_text(call, m->status, call->block, m->bytes);
 		return;
 	}
 	call->answer->data = call->block;
 	call->answer->bytes = m->bytes;
 	call->owns_block = false;
-	rpc_post_note(call->rpc, RPC_DROP, m, call->rank);
-	end(call, TUTTI_OK);
+	forget(call, m);
+	rpc_call_over(call, TUTTI_OK);
 }
 
 /* The callee has forgotten the answer, because it was not wanted here. */
 static void end_dropped(struct tutti_rpc_future *call, const struct rpc_message *m)
 {
 	if (call->refusal != TUTTI_OK) {
-		end(call, call->refusal);
+		rpc_call_over(call, call->refusal);
 		return;
 	}
 	if (m->status == TUTTI_OK && call->answer) {
@@ -147,7 +108,7 @@ static void end_dropped(struct tutti_rpc_future *call, const struct rpc_message 
 		return;
 	}
 	if (m->status == TUTTI_OK)
-		end(call, TUTTI_OK);
+		rpc_call_over(call, TUTTI_OK);
 	else
 		rpc_call_end(call, m->status, "%s", tutti_status_string(m->status));
 }
@@ -158,7 +119,11 @@ static void end_with_reply(struct tutti_rpc_future *call, const struct rpc_messa
 		rpc_call_end(call, call->is_expiring ? TUTTI_ERR_TIMEOUT : TUTTI_ERR_ABORTED,
 			     "%s while it waited there for a thread, or for its payload",
 			     call->is_expiring ? "its time was over" : "it was cancelled");
-	else if (m->is_dropped)
+	else if (call->is_expiring && m->status != TUTTI_OK)
+		rpc_call_end(call, TUTTI_ERR_TIMEOUT,
+			     "no answer within %d ms: its function ran there, and has ended since",
+			     call->timeout_ms);
+	else if (m->is_dropped || (m->num_pieces && !call->block))
 		end_dropped(call, m);
 	else if (m->num_pieces)
 		end_long(call, m);
@@ -166,6 +131,25 @@ static void end_with_reply(struct tutti_rpc_future *call, const struct rpc_messa
 		end_short(call, m);
 	else
 		end_with_text(call, m->status, m->data, m->bytes);
+}
+
+bool rpc_reply_comes_along(const struct rpc_slot *slot)
+{
+	const struct rpc_message *m = &slot->reply;
+
+	return rpc_message_is_sound(m) && m->kind == RPC_REPLY && m->id == slot->id &&
+	       m->comes_along;
+}
+
+/* An answer that has no room, or is not wanted, is received nevertheless. */
+void *rpc_room_along(struct rpc_slot *slot)
+{
+	struct tutti_rpc_future *call = slot->call;
+
+	if (!call || call->leaving)
+		return slot->rpc->scratch;
+	make_room(call, &slot->reply);
+	return call->block ? call->block : slot->rpc->scratch;
 }
 
 void rpc_on_reply(struct rpc_slot *slot)
@@ -181,7 +165,7 @@ void rpc_on_reply(struct rpc_slot *slot)
 	call->is_replied = true;
 	if (call->is_sending || call->is_receiving)
 		return; /* again when that is over */
-	if (is_sound && m->num_pieces && !m->is_dropped)
+	if (is_sound && m->num_pieces && !m->is_dropped && !m->comes_along)
 		is_sound = call->block && (m->status != TUTTI_OK || call->answer);
 	if (is_sound)
 		end_with_reply(call, m);
@@ -239,7 +223,9 @@ void rpc_on_pull(tutti_rpc *rpc, int rank, const struct rpc_message *m)
 	struct rpc_slot *slot = rpc_slot_of(rpc, rank, m);
 	struct tutti_rpc_future *call = slot ? slot->call : NULL;
 
-	if (!call || call->leaving || call->is_sending || !slot->request.num_pieces)
+	/* After CANCEL the callee waits for no payload. */
+	if (!call || call->leaving || call->is_expiring || call->is_sending ||
+	    !slot->request.num_pieces)
 		return;
 	struct rpc_io io = {.sends = true,
 			    .rank = rank,
@@ -304,18 +290,9 @@ void rpc_on_offer(tutti_rpc *rpc, int rank, const struct rpc_message *m)
 		rpc_post_note(rpc, RPC_DROP, m, rank);
 		return;
 	}
-	if (call->owns_block)
-		free(call->block);
-	call->block = NULL;
-	tutti_status status = find_room(call, m);
-	if (status == TUTTI_OK) {
+	make_room(call, m);
+	if (call->block)
 		take(call, m); /* else the rpc recovers */
-		return;
-	}
-	if (m->status != TUTTI_OK || call->answer) {
-		call->refusal = status;
-		snprintf(call->error, sizeof call->error, "rank %d, '%s': %s", rank, call->name,
-			 tutti_comm_error(NULL));
-	}
-	rpc_post_note(rpc, RPC_DROP, m, rank);
+	else
+		rpc_post_note(rpc, RPC_DROP, m, rank);
 }

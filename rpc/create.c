@@ -49,8 +49,10 @@ static tutti_status allocate(tutti_rpc *rpc)
 	rpc->first_rank = calloc(n, sizeof *rpc->first_rank);
 	rpc->died = calloc(n, sizeof *rpc->died);
 	rpc->threads = calloc((size_t)rpc->config.threads, sizeof *rpc->threads);
+	rpc->scratch = malloc(RPC_ALONG_BYTES);
 	rpc->inboxes = aligned_alloc(64, RPC_INBOXES * sizeof *rpc->inboxes);
-	if (!rpc->peers || !rpc->first_rank || !rpc->died || !rpc->threads || !rpc->inboxes)
+	if (!rpc->peers || !rpc->first_rank || !rpc->died || !rpc->threads || !rpc->inboxes ||
+	    !rpc->scratch)
 		return train_no_memory("an rpc of %d ranks", rpc->size);
 	memset(rpc->inboxes, 0, RPC_INBOXES * sizeof *rpc->inboxes);
 	for (int r = 0; r < rpc->size; r++) {
@@ -100,6 +102,7 @@ static void free_all(tutti_rpc *rpc)
 	free(rpc->died);
 	free(rpc->threads);
 	free(rpc->inboxes);
+	free(rpc->scratch);
 	free(rpc);
 }
 

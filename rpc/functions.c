@@ -6,7 +6,7 @@
 
 enum { BUCKETS = 64, LIKE_AT_MOST = 4 }; /* LIKE_AT_MOST: changes of letters between like names */
 
-uint64_t rpc_hash(const char *name, size_t bytes)
+static uint64_t hash_of(const char *name, size_t bytes)
 {
 	uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
 
@@ -17,7 +17,7 @@ uint64_t rpc_hash(const char *name, size_t bytes)
 
 const struct rpc_function *rpc_functions_find(const tutti_rpc *rpc, const char *name, size_t bytes)
 {
-	uint64_t hash = rpc_hash(name, bytes);
+	uint64_t hash = hash_of(name, bytes);
 	const struct rpc_function *f = rpc->functions[hash % BUCKETS];
 
 	while (f &&
@@ -63,7 +63,7 @@ tutti_status rpc_functions_add(tutti_rpc *rpc, const tutti_rpc_function *functio
 		return train_no_memory("function '%s'", function->name);
 	f->name_bytes = strlen(function->name);
 	memcpy(f->name, function->name, f->name_bytes);
-	f->hash = rpc_hash(f->name, f->name_bytes);
+	f->hash = hash_of(f->name, f->name_bytes);
 	f->fn = function->fn;
 	f->arg = function->arg;
 	f->is_short = function->flags & TUTTI_RPC_SHORT;

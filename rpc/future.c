@@ -135,7 +135,7 @@ tutti_status tutti_rpc_send(tutti_rpc *rpc, int rank, const char *name,
 	fill(&call, rpc, rank, name, options);
 	fill_pieces(&call, pieces, num_pieces);
 	call.is_one_way = true;
-	if (call.bytes > rpc_room_beside(strlen(name)))
+	if (call.bytes > RPC_ALONG_BYTES)
 		TRY(rpc_may_wait("tutti_rpc_send of a long payload"));
 	rpc_lock(rpc);
 	tutti_status status = rpc_start(&call);
@@ -172,7 +172,7 @@ tutti_status tutti_rpc_call_async(tutti_rpc *rpc, int rank, const char *name,
 	rpc_lock(rpc);
 	tutti_status status = rpc_start(call);
 	if (status == TUTTI_OK && call->done)
-		rpc_keeper_watch(call);
+		rpc_call_watch(call);
 	if (status == TUTTI_OK && future) /* before done can be called */
 		*future = call;
 	rpc_unlock(rpc);
@@ -206,31 +206,14 @@ static bool is_finished(const struct tutti_rpc_future *call)
 	return call->is_over && !call->done;
 }
 
-/* Deals with the REPLY, if it has come. */
-static void look(struct tutti_rpc_future *call)
-{
-	tutti_rpc *rpc = call->rpc;
-	struct rpc_slot *slot = call->slot;
-	int is_done = 0;
-
-	if (!slot || !slot->work || slot->is_awaited)
-		return;
-	tutti_status status = tutti_work_test(slot->work, &is_done);
-	if (!is_done)
-		return;
-	tutti_work_release(&slot->work);
-	rpc_issued_over(rpc, false);
-	rpc_slot_answered(slot, status);
-}
-
 tutti_status tutti_rpc_test(tutti_rpc_future *future, int *is_done)
 {
 	if (!future || !is_done)
 		return train_invalid("tutti_rpc_test: %s is NULL", future ? "is_done" : "future");
 	tutti_rpc *rpc = future->rpc;
 	rpc_lock(rpc);
-	if (!future->is_over)
-		look(future);
+	if (future->slot && !future->done)
+		rpc_slot_look(future->slot);
 	if (!future->is_over)
 		rpc_call_look_at_clock(future, rpc_now_ns());
 	*is_done = is_finished(future);
@@ -242,8 +225,7 @@ static void cancel(struct tutti_rpc_future *call)
 {
 	if (call->is_over || call->leaving)
 		return;
-	if (call->slot)
-		rpc_post_note(call->rpc, RPC_CANCEL, &call->slot->request, call->rank);
+	rpc_call_tell_cancel(call);
 	rpc_call_leave(call, TUTTI_ERR_ABORTED);
 }
 

@@ -64,9 +64,9 @@ static struct tutti_rpc_reply *receive(struct rpc_inbox *in)
 	if (rpc_message_is_sound(&in->message))
 		due = dispatch(rpc, rank, &in->message);
 	else
-		rpc_complain(rpc, "rank %d has sent rank %d a message that makes no sense", rank,
+		rpc_complain("rank %d has sent rank %d a message that makes no sense", rank,
 			     rpc->rank);
-	if (rpc->notes)
+	if (rpc->notes || rpc->parcels)
 		rpc_notes_look(rpc);
 	return due;
 }

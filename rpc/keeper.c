@@ -10,19 +10,6 @@
 
 /* ---- deadlines ---- */
 
-void rpc_keeper_watch(struct tutti_rpc_future *call)
-{
-	tutti_rpc *rpc = call->rpc;
-
-	call->next = rpc->with_done;
-	if (call->next)
-		call->next->at = &call->next;
-	call->at = &rpc->with_done;
-	rpc->with_done = call;
-	if (rpc->keeper_ns && call->deadline_ns && call->deadline_ns < rpc->keeper_ns)
-		pthread_cond_signal(&rpc->keeper_due);
-}
-
 /* Returns when the next one is due. */
 static uint64_t look_at_deadlines(tutti_rpc *rpc)
 {
@@ -48,8 +35,7 @@ static void collect_replies(tutti_rpc *rpc, struct rpc_peer *peer)
 		struct rpc_slot *slot = &peer->slots[i];
 		if (!slot->work)
 			continue;
-		if (tutti_work_wait(&slot->work, 0) == TUTTI_OK)
-			rpc_on_reply(slot);
+		rpc_slot_answered(slot, tutti_work_wait(&slot->work, 0));
 	}
 }
 
@@ -69,7 +55,7 @@ static void end_slots(tutti_rpc *rpc, struct rpc_peer *peer, tutti_status status
 	}
 }
 
-/* Requests of a rank that has died. */
+/* Requests of a rank that has died, or that this rank answers no more. */
 static void forget_entries(tutti_rpc *rpc, struct rpc_peer *peer)
 {
 	for (int i = 0; i < RPC_CALLS_MAX; i++) {
@@ -206,26 +192,19 @@ static void recover(tutti_rpc *rpc)
 
 /* ---- the end ---- */
 
-void rpc_end(tutti_rpc *rpc, tutti_status status, const char *message)
-{
-	if (rpc->state == RPC_ENDED)
-		return;
-	rpc->state = RPC_ENDED;
-	rpc->failure.status = status;
-	snprintf(rpc->failure.message, sizeof rpc->failure.message, "%s", message);
-	tutti_comm_abort(rpc->comm); /* so that all works end */
-	pthread_cond_signal(&rpc->keeper_due);
-	pthread_cond_broadcast(&rpc->changed);
-}
-
-tutti_status rpc_end_status(const tutti_rpc *rpc)
-{
-	return failure_return(&rpc->failure);
-}
-
+/* Destroys the communicator at once, for the others wait for that when they recover. Functions that
+ * still run have nobody to answer. */
 static void end_all(tutti_rpc *rpc)
 {
+	tutti_comm *comm = rpc->comm;
+
 	wait_until_outside(rpc);
+	for (int r = 0; r < rpc->size; r++)
+		forget_entries(rpc, &rpc->peers[r]);
+	rpc->comm = NULL;
+	rpc_unlock(rpc);
+	tutti_comm_destroy(comm);
+	rpc_lock(rpc);
 	for (int r = 0; r < rpc->size; r++)
 		end_slots(rpc, &rpc->peers[r], rpc->failure.status, rpc->failure.message);
 	rpc->all_ended = true;
@@ -254,7 +233,7 @@ static void *keep(void *arg)
 	rpc_lock(rpc);
 	while (!rpc->keeper_stops) {
 		uint64_t due = look_at_deadlines(rpc);
-		if (rpc->state == RPC_RECOVERS) {
+		if (rpc->state == RPC_RECOVERS && !rpc->is_shut) {
 			recover(rpc);
 		} else if (rpc->state == RPC_ENDED && !rpc->all_ended) {
 			end_all(rpc);

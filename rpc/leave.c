@@ -128,7 +128,7 @@ static tutti_status become_quiet(tutti_rpc *rpc, uint64_t deadline_ns)
 					  rpc->rank, rpc->slots_used, rpc->running + rpc->queued);
 		for (int r = 0; r < rpc->size; r++)
 			rpc_slots_look(rpc, r);
-		/* Slots that nobody waits for are looked at again and again. */
+		/* Slots for which no thread waits are looked at again and again. */
 		if (rpc->slots_used || rpc->queued || rpc->running || rpc->calling)
 			rpc_wait_changed(rpc, now + MS_TO_NS(1));
 	}

@@ -1,7 +1,10 @@
 /* The lock, and what is called without it as soon as it is free. */
 #include "rpc/rpc_internal.h"
 
+#include "core/clock.h"
+
 #include <stdlib.h>
+#include <time.h>
 
 _Thread_local int rpc_in_callback;
 static _Thread_local bool is_calling; /* a function that is called here may come back to unlock */
@@ -72,4 +75,22 @@ void rpc_unlock(tutti_rpc *rpc)
 	if (rpc->ended)
 		pthread_cond_signal(&rpc->keeper_due);
 	pthread_mutex_unlock(&rpc->lock);
+}
+
+uint64_t rpc_now_ns(void)
+{
+	return clock_now_ns();
+}
+
+bool rpc_wait_changed(tutti_rpc *rpc, uint64_t deadline_ns)
+{
+	struct timespec at = {.tv_sec = (time_t)(deadline_ns / 1000000000u),
+			      .tv_nsec = (long)(deadline_ns % 1000000000u)};
+
+	if (!deadline_ns) {
+		pthread_cond_wait(&rpc->changed, &rpc->lock);
+		return true;
+	}
+	pthread_cond_timedwait(&rpc->changed, &rpc->lock, &at);
+	return rpc_now_ns() < deadline_ns;
 }

@@ -1,5 +1,8 @@
 /* The messages that ranks of an rpc send each other: all of one size, so that every recv fits.
- * Bytes that do not fit into one go as messages of their own, when both sides are ready for them.
+ * Bytes
+ * that do not fit into one are messages of their own. Up to RPC_ALONG_BYTES come along, unasked:
+ * the other side posts a recv for them as soon as it has the message. Longer ones are sent when
+ * both sides are ready for them.
  *
  *     REQUEST   caller   a call; a short payload is in it
  *     PULL      callee   it has memory for a long payload ...
@@ -37,6 +40,7 @@ enum rpc_kind {
 enum {
 	RPC_MESSAGE_BYTES = 256,
 	RPC_INLINE_BYTES = 192,
+	RPC_ALONG_BYTES = 8192,
 	RPC_NAME_BYTES = 63,
 	RPC_CALLS_MAX = 1024, /* slots of one rank for another */
 	RPC_ERROR_BYTES = 512,
@@ -66,7 +70,9 @@ struct rpc_message {
 	uint8_t is_one_way;
 	uint8_t is_cancelled; /* REPLY: it was cancelled before it ran                      */
 	uint8_t is_dropped;   /* REPLY: the bytes were not wanted                           */
-	uint8_t reserved[19];
+	uint8_t comes_along;  /* REQUEST, REPLY: the one piece is sent beside this message  */
+	uint8_t is_coming;    /* CANCEL: as if COMING had come before it */
+	uint8_t reserved[17];
 	uint8_t data[RPC_INLINE_BYTES];
 };
 _Static_assert(sizeof(struct rpc_message) == RPC_MESSAGE_BYTES, "a short message of p2p");

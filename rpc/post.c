@@ -2,12 +2,10 @@
  * more than a few go in groups, which never do. */
 #include "rpc/rpc_internal.h"
 
-#include "core/log.h"
-
 #include <assert.h>
 #include <limits.h>
-#include <stdarg.h>
 #include <stdlib.h>
+#include <string.h>
 
 static tutti_status issue_piece(tutti_rpc *rpc, const struct rpc_io *io, int piece,
 				const tutti_call *call)
@@ -68,15 +66,6 @@ void rpc_issued_over(tutti_rpc *rpc, bool has_called)
 		pthread_cond_broadcast(&rpc->changed);
 }
 
-void rpc_note_failure(tutti_rpc *rpc)
-{
-	if (rpc->state == RPC_RUNS) {
-		rpc->state = RPC_RECOVERS;
-		pthread_cond_signal(&rpc->keeper_due);
-		pthread_cond_broadcast(&rpc->changed);
-	}
-}
-
 static void note_over(tutti_rpc *rpc, struct rpc_note *note)
 {
 	tutti_work_release(&note->work);
@@ -85,7 +74,7 @@ static void note_over(tutti_rpc *rpc, struct rpc_note *note)
 	rpc->free_notes = note;
 }
 
-void rpc_notes_look(tutti_rpc *rpc)
+static void notes_look(tutti_rpc *rpc)
 {
 	struct rpc_note **at = &rpc->notes, *note;
 	int is_done;
@@ -152,8 +141,120 @@ void rpc_post_note(tutti_rpc *rpc, enum rpc_kind kind, const struct rpc_message 
 	rpc_post(rpc, &m, rank, RPC_TAG_NOTES);
 }
 
+/* ---- parcels ---- */
+
+struct rpc_parcel *rpc_parcel_make(const tutti_rpc_piece *pieces, int num_pieces, size_t bytes)
+{
+	struct rpc_parcel *parcel = malloc(sizeof *parcel + bytes);
+	size_t at = 0;
+
+	if (!parcel)
+		return NULL;
+	*parcel = (struct rpc_parcel){.is_held = true, .bytes = bytes};
+	for (int i = 0; i < num_pieces; i++) {
+		memcpy(parcel->data + at, pieces[i].data, pieces[i].bytes);
+		at += pieces[i].bytes;
+	}
+	return parcel;
+}
+
+static void parcel_over(tutti_rpc *rpc, struct rpc_parcel *parcel)
+{
+	tutti_work_release(&parcel->work);
+	rpc_issued_over(rpc, false);
+	if (!parcel->is_held)
+		free(parcel);
+}
+
+void rpc_parcel_send(tutti_rpc *rpc, struct rpc_parcel *parcel, int rank, int tag)
+{
+	tutti_rpc_piece piece = {parcel->data, parcel->bytes};
+	struct rpc_io io = {.sends = true,
+			    .rank = rank,
+			    .tag = tag,
+			    .pieces = &piece,
+			    .num_pieces = 1,
+			    .work = &parcel->work};
+	int is_done = 0;
+
+	if (rpc_issue(rpc, &io) != TUTTI_OK)
+		return;
+	tutti_work_test(parcel->work, &is_done);
+	if (is_done) {
+		parcel_over(rpc, parcel);
+	} else {
+		parcel->next = rpc->parcels;
+		rpc->parcels = parcel;
+	}
+}
+
+void rpc_parcel_let_go(struct rpc_parcel **held)
+{
+	struct rpc_parcel *parcel = *held;
+
+	*held = NULL;
+	if (!parcel)
+		return;
+	parcel->is_held = false;
+	if (!parcel->work)
+		free(parcel);
+}
+
+static void parcels_look(tutti_rpc *rpc)
+{
+	struct rpc_parcel **at = &rpc->parcels, *parcel;
+
+	while ((parcel = *at)) {
+		int is_done = 1;
+		tutti_work_test(parcel->work, &is_done);
+		if (!is_done) {
+			at = &parcel->next;
+			continue;
+		}
+		*at = parcel->next;
+		parcel_over(rpc, parcel);
+	}
+}
+
+static void on_swallowed(void *arg, tutti_status status)
+{
+	tutti_rpc *rpc = arg;
+
+	(void)status;
+	rpc_in_callback++;
+	rpc_lock(rpc);
+	rpc_issued_over(rpc, true);
+	rpc_unlock(rpc);
+	rpc_in_callback--;
+}
+
+void rpc_swallow(tutti_rpc *rpc, size_t bytes, int rank, int tag)
+{
+	tutti_rpc_piece piece = {rpc->scratch, bytes};
+	struct rpc_io io = {.rank = rank,
+			    .tag = tag,
+			    .pieces = &piece,
+			    .num_pieces = 1,
+			    .done = on_swallowed,
+			    .done_arg = rpc};
+
+	rpc_issue(rpc, &io);
+}
+
+void rpc_notes_look(tutti_rpc *rpc)
+{
+	notes_look(rpc);
+	parcels_look(rpc);
+}
+
 void rpc_notes_end(tutti_rpc *rpc)
 {
+	while (rpc->parcels) {
+		struct rpc_parcel *parcel = rpc->parcels;
+		rpc->parcels = parcel->next;
+		tutti_work_wait(&parcel->work, 0);
+		parcel_over(rpc, parcel);
+	}
 	while (rpc->notes) {
 		struct rpc_note *note = rpc->notes;
 		rpc->notes = note->next;
@@ -170,16 +271,4 @@ void rpc_notes_free(tutti_rpc *rpc)
 		rpc->free_notes = note->next;
 		free(note);
 	}
-}
-
-void rpc_complain(tutti_rpc *rpc, const char *format, ...)
-{
-	char text[RPC_ERROR_BYTES];
-	va_list args;
-
-	(void)rpc;
-	va_start(args, format);
-	vsnprintf(text, sizeof text, format, args);
-	va_end(args);
-	log_notice("rpc: %s", text);
 }

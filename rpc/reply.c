@@ -126,7 +126,27 @@ void tutti_rpc_reply_end(tutti_rpc_reply *reply, tutti_status status)
 	rpc_unlock(rpc);
 }
 
+void rpc_run(struct tutti_rpc_reply *entry)
+{
+	uint64_t before = rpc_context();
+
+	rpc_context_set(entry->request.context);
+	tutti_set_error(TUTTI_OK, ""); /* an older one would be taken for the function's */
+	tutti_status status = entry->function->fn(entry->function->arg, &entry->seen, entry);
+	rpc_context_set(before);
+	if (status != TUTTI_IN_PROGRESS)
+		tutti_rpc_reply_end(entry, status);
+}
+
 /* ---- its way back ---- */
+
+struct tutti_rpc_reply *rpc_entry_of(tutti_rpc *rpc, int rank, const struct rpc_message *m)
+{
+	struct tutti_rpc_reply *block = rpc->peers[rank].entries[m->slot / RPC_ENTRY_BLOCK];
+	struct tutti_rpc_reply *entry = block ? &block[m->slot % RPC_ENTRY_BLOCK] : NULL;
+
+	return entry && entry->state != ENTRY_IS_FREE && entry->id == m->id ? entry : NULL;
+}
 
 static void forget_answer(struct tutti_rpc_reply *entry)
 {
@@ -135,6 +155,7 @@ static void forget_answer(struct tutti_rpc_reply *entry)
 	free(entry->block);
 	entry->block = NULL;
 	entry->num_pieces = 0;
+	rpc_parcel_let_go(&entry->parcel);
 	if (entry->release) {
 		entry->release->next = rpc->releases;
 		rpc->releases = entry->release;
@@ -167,23 +188,43 @@ static void send_as(struct tutti_rpc_reply *entry, enum rpc_kind kind)
 	int tag = kind == RPC_REPLY ? RPC_TAG_REPLY + (int)m.slot : RPC_TAG_NOTES;
 
 	m.kind = kind;
-	if (entry->num_pieces)
+	if (entry->parcel) {
+		m.comes_along = 1;
+		rpc_message_set_pieces(&m, &(tutti_rpc_piece){NULL, entry->parcel->bytes}, 1);
+		rpc_parcel_send(entry->rpc, entry->parcel, entry->rank,
+				RPC_TAG_ANSWER + (int)m.slot);
+	} else if (entry->num_pieces) {
 		rpc_message_set_pieces(&m, entry->pieces, entry->num_pieces);
+	}
 	entry->state = kind == RPC_REPLY ? ENTRY_REPLIED : ENTRY_OFFERS;
 	entry->replied_in = 0;
 	if (rpc_post(entry->rpc, &m, entry->rank, tag) == TUTTI_OK)
 		entry->replied_in = entry->rpc->epoch;
 }
 
+/* An answer that is not long is copied, and comes along with the REPLY. */
+static void pack(struct tutti_rpc_reply *entry)
+{
+	size_t bytes = entry->reply.bytes;
+	struct rpc_parcel *parcel = rpc_parcel_make(entry->pieces, entry->num_pieces, bytes);
+
+	if (!parcel)
+		return; /* then it is offered */
+	forget_answer(entry);
+	entry->parcel = parcel;
+}
+
 void rpc_reply_send(struct tutti_rpc_reply *entry)
 {
-	if (!entry->rpc->peers[entry->rank].is_alive) {
+	if (!entry->rpc->peers[entry->rank].is_alive || entry->rpc->state == RPC_ENDED) {
 		rpc_reply_forget(entry);
 		entry->state = ENTRY_IS_FREE;
 		return;
 	}
 	if (entry->num_pieces && (entry->request.is_one_way || tutti_rpc_reply_is_cancelled(entry)))
 		drop(entry);
+	if (entry->num_pieces && entry->reply.bytes <= RPC_ALONG_BYTES)
+		pack(entry);
 	if (!entry->num_pieces) /* else a piece may be of the payload */
 		forget_payload(entry);
 	send_as(entry, entry->num_pieces ? RPC_OFFER : RPC_REPLY);
@@ -199,10 +240,10 @@ void rpc_reply_fail(struct tutti_rpc_reply *entry, tutti_status status, const ch
 	vsnprintf(text, sizeof text, format, args);
 	va_end(args);
 	if (entry->request.is_one_way && !entry->reply.is_cancelled)
-		rpc_complain(rpc, "rank %d, '%.*s', called one way by rank %d: %s", rpc->rank,
+		rpc_complain("rank %d, '%.*s', called one way by rank %d: %s", rpc->rank,
 			     (int)entry->request.name_bytes, rpc_message_name(&entry->request),
 			     entry->rank, text);
-	if (entry->request.is_one_way && entry->request.num_pieces &&
+	if (entry->request.is_one_way && entry->request.num_pieces && !entry->request.comes_along &&
 	    (entry->state == ENTRY_PULLS || entry->state == ENTRY_RECEIVES))
 		rpc_post_note(rpc, RPC_HAVE, &entry->request, entry->rank);
 	rpc_reply_forget(entry);

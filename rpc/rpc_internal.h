@@ -1,21 +1,27 @@
 /* Inside the rpc: what its files know of each other. No other folder includes it.
  *
  *     create.c      an rpc's life, its configuration
- *     functions.c   names
- *     slots.c       a call's way out: slots, requests
- *     answer.c      what comes back to a caller
- *     await.c       waiting for a call, its deadline, cancelling it
- *     future.c      the functions of rpc.h for callers
- *     serve.c       requests of other ranks, until a function runs
- *     reply.c       the answer that a function makes, and its way back
- *     pool.c        threads that run functions
- *     inbox.c       messages that come in
- *     lock.c        the lock, and what is called without it
- *     post.c        sends and recvs, issued
  *     keeper.c      the thread that recovers, and ends calls at their deadline
+ *     inbox.c       messages that come in
  *     leave.c       shutdown, abort
  *     refs.c        remote references
+ *     caller:
+ *       future.c    the functions of rpc.h
+ *       await.c     waiting for a call
+ *       slots.c     a call's way out: slots, requests
+ *       answer.c    messages that come back
+ *       ending.c    how a call ends
+ *     callee:
+ *       serve.c     requests, until a function runs
+ *       pool.c      threads that run functions
+ *       reply.c     a function runs; its answer, and its way back
+ *     functions.c   names
+ *     post.c        sends and recvs, issued
+ *     state.c       failed, ended
+ *     lock.c        the lock, and what is called without it
  *     message.h     the messages
+ *
+ * Each file calls those below it.
  *
  * One lock for each rpc, held for some hundred nanoseconds; under it sends and recvs are issued,
  * never a call that waits, and no function of the user is called. Its functions need the lock held,
@@ -67,6 +73,16 @@ struct rpc_note {
 	struct rpc_note *next;
 };
 
+/* Bytes that come along with a message: a copy, for the pieces may be gone when it is sent again.
+ */
+struct rpc_parcel {
+	tutti_work *work; /* NULL: it is not in flight */
+	bool is_held;     /* it may be sent again */
+	size_t bytes;
+	struct rpc_parcel *next;
+	uint8_t data[];
+};
+
 /* A recv from any rank. */
 struct rpc_inbox {
 	_Alignas(64) struct rpc_message message;
@@ -91,10 +107,10 @@ struct rpc_slot {
 	uint32_t number;
 	enum rpc_slot_state state;
 	uint64_t id;
-	tutti_work *work; /* the recv of REPLY; NULL: a thread waits for it, or none is posted */
-	bool is_awaited;  /* a thread is in tutti_work_wait for it                           */
-	bool calls_back;  /* the recv has a done function                                    */
-	bool is_running;  /* STATE has come                                                  */
+	tutti_work *work; /* the recv of REPLY, or ...; NULL: a thread waits for it, or none is */
+	bool takes_along; /* ... of what comes along with it, which is in reply            */
+	struct rpc_parcel *parcel; /* comes along with the request */
+	bool is_running; /* STATE has come                                                  */
 	struct tutti_rpc_future *call;
 	struct rpc_slot *next_free;
 };
@@ -125,7 +141,6 @@ struct tutti_rpc_future {
 	int timeout_ms;
 	bool is_over;
 	bool is_released; /* frees itself after done                                  */
-	bool is_heap;
 	tutti_status status;
 	char name[RPC_NAME_BYTES + 1];
 	char error[RPC_ERROR_BYTES];
@@ -169,6 +184,7 @@ struct tutti_rpc_reply {
 	int num_pieces;
 	void *block;                  /* ours, of reply_copy and reply_room */
 	struct rpc_release *release;  /* NULL: the pieces need none */
+	struct rpc_parcel *parcel;    /* the answer, if it comes along */
 	struct tutti_rpc_reply *next; /* in the queue */
 };
 
@@ -176,7 +192,6 @@ struct rpc_peer {
 	bool is_alive;
 	int now;                /* its rank in the communicator of now; -1: not there           */
 	struct rpc_slot *slots; /* config.calls; NULL before the first call                    */
-	int num_slots;
 	struct rpc_slot *free;
 	int slots_waiting; /* threads that wait for a free one                             */
 	struct tutti_rpc_reply *entries[RPC_CALLS_MAX / RPC_ENTRY_BLOCK];
@@ -208,9 +223,11 @@ struct tutti_rpc {
 
 	struct rpc_inbox *inboxes;
 	struct rpc_note *free_notes, *notes; /* notes: sends that are not over      */
-	int calling; /* done functions that are due, or run                         */
-	int works;   /* in flight, as far as we know                               */
-	int inside;  /* threads that wait for works of comm, and done functions to come */
+	struct rpc_parcel *parcels;          /* sends that are not over */
+	uint8_t *scratch; /* RPC_ALONG_BYTES that come along and that nobody wants */
+	int calling;      /* done functions that are due, or run                         */
+	int works;        /* in flight, as far as we know                               */
+	int inside;       /* threads that wait for works of comm, and done functions to come */
 
 	struct rpc_function *functions[64];
 
@@ -233,13 +250,27 @@ struct tutti_rpc {
 	struct rpc_leaving leaving;
 };
 
-/* functions.c */
-uint64_t rpc_hash(const char *name, size_t bytes);
-tutti_status rpc_functions_add(tutti_rpc *rpc, const tutti_rpc_function *function, bool is_own);
-const struct rpc_function *rpc_functions_find(const tutti_rpc *rpc, const char *name, size_t bytes);
-/* The registered name that is most like it; NULL: none is. */
-const char *rpc_functions_nearest(const tutti_rpc *rpc, const char *name, size_t bytes);
-void rpc_functions_free(tutti_rpc *rpc);
+/* lock.c */
+void rpc_lock(tutti_rpc *rpc);
+/* Then calls what is due without the lock: releases, and in a thread of the library done. */
+void rpc_unlock(tutti_rpc *rpc);
+/* Waits for rpc->changed. false: deadline_ns, if not 0, has passed. */
+bool rpc_wait_changed(tutti_rpc *rpc, uint64_t deadline_ns);
+uint64_t rpc_now_ns(void);
+/* More than 0: this thread is in a callback of the library, where nothing may wait. */
+extern _Thread_local int rpc_in_callback;
+/* INVALID: the call of this name waits, and this thread may not; or its group is open. */
+tutti_status rpc_may_wait(const char *name);
+
+/* state.c */
+/* The communicator has failed: the keeper is to recover, unless it does already. */
+void rpc_note_failure(tutti_rpc *rpc);
+/* Ends the rpc: the keeper ends every call with this failure, when no work is in flight. */
+void rpc_end(tutti_rpc *rpc, tutti_status status, const char *message);
+/* Why no call is possible; sets this thread's message. */
+tutti_status rpc_end_status(const tutti_rpc *rpc);
+/* Said on stderr, where no call can return it: not with TUTTI_LOG=off. */
+void rpc_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* post.c: what it returns is OK, or the rpc recovers or has ended, or MEMORY. */
 struct rpc_io {
@@ -261,21 +292,76 @@ tutti_status rpc_post(tutti_rpc *rpc, const struct rpc_message *m, int rank, int
 void rpc_post_note(tutti_rpc *rpc, enum rpc_kind kind, const struct rpc_message *about, int rank);
 /* Afterwards the next rpc_post cannot fail for want of memory. */
 tutti_status rpc_notes_reserve(tutti_rpc *rpc);
+/* A held parcel with these bytes; NULL: no memory. */
+struct rpc_parcel *rpc_parcel_make(const tutti_rpc_piece *pieces, int num_pieces, size_t bytes);
+void rpc_parcel_send(tutti_rpc *rpc, struct rpc_parcel *parcel, int rank, int tag);
+void rpc_parcel_let_go(struct rpc_parcel **parcel); /* NULL is fine */
+/* Receives bytes that nobody wants. */
+void rpc_swallow(tutti_rpc *rpc, size_t bytes, int rank, int tag);
 void rpc_notes_look(tutti_rpc *rpc); /* whether sends are over */
 /* Waits for all sends, of a communicator that has failed. */
 void rpc_notes_end(tutti_rpc *rpc);
 void rpc_notes_free(tutti_rpc *rpc);
-/* The communicator has failed: the keeper is to recover, unless it does already. */
-void rpc_note_failure(tutti_rpc *rpc);
-/* Why no call is possible; sets this thread's message. */
-tutti_status rpc_end_status(const tutti_rpc *rpc);
 
-/* Said on stderr, where no call can return it: not with TUTTI_LOG=off. */
-void rpc_complain(tutti_rpc *rpc, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* functions.c */
+tutti_status rpc_functions_add(tutti_rpc *rpc, const tutti_rpc_function *function, bool is_own);
+const struct rpc_function *rpc_functions_find(const tutti_rpc *rpc, const char *name, size_t bytes);
+/* The registered name that is most like it; NULL: none is. */
+const char *rpc_functions_nearest(const tutti_rpc *rpc, const char *name, size_t bytes);
+void rpc_functions_free(tutti_rpc *rpc);
 
-/* inbox.c */
-tutti_status rpc_inboxes_post(tutti_rpc *rpc);
-void rpc_inboxes_cancel(tutti_rpc *rpc);
+/* reply.c */
+void rpc_run(struct tutti_rpc_reply *entry); /* without the lock */
+void rpc_on_take(tutti_rpc *rpc, int rank, const struct rpc_message *m);
+void rpc_on_drop(tutti_rpc *rpc, int rank, const struct rpc_message *m);
+void rpc_reply_fail(struct tutti_rpc_reply *entry, tutti_status status, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+void rpc_reply_send(struct tutti_rpc_reply *entry); /* what the entry has, perhaps again */
+/* Forgets payload and answer. Calls release, which may not wait. */
+void rpc_reply_forget(struct tutti_rpc_reply *entry);
+/* The entry of the call that m is about; NULL: there is none. */
+struct tutti_rpc_reply *rpc_entry_of(tutti_rpc *rpc, int rank, const struct rpc_message *m);
+
+/* pool.c */
+bool rpc_pool_is_full(const tutti_rpc *rpc); /* config.queue requests wait */
+tutti_status rpc_pool_push(tutti_rpc *rpc, struct tutti_rpc_reply *entry);
+bool rpc_pool_remove(tutti_rpc *rpc, struct tutti_rpc_reply *entry);
+void rpc_pool_stop(tutti_rpc *rpc); /* without the lock */
+
+/* serve.c: messages to a callee; m is sound. rpc_on_request returns an entry whose short function
+ * is to run now, without the lock, by rpc_run; or NULL. */
+struct tutti_rpc_reply *rpc_on_request(tutti_rpc *rpc, int rank, const struct rpc_message *m);
+void rpc_on_coming(tutti_rpc *rpc, int rank, const struct rpc_message *m);
+void rpc_on_cancel(tutti_rpc *rpc, int rank, const struct rpc_message *m);
+
+/* ending.c */
+void rpc_slot_free(struct rpc_slot *slot);
+/* The slot of the call that m is about; NULL: it is over. */
+struct rpc_slot *rpc_slot_of(tutti_rpc *rpc, int rank, const struct rpc_message *m);
+/* The keeper looks after its deadline; it has done. */
+void rpc_call_watch(struct tutti_rpc_future *call);
+/* Ends the call, whose slot is left to the REPLY if that has not come. */
+void rpc_call_end(struct tutti_rpc_future *call, tutti_status status, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+/* The same; its message, if status is not OK, is there. */
+void rpc_call_over(struct tutti_rpc_future *call, tutti_status status);
+/* Ends it with status (TIMEOUT, ABORTED) as soon as nothing reads or writes its memory. */
+void rpc_call_leave(struct tutti_rpc_future *call, tutti_status status);
+void rpc_call_left(struct tutti_rpc_future *call); /* a transfer of it is over */
+/* CANCEL: the callee waits for no payload, unless it is being sent already. */
+void rpc_call_tell_cancel(const struct tutti_rpc_future *call);
+/* At its deadline: asks the callee first, then ends it. */
+void rpc_call_look_at_clock(struct tutti_rpc_future *call, uint64_t now_ns);
+
+/* answer.c: messages to a caller; m is sound. */
+void rpc_on_pull(tutti_rpc *rpc, int rank, const struct rpc_message *m);
+void rpc_on_have(tutti_rpc *rpc, int rank, const struct rpc_message *m);
+void rpc_on_offer(tutti_rpc *rpc, int rank, const struct rpc_message *m);
+void rpc_on_state(tutti_rpc *rpc, int rank, const struct rpc_message *m);
+void rpc_on_reply(struct rpc_slot *slot); /* it is in slot->reply, and what comes along is there */
+/* Whether bytes come along with it, and the room for them. */
+bool rpc_reply_comes_along(const struct rpc_slot *slot);
+void *rpc_room_along(struct rpc_slot *slot);
 
 /* slots.c */
 /* Takes a slot, for which it waits if the thread may, and sends the request. If the rpc recovers,
@@ -285,90 +371,39 @@ tutti_status rpc_start(struct tutti_rpc_future *call);
 tutti_status rpc_slot_send(struct rpc_slot *slot);
 /* Waits for the slot's REPLY, which is dealt with. IN_PROGRESS: it has not come by then. */
 tutti_status rpc_slot_await(struct rpc_slot *slot, uint64_t deadline_ns);
-void rpc_slot_free(struct rpc_slot *slot);
-struct rpc_slot *rpc_slot_of(tutti_rpc *rpc, int rank, const struct rpc_message *m);
-/* The recv of the slot's REPLY is over with status. */
+/* The recv of the slot is over with status. */
 void rpc_slot_answered(struct rpc_slot *slot, tutti_status status);
-/* Frees the slots of rank whose REPLY has come and that nobody waits for. */
-void rpc_slots_look(tutti_rpc *rpc, int rank);
-
-/* answer.c: messages to a caller; m is sound. */
-void rpc_on_pull(tutti_rpc *rpc, int rank, const struct rpc_message *m);
-void rpc_on_have(tutti_rpc *rpc, int rank, const struct rpc_message *m);
-void rpc_on_offer(tutti_rpc *rpc, int rank, const struct rpc_message *m);
-void rpc_on_state(tutti_rpc *rpc, int rank, const struct rpc_message *m);
-void rpc_on_reply(struct rpc_slot *slot);
-/* Ends the call, whose slot is left to the REPLY if that has not come. */
-void rpc_call_end(struct tutti_rpc_future *call, tutti_status status, const char *format, ...)
-	__attribute__((format(printf, 3, 4)));
+/* Deals with the REPLY, if it has come and no thread waits for it. */
+void rpc_slot_look(struct rpc_slot *slot);
+void rpc_slots_look(tutti_rpc *rpc, int rank); /* all for rank */
 
 /* await.c */
-/* At its deadline: asks the callee first, then ends it. */
-void rpc_call_look_at_clock(struct tutti_rpc_future *call, uint64_t now_ns);
 /* Waits until the call is over, or is_one_way and has landed; IN_PROGRESS: deadline_ns, if not 0,
  * has passed. */
 tutti_status rpc_await(struct tutti_rpc_future *call, uint64_t deadline_ns);
-/* Ends it with status (TIMEOUT, ABORTED) as soon as nothing reads or writes its memory. */
-void rpc_call_leave(struct tutti_rpc_future *call, tutti_status status);
-void rpc_call_left(struct tutti_rpc_future *call); /* a transfer of it is over */
-/* Waits for rpc->changed. false: deadline_ns, if not 0, has passed. */
-bool rpc_wait_changed(tutti_rpc *rpc, uint64_t deadline_ns);
-uint64_t rpc_now_ns(void);
-
-/* lock.c */
-void rpc_lock(tutti_rpc *rpc);
-/* Then calls what is due without the lock: releases, and in a thread of the library done. */
-void rpc_unlock(tutti_rpc *rpc);
-/* More than 0: this thread is in a callback of the library, where nothing may wait. */
-extern _Thread_local int rpc_in_callback;
-/* INVALID: the call of this name waits, and this thread may not; or its group is open. */
-tutti_status rpc_may_wait(const char *name);
-
-/* serve.c: messages to a callee. Returns an entry whose short function is to run now, without the
- * lock, by rpc_run; or NULL. */
-struct tutti_rpc_reply *rpc_on_request(tutti_rpc *rpc, int rank, const struct rpc_message *m);
-void rpc_on_coming(tutti_rpc *rpc, int rank, const struct rpc_message *m);
-void rpc_on_cancel(tutti_rpc *rpc, int rank, const struct rpc_message *m);
-void rpc_run(struct tutti_rpc_reply *entry);
-struct tutti_rpc_reply *rpc_entry_of(tutti_rpc *rpc, int rank, const struct rpc_message *m);
-
-/* reply.c */
-void rpc_on_take(tutti_rpc *rpc, int rank, const struct rpc_message *m);
-void rpc_on_drop(tutti_rpc *rpc, int rank, const struct rpc_message *m);
-void rpc_reply_fail(struct tutti_rpc_reply *entry, tutti_status status, const char *format, ...)
-	__attribute__((format(printf, 3, 4)));
-void rpc_reply_send(struct tutti_rpc_reply *entry); /* what the entry has, perhaps again */
-/* Forgets payload and answer. Calls release, which may not wait. */
-void rpc_reply_forget(struct tutti_rpc_reply *entry);
-
-/* pool.c */
-bool rpc_pool_is_full(const tutti_rpc *rpc); /* config.queue requests wait */
-tutti_status rpc_pool_push(tutti_rpc *rpc, struct tutti_rpc_reply *entry);
-bool rpc_pool_remove(tutti_rpc *rpc, struct tutti_rpc_reply *entry);
-void rpc_pool_stop(tutti_rpc *rpc); /* without the lock */
-
-/* keeper.c */
-tutti_status rpc_keeper_start(tutti_rpc *rpc);
-void rpc_keeper_stop(tutti_rpc *rpc);                 /* without the lock */
-void rpc_keeper_watch(struct tutti_rpc_future *call); /* one with done */
-
-/* Ends the rpc: the keeper ends every call with this failure, when no work is in flight. */
-void rpc_end(tutti_rpc *rpc, tutti_status status, const char *message);
-
-/* refs.c */
-tutti_status rpc_refs_init(tutti_rpc *rpc);
-void rpc_refs_rank_died(tutti_rpc *rpc, int rank);
-void rpc_refs_free(tutti_rpc *rpc);
 
 /* future.c: the lock is held before and after. Shutdown does not count it. */
 tutti_status rpc_call_own(tutti_rpc *rpc, int rank, const char *name, const tutti_rpc_piece *pieces,
 			  int num_pieces, tutti_rpc_answer *answer,
 			  const tutti_rpc_options *options);
 
+/* refs.c */
+tutti_status rpc_refs_init(tutti_rpc *rpc);
+void rpc_refs_rank_died(tutti_rpc *rpc, int rank);
+void rpc_refs_free(tutti_rpc *rpc);
+
 /* leave.c */
 tutti_status rpc_leaving_init(tutti_rpc *rpc);
 void rpc_leaving_rank_died(tutti_rpc *rpc, int rank);
 void rpc_leaving_look(tutti_rpc *rpc); /* whether all that live have reported; without the lock */
 void rpc_leaving_free(tutti_rpc *rpc);
+
+/* inbox.c */
+tutti_status rpc_inboxes_post(tutti_rpc *rpc);
+void rpc_inboxes_cancel(tutti_rpc *rpc);
+
+/* keeper.c */
+tutti_status rpc_keeper_start(tutti_rpc *rpc);
+void rpc_keeper_stop(tutti_rpc *rpc); /* without the lock */
 
 #endif

@@ -26,14 +26,6 @@ static struct tutti_rpc_reply *make_entry(tutti_rpc *rpc, int rank, uint32_t slo
 	return &(*block)[slot % RPC_ENTRY_BLOCK];
 }
 
-struct tutti_rpc_reply *rpc_entry_of(tutti_rpc *rpc, int rank, const struct rpc_message *m)
-{
-	struct tutti_rpc_reply *block = rpc->peers[rank].entries[m->slot / RPC_ENTRY_BLOCK];
-	struct tutti_rpc_reply *entry = block ? &block[m->slot % RPC_ENTRY_BLOCK] : NULL;
-
-	return entry && entry->state != ENTRY_IS_FREE && entry->id == m->id ? entry : NULL;
-}
-
 static bool is_busy(const struct tutti_rpc_reply *entry)
 {
 	return entry->state != ENTRY_IS_FREE && entry->state != ENTRY_OFFERS &&
@@ -45,15 +37,6 @@ static bool is_unheard(const struct tutti_rpc_reply *entry)
 {
 	return (entry->state == ENTRY_OFFERS || entry->state == ENTRY_REPLIED) &&
 	       entry->replied_in != entry->rpc->epoch;
-}
-
-/* The same request once more, after a recovery. */
-static void ask_again(struct tutti_rpc_reply *entry)
-{
-	if (entry->state == ENTRY_PULLS)
-		rpc_post_note(entry->rpc, RPC_PULL, &entry->request, entry->rank);
-	else if (is_unheard(entry))
-		rpc_reply_send(entry);
 }
 
 static void refuse_name(struct tutti_rpc_reply *entry)
@@ -69,29 +52,34 @@ static void refuse_name(struct tutti_rpc_reply *entry)
 		       nearest);
 }
 
-/* Memory for a long payload. An allocation that the system grants, but cannot fill, would end the
- * process. */
-static void pull(struct tutti_rpc_reply *entry)
+/* Memory for a payload that is not in the request. An allocation that the system grants, but cannot
+ * fill, would end the process. */
+static tutti_status allocate_payload(struct tutti_rpc_reply *entry)
 {
 	tutti_rpc *rpc = entry->rpc;
-	const struct rpc_message *m = &entry->request;
-	unsigned long long bytes = m->bytes;
+	unsigned long long bytes = entry->request.bytes;
 	uint64_t left = bytes > LOOK_AT_MEMORY_BYTES ? memory_left("") : 0;
 
-	if (rpc->config.max_bytes && bytes > rpc->config.max_bytes) {
-		rpc_reply_fail(entry, TUTTI_ERR_MEMORY,
-			       "its payload has %llu bytes, and the rank takes at most %zu", bytes,
-			       rpc->config.max_bytes);
-		return;
-	}
+	if (rpc->config.max_bytes && bytes > rpc->config.max_bytes)
+		return train_fail(TUTTI_ERR_MEMORY,
+				  "its payload has %llu bytes, and the rank takes at most %zu",
+				  bytes, rpc->config.max_bytes);
 	if (!left || bytes < left)
 		entry->payload = aligned_alloc(64, ((size_t)bytes + 63) / 64 * 64);
-	if (!entry->payload) {
-		rpc_reply_fail(entry, TUTTI_ERR_MEMORY,
-			       "the rank has no memory for its payload of %llu bytes", bytes);
-		return;
-	}
-	rpc_post_note(rpc, RPC_PULL, m, entry->rank);
+	if (entry->payload)
+		return TUTTI_OK;
+	return train_fail(TUTTI_ERR_MEMORY, "the rank has no memory for its payload of %llu bytes",
+			  bytes);
+}
+
+static void pull(struct tutti_rpc_reply *entry)
+{
+	tutti_status status = allocate_payload(entry);
+
+	if (status == TUTTI_OK)
+		rpc_post_note(entry->rpc, RPC_PULL, &entry->request, entry->rank);
+	else
+		rpc_reply_fail(entry, status, "%s", tutti_comm_error(NULL));
 }
 
 static void reply_cancelled(struct tutti_rpc_reply *entry)
@@ -133,39 +121,20 @@ static struct tutti_rpc_reply *begin(struct tutti_rpc_reply *entry)
 	return NULL;
 }
 
-struct tutti_rpc_reply *rpc_on_request(tutti_rpc *rpc, int rank, const struct rpc_message *m)
+static struct tutti_rpc_reply *landed(struct tutti_rpc_reply *entry)
 {
-	struct tutti_rpc_reply *entry = make_entry(rpc, rank, m->slot);
-
-	if (!entry) {
-		rpc_complain(rpc, "rank %d has no memory for calls of rank %d: one gets no answer",
-			     rpc->rank, rank);
-		return NULL;
-	}
-	if (entry->id >= m->id) {
-		if (entry->id == m->id)
-			ask_again(entry);
-		return NULL;
-	}
-	if (is_busy(entry)) {
-		rpc_complain(rpc, "rank %d has used a slot of rank %d again before its answer",
-			     rank, rpc->rank);
-		return NULL;
-	}
-	rpc_reply_forget(entry);
-	entry->request = *m;
-	entry->id = m->id;
-	__atomic_store_n(&entry->is_cancelled, 0, __ATOMIC_RELAXED);
-	entry->reply = (struct rpc_message){.kind = RPC_REPLY, .slot = m->slot, .id = m->id};
-	entry->replied_in = 0;
-	if (!(entry->function = rpc_functions_find(rpc, rpc_message_name(m), m->name_bytes))) {
+	if (!entry->function) {
 		refuse_name(entry);
-		return NULL;
-	}
-	if (!m->num_pieces)
+	} else if (!entry->payload) { /* the reason once more */
+		tutti_status status = allocate_payload(entry);
+		rpc_reply_fail(entry, status == TUTTI_OK ? TUTTI_ERR_MEMORY : status, "%s",
+			       status == TUTTI_OK ? "the rank had no memory for its payload"
+						  : tutti_comm_error(NULL));
+	} else {
+		if (entry->request.is_one_way && !entry->request.comes_along)
+			rpc_post_note(entry->rpc, RPC_HAVE, &entry->request, entry->rank);
 		return begin(entry);
-	entry->state = ENTRY_PULLS;
-	pull(entry);
+	}
 	return NULL;
 }
 
@@ -177,9 +146,7 @@ static void on_payload(void *arg, tutti_status status)
 	rpc_in_callback++;
 	rpc_lock(rpc);
 	if (status == TUTTI_OK) {
-		if (entry->request.is_one_way)
-			rpc_post_note(rpc, RPC_HAVE, &entry->request, entry->rank);
-		due = begin(entry);
+		due = landed(entry);
 	} else if (tutti_comm_status(rpc->comm) != TUTTI_OK) {
 		entry->state = ENTRY_PULLS; /* it is asked for again */
 		rpc_note_failure(rpc);
@@ -193,26 +160,107 @@ static void on_payload(void *arg, tutti_status status)
 	rpc_in_callback--;
 }
 
-void rpc_on_coming(tutti_rpc *rpc, int rank, const struct rpc_message *m)
+/* Posts the recvs for the payload. */
+static void receive(struct tutti_rpc_reply *entry)
 {
-	struct tutti_rpc_reply *entry = rpc_entry_of(rpc, rank, m);
 	tutti_rpc_piece pieces[TUTTI_RPC_PIECES];
-
-	if (!entry || entry->state != ENTRY_PULLS)
-		return;
-	uint8_t *at = entry->payload;
-	struct rpc_io io = {.rank = rank,
-			    .tag = RPC_TAG_PAYLOAD + (int)m->slot,
+	uint8_t *at = entry->payload ? entry->payload : entry->rpc->scratch;
+	struct rpc_io io = {.rank = entry->rank,
+			    .tag = RPC_TAG_PAYLOAD + (int)entry->request.slot,
 			    .pieces = pieces,
 			    .num_pieces = entry->request.num_pieces,
 			    .done = on_payload,
 			    .done_arg = entry};
+
 	for (int i = 0; i < io.num_pieces; i++) {
 		pieces[i] = (tutti_rpc_piece){at, rpc_message_piece(&entry->request, i)};
 		at += pieces[i].bytes;
 	}
-	if (rpc_issue(rpc, &io) == TUTTI_OK)
+	if (rpc_issue(entry->rpc, &io) == TUTTI_OK)
 		entry->state = ENTRY_RECEIVES;
+}
+
+void rpc_on_coming(tutti_rpc *rpc, int rank, const struct rpc_message *m)
+{
+	struct tutti_rpc_reply *entry = rpc_entry_of(rpc, rank, m);
+
+	if (entry && entry->state == ENTRY_PULLS && entry->payload)
+		receive(entry);
+}
+
+/* A payload that comes along is received in any case: if there is no memory for it, into the
+ * scratch. */
+static void receive_along(struct tutti_rpc_reply *entry)
+{
+	if (entry->function && !entry->payload)
+		allocate_payload(entry);
+	receive(entry);
+}
+
+static void swallow(tutti_rpc *rpc, int rank, const struct rpc_message *m)
+{
+	if (m->comes_along)
+		rpc_swallow(rpc, m->bytes, rank, RPC_TAG_PAYLOAD + (int)m->slot);
+}
+
+/* The same request once more, after a recovery: what is lost is said, or asked for, again. */
+static void come_again(struct tutti_rpc_reply *entry, const struct rpc_message *m)
+{
+	tutti_rpc *rpc = entry->rpc;
+	bool is_here = entry->id == m->id && entry->state != ENTRY_PULLS;
+
+	if (entry->id == m->id && !is_here && m->comes_along) {
+		receive(entry);
+		return;
+	}
+	swallow(rpc, entry->rank, m);
+	if (entry->id != m->id)
+		return;
+	if (!is_here)
+		rpc_post_note(rpc, RPC_PULL, m, entry->rank);
+	else if (m->is_one_way && m->num_pieces && !m->comes_along)
+		rpc_post_note(rpc, RPC_HAVE, m, entry->rank);
+	if (is_unheard(entry))
+		rpc_reply_send(entry);
+}
+
+struct tutti_rpc_reply *rpc_on_request(tutti_rpc *rpc, int rank, const struct rpc_message *m)
+{
+	struct tutti_rpc_reply *entry = make_entry(rpc, rank, m->slot);
+
+	if (!entry) {
+		swallow(rpc, rank, m);
+		rpc_complain("rank %d has no memory for calls of rank %d: one gets no answer",
+			     rpc->rank, rank);
+		return NULL;
+	}
+	if (entry->id >= m->id) {
+		come_again(entry, m);
+		return NULL;
+	}
+	if (is_busy(entry)) {
+		swallow(rpc, rank, m);
+		rpc_complain("rank %d has used a slot of rank %d again before its answer", rank,
+			     rpc->rank);
+		return NULL;
+	}
+	rpc_reply_forget(entry);
+	entry->request = *m;
+	entry->id = m->id;
+	__atomic_store_n(&entry->is_cancelled, 0, __ATOMIC_RELAXED);
+	entry->reply = (struct rpc_message){.kind = RPC_REPLY, .slot = m->slot, .id = m->id};
+	entry->replied_in = 0;
+	entry->function = rpc_functions_find(rpc, rpc_message_name(m), m->name_bytes);
+	entry->state = ENTRY_PULLS;
+	if (m->comes_along)
+		receive_along(entry);
+	else if (!entry->function)
+		refuse_name(entry);
+	else if (m->num_pieces)
+		pull(entry);
+	else
+		return begin(entry);
+	return NULL;
 }
 
 /* A call of which this rank knows nothing was lost with a communicator: it counts as cancelled, and
@@ -241,23 +289,13 @@ void rpc_on_cancel(tutti_rpc *rpc, int rank, const struct rpc_message *m)
 		return;
 	}
 	__atomic_store_n(&entry->is_cancelled, 1, __ATOMIC_RELAXED);
-	if (entry->state == ENTRY_PULLS ||
-	    (entry->state == ENTRY_QUEUES && rpc_pool_remove(rpc, entry)))
+	if (entry->state == ENTRY_PULLS && entry->payload && m->is_coming)
+		receive(entry); /* COMING is on the way */
+	else if (entry->state == ENTRY_PULLS ||
+		 (entry->state == ENTRY_QUEUES && rpc_pool_remove(rpc, entry)))
 		reply_cancelled(entry);
 	else if (entry->state == ENTRY_RUNS)
 		rpc_post_note(rpc, RPC_STATE, m, rank);
 	else if (is_unheard(entry))
 		rpc_reply_send(entry);
-}
-
-void rpc_run(struct tutti_rpc_reply *entry)
-{
-	uint64_t before = rpc_context();
-
-	rpc_context_set(entry->request.context);
-	tutti_set_error(TUTTI_OK, ""); /* an older one would be taken for the function's */
-	tutti_status status = entry->function->fn(entry->function->arg, &entry->seen, entry);
-	rpc_context_set(before);
-	if (status != TUTTI_IN_PROGRESS)
-		tutti_rpc_reply_end(entry, status);
 }

@@ -2,18 +2,10 @@
  * the REPLY, and sends the REQUEST. */
 #include "rpc/rpc_internal.h"
 
+#include "core/clock.h"
+
 #include <stdlib.h>
 #include <string.h>
-
-static void give_back(struct rpc_slot *slot)
-{
-	struct rpc_peer *peer = &slot->rpc->peers[slot->rank];
-
-	slot->state = SLOT_IS_FREE;
-	slot->call = NULL;
-	slot->next_free = peer->free;
-	peer->free = slot;
-}
 
 static tutti_status make_slots(tutti_rpc *rpc, int rank)
 {
@@ -29,31 +21,40 @@ static tutti_status make_slots(tutti_rpc *rpc, int rank)
 		slots[i].rpc = rpc;
 		slots[i].rank = rank;
 		slots[i].number = (uint32_t)i;
-		give_back(&slots[i]);
+		slots[i].next_free = peer->free;
+		peer->free = &slots[i];
 	}
 	return TUTTI_OK;
 }
 
-void rpc_slot_free(struct rpc_slot *slot)
-{
-	tutti_rpc *rpc = slot->rpc;
+static tutti_status issue_recv(struct rpc_slot *slot, const tutti_rpc_piece *piece, int tag);
 
+/* The recv for the bytes that come along with the REPLY, which are here already, or nearly. */
+static void take_along(struct rpc_slot *slot)
+{
+	tutti_rpc_piece piece = {rpc_room_along(slot), slot->reply.bytes};
+
+	slot->takes_along = true;
 	if (slot->call)
-		slot->call->slot = NULL;
-	give_back(slot);
-	rpc->slots_used--;
-	if (rpc->peers[slot->rank].slots_waiting || rpc->leaving.is_leaving)
-		pthread_cond_broadcast(&rpc->changed);
+		slot->call->is_receiving = true;
+	if (issue_recv(slot, &piece, RPC_TAG_ANSWER + (int)slot->number) == TUTTI_OK)
+		return;
+	slot->takes_along = false; /* the keeper sends the request again */
+	if (slot->call)
+		slot->call->is_receiving = false;
 }
 
-struct rpc_slot *rpc_slot_of(tutti_rpc *rpc, int rank, const struct rpc_message *m)
+static void answered_well(struct rpc_slot *slot)
 {
-	struct rpc_slot *slots = rpc->peers[rank].slots;
-
-	if (!slots || m->slot >= (uint32_t)rpc->config.calls)
-		return NULL;
-	return slots[m->slot].state != SLOT_IS_FREE && slots[m->slot].id == m->id ? &slots[m->slot]
-										  : NULL;
+	if (!slot->takes_along && rpc_reply_comes_along(slot)) {
+		take_along(slot);
+		rpc_slot_look(slot);
+		return;
+	}
+	if (slot->call && slot->takes_along)
+		slot->call->is_receiving = false;
+	slot->takes_along = false;
+	rpc_on_reply(slot);
 }
 
 void rpc_slot_answered(struct rpc_slot *slot, tutti_status status)
@@ -61,8 +62,12 @@ void rpc_slot_answered(struct rpc_slot *slot, tutti_status status)
 	tutti_rpc *rpc = slot->rpc;
 
 	slot->work = NULL;
+	if (status != TUTTI_OK && slot->call && slot->takes_along) {
+		slot->call->is_receiving = false;
+		rpc_call_left(slot->call);
+	}
 	if (status == TUTTI_OK) {
-		rpc_on_reply(slot);
+		answered_well(slot);
 	} else if (tutti_comm_status(rpc->comm) != TUTTI_OK) {
 		rpc_note_failure(rpc); /* the keeper sends the request again */
 	} else {
@@ -86,14 +91,9 @@ static void on_reply(void *arg, tutti_status status)
 	rpc_in_callback--;
 }
 
-tutti_status rpc_slot_send(struct rpc_slot *slot)
+static tutti_status issue_recv(struct rpc_slot *slot, const tutti_rpc_piece *piece, int tag)
 {
-	tutti_rpc *rpc = slot->rpc;
-	tutti_rpc_piece piece = {&slot->reply, sizeof slot->reply};
-	struct rpc_io io = {.rank = slot->rank,
-			    .tag = RPC_TAG_REPLY + (int)slot->number,
-			    .pieces = &piece,
-			    .num_pieces = 1};
+	struct rpc_io io = {.rank = slot->rank, .tag = tag, .pieces = piece, .num_pieces = 1};
 
 	if (slot->call && slot->call->done) {
 		io.done = on_reply;
@@ -101,30 +101,47 @@ tutti_status rpc_slot_send(struct rpc_slot *slot)
 	} else {
 		io.work = &slot->work;
 	}
+	return rpc_issue(slot->rpc, &io);
+}
+
+tutti_status rpc_slot_send(struct rpc_slot *slot)
+{
+	tutti_rpc *rpc = slot->rpc;
+	tutti_rpc_piece piece = {&slot->reply, sizeof slot->reply};
+
+	slot->takes_along = false;
 	TRY(rpc_notes_reserve(rpc));
-	TRY(rpc_issue(rpc, &io));
-	if (slot->state != SLOT_IS_LEFT)
-		return rpc_post(rpc, &slot->request, slot->rank, RPC_TAG_NOTES);
-	rpc_post_note(rpc, RPC_CANCEL, &slot->request, slot->rank);
+	TRY(issue_recv(slot, &piece, RPC_TAG_REPLY + (int)slot->number));
+	if (slot->state == SLOT_IS_LEFT) {
+		rpc_post_note(rpc, RPC_CANCEL, &slot->request, slot->rank);
+		return TUTTI_OK;
+	}
+	TRY(rpc_post(rpc, &slot->request, slot->rank, RPC_TAG_NOTES));
+	if (slot->parcel)
+		rpc_parcel_send(rpc, slot->parcel, slot->rank, RPC_TAG_PAYLOAD + (int)slot->number);
 	return TUTTI_OK;
+}
+
+void rpc_slot_look(struct rpc_slot *slot)
+{
+	int is_done = 0;
+
+	if (slot->state == SLOT_IS_FREE || !slot->work)
+		return;
+	tutti_status status = tutti_work_test(slot->work, &is_done);
+	if (!is_done)
+		return;
+	tutti_work_release(&slot->work);
+	rpc_issued_over(slot->rpc, false);
+	rpc_slot_answered(slot, status);
 }
 
 void rpc_slots_look(tutti_rpc *rpc, int rank)
 {
 	struct rpc_peer *peer = &rpc->peers[rank];
 
-	for (int i = 0; peer->slots && i < rpc->config.calls; i++) {
-		struct rpc_slot *slot = &peer->slots[i];
-		int is_done = 0;
-		if (slot->state == SLOT_IS_FREE || slot->call || !slot->work)
-			continue;
-		tutti_status status = tutti_work_test(slot->work, &is_done);
-		if (!is_done)
-			continue;
-		tutti_work_release(&slot->work);
-		rpc_issued_over(rpc, false);
-		rpc_slot_answered(slot, status);
-	}
+	for (int i = 0; peer->slots && i < rpc->config.calls; i++)
+		rpc_slot_look(&peer->slots[i]);
 }
 
 static int ms_until(uint64_t deadline_ns)
@@ -145,27 +162,28 @@ tutti_status rpc_slot_await(struct rpc_slot *slot, uint64_t deadline_ns)
 	tutti_work *work = slot->work;
 
 	slot->work = NULL; /* this thread's, meanwhile */
-	slot->is_awaited = true;
 	rpc->inside++;
 	rpc_unlock(rpc);
 	tutti_status status = tutti_work_wait(&work, ms_until(deadline_ns));
 	rpc_lock(rpc);
-	slot->is_awaited = false;
 	if (--rpc->inside == 0 && rpc->state != RPC_RUNS)
 		pthread_cond_broadcast(&rpc->changed);
 	slot->work = work;
-	if (work)
+	if (work) {
+		pthread_cond_broadcast(&rpc->changed); /* another thread may want it */
 		return TUTTI_IN_PROGRESS;
+	}
 	rpc_issued_over(rpc, false);
 	rpc_slot_answered(slot, status);
 	return TUTTI_OK;
 }
 
-/* A slot whose REPLY frees it, and for which no thread waits. */
+/* A slot for whose REPLY no thread waits; the thread that does then deals with it for the others.
+ */
 static struct rpc_slot *slot_to_await(const tutti_rpc *rpc, const struct rpc_peer *peer)
 {
 	for (int i = 0; i < rpc->config.calls; i++)
-		if (!peer->slots[i].call && peer->slots[i].work)
+		if (peer->slots[i].work)
 			return &peer->slots[i];
 	return NULL;
 }
@@ -201,6 +219,32 @@ static tutti_status check_peer(const struct tutti_rpc_future *call)
 	return TUTTI_OK;
 }
 
+/* Waits for a free slot. Futures that nobody waits for have one, too, until their REPLY is seen. */
+static tutti_status await_free_slot(const struct tutti_rpc_future *call)
+{
+	tutti_rpc *rpc = call->rpc;
+	struct rpc_peer *peer = &rpc->peers[call->rank];
+
+	rpc_slots_look(rpc, call->rank);
+	while (!peer->free) {
+		uint64_t now = rpc_now_ns(), soon = now + MS_TO_NS(1);
+		struct rpc_slot *slot = slot_to_await(rpc, peer);
+		if (rpc_in_callback || (call->deadline_ns && now >= call->deadline_ns))
+			return no_slot(call);
+		if (call->deadline_ns && call->deadline_ns < soon)
+			soon = call->deadline_ns;
+		peer->slots_waiting++;
+		if (slot)
+			rpc_slot_await(slot, soon);
+		else
+			rpc_wait_changed(rpc, call->deadline_ns);
+		peer->slots_waiting--;
+		TRY(check_peer(call));
+		rpc_slots_look(rpc, call->rank);
+	}
+	return TUTTI_OK;
+}
+
 static tutti_status take_slot(struct tutti_rpc_future *call)
 {
 	tutti_rpc *rpc = call->rpc;
@@ -211,28 +255,23 @@ static tutti_status take_slot(struct tutti_rpc_future *call)
 	if (!peer->slots)
 		TRY(make_slots(rpc, call->rank));
 	if (!peer->free)
-		rpc_slots_look(rpc, call->rank);
-	while (!peer->free) {
-		bool is_late;
-		if (rpc_in_callback)
-			return no_slot(call);
-		if ((slot = slot_to_await(rpc, peer))) {
-			is_late = rpc_slot_await(slot, call->deadline_ns) != TUTTI_OK;
-		} else {
-			peer->slots_waiting++;
-			is_late = !rpc_wait_changed(rpc, call->deadline_ns);
-			peer->slots_waiting--;
-		}
-		TRY(check_peer(call));
-		if (is_late && !peer->free)
-			return no_slot(call);
-	}
+		TRY(await_free_slot(call));
 	slot = peer->free;
 	peer->free = slot->next_free;
 	rpc->slots_used++;
 	slot->call = call;
 	call->slot = slot;
 	return TUTTI_OK;
+}
+
+/* Sizes of the bytes that are not in the request. */
+static void fill_long(struct rpc_slot *slot, const struct tutti_rpc_future *call)
+{
+	const tutti_rpc_piece whole = {NULL, call->bytes};
+
+	slot->request.comes_along = slot->parcel != NULL;
+	rpc_message_set_pieces(&slot->request, slot->parcel ? &whole : call->pieces,
+			       slot->parcel ? 1 : call->num_pieces);
 }
 
 static void fill_request(struct rpc_slot *slot, const struct tutti_rpc_future *call)
@@ -250,8 +289,9 @@ static void fill_request(struct rpc_slot *slot, const struct tutti_rpc_future *c
 	m->name_bytes = (uint8_t)name_bytes;
 	m->is_one_way = call->is_one_way;
 	memcpy(m->data + RPC_INLINE_BYTES - name_bytes, call->name, name_bytes);
+	m->comes_along = 0;
 	if (call->bytes > rpc_room_beside(name_bytes)) {
-		rpc_message_set_pieces(m, call->pieces, call->num_pieces);
+		fill_long(slot, call);
 		return;
 	}
 	for (int i = 0; i < call->num_pieces; i++) {
@@ -266,13 +306,18 @@ tutti_status rpc_start(struct tutti_rpc_future *call)
 
 	TRY(take_slot(call));
 	struct rpc_slot *slot = call->slot;
+	if (call->bytes > rpc_room_beside(strlen(call->name)) && call->bytes <= RPC_ALONG_BYTES &&
+	    !(slot->parcel = rpc_parcel_make(call->pieces, call->num_pieces, call->bytes))) {
+		rpc_slot_free(slot);
+		return train_no_memory("a payload of %zu bytes", call->bytes);
+	}
 	slot->id++;
 	slot->state = SLOT_CALLS;
 	slot->is_running = false;
 	fill_request(slot, call);
 	rpc->issued += !call->is_own;
 	/* A short payload has been copied, and nobody waits for the end of a one-way call. */
-	if (call->is_one_way && !slot->request.num_pieces) {
+	if (call->is_one_way && (!slot->request.num_pieces || slot->parcel)) {
 		slot->state = SLOT_IS_ONE_WAY;
 		slot->call = NULL;
 		call->slot = NULL;

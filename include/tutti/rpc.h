@@ -81,7 +81,7 @@ tutti_status tutti_rpc_reply_copy(tutti_rpc_reply *reply, const void *data, size
 void *tutti_rpc_reply_room(tutti_rpc_reply *reply, size_t bytes);
 /* The pieces themselves, without a copy; they may be of request->data. release(arg) is called once,
  * from any thread, when the library does not read them any more, which may be before this returns
- * (short ones are copied) and after an error, too; NULL: they stay until tutti_rpc_destroy, or are
+ * (up to 8 KiB are copied) and after an error, too; NULL: they stay until tutti_rpc_destroy, or are
  * of request->data. It may not wait. INVALID: more than
  * TUTTI_RPC_PIECES. */
 tutti_status tutti_rpc_reply_pieces(tutti_rpc_reply *reply, const tutti_rpc_piece *pieces,
@@ -187,8 +187,8 @@ tutti_status tutti_rpc_call_async(tutti_rpc *rpc, int rank, const char *name,
                                   tutti_rpc_future **future);
 /* One way: returns when rank has the payload, or a copy of a short one is under way. Its errors are
  * said on rank's stderr. At most config.calls are unfinished; the next one waits, so a slow callee
- * slows its callers. Waits, but for a payload of up to 192 bytes less the name's: where nothing may
- * wait and there is no room it is MEMORY. Errors: as tutti_rpc_call, as far as they are known by
+ * slows its callers. Waits, but for a payload of up to 8 KiB: where nothing may wait and there is no
+ * room it is MEMORY. Errors: as tutti_rpc_call, as far as they are known by
  * then. */
 tutti_status tutti_rpc_send(tutti_rpc *rpc, int rank, const char *name,
                             const tutti_rpc_piece *pieces, int num_pieces,

@@ -1,0 +1,6 @@
+# Ranks as threads and as processes.
+file(GLOB rpc_tests RELATIVE ${PROJECT_SOURCE_DIR}/tests/rpc rpc/test_*.c)
+foreach(source IN LISTS rpc_tests)
+	get_filename_component(name ${source} NAME_WE)
+	target_link_libraries(${name} PRIVATE tests_collectives tests_memory)
+endforeach()
