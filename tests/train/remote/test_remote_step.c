@@ -393,6 +393,57 @@ static void reader_stays(tutti_comm *comm, void *arg)
 	world_close(&world);
 }
 
+/* ---- steps of several contexts at once ----------------------------------------------------- */
+enum { TRAINERS = 4, TRAINER_STEPS = 20, LARGE = 100000 };
+
+struct hogwild {
+	struct world *world;
+	int param;
+	const float *ones;
+	pthread_t thread;
+};
+
+static void *hogwild_main(void *arg)
+{
+	const struct hogwild *h = arg;
+	tutti_rpc *rpc = h->world->rpc;
+
+	for (int i = 0; i < TRAINER_STEPS; i++) {
+		uint64_t context = begin(h->world);
+		CHECK(tutti_rpc_context_add(rpc, h->param, h->ones, LARGE) == TUTTI_OK);
+		CHECK(step_with(h->world, context, &sgd, 0, NULL) == TUTTI_OK);
+		CHECK(tutti_rpc_context_end(rpc, context, 0) == TUTTI_OK);
+	}
+	return NULL;
+}
+
+/* An update that is not whole is lost for some elements: two threads have read the same value. */
+static void no_update_is_lost(tutti_comm *comm, void *arg)
+{
+	static float values[LARGE], ones[LARGE];
+	struct hogwild trainers[TRAINERS];
+	struct world world;
+	int param;
+
+	(void)arg;
+	world_open(&world, comm);
+	for (int i = 0; i < LARGE; i++)
+		ones[i] = 1;
+	const tutti_rpc_param large = {.name = "large", .values = values, .count = LARGE};
+	CHECK(tutti_rpc_param_add(world.rpc, &large, &param) == TUTTI_OK);
+	for (int i = 0; i < TRAINERS; i++) {
+		trainers[i] = (struct hogwild){.world = &world, .param = param, .ones = ones};
+		CHECK(pthread_create(&trainers[i].thread, NULL, hogwild_main, &trainers[i]) == 0);
+	}
+	for (int i = 0; i < TRAINERS; i++)
+		pthread_join(trainers[i].thread, NULL);
+	int lost = 0;
+	for (int i = 0; i < LARGE; i++)
+		lost += values[i] != -0.25f * TRAINERS * TRAINER_STEPS;
+	CHECK(lost == 0);
+	world_close(&world);
+}
+
 static void on_ranks(rank_fn fn, void *arg)
 {
 	for (int i = 0; i < SIZES; i++)
@@ -447,6 +498,12 @@ static void test_messages_are_counted(void **state)
 	on_ranks(costs, NULL);
 }
 
+static void test_concurrent_steps_are_whole(void **state)
+{
+	(void)state;
+	assert_int_equal(ranks_as_threads(1, no_update_is_lost, NULL), 0);
+}
+
 static void test_steps_wait_for_readers(void **state)
 {
 	(void)state;
@@ -462,6 +519,7 @@ int main(void)
 		cmocka_unit_test(test_norm_does_not_depend_on_ranks),
 		cmocka_unit_test(test_errors_come_before_updates),
 		cmocka_unit_test(test_messages_are_counted),
+		cmocka_unit_test(test_concurrent_steps_are_whole),
 		cmocka_unit_test(test_steps_wait_for_readers),
 	};
 
