@@ -182,7 +182,7 @@ static double seconds_now(void)
 
 static tutti_status train(struct master *master, struct training_result *result)
 {
-	double loss, begun = seconds_now();
+	double loss = 0, begun = seconds_now();
 
 	for (int s = 0; s < master->training->steps; s++) {
 		draw(master, s);

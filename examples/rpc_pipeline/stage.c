@@ -117,7 +117,7 @@ static tutti_status on_make(void *arg, const tutti_rpc_request *request, tutti_r
 {
 	tutti_rpc *rpc = arg;
 	struct stage_layers layers;
-	struct stage *stage;
+	struct stage *stage = NULL;
 	tutti_rpc_ref ref;
 
 	if (request->bytes != sizeof layers)

@@ -194,7 +194,7 @@ static tutti_status update(struct remote_step *step)
 
 static tutti_status run(struct remote_step *step)
 {
-	const struct remote_peer *bad;
+	const struct remote_peer *bad = NULL;
 
 	for (int i = 0; i < step->peers->count; i++)
 		if (!tutti_rpc_is_alive(step->remote->rpc, step->peers->each[i].rank))

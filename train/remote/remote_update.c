@@ -165,7 +165,7 @@ static tutti_status update_all(struct remote *remote, const struct remote_contex
 			       const struct step_order *order, const tutti_optimizer *groups,
 			       int timeout_ms)
 {
-	int *numbers = malloc((size_t)context->num_sums * sizeof *numbers + 1);
+	int *numbers = calloc((size_t)context->num_sums + 1, sizeof *numbers);
 	int count = 0;
 
 	if (!numbers)

@@ -14,6 +14,15 @@ enum { RANKS = 4 };
 static const tutti_optimizer sgd = {.kind = TUTTI_SGD, .lr = 0.25f};
 static const tutti_rpc_step_config config = {.groups = &sgd, .num_groups = 1};
 
+/* Of AddressSanitizer. Processes that _exit look for leaks here. */
+int __lsan_do_recoverable_leak_check(void) __attribute__((weak));
+
+static void close_checked(struct world *world)
+{
+	world_close(world);
+	CHECK(!__lsan_do_recoverable_leak_check || __lsan_do_recoverable_leak_check() == 0);
+}
+
 static tutti_status on_die(void *arg, const tutti_rpc_request *request, tutti_rpc_reply *reply)
 {
 	(void)arg, (void)request, (void)reply;
@@ -102,7 +111,7 @@ static void beginner_dies(tutti_comm *comm, void *arg)
 	await_none(&world);
 	if (world.rank == 1)
 		go_on(&world, 1, world.size - 1);
-	world_close(&world);
+	close_checked(&world);
 }
 
 static void participant_dies(tutti_comm *comm, void *arg)
@@ -130,7 +139,7 @@ static void participant_dies(tutti_comm *comm, void *arg)
 			world_await_contexts(&world, rank, 0);
 		go_on(&world, 0, last - 1);
 	}
-	world_close(&world);
+	close_checked(&world);
 }
 
 struct stepper {
@@ -179,7 +188,7 @@ static void dies_in_update(tutti_comm *comm, void *arg)
 		CHECK(tutti_rpc_context_end(world.rpc, stepper.context, 0) == TUTTI_OK);
 		go_on(&world, 0, last - 1);
 	}
-	world_close(&world);
+	close_checked(&world);
 }
 
 static void *lonely_main(void *arg)
@@ -213,7 +222,7 @@ static void beginner_dies_in_update(tutti_comm *comm, void *arg)
 		CHECK(tutti_rpc_param_unlock(world.rpc, world.params, 1) == TUTTI_OK);
 		go_on(&world, 1, world.size - 1);
 	}
-	world_close(&world);
+	close_checked(&world);
 }
 
 /* One process has died, and the others' checks hold. */
