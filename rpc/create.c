@@ -150,17 +150,24 @@ tutti_status tutti_rpc_create(tutti_rpc **out, tutti_comm *comm, const tutti_rpc
 	tutti_status status = read_config(&own, config);
 	if (status == TUTTI_OK)
 		status = make(&rpc, tutti_rank(comm), tutti_size(comm), &own);
-	TRY(failure_agree(comm, status));
-	TRY(tutti_comm_dup(comm, &copy));
+	status = failure_agree(comm, status);
+	if (status == TUTTI_OK)
+		status = tutti_comm_dup(comm, &copy);
+	if (status != TUTTI_OK) {
+		if (rpc)
+			free_all(rpc); /* it stores no message */
+		return status;
+	}
 	rpc->comm = copy;
+	*out = rpc; /* a function may be called, and use it, from now on */
 	status = start(rpc);
 	if (status != TUTTI_OK) {
+		*out = NULL;
 		struct train_failure failure = failure_of(status);
 		tutti_rpc_abort(rpc);
 		tutti_rpc_destroy(rpc);
 		return failure_return(&failure);
 	}
-	*out = rpc;
 	return TUTTI_OK;
 }
 

@@ -79,7 +79,7 @@ static void mark_dead(tutti_rpc *rpc, int rank)
 	char why[96];
 
 	snprintf(why, sizeof why, "the rank has died, or left; the function may have run");
-	__atomic_store_n(&peer->is_alive, false, __ATOMIC_RELEASE); /* tutti_rpc_is_alive */
+	__atomic_store_n(&peer->is_alive, false, __ATOMIC_RELAXED); /* tutti_rpc_is_alive */
 	peer->now = -1;
 	end_slots(rpc, peer, TUTTI_ERR_PEER, why);
 	forget_entries(rpc, peer);

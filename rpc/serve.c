@@ -95,7 +95,8 @@ static struct tutti_rpc_reply *begin(struct tutti_rpc_reply *entry)
 	tutti_rpc *rpc = entry->rpc;
 	const struct rpc_message *m = &entry->request;
 
-	entry->seen = (tutti_rpc_request){.rank = entry->rank,
+	entry->seen = (tutti_rpc_request){.rpc = rpc,
+					  .rank = entry->rank,
 					  .timeout_ms = m->timeout_ms,
 					  .is_one_way = m->is_one_way,
 					  .name = entry->function->name,

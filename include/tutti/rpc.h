@@ -39,13 +39,14 @@ typedef struct tutti_rpc_piece {
 /* A call as its function sees it, until it has returned; after IN_PROGRESS until
  * tutti_rpc_reply_end. */
 typedef struct tutti_rpc_request {
+	tutti_rpc *rpc;         /* whose function it is: for calls of its own               */
 	int rank;               /* who calls                                                */
 	int timeout_ms;         /* how long the caller waits, from its call on; 0: no limit */
 	int is_one_way;         /* nobody gets the answer                                   */
 	const char *name;       /* of the function                                          */
 	void *data;             /* the payload, aligned to 64 bytes; the function may write */
 	size_t bytes;
-	uint64_t reserved[4];
+	uint64_t reserved[3];
 } tutti_rpc_request;
 
 /* Serves a call. Without a word about the reply the answer has no bytes.
@@ -116,7 +117,8 @@ typedef struct tutti_rpc_config {
 /* torch.distributed.rpc.init_rpc. Collective over comm, which is free for other calls afterwards,
  * since the messages go over a communicator of their own. A NULL config: {0}. Errors: INVALID;
  * MEMORY, SYSTEM (no thread): then the others get PEER in their first call; else as
- * tutti_comm_dup. */
+ * tutti_comm_dup. *rpc is written before a function is called here, which may be before this
+ * returns. */
 tutti_status tutti_rpc_create(tutti_rpc **rpc, tutti_comm *comm, const tutti_rpc_config *config);
 /* Local. The other ranks can call it from now on; who calls it before gets INVALID. INVALID: a name
  * that is registered, or a bad one. MEMORY. */
@@ -187,9 +189,8 @@ tutti_status tutti_rpc_call_async(tutti_rpc *rpc, int rank, const char *name,
                                   tutti_rpc_future **future);
 /* One way: returns when rank has the payload, or a copy of a short one is under way. Its errors are
  * said on rank's stderr. At most config.calls are unfinished; the next one waits, so a slow callee
- * slows its callers. Waits, but for a payload of up to 8 KiB: where nothing may wait and there is no
- * room it is MEMORY. Errors: as tutti_rpc_call, as far as they are known by
- * then. */
+ * slows its callers. Waits, but for a payload of up to 8 KiB: where nothing may wait and there is
+ * no room it is MEMORY. Errors: as tutti_rpc_call, as far as they are known by then. */
 tutti_status tutti_rpc_send(tutti_rpc *rpc, int rank, const char *name,
                             const tutti_rpc_piece *pieces, int num_pieces,
                             const tutti_rpc_options *options);

@@ -4,6 +4,7 @@
 #include "core/clock.h"
 #include "rpc/rpc_context.h"
 #include "tests/random.h"
+#include "tests/whole.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -12,18 +13,26 @@
 
 enum { LIFE_MS = 60000 };
 
+static uint64_t word_of(uint64_t seed, size_t at)
+{
+	return seed + 0x9e3779b97f4a7c15u * (at / 8 + 1);
+}
+
 void rpc_pattern(uint8_t *data, size_t bytes, uint64_t seed)
 {
-	for (size_t i = 0; i < bytes; i++)
-		data[i] = (uint8_t)((seed + 0x9e3779b97f4a7c15u * (i / 8 + 1)) >> (8 * (i % 8)));
+	for (size_t at = 0; at < bytes; at += 8) {
+		uint64_t word = word_of(seed, at);
+		memcpy(data + at, &word, bytes - at < 8 ? bytes - at : 8);
+	}
 }
 
 bool rpc_has_pattern(const void *data, size_t bytes, uint64_t seed)
 {
-	for (size_t i = 0; i < bytes; i++)
-		if (((const uint8_t *)data)[i] !=
-		    (uint8_t)((seed + 0x9e3779b97f4a7c15u * (i / 8 + 1)) >> (8 * (i % 8))))
+	for (size_t at = 0; at < bytes; at += 8) {
+		uint64_t word = word_of(seed, at);
+		if (memcmp((const uint8_t *)data + at, &word, bytes - at < 8 ? bytes - at : 8) != 0)
 			return false;
+	}
 	return true;
 }
 
@@ -118,11 +127,12 @@ static tutti_status later(void *arg, const tutti_rpc_request *request, tutti_rpc
 
 static tutti_status back(void *arg, const tutti_rpc_request *request, tutti_rpc_reply *reply)
 {
-	struct rpc_rank *r = arg;
 	tutti_rpc_piece piece = {request->data, request->bytes};
 	tutti_rpc_answer answer = {0};
+
+	(void)arg;
 	tutti_status status =
-		tutti_rpc_call(r->rpc, request->rank, "echo", &piece, 1, &answer, NULL);
+		tutti_rpc_call(request->rpc, request->rank, "echo", &piece, 1, &answer, NULL);
 
 	if (status != TUTTI_OK)
 		return status;
@@ -204,4 +214,18 @@ void rpc_check_echo(struct rpc_rank *r, int rank, const char *name, size_t bytes
 		tutti_rpc_free(answer.data);
 	}
 	free(data);
+}
+
+void rpc_everywhere(void (*body)(struct rank *))
+{
+	static const char *const transports[] = {"tcp", "shm", NULL};
+
+	if (whole_or(1, 0, 0)) {
+		everywhere(body);
+		return;
+	}
+	for (int t = 0; t < 3; t++) {
+		with_ranks(1 + t, transports[t], 20261127, body);
+		with_ranks(3, transports[t], 20261127, body);
+	}
 }

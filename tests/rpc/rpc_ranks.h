@@ -48,6 +48,9 @@ void rpc_expect_error(struct rpc_rank *r, tutti_status got, tutti_status status,
 /* Waits until the counter has come to n. */
 void rpc_until(struct rpc_rank *r, const atomic_int *counter, int n);
 
+/* As everywhere of thread_ranks.h; with sanitizers on fewer ranks. */
+void rpc_everywhere(void (*body)(struct rank *));
+
 #define RPC_OK(r, call) expect((r)->rank, #call, call)
 #define RPC_TRUE(r, what)                                                                          \
 	do {                                                                                       \

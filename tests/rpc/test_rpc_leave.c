@@ -59,7 +59,7 @@ static void chain(struct rank *rank)
 static void all_calls_are_over_before_a_rank_leaves(void **state)
 {
 	(void)state;
-	everywhere(chain);
+	rpc_everywhere(chain);
 }
 
 static void missing(struct rank *rank)
@@ -94,6 +94,7 @@ static void own_call(struct rank *rank)
 	RPC_OK(r, tutti_rpc_call_async(r->rpc, 0, "wait", NULL, 0, NULL, NULL, &future));
 	rpc_expect_error(r, tutti_rpc_shutdown(r->rpc, 50), TUTTI_ERR_TIMEOUT,
 			 "itself has 1 calls in flight");
+	expect(rank, "barrier", tutti_barrier(rank->comm, NULL));
 	atomic_store(&all[0].is_open, 1);
 	RPC_OK(r, tutti_rpc_shutdown(r->rpc, 0));
 	RPC_OK(r, tutti_rpc_wait(&future, 0)); /* it had its answer before */
@@ -239,7 +240,7 @@ static void references(struct rank *rank)
 static void references_are_counted(void **state)
 {
 	(void)state;
-	everywhere(references);
+	rpc_everywhere(references);
 }
 
 static void nothing(void **state)

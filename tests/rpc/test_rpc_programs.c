@@ -180,7 +180,7 @@ static void random_programs(void **state)
 	print_message("TEST_SEED=%llu\n", (unsigned long long)seed);
 	rounds = whole_or(100, 40, 25);
 	for (int t = 0; t < 3; t++)
-		for (int s = 0; s < 5; s++)
+		for (int s = 0; s < whole_or(5, 3, 3); s++)
 			with_ranks(sizes[s], transports[t], seed + (uint64_t)(10 * t + s), program);
 }
 

@@ -1,0 +1,514 @@
+/* rpc_perf: calls of rank 0 on rank 1 through tutti_rpc_call beside a send and its answer by
+ * tutti_send and tutti_recv, UCX's active messages and gRPC, where these were found at build time;
+ * all in turns, round by round. Every answer is compared. */
+#include "rpc_perf.h"
+
+#include "load.h"
+#include "median.h"
+#include "output.h"
+
+#include <getopt.h>
+#include <semaphore.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <tutti/rpc.h>
+
+#define MUST(call)                                                                                 \
+	((call) == TUTTI_OK                                                                        \
+		 ? (void)0                                                                         \
+		 : (fprintf(stderr, "rpc_perf: %s\n", tutti_comm_error(NULL)), exit(3)))
+
+enum { ROUNDS_MAX = 1000, MEBI = 1 << 20, SAMPLES = 64, CONTENDERS_MAX = 5 };
+
+static const char usage[] =
+	"usage: rpc_perf [--rounds N] [--calls N] [--mib N] [--load N], under tuttirun -n 2 or\n"
+	"another launcher of two ranks\n"
+	"Rank 0 calls rank 1: round trips of 64 bytes, calls a second with 1 to 64 in flight, and\n"
+	"MB/s of long payloads, as medians of the rounds.\n"
+	"  --rounds N  counted ones, 1 to 1000 (8); one before them is not\n"
+	"  --calls N   short calls of each round and contender, 64 to 1000000 (2000)\n"
+	"  --mib N     of the longest payload, 1 to 1024 (64)\n"
+	"  --load N    N busy processes beside the ranks (0)\n"
+	"  -h, --help\n"
+	"Exit code: 0; 1 for a wrong answer; 2 for a line that cannot be understood; 3 when a "
+	"call\n"
+	"failed.\n";
+
+static struct {
+	int rounds, calls, mib, load;
+} setting = {8, 2000, 64, 0};
+
+static tutti_comm *comm;
+static tutti_rpc *rpc;
+
+/* ---- what is compared ---- */
+
+uint64_t rpc_perf_digest(const uint8_t *data, size_t bytes)
+{
+	uint64_t digest = bytes, word;
+	size_t step = bytes / SAMPLES;
+
+	for (size_t i = 0; i < SAMPLES && step >= sizeof word; i++) {
+		memcpy(&word, data + i * step, sizeof word);
+		digest = (digest ^ word) * 0x9e3779b97f4a7c15u;
+	}
+	return digest;
+}
+
+static void change(uint8_t *data, size_t bytes, uint64_t number)
+{
+	size_t step = bytes / SAMPLES;
+
+	for (size_t i = 0; i < SAMPLES; i++)
+		memcpy(data + i * step, &number, sizeof number);
+}
+
+void rpc_perf_fill(uint8_t *data, uint64_t number)
+{
+	for (size_t i = 0; i < RPC_PERF_SHORT; i += sizeof number, number = number * 5 + 1)
+		memcpy(data + i, &number, sizeof number);
+}
+
+int rpc_perf_differs(const char *who, const uint8_t *data, uint64_t number)
+{
+	uint8_t expected[RPC_PERF_SHORT];
+
+	rpc_perf_fill(expected, number);
+	if (memcmp(data, expected, sizeof expected) == 0)
+		return 0;
+	fprintf(stderr, "rpc_perf: %s: the answer of call %llu is wrong\n", who,
+		(unsigned long long)number);
+	exit(1);
+}
+
+static void check_digest(const char *who, uint64_t got, const uint8_t *data, size_t bytes)
+{
+	if (got == rpc_perf_digest(data, bytes))
+		return;
+	fprintf(stderr, "rpc_perf: %s: the answer of a call with %zu bytes is wrong\n", who, bytes);
+	exit(1);
+}
+
+/* ---- messages ---- */
+
+static int messages_short(int calls, int in_flight)
+{
+	uint8_t out[RPC_PERF_SHORT], in[RPC_PERF_SHORT];
+
+	(void)in_flight;
+	for (int i = 0; i < calls; i++) {
+		rpc_perf_fill(out, (uint64_t)i);
+		MUST(tutti_send(out, sizeof out, TUTTI_U8, 1, comm, NULL));
+		MUST(tutti_recv(in, sizeof in, TUTTI_U8, 1, comm, NULL));
+		rpc_perf_differs("messages", in, (uint64_t)i);
+	}
+	return 0;
+}
+
+static int messages_long(int calls, const uint8_t *data, size_t bytes)
+{
+	uint64_t digest;
+
+	for (int i = 0; i < calls; i++) {
+		MUST(tutti_send(data, bytes, TUTTI_U8, 1, comm, NULL));
+		MUST(tutti_recv(&digest, 1, TUTTI_U64, 1, comm, NULL));
+		check_digest("messages", digest, data, bytes);
+	}
+	return 0;
+}
+
+/* As a callee that does not know the length before: each payload has new memory. */
+static int messages_serve(int calls, size_t bytes)
+{
+	uint8_t in[RPC_PERF_SHORT];
+
+	for (int i = 0; i < calls && bytes <= sizeof in; i++) {
+		MUST(tutti_recv(in, sizeof in, TUTTI_U8, 0, comm, NULL));
+		MUST(tutti_send(in, sizeof in, TUTTI_U8, 0, comm, NULL));
+	}
+	for (int i = 0; i < calls && bytes > sizeof in; i++) {
+		uint8_t *data = malloc(bytes);
+		if (!data)
+			return -1;
+		MUST(tutti_recv(data, bytes, TUTTI_U8, 0, comm, NULL));
+		uint64_t digest = rpc_perf_digest(data, bytes);
+		free(data);
+		MUST(tutti_send(&digest, 1, TUTTI_U64, 0, comm, NULL));
+	}
+	return 0;
+}
+
+/* ---- the rpc ---- */
+
+static tutti_status echo(void *arg, const tutti_rpc_request *request, tutti_rpc_reply *reply)
+{
+	(void)arg;
+	return tutti_rpc_reply_copy(reply, request->data, request->bytes);
+}
+
+static tutti_status digest(void *arg, const tutti_rpc_request *request, tutti_rpc_reply *reply)
+{
+	uint64_t answer = rpc_perf_digest(request->data, request->bytes);
+
+	(void)arg;
+	return tutti_rpc_reply_copy(reply, &answer, sizeof answer);
+}
+
+/* Rank 1's next job. */
+static sem_t has_job;
+static struct job {
+	int contender, calls;
+	size_t bytes;
+} job;
+
+static tutti_status next(void *arg, const tutti_rpc_request *request, tutti_rpc_reply *reply)
+{
+	(void)arg;
+	(void)reply;
+	memcpy(&job, request->data, sizeof job);
+	sem_post(&has_job);
+	return TUTTI_OK;
+}
+
+static const char *function = "echo_short";
+
+static int rpc_one_by_one(int calls)
+{
+	uint8_t out[RPC_PERF_SHORT], in[RPC_PERF_SHORT];
+	tutti_rpc_piece piece = {out, sizeof out};
+
+	for (int i = 0; i < calls; i++) {
+		tutti_rpc_answer answer = {.data = in, .bytes = sizeof in};
+		rpc_perf_fill(out, (uint64_t)i);
+		MUST(tutti_rpc_call(rpc, 1, function, &piece, 1, &answer, NULL));
+		rpc_perf_differs("rpc", in, (uint64_t)i);
+	}
+	return 0;
+}
+
+static int rpc_short(int calls, int in_flight)
+{
+	static uint8_t in[RPC_PERF_IN_FLIGHT][RPC_PERF_SHORT];
+	static tutti_rpc_answer answers[RPC_PERF_IN_FLIGHT];
+	tutti_rpc_future *futures[RPC_PERF_IN_FLIGHT] = {NULL};
+	uint8_t out[RPC_PERF_SHORT];
+	tutti_rpc_piece piece = {out, sizeof out};
+
+	if (in_flight == 1)
+		return rpc_one_by_one(calls);
+	for (int i = 0; i < calls + in_flight; i++) {
+		int at = i % in_flight;
+		if (i >= in_flight) {
+			MUST(tutti_rpc_wait(&futures[at], 0));
+			rpc_perf_differs("rpc", in[at], (uint64_t)(i - in_flight));
+		}
+		if (i >= calls)
+			continue;
+		rpc_perf_fill(out, (uint64_t)i);
+		answers[at] = (tutti_rpc_answer){.data = in[at], .bytes = RPC_PERF_SHORT};
+		MUST(tutti_rpc_call_async(rpc, 1, function, &piece, 1, &answers[at], NULL,
+					  &futures[at]));
+	}
+	return 0;
+}
+
+static int rpc_long(int calls, const uint8_t *data, size_t bytes)
+{
+	uint64_t got;
+	tutti_rpc_piece piece = {data, bytes};
+
+	for (int i = 0; i < calls; i++) {
+		tutti_rpc_answer answer = {.data = &got, .bytes = sizeof got};
+		MUST(tutti_rpc_call(rpc, 1, "digest", &piece, 1, &answer, NULL));
+		check_digest("rpc", got, data, bytes);
+	}
+	return 0;
+}
+
+static int pool_short(int calls, int in_flight)
+{
+	function = "echo";
+	int failed = rpc_short(calls, in_flight);
+	function = "echo_short";
+	return failed;
+}
+
+static const struct rpc_contender messages = {.name = "messages",
+					      .short_calls = messages_short,
+					      .long_calls = messages_long,
+					      .serve = messages_serve};
+static const struct rpc_contender rpc_itself = {
+	.name = "rpc", .short_calls = rpc_short, .long_calls = rpc_long};
+static const struct rpc_contender rpc_pool = {.name = "rpc_pool", .short_calls = pool_short};
+
+static const struct rpc_contender *contenders[CONTENDERS_MAX] = {
+	&messages,      &rpc_itself, &rpc_pool,
+#ifdef PERF_UCX
+	&rpc_perf_ucx,
+#endif
+#ifdef PERF_GRPC
+	&rpc_perf_grpc,
+#endif
+};
+
+/* ---- rounds ---- */
+
+static double now_s(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void give_job(int contender, int calls, size_t bytes)
+{
+	struct job given = {contender, calls, bytes};
+	tutti_rpc_piece piece = {&given, sizeof given};
+
+	if (contender < 0 || contenders[contender]->serve)
+		MUST(tutti_rpc_call(rpc, 1, "next", &piece, 1, NULL, NULL));
+}
+
+static void fail_if(bool failed, const char *who)
+{
+	if (!failed)
+		return;
+	fprintf(stderr, "rpc_perf: %s has failed\n", who);
+	exit(3);
+}
+
+/* Seconds of a call, of one contender. */
+static double time_short(int contender, int calls, int in_flight)
+{
+	const struct rpc_contender *c = contenders[contender];
+
+	give_job(contender, calls, RPC_PERF_SHORT);
+	double begin = now_s();
+	fail_if(c->short_calls(calls, in_flight), c->name);
+	return (now_s() - begin) / calls;
+}
+
+static double time_long(int contender, int calls, uint8_t *data, size_t bytes, uint64_t number)
+{
+	const struct rpc_contender *c = contenders[contender];
+
+	change(data, bytes, number);
+	give_job(contender, calls, bytes);
+	double begin = now_s();
+	fail_if(c->long_calls(calls, data, bytes), c->name);
+	return (now_s() - begin) / calls;
+}
+
+static void print_row(const char *what, double times[CONTENDERS_MAX][ROUNDS_MAX],
+		      double (*figure)(double seconds, double of), double of)
+{
+	printf("%-20s", what);
+	for (int c = 0; c < CONTENDERS_MAX && contenders[c]; c++) {
+		double m = median(times[c], setting.rounds);
+		if (m > 0)
+			printf(" %12.2f", figure(m, of));
+		else
+			printf(" %12s", "-");
+	}
+	printf("\n");
+	output_flush();
+}
+
+static double as_us(double seconds, double of)
+{
+	(void)of;
+	return seconds * 1e6;
+}
+
+static double as_rate(double seconds, double of)
+{
+	return of / seconds;
+}
+
+static double times[CONTENDERS_MAX][ROUNDS_MAX];
+
+static void measure_short(int in_flight)
+{
+	char what[32];
+
+	for (int round = -1; round < setting.rounds; round++)
+		for (int c = 0; c < CONTENDERS_MAX && contenders[c]; c++) {
+			bool has = in_flight == 1 || contenders[c] != &messages;
+			double t = has ? time_short(c, setting.calls, in_flight) : 0;
+			times[c][round < 0 ? 0 : round] = t;
+		}
+	if (in_flight == 1)
+		print_row("round trip, us", times, as_us, 0);
+	snprintf(what, sizeof what, "calls/s, %d in flight", in_flight);
+	print_row(what, times, as_rate, 1);
+}
+
+static void measure_long(size_t bytes)
+{
+	int calls = bytes > 8 * MEBI ? 1 : 8;
+	uint8_t *data = calloc(1, bytes);
+	char what[32];
+
+	fail_if(!data, "the memory of a payload");
+	for (int round = -1; round < setting.rounds; round++)
+		for (int c = 0; c < CONTENDERS_MAX && contenders[c]; c++) {
+			uint64_t number = (uint64_t)(round + 2) * 1000 + (uint64_t)c;
+			double t = contenders[c]->long_calls
+					   ? time_long(c, calls, data, bytes, number)
+					   : 0;
+			times[c][round < 0 ? 0 : round] = t;
+		}
+	snprintf(what, sizeof what, "MB/s, %zu MiB", bytes / MEBI);
+	print_row(what, times, as_rate, (double)bytes / 1e6);
+	free(data);
+}
+
+static void print_head(void)
+{
+	printf("# rpc_perf of Tutti %s, %s; %d rounds of %d calls, %d busy processes\n",
+	       tutti_version(), tutti_revision(), setting.rounds, setting.calls, setting.load);
+#ifdef PERF_UCX
+	printf("# ucx: active messages of %s\n", rpc_perf_ucx.version());
+#else
+	printf("# no ucx: libucx-dev was not found when this was built\n");
+#endif
+#ifdef PERF_GRPC
+	printf("# grpc: %s\n", rpc_perf_grpc.version());
+#else
+	printf("# no grpc: libgrpc++-dev was not found when this was built\n");
+#endif
+	printf("# messages: tutti_send and tutti_recv; rpc: TUTTI_RPC_SHORT; rpc_pool: a thread "
+	       "runs it\n%-20s",
+	       "#");
+	for (int c = 0; c < CONTENDERS_MAX && contenders[c]; c++)
+		printf(" %12s", contenders[c]->name);
+	printf("\n");
+}
+
+static void call_all(void)
+{
+	print_head();
+	for (int in_flight = 1; in_flight <= RPC_PERF_IN_FLIGHT; in_flight *= 2)
+		measure_short(in_flight);
+	measure_long(MEBI);
+	if (setting.mib > 1)
+		measure_long((size_t)setting.mib * MEBI);
+	give_job(-1, 0, 0);
+}
+
+static void serve_all(void)
+{
+	for (;;) {
+		while (sem_wait(&has_job) != 0)
+			;
+		struct job now = job;
+		if (now.contender < 0)
+			return;
+		fail_if(contenders[now.contender]->serve(now.calls, now.bytes),
+			contenders[now.contender]->name);
+	}
+}
+
+static void connect_peers(int rank)
+{
+	static uint8_t address[RPC_PERF_ADDRESS];
+
+	for (int c = 0; c < CONTENDERS_MAX && contenders[c]; c++) {
+		if (!contenders[c]->listen)
+			continue;
+		if (rank == 1)
+			fail_if(contenders[c]->listen(address), contenders[c]->name);
+		MUST(tutti_broadcast(address, address, sizeof address, TUTTI_U8, 1, comm, NULL));
+		if (rank == 0)
+			fail_if(contenders[c]->connect(address), contenders[c]->name);
+	}
+}
+
+static void run(void)
+{
+	const tutti_rpc_function functions[] = {
+		{.name = "echo", .fn = echo},
+		{.name = "echo_short", .fn = echo, .flags = TUTTI_RPC_SHORT},
+		{.name = "digest", .fn = digest, .flags = TUTTI_RPC_SHORT},
+		{.name = "next", .fn = next, .flags = TUTTI_RPC_SHORT}};
+	const tutti_rpc_config config = {.functions = functions, .num_functions = 4};
+	struct load load = {0};
+	int rank = tutti_rank(comm);
+
+	MUST(tutti_rpc_create(&rpc, comm, &config));
+	connect_peers(rank);
+	fail_if(rank == 0 && setting.load && !load_start(&load, setting.load), "--load");
+	if (rank == 0)
+		call_all();
+	else
+		serve_all();
+	load_stop(&load);
+	MUST(tutti_rpc_shutdown(rpc, 0));
+	for (int c = 0; c < CONTENDERS_MAX && contenders[c]; c++)
+		if (contenders[c]->close)
+			contenders[c]->close();
+	tutti_rpc_destroy(rpc);
+}
+
+/* ---- the command line ---- */
+
+static bool read_number(const char *text, int least, int most, int *number)
+{
+	char *end;
+	long value = strtol(text, &end, 10);
+
+	if (end == text || *end || value < least || value > most)
+		return false;
+	*number = (int)value;
+	return true;
+}
+
+static void refuse(void)
+{
+	fputs(usage, stderr);
+	exit(2);
+}
+
+static void read_options(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{"rounds", required_argument, NULL, 'r'}, {"calls", required_argument, NULL, 'c'},
+		{"mib", required_argument, NULL, 'm'},    {"load", required_argument, NULL, 'l'},
+		{"help", no_argument, NULL, 'h'},         {NULL, 0, NULL, 0}};
+	int option;
+	bool is_fine = true;
+
+	opterr = 0;
+	while ((option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+		if (option == 'h') {
+			fputs(usage, stdout);
+			exit(output_is_well() ? 0 : 3);
+		}
+		is_fine &= option == 'r'   ? read_number(optarg, 1, ROUNDS_MAX, &setting.rounds)
+			   : option == 'c' ? read_number(optarg, 64, 1000000, &setting.calls)
+			   : option == 'm' ? read_number(optarg, 1, 1024, &setting.mib)
+			   : option == 'l' ? read_number(optarg, 0, LOAD_MAX, &setting.load)
+					   : false;
+	}
+	if (!is_fine || optind < argc)
+		refuse();
+}
+
+int main(int argc, char **argv)
+{
+	if (!output_open())
+		return 3;
+	read_options(argc, argv);
+	sem_init(&has_job, 0, 0);
+	MUST(tutti_init(&comm, NULL));
+	if (tutti_size(comm) != 2) {
+		fprintf(stderr, "rpc_perf: it needs 2 ranks, not %d\n", tutti_size(comm));
+		refuse();
+	}
+	run();
+	tutti_comm_destroy(comm);
+	return output_is_well() ? 0 : 3;
+}

@@ -1,0 +1,256 @@
+/* UCX's active messages: a peer of rpc_perf. Rank 1 makes progress in the thread that serves. */
+#include "rpc_perf.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ucp/api/ucp.h>
+
+enum { REQUEST = 1, ANSWER = 2 };
+
+static struct {
+	ucp_context_h context;
+	ucp_worker_h worker;
+	ucp_ep_h to_callee; /* of rank 0 */
+	int served;
+	int answered; /* of rank 0 */
+	uint64_t digest;
+} ucx;
+
+static int fail(const char *what, ucs_status_t status)
+{
+	fprintf(stderr, "rpc_perf: ucx: %s: %s\n", what, ucs_status_string(status));
+	return -1;
+}
+
+static void finish(void *request)
+{
+	if (UCS_PTR_IS_PTR(request)) {
+		while (ucp_request_check_status(request) == UCS_INPROGRESS)
+			ucp_worker_progress(ucx.worker);
+		ucp_request_free(request);
+	}
+}
+
+/* Frees a copy of an answer when it is sent. */
+static void answer_sent(void *request, ucs_status_t status, void *copy)
+{
+	(void)status;
+	ucp_request_free(request);
+	free(copy);
+}
+
+static void send_answer(ucp_ep_h to, const void *data, size_t bytes)
+{
+	void *copy = malloc(bytes);
+	ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
+						     UCP_OP_ATTR_FIELD_USER_DATA,
+				     .cb.send = answer_sent,
+				     .user_data = copy};
+
+	memcpy(copy, data, bytes);
+	void *request = ucp_am_send_nbx(to, ANSWER, NULL, 0, copy, bytes, &param);
+	if (!UCS_PTR_IS_PTR(request))
+		free(copy);
+	ucx.served++;
+}
+
+/* A long payload that has come. */
+struct landing {
+	ucp_ep_h from;
+	uint8_t *data;
+	size_t bytes;
+};
+
+static void landed(void *request, ucs_status_t status, size_t length, void *arg)
+{
+	struct landing *l = arg;
+	uint64_t digest =
+		status == UCS_OK && length == l->bytes ? rpc_perf_digest(l->data, l->bytes) : 0;
+
+	if (request)
+		ucp_request_free(request);
+	send_answer(l->from, &digest, sizeof digest);
+	free(l->data);
+	free(l);
+}
+
+static ucs_status_t on_request(void *arg, const void *header, size_t header_bytes, void *data,
+			       size_t bytes, const ucp_am_recv_param_t *param)
+{
+	(void)arg;
+	(void)header;
+	(void)header_bytes;
+	if (!(param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV)) {
+		uint64_t digest = bytes > RPC_PERF_SHORT ? rpc_perf_digest(data, bytes) : 0;
+		if (bytes > RPC_PERF_SHORT)
+			send_answer(param->reply_ep, &digest, sizeof digest);
+		else
+			send_answer(param->reply_ep, data, bytes);
+		return UCS_OK;
+	}
+	struct landing *l = malloc(sizeof *l);
+	*l = (struct landing){param->reply_ep, malloc(bytes), bytes};
+	ucp_request_param_t receive = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
+						       UCP_OP_ATTR_FIELD_USER_DATA,
+				       .cb.recv_am = landed,
+				       .user_data = l};
+	void *request = ucp_am_recv_data_nbx(ucx.worker, data, l->data, bytes, &receive);
+	if (!UCS_PTR_IS_PTR(request))
+		landed(NULL, UCS_PTR_STATUS(request), bytes, l);
+	return UCS_INPROGRESS; /* data belong to the receive */
+}
+
+static ucs_status_t on_answer(void *arg, const void *header, size_t header_bytes, void *data,
+			      size_t bytes, const ucp_am_recv_param_t *param)
+{
+	(void)arg;
+	(void)header;
+	(void)header_bytes;
+	(void)param;
+	if (bytes == RPC_PERF_SHORT)
+		rpc_perf_differs("ucx", data, (uint64_t)ucx.answered);
+	else
+		memcpy(&ucx.digest, data, sizeof ucx.digest);
+	ucx.answered++;
+	return UCS_OK;
+}
+
+static int open_worker(void)
+{
+	ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_AM};
+	ucp_worker_params_t worker = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
+				      .thread_mode = UCS_THREAD_MODE_SINGLE};
+	ucp_am_handler_param_t handler = {.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |
+							UCP_AM_HANDLER_PARAM_FIELD_CB};
+	ucs_status_t status = ucp_init(&params, NULL, &ucx.context);
+
+	if (status == UCS_OK)
+		status = ucp_worker_create(ucx.context, &worker, &ucx.worker);
+	handler.id = REQUEST;
+	handler.cb = on_request;
+	if (status == UCS_OK)
+		status = ucp_worker_set_am_recv_handler(ucx.worker, &handler);
+	handler.id = ANSWER;
+	handler.cb = on_answer;
+	if (status == UCS_OK)
+		status = ucp_worker_set_am_recv_handler(ucx.worker, &handler);
+	return status == UCS_OK ? 0 : fail("a worker", status);
+}
+
+static int listen_there(void *to)
+{
+	ucp_address_t *address;
+	size_t bytes;
+
+	if (open_worker())
+		return -1;
+	ucs_status_t status = ucp_worker_get_address(ucx.worker, &address, &bytes);
+	if (status != UCS_OK)
+		return fail("its address", status);
+	bool fits = bytes <= RPC_PERF_ADDRESS;
+	if (fits)
+		memcpy(to, address, bytes);
+	ucp_worker_release_address(ucx.worker, address);
+	return fits ? 0 : fail("its address", UCS_ERR_BUFFER_TOO_SMALL);
+}
+
+static int connect_there(const void *address)
+{
+	ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS,
+				  .address = address};
+
+	if (open_worker())
+		return -1;
+	ucs_status_t status = ucp_ep_create(ucx.worker, &params, &ucx.to_callee);
+	return status == UCS_OK ? 0 : fail("an endpoint", status);
+}
+
+static void *begin_call(const void *data, size_t bytes)
+{
+	ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+				     .flags = UCP_AM_SEND_FLAG_REPLY};
+
+	return ucp_am_send_nbx(ucx.to_callee, REQUEST, NULL, 0, data, bytes, &param);
+}
+
+static int short_calls(int calls, int in_flight)
+{
+	static uint8_t out[RPC_PERF_IN_FLIGHT][RPC_PERF_SHORT];
+	void *requests[RPC_PERF_IN_FLIGHT] = {NULL};
+
+	ucx.answered = 0;
+	for (int i = 0; i < calls; i++) {
+		int at = i % in_flight;
+		while (ucx.answered <= i - in_flight)
+			ucp_worker_progress(ucx.worker);
+		finish(requests[at]);
+		rpc_perf_fill(out[at], (uint64_t)i);
+		requests[at] = begin_call(out[at], RPC_PERF_SHORT);
+		if (UCS_PTR_IS_ERR(requests[at]))
+			return fail("a call", UCS_PTR_STATUS(requests[at]));
+	}
+	while (ucx.answered < calls)
+		ucp_worker_progress(ucx.worker);
+	for (int at = 0; at < in_flight; at++)
+		finish(requests[at]);
+	return 0;
+}
+
+static int long_calls(int calls, const uint8_t *data, size_t bytes)
+{
+	for (int i = 0; i < calls; i++) {
+		ucx.answered = 0;
+		void *request = begin_call(data, bytes);
+		if (UCS_PTR_IS_ERR(request))
+			return fail("a call", UCS_PTR_STATUS(request));
+		while (!ucx.answered)
+			ucp_worker_progress(ucx.worker);
+		finish(request);
+		if (ucx.digest != rpc_perf_digest(data, bytes)) {
+			fprintf(stderr,
+				"rpc_perf: ucx: the answer of a call with %zu bytes is "
+				"wrong\n",
+				bytes);
+			exit(1);
+		}
+	}
+	return 0;
+}
+
+static int serve(int calls, size_t bytes)
+{
+	(void)bytes;
+	ucx.served = 0;
+	while (ucx.served < calls)
+		ucp_worker_progress(ucx.worker);
+	for (int i = 0; i < 1000; i++) /* what was posted goes out */
+		ucp_worker_progress(ucx.worker);
+	return 0;
+}
+
+static void close_all(void)
+{
+	ucp_worker_destroy(ucx.worker);
+	ucp_cleanup(ucx.context);
+}
+
+static const char *version(void)
+{
+	static char text[64];
+	unsigned major, minor, release;
+
+	ucp_get_version(&major, &minor, &release);
+	snprintf(text, sizeof text, "UCX %u.%u.%u", major, minor, release);
+	return text;
+}
+
+const struct rpc_contender rpc_perf_ucx = {.name = "ucx",
+					   .version = version,
+					   .listen = listen_there,
+					   .connect = connect_there,
+					   .short_calls = short_calls,
+					   .long_calls = long_calls,
+					   .serve = serve,
+					   .close = close_all};
