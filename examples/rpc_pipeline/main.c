@@ -124,15 +124,14 @@ static tutti_status train_all(tutti_rpc *rpc, struct options *options)
 /* Rank 0 trains, and the others serve until it has left. */
 static tutti_status run(tutti_comm *comm, struct options *options)
 {
+	const tutti_rpc_config config = {.functions = stage_functions,
+					 .num_functions = STAGE_FUNCTIONS};
 	tutti_rpc *rpc;
-	tutti_status status = tutti_rpc_create(&rpc, comm, NULL);
+	tutti_status status = tutti_rpc_create(&rpc, comm, &config);
 
 	if (status != TUTTI_OK)
 		return status;
-	status = stage_register(rpc);
-	if (status == TUTTI_OK)
-		status = tutti_barrier(comm, NULL);
-	if (status == TUTTI_OK && tutti_rank(comm) == 0)
+	if (tutti_rank(comm) == 0)
 		status = train_all(rpc, options);
 	if (status == TUTTI_OK) {
 		status = tutti_rpc_shutdown(rpc, -1);

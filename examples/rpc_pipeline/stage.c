@@ -115,11 +115,12 @@ static tutti_status stage_make(tutti_rpc *rpc, const struct stage_layers *layers
 
 static tutti_status on_make(void *arg, const tutti_rpc_request *request, tutti_rpc_reply *reply)
 {
-	tutti_rpc *rpc = arg;
+	tutti_rpc *rpc = request->rpc;
 	struct stage_layers layers;
 	struct stage *stage = NULL;
 	tutti_rpc_ref ref;
 
+	(void)arg;
 	if (request->bytes != sizeof layers)
 		return tutti_set_error(TUTTI_ERR_INVALID, "This is no list of layers.");
 	memcpy(&layers, request->data, sizeof layers);
@@ -167,7 +168,7 @@ static int is_sound(const struct ticket *t, size_t bytes)
 	       bytes >= sizeof *t;
 }
 
-static tutti_status visit_begin(void *arg, const tutti_rpc_request *request, tutti_rpc_reply *reply,
+static tutti_status visit_begin(const tutti_rpc_request *request, tutti_rpc_reply *reply,
 				struct visit **visit)
 {
 	struct visit *made = calloc(1, sizeof *made);
@@ -175,7 +176,7 @@ static tutti_status visit_begin(void *arg, const tutti_rpc_request *request, tut
 
 	if (!made)
 		return no_memory();
-	made->rpc = arg;
+	made->rpc = request->rpc;
 	made->reply = reply;
 	memcpy(&made->ticket, request->data,
 	       request->bytes < sizeof made->ticket ? request->bytes : sizeof made->ticket);
@@ -285,7 +286,8 @@ static tutti_status on_forward(void *arg, const tutti_rpc_request *request, tutt
 {
 	struct visit *visit;
 
-	TRY(visit_begin(arg, request, reply, &visit));
+	(void)arg;
+	TRY(visit_begin(request, reply, &visit));
 	size_t rows = (size_t)visit->ticket.rows, inputs = (size_t)visit->stage->layers[0].inputs;
 	const char *data = (const char *)request->data + sizeof visit->ticket;
 	const float *x = (const float *)data;
@@ -374,7 +376,8 @@ static tutti_status on_backward(void *arg, const tutti_rpc_request *request, tut
 {
 	struct visit *visit;
 
-	TRY(visit_begin(arg, request, reply, &visit));
+	(void)arg;
+	TRY(visit_begin(request, reply, &visit));
 	struct kept *kept = exchange(visit->stage, visit->ticket.part, NULL);
 	size_t bytes = request->bytes - sizeof visit->ticket;
 	int is_last = visit->ticket.at == visit->ticket.stages - 1;
@@ -391,15 +394,8 @@ static tutti_status on_backward(void *arg, const tutti_rpc_request *request, tut
 	return status;
 }
 
-tutti_status stage_register(tutti_rpc *rpc)
-{
-	const tutti_rpc_function functions[] = {
-		{.name = "stage.make", .fn = on_make, .arg = rpc},
-		{.name = "stage.forward", .fn = on_forward, .arg = rpc},
-		{.name = "stage.backward", .fn = on_backward, .arg = rpc},
-	};
-
-	for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
-		TRY(tutti_rpc_register(rpc, &functions[i]));
-	return TUTTI_OK;
-}
+const tutti_rpc_function stage_functions[STAGE_FUNCTIONS] = {
+	{.name = "stage.make", .fn = on_make},
+	{.name = "stage.forward", .fn = on_forward},
+	{.name = "stage.backward", .fn = on_backward},
+};

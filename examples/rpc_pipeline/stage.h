@@ -4,7 +4,11 @@
 
 #include <tutti/rpc.h>
 
-enum { STAGES_MOST = 8, PARTS_MOST = 64 }; /* PARTS_MOST: micro-batches of a batch */
+enum {
+	STAGE_FUNCTIONS = 3,
+	STAGES_MOST = 8,
+	PARTS_MOST = 64
+}; /* PARTS_MOST: micro-batches of a batch */
 
 /* The beginning of a call about a micro-batch; its numbers follow, and then, forward, the labels.
  */
@@ -24,6 +28,6 @@ struct stage_layers {
  * that one's answer: the sum of losses, a double, which the last stage knows. "stage.backward",
  * with the current context: the gradient of the stage's result (the last stage has it). The stage
  * adds the gradients of its parameters to the context, and calls the one before. */
-tutti_status stage_register(tutti_rpc *rpc);
+extern const tutti_rpc_function stage_functions[];
 
 #endif
