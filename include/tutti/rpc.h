@@ -244,8 +244,8 @@ typedef struct tutti_rpc_param {
 	int group;              /* of the optimizers of a step                              */
 	int flags;              /* TUTTI_PARAM_NO_DECAY, or 0                               */
 	/* Called once, from any thread, when the library does not use values any more: after
-	 * tutti_rpc_param_remove, or in tutti_rpc_destroy. It may not wait. NULL: nothing is called.
-	 * After an error of tutti_rpc_param_add it is not called. */
+	 * tutti_rpc_param_remove, or in tutti_rpc_destroy; not after an error of
+	 * tutti_rpc_param_add. It may not wait. NULL: nothing is called. */
 	void (*release)(void *arg);
 	void *release_arg;
 	uint64_t reserved[4];
