@@ -19,7 +19,7 @@ set(doc_dir ${CMAKE_INSTALL_DATADIR}/doc/tutti)
 install(FILES README.md LICENSE DESTINATION ${doc_dir} COMPONENT dev)
 install(FILES perf/README.md DESTINATION ${doc_dir}/perf COMPONENT dev)
 install(DIRECTORY docs DESTINATION ${doc_dir} COMPONENT dev)
-install(DIRECTORY examples/calls examples/kubernetes examples/link examples/python examples/tutorial DESTINATION ${doc_dir}/examples COMPONENT dev)
+install(DIRECTORY examples/calls examples/kubernetes examples/link examples/python examples/sweep examples/tutorial DESTINATION ${doc_dir}/examples COMPONENT dev)
 
 # Where Debian's Python looks, below /usr; elsewhere for PYTHONPATH.
 install(DIRECTORY bindings/python/tutti DESTINATION lib/python3/dist-packages COMPONENT python

@@ -4,6 +4,7 @@
 #include "core/log.h"
 #include "core/status.h"
 #include "core/tls.h"
+#include "core/words/nearest.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -51,52 +52,21 @@ static const char *name_of(size_t i)
 	return i < NUMBERS ? numbers[i].name : texts[i - NUMBERS].name;
 }
 
-int env_distance(const char *a, size_t bytes, const char *b)
-{
-	int rows[3][NAME_MAX_BYTES + 1]; /* the current row and the two before it, in turn */
-	int m = (int)bytes, n = (int)strlen(b);
-
-	if (bytes > NAME_MAX_BYTES || n > NAME_MAX_BYTES)
-		return INT_MAX;
-	for (int j = 0; j <= n; j++)
-		rows[0][j] = j;
-	for (int i = 1; i <= m; i++) {
-		int *row = rows[i % 3], *up = rows[(i + 2) % 3], *upper = rows[(i + 1) % 3];
-		row[0] = i;
-		for (int j = 1; j <= n; j++) {
-			int best = up[j - 1] + (toupper((unsigned char)a[i - 1]) !=
-						toupper((unsigned char)b[j - 1]));
-			best = up[j] + 1 < best ? up[j] + 1 : best;
-			best = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
-			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
-			    upper[j - 2] + 1 < best)
-				best = upper[j - 2] + 1;
-			row[j] = best;
-		}
-	}
-	return rows[m % 3][n];
-}
-
 static tutti_status unknown_name(const char *name)
 {
-	const char *nearest = NULL;
-	int least = 5; /* further away it is not a slip of the finger */
+	struct nearest nearest = {.typed = name, .bytes = strlen(name), .limit = 5};
 	char list[ERROR_BYTES] = "";
 	size_t used = 0;
 
 	for (size_t i = 0; i < NAMES; i++) {
-		int distance = env_distance(name, strlen(name), name_of(i));
-		if (distance < least) {
-			least = distance;
-			nearest = name_of(i);
-		}
+		nearest_try(&nearest, name_of(i));
 		if (used < sizeof list)
 			used += (size_t)snprintf(list + used, sizeof list - used, "%s%s",
 						 i ? ", " : "", name_of(i) + strlen(PREFIX));
 	}
-	if (nearest)
+	if (nearest.name)
 		return fail(TUTTI_ERR_INVALID, "%s is not a variable of Tutti: did you mean %s?",
-			    name, nearest);
+			    name, nearest.name);
 	return fail(TUTTI_ERR_INVALID, "%s is not a variable of Tutti: those are " PREFIX "... %s",
 		    name, list);
 }

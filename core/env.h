@@ -20,6 +20,8 @@
 	  "not 0: this process joins a job that runs, when its ranks call tutti_comm_grow")        \
 	X(max_restarts, "TUTTI_MAX_RESTARTS", "restarts", 0, 1000000, 0,                           \
 	  "how many failed ranks are started again; 0: tutti_recover waits for none")              \
+	X(local_ranks, "TUTTI_LOCAL_RANKS", "ranks", 0, 65536, 0,                                  \
+	  "how many ranks a process makes, as config.local_ranks must say; 0: it says it alone")   \
 	X(insecure, "TUTTI_INSECURE", "0 or 1", 0, 1, 0,                                           \
 	  "1: join across machines without a secret")                                              \
 	X(window, "TUTTI_WINDOW", "0 or 1", 0, 1, 1,                                               \
@@ -85,8 +87,5 @@ struct env {
 
 /* Reads and checks the whole environment. Bytes take K, M, G. INVALID with a message otherwise. */
 tutti_status env_load(struct env *env);
-/* How many letters of typed, which has so many bytes, must be changed, inserted, removed or swapped
- * with their neighbour to make name of it, in capitals or not: for "did you mean". */
-int env_distance(const char *typed, size_t bytes, const char *name);
 
 #endif

@@ -49,6 +49,12 @@ int wait_cores(void)
 	return own_cores;
 }
 
+void wait_count_cores(void)
+{
+	pthread_once(&counted, count_cores);
+	count_cores();
+}
+
 struct wait_cpus wait_cpus_here(void)
 {
 	struct wait_cpus cpus = {{0}};

@@ -32,6 +32,8 @@ struct wait {
 struct wait_policy wait_policy_on(int threads, int cores);
 /* Cores that this process may use: counted with sched_getaffinity, once. */
 int wait_cores(void);
+/* Counts them again, in a process that was forked and has others now. It has one thread. */
+void wait_count_cores(void);
 
 /* Which these are, now and for the calling thread. Processes of a node that are bound to a core
  * each may have as many as there are processes, though none of them may use more than one. */

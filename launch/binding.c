@@ -4,7 +4,7 @@
  * cores offer. */
 #include "binding.h"
 
-#include "claims.h"
+#include "spawn/rank/claims.h"
 
 #include <errno.h>
 #include <hwloc.h>
@@ -58,14 +58,12 @@ static void find_cores(struct bindings *b)
  * (HWLOC_SYNTHETIC) need no claim. */
 static void claim_cores(struct bindings *b)
 {
-	char name[40];
-
 	for (int i = 0; i < b->cores; i++) {
 		hwloc_bitmap_t core = b->core[i];
 		int fd = -1;
 
-		snprintf(name, sizeof name, "tuttirun-cpu-%d", hwloc_bitmap_first(core));
-		if (hwloc_topology_is_thissystem(b->topology) && (fd = claim(name)) < 0)
+		if (hwloc_topology_is_thissystem(b->topology) &&
+		    (fd = claim_cpu(hwloc_bitmap_first(core))) < 0)
 			continue;
 		b->claim[b->claimed] = fd;
 		b->core[i] = b->core[b->claimed];
@@ -217,6 +215,14 @@ void bindings_report(const struct bindings *b, const struct options *o)
 		fprintf(stderr, "tuttirun: rank %d is bound to %d core%s, CPU %s\n", number,
 			b->share_cores[r], b->share_cores[r] == 1 ? "" : "s", cpus);
 	}
+}
+
+const char *bindings_cpus(const struct bindings *b, int local, char *text, size_t bytes)
+{
+	snprintf(text, bytes, "any");
+	if (b->share)
+		hwloc_bitmap_list_snprintf(text, bytes, b->share[local]);
+	return text;
 }
 
 void bindings_free(struct bindings *b)

@@ -4,6 +4,8 @@
 
 #include "options.h"
 
+#include <stddef.h>
+
 struct bindings; /* NULL: there is no hwloc, and no rank is bound */
 
 /* Divides the cores that this process may use, and claims them (claims.h) for as long as it lives.
@@ -15,6 +17,8 @@ void bindings_apply(const struct bindings *bindings, int local);
 int bindings_cores(const struct bindings *bindings, int local, const struct options *options);
 /* Writes on stderr to which cores each rank is bound, or why to none. */
 void bindings_report(const struct bindings *bindings, const struct options *options);
+/* The CPUs of the local-th rank, "0-3,8"; "any": it is not bound. Returns text. */
+const char *bindings_cpus(const struct bindings *bindings, int local, char *text, size_t bytes);
 void bindings_free(struct bindings *bindings);
 
 #endif

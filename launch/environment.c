@@ -27,7 +27,9 @@ int environment_of(struct setting settings[SETTINGS_MAX], const struct start *s,
 		.port = s->meeting->port,
 		.is_chosen = s->meeting->is_chosen,
 		.starter = s->launcher,
-		.cores = cores,
+		/* for the threads of each of its ranks */
+		.cores = cores && o->local_ranks ? (cores + o->local_ranks - 1) / o->local_ranks
+						 : cores,
 	};
 	int n = variables_of(settings, &seat);
 
@@ -35,6 +37,8 @@ int environment_of(struct setting settings[SETTINGS_MAX], const struct start *s,
 		add_number(&settings[n++], "TUTTI_RESTARTED", restart);
 	if (o->max_restarts > 0 && o->restart != RESTART_JOB) /* tutti_recover waits */
 		add_number(&settings[n++], "TUTTI_MAX_RESTARTS", o->max_restarts);
+	if (o->local_ranks)
+		add_number(&settings[n++], "TUTTI_LOCAL_RANKS", o->local_ranks);
 	if (s->words && s->words->fd >= 0)
 		add(&settings[n++], "TUTTIRUN_SOCKET", s->words->name);
 	if (o->devices[0])

@@ -6,7 +6,7 @@
 
 #include "spawn/rank/variables.h"
 
-#define SETTINGS_MAX (VARIABLES_MAX + 5)
+#define SETTINGS_MAX (VARIABLES_MAX + 6)
 
 /* The variables of the local-th rank, for its start or its restart. Returns how many. cores: a rank's, for
  * its threads; 0: not known here. */

@@ -1,6 +1,8 @@
 /* Texts into the values of tuttirun's options. */
 #include "option_values.h"
 
+#include "core/words/device_list.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
@@ -92,37 +94,7 @@ int value_is_number(const char *word)
 	return *word && word[strspn(word, "0123456789")] == '\0';
 }
 
-/* A number, or a name such as GPU-8932f937-d72c or MIG-41b3/1/0. With another word, also "all",
- * CUDA sees no GPU. */
-static int is_device(const char *name, size_t bytes)
-{
-	if (strncmp(name, "GPU-", 4) != 0 && strncmp(name, "MIG-", 4) != 0)
-		return bytes > 0 && strspn(name, "0123456789") == bytes;
-	for (size_t i = 0; i < bytes; i++)
-		if (!isalnum((unsigned char)name[i]) && !strchr("-/", name[i]))
-			return 0;
-	return bytes > 4;
-}
-
-static int is_listed(const char *list, const char *name, size_t bytes)
-{
-	for (; *list; list += strcspn(list, ","), list += *list == ',')
-		if (strcspn(list, ",") == bytes && memcmp(list, name, bytes) == 0)
-			return 1;
-	return 0;
-}
-
 int value_devices(const char *text, char *list, size_t bytes)
 {
-	for (;;) {
-		size_t n = strcspn(text, ","), used = strlen(list);
-
-		if (!is_device(text, n) || is_listed(list, text, n) || used + n + 2 > bytes)
-			return 0;
-		snprintf(list + used, bytes - used, "%s%.*s", used ? "," : "", (int)n, text);
-		text += n;
-		if (!*text)
-			return 1;
-		text++;
-	}
+	return device_list_add(list, bytes, text);
 }

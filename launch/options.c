@@ -4,6 +4,8 @@
 #include "help.h"
 #include "option_values.h"
 
+#include "core/words/nearest.h"
+
 #include <getopt.h>
 #include <stdio.h>
 #include <string.h>
@@ -28,7 +30,9 @@ enum {
 	MESH,
 	PREFIX,
 	PROGRESS,
-	DRY_RUN
+	DRY_RUN,
+	LOCAL_RANKS,
+	EXPLAIN
 };
 
 static const struct option longs[] = {
@@ -57,6 +61,8 @@ static const struct option longs[] = {
 	{"prefix", 0, NULL, PREFIX},
 	{"progress", 0, NULL, PROGRESS},
 	{"dry-run", 0, NULL, DRY_RUN},
+	{"local-ranks", 1, NULL, LOCAL_RANKS},
+	{"explain", 0, NULL, EXPLAIN},
 	{"help", 0, NULL, 'h'},
 	{NULL, 0, NULL, 0},
 };
@@ -105,6 +111,8 @@ static int take_switch(struct options *o, int option)
 		return o->progress = 1;
 	case DRY_RUN:
 		return o->dry_run = 1;
+	case EXPLAIN:
+		return o->dry_run = o->explain = 1;
 	default:
 		return o->prefix = 1;
 	}
@@ -132,6 +140,8 @@ static int take(struct options *o, struct given *given, int option, char *value)
 		return value_restart(value, &o->restart);
 	case BIND_TO:
 		return value_bind_to(value, &o->bind_to);
+	case LOCAL_RANKS:
+		return value_int(value, 1, 4096, &o->local_ranks);
 	case MESH:
 		o->mesh = value;
 		return *value != '\0';
@@ -161,6 +171,8 @@ static const char *wanted(int option)
 		return "a number from 1 to 4096, auto, gpu or cpu";
 	case 'g':
 		return "GPUs, each of them once, such as 0,1";
+	case LOCAL_RANKS:
+		return "a number from 1 to 4096";
 	case NNODES:
 		return "a number of machines";
 	case NODE_RANK:
@@ -245,6 +257,12 @@ static int say_unknown(const char *word)
 	list_names(names, sizeof names, word + 2, (size_t)length - 2);
 	if (*names)
 		return help_wrong("%.*s is short for several options: %s.", length, word, names);
+	struct nearest nearest = nearest_to(word + 2, (size_t)length - 2);
+	for (const struct option *o = longs; o->name; o++)
+		nearest_try(&nearest, o->name);
+	if (nearest.name)
+		return help_wrong("unknown option %.*s: did you mean --%s?", length, word,
+				  nearest.name);
 	return help_wrong("unknown option %.*s.", length, word);
 }
 

@@ -32,8 +32,10 @@ struct options {
 	int report_bindings;     /* a line a rank                                             */
 	const char *mesh;        /* "dp=2,tp=4", or NULL                                     */
 	struct axes axes;        /* mesh, for the ranks of all nodes                          */
+	int local_ranks;         /* --local-ranks: that each process makes; 0: not said       */
 	int prefix;              /* lines start with "[rank] "                                */
-	int progress, dry_run;
+	int progress;
+	int dry_run, explain;    /* explain: a dry run that prints the ranks' numbers         */
 	char devices[DEVICES_BYTES]; /* for CUDA_VISIBLE_DEVICES; "": as it is                */
 	char **given;            /* the words of the options, as they were given              */
 	int given_words;
@@ -46,6 +48,8 @@ int options_parse(struct options *options, int argc, char **argv);
 /* Checks of options that need each other; with --hosts again once the machines are known. Returns as
  * options_parse. */
 int options_check(struct options *options);
+/* Ranks of the job's communicator: of all processes. */
+int options_size(const struct options *options);
 /* Whether the ranks are started on the machines of a list, by a tuttirun on each. */
 bool options_start_hosts(const struct options *options);
 /* Whether one that fails there ends the ranks of all machines, to be started again. */

@@ -1,7 +1,9 @@
 /* Which options of tuttirun go together. */
-#include "devices.h"
 #include "help.h"
 #include "options.h"
+
+#include "core/words/automatic.h"
+#include "core/words/device_list.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -48,7 +50,7 @@ static int check_nodes(const struct options *o)
 				  o->nodes);
 	if (o->nodes > 1 && !o->master_host)
 		return help_wrong("--nnodes %d needs --master HOST:PORT of node 0.", o->nodes);
-	if (o->nodes > 1 && !options_start_hosts(o) && !may_join())
+	if (o->nodes > 1 && !options_start_hosts(o) && !o->explain && !may_join())
 		return help_wrong("several nodes need the same secret: set TUTTI_SECRET or "
 				  "TUTTI_SECRET_FILE on each of them.");
 	return -1;
@@ -57,17 +59,17 @@ static int check_nodes(const struct options *o)
 /* Where -n is no number. Each machine has as many GPUs as this one, as far as this one knows. */
 static int count_ranks(struct options *o)
 {
-	int gpus = o->devices[0] ? devices_listed(o->devices) : 0;
+	int gpus = o->devices[0] ? device_list_count(o->devices) : 0;
 
 	if (o->ranks > 0)
 		return -1;
 	if (o->automatic && gpus == 0)
-		gpus = devices_visible();
+		gpus = automatic_gpus();
 	if (o->automatic && strcmp(o->automatic, "gpu") == 0 && gpus == 0)
 		return help_wrong("-n gpu: there is no GPU here; name a number of ranks.");
 	o->ranks = gpus;
 	if (o->automatic && (gpus == 0 || strcmp(o->automatic, "cpu") == 0))
-		o->ranks = devices_cpus();
+		o->ranks = automatic_cpus();
 	if (o->ranks > RANKS_MAX)
 		o->ranks = RANKS_MAX;
 	/* A file of hosts may say it; that is read later. */
@@ -76,12 +78,17 @@ static int count_ranks(struct options *o)
 	return -1;
 }
 
+int options_size(const struct options *o)
+{
+	return o->nodes * o->ranks * (o->local_ranks ? o->local_ranks : 1);
+}
+
 static int check_mesh(struct options *o)
 {
 	char why[AXES_WHY_BYTES];
 
 	if (!o->mesh || (options_start_hosts(o) && o->nodes == 1) ||
-	    (axes_read(&o->axes, o->mesh, why) && axes_fit(&o->axes, o->ranks * o->nodes, why)))
+	    (axes_read(&o->axes, o->mesh, why) && axes_fit(&o->axes, options_size(o), why)))
 		return -1;
 	return help_wrong("--mesh: %s.", why);
 }
@@ -90,7 +97,7 @@ int options_check(struct options *o)
 {
 	int code = count_ranks(o);
 
-	if (code < 0 && !*o->program)
+	if (code < 0 && !*o->program && !o->explain)
 		code = help_wrong("the program is missing.");
 	if (code < 0)
 		code = check_hosts(o);

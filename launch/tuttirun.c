@@ -4,6 +4,7 @@
 #include "agent.h"
 #include "binding.h"
 #include "dry_run.h"
+#include "explain.h"
 #include "guard.h"
 #include "meeting.h"
 #include "options.h"
@@ -81,14 +82,14 @@ static int end_of_help(void)
 static int use_mesh(const struct options *o)
 {
 	char text[AXES_TEXT_BYTES];
-	int count = o->ranks * o->nodes, *nodes = calloc((size_t)count, sizeof *nodes);
+	int count = options_size(o), *nodes = calloc((size_t)count, sizeof *nodes);
 
 	if (!nodes) {
 		fprintf(stderr, "tuttirun: no memory for a mesh of %d ranks.\n", count);
 		return 1;
 	}
 	for (int r = 0; r < count; r++)
-		nodes[r] = r / o->ranks;
+		nodes[r] = r / (count / o->nodes);
 	axes_write(text, &o->axes);
 	setenv("TUTTI_MESH", text, 1);
 	if (o->node_rank == 0)
@@ -160,7 +161,9 @@ static int run_here(struct start *start)
 	if (code == 0)
 		code = bind_ranks(start, &bindings);
 	if (code == 0)
-		code = o->dry_run ? dry_run(start, NULL) : run(start);
+		code = o->explain   ? explain(start, NULL)
+		       : o->dry_run ? dry_run(start, NULL)
+				    : run(start);
 	if (bindings)
 		bindings_free(bindings);
 	return code;
@@ -171,6 +174,8 @@ static int run_on_hosts(struct start *start, struct hosts *hosts)
 	struct options lead = options_of_hosts(start->options, hosts);
 	int code;
 
+	if (start->options->explain)
+		return explain(start, hosts);
 	if (start->options->dry_run)
 		return dry_run(start, hosts);
 	code = file_input_read(&hosts->input);

@@ -4,6 +4,7 @@
 #include "load.h"
 #include "median.h"
 #include "output.h"
+#include "perceptron.h"
 
 #include <getopt.h>
 #include <stdio.h>
@@ -17,16 +18,16 @@
 		 ? (void)0                                                                         \
 		 : (fprintf(stderr, "ddp_step: %s\n", tutti_comm_error(NULL)), exit(3)))
 
-enum { LAYERS = 5, WIDTH = 1000, PARAMS = LAYERS * WIDTH * WIDTH };
+enum { LAYERS = PERCEPTRON_LAYERS, WIDTH = PERCEPTRON_WIDTH, PARAMS = PERCEPTRON_PARAMS };
 enum { SAMPLES_MAX = 256, ROUNDS_MAX = 1000 };
 enum { ALONE, WIRE, DDP, WAYS };
 
 static const char usage[] =
-	"usage: ddp_step [--rounds N] [--samples N] [--load N], under tuttirun or another "
-	"launcher\n"
+	"usage: ddp_step [--ranks N] [--rounds N] [--samples N] [--load N]\n"
 	"A step of a perceptron of 5 million parameters, three ways in turns: on each rank alone; "
 	"an\n"
 	"all_reduce of as many bytes as it has gradients; and a DDP step of all ranks.\n"
+	"  --ranks N    starts N ranks of itself; without it a launcher has\n"
 	"  --rounds N   counted ones, 1 to 1000 (20); one before them is not\n"
 	"  --samples N  of a rank in a step, 1 to 256 (8)\n"
 	"  --load N     N busy processes beside the ranks of each machine (0)\n"
@@ -38,7 +39,8 @@ struct options {
 };
 
 /* The ranks' own data; the weights are the trainers'. x[l] goes into layer l. */
-static float x[LAYERS + 1][SAMPLES_MAX][WIDTH], dx[SAMPLES_MAX][WIDTH], dz[SAMPLES_MAX][WIDTH];
+static float x[LAYERS + 1][SAMPLES_MAX * WIDTH], dz[SAMPLES_MAX * WIDTH],
+	spare[SAMPLES_MAX * WIDTH];
 
 static double now_ms(void)
 {
@@ -50,81 +52,33 @@ static double now_ms(void)
 static tutti_trainer *make_trainer(tutti_comm *comm)
 {
 	const tutti_train_config config = {.strategy = TUTTI_DDP};
-	const int64_t shape[] = {WIDTH, WIDTH};
 	tutti_trainer *trainer;
-	tutti_model *model;
+	tutti_model *model = perceptron_model();
 
-	MUST(tutti_model_create(&model));
-	for (int l = 0; l < LAYERS; l++) {
-		char name[24];
-		snprintf(name, sizeof name, "layer.%d", l);
-		int unit = tutti_model_unit(model, name);
-		MUST(tutti_model_param(model, unit, name, 2, shape, 0) == l ? TUTTI_OK
-									    : TUTTI_ERR_INVALID);
-	}
+	MUST(model ? TUTTI_OK : TUTTI_ERR_MEMORY);
 	MUST(tutti_trainer_create(&trainer, model, comm, &config));
 	tutti_model_destroy(model);
+	MUST(perceptron_init(trainer));
 	return trainer;
 }
 
-static float dot(const float *a, const float *b)
-{
-	float sums[16] = {0}, sum = 0;
-	for (int i = 0; i + 16 <= WIDTH; i += 16)
-		for (int k = 0; k < 16; k++)
-			sums[k] += a[i + k] * b[i + k];
-	for (int i = WIDTH / 16 * 16; i < WIDTH; i++)
-		sum += a[i] * b[i];
-	for (int k = 0; k < 16; k++)
-		sum += sums[k];
-	return sum;
-}
-
-static void add_scaled(float *to, const float *from, float factor)
-{
-	for (int i = 0; i < WIDTH; i++)
-		to[i] += factor * from[i];
-}
-
-/* x[l + 1] = max(0, w x[l]), w (WIDTH, WIDTH). */
-static void forward(const float *w, int l, int samples)
-{
-	for (int row = 0; row < WIDTH; row++)
-		for (int s = 0; s < samples; s++) {
-			float z = dot(w + (size_t)row * WIDTH, x[l][s]);
-			x[l + 1][s][row] = z > 0 ? z : 0;
-		}
-}
-
-/* From dz = dloss / d x[l + 1]: adds dw, and makes dz that of x[l]. */
-static void backward(const float *w, float *dw, int l, int samples)
-{
-	memset(dx, 0, sizeof dx[0] * (size_t)samples);
-	for (int row = 0; row < WIDTH; row++)
-		for (int s = 0; s < samples; s++) {
-			float d = x[l + 1][s][row] > 0 ? dz[s][row] : 0;
-			add_scaled(dw + (size_t)row * WIDTH, x[l][s], d);
-			add_scaled(dx[s], w + (size_t)row * WIDTH, d);
-		}
-	memcpy(dz, dx, sizeof dz[0] * (size_t)samples);
-}
-
-static void step(tutti_trainer *trainer, int samples)
+static void step(tutti_trainer *trainer, size_t samples)
 {
 	const tutti_optimizer sgd = {.kind = TUTTI_SGD, .lr = 1e-4f};
 
-	MUST(tutti_micro_batch(trainer, TUTTI_PASS_LAST, samples, NULL));
+	MUST(tutti_micro_batch(trainer, TUTTI_PASS_LAST, (double)samples, NULL));
 	for (int l = 0; l < LAYERS; l++) {
 		MUST(tutti_forward_begin(trainer, l));
-		forward(tutti_param_data(trainer, l), l, samples);
+		perceptron_forward(tutti_param_data(trainer, l), x[l], x[l + 1], samples);
 		MUST(tutti_forward_end(trainer, l));
 	}
-	for (int s = 0; s < samples; s++)
-		for (int i = 0; i < WIDTH; i++)
-			dz[s][i] = x[LAYERS][s][i] - 1;
+	perceptron_loss(x[LAYERS], dz, samples);
 	for (int l = LAYERS - 1; l >= 0; l--) {
 		MUST(tutti_backward_begin(trainer, l));
-		backward(tutti_param_data(trainer, l), tutti_param_grad(trainer, l), l, samples);
+		perceptron_backward(
+			tutti_param_data(trainer, l),
+			(struct perceptron_grads){tutti_param_grad(trainer, l), dz, spare}, x[l],
+			x[l + 1], samples);
 		MUST(tutti_backward_end(trainer, l));
 	}
 	MUST(tutti_step(trainer, &sgd, 1, NULL));
@@ -146,7 +100,7 @@ static double measure(const struct setting *at, int way)
 		MUST(tutti_all_reduce(at->gradients, at->gradients, PARAMS, TUTTI_F32, TUTTI_AVG,
 				      at->comm, NULL));
 	else
-		step(at->trainers[way], at->samples);
+		step(at->trainers[way], (size_t)at->samples);
 	took = now_ms() - took;
 	MUST(tutti_all_reduce(&took, &took, 1, TUTTI_F64, TUTTI_MAX, at->comm, NULL));
 	return took;
@@ -221,26 +175,7 @@ static struct options options_of(int argc, char **argv)
 	return o;
 }
 
-/* Activations stay near 1: relu halves the variance of what it gets. */
-static void fill(const struct setting *at)
-{
-	float *row = at->gradients;
-
-	for (int l = 0; l < LAYERS; l++) {
-		for (size_t i = 0; i < (size_t)WIDTH * WIDTH; i++)
-			row[i] =
-				((float)tutti_random(1, 0, (uint64_t)l, i) / 4294967296.0f - 0.5f) *
-				0.155f;
-		for (int way = ALONE; way < WAYS; way += DDP)
-			MUST(tutti_param_write(at->trainers[way], l, 0, (size_t)WIDTH * WIDTH,
-					       row));
-	}
-	for (int s = 0; s < SAMPLES_MAX; s++)
-		for (int i = 0; i < WIDTH; i++)
-			x[0][s][i] = (float)((s * 31 + i * 17) % 100) / 50;
-}
-
-int main(int argc, char **argv)
+static int take_part(int argc, char **argv)
 {
 	struct options o = options_of(argc, argv);
 	struct setting at = {.samples = o.samples};
@@ -248,14 +183,12 @@ int main(int argc, char **argv)
 	struct load load = {0};
 	tutti_comm *alone;
 
-	if (!output_open())
-		return 3;
 	MUST(tutti_init(&at.comm, NULL));
 	MUST(tutti_init(&alone, &one));
 	at.trainers[ALONE] = make_trainer(alone);
 	at.trainers[DDP] = make_trainer(at.comm);
-	MUST((at.gradients = malloc(sizeof(float) * PARAMS)) ? TUTTI_OK : TUTTI_ERR_MEMORY);
-	fill(&at);
+	MUST((at.gradients = calloc(PARAMS, sizeof(float))) ? TUTTI_OK : TUTTI_ERR_MEMORY);
+	perceptron_fill(x[0], 0, SAMPLES_MAX);
 	if (tutti_local_rank(at.comm) == 0 && !load_start(&load, o.load))
 		return 3;
 	measure_all(&o, &at);
@@ -267,4 +200,9 @@ int main(int argc, char **argv)
 	tutti_comm_destroy(at.comm);
 	output_flush();
 	return output_is_well() ? 0 : 3;
+}
+
+int main(int argc, char **argv)
+{
+	return output_open() ? tutti_main(argc, argv, take_part) : 3;
 }

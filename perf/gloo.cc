@@ -480,7 +480,7 @@ static int reap(const std::vector<pid_t> &ranks)
 	return code;
 }
 
-int start_processes(int ranks, int, char **)
+int start_processes(int ranks, int (*part)(int rank, void *arg), void *arg)
 {
 	const char *base = getenv("TMPDIR");
 	std::string path = std::string(base ? base : "/tmp") + "/gloo-perf-XXXXXX";
@@ -500,7 +500,7 @@ int start_processes(int ranks, int, char **)
 		if (pid == 0) {
 			prctl(PR_SET_PDEATHSIG, SIGKILL);
 			self.rank = rank;
-			return getppid() == parent ? -1 : 3;
+			return getppid() == parent ? part(rank, arg) : 3;
 		}
 		if (pid > 0) {
 			pids.push_back(pid);

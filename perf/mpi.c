@@ -396,11 +396,11 @@ tutti_status tutti_mem_free(void *ptr)
 	return TUTTI_OK;
 }
 
-int start_processes(int ranks, int argc, char **argv)
+int start_processes(int ranks, int (*part)(int rank, void *arg), void *arg)
 {
-	(void)argc;
+	(void)part, (void)arg;
 	fprintf(stderr, "%s: start it with: " MPIRUN " -n %d %s\n", program_invocation_short_name,
-		ranks, argv[0]);
+		ranks, program_invocation_name);
 	return 2;
 }
 

@@ -186,9 +186,9 @@ void tutti_comm_destroy(tutti_comm *comm)
 	free(comm);
 }
 
-int start_processes(int ranks, int argc, char **argv)
+int start_processes(int ranks, int (*part)(int rank, void *arg), void *arg)
 {
-	(void)ranks, (void)argc, (void)argv;
+	(void)ranks, (void)part, (void)arg;
 	fprintf(stderr, "%s: NCCL's ranks are threads here: -g N, no --ranks.\n",
 		program_invocation_short_name);
 	return 2;

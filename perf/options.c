@@ -14,7 +14,7 @@
 
 #define BYTES_MAX ((size_t)1 << 46)
 
-#define RANKS_MAX       4096     /* that tuttirun starts */
+#define RANKS_MAX       4096     /* that tutti_spawn starts */
 #define PERCENTILES_MAX 10000000 /* calls whose times are kept: 80 MB */
 
 enum { DIRTY = 256, ZERO_COPY, RANKS, PERCENTILES, LOAD };
@@ -28,9 +28,9 @@ static const char usage_line[] =
 
 static const char help[] =
 	"\n"
-	"  --ranks N             starts itself N times under tuttirun; without it this is one rank "
-	"of\n"
-	"                        the job that tuttirun, torchrun, mpirun or srun has started\n"
+	"  --ranks N             starts N ranks of itself; without it this is one rank of the job "
+	"that\n"
+	"                        tuttirun, torchrun, mpirun or srun has started\n"
 	"  -t, --nthreads N      ranks as threads of this process\n"
 	"  -g, --ngpus N         buffers in memory of GPUs, and N ranks for each -t, as threads. "
 	"Ranks\n"

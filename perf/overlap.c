@@ -21,14 +21,15 @@ enum { WIDTH = 1024, ROWS_MAX = 65536, COLUMNS_MAX = 1024, ROUNDS_MAX = 1000 };
 enum { ALONE, AFTER, EACH, WAYS };
 
 static const char usage[] =
-	"usage: overlap [--rows N] [--columns N] [--rounds N] [--scatter] [--zero-copy] [--load "
-	"N],\n"
-	"under tuttirun or another launcher\n"
+	"usage: overlap [--ranks N] [--rows N] [--columns N] [--rounds N] [--scatter] "
+	"[--zero-copy]\n"
+	"       [--load N]\n"
 	"A block of each rank, N rows of 1024 f32, is multiplied by a matrix of so many columns on "
 	"all\n"
 	"ranks, three ways in turns: all_gather alone; all_gather, then the products; the products "
 	"in\n"
 	"tutti_all_gather_each.\n"
+	"  --ranks N    starts N ranks of itself; without it a launcher has\n"
 	"  --rows N     of a block, 1 to 65536 (1024: 4 MiB)\n"
 	"  --columns N  of the matrix, 8 to 1024, rounded to eights (64)\n"
 	"  --rounds N   counted ones, 1 to 1000 (20); one before them is not\n"
@@ -303,13 +304,11 @@ static void make(struct setting *at)
 		at->small[i] = (float)(i % 17) / 17;
 }
 
-int main(int argc, char **argv)
+static int take_part(int argc, char **argv)
 {
 	struct setting at = setting_of(argc, argv);
 	struct load load = {0};
 
-	if (!output_open())
-		return 3;
 	MUST(tutti_init(&at.comm, NULL));
 	make(&at);
 	if (tutti_local_rank(at.comm) == 0 && !load_start(&load, at.load))
@@ -326,4 +325,9 @@ int main(int argc, char **argv)
 	tutti_comm_destroy(at.comm);
 	output_flush();
 	return output_is_well() ? 0 : 3;
+}
+
+int main(int argc, char **argv)
+{
+	return output_open() ? tutti_main(argc, argv, take_part) : 3;
 }

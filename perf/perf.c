@@ -297,42 +297,44 @@ static struct gpu_rank *open_first_gpu(const struct options *o)
 	return gpu;
 }
 
-static int benchmark(int argc, char **argv, const struct collective *collective)
+/* In a rank's process, which may have several as threads. */
+static int take_part(int rank, void *arg)
 {
-	struct options options;
-	struct plan plan = {&options, collective};
-	tutti_config config = {.device = 0};
-	tutti_comm *comm;
-	int code = options_parse(&options, argc, argv, collective);
-
-	if (code >= 0)
-		return code;
-	if (options.ranks && (code = start_processes(options.ranks, argc, argv)) >= 0)
-		return code;
-	struct gpu_rank *first = open_first_gpu(&options);
+	const struct plan *plan = arg;
+	const struct options *o = plan->options;
+	struct gpu_rank *first = open_first_gpu(o);
 	/* Whose memory --zero-copy asks for. */
-	config.device = first ? gpu_rank_ordinal(first) + 1 : 0;
-	if (options.threads > 1) {
-		code = start_threads(options.threads, &config, run, &plan);
+	const tutti_config config = {.device = first ? gpu_rank_ordinal(first) + 1 : 0};
+	tutti_comm *comm;
+	int code = 3;
+
+	(void)rank;
+	if (o->threads > 1) {
+		code = start_threads(o->threads, &config, run, plan);
 	} else if (tutti_init(&comm, &config) != TUTTI_OK) {
 		fprintf(stderr, "%s: tutti_init failed: %s\n", program_invocation_short_name,
 			tutti_comm_error(NULL));
-		code = 3;
 	} else {
-		code = run(comm, &plan);
+		code = run(comm, plan);
 		tutti_comm_destroy(comm);
 	}
 	gpu_rank_close(first);
-	return code;
+	output_flush();
+	return output_is_well() ? code : 3;
 }
 
 int perf_main(int argc, char **argv, const struct collective *collective)
 {
+	struct options options;
+	struct plan plan = {&options, collective};
 	int code;
 
 	if (!output_open())
 		return 3;
-	code = benchmark(argc, argv, collective);
-	output_flush(); /* of --help too */
+	code = options_parse(&options, argc, argv, collective);
+	if (code < 0)
+		return options.ranks ? start_processes(options.ranks, take_part, &plan)
+				     : take_part(0, &plan);
+	output_flush(); /* of --help */
 	return output_is_well() ? code : 3;
 }

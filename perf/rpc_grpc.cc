@@ -1,5 +1,5 @@
-// gRPC: a peer of rpc_perf, by its generic calls, whose payloads are bytes and need no protobuf. Calls go over a socket of
-// the machine without TLS; answers come to a completion queue.
+// gRPC: a peer of rpc_perf, by its generic calls, whose payloads are bytes and need no protobuf.
+// Calls go over a socket of the machine without TLS; answers come to a completion queue.
 #include "rpc_perf.h"
 
 #include <cstdio>
@@ -38,7 +38,10 @@ grpc::ByteBuffer buffer_of(const void *data, size_t bytes)
 class Reactor : public grpc::ServerGenericBidiReactor
 {
       public:
-	Reactor() { StartRead(&request); }
+	Reactor()
+	{
+		StartRead(&request);
+	}
 	void OnReadDone(bool ok) override
 	{
 		if (!ok) {
@@ -54,7 +57,10 @@ class Reactor : public grpc::ServerGenericBidiReactor
 		}
 		StartWriteAndFinish(&answer, grpc::WriteOptions(), grpc::Status::OK);
 	}
-	void OnDone() override { delete this; }
+	void OnDone() override
+	{
+		delete this;
+	}
 
       private:
 	grpc::ByteBuffer request, answer;
@@ -115,8 +121,8 @@ void begin(uint64_t number, const void *data, size_t bytes)
 {
 	Call *call = new Call;
 	call->number = number;
-	call->reader = stub->PrepareUnaryCall(&call->context, method, buffer_of(data, bytes),
-					      queue.get());
+	call->reader =
+		stub->PrepareUnaryCall(&call->context, method, buffer_of(data, bytes), queue.get());
 	call->reader->StartCall();
 	call->reader->Finish(&call->answer, &call->status, call);
 }
@@ -171,9 +177,10 @@ int long_calls(int calls, const uint8_t *data, size_t bytes)
 		std::vector<uint8_t> answer = bytes_of(call->answer);
 		std::memcpy(&digest, answer.data(), std::min(answer.size(), sizeof digest));
 		if (digest != rpc_perf_digest(data, bytes)) {
-			std::fprintf(stderr,
-				     "rpc_perf: grpc: the answer of a call with %zu bytes is wrong\n",
-				     bytes);
+			std::fprintf(
+				stderr,
+				"rpc_perf: grpc: the answer of a call with %zu bytes is wrong\n",
+				bytes);
 			std::exit(1);
 		}
 	}
@@ -200,6 +207,5 @@ const char *version()
 }
 } // namespace
 
-extern "C" const struct rpc_contender rpc_perf_grpc = {"grpc",	     version,	 listen_there,
-						       connect_there, short_calls, long_calls,
-						       nullptr,	     close_all};
+extern "C" const struct rpc_contender rpc_perf_grpc = {
+	"grpc", version, listen_there, connect_there, short_calls, long_calls, nullptr, close_all};

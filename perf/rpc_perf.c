@@ -21,13 +21,13 @@
 		 ? (void)0                                                                         \
 		 : (fprintf(stderr, "rpc_perf: %s\n", tutti_comm_error(NULL)), exit(3)))
 
-enum { ROUNDS_MAX = 1000, MEBI = 1 << 20, SAMPLES = 64, CONTENDERS_MAX = 5 };
+enum { ROUNDS_MAX = 1000, MEBI = 1 << 20, CONTENDERS_MAX = 5 };
 
 static const char usage[] =
-	"usage: rpc_perf [--rounds N] [--calls N] [--mib N] [--load N], under tuttirun -n 2 or\n"
-	"another launcher of two ranks\n"
+	"usage: rpc_perf [--ranks 2] [--rounds N] [--calls N] [--mib N] [--load N]\n"
 	"Rank 0 calls rank 1: round trips of 64 bytes, calls a second with 1 to 64 in flight, and\n"
 	"MB/s of long payloads, as medians of the rounds.\n"
+	"  --ranks 2   starts 2 ranks of itself; without it a launcher has\n"
 	"  --rounds N  counted ones, 1 to 1000 (8); one before them is not\n"
 	"  --calls N   short calls of each round and contender, 64 to 1000000 (2000)\n"
 	"  --mib N     of the longest payload, 1 to 1024 (64)\n"
@@ -46,42 +46,12 @@ static tutti_rpc *rpc;
 
 /* ---- what is compared ---- */
 
-uint64_t rpc_perf_digest(const uint8_t *data, size_t bytes)
-{
-	uint64_t digest = bytes, word;
-	size_t step = bytes / SAMPLES;
-
-	for (size_t i = 0; i < SAMPLES && step >= sizeof word; i++) {
-		memcpy(&word, data + i * step, sizeof word);
-		digest = (digest ^ word) * 0x9e3779b97f4a7c15u;
-	}
-	return digest;
-}
-
 static void change(uint8_t *data, size_t bytes, uint64_t number)
 {
-	size_t step = bytes / SAMPLES;
+	size_t step = bytes / RPC_PERF_SAMPLES;
 
-	for (size_t i = 0; i < SAMPLES; i++)
+	for (size_t i = 0; i < RPC_PERF_SAMPLES; i++)
 		memcpy(data + i * step, &number, sizeof number);
-}
-
-void rpc_perf_fill(uint8_t *data, uint64_t number)
-{
-	for (size_t i = 0; i < RPC_PERF_SHORT; i += sizeof number, number = number * 5 + 1)
-		memcpy(data + i, &number, sizeof number);
-}
-
-int rpc_perf_differs(const char *who, const uint8_t *data, uint64_t number)
-{
-	uint8_t expected[RPC_PERF_SHORT];
-
-	rpc_perf_fill(expected, number);
-	if (memcmp(data, expected, sizeof expected) == 0)
-		return 0;
-	fprintf(stderr, "rpc_perf: %s: the answer of call %llu is wrong\n", who,
-		(unsigned long long)number);
-	exit(1);
 }
 
 static void check_digest(const char *who, uint64_t got, const uint8_t *data, size_t bytes)
@@ -497,10 +467,8 @@ static void read_options(int argc, char **argv)
 		refuse();
 }
 
-int main(int argc, char **argv)
+static int take_part(int argc, char **argv)
 {
-	if (!output_open())
-		return 3;
 	read_options(argc, argv);
 	sem_init(&has_job, 0, 0);
 	MUST(tutti_init(&comm, NULL));
@@ -510,5 +478,11 @@ int main(int argc, char **argv)
 	}
 	run();
 	tutti_comm_destroy(comm);
+	output_flush();
 	return output_is_well() ? 0 : 3;
+}
+
+int main(int argc, char **argv)
+{
+	return output_open() ? tutti_main(argc, argv, take_part) : 3;
 }

@@ -1,4 +1,4 @@
-/* What perf/rpc_perf.c measures: calls of rank 0 on rank 1, by the rpc and by peers. */
+/* The contenders of perf/rpc_perf.c: calls of rank 0 on rank 1, by the rpc and by peers. */
 #ifndef PERF_RPC_PERF_H
 #define PERF_RPC_PERF_H
 
@@ -10,6 +10,7 @@ extern "C" {
 #endif
 
 #define RPC_PERF_SHORT     64   /* bytes of a short call and of its answer */
+#define RPC_PERF_SAMPLES   64   /* words of a long payload that change from call to call */
 #define RPC_PERF_IN_FLIGHT 64   /* at most */
 #define RPC_PERF_ADDRESS   4096 /* bytes, at most, by which rank 0 finds rank 1 */
 

@@ -1,69 +1,20 @@
-/* Starts the ranks: through tuttirun, or as threads. */
+/* Starts the ranks: by tutti_spawn, or as threads. */
 #include "start.h"
 
 #include <errno.h>
-#include <libgen.h>
-#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-/* Copies the arguments without --ranks N, as --ranks=N or abbreviated too: it is the only option
- * that begins with --ra. */
-static void copy_arguments(char **to, int argc, char **argv)
+int start_processes(int ranks, int (*part)(int rank, void *arg), void *arg)
 {
-	int n = 0;
+	tutti_status status = tutti_spawn(part, arg, ranks);
 
-	for (int i = 1; i < argc; i++) {
-		if (strncmp(argv[i], "--ra", 4) != 0)
-			to[n++] = argv[i];
-		else if (!strchr(argv[i], '='))
-			i++;
-	}
-}
-
-/* Installed, tuttirun lies beside this program; in a build folder next door. */
-static void exec_tuttirun(char **args, const char *folder)
-{
-	static const char *const places[] = {"%s/tuttirun", "%s/../launch/tuttirun"};
-	char path[PATH_MAX + 32];
-
-	for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-		snprintf(path, sizeof path, i == 0 ? "%s/tuttirun" : "%s/../launch/tuttirun",
-			 folder);
-		execv(path, args);
-	}
-	execvp("tuttirun", args);
-}
-
-int start_processes(int ranks, int argc, char **argv)
-{
-	char self[PATH_MAX], folder[PATH_MAX], number[16];
-	ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-	char **args = calloc((size_t)argc + 8, sizeof *args);
-	int used = 0;
-
-	if (n < 0 || !args) {
-		fprintf(stderr, "%s: cannot start its ranks: %s.\n", argv[0], strerror(errno));
-		free(args);
-		return 3;
-	}
-	self[n] = '\0';
-	strcpy(folder, self);
-	snprintf(number, sizeof number, "%d", ranks);
-	args[used++] = (char *)"tuttirun";
-	args[used++] = (char *)"-n";
-	args[used++] = number;
-	args[used++] = (char *)"--";
-	args[used++] = self;
-	copy_arguments(args + used, argc, argv);
-	exec_tuttirun(args, dirname(folder));
-	fprintf(stderr, "%s: tuttirun is neither beside it nor on the PATH: %s.\n", argv[0],
-		strerror(errno));
-	free(args);
-	return 3;
+	/* A rank that ends with a code of its own has said why, but to a reader who has left. */
+	if (status != TUTTI_OK && (status != TUTTI_ERR_PEER || tutti_spawn_exit_code() > 3))
+		fprintf(stderr, "%s: %s\n", program_invocation_short_name, tutti_comm_error(NULL));
+	return tutti_spawn_exit_code();
 }
 
 struct thread {

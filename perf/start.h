@@ -1,12 +1,11 @@
-/* Becomes the ranks: processes through tuttirun, or threads of this process. */
+/* The ranks of a program: processes that are forked, or threads of this process. */
 #ifndef PERF_START_H
 #define PERF_START_H
 
 #include <tutti/tutti.h>
 
-/* Replaces this process by `tuttirun -n ranks` on the same command line without --ranks; a peer may
- * instead fork its ranks, in which this returns -1. Else returns the exit code. */
-int start_processes(int ranks, int argc, char **argv);
+/* part(rank, arg) in each of so many ranks; returns the exit code, in a rank of a peer too. */
+int start_processes(int ranks, int (*part)(int rank, void *arg), void *arg);
 /* body(comm, arg) in each of n threads; returns the highest of their exit codes. */
 int start_threads(int n, const tutti_config *config,
 		  int (*body)(tutti_comm *comm, const void *arg), const void *arg);

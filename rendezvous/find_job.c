@@ -221,6 +221,17 @@ bool job_is_here(const struct job *job)
 	       (place_is_here(job->host, &is_here) == TUTTI_OK && is_here);
 }
 
+tutti_status job_launched(int *size)
+{
+	const struct launcher *launcher = launcher_here();
+	struct job job = {.local_rank = -1, .local_size = -1};
+
+	if (launcher)
+		TRY(launcher->who(&job));
+	*size = job.size;
+	return TUTTI_OK;
+}
+
 tutti_status job_find(struct job *job, const tutti_config *config, const struct env *env)
 {
 	static const tutti_config nothing;

@@ -33,6 +33,7 @@ static void put_name(uint8_t frame[FRAME_BYTES + FRAME_HELLO_BYTES], const struc
 	put_u32(body + 4, (uint32_t)job->rank);
 	put_u32(body + 8, (uint32_t)job->size);
 	put_u32(body + 12, job->hosts);
+	put_u32(body + 16, (uint32_t)job->local_ranks);
 }
 
 /* other: the key of a meeting of the other kind; NULL if there is none. */

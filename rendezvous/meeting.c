@@ -48,6 +48,24 @@ static void earlier(struct meeting *m, uint64_t deadline_ns)
 		m->deadline_ns = deadline_ns;
 }
 
+bool meeting_compare_local_ranks(struct meeting *m, int rank, int local_ranks)
+{
+	if (m->status != TUTTI_OK)
+		return false;
+	if (m->local_ranks == 0) {
+		m->local_ranks = local_ranks;
+		m->local_said_by = rank;
+	}
+	if (local_ranks == 0 || local_ranks == m->local_ranks)
+		return true;
+	meeting_fail(m, TUTTI_ERR_MISMATCH,
+		     "process %d makes %d rank%s of the job, process %d makes %d "
+		     "(config.local_ranks of tutti_init_all): all processes need the same",
+		     rank / local_ranks, local_ranks, local_ranks == 1 ? "" : "s",
+		     m->local_said_by / m->local_ranks, m->local_ranks);
+	return false;
+}
+
 bool meeting_join(struct meeting *m, int rank, int size, uint64_t deadline_ns)
 {
 	if (m->status != TUTTI_OK)

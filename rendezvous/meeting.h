@@ -12,6 +12,7 @@ enum seat { SEAT_EMPTY, SEAT_TAKEN, SEAT_GAVE, SEAT_LEFT, SEAT_LOST }; /* left: 
 
 struct meeting {
 	int size, size_said_by;          /* size is 0 until a rank has said it                  */
+	int local_ranks, local_said_by;  /* of each process, as the first rank to come said; 0  */
 	uint32_t hosts;                  /* hash of the first list of hosts that came, or 0     */
 	int hosts_said_by;
 	int has_tls, tls_said_by;        /* of the first rank to come, or -1                    */
@@ -37,6 +38,9 @@ tutti_status meeting_init(struct meeting *meeting, int size, uint64_t deadline_n
 void meeting_finish(struct meeting *meeting);
 
 /* Every function below may end in a failure of the meeting (false, status and error are set). */
+/* How many ranks the rank's process makes; 0: it does not matter. Before meeting_join, since ranks
+ * whose processes differ have wrong numbers, too. */
+bool meeting_compare_local_ranks(struct meeting *meeting, int rank, int local_ranks);
 bool meeting_join(struct meeting *meeting, int rank, int size, uint64_t deadline_ns);
 /* hosts: a hash of the list of all hosts that the rank's launcher gave it, or 0. */
 void meeting_compare_hosts(struct meeting *meeting, int rank, uint32_t hosts);

@@ -121,6 +121,7 @@ static tutti_status join_serving(struct rendezvous *r, const struct job *job, co
 				       .own_fd = -1,
 				       .rank = job->rank,
 				       .size = job->size,
+				       .local_ranks = job->local_ranks,
 				       .deadline_ns = deadline_ns};
 	bool is_file = job->meeting == JOB_FILE;
 	char url[URL_BYTES] = "";

@@ -15,6 +15,7 @@ enum job_meeting { JOB_ALONE, JOB_TCP, JOB_FILE };
 struct job {
 	int rank, size;
 	int local_rank, local_size;          /* the launcher's word, or -1                  */
+	int local_ranks;                     /* that each process makes, all alike; 0: not said */
 	enum job_meeting meeting;
 	char launcher[24];                   /* "tuttirun", "torchrun", "slurm", ... for the log */
 	char host[256];                      /* JOB_TCP: where rank 0 serves                */
@@ -36,6 +37,8 @@ struct job {
 
 /* Reads config, then the environment. INVALID with a message when they contradict each other. */
 tutti_status job_find(struct job *job, const tutti_config *config, const struct env *env);
+/* The size of the job that a launcher has started this process for; 0: there is no launcher. */
+tutti_status job_launched(int *size);
 /* The same place and secret for a job that grows, in which this process is rank of size. The
  * rank and world_size of config and of the launcher are not looked at. server: the rank that
  * serves the others. */

@@ -23,6 +23,7 @@ struct server_config {
 	int rank;                           /* of this process; -1: none                       */
 	char where[272];                    /* its address, for messages                       */
 	int size;                           /* 0 if the first rank says it                     */
+	int local_ranks;                    /* as the ranks say it, in struct job; or 0          */
 	uint64_t deadline_ns;               /* of joining                                      */
 };
 

@@ -279,6 +279,7 @@ static tutti_status prepare(struct server_loop *s, const struct server_config *c
 	s->now_ns = now_ns;
 	s->idle_ns = now_ns + s->idle_for_ns;
 	TRY(meeting_init(&s->host.meeting, config->size, config->deadline_ns));
+	s->host.meeting.local_ranks = config->local_ranks;
 	if (config->unix_fd >= 0)
 		s->host.meeting.hint = " (there is no TUTTI_SECRET, so that only processes of this "
 				       "machine and user can join)";

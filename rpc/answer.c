@@ -75,7 +75,8 @@ static void end_short(struct tutti_rpc_future *call, const struct rpc_message *m
 	rpc_call_over(call, TUTTI_OK);
 }
 
-/* What came along the callee keeps until the slot's next call, since it is not long. */
+/* An answer that came along is kept by the callee until the slot's next call, since it is not long.
+ */
 static void forget(const struct tutti_rpc_future *call, const struct rpc_message *m)
 {
 	if (!m->comes_along)

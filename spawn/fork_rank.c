@@ -22,7 +22,7 @@ static void set_environment(const struct spawn *s, int rank)
 {
 	static const char *const others[] = {"TUTTI_RESTARTED", "TUTTI_MAX_RESTARTS",
 					     "TUTTIRUN_SOCKET"};
-	int cores = wait_cores() / s->n;
+	int cores = s->cores ? wait_cores() : wait_cores() / s->n;
 	struct setting settings[VARIABLES_MAX];
 	const struct rank_seat seat = {
 		.local = rank,
@@ -80,7 +80,10 @@ __attribute__((noreturn)) static void become(struct spawn *s, int rank, const si
 		if (s->rank[i].fd >= 0)
 			close(s->rank[i].fd);
 	close(s->port_fd);
+	cores_bind(s->cores, rank);
+	wait_count_cores();
 	set_environment(s, rank);
+	cores_free(s->cores);
 	set_input(rank);
 	outside_leave(&s->outside, mask);
 	free(s->rank);

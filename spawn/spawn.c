@@ -50,6 +50,7 @@ static tutti_status prepare(struct spawn *s)
 	if (s->port_fd < 0)
 		return fail_errno("tutti_spawn: no port from %d to %d can be used", first, s->port);
 	atomic_store(&last, s->port);
+	s->cores = cores_deal(s->n);
 	if (!getenv("TUTTI_SECRET") && !getenv("TUTTI_SECRET_FILE") && fresh_secret(s->secret) != 0)
 		return fail_errno("tutti_spawn: no random bits for the job's secret");
 	return TUTTI_OK;
@@ -105,6 +106,7 @@ tutti_status tutti_spawn(int (*fn)(int rank, void *arg), void *arg, int nprocs)
 	if (status == TUTTI_OK)
 		status = run(&s);
 	last_code = s.has_run ? s.exit_code : 1;
+	cores_free(s.cores);
 	if (s.port_fd >= 0)
 		close(s.port_fd);
 	free(s.poll);

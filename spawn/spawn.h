@@ -2,6 +2,7 @@
 #ifndef SPAWN_SPAWN_H
 #define SPAWN_SPAWN_H
 
+#include "spawn/cores.h"
 #include "spawn/outside.h"
 #include "spawn/rank/ending.h"
 #include "spawn/rank/fresh.h"
@@ -28,6 +29,7 @@ struct spawn {
 	int port, port_fd;     /* reserved until the job is over                              */
 	char secret[FRESH_SECRET_BYTES]; /* "": the environment has the user's                */
 	struct outside outside;
+	struct cores *cores;   /* NULL: no rank is bound                                      */
 	const struct spawned *failed; /* the first                                            */
 	int asked;             /* the signal from outside that had come by then, or 0         */
 	bool has_run;          /* all were started                                            */

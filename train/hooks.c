@@ -70,6 +70,7 @@ static tutti_status begin_step(tutti_trainer *trainer, double items)
 	trainer->step.items = 0;
 	trainer->step.batch_items = items;
 	trainer->step.is_uneven = false;
+	trainer->step.is_given_up = false;
 	trainer->step.micro_batches = 0;
 	trainer->step.order = 0;
 	trainer->step.state = STEP_OPEN;

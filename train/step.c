@@ -1,5 +1,6 @@
 /* The end of a step. Every rank reports to all others how its step went (step_reports.c). So all
  * ranks divide by the same number of items, and update together or fail with the same message. */
+#include "train/step_end.h"
 #include "train/trainer.h"
 
 #include "train/base/base.h"
@@ -7,6 +8,7 @@
 #include "train/precision/precision.h"
 #include "train/strategies/strategies.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -224,4 +226,14 @@ tutti_status tutti_grads_finish(tutti_trainer *trainer, tutti_step_info *info)
 		return TUTTI_OK;
 	failure_note(&first, step_run_scheduled(trainer));
 	return first.status == TUTTI_OK ? explain_skip(trainer) : failure_return(&first);
+}
+
+tutti_status step_give_up(tutti_trainer *trainer, const struct train_failure *why)
+{
+	tutti_step_info info;
+	float factor;
+
+	assert(trainer->step.state == STEP_LAST && why->status != TUTTI_OK);
+	trainer->step.is_given_up = true;
+	return finish(trainer, failure_return(why), &info, &factor);
 }

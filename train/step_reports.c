@@ -24,7 +24,8 @@ void report_fill(tutti_trainer *trainer, tutti_status local)
 				     .missing = first_missing(trainer),
 				     .status = (int32_t)local,
 				     .batches = trainer->step.micro_batches + 1,
-				     .is_uneven = trainer->step.is_uneven};
+				     .is_uneven = trainer->step.is_uneven,
+				     .is_given_up = trainer->step.is_given_up};
 }
 
 /* Which step of a rank is looked at. */
@@ -47,9 +48,11 @@ static tutti_status check_finished(const tutti_trainer *trainer, struct looked_a
 	const struct step_report *report = &trainer->step.reports[at.rank];
 
 	if (has_failed(trainer, at.rank))
-		return train_fail((tutti_status)report->status,
-				  "Rank %d could not make its optimizer state in %s, so %s: %s",
-				  job_rank_of(trainer, at.rank), at.step, at.so, why->message);
+		return train_fail(
+			(tutti_status)report->status, "Rank %d could not %s in %s, so %s: %s",
+			job_rank_of(trainer, at.rank),
+			report->is_given_up ? "compute its part" : "make its optimizer state",
+			at.step, at.so, why->message);
 	if (report->missing < 0)
 		return TUTTI_OK;
 	const struct param *param = &trainer->model.params[report->missing];

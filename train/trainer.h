@@ -16,6 +16,7 @@
  *
  * The rooms, from the top. A file includes and calls its own room and those below it:
  *
+ *   data_parallel/   above this folder: replicas in the threads of a process
  *   checkpoint/   save, load, export, import; the files of checkpoints
  *   optimizer/    the norm of gradients and the update
  *   strategies/   gathers and publishes parameters, reduces gradients
@@ -25,10 +26,11 @@
  *   model/        units and parameters, the layout of their values, the bytes they take
  *   metrics/      the log files of a run; uses base/ only
  *   data/         the samples of a rank; uses base/ only
- *   base/         errors, files, tables, random numbers, UTF-8
+ *   flags/        the flags of a trainer's command line; uses base/ only
+ *   base/         errors, files, tables, random numbers, UTF-8, values of JSON
  *
  * A room has one door: the header of its name, trainer_state.h of state/, or train_device.h of
- * device/. No file includes headers of metrics/ or data/ from outside. */
+ * device/. No file includes headers of metrics/, data/ or flags/ from outside. */
 #ifndef TRAIN_TRAINER_H
 #define TRAIN_TRAINER_H
 

@@ -3,6 +3,7 @@
 #include "transport/registry.h"
 
 #include "core/status.h"
+#include "core/words/nearest.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -82,7 +83,7 @@ static tutti_status unknown(const struct tutti_transport *const *list, int count
 	for (int i = 0; i < count; i++) {
 		size_t used = strlen(names);
 		snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "", list[i]->name);
-		if (env_distance(name, n, list[i]->name) <= 1)
+		if (nearest_distance(name, n, list[i]->name) <= 1)
 			snprintf(guess, sizeof guess, " (did you mean %s?)", list[i]->name);
 	}
 	return fail(TUTTI_ERR_INVALID, "there is no transport \"%.*s\"%s; those here are: %s",

@@ -19,6 +19,14 @@ tutti_status tutti_init(tutti_comm **comm, const tutti_config *config)
 	return TUTTI_OK;
 }
 
+int tutti_launched(void)
+{
+	int size;
+
+	last_error_clear();
+	return job_launched(&size) == TUTTI_OK ? size : -1;
+}
+
 tutti_status tutti_init_all(tutti_comm **comms, int n, const tutti_config *config)
 {
 	last_error_clear();
@@ -26,7 +34,10 @@ tutti_status tutti_init_all(tutti_comm **comms, int n, const tutti_config *confi
 	if (!comms || n < 1)
 		return fail(TUTTI_ERR_INVALID, "tutti_init_all: comms is %p and n is %d",
 			    (void *)comms, n);
-	return comm_init_all(comms, n, config);
+	TRY(comm_init_all(comms, n, config));
+	if (config && config->local_ranks)
+		rendezvous_tell_launcher(LAUNCHER_JOINED);
+	return TUTTI_OK;
 }
 
 tutti_status tutti_rendezvous_open(char *url, size_t url_bytes)

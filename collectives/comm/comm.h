@@ -62,6 +62,8 @@ struct comm_place {
 	struct nodes nodes; /* what select.nodes points to                               */
 	int ranks_on_host;  /* the job's ranks on this node: how many threads may wait here, in
 			     * this communicator and in its relatives, at the same time   */
+	bool has_no_thread; /* a rank among several of its process, whose threads are not known
+			     * while they join                                            */
 	int cores;          /* that these ranks may use together                         */
 	struct cpu_location near[CPU_LOCATIONS_MAX]; /* the ranks of this node, where they may be
 						      * spread over its CPUs ...           */

@@ -185,6 +185,8 @@ static tutti_status describe(struct tutti_comm *comm, struct member *m)
 		snprintf(m->host, sizeof m->host, "?");
 	snprintf(m->algo, sizeof m->algo, "%s", algo);
 	m->cpu_location = cpu_location_here();
+	if (comm->place.has_no_thread)
+		m->cpu_location.thread = 0;
 	m->cpus = wait_cpus_here();
 	memcpy(m->settings, values, sizeof values);
 	TRY(open_endpoints(comm));

@@ -1,5 +1,5 @@
 /* tutti_init and its kin: from a launcher's environment, or a config, to a communicator. */
-#include "collectives/comm/join.h"
+#include "collectives/comm/local_ranks.h"
 
 #include "core/auth.h"
 #include "core/clock.h"
@@ -51,6 +51,9 @@ tutti_status comm_check_config(const tutti_config *config)
 		return fail(TUTTI_ERR_INVALID,
 			    "config.name is not 1 to %d printable characters of ASCII",
 			    ENGINE_NAME_BYTES - 1);
+	if (config->local_ranks < 0)
+		return fail(TUTTI_ERR_INVALID, "config.local_ranks is %d: it must not be negative",
+			    config->local_ranks);
 	if (memcmp(config->reserved, no_config.reserved, sizeof config->reserved) != 0)
 		return fail(TUTTI_ERR_INVALID,
 			    "config.reserved is not zero: zero-initialise the config");
@@ -91,7 +94,13 @@ tutti_status comm_init(struct tutti_comm **out, const tutti_config *config)
 		config = &no_config;
 	TRY(load_settings(&env));
 	TRY(comm_check_config(config));
+	if (config->local_ranks > 1)
+		return fail(TUTTI_ERR_INVALID,
+			    "config.local_ranks is %d, but tutti_init makes one rank: "
+			    "tutti_init_all makes several",
+			    config->local_ranks);
 	TRY(job_find(&job, config, &env));
+	job.local_ranks = 1;
 	log_set_rank(job.rank);
 	TRY(comm_new(&comm, config, &env, job.rank, job.size));
 	tutti_status status = join(comm, &job);
@@ -171,6 +180,19 @@ static void keep_devices(struct tutti_comm **comms, int n)
 		comm_keep_device(comms[r], all_have);
 }
 
+/* Ranks from first on, of size. */
+static tutti_status make_all(struct tutti_comm **comms, int n, const tutti_config *config,
+			     const struct env *env, int first, int size)
+{
+	for (int r = 0; r < n; r++) {
+		TRY(comm_new(&comms[r], config, env, first + r, size));
+		comms[r]->settings.device = device_of_rank(config, r);
+		comms[r]->place.has_no_thread = n > 1;
+	}
+	return TUTTI_OK;
+}
+
+/* All ranks of the job. */
 static tutti_status join_all(struct tutti_comm **comms, int n, const tutti_config *config,
 			     const struct env *env)
 {
@@ -182,14 +204,12 @@ static tutti_status join_all(struct tutti_comm **comms, int n, const tutti_confi
 
 	auth_random(id, sizeof id);
 	auth_random(key, sizeof key);
+	if (status == TUTTI_OK)
+		status = make_all(comms, n, config, env, 0, n);
 	for (int r = 0; status == TUTTI_OK && r < n; r++) {
-		status = comm_new(&comms[r], config, env, r, n);
-		if (status == TUTTI_OK) {
-			comms[r]->settings.device = device_of_rank(config, r);
-			memcpy(comms[r]->identity.id, id, sizeof id);
-			memcpy(comms[r]->identity.key, key, sizeof key);
-			status = arrive_describe(comms[r], &members[r]);
-		}
+		memcpy(comms[r]->identity.id, id, sizeof id);
+		memcpy(comms[r]->identity.key, key, sizeof key);
+		status = arrive_describe(comms[r], &members[r]);
 	}
 	for (int r = 0; status == TUTTI_OK && r < n; r++)
 		status = comm_meet(comms[r], members);
@@ -205,23 +225,37 @@ static tutti_status join_all(struct tutti_comm **comms, int n, const tutti_confi
 	return status;
 }
 
+/* This process's ranks of a job that has others. */
+static tutti_status join_others(struct tutti_comm **comms, int n, const tutti_config *config,
+				const struct env *env, const struct job *job)
+{
+	TRY(make_all(comms, n, config, env, job->rank, job->size));
+	return local_ranks_join(comms, n, job);
+}
+
 tutti_status comm_init_all(struct tutti_comm **comms, int n, const tutti_config *config)
 {
 	struct env env;
+	struct job job = {.size = n};
 
 	if (!config)
 		config = &no_config;
 	TRY(load_settings(&env));
 	TRY(comm_check_config(config));
+	if (config->local_ranks)
+		TRY(local_ranks_find(&job, n, config, &env));
 	struct tutti_comm **made = calloc((size_t)n, sizeof(struct tutti_comm *));
 	if (!made)
 		return fail(TUTTI_ERR_MEMORY, "no memory for %d communicators", n);
-	tutti_status status = join_all(made, n, config, &env);
+	tutti_status status = job.size > n ? join_others(made, n, config, &env, &job)
+					   : join_all(made, n, config, &env);
 	for (int r = 0; r < n; r++)
 		if (status == TUTTI_OK)
 			comms[r] = made[r];
 		else
 			comm_free(made[r]);
 	free(made);
+	if (status == TUTTI_OK)
+		last_error_clear(); /* an attempt that was made again is no error */
 	return status;
 }

@@ -157,7 +157,7 @@ static tutti_status find_nodes(struct tutti_comm *comm, const struct member *mem
 static bool is_known(const struct tutti_comm *comm, const struct cpu_location *w,
 		     const struct cpu_location *mine)
 {
-	if (w->processes != mine->processes || w->processes == 0)
+	if (w->processes != mine->processes || w->processes == 0 || w->thread == 0)
 		return false;
 	for (int i = 0; i < comm->place.ranks_near_count; i++)
 		if (comm->place.near[i].thread == w->thread)
@@ -166,7 +166,7 @@ static bool is_known(const struct tutti_comm *comm, const struct cpu_location *w
 }
 
 /* The threads of this node's ranks, if each rank can see where all of them run and they are all
- * there is of the job. Ranks that tutti_init_all has made have one thread between them: none. */
+ * there is of the job. Ranks that tutti_init_all has made have none yet. */
 static void find_near(struct tutti_comm *comm, const struct member *members)
 {
 	struct comm_place *place = &comm->place;

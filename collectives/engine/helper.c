@@ -20,6 +20,8 @@ static int start_thread(void)
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	int error = pthread_create(&helper.thread, NULL, helper_loop, &helper.wake_fd);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (!error) /* else it would have the name of the thread that happens to start it */
+		pthread_setname_np(helper.thread, "tutti-helper");
 	return error;
 }
 

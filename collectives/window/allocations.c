@@ -16,12 +16,20 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct allocation *allocations; /* under lock, in the order of addresses */
 
-static uint8_t *base_for(const struct window *w, uint64_t id)
+/* Under lock. */
+static struct allocation *find(uint64_t id)
 {
 	struct allocation *a = allocations;
 
 	while (a && a->id != id)
 		a = a->next;
+	return a;
+}
+
+static uint8_t *base_for(const struct window *w, uint64_t id)
+{
+	struct allocation *a = find(id);
+
 	for (int rank = 0; a && rank < w->size; rank++) {
 		if (!allocation_has_process(a, w->at.areas[rank].process))
 			return NULL;
@@ -55,9 +63,7 @@ void *window_mem_at(const struct window *w, struct window_place place, size_t by
 	void *at = NULL;
 
 	pthread_mutex_lock(&lock);
-	struct allocation *a = allocations;
-	while (a && a->id != place.allocation)
-		a = a->next;
+	struct allocation *a = find(place.allocation);
 	size_t whole = a ? a->stride * (size_t)a->size : 0;
 	if (bytes <= whole && place.offset <= whole - bytes && base_for(w, place.allocation))
 		at = a->base + place.offset;
@@ -128,7 +134,8 @@ static void disown(struct allocation *a, int rank)
 	reap();
 }
 
-tutti_status memory_map(struct window *w, struct window_run *run, int fd)
+/* Under lock. */
+static tutti_status map(struct window *w, struct window_run *run, int fd)
 {
 	static const struct shared_memory_use use = {1, true};
 	struct allocation *a = allocation_new(w, run->memory_id, run->args.count);
@@ -141,32 +148,30 @@ tutti_status memory_map(struct window *w, struct window_run *run, int fd)
 	if (status == TUTTI_OK) {
 		a->base = a->memory->base;
 		a->users = (struct allocation_user *)(void *)allocation_region(a, a->size);
-		run->memory = allocation_region(a, w->rank);
-		pthread_mutex_lock(&lock);
 		reap();
 		status = insert(a);
-		if (status == TUTTI_OK)
-			own(a, w->rank);
-		pthread_mutex_unlock(&lock);
 	}
 	if (status != TUTTI_OK)
 		allocation_free(a);
 	return status;
 }
 
-bool memory_adopt(struct window *w, struct window_run *run)
+/* Ranks of one process come here at the same time, and one of them maps it for all. */
+tutti_status memory_take(struct window *w, struct window_run *run, int fd)
 {
+	tutti_status status = TUTTI_OK;
 	struct allocation *a;
 
 	pthread_mutex_lock(&lock);
-	for (a = allocations; a && a->id != run->memory_id; a = a->next)
-		;
-	if (a) {
+	if (!find(run->memory_id))
+		status = map(w, run, fd);
+	if (status == TUTTI_OK) {
+		a = find(run->memory_id);
 		own(a, w->rank);
 		run->memory = allocation_region(a, w->rank);
 	}
 	pthread_mutex_unlock(&lock);
-	return a != NULL;
+	return status;
 }
 
 /* Under lock. */

@@ -59,10 +59,9 @@ void allocation_table_write(const struct allocation *list);
 
 /* Where this process sees allocation id, when every rank of this window does; else NULL. */
 uint8_t *memory_base(struct window *window, uint64_t id);
-/* For allocation run->memory_id: maps it from fd; finds it mapped by another rank of this process;
- * forgets it, when some rank could not map it. run->memory is this rank's region afterwards. */
-tutti_status memory_map(struct window *window, struct window_run *run, int fd);
-bool memory_adopt(struct window *window, struct window_run *run);
+/* For allocation run->memory_id: maps it from fd, unless another rank of this process has; forgets
+ * it, when some rank could not map it. run->memory is this rank's region afterwards. */
+tutti_status memory_take(struct window *window, struct window_run *run, int fd);
 void memory_discard(uint64_t id);
 
 /* window_alloc.c: a run of COLL_MEM_ALLOC goes its path. */

@@ -63,7 +63,7 @@ static tutti_status make(struct window *w, struct window_run *run, int *fd)
 {
 	TRY(check_room(w, run));
 	TRY(shared_memory_create("tutti-memory", allocation_bytes(w, run->args.count), fd));
-	return memory_map(w, run, *fd);
+	return memory_take(w, run, *fd);
 }
 
 /* The leader sends it now. The memory of an earlier run that failed may lie before it. */
@@ -83,15 +83,14 @@ static tutti_status receive(struct window *w, struct window_run *run, int *fd)
  */
 static tutti_status take_memory(struct window *w, struct window_run *run)
 {
-	tutti_status status = TUTTI_OK;
+	tutti_status status;
 	int fd = -1;
 
 	if (w->at.areas[0].memory_status != TUTTI_OK)
 		return w->at.areas[0].memory_status;
 	if (w->memory.mail >= 0)
 		TRY(receive(w, run, &fd));
-	if (!memory_adopt(w, run))
-		status = memory_map(w, run, fd);
+	status = memory_take(w, run, fd);
 	if (fd >= 0)
 		close(fd);
 	return status;

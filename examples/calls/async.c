@@ -20,11 +20,12 @@ static void count_end(void *arg, tutti_status status)
 		atomic_fetch_add(&ended, 1);
 }
 
-int main(void)
+static int work(int argc, char **argv)
 {
 	tutti_comm *comm;
 	tutti_work *works[PARTS];
 
+	(void)argc, (void)argv;
 	MUST(tutti_init(&comm, NULL));
 	for (int p = 0; p < PARTS; p++) {
 		for (int i = 0; i < COUNT; i++) /* the earlier part travels meanwhile */
@@ -38,4 +39,9 @@ int main(void)
 	printf("rank %d: %g and %g\n", tutti_rank(comm), part[0][0], part[1][COUNT - 1]);
 	tutti_comm_destroy(comm); /* after it no callback comes */
 	return atomic_load(&ended) == PARTS ? 0 : 1;
+}
+
+int main(int argc, char **argv)
+{
+	return tutti_main(argc, argv, work); /* with --ranks N: N of them */
 }

@@ -9,12 +9,13 @@
 	((call) == TUTTI_OK ? (void)0 : (fprintf(stderr, "%s\n", tutti_comm_error(NULL)), exit(1)))
 enum { TO_RIGHT, TO_LEFT };
 
-int main(void)
+static int work(int argc, char **argv)
 {
 	tutti_comm *comm;
 	double from_left, from_right, largest;
 	const tutti_call to_right = {.tag = TO_RIGHT}, to_left = {.tag = TO_LEFT};
 
+	(void)argc, (void)argv;
 	MUST(tutti_init(&comm, NULL));
 	int rank = tutti_rank(comm), size = tutti_size(comm);
 	int left = (rank + size - 1) % size, right = (rank + 1) % size;
@@ -32,4 +33,9 @@ int main(void)
 	printf("rank %d: %g | %g | %g, at most %g\n", rank, from_left, mine, from_right, largest);
 	tutti_comm_destroy(comm);
 	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	return tutti_main(argc, argv, work); /* with --ranks N: N of them */
 }

@@ -8,12 +8,13 @@
 	((call) == TUTTI_OK ? (void)0 : (fprintf(stderr, "%s\n", tutti_comm_error(NULL)), exit(1)))
 enum { CHAIN, REPORT }; /* tags: messages match by peer and tag, in order */
 
-int main(void)
+static int work(int argc, char **argv)
 {
 	tutti_comm *comm;
 	int32_t value = 1, sum = 0;
 	const tutti_call chain = {.tag = CHAIN}, report = {.tag = REPORT};
 
+	(void)argc, (void)argv;
 	MUST(tutti_init(&comm, NULL));
 	int rank = tutti_rank(comm), size = tutti_size(comm);
 
@@ -41,4 +42,9 @@ int main(void)
 		printf("ranks heard from add up to %d\n", sum);
 	tutti_comm_destroy(comm);
 	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	return tutti_main(argc, argv, work); /* with --ranks N: N of them */
 }

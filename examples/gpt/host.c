@@ -9,10 +9,11 @@ const char place_program[] = "gpt", place_usage[] = "";
 
 int place_open(struct options *options)
 {
-	if (!options->matmul)
-		return 0;
-	fprintf(stderr, "gpt: --matmul is an option of gpt_cuda, which computes on GPUs\n");
-	return -1;
+	const char *flag = options->matmul ? "--matmul" : options->flags.num_gpus ? "--gpus" : NULL;
+
+	if (flag)
+		fprintf(stderr, "gpt: %s is an option of gpt_cuda, which computes on GPUs\n", flag);
+	return flag ? -1 : 0;
 }
 
 int place_device(void)

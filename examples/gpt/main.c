@@ -1,6 +1,7 @@
 /* Trains a small character-level GPT with Tutti, on one rank or many.
  *
  *     gpt                                   alone
+ *     gpt --devices 4 my_text.txt           on four ranks that it starts itself
  *     tuttirun -n 4 gpt my_text.txt         on four ranks
  *     tuttirun -n 4 --max-restarts 9 --restart rank gpt
  *                                           on four ranks, of which nine may die
@@ -24,10 +25,37 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where the trainer before has come to, or from the newest checkpoint. */
-static void catch_up(struct run *run)
+/* Sets the step of a checkpoint that there must be. */
+static void load_from(struct run *run, const char *flag, const char *dir)
+{
+	must(tutti_load(run->next.trainer, dir, &run->done));
+	if (run->done >= 0)
+		return;
+	if (tutti_rank(run->comm) == 0)
+		fprintf(stderr, "gpt: %s '%s': there is no checkpoint\n", flag, dir);
+	exit(2);
+}
+
+/* The newest checkpoint of where this job saves; of a job before only if that has none yet. */
+static void load(struct run *run)
 {
 	const struct options *o = &run->options;
+
+	if (is_test(run)) {
+		load_from(run, "--test", o->flags.test);
+		return;
+	}
+	run->done = -1;
+	if (o->save)
+		must(tutti_load(run->next.trainer, o->save, &run->done));
+	if (run->done < 0 && o->flags.resume[0] && strcmp(o->flags.resume, "auto") != 0)
+		load_from(run, "--resume", o->flags.resume);
+	run->done = run->done > 0 ? run->done : 0;
+}
+
+/* Where the trainer before has come to, or from a checkpoint. */
+static void catch_up(struct run *run)
+{
 	tutti_status status = tutti_trainer_continue(run->next.trainer, run->trainer, &run->done);
 
 	if (status == TUTTI_ERR_UNSUPPORTED) { /* parts died, and no checkpoint was saved yet */
@@ -36,10 +64,8 @@ static void catch_up(struct run *run)
 	} else {
 		must(status);
 	}
-	if (o->save && run->done == 0) {
-		must(tutti_load(run->next.trainer, o->save, &run->done));
-		run->done = run->done > 0 ? run->done : 0;
-	}
+	if (run->done == 0)
+		load(run);
 }
 
 /* A trainer on run->ranks that goes on from the last step that any rank has finished. */
@@ -52,7 +78,7 @@ static void start(struct run *run)
 	int sequences = (o->batch + run->parts - 1) / run->parts;
 	struct gpt_config config = {.max_sequences =
 					    (sequences + o->micro_batches - 1) / o->micro_batches,
-				    .dtype = o->config.param_dtype,
+				    .dtype = o->flags.config.param_dtype,
 				    .by_heads = o->by_heads,
 				    .group = o->expert_group,
 				    .capacity = (float)o->expert_capacity,
@@ -61,10 +87,11 @@ static void start(struct run *run)
 				    .weights_later = o->pp > 1 && o->schedule == TUTTI_ZERO_BUBBLE};
 	must(tutti_model_create(&model));
 	gpt_register(&run->next.gpt, shape, o->pp > 1 ? o->pp * o->chunks : 1, model);
-	tutti_status status = run->next.mesh ? tutti_trainer_create_on(&run->next.trainer, model,
-								       run->next.mesh, &o->config)
-					     : tutti_trainer_create(&run->next.trainer, model,
-								    run->comm, &o->config);
+	tutti_status status = run->next.mesh
+				      ? tutti_trainer_create_on(&run->next.trainer, model,
+								run->next.mesh, &o->flags.config)
+				      : tutti_trainer_create(&run->next.trainer, model, run->comm,
+							     &o->flags.config);
 	tutti_model_destroy(model);
 	must(status);
 	gpt_start(&run->next.gpt, run->next.trainer, run->next.mesh, &config);
@@ -78,14 +105,15 @@ static void start(struct run *run)
 	run->targets = realloc(run->targets, (size_t)sequences * (size_t)o->length);
 	if (o->pp > 1)
 		run->stages = stages_create(run);
-	log_start(run);
+	if (!is_test(run))
+		log_start(run);
 }
 
 static void introduce(const struct run *run)
 {
 	const struct options *o = &run->options;
 
-	if (run->rank != 0 || (run->done > 0 && !run->is_later))
+	if (run->rank != 0 || (run->done > 0 && !run->is_later && !is_test(run)))
 		return;
 	if (run->is_later)
 		printf("goes on at step %d on %d rank%s\n", (int)run->done, run->size,
@@ -114,7 +142,7 @@ static void check(struct run *run)
 static void finish(struct run *run)
 {
 	must(tutti_save_wait(run->trainer));
-	if (run->options.export_to)
+	if (run->options.export_to && !is_test(run))
 		must(tutti_export_safetensors(run->trainer, run->options.export_to));
 	if (run->metrics)
 		must(tutti_metrics_flush(run->metrics));
@@ -125,9 +153,13 @@ static void work(struct run *run)
 {
 	start(run);
 	introduce(run);
-	train(run);
-	sample(run);
-	check(run);
+	if (is_test(run)) {
+		evaluate_text(run);
+	} else {
+		train(run);
+		sample(run);
+		check(run);
+	}
 	finish(run);
 }
 
@@ -173,33 +205,45 @@ static int open_losses(struct run *run)
 	return run->losses ? 0 : -1;
 }
 
-int main(int argc, char **argv)
+/* A rank, from its begin to its exit code. */
+static int run_rank(void *arg)
 {
-	static struct run run;
+	struct run *run = arg;
 	char error[256];
-	int stop = options_read(&run.options, argc, argv);
 
-	if (stop)
-		return stop - 1;
-	if (text_read(&run.text, run.options.paths, run.options.path_count,
-		      (size_t)run.options.length + 1, error) != 0) {
+	if (text_read(&run->text, run->options.paths, run->options.path_count,
+		      (size_t)run->options.length + 1, error) != 0) {
 		fprintf(stderr, "gpt: %s\n", error);
 		return 2;
 	}
-	if (place_open(&run.options) != 0)
+	if (place_open(&run->options) != 0)
 		return 2;
-	join(&run);
+	join(run);
 	jmp_buf died;
 	if (setjmp(died))
-		regroup(&run);
+		regroup(run);
 	rescue = &died;
-	bool has_place = take_place(&run);
-	if (open_losses(&run) != 0)
+	bool has_place = take_place(run);
+	if (open_losses(run) != 0)
 		return 2;
 	if (has_place)
-		work(&run);
+		work(run);
 	else
-		stand_by(&run);
-	close_all(&run);
-	return close_losses(&run) == 0 ? 0 : 1;
+		stand_by(run);
+	close_all(run);
+	return close_losses(run) == 0 ? 0 : 1;
+}
+
+int main(int argc, char **argv)
+{
+	static struct run run;
+	int code, stop = options_read(&run.options, argc, argv);
+
+	if (stop)
+		return stop - 1;
+	tutti_status status = tutti_train_spawn(&run.options.flags, run_rank, &run, &code);
+	if (status == TUTTI_OK)
+		return code;
+	fprintf(stderr, "gpt: %s\n", tutti_comm_error(NULL));
+	return status == TUTTI_ERR_INVALID ? 2 : code;
 }

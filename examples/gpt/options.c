@@ -17,6 +17,7 @@ static const char usage[] =
 	"Trains a small character-level GPT on the text (default: /usr/share/common-licenses), "
 	"alone or on\n"
 	"every rank that tuttirun, torchrun, srun or mpirun starts.\n"
+	"  --ranks N             starts so many ranks, without a launcher; as --devices (1)\n"
 	"  --steps N             updates (200)\n"
 	"  --batch N             sequences in a step, of all ranks together (8)\n"
 	"  --micro-batches N     parts in which each rank does its sequences (1)\n"
@@ -24,7 +25,6 @@ static const char usage[] =
 	"  --layers N, --heads N, --channels N     of the model (2, 4, 64)\n"
 	"  --lr X                AdamW's highest learning rate (0.002)\n"
 	"  --seed N              of first values and of the choice of sequences (1)\n"
-	"  --strategy S          ddp, zero1, zero2, fsdp, hsdp or local_sgd (ddp)\n"
 	"  --dtype T             of parameters: f32, or bf16 or f16 with a master copy in f32 "
 	"(f32)\n"
 	"  --reduce T            of travelling gradients: f32, or the type of parameters (f32)\n"
@@ -68,11 +68,13 @@ static const char usage[] =
 	"  --sample N            characters that it writes at the end (240)\n"
 	"  --grow-wait S          seconds for which ranks in the place of dead ones are waited for "
 	"(30)\n"
-	"  --dump-loss FILE      rank 0 writes a line with step and loss for every step\n";
+	"  --dump-loss FILE      rank 0 writes a line with step and loss for every step\n"
+	"Those of every trainer (docs/flags.md); of --micro-batches and --accumulate one is "
+	"enough:\n";
 
 static const char *default_paths[] = {"/usr/share/common-licenses"};
 
-enum kind { INT, SIZE, SEED, REAL, SINGLE, TEXT, STRATEGY, SCHEDULE, FORM, DTYPE, FLAG };
+enum kind { INT, SIZE, SEED, REAL, SINGLE, TEXT, SCHEDULE, FORM, DTYPE, FLAG };
 
 /* An option and the field that it sets. */
 #define FIELD(member) offsetof(struct options, member)
@@ -82,6 +84,7 @@ static const struct setting {
 	size_t field;
 	double least, most;
 } settings[] = {
+	{"ranks", INT, FIELD(ranks), 1, 4096},
 	{"steps", INT, FIELD(steps), 0, 1e9},
 	{"batch", INT, FIELD(batch), 1, 65536},
 	{"micro-batches", INT, FIELD(micro_batches), 1, 65536},
@@ -91,14 +94,13 @@ static const struct setting {
 	{"channels", INT, FIELD(channels), 1, 4096},
 	{"lr", REAL, FIELD(lr), 0, 1e6},
 	{"seed", SEED, FIELD(seed), 0, 9e15},
-	{"strategy", STRATEGY, FIELD(config.strategy), 0, 0},
-	{"dtype", DTYPE, FIELD(config.param_dtype), 0, 0},
-	{"reduce", DTYPE, FIELD(config.reduce_dtype), 0, 0},
-	{"loss-scale", SINGLE, FIELD(config.loss_scale), -1e9, 1e9},
-	{"deterministic", INT, FIELD(config.deterministic), 0, 2},
-	{"prefetch", INT, FIELD(config.prefetch_units), 1, 64},
-	{"shard-size", INT, FIELD(config.shard_size), 1, 65536},
-	{"local-steps", INT, FIELD(config.local_sgd_steps), 1, 1e9},
+	{"dtype", DTYPE, FIELD(flags.config.param_dtype), 0, 0},
+	{"reduce", DTYPE, FIELD(flags.config.reduce_dtype), 0, 0},
+	{"loss-scale", SINGLE, FIELD(flags.config.loss_scale), -1e9, 1e9},
+	{"deterministic", INT, FIELD(flags.config.deterministic), 0, 2},
+	{"prefetch", INT, FIELD(flags.config.prefetch_units), 1, 64},
+	{"shard-size", INT, FIELD(flags.config.shard_size), 1, 65536},
+	{"local-steps", INT, FIELD(flags.config.local_sgd_steps), 1, 1e9},
 	{"tp", INT, FIELD(tp), 1, 64},
 	{"pp", INT, FIELD(pp), 1, 64},
 	{"dp", INT, FIELD(dp), 1, 65536},
@@ -112,10 +114,10 @@ static const struct setting {
 	{"recompute", FLAG, FIELD(recompute), 0, 0},
 	{"schedule", SCHEDULE, FIELD(schedule), 0, 0},
 	{"chunks", INT, FIELD(chunks), 1, 64},
-	{"whole-tensors", FLAG, FIELD(config.whole_tensors), 0, 0},
-	{"shadow", FLAG, FIELD(config.shadow), 0, 0},
-	{"memory-limit", SIZE, FIELD(config.memory_limit), 1, 9e15},
-	{"offload", TEXT, FIELD(config.offload_dir), 0, 0},
+	{"whole-tensors", FLAG, FIELD(flags.config.whole_tensors), 0, 0},
+	{"shadow", FLAG, FIELD(flags.config.shadow), 0, 0},
+	{"memory-limit", SIZE, FIELD(flags.config.memory_limit), 1, 9e15},
+	{"offload", TEXT, FIELD(flags.config.offload_dir), 0, 0},
 	{"save", TEXT, FIELD(save), 0, 0},
 	{"save-every", INT, FIELD(save_every), 1, 1e9},
 	{"export", TEXT, FIELD(export_to), 0, 0},
@@ -150,8 +152,6 @@ static int index_of(const char *name, const char *const *names)
 
 static int set_option(struct options *o, const struct setting *setting, const char *text)
 {
-	static const char *const strategies[] = {"ddp",  "zero1",     "zero2", "fsdp",
-						 "hsdp", "local_sgd", NULL};
 	static const char *const dtypes[] = {"f32", "bf16", "f16", NULL};
 	static const char *const schedules[] = {"gpipe", "1f1b", "interleaved", "zero_bubble",
 						NULL};
@@ -167,10 +167,6 @@ static int set_option(struct options *o, const struct setting *setting, const ch
 	case FLAG:
 		*(int *)field = 1;
 		return 1;
-	case STRATEGY:
-		which = index_of(text, strategies);
-		*(tutti_strategy *)field = (tutti_strategy)which;
-		return which >= 0;
 	case SCHEDULE:
 		which = index_of(text, schedules);
 		*(tutti_schedule *)field = (tutti_schedule)which;
@@ -205,7 +201,8 @@ static int set_option(struct options *o, const struct setting *setting, const ch
 
 static void print_usage(FILE *to)
 {
-	fprintf(to, "usage: %s%s%s", place_program, usage, place_usage);
+	fprintf(to, "usage: %s%s%s%s", place_program, usage, tutti_train_config_help(),
+		place_usage);
 }
 
 static int complain(const struct setting *setting, const char *text)
@@ -217,7 +214,44 @@ static int complain(const struct setting *setting, const char *text)
 	return 3;
 }
 
-int options_read(struct options *o, int argc, char **argv)
+/* Whether --precision sets the field, too. */
+static int sets_types(const struct setting *setting)
+{
+	return setting->kind == DTYPE || setting->field == FIELD(flags.config.loss_scale);
+}
+
+static int complain_of_types(const struct setting *setting, const char *precision)
+{
+	fprintf(stderr, "gpt: --%s is not possible with --precision %s, which sets it\n",
+		setting->name, precision);
+	return 3;
+}
+
+static const char *const *own_names(void)
+{
+	static const char *names[SETTINGS + 2];
+
+	for (int i = 0; i < SETTINGS; i++)
+		names[i] = settings[i].name;
+	names[SETTINGS] = "help";
+	return names;
+}
+
+/* A word of argv that is no flag, or one without its value. Returns the exit status plus 1. */
+static int complain_of(char *word, int option)
+{
+	char *const words[] = {word, word};
+
+	if (option == ':')
+		fprintf(stderr, "gpt: %s needs a value\n", word);
+	else if (tutti_train_config_rest(2, words, own_names()) != TUTTI_OK)
+		fprintf(stderr, "gpt: %s\n", tutti_comm_error(NULL));
+	print_usage(stderr);
+	return 3;
+}
+
+/* The options that no other trainer has. Returns as options_read. */
+static int read_own(struct options *o, int argc, char **argv)
 {
 	struct option longs[SETTINGS + 2] = {[SETTINGS] = {"help", no_argument, NULL, 'h'}};
 	int option, which = 0;
@@ -226,43 +260,61 @@ int options_read(struct options *o, int argc, char **argv)
 		longs[i] = (struct option){
 			settings[i].name,
 			settings[i].kind == FLAG ? no_argument : required_argument, NULL, 1};
-	*o = (struct options){
-		.steps = 200,
-		.batch = 8,
-		.micro_batches = 1,
-		.length = 64,
-		.layers = 2,
-		.heads = 4,
-		.channels = 64,
-		.lr = 2e-3,
-		.seed = 1,
-		.save_every = 50,
-		.report_every = 20,
-		.sample = 240,
-		.grow_wait_s = 30,
-		.schedule = TUTTI_1F1B,
-		.chunks = 1,
-		.expert_capacity = 1.25,
-		.expert_balance = 0.01,
-		.expert_group = 8,
-		.config = {.max_grad_norm = 1, .check_replicas_every = 50, .local_sgd_steps = 10}};
-	while ((option = getopt_long(argc, argv, "h", longs, &which)) != -1) {
+	opterr = 0;
+	while ((option = getopt_long(argc, argv, ":h", longs, &which)) != -1) {
 		if (option == 'h') {
 			print_usage(stdout);
 			return 1;
 		}
-		if (option == '?') {
-			print_usage(stderr);
-			return 3;
-		}
+		if (option == '?' || option == ':')
+			return complain_of(argv[optind - 1], option);
+		if (o->flags.precision[0] && sets_types(&settings[which]))
+			return complain_of_types(&settings[which], o->flags.precision);
 		if (!set_option(o, &settings[which], optarg))
 			return complain(&settings[which], optarg);
 	}
-	if (!options_check(o))
-		return 3;
-	o->config.seed = o->seed;
-	o->config.offload_optimizer = o->config.offload_dir != NULL;
 	o->paths = optind < argc ? argv + optind : (char *const *)default_paths;
 	o->path_count = optind < argc ? argc - optind : 1;
+	return 0;
+}
+
+int options_read(struct options *o, int argc, char **argv)
+{
+	*o = (struct options){.steps = 200,
+			      .batch = 8,
+			      .length = 64,
+			      .layers = 2,
+			      .heads = 4,
+			      .channels = 64,
+			      .lr = 2e-3,
+			      .seed = 1,
+			      .save_every = 50,
+			      .report_every = 20,
+			      .sample = 240,
+			      .grow_wait_s = 30,
+			      .schedule = TUTTI_1F1B,
+			      .chunks = 1,
+			      .expert_capacity = 1.25,
+			      .expert_balance = 0.01,
+			      .expert_group = 8,
+			      .flags.config = {.max_grad_norm = 1,
+					       .check_replicas_every = 50,
+					       .local_sgd_steps = 10}};
+	if (tutti_train_config_read(&o->flags, &argc, argv) != TUTTI_OK) {
+		fprintf(stderr, "gpt: %s\n", tutti_comm_error(NULL));
+		return 3;
+	}
+	int stop = read_own(o, argc, argv);
+	if (stop)
+		return stop;
+	if (!options_check(o))
+		return 3;
+	if (!o->micro_batches)
+		o->micro_batches = o->flags.accumulate ? o->flags.accumulate : 1;
+	if (o->ranks)
+		o->flags.devices = o->ranks;
+	o->flags.config.grad_dtype = TUTTI_F32; /* in which the layers add, also with bf16 */
+	o->flags.config.seed = o->seed;
+	o->flags.config.offload_optimizer = o->flags.config.offload_dir != NULL;
 	return 0;
 }

@@ -5,12 +5,13 @@
 #include <tutti/parallel.h>
 
 struct options {
+	int ranks;                           /* --ranks; 0: not given                             */
 	int steps, batch, length;            /* batch: sequences of all ranks together, each step */
 	int micro_batches;                   /* parts in which a rank does its sequences          */
 	int layers, heads, channels;
 	double lr;
 	uint64_t seed;
-	tutti_train_config config;           /* strategy and all that it takes                    */
+	tutti_train_options flags;           /* of any trainer: strategy and all that it takes    */
 	int dp, ep, pp, cp, tp;              /* ranks of the mesh's axes; 0: not given            */
 	tutti_schedule schedule;             /* of a pipeline                                     */
 	int chunks;                          /* stages of a rank of it                            */

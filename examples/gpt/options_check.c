@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 
 int options_have_mesh(const struct options *o)
 {
@@ -38,9 +39,9 @@ static int size_of(int axis)
  * or exported as one model. */
 static int is_averaged(const struct options *o, const char *name, int steps)
 {
-	int between = o->config.local_sgd_steps;
+	int between = o->flags.config.local_sgd_steps;
 
-	if (o->config.strategy != TUTTI_LOCAL_SGD || steps % between == 0)
+	if (o->flags.config.strategy != TUTTI_LOCAL_SGD || steps % between == 0)
 		return 1;
 	return refuse("--%s %d is not possible with local_sgd, whose ranks have the same values "
 		      "only when they average (--local-steps %d): %lld is the next multiple",
@@ -100,8 +101,35 @@ static int check_stages(const struct options *o)
 	return 1;
 }
 
+/* Two names of one number. */
+static int check_micro_batches(const struct options *o)
+{
+	return !o->micro_batches || !o->flags.accumulate ||
+	       o->micro_batches == o->flags.accumulate ||
+	       refuse("--micro-batches %d and --accumulate %d differ: give one of them",
+		      o->micro_batches, o->flags.accumulate);
+}
+
+/* So have --ranks and --devices, or --gpus. */
+static int check_ranks(const struct options *o)
+{
+	int devices = o->flags.devices > 0 ? o->flags.devices : o->flags.num_gpus;
+
+	return !o->ranks || !devices || o->ranks == devices ||
+	       refuse("--ranks %d and %s %d differ: give one of them", o->ranks,
+		      o->flags.devices > 0 ? "--devices" : "the number of --gpus,", devices);
+}
+
+static int check_resume(const struct options *o)
+{
+	return strcmp(o->flags.resume, "auto") != 0 || o->save ||
+	       refuse("--resume auto is not possible without --save, the folder that it looks in");
+}
+
 int options_check(const struct options *o)
 {
+	if (!check_ranks(o) || !check_micro_batches(o) || !check_resume(o))
+		return 0;
 	if (o->dp && !options_have_mesh(o))
 		return refuse("--dp %d is not possible without another axis; with --tp 1 each rank "
 			      "has whole layers",

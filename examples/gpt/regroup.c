@@ -34,6 +34,8 @@ void join(struct run *run)
 	for (int i = 0; i < 100 && run->is_later && status == TUTTI_ERR_PEER; i++)
 		status = tutti_init(&run->comm, &config);
 	must(status);
+	if (!run->is_later)
+		must(tutti_train_ranks_check(&run->options.flags, run->comm));
 	run->world = tutti_size(run->comm);
 }
 

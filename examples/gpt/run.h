@@ -41,6 +41,13 @@ void log_start(struct run *run);
 int run_has_head(const struct run *run);
 /* The steps that are not done yet. Rank 0 prints how it goes. */
 void train(struct run *run);
+/* The loss over the whole text, which rank 0 prints: --test. evaluate.c */
+void evaluate_text(struct run *run);
+/* Whether the run trains nothing. */
+static inline bool is_test(const struct run *run)
+{
+	return run->options.flags.test[0] != '\0';
+}
 /* Rank 0 prints what the model writes now; all ranks compute it. */
 void sample(struct run *run);
 

@@ -152,8 +152,8 @@ int place_open(struct options *options)
 	gpu.most_blocks = (unsigned)multiprocessors * BLOCKS_PER_SM;
 	for (int i = 0; i < UPLOADS; i++)
 		GPU(event_create, &gpu.uploads[i].arrived, CU_EVENT_DISABLE_TIMING);
-	options->config.on_device = 1;
-	options->config.stream = gpu.stream;
+	options->flags.config.on_device = 1;
+	options->flags.config.stream = gpu.stream;
 	return load_kernels() != 0 ? -1 : matmul_open(options->matmul);
 }
 

@@ -149,7 +149,7 @@ static double learn(tutti_trainer *trainer, int n)
 	return loss;
 }
 
-int main(int argc, char **argv)
+static int work(int argc, char **argv)
 {
 	int shards = argc > 1 && strcmp(argv[1], "--zero1") == 0;
 	tutti_comm *comm = NULL;
@@ -170,4 +170,9 @@ int main(int argc, char **argv)
 	tutti_trainer_destroy(trainer);
 	tutti_comm_destroy(comm);
 	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	return tutti_main(argc, argv, work); /* with --ranks N: N of them */
 }

@@ -92,9 +92,10 @@ static void update(float rate)
 		x[i] -= rate * dx[i];
 }
 
-int main(void)
+static int work(int argc, char **argv)
 {
 	tutti_comm *comm = NULL;
+	(void)argc, (void)argv;
 	MUST(tutti_init(&comm, NULL));
 	int rank = tutti_rank(comm), size = tutti_size(comm);
 	int first = BATCH * rank / size, last = BATCH * (rank + 1) / size;
@@ -112,4 +113,9 @@ int main(void)
 	}
 	tutti_comm_destroy(comm);
 	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	return tutti_main(argc, argv, work); /* with --ranks N: N of them */
 }

@@ -173,12 +173,13 @@ static int read_options(struct run *run, int argc, char **argv)
 	return 0;
 }
 
-int main(int argc, char **argv)
+static int run_rank(int argc, char **argv)
 {
 	struct run run = {0};
 
 	if (read_options(&run, argc, argv) != 0)
-		return fail("options are --steps N and --strategy ddp|zero1|zero2|fsdp|hsdp");
+		return fail("options are --ranks N, --steps N and --strategy "
+			    "ddp|zero1|zero2|fsdp|hsdp");
 	tutti_status status = join(&run);
 	if (status != TUTTI_OK)
 		return fail(tutti_comm_error(NULL));
@@ -196,4 +197,9 @@ int main(int argc, char **argv)
 	tutti_trainer_destroy(run.trainer);
 	tutti_comm_destroy(run.comm);
 	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	return tutti_main(argc, argv, run_rank);
 }

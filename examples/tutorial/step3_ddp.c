@@ -133,10 +133,11 @@ static double learn(tutti_trainer *trainer, int n)
 	return loss;
 }
 
-int main(void)
+static int work(int argc, char **argv)
 {
 	tutti_comm *comm;
 
+	(void)argc, (void)argv;
 	MUST(tutti_init(&comm, NULL));
 	int rank = tutti_rank(comm), size = tutti_size(comm);
 	int first = BATCH * rank / size, last = BATCH * (rank + 1) / size;
@@ -152,4 +153,9 @@ int main(void)
 	tutti_trainer_destroy(trainer);
 	tutti_comm_destroy(comm);
 	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	return tutti_main(argc, argv, work); /* with --ranks N: N of them */
 }

@@ -159,7 +159,7 @@ static void train(tutti_comm *comm, int dies)
 	tutti_trainer_destroy(trainer);
 }
 
-int main(int argc, char **argv)
+static int work(int argc, char **argv)
 {
 	tutti_comm *comm;
 
@@ -168,4 +168,9 @@ int main(int argc, char **argv)
 	train(comm, argc > 1 && strcmp(argv[1], "die") == 0);
 	tutti_comm_destroy(comm);
 	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	return tutti_main(argc, argv, work); /* with --ranks N: N of them */
 }

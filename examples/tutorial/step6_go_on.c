@@ -188,7 +188,7 @@ static int is_others_failure(tutti_status status)
 	       status == TUTTI_ERR_ABORTED;
 }
 
-int main(int argc, char **argv)
+static int work(int argc, char **argv)
 {
 	tutti_comm *comm;
 	tutti_trainer *trainer = NULL;
@@ -205,4 +205,9 @@ int main(int argc, char **argv)
 	tutti_trainer_destroy(trainer);
 	tutti_comm_destroy(comm);
 	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	return tutti_main(argc, argv, work); /* with --ranks N: N of them */
 }

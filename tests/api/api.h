@@ -23,6 +23,7 @@
 struct api {
 	tutti_comm *comm;
 	int rank, size;
+	int local_ranks; /* in a process that has several: so many, else 1 */
 	uint64_t seed;
 	uint64_t shared, own; /* states of the random numbers */
 	char *arena;          /* of tutti_mem_alloc; NULL: not supported here */

@@ -1,7 +1,8 @@
-/* The program: api [--threads N] [--simd K|mixed] [--proof|--cuda] [--forced] [--exact] [--quick]
- * pass ...
+/* The program: api [--threads N | --local-ranks N] [--simd K|mixed] [--proof|--cuda] [--forced]
+ * [--exact] [--quick] pass ...
  *
- * Without --threads it is one rank of a job that the environment describes. */
+ * Without --threads it is one rank of a job that the environment describes, with --local-ranks it
+ * is one of that job's processes, of N ranks each. */
 #include "api.h"
 
 #include "buffer.h"
@@ -52,7 +53,8 @@ static const struct {
 /* The command line, for all ranks of this process. */
 struct options {
 	int threads;
-	struct api api; /* the flags and the seed */
+	bool has_others; /* the job has other processes with as many threads */
+	struct api api;  /* the flags and the seed */
 	bool wanted[PASSES];
 };
 
@@ -133,6 +135,7 @@ static void run_passes(const struct options *options, tutti_comm *comm)
 	api.comm = comm;
 	api.rank = tutti_rank(comm);
 	api.size = tutti_size(comm);
+	api.local_ranks = options->threads ? options->threads : 1;
 	api.shared = api.seed;
 	api.own = api.seed + 1000003 * ((uint64_t)api.rank + 1);
 	CHECK(&api, api.size <= API_RANKS, "at most %d ranks", API_RANKS);
@@ -175,13 +178,15 @@ static void run_threads(const struct options *options)
 	struct thread threads[API_RANKS];
 	tutti_comm *comms[API_RANKS];
 	int n = options->threads;
+	tutti_config config = {.local_ranks = options->has_others ? n : 0};
 
 	CHECK(&options->api, n >= 1 && n <= API_RANKS, "--threads %d", n);
 	if (options->api.device == BUFFER_CUDA)
-		gpu_use(0);
-	CHECK_OK(&options->api, tutti_init_all(comms, n, NULL));
+		gpu_use(options->has_others ? atoi(getenv("RANK")) * n % gpu_count() : 0);
+	CHECK_OK(&options->api, tutti_init_all(comms, n, &config));
 	for (int i = 0; i < n; i++) {
-		CHECK(&options->api, tutti_rank(comms[i]) == i, "communicator %d is rank %d", i,
+		int rank = options->has_others ? atoi(getenv("RANK")) * n + i : i;
+		CHECK(&options->api, tutti_rank(comms[i]) == rank, "communicator %d is rank %d", i,
 		      tutti_rank(comms[i]));
 		threads[i] = (struct thread){.options = options, .comm = comms[i]};
 		int error = pthread_create(&threads[i].id, NULL, thread_main, &threads[i]);
@@ -194,7 +199,8 @@ static void run_threads(const struct options *options)
 static void usage(const char *argument)
 {
 	fprintf(stderr,
-		"'%s'? api [--threads N] [--proof|--cuda] [--forced] [--exact] [--quick] pass "
+		"'%s'? api [--threads N | --local-ranks N] [--proof|--cuda] [--forced] [--exact] "
+		"[--quick] pass "
 		"...\n",
 		argument);
 	exit(2);
@@ -257,7 +263,10 @@ static void parse(struct options *options, int argc, char **argv)
 	for (int i = 1; i < argc; i++) {
 		if (strcmp(argv[i], "--threads") == 0 && i + 1 < argc)
 			options->threads = atoi(argv[++i]);
-		else if (strcmp(argv[i], "--simd") == 0 && i + 1 < argc)
+		else if (strcmp(argv[i], "--local-ranks") == 0 && i + 1 < argc) {
+			options->threads = atoi(argv[++i]);
+			options->has_others = true;
+		} else if (strcmp(argv[i], "--simd") == 0 && i + 1 < argc)
 			use_simd(options, argv[++i]);
 		else if (strcmp(argv[i], "--proof") == 0)
 			use_proof(options);

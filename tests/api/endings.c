@@ -2,6 +2,7 @@
  * an abort. These passes are the last of a run. They need ranks that are processes of their own. */
 #include "batch.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -150,21 +151,32 @@ void pass_leave(struct api *api)
 	}
 }
 
-/* The last rank's process ends without a word, and all others name it. */
+/* Ends this process when all of its ranks have come here. */
+_Noreturn static void die_together(const struct api *api)
+{
+	static atomic_int here;
+
+	if (atomic_fetch_add(&here, 1) == api->local_ranks - 1)
+		_exit(0);
+	for (;;)
+		pause();
+}
+
+/* The last ranks' process ends without a word, and all others name its ranks. */
 void pass_death(struct api *api)
 {
-	int fd = open_reports(api), dead = api->size - 1, ranks[API_RANKS];
+	int fd = open_reports(api), dead = api->size - api->local_ranks, ranks[API_RANKS];
 
-	if (api->rank == dead)
-		_exit(0);
+	if (api->rank >= dead)
+		die_together(api);
 	tutti_status status = failing_call(api, COUNT, 0);
 	CHECK(api, status == TUTTI_ERR_PEER, "%s: %s", tutti_status_string(status),
 	      tutti_comm_error(api->comm));
 	check_sticky(api, status);
 	int failed = tutti_comm_failed(api->comm, ranks, API_RANKS);
-	CHECK(api, failed == 1 && ranks[0] == dead, "%d ranks have failed, the first is %d", failed,
-	      failed ? ranks[0] : -1);
-	CHECK(api, names_rank(api, dead), "rank %d has died: %s", dead,
+	CHECK(api, failed >= 1 && failed <= api->local_ranks && ranks[0] >= dead,
+	      "%d ranks have failed, the first is %d", failed, failed ? ranks[0] : -1);
+	CHECK(api, names_rank(api, ranks[0]), "rank %d has died: %s", ranks[0],
 	      tutti_comm_error(api->comm));
 	close(fd);
 	leave(api);

@@ -86,13 +86,13 @@ static void test_nothing_waits(void **state)
 	(void)state;
 	assert_true(gpu_open());
 	assert_int_equal(place_open(&options), 0);
-	CUstream stream = options.config.stream;
+	CUstream stream = options.flags.config.stream;
 	must(tutti_init(&comm, &(tutti_config){.world_size = 1}));
 	for (size_t s = 0; s < sizeof strategies / sizeof *strategies; s++) {
 		tutti_trainer *trainer;
 		struct gpt gpt;
-		options.config.strategy = strategies[s];
-		start(&gpt, &trainer, comm, &options.config);
+		options.flags.config.strategy = strategies[s];
+		start(&gpt, &trainer, comm, &options.flags.config);
 		double want = step(&gpt, stream, 0), got = step(&gpt, stream, 1);
 		assert_true(want > 1 && got == want); /* and its bits are the same twice */
 		gpt_finish(&gpt);

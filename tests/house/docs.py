@@ -19,10 +19,11 @@ PUBLIC_PAGES = ("docs/coming-from.md",)
 ALGORITHMS = "collectives/plan/algorithm_table.h"
 SUFFIXES = r"\.(?:c|h|cc|py|sh|md|txt|svg|cmake|patch)"
 BUILT = {"tuttirun": "launch", "tutti-plan": "tools", "tutti-trace": "tools", "tutti-top": "tools", "tutti-info": "tools",
-         "tutti-report": "tools",
+         "tutti-report": "tools", "tutti-sweep": "tools",
          "gpt": "examples/gpt", "gpt_cuda": "examples/gpt_cuda",
+         "parameter_server": "examples/parameter_server", "inference_server": "examples/inference_server",
          "limits": "perf", "fault_main": "tests", "overlap": "perf"}
-IN_TREE = ("perf/compare", "perf/regress", "perf/scale", "perf/training", "perf/layouts")
+IN_TREE = ("perf/compare", "perf/regress", "perf/scale", "perf/training", "perf/layouts", "perf/spawned")
 # Options of programs that are not ours, where a page names them alone.
 FOREIGN = {"--mca", "--help", "--preset", "--build"}
 

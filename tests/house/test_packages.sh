@@ -72,8 +72,8 @@ for program in root/usr/bin/*; do
 done
 # They are written anew when a program changes, also one in Python.
 ninja -C "$BUILD_DIR" -t query man/stamp >needs
-for module in "$SOURCE_DIR"/tools/tutti-report/tutti_report/*.py "$SOURCE_DIR"/perf/harness/*.py; do
-	grep -qF "${module#"$SOURCE_DIR"/}" needs || complain "the manual page of tutti-report stays when $module changes"
+for module in "$SOURCE_DIR"/tools/tutti-*/tutti_*/*.py "$SOURCE_DIR"/perf/harness/*.py; do
+	grep -qF "${module#"$SOURCE_DIR"/}" needs || complain "the manual page stays when $module changes"
 done
 if command -v groff >/dev/null; then
 	said=$(cd $man && for page in man?/*; do groff -man -ww -z "$page" 2>&1; done)

@@ -17,6 +17,7 @@ done
 columns=$((3 + $(grep -cE '^# (ucx|grpc): ' out)))
 awk -v n="$columns" '!/^#/ { rows++; for (i = NF - n + 1; i <= NF; i++) if (!($i > 0 || $i == "-")) bad = 1 }
 	END { exit bad || rows != 10 }' out || complain "the rows: $(cat out)"
+expect 0 $perf --ranks 2 --rounds 1 --calls 64 --mib 1
 expect 0 $perf --help
 for wrong in "--rounds 0" "--calls 63" "--mib 0" "--load x" "--no-such-flag" "5"; do
 	# shellcheck disable=SC2086

@@ -18,6 +18,11 @@ awk -F, 'NR > 1 && !($5 > 0 && $6 >= 0 && $6 < 100 && $7 > 1) { bad = 1 } END { 
 $training $small --steps 20 --ranks 2 --rounds 1 --strategies local_sgd >out 2>&1 || complain "local_sgd: $(cat out)"
 grep -q '^| local_sgd, 2 ranks, shm | [0-9]* |' out || complain "no row of local_sgd: $(cat out)"
 
+# The perceptron, by threads too.
+$training --model perceptron --batch 4 --steps 2 --ranks 2 --rounds 2 --out replicas >out 2>&1 || complain "perceptron: $(cat out)"
+[ "$(grep -cE '^\| (1 rank|(apart|ddp), 2 ranks(, shm)?|(mirrored|data_parallel|share_params), 2 threads) \| [0-9]+ \| [0-9.]+ \([0-9.]+-[0-9.]+\) \|.*\| [0-9.]+ % \|$' replicas/training.md)" = 6 ] ||
+	complain "the perceptron's table: $(cat out)"
+
 # Beside busy processes, which end with it.
 # shellcheck disable=SC2086
 LOAD_OF=$$ $training $small --rounds 1 --strategies ddp --load 2 >out 2>&1 || complain "--load: $(cat out)"
@@ -49,7 +54,7 @@ $fake >out 2>&1
 [ $? = 3 ] || complain "a failure is not one: $(cat out)"
 grep -q "1 rank: it ended with exit code 7" out || complain "a failure is not named: $(cat out)"
 
-for words in "--ranks 1" "--ranks 3" "--strategies sgd" "--rounds 0" "--steps 0" "--channels x" "--build nowhere" "--out /proc/nowhere"; do
+for words in "--ranks 1" "--ranks 3" "--strategies sgd" "--strategies mirrored" "--model perceptron --strategies fsdp" "--model cnn" "--rounds 0" "--steps 0" "--channels x" "--build nowhere" "--out /proc/nowhere"; do
 	# shellcheck disable=SC2086
 	$training $words >out 2>&1
 	[ $? = 2 ] || complain "$words is not refused"

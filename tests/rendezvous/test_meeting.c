@@ -62,6 +62,22 @@ static void rounds_collect_in_rank_order(void **state)
 	meeting_finish(&m);
 }
 
+static void processes_that_disagree_are_named(void **state)
+{
+	struct meeting m = with(6, 0);
+
+	(void)state;
+	assert_true(meeting_compare_local_ranks(&m, 4, 2));
+	assert_true(meeting_join(&m, 4, 6, 900));
+	assert_true(meeting_compare_local_ranks(&m, 1, 2));
+	assert_true(meeting_compare_local_ranks(&m, 2, 0)); /* a rank that is there already */
+	assert_false(meeting_compare_local_ranks(&m, 3, 3));
+	expect(&m, TUTTI_ERR_MISMATCH,
+	       "process 1 makes 3 ranks of the job, process 2 makes 2 (config.local_ranks");
+	assert_false(meeting_compare_local_ranks(&m, 0, 2)); /* it has failed */
+	meeting_finish(&m);
+}
+
 static void sizes_that_disagree_are_named(void **state)
 {
 	struct meeting m = with(3, 1);
@@ -234,6 +250,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(rounds_collect_in_rank_order),
+		cmocka_unit_test(processes_that_disagree_are_named),
 		cmocka_unit_test(sizes_that_disagree_are_named),
 		cmocka_unit_test(hosts_that_disagree_are_named),
 		cmocka_unit_test(a_rank_joins_once),

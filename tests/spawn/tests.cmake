@@ -1,2 +1,6 @@
 add_executable(spawn_main spawn/spawn_main.c)
 target_link_libraries(spawn_main PRIVATE tutti_warnings tutti)
+foreach(example average evaluate)
+	add_executable(example_${example} ${PROJECT_SOURCE_DIR}/examples/calls/${example}.c)
+	target_link_libraries(example_${example} PRIVATE tutti m)
+endforeach()

@@ -14,6 +14,11 @@ enum { MAX_RANKS = 16, TIMEOUT_MS = 30000 };
 
 static atomic_int failures;
 
+int checks_failed(void)
+{
+	return atomic_load(&failures);
+}
+
 void check_failed(const char *file, int line, const char *what)
 {
 	fprintf(stderr, "%s:%d: %s does not hold; last error: %s\n", file, line, what,

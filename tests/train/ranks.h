@@ -18,6 +18,8 @@ int ranks_on_nodes(int n, const int *nodes, rank_fn fn, void *arg);
 /* Collectives that a trainer has started. */
 uint64_t collectives(const tutti_trainer *trainer);
 
+/* How many checks have failed in this process: for checks outside of such functions. */
+int checks_failed(void);
 void check_failed(const char *file, int line, const char *what);
 
 #define CHECK(condition)                                                                           \

@@ -54,3 +54,5 @@ tutti_fake_cuda(train/device/test_device_across FAKE_CUDA_DEVICES=4)
 foreach(name all_gatherv reduce_scatterv)
 	target_link_options(test_device_across PRIVATE LINKER:--wrap=tutti_${name})
 endforeach()
+# Counts allocations of a step.
+target_link_options(test_data_parallel_bytes PRIVATE LINKER:--wrap=malloc LINKER:--wrap=calloc LINKER:--wrap=realloc)

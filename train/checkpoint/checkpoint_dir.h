@@ -36,11 +36,13 @@ void checkpoint_dir_finish(struct checkpoint_dir *made);
 
 struct checkpoint_found {
 	char path[DISK_PATH_BYTES]; /* of the newest whole checkpoint, or "" */
+	bool is_dir;                /* dir is itself that checkpoint */
 	int64_t step;               /* -1: there is none */
 	int passed_over;            /* damaged newer ones */
 	char message[512];          /* what is wrong with the newest of them */
 };
-/* INVALID: all checkpoints below dir are damaged. SYSTEM: dir cannot be read; a missing dir is OK.
+/* dir may also be a checkpoint's own folder: then that one. INVALID: all checkpoints below dir are
+ * damaged, or that one is. SYSTEM: dir cannot be read; a missing dir is OK.
  */
 tutti_status checkpoint_dir_find(struct checkpoint_found *found, const char *dir);
 /* Reads the index of the checkpoint at path, if COMMIT and index are undamaged and all files have
@@ -52,6 +54,8 @@ struct checkpoint_name {
 	int64_t step;
 	unsigned again;
 };
+/* False: text is no name of a checkpoint. */
+bool checkpoint_name_parse(struct checkpoint_name *name, const char *text);
 void checkpoint_name_print(char text[CHECKPOINT_NAME_BYTES], struct checkpoint_name name);
 /* Lists the names below dir, newest first. The caller frees them. SYSTEM, MEMORY. */
 tutti_status checkpoint_names(struct checkpoint_name **names, size_t *count, const char *dir);

@@ -1,4 +1,4 @@
-/* Finds the newest whole checkpoint of a folder. */
+/* Finds the newest whole checkpoint of a folder, or that which the folder is. */
 #include "train/checkpoint/checkpoint_dir.h"
 
 #include <errno.h>
@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { INDEX_LIMIT = 1 << 30, COMMIT_LIMIT = 128 };
 
@@ -113,13 +114,43 @@ static tutti_status try_checkpoint(struct checkpoint_found *found, const char *d
 	return TUTTI_OK;
 }
 
+/* Whether dir is not a folder of checkpoints but one, by its name and a file that it has. */
+static bool is_checkpoint(struct checkpoint_name *name, const char *dir)
+{
+	static const char *const files[] = {"index.json", "COMMIT"};
+	char path[DISK_PATH_BYTES];
+	size_t end = strlen(dir);
+
+	while (end > 1 && dir[end - 1] == '/')
+		end--;
+	if (disk_path(path, "%.*s", (int)end, dir) != TUTTI_OK ||
+	    !checkpoint_name_parse(name, strrchr(path, '/') ? strrchr(path, '/') + 1 : path))
+		return false;
+	for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+		if (disk_path(path, "%s/%s", dir, files[i]) == TUTTI_OK && access(path, F_OK) == 0)
+			return true;
+	return false;
+}
+
+static tutti_status find_itself(struct checkpoint_found *found, const char *dir,
+				struct checkpoint_name name)
+{
+	TRY(check_checkpoint(dir, name.step));
+	found->is_dir = true;
+	found->step = name.step;
+	return disk_path(found->path, "%s", dir);
+}
+
 tutti_status checkpoint_dir_find(struct checkpoint_found *found, const char *dir)
 {
 	struct checkpoint_name *names = NULL;
 	struct stat about;
+	struct checkpoint_name name;
 	size_t count = 0;
 
 	*found = (struct checkpoint_found){.step = -1};
+	if (is_checkpoint(&name, dir))
+		return find_itself(found, dir, name);
 	if (stat(dir, &about) != 0 && errno == ENOENT)
 		return TUTTI_OK;
 	TRY(checkpoint_names(&names, &count, dir));

@@ -2,7 +2,7 @@
 #include "train/checkpoint/checkpoint_index.h"
 
 #include "train/base/base.h"
-#include "train/checkpoint/jansson_values.h"
+#include "train/base/jansson_values.h"
 #include "train/checkpoint/safetensors.h"
 
 #include <stdlib.h>

@@ -16,7 +16,7 @@ void checkpoint_name_print(char text[CHECKPOINT_NAME_BYTES], struct checkpoint_n
 		snprintf(text + n, (size_t)(CHECKPOINT_NAME_BYTES - n), ".%u", name.again);
 }
 
-static bool checkpoint_name_parse(struct checkpoint_name *name, const char *text)
+bool checkpoint_name_parse(struct checkpoint_name *name, const char *text)
 {
 	struct checkpoint_name read = {0};
 	char again[CHECKPOINT_NAME_BYTES];

@@ -115,7 +115,8 @@ static tutti_status load_found(tutti_trainer *trainer, const char *dir,
 
 	if (!found->path[0])
 		return TUTTI_OK;
-	tutti_status status = disk_path(path, "%s%s", dir, strrchr(found->path, '/'));
+	tutti_status status =
+		disk_path(path, "%s%s", dir, found->is_dir ? "" : strrchr(found->path, '/'));
 	if (status == TUTTI_OK)
 		status = checkpoint_keep_dir(trainer, dir);
 	TRY(job_agree(trainer, status));

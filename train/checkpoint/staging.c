@@ -103,6 +103,7 @@ static tutti_status start(struct staging *staging)
 		errno = error;
 		return disk_fail("Starting a thread that writes", staging->path);
 	}
+	pthread_setname_np(staging->thread, "tutti-save");
 	staging->has_thread = true;
 	return TUTTI_OK;
 }

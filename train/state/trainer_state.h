@@ -89,6 +89,8 @@ struct step_report {
 	int32_t status;     /* why this rank cannot update: a tutti_status */
 	int32_t batches;    /* micro-batches of the step */
 	int32_t is_uneven;  /* they had unequal items */
+	int32_t is_given_up; /* status is that of the program's forward, loss or backward */
+	int32_t unused;
 };
 
 /* The values' memory of this rank, and how much of it there is. */
@@ -131,6 +133,7 @@ struct step_progress {
 	int32_t *events;           /* one a rank of the shard group */
 	double items, batch_items; /* on this rank, of the step and of its first micro-batch */
 	bool is_uneven;            /* micro-batches had unequal items */
+	bool is_given_up;          /* step_give_up ends it */
 	struct step_report *reports; /* one a rank */
 	/* Gradients and report are complete: if another rank has finished this step, this one can
 	 * do so from what it has, and that rank's numbers. */

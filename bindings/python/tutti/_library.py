@@ -26,7 +26,8 @@ class Config(Structure):
         ("device", c_int),
         ("deterministic", c_int),
         ("name", c_char_p),
-        ("reserved", c_uint64 * 7),
+        ("local_ranks", c_int),
+        ("reserved", c_uint64 * 6),
     ]
 
 

@@ -11,8 +11,8 @@ from tutti import _dtypes, _library, errors
 
 HEADER = (pathlib.Path(os.environ["SOURCE_DIR"]) / "include/tutti/tutti.h").read_text()
 CODE = re.sub(r"/\*.*?\*/", "", HEADER, flags=re.S)
-# For layers in C.
-NOT_HERE = {"tutti_set_error"}
+# For layers in C; and ranks that are forked to run a function of C.
+NOT_HERE = {"tutti_set_error", "tutti_spawn", "tutti_spawn_exit_code", "tutti_main", "tutti_launched"}
 
 
 def enum(name):

@@ -69,6 +69,34 @@ static void read_at_all_sizes(const struct saving *saving)
 	}
 }
 
+/* A checkpoint's own folder is found, however its name ends, and no other one in its place. */
+static void a_folder_that_is_a_checkpoint(void **state)
+{
+	struct checkpoint_found found;
+	char path[200];
+
+	(void)state;
+	save(10, 2);
+	save(20, 2);
+	path_of(path, "step_00000010");
+	assert_int_equal(checkpoint_dir_find(&found, path), TUTTI_OK);
+	assert_int_equal(found.step, 10);
+	assert_true(found.is_dir);
+	path_of(path, "step_00000010//");
+	assert_int_equal(checkpoint_dir_find(&found, path), TUTTI_OK);
+	assert_int_equal(found.step, 10);
+	path_of(path, "step_00000010/COMMIT");
+	assert_int_equal(unlink(path), 0);
+	path_of(path, "step_00000010");
+	assert_int_equal(checkpoint_dir_find(&found, path), TUTTI_ERR_SYSTEM);
+	assert_found(20, 0);
+	/* A folder of checkpoints may have such a name. */
+	path_of(path, "step_00000007");
+	assert_int_equal(mkdir(path, 0700), 0);
+	assert_int_equal(checkpoint_dir_find(&found, path), TUTTI_OK);
+	assert_int_equal(found.step, -1);
+}
+
 static void ranks_differ(void **state)
 {
 	int fds = saved_fds();
@@ -481,6 +509,8 @@ static void foreign_files(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(a_folder_that_is_a_checkpoint, saved_setup,
+						saved_teardown),
 		cmocka_unit_test_setup_teardown(ranks_differ, saved_setup, saved_teardown),
 		cmocka_unit_test_setup_teardown(ranges, saved_setup, saved_teardown),
 		cmocka_unit_test_setup_teardown(none, saved_setup, saved_teardown),

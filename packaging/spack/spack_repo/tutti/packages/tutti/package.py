@@ -30,7 +30,7 @@ class Tutti(CMakePackage):
     depends_on("c", type="build")
     depends_on("cmake@3.25:", type="build")
     depends_on("pkgconfig", type="build")
-    depends_on("python@3.9:", type=("build", "run"))  # the manual pages; tutti-report and the Python package
+    depends_on("python@3.9:", type=("build", "run"))  # the manual pages; tutti-report, tutti-sweep and the Python package
     depends_on("libsodium")
     depends_on("openssl@3:", when="+tls")
     depends_on("jansson@2.12:", when="+json")

@@ -1,0 +1,332 @@
+/* What would break: a mistake that is not refused, or refused without saying what to do. */
+#include "tests/limit.h"
+#include "tests/train/data_parallel/network.h"
+#include "tests/train/ranks.h"
+
+#include <string.h>
+
+#include "tests/unit.h"
+
+static struct network network;
+static struct net_batch data;
+static tutti_comm *comms[3];
+
+static tutti_data_parallel_config good_config(tutti_model *model)
+{
+	tutti_data_parallel_config c = net_config(&network);
+
+	c.model = model;
+	return c;
+}
+
+static void expect_refused(const tutti_data_parallel_config *c, int n, tutti_status status,
+			   const char *text)
+{
+	tutti_data_parallel *dp = (tutti_data_parallel *)(void *)&network;
+
+	CHECK_ERROR(tutti_data_parallel_create(&dp, comms, n, c), status, text);
+	assert_ptr_equal(dp, &network);
+}
+
+static void expect_mirrored_refused(const tutti_data_parallel_config *c, int n, tutti_status status,
+				    const char *text)
+{
+	tutti_data_parallel *dp = (tutti_data_parallel *)(void *)&network;
+
+	CHECK_ERROR(tutti_mirrored_create(&dp, comms, n, c), status, text);
+	assert_ptr_equal(dp, &network);
+}
+
+static void test_configs(void **state)
+{
+	tutti_model *model = net_model();
+	const tutti_data_parallel_config good = good_config(model);
+	tutti_data_parallel_config c;
+
+	(void)state;
+	assert_int_equal(tutti_init_all(comms, 2, NULL), TUTTI_OK);
+	CHECK_ERROR(tutti_data_parallel_create(NULL, comms, 2, &good), TUTTI_ERR_INVALID,
+		    "needs a place");
+	CHECK_ERROR(tutti_mirrored_create(NULL, comms, 2, &good), TUTTI_ERR_INVALID,
+		    "needs a place");
+	expect_refused(NULL, 2, TUTTI_ERR_INVALID, "needs a config with a model");
+	c = good, c.model = NULL;
+	expect_refused(&c, 2, TUTTI_ERR_INVALID, "needs a config with a model");
+	c = good, c.forward = NULL;
+	expect_refused(&c, 2, TUTTI_ERR_INVALID, "forward is NULL");
+	c = good, c.loss = NULL;
+	expect_refused(&c, 2, TUTTI_ERR_INVALID, "loss is NULL");
+	c = good, c.backward = NULL;
+	expect_mirrored_refused(&c, 2, TUTTI_ERR_INVALID, "backward is NULL");
+	c = good, c.output_count = 0;
+	expect_refused(&c, 2, TUTTI_ERR_INVALID, "output_count is 0");
+	c = good, c.reserved[7] = 1;
+	expect_refused(&c, 2, TUTTI_ERR_INVALID, "zero-initialise");
+	c = good, c.share_params = 1;
+	expect_mirrored_refused(&c, 2, TUTTI_ERR_INVALID, "share_params is for DataParallel");
+	tutti_model_destroy(model);
+	tutti_comm_destroy(comms[0]);
+	tutti_comm_destroy(comms[1]);
+	assert_int_equal(checks_failed(), 0);
+}
+
+static void test_comms(void **state)
+{
+	tutti_model *model = net_model();
+	const tutti_data_parallel_config good = good_config(model);
+
+	(void)state;
+	assert_int_equal(tutti_init_all(comms, 3, NULL), TUTTI_OK);
+	expect_refused(&good, 0, TUTTI_ERR_INVALID, "n is 0");
+	expect_refused(&good, 2, TUTTI_ERR_INVALID, "it has 3, n is 2");
+	tutti_comm *last = comms[2];
+	comms[2] = NULL;
+	expect_refused(&good, 3, TUTTI_ERR_INVALID, "comms[2] of 3 is NULL");
+	comms[2] = comms[1];
+	expect_refused(&good, 3, TUTTI_ERR_INVALID, "comms[2] is rank 1 of 3, behind rank 1 of 3");
+	expect_mirrored_refused(&good, 3, TUTTI_ERR_INVALID, "pass ranks of one communicator");
+	comms[2] = last;
+	assert_int_equal(tutti_group_begin(), TUTTI_OK);
+	expect_refused(&good, 3, TUTTI_ERR_INVALID, "group");
+	assert_int_equal(tutti_group_end(NULL), TUTTI_OK);
+	tutti_model_destroy(model);
+	for (int r = 0; r < 3; r++)
+		tutti_comm_destroy(comms[r]);
+	assert_int_equal(checks_failed(), 0);
+}
+
+static void test_train_configs(void **state)
+{
+	static const struct {
+		tutti_train_config train;
+		tutti_status gathered, mirrored;
+		const char *text;
+	} cases[] = {
+		{{.strategy = TUTTI_FSDP},
+		 TUTTI_ERR_UNSUPPORTED,
+		 TUTTI_ERR_UNSUPPORTED,
+		 "set train.strategy to TUTTI_DDP"},
+		{{.strategy = TUTTI_ZERO1}, TUTTI_ERR_UNSUPPORTED, TUTTI_OK, "one optimizer"},
+		{{.on_device = 1}, TUTTI_ERR_UNSUPPORTED, TUTTI_ERR_UNSUPPORTED, "host memory"},
+		{{.param_dtype = TUTTI_BF16, .grad_dtype = TUTTI_BF16},
+		 TUTTI_ERR_UNSUPPORTED,
+		 TUTTI_OK,
+		 "summed in f32"},
+		{{.deterministic = 2}, TUTTI_ERR_UNSUPPORTED, TUTTI_OK, "train.deterministic to 1"},
+		{{.memory_limit = 1 << 20}, TUTTI_ERR_UNSUPPORTED, TUTTI_OK, "train.memory_limit"},
+		{{.param_dtype = TUTTI_I8}, TUTTI_ERR_INVALID, TUTTI_ERR_INVALID, "param_dtype"},
+		{{.param_dtype = (tutti_dtype)77},
+		 TUTTI_ERR_INVALID,
+		 TUTTI_ERR_INVALID,
+		 "param_dtype 77"},
+		{{.max_grad_norm = -1}, TUTTI_ERR_INVALID, TUTTI_ERR_INVALID, "max_grad_norm"},
+	};
+	tutti_model *model = net_model();
+	tutti_data_parallel_config c = good_config(model);
+
+	(void)state;
+	assert_int_equal(tutti_init_all(comms, 2, NULL), TUTTI_OK);
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		tutti_data_parallel *dp;
+		c.train = &cases[i].train;
+		expect_refused(&c, 2, cases[i].gathered, cases[i].text);
+		if (cases[i].mirrored != TUTTI_OK) {
+			expect_mirrored_refused(&c, 2, cases[i].mirrored, cases[i].text);
+			continue;
+		}
+		assert_int_equal(tutti_mirrored_create(&dp, comms, 2, &c), TUTTI_OK);
+		tutti_data_parallel_destroy(dp);
+	}
+	tutti_model_destroy(model);
+	tutti_comm_destroy(comms[0]);
+	tutti_comm_destroy(comms[1]);
+	assert_int_equal(checks_failed(), 0);
+}
+
+/* Without parameters, or without one that is trained. */
+static void test_empty_models(void **state)
+{
+	const int64_t shape[] = {4};
+
+	(void)state;
+	assert_int_equal(tutti_init_all(comms, 2, NULL), TUTTI_OK);
+	for (int params = 0; params < 2; params++)
+		for (int is_mirrored = 0; is_mirrored < 2; is_mirrored++) {
+			tutti_data_parallel *dp;
+			tutti_model *model;
+			assert_int_equal(tutti_model_create(&model), TUTTI_OK);
+			int unit = tutti_model_unit(model, "unit");
+			if (params > 0)
+				assert_int_equal(tutti_model_param(model, unit, "p", 1, shape,
+								   TUTTI_PARAM_FROZEN),
+						 0);
+			const tutti_data_parallel_config c = good_config(model);
+			assert_int_equal(is_mirrored
+						 ? tutti_mirrored_create(&dp, comms, 2, &c)
+						 : tutti_data_parallel_create(&dp, comms, 2, &c),
+					 TUTTI_OK);
+			tutti_data_parallel_destroy(dp);
+			tutti_model_destroy(model);
+		}
+	tutti_comm_destroy(comms[0]);
+	tutti_comm_destroy(comms[1]);
+
+	assert_int_equal(checks_failed(), 0);
+}
+
+/* What is one memory for all replicas. */
+static void test_shared_memory(void **state)
+{
+	static float values[4], grads[4];
+	static int64_t position;
+	const int64_t shape[] = {4};
+	tutti_model *models[3];
+
+	(void)state;
+	assert_int_equal(tutti_init_all(comms, 2, NULL), TUTTI_OK);
+	for (int i = 0; i < 3; i++)
+		models[i] = net_model();
+	assert_int_equal(tutti_model_param_extern(models[0], 0, "mine", 1, shape, TUTTI_F32, values,
+						  grads, 0),
+			 NET_PARAMS);
+	assert_int_equal(tutti_model_buffer(models[1], "mean", TUTTI_F32, 4, values), 0);
+	assert_int_equal(tutti_model_state(models[2], "sampler", &position, sizeof position, 0),
+			 TUTTI_OK);
+	static const char *const texts[] = {"Parameter 'mine'", "Buffer 'mean'", "State 'sampler'"};
+	for (int i = 0; i < 3; i++) {
+		const tutti_data_parallel_config c = good_config(models[i]);
+		expect_mirrored_refused(&c, 2, TUTTI_ERR_INVALID, texts[i]);
+		if (i == 0)
+			expect_refused(&c, 2, TUTTI_ERR_INVALID,
+				       "parameter 'mine' lies in the caller's memory");
+	}
+	for (int i = 0; i < 3; i++)
+		tutti_model_destroy(models[i]);
+	tutti_comm_destroy(comms[0]);
+	tutti_comm_destroy(comms[1]);
+	assert_int_equal(checks_failed(), 0);
+}
+
+static const tutti_optimizer sgd = {.kind = TUTTI_SGD, .lr = 0.1f};
+
+static void expect_step_refused(tutti_data_parallel *dp, const tutti_data_parallel_batch *batch,
+				const tutti_optimizer *groups, const char *text)
+{
+	CHECK_ERROR(tutti_data_parallel_step(dp, batch, groups, 1, NULL), TUTTI_ERR_INVALID, text);
+}
+
+static void check_steps(tutti_data_parallel *dp)
+{
+	float outputs[8 * NET_OUT];
+	const tutti_data_parallel_batch good = {
+		.inputs = data.inputs, .targets = data.targets, .items = 8};
+	tutti_data_parallel_batch b;
+	tutti_optimizer bad = sgd;
+	tutti_train_stats stats;
+
+	expect_step_refused(dp, NULL, &sgd, "needs a batch");
+	b = good, b.items = 0;
+	expect_step_refused(dp, &b, &sgd, "the batch has no items");
+	b = good, b.inputs = NULL;
+	expect_step_refused(dp, &b, &sgd, "the inputs of 8 items are at NULL");
+	b = good, b.targets = NULL;
+	expect_step_refused(dp, &b, &sgd, "the targets of 8 items are at NULL");
+	b = good, b.items = SIZE_MAX / 4;
+	expect_step_refused(dp, &b, &sgd, "too many for memory");
+	expect_step_refused(dp, &good, NULL, "needs at least one group");
+	bad.lr = -1;
+	expect_step_refused(dp, &good, &bad, "learning rate -1");
+	CHECK_ERROR(tutti_data_parallel_forward(dp, &good), TUTTI_ERR_INVALID, "outputs is NULL");
+	b = good, b.items = 0, b.outputs = outputs;
+	CHECK_ERROR(tutti_data_parallel_forward(dp, &b), TUTTI_ERR_INVALID, "there are 0 items");
+	CHECK_ERROR(tutti_data_parallel_run(dp, NULL, NULL), TUTTI_ERR_INVALID, "a function");
+	CHECK_ERROR(tutti_data_parallel_stats(dp, 2, &stats), TUTTI_ERR_INVALID, "it got 2");
+	CHECK_ERROR(tutti_data_parallel_stats(dp, 0, NULL), TUTTI_ERR_INVALID, "NULL");
+	/* None of these was the beginning of a step. */
+	assert_int_equal(tutti_data_parallel_step(dp, &good, &sgd, 1, NULL), TUTTI_OK);
+	const tutti_optimizer other = {
+		.kind = TUTTI_ADAMW, .lr = 0.1f, .beta1 = 0.9f, .beta2 = 0.9f, .eps = 1e-8f};
+	expect_step_refused(dp, &good, &other, "was trained with TUTTI_SGD");
+	assert_int_equal(tutti_data_parallel_step(dp, &good, &sgd, 1, NULL), TUTTI_OK);
+}
+
+static void test_steps(void **state)
+{
+	const tutti_data_parallel_batch any = {.items = 1};
+
+	(void)state;
+	net_batch(&data, 0, NET_ITEMS);
+	expect_step_refused(NULL, &any, &sgd, "needs a tutti_data_parallel");
+	CHECK_ERROR(tutti_data_parallel_forward(NULL, &any), TUTTI_ERR_INVALID,
+		    "needs a tutti_data_parallel");
+	for (int is_mirrored = 0; is_mirrored < 2; is_mirrored++) {
+		tutti_model *model = net_model();
+		const tutti_data_parallel_config c = good_config(model);
+		tutti_data_parallel *dp;
+		assert_int_equal(tutti_init_all(comms, 2, NULL), TUTTI_OK);
+		assert_int_equal(is_mirrored ? tutti_mirrored_create(&dp, comms, 2, &c)
+					     : tutti_data_parallel_create(&dp, comms, 2, &c),
+				 TUTTI_OK);
+		tutti_model_destroy(model);
+		check_steps(dp);
+		tutti_data_parallel_destroy(dp);
+		tutti_comm_destroy(comms[0]);
+		tutti_comm_destroy(comms[1]);
+	}
+	tutti_data_parallel_destroy(NULL);
+	assert_int_equal(checks_failed(), 0);
+}
+
+/* What functions of the program may get wrong. */
+static tutti_status ask_wrongly(tutti_replica *r)
+{
+	CHECK(!tutti_replica_param(r, NET_PARAMS));
+	CHECK_MESSAGE("tutti_replica_param: there is no parameter 4 among 4");
+	CHECK(!tutti_replica_param(NULL, 0));
+	CHECK_MESSAGE("needs a replica");
+	CHECK(!tutti_replica_grad(r, -1));
+	CHECK_MESSAGE("tutti_replica_grad: there is no parameter -1 among 4");
+	CHECK(!tutti_replica_grad(r, NET_PARAMS - 1));
+	CHECK_MESSAGE("parameter 'shift' is frozen and has no gradient");
+	CHECK_ERROR(tutti_replica_grad_ready(r, NET_PARAMS), TUTTI_ERR_INVALID,
+		    "tutti_replica_grad_ready: there is no parameter 4 among 4");
+	CHECK_ERROR(tutti_replica_grad_ready(NULL, 0), TUTTI_ERR_INVALID, "needs a replica");
+	return TUTTI_OK;
+}
+
+static void test_functions(void **state)
+{
+	float outputs[NET_OUT];
+	const tutti_data_parallel_batch one = {
+		.inputs = data.inputs, .items = 1, .outputs = outputs};
+
+	(void)state;
+	for (int is_mirrored = 0; is_mirrored < 2; is_mirrored++) {
+		tutti_model *model = net_model();
+		tutti_data_parallel_config c = good_config(model);
+		tutti_data_parallel *dp;
+		c.forward = ask_wrongly;
+		assert_int_equal(tutti_init_all(comms, 1, NULL), TUTTI_OK);
+		assert_int_equal(is_mirrored ? tutti_mirrored_create(&dp, comms, 1, &c)
+					     : tutti_data_parallel_create(&dp, comms, 1, &c),
+				 TUTTI_OK);
+		assert_int_equal(tutti_data_parallel_forward(dp, &one), TUTTI_OK);
+		tutti_data_parallel_destroy(dp);
+		tutti_model_destroy(model);
+		tutti_comm_destroy(comms[0]);
+	}
+	assert_int_equal(checks_failed(), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_configs),       cmocka_unit_test(test_comms),
+		cmocka_unit_test(test_train_configs), cmocka_unit_test(test_empty_models),
+		cmocka_unit_test(test_shared_memory), cmocka_unit_test(test_steps),
+		cmocka_unit_test(test_functions),
+	};
+
+	test_limit(300);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
