@@ -60,8 +60,7 @@ struct remote_context {
 	bool is_joined; /* the beginner knows of this rank                    */
 	enum context_state state;
 	pthread_mutex_t lock;
-	struct context_sum
-		*sums; /* of parameters 0 to num_sums; under lock while the state is ADDS */
+	struct context_sum *sums; /* by parameter; under lock while the state is ADDS */
 	int num_sums;
 	/* On the beginner: */
 	bool is_begun;

@@ -18,7 +18,8 @@ struct world {
 	int released; /* parameters; atomic, __atomic_* */
 };
 
-/* Adds value * (i + 1) to element i of the parameter, here, and then goes to ranks[0] with the rest.
+/* Adds value * (i + 1) to element i of the parameter, here, and then goes to ranks[0] with the
+ * rest.
  */
 struct path {
 	int32_t param, length;
