@@ -91,6 +91,8 @@ static void free_all(tutti_rpc *rpc)
 	rpc_functions_free(rpc);
 	rpc_leaving_free(rpc);
 	rpc_refs_free(rpc);
+	if (rpc->extension.destroy)
+		rpc->extension.destroy(rpc->extension.data);
 	pthread_mutex_destroy(&rpc->lock);
 	pthread_cond_destroy(&rpc->changed);
 	pthread_cond_destroy(&rpc->keeper_due);

@@ -134,12 +134,17 @@ static void wait_until_outside(tutti_rpc *rpc)
 
 static void tell_deaths(tutti_rpc *rpc, int n)
 {
-	if (!rpc->config.died || rpc->leaving.is_leaving)
-		return;
+	struct rpc_extension extension = rpc->extension;
+	bool says_user = rpc->config.died && !rpc->leaving.is_leaving;
+
 	rpc_unlock(rpc);
 	rpc_in_callback++;
-	for (int i = 0; i < n; i++)
-		rpc->config.died(rpc->config.died_arg, rpc->died[i]);
+	for (int i = 0; i < n; i++) {
+		if (extension.died)
+			extension.died(extension.data, rpc->died[i]);
+		if (says_user)
+			rpc->config.died(rpc->config.died_arg, rpc->died[i]);
+	}
 	rpc_in_callback--;
 	rpc_lock(rpc);
 }

@@ -115,7 +115,8 @@ void tutti_rpc_reply_end(tutti_rpc_reply *reply, tutti_status status)
 	if (status != TUTTI_OK && !text[0])
 		snprintf(text, sizeof text, "%s", tutti_status_string(status));
 	rpc_lock(rpc);
-	if (!reply->function->is_own && --rpc->running == 0)
+	/* Short functions of the library's are not counted, but those that threads run are. */
+	if (!(reply->function->is_own && reply->function->is_short) && --rpc->running == 0)
 		pthread_cond_broadcast(&rpc->changed);
 	if (status == TUTTI_OK)
 		rpc_reply_send(reply);

@@ -34,6 +34,7 @@
 #define RPC_RPC_INTERNAL_H
 
 #include "rpc/rpc_context.h"
+#include "rpc/extension.h"
 #include "rpc/message.h"
 #include "train/base/base.h"
 
@@ -250,6 +251,7 @@ struct tutti_rpc {
 	int slots_used;  /* slots that are not free                                  */
 	bool is_shut, is_aborted, all_ended; /* all_ended: the calls, after RPC_ENDED */
 	struct rpc_refs *refs;
+	struct rpc_extension extension;
 	struct rpc_leaving leaving;
 };
 

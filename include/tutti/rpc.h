@@ -15,7 +15,7 @@
 #ifndef TUTTI_RPC_H
 #define TUTTI_RPC_H
 
-#include <tutti/tutti.h>
+#include <tutti/train.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -233,6 +233,101 @@ tutti_status tutti_rpc_ref_share(tutti_rpc *rpc, const tutti_rpc_ref *ref, int r
  * counts. INVALID, said by the owner on its stderr: this rank has none. NULL is fine. On the owner
  * it never waits; else, as tutti_rpc_send. */
 tutti_status tutti_rpc_ref_release(tutti_rpc *rpc, const tutti_rpc_ref *ref);
+
+/* ---- parameters --------------------------------------------------------------------------- */
+/* The f32 values that steps of contexts update: the caller's, in the memory of the rank that
+ * registers them. Numbers are this rank's; names are for messages. */
+typedef struct tutti_rpc_param {
+	const char *name;       /* 1 to 63 bytes, printable, once on a rank; copied       */
+	float *values;          /* the caller's, until release, or tutti_rpc_destroy        */
+	size_t count;
+	int group;              /* of the optimizers of a step                              */
+	int flags;              /* TUTTI_PARAM_NO_DECAY, or 0                               */
+	/* Called once, from any thread, when the library does not use values any more: after
+	 * tutti_rpc_param_remove, or in tutti_rpc_destroy; not after an error of
+	 * tutti_rpc_param_add. It may not wait. NULL: nothing is called. */
+	void (*release)(void *arg);
+	void *release_arg;
+	uint64_t reserved[4];
+} tutti_rpc_param;
+/* Local. *number counts from 0, and is not used again. The optimizer's state is made by the first
+ * step. INVALID; MEMORY. Never waits. */
+tutti_status tutti_rpc_param_add(tutti_rpc *rpc, const tutti_rpc_param *param, int *number);
+/* Later calls do not know it; gradients that contexts have of it are INVALID in their step. Never
+ * waits: a step that updates it goes on, and release is called after it. INVALID: no such one. */
+tutti_status tutti_rpc_param_remove(tutti_rpc *rpc, int number);
+/* Until unlock no step updates these values, so that the caller may read them; several threads at
+ * once may. A thread that waits for a parameter holds none: it locks all that it needs by one call,
+ * and unlocks before it locks others. Short: a step waits meanwhile. Waits. TIMEOUT after
+ * timeout_ms (0: 60,000; < 0: none) names the parameter. INVALID: no such one. */
+tutti_status tutti_rpc_param_lock(tutti_rpc *rpc, const int *numbers, int count, int timeout_ms);
+/* The same ones, by any thread. Never waits. INVALID: some are not locked; the others are. */
+tutti_status tutti_rpc_param_unlock(tutti_rpc *rpc, const int *numbers, int count);
+
+/* ---- contexts ----------------------------------------------------------------------------- */
+/* torch.distributed.autograd.context without autograd: functions compute their backward themselves,
+ * and a context keeps, on each rank, the sums of the gradients of one backward pass, apart from
+ * those of other contexts, of this rank or of others. A thread's calls carry its current context to
+ * their functions, which run with it. docs/remote-training.md says more.
+ *
+ *   beginner      The rank that begins a context steps and ends it. No other one of the job has
+ *                 its number.
+ *   participants  are the ranks with gradients of it: a rank's first tutti_rpc_context_add tells
+ *                 the beginner before it returns.
+ *   deaths        A beginner's contexts are freed on all ranks when it has died; those of a
+ *                 participant that has died can only be ended. */
+#define TUTTI_RPC_CONTEXTS 1024 /* begun by one rank and not ended, at most */
+
+/* torch.distributed.autograd.context.__enter__. Local; *context, not 0, is the thread's current one
+ * afterwards. MEMORY: there are TUTTI_RPC_CONTEXTS; or no memory. */
+tutti_status tutti_rpc_context_begin(tutti_rpc *rpc, uint64_t *context);
+/* Waits until all participants have freed its gradients; those that are dead are passed over. The
+ * current context of this thread is none afterwards, if it was this one. After TIMEOUT (timeout_ms;
+ * 0: the rpc's; < 0: none), with the rank in the message, it may be called again. INVALID: this
+ * rank has no such context, or another thread steps or ends it. */
+tutti_status tutti_rpc_context_end(tutti_rpc *rpc, uint64_t context, int timeout_ms);
+/* This thread's current context; 0: none. For a function that goes on in another thread. */
+uint64_t tutti_rpc_context_now(void);
+void tutti_rpc_context_set(uint64_t context);
+
+/* Adds count gradients to the sum that the current context has of parameter number, which is this
+ * rank's. They are not used after it. Sums of concurrent calls are in any order. Waits where this
+ * rank has none of the context yet, so in a function with TUTTI_RPC_SHORT it may be INVALID.
+ * INVALID: no current context; it has ended, or is in a step; no such parameter; another count.
+ * PEER: the beginner has died. MEMORY. Else as tutti_rpc_call. */
+tutti_status tutti_rpc_context_add(tutti_rpc *rpc, int number, const float *grad, size_t count);
+/* torch.distributed.autograd.get_gradients: copies the sum; zeros, if nothing was added. INVALID:
+ * this rank has none of the context; no such parameter; another count. Never waits. */
+tutti_status tutti_rpc_context_grad(tutti_rpc *rpc, uint64_t context, int number, float *grad,
+                                    size_t count);
+/* On the beginner: stores up to room participants, in the order of their numbers, and in *count how
+ * many there are. INVALID: no such context. Never waits. */
+tutti_status tutti_rpc_context_ranks(tutti_rpc *rpc, uint64_t context, int *ranks, int room,
+                                     int *count);
+
+typedef struct tutti_rpc_step_config {
+	const tutti_optimizer *groups; /* as of tutti_step */
+	int num_groups;
+	int timeout_ms;         /* of each of the step's two calls; 0: the rpc's; < 0: none */
+	double items;           /* gradients are divided by it; 0: 1                        */
+	float max_grad_norm;    /* > 0: clips the norm over all participants                */
+	uint64_t reserved[4];
+} tutti_rpc_step_config;
+/* torch.distributed.optim.DistributedOptimizer.step. On the beginner: all participants update their
+ * parameters from this context's sums, by two calls to each, of which all are in flight at once:
+ *   1. each checks, makes what state is missing, and answers with its sum of squares. The norm has
+ *      the same bits however parameters are divided among ranks. After an error no rank updates,
+ *      nor if a gradient is not finite: then it is OK with info->skipped, and
+ *      tutti_comm_error(NULL) names the parameter.
+ *   2. each locks all its parameters of the context, and updates them. Steps of other contexts come
+ *      before or after, on each rank. A failure names the ranks that have updated.
+ * Functions that add have returned before. info may be NULL; loss_scale is 1. Sums stay as they
+ * are, and more can be added; after a failure or a skip the context can only be stepped again, or
+ * ended. Participants need a thread of config.threads that is free. Waits. INVALID: an argument;
+ * this rank has no such context; a participant's parameter is of no group, was updated by the other
+ * kind, or was removed. PEER: a participant has died. TIMEOUT; MEMORY. */
+tutti_status tutti_rpc_context_step(tutti_rpc *rpc, uint64_t context,
+                                    const tutti_rpc_step_config *config, tutti_step_info *info);
 
 #ifdef __GNUC__
 #pragma GCC visibility pop

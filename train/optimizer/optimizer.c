@@ -2,48 +2,16 @@
 #include "train/optimizer/optimizer.h"
 
 #include "train/base/base.h"
+#include "train/optimizer/optimizer_groups.h"
 #include "train/precision/precision.h"
 #include "train/strategies/strategies.h"
 
-#include <math.h>
 #include <stdlib.h>
-
-static const char *const kind_names[] = {"TUTTI_ADAMW", "TUTTI_SGD"};
-
-static bool is_fraction(float x)
-{
-	return x >= 0 && x < 1;
-}
-
-static tutti_status check_group(const tutti_optimizer *group, int g)
-{
-	if (group->kind != TUTTI_ADAMW && group->kind != TUTTI_SGD)
-		return train_invalid("tutti_step: group %d has no optimizer kind %d.", g,
-				     (int)group->kind);
-	if (!isfinite(group->lr) || group->lr < 0 || !isfinite(group->weight_decay))
-		return train_invalid("tutti_step: group %d has learning rate %g and weight decay "
-				     "%g; both must be finite, and the rate at least 0.",
-				     g, (double)group->lr, (double)group->weight_decay);
-	if (group->kind == TUTTI_SGD && !is_fraction(group->momentum))
-		return train_invalid(
-			"tutti_step: group %d has momentum %g, which is outside [0, 1).", g,
-			(double)group->momentum);
-	if (group->kind == TUTTI_ADAMW &&
-	    !(is_fraction(group->beta1) && is_fraction(group->beta2) && group->eps > 0))
-		return train_invalid("tutti_step: group %d has beta1 %g, beta2 %g, eps %g; AdamW "
-				     "needs betas in [0, 1) and a positive eps.",
-				     g, (double)group->beta1, (double)group->beta2,
-				     (double)group->eps);
-	return TUTTI_OK;
-}
 
 tutti_status optimizer_check(const tutti_trainer *trainer, const tutti_optimizer *groups,
 			     int num_groups)
 {
-	if (!groups || num_groups < 1)
-		return train_invalid("tutti_step needs at least one group.");
-	for (int g = 0; g < num_groups; g++)
-		TRY(check_group(&groups[g], g));
+	TRY(optimizer_groups_check("tutti_step", groups, num_groups));
 	for (int p = 0; p < trainer->model.param_count; p++) {
 		const struct param *param = &trainer->model.params[p];
 		const struct tensor *tensor = &trainer->tensors[p];
@@ -57,8 +25,8 @@ tutti_status optimizer_check(const tutti_trainer *trainer, const tutti_optimizer
 		if (tensor->optimizer >= 0 && tensor->optimizer != kind)
 			return train_invalid("tutti_step: parameter '%s' was trained with %s, "
 					     "whose state %s cannot use.",
-					     param->name, kind_names[tensor->optimizer],
-					     kind_names[kind]);
+					     param->name, optimizer_kind_name(tensor->optimizer),
+					     optimizer_kind_name(kind));
 	}
 	return TUTTI_OK;
 }

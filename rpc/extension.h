@@ -1,0 +1,25 @@
+/* An attachment of another folder to an rpc, which does not know it: it is told of deaths, and
+ * destroyed with the rpc. */
+#ifndef RPC_EXTENSION_H
+#define RPC_EXTENSION_H
+
+#include <tutti/rpc.h>
+
+#include <stdbool.h>
+
+/* Without the lock; neither may wait. */
+struct rpc_extension {
+	void *data;
+	void (*died)(void *data,
+		     int rank);      /* once for each rank, after tutti_rpc_is_alive says 0 */
+	void (*destroy)(void *data); /* no function runs any more, and no object is left    */
+};
+
+/* Of any thread. data, or NULL: there is none yet. */
+void *rpc_extension_data(tutti_rpc *rpc);
+/* false: there is one already, and e is not used. */
+bool rpc_extension_set(tutti_rpc *rpc, const struct rpc_extension *e);
+/* As tutti_rpc_register, with a name that begins with "tutti.". */
+tutti_status rpc_extension_register(tutti_rpc *rpc, const tutti_rpc_function *function);
+
+#endif

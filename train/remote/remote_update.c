@@ -1,0 +1,247 @@
+/* A step of a context on a participant: measured, then, if all ranks can, applied. */
+#include "train/remote/remote.h"
+
+#include "train/optimizer/optimizer_groups.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static tutti_status make_state(struct remote_param *param, float **state)
+{
+	if (!*state)
+		*state = calloc(param->count ? param->count : 1, sizeof **state);
+	return *state ? TUTTI_OK : train_no_memory("the optimizer of parameter '%s'", param->name);
+}
+
+static tutti_status check_kind(const struct remote *remote, const struct remote_param *param,
+			       const tutti_optimizer *group)
+{
+	if (param->kind < 0 || param->kind == (int)group->kind)
+		return TUTTI_OK;
+	return train_invalid("parameter '%s' of rank %d was trained with %s, whose state %s cannot "
+			     "use",
+			     param->name, remote->rank, optimizer_kind_name(param->kind),
+			     optimizer_kind_name((int)group->kind));
+}
+
+/* Under the lock: makes the state that an update with groups needs. */
+static tutti_status prepare(const struct remote *remote, int number, const tutti_optimizer *groups,
+			    int num_groups)
+{
+	struct remote_param *param = remote_param_of(remote, number);
+
+	if (!param)
+		return remote_param_unknown(remote, "gradients", number);
+	if (param->group >= num_groups)
+		return train_invalid("parameter '%s' of rank %d is of group %d, but %d groups were "
+				     "given",
+				     param->name, remote->rank, param->group, num_groups);
+	const tutti_optimizer *group = &groups[param->group];
+	TRY(check_kind(remote, param, group));
+	if (group->kind == TUTTI_ADAMW || group->momentum != 0)
+		TRY(make_state(param, &param->m));
+	if (group->kind == TUTTI_ADAMW)
+		TRY(make_state(param, &param->v));
+	return TUTTI_OK;
+}
+
+/* Nothing is added afterwards, and no thread adds. */
+static tutti_status stop_adds(struct remote *remote, struct remote_context *context)
+{
+	pthread_mutex_lock(&remote->lock);
+	bool is_free = context->state == CONTEXT_ADDS || context->state == CONTEXT_STEPS;
+	if (is_free)
+		context->state = CONTEXT_STEPS;
+	pthread_mutex_unlock(&remote->lock);
+	if (!is_free)
+		return train_invalid("rank %d updates with this context already", remote->rank);
+	pthread_mutex_lock(&context->lock);
+	pthread_mutex_unlock(&context->lock);
+	return TUTTI_OK;
+}
+
+static void measure_sum(struct remote *remote, const struct remote_context *context, int number,
+			struct step_measure *measure)
+{
+	const struct context_sum *sum = &context->sums[number];
+	int64_t before = measure->squares.nonfinite;
+
+	exact_sum_add(&measure->squares, sum->values, TUTTI_F32, sum->count);
+	if (measure->squares.nonfinite == before || measure->bad_param >= 0)
+		return;
+	measure->bad_param = number;
+	pthread_mutex_lock(&remote->lock);
+	const struct remote_param *param = remote_param_of(remote, number);
+	snprintf(measure->bad_name, sizeof measure->bad_name, "%s", param ? param->name : "");
+	pthread_mutex_unlock(&remote->lock);
+}
+
+static tutti_status measure_all(struct remote *remote, struct remote_context *context,
+				const struct step_order *order, const tutti_optimizer *groups,
+				struct step_measure *measure)
+{
+	TRY(stop_adds(remote, context));
+	for (int i = 0; i < context->num_sums; i++) {
+		if (!context->sums[i].is_there)
+			continue;
+		pthread_mutex_lock(&remote->lock);
+		tutti_status status = prepare(remote, i, groups, order->num_groups);
+		pthread_mutex_unlock(&remote->lock);
+		TRY(status);
+		measure_sum(remote, context, i, measure);
+	}
+	return TUTTI_OK;
+}
+
+/* A rank whose first addition failed is a participant without a context. */
+tutti_status update_measure(struct remote *remote, const struct step_order *order,
+			    const tutti_optimizer *groups, struct step_measure *measure)
+{
+	struct remote_context *context = context_find(remote, order->context);
+
+	*measure = (struct step_measure){.bad_param = -1};
+	if (!context)
+		return TUTTI_OK;
+	tutti_status status = measure_all(remote, context, order, groups, measure);
+	context_leave(remote, context);
+	return status;
+}
+
+static tutti_status begin_updates(struct remote *remote, struct remote_context *context)
+{
+	pthread_mutex_lock(&remote->lock);
+	bool is_measured = context->state == CONTEXT_STEPS;
+	if (is_measured)
+		context->state = CONTEXT_UPDATES;
+	pthread_mutex_unlock(&remote->lock);
+	return is_measured ? TUTTI_OK
+			   : train_invalid("rank %d was not asked before for its part of the norm",
+					   remote->rank);
+}
+
+/* Its lock is held. What others may make meanwhile is read under the lock. */
+static void update_one(struct remote *remote, int number, const struct context_sum *sum,
+		       const struct step_order *order, const tutti_optimizer *groups)
+{
+	pthread_mutex_lock(&remote->lock);
+	struct remote_param *param = remote->params[number];
+	tutti_optimizer group = groups[param->group];
+	const struct kernel_update update = {.value = param->values,
+					     .m = param->m,
+					     .v = param->v,
+					     .grad = sum->values,
+					     .grad_dtype = TUTTI_F32,
+					     .count = sum->count,
+					     .scale = order->scale};
+	uint64_t updates = ++param->updates;
+	param->kind = (int)group.kind;
+	if (param->flags & TUTTI_PARAM_NO_DECAY)
+		group.weight_decay = 0;
+	pthread_mutex_unlock(&remote->lock);
+	if (group.kind == TUTTI_ADAMW)
+		kernel_adamw(&update, &group, (double)updates);
+	else
+		kernel_sgd(&update, &group);
+}
+
+/* With the parameters' locks: another step may have come between. */
+static tutti_status check_kinds(struct remote *remote, const int *numbers, int count,
+				const tutti_optimizer *groups)
+{
+	tutti_status status = TUTTI_OK;
+
+	pthread_mutex_lock(&remote->lock);
+	for (int i = 0; status == TUTTI_OK && i < count; i++) {
+		const struct remote_param *param = remote->params[numbers[i]];
+		status = check_kind(remote, param, &groups[param->group]);
+	}
+	pthread_mutex_unlock(&remote->lock);
+	return status;
+}
+
+static tutti_status update_all(struct remote *remote, const struct remote_context *context,
+			       const struct step_order *order, const tutti_optimizer *groups,
+			       int timeout_ms)
+{
+	int *numbers = calloc((size_t)context->num_sums + 1, sizeof *numbers);
+	int count = 0;
+
+	if (!numbers)
+		return train_no_memory("a step's list of parameters");
+	for (int i = 0; i < context->num_sums; i++)
+		if (context->sums[i].is_there)
+			numbers[count++] = i;
+	tutti_status status = param_locks_take(remote, numbers, count, true, timeout_ms);
+	if (status == TUTTI_OK) {
+		struct train_failure failure =
+			failure_of(check_kinds(remote, numbers, count, groups));
+		for (int i = 0; failure.status == TUTTI_OK && i < count; i++)
+			update_one(remote, numbers[i], &context->sums[numbers[i]], order, groups);
+		param_locks_drop(remote, numbers, count, true);
+		status = failure_return(&failure);
+	}
+	free(numbers);
+	return status;
+}
+
+tutti_status update_apply(struct remote *remote, const struct step_order *order,
+			  const tutti_optimizer *groups, int timeout_ms)
+{
+	struct remote_context *context = context_find(remote, order->context);
+
+	if (!context)
+		return TUTTI_OK;
+	tutti_status status = begin_updates(remote, context);
+	if (status == TUTTI_OK) {
+		status = update_all(remote, context, order, groups, timeout_ms);
+		pthread_mutex_lock(&remote->lock);
+		context->state = status == TUTTI_OK ? CONTEXT_ADDS : CONTEXT_STEPS;
+		pthread_mutex_unlock(&remote->lock);
+	}
+	context_leave(remote, context);
+	return status;
+}
+
+/* Another rank's order, which may be broken. */
+static tutti_status read_order(const tutti_rpc_request *request, struct step_order *order,
+			       const tutti_optimizer **groups)
+{
+	if (request->bytes < sizeof *order)
+		return train_invalid("a request of %zu bytes", request->bytes);
+	memcpy(order, request->data, sizeof *order);
+	size_t rest = request->bytes - sizeof *order;
+	if (context_beginner(order->context) != request->rank || order->num_groups < 1 ||
+	    rest / sizeof **groups != (size_t)order->num_groups || rest % sizeof **groups)
+		return train_invalid("a request of %zu bytes with %d groups, for a context of rank "
+				     "%d",
+				     request->bytes, order->num_groups,
+				     context_beginner(order->context));
+	*groups = (const tutti_optimizer *)((const char *)request->data + sizeof *order);
+	return optimizer_groups_check("the step", *groups, order->num_groups);
+}
+
+tutti_status update_on_measure(void *arg, const tutti_rpc_request *request, tutti_rpc_reply *reply)
+{
+	struct step_order order;
+	const tutti_optimizer *groups;
+	struct step_measure measure;
+	size_t bytes = offsetof(struct step_measure, bad_name);
+
+	TRY(read_order(request, &order, &groups));
+	TRY(update_measure(arg, &order, groups, &measure));
+	if (measure.bad_param >= 0)
+		bytes = sizeof measure;
+	return tutti_rpc_reply_copy(reply, &measure, bytes);
+}
+
+tutti_status update_on_apply(void *arg, const tutti_rpc_request *request, tutti_rpc_reply *reply)
+{
+	struct step_order order;
+	const tutti_optimizer *groups;
+
+	(void)reply;
+	TRY(read_order(request, &order, &groups));
+	return update_apply(arg, &order, groups, request->timeout_ms);
+}
