@@ -48,8 +48,8 @@ void rpc_call_watch(struct tutti_rpc_future *call)
 		call->next->at = &call->next;
 	call->at = &rpc->with_done;
 	rpc->with_done = call;
-	if (rpc->keeper_ns && call->deadline_ns && call->deadline_ns < rpc->keeper_ns)
-		pthread_cond_signal(&rpc->keeper_due);
+	if (rpc->keeper.sleeps_ns && call->deadline_ns && call->deadline_ns < rpc->keeper.sleeps_ns)
+		pthread_cond_signal(&rpc->keeper.due);
 }
 
 static void unlist(struct tutti_rpc_future *call)

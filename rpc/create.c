@@ -36,7 +36,7 @@ static void init_lock(tutti_rpc *rpc)
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
 	pthread_mutex_init(&rpc->lock, NULL);
 	pthread_cond_init(&rpc->changed, &monotonic);
-	pthread_cond_init(&rpc->keeper_due, &monotonic);
+	pthread_cond_init(&rpc->keeper.due, &monotonic);
 	pthread_cond_init(&rpc->has_request, &monotonic);
 	pthread_condattr_destroy(&monotonic);
 }
@@ -47,12 +47,12 @@ static tutti_status allocate(tutti_rpc *rpc)
 
 	rpc->peers = calloc(n, sizeof *rpc->peers);
 	rpc->first_rank = calloc(n, sizeof *rpc->first_rank);
-	rpc->died = calloc(n, sizeof *rpc->died);
+	rpc->keeper.died = calloc(n, sizeof *rpc->keeper.died);
 	rpc->pool.threads = calloc((size_t)rpc->config.threads, sizeof *rpc->pool.threads);
 	rpc->scratch = malloc(RPC_ALONG_BYTES);
 	rpc->inboxes = aligned_alloc(64, RPC_INBOXES * sizeof *rpc->inboxes);
-	if (!rpc->peers || !rpc->first_rank || !rpc->died || !rpc->pool.threads || !rpc->inboxes ||
-	    !rpc->scratch)
+	if (!rpc->peers || !rpc->first_rank || !rpc->keeper.died || !rpc->pool.threads ||
+	    !rpc->inboxes || !rpc->scratch)
 		return train_no_memory("an rpc of %d ranks", rpc->size);
 	memset(rpc->inboxes, 0, RPC_INBOXES * sizeof *rpc->inboxes);
 	for (int r = 0; r < rpc->size; r++) {
@@ -95,11 +95,11 @@ static void free_all(tutti_rpc *rpc)
 		rpc->extension.destroy(rpc->extension.data);
 	pthread_mutex_destroy(&rpc->lock);
 	pthread_cond_destroy(&rpc->changed);
-	pthread_cond_destroy(&rpc->keeper_due);
+	pthread_cond_destroy(&rpc->keeper.due);
 	pthread_cond_destroy(&rpc->has_request);
 	free(rpc->peers);
 	free(rpc->first_rank);
-	free(rpc->died);
+	free(rpc->keeper.died);
 	free(rpc->pool.threads);
 	free(rpc->inboxes);
 	free(rpc->scratch);

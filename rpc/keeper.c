@@ -88,7 +88,7 @@ static void mark_dead(tutti_rpc *rpc, int rank)
 }
 
 /* Where the ranks are in next, which came from comm. Returns how many are not, and their ranks in
- * rpc->died. */
+ * rpc->keeper.died. */
 static int map_ranks(tutti_rpc *rpc, tutti_comm *next)
 {
 	int size = tutti_size(next), n = 0;
@@ -101,7 +101,7 @@ static int map_ranks(tutti_rpc *rpc, tutti_comm *next)
 	}
 	for (int r = 0; r < rpc->size; r++)
 		if (rpc->peers[r].is_alive && rpc->peers[r].now < 0)
-			rpc->died[n++] = r;
+			rpc->keeper.died[n++] = r;
 	return n;
 }
 
@@ -135,15 +135,15 @@ static void wait_until_outside(tutti_rpc *rpc)
 static void tell_deaths(tutti_rpc *rpc, int n)
 {
 	struct rpc_extension extension = rpc->extension;
-	bool says_user = rpc->config.died && !rpc->leaving.is_leaving;
+	bool says_user = rpc->config.died && !rpc->leaving.all_leave;
 
 	rpc_unlock(rpc);
 	rpc_in_callback++;
 	for (int i = 0; i < n; i++) {
 		if (extension.died)
-			extension.died(extension.data, rpc->died[i]);
+			extension.died(extension.data, rpc->keeper.died[i]);
 		if (says_user)
-			rpc->config.died(rpc->config.died_arg, rpc->died[i]);
+			rpc->config.died(rpc->config.died_arg, rpc->keeper.died[i]);
 	}
 	rpc_in_callback--;
 	rpc_lock(rpc);
@@ -182,7 +182,7 @@ static void recover(tutti_rpc *rpc)
 		return;
 	}
 	for (int i = 0; i < n; i++)
-		mark_dead(rpc, rpc->died[i]);
+		mark_dead(rpc, rpc->keeper.died[i]);
 	begin_epoch(rpc);
 	tell_deaths(rpc, n);
 	rpc_unlock(rpc);
@@ -218,12 +218,12 @@ static void sleep_until(tutti_rpc *rpc, uint64_t due_ns)
 	struct timespec at = {.tv_sec = (time_t)(due_ns / 1000000000u),
 			      .tv_nsec = (long)(due_ns % 1000000000u)};
 
-	rpc->keeper_ns = due_ns;
+	rpc->keeper.sleeps_ns = due_ns;
 	if (due_ns == UINT64_MAX)
-		pthread_cond_wait(&rpc->keeper_due, &rpc->lock);
+		pthread_cond_wait(&rpc->keeper.due, &rpc->lock);
 	else
-		pthread_cond_timedwait(&rpc->keeper_due, &rpc->lock, &at);
-	rpc->keeper_ns = 0; /* it looks at all before it sleeps again */
+		pthread_cond_timedwait(&rpc->keeper.due, &rpc->lock, &at);
+	rpc->keeper.sleeps_ns = 0; /* it looks at all before it sleeps again */
 }
 
 static void *keep(void *arg)
@@ -231,7 +231,7 @@ static void *keep(void *arg)
 	tutti_rpc *rpc = arg;
 
 	rpc_lock(rpc);
-	while (!rpc->keeper_stops) {
+	while (!rpc->keeper.stops) {
 		uint64_t due = look_at_deadlines(rpc);
 		if (rpc->state == RPC_RECOVERS && !rpc->is_shut) {
 			recover(rpc);
@@ -256,25 +256,25 @@ tutti_status rpc_keeper_start(tutti_rpc *rpc)
 
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	int error = pthread_create(&rpc->keeper, NULL, keep, rpc);
+	int error = pthread_create(&rpc->keeper.thread, NULL, keep, rpc);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (error)
 		return train_fail(TUTTI_ERR_SYSTEM,
 				  "tutti_rpc_create: rank %d cannot start a thread: "
 				  "pthread_create: %s",
 				  rpc->rank, strerror(error));
-	rpc->has_keeper = true;
+	rpc->keeper.has_thread = true;
 	return TUTTI_OK;
 }
 
 void rpc_keeper_stop(tutti_rpc *rpc)
 {
-	if (!rpc->has_keeper)
+	if (!rpc->keeper.has_thread)
 		return;
 	rpc_lock(rpc);
-	rpc->keeper_stops = true;
-	pthread_cond_signal(&rpc->keeper_due);
+	rpc->keeper.stops = true;
+	pthread_cond_signal(&rpc->keeper.due);
 	rpc_unlock(rpc);
-	pthread_join(rpc->keeper, NULL);
-	rpc->has_keeper = false;
+	pthread_join(rpc->keeper.thread, NULL);
+	rpc->keeper.has_thread = false;
 }

@@ -190,6 +190,7 @@ static tutti_status leave(tutti_rpc *rpc, int timeout_ms)
 		if (status == TUTTI_OK && told == to && sum == before)
 			return TUTTI_OK;
 		told = status == TUTTI_OK ? to : -1;
+		rpc->leaving.all_leave |= status == TUTTI_OK;
 		before = sum;
 		if (status == TUTTI_ERR_TIMEOUT)
 			return missing(rpc, timeout_ms);

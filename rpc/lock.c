@@ -73,7 +73,7 @@ void rpc_unlock(tutti_rpc *rpc)
 		is_calling = false;
 	}
 	if (rpc->ended)
-		pthread_cond_signal(&rpc->keeper_due);
+		pthread_cond_signal(&rpc->keeper.due);
 	pthread_mutex_unlock(&rpc->lock);
 }
 

@@ -199,7 +199,8 @@ struct rpc_peer {
 
 /* Shutdown: what the ranks have told the lowest living one. */
 struct rpc_leaving {
-	bool is_leaving;               /* this rank is in shutdown, or has been */
+	bool is_leaving;               /* this rank is in shutdown, or has been           */
+	bool all_leave;                /* all are: those that go from now on are no deaths */
 	struct tutti_rpc_reply **held; /* by rank: it waits for the answer      */
 	uint64_t *issued;              /* as it said then                       */
 };
@@ -214,16 +215,22 @@ struct rpc_pool {
 	bool stops;
 };
 
+struct rpc_keeper {
+	pthread_t thread;
+	pthread_cond_t due;
+	bool has_thread, stops;
+	uint64_t sleeps_ns; /* until then; UINT64_MAX: without a limit; 0: it does not sleep */
+	int *died;          /* room for ranks                                                */
+};
+
 struct tutti_rpc {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;     /* of rare events that threads wait for                  */
 	pthread_cond_t has_request; /* for the pool                                          */
-	pthread_cond_t keeper_due;
 	tutti_comm *comm;
 	unsigned epoch;  /* counts communicators, from 1 */
 	int rank, size;  /* the first communicator's, as all ranks below */
 	int *first_rank; /* of each rank of comm                         */
-	int *died;       /* room for the keeper's */
 	tutti_rpc_config config;
 	enum rpc_state state;
 	struct train_failure failure;
@@ -242,9 +249,7 @@ struct tutti_rpc {
 	struct rpc_pool pool;
 	int queued, running; /* running: functions, and answers that come later   */
 
-	pthread_t keeper;
-	bool has_keeper, keeper_stops;
-	uint64_t keeper_ns; /* until when it sleeps; UINT64_MAX: without a limit; 0: it does not */
+	struct rpc_keeper keeper;
 	struct tutti_rpc_future *with_done, *ended; /* ended: their done is due */
 	struct rpc_release *releases; /* due                                          */
 	uint64_t issued; /* calls begun here: shutdown compares                       */

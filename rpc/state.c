@@ -9,7 +9,7 @@ void rpc_note_failure(tutti_rpc *rpc)
 {
 	if (rpc->state == RPC_RUNS) {
 		rpc->state = RPC_RECOVERS;
-		pthread_cond_signal(&rpc->keeper_due);
+		pthread_cond_signal(&rpc->keeper.due);
 		pthread_cond_broadcast(&rpc->changed);
 	}
 }
@@ -22,7 +22,7 @@ void rpc_end(tutti_rpc *rpc, tutti_status status, const char *message)
 	rpc->failure.status = status;
 	snprintf(rpc->failure.message, sizeof rpc->failure.message, "%s", message);
 	tutti_comm_abort(rpc->comm); /* so that all works end */
-	pthread_cond_signal(&rpc->keeper_due);
+	pthread_cond_signal(&rpc->keeper.due);
 	pthread_cond_broadcast(&rpc->changed);
 }
 

@@ -108,7 +108,8 @@ typedef struct tutti_rpc_config {
 	const tutti_rpc_function *functions; /* registered before any rank can call them    */
 	int num_functions;
 	/* Called once for each rank that has died or left without waiting, from a thread of the
-	 * library, when the calls to it have ended; not during shutdown. It may not wait. */
+	 * library, when the calls to it have ended; in shutdown, too, until all ranks are there.
+	 * It may not wait, but may end answers that were held for that rank's sake. */
 	void (*died)(void *arg, int rank);
 	void *died_arg;
 	uint64_t reserved[8];

@@ -14,6 +14,7 @@ target_link_libraries(sabotage PUBLIC tutti_warnings)
 target_include_directories(sabotage PRIVATE ${PROJECT_SOURCE_DIR}/include)
 target_link_options(sabotage INTERFACE ${wraps})
 file(GLOB programs CONFIGURE_DEPENDS ${driver}/*_perf.c)
+list(FILTER programs EXCLUDE REGEX "/rpc_perf.c$") # not a collective
 foreach(program IN LISTS programs)
 	get_filename_component(name ${program} NAME_WE)
 	tutti_program(wrong_${name} ${program})

@@ -155,6 +155,50 @@ static void a_rank_leaves_without_waiting(void **state)
 	with_ranks(3, "tcp", 1, aborted);
 }
 
+/* A server serves in shutdown, and may hold answers for the sake of a rank that has died. */
+
+static atomic_int told_of;
+
+static void note_death(void *arg, int rank)
+{
+	(void)arg;
+	atomic_fetch_add(&told_of, rank);
+}
+
+/* Until rank 0 has reported, and rank 1 alone is missing beside this one. */
+static void await_server(struct rpc_rank *r)
+{
+	tutti_status status;
+
+	do
+		status = tutti_rpc_shutdown(r->rpc, 20);
+	while (status == TUTTI_ERR_TIMEOUT && !strstr(tutti_comm_error(NULL), "on rank 1"));
+	RPC_TRUE(r, status == TUTTI_ERR_TIMEOUT);
+}
+
+static void served(struct rank *rank)
+{
+	struct rpc_rank *r = &all[rank->rank];
+	const tutti_rpc_config config = {.died = note_death};
+
+	begin(rank, rank->rank == 0 ? &config : NULL);
+	if (rank->rank == 2) {
+		await_server(r);
+		tutti_rpc_abort(r->rpc);
+		tutti_rpc_destroy(r->rpc);
+		return;
+	}
+	if (rank->rank == 1)
+		rpc_until(r, &told_of, 2);
+	rpc_close(r);
+}
+
+static void a_rank_in_shutdown_hears_of_deaths(void **state)
+{
+	(void)state;
+	with_ranks(3, NULL, 1, served);
+}
+
 /* ---- references ---- */
 
 static atomic_int destroyed;
@@ -281,6 +325,7 @@ int main(void)
 		cmocka_unit_test(shutdown_names_ranks_that_are_missing),
 		cmocka_unit_test(shutdown_waits_for_calls),
 		cmocka_unit_test(a_rank_leaves_without_waiting),
+		cmocka_unit_test(a_rank_in_shutdown_hears_of_deaths),
 		cmocka_unit_test(references_are_counted),
 		cmocka_unit_test(nothing),
 		cmocka_unit_test(all_ranks_refuse_a_bad_config),
