@@ -225,7 +225,7 @@ static tutti_status read_order(const tutti_rpc_request *request, struct step_ord
 tutti_status update_on_measure(void *arg, const tutti_rpc_request *request, tutti_rpc_reply *reply)
 {
 	struct step_order order;
-	const tutti_optimizer *groups;
+	const tutti_optimizer *groups = NULL;
 	struct step_measure measure;
 	size_t bytes = offsetof(struct step_measure, bad_name);
 
@@ -239,7 +239,7 @@ tutti_status update_on_measure(void *arg, const tutti_rpc_request *request, tutt
 tutti_status update_on_apply(void *arg, const tutti_rpc_request *request, tutti_rpc_reply *reply)
 {
 	struct step_order order;
-	const tutti_optimizer *groups;
+	const tutti_optimizer *groups = NULL;
 
 	(void)reply;
 	TRY(read_order(request, &order, &groups));
