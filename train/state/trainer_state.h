@@ -88,9 +88,8 @@ struct step_report {
 	int32_t missing;    /* the first parameter without its hook, or -1 */
 	int32_t status;     /* why this rank cannot update: a tutti_status */
 	int32_t batches;    /* micro-batches of the step */
-	int32_t is_uneven;  /* they had unequal items */
-	int32_t is_given_up; /* status is that of the program's forward, loss or backward */
-	int32_t unused;
+	int16_t is_uneven;  /* they had unequal items */
+	int16_t is_given_up; /* status is that of the program's forward, loss or backward */
 };
 
 /* The values' memory of this rank, and how much of it there is. */
