@@ -269,8 +269,6 @@ bool rpc_wait_changed(tutti_rpc *rpc, uint64_t deadline_ns);
 uint64_t rpc_now_ns(void);
 /* More than 0: this thread is in a callback of the library, where nothing may wait. */
 extern _Thread_local int rpc_in_callback;
-/* INVALID: the call of this name waits, and this thread may not; or its group is open. */
-tutti_status rpc_may_wait(const char *name);
 
 /* state.c */
 /* The communicator has failed: the keeper is to recover, unless it does already. */

@@ -92,10 +92,9 @@ static void update(float rate)
 		x[i] -= rate * dx[i];
 }
 
-static int work(int argc, char **argv)
+int main(void)
 {
 	tutti_comm *comm = NULL;
-	(void)argc, (void)argv;
 	MUST(tutti_init(&comm, NULL));
 	int rank = tutti_rank(comm), size = tutti_size(comm);
 	int first = BATCH * rank / size, last = BATCH * (rank + 1) / size;
@@ -113,9 +112,4 @@ static int work(int argc, char **argv)
 	}
 	tutti_comm_destroy(comm);
 	return 0;
-}
-
-int main(int argc, char **argv)
-{
-	return tutti_main(argc, argv, work); /* with --ranks N: N of them */
 }

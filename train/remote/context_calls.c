@@ -1,6 +1,7 @@
 /* The functions of rpc.h that begin and end contexts, and that ask about them. */
 #include "train/remote/remote.h"
 
+#include "rpc/extension.h"
 #include "rpc/rpc_context.h"
 
 #include <inttypes.h>
@@ -133,9 +134,10 @@ tutti_status tutti_rpc_context_end(tutti_rpc *rpc, uint64_t number, int timeout_
 
 	if (!remote)
 		return status;
+	TRY(rpc_may_wait("tutti_rpc_context_end"));
+	TRY(context_take(remote, "tutti_rpc_context_end", number, CONTEXT_ENDS, &context));
 	if (rpc_context() == number)
 		rpc_context_set(0);
-	TRY(context_take(remote, "tutti_rpc_context_end", number, CONTEXT_ENDS, &context));
 	status = end_on_others(remote, context, timeout_ms);
 	struct train_failure failure = failure_of(status);
 	if (status == TUTTI_OK) {

@@ -1,6 +1,8 @@
 /* The functions of rpc.h for parameters. */
 #include "train/remote/remote.h"
 
+#include "rpc/extension.h"
+
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,9 +107,11 @@ tutti_status tutti_rpc_param_lock(tutti_rpc *rpc, const int *numbers, int count,
 	tutti_status status;
 	struct remote *remote = check_lock(rpc, "tutti_rpc_param_lock", numbers, count, &status);
 
-	return remote ? param_locks_take(remote, numbers, count, false,
-					 timeout_ms == 0 ? LOCK_MS : timeout_ms)
-		      : status;
+	if (!remote)
+		return status;
+	TRY(rpc_may_wait("tutti_rpc_param_lock"));
+	return param_locks_take(remote, numbers, count, false,
+				timeout_ms == 0 ? LOCK_MS : timeout_ms);
 }
 
 tutti_status tutti_rpc_param_unlock(tutti_rpc *rpc, const int *numbers, int count)

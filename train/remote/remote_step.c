@@ -1,6 +1,7 @@
 /* A step of a context, on its beginner: all participants measure, then all update. */
 #include "train/remote/remote.h"
 
+#include "rpc/extension.h"
 #include "train/optimizer/optimizer_groups.h"
 
 #include <inttypes.h>
@@ -216,6 +217,7 @@ tutti_status tutti_rpc_context_step(tutti_rpc *rpc, uint64_t number,
 
 	if (!remote)
 		return status;
+	TRY(rpc_may_wait("tutti_rpc_context_step"));
 	TRY(check_config(config));
 	TRY(context_take(remote, "tutti_rpc_context_step", number, CONTEXT_STEPS, &step.context));
 	*step.info =

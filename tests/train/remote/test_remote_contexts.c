@@ -192,6 +192,44 @@ static void misuse(tutti_comm *comm, void *arg)
 	world_close(&world);
 }
 
+/* What waits is refused where nothing may wait, before anything has begun. */
+static tutti_status waits_in_short(void *arg, const tutti_rpc_request *request,
+				   tutti_rpc_reply *reply)
+{
+	struct world *world = arg;
+	const tutti_rpc_step_config step = {.num_groups = 1};
+	uint64_t context;
+	int param = 0;
+
+	(void)reply;
+	memcpy(&context, request->data, sizeof context);
+	CHECK_ERROR(tutti_rpc_context_end(world->rpc, context, 0), TUTTI_ERR_INVALID, "waits");
+	CHECK_ERROR(tutti_rpc_context_step(world->rpc, context, &step, NULL), TUTTI_ERR_INVALID,
+		    "waits");
+	CHECK_ERROR(tutti_rpc_param_lock(world->rpc, &param, 1, 0), TUTTI_ERR_INVALID, "waits");
+	return TUTTI_OK;
+}
+
+static void short_functions(tutti_comm *comm, void *arg)
+{
+	struct world world;
+	uint64_t context;
+
+	(void)arg;
+	world_open(&world, comm);
+	const tutti_rpc_function function = {
+		.name = "waits", .fn = waits_in_short, .arg = &world, .flags = TUTTI_RPC_SHORT};
+	CHECK(tutti_rpc_register(world.rpc, &function) == TUTTI_OK);
+	CHECK(tutti_rpc_context_begin(world.rpc, &context) == TUTTI_OK);
+	struct path path = tour(&world, 0, 1);
+	CHECK(world_add(&world, &path) == TUTTI_OK);
+	const tutti_rpc_piece piece = {&context, sizeof context};
+	CHECK(tutti_rpc_call(world.rpc, world.rank, "waits", &piece, 1, NULL, NULL) == TUTTI_OK);
+	CHECK(tutti_rpc_context_now() == context);
+	CHECK(tutti_rpc_context_end(world.rpc, context, 0) == TUTTI_OK);
+	world_close(&world);
+}
+
 /* A rank that never ends its contexts gets a message, and destroy frees them. */
 static void too_many(tutti_comm *comm, void *arg)
 {
@@ -277,6 +315,12 @@ static void test_misuse_is_explained(void **state)
 	on_ranks(misuse);
 }
 
+static void test_short_functions_do_not_wait(void **state)
+{
+	(void)state;
+	on_ranks(short_functions);
+}
+
 static void test_contexts_are_bounded(void **state)
 {
 	(void)state;
@@ -296,6 +340,7 @@ int main(void)
 		cmocka_unit_test(test_contexts_do_not_mix),
 		cmocka_unit_test(test_participants_have_gradients),
 		cmocka_unit_test(test_misuse_is_explained),
+		cmocka_unit_test(test_short_functions_do_not_wait),
 		cmocka_unit_test(test_contexts_are_bounded),
 		cmocka_unit_test(test_removed_parameters),
 	};
