@@ -54,5 +54,5 @@ kill -9 "$(cat pid_1)"
 wait $job
 code=$?
 [ $code = 137 ] || complain "a killed process ends the job with $code: $(cat err)"
-said 'rank [23]' err
+said '[Rr]ank [23]' err
 exit $failures
