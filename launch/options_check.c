@@ -83,6 +83,18 @@ int options_size(const struct options *o)
 	return o->nodes * o->ranks * (o->local_ranks ? o->local_ranks : 1);
 }
 
+static int check_size(const struct options *o)
+{
+	int64_t processes = (int64_t)o->nodes * o->ranks;
+
+	if (processes <= WORLD_MAX &&
+	    processes * (o->local_ranks ? o->local_ranks : 1) <= WORLD_MAX)
+		return -1;
+	return help_wrong("-n %d, --nnodes %d and --local-ranks %d are too many: a job has %d "
+			  "ranks at most.",
+			  o->ranks, o->nodes, o->local_ranks ? o->local_ranks : 1, WORLD_MAX);
+}
+
 static int check_mesh(struct options *o)
 {
 	char why[AXES_WHY_BYTES];
@@ -103,5 +115,7 @@ int options_check(struct options *o)
 		code = check_hosts(o);
 	if (code < 0)
 		code = check_nodes(o);
+	if (code < 0)
+		code = check_size(o);
 	return code < 0 ? check_mesh(o) : code;
 }

@@ -17,7 +17,6 @@ struct job {
 	int in_flight;  /* requests of one client at once                                     */
 	int requests;   /* of one client in one round                                         */
 	int rounds;     /* of each of two modes, which take turns: one at a time, and batched */
-	int ranks;      /* --ranks: to start; 0: there is a launcher, or one rank             */
 	const char *model, *export; /* safetensors files, or NULL                             */
 };
 

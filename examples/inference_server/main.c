@@ -119,11 +119,9 @@ static tutti_status with_model(struct job *job)
 }
 
 /* One rank of the job. */
-static int run(int rank, void *arg)
+static int run(struct job job)
 {
-	struct job job = *(const struct job *)arg;
 
-	(void)rank;
 	if (getenv("TUTTI_RESTARTED")) {
 		fprintf(stderr, "inference_server: a rank that was killed cannot come back; if it "
 				"was a client the others go on\n");
@@ -146,11 +144,9 @@ static int number(const char *text, int least, int most, int *is_good)
 static int read_options(struct job *job, int argc, char **argv)
 {
 	static const struct option options[] = {
-		{"batch", 1, NULL, 'b'},    {"delay-us", 1, NULL, 'd'},
-		{"queue", 1, NULL, 'q'},    {"in-flight", 1, NULL, 'f'},
-		{"requests", 1, NULL, 'n'}, {"rounds", 1, NULL, 'R'},
-		{"ranks", 1, NULL, 'r'},    {"model", 1, NULL, 'm'},
-		{"export", 1, NULL, 'e'},   {0}};
+		{"batch", 1, NULL, 'b'},     {"delay-us", 1, NULL, 'd'}, {"queue", 1, NULL, 'q'},
+		{"in-flight", 1, NULL, 'f'}, {"requests", 1, NULL, 'n'}, {"rounds", 1, NULL, 'R'},
+		{"model", 1, NULL, 'm'},     {"export", 1, NULL, 'e'},   {0}};
 	int option, is_good = 1;
 
 	while ((option = getopt_long(argc, argv, "", options, NULL)) >= 0) {
@@ -166,8 +162,6 @@ static int read_options(struct job *job, int argc, char **argv)
 			job->requests = number(optarg, 1, MOST_REQUESTS, &is_good);
 		else if (option == 'R')
 			job->rounds = number(optarg, 1, 1000, &is_good);
-		else if (option == 'r')
-			job->ranks = number(optarg, 1, 4096, &is_good);
 		else if (option == 'm')
 			job->model = optarg;
 		else if (option == 'e')
@@ -190,7 +184,7 @@ static const char usage[] =
 	"  --model FILE        parameters from a safetensors file; otherwise seeded ones\n"
 	"  --export FILE       writes the parameters, and ends\n";
 
-int main(int argc, char **argv)
+static int work(int argc, char **argv)
 {
 	struct job job = {.batch = 16,
 			  .delay_us = 200,
@@ -205,9 +199,10 @@ int main(int argc, char **argv)
 	}
 	if (!read_options(&job, argc, argv))
 		return fail("a wrong option or number; --help says which there are");
-	if (job.ranks == 0)
-		return run(0, &job);
-	if (tutti_spawn(run, &job, job.ranks) != TUTTI_OK)
-		fail(tutti_comm_error(NULL));
-	return tutti_spawn_exit_code();
+	return run(job);
+}
+
+int main(int argc, char **argv)
+{
+	return tutti_main(argc, argv, work); /* with --ranks N: N of them */
 }

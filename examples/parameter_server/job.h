@@ -28,7 +28,6 @@ struct job {
 	int64_t steps;
 	int64_t print_every;
 	float lr;
-	int ranks; /* --ranks: to start; 0: there is a launcher, or one rank      */
 	int ddp;   /* no servers: all ranks train by a tutti_trainer              */
 };
 

@@ -90,12 +90,10 @@ static int fail(const char *why)
 }
 
 /* One rank of the job. */
-static int run(int rank, void *arg)
+static int run(struct job job)
 {
-	struct job job = *(const struct job *)arg;
 	tutti_comm *comm;
 
-	(void)rank;
 	if (getenv("TUTTI_RESTARTED")) {
 		fprintf(stderr, "parameter_server: a rank that was killed cannot come back; if it "
 				"was a worker the others go on\n");
@@ -135,10 +133,13 @@ static float rate(const char *text, int *is_good)
 
 static int read_options(struct job *job, int argc, char **argv)
 {
-	const struct option options[] = {{"servers", 1, NULL, 's'}, {"staleness", 1, NULL, 'S'},
-					 {"steps", 1, NULL, 'n'},   {"lr", 1, NULL, 'l'},
-					 {"ranks", 1, NULL, 'r'},   {"print-every", 1, NULL, 'p'},
-					 {"ddp", 0, &job->ddp, 1},  {0}};
+	const struct option options[] = {{"servers", 1, NULL, 's'},
+					 {"staleness", 1, NULL, 'S'},
+					 {"steps", 1, NULL, 'n'},
+					 {"lr", 1, NULL, 'l'},
+					 {"print-every", 1, NULL, 'p'},
+					 {"ddp", 0, &job->ddp, 1},
+					 {0}};
 	int option, is_good = 1;
 
 	while ((option = getopt_long(argc, argv, "", options, NULL)) >= 0) {
@@ -150,8 +151,6 @@ static int read_options(struct job *job, int argc, char **argv)
 			job->steps = number(optarg, 1, MOST_STEPS, &is_good);
 		else if (option == 'p')
 			job->print_every = number(optarg, 1, MOST_STEPS, &is_good);
-		else if (option == 'r')
-			job->ranks = (int)number(optarg, 1, 4096, &is_good);
 		else if (option == 'l')
 			job->lr = rate(optarg, &is_good);
 		else if (option == '?')
@@ -171,7 +170,7 @@ static const char usage[] =
 	"  --print-every N     steps between losses that are printed (50)\n"
 	"  --ddp               no servers: all ranks reduce their gradients\n";
 
-int main(int argc, char **argv)
+static int work(int argc, char **argv)
 {
 	struct job job = {.servers = 1, .steps = 600, .print_every = 50, .lr = 0.1f};
 
@@ -181,9 +180,10 @@ int main(int argc, char **argv)
 	}
 	if (!read_options(&job, argc, argv))
 		return fail("a wrong option or number; --help says which there are");
-	if (job.ranks == 0)
-		return run(0, &job);
-	if (tutti_spawn(run, &job, job.ranks) != TUTTI_OK)
-		fail(tutti_comm_error(NULL));
-	return tutti_spawn_exit_code();
+	return run(job);
+}
+
+int main(int argc, char **argv)
+{
+	return tutti_main(argc, argv, work); /* with --ranks N: N of them */
 }

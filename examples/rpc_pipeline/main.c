@@ -17,7 +17,6 @@
 enum { SPLITS_MOST = 8 };
 
 struct options {
-	int ranks; /* 0: a launcher starts them */
 	int split[SPLITS_MOST], num_splits;
 	struct training training; /* stages 0: one for each rank but 0 */
 };
@@ -30,7 +29,7 @@ static int complain(const char *what)
 
 static int usage(void)
 {
-	return complain("options are --ranks N (0: tuttirun's), --stages 1 to 8, --split 1,2,4,... "
+	return complain("options are --ranks N, --stages 1 to 8, --split 1,2,4,... "
 			"of up to 64 micro-batches and no more than the batch, --batch SAMPLES, "
 			"--steps N, --lr RATE, --max-norm NORM");
 }
@@ -58,14 +57,13 @@ static int is_good(const struct options *o)
 	for (int i = 0; i < o->num_splits; i++)
 		if (o->split[i] > t->batch)
 			return 0;
-	return o->ranks >= 0 && t->stages >= 0 && t->stages <= STAGES_MOST && t->batch <= 1 << 16 &&
-	       t->steps > 0 && t->lr > 0 && t->max_norm >= 0;
+	return t->stages >= 0 && t->stages <= STAGES_MOST && t->batch <= 1 << 16 && t->steps > 0 &&
+	       t->lr > 0 && t->max_norm >= 0;
 }
 
 static int read_options(struct options *o, int argc, char **argv)
 {
-	static const struct option known[] = {{"ranks", required_argument, NULL, 'r'},
-					      {"stages", required_argument, NULL, 's'},
+	static const struct option known[] = {{"stages", required_argument, NULL, 's'},
 					      {"split", required_argument, NULL, 'p'},
 					      {"batch", required_argument, NULL, 'b'},
 					      {"steps", required_argument, NULL, 'n'},
@@ -78,9 +76,7 @@ static int read_options(struct options *o, int argc, char **argv)
 			      .num_splits = 1,
 			      .training = {.batch = 64, .steps = 40, .lr = 0.003f, .max_norm = 1}};
 	while ((option = getopt_long(argc, argv, "", known, NULL)) != -1) {
-		if (option == 'r')
-			o->ranks = atoi(optarg);
-		else if (option == 's')
+		if (option == 's')
 			o->training.stages = atoi(optarg);
 		else if (option == 'p' && read_splits(o, optarg) != 0)
 			return -1;
@@ -143,30 +139,30 @@ static tutti_status run(tutti_comm *comm, struct options *options)
 	return status;
 }
 
-static int rank_main(int rank, void *arg)
+static int train(struct options *options)
 {
 	tutti_comm *comm;
 
-	(void)rank;
 	if (tutti_init(&comm, NULL) != TUTTI_OK)
 		return complain(tutti_comm_error(NULL));
 	printf("rank %d is process %d\n", tutti_rank(comm), (int)getpid());
 	fflush(stdout);
-	tutti_status status = run(comm, arg);
+	tutti_status status = run(comm, options);
 	tutti_comm_destroy(comm);
 	fflush(stdout);
 	return status != TUTTI_OK;
 }
 
-int main(int argc, char **argv)
+static int work(int argc, char **argv)
 {
 	struct options options;
 
 	if (read_options(&options, argc, argv) != 0)
 		return usage();
-	if (options.ranks == 0)
-		return rank_main(0, &options);
-	if (tutti_spawn(rank_main, &options, options.ranks) != TUTTI_OK)
-		complain(tutti_comm_error(NULL));
-	return tutti_spawn_exit_code();
+	return train(&options);
+}
+
+int main(int argc, char **argv)
+{
+	return tutti_main(argc, argv, work); /* with --ranks N: N of them */
 }

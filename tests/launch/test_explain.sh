@@ -47,6 +47,9 @@ expect 0 $run -n 2 --local-ranks 3 sh -c 'echo $RANK of $WORLD_SIZE, $TUTTI_LOCA
 expect 0 $run -n 2 --local-ranks 3 --mesh dp=3,tp=2 sh -c 'echo $TUTTI_MESH'
 said '^dp=3,tp=2$' out
 expect 2 $run -n 2 --local-ranks 3 --mesh dp=2 true
+expect 2 $run --explain -n 1321 --nnodes 1300 --local-ranks 2501 --node-rank 0 --master a:1 --mesh dp=2,tp=2
+said 'too many: a job has 65536 ranks at most' err
+expect 2 $run --explain -n 4096 --local-ranks 17
 expect 2 $run -n 2 --local-ranks 0 true
 said "'0' is not a value for --local-ranks: give a number from 1 to 4096\.$" err
 # A program that makes another number of ranks is told so.

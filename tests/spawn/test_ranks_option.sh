@@ -37,6 +37,10 @@ expect 2 $limited "$recover" --ranks
 said "recover: --ranks '' is not possible: it is a number from 1 to 4096"
 expect 2 env RANK=0 $limited "$recover" --ranks 2 # half of a launcher's variables
 said 'WORLD_SIZE is not'
+for program in parameter_server inference_server rpc_pipeline; do
+	expect 2 $tuttirun -n 2 "$BUILD_DIR/examples/$program/$program" --ranks 3
+	said "$program: --ranks 3 starts ranks where no launcher does, and one has started 2: leave it out"
+done
 
 # ---- perf
 for program in ddp_step overlap all_reduce_perf; do

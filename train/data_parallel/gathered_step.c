@@ -7,6 +7,7 @@
 static tutti_status forward(struct replica *replica)
 {
 	TRY(copies_replicate(replica));
+	copies_zero_grads(replica); /* forward may add to them, too */
 	return replica_call(replica, replica->of->config.forward, "forward");
 }
 
@@ -29,7 +30,6 @@ static tutti_status loss(struct tutti_data_parallel *dp, double *sum)
 
 static tutti_status backward(struct replica *replica)
 {
-	copies_zero_grads(replica);
 	return replica_call(replica, replica->of->config.backward, "backward");
 }
 

@@ -82,8 +82,9 @@ static bool read_real(const char *text, float *real)
 
 	if (!*text || text[strspn(text, "0123456789.eE+-")])
 		return false;
+	errno = 0; /* a number that is too small for a float would be 0 */
 	float read = strtof(text, &end);
-	if (end == text || *end || !isfinite(read) || read < 0)
+	if (end == text || *end || errno == ERANGE || !isfinite(read) || read < 0)
 		return false;
 	*real = read + 0; /* -0 is 0 */
 	return true;

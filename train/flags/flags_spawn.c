@@ -58,7 +58,7 @@ static int run_rank(int local_rank, void *arg)
 }
 
 static tutti_status read_variable(const struct flag_node *node, const char *name, const char *what,
-				  int most, int *value)
+				  int least, int most, int *value)
 {
 	const char *text = getenv(name);
 	char *end = NULL;
@@ -68,9 +68,9 @@ static tutti_status read_variable(const struct flag_node *node, const char *name
 				     "node.",
 				     node->nodes, name, what);
 	long number = strtol(text, &end, 10);
-	if (*end || number < 0 || number > most)
-		return train_invalid("--nodes %d needs %s, %s: '%.60s' is no number from 0 to %d.",
-				     node->nodes, name, what, text, most);
+	if (*end || number < least || number > most)
+		return train_invalid("--nodes %d needs %s, %s: '%.60s' is no number from %d to %d.",
+				     node->nodes, name, what, text, least, most);
 	*value = (int)number;
 	return TUTTI_OK;
 }
@@ -80,7 +80,7 @@ static tutti_status find_nodes(struct flag_node *node)
 {
 	const char *insecure = getenv("TUTTI_INSECURE");
 
-	TRY(read_variable(node, "NODE_RANK", "the number of this node", node->nodes - 1,
+	TRY(read_variable(node, "NODE_RANK", "the number of this node", 0, node->nodes - 1,
 			  &node->rank));
 	node->host = getenv("MASTER_ADDR");
 	if (!node->host || !*node->host)
@@ -88,7 +88,7 @@ static tutti_status find_nodes(struct flag_node *node)
 				     "of the first node: set it on each node.",
 				     node->nodes);
 	if (!node->port)
-		TRY(read_variable(node, "MASTER_PORT", "a port of the first node (or --port)",
+		TRY(read_variable(node, "MASTER_PORT", "a port of the first node (or --port)", 1,
 				  65535, &node->port));
 	if (!node->has_secret && !(insecure && strcmp(insecure, "1") == 0))
 		return train_invalid("--nodes %d without a launcher needs TUTTI_SECRET or "

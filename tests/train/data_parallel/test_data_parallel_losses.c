@@ -195,9 +195,77 @@ static void test_same_losses(void **state)
 	munmap(ddp, bytes);
 }
 
+/* ---- gradients that forward adds ---- */
+
+static tutti_status forward_adds(tutti_replica *r)
+{
+	float *grad = tutti_replica_grad(r, 0);
+
+	*grad += (float)r->items;
+	memset(r->outputs, 0, r->items * sizeof(float));
+	return TUTTI_OK;
+}
+
+static tutti_status no_loss(tutti_replica *r)
+{
+	r->loss = 0;
+	memset(r->output_grads, 0, r->items * sizeof(float));
+	return TUTTI_OK;
+}
+
+static tutti_status no_backward(tutti_replica *r)
+{
+	(void)r;
+	return TUTTI_OK;
+}
+
+static tutti_status read_one(tutti_trainer *trainer, int replica, void *arg)
+{
+	return replica == 0 ? tutti_param_read(trainer, 0, 0, 1, arg) : TUTTI_OK;
+}
+
+static float one_step(int n, int is_mirrored)
+{
+	const tutti_optimizer sgd = {.kind = TUTTI_SGD, .lr = 0.5f};
+	const tutti_data_parallel_batch batch = {.items = 7};
+	const int64_t shape = 1;
+	tutti_data_parallel_config config = {.forward = forward_adds,
+					     .loss = no_loss,
+					     .backward = no_backward,
+					     .output_count = 1};
+	tutti_data_parallel *dp;
+	tutti_comm *comms[RANKS_MAX];
+	float value;
+
+	CHECK(tutti_model_create(&config.model) == TUTTI_OK);
+	tutti_model_param(config.model, tutti_model_unit(config.model, "u"), "p", 1, &shape, 0);
+	CHECK(tutti_init_all(comms, n, NULL) == TUTTI_OK);
+	CHECK((is_mirrored ? tutti_mirrored_create
+			   : tutti_data_parallel_create)(&dp, comms, n, &config) == TUTTI_OK);
+	tutti_model_destroy(config.model);
+	CHECK(tutti_data_parallel_step(dp, &batch, &sgd, 1, NULL) == TUTTI_OK);
+	CHECK(tutti_data_parallel_run(dp, read_one, &value) == TUTTI_OK);
+	tutti_data_parallel_destroy(dp);
+	for (int r = 0; r < n; r++)
+		tutti_comm_destroy(comms[r]);
+	return value;
+}
+
+/* The mean over the items is 1, wherever they are. */
+static void forward_may_add_to_gradients(void **state)
+{
+	(void)state;
+	for (int n = 1; n <= RANKS_MAX; n++)
+		for (int is_mirrored = 0; is_mirrored < 2; is_mirrored++)
+			assert_float_equal(one_step(n, is_mirrored), -0.5f, 1e-6);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_losses)};
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_same_losses),
+		cmocka_unit_test(forward_may_add_to_gradients),
+	};
 
 	test_limit(300);
 	return cmocka_run_group_tests(tests, NULL, NULL);

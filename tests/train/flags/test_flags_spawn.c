@@ -163,6 +163,8 @@ static void what_nodes_need_is_said(void **state)
 	refuses("needs MASTER_ADDR, an address of the first node");
 	setenv("MASTER_ADDR", "127.0.0.1", 1);
 	refuses("needs MASTER_PORT, a port of the first node (or --port)");
+	setenv("MASTER_PORT", "0", 1);
+	refuses("'0' is no number from 1 to 65535");
 	setenv("MASTER_PORT", "29500", 1);
 	refuses("needs TUTTI_SECRET or TUTTI_SECRET_FILE, the same on each node");
 	int code;
