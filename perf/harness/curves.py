@@ -9,16 +9,20 @@ COLOURS = {"Tutti": "#0b5cad", "Tutti, zero copy": "#00a6a6", "Open MPI": "#d149
            "Open MPI, no CMA": "#c2571a", "Open MPI, no CMA, malloc": "#8f2d56", "Open MPI, UCX": "#e0a11b",
            "MPICH": "#6a4c93", "Gloo": "#4c956c"}
 SPARE = ("#0b5cad", "#d1495b", "#00897b", "#b3730f", "#6a4c93", "#4c956c", "#8f2d56", "#3d5a80", "#98703b", "#777777")
-LEAST = 1e-100        # that a logarithmic axis shows
+LEAST, MOST = 1e-100, 1e100     # that an axis shows; what is beyond MOST, or below -MOST, lies on its edge
 MOST_MARKS = 80         # of a curve; one of more points is a line alone
 MOST_POINTS = 800       # of a curve; of more the least and the greatest of each stretch are drawn
+
+
+def within(value):
+    return max(-MOST, min(MOST, value))
 
 
 class Axis:
     """From values to pixels; logarithmic, or even."""
 
     def __init__(self, values, begin, end, is_log=True):
-        low, high = min(values), max(values)
+        low, high = within(min(values)), within(max(values))
         self.is_log, self.begin, self.end = is_log, begin, end
         if is_log:
             if low == high:
@@ -30,7 +34,7 @@ class Axis:
             self.low, self.high = low - 0.03 * reach, high + 0.03 * reach
 
     def place(self, value):
-        return math.log(value) if self.is_log else value
+        return math.log(within(value)) if self.is_log else within(value)
 
     def at(self, value):
         share = (self.place(value) - self.low) / (self.high - self.low)

@@ -24,6 +24,20 @@ expect 0 $sweep one.json --trials 1 --out d -- $fake {dir} 4 {lr}
 said '^tutti-sweep: 1 trial by random, seed [0-9]+, '
 [ "$(cat a/trial_0002/params.json)" = "{\"lr\": $(awk '$1 == 2 { print $6 }' table)}" ] || complain "params.json: $(cat a/trial_0002/params.json table)"
 
+# ---- losses that are far off, and a terminal of another encoding
+cat >diverges.py <<-'END'
+	import json, sys
+	with open(sys.argv[1] + "/metrics.jsonl", "w") as file:
+	    for step, loss in enumerate((0.5, float(sys.argv[2]), -1e308, 1e308, 0.25)):
+	        file.write(json.dumps({"step": step, "loss": loss}) + "\n")
+END
+echo '{"far": {"_type": "choice", "_value": [1e300, 1]}, "word": {"_type": "choice", "_value": ["\u00e4"]}}' >far.json
+expect 0 env PYTHONIOENCODING=ascii $sweep far.json --method grid --out far -- $python3 diverges.py {dir} {far} {word}
+said '^far/report.html shows it\.$' out
+grep -q 'xe4' out || complain "the table: $(cat out)"
+expect 0 sh -c "exec $sweep far.json --method grid --out quiet -- $python3 diverges.py {dir} {far} {word} 2>&-"
+grep -q '^tutti-sweep:' out && complain "messages came to stdout: $(cat out)"
+
 # ---- the same command goes on: here nothing is left to do; more trials; and what must be the same
 expect 0 $sweep one.json --seed 5 --trials 6 --out a -- $fake {dir} 4 {lr}
 cmp out table || complain "another table of the same trials"

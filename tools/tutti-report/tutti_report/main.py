@@ -14,13 +14,15 @@ import argparse
 import os
 import sys
 
-from harness import files, page
+from harness import files, page, streams
 from tutti_report import compare_section, perf_section, sources, trace_section, training_section
 
 SECTIONS = ((sources.TRACE, trace_section), (sources.LOG, training_section), (sources.COMPARISON, compare_section),
             (sources.PERF, perf_section))
 NAME = "tutti-report"
 DONE, FAILED, USAGE = 0, 1, 2
+_streams = streams.Streams(NAME)
+warn, say = _streams.warn, _streams.say
 
 
 class Arguments(argparse.ArgumentParser):
@@ -30,27 +32,6 @@ class Arguments(argparse.ArgumentParser):
 
 class Usage(Exception):
     """A line that cannot be understood."""
-
-
-def warn(message):
-    try:
-        print(f"{NAME}: {message}", file=sys.stderr)
-    except OSError:
-        pass                 # no one is left to tell
-
-
-def say(text):
-    """On standard output; the exit code."""
-    try:
-        if sys.stdout is None:
-            raise OSError(9, "Bad file descriptor")
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    except OSError as error:
-        sys.stdout = None    # what it still holds is not tried again at the end
-        warn(f"stdout could not be written: {error.strerror}.")
-        return FAILED
-    return DONE
 
 
 def parser():

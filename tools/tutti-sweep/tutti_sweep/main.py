@@ -19,33 +19,15 @@ import shlex
 import signal
 import sys
 
+from harness import streams
 from tutti_sweep import arguments, command, guard, journal, methods, report, resources, settings, space, study, sweep, table, \
     test_mode
 from tutti_sweep.refused import Refused, Usage, counted
 
 NAME = "tutti-sweep"
 DONE, FAILED, USAGE = 0, 1, 2
-
-
-def warn(message):
-    try:
-        print(f"{NAME}: {message}", file=sys.stderr, flush=True)
-    except OSError:
-        pass                 # no one is left to tell
-
-
-def say(text):
-    """On standard output; the exit code."""
-    try:
-        if sys.stdout is None:
-            raise OSError(9, "Bad file descriptor")
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    except OSError as error:
-        sys.stdout = None    # what it still holds is not tried again at the end
-        warn(f"stdout could not be written: {error.strerror}.")
-        return FAILED
-    return DONE
+_streams = streams.Streams(NAME)
+warn, say = _streams.warn, _streams.say
 
 
 def method_of(given, seed, found):
@@ -116,8 +98,8 @@ def search(given):
 
 def show(record, given):
     """The page, and the table; the exit code."""
-    path = report.write(record, given)
-    code = say(table.text_of(record, given) + f"{path} shows it.\n")
+    code = say(table.text_of(record, given))
+    code = say(f"{report.write(record, given)} shows it.\n") or code
     return code or (DONE if record.ranked(given.mode) else FAILED)
 
 
