@@ -3,10 +3,10 @@
  * message and its exit code, misuse is refused, and of the program's own nothing is changed.
  * Signals from outside and what is printed are test_spawn_programs.sh's. */
 #include "tests/limit.h"
+#include "tests/spawn/open_files.h"
 
 #include <tutti/tutti.h>
 
-#include <dirent.h>
 #include <errno.h>
 #include <regex.h>
 #include <stdatomic.h>
@@ -27,18 +27,6 @@ static struct shared {
 	atomic_int number[RANKS];
 	char text[RANKS][200];
 } * shared;
-
-static int open_files(void)
-{
-	DIR *folder = opendir("/proc/self/fd");
-	int n = 0;
-
-	while (folder && readdir(folder))
-		n++;
-	if (folder)
-		closedir(folder);
-	return n;
-}
 
 static void assert_said(const char *pattern)
 {

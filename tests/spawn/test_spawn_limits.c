@@ -4,10 +4,10 @@
 #include "core/wait.h"
 #include "spawn/rank/claims.h"
 #include "tests/own_network.h"
+#include "tests/spawn/open_files.h"
 
 #include <tutti/tutti.h>
 
-#include <dirent.h>
 #include <errno.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -15,18 +15,6 @@
 #include "tests/unit.h"
 
 #define LIMIT_S 60
-
-static int open_files(void)
-{
-	DIR *folder = opendir("/proc/self/fd");
-	int n = 0;
-
-	while (folder && readdir(folder))
-		n++;
-	if (folder)
-		closedir(folder);
-	return n;
-}
 
 /* ---- cores */
 

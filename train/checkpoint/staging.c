@@ -139,17 +139,6 @@ tutti_status staging_create(struct staging **staging, int fd, const char *path, 
 	return TUTTI_OK;
 }
 
-static void deadline_of(struct timespec *deadline, int timeout_ms)
-{
-	clock_gettime(CLOCK_MONOTONIC, deadline);
-	deadline->tv_sec += timeout_ms / 1000;
-	deadline->tv_nsec += timeout_ms % 1000 * 1000000L;
-	if (deadline->tv_nsec >= 1000000000L) {
-		deadline->tv_nsec -= 1000000000L;
-		deadline->tv_sec++;
-	}
-}
-
 /* Waits, with the lock, until fewer slots than most are full, or the thread has ended. Every slot
  * that is written restarts the deadline. */
 static tutti_status wait_for_thread(struct staging *staging, size_t most)
@@ -157,13 +146,13 @@ static tutti_status wait_for_thread(struct staging *staging, size_t most)
 	struct timespec deadline;
 	size_t seen = staging->written;
 
-	deadline_of(&deadline, staging->timeout_ms);
+	cond_deadline(&deadline, staging->timeout_ms);
 	while (!staging->has_ended && staging->filled - staging->written >= most) {
 		int error = pthread_cond_clockwait(&staging->changed, &staging->lock,
 						   CLOCK_MONOTONIC, &deadline);
 		if (staging->written != seen) {
 			seen = staging->written;
-			deadline_of(&deadline, staging->timeout_ms);
+			cond_deadline(&deadline, staging->timeout_ms);
 		} else if (error == ETIMEDOUT && !staging->has_ended) {
 			return train_fail(TUTTI_ERR_TIMEOUT,
 					  "No part of '%s' was written for %d ms: the disk or the "

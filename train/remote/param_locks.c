@@ -6,17 +6,6 @@
 #include <errno.h>
 #include <time.h>
 
-static void deadline_after(struct timespec *deadline, int timeout_ms)
-{
-	clock_gettime(CLOCK_MONOTONIC, deadline);
-	deadline->tv_sec += timeout_ms / 1000;
-	deadline->tv_nsec += timeout_ms % 1000 * 1000000L;
-	if (deadline->tv_nsec >= 1000000000L) {
-		deadline->tv_nsec -= 1000000000L;
-		deadline->tv_sec++;
-	}
-}
-
 static bool is_free(const struct remote_param *param, bool updates)
 {
 	if (updates)
@@ -81,7 +70,7 @@ static tutti_status await_free(struct remote *remote, const int *numbers, int co
 	int busy, error = 0;
 
 	if (timeout_ms > 0)
-		deadline_after(&deadline, timeout_ms);
+		cond_deadline(&deadline, timeout_ms);
 	for (;;) {
 		TRY(find_busy(remote, numbers, count, updates, &busy));
 		if (busy < 0)
