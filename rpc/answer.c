@@ -120,7 +120,7 @@ static void end_with_reply(struct tutti_rpc_future *call, const struct rpc_messa
 		rpc_call_end(call, call->is_expiring ? TUTTI_ERR_TIMEOUT : TUTTI_ERR_ABORTED,
 			     "%s while it waited there for a thread, or for its payload",
 			     call->is_expiring ? "its time was over" : "it was cancelled");
-	else if (call->is_expiring && m->status != TUTTI_OK)
+	else if (call->is_expiring && (m->status != TUTTI_OK || m->is_dropped))
 		rpc_call_end(call, TUTTI_ERR_TIMEOUT,
 			     "no answer within %d ms: its function ran there, and has ended since",
 			     call->timeout_ms);

@@ -24,7 +24,7 @@ void rpc_slot_free(struct rpc_slot *slot)
 		slot->call->slot = NULL;
 	rpc_parcel_let_go(&slot->parcel);
 	give_back(slot);
-	rpc->slots_used--;
+	rpc->slots_used -= !slot->is_own;
 	if (rpc->peers[slot->rank].slots_waiting || rpc->leaving.is_leaving)
 		pthread_cond_broadcast(&rpc->changed);
 }
@@ -134,15 +134,18 @@ void rpc_call_left(struct tutti_rpc_future *call)
 {
 	if (call->is_over || call->leaving == TUTTI_OK || call->is_sending || call->is_receiving)
 		return;
-	if (call->leaving == TUTTI_ERR_TIMEOUT)
+	if (call->leaving == TUTTI_ERR_TIMEOUT) {
+		if (call->told_in != call->rpc->epoch) /* the first was lost with a communicator */
+			rpc_call_tell_cancel(call);
 		rpc_call_end(call, TUTTI_ERR_TIMEOUT, "no answer within %d ms: %s",
 			     call->timeout_ms, place_of(call));
-	else if (call->leaving == TUTTI_ERR_ABORTED)
+	} else if (call->leaving == TUTTI_ERR_ABORTED) {
 		rpc_call_end(call, TUTTI_ERR_ABORTED, "it was cancelled");
-	else
+	} else {
 		rpc_call_end(call, call->leaving,
 			     "its payload, or its answer, has other lengths "
 			     "than were said");
+	}
 }
 
 void rpc_call_leave(struct tutti_rpc_future *call, tutti_status status)
@@ -152,11 +155,12 @@ void rpc_call_leave(struct tutti_rpc_future *call, tutti_status status)
 	rpc_call_left(call);
 }
 
-void rpc_call_tell_cancel(const struct tutti_rpc_future *call)
+void rpc_call_tell_cancel(struct tutti_rpc_future *call)
 {
 	const struct rpc_slot *slot = call->slot;
 	struct rpc_message m = {.kind = RPC_CANCEL, .is_coming = call->is_sending};
 
+	call->told_in = call->rpc->epoch;
 	if (!slot)
 		return;
 	m.slot = slot->number;

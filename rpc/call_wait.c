@@ -1,6 +1,11 @@
 /* Waiting for a call. */
 #include "rpc/rpc_internal.h"
 
+#include "core/clock.h"
+
+/* A thread that waits for a REPLY cannot be woken: by then it sees that its call was cancelled. */
+enum { LOOK_MS = 20 };
+
 static uint64_t sooner(uint64_t a_ns, uint64_t b_ns)
 {
 	return !a_ns || (b_ns && b_ns < a_ns) ? b_ns : a_ns;
@@ -28,7 +33,7 @@ tutti_status rpc_await(struct tutti_rpc_future *call, uint64_t deadline_ns)
 		uint64_t until = sooner(deadline_ns, call->leaving ? 0 : call->deadline_ns);
 		struct rpc_slot *slot = call->slot;
 		if (slot && slot->work && may_await(call))
-			rpc_slot_await(slot, until);
+			rpc_slot_await(slot, sooner(until, rpc_now_ns() + MS_TO_NS(LOOK_MS)));
 		else
 			rpc_wait_changed(rpc, until);
 		if (is_settled(call))

@@ -83,6 +83,7 @@ static void free_entries(tutti_rpc *rpc, struct rpc_peer *peer)
 /* No other thread uses it any more. */
 static void free_all(tutti_rpc *rpc)
 {
+	rpc_refs_end(rpc); /* before what functions of the user's, which it calls, may use */
 	for (int r = 0; rpc->peers && r < rpc->size; r++) {
 		free_entries(rpc, &rpc->peers[r]);
 		free(rpc->peers[r].slots);
@@ -181,14 +182,23 @@ tutti_status tutti_rpc_register(tutti_rpc *rpc, const tutti_rpc_function *functi
 	return status;
 }
 
+/* Whether the keeper still has calls to end. */
+static bool has_calls(const tutti_rpc *rpc)
+{
+	return rpc->state == RPC_ENDED && !rpc->all_ended && rpc->keeper.has_thread;
+}
+
 /* From now on no message is dealt with, and functions that are deferred have answered. */
 static void close_comm(tutti_rpc *rpc)
 {
 	rpc_lock(rpc);
-	while (rpc->running || rpc->calling)
+	while (rpc->running || rpc->calling || has_calls(rpc))
 		rpc_wait_changed(rpc, 0);
 	if (rpc->state != RPC_ENDED) {
 		rpc->state = RPC_ENDED;
+		rpc->failure.status = TUTTI_ERR_ABORTED;
+		snprintf(rpc->failure.message, sizeof rpc->failure.message,
+			 "tutti_rpc_destroy was called on this rank");
 		rpc->all_ended = true; /* there are no calls */
 	}
 	rpc_inboxes_cancel(rpc);
@@ -204,7 +214,8 @@ void tutti_rpc_destroy(tutti_rpc *rpc)
 {
 	if (!rpc)
 		return;
-	if (!rpc->is_shut && !rpc->is_aborted && tutti_rpc_shutdown(rpc, 0) != TUTTI_OK)
+	if (!rpc->is_shut && !rpc->is_aborted &&
+	    (rpc->leaving.is_leaving || tutti_rpc_shutdown(rpc, 0) != TUTTI_OK))
 		tutti_rpc_abort(rpc);
 	rpc_pool_stop(rpc);
 	close_comm(rpc);

@@ -6,20 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static tutti_status check_pieces(const char *what, const tutti_rpc_piece *pieces, int num_pieces)
-{
-	if (num_pieces < 0 || num_pieces > TUTTI_RPC_PIECES)
-		return train_invalid("%s: %d pieces: there may be %d", what, num_pieces,
-				     TUTTI_RPC_PIECES);
-	if (num_pieces && !pieces)
-		return train_invalid("%s: pieces is NULL, and num_pieces is %d", what, num_pieces);
-	for (int i = 0; i < num_pieces; i++)
-		if (pieces[i].bytes && !pieces[i].data)
-			return train_invalid("%s: piece %d has %zu bytes, and data is NULL", what,
-					     i, pieces[i].bytes);
-	return TUTTI_OK;
-}
-
 static tutti_status check_call(const char *what, const tutti_rpc *rpc, int rank, const char *name)
 {
 	size_t bytes = name ? strlen(name) : 0;
@@ -79,7 +65,7 @@ tutti_status tutti_rpc_call(tutti_rpc *rpc, int rank, const char *name,
 
 	TRY(rpc_may_wait("tutti_rpc_call"));
 	TRY(check_call("tutti_rpc_call", rpc, rank, name));
-	TRY(check_pieces("tutti_rpc_call", pieces, num_pieces));
+	TRY(rpc_pieces_check("tutti_rpc_call", pieces, num_pieces));
 	fill(&call, rpc, rank, name, options);
 	fill_pieces(&call, pieces, num_pieces);
 	call.answer = answer;
@@ -131,7 +117,7 @@ tutti_status tutti_rpc_send(tutti_rpc *rpc, int rank, const char *name,
 
 	TRY(tutti_group_refuse("tutti_rpc_send"));
 	TRY(check_call("tutti_rpc_send", rpc, rank, name));
-	TRY(check_pieces("tutti_rpc_send", pieces, num_pieces));
+	TRY(rpc_pieces_check("tutti_rpc_send", pieces, num_pieces));
 	fill(&call, rpc, rank, name, options);
 	fill_pieces(&call, pieces, num_pieces);
 	call.is_one_way = true;
@@ -154,7 +140,7 @@ tutti_status tutti_rpc_call_async(tutti_rpc *rpc, int rank, const char *name,
 {
 	TRY(tutti_group_refuse("tutti_rpc_call_async"));
 	TRY(check_call("tutti_rpc_call_async", rpc, rank, name));
-	TRY(check_pieces("tutti_rpc_call_async", pieces, num_pieces));
+	TRY(rpc_pieces_check("tutti_rpc_call_async", pieces, num_pieces));
 	if (!future && !(options && options->done))
 		return train_invalid("tutti_rpc_call_async: future is NULL, and there is no "
 				     "options.done");

@@ -80,12 +80,12 @@ static void on_message(void *arg, tutti_status status)
 	rpc_in_callback++;
 	rpc_lock(rpc);
 	tutti_work_release(&in->work);
-	if (status == TUTTI_OK)
+	if (status == TUTTI_OK && rpc->state != RPC_ENDED)
 		due = receive(in);
 	else if (tutti_comm_status(rpc->comm) != TUTTI_OK)
 		rpc_note_failure(rpc);
 	/* ABORTED: it was cancelled. MISMATCH: a message of another length, which is gone. */
-	if (status == TUTTI_OK || status == TUTTI_ERR_MISMATCH)
+	if (rpc->state != RPC_ENDED && (status == TUTTI_OK || status == TUTTI_ERR_MISMATCH))
 		post(in);
 	rpc_issued_over(rpc, !due);
 	rpc_unlock(rpc);

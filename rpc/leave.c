@@ -23,24 +23,31 @@ static int first_alive(const tutti_rpc *rpc)
 	return r;
 }
 
+/* The answer to a report. */
+struct census {
+	uint64_t sum;    /* of the calls that the living have begun                         */
+	uint64_t living; /* with another rank dead an equal sum would be chance             */
+};
+
 /* Ends the replies that wait, if no living rank is missing. Without the lock: they take it. */
 static void answer_if_all(tutti_rpc *rpc)
 {
 	struct rpc_leaving *l = &rpc->leaving;
-	uint64_t sum = 0;
+	struct census census = {0};
 	bool is_all = true;
 
 	rpc_lock(rpc);
 	for (int r = 0; r < rpc->size; r++) {
 		is_all = is_all && (l->held[r] || !rpc->peers[r].is_alive);
-		sum += rpc->peers[r].is_alive ? l->issued[r] : 0;
+		census.sum += rpc->peers[r].is_alive ? l->issued[r] : 0;
+		census.living += rpc->peers[r].is_alive;
 	}
 	for (int r = 0; is_all && r < rpc->size; r++) {
 		struct tutti_rpc_reply *reply = l->held[r];
 		l->held[r] = NULL;
 		if (!reply)
 			continue;
-		tutti_rpc_reply_copy(reply, &sum, sizeof sum);
+		tutti_rpc_reply_copy(reply, &census, sizeof census);
 		rpc_reply_send(reply);
 	}
 	rpc_unlock(rpc);
@@ -166,12 +173,12 @@ static int ms_left(uint64_t deadline_ns)
 }
 
 /* One report and its answer. PEER: the rank that was told has died. */
-static tutti_status report(tutti_rpc *rpc, int to, uint64_t deadline_ns, uint64_t *sum)
+static tutti_status report(tutti_rpc *rpc, int to, uint64_t deadline_ns, struct census *census)
 {
 	uint64_t issued = rpc->issued;
 	const tutti_rpc_piece piece = {&issued, sizeof issued};
 	const tutti_rpc_options options = {.timeout_ms = ms_left(deadline_ns)};
-	tutti_rpc_answer answer = {.data = sum, .bytes = sizeof *sum};
+	tutti_rpc_answer answer = {.data = census, .bytes = sizeof *census};
 
 	return rpc_call_own(rpc, to, LEAVE, &piece, 1, &answer, &options);
 }
@@ -180,23 +187,38 @@ static tutti_status report(tutti_rpc *rpc, int to, uint64_t deadline_ns, uint64_
 static tutti_status leave(tutti_rpc *rpc, int timeout_ms)
 {
 	uint64_t deadline = timeout_ms > 0 ? deadline_after_ms(timeout_ms) : 0;
-	uint64_t before = 0, sum = 0;
+	struct census before = {0}, now = {0};
 	int told = -1;
 
 	for (;;) {
 		TRY(become_quiet(rpc, deadline));
 		int to = first_alive(rpc);
-		tutti_status status = report(rpc, to, deadline, &sum);
-		if (status == TUTTI_OK && told == to && sum == before)
+		tutti_status status = report(rpc, to, deadline, &now);
+		if (status == TUTTI_OK && told == to && now.sum == before.sum &&
+		    now.living == before.living)
 			return TUTTI_OK;
 		told = status == TUTTI_OK ? to : -1;
 		rpc->leaving.all_leave |= status == TUTTI_OK;
-		before = sum;
+		before = now;
 		if (status == TUTTI_ERR_TIMEOUT)
 			return missing(rpc, timeout_ms);
 		if (status != TUTTI_OK && (status != TUTTI_ERR_PEER || rpc->peers[to].is_alive))
 			return status;
 	}
+}
+
+/* Another thread is in it. */
+static tutti_status await_other(tutti_rpc *rpc, int timeout_ms)
+{
+	uint64_t deadline = timeout_ms > 0 ? deadline_after_ms(timeout_ms) : 0;
+
+	while (rpc->leaving.has_thread)
+		if (!rpc_wait_changed(rpc, deadline) && rpc->leaving.has_thread)
+			return train_fail(TUTTI_ERR_TIMEOUT,
+					  "tutti_rpc_shutdown: another thread of rank %d is in it, "
+					  "and not all ranks have called it within %d ms",
+					  rpc->rank, timeout_ms);
+	return rpc->state == RPC_ENDED ? rpc_end_status(rpc) : TUTTI_OK;
 }
 
 tutti_status tutti_rpc_shutdown(tutti_rpc *rpc, int timeout_ms)
@@ -208,10 +230,15 @@ tutti_status tutti_rpc_shutdown(tutti_rpc *rpc, int timeout_ms)
 		timeout_ms = rpc->config.timeout_ms;
 	rpc_lock(rpc);
 	tutti_status status = rpc->state == RPC_ENDED ? rpc_end_status(rpc) : TUTTI_OK;
+	if (status == TUTTI_OK)
+		status = await_other(rpc, timeout_ms);
 	if (status == TUTTI_OK && !rpc->is_shut) {
-		rpc->leaving.is_leaving = true;
+		rpc->leaving.is_leaving = rpc->leaving.has_thread = true;
 		status = leave(rpc, timeout_ms);
 		rpc->is_shut = status == TUTTI_OK;
+		rpc->leaving.all_leave &= rpc->is_shut;
+		rpc->leaving.has_thread = false;
+		pthread_cond_broadcast(&rpc->changed);
 	}
 	rpc_unlock(rpc);
 	return status;

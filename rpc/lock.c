@@ -7,7 +7,7 @@
 #include <time.h>
 
 _Thread_local int rpc_in_callback;
-static _Thread_local bool is_calling; /* a function that is called here may come back to unlock */
+static _Thread_local bool is_calling; /* the user's functions: they may come back to unlock */
 
 tutti_status rpc_may_wait(const char *name)
 {
@@ -18,6 +18,14 @@ tutti_status rpc_may_wait(const char *name)
 			"may not; register the function without it",
 			name);
 	return TUTTI_OK;
+}
+
+bool rpc_calling(bool begins)
+{
+	bool before = is_calling;
+
+	is_calling = begins;
+	return before;
 }
 
 void rpc_lock(tutti_rpc *rpc)

@@ -1,7 +1,30 @@
 /* Messages: what makes one sound, and the sizes of pieces in it. */
 #include "rpc/message.h"
 
+#include "train/base/base.h"
+
 #include <string.h>
+
+tutti_status rpc_pieces_check(const char *what, const tutti_rpc_piece *pieces, int num_pieces)
+{
+	size_t left = RPC_BYTES_MOST;
+
+	if (num_pieces < 0 || num_pieces > TUTTI_RPC_PIECES)
+		return train_invalid("%s: %d pieces: there may be %d", what, num_pieces,
+				     TUTTI_RPC_PIECES);
+	if (num_pieces && !pieces)
+		return train_invalid("%s: pieces is NULL, and num_pieces is %d", what, num_pieces);
+	for (int i = 0; i < num_pieces; i++) {
+		if (pieces[i].bytes && !pieces[i].data)
+			return train_invalid("%s: piece %d has %zu bytes, and data is NULL", what,
+					     i, pieces[i].bytes);
+		if (pieces[i].bytes > left)
+			return train_invalid("%s: the pieces have more bytes than a memory can",
+					     what);
+		left -= pieces[i].bytes;
+	}
+	return TUTTI_OK;
+}
 
 size_t rpc_message_piece(const struct rpc_message *m, int piece)
 {
@@ -32,7 +55,7 @@ static bool pieces_are_sound(const struct rpc_message *m)
 			return false;
 		left -= piece;
 	}
-	return left == 0 && m->bytes <= SIZE_MAX / 2;
+	return left == 0 && m->bytes <= RPC_BYTES_MOST;
 }
 
 bool rpc_message_is_sound(const struct rpc_message *m)

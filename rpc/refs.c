@@ -166,18 +166,26 @@ tutti_status rpc_refs_init(tutti_rpc *rpc)
 	return rpc_functions_add(rpc, &own[1], true);
 }
 
+void rpc_refs_end(tutti_rpc *rpc)
+{
+	for (size_t i = 0; rpc->refs && i < rpc->refs->count; i++) {
+		struct rpc_release *due = rpc->refs->objects[i].destroy;
+		rpc->refs->objects[i].destroy = NULL;
+		if (!due)
+			continue;
+		rpc_in_callback++;
+		due->release(due->arg);
+		rpc_in_callback--;
+		free(due);
+	}
+}
+
 void rpc_refs_free(tutti_rpc *rpc)
 {
 	struct rpc_refs *refs = rpc->refs;
 
-	for (size_t i = 0; refs && i < refs->count; i++) {
-		struct object *o = &refs->objects[i];
-		if (o->destroy) {
-			o->destroy->release(o->destroy->arg);
-			free(o->destroy);
-		}
-		free(o->holders);
-	}
+	for (size_t i = 0; refs && i < refs->count; i++)
+		free(refs->objects[i].holders);
 	if (refs)
 		free(refs->objects);
 	free(refs);
@@ -246,6 +254,8 @@ tutti_status tutti_rpc_ref_create(tutti_rpc *rpc, void *object, void (*destroy)(
 tutti_status tutti_rpc_ref_get(tutti_rpc *rpc, const tutti_rpc_ref *ref, void **object)
 {
 	TRY(check("tutti_rpc_ref_get", rpc, ref));
+	if (!object)
+		return train_invalid("tutti_rpc_ref_get: object is NULL");
 	if (ref->owner != rpc->rank)
 		return train_invalid("tutti_rpc_ref_get: the object is on rank %d, and this is "
 				     "rank %d",

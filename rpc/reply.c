@@ -35,9 +35,10 @@ void *tutti_rpc_reply_room(tutti_rpc_reply *reply, size_t bytes)
 
 tutti_status tutti_rpc_reply_copy(tutti_rpc_reply *reply, const void *data, size_t bytes)
 {
-	void *room = tutti_rpc_reply_room(reply, bytes);
+	void *room;
 
-	if (!room)
+	TRY(rpc_pieces_check("tutti_rpc_reply_copy", &(tutti_rpc_piece){data, bytes}, 1));
+	if (!(room = tutti_rpc_reply_room(reply, bytes)))
 		return TUTTI_ERR_MEMORY;
 	if (bytes)
 		memcpy(room, data, bytes);
@@ -73,15 +74,12 @@ tutti_status tutti_rpc_reply_pieces(tutti_rpc_reply *reply, const tutti_rpc_piec
 				    int num_pieces, void (*release)(void *arg), void *arg)
 {
 	struct rpc_release *due = NULL;
+	tutti_status status = rpc_pieces_check("tutti_rpc_reply_pieces", pieces, num_pieces);
 
-	if (num_pieces < 0 || num_pieces > TUTTI_RPC_PIECES)
-		train_invalid("tutti_rpc_reply_pieces: %d pieces: there may be %d", num_pieces,
-			      TUTTI_RPC_PIECES);
-	else if (release && !(due = malloc(sizeof *due)))
-		train_no_memory("the release of an answer");
-	if (num_pieces < 0 || num_pieces > TUTTI_RPC_PIECES || (release && !due)) {
-		struct train_failure failure =
-			failure_of(due || !release ? TUTTI_ERR_INVALID : TUTTI_ERR_MEMORY);
+	if (status == TUTTI_OK && release && !(due = malloc(sizeof *due)))
+		status = train_no_memory("the release of an answer");
+	if (status != TUTTI_OK) {
+		struct train_failure failure = failure_of(status);
 		if (release)
 			release(arg);
 		return failure_return(&failure);
@@ -132,7 +130,9 @@ void rpc_run(struct tutti_rpc_reply *entry)
 
 	rpc_context_set(entry->request.context);
 	tutti_set_error(TUTTI_OK, ""); /* an older one would be taken for the function's */
+	bool was_calling = rpc_calling(true);
 	tutti_status status = entry->function->fn(entry->function->arg, &entry->seen, entry);
+	rpc_calling(was_calling);
 	rpc_context_set(before);
 	if (status != TUTTI_IN_PROGRESS)
 		tutti_rpc_reply_end(entry, status);

@@ -111,6 +111,7 @@ struct rpc_slot {
 	bool takes_along; /* ... of what comes along with it, which is in reply            */
 	struct rpc_parcel *parcel; /* comes along with the request */
 	bool is_running; /* STATE has come                                                  */
+	bool is_own;     /* of shutdown                                                     */
 	struct tutti_rpc_future *call;
 	struct rpc_slot *next_free;
 };
@@ -137,6 +138,7 @@ struct tutti_rpc_future {
 	bool owns_block;             /* ... ours                                                 */
 	tutti_status refusal;        /* why a long answer was not taken; OK: it was            */
 	tutti_status leaving; /* it ends with this when is_sending and is_receiving end; or OK */
+	unsigned told_in;     /* the epoch of the last CANCEL                           */
 	bool is_expiring;     /* its deadline has passed; the callee is asked where it is       */
 	int timeout_ms;
 	bool is_over;
@@ -200,6 +202,7 @@ struct rpc_peer {
 /* Shutdown: what the ranks have told the lowest living one. */
 struct rpc_leaving {
 	bool is_leaving;               /* this rank is in shutdown, or has been           */
+	bool has_thread;               /* a thread is in it; others wait for that one     */
 	bool all_leave;                /* all are: those that go from now on are no deaths */
 	struct tutti_rpc_reply **held; /* by rank: it waits for the answer      */
 	uint64_t *issued;              /* as it said then                       */
@@ -253,7 +256,7 @@ struct tutti_rpc {
 	struct tutti_rpc_future *with_done, *ended; /* ended: their done is due */
 	struct rpc_release *releases; /* due                                          */
 	uint64_t issued; /* calls begun here: shutdown compares                       */
-	int slots_used;  /* slots that are not free                                  */
+	int slots_used;  /* slots that are not free, but for shutdown's own          */
 	bool is_shut, is_aborted, all_ended; /* all_ended: the calls, after RPC_ENDED */
 	struct rpc_refs *refs;
 	struct rpc_extension extension;
@@ -264,6 +267,8 @@ struct tutti_rpc {
 void rpc_lock(tutti_rpc *rpc);
 /* Then calls what is due without the lock: releases, and in a thread of the library done. */
 void rpc_unlock(tutti_rpc *rpc);
+/* While a function of the user's runs here, rpc_unlock calls no other. Returns what was said before. */
+bool rpc_calling(bool begins);
 /* Waits for rpc->changed. false: deadline_ns, if not 0, has passed. */
 bool rpc_wait_changed(tutti_rpc *rpc, uint64_t deadline_ns);
 uint64_t rpc_now_ns(void);
@@ -357,7 +362,7 @@ void rpc_call_over(struct tutti_rpc_future *call, tutti_status status);
 void rpc_call_leave(struct tutti_rpc_future *call, tutti_status status);
 void rpc_call_left(struct tutti_rpc_future *call); /* a transfer of it is over */
 /* CANCEL: the callee waits for no payload, unless it is being sent already. */
-void rpc_call_tell_cancel(const struct tutti_rpc_future *call);
+void rpc_call_tell_cancel(struct tutti_rpc_future *call);
 /* At its deadline: asks the callee first, then ends it. */
 void rpc_call_look_at_clock(struct tutti_rpc_future *call, uint64_t now_ns);
 
@@ -398,6 +403,7 @@ tutti_status rpc_call_own(tutti_rpc *rpc, int rank, const char *name, const tutt
 /* refs.c */
 tutti_status rpc_refs_init(tutti_rpc *rpc);
 void rpc_refs_rank_died(tutti_rpc *rpc, int rank);
+void rpc_refs_end(tutti_rpc *rpc); /* destroys the objects that are left; without the lock */
 void rpc_refs_free(tutti_rpc *rpc);
 
 /* leave.c */

@@ -258,7 +258,8 @@ static tutti_status take_slot(struct tutti_rpc_future *call)
 		TRY(await_free_slot(call));
 	slot = peer->free;
 	peer->free = slot->next_free;
-	rpc->slots_used++;
+	slot->is_own = call->is_own;
+	rpc->slots_used += !slot->is_own;
 	slot->call = call;
 	call->slot = slot;
 	return TUTTI_OK;

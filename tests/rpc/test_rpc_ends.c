@@ -1,0 +1,372 @@
+/* What would break: ends that are not as rpc.h has them: a TIMEOUT under another name, a cancelled
+ * call that is waited for nevertheless, done functions that are not called, or from within another
+ * function, an rpc that is destroyed while objects of its own still use it. */
+#include "tests/rpc/rpc_ranks.h"
+
+#include <poll.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/limit.h"
+#include "tests/unit.h"
+
+static struct rpc_rank all[RANKS_MAX];
+
+static void begin(struct rank *rank, const tutti_rpc_config *config)
+{
+	rpc_open(&all[rank->rank], rank, config);
+	expect(rank, "barrier", tutti_barrier(rank->comm, NULL));
+}
+
+static void add(struct rpc_rank *r, const char *name, tutti_rpc_fn fn, int flags)
+{
+	const tutti_rpc_function f = {.name = name, .fn = fn, .arg = r, .flags = flags};
+
+	RPC_OK(r, tutti_rpc_register(r->rpc, &f));
+}
+
+/* ---- a function that answers when its call is over ---- */
+
+static tutti_status answers_late(void *arg, const tutti_rpc_request *request,
+				 tutti_rpc_reply *reply)
+{
+	static const uint8_t long_answer[20000];
+	size_t bytes;
+
+	(void)arg;
+	memcpy(&bytes, request->data, sizeof bytes);
+	while (!tutti_rpc_reply_is_cancelled(reply))
+		poll(NULL, 0, 1);
+	return tutti_rpc_reply_copy(reply, long_answer, bytes);
+}
+
+static void late(struct rank *rank)
+{
+	static const size_t sizes[] = {0, 100, 300, 20000};
+	struct rpc_rank *r = &all[rank->rank];
+	const tutti_rpc_options options = {.timeout_ms = 5};
+
+	begin(rank, NULL);
+	add(r, "late", answers_late, 0);
+	expect(rank, "barrier", tutti_barrier(rank->comm, NULL));
+	for (size_t i = 0; i < 4 * 8; i++) {
+		tutti_rpc_piece piece = {&sizes[i % 4], sizeof *sizes};
+		tutti_rpc_answer answer = {0};
+		tutti_status status = tutti_rpc_call(r->rpc, rank->size - 1, "late", &piece, 1,
+						     &answer, &options);
+		/* A short answer may come in time for the caller to have it. */
+		if (status == TUTTI_OK)
+			RPC_TRUE(r, answer.bytes == sizes[i % 4]);
+		else
+			rpc_expect_error(r, status, TUTTI_ERR_TIMEOUT, "no answer within 5 ms");
+		tutti_rpc_free(answer.data);
+	}
+	rpc_close(r);
+}
+
+static void a_late_answer_is_a_timeout(void **state)
+{
+	(void)state;
+	with_ranks(2, NULL, 1, late);
+	with_ranks(2, "tcp", 1, late);
+}
+
+/* ---- cancelled while a thread waits ---- */
+
+/* Does not look whether it is cancelled. */
+static tutti_status is_deaf(void *arg, const tutti_rpc_request *request, tutti_rpc_reply *reply)
+{
+	struct rpc_rank *r = arg;
+
+	(void)request;
+	(void)reply;
+	atomic_fetch_add(&r->waiting, 1);
+	while (!atomic_load(&r->is_open))
+		poll(NULL, 0, 1);
+	return TUTTI_OK;
+}
+
+static void *cancel_it(void *arg)
+{
+	tutti_rpc_future *future = arg;
+
+	while (!atomic_load(&all[1].waiting))
+		poll(NULL, 0, 1);
+	tutti_rpc_cancel(future);
+	return NULL;
+}
+
+static void cancelled(struct rank *rank)
+{
+	struct rpc_rank *r = &all[rank->rank];
+	const tutti_rpc_options options = {.timeout_ms = -1};
+	tutti_rpc_future *future;
+	pthread_t thread;
+
+	begin(rank, NULL);
+	add(r, "deaf", is_deaf, 0);
+	expect(rank, "barrier", tutti_barrier(rank->comm, NULL));
+	if (rank->rank == 0) {
+		RPC_OK(r,
+		       tutti_rpc_call_async(r->rpc, 1, "deaf", NULL, 0, NULL, &options, &future));
+		if (pthread_create(&thread, NULL, cancel_it, future) != 0)
+			abort();
+		rpc_expect_error(r, tutti_rpc_wait(&future, 0), TUTTI_ERR_ABORTED, "cancelled");
+		pthread_join(thread, NULL);
+		atomic_store(&all[1].is_open, 1); /* not before */
+	}
+	rpc_close(r);
+}
+
+static void a_cancelled_call_is_not_waited_for(void **state)
+{
+	(void)state;
+	with_ranks(2, NULL, 1, cancelled);
+}
+
+/* ---- done functions ---- */
+
+static atomic_int dones, inside, nested;
+
+static void count_done(void *arg, tutti_status status)
+{
+	(void)arg;
+	(void)status;
+	atomic_fetch_add(&dones, 1);
+	if (atomic_load(&inside))
+		atomic_store(&nested, 1);
+}
+
+static tutti_rpc_future *begun(struct rpc_rank *r, int to)
+{
+	const tutti_rpc_options options = {.done = count_done};
+	tutti_rpc_future *future = NULL;
+
+	RPC_OK(r, tutti_rpc_call_async(r->rpc, to, "wait", NULL, 0, NULL, &options, &future));
+	return future;
+}
+
+static void aborted(struct rank *rank)
+{
+	struct rpc_rank *r = &all[rank->rank];
+
+	begin(rank, NULL);
+	if (rank->rank > 0) {
+		while (tutti_rpc_is_alive(r->rpc, 0))
+			poll(NULL, 0, 1);
+		rpc_close(r);
+		return;
+	}
+	for (int i = 0; i < 10; i++) {
+		tutti_rpc_future *future = begun(r, 1);
+		tutti_rpc_release(&future);
+	}
+	tutti_rpc_abort(r->rpc);
+	tutti_rpc_destroy(r->rpc);
+	RPC_TRUE(r, atomic_load(&dones) == 10);
+}
+
+static void done_is_called_before_destroy_returns(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 5; i++) {
+		atomic_store(&dones, 0);
+		with_ranks(2, NULL, 1, aborted);
+	}
+}
+
+static tutti_rpc_future *in_flight;
+
+static tutti_status cancels(void *arg, const tutti_rpc_request *request, tutti_rpc_reply *reply)
+{
+	(void)arg;
+	(void)request;
+	(void)reply;
+	atomic_store(&inside, 1);
+	tutti_rpc_cancel(in_flight);
+	atomic_store(&inside, 0);
+	return TUTTI_OK;
+}
+
+static void within(struct rank *rank)
+{
+	struct rpc_rank *r = &all[rank->rank];
+
+	begin(rank, NULL);
+	add(r, "cancels", cancels, TUTTI_RPC_SHORT);
+	expect(rank, "barrier", tutti_barrier(rank->comm, NULL));
+	if (rank->rank == 0)
+		in_flight = begun(r, 1);
+	expect(rank, "barrier", tutti_barrier(rank->comm, NULL));
+	if (rank->rank == 1)
+		RPC_OK(r, tutti_rpc_call(r->rpc, 0, "cancels", NULL, 0, NULL, NULL));
+	expect(rank, "barrier", tutti_barrier(rank->comm, NULL));
+	if (rank->rank == 0) {
+		rpc_until(r, &dones, 1);
+		tutti_rpc_release(&in_flight);
+	}
+	RPC_TRUE(r, !atomic_load(&nested));
+	rpc_close(r);
+}
+
+static void done_is_not_called_within_a_function(void **state)
+{
+	(void)state;
+	atomic_store(&dones, 0);
+	with_ranks(2, NULL, 1, within);
+}
+
+/* ---- shutdown, again and by two ---- */
+
+static void again(struct rank *rank)
+{
+	struct rpc_rank *r = &all[rank->rank];
+
+	begin(rank, &(tutti_rpc_config){.timeout_ms = -1});
+	if (rank->rank == 0) {
+		for (int i = 0; i < 3; i++)
+			rpc_expect_error(r, tutti_rpc_shutdown(r->rpc, 30), TUTTI_ERR_TIMEOUT,
+					 "on rank 1");
+		tutti_rpc_destroy(r->rpc); /* without one more, that would have no end */
+		return;
+	}
+	while (tutti_rpc_is_alive(r->rpc, 0))
+		poll(NULL, 0, 1);
+	rpc_close(r);
+}
+
+static void *shut_down(void *arg)
+{
+	struct rpc_rank *r = arg;
+
+	RPC_OK(r, tutti_rpc_shutdown(r->rpc, 0));
+	return NULL;
+}
+
+static void by_two(struct rank *rank)
+{
+	struct rpc_rank *r = &all[rank->rank];
+	pthread_t thread;
+
+	begin(rank, NULL);
+	if (pthread_create(&thread, NULL, shut_down, r) != 0)
+		abort();
+	shut_down(r);
+	pthread_join(thread, NULL);
+	rpc_close(r);
+}
+
+static void shutdown_may_be_called_again(void **state)
+{
+	(void)state;
+	with_ranks(2, NULL, 1, again);
+	with_ranks(1, NULL, 1, by_two);
+	with_ranks(3, NULL, 1, by_two);
+}
+
+/* ---- references ---- */
+
+static struct {
+	tutti_rpc *rpc;
+	tutti_rpc_ref ref;
+	tutti_status status;
+} held;
+
+static void release_other(void *object)
+{
+	(void)object;
+	held.status = tutti_rpc_ref_release(held.rpc, &held.ref);
+}
+
+static tutti_status gives(void *arg, const tutti_rpc_request *request, tutti_rpc_reply *reply)
+{
+	struct rpc_rank *r = arg;
+	tutti_rpc_ref ref;
+	tutti_status status = tutti_rpc_ref_create(r->rpc, r, NULL, &ref);
+
+	if (status == TUTTI_OK)
+		status = tutti_rpc_ref_share(r->rpc, &ref, request->rank);
+	return status == TUTTI_OK ? tutti_rpc_reply_copy(reply, &ref, sizeof ref) : status;
+}
+
+static void holds(struct rank *rank)
+{
+	struct rpc_rank *r = &all[rank->rank];
+	tutti_rpc_answer answer = {.data = &held.ref, .bytes = sizeof held.ref};
+	tutti_rpc_ref own;
+
+	begin(rank, NULL);
+	add(r, "gives", gives, 0);
+	expect(rank, "barrier", tutti_barrier(rank->comm, NULL));
+	if (rank->rank == 0) {
+		held.rpc = r->rpc;
+		RPC_OK(r, tutti_rpc_call(r->rpc, 1, "gives", NULL, 0, &answer, NULL));
+		RPC_OK(r, tutti_rpc_ref_create(r->rpc, r, release_other, &own));
+		rpc_expect_error(r, tutti_rpc_ref_get(r->rpc, &own, NULL), TUTTI_ERR_INVALID,
+				 "object is NULL");
+	}
+	rpc_close(r);
+	if (rank->rank == 0)
+		RPC_TRUE(r, held.status == TUTTI_ERR_ABORTED);
+}
+
+static void an_object_may_release_another(void **state)
+{
+	(void)state;
+	with_ranks(2, NULL, 1, holds);
+}
+
+/* ---- sizes ---- */
+
+static tutti_status says_nonsense(void *arg, const tutti_rpc_request *request,
+				  tutti_rpc_reply *reply)
+{
+	struct rpc_rank *r = arg;
+	const tutti_rpc_piece none = {NULL, 5};
+
+	(void)request;
+	rpc_expect_error(r, tutti_rpc_reply_copy(reply, NULL, 5), TUTTI_ERR_INVALID,
+			 "data is NULL");
+	rpc_expect_error(r, tutti_rpc_reply_pieces(reply, &none, 1, NULL, NULL), TUTTI_ERR_INVALID,
+			 "data is NULL");
+	return TUTTI_OK;
+}
+
+static void sizes(struct rank *rank)
+{
+	struct rpc_rank *r = &all[rank->rank];
+	const size_t half = SIZE_MAX / 2 + 1;
+	const tutti_rpc_piece two[] = {{r, half}, {r, half}}, one = {r, SIZE_MAX};
+
+	begin(rank, NULL);
+	add(r, "nonsense", says_nonsense, 0);
+	rpc_expect_error(r, tutti_rpc_call(r->rpc, 0, "echo", two, 2, NULL, NULL),
+			 TUTTI_ERR_INVALID, "more bytes than a memory can");
+	rpc_expect_error(r, tutti_rpc_send(r->rpc, 0, "echo", &one, 1, NULL), TUTTI_ERR_INVALID,
+			 "more bytes than a memory can");
+	RPC_OK(r, tutti_rpc_call(r->rpc, rank->rank, "nonsense", NULL, 0, NULL, NULL));
+	rpc_close(r);
+}
+
+static void impossible_sizes_are_refused(void **state)
+{
+	(void)state;
+	with_ranks(2, NULL, 1, sizes);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_late_answer_is_a_timeout),
+		cmocka_unit_test(a_cancelled_call_is_not_waited_for),
+		cmocka_unit_test(done_is_called_before_destroy_returns),
+		cmocka_unit_test(done_is_not_called_within_a_function),
+		cmocka_unit_test(shutdown_may_be_called_again),
+		cmocka_unit_test(an_object_may_release_another),
+		cmocka_unit_test(impossible_sizes_are_refused),
+	};
+
+	test_limit(100);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
