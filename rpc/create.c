@@ -30,15 +30,10 @@ static tutti_status read_config(tutti_rpc_config *c, const tutti_rpc_config *con
 
 static void init_lock(tutti_rpc *rpc)
 {
-	pthread_condattr_t monotonic;
-
-	pthread_condattr_init(&monotonic);
-	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
 	pthread_mutex_init(&rpc->lock, NULL);
-	pthread_cond_init(&rpc->changed, &monotonic);
-	pthread_cond_init(&rpc->keeper.due, &monotonic);
-	pthread_cond_init(&rpc->has_request, &monotonic);
-	pthread_condattr_destroy(&monotonic);
+	pthread_cond_init(&rpc->changed, NULL);
+	pthread_cond_init(&rpc->keeper.due, NULL);
+	pthread_cond_init(&rpc->has_request, NULL);
 }
 
 static tutti_status allocate(tutti_rpc *rpc)

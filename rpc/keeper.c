@@ -222,7 +222,7 @@ static void sleep_until(tutti_rpc *rpc, uint64_t due_ns)
 	if (due_ns == UINT64_MAX)
 		pthread_cond_wait(&rpc->keeper.due, &rpc->lock);
 	else
-		pthread_cond_timedwait(&rpc->keeper.due, &rpc->lock, &at);
+		pthread_cond_clockwait(&rpc->keeper.due, &rpc->lock, CLOCK_MONOTONIC, &at);
 	rpc->keeper.sleeps_ns = 0; /* it looks at all before it sleeps again */
 }
 

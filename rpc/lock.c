@@ -99,6 +99,6 @@ bool rpc_wait_changed(tutti_rpc *rpc, uint64_t deadline_ns)
 		pthread_cond_wait(&rpc->changed, &rpc->lock);
 		return true;
 	}
-	pthread_cond_timedwait(&rpc->changed, &rpc->lock, &at);
+	pthread_cond_clockwait(&rpc->changed, &rpc->lock, CLOCK_MONOTONIC, &at);
 	return rpc_now_ns() < deadline_ns;
 }

@@ -75,7 +75,7 @@ static void wait_for_batch(struct batcher *b)
 		struct timespec until = {.tv_sec = due / 1000000000, .tv_nsec = due % 1000000000};
 		if (now_ns() >= due)
 			return;
-		pthread_cond_timedwait(&b->work, &b->lock, &until);
+		pthread_cond_clockwait(&b->work, &b->lock, CLOCK_MONOTONIC, &until);
 	}
 }
 
@@ -165,18 +165,6 @@ struct batcher_counts batcher_take_counts(struct batcher *b)
 	return counts;
 }
 
-/* A condition whose waits go by the clock that is never set. */
-static void init_locks(struct batcher *b)
-{
-	pthread_condattr_t attributes;
-
-	pthread_mutex_init(&b->lock, NULL);
-	pthread_condattr_init(&attributes);
-	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-	pthread_cond_init(&b->work, &attributes);
-	pthread_condattr_destroy(&attributes);
-}
-
 tutti_status batcher_create(struct batcher **batcher, const struct job *job, const struct mlp *mlp)
 {
 	struct batcher *b = calloc(1, sizeof *b);
@@ -186,7 +174,8 @@ tutti_status batcher_create(struct batcher **batcher, const struct job *job, con
 	b->job = job;
 	b->mlp = mlp;
 	b->batch = 1;
-	init_locks(b);
+	pthread_mutex_init(&b->lock, NULL);
+	pthread_cond_init(&b->work, NULL);
 	b->queue = calloc((size_t)job->queue, sizeof *b->queue);
 	b->scratch = calloc((size_t)2 * MOST_BATCH * HIDDEN, sizeof *b->scratch);
 	if (!b->queue || !b->scratch) {

@@ -15,7 +15,7 @@ calendar="$calendar"'|pthread_(cond|mutex|rwlock)_timed[a-z]*|\bsem_timedwait\b|
 uses()
 {
 	(cd "$1" && grep -rnE "$calendar" --include='*.c' --include='*.h' core memory transport rendezvous \
-		collectives train launch spawn tools include 2>/dev/null) | grep -v -e '^core/ticks.c:.*CLOCK_REALTIME)' \
+		collectives train parallel rpc launch spawn tools examples include 2>/dev/null) | grep -v -e '^core/ticks.c:.*CLOCK_REALTIME)' \
 		-e '^train/metrics/log_file.c:.*CLOCK_REALTIME, &date' | grep .
 }
 

@@ -101,7 +101,7 @@ tutti_status disk_write_all(const char *path, const char *text, size_t bytes);
  * first one. Tables have room for the next power of two. MEMORY: "... for <what>." */
 tutti_status array_grow(void *array, size_t count, size_t size, const char *what);
 
-/* cond_deadline.c: for pthread_cond_timedwait, where the condition has CLOCK_MONOTONIC. */
+/* cond_deadline.c: when a wait on a condition ends, by CLOCK_MONOTONIC. */
 struct timespec;
 void cond_deadline(struct timespec *deadline, int timeout_ms);
 
