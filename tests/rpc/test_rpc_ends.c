@@ -59,7 +59,7 @@ static void late(struct rank *rank)
 		if (status == TUTTI_OK)
 			RPC_TRUE(r, answer.bytes == sizes[i % 4]);
 		else
-			rpc_expect_error(r, status, TUTTI_ERR_TIMEOUT, "no answer within 5 ms");
+			rpc_expect_error(r, status, TUTTI_ERR_TIMEOUT, "'late'");
 		tutti_rpc_free(answer.data);
 	}
 	rpc_close(r);
