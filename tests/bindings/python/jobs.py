@@ -3,6 +3,7 @@
 import os
 import pathlib
 import secrets
+import signal
 import socket
 import subprocess
 import sys
@@ -10,6 +11,9 @@ import sys
 HERE = pathlib.Path(__file__).parent
 BUILD = pathlib.Path(os.environ["BUILD_DIR"])
 LIMIT_S = 120  # ends a hang; many times what a job takes
+
+# A shell's background job ignores SIGINT, and so would the ranks, whose calls it has to interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def seed_of():
