@@ -16,10 +16,20 @@ static tutti_status add_piece(tutti_rpc_reply *reply, void *block, size_t bytes)
 	return TUTTI_OK;
 }
 
+static tutti_status check_first(const char *what, const tutti_rpc_reply *reply)
+{
+	if (reply->reply.bytes == 0)
+		return TUTTI_OK;
+	return train_invalid("%s: the answer has %llu bytes already: a function gives it once",
+			     what, (unsigned long long)reply->reply.bytes);
+}
+
 void *tutti_rpc_reply_room(tutti_rpc_reply *reply, size_t bytes)
 {
 	void *block;
 
+	if (check_first("tutti_rpc_reply_room", reply) != TUTTI_OK)
+		return NULL;
 	if (bytes <= RPC_INLINE_BYTES) {
 		reply->reply.bytes = bytes;
 		return reply->reply.data;
@@ -38,6 +48,7 @@ tutti_status tutti_rpc_reply_copy(tutti_rpc_reply *reply, const void *data, size
 	void *room;
 
 	TRY(rpc_pieces_check("tutti_rpc_reply_copy", &(tutti_rpc_piece){data, bytes}, 1));
+	TRY(check_first("tutti_rpc_reply_copy", reply));
 	if (!(room = tutti_rpc_reply_room(reply, bytes)))
 		return TUTTI_ERR_MEMORY;
 	if (bytes)
@@ -76,6 +87,8 @@ tutti_status tutti_rpc_reply_pieces(tutti_rpc_reply *reply, const tutti_rpc_piec
 	struct rpc_release *due = NULL;
 	tutti_status status = rpc_pieces_check("tutti_rpc_reply_pieces", pieces, num_pieces);
 
+	if (status == TUTTI_OK)
+		status = check_first("tutti_rpc_reply_pieces", reply);
 	if (status == TUTTI_OK && release && !(due = malloc(sizeof *due)))
 		status = train_no_memory("the release of an answer");
 	if (status != TUTTI_OK) {

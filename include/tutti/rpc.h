@@ -72,13 +72,14 @@ typedef struct tutti_rpc_function {
 	uint64_t reserved[2];
 } tutti_rpc_function;
 
-/* Four ways to give the answer its bytes, at most one of them a call; from any thread, before the
- * function returns or tutti_rpc_reply_end. All leave an answer with no bytes after an error. */
+/* Three ways to give the answer its bytes, one of them in a call, from any thread, before the
+ * function returns or tutti_rpc_reply_end. After an error the answer is what it was: it has no bytes,
+ * or those of an earlier one of these, after which the others are INVALID. */
 
 /* Copies them. MEMORY. */
 tutti_status tutti_rpc_reply_copy(tutti_rpc_reply *reply, const void *data, size_t bytes);
 /* Memory of the library's for the caller to fill, aligned to 64 bytes; no copy is made of it. NULL:
- * MEMORY, and tutti_comm_error(NULL) says so. */
+ * MEMORY or INVALID, and tutti_comm_error(NULL) says why. */
 void *tutti_rpc_reply_room(tutti_rpc_reply *reply, size_t bytes);
 /* The pieces themselves, without a copy; they may be of request->data. release(arg) is called once,
  * from any thread, when the library does not read them any more, which may be before this returns

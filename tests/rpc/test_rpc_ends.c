@@ -55,7 +55,8 @@ static void late(struct rank *rank)
 		tutti_rpc_answer answer = {0};
 		tutti_status status = tutti_rpc_call(r->rpc, rank->size - 1, "late", &piece, 1,
 						     &answer, &options);
-		/* A short answer may come in time for the caller to have it. */
+		/* A short answer may come in time for the caller to have it; or the function has
+		 * not begun, beside busy processes. */
 		if (status == TUTTI_OK)
 			RPC_TRUE(r, answer.bytes == sizes[i % 4]);
 		else
@@ -333,6 +334,51 @@ static tutti_status says_nonsense(void *arg, const tutti_rpc_request *request,
 	return TUTTI_OK;
 }
 
+/* The first answer stays, of whichever kind, and the others are released at once. */
+static tutti_status says_twice(void *arg, const tutti_rpc_request *request, tutti_rpc_reply *reply)
+{
+	static const uint8_t more[TUTTI_RPC_PIECES * 1000];
+	struct rpc_rank *r = arg;
+	int before = atomic_load(&r->released);
+	tutti_rpc_piece pieces[TUTTI_RPC_PIECES];
+
+	for (int i = 0; i < TUTTI_RPC_PIECES; i++)
+		pieces[i] = (tutti_rpc_piece){more, 1000};
+	if (request->bytes < 500)
+		RPC_OK(r, tutti_rpc_reply_copy(reply, request->data, request->bytes));
+	else
+		RPC_OK(r, tutti_rpc_reply_pieces(reply,
+						 &(tutti_rpc_piece){request->data, request->bytes},
+						 1, NULL, NULL));
+	for (int i = 0; i < 2; i++)
+		rpc_expect_error(r,
+				 tutti_rpc_reply_pieces(reply, pieces, TUTTI_RPC_PIECES,
+							rpc_count_release, r),
+				 TUTTI_ERR_INVALID, "bytes already");
+	RPC_TRUE(r, atomic_load(&r->released) == before + 2);
+	rpc_expect_error(r, tutti_rpc_reply_copy(reply, more, 1), TUTTI_ERR_INVALID, "already");
+	RPC_TRUE(r, !tutti_rpc_reply_room(reply, 5000));
+	return TUTTI_OK;
+}
+
+static void twice(struct rank *rank)
+{
+	struct rpc_rank *r = &all[rank->rank];
+
+	begin(rank, NULL);
+	add(r, "twice", says_twice, 0);
+	expect(rank, "barrier", tutti_barrier(rank->comm, NULL));
+	for (size_t bytes = 1; bytes < 100000; bytes *= 7)
+		rpc_check_echo(r, 0, "twice", bytes, bytes);
+	rpc_close(r);
+}
+
+static void an_answer_is_given_once(void **state)
+{
+	(void)state;
+	with_ranks(2, NULL, 1, twice);
+}
+
 static void sizes(struct rank *rank)
 {
 	struct rpc_rank *r = &all[rank->rank];
@@ -364,6 +410,7 @@ int main(void)
 		cmocka_unit_test(done_is_not_called_within_a_function),
 		cmocka_unit_test(shutdown_may_be_called_again),
 		cmocka_unit_test(an_object_may_release_another),
+		cmocka_unit_test(an_answer_is_given_once),
 		cmocka_unit_test(impossible_sizes_are_refused),
 	};
 
