@@ -3,6 +3,13 @@
 
 #include "rpc/rpc_internal.h"
 
+int rpc_timeout_ms(const tutti_rpc *rpc, int timeout_ms)
+{
+	int ms = timeout_ms ? timeout_ms : rpc->config.timeout_ms;
+
+	return ms > 0 ? ms : 0;
+}
+
 void *rpc_extension_data(tutti_rpc *rpc)
 {
 	rpc_lock(rpc);

@@ -19,6 +19,8 @@ struct rpc_extension {
 void *rpc_extension_data(tutti_rpc *rpc);
 /* false: there is one already, and e is not used. */
 bool rpc_extension_set(tutti_rpc *rpc, const struct rpc_extension *e);
+/* Of a call that was given timeout_ms: 0: the rpc's; no limit: 0. */
+int rpc_timeout_ms(const tutti_rpc *rpc, int timeout_ms);
 /* INVALID: the call of this name waits, and this thread may not; or its group is open. */
 tutti_status rpc_may_wait(const char *name);
 /* As tutti_rpc_register, with a name that begins with "tutti.". */

@@ -24,16 +24,13 @@ static tutti_status check_call(const char *what, const tutti_rpc *rpc, int rank,
 static void fill(struct tutti_rpc_future *call, tutti_rpc *rpc, int rank, const char *name,
 		 const tutti_rpc_options *options)
 {
-	int timeout_ms =
-		options && options->timeout_ms ? options->timeout_ms : rpc->config.timeout_ms;
-
 	memset(call, 0, offsetof(struct tutti_rpc_future, pieces));
 	memset(&call->answer, 0,
 	       offsetof(struct tutti_rpc_future, name) - offsetof(struct tutti_rpc_future, answer));
 	call->rpc = rpc;
 	call->rank = rank;
-	call->timeout_ms = timeout_ms > 0 ? timeout_ms : 0;
-	call->deadline_ns = timeout_ms > 0 ? deadline_after_ms(timeout_ms) : 0;
+	call->timeout_ms = rpc_timeout_ms(rpc, options ? options->timeout_ms : 0);
+	call->deadline_ns = call->timeout_ms ? deadline_after_ms(call->timeout_ms) : 0;
 	call->status = TUTTI_IN_PROGRESS;
 	memcpy(call->name, name, strlen(name) + 1);
 	call->error[0] = 0;

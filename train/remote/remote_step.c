@@ -152,7 +152,7 @@ static tutti_status apply_here(void *arg, struct remote_peer *self)
 
 	(void)self;
 	return update_apply(step->remote, &step->order, step->config->groups,
-			    step->config->timeout_ms);
+			    rpc_timeout_ms(step->remote->rpc, step->config->timeout_ms));
 }
 
 /* "1, 2 and 5 more" */

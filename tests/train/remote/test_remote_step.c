@@ -364,7 +364,8 @@ static void waits_for_readers(tutti_comm *comm, void *arg)
 	world_close(&world);
 }
 
-/* A reader that does not let go: the ranks that have updated are said. */
+/* A reader that does not let go: the ranks that have updated are said. arg: the step has the rpc's
+ * timeout, also for what the beginner itself has locked. */
 static void reader_stays(tutti_comm *comm, void *arg)
 {
 	static const char *const said[] = {[1] = "have updated: none;",
@@ -372,14 +373,13 @@ static void reader_stays(tutti_comm *comm, void *arg)
 					   [4] = "have updated: 0, 1, 2;"};
 	struct world world;
 
-	(void)arg;
-	world_open(&world, comm);
+	world_open_for(&world, comm, arg ? *(int *)arg : 0);
 	if (world.rank == world.size - 1)
 		CHECK(tutti_rpc_param_lock(world.rpc, world.params, 1, 0) == TUTTI_OK);
 	CHECK(tutti_barrier(comm, NULL) == TUTTI_OK);
 	if (world.rank == 0) {
 		const tutti_rpc_step_config config = {
-			.groups = &sgd, .num_groups = 1, .timeout_ms = 200};
+			.groups = &sgd, .num_groups = 1, .timeout_ms = arg ? 0 : 200};
 		uint64_t context = begin(&world);
 		for (int rank = 0; rank < world.size; rank++)
 			add_on(&world, rank, 0, 1);
@@ -506,9 +506,12 @@ static void test_concurrent_steps_are_whole(void **state)
 
 static void test_steps_wait_for_readers(void **state)
 {
+	int timeout_ms = 1000;
+
 	(void)state;
 	on_ranks(waits_for_readers, NULL);
 	on_ranks(reader_stays, NULL);
+	assert_int_equal(ranks_as_threads(1, reader_stays, &timeout_ms), 0);
 }
 
 int main(void)
