@@ -209,6 +209,13 @@ void tutti_rpc_destroy(tutti_rpc *rpc)
 {
 	if (!rpc)
 		return;
+	if (rpc_in_callback || rpc_is_calling(rpc)) {
+		rpc_complain(
+			"rank %d: tutti_rpc_destroy in a function that the library calls would "
+			"wait for that function: it does nothing; call it from another thread",
+			rpc->rank);
+		return;
+	}
 	if (!rpc->is_shut && !rpc->is_aborted &&
 	    (rpc->leaving.is_leaving || tutti_rpc_shutdown(rpc, 0) != TUTTI_OK))
 		tutti_rpc_abort(rpc);

@@ -226,6 +226,9 @@ tutti_status tutti_rpc_shutdown(tutti_rpc *rpc, int timeout_ms)
 	TRY(rpc_may_wait("tutti_rpc_shutdown"));
 	if (!rpc)
 		return train_invalid("tutti_rpc_shutdown: rpc is NULL");
+	if (rpc_is_calling(rpc))
+		return train_invalid("tutti_rpc_shutdown in a function of this rpc would wait for "
+				     "that function: call it from another thread");
 	if (timeout_ms == 0)
 		timeout_ms = rpc->config.timeout_ms;
 	rpc_lock(rpc);

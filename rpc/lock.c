@@ -7,7 +7,8 @@
 #include <time.h>
 
 _Thread_local int rpc_in_callback;
-static _Thread_local bool is_calling; /* the user's functions: they may come back to unlock */
+/* The rpc of the user's function that this thread is in, which may come back to unlock; or NULL. */
+static _Thread_local const tutti_rpc *calling;
 
 tutti_status rpc_may_wait(const char *name)
 {
@@ -20,12 +21,17 @@ tutti_status rpc_may_wait(const char *name)
 	return TUTTI_OK;
 }
 
-bool rpc_calling(bool begins)
+const tutti_rpc *rpc_calling(const tutti_rpc *rpc)
 {
-	bool before = is_calling;
+	const tutti_rpc *before = calling;
 
-	is_calling = begins;
+	calling = rpc;
 	return before;
+}
+
+bool rpc_is_calling(const tutti_rpc *rpc)
+{
+	return calling == rpc;
 }
 
 void rpc_lock(tutti_rpc *rpc)
@@ -70,15 +76,15 @@ static void call_done(tutti_rpc *rpc)
 
 void rpc_unlock(tutti_rpc *rpc)
 {
-	if (!is_calling) {
-		is_calling = true;
+	if (!calling) {
+		calling = rpc;
 		while (rpc->releases || (rpc->ended && rpc_in_callback)) {
 			if (rpc->releases)
 				call_release(rpc);
 			else
 				call_done(rpc);
 		}
-		is_calling = false;
+		calling = NULL;
 	}
 	if (rpc->ended)
 		pthread_cond_signal(&rpc->keeper.due);

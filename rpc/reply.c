@@ -143,9 +143,9 @@ void rpc_run(struct tutti_rpc_reply *entry)
 
 	rpc_context_set(entry->request.context);
 	tutti_set_error(TUTTI_OK, ""); /* an older one would be taken for the function's */
-	bool was_calling = rpc_calling(true);
+	const tutti_rpc *calling = rpc_calling(entry->rpc);
 	tutti_status status = entry->function->fn(entry->function->arg, &entry->seen, entry);
-	rpc_calling(was_calling);
+	rpc_calling(calling);
 	rpc_context_set(before);
 	if (status != TUTTI_IN_PROGRESS)
 		tutti_rpc_reply_end(entry, status);

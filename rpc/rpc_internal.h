@@ -267,8 +267,10 @@ struct tutti_rpc {
 void rpc_lock(tutti_rpc *rpc);
 /* Then calls what is due without the lock: releases, and in a thread of the library done. */
 void rpc_unlock(tutti_rpc *rpc);
-/* While a function of the user's runs here, rpc_unlock calls no other. Returns what was said before. */
-bool rpc_calling(bool begins);
+/* While a function of the user's runs here, which rpc has called, rpc_unlock calls no other. NULL:
+ * none runs. Returns what was said before. */
+const tutti_rpc *rpc_calling(const tutti_rpc *rpc);
+bool rpc_is_calling(const tutti_rpc *rpc);
 /* Waits for rpc->changed. false: deadline_ns, if not 0, has passed. */
 bool rpc_wait_changed(tutti_rpc *rpc, uint64_t deadline_ns);
 uint64_t rpc_now_ns(void);

@@ -5,7 +5,8 @@
  *   payloads   are bytes: a list of pieces in the caller's memory, which arrive as one block.
  *   errors     of the callee come to the caller as its own: "rank 1, 'push': there is no row 7".
  *   threads    any thread, any number at once, may make any call here; but create and destroy are
- *              called alone. A function of a call that says "waits" is INVALID in a function with
+ *              called alone, and by no function that the library calls: there destroy does nothing
+ *              but say so. A function of a call that says "waits" is INVALID in a function with
  *              TUTTI_RPC_SHORT and in a done function.
  *   deaths     A rank that dies ends the calls to it with PEER. Calls between the others go on, and
  *              each is executed once. Ranks keep their numbers, which are those of comm in create.
@@ -128,7 +129,8 @@ tutti_status tutti_rpc_register(tutti_rpc *rpc, const tutti_rpc_function *functi
 /* torch.distributed.rpc.shutdown. Waits until all living ranks have called it and all calls that
  * were begun, by functions too, are over. Meanwhile this rank serves calls, and afterwards it can
  * only be destroyed. TIMEOUT after timeout_ms (0: config's; < 0: none) names the ranks that are
- * missing; it may be called again. Else: the failure of the rpc. */
+ * missing; it may be called again. INVALID: in a function of this rpc, for which it would wait. Else:
+ * the failure of the rpc. */
 tutti_status tutti_rpc_shutdown(tutti_rpc *rpc, int timeout_ms);
 /* Any thread: leaves without waiting. Pending and later calls return ABORTED here. For the others
  * this rank has died. */

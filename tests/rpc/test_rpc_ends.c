@@ -266,6 +266,52 @@ static void shutdown_may_be_called_again(void **state)
 	with_ranks(3, NULL, 1, by_two);
 }
 
+static tutti_status ends_itself(void *arg, const tutti_rpc_request *request, tutti_rpc_reply *reply)
+{
+	struct rpc_rank *r = arg;
+
+	(void)reply;
+	rpc_expect_error(r, tutti_rpc_shutdown(request->rpc, -1), TUTTI_ERR_INVALID,
+			 "tutti_rpc_shutdown");
+	tutti_rpc_destroy(request->rpc);
+	return TUTTI_OK;
+}
+
+static void destroy_when_done(void *arg, tutti_status status)
+{
+	struct rpc_rank *r = arg;
+
+	RPC_TRUE(r, status == TUTTI_OK);
+	tutti_rpc_destroy(r->rpc);
+	atomic_fetch_add(&dones, 1);
+}
+
+static void from_within(struct rank *rank)
+{
+	struct rpc_rank *r = &all[rank->rank];
+	const tutti_rpc_options options = {.done = destroy_when_done, .done_arg = r};
+
+	begin(rank, NULL);
+	add(r, "ends", ends_itself, 0);
+	add(r, "ends short", ends_itself, TUTTI_RPC_SHORT);
+	expect(rank, "barrier", tutti_barrier(rank->comm, NULL));
+	RPC_OK(r, tutti_rpc_call(r->rpc, 0, "ends", NULL, 0, NULL, NULL));
+	RPC_OK(r, tutti_rpc_call(r->rpc, 0, "ends short", NULL, 0, NULL, NULL));
+	RPC_OK(r, tutti_rpc_call_async(r->rpc, 0, "echo", NULL, 0, NULL, &options, NULL));
+	rpc_until(r, &dones, rank->size);
+	rpc_check_echo(r, 0, "echo", 1000, 1);
+	rpc_close(r);
+}
+
+static void a_function_does_not_end_its_rpc(void **state)
+{
+	(void)state;
+	setenv("TUTTI_LOG", "off", 1); /* it says so */
+	atomic_store(&dones, 0);
+	with_ranks(2, NULL, 1, from_within);
+	unsetenv("TUTTI_LOG");
+}
+
 /* ---- references ---- */
 
 static struct {
@@ -409,6 +455,7 @@ int main(void)
 		cmocka_unit_test(done_is_called_before_destroy_returns),
 		cmocka_unit_test(done_is_not_called_within_a_function),
 		cmocka_unit_test(shutdown_may_be_called_again),
+		cmocka_unit_test(a_function_does_not_end_its_rpc),
 		cmocka_unit_test(an_object_may_release_another),
 		cmocka_unit_test(an_answer_is_given_once),
 		cmocka_unit_test(impossible_sizes_are_refused),
