@@ -113,6 +113,7 @@ static tutti_status make(tutti_rpc **out, int rank, int size, const tutti_rpc_co
 	rpc->size = size;
 	rpc->epoch = 1;
 	rpc->pool.queue_tail = &rpc->pool.queue;
+	rpc->sends_tail = &rpc->sends;
 	init_lock(rpc);
 	tutti_status status = allocate(rpc);
 	if (status == TUTTI_OK)
@@ -201,7 +202,7 @@ static void close_comm(tutti_rpc *rpc)
 		rpc_wait_changed(rpc, 0);
 	rpc_unlock(rpc);
 	rpc_keeper_stop(rpc);
-	rpc_notes_end(rpc);
+	rpc_sends_end(rpc);
 	tutti_comm_destroy(rpc->comm);
 }
 

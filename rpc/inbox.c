@@ -66,8 +66,7 @@ static struct tutti_rpc_reply *receive(struct rpc_inbox *in)
 	else
 		rpc_complain("rank %d has sent rank %d a message that makes no sense", rank,
 			     rpc->rank);
-	if (rpc->notes || rpc->parcels)
-		rpc_notes_look(rpc);
+	rpc_sends_look(rpc);
 	return due;
 }
 

@@ -128,7 +128,7 @@ static void wait_until_outside(tutti_rpc *rpc)
 		rpc_wait_changed(rpc, 0);
 	for (int r = 0; r < rpc->size; r++)
 		collect_replies(rpc, &rpc->peers[r]);
-	rpc_notes_end(rpc);
+	rpc_sends_end(rpc);
 	rpc->works = 0;
 }
 

@@ -16,6 +16,7 @@
  *       pool.c      threads that run functions
  *       reply.c     a function runs; its answer, and its way back
  *     functions.c   names
+ *     sends.c       messages on their way out
  *     post.c        sends and recvs, issued
  *     state.c       failed, ended
  *     lock.c        the lock, and what is called without it
@@ -66,20 +67,26 @@ struct rpc_function {
 	struct rpc_function *next; /* of the same bucket */
 };
 
+/* A send of memory of ours; the first member of those that follow. */
+struct rpc_send {
+	tutti_work *work;          /* NULL: it is not in flight */
+	struct rpc_parcel *parcel; /* whose it is; NULL: a note's */
+	struct rpc_send *next;
+};
+
 /* A message on its way out. */
 struct rpc_note {
+	struct rpc_send send;
+	struct rpc_note *next_free;
 	_Alignas(64) struct rpc_message message;
-	tutti_work *work;
-	struct rpc_note *next;
 };
 
 /* Bytes that come along with a message: a copy, for the pieces may be gone when it is sent again.
  */
 struct rpc_parcel {
-	tutti_work *work; /* NULL: it is not in flight */
-	bool is_held;     /* it may be sent again */
+	struct rpc_send send;
+	bool is_held; /* it may be sent again */
 	size_t bytes;
-	struct rpc_parcel *next;
 	uint8_t data[];
 };
 
@@ -240,8 +247,8 @@ struct tutti_rpc {
 	struct rpc_peer *peers;
 
 	struct rpc_inbox *inboxes;
-	struct rpc_note *free_notes, *notes; /* notes: sends that are not over      */
-	struct rpc_parcel *parcels;          /* sends that are not over */
+	struct rpc_note *free_notes;
+	struct rpc_send *sends, **sends_tail; /* that are not over, as far as we know    */
 	uint8_t *scratch; /* RPC_ALONG_BYTES that come along and that nobody wants */
 	int calling;      /* done functions that are due, or run                         */
 	int works;        /* in flight, as far as we know                               */
@@ -301,6 +308,10 @@ struct rpc_io {
 tutti_status rpc_issue(tutti_rpc *rpc, const struct rpc_io *io);
 /* A work that rpc_issue has begun is over. */
 void rpc_issued_over(tutti_rpc *rpc, bool has_called);
+/* Receives bytes that nobody wants. */
+void rpc_swallow(tutti_rpc *rpc, size_t bytes, int rank, int tag);
+
+/* sends.c */
 /* Sends a copy of m. */
 tutti_status rpc_post(tutti_rpc *rpc, const struct rpc_message *m, int rank, int tag);
 /* About the call of that message: kind, with its slot and id. */
@@ -311,11 +322,9 @@ tutti_status rpc_notes_reserve(tutti_rpc *rpc);
 struct rpc_parcel *rpc_parcel_make(const tutti_rpc_piece *pieces, int num_pieces, size_t bytes);
 void rpc_parcel_send(tutti_rpc *rpc, struct rpc_parcel *parcel, int rank, int tag);
 void rpc_parcel_let_go(struct rpc_parcel **parcel); /* NULL is fine */
-/* Receives bytes that nobody wants. */
-void rpc_swallow(tutti_rpc *rpc, size_t bytes, int rank, int tag);
-void rpc_notes_look(tutti_rpc *rpc); /* whether sends are over */
-/* Waits for all sends, of a communicator that has failed. */
-void rpc_notes_end(tutti_rpc *rpc);
+void rpc_sends_look(tutti_rpc *rpc); /* whether some are over */
+/* Waits for all, of a communicator that has failed. */
+void rpc_sends_end(tutti_rpc *rpc);
 void rpc_notes_free(tutti_rpc *rpc);
 
 /* functions.c */

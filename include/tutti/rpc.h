@@ -74,8 +74,8 @@ typedef struct tutti_rpc_function {
 } tutti_rpc_function;
 
 /* Three ways to give the answer its bytes, one of them in a call, from any thread, before the
- * function returns or tutti_rpc_reply_end. After an error the answer is what it was: it has no bytes,
- * or those of an earlier one of these, after which the others are INVALID. */
+ * function returns or tutti_rpc_reply_end. After an error the answer is what it was: it has no
+ * bytes, or those of an earlier one of these, after which the others are INVALID. */
 
 /* Copies them. MEMORY. */
 tutti_status tutti_rpc_reply_copy(tutti_rpc_reply *reply, const void *data, size_t bytes);
@@ -129,8 +129,8 @@ tutti_status tutti_rpc_register(tutti_rpc *rpc, const tutti_rpc_function *functi
 /* torch.distributed.rpc.shutdown. Waits until all living ranks have called it and all calls that
  * were begun, by functions too, are over. Meanwhile this rank serves calls, and afterwards it can
  * only be destroyed. TIMEOUT after timeout_ms (0: config's; < 0: none) names the ranks that are
- * missing; it may be called again. INVALID: in a function of this rpc, for which it would wait. Else:
- * the failure of the rpc. */
+ * missing; it may be called again. INVALID: in a function of this rpc, for which it would wait.
+ * Else: the failure of the rpc. */
 tutti_status tutti_rpc_shutdown(tutti_rpc *rpc, int timeout_ms);
 /* Any thread: leaves without waiting. Pending and later calls return ABORTED here. For the others
  * this rank has died. */
