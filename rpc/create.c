@@ -184,6 +184,15 @@ static bool has_calls(const tutti_rpc *rpc)
 	return rpc->state == RPC_ENDED && !rpc->all_ended && rpc->keeper.has_thread;
 }
 
+/* Recvs of REPLYs that shutdown did not wait for, after a TIMEOUT of its own. They end with comm.
+ */
+static void release_recvs(tutti_rpc *rpc)
+{
+	for (int r = 0; r < rpc->size; r++)
+		for (int i = 0; rpc->peers[r].slots && i < rpc->config.calls; i++)
+			tutti_work_release(&rpc->peers[r].slots[i].work);
+}
+
 /* From now on no message is dealt with, and functions that are deferred have answered. */
 static void close_comm(tutti_rpc *rpc)
 {
@@ -203,6 +212,7 @@ static void close_comm(tutti_rpc *rpc)
 	rpc_unlock(rpc);
 	rpc_keeper_stop(rpc);
 	rpc_sends_end(rpc);
+	release_recvs(rpc);
 	tutti_comm_destroy(rpc->comm);
 }
 
