@@ -193,7 +193,8 @@ struct engine_runs {
 /* The state of the looks at a wait that lasts. Under the engine's lock. */
 struct engine_watch {
 	uint32_t passes;
-	uint64_t looked_ns;   /* when watch.c last asked around */
+	uint64_t watched_ns;  /* when watch.c last looked at all works */
+	uint64_t looked_ns;   /* when it last asked around */
 	bool moved;           /* the last pass did */
 	uint64_t told_ns;     /* when the trace was last told what is waited for */
 	uint64_t join;        /* the last call that made a communicator: its number + 1 ... */

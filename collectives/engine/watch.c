@@ -7,6 +7,10 @@
 
 #include <stdio.h>
 
+/* Deadlines are some ms. A look at all works costs the more the more there are, so it is not made
+ * with each pass. */
+enum { WATCH_NS = 500000 };
+
 /* One that has a number on all ranks: a replay has none. */
 static bool is_collective(const struct tutti_work *work)
 {
@@ -181,6 +185,9 @@ void engine_watch(struct engine *e)
 	struct tutti_work *late = NULL, *oldest = NULL, *first = NULL, *join = NULL;
 	uint64_t lasts = 0;
 
+	if (!e->config.now_ns && now - e->watch.watched_ns < WATCH_NS)
+		return;
+	e->watch.watched_ns = now;
 	for (struct tutti_work *work = e->works.newest; work;
 	     work = work->next) { /* the oldest is last */
 		put_off_deadline(work, now);

@@ -1,6 +1,9 @@
 /* Without this a program with more works in flight than there is room for could hang, or be told
- * that its peer is to blame when its deadline passes. */
+ * that its peer is to blame when its deadline passes; or most time goes into looks at them. */
+#include "collectives/comm/comm.h"
+#include "collectives/engine/engine_internal.h"
 #include "collectives/p2p/p2p_internal.h"
+#include "core/clock.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -194,12 +197,39 @@ static void test_both_sides(void **state)
 	}
 }
 
+/* A look at all works costs the more the more there are: passes do not make it again at once. */
+static void test_looks_are_rare(void **state)
+{
+	enum { PASSES = 20000, WORKS = 500 };
+	tutti_comm *comms[2];
+	uint64_t before, looks = 0, begin;
+
+	(void)state;
+	open_two(comms, "shm");
+	fill(comms[0], false, WORKS);
+	begin = clock_now_ns();
+	before = begin;
+	for (int i = 0; i < PASSES; i++) {
+		struct engine *e = comms[0]->engine;
+		engine_lock(e);
+		engine_pass(e, false);
+		looks += e->watch.watched_ns != before;
+		before = e->watch.watched_ns;
+		engine_unlock(e);
+	}
+	assert_true(looks > 0);
+	assert_true(looks <= (clock_now_ns() - begin) / MS_TO_NS(1) * 2 + 2);
+	fill(comms[1], true, WORKS);
+	for (int r = 0; r < 2; r++)
+		tutti_comm_destroy(comms[r]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_own_deadline), cmocka_unit_test(test_deadline_of_another),
 		cmocka_unit_test(test_room_comes),   cmocka_unit_test(test_group_of_one),
-		cmocka_unit_test(test_both_sides),
+		cmocka_unit_test(test_both_sides),   cmocka_unit_test(test_looks_are_rare),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
