@@ -70,6 +70,12 @@ DIES=2:10 run 0 timeout 200 "$tuttirun" -n 4 --max-restarts 1 --restart rank "$d
 said 'rank 2 .*it is started again'
 said 'batched has x' out
 
+# A rank with another secret does not get in, and nobody waits for it.
+TUTTI_TIMEOUT_MS=3000 run 1 timeout 200 "$tuttirun" -n 2 /bin/sh -c '
+	[ "$RANK" = 0 ] || export TUTTI_SECRET=another
+	exec "$0" "$@"' "$server" --requests 20 --rounds 1
+said 'cannot prove that it knows|does not know|secret'
+
 run 1 "$server" --batch 0
 said '--help says which there are'
 

@@ -1,5 +1,5 @@
 /* Breaks when a job with TUTTI_TLS=1 lets anything go over tcp that can be read: joining, data, the
- * control ring. What is looked for is found without it. */
+ * control ring, calls of an rpc. What is looked for is found without it. */
 #include "tests/tls/capture.h"
 
 #include "core/auth.h"
@@ -7,7 +7,7 @@
 #include "core/status.h"
 #include "core/tls.h"
 
-#include <tutti/tutti.h>
+#include <tutti/rpc.h>
 
 #include <pthread.h>
 #include <stdio.h>
@@ -26,6 +26,11 @@ static const char secret[] = "the secret that only ranks have";
 static const char small_text[] = "a small message that nobody else may read";
 static const char large_text[64] =
 	"a line that a long message has thousands of, and nobody sees....";
+
+static const char called[] = "a function that nobody else calls";
+static const char asked_text[64] =
+	"a question in payloads of any length, also of several messages.";
+static const char error_text[] = "an error that only its caller may see";
 
 struct rank {
 	int rank, port;
@@ -66,6 +71,49 @@ static void talk(struct rank *r, tutti_comm *comm)
 	free(all);
 }
 
+static tutti_status answer(void *arg, const tutti_rpc_request *request, tutti_rpc_reply *reply)
+{
+	(void)arg;
+	return request->bytes ? tutti_rpc_reply_copy(reply, request->data, request->bytes)
+			      : tutti_set_error(TUTTI_ERR_SYSTEM, error_text);
+}
+
+/* Payloads and answers in a message, beside one, and by themselves. */
+static void ask(struct rank *r, tutti_rpc *rpc)
+{
+	static const size_t bytes[] = {sizeof asked_text, 64 * sizeof asked_text, LARGE};
+	char *data = malloc(LARGE), *room = malloc(LARGE);
+
+	for (size_t i = 0; i < LARGE; i += sizeof asked_text)
+		memcpy(data + i, asked_text, sizeof asked_text);
+	for (int i = 0; i < 3; i++) {
+		tutti_rpc_piece piece = {data, bytes[i]};
+		tutti_rpc_answer in = {.data = room, .bytes = LARGE};
+		check(r, tutti_rpc_call(rpc, 2, called, &piece, 1, &in, NULL), "call");
+		if (in.bytes != bytes[i] || memcmp(room, data, bytes[i]) != 0)
+			snprintf(r->error, sizeof r->error, "another answer");
+	}
+	if (tutti_rpc_call(rpc, 2, called, NULL, 0, NULL, NULL) != TUTTI_ERR_SYSTEM ||
+	    !strstr(tutti_comm_error(NULL), error_text))
+		snprintf(r->error, sizeof r->error, "another error");
+	free(data);
+	free(room);
+}
+
+static void call(struct rank *r, tutti_comm *comm)
+{
+	const tutti_rpc_function function = {.name = called, .fn = answer};
+	const tutti_rpc_config config = {.functions = &function, .num_functions = 1};
+	tutti_rpc *rpc = NULL;
+
+	check(r, tutti_rpc_create(&rpc, comm, &config), "rpc_create");
+	if (rpc && r->rank == 0)
+		ask(r, rpc);
+	if (rpc)
+		check(r, tutti_rpc_shutdown(rpc, 0), "rpc_shutdown");
+	tutti_rpc_destroy(rpc);
+}
+
 static void *be_a_rank(void *arg)
 {
 	struct rank *r = arg;
@@ -80,8 +128,10 @@ static void *be_a_rank(void *arg)
 
 	snprintf(where, sizeof where, "tcp://127.0.0.1:%d", r->port);
 	check(r, tutti_init(&comm, &config), "init");
-	if (comm)
+	if (comm) {
 		talk(r, comm);
+		call(r, comm);
+	}
 	tutti_comm_destroy(comm);
 	return NULL;
 }
@@ -126,6 +176,9 @@ static void in_clear_all_can_be_read(void **state)
 	run_job(false);
 	assert_true(capture_has(small_text, sizeof small_text));
 	assert_true(capture_has(large_text, sizeof large_text));
+	assert_true(capture_has(called, sizeof called - 1));
+	assert_true(capture_has(asked_text, sizeof asked_text));
+	assert_true(capture_has(error_text, sizeof error_text - 1));
 	assert_true(capture_has(machine, 36));
 	assert_false(capture_has(secret, sizeof secret - 1));
 }
@@ -169,6 +222,10 @@ static void with_tls_nothing_can_be_read(void **state)
 		assert_false(capture_has(small_text + at, 8));
 	for (size_t at = 0; at + 8 <= sizeof large_text; at++)
 		assert_false(capture_has(large_text + at, 8));
+	for (size_t at = 0; at + 8 <= sizeof asked_text; at++)
+		assert_false(capture_has(asked_text + at, 8));
+	assert_false(capture_has(called, 8));
+	assert_false(capture_has(error_text, 8));
 	assert_false(capture_has(machine, 12));
 	assert_false(capture_has(secret, 8));
 	streams = capture_streams(&count);
