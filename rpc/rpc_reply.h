@@ -1,0 +1,98 @@
+/* Inside the rpc: a call, as its callee has it: functions, the threads that run them, and replies. */
+#ifndef RPC_RPC_REPLY_H
+#define RPC_RPC_REPLY_H
+
+#include "rpc/rpc_transfer.h"
+
+#include <pthread.h>
+
+struct rpc_function {
+	char name[RPC_NAME_BYTES + 1];
+	size_t name_bytes;
+	uint64_t hash;
+	tutti_rpc_fn fn;
+	void *arg;
+	bool is_short, is_own;     /* is_own: of the library; it may answer when the others leave */
+	struct rpc_function *next; /* of the same bucket */
+};
+
+/* The caller's function for the pieces of an answer: called without the lock. */
+struct rpc_release {
+	void (*release)(void *arg);
+	void *arg;
+	struct rpc_release *next;
+};
+
+enum rpc_entry_state {
+	ENTRY_IS_FREE,
+	ENTRY_PULLS,    /* its payload is asked for         */
+	ENTRY_RECEIVES, /* its payload comes                */
+	ENTRY_QUEUES,   /* waits for a thread               */
+	ENTRY_RUNS,     /* its function has begun           */
+	ENTRY_OFFERS,   /* a long answer waits for TAKE     */
+	ENTRY_SENDS,    /* a long answer is being sent      */
+	ENTRY_REPLIED,  /* kept until the next id           */
+};
+
+/* The callee's side of a call; also the reply that its function gets. */
+struct tutti_rpc_reply {
+	_Alignas(64) struct rpc_message request; /* its data are the payload, or ... */
+	struct rpc_message reply;
+	tutti_rpc *rpc;
+	int rank;
+	enum rpc_entry_state state;
+	uint64_t id;
+	unsigned replied_in; /* the epoch; 0: its REPLY or OFFER is not sent             */
+	const struct rpc_function *function;
+	uint8_t *payload;       /* ... this */
+	tutti_rpc_request seen; /* by the function */
+	int is_cancelled;       /* atomic, __atomic_* */
+	/* The answer, if it is long. */
+	tutti_rpc_piece pieces[TUTTI_RPC_PIECES];
+	int num_pieces;
+	void *block;                  /* ours, of reply_copy and reply_room */
+	struct rpc_release *release;  /* NULL: the pieces need none */
+	struct rpc_parcel *parcel;    /* the answer, if it comes along */
+	struct tutti_rpc_reply *next; /* in the queue */
+};
+
+/* Threads that run functions, and requests that wait for one. */
+struct rpc_pool {
+	struct tutti_rpc_reply *queue, **queue_tail;
+	pthread_t *threads;
+	int num_threads, idle_threads;
+	bool stops;
+};
+
+/* functions.c */
+tutti_status rpc_functions_add(tutti_rpc *rpc, const tutti_rpc_function *function, bool is_own);
+const struct rpc_function *rpc_functions_find(const tutti_rpc *rpc, const char *name, size_t bytes);
+/* The registered name that is most like it; NULL: none is. */
+const char *rpc_functions_nearest(const tutti_rpc *rpc, const char *name, size_t bytes);
+void rpc_functions_free(tutti_rpc *rpc);
+
+/* reply.c */
+void rpc_run(struct tutti_rpc_reply *entry); /* without the lock */
+void rpc_on_take(tutti_rpc *rpc, int rank, const struct rpc_message *m);
+void rpc_on_drop(tutti_rpc *rpc, int rank, const struct rpc_message *m);
+void rpc_reply_fail(struct tutti_rpc_reply *entry, tutti_status status, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+void rpc_reply_send(struct tutti_rpc_reply *entry); /* what the entry has, perhaps again */
+/* Forgets payload and answer. Calls release, which may not wait. */
+void rpc_reply_forget(struct tutti_rpc_reply *entry);
+/* The entry of the call that m is about; NULL: there is none. */
+struct tutti_rpc_reply *rpc_entry_of(tutti_rpc *rpc, int rank, const struct rpc_message *m);
+
+/* pool.c */
+bool rpc_pool_is_full(const tutti_rpc *rpc); /* config.queue requests wait */
+tutti_status rpc_pool_push(tutti_rpc *rpc, struct tutti_rpc_reply *entry);
+bool rpc_pool_remove(tutti_rpc *rpc, struct tutti_rpc_reply *entry);
+void rpc_pool_stop(tutti_rpc *rpc); /* without the lock */
+
+/* serve.c: messages to a callee; m is sound. rpc_on_request returns an entry whose short function
+ * is to run now, without the lock, by rpc_run; or NULL. */
+struct tutti_rpc_reply *rpc_on_request(tutti_rpc *rpc, int rank, const struct rpc_message *m);
+void rpc_on_coming(tutti_rpc *rpc, int rank, const struct rpc_message *m);
+void rpc_on_cancel(tutti_rpc *rpc, int rank, const struct rpc_message *m);
+
+#endif
