@@ -6,46 +6,53 @@
 #include <stdlib.h>
 #include <string.h>
 
-static tutti_status check_call(const char *what, const tutti_rpc *rpc, int rank, const char *name)
-{
-	size_t bytes = name ? strlen(name) : 0;
+/* The arguments of a call, in their order. */
+struct rpc_asked {
+	tutti_rpc *rpc;
+	int rank;
+	const char *name;
+	const tutti_rpc_piece *pieces;
+	int num_pieces;
+	tutti_rpc_answer *answer;
+	const tutti_rpc_options *options;
+};
 
-	if (!rpc)
+static tutti_status check(const char *what, const struct rpc_asked *a)
+{
+	size_t bytes = a->name ? strlen(a->name) : 0;
+
+	if (!a->rpc)
 		return train_invalid("%s: rpc is NULL", what);
-	if (rank < 0 || rank >= rpc->size)
-		return train_invalid("%s: rank %d is not in 0..%d", what, rank, rpc->size - 1);
+	if (a->rank < 0 || a->rank >= a->rpc->size)
+		return train_invalid("%s: rank %d is not in 0..%d", what, a->rank,
+				     a->rpc->size - 1);
 	if (bytes < 1 || bytes > RPC_NAME_BYTES)
 		return train_invalid("%s: a function's name has 1 to %d bytes, not %zu", what,
 				     RPC_NAME_BYTES, bytes);
-	return TUTTI_OK;
+	return rpc_pieces_check(what, a->pieces, a->num_pieces);
 }
 
 /* Writes all that is read later, but the text of the error. */
-static void fill(struct tutti_rpc_future *call, tutti_rpc *rpc, int rank, const char *name,
-		 const tutti_rpc_options *options)
+static void fill(struct tutti_rpc_future *call, const struct rpc_asked *a)
 {
 	memset(call, 0, offsetof(struct tutti_rpc_future, pieces));
 	memset(&call->answer, 0,
 	       offsetof(struct tutti_rpc_future, name) - offsetof(struct tutti_rpc_future, answer));
-	call->rpc = rpc;
-	call->rank = rank;
-	call->timeout_ms = rpc_timeout_ms(rpc, options ? options->timeout_ms : 0);
+	call->rpc = a->rpc;
+	call->rank = a->rank;
+	call->answer = a->answer;
+	call->timeout_ms = rpc_timeout_ms(a->rpc, a->options ? a->options->timeout_ms : 0);
 	call->deadline_ns = call->timeout_ms ? deadline_after_ms(call->timeout_ms) : 0;
 	call->status = TUTTI_IN_PROGRESS;
-	memcpy(call->name, name, strlen(name) + 1);
+	memcpy(call->name, a->name, strlen(a->name) + 1);
 	call->error[0] = 0;
 	call->next = NULL;
 	call->at = NULL;
-}
-
-static void fill_pieces(struct tutti_rpc_future *call, const tutti_rpc_piece *pieces,
-			int num_pieces)
-{
-	for (int i = 0; i < num_pieces; i++) {
-		if (!pieces[i].bytes)
+	for (int i = 0; i < a->num_pieces; i++) {
+		if (!a->pieces[i].bytes)
 			continue;
-		call->pieces[call->num_pieces++] = pieces[i];
-		call->bytes += pieces[i].bytes;
+		call->pieces[call->num_pieces++] = a->pieces[i];
+		call->bytes += a->pieces[i].bytes;
 	}
 }
 
@@ -58,14 +65,12 @@ tutti_status tutti_rpc_call(tutti_rpc *rpc, int rank, const char *name,
 			    const tutti_rpc_piece *pieces, int num_pieces, tutti_rpc_answer *answer,
 			    const tutti_rpc_options *options)
 {
+	const struct rpc_asked args = {rpc, rank, name, pieces, num_pieces, answer, options};
 	struct tutti_rpc_future call;
 
 	TRY(rpc_may_wait("tutti_rpc_call"));
-	TRY(check_call("tutti_rpc_call", rpc, rank, name));
-	TRY(rpc_pieces_check("tutti_rpc_call", pieces, num_pieces));
-	fill(&call, rpc, rank, name, options);
-	fill_pieces(&call, pieces, num_pieces);
-	call.answer = answer;
+	TRY(check("tutti_rpc_call", &args));
+	fill(&call, &args);
 	rpc_lock(rpc);
 	tutti_status status = rpc_start(&call);
 	if (status == TUTTI_OK)
@@ -78,11 +83,10 @@ tutti_status rpc_call_own(tutti_rpc *rpc, int rank, const char *name, const tutt
 			  int num_pieces, tutti_rpc_answer *answer,
 			  const tutti_rpc_options *options)
 {
+	const struct rpc_asked args = {rpc, rank, name, pieces, num_pieces, answer, options};
 	struct tutti_rpc_future call;
 
-	fill(&call, rpc, rank, name, options);
-	fill_pieces(&call, pieces, num_pieces);
-	call.answer = answer;
+	fill(&call, &args);
 	call.is_own = true;
 	TRY(rpc_start(&call));
 	rpc_await(&call, 0);
@@ -110,13 +114,12 @@ tutti_status tutti_rpc_send(tutti_rpc *rpc, int rank, const char *name,
 			    const tutti_rpc_piece *pieces, int num_pieces,
 			    const tutti_rpc_options *options)
 {
+	const struct rpc_asked args = {rpc, rank, name, pieces, num_pieces, NULL, options};
 	struct tutti_rpc_future call;
 
 	TRY(tutti_group_refuse("tutti_rpc_send"));
-	TRY(check_call("tutti_rpc_send", rpc, rank, name));
-	TRY(rpc_pieces_check("tutti_rpc_send", pieces, num_pieces));
-	fill(&call, rpc, rank, name, options);
-	fill_pieces(&call, pieces, num_pieces);
+	TRY(check("tutti_rpc_send", &args));
+	fill(&call, &args);
 	call.is_one_way = true;
 	if (call.bytes > RPC_ALONG_BYTES)
 		TRY(rpc_may_wait("tutti_rpc_send of a long payload"));
@@ -135,18 +138,17 @@ tutti_status tutti_rpc_call_async(tutti_rpc *rpc, int rank, const char *name,
 				  tutti_rpc_answer *answer, const tutti_rpc_options *options,
 				  tutti_rpc_future **future)
 {
+	const struct rpc_asked args = {rpc, rank, name, pieces, num_pieces, answer, options};
+
 	TRY(tutti_group_refuse("tutti_rpc_call_async"));
-	TRY(check_call("tutti_rpc_call_async", rpc, rank, name));
-	TRY(rpc_pieces_check("tutti_rpc_call_async", pieces, num_pieces));
+	TRY(check("tutti_rpc_call_async", &args));
 	if (!future && !(options && options->done))
 		return train_invalid("tutti_rpc_call_async: future is NULL, and there is no "
 				     "options.done");
 	struct tutti_rpc_future *call = malloc(sizeof *call);
 	if (!call)
 		return train_no_memory("a call of '%s' on rank %d", name, rank);
-	fill(call, rpc, rank, name, options);
-	fill_pieces(call, pieces, num_pieces);
-	call->answer = answer;
+	fill(call, &args);
 	call->is_released = !future;
 	if (options) {
 		call->done = options->done;
