@@ -75,7 +75,7 @@ static tutti_status room(void *arg, const tutti_rpc_request *request, tutti_rpc_
 	return TUTTI_OK;
 }
 
-void rpc_count_release(void *arg)
+static void released(void *arg)
 {
 	struct rpc_rank *r = arg;
 
@@ -88,7 +88,7 @@ static tutti_status pieces(void *arg, const tutti_rpc_request *request, tutti_rp
 	size_t a = request->bytes / 3, b = request->bytes / 2;
 	tutti_rpc_piece three[] = {{data, a}, {data + a, b - a}, {data + b, request->bytes - b}};
 
-	return tutti_rpc_reply_pieces(reply, three, 3, rpc_count_release, arg);
+	return tutti_rpc_reply_pieces(reply, three, 3, released, arg);
 }
 
 static tutti_status wait_open(void *arg, const tutti_rpc_request *request, tutti_rpc_reply *reply)

@@ -35,8 +35,6 @@ struct rpc_rank {
  *   add          adds the number in the payload to sum
  *   context      the number of its thread's context */
 void rpc_open(struct rpc_rank *r, struct rank *rank, const tutti_rpc_config *config);
-/* Counts in released of the struct rpc_rank. */
-void rpc_count_release(void *arg);
 /* Shuts down, and destroys. */
 void rpc_close(struct rpc_rank *r);
 
