@@ -1,7 +1,7 @@
 /* rpc_perf: calls of rank 0 on rank 1 through tutti_rpc_call beside a send and its answer by
  * tutti_send and tutti_recv, UCX's active messages and gRPC, where these were found at build time;
  * all in turns, round by round. Every answer is compared. */
-#include "rpc_perf.h"
+#include "rpc_ours.h"
 
 #include "load.h"
 #include "median.h"
@@ -14,12 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <tutti/rpc.h>
-
-#define MUST(call)                                                                                 \
-	((call) == TUTTI_OK                                                                        \
-		 ? (void)0                                                                         \
-		 : (fprintf(stderr, "rpc_perf: %s\n", tutti_comm_error(NULL)), exit(3)))
 
 enum { ROUNDS_MAX = 1000, MEBI = 1 << 20, CONTENDERS_MAX = 5 };
 
@@ -41,90 +35,12 @@ static struct {
 	int rounds, calls, mib, load;
 } setting = {8, 2000, 64, 0};
 
-static tutti_comm *comm;
-static tutti_rpc *rpc;
-
-/* ---- what is compared ---- */
-
 static void change(uint8_t *data, size_t bytes, uint64_t number)
 {
 	size_t step = bytes / RPC_PERF_SAMPLES;
 
 	for (size_t i = 0; i < RPC_PERF_SAMPLES; i++)
 		memcpy(data + i * step, &number, sizeof number);
-}
-
-static void check_digest(const char *who, uint64_t got, const uint8_t *data, size_t bytes)
-{
-	if (got == rpc_perf_digest(data, bytes))
-		return;
-	fprintf(stderr, "rpc_perf: %s: the answer of a call with %zu bytes is wrong\n", who, bytes);
-	exit(1);
-}
-
-/* ---- messages ---- */
-
-static int messages_short(int calls, int in_flight)
-{
-	uint8_t out[RPC_PERF_SHORT], in[RPC_PERF_SHORT];
-
-	(void)in_flight;
-	for (int i = 0; i < calls; i++) {
-		rpc_perf_fill(out, (uint64_t)i);
-		MUST(tutti_send(out, sizeof out, TUTTI_U8, 1, comm, NULL));
-		MUST(tutti_recv(in, sizeof in, TUTTI_U8, 1, comm, NULL));
-		rpc_perf_differs("messages", in, (uint64_t)i);
-	}
-	return 0;
-}
-
-static int messages_long(int calls, const uint8_t *data, size_t bytes)
-{
-	uint64_t digest;
-
-	for (int i = 0; i < calls; i++) {
-		MUST(tutti_send(data, bytes, TUTTI_U8, 1, comm, NULL));
-		MUST(tutti_recv(&digest, 1, TUTTI_U64, 1, comm, NULL));
-		check_digest("messages", digest, data, bytes);
-	}
-	return 0;
-}
-
-/* As a callee that does not know the length before: each payload has new memory. */
-static int messages_serve(int calls, size_t bytes)
-{
-	uint8_t in[RPC_PERF_SHORT];
-
-	for (int i = 0; i < calls && bytes <= sizeof in; i++) {
-		MUST(tutti_recv(in, sizeof in, TUTTI_U8, 0, comm, NULL));
-		MUST(tutti_send(in, sizeof in, TUTTI_U8, 0, comm, NULL));
-	}
-	for (int i = 0; i < calls && bytes > sizeof in; i++) {
-		uint8_t *data = malloc(bytes);
-		if (!data)
-			return -1;
-		MUST(tutti_recv(data, bytes, TUTTI_U8, 0, comm, NULL));
-		uint64_t digest = rpc_perf_digest(data, bytes);
-		free(data);
-		MUST(tutti_send(&digest, 1, TUTTI_U64, 0, comm, NULL));
-	}
-	return 0;
-}
-
-/* ---- the rpc ---- */
-
-static tutti_status echo(void *arg, const tutti_rpc_request *request, tutti_rpc_reply *reply)
-{
-	(void)arg;
-	return tutti_rpc_reply_copy(reply, request->data, request->bytes);
-}
-
-static tutti_status digest(void *arg, const tutti_rpc_request *request, tutti_rpc_reply *reply)
-{
-	uint64_t answer = rpc_perf_digest(request->data, request->bytes);
-
-	(void)arg;
-	return tutti_rpc_reply_copy(reply, &answer, sizeof answer);
 }
 
 /* Rank 1's next job. */
@@ -143,79 +59,8 @@ static tutti_status next(void *arg, const tutti_rpc_request *request, tutti_rpc_
 	return TUTTI_OK;
 }
 
-static const char *function = "echo_short";
-
-static int rpc_one_by_one(int calls)
-{
-	uint8_t out[RPC_PERF_SHORT], in[RPC_PERF_SHORT];
-	tutti_rpc_piece piece = {out, sizeof out};
-
-	for (int i = 0; i < calls; i++) {
-		tutti_rpc_answer answer = {.data = in, .bytes = sizeof in};
-		rpc_perf_fill(out, (uint64_t)i);
-		MUST(tutti_rpc_call(rpc, 1, function, &piece, 1, &answer, NULL));
-		rpc_perf_differs("rpc", in, (uint64_t)i);
-	}
-	return 0;
-}
-
-static int rpc_short(int calls, int in_flight)
-{
-	static uint8_t in[RPC_PERF_IN_FLIGHT][RPC_PERF_SHORT];
-	static tutti_rpc_answer answers[RPC_PERF_IN_FLIGHT];
-	tutti_rpc_future *futures[RPC_PERF_IN_FLIGHT] = {NULL};
-	uint8_t out[RPC_PERF_SHORT];
-	tutti_rpc_piece piece = {out, sizeof out};
-
-	if (in_flight == 1)
-		return rpc_one_by_one(calls);
-	for (int i = 0; i < calls + in_flight; i++) {
-		int at = i % in_flight;
-		if (i >= in_flight) {
-			MUST(tutti_rpc_wait(&futures[at], 0));
-			rpc_perf_differs("rpc", in[at], (uint64_t)(i - in_flight));
-		}
-		if (i >= calls)
-			continue;
-		rpc_perf_fill(out, (uint64_t)i);
-		answers[at] = (tutti_rpc_answer){.data = in[at], .bytes = RPC_PERF_SHORT};
-		MUST(tutti_rpc_call_async(rpc, 1, function, &piece, 1, &answers[at], NULL,
-					  &futures[at]));
-	}
-	return 0;
-}
-
-static int rpc_long(int calls, const uint8_t *data, size_t bytes)
-{
-	uint64_t got;
-	tutti_rpc_piece piece = {data, bytes};
-
-	for (int i = 0; i < calls; i++) {
-		tutti_rpc_answer answer = {.data = &got, .bytes = sizeof got};
-		MUST(tutti_rpc_call(rpc, 1, "digest", &piece, 1, &answer, NULL));
-		check_digest("rpc", got, data, bytes);
-	}
-	return 0;
-}
-
-static int pool_short(int calls, int in_flight)
-{
-	function = "echo";
-	int failed = rpc_short(calls, in_flight);
-	function = "echo_short";
-	return failed;
-}
-
-static const struct rpc_contender messages = {.name = "messages",
-					      .short_calls = messages_short,
-					      .long_calls = messages_long,
-					      .serve = messages_serve};
-static const struct rpc_contender rpc_itself = {
-	.name = "rpc", .short_calls = rpc_short, .long_calls = rpc_long};
-static const struct rpc_contender rpc_pool = {.name = "rpc_pool", .short_calls = pool_short};
-
 static const struct rpc_contender *contenders[CONTENDERS_MAX] = {
-	&messages,      &rpc_itself, &rpc_pool,
+	&rpc_perf_messages, &rpc_perf_calls, &rpc_perf_pool,
 #ifdef PERF_UCX
 	&rpc_perf_ucx,
 #endif
@@ -239,7 +84,7 @@ static void give_job(int contender, int calls, size_t bytes)
 	tutti_rpc_piece piece = {&given, sizeof given};
 
 	if (contender < 0 || contenders[contender]->serve)
-		MUST(tutti_rpc_call(rpc, 1, "next", &piece, 1, NULL, NULL));
+		MUST(tutti_rpc_call(rpc_perf_rpc, 1, "next", &piece, 1, NULL, NULL));
 }
 
 static void fail_if(bool failed, const char *who)
@@ -306,7 +151,7 @@ static void measure_short(int in_flight)
 
 	for (int round = -1; round < setting.rounds; round++)
 		for (int c = 0; c < CONTENDERS_MAX && contenders[c]; c++) {
-			bool has = in_flight == 1 || contenders[c] != &messages;
+			bool has = in_flight == 1 || contenders[c] != &rpc_perf_messages;
 			double t = has ? time_short(c, setting.calls, in_flight) : 0;
 			times[c][round < 0 ? 0 : round] = t;
 		}
@@ -391,7 +236,8 @@ static void connect_peers(int rank)
 			continue;
 		if (rank == 1)
 			fail_if(contenders[c]->listen(address), contenders[c]->name);
-		MUST(tutti_broadcast(address, address, sizeof address, TUTTI_U8, 1, comm, NULL));
+		MUST(tutti_broadcast(address, address, sizeof address, TUTTI_U8, 1, rpc_perf_comm,
+				     NULL));
 		if (rank == 0)
 			fail_if(contenders[c]->connect(address), contenders[c]->name);
 	}
@@ -399,16 +245,15 @@ static void connect_peers(int rank)
 
 static void run(void)
 {
-	const tutti_rpc_function functions[] = {
-		{.name = "echo", .fn = echo},
-		{.name = "echo_short", .fn = echo, .flags = TUTTI_RPC_SHORT},
-		{.name = "digest", .fn = digest, .flags = TUTTI_RPC_SHORT},
+	tutti_rpc_function functions[RPC_PERF_FUNCTIONS + 1] = {
 		{.name = "next", .fn = next, .flags = TUTTI_RPC_SHORT}};
-	const tutti_rpc_config config = {.functions = functions, .num_functions = 4};
+	const tutti_rpc_config config = {.functions = functions,
+					 .num_functions = RPC_PERF_FUNCTIONS + 1};
 	struct load load = {0};
-	int rank = tutti_rank(comm);
+	int rank = tutti_rank(rpc_perf_comm);
 
-	MUST(tutti_rpc_create(&rpc, comm, &config));
+	memcpy(functions + 1, rpc_perf_functions, sizeof rpc_perf_functions);
+	MUST(tutti_rpc_create(&rpc_perf_rpc, rpc_perf_comm, &config));
 	connect_peers(rank);
 	fail_if(rank == 0 && setting.load && !load_start(&load, setting.load), "--load");
 	if (rank == 0)
@@ -416,11 +261,11 @@ static void run(void)
 	else
 		serve_all();
 	load_stop(&load);
-	MUST(tutti_rpc_shutdown(rpc, 0));
+	MUST(tutti_rpc_shutdown(rpc_perf_rpc, 0));
 	for (int c = 0; c < CONTENDERS_MAX && contenders[c]; c++)
 		if (contenders[c]->close)
 			contenders[c]->close();
-	tutti_rpc_destroy(rpc);
+	tutti_rpc_destroy(rpc_perf_rpc);
 }
 
 /* ---- the command line ---- */
@@ -471,13 +316,13 @@ static int take_part(int argc, char **argv)
 {
 	read_options(argc, argv);
 	sem_init(&has_job, 0, 0);
-	MUST(tutti_init(&comm, NULL));
-	if (tutti_size(comm) != 2) {
-		fprintf(stderr, "rpc_perf: it needs 2 ranks, not %d\n", tutti_size(comm));
+	MUST(tutti_init(&rpc_perf_comm, NULL));
+	if (tutti_size(rpc_perf_comm) != 2) {
+		fprintf(stderr, "rpc_perf: it needs 2 ranks, not %d\n", tutti_size(rpc_perf_comm));
 		refuse();
 	}
 	run();
-	tutti_comm_destroy(comm);
+	tutti_comm_destroy(rpc_perf_comm);
 	output_flush();
 	return output_is_well() ? 0 : 3;
 }
