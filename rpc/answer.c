@@ -25,7 +25,7 @@ static tutti_status find_room(struct tutti_rpc_future *call, const struct rpc_me
 	if (m->status != TUTTI_OK && m->bytes > RPC_ERROR_BYTES)
 		return train_fail(TUTTI_ERR_INTERNAL, "its error has %llu bytes",
 				  (unsigned long long)m->bytes);
-	if (!(call->block = malloc(m->bytes)))
+	if (!rpc_memory_has(m->bytes) || !(call->block = malloc(m->bytes)))
 		return train_no_memory("its answer, %llu bytes", (unsigned long long)m->bytes);
 	call->owns_block = true;
 	return TUTTI_OK;

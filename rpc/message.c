@@ -1,9 +1,19 @@
 /* Messages: what makes one sound, and the sizes of pieces in it. */
 #include "rpc/message.h"
 
+#include "core/memory_left.h"
 #include "train/base/base.h"
 
 #include <string.h>
+
+enum { LOOK_AT_MEMORY_BYTES = 64 << 20 }; /* more bytes are compared with what is left */
+
+bool rpc_memory_has(uint64_t bytes)
+{
+	uint64_t left = bytes > LOOK_AT_MEMORY_BYTES ? memory_left("") : 0;
+
+	return !left || bytes < left;
+}
 
 tutti_status rpc_pieces_check(const char *what, const tutti_rpc_piece *pieces, int num_pieces)
 {

@@ -79,7 +79,10 @@ _Static_assert(sizeof(struct rpc_message) == RPC_MESSAGE_BYTES, "a short message
 
 #define RPC_BYTES_MOST (SIZE_MAX / 2) /* of a payload or an answer */
 
-/* INVALID with a message that begins with what: there are too many, or none where there should be. */
+/* An allocation that the system grants, but cannot fill, would end the process. */
+bool rpc_memory_has(uint64_t bytes);
+/* INVALID with a message that begins with what: there are too many, or none where there should be.
+ */
 tutti_status rpc_pieces_check(const char *what, const tutti_rpc_piece *pieces, int num_pieces);
 /* Sizes and numbers of a message from another rank, which is authenticated but may be broken: what
  * passes can be used without a further look. The slot is below RPC_CALLS_MAX. */

@@ -1,4 +1,4 @@
-/* Inside the rpc: a call, as its callee has it: functions, the threads that run them, and replies. */
+/* Inside the rpc: a call, as its callee has it: functions, their threads, and replies. */
 #ifndef RPC_RPC_REPLY_H
 #define RPC_RPC_REPLY_H
 

@@ -1,12 +1,8 @@
 /* Requests of other ranks, and of this one: until their function runs. */
 #include "rpc/rpc_internal.h"
 
-#include "core/memory_left.h"
-
 #include <stdlib.h>
 #include <string.h>
-
-enum { LOOK_AT_MEMORY_BYTES = 64 << 20 }; /* longer payloads are compared with what is left */
 
 /* NULL: no memory. */
 static struct tutti_rpc_reply *make_entry(tutti_rpc *rpc, int rank, uint32_t slot)
@@ -52,19 +48,17 @@ static void refuse_name(struct tutti_rpc_reply *entry)
 		       nearest);
 }
 
-/* Memory for a payload that is not in the request. An allocation that the system grants, but cannot
- * fill, would end the process. */
+/* Memory for a payload that is not in the request. */
 static tutti_status allocate_payload(struct tutti_rpc_reply *entry)
 {
 	tutti_rpc *rpc = entry->rpc;
 	unsigned long long bytes = entry->request.bytes;
-	uint64_t left = bytes > LOOK_AT_MEMORY_BYTES ? memory_left("") : 0;
 
 	if (rpc->config.max_bytes && bytes > rpc->config.max_bytes)
 		return train_fail(TUTTI_ERR_MEMORY,
 				  "its payload has %llu bytes, and the rank takes at most %zu",
 				  bytes, rpc->config.max_bytes);
-	if (!left || bytes < left)
+	if (rpc_memory_has(bytes))
 		entry->payload = aligned_alloc(64, ((size_t)bytes + 63) / 64 * 64);
 	if (entry->payload)
 		return TUTTI_OK;
