@@ -12,6 +12,7 @@
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { SPLITS_MOST = 8 };
@@ -27,11 +28,25 @@ static int complain(const char *what)
 	return 1;
 }
 
-static int usage(void)
+static const char usage[] =
+	"options are --ranks N, --stages 1 to 8, --split 1,2,4,... of up to 64 micro-batches and "
+	"no more than the batch, --batch SAMPLES, --steps N, --lr RATE, --max-norm NORM, --help";
+
+/* -1, which nothing here may be: the text is no whole number. */
+static int number(const char *text)
 {
-	return complain("options are --ranks N, --stages 1 to 8, --split 1,2,4,... "
-			"of up to 64 micro-batches and no more than the batch, --batch SAMPLES, "
-			"--steps N, --lr RATE, --max-norm NORM");
+	char *end;
+	long value = strtol(text, &end, 10);
+
+	return end == text || *end || value < 0 || value > 1 << 30 ? -1 : (int)value;
+}
+
+static float rate(const char *text)
+{
+	char *end;
+	float value = strtof(text, &end);
+
+	return end == text || *end ? -1 : value;
 }
 
 /* 0: the text is a list of numbers from 1 to PARTS_MOST. */
@@ -77,17 +92,17 @@ static int read_options(struct options *o, int argc, char **argv)
 			      .training = {.batch = 64, .steps = 40, .lr = 0.003f, .max_norm = 1}};
 	while ((option = getopt_long(argc, argv, "", known, NULL)) != -1) {
 		if (option == 's')
-			o->training.stages = atoi(optarg);
+			o->training.stages = number(optarg);
 		else if (option == 'p' && read_splits(o, optarg) != 0)
 			return -1;
 		else if (option == 'b')
-			o->training.batch = atoi(optarg);
+			o->training.batch = number(optarg);
 		else if (option == 'n')
-			o->training.steps = atoi(optarg);
+			o->training.steps = number(optarg);
 		else if (option == 'l')
-			o->training.lr = (float)atof(optarg);
+			o->training.lr = rate(optarg);
 		else if (option == 'm')
-			o->training.max_norm = (float)atof(optarg);
+			o->training.max_norm = rate(optarg);
 		else if (option == '?')
 			return -1;
 	}
@@ -157,8 +172,10 @@ static int work(int argc, char **argv)
 {
 	struct options options;
 
+	if (argc == 2 && strcmp(argv[1], "--help") == 0)
+		return printf("rpc_pipeline: %s\n", usage) < 0;
 	if (read_options(&options, argc, argv) != 0)
-		return usage();
+		return complain(usage);
 	return train(&options);
 }
 

@@ -51,8 +51,13 @@ killed()
 killed 2 "$program" --ranks 4 --split 2,4,8,16,2,4,8,16 --steps 60
 killed 3 "$tuttirun" -n 4 "$program" --split 2,4,8,16,2,4,8,16 --steps 60
 
-expect 1 "$program" --split 0
-said 'options are'
+for wrong in "--split 0" "--steps 5x" "--lr nan" "--lr fast" "--stages 1.5" "--steps 99999999999"; do
+	# shellcheck disable=SC2086
+	expect 1 "$program" $wrong
+	said 'options are'
+done
+expect 0 "$program" --help
+said 'options are' out
 expect 1 "$program" --ranks 2 --split 8 --batch 4
 said 'no more than the batch'
 exit $failures
