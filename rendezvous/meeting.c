@@ -58,6 +58,7 @@ bool meeting_compare_local_ranks(struct meeting *m, int rank, int local_ranks)
 	}
 	if (local_ranks == 0 || local_ranks == m->local_ranks)
 		return true;
+	m->sizes_differ = true;
 	meeting_fail(m, TUTTI_ERR_MISMATCH,
 		     "process %d makes %d rank%s of the job, process %d makes %d "
 		     "(config.local_ranks of tutti_init_all): all processes need the same",
@@ -80,6 +81,7 @@ bool meeting_join(struct meeting *m, int rank, int size, uint64_t deadline_ns)
 		m->size_said_by = rank;
 	}
 	if (size != m->size) {
+		m->sizes_differ = true;
 		meeting_fail(m, TUTTI_ERR_MISMATCH,
 			     "rank %d says the world has %d ranks, rank %d says %d: all ranks need "
 			     "the same",

@@ -17,6 +17,7 @@ struct meeting {
 	int hosts_said_by;
 	int has_tls, tls_said_by;        /* of the first rank to come, or -1                    */
 	uint8_t *seats;                  /* enum seat of every rank                             */
+	bool sizes_differ;               /* the failure: how many ranks will come is not known  */
 	int joined, left;
 	bool is_complete;                /* all have joined; never unset                        */
 	uint64_t deadline_ns;            /* of joining, then of the open round: the earliest    */

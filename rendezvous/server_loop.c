@@ -143,7 +143,7 @@ static bool is_over(const struct server_loop *s, uint64_t now_ns)
 		return true;
 	if (m->status != TUTTI_OK) {
 		bool all_know = m->is_complete || m->status == TUTTI_ERR_TIMEOUT || s->is_stopped ||
-				s->told >= m->size;
+				(s->told >= m->size && !m->sizes_differ);
 		return (nobody && all_know && s->failed_ns && !own_is_to_hear(s)) ||
 		       now_ns >= linger_until(s);
 	}

@@ -71,7 +71,9 @@ static void processes_that_disagree_are_named(void **state)
 	assert_true(meeting_join(&m, 4, 6, 900));
 	assert_true(meeting_compare_local_ranks(&m, 1, 2));
 	assert_true(meeting_compare_local_ranks(&m, 2, 0)); /* a rank that is there already */
+	assert_false(m.sizes_differ);
 	assert_false(meeting_compare_local_ranks(&m, 3, 3));
+	assert_true(m.sizes_differ);
 	expect(&m, TUTTI_ERR_MISMATCH,
 	       "process 1 makes 3 ranks of the job, process 2 makes 2 (config.local_ranks");
 	assert_false(meeting_compare_local_ranks(&m, 0, 2)); /* it has failed */

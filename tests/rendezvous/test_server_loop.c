@@ -12,11 +12,12 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
-/* The server of 3 ranks; *own is rank 0's end. */
-static struct server_loop *new_server(int *own, uint8_t key[TUTTI_KEY_BYTES], uint64_t deadline_ns)
+/* *own is rank 0's end. */
+static struct server_loop *new_server(int *own, uint8_t key[TUTTI_KEY_BYTES], int size,
+				      uint64_t deadline_ns)
 {
 	struct server_config config = {
-		.listen_fd = -1, .unix_fd = -1, .size = 3, .deadline_ns = deadline_ns};
+		.listen_fd = -1, .unix_fd = -1, .size = size, .deadline_ns = deadline_ns};
 	struct server_loop *loop;
 	int pair[2];
 
@@ -32,7 +33,7 @@ static struct server_loop *new_server(int *own, uint8_t key[TUTTI_KEY_BYTES], ui
 
 static struct server_loop *late_server(int *own, uint8_t key[TUTTI_KEY_BYTES])
 {
-	return new_server(own, key, clock_now_ns());
+	return new_server(own, key, 3, clock_now_ns());
 }
 
 static void take_turns(struct server_loop *loop, int turns)
@@ -41,7 +42,7 @@ static void take_turns(struct server_loop *loop, int turns)
 		assert_true(server_loop_turn(loop, 0));
 }
 
-/* Says which rank it is, with the server's turns between. */
+/* Says that it is rank 0 of 3, with the server's turns between. */
 static void join(struct server_loop *loop, int own, const uint8_t key[TUTTI_KEY_BYTES])
 {
 	static const uint8_t context[AUTH_CONTEXT_BYTES] = "tutti rendezvous";
@@ -113,7 +114,7 @@ static void a_closed_one_tells_who_waits(void **state)
 	uint8_t key[TUTTI_KEY_BYTES];
 	char error[ERROR_BYTES];
 	int own;
-	struct server_loop *loop = new_server(&own, key, ranks_later());
+	struct server_loop *loop = new_server(&own, key, 3, ranks_later());
 	int stop_fd = eventfd(1, EFD_CLOEXEC);
 
 	(void)state;
@@ -129,12 +130,31 @@ static void a_closed_one_tells_who_waits(void **state)
 	close(stop_fd);
 }
 
+/* It has told as many as it knows of, but each process counts otherwise: others may come. */
+static void it_stays_where_sizes_differ(void **state)
+{
+	uint8_t key[TUTTI_KEY_BYTES];
+	char error[ERROR_BYTES];
+	int own;
+	struct server_loop *loop = new_server(&own, key, 1, ranks_later());
+
+	(void)state;
+	join(loop, own, key);
+	assert_int_equal(hear(own, error), TUTTI_ERR_MISMATCH);
+	close(own);
+	take_turns(loop, 3);
+	loop->failed_ns = 1; /* long ago */
+	assert_false(server_loop_turn(loop, 0));
+	server_loop_free(loop);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(its_own_rank_hears_why_however_late),
 		cmocka_unit_test(a_rank_that_gives_up_ends_it),
 		cmocka_unit_test(a_closed_one_tells_who_waits),
+		cmocka_unit_test(it_stays_where_sizes_differ),
 	};
 
 	test_limit(60);
