@@ -3,11 +3,17 @@
 
 #include "train/optimizer/optimizer.h"
 
+#include <unistd.h>
+
 /* The checks at the beginning of each call. */
 static tutti_status check_idle(const tutti_data_parallel *dp, const char *function)
 {
 	if (!dp)
 		return train_invalid("%s needs a tutti_data_parallel, not NULL.", function);
+	if (dp->owner != getpid())
+		return train_invalid("%s: the threads of the replicas are in the process from "
+				     "which this one was forked: call it there.",
+				     function);
 	if (dp->is_busy)
 		return train_invalid("%s: another call is under way: functions of replicas cannot "
 				     "make it.",
@@ -116,7 +122,9 @@ static void call_with_trainer(void *arg, int r)
 	struct replica *replica = &call->dp->replicas[r];
 
 	replica->failure.status = TUTTI_OK;
-	failure_note(&replica->failure, call->fn(replica->trainer, r, call->arg));
+	replicas_begin_function();
+	tutti_status status = call->fn(replica->trainer, r, call->arg);
+	failure_note(&replica->failure, replicas_end_function(status));
 }
 
 tutti_status tutti_data_parallel_run(tutti_data_parallel *dp, tutti_trainer_fn fn, void *arg)

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { REPLICAS_MAX = 1024 };
 
@@ -127,6 +128,7 @@ static tutti_status create(tutti_data_parallel **dp, tutti_comm *const *comms, i
 		made->train = *config->train;
 	made->count = n;
 	made->is_mirrored = is_mirrored;
+	made->owner = getpid();
 	tutti_status status = build(made, comms);
 	if (status != TUTTI_OK) {
 		struct train_failure why = failure_of(status);
@@ -173,8 +175,12 @@ tutti_status tutti_mirrored_create(tutti_data_parallel **dp, tutti_comm *const *
 
 void tutti_data_parallel_destroy(tutti_data_parallel *dp)
 {
-	if (!dp)
+	if (!dp || dp->owner != getpid()) /* the threads, and what they use, are the parent's */
 		return;
+	if (dp->is_busy) {
+		replicas_keep();
+		return;
+	}
 	replica_threads_destroy(dp->threads);
 	for (int r = 0; dp->replicas && r < dp->count; r++)
 		tutti_trainer_destroy(dp->replicas[r].trainer);

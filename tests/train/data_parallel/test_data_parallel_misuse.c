@@ -4,6 +4,8 @@
 #include "tests/train/ranks.h"
 
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "tests/unit.h"
 
@@ -318,13 +320,76 @@ static void test_functions(void **state)
 	assert_int_equal(checks_failed(), 0);
 }
 
+static tutti_data_parallel *made;
+
+static tutti_status destroy_in_function(tutti_replica *r)
+{
+	if (r->index == 1)
+		tutti_data_parallel_destroy(made);
+	return TUTTI_OK;
+}
+
+static tutti_status destroy_in_run(tutti_trainer *trainer, int replica, void *arg)
+{
+	(void)trainer, (void)replica, (void)arg;
+	tutti_data_parallel_destroy(made);
+	return TUTTI_OK;
+}
+
+/* What a forked child may not do, and what does nothing there. Returns its exit status. */
+static int in_forked_child(const tutti_data_parallel_batch *batch)
+{
+	int code = -1;
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		test_limit(60);
+		tutti_status status = tutti_data_parallel_step(made, batch, &sgd, 1, NULL);
+		tutti_data_parallel_destroy(made);
+		_exit(status == TUTTI_ERR_INVALID &&
+				      strstr(tutti_comm_error(NULL), "this one was forked")
+			      ? 0
+			      : 1);
+	}
+	return waitpid(pid, &code, 0) == pid ? code : -1;
+}
+
+/* The threads that destroy would wait for are in a step, or not in this process. */
+static void test_destroy(void **state)
+{
+	const tutti_data_parallel_batch good = {
+		.inputs = data.inputs, .targets = data.targets, .items = 8};
+	static const char wanted[] = "tutti_data_parallel_destroy was called by a function";
+
+	(void)state;
+	for (int is_mirrored = 0; is_mirrored < 2; is_mirrored++) {
+		tutti_model *model = net_model();
+		tutti_data_parallel_config c = good_config(model);
+		c.forward = destroy_in_function;
+		assert_int_equal(tutti_init_all(comms, 2, NULL), TUTTI_OK);
+		assert_int_equal(is_mirrored ? tutti_mirrored_create(&made, comms, 2, &c)
+					     : tutti_data_parallel_create(&made, comms, 2, &c),
+				 TUTTI_OK);
+		tutti_model_destroy(model);
+		expect_step_refused(made, &good, &sgd, wanted);
+		CHECK_ERROR(tutti_data_parallel_run(made, destroy_in_run, NULL), TUTTI_ERR_INVALID,
+			    wanted);
+		assert_int_equal(in_forked_child(&good), 0);
+		expect_step_refused(made, &good, &sgd, wanted); /* all is still there */
+		tutti_data_parallel_destroy(made);
+		tutti_comm_destroy(comms[0]);
+		tutti_comm_destroy(comms[1]);
+	}
+	assert_int_equal(checks_failed(), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_configs),       cmocka_unit_test(test_comms),
 		cmocka_unit_test(test_train_configs), cmocka_unit_test(test_empty_models),
 		cmocka_unit_test(test_shared_memory), cmocka_unit_test(test_steps),
-		cmocka_unit_test(test_functions),
+		cmocka_unit_test(test_functions),     cmocka_unit_test(test_destroy),
 	};
 
 	test_limit(300);
