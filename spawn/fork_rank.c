@@ -52,8 +52,7 @@ static void set_input(int rank)
 	if (fd < 0)
 		return;
 	dup2(fd, STDIN_FILENO);
-	if (fd != STDIN_FILENO) /* it is where the parent has no stdin */
-		close(fd);
+	close(fd);
 	__fpurge(stdin);
 	clearerr(stdin);
 }
@@ -65,10 +64,19 @@ static int code_of(int returned, int rank)
 
 	if (code == 0 && returned != 0)
 		code = 1; /* of a larger number the kernel keeps the last 8 bits */
-	if (fflush(NULL) == 0 || code != 0)
+	const char *lost = spawn_output_lost();
+	if (!lost || code != 0)
 		return code;
-	log_notice("the output of rank %d could not be written: %s", rank, strerror(errno));
+	log_notice("the output of rank %d could not be written: %s", rank, lost);
 	return OUTPUT_LOST;
+}
+
+/* The program may have flushed it itself, and looked at nothing. */
+const char *spawn_output_lost(void)
+{
+	if (fflush(NULL) != 0)
+		return strerror(errno);
+	return ferror(stdout) ? "an earlier write failed" : NULL;
 }
 
 __attribute__((noreturn)) static void become(struct spawn *s, int rank, const sigset_t *mask)
@@ -86,6 +94,7 @@ __attribute__((noreturn)) static void become(struct spawn *s, int rank, const si
 	set_environment(s, rank);
 	cores_free(s->cores);
 	set_input(rank);
+	clearerr(stdout); /* what the parent could not write is the parent's */
 	outside_leave(&s->outside, mask);
 	free(s->rank);
 	free(s->poll);

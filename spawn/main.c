@@ -1,5 +1,6 @@
 /* The words --ranks N of a program's command line. */
 #include "spawn/rank/variables.h"
+#include "spawn/spawn.h"
 
 #include <tutti/tutti.h>
 
@@ -57,6 +58,18 @@ __attribute__((format(printf, 1, 2))) static int refuse(const char *format, ...)
 	return 2;
 }
 
+/* Here, with the exit code that a rank of tutti_spawn would have. */
+static int run_here(struct program *p)
+{
+	int code = run(0, p);
+	const char *lost = code == 0 ? spawn_output_lost() : NULL;
+
+	if (!lost)
+		return code;
+	refuse("the output could not be written: %s", lost);
+	return OUTPUT_LOST;
+}
+
 static int start(struct program *p, const char *value)
 {
 	int launched = tutti_launched();
@@ -69,7 +82,7 @@ static int start(struct program *p, const char *value)
 	if (launched < 0)
 		return refuse("%s", tutti_comm_error(NULL));
 	if (launched == n)
-		return run(0, p);
+		return run_here(p);
 	if (launched > 0)
 		return refuse(OPTION " %ld starts ranks where no launcher does, and one has "
 				     "started %d: leave it out",
@@ -89,7 +102,7 @@ int tutti_main(int argc, char **argv, int (*fn)(int argc, char **argv))
 	if (!p.argv)
 		return refuse("no memory for the command line");
 	take_option(&p, argc, argv, &value);
-	code = value ? start(&p, value) : run(0, &p);
+	code = value ? start(&p, value) : run_here(&p);
 	free(p.argv);
 	return code;
 }

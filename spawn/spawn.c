@@ -10,6 +10,7 @@
 #include "core/status.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,6 +33,32 @@ static tutti_status check(int (*fn)(int rank, void *arg), int nprocs)
 			    "cannot share: call it before tutti_init, or destroy them first",
 			    forks_communicators(), forks_communicators() == 1 ? "" : "s");
 	return TUTTI_OK;
+}
+
+/* Where the program has closed descriptors of these, a pipe or a connection would get the number,
+ * and what is printed would go there. They stay unusable: stdin is open to write, the others to
+ * read. Returns a bit for each. */
+static unsigned fill_standard(void)
+{
+	unsigned filled = 0;
+
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+		if (fcntl(fd, F_GETFD) >= 0)
+			continue;
+		int got = open("/dev/null", (fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) | O_CLOEXEC);
+		if (got == fd)
+			filled |= 1u << fd;
+		else if (got >= 0) /* another thread has taken it */
+			close(got);
+	}
+	return filled;
+}
+
+static void empty_standard(unsigned filled)
+{
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+		if (filled & 1u << fd)
+			close(fd);
 }
 
 static tutti_status prepare(struct spawn *s)
@@ -102,6 +129,7 @@ tutti_status tutti_spawn(int (*fn)(int rank, void *arg), void *arg, int nprocs)
 
 	last_code = 1;
 	TRY(check(fn, nprocs));
+	unsigned filled = fill_standard();
 	status = prepare(&s);
 	if (status == TUTTI_OK)
 		status = run(&s);
@@ -111,6 +139,7 @@ tutti_status tutti_spawn(int (*fn)(int rank, void *arg), void *arg, int nprocs)
 		close(s.port_fd);
 	free(s.poll);
 	free(s.rank);
+	empty_standard(filled);
 	return status;
 }
 

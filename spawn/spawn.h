@@ -47,5 +47,7 @@ void spawn_await(struct spawn *spawn);
  * outside has ended them. SYSTEM: it is not known how one has ended. */
 tutti_status spawn_explain(const struct spawn *spawn);
 void spawn_kill(const struct spawn *spawn, int signal);
+/* Writes what stdio has in memory. NULL, or why some output of this process is lost. */
+const char *spawn_output_lost(void);
 
 #endif

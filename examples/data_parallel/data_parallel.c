@@ -2,6 +2,7 @@
  * replicas that keep their parameters. docs/data-parallel.md reads it line by line. */
 #include <getopt.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -180,13 +181,15 @@ int main(int argc, char **argv)
 	tutti_comm *comms[REPLICAS_MAX];
 	int replicas = 2, is_mirrored = 0;
 
+	bool is_wrong = false;
 	for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
-		if (c == '?') {
-			fprintf(stderr, "usage: data_parallel [--replicas N] [--mirrored]\n");
-			return 2;
-		}
+		is_wrong = is_wrong || c == '?';
 		is_mirrored = is_mirrored || c == 'm';
 		replicas = c == 'r' ? replicas_of(optarg) : replicas;
+	}
+	if (is_wrong || optind < argc) {
+		fprintf(stderr, "usage: data_parallel [--replicas N] [--mirrored]\n");
+		return 2;
 	}
 	MUST(tutti_init_all(comms, replicas, NULL));
 	tutti_data_parallel *dp = create(comms, replicas, is_mirrored);
@@ -195,5 +198,5 @@ int main(int argc, char **argv)
 	tutti_data_parallel_destroy(dp);
 	for (int r = 0; r < replicas; r++)
 		tutti_comm_destroy(comms[r]);
-	return 0;
+	return fflush(stdout) == 0 && !ferror(stdout) ? 0 : 3;
 }

@@ -242,6 +242,10 @@ int main(int argc, char **argv)
 	if (stop)
 		return stop - 1;
 	tutti_status status = tutti_train_spawn(&run.options.flags, run_rank, &run, &code);
+	if (status == TUTTI_OK && code == 0 && (fflush(stdout) != 0 || ferror(stdout))) {
+		fprintf(stderr, "gpt: the output could not be written\n");
+		return 3;
+	}
 	if (status == TUTTI_OK)
 		return code;
 	fprintf(stderr, "gpt: %s\n", tutti_comm_error(NULL));

@@ -86,13 +86,30 @@ static int fill(int rank, void *arg)
 	return 0;
 }
 
+/* Output that the rank itself cannot write, and does not look at. */
+static int flush(int rank, void *arg)
+{
+	(void)arg;
+	if (rank == 1 && puts("some output") > 0)
+		fflush(stdout);
+	return 0;
+}
+
+/* Asks for the exit handlers. */
+static int leave(int rank, void *arg)
+{
+	(void)arg;
+	printf("rank %d\n", rank);
+	exit(0);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct {
 		const char *name;
 		int (*fn)(int rank, void *arg);
-	} all[] = {{"say", say},           {"copy", copy},     {"stay", stay},
-		   {"end_well", end_well}, {"ignore", ignore}, {"fill", fill}};
+	} all[] = {{"say", say},       {"copy", copy}, {"stay", stay},   {"end_well", end_well},
+		   {"ignore", ignore}, {"fill", fill}, {"flush", flush}, {"leave", leave}};
 	tutti_status status = TUTTI_ERR_INVALID;
 	char line[200];
 

@@ -29,10 +29,15 @@ def output():
     check(code == 0 and err == "", f"say: code {code}, {err}")
     check(lines[0] == "say begins" and lines[-1] == "success" and sorted(lines[1:-1]) == ["rank 0", "rank 1", "rank 2"],
           f"not each line once: {lines}")
+    # exit() in a rank runs its copy of the handlers; still each line once.
+    code, out, err = run("leave", 2, env={"SPAWN_MAIN_ATEXIT": "1"})
+    check(code == 0 and err.count("has run") == 2 and sorted(out.splitlines()) ==
+          ["leave begins", "rank 0", "rank 1", "success"], f"leave: code {code}, {out}, {err}")
     if os.path.exists("/dev/full"):
-        with open("/dev/full", "wb") as full:
-            code, _, err = run("fill", 2, stdout=full)
-        check(code == 3 and "rank 1" in err, f"a full disk: code {code}, {err}")
+        for what in "fill", "flush":
+            with open("/dev/full", "wb") as full:
+                code, _, err = run(what, 2, stdout=full)
+            check(code == 3 and "the output of rank 1 could not be written" in err, f"a full disk: code {code}, {err}")
 
 
 def stdin():

@@ -42,6 +42,19 @@ for program in parameter_server inference_server rpc_pipeline; do
 	said "$program: --ranks 3 starts ranks where no launcher does, and one has started 2: leave it out"
 done
 
+# ---- output that is lost
+if [ -e /dev/full ]; then
+	for program in tests/example_evaluate "tests/example_evaluate --ranks 2" "examples/mirrored/mirrored --ranks 2" \
+		examples/data_parallel/data_parallel "examples/gpt/gpt $options"; do
+		# shellcheck disable=SC2086
+		$limited "$BUILD_DIR"/$program >/dev/full 2>err
+		code=$?
+		[ $code = 3 ] || complain "$program, with a full disk: code $code, $(cat err)"
+	done
+fi
+expect 2 $limited "$BUILD_DIR/examples/data_parallel/data_parallel" --mirrored 4
+said '^usage: data_parallel'
+
 # ---- perf
 for program in ddp_step overlap all_reduce_perf; do
 	few="--rounds 1"

@@ -8,6 +8,7 @@
 #include <tutti/tutti.h>
 
 #include <errno.h>
+#include <fcntl.h>
 #include <regex.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -392,6 +393,28 @@ static void test_other_child(void **state)
 	close(other.end[1]);
 }
 
+static int open_one(int rank, void *arg)
+{
+	(void)rank, (void)arg;
+	return open("/dev/null", O_RDONLY | O_CLOEXEC) > STDERR_FILENO ? 0 : 1;
+}
+
+/* What a rank opens does not become its stdin, and the program's stays closed. */
+static void test_closed_stdin(void **state)
+{
+	int kept = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+
+	(void)state;
+	close(STDIN_FILENO);
+	tutti_status status = tutti_spawn(open_one, NULL, 2);
+	bool is_closed = fcntl(STDIN_FILENO, F_GETFD) < 0;
+	if (kept >= 0)
+		dup2(kept, STDIN_FILENO);
+	close(kept);
+	assert_int_equal(status, TUTTI_OK);
+	assert_true(is_closed);
+}
+
 static void test_children_ignored(void **state)
 {
 	struct sigaction action;
@@ -522,7 +545,8 @@ int main(void)
 		cmocka_unit_test(test_environment),    cmocka_unit_test(test_ports),
 		cmocka_unit_test(test_other_child),    cmocka_unit_test(test_children_ignored),
 		cmocka_unit_test(test_children_taken), cmocka_unit_test(test_interrupts),
-		cmocka_unit_test(test_output),         cmocka_unit_test(test_descriptors),
+		cmocka_unit_test(test_closed_stdin),   cmocka_unit_test(test_output),
+		cmocka_unit_test(test_descriptors),
 	};
 
 	test_limit(LIMIT_S);
