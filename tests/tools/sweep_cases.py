@@ -138,7 +138,11 @@ class Commands(unittest.TestCase):
 
     def test_ranks(self):
         for words, ranks in (("tuttirun -n 4 a", 4), ("/x/tuttirun --ranks=2 a", 2), ("mpirun -np 3 a -n 7", 3), ("a -n 7", 1),
-                             ("a --ranks 7", 7), ("tuttirun -n auto a", None), ("tuttirun -n {ranks} a", None), ("tuttirun a", 1)):
+                             ("a --ranks 7", 7), ("tuttirun -n auto a", None), ("tuttirun -n {ranks} a", None), ("tuttirun a", 1),
+                             ("tuttirun -n2 a", 2), ("tuttirun -n 2 --local-ranks 3 a", 6), ("tuttirun -g 0,1,2 a", 3),
+                             ("tuttirun -g 0 1 -- a", 2), ("tuttirun -n 3 a --devices 5", 3), ("a -g 0 1 b.txt", 2),
+                             ("a -g0,1,2", 3), ("a --gpus=4,5", 2), ("a --devices 4", 4), ("a --devices=2 -g 0 1", 2),
+                             ("a --devices auto", None), ("a --device 4 -grid 3", 1), ("srun -n4 a", 4)):
             self.assertEqual(command.ranks_of(words.split()), ranks, words)
 
 

@@ -1,4 +1,5 @@
 """The command of trials: words with {name} in them, which a trial's values replace."""
+import itertools
 import os
 import re
 import shutil
@@ -12,6 +13,9 @@ OF_TEST = ("checkpoint", "best")
 RESERVED = OF_SEARCH + OF_TEST
 LAUNCHERS = ("tuttirun", "torchrun", "mpirun", "mpiexec", "srun")
 RANKS = ("-n", "--ranks", "-np", "--nproc-per-node", "--nproc_per_node")
+OWN = ("--ranks", "--devices")     # of a program that starts ranks itself
+GPUS = ("-g", "--gpus", "--devices")
+NUMBERS = re.compile(r"[0-9]+(,[0-9]+)*,?")
 
 
 def text_of(value):
@@ -52,14 +56,39 @@ def check(words, space):
     check_program(words)
 
 
+def values_of(words, names, letter):
+    """The words of the first such option: -n 4, -n4, --ranks=4, and of GPUs all numbers that follow; None where it is not there."""
+    for i, word in enumerate(words):
+        option, equals, value = word.partition("=")
+        if option in names and not equals:
+            return [*itertools.takewhile(lambda w: NUMBERS.fullmatch(w), words[i + 1:])] or ["?"]
+        if option in names:
+            return [value]
+        if letter and word.startswith(letter) and NUMBERS.fullmatch(word[len(letter):]):
+            return [word[len(letter):]]
+    return None
+
+
+def count_of(values):
+    """Of the first word; None where it is no number."""
+    return int(values[0]) if values[0].isdigit() and int(values[0]) > 0 else None
+
+
+def gpus_of(words):
+    values = values_of(words, GPUS, "-g")
+    return len([gpu for value in values for gpu in value.split(",") if gpu]) if values else None
+
+
 def ranks_of(words):
     """What the command says: how many ranks, 1 without a launcher; None where that is no number."""
     launcher = next((i for i, word in enumerate(words) if os.path.basename(word) in LAUNCHERS), None)
-    options = RANKS if launcher is not None else ("--ranks",)
-    after = words[launcher or 0:]
-    for word, following in zip(after, [*after[1:], ""]):
-        option, equals, value = word.partition("=")
-        if option in options:
-            number = value if equals else following
-            return int(number) if number.isdigit() and int(number) > 0 else None
-    return 1
+    if launcher is None:
+        values = values_of(words, OWN, None)
+        return count_of(values) if values else gpus_of(words) or 1
+    after = words[launcher:]
+    values = values_of(after, RANKS, "-n")
+    threads = values_of(after, ("--local-ranks",), None)
+    if not values:
+        values = [str((os.path.basename(words[launcher]) == "tuttirun" and gpus_of(after)) or 1)]
+    counts = count_of(values), count_of(threads or ["1"])
+    return counts[0] * counts[1] if all(counts) else None
