@@ -25,10 +25,32 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A token is the number of a character among those of the text: of other ones the parameters know
+ * nothing. */
+static void load_fitting(struct run *run, const char *flag, const char *dir)
+{
+	tutti_status status = tutti_load(run->next.trainer, dir, &run->done);
+
+	if (status == TUTTI_ERR_INVALID && tutti_rank(run->comm) == 0)
+		fprintf(stderr,
+			"gpt: %s '%s' needs the options of the model that was saved, and its "
+			"characters: this text has %d different ones\n",
+			flag, dir, run->text.vocab);
+	must(status);
+	if (run->done < 0 || memcmp(run->alphabet, run->text.bytes, sizeof run->alphabet) == 0)
+		return;
+	if (tutti_rank(run->comm) == 0)
+		fprintf(stderr,
+			"gpt: %s '%s' was trained on text of other characters: give that one, or "
+			"one with the same characters\n",
+			flag, dir);
+	exit(2);
+}
+
 /* Sets the step of a checkpoint that there must be. */
 static void load_from(struct run *run, const char *flag, const char *dir)
 {
-	must(tutti_load(run->next.trainer, dir, &run->done));
+	load_fitting(run, flag, dir);
 	if (run->done >= 0)
 		return;
 	if (tutti_rank(run->comm) == 0)
@@ -47,7 +69,7 @@ static void load(struct run *run)
 	}
 	run->done = -1;
 	if (o->save)
-		must(tutti_load(run->next.trainer, o->save, &run->done));
+		load_fitting(run, "--save", o->save);
 	if (run->done < 0 && o->flags.resume[0] && strcmp(o->flags.resume, "auto") != 0)
 		load_from(run, "--resume", o->flags.resume);
 	run->done = run->done > 0 ? run->done : 0;
@@ -87,6 +109,8 @@ static void start(struct run *run)
 				    .weights_later = o->pp > 1 && o->schedule == TUTTI_ZERO_BUBBLE};
 	must(tutti_model_create(&model));
 	gpt_register(&run->next.gpt, shape, o->pp > 1 ? o->pp * o->chunks : 1, model);
+	memcpy(run->alphabet, run->text.bytes, sizeof run->alphabet);
+	must(tutti_model_state(model, "alphabet", run->alphabet, sizeof run->alphabet, 0));
 	tutti_status status = run->next.mesh
 				      ? tutti_trainer_create_on(&run->next.trainer, model,
 								run->next.mesh, &o->flags.config)

@@ -246,7 +246,7 @@ static int complain_of(char *word, int option)
 		fprintf(stderr, "gpt: %s needs a value\n", word);
 	else if (tutti_train_config_rest(2, words, own_names()) != TUTTI_OK)
 		fprintf(stderr, "gpt: %s\n", tutti_comm_error(NULL));
-	print_usage(stderr);
+	fprintf(stderr, "%s --help has all options\n", place_program);
 	return 3;
 }
 

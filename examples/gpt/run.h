@@ -13,6 +13,7 @@
 struct run {
 	struct options options;
 	struct text text;
+	unsigned char alphabet[256];     /* text.bytes, as checkpoints have them             */
 	tutti_comm *comm;                /* all ranks that are there                         */
 	tutti_comm *ranks;               /* those that train: the mesh's, or comm            */
 	tutti_mesh *mesh;                /* NULL: all ranks have the whole model             */

@@ -66,7 +66,7 @@ mkdir no_driver
 touch no_driver/libcuda.so.1
 LD_LIBRARY_PATH=$PWD/no_driver refused 'gpt_cuda: no GPU: '
 FAKE_CUDA_DEVICES=0 refused 'gpt_cuda: no GPU: the driver has no device'
-refused 'usage: gpt_cuda [options]' --what
+refused 'gpt_cuda --help has all options' --what
 expect 2 "$gpt" --matmul plain "$text"
 grep -q '^gpt: --matmul is an option of gpt_cuda' err || complain "gpt --matmul: $(cat err)"
 exit $failures

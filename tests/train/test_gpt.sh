@@ -247,7 +247,7 @@ refused 2 "--strategy: 'what' is not ddp, zero1, " --strategy what text
 refused 2 '--dtype f64 is not possible' --dtype f64 text
 refused 1 'reduce_dtype 2 is neither' --dtype bf16 --reduce f16 text
 refused 2 'There is no flag --what; the flags are ' --what text
-refused 2 'usage' --what text
+refused 2 'gpt --help has all options' --what text
 refused 2 'There is no flag --stpes: did you mean --steps?' --stpes 3 text
 refused 2 'cannot write' --dump-loss /nowhere/loss text
 refused 0 'usage' --help

@@ -142,6 +142,15 @@ done
 [ "$before" = "$(cat saved/*/COMMIT | cksum)" ] && [ ! -e untouched ] || complain "--test writes"
 expect 0 "$gpt" --test saved/step_00000006/ text
 said 'of the parameters after step 6$' out
+# A text of other characters is refused, whether it has as many or not.
+tr e '~' <text >swapped
+for other in sequence swapped; do
+	for flag in --test --resume --save; do
+		"$gpt" $flag saved --steps 7 --sample 0 $other >out 2>err && complain "$flag takes $other"
+		said "^gpt: $flag 'saved' (needs the options .* characters: this text has|was trained on text of other characters)"
+	done
+done
+expect 2 $tuttirun -n 2 "$gpt" --test saved swapped
 # ---- --devices: the ranks that it starts are those of tuttirun
 for n in 1 2 4; do
 	trains started.loss --steps 6 --devices $n text
