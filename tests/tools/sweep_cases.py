@@ -76,7 +76,7 @@ class Spaces(InFolder):
         self.refused('{"a b": {"_type": "choice", "_value": [1]}}', '"a b"', "name")
         self.refused('{"dir": {"_type": "choice", "_value": [1]}}', '"dir"', "none of")
         self.refused_spec("logunifrom", [1, 2], "did you mean loguniform?")
-        self.refused_spec("normal", [0, 1], "there are choice, uniform")
+        self.refused_spec("normal", [0, 1], "normal is one of NNI's", "there are choice, uniform")
         self.refused_spec("loguniform", [0, 1], "not above 0")
         self.refused_spec("uniform", [1, 1], "low 1 is not below its high 1")
         self.refused_spec("uniform", [1], "2 numbers, [low, high]", "is [1]")
@@ -85,10 +85,16 @@ class Spaces(InFolder):
         self.refused_spec("quniform", [1, 2], "3 numbers, [low, high, q]")
         self.refused_spec("quniform", [1, 2, 0], "q 0 is not above 0")
         self.refused_spec("quniform", [0, 1e9, 1e-3], "1000000 is the most")
+        self.refused_spec("quniform", [0, 1e308, 1e-300], "too small beside 0 and 1e+308")
+        self.refused_spec("uniform", [0, 10 ** 400], "2 numbers")
+        self.refused_spec("uniform", [-1.5e308, 1.5e308], "further than a number can say")
         self.refused_spec("randint", [0.5, 2], "whole numbers")
         self.refused_spec("choice", [], "a list of what there is to choose from")
         self.refused_spec("choice", [[1]], "[1]", "no text, number")
         self.refused_spec("choice", [1, 1], "twice")
+        self.refused_spec("choice", [float("nan")], "NaN", "no text, number")
+        self.refused_spec("choice", ["a\0b"], "no command line can have")
+        self.refused_spec("choice", ["\ud800"], "no command line can have")
         self.refused_spec("choice", [{"_name": "deep", "x": {}}], "parameters of its own")
         with self.assertRaisesRegex(Refused, "absent could not be read: No such file"):
             space.read("absent")
@@ -133,6 +139,7 @@ class Commands(unittest.TestCase):
         self.refused(["sh", "{lr}", "{opt/name}"], "has no {dir}")
         self.refused(["sh", "{lr}", "{dir}"], "does not use {opt/name}")
         self.refused(["sh", "{opt/nam}", "{lr}", "{opt/name}", "{dir}"], "has {opt/nam}.*did you mean opt/name")
+        self.refused(["sh", "{LR}", "{opt/name}", "{dir}"], r"has \{LR\}.*did you mean lr\?$")
         self.refused(["sh", "{checkpoint}", "{lr}", "{opt/name}", "{dir}"], "has {checkpoint}")
         self.refused(["/nowhere/sh", "{params}"], "there is no program /nowhere/sh")
 
@@ -144,6 +151,7 @@ class Commands(unittest.TestCase):
                              ("a -g0,1,2", 3), ("a --gpus=4,5", 2), ("a --devices 4", 4), ("a --devices=2 -g 0 1", 2),
                              ("a --devices auto", None), ("a --device 4 -grid 3", 1), ("srun -n4 a", 4)):
             self.assertEqual(command.ranks_of(words.split()), ranks, words)
+        self.assertEqual(command.ranks_of(["sh", "-c", "cd x && tuttirun -n 4 ./a >b"]), 4)
 
 
 class Metrics(InFolder):
@@ -169,11 +177,13 @@ class Metrics(InFolder):
         self.assertRegex(self.result('{"step":0,"time":1,"los":3,"x":1}')[1], "no loss, but los, x; did you mean los?")
         for word in ('"NaN"', "NaN"):
             self.assertIn("loss is nan at step 7", self.result('{"step":6,"loss":1}', f'{{"step":7,"loss":{word}}}', which="best")[1])
+        self.assertIn("loss is inf at", self.result(f'{{"step":7,"loss":{10 ** 400}}}')[1])
         self.assertIn("loss is -inf at", self.result('{"step":7,"loss":"-Infinity"}')[1])
         self.assertEqual(self.result('{"step":6,"loss":"NaN"}', '{"step":7,"loss":1}', which="best"), (1, None))
 
     def test_damage(self):
         for line, why in (("loss 1", "line 1 .* is no JSON"), ('{"loss":1}', "no step"), ("[1]", "no step"),
+                          ('{"step":true,"loss":1}', "no step"), (f'{{"step":{10 ** 400},"loss":1}}', "no step"),
                           ('{"step":1,"loss":"low"}', '"low" for loss')):
             with self.assertRaisesRegex(metrics.Damaged, why):
                 self.series(line).read_on()
@@ -189,6 +199,12 @@ class Metrics(InFolder):
             at += length
             rows += series.read_on()
         self.assertEqual(rows, [(i, i / 7) for i in range(40)], f"SEED={seed}")
+
+    def test_a_row_without_a_newline_counts_at_the_end_of_its_trial_alone(self):
+        series = self.series('{"step":0,"loss":1}', '{"step":1,"loss":2}', end="")
+        self.assertEqual((series.read_on(), series.read_on(True), series.read_on(True)), ([(0, 1)], [(1, 2)], []))
+        series = self.series('{"step":0,"loss":1}', '{"step":1,"lo', end="")
+        self.assertEqual(series.read_on(True), [(0, 1)])
 
     def test_a_file_that_is_written_anew(self):
         series = self.series('{"step":0,"loss":1}', '{"step":1,"loss":2}')

@@ -80,7 +80,8 @@ def gpus_of(words):
 
 
 def ranks_of(words):
-    """What the command says: how many ranks, 1 without a launcher; None where that is no number."""
+    """What the command says, also behind sh -c: how many ranks, 1 without a launcher; None where that is no number."""
+    words = [part.strip("'\"();") for word in words for part in word.split()]
     launcher = next((i for i, word in enumerate(words) if os.path.basename(word) in LAUNCHERS), None)
     if launcher is None:
         values = values_of(words, OWN, None)

@@ -7,6 +7,7 @@
 import fcntl
 import json
 import os
+import re
 import select
 import time
 
@@ -78,6 +79,7 @@ class Journal(History):
 
     def __init__(self, folder):
         super().__init__(folder)
+        self.folder = folder
         try:
             os.makedirs(folder, exist_ok=True)
             self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
@@ -96,6 +98,14 @@ class Journal(History):
                 if time.monotonic() > deadline:
                     raise Refused(f"another tutti-sweep works in {folder}; end it, or choose another --out.") from None
                 select.select([], [], [], 0.02)
+
+    def check_folders(self):
+        """One of a trial that has not begun would bring it another sweep's metrics and checkpoints."""
+        for name in sorted(os.listdir(self.folder)):
+            number = re.fullmatch(r"trial_(\d{4,})", name)
+            if number and int(number[1]) >= len(self.trials):
+                raise Refused(f"{os.path.join(self.folder, name)} is there, and {self.path} has no such trial: remove it, or "
+                              "choose another --out.")
 
     def write(self, **event):
         line = (json.dumps(event) + "\n").encode()

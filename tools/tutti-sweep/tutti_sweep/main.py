@@ -65,11 +65,13 @@ def find_places(given):
 
 def search(given):
     """(signal or None, exit code)."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)      # a parent may ignore it, and then no wait returns
     raw, found = space.read(given.space)
     command.check(given.command, found)
     shares = find_places(given)
     method_of(given, 0, found)                         # is refused before there is a folder
     record = journal.Journal(given.out)
+    record.check_folders()
     seed = settings.seed_for(given, record.begin)
     now = settings.of(given, raw, seed)
     method = method_of(given, seed, found)
@@ -146,8 +148,16 @@ def go(words, version):
     return (None, dry_run(given)) if given.dry_run else search(given)
 
 
+def open_closed_streams():
+    """A stream that was closed becomes /dev/null, else the journal or a pipe would get its number, and lose it to a child."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(fd)
+
+
 def run(words, version):
     """The exit code; it ends by the signal that has ended the sweep."""
+    open_closed_streams()
     came, code = None, FAILED
     try:
         came, code = go(words, version)

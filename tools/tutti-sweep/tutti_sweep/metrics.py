@@ -6,6 +6,9 @@ import math
 from tutti_sweep.refused import nearest
 
 
+MOST_STEPS = 1 << 53
+
+
 class Damaged(Exception):
     """A row that is none. The text is the trial's reason for failing."""
 
@@ -14,7 +17,24 @@ def number_of(value):
     """tutti_metrics writes what is not finite as a text."""
     if isinstance(value, str) and value in ("NaN", "Infinity", "-Infinity"):
         return float(value)
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return None
+    try:
+        return float(value)
+    except OverflowError:               # a whole number of 400 digits
+        return math.inf if value > 0 else -math.inf
+
+
+def is_step(value):
+    return type(value) is int and abs(value) <= MOST_STEPS
+
+
+def is_json(text):
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def cut_half_row(path):
@@ -35,8 +55,9 @@ class Series:
         self.values, self.names, self.last_step = {}, [], None
         self.offset, self.lines, self.rest = 0, 0, b""
 
-    def read_on(self):
-        """[(step, value)] of the rows that are new. Half a line waits for its other half."""
+    def read_on(self, is_at_its_end=False):
+        """[(step, value)] of the rows that are new. Half a line waits for its other half; at the end of the trial a row without
+        a newline is one."""
         try:
             with open(self.path, "rb") as file:
                 if file.seek(0, 2) < self.offset:
@@ -49,6 +70,8 @@ class Series:
             raise Damaged(f"its metrics.jsonl could not be read: {error.strerror}") from error
         self.offset += len(text)
         *lines, self.rest = (self.rest + text).split(b"\n")
+        if is_at_its_end and is_json(self.rest):
+            lines, self.rest = [*lines, self.rest], b""
         return [row for row in map(self.row_of, lines) if row]
 
     def row_of(self, line):
@@ -57,7 +80,7 @@ class Series:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise Damaged(f"line {self.lines} of its metrics.jsonl is no JSON") from error
-        if not isinstance(row, dict) or not isinstance(row.get("step"), int):
+        if not isinstance(row, dict) or not is_step(row.get("step")):
             raise Damaged(f"line {self.lines} of its metrics.jsonl has no step")
         self.names += [name for name in row if name not in self.names and name not in ("step", "time")]
         if self.metric not in row:

@@ -17,5 +17,11 @@ def counted(count, noun):
 
 def nearest(word, words):
     """Of "paralel" and the options: "; did you mean --parallel?". Empty where nothing is near."""
-    found = difflib.get_close_matches(word, words, 1)
-    return f"; did you mean {found[0]}?" if found else ""
+    by_small = {one.lower(): one for one in words}
+    found = difflib.get_close_matches(word.lower(), by_small, 1)
+    return f"; did you mean {by_small[found[0]]}?" if found else ""
+
+
+def closed(text):
+    """With its full stop, unless it ends with a question."""
+    return text if text.endswith("?") else f"{text}."

@@ -5,11 +5,14 @@ choose points; the command gets the values at them.
 """
 import json
 import math
+import os
+import sys
 
 from tutti_sweep.command import NAME, RESERVED
-from tutti_sweep.refused import Refused, nearest
+from tutti_sweep.refused import Refused, closed, nearest
 
 MOST_VALUES = 1000000       # of one parameter whose values are counted
+MOST_MULTIPLE = 1 << 53     # of a quniform's q: up to there whole numbers have their own float
 
 
 class Range:
@@ -51,7 +54,8 @@ class Values:
 
 
 def is_number(value):
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    """A finite one; a whole number of 400 digits is none either."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def numbers(value, names):
@@ -60,7 +64,16 @@ def numbers(value, names):
         raise ValueError(f"its _value must be {len(names)} numbers, [{', '.join(names)}], and is {json.dumps(value)}")
     if not value[0] < value[1]:
         raise ValueError(f"its {names[0]} {value[0]} is not below its {names[1]} {value[1]}")
+    if not is_number(value[1] - value[0]):
+        raise ValueError(f"from its {names[0]} {value[0]} to its {names[1]} {value[1]} is further than a number can say")
     return value
+
+
+def is_argument(text):
+    try:
+        return b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
 
 
 def choice(value):
@@ -69,8 +82,10 @@ def choice(value):
     for one in value:
         if isinstance(one, dict):
             raise ValueError("it has a choice with parameters of its own, which tutti-sweep does not have")
-        if not isinstance(one, (str, int, float)):
+        if not isinstance(one, (str, int)) and not is_number(one):
             raise ValueError(f"it has the choice {json.dumps(one)}, which is no text, number, true or false")
+        if isinstance(one, str) and not is_argument(one):
+            raise ValueError(f"it has the choice {json.dumps(one)}, which no command line can have")
     if len({json.dumps(one) for one in value}) < len(value):
         raise ValueError(f"it has a choice twice: {json.dumps(value)}")
     return Values(len(value), value.__getitem__, False)
@@ -92,6 +107,8 @@ def quniform(value):
     low, high, q = numbers(value, ("low", "high", "q"))
     if q <= 0:
         raise ValueError(f"its q {q} is not above 0")
+    if max(abs(low), abs(high)) / q > MOST_MULTIPLE:
+        raise ValueError(f"its q {q} is too small beside {low} and {high}")
     first, last = round(low / q), round(high / q)
     of_type = int if all(float(number).is_integer() for number in value) else float
 
@@ -116,6 +133,7 @@ def counted(count, value_at):
 
 
 TYPES = {"choice": choice, "uniform": uniform, "loguniform": loguniform, "quniform": quniform, "randint": randint}
+OF_NNI = ("qloguniform", "normal", "qnormal", "lognormal", "qlognormal")
 
 
 def parameter_of(name, spec):
@@ -125,6 +143,8 @@ def parameter_of(name, spec):
     if not isinstance(spec, dict) or set(spec) != {"_type", "_value"}:
         raise ValueError(f'it must be {{"_type": ..., "_value": [...]}}, and is {json.dumps(spec)}')
     kind = spec["_type"]
+    if kind in OF_NNI:
+        raise ValueError(f"its _type {kind} is one of NNI's that tutti-sweep does not have; there are {', '.join(TYPES)}")
     if not isinstance(kind, str) or kind not in TYPES:
         raise ValueError(f"its _type is {json.dumps(kind)}; there are {', '.join(TYPES)}{nearest(str(kind), TYPES)}")
     return TYPES[kind](spec["_value"])
@@ -154,7 +174,7 @@ def read(path):
         try:
             found[name] = parameter_of(name, spec)
         except ValueError as error:
-            raise Refused(f'{path}: "{name}": {error}.') from error
+            raise Refused(closed(f'{path}: "{name}": {error}')) from error
     return raw, found
 
 

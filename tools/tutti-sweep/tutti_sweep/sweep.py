@@ -21,7 +21,8 @@ class Signals:
     def __init__(self):
         self.came = []
         self.end, self.wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self.before = {number: signal.signal(number, self.note) for number in ENDING}
+        is_nohup = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+        self.before = {number: signal.signal(number, self.note) for number in ENDING if number != signal.SIGHUP or not is_nohup}
         self.before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self.wake, warn_on_full_buffer=False)
 
@@ -118,7 +119,7 @@ class Sweep:
         """Reads what the trial has written since; a trial that has ended gets its end."""
         has_ended = live.process.has_ended()
         try:
-            for step, value in live.series.read_on():
+            for step, value in live.series.read_on(has_ended):
                 if self.method.report(live.trial.number, step, value) and not has_ended:
                     self.decide(live, PRUNED, step, f"stopped at step {step}")
         except metrics.Damaged as damaged:

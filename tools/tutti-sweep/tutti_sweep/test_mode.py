@@ -1,6 +1,7 @@
 """-ts CHECKPOINT: the command once, with the values of the best trial or those of --set, and no search."""
 import json
 import os
+import signal
 
 from harness import files
 from tutti_sweep import command
@@ -54,6 +55,8 @@ def become(words, given, params):
     """Does not return: this process becomes the command."""
     try:
         files.write_whole(os.path.join(given.out, "test"), {"params.json": json.dumps(params) + "\n"})
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):          # which Python ignores, and a program would inherit
+            signal.signal(number, signal.SIG_DFL)
         os.execvp(words[0], words)
     except OSError as error:
         raise Refused(f"{words[0]} could not be started: {error.strerror}.") from error
