@@ -12,6 +12,7 @@ echo 'X(port, "TUTTI_PORT", "port", 0, 65535, 0, "where")' >"$tree/core/env.h"
 echo 'tutti_status tutti_init(void); struct engine; int engine_run(void);
 #define ENGINE_MAX 1024 /* works */' >"$tree/include/tutti/tutti.h"
 echo 'enum { TUTTI_DDP };' >"$tree/include/tutti/train.h"
+echo 'int tutti_rpc_call(void);' >"$tree/include/tutti/rpc.h"
 printf 'core\nmemory\n' >"$tree/tests/house/layers.txt"
 echo 'static pthread_mutex_t lock;' >"$tree/core/queue.c"
 touch "$tree/memory/host.c" "$tree/tests/house/docs_invented.txt"
@@ -123,7 +124,7 @@ echo >"$tree/memory/host.c"
 python3 tests/house/docs.py "$tree" || complain "the right range is refused"
 rm "$tree/docs/performance.md"
 echo 'void tutti_hidden(void);' >"$tree/core/hidden.h"
-echo '| `tutti_init` | `TUTTI_DDP` | TUTTI_PORT | `tutti_hidden` |' >"$tree/docs/coming-from.md"
+echo '| `tutti_init` | `TUTTI_DDP` | `tutti_rpc_call` | TUTTI_PORT | `tutti_hidden` |' >"$tree/docs/coming-from.md"
 page ''
 refused 'docs/coming-from.md tutti_hidden: is not in the public headers'
 [ "$(grep -c . "$scratch/said")" = 1 ] || complain "more than that: $(cat "$scratch/said")"
