@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What would break: users whose compiler is stricter than ours or speaks C++, and files that only compile
-# because of what they include before.
+# What would break: users whose compiler is stricter than ours or speaks C++, files that only compile because of what they
+# include before, and readers who type in what a page shows.
 set -u
 cd "$SOURCE_DIR" || exit 1
 failures=0
@@ -32,4 +32,5 @@ for header in $(find $library -name '*.h' | grep -vxFf "$first"); do
 	grep -q '^#ifndef' "$header" || continue    # a template, included with its parameters defined
 	try gcc -x c -std=c11
 done
+python3 -B tests/house/fragments.py . docs/{data-parallel,processes-and-threads,remote-training,flags}.md || failures=1
 exit $failures
