@@ -60,6 +60,8 @@ class Tpe(Sweeps):
     def test_with_early_stopping_each_number_counts_once(self):
         self.sweep(0, f"{BY_TPE} --early-stop hyperband --max-steps 6 --parallel 3 --trials 15 --out d {TRAINER} pause:10")
         self.assert_counted_once("d", 15)
+        for event in self.events("d", "end"):               # one that is stopped takes no other with it
+            self.assertIn(event["state"], ("done", "pruned"))
         self.sweep(0, f"{BY_TPE} --mode max --early-stop asha --trials 6 --out e {TRAINER}")
         self.assert_counted_once("e", 6)
 

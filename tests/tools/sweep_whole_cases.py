@@ -179,6 +179,7 @@ class Lines(Whole):
     def test_wrong_ones(self):
         asha = "there is no 'asha', but grid, random, tpe; it is a rule for stopping trials: --early-stop asha"
         for message, line in ((r"there is no option --paralel; did you mean --parallel\?", f"one.json --paralel 2 {TRAINER}"),
+                              ("there is no option -n; the command stands behind --", "one.json tuttirun -n 2 train --lr {lr}"),
                               (asha, f"one.json --method asha {TRAINER}"),
                               (r"there is no 'rnadom', .*; did you mean random\?", f"one.json --method rnadom {TRAINER}"),
                               ("'0' is no whole number from 1 to", f"one.json --trials 0 {TRAINER}"),

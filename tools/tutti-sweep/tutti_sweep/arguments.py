@@ -82,12 +82,13 @@ def parser(name, description):
 
 def parse(made, words):
     """Everything behind -- is the command."""
+    hint = "" if "--" in words else "; the command stands behind --"
     words, command = (words[:words.index("--")], words[words.index("--") + 1:]) if "--" in words else (words, [])
     given, unknown = made.parse_known_args(words)
     for word in unknown:
         options = [option for action in made._actions for option in action.option_strings]
         if word.startswith("-"):
-            raise Usage(f"there is no option {word}{nearest(word.partition('=')[0], options)}")
+            raise Usage(f"there is no option {word}{nearest(word.partition('=')[0], options) or hint}")
     if unknown:
         raise Usage(f"'{unknown[0]}' is too much: the command stands behind --")
     given.command = command
