@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# slow: 8 s
+# slow: 5 s
 # What would break: a sweep whose trials are not those of its seed, that counts a failed trial, shares cores, leaves processes,
 # goes on as another one, or that nobody can read. The trainers are fakes; test_sweep_gpt.sh has a real one.
 set -u

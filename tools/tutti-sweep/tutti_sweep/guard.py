@@ -9,7 +9,7 @@ import select
 import signal
 import time
 
-GONE_S = 5         # for the processes of killed groups to disappear; an init that reaps nothing must not keep the lock
+GONE_S = 5         # for the processes of killed groups to end
 
 
 def is_there(group):
@@ -17,7 +17,17 @@ def is_there(group):
         os.killpg(group, 0)
     except OSError:
         return False
-    return True
+    return any(is_running(name, group) for name in os.listdir("/proc") if name.isdigit())
+
+
+def is_running(process, group):
+    """Whether it is of that group, and no zombie: an init that is slow to reap, or reaps nothing, must not keep the lock."""
+    try:
+        with open(f"/proc/{process}/stat", "rb") as file:
+            state, _, its_group = file.read().rpartition(b")")[2].split()[:3]
+    except (OSError, ValueError):
+        return False          # it has gone
+    return int(its_group) == group and state not in (b"Z", b"X")
 
 
 def kill_group(group, number=signal.SIGKILL):
