@@ -172,7 +172,7 @@ static void take_name(struct caller *c, struct host *host)
 	struct frame f = frame_get(c->in);
 	const uint8_t *body = c->in + FRAME_BYTES;
 	uint32_t version = get_u32(body), rank = get_u32(body + 4), size = get_u32(body + 8);
-	uint32_t local_ranks = get_u32(body + 16);
+	uint32_t local_ranks = (uint32_t)(f.value >> 32);
 
 	await(c, CALLER_HEAD, c->in, FRAME_BYTES);
 	if (f.kind != FRAME_HELLO || f.bytes != FRAME_HELLO_BYTES || rank > INT32_MAX ||
@@ -185,7 +185,8 @@ static void take_name(struct caller *c, struct host *host)
 			"ranks need the same version of Tutti",
 			rank, version, FRAME_VERSION);
 	else if (meeting_compare_local_ranks(&host->meeting, (int)rank, (int)local_ranks) &&
-		 meeting_join(&host->meeting, (int)rank, (int)size, deadline_from_left(f.value))) {
+		 meeting_join(&host->meeting, (int)rank, (int)size,
+			      deadline_from_left((uint32_t)f.value))) {
 		c->rank = (int)rank;
 		meeting_compare_hosts(&host->meeting, (int)rank, get_u32(body + 12));
 		meeting_compare_tls(&host->meeting, (int)rank, c->has_tls);

@@ -26,14 +26,13 @@ static void put_name(uint8_t frame[FRAME_BYTES + FRAME_HELLO_BYTES], const struc
 		     uint64_t deadline_ns)
 {
 	uint8_t *body = frame + FRAME_BYTES;
+	uint64_t value = deadline_left_ms(deadline_ns) | (uint64_t)job->local_ranks << 32;
 
-	frame_put(frame,
-		  (struct frame){FRAME_HELLO, FRAME_HELLO_BYTES, deadline_left_ms(deadline_ns)});
+	frame_put(frame, (struct frame){FRAME_HELLO, FRAME_HELLO_BYTES, value});
 	put_u32(body, FRAME_VERSION);
 	put_u32(body + 4, (uint32_t)job->rank);
 	put_u32(body + 8, (uint32_t)job->size);
 	put_u32(body + 12, job->hosts);
-	put_u32(body + 16, (uint32_t)job->local_ranks);
 }
 
 /* other: the key of a meeting of the other kind; NULL if there is none. */

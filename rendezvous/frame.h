@@ -1,8 +1,8 @@
 /* The frames that ranks and the meeting's server exchange, after core/auth.h's handshake. All
  * numbers are little-endian; no frame is believed to be longer than its kind may be.
  *
- *     HELLO     rank -> server   u32 version, rank, size, hosts, local_ranks
- *                                                              value: ms until its deadline
+ *     HELLO     rank -> server   u32 version, rank, size, hosts   value: ms until its deadline,
+ *                                                             and local_ranks << 32
  *     RECORD    rank -> server   its record of this round        value: ms until its deadline
  *     BYE       rank -> server   nothing                         value: ms it may still wait
  *     WELCOME   server -> rank   u64 comm_id[2]                  all ranks have joined
@@ -21,7 +21,7 @@ enum frame_kind {
 };
 
 #define FRAME_BYTES 16            /* a header: u32 kind, u32 bytes, u64 value */
-#define FRAME_HELLO_BYTES 20
+#define FRAME_HELLO_BYTES 16      /* in all versions, so that ranks of two can say so */
 #define FRAME_WELCOME_BYTES 16
 #define FRAME_VERSION 2
 

@@ -202,7 +202,7 @@ static void a_claim_without_a_proof_is_not_believed(void **state)
 	assert_int_equal(net_send_all(fd, hello, sizeof hello, ranks_later()), TUTTI_OK);
 	assert_int_equal(net_recv_all(fd, answer, sizeof answer, ranks_later()), TUTTI_OK);
 	frame_put(reply + AUTH_PROOF_BYTES,
-		  (struct frame){FRAME_HELLO, FRAME_HELLO_BYTES, UINT64_MAX});
+		  (struct frame){FRAME_HELLO, FRAME_HELLO_BYTES, UINT32_MAX});
 	put_u32(reply + AUTH_PROOF_BYTES + FRAME_BYTES, FRAME_VERSION);
 	put_u32(reply + AUTH_PROOF_BYTES + FRAME_BYTES + 4, 1);
 	put_u32(reply + AUTH_PROOF_BYTES + FRAME_BYTES + 8, 2);

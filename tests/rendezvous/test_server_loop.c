@@ -42,8 +42,9 @@ static void take_turns(struct server_loop *loop, int turns)
 		assert_true(server_loop_turn(loop, 0));
 }
 
-/* Says that it is rank 0 of 3, with the server's turns between. */
-static void join(struct server_loop *loop, int own, const uint8_t key[TUTTI_KEY_BYTES])
+/* Says in this version that it is rank 0 of 3, with the server's turns between. */
+static void join_in(uint32_t version, struct server_loop *loop, int own,
+		    const uint8_t key[TUTTI_KEY_BYTES])
 {
 	static const uint8_t context[AUTH_CONTEXT_BYTES] = "tutti rendezvous";
 	uint8_t hello[AUTH_HELLO_BYTES], answer[AUTH_ANSWER_BYTES];
@@ -56,10 +57,15 @@ static void join(struct server_loop *loop, int own, const uint8_t key[TUTTI_KEY_
 	assert_int_equal(net_recv_all(own, answer, sizeof answer, 0), TUTTI_OK);
 	assert_int_equal(auth_check_answer(&auth, answer, reply), TUTTI_OK);
 	frame_put(reply + AUTH_PROOF_BYTES, (struct frame){FRAME_HELLO, FRAME_HELLO_BYTES, 60000});
-	put_u32(reply + AUTH_PROOF_BYTES + FRAME_BYTES, FRAME_VERSION);
+	put_u32(reply + AUTH_PROOF_BYTES + FRAME_BYTES, version);
 	put_u32(reply + AUTH_PROOF_BYTES + FRAME_BYTES + 8, 3);
 	assert_int_equal(net_send_all(own, reply, sizeof reply, ranks_later()), TUTTI_OK);
 	take_turns(loop, 2);
+}
+
+static void join(struct server_loop *loop, int own, const uint8_t key[TUTTI_KEY_BYTES])
+{
+	join_in(FRAME_VERSION, loop, own, key);
 }
 
 /* What the failed meeting has told this rank. */
@@ -92,6 +98,21 @@ static void its_own_rank_hears_why_however_late(void **state)
 	close(own);
 	take_turns(loop, 1);
 	assert_false(server_loop_turn(loop, 0));
+	server_loop_free(loop);
+}
+
+static void versions_that_differ_are_named(void **state)
+{
+	uint8_t key[TUTTI_KEY_BYTES];
+	char error[ERROR_BYTES];
+	int own;
+	struct server_loop *loop = new_server(&own, key, 3, ranks_later());
+
+	(void)state;
+	join_in(1, loop, own, key);
+	assert_int_equal(hear(own, error), TUTTI_ERR_MISMATCH);
+	assert_non_null(strstr(error, "rank 0 speaks version 1 of the joining protocol"));
+	close(own);
 	server_loop_free(loop);
 }
 
@@ -152,6 +173,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(its_own_rank_hears_why_however_late),
+		cmocka_unit_test(versions_that_differ_are_named),
 		cmocka_unit_test(a_rank_that_gives_up_ends_it),
 		cmocka_unit_test(a_closed_one_tells_who_waits),
 		cmocka_unit_test(it_stays_where_sizes_differ),
