@@ -33,8 +33,8 @@ static void load_fitting(struct run *run, const char *flag, const char *dir)
 
 	if (status == TUTTI_ERR_INVALID && tutti_rank(run->comm) == 0)
 		fprintf(stderr,
-			"gpt: %s '%s' needs the options of the model that was saved, and its "
-			"characters: this text has %d different ones\n",
+			"gpt: %s '%s' does not fit: a checkpoint is whole, and of a gpt with these "
+			"options and the characters of this text, %d different ones\n",
 			flag, dir, run->text.vocab);
 	must(status);
 	if (run->done < 0 || memcmp(run->alphabet, run->text.bytes, sizeof run->alphabet) == 0)
