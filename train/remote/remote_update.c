@@ -113,7 +113,7 @@ static tutti_status begin_updates(struct remote *remote, struct remote_context *
 {
 	pthread_mutex_lock(&remote->lock);
 	bool is_measured = context->state == CONTEXT_STEPS;
-	if (is_measured)
+	if (is_measured && !context->is_begun)
 		context->state = CONTEXT_UPDATES;
 	pthread_mutex_unlock(&remote->lock);
 	return is_measured ? TUTTI_OK
@@ -186,6 +186,15 @@ static tutti_status update_all(struct remote *remote, const struct remote_contex
 	return status;
 }
 
+/* On the beginner the step goes on until all others have updated, too. */
+static void end_updates(struct remote *remote, struct remote_context *context, bool has_updated)
+{
+	pthread_mutex_lock(&remote->lock);
+	if (!context->is_begun)
+		context->state = has_updated ? CONTEXT_ADDS : CONTEXT_STEPS;
+	pthread_mutex_unlock(&remote->lock);
+}
+
 tutti_status update_apply(struct remote *remote, const struct step_order *order,
 			  const tutti_optimizer *groups, int timeout_ms)
 {
@@ -196,9 +205,7 @@ tutti_status update_apply(struct remote *remote, const struct step_order *order,
 	tutti_status status = begin_updates(remote, context);
 	if (status == TUTTI_OK) {
 		status = update_all(remote, context, order, groups, timeout_ms);
-		pthread_mutex_lock(&remote->lock);
-		context->state = status == TUTTI_OK ? CONTEXT_ADDS : CONTEXT_STEPS;
-		pthread_mutex_unlock(&remote->lock);
+		end_updates(remote, context, status == TUTTI_OK);
 	}
 	context_leave(remote, context);
 	return status;

@@ -364,6 +364,61 @@ static void waits_for_readers(tutti_comm *comm, void *arg)
 	world_close(&world);
 }
 
+/* The beginner has updated its own parameters, and waits for other ranks' alone. */
+static void await_own_update(struct world *world)
+{
+	struct remote *remote = remote_of_known(world->rpc);
+	bool has_updated = false;
+
+	while (!has_updated) {
+		CHECK(tutti_rpc_param_lock(world->rpc, world->params, 1, 0) == TUTTI_OK);
+		has_updated = world->values[0][0] != 0;
+		CHECK(tutti_rpc_param_unlock(world->rpc, world->params, 1) == TUTTI_OK);
+		pthread_mutex_lock(&remote->lock);
+		has_updated = has_updated && remote->contexts->users == 1; /* the step itself */
+		pthread_mutex_unlock(&remote->lock);
+		sched_yield();
+	}
+}
+
+/* The last rank's reader holds up the step, which the beginner has made already. */
+static void ends_on_all_ranks(tutti_comm *comm, void *arg)
+{
+	struct stepper stepper;
+	struct world world;
+
+	(void)arg;
+	world_open(&world, comm);
+	int last = world.size - 1;
+	if (world.rank == last)
+		CHECK(tutti_rpc_param_lock(world.rpc, world.params, 1, 0) == TUTTI_OK);
+	CHECK(tutti_barrier(comm, NULL) == TUTTI_OK);
+	if (world.rank == 0) {
+		const float ones[WORLD_COUNT] = {1};
+		const struct path new_rank = {.param = 1, .length = 1, .value = 1, .ranks = {1}};
+		stepper = (struct stepper){.world = &world, .context = begin(&world)};
+		add_on(&world, 0, 0, 1);
+		add_on(&world, last, 0, 1);
+		CHECK(pthread_create(&stepper.thread, NULL, stepper_main, &stepper) == 0);
+		await_own_update(&world);
+		CHECK_ERROR(tutti_rpc_context_add(world.rpc, world.params[1], ones, WORLD_COUNT),
+			    TUTTI_ERR_INVALID, "is in a step");
+		CHECK_ERROR(world_add(&world, &new_rank), TUTTI_ERR_INVALID, "is in a step");
+	}
+	CHECK(tutti_barrier(comm, NULL) == TUTTI_OK);
+	if (world.rank == last)
+		CHECK(tutti_rpc_param_unlock(world.rpc, world.params, 1) == TUTTI_OK);
+	if (world.rank == 0) {
+		pthread_join(stepper.thread, NULL);
+		CHECK(stepper.status == TUTTI_OK);
+		check_value(&world, 0, 0, -0.25f);
+		check_value(&world, last, 0, -0.25f);
+		add_on(&world, 1, 1, 1); /* for the next step */
+		CHECK(tutti_rpc_context_end(world.rpc, stepper.context, 0) == TUTTI_OK);
+	}
+	world_close(&world);
+}
+
 /* A reader that does not let go: the ranks that have updated are said. arg: the step has the rpc's
  * timeout, also for what the beginner itself has locked. */
 static void reader_stays(tutti_comm *comm, void *arg)
@@ -511,6 +566,8 @@ static void test_steps_wait_for_readers(void **state)
 	(void)state;
 	on_ranks(waits_for_readers, NULL);
 	on_ranks(reader_stays, NULL);
+	assert_int_equal(ranks_as_threads(2, ends_on_all_ranks, NULL), 0);
+	assert_int_equal(ranks_as_threads(4, ends_on_all_ranks, NULL), 0);
 	assert_int_equal(ranks_as_threads(1, reader_stays, &timeout_ms), 0);
 }
 
