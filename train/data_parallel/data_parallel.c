@@ -60,6 +60,12 @@ static tutti_status check_step(const tutti_data_parallel *dp,
 	return optimizer_check(dp->replicas[0].trainer, groups, num_groups);
 }
 
+static void begin_call(tutti_data_parallel *dp)
+{
+	atomic_store(&dp->was_kept, false);
+	dp->is_busy = true;
+}
+
 tutti_status tutti_data_parallel_step(tutti_data_parallel *dp,
 				      const tutti_data_parallel_batch *batch,
 				      const tutti_optimizer *groups, int num_groups,
@@ -72,7 +78,7 @@ tutti_status tutti_data_parallel_step(tutti_data_parallel *dp,
 	dp->groups = groups;
 	dp->num_groups = num_groups;
 	TRY(replicas_scatter(dp, true));
-	dp->is_busy = true;
+	begin_call(dp);
 	tutti_status status = dp->is_mirrored ? mirrored_step(dp, &own) : gathered_step(dp, &own);
 	dp->is_busy = false;
 	if (status == TUTTI_OK && info)
@@ -103,7 +109,7 @@ tutti_status tutti_data_parallel_forward(tutti_data_parallel *dp,
 		TRY(copies_check_comms(dp));
 	dp->batch = batch;
 	TRY(replicas_scatter(dp, false));
-	dp->is_busy = true;
+	begin_call(dp);
 	tutti_status status = replicas_run(dp, forward);
 	dp->is_busy = false;
 	return status;
@@ -124,7 +130,7 @@ static void call_with_trainer(void *arg, int r)
 	replica->failure.status = TUTTI_OK;
 	replicas_begin_function();
 	tutti_status status = call->fn(replica->trainer, r, call->arg);
-	failure_note(&replica->failure, replicas_end_function(status));
+	failure_note(&replica->failure, replicas_end_function(call->dp, status));
 }
 
 tutti_status tutti_data_parallel_run(tutti_data_parallel *dp, tutti_trainer_fn fn, void *arg)
@@ -134,7 +140,7 @@ tutti_status tutti_data_parallel_run(tutti_data_parallel *dp, tutti_trainer_fn f
 	TRY(check_idle(dp, "tutti_data_parallel_run"));
 	if (!fn)
 		return train_invalid("tutti_data_parallel_run needs a function, not NULL.");
-	dp->is_busy = true;
+	begin_call(dp);
 	if (dp->is_mirrored)
 		replica_threads_run(dp->threads, call_with_trainer, &call);
 	else

@@ -14,6 +14,7 @@
 #include "train/data_parallel/replica_threads.h"
 #include "train/state/trainer_state.h"
 
+#include <stdatomic.h>
 #include <sys/types.h>
 
 struct replica {
@@ -41,6 +42,7 @@ struct tutti_data_parallel {
 	tutti_train_config train;
 	bool is_mirrored;
 	bool is_busy; /* a call is under way; functions of the program may read it */
+	atomic_bool was_kept; /* one of them, or its thread, has asked to destroy this */
 	pid_t owner;  /* the process that has the threads: not one that it has forked */
 	int count;
 	struct replica *replicas;
@@ -61,12 +63,10 @@ struct tutti_data_parallel {
 
 /* Gives each replica its part of dp->batch. MEMORY. */
 tutti_status replicas_scatter(struct tutti_data_parallel *dp, bool with_grads);
-/* Before the program's function is called, and with its status afterwards: INVALID if it has
- * called replicas_keep in between. */
+/* Before the program's function is called, and with its status afterwards: INVALID if a function
+ * of this call has asked to destroy the replicas, which is not done. */
 void replicas_begin_function(void);
-tutti_status replicas_end_function(tutti_status status);
-/* This thread's function has asked to destroy the replicas, which is not done. */
-void replicas_keep(void);
+tutti_status replicas_end_function(const struct tutti_data_parallel *dp, tutti_status status);
 /* Calls a function of the program, unless the replica has no items. what: "forward". */
 tutti_status replica_call(struct replica *replica, tutti_replica_fn fn, const char *what);
 /* Multiplies the gradients of its outputs by the trainer's scale. */

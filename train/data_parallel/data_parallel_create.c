@@ -178,7 +178,7 @@ void tutti_data_parallel_destroy(tutti_data_parallel *dp)
 	if (!dp || dp->owner != getpid()) /* the threads, and what they use, are the parent's */
 		return;
 	if (dp->is_busy) {
-		replicas_keep();
+		atomic_store(&dp->was_kept, true);
 		return;
 	}
 	replica_threads_destroy(dp->threads);

@@ -63,25 +63,17 @@ tutti_status replicas_scatter(struct tutti_data_parallel *dp, bool with_grads)
 	return TUTTI_OK;
 }
 
-static _Thread_local bool was_kept;
-
 void replicas_begin_function(void)
 {
-	was_kept = false;
 	tutti_set_error(TUTTI_OK, ""); /* an older message is not the reason */
 }
 
-tutti_status replicas_end_function(tutti_status status)
+tutti_status replicas_end_function(const struct tutti_data_parallel *dp, tutti_status status)
 {
-	if (!was_kept)
+	if (!atomic_load(&dp->was_kept))
 		return status;
 	return train_invalid("tutti_data_parallel_destroy was called by a function of a replica, "
 			     "and has destroyed nothing: call it when the step has returned.");
-}
-
-void replicas_keep(void)
-{
-	was_kept = true;
 }
 
 tutti_status replica_call(struct replica *replica, tutti_replica_fn fn, const char *what)
@@ -89,7 +81,7 @@ tutti_status replica_call(struct replica *replica, tutti_replica_fn fn, const ch
 	if (replica->view.items == 0)
 		return TUTTI_OK;
 	replicas_begin_function();
-	tutti_status status = replicas_end_function(fn(&replica->view));
+	tutti_status status = replicas_end_function(replica->of, fn(&replica->view));
 	if (status == TUTTI_OK)
 		return TUTTI_OK;
 	struct train_failure why = failure_of(status);

@@ -3,6 +3,7 @@
 #include "tests/train/data_parallel/network.h"
 #include "tests/train/ranks.h"
 
+#include <pthread.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -320,12 +321,46 @@ static void test_functions(void **state)
 	assert_int_equal(checks_failed(), 0);
 }
 
-static tutti_data_parallel *made;
+static tutti_data_parallel *made, *other;
 
 static tutti_status destroy_in_function(tutti_replica *r)
 {
 	if (r->index == 1)
 		tutti_data_parallel_destroy(made);
+	return TUTTI_OK;
+}
+
+static void *destroy_main(void *arg)
+{
+	tutti_data_parallel_destroy(arg);
+	return NULL;
+}
+
+/* The function has a thread of its own. */
+static tutti_status destroy_in_thread(tutti_replica *r)
+{
+	pthread_t thread;
+
+	if (r->index == 1) {
+		CHECK(pthread_create(&thread, NULL, destroy_main, made) == 0);
+		pthread_join(thread, NULL);
+	}
+	return TUTTI_OK;
+}
+
+static tutti_status do_nothing(tutti_trainer *trainer, int replica, void *arg)
+{
+	(void)trainer, (void)replica, (void)arg;
+	return TUTTI_OK;
+}
+
+/* A call of other replicas follows. */
+static tutti_status destroy_before_call(tutti_replica *r)
+{
+	if (r->index == 1) {
+		tutti_data_parallel_destroy(made);
+		CHECK(tutti_data_parallel_run(other, do_nothing, NULL) == TUTTI_OK);
+	}
 	return TUTTI_OK;
 }
 
@@ -354,31 +389,41 @@ static int in_forked_child(const tutti_data_parallel_batch *batch)
 	return waitpid(pid, &code, 0) == pid ? code : -1;
 }
 
-/* The threads that destroy would wait for are in a step, or not in this process. */
-static void test_destroy(void **state)
+static void check_destroy(tutti_replica_fn forward, bool is_mirrored)
 {
 	const tutti_data_parallel_batch good = {
 		.inputs = data.inputs, .targets = data.targets, .items = 8};
 	static const char wanted[] = "tutti_data_parallel_destroy was called by a function";
+	tutti_model *model = net_model();
+	tutti_data_parallel_config c = good_config(model);
 
+	c.forward = forward;
+	assert_int_equal(tutti_init_all(comms, 2, NULL), TUTTI_OK);
+	assert_int_equal(tutti_init_all(&comms[2], 1, NULL), TUTTI_OK);
+	assert_int_equal(is_mirrored ? tutti_mirrored_create(&made, comms, 2, &c)
+				     : tutti_data_parallel_create(&made, comms, 2, &c),
+			 TUTTI_OK);
+	assert_int_equal(tutti_mirrored_create(&other, &comms[2], 1, &c), TUTTI_OK);
+	tutti_model_destroy(model);
+	expect_step_refused(made, &good, &sgd, wanted);
+	CHECK_ERROR(tutti_data_parallel_run(made, destroy_in_run, NULL), TUTTI_ERR_INVALID, wanted);
+	CHECK(tutti_data_parallel_run(made, do_nothing, NULL) == TUTTI_OK);
+	assert_int_equal(in_forked_child(&good), 0);
+	expect_step_refused(made, &good, &sgd, wanted); /* all is still there */
+	tutti_data_parallel_destroy(made);
+	tutti_data_parallel_destroy(other);
+	for (int r = 0; r < 3; r++)
+		tutti_comm_destroy(comms[r]);
+}
+
+/* The threads that destroy would wait for are in a step, or not in this process. */
+static void test_destroy(void **state)
+{
 	(void)state;
 	for (int is_mirrored = 0; is_mirrored < 2; is_mirrored++) {
-		tutti_model *model = net_model();
-		tutti_data_parallel_config c = good_config(model);
-		c.forward = destroy_in_function;
-		assert_int_equal(tutti_init_all(comms, 2, NULL), TUTTI_OK);
-		assert_int_equal(is_mirrored ? tutti_mirrored_create(&made, comms, 2, &c)
-					     : tutti_data_parallel_create(&made, comms, 2, &c),
-				 TUTTI_OK);
-		tutti_model_destroy(model);
-		expect_step_refused(made, &good, &sgd, wanted);
-		CHECK_ERROR(tutti_data_parallel_run(made, destroy_in_run, NULL), TUTTI_ERR_INVALID,
-			    wanted);
-		assert_int_equal(in_forked_child(&good), 0);
-		expect_step_refused(made, &good, &sgd, wanted); /* all is still there */
-		tutti_data_parallel_destroy(made);
-		tutti_comm_destroy(comms[0]);
-		tutti_comm_destroy(comms[1]);
+		check_destroy(destroy_in_function, is_mirrored);
+		check_destroy(destroy_in_thread, is_mirrored);
+		check_destroy(destroy_before_call, is_mirrored);
 	}
 	assert_int_equal(checks_failed(), 0);
 }
