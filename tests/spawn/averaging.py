@@ -1,6 +1,7 @@
 """Runs examples/calls/average.c and evaluate.c on 1, 2 and 4 ranks of their own, and of tuttirun's, and compares with the same
-arithmetic done here, one rank after the other."""
+arithmetic done here, one rank after the other. Then a rank is killed in the middle (dying_call_main.c)."""
 import math
+import os
 import re
 import subprocess
 import sys
@@ -71,6 +72,17 @@ for size in 1, 2, 4:
         seen.add(text)
         check(all(abs(a - b) < 1e-9 for a, b in zip(found, evaluated())), f"{text} instead of {evaluated()}")
 check(len(seen) == 1, f"not the same means on 1, 2 and 4 ranks: {seen}")
+
+# A rank dies while the others wait for it, long before their deadline: the job ends, says which it was, and has no result.
+for name, passes in ("average", 3), ("evaluate", 1):
+    dying = f"{BUILD}/tests/dying_{name}"
+    for size, rank in (1, 0), (2, 1), (4, 0), (4, 3):
+        for way in [dying, "--ranks", str(size)], [tuttirun, "-n", str(size), dying]:
+            said = subprocess.run(way, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60,
+                                  env={**os.environ, "DIES": f"{rank}:{passes}", "TUTTI_TIMEOUT_MS": "1000000"})
+            check(said.returncode == 137 and not said.stdout and
+                  re.search(rf"rank {rank} \(pid \d+\) was killed by signal 9", said.stderr),
+                  f"{way}, rank {rank} killed: code {said.returncode}, {said.stdout}, {said.stderr}")
 
 # One rank of --ranks 1 is the program alone; a wrong number, or a launcher's, is refused with a message.
 check(numbers_of(programs["average"]) == numbers_of(programs["average"], "--ranks=1"), "alone is not one rank")
