@@ -220,7 +220,7 @@ void tutti_rpc_destroy(tutti_rpc *rpc)
 {
 	if (!rpc)
 		return;
-	if (rpc_in_callback || rpc_is_calling(rpc)) {
+	if (rpc_in_callback || rpc_is_calling(NULL)) {
 		rpc_complain(
 			"rank %d: tutti_rpc_destroy in a function that the library calls would "
 			"wait for that function: it does nothing; call it from another thread",

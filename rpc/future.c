@@ -94,20 +94,17 @@ tutti_status rpc_call_own(tutti_rpc *rpc, int rank, const char *name, const tutt
 }
 
 /* The call is over, or in a slot that nobody waits for. */
-static tutti_status finish_one_way(struct tutti_rpc_future *call)
+static void finish_one_way(struct tutti_rpc_future *call)
 {
 	struct rpc_slot *slot = call->slot;
 
-	if (call->is_over)
-		return result(call);
-	if (slot) {
-		slot->call = NULL;
-		if (call->is_replied)
-			rpc_slot_free(slot);
-		else
-			slot->state = SLOT_IS_ONE_WAY;
-	}
-	return TUTTI_OK;
+	if (!slot)
+		return;
+	slot->call = NULL;
+	if (call->is_replied)
+		rpc_slot_free(slot);
+	else
+		slot->state = SLOT_IS_ONE_WAY;
 }
 
 tutti_status tutti_rpc_send(tutti_rpc *rpc, int rank, const char *name,
@@ -127,10 +124,11 @@ tutti_status tutti_rpc_send(tutti_rpc *rpc, int rank, const char *name,
 	tutti_status status = rpc_start(&call);
 	if (status == TUTTI_OK && call.slot) {
 		rpc_await(&call, 0);
-		status = finish_one_way(&call);
+		if (!call.is_over)
+			finish_one_way(&call);
 	}
 	rpc_unlock(rpc);
-	return status;
+	return status == TUTTI_OK && call.is_over ? result(&call) : status;
 }
 
 tutti_status tutti_rpc_call_async(tutti_rpc *rpc, int rank, const char *name,
@@ -230,17 +228,25 @@ void tutti_rpc_release(tutti_rpc_future **future)
 
 	if (!call)
 		return;
-	*future = NULL;
 	tutti_rpc *rpc = call->rpc;
 	rpc_lock(rpc);
 	if (call->done) { /* the thread that calls it frees the handle */
 		call->is_released = true;
-		call = NULL;
+		*future = call = NULL;
 	} else {
 		cancel(call);
-		rpc_await(call, 0);
+		if (!rpc_in_callback)
+			rpc_await(call, 0);
+		if (is_finished(call))
+			*future = NULL;
+		else
+			call = NULL;
 	}
 	rpc_unlock(rpc);
+	if (*future)
+		rpc_complain("rank %d: tutti_rpc_release where nothing may wait has cancelled a "
+			     "call whose transfers go on: release it in another thread",
+			     rpc->rank);
 	free(call);
 }
 

@@ -19,6 +19,16 @@ static tutti_status post(struct rpc_inbox *in)
 	return rpc_issue(in->rpc, &io);
 }
 
+/* A rank that cannot hear messages any more ends. If the communicator has failed, the keeper knows.
+ */
+static void post_again(struct rpc_inbox *in)
+{
+	tutti_status status = post(in);
+
+	if (status != TUTTI_OK && tutti_comm_status(in->rpc->comm) == TUTTI_OK)
+		rpc_end(in->rpc, status, tutti_comm_error(NULL));
+}
+
 /* Returns an entry whose function is to run. */
 static struct tutti_rpc_reply *dispatch(tutti_rpc *rpc, int rank, const struct rpc_message *m)
 {
@@ -85,7 +95,7 @@ static void on_message(void *arg, tutti_status status)
 		rpc_note_failure(rpc);
 	/* ABORTED: it was cancelled. MISMATCH: a message of another length, which is gone. */
 	if (rpc->state != RPC_ENDED && (status == TUTTI_OK || status == TUTTI_ERR_MISMATCH))
-		post(in);
+		post_again(in);
 	rpc_issued_over(rpc, !due);
 	rpc_unlock(rpc);
 	if (due) {

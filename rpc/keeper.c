@@ -110,7 +110,11 @@ static void begin_epoch(tutti_rpc *rpc)
 {
 	rpc->epoch++;
 	rpc->state = RPC_RUNS;
-	rpc_inboxes_post(rpc); /* a failure is seen by the next call, as any */
+	tutti_status status = rpc_inboxes_post(rpc);
+	if (status != TUTTI_OK && tutti_comm_status(rpc->comm) == TUTTI_OK) {
+		rpc_end(rpc, status, tutti_comm_error(NULL)); /* it would not hear the others */
+		return;
+	}
 	for (int r = 0; r < rpc->size; r++) {
 		struct rpc_peer *peer = &rpc->peers[r];
 		for (int i = 0; peer->slots && i < rpc->config.calls; i++)

@@ -31,7 +31,7 @@ const tutti_rpc *rpc_calling(const tutti_rpc *rpc)
 
 bool rpc_is_calling(const tutti_rpc *rpc)
 {
-	return calling == rpc;
+	return rpc ? calling == rpc : calling != NULL;
 }
 
 void rpc_lock(tutti_rpc *rpc)
@@ -86,7 +86,7 @@ void rpc_unlock(tutti_rpc *rpc)
 		}
 		calling = NULL;
 	}
-	if (rpc->ended)
+	if (rpc->ended || rpc->releases) /* this thread is in a function of the user's */
 		pthread_cond_signal(&rpc->keeper.due);
 	pthread_mutex_unlock(&rpc->lock);
 }

@@ -62,6 +62,8 @@ static int start_thread(tutti_rpc *rpc)
 
 tutti_status rpc_pool_push(tutti_rpc *rpc, struct tutti_rpc_reply *entry)
 {
+	if (rpc->pool.stops) /* nobody would join a new thread */
+		return train_fail(TUTTI_ERR_ABORTED, "the rank has left");
 	if (rpc->queued >= rpc->pool.idle_threads && rpc->pool.num_threads < rpc->config.threads) {
 		int error = start_thread(rpc);
 		if (error && rpc->pool.num_threads == 0)
@@ -98,7 +100,8 @@ void rpc_pool_stop(tutti_rpc *rpc)
 	rpc_lock(rpc);
 	rpc->pool.stops = true;
 	pthread_cond_broadcast(&rpc->has_request);
+	int num_threads = rpc->pool.num_threads; /* there are no more from now on */
 	rpc_unlock(rpc);
-	for (int i = 0; i < rpc->pool.num_threads; i++)
+	for (int i = 0; i < num_threads; i++)
 		pthread_join(rpc->pool.threads[i], NULL);
 }

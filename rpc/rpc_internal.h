@@ -141,7 +141,7 @@ void rpc_unlock(tutti_rpc *rpc);
 /* While a function of the user's runs here, which rpc has called, rpc_unlock calls no other. NULL:
  * none runs. Returns what was said before. */
 const tutti_rpc *rpc_calling(const tutti_rpc *rpc);
-bool rpc_is_calling(const tutti_rpc *rpc);
+bool rpc_is_calling(const tutti_rpc *rpc); /* NULL: of any rpc */
 /* Waits for rpc->changed. false: deadline_ns, if not 0, has passed. */
 bool rpc_wait_changed(tutti_rpc *rpc, uint64_t deadline_ns);
 uint64_t rpc_now_ns(void);

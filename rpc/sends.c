@@ -108,12 +108,12 @@ tutti_status rpc_post(tutti_rpc *rpc, const struct rpc_message *m, int rank, int
 			    .work = &note->send.work};
 
 	note->message = *m;
+	rpc_sends_look(rpc); /* before an error has its message */
 	tutti_status status = rpc_issue(rpc, &io);
 	if (status == TUTTI_OK)
 		look(rpc, &note->send);
 	else
 		free_note(rpc, note);
-	rpc_sends_look(rpc);
 	return status;
 }
 

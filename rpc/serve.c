@@ -140,8 +140,10 @@ static void on_payload(void *arg, tutti_status status)
 
 	rpc_in_callback++;
 	rpc_lock(rpc);
-	if (status == TUTTI_OK) {
+	if (status == TUTTI_OK && rpc->state != RPC_ENDED) {
 		due = landed(entry);
+	} else if (status == TUTTI_OK) {
+		entry->state = ENTRY_PULLS; /* nobody asks for it any more */
 	} else if (tutti_comm_status(rpc->comm) != TUTTI_OK) {
 		entry->state = ENTRY_PULLS; /* it is asked for again */
 		rpc_note_failure(rpc);

@@ -37,8 +37,10 @@ static void take_along(struct rpc_slot *slot)
 	slot->takes_along = true;
 	if (slot->call)
 		slot->call->is_receiving = true;
-	if (issue_recv(slot, &piece, RPC_TAG_ANSWER + (int)slot->number) == TUTTI_OK)
+	if (issue_recv(slot, &piece, RPC_TAG_ANSWER + (int)slot->number) == TUTTI_OK) {
+		pthread_cond_broadcast(&slot->rpc->changed); /* its thread may not be this one */
 		return;
+	}
 	slot->takes_along = false; /* the keeper sends the request again */
 	if (slot->call)
 		slot->call->is_receiving = false;

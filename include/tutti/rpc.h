@@ -210,7 +210,8 @@ tutti_status tutti_rpc_test(tutti_rpc_future *future, int *is_done);
 void tutti_rpc_cancel(tutti_rpc_future *future);
 /* Cancels the call, if it is in flight, waits until nothing reads or writes its memory any more,
  * and frees the handle. NULL and a NULL *future are fine. With done, which is called as ever, it
- * does not cancel and does not wait. */
+ * does not cancel and does not wait. In a function with TUTTI_RPC_SHORT or a done function it never
+ * waits: a call whose transfers go on is cancelled, and *future stays, to be released elsewhere. */
 void tutti_rpc_release(tutti_rpc_future **future);
 void tutti_rpc_free(void *data); /* of an answer; NULL is fine */
 

@@ -313,7 +313,100 @@ static void a_function_does_not_end_its_rpc(void **state)
 	unsetenv("TUTTI_LOG");
 }
 
+/* ---- released where nothing may wait ---- */
+
+static struct {
+	tutti_rpc_future *call;
+	_Alignas(64) uint8_t data[8 << 20], answer[8 << 20];
+} long_call;
+
+static tutti_status releases(void *arg, const tutti_rpc_request *request, tutti_rpc_reply *reply)
+{
+	(void)arg;
+	(void)request;
+	(void)reply;
+	tutti_rpc_release(&long_call.call);
+	return TUTTI_OK;
+}
+
+static tutti_status pokes(void *arg, const tutti_rpc_request *request, tutti_rpc_reply *reply)
+{
+	(void)reply;
+	return tutti_rpc_call(((struct rpc_rank *)arg)->rpc, request->rank, "releases", NULL, 0,
+			      NULL, NULL);
+}
+
+static void released_early(struct rank *rank)
+{
+	struct rpc_rank *r = &all[rank->rank];
+	tutti_rpc_piece piece = {long_call.data, sizeof long_call.data};
+	tutti_rpc_answer answer = {.data = long_call.answer, .bytes = sizeof long_call.answer};
+
+	begin(rank, NULL);
+	add(r, "releases", releases, TUTTI_RPC_SHORT);
+	add(r, "pokes", pokes, 0);
+	expect(rank, "barrier", tutti_barrier(rank->comm, NULL));
+	for (int i = 0; rank->rank == 0 && i < 8; i++) {
+		RPC_OK(r, tutti_rpc_call_async(r->rpc, 1, "echo", &piece, 1, &answer, NULL,
+					       &long_call.call));
+		RPC_OK(r, tutti_rpc_call(r->rpc, 1, "pokes", NULL, 0, NULL, NULL));
+		tutti_rpc_release(&long_call.call); /* unless that could */
+		RPC_TRUE(r, !long_call.call);
+	}
+	rpc_close(r);
+}
+
+static void release_never_waits_in_a_function(void **state)
+{
+	(void)state;
+	setenv("TUTTI_LOG", "off", 1); /* it says so */
+	with_ranks(2, "tcp", 1, released_early);
+	unsetenv("TUTTI_LOG");
+}
+
 /* ---- references ---- */
+
+static atomic_int destroyed;
+
+static void count_destroyed(void *object)
+{
+	(void)object;
+	atomic_fetch_add(&destroyed, 1);
+}
+
+/* Answers later. */
+static tutti_status drops(void *arg, const tutti_rpc_request *request, tutti_rpc_reply *reply)
+{
+	struct rpc_rank *r = arg;
+	tutti_rpc_ref ref;
+
+	(void)request;
+	r->kept = reply;
+	RPC_OK(r, tutti_rpc_ref_create(r->rpc, r, count_destroyed, &ref));
+	RPC_OK(r, tutti_rpc_ref_release(r->rpc, &ref));
+	return TUTTI_IN_PROGRESS;
+}
+
+static void no_traffic(struct rank *rank)
+{
+	struct rpc_rank *r = &all[rank->rank];
+	tutti_rpc_future *call;
+
+	begin(rank, NULL);
+	add(r, "drops", drops, 0);
+	RPC_OK(r, tutti_rpc_call_async(r->rpc, 0, "drops", NULL, 0, NULL, NULL, &call));
+	rpc_until(r, &destroyed, 1); /* though no message comes */
+	tutti_rpc_reply_end(r->kept, TUTTI_OK);
+	RPC_OK(r, tutti_rpc_wait(&call, 0));
+	rpc_close(r);
+}
+
+static void an_object_goes_at_once(void **state)
+{
+	(void)state;
+	atomic_store(&destroyed, 0);
+	with_ranks(1, NULL, 1, no_traffic);
+}
 
 static struct {
 	tutti_rpc *rpc;
@@ -462,6 +555,8 @@ int main(void)
 		cmocka_unit_test(done_is_not_called_within_a_function),
 		cmocka_unit_test(shutdown_may_be_called_again),
 		cmocka_unit_test(a_function_does_not_end_its_rpc),
+		cmocka_unit_test(release_never_waits_in_a_function),
+		cmocka_unit_test(an_object_goes_at_once),
 		cmocka_unit_test(an_object_may_release_another),
 		cmocka_unit_test(an_answer_is_given_once),
 		cmocka_unit_test(impossible_sizes_are_refused),
