@@ -222,8 +222,8 @@ void tutti_rpc_destroy(tutti_rpc *rpc)
 		return;
 	if (rpc_in_callback || rpc_is_calling(NULL)) {
 		rpc_complain(
-			"rank %d: tutti_rpc_destroy in a function that the library calls would "
-			"wait for that function: it does nothing; call it from another thread",
+			"rank %d: tutti_rpc_destroy does nothing in a function that the library "
+			"calls: call it in another thread",
 			rpc->rank);
 		return;
 	}
