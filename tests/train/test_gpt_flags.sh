@@ -147,7 +147,7 @@ tr e '~' <text >swapped
 for other in sequence swapped; do
 	for flag in --test --resume --save; do
 		"$gpt" $flag saved --steps 7 --sample 0 $other >out 2>err && complain "$flag takes $other"
-		said "^gpt: $flag 'saved' (needs the options .* characters: this text has|was trained on text of other characters)"
+		said "^gpt: $flag 'saved' (does not fit: .* the characters of this text, [0-9]+ different ones|was trained on text of other characters)"
 	done
 done
 expect 2 $tuttirun -n 2 "$gpt" --test saved swapped
