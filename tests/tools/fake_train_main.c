@@ -81,12 +81,17 @@ static void read_word(struct told *told, const char *word)
 		write_cpus(told->folder);
 }
 
+/* At most five minutes: a test that was killed gives no more steps. */
 static void wait_for_step(const struct told *told, int step)
 {
 	struct stat file;
+	int looks = 30000;
 
-	while (told->step_file && (stat(told->step_file, &file) != 0 || file.st_size <= step))
+	while (told->step_file && (stat(told->step_file, &file) != 0 || file.st_size <= step)) {
+		if (--looks == 0)
+			exit(4);
 		sleep_ms(10);
+	}
 	sleep_ms(told->pause_ms);
 }
 
