@@ -27,7 +27,7 @@ tutti_status net_wait(int fd, short events, uint64_t deadline_ns)
 		if (rc > 0)
 			return TUTTI_OK;
 		if (rc < 0 && errno != EINTR)
-			return fail_errno("cannot wait for a socket");
+			return fail_errno("cannot wait for a socket (poll)");
 		if (rc == 0 && clock_now_ns() >= cancel_deadline(deadline_ns))
 			return fail(
 				TUTTI_ERR_TIMEOUT,
@@ -80,7 +80,7 @@ tutti_status net_send_all(int fd, const void *data, size_t bytes, uint64_t deadl
 	while (bytes) {
 		ssize_t n = send(fd, from, bytes, MSG_NOSIGNAL);
 		if (n < 0) {
-			TRY(net_again(fd, POLLOUT, "write to a socket", deadline_ns));
+			TRY(net_again(fd, POLLOUT, "write to a socket (send)", deadline_ns));
 			continue;
 		}
 		from += n;
@@ -101,7 +101,7 @@ tutti_status net_recv_all(int fd, void *data, size_t bytes, uint64_t deadline_ns
 				    "the other end closed the connection after %zu of %zu bytes",
 				    got, bytes);
 		if (n < 0)
-			TRY(net_again(fd, POLLIN, "read from a socket", deadline_ns));
+			TRY(net_again(fd, POLLIN, "read from a socket (recv)", deadline_ns));
 		else
 			got += (size_t)n;
 	}

@@ -6,6 +6,7 @@
 
 #include <tutti/tutti.h>
 
+#include <netdb.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -15,16 +16,25 @@
 tutti_status net_listen(const char *host, int port, int backlog, int *fd, int *bound_port);
 /* From now on port 0 does not mean this one in this process: a job meets there, and may again. */
 void net_reserve_port(int port);
-/* To listen or to connect with; -1 with errno. Its option, SO_REUSEADDR, lets a port be listened on
- * although connections of ours have it, or had it a minute ago. */
+/* To listen or to connect with; -1 with errno and a message. Its option, SO_REUSEADDR, lets a port be
+ * listened on although connections of ours have it, or had it a minute ago. */
 int net_tcp_socket(int family);
-/* Whether both ends of a connection are this socket: connect to a port of this machine on which no
- * process listens may take that port. Closing it leaves nothing behind then. */
-bool net_met_itself(int fd);
-/* One attempt at each of host's addresses: IN_PROGRESS when none answers now (errno says why), so
- * that the caller may try elsewhere or again. Names are looked up by the system's resolver, whose
- * time is its own. */
+/* The addresses of host (NULL: of this machine), for freeaddrinfo; flags: getaddrinfo's. IN_PROGRESS:
+ * it has none now, or none that is known. SYSTEM: it cannot be asked. Both have a message and errno.
+ * The system's resolver takes its own time. */
+tutti_status net_look_up(const char *host, int port, int flags, struct addrinfo **list);
+/* One attempt at each address, at this port: IN_PROGRESS when none answers now (with a message, and
+ * errno: core/tries.h), so that the caller may try elsewhere or again. SYSTEM: this process lacks
+ * something, or may not connect. host is for the message. */
+tutti_status net_connect(const struct addrinfo *list, const char *host, int port,
+                         uint64_t deadline_ns, int *fd);
+/* Looks up and connects. */
 tutti_status net_try_connect(const char *host, int port, uint64_t deadline_ns, int *fd);
+/* How a connect has ended, once its socket is ready: *error is 0, or an errno. SYSTEM: it cannot be
+ * asked. */
+tutti_status net_connect_end(int fd, int *error);
+/* This thread's last error becomes that of a connect to to, "host:port"; errno is error. */
+void net_say_unconnected(const char *to, int error);
 /* Sleeps a little, longer with every attempt (counted from 0), never past the deadline. */
 void net_pause(int attempt, uint64_t deadline_ns);
 /* Whether a connection waits to be accepted: where no descriptor is left, accept4 fails before it

@@ -2,6 +2,7 @@
 #include "core/net.h"
 
 #include "core/status.h"
+#include "core/tries.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -15,6 +16,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+/* host NULL: all interfaces. port 0: any. */
+struct listen_place {
+	const char *host;
+	int port;
+};
+
 static void close_keeping_errno(int fd)
 {
 	int error = errno;
@@ -22,8 +29,7 @@ static void close_keeping_errno(int fd)
 	errno = error;
 }
 
-/* Transient trouble of the resolver is TUTTI_IN_PROGRESS, with errno. */
-static tutti_status look_up(const char *host, int port, int flags, struct addrinfo **list)
+tutti_status net_look_up(const char *host, int port, int flags, struct addrinfo **list)
 {
 	struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
 	char service[16];
@@ -34,24 +40,28 @@ static tutti_status look_up(const char *host, int port, int flags, struct addrin
 	rc = getaddrinfo(host, service, &hints, list);
 	if (rc == 0)
 		return TUTTI_OK;
-	if (rc == EAI_SYSTEM && (errno == EMFILE || errno == ENFILE))
-		return fail_errno("cannot look up the host name %.200s", host ? host : "*");
+	if (rc == EAI_MEMORY)
+		errno = ENOMEM;
+	if (rc == EAI_MEMORY || (rc == EAI_SYSTEM && tried_of(errno) == TRIED_DENIED))
+		return fail_errno("the host name %.200s cannot be looked up (getaddrinfo)",
+				  host ? host : "*");
 	if (rc != EAI_SYSTEM)
-		errno = rc == EAI_MEMORY ? ENOMEM : EADDRNOTAVAIL;
+		errno = EADDRNOTAVAIL;
 	fail(TUTTI_ERR_SYSTEM,
 	     "the host name %.200s cannot be resolved: %s (is it right, and known on this "
 	     "machine?)",
-	     host ? host : "*", gai_strerror(rc));
+	     host ? host : "*", rc == EAI_SYSTEM ? strerror(errno) : gai_strerror(rc));
 	return rc == EAI_AGAIN || rc == EAI_NONAME ? TUTTI_IN_PROGRESS : TUTTI_ERR_SYSTEM;
 }
 
+/* -1 with errno. */
 static int port_of(int fd)
 {
 	struct sockaddr_storage address;
 	socklen_t length = sizeof address;
 
 	if (getsockname(fd, (struct sockaddr *)&address, &length) < 0)
-		return 0;
+		return -1;
 	if (address.ss_family == AF_INET6)
 		return ntohs(((struct sockaddr_in6 *)&address)->sin6_port);
 	return ntohs(((struct sockaddr_in *)&address)->sin_port);
@@ -75,73 +85,97 @@ int net_tcp_socket(int family)
 	int one = 1;
 	int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
-	if (fd >= 0)
-		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+	if (fd < 0) {
+		fail_errno("cannot make a TCP socket (socket)");
+	} else if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) != 0) {
+		fail_errno("cannot let a TCP socket share its port (setsockopt, SO_REUSEADDR)");
+		close_keeping_errno(fd);
+		fd = -1;
+	}
 	return fd;
 }
 
-/* Returns the bound socket, or -1 with errno. */
-static int bind_at(const struct addrinfo *at)
+/* As the functions below, closes fd, which is why it returns -1. */
+static int cannot_listen(int fd, const struct listen_place *at, const char *call)
+{
+	fail_errno("cannot listen on %.200s:%d (%s)", at->host ? at->host : "*", at->port, call);
+	close_keeping_errno(fd);
+	return -1;
+}
+
+/* Returns the bound socket, or -1 with errno and a message. */
+static int bind_at(const struct addrinfo *at, const struct listen_place *place)
 {
 	int zero = 0, fd = net_tcp_socket(at->ai_family);
 
 	if (fd < 0)
 		return -1;
-	if (at->ai_family == AF_INET6) /* [::] serves IPv4 too */
-		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof zero);
-	if (bind(fd, at->ai_addr, at->ai_addrlen) == 0)
-		return fd;
-	close_keeping_errno(fd);
-	return -1;
+	/* [::] serves IPv4 too */
+	if (at->ai_family == AF_INET6 &&
+	    setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof zero) != 0)
+		return cannot_listen(fd, place, "setsockopt, IPV6_V6ONLY");
+	if (bind(fd, at->ai_addr, at->ai_addrlen) != 0)
+		return cannot_listen(fd, place, "bind");
+	return fd;
 }
 
 /* The same on any port. A reserved one is held while others are tried, or it would come again. */
-static int bind_anywhere(const struct addrinfo *at)
+static int bind_anywhere(const struct addrinfo *at, const struct listen_place *place)
 {
-	int fd = bind_at(at), other;
+	int fd = bind_at(at, place), port = fd < 0 ? -1 : port_of(fd), other;
 
-	if (fd < 0 || !is_reserved(port_of(fd)))
+	if (fd >= 0 && port < 0)
+		return cannot_listen(fd, place, "getsockname");
+	if (fd < 0 || !is_reserved(port))
 		return fd;
-	other = bind_anywhere(at);
+	other = bind_anywhere(at, place);
 	close_keeping_errno(fd);
 	return other;
 }
 
-/* Returns the listening socket, or -1 with errno. */
-static int listen_at(const struct addrinfo *at, int port, int backlog)
+/* Returns the listening socket, or -1 with errno and a message. */
+static int listen_at(const struct addrinfo *at, const struct listen_place *place, int backlog)
 {
-	int fd = port ? bind_at(at) : bind_anywhere(at);
+	int fd = place->port ? bind_at(at, place) : bind_anywhere(at, place);
 
 	if (fd < 0 || listen(fd, backlog) == 0)
 		return fd;
-	close_keeping_errno(fd);
-	return -1;
+	return cannot_listen(fd, place, "listen");
 }
 
 tutti_status net_listen(const char *host, int port, int backlog, int *fd, int *bound_port)
 {
+	const struct listen_place place = {host, port};
 	struct addrinfo *list;
+	struct tries tries = {0};
 	int listener = -1;
 	int families[] = {AF_INET6,
 			  AF_INET}; /* of all interfaces, the one that serves both first */
-	tutti_status status = look_up(host, port, AI_PASSIVE, &list);
+	tutti_status status = net_look_up(host, port, AI_PASSIVE, &list);
 
 	if (status != TUTTI_OK)
 		return TUTTI_ERR_SYSTEM;
 	for (int i = 0; i < 2 && listener < 0; i++)
 		for (struct addrinfo *at = list; at && listener < 0; at = at->ai_next)
-			if (host ? i == 0 : at->ai_family == families[i])
-				listener = listen_at(at, port, backlog);
+			if (host ? i == 0 : at->ai_family == families[i]) {
+				listener = listen_at(at, &place, backlog);
+				if (listener < 0)
+					tries_add(&tries, tried_of(errno), errno, last_error());
+			}
 	freeaddrinfo(list);
-	if (listener < 0)
-		return fail_errno("cannot listen on %.200s:%d", host ? host : "*", port);
+	if (listener < 0) {
+		errno = tries.error;
+		return fail(TUTTI_ERR_SYSTEM, "%s", tries.why);
+	}
 	*fd = listener;
 	if (bound_port)
-		*bound_port = port_of(listener);
+		*bound_port = port ? port : port_of(listener);
 	return TUTTI_OK;
 }
 
-bool net_met_itself(int fd)
+/* Whether both ends of a connection are this socket: connect to a port of this machine on which no
+ * process listens may take that port. Closing it leaves nothing behind then. */
+static bool met_itself(int fd)
 {
 	const struct linger reset = {.l_onoff = 1, .l_linger = 0};
 	struct sockaddr_storage here = {0}, there = {0};
@@ -156,63 +190,112 @@ bool net_met_itself(int fd)
 	return true;
 }
 
-/* 0, or the errno of a connect that was begun on fd. */
-static int connect_outcome(int fd, uint64_t deadline_ns)
+tutti_status net_connect_end(int fd, int *error)
 {
-	int error = 0;
-	socklen_t length = sizeof error;
+	socklen_t length = sizeof *error;
 
-	if (net_wait(fd, POLLOUT, deadline_ns) != TUTTI_OK)
-		return ETIMEDOUT;
-	if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) < 0)
-		return errno;
-	if (error == 0 && net_met_itself(fd))
-		return ECONNREFUSED;
-	return error;
+	*error = 0;
+	if (getsockopt(fd, SOL_SOCKET, SO_ERROR, error, &length) < 0)
+		return fail_errno("cannot ask how a connection was made (getsockopt, SO_ERROR)");
+	if (*error == 0 && met_itself(fd))
+		*error = ECONNREFUSED;
+	return TUTTI_OK;
 }
 
-/* IN_PROGRESS with errno when no process listens there. */
-static tutti_status connect_to(const struct addrinfo *to, uint64_t deadline_ns, int *fd)
+/* *error: 0, or why no connection was made. SYSTEM: this process may not try. */
+static tutti_status connect_socket(int fd, const struct sockaddr *to, socklen_t bytes,
+				   uint64_t deadline_ns, int *error)
 {
-	int one = 1, error = 0;
-	int s = net_tcp_socket(to->ai_family);
+	tutti_status status;
 
-	if (s < 0 && errno == EAFNOSUPPORT)
-		return TUTTI_IN_PROGRESS;
-	if (s < 0)
-		return fail_errno("cannot make a TCP socket");
+	*error = 0;
 	/* Interrupted, a connect goes on as one that would have blocked does. */
-	if (connect(s, to->ai_addr, to->ai_addrlen) < 0 && errno != EINPROGRESS && errno != EINTR)
-		error = errno;
-	else
-		error = connect_outcome(s, deadline_ns);
-	if (error == 0) {
-		setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-		*fd = s;
+	if (connect(fd, to, bytes) < 0 && errno != EINPROGRESS && errno != EINTR) {
+		*error = errno;
 		return TUTTI_OK;
 	}
-	close(s);
+	status = net_wait(fd, POLLOUT, deadline_ns);
+	if (status != TUTTI_ERR_TIMEOUT)
+		return status == TUTTI_OK ? net_connect_end(fd, error) : status;
+	*error = ETIMEDOUT;
+	return TUTTI_OK;
+}
+
+static tutti_status connect_to(const struct addrinfo *to, int port, uint64_t deadline_ns, int *fd,
+			       int *error)
+{
+	struct sockaddr_storage address = {0};
+	int one = 1, s = net_tcp_socket(to->ai_family);
+	tutti_status status;
+
+	*error = errno;
+	if (s < 0)
+		return errno == EAFNOSUPPORT ? TUTTI_OK : TUTTI_ERR_SYSTEM;
+	memcpy(&address, to->ai_addr, to->ai_addrlen);
+	if (to->ai_family == AF_INET6)
+		((struct sockaddr_in6 *)&address)->sin6_port = htons((uint16_t)port);
+	else
+		((struct sockaddr_in *)&address)->sin_port = htons((uint16_t)port);
+	status = connect_socket(s, (struct sockaddr *)&address, to->ai_addrlen, deadline_ns, error);
+	if (status != TUTTI_OK || *error != 0) {
+		close_keeping_errno(s);
+		return status;
+	}
+	setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+	*fd = s;
+	return TUTTI_OK;
+}
+
+void net_say_unconnected(const char *to, int error)
+{
 	errno = error;
+	if (tried_of(error) == TRIED_DENIED)
+		fail_errno("cannot connect to %.216s (connect)", to);
+	else if (error == ECONNREFUSED)
+		fail(TUTTI_ERR_PEER, "no process listens at %.216s (%s)", to, strerror(error));
+	else if (error == ETIMEDOUT)
+		fail(TUTTI_ERR_PEER, "nothing answers at %.216s (%s)", to, strerror(error));
+	else
+		fail(TUTTI_ERR_PEER, "%.216s cannot be reached (%s)", to, strerror(error));
+}
+
+/* Among the addresses of one host, see tries.h. */
+static bool says_more(int error, int than)
+{
+	enum tried end = tried_of(error), other = tried_of(than);
+
+	return than == 0 || other == TRIED_UNREACHABLE || (end > other && end != TRIED_UNREACHABLE);
+}
+
+tutti_status net_connect(const struct addrinfo *list, const char *host, int port,
+			 uint64_t deadline_ns, int *fd)
+{
+	char where[216];
+	int error = 0, last;
+
+	for (const struct addrinfo *to = list; to; to = to->ai_next) {
+		TRY(connect_to(to, port, deadline_ns, fd, &last));
+		if (last == 0)
+			return TUTTI_OK;
+		if (says_more(last, error))
+			error = last;
+	}
+	snprintf(where, sizeof where, "%.200s:%d", host, port);
+	net_say_unconnected(where, error);
 	return TUTTI_IN_PROGRESS;
 }
 
 tutti_status net_try_connect(const char *host, int port, uint64_t deadline_ns, int *fd)
 {
 	struct addrinfo *list;
-	tutti_status status = look_up(host, port, 0, &list);
-	int error = 0;
+	tutti_status status;
+	int error;
 
-	if (status != TUTTI_OK)
-		return status;
-	status = TUTTI_IN_PROGRESS;
-	for (struct addrinfo *to = list; to && status == TUTTI_IN_PROGRESS; to = to->ai_next) {
-		status = connect_to(to, deadline_ns, fd);
-		error = errno;
-	}
+	TRY(net_look_up(host, port, 0, &list));
+	status = net_connect(list, host, port, deadline_ns, fd);
+	error = errno;
 	freeaddrinfo(list);
 	errno = error;
-	if (status == TUTTI_IN_PROGRESS)
-		fail(status, "no process listens at %.200s:%d (%s)", host, port, strerror(error));
 	return status;
 }
 
@@ -248,9 +331,11 @@ tutti_status net_accept(int listen_fd, uint64_t deadline_ns, int *fd)
 			error = EAGAIN;
 		errno = error;
 		if (!accept_again(error))
-			return fail_errno("cannot accept a connection");
-		if (net_wait(listen_fd, POLLIN, deadline_ns) != TUTTI_OK)
-			return fail(TUTTI_ERR_TIMEOUT, "no process connected before the deadline");
+			return fail_errno("cannot accept a connection (accept4)");
+		tutti_status status = net_wait(listen_fd, POLLIN, deadline_ns);
+		if (status == TUTTI_ERR_TIMEOUT)
+			return fail(status, "no process connected before the deadline");
+		TRY(status);
 	}
 	/* Fails on a Unix socket, which has no such delay. */
 	setsockopt(accepted, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);

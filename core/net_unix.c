@@ -33,7 +33,7 @@ static tutti_status unix_address(const char *name, struct sockaddr_un *address, 
 static tutti_status unix_socket(int *fd)
 {
 	*fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	return *fd >= 0 ? TUTTI_OK : fail_errno("cannot make a Unix socket");
+	return *fd >= 0 ? TUTTI_OK : fail_errno("cannot make a Unix socket (socket)");
 }
 
 tutti_status net_unix_listen(const char *name, int backlog, int *fd)
@@ -44,8 +44,11 @@ tutti_status net_unix_listen(const char *name, int backlog, int *fd)
 
 	TRY(unix_address(name, &address, &length));
 	TRY(unix_socket(&s));
-	if (bind(s, (struct sockaddr *)&address, length) < 0 || listen(s, backlog) < 0) {
-		fail_errno("cannot listen on the Unix socket @%s", name);
+	const char *call = bind(s, (struct sockaddr *)&address, length) < 0 ? "bind"
+			   : listen(s, backlog) < 0                         ? "listen"
+									    : NULL;
+	if (call) {
+		fail_errno("cannot listen on the Unix socket @%s (%s)", name, call);
 		close(s);
 		return TUTTI_ERR_SYSTEM;
 	}
@@ -75,7 +78,7 @@ tutti_status net_unix_connect(const char *name, int *fd)
 	errno = error;
 	if (error == ECONNREFUSED || error == EAGAIN)
 		return TUTTI_IN_PROGRESS;
-	return fail_errno("cannot connect to the Unix socket @%s", name);
+	return fail_errno("cannot connect to the Unix socket @%s (connect)", name);
 }
 
 tutti_status net_unix_doorbell(const char *name, int *fd)
@@ -87,9 +90,9 @@ tutti_status net_unix_doorbell(const char *name, int *fd)
 	TRY(unix_address(name, &address, &length));
 	s = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (s < 0)
-		return fail_errno("cannot make a Unix socket");
+		return fail_errno("cannot make a Unix socket (socket)");
 	if (bind(s, (struct sockaddr *)&address, length) < 0) {
-		fail_errno("cannot be rung at the Unix socket @%s", name);
+		fail_errno("cannot be rung at the Unix socket @%s (bind)", name);
 		close(s);
 		return TUTTI_ERR_SYSTEM;
 	}
@@ -124,7 +127,8 @@ tutti_status net_unix_check(int fd, int *pid)
 	socklen_t length = sizeof peer;
 
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) < 0)
-		return fail_errno("cannot ask which process is at the other end of a Unix socket");
+		return fail_errno("cannot ask which process is at the other end of a Unix socket "
+				  "(getsockopt, SO_PEERCRED)");
 	if (peer.uid != geteuid())
 		return fail(
 			TUTTI_ERR_AUTH,
@@ -171,7 +175,8 @@ tutti_status net_send_fds(int fd, const void *data, size_t bytes, const int *fds
 		memcpy(CMSG_DATA(header), fds, (size_t)n * sizeof *fds);
 	}
 	while ((sent = sendmsg(fd, &message, MSG_NOSIGNAL)) < 0)
-		TRY(net_again(fd, POLLOUT, "pass descriptors over a Unix socket", deadline_ns));
+		TRY(net_again(fd, POLLOUT, "pass descriptors over a Unix socket (sendmsg)",
+			      deadline_ns));
 	/* The descriptors went with the first byte. */
 	return net_send_all(fd, (const char *)data + sent, bytes - (size_t)sent, deadline_ns);
 }
@@ -213,7 +218,8 @@ tutti_status net_recv_fds(int fd, void *data, size_t bytes, int *fds, int n, uin
 		message.msg_controllen = sizeof control.bytes;
 		received = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
 		if (received < 0)
-			TRY(net_again(fd, POLLIN, "pass descriptors over a Unix socket",
+			TRY(net_again(fd, POLLIN,
+				      "receive descriptors over a Unix socket (recvmsg)",
 				      deadline_ns));
 	} while (received < 0);
 	if (received == 0)

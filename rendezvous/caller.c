@@ -4,6 +4,7 @@
 
 #include "core/log.h"
 #include "core/net.h"
+#include "core/tries.h"
 #include "rendezvous/wire.h"
 
 #include <assert.h>
@@ -68,6 +69,14 @@ void caller_tell(struct caller *c, const struct meeting *m)
 	caller_send(c, f, (const uint8_t *)m->error);
 }
 
+/* The connection has broken; or this process may not use it, which is no fault of the caller's. */
+static void end(struct caller *c, int error)
+{
+	c->is_closed = true;
+	if (tried_of(error) == TRIED_DENIED && error != EBADMSG)
+		c->denied = error;
+}
+
 static ssize_t push(struct caller *c)
 {
 	size_t of_body = c->sent > c->out_bytes ? c->sent - c->out_bytes : 0;
@@ -91,7 +100,7 @@ void caller_write(struct caller *c)
 		else if (errno == EAGAIN)
 			return;
 		else if (errno != EINTR)
-			c->is_closed = true;
+			end(c, errno);
 	}
 }
 
@@ -279,10 +288,10 @@ void caller_read(struct caller *c, struct host *host)
 			continue;
 		else if (n < 0 && errno == EAGAIN)
 			return;
-		else if (c->stage == CALLER_PROOF)
+		else if (c->stage == CALLER_PROOF && (n == 0 || net_is_gone(errno)))
 			wrong_answers(c, host);
 		else
-			c->is_closed = true; /* closed or broken */
+			end(c, n == 0 ? ECONNRESET : errno);
 		if (!c->is_closed && c->have == c->need)
 			take_answer(c, host);
 	}

@@ -31,6 +31,7 @@ struct caller {
 	const uint8_t *body;
 	size_t out_bytes, body_bytes, sent;
 	bool said_bye, is_closed;           /* closed: to be freed                             */
+	int denied;                         /* errno of a call that this process may not make  */
 	struct admission_entry pending;     /* until it has said which rank it is              */
 	uint64_t bye_deadline_ns;
 };

@@ -5,9 +5,11 @@
 #include "core/net.h"
 #include "core/cancel.h"
 #include "core/long_wait.h"
+#include "core/tries.h"
 #include "rendezvous/secret.h"
 
 #include <errno.h>
+#include <netdb.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <string.h>
@@ -57,7 +59,7 @@ static tutti_status check_answer(struct auth *auth, const struct keys *keys,
 	return status;
 }
 
-/* IN_PROGRESS: another program is there. AUTH, MISMATCH: as check_answer. */
+/* AUTH, MISMATCH: as check_answer, without a message. Others have one, and SYSTEM has errno. */
 static tutti_status shake_hands(struct wire *w, const struct keys *keys, const struct job *job,
 				uint64_t attempt_ns, uint64_t deadline_ns)
 {
@@ -71,9 +73,8 @@ static tutti_status shake_hands(struct wire *w, const struct keys *keys, const s
 
 	wire_context(context, job->has_tls);
 	auth_hello(&auth, keys->mine, context, hello);
-	if (net_send_all(w->fd, hello, sizeof hello, attempt_ns) != TUTTI_OK ||
-	    net_recv_all(w->fd, answer, sizeof answer, attempt_ns) != TUTTI_OK)
-		return TUTTI_IN_PROGRESS;
+	TRY(net_send_all(w->fd, hello, sizeof hello, attempt_ns));
+	TRY(net_recv_all(w->fd, answer, sizeof answer, attempt_ns));
 	TRY(check_answer(&auth, keys, answer, reply));
 	put_name(frame, job, deadline_ns);
 	status = net_send_all(w->fd, reply, first, attempt_ns);
@@ -82,7 +83,10 @@ static tutti_status shake_hands(struct wire *w, const struct keys *keys, const s
 	if (status == TUTTI_OK && is_secure)
 		status = wire_send(w, frame, sizeof reply - first, attempt_ns);
 	sodium_memzero(&auth, sizeof auth);
-	return status == TUTTI_OK ? TUTTI_OK : TUTTI_IN_PROGRESS;
+	if (status == TUTTI_ERR_PEER && is_secure)
+		fail(status, "the other end hung up on the beginning of TLS");
+	/* TLS that is changed on its way says nothing of the secret, which was proved before. */
+	return status == TUTTI_ERR_AUTH ? TUTTI_ERR_PEER : status;
 }
 
 tutti_status find_server_own(struct wire *w, const uint8_t key[TUTTI_KEY_BYTES],
@@ -90,10 +94,12 @@ tutti_status find_server_own(struct wire *w, const uint8_t key[TUTTI_KEY_BYTES],
 {
 	struct keys keys = {key, NULL};
 	tutti_status status = shake_hands(w, &keys, job, deadline_ns, deadline_ns);
+	char why[ERROR_BYTES];
 
 	if (status == TUTTI_OK)
 		return TUTTI_OK;
-	return fail(TUTTI_ERR_TIMEOUT, "rank 0 could not join its own meeting before the deadline");
+	snprintf(why, sizeof why, "%s", last_error());
+	return fail(status, "rank %d could not join its own meeting: %.400s", job->rank, why);
 }
 
 /* One rank's call of one meeting. */
@@ -101,80 +107,114 @@ struct call {
 	struct dial *dial;
 	const struct job *job;
 	uint64_t attempt_ms, deadline_ns;
+	tutti_status denied; /* not OK: this process may or can not go on looking */
+	struct tries tries;  /* of this round                                     */
 };
 
-static tutti_status refuse(const struct job *job, tutti_status status, const char *host, int port)
+/* After shake_hands: no later try will end in another way, for it is this process that lacks
+ * something. */
+static bool is_denied(tutti_status status, int error)
 {
-	if (status == TUTTI_ERR_AUTH)
-		return fail(status,
-			    "the process that listens at %.200s:%d cannot prove that it knows this "
-			    "rank's "
-			    "secret: it is another job, another program, or the secrets differ",
-			    host, port);
-	if (status == TUTTI_ERR_MISMATCH && job->is_growing)
-		return fail(status,
-			    "the process that listened at %.200s:%d knew the secret, but waited "
-			    "for the ranks of a job that begins, not for those that join one which "
-			    "grows (TUTTI_RESTARTED, tutti_comm_grow)",
-			    host, port);
-	if (status == TUTTI_ERR_MISMATCH)
-		return fail(status,
-			    "the process that listens at %.200s:%d knows the secret, but calls "
-			    "tutti_comm_grow, which new ranks join with TUTTI_RESTARTED=1",
-			    host, port);
-	fail(status,
-	     "the process that listens at %.200s:%d does not answer as rank 0 of a job would (is "
-	     "it another program's port?)",
-	     host, port);
-	return status;
+	return status == TUTTI_ERR_SYSTEM
+		       ? tried_of(error) == TRIED_DENIED
+		       : status != TUTTI_ERR_PEER && status != TUTTI_ERR_TIMEOUT &&
+				 status != TUTTI_ERR_AUTH && status != TUTTI_ERR_MISMATCH;
 }
 
-static tutti_status dial_one(const struct call *call, const char host[HOST_BYTES], int port,
-			     struct wire *w)
+static void note_greeting(struct call *call, tutti_status status, const char *host, int port)
+{
+	const char *says = NULL;
+	enum tried end = TRIED_HUNG_UP;
+	char why[ERROR_BYTES];
+
+	if (status == TUTTI_ERR_AUTH) {
+		end = TRIED_OTHER_SECRET;
+		says = "cannot prove that it knows this rank's secret: it is another job, another "
+		       "program, or the secrets differ";
+	} else if (status == TUTTI_ERR_MISMATCH) {
+		end = TRIED_OTHER_MEETING;
+		says = call->job->is_growing
+			       ? "knew the secret, but waited for the ranks of a job that begins, "
+				 "not for those that join one which grows (TUTTI_RESTARTED, "
+				 "tutti_comm_grow)"
+			       : "knows the secret, but calls tutti_comm_grow, which new ranks "
+				 "join "
+				 "with TUTTI_RESTARTED=1";
+	} else if (status == TUTTI_ERR_TIMEOUT) {
+		end = TRIED_SILENT;
+		says = "took the connection, but does not answer";
+	} else if (is_denied(status, errno)) {
+		end = TRIED_DENIED;
+		call->denied = status;
+	} else if (status == TUTTI_ERR_SYSTEM) {
+		end = tried_of(errno);
+	}
+	if (says)
+		snprintf(why, sizeof why, "the process that listens at %.200s:%d %s", host, port,
+			 says);
+	else
+		snprintf(why, sizeof why, "the connection to %.200s:%d: %.250s", host, port,
+			 last_error());
+	tries_add(&call->tries, end, status == TUTTI_ERR_SYSTEM ? errno : 0, why);
+}
+
+/* False: the try is noted. */
+static bool dial_one(struct call *call, const struct addrinfo *addresses,
+		     const char host[HOST_BYTES], int port, struct wire *w)
 {
 	uint64_t attempt_ns =
 		earlier(deadline_after_ms((int64_t)call->attempt_ms), call->deadline_ns);
 	struct keys keys = {call->dial->key,
 			    call->dial->has_other_key ? call->dial->other_key : NULL};
-	tutti_status status;
+	tutti_status status = net_connect(addresses, host, port, attempt_ns, &w->fd);
 
-	TRY(net_try_connect(host, port, attempt_ns, &w->fd));
+	if (status != TUTTI_OK) {
+		tries_add(&call->tries, tried_of(errno), errno, last_error());
+		call->denied = status == TUTTI_IN_PROGRESS ? TUTTI_OK : status;
+		return false;
+	}
 	status = shake_hands(w, &keys, call->job, attempt_ns, call->deadline_ns);
 	if (status == TUTTI_OK) {
 		memcpy(call->dial->host, host, sizeof call->dial->host);
 		call->dial->host_port = port;
-		return TUTTI_OK;
+		return true;
 	}
+	note_greeting(call, status, host, port);
 	wire_close(w);
-	return refuse(call->job, status, host, port);
+	return false;
 }
 
-/* Once through all addresses. MISMATCH: a server has the secret, for another kind of meeting. */
-static tutti_status dial_all(const struct call *call, struct wire *w)
+/* The ports of one host, whose name is looked up once for all of them. */
+static bool dial_host(struct call *call, const char host[HOST_BYTES], struct wire *w)
 {
-	struct dial *dial = call->dial;
-	const char *list = dial->hosts;
-	char host[HOST_BYTES], other_kind[ERROR_BYTES] = "";
-	bool wrong_key = false;
+	const struct dial *dial = call->dial;
+	struct addrinfo *addresses;
+	tutti_status status = net_look_up(host, dial->port, 0, &addresses);
+	bool is_found = false;
 
-	while (place_next_host(&list, host)) {
-		for (int i = 0; i < dial->ports && dial->port + i <= 65535; i++) {
-			tutti_status status = dial_one(call, host, dial->port + i, w);
-			wrong_key |= status == TUTTI_ERR_AUTH;
-			if (status == TUTTI_ERR_MISMATCH)
-				snprintf(other_kind, sizeof other_kind, "%s", last_error());
-			else if (status != TUTTI_IN_PROGRESS && status != TUTTI_ERR_AUTH)
-				return status;
-		}
+	if (status != TUTTI_OK) {
+		enum tried end = tried_of(errno) == TRIED_DENIED ? TRIED_DENIED : TRIED_UNRESOLVED;
+		tries_add(&call->tries, end, errno, last_error());
+		call->denied = status == TUTTI_IN_PROGRESS ? TUTTI_OK : status;
+		return false;
 	}
-	if (other_kind[0])
-		return fail(TUTTI_ERR_MISMATCH, "%s", other_kind);
-	if (dial->ports > 1)
-		fail(TUTTI_ERR_TIMEOUT,
-		     "no process that knows this rank's secret listens at %.200s on the ports %d "
-		     "to %d",
-		     dial->hosts, dial->port, dial->port + dial->ports - 1);
-	return wrong_key ? TUTTI_ERR_AUTH : TUTTI_IN_PROGRESS;
+	for (int i = 0; i < dial->ports && dial->port + i <= 65535; i++)
+		if (call->denied == TUTTI_OK && !is_found)
+			is_found = dial_one(call, addresses, host, dial->port + i, w);
+	freeaddrinfo(addresses);
+	return is_found;
+}
+
+/* Once through all addresses. IN_PROGRESS: call->tries say how they ended. */
+static tutti_status dial_all(struct call *call, struct wire *w)
+{
+	const char *list = call->dial->hosts;
+	char host[HOST_BYTES];
+
+	while (call->denied == TUTTI_OK && place_next_host(&list, host))
+		if (dial_host(call, host, w))
+			return TUTTI_OK;
+	return TUTTI_IN_PROGRESS;
 }
 
 static tutti_status find_by_file(struct dial *dial, const struct job *job)
@@ -227,102 +267,137 @@ static const char *missing_side(const struct job *job)
 				 : "rank 0";
 }
 
-/* met: as in give_up. */
-static const char *why_missing(const struct kept_error *met)
+static void say_wait(const struct dial *dial, const struct job *job, const struct tries *tries)
 {
-	return met->status != TUTTI_OK ? met->message : last_error();
-}
+	char text[TRIES_TEXT_BYTES];
 
-static void say_wait(const struct dial *dial, const struct job *job, const struct kept_error *met)
-{
+	tries_text(tries, text, sizeof text);
 	if (job->meeting == JOB_FILE)
 		long_wait_say("%s, by the file %.300s", missing_side(job), job->path);
 	else
 		long_wait_say("%s at %.200s:%d: %.380s", missing_side(job), job->host, dial->port,
-			      why_missing(met));
+			      text);
 	if (is_new(job))
 		rendezvous_tell_launcher(LAUNCHER_WAITS);
 }
 
-/* met: why a process that answered was passed over; OK: none answered. */
-static tutti_status give_up(const struct kept_error *met, const struct job *job, uint64_t begun_ns)
+/* The place has room for one job, and another one is there. */
+static bool is_last_word(const struct call *call)
 {
-	tutti_status status = met->status == TUTTI_ERR_AUTH ? TUTTI_ERR_AUTH : TUTTI_ERR_TIMEOUT;
-	char why[ERROR_BYTES];
+	enum tried most = call->tries.most;
 
-	snprintf(why, sizeof why, "%s", why_missing(met));
-	return fail(status, "rank %d of %d gave up after %llu ms: %.380s: %s is missing", job->rank,
-		    job->size, (unsigned long long)(clock_now_ns() - begun_ns) / 1000000, why,
-		    missing_side(job));
+	return call->dial->is_only && call->tries.count > 0 &&
+	       (most == TRIED_OTHER_SECRET || most == TRIED_OTHER_MEETING);
 }
 
-/* The process that answered is not the one looked for, which may come there yet. */
-static bool is_passed_over(const struct dial *dial, tutti_status status, struct kept_error *met)
+static tutti_status give_up(const struct call *call, const struct tries *tries, uint64_t begun_ns)
 {
-	if (dial->is_only || (status != TUTTI_ERR_AUTH && status != TUTTI_ERR_MISMATCH))
-		return false;
-	met->status = status;
-	snprintf(met->message, sizeof met->message, "%s", last_error());
-	return true;
+	const struct job *job = call->job;
+	const struct dial *dial = call->dial;
+	unsigned long long ms = (clock_now_ns() - begun_ns) / 1000000;
+	tutti_status status =
+		tries->most == TRIED_OTHER_SECRET ? TUTTI_ERR_AUTH : TUTTI_ERR_TIMEOUT;
+	char text[TRIES_TEXT_BYTES], ports[48] = "";
+
+	tries_text(tries, text, sizeof text);
+	if (dial->ports > 1)
+		snprintf(ports, sizeof ports, " (on the ports %d to %d)", dial->port,
+			 dial->port + dial->ports - 1);
+	errno = tries->error;
+	if (tries->most == TRIED_DENIED)
+		return fail(call->denied == TUTTI_OK ? TUTTI_ERR_SYSTEM : call->denied,
+			    "rank %d of %d cannot look for %s (%llu ms): %.380s", job->rank,
+			    job->size, missing_side(job), ms, text);
+	if (is_last_word(call))
+		return fail(tries->most == TRIED_OTHER_MEETING ? TUTTI_ERR_MISMATCH : status,
+			    "rank %d of %d: %.400s", job->rank, job->size, text);
+	return fail(status, "rank %d of %d gave up after %llu ms: %s is missing%s: %.380s",
+		    job->rank, job->size, ms, missing_side(job), ports, text);
+}
+
+/* One round. IN_PROGRESS: call->tries say how it ended. */
+static tutti_status look(struct call *call, const struct env *env, struct wire *w)
+{
+	tutti_status status = find(call->dial, call->job, env, call->deadline_ns);
+
+	call->tries = (struct tries){0};
+	if (status == TUTTI_IN_PROGRESS)
+		tries_add(&call->tries, TRIED_REFUSED, errno, last_error());
+	TRY(status);
+	status = dial_all(call, w);
+	call->attempt_ms = earlier(call->attempt_ms + call->attempt_ms / 2, ATTEMPT_MAX_MS);
+	return status;
 }
 
 tutti_status find_server(struct dial *dial, const struct job *job, const struct env *env,
 			 uint64_t deadline_ns, struct wire *w)
 {
-	struct call call = {dial, job, ATTEMPT_MIN_MS, deadline_ns};
+	struct call call = {
+		.dial = dial, .job = job, .attempt_ms = ATTEMPT_MIN_MS, .deadline_ns = deadline_ns};
 	uint64_t begun_ns = clock_now_ns();
-	struct kept_error met = {.status = TUTTI_OK};
+	struct tries met = {0}; /* a process answered in that round; it may have left since */
 	struct long_wait wait = {0};
 
 	for (int attempt = 0;; attempt++) {
-		tutti_status status = find(dial, job, env, deadline_ns);
+		tutti_status status = look(&call, env, w);
+		const struct tries *told = &call.tries;
 
-		if (status == TUTTI_OK) {
-			status = dial_all(&call, w);
-			call.attempt_ms =
-				earlier(call.attempt_ms + call.attempt_ms / 2, ATTEMPT_MAX_MS);
-			if (is_passed_over(dial, status, &met))
-				status = TUTTI_IN_PROGRESS;
-		}
 		if (status != TUTTI_IN_PROGRESS)
 			return status;
-		if (clock_now_ns() >= cancel_deadline(deadline_ns))
-			return give_up(&met, job, begun_ns);
+		if (told->most == TRIED_OTHER_SECRET || told->most == TRIED_OTHER_MEETING)
+			met = call.tries;
+		if (met.count && met.most > told->most)
+			told = &met;
+		if (call.denied != TUTTI_OK || is_last_word(&call) ||
+		    clock_now_ns() >= cancel_deadline(deadline_ns))
+			return give_up(&call, told, begun_ns);
 		if (long_wait_is_due(&wait, clock_now_ns()))
-			say_wait(dial, job, &met);
+			say_wait(dial, job, told);
 		net_pause(attempt, deadline_ns);
 	}
+}
+
+/* One try. PEER, without a message: no process listens there, or another program does. */
+static tutti_status look_again(const struct dial *dial, const struct job *job, uint64_t deadline_ns,
+			       struct wire *w, struct tries *tries)
+{
+	uint64_t attempt_ns = earlier(deadline_after_ms(ATTEMPT_MAX_MS), deadline_ns);
+	struct keys keys = {dial->key, NULL};
+	tutti_status status = net_try_connect(dial->host, dial->host_port, attempt_ns, &w->fd);
+
+	if (status == TUTTI_IN_PROGRESS) {
+		tries_add(tries, tried_of(errno), errno, last_error());
+		return errno == ECONNREFUSED ? TUTTI_ERR_PEER : status;
+	}
+	TRY(status);
+	status = shake_hands(w, &keys, job, attempt_ns, deadline_ns);
+	if (status == TUTTI_OK)
+		return TUTTI_OK;
+	tries_add(tries, status == TUTTI_ERR_PEER ? TRIED_HUNG_UP : TRIED_SILENT, 0, last_error());
+	bool may_go_on = status != TUTTI_ERR_AUTH && !is_denied(status, errno);
+	wire_close(w);
+	return status == TUTTI_ERR_AUTH ? TUTTI_ERR_PEER : may_go_on ? TUTTI_IN_PROGRESS : status;
 }
 
 tutti_status find_server_again(const struct dial *dial, const struct job *job, uint64_t deadline_ns,
 			       struct wire *w)
 {
 	uint64_t begun_ns = clock_now_ns();
-	struct keys keys = {dial->key, NULL};
+	struct tries tries = {0};
+	char text[TRIES_TEXT_BYTES];
 
+	tries_add(&tries, TRIED_HUNG_UP, 0,
+		  "it hangs up before it has read the rank that calls (is there a flood of "
+		  "connections?)");
 	for (int attempt = 0; clock_now_ns() < cancel_deadline(deadline_ns); attempt++) {
-		uint64_t attempt_ns = earlier(deadline_after_ms(ATTEMPT_MAX_MS), deadline_ns);
-		tutti_status status;
-
 		net_pause(attempt, deadline_ns);
-		status = net_try_connect(dial->host, dial->host_port, attempt_ns, &w->fd);
-		if (status == TUTTI_IN_PROGRESS && errno == ECONNREFUSED)
-			return TUTTI_ERR_PEER;
-		if (status == TUTTI_OK) {
-			status = shake_hands(w, &keys, job, attempt_ns, deadline_ns);
-			if (status == TUTTI_OK)
-				return TUTTI_OK;
-			wire_close(w);
-		}
-		if (status == TUTTI_ERR_AUTH) /* another program has its port */
-			return TUTTI_ERR_PEER;
+		tutti_status status = look_again(dial, job, deadline_ns, w, &tries);
 		if (status != TUTTI_IN_PROGRESS)
 			return status;
 	}
 	return fail(TUTTI_ERR_TIMEOUT,
 		    "rank %d of %d gave up after %llu ms: the server of the joining ranks at "
-		    "%.200s:%d answers, but hangs up before it has read the rank that calls (is "
-		    "there a flood of connections?)",
+		    "%.200s:%d does not take it back: %.200s",
 		    job->rank, job->size, (unsigned long long)(clock_now_ns() - begun_ns) / 1000000,
-		    dial->host, dial->host_port);
+		    dial->host, dial->host_port, tries_text(&tries, text, sizeof text));
 }

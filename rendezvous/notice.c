@@ -70,8 +70,11 @@ tutti_status notice_read(const char *path, bool need_owner, char url[URL_BYTES])
 		fail(TUTTI_ERR_TIMEOUT, "there is no rendezvous file %.300s", path);
 		return TUTTI_IN_PROGRESS;
 	}
-	if (fd < 0 && errno == ESTALE)
+	if (fd < 0 && errno == ESTALE) {
+		fail(TUTTI_ERR_TIMEOUT, "the rendezvous file %.300s is being replaced (%s)", path,
+		     strerror(errno));
 		return TUTTI_IN_PROGRESS;
+	}
 	if (fd < 0)
 		return fail_errno("cannot open the rendezvous file %.300s", path);
 	status = need_owner ? check_owner(fd, path) : TUTTI_OK;

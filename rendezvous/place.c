@@ -2,8 +2,10 @@
 #include "rendezvous/place.h"
 
 #include "core/auth.h"
+#include "core/log.h"
 #include "core/net.h"
 #include "core/status.h"
+#include "core/tries.h"
 #include "rendezvous/launcher.h"
 
 #include <arpa/inet.h>
@@ -145,7 +147,11 @@ static void own_hosts(char hosts[HOST_BYTES], const struct env *env)
 
 	if (env->address)
 		append_host(hosts, env->address);
-	else if (getifaddrs(&list) == 0)
+	else if (getifaddrs(&list) != 0)
+		log_notice("this machine's addresses cannot be read (getifaddrs: %s): ranks of "
+			   "other machines can join only if TUTTI_ADDRESS names one",
+			   strerror(errno));
+	else
 		for (struct ifaddrs *i = list; i && n < ADDRESSES_MAX; i = i->ifa_next) {
 			char text[INET6_ADDRSTRLEN];
 			socklen_t length = sizeof(struct sockaddr_in6);
@@ -204,39 +210,35 @@ static bool is_any(const char *host)
 	return strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0 || strcmp(host, "*") == 0;
 }
 
-/* Only an address of this machine can be bound. */
-static bool can_bind(const struct addrinfo *at)
+/* Only an address of this machine can be bound. SYSTEM: this process may not try. */
+static tutti_status can_bind(const struct addrinfo *at, bool *can)
 {
 	int fd = socket(at->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	bool can;
+	int error = fd < 0 || bind(fd, at->ai_addr, at->ai_addrlen) != 0 ? errno : 0;
 
-	if (fd < 0)
-		return false;
-	can = bind(fd, at->ai_addr, at->ai_addrlen) == 0;
-	close(fd);
-	return can;
+	if (fd >= 0)
+		close(fd);
+	*can = error == 0;
+	if (error == 0 || tried_of(error) == TRIED_UNREACHABLE)
+		return TUTTI_OK;
+	errno = error;
+	return fail_errno("cannot find out which addresses are this machine's (%s)",
+			  fd < 0 ? "socket" : "bind");
 }
 
 tutti_status place_is_here(const char *host, bool *is_here)
 {
-	struct addrinfo hints = {.ai_socktype = SOCK_DGRAM}, *list;
-	int rc;
+	struct addrinfo *list;
+	tutti_status status = TUTTI_OK;
 
 	*is_here = is_any(host);
 	if (*is_here)
 		return TUTTI_OK;
-	rc = getaddrinfo(host, NULL, &hints, &list);
-	if (rc != 0) {
-		fail(TUTTI_ERR_SYSTEM,
-		     "the host name %.200s cannot be resolved: %s (is it right, and known on this "
-		     "machine?)",
-		     host, gai_strerror(rc));
-		return TUTTI_IN_PROGRESS;
-	}
-	for (struct addrinfo *at = list; at && !*is_here; at = at->ai_next)
-		*is_here = can_bind(at);
+	TRY(net_look_up(host, 0, 0, &list));
+	for (struct addrinfo *at = list; at && !*is_here && status == TUTTI_OK; at = at->ai_next)
+		status = can_bind(at, is_here);
 	freeaddrinfo(list);
-	return TUTTI_OK;
+	return status;
 }
 
 /* Of a name, this machine's idea (Debian: 127.0.1.1) may not be the others'. */

@@ -182,11 +182,11 @@ static tutti_status join_dialing(struct rendezvous *r, const struct job *job, co
 	return status;
 }
 
-static void finish(struct rendezvous *r)
+static void finish(struct rendezvous *r, struct kept_error *why)
 {
 	wire_close(&r->wire);
 	if (r->server)
-		server_join(r->server);
+		server_join(r->server, why);
 	sodium_memzero(&r->key, sizeof r->key);
 	free(r);
 }
@@ -211,10 +211,14 @@ tutti_status rendezvous_join(struct rendezvous **rendezvous, const struct job *j
 		status = join_dialing(r, job, env, deadline_ns);
 	}
 	if (status != TUTTI_OK) {
+		struct kept_error why = {.status = TUTTI_OK};
 		if (cancel_requested())
 			rendezvous_leave(r, deadline_ns);
 		else
-			finish(r);
+			finish(r, &why);
+		/* Its own server could not tell it. */
+		if (why.status == TUTTI_ERR_SYSTEM && status == TUTTI_ERR_PEER)
+			return fail(why.status, "%s", why.message);
 		return status;
 	}
 	log_debug("all %d ranks have joined", r->size);
@@ -272,7 +276,7 @@ void rendezvous_leave(struct rendezvous *r, uint64_t deadline_ns)
 	frame_put(head, (struct frame){FRAME_BYE, 0, deadline_left_ms(deadline_ns)});
 	if (r->wire.fd >= 0 && wire_send(&r->wire, head, sizeof head, deadline_ns) != TUTTI_OK)
 		log_debug("left a meeting that was over already");
-	finish(r);
+	finish(r, NULL);
 	if (message[0])
 		fail(TUTTI_ERR_INTERNAL, "%s", message); /* kept: the caller knows the status */
 }

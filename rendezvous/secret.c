@@ -119,8 +119,8 @@ static tutti_status receive_offer(int fd, uint64_t deadline_ns, uint8_t key[TUTT
 	TRY(net_unix_check(fd, NULL));
 	status = net_recv_all(fd, offer, sizeof offer, deadline_ns);
 	if (status == TUTTI_ERR_PEER || status == TUTTI_ERR_TIMEOUT) {
-		fail(status, "rank 0 offered no secret on its Unix socket (has it the same version "
-			     "of Tutti?)");
+		fail(status, "rank 0 %s its Unix socket without offering the secret",
+		     status == TUTTI_ERR_PEER ? "closed" : "keeps");
 		return TUTTI_IN_PROGRESS;
 	}
 	if (status == TUTTI_OK)
@@ -139,7 +139,12 @@ tutti_status secret_ask(const struct job *job, uint64_t deadline_ns, uint8_t key
 
 	name_of(name, job);
 	status = net_unix_connect(name, &fd);
-	if (status == TUTTI_IN_PROGRESS)
+	if (status == TUTTI_IN_PROGRESS && errno == EAGAIN)
+		fail(status,
+		     "rank 0 of the job at %.200s:%d has too many connections that wait for its "
+		     "secret",
+		     job->host, job->port);
+	else if (status == TUTTI_IN_PROGRESS)
 		fail(status,
 		     "no process of this user serves a job at %.200s:%d on this machine (and this "
 		     "rank was given no secret to look further)",

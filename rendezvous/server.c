@@ -151,12 +151,18 @@ bool server_stop(const uint8_t key[TUTTI_KEY_BYTES])
 	if (!s)
 		return false;
 	eventfd_write(s->stop_fd, 1);
-	server_join(s);
+	server_join(s, NULL);
 	return true;
 }
 
-void server_join(struct server *s)
+void server_join(struct server *s, struct kept_error *why)
 {
+	const struct meeting *m = &s->loop->host.meeting;
+
 	pthread_join(s->thread, NULL);
+	if (why) {
+		why->status = m->status;
+		memcpy(why->message, m->error, sizeof why->message);
+	}
 	server_free(s);
 }

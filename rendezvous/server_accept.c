@@ -139,11 +139,16 @@ void server_offer_key(struct server_loop *s)
 	memcpy(offer, s->config.key, TUTTI_KEY_BYTES);
 	put_u32(offer + TUTTI_KEY_BYTES, (uint32_t)s->config.port);
 	for (int i = 0; i < ACCEPTS_MAX && accept_one(s, s->config.unix_fd, &fd); i++) {
-		if (net_unix_check(fd, NULL) != TUTTI_OK)
+		tutti_status status = net_unix_check(fd, NULL);
+		if (status == TUTTI_OK && send(fd, offer, sizeof offer, MSG_NOSIGNAL) < 0)
+			status = net_is_gone(errno)
+					 ? fail(TUTTI_ERR_PEER, "the process that asked has gone")
+					 : fail_errno("cannot send (send)");
+		if (status == TUTTI_ERR_SYSTEM)
+			meeting_fail(&s->host.meeting, status,
+				     "rank 0 cannot offer the job's secret: %.400s", last_error());
+		else if (status != TUTTI_OK)
 			log_seldom("refused the job's secret: %s", last_error());
-		else if (send(fd, offer, sizeof offer, MSG_NOSIGNAL) < 0)
-			log_seldom("the connection to a process was lost before it got the job's "
-				   "secret");
 		close(fd);
 	}
 	sodium_memzero(offer, sizeof offer);

@@ -1,6 +1,9 @@
 /* One poll loop over listeners and callers, in which nothing else blocks, turn by turn. */
 #include "rendezvous/server_loop.h"
 
+#include "core/log.h"
+
+#include <errno.h>
 #include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,6 +45,18 @@ void server_loop_free(struct server_loop *s)
 	free(s);
 }
 
+/* A connection that has proved nothing may come from where a firewall lets nothing go back to. */
+static void say_denied(struct server_loop *s, const struct caller *c)
+{
+	errno = c->denied;
+	fail_errno("cannot talk to the ranks that join (sendmsg or recv)");
+	if (c->is_own || caller_has_proved(c))
+		meeting_fail(&s->host.meeting, TUTTI_ERR_SYSTEM, "rank 0's meeting: %.400s",
+			     last_error());
+	else
+		log_seldom("dropped a connection: %s", last_error());
+}
+
 static void free_closed(struct server_loop *s)
 {
 	int kept = 0;
@@ -53,6 +68,8 @@ static void free_closed(struct server_loop *s)
 			continue;
 		}
 		admission_remove(&s->pending, &c->pending);
+		if (c->denied)
+			say_denied(s, c);
 		if (c == s->own) {
 			s->own = NULL;
 			if (!c->said_bye)
@@ -216,6 +233,7 @@ static void serve(struct server_loop *s, int most_ms)
 {
 	int n = s->count, max_ms = most_ms < POLL_MAX_MS ? most_ms : POLL_MAX_MS;
 	bool is_waiting = true;
+	int ready;
 
 	for (int i = 0; i < n; i++) {
 		s->polls[i] = (struct pollfd){.fd = s->callers[i]->fd,
@@ -225,9 +243,12 @@ static void serve(struct server_loop *s, int most_ms)
 	s->polls[n] = (struct pollfd){.fd = s->config.listen_fd, .events = POLLIN};
 	s->polls[n + 1] = (struct pollfd){.fd = s->config.unix_fd, .events = POLLIN};
 	s->polls[n + 2] = (struct pollfd){.fd = s->stop_fd, .events = POLLIN};
-	if (poll(s->polls, (nfds_t)n + 3, is_waiting ? deadline_poll_ms(wake_at(s), max_ms) : 0) <=
-		    0 &&
-	    is_waiting)
+	ready = poll(s->polls, (nfds_t)n + 3,
+		     is_waiting ? deadline_poll_ms(wake_at(s), max_ms) : 0);
+	if (ready < 0 && errno != EINTR)
+		meeting_fail(&s->host.meeting, TUTTI_ERR_SYSTEM,
+			     "rank 0's meeting cannot wait (poll): %s", strerror(errno));
+	if (ready <= 0 && is_waiting)
 		return;
 	for (int i = 0; i < n; i++) {
 		struct caller *c = s->callers[i];

@@ -100,26 +100,41 @@ tutti_status comm_wake_consensus(struct tutti_comm *comm)
 	return status;
 }
 
+/* Why one of count transports cannot be used, which begins with its name: all have the same room.
+ */
+static void append_reason(char why[ERROR_BYTES], const char *name, int count)
+{
+	const char *reason = last_error();
+	size_t used = strlen(why), n = strlen(name);
+	bool has_name = strncmp(reason, name, n) == 0 && reason[n] == ':';
+
+	snprintf(why + used, ERROR_BYTES - used, "%s%s%s%.*s", used ? "; " : "",
+		 has_name ? "" : name, has_name ? "" : ": ", 400 / count,
+		 reason[0] ? reason : "it says no reason");
+}
+
 static tutti_status open_endpoints(struct tutti_comm *comm)
 {
 	struct comm_reach *reach = &comm->reach;
 	struct tutti_endpoint_config config = comm_endpoint_config(comm);
 	const struct tutti_transport *list[TRANSPORTS_MAX];
 	bool can_be_found = false;
-	char why[ERROR_BYTES];
+	char why[ERROR_BYTES] = "";
 	int count;
 
 	TRY(transport_list(list, &count, comm->settings.filter, &comm->settings.env));
 	for (int i = 0; i < count; i++) {
+		last_error_clear();
 		TRY(list[i]->open(&reach->endpoints[reach->endpoint_count], &config));
-		can_be_found |= reach->endpoints[reach->endpoint_count++]->address_bytes > 0;
+		if (reach->endpoints[reach->endpoint_count++]->address_bytes > 0)
+			can_be_found = true;
+		else
+			append_reason(why, list[i]->name, count);
 		reach->transports[reach->transport_count++] = list[i];
 	}
-	if (!can_be_found && comm->size > 1) {
-		snprintf(why, sizeof why, "%.400s", last_error());
+	if (!can_be_found && comm->size > 1)
 		return fail(TUTTI_ERR_UNSUPPORTED, "no transport of rank %d can be used (%s): %s",
 			    comm->rank, comm->settings.filter ? comm->settings.filter : "all", why);
-	}
 	reach->may_have_window = transport_shares_memory(list, count);
 	return open_control(comm, transport_widest(list, count), &config);
 }

@@ -27,12 +27,13 @@ struct gathering {
 	} connections[JOIN_PENDING_MAX];
 };
 
-/* False: nothing has come yet. A connection that is no rank's is closed silently. */
+/* False: nothing has come yet. A connection that is no rank's is closed silently. It is of this
+ * user: accept_pending has asked. */
 static bool take_hello(struct gathering *g, int fd)
 {
 	const struct window_config *c = g->config;
 	struct join_hello hello;
-	int pid;
+	int pid = 0;
 	ssize_t n = recv(fd, &hello, sizeof hello, MSG_DONTWAIT);
 
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
@@ -61,12 +62,14 @@ static void drop(struct gathering *g, struct pending_connection *c)
 static tutti_status accept_pending(struct gathering *g, int listener, uint64_t deadline_ns)
 {
 	struct pending_connection *c = g->connections;
+	tutti_status status;
 	int fd;
 
 	TRY(net_accept(listener, deadline_ns, &fd));
-	if (net_unix_check(fd, NULL) != TUTTI_OK) {
+	status = net_unix_check(fd, NULL);
+	if (status != TUTTI_OK) {
 		close(fd);
-		return TUTTI_OK;
+		return status == TUTTI_ERR_SYSTEM ? status : TUTTI_OK;
 	}
 	if (take_hello(g, fd))
 		return TUTTI_OK;
@@ -90,7 +93,7 @@ static tutti_status gather_some(struct gathering *g, int listener, const struct 
 		fds[n++] = (struct pollfd){((struct pending_connection *)e)->fd, POLLIN, 0};
 	fds[n] = (struct pollfd){listener, POLLIN, 0};
 	if (poll(fds, n + 1, sleep_ms) < 0)
-		return TUTTI_OK; /* EINTR: it comes again */
+		return errno == EINTR ? TUTTI_OK : fail_errno("cannot wait for sockets (poll)");
 	n = 0;
 	for (struct admission_entry *e = g->pending.oldest; e; e = next) {
 		next = e->next;

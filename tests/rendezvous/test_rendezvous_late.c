@@ -9,13 +9,16 @@
 
 static atomic_int attempts;
 
-tutti_status __real_net_try_connect(const char *host, int port, uint64_t deadline_ns, int *fd);
-tutti_status __wrap_net_try_connect(const char *host, int port, uint64_t deadline_ns, int *fd);
+tutti_status __real_net_connect(const struct addrinfo *list, const char *host, int port,
+				uint64_t deadline_ns, int *fd);
+tutti_status __wrap_net_connect(const struct addrinfo *list, const char *host, int port,
+				uint64_t deadline_ns, int *fd);
 
-tutti_status __wrap_net_try_connect(const char *host, int port, uint64_t deadline_ns, int *fd)
+tutti_status __wrap_net_connect(const struct addrinfo *list, const char *host, int port,
+				uint64_t deadline_ns, int *fd)
 {
 	atomic_fetch_add(&attempts, 1);
-	return __real_net_try_connect(host, port, deadline_ns, fd);
+	return __real_net_connect(list, host, port, deadline_ns, fd);
 }
 
 static void join_late(void)

@@ -27,10 +27,13 @@ static bool drop_oldest(struct shm_endpoint *endpoint)
 static void add_pending(struct shm_endpoint *endpoint, int fd)
 {
 	struct shm_accepted *accepted = endpoint->spare;
+	tutti_status status = net_unix_check(fd, NULL);
 
-	if (net_unix_check(fd, NULL) != TUTTI_OK) {
+	if (status != TUTTI_OK) {
 		log_seldom("shm: rank %d dropped a connection: %s", endpoint->rank, last_error());
 		close(fd);
+		if (status == TUTTI_ERR_SYSTEM)
+			shm_connect_refuse_all(endpoint, last_error(), false);
 		return;
 	}
 	endpoint->spare = NULL;
@@ -69,8 +72,11 @@ static bool accept_one(struct shm_endpoint *endpoint)
 		return true; /* its descriptor will do */
 	else if (errno == EMFILE || errno == ENFILE)
 		shm_connect_refuse_files(endpoint, false);
-	else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
-		log_seldom("shm: cannot accept a connection (errno %d)", errno);
+	else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
+		fail_errno("rank %d cannot accept connections (accept4)", endpoint->rank);
+		log_seldom("shm: %s", last_error());
+		shm_connect_refuse_all(endpoint, last_error(), false);
+	}
 	return fd >= 0;
 }
 

@@ -5,6 +5,7 @@
 #include "core/net.h"
 #include "core/resource_limits.h"
 #include "core/status.h"
+#include "core/tries.h"
 #include "transport/tcp/address.h"
 
 #include <errno.h>
@@ -114,7 +115,11 @@ void tcp_accept_all(struct tcp_endpoint *ep)
 				refuse_all(ep, open_files_limit_text(files));
 			break;
 		} else if (errno != EINTR && errno != ECONNABORTED && errno != EPROTO) {
-			log_seldom("tcp: accept: %s", strerror(errno));
+			bool is_denied = tried_of(errno) == TRIED_DENIED;
+			fail_errno("rank %d cannot accept connections (accept4)", ep->rank);
+			log_seldom("tcp: %s", last_error());
+			if (is_denied)
+				refuse_all(ep, last_error());
 			return;
 		}
 	}

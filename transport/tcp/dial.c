@@ -5,11 +5,11 @@
 #include "core/clock.h"
 #include "core/log.h"
 #include "core/net.h"
-#include "core/resource_limits.h"
 #include "core/status.h"
 #include "transport/tcp/accepted.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,11 +17,24 @@
 #define AGAIN_MS     1000u /* for one that led to the peer before */
 #define YIELD_MS     25    /* a lower rank's, to a higher one that may be dialing */
 
+#define SILENCE_BYTES (TCP_TEXT_BYTES + 60)
+
 static void dial_next(struct tcp_conn *c);
 
-void tcp_dial_give_up(struct tcp_conn *c, const char *why)
+/* How the current candidate has ended. */
+static void note_end(struct tcp_conn *c, enum tried end, const char *why)
 {
+	struct tcp_dial *d = c->dial;
+
 	log_debug("tcp: rank %d not reached at %s: %s", c->base.peer, c->where, why);
+	if (d->next == 1)
+		d->tries = (struct tries){0};
+	tries_add(&d->tries, end, 0, why);
+}
+
+void tcp_dial_give_up(struct tcp_conn *c, enum tried end, const char *why)
+{
+	note_end(c, end, why);
 	tcp_watch_close(tcp_endpoint_of(c), &c->watch);
 	c->state = CONN_DIALING;
 	dial_next(c);
@@ -37,7 +50,8 @@ static bool dial_one(struct tcp_conn *c, const struct tcp_address *address)
 	tcp_address_print(sockaddr, c->where);
 	c->watch.fd = net_tcp_socket(sockaddr->sa_family);
 	if (c->watch.fd < 0) {
-		c->dial->is_full |= errno == EMFILE || errno == ENFILE;
+		c->dial->is_denied |= errno != EAFNOSUPPORT;
+		note_end(c, tried_of(errno), last_error());
 		return false;
 	}
 	tcp_tune(c->watch.fd);
@@ -48,12 +62,12 @@ static bool dial_one(struct tcp_conn *c, const struct tcp_address *address)
 	c->dial->reconnects = tcp_would_reconnect(ep, tcp_address_is_loopback(sockaddr));
 	if (connect(c->watch.fd, sockaddr, address->bytes) != 0 && errno != EINPROGRESS &&
 	    errno != EINTR)
-		error = errno;
+		net_say_unconnected(c->where, error = errno);
 	else if (tcp_watch_add(ep, &c->watch, EPOLLIN | EPOLLOUT | EPOLLRDHUP) != TUTTI_OK)
-		c->dial->is_unwatched = true;
+		c->dial->is_denied = true;
 	else
 		return true;
-	c->dial->refused += error == ECONNREFUSED;
+	note_end(c, error ? tried_of(error) : TRIED_DENIED, last_error());
 	tcp_watch_close(ep, &c->watch);
 	return false;
 }
@@ -63,6 +77,7 @@ static bool reconnect_is_over(struct tcp_conn *c)
 {
 	struct tcp_endpoint *ep = tcp_endpoint_of(c);
 	struct tcp_resend *r = &c->resend;
+	char text[TRIES_TEXT_BYTES];
 	uint64_t now = clock_now_ns();
 
 	if (r->tries < ep->reconnect_tries && now < c->deadline_ns)
@@ -70,9 +85,10 @@ static bool reconnect_is_over(struct tcp_conn *c)
 	tcp_conn_fail_after_drain(
 		c, TUTTI_ERR_TIMEOUT,
 		"rank %d (tcp %s, channel %d) lost its connection to rank %d (%s); %d attempts in "
-		"%llu ms did not bring it back: is the network between them down?",
+		"%llu ms did not bring it back: is the network between them down? (%.200s)",
 		c->base.peer, c->where, c->base.channel, ep->rank, strerror(r->cause), r->tries,
-		(unsigned long long)((now - r->since_ns) / 1000000u));
+		(unsigned long long)((now - r->since_ns) / 1000000u),
+		tries_text(&c->dial->tries, text, sizeof text));
 	return true;
 }
 
@@ -81,29 +97,26 @@ static bool fail_round(struct tcp_conn *c)
 {
 	const struct tcp_dial *d = c->dial;
 	int rank = tcp_endpoint_of(c)->rank, peer = c->base.peer, channel = c->base.channel;
-	char files[OPEN_FILES_LIMIT_BYTES];
 
 	/* The peer listened before its address was handed out: if it refuses it has left, or its
 	 * process has ended. */
-	bool is_gone = d->refused == d->count && !tcp_accepted_is_greeting(c);
+	bool is_gone = d->tries.ended[TRIED_REFUSED] == d->count && !tcp_accepted_is_greeting(c);
 
-	if (d->is_full)
-		tcp_conn_refuse(c, open_files_limit_text(files));
-	else if (d->is_unwatched)
-		tcp_conn_refuse(c, last_error());
+	if (d->is_denied || d->tries.ended[TRIED_DENIED] == d->count)
+		tcp_conn_refuse(c, d->tries.why);
 	else if (is_gone)
 		tcp_conn_fail_after_drain(c, TUTTI_ERR_PEER,
 					  "rank %d (tcp %s, channel %d) refuses the connection of "
 					  "rank %d: no process listens there any more, and that "
 					  "rank's own output may say why",
 					  peer, c->where, channel, rank);
-	else if (d->wrong_answers > 0)
+	else if (d->tries.ended[TRIED_OTHER_SECRET] > 0)
 		tcp_conn_fail(c, TUTTI_ERR_AUTH,
 			      "the process that listens at the address of rank %d (tcp %s, "
 			      "channel %d) could not prove the job's secret to rank %d: it is "
 			      "another program or another job",
 			      peer, c->where, channel, rank);
-	else if (d->tls_failures > 0)
+	else if (d->is_changed)
 		tcp_conn_fail(c, TUTTI_ERR_AUTH,
 			      "the data between rank %d and rank %d (tcp %s, channel %d) is "
 			      "changed on its way: TLS cannot be set up (is a proxy between them?)",
@@ -132,7 +145,6 @@ static void dial_next(struct tcp_conn *c)
 	if (fail_round(c))
 		return;
 	d->next = 0;
-	d->refused = 0;
 	d->is_resting = true;
 }
 
@@ -170,15 +182,32 @@ static void stop_waiting(struct tcp_conn *c)
 static void connect_timed_out(struct tcp_conn *c)
 {
 	struct tcp_endpoint *ep = tcp_endpoint_of(c);
+	const struct tries *tries = &c->dial->tries;
+	char text[TRIES_TEXT_BYTES];
 
+	tries_text(tries, text, sizeof text);
 	tcp_conn_fail(c, TUTTI_ERR_TIMEOUT,
 		      "rank %d (tcp %s, channel %d) did not accept the connection of rank %d "
-		      "within %d ms: is its process stopped, or a firewall between them?",
-		      c->base.peer, c->where, c->base.channel, ep->rank, ep->timeout_ms);
+		      "within %d ms%s%.200s%s",
+		      c->base.peer, c->where, c->base.channel, ep->rank, ep->timeout_ms,
+		      tries->count ? ": " : "", text,
+		      tries->most == TRIED_SILENT
+			      ? ": is its process stopped, or a firewall between them?"
+			      : "");
+}
+
+static const char *silence(const struct tcp_conn *c, char text[SILENCE_BYTES])
+{
+	snprintf(text, SILENCE_BYTES, "%s at %s",
+		 c->state == CONN_DIALING ? "nothing answers"
+					  : "the connection was taken, but nothing more came,",
+		 c->where);
+	return text;
 }
 
 void tcp_dial_tick(struct tcp_conn *c, uint64_t now_ns)
 {
+	char text[SILENCE_BYTES];
 	struct tcp_dial *d = c->dial;
 	bool is_reconnecting = tcp_is_reconnecting(c);
 	bool is_wanted = c->sends.head || c->recvs.head || is_reconnecting;
@@ -194,6 +223,6 @@ void tcp_dial_tick(struct tcp_conn *c, uint64_t now_ns)
 		d->is_resting = false;
 		dial_next(c);
 	} else if (now_ns >= d->give_up_ns && !d->has_proof) {
-		tcp_dial_give_up(c, "no answer");
+		tcp_dial_give_up(c, TRIED_SILENT, silence(c, text));
 	}
 }

@@ -2,6 +2,7 @@
 #ifndef TRANSPORT_TCP_DIAL_H
 #define TRANSPORT_TCP_DIAL_H
 
+#include "core/tries.h"
 #include "transport/tcp/address.h"
 #include "transport/tcp/conn.h"
 
@@ -9,10 +10,10 @@
 struct tcp_dial {
 	struct tcp_address candidates[TCP_CANDIDATES];
 	int count, next;       /* next candidate */
-	int refused, wrong_answers, tls_failures; /* in this round */
+	struct tries tries;    /* of this round, or of the last one until its first try has ended */
+	bool is_changed;       /* on its way: TLS cannot be set up */
+	bool is_denied;        /* this process lacks, or is denied, what every dial needs */
 	bool is_resting;       /* until the next tick */
-	bool is_full;          /* this process may open no more files */
-	bool is_unwatched;     /* ... or epoll watches no more of them */
 	uint64_t give_up_ns;   /* on this candidate; WAITING: on the peer's dialing */
 	struct auth auth;
 	uint8_t answer[AUTH_ANSWER_BYTES], proof[AUTH_PROOF_BYTES];
@@ -29,7 +30,7 @@ struct tcp_dial *tcp_dial_new(const struct tcp_conn *c);
 void tcp_dial_begin(struct tcp_conn *c);
 void tcp_dial_tick(struct tcp_conn *c, uint64_t now_ns);
 /* This address did not lead to the peer: on to the next one. */
-void tcp_dial_give_up(struct tcp_conn *c, const char *why);
+void tcp_dial_give_up(struct tcp_conn *c, enum tried end, const char *why);
 
 /* dial_greet.c */
 void tcp_dial_event(struct tcp_conn *c);

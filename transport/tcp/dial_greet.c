@@ -10,6 +10,7 @@
 
 #include "core/clock.h"
 #include "core/net.h"
+#include "core/status.h"
 #include "transport/tcp/accepted.h"
 
 #include <endian.h>
@@ -35,6 +36,16 @@ int32_t tcp_terms(const struct tcp_endpoint *ep, bool reconnects, uint32_t epoch
 			 epoch << TCP_EPOCH_SHIFT);
 }
 
+/* A call on the socket has failed; errno says why. */
+static void give_up(struct tcp_conn *c, const char *what)
+{
+	enum tried end = tried_of(errno);
+
+	c->dial->is_denied |= end == TRIED_DENIED;
+	fail_errno("rank %d cannot %s to %s", tcp_endpoint_of(c)->rank, what, c->where);
+	tcp_dial_give_up(c, end, last_error());
+}
+
 static void greet(struct tcp_conn *c)
 {
 	struct tcp_endpoint *ep = tcp_endpoint_of(c);
@@ -46,7 +57,7 @@ static void greet(struct tcp_conn *c)
 	auth_hello(&c->dial->auth, ep->key, context, hello);
 	/* A fresh socket's buffer holds more than this. */
 	if (send(c->watch.fd, hello, sizeof hello, MSG_NOSIGNAL) != (ssize_t)sizeof hello) {
-		tcp_dial_give_up(c, "the greeting could not be sent");
+		give_up(c, "send the greeting (send)");
 		return;
 	}
 	c->dial->answered = 0;
@@ -68,7 +79,7 @@ static void settle(struct tcp_conn *c)
 		return;
 	}
 	if (tcp_stream_send(&c->watch, &position, 1) != (ssize_t)sizeof received) {
-		tcp_dial_give_up(c, "the position could not be sent");
+		give_up(c, "say its position (send)");
 		return;
 	}
 	c->dial->position_read = 0;
@@ -80,10 +91,10 @@ static void handshake(struct tcp_conn *c)
 	if (tls_handshake(c->watch.tls) == 0) {
 		settle(c);
 	} else if (errno == EBADMSG) {
-		c->dial->tls_failures++;
-		tcp_dial_give_up(c, tls_error_text(c->watch.tls));
+		c->dial->is_changed = true;
+		tcp_dial_give_up(c, TRIED_HUNG_UP, tls_error_text(c->watch.tls));
 	} else if (errno != EAGAIN) {
-		tcp_dial_give_up(c, strerror(errno));
+		give_up(c, "set up TLS");
 	}
 }
 
@@ -92,7 +103,8 @@ static void begin_handshake(struct tcp_conn *c)
 {
 	c->dial->give_up_ns = DEADLINE_NONE;
 	if (!tcp_stream_secure(&c->watch, &c->dial->auth, true)) {
-		tcp_dial_give_up(c, "no memory for TLS");
+		c->dial->is_denied = true;
+		tcp_dial_give_up(c, TRIED_DENIED, last_error());
 		return;
 	}
 	c->state = CONN_HANDSHAKE;
@@ -106,7 +118,7 @@ static void prove(struct tcp_conn *c)
 	if (tcp_endpoint_of(c)->rank > c->base.peer && tcp_accepted_is_greeting(c))
 		return;
 	if (send(c->watch.fd, d->proof, AUTH_PROOF_BYTES, MSG_NOSIGNAL) != AUTH_PROOF_BYTES) {
-		tcp_dial_give_up(c, "the proof could not be sent");
+		give_up(c, "send its proof (send)");
 		return;
 	}
 	if (d->reconnects)
@@ -147,8 +159,7 @@ static void take_answer(struct tcp_conn *c)
 	struct tcp_dial *d = c->dial;
 
 	if (auth_check_answer(&d->auth, d->answer, d->proof) != TUTTI_OK) {
-		d->wrong_answers++;
-		tcp_dial_give_up(c, "wrong answer");
+		tcp_dial_give_up(c, TRIED_OTHER_SECRET, "wrong answer");
 		return;
 	}
 	d->has_proof = true;
@@ -161,8 +172,10 @@ static void check_end(struct tcp_conn *c)
 	char byte;
 	ssize_t n = recv(c->watch.fd, &byte, 1, 0);
 
-	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
-		tcp_dial_give_up(c, "it hung up");
+	if (n == 0)
+		tcp_dial_give_up(c, TRIED_HUNG_UP, "it hung up");
+	else if (n < 0 && errno != EAGAIN && errno != EINTR)
+		give_up(c, "read the answer (recv)");
 }
 
 /* Whether all of it has come. */
@@ -170,25 +183,28 @@ static bool read_whole(struct tcp_conn *c, uint8_t *to, size_t bytes, size_t *ha
 {
 	const char *problem = tcp_stream_fill(&c->watch, to, bytes, have);
 
-	if (problem)
-		tcp_dial_give_up(c, problem);
+	if (problem && errno)
+		give_up(c, "read the answer (recv)");
+	else if (problem)
+		tcp_dial_give_up(c, TRIED_HUNG_UP, problem);
 	return !problem && *have == bytes;
 }
 
 void tcp_dial_event(struct tcp_conn *c)
 {
 	struct sockaddr_storage peer;
-	socklen_t bytes = sizeof peer, error_bytes = sizeof(int);
-	int error = 0;
+	socklen_t bytes = sizeof peer;
+	int error;
 
 	if (c->state == CONN_DIALING) {
-		if (getsockopt(c->watch.fd, SOL_SOCKET, SO_ERROR, &error, &error_bytes) != 0)
-			error = errno;
-		if (!error && net_met_itself(c->watch.fd))
-			error = ECONNREFUSED;
+		if (net_connect_end(c->watch.fd, &error) != TUTTI_OK) {
+			c->dial->is_denied = true;
+			tcp_dial_give_up(c, TRIED_DENIED, last_error());
+			return;
+		}
 		if (error) {
-			c->dial->refused += error == ECONNREFUSED;
-			tcp_dial_give_up(c, strerror(error));
+			net_say_unconnected(c->where, error);
+			tcp_dial_give_up(c, tried_of(error), last_error());
 			return;
 		}
 		if (getpeername(c->watch.fd, (struct sockaddr *)&peer, &bytes) != 0)

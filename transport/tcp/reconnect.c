@@ -136,6 +136,12 @@ void tcp_reconnect_or_fail(struct tcp_conn *c, int error)
 		tcp_conn_fail(c, TUTTI_ERR_PEER,
 			      "rank %d (tcp %s, channel %d) closed its connection to rank %d",
 			      c->base.peer, c->where, c->base.channel, rank);
+	else if (tried_of(error) == TRIED_DENIED)
+		tcp_conn_fail(
+			c, TUTTI_ERR_SYSTEM,
+			"rank %d cannot use its connection to rank %d (tcp %s, channel %d; send "
+			"or recv): %s (errno %d)",
+			rank, c->base.peer, c->where, c->base.channel, strerror(error), error);
 	else
 		tcp_conn_fail(c, TUTTI_ERR_PEER,
 			      "rank %d (tcp %s, channel %d) lost its connection to rank %d: %s",

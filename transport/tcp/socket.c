@@ -53,8 +53,10 @@ const char *tcp_stream_fill(const struct tcp_watch *w, uint8_t *to, size_t bytes
 	while (*have < bytes) {
 		struct iovec rest = {to + *have, bytes - *have};
 		ssize_t n = tcp_stream_recv(w, &rest, 1);
-		if (n == 0)
+		if (n == 0) {
+			errno = 0;
 			return "it hung up";
+		}
 		if (n < 0)
 			return errno == EAGAIN ? NULL : strerror(errno);
 		*have += (size_t)n;
