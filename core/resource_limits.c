@@ -51,12 +51,3 @@ const char *resource_limit_text(int error, char text[RESOURCE_LIMIT_BYTES])
 		no_memory(text);
 	return text;
 }
-
-const char *open_files_limit_text(char text[OPEN_FILES_LIMIT_BYTES])
-{
-	char limit[RESOURCE_LIMIT_BYTES];
-
-	snprintf(text, OPEN_FILES_LIMIT_BYTES, "too many files are open%s",
-		 resource_limit_text(EMFILE, limit));
-	return text;
-}

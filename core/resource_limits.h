@@ -9,8 +9,4 @@
  * limit. Returns text. */
 const char *resource_limit_text(int error, char text[RESOURCE_LIMIT_BYTES]);
 
-/* Of descriptors, as a whole: "too many files are open; this process may ...". Returns text. */
-#define OPEN_FILES_LIMIT_BYTES (RESOURCE_LIMIT_BYTES + 32)
-const char *open_files_limit_text(char text[OPEN_FILES_LIMIT_BYTES]);
-
 #endif

@@ -306,8 +306,8 @@ static tutti_status give_up(const struct call *call, const struct tries *tries, 
 	errno = tries->error;
 	if (tries->most == TRIED_DENIED)
 		return fail(call->denied == TUTTI_OK ? TUTTI_ERR_SYSTEM : call->denied,
-			    "rank %d of %d cannot look for %s (%llu ms): %.380s", job->rank,
-			    job->size, missing_side(job), ms, text);
+			    "rank %d of %d cannot look for %s: %.400s", job->rank, job->size,
+			    missing_side(job), text);
 	if (is_last_word(call))
 		return fail(tries->most == TRIED_OTHER_MEETING ? TUTTI_ERR_MISMATCH : status,
 			    "rank %d of %d: %.400s", job->rank, job->size, text);

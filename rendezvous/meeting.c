@@ -237,7 +237,7 @@ void meeting_count_unproved(struct meeting *m, const char *from)
 	snprintf(m->unproved_from, sizeof m->unproved_from, "%s", from);
 }
 
-/* Other programs may have made them: so this is a question, and no cause. */
+/* Other programs may have made them, or ranks that could not go on: so this is no cause. */
 static const char *about_unproved(const struct meeting *m, char *text, size_t bytes)
 {
 	bool is_one = m->unproved == 1;
@@ -245,11 +245,11 @@ static const char *about_unproved(const struct meeting *m, char *text, size_t by
 	if (m->unproved == 0)
 		return "";
 	snprintf(text, bytes,
-		 "; %llu connection%s that did not prove the job's secret %s turned away%s%s (do "
-		 "the secrets or TUTTI_RESTARTED differ?)",
-		 (unsigned long long)m->unproved, is_one ? "" : "s", is_one ? "was" : "were",
+		 "; %llu connection%s ended without proving the job's secret%s%s (what made %s "
+		 "says why: another secret, TUTTI_RESTARTED, or an error of its own)",
+		 (unsigned long long)m->unproved, is_one ? "" : "s",
 		 m->unproved_from[0] ? is_one ? ", from " : ", the last from " : "",
-		 m->unproved_from);
+		 m->unproved_from, is_one ? "it" : "them");
 	return text;
 }
 

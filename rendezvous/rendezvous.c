@@ -42,12 +42,28 @@ static tutti_status await_welcome(struct rendezvous *r, uint64_t deadline_ns)
 	return TUTTI_OK;
 }
 
+/* After place_listen, with its errno and message. */
+static tutti_status cannot_serve(const struct job *job)
+{
+	char why[ERROR_BYTES];
+
+	if (errno == EADDRINUSE)
+		return fail(TUTTI_ERR_SYSTEM,
+			    "rank %d cannot serve the joining ranks at %.200s:%d: another "
+			    "process listens there (choose another port)",
+			    job->rank, job->host, job->port);
+	snprintf(why, sizeof why, "%s", last_error());
+	return fail(TUTTI_ERR_SYSTEM, "rank %d cannot serve the joining ranks: %.400s", job->rank,
+		    why);
+}
+
 static tutti_status listen_above(const struct job *job, int *fd, int *port)
 {
 	for (int i = 1; i <= PROBED_PORTS && job->port + i <= 65535; i++) {
-		tutti_status status = place_listen(job->host, job->port + i, fd, port);
-		if (status == TUTTI_OK || errno != EADDRINUSE)
-			return status;
+		if (place_listen(job->host, job->port + i, fd, port) == TUTTI_OK)
+			return TUTTI_OK;
+		if (errno != EADDRINUSE)
+			return cannot_serve(job);
 	}
 	return fail(TUTTI_ERR_SYSTEM,
 		    "rank %d cannot serve the joining ranks: the ports %d to %d are "
@@ -70,12 +86,7 @@ static tutti_status listen_tcp(const struct job *job, const struct env *env,
 	if (job->port_is_taken)
 		return listen_above(job, &config->listen_fd, &config->port);
 	status = place_listen(job->host, job->port, &config->listen_fd, &config->port);
-	if (status != TUTTI_OK && errno == EADDRINUSE)
-		return fail(status,
-			    "rank %d cannot serve the joining ranks at %.200s:%d: another "
-			    "process listens there (choose another port)",
-			    job->rank, job->host, job->port);
-	return status;
+	return status == TUTTI_OK ? status : cannot_serve(job);
 }
 
 static tutti_status listen_file(const struct job *job, const struct env *env,
@@ -98,7 +109,7 @@ static tutti_status make_own_way(struct rendezvous *r, const struct job *job,
 	int pair[2];
 
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
-		return fail_errno("rank %d cannot make a socket", job->rank);
+		return fail_errno("rank %d cannot make a pair of sockets (socketpair)", job->rank);
 	r->wire.fd = pair[0];
 	config->own_fd = pair[1];
 	return TUTTI_OK;

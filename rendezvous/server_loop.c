@@ -245,9 +245,11 @@ static void serve(struct server_loop *s, int most_ms)
 	s->polls[n + 2] = (struct pollfd){.fd = s->stop_fd, .events = POLLIN};
 	ready = poll(s->polls, (nfds_t)n + 3,
 		     is_waiting ? deadline_poll_ms(wake_at(s), max_ms) : 0);
-	if (ready < 0 && errno != EINTR)
-		meeting_fail(&s->host.meeting, TUTTI_ERR_SYSTEM,
-			     "rank 0's meeting cannot wait (poll): %s", strerror(errno));
+	if (ready < 0 && errno != EINTR) {
+		fail_errno("rank 0's meeting cannot wait (poll)");
+		meeting_fail(&s->host.meeting, TUTTI_ERR_SYSTEM, "%s", last_error());
+		s->stop_ns = 0; /* nobody can be told */
+	}
 	if (ready <= 0 && is_waiting)
 		return;
 	for (int i = 0; i < n; i++) {

@@ -260,10 +260,11 @@ static void who_has_another_secret_is_counted(void **state)
 	fd = call_with(port, "the secret of this test", true);
 	/* Rank 0 itself may not have come so far as this one. */
 	expect_told(fd, TUTTI_ERR_TIMEOUT,
-		    " 2 missing; 2 connections that did not prove the job's secret were turned "
-		    "away, the last from 127.0.0.1 (do the secrets or TUTTI_RESTARTED differ?)");
+		    " 2 missing; 2 connections ended without proving the job's secret, the last "
+		    "from 127.0.0.1 (what made them says why: another secret, TUTTI_RESTARTED, or "
+		    "an error of its own)");
 	ranks_finish(&runs[0]);
-	ranks_expect(&runs[0], TUTTI_ERR_TIMEOUT, "; 2 connections that did not prove");
+	ranks_expect(&runs[0], TUTTI_ERR_TIMEOUT, "; 2 connections ended without");
 }
 
 /* More than the server has places for. */

@@ -70,8 +70,6 @@ static bool accept_one(struct shm_endpoint *endpoint)
 	else if ((errno == EMFILE || errno == ENFILE) && net_has_caller(endpoint->listener.fd) &&
 		 drop_oldest(endpoint))
 		return true; /* its descriptor will do */
-	else if (errno == EMFILE || errno == ENFILE)
-		shm_connect_refuse_files(endpoint, false);
 	else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
 		fail_errno("rank %d cannot accept connections (accept4)", endpoint->rank);
 		log_seldom("shm: %s", last_error());

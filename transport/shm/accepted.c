@@ -185,12 +185,12 @@ static void pending_event(struct shm_endpoint *endpoint, struct shm_accepted *ac
 
 	if (status == TUTTI_IN_PROGRESS)
 		return;
+	if (status == TUTTI_ERR_SYSTEM)
+		shm_connect_refuse_all(endpoint, last_error(), true);
 	if (status != TUTTI_OK || !take_hello(endpoint, accepted, &hello, memfd)) {
 		log_seldom("shm: rank %d dropped a connection: %s", endpoint->rank, last_error());
 		shm_accepted_drop(endpoint, accepted);
 	}
-	if (status == TUTTI_ERR_SYSTEM)
-		shm_connect_refuse_files(endpoint, true);
 	if (memfd >= 0)
 		close(memfd);
 }

@@ -2,7 +2,6 @@
 #include "transport/shm/shm.h"
 
 #include "core/net.h"
-#include "core/resource_limits.h"
 #include "core/status.h"
 
 #include <errno.h>
@@ -61,12 +60,6 @@ void shm_connect_refuse_all(struct shm_endpoint *endpoint, const char *why, bool
 		if (conn->state == SHM_WAITING || conn->state == SHM_DIALING ||
 		    (is_lost && conn->state == SHM_OPEN))
 			shm_connect_fail(conn, TUTTI_ERR_SYSTEM, kept);
-}
-
-void shm_connect_refuse_files(struct shm_endpoint *endpoint, bool is_lost)
-{
-	char why[OPEN_FILES_LIMIT_BYTES];
-	shm_connect_refuse_all(endpoint, open_files_limit_text(why), is_lost);
 }
 
 void shm_connect_dial(struct shm_conn *conn)

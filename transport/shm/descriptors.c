@@ -16,7 +16,7 @@ static tutti_status add(struct shm_endpoint *endpoint, struct shm_watch *watch)
 	struct epoll_event event = {.events = EPOLLIN, .data.ptr = watch};
 
 	if (epoll_ctl(endpoint->epoll_fd, EPOLL_CTL_ADD, watch->fd, &event) < 0)
-		return fail_errno("rank %d cannot watch a socket", endpoint->rank);
+		return fail_errno("rank %d cannot watch a socket (epoll_ctl)", endpoint->rank);
 	forks_own(watch->fd);
 	return TUTTI_OK;
 }

@@ -168,8 +168,6 @@ void shm_connect_fail(struct shm_conn *conn, tutti_status status, const char *wh
  * were lost, and the peer will take this rank for dead. Then all conns fail, so that this rank says
  * why before the peer does. */
 void shm_connect_refuse_all(struct shm_endpoint *endpoint, const char *why, bool is_lost);
-/* The same for want of descriptors. */
-void shm_connect_refuse_files(struct shm_endpoint *endpoint, bool is_lost);
 
 /* accepted.c */
 /* accepted's socket and rings become conn's. */

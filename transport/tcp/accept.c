@@ -3,7 +3,6 @@
 
 #include "core/log.h"
 #include "core/net.h"
-#include "core/resource_limits.h"
 #include "core/status.h"
 #include "core/tries.h"
 #include "transport/tcp/address.h"
@@ -86,10 +85,16 @@ static bool can_watch(struct tcp_endpoint *ep)
 	return false;
 }
 
+static void cannot_accept(const struct tcp_endpoint *ep, int error)
+{
+	errno = error;
+	fail_errno("rank %d cannot accept connections (accept4)", ep->rank);
+	log_seldom("tcp: %s", last_error());
+	errno = error;
+}
+
 void tcp_accept_all(struct tcp_endpoint *ep)
 {
-	char files[OPEN_FILES_LIMIT_BYTES];
-
 	ep->accept_again = false;
 	for (int i = 0; i < ACCEPTS_MAX && can_watch(ep); i++) {
 		struct sockaddr_storage from = {0};
@@ -109,16 +114,13 @@ void tcp_accept_all(struct tcp_endpoint *ep)
 			 * itself for connected, and then this one for dead. */
 			if (drop_oldest(ep, false))
 				continue;
-			log_seldom("tcp: rank %d cannot accept connections: %s", ep->rank,
-				   strerror(error));
+			cannot_accept(ep, error);
 			if (error == EMFILE || error == ENFILE)
-				refuse_all(ep, open_files_limit_text(files));
+				refuse_all(ep, last_error());
 			break;
 		} else if (errno != EINTR && errno != ECONNABORTED && errno != EPROTO) {
-			bool is_denied = tried_of(errno) == TRIED_DENIED;
-			fail_errno("rank %d cannot accept connections (accept4)", ep->rank);
-			log_seldom("tcp: %s", last_error());
-			if (is_denied)
+			cannot_accept(ep, errno);
+			if (tried_of(errno) == TRIED_DENIED)
 				refuse_all(ep, last_error());
 			return;
 		}

@@ -139,8 +139,8 @@ void tcp_reconnect_or_fail(struct tcp_conn *c, int error)
 	else if (tried_of(error) == TRIED_DENIED)
 		tcp_conn_fail(
 			c, TUTTI_ERR_SYSTEM,
-			"rank %d cannot use its connection to rank %d (tcp %s, channel %d; send "
-			"or recv): %s (errno %d)",
+			"rank %d cannot use its connection to rank %d (tcp %s, channel %d; sendmsg "
+			"or recvmsg): %s (errno %d)",
 			rank, c->base.peer, c->where, c->base.channel, strerror(error), error);
 	else
 		tcp_conn_fail(c, TUTTI_ERR_PEER,
