@@ -118,20 +118,42 @@ static int listen_at(const struct addrinfo *at, int port, int backlog)
 	return -1;
 }
 
+/* Returns the listening socket, or -1 with errno. A name with several addresses is dialed in the
+ * order of the list, too: where the first one's port is another program's, no later one will do. */
+static int listen_at_any(const struct addrinfo *list, int port, int backlog)
+{
+	int listener = -1;
+
+	for (const struct addrinfo *at = list; at && listener < 0; at = at->ai_next) {
+		listener = listen_at(at, port, backlog);
+		if (listener < 0 && errno == EADDRINUSE)
+			break;
+	}
+	return listener;
+}
+
+/* On all interfaces: the address that serves both families comes first. */
+static int listen_everywhere(const struct addrinfo *list, int port, int backlog)
+{
+	const int families[] = {AF_INET6, AF_INET};
+	int listener = -1;
+
+	for (int i = 0; i < 2 && listener < 0; i++)
+		for (const struct addrinfo *at = list; at && listener < 0; at = at->ai_next)
+			if (at->ai_family == families[i])
+				listener = listen_at(at, port, backlog);
+	return listener;
+}
+
 tutti_status net_listen(const char *host, int port, int backlog, int *fd, int *bound_port)
 {
 	struct addrinfo *list;
-	int listener = -1;
-	int families[] = {AF_INET6,
-			  AF_INET}; /* of all interfaces, the one that serves both first */
 	tutti_status status = look_up(host, port, AI_PASSIVE, &list);
 
 	if (status != TUTTI_OK)
 		return TUTTI_ERR_SYSTEM;
-	for (int i = 0; i < 2 && listener < 0; i++)
-		for (struct addrinfo *at = list; at && listener < 0; at = at->ai_next)
-			if (host ? i == 0 : at->ai_family == families[i])
-				listener = listen_at(at, port, backlog);
+	int listener =
+		host ? listen_at_any(list, port, backlog) : listen_everywhere(list, port, backlog);
 	freeaddrinfo(list);
 	if (listener < 0)
 		return fail_errno("cannot listen on %.200s:%d", host ? host : "*", port);
