@@ -50,9 +50,9 @@ static tutti_status listen_above(const struct job *job, int *fd, int *port)
 			return status;
 	}
 	return fail(TUTTI_ERR_SYSTEM,
-		    "rank %d cannot serve the joining ranks: the ports %d to %d are "
-		    "all in use (TUTTI_PORT names another)",
-		    job->rank, job->port + 1, job->port + PROBED_PORTS);
+		    "rank %d cannot serve the joining ranks: the ports %d to %d, each tried once, "
+		    "are all in use: %s (TUTTI_PORT names another)",
+		    job->rank, job->port + 1, job->port + PROBED_PORTS, strerror(EADDRINUSE));
 }
 
 static tutti_status listen_tcp(const struct job *job, const struct env *env,
