@@ -83,7 +83,7 @@ static tutti_status parse_tutti(struct job *job, const char *rest)
 					       "tutti_rendezvous_open has made: is it cut off?");
 	memcpy(job->host, list, sizeof job->host);
 	memcpy(job->secret, slash + 1, SECRET_HEX_BYTES);
-	job->is_served = 1;
+	job->is_url = job->is_served = 1;
 	job->meeting = JOB_TCP;
 	return TUTTI_OK;
 }

@@ -69,7 +69,13 @@ static tutti_status listen_tcp(const struct job *job, const struct env *env,
 	}
 	if (job->port_is_taken)
 		return listen_above(job, &config->listen_fd, &config->port);
-	status = place_listen(job->host, job->port, &config->listen_fd, &config->port);
+	status = place_listen(job->is_url ? NULL : job->host, job->port, &config->listen_fd,
+			      &config->port);
+	if (status != TUTTI_OK && errno == EADDRINUSE && job->is_url)
+		return fail(status,
+			    "rank %d cannot serve the joining ranks at port %d of the URL: another "
+			    "process has it by now (give all ranks a new URL: config.rendezvous)",
+			    job->rank, job->port);
 	if (status != TUTTI_OK && errno == EADDRINUSE)
 		return fail(status,
 			    "rank %d cannot serve the joining ranks at %.200s:%d: another "
@@ -202,7 +208,7 @@ tutti_status rendezvous_join(struct rendezvous **rendezvous, const struct job *j
 	r->wire.rank = job->rank;
 	r->size = job->size;
 	r->wire.fd = -1;
-	if (job->meeting == JOB_ALONE) { /* no socket, no thread */
+	if (job->size == 1) { /* no socket, no thread */
 		auth_random(r->key, sizeof r->key);
 		auth_random(r->comm_id, sizeof r->comm_id);
 	} else if (job->rank == job->server && !job->is_served) {
