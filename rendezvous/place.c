@@ -276,6 +276,10 @@ static bool is_exact(const char *host)
 
 tutti_status place_listen(const char *host, int port, int *fd, int *bound_port)
 {
+	if (host && (errno = address_loopback_error(host)))
+		return fail_errno("the ranks of this machine cannot meet at %.200s (is its "
+				  "loopback interface up?)",
+				  host);
 	if (host && is_exact(host) && !is_any(host)) {
 		tutti_status status = net_listen(host, port, BACKLOG, fd, bound_port);
 		/* Translated on its way here, maybe: but nobody does that with loopback. */

@@ -131,28 +131,53 @@ bool address_is_loopback(const char *host)
 	return strcmp(host, "localhost") == 0;
 }
 
-/* 0, or why this machine does not have it. */
-static int bind_error(const struct sockaddr *address, socklen_t bytes)
+/* 0, or why processes of this machine cannot meet there. A datagram socket sends nothing when it is
+ * connected, but needs a way: none leads to the address of an interface that is down. */
+static int meeting_error(const struct sockaddr *address, socklen_t bytes)
 {
 	int error = 0, fd = socket(address->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
 	if (fd < 0)
 		return errno;
-	if (bind(fd, address, bytes) != 0)
+	if (bind(fd, address, bytes) != 0 || connect(fd, address, bytes) != 0)
 		error = errno;
 	close(fd);
 	return error;
 }
 
+static int ipv4_error(void)
+{
+	const struct sockaddr_in address = {.sin_family = AF_INET,
+					    .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+
+	return meeting_error((const struct sockaddr *)&address, sizeof address);
+}
+
+static int ipv6_error(void)
+{
+	const struct sockaddr_in6 address = {.sin6_family = AF_INET6,
+					     .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+
+	return meeting_error((const struct sockaddr *)&address, sizeof address);
+}
+
+static bool is_missing(int error)
+{
+	return error == EADDRNOTAVAIL || error == EAFNOSUPPORT || error == ENETUNREACH;
+}
+
+int address_loopback_error(const char *host)
+{
+	int error = 0;
+
+	if (strcmp(host, "127.0.0.1") == 0)
+		error = ipv4_error();
+	else if (strcmp(host, "::1") == 0)
+		error = ipv6_error();
+	return is_missing(error) ? error : 0;
+}
+
 const char *address_loopback(void)
 {
-	struct sockaddr_in four = {.sin_family = AF_INET,
-				   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
-	int error = bind_error((const struct sockaddr *)&four, sizeof four);
-
-	if (error != EADDRNOTAVAIL && error != EAFNOSUPPORT)
-		return "127.0.0.1";
-	error = bind_error((const struct sockaddr *)&six, sizeof six);
-	return error == 0 ? "::1" : "127.0.0.1";
+	return is_missing(ipv4_error()) && ipv6_error() == 0 ? "::1" : "127.0.0.1";
 }

@@ -24,5 +24,8 @@ bool address_is_literal(const char *host);
 bool address_is_loopback(const char *host);
 /* Where processes of this machine meet: "127.0.0.1"; "::1" where only that is an address here. */
 const char *address_loopback(void);
+/* Of 127.0.0.1 and ::1: 0, or the errno that says why no process of this machine can be reached
+ * there, which will not change by itself. */
+int address_loopback_error(const char *host);
 
 #endif

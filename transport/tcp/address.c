@@ -124,7 +124,7 @@ static bool is_own(const struct item *item, const struct ifaddrs *interfaces)
 	return false;
 }
 
-/* INVALID: a link-local address, whose scope each machine has names of its own for. */
+/* UNSUPPORTED: a link-local address, whose scope each machine has names of its own for. */
 static tutti_status read_literal(struct item *item, const char *preferred)
 {
 	char host[INET6_ADDRSTRLEN + IF_NAMESIZE];
@@ -138,7 +138,7 @@ static tutti_status read_literal(struct item *item, const char *preferred)
 		item->family = 6;
 	if (address_is_literal(host) &&
 	    (strchr(host, '%') || (item->family == 6 && IN6_IS_ADDR_LINKLOCAL(six))))
-		return fail(TUTTI_ERR_INVALID,
+		return fail(TUTTI_ERR_UNSUPPORTED,
 			    "tcp: TUTTI_ADDRESS=%s is a link-local address, which peers cannot "
 			    "connect to: name another one of this machine",
 			    preferred);
