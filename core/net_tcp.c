@@ -143,25 +143,56 @@ static int listen_at(const struct addrinfo *at, const struct listen_place *place
 	return cannot_listen(fd, place, "listen");
 }
 
+/* listen_at, which adds to tries why it cannot. */
+static int listen_try(const struct addrinfo *at, const struct listen_place *place, int backlog,
+		      struct tries *tries)
+{
+	int listener = listen_at(at, place, backlog);
+
+	if (listener < 0)
+		tries_add(tries, tried_of(errno), errno, last_error());
+	return listener;
+}
+
+/* Returns the listening socket, or -1 with errno. A name with several addresses is dialed in the
+ * order of the list, too: where the first one's port is another program's, no later one will do. */
+static int listen_at_any(const struct addrinfo *list, const struct listen_place *place, int backlog,
+			 struct tries *tries)
+{
+	int listener = -1;
+
+	for (const struct addrinfo *at = list; at && listener < 0; at = at->ai_next) {
+		listener = listen_try(at, place, backlog, tries);
+		if (listener < 0 && errno == EADDRINUSE)
+			break;
+	}
+	return listener;
+}
+
+/* On all interfaces: the address that serves both families comes first. */
+static int listen_everywhere(const struct addrinfo *list, const struct listen_place *place,
+			     int backlog, struct tries *tries)
+{
+	const int families[] = {AF_INET6, AF_INET};
+	int listener = -1;
+
+	for (int i = 0; i < 2 && listener < 0; i++)
+		for (const struct addrinfo *at = list; at && listener < 0; at = at->ai_next)
+			if (at->ai_family == families[i])
+				listener = listen_try(at, place, backlog, tries);
+	return listener;
+}
+
 tutti_status net_listen(const char *host, int port, int backlog, int *fd, int *bound_port)
 {
 	const struct listen_place place = {host, port};
 	struct addrinfo *list;
 	struct tries tries = {0};
-	int listener = -1;
-	int families[] = {AF_INET6,
-			  AF_INET}; /* of all interfaces, the one that serves both first */
-	tutti_status status = net_look_up(host, port, AI_PASSIVE, &list);
 
-	if (status != TUTTI_OK)
+	if (net_look_up(host, port, AI_PASSIVE, &list) != TUTTI_OK)
 		return TUTTI_ERR_SYSTEM;
-	for (int i = 0; i < 2 && listener < 0; i++)
-		for (struct addrinfo *at = list; at && listener < 0; at = at->ai_next)
-			if (host ? i == 0 : at->ai_family == families[i]) {
-				listener = listen_at(at, &place, backlog);
-				if (listener < 0)
-					tries_add(&tries, tried_of(errno), errno, last_error());
-			}
+	int listener = host ? listen_at_any(list, &place, backlog, &tries)
+			    : listen_everywhere(list, &place, backlog, &tries);
 	freeaddrinfo(list);
 	if (listener < 0) {
 		errno = tries.error;

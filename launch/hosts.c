@@ -5,12 +5,16 @@
 #include "option_values.h"
 #include "quote.h"
 
+#include "core/words/address.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#define NAME_BYTES sizeof((struct options *)0)->master_text
 
 /* It asks for no password, which nobody would see, and notices within a minute that a machine does
  * not answer, or is gone. */
@@ -33,39 +37,56 @@ static bool is_name(const char *name, size_t bytes)
 	for (size_t i = 0; i < bytes; i++)
 		if (!isgraph((unsigned char)name[i]))
 			return false;
-	return bytes > 0 && bytes < 256 && name[0] != '-';
+	return bytes > 0 && bytes < NAME_BYTES && name[0] != '-';
 }
 
-/* "a:2" for two ranks on a, as mpirun and mpiexec have it. Names of IPv6 have several colons, and
- * another command than ssh may take a port. */
-static bool has_ranks(const struct hosts *h, const char *name, size_t bytes)
+/* Behind "user@". */
+static const char *host_of(const char *name)
 {
-	const char *colon = memchr(name, ':', bytes);
-	size_t digits;
+	const char *at = strrchr(name, '@');
 
-	if (!colon || h->options->ssh)
-		return false;
-	digits = strspn(colon + 1, "0123456789");
-	return digits > 0 && colon + 1 + digits == name + bytes;
+	return at ? at + 1 : name;
 }
 
-static int add(struct hosts *h, const char *name, size_t bytes)
+/* Takes the brackets of an IPv6 address away, which ssh does not understand. Another command than
+ * ssh may take other names, such as "a:22". Returns 0, or the exit code. */
+static int read_name(const struct hosts *h, char name[NAME_BYTES])
 {
-	char **longer;
+	char *begin = name + (host_of(name) - name), host[NAME_BYTES];
+	const char *why = address_read_host(begin, host, sizeof host);
+	int ranks;
 
-	if (has_ranks(h, name, bytes))
-		return help_wrong("'%.*s' is not the name of a host: -n says how many ranks run "
+	if (!why)
+		strcpy(begin, host);
+	if (!why || h->options->ssh)
+		return 0;
+	/* "a:2" for two ranks on a, as mpirun and mpiexec have it */
+	if (!address_read(begin, host, sizeof host, &ranks))
+		return help_wrong("'%s' is not the name of a host: -n says how many ranks run "
 				  "on each host.",
-				  (int)bytes, name);
-	if (!is_name(name, bytes))
-		return help_wrong("'%.*s' is not the name of a host.", (int)bytes, name);
+				  name);
+	return help_wrong("'%s' is not the name of a host: it %s.", name, why);
+}
+
+static int add(struct hosts *h, const char *text, size_t bytes)
+{
+	char **longer, name[NAME_BYTES];
+	int code;
+
+	if (!is_name(text, bytes))
+		return help_wrong("'%.*s' is not the name of a host.", (int)bytes, text);
+	memcpy(name, text, bytes);
+	name[bytes] = '\0';
+	code = read_name(h, name);
+	if (code != 0)
+		return code;
 	if (h->n == HOSTS_MAX)
 		return help_wrong("there are more than %d hosts.", HOSTS_MAX);
 	longer = realloc(h->name, (size_t)(h->n + 1) * sizeof *longer);
 	if (!longer)
 		return no_memory();
 	h->name = longer;
-	h->name[h->n] = strndup(name, bytes);
+	h->name[h->n] = strdup(name);
 	return h->name[h->n++] ? 0 : no_memory();
 }
 
@@ -135,17 +156,19 @@ static bool is_here(const struct hosts *h, int host)
 	return strcmp(h->name[host], "localhost") == 0 || strcmp(h->name[host], h->own_name) == 0;
 }
 
-/* The name of the first machine to the others. */
-static const char *first_name(const struct hosts *h)
+/* The name of the first machine to the others. text: room for it. */
+static const char *first_name(const struct hosts *h, char text[NAME_BYTES])
 {
-	const char *at = strrchr(h->name[0], '@');
+	int port;
 
-	if (strcmp(h->name[0], "localhost") != 0)
-		return at ? at + 1 : h->name[0];
+	if (strcmp(h->name[0], "localhost") != 0) {
+		const char *name = host_of(h->name[0]);
+		return address_read(name, text, NAME_BYTES, &port) ? name : text;
+	}
 	for (int i = 0; i < h->n; i++)
 		if (!is_here(h, i))
 			return h->own_name;
-	return "127.0.0.1";
+	return address_loopback();
 }
 
 /* Returns 0, or the exit code. */
@@ -191,7 +214,7 @@ int hosts_find(struct hosts *h, struct options *o)
 		return code;
 	o->nodes = h->n;
 	if (!o->master_host)
-		o->master_host = first_name(h);
+		o->master_host = first_name(h, o->master_text);
 	code = options_check(o);
 	return code < 0 ? find_program(h) : code;
 }

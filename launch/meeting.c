@@ -1,6 +1,8 @@
 /* Which port and which secret a job has: the user's, or fresh ones. */
 #include "meeting.h"
 
+#include "core/words/address.h"
+
 #include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -9,15 +11,16 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-/* Ports of --hosts: above those that most jobs of one machine reserve. */
+/* Ports of --hosts: below those that systems hand out themselves. */
 #define HOSTS_FIRST_PORT 29600
 #define HOSTS_PORTS      880
+/* Of several machines, where no port is given: torchrun's. */
+#define NODES_PORT 29500
 
 /* The other machines of the job know this port only. */
 static int reserve_given(struct meeting *m)
 {
-	m->reserved_fd = fresh_port_at(m->port);
-	if (m->reserved_fd >= 0)
+	if (fresh_port_keep(&m->reserved, m->port) == 0)
 		return 0;
 	fprintf(stderr,
 		"tuttirun: port %d cannot be used: %s. Choose another one, the same on all "
@@ -26,25 +29,28 @@ static int reserve_given(struct meeting *m)
 	return 1;
 }
 
-static int reserve_next(struct meeting *m, int first)
+/* On one machine no other program has to know the port, so that the system chooses one: a range to
+ * look for one in could be full. */
+static int reserve_any(struct meeting *m)
 {
-	m->reserved_fd = fresh_port_from(first, &m->port);
-	if (m->reserved_fd >= 0)
+	int error = 0, asked = m->port;
+
+	if (asked && fresh_port_keep(&m->reserved, asked) == 0)
 		return 0;
-	fprintf(stderr, "tuttirun: no port from %d to %d can be used: %s.\n", first, m->port,
-		strerror(errno));
-	return 1;
-}
-
-/* A port that was asked for and is taken. On one machine no other program has to know the port. */
-static int reserve_near(struct meeting *m)
-{
-	int asked = m->port, code = reserve_next(m, asked);
-
-	if (code == 0 && m->port != asked)
-		fprintf(stderr, "tuttirun: port %d is taken; the job uses port %d\n", asked,
-			m->port);
-	return code;
+	if (asked)
+		error = errno;
+	if (fresh_port_keep(&m->reserved, 0) != 0) {
+		fprintf(stderr,
+			"tuttirun: no TCP port can be bound: the system was asked once for any: "
+			"%s.\n",
+			strerror(errno));
+		return 1;
+	}
+	m->port = m->reserved.number;
+	if (asked)
+		fprintf(stderr, "tuttirun: port %d is taken; the job uses port %d (%s)\n", asked,
+			m->port, strerror(error));
+	return 0;
 }
 
 static int make_secret(char secret[FRESH_SECRET_BYTES])
@@ -93,23 +99,23 @@ static int meet_here(struct meeting *m)
 {
 	if (!m->is_chosen)
 		return reserve_given(m);
-	m->reserved_fd = fresh_port_at(m->port);
+	fresh_port_keep(&m->reserved, m->port);
 	return 0;
 }
 
 int meeting_prepare(struct meeting *m, const struct options *o)
 {
-	*m = (struct meeting){.reserved_fd = -1, .port = o->master_port};
-	m->host = o->master_host ? o->master_host : "127.0.0.1";
+	*m = (struct meeting){.reserved = FRESH_PORT_NONE, .port = o->master_port};
+	m->host = o->master_host ? o->master_host : address_loopback();
 	m->is_chosen = o->is_agent && was_chosen();
 	if ((o->nodes == 1 || options_start_hosts(o)) && !options_have_secret() &&
 	    make_secret(m->secret) != 0)
 		return 1;
 	if (options_start_hosts(o))
 		return meet_on_hosts(m);
+	if (o->nodes > 1 && !m->port)
+		m->port = NODES_PORT;
 	if (o->node_rank > 0)
 		return 0;
-	if (!m->port)
-		return reserve_next(m, FRESH_FIRST_PORT);
-	return o->nodes == 1 && !m->is_chosen ? reserve_near(m) : meet_here(m);
+	return o->nodes == 1 && !m->is_chosen ? reserve_any(m) : meet_here(m);
 }

@@ -1,6 +1,7 @@
 /* Texts into the values of tuttirun's options. */
 #include "option_values.h"
 
+#include "core/words/address.h"
 #include "core/words/device_list.h"
 
 #include <ctype.h>
@@ -63,20 +64,17 @@ int value_bind_to(const char *text, enum bind_to *value)
 
 int value_master(const char *text, char *host, size_t bytes, int *port)
 {
-	const char *colon = strrchr(text, ':');
-	size_t n = colon ? (size_t)(colon - text) : 0;
+	return !address_read(text, host, bytes, port);
+}
 
-	if (n == 0 || !value_int(colon + 1, 1, 65535, port))
-		return 0;
-	if (n > 2 && text[0] == '[' && text[n - 1] == ']') {
-		text++;
-		n -= 2;
-	}
-	if (n >= bytes)
-		return 0;
-	memcpy(host, text, n);
-	host[n] = '\0';
-	return strcmp(host, "[]") != 0;
+int value_host(const char *text, char *host, size_t bytes)
+{
+	return !address_read_host(text, host, bytes);
+}
+
+int value_port(const char *text, int *port)
+{
+	return address_read_port(text, port);
 }
 
 int value_ranks(const char *text, int *ranks, const char **automatic)

@@ -84,10 +84,10 @@ static int take_place(struct options *o, struct given *given, int option, char *
 		return given->master = value_master(value, o->master_text, sizeof o->master_text,
 						    &o->master_port);
 	case MASTER_ADDR:
-		o->master_host = value;
-		return *value != '\0';
+		o->master_host = o->master_text;
+		return value_host(value, o->master_text, sizeof o->master_text);
 	case MASTER_PORT:
-		return given->port = value_int(value, 1, 65535, &o->master_port);
+		return given->port = value_port(value, &o->master_port);
 	case HOSTS:
 		o->hosts = value;
 		return *value != '\0';
@@ -178,7 +178,9 @@ static const char *wanted(int option)
 	case NODE_RANK:
 		return "the number of this machine, from 0";
 	case MASTER:
-		return "HOST:PORT";
+		return "HOST:PORT; an IPv6 address has brackets, as in [fd98::1]:29500";
+	case MASTER_ADDR:
+		return "a host, without a port";
 	case MASTER_PORT:
 		return "a port from 1 to 65535";
 	case TIMEOUT:

@@ -20,7 +20,7 @@ struct options {
 	int nodes, node_rank;    /* one node unless --nnodes or --hosts                       */
 	const char *master_host; /* --master; NULL: this machine                              */
 	char master_text[256];   /* where master_host may be                                  */
-	int master_port;         /* 0: the first free one                                     */
+	int master_port;         /* 0: any on one machine, 29500 on several                   */
 	const char *hosts, *hostfile, *ssh; /* NULL: not given                                */
 	bool is_agent;           /* started by another tuttirun: agent.h                      */
 	const char *trace_dir;   /* --trace-dir, or NULL                                      */

@@ -6,8 +6,10 @@
 #include "core/log.h"
 #include "core/net.h"
 #include "core/status.h"
+#include "core/words/address.h"
 
 #include <fcntl.h>
+#include <sodium.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -90,9 +92,9 @@ static tutti_status find_where(struct job *job, const tutti_config *config, cons
 {
 	if (config->rendezvous)
 		TRY(place_parse(job, config->rendezvous));
-	job->meeting = job->size == 1 ? JOB_ALONE : config->rendezvous ? job->meeting : JOB_TCP;
 	if (config->rendezvous || job->size == 1)
 		return TUTTI_OK;
+	job->meeting = JOB_TCP;
 	TRY(launcher ? launcher->where(job) : launcher_master(job));
 	if (env->port) {
 		job->port = (int)env->port;
@@ -104,9 +106,9 @@ static tutti_status find_where(struct job *job, const tutti_config *config, cons
 void job_reserve_ports(const struct env *env)
 {
 	const char *master = getenv("MASTER_PORT");
-	int port = master ? atoi(master) : 0;
+	int port;
 
-	if (port > 0 && port <= 65535) /* others are refused where they are used */
+	if (master && address_read_port(master, &port)) /* others are refused where they are used */
 		net_reserve_port(port);
 	if (env->port)
 		net_reserve_port((int)env->port);
@@ -195,7 +197,74 @@ static tutti_status set_growing(struct job *job, int server)
 	return TUTTI_OK;
 }
 
-tutti_status job_find_again(struct job *job, int rank, int size, int server,
+struct origin {
+	atomic_int holders;
+	struct job job;
+};
+
+struct origin *origin_new(const struct job *job)
+{
+	struct origin *origin = calloc(1, sizeof *origin);
+
+	if (!origin)
+		return NULL;
+	atomic_init(&origin->holders, 1);
+	origin->job = *job;
+	if (job->size > 1) /* that server has ended; of a rank that was alone it waits still */
+		origin->job.is_served = 0;
+	if (job->is_growing && job->meeting == JOB_FILE)
+		origin->job.path[strlen(job->path) - strlen(GROW_SUFFIX)] = '\0';
+	return origin;
+}
+
+struct origin *origin_hold(struct origin *origin)
+{
+	if (origin)
+		atomic_fetch_add(&origin->holders, 1);
+	return origin;
+}
+
+void origin_drop(struct origin *origin)
+{
+	if (!origin || atomic_fetch_sub(&origin->holders, 1) > 1)
+		return;
+	job_forget(&origin->job);
+	free(origin);
+}
+
+void job_forget(struct job *job)
+{
+	sodium_memzero(job->secret, sizeof job->secret);
+}
+
+static tutti_status find_where_again(struct job *job, const struct origin *origin,
+				     const tutti_config *config, const struct env *env)
+{
+	static const struct job nothing;
+	const struct job *before = origin ? &origin->job : &nothing;
+
+	if (config->rendezvous || before->meeting == JOB_ALONE)
+		TRY(find_where(job, config, env, launcher_here()));
+	else {
+		job->meeting = before->meeting;
+		job->is_served = before->is_served;
+		job->port = before->port;
+		job->port_is_taken = before->port_is_taken;
+		job->is_url = before->is_url;
+		memcpy(job->host, before->host, sizeof job->host);
+		memcpy(job->path, before->path, sizeof job->path);
+	}
+	/* Of a URL, the secret is a part of the place. */
+	if ((!job->is_url && !before->is_url && !config->secret) ||
+	    (job->is_url && !config->rendezvous))
+		memcpy(job->secret, before->secret, sizeof job->secret);
+	/* config may have the URL by which they have met, again. */
+	if (job->is_url && strcmp(job->secret, before->secret) == 0)
+		job->is_served = before->is_served;
+	return TUTTI_OK;
+}
+
+tutti_status job_find_again(struct job *job, int rank, int size, const struct origin *origin,
 			    const tutti_config *config, const struct env *env)
 {
 	struct job found = {.local_rank = -1,
@@ -203,22 +272,32 @@ tutti_status job_find_again(struct job *job, int rank, int size, int server,
 			    .rank = rank,
 			    .size = size,
 			    .has_tls = env->tls != 0};
+	tutti_status status;
 
 	snprintf(found.launcher, sizeof found.launcher, "grow");
-	TRY(find_where(&found, config, env, launcher_here()));
-	TRY(find_secret(&found, config, env));
-	TRY(set_growing(&found, server));
-	reserve_ports_of(&found);
-	*job = found;
-	return TUTTI_OK;
+	status = find_where_again(&found, origin, config, env);
+	if (status == TUTTI_OK)
+		status = find_secret(&found, config, env);
+	if (status == TUTTI_OK)
+		status = set_growing(&found, -1);
+	if (status == TUTTI_OK) {
+		reserve_ports_of(&found);
+		*job = found;
+	}
+	job_forget(&found);
+	return status;
 }
 
+/* The first address of a URL is the one that the others know its machine by. */
 bool job_is_here(const struct job *job)
 {
+	const char *list = job->host;
+	char host[HOST_BYTES];
 	bool is_here = false;
 
-	return job->meeting != JOB_TCP ||
-	       (place_is_here(job->host, &is_here) == TUTTI_OK && is_here);
+	if (job->meeting != JOB_TCP || job->is_served)
+		return true;
+	return place_next_host(&list, host) && place_is_here(host, &is_here) == TUTTI_OK && is_here;
 }
 
 tutti_status job_launched(int *size)
@@ -242,11 +321,14 @@ tutti_status job_find(struct job *job, const tutti_config *config, const struct 
 		config = &nothing;
 	TRY(find_who(&found, config, launcher));
 	TRY(find_where(&found, config, env, launcher));
-	TRY(find_secret(&found, config, env));
-	if (env->restarted && found.size > 1)
-		TRY(set_growing(&found, -1));
-	reserve_ports_of(&found);
-	*job = found;
-	log_info("rank %d of %d (%s)", job->rank, job->size, job->launcher);
-	return TUTTI_OK;
+	tutti_status status = find_secret(&found, config, env);
+	if (status == TUTTI_OK && env->restarted && found.size > 1)
+		status = set_growing(&found, -1);
+	if (status == TUTTI_OK) {
+		reserve_ports_of(&found);
+		*job = found;
+		log_info("rank %d of %d (%s)", job->rank, job->size, job->launcher);
+	}
+	job_forget(&found);
+	return status;
 }

@@ -243,13 +243,13 @@ static tutti_status find(struct dial *dial, const struct job *job, const struct 
 		TRY(secret_check_here(job));
 		return secret_ask(job, deadline_ns, dial->key, &dial->port);
 	}
-	dial->has_other_key = !job->is_served;
+	dial->has_other_key = !job->is_url;
 	if (dial->has_other_key)
 		secret_other_kind(dial->other_key, job);
 	dial->port = job->port_is_taken ? job->port + 1 : job->port;
 	dial->ports = job->port_is_taken ? PROBED_PORTS : 1;
 	/* The job that is to grow may have its first meeting there still. */
-	dial->is_only = dial->ports == 1 && !job->is_served && !job->is_growing;
+	dial->is_only = dial->ports == 1 && !job->is_url && !job->is_growing;
 	return TUTTI_OK;
 }
 
@@ -261,8 +261,8 @@ static bool is_new(const struct job *job)
 
 static const char *missing_side(const struct job *job)
 {
-	return job->is_served    ? "the process that called tutti_rendezvous_open"
-	       : is_new(job)     ? "a running job that calls tutti_comm_grow"
+	return is_new(job)       ? "a running job that calls tutti_comm_grow"
+	       : job->is_served  ? "the process that called tutti_rendezvous_open"
 	       : job->is_growing ? "the rank that is to meet the new ones in tutti_comm_grow"
 				 : "rank 0";
 }

@@ -1,10 +1,9 @@
-/* The first host of a list as Slurm writes it, and "host:port". Only the first host is needed. */
+/* The first host of a list as Slurm writes it. Only that one is needed. */
 #include "rendezvous/launcher.h"
 
 #include "core/status.h"
 
 #include <ctype.h>
-#include <stdlib.h>
 #include <string.h>
 
 static tutti_status bad_list(const char *list)
@@ -55,31 +54,4 @@ tutti_status hostlist_first(const char *list, char *host, size_t host_bytes)
 	}
 	host[n] = '\0';
 	return n ? TUTTI_OK : bad_list(list);
-}
-
-bool split_host_port(const char *text, char *host, size_t host_bytes, int *port)
-{
-	const char *colon = strrchr(text, ':');
-	size_t n;
-	char *end;
-	long p;
-
-	if (!colon || !isdigit((unsigned char)colon[1]))
-		return false;
-	p = strtol(colon + 1, &end, 10);
-	if (*end || p < 1 || p > 65535)
-		return false;
-	n = (size_t)(colon - text);
-	if (n > 2 && text[0] == '[' && text[n - 1] == ']') {
-		text++;
-		n -= 2;
-	} else if (memchr(text, ':', n)) {
-		return false; /* an IPv6 address without its brackets */
-	}
-	if (n == 0 || n >= host_bytes || strcspn(text, "/@ \t[]") < n)
-		return false;
-	memcpy(host, text, n);
-	host[n] = '\0';
-	*port = (int)p;
-	return true;
 }

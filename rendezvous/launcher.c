@@ -5,7 +5,9 @@
 
 #include "core/machine.h"
 #include "core/status.h"
+#include "core/words/address.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +21,7 @@ static tutti_status parse_int(const char *name, const char *text, int min, int m
 
 	errno = 0;
 	v = strtol(text, &end, 10);
-	if (end == text || *end || errno || v < min || v > max)
+	if (!isdigit((unsigned char)*text) || *end || errno || v < min || v > max)
 		return fail(TUTTI_ERR_INVALID, "%s=%.60s is not a number from %d to %d", name, text,
 			    min, max);
 	*value = (int)v;
@@ -76,12 +78,16 @@ static tutti_status read_who(struct job *job, struct names n)
 
 static tutti_status copy_host(struct job *job, const char *name, const char *host)
 {
-	size_t n = strlen(host);
+	const char *why = address_read_host(host, job->host, sizeof job->host);
 
-	if (n == 0 || n >= sizeof job->host)
-		return fail(TUTTI_ERR_INVALID, "%s is not a host name: it has %zu bytes", name, n);
-	memcpy(job->host, host, n + 1);
-	return TUTTI_OK;
+	return why ? fail(TUTTI_ERR_INVALID, "%s=%.200s %s", name, host, why) : TUTTI_OK;
+}
+
+static tutti_status copy_port(struct job *job, const char *text)
+{
+	if (address_read_port(text, &job->port))
+		return TUTTI_OK;
+	return fail(TUTTI_ERR_INVALID, "MASTER_PORT=%.60s is not a number from 1 to 65535", text);
 }
 
 tutti_status launcher_master(struct job *job)
@@ -94,15 +100,17 @@ tutti_status launcher_master(struct job *job)
 			    "MASTER_PORT (or a rendezvous in their config) to find rank 0",
 			    host ? "MASTER_PORT" : "MASTER_ADDR", job->size);
 	TRY(copy_host(job, "MASTER_ADDR", host));
-	return parse_int("MASTER_PORT", port, 1, 65535, &job->port);
+	return copy_port(job, port);
 }
 
 /* A port for job number n that all its ranks come to alone. Another job may have the same, so rank
  * 0 takes the first free one above. */
 static tutti_status derive_port(struct job *job, uint64_t n)
 {
-	if (getenv("MASTER_PORT"))
-		return read_int("MASTER_PORT", 1, 65535, &job->port);
+	const char *port = getenv("MASTER_PORT");
+
+	if (port)
+		return copy_port(job, port);
 	job->port = DERIVED_PORT_FIRST + (int)(n % DERIVED_PORTS);
 	job->port_is_taken = 1;
 	return TUTTI_OK;
@@ -178,7 +186,7 @@ static tutti_status openmpi_where(struct job *job)
 			    "mpirun has started %d ranks on several machines (%d here): say where "
 			    "rank 0 is with mpirun -x MASTER_ADDR=<host of rank 0>",
 			    job->size, job->local_size);
-	TRY(copy_host(job, "MASTER_ADDR", host ? host : "127.0.0.1"));
+	TRY(copy_host(job, "MASTER_ADDR", host ? host : address_loopback()));
 	if (!number)
 		number = getenv("OMPI_MCA_ess_base_jobid");
 	return derive_port(job, hash_text(number ? number : "openmpi"));
@@ -231,7 +239,7 @@ static tutti_status mpich_where(struct job *job)
 			    job->size);
 	if (host && job->local_size != job->size)
 		return launcher_master(job);
-	TRY(copy_host(job, "MASTER_ADDR", host ? host : "127.0.0.1"));
+	TRY(copy_host(job, "MASTER_ADDR", host ? host : address_loopback()));
 	return derive_port(job, (uint64_t)hydra_process() * 31);
 }
 

@@ -28,7 +28,5 @@ tutti_status hostlist_first(const char *list, char *host, size_t host_bytes);
 /* TensorFlow's {"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}.
  * Ranks are the chief, if there is one, then the workers in order. */
 tutti_status tf_config_read(struct job *job, const char *text);
-/* "host:port" or "[::1]:port". False when it is not one. */
-bool split_host_port(const char *text, char *host, size_t host_bytes, int *port);
 
 #endif

@@ -6,7 +6,7 @@
 #include "core/net.h"
 #include "core/status.h"
 #include "core/tries.h"
-#include "rendezvous/launcher.h"
+#include "core/words/address.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -49,26 +49,43 @@ static tutti_status parse_file(struct job *job, const char *path)
 	return TUTTI_OK;
 }
 
+/* "a,[::1],b", of fewer than HOST_BYTES bytes. */
+static bool is_list(const char *list)
+{
+	char item[HOST_BYTES], host[HOST_BYTES];
+
+	for (;;) {
+		size_t n = strcspn(list, ",");
+		memcpy(item, list, n);
+		item[n] = '\0';
+		if (address_read_host(item, host, sizeof host) ||
+		    (strchr(host, ':') && item[0] != '['))
+			return false;
+		if (!list[n])
+			return true;
+		list += n + 1;
+	}
+}
+
 /* host,host:port/secret */
 static tutti_status parse_tutti(struct job *job, const char *rest)
 {
 	const char *slash = strchr(rest, '/');
 	const char *colon = slash ? memrchr(rest, ':', (size_t)(slash - rest)) : NULL;
-	char port[16] = "", unused[HOST_BYTES];
-	size_t hosts = colon ? (size_t)(colon - rest) : 0;
+	char port[8] = "", list[HOST_BYTES] = "";
 
-	if (colon && slash - colon < 8)
-		snprintf(port, sizeof port, "x%.*s", (int)(slash - colon), colon);
-	if (hosts == 0 || hosts >= sizeof job->host ||
-	    !split_host_port(port, unused, sizeof unused, &job->port) ||
+	if (colon && slash - colon <= (ptrdiff_t)sizeof port && colon - rest < HOST_BYTES) {
+		memcpy(port, colon + 1, (size_t)(slash - colon - 1));
+		memcpy(list, rest, (size_t)(colon - rest));
+	}
+	if (!is_list(list) || !address_read_port(port, &job->port) ||
 	    strlen(slash + 1) != SECRET_HEX_BYTES - 1 ||
 	    strspn(slash + 1, "0123456789abcdef") != SECRET_HEX_BYTES - 1)
 		return fail(TUTTI_ERR_INVALID, "the rendezvous is not a URL that "
 					       "tutti_rendezvous_open has made: is it cut off?");
-	memcpy(job->host, rest, hosts);
-	job->host[hosts] = '\0';
+	memcpy(job->host, list, sizeof job->host);
 	memcpy(job->secret, slash + 1, SECRET_HEX_BYTES);
-	job->is_served = 1;
+	job->is_url = job->is_served = 1;
 	job->meeting = JOB_TCP;
 	return TUTTI_OK;
 }
@@ -91,7 +108,7 @@ static int host_bytes(const char *rest)
 
 tutti_status place_parse(struct job *job, const char *url)
 {
-	const char *rest = url;
+	const char *rest = url, *why;
 
 	job->port_is_taken = 0;
 	if (skip_prefix(&rest, file_scheme))
@@ -103,11 +120,12 @@ tutti_status place_parse(struct job *job, const char *url)
 			    "the rendezvous \"%.*s...\" is none of tcp://host:port, "
 			    "file:///path and a URL of tutti_rendezvous_open",
 			    scheme_bytes(url), url);
-	if (!split_host_port(rest, job->host, sizeof job->host, &job->port))
+	why = address_read(rest, job->host, sizeof job->host, &job->port);
+	if (why)
 		return fail(TUTTI_ERR_INVALID,
-			    "the rendezvous tcp://%.*s is not tcp://host:port "
-			    "with a port from 1 to 65535",
-			    host_bytes(rest), rest);
+			    "the rendezvous tcp://%.*s is not tcp://host:port with a port from 1 "
+			    "to 65535: it %s",
+			    host_bytes(rest), rest, why);
 	job->meeting = JOB_TCP;
 	return TUTTI_OK;
 }
@@ -140,34 +158,45 @@ static void append_host(char hosts[HOST_BYTES], const char *host)
 		snprintf(hosts + n, HOST_BYTES - n, format, n ? "," : "", host);
 }
 
-static void own_hosts(char hosts[HOST_BYTES], const struct env *env)
+/* interface NULL: of all. */
+static void append_interfaces(char hosts[HOST_BYTES], const char *interface)
 {
 	struct ifaddrs *list = NULL;
 	int n = 1;
 
-	if (env->address)
-		append_host(hosts, env->address);
-	else if (getifaddrs(&list) != 0)
+	if (getifaddrs(&list) != 0) {
 		log_notice("this machine's addresses cannot be read (getifaddrs: %s): ranks of "
 			   "other machines can join only if TUTTI_ADDRESS names one",
 			   strerror(errno));
-	else
-		for (struct ifaddrs *i = list; i && n < ADDRESSES_MAX; i = i->ifa_next) {
-			char text[INET6_ADDRSTRLEN];
-			socklen_t length = sizeof(struct sockaddr_in6);
-			if (!is_public(i))
-				continue;
-			if (i->ifa_addr->sa_family == AF_INET)
-				length = sizeof(struct sockaddr_in);
-			if (getnameinfo(i->ifa_addr, length, text, sizeof text, NULL, 0,
-					NI_NUMERICHOST) == 0) {
-				append_host(hosts, text);
-				n++;
-			}
+		return;
+	}
+	for (struct ifaddrs *i = list; i && n < ADDRESSES_MAX; i = i->ifa_next) {
+		char text[INET6_ADDRSTRLEN];
+		socklen_t length = sizeof(struct sockaddr_in6);
+		if (!is_public(i) || (interface && strcmp(i->ifa_name, interface) != 0))
+			continue;
+		if (i->ifa_addr->sa_family == AF_INET)
+			length = sizeof(struct sockaddr_in);
+		if (getnameinfo(i->ifa_addr, length, text, sizeof text, NULL, 0, NI_NUMERICHOST) ==
+		    0) {
+			append_host(hosts, text);
+			n++;
 		}
-	if (list)
-		freeifaddrs(list);
-	append_host(hosts, "127.0.0.1");
+	}
+	freeifaddrs(list);
+}
+
+/* TUTTI_ADDRESS is an address or the name of an interface. */
+static void own_hosts(char hosts[HOST_BYTES], const struct env *env)
+{
+	const char *named = env->address && env->address[0] ? env->address : NULL;
+	char host[HOST_BYTES];
+
+	if (named && !address_read_host(named, host, sizeof host) && address_is_literal(host))
+		append_host(hosts, host);
+	else
+		append_interfaces(hosts, named);
+	append_host(hosts, address_loopback());
 }
 
 tutti_status place_url(char *url, size_t url_bytes, const char *secret, int port,
@@ -244,21 +273,19 @@ tutti_status place_is_here(const char *host, bool *is_here)
 /* Of a name, this machine's idea (Debian: 127.0.1.1) may not be the others'. */
 static bool is_exact(const char *host)
 {
-	struct in6_addr address;
-
-	return strcmp(host, "localhost") == 0 || inet_pton(AF_INET, host, &address) == 1 ||
-	       inet_pton(AF_INET6, host, &address) == 1;
+	return address_is_literal(host) || address_is_loopback(host);
 }
 
 tutti_status place_listen(const char *host, int port, int *fd, int *bound_port)
 {
+	if (host && (errno = address_loopback_error(host)))
+		return fail_errno("the ranks of this machine cannot meet at %.200s (is its "
+				  "loopback interface up?)",
+				  host);
 	if (host && is_exact(host) && !is_any(host)) {
-		/* localhost has two addresses, and all ranks try this one. */
-		bool is_name = strcmp(host, "localhost") == 0;
-		tutti_status status =
-			net_listen(is_name ? "127.0.0.1" : host, port, BACKLOG, fd, bound_port);
-		/* Translated on its way here, maybe. */
-		if (status == TUTTI_OK || errno != EADDRNOTAVAIL)
+		tutti_status status = net_listen(host, port, BACKLOG, fd, bound_port);
+		/* Translated on its way here, maybe: but nobody does that with loopback. */
+		if (status == TUTTI_OK || errno != EADDRNOTAVAIL || address_is_loopback(host))
 			return status;
 	}
 	return net_listen(NULL, port, BACKLOG, fd, bound_port);

@@ -47,6 +47,11 @@ static tutti_status cannot_serve(const struct job *job)
 {
 	char why[ERROR_BYTES];
 
+	if (errno == EADDRINUSE && job->is_url)
+		return fail(TUTTI_ERR_SYSTEM,
+			    "rank %d cannot serve the joining ranks at port %d of the URL: another "
+			    "process has it by now (give all ranks a new URL: config.rendezvous)",
+			    job->rank, job->port);
 	if (errno == EADDRINUSE)
 		return fail(TUTTI_ERR_SYSTEM,
 			    "rank %d cannot serve the joining ranks at %.200s:%d: another "
@@ -66,9 +71,9 @@ static tutti_status listen_above(const struct job *job, int *fd, int *port)
 			return cannot_serve(job);
 	}
 	return fail(TUTTI_ERR_SYSTEM,
-		    "rank %d cannot serve the joining ranks: the ports %d to %d are "
-		    "all in use (TUTTI_PORT names another)",
-		    job->rank, job->port + 1, job->port + PROBED_PORTS);
+		    "rank %d cannot serve the joining ranks: the ports %d to %d, each tried once, "
+		    "are all in use: %s (TUTTI_PORT names another)",
+		    job->rank, job->port + 1, job->port + PROBED_PORTS, strerror(EADDRINUSE));
 }
 
 static tutti_status listen_tcp(const struct job *job, const struct env *env,
@@ -85,7 +90,8 @@ static tutti_status listen_tcp(const struct job *job, const struct env *env,
 	}
 	if (job->port_is_taken)
 		return listen_above(job, &config->listen_fd, &config->port);
-	status = place_listen(job->host, job->port, &config->listen_fd, &config->port);
+	status = place_listen(job->is_url ? NULL : job->host, job->port, &config->listen_fd,
+			      &config->port);
 	return status == TUTTI_OK ? status : cannot_serve(job);
 }
 
@@ -213,7 +219,7 @@ tutti_status rendezvous_join(struct rendezvous **rendezvous, const struct job *j
 	r->wire.rank = job->rank;
 	r->size = job->size;
 	r->wire.fd = -1;
-	if (job->meeting == JOB_ALONE) { /* no socket, no thread */
+	if (job->size == 1) { /* no socket, no thread */
 		auth_random(r->key, sizeof r->key);
 		auth_random(r->comm_id, sizeof r->comm_id);
 	} else if (job->rank == job->server && !job->is_served) {

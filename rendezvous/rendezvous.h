@@ -9,7 +9,7 @@
 
 #include <stdbool.h>
 
-enum job_meeting { JOB_ALONE, JOB_TCP, JOB_FILE };
+enum job_meeting { JOB_ALONE, JOB_TCP, JOB_FILE }; /* ALONE: nobody has said where */
 
 /* Which rank this process is. Strings are copies. */
 struct job {
@@ -22,8 +22,10 @@ struct job {
 	int port;
 	int port_is_taken;                   /* by the launcher, maybe by another job: rank 0
 	                                      * takes one above it, the others probe upward */
-	int is_served;                       /* by tutti_rendezvous_open's process: rank 0 connects
-	                                      * like the others; host is then a list "a,b"  */
+	int is_url;                          /* of tutti_rendezvous_open: host is a list "a,b",
+	                                      * and the secret is the URL's                 */
+	int is_served;                       /* is_url, and the process that called it serves:
+	                                      * rank 0 connects like the others             */
 	char path[512];                      /* JOB_FILE                                    */
 	int server;                          /* the rank that serves the others; -1 if it is one
 	                                      * of those that are there already             */
@@ -39,10 +41,21 @@ struct job {
 tutti_status job_find(struct job *job, const tutti_config *config, const struct env *env);
 /* The size of the job that a launcher has started this process for; 0: there is no launcher. */
 tutti_status job_launched(int *size);
-/* The same place and secret for a job that grows, in which this process is rank of size. The
- * rank and world_size of config and of the launcher are not looked at. server: the rank that
- * serves the others. */
-tutti_status job_find_again(struct job *job, int rank, int size, int server,
+/* Overwrites the secret. */
+void job_forget(struct job *job);
+
+/* Where the ranks of a communicator have met, and by which secret: for those that come later. The
+ * communicator and all that come from it hold it; the last one to drop it overwrites it. */
+struct origin;
+struct origin *origin_new(const struct job *job);          /* NULL: no memory */
+struct origin *origin_hold(struct origin *origin);         /* NULL is fine    */
+void origin_drop(struct origin *origin);
+
+/* For a job that grows, in which this process is rank of size: the place and the secret of config,
+ * each of which is the communicator's where config has none, and the environment's where that has
+ * none either (origin NULL, or a rank that was alone). The rank and world_size of config and of the
+ * launcher are not looked at. */
+tutti_status job_find_again(struct job *job, int rank, int size, const struct origin *origin,
                             const tutti_config *config, const struct env *env);
 /* Keeps the ports where the environment says that ranks meet from this process's other listeners,
  * as job_find does with the job's: one that stayed there would keep later meetings out. */

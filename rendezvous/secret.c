@@ -49,7 +49,7 @@ bool secret_is_given(uint8_t key[TUTTI_KEY_BYTES], const struct job *job, const 
 			return false;
 		log_info("TUTTI_INSECURE=1: every process that reaches rank 0 may join");
 	}
-	given_key(key, job, job->is_growing && !job->is_served);
+	given_key(key, job, job->is_growing && !job->is_url);
 	return true;
 }
 

@@ -49,6 +49,6 @@ tutti_status rendezvous_unserve(const char *url)
 	if (!server_stop(key))
 		log_info("the rendezvous has ended by itself, or is another process's");
 	sodium_memzero(key, sizeof key);
-	sodium_memzero(&job.secret, sizeof job.secret);
+	job_forget(&job);
 	return TUTTI_OK;
 }

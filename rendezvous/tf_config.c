@@ -4,6 +4,7 @@
 
 #include "core/json_text.h"
 #include "core/status.h"
+#include "core/words/address.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -28,15 +29,16 @@ static uint32_t hash_of(const char *list, int index, const char *address)
 	return hash;
 }
 
-static bool is_address(const char *text)
+/* NULL, or what is wrong. */
+static const char *check_address(const char *text)
 {
 	char host[sizeof((struct job *)0)->host];
 	int port;
 
-	for (const char *at = text; *at; at++)
-		if ((unsigned char)*at <= ' ' || *at == 127)
-			return false;
-	return strlen(text) < ADDRESS_BYTES && split_host_port(text, host, sizeof host, &port);
+	if (!text)
+		return "is no text";
+	return strlen(text) < ADDRESS_BYTES ? address_read(text, host, sizeof host, &port)
+					    : "is too long";
 }
 
 /* Of cluster.chief or cluster.worker, which may be missing. */
@@ -55,11 +57,12 @@ static tutti_status read_list(struct cluster *c, const json_t *cluster, const ch
 			    list, n, WORLD_MAX);
 	for (size_t i = 0; i < n; i++) {
 		const char *text = json_string_value(json_array_get(addresses, i));
-		if (!text || !is_address(text))
+		const char *why = check_address(text);
+		if (why)
 			return fail(TUTTI_ERR_INVALID,
 				    "TF_CONFIG's cluster.%s names \"%.100s\" where host:port is "
-				    "expected (entry %zu)",
-				    list, text ? text : "?", i);
+				    "expected (entry %zu): it %s",
+				    list, text ? text : "?", i, why);
 		if (i == 0)
 			*first = text;
 		c->hash += hash_of(list, (int)i, text);
@@ -120,8 +123,8 @@ static tutti_status read_config(struct job *job, const json_t *config)
 	job->rank = rank;
 	job->size = c.chiefs + c.workers;
 	job->hosts = c.hash ? c.hash : 1;
-	split_host_port(c.chiefs ? c.first_chief : c.first_worker, job->host, sizeof job->host,
-			&job->port);
+	address_read(c.chiefs ? c.first_chief : c.first_worker, job->host, sizeof job->host,
+		     &job->port);
 	return TUTTI_OK;
 }
 

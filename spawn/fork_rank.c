@@ -28,8 +28,8 @@ static void set_environment(const struct spawn *s, int rank)
 		.local = rank,
 		.local_size = s->n,
 		.nodes = 1,
-		.host = "127.0.0.1",
-		.port = s->port,
+		.host = s->host,
+		.port = s->port.number,
 		.starter = s->parent,
 		.cores = cores < 1 ? 1 : cores,
 	};
@@ -88,7 +88,7 @@ __attribute__((noreturn)) static void become(struct spawn *s, int rank, const si
 	for (int i = 0; i < rank; i++)
 		if (s->rank[i].fd >= 0)
 			close(s->rank[i].fd);
-	close(s->port_fd);
+	fresh_port_free(&s->port);
 	cores_bind(s->cores, rank);
 	wait_count_cores();
 	set_environment(s, rank);

@@ -8,10 +8,10 @@
 #include "core/clock.h"
 #include "core/forks.h"
 #include "core/status.h"
+#include "core/words/address.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -63,20 +63,14 @@ static void empty_standard(unsigned filled)
 
 static tutti_status prepare(struct spawn *s)
 {
-	/* The next job has another one, so that connections of the last cannot be in its way. */
-	static atomic_int last = FRESH_FIRST_PORT - 1;
-	int first = atomic_load(&last) + 1;
-
-	if (first >= FRESH_FIRST_PORT + FRESH_PORTS)
-		first = FRESH_FIRST_PORT;
 	s->rank = calloc((size_t)s->n, sizeof *s->rank);
 	s->poll = calloc((size_t)s->n + 1, sizeof *s->poll);
 	if (!s->rank || !s->poll)
 		return fail(TUTTI_ERR_MEMORY, "tutti_spawn: no memory for %d ranks", s->n);
-	s->port_fd = fresh_port_from(first, &s->port);
-	if (s->port_fd < 0)
-		return fail_errno("tutti_spawn: no port from %d to %d can be used", first, s->port);
-	atomic_store(&last, s->port);
+	s->host = address_loopback();
+	if (fresh_port_keep(&s->port, 0) != 0)
+		return fail_errno("tutti_spawn: no TCP port can be bound: the system was asked "
+				  "once for any");
 	s->cores = cores_deal(s->n);
 	if (!getenv("TUTTI_SECRET") && !getenv("TUTTI_SECRET_FILE") && fresh_secret(s->secret) != 0)
 		return fail_errno("tutti_spawn: no random bits for the job's secret");
@@ -121,7 +115,7 @@ tutti_status tutti_spawn(int (*fn)(int rank, void *arg), void *arg, int nprocs)
 		.arg = arg,
 		.n = nprocs,
 		.parent = getpid(),
-		.port_fd = -1,
+		.port = FRESH_PORT_NONE,
 		.term_at = DEADLINE_NONE,
 		.kill_at = DEADLINE_NONE,
 	};
@@ -135,8 +129,7 @@ tutti_status tutti_spawn(int (*fn)(int rank, void *arg), void *arg, int nprocs)
 		status = run(&s);
 	last_code = s.has_run ? s.exit_code : 1;
 	cores_free(s.cores);
-	if (s.port_fd >= 0)
-		close(s.port_fd);
+	fresh_port_free(&s.port);
 	free(s.poll);
 	free(s.rank);
 	empty_standard(filled);

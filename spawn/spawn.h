@@ -26,7 +26,8 @@ struct spawn {
 	struct spawned *rank;
 	struct pollfd *poll;   /* room for each rank, and for the signals from outside        */
 	pid_t parent;
-	int port, port_fd;     /* reserved until the job is over                              */
+	const char *host;      /* where the ranks meet, and ...                                */
+	struct fresh_port port; /* ... where there, until the job is over                      */
 	char secret[FRESH_SECRET_BYTES]; /* "": the environment has the user's                */
 	struct outside outside;
 	struct cores *cores;   /* NULL: no rank is bound                                      */

@@ -26,3 +26,10 @@ said()
 {
 	grep -qE -- "$1" "${2:-err}" || complain "no '$1' in ${2:-err}: $(head -12 "${2:-err}")"
 }
+
+# port: sets $port to one that nothing has: the system chooses it.
+port()
+{
+	# shellcheck disable=SC2016
+	port=$(timeout -k 5 60 "$BUILD_DIR/launch/tuttirun" -n 1 sh -c 'echo $MASTER_PORT') || complain "there is no port"
+}

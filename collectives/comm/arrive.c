@@ -178,6 +178,7 @@ tutti_status comm_arrive(struct tutti_comm *comm, const struct job *job, int par
 	struct common_result all;
 
 	*arrival = (struct arrival){NULL, deadline};
+	TRY(comm_keep_origin(comm, job));
 	TRY(rendezvous_join(&arrival->meeting, job, &comm->settings.env, deadline));
 	comm->parent.rank = parent_rank;
 	tutti_status status = meet(comm, arrival->meeting, deadline);

@@ -35,6 +35,7 @@ tutti_status comm_new_child(struct tutti_comm **out, const struct tutti_comm *pa
 	memcpy(child->place.host_id, parent->place.host_id, sizeof child->place.host_id);
 	child->place.ranks_on_host = parent->place.ranks_on_host;
 	child->place.cores = parent->place.cores;
+	child->recovery.origin = origin_hold(parent->recovery.origin);
 	if (!config->device) {
 		child->settings.device = parent->settings.device;
 		child->settings.device_memory = parent->settings.device_memory;

@@ -85,6 +85,14 @@ tutti_config comm_config(const struct tutti_comm *comm)
 			      .name = comm->settings.name[0] ? comm->settings.name : NULL};
 }
 
+tutti_status comm_keep_origin(struct tutti_comm *comm, const struct job *job)
+{
+	comm->recovery.origin = origin_new(job);
+	return comm->recovery.origin
+		       ? TUTTI_OK
+		       : fail(TUTTI_ERR_MEMORY, "rank %d: no memory to join", comm->rank);
+}
+
 struct window_config comm_window_config(struct tutti_comm *comm)
 {
 	return (struct window_config){
@@ -321,6 +329,7 @@ void comm_free(struct tutti_comm *comm)
 	for (int i = 0; i < comm->recovery.ancestor_count; i++)
 		consensus_drop(comm->recovery.ancestors[i]);
 	free(comm->recovery.ancestors);
+	origin_drop(comm->recovery.origin);
 	recorder_free(comm->calls.own_recorder);
 	trace_close(comm->calls.trace);
 	for (int side = 0; side < 2; side++)

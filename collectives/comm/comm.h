@@ -19,6 +19,7 @@ struct control_peer;
 struct device;
 struct engine;
 struct job_record;
+struct origin;
 struct task_spec;
 struct recorder;
 struct route;
@@ -104,6 +105,7 @@ struct comm_recovery {
 	 * back: as long as this one lives it must not take them for deserted. */
 	struct consensus **ancestors;
 	int ancestor_count;
+	struct origin *origin;  /* where the ranks have met, for new ones (rendezvous.h)  */
 	atomic_uint aborts;     /* how often tutti_comm_abort was called                */
 	unsigned aborts_before; /* of aborts: they do not concern the recovery call     */
 	int server; /* of a grow that waits for it: rank + 1, or 0               */

@@ -181,7 +181,8 @@ static tutti_status get_ready(struct grow *g)
 	TRY(check_sizes(g));
 	choose_numbers(g);
 	int number = g->numbers[g->old->rank];
-	tutti_status status = job_find_again(&g->job, number, g->size, -1, &g->config, &g->env);
+	tutti_status status = job_find_again(&g->job, number, g->size, g->old->recovery.origin,
+					     &g->config, &g->env);
 	own.is_here = status == TUTTI_OK && job_is_here(&g->job);
 	own.left_behind = left_behind(g);
 	TRY(compare(g, ASK_READINESS, &own, status));
@@ -196,6 +197,10 @@ static tutti_status arrive(struct grow *g)
 
 	g->arrived_ns = deadline_after_ms(timeout_ms) + (uint64_t)margin_ms * 1000000u;
 	TRY(comm_new(&g->grown, &g->config, &g->env, number, g->size));
+	if (!g->config.device) {
+		g->grown->settings.device = g->old->settings.device;
+		g->grown->settings.device_memory = g->old->settings.device_memory;
+	}
 	g->old->recovery.server = g->job.is_served || g->server == g->old->rank ? 0 : g->server + 1;
 	tutti_status status = comm_arrive(g->grown, &g->job, g->old->rank, &g->arrival);
 	g->old->recovery.server = 0;
@@ -246,6 +251,7 @@ static tutti_status run(struct grow *g, tutti_comm **grown)
 	free(g->marks);
 	free(g->numbers);
 	free(g->records);
+	job_forget(&g->job);
 	return status;
 }
 

@@ -79,6 +79,7 @@ static tutti_status join(struct tutti_comm *comm, const struct job *job)
 		TRY(comm_arrive(comm, job, -1, &arrival));
 		return comm_conclude(comm, &arrival, TUTTI_OK);
 	}
+	TRY(comm_keep_origin(comm, job));
 	TRY(arrive_describe(comm, &alone));
 	TRY(comm_meet(comm, &alone));
 	return comm_start(comm);
@@ -88,7 +89,7 @@ tutti_status comm_init(struct tutti_comm **out, const tutti_config *config)
 {
 	struct env env;
 	struct job job;
-	struct tutti_comm *comm;
+	struct tutti_comm *comm = NULL;
 
 	if (!config)
 		config = &no_config;
@@ -102,8 +103,10 @@ tutti_status comm_init(struct tutti_comm **out, const tutti_config *config)
 	TRY(job_find(&job, config, &env));
 	job.local_ranks = 1;
 	log_set_rank(job.rank);
-	TRY(comm_new(&comm, config, &env, job.rank, job.size));
-	tutti_status status = join(comm, &job);
+	tutti_status status = comm_new(&comm, config, &env, job.rank, job.size);
+	if (status == TUTTI_OK)
+		status = join(comm, &job);
+	job_forget(&job);
 	if (status != TUTTI_OK) {
 		comm_free(comm);
 		return status;
@@ -249,6 +252,7 @@ tutti_status comm_init_all(struct tutti_comm **comms, int n, const tutti_config 
 		return fail(TUTTI_ERR_MEMORY, "no memory for %d communicators", n);
 	tutti_status status = job.size > n ? join_others(made, n, config, &env, &job)
 					   : join_all(made, n, config, &env);
+	job_forget(&job);
 	for (int r = 0; r < n; r++)
 		if (status == TUTTI_OK)
 			comms[r] = made[r];

@@ -141,6 +141,8 @@ tutti_status local_ranks_join(struct tutti_comm **comms, int n, const struct job
 		ranks[r].job.rank += r;
 	}
 	tutti_status status = join_by_threads(ranks, n);
+	for (int r = 0; r < n; r++)
+		job_forget(&ranks[r].job);
 	free(ranks);
 	return status;
 }

@@ -1,30 +1,46 @@
-/* A port is reserved by binding it and never listening: rank 0 can still bind and listen beside the
- * reservation, since both allow reuse, while another job's reservation, bound before it allows
- * reuse, finds it taken. So jobs that start at the same moment get different ports. */
+/* A port is kept by binding it and never listening, with SO_REUSEADDR: rank 0 can bind and listen
+ * beside that, and so it can where only connections of an earlier job still have the port, which
+ * the system keeps for a minute (TIME_WAIT). Since two jobs could do the same, a job also binds a
+ * Unix socket with the number of its port as an abstract name, which only one process can have. */
 #include "spawn/rank/fresh.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
-#define PORT_MAX 65535
+union address {
+	struct sockaddr any;
+	struct sockaddr_in ipv4;
+	struct sockaddr_in6 ipv6;
+};
 
-int fresh_port_at(int port)
+/* -1 with errno. */
+static int bind_all(int family, int number, union address *address)
 {
-	struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-	int yes = 1, error;
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int one = 1, zero = 0, error, fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	socklen_t bytes = sizeof address->ipv4;
 
 	if (fd < 0)
 		return -1;
-	address.sin_addr.s_addr = htonl(INADDR_ANY);
-	if (bind(fd, (struct sockaddr *)&address, sizeof address) == 0 &&
-	    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == 0)
+	if (family == AF_INET6) {
+		*address = (union address){.ipv6 = {.sin6_family = AF_INET6,
+						    .sin6_port = htons((uint16_t)number),
+						    .sin6_addr = IN6ADDR_ANY_INIT}};
+		bytes = sizeof address->ipv6;
+		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof zero);
+	} else {
+		*address = (union address){.ipv4 = {.sin_family = AF_INET,
+						    .sin_port = htons((uint16_t)number),
+						    .sin_addr.s_addr = htonl(INADDR_ANY)}};
+	}
+	if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) == 0 &&
+	    bind(fd, &address->any, bytes) == 0 && getsockname(fd, &address->any, &bytes) == 0)
 		return fd;
 	error = errno;
 	close(fd);
@@ -32,15 +48,65 @@ int fresh_port_at(int port)
 	return -1;
 }
 
-int fresh_port_from(int first, int *port)
+/* Of both families at once, where the system has IPv6. */
+static int bind_port(int *number)
 {
-	int last = first + FRESH_PORTS - 1 < PORT_MAX ? first + FRESH_PORTS - 1 : PORT_MAX, fd = -1;
+	union address address;
+	int fd = bind_all(AF_INET6, *number, &address);
 
-	for (*port = first;; ++*port) {
-		fd = fresh_port_at(*port);
-		if (fd >= 0 || errno != EADDRINUSE || *port == last)
-			return fd;
+	if (fd >= 0) {
+		*number = ntohs(address.ipv6.sin6_port);
+		return fd;
 	}
+	if (errno != EAFNOSUPPORT && errno != EADDRNOTAVAIL)
+		return -1;
+	fd = bind_all(AF_INET, *number, &address);
+	if (fd >= 0)
+		*number = ntohs(address.ipv4.sin_port);
+	return fd;
+}
+
+static int lock_port(int number)
+{
+	struct sockaddr_un name = {.sun_family = AF_UNIX};
+	int n = snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "tutti-port-%d", number);
+	int error, fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return -1;
+	if (bind(fd, (const struct sockaddr *)&name,
+		 (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n)) == 0)
+		return fd;
+	error = errno;
+	close(fd);
+	errno = error;
+	return -1;
+}
+
+int fresh_port_keep(struct fresh_port *port, int number)
+{
+	int error;
+
+	*port = (struct fresh_port){.number = number, .fd = -1, .lock_fd = -1};
+	port->fd = bind_port(&port->number);
+	if (port->fd < 0)
+		return -1;
+	port->lock_fd = lock_port(port->number);
+	if (port->lock_fd >= 0 || number == 0) /* the system gives nobody a port twice */
+		return 0;
+	error = errno;
+	fresh_port_free(port);
+	errno = error;
+	return -1;
+}
+
+void fresh_port_free(struct fresh_port *port)
+{
+	if (port->fd >= 0)
+		close(port->fd);
+	if (port->lock_fd >= 0)
+		close(port->lock_fd);
+	port->fd = port->lock_fd = -1;
 }
 
 int fresh_secret(char secret[FRESH_SECRET_BYTES])

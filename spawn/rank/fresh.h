@@ -3,15 +3,20 @@
 #ifndef SPAWN_RANK_FRESH_H
 #define SPAWN_RANK_FRESH_H
 
-#define FRESH_FIRST_PORT   29500 /* torchrun's */
-#define FRESH_PORTS        1000  /* tried upward from the first */
 #define FRESH_SECRET_BYTES 65    /* 256 random bits in hexadecimal */
 
-/* A descriptor that keeps the port from other jobs until it is closed; -1 with errno. */
-int fresh_port_at(int port);
-/* The same for the first free port of FRESH_PORTS from first on: *port is that one or, with -1, the
- * last that was tried. */
-int fresh_port_from(int first, int *port);
+/* A TCP port that is kept from other jobs and programs, but not from this job's rank 0. */
+struct fresh_port {
+	int number;
+	int fd, lock_fd;         /* -1: not kept */
+};
+
+#define FRESH_PORT_NONE {.fd = -1, .lock_fd = -1}
+
+/* Keeps the port of that number; 0: any that is free, which the system chooses. 0, or -1 with
+ * errno; port->number is the number in both cases. */
+int fresh_port_keep(struct fresh_port *port, int number);
+void fresh_port_free(struct fresh_port *port);
 /* 0, or -1 with errno. */
 int fresh_secret(char secret[FRESH_SECRET_BYTES]);
 

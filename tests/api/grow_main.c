@@ -1,6 +1,9 @@
 /* grow_main kills|recover|fewer|more|secret|absent|left|lingers [rounds]: a rank of a job that new
  * ranks join. `ranks -k -r` starts those that are killed again, with TUTTI_RESTARTED. SEED decides
  * who goes when: all ranks know it, new ones are told. recover: as kills, by tutti_recover.
+ * WAY: how kills and recover join, the first ranks and the new ones alike: by a config alone, with
+ * nothing of a launcher in the environment: tcp, file, open (a file, no secret), url (rank 0 opens
+ * it); a second word, dup, split or create_from: the first ranks go on in such a child alone.
  *
  * What it must never see: a rank that hangs (ranks has a deadline), numbers or sums that are wrong,
  * a new rank that is not told what the others know, a job that ends because a rank lacks the
@@ -227,17 +230,93 @@ static bool anybody_goes(void)
 	return false;
 }
 
+static const char way_secret[] = "a secret that is in no variable";
+
+/* A URL that rank 0 has opened, and all read in the file at path. */
+static void share_url(const char *path, char *url, size_t bytes)
+{
+	const struct timespec nap = {0, 1000000};
+	char fresh[320];
+	FILE *file;
+
+	if (id == 0 && !getenv("TUTTI_RESTARTED")) {
+		snprintf(fresh, sizeof fresh, "%s.fresh", path);
+		CHECK_OK(tutti_rendezvous_open(url, bytes));
+		CHECK((file = fopen(fresh, "w")), "%s", fresh);
+		CHECK(fputs(url, file) >= 0 && fclose(file) == 0, "%s", fresh);
+		CHECK(rename(fresh, path) == 0, "%s", path);
+	}
+	while (!(file = fopen(path, "r")))
+		nanosleep(&nap, NULL);
+	CHECK(fgets(url, (int)bytes, file), "%s is empty", path);
+	fclose(file);
+}
+
+static char way_path[300];
+
+/* By the way that WAY says; false: by the environment, which a config replaces else. */
+static bool find_way(tutti_config *config, char url[512])
+{
+	static const char *const launchers[] = {
+		"MASTER_ADDR", "MASTER_PORT", "TUTTI_SECRET",    "RANK",
+		"WORLD_SIZE",  "LOCAL_RANK",  "LOCAL_WORLD_SIZE"};
+	const char *way = getenv("WAY"), *folder = getenv("TMPDIR");
+
+	if (!way)
+		return false;
+	snprintf(way_path, sizeof way_path, "%.200s/tutti-way-%d-%d", folder ? folder : "/tmp",
+		 number("MASTER_PORT"), (int)getppid());
+	*config = (tutti_config){.rank = id, .world_size = size, .rendezvous = url};
+	if (strncmp(way, "tcp", 3) == 0)
+		snprintf(url, 512, "tcp://127.0.0.1:%d", number("MASTER_PORT"));
+	else
+		snprintf(url, 512, "file://%s", way_path);
+	if (strncmp(way, "tcp", 3) == 0 || strncmp(way, "file", 4) == 0)
+		config->secret = way_secret;
+	if (strncmp(way, "url", 3) == 0)
+		share_url(way_path, url, 512);
+	for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++)
+		unsetenv(launchers[i]);
+	return true;
+}
+
+/* What a child knows of the way, it keeps when its parent is gone. */
+static void go_on_in_child(void)
+{
+	const char *way = getenv("WAY"), *kind = way ? strchr(way, ' ') : NULL;
+	int all[RANKS_MOST];
+	tutti_comm *child = NULL;
+
+	if (!kind || getenv("TUTTI_RESTARTED"))
+		return;
+	for (int r = 0; r < size; r++)
+		all[r] = r;
+	if (strcmp(kind, " dup") == 0)
+		CHECK_OK(tutti_comm_dup(comm, &child));
+	else if (strcmp(kind, " split") == 0)
+		CHECK_OK(tutti_comm_split(comm, 0, id, &(tutti_config){.name = "child"}, &child));
+	else
+		CHECK_OK(tutti_comm_create_from(comm, all, size, 0, NULL, &child));
+	tutti_comm_destroy(comm);
+	comm = child;
+}
+
 static void kills(int rounds)
 {
 	bool is_new = getenv("TUTTI_RESTARTED") != NULL;
+	tutti_config config;
+	char url[512];
+	bool has_config = find_way(&config, url);
 
 	/* Others may die while it joins: it tries again. */
 	for (int i = 0; !comm; i++) {
-		tutti_status status = tutti_init(&comm, NULL);
+		tutti_status status = tutti_init(&comm, has_config ? &config : NULL);
 		CHECK(status == TUTTI_OK || (is_new && i < TRIES), "%s",
 		      tutti_status_string(status));
 	}
 	CHECK(tutti_rank(comm) == id && tutti_size(comm) == size, "another number");
+	memset(url, 0, sizeof url); /* the communicator has a copy */
+	go_on_in_child();
 	if (!learn())
 		recover();
 	for (;;) {
@@ -247,8 +326,10 @@ static void kills(int rounds)
 			recover();
 			continue;
 		}
-		if (state.step == rounds)
+		if (state.step == rounds) {
+			unlink(way_path);
 			return;
+		}
 		state.step++;
 		choose();
 	}

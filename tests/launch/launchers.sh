@@ -33,10 +33,3 @@ two_at_once()
 	cat other >>out
 	four 2
 }
-
-# port NUMBER: sets $port to the first one from there on that no process listens at.
-port()
-{
-	port=$1
-	while (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do port=$((port + 1)); done
-}

@@ -5,7 +5,7 @@ set -u
 . "$SOURCE_DIR/tests/launch/launchers.sh"
 PATH=$PATH:/usr/sbin:/sbin
 needs "the OpenSSH server" sshd ssh ssh-keygen
-port 17022
+port
 ssh-keygen -q -t ed25519 -N '' -f host_key
 ssh-keygen -q -t ed25519 -N '' -f key
 cat >sshd_config <<END

@@ -23,7 +23,7 @@ service=$(value name) job=$(sed -n '/^kind: Job/,$p' "$manifest" | sed -n 's/^  
 command=$(sed '1,/^ *args:/d' "$manifest" | sed 1d | tr -s ' \n' ' ')
 master=$(sed -n 's/.*--master \([^: ]*\):.*/\1/p' <<<"$command")
 [ "$master" = "$job-0.$service" ] || complain "rank 0 is at $job-0.$service, not at $master"
-port 29970
+port
 command=${command/"$master:29500"/"127.0.0.1:$port"}
 command=${command/all_reduce_perf/"$program"}
 

@@ -12,7 +12,7 @@ four
 two_at_once $mpirun -n 4 "$program"
 
 # ---- where rank 0 is
-port 29800
+port
 expect 0 $mpirun -n 4 -x MASTER_ADDR=127.0.0.1 -x MASTER_PORT="$port" "$program"
 four
 exit $failures

@@ -8,18 +8,18 @@ set -u
 . "$SOURCE_DIR/tests/launch/torchrun.sh"
 
 # ---- one machine; rank 1 fails once, and torchrun starts all again
-port 29700
+port
 expect 0 $limit $torchrun --no_python --nproc_per_node 4 --master_port "$port" --max_restarts 1 "$program" once
 [ -e once ] || complain "nobody has failed"
 four
 
 # ---- two agents, as on two machines: each is told where node 0 is; or they find each other, which test_torchrun_hosts tries
 # between hosts, where there can be such
-port $((port + 1))
+port
 agents="--master_addr 127.0.0.1 --master_port $port" static=yes both "$program"
 four
 if ! unshare -mnu ip link add n1 type veth peer name n2 2>/dev/null; then
-	port $((port + 1))
+	port
 	agents="--rdzv_backend c10d --rdzv_endpoint 127.0.0.1:$port --rdzv_id tutti" static="" both "$program"
 	four
 fi

@@ -178,7 +178,15 @@ static void contradictions_are_named(void **state)
 	refused("RANK=0 WORLD_SIZE=2 LOCAL_WORLD_SIZE=3" MASTER, "LOCAL_WORLD_SIZE=3");
 	refused("RANK=0 WORLD_SIZE=2", "MASTER_ADDR is not set");
 	refused("RANK=0 WORLD_SIZE=2 MASTER_ADDR=a", "MASTER_PORT is not set");
-	refused("RANK=0 WORLD_SIZE=2 MASTER_ADDR= MASTER_PORT=1", "MASTER_ADDR is not a host name");
+	refused("RANK=0 WORLD_SIZE=2 MASTER_ADDR= MASTER_PORT=1", "MASTER_ADDR= has no host");
+	refused("RANK=0 WORLD_SIZE=2 MASTER_ADDR=a:5 MASTER_PORT=1",
+		"MASTER_ADDR=a:5 is a host and a port, where a host alone is wanted");
+	refused("RANK=0 WORLD_SIZE=2 MASTER_ADDR=[::1]:5 MASTER_PORT=1", "MASTER_ADDR=[::1]:5 is");
+	refused("RANK=0 WORLD_SIZE=2 MASTER_ADDR=a,b MASTER_PORT=1", "MASTER_ADDR=a,b has no host");
+	refused("RANK=0 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=+1", "MASTER_PORT=+1");
+	refused("OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=1x",
+		"MASTER_PORT=1x");
+	refused("RANK=+1 WORLD_SIZE=3" MASTER, "RANK=+1 is not a number");
 	refused("RANK=0 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=0", "MASTER_PORT=0");
 	refused("RANK=0 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=65536", "MASTER_PORT=65536");
 	refused("RANK=0 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=29500x", "MASTER_PORT=29500x");
@@ -296,6 +304,9 @@ static void host_lists(void **state)
 static void the_config_comes_first(void **state)
 {
 	(void)state;
+	config = (tutti_config){.rank = 2, .world_size = 4, .rendezvous = "tcp://[fe80::1%lo]:9"};
+	assert_int_equal(job_find(&job, &config, &env), TUTTI_OK);
+	check("config", 2, 4, "fe80::1%lo", 9);
 	config = (tutti_config){.rank = 2, .world_size = 4, .rendezvous = "tcp://[::1]:123"};
 	assert_int_equal(job_find(&job, &config, &env), TUTTI_OK);
 	check("config", 2, 4, "::1", 123);
@@ -385,6 +396,15 @@ static void urls(void **state)
 		"udp://h:1",
 		"tutti://h:1/",
 		"tutti://h:1",
+		"tcp://[::1]",
+		"tcp://[h]:1",
+		"tcp://h,i:1",
+		"tcp://u@h:1",
+		"tcp://h:+1",
+		("tutti://h,,i:1/0123456789abcdef0123456789abcdef0123456789abcdef012345"
+		 "6789abcdef"),
+		("tutti://::1:1/0123456789abcdef0123456789abcdef0123456789abcdef0123456"
+		 "789abcdef"),
 		("tutti://:1/0123456789abcdef0123456789abcdef0123456789abcdef012345678"
 		 "9abcdef")};
 	char url[URL_BYTES], made[URL_BYTES];
@@ -422,6 +442,12 @@ static void urls(void **state)
 	env.address = "fe80::7";
 	assert_int_equal(place_url(made, sizeof made, secret, 78, &env), TUTTI_OK);
 	assert_int_equal(strncmp(made, "tutti://[fe80::7],127.0.0.1:78/", 31), 0);
+	env.address = "[fd98::7]";
+	assert_int_equal(place_url(made, sizeof made, secret, 78, &env), TUTTI_OK);
+	assert_int_equal(strncmp(made, "tutti://[fd98::7],127.0.0.1:78/", 31), 0);
+	env.address = "lo"; /* an interface, whose name nobody could look up */
+	assert_int_equal(place_url(made, sizeof made, secret, 78, &env), TUTTI_OK);
+	assert_int_equal(strncmp(made, "tutti://127.0.0.1:78/", 21), 0);
 }
 
 static void lists_of_hosts(void **state)

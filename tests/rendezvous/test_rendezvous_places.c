@@ -34,7 +34,9 @@ static void a_taken_port_is_named(void **state)
 	runs[0].job.port_is_taken = 1;
 	ranks_start(&runs[0]);
 	ranks_finish(&runs[0]);
-	ranks_expect(&runs[0], TUTTI_ERR_SYSTEM, "are all in use (TUTTI_PORT names another)");
+	ranks_expect(&runs[0], TUTTI_ERR_SYSTEM,
+		     "each tried once, are all in use: Address already in use (TUTTI_PORT names "
+		     "another)");
 	while (n > 0)
 		close(fds[--n]);
 }

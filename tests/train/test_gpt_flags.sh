@@ -43,13 +43,6 @@ is_close()
 		complain "$3: loss $1 is not $2"
 }
 
-# port NUMBER: sets $port to the first one from there on that no process listens at
-port()
-{
-	port=$1
-	while (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do port=$((port + 1)); done
-}
-
 # wrong MESSAGE OPTION...
 wrong()
 {
@@ -165,10 +158,10 @@ wrong '--nodes 2 without a launcher needs NODE_RANK' --nodes 2 --devices 2 text
 wrong 'rank . \(pid [0-9]*\) exited with code 2' --devices 2 nowhere
 expect 1 $tuttirun -n 2 "$gpt" --devices 3 text
 said '--devices 3: the launcher has started 2 ranks on the node of rank'
-port 29960
+port
 trains losses --steps 6 --devices 2 -p "$port" text
 # Two nodes, of which each is told its number.
-port $((port + 1))
+port
 nodes=()
 for node in 0 1; do
 	NODE_RANK=$node MASTER_ADDR=127.0.0.1 TUTTI_SECRET=0123456789abcdef0123456789abcdef timeout -k 5 120 "$gpt" \

@@ -33,7 +33,7 @@ learns 4
 
 # ---- TF_CONFIG, as of MultiWorkerMirroredStrategy: two workers; a chief and a worker. Each has two replicas.
 export TUTTI_SECRET="not much of a secret"
-port $((28400 + $$ % 600))
+port
 for cluster in '"worker": ["127.0.0.1:PORT", "127.0.0.1:1"]' '"chief": ["127.0.0.1:PORT"], "worker": ["127.0.0.1:1"]'; do
 	cluster=${cluster/PORT/$port}
 	second='"worker", "index": 1' first='"worker", "index": 0'

@@ -3,6 +3,7 @@
 #include "rows.h"
 #include "web.h"
 
+#include "core/words/address.h"
 #include "tools/must.h"
 #include "tools/output.h"
 
@@ -52,15 +53,6 @@ static bool parse_interval(const char *text, double *seconds)
 	return end != text && !*end && *seconds >= 0.05 && *seconds <= 3600;
 }
 
-static bool parse_port(const char *text, int *port)
-{
-	char *end;
-	long value = strtol(text, &end, 10);
-
-	*port = (int)value;
-	return *text >= '0' && *text <= '9' && !*end && value >= 1 && value <= 65535;
-}
-
 static int parse(struct options *o, int argc, char **argv)
 {
 	static const struct option longs[] = {{"once", 0, NULL, '1'},
@@ -86,7 +78,7 @@ static int parse(struct options *o, int argc, char **argv)
 		if (c == 'i' && !parse_interval(optarg, &o->interval_s))
 			return usage_error("'%s' is not an interval from 0.05 to 3600 seconds.",
 					   optarg);
-		if (c == 'w' && optarg && !parse_port(optarg, &o->port))
+		if (c == 'w' && optarg && !address_read_port(optarg, &o->port))
 			return usage_error("'%s' is not a port from 1 to 65535.", optarg);
 	}
 	if (o->once && o->web)
@@ -169,8 +161,9 @@ static bool show_page(struct sample *before, const struct options *o)
 
 	if (!web_open(&web, o->port))
 		return false;
-	printf("tutti-top: http://127.0.0.1:%d/%s/ shows the ranks until this program ends.\n",
-	       web.port, web.key);
+	bool is_ipv6 = strchr(web.host, ':') != NULL;
+	printf("tutti-top: http://%s%s%s:%d/%s/ shows the ranks until this program ends.\n",
+	       is_ipv6 ? "[" : "", web.host, is_ipv6 ? "]" : "", web.port, web.key);
 	take_sample(&now, o, false);
 	while (fflush(stdout) == 0 && (!o->word_count || now.log.count)) {
 		char *rows = page_rows(before, &now, &web.rows_bytes);

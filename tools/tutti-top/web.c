@@ -3,9 +3,11 @@
 #include "web.h"
 
 #include "core/clock.h"
+#include "core/net.h"
+#include "core/words/address.h"
 #include "tools/must.h"
 
-#include <arpa/inet.h>
+#include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,8 +19,10 @@
 
 static bool complain(struct web *web, const char *what, int port)
 {
-	fprintf(stderr, "tutti-top: port %d of 127.0.0.1 %s: %s%s.\n", port, what, strerror(errno),
-		port ? "; --web alone takes a free one" : "");
+	int error = errno;
+
+	fprintf(stderr, "tutti-top: port %d of %s %s: %s%s.\n", port, web->host, what,
+		strerror(error), port ? "; --web alone takes a free one" : "");
 	web_close(web);
 	return false;
 }
@@ -36,25 +40,13 @@ static bool make_key(char key[WEB_KEY_BYTES])
 
 bool web_open(struct web *web, int port)
 {
-	struct sockaddr_in address = {.sin_family = AF_INET,
-				      .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
-				      .sin_port = htons((uint16_t)port)};
-	socklen_t bytes = sizeof address;
-	int on = 1;
-
-	*web = (struct web){.listener = -1, .rows = ""};
+	*web = (struct web){.listener = -1, .host = address_loopback(), .rows = ""};
 	for (int i = 0; i < WEB_CLIENTS; i++)
 		web->clients[i].fd = -1;
-	web->listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	if (web->listener < 0 || !make_key(web->key))
+	if (!make_key(web->key))
 		return complain(web, "cannot be used", port);
-	/* A port whose last connections are just over can be used again. */
-	setsockopt(web->listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-	if (bind(web->listener, (struct sockaddr *)&address, sizeof address) != 0 ||
-	    listen(web->listener, BACKLOG) != 0 ||
-	    getsockname(web->listener, (struct sockaddr *)&address, &bytes) != 0)
+	if (net_listen(web->host, port, BACKLOG, &web->listener, &web->port) != TUTTI_OK)
 		return complain(web, "cannot be listened on", port);
-	web->port = ntohs(address.sin_port);
 	return true;
 }
 

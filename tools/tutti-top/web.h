@@ -29,6 +29,7 @@ struct web_client {
 
 struct web {
 	int listener, port;
+	const char *host;        /* this machine's loopback address                           */
 	char key[WEB_KEY_BYTES]; /* the first part of each path: other users do not know it */
 	const char *rows;        /* the JSON document; the caller's                          */
 	size_t rows_bytes;

@@ -5,6 +5,7 @@
 #include "core/log.h"
 #include "core/machine.h"
 #include "core/status.h"
+#include "core/words/address.h"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
@@ -123,6 +124,27 @@ static bool is_own(const struct item *item, const struct ifaddrs *interfaces)
 	return false;
 }
 
+/* UNSUPPORTED: a link-local address, whose scope each machine has names of its own for. */
+static tutti_status read_literal(struct item *item, const char *preferred)
+{
+	char host[INET6_ADDRSTRLEN + IF_NAMESIZE];
+	const struct in6_addr *six = (const struct in6_addr *)(const void *)item->bytes;
+
+	if (address_read_host(preferred, host, sizeof host))
+		return TUTTI_OK;
+	if (inet_pton(AF_INET, host, item->bytes) == 1)
+		item->family = 4;
+	else if (inet_pton(AF_INET6, host, item->bytes) == 1)
+		item->family = 6;
+	if (address_is_literal(host) &&
+	    (strchr(host, '%') || (item->family == 6 && IN6_IS_ADDR_LINKLOCAL(six))))
+		return fail(TUTTI_ERR_UNSUPPORTED,
+			    "tcp: TUTTI_ADDRESS=%s is a link-local address, which peers cannot "
+			    "connect to: name another one of this machine",
+			    preferred);
+	return TUTTI_OK;
+}
+
 /* A literal address (which may be a router's that forwards to us, or another node's where all have
  * the same environment) or an interface's name. */
 static tutti_status add_preferred(struct blob *blob, const struct ifaddrs *interfaces,
@@ -130,10 +152,7 @@ static tutti_status add_preferred(struct blob *blob, const struct ifaddrs *inter
 {
 	struct item item = {0};
 
-	if (inet_pton(AF_INET, preferred, item.bytes) == 1)
-		item.family = 4;
-	else if (inet_pton(AF_INET6, preferred, item.bytes) == 1)
-		item.family = 6;
+	TRY(read_literal(&item, preferred));
 	if (item.family)
 		blob_add(blob, &item);
 	if (item.family && !is_own(&item, interfaces)) {
@@ -207,6 +226,7 @@ tutti_status tcp_address_make(struct tcp_endpoint *ep, const char *preferred)
 		status = add_preferred(&blob, interfaces, preferred);
 	add_all(&blob, interfaces, own.ss_family == AF_INET6);
 	freeifaddrs(interfaces);
+	ep->has_ipv6_loopback = own.ss_family == AF_INET6 && strchr(address_loopback(), ':');
 	TRY(status);
 	blob_write(ep, &blob);
 	return TUTTI_OK;
@@ -268,7 +288,7 @@ static void address_from_item(struct tcp_address *address, const struct item *it
 int tcp_address_candidates(const struct tcp_endpoint *ep, const uint8_t *address, size_t bytes,
 			   struct tcp_address list[TCP_CANDIDATES])
 {
-	static const struct item loopback = {4, {127, 0, 0, 1}};
+	static const struct item ipv4 = {4, {127, 0, 0, 1}}, ipv6 = {6, {[15] = 1}};
 	struct blob mine, theirs;
 	int count = 0, next = 0;
 	bool is_near;
@@ -280,7 +300,8 @@ int tcp_address_candidates(const struct tcp_endpoint *ep, const uint8_t *address
 	if (is_preferred(&theirs, is_near))
 		address_from_item(&list[count++], &theirs.items[next++], theirs.port);
 	if (is_near)
-		address_from_item(&list[count++], &loopback, theirs.port);
+		address_from_item(&list[count++], ep->has_ipv6_loopback ? &ipv6 : &ipv4,
+				  theirs.port);
 	while (next < theirs.count)
 		address_from_item(&list[count++], &theirs.items[next++], theirs.port);
 	return count;

@@ -29,11 +29,13 @@ if TYPE_CHECKING:
         deterministic: int
         name: Optional[str]
 
-    class InitConfig(ChildConfig, total=False):
-        rank: int
-        world_size: int
+    class GrowConfig(ChildConfig, total=False):
         rendezvous: Optional[str]
         secret: Optional[str]
+
+    class InitConfig(GrowConfig, total=False):
+        rank: int
+        world_size: int
 
 
 class CommStats(NamedTuple):
@@ -315,8 +317,11 @@ class Comm(Calls[None]):
         assert child is not None
         return child
 
-    def grow(self, size: int, **config: Unpack[ChildConfig]) -> "Comm":
-        """A communicator of size ranks: these, and processes that call init with TUTTI_RESTARTED=1 meanwhile."""
+    def grow(self, size: int, **config: Unpack[GrowConfig]) -> "Comm":
+        """A communicator of size ranks: these, and processes that call init with TUTTI_RESTARTED=1 meanwhile.
+
+        config: as of split, and rendezvous and secret; those that are not given are this communicator's.
+        """
         fits("grow", "size", size)
         child = self._child(lib.tutti_comm_grow, size, self._child_config(config))
         assert child is not None

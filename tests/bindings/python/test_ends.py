@@ -26,8 +26,10 @@ def test_a_rank_that_is_killed(case):
     assert [code for code, _ in done] == [0, -9, 0], done
 
 
-def test_a_rank_that_is_started_again():
-    out = jobs.tuttirun(3, "recover_main.py", options=["--max-restarts", "1", "--restart", "rank"])
+@pytest.mark.parametrize("way", ["launcher", "file"])
+def test_a_rank_that_is_started_again(way, tmp_path):
+    place = [tmp_path / "place"] if way == "file" else []
+    out = jobs.tuttirun(3, "recover_main.py", *place, options=["--max-restarts", "1", "--restart", "rank"])
     assert out.count("part from the beginning") == 2 and out.count("rank 1 took the place of one that died") == 1, out
 
 

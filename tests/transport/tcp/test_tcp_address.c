@@ -92,10 +92,12 @@ static void test_preferred(void **state)
 	subject->transport->destroy(b);
 	subject->transport->destroy(a);
 
-	assert_int_equal(open_with(&a, 0, "::1"), TUTTI_OK);
-	assert_int_equal(candidates_of(a, a, texts) >= 1, 1);
-	assert_true(begins(texts[0], "[::1]:"));
-	subject->transport->destroy(a);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(open_with(&a, 0, i ? "[::1]" : "::1"), TUTTI_OK);
+		assert_int_equal(candidates_of(a, a, texts) >= 1, 1);
+		assert_true(begins(texts[0], "[::1]:"));
+		subject->transport->destroy(a);
+	}
 
 	/* What no interface here has may lead here from elsewhere, but not from this machine. */
 	assert_int_equal(open_with(&a, 0, "240.0.0.1"), TUTTI_OK);
@@ -111,6 +113,13 @@ static void test_preferred(void **state)
 
 	assert_int_equal(open_with(&a, 0, "no-such-interface"), TUTTI_ERR_UNSUPPORTED);
 	assert_non_null(strstr(last_error(), "no-such-interface"));
+	assert_int_equal(open_with(&a, 0, "127.0.0.1:29500"), TUTTI_ERR_UNSUPPORTED);
+	assert_non_null(strstr(last_error(), "is neither an address nor an interface"));
+	static const char *const scoped[] = {"fe80::1%lo", "[fe80::1%lo]", "fe80::1"};
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(open_with(&a, 0, scoped[i]), TUTTI_ERR_UNSUPPORTED);
+		assert_non_null(strstr(last_error(), "is a link-local address"));
+	}
 }
 
 /* The first address leads nowhere, the next one does. */

@@ -1,0 +1,183 @@
+/* Hosts and ports, read without asking any other machine. */
+#include "core/words/address.h"
+
+#include <arpa/inet.h>
+#include <ctype.h>
+#include <errno.h>
+#include <net/if.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define PORT_DIGITS 5
+
+static const char no_brackets[] = "is an IPv6 address without brackets: with a port it is written "
+				  "[fd98::1]:29500";
+
+/* Of an IPv6 address with or without a scope, such as fe80::1%eth0. */
+static bool is_ipv6(const char *text, size_t bytes)
+{
+	const char *percent = memchr(text, '%', bytes);
+	size_t n = percent ? (size_t)(percent - text) : bytes;
+	char address[INET6_ADDRSTRLEN];
+	struct in6_addr binary;
+
+	if (n >= sizeof address)
+		return false;
+	memcpy(address, text, n);
+	address[n] = '\0';
+	if (inet_pton(AF_INET6, address, &binary) != 1)
+		return false;
+	if (!percent)
+		return true;
+	size_t scope = bytes - n - 1;
+	for (size_t i = 0; i < scope; i++)
+		if (!isgraph((unsigned char)percent[1 + i]) || strchr("/[]%,", percent[1 + i]))
+			return false;
+	return scope > 0 && scope < IF_NAMESIZE;
+}
+
+/* The resolver decides about the rest. Bytes above 127 may be letters of other languages. */
+static bool is_name(const char *text, size_t bytes)
+{
+	for (size_t i = 0; i < bytes; i++) {
+		unsigned char c = (unsigned char)text[i];
+		if (c <= ' ' || c == 127 || strchr("/@[]:,%?#", c))
+			return false;
+	}
+	return true;
+}
+
+static const char *read_host(const char *text, size_t bytes, char *host, size_t host_bytes)
+{
+	bool has_brackets = bytes > 1 && text[0] == '[' && text[bytes - 1] == ']';
+
+	if (has_brackets) {
+		text++;
+		bytes -= 2;
+	}
+	if (bytes == 0)
+		return "has no host";
+	if (bytes >= host_bytes)
+		return "has too long a host";
+	if (!is_ipv6(text, bytes) && (has_brackets || !is_name(text, bytes)))
+		return has_brackets ? "has brackets that hold no IPv6 address"
+				    : "has no host, which is a name or an address";
+	memcpy(host, text, bytes);
+	host[bytes] = '\0';
+	return NULL;
+}
+
+bool address_read_port(const char *text, int *port)
+{
+	size_t digits = strspn(text, "0123456789");
+	long value = 0;
+
+	if (digits > 0 && digits <= PORT_DIGITS && text[digits] == '\0')
+		value = strtol(text, NULL, 10);
+	if (value < 1 || value > 65535)
+		return false;
+	*port = (int)value;
+	return true;
+}
+
+const char *address_read(const char *text, char *host, size_t host_bytes, int *port)
+{
+	const char *colon = strrchr(text, ':'), *why;
+	size_t bytes = strlen(text);
+	int number;
+
+	if (!colon || (text[0] == '[' && text[bytes - 1] == ']'))
+		return "has no port: it is written host:port, such as node1:29500";
+	size_t host_part = (size_t)(colon - text);
+	if (text[0] != '[' && (is_ipv6(text, bytes) || memchr(text, ':', host_part)))
+		return no_brackets;
+	if (!address_read_port(colon + 1, &number))
+		return "has no port from 1 to 65535 behind its last colon";
+	why = read_host(text, host_part, host, host_bytes);
+	if (!why)
+		*port = number;
+	return why;
+}
+
+const char *address_read_host(const char *text, char *host, size_t host_bytes)
+{
+	const char *why = read_host(text, strlen(text), host, host_bytes);
+	char unused[256];
+	int port;
+
+	if (why && !address_read(text, unused, sizeof unused, &port))
+		return "is a host and a port, where a host alone is wanted";
+	return why;
+}
+
+bool address_is_literal(const char *host)
+{
+	struct in_addr address;
+
+	return inet_pton(AF_INET, host, &address) == 1 || is_ipv6(host, strlen(host));
+}
+
+bool address_is_loopback(const char *host)
+{
+	struct in_addr four;
+	struct in6_addr six;
+
+	if (inet_pton(AF_INET, host, &four) == 1)
+		return ntohl(four.s_addr) >> 24 == IN_LOOPBACKNET;
+	if (inet_pton(AF_INET6, host, &six) == 1)
+		return IN6_IS_ADDR_LOOPBACK(&six);
+	return strcmp(host, "localhost") == 0;
+}
+
+/* 0, or why processes of this machine cannot meet there. A datagram socket sends nothing when it is
+ * connected, but needs a way: none leads to the address of an interface that is down. */
+static int meeting_error(const struct sockaddr *address, socklen_t bytes)
+{
+	int error = 0, fd = socket(address->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return errno;
+	if (bind(fd, address, bytes) != 0 || connect(fd, address, bytes) != 0)
+		error = errno;
+	close(fd);
+	return error;
+}
+
+static int ipv4_error(void)
+{
+	const struct sockaddr_in address = {.sin_family = AF_INET,
+					    .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+
+	return meeting_error((const struct sockaddr *)&address, sizeof address);
+}
+
+static int ipv6_error(void)
+{
+	const struct sockaddr_in6 address = {.sin6_family = AF_INET6,
+					     .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+
+	return meeting_error((const struct sockaddr *)&address, sizeof address);
+}
+
+static bool is_missing(int error)
+{
+	return error == EADDRNOTAVAIL || error == EAFNOSUPPORT || error == ENETUNREACH;
+}
+
+int address_loopback_error(const char *host)
+{
+	int error = 0;
+
+	if (strcmp(host, "127.0.0.1") == 0)
+		error = ipv4_error();
+	else if (strcmp(host, "::1") == 0)
+		error = ipv6_error();
+	return is_missing(error) ? error : 0;
+}
+
+const char *address_loopback(void)
+{
+	return is_missing(ipv4_error()) && ipv6_error() == 0 ? "::1" : "127.0.0.1";
+}
