@@ -24,7 +24,7 @@ cd "$SOURCE_DIR/tests/bindings"
 # When it ends while a test has stopped a process, the kernel sends SIGHUP to that whole group.
 said=$(mktemp)
 trap 'rm -f "$said"' EXIT
-for program in torch_values torch_training torch_endings; do
+for program in torch_values torch_training torch_endings torch_surface; do
 	code=0
 	timeout -k 5 600 "$python" "$program.py" 2>"$said" || code=$?
 	grep -v 'find_unused_parameters\|InitGoogleLogging' "$said" >&2 || true

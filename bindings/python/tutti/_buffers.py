@@ -77,13 +77,17 @@ def _not_contiguous(what: str, cure: str) -> InvalidError:
     return InvalidError(f"the {what} is not C-contiguous: pass {cure}, or a copy of it")
 
 
+def _not_contiguous_array(array: Any) -> InvalidError:
+    return _not_contiguous(f"array of shape {array.shape}", "numpy.ascontiguousarray(array) where it is only read")
+
+
 def _of_numpy(array: Any) -> Buffer:
     found = _numpy_dtypes.get(array.dtype)
     if found is None:
         found = _of_numpy_dtype(array.dtype)
     flags = array.flags
     if not flags.c_contiguous:
-        raise _not_contiguous(f"array of shape {array.shape}", "numpy.ascontiguousarray(array) where it is only read")
+        raise _not_contiguous_array(array)
     is_writable = flags.writeable
     address = None
     if array.size:
@@ -163,16 +167,41 @@ def _of_view(view: memoryview, dtype: Any) -> Buffer:
         raise InvalidError(
             f"elements of format {view.format!r} with {view.itemsize} bytes are none of Tutti's, or in another byte order"
         )
+    return _bytes_of_view(view, found or _dtypes.UINT8)
+
+
+def _bytes_of_view(view: memoryview, dtype: _dtypes.DType) -> Buffer:
     if not view.c_contiguous:
         raise _not_contiguous(f"memory of shape {view.shape}", "a contiguous part")
-    found = found or _dtypes.UINT8
     address = None
     if view.nbytes:
         raw = _PyBuffer()
         _get_buffer(view, ctypes.addressof(raw), 0x18)  # PyBUF_STRIDES: also of read-only memory
         address = raw.buf
         _put_buffer(ctypes.addressof(raw))
-    return Buffer(address, view.nbytes // found.bytes, found, not view.readonly, view)
+    return Buffer(address, view.nbytes // dtype.bytes, dtype, not view.readonly, view)
+
+
+def bytes_of(memory: Any) -> Tuple[Buffer, int]:
+    """memory as bytes, also of elements that the library does not know, and how many bytes an element has."""
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(memory, numpy.ndarray):
+        if memory.dtype.hasobject:
+            raise InvalidError("the array's elements are objects, whose addresses mean nothing to other processes")
+        if not memory.flags.c_contiguous:
+            raise _not_contiguous_array(memory)
+        if not memory.nbytes:
+            return Buffer(None, 0, _dtypes.UINT8, memory.flags.writeable, memory), memory.itemsize
+        return _of_numpy(memory.view(numpy.ndarray).reshape(-1).view(numpy.uint8)), memory.itemsize
+    try:
+        view = memoryview(memory)
+    except TypeError:
+        found = buffer_of(memory)
+        size, found.count, found.dtype = found.dtype.bytes, found.count * found.dtype.bytes, _dtypes.UINT8
+        return found, size
+    if "O" in view.format:
+        raise InvalidError("the buffer's elements are objects, whose addresses mean nothing to other processes")
+    return _bytes_of_view(view, _dtypes.UINT8), view.itemsize
 
 
 def _of_dlpack(array: Any) -> Buffer:

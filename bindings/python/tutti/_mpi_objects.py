@@ -5,16 +5,16 @@ the length of the data and the tag that these have, one of their own. So receive
 any order. Tags of data are those from 2**30 on.
 """
 
-import operator
 from array import array
 from functools import reduce
-from itertools import count
+from itertools import chain, count
 from pickle import dumps, loads
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, List, Optional, Sequence
 
-from . import _objects, _ops
+from . import _objects
+from ._mpi_ops import SUM, function_of
 from ._mpi_requests import ANY_SOURCE, ObjectReceive, ObjectSend, Request, Status
-from .errors import Error, InvalidError, UnsupportedError
+from .errors import Error, InvalidError
 
 if TYPE_CHECKING:
     from ._communicator import Comm
@@ -22,21 +22,13 @@ if TYPE_CHECKING:
 _FIRST_OF_DATA = 1 << 30
 _messages = count()
 
-_OF_OBJECTS: Dict[_ops.Op, Callable[[Any, Any], Any]] = {
-    _ops.SUM: operator.add,
-    _ops.PROD: operator.mul,
-    _ops.MIN: min,
-    _ops.MAX: max,
-    _ops.BAND: operator.and_,
-    _ops.BOR: operator.or_,
-    _ops.BXOR: operator.xor,
-}
 
-
-def _function(op: _ops.Op) -> Callable[[Any, Any], Any]:
-    if op not in _OF_OBJECTS:
-        raise UnsupportedError(f"{op!r} of objects: SUM, PROD, MIN, MAX, BAND, BOR and BXOR are there; or reduce buffers")
-    return _OF_OBJECTS[op]
+def _prefixes(function: Callable[[Any, Any], Any], found: List[Any]) -> Iterator[Any]:
+    """As itertools.accumulate, which would take a StopIteration of the function for the end."""
+    result = None
+    for i, value in enumerate(found):
+        result = function(result, value) if i else value
+        yield result
 
 
 class ObjectCalls:
@@ -75,26 +67,62 @@ class ObjectCalls:
                 raise InvalidError(f"scatter: {len(parts)} objects for {self.size} ranks")
         return loads(_objects.scatter(self.tutti, parts, root))
 
-    def allreduce(self, sendobj: Any, op: _ops.Op = _ops.SUM) -> Any:
-        """In the order of ranks, so that all have the same."""
-        function = _function(op)
-        return reduce(function, self.allgather(sendobj))
+    def allreduce(self, sendobj: Any, op: Any = SUM) -> Any:
+        """op: also a function of two objects, which runs on rank 0 alone. In the order of ranks, so that all have the same."""
+        function, is_own = function_of("allreduce", op)
+        found = self.allgather(sendobj)
+        if not is_own:
+            return reduce(function, found)
+        return self.bcast(self._from_one("allreduce", 0, lambda: self._at(0, reduce(function, found))))
 
-    def reduce(self, sendobj: Any, op: _ops.Op = _ops.SUM, root: int = 0) -> Any:
+    def reduce(self, sendobj: Any, op: Any = SUM, root: int = 0) -> Any:
+        """op: also a function of two objects, which runs on root."""
         self._check_root("reduce", root)
-        found = self.allreduce(sendobj, op)
-        return found if self.rank == root else None
+        function, is_own = function_of("reduce", op)
+        found = self.allgather(sendobj)
+        if not is_own:
+            return reduce(function, found) if self.rank == root else None
+        return self._from_one("reduce", root, lambda: self._at(root, reduce(function, found)))
 
-    def scan(self, sendobj: Any, op: _ops.Op = _ops.SUM) -> Any:
-        """Of the ranks up to this one."""
-        function = _function(op)
-        return reduce(function, self.allgather(sendobj)[: self.rank + 1])
+    def scan(self, sendobj: Any, op: Any = SUM) -> Any:
+        """Of the ranks up to this one. op: also a function of two objects, which runs on rank 0."""
+        function, is_own = function_of("scan", op)
+        found = self.allgather(sendobj)
+        if not is_own:
+            return reduce(function, found[: self.rank + 1])
+        return self._from_one("scan", 0, lambda: _prefixes(function, found))
 
-    def exscan(self, sendobj: Any, op: _ops.Op = _ops.SUM) -> Any:
-        """Of the ranks before this one; None on the first."""
-        function = _function(op)
-        before = self.allgather(sendobj)[: self.rank]
-        return reduce(function, before) if before else None
+    def exscan(self, sendobj: Any, op: Any = SUM) -> Any:
+        """Of the ranks before this one; None on the first. op: also a function of two objects, which runs on rank 0."""
+        function, is_own = function_of("exscan", op)
+        found = self.allgather(sendobj)
+        if not is_own:
+            return reduce(function, found[: self.rank]) if self.rank else None
+        return self._from_one("exscan", 0, lambda: chain([None], _prefixes(function, found[:-1])))
+
+    def _at(self, root: int, value: Any) -> List[Any]:
+        return [value if rank == root else None for rank in range(self.size)]
+
+    def _from_one(self, call: str, root: int, results: Callable[[], Iterable[Any]]) -> Any:
+        """results() runs a function of the caller's on root alone, and gives a result for each rank: so all ranks have those
+        of one run, and all raise where it raises."""
+        error: Optional[Exception] = None
+        outcomes: List[bytes] = []
+        if self.rank == root:
+            try:
+                outcomes = [dumps((None, result)) for result in results()]  # at once: functions may change what they return
+            except Exception as raised:
+                error = raised
+                outcomes = [dumps((f"{type(raised).__name__}: {raised}", None))] * self.size
+            except BaseException:
+                self.tutti.abort()
+                raise
+        failure, result = loads(_objects.scatter(self.tutti, outcomes, root))
+        if error is not None:
+            raise error
+        if failure is not None:
+            raise Error(f"{call}: the operation raised on rank {root}: {failure}")
+        return result
 
     def alltoall(self, sendobj: Sequence[Any]) -> List[Any]:
         """sendobj: an object for each rank."""

@@ -9,7 +9,9 @@ from contextlib import suppress
 from pickle import loads
 from typing import TYPE_CHECKING, Any, Callable, List, Optional, Tuple
 
-from ._dtypes import UINT8, DType
+from ._dtypes import DType
+from ._mpi_absent import Names
+from ._mpi_types import BYTE
 from ._works import Work
 from .errors import Error
 
@@ -20,12 +22,11 @@ if TYPE_CHECKING:
     Statuses = Optional[List["Status"]]
 
 ANY_SOURCE, ANY_TAG, PROC_NULL, UNDEFINED = -1, -1, -2, -32766
-BYTE = UINT8
 _LOOK_S = 0.0001  # between looks for the first of several
 _SLICE_S = 0.001  # of a wait with receives of objects that may go on
 
 
-class Status:
+class Status(Names):
     """Of a receive that is over."""
 
     def __init__(self) -> None:
@@ -70,7 +71,7 @@ def _is_over(work: Optional[Work]) -> bool:
     return work is None or work.test()
 
 
-class Request:
+class Request(Names):
     """A call in flight: a Work, or None: nothing to wait for, and what a receive would have from source. count is in bytes.
 
     wait() and test() are Wait() and Test() with the object that was received; of buffers that is None.
@@ -155,6 +156,24 @@ class Request:
         return UNDEFINED, not active
 
     @classmethod
+    def Waitsome(cls, requests: Requests, statuses: Statuses = None) -> Optional[List[int]]:
+        """The indices of those that are over, at least one; None where no request is active."""
+        found = cls.Testsome(requests, statuses)
+        while found == []:
+            time.sleep(_LOOK_S)
+            found = cls.Testsome(requests, statuses)
+        return found
+
+    @classmethod
+    def Testsome(cls, requests: Requests, statuses: Statuses = None) -> Optional[List[int]]:
+        active = [i for i, request in enumerate(requests) if request.is_active]
+        of_each = {i: Status() for i in active}
+        found = [i for i in active if requests[i].Test(of_each[i])]
+        if statuses is not None:
+            statuses[: len(found)] = [of_each[i] for i in found]
+        return found if active else None
+
+    @classmethod
     def waitall(cls, requests: Requests, statuses: Statuses = None) -> List[Any]:
         return [request.wait(status) for request, status in _pairs(requests, statuses)]
 
@@ -168,6 +187,21 @@ class Request:
     def waitany(cls, requests: Requests, status: Optional[Status] = None) -> Tuple[int, Any]:
         index = cls.Waitany(requests, status)
         return index, None if index == UNDEFINED else requests[index]._object()
+
+    @classmethod
+    def testany(cls, requests: Requests, status: Optional[Status] = None) -> Tuple[int, bool, Any]:
+        index, is_over = cls.Testany(requests, status)
+        return index, is_over, None if index == UNDEFINED else requests[index]._object()
+
+    @classmethod
+    def waitsome(cls, requests: Requests, statuses: Statuses = None) -> Tuple[Optional[List[int]], Optional[List[Any]]]:
+        found = cls.Waitsome(requests, statuses)
+        return found, None if found is None else [requests[i]._object() for i in found]
+
+    @classmethod
+    def testsome(cls, requests: Requests, statuses: Statuses = None) -> Tuple[Optional[List[int]], Optional[List[Any]]]:
+        found = cls.Testsome(requests, statuses)
+        return found, None if found is None else [requests[i]._object() for i in found]
 
 
 def _pairs(requests: Requests, statuses: Statuses) -> List[Tuple[Request, Optional[Status]]]:

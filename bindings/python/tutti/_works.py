@@ -117,13 +117,10 @@ class Flight:
             state.active[get_ident()] = None
         try:
             if not self.is_over and (is_closing or not any(state.is_closing for state in self.states)):
-                done = c_int()
-                status = _test(self.cell, byref(done))
-                if done.value:
-                    self.end(status)
-                    _release(byref(self.cell))
-                elif status != OK:
-                    raise error_of(status)
+                if self.cell.value:
+                    self._test()
+                else:
+                    self._end_unseen()
         finally:
             for state in self.states:
                 state.leave()
@@ -139,8 +136,8 @@ class Flight:
         try:
             if self.is_over:
                 return True
-            if not self.cell.value:  # an exception came between the wait and its result
-                self.end(lib.tutti_comm_status(self.states[0].handle) if self.states[0].handle else OK)
+            if not self.cell.value:
+                self._end_unseen()
                 return True
             for state in self.states:
                 state.active[get_ident()] = None
@@ -157,6 +154,19 @@ class Flight:
             return True
         finally:
             self.lock.release()
+
+    def _test(self) -> None:
+        done = c_int()
+        status = _test(self.cell, byref(done))
+        if done.value:
+            self.end(status)
+            _release(byref(self.cell))
+        elif status != OK:
+            raise error_of(status)
+
+    def _end_unseen(self) -> None:
+        """The library has freed the handle, and an exception came between its wait and the result."""
+        self.end(lib.tutti_comm_status(self.states[0].handle) if self.states[0].handle else OK)
 
     def end(self, status: int) -> None:
         if status != OK:

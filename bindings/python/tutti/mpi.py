@@ -14,102 +14,41 @@ Gatherv and Scatterv make a small call before, since Tutti's ranks all know the 
 import array
 import ctypes
 import socket
-import struct
 import time
-from operator import index
-from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Optional, Sequence, Tuple
 
-from . import _communicator, _dtypes
+from . import _communicator
 from ._buffers import Buffer, buffer_of
-from ._checks import block_at, block_count
+from ._checks import needs, written
 from ._groups import group
+from ._mpi_absent import Names, module_attribute
+from ._mpi_buffers import IN_PLACE, Vector, buffer_at, numbers_of, size_in_bytes, vector_of
 from ._mpi_objects import ObjectCalls
-from ._mpi_requests import ANY_SOURCE, ANY_TAG, BYTE, PROC_NULL, RECEIVED_NOTHING, REQUEST_NULL, UNDEFINED, Request, Status
-from ._ops import BAND, BOR, BXOR, MAX, MIN, PROD, SUM, Op
+from ._mpi_ops import (
+    BAND,
+    BOR,
+    BXOR,
+    LAND,
+    LOR,
+    LXOR,
+    MAX,
+    MAXLOC,
+    MIN,
+    MINLOC,
+    PROD,
+    SUM,
+    Op,
+    fold_pairs,
+    is_of_pairs,
+    library_op,
+)
+from ._mpi_requests import ANY_SOURCE, ANY_TAG, PROC_NULL, RECEIVED_NOTHING, REQUEST_NULL, UNDEFINED, Request, Status
+from ._mpi_types import *
+from ._mpi_types import PAIRS
 from .errors import Error, InvalidError, UnsupportedError
 
+__getattr__ = module_attribute
 Exception = Error  # mpi4py's name
-
-UNSIGNED_CHAR = UINT8_T = BYTE
-CHAR = SIGNED_CHAR = INT8_T = _dtypes.BY_NAME["int8"]
-SHORT = INT16_T = _dtypes.BY_NAME["int16"]
-UNSIGNED_SHORT = UINT16_T = _dtypes.BY_NAME["uint16"]
-INT = INT32_T = _dtypes.BY_NAME["int32"]
-UNSIGNED = UINT32_T = _dtypes.BY_NAME["uint32"]
-LONG = LONG_LONG = INT64_T = _dtypes.BY_NAME["int64"]
-UNSIGNED_LONG = UNSIGNED_LONG_LONG = UINT64_T = _dtypes.BY_NAME["uint64"]
-FLOAT, DOUBLE = _dtypes.BY_NAME["float32"], _dtypes.BY_NAME["float64"]
-COMPLEX = C_FLOAT_COMPLEX = _dtypes.COMPLEX64
-DOUBLE_COMPLEX = C_DOUBLE_COMPLEX = _dtypes.COMPLEX128
-BOOL = C_BOOL = _dtypes.BOOL
-
-
-class _InPlace:
-    def __repr__(self) -> str:
-        return "IN_PLACE"
-
-
-IN_PLACE = _InPlace()
-
-
-class _Vector(NamedTuple):
-    """A block for each rank. buffer is None for IN_PLACE and None; displs is None where the blocks follow one another."""
-
-    buffer: Optional[Buffer]
-    counts: List[int]
-    displs: Optional[List[int]] = None
-
-
-def _type(x: Union[_dtypes.DType, str]) -> _dtypes.DType:
-    """FLOAT, or "f", or "float32"."""
-    letter = _dtypes.of_format(x, struct.calcsize(x)) if isinstance(x, str) and len(x) == 1 and x in "?bBhHiIlLqQefd" else None
-    return letter or _dtypes.of_name(x)
-
-
-def _is_number(x: Any) -> bool:
-    """Also one of NumPy's, but not its arrays, which have __index__ too."""
-    return hasattr(x, "__index__") and not hasattr(x, "__len__")
-
-
-def _numbers(x: Any) -> List[int]:
-    return list(map(index, x))
-
-
-def _parts(what: Any) -> Tuple[Buffer, Any, Any]:
-    """The buffer, and the counts and the displacements that are written behind it, or None."""
-    if not isinstance(what, (list, tuple)):
-        return buffer_of(what), None, None
-    memory, *rest = what or (None,)
-    dtype = _type(rest.pop()) if rest and isinstance(rest[-1], (_dtypes.DType, str)) else None
-    buffer = buffer_of(memory, dtype)
-    if len(rest) > 2:
-        raise InvalidError(f"a buffer of {len(what)} parts: it is [array, counts, displacements, type] at most")
-    return (buffer, *rest, *(2 - len(rest)) * (None,))
-
-
-def _spec(what: Any, blocks: int = 1) -> Optional[Buffer]:
-    """None for IN_PLACE and None. blocks: a count is that of each of them."""
-    if what is None or what is IN_PLACE:
-        return None
-    buffer, count, displ = _parts(what)
-    if isinstance(count, tuple) and len(count) == 2 and displ is None:
-        count, displ = count
-    if count is None and displ is None:
-        return buffer
-    if not (count is None or _is_number(count)) or not (displ is None or _is_number(displ)):
-        raise InvalidError(f"counts of {count} and displacements of {displ}: this buffer has one count and one displacement")
-    first = 0 if displ is None else index(displ)
-    needed = buffer.count - first if count is None else index(count) * blocks
-    if min(first, needed) < 0 or first + needed > buffer.count:
-        raise InvalidError(
-            f"the buffer has {buffer.count} elements, and {blocks} times {count} are asked for, from element {first} on"
-        )
-    buffer.address, buffer.count = block_at(buffer, first), needed
-    return buffer
-
-
-def _bytes_of(buffer: Optional[Buffer]) -> int:
-    return buffer.count * buffer.dtype.bytes if buffer else 0
 
 
 def _tag(tag: int) -> int:
@@ -118,7 +57,18 @@ def _tag(tag: int) -> int:
     return tag
 
 
-class Comm(ObjectCalls):
+def _check_host(call: str, buffer: Optional[Buffer]) -> None:
+    if buffer is not None and buffer.is_device:
+        raise UnsupportedError(f"{call} of a GPU's memory: pass an array of the CPU")
+
+
+def _store(data: Any, buffer: Optional[Buffer]) -> None:
+    """To the beginning of a buffer of the CPU."""
+    if data and buffer is not None and buffer.address:
+        ctypes.memmove(buffer.address, bytes(data), len(data))
+
+
+class Comm(ObjectCalls, Names):
     """mpi4py's Comm over one of Tutti, .tutti."""
 
     def __init__(self, comm: Optional[_communicator.Comm], join: Optional[Callable[[], _communicator.Comm]] = None):
@@ -144,6 +94,8 @@ class Comm(ObjectCalls):
     def Get_name(self) -> str:
         return self.tutti.config.name or ""
 
+    name = property(Get_name)
+
     # ---- collectives: Name, which returns when its result is there, and Iname, which gives a Request
 
     def Barrier(self) -> None:
@@ -153,140 +105,193 @@ class Comm(ObjectCalls):
         return Request(self.tutti.start.barrier())
 
     def Bcast(self, buf: Any, root: int = 0) -> None:
-        self.tutti.broadcast(_spec(buf), root)
+        self.tutti.broadcast(buffer_at(buf), root)
 
     def Ibcast(self, buf: Any, root: int = 0) -> Request:
-        return Request(self.tutti.start.broadcast(_spec(buf), root))
+        return Request(self.tutti.start.broadcast(buffer_at(buf), root))
 
     @staticmethod
     def _sides(sendbuf: Any, recvbuf: Any) -> Tuple[Optional[Buffer], Optional[Buffer]]:
         """In place the one buffer is first, and the second None."""
         if sendbuf is IN_PLACE:
-            return _spec(recvbuf), None
-        send, recv = _spec(sendbuf), _spec(recvbuf)
+            return buffer_at(recvbuf), None
+        send, recv = buffer_at(sendbuf), buffer_at(recvbuf)
         if recv is None:  # and without it Tutti's calls are in place
             raise InvalidError(f"recvbuf is {recvbuf}: pass a buffer, and IN_PLACE as sendbuf for a result in place")
         return send, recv
 
-    def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> None:
-        self.tutti.all_reduce(*self._sides(sendbuf, recvbuf), op=op)
+    def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Any = SUM) -> None:
+        sides = self._sides(sendbuf, recvbuf)
+        if is_of_pairs(op):
+            self._fold("Allreduce", sides, op)
+        else:
+            self.tutti.all_reduce(*sides, op=library_op("Allreduce", op, sides[0], sendbuf, recvbuf))
 
-    def Iallreduce(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> Request:
-        return Request(self.tutti.start.all_reduce(*self._sides(sendbuf, recvbuf), op=op))
+    def Iallreduce(self, sendbuf: Any, recvbuf: Any, op: Any = SUM) -> Request:
+        sides = self._sides(sendbuf, recvbuf)
+        return Request(self.tutti.start.all_reduce(*sides, op=library_op("Iallreduce", op, sides[0], sendbuf, recvbuf)))
 
     def _of_reduce(self, sendbuf: Any, recvbuf: Any, root: int) -> Tuple[Optional[Buffer], Optional[Buffer]]:
         is_used = self.rank == root or sendbuf is IN_PLACE
-        return self._sides(sendbuf, recvbuf) if is_used else (_spec(sendbuf), None)
+        return self._sides(sendbuf, recvbuf) if is_used else (buffer_at(sendbuf), None)
 
-    def Reduce(self, sendbuf: Any, recvbuf: Any, op: Op = SUM, root: int = 0) -> None:
-        self.tutti.reduce(*self._of_reduce(sendbuf, recvbuf, root), op=op, root=root)
+    def Reduce(self, sendbuf: Any, recvbuf: Any, op: Any = SUM, root: int = 0) -> None:
+        sides = self._of_reduce(sendbuf, recvbuf, root)
+        if is_of_pairs(op):
+            self._check_root("Reduce", root)
+            self._fold("Reduce", sides, op, root)
+        else:
+            self.tutti.reduce(*sides, op=library_op("Reduce", op, sides[0], sendbuf, recvbuf), root=root)
 
-    def Ireduce(self, sendbuf: Any, recvbuf: Any, op: Op = SUM, root: int = 0) -> Request:
-        return Request(self.tutti.start.reduce(*self._of_reduce(sendbuf, recvbuf, root), op=op, root=root))
+    def Ireduce(self, sendbuf: Any, recvbuf: Any, op: Any = SUM, root: int = 0) -> Request:
+        sides = self._of_reduce(sendbuf, recvbuf, root)
+        return Request(self.tutti.start.reduce(*sides, op=library_op("Ireduce", op, sides[0], sendbuf, recvbuf), root=root))
 
-    def Reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> None:
+    def _fold(self, call: str, sides: Tuple[Optional[Buffer], Optional[Buffer]], op: Op, root: Optional[int] = None) -> None:
+        """Pairs of all ranks, gathered and then reduced here. root None: on all ranks."""
+        send, recv = sides
+        if send is None or send.dtype not in PAIRS:
+            raise UnsupportedError(f"{call}: {op!r} is of pairs, as [array, MPI.DOUBLE_INT], or of objects: allreduce(x, op)")
+        is_here = root in (None, self.rank)
+        whole = buffer_of(raw := bytearray(size_in_bytes(send) * self.size if is_here else 0))
+        whole.dtype, whole.count = send.dtype, whole.count // send.dtype.bytes
+        result = send if recv is None else recv
+        if is_here:
+            written(call, "recvbuf", result, {})
+            needs(call, "recvbuf", result.count, send.count, "as many as sendbuf")
+            _check_host(call, result)
+        if root is None:
+            self.tutti.all_gather(send, whole)
+        else:
+            self.tutti.gather(send, whole, root)
+        if is_here:
+            _store(fold_pairs(op, send.dtype, raw, self.size), result)
+
+    def Reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: Any = SUM) -> None:
         """In place the result is in recvbuf's first block, as in MPI."""
         if sendbuf is not IN_PLACE:
-            self.tutti.reduce_scatter(_spec(sendbuf, self.size), _spec(recvbuf), op)
+            send = buffer_at(sendbuf, self.size)
+            call_op = library_op("Reduce_scatter_block", op, send, sendbuf, recvbuf)
+            self.tutti.reduce_scatter(send, buffer_at(recvbuf), call_op)
             return
-        whole = _spec(recvbuf, self.size)
-        own = bytearray(_bytes_of(whole) // self.size)
-        self.tutti.reduce_scatter(whole, buffer_of(own, whole.dtype if whole else None), op)
-        if whole is not None and whole.address:
-            ctypes.memmove(whole.address, (ctypes.c_char * len(own)).from_buffer(own), len(own))
+        whole = buffer_at(recvbuf, self.size)
+        _check_host("Reduce_scatter_block in place", whole)
+        own = bytearray(size_in_bytes(whole) // self.size)
+        block = buffer_of(own)
+        if whole is not None:
+            block.dtype, block.count = whole.dtype, len(own) // whole.dtype.bytes
+        self.tutti.reduce_scatter(whole, block, library_op("Reduce_scatter_block", op, whole, recvbuf))
+        _store(own, whole)
 
-    def Reduce_scatter(self, sendbuf: Any, recvbuf: Any, recvcounts: Sequence[int], op: Op = SUM) -> None:
+    def Ireduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: Any = SUM) -> Request:
+        if sendbuf is IN_PLACE:
+            raise UnsupportedError("Ireduce_scatter_block in place: pass two buffers")
+        send = buffer_at(sendbuf, self.size)
+        call_op = library_op("Ireduce_scatter_block", op, send, sendbuf, recvbuf)
+        return Request(self.tutti.start.reduce_scatter(send, buffer_at(recvbuf), call_op))
+
+    def Reduce_scatter(self, sendbuf: Any, recvbuf: Any, recvcounts: Sequence[int], op: Any = SUM) -> None:
+        send, recv, counts, call_op = self._of_reduce_scatter(sendbuf, recvbuf, recvcounts, op)
+        self.tutti.reduce_scatterv(send, recv, counts, op=call_op)
+
+    def Ireduce_scatter(self, sendbuf: Any, recvbuf: Any, recvcounts: Sequence[int], op: Any = SUM) -> Request:
+        send, recv, counts, call_op = self._of_reduce_scatter(sendbuf, recvbuf, recvcounts, op)
+        return Request(self.tutti.start.reduce_scatterv(send, recv, counts, op=call_op))
+
+    def _of_reduce_scatter(self, sendbuf: Any, recvbuf: Any, recvcounts: Sequence[int], op: Any) -> Tuple[Any, ...]:
         if sendbuf is IN_PLACE:
             raise UnsupportedError("Reduce_scatter in place: pass two buffers, or use tutti's reduce_scatterv")
-        self.tutti.reduce_scatterv(_spec(sendbuf), _spec(recvbuf), _numbers(recvcounts), op=op)
+        send = buffer_at(sendbuf)
+        return send, buffer_at(recvbuf), numbers_of(recvcounts), library_op("Reduce_scatter", op, send, sendbuf, recvbuf)
 
     def Allgather(self, sendbuf: Any, recvbuf: Any) -> None:
-        self.tutti.all_gather(_spec(sendbuf), _spec(recvbuf, self.size))
+        self.tutti.all_gather(buffer_at(sendbuf), buffer_at(recvbuf, self.size))
 
     def Iallgather(self, sendbuf: Any, recvbuf: Any) -> Request:
-        return Request(self.tutti.start.all_gather(_spec(sendbuf), _spec(recvbuf, self.size)))
+        return Request(self.tutti.start.all_gather(buffer_at(sendbuf), buffer_at(recvbuf, self.size)))
 
     def _at_root(self, memory: Any, root: int) -> Optional[Buffer]:
         """A block for each rank; what other ranks pass is not looked at."""
-        return _spec(memory, self.size) if self.rank == root else None
+        return buffer_at(memory, self.size) if self.rank == root else None
 
     def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
-        self.tutti.gather(_spec(sendbuf), self._at_root(recvbuf, root), root)
+        self.tutti.gather(buffer_at(sendbuf), self._at_root(recvbuf, root), root)
 
     def Igather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Request:
-        return Request(self.tutti.start.gather(_spec(sendbuf), self._at_root(recvbuf, root), root))
+        return Request(self.tutti.start.gather(buffer_at(sendbuf), self._at_root(recvbuf, root), root))
 
     def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
-        self.tutti.scatter(self._at_root(sendbuf, root), _spec(recvbuf), root)
+        self.tutti.scatter(self._at_root(sendbuf, root), buffer_at(recvbuf), root)
 
     def Iscatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Request:
-        return Request(self.tutti.start.scatter(self._at_root(sendbuf, root), _spec(recvbuf), root))
+        return Request(self.tutti.start.scatter(self._at_root(sendbuf, root), buffer_at(recvbuf), root))
 
     def Alltoall(self, sendbuf: Any, recvbuf: Any) -> None:
-        self.tutti.all_to_all(_spec(sendbuf, self.size), _spec(recvbuf, self.size))
+        self.tutti.all_to_all(buffer_at(sendbuf, self.size), buffer_at(recvbuf, self.size))
 
     def Ialltoall(self, sendbuf: Any, recvbuf: Any) -> Request:
-        return Request(self.tutti.start.all_to_all(_spec(sendbuf, self.size), _spec(recvbuf, self.size)))
+        return Request(self.tutti.start.all_to_all(buffer_at(sendbuf, self.size), buffer_at(recvbuf, self.size)))
 
     # ---- with counts
 
-    def _vector(self, what: Any) -> _Vector:
-        """A single count is that of each block; without counts these are equal parts."""
-        if what is None or what is IN_PLACE:
-            return _Vector(None, [0] * self.size)
-        buffer, counts, displs = _parts(what)
-        if isinstance(counts, (list, tuple)) and len(counts) == 2 and displs is None and not _is_number(counts[0]):
-            counts, displs = counts
-        if counts is None:
-            counts = block_count("without counts", "the buffer", buffer, self.size)
-        each = [index(counts)] * self.size if _is_number(counts) else _numbers(counts)
-        return _Vector(buffer, each, None if displs is None else _numbers(displs))
+    def _vector(self, what: Any) -> Vector:
+        return vector_of(what, self.size)
 
     def Allgatherv(self, sendbuf: Any, recvbuf: Any) -> None:
         recv = self._vector(recvbuf)
-        self.tutti.all_gatherv(_spec(sendbuf), *recv)
+        self.tutti.all_gatherv(buffer_at(sendbuf), *recv)
+
+    def Iallgatherv(self, sendbuf: Any, recvbuf: Any) -> Request:
+        recv = self._vector(recvbuf)
+        return Request(self.tutti.start.all_gatherv(buffer_at(sendbuf), *recv))
 
     def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
-        send, recv = _spec(sendbuf), self._vector(recvbuf if self.rank == root else None)
+        send, recv = buffer_at(sendbuf), self._vector(recvbuf if self.rank == root else None)
         own = recv.counts[self.rank] if send is None else send.count
         counts = array.array("q", bytes(8 * self.size))
         self.tutti.all_gather(array.array("q", [own]), counts)
         self.tutti.gatherv(send, recv.buffer, counts, recv.displs, root)
 
     def Scatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
-        send, recv = self._vector(sendbuf if self.rank == root else None), _spec(recvbuf)
+        send, recv = self._vector(sendbuf if self.rank == root else None), buffer_at(recvbuf)
         counts = array.array("q", send.counts)
         self.tutti.broadcast(counts, root)
         self.tutti.scatterv(send.buffer, recv, counts, send.displs, root)
 
     def Alltoallv(self, sendbuf: Any, recvbuf: Any) -> None:
+        self.tutti.all_to_allv(*self._of_alltoallv(sendbuf, recvbuf))
+
+    def Ialltoallv(self, sendbuf: Any, recvbuf: Any) -> Request:
+        return Request(self.tutti.start.all_to_allv(*self._of_alltoallv(sendbuf, recvbuf)))
+
+    def _of_alltoallv(self, sendbuf: Any, recvbuf: Any) -> Tuple[Any, ...]:
         recv = self._vector(recvbuf)
         send = recv if sendbuf is IN_PLACE else self._vector(sendbuf)
         buffer = None if sendbuf is IN_PLACE else send.buffer
-        self.tutti.all_to_allv(buffer, send.counts, recv.buffer, recv.counts, send.displs, recv.displs)
+        return buffer, send.counts, recv.buffer, recv.counts, send.displs, recv.displs
 
     # ---- messages; with PROC_NULL there is none
 
     def Send(self, buf: Any, dest: int, tag: int = 0) -> None:
         if dest != PROC_NULL:
-            self.tutti.send(_spec(buf), dest, tag)
+            self.tutti.send(buffer_at(buf), dest, tag)
 
     def Recv(self, buf: Any, source: int = ANY_SOURCE, tag: int = 0, status: Optional[Status] = None) -> None:
         if source == PROC_NULL:
             return RECEIVED_NOTHING._tell(status)
-        buffer = _spec(buf)
+        buffer = buffer_at(buf)
         came_from = self.tutti.recv(buffer, source, _tag(tag))
         if status is not None:
-            status._set(came_from, tag, _bytes_of(buffer))
+            status._set(came_from, tag, size_in_bytes(buffer))
 
     def Isend(self, buf: Any, dest: int, tag: int = 0) -> Request:
-        return Request(None if dest == PROC_NULL else self.tutti.start.send(_spec(buf), dest, tag), tag)
+        return Request(None if dest == PROC_NULL else self.tutti.start.send(buffer_at(buf), dest, tag), tag)
 
     def Irecv(self, buf: Any, source: int = ANY_SOURCE, tag: int = 0) -> Request:
         if source == PROC_NULL:
             return Request(None, source=PROC_NULL)
-        buffer = _spec(buf)
-        return Request(self.tutti.start.recv(buffer, source, _tag(tag)), tag, _bytes_of(buffer))
+        buffer = buffer_at(buf)
+        return Request(self.tutti.start.recv(buffer, source, _tag(tag)), tag, size_in_bytes(buffer))
 
     def Sendrecv(
         self,
@@ -302,12 +307,29 @@ class Comm(ObjectCalls):
         if source == PROC_NULL:
             self.Send(sendbuf, dest, sendtag)
             return RECEIVED_NOTHING._tell(status)
-        buffer, came_from = _spec(recvbuf), ctypes.c_int(ANY_SOURCE)
+        buffer, came_from = buffer_at(recvbuf), ctypes.c_int(ANY_SOURCE)
         with group():
             self.tutti._recv(buffer, source, _tag(recvtag), {}, came_from)
             self.Send(sendbuf, dest, sendtag)
         if status is not None:
-            status._set(came_from.value, recvtag, _bytes_of(buffer))
+            status._set(came_from.value, recvtag, size_in_bytes(buffer))
+
+    def Sendrecv_replace(
+        self,
+        buf: Any,
+        dest: int,
+        sendtag: int = 0,
+        source: int = ANY_SOURCE,
+        recvtag: int = 0,
+        status: Optional[Status] = None,
+    ) -> None:
+        recv = buffer_at(buf)
+        _check_host("Sendrecv_replace", recv)
+        copy = bytearray(ctypes.string_at(recv.address, size_in_bytes(recv)) if recv is not None and recv.address else b"")
+        send = buffer_of(copy)
+        if recv is not None:
+            send.dtype, send.count = recv.dtype, recv.count
+        self.Sendrecv(send, dest, sendtag, recv, source, recvtag, status)
 
     barrier = Barrier
 
@@ -333,6 +355,8 @@ class Comm(ObjectCalls):
         if self._comm is not None:
             self._comm.destroy()
             self._comm = self._join = None
+
+    Disconnect = Free
 
     def Abort(self, errorcode: int = 0) -> None:
         """Ends this process with errorcode; the other ranks hear of it."""

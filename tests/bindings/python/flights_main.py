@@ -1,6 +1,7 @@
 """One rank: works, groups, messages, operations and children: what is in flight, what is dropped, and what keeps its memory."""
 
 import contextlib
+import ctypes
 import gc
 import threading
 import traceback
@@ -9,6 +10,7 @@ import weakref
 import numpy as np
 import tutti
 from checks import raises
+from tutti import _works
 
 comm = tutti.init(timeout=60)
 rank, P = comm.rank, comm.size
@@ -47,6 +49,16 @@ def own_timeout():
     assert len(frames) == 1, "each raise adds to what was raised before"
     assert comm.failure is None and (x == 0).all()
     comm.barrier()
+
+
+def unseen():
+    """An interrupt came between the library's wait, which frees the handle, and the result: a look does not use the handle."""
+    for look in (lambda work: work.test(), lambda work: work.wait(60) or work.test()):
+        work = comm.start.barrier()
+        while work._flight.cell.value:
+            _works._wait(ctypes.byref(work._flight.cell), 50)
+        assert look(work) and not comm._state.flights
+        work.wait()
 
 
 def dropped():
@@ -271,7 +283,7 @@ def shared_memory():
     comm.mem_deregister(often)
 
 
-for body in (works, own_timeout, messages, groups, operations, lossy_operation, broken_operation, children, shared_memory, dropped):
+for body in (works, own_timeout, unseen, messages, groups, operations, lossy_operation, broken_operation, children, shared_memory, dropped):
     body()
     print("did", body.__name__, flush=True)
 comm.destroy()

@@ -133,7 +133,7 @@ requests = [comm.Irecv(y, source=left, tag=7), comm.Isend(np.full(4, rank, "d"),
 MPI.Request.Waitall(requests, [status, MPI.Status()])
 assert (status.Get_source(), status.Get_tag(), status.Get_count(), status.count) == (left, 7, 32, 32) and MPI.Request.Testall(requests)
 assert (status.Get_count(MPI.DOUBLE), status.Get_count(MPI.INT)) == (4, 8)
-assert status.Get_count(MPI._type("complex128")) == 2 and status.Get_error() == 0
+assert status.Get_count(MPI.DOUBLE_COMPLEX) == 2 and status.Get_error() == 0
 status.count = 6
 assert status.Get_count(MPI.INT) == MPI.UNDEFINED
 assert [request.test() for request in requests] == [(True, None)] * 2 and requests[0].wait() is None

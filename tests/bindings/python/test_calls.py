@@ -6,11 +6,11 @@ import pytest
 
 
 @pytest.mark.parametrize("ranks,programs", [
-    (1, ["collectives", "flights", "mpi"]),
-    (2, ["collectives", "refused", "flights", "mpi", "awaits"]),
-    (3, ["collectives", "refused", "mpi", "awaits"]),
+    (1, ["collectives", "flights", "mpi_types", "mpi_functions", "mpi"]),
+    (2, ["collectives", "refused", "flights", "mpi_types", "mpi_functions", "mpi", "awaits"]),
+    (3, ["collectives", "refused", "mpi_types", "mpi_functions", "mpi", "awaits"]),
     (4, ["collectives", "flights", "mpi"]),
-    (8, ["collectives"]),
+    (8, ["collectives", "mpi_types", "mpi_functions"]),
 ])  # fmt: skip
 def test_calls(ranks, programs):
     jobs.tuttirun(ranks, "several_main.py", jobs.seed_of(), *(f"{program}_main.py" for program in programs))

@@ -4,22 +4,64 @@ docs/pytorch.md says what works. Errors are tutti.errors' classes, which are tor
 
 import atexit
 import inspect
+import os
+import sys
 import time
 import weakref
 
+import torch
 import torch.distributed as dist
 
 from . import joining
 from .compiling import leave_alone
+from .failures import unsupported
 from .futures import join_threads
-from .group import NAME, Group, with_backend
+from .group import NAME, Group, groups, with_backend
 from .lanes import GRACE_S
 from .work import milliseconds
 
 DEVICES = ("cpu", "cuda")
+_NVML_CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"
 
 _world = None  # a weak reference to the group of all ranks, of which later groups are made
-_groups = weakref.WeakSet()
+
+
+def _devices_here() -> tuple:
+    """Those of this machine. CUDA is not started for it: the children of a process that forks later could not use it."""
+    before = os.environ.get(_NVML_CHECK)
+    os.environ[_NVML_CHECK] = "1"
+    try:
+        has_gpu = torch.cuda.is_initialized() or torch.cuda.is_available()
+    finally:
+        if before is None:
+            del os.environ[_NVML_CHECK]
+        else:
+            os.environ[_NVML_CHECK] = before
+    return DEVICES if has_gpu else ("cpu",)
+
+
+def _devices() -> tuple:
+    """Those of the backend's string, which torch does not tell a backend: of its own frame that calls _create; without
+    devices in it, those that this machine has."""
+    here = _devices_here()
+    caller = sys._getframe(2).f_locals
+    text = str(caller.get("backend", NAME)).lower()
+    if ":" not in text:
+        return here
+    pairs = [part.split(":") for part in text.split(",")]
+    others = sorted({backend for _, backend in pairs} - {NAME})
+    if others:
+        raise unsupported(
+            f"tutti: backend '{text}': a group of tutti's is not shared with {' and '.join(others)}: name tutti for all its "
+            "devices, as 'cpu:tutti,cuda:tutti', or use two groups"
+        )
+    named = tuple(kind for kind, _ in pairs)
+    for kind in named:
+        if kind not in DEVICES:
+            raise unsupported(f"tutti: backend '{text}': tutti takes tensors of {' and '.join(DEVICES)}, not of {kind}")
+    if not set(named) & set(here):
+        raise unsupported(f"tutti: backend '{text}': this machine has no CUDA device, or torch does not see it")
+    return tuple(kind for kind in here if kind in named)
 
 
 def _lane(opts, rank: int, size: int, name: str, timeout_ms: int):
@@ -34,20 +76,20 @@ def _lane(opts, rank: int, size: int, name: str, timeout_ms: int):
 def _create(opts, options=None) -> Group:
     """What register_backend's extended API calls on each rank of a new group."""
     global _world
+    devices = _devices()
     rank, size, name = opts.group_rank, opts.group_size, str(opts.group_id)
     timeout_ms = milliseconds(opts.timeout)
-    group = Group(rank, size, name, _lane(opts, rank, size, name, timeout_ms), timeout_ms)
+    group = Group(rank, size, name, _lane(opts, rank, size, name, timeout_ms), timeout_ms, opts.store)
     if not opts.global_ranks_in_group:
         _world = weakref.ref(group)
-    _groups.add(group)
-    return with_backend(group, DEVICES)
+    return with_backend(group, devices)
 
 
 @atexit.register
 def _leave_all() -> None:
     """Before the interpreter ends, since a thread that is in torch then would end the process badly."""
     deadline = time.monotonic() + GRACE_S  # for all groups together, of which there may be many
-    for group in list(_groups):
+    for group in list(groups):
         group.shutdown(deadline)
     join_threads()
 
@@ -55,7 +97,7 @@ def _leave_all() -> None:
 def _register() -> None:
     named = {"extended_api": True}
     if "devices" in inspect.signature(dist.Backend.register_backend).parameters:
-        named["devices"] = list(DEVICES)
+        named["devices"] = list(_devices_here())
     dist.Backend.register_backend(NAME, _create, **named)
 
 

@@ -48,9 +48,9 @@ class Failed:
 class OrderedFuture(Future):
     """compute() gives its value or raises; the completer calls it when it is this future's turn."""
 
-    def __init__(self, completer, compute, work=None):
+    def __init__(self, completer, compute, work=None, antecedent=None):
         super().__init__()
-        self._completer, self._compute, self._work = completer, compute, work
+        self._completer, self._compute, self._work, self._antecedent = completer, compute, work, antecedent
         self._followers = deque()  # None: they have run
         self._is_settled, self._value, self._error = False, None, None
 
@@ -60,8 +60,8 @@ class OrderedFuture(Future):
             self._value = self._compute()
         except BaseException as error:  # also a callback's KeyboardInterrupt: who waits for the future gets it
             self._error = error
-        self._compute = self._work = None
         self._is_settled = True
+        self._compute = self._work = self._antecedent = None
         super().set_result(self._value if self._error is None else Failed(self._error))
         self._completer.announce()
         for run in iter(self._next_follower, None):
@@ -75,7 +75,7 @@ class OrderedFuture(Future):
             return None
 
     def then(self, callback):
-        following = OrderedFuture(self._completer, lambda: callback(self))
+        following = OrderedFuture(self._completer, lambda: callback(self), antecedent=self)
         with self._completer.lock:
             if self._followers is not None:
                 self._followers.append(following.deliver)
@@ -87,7 +87,14 @@ class OrderedFuture(Future):
         self.then(callback)
 
     def done(self) -> bool:
-        return self._is_settled
+        """As soon as its call is over, be it the completer's turn or not."""
+        work = self._work
+        return self._is_settled if work is None else work.poll()
+
+    def _is_due(self) -> bool:
+        """Whether it is a callback of a call that is over, whose turn may be yet to come."""
+        antecedent = self._antecedent
+        return antecedent is not None and (antecedent.done() or antecedent._is_due())
 
     def wait(self):
         work = self._work
@@ -99,6 +106,12 @@ class OrderedFuture(Future):
         return self.value()
 
     def value(self):
+        work = self._work
+        if work is not None and work.poll():
+            work.wait()
+            return work.results
+        if self._is_due():
+            self._completer.await_future(self)
         if not self._is_settled:
             raise RuntimeError("tutti: this future has no value yet; wait() for it first")
         if self._error is not None:

@@ -5,6 +5,7 @@ functional collectives) through torch's trampolines. Since torch 2.14 a group al
 is that."""
 
 import weakref
+from datetime import timedelta
 from typing import Optional
 
 import torch
@@ -14,27 +15,32 @@ import torch.distributed as dist
 from .._library import lib
 from . import joining
 from .collectives import Collectives
+from .failures import refused, unsupported
 from .futures import here
 from .work import milliseconds
 
 NAME = "tutti"
+groups = weakref.WeakSet()
 
 
 class Group(Collectives, dist.ProcessGroup):
     device = None  # of CUDA, the last that it had tensors on
     devices = ()  # names of the kinds that it serves
 
-    def __init__(self, rank: int, size: int, name: str, lane, timeout_ms: int):
+    def __init__(self, rank: int, size: int, name: str, lane, timeout_ms: int, store=None):
         dist.ProcessGroup.__init__(self, rank, size)
         self.own_rank, self.ranks = rank, size
         self.tutti_name, self.torch_name = name, name
         self.timeout_ms = timeout_ms
         self.main = lane
+        self.store = store
         self._lanes = {}  # by the path of the completer whose callbacks use it
+        groups.add(self)
 
     # ---- issuing
 
     def submit(self, work, opts=None):
+        self._check_device(work)
         work.timeout_ms = work.timeout_ms or milliseconds(getattr(opts, "timeout", None)) or self.timeout_ms
         if work.device is not None:
             self.device = work.device
@@ -42,6 +48,12 @@ class Group(Collectives, dist.ProcessGroup):
                 work.enqueue()
         self.lane().issue(work)
         return work
+
+    def _check_device(self, work) -> None:
+        kind = "cpu" if work.device is None else "cuda"
+        if kind not in self.devices and work.results:
+            served = " and ".join(self.devices)
+            raise refused(f"tutti: this call is on {kind}, and group {self.torch_name} serves {served} alone")
 
     def lane(self):
         completer = here.completer
@@ -99,7 +111,46 @@ class Group(Collectives, dist.ProcessGroup):
     def __repr__(self) -> str:
         return f"<tutti group {self.torch_name}: rank {self.own_rank} of {self.ranks}>"
 
-    supports_splitting = supports_coalescing = False
+    supports_coalescing = False
+
+    @property
+    def options(self):
+        kind = getattr(getattr(c10d, "Backend", None), "Options", None)
+        if kind is None:
+            raise unsupported(f"tutti: torch {torch.__version__} has no options that a backend could make")
+        found = kind(NAME, timedelta(milliseconds=self.timeout_ms))
+        if hasattr(found, "group_name"):
+            found.group_name = self.torch_name
+        return found
+
+    def get_group_store(self):
+        return self.store
+
+    # ---- parts of it
+
+    def split_group(self, ranks, timeout=None, opts=None, group_name=None, group_desc=None, device_types=None):
+        """Called on all ranks; None on those that are not among ranks, which are of this group and in the child's order."""
+        ranks = list(ranks)
+        if self.own_rank not in ranks:
+            return None
+        name = group_name or f"{self.torch_name}:split:{','.join(map(str, ranks))}"
+        timeout_ms = milliseconds(timeout) or milliseconds(getattr(opts, "_timeout", None)) or self.timeout_ms
+        devices = [d for d in self.devices if device_types is None or d in [torch.device(t).type for t in device_types]]
+        if len(ranks) == 1:
+            lane = joining.alone(name, timeout_ms)
+        else:
+            lane = joining.child(self.main, ranks, name, timeout_ms)
+        store = None if self.store is None else dist.PrefixStore(f"{name}/", self.store)
+        group = with_backend(Group(ranks.index(self.own_rank), len(ranks), name, lane, timeout_ms, store), devices)
+        if group_desc is not None:
+            group._set_group_desc(group_desc)
+        return group
+
+    def perform_nocolor_split(self, device) -> None:
+        """Ranks that are not in a child have nothing to do for it."""
+
+    def merge_remote_group(self, *arguments, **named):
+        raise unsupported("tutti: groups are not merged; new_group makes one of any ranks of the world")
 
     def _get_backend(self, device):
         """Before torch 2.14 a group of Python's has no backends, and answers for them itself."""
@@ -137,25 +188,36 @@ def _delegate(name: str):
     return method
 
 
+def _unsplit(self, *arguments, **named):
+    raise unsupported("tutti: a backend belongs to its group: use dist.split_group or group.split_group")
+
+
 def _delegate_class():
     """The Backend of a Group, or None before torch 2.14, whose Backend has no subclasses in Python."""
     if not hasattr(getattr(c10d, "Backend", None), "all_gather_single"):
         return None
     names = [n for n, member in vars(Collectives).items() if callable(member) and not n.startswith("__")]
-    names += ["getBackendName", "abort", "shutdown", "set_timeout"]
+    names += ["getBackendName", "abort", "shutdown", "set_timeout", "perform_nocolor_split"]
     names += ["_set_sequence_number_for_group", "_get_sequence_number_for_group"]
     members = {name: _delegate(name) for name in names}
     for name, member in vars(c10d.Backend).items():  # where a class does not set one, torch asks for it without end
         if isinstance(member, property) and "supports_" in name:
             members[name] = False
+    members["supports_splitting"] = True
+    members["options"] = property(lambda self: self.group().options)
+    members["split"] = members["merge"] = _unsplit
     return type("Delegate", (c10d.Backend,), members)
 
 
 Delegate = _delegate_class()
 
 
+Group.supports_splitting = Delegate is not None
+
+
 def with_backend(group: Group, devices) -> Group:
-    group.devices = devices
+    """devices: of their kinds it takes tensors."""
+    group.devices = tuple(devices)
     if Delegate is not None:
         group.backend = Delegate(group.own_rank, group.ranks)
         group.backend.group = weakref.ref(group)  # a strong one would be a cycle
