@@ -62,8 +62,8 @@ tutti_status tutti_mesh_continue(tutti_mesh **mesh, tutti_comm *comm, const tutt
  * dimension; "dp" and "cp" divide data, "pp" divides units. */
 
 /* The tensor is split along dim over an axis ("tp", "ep"); tutti_param_data is this rank's piece,
- * C order, sizes as even as can be (the first ranks have one more). Without it a tensor is the same
- * on all ranks of the axis. */
+ * C order, sizes as even as can be (the first ranks have one more). If dim is shorter than the axis,
+ * the last ranks have no elements. Without it a tensor is the same on all ranks of the axis. */
 tutti_status tutti_model_param_split(tutti_model *model, int param, const char *axis, int dim);
 /* A replicated tensor whose gradient on this rank is a part of it only (a norm's, where the
  * sequence is split): summed over the axis with the step's reductions. Over "ep", whose ranks have
@@ -77,8 +77,8 @@ tutti_status tutti_model_unit_stage(tutti_model *model, int unit, int stage);
  * initial values, checkpoints, exports are those of the whole model: the same numbers and the same
  * files at every mesh. Items of a step count once for all ranks of "tp" and "pp", which pass the
  * same (else MISMATCH). Collective over the mesh, which is used until tutti_trainer_destroy.
- * INVALID: a unit without a stage, a dimension shorter than its axis; UNSUPPORTED: local SGD,
- * whole_tensors, parameters of tutti_model_param_extern, a rank with several GPUs.
+ * INVALID: a unit without a stage; UNSUPPORTED: local SGD, whole_tensors, parameters of
+ * tutti_model_param_extern, a rank with several GPUs.
  * tutti_trainer_continue takes over from earlier trainers with the same part of the model, that is
  * at the same place on all axes but "dp" and "cp"; where no rank has a part, it loads the newest
  * checkpoint. first of tutti_shard counts from the rank's piece on. Buffers are broadcast by the
