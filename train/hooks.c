@@ -113,6 +113,7 @@ static tutti_status begin_micro_batch(tutti_trainer *trainer, tutti_pass pass, d
 	trainer->batch.is_open = true;
 	trainer->batch.backward_begun = trainer->batch.is_held = trainer->batch.was_held = false;
 	trainer->batch.adds_up = false;
+	trainer->batch.last_callback = NULL;
 	return TUTTI_OK;
 }
 
@@ -167,8 +168,9 @@ static tutti_status unit_end(tutti_trainer *trainer, const char *function, int u
 {
 	TRY(check_unit(trainer, function, unit));
 	if (trainer->batch.open_pass != pass || trainer->batch.open_unit != unit)
-		return train_invalid("%s: unit '%s' is not in %s: its begin is missing.", function,
-				     unit_name(trainer, unit), pass_name(pass));
+		return train_invalid(
+			"%s: unit '%s' is not in %s: call tutti_%s_begin for it first.", function,
+			unit_name(trainer, unit), pass_name(pass), pass_name(pass));
 	trainer->batch.open_pass = UNIT_NONE;
 	homes_leave_unit(trainer, unit);
 	return TUTTI_OK;
@@ -217,6 +219,22 @@ static tutti_status check_backward(const tutti_trainer *trainer, int unit)
 		return train_invalid("tutti_backward_begin: unit '%s' has no backward in a "
 				     "micro-batch of TUTTI_PASS_EVAL.",
 				     unit_name(trainer, unit));
+	if (state->uses == 0)
+		return train_invalid("tutti_backward_begin: unit '%s' has not run forward in this "
+				     "micro-batch: %scall tutti_forward_begin and "
+				     "tutti_forward_end for it first.",
+				     unit_name(trainer, unit),
+				     trainer->batch.last_callback
+					     ? "the pipeline's forward of its stage must "
+					     : "");
+	if (state->finished >= state->uses && trainer->batch.was_held)
+		return train_invalid("tutti_backward_begin: the gradients of unit '%s' are final: "
+				     "its backward has ended %s.",
+				     unit_name(trainer, unit),
+				     trainer->batch.last_callback
+					     ? "in the pipeline's last callback of its stage, "
+					       "which begins and ends it once"
+					     : "after tutti_grads_hold with 0");
 	if (state->finished >= state->uses)
 		return train_invalid("tutti_backward_begin: unit '%s' ran forward %d times in this "
 				     "micro-batch, and backward as often.",

@@ -4,6 +4,9 @@
 #include "train/base/base.h"
 
 #include <stdio.h>
+#include <string.h>
+
+enum { HOOK_BYTES = 320 };
 
 static int first_missing(const tutti_trainer *trainer)
 {
@@ -16,16 +19,84 @@ static int first_missing(const tutti_trainer *trainer)
 	return -1;
 }
 
+/* Which unit has to end its backward still, and what it lacks. */
+static void report_find_hook(const tutti_trainer *trainer, struct step_report *report)
+{
+	const struct tutti_model *model = &trainer->model;
+	uint8_t use = 0;
+
+	report->hook = MISSING_FORWARD;
+	for (int i = 0; i < model->use_count && report->hook == MISSING_FORWARD; i++) {
+		const struct unit_state *unit = &trainer->units[model->uses[i].unit];
+		if (model->uses[i].param != report->missing)
+			continue;
+		if (unit->uses > unit->finished) {
+			report->hook = trainer->batch.is_held ? MISSING_RELEASE : MISSING_BACKWARD;
+			report->use = use;
+		}
+		use = (uint8_t)(use < UINT8_MAX ? use + 1 : use);
+	}
+}
+
 void report_fill(tutti_trainer *trainer, tutti_status local)
 {
-	trainer->step.reports[trainer->rank] =
-		(struct step_report){.items = trainer->step.items,
-				     .order = trainer->step.order,
-				     .missing = first_missing(trainer),
-				     .status = (int32_t)local,
-				     .batches = trainer->step.micro_batches + 1,
-				     .is_uneven = trainer->step.is_uneven,
-				     .is_given_up = trainer->step.is_given_up};
+	struct step_report *report = &trainer->step.reports[trainer->rank];
+
+	*report = (struct step_report){.items = trainer->step.items,
+				       .order = trainer->step.order,
+				       .missing = first_missing(trainer),
+				       .status = (int32_t)local,
+				       .batches = trainer->step.micro_batches + 1,
+				       .is_uneven = trainer->step.is_uneven,
+				       .is_given_up = trainer->step.is_given_up};
+	if (report->missing >= 0)
+		report_find_hook(trainer, report);
+}
+
+/* Ranks that reduce with each other have the same units. */
+static const struct unit *report_unit_of(const struct tutti_model *model, int param, int use)
+{
+	int unit = model->params[param].unit;
+
+	for (int i = 0; i < model->use_count; i++)
+		if (model->uses[i].param == param && use-- == 0)
+			unit = model->uses[i].unit;
+	return &model->units[unit];
+}
+
+/* What to do about it. */
+static void report_describe_hook(const tutti_trainer *trainer, const struct step_report *report,
+				 char text[HOOK_BYTES])
+{
+	const struct tutti_model *model = &trainer->model;
+	const struct unit *unit = report_unit_of(model, report->missing, report->use);
+	const char *callback = trainer->batch.last_callback;
+	bool is_own = unit == &model->units[model->params[report->missing].unit];
+	char name[MODEL_NAME_BYTES + 8] = "that unit";
+
+	if (!is_own)
+		snprintf(name, sizeof name, "unit '%s'", unit->name);
+	if (report->hook == MISSING_RELEASE)
+		snprintf(text, HOOK_BYTES,
+			 "gradients are held: call tutti_grads_hold with 0 before the last "
+			 "backward of %.80s",
+			 name);
+	else if (!callback)
+		snprintf(text, HOOK_BYTES,
+			 "end every backward of its units, call tutti_grad_ready, or register it "
+			 "as TUTTI_PARAM_MAY_BE_UNUSED");
+	else if (report->hook == MISSING_FORWARD)
+		snprintf(text, HOOK_BYTES,
+			 "forward of stage %d has begun %.80s in no micro-batch: it must call "
+			 "tutti_forward_begin and tutti_forward_end for each unit of its stage",
+			 unit->stage, name);
+	else
+		snprintf(text, HOOK_BYTES,
+			 "%s of stage %d, micro-batch %d, has not ended the backward of %.80s: it "
+			 "must call tutti_backward_begin and tutti_backward_end for each unit of "
+			 "its stage%s",
+			 callback, unit->stage, trainer->batch.pipelined - 1, name,
+			 strcmp(callback, "backward") == 0 ? "" : ", also where backward has");
 }
 
 /* Which step of a rank is looked at. */
@@ -56,11 +127,12 @@ static tutti_status check_finished(const tutti_trainer *trainer, struct looked_a
 	if (report->missing < 0)
 		return TUTTI_OK;
 	const struct param *param = &trainer->model.params[report->missing];
+	char hook[HOOK_BYTES];
+	report_describe_hook(trainer, report, hook);
 	return train_invalid("Rank %d did not finish the gradient of parameter '%s' of unit '%s' "
-			     "in %s, so %s: end every backward of its units, call "
-			     "tutti_grad_ready, or register it as TUTTI_PARAM_MAY_BE_UNUSED.",
+			     "in %s, so %s: %s.",
 			     job_rank_of(trainer, at.rank), param->name,
-			     trainer->model.units[param->unit].name, at.step, at.so);
+			     trainer->model.units[param->unit].name, at.step, at.so, hook);
 }
 
 /* Collective if that rank has failed: it tells the others why. own: this rank's failure. */

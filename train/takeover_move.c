@@ -179,7 +179,7 @@ static tutti_status move_buffers(struct takeover *t)
 {
 	for (int i = 0; i < t->trainer->model.buffer_count; i++) {
 		const struct buffer *to = &t->trainer->model.buffers[i];
-		if (t->trainer->rank == t->part_root)
+		if (t->trainer->rank == t->part_root && to->count > 0)
 			memmove(to->data, t->before->model.buffers[i].data,
 				to->count * dtype_bytes(to->dtype));
 		TRY(trainer_broadcast(t->trainer, to->data, to->count, to->dtype, t->part_root));

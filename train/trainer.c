@@ -51,7 +51,7 @@ static tutti_status make_tables(tutti_trainer *trainer, const tutti_model *model
 static tutti_status broadcast_values(tutti_trainer *trainer)
 {
 	for (int p = 0; p < trainer->model.param_count; p++)
-		if (trainer->model.params[p].is_extern)
+		if (trainer->model.params[p].is_extern && trainer->model.params[p].count > 0)
 			TRY(trainer_broadcast_values(
 				trainer, bucket_of(trainer, p)->home, trainer->model.params[p].data,
 				trainer->model.params[p].count, trainer->config.param_dtype, 0));

@@ -62,8 +62,8 @@ tutti_status tutti_mesh_continue(tutti_mesh **mesh, tutti_comm *comm, const tutt
  * dimension; "dp" and "cp" divide data, "pp" divides units. */
 
 /* The tensor is split along dim over an axis ("tp", "ep"); tutti_param_data is this rank's piece,
- * C order, sizes as even as can be (the first ranks have one more). Without it a tensor is the same
- * on all ranks of the axis. */
+ * C order, sizes as even as can be (the first ranks have one more). If dim is shorter than the axis,
+ * the last ranks have no elements. Without it a tensor is the same on all ranks of the axis. */
 tutti_status tutti_model_param_split(tutti_model *model, int param, const char *axis, int dim);
 /* A replicated tensor whose gradient on this rank is a part of it only (a norm's, where the
  * sequence is split): summed over the axis with the step's reductions. Over "ep", whose ranks have
@@ -77,8 +77,8 @@ tutti_status tutti_model_unit_stage(tutti_model *model, int unit, int stage);
  * initial values, checkpoints, exports are those of the whole model: the same numbers and the same
  * files at every mesh. Items of a step count once for all ranks of "tp" and "pp", which pass the
  * same (else MISMATCH). Collective over the mesh, which is used until tutti_trainer_destroy.
- * INVALID: a unit without a stage, a dimension shorter than its axis; UNSUPPORTED: local SGD,
- * whole_tensors, parameters of tutti_model_param_extern, a rank with several GPUs.
+ * INVALID: a unit without a stage; UNSUPPORTED: local SGD, whole_tensors, parameters of
+ * tutti_model_param_extern, a rank with several GPUs.
  * tutti_trainer_continue takes over from earlier trainers with the same part of the model, that is
  * at the same place on all axes but "dp" and "cp"; where no rank has a part, it loads the newest
  * checkpoint. first of tutti_shard counts from the rank's piece on. Buffers are broadcast by the
@@ -148,19 +148,45 @@ typedef struct tutti_pipeline_config {
 	tutti_dtype dtype;
 	/* NULL, or a trainer on the same mesh, in host memory, that exists until destroy. A step is
 	 * then one tutti_micro_batch(LAST) with the items of all its micro-batches,
-	 * tutti_pipeline_run, tutti_step; the callbacks make the begins and ends of their units,
-	 * whose gradients are final with the backward of the last micro-batch. */
+	 * tutti_pipeline_run, tutti_step. */
 	tutti_trainer *trainer;
 	void *arg;
-	/* Called on the thread of tutti_pipeline_run and tutti_pipeline_forward. in is NULL on the
-	 * first stage, out on the last; likewise the gradients. Buffers are the library's, in host
-	 * memory, aligned to 64 bytes and valid during the call, but in stays until its backward
-	 * has returned; with ZERO_BUBBLE in and out_grad stay until its backward_weights has. Any
-	 * status but OK ends the step; a message of tutti_set_error is passed on. */
+	/* The callbacks run on the thread of tutti_pipeline_run or tutti_pipeline_forward, one at a
+	 * time, in the schedule's order: each once for every stage of this rank and micro-batch.
+	 * Any status but OK ends the step; a message of tutti_set_error is passed on.
+	 *
+	 *   forward           Every schedule, and evaluations. Reads in, writes all of out.
+	 *   backward          Every schedule. Reads out_grad, writes all of in_grad. Unless the
+	 *                     schedule is ZERO_BUBBLE it also adds to the gradients of weights.
+	 *   backward_weights  ZERO_BUBBLE only, where it must not be NULL; other schedules do not
+	 *                     call it. Adds to the gradients of weights, some time after the
+	 *                     backward of the same stage and micro-batch: other callbacks run in
+	 *                     between.
+	 *
+	 * in is NULL on the first stage, out on the last; likewise the gradients. Buffers are the
+	 * library's, in host memory, aligned to 64 bytes and valid during the call, but in stays
+	 * until its backward has returned; with ZERO_BUBBLE in and out_grad stay until its
+	 * backward_weights has.
+	 *
+	 * With a trainer each callback begins and ends units of its stage
+	 * (tutti_model_unit_stage), in every micro-batch, and leaves none open (INVALID):
+	 *
+	 *   forward           tutti_forward_begin and tutti_forward_end of each unit
+	 *   backward          tutti_backward_begin and tutti_backward_end of each unit; with
+	 *                     ZERO_BUBBLE only of those whose values it reads, or whose gradients
+	 *                     it already adds to
+	 *   backward_weights  tutti_backward_begin and tutti_backward_end of each unit, also where
+	 *                     backward has done so or there is nothing to add
+	 *
+	 * A stage's gradients are final when the last of these callbacks has ended its units in
+	 * micro-batch micro_batches - 1: backward, or with ZERO_BUBBLE backward_weights. If a unit
+	 * has not ended there, tutti_step is INVALID on all ranks and names the callback, the stage
+	 * and the micro-batch. The run itself holds gradients until then: callbacks call neither
+	 * tutti_grads_hold nor tutti_micro_batch, tutti_step or tutti_grads_finish. */
 	tutti_status (*forward)(void *arg, int stage, int micro_batch, const void *in, void *out);
 	tutti_status (*backward)(void *arg, int stage, int micro_batch, const void *out_grad,
 	                         void *in_grad);
-	tutti_status (*backward_weights)(void *arg, int stage, int micro_batch); /* ZERO_BUBBLE */
+	tutti_status (*backward_weights)(void *arg, int stage, int micro_batch);
 	uint64_t reserved[8];
 } tutti_pipeline_config;
 /* Of this rank. Seconds: of the last step that went well, busy ones in callbacks. bubble: the share

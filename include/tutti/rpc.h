@@ -245,7 +245,7 @@ tutti_status tutti_rpc_ref_release(tutti_rpc *rpc, const tutti_rpc_ref *ref);
 typedef struct tutti_rpc_param {
 	const char *name;       /* 1 to 63 bytes, printable, once on a rank; copied       */
 	float *values;          /* the caller's, until release, or tutti_rpc_destroy        */
-	size_t count;
+	size_t count;           /* 0: values may be NULL                                    */
 	int group;              /* of the optimizers of a step                              */
 	int flags;              /* TUTTI_PARAM_NO_DECAY, or 0                               */
 	/* Called once, from any thread, when the library does not use values any more: after

@@ -22,6 +22,17 @@ void pipeline_fail(struct tutti_pipeline *pipeline)
 	pipeline->has_failed = true;
 }
 
+/* A unit that a callback has left open would be an error of the next one. */
+static tutti_status pipeline_check_units_closed(const tutti_trainer *trainer)
+{
+	if (!trainer || trainer->batch.open_pass == UNIT_NONE)
+		return TUTTI_OK;
+	const char *pass = pass_name(trainer->batch.open_pass);
+	return train_invalid("It returned while unit '%s' was in %s: it must call tutti_%s_end for "
+			     "each unit that it begins.",
+			     trainer->model.units[trainer->batch.open_unit].name, pass, pass);
+}
+
 /* Gradients are final with the end of a backward in the stage's last action. */
 static tutti_status tell_trainer(const struct tutti_pipeline *pipeline, const struct action *action)
 {
@@ -70,6 +81,8 @@ static void call_and_count(struct tutti_pipeline *pipeline, const struct action 
 
 	tutti_set_error(TUTTI_OK, ""); /* so that a message after the call is the callback's */
 	tutti_status status = call(pipeline, action, in, out);
+	if (status == TUTTI_OK)
+		status = pipeline_check_units_closed(pipeline->config.trainer);
 	pipeline->busy_seconds += seconds_now() - start;
 	if (status != TUTTI_OK)
 		note_failure(pipeline, action, status);
@@ -164,9 +177,11 @@ static tutti_status share_times(struct tutti_pipeline *pipeline, double seconds)
 /* A rank without memory fails as one whose callback does. */
 static void begin_step(struct tutti_pipeline *pipeline)
 {
-	tutti_trainer *trainer = pipeline->config.trainer;
+	const tutti_pipeline_config *c = &pipeline->config;
+	bool splits = c->schedule == TUTTI_ZERO_BUBBLE;
+	const char *last = name_of(splits ? ACTION_BACKWARD_WEIGHTS : ACTION_BACKWARD);
 	tutti_status status =
-		trainer ? grads_add_up(trainer, pipeline->config.micro_batches) : TUTTI_OK;
+		c->trainer ? grads_add_up(c->trainer, c->micro_batches, last) : TUTTI_OK;
 
 	if (status == TUTTI_OK)
 		return;
@@ -193,6 +208,17 @@ tutti_status pipeline_execute(struct tutti_pipeline *pipeline, const struct stag
 	return agree(pipeline);
 }
 
+static tutti_status pipeline_hold_gradients(tutti_trainer *trainer)
+{
+	if (!trainer)
+		return TUTTI_OK;
+	TRY(trainer_check_no_unit(trainer, "tutti_pipeline_run"));
+	if (!trainer->batch.is_open || trainer->batch.pass == TUTTI_PASS_EVAL)
+		return train_invalid("tutti_pipeline_run: the pipeline's trainer is in no step: "
+				     "call tutti_micro_batch with TUTTI_PASS_LAST first.");
+	return tutti_grads_hold(trainer, 1);
+}
+
 tutti_status tutti_pipeline_run(tutti_pipeline *pipeline)
 {
 	if (!pipeline)
@@ -200,8 +226,7 @@ tutti_status tutti_pipeline_run(tutti_pipeline *pipeline)
 	if (pipeline->is_running)
 		return train_invalid(
 			"tutti_pipeline_run was called in a callback of the pipeline.");
-	if (pipeline->config.trainer) /* INVALID where no step has begun: nothing is sent then */
-		TRY(tutti_grads_hold(pipeline->config.trainer, 1));
+	TRY(pipeline_hold_gradients(pipeline->config.trainer)); /* before anything is sent */
 	double start = seconds_now();
 	pipeline->busy_seconds = 0;
 	pipeline->stats.peak_in_flight = 0;

@@ -110,17 +110,35 @@ static uint64_t word_of(const struct tutti_pipeline *pipeline, int stage, int mi
 	return ((uint64_t)stage * count + (uint64_t)micro_batch) << 1;
 }
 
-static tutti_status wait_for(const struct tutti_pipeline *pipeline, struct stage_buffer *buffer,
-			     const char *what, enum stage_way way, int peer)
+/* Waits for a message that action needs. */
+static tutti_status inbox_wait(const struct tutti_pipeline *pipeline, const struct inbox *inbox,
+			       struct stage_buffer *buffer, const struct action *action)
+{
+	tutti_status status = tutti_work_wait(&buffer->work, pipeline->timeout_ms);
+	bool is_activation = inbox->way == WAY_ACTIVATIONS;
+
+	if (status != TUTTI_IN_PROGRESS)
+		return status;
+	return train_fail(TUTTI_ERR_TIMEOUT,
+			  "A pipeline's %s of micro-batch %d did not come from rank %d within %d "
+			  "ms: is that rank still in the %s of stage %d, or in a callback before?",
+			  way_names[inbox->way], action->micro_batch,
+			  tutti_parent_rank(pipeline->line, inbox->peer), pipeline->timeout_ms,
+			  is_activation ? "forward" : "backward",
+			  action->stage + (is_activation ? -1 : 1));
+}
+
+static tutti_status outbox_wait(const struct tutti_pipeline *pipeline, const struct outbox *outbox,
+				struct stage_buffer *buffer)
 {
 	tutti_status status = tutti_work_wait(&buffer->work, pipeline->timeout_ms);
 
 	if (status != TUTTI_IN_PROGRESS)
 		return status;
 	return train_fail(TUTTI_ERR_TIMEOUT,
-			  "A pipeline's %s %s rank %d did not come to its end within %d ms: is "
-			  "that rank still in a callback?",
-			  way_names[way], what, tutti_parent_rank(pipeline->line, peer),
+			  "A pipeline's %s to rank %d was not received within %d ms: is that rank "
+			  "still in a callback?",
+			  way_names[outbox->way], tutti_parent_rank(pipeline->line, outbox->peer),
 			  pipeline->timeout_ms);
 }
 
@@ -135,7 +153,7 @@ tutti_status inbox_take(struct tutti_pipeline *pipeline, enum stage_way way, int
 	TRY(inbox_post(pipeline, way));
 	assert(inbox->taken < inbox->posted && plan->needed_by[way][inbox->taken] == action);
 	struct stage_buffer *buffer = &inbox->buffers[plan->buffer_of[way][action]];
-	TRY(wait_for(pipeline, buffer, "from", way, inbox->peer));
+	TRY(inbox_wait(pipeline, inbox, buffer, of));
 	inbox->taken++;
 	memcpy(&word, buffer->data + pipeline->bytes, sizeof word);
 	assert((word | 1) == (word_of(pipeline, of->stage, of->micro_batch) | 1));
@@ -161,7 +179,7 @@ tutti_status outbox_room(struct tutti_pipeline *pipeline, enum stage_way way, vo
 	struct outbox *outbox = &pipeline->outbox[way];
 	struct stage_buffer *buffer = &outbox->buffers[outbox->sent % outbox->buffer_count];
 
-	TRY(wait_for(pipeline, buffer, "to", way, outbox->peer));
+	TRY(outbox_wait(pipeline, outbox, buffer));
 	*data = buffer->data;
 	return TUTTI_OK;
 }
@@ -193,7 +211,7 @@ tutti_status outbox_flush(struct tutti_pipeline *pipeline, enum stage_way way)
 	struct outbox *outbox = &pipeline->outbox[way];
 
 	for (int i = 0; i < outbox->buffer_count; i++)
-		TRY(wait_for(pipeline, &outbox->buffers[i], "to", way, outbox->peer));
+		TRY(outbox_wait(pipeline, outbox, &outbox->buffers[i]));
 	return TUTTI_OK;
 }
 

@@ -25,12 +25,15 @@ static const struct described {
 	{2, 2, {8, 4}, "ep", 0, NULL},    {2, 1, {33}, "tp", 0, NULL},
 	{3, 2, {3, 5}, NULL, 0, "tp"},    {3, 2, {9, 8}, "tp", 1, NULL},
 	{0, 2, {4, 6}, NULL, 0, NULL}, /* tied, too, and not registered beside the first */
+	{1, 2, {0, 5}, "tp", 0, NULL},    {2, 2, {4, 0}, NULL, 0, "tp"},
+	{3, 2, {2, 3}, "tp", 0, NULL}, /* of three ranks and more the last have none of it */
+	{0, 2, {3, 2}, "tp", 0, NULL}, /* tied, and likewise */
 };
 
 /* The last unit uses it as well. */
 static bool is_tied(int param)
 {
-	return param == 0 || param == 9;
+	return param == 0 || param == 9 || param == 13;
 }
 
 void mesh_text_read(struct mesh_text *mesh, const char *text)
@@ -211,7 +214,7 @@ static void add_gradient(struct mesh_toy *toy, int p, int unit, struct share sha
 	CHECK(tutti_param_piece(toy->trainer, p, &first, &count) == TUTTI_OK);
 	if (d->split && strcmp(d->split, "ep") == 0)
 		share = experts;
-	size_t own = whole / (size_t)d->shape[d->dim] * (size_t)count;
+	size_t own = whole ? whole / (size_t)d->shape[d->dim] * (size_t)count : 0;
 	for (size_t i = 0; i < own; i++) {
 		int sum = 0;
 		for (int s = share.first; s < share.last; s++)

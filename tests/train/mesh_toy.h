@@ -5,7 +5,7 @@
 
 #include <tutti/parallel.h>
 
-enum { MESH_UNITS = 4, MESH_PARAMS = 10, MESH_ELEMENTS = 13 * 12 };
+enum { MESH_UNITS = 4, MESH_PARAMS = 14, MESH_ELEMENTS = 13 * 12 };
 
 /* "dp=2,tp=2" as an array. */
 struct mesh_text {

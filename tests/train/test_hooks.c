@@ -352,7 +352,10 @@ static void order_rules(tutti_comm *comm, void *arg)
 	CHECK(tutti_micro_batch(t, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
 	CHECK_ERROR(tutti_forward_begin(t, 4), TUTTI_ERR_INVALID, "no unit 4 among 4");
 	CHECK_ERROR(tutti_forward_end(t, 0), TUTTI_ERR_INVALID, "'unit.0' is not in forward");
-	CHECK_ERROR(tutti_backward_begin(t, 1), TUTTI_ERR_INVALID, "'unit.1' ran forward 0 times");
+	CHECK_ERROR(tutti_backward_begin(t, 1), TUTTI_ERR_INVALID,
+		    "unit 'unit.1' has not run forward in this micro-batch: call "
+		    "tutti_forward_begin and "
+		    "tutti_forward_end for it first.");
 	CHECK(tutti_forward_begin(t, 0) == TUTTI_OK);
 	CHECK_ERROR(tutti_forward_begin(t, 1), TUTTI_ERR_INVALID, "'unit.0' is still in forward");
 	CHECK_ERROR(tutti_forward_end(t, 1), TUTTI_ERR_INVALID, "'unit.1' is not in forward");

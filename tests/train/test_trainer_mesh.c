@@ -15,12 +15,12 @@ enum { STEPS = 3, MICRO_BATCHES = 2, VALUES = MESH_PARAMS * MESH_ELEMENTS };
 static const struct {
 	const char *axes;
 	int ranks;
-} meshes[] = {
-	{"tp=1", 1},           {"tp=2", 2},           {"pp=2", 2},       {"ep=2", 2},
-	{"cp=2", 2},           {"tp=3", 3},           {"pp=3", 3},       {"dp=2,tp=2", 4},
-	{"pp=2,tp=2", 4},      {"dp=2,pp=2", 4},      {"tp=2,dp=2", 4},  {"dp=2,ep=2", 4},
-	{"pp=4", 4},           {"tp=5", 5},           {"dp=3,tp=2", 6},  {"dp=2,pp=2,tp=2", 8},
-	{"dp=2,cp=2,tp=2", 8}, {"pp=2,dp=2,ep=2", 8}, {"own=2,dp=2", 4}, {"dp=2,pp=4", 8}};
+} meshes[] = {{"tp=1", 1},      {"tp=2", 2},           {"pp=2", 2},           {"ep=2", 2},
+	      {"cp=2", 2},      {"tp=3", 3},           {"pp=3", 3},           {"dp=2,tp=2", 4},
+	      {"pp=2,tp=2", 4}, {"dp=2,pp=2", 4},      {"tp=2,dp=2", 4},      {"dp=2,ep=2", 4},
+	      {"pp=4", 4},      {"tp=5", 5},           {"dp=3,tp=2", 6},      {"dp=2,pp=2,tp=2", 8},
+	      {"dp=2,tp=4", 8}, {"dp=2,cp=2,tp=2", 8}, {"pp=2,dp=2,ep=2", 8}, {"own=2,dp=2", 4},
+	      {"dp=2,pp=4", 8}};
 
 struct run {
 	const char *axes;

@@ -12,8 +12,8 @@ const tutti_optimizer toy_adamw = {.kind = TUTTI_ADAMW,
 				   .beta2 = 0.95f,
 				   .eps = 1e-8f,
 				   .weight_decay = 0.1f};
-static const int64_t counts[TOY_PARAMS] = {33, 5, 1, 64, 17, 40, 3};
-static const int units[TOY_PARAMS] = {0, 0, 1, 1, 2, 3, 3};
+static const int64_t counts[TOY_PARAMS] = {33, 5, 1, 64, 17, 40, 3, 0};
+static const int units[TOY_PARAMS] = {0, 0, 1, 1, 2, 3, 3, 3};
 
 size_t toy_count(int param)
 {
@@ -33,8 +33,11 @@ static void enter(int unit)
 		toy_memory->enter(unit);
 }
 
-static void *extern_memory(float *own)
+/* What has no elements has no memory. */
+static void *extern_memory(int param, float *own)
 {
+	if (counts[param] == 0)
+		return NULL;
 	return toy_memory && toy_memory->alloc ? toy_memory->alloc(TOY_MAX * sizeof *own) : own;
 }
 
@@ -60,8 +63,8 @@ void toy_register(struct toy *toy, tutti_comm *comm, int is_extern)
 		int id = is_extern
 				 ? tutti_model_param_extern(toy->model, units[p], name, 1,
 							    &counts[p], TUTTI_F32,
-							    extern_memory(toy->data[p]),
-							    extern_memory(toy->grad[p]), 0)
+							    extern_memory(p, toy->data[p]),
+							    extern_memory(p, toy->grad[p]), 0)
 				 : tutti_model_param(toy->model, units[p], name, 1, &counts[p], 0);
 		CHECK(id == p);
 	}

@@ -1,12 +1,12 @@
 /* A toy model: a few units and parameters. Gradients are small integers, so sums are exact, and
  * every division of the samples among ranks gives the same bits. Parameter 0 is tied: the last unit
- * uses it. */
+ * uses it. The last parameter has no elements. */
 #ifndef TESTS_TRAIN_TOY_H
 #define TESTS_TRAIN_TOY_H
 
 #include <tutti/train.h>
 
-enum { TOY_UNITS = 4, TOY_PARAMS = 7, TOY_MAX = 64 };
+enum { TOY_UNITS = 4, TOY_PARAMS = 8, TOY_MAX = 64 };
 
 /* Where a rank's values lie. Set before toy_register; NULL: float in host memory. */
 struct toy_memory {

@@ -56,18 +56,33 @@ void failure_note(struct train_failure *first, tutti_status status)
 		*first = failure_of(status);
 }
 
-tutti_status failure_broadcast(tutti_comm *comm, struct train_failure *failure, int root)
-{
-	TRY(tutti_broadcast(failure, failure, sizeof *failure, TUTTI_U8, root, comm, NULL));
-	if (root == tutti_rank(comm))
-		return failure_return(failure);
-	return train_fail((tutti_status)failure->status, "On rank %d: %s", root, failure->message);
-}
-
 bool failure_is_secondary(tutti_status status)
 {
 	return status == TUTTI_ERR_PEER || status == TUTTI_ERR_TIMEOUT ||
 	       status == TUTTI_ERR_ABORTED;
+}
+
+/* Ranks could not agree, which says less than why this one has failed, unless a rank has died. */
+static tutti_status failure_without_agreement(const struct train_failure *own, tutti_status status)
+{
+	bool is_cause =
+		own->status != TUTTI_OK &&
+		!(failure_is_secondary((tutti_status)own->status) && status == TUTTI_ERR_PEER);
+
+	return is_cause ? failure_return(own) : status;
+}
+
+tutti_status failure_broadcast(tutti_comm *comm, struct train_failure *failure, int root)
+{
+	bool is_root = root == tutti_rank(comm);
+	tutti_status sent =
+		tutti_broadcast(failure, failure, sizeof *failure, TUTTI_U8, root, comm, NULL);
+
+	if (sent != TUTTI_OK)
+		return is_root ? failure_without_agreement(failure, sent) : sent;
+	if (is_root)
+		return failure_return(failure);
+	return train_fail((tutti_status)failure->status, "On rank %d: %s", root, failure->message);
 }
 
 /* The least number is the cause: first the ranks with an error of their own, then those with a
@@ -79,6 +94,8 @@ tutti_status failure_agree(tutti_comm *comm, tutti_status own)
 	int32_t group = own == TUTTI_OK ? 2 : failure_is_secondary(own) ? 1 : 0;
 	int32_t first = group * size + tutti_rank(comm);
 
-	TRY(tutti_all_reduce(&first, &first, 1, TUTTI_I32, TUTTI_MIN, comm, NULL));
+	tutti_status agreed = tutti_all_reduce(&first, &first, 1, TUTTI_I32, TUTTI_MIN, comm, NULL);
+	if (agreed != TUTTI_OK)
+		return failure_without_agreement(&failure, agreed);
 	return first / size == 2 ? TUTTI_OK : failure_broadcast(comm, &failure, first % size);
 }

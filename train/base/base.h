@@ -48,8 +48,9 @@ void failure_note(struct train_failure *first, tutti_status status);
 /* An error that may follow from another rank's. */
 bool failure_is_secondary(tutti_status status);
 /* Collective: OK if own is OK on every rank. Otherwise all ranks return the same failure: of the
- * first rank whose error does not follow from another rank's, if there is one. own's message is
- * this thread's last error: if other calls came between, failure_note has kept it. */
+ * first rank whose error does not follow from another rank's, if there is one. If comm fails
+ * meanwhile, a rank returns its own failure, or comm's. own's message is this thread's last error:
+ * if other calls came between, failure_note has kept it. */
 tutti_status failure_agree(tutti_comm *comm, tutti_status own);
 /* Collective: all ranks return the failure of rank root, which is not OK. Elsewhere its message
  * begins with "On rank 3: ". */

@@ -53,6 +53,17 @@ static struct element_range share_of(const tutti_trainer *trainer, const struct 
 	return (struct element_range){piece->save_first, piece->save_first + piece->save_count};
 }
 
+/* A split into more pieces than rows is one row after another, as a split into so many is: the last
+ * pieces have no elements. */
+static struct tensor_order saved_order_of(const struct param *param)
+{
+	struct tensor_order order = param->part.order;
+
+	if (order.parts > 1 && order.parts > param->shape[order.dim])
+		order.parts = (int)param->shape[order.dim];
+	return order;
+}
+
 /* Appends this rank's share of the values, which begin with the piece's first element. */
 static void add_share(struct saved_items *items, const tutti_trainer *trainer,
 		      const struct piece *piece, const char *kind, tutti_dtype dtype,
@@ -69,7 +80,7 @@ static void add_share(struct saved_items *items, const tutti_trainer *trainer,
 		    (const char *)values + share.first * dtype_bytes(dtype));
 	range->tensor.ndim = param->ndim;
 	memcpy(range->tensor.shape, param->shape, sizeof param->shape);
-	range->tensor.order = param->part.order;
+	range->tensor.order = saved_order_of(param);
 	range->first = param->part.first + piece->first + share.first;
 	range->count = share.last - share.first;
 }
@@ -91,16 +102,31 @@ static void add_pieces(struct saved_items *items, const tutti_trainer *trainer)
 	}
 }
 
-/* Of each parameter by one rank of those that have it. */
-static void add_optimizers(struct saved_items *items, const tutti_trainer *trainer)
+/* A parameter of no elements, of which no rank has a piece: its shape alone. */
+static void saved_items_add_shape(struct saved_items *items, const tutti_trainer *trainer,
+				  const struct param *param)
+{
+	tutti_dtype dtype = param_is_trained(param) ? TUTTI_F32 : trainer->config.param_dtype;
+	struct checkpoint_range *range = add(items, "param", param->name, dtype, NULL);
+
+	range->tensor.ndim = param->ndim;
+	memcpy(range->tensor.shape, param->shape, sizeof param->shape);
+}
+
+/* What one rank saves of each parameter, of those that have it. */
+static void saved_items_add_params(struct saved_items *items, const tutti_trainer *trainer)
 {
 	const struct tutti_model *model = &trainer->model;
 
-	for (int p = 0; p < model->param_count; p++)
-		if (trainer->rank == 0 && model->params[p].part.is_counted &&
-		    model->params[p].part.piece == 0)
-			add_whole(items, "optimizer", model->params[p].name, TUTTI_I32, 1,
-				  &trainer->tensors[p].optimizer);
+	for (int p = 0; p < model->param_count; p++) {
+		const struct param *param = &model->params[p];
+		if (trainer->rank > 0 || !param->part.is_counted || param->part.piece > 0)
+			continue;
+		if (param->part.whole == 0)
+			saved_items_add_shape(items, trainer, param);
+		add_whole(items, "optimizer", param->name, TUTTI_I32, 1,
+			  &trainer->tensors[p].optimizer);
+	}
 }
 
 /* Appends what is the same on all ranks, and rank 0's own. */
@@ -141,7 +167,7 @@ tutti_status saved_items_list(struct saved_items *items, const tutti_trainer *tr
 	const struct loss_scale *scale = &trainer->scale;
 
 	*items = (struct saved_items){
-		.room = 4 * (size_t)trainer->piece_count + (size_t)model->param_count +
+		.room = 4 * (size_t)trainer->piece_count + 2 * (size_t)model->param_count +
 			(size_t)model->buffer_count + (size_t)model->state_count + 2,
 		.counts = {(int64_t)trainer->steps, (int64_t)trainer->updates},
 		.scales = {(double)scale->factor, scale->good_steps, (double)scale->divisor,
@@ -154,7 +180,7 @@ tutti_status saved_items_list(struct saved_items *items, const tutti_trainer *tr
 		return train_no_memory("the list of what is saved");
 	}
 	add_pieces(items, trainer);
-	add_optimizers(items, trainer);
+	saved_items_add_params(items, trainer);
 	if (trainer->job.rank == 0)
 		add_common(items, trainer);
 	add_states(items, trainer);

@@ -131,6 +131,12 @@ static void call_with_trainer(void *arg, int r)
 	replicas_begin_function();
 	tutti_status status = call->fn(replica->trainer, r, call->arg);
 	failure_note(&replica->failure, replicas_end_function(call->dp, status));
+	if (status == TUTTI_OK && replica->trainer->step.state != STEP_CLOSED)
+		failure_note(&replica->failure,
+			     train_invalid("tutti_data_parallel_run: the function has begun a step "
+					   "of replica %d's trainer and not ended it: steps are "
+					   "those of tutti_data_parallel_step.",
+					   r));
 }
 
 tutti_status tutti_data_parallel_run(tutti_data_parallel *dp, tutti_trainer_fn fn, void *arg)

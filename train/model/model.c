@@ -115,7 +115,7 @@ tutti_status tutti_model_unit_stream(tutti_model *model, int unit, void *stream)
 static tutti_status check_shape(const struct tutti_model *model, struct param *param, int ndim,
 				const int64_t *shape)
 {
-	size_t left = MOST_ELEMENTS - model->elements;
+	size_t left = MOST_ELEMENTS - model->elements, product = 1;
 
 	if (ndim < 0 || ndim > MODEL_DIMS || (ndim > 0 && !shape))
 		return train_invalid("Parameter '%s' has %d dimensions%s; 0 to %d are allowed.",
@@ -124,18 +124,30 @@ static tutti_status check_shape(const struct tutti_model *model, struct param *p
 	param->ndim = ndim;
 	param->count = 1;
 	for (int i = 0; i < ndim; i++) {
-		if (shape[i] <= 0)
-			return train_invalid(
-				"Dimension %d of parameter '%s' is %lld, not positive.", i,
-				param->name, (long long)shape[i]);
-		if ((uint64_t)shape[i] > left / param->count)
-			return train_invalid(
-				"Parameter '%s' makes the model larger than %zu elements.",
-				param->name, MOST_ELEMENTS);
+		if (shape[i] < 0)
+			return train_invalid("Dimension %d of parameter '%s' is %lld, but must be "
+					     "at least 0.",
+					     i, param->name, (long long)shape[i]);
+		if ((uint64_t)shape[i] > left / product)
+			return train_invalid("Parameter '%s' makes the model larger than %zu "
+					     "elements (a dimension of 0 counts as 1).",
+					     param->name, MOST_ELEMENTS);
 		param->shape[i] = shape[i];
 		param->count *= (size_t)shape[i];
+		product *= shape[i] > 0 ? (size_t)shape[i] : 1;
 	}
 	return TUTTI_OK;
+}
+
+/* Where a parameter of no elements lies that the caller has at NULL, which would say that its
+ * values are not there. */
+static _Alignas(64) char no_elements[64];
+
+static void param_place_no_elements(struct param *param)
+{
+	param->data = param->data ? param->data : no_elements;
+	if (param_is_trained(param) && !param->grad)
+		param->grad = no_elements;
 }
 
 static tutti_status check_param(struct tutti_model *model, const struct param *param)
@@ -179,6 +191,8 @@ static tutti_status add_param(struct tutti_model *model, struct param *param, co
 	TRY(model_check_tensor_name(model, "parameter", name));
 	strcpy(param->name, name);
 	TRY(check_shape(model, param, ndim, shape));
+	if (param->is_extern && param->count == 0)
+		param_place_no_elements(param);
 	TRY(check_param(model, param));
 	TRY(grow(&model->params, model->param_count, sizeof *model->params));
 	TRY(add_use(model, model->param_count, param->unit));
@@ -256,7 +270,7 @@ tutti_status tutti_model_param_group(tutti_model *model, int param, int group)
 static tutti_status add_buffer(struct tutti_model *model, const char *name,
 			       const struct buffer *buffer)
 {
-	if (!model || !buffer->data)
+	if (!model || (!buffer->data && buffer->count))
 		return train_invalid("tutti_model_buffer needs a model and data, not NULL.");
 	TRY(model_check_tensor_name(model, "buffer", name));
 	if (buffer->dtype < TUTTI_F32 || buffer->dtype > TUTTI_U64)

@@ -134,26 +134,23 @@ static tutti_status check_stages(const struct tutti_model *model, const struct a
 	return TUTTI_OK;
 }
 
-/* Sets the shape of this rank's piece. */
-static tutti_status take_piece(struct param *param, const struct axes *axes, int rank)
+/* Sets the shape of this rank's piece. A dimension may be shorter than its axis: then the last
+ * ranks have no elements. */
+static void take_piece(struct param *param, const struct axes *axes, int rank)
 {
 	int axis = param->split_axis[0] ? find(axes, param->split_axis) : -1;
 	int parts = axis < 0 ? 1 : axes->axis[axis].size;
 	struct mesh_part *part = &param->part;
 
 	if (parts == 1)
-		return TUTTI_OK;
+		return;
 	int64_t size = param->shape[param->split_dim];
-	if (size < parts)
-		return train_invalid("Parameter '%s' is split along dimension %d, which has %lld "
-				     "elements, over the %d ranks of '%s'.",
-				     param->name, param->split_dim, (long long)size, parts,
-				     param->split_axis);
 	part->order = (struct tensor_order){param->split_dim, parts};
 	part->piece = axes_coord(axes, axis, rank);
 	part->first = order_first(part->order, param->ndim, param->shape, part->piece);
-	param->count = part->whole / (size_t)size * (size_t)split_count(size, parts, part->piece);
-	return TUTTI_OK;
+	if (size > 0)
+		param->count =
+			part->whole / (size_t)size * (size_t)split_count(size, parts, part->piece);
 }
 
 /* The axes over which its gradient is added up: those that were given, and "ep", whose ranks have
@@ -239,7 +236,7 @@ static tutti_status divide(struct tutti_model *model, struct model_groups *group
 	for (int p = 0; p < model->param_count; p++) {
 		struct param *param = &model->params[p];
 		uint64_t stages = stages_of(model, axes, p);
-		TRY(take_piece(param, axes, rank));
+		take_piece(param, axes, rank);
 		param->part.is_tied = (stages & (stages - 1)) != 0;
 		TRY(take_group(param, groups, sum_axes(param, axes), stages));
 		take_kind(model, p);

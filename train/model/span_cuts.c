@@ -13,13 +13,13 @@ void cut_flat(struct param_span *span, const struct model_layout *layout,
 
 	for (size_t r = 0; r < ranks; r++) {
 		size_t target = each * r + more * r / ranks;
-		while (before + model->params[span->params[i]].count <= target)
+		while (i < span->param_count - 1 &&
+		       before + model->params[span->params[i]].count <= target)
 			before += model->params[span->params[i++]].count;
 		size_t cut = (target - before) / SHARD_ELEMENTS * SHARD_ELEMENTS;
 		span->cuts[r] = layout->places[span->params[i]].offset + cut;
 	}
 	span->cuts[0] = 0;
-	span->cuts[ranks] = span->count;
 }
 
 /* The rank with the fewest elements so far. Tensors are assigned longest first. */

@@ -10,7 +10,7 @@ static inline size_t param_room(size_t elements)
 	return (elements + 15) / 16 * 16;
 }
 
-/* Sets span->cuts. cut_flat makes equal parts, also in the middle of a parameter. cut_whole assigns
+/* Sets span->cuts, but for the last one. cut_flat makes equal parts, also in the middle of a parameter. cut_whole assigns
  * whole tensors, and reorders the span so that a rank's tensors are contiguous. loads: the elements
  * of each rank in other spans so far. owners: room for one int per parameter. */
 void cut_flat(struct param_span *span, const struct model_layout *layout,

@@ -195,6 +195,9 @@ static void place(struct model_layout *layout, const struct tutti_model *model,
 		span->count += span->is_in_place ? model->params[p].count
 						 : param_room(model->params[p].count);
 	}
+	/* Without elements: a cache line, so that its pointers, slots and calls are any span's. */
+	if (span->count == 0)
+		span->count = param_room(1);
 }
 
 static tutti_status cut_all(struct model_layout *layout, const struct tutti_model *model,
@@ -216,6 +219,7 @@ static tutti_status cut_all(struct model_layout *layout, const struct tutti_mode
 		place(layout, model, span);
 		if (!config->whole_tensors || !span->is_split)
 			cut_flat(span, layout, model, (size_t)ranks);
+		span->cuts[ranks] = span->count;
 		for (int r = 0; r < ranks; r++)
 			span->shares[r] = span->cuts[r + 1] - span->cuts[r];
 	}

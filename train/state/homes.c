@@ -37,7 +37,7 @@ static tutti_status check_param(const tutti_trainer *trainer, const struct param
 static tutti_status check_places(const tutti_trainer *trainer)
 {
 	for (int p = 0; p < trainer->model.param_count; p++)
-		if (trainer->model.params[p].is_extern)
+		if (trainer->model.params[p].is_extern && trainer->model.params[p].count > 0)
 			TRY(check_param(trainer, &trainer->model.params[p]));
 	for (int b = 0; b < trainer->model.buffer_count; b++) {
 		const struct buffer *buffer = &trainer->model.buffers[b];

@@ -88,8 +88,17 @@ struct step_report {
 	int32_t missing;    /* the first parameter without its hook, or -1 */
 	int32_t status;     /* why this rank cannot update: a tutti_status */
 	int32_t batches;    /* micro-batches of the step */
-	int16_t is_uneven;  /* they had unequal items */
-	int16_t is_given_up; /* status is that of the program's forward, loss or backward */
+	int8_t is_uneven;   /* they had unequal items */
+	int8_t is_given_up; /* status is that of the program's forward, loss or backward */
+	uint8_t use;        /* missing: which of the parameter's units lacks the hook, in the order
+			     * of its uses on this rank */
+	uint8_t hook;       /* missing: an enum missing_hook */
+};
+
+enum missing_hook {
+	MISSING_FORWARD,  /* no unit of the parameter has begun a forward */
+	MISSING_BACKWARD, /* the unit has not ended as many backwards */
+	MISSING_RELEASE,  /* gradients are held until the end of the step */
 };
 
 /* The values' memory of this rank, and how much of it there is. */
@@ -117,6 +126,10 @@ struct micro_batch {
 	bool adds_up;  /* deterministic = 2: while they are held, each is one to the sum tree */
 	bool is_part;  /* of such a one */
 	bool was_held; /* in this micro-batch */
+	/* A pipeline's: the callback that ends the last backward of a stage's units, and the number
+	 * of its micro-batches. NULL: no pipeline has run in this micro-batch. */
+	const char *last_callback;
+	int pipelined;
 	tutti_pass pass; /* while is_open */
 	int open_unit;   /* the unit between its begin and end, if open_pass is not UNIT_NONE */
 	enum unit_pass open_pass;

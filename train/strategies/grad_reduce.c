@@ -58,8 +58,10 @@ tutti_status grads_keep(tutti_trainer *trainer)
 	return TUTTI_OK;
 }
 
-tutti_status grads_add_up(tutti_trainer *trainer, int micro_batches)
+tutti_status grads_add_up(tutti_trainer *trainer, int micro_batches, const char *last_callback)
 {
+	trainer->batch.last_callback = last_callback;
+	trainer->batch.pipelined = micro_batches;
 	if (trainer->config.deterministic != 2)
 		return TUTTI_OK;
 	trainer->batch.adds_up = true;

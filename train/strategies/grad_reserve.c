@@ -88,7 +88,7 @@ static tutti_status make(tutti_trainer *trainer, int levels, size_t sums)
 
 	TRY(check_limit(trainer, grads, sums));
 	TRY(pool_grows(trainer, grads + sums));
-	if (sums)
+	if (trainer->config.deterministic == 2)
 		TRY(make_levels(trainer, levels));
 	for (int h = 0; h < trainer->home_count; h++)
 		TRY(pool_fill_local(trainer, &trainer->homes[h].grad_pool));

@@ -52,11 +52,34 @@ static void test_the_first_secondary_error_is_better_than_none(void **state)
 	assert_int_equal(ranks_as_threads(RANKS, agree, &scene), 0);
 }
 
+/* Where ranks cannot agree, each has what it knows. */
+static void on_a_failed_one(tutti_comm *comm, void *arg)
+{
+	tutti_status own = *(const tutti_status *)arg;
+	bool has_own = tutti_rank(comm) == 0;
+
+	CHECK(tutti_comm_abort(comm) == TUTTI_OK);
+	tutti_status status =
+		failure_agree(comm, has_own ? tutti_set_error(own, "Rank 0's own.") : TUTTI_OK);
+	CHECK(status == (has_own ? own : TUTTI_ERR_ABORTED));
+	CHECK(!has_own || strcmp(tutti_comm_error(NULL), "Rank 0's own.") == 0);
+}
+
+static void test_its_own_error_is_better_than_the_communicators(void **state)
+{
+	tutti_status own[] = {TUTTI_ERR_SYSTEM, TUTTI_ERR_TIMEOUT};
+
+	(void)state;
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(ranks_as_threads(1, on_a_failed_one, &own[i]), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_the_cause_goes_before_what_follows_from_it),
 		cmocka_unit_test(test_the_first_secondary_error_is_better_than_none),
+		cmocka_unit_test(test_its_own_error_is_better_than_the_communicators),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,7 +15,7 @@ static void registration(tutti_comm *comm, void *arg)
 {
 	(void)comm, (void)arg;
 	tutti_model *model;
-	const int64_t bad[] = {2, 0}, huge[] = {INT64_MAX, 4};
+	const int64_t bad[] = {2, -1}, huge[] = {INT64_MAX, 4}, none[] = {0, INT64_MAX};
 	float data[6], grad[6];
 	char name[200];
 
@@ -31,7 +31,9 @@ static void registration(tutti_comm *comm, void *arg)
 	CHECK(tutti_model_param(model, 0, "w", 2, shape, 0) == -1);
 	CHECK_MESSAGE("two parameters 'w'");
 	CHECK(tutti_model_param(model, 0, "b", 2, bad, 0) == -1);
-	CHECK_MESSAGE("Dimension 1 of parameter 'b' is 0");
+	CHECK_MESSAGE("Dimension 1 of parameter 'b' is -1, but must be at least 0.");
+	CHECK(tutti_model_param(model, 0, "b", 2, none, 0) == -1);
+	CHECK_MESSAGE("larger than 281474976710656 elements (a dimension of 0 counts as 1)");
 	CHECK(tutti_model_param(model, 0, "b", 2, huge, 0) == -1);
 	CHECK_MESSAGE("Parameter 'b' makes the model larger than 281474976710656 elements");
 	CHECK(tutti_model_param(model, 0, "b", 9, shape, 0) == -1);
@@ -66,6 +68,7 @@ static void registration(tutti_comm *comm, void *arg)
 	CHECK(tutti_model_buffer(model, "mean", TUTTI_F32, 6, data) == 0);
 	CHECK(tutti_model_buffer(model, "mean", TUTTI_F32, 6, data) == -1);
 	CHECK_MESSAGE("two buffers 'mean'");
+	CHECK(tutti_model_buffer(model, "none", TUTTI_F32, 0, NULL) == 1);
 	tutti_model_destroy(model);
 	tutti_model_destroy(NULL);
 }

@@ -192,6 +192,8 @@ static struct run draw_run(uint64_t *drawn)
 		run.unit[p] = p < run.units ? p : draw(drawn, run.units);
 		run.tied_to[p] = draw(drawn, 4) == 0 ? draw(drawn, run.units) : -1;
 		run.count[p] = GRAIN * (1 + draw(drawn, draw(drawn, 3) == 0 ? spread : 2));
+		if (draw(drawn, 6) == 0)
+			run.count[p] = 0;
 		run.flags[p] = draw(drawn, 4) == 0   ? TUTTI_PARAM_FROZEN
 			       : draw(drawn, 6) == 0 ? TUTTI_PARAM_NO_SHARD
 						     : 0;

@@ -249,7 +249,7 @@ static void refusals(tutti_comm *comm, void *arg)
 	CHECK(tutti_step(toy.trainer, &sgd, 1, NULL) == TUTTI_OK);
 	CHECK_ERROR(tutti_param_read(toy.trainer, 2, 1, 1, &x), TUTTI_ERR_INVALID, "'param.2'");
 	CHECK(tutti_param_data(toy.trainer, TOY_PARAMS) == NULL);
-	CHECK_MESSAGE("no parameter 7 among 7");
+	CHECK_MESSAGE("no parameter 8 among 8");
 	CHECK(tutti_param_grad(NULL, 0) == NULL);
 	toy_destroy(&toy);
 }

@@ -24,8 +24,7 @@ struct run {
 
 static bool is_of(int param, int unit)
 {
-	static const int units[TOY_PARAMS] = {0, 0, 1, 1, 2, 3, 3};
-	return units[param] == unit || (param == 0 && unit == TOY_UNITS - 1);
+	return toy_unit(param) == unit || (param == 0 && unit == TOY_UNITS - 1);
 }
 
 /* The values that every rank computes with, inside each unit that uses them. */

@@ -30,6 +30,7 @@ struct open_context {
 struct trainer {
 	struct world *world;
 	struct totals *totals;
+	int none; /* a parameter of this rank without values */
 	uint64_t random;
 	struct open_context open[OPEN_MOST];
 	int num_open;
@@ -66,6 +67,8 @@ static void add(struct trainer *t)
 		open->has_sums[path.ranks[i]] = true;
 	}
 	CHECK(world_add(t->world, &path) == TUTTI_OK);
+	CHECK(tutti_rpc_context_add(t->world->rpc, t->none, NULL, 0) == TUTTI_OK);
+	CHECK(tutti_rpc_context_grad(t->world->rpc, open->number, t->none, NULL, 0) == TUTTI_OK);
 }
 
 static void look(struct trainer *t)
@@ -80,6 +83,15 @@ static void look(struct trainer *t)
 	CHECK(world_grad(t->world, rank, open->number, param, grad) == TUTTI_OK);
 	for (int i = 0; i < WORLD_COUNT; i++)
 		CHECK(grad[i] == (float)(open->sums[rank][param] * (i + 1)));
+}
+
+/* The parameter without values, and others, under one lock. */
+static void hold(struct trainer *t)
+{
+	const int numbers[] = {t->none, t->world->params[0]};
+
+	CHECK(tutti_rpc_param_lock(t->world->rpc, numbers, 2, 0) == TUTTI_OK);
+	CHECK(tutti_rpc_param_unlock(t->world->rpc, numbers, 2) == TUTTI_OK);
 }
 
 static void step(struct trainer *t)
@@ -113,8 +125,10 @@ static void *trainer_main(void *arg)
 			begin(t);
 		else if (choice < 5)
 			add(t);
-		else if (choice < 7)
+		else if (choice < 6)
 			look(t);
+		else if (choice < 7)
+			hold(t);
 		else if (choice < 9)
 			step(t);
 		else
@@ -128,13 +142,17 @@ static void *trainer_main(void *arg)
 static void run(tutti_comm *comm, void *arg)
 {
 	struct totals *totals = arg;
+	const tutti_rpc_param none = {.name = "none"};
 	struct trainer trainers[THREADS];
 	struct world world;
+	int number = -1;
 
 	world_open(&world, comm);
+	CHECK(tutti_rpc_param_add(world.rpc, &none, &number) == TUTTI_OK);
 	for (int i = 0; i < THREADS; i++) {
 		trainers[i] = (struct trainer){.world = &world,
 					       .totals = totals,
+					       .none = number,
 					       .random = totals->seed +
 							 (uint64_t)(world.rank * THREADS + i)};
 		CHECK(pthread_create(&trainers[i].thread, NULL, trainer_main, &trainers[i]) == 0);

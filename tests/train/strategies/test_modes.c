@@ -187,7 +187,7 @@ static void tree_micro_batch(tutti_trainer *t, tutti_pass pass, int item)
 		CHECK(tutti_backward_begin(t, u) == TUTTI_OK);
 		for (int p = 0; p < TOY_PARAMS; p++) {
 			float *grad = tutti_param_grad(t, p);
-			int is_of = u == (const int[]){0, 0, 1, 1, 2, 3, 3}[p];
+			int is_of = u == toy_unit(p);
 			for (size_t i = 0; is_of && grad && i < toy_count(p); i++)
 				grad[i] += piece(item, p, i);
 		}
