@@ -1,6 +1,7 @@
 /* Channels: made, connected to those of the other ranks, watched, and ended. */
 #include "cuda/channels_internal.h"
 #include "cuda/regions.h"
+#include "cuda/residency.h"
 #include "cuda/streams.h"
 #include "cuda/turns.h"
 
@@ -69,10 +70,6 @@ void *cuda_channels_stages(const struct cuda_channels *c, int rank, size_t *byte
 	return (void *)(uintptr_t)(c->segments[rank] + c->stages_offset);
 }
 
-/* The kernels that wait for those of other ranks. */
-static const enum cuda_kernel waiting[] = {CUDA_KERNEL_packets, CUDA_KERNEL_lines,
-					   CUDA_KERNEL_messages};
-
 static tutti_status describe(struct cuda_channels *c, struct cuda_part *part)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -88,11 +85,9 @@ static tutti_status describe(struct cuda_channels *c, struct cuda_part *part)
 	memcpy(part->handle, c->segment->handle.reserved, sizeof part->handle);
 	part->segment = c->segment->memory;
 	part->has_multicast = c->device->pieces.has_multicast;
-	part->blocks = UINT32_MAX;
-	for (size_t i = 0; i < sizeof waiting / sizeof *waiting; i++) {
-		uint32_t blocks = (uint32_t)c->device->blocks_at_once[waiting[i]];
-		part->blocks = blocks < part->blocks ? blocks : part->blocks;
-	}
+	part->blocks = (uint32_t)c->device->blocks_at_once[CUDA_KERNEL_turn];
+	part->most_waiting = cuda_residency_most(c->device);
+	part->free_waiting = cuda_residency_free(c->device);
 	if (c->device->pieces.types && cuda_door_open(&c->door, part->door) != TUTTI_OK) {
 		log_info("GPU memory by IPC handles: %s", last_error());
 		last_error_clear();
@@ -153,21 +148,60 @@ static bool is_same(const uint8_t *a, const uint8_t *b)
 	return memcmp(a, b, 16) == 0;
 }
 
-/* Of all ranks the fewest blocks. Where they wait for each other, as many as fit beside those of
- * the ranks that share the GPU; half of them is left for other communicators. */
-static unsigned count_channels(const struct cuda_channels *c, const struct cuda_part *parts,
-			       bool by_turns)
+/* Of all ranks the fewest blocks that they may ask for. */
+static unsigned count_wanted(const struct cuda_channels *c, const struct cuda_part *parts)
 {
-	unsigned most = by_turns ? TURN_BLOCKS_MOST : CHANNELS_MOST;
+	unsigned wanted = CHANNELS_MOST;
 
 	for (int r = 0; r < c->size; r++) {
-		unsigned sharing = 0, each;
-		for (int k = 0; k < c->size; k++)
-			sharing += is_same(parts[k].gpu, parts[r].gpu);
-		each = parts[r].blocks / (sharing > 1 && !by_turns ? 2 * sharing : 1);
-		most = each < most ? each : most;
+		unsigned sharing = 0, free = parts[r].free_waiting;
+		for (int k = 0; k < c->size; k++) {
+			if (!is_same(parts[k].gpu, parts[r].gpu))
+				continue;
+			sharing++;
+			free = parts[k].free_waiting < free ? parts[k].free_waiting : free;
+		}
+		unsigned share = cuda_residency_share(parts[r].most_waiting, free, sharing);
+		wanted = share < wanted ? share : wanted;
 	}
+	return wanted;
+}
+
+static unsigned count_turn_blocks(const struct cuda_channels *c, const struct cuda_part *parts)
+{
+	unsigned most = TURN_BLOCKS_MOST;
+
+	for (int r = 0; r < c->size; r++)
+		most = parts[r].blocks < most ? parts[r].blocks : most;
 	return most;
+}
+
+/* Kernels that wait are resident, all of them: so they begin only within what this rank has taken
+ * for its communicator, and without that calls take turns. */
+static tutti_status take_blocks(struct cuda_channels *c, unsigned wanted)
+{
+	c->count = c->resident = cuda_residency_take(c->device, wanted);
+	if (c->count > 0)
+		return TUTTI_OK;
+	return fail(TUTTI_ERR_UNSUPPORTED,
+		    "rank %d: other communicators, made at the same time, have taken the last "
+		    "multiprocessors of CUDA device %d that kernels may wait on",
+		    c->named, c->device->ordinal);
+}
+
+static void give_blocks(struct cuda_channels *c)
+{
+	if (c->resident)
+		cuda_residency_give(c->device, c->resident);
+	c->resident = 0;
+}
+
+void cuda_channels_limit(struct cuda_channels *c, unsigned count)
+{
+	if (c->turns || count >= c->count)
+		return;
+	cuda_residency_give(c->device, c->resident - count);
+	c->count = c->resident = count;
 }
 
 /* With 2 ranks the links of a GPU carry more by a switch than without: docs/cuda.md. */
@@ -275,6 +309,32 @@ static tutti_status connect_to(struct cuda_channels *c, const struct cuda_part *
 	return map_process(c, part, r);
 }
 
+/* Communicators to come know that their kernels have the device for a time slice alone. */
+static void note_processes(struct cuda_channels *c, const struct cuda_part *parts)
+{
+	for (int r = 0; r < c->size; r++)
+		c->shares_device |= is_same(parts[r].gpu, parts[c->rank].gpu) &&
+				    !is_same(parts[r].process, own_process);
+	if (c->shares_device)
+		cuda_residency_share_device(c->device);
+}
+
+/* Where processes share a GPU that is no news. */
+static void explain_turns(const struct cuda_channels *c, const struct cuda_part *parts)
+{
+	int full = 0;
+
+	if (cuda_turns_are_needed(parts, c->size))
+		return;
+	for (int r = 0; r < c->size; r++)
+		if (parts[r].free_waiting < parts[full].free_waiting)
+			full = r;
+	log_info("rank %d: calls on GPUs take turns, and captured ones go by the engine: for "
+		 "kernels that wait for other ranks the GPU of rank %d of the %d on this host has "
+		 "%u of %u multiprocessors left (none beside other processes)",
+		 c->named, full, c->size, parts[full].free_waiting, parts[full].most_waiting);
+}
+
 void cuda_channels_open_buffers(struct cuda_channels *c, bool opens_buffers)
 {
 	c->opens_buffers = opens_buffers;
@@ -295,13 +355,18 @@ tutti_status cuda_channels_connect(struct cuda_channels *c, const struct cuda_pa
 	c->named = named;
 	c->staging -= c->staging % staging_unit(size); /* it was made for more ranks */
 	TRY(check_parts(c, parts));
-	bool by_turns = cuda_turns_are_needed(parts, c->size);
+	unsigned wanted = count_wanted(c, parts);
+	bool by_turns = cuda_turns_are_needed(parts, c->size) || wanted == 0;
 	c->is_one_process = c->is_one_gpu = true;
-	c->count = count_channels(c, parts, by_turns);
-	c->no_multicast = find_no_multicast(c, parts);
+	c->count = count_turn_blocks(c, parts);
+	c->no_multicast = by_turns ? "its calls take turns" : find_no_multicast(c, parts);
+	note_processes(c, parts);
+	if (by_turns)
+		explain_turns(c, parts);
+	else
+		TRY(take_blocks(c, wanted));
 	if (c->count == 0)
-		return fail(TUTTI_ERR_UNSUPPORTED,
-			    "a GPU does not hold a kernel of each of its ranks at once");
+		return fail(TUTTI_ERR_UNSUPPORTED, "a GPU does not hold a block of our kernels");
 	TRY(cuda_enter(c->device, &visit));
 	for (int r = 0; status == TUTTI_OK && r < c->size; r++)
 		status = connect_to(c, &parts[rank], &parts[r], r);
@@ -354,7 +419,8 @@ static bool has_broken(const struct cuda_channels *c)
 	return error != CUDA_SUCCESS && error != CUDA_ERROR_NOT_READY;
 }
 
-static void settle(const struct cuda_channels *c)
+/* false: they do not end. */
+static bool settle(const struct cuda_channels *c)
 {
 	uint64_t deadline_ns = deadline_after_ms(CUDA_END_MS);
 
@@ -363,10 +429,11 @@ static void settle(const struct cuda_channels *c)
 			log_notice("rank %d: kernels of a call that has failed do not end on CUDA "
 				   "device %d: its buffers may still change",
 				   c->named, c->device->ordinal);
-			return;
+			return false;
 		}
 		sched_yield();
 	}
+	return true;
 }
 
 void cuda_channels_settle(struct cuda_channels *c)
@@ -375,7 +442,8 @@ void cuda_channels_settle(struct cuda_channels *c)
 
 	if (cuda_enter(c->device, &visit) != TUTTI_OK)
 		return;
-	settle(c);
+	if (settle(c)) /* those to come end at once */
+		give_blocks(c);
 	cuda_leave(&visit);
 }
 
@@ -415,6 +483,10 @@ void cuda_channels_destroy(struct cuda_channels *c)
 	cuda_door_close(c->door);
 	if (c->device)
 		close_device(c);
+	if (!c->has_failed) /* else what has not ended by now may still wait */
+		give_blocks(c);
+	if (c->shares_device)
+		cuda_residency_unshare_device(c->device);
 	if (c->segment && !c->has_failed)
 		cuda_segment_end_turns(c->segment);
 	/* Kernels that a stream has not begun yet will look at it, after a failure. */

@@ -22,7 +22,8 @@ struct cuda_part {
 	uint64_t page, page_token; /* of its flags, for calls by turns; 0: it has none */
 	uint32_t page_fd, page_slot, pid; /* by which other processes open it          */
 	uint32_t has_multicast;
-	uint32_t blocks;     /* that its GPU holds at once             */
+	uint32_t blocks;     /* that its GPU holds at once, ...        */
+	uint32_t most_waiting, free_waiting; /* ... and of kernels that wait: cuda/residency.h */
 	uint32_t is_there;   /* 0: this rank has no GPU                */
 };
 
@@ -55,8 +56,10 @@ bool cuda_channels_take_turns(const struct cuda_channels *channels);
 const char *cuda_channels_no_multicast(const struct cuda_channels *channels);
 /* Bytes that a call of a rank may stage, or more than any. */
 size_t cuda_channels_most(const struct cuda_channels *channels);
-/* How many channels a call may use, the same on all ranks. */
+/* How many channels a call may use; the same on all ranks when they have agreed on the fewest, by the
+ * function below. By turns they need not. */
 unsigned cuda_channels_count(const struct cuda_channels *channels);
+void cuda_channels_limit(struct cuda_channels *channels, unsigned count);
 /* INVALID: a buffer is memory of another device. */
 tutti_status cuda_channels_check_buffer(const struct cuda_channels *channels, const void *ptr);
 /* Where ptr, of a buffer that passed that check, lies for all ranks, or CHANNEL_NOWHERE. */

@@ -53,6 +53,8 @@ struct cuda_channels {
 	int rank, size;
 	int named; /* this rank in the communicator, for messages */
 	unsigned count;                      /* of channels that a call may use              */
+	unsigned resident;                   /* blocks that cuda/residency.h counts for it   */
+	bool shares_device;                  /* with processes, as cuda/residency.h knows    */
 	size_t staging;                      /* of a channel                                 */
 	size_t staging_config;               /* of a rank, as it was asked for               */
 	size_t stages_offset, stage_bytes;   /* of what its host sends messages by            */

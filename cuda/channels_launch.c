@@ -6,6 +6,7 @@
 #include "core/status.h"
 #include "memory/memory.h"
 
+#include <assert.h>
 #include <string.h>
 
 tutti_status cuda_channels_check_buffer(const struct cuda_channels *c, const void *ptr)
@@ -118,6 +119,7 @@ static tutti_status put(struct cuda_channels *c, const struct cuda_channels_laun
 static tutti_status start(struct cuda_channels *c, const struct cuda_channels_launch *l,
 			  CUstream stream, uint64_t capture)
 {
+	assert(l->blocks <= c->count); /* more might never be resident: cuda/residency.h */
 	fill_in(c, l->args);
 	TRY(follow_latest(c, stream, capture));
 	TRY(put(c, l, stream));

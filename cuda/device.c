@@ -123,6 +123,7 @@ static tutti_status make(struct cuda_device *device)
 	CUDA_TRY(device_get, &number, device->ordinal);
 	CUDA_TRY(device_get_attribute, &device->multiprocessors,
 		 CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, number);
+	device->has_mps = has(number, CU_DEVICE_ATTRIBUTE_MPS_ENABLED);
 	device->pieces = pieces_of(number);
 	if (cuda->device_get_attribute(&device->writes_ordering,
 				       CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING,

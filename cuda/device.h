@@ -29,6 +29,7 @@ struct cuda_device {
 	CUcontext context;
 	CUlibrary library;
 	int multiprocessors;
+	bool has_mps; /* kernels of other processes run beside ours (Multi-Process Service) */
 	int writes_ordering; /* of adapters' writes into its memory: 0 not at all, ... OWNER or more */
 	CUfunction kernels[CUDA_KERNEL_COUNT];
 	struct cuda_pieces pieces;

@@ -50,6 +50,7 @@
 	X(CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, 124)                                              \
 	X(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED, 128)                                   \
 	X(CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, 132)                                            \
+	X(CU_DEVICE_ATTRIBUTE_MPS_ENABLED, 133)                                                    \
 	X(CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, 134)                                                   \
 	X(CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK, 1)                                             \
 	X(CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED, 2)                                             \

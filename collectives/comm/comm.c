@@ -142,13 +142,18 @@ void comm_keep_window(struct tutti_comm *comm, bool all_have_it)
 
 uint32_t comm_has(const struct tutti_comm *comm)
 {
-	return (comm->window ? HAS_WINDOW : 0u) | (comm->device ? HAS_DEVICE : 0u);
+	uint32_t levels = comm->device ? device_levels(comm->device) : 0;
+
+	return (comm->window ? HAS_WINDOW : 0u) | (comm->device ? HAS_DEVICE : 0u) |
+	       levels << HAS_LEVELS_SHIFT;
 }
 
-void comm_keep_device(struct tutti_comm *comm, bool all_have_it)
+void comm_keep_device(struct tutti_comm *comm, uint32_t all_have)
 {
-	if (all_have_it)
+	if (comm->device && all_have & HAS_DEVICE) {
+		device_agree(comm->device, all_have >> HAS_LEVELS_SHIFT);
 		return;
+	}
 	device_close(comm->device);
 	comm->device = NULL;
 }
@@ -156,7 +161,7 @@ void comm_keep_device(struct tutti_comm *comm, bool all_have_it)
 void comm_keep(struct tutti_comm *comm, uint32_t all_have)
 {
 	comm_keep_window(comm, all_have & HAS_WINDOW);
-	comm_keep_device(comm, all_have & HAS_DEVICE);
+	comm_keep_device(comm, all_have);
 }
 
 /* A window's ranks have its board. The others make a ring. */

@@ -175,7 +175,7 @@ static int device_of_rank(const tutti_config *config, int rank)
 
 static void keep_devices(struct tutti_comm **comms, int n)
 {
-	uint32_t all_have = HAS_DEVICE;
+	uint32_t all_have = HAS_ALL;
 
 	for (int r = 0; r < n; r++)
 		all_have &= comm_has(comms[r]);

@@ -68,11 +68,12 @@ void comm_open_window(struct tutti_comm *comm, uint64_t deadline_ns, bool (*is_o
 		      void *arg);
 void comm_keep_window(struct tutti_comm *comm, bool all_have_it);
 /* Parts of comm that a rank may lack, and that are of use only if all have them: those are the & of
- * the ranks'. comm_keep keeps these, and closes the rest. */
-enum { HAS_WINDOW = 1, HAS_DEVICE = 2, HAS_ALL = 3 };
+ * the ranks'. comm_keep keeps these, and closes the rest. The bits above are device_levels(). */
+enum { HAS_WINDOW = 1, HAS_DEVICE = 2, HAS_LEVELS_SHIFT = 2 };
+#define HAS_ALL UINT32_MAX
 uint32_t comm_has(const struct tutti_comm *comm);
 void comm_keep(struct tutti_comm *comm, uint32_t all_have);
-void comm_keep_device(struct tutti_comm *comm, bool all_have_it);
+void comm_keep_device(struct tutti_comm *comm, uint32_t all_have);
 /* describe.c: opens what consensus_rest has closed, before a question. OK: it takes part. */
 tutti_status comm_wake_consensus(struct tutti_comm *comm);
 tutti_status comm_start(struct tutti_comm *comm);

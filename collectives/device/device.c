@@ -68,6 +68,34 @@ const struct engine_stages *device_stages(struct device *d, int size)
 	return s;
 }
 
+/* Fine at first: a few blocks more or less matter where there are few. */
+static unsigned level_blocks(unsigned level)
+{
+	return level < 16 ? level + 1 : level < 20 ? 16 + 4 * (level - 15) : 32 + 8 * (level - 19);
+}
+#define LEVELS 24u /* the last is CHANNELS_MOST */
+
+uint32_t device_levels(const struct device *d)
+{
+	uint32_t levels = 0;
+
+	for (unsigned i = 0; i < LEVELS; i++)
+		if (cuda_channels_take_turns(d->channels) ||
+		    level_blocks(i) <= cuda_channels_count(d->channels))
+			levels |= 1u << i;
+	return levels;
+}
+
+void device_agree(struct device *d, uint32_t levels)
+{
+	unsigned level = 0;
+
+	_Static_assert(32 + 8 * (LEVELS - 1 - 19) == CHANNELS_MOST, "the last level");
+	while (level + 1 < LEVELS && levels >> (level + 1) & 1u)
+		level++;
+	cuda_channels_limit(d->channels, level_blocks(level));
+}
+
 void device_close(struct device *d)
 {
 	if (!d)

@@ -20,8 +20,9 @@ set_target_properties(fake_cublas PROPERTIES OUTPUT_NAME cublas VERSION 13 SOVER
 #     FAKE_CUDA_DEVICES=1            how many GPUs
 #     FAKE_CUDA_PEERS=all            which reach each other: all, none, or pairs such as 0-1,2-3
 #     FAKE_CUDA_MEMORY=4294967296    bytes of each; it takes what is used
-#     FAKE_CUDA_SMS=4                multiprocessors of each
-#     FAKE_CUDA_BLOCKS_PER_SM=2      blocks that one holds: further ones wait, as on a GPU
+#     FAKE_CUDA_SMS=8                multiprocessors of each
+#     FAKE_CUDA_BLOCKS_PER_SM=1      blocks that one holds: further ones wait, as on a GPU
+#     FAKE_CUDA_MPS=0                1: devices say that kernels of other processes run beside ours (MPS)
 #     FAKE_CUDA_CONNECTIONS=0        so many queues to a GPU, 32 at most, which streams share; 0: each stream has its own;
 #                                    cuda: as many as CUDA_DEVICE_MAX_CONNECTIONS says, 8 by default, as a driver has
 #     FAKE_CUDA_VMM=1                0: no cuMemCreate

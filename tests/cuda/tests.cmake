@@ -15,6 +15,8 @@ foreach(name test_driver_errors test_kept_streams test_line test_long_messages t
 	add_dependencies(${name} fake_cuda)
 	tutti_fake_cuda(cuda/${name} FAKE_CUDA_DEVICES=3)
 endforeach()
+add_dependencies(test_residency fake_cuda)
+tutti_fake_cuda(cuda/test_residency TUTTI_WINDOW_BYTES=65536)
 add_dependencies(test_multicast fake_cuda)
 tutti_fake_cuda(cuda/test_multicast FAKE_CUDA_DEVICES=8 FAKE_CUDA_MULTICAST=1)
 add_dependencies(test_across fake_cuda)

@@ -75,9 +75,10 @@ static void read_settings(void)
 
 	settings.gpus = (int)number("FAKE_CUDA_DEVICES", 1);
 	settings.memory = number("FAKE_CUDA_MEMORY", (size_t)4 << 30);
-	settings.sms = (unsigned)number("FAKE_CUDA_SMS", 4);
-	settings.blocks_per_sm = (unsigned)number("FAKE_CUDA_BLOCKS_PER_SM", 2);
+	settings.sms = (unsigned)number("FAKE_CUDA_SMS", 8);
+	settings.blocks_per_sm = (unsigned)number("FAKE_CUDA_BLOCKS_PER_SM", 1);
 	settings.connections = connections();
+	settings.has_mps = number("FAKE_CUDA_MPS", 0) != 0;
 	settings.has_pieces = number("FAKE_CUDA_VMM", 1) != 0;
 	settings.has_fds = number("FAKE_CUDA_FDS", 1) != 0;
 	settings.has_fabric = number("FAKE_CUDA_FABRIC", 0) != 0;

@@ -35,6 +35,7 @@ struct settings {
 	unsigned peers[MAX_GPUS]; /* bits of the devices whose memory it can map */
 	size_t memory;            /* bytes of each device */
 	unsigned sms, blocks_per_sm;
+	bool has_mps;               /* devices say so, no more */
 	bool has_pieces, has_fds;   /* cuMemCreate, and descriptors of its memory */
 	bool has_fabric, is_fabric_refused; /* as devices say; creation with it fails */
 	bool has_multicast;

@@ -142,6 +142,9 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
 	case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
 		*value = 0;
 		break;
+	case CU_DEVICE_ATTRIBUTE_MPS_ENABLED:
+		*value = settings.has_mps;
+		break;
 	case CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED:
 		*value = settings.has_multicast;
 		break;

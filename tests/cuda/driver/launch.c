@@ -4,6 +4,7 @@
 #include "tests/cuda/driver/op.h"
 #include "tests/cuda/driver/piece.h"
 #include "tests/cuda/driver/region.h"
+#include "tests/cuda/driver/residents.h"
 #include "tests/cuda/driver/turn.h"
 
 #include "memory/small_float.h"
@@ -19,6 +20,7 @@ struct launch {
 	const struct op *op;
 	CUcontext context;
 	unsigned begun, ended;
+	struct residents *residents; /* NULL: its blocks wait for no other kernel's */
 	pthread_cond_t has_ended;
 	struct launch *next;
 };
@@ -35,6 +37,8 @@ static _Thread_local struct {
 	jmp_buf end;
 	uint64_t generation;
 	unsigned next;
+	struct residents *residents; /* while this block may wait, ... */
+	uintptr_t said;              /* ... until it says there that it has ended */
 	struct {
 		uintptr_t user;
 		size_t bytes;
@@ -42,16 +46,26 @@ static _Thread_local struct {
 	} known[KNOWN];
 } running;
 
+static void end_waiting(void)
+{
+	if (running.residents)
+		atomic_fetch_sub(&running.residents->blocks, 1);
+	running.residents = NULL;
+}
+
 static void run_block(const struct launch *launch, unsigned index)
 {
 	struct kernel_block block = {.index = index, .count = launch->op->blocks};
 
+	running.residents = launch->residents;
+	running.said = launch->residents ? (uintptr_t)residents_end(launch->residents, index) : 0;
 	running.context = launch->context;
 	running.generation = region_generation();
 	for (int i = 0; i < KNOWN; i++)
 		running.known[i].bytes = 0;
 	if (setjmp(running.end) == 0)
 		launch->op->kernel->run_block(launch->op->arguments, &block);
+	end_waiting();
 }
 
 static void *processor_thread(void *argument)
@@ -99,10 +113,13 @@ CUresult launch_run(const struct op *op, CUcontext context)
 		.op = op, .context = context, .has_ended = PTHREAD_COND_INITIALIZER};
 	struct processors *p = &processors[context->gpu];
 	struct launch **end = &p->launches;
+	struct residents residents;
 	CUresult error;
 
 	turn_take(context->gpu);
 	pthread_mutex_lock(&driver_lock);
+	if (residents_add(&residents, op, context->gpu))
+		launch.residents = &residents;
 	while (*end)
 		end = &(*end)->next;
 	*end = &launch;
@@ -112,6 +129,8 @@ CUresult launch_run(const struct op *op, CUcontext context)
 		pthread_cond_signal(&p->launched);
 	while (launch.ended < op->blocks)
 		pthread_cond_wait(&launch.has_ended, &driver_lock);
+	if (launch.residents)
+		residents_remove(&residents, context->gpu);
 	error = context->error;
 	pthread_mutex_unlock(&driver_lock);
 	turn_give(context->gpu);
@@ -150,6 +169,8 @@ void *kernel_reach(const void *device_pointer, size_t bytes, int writes)
 	uint64_t generation = region_generation();
 
 	(void)writes; /* all memory can be written that can be read */
+	if (address == running.said)
+		end_waiting();
 	if (generation != running.generation) {
 		running.generation = generation;
 		for (int i = 0; i < KNOWN; i++)

@@ -1,0 +1,105 @@
+#include "cuda/residency.h"
+
+#include "cuda/kernels/channel.h"
+
+#include <assert.h>
+#include <pthread.h>
+
+/* A GPU of compute capability 7.5 or more holds 128 kernels at once, and each takes a block at
+ * least: the others are the program's. */
+#define GRIDS_MOST 112
+/* Of the multiprocessors, so many are left for kernels that end by themselves: one at the least. */
+#define LEFT_OF 8
+
+static struct {
+	unsigned taken;   /* blocks                                                        */
+	unsigned sharing; /* communicators for which the device has other processes as well */
+} accounts[CUDA_DEVICES_MAX];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of them */
+
+/* The kernels that wait for those of other ranks. */
+static const enum cuda_kernel waiting[] = {CUDA_KERNEL_packets, CUDA_KERNEL_lines,
+					   CUDA_KERNEL_messages};
+
+static unsigned less(unsigned a, unsigned b)
+{
+	return a < b ? a : b;
+}
+
+static unsigned more(unsigned a, unsigned b)
+{
+	return a > b ? a : b;
+}
+
+/* A block for each multiprocessor, though one may hold two: then any block fits on any of them that
+ * has none, whatever the kernels' registers and shared memory are. */
+unsigned cuda_residency_most(const struct cuda_device *device)
+{
+	unsigned all = (unsigned)device->multiprocessors;
+
+	for (size_t i = 0; i < sizeof waiting / sizeof *waiting; i++)
+		if (device->blocks_at_once[waiting[i]] < device->multiprocessors)
+			return 0;
+	return device->has_mps ? 0 : less(all - more(all / LEFT_OF, 1), GRIDS_MOST);
+}
+
+static unsigned count_free(const struct cuda_device *device)
+{
+	unsigned most = cuda_residency_most(device), taken = accounts[device->ordinal].taken;
+
+	assert(taken <= most);
+	return accounts[device->ordinal].sharing ? 0 : most - taken;
+}
+
+unsigned cuda_residency_free(const struct cuda_device *device)
+{
+	pthread_mutex_lock(&lock);
+	unsigned free = count_free(device);
+	pthread_mutex_unlock(&lock);
+	return free;
+}
+
+/* The first communicator has most of it, and every other one half of what is left: so several have
+ * some, and on larger GPUs the first of a rank alone has all that a call can use. */
+unsigned cuda_residency_share(unsigned most, unsigned free, unsigned ranks)
+{
+	unsigned share = (free == most ? most * 7 / 10 : free / 2) / ranks;
+
+	if (free < ranks)
+		return 0;
+	return less(more(share, 1), CHANNELS_MOST);
+}
+
+unsigned cuda_residency_take(const struct cuda_device *device, unsigned wanted)
+{
+	pthread_mutex_lock(&lock);
+	unsigned free = count_free(device);
+	bool is_first = accounts[device->ordinal].taken == 0;
+	unsigned blocks = less(wanted, is_first ? free : (free + 1) / 2);
+	accounts[device->ordinal].taken += blocks;
+	pthread_mutex_unlock(&lock);
+	return blocks;
+}
+
+void cuda_residency_give(const struct cuda_device *device, unsigned blocks)
+{
+	pthread_mutex_lock(&lock);
+	assert(blocks <= accounts[device->ordinal].taken);
+	accounts[device->ordinal].taken -= blocks;
+	pthread_mutex_unlock(&lock);
+}
+
+void cuda_residency_share_device(const struct cuda_device *device)
+{
+	pthread_mutex_lock(&lock);
+	accounts[device->ordinal].sharing++;
+	pthread_mutex_unlock(&lock);
+}
+
+void cuda_residency_unshare_device(const struct cuda_device *device)
+{
+	pthread_mutex_lock(&lock);
+	assert(accounts[device->ordinal].sharing > 0);
+	accounts[device->ordinal].sharing--;
+	pthread_mutex_unlock(&lock);
+}
