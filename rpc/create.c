@@ -66,7 +66,7 @@ static void free_entries(tutti_rpc *rpc, struct rpc_peer *peer)
 	for (int b = 0; b < RPC_CALLS_MAX / RPC_ENTRY_BLOCK; b++) {
 		struct tutti_rpc_reply *block = peer->entries[b];
 		for (int i = 0; block && i < RPC_ENTRY_BLOCK; i++)
-			rpc_reply_forget(&block[i]);
+			rpc_reply_clear(&block[i]);
 		while (rpc->releases) {
 			rpc_lock(rpc);
 			rpc_unlock(rpc);

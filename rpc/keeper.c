@@ -68,7 +68,7 @@ static void forget_entries(tutti_rpc *rpc, struct rpc_peer *peer)
 			continue; /* its reply forgets it */
 		if (entry->state == ENTRY_QUEUES)
 			rpc_pool_remove(rpc, entry);
-		rpc_reply_forget(entry);
+		rpc_reply_clear(entry);
 		entry->state = ENTRY_IS_FREE;
 	}
 }

@@ -137,14 +137,33 @@ void tutti_rpc_reply_end(tutti_rpc_reply *reply, tutti_status status)
 	rpc_unlock(rpc);
 }
 
+/* The call whose function this thread runs. The entry may have the next one, with another id,
+ * before the function returns. */
+static _Thread_local struct running {
+	struct tutti_rpc_reply *entry;
+	uint64_t id;
+} running;
+
+struct tutti_rpc_reply *rpc_reply_running(const tutti_rpc *rpc, int rank)
+{
+	struct tutti_rpc_reply *entry = running.entry;
+
+	if (!entry || entry->rpc != rpc || entry->rank != rank)
+		return NULL;
+	return entry->id == running.id && entry->state == ENTRY_RUNS ? entry : NULL;
+}
+
 void rpc_run(struct tutti_rpc_reply *entry)
 {
 	uint64_t before = rpc_context();
+	const struct running outer = running;
 
 	rpc_context_set(entry->request.context);
 	tutti_set_error(TUTTI_OK, ""); /* an older one would be taken for the function's */
 	const tutti_rpc *calling = rpc_calling(entry->rpc);
+	running = (struct running){entry, entry->id};
 	tutti_status status = entry->function->fn(entry->function->arg, &entry->seen, entry);
+	running = outer;
 	rpc_calling(calling);
 	rpc_context_set(before);
 	if (status != TUTTI_IN_PROGRESS)
@@ -188,11 +207,39 @@ void rpc_reply_forget(struct tutti_rpc_reply *entry)
 	forget_answer(entry);
 }
 
+void rpc_reply_clear(struct tutti_rpc_reply *entry)
+{
+	rpc_reply_forget(entry);
+	free(entry->shared);
+	entry->shared = NULL;
+	entry->num_shared = 0;
+}
+
 /* Without the bytes of the answer. */
 static void drop(struct tutti_rpc_reply *entry)
 {
 	rpc_reply_forget(entry);
 	entry->reply.is_dropped = 1;
+}
+
+/* Whether CANCEL came before the end is decided here alone: with the lock, which rpc_on_cancel has
+ * when it tells the function. An answer that is sent again, after a recovery, was not cancelled;
+ * but nobody waits long enough for the bytes of a long one. */
+static void settle(struct tutti_rpc_reply *entry)
+{
+	bool ends = entry->state != ENTRY_OFFERS && entry->state != ENTRY_REPLIED;
+
+	if (entry->is_cancelled && (ends || entry->num_pieces)) {
+		if (entry->reply.cancelled == RPC_NOT_CANCELLED)
+			entry->reply.cancelled = RPC_BEFORE_IT_ENDED;
+		drop(entry);
+		entry->reply.bytes = 0;
+	} else if (entry->num_pieces && entry->request.is_one_way) {
+		drop(entry);
+	}
+	if (entry->reply.cancelled || entry->reply.status != TUTTI_OK || entry->request.is_one_way)
+		rpc_refs_take_back(entry);
+	entry->reply.shares = entry->num_shared > 0;
 }
 
 static void send_as(struct tutti_rpc_reply *entry, enum rpc_kind kind)
@@ -230,12 +277,11 @@ static void pack(struct tutti_rpc_reply *entry)
 void rpc_reply_send(struct tutti_rpc_reply *entry)
 {
 	if (!entry->rpc->peers[entry->rank].is_alive || entry->rpc->state == RPC_ENDED) {
-		rpc_reply_forget(entry);
+		rpc_reply_clear(entry);
 		entry->state = ENTRY_IS_FREE;
 		return;
 	}
-	if (entry->num_pieces && (entry->request.is_one_way || tutti_rpc_reply_is_cancelled(entry)))
-		drop(entry);
+	settle(entry);
 	if (entry->num_pieces && entry->reply.bytes <= RPC_ALONG_BYTES)
 		pack(entry);
 	if (!entry->num_pieces) /* else a piece may be of the payload */
@@ -252,11 +298,12 @@ void rpc_reply_fail(struct tutti_rpc_reply *entry, tutti_status status, const ch
 	va_start(args, format);
 	vsnprintf(text, sizeof text, format, args);
 	va_end(args);
-	if (entry->request.is_one_way && !entry->reply.is_cancelled)
+	if (entry->request.is_one_way && !entry->reply.cancelled)
 		rpc_complain("rank %d, '%.*s', called one way by rank %d: %s", rpc->rank,
 			     (int)entry->request.name_bytes, rpc_message_name(&entry->request),
 			     entry->rank, text);
-	if (entry->request.is_one_way && entry->request.num_pieces && !entry->request.comes_along &&
+	if (entry->request.is_one_way && !entry->is_cancelled && entry->request.num_pieces &&
+	    !entry->request.comes_along &&
 	    (entry->state == ENTRY_PULLS || entry->state == ENTRY_RECEIVES))
 		rpc_post_note(rpc, RPC_HAVE, &entry->request, entry->rank);
 	rpc_reply_forget(entry);
@@ -315,6 +362,9 @@ void rpc_on_drop(tutti_rpc *rpc, int rank, const struct rpc_message *m)
 	if (!entry || (entry->state != ENTRY_OFFERS && entry->state != ENTRY_REPLIED))
 		return;
 	bool is_answered = entry->state == ENTRY_REPLIED;
+	if (!is_answered || m->is_dropped)
+		rpc_refs_take_back(entry);
+	entry->reply.shares = 0;
 	drop(entry);
 	if (!is_answered)
 		send_as(entry, RPC_REPLY);

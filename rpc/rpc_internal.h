@@ -161,6 +161,8 @@ void rpc_complain(const char *format, ...) __attribute__((format(printf, 1, 2)))
 /* refs.c */
 tutti_status rpc_refs_init(tutti_rpc *rpc);
 void rpc_refs_rank_died(tutti_rpc *rpc, int rank);
+/* The caller does not get the answer: takes back the counts that were shared for it. */
+void rpc_refs_take_back(struct tutti_rpc_reply *entry);
 void rpc_refs_end(tutti_rpc *rpc); /* destroys the objects that are left; without the lock */
 void rpc_refs_free(tutti_rpc *rpc);
 

@@ -46,13 +46,15 @@ struct tutti_rpc_reply {
 	const struct rpc_function *function;
 	uint8_t *payload;       /* ... this */
 	tutti_rpc_request seen; /* by the function */
-	int is_cancelled;       /* atomic, __atomic_* */
+	int is_cancelled; /* CANCEL came before the end; written with the lock, read by functions */
 	/* The answer, if it is long. */
 	tutti_rpc_piece pieces[TUTTI_RPC_PIECES];
 	int num_pieces;
-	void *block;                  /* ours, of reply_copy and reply_room */
-	struct rpc_release *release;  /* NULL: the pieces need none */
-	struct rpc_parcel *parcel;    /* the answer, if it comes along */
+	void *block;                 /* ours, of reply_copy and reply_room */
+	struct rpc_release *release; /* NULL: the pieces need none */
+	struct rpc_parcel *parcel;   /* the answer, if it comes along */
+	uint64_t *shared;            /* references that the function has shared with the caller */
+	size_t num_shared;
 	struct tutti_rpc_reply *next; /* in the queue */
 };
 
@@ -80,6 +82,10 @@ void rpc_reply_fail(struct tutti_rpc_reply *entry, tutti_status status, const ch
 void rpc_reply_send(struct tutti_rpc_reply *entry); /* what the entry has, perhaps again */
 /* Forgets payload and answer. Calls release, which may not wait. */
 void rpc_reply_forget(struct tutti_rpc_reply *entry);
+/* The same for the next call: counts that were shared for the answer are the caller's. */
+void rpc_reply_clear(struct tutti_rpc_reply *entry);
+/* The call of rank whose function this thread runs, and which has not been ended; else NULL. */
+struct tutti_rpc_reply *rpc_reply_running(const tutti_rpc *rpc, int rank);
 /* The entry of the call that m is about; NULL: there is none. */
 struct tutti_rpc_reply *rpc_entry_of(tutti_rpc *rpc, int rank, const struct rpc_message *m);
 
