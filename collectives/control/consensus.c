@@ -166,7 +166,7 @@ static tutti_status too_few(const struct inquiry *q)
 		    q->question->name, here, quorum_alive(quorum),
 		    absent[0] ? absent : "those left behind", q->consensus->config.timeout_ms,
 		    before > 0 && absent[0] ? "; some were left behind before" : "",
-		    gone[0] ? "; proved dead: " : "", gone);
+		    gone[0] ? "; died or left: " : "", gone);
 }
 
 static tutti_status conclude(struct inquiry *q, uint8_t *marks, void *records)

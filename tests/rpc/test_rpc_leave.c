@@ -142,7 +142,7 @@ static void aborted(struct rank *rank)
 	for (int to = 0; to < last; to++)
 		rpc_check_echo(r, to, "echo", 50000, 1);
 	rpc_expect_error(r, tutti_rpc_call(r->rpc, last, "echo", NULL, 0, NULL, NULL),
-			 TUTTI_ERR_PEER, "not called: the rank has died");
+			 TUTTI_ERR_PEER, "not called: the rank has died, or left");
 	rpc_close(r);
 }
 
