@@ -44,12 +44,15 @@ static void call_release(tutti_rpc *rpc)
 	struct rpc_release *due = rpc->releases;
 
 	rpc->releases = due->next;
+	rpc->calling++;
 	pthread_mutex_unlock(&rpc->lock);
 	rpc_in_callback++;
 	due->release(due->arg);
 	rpc_in_callback--;
 	free(due);
 	pthread_mutex_lock(&rpc->lock);
+	rpc->calling--;
+	pthread_cond_broadcast(&rpc->changed);
 }
 
 static void call_done(tutti_rpc *rpc)

@@ -153,29 +153,51 @@ struct tutti_rpc_reply *rpc_reply_running(const tutti_rpc *rpc, int rank)
 	return entry->id == running.id && entry->state == ENTRY_RUNS ? entry : NULL;
 }
 
+/* Unless it has been ended. */
+static void hold(tutti_rpc *rpc, struct tutti_rpc_reply *entry)
+{
+	rpc_lock(rpc);
+	if (rpc_reply_running(rpc, entry->rank) == entry)
+		entry->is_held = true;
+	rpc_unlock(rpc);
+}
+
 void rpc_run(struct tutti_rpc_reply *entry)
 {
+	tutti_rpc *rpc = entry->rpc;
 	uint64_t before = rpc_context();
 	const struct running outer = running;
 
 	rpc_context_set(entry->request.context);
 	tutti_set_error(TUTTI_OK, ""); /* an older one would be taken for the function's */
-	const tutti_rpc *calling = rpc_calling(entry->rpc);
+	const tutti_rpc *calling = rpc_calling(rpc);
 	running = (struct running){entry, entry->id};
 	tutti_status status = entry->function->fn(entry->function->arg, &entry->seen, entry);
-	running = outer;
 	rpc_calling(calling);
 	rpc_context_set(before);
-	if (status != TUTTI_IN_PROGRESS)
+	if (status == TUTTI_IN_PROGRESS)
+		hold(rpc, entry);
+	else
 		tutti_rpc_reply_end(entry, status);
+	running = outer;
+}
+
+void rpc_run_inside(struct tutti_rpc_reply *entry)
+{
+	tutti_rpc *rpc = entry->rpc;
+
+	rpc_run(entry);
+	rpc_lock(rpc);
+	if (--rpc->inside == 0 && rpc->state != RPC_RUNS)
+		pthread_cond_broadcast(&rpc->changed);
+	rpc_unlock(rpc);
 }
 
 /* ---- its way back ---- */
 
 struct tutti_rpc_reply *rpc_entry_of(tutti_rpc *rpc, int rank, const struct rpc_message *m)
 {
-	struct tutti_rpc_reply *block = rpc->peers[rank].entries[m->slot / RPC_ENTRY_BLOCK];
-	struct tutti_rpc_reply *entry = block ? &block[m->slot % RPC_ENTRY_BLOCK] : NULL;
+	struct tutti_rpc_reply *entry = rpc_entry_at(&rpc->peers[rank], (int)m->slot);
 
 	return entry && entry->state != ENTRY_IS_FREE && entry->id == m->id ? entry : NULL;
 }

@@ -42,6 +42,7 @@ struct tutti_rpc_reply {
 	int rank;
 	enum rpc_entry_state state;
 	uint64_t id;
+	bool is_held;        /* its function has returned, and the reply was not ended     */
 	unsigned replied_in; /* the epoch; 0: its REPLY or OFFER is not sent             */
 	const struct rpc_function *function;
 	uint8_t *payload;       /* ... this */
@@ -62,8 +63,8 @@ struct tutti_rpc_reply {
 struct rpc_pool {
 	struct tutti_rpc_reply *queue, **queue_tail;
 	pthread_t *threads;
-	int num_threads, idle_threads;
-	bool stops;
+	int num_threads, idle_threads, num_ended;
+	bool stops; /* no thread starts from now on */
 };
 
 /* functions.c */
@@ -75,6 +76,8 @@ void rpc_functions_free(tutti_rpc *rpc);
 
 /* reply.c */
 void rpc_run(struct tutti_rpc_reply *entry); /* without the lock */
+/* In a done function of the library's, which counts as inside until this returns. */
+void rpc_run_inside(struct tutti_rpc_reply *entry);
 void rpc_on_take(tutti_rpc *rpc, int rank, const struct rpc_message *m);
 void rpc_on_drop(tutti_rpc *rpc, int rank, const struct rpc_message *m);
 void rpc_reply_fail(struct tutti_rpc_reply *entry, tutti_status status, const char *format, ...)
@@ -93,7 +96,6 @@ struct tutti_rpc_reply *rpc_entry_of(tutti_rpc *rpc, int rank, const struct rpc_
 bool rpc_pool_is_full(const tutti_rpc *rpc); /* config.queue requests wait */
 tutti_status rpc_pool_push(tutti_rpc *rpc, struct tutti_rpc_reply *entry);
 bool rpc_pool_remove(tutti_rpc *rpc, struct tutti_rpc_reply *entry);
-void rpc_pool_stop(tutti_rpc *rpc); /* without the lock */
 
 /* serve.c: messages to a callee; m is sound. rpc_on_request returns an entry whose short function
  * is to run now, without the lock, by rpc_run; or NULL. */

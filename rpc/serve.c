@@ -151,10 +151,10 @@ static void on_payload(void *arg, tutti_status status)
 	} else {
 		rpc_reply_fail(entry, TUTTI_ERR_INTERNAL, "its payload is not as long as was said");
 	}
-	rpc_issued_over(rpc, true);
+	rpc_issued_over(rpc, !due);
 	rpc_unlock(rpc);
 	if (due)
-		rpc_run(due);
+		rpc_run_inside(due);
 	rpc_in_callback--;
 }
 
@@ -248,6 +248,7 @@ struct tutti_rpc_reply *rpc_on_request(tutti_rpc *rpc, int rank, const struct rp
 	__atomic_store_n(&entry->is_cancelled, 0, __ATOMIC_RELAXED);
 	entry->reply = (struct rpc_message){.kind = RPC_REPLY, .slot = m->slot, .id = m->id};
 	entry->replied_in = 0;
+	entry->is_held = false;
 	entry->function = rpc_functions_find(rpc, rpc_message_name(m), m->name_bytes);
 	entry->state = ENTRY_PULLS;
 	if (m->comes_along)
