@@ -259,7 +259,7 @@ static void settle(struct tutti_rpc_reply *entry)
 	} else if (entry->num_pieces && entry->request.is_one_way) {
 		drop(entry);
 	}
-	if (entry->reply.cancelled || entry->reply.status != TUTTI_OK || entry->request.is_one_way)
+	if (entry->request.is_one_way)
 		rpc_refs_take_back(entry);
 	entry->reply.shares = entry->num_shared > 0;
 }
