@@ -3,6 +3,8 @@
  * no answer yet, and callees know it by its id. */
 #include "rpc/rpc_internal.h"
 
+#include "core/callback.h"
+
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -150,7 +152,8 @@ static void tell_deaths(tutti_rpc *rpc, int n)
 		if (extension.died)
 			extension.died(extension.data, rpc->keeper.died[i]);
 		if (says_user)
-			rpc->config.died(rpc->config.died_arg, rpc->keeper.died[i]);
+			callback_call("died", "tutti_rpc_config", rpc->rank,
+				      rpc->config.died(rpc->config.died_arg, rpc->keeper.died[i]));
 	}
 	rpc_in_callback--;
 	rpc_lock(rpc);

@@ -196,10 +196,7 @@ void rpc_refs_end(tutti_rpc *rpc)
 		rpc->refs->objects[i].destroy = NULL;
 		if (!due)
 			continue;
-		rpc_in_callback++;
-		due->release(due->arg);
-		rpc_in_callback--;
-		free(due);
+		rpc_release_call(rpc, due);
 	}
 }
 
@@ -265,7 +262,8 @@ tutti_status tutti_rpc_ref_create(tutti_rpc *rpc, void *object, void (*destroy)(
 	if (destroy && !(due = malloc(sizeof *due)))
 		return train_no_memory("a remote reference");
 	if (due)
-		*due = (struct rpc_release){destroy, object, NULL};
+		*due = (struct rpc_release){"destroy", "tutti_rpc_ref_create", destroy, object,
+					    NULL};
 	rpc_lock(rpc);
 	tutti_status status = create(rpc, object, due, ref);
 	rpc_unlock(rpc);

@@ -1,6 +1,8 @@
 /* The answer that a function makes, and its way back to the caller. */
 #include "rpc/rpc_internal.h"
 
+#include "core/callback.h"
+
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,6 +83,12 @@ static void copy_short(tutti_rpc_reply *reply)
 	reply->num_pieces = 0;
 }
 
+static void release_now(const tutti_rpc_reply *reply, void (*release)(void *arg), void *arg)
+{
+	if (release)
+		callback_call("release", "tutti_rpc_reply_pieces", reply->rpc->rank, release(arg));
+}
+
 tutti_status tutti_rpc_reply_pieces(tutti_rpc_reply *reply, const tutti_rpc_piece *pieces,
 				    int num_pieces, void (*release)(void *arg), void *arg)
 {
@@ -93,20 +101,19 @@ tutti_status tutti_rpc_reply_pieces(tutti_rpc_reply *reply, const tutti_rpc_piec
 		status = train_no_memory("the release of an answer");
 	if (status != TUTTI_OK) {
 		struct train_failure failure = failure_of(status);
-		if (release)
-			release(arg);
+		release_now(reply, release, arg);
 		return failure_return(&failure);
 	}
 	reply->reply.bytes = keep_pieces(reply, pieces, num_pieces);
 	if (reply->reply.bytes <= RPC_INLINE_BYTES) {
 		copy_short(reply);
 		free(due);
-		if (release)
-			release(arg);
+		release_now(reply, release, arg);
 		return TUTTI_OK;
 	}
 	if (due)
-		*due = (struct rpc_release){release, arg, NULL};
+		*due = (struct rpc_release){"release", "tutti_rpc_reply_pieces", release, arg,
+					    NULL};
 	reply->release = due;
 	return TUTTI_OK;
 }
@@ -172,7 +179,10 @@ void rpc_run(struct tutti_rpc_reply *entry)
 	tutti_set_error(TUTTI_OK, ""); /* an older one would be taken for the function's */
 	const tutti_rpc *calling = rpc_calling(rpc);
 	running = (struct running){entry, entry->id};
-	tutti_status status = entry->function->fn(entry->function->arg, &entry->seen, entry);
+	const struct rpc_function *f = entry->function;
+	tutti_status status;
+	callback_call(f->name, "tutti_rpc_function", rpc->rank,
+		      status = f->fn(f->arg, &entry->seen, entry));
 	rpc_calling(calling);
 	rpc_context_set(before);
 	if (status == TUTTI_IN_PROGRESS)

@@ -16,8 +16,9 @@ struct rpc_function {
 	struct rpc_function *next; /* of the same bucket */
 };
 
-/* The caller's function for the pieces of an answer: called without the lock. */
+/* A function that releases the pieces of an answer, or an object: called without the lock. */
 struct rpc_release {
+	const char *name, *of; /* for callback_call */
 	void (*release)(void *arg);
 	void *arg;
 	struct rpc_release *next;

@@ -3,6 +3,7 @@
 // rows with the thread that calls them: the program's, which would catch an exception, or one of
 // the library.
 #include <tutti/parallel.h>
+#include <tutti/rpc.h>
 #include <tutti/train.h>
 #include <tutti/tutti.h>
 
@@ -199,6 +200,83 @@ static void row_train_spawn()
 		&options, [](void *) { return leave(), 0; }, nullptr, &code));
 }
 
+static tutti_status rpc_function(void *, const tutti_rpc_request *, tutti_rpc_reply *)
+{
+	leave_if("function");
+	return TUTTI_OK;
+}
+
+static void rpc_leave(void *)
+{
+	leave();
+}
+
+// tutti_rpc_reply_pieces copies a short answer and releases it at once.
+static tutti_status rpc_pieces(void *, const tutti_rpc_request *, tutti_rpc_reply *reply)
+{
+	tutti_rpc_piece piece = {"x", 1};
+
+	return tutti_rpc_reply_pieces(reply, &piece, 1, rpc_leave, nullptr);
+}
+
+static void call_rpc(tutti_rpc *rpc, const char *name)
+{
+	tutti_rpc_options options = {};
+
+	options.timeout_ms = 30000; // the callback ends the process
+	if (std::strcmp(name, "done") == 0) {
+		options.done = done;
+		must(tutti_rpc_call_async(rpc, 0, "short", nullptr, 0, nullptr, &options, nullptr));
+		sleep(30);
+	}
+	must(tutti_rpc_call(rpc, 0, name, nullptr, 0, nullptr, &options));
+}
+
+static void release_rpc(tutti_rpc *rpc)
+{
+	static float value;
+	tutti_rpc_param param = {};
+	tutti_rpc_ref ref;
+	int number;
+
+	if (std::strcmp(leaving, "object") == 0) {
+		must(tutti_rpc_ref_create(rpc, nullptr, rpc_leave, &ref));
+		must(tutti_rpc_ref_release(rpc, &ref));
+	}
+	param.name = "p";
+	param.values = &value;
+	param.count = 1;
+	param.release = rpc_leave;
+	must(tutti_rpc_param_add(rpc, &param, &number));
+	must(tutti_rpc_param_remove(rpc, number));
+}
+
+// Rank 1 leaves at once where it is to be told of as dead, and else only joins.
+static void row_rpc(tutti_comm *comm)
+{
+	static const tutti_rpc_function functions[] = {
+		{"function", rpc_function, nullptr, 0, {}},
+		{"short", rpc_function, nullptr, TUTTI_RPC_SHORT, {}},
+		{"pieces", rpc_pieces, nullptr, 0, {}}};
+	tutti_rpc_config config = {};
+	tutti_rpc *rpc;
+
+	config.functions = functions;
+	config.num_functions = 3;
+	config.died = [](void *, int) { leave(); };
+	must(tutti_rpc_create(&rpc, comm, &config));
+	if (tutti_rank(comm) == 1) {
+		if (std::strcmp(leaving, "died") == 0)
+			tutti_rpc_abort(rpc);
+		sleep(30);
+	}
+	if (std::strcmp(leaving, "object") == 0 || std::strcmp(leaving, "param") == 0)
+		return release_rpc(rpc);
+	if (std::strcmp(leaving, "died") == 0)
+		sleep(30);
+	call_rpc(rpc, leaving);
+}
+
 // callback_plugin.cc leaves.
 static void row_transport(tutti_comm *comm)
 {
@@ -245,6 +323,12 @@ static const struct row rows[] = {
 	{"spawn", "child", "", 0, row_spawn, nullptr, nullptr},
 	{"main", "own", "", 0, row_main, nullptr, nullptr},
 	{"train_spawn", "own", "", 0, row_train_spawn, nullptr, nullptr},
+	{"rpc_function", "library", "function", 0, nullptr, row_rpc, nullptr},
+	{"rpc_release", "library", "pieces", 0, nullptr, row_rpc, nullptr},
+	{"rpc_done", "library", "done", 0, nullptr, row_rpc, nullptr},
+	{"rpc_died", "library", "died", 0, nullptr, row_rpc, nullptr},
+	{"rpc_object", "own", "object", 0, nullptr, row_rpc, nullptr},
+	{"rpc_param", "own", "param", 0, nullptr, row_rpc, nullptr},
 	{"transport", "own", "", 0, nullptr, row_transport, nullptr},
 };
 

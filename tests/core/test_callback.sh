@@ -41,6 +41,12 @@ declare -A left=(
 	[spawn]='the function of tutti_spawn'
 	[main]='the function of tutti_main'
 	[train_spawn]='the function of tutti_train_spawn'
+	[rpc_function]='function of tutti_rpc_function'
+	[rpc_release]='release of tutti_rpc_reply_pieces'
+	[rpc_done]='done of tutti_rpc_options'
+	[rpc_died]='died of tutti_rpc_config'
+	[rpc_object]='destroy of tutti_rpc_ref_create'
+	[rpc_param]='release of tutti_rpc_param'
 )
 
 # Of a thread of the library, which has nobody who catches it, C++ itself ends the process.
@@ -88,8 +94,9 @@ done
 
 # A callback that is new in a header has a row here.
 known=" fn forward backward backward_weights open reach connect send recv progress close destroy event_fd arm map unmap
-	mend in_doubt tutti_done_fn tutti_reduce_fn tutti_block_fn tutti_replica_fn tutti_trainer_fn "
-for header in tutti train parallel transport; do
+	mend in_doubt tutti_done_fn tutti_reduce_fn tutti_block_fn tutti_replica_fn tutti_trainer_fn
+	tutti_rpc_fn release destroy died "
+for header in tutti train parallel transport rpc; do
 	for name in $(gcc -fpreprocessed -dD -E -P "$SOURCE_DIR/include/tutti/$header.h" 2>/dev/null |
 		grep -oE '\(\*[a-z_]+\)\(' | tr -d '(*)'); do
 		[[ $known == *[[:space:]]$name[[:space:]]* ]] ||
