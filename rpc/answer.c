@@ -114,16 +114,27 @@ static void end_dropped(struct tutti_rpc_future *call, const struct rpc_message 
 		rpc_call_end(call, m->status, "%s", tutti_status_string(m->status));
 }
 
-static void end_with_reply(struct tutti_rpc_future *call, const struct rpc_message *m)
+/* CANCEL was there before the end, so this is no answer, whatever the function has made of it. */
+static void end_cancelled(struct tutti_rpc_future *call, enum rpc_cancelled when)
 {
-	if (m->is_cancelled)
-		rpc_call_end(call, call->is_expiring ? TUTTI_ERR_TIMEOUT : TUTTI_ERR_ABORTED,
+	tutti_status status = call->is_expiring ? TUTTI_ERR_TIMEOUT : TUTTI_ERR_ABORTED;
+
+	if (when == RPC_BEFORE_IT_RAN)
+		rpc_call_end(call, status,
 			     "%s while it waited there for a thread, or for its payload",
 			     call->is_expiring ? "its time was over" : "it was cancelled");
-	else if (call->is_expiring && (m->status != TUTTI_OK || m->is_dropped))
-		rpc_call_end(call, TUTTI_ERR_TIMEOUT,
+	else if (call->is_expiring)
+		rpc_call_end(call, status,
 			     "no answer within %d ms: its function ran there, and has ended since",
 			     call->timeout_ms);
+	else
+		rpc_call_end(call, status, "it was cancelled");
+}
+
+static void end_with_reply(struct tutti_rpc_future *call, const struct rpc_message *m)
+{
+	if (m->cancelled)
+		end_cancelled(call, m->cancelled);
 	else if (m->is_dropped || (m->num_pieces && !call->block))
 		end_dropped(call, m);
 	else if (m->num_pieces)
@@ -153,6 +164,17 @@ void *rpc_room_along(struct rpc_slot *slot)
 	return call->block ? call->block : slot->rpc->scratch;
 }
 
+/* The callee takes back what it has shared for an answer that nobody takes. The message goes before
+ * the slot's next REQUEST. */
+static void leave_answer(struct rpc_slot *slot)
+{
+	struct rpc_message m = {
+		.kind = RPC_DROP, .slot = slot->number, .id = slot->id, .is_dropped = 1};
+
+	if (slot->reply.shares)
+		rpc_post(slot->rpc, &m, slot->rank, RPC_TAG_NOTES);
+}
+
 void rpc_on_reply(struct rpc_slot *slot)
 {
 	struct tutti_rpc_future *call = slot->call;
@@ -160,18 +182,26 @@ void rpc_on_reply(struct rpc_slot *slot)
 	bool is_sound = rpc_message_is_sound(m) && m->kind == RPC_REPLY && m->id == slot->id;
 
 	if (!call) { /* nobody waits for it */
+		leave_answer(slot);
 		rpc_slot_free(slot);
 		return;
 	}
 	call->is_replied = true;
 	if (call->is_sending || call->is_receiving)
 		return; /* again when that is over */
+	if (call->leaving) {
+		leave_answer(slot);
+		rpc_call_left(call);
+		return;
+	}
 	if (is_sound && m->num_pieces && !m->is_dropped && !m->comes_along)
 		is_sound = call->block && (m->status != TUTTI_OK || call->answer);
 	if (is_sound)
 		end_with_reply(call, m);
 	else
 		rpc_call_end(call, TUTTI_ERR_INTERNAL, "it has answered what makes no sense");
+	if (!is_sound || call->status != TUTTI_OK || !call->answer)
+		leave_answer(slot);
 }
 
 /* ---- long payloads and answers ---- */

@@ -120,7 +120,7 @@ static const char *place_of(const struct tutti_rpc_future *call)
 	const struct rpc_slot *slot = call->slot;
 
 	if (call->rpc->state == RPC_RECOVERS)
-		return "a rank has died, and the others recover from that";
+		return "a rank has died, or left, and the others recover from that";
 	if (slot && slot->is_running)
 		return "its function runs there";
 	if (call->has_landed)

@@ -1,4 +1,4 @@
-/* An rpc's life. */
+/* An rpc's beginning, and what it says of itself. */
 #include "rpc/rpc_internal.h"
 
 #include <stdlib.h>
@@ -61,47 +61,6 @@ static tutti_status allocate(tutti_rpc *rpc)
 	return TUTTI_OK;
 }
 
-static void free_entries(tutti_rpc *rpc, struct rpc_peer *peer)
-{
-	for (int b = 0; b < RPC_CALLS_MAX / RPC_ENTRY_BLOCK; b++) {
-		struct tutti_rpc_reply *block = peer->entries[b];
-		for (int i = 0; block && i < RPC_ENTRY_BLOCK; i++)
-			rpc_reply_forget(&block[i]);
-		while (rpc->releases) {
-			rpc_lock(rpc);
-			rpc_unlock(rpc);
-		}
-		free(block);
-	}
-}
-
-/* No other thread uses it any more. */
-static void free_all(tutti_rpc *rpc)
-{
-	rpc_refs_end(rpc); /* before what functions of the user's, which it calls, may use */
-	for (int r = 0; rpc->peers && r < rpc->size; r++) {
-		free_entries(rpc, &rpc->peers[r]);
-		free(rpc->peers[r].slots);
-	}
-	rpc_notes_free(rpc);
-	rpc_functions_free(rpc);
-	rpc_leaving_free(rpc);
-	rpc_refs_free(rpc);
-	if (rpc->extension.destroy)
-		rpc->extension.destroy(rpc->extension.data);
-	pthread_mutex_destroy(&rpc->lock);
-	pthread_cond_destroy(&rpc->changed);
-	pthread_cond_destroy(&rpc->keeper.due);
-	pthread_cond_destroy(&rpc->has_request);
-	free(rpc->peers);
-	free(rpc->first_rank);
-	free(rpc->keeper.died);
-	free(rpc->pool.threads);
-	free(rpc->inboxes);
-	free(rpc->scratch);
-	free(rpc);
-}
-
 static tutti_status make(tutti_rpc **out, int rank, int size, const tutti_rpc_config *config)
 {
 	tutti_rpc *rpc = calloc(1, sizeof *rpc);
@@ -119,7 +78,7 @@ static tutti_status make(tutti_rpc **out, int rank, int size, const tutti_rpc_co
 	if (status == TUTTI_OK)
 		*out = rpc;
 	else
-		free_all(rpc);
+		rpc_free(rpc);
 	return status;
 }
 
@@ -152,7 +111,7 @@ tutti_status tutti_rpc_create(tutti_rpc **out, tutti_comm *comm, const tutti_rpc
 		status = tutti_comm_dup(comm, &copy);
 	if (status != TUTTI_OK) {
 		if (rpc)
-			free_all(rpc); /* it stores no message */
+			rpc_free(rpc); /* it stores no message */
 		return status;
 	}
 	rpc->comm = copy;
@@ -176,63 +135,6 @@ tutti_status tutti_rpc_register(tutti_rpc *rpc, const tutti_rpc_function *functi
 	tutti_status status = rpc_functions_add(rpc, function, false);
 	rpc_unlock(rpc);
 	return status;
-}
-
-/* Whether the keeper still has calls to end. */
-static bool has_calls(const tutti_rpc *rpc)
-{
-	return rpc->state == RPC_ENDED && !rpc->all_ended && rpc->keeper.has_thread;
-}
-
-/* Recvs of REPLYs that shutdown did not wait for, after a TIMEOUT of its own. They end with comm.
- */
-static void release_recvs(tutti_rpc *rpc)
-{
-	for (int r = 0; r < rpc->size; r++)
-		for (int i = 0; rpc->peers[r].slots && i < rpc->config.calls; i++)
-			tutti_work_release(&rpc->peers[r].slots[i].work);
-}
-
-/* From now on no message is dealt with, and functions that are deferred have answered. */
-static void close_comm(tutti_rpc *rpc)
-{
-	rpc_lock(rpc);
-	while (rpc->running || rpc->calling || has_calls(rpc))
-		rpc_wait_changed(rpc, 0);
-	if (rpc->state != RPC_ENDED) {
-		rpc->state = RPC_ENDED;
-		rpc->failure.status = TUTTI_ERR_ABORTED;
-		snprintf(rpc->failure.message, sizeof rpc->failure.message,
-			 "tutti_rpc_destroy was called on this rank");
-		rpc->all_ended = true; /* there are no calls */
-	}
-	rpc_inboxes_cancel(rpc);
-	while (rpc->inside)
-		rpc_wait_changed(rpc, 0);
-	rpc_unlock(rpc);
-	rpc_keeper_stop(rpc);
-	rpc_sends_end(rpc);
-	release_recvs(rpc);
-	tutti_comm_destroy(rpc->comm);
-}
-
-void tutti_rpc_destroy(tutti_rpc *rpc)
-{
-	if (!rpc)
-		return;
-	if (rpc_in_callback || rpc_is_calling(NULL)) {
-		rpc_complain(
-			"rank %d: tutti_rpc_destroy does nothing in a function that the library "
-			"calls: call it in another thread",
-			rpc->rank);
-		return;
-	}
-	if (!rpc->is_shut && !rpc->is_aborted &&
-	    (rpc->leaving.is_leaving || tutti_rpc_shutdown(rpc, 0) != TUTTI_OK))
-		tutti_rpc_abort(rpc);
-	rpc_pool_stop(rpc);
-	close_comm(rpc);
-	free_all(rpc);
 }
 
 int tutti_rpc_rank(const tutti_rpc *rpc)

@@ -98,14 +98,8 @@ static void on_message(void *arg, tutti_status status)
 		post_again(in);
 	rpc_issued_over(rpc, !due);
 	rpc_unlock(rpc);
-	if (due) {
-		rpc_run(due);
-		rpc_lock(rpc);
-		rpc->inside--;
-		if (rpc->inside == 0 && rpc->state != RPC_RUNS)
-			pthread_cond_broadcast(&rpc->changed);
-		rpc_unlock(rpc);
-	}
+	if (due)
+		rpc_run_inside(due);
 	rpc_in_callback--;
 }
 

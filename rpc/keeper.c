@@ -3,6 +3,8 @@
  * no answer yet, and callees know it by its id. */
 #include "rpc/rpc_internal.h"
 
+#include "core/callback.h"
+
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,8 +61,7 @@ static void end_slots(tutti_rpc *rpc, struct rpc_peer *peer, tutti_status status
 static void forget_entries(tutti_rpc *rpc, struct rpc_peer *peer)
 {
 	for (int i = 0; i < RPC_CALLS_MAX; i++) {
-		struct tutti_rpc_reply *block = peer->entries[i / RPC_ENTRY_BLOCK];
-		struct tutti_rpc_reply *entry = block ? &block[i % RPC_ENTRY_BLOCK] : NULL;
+		struct tutti_rpc_reply *entry = rpc_entry_at(peer, i);
 		if (!entry || entry->state == ENTRY_IS_FREE)
 			continue;
 		__atomic_store_n(&entry->is_cancelled, 1, __ATOMIC_RELAXED);
@@ -68,7 +69,7 @@ static void forget_entries(tutti_rpc *rpc, struct rpc_peer *peer)
 			continue; /* its reply forgets it */
 		if (entry->state == ENTRY_QUEUES)
 			rpc_pool_remove(rpc, entry);
-		rpc_reply_forget(entry);
+		rpc_reply_clear(entry);
 		entry->state = ENTRY_IS_FREE;
 	}
 }
@@ -126,14 +127,17 @@ static void begin_epoch(tutti_rpc *rpc)
 
 /* Works of a communicator that has failed end soon, and done functions of the library's come for
  * them. */
-static void wait_until_outside(tutti_rpc *rpc)
+static bool wait_until_outside(tutti_rpc *rpc)
 {
-	while (rpc->inside > 0)
+	while (rpc->inside > 0 && !rpc->keeper.stops)
 		rpc_wait_changed(rpc, 0);
+	if (rpc->inside > 0)
+		return false; /* a function in it does not return, and destroy leaves all */
 	for (int r = 0; r < rpc->size; r++)
 		collect_replies(rpc, &rpc->peers[r]);
 	rpc_sends_end(rpc);
 	rpc->works = 0;
+	return true;
 }
 
 static void tell_deaths(tutti_rpc *rpc, int n)
@@ -141,16 +145,20 @@ static void tell_deaths(tutti_rpc *rpc, int n)
 	struct rpc_extension extension = rpc->extension;
 	bool says_user = rpc->config.died && !rpc->leaving.all_leave;
 
+	rpc->calling++;
 	rpc_unlock(rpc);
 	rpc_in_callback++;
 	for (int i = 0; i < n; i++) {
 		if (extension.died)
 			extension.died(extension.data, rpc->keeper.died[i]);
 		if (says_user)
-			rpc->config.died(rpc->config.died_arg, rpc->keeper.died[i]);
+			callback_call("died", "tutti_rpc_config", rpc->rank,
+				      rpc->config.died(rpc->config.died_arg, rpc->keeper.died[i]));
 	}
 	rpc_in_callback--;
 	rpc_lock(rpc);
+	rpc->calling--;
+	pthread_cond_broadcast(&rpc->changed);
 }
 
 /* Without the lock. A rank that dies meanwhile is left out, too, or the next communicator fails. */
@@ -168,7 +176,8 @@ static void recover(tutti_rpc *rpc)
 	tutti_comm *before = rpc->comm, *next = NULL;
 	char why[RPC_ERROR_BYTES];
 
-	wait_until_outside(rpc);
+	if (!wait_until_outside(rpc))
+		return;
 	rpc_unlock(rpc);
 	tutti_status status = shrink(before, &next, why);
 	rpc_lock(rpc);
@@ -196,13 +205,26 @@ static void recover(tutti_rpc *rpc)
 
 /* ---- the end ---- */
 
+/* They may be what is waited for. */
+static void tell_functions(tutti_rpc *rpc)
+{
+	for (int r = 0; r < rpc->size; r++)
+		for (int i = 0; i < RPC_CALLS_MAX; i++) {
+			struct tutti_rpc_reply *entry = rpc_entry_at(&rpc->peers[r], i);
+			if (entry && entry->state == ENTRY_RUNS)
+				__atomic_store_n(&entry->is_cancelled, 1, __ATOMIC_RELAXED);
+		}
+}
+
 /* Destroys the communicator at once, for the others wait for that when they recover. Functions that
  * still run have nobody to answer. */
 static void end_all(tutti_rpc *rpc)
 {
 	tutti_comm *comm = rpc->comm;
 
-	wait_until_outside(rpc);
+	tell_functions(rpc);
+	if (!wait_until_outside(rpc))
+		return;
 	for (int r = 0; r < rpc->size; r++)
 		forget_entries(rpc, &rpc->peers[r]);
 	rpc->comm = NULL;
@@ -250,6 +272,8 @@ static void *keep(void *arg)
 			sleep_until(rpc, due);
 		}
 	}
+	rpc->keeper.has_ended = true;
+	pthread_cond_broadcast(&rpc->changed);
 	rpc_unlock(rpc);
 	return NULL;
 }
@@ -273,12 +297,7 @@ tutti_status rpc_keeper_start(tutti_rpc *rpc)
 
 void rpc_keeper_stop(tutti_rpc *rpc)
 {
-	if (!rpc->keeper.has_thread)
-		return;
-	rpc_lock(rpc);
 	rpc->keeper.stops = true;
 	pthread_cond_signal(&rpc->keeper.due);
-	rpc_unlock(rpc);
-	pthread_join(rpc->keeper.thread, NULL);
-	rpc->keeper.has_thread = false;
+	pthread_cond_broadcast(&rpc->changed);
 }

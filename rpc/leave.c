@@ -12,7 +12,10 @@
 #define LEAVE   "tutti.leave"
 #define MISSING "tutti.missing"
 
-enum { MISSING_MS = 1000 }; /* to ask who is missing, after a deadline */
+enum {
+	MISSING_MS = 1000, /* to ask who is missing, after a deadline */
+	MORE_BYTES = 32,   /* of "; and 12 more" */
+};
 
 static int first_alive(const tutti_rpc *rpc)
 {
@@ -121,6 +124,52 @@ void rpc_leaving_free(tutti_rpc *rpc)
 
 /* ---- this rank ---- */
 
+static const char *place_of(const struct tutti_rpc_reply *entry)
+{
+	if (entry->state == ENTRY_QUEUES)
+		return "waits for a thread";
+	return entry->is_held ? "is held: tutti_rpc_reply_end was not called" : "runs";
+}
+
+void rpc_list_served(const tutti_rpc *rpc, char *text, size_t room)
+{
+	size_t at = 0;
+	int more = 0;
+
+	text[0] = 0;
+	for (int i = 0; i < rpc->size * RPC_CALLS_MAX; i++) {
+		const struct tutti_rpc_reply *entry =
+			rpc_entry_at(&rpc->peers[i / RPC_CALLS_MAX], i % RPC_CALLS_MAX);
+		if (!entry || (entry->state != ENTRY_QUEUES && entry->state != ENTRY_RUNS) ||
+		    (entry->function->is_own && entry->function->is_short))
+			continue;
+		char one[160];
+		size_t n = (size_t)snprintf(one, sizeof one, "%s'%s', called by rank %d, %s",
+					    at ? "; " : "", entry->function->name, entry->rank,
+					    place_of(entry));
+		if (at + n + MORE_BYTES > room) {
+			more++;
+			continue;
+		}
+		memcpy(text + at, one, n + 1);
+		at += n;
+	}
+	if (more)
+		snprintf(text + at, room - at, "; and %d more", more);
+}
+
+static tutti_status not_quiet(const tutti_rpc *rpc)
+{
+	char served[RPC_ERROR_BYTES / 2];
+
+	rpc_list_served(rpc, served, sizeof served);
+	return train_fail(
+		TUTTI_ERR_TIMEOUT,
+		"tutti_rpc_shutdown: rank %d itself has %d calls in flight, and serves %d%s%s",
+		rpc->rank, rpc->slots_used, rpc->running + rpc->queued, served[0] ? ": " : "",
+		served);
+}
+
 /* Until nothing of this rank's is in flight, and nothing runs here. */
 static tutti_status become_quiet(tutti_rpc *rpc, uint64_t deadline_ns)
 {
@@ -129,10 +178,7 @@ static tutti_status become_quiet(tutti_rpc *rpc, uint64_t deadline_ns)
 			return rpc_end_status(rpc);
 		uint64_t now = rpc_now_ns();
 		if (deadline_ns && now >= deadline_ns)
-			return train_fail(TUTTI_ERR_TIMEOUT,
-					  "tutti_rpc_shutdown: rank %d itself has %d calls in "
-					  "flight, and %d that run here or wait for a thread",
-					  rpc->rank, rpc->slots_used, rpc->running + rpc->queued);
+			return not_quiet(rpc);
 		for (int r = 0; r < rpc->size; r++)
 			rpc_slots_look(rpc, r);
 		/* Slots for which no thread waits are looked at again and again. */

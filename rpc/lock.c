@@ -1,6 +1,7 @@
 /* The lock, and what is called without it as soon as it is free. */
 #include "rpc/rpc_internal.h"
 
+#include "core/callback.h"
 #include "core/clock.h"
 
 #include <stdlib.h>
@@ -39,17 +40,25 @@ void rpc_lock(tutti_rpc *rpc)
 	pthread_mutex_lock(&rpc->lock);
 }
 
+void rpc_release_call(const tutti_rpc *rpc, struct rpc_release *due)
+{
+	rpc_in_callback++;
+	callback_call(due->name, due->of, rpc->rank, due->release(due->arg));
+	rpc_in_callback--;
+	free(due);
+}
+
 static void call_release(tutti_rpc *rpc)
 {
 	struct rpc_release *due = rpc->releases;
 
 	rpc->releases = due->next;
+	rpc->calling++;
 	pthread_mutex_unlock(&rpc->lock);
-	rpc_in_callback++;
-	due->release(due->arg);
-	rpc_in_callback--;
-	free(due);
+	rpc_release_call(rpc, due);
 	pthread_mutex_lock(&rpc->lock);
+	rpc->calling--;
+	pthread_cond_broadcast(&rpc->changed);
 }
 
 static void call_done(tutti_rpc *rpc)
@@ -64,7 +73,7 @@ static void call_done(tutti_rpc *rpc)
 	if (status != TUTTI_OK)
 		tutti_set_error(status, call->error);
 	rpc_in_callback++;
-	done(arg, status);
+	callback_call("done", "tutti_rpc_options", rpc->rank, done(arg, status));
 	rpc_in_callback--;
 	pthread_mutex_lock(&rpc->lock);
 	rpc->calling--;

@@ -81,6 +81,8 @@ bool rpc_message_is_sound(const struct rpc_message *m)
 	if (m->status < TUTTI_OK || m->status == TUTTI_IN_PROGRESS ||
 	    m->status > TUTTI_ERR_INTERNAL)
 		return false;
+	if (m->cancelled > RPC_BEFORE_IT_ENDED)
+		return false;
 	if (m->comes_along && (m->num_pieces != 1 || m->bytes > RPC_ALONG_BYTES))
 		return false;
 	if (m->num_pieces)

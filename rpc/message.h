@@ -11,7 +11,7 @@
  *     REPLY     callee   the end of a call, with a short answer, or the message of an error
  *     OFFER     callee   a long answer ...
  *     TAKE      caller   ... for which recvs are posted: it is sent now, and then REPLY
- *     DROP      caller   the answer is not wanted, or is there: the callee may forget it
+ *     DROP      caller   the answer has arrived, or, with is_dropped, nobody has taken it
  *     CANCEL    caller   the call is over for its caller; it is answered by REPLY, too
  *     STATE     callee   the call that was cancelled runs, so its REPLY comes later
  *
@@ -35,6 +35,13 @@ enum rpc_kind {
 	RPC_DROP,
 	RPC_CANCEL,
 	RPC_STATE,
+};
+
+/* Why a REPLY has no answer: its callee had received CANCEL ... */
+enum rpc_cancelled {
+	RPC_NOT_CANCELLED,
+	RPC_BEFORE_IT_RAN,   /* ... before the function began */
+	RPC_BEFORE_IT_ENDED, /* ... before the reply was ended */
 };
 
 enum {
@@ -68,11 +75,12 @@ struct rpc_message {
 			     * the bytes are in data                                       */
 	uint8_t name_bytes;
 	uint8_t is_one_way;
-	uint8_t is_cancelled; /* REPLY: it was cancelled before it ran                      */
-	uint8_t is_dropped;   /* REPLY: the bytes were not wanted                           */
-	uint8_t comes_along;  /* REQUEST, REPLY: the one piece is sent beside this message  */
-	uint8_t is_coming;    /* CANCEL: as if COMING had come before it */
-	uint8_t reserved[17];
+	uint8_t cancelled;   /* REPLY: enum rpc_cancelled                                  */
+	uint8_t is_dropped;  /* REPLY: without the bytes; DROP: nobody has taken the answer */
+	uint8_t comes_along; /* REQUEST, REPLY: the one piece is sent beside this message  */
+	uint8_t is_coming;   /* CANCEL: as if COMING had come before it */
+	uint8_t shares;      /* REPLY: references were shared with the caller for this answer */
+	uint8_t reserved[16];
 	uint8_t data[RPC_INLINE_BYTES];
 };
 _Static_assert(sizeof(struct rpc_message) == RPC_MESSAGE_BYTES, "a short message of p2p");

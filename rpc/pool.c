@@ -42,6 +42,8 @@ static void *run_functions(void *arg)
 		rpc_run(entry);
 		rpc_lock(rpc);
 	}
+	rpc->pool.num_ended++;
+	pthread_cond_broadcast(&rpc->changed);
 	rpc_unlock(rpc);
 	return NULL;
 }
@@ -93,15 +95,4 @@ bool rpc_pool_remove(tutti_rpc *rpc, struct tutti_rpc_reply *entry)
 		rpc->pool.queue_tail = at;
 	rpc->queued--;
 	return true;
-}
-
-void rpc_pool_stop(tutti_rpc *rpc)
-{
-	rpc_lock(rpc);
-	rpc->pool.stops = true;
-	pthread_cond_broadcast(&rpc->has_request);
-	int num_threads = rpc->pool.num_threads; /* there are no more from now on */
-	rpc_unlock(rpc);
-	for (int i = 0; i < num_threads; i++)
-		pthread_join(rpc->pool.threads[i], NULL);
 }

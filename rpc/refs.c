@@ -100,7 +100,8 @@ static tutti_status share(tutti_rpc *rpc, int rank, const struct ref_message *w)
 	if (w->rank < 0 || w->rank >= rpc->size)
 		return train_invalid("rank %d is not in 0..%d", w->rank, rpc->size - 1);
 	if (!rpc->peers[w->rank].is_alive)
-		return train_fail(TUTTI_ERR_PEER, "rank %d, which is to get a reference, has died",
+		return train_fail(TUTTI_ERR_PEER,
+				  "rank %d, which is to get a reference, has died, or left",
 				  w->rank);
 	return add_count(o, w->rank);
 }
@@ -125,6 +126,28 @@ void rpc_refs_rank_died(tutti_rpc *rpc, int rank)
 		if (h)
 			drop_holder(rpc, o, h);
 	}
+}
+
+void rpc_refs_take_back(struct tutti_rpc_reply *entry)
+{
+	for (size_t i = 0; i < entry->num_shared; i++)
+		release(entry->rpc, entry->rank,
+			entry->shared[i]); /* the caller may have done so */
+	entry->num_shared = 0;
+}
+
+/* A count that a function shares with its caller belongs to the answer. */
+static tutti_status share_here(tutti_rpc *rpc, const struct ref_message *w)
+{
+	struct tutti_rpc_reply *entry = rpc_reply_running(rpc, w->rank);
+
+	if (entry)
+		TRY(array_grow(&entry->shared, entry->num_shared, sizeof *entry->shared,
+			       "a reference of an answer"));
+	TRY(share(rpc, rpc->rank, w));
+	if (entry)
+		entry->shared[entry->num_shared++] = w->number;
+	return TUTTI_OK;
 }
 
 static tutti_status on_share(void *arg, const tutti_rpc_request *request, tutti_rpc_reply *reply)
@@ -173,10 +196,7 @@ void rpc_refs_end(tutti_rpc *rpc)
 		rpc->refs->objects[i].destroy = NULL;
 		if (!due)
 			continue;
-		rpc_in_callback++;
-		due->release(due->arg);
-		rpc_in_callback--;
-		free(due);
+		rpc_release_call(rpc, due);
 	}
 }
 
@@ -242,7 +262,8 @@ tutti_status tutti_rpc_ref_create(tutti_rpc *rpc, void *object, void (*destroy)(
 	if (destroy && !(due = malloc(sizeof *due)))
 		return train_no_memory("a remote reference");
 	if (due)
-		*due = (struct rpc_release){destroy, object, NULL};
+		*due = (struct rpc_release){"destroy", "tutti_rpc_ref_create", destroy, object,
+					    NULL};
 	rpc_lock(rpc);
 	tutti_status status = create(rpc, object, due, ref);
 	rpc_unlock(rpc);
@@ -277,7 +298,7 @@ tutti_status tutti_rpc_ref_share(tutti_rpc *rpc, const tutti_rpc_ref *ref, int r
 		return tutti_rpc_call(rpc, ref->owner, SHARE, &(tutti_rpc_piece){&w, sizeof w}, 1,
 				      NULL, NULL);
 	rpc_lock(rpc);
-	tutti_status status = share(rpc, rpc->rank, &w);
+	tutti_status status = share_here(rpc, &w);
 	rpc_unlock(rpc);
 	return status;
 }

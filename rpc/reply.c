@@ -1,6 +1,8 @@
 /* The answer that a function makes, and its way back to the caller. */
 #include "rpc/rpc_internal.h"
 
+#include "core/callback.h"
+
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,6 +83,12 @@ static void copy_short(tutti_rpc_reply *reply)
 	reply->num_pieces = 0;
 }
 
+static void release_now(const tutti_rpc_reply *reply, void (*release)(void *arg), void *arg)
+{
+	if (release)
+		callback_call("release", "tutti_rpc_reply_pieces", reply->rpc->rank, release(arg));
+}
+
 tutti_status tutti_rpc_reply_pieces(tutti_rpc_reply *reply, const tutti_rpc_piece *pieces,
 				    int num_pieces, void (*release)(void *arg), void *arg)
 {
@@ -93,20 +101,19 @@ tutti_status tutti_rpc_reply_pieces(tutti_rpc_reply *reply, const tutti_rpc_piec
 		status = train_no_memory("the release of an answer");
 	if (status != TUTTI_OK) {
 		struct train_failure failure = failure_of(status);
-		if (release)
-			release(arg);
+		release_now(reply, release, arg);
 		return failure_return(&failure);
 	}
 	reply->reply.bytes = keep_pieces(reply, pieces, num_pieces);
 	if (reply->reply.bytes <= RPC_INLINE_BYTES) {
 		copy_short(reply);
 		free(due);
-		if (release)
-			release(arg);
+		release_now(reply, release, arg);
 		return TUTTI_OK;
 	}
 	if (due)
-		*due = (struct rpc_release){release, arg, NULL};
+		*due = (struct rpc_release){"release", "tutti_rpc_reply_pieces", release, arg,
+					    NULL};
 	reply->release = due;
 	return TUTTI_OK;
 }
@@ -137,26 +144,70 @@ void tutti_rpc_reply_end(tutti_rpc_reply *reply, tutti_status status)
 	rpc_unlock(rpc);
 }
 
+/* The call whose function this thread runs. The entry may have the next one, with another id,
+ * before the function returns. */
+static _Thread_local struct running {
+	struct tutti_rpc_reply *entry;
+	uint64_t id;
+} running;
+
+struct tutti_rpc_reply *rpc_reply_running(const tutti_rpc *rpc, int rank)
+{
+	struct tutti_rpc_reply *entry = running.entry;
+
+	if (!entry || entry->rpc != rpc || entry->rank != rank)
+		return NULL;
+	return entry->id == running.id && entry->state == ENTRY_RUNS ? entry : NULL;
+}
+
+/* Unless it has been ended. */
+static void hold(tutti_rpc *rpc, struct tutti_rpc_reply *entry)
+{
+	rpc_lock(rpc);
+	if (rpc_reply_running(rpc, entry->rank) == entry)
+		entry->is_held = true;
+	rpc_unlock(rpc);
+}
+
 void rpc_run(struct tutti_rpc_reply *entry)
 {
+	tutti_rpc *rpc = entry->rpc;
 	uint64_t before = rpc_context();
+	const struct running outer = running;
 
 	rpc_context_set(entry->request.context);
 	tutti_set_error(TUTTI_OK, ""); /* an older one would be taken for the function's */
-	const tutti_rpc *calling = rpc_calling(entry->rpc);
-	tutti_status status = entry->function->fn(entry->function->arg, &entry->seen, entry);
+	const tutti_rpc *calling = rpc_calling(rpc);
+	running = (struct running){entry, entry->id};
+	const struct rpc_function *f = entry->function;
+	tutti_status status;
+	callback_call(f->name, "tutti_rpc_function", rpc->rank,
+		      status = f->fn(f->arg, &entry->seen, entry));
 	rpc_calling(calling);
 	rpc_context_set(before);
-	if (status != TUTTI_IN_PROGRESS)
+	if (status == TUTTI_IN_PROGRESS)
+		hold(rpc, entry);
+	else
 		tutti_rpc_reply_end(entry, status);
+	running = outer;
+}
+
+void rpc_run_inside(struct tutti_rpc_reply *entry)
+{
+	tutti_rpc *rpc = entry->rpc;
+
+	rpc_run(entry);
+	rpc_lock(rpc);
+	if (--rpc->inside == 0 && rpc->state != RPC_RUNS)
+		pthread_cond_broadcast(&rpc->changed);
+	rpc_unlock(rpc);
 }
 
 /* ---- its way back ---- */
 
 struct tutti_rpc_reply *rpc_entry_of(tutti_rpc *rpc, int rank, const struct rpc_message *m)
 {
-	struct tutti_rpc_reply *block = rpc->peers[rank].entries[m->slot / RPC_ENTRY_BLOCK];
-	struct tutti_rpc_reply *entry = block ? &block[m->slot % RPC_ENTRY_BLOCK] : NULL;
+	struct tutti_rpc_reply *entry = rpc_entry_at(&rpc->peers[rank], (int)m->slot);
 
 	return entry && entry->state != ENTRY_IS_FREE && entry->id == m->id ? entry : NULL;
 }
@@ -188,11 +239,39 @@ void rpc_reply_forget(struct tutti_rpc_reply *entry)
 	forget_answer(entry);
 }
 
+void rpc_reply_clear(struct tutti_rpc_reply *entry)
+{
+	rpc_reply_forget(entry);
+	free(entry->shared);
+	entry->shared = NULL;
+	entry->num_shared = 0;
+}
+
 /* Without the bytes of the answer. */
 static void drop(struct tutti_rpc_reply *entry)
 {
 	rpc_reply_forget(entry);
 	entry->reply.is_dropped = 1;
+}
+
+/* Whether CANCEL came before the end is decided here alone: with the lock, which rpc_on_cancel has
+ * when it tells the function. An answer that is sent again, after a recovery, was not cancelled;
+ * but nobody waits long enough for the bytes of a long one. */
+static void settle(struct tutti_rpc_reply *entry)
+{
+	bool ends = entry->state != ENTRY_OFFERS && entry->state != ENTRY_REPLIED;
+
+	if (entry->is_cancelled && (ends || entry->num_pieces)) {
+		if (entry->reply.cancelled == RPC_NOT_CANCELLED)
+			entry->reply.cancelled = RPC_BEFORE_IT_ENDED;
+		drop(entry);
+		entry->reply.bytes = 0;
+	} else if (entry->num_pieces && entry->request.is_one_way) {
+		drop(entry);
+	}
+	if (entry->request.is_one_way)
+		rpc_refs_take_back(entry);
+	entry->reply.shares = entry->num_shared > 0;
 }
 
 static void send_as(struct tutti_rpc_reply *entry, enum rpc_kind kind)
@@ -230,12 +309,11 @@ static void pack(struct tutti_rpc_reply *entry)
 void rpc_reply_send(struct tutti_rpc_reply *entry)
 {
 	if (!entry->rpc->peers[entry->rank].is_alive || entry->rpc->state == RPC_ENDED) {
-		rpc_reply_forget(entry);
+		rpc_reply_clear(entry);
 		entry->state = ENTRY_IS_FREE;
 		return;
 	}
-	if (entry->num_pieces && (entry->request.is_one_way || tutti_rpc_reply_is_cancelled(entry)))
-		drop(entry);
+	settle(entry);
 	if (entry->num_pieces && entry->reply.bytes <= RPC_ALONG_BYTES)
 		pack(entry);
 	if (!entry->num_pieces) /* else a piece may be of the payload */
@@ -252,11 +330,12 @@ void rpc_reply_fail(struct tutti_rpc_reply *entry, tutti_status status, const ch
 	va_start(args, format);
 	vsnprintf(text, sizeof text, format, args);
 	va_end(args);
-	if (entry->request.is_one_way && !entry->reply.is_cancelled)
+	if (entry->request.is_one_way && !entry->reply.cancelled)
 		rpc_complain("rank %d, '%.*s', called one way by rank %d: %s", rpc->rank,
 			     (int)entry->request.name_bytes, rpc_message_name(&entry->request),
 			     entry->rank, text);
-	if (entry->request.is_one_way && entry->request.num_pieces && !entry->request.comes_along &&
+	if (entry->request.is_one_way && !entry->is_cancelled && entry->request.num_pieces &&
+	    !entry->request.comes_along &&
 	    (entry->state == ENTRY_PULLS || entry->state == ENTRY_RECEIVES))
 		rpc_post_note(rpc, RPC_HAVE, &entry->request, entry->rank);
 	rpc_reply_forget(entry);
@@ -315,6 +394,9 @@ void rpc_on_drop(tutti_rpc *rpc, int rank, const struct rpc_message *m)
 	if (!entry || (entry->state != ENTRY_OFFERS && entry->state != ENTRY_REPLIED))
 		return;
 	bool is_answered = entry->state == ENTRY_REPLIED;
+	if (!is_answered || m->is_dropped)
+		rpc_refs_take_back(entry);
+	entry->reply.shares = 0;
 	drop(entry);
 	if (!is_answered)
 		send_as(entry, RPC_REPLY);

@@ -1,6 +1,7 @@
 /* Inside the rpc: what its files know of each other. No other folder includes it.
  *
- *     create.c      an rpc's life, its configuration
+ *     create.c      an rpc's configuration and beginning
+ *     destroy.c     its end
  *     keeper.c      the thread that recovers, and ends calls at their deadline
  *     inbox.c       messages that come in
  *     leave.c       shutdown, abort
@@ -78,6 +79,14 @@ struct rpc_peer {
 	struct tutti_rpc_reply *entries[RPC_CALLS_MAX / RPC_ENTRY_BLOCK];
 };
 
+/* NULL: no call has used that slot. */
+static inline struct tutti_rpc_reply *rpc_entry_at(const struct rpc_peer *peer, int slot)
+{
+	struct tutti_rpc_reply *block = peer->entries[slot / RPC_ENTRY_BLOCK];
+
+	return block ? &block[slot % RPC_ENTRY_BLOCK] : NULL;
+}
+
 /* Shutdown: what the ranks have told the lowest living one. */
 struct rpc_leaving {
 	bool is_leaving;               /* this rank is in shutdown, or has been           */
@@ -92,7 +101,7 @@ struct rpc_refs;
 struct rpc_keeper {
 	pthread_t thread;
 	pthread_cond_t due;
-	bool has_thread, stops;
+	bool has_thread, stops, has_ended;
 	uint64_t sleeps_ns; /* until then; UINT64_MAX: without a limit; 0: it does not sleep */
 	int *died;          /* room for ranks                                                */
 };
@@ -114,7 +123,7 @@ struct tutti_rpc {
 	struct rpc_note *free_notes;
 	struct rpc_send *sends, **sends_tail; /* that are not over, as far as we know    */
 	uint8_t *scratch; /* RPC_ALONG_BYTES that come along and that nobody wants */
-	int calling;      /* done functions that are due, or run                         */
+	int calling;      /* done functions that are due, or run; release, died: that run */
 	int works;        /* in flight, as far as we know                               */
 	int inside;       /* threads that wait for works of comm, and done functions to come */
 
@@ -132,12 +141,14 @@ struct tutti_rpc {
 	struct rpc_refs *refs;
 	struct rpc_extension extension;
 	struct rpc_leaving leaving;
+	tutti_rpc *next_left; /* that destroy has left allocated */
 };
 
 /* lock.c */
 void rpc_lock(tutti_rpc *rpc);
 /* Then calls what is due without the lock: releases, and in a thread of the library done. */
 void rpc_unlock(tutti_rpc *rpc);
+void rpc_release_call(const tutti_rpc *rpc, struct rpc_release *due); /* and frees due */
 /* While a function of the user's runs here, which rpc has called, rpc_unlock calls no other. NULL:
  * none runs. Returns what was said before. */
 const tutti_rpc *rpc_calling(const tutti_rpc *rpc);
@@ -161,6 +172,8 @@ void rpc_complain(const char *format, ...) __attribute__((format(printf, 1, 2)))
 /* refs.c */
 tutti_status rpc_refs_init(tutti_rpc *rpc);
 void rpc_refs_rank_died(tutti_rpc *rpc, int rank);
+/* The caller does not get the answer: takes back the counts that were shared for it. */
+void rpc_refs_take_back(struct tutti_rpc_reply *entry);
 void rpc_refs_end(tutti_rpc *rpc); /* destroys the objects that are left; without the lock */
 void rpc_refs_free(tutti_rpc *rpc);
 
@@ -169,6 +182,8 @@ tutti_status rpc_leaving_init(tutti_rpc *rpc);
 void rpc_leaving_rank_died(tutti_rpc *rpc, int rank);
 void rpc_leaving_look(tutti_rpc *rpc); /* whether all that live have reported; without the lock */
 void rpc_leaving_free(tutti_rpc *rpc);
+/* Calls that this rank serves, and where they are: "'push', called by rank 2, runs". */
+void rpc_list_served(const tutti_rpc *rpc, char *text, size_t room);
 
 /* inbox.c */
 tutti_status rpc_inboxes_post(tutti_rpc *rpc);
@@ -176,6 +191,9 @@ void rpc_inboxes_cancel(tutti_rpc *rpc);
 
 /* keeper.c */
 tutti_status rpc_keeper_start(tutti_rpc *rpc);
-void rpc_keeper_stop(tutti_rpc *rpc); /* without the lock */
+void rpc_keeper_stop(tutti_rpc *rpc); /* then it sets has_ended */
+
+/* destroy.c */
+void rpc_free(tutti_rpc *rpc); /* no other thread uses it any more */
 
 #endif

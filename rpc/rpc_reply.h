@@ -16,8 +16,9 @@ struct rpc_function {
 	struct rpc_function *next; /* of the same bucket */
 };
 
-/* The caller's function for the pieces of an answer: called without the lock. */
+/* A function that releases the pieces of an answer, or an object: called without the lock. */
 struct rpc_release {
+	const char *name, *of; /* for callback_call */
 	void (*release)(void *arg);
 	void *arg;
 	struct rpc_release *next;
@@ -42,17 +43,20 @@ struct tutti_rpc_reply {
 	int rank;
 	enum rpc_entry_state state;
 	uint64_t id;
+	bool is_held;        /* its function has returned, and the reply was not ended     */
 	unsigned replied_in; /* the epoch; 0: its REPLY or OFFER is not sent             */
 	const struct rpc_function *function;
 	uint8_t *payload;       /* ... this */
 	tutti_rpc_request seen; /* by the function */
-	int is_cancelled;       /* atomic, __atomic_* */
+	int is_cancelled; /* CANCEL came before the end; written with the lock, read by functions */
 	/* The answer, if it is long. */
 	tutti_rpc_piece pieces[TUTTI_RPC_PIECES];
 	int num_pieces;
-	void *block;                  /* ours, of reply_copy and reply_room */
-	struct rpc_release *release;  /* NULL: the pieces need none */
-	struct rpc_parcel *parcel;    /* the answer, if it comes along */
+	void *block;                 /* ours, of reply_copy and reply_room */
+	struct rpc_release *release; /* NULL: the pieces need none */
+	struct rpc_parcel *parcel;   /* the answer, if it comes along */
+	uint64_t *shared;            /* references that the function has shared with the caller */
+	size_t num_shared;
 	struct tutti_rpc_reply *next; /* in the queue */
 };
 
@@ -60,8 +64,8 @@ struct tutti_rpc_reply {
 struct rpc_pool {
 	struct tutti_rpc_reply *queue, **queue_tail;
 	pthread_t *threads;
-	int num_threads, idle_threads;
-	bool stops;
+	int num_threads, idle_threads, num_ended;
+	bool stops; /* no thread starts from now on */
 };
 
 /* functions.c */
@@ -73,6 +77,8 @@ void rpc_functions_free(tutti_rpc *rpc);
 
 /* reply.c */
 void rpc_run(struct tutti_rpc_reply *entry); /* without the lock */
+/* In a done function of the library's, which counts as inside until this returns. */
+void rpc_run_inside(struct tutti_rpc_reply *entry);
 void rpc_on_take(tutti_rpc *rpc, int rank, const struct rpc_message *m);
 void rpc_on_drop(tutti_rpc *rpc, int rank, const struct rpc_message *m);
 void rpc_reply_fail(struct tutti_rpc_reply *entry, tutti_status status, const char *format, ...)
@@ -80,6 +86,10 @@ void rpc_reply_fail(struct tutti_rpc_reply *entry, tutti_status status, const ch
 void rpc_reply_send(struct tutti_rpc_reply *entry); /* what the entry has, perhaps again */
 /* Forgets payload and answer. Calls release, which may not wait. */
 void rpc_reply_forget(struct tutti_rpc_reply *entry);
+/* The same for the next call: counts that were shared for the answer are the caller's. */
+void rpc_reply_clear(struct tutti_rpc_reply *entry);
+/* The call of rank whose function this thread runs, and which has not been ended; else NULL. */
+struct tutti_rpc_reply *rpc_reply_running(const tutti_rpc *rpc, int rank);
 /* The entry of the call that m is about; NULL: there is none. */
 struct tutti_rpc_reply *rpc_entry_of(tutti_rpc *rpc, int rank, const struct rpc_message *m);
 
@@ -87,7 +97,6 @@ struct tutti_rpc_reply *rpc_entry_of(tutti_rpc *rpc, int rank, const struct rpc_
 bool rpc_pool_is_full(const tutti_rpc *rpc); /* config.queue requests wait */
 tutti_status rpc_pool_push(tutti_rpc *rpc, struct tutti_rpc_reply *entry);
 bool rpc_pool_remove(tutti_rpc *rpc, struct tutti_rpc_reply *entry);
-void rpc_pool_stop(tutti_rpc *rpc); /* without the lock */
 
 /* serve.c: messages to a callee; m is sound. rpc_on_request returns an entry whose short function
  * is to run now, without the lock, by rpc_run; or NULL. */

@@ -79,7 +79,7 @@ static void pull(struct tutti_rpc_reply *entry)
 static void reply_cancelled(struct tutti_rpc_reply *entry)
 {
 	rpc_reply_forget(entry);
-	entry->reply.is_cancelled = 1;
+	entry->reply.cancelled = RPC_BEFORE_IT_RAN;
 	rpc_reply_fail(entry, TUTTI_ERR_ABORTED, "cancelled");
 }
 
@@ -126,7 +126,8 @@ static struct tutti_rpc_reply *landed(struct tutti_rpc_reply *entry)
 			       status == TUTTI_OK ? "the rank had no memory for its payload"
 						  : tutti_comm_error(NULL));
 	} else {
-		if (entry->request.is_one_way && !entry->request.comes_along)
+		if (entry->request.is_one_way && !entry->request.comes_along &&
+		    !entry->is_cancelled)
 			rpc_post_note(entry->rpc, RPC_HAVE, &entry->request, entry->rank);
 		return begin(entry);
 	}
@@ -150,10 +151,10 @@ static void on_payload(void *arg, tutti_status status)
 	} else {
 		rpc_reply_fail(entry, TUTTI_ERR_INTERNAL, "its payload is not as long as was said");
 	}
-	rpc_issued_over(rpc, true);
+	rpc_issued_over(rpc, !due);
 	rpc_unlock(rpc);
 	if (due)
-		rpc_run(due);
+		rpc_run_inside(due);
 	rpc_in_callback--;
 }
 
@@ -241,12 +242,13 @@ struct tutti_rpc_reply *rpc_on_request(tutti_rpc *rpc, int rank, const struct rp
 			     rpc->rank);
 		return NULL;
 	}
-	rpc_reply_forget(entry);
+	rpc_reply_clear(entry);
 	entry->request = *m;
 	entry->id = m->id;
 	__atomic_store_n(&entry->is_cancelled, 0, __ATOMIC_RELAXED);
 	entry->reply = (struct rpc_message){.kind = RPC_REPLY, .slot = m->slot, .id = m->id};
 	entry->replied_in = 0;
+	entry->is_held = false;
 	entry->function = rpc_functions_find(rpc, rpc_message_name(m), m->name_bytes);
 	entry->state = ENTRY_PULLS;
 	if (m->comes_along)
@@ -268,7 +270,7 @@ static void cancel_unknown(tutti_rpc *rpc, int rank, const struct rpc_message *m
 
 	if (!entry || entry->id >= m->id || is_busy(entry))
 		return;
-	rpc_reply_forget(entry);
+	rpc_reply_clear(entry);
 	entry->request = *m;
 	entry->request.is_one_way = entry->request.num_pieces = 0;
 	entry->function = NULL;
@@ -285,11 +287,14 @@ void rpc_on_cancel(tutti_rpc *rpc, int rank, const struct rpc_message *m)
 		cancel_unknown(rpc, rank, m);
 		return;
 	}
-	__atomic_store_n(&entry->is_cancelled, 1, __ATOMIC_RELAXED);
+	bool has_landed = entry->state != ENTRY_PULLS && entry->state != ENTRY_RECEIVES;
+	if (!(entry->request.is_one_way && has_landed)) /* whose caller has, or gets, HAVE */
+		__atomic_store_n(&entry->is_cancelled, 1, __ATOMIC_RELAXED);
 	if (entry->state == ENTRY_PULLS && entry->payload && m->is_coming)
 		receive(entry); /* COMING is on the way */
 	else if (entry->state == ENTRY_PULLS ||
-		 (entry->state == ENTRY_QUEUES && rpc_pool_remove(rpc, entry)))
+		 (entry->state == ENTRY_QUEUES && entry->is_cancelled &&
+		  rpc_pool_remove(rpc, entry)))
 		reply_cancelled(entry);
 	else if (entry->state == ENTRY_RUNS)
 		rpc_post_note(rpc, RPC_STATE, m, rank);

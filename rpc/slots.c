@@ -216,7 +216,8 @@ static tutti_status check_peer(const struct tutti_rpc_future *call)
 	if (rpc->is_shut)
 		return train_invalid("the rpc was shut down: it makes no calls any more");
 	if (!rpc->peers[call->rank].is_alive)
-		return train_fail(TUTTI_ERR_PEER, "rank %d, '%s': not called: the rank has died",
+		return train_fail(TUTTI_ERR_PEER,
+				  "rank %d, '%s': not called: the rank has died, or left",
 				  call->rank, call->name);
 	return TUTTI_OK;
 }

@@ -191,7 +191,7 @@ static tutti_status find_lost(struct takeover *t, bool *is_lost, char lost[LOST_
 	if (misses)
 		snprintf(lost, LOST_BYTES,
 			 "no rank has element %zu of parameter '%s'%s at step %" PRId64
-			 ": ranks died that had no copy elsewhere",
+			 ": the ranks that had it died, or left",
 			 element, trainer->model.params[param].name,
 			 trainer->mesh ? " on its part of the mesh" : "", t->steps);
 	return job_broadcast(trainer, lost, LOST_BYTES, TUTTI_U8, (int)first);

@@ -154,7 +154,7 @@ static tutti_status say_dead_server(const struct server *s)
 	char why[160];
 
 	snprintf(why, sizeof why,
-		 "server rank %d has died, and its shard of the parameters with it",
+		 "server rank %d has died, or left, and its shard of the parameters with it",
 		 s->dead_server);
 	return tutti_set_error(TUTTI_ERR_PEER, why);
 }

@@ -8,8 +8,9 @@
  *              called alone, and by no function that the library calls: there destroy does nothing
  *              but say so. A function of a call that says "waits" is INVALID in a function with
  *              TUTTI_RPC_SHORT and in a done function.
- *   deaths     A rank that dies ends the calls to it with PEER. Calls between the others go on, and
- *              each is executed once. Ranks keep their numbers, which are those of comm in create.
+ *   deaths     A rank that dies or leaves ends the calls to it with PEER. Calls between the others
+ *              go on, and each is executed once. Ranks keep their numbers, which are those of comm
+ *              in create.
  *   groups     INVALID while this thread's tutti_group_begin is open.
  *   memory     host memory only.
  */
@@ -91,10 +92,13 @@ tutti_status tutti_rpc_reply_pieces(tutti_rpc_reply *reply, const tutti_rpc_piec
                                     int num_pieces, void (*release)(void *arg), void *arg);
 /* After the function has returned IN_PROGRESS, or a moment before: sends the answer, or with a
  * status the error, whose message is this thread's last. Neither reply nor request is used after
- * it. Any thread; never waits. */
+ * it. Any thread; never waits. It is safe after tutti_rpc_destroy, if that gave up waiting for this
+ * reply: then nobody gets the answer. */
 void tutti_rpc_reply_end(tutti_rpc_reply *reply, tutti_status status);
-/* 1: the caller has cancelled the call, its time is over, or it has died: the answer will be thrown
- * away, so a function that takes long looks now and then, and returns. Any thread. */
+/* 1: the caller has cancelled the call, its time is over, or it has died or left. From then on no
+ * answer and no error of the function reaches the caller, which gets TIMEOUT or ABORTED. So a
+ * function that takes long looks now and then, and returns. One-way calls whose payload has arrived
+ * are not cancelled, unless the caller has died or left. Any thread. */
 int tutti_rpc_reply_is_cancelled(const tutti_rpc_reply *reply);
 
 /* ---- joining and leaving ------------------------------------------------------------------ */
@@ -132,11 +136,15 @@ tutti_status tutti_rpc_register(tutti_rpc *rpc, const tutti_rpc_function *functi
  * missing; it may be called again. INVALID: in a function of this rpc, for which it would wait.
  * Else: the failure of the rpc. */
 tutti_status tutti_rpc_shutdown(tutti_rpc *rpc, int timeout_ms);
-/* Any thread: leaves without waiting. Pending and later calls return ABORTED here. For the others
- * this rank has died. */
+/* Any thread: leaves without waiting. Pending and later calls return ABORTED here. The others learn
+ * of it as of a death: their calls to this rank return PEER. */
 void tutti_rpc_abort(tutti_rpc *rpc);
 /* NULL is fine. Calls tutti_rpc_shutdown, unless it, or abort, was called before; after an error it
- * goes on as abort does. Functions that run are waited for. No future may be left. */
+ * goes on as abort does. Waits for functions that run and for replies that are held, until the
+ * rpc's timeout (60 s, if it has none) has passed since this call, and at least 1 s. Then a line on
+ * stderr names those that are left, and their callers. They may return, or end their reply, at any
+ * time later: this rpc stays allocated, with its payloads, references and parameters, whose release
+ * functions are not called. No future may be left. */
 void tutti_rpc_destroy(tutti_rpc *rpc);
 
 int tutti_rpc_rank(const tutti_rpc *rpc); /* -1 of NULL; as create's comm */
@@ -170,9 +178,10 @@ typedef struct tutti_rpc_options {
  * written, on OK only.
  *   the function's error  with its message, as "rank 1, 'name': ..."
  *   TIMEOUT   with the place where the call was then, if that is known. The function is told
- *             (tutti_rpc_reply_is_cancelled), or not begun. A transfer of the payload or of the
+ *             (tutti_rpc_reply_is_cancelled), or not begun. An answer that was complete before that
+ *             may come up to 20 ms late, and is OK. A transfer of the payload or of the
  *             answer that has begun is waited for, so that nothing reads or writes here later.
- *   PEER      rank has died: the function may have run, or not.
+ *   PEER      rank has died or left: the function may have run, or not.
  *   MEMORY    there is none here for the answer, or there for the payload; the callee's queue is
  *             full
  *   INVALID   an argument; rank has no such function (the message has the nearest name); the answer
@@ -232,7 +241,9 @@ tutti_status tutti_rpc_ref_create(tutti_rpc *rpc, void *object, void (*destroy)(
 tutti_status tutti_rpc_ref_get(tutti_rpc *rpc, const tutti_rpc_ref *ref, void **object);
 /* Gives rank a count, and returns when the owner knows; then the reference can be sent there. This
  * rank has a count meanwhile. On the owner it never waits, so a function may return a reference to
- * its caller. PEER: the owner or rank has died. INVALID: no such object, or no such rank. */
+ * its caller: the count that it shares with its caller, before it returns, is taken back if that
+ * does not get the answer. PEER: the owner or rank has died or left. INVALID: no such object, or no
+ * such rank. */
 tutti_status tutti_rpc_ref_share(tutti_rpc *rpc, const tutti_rpc_ref *ref, int rank);
 /* Takes one count of this rank back; does not wait for the owner. A rank that dies loses all its
  * counts. INVALID, said by the owner on its stderr: this rank has none. NULL is fine. On the owner
@@ -279,8 +290,8 @@ tutti_status tutti_rpc_param_unlock(tutti_rpc *rpc, const int *numbers, int coun
  *                 its number.
  *   participants  are the ranks with gradients of it: a rank's first tutti_rpc_context_add tells
  *                 the beginner before it returns.
- *   deaths        A beginner's contexts are freed on all ranks when it has died; those of a
- *                 participant that has died can only be ended. */
+ *   deaths        A beginner's contexts are freed on all ranks when it has died or left;
+ *                 those of a participant that has can only be ended. */
 #define TUTTI_RPC_CONTEXTS 1024 /* begun by one rank and not ended, at most */
 
 /* torch.distributed.autograd.context.__enter__. Local; *context, not 0, is the thread's current one
@@ -299,7 +310,7 @@ void tutti_rpc_context_set(uint64_t context);
  * rank's. They are not used after it. Sums of concurrent calls are in any order. Waits where this
  * rank has none of the context yet, so in a function with TUTTI_RPC_SHORT it may be INVALID.
  * INVALID: no current context; it has ended, or is in a step; no such parameter; another count.
- * PEER: the beginner has died. MEMORY. Else as tutti_rpc_call. */
+ * PEER: the beginner has died or left. MEMORY. Else as tutti_rpc_call. */
 tutti_status tutti_rpc_context_add(tutti_rpc *rpc, int number, const float *grad, size_t count);
 /* torch.distributed.autograd.get_gradients: copies the sum; zeros, if nothing was added. INVALID:
  * this rank has none of the context; no such parameter; another count. Never waits. */
@@ -330,7 +341,8 @@ typedef struct tutti_rpc_step_config {
  * are, and more can be added; after a failure or a skip the context can only be stepped again, or
  * ended. Participants need a thread of config.threads that is free. Waits. INVALID: an argument;
  * this rank has no such context; a participant's parameter is of no group, was updated by the other
- * kind, or was removed. PEER: a participant has died. TIMEOUT; MEMORY. */
+ * kind, or was removed. PEER: a participant has died or left. TIMEOUT;
+ * MEMORY. */
 tutti_status tutti_rpc_context_step(tutti_rpc *rpc, uint64_t context,
                                     const tutti_rpc_step_config *config, tutti_step_info *info);
 

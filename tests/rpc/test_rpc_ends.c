@@ -1,6 +1,6 @@
-/* What would break: ends that are not as rpc.h has them: a TIMEOUT under another name, a cancelled
- * call that is waited for nevertheless, done functions that are not called, or from within another
- * function, an rpc that is destroyed while objects of its own still use it. */
+/* What would break: ends that are not as rpc.h has them: a cancelled call that is waited for
+ * nevertheless, done functions that are not called, or from within another function, an rpc that is
+ * destroyed while objects of its own still use it. */
 #include "tests/rpc/rpc_ranks.h"
 
 #include <poll.h>
@@ -24,53 +24,6 @@ static void add(struct rpc_rank *r, const char *name, tutti_rpc_fn fn, int flags
 	const tutti_rpc_function f = {.name = name, .fn = fn, .arg = r, .flags = flags};
 
 	RPC_OK(r, tutti_rpc_register(r->rpc, &f));
-}
-
-/* ---- a function that answers when its call is over ---- */
-
-static tutti_status answers_late(void *arg, const tutti_rpc_request *request,
-				 tutti_rpc_reply *reply)
-{
-	static const uint8_t long_answer[20000];
-	size_t bytes;
-
-	(void)arg;
-	memcpy(&bytes, request->data, sizeof bytes);
-	while (!tutti_rpc_reply_is_cancelled(reply))
-		poll(NULL, 0, 1);
-	return tutti_rpc_reply_copy(reply, long_answer, bytes);
-}
-
-static void late(struct rank *rank)
-{
-	static const size_t sizes[] = {0, 100, 300, 20000};
-	struct rpc_rank *r = &all[rank->rank];
-	const tutti_rpc_options options = {.timeout_ms = 5};
-
-	begin(rank, NULL);
-	add(r, "late", answers_late, 0);
-	expect(rank, "barrier", tutti_barrier(rank->comm, NULL));
-	for (size_t i = 0; i < 4 * 8; i++) {
-		tutti_rpc_piece piece = {&sizes[i % 4], sizeof *sizes};
-		tutti_rpc_answer answer = {0};
-		tutti_status status = tutti_rpc_call(r->rpc, rank->size - 1, "late", &piece, 1,
-						     &answer, &options);
-		/* A short answer may come in time for the caller to have it; or the function has
-		 * not begun, beside busy processes. */
-		if (status == TUTTI_OK)
-			RPC_TRUE(r, answer.bytes == sizes[i % 4]);
-		else
-			rpc_expect_error(r, status, TUTTI_ERR_TIMEOUT, "'late'");
-		tutti_rpc_free(answer.data);
-	}
-	rpc_close(r);
-}
-
-static void a_late_answer_is_a_timeout(void **state)
-{
-	(void)state;
-	with_ranks(2, NULL, 1, late);
-	with_ranks(2, "tcp", 1, late);
 }
 
 /* ---- cancelled while a thread waits ---- */
@@ -549,7 +502,6 @@ static void impossible_sizes_are_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_late_answer_is_a_timeout),
 		cmocka_unit_test(a_cancelled_call_is_not_waited_for),
 		cmocka_unit_test(done_is_called_before_destroy_returns),
 		cmocka_unit_test(done_is_not_called_within_a_function),

@@ -366,7 +366,7 @@ static void test_no_copy_left(void **state)
 					    .after = sharded(s, shadow),
 					    .ranks = 3,
 					    .steps = -1,
-					    .says = "ranks died that had no copy elsewhere, and "
+					    .says = "the ranks that had it died, or left, and "
 						    "none has saved"};
 			memcpy(loss.lost, lost[!shadow], sizeof loss.lost);
 			check_loss(loss);

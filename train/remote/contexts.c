@@ -133,7 +133,8 @@ static tutti_status joined(struct remote *remote, struct remote_context *context
 	pthread_mutex_lock(&remote->lock);
 	if (status == TUTTI_OK && beginner != remote->rank &&
 	    !tutti_rpc_is_alive(remote->rpc, beginner))
-		status = train_fail(TUTTI_ERR_PEER, "rank %d, which began it, has died", beginner);
+		status = train_fail(TUTTI_ERR_PEER, "rank %d, which began it, has died, or left",
+				    beginner);
 	if (status == TUTTI_OK && context->is_gone)
 		status = train_invalid("it has ended, or the first call here has failed");
 	if (status == TUTTI_OK) {

@@ -1,6 +1,8 @@
 /* The table of parameters: they are found by their numbers, and freed when nothing uses them. */
 #include "train/remote/remote.h"
 
+#include "core/callback.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,7 +42,7 @@ tutti_status remote_params_insert(struct remote *remote, struct remote_param *ma
 static void param_free(struct remote_param *param)
 {
 	if (param->release)
-		param->release(param->release_arg);
+		callback_call("release", "tutti_rpc_param", -1, param->release(param->release_arg));
 	free(param->m);
 	free(param->v);
 	free(param);

@@ -189,7 +189,7 @@ static tutti_status update(struct remote_step *step)
 	list_ranks(step->peers, false, other, sizeof other);
 	return train_fail((tutti_status)cause->failure.status,
 			  "tutti_rpc_context_step: ranks that have updated: %s; that have failed, "
-			  "or died, and may have: %s; rank %d: %s",
+			  "died or left, and may have: %s; rank %d: %s",
 			  done, other, cause->rank, cause->failure.message);
 }
 
@@ -201,7 +201,7 @@ static tutti_status run(struct remote_step *step)
 		if (!tutti_rpc_is_alive(step->remote->rpc, step->peers->each[i].rank))
 			return train_fail(TUTTI_ERR_PEER,
 					  "tutti_rpc_context_step: no rank has updated: rank %d, "
-					  "which has gradients of this context, has died.",
+					  "which has gradients of this context, has died, or left.",
 					  step->peers->each[i].rank);
 	TRY(measure(step, &bad));
 	return step->info->skipped ? explain_skip(step, bad) : update(step);
