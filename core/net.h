@@ -16,16 +16,16 @@
 tutti_status net_listen(const char *host, int port, int backlog, int *fd, int *bound_port);
 /* From now on port 0 does not mean this one in this process: a job meets there, and may again. */
 void net_reserve_port(int port);
-/* To listen or to connect with; -1 with errno and a message. Its option, SO_REUSEADDR, lets a port be
- * listened on although connections of ours have it, or had it a minute ago. */
+/* To listen or to connect with; -1 with errno and a message. Its option, SO_REUSEADDR, lets a port
+ * be listened on although connections of ours have it, or had it a minute ago. */
 int net_tcp_socket(int family);
-/* The addresses of host (NULL: of this machine), for freeaddrinfo; flags: getaddrinfo's. IN_PROGRESS:
- * it has none now, or none that is known. SYSTEM: it cannot be asked. Both have a message and errno.
- * The system's resolver takes its own time. */
+/* The addresses of host (NULL: of this machine), for freeaddrinfo; flags: getaddrinfo's.
+ * IN_PROGRESS: it has none now, or none that is known. SYSTEM: nothing can be asked. Both have a
+ * message and errno. The system's resolver takes its own time. */
 tutti_status net_look_up(const char *host, int port, int flags, struct addrinfo **list);
 /* One attempt at each address, at this port: IN_PROGRESS when none answers now (with a message, and
  * errno: core/tries.h), so that the caller may try elsewhere or again. SYSTEM: this process lacks
- * something, or may not connect. host is for the message. */
+ * something, or is denied it. host is for the message. */
 tutti_status net_connect(const struct addrinfo *list, const char *host, int port,
                          uint64_t deadline_ns, int *fd);
 /* Looks up and connects. */

@@ -29,6 +29,16 @@ static void close_keeping_errno(int fd)
 	errno = error;
 }
 
+/* The resolver does not tell a server that is silent from a socket that it may not make. */
+static bool net_may_ask_servers(void)
+{
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	if (fd >= 0)
+		close(fd);
+	return fd >= 0 || tried_of(errno) != TRIED_DENIED;
+}
+
 tutti_status net_look_up(const char *host, int port, int flags, struct addrinfo **list)
 {
 	struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
@@ -40,6 +50,9 @@ tutti_status net_look_up(const char *host, int port, int flags, struct addrinfo 
 	rc = getaddrinfo(host, service, &hints, list);
 	if (rc == 0)
 		return TUTTI_OK;
+	if (rc == EAI_AGAIN && !net_may_ask_servers())
+		return fail_errno("the host name %.200s cannot be looked up (socket)",
+				  host ? host : "*");
 	if (rc == EAI_MEMORY)
 		errno = ENOMEM;
 	if (rc == EAI_MEMORY || (rc == EAI_SYSTEM && tried_of(errno) == TRIED_DENIED))
@@ -96,7 +109,7 @@ int net_tcp_socket(int family)
 }
 
 /* As the functions below, closes fd, which is why it returns -1. */
-static int cannot_listen(int fd, const struct listen_place *at, const char *call)
+static int net_fail_listen(int fd, const struct listen_place *at, const char *call)
 {
 	fail_errno("cannot listen on %.200s:%d (%s)", at->host ? at->host : "*", at->port, call);
 	close_keeping_errno(fd);
@@ -113,9 +126,9 @@ static int bind_at(const struct addrinfo *at, const struct listen_place *place)
 	/* [::] serves IPv4 too */
 	if (at->ai_family == AF_INET6 &&
 	    setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof zero) != 0)
-		return cannot_listen(fd, place, "setsockopt, IPV6_V6ONLY");
+		return net_fail_listen(fd, place, "setsockopt, IPV6_V6ONLY");
 	if (bind(fd, at->ai_addr, at->ai_addrlen) != 0)
-		return cannot_listen(fd, place, "bind");
+		return net_fail_listen(fd, place, "bind");
 	return fd;
 }
 
@@ -125,7 +138,7 @@ static int bind_anywhere(const struct addrinfo *at, const struct listen_place *p
 	int fd = bind_at(at, place), port = fd < 0 ? -1 : port_of(fd), other;
 
 	if (fd >= 0 && port < 0)
-		return cannot_listen(fd, place, "getsockname");
+		return net_fail_listen(fd, place, "getsockname");
 	if (fd < 0 || !is_reserved(port))
 		return fd;
 	other = bind_anywhere(at, place);
@@ -140,7 +153,7 @@ static int listen_at(const struct addrinfo *at, const struct listen_place *place
 
 	if (fd < 0 || listen(fd, backlog) == 0)
 		return fd;
-	return cannot_listen(fd, place, "listen");
+	return net_fail_listen(fd, place, "listen");
 }
 
 /* listen_at, which adds to tries why it cannot. */
@@ -206,7 +219,7 @@ tutti_status net_listen(const char *host, int port, int backlog, int *fd, int *b
 
 /* Whether both ends of a connection are this socket: connect to a port of this machine on which no
  * process listens may take that port. Closing it leaves nothing behind then. */
-static bool met_itself(int fd)
+static bool net_met_itself(int fd)
 {
 	const struct linger reset = {.l_onoff = 1, .l_linger = 0};
 	struct sockaddr_storage here = {0}, there = {0};
@@ -228,14 +241,14 @@ tutti_status net_connect_end(int fd, int *error)
 	*error = 0;
 	if (getsockopt(fd, SOL_SOCKET, SO_ERROR, error, &length) < 0)
 		return fail_errno("cannot ask how a connection was made (getsockopt, SO_ERROR)");
-	if (*error == 0 && met_itself(fd))
+	if (*error == 0 && net_met_itself(fd))
 		*error = ECONNREFUSED;
 	return TUTTI_OK;
 }
 
 /* *error: 0, or why no connection was made. SYSTEM: this process may not try. */
-static tutti_status connect_socket(int fd, const struct sockaddr *to, socklen_t bytes,
-				   uint64_t deadline_ns, int *error)
+static tutti_status net_connect_socket(int fd, const struct sockaddr *to, socklen_t bytes,
+				       uint64_t deadline_ns, int *error)
 {
 	tutti_status status;
 
@@ -252,8 +265,8 @@ static tutti_status connect_socket(int fd, const struct sockaddr *to, socklen_t 
 	return TUTTI_OK;
 }
 
-static tutti_status connect_to(const struct addrinfo *to, int port, uint64_t deadline_ns, int *fd,
-			       int *error)
+static tutti_status net_connect_to(const struct addrinfo *to, int port, uint64_t deadline_ns,
+				   int *fd, int *error)
 {
 	struct sockaddr_storage address = {0};
 	int one = 1, s = net_tcp_socket(to->ai_family);
@@ -267,7 +280,8 @@ static tutti_status connect_to(const struct addrinfo *to, int port, uint64_t dea
 		((struct sockaddr_in6 *)&address)->sin6_port = htons((uint16_t)port);
 	else
 		((struct sockaddr_in *)&address)->sin_port = htons((uint16_t)port);
-	status = connect_socket(s, (struct sockaddr *)&address, to->ai_addrlen, deadline_ns, error);
+	status = net_connect_socket(s, (struct sockaddr *)&address, to->ai_addrlen, deadline_ns,
+				    error);
 	if (status != TUTTI_OK || *error != 0) {
 		close_keeping_errno(s);
 		return status;
@@ -291,7 +305,7 @@ void net_say_unconnected(const char *to, int error)
 }
 
 /* Among the addresses of one host, see tries.h. */
-static bool says_more(int error, int than)
+static bool net_says_more(int error, int than)
 {
 	enum tried end = tried_of(error), other = tried_of(than);
 
@@ -305,10 +319,10 @@ tutti_status net_connect(const struct addrinfo *list, const char *host, int port
 	int error = 0, last;
 
 	for (const struct addrinfo *to = list; to; to = to->ai_next) {
-		TRY(connect_to(to, port, deadline_ns, fd, &last));
+		TRY(net_connect_to(to, port, deadline_ns, fd, &last));
 		if (last == 0)
 			return TUTTI_OK;
-		if (says_more(last, error))
+		if (net_says_more(last, error))
 			error = last;
 	}
 	snprintf(where, sizeof where, "%.200s:%d", host, port);

@@ -38,17 +38,17 @@ enum tried {
 /* All 0: no try yet. */
 struct tries {
 	int count, ended[TRIED_ENDS];
-	enum tried most;           /* the most telling end so far, and of its first try: */
+	enum tried most;           /* the most telling so far; of its first try: */
 	int error;                 /* errno, or 0                                        */
-	char why[TRIES_WHY_BYTES]; /* the sentence                                       */
+	char why[TRIES_WHY_BYTES]; /* its message                                        */
 };
 
-/* What an errno of socket, bind, connect, send, recv and their like says. Those that say nothing of
- * the other end are TRIED_DENIED. */
+/* The end that an errno of socket, bind, connect, send, recv and their like stands for. Those that
+ * do not concern the other end are TRIED_DENIED. */
 enum tried tried_of(int error);
 /* error: errno, or 0. errno survives. */
 void tries_add(struct tries *tries, enum tried end, int error, const char *why);
-/* The sentence, and the counts of several tries, into text; "" without a try. Returns text. */
+/* The message, and the counts of several tries, into text; "" without a try. Returns text. */
 const char *tries_text(const struct tries *tries, char *text, size_t bytes);
 
 #endif

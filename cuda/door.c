@@ -4,6 +4,7 @@
 
 #include "core/auth.h"
 #include "core/clock.h"
+#include "core/log.h"
 #include "core/net.h"
 #include "core/status.h"
 #include "cuda/kernels/channel.h"
@@ -75,9 +76,11 @@ tutti_status cuda_door_send(const uint8_t name[CUDA_DOOR_NAME], const struct cud
 	int socket;
 
 	name_of(name, text);
-	TRY(net_unix_connect(text, &socket));
-	tutti_status status =
-		net_send_fds(socket, note, sizeof *note, &fd, 1, deadline_after_ms(SEND_MS));
+	tutti_status status = net_unix_connect(text, &socket);
+	if (status == TUTTI_IN_PROGRESS)
+		return fail_errno("cannot connect to the Unix socket @%s (connect)", text);
+	TRY(status);
+	status = net_send_fds(socket, note, sizeof *note, &fd, 1, deadline_after_ms(SEND_MS));
 	close(socket);
 	return status;
 }
@@ -90,8 +93,10 @@ static void take_in(struct cuda_door *door, int socket)
 	int fd;
 
 	if (net_unix_check(socket, NULL) != TUTTI_OK ||
-	    net_recv_fds(socket, &note, sizeof note, &fd, 1, clock_now_ns()) != TUTTI_OK)
+	    net_recv_fds(socket, &note, sizeof note, &fd, 1, clock_now_ns()) != TUTTI_OK) {
+		log_seldom("no descriptor of GPU memory came: %s", last_error());
 		return;
+	}
 	if (note.rank >= CHANNEL_RANKS || note.what >= CUDA_DOOR_KINDS || note.token == 0) {
 		close(fd);
 		return;

@@ -26,7 +26,8 @@ static void send_to(const struct cuda_channels *c, int r, enum cuda_door_what wh
 	struct cuda_door_note note = {token, (uint32_t)c->rank, what};
 
 	if (fd >= 0 && cuda_door_send(c->doors[r], &note, fd) != TUTTI_OK)
-		log_info("no descriptor of GPU memory reaches rank %d of this node", r);
+		log_info("no descriptor of GPU memory reaches rank %d of this node: %s", r,
+			 last_error());
 }
 
 static void describe_memory(const struct cuda_channels *c, const struct region_part *p,

@@ -70,7 +70,7 @@ void caller_tell(struct caller *c, const struct meeting *m)
 }
 
 /* The connection has broken; or this process may not use it, which is no fault of the caller's. */
-static void end(struct caller *c, int error)
+static void caller_end(struct caller *c, int error)
 {
 	c->is_closed = true;
 	if (tried_of(error) == TRIED_DENIED && error != EBADMSG)
@@ -100,7 +100,7 @@ void caller_write(struct caller *c)
 		else if (errno == EAGAIN)
 			return;
 		else if (errno != EINTR)
-			end(c, errno);
+			caller_end(c, errno);
 	}
 }
 
@@ -291,7 +291,7 @@ void caller_read(struct caller *c, struct host *host)
 		else if (c->stage == CALLER_PROOF && (n == 0 || net_is_gone(errno)))
 			wrong_answers(c, host);
 		else
-			end(c, n == 0 ? ECONNRESET : errno);
+			caller_end(c, n == 0 ? ECONNRESET : errno);
 		if (!c->is_closed && c->have == c->need)
 			take_answer(c, host);
 	}

@@ -121,7 +121,7 @@ static bool is_denied(tutti_status status, int error)
 				 status != TUTTI_ERR_AUTH && status != TUTTI_ERR_MISMATCH;
 }
 
-static void note_greeting(struct call *call, tutti_status status, const char *host, int port)
+static void dial_note_greeting(struct call *call, tutti_status status, const char *host, int port)
 {
 	const char *says = NULL;
 	enum tried end = TRIED_HUNG_UP;
@@ -159,8 +159,8 @@ static void note_greeting(struct call *call, tutti_status status, const char *ho
 }
 
 /* False: the try is noted. */
-static bool dial_one(struct call *call, const struct addrinfo *addresses,
-		     const char host[HOST_BYTES], int port, struct wire *w)
+static bool dial_port(struct call *call, const struct addrinfo *addresses,
+		      const char host[HOST_BYTES], int port, struct wire *w)
 {
 	uint64_t attempt_ns =
 		earlier(deadline_after_ms((int64_t)call->attempt_ms), call->deadline_ns);
@@ -179,7 +179,7 @@ static bool dial_one(struct call *call, const struct addrinfo *addresses,
 		call->dial->host_port = port;
 		return true;
 	}
-	note_greeting(call, status, host, port);
+	dial_note_greeting(call, status, host, port);
 	wire_close(w);
 	return false;
 }
@@ -200,7 +200,7 @@ static bool dial_host(struct call *call, const char host[HOST_BYTES], struct wir
 	}
 	for (int i = 0; i < dial->ports && dial->port + i <= 65535; i++)
 		if (call->denied == TUTTI_OK && !is_found)
-			is_found = dial_one(call, addresses, host, dial->port + i, w);
+			is_found = dial_port(call, addresses, host, dial->port + i, w);
 	freeaddrinfo(addresses);
 	return is_found;
 }
@@ -316,7 +316,7 @@ static tutti_status give_up(const struct call *call, const struct tries *tries, 
 }
 
 /* One round. IN_PROGRESS: call->tries say how it ended. */
-static tutti_status look(struct call *call, const struct env *env, struct wire *w)
+static tutti_status dial_round(struct call *call, const struct env *env, struct wire *w)
 {
 	tutti_status status = find(call->dial, call->job, env, call->deadline_ns);
 
@@ -339,7 +339,7 @@ tutti_status find_server(struct dial *dial, const struct job *job, const struct 
 	struct long_wait wait = {0};
 
 	for (int attempt = 0;; attempt++) {
-		tutti_status status = look(&call, env, w);
+		tutti_status status = dial_round(&call, env, w);
 		const struct tries *told = &call.tries;
 
 		if (status != TUTTI_IN_PROGRESS)
@@ -358,7 +358,7 @@ tutti_status find_server(struct dial *dial, const struct job *job, const struct 
 }
 
 /* One try. PEER, without a message: no process listens there, or another program does. */
-static tutti_status look_again(const struct dial *dial, const struct job *job, uint64_t deadline_ns,
+static tutti_status dial_again(const struct dial *dial, const struct job *job, uint64_t deadline_ns,
 			       struct wire *w, struct tries *tries)
 {
 	uint64_t attempt_ns = earlier(deadline_after_ms(ATTEMPT_MAX_MS), deadline_ns);
@@ -391,7 +391,7 @@ tutti_status find_server_again(const struct dial *dial, const struct job *job, u
 		  "connections?)");
 	for (int attempt = 0; clock_now_ns() < cancel_deadline(deadline_ns); attempt++) {
 		net_pause(attempt, deadline_ns);
-		tutti_status status = look_again(dial, job, deadline_ns, w, &tries);
+		tutti_status status = dial_again(dial, job, deadline_ns, w, &tries);
 		if (status != TUTTI_IN_PROGRESS)
 			return status;
 	}

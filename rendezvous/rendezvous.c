@@ -43,7 +43,7 @@ static tutti_status await_welcome(struct rendezvous *r, uint64_t deadline_ns)
 }
 
 /* After place_listen, with its errno and message. */
-static tutti_status cannot_serve(const struct job *job)
+static tutti_status rendezvous_fail_serving(const struct job *job)
 {
 	char why[ERROR_BYTES];
 
@@ -68,7 +68,7 @@ static tutti_status listen_above(const struct job *job, int *fd, int *port)
 		if (place_listen(job->host, job->port + i, fd, port) == TUTTI_OK)
 			return TUTTI_OK;
 		if (errno != EADDRINUSE)
-			return cannot_serve(job);
+			return rendezvous_fail_serving(job);
 	}
 	return fail(TUTTI_ERR_SYSTEM,
 		    "rank %d cannot serve the joining ranks: the ports %d to %d, each tried once, "
@@ -92,7 +92,7 @@ static tutti_status listen_tcp(const struct job *job, const struct env *env,
 		return listen_above(job, &config->listen_fd, &config->port);
 	status = place_listen(job->is_url ? NULL : job->host, job->port, &config->listen_fd,
 			      &config->port);
-	return status == TUTTI_OK ? status : cannot_serve(job);
+	return status == TUTTI_OK ? status : rendezvous_fail_serving(job);
 }
 
 static tutti_status listen_file(const struct job *job, const struct env *env,

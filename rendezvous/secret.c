@@ -60,9 +60,13 @@ void secret_other_kind(uint8_t key[TUTTI_KEY_BYTES], const struct job *job)
 
 tutti_status secret_check_here(const struct job *job)
 {
+	char name[24];
 	bool is_here;
+	tutti_status status = place_is_here(job->host, &is_here);
 
-	TRY(place_is_here(job->host, &is_here));
+	snprintf(name, sizeof name, "rank %d: ", job->rank);
+	if (status != TUTTI_OK)
+		return status == TUTTI_IN_PROGRESS ? status : fail_before(status, name);
 	if (is_here)
 		return TUTTI_OK;
 	return fail(

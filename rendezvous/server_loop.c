@@ -46,7 +46,7 @@ void server_loop_free(struct server_loop *s)
 }
 
 /* A connection that has proved nothing may come from where a firewall lets nothing go back to. */
-static void say_denied(struct server_loop *s, const struct caller *c)
+static void server_loop_say_denied(struct server_loop *s, const struct caller *c)
 {
 	errno = c->denied;
 	fail_errno("cannot talk to the ranks that join (sendmsg or recv)");
@@ -69,7 +69,7 @@ static void free_closed(struct server_loop *s)
 		}
 		admission_remove(&s->pending, &c->pending);
 		if (c->denied)
-			say_denied(s, c);
+			server_loop_say_denied(s, c);
 		if (c == s->own) {
 			s->own = NULL;
 			if (!c->said_bye)

@@ -103,7 +103,7 @@ tutti_status comm_wake_consensus(struct tutti_comm *comm)
 
 /* Why one of count transports cannot be used, which begins with its name: all have the same room.
  */
-static void append_reason(char why[ERROR_BYTES], const char *name, int count)
+static void describe_append_reason(char why[ERROR_BYTES], const char *name, int count)
 {
 	const char *reason = last_error();
 	size_t used = strlen(why), n = strlen(name);
@@ -130,7 +130,7 @@ static tutti_status open_endpoints(struct tutti_comm *comm)
 		if (reach->endpoints[reach->endpoint_count++]->address_bytes > 0)
 			can_be_found = true;
 		else
-			append_reason(why, list[i]->name, count);
+			describe_append_reason(why, list[i]->name, count);
 		reach->transports[reach->transport_count++] = list[i];
 	}
 	if (!can_be_found && comm->size > 1)

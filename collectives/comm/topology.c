@@ -210,6 +210,30 @@ static tutti_status find_cores(struct tutti_comm *comm, const struct member *mem
 	return TUTTI_OK;
 }
 
+/* For each transport: on which of the two it cannot be used, or that it does not reach the peer. */
+static tutti_status topology_fail_route(const struct tutti_comm *comm, const struct member *members,
+					int peer)
+{
+	char why[300] = "";
+	size_t used = 0;
+
+	for (int i = 0; i < comm->reach.endpoint_count && used < sizeof why; i++) {
+		const char *name = comm->reach.transports[i]->name, *comma = i ? ", " : "";
+		bool is_here = members[comm->rank].address[i].bytes > 0;
+		if (is_here && members[peer].address[i].bytes > 0)
+			used += (size_t)snprintf(why + used, sizeof why - used,
+						 "%s%s does not reach it", comma, name);
+		else
+			used += (size_t)snprintf(why + used, sizeof why - used,
+						 "%s%s cannot be used on rank %d", comma, name,
+						 is_here ? peer : comm->rank);
+	}
+	return fail(TUTTI_ERR_UNSUPPORTED,
+		    "rank %d cannot reach rank %d by any of its transports: %s (TUTTI_TRANSPORTS "
+		    "names those that may be used; TUTTI_LOG=info says why one cannot)",
+		    comm->rank, peer, why);
+}
+
 /* The best of the transports that reach the peer. */
 static tutti_status find_route(struct tutti_comm *comm, const struct member *members, int peer)
 {
@@ -231,10 +255,7 @@ static tutti_status find_route(struct tutti_comm *comm, const struct member *mem
 		memcpy(route->address, a->address, a->bytes);
 	}
 	if (!best)
-		return fail(TUTTI_ERR_UNSUPPORTED,
-			    "rank %d cannot reach rank %d by any of its transports (%s): "
-			    "TUTTI_TRANSPORTS names those that may be used",
-			    comm->rank, peer, m->transports);
+		return topology_fail_route(comm, members, peer);
 	reach->kinds_in_place &= route->endpoint->transport->kinds;
 	log_debug("rank %d is reached by %s", peer, route->endpoint->transport->name);
 	return TUTTI_OK;

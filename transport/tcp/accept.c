@@ -85,7 +85,7 @@ static bool can_watch(struct tcp_endpoint *ep)
 	return false;
 }
 
-static void cannot_accept(const struct tcp_endpoint *ep, int error)
+static void accept_fail(const struct tcp_endpoint *ep, int error)
 {
 	errno = error;
 	fail_errno("rank %d cannot accept connections (accept4)", ep->rank);
@@ -114,12 +114,12 @@ void tcp_accept_all(struct tcp_endpoint *ep)
 			 * itself for connected, and then this one for dead. */
 			if (drop_oldest(ep, false))
 				continue;
-			cannot_accept(ep, error);
+			accept_fail(ep, error);
 			if (error == EMFILE || error == ENFILE)
 				refuse_all(ep, last_error());
 			break;
 		} else if (errno != EINTR && errno != ECONNABORTED && errno != EPROTO) {
-			cannot_accept(ep, errno);
+			accept_fail(ep, errno);
 			if (tried_of(errno) == TRIED_DENIED)
 				refuse_all(ep, last_error());
 			return;

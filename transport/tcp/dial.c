@@ -22,7 +22,7 @@
 static void dial_next(struct tcp_conn *c);
 
 /* How the current candidate has ended. */
-static void note_end(struct tcp_conn *c, enum tried end, const char *why)
+static void dial_note_end(struct tcp_conn *c, enum tried end, const char *why)
 {
 	struct tcp_dial *d = c->dial;
 
@@ -34,7 +34,7 @@ static void note_end(struct tcp_conn *c, enum tried end, const char *why)
 
 void tcp_dial_give_up(struct tcp_conn *c, enum tried end, const char *why)
 {
-	note_end(c, end, why);
+	dial_note_end(c, end, why);
 	tcp_watch_close(tcp_endpoint_of(c), &c->watch);
 	c->state = CONN_DIALING;
 	dial_next(c);
@@ -51,7 +51,7 @@ static bool dial_one(struct tcp_conn *c, const struct tcp_address *address)
 	c->watch.fd = net_tcp_socket(sockaddr->sa_family);
 	if (c->watch.fd < 0) {
 		c->dial->is_denied |= errno != EAFNOSUPPORT;
-		note_end(c, tried_of(errno), last_error());
+		dial_note_end(c, tried_of(errno), last_error());
 		return false;
 	}
 	tcp_tune(c->watch.fd);
@@ -67,7 +67,7 @@ static bool dial_one(struct tcp_conn *c, const struct tcp_address *address)
 		c->dial->is_denied = true;
 	else
 		return true;
-	note_end(c, error ? tried_of(error) : TRIED_DENIED, last_error());
+	dial_note_end(c, error ? tried_of(error) : TRIED_DENIED, last_error());
 	tcp_watch_close(ep, &c->watch);
 	return false;
 }
@@ -196,7 +196,7 @@ static void connect_timed_out(struct tcp_conn *c)
 			      : "");
 }
 
-static const char *silence(const struct tcp_conn *c, char text[SILENCE_BYTES])
+static const char *dial_say_silence(const struct tcp_conn *c, char text[SILENCE_BYTES])
 {
 	snprintf(text, SILENCE_BYTES, "%s at %s",
 		 c->state == CONN_DIALING ? "nothing answers"
@@ -223,6 +223,6 @@ void tcp_dial_tick(struct tcp_conn *c, uint64_t now_ns)
 		d->is_resting = false;
 		dial_next(c);
 	} else if (now_ns >= d->give_up_ns && !d->has_proof) {
-		tcp_dial_give_up(c, TRIED_SILENT, silence(c, text));
+		tcp_dial_give_up(c, TRIED_SILENT, dial_say_silence(c, text));
 	}
 }

@@ -37,7 +37,7 @@ int32_t tcp_terms(const struct tcp_endpoint *ep, bool reconnects, uint32_t epoch
 }
 
 /* A call on the socket has failed; errno says why. */
-static void give_up(struct tcp_conn *c, const char *what)
+static void dial_give_up_call(struct tcp_conn *c, const char *what)
 {
 	enum tried end = tried_of(errno);
 
@@ -57,7 +57,7 @@ static void greet(struct tcp_conn *c)
 	auth_hello(&c->dial->auth, ep->key, context, hello);
 	/* A fresh socket's buffer holds more than this. */
 	if (send(c->watch.fd, hello, sizeof hello, MSG_NOSIGNAL) != (ssize_t)sizeof hello) {
-		give_up(c, "send the greeting (send)");
+		dial_give_up_call(c, "send the greeting (send)");
 		return;
 	}
 	c->dial->answered = 0;
@@ -79,7 +79,7 @@ static void settle(struct tcp_conn *c)
 		return;
 	}
 	if (tcp_stream_send(&c->watch, &position, 1) != (ssize_t)sizeof received) {
-		give_up(c, "say its position (send)");
+		dial_give_up_call(c, "say its position (send)");
 		return;
 	}
 	c->dial->position_read = 0;
@@ -94,7 +94,7 @@ static void handshake(struct tcp_conn *c)
 		c->dial->is_changed = true;
 		tcp_dial_give_up(c, TRIED_HUNG_UP, tls_error_text(c->watch.tls));
 	} else if (errno != EAGAIN) {
-		give_up(c, "set up TLS");
+		dial_give_up_call(c, "set up TLS");
 	}
 }
 
@@ -118,7 +118,7 @@ static void prove(struct tcp_conn *c)
 	if (tcp_endpoint_of(c)->rank > c->base.peer && tcp_accepted_is_greeting(c))
 		return;
 	if (send(c->watch.fd, d->proof, AUTH_PROOF_BYTES, MSG_NOSIGNAL) != AUTH_PROOF_BYTES) {
-		give_up(c, "send its proof (send)");
+		dial_give_up_call(c, "send its proof (send)");
 		return;
 	}
 	if (d->reconnects)
@@ -175,7 +175,7 @@ static void check_end(struct tcp_conn *c)
 	if (n == 0)
 		tcp_dial_give_up(c, TRIED_HUNG_UP, "it hung up");
 	else if (n < 0 && errno != EAGAIN && errno != EINTR)
-		give_up(c, "read the answer (recv)");
+		dial_give_up_call(c, "read the answer (recv)");
 }
 
 /* Whether all of it has come. */
@@ -184,7 +184,7 @@ static bool read_whole(struct tcp_conn *c, uint8_t *to, size_t bytes, size_t *ha
 	const char *problem = tcp_stream_fill(&c->watch, to, bytes, have);
 
 	if (problem && errno)
-		give_up(c, "read the answer (recv)");
+		dial_give_up_call(c, "read the answer (recv)");
 	else if (problem)
 		tcp_dial_give_up(c, TRIED_HUNG_UP, problem);
 	return !problem && *have == bytes;

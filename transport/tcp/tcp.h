@@ -98,8 +98,8 @@ struct tcp_endpoint {
  * also EBADMSG. */
 ssize_t tcp_stream_send(const struct tcp_watch *watch, const struct iovec *iov, int count);
 ssize_t tcp_stream_recv(const struct tcp_watch *watch, struct iovec *iov, int count);
-/* Receives until there are so many bytes, or no more now. NULL, or why none will come, with errno (0:
- * the other end hung up). */
+/* Receives until there are so many bytes, or no more now. NULL, or why none will come, with errno
+ * (0: the other end hung up). */
 const char *tcp_stream_fill(const struct tcp_watch *watch, uint8_t *to, size_t bytes, size_t *have);
 /* The last recv may have left something of which epoll knows nothing. */
 bool tcp_stream_may_have_more(const struct tcp_watch *watch);

@@ -212,6 +212,9 @@ static bool has_devices(void)
 	DIR *folder = opendir(DEVICES_FOLDER);
 	bool is_any = false;
 
+	/* The library says why a folder may not be read. */
+	if (!folder && errno != ENOENT)
+		return true;
 	for (struct dirent *e; folder && !is_any && (e = readdir(folder));)
 		is_any = e->d_name[0] != '.';
 	if (folder)

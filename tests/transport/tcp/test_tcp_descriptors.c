@@ -115,7 +115,7 @@ static void test_none_to_connect(void **state)
 		give_back();
 		assert_int_equal(recv.io.status, TUTTI_ERR_SYSTEM);
 		assert_non_null(strstr(w.conns[0][1][0]->error, "rank 0 cannot connect to rank 1"));
-		assert_non_null(strstr(w.conns[0][1][0]->error, "files are open"));
+		assert_non_null(strstr(w.conns[0][1][0]->error, "Too many open files"));
 		world_close(&w);
 	}
 }
