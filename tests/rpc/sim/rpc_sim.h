@@ -1,4 +1,4 @@
-/* A simulated world for rpc/: its objects are the product's, and what they call of the library and of
+/* A simulated world for rpc/, whose objects are the product's: what they call of the library and of
  * the system is replaced (tests.cmake: --wrap). Threads take turns, one runs at a time, and a seed
  * decides which, how long each message takes, and how the clock goes on. Messages between two ranks
  * stay in order, as p2p keeps them; what they cause does not, since done functions run in a thread
@@ -11,7 +11,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { WORLD_RANKS = 3, WORLD_COPY_BYTES = 8192 /* longer sends read their memory until they end */ };
+enum {
+	WORLD_RANKS = 3,
+	WORLD_COPY_BYTES = 8192, /* longer sends read their memory until they end */
+};
 
 /* A message as p2p has it. */
 struct world_message {

@@ -202,6 +202,14 @@ static void *run_body(void *arg)
 	return NULL;
 }
 
+static int started(void)
+{
+	__real_pthread_mutex_lock(&world.baton);
+	int n = world.num_threads;
+	__real_pthread_mutex_unlock(&world.baton);
+	return n;
+}
+
 void world_run(uint64_t seed, void (*body)(void *arg), void *arg)
 {
 	struct body first = {body, arg};
@@ -212,9 +220,11 @@ void world_run(uint64_t seed, void (*body)(void *arg), void *arg)
 	__real_pthread_mutex_lock(&world.baton);
 	give_turn(start(run_body, &first));
 	__real_pthread_mutex_unlock(&world.baton);
-	for (int i = 0; i < world.num_threads; i++) { /* the first starts the others */
+	/* When the first has ended, it has joined all that are joined; each may start others. */
+	for (int i = 0; i < started(); i++)
 		if (!world.threads[i]->is_joined)
 			__real_pthread_join(world.threads[i]->real, NULL);
+	for (int i = 0; i < world.num_threads; i++) {
 		pthread_cond_destroy(&world.threads[i]->turn);
 		free(world.threads[i]);
 	}
