@@ -64,7 +64,7 @@ static const struct unit *report_unit_of(const struct tutti_model *model, int pa
 	return &model->units[unit];
 }
 
-/* What to do about it. */
+/* Writes what is to be done, and where. */
 static void report_describe_hook(const tutti_trainer *trainer, const struct step_report *report,
 				 char text[HOOK_BYTES])
 {

@@ -62,8 +62,9 @@ tutti_status tutti_mesh_continue(tutti_mesh **mesh, tutti_comm *comm, const tutt
  * dimension; "dp" and "cp" divide data, "pp" divides units. */
 
 /* The tensor is split along dim over an axis ("tp", "ep"); tutti_param_data is this rank's piece,
- * C order, sizes as even as can be (the first ranks have one more). If dim is shorter than the axis,
- * the last ranks have no elements. Without it a tensor is the same on all ranks of the axis. */
+ * C order, sizes as even as can be (the first ranks have one more). If dim is shorter than the
+ * axis, the last ranks have no elements. Without it a tensor is the same on all ranks of the axis.
+ */
 tutti_status tutti_model_param_split(tutti_model *model, int param, const char *axis, int dim);
 /* A replicated tensor whose gradient on this rank is a part of it only (a norm's, where the
  * sequence is split): summed over the axis with the step's reductions. Over "ep", whose ranks have

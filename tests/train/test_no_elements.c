@@ -563,68 +563,6 @@ static void test_meshes(void **state)
 		}
 }
 
-/* ---- replicas in threads ---- */
-
-static tutti_status see_param(tutti_replica *replica)
-{
-	for (size_t i = 0; i < replica->items; i++)
-		replica->outputs[i] = 1;
-	return tutti_replica_param(replica, 0) ? TUTTI_OK : TUTTI_ERR_INVALID;
-}
-
-static tutti_status set_loss(tutti_replica *replica)
-{
-	replica->loss = (double)replica->items;
-	for (size_t i = 0; i < replica->items; i++)
-		replica->output_grads[i] = 1;
-	return TUTTI_OK;
-}
-
-static tutti_status see_grad(tutti_replica *replica)
-{
-	return tutti_replica_grad(replica, 0) ? tutti_replica_grad_ready(replica, 0)
-					      : TUTTI_ERR_INVALID;
-}
-
-static void run_replicas(bool is_mirrored, int n, const struct layout *layout)
-{
-	const struct run run = {.layout = layout};
-	const tutti_data_parallel_batch batch = {.items = 8};
-	struct own own = {.run = &run};
-	tutti_comm *comms[4];
-	tutti_data_parallel *dp;
-	tutti_data_parallel_info info;
-	tutti_data_parallel_config config = {
-		.forward = see_param, .loss = set_loss, .backward = see_grad, .output_count = 1};
-
-	assert_int_equal(tutti_model_create(&config.model), TUTTI_OK);
-	for (int u = 0; u < layout->units; u++)
-		assert_int_equal(tutti_model_unit(config.model, u ? "u1" : "u0"), u);
-	for (int p = 0; p < layout->count; p++)
-		assert_int_equal(register_param(config.model, &own, p), p);
-	assert_int_equal(tutti_init_all(comms, n, NULL), TUTTI_OK);
-	assert_int_equal(is_mirrored ? tutti_mirrored_create(&dp, comms, n, &config)
-				     : tutti_data_parallel_create(&dp, comms, n, &config),
-			 TUTTI_OK);
-	tutti_model_destroy(config.model);
-	for (int i = 0; i < STEPS; i++)
-		assert_int_equal(tutti_data_parallel_step(dp, &batch, &adamw, 1, &info), TUTTI_OK);
-	assert_true(info.loss == 1 && info.step.items == 8);
-	tutti_data_parallel_destroy(dp);
-	for (int r = 0; r < n; r++)
-		tutti_comm_destroy(comms[r]);
-}
-
-static void test_replicas(void **state)
-{
-	(void)state;
-	for (int n = 1; n <= 4; n++)
-		for (int l = 0; l < 2; l++) {
-			run_replicas(false, n, &layouts[l]);
-			run_replicas(true, n, &layouts[l]);
-		}
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -633,7 +571,6 @@ int main(void)
 		cmocka_unit_test(test_missing_hook),
 		cmocka_unit_test(test_other_shape),
 		cmocka_unit_test(test_meshes),
-		cmocka_unit_test(test_replicas),
 		cmocka_unit_test_setup_teardown(test_files, saved_setup, saved_teardown),
 	};
 

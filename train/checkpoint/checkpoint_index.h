@@ -13,8 +13,8 @@
  * A tensor that was split over the ranks of a mesh has "split": {"dim": 1, "parts": 2} after its
  * shape: its elements are counted piece after piece. Then the version is 2.
  *
- * A piece is a tensor of one dimension, named key, in a safetensors file. A tensor of no elements has
- * no pieces. */
+ * A piece is a tensor of one dimension, named key, in a safetensors file. A tensor of no elements
+ * has no pieces. */
 #ifndef TRAIN_CHECKPOINT_INDEX_H
 #define TRAIN_CHECKPOINT_INDEX_H
 

@@ -113,7 +113,7 @@ static void saved_items_add_shape(struct saved_items *items, const tutti_trainer
 	memcpy(range->tensor.shape, param->shape, sizeof param->shape);
 }
 
-/* What one rank saves of each parameter, of those that have it. */
+/* Appends what is saved of each parameter by one of the ranks that have it. */
 static void saved_items_add_params(struct saved_items *items, const tutti_trainer *trainer)
 {
 	const struct tutti_model *model = &trainer->model;

@@ -1,7 +1,7 @@
 /* no_tsan: test_pipeline_trainer runs the same code */
 /* What would break: a callback that does not do its part with the trainer's units, and an error
  * that names another one, or none: the program's author would look in the wrong place. The
- * sentences are asserted, and a step after such an error is good. */
+ * error messages are compared, and a step after such an error is good. */
 #include "tests/train/mesh_toy.h"
 #include "tests/train/ranks.h"
 #include "tests/train/toy.h"
@@ -162,87 +162,87 @@ static void fail_step(tutti_comm *comm, void *arg)
 }
 
 /* The stage's last callback has to end its units, whatever the callbacks before have done. */
+static const struct run unfinished[] = {
+	{.axes = "pp=2",
+	 .chunks = 1,
+	 .schedule = TUTTI_ZERO_BUBBLE,
+	 .rank = 1,
+	 .faults = {{WEIGHTS, 2, -1, SKIPS}},
+	 .says = "Rank 1 did not finish the gradient of parameter 'param.5' of unit "
+		 "'unit.2' in this step, so no rank updates: backward_weights of stage 1, "
+		 "micro-batch 3, has not ended the backward of that unit: it must call "
+		 "tutti_backward_begin and tutti_backward_end for each unit of its stage, "
+		 "also where backward has."},
+	/* It does nothing at all. The first parameter of the stage is tied. */
+	{.axes = "pp=2",
+	 .chunks = 1,
+	 .schedule = TUTTI_ZERO_BUBBLE,
+	 .rank = 1,
+	 .faults = {{WEIGHTS, 3, -1, SKIPS}, {WEIGHTS, 2, -1, SKIPS}},
+	 .says = "'param.0' of unit 'unit.0' in this step, so no rank updates: "
+		 "backward_weights of stage 1, micro-batch 3, has not ended the backward "
+		 "of unit 'unit.3': it must call"},
+	{.axes = "pp=2",
+	 .chunks = 1,
+	 .schedule = TUTTI_ZERO_BUBBLE,
+	 .rank = 0,
+	 .faults = {{WEIGHTS, 1, 3, SKIPS}},
+	 .only_weights = true,
+	 .says = "Rank 0 did not finish the gradient of parameter 'param.2' of unit "
+		 "'unit.1' in this step, so no rank updates: backward_weights of stage 0, "
+		 "micro-batch 3, has not ended the backward of that unit"},
+	{.axes = "pp=2",
+	 .chunks = 2,
+	 .schedule = TUTTI_ZERO_BUBBLE,
+	 .rank = 1,
+	 .faults = {{WEIGHTS, 3, 3, SKIPS}},
+	 .says = "backward_weights of stage 3, micro-batch 3, has not ended"},
+	{.axes = "pp=2",
+	 .chunks = 1,
+	 .schedule = TUTTI_GPIPE,
+	 .rank = 0,
+	 .faults = {{BACKWARD, 1, 3, SKIPS}},
+	 .says = ", so no rank updates: backward of stage 0, micro-batch 3, has not ended "
+		 "the backward of that unit: it must call tutti_backward_begin and "
+		 "tutti_backward_end for each unit of its stage."},
+	{.axes = "pp=2",
+	 .chunks = 1,
+	 .schedule = TUTTI_1F1B,
+	 .rank = 1,
+	 .faults = {{BACKWARD, 2, 3, SKIPS}},
+	 .says = "backward of stage 1, micro-batch 3, has not ended"},
+	{.axes = "pp=2,dp=2",
+	 .chunks = 2,
+	 .schedule = TUTTI_INTERLEAVED,
+	 .rank = 3,
+	 .faults = {{BACKWARD, 1, 3, SKIPS}},
+	 .says = "Rank 3 did not finish the gradient of parameter 'param.2' of unit "
+		 "'unit.1' in this step, so no rank updates: backward of stage 1, "
+		 "micro-batch 3, has not ended"},
+	/* The tied parameter is of unit 0, and the unit that uses it is at fault. */
+	{.axes = "pp=1",
+	 .chunks = 1,
+	 .schedule = TUTTI_1F1B,
+	 .rank = 0,
+	 .faults = {{BACKWARD, 3, 3, SKIPS}},
+	 .says = "'param.0' of unit 'unit.0' in this step, so no rank updates: backward "
+		 "of stage 0, micro-batch 3, has not ended the backward of unit 'unit.3'"},
+	{.axes = "pp=2",
+	 .chunks = 1,
+	 .schedule = TUTTI_ZERO_BUBBLE,
+	 .rank = 1,
+	 .faults = {{FORWARD, 2, -1, SKIPS}, {WEIGHTS, 2, -1, SKIPS}},
+	 .only_weights = true,
+	 .says = "so no rank updates: forward of stage 1 has begun that unit in no "
+		 "micro-batch: it must call tutti_forward_begin and tutti_forward_end for "
+		 "each unit of its stage."},
+};
+
 static void test_gradients_that_are_not_finished(void **state)
 {
-	static const struct run runs[] = {
-		{.axes = "pp=2",
-		 .chunks = 1,
-		 .schedule = TUTTI_ZERO_BUBBLE,
-		 .rank = 1,
-		 .faults = {{WEIGHTS, 2, -1, SKIPS}},
-		 .says = "Rank 1 did not finish the gradient of parameter 'param.5' of unit "
-			 "'unit.2' in this step, so no rank updates: backward_weights of stage 1, "
-			 "micro-batch 3, has not ended the backward of that unit: it must call "
-			 "tutti_backward_begin and tutti_backward_end for each unit of its stage, "
-			 "also where backward has."},
-		/* It does nothing at all. The first parameter of the stage is tied. */
-		{.axes = "pp=2",
-		 .chunks = 1,
-		 .schedule = TUTTI_ZERO_BUBBLE,
-		 .rank = 1,
-		 .faults = {{WEIGHTS, 3, -1, SKIPS}, {WEIGHTS, 2, -1, SKIPS}},
-		 .says = "'param.0' of unit 'unit.0' in this step, so no rank updates: "
-			 "backward_weights of stage 1, micro-batch 3, has not ended the backward "
-			 "of unit 'unit.3': it must call"},
-		{.axes = "pp=2",
-		 .chunks = 1,
-		 .schedule = TUTTI_ZERO_BUBBLE,
-		 .rank = 0,
-		 .faults = {{WEIGHTS, 1, 3, SKIPS}},
-		 .only_weights = true,
-		 .says = "Rank 0 did not finish the gradient of parameter 'param.2' of unit "
-			 "'unit.1' in this step, so no rank updates: backward_weights of stage 0, "
-			 "micro-batch 3, has not ended the backward of that unit"},
-		{.axes = "pp=2",
-		 .chunks = 2,
-		 .schedule = TUTTI_ZERO_BUBBLE,
-		 .rank = 1,
-		 .faults = {{WEIGHTS, 3, 3, SKIPS}},
-		 .says = "backward_weights of stage 3, micro-batch 3, has not ended"},
-		{.axes = "pp=2",
-		 .chunks = 1,
-		 .schedule = TUTTI_GPIPE,
-		 .rank = 0,
-		 .faults = {{BACKWARD, 1, 3, SKIPS}},
-		 .says = ", so no rank updates: backward of stage 0, micro-batch 3, has not ended "
-			 "the backward of that unit: it must call tutti_backward_begin and "
-			 "tutti_backward_end for each unit of its stage."},
-		{.axes = "pp=2",
-		 .chunks = 1,
-		 .schedule = TUTTI_1F1B,
-		 .rank = 1,
-		 .faults = {{BACKWARD, 2, 3, SKIPS}},
-		 .says = "backward of stage 1, micro-batch 3, has not ended"},
-		{.axes = "pp=2,dp=2",
-		 .chunks = 2,
-		 .schedule = TUTTI_INTERLEAVED,
-		 .rank = 3,
-		 .faults = {{BACKWARD, 1, 3, SKIPS}},
-		 .says = "Rank 3 did not finish the gradient of parameter 'param.2' of unit "
-			 "'unit.1' in this step, so no rank updates: backward of stage 1, "
-			 "micro-batch 3, has not ended"},
-		/* The tied parameter is of unit 0, and the unit that uses it is at fault. */
-		{.axes = "pp=1",
-		 .chunks = 1,
-		 .schedule = TUTTI_1F1B,
-		 .rank = 0,
-		 .faults = {{BACKWARD, 3, 3, SKIPS}},
-		 .says = "'param.0' of unit 'unit.0' in this step, so no rank updates: backward "
-			 "of stage 0, micro-batch 3, has not ended the backward of unit 'unit.3'"},
-		{.axes = "pp=2",
-		 .chunks = 1,
-		 .schedule = TUTTI_ZERO_BUBBLE,
-		 .rank = 1,
-		 .faults = {{FORWARD, 2, -1, SKIPS}, {WEIGHTS, 2, -1, SKIPS}},
-		 .only_weights = true,
-		 .says = "so no rank updates: forward of stage 1 has begun that unit in no "
-			 "micro-batch: it must call tutti_forward_begin and tutti_forward_end for "
-			 "each unit of its stage."},
-	};
-
 	(void)state;
-	for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
-		struct run run = runs[i];
+	for (size_t i = 0; i < sizeof unfinished / sizeof *unfinished; i++) {
+		struct run run = unfinished[i];
 		run.is_of_step = true;
 		print_message("%s\n", run.says);
 		int ranks = strstr(run.axes, "dp=2") ? 4 : strstr(run.axes, "pp=2") ? 2 : 1;

@@ -184,9 +184,41 @@ static void test_random_programs(void **state)
 	}
 }
 
+/* A context of nothing but a parameter without values. */
+static void of_no_values(tutti_comm *comm, void *arg)
+{
+	const tutti_optimizer adamw = {.kind = TUTTI_ADAMW, .lr = 1, .eps = 1};
+	const tutti_rpc_step_config config = {
+		.groups = &adamw, .num_groups = 1, .max_grad_norm = 1};
+	const tutti_rpc_param none = {.name = "none"};
+	struct world world;
+	tutti_step_info info;
+	int number;
+
+	(void)arg;
+	world_open(&world, comm);
+	CHECK(tutti_rpc_param_add(world.rpc, &none, &number) == TUTTI_OK);
+	uint64_t context = 0;
+	CHECK(tutti_rpc_context_begin(world.rpc, &context) == TUTTI_OK);
+	for (int i = 0; i < 2; i++)
+		CHECK(tutti_rpc_context_add(world.rpc, number, NULL, 0) == TUTTI_OK);
+	CHECK(tutti_rpc_context_step(world.rpc, context, &config, &info) == TUTTI_OK);
+	CHECK(info.grad_norm == 0 && !info.skipped);
+	CHECK(tutti_rpc_param_remove(world.rpc, number) == TUTTI_OK);
+	CHECK(tutti_rpc_context_end(world.rpc, context, 0) == TUTTI_OK);
+	world_close(&world);
+}
+
+static void test_no_values(void **state)
+{
+	(void)state;
+	assert_int_equal(ranks_as_threads(2, of_no_values, NULL), 0);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_programs)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_programs),
+					   cmocka_unit_test(test_no_values)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

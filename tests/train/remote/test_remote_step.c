@@ -235,28 +235,6 @@ static void groups_and_removed(tutti_comm *comm, void *arg)
 	world_close(&world);
 }
 
-/* A parameter without values beside others, and alone. */
-static void of_no_values(tutti_comm *comm, void *arg)
-{
-	const tutti_optimizer adamw = {.kind = TUTTI_ADAMW, .lr = 1, .eps = 1};
-	const tutti_rpc_param none = {.name = "none"};
-	struct world world;
-	tutti_step_info info;
-	int number;
-
-	(void)arg;
-	world_open(&world, comm);
-	CHECK(tutti_rpc_param_add(world.rpc, &none, &number) == TUTTI_OK);
-	uint64_t context = begin(&world);
-	for (int i = 0; i < 2; i++)
-		CHECK(tutti_rpc_context_add(world.rpc, number, NULL, 0) == TUTTI_OK);
-	CHECK(step_with(&world, context, &adamw, 1, &info) == TUTTI_OK);
-	CHECK(info.grad_norm == 0 && !info.skipped);
-	CHECK(tutti_rpc_param_remove(world.rpc, number) == TUTTI_OK);
-	CHECK(tutti_rpc_context_end(world.rpc, context, 0) == TUTTI_OK);
-	world_close(&world);
-}
-
 /* ---- what a step costs -------------------------------------------------------------------- */
 /* Calls of contexts, of all ranks of this process; atomic, __atomic_* */
 static int joins, measures, updates, ends;
@@ -569,12 +547,6 @@ static void test_errors_come_before_updates(void **state)
 	on_ranks(groups_and_removed, NULL);
 }
 
-static void test_a_parameter_of_no_values(void **state)
-{
-	(void)state;
-	on_ranks(of_no_values, NULL);
-}
-
 static void test_messages_are_counted(void **state)
 {
 	(void)state;
@@ -606,7 +578,6 @@ int main(void)
 		cmocka_unit_test(test_adamw_is_the_twins),
 		cmocka_unit_test(test_norm_does_not_depend_on_ranks),
 		cmocka_unit_test(test_errors_come_before_updates),
-		cmocka_unit_test(test_a_parameter_of_no_values),
 		cmocka_unit_test(test_messages_are_counted),
 		cmocka_unit_test(test_concurrent_steps_are_whole),
 		cmocka_unit_test(test_steps_wait_for_readers),
