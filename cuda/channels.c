@@ -167,9 +167,10 @@ static unsigned count_wanted(const struct cuda_channels *c, const struct cuda_pa
 	return wanted;
 }
 
-static unsigned count_turn_blocks(const struct cuda_channels *c, const struct cuda_part *parts)
+/* Of kernels that wait for nobody. */
+static unsigned count_blocks(const struct cuda_channels *c, const struct cuda_part *parts)
 {
-	unsigned most = TURN_BLOCKS_MOST;
+	unsigned most = c->size == 1 ? CHANNELS_MOST : TURN_BLOCKS_MOST;
 
 	for (int r = 0; r < c->size; r++)
 		most = parts[r].blocks < most ? parts[r].blocks : most;
@@ -200,8 +201,11 @@ void cuda_channels_limit(struct cuda_channels *c, unsigned count)
 {
 	if (c->turns || count >= c->count)
 		return;
-	cuda_residency_give(c->device, c->resident - count);
-	c->count = c->resident = count;
+	if (c->resident) {
+		cuda_residency_give(c->device, c->resident - count);
+		c->resident = count;
+	}
+	c->count = count;
 }
 
 /* With 2 ranks the links of a GPU carry more by a switch than without: docs/cuda.md. */
@@ -355,15 +359,15 @@ tutti_status cuda_channels_connect(struct cuda_channels *c, const struct cuda_pa
 	c->named = named;
 	c->staging -= c->staging % staging_unit(size); /* it was made for more ranks */
 	TRY(check_parts(c, parts));
-	unsigned wanted = count_wanted(c, parts);
-	bool by_turns = cuda_turns_are_needed(parts, c->size) || wanted == 0;
+	unsigned wanted = c->size == 1 ? 0 : count_wanted(c, parts);
+	bool by_turns = c->size > 1 && (cuda_turns_are_needed(parts, c->size) || wanted == 0);
 	c->is_one_process = c->is_one_gpu = true;
-	c->count = count_turn_blocks(c, parts);
+	c->count = count_blocks(c, parts);
 	c->no_multicast = by_turns ? "its calls take turns" : find_no_multicast(c, parts);
 	note_processes(c, parts);
 	if (by_turns)
 		explain_turns(c, parts);
-	else
+	else if (wanted > 0)
 		TRY(take_blocks(c, wanted));
 	if (c->count == 0)
 		return fail(TUTTI_ERR_UNSUPPORTED, "a GPU does not hold a block of our kernels");

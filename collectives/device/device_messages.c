@@ -96,8 +96,10 @@ static tutti_status launch(const struct task_spec *spec)
 					      .args = &args,
 					      .stream = spec->stream,
 					      .in_stream = true};
-	launch.blocks = cuda_messages_fill(&args, messages, (unsigned)spec->message_count,
-					   cuda_channels_count(spec->device->channels));
+	/* Those to this rank itself would wait for another block, whose place nobody has counted. */
+	launch.blocks = cuda_messages_fill(
+		&args, messages, (unsigned)spec->message_count,
+		spec->device->size == 1 ? 1 : cuda_channels_count(spec->device->channels));
 	return cuda_channels_launch(spec->device->channels, &launch, &used, &is_captured);
 }
 

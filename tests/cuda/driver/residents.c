@@ -44,7 +44,7 @@ bool residents_add(struct residents *r, const struct op *op, int gpu)
 	unsigned places = settings.sms * settings.blocks_per_sm, blocks;
 
 	*r = (struct residents){.op = op};
-	if (!waits(op))
+	if (!waits(op) || ((const struct channel_args *)op->arguments)->size == 1)
 		return false;
 	r->host = ((const struct channel_args *)op->arguments)->host;
 	atomic_init(&r->blocks, op->blocks);
