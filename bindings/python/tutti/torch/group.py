@@ -116,9 +116,10 @@ class Group(Collectives, dist.ProcessGroup):
     @property
     def options(self):
         kind = getattr(getattr(c10d, "Backend", None), "Options", None)
-        if kind is None:
-            raise unsupported(f"tutti: torch {torch.__version__} has no options that a backend could make")
-        found = kind(NAME, timedelta(milliseconds=self.timeout_ms))
+        try:
+            found = kind(NAME, timedelta(milliseconds=self.timeout_ms))
+        except TypeError:  # it is None, or none that Python may make
+            raise unsupported(f"tutti: torch {torch.__version__} has no options that a backend could make") from None
         if hasattr(found, "group_name"):
             found.group_name = self.torch_name
         return found
