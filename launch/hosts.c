@@ -5,7 +5,7 @@
 #include "option_values.h"
 #include "quote.h"
 
-#include "core/words/address.h"
+#include "core/words/netaddr.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -53,7 +53,7 @@ static const char *host_of(const char *name)
 static int read_name(const struct hosts *h, char name[NAME_BYTES])
 {
 	char *begin = name + (host_of(name) - name), host[NAME_BYTES];
-	const char *why = address_read_host(begin, host, sizeof host);
+	const char *why = netaddr_read_host(begin, host, sizeof host);
 	int ranks;
 
 	if (!why)
@@ -61,7 +61,7 @@ static int read_name(const struct hosts *h, char name[NAME_BYTES])
 	if (!why || h->options->ssh)
 		return 0;
 	/* "a:2" for two ranks on a, as mpirun and mpiexec have it */
-	if (!address_read(begin, host, sizeof host, &ranks))
+	if (!netaddr_read(begin, host, sizeof host, &ranks))
 		return help_wrong("'%s' is not the name of a host: -n says how many ranks run "
 				  "on each host.",
 				  name);
@@ -163,12 +163,12 @@ static const char *first_name(const struct hosts *h, char text[NAME_BYTES])
 
 	if (strcmp(h->name[0], "localhost") != 0) {
 		const char *name = host_of(h->name[0]);
-		return address_read(name, text, NAME_BYTES, &port) ? name : text;
+		return netaddr_read(name, text, NAME_BYTES, &port) ? name : text;
 	}
 	for (int i = 0; i < h->n; i++)
 		if (!is_here(h, i))
 			return h->own_name;
-	return address_loopback();
+	return netaddr_loopback();
 }
 
 /* Returns 0, or the exit code. */

@@ -1,7 +1,7 @@
 /* Which port and which secret a job has: the user's, or fresh ones. */
 #include "meeting.h"
 
-#include "core/words/address.h"
+#include "core/words/netaddr.h"
 
 #include <errno.h>
 #include <stdint.h>
@@ -48,8 +48,8 @@ static int reserve_any(struct meeting *m)
 	}
 	m->port = m->reserved.number;
 	if (asked)
-		fprintf(stderr, "tuttirun: port %d is taken; the job uses port %d (%s)\n", asked,
-			m->port, strerror(error));
+		fprintf(stderr, "tuttirun: port %d cannot be used (%s); the job uses port %d\n",
+			asked, strerror(error), m->port);
 	return 0;
 }
 
@@ -106,7 +106,7 @@ static int meet_here(struct meeting *m)
 int meeting_prepare(struct meeting *m, const struct options *o)
 {
 	*m = (struct meeting){.reserved = FRESH_PORT_NONE, .port = o->master_port};
-	m->host = o->master_host ? o->master_host : address_loopback();
+	m->host = o->master_host ? o->master_host : netaddr_loopback();
 	m->is_chosen = o->is_agent && was_chosen();
 	if ((o->nodes == 1 || options_start_hosts(o)) && !options_have_secret() &&
 	    make_secret(m->secret) != 0)

@@ -1,7 +1,7 @@
 /* Texts into the values of tuttirun's options. */
 #include "option_values.h"
 
-#include "core/words/address.h"
+#include "core/words/netaddr.h"
 #include "core/words/device_list.h"
 
 #include <ctype.h>
@@ -64,17 +64,17 @@ int value_bind_to(const char *text, enum bind_to *value)
 
 int value_master(const char *text, char *host, size_t bytes, int *port)
 {
-	return !address_read(text, host, bytes, port);
+	return !netaddr_read(text, host, bytes, port);
 }
 
 int value_host(const char *text, char *host, size_t bytes)
 {
-	return !address_read_host(text, host, bytes);
+	return !netaddr_read_host(text, host, bytes);
 }
 
 int value_port(const char *text, int *port)
 {
-	return address_read_port(text, port);
+	return netaddr_read_port(text, port);
 }
 
 int value_ranks(const char *text, int *ranks, const char **automatic)

@@ -10,7 +10,7 @@ int value_int(const char *text, int min, int max, int *value);
 int value_seconds(const char *text, double *value);
 int value_restart(const char *text, enum restart *value);
 int value_bind_to(const char *text, enum bind_to *value);
-/* As core/words/address.h reads them. */
+/* As core/words/netaddr.h reads them. */
 int value_master(const char *text, char *host, size_t bytes, int *port);
 int value_host(const char *text, char *host, size_t bytes);
 int value_port(const char *text, int *port);

@@ -6,7 +6,7 @@
 #include "core/log.h"
 #include "core/net.h"
 #include "core/status.h"
-#include "core/words/address.h"
+#include "core/words/netaddr.h"
 
 #include <fcntl.h>
 #include <sodium.h>
@@ -108,7 +108,7 @@ void job_reserve_ports(const struct env *env)
 	const char *master = getenv("MASTER_PORT");
 	int port;
 
-	if (master && address_read_port(master, &port)) /* others are refused where they are used */
+	if (master && netaddr_read_port(master, &port)) /* others are refused where they are used */
 		net_reserve_port(port);
 	if (env->port)
 		net_reserve_port((int)env->port);

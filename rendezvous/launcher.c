@@ -5,7 +5,7 @@
 
 #include "core/machine.h"
 #include "core/status.h"
-#include "core/words/address.h"
+#include "core/words/netaddr.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -78,14 +78,14 @@ static tutti_status read_who(struct job *job, struct names n)
 
 static tutti_status copy_host(struct job *job, const char *name, const char *host)
 {
-	const char *why = address_read_host(host, job->host, sizeof job->host);
+	const char *why = netaddr_read_host(host, job->host, sizeof job->host);
 
 	return why ? fail(TUTTI_ERR_INVALID, "%s=%.200s %s", name, host, why) : TUTTI_OK;
 }
 
 static tutti_status copy_port(struct job *job, const char *text)
 {
-	if (address_read_port(text, &job->port))
+	if (netaddr_read_port(text, &job->port))
 		return TUTTI_OK;
 	return fail(TUTTI_ERR_INVALID, "MASTER_PORT=%.60s is not a number from 1 to 65535", text);
 }
@@ -186,7 +186,7 @@ static tutti_status openmpi_where(struct job *job)
 			    "mpirun has started %d ranks on several machines (%d here): say where "
 			    "rank 0 is with mpirun -x MASTER_ADDR=<host of rank 0>",
 			    job->size, job->local_size);
-	TRY(copy_host(job, "MASTER_ADDR", host ? host : address_loopback()));
+	TRY(copy_host(job, "MASTER_ADDR", host ? host : netaddr_loopback()));
 	if (!number)
 		number = getenv("OMPI_MCA_ess_base_jobid");
 	return derive_port(job, hash_text(number ? number : "openmpi"));
@@ -239,7 +239,7 @@ static tutti_status mpich_where(struct job *job)
 			    job->size);
 	if (host && job->local_size != job->size)
 		return launcher_master(job);
-	TRY(copy_host(job, "MASTER_ADDR", host ? host : address_loopback()));
+	TRY(copy_host(job, "MASTER_ADDR", host ? host : netaddr_loopback()));
 	return derive_port(job, (uint64_t)hydra_process() * 31);
 }
 

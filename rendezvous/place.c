@@ -6,7 +6,7 @@
 #include "core/net.h"
 #include "core/status.h"
 #include "core/tries.h"
-#include "core/words/address.h"
+#include "core/words/netaddr.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -58,7 +58,7 @@ static bool is_list(const char *list)
 		size_t n = strcspn(list, ",");
 		memcpy(item, list, n);
 		item[n] = '\0';
-		if (address_read_host(item, host, sizeof host) ||
+		if (netaddr_read_host(item, host, sizeof host) ||
 		    (strchr(host, ':') && item[0] != '['))
 			return false;
 		if (!list[n])
@@ -78,7 +78,7 @@ static tutti_status parse_tutti(struct job *job, const char *rest)
 		memcpy(port, colon + 1, (size_t)(slash - colon - 1));
 		memcpy(list, rest, (size_t)(colon - rest));
 	}
-	if (!is_list(list) || !address_read_port(port, &job->port) ||
+	if (!is_list(list) || !netaddr_read_port(port, &job->port) ||
 	    strlen(slash + 1) != SECRET_HEX_BYTES - 1 ||
 	    strspn(slash + 1, "0123456789abcdef") != SECRET_HEX_BYTES - 1)
 		return fail(TUTTI_ERR_INVALID, "the rendezvous is not a URL that "
@@ -120,7 +120,7 @@ tutti_status place_parse(struct job *job, const char *url)
 			    "the rendezvous \"%.*s...\" is none of tcp://host:port, "
 			    "file:///path and a URL of tutti_rendezvous_open",
 			    scheme_bytes(url), url);
-	why = address_read(rest, job->host, sizeof job->host, &job->port);
+	why = netaddr_read(rest, job->host, sizeof job->host, &job->port);
 	if (why)
 		return fail(TUTTI_ERR_INVALID,
 			    "the rendezvous tcp://%.*s is not tcp://host:port with a port from 1 "
@@ -192,11 +192,11 @@ static void own_hosts(char hosts[HOST_BYTES], const struct env *env)
 	const char *named = env->address && env->address[0] ? env->address : NULL;
 	char host[HOST_BYTES];
 
-	if (named && !address_read_host(named, host, sizeof host) && address_is_literal(host))
+	if (named && !netaddr_read_host(named, host, sizeof host) && netaddr_is_literal(host))
 		append_host(hosts, host);
 	else
 		append_interfaces(hosts, named);
-	append_host(hosts, address_loopback());
+	append_host(hosts, netaddr_loopback());
 }
 
 tutti_status place_url(char *url, size_t url_bytes, const char *secret, int port,
@@ -273,19 +273,19 @@ tutti_status place_is_here(const char *host, bool *is_here)
 /* Of a name, this machine's idea (Debian: 127.0.1.1) may not be the others'. */
 static bool is_exact(const char *host)
 {
-	return address_is_literal(host) || address_is_loopback(host);
+	return netaddr_is_literal(host) || netaddr_is_loopback(host);
 }
 
 tutti_status place_listen(const char *host, int port, int *fd, int *bound_port)
 {
-	if (host && (errno = address_loopback_error(host)))
+	if (host && (errno = netaddr_loopback_error(host)))
 		return fail_errno("the ranks of this machine cannot meet at %.200s (is its "
 				  "loopback interface up?)",
 				  host);
 	if (host && is_exact(host) && !is_any(host)) {
 		tutti_status status = net_listen(host, port, BACKLOG, fd, bound_port);
 		/* Translated on its way here, maybe: but nobody does that with loopback. */
-		if (status == TUTTI_OK || errno != EADDRNOTAVAIL || address_is_loopback(host))
+		if (status == TUTTI_OK || errno != EADDRNOTAVAIL || netaddr_is_loopback(host))
 			return status;
 	}
 	return net_listen(NULL, port, BACKLOG, fd, bound_port);

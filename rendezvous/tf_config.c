@@ -4,7 +4,7 @@
 
 #include "core/json_text.h"
 #include "core/status.h"
-#include "core/words/address.h"
+#include "core/words/netaddr.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -37,7 +37,7 @@ static const char *check_address(const char *text)
 
 	if (!text)
 		return "is no text";
-	return strlen(text) < ADDRESS_BYTES ? address_read(text, host, sizeof host, &port)
+	return strlen(text) < ADDRESS_BYTES ? netaddr_read(text, host, sizeof host, &port)
 					    : "is too long";
 }
 
@@ -123,7 +123,7 @@ static tutti_status read_config(struct job *job, const json_t *config)
 	job->rank = rank;
 	job->size = c.chiefs + c.workers;
 	job->hosts = c.hash ? c.hash : 1;
-	address_read(c.chiefs ? c.first_chief : c.first_worker, job->host, sizeof job->host,
+	netaddr_read(c.chiefs ? c.first_chief : c.first_worker, job->host, sizeof job->host,
 		     &job->port);
 	return TUTTI_OK;
 }

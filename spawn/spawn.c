@@ -8,7 +8,7 @@
 #include "core/clock.h"
 #include "core/forks.h"
 #include "core/status.h"
-#include "core/words/address.h"
+#include "core/words/netaddr.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -67,7 +67,7 @@ static tutti_status prepare(struct spawn *s)
 	s->poll = calloc((size_t)s->n + 1, sizeof *s->poll);
 	if (!s->rank || !s->poll)
 		return fail(TUTTI_ERR_MEMORY, "tutti_spawn: no memory for %d ranks", s->n);
-	s->host = address_loopback();
+	s->host = netaddr_loopback();
 	if (fresh_port_keep(&s->port, 0) != 0)
 		return fail_errno("tutti_spawn: no TCP port can be bound: the system was asked "
 				  "once for any");

@@ -1,5 +1,5 @@
 /* TCP ports that no other test of this machine takes: blocks outside of what systems hand out
- * themselves (32768 and above), of what tuttirun tries (29500 to 30499) and of what is derived from
+ * themselves (32768 and above), of what tuttirun --hosts takes (29600 to 30495) and of what is derived from
  * the numbers of jobs (12000 to 28383). A block belongs to who has bound its abstract Unix socket,
  * which like the ports is one of the network namespace, and which ends with the process and its
  * children. */

@@ -3,7 +3,7 @@
 #include "fuzz.h"
 
 #include "core/status.h"
-#include "core/words/address.h"
+#include "core/words/netaddr.h"
 #include "rendezvous/launcher.h"
 #include "rendezvous/place.h"
 
@@ -35,11 +35,11 @@ void fuzz_one(const uint8_t *bytes, size_t n)
 		if (hostlist_first(text, host, sizeof host) == TUTTI_OK)
 			MUST(strlen(host) > 0 && strlen(host) < sizeof host);
 	} else if (what % 3 == 1) {
-		if (!address_read(text, host, sizeof host, &port)) {
+		if (!netaddr_read(text, host, sizeof host, &port)) {
 			MUST(strlen(host) > 0 && port > 0 && port < 65536);
 			MUST(!strchr(host, '[') && !strchr(host, ',') && !strchr(host, '/'));
 		}
-		if (!address_read_host(text, host, sizeof host))
+		if (!netaddr_read_host(text, host, sizeof host))
 			MUST(strlen(host) > 0 && strlen(host) < sizeof host);
 	} else {
 		read_url(text);

@@ -39,7 +39,7 @@ port
 for option in "-p $port" "-p$port" "--port $port" "--master_port=$port"; do
 	# shellcheck disable=SC2016,SC2086
 	expect 0 $run $option -n 1 sh -c 'echo $MASTER_PORT'
-	[ "$(cat out)" = "$port" ] || said "^tuttirun: port $port is taken; the job uses port $(cat out) "
+	[ "$(cat out)" = "$port" ] || said "^tuttirun: port $port cannot be used \(Address already in use\); the job uses port $(cat out)$"
 done
 expect 0 $run -p -n 1 echo line
 [ "$(cat out)" = '[0] line' ] || complain "-p alone: $(cat out)"

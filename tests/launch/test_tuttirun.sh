@@ -26,7 +26,7 @@ expect 0 $run -n 1 sh -c 'echo $MASTER_PORT; exec "$@"' - $run -n 1 sh -c 'echo 
 # shellcheck disable=SC2016
 expect 0 $run -n 1 sh -c 'echo $MASTER_PORT; exec "$@" --master-port $MASTER_PORT -n 1 sh -c "echo \$MASTER_PORT"' - $run
 [ "$(sort -u out | wc -l)" = 2 ] || complain "a port that is taken was used: $(cat out)"
-said 'port [0-9]+ is taken; the job uses port [0-9]+'
+said 'port [0-9]+ cannot be used \(Address already in use\); the job uses port [0-9]+'
 # shellcheck disable=SC2016
 expect 1 $run -n 1 sh -c 'TUTTI_SECRET=x exec "$@" --nnodes 2 --node-rank 0 --master 127.0.0.1:$MASTER_PORT -n 1 true' - $run
 said 'port [0-9]+ cannot be used'
@@ -176,6 +176,9 @@ export TUTTI_SECRET=ours
 show='echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE node $NODE_RANK $MASTER_ADDR:$MASTER_PORT $TUTTI_SECRET'
 expect 0 $run -n 2 --nnodes 2 --node-rank 1 --master node0:29600 sh -c "$show"
 sort out | cmp -s - <(printf '%s node 1 node0:29600 ours\n' '2/4 0/2' '3/4 1/2') || complain "node 1: $(cat out)"
+# shellcheck disable=SC2016
+expect 0 $run -n 1 --nnodes 2 --node-rank 1 --master-addr '[fd98:7::1]' sh -c 'echo $MASTER_ADDR $MASTER_PORT'
+[ "$(cat out)" = 'fd98:7::1 29500' ] || complain "node 1 without a port: $(cat out)"
 unset TUTTI_SECRET
 
 # ---- meshes

@@ -153,7 +153,7 @@ static void alone(void **state)
 	assert_null(origin_hold(NULL));
 }
 
-/* Who serves a URL again: those on the machine whose address comes first in it. */
+/* The ranks on the machine whose address comes first in a URL serve it again. */
 static void a_url_is_where_its_first_address_is(void **state)
 {
 	struct env env = {0};

@@ -3,7 +3,7 @@
 #include "rows.h"
 #include "web.h"
 
-#include "core/words/address.h"
+#include "core/words/netaddr.h"
 #include "tools/must.h"
 #include "tools/output.h"
 
@@ -78,7 +78,7 @@ static int parse(struct options *o, int argc, char **argv)
 		if (c == 'i' && !parse_interval(optarg, &o->interval_s))
 			return usage_error("'%s' is not an interval from 0.05 to 3600 seconds.",
 					   optarg);
-		if (c == 'w' && optarg && !address_read_port(optarg, &o->port))
+		if (c == 'w' && optarg && !netaddr_read_port(optarg, &o->port))
 			return usage_error("'%s' is not a port from 1 to 65535.", optarg);
 	}
 	if (o->once && o->web)

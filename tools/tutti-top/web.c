@@ -4,7 +4,7 @@
 
 #include "core/clock.h"
 #include "core/net.h"
-#include "core/words/address.h"
+#include "core/words/netaddr.h"
 #include "tools/must.h"
 
 #include <errno.h>
@@ -40,7 +40,7 @@ static bool make_key(char key[WEB_KEY_BYTES])
 
 bool web_open(struct web *web, int port)
 {
-	*web = (struct web){.listener = -1, .host = address_loopback(), .rows = ""};
+	*web = (struct web){.listener = -1, .host = netaddr_loopback(), .rows = ""};
 	for (int i = 0; i < WEB_CLIENTS; i++)
 		web->clients[i].fd = -1;
 	if (!make_key(web->key))

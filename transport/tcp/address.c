@@ -5,7 +5,7 @@
 #include "core/log.h"
 #include "core/machine.h"
 #include "core/status.h"
-#include "core/words/address.h"
+#include "core/words/netaddr.h"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
@@ -130,13 +130,13 @@ static tutti_status read_literal(struct item *item, const char *preferred)
 	char host[INET6_ADDRSTRLEN + IF_NAMESIZE];
 	const struct in6_addr *six = (const struct in6_addr *)(const void *)item->bytes;
 
-	if (address_read_host(preferred, host, sizeof host))
+	if (netaddr_read_host(preferred, host, sizeof host))
 		return TUTTI_OK;
 	if (inet_pton(AF_INET, host, item->bytes) == 1)
 		item->family = 4;
 	else if (inet_pton(AF_INET6, host, item->bytes) == 1)
 		item->family = 6;
-	if (address_is_literal(host) &&
+	if (netaddr_is_literal(host) &&
 	    (strchr(host, '%') || (item->family == 6 && IN6_IS_ADDR_LINKLOCAL(six))))
 		return fail(TUTTI_ERR_UNSUPPORTED,
 			    "tcp: TUTTI_ADDRESS=%s is a link-local address, which peers cannot "
@@ -226,7 +226,7 @@ tutti_status tcp_address_make(struct tcp_endpoint *ep, const char *preferred)
 		status = add_preferred(&blob, interfaces, preferred);
 	add_all(&blob, interfaces, own.ss_family == AF_INET6);
 	freeifaddrs(interfaces);
-	ep->has_ipv6_loopback = own.ss_family == AF_INET6 && strchr(address_loopback(), ':');
+	ep->has_ipv6_loopback = own.ss_family == AF_INET6 && strchr(netaddr_loopback(), ':');
 	TRY(status);
 	blob_write(ep, &blob);
 	return TUTTI_OK;

@@ -1,5 +1,5 @@
 /* Hosts and ports, read without asking any other machine. */
-#include "core/words/address.h"
+#include "core/words/netaddr.h"
 
 #include <arpa/inet.h>
 #include <ctype.h>
@@ -69,7 +69,7 @@ static const char *read_host(const char *text, size_t bytes, char *host, size_t 
 	return NULL;
 }
 
-bool address_read_port(const char *text, int *port)
+bool netaddr_read_port(const char *text, int *port)
 {
 	size_t digits = strspn(text, "0123456789");
 	long value = 0;
@@ -82,7 +82,7 @@ bool address_read_port(const char *text, int *port)
 	return true;
 }
 
-const char *address_read(const char *text, char *host, size_t host_bytes, int *port)
+const char *netaddr_read(const char *text, char *host, size_t host_bytes, int *port)
 {
 	const char *colon = strrchr(text, ':'), *why;
 	size_t bytes = strlen(text);
@@ -93,7 +93,7 @@ const char *address_read(const char *text, char *host, size_t host_bytes, int *p
 	size_t host_part = (size_t)(colon - text);
 	if (text[0] != '[' && (is_ipv6(text, bytes) || memchr(text, ':', host_part)))
 		return no_brackets;
-	if (!address_read_port(colon + 1, &number))
+	if (!netaddr_read_port(colon + 1, &number))
 		return "has no port from 1 to 65535 behind its last colon";
 	why = read_host(text, host_part, host, host_bytes);
 	if (!why)
@@ -101,25 +101,25 @@ const char *address_read(const char *text, char *host, size_t host_bytes, int *p
 	return why;
 }
 
-const char *address_read_host(const char *text, char *host, size_t host_bytes)
+const char *netaddr_read_host(const char *text, char *host, size_t host_bytes)
 {
 	const char *why = read_host(text, strlen(text), host, host_bytes);
 	char unused[256];
 	int port;
 
-	if (why && !address_read(text, unused, sizeof unused, &port))
+	if (why && !netaddr_read(text, unused, sizeof unused, &port))
 		return "is a host and a port, where a host alone is wanted";
 	return why;
 }
 
-bool address_is_literal(const char *host)
+bool netaddr_is_literal(const char *host)
 {
 	struct in_addr address;
 
 	return inet_pton(AF_INET, host, &address) == 1 || is_ipv6(host, strlen(host));
 }
 
-bool address_is_loopback(const char *host)
+bool netaddr_is_loopback(const char *host)
 {
 	struct in_addr four;
 	struct in6_addr six;
@@ -166,7 +166,7 @@ static bool is_missing(int error)
 	return error == EADDRNOTAVAIL || error == EAFNOSUPPORT || error == ENETUNREACH;
 }
 
-int address_loopback_error(const char *host)
+int netaddr_loopback_error(const char *host)
 {
 	int error = 0;
 
@@ -177,7 +177,7 @@ int address_loopback_error(const char *host)
 	return is_missing(error) ? error : 0;
 }
 
-const char *address_loopback(void)
+const char *netaddr_loopback(void)
 {
 	return is_missing(ipv4_error()) && ipv6_error() == 0 ? "::1" : "127.0.0.1";
 }

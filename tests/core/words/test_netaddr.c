@@ -1,6 +1,6 @@
 /* Breaks when a host and port are taken for others than they are: an IPv6 address without brackets
  * for a host and a port, or junk around them for a part. */
-#include "core/words/address.h"
+#include "core/words/netaddr.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -108,7 +108,7 @@ static void hosts_with_ports(void **state)
 	for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
 		char host[256] = "none";
 		int port = 0;
-		const char *why = address_read(places[i].text, host, sizeof host, &port);
+		const char *why = netaddr_read(places[i].text, host, sizeof host, &port);
 
 		if (places[i].port == 0 && (!why || !strstr(why, places[i].host)))
 			fail_msg("\"%s\" %s, not %s", places[i].text, why ? why : "is taken",
@@ -151,7 +151,7 @@ static void hosts_alone(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++) {
 		char host[256] = "none";
-		const char *why = address_read_host(hosts[i].text, host, sizeof host);
+		const char *why = netaddr_read_host(hosts[i].text, host, sizeof host);
 
 		if (!hosts[i].why != !why || (why && !strstr(why, hosts[i].why)))
 			fail_msg("\"%s\" %s", hosts[i].text, why ? why : "is taken");
@@ -176,7 +176,7 @@ static void random_texts(void **state)
 		for (int at = 0; at < n; at++)
 			text[at] = letters[random_below(&seed, sizeof letters - 1)];
 		memset(host, '#', sizeof host);
-		if (address_read(text, host, room, &port)) {
+		if (netaddr_read(text, host, room, &port)) {
 			assert_int_equal(port, -1);
 			for (size_t at = 0; at < sizeof host; at++)
 				assert_int_equal(host[at], '#');
@@ -185,22 +185,22 @@ static void random_texts(void **state)
 		assert_non_null(memchr(host, '\0', room));
 		assert_true(port >= 1 && port <= 65535);
 		snprintf(whole, sizeof whole, strchr(host, ':') ? "[%s]:%d" : "%s:%d", host, port);
-		assert_null(address_read(whole, again, sizeof again, &port_again));
+		assert_null(netaddr_read(whole, again, sizeof again, &port_again));
 		assert_string_equal(again, host);
 		assert_int_equal(port_again, port);
-		assert_null(address_read_host(host, again, sizeof again));
+		assert_null(netaddr_read_host(host, again, sizeof again));
 	}
 }
 
 static void kinds_of_hosts(void **state)
 {
 	(void)state;
-	assert_true(address_is_literal("10.0.0.1") && address_is_literal("fe80::1%eth0"));
-	assert_false(address_is_literal("node1") || address_is_literal("[::1]"));
-	assert_true(address_is_loopback("127.0.0.1") && address_is_loopback("127.8.9.10"));
-	assert_true(address_is_loopback("::1") && address_is_loopback("localhost"));
-	assert_false(address_is_loopback("10.0.0.1") || address_is_loopback("::2"));
-	assert_true(address_is_loopback(address_loopback()));
+	assert_true(netaddr_is_literal("10.0.0.1") && netaddr_is_literal("fe80::1%eth0"));
+	assert_false(netaddr_is_literal("node1") || netaddr_is_literal("[::1]"));
+	assert_true(netaddr_is_loopback("127.0.0.1") && netaddr_is_loopback("127.8.9.10"));
+	assert_true(netaddr_is_loopback("::1") && netaddr_is_loopback("localhost"));
+	assert_false(netaddr_is_loopback("10.0.0.1") || netaddr_is_loopback("::2"));
+	assert_true(netaddr_is_loopback(netaddr_loopback()));
 }
 
 int main(void)

@@ -1,7 +1,7 @@
 /* Hosts and ports as people write them, in options, variables, URLs and files: the one reader of
  * "host:port". And the loopback address of this machine. */
-#ifndef CORE_WORDS_ADDRESS_H
-#define CORE_WORDS_ADDRESS_H
+#ifndef CORE_WORDS_NETADDR_H
+#define CORE_WORDS_NETADDR_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -12,20 +12,20 @@
 
 /* "node1:29500", "10.0.0.1:29500", "[fd98::1]:29500", "[fe80::1%eth0]:29500". An IPv6 address needs
  * its brackets here: without them its last part would be taken for the port. */
-const char *address_read(const char *text, char *host, size_t host_bytes, int *port);
+const char *netaddr_read(const char *text, char *host, size_t host_bytes, int *port);
 /* A host alone: a name, an IPv4 address, or an IPv6 address with or without brackets. */
-const char *address_read_host(const char *text, char *host, size_t host_bytes);
+const char *netaddr_read_host(const char *text, char *host, size_t host_bytes);
 /* Whether text is a port from 1 to 65535: digits and nothing else. */
-bool address_read_port(const char *text, int *port);
+bool netaddr_read_port(const char *text, int *port);
 
 /* Whether host is an IPv4 or IPv6 address (also one with a scope), not a name. */
-bool address_is_literal(const char *host);
+bool netaddr_is_literal(const char *host);
 /* Whether host is a loopback address, or localhost. */
-bool address_is_loopback(const char *host);
+bool netaddr_is_loopback(const char *host);
 /* Where processes of this machine meet: "127.0.0.1"; "::1" where only that is an address here. */
-const char *address_loopback(void);
+const char *netaddr_loopback(void);
 /* Of 127.0.0.1 and ::1: 0, or the errno that says why no process of this machine can be reached
  * there, which will not change by itself. */
-int address_loopback_error(const char *host);
+int netaddr_loopback_error(const char *host);
 
 #endif
