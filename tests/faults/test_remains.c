@@ -2,6 +2,7 @@
  * in /tmp meanwhile for the job's. */
 #include "tests/faults/hosts.h"
 #include "tests/faults/remains.h"
+#include "tests/own_folder.h"
 
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -39,7 +40,7 @@ static void a_name_that_is_left(void **state)
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_true(WIFEXITED(status));
 	if (WEXITSTATUS(status) == 77)
-		skip(); /* mounts of one's own need root */
+		skip_because(OWN_MOUNTS_WHY);
 	assert_int_equal(WEXITSTATUS(status), 1);
 }
 
