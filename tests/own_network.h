@@ -4,6 +4,7 @@
 
 #include "tests/limit.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <net/if.h>
 #include <sched.h>
@@ -53,7 +54,8 @@ static inline int own_network_run(int first, int last, void (*body)(void))
 	if (child == 0) {
 		test_limit(100);
 		if (!own_network_enter(first, last)) {
-			dprintf(STDOUT_FILENO, "a network of one's own needs root, or namespaces for users\n");
+			dprintf(STDOUT_FILENO, "a network of one's own needs root, or namespaces for users: %s\n",
+				strerror(errno));
 			_exit(77);
 		}
 		body();
