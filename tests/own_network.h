@@ -4,6 +4,7 @@
 
 #include "tests/limit.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <net/if.h>
 #include <sched.h>
@@ -44,7 +45,7 @@ static inline bool own_network_enter(int first, int last)
 	return is_up;
 }
 
-/* Runs body there. Returns its process's status: 0, or 77 << 8 where that is not allowed. */
+/* Runs body there. Returns its process's status: 0, or 77 << 8 where that is not allowed, which is printed. */
 static inline int own_network_run(int first, int last, void (*body)(void))
 {
 	int status = -1;
@@ -52,8 +53,11 @@ static inline int own_network_run(int first, int last, void (*body)(void))
 
 	if (child == 0) {
 		test_limit(100);
-		if (!own_network_enter(first, last))
+		if (!own_network_enter(first, last)) {
+			dprintf(STDOUT_FILENO, "a network of one's own needs root, or namespaces for users: %s\n",
+				strerror(errno));
 			_exit(77);
+		}
 		body();
 		_exit(0);
 	}

@@ -4,6 +4,10 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 cd "$scratch" || exit 1
 failures=0
+# Tests keep commands in variables, which the shell splits at blanks: a tree or a build whose path has one gets another path.
+for name in SOURCE_DIR BUILD_DIR; do
+	[[ ${!name-} != *[[:space:]]* ]] || { ln -s "${!name}" "$scratch/.$name" && printf -v "$name" %s "$scratch/.$name"; }
+done
 
 complain()
 {

@@ -9,4 +9,7 @@
 
 #include <cmocka.h>
 
+/* Skips a case and prints why, in the words of tests/skips.txt, with which script/test compares them. */
+#define skip_because(reason) (print_message("%s\n", (reason)), skip())
+
 #endif

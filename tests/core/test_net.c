@@ -123,7 +123,7 @@ static void all_interfaces_are_both_families(void **state)
 	if (probe >= 0)
 		close(probe);
 	if (!has_ipv6)
-		skip();
+		skip_because("there is no IPv6");
 	make_pair("::1", pair);
 	exchange(pair);
 	close_pair(pair);

@@ -88,7 +88,7 @@ static void another_user_is_refused(void **state)
 
 	(void)state;
 	if (geteuid() != 0)
-		skip(); /* only root can become somebody else */
+		skip_because("becoming another user needs root");
 	assert_int_equal(net_unix_listen(name, 4, &listener), TUTTI_OK);
 	child = fork();
 	if (child == 0) {

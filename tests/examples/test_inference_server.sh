@@ -3,10 +3,10 @@
 # What would break: an answer that is not what the client computes, whatever else was in its batch; a queue without a bound; a
 # job that hangs, or ends without a reason, when a client or the server is killed.
 set -u
+. "$SOURCE_DIR/tests/scratch.sh"
 server=$BUILD_DIR/examples/inference_server/inference_server
 dying=$BUILD_DIR/tests/dying_inference_server
 tuttirun=$BUILD_DIR/launch/tuttirun
-. "$SOURCE_DIR/tests/scratch.sh"
 unset TUTTI_SECRET TUTTI_SECRET_FILE TUTTI_RESTARTED TUTTI_MAX_RESTARTS
 export TUTTI_TIMEOUT_MS=60000
 

@@ -3,10 +3,10 @@
 # What would break: a parameter server that learns something else than DDP; a worker that is further ahead than it may be, or
 # that is held back where it need not be; a job that hangs, or ends without a reason, when a worker or a server is killed.
 set -u
+. "$SOURCE_DIR/tests/scratch.sh"
 server=$BUILD_DIR/examples/parameter_server/parameter_server
 dying=$BUILD_DIR/tests/dying_parameter_server
 tuttirun=$BUILD_DIR/launch/tuttirun
-. "$SOURCE_DIR/tests/scratch.sh"
 unset TUTTI_SECRET TUTTI_SECRET_FILE TUTTI_RESTARTED TUTTI_MAX_RESTARTS
 export TUTTI_TIMEOUT_MS=60000
 

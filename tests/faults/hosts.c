@@ -1,6 +1,8 @@
 /* See hosts.h. */
 #include "tests/faults/hosts.h"
 
+#include "tests/own_folder.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -9,9 +11,9 @@
 #include <netinet/in.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/mount.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -31,11 +33,11 @@ static bool set_up(const char *name, bool is_up)
 
 bool hosts_leave_world(bool keeps_network)
 {
-	if (unshare(CLONE_NEWNS | (keeps_network ? 0 : CLONE_NEWNET)) != 0)
+	if (!own_mounts() || (!keeps_network && unshare(CLONE_NEWNET) != 0))
 		return false;
-	return set_up("lo", true) && mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
-	       mount("none", "/dev/shm", "tmpfs", 0, "size=1g") == 0 &&
-	       mount("none", "/tmp", "tmpfs", 0, "size=1g") == 0;
+	/* What looks for TMPDIR, which may lie below /tmp, is to use /tmp. */
+	return set_up("lo", true) && own_folder("/dev/shm", "size=1g") &&
+	       own_folder("/tmp", "size=1g") && unsetenv("TMPDIR") == 0;
 }
 
 void hosts_address(int host, char *text, size_t bytes)

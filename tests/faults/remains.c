@@ -78,7 +78,7 @@ void remains_dump(const pid_t *pids, int ranks, const char *tutti_trace)
 		show(command);
 		if (!tutti_trace)
 			continue;
-		snprintf(command, sizeof command, "timeout 20 %s dump %d -o - | tail -c 3000",
+		snprintf(command, sizeof command, "timeout 20 '%s' dump %d -o - | tail -c 3000",
 			 tutti_trace, (int)pids[r]);
 		show(command);
 	}

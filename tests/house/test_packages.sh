@@ -6,7 +6,7 @@
 set -u
 . "$SOURCE_DIR/tests/scratch.sh"
 for tool in cpack dpkg-deb dpkg-shlibdeps file; do
-	command -v $tool >/dev/null || { echo "$tool is not installed"; exit 77; }
+	command -v $tool >/dev/null || { echo "no $tool: dpkg-dev, file or cpack is not installed"; exit 77; }
 done
 
 cpack --config "$BUILD_DIR/CPackConfig.cmake" -B "$PWD/made" >cpack.out 2>&1 || { cat cpack.out; exit 1; }

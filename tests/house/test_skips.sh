@@ -15,9 +15,17 @@ echo '3/3 Test #3: core/test_wait ...   Passed    0.01 sec'
 END
 cat >tree/build/dev/Testing/Temporary/LastTest.log <<'END'
 1/3 Test: core/test_net
+Command: "sh" "-c" "echo the command does not count"
+Output:
+----------------------------------------------------------
+there is but one family
 [  SKIPPED ] one_family
 [  SKIPPED ] 1 test(s), listed below:
 [  SKIPPED ] one_family
+2/3 Test: core/test_tls
+Output:
+----------------------------------------------------------
+OpenSSL: it is not installed
 END
 
 # says CODE LINE...: script/test ends so, and has these lines.
@@ -36,6 +44,11 @@ echo '* core/test_tls it is not installed' >tree/tests/skips.txt
 says 1 '    skipped: core/test_tls (it is not installed)' \
 	'    FAILED: core/test_net:one_family was skipped, and tests/skips.txt does not allow it' \
 	'    2 passed, 1 failed' '2 passed, 1 failed, 1 skipped'
+# A test is skipped for the reason that it prints. Another one's does not count, nor its command.
+for reason in 'it is not installed' 'the command does not count' 'there is but two'; do
+	echo "* core/test_net:* $reason" >>tree/tests/skips.txt
+done
+says 1 '    FAILED: core/test_net:one_family was skipped, and prints none of the reasons that tests/skips.txt has for it: there is but one family'
 echo '* core/test_net:one_family there is but one' >>tree/tests/skips.txt
 says 0 '    2 passed, 0 failed' '2 passed, 0 failed, 2 skipped'
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # What would break: ranks that share a core while another one is idle, or run with as many threads as the machine has cores.
 set -u
-run="timeout -k 5 60 $BUILD_DIR/launch/tuttirun"
 . "$SOURCE_DIR/tests/scratch.sh"
+run="timeout -k 5 60 $BUILD_DIR/launch/tuttirun"
 unset TUTTI_SECRET TUTTI_SECRET_FILE OMP_NUM_THREADS MKL_NUM_THREADS OPENBLAS_NUM_THREADS
 
 # threads COUNT...: each rank's line of output has so many threads.

@@ -4,6 +4,7 @@
 # meet at an address with a scope.
 set -u
 . "$SOURCE_DIR/tests/launch/launchers.sh"
+needs iproute2 ip
 if [ "${1-}" != inside ]; then
 	if ! unshare -mn ip link add v6 type veth peer name v6b 2>err; then
 		echo "a network of one's own needs root and veth: $(tail -n 1 err)"

@@ -3,8 +3,8 @@
 # What would break: failed ranks that are started again, how often, what is said of it, and a job that goes on
 # through kills.
 set -u
-run="timeout -k 5 90 $BUILD_DIR/launch/tuttirun"
 . "$SOURCE_DIR/tests/scratch.sh"
+run="timeout -k 5 90 $BUILD_DIR/launch/tuttirun"
 unset TUTTI_SECRET TUTTI_SECRET_FILE TUTTI_RESTARTED
 
 # said COUNT PATTERN: so many lines of stderr.

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # What would break: a job that hangs, and is ended for its time, without a word on where it hangs.
 set -u
-run="timeout -k 5 100 $BUILD_DIR/launch/tuttirun"
 . "$SOURCE_DIR/tests/scratch.sh"
+run="timeout -k 5 100 $BUILD_DIR/launch/tuttirun"
 unset TUTTI_SECRET TUTTI_SECRET_FILE TUTTI_TRACE_DIR
 mkfifo go
 

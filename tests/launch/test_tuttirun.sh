@@ -3,8 +3,8 @@
 # What would break: how jobs are started, heard, signalled and ended. Every wait is for a condition (a line in
 # a fifo, its end) and has `timeout` around it.
 set -u
-run="timeout -k 5 60 $BUILD_DIR/launch/tuttirun"
 . "$SOURCE_DIR/tests/scratch.sh"
+run="timeout -k 5 60 $BUILD_DIR/launch/tuttirun"
 unset TUTTI_SECRET TUTTI_SECRET_FILE
 
 # ---- the environment of the ranks

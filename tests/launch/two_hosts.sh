@@ -1,6 +1,7 @@
 # Two hosts, n1 and n2, on this machine: network namespaces with names of their own and a link between them. To be sourced after
 # launchers.sh by a test that does nothing else before: it starts it again on n1. $second is a process on n2, and ./rsh [OPTIONS]
 # HOST COMMAND... runs a command there, as ssh does.
+needs iproute2 ip
 if [ "${1-}" != inside ]; then
 	printf '127.0.0.1 localhost\n10.77.0.1 n1\n10.77.0.2 n2\n' >hosts
 	if ! unshare -mnu sh -c 'mount --bind hosts /etc/hosts && ip link add n1 type veth peer name n2' 2>err; then

@@ -132,7 +132,7 @@ static void test_gpu(void **state)
 
 	(void)state;
 	if (!open_cuda())
-		skip();
+		skip_because("there is no GPU whose driver could be asked");
 	cuda_kind_use();
 	for (size_t i = 0; i < sizeof bytes; i++)
 		bytes[i] = (uint8_t)(i * 31 + i / 4096);

@@ -1,8 +1,8 @@
 # What the tests of benchmark programs share. To be sourced; leaves the caller in a scratch folder, with
 # $bin, $run, $failures, and the functions below.
+. "$SOURCE_DIR/tests/scratch.sh"
 bin=$BUILD_DIR/perf
 run="timeout -k 5 100"
-. "$SOURCE_DIR/tests/scratch.sh"
 unset WORLD_SIZE RANK
 collectives="all_reduce all_gather reduce_scatter broadcast reduce gather scatter all_to_all sendrecv barrier"
 

@@ -8,6 +8,13 @@
 #   start N       sets $launch to what stands before a program's name for N ranks, and $ranks to its options
 . "$SOURCE_DIR/tests/perf/common.sh"
 
+# mpi_is_here MPICC MPIRUN: Open MPI's wrapper names the header's folder only where a file is compiled, not standard input.
+mpi_is_here()
+{
+	echo '#include <mpi.h>' >here.c
+	"$1" -E here.c && command -v "$2"
+}
+
 if ! peer_is_here >out 2>&1; then
 	echo "$peer_name is not installed"
 	exit 77

@@ -14,7 +14,7 @@ done
 # shellcheck disable=SC2086
 set -- $cpus
 if [ $# -lt 2 ]; then
-	echo "needs two CPUs"
+	echo "there is only one CPU"
 	exit 77
 fi
 

@@ -9,7 +9,7 @@ export ASAN_OPTIONS=detect_leaks=0       # its own
 
 peer_is_here()
 {
-	echo '#include <mpi.h>' | mpicc.mpich -E - && command -v mpirun.mpich
+	mpi_is_here mpicc.mpich mpirun.mpich
 }
 
 start()

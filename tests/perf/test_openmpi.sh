@@ -9,7 +9,7 @@ export ASAN_OPTIONS=detect_leaks=0       # its own
 
 peer_is_here()
 {
-	echo '#include <mpi.h>' | mpicc.openmpi -E - && command -v mpirun.openmpi
+	mpi_is_here mpicc.openmpi mpirun.openmpi
 }
 
 start()

@@ -82,7 +82,7 @@ static void another_user_gets_no_key(void **state)
 
 	(void)state;
 	if (geteuid() != 0)
-		skip(); /* only root can become somebody else */
+		skip_because("becoming another user needs root");
 	ranks_prepare(runs, 2, ranks_free_port());
 	runs[0].job.secret[0] = runs[1].job.secret[0] = '\0';
 	snprintf(name, sizeof name, "tutti-rendezvous-0-%d", runs[0].job.port);
@@ -115,7 +115,7 @@ static void another_users_key_is_not_taken(void **state)
 
 	(void)state;
 	if (geteuid() != 0)
-		skip(); /* only root can become somebody else */
+		skip_because("becoming another user needs root");
 	ranks_prepare(runs, 2, ranks_free_port());
 	runs[1].job.secret[0] = '\0';
 	assert_int_equal(pipe(ready), 0);

@@ -2,9 +2,9 @@
 # What would break: a secret that shows, in a command line, in a log, in an error or in what ranks share. Jobs
 # that end well and in several wrong ways run with all there is of logging, and their words are searched.
 set -u
+. "$SOURCE_DIR/tests/scratch.sh"
 run="timeout -k 5 60 $BUILD_DIR/launch/tuttirun"
 api=$BUILD_DIR/tests/api
-. "$SOURCE_DIR/tests/scratch.sh"
 unset TUTTI_SECRET TUTTI_SECRET_FILE
 export TUTTI_LOG=debug
 

@@ -73,7 +73,7 @@ static void test_cores(void **state)
 	sched_getaffinity(0, sizeof *affinity, &affinity[2]);
 	cpus = CPU_COUNT(&affinity[2]);
 	if (cpus % (has_siblings() ? 4 : 2) != 0)
-		skip(); /* two ranks cannot have as many */
+		skip_because("two ranks cannot have as many cores each");
 	status = own_network_run(29500, 30500, share_cores);
 	if (status == 77 << 8)
 		skip();

@@ -2,6 +2,7 @@
  * nothing counts that was recorded on the one before. */
 #include "tests/tls/capture.h"
 #include "tests/transport/hand.h"
+#include "tests/openssl.h"
 
 #include "core/clock.h"
 #include "core/tls.h"
@@ -177,7 +178,7 @@ int main(void)
 		cmocka_unit_test(a_recorded_message),
 	};
 
-	if (tls_load() != TUTTI_OK)
+	if (!openssl_is_here())
 		return 77;
 	hand_setup();
 	subject = &reconnecting;

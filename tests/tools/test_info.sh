@@ -2,9 +2,9 @@
 # What would break: what tutti-info says of this machine and of the ways between ranks, as tables and as JSON; which
 # transports it calls possible, absent or forbidden; its exit codes.
 set -u
+. "$SOURCE_DIR/tests/scratch.sh"
 info="timeout -k 5 60 $BUILD_DIR/tools/tutti-info"
 run="timeout -k 5 100 $BUILD_DIR/launch/tuttirun"
-. "$SOURCE_DIR/tests/scratch.sh"
 unset WORLD_SIZE RANK TUTTI_TRANSPORTS TUTTI_WINDOW TUTTI_HOST_ID
 
 said()

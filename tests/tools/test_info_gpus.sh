@@ -3,9 +3,9 @@
 # What would break: what tutti-info says of GPUs, of the links between them, and of what moves the device buffers of each
 # pair of ranks; with the fake driver, and without one.
 set -u
+. "$SOURCE_DIR/tests/scratch.sh"
 info="timeout -k 5 60 $BUILD_DIR/tools/tutti-info"
 run="timeout -k 5 100 $BUILD_DIR/launch/tuttirun"
-. "$SOURCE_DIR/tests/scratch.sh"
 unset WORLD_SIZE RANK TUTTI_TRANSPORTS TUTTI_WINDOW TUTTI_HOST_ID
 
 said()

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # What would break: finding the rank that a job hangs in, by the number of its tuttirun alone.
 set -u
+. "$SOURCE_DIR/tests/scratch.sh"
 trace="timeout -k 5 60 $BUILD_DIR/tools/tutti-trace"
 top="timeout -k 5 60 $BUILD_DIR/tools/tutti-top"
-. "$SOURCE_DIR/tests/scratch.sh"
 unset TUTTI_TRACE_DIR
 mkfifo go
 

@@ -183,7 +183,7 @@ static void test_files(void **state)
 	(void)state;
 	if (!load_text(&(struct log){0}, "{}", why, sizeof why) &&
 	    strstr(why, "jansson was not installed"))
-		skip();
+		skip_because("jansson is not installed");
 	assert_true(use_file(right));
 	for (int i = 0; i < whole_or(FILES, FILES / 3, FILES); i++) {
 		size_t at = next() % bytes, out = next() % 12;

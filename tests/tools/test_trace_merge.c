@@ -321,7 +321,7 @@ static void test_round_trip(void **state)
 	if (!load_text(&again, text, why, sizeof why)) {
 		print_message("%s\n", why);
 		if (strstr(why, "jansson was not installed"))
-			skip();
+			skip_because("jansson is not installed");
 	}
 	assert_int_equal(again.count, 2);
 	const struct trace_comm *c = again.processes[1].comms;

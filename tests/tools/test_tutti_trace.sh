@@ -4,11 +4,11 @@
 # can be connected, what merge says of them, tutti-top, traces of failures, and a message with an exit code
 # for every process that cannot be looked at. Every wait is for a condition and has a deadline.
 set -u
+. "$SOURCE_DIR/tests/scratch.sh"
 run="timeout -k 5 100 $BUILD_DIR/launch/tuttirun"
 trace="timeout -k 5 60 $BUILD_DIR/tools/tutti-trace"
 top="timeout -k 5 60 $BUILD_DIR/tools/tutti-top"
 rank=$BUILD_DIR/tests/trace_main
-. "$SOURCE_DIR/tests/scratch.sh"
 unset TUTTI_TRACE_DIR
 if $trace merge /dev/null 2>&1 | grep -q 'jansson was not installed'; then
 	echo "jansson is not installed"

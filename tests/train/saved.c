@@ -226,7 +226,7 @@ bool saved_has_python(void)
 	bool has = system("command -v python3 >/dev/null") == 0;
 
 	if (!has)
-		printf("python3 is not installed\n");
+		printf("Python 3 is not installed\n");
 	return has;
 }
 

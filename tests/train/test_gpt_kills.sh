@@ -6,8 +6,8 @@
 # are the fake driver's.
 set -u
 options="--steps 61 --grow-wait 60"
-run="timeout -k 5 100 $BUILD_DIR/launch/tuttirun -n 3 --max-restarts 50 --restart rank"
 . "$SOURCE_DIR/tests/scratch.sh"
+run="timeout -k 5 100 $BUILD_DIR/launch/tuttirun -n 3 --max-restarts 50 --restart rank"
 . "$SOURCE_DIR/tests/train/kill_rank.sh"
 unset TUTTI_SECRET TUTTI_SECRET_FILE TUTTI_RESTARTED
 

@@ -4,9 +4,9 @@
 # What would break: tensor and pipeline parallelism that change losses, checkpoints that load on one mesh only, and options that do
 # not go together.
 set -u
+. "$SOURCE_DIR/tests/scratch.sh"
 gpt=$BUILD_DIR/examples/gpt/gpt
 tuttirun="timeout -k 5 200 $BUILD_DIR/launch/tuttirun"
-. "$SOURCE_DIR/tests/scratch.sh"
 cat /usr/share/common-licenses/GPL-3 >text
 
 # train NAME RANKS OPTIONS...: losses into NAME.loss, what is said into NAME.out

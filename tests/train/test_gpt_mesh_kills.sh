@@ -4,8 +4,8 @@
 # What would break: training on a mesh that continues when ranks die. With a new rank in the dead one's place the parameters
 # have the bits of a job in which no rank died.
 set -u
-gpt="$BUILD_DIR/examples/gpt/gpt --steps 25 --report-every 6 --layers 2 --sample 0"
 . "$SOURCE_DIR/tests/scratch.sh"
+gpt="$BUILD_DIR/examples/gpt/gpt --steps 25 --report-every 6 --layers 2 --sample 0"
 . "$SOURCE_DIR/tests/train/kill_rank.sh"
 unset TUTTI_SECRET TUTTI_SECRET_FILE TUTTI_RESTARTED
 

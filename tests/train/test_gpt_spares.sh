@@ -4,8 +4,8 @@
 # What would break: a mesh that shrinks when ranks die and no new ones come in time. A rank of a replica that has left ends, or
 # misses the next death, or its own is missed; the place that it takes has no part of the model, or no file for losses.
 set -u
-gpt="$BUILD_DIR/examples/gpt/gpt --steps 60 --report-every 1 --layers 2 --sample 0 --dump-loss"
 . "$SOURCE_DIR/tests/scratch.sh"
+gpt="$BUILD_DIR/examples/gpt/gpt --steps 60 --report-every 1 --layers 2 --sample 0 --dump-loss"
 . "$SOURCE_DIR/tests/train/kill_rank.sh"
 unset TUTTI_SECRET TUTTI_SECRET_FILE TUTTI_RESTARTED
 

@@ -4,8 +4,8 @@
 # What would break: a program that goes on in place when its ranks are killed, at any moment, also while the others
 # recover. No step is lost, and the loss at the end has the bits of a job in which no rank died.
 set -u
-program="$BUILD_DIR/tests/mortal_main" # examples/recover
 . "$SOURCE_DIR/tests/scratch.sh"
+program="$BUILD_DIR/tests/mortal_main" # examples/recover
 unset TUTTI_SECRET TUTTI_SECRET_FILE TUTTI_RESTARTED TUTTI_MAX_RESTARTS
 export TUTTI_TIMEOUT_MS=30000
 

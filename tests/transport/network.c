@@ -122,10 +122,15 @@ static bool can_reset(void)
 
 bool network_enter(void)
 {
-	if (unshare(CLONE_NEWNET) != 0)
+	if (unshare(CLONE_NEWNET) != 0) {
+		puts("a network of one's own needs root");
 		return false;
+	}
 	network_up(true);
-	return can_reset();
+	if (can_reset())
+		return true;
+	puts("the kernel cannot reset sockets (INET_DIAG_DESTROY)");
+	return false;
 }
 
 /* Adds what one datagram of the kernel's says; false: it was the last. */

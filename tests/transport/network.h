@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Before any thread is made. False: not allowed here, or the kernel cannot (INET_DIAG_DESTROY). */
+/* Before any thread is made. False: not allowed here, or the kernel cannot (INET_DIAG_DESTROY), which is printed. */
 bool network_enter(void);
 void network_up(bool is_up);
 /* Resets the connection of this socket. False when it has none. */

@@ -2,6 +2,7 @@
  * other and looks at their exit statuses; every rank is a child, which says what went wrong on
  * stderr. */
 #include "tests/limit.h"
+#include "tests/own_folder.h"
 #include "tests/transport/cases.h"
 #include "tests/transport/world.h"
 
@@ -13,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -321,22 +321,13 @@ static int count_names(const char *path)
 	return count;
 }
 
-/* From here on no other program has names in what this process takes for /tmp and /dev/shm. */
-static bool take_own_folders(void)
-{
-	return unshare(CLONE_NEWNS) == 0 &&
-	       mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
-	       mount("names", "/tmp", "tmpfs", 0, NULL) == 0 &&
-	       mount("names", "/dev/shm", "tmpfs", 0, NULL) == 0;
-}
-
 /* In a process of its own; its exit code: 1 if names are left, 77 if only TMPDIR could be looked
  * at.
  */
 static int names_of_killed(void)
 {
 	char folder[] = "/tmp/tutti-names-XXXXXX";
-	bool has_folders = take_own_folders();
+	bool has_folders = own_mounts() && own_folder("/tmp", NULL) && own_folder("/dev/shm", NULL);
 	struct family f;
 	int count;
 
@@ -372,7 +363,7 @@ void test_killed_leave_nothing(void **state)
 	}
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
-		skip();
+		skip_because(OWN_MOUNTS_WHY);
 	assert_int_equal(status, 0);
 }
 

@@ -46,7 +46,7 @@ static void ucx_destroy(struct tutti_endpoint *base)
 	free(endpoint);
 }
 
-static tutti_status open_context(struct ucx_endpoint *endpoint)
+static tutti_status open_context(struct ucx_endpoint *endpoint, int ranks)
 {
 	const ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES,
 				     .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP};
@@ -57,6 +57,7 @@ static tutti_status open_context(struct ucx_endpoint *endpoint)
 	const struct ucx_library *library = endpoint->library;
 	ucs_status_t status = library->ucp_config_read(NULL, NULL, &config);
 	if (status == UCS_OK) {
+		ucx_configure_shm(library, config, ranks);
 		status = library->ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config,
 						   &endpoint->context);
 		library->ucp_config_release(config);
@@ -82,7 +83,7 @@ static tutti_status open_oob(struct ucx_endpoint *endpoint,
 	else if (!endpoint->has_rdma && !config->is_named)
 		fail(TUTTI_ERR_UNSUPPORTED,
 		     "ucx: no RDMA port works here, and TUTTI_TRANSPORTS does not name ucx");
-	else if (open_context(endpoint) == TUTTI_OK) {
+	else if (open_context(endpoint, config->size) == TUTTI_OK) {
 		TRY(oob_open(&endpoint->oob, config, "ucx"));
 		ucx_address_make(endpoint, config->host_id);
 		return TUTTI_OK;

@@ -1,6 +1,7 @@
 /* libucp, loaded once in a process; what its statuses mean. */
 #include "transport/ucx/library.h"
 
+#include "core/log.h"
 #include "core/status.h"
 
 #include <assert.h>
@@ -10,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #define NAME                 "libucp.so.0"
@@ -94,6 +96,54 @@ tutti_status ucx_library(const struct ucx_library **library)
 		return fail(TUTTI_ERR_UNSUPPORTED, "ucx: %s", reason);
 	*library = &loaded;
 	return TUTTI_OK;
+}
+
+/* Each worker, so each connection, receives from shared memory into a FIFO and a pool of buffers of
+ * 8 KiB, which UCX takes from /dev/shm. By itself UCX begins with 512 buffers, 4 MiB: 15 workers
+ * fill what a container has. Here at most UCX_WINDOW blocks are on their way, and as many wait for
+ * a receive: the FIFO has so many places, and the pool begins, 0.6 MiB, with all that it ever
+ * needs. A pool that cannot grow would hold up what makes room in it. */
+static const char *const shm_settings[][2] = {{"FIFO_SIZE", "32"}, {"RX_BUFS_GROW", "72"}};
+
+/* MM_: of all kinds of shared memory. A kind's own variable goes before it. */
+static bool is_in_environment(const char *setting)
+{
+	static const char *const kinds[] = {"MM", "POSIX", "SYSV", "XPMEM"};
+	char name[48];
+
+	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+		snprintf(name, sizeof name, "UCX_%s_%s", kinds[i], setting);
+		if (getenv(name))
+			return true;
+	}
+	return false;
+}
+
+uint64_t ucx_shm_free_bytes(void)
+{
+	struct statvfs shm;
+
+	return statvfs("/dev/shm", &shm) == 0 ? (uint64_t)shm.f_bavail * shm.f_frsize : 0;
+}
+
+void ucx_configure_shm(const struct ucx_library *library, ucp_config_t *config, int ranks)
+{
+	uint64_t room = ucx_shm_free_bytes();
+	char name[48];
+
+	for (size_t i = 0; i < sizeof shm_settings / sizeof *shm_settings; i++) {
+		snprintf(name, sizeof name, "MM_%s", shm_settings[i][0]);
+		if (!is_in_environment(shm_settings[i][0]))
+			library->ucp_config_modify(config, name, shm_settings[i][1]);
+	}
+	/* All may be on this machine, and connected. UCX has System V's shared memory, too. */
+	if (room / UCX_SHM_WORKER_BYTES >= (uint64_t)ranks * (uint64_t)ranks || getenv("UCX_TLS") ||
+	    getenv("UCX_POSIX_DIR"))
+		return;
+	library->ucp_config_modify(config, "TLS", "^posix");
+	log_info("ucx: /dev/shm has %llu MiB free, little for %d ranks: UCX does without "
+		 "(UCX_TLS=^posix)",
+		 (unsigned long long)(room >> 20), ranks);
 }
 
 tutti_status ucx_needs_descriptors(int count)

@@ -11,6 +11,8 @@
 #define UCX_FUNCTIONS(X)                                                                           \
 	X(ucs_status_t, ucp_config_read,                                                           \
 	  (const char *prefix, const char *file, ucp_config_t **config))                           \
+	X(ucs_status_t, ucp_config_modify,                                                         \
+	  (ucp_config_t * config, const char *name, const char *value))                            \
 	X(void, ucp_config_release, (ucp_config_t * config))                                       \
 	X(ucs_status_t, ucp_init_version,                                                          \
 	  (unsigned major, unsigned minor, const ucp_params_t *params, const ucp_config_t *config, \
@@ -48,6 +50,13 @@ struct ucx_library {
 /* The same for all threads, loaded by the first call. UNSUPPORTED says what is missing, and which
  * package has it. */
 tutti_status ucx_library(const struct ucx_library **library);
+
+/* How UCX shares memory on this machine, for a context of one of so many ranks. What the
+ * environment sets stays. */
+void ucx_configure_shm(const struct ucx_library *library, ucp_config_t *config, int ranks);
+#define UCX_SHM_WORKER_BYTES ((uint64_t)1 << 20) /* of /dev/shm: more than a worker takes */
+/* Free bytes of /dev/shm; 0: there is none. */
+uint64_t ucx_shm_free_bytes(void);
 
 /* It writes nothing by itself: see library.c. */
 #define UCX_SAYS_MORE "UCX_LOG_LEVEL=error says more"

@@ -123,6 +123,23 @@ static tutti_status cannot(const struct ucx_conn *conn, const char *what, ucs_st
 		    library_of(conn)->ucs_status_string(status));
 }
 
+/* Where /dev/shm is full UCX says one of three things. */
+static tutti_status cannot_create_worker(const struct ucx_conn *conn, ucs_status_t status)
+{
+	uint64_t room = ucx_shm_free_bytes();
+
+	if (status == UCS_ERR_SHMEM_SEGMENT) /* of this end */
+		status = UCS_ERR_NO_MEMORY;
+	if (ucx_status(status) != TUTTI_ERR_MEMORY || room >= UCX_SHM_WORKER_BYTES)
+		return cannot(conn, "ucp_worker_create", status);
+	return fail(TUTTI_ERR_MEMORY,
+		    "ucx: rank %d cannot connect to rank %d: %s; /dev/shm has %llu KiB left, of "
+		    "which a connection takes up to 1 MiB: make it larger (docker: --shm-size), or "
+		    "set UCX_TLS=^posix",
+		    ucx_endpoint_of(conn)->rank, conn->base.peer,
+		    library_of(conn)->ucs_status_string(status), (unsigned long long)(room >> 10));
+}
+
 tutti_status ucx_wire_open(struct ucx_conn *conn)
 {
 	const ucp_worker_params_t params = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
@@ -142,9 +159,7 @@ tutti_status ucx_wire_open(struct ucx_conn *conn)
 
 	if (status != UCS_OK) {
 		conn->wire.worker = NULL;
-		if (status == UCS_ERR_SHMEM_SEGMENT) /* of this end: /dev/shm is full */
-			status = UCS_ERR_NO_MEMORY;
-		return cannot(conn, "ucp_worker_create", status);
+		return cannot_create_worker(conn, status);
 	}
 	status = library->ucp_worker_set_am_recv_handler(conn->wire.worker, &handler);
 	if (status != UCS_OK)

@@ -113,9 +113,8 @@ static void large_pages_on_every_rank(void **state)
 {
 	(void)state;
 	if (!can_collapse()) {
-		print_message("This kernel makes no 2 MiB pages of shared memory "
-			      "(MADV_COLLAPSE, Linux 6.1).\n");
-		skip();
+		print_message("MADV_COLLAPSE (Linux 6.1): ");
+		skip_because("the kernel makes no 2 MiB pages of shared memory");
 	}
 	for (int processes = 0; processes < 2; processes++) {
 		struct team team = {

@@ -18,7 +18,8 @@ static void a_whole_fatbin(void **state)
 
 	(void)state;
 	if (!cuda_kernels_are_built)
-		skip();
+		skip_because("this build has no kernels for GPUs: there was no nvcc, or "
+			     "TUTTI_CUDA is OFF");
 	assert_memory_equal(cuda_kernels_image, &magic, sizeof magic);
 	memcpy(&header_bytes, cuda_kernels_image + 6, sizeof header_bytes);
 	memcpy(&bytes, cuda_kernels_image + 8, sizeof bytes);

@@ -7,7 +7,7 @@
 set -euo pipefail
 ptx=$BUILD_DIR/kernels.ptx
 [ -e "$ptx" ] || {
-	echo "nvcc is not installed"
+	echo "this build has no kernels for GPUs: there was no nvcc, or TUTTI_CUDA is OFF"
 	exit 77
 }
 

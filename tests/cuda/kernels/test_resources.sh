@@ -8,7 +8,7 @@ here=$SOURCE_DIR/tests/cuda/kernels
 report=$BUILD_DIR/kernels.resources
 most_saved=128 # bytes of the caller's registers that a function compiled for itself may have to save, once a call
 [ -e "$report" ] || {
-	echo "nvcc is not installed"
+	echo "this build has no kernels for GPUs: there was no nvcc, or TUTTI_CUDA is OFF"
 	exit 77
 }
 

@@ -77,7 +77,7 @@ static void read_back(const struct job *job, char *text)
 	const char *source = getenv("SOURCE_DIR");
 	char command[3 * PATH_BYTES];
 
-	snprintf(command, sizeof command, "python3 %s/tests/train/metrics/read_logs.py %s",
+	snprintf(command, sizeof command, "python3 '%s/tests/train/metrics/read_logs.py' '%s'",
 		 source ? source : ".", job->dir);
 	FILE *pipe = popen(command, "r");
 	assert_non_null(pipe);
@@ -184,8 +184,7 @@ static void test_read_back(void **state)
 	static char got[TEXT_BYTES], expected[TEXT_BYTES];
 
 	if (system("command -v python3 >/dev/null") != 0) {
-		print_message("python3 is not installed\n");
-		skip();
+		skip_because("Python 3 is not installed");
 	}
 	for (int n = 1; n <= 4; n += 3) {
 		struct job job = {.interval = 1, .first_step = -1, .steps = 4, .twice = 1};
@@ -543,8 +542,7 @@ static void test_comma(void **state)
 		     localeconv()->decimal_point[0] == ',';
 	if (!has_locale) {
 		remove_dir(&job);
-		print_message("localedef made no language with decimal commas\n");
-		skip();
+		skip_because("localedef made no language with decimal commas");
 	}
 	assert_int_equal(ranks_as_threads(1, log_steps, &job), 0);
 	assert_int_equal(localeconv()->decimal_point[0], ',');

@@ -3,9 +3,9 @@
 # What would break: a pipeline whose losses depend on the number of stages or of micro-batches, or that hangs when a stage
 # is killed, or does not say which.
 set -u
+. "$SOURCE_DIR/tests/scratch.sh"
 program="$BUILD_DIR/examples/rpc_pipeline/rpc_pipeline"
 tuttirun="$BUILD_DIR/launch/tuttirun"
-. "$SOURCE_DIR/tests/scratch.sh"
 unset TUTTI_SECRET TUTTI_SECRET_FILE TUTTI_RESTARTED TUTTI_MAX_RESTARTS
 
 # learns LINES COMMAND...: it has so many runs, with the losses of the first one ever but for rounding.

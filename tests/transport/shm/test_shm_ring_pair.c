@@ -2,6 +2,7 @@
  * fail, a sleeping rank that is not woken, memory that depends on /dev/shm or stays behind. (What
  * all transports have in common: test_shm.c.) */
 #include "tests/limit.h"
+#include "tests/own_folder.h"
 #include "tests/transport/world.h"
 
 #include "transport/shm/shm.h"
@@ -11,14 +12,12 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -214,7 +213,7 @@ static void test_other_user(void **state)
 
 	(void)state;
 	if (geteuid() != 0)
-		skip();
+		skip_because("becoming another user needs root");
 	world_open(&w, 2);
 	pid_t pid = fork();
 	if (pid == 0) {
@@ -489,8 +488,7 @@ static int with_small_dev_shm(void)
 	static struct post sends[N][N], recvs[N][N];
 	struct world w;
 
-	if (unshare(CLONE_NEWNS) < 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
-	    mount("none", "/dev/shm", "tmpfs", 0, "size=1m") < 0)
+	if (!own_mounts() || !own_folder("/dev/shm", "size=1m"))
 		return 77;
 	world_open(&w, N);
 	for (int a = 0; a < N; a++)
@@ -521,7 +519,7 @@ static void test_small_dev_shm(void **state)
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_true(WIFEXITED(status));
 	if (WEXITSTATUS(status) == 77)
-		skip();
+		skip_because(OWN_MOUNTS_WHY);
 	assert_int_equal(WEXITSTATUS(status), 0);
 }
 

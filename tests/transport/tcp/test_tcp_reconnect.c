@@ -5,6 +5,7 @@
  * own. */
 #include "tests/transport/network.h"
 #include "tests/transport/world.h"
+#include "tests/openssl.h"
 
 #include "core/clock.h"
 #include "transport/registry.h"
@@ -438,7 +439,7 @@ int main(int argc, char **argv)
 	const char *seed = getenv("TEST_SEED");
 
 	tcp.has_tls = argc > 1 && strcmp(argv[1], "--tls") == 0;
-	if (!network_enter() || (tcp.has_tls && tls_load() != TUTTI_OK))
+	if (!network_enter() || (tcp.has_tls && !openssl_is_here()))
 		return 77;
 	subject = &tcp;
 	test_seed = seed ? strtoull(seed, NULL, 0) : clock_now_ns();

@@ -3,6 +3,7 @@
 /* Would break: any rule of transport.h, over tcp with TLS whose broken connections are made again.
  */
 #include "tests/transport/conformance.h"
+#include "tests/openssl.h"
 
 #include "core/tls.h"
 #include "transport/registry.h"
@@ -12,5 +13,5 @@ int main(void)
 	static const struct conformance subject = {
 		.transport = &transport_tcp, .has_tls = true, .reconnect = 2};
 
-	return tls_load() == TUTTI_OK ? conformance_main(&subject) : 77;
+	return openssl_is_here() ? conformance_main(&subject) : 77;
 }

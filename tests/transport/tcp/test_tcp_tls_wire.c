@@ -2,6 +2,7 @@
 /* Would break: what tcp does when TLS finds something wrong, who is told what, and how streams end.
  */
 #include "tests/transport/hand.h"
+#include "tests/openssl.h"
 
 #include "core/clock.h"
 #include "core/tls.h"
@@ -366,7 +367,7 @@ int main(void)
 		cmocka_unit_test(test_full_and_closed),
 	};
 
-	if (tls_load() != TUTTI_OK)
+	if (!openssl_is_here())
 		return 77;
 	hand_setup();
 	subject = &sealed;

@@ -61,7 +61,7 @@ static void test_loading_changes_nothing(void **state)
 	(void)state;
 	look(code[0], handlers[0]);
 	if (ucx_library(&library) != TUTTI_OK)
-		skip();
+		skip_because(last_error());
 	look(code[1], handlers[1]);
 	assert_memory_equal(code[0], code[1], sizeof code[0]);
 	for (int i = 0; i < 4; i++)
