@@ -396,11 +396,7 @@ static void urls(void **state)
 		"udp://h:1",
 		"tutti://h:1/",
 		"tutti://h:1",
-		"tcp://[::1]",
-		"tcp://[h]:1",
 		"tcp://h,i:1",
-		"tcp://u@h:1",
-		"tcp://h:+1",
 		("tutti://h,,i:1/0123456789abcdef0123456789abcdef0123456789abcdef012345"
 		 "6789abcdef"),
 		("tutti://::1:1/0123456789abcdef0123456789abcdef0123456789abcdef0123456"
