@@ -1,4 +1,5 @@
-"""What torch and its users ask of a group besides calls: attributes, options, parts of it, futures, names of devices."""
+"""Fails when a group does not answer what torch and its users ask besides calls: attributes, options, parts of it, futures,
+names of devices."""
 
 import os
 import sys
