@@ -2,6 +2,7 @@
  * work on a block is in reduce_template.h; the average of integers, exact and slow, is here. */
 #include "memory/reduce.h"
 
+#include "core/callback.h"
 #include "memory/dtype.h"
 #include "memory/float_unit.h"
 #include "memory/ops.h"
@@ -48,7 +49,8 @@ static void merge_by_user(const struct block *b, char *out, const void *x, const
 		memcpy(out, x, b->n * b->bytes);
 	if ((uintptr_t)y % b->bytes != 0)
 		y = memcpy(aligned, y, b->n * b->bytes);
-	b->user->fn(out, y, b->n, b->dtype, b->user->arg);
+	callback_call("the reduction function", "tutti_op_create", -1,
+		      b->user->fn(out, y, b->n, b->dtype, b->user->arg));
 }
 
 /* out may be x. */

@@ -3,6 +3,7 @@
 
 #include "spawn/rank/variables.h"
 
+#include "core/callback.h"
 #include "core/log.h"
 #include "core/status.h"
 #include "core/wait.h"
@@ -98,7 +99,9 @@ __attribute__((noreturn)) static void become(struct spawn *s, int rank, const si
 	outside_leave(&s->outside, mask);
 	free(s->rank);
 	free(s->poll);
-	_exit(code_of(fn(rank, arg), rank));
+	int code;
+	callback_call("the function", "tutti_spawn", rank, code = fn(rank, arg));
+	_exit(code_of(code, rank));
 }
 
 /* Without a pidfd its end could not be seen among those of the program's other children. */

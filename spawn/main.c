@@ -1,4 +1,5 @@
 /* The words --ranks N of a program's command line. */
+#include "core/callback.h"
 #include "spawn/rank/variables.h"
 #include "spawn/spawn.h"
 
@@ -23,7 +24,9 @@ static int run(int rank, void *arg)
 	const struct program *p = arg;
 
 	(void)rank;
-	return p->fn(p->argc, p->argv);
+	int code;
+	callback_call("the function", "tutti_main", -1, code = p->fn(p->argc, p->argv));
+	return code;
 }
 
 /* Copies argv without --ranks N or --ranks=N, of which *value is the last N; NULL: there is none.

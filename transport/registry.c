@@ -2,6 +2,7 @@
  * process ends, for connections may outlive the communicator that asked for them. */
 #include "transport/registry.h"
 
+#include "core/callback.h"
 #include "core/status.h"
 #include "core/words/nearest.h"
 
@@ -50,7 +51,7 @@ static tutti_status plugin_load(const struct tutti_transport **transport, const 
 			    "tutti_transport_plugin",
 			    path);
 	memcpy(&plugin, &symbol, sizeof plugin);
-	t = plugin();
+	callback_call("the function", "TUTTI_TRANSPORT_PLUGIN", -1, t = plugin());
 	if (!t || t->abi != TUTTI_TRANSPORT_ABI)
 		return fail(
 			TUTTI_ERR_INVALID,

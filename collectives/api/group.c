@@ -4,6 +4,7 @@
 #include "collectives/api/check.h"
 #include "collectives/device/device.h"
 #include "collectives/engine/task.h"
+#include "core/callback.h"
 #include "core/forks.h"
 #include "memory/ops.h"
 
@@ -317,7 +318,8 @@ static tutti_status run(struct call_batch *b, const tutti_call *call)
 		call = &no_call;
 	if (b->count == 0) {
 		if (call->done)
-			call->done(call->done_arg, TUTTI_OK);
+			callback_call("the function done", "tutti_group_end", -1,
+				      call->done(call->done_arg, TUTTI_OK));
 		return TUTTI_OK;
 	}
 	if (b->count == 1)

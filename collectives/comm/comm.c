@@ -9,6 +9,7 @@
 #include "core/forks.h"
 #include "core/log.h"
 #include "core/poison.h"
+#include "transport/guarded.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -164,7 +165,7 @@ static tutti_status open_control(struct tutti_comm *comm, struct control **contr
 
 	comm->reach.control_endpoint = NULL;
 	if (config.endpoint && comm->window) {
-		config.endpoint->transport->destroy(config.endpoint);
+		transport_destroy(config.endpoint);
 		free(comm->reach.peers);
 		comm->reach.peers = NULL;
 	}
@@ -296,12 +297,12 @@ void comm_close(struct tutti_comm *comm)
 	} else {
 		window_destroy(comm->window);
 		for (int i = 0; i < comm->reach.endpoint_count; i++)
-			comm->reach.endpoints[i]->transport->destroy(comm->reach.endpoints[i]);
+			transport_destroy(comm->reach.endpoints[i]);
 	}
 	device_close(comm->device);
 	comm->device = NULL;
 	if (comm->reach.control_endpoint)
-		comm->reach.control_endpoint->transport->destroy(comm->reach.control_endpoint);
+		transport_destroy(comm->reach.control_endpoint);
 	comm->reach.control_endpoint = NULL;
 	comm->engine = NULL;
 	comm->window = NULL;

@@ -5,6 +5,7 @@
 #include "core/log.h"
 #include "core/machine.h"
 #include "memory/memory.h"
+#include "transport/guarded.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -36,7 +37,7 @@ static tutti_status open_consensus_endpoint(struct tutti_endpoint **endpoint,
 
 	own.comm_id[0] = ~own.comm_id[0];
 	own.timeout_ms = CONSENSUS_MS;
-	return transport->open(endpoint, &own);
+	return transport_open(transport, endpoint, &own);
 }
 
 static tutti_status open_consensus(struct tutti_comm *comm, const struct tutti_transport *transport,
@@ -57,7 +58,7 @@ static tutti_status open_control(struct tutti_comm *comm, const struct tutti_tra
 	struct tutti_endpoint_config own = *config;
 
 	own.comm_id[1] = ~own.comm_id[1];
-	TRY(transport->open(&comm->reach.control_endpoint, &own));
+	TRY(transport_open(transport, &comm->reach.control_endpoint, &own));
 	return open_consensus(comm, transport, config);
 }
 
@@ -111,7 +112,7 @@ static tutti_status open_endpoints(struct tutti_comm *comm)
 
 	TRY(transport_list(list, &count, comm->settings.filter, &comm->settings.env));
 	for (int i = 0; i < count; i++) {
-		TRY(list[i]->open(&reach->endpoints[reach->endpoint_count], &config));
+		TRY(transport_open(list[i], &reach->endpoints[reach->endpoint_count], &config));
 		can_be_found |= reach->endpoints[reach->endpoint_count++]->address_bytes > 0;
 		reach->transports[reach->transport_count++] = list[i];
 	}
@@ -143,7 +144,7 @@ static uint32_t find_maps(const struct tutti_comm *comm, struct tutti_endpoint *
 		if (!kind || !kind->dma_buf_check)
 			continue;
 		if (kind->dma_buf_check(device_wanted(comm->settings.device)) == TUTTI_OK &&
-		    endpoint->transport->map(endpoint, id, NULL, 0, &map) == TUTTI_OK)
+		    transport_map(endpoint, id, NULL, 0, &map) == TUTTI_OK)
 			kinds |= 1u << id;
 		else
 			log_info("%s memory of rank %d goes through copies in host memory: %s",

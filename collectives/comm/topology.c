@@ -5,6 +5,7 @@
 #include "collectives/engine/engine.h"
 
 #include "core/log.h"
+#include "transport/guarded.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -220,7 +221,7 @@ static tutti_status find_route(struct tutti_comm *comm, const struct member *mem
 	for (int i = 0; i < reach->endpoint_count; i++) {
 		const struct member_address *a = &m->address[i];
 		struct tutti_endpoint *ep = reach->endpoints[i];
-		int how_well = ep->transport->reach(ep, peer, a->address, a->bytes);
+		int how_well = transport_reach(ep, peer, a->address, a->bytes);
 		if (how_well <= best)
 			continue;
 		best = how_well;
@@ -274,7 +275,7 @@ static void close_unused_endpoints(struct comm_reach *reach, int size)
 		if (peer < size)
 			reach->endpoints[kept++] = ep;
 		else
-			ep->transport->destroy(ep);
+			transport_destroy(ep);
 	}
 	reach->endpoint_count = kept;
 }
@@ -291,7 +292,7 @@ static void find_peer(struct tutti_comm *comm, const struct member *members, int
 	peer->is_visible = strcmp(m->host_id, mine->host_id) == 0 && m->cpu_location.processes &&
 			   m->cpu_location.processes == mine->cpu_location.processes;
 	memcpy(peer->host, m->host, sizeof peer->host - 1);
-	if (r == comm->rank || !ep->transport->reach(ep, r, a->address, a->bytes))
+	if (r == comm->rank || !transport_reach(ep, r, a->address, a->bytes))
 		return;
 	peer->address_bytes = a->bytes;
 	memcpy(peer->address, a->address, a->bytes);

@@ -4,6 +4,7 @@
 #include "collectives/control/deadlines.h"
 #include "core/clock.h"
 #include "core/rank_list.h"
+#include "transport/guarded.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +28,7 @@ tutti_status consensus_create(struct consensus **out, const struct consensus_con
 		if (c)
 			consensus_drop(c);
 		else if (config->endpoint)
-			config->endpoint->transport->destroy(config->endpoint);
+			transport_destroy(config->endpoint);
 		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for its ways to %d ranks",
 			    config->rank, config->size);
 	}
@@ -76,7 +77,7 @@ void consensus_rest(struct consensus *c)
 {
 	if (!c->config.endpoint)
 		return;
-	c->config.endpoint->transport->destroy(c->config.endpoint);
+	transport_destroy(c->config.endpoint);
 	c->config.endpoint = NULL;
 	for (int r = 0; r < c->config.size; r++)
 		c->links[r].address_bytes = 0;
@@ -120,7 +121,7 @@ void consensus_drop(struct consensus *c)
 		free(c->links[r].out_bytes);
 	}
 	if (c->config.endpoint)
-		c->config.endpoint->transport->destroy(c->config.endpoint);
+		transport_destroy(c->config.endpoint);
 	for (int i = 0; i < DECISIONS; i++)
 		free(c->past[i].value);
 	quorum_finish(&c->quorum);
@@ -232,6 +233,6 @@ void consensus_leave(struct consensus *c)
 		return;
 	for (int r = 0; r < c->config.size; r++)
 		consensus_link_close(&c->links[r]);
-	c->config.endpoint->transport->destroy(c->config.endpoint);
+	transport_destroy(c->config.endpoint);
 	c->config.endpoint = NULL;
 }

@@ -3,6 +3,7 @@
 #include "collectives/control/deadlines.h"
 
 #include "core/clock.h"
+#include "transport/guarded.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -59,7 +60,7 @@ void consensus_link_listen(struct consensus_link *l)
 	if (!l->conn)
 		return;
 	l->in_head = (struct tutti_io){.buf = &l->in, .bytes = sizeof l->in, .tag = TAG};
-	l->endpoint->transport->recv(l->conn, &l->in_head);
+	transport_recv(l->conn, &l->in_head);
 }
 
 bool consensus_link_open(struct consensus_link *l)
@@ -71,8 +72,8 @@ bool consensus_link_open(struct consensus_link *l)
 	if (l->failures > FAILURES && clock_now_ns() < l->rests_until_ns)
 		return false;
 	if (l->channel > LAST_CHANNEL || l->address_bytes == 0 ||
-	    l->endpoint->transport->connect(l->endpoint, l->peer, l->channel, l->address,
-					    l->address_bytes, &l->conn) != TUTTI_OK)
+	    transport_connect(l->endpoint, l->peer, l->channel, l->address, l->address_bytes,
+			      &l->conn) != TUTTI_OK)
 		return false;
 	l->channel++;
 	l->was_heard = l->is_lost = l->is_sending = false;
@@ -88,7 +89,6 @@ bool consensus_link_is_refused(const struct consensus_link *l)
 tutti_status consensus_link_send(struct consensus_link *l, uint64_t number, size_t record_bytes,
 				 const struct agreement_message *m)
 {
-	const struct tutti_transport *t = l->endpoint->transport;
 	size_t value = m->value ? agreement_value_bytes(l->size, record_bytes) : 0;
 	uint8_t *at;
 
@@ -117,9 +117,9 @@ tutti_status consensus_link_send(struct consensus_link *l, uint64_t number, size
 	l->out_head = (struct tutti_io){.buf = &l->out, .bytes = sizeof l->out, .tag = TAG};
 	l->out_body =
 		(struct tutti_io){.buf = l->out_bytes, .bytes = l->out.body_bytes, .tag = TAG + 1};
-	t->send(l->conn, &l->out_head);
+	transport_send(l->conn, &l->out_head);
 	if (l->out.body_bytes)
-		t->send(l->conn, &l->out_body);
+		transport_send(l->conn, &l->out_body);
 	return TUTTI_OK;
 }
 
@@ -135,7 +135,7 @@ static void take_head(struct consensus_link *l)
 		return;
 	l->in_body =
 		(struct tutti_io){.buf = l->in_bytes, .bytes = l->in.body_bytes, .tag = TAG + 1};
-	l->endpoint->transport->recv(l->conn, &l->in_body);
+	transport_recv(l->conn, &l->in_body);
 }
 
 void consensus_link_done(struct consensus_link *l, const struct tutti_io *io)
@@ -193,7 +193,7 @@ struct agreement_message consensus_link_message(const struct consensus_link *l)
 void consensus_link_close(struct consensus_link *l)
 {
 	if (l->conn)
-		l->endpoint->transport->close(l->conn);
+		transport_close(l->conn);
 	l->conn = NULL;
 	l->is_lost = l->is_sending = l->has_message = false;
 }

@@ -4,6 +4,7 @@
 
 #include "core/cancel.h"
 #include "core/clock.h"
+#include "transport/guarded.h"
 
 #include <assert.h>
 #include <poll.h>
@@ -97,10 +98,10 @@ static int arm(struct control *control, struct pollfd *fd, int *timeout_ms)
 	if (!ep->transport->event_fd) {
 		n = 0;
 		due_ms = CONTROL_BLIND_MS;
-	} else if (ep->transport->arm && ep->transport->arm(ep)) {
+	} else if (transport_arm(ep)) {
 		n = -1;
 	} else {
-		*fd = (struct pollfd){.fd = ep->transport->event_fd(ep), .events = POLLIN};
+		*fd = (struct pollfd){.fd = transport_event_fd(ep), .events = POLLIN};
 	}
 	for (int i = 0; i < c->link_count && due_ms < 0; i++)
 		if (c->links[i].is_keeping || c->links[i].is_awaited)
@@ -226,8 +227,8 @@ static void destroy(struct control *control)
 	send_the_rest(c);
 	for (int i = 0; i < c->link_count; i++)
 		if (c->links[i].conn)
-			c->links[i].conn->endpoint->transport->close(c->links[i].conn);
-	c->config.endpoint->transport->destroy(c->config.endpoint);
+			transport_close(c->links[i].conn);
+	transport_destroy(c->config.endpoint);
 	pthread_mutex_destroy(&c->lock);
 	free(c->known);
 	free(c);
@@ -280,7 +281,7 @@ tutti_status control_create(struct control **out, const struct control_config *c
 		c->known = calloc((size_t)config->size, sizeof *c->known);
 	if (!c || !c->known) {
 		free(c);
-		config->endpoint->transport->destroy(config->endpoint);
+		transport_destroy(config->endpoint);
 		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for its neighbours",
 			    config->rank);
 	}

@@ -7,6 +7,7 @@
 #include "core/clock.h"
 #include "core/log.h"
 #include "core/rank_list.h"
+#include "transport/guarded.h"
 
 #include <poll.h>
 #include <stdlib.h>
@@ -189,7 +190,7 @@ static bool pass(struct inquiry *q)
 	struct tutti_io *io;
 	bool moved = false;
 
-	ep->transport->progress(ep, &c->done);
+	transport_progress(ep, &c->done);
 	while ((io = tutti_done_pop(&c->done))) {
 		/* The io's conn may be freed by now, but the link that the io lies in is not. */
 		size_t at = (size_t)((char *)io - (char *)c->links) / sizeof *c->links;
@@ -211,9 +212,9 @@ static void sleep_on(struct consensus *c)
 		poll(NULL, 0, 1);
 		return;
 	}
-	if (ep->transport->arm && ep->transport->arm(ep))
+	if (transport_arm(ep))
 		return;
-	fd.fd = ep->transport->event_fd(ep);
+	fd.fd = transport_event_fd(ep);
 	poll(&fd, 1, SLEEP_MS);
 }
 

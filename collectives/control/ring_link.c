@@ -3,6 +3,7 @@
  * rank in that direction follows. Both ends of the gap see it and connect to each other, so the
  * ring closes without a word. */
 #include "collectives/control/control_internal.h"
+#include "transport/guarded.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +19,7 @@ void control_flush(struct control_link *l)
 	l->is_sending = true;
 	l->out = (struct tutti_io){
 		.buf = &l->sending, .bytes = sizeof l->sending, .tag = CONTROL_TAG};
-	l->conn->endpoint->transport->send(l->conn, &l->out);
+	transport_send(l->conn, &l->out);
 }
 
 void control_post(struct control_link *l, const struct control_message *m)
@@ -41,7 +42,7 @@ void control_listen(struct control_link *l)
 		return;
 	l->in = (struct tutti_io){
 		.buf = &l->received, .bytes = sizeof l->received, .tag = CONTROL_TAG};
-	l->conn->endpoint->transport->recv(l->conn, &l->in);
+	transport_recv(l->conn, &l->in);
 }
 
 struct control_link *control_other(struct control_link *l)
@@ -98,8 +99,8 @@ tutti_status control_connect(struct control_link *l)
 	l->is_up = peer->address_bytes == 0;
 	if (l->is_up)
 		return TUTTI_OK;
-	TRY(ep->transport->connect(ep, l->peer, CONTROL_CHANNEL, peer->address, peer->address_bytes,
-				   &l->conn));
+	TRY(transport_connect(ep, l->peer, CONTROL_CHANNEL, peer->address, peer->address_bytes,
+			      &l->conn));
 	control_listen(l);
 	control_post(l, &hello);
 	return TUTTI_OK;
@@ -125,7 +126,7 @@ static void close_conn(struct control_link *l)
 	l->is_cut = l->is_sending = l->is_awaited = false;
 	l->asker = -1;
 	l->queued = 0;
-	conn->endpoint->transport->close(conn);
+	transport_close(conn);
 }
 
 /* Messages that wait for the neighbour that is gone, such as a failure, go to the next one. */

@@ -5,6 +5,7 @@
 #include "core/clock.h"
 #include "core/log.h"
 #include "core/machine.h"
+#include "transport/guarded.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -156,7 +157,7 @@ bool control_pass(struct control_ring *c)
 	struct tutti_io *io;
 	bool moved = false;
 
-	c->config.endpoint->transport->progress(c->config.endpoint, &c->done);
+	transport_progress(c->config.endpoint, &c->done);
 	while ((io = tutti_done_pop(&c->done))) {
 		struct control_link *l = &c->links[0];
 		if (io != &l->in && io != &l->out)
@@ -182,10 +183,10 @@ bool control_pass(struct control_ring *c)
 
 void control_settle(struct control_ring *c)
 {
-	const struct tutti_transport *t = c->config.endpoint->transport;
+	struct tutti_endpoint *ep = c->config.endpoint;
 	for (int tries = 0; tries < 64; tries++) {
 		bool moved = control_pass(c);
-		if ((!t->arm || !t->arm(c->config.endpoint)) && !moved)
+		if ((!ep->transport->arm || !transport_arm(ep)) && !moved)
 			return;
 	}
 	c->needs_helper = true;

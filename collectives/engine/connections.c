@@ -3,6 +3,7 @@
  * that sends them again needs progress here. */
 #include "collectives/engine/direct.h"
 #include "collectives/engine/engine_internal.h"
+#include "transport/guarded.h"
 
 #include <poll.h>
 
@@ -16,8 +17,8 @@ struct tutti_conn *engine_connect(struct engine *e, int peer, int channel)
 		     "rank %d has no way to rank %d: TUTTI_TRANSPORTS names those it may use",
 		     e->config.rank, peer);
 	else
-		status = r->endpoint->transport->connect(r->endpoint, peer, channel, r->address,
-							 r->address_bytes, &conn);
+		status = transport_connect(r->endpoint, peer, channel, r->address, r->address_bytes,
+					   &conn);
 	if (status != TUTTI_OK)
 		engine_set_failure(e, status, FAILURE_NO_RANK, last_error());
 	return conn;
@@ -43,12 +44,12 @@ void engine_disconnect(struct engine *e)
 		e->user->close(e);
 	for (int i = 0; i < 2 * e->config.size; i++)
 		if (e->links.conns[i]) {
-			e->links.conns[i]->endpoint->transport->close(e->links.conns[i]);
+			transport_close(e->links.conns[i]);
 			e->links.conns[i] = NULL;
 		}
 	direct_close(e);
 	for (int i = 0; i < e->config.endpoint_count; i++)
-		e->config.endpoints[i]->transport->destroy(e->config.endpoints[i]);
+		transport_destroy(e->config.endpoints[i]);
 	e->config.endpoint_count = 0;
 }
 
@@ -59,9 +60,9 @@ int engine_arm(struct engine *e, struct pollfd *fds, int max)
 		struct tutti_endpoint *ep = e->config.endpoints[i];
 		if (!ep->transport->event_fd)
 			continue;
-		if (ep->transport->arm && ep->transport->arm(ep))
+		if (transport_arm(ep))
 			return -1;
-		fds[n++] = (struct pollfd){.fd = ep->transport->event_fd(ep), .events = POLLIN};
+		fds[n++] = (struct pollfd){.fd = transport_event_fd(ep), .events = POLLIN};
 	}
 	if (e->works.window_head && e->works.window_head->has_begun && n < max) {
 		window_disarm(e->config.window); /* of another thread: every arm needs one disarm */
@@ -88,7 +89,7 @@ void engine_resend(struct engine *e, struct resend *m)
 		int fd = -1;
 		if (!ep->transport->mend)
 			continue;
-		m->is_due |= ep->transport->mend(ep, &fd) != 0;
+		m->is_due |= transport_mend(ep, &fd) != 0;
 		if (fd >= 0 && m->count == RESEND_FDS)
 			m->is_due = true;
 		else if (fd >= 0)
@@ -100,7 +101,7 @@ bool engine_in_doubt(struct engine *e)
 {
 	for (int i = 0; i < e->config.endpoint_count; i++) {
 		struct tutti_endpoint *ep = e->config.endpoints[i];
-		if (ep->transport->in_doubt && ep->transport->in_doubt(ep))
+		if (ep->transport->in_doubt && transport_in_doubt(ep))
 			return true;
 	}
 	return false;

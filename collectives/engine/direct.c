@@ -5,6 +5,7 @@
 
 #include "core/log.h"
 #include "memory/dma_buf.h"
+#include "transport/guarded.h"
 
 #include <stdlib.h>
 
@@ -19,7 +20,7 @@ struct direct_map {
 static void drop(struct engine_direct *d, struct direct_map *m)
 {
 	if (m->map)
-		d->endpoint->transport->unmap(d->endpoint, m->map);
+		transport_unmap(d->endpoint, m->map);
 	*m = (struct direct_map){0};
 }
 
@@ -72,8 +73,7 @@ static struct direct_map *add(struct engine_direct *d, const struct memory_kind 
 
 	if (!m)
 		return NULL;
-	if (d->endpoint->transport->map(d->endpoint, kind->id, extent->base, extent->bytes, &map) !=
-		    TUTTI_OK &&
+	if (transport_map(d->endpoint, kind->id, extent->base, extent->bytes, &map) != TUTTI_OK &&
 	    !d->has_told) {
 		d->has_told = true;
 		log_info("%s; its messages go through copies in host memory", last_error());

@@ -4,6 +4,7 @@
 #include "collectives/engine/run.h"
 #include "core/clock.h"
 #include "core/status.h"
+#include "transport/guarded.h"
 
 #include <poll.h>
 
@@ -52,7 +53,7 @@ bool engine_pass(struct engine *e, bool is_eager)
 	asks = needs_endpoints(e);
 	for (int i = 0; asks && i < e->config.endpoint_count; i++) {
 		struct tutti_endpoint *ep = e->config.endpoints[i];
-		moved |= ep->transport->progress(ep, &e->links.done) > 0;
+		moved |= transport_progress(ep, &e->links.done) > 0;
 	}
 	for (int i = 1; i < TUTTI_MEMORY_KINDS; i++)
 		if (e->links.queues[i])

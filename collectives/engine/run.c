@@ -3,6 +3,7 @@
 #include "collectives/engine/run.h"
 
 #include "core/poison.h"
+#include "transport/guarded.h"
 
 #include <assert.h>
 
@@ -151,9 +152,9 @@ static void issue_step(struct engine *e, struct lane_run *l, uint32_t step, uint
 		return; /* the engine has failed */
 	run_lay_message(l, s, io);
 	if (s->kind == STEP_SEND)
-		conn->endpoint->transport->send(conn, &io->base.op.io);
+		transport_send(conn, &io->base.op.io);
 	else
-		conn->endpoint->transport->recv(conn, &io->base.op.io);
+		transport_recv(conn, &io->base.op.io);
 }
 
 static void leave_stream(struct engine *e, struct lane_run *l)

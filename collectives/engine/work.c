@@ -2,6 +2,7 @@
  * part ends. How threads wait is in progress.c. */
 #include "collectives/engine/engine_internal.h"
 
+#include "core/callback.h"
 #include "core/poison.h"
 #include "memory/ops.h"
 
@@ -219,7 +220,8 @@ bool engine_call_back(struct engine *e)
 		return false;
 	work_result(work);
 	is_calling_back = true;
-	work->spec.done(work->spec.done_arg, work->status);
+	callback_call("the function done", "a tutti_call", e->config.rank,
+		      work->spec.done(work->spec.done_arg, work->status));
 	is_calling_back = false;
 	no_longer_async(e, work);
 	return true;

@@ -8,6 +8,7 @@
 
 #include "core/clock.h"
 #include "core/poison.h"
+#include "transport/guarded.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -288,7 +289,7 @@ static void disconnect(struct p2p *p)
 		struct p2p_peer *peer = p->peers[r];
 		if (!peer || !peer->conn)
 			continue;
-		peer->conn->endpoint->transport->close(peer->conn);
+		transport_close(peer->conn);
 		peer->conn = NULL;
 	}
 }

@@ -3,6 +3,7 @@
 #include "collectives/p2p/p2p_internal.h"
 
 #include "core/poison.h"
+#include "transport/guarded.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -138,12 +139,14 @@ void p2p_receive_on(struct p2p_message *m)
 void p2p_post_data(struct p2p_peer *peer, struct p2p_io *io, bool sends,
 		   const struct tutti_io *data)
 {
-	const struct tutti_transport *transport = peer->conn->endpoint->transport;
 	struct tutti_io *t = &io->base.op.io;
 
 	*t = *data;
 	t->tag = P2P_TAG;
-	(sends ? transport->send : transport->recv)(peer->conn, t);
+	if (sends)
+		transport_send(peer->conn, t);
+	else
+		transport_recv(peer->conn, t);
 }
 
 void p2p_post_io(struct p2p_peer *peer, struct p2p_io *io, bool sends, void *buf, size_t bytes)

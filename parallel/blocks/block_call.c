@@ -1,5 +1,6 @@
 #include "parallel/blocks/block_call.h"
 
+#include "core/callback.h"
 #include "memory/dtype.h"
 #include "memory/memory.h"
 
@@ -80,7 +81,8 @@ bool block_call_fn(struct block_call *c, int rank, void *data)
 	if (c->failure.status != TUTTI_OK)
 		return false;
 	tutti_set_error(TUTTI_OK, "");
-	tutti_status status = c->fn(c->arg, rank, data, c->count);
+	tutti_status status;
+	callback_call("fn", c->name, c->rank, status = c->fn(c->arg, rank, data, c->count));
 	if (status != TUTTI_OK)
 		note_fn(c, rank, status);
 	return status == TUTTI_OK;

@@ -3,6 +3,7 @@
  * the end all ranks of the mesh agree on the failure. */
 #include "parallel/pipeline/pipeline.h"
 
+#include "core/callback.h"
 #include "train/strategies/strategies.h"
 
 #include <stdio.h>
@@ -35,17 +36,25 @@ static tutti_status tell_trainer(const struct tutti_pipeline *pipeline, const st
 	return tutti_grads_hold(pipeline->config.trainer, !is_last);
 }
 
-static tutti_status call(const struct tutti_pipeline *pipeline, const struct action *action,
-			 const void *in, void *out)
+static tutti_status call_program(const tutti_pipeline_config *c, const struct action *action,
+				 const void *in, void *out)
 {
-	const tutti_pipeline_config *c = &pipeline->config;
-
-	TRY(tell_trainer(pipeline, action));
 	if (action_is_forward(action))
 		return c->forward(c->arg, action->stage, action->micro_batch, in, out);
 	if (action->kind == ACTION_BACKWARD_WEIGHTS)
 		return c->backward_weights(c->arg, action->stage, action->micro_batch);
 	return c->backward(c->arg, action->stage, action->micro_batch, in, out);
+}
+
+static tutti_status call(const struct tutti_pipeline *pipeline, const struct action *action,
+			 const void *in, void *out)
+{
+	tutti_status status;
+
+	TRY(tell_trainer(pipeline, action));
+	callback_call(name_of(action->kind), "tutti_pipeline_config", -1,
+		      status = call_program(&pipeline->config, action, in, out));
+	return status;
 }
 
 static void note_failure(struct tutti_pipeline *pipeline, const struct action *action,

@@ -25,7 +25,8 @@ API = "tutti_*"
 
 
 class Layers:
-    """The table: a line is a layer, `folder... [: what it sees of the lower layers, if not all of it]`."""
+    """The table: a line is a layer, `folder... [: what it sees of the lower layers, if not all of it]`: folders, and single
+    files without .c and .h."""
 
     def __init__(self, root, path):
         self.height, self.sees, self.complaints = {}, {}, []
@@ -74,7 +75,7 @@ class Layers:
             return True
         if self.height.get(there, 1 << 30) >= self.height.get(here, -1):
             return False
-        return seen is None or there == "include/tutti" or any(
+        return seen is None or there == "include/tutti" or os.path.splitext(target)[0] in seen or any(
             there == name or there.startswith(name + "/") for name in seen)
 
 

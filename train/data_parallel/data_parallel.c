@@ -1,6 +1,7 @@
 /* The calls on replicas that are there: steps, forwards, calls with trainers, statistics. */
 #include "train/data_parallel/data_parallel.h"
 
+#include "core/callback.h"
 #include "train/optimizer/optimizer.h"
 
 #include <unistd.h>
@@ -129,7 +130,9 @@ static void call_with_trainer(void *arg, int r)
 
 	replica->failure.status = TUTTI_OK;
 	replicas_begin_function();
-	tutti_status status = call->fn(replica->trainer, r, call->arg);
+	tutti_status status;
+	callback_call("the function", "tutti_data_parallel_run", -1,
+		      status = call->fn(replica->trainer, r, call->arg));
 	failure_note(&replica->failure, replicas_end_function(call->dp, status));
 }
 

@@ -1,6 +1,7 @@
 /* Calls of the program's functions, and the calls that these make. */
 #include "train/data_parallel/data_parallel.h"
 
+#include "core/callback.h"
 #include "train/precision/precision.h"
 
 #include <stdlib.h>
@@ -81,7 +82,9 @@ tutti_status replica_call(struct replica *replica, tutti_replica_fn fn, const ch
 	if (replica->view.items == 0)
 		return TUTTI_OK;
 	replicas_begin_function();
-	tutti_status status = replicas_end_function(replica->of, fn(&replica->view));
+	tutti_status status;
+	callback_call(what, "tutti_data_parallel_config", -1, status = fn(&replica->view));
+	status = replicas_end_function(replica->of, status);
 	if (status == TUTTI_OK)
 		return TUTTI_OK;
 	struct train_failure why = failure_of(status);

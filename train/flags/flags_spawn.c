@@ -1,6 +1,7 @@
 /* The ranks that a trainer's flags ask for. */
 #include "train/flags/flags.h"
 
+#include "core/callback.h"
 #include "core/words/automatic.h"
 
 #include <stdlib.h>
@@ -116,7 +117,7 @@ tutti_status tutti_train_spawn(const tutti_train_options *options, int (*fn)(voi
 	bool is_launched = tutti_launched() != 0;
 	node.devices = is_launched ? 1 : devices_of(options);
 	if (is_launched || (node.nodes == 1 && node.devices == 1)) {
-		*code = fn(arg);
+		callback_call("the function", "tutti_train_spawn", -1, *code = fn(arg));
 		return TUTTI_OK;
 	}
 	if (node.nodes > 1)

@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# slow: 4 s
+# What would break: a callback of any public header that an exception leaves, or the end of its thread, and a program that
+# goes on with our locks held and hangs in a later call.
+set -u
+. "$SOURCE_DIR/tests/scratch.sh"
+ulimit -c 0
+unset WORLD_SIZE RANK
+program=$(find "$BUILD_DIR/tests" -name callback_main -type f)
+[ -n "$program" ] || { echo "there is no C++ compiler"; exit 77; }
+export TUTTI_TIMEOUT_MS=20000
+aborted=134
+ours='^tutti: .*an exception, pthread_exit or the thread.s cancellation left'
+normally='; callbacks must return normally\. Aborting\.$'
+
+# ends PATTERN COMMAND...: the process ends with this line, and says no more.
+ends()
+{
+	local pattern=$1
+	shift
+	# shellcheck disable=SC2016
+	expect $aborted sh -c '"$@"; exit $?' - timeout -k 5 60 "$@" # the shell's own word on it goes to ./err
+	said "$pattern"
+	grep -q . out && complain "$* went on: $(head -3 out)"
+}
+
+declare -A left=(
+	[reduce]='the reduction function of tutti_op_create'
+	[done]='the function done of a tutti_call'
+	[done_of_group]='the function done of tutti_group_end'
+	[all_gather_each]='fn of tutti_all_gather_each'
+	[reduce_scatter_each]='fn of tutti_reduce_scatter_each'
+	[pipeline_forward]='forward of tutti_pipeline_config'
+	[pipeline_backward]='backward of tutti_pipeline_config'
+	[pipeline_backward_weights]='backward_weights of tutti_pipeline_config'
+	[replica_forward]='forward of tutti_data_parallel_config'
+	[replica_loss]='loss of tutti_data_parallel_config'
+	[replica_backward]='backward of tutti_data_parallel_config'
+	[replica_of_thread]='backward of tutti_data_parallel_config'
+	[replica_run]='the function of tutti_data_parallel_run'
+	[spawn]='the function of tutti_spawn'
+	[main]='the function of tutti_main'
+	[train_spawn]='the function of tutti_train_spawn'
+)
+
+# Of a thread of the library, which has nobody who catches it, C++ itself ends the process.
+pattern_of()
+{
+	if [ "$2" = library ] && [ "$3" = throw ]; then
+		echo "terminate called after throwing an instance of 'std::runtime_error'"
+	else
+		echo "$ours ${left[$1]}$normally"
+	fi
+}
+
+"$program" list >rows || complain "callback_main lists nothing"
+while read -r row thread; do
+	for how in throw exit cancel; do
+		[ "$row" = transport ] && continue
+		if [ "$thread" = child ]; then
+			expect 3 timeout -k 5 60 "$program" "$row" "$how"
+			said "$(pattern_of "$row" "$thread" "$how")"
+			said 'was killed by signal 6'
+			grep -q . out && complain "the rank of $row went on: $(head -3 out)"
+		else
+			ends "$(pattern_of "$row" "$thread" "$how")" "$program" "$row" "$how"
+		fi
+	done
+done <rows
+
+# A reduction by messages, and in a program that is linked with libtutti.a.
+ends "$ours ${left[reduce]}$normally" env TUTTI_WINDOW=0 "$program" reduce throw
+ends "$ours ${left[reduce]}$normally" "$(dirname "$program")/callback_static_main" reduce throw
+
+# Each function of a transport. map and unmap are for GPUs' memory, which this transport does not reach.
+transport=(tutti_transport_plugin open reach connect send recv progress close destroy event_fd arm mend in_doubt)
+export TUTTI_TRANSPORT_PLUGIN=$(find "$BUILD_DIR/tests" -name callback_plugin.so) TUTTI_TRANSPORTS=mailbox TUTTI_WINDOW=0
+export MAILBOX=$(find "$BUILD_DIR/tests" -name mailbox_plugin.so)
+for function in "${transport[@]}"; do
+	for how in throw exit; do
+		name="the function $function of a transport"
+		[ "$function" = tutti_transport_plugin ] && name="the function of TUTTI_TRANSPORT_PLUGIN"
+		pattern="$ours $name$normally"
+		[ $how = throw ] && pattern+="|^terminate called after throwing" # a thread of the library may be the first
+		ends "$pattern" env LEAVES="$function" HOW=$how "$program" transport $how
+	done
+done
+
+# A callback that is new in a header has a row here.
+known=" fn forward backward backward_weights open reach connect send recv progress close destroy event_fd arm map unmap
+	mend in_doubt tutti_done_fn tutti_reduce_fn tutti_block_fn tutti_replica_fn tutti_trainer_fn "
+for header in tutti train parallel transport; do
+	for name in $(gcc -fpreprocessed -dD -E -P "$SOURCE_DIR/include/tutti/$header.h" 2>/dev/null |
+		grep -oE '\(\*[a-z_]+\)\(' | tr -d '(*)'); do
+		[[ $known == *[[:space:]]$name[[:space:]]* ]] ||
+			complain "$header.h has the callback $name, of which callback_main.cc has no row"
+	done
+done
+exit $failures

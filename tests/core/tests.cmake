@@ -1,0 +1,18 @@
+# A program and a plugin of C++, whose functions throw; test_callback.sh runs them.
+include(CheckLanguage)
+check_language(CXX)
+if(CMAKE_CXX_COMPILER)
+	enable_language(CXX)
+	set(CMAKE_CXX_FLAGS "${CMAKE_CXX_FLAGS} ${CMAKE_C_FLAGS}") # sanitizers
+	add_executable(callback_main core/callback_main.cc)
+	add_executable(callback_static_main core/callback_main.cc)
+	target_link_libraries(callback_main PRIVATE tutti Threads::Threads)
+	target_link_libraries(callback_static_main PRIVATE tutti_static)
+	add_library(callback_plugin MODULE core/callback_plugin.cc)
+	set_target_properties(callback_plugin PROPERTIES PREFIX "")
+	target_include_directories(callback_plugin PRIVATE ${PROJECT_SOURCE_DIR}/include)
+	foreach(target callback_main callback_static_main callback_plugin)
+		target_compile_options(${target} PRIVATE -Wall -Wextra -Werror)
+		set_target_properties(${target} PROPERTIES CXX_STANDARD 17 CXX_EXTENSIONS OFF)
+	endforeach()
+endif()
