@@ -107,10 +107,11 @@ tutti_status tutti_grads_hold(tutti_trainer *trainer, int is_held);
  * source are INVALID. Host memory only: a device's buffer or call.stream is UNSUPPORTED. All calls
  * of fn of one rank have to fit into call.timeout_ms.
  *
- * fn is called on the caller's thread, for each rank once (with count 0, too); data is valid during
- * the call only. fn may make any call but collective ones on comm. A status that is not OK ends its
- * calls on this rank. Else as collectives of tutti.h: the same calls on every rank, none in a
- * group, a failure stays. MEMORY on one rank: comm is aborted. */
+ * fn is called on the caller's thread, which holds no lock, for each rank once (with count 0, too);
+ * data is valid during the call only. fn may block, and make any call but collective ones on comm
+ * and those that end it. A status that is not OK ends its calls on this rank. Else as collectives
+ * of tutti.h: the same calls on every rank, none in a group, a failure stays. MEMORY on one rank:
+ * comm is aborted. */
 typedef tutti_status (*tutti_block_fn)(void *arg, int rank, void *data, size_t count);
 /* Every rank sees every rank's block of count elements: own block first, which is send itself, the
  * others in the order of ranks. fn may read data, not write it. At most two foreign blocks are
@@ -152,7 +153,9 @@ typedef struct tutti_pipeline_config {
 	 * whose gradients are final with the backward of the last micro-batch. */
 	tutti_trainer *trainer;
 	void *arg;
-	/* Called on the thread of tutti_pipeline_run and tutti_pipeline_forward. in is NULL on the
+	/* Called on the thread of tutti_pipeline_run and tutti_pipeline_forward, which holds no
+	 * lock. They may block, and make any call but the same two of this pipeline (INVALID)
+	 * and those that end the mesh, its communicators or the trainer. in is NULL on the
 	 * first stage, out on the last; likewise the gradients. Buffers are the library's, in host
 	 * memory, aligned to 64 bytes and valid during the call, but in stays until its backward
 	 * has returned; with ZERO_BUBBLE in and out_grad stay until its backward_weights has. Any
@@ -183,7 +186,8 @@ typedef struct tutti_pipeline tutti_pipeline;
  * config; MISMATCH: ranks pass different ones; MEMORY; UNSUPPORTED; or the communicator's. */
 tutti_status tutti_pipeline_create(tutti_pipeline **pipeline, tutti_mesh *mesh,
                                    const tutti_pipeline_config *config);
-/* Local; NULL is allowed. Not in a callback. */
+/* Local; NULL is allowed. In a callback of the pipeline it destroys nothing, and says so on stderr.
+ */
 void tutti_pipeline_destroy(tutti_pipeline *pipeline);
 /* Collective over the mesh: one step's micro-batches in the schedule's order; sends and receives
  * overlap the calls. An error of a callback ends the step on all ranks of the mesh with that
