@@ -5,6 +5,21 @@
 
 #include <stdlib.h>
 
+_Thread_local bool callback_in_done;
+
+void callback_keep(const char *function, const char *why)
+{
+	log_notice("%s destroys nothing: %s", function, why);
+}
+
+bool callback_refuses(const char *function)
+{
+	if (callback_in_done)
+		callback_keep(function, "it was called in a function done of a tutti_call: call it "
+					"in another thread, or later");
+	return callback_in_done;
+}
+
 void callback_unwound(const struct callback *callback)
 {
 	if (callback->rank >= 0)

@@ -11,6 +11,8 @@
 #error "without -fexceptions nothing is called when a callback is unwound"
 #endif
 
+#include <stdbool.h>
+
 struct callback {
 	const char *function; /* NULL: it has returned */
 	const char *of;
@@ -35,5 +37,13 @@ static inline void callback_leave(const struct callback *callback)
 		__VA_ARGS__;                                                                       \
 		callback_.function = 0;                                                            \
 	} while (0)
+
+/* This thread is in a function done of a tutti_call: it is the one that would have to end what a
+ * destroy waits for. */
+extern _Thread_local bool callback_in_done;
+/* Notices that the function of this name destroys nothing, and why. */
+void callback_keep(const char *function, const char *why);
+/* Whether this thread is in a done, after such a notice. */
+bool callback_refuses(const char *function);
 
 #endif

@@ -25,6 +25,13 @@ static inline uint64_t deadline_after_ms(int64_t ms)
 	return clock_now_ns() + MS_TO_NS(ms);
 }
 
+/* For pthread_cond_clockwait and pthread_mutex_clocklock, with CLOCK_MONOTONIC. */
+static inline struct timespec deadline_timespec(uint64_t deadline_ns)
+{
+	return (struct timespec){.tv_sec = (time_t)(deadline_ns / 1000000000u),
+				 .tv_nsec = (long)(deadline_ns % 1000000000u)};
+}
+
 /* For poll(2): milliseconds until the deadline, rounded up, at most max_ms, 0 when it has passed.
  */
 static inline int deadline_poll_ms(uint64_t deadline_ns, int max_ms)

@@ -3,6 +3,7 @@
 #include "collectives/api/group.h"
 #include "collectives/engine/engine.h"
 
+#include "core/callback.h"
 #include "core/forks.h"
 #include "rendezvous/rendezvous.h"
 
@@ -176,7 +177,7 @@ tutti_status tutti_comm_abort(tutti_comm *comm)
 /* A forked process has only a picture of it: what is in use there is the other process's. */
 void tutti_comm_destroy(tutti_comm *comm)
 {
-	if (!forks_is_orphan)
+	if (!forks_is_orphan && !callback_refuses("tutti_comm_destroy"))
 		comm_free(comm);
 }
 

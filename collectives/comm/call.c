@@ -5,16 +5,20 @@
 #include "collectives/engine/engine.h"
 #include "collectives/trace/trace.h"
 
+#include "core/callback.h"
+#include "core/clock.h"
 #include "memory/ops.h"
 
 #include <sched.h>
 
 /* A callback may run before the call that it belongs to has returned to its thread: it waits for
- * that. */
+ * that, unless the thread has left that call by longjmp. */
 static bool comes_after(struct tutti_comm *comm)
 {
+	uint64_t deadline_ns = callback_in_done ? deadline_after_ms(comm->settings.timeout_ms) : 0;
 	int state = 0;
-	while (engine_in_callback() && state != 2) {
+
+	while (callback_in_done && state != 2 && clock_now_ns() < deadline_ns) {
 		state = 0;
 		if (atomic_compare_exchange_weak_explicit(&comm->calls.is_issuing, &state, 1,
 							  memory_order_acquire,

@@ -301,12 +301,16 @@ void comm_close(struct tutti_comm *comm)
 {
 	char message[ERROR_BYTES];
 
+	if (comm->is_left)
+		return;
 	snprintf(message, sizeof message, "%s", last_error());
 	if (comm->window && consensus_is_at_rest(comm->recovery.consensus))
 		board_tell_consensus(window_board(comm->window), NULL, 0);
 	if (comm->engine) {
 		engine_show_failure(comm->engine);
-		engine_destroy(comm->engine);
+		comm->is_left = !engine_destroy(comm->engine);
+		if (comm->is_left)
+			return;
 	} else {
 		window_destroy(comm->window);
 		for (int i = 0; i < comm->reach.endpoint_count; i++)
@@ -329,6 +333,8 @@ void comm_free(struct tutti_comm *comm)
 	if (!comm)
 		return;
 	comm_close(comm);
+	if (comm->is_left)
+		return;
 	end_refusal(comm);
 	plan_cache_free(comm);
 	consensus_drop(comm->recovery.consensus);

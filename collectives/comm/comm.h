@@ -127,6 +127,7 @@ struct tutti_comm {
 	struct comm_parent parent;
 	struct comm_reach reach;
 	struct comm_recovery recovery;
+	bool is_left; /* engine_destroy has left it: nothing that it uses may be freed   */
 };
 
 /* init.c, split.c, create_from.c, shrink.c, grow.c, agree.c: what tutti.h says of these, for

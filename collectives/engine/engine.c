@@ -3,6 +3,7 @@
 #include "collectives/engine/run.h"
 #include "core/log.h"
 
+#include <errno.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,9 +48,14 @@ static void free_tables(struct engine *e)
 tutti_status engine_create(struct engine **engine, const struct engine_config *config)
 {
 	struct engine *e = calloc(1, sizeof *e);
+	pthread_mutexattr_t checked; /* see engine_lock_is_ours */
+
 	if (!e)
 		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for the engine", config->rank);
-	pthread_mutex_init(&e->lock, NULL);
+	pthread_mutexattr_init(&checked);
+	pthread_mutexattr_settype(&checked, PTHREAD_MUTEX_ERRORCHECK);
+	pthread_mutex_init(&e->lock, &checked);
+	pthread_mutexattr_destroy(&checked);
 	pthread_mutex_init(&e->failure.lock, NULL);
 	pthread_mutex_init(&e->lists.lock, NULL);
 	tutti_done_init(&e->links.done);
@@ -105,6 +111,43 @@ static bool must_linger(struct engine *e, uint64_t *until_ns)
 	return true;
 }
 
+/* The engine, which is still in use, stays allocated. Returns false. */
+static bool leave_allocated(struct engine *e, const char *why)
+{
+	log_notice("tutti_comm_destroy on rank %d leaves communicator %s and its memory as they "
+		   "are: %s",
+		   e->config.rank, e->config.name[0] ? e->config.name : "(without a name)", why);
+	return false;
+}
+
+/* The lock is held for one pass at a time, but a callback that was left by longjmp keeps it for
+ * ever. False: it was not to be had. */
+static bool lock_in_time(struct engine *e)
+{
+	struct timespec until = deadline_timespec(engine_give_up_ns(e));
+	char why[ERROR_BYTES];
+
+	if (engine_trylock(e))
+		return true;
+	int error = pthread_mutex_clocklock(&e->lock, CLOCK_MONOTONIC, &until);
+	if (error == 0 && e->works.alone)
+		engine_enlist(e);
+	if (error == 0)
+		return true;
+	if (error == EDEADLK)
+		snprintf(why, sizeof why,
+			 "this thread holds its lock: a callback, such as a reduction function, "
+			 "calls this, or was left by longjmp");
+	else
+		snprintf(why, sizeof why,
+			 "a thread has held its lock for %d ms: a callback, such as a reduction "
+			 "function, does not return, or was left by longjmp",
+			 e->config.timeout_ms);
+	leave_allocated(e, why);
+	engine_set_failure(e, TUTTI_ERR_ABORTED, FAILURE_NO_RANK, why);
+	return false;
+}
+
 static bool is_drained(struct engine *e)
 {
 	return !e->user || e->user->is_drained(e);
@@ -112,15 +155,16 @@ static bool is_drained(struct engine *e)
 
 /* Pending works end first, by themselves or at their deadline. Then the others are told that this
  * rank leaves. Sends that no rank has received yet come last, since their receivers may wait for
- * that message. */
-static void drain(struct engine *e)
+ * that message. False: a thread keeps the lock. */
+static bool drain(struct engine *e)
 {
 	uint64_t until_ns = 0;
 	bool has_left = false;
 	struct wait w;
 	wait_begin(&w, e->config.policy);
 	for (;;) {
-		engine_lock(e);
+		if (!lock_in_time(e))
+			return false;
 		bool moved = engine_pass(e, false), may_leave = !e->works.newest,
 		     is_over = may_leave && is_drained(e) && !must_linger(e, &until_ns);
 		engine_unlock(e);
@@ -128,7 +172,7 @@ static void drain(struct engine *e)
 			control_leave(e->config.control);
 		has_left |= may_leave;
 		if (is_over)
-			return;
+			return true;
 		if (moved)
 			wait_begin(&w, e->config.policy);
 		else if (!wait_again(&w))
@@ -182,24 +226,40 @@ static void take_apart(struct engine *e)
 	e->failure.is_clean = true;
 }
 
-void engine_destroy(struct engine *e)
+/* Threads that waited for a work look at the window's memory; a nap of theirs is 1 ms. */
+static bool await_waiters(struct engine *e)
+{
+	uint64_t until_ns = engine_give_up_ns(e);
+
+	while (atomic_load(&e->help.waiters) > 0) {
+		if (clock_now_ns() > until_ns)
+			return leave_allocated(e,
+					       "a thread that waits for a call has not returned");
+		sched_yield();
+	}
+	return true;
+}
+
+bool engine_destroy(struct engine *e)
 {
 	if (!e)
-		return;
-	drain(e);
+		return true;
+	if (!drain(e))
+		return false;
 	compare_calls(e);
 	if (e->user)
 		e->user->leave(e);
-	helper_detach(e);
+	if (!helper_detach(e))
+		return leave_allocated(e, "a function done of a tutti_call does not return");
 	control_destroy(e->config.control);
 	e->config.control = NULL;
-	/* Threads that waited for a work look at the window's memory; a nap of theirs is 1 ms. */
-	while (atomic_load(&e->help.waiters) > 0)
-		sched_yield();
+	if (!await_waiters(e))
+		return false;
 	engine_lock(e);
 	take_apart(e);
 	pthread_mutex_unlock(&e->lock);
 	engine_unref_owner(e);
+	return true;
 }
 
 tutti_status engine_wait_control(struct engine *e, uint64_t deadline_ns, bool (*is_over)(void *arg),

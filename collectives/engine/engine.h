@@ -79,8 +79,9 @@ tutti_status engine_open_control(struct engine *engine);
 tutti_status engine_wait_control(struct engine *engine, uint64_t deadline_ns,
 				 bool (*is_over)(void *arg), void *arg);
 /* Pending works end first, by themselves or at their deadline; then connections, endpoints and the
- * window go. NULL is fine. */
-void engine_destroy(struct engine *engine);
+ * window go. NULL is fine. False, after a notice: a callback has kept the lock or not returned for
+ * config.timeout_ms; then all that the engine uses stays, as it may still be in use. */
+bool engine_destroy(struct engine *engine);
 
 enum p2p_side { P2P_NONE, P2P_SEND, P2P_RECV };
 
@@ -177,9 +178,6 @@ void engine_show_failure(struct engine *engine);
 tutti_status engine_name_error(const struct engine *engine, tutti_status status);
 void engine_stats(const struct engine *engine, tutti_stats *stats);
 void engine_forget_stats(struct engine *engine); /* counts messages from here on */
-
-/* Whether this thread is inside a work's done function. */
-bool engine_in_callback(void);
 
 /* From any thread. If timeout_ms is 0, as long as it takes. Releases and forgets *work, but on
  * IN_PROGRESS. */

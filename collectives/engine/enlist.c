@@ -2,6 +2,10 @@
  * other. Every holder of the engine's lock needs this, so nothing here takes the lock. */
 #include "collectives/engine/engine_internal.h"
 
+#include "core/log.h"
+
+#include <stdlib.h>
+
 /* All but timeout_ms and the trace. The caller's spec would be filled and then copied, which takes
  * longer than the rest. */
 static void fill(struct task_spec *spec, const struct engine *e, const struct call_args *args)
@@ -27,6 +31,15 @@ void work_enlist(struct engine *e, struct tutti_work *work, const struct call_ar
 	fill(&work->spec, e, args);
 	work_begin_life(e, work, true);
 	window_tasks.begin(e, work);
+}
+
+void engine_lock_is_ours(const struct engine *e)
+{
+	log_line("rank %d: a callback, such as a reduction function, has called Tutti with its "
+		 "communicator, or was left by longjmp: this thread holds the communicator's lock. "
+		 "Aborting.",
+		 e->config.rank);
+	abort();
 }
 
 void engine_enlist(struct engine *e)

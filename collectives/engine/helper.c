@@ -77,13 +77,15 @@ static void stop(void)
 
 /* Waits for callbacks that are still to come: a tutti_done_fn may not block. It may issue the first
  * asynchronous call of another communicator, which takes `life`. */
-void helper_detach(struct engine *e)
+bool helper_detach(struct engine *e)
 {
 	if (!e->help.is_attached)
-		return;
-	helper_list_remove(e);
+		return true;
+	if (!helper_list_remove(e))
+		return false;
 	pthread_mutex_lock(&helper.life);
 	if (helper.runs && helper_list_is_empty()) /* only holders of life add engines */
 		stop();
 	pthread_mutex_unlock(&helper.life);
+	return true;
 }

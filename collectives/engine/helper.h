@@ -10,7 +10,7 @@ void helper_list_add(struct engine *e);
 bool helper_list_has(const struct engine *e);
 bool helper_list_is_empty(void);
 /* Returns when the helper is not at e any more, and e has no asynchronous works. */
-void helper_list_remove(struct engine *e);
+bool helper_list_remove(struct engine *e); /* as helper_detach */
 /* Calls visit for every engine for which is_one is true, without the lock of the list. Returns how
  * many. */
 int helper_for_each(bool (*is_one)(struct engine *e), void (*visit)(struct engine *e, void *arg),

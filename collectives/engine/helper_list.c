@@ -3,6 +3,7 @@
 
 #include "collectives/engine/engine_internal.h"
 
+#include <errno.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -148,16 +149,36 @@ bool helper_list_is_empty(void)
 	return is_empty;
 }
 
-void helper_list_remove(struct engine *e)
+/* Under the list's lock, until the helper has left e. Each call that ends restarts the deadline. */
+static bool wait_for_helper(const struct engine *e)
+{
+	int left = atomic_load(&e->help.async_works), error = 0;
+	struct timespec until = deadline_timespec(engine_give_up_ns(e));
+
+	while (list.at == e || atomic_load(&e->help.async_works) > 0) {
+		if (atomic_load(&e->help.async_works) != left)
+			until = deadline_timespec(engine_give_up_ns(e));
+		else if (error == ETIMEDOUT)
+			return false;
+		left = atomic_load(&e->help.async_works);
+		error = pthread_cond_clockwait(&list.changed, &list.lock, CLOCK_MONOTONIC, &until);
+	}
+	return true;
+}
+
+bool helper_list_remove(struct engine *e)
 {
 	struct engine **at = &list.first;
 
 	pthread_mutex_lock(&list.lock);
-	while (list.at == e || atomic_load(&e->help.async_works) > 0)
-		pthread_cond_wait(&list.changed, &list.lock);
+	if (!wait_for_helper(e)) {
+		pthread_mutex_unlock(&list.lock);
+		return false;
+	}
 	while (*at != e)
 		at = &(*at)->help.next;
 	*at = e->help.next;
 	e->help.is_attached = false;
 	pthread_mutex_unlock(&list.lock);
+	return true;
 }

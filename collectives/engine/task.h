@@ -315,10 +315,15 @@ static inline uint64_t engine_coarse_now(const struct engine *e)
 /* enlist.c */
 /* The call that is alone takes its place among the works. */
 void engine_enlist(struct engine *e);
-/* How the lock is taken, but by alone.c itself. */
+/* Ends the process: this thread has the lock. A reduction function has called the library, or was
+ * left by longjmp. */
+void engine_lock_is_ours(const struct engine *e) __attribute__((noreturn, cold));
+/* How the lock is taken, but by alone.c itself, and by engine_destroy, which does not wait for it
+ * for ever. */
 static inline void engine_lock(struct engine *e)
 {
-	pthread_mutex_lock(&e->lock);
+	if (__builtin_expect(pthread_mutex_lock(&e->lock) != 0, 0))
+		engine_lock_is_ours(e);
 	if (__builtin_expect(e->works.alone != NULL, 0))
 		engine_enlist(e);
 }

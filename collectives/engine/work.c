@@ -201,13 +201,6 @@ static void no_longer_async(struct engine *e, struct tutti_work *work)
 	unref(work);
 }
 
-static _Thread_local bool is_calling_back;
-
-bool engine_in_callback(void)
-{
-	return is_calling_back;
-}
-
 bool engine_call_back(struct engine *e)
 {
 	pthread_mutex_lock(&e->lists.lock);
@@ -219,10 +212,10 @@ bool engine_call_back(struct engine *e)
 	if (!work)
 		return false;
 	work_result(work);
-	is_calling_back = true;
+	callback_in_done = true;
 	callback_call("the function done", "a tutti_call", e->config.rank,
 		      work->spec.done(work->spec.done_arg, work->status));
-	is_calling_back = false;
+	callback_in_done = false;
 	no_longer_async(e, work);
 	return true;
 }

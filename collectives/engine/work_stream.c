@@ -1,6 +1,8 @@
 /* Streams that wait for the end of a work, at a gate that work_finish opens. */
 #include "collectives/engine/engine_internal.h"
 
+#include "core/callback.h"
+
 #include <stdio.h>
 
 /* Whether the stream waits for a kernel's end, and for nothing that the host does. */
@@ -23,7 +25,7 @@ static const void *buffer_of(const struct tutti_work *work, const struct memory_
  * callback nothing waits. */
 static bool waits_here(const struct tutti_work *work, const struct memory_kind *kind, void *stream)
 {
-	return !ends_in_stream(work, kind) && !engine_in_callback() &&
+	return !ends_in_stream(work, kind) && !callback_in_done &&
 	       kind->stream_blocks_others(stream, buffer_of(work, kind));
 }
 

@@ -108,10 +108,11 @@ tutti_status tutti_grads_hold(tutti_trainer *trainer, int is_held);
  * source are INVALID. Host memory only: a device's buffer or call.stream is UNSUPPORTED. All calls
  * of fn of one rank have to fit into call.timeout_ms.
  *
- * fn is called on the caller's thread, for each rank once (with count 0, too); data is valid during
- * the call only. fn may make any call but collective ones on comm. A status that is not OK ends its
- * calls on this rank. Else as collectives of tutti.h: the same calls on every rank, none in a
- * group, a failure stays. MEMORY on one rank: comm is aborted. */
+ * fn is called on the caller's thread, which holds no lock, for each rank once (with count 0, too);
+ * data is valid during the call only. fn may block, and make any call but collective ones on comm
+ * and those that end it. A status that is not OK ends its calls on this rank. Else as collectives
+ * of tutti.h: the same calls on every rank, none in a group, a failure stays. MEMORY on one rank:
+ * comm is aborted. */
 typedef tutti_status (*tutti_block_fn)(void *arg, int rank, void *data, size_t count);
 /* Every rank sees every rank's block of count elements: own block first, which is send itself, the
  * others in the order of ranks. fn may read data, not write it. At most two foreign blocks are
@@ -154,7 +155,9 @@ typedef struct tutti_pipeline_config {
 	void *arg;
 	/* The callbacks run on the thread of tutti_pipeline_run or tutti_pipeline_forward, one at a
 	 * time, in the schedule's order: each once for every stage of this rank and micro-batch.
-	 * Any status but OK ends the step; a message of tutti_set_error is passed on.
+	 * The library holds no lock. A callback may block, and make any call but those of this
+	 * pipeline (INVALID) and those that end its mesh, communicators or trainer. Any status but
+	 * OK ends the step; a message of tutti_set_error is passed on.
 	 *
 	 *   forward           Every schedule, and evaluations. Reads in, writes all of out.
 	 *   backward          Every schedule. Reads out_grad, writes all of in_grad. Unless the
@@ -210,7 +213,8 @@ typedef struct tutti_pipeline tutti_pipeline;
  * config; MISMATCH: ranks pass different ones; MEMORY; UNSUPPORTED; or the communicator's. */
 tutti_status tutti_pipeline_create(tutti_pipeline **pipeline, tutti_mesh *mesh,
                                    const tutti_pipeline_config *config);
-/* Local; NULL is allowed. Not in a callback. */
+/* Local; NULL is allowed. In a callback of the pipeline it destroys nothing, and says so on stderr.
+ */
 void tutti_pipeline_destroy(tutti_pipeline *pipeline);
 /* Collective over the mesh: one step's micro-batches in the schedule's order; sends and receives
  * overlap the calls. An error of a callback ends the step on all ranks of the mesh with that

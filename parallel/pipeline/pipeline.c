@@ -1,6 +1,7 @@
 /* tutti_pipeline_create: checks, the plan of a step, and all buffers. */
 #include "parallel/pipeline/pipeline.h"
 
+#include "core/callback.h"
 #include "parallel/mesh/mesh.h"
 #include "parallel/schedule/virtual_step.h"
 #include "train/state/trainer_state.h"
@@ -165,8 +166,13 @@ tutti_status tutti_pipeline_create(tutti_pipeline **pipeline, tutti_mesh *mesh,
 
 void tutti_pipeline_destroy(tutti_pipeline *pipeline)
 {
-	if (!pipeline)
+	if (!pipeline || callback_refuses("tutti_pipeline_destroy"))
 		return;
+	if (pipeline->is_running) {
+		callback_keep("tutti_pipeline_destroy",
+			      "a callback of the pipeline runs, or was left by longjmp");
+		return;
+	}
 	tutti_comm_destroy(pipeline->line);
 	for (int way = 0; way < WAYS; way++) {
 		inbox_destroy(&pipeline->inbox[way]);

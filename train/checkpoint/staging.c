@@ -2,6 +2,7 @@
  * oldest full one. */
 #include "train/checkpoint/staging.h"
 
+#include "core/log.h"
 #include "train/base/base.h"
 
 #include <errno.h>
@@ -203,6 +204,15 @@ static void end(struct staging *staging, bool is_dropped)
 	pthread_mutex_unlock(&staging->lock);
 }
 
+/* False: the disk, or the server of its file system, does not answer. */
+static bool thread_ends(struct staging *staging)
+{
+	pthread_mutex_lock(&staging->lock);
+	bool has_ended = !staging->has_thread || wait_for_thread(staging, 0) == TUTTI_OK;
+	pthread_mutex_unlock(&staging->lock);
+	return has_ended;
+}
+
 static void join(struct staging *staging)
 {
 	if (!staging->has_thread)
@@ -234,6 +244,12 @@ void staging_destroy(struct staging *staging)
 	if (!staging)
 		return;
 	end(staging, true);
+	if (!thread_ends(staging)) {
+		log_notice("%s Its file stays open and its memory allocated.",
+			   tutti_comm_error(NULL));
+		pthread_detach(staging->thread);
+		return;
+	}
 	join(staging);
 	if (staging->fd >= 0)
 		close(staging->fd);

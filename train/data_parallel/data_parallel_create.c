@@ -1,6 +1,8 @@
 /* Makes the replicas of DataParallel and Mirrored, and ends them. */
 #include "train/data_parallel/data_parallel.h"
 
+#include "core/callback.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -178,6 +180,8 @@ void tutti_data_parallel_destroy(tutti_data_parallel *dp)
 	if (!dp || dp->owner != getpid()) /* the threads, and what they use, are the parent's */
 		return;
 	if (dp->is_busy) {
+		callback_keep("tutti_data_parallel_destroy",
+			      "a function of a replica runs, or was left by longjmp");
 		atomic_store(&dp->was_kept, true);
 		return;
 	}
