@@ -55,7 +55,7 @@ struct crossed {
 static void wrong(struct crossed_rank *r, const char *what, const tutti_comm *comm)
 {
 	if (!r->why[0])
-		snprintf(r->why, sizeof r->why, "rank %d: %s: %.200s", r->rank, what,
+		snprintf(r->why, sizeof r->why, "rank %d: %s: %.150s", r->rank, what,
 			 tutti_comm_error(comm));
 }
 
