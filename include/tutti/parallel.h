@@ -63,8 +63,8 @@ tutti_status tutti_mesh_continue(tutti_mesh **mesh, tutti_comm *comm, const tutt
 
 /* The tensor is split along dim over an axis ("tp", "ep"); tutti_param_data is this rank's piece,
  * C order, sizes as even as can be (the first ranks have one more). If dim is shorter than the
- * axis, the last ranks have no elements. Without it a tensor is the same on all ranks of the axis.
- */
+ * axis, the last ranks have no elements. A tensor that is not split is the same on all ranks of the
+ * axis. */
 tutti_status tutti_model_param_split(tutti_model *model, int param, const char *axis, int dim);
 /* A replicated tensor whose gradient on this rank is a part of it only (a norm's, where the
  * sequence is split): summed over the axis with the step's reductions. Over "ep", whose ranks have
@@ -109,10 +109,10 @@ tutti_status tutti_grads_hold(tutti_trainer *trainer, int is_held);
  * of fn of one rank have to fit into call.timeout_ms.
  *
  * fn is called on the caller's thread, which holds no lock, for each rank once (with count 0, too);
- * data is valid during the call only. fn may block, and make any call but collective ones on comm
- * and those that end it. A status that is not OK ends its calls on this rank. Else as collectives
- * of tutti.h: the same calls on every rank, none in a group, a failure stays. MEMORY on one rank:
- * comm is aborted. */
+ * data is valid during the call only. fn may block. On comm it may make no collective call, and
+ * neither abort nor destroy it; all other calls are allowed. After a status that is not OK it is
+ * not called again on this rank. Else as collectives of tutti.h: the same calls on every rank, none
+ * in a group, a failure stays. MEMORY on one rank: comm is aborted. */
 typedef tutti_status (*tutti_block_fn)(void *arg, int rank, void *data, size_t count);
 /* Every rank sees every rank's block of count elements: own block first, which is send itself, the
  * others in the order of ranks. fn may read data, not write it. At most two foreign blocks are
@@ -153,40 +153,41 @@ typedef struct tutti_pipeline_config {
 	 * tutti_pipeline_run, tutti_step. */
 	tutti_trainer *trainer;
 	void *arg;
-	/* The callbacks run on the thread of tutti_pipeline_run or tutti_pipeline_forward, one at a
-	 * time, in the schedule's order: each once for every stage of this rank and micro-batch.
-	 * The library holds no lock. A callback may block, and make any call but those of this
-	 * pipeline (INVALID) and those that end its mesh, communicators or trainer. Any status but
-	 * OK ends the step; a message of tutti_set_error is passed on.
+	/* The callbacks run on the thread that calls tutti_pipeline_run or tutti_pipeline_forward,
+	 * one at a time and in the schedule's order: each of them once per stage of this rank and
+	 * micro-batch. The library holds no lock meanwhile. A callback may block. It may make any
+	 * call except those on this pipeline (INVALID) and those that abort or destroy its mesh,
+	 * communicators or trainer. Any status but OK ends the step; a message of tutti_set_error
+	 * is passed on.
 	 *
 	 *   forward           Every schedule, and evaluations. Reads in, writes all of out.
 	 *   backward          Every schedule. Reads out_grad, writes all of in_grad. Unless the
 	 *                     schedule is ZERO_BUBBLE it also adds to the gradients of weights.
 	 *   backward_weights  ZERO_BUBBLE only, where it must not be NULL; other schedules do not
-	 *                     call it. Adds to the gradients of weights, some time after the
-	 *                     backward of the same stage and micro-batch: other callbacks run in
-	 *                     between.
+	 *                     call it. Adds to the gradients of weights. It runs after the backward
+	 *                     of the same stage and micro-batch, but not always right after it.
 	 *
 	 * in is NULL on the first stage, out on the last; likewise the gradients. Buffers are the
 	 * library's, in host memory, aligned to 64 bytes and valid during the call, but in stays
 	 * until its backward has returned; with ZERO_BUBBLE in and out_grad stay until its
 	 * backward_weights has.
 	 *
-	 * With a trainer each callback begins and ends units of its stage
-	 * (tutti_model_unit_stage), in every micro-batch, and leaves none open (INVALID):
+	 * With a trainer each callback must begin and end units of its stage
+	 * (tutti_model_unit_stage) as follows, in every micro-batch. A unit that it leaves open is
+	 * INVALID.
 	 *
 	 *   forward           tutti_forward_begin and tutti_forward_end of each unit
 	 *   backward          tutti_backward_begin and tutti_backward_end of each unit; with
-	 *                     ZERO_BUBBLE only of those whose values it reads, or whose gradients
-	 *                     it already adds to
-	 *   backward_weights  tutti_backward_begin and tutti_backward_end of each unit, also where
+	 *                     ZERO_BUBBLE only of units whose values it reads or to whose
+	 *                     gradients it adds
+	 *   backward_weights  tutti_backward_begin and tutti_backward_end of each unit, even if
 	 *                     backward has done so or there is nothing to add
 	 *
-	 * A stage's gradients are final when the last of these callbacks has ended its units in
-	 * micro-batch micro_batches - 1: backward, or with ZERO_BUBBLE backward_weights. If a unit
-	 * has not ended there, tutti_step is INVALID on all ranks and names the callback, the stage
-	 * and the micro-batch. The run itself holds gradients until then: callbacks call neither
-	 * tutti_grads_hold nor tutti_micro_batch, tutti_step or tutti_grads_finish. */
+	 * A stage's gradients are final when backward (with ZERO_BUBBLE: backward_weights) has
+	 * ended the stage's units in the last micro-batch. If it has not ended one of them there,
+	 * tutti_step is INVALID on all ranks, and its message names the callback, the stage and the
+	 * micro-batch. tutti_pipeline_run holds the gradients until then: callbacks must not call
+	 * tutti_grads_hold, tutti_micro_batch, tutti_step or tutti_grads_finish. */
 	tutti_status (*forward)(void *arg, int stage, int micro_batch, const void *in, void *out);
 	tutti_status (*backward)(void *arg, int stage, int micro_batch, const void *out_grad,
 	                         void *in_grad);
@@ -213,8 +214,8 @@ typedef struct tutti_pipeline tutti_pipeline;
  * config; MISMATCH: ranks pass different ones; MEMORY; UNSUPPORTED; or the communicator's. */
 tutti_status tutti_pipeline_create(tutti_pipeline **pipeline, tutti_mesh *mesh,
                                    const tutti_pipeline_config *config);
-/* Local; NULL is allowed. In a callback of the pipeline it destroys nothing, and says so on stderr.
- */
+/* Local; NULL is allowed. In a callback of the pipeline, or after one was left by longjmp, it
+ * destroys nothing, and a line on stderr says so. */
 void tutti_pipeline_destroy(tutti_pipeline *pipeline);
 /* Collective over the mesh: one step's micro-batches in the schedule's order; sends and receives
  * overlap the calls. An error of a callback ends the step on all ranks of the mesh with that

@@ -92,13 +92,13 @@ tutti_status tutti_rpc_reply_pieces(tutti_rpc_reply *reply, const tutti_rpc_piec
                                     int num_pieces, void (*release)(void *arg), void *arg);
 /* After the function has returned IN_PROGRESS, or a moment before: sends the answer, or with a
  * status the error, whose message is this thread's last. Neither reply nor request is used after
- * it. Any thread; never waits. It is safe after tutti_rpc_destroy, if that gave up waiting for this
- * reply: then nobody gets the answer. */
+ * it. Any thread; never waits. If tutti_rpc_destroy gave up waiting for this reply, it may still be
+ * called, and discards the answer. */
 void tutti_rpc_reply_end(tutti_rpc_reply *reply, tutti_status status);
-/* 1: the caller has cancelled the call, its time is over, or it has died or left. From then on no
- * answer and no error of the function reaches the caller, which gets TIMEOUT or ABORTED. So a
- * function that takes long looks now and then, and returns. One-way calls whose payload has arrived
- * are not cancelled, unless the caller has died or left. Any thread. */
+/* 1: the call was cancelled, its deadline has passed, or the caller has died or left. From then on
+ * neither an answer nor an error of the function reaches the caller, whose call ends with TIMEOUT
+ * or ABORTED. A function that takes long should poll this, and return when it is 1. A one-way call
+ * whose payload has arrived is cancelled only if its caller has died or left. Any thread. */
 int tutti_rpc_reply_is_cancelled(const tutti_rpc_reply *reply);
 
 /* ---- joining and leaving ------------------------------------------------------------------ */
@@ -136,15 +136,16 @@ tutti_status tutti_rpc_register(tutti_rpc *rpc, const tutti_rpc_function *functi
  * missing; it may be called again. INVALID: in a function of this rpc, for which it would wait.
  * Else: the failure of the rpc. */
 tutti_status tutti_rpc_shutdown(tutti_rpc *rpc, int timeout_ms);
-/* Any thread: leaves without waiting. Pending and later calls return ABORTED here. The others learn
- * of it as of a death: their calls to this rank return PEER. */
+/* Any thread: leaves without waiting. Pending and later calls return ABORTED here. To the other
+ * ranks it looks as if this rank had died: their calls to it return PEER. */
 void tutti_rpc_abort(tutti_rpc *rpc);
 /* NULL is fine. Calls tutti_rpc_shutdown, unless it, or abort, was called before; after an error it
- * goes on as abort does. Waits for functions that run and for replies that are held, until the
- * rpc's timeout (60 s, if it has none) has passed since this call, and at least 1 s. Then a line on
- * stderr names those that are left, and their callers. They may return, or end their reply, at any
- * time later: this rpc stays allocated, with its payloads, references and parameters, whose release
- * functions are not called. No future may be left. */
+ * goes on as abort does. Waits for functions that run, and for replies that have not been ended, for
+ * the rpc's timeout, counted from the beginning of this call (60 s if it has none; at least 1 s).
+ * Then it gives up: a line on stderr (not with TUTTI_LOG=off) names what has not ended, with the
+ * callers. Such functions may still return, and such replies be ended, at any time: the rpc stays
+ * allocated with its payloads, references and parameters, and their release functions are not
+ * called. No future may be left. */
 void tutti_rpc_destroy(tutti_rpc *rpc);
 
 int tutti_rpc_rank(const tutti_rpc *rpc); /* -1 of NULL; as create's comm */
@@ -178,9 +179,10 @@ typedef struct tutti_rpc_options {
  * written, on OK only.
  *   the function's error  with its message, as "rank 1, 'name': ..."
  *   TIMEOUT   with the place where the call was then, if that is known. The function is told
- *             (tutti_rpc_reply_is_cancelled), or not begun. An answer that was complete before that
- *             may come up to 20 ms late, and is OK. A transfer of the payload or of the
- *             answer that has begun is waited for, so that nothing reads or writes here later.
+ *             (tutti_rpc_reply_is_cancelled), or not begun. If it had ended before it could be told
+ *             and its answer arrives within 20 ms of the deadline, the call is OK. A transfer of
+ *             the payload or of the answer that has begun is waited for, so that nothing reads or
+ *             writes here later.
  *   PEER      rank has died or left: the function may have run, or not.
  *   MEMORY    there is none here for the answer, or there for the payload; the callee's queue is
  *             full
@@ -241,8 +243,8 @@ tutti_status tutti_rpc_ref_create(tutti_rpc *rpc, void *object, void (*destroy)(
 tutti_status tutti_rpc_ref_get(tutti_rpc *rpc, const tutti_rpc_ref *ref, void **object);
 /* Gives rank a count, and returns when the owner knows; then the reference can be sent there. This
  * rank has a count meanwhile. On the owner it never waits, so a function may return a reference to
- * its caller: the count that it shares with its caller, before it returns, is taken back if that
- * does not get the answer. PEER: the owner or rank has died or left. INVALID: no such object, or no
+ * its caller. A count that a function has shared with its caller before it returns is taken back if
+ * the caller does not get the answer. PEER: the owner or rank has died or left. INVALID: no such object, or no
  * such rank. */
 tutti_status tutti_rpc_ref_share(tutti_rpc *rpc, const tutti_rpc_ref *ref, int rank);
 /* Takes one count of this rank back; does not wait for the owner. A rank that dies loses all its
@@ -290,8 +292,8 @@ tutti_status tutti_rpc_param_unlock(tutti_rpc *rpc, const int *numbers, int coun
  *                 its number.
  *   participants  are the ranks with gradients of it: a rank's first tutti_rpc_context_add tells
  *                 the beginner before it returns.
- *   deaths        A beginner's contexts are freed on all ranks when it has died or left;
- *                 those of a participant that has can only be ended. */
+ *   deaths        If the beginner dies or leaves, its contexts are freed on all ranks. If a
+ *                 participant does, the contexts that it takes part in can only be ended. */
 #define TUTTI_RPC_CONTEXTS 1024 /* begun by one rank and not ended, at most */
 
 /* torch.distributed.autograd.context.__enter__. Local; *context, not 0, is the thread's current one
@@ -341,8 +343,7 @@ typedef struct tutti_rpc_step_config {
  * are, and more can be added; after a failure or a skip the context can only be stepped again, or
  * ended. Participants need a thread of config.threads that is free. Waits. INVALID: an argument;
  * this rank has no such context; a participant's parameter is of no group, was updated by the other
- * kind, or was removed. PEER: a participant has died or left. TIMEOUT;
- * MEMORY. */
+ * kind, or was removed. PEER: a participant has died or left. TIMEOUT; MEMORY. */
 tutti_status tutti_rpc_context_step(tutti_rpc *rpc, uint64_t context,
                                     const tutti_rpc_step_config *config, tutti_step_info *info);
 

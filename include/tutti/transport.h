@@ -13,8 +13,8 @@
  *   threads    the functions of one endpoint and its conns are called by one thread at a time (the
  *              engine's lock sees to it); different endpoints may be used at once.
  *   blocking   open, close and destroy may block for a moment; nothing else may, ever.
- *   calls      all are made under locks: a function calls nothing of tutti.h, and returns (as every
- *              callback; see tutti.h).
+ *   calls      the library holds locks when it calls these functions: they must call nothing of
+ *              tutti.h, and must return (see callbacks in tutti.h).
  *   order      a conn is two independent FIFO streams. The n-th send of one end meets the n-th recv
  *              of the other. Completions of one direction arrive in the order of posting.
  *   sizes      both ends of a message name the same bytes and the same tag; where they differ, the
