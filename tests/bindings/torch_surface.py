@@ -52,7 +52,7 @@ def _walk(rank, size, folder):
             _outcome(lambda: getattr(backend, name)(*arguments))  # noqa: B023
         for name in ("merge", "split"):
             raised(tutti.errors.UnsupportedError, lambda: getattr(backend, name)(None), "dist.split_group")
-        raised(tutti.errors.UnsupportedError, lambda: group.merge_remote_group(None, 2), "not merged", "new_group")
+        raised(tutti.errors.UnsupportedError, lambda: group.merge_remote_group(None, 2), "cannot be merged", "new_group")
     if not hasattr(dist.distributed_c10d, "BackendConfig"):  # torch 1.13
         raised(tutti.errors.UnsupportedError, lambda: group.options, "has no options")
         return
@@ -216,7 +216,7 @@ def _named(rank, size, folder, name):
     if size == 1:  # where gloo is first, its ranks connect: one may leave before another has
         others.append("cpu:gloo,cuda:tutti")
     for wrong in others:
-        raised(tutti.errors.UnsupportedError, lambda: start(rank, size, folder, wrong), wrong, "not shared with")  # noqa: B023
+        raised(tutti.errors.UnsupportedError, lambda: start(rank, size, folder, wrong), wrong, "cannot share a group with")  # noqa: B023
         assert not dist.is_initialized()
     raised(tutti.errors.UnsupportedError, lambda: start(rank, size, folder, "xpu:tutti"), "cpu and cuda, not of xpu")
     if not torch.cuda.is_available():

@@ -183,7 +183,7 @@ def _bytes_of_view(view: memoryview, dtype: _dtypes.DType) -> Buffer:
 
 
 def bytes_of(memory: Any) -> Tuple[Buffer, int]:
-    """memory as bytes, also of elements that the library does not know, and how many bytes an element has."""
+    """memory as bytes, and the bytes of one of its elements, which may have a type that the library does not know."""
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(memory, numpy.ndarray):
         if memory.dtype.hasobject:

@@ -320,7 +320,7 @@ class Comm(Calls[None]):
     def grow(self, size: int, **config: Unpack[GrowConfig]) -> "Comm":
         """A communicator of size ranks: these, and processes that call init with TUTTI_RESTARTED=1 meanwhile.
 
-        config: as of split, and rendezvous and secret; those that are not given are this communicator's.
+        config: as for split, plus rendezvous and secret. What is not given defaults to this communicator's.
         """
         fits("grow", "size", size)
         child = self._child(lib.tutti_comm_grow, size, self._child_config(config))

@@ -1,4 +1,4 @@
-"""mpi4py's names that tutti.mpi lacks: asking for one raises an AttributeError that says what to use.
+"""mpi4py's names that tutti.mpi lacks: using one raises an AttributeError that names the replacement.
 
 docs/python.md lists the kinds, and tests/bindings/python/test_mpi_names.py compares both with mpi4py's names.
 """
@@ -20,7 +20,7 @@ ABSENT: Tuple[Tuple[str, str, str], ...] = (
         "Datatype DATATYPE_NULL COMBINER_* DISTRIBUTE_* ORDER_* TYPECLASS_* LB UB Alltoallw Ialltoallw",
     ),
     (
-        "types that Tutti has no elements of",
+        "types that Tutti does not have",
         "[array, MPI.BYTE] moves any memory",
         "LONG_DOUBLE* *_LONG_DOUBLE_COMPLEX WCHAR CHARACTER PACKED LOGICAL* INTEGER16 REAL2 REAL16 COMPLEX4 COMPLEX32 F_BOOL "
         "BFLOAT16 *FLOAT16*",
@@ -36,9 +36,9 @@ ABSENT: Tuple[Tuple[str, str, str], ...] = (
         "Ssend Issend Bsend Ibsend Rsend Irsend ssend issend bsend ibsend *ttach_buffer *etach_buffer *lush_buffer "
         "BSEND_OVERHEAD BUFFER_AUTOMATIC",
     ),
-    ("persistent and partitioned requests", "Isend and Irecv at each turn", "*_init Prequest Start Startall"),
+    ("persistent and partitioned requests", "Isend and Irecv in each iteration", "*_init Prequest Start Startall"),
     (
-        "scans of buffers, counts that one rank alone knows in calls that return at once, Isendrecv",
+        "scans of buffers, Igatherv and Iscatterv, Isendrecv",
         "scan and exscan of objects; Gatherv and Scatterv; Isend and Irecv",
         "Scan Exscan Iscan Iexscan Igatherv Iscatterv Isendrecv*",
     ),
@@ -55,13 +55,13 @@ ABSENT: Tuple[Tuple[str, str, str], ...] = (
         "UNWEIGHTED WEIGHTS_EMPTY COMM_TYPE_* Neighbor_* Ineighbor_* neighbor_*",
     ),
     (
-        "processes that are started or connected later",
+        "processes started or connected later",
         "comm.tutti.grow(size)",
         "Intercomm ROOT Spawn* Get_parent Join Connect Accept Create_intercomm *_port Lookup_name Publish_name Unpublish_name "
         "Is_inter Is_intra is_inter is_intra APPNUM UNIVERSE_SIZE Session SESSION_NULL",
     ),
     (
-        "recovery by mpi4py's names",
+        "ULFM's names for recovery",
         "comm.tutti.failed, shrink, agree, abort and recover",
         "Revoke Is_revoked Get_failed Ack_failed Shrink Ishrink Agree Iagree",
     ),
@@ -72,19 +72,19 @@ ABSENT: Tuple[Tuple[str, str, str], ...] = (
         "*_errhandler Set_name Add_error_* Remove_error_* Get_error_class Get_error_string ERR_* LASTUSEDCODE SUCCESS Get_hw_*",
     ),
     (
-        "requests and statuses that the program makes or changes",
-        "what the calls return",
+        "requests and statuses that the program creates or changes",
+        "those that the calls return",
         "Grequest Get_status get_status Get_status_* get_status_* cancel Set_* Get_elements Is_cancelled "
         "cancelled f2py py2f fromhandle "
         "handle toint fromint OP_NULL",
     ),
     (
-        "operations of an op itself",
+        "methods of an op",
         "op(a, b) of objects, tutti.op_create for buffers",
         "Is_commutative is_commutative Reduce_local",
     ),
     (
-        "the start of MPI, versions and facts of its implementation",
+        "MPI's initialization, versions and implementation details",
         "COMM_WORLD joins in its first call; tutti.version()",
         "Init Init_thread Query_thread Is_thread_main THREAD_* Get_version Get_library_version VERSION SUBVERSION MAX_* "
         "Pcontrol Wtick WTIME_IS_GLOBAL TAG_UB HOST IO Pickle pickle get_vendor Buffer UNDEFINED_*",
@@ -99,7 +99,7 @@ def _is_one_of(name: str, patterns: str) -> bool:
 def _error(where: str, name: str) -> AttributeError:
     for what, instead, patterns in ABSENT:
         if _is_one_of(name, patterns):
-            return AttributeError(f"{where} has no {name}: {what} are not there. Instead: {instead} (docs/python.md)")
+            return AttributeError(f"{where} has no {name}: {what} are not supported. Instead: {instead} (docs/python.md)")
     return AttributeError(f"{where} has no attribute {name!r}")
 
 
@@ -109,7 +109,7 @@ class _NamesOfClass(type):
 
 
 class Names(metaclass=_NamesOfClass):
-    """A class of mpi4py's, and its instances: what they lack says so."""
+    """Base of mpi4py's classes: an attribute that the class or an instance lacks raises _error."""
 
     def __getattr__(self, name: str) -> Any:
         raise _error(f"tutti.mpi.{type(self).__name__}", name)

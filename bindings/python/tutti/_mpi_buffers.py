@@ -1,6 +1,6 @@
-"""What mpi4py's programs write for a buffer: [array, counts, displacements, type] or a part of it.
+"""The buffer arguments of mpi4py's calls: [array, counts, displacements, type] or a part of it.
 
-The type says what the memory holds, in the order in which it lies there, be that C's or Fortran's.
+The type describes the elements in the order in which they lie in memory, which may be C's or Fortran's.
 """
 
 import sys
@@ -31,7 +31,7 @@ class Vector(NamedTuple):
 
 
 def _is_number(x: Any) -> bool:
-    """Also one of NumPy's, but not its arrays, which have __index__ too."""
+    """True for NumPy's integers, too, but not for its arrays, which also have __index__."""
     return hasattr(x, "__index__") and not hasattr(x, "__len__")
 
 
@@ -61,7 +61,7 @@ def _in_c_order(memory: Any) -> Any:
 
 
 def _stands_for(dtype: DType, have: DType) -> bool:
-    """Whether elements of have may be read as dtype: where their bytes are as many, of bytes, and of parts of them."""
+    """Whether memory of have's elements may be read as dtype: same size, bytes, or the parts of complex numbers or pairs."""
     if dtype is BYTE or have.bytes in (1, dtype.bytes):
         return True
     is_part = have.parts == 2 and (dtype.code, 2 * dtype.bytes) == (have.code, have.bytes)
@@ -76,15 +76,15 @@ def _read(memory: Any, dtype: Optional[DType]) -> Buffer:
     except InvalidError as error:
         buffer, size = bytes_of(memory)
         if dtype is None:
-            raise InvalidError(f"{error}; [array, MPI.BYTE] stands for its bytes") from None
-        # Elements that only their size is known of. Those of texts may be read as characters.
+            raise InvalidError(f"{error}; pass [array, MPI.BYTE] to send its bytes") from None
+        # Of these elements only the size is known. Strings may be read as characters.
         have = UINT8._replace(name=f"records of {size} bytes", bytes=dtype.bytes if dtype.bytes == 1 else size)
     if dtype is None or have == dtype:
         return buffer
     if not _stands_for(dtype, have):
         raise InvalidError(
             f"elements of {have.name} cannot be read as {dtype.name}: they have {have.bytes} and {dtype.bytes} bytes. "
-            "MPI.BYTE stands for any memory"
+            "Pass MPI.BYTE to move any memory as bytes"
         )
     whole, rest = divmod(buffer.count * buffer.dtype.bytes, dtype.bytes)
     if rest:
@@ -111,7 +111,7 @@ def _parts(what: Any) -> Tuple[Buffer, Any, Any]:
 
 
 def buffer_at(what: Any, blocks: int = 1) -> Optional[Buffer]:
-    """None for IN_PLACE and None. blocks: a count is that of each of them."""
+    """The buffer that an argument describes; None for IN_PLACE and None. A count is multiplied by blocks."""
     if what is None or what is IN_PLACE:
         return None
     buffer, count, displ = _parts(what)
@@ -125,14 +125,14 @@ def buffer_at(what: Any, blocks: int = 1) -> Optional[Buffer]:
     needed = buffer.count - first if count is None else index(count) * blocks
     if min(first, needed) < 0 or first + needed > buffer.count:
         raise InvalidError(
-            f"the buffer has {buffer.count} elements, and {blocks} times {count} are asked for, from element {first} on"
+            f"the buffer has {buffer.count} elements, but {blocks} times {count} are needed from element {first} on"
         )
     buffer.address, buffer.count = block_at(buffer, first), needed
     return buffer
 
 
 def vector_of(what: Any, size: int) -> Vector:
-    """A block for each of size ranks. A single count is that of each block; without counts these are equal parts."""
+    """A block for each of size ranks. A single count holds for each block; without counts all blocks are equal."""
     if what is None or what is IN_PLACE:
         return Vector(None, [0] * size)
     buffer, counts, displs = _parts(what)

@@ -24,7 +24,7 @@ _messages = count()
 
 
 def _prefixes(function: Callable[[Any, Any], Any], found: List[Any]) -> Iterator[Any]:
-    """As itertools.accumulate, which would take a StopIteration of the function for the end."""
+    """Like itertools.accumulate, which would end early if the function raised StopIteration."""
     result = None
     for i, value in enumerate(found):
         result = function(result, value) if i else value
@@ -68,7 +68,7 @@ class ObjectCalls:
         return loads(_objects.scatter(self.tutti, parts, root))
 
     def allreduce(self, sendobj: Any, op: Any = SUM) -> Any:
-        """op: also a function of two objects, which runs on rank 0 alone. In the order of ranks, so that all have the same."""
+        """op: also a function of two objects; it runs on rank 0 alone. Reduces in the order of ranks, so all get the same."""
         function, is_own = function_of("allreduce", op)
         found = self.allgather(sendobj)
         if not is_own:
@@ -104,8 +104,8 @@ class ObjectCalls:
         return [value if rank == root else None for rank in range(self.size)]
 
     def _from_one(self, call: str, root: int, results: Callable[[], Iterable[Any]]) -> Any:
-        """results() runs a function of the caller's on root alone, and gives a result for each rank: so all ranks have those
-        of one run, and all raise where it raises."""
+        """Calls results() on root alone; it runs a function of the caller's and yields one result per rank. So all ranks get
+        the results of one run, and if it raises, all raise."""
         error: Optional[Exception] = None
         outcomes: List[bytes] = []
         if self.rank == root:

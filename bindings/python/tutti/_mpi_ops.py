@@ -26,7 +26,7 @@ class Op(Names, _ops.Op):
 
     @classmethod
     def Create(cls, function: Callable[[Any, Any, None], Any], commute: bool = False) -> "Op":
-        """For objects: function(a, b, None). Their order is that of ranks in any case."""
+        """An op for objects, which calls function(a, b, None). It is applied in the order of ranks, whatever commute is."""
         return cls("function", _OF_OBJECTS_ALONE, lambda a, b: function(a, b, None), is_predefined=False)
 
     def Free(self) -> None:
@@ -75,10 +75,10 @@ def function_of(call: str, op: Any) -> Tuple[Function, bool]:
         return op.of_objects, not op.is_predefined
     if isinstance(op, _ops.Op):
         if op.number not in _BY_NUMBER:
-            raise UnsupportedError(f"{call}: {op!r} of objects: {_KNOWN} are there, and any function of two objects")
+            raise UnsupportedError(f"{call}: {op!r} does not work on objects: use {_KNOWN}, or a function of two objects")
         return _BY_NUMBER[op.number].of_objects, False
     if not callable(op):
-        raise InvalidError(f"{call}: {op!r} is no operation: pass MPI.SUM or its like, or a function of two objects")
+        raise InvalidError(f"{call}: {op!r} is no operation: pass one such as MPI.SUM, or a function of two objects")
     return op, True
 
 
@@ -90,24 +90,24 @@ def library_op(call: str, op: Any, buffer: Any, *written: Any) -> Any:
     """The operation for buffers. written: what the caller wrote for them, with its types."""
     types = [named_type(what) for what in written]
     if any(dtype in PAIRS for dtype in types):
-        raise UnsupportedError(f"{call}: {op!r} of pairs of a value and an index: Allreduce and Reduce have MAXLOC and MINLOC")
+        raise UnsupportedError(f"{call}: {op!r} does not work on pairs: Allreduce and Reduce accept MAXLOC and MINLOC")
     if any(dtype is BYTE for dtype in types) and getattr(op, "number", 0) not in _BITWISE:
-        raise InvalidError(f"{call}: {op!r} of MPI.BYTE, which has no arithmetic: name the type, such as UNSIGNED_CHAR")
+        raise InvalidError(f"{call}: {op!r} does not work on MPI.BYTE: name a type of numbers, such as UNSIGNED_CHAR")
     if not isinstance(op, Op) or op.number != _OF_OBJECTS_ALONE:
         return op
     if op in _OF_BOOLS and isinstance(buffer, Buffer) and buffer.dtype == _dtypes.BOOL:
         return _OF_BOOLS[op]
     if is_of_pairs(op):
-        cure = "it is there for Allreduce and Reduce of [array, MPI.DOUBLE_INT] and other pairs, and for objects"
+        cure = "use it in Allreduce and Reduce of [array, MPI.DOUBLE_INT] and other pairs, or on objects"
     elif op in _OF_BOOLS:
-        cure = f"it is there for bools and objects; for numbers: tutti.op_create('{op.name}', numpy.logical_{op.name[1:]})"
+        cure = f"it works on bools and objects; for numbers: tutti.op_create('{op.name}', numpy.logical_{op.name[1:]})"
     else:
-        cure = "it is of objects: tutti.op_create(name, function) makes one for buffers"
-    raise UnsupportedError(f"{call}: {op!r} of buffers: {cure}")
+        cure = "it works on objects; tutti.op_create(name, function) makes one for buffers"
+    raise UnsupportedError(f"{call}: {op!r} does not work on these buffers: {cure}")
 
 
 def fold_pairs(op: Op, dtype: _dtypes.DType, whole: bytearray, ranks: int) -> bytes:
-    """whole: the pairs of each rank, one rank behind another."""
+    """whole: the pairs of all ranks, rank after rank."""
     import numpy
 
     value, place = PAIRS[dtype]

@@ -157,7 +157,7 @@ class Request(Names):
 
     @classmethod
     def Waitsome(cls, requests: Requests, statuses: Statuses = None) -> Optional[List[int]]:
-        """The indices of those that are over, at least one; None where no request is active."""
+        """Waits until at least one request is over; returns the indices of all that are, or None if none is active."""
         found = cls.Testsome(requests, statuses)
         while found == []:
             time.sleep(_LOOK_S)

@@ -26,7 +26,7 @@ BOOL = C_BOOL = CXX_BOOL = _dtypes.BOOL
 
 
 def _pair(name: str, size: int) -> DType:
-    """It travels as bytes."""
+    """A type that is sent as bytes."""
     return UINT8._replace(name=name, bytes=size, parts=size)
 
 
@@ -47,7 +47,7 @@ _OF_LETTER = {"F": _dtypes.COMPLEX64, "D": _dtypes.COMPLEX128, "c": CHAR}
 
 
 def type_of(x: Union[DType, str]) -> DType:
-    """FLOAT; or "f", "f4" and "float32", where a number is of bytes: "i8" is LONG, as in mpi4py."""
+    """Accepts FLOAT, "f", "f4" and "float32". The number in "f4" counts bytes: "i8" is LONG, as in mpi4py."""
     if isinstance(x, str):
         found = _OF_LETTER.get(x)
         if len(x) == 1 and x in "?bBhHiIlLqQefd":

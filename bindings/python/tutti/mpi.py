@@ -59,11 +59,11 @@ def _tag(tag: int) -> int:
 
 def _check_host(call: str, buffer: Optional[Buffer]) -> None:
     if buffer is not None and buffer.is_device:
-        raise UnsupportedError(f"{call} of a GPU's memory: pass an array of the CPU")
+        raise UnsupportedError(f"{call} does not accept GPU memory: pass an array in CPU memory")
 
 
 def _store(data: Any, buffer: Optional[Buffer]) -> None:
-    """To the beginning of a buffer of the CPU."""
+    """Copies data to the beginning of a buffer in CPU memory."""
     if data and buffer is not None and buffer.address:
         ctypes.memmove(buffer.address, bytes(data), len(data))
 
@@ -148,10 +148,10 @@ class Comm(ObjectCalls, Names):
         return Request(self.tutti.start.reduce(*sides, op=library_op("Ireduce", op, sides[0], sendbuf, recvbuf), root=root))
 
     def _fold(self, call: str, sides: Tuple[Optional[Buffer], Optional[Buffer]], op: Op, root: Optional[int] = None) -> None:
-        """Pairs of all ranks, gathered and then reduced here. root None: on all ranks."""
+        """Gathers the pairs of all ranks, then reduces them on root; root None: on all ranks."""
         send, recv = sides
         if send is None or send.dtype not in PAIRS:
-            raise UnsupportedError(f"{call}: {op!r} is of pairs, as [array, MPI.DOUBLE_INT], or of objects: allreduce(x, op)")
+            raise UnsupportedError(f"{call}: {op!r} works on pairs, as [array, MPI.DOUBLE_INT], or objects: allreduce(x, op)")
         is_here = root in (None, self.rank)
         whole = buffer_of(raw := bytearray(size_in_bytes(send) * self.size if is_here else 0))
         whole.dtype, whole.count = send.dtype, whole.count // send.dtype.bytes

@@ -93,6 +93,6 @@ for call in (comm.allreduce, comm.reduce, comm.scan, comm.exscan):
     for wrong in (5, None, "sum"):
         with raises(tutti.InvalidError, match="is no operation"):
             call(1, wrong)
-    with raises(tutti.UnsupportedError, match="of objects: SUM, PROD.*any function of two objects"):
+    with raises(tutti.UnsupportedError, match="on objects: use SUM, PROD.*or a function of two objects"):
         call(1, tutti.AVG)
 comm.Barrier()

@@ -168,7 +168,7 @@ y[:] = -1 if rank else [4, 5, 6, 7]
 comm.Bcast([y, None, 1])
 equal(y, [-1 if rank else 4, 5, 6, 7])
 for part in ([5], [4, 1], [1, -1], [-1], [-1, 1], [1, 5], [None, 5], [None, -1]):
-    with raises(tutti.InvalidError, match=r"has 4 elements, and 1 times (-?\d|None) are asked for, from element -?\d on"):
+    with raises(tutti.InvalidError, match=r"has 4 elements, but 1 times (-?\d|None) are needed from element -?\d on"):
         comm.Bcast([y, *part])
 for part in ([[1, 1]], [[1] * P], [(1, 1, 1)], [2, [0, 1]], [([1], [1])]):
     with raises(tutti.InvalidError, match="this buffer has one count and one displacement"):
@@ -204,7 +204,7 @@ assert comm.allreduce(rank) == total and comm.allreduce([rank]) == list(range(P)
 assert comm.allreduce("a" * rank, op=MPI.MAX) == "a" * (P - 1)
 assert comm.scan(rank) == sum(range(rank + 1)) and comm.exscan([rank]) == (list(range(rank)) or None)
 assert comm.reduce(rank + 1, op=MPI.PROD, root=P - 1) == (math.factorial(P) if rank == P - 1 else None)
-with raises(tutti.UnsupportedError, match="of objects: SUM, PROD"):
+with raises(tutti.UnsupportedError, match="on objects: use SUM, PROD"):
     comm.allreduce(1, op=tutti.AVG)
 if rank == 0 and P > 1:
     comm.send({"size": "x" * 100000}, dest=1, tag=11)

@@ -104,18 +104,18 @@ same(bits, expected)
 # What cannot be meant is refused here, and nothing is sent.
 x, records = np.zeros(4), of(rank)
 for call, message in (
-    (lambda: comm.Bcast([x, MPI.FLOAT]), "float64 cannot be read as float32: they have 8 and 4 bytes. MPI.BYTE stands for any"),
+    (lambda: comm.Bcast([x, MPI.FLOAT]), "float64 cannot be read as float32: they have 8 and 4 bytes. Pass MPI.BYTE to move any"),
     (lambda: comm.Bcast([records, MPI.DOUBLE]), "records of 15 bytes cannot be read as float64"),
-    (lambda: comm.Bcast(records), r"none of Tutti's.*\[array, MPI.BYTE\] stands for its bytes"),
+    (lambda: comm.Bcast(records), r"none of Tutti's.*pass \[array, MPI.BYTE\] to send its bytes"),
     (lambda: comm.Bcast([bytearray(7), MPI.INT]), "7 bytes are no whole number of elements of int32"),
     (lambda: comm.Bcast([np.array([{}]), MPI.BYTE]), "elements are objects"),
     (lambda: comm.Bcast([memoryview(np.array([{}])), MPI.BYTE]), "elements are objects"),
     (lambda: comm.Bcast([of(rank)[::2], MPI.BYTE]), "not C-contiguous"),
     (lambda: comm.Bcast([np.zeros((4, 4))[:2, :2], MPI.BYTE]), "not C-contiguous"),
-    (lambda: comm.Bcast([x, 33, MPI.BYTE]), "has 32 elements, and 1 times 33"),
+    (lambda: comm.Bcast([x, 33, MPI.BYTE]), "has 32 elements, but 1 times 33"),
     (lambda: comm.Bcast([object(), MPI.BYTE]), "object is no buffer"),
-    (lambda: comm.Allreduce([x, MPI.BYTE], [x.copy(), MPI.BYTE]), "MPI.BYTE, which has no arithmetic"),
-    (lambda: comm.Reduce_scatter_block([np.zeros(P), MPI.BYTE], np.zeros(1)), "MPI.BYTE, which has no arithmetic"),
+    (lambda: comm.Allreduce([x, MPI.BYTE], [x.copy(), MPI.BYTE]), "does not work on MPI.BYTE"),
+    (lambda: comm.Reduce_scatter_block([np.zeros(P), MPI.BYTE], np.zeros(1)), "does not work on MPI.BYTE"),
     (lambda: comm.Allreduce(x, x.copy(), op=lambda a, b: a), "is no operation"),
 ):
     with raises(tutti.InvalidError, match=message):

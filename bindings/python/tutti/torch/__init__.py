@@ -27,7 +27,7 @@ _world = None  # a weak reference to the group of all ranks, of which later grou
 
 
 def _devices_here() -> tuple:
-    """Those of this machine. CUDA is not started for it: the children of a process that forks later could not use it."""
+    """Those of this machine. Does not initialize CUDA, which children that the process forks later could not use."""
     before = os.environ.get(_NVML_CHECK)
     os.environ[_NVML_CHECK] = "1"
     try:
@@ -41,8 +41,8 @@ def _devices_here() -> tuple:
 
 
 def _devices() -> tuple:
-    """Those of the backend's string, which torch does not tell a backend: of its own frame that calls _create; without
-    devices in it, those that this machine has."""
+    """Those in the backend string, or all of this machine if it names none. torch does not pass that string to a backend,
+    so it is read from the local variables of the torch function that calls _create."""
     here = _devices_here()
     caller = sys._getframe(2).f_locals
     text = str(caller.get("backend", NAME)).lower()
@@ -52,8 +52,8 @@ def _devices() -> tuple:
     others = sorted({backend for _, backend in pairs} - {NAME})
     if others:
         raise unsupported(
-            f"tutti: backend '{text}': a group of tutti's is not shared with {' and '.join(others)}: name tutti for all its "
-            "devices, as 'cpu:tutti,cuda:tutti', or use two groups"
+            f"tutti: backend '{text}': tutti cannot share a group with {' and '.join(others)}: name tutti for all its "
+            "devices, as in 'cpu:tutti,cuda:tutti', or use two groups"
         )
     named = tuple(kind for kind, _ in pairs)
     for kind in named:

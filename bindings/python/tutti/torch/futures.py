@@ -87,12 +87,12 @@ class OrderedFuture(Future):
         self.then(callback)
 
     def done(self) -> bool:
-        """As soon as its call is over, be it the completer's turn or not."""
+        """True as soon as its call is over, even if the completer has not reached it yet."""
         work = self._work
         return self._is_settled if work is None else work.poll()
 
     def _is_due(self) -> bool:
-        """Whether it is a callback of a call that is over, whose turn may be yet to come."""
+        """Whether it belongs to a callback whose call is over; the callback itself may not have run yet."""
         antecedent = self._antecedent
         return antecedent is not None and (antecedent.done() or antecedent._is_due())
 

@@ -53,7 +53,7 @@ class Group(Collectives, dist.ProcessGroup):
         kind = "cpu" if work.device is None else "cuda"
         if kind not in self.devices and work.results:
             served = " and ".join(self.devices)
-            raise refused(f"tutti: this call is on {kind}, and group {self.torch_name} serves {served} alone")
+            raise refused(f"tutti: this call has {kind} tensors, but group {self.torch_name} serves only {served}")
 
     def lane(self):
         completer = here.completer
@@ -119,7 +119,7 @@ class Group(Collectives, dist.ProcessGroup):
         try:
             found = kind(NAME, timedelta(milliseconds=self.timeout_ms))
         except TypeError:  # it is None, or none that Python may make
-            raise unsupported(f"tutti: torch {torch.__version__} has no options that a backend could make") from None
+            raise unsupported(f"tutti: torch {torch.__version__} has no options that a backend can create") from None
         if hasattr(found, "group_name"):
             found.group_name = self.torch_name
         return found
@@ -130,7 +130,7 @@ class Group(Collectives, dist.ProcessGroup):
     # ---- parts of it
 
     def split_group(self, ranks, timeout=None, opts=None, group_name=None, group_desc=None, device_types=None):
-        """Called on all ranks; None on those that are not among ranks, which are of this group and in the child's order."""
+        """Called on all ranks of this group. ranks: those in the child, in its order. Returns None on the others."""
         ranks = list(ranks)
         if self.own_rank not in ranks:
             return None
@@ -151,7 +151,7 @@ class Group(Collectives, dist.ProcessGroup):
         """Ranks that are not in a child have nothing to do for it."""
 
     def merge_remote_group(self, *arguments, **named):
-        raise unsupported("tutti: groups are not merged; new_group makes one of any ranks of the world")
+        raise unsupported("tutti: groups cannot be merged; new_group makes one of any ranks of the world")
 
     def _get_backend(self, device):
         """Before torch 2.14 a group of Python's has no backends, and answers for them itself."""
@@ -190,7 +190,7 @@ def _delegate(name: str):
 
 
 def _unsplit(self, *arguments, **named):
-    raise unsupported("tutti: a backend belongs to its group: use dist.split_group or group.split_group")
+    raise unsupported("tutti: a backend cannot be split or merged by itself: use dist.split_group or group.split_group")
 
 
 def _delegate_class():
@@ -217,7 +217,7 @@ Group.supports_splitting = Delegate is not None
 
 
 def with_backend(group: Group, devices) -> Group:
-    """devices: of their kinds it takes tensors."""
+    """devices: the kinds of devices whose tensors the group accepts."""
     group.devices = tuple(devices)
     if Delegate is not None:
         group.backend = Delegate(group.own_rank, group.ranks)
