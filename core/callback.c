@@ -1,4 +1,4 @@
-/* The end of a process whose callback did not return: see callback.h. */
+/* Ends a process whose callback was unwound: see callback.h. */
 #include "core/callback.h"
 
 #include "core/log.h"
@@ -15,8 +15,8 @@ void callback_keep(const char *function, const char *why)
 bool callback_refuses(const char *function)
 {
 	if (callback_in_done)
-		callback_keep(function, "it was called in a function done of a tutti_call: call it "
-					"in another thread, or later");
+		callback_keep(function, "it was called in the done function of a tutti_call: call "
+					"it in another thread, or later");
 	return callback_in_done;
 }
 

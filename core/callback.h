@@ -1,22 +1,22 @@
-/* Calls of the program's functions, which must return. An exception of C++, pthread_exit or a
- * cancellation that unwinds one would unwind our frames, too, and leave their locks held, so that
- * the program hangs in a later call. Therefore it ends the process here, with a message. A longjmp
- * passes unseen; the public headers forbid it.
+/* Calls functions of the program, which must return. If a C++ exception, pthread_exit or a thread's
+ * cancellation unwound one, it would unwind our frames, too, and leave their locks held: a later
+ * call would hang. So the process ends here, with a message. A longjmp cannot be noticed; the
+ * public headers forbid it.
  *
- * An exception that nobody would catch does not get this far: std::terminate ends the process. */
+ * An exception that nothing catches ends the process in std::terminate before it gets here. */
 #ifndef CORE_CALLBACK_H
 #define CORE_CALLBACK_H
 
 #ifndef __EXCEPTIONS
-#error "without -fexceptions nothing is called when a callback is unwound"
+#error "callback_leave runs during unwinding only with -fexceptions"
 #endif
 
 #include <stdbool.h>
 
 struct callback {
-	const char *function; /* NULL: it has returned */
-	const char *of;
-	int rank; /* this one, or -1 where it is not known */
+	const char *function; /* for the message; NULL: it has returned */
+	const char *of;       /* what it was passed to */
+	int rank;             /* the calling rank; -1: not known */
 };
 
 /* Prints what happened and aborts. */
@@ -28,8 +28,9 @@ static inline void callback_leave(const struct callback *callback)
 		callback_unwound(callback);
 }
 
-/* callback_call("the function", "tutti_spawn", rank, code = fn(rank, arg)): carries out the
- * statement, which calls the program and does not jump. Costs nothing if the function returns. */
+/* callback_call("the function", "tutti_spawn", rank, code = fn(rank, arg)): executes the statement,
+ * which calls the program and must not contain return, break or goto. Costs nothing if the function
+ * returns. */
 #define callback_call(name, giver, of_rank, ...)                                                   \
 	do {                                                                                       \
 		struct callback callback_ __attribute__((cleanup(callback_leave))) = {             \
@@ -38,12 +39,12 @@ static inline void callback_leave(const struct callback *callback)
 		callback_.function = 0;                                                            \
 	} while (0)
 
-/* This thread is in a function done of a tutti_call: it is the one that would have to end what a
- * destroy waits for. */
+/* This thread runs the done function of a tutti_call, so a destroy function would wait for its own
+ * thread. */
 extern _Thread_local bool callback_in_done;
-/* Notices that the function of this name destroys nothing, and why. */
+/* Logs that the destroy function of this name destroys nothing, and why. */
 void callback_keep(const char *function, const char *why);
-/* Whether this thread is in a done, after such a notice. */
+/* If this thread runs a done function: logs that, and returns true. */
 bool callback_refuses(const char *function);
 
 #endif

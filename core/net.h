@@ -16,24 +16,25 @@
 tutti_status net_listen(const char *host, int port, int backlog, int *fd, int *bound_port);
 /* From now on port 0 does not mean this one in this process: a job meets there, and may again. */
 void net_reserve_port(int port);
-/* To listen or to connect with; -1 with errno and a message. Its option, SO_REUSEADDR, lets a port
- * be listened on although connections of ours have it, or had it a minute ago. */
+/* A socket to listen or to connect with; -1 with errno and a message. It has SO_REUSEADDR: it can
+ * listen on a port that connections of ours use, or have used within the last minute. */
 int net_tcp_socket(int family);
 /* The addresses of host (NULL: of this machine), for freeaddrinfo; flags: getaddrinfo's.
- * IN_PROGRESS: it has none now, or none that is known. SYSTEM: nothing can be asked. Both have a
- * message and errno. The system's resolver takes its own time. */
+ * IN_PROGRESS: the name has no address now, or is unknown. SYSTEM: this process cannot ask. Both
+ * set errno and a message. Has no deadline but that of the system's resolver. */
 tutti_status net_look_up(const char *host, int port, int flags, struct addrinfo **list);
-/* One attempt at each address, at this port: IN_PROGRESS when none answers now (with a message, and
- * errno: core/tries.h), so that the caller may try elsewhere or again. SYSTEM: this process lacks
- * something, or is denied it. host is for the message. */
+/* Tries each address once, at this port. IN_PROGRESS, with a message and errno (core/tries.h): no
+ * connection now; the caller may try again, or elsewhere. SYSTEM: this process is denied something,
+ * or lacks it. host is for the message. */
 tutti_status net_connect(const struct addrinfo *list, const char *host, int port,
                          uint64_t deadline_ns, int *fd);
 /* Looks up and connects. */
 tutti_status net_try_connect(const char *host, int port, uint64_t deadline_ns, int *fd);
-/* How a connect has ended, once its socket is ready: *error is 0, or an errno. SYSTEM: it cannot be
- * asked. */
+/* How a connect has ended, once its socket is ready: *error is 0, or an errno. SYSTEM: getsockopt
+ * failed. */
 tutti_status net_connect_end(int fd, int *error);
-/* This thread's last error becomes that of a connect to to, "host:port"; errno is error. */
+/* Sets this thread's last error to that of a failed connect to `to`, "host:port", and errno to
+ * error. */
 void net_say_unconnected(const char *to, int error);
 /* Sleeps a little, longer with every attempt (counted from 0), never past the deadline. */
 void net_pause(int attempt, uint64_t deadline_ns);

@@ -29,7 +29,7 @@ static void close_keeping_errno(int fd)
 	errno = error;
 }
 
-/* The resolver does not tell a server that is silent from a socket that it may not make. */
+/* The resolver reports a denied socket as a server that does not answer: this tells them apart. */
 static bool net_may_ask_servers(void)
 {
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -108,7 +108,7 @@ int net_tcp_socket(int family)
 	return fd;
 }
 
-/* As the functions below, closes fd, which is why it returns -1. */
+/* Closes fd and returns -1, with errno and a message, for the functions below. */
 static int net_fail_listen(int fd, const struct listen_place *at, const char *call)
 {
 	fail_errno("cannot listen on %.200s:%d (%s)", at->host ? at->host : "*", at->port, call);
@@ -167,8 +167,9 @@ static int listen_try(const struct addrinfo *at, const struct listen_place *plac
 	return listener;
 }
 
-/* Returns the listening socket, or -1 with errno. A name with several addresses is dialed in the
- * order of the list, too: where the first one's port is another program's, no later one will do. */
+/* Returns the listening socket, or -1 with errno. Peers dial the addresses of a
+ * name in this order, too. So if another program has the port at one of them, a later one is of no
+ * use. */
 static int listen_at_any(const struct addrinfo *list, const struct listen_place *place, int backlog,
 			 struct tries *tries)
 {
@@ -240,13 +241,13 @@ tutti_status net_connect_end(int fd, int *error)
 
 	*error = 0;
 	if (getsockopt(fd, SOL_SOCKET, SO_ERROR, error, &length) < 0)
-		return fail_errno("cannot ask how a connection was made (getsockopt, SO_ERROR)");
+		return fail_errno("cannot find out how a connect ended (getsockopt, SO_ERROR)");
 	if (*error == 0 && net_met_itself(fd))
 		*error = ECONNREFUSED;
 	return TUTTI_OK;
 }
 
-/* *error: 0, or why no connection was made. SYSTEM: this process may not try. */
+/* *error: 0, or the errno why no connection was made. SYSTEM: this process cannot even try. */
 static tutti_status net_connect_socket(int fd, const struct sockaddr *to, socklen_t bytes,
 				       uint64_t deadline_ns, int *error)
 {

@@ -92,7 +92,7 @@ tutti_status net_unix_doorbell(const char *name, int *fd)
 	if (s < 0)
 		return fail_errno("cannot make a Unix socket (socket)");
 	if (bind(s, (struct sockaddr *)&address, length) < 0) {
-		fail_errno("cannot be rung at the Unix socket @%s (bind)", name);
+		fail_errno("cannot listen on the Unix socket @%s for wake-ups (bind)", name);
 		close(s);
 		return TUTTI_ERR_SYSTEM;
 	}

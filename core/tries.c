@@ -23,7 +23,7 @@ enum tried tried_of(int error)
 	case ENONET:
 	case EADDRNOTAVAIL:
 	case EAFNOSUPPORT:
-	case ENODEV: /* an address of a link without the link's name; so is EINVAL */
+	case ENODEV: /* this and EINVAL: a link-local address without a valid scope */
 	case EINVAL:
 		return TRIED_UNREACHABLE;
 	case EADDRINUSE:

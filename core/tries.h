@@ -1,19 +1,23 @@
-/* How several tries at one thing ended: hosts, ports, addresses, transports. A loop over them adds
- * each try, and its error is the most telling cause with its errno, and how many tries ended how:
+/* The outcomes of several tries at one thing: hosts, ports, addresses, transports. A loop over them
+ * adds each try. Its error message has the most telling cause, with its errno, and the number of
+ * tries with each outcome:
  *
  *     the process that listens at 10.0.0.5:29502 cannot prove ...; 16 tries: 1 another secret,
  *     14 refused, 1 no answer
  *
- * The ends stand in the order in which they explain a failure, the most telling last:
- * - This process was denied a call, or lacks something (EPERM, EACCES, EMFILE, ENOBUFS): nothing
- *   elsewhere matters, and no peer, port or secret is to blame.
- * - A process has proved the secret, but serves another meeting: the place is right.
+ * enum tried is ordered by how much an outcome explains. From the most telling, its last value, to
+ * the least:
+ * - A call was denied to this process, or it lacks a resource (EPERM, EACCES, EMFILE, ENOBUFS): no
+ *   peer, port or secret is to blame, and no other try matters.
+ * - A process has proved the secret, but serves another meeting: the address is right.
  * - A port to listen on is taken; a name has no address; an address has no route: what the user
- *   wrote is wrong, or the network is down, whatever another host of the list says.
- * - A process does not know the secret; it takes the connection and hangs up; no process listens;
- *   nothing answers. Each says less about where the right one is.
- * Of the addresses of one host only the best counts (net_connect): one that a machine has answered
- * says more than one without a route, which many have for IPv6. */
+ *   wrote is wrong, or the network is down, whatever another host of the list answers.
+ * - A process does not know the secret; it accepts the connection and hangs up; no process listens;
+ *   nothing answers. Each says less about where the right process is.
+ *
+ * A host with several addresses counts as one try, with the outcome of one of them (net_connect):
+ * an address that answered, even with a refusal, explains more than one without a route, such as
+ * an IPv6 address on a machine without IPv6. */
 #ifndef CORE_TRIES_H
 #define CORE_TRIES_H
 
@@ -38,17 +42,18 @@ enum tried {
 /* All 0: no try yet. */
 struct tries {
 	int count, ended[TRIED_ENDS];
-	enum tried most;           /* the most telling so far; of its first try: */
-	int error;                 /* errno, or 0                                        */
-	char why[TRIES_WHY_BYTES]; /* its message                                        */
+	enum tried most;           /* the most telling outcome so far */
+	int error;                 /* of the first try that had it: errno, or 0, and ... */
+	char why[TRIES_WHY_BYTES]; /* ... its message */
 };
 
-/* The end that an errno of socket, bind, connect, send, recv and their like stands for. Those that
- * do not concern the other end are TRIED_DENIED. */
+/* The outcome for an errno of a socket call (socket, bind, connect, send, recv and so on). Errors
+ * that are not the network's or the other end's are TRIED_DENIED. */
 enum tried tried_of(int error);
-/* error: errno, or 0. errno survives. */
+/* error: errno, or 0. Keeps errno. */
 void tries_add(struct tries *tries, enum tried end, int error, const char *why);
-/* The message, and the counts of several tries, into text; "" without a try. Returns text. */
+/* Writes the message, and after several tries their counts, to text; "" without a try. Returns
+ * text. */
 const char *tries_text(const struct tries *tries, char *text, size_t bytes);
 
 #endif

@@ -148,7 +148,7 @@ static bool is_same(const uint8_t *a, const uint8_t *b)
 	return memcmp(a, b, 16) == 0;
 }
 
-/* Of all ranks the fewest blocks that they may ask for. */
+/* The smallest number of blocks that any rank may ask for. */
 static unsigned count_wanted(const struct cuda_channels *c, const struct cuda_part *parts)
 {
 	unsigned wanted = CHANNELS_MOST;
@@ -167,7 +167,7 @@ static unsigned count_wanted(const struct cuda_channels *c, const struct cuda_pa
 	return wanted;
 }
 
-/* Of kernels that wait for nobody. */
+/* The blocks of kernels that wait for no other rank. */
 static unsigned count_blocks(const struct cuda_channels *c, const struct cuda_part *parts)
 {
 	unsigned most = c->size == 1 ? CHANNELS_MOST : TURN_BLOCKS_MOST;
@@ -177,16 +177,16 @@ static unsigned count_blocks(const struct cuda_channels *c, const struct cuda_pa
 	return most;
 }
 
-/* Kernels that wait are resident, all of them: so they begin only within what this rank has taken
- * for its communicator, and without that calls take turns. */
+/* All kernels that wait must be resident at once, so they may use only the blocks that are taken
+ * here; without any the engine serves the communicator. */
 static tutti_status take_blocks(struct cuda_channels *c, unsigned wanted)
 {
 	c->count = c->resident = cuda_residency_take(c->device, wanted);
 	if (c->count > 0)
 		return TUTTI_OK;
 	return fail(TUTTI_ERR_UNSUPPORTED,
-		    "rank %d: other communicators, made at the same time, have taken the last "
-		    "multiprocessors of CUDA device %d that kernels may wait on",
+		    "rank %d: other communicators, made at the same time, have taken all "
+		    "multiprocessors of CUDA device %d that waiting kernels may occupy",
 		    c->named, c->device->ordinal);
 }
 
@@ -313,7 +313,7 @@ static tutti_status connect_to(struct cuda_channels *c, const struct cuda_part *
 	return map_process(c, part, r);
 }
 
-/* Communicators to come know that their kernels have the device for a time slice alone. */
+/* Tells later communicators that other processes share the device: kernels must not wait there. */
 static void note_processes(struct cuda_channels *c, const struct cuda_part *parts)
 {
 	for (int r = 0; r < c->size; r++)
@@ -323,7 +323,7 @@ static void note_processes(struct cuda_channels *c, const struct cuda_part *part
 		cuda_residency_share_device(c->device);
 }
 
-/* Where processes share a GPU that is no news. */
+/* Logs why calls take turns, unless the reason is that processes share a GPU. */
 static void explain_turns(const struct cuda_channels *c, const struct cuda_part *parts)
 {
 	int full = 0;
@@ -333,9 +333,9 @@ static void explain_turns(const struct cuda_channels *c, const struct cuda_part 
 	for (int r = 0; r < c->size; r++)
 		if (parts[r].free_waiting < parts[full].free_waiting)
 			full = r;
-	log_info("rank %d: calls on GPUs take turns, and captured ones go by the engine: for "
-		 "kernels that wait for other ranks the GPU of rank %d of the %d on this host has "
-		 "%u of %u multiprocessors left (none beside other processes)",
+	log_info("rank %d: calls on GPUs take turns, and the engine replays captured ones: of the "
+		 "multiprocessors that waiting kernels may occupy, the GPU of rank %d of the %d "
+		 "on this host has %u of %u left (none if other processes share the GPU)",
 		 c->named, full, c->size, parts[full].free_waiting, parts[full].most_waiting);
 }
 
@@ -423,7 +423,7 @@ static bool has_broken(const struct cuda_channels *c)
 	return error != CUDA_SUCCESS && error != CUDA_ERROR_NOT_READY;
 }
 
-/* false: they do not end. */
+/* False: this communicator's kernels do not end. */
 static bool settle(const struct cuda_channels *c)
 {
 	uint64_t deadline_ns = deadline_after_ms(CUDA_END_MS);
@@ -446,7 +446,7 @@ void cuda_channels_settle(struct cuda_channels *c)
 
 	if (cuda_enter(c->device, &visit) != TUTTI_OK)
 		return;
-	if (settle(c)) /* those to come end at once */
+	if (settle(c)) /* kernels that start later end at once */
 		give_blocks(c);
 	cuda_leave(&visit);
 }
@@ -487,7 +487,7 @@ void cuda_channels_destroy(struct cuda_channels *c)
 	cuda_door_close(c->door);
 	if (c->device)
 		close_device(c);
-	if (!c->has_failed) /* else what has not ended by now may still wait */
+	if (!c->has_failed) /* else kernels that have not ended may still wait */
 		give_blocks(c);
 	if (c->shares_device)
 		cuda_residency_unshare_device(c->device);

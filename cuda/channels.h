@@ -22,8 +22,8 @@ struct cuda_part {
 	uint64_t page, page_token; /* of its flags, for calls by turns; 0: it has none */
 	uint32_t page_fd, page_slot, pid; /* by which other processes open it          */
 	uint32_t has_multicast;
-	uint32_t blocks;     /* that its GPU holds at once, ...        */
-	uint32_t most_waiting, free_waiting; /* ... and of kernels that wait: cuda/residency.h */
+	uint32_t blocks;     /* that its GPU holds at once             */
+	uint32_t most_waiting, free_waiting; /* cuda_residency_most and _free of its device */
 	uint32_t is_there;   /* 0: this rank has no GPU                */
 };
 
@@ -56,8 +56,8 @@ bool cuda_channels_take_turns(const struct cuda_channels *channels);
 const char *cuda_channels_no_multicast(const struct cuda_channels *channels);
 /* Bytes that a call of a rank may stage, or more than any. */
 size_t cuda_channels_most(const struct cuda_channels *channels);
-/* How many channels a call may use; the same on all ranks when they have agreed on the fewest, by the
- * function below. By turns they need not. */
+/* How many channels a call may use. Unless calls take turns it is the same on all ranks once
+ * cuda_channels_limit has been called with the smallest of their numbers. */
 unsigned cuda_channels_count(const struct cuda_channels *channels);
 void cuda_channels_limit(struct cuda_channels *channels, unsigned count);
 /* INVALID: a buffer is memory of another device. */

@@ -94,7 +94,7 @@ static void take_in(struct cuda_door *door, int socket)
 
 	if (net_unix_check(socket, NULL) != TUTTI_OK ||
 	    net_recv_fds(socket, &note, sizeof note, &fd, 1, clock_now_ns()) != TUTTI_OK) {
-		log_seldom("no descriptor of GPU memory came: %s", last_error());
+		log_seldom("cannot receive a descriptor of GPU memory: %s", last_error());
 		return;
 	}
 	if (note.rank >= CHANNEL_RANKS || note.what >= CUDA_DOOR_KINDS || note.token == 0) {

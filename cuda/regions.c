@@ -26,7 +26,7 @@ static void send_to(const struct cuda_channels *c, int r, enum cuda_door_what wh
 	struct cuda_door_note note = {token, (uint32_t)c->rank, what};
 
 	if (fd >= 0 && cuda_door_send(c->doors[r], &note, fd) != TUTTI_OK)
-		log_info("no descriptor of GPU memory reaches rank %d of this node: %s", r,
+		log_info("cannot send a descriptor of GPU memory to rank %d of this node: %s", r,
 			 last_error());
 }
 

@@ -5,10 +5,10 @@
 #include <assert.h>
 #include <pthread.h>
 
-/* A GPU of compute capability 7.5 or more holds 128 kernels at once, and each takes a block at
- * least: the others are the program's. */
+/* A GPU of compute capability 7.5 or more holds 128 kernels at once, and each of ours has at least
+ * one block. The other 16 are left to the program. */
 #define GRIDS_MOST 112
-/* Of the multiprocessors, so many are left for kernels that end by themselves: one at the least. */
+/* One of LEFT_OF multiprocessors, and at least one, is left to kernels that end by themselves. */
 #define LEFT_OF 8
 
 static struct {
@@ -31,8 +31,8 @@ static unsigned more(unsigned a, unsigned b)
 	return a > b ? a : b;
 }
 
-/* A block for each multiprocessor, though one may hold two: then any block fits on any of them that
- * has none, whatever the kernels' registers and shared memory are. */
+/* Counts one block per multiprocessor, even if it could hold two: so a multiprocessor without a
+ * waiting block has room for any block, whatever registers and shared memory its kernel needs. */
 unsigned cuda_residency_most(const struct cuda_device *device)
 {
 	unsigned all = (unsigned)device->multiprocessors;
@@ -59,8 +59,8 @@ unsigned cuda_residency_free(const struct cuda_device *device)
 	return free;
 }
 
-/* The first communicator has most of it, and every other one half of what is left: so several have
- * some, and on larger GPUs the first of a rank alone has all that a call can use. */
+/* The first communicator gets seven tenths, each later one half of what is left: so several get
+ * some, and on a large GPU the first one of a single rank gets all that a call can use. */
 unsigned cuda_residency_share(unsigned most, unsigned free, unsigned ranks)
 {
 	unsigned share = (free == most ? most * 7 / 10 : free / 2) / ranks;

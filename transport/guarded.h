@@ -1,4 +1,4 @@
-/* Calls of a transport, whose functions may be those of a plugin: see core/callback.h. */
+/* Calls a transport's functions, which may be a plugin's, by callback_call: see core/callback.h. */
 #ifndef TRANSPORT_GUARDED_H
 #define TRANSPORT_GUARDED_H
 
@@ -67,7 +67,7 @@ static inline void transport_destroy(struct tutti_endpoint *ep)
 	transport_call("destroy", ep->transport->destroy(ep));
 }
 
-/* The rest is for transports that have these functions. */
+/* The caller has checked that the transport has these functions: their pointers may be NULL. */
 static inline int transport_event_fd(struct tutti_endpoint *ep)
 {
 	int fd;

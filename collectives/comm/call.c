@@ -11,8 +11,8 @@
 
 #include <sched.h>
 
-/* A callback may run before the call that it belongs to has returned to its thread: it waits for
- * that, unless the thread has left that call by longjmp. */
+/* A callback may run before the call that it belongs to has returned in its own thread. Waits for
+ * that return, up to the timeout: the thread may have left the call by longjmp. */
 static bool comes_after(struct tutti_comm *comm)
 {
 	uint64_t deadline_ns = callback_in_done ? deadline_after_ms(comm->settings.timeout_ms) : 0;

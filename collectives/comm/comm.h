@@ -105,7 +105,7 @@ struct comm_recovery {
 	 * back: as long as this one lives it must not take them for deserted. */
 	struct consensus **ancestors;
 	int ancestor_count;
-	struct origin *origin;  /* where the ranks have met, for new ones (rendezvous.h)  */
+	struct origin *origin;  /* where the ranks joined, for new ones (rendezvous.h)    */
 	atomic_uint aborts;     /* how often tutti_comm_abort was called                */
 	unsigned aborts_before; /* of aborts: they do not concern the recovery call     */
 	int server; /* of a grow that waits for it: rank + 1, or 0               */
@@ -127,7 +127,7 @@ struct tutti_comm {
 	struct comm_parent parent;
 	struct comm_reach reach;
 	struct comm_recovery recovery;
-	bool is_left; /* engine_destroy has left it: nothing that it uses may be freed   */
+	bool is_left; /* engine_destroy gave up: nothing that it uses may be freed      */
 };
 
 /* init.c, split.c, create_from.c, shrink.c, grow.c, agree.c: what tutti.h says of these, for

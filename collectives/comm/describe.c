@@ -101,8 +101,8 @@ tutti_status comm_wake_consensus(struct tutti_comm *comm)
 	return status;
 }
 
-/* Why one of count transports cannot be used, which begins with its name: all have the same room.
- */
+/* Appends why one of count transports cannot be used, with its name; each may use an equal part of
+ * why. */
 static void describe_append_reason(char why[ERROR_BYTES], const char *name, int count)
 {
 	const char *reason = last_error();
@@ -111,7 +111,7 @@ static void describe_append_reason(char why[ERROR_BYTES], const char *name, int 
 
 	snprintf(why + used, ERROR_BYTES - used, "%s%s%s%.*s", used ? "; " : "",
 		 has_name ? "" : name, has_name ? "" : ": ", 400 / count,
-		 reason[0] ? reason : "it says no reason");
+		 reason[0] ? reason : "it gives no reason");
 }
 
 static tutti_status open_endpoints(struct tutti_comm *comm)

@@ -53,7 +53,7 @@ tutti_status comm_check_config(const tutti_config *config);
 tutti_status comm_new(struct tutti_comm **comm, const tutti_config *config, const struct env *env,
 		      int rank, int size);
 tutti_status comm_describe(struct tutti_comm *comm, struct member *member);
-/* Notes for tutti_comm_grow where and by which secret comm's ranks meet. MEMORY. */
+/* Keeps the rendezvous and the secret of comm's ranks, for tutti_comm_grow. MEMORY. */
 tutti_status comm_keep_origin(struct tutti_comm *comm, const struct job *job);
 /* The config that the endpoints of comm are opened with. Its texts are comm's. */
 struct tutti_endpoint_config comm_endpoint_config(const struct tutti_comm *comm);

@@ -210,7 +210,8 @@ static tutti_status find_cores(struct tutti_comm *comm, const struct member *mem
 	return TUTTI_OK;
 }
 
-/* For each transport: on which of the two it cannot be used, or that it does not reach the peer. */
+/* Fails, and says for each transport on which of the two ranks it cannot be used, or else that it
+ * does not reach the peer. */
 static tutti_status topology_fail_route(const struct tutti_comm *comm, const struct member *members,
 					int peer)
 {

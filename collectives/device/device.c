@@ -68,7 +68,8 @@ const struct engine_stages *device_stages(struct device *d, int size)
 	return s;
 }
 
-/* Fine at first: a few blocks more or less matter where there are few. */
+/* The block counts that ranks can agree on: 1 to 16 in steps of 1, then coarser, since a few blocks
+ * more or less matter only where there are few. */
 static unsigned level_blocks(unsigned level)
 {
 	return level < 16 ? level + 1 : level < 20 ? 16 + 4 * (level - 15) : 32 + 8 * (level - 19);

@@ -35,9 +35,11 @@ bool device_connect(struct device *device, const struct cuda_part *parts, struct
 		    const struct nodes *nodes);
 /* For struct engine_device; of a communicator of `size` ranks. NULL: no memory for it. */
 const struct engine_stages *device_stages(struct device *device, int size);
-/* How many blocks this rank's kernels may have, as bits: the & of all ranks' is the fewest. */
+/* How many blocks this rank's kernels may have, as a bit mask: the bitwise and of all ranks' masks
+ * stands for the smallest number. */
 uint32_t device_levels(const struct device *device);
-/* Before the first call; levels: the & of all ranks'. */
+/* Limits the blocks to those of all ranks; levels: the bitwise and of their masks. Before the first
+ * call. */
 void device_agree(struct device *device, uint32_t levels);
 /* NULL is fine. After the engine. */
 void device_close(struct device *device);

@@ -96,7 +96,7 @@ static tutti_status launch(const struct task_spec *spec)
 					      .args = &args,
 					      .stream = spec->stream,
 					      .in_stream = true};
-	/* Those to this rank itself would wait for another block, whose place nobody has counted. */
+	/* A message to this rank itself would wait for a block that no account has counted. */
 	launch.blocks = cuda_messages_fill(
 		&args, messages, (unsigned)spec->message_count,
 		spec->device->size == 1 ? 1 : cuda_channels_count(spec->device->channels));

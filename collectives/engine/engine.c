@@ -114,14 +114,14 @@ static bool must_linger(struct engine *e, uint64_t *until_ns)
 /* The engine, which is still in use, stays allocated. Returns false. */
 static bool leave_allocated(struct engine *e, const char *why)
 {
-	log_notice("tutti_comm_destroy on rank %d leaves communicator %s and its memory as they "
-		   "are: %s",
+	log_notice("tutti_comm_destroy on rank %d gives up, and leaves communicator %s allocated: "
+		   "%s",
 		   e->config.rank, e->config.name[0] ? e->config.name : "(without a name)", why);
 	return false;
 }
 
-/* The lock is held for one pass at a time, but a callback that was left by longjmp keeps it for
- * ever. False: it was not to be had. */
+/* Takes the lock. Threads hold it for one pass at a time, but a callback that was left by longjmp
+ * leaves it locked for ever. False: gave up after the timeout. */
 static bool lock_in_time(struct engine *e)
 {
 	struct timespec until = deadline_timespec(engine_give_up_ns(e));
@@ -137,7 +137,7 @@ static bool lock_in_time(struct engine *e)
 	if (error == EDEADLK)
 		snprintf(why, sizeof why,
 			 "this thread holds its lock: a callback, such as a reduction function, "
-			 "calls this, or was left by longjmp");
+			 "has called this, or was left by longjmp");
 	else
 		snprintf(why, sizeof why,
 			 "a thread has held its lock for %d ms: a callback, such as a reduction "
@@ -155,7 +155,7 @@ static bool is_drained(struct engine *e)
 
 /* Pending works end first, by themselves or at their deadline. Then the others are told that this
  * rank leaves. Sends that no rank has received yet come last, since their receivers may wait for
- * that message. False: a thread keeps the lock. */
+ * that message. False: a thread did not release the lock in time. */
 static bool drain(struct engine *e)
 {
 	uint64_t until_ns = 0;
@@ -226,7 +226,7 @@ static void take_apart(struct engine *e)
 	e->failure.is_clean = true;
 }
 
-/* Threads that waited for a work look at the window's memory; a nap of theirs is 1 ms. */
+/* Threads that waited for a work may still read the window's memory; they sleep at most 1 ms. */
 static bool await_waiters(struct engine *e)
 {
 	uint64_t until_ns = engine_give_up_ns(e);
@@ -250,7 +250,7 @@ bool engine_destroy(struct engine *e)
 	if (e->user)
 		e->user->leave(e);
 	if (!helper_detach(e))
-		return leave_allocated(e, "a function done of a tutti_call does not return");
+		return leave_allocated(e, "the done function of a tutti_call does not return");
 	control_destroy(e->config.control);
 	e->config.control = NULL;
 	if (!await_waiters(e))

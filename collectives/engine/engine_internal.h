@@ -160,13 +160,13 @@ bool helper_is_needed(struct engine *e);
 tutti_status helper_attach(struct engine *e);
 /* False: it does not help e. Else it cleans e up, soon. */
 bool helper_clean(struct engine *e);
-/* When engine_destroy gives up what must not last. A simulated engine has no timeout. */
+/* When a wait of engine_destroy that begins now gives up. A simulated engine has no timeout. */
 static inline uint64_t engine_give_up_ns(const struct engine *e)
 {
 	return e->config.timeout_ms > 0 ? deadline_after_ms(e->config.timeout_ms) : DEADLINE_NONE;
 }
-/* Returns when the helper is done with e. False: it was not in config.timeout_ms, in which no
- * callback returned. */
+/* Returns when the helper thread no longer uses e. False: no callback has returned for
+ * config.timeout_ms. */
 bool helper_detach(struct engine *e);
 
 #endif

@@ -35,9 +35,9 @@ void work_enlist(struct engine *e, struct tutti_work *work, const struct call_ar
 
 void engine_lock_is_ours(const struct engine *e)
 {
-	log_line("rank %d: a callback, such as a reduction function, has called Tutti with its "
-		 "communicator, or was left by longjmp: this thread holds the communicator's lock. "
-		 "Aborting.",
+	log_line("rank %d: this thread already holds the communicator's lock: a callback, such as "
+		 "a reduction function, has called Tutti with its communicator, or was left by "
+		 "longjmp. Aborting.",
 		 e->config.rank);
 	abort();
 }

@@ -149,7 +149,8 @@ bool helper_list_is_empty(void)
 	return is_empty;
 }
 
-/* Under the list's lock, until the helper has left e. Each call that ends restarts the deadline. */
+/* Waits until the helper has left e. Each call that ends restarts the timeout. With the list's
+ * lock. */
 static bool wait_for_helper(const struct engine *e)
 {
 	int left = atomic_load(&e->help.async_works), error = 0;

@@ -315,11 +315,10 @@ static inline uint64_t engine_coarse_now(const struct engine *e)
 /* enlist.c */
 /* The call that is alone takes its place among the works. */
 void engine_enlist(struct engine *e);
-/* Ends the process: this thread has the lock. A reduction function has called the library, or was
- * left by longjmp. */
+/* Ends the process, with a message: this thread already holds the lock, since a reduction function
+ * has called the library or was left by longjmp. */
 void engine_lock_is_ours(const struct engine *e) __attribute__((noreturn, cold));
-/* How the lock is taken, but by alone.c itself, and by engine_destroy, which does not wait for it
- * for ever. */
+/* Takes the lock. alone.c, and engine_destroy with its timeout, take it by themselves. */
 static inline void engine_lock(struct engine *e)
 {
 	if (__builtin_expect(pthread_mutex_lock(&e->lock) != 0, 0))

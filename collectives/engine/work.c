@@ -213,7 +213,7 @@ bool engine_call_back(struct engine *e)
 		return false;
 	work_result(work);
 	callback_in_done = true;
-	callback_call("the function done", "a tutti_call", e->config.rank,
+	callback_call("the done function", "a tutti_call", e->config.rank,
 		      work->spec.done(work->spec.done_arg, work->status));
 	callback_in_done = false;
 	no_longer_async(e, work);

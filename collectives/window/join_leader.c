@@ -27,8 +27,8 @@ struct gathering {
 	} connections[JOIN_PENDING_MAX];
 };
 
-/* False: nothing has come yet. A connection that is no rank's is closed silently. It is of this
- * user: accept_pending has asked. */
+/* False: no message has arrived yet. Closes a connection that is not a rank's silently. That it is
+ * this user's was checked by accept_pending. */
 static bool take_hello(struct gathering *g, int fd)
 {
 	const struct window_config *c = g->config;

@@ -1,4 +1,4 @@
-/* Hosts and ports, read without asking any other machine. */
+/* Parses hosts and ports without asking another machine. */
 #include "core/words/netaddr.h"
 
 #include <arpa/inet.h>
@@ -12,7 +12,7 @@
 
 #define PORT_DIGITS 5
 
-static const char no_brackets[] = "is an IPv6 address without brackets: with a port it is written "
+static const char no_brackets[] = "is an IPv6 address without brackets: with a port write "
 				  "[fd98::1]:29500";
 
 /* Of an IPv6 address with or without a scope, such as fe80::1%eth0. */
@@ -38,7 +38,7 @@ static bool is_ipv6(const char *text, size_t bytes)
 	return scope > 0 && scope < IF_NAMESIZE;
 }
 
-/* The resolver decides about the rest. Bytes above 127 may be letters of other languages. */
+/* Whether text can be a host name; the resolver judges it. Bytes above 127 may be letters. */
 static bool is_name(const char *text, size_t bytes)
 {
 	for (size_t i = 0; i < bytes; i++) {
@@ -60,9 +60,9 @@ static const char *read_host(const char *text, size_t bytes, char *host, size_t 
 	if (bytes == 0)
 		return "has no host";
 	if (bytes >= host_bytes)
-		return "has too long a host";
+		return "has a host that is too long";
 	if (!is_ipv6(text, bytes) && (has_brackets || !is_name(text, bytes)))
-		return has_brackets ? "has brackets that hold no IPv6 address"
+		return has_brackets ? "has no IPv6 address in its brackets"
 				    : "has no host, which is a name or an address";
 	memcpy(host, text, bytes);
 	host[bytes] = '\0';
@@ -89,7 +89,7 @@ const char *netaddr_read(const char *text, char *host, size_t host_bytes, int *p
 	int number;
 
 	if (!colon || (text[0] == '[' && text[bytes - 1] == ']'))
-		return "has no port: it is written host:port, such as node1:29500";
+		return "has no port: write host:port, such as node1:29500";
 	size_t host_part = (size_t)(colon - text);
 	if (text[0] != '[' && (is_ipv6(text, bytes) || memchr(text, ':', host_part)))
 		return no_brackets;
@@ -108,7 +108,7 @@ const char *netaddr_read_host(const char *text, char *host, size_t host_bytes)
 	int port;
 
 	if (why && !netaddr_read(text, unused, sizeof unused, &port))
-		return "is a host and a port, where a host alone is wanted";
+		return "has a port, but must be a host alone";
 	return why;
 }
 
@@ -131,8 +131,8 @@ bool netaddr_is_loopback(const char *host)
 	return strcmp(host, "localhost") == 0;
 }
 
-/* 0, or why processes of this machine cannot meet there. A datagram socket sends nothing when it is
- * connected, but needs a way: none leads to the address of an interface that is down. */
+/* 0, or the errno why processes of this machine cannot meet there. Connecting a datagram socket
+ * sends nothing, but needs a route, and an address of an interface that is down has none. */
 static int meeting_error(const struct sockaddr *address, socklen_t bytes)
 {
 	int error = 0, fd = socket(address->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);

@@ -1,14 +1,14 @@
-/* Hosts and ports as people write them, in options, variables, URLs and files: the one reader of
- * "host:port". And the loopback address of this machine. */
+/* The one parser of "host:port" as users write it, in options, variables, URLs and files. Also this
+ * machine's loopback address. */
 #ifndef CORE_WORDS_NETADDR_H
 #define CORE_WORDS_NETADDR_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The readers below return NULL, or what is wrong, such as "has no port: ...", to be printed behind
- * the text that was read. host is written without brackets, on success only; host_bytes counts its
- * terminating zero. */
+/* These return NULL, or what is wrong, such as "has no port: ...", which the caller's message
+ * appends to the text that was read. host is written without brackets, on success only; host_bytes
+ * includes its terminating zero. */
 
 /* "node1:29500", "10.0.0.1:29500", "[fd98::1]:29500", "[fe80::1%eth0]:29500". An IPv6 address needs
  * its brackets here: without them its last part would be taken for the port. */
@@ -22,10 +22,10 @@ bool netaddr_read_port(const char *text, int *port);
 bool netaddr_is_literal(const char *host);
 /* Whether host is a loopback address, or localhost. */
 bool netaddr_is_loopback(const char *host);
-/* Where processes of this machine meet: "127.0.0.1"; "::1" where only that is an address here. */
+/* The address where processes of this machine meet: "127.0.0.1", or "::1" if it has only that. */
 const char *netaddr_loopback(void);
-/* Of 127.0.0.1 and ::1: 0, or the errno that says why no process of this machine can be reached
- * there, which will not change by itself. */
+/* For 127.0.0.1 and ::1: 0, or the errno why no process of this machine can be reached there, which
+ * waiting does not change. 0 for every other host. */
 int netaddr_loopback_error(const char *host);
 
 #endif

@@ -26,8 +26,8 @@ ends()
 
 declare -A left=(
 	[reduce]='the reduction function of tutti_op_create'
-	[done]='the function done of a tutti_call'
-	[done_of_group]='the function done of tutti_group_end'
+	[done]='the done function of a tutti_call'
+	[done_of_group]='the done function of tutti_group_end'
 	[all_gather_each]='fn of tutti_all_gather_each'
 	[reduce_scatter_each]='fn of tutti_reduce_scatter_each'
 	[pipeline_forward]='forward of tutti_pipeline_config'

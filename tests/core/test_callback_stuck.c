@@ -271,7 +271,8 @@ static void destroy_while_done_blocks(void)
 static void test_done_blocks(void **state)
 {
 	(void)state;
-	expect_end(destroy_while_done_blocks, 0, "a function done of a tutti_call does not return");
+	expect_end(destroy_while_done_blocks, 0,
+		   "the done function of a tutti_call does not return");
 }
 
 static tutti_comm *both[2];
@@ -335,7 +336,7 @@ static void test_calls_in_done(void **state)
 {
 	(void)state;
 	expect_end(call_in_done, 0,
-		   "tutti_comm_destroy destroys nothing: it was called in a function done");
+		   "tutti_comm_destroy destroys nothing: it was called in the done function");
 }
 
 /* ---- the layers above */

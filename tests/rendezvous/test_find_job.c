@@ -180,7 +180,7 @@ static void contradictions_are_named(void **state)
 	refused("RANK=0 WORLD_SIZE=2 MASTER_ADDR=a", "MASTER_PORT is not set");
 	refused("RANK=0 WORLD_SIZE=2 MASTER_ADDR= MASTER_PORT=1", "MASTER_ADDR= has no host");
 	refused("RANK=0 WORLD_SIZE=2 MASTER_ADDR=a:5 MASTER_PORT=1",
-		"MASTER_ADDR=a:5 is a host and a port, where a host alone is wanted");
+		"MASTER_ADDR=a:5 has a port, but must be a host alone");
 	refused("RANK=0 WORLD_SIZE=2 MASTER_ADDR=[::1]:5 MASTER_PORT=1", "MASTER_ADDR=[::1]:5 is");
 	refused("RANK=0 WORLD_SIZE=2 MASTER_ADDR=a,b MASTER_PORT=1", "MASTER_ADDR=a,b has no host");
 	refused("RANK=0 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=+1", "MASTER_PORT=+1");

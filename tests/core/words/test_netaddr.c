@@ -12,9 +12,9 @@
 #define LETTERS_50  "abcdefghijabcdefghijabcdefghijabcdefghijabcdefghij"
 #define LETTERS_250 LETTERS_50 LETTERS_50 LETTERS_50 LETTERS_50 LETTERS_50
 
-static const char no_port[] = "has no port", brackets[] = "brackets: with a port it is written [";
+static const char no_port[] = "has no port", brackets[] = "brackets: with a port write [";
 static const char bad_port[] = "no port from 1 to 65535", no_host[] = "has no host";
-static const char no_ipv6[] = "hold no IPv6 address", too_long[] = "too long";
+static const char no_ipv6[] = "no IPv6 address in its brackets", too_long[] = "too long";
 
 /* port 0: of a wrong text, host is a part of what is said. */
 static const struct {
@@ -135,8 +135,8 @@ static const struct {
 	{"", NULL, no_host},
 	{"[]", NULL, no_host},
 	{"[node1]", NULL, no_ipv6},
-	{"node1:29500", NULL, "a host and a port"},
-	{"[::1]:29500", NULL, "a host and a port"},
+	{"node1:29500", NULL, "a host alone"},
+	{"[::1]:29500", NULL, "a host alone"},
 	{"node1:x", NULL, no_host},
 	{"node1,node2", NULL, no_host},
 	{" node1", NULL, no_host},
