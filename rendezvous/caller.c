@@ -69,7 +69,7 @@ void caller_tell(struct caller *c, const struct meeting *m)
 	caller_send(c, f, (const uint8_t *)m->error);
 }
 
-/* The connection has broken; or this process may not use it, which is no fault of the caller's. */
+/* The connection is broken, or this process is denied its use, which is not the caller's fault. */
 static void caller_end(struct caller *c, int error)
 {
 	c->is_closed = true;

@@ -210,7 +210,7 @@ struct origin *origin_new(const struct job *job)
 		return NULL;
 	atomic_init(&origin->holders, 1);
 	origin->job = *job;
-	if (job->size > 1) /* that server has ended; of a rank that was alone it waits still */
+	if (job->size > 1) /* the URL's server has ended; else it may still wait */
 		origin->job.is_served = 0;
 	if (job->is_growing && job->meeting == JOB_FILE)
 		origin->job.path[strlen(job->path) - strlen(GROW_SUFFIX)] = '\0';
@@ -254,11 +254,11 @@ static tutti_status find_where_again(struct job *job, const struct origin *origi
 		memcpy(job->host, before->host, sizeof job->host);
 		memcpy(job->path, before->path, sizeof job->path);
 	}
-	/* Of a URL, the secret is a part of the place. */
+	/* A URL includes its secret. */
 	if ((!job->is_url && !before->is_url && !config->secret) ||
 	    (job->is_url && !config->rendezvous))
 		memcpy(job->secret, before->secret, sizeof job->secret);
-	/* config may have the URL by which they have met, again. */
+	/* config may repeat the URL by which the ranks joined. */
 	if (job->is_url && strcmp(job->secret, before->secret) == 0)
 		job->is_served = before->is_served;
 	return TUTTI_OK;
@@ -288,7 +288,7 @@ tutti_status job_find_again(struct job *job, int rank, int size, const struct or
 	return status;
 }
 
-/* The first address of a URL is the one that the others know its machine by. */
+/* Of a URL's addresses the first is the one by which other machines reach it. */
 bool job_is_here(const struct job *job)
 {
 	const char *list = job->host;

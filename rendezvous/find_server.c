@@ -59,7 +59,7 @@ static tutti_status check_answer(struct auth *auth, const struct keys *keys,
 	return status;
 }
 
-/* AUTH, MISMATCH: as check_answer, without a message. Others have one, and SYSTEM has errno. */
+/* AUTH, MISMATCH: as check_answer, without a message. Other errors set one, and SYSTEM errno. */
 static tutti_status shake_hands(struct wire *w, const struct keys *keys, const struct job *job,
 				uint64_t attempt_ns, uint64_t deadline_ns)
 {
@@ -84,8 +84,8 @@ static tutti_status shake_hands(struct wire *w, const struct keys *keys, const s
 		status = wire_send(w, frame, sizeof reply - first, attempt_ns);
 	sodium_memzero(&auth, sizeof auth);
 	if (status == TUTTI_ERR_PEER && is_secure)
-		fail(status, "the other end hung up on the beginning of TLS");
-	/* TLS that is changed on its way says nothing of the secret, which was proved before. */
+		fail(status, "the other end closed the connection during the TLS handshake");
+	/* The secret was proved before TLS began, so data changed on its way is no AUTH. */
 	return status == TUTTI_ERR_AUTH ? TUTTI_ERR_PEER : status;
 }
 
@@ -107,12 +107,12 @@ struct call {
 	struct dial *dial;
 	const struct job *job;
 	uint64_t attempt_ms, deadline_ns;
-	tutti_status denied; /* not OK: this process may or can not go on looking */
+	tutti_status denied; /* not OK: this process cannot or must not try again */
 	struct tries tries;  /* of this round                                     */
 };
 
-/* After shake_hands: no later try will end in another way, for it is this process that lacks
- * something. */
+/* Whether a failure of shake_hands is this process's own (a call is denied, or memory is short), so
+ * that another try would fail, too. */
 static bool is_denied(tutti_status status, int error)
 {
 	return status == TUTTI_ERR_SYSTEM
@@ -135,14 +135,13 @@ static void dial_note_greeting(struct call *call, tutti_status status, const cha
 		end = TRIED_OTHER_MEETING;
 		says = call->job->is_growing
 			       ? "knew the secret, but waited for the ranks of a job that begins, "
-				 "not for those that join one which grows (TUTTI_RESTARTED, "
+				 "not for those that join a running one (TUTTI_RESTARTED, "
 				 "tutti_comm_grow)"
 			       : "knows the secret, but calls tutti_comm_grow, which new ranks "
-				 "join "
-				 "with TUTTI_RESTARTED=1";
+				 "join with TUTTI_RESTARTED=1";
 	} else if (status == TUTTI_ERR_TIMEOUT) {
 		end = TRIED_SILENT;
-		says = "took the connection, but does not answer";
+		says = "accepted the connection, but does not answer";
 	} else if (is_denied(status, errno)) {
 		end = TRIED_DENIED;
 		call->denied = status;
@@ -158,7 +157,7 @@ static void dial_note_greeting(struct call *call, tutti_status status, const cha
 	tries_add(&call->tries, end, status == TUTTI_ERR_SYSTEM ? errno : 0, why);
 }
 
-/* False: the try is noted. */
+/* False: not connected; call->tries has the outcome. */
 static bool dial_port(struct call *call, const struct addrinfo *addresses,
 		      const char host[HOST_BYTES], int port, struct wire *w)
 {
@@ -205,7 +204,7 @@ static bool dial_host(struct call *call, const char host[HOST_BYTES], struct wir
 	return is_found;
 }
 
-/* Once through all addresses. IN_PROGRESS: call->tries say how they ended. */
+/* Tries each host once. IN_PROGRESS: call->tries has the outcomes. */
 static tutti_status dial_all(struct call *call, struct wire *w)
 {
 	const char *list = call->dial->hosts;
@@ -281,7 +280,7 @@ static void say_wait(const struct dial *dial, const struct job *job, const struc
 		rendezvous_tell_launcher(LAUNCHER_WAITS);
 }
 
-/* The place has room for one job, and another one is there. */
+/* Only one job can be at this address, and another one is. */
 static bool is_last_word(const struct call *call)
 {
 	enum tried most = call->tries.most;
@@ -315,7 +314,7 @@ static tutti_status give_up(const struct call *call, const struct tries *tries, 
 		    job->rank, job->size, ms, missing_side(job), ports, text);
 }
 
-/* One round. IN_PROGRESS: call->tries say how it ended. */
+/* One round. IN_PROGRESS: call->tries has the outcomes. */
 static tutti_status dial_round(struct call *call, const struct env *env, struct wire *w)
 {
 	tutti_status status = find(call->dial, call->job, env, call->deadline_ns);
@@ -335,7 +334,7 @@ tutti_status find_server(struct dial *dial, const struct job *job, const struct 
 	struct call call = {
 		.dial = dial, .job = job, .attempt_ms = ATTEMPT_MIN_MS, .deadline_ns = deadline_ns};
 	uint64_t begun_ns = clock_now_ns();
-	struct tries met = {0}; /* a process answered in that round; it may have left since */
+	struct tries met = {0}; /* of the last round in which a process answered */
 	struct long_wait wait = {0};
 
 	for (int attempt = 0;; attempt++) {
@@ -397,7 +396,7 @@ tutti_status find_server_again(const struct dial *dial, const struct job *job, u
 	}
 	return fail(TUTTI_ERR_TIMEOUT,
 		    "rank %d of %d gave up after %llu ms: the server of the joining ranks at "
-		    "%.200s:%d does not take it back: %.200s",
+		    "%.200s:%d does not accept it again: %.200s",
 		    job->rank, job->size, (unsigned long long)(clock_now_ns() - begun_ns) / 1000000,
 		    dial->host, dial->host_port, tries_text(&tries, text, sizeof text));
 }

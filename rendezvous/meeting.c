@@ -237,7 +237,7 @@ void meeting_count_unproved(struct meeting *m, const char *from)
 	snprintf(m->unproved_from, sizeof m->unproved_from, "%s", from);
 }
 
-/* Other programs may have made them, or ranks that could not go on: so this is no cause. */
+/* Other programs may have made these connections, or ranks that failed: so they are no cause. */
 static const char *about_unproved(const struct meeting *m, char *text, size_t bytes)
 {
 	bool is_one = m->unproved == 1;
@@ -245,11 +245,11 @@ static const char *about_unproved(const struct meeting *m, char *text, size_t by
 	if (m->unproved == 0)
 		return "";
 	snprintf(text, bytes,
-		 "; %llu connection%s ended without proving the job's secret%s%s (what made %s "
-		 "says why: another secret, TUTTI_RESTARTED, or an error of its own)",
+		 "; %llu connection%s ended without proving the job's secret%s%s (the other end "
+		 "reports why: another secret, TUTTI_RESTARTED, or an error of its own)",
 		 (unsigned long long)m->unproved, is_one ? "" : "s",
 		 m->unproved_from[0] ? is_one ? ", from " : ", the last from " : "",
-		 m->unproved_from, is_one ? "it" : "them");
+		 m->unproved_from);
 	return text;
 }
 

@@ -158,7 +158,7 @@ static void append_host(char hosts[HOST_BYTES], const char *host)
 		snprintf(hosts + n, HOST_BYTES - n, format, n ? "," : "", host);
 }
 
-/* interface NULL: of all. */
+/* Appends the addresses of an interface; NULL: of all. */
 static void append_interfaces(char hosts[HOST_BYTES], const char *interface)
 {
 	struct ifaddrs *list = NULL;
@@ -239,7 +239,7 @@ static bool is_any(const char *host)
 	return strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0 || strcmp(host, "*") == 0;
 }
 
-/* Only an address of this machine can be bound. SYSTEM: this process may not try. */
+/* Only an address of this machine can be bound. SYSTEM: socket or bind is denied. */
 static tutti_status can_bind(const struct addrinfo *at, bool *can)
 {
 	int fd = socket(at->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -251,7 +251,7 @@ static tutti_status can_bind(const struct addrinfo *at, bool *can)
 	if (error == 0 || tried_of(error) == TRIED_UNREACHABLE)
 		return TUTTI_OK;
 	errno = error;
-	return fail_errno("cannot find out which addresses are this machine's (%s)",
+	return fail_errno("cannot find out whether an address is this machine's (%s)",
 			  fd < 0 ? "socket" : "bind");
 }
 
@@ -284,7 +284,7 @@ tutti_status place_listen(const char *host, int port, int *fd, int *bound_port)
 				  host);
 	if (host && is_exact(host) && !is_any(host)) {
 		tutti_status status = net_listen(host, port, BACKLOG, fd, bound_port);
-		/* Translated on its way here, maybe: but nobody does that with loopback. */
+		/* The address may be translated on its way here (NAT), except for loopback. */
 		if (status == TUTTI_OK || errno != EADDRNOTAVAIL || netaddr_is_loopback(host))
 			return status;
 	}

@@ -20,8 +20,8 @@ void place_secret(char hex[SECRET_HEX_BYTES]);
 
 /* The next host of "a,[::1],b", without brackets; *list moves on. False: no more. */
 bool place_next_host(const char **list, char host[HOST_BYTES]);
-/* Is host an address of this machine (this network namespace)? IN_PROGRESS: it has none now.
- * SYSTEM: this process may not ask. */
+/* Is host an address of this machine (this network namespace)? IN_PROGRESS: the name has no address
+ * now. SYSTEM: a system call is denied. */
 tutti_status place_is_here(const char *host, bool *is_here);
 /* Listens where the others look for rank 0: on that address alone where it is safe to say which of
  * this machine's it is, else on all. */

@@ -50,7 +50,8 @@ static tutti_status rendezvous_fail_serving(const struct job *job)
 	if (errno == EADDRINUSE && job->is_url)
 		return fail(TUTTI_ERR_SYSTEM,
 			    "rank %d cannot serve the joining ranks at port %d of the URL: another "
-			    "process has it by now (give all ranks a new URL: config.rendezvous)",
+			    "process listens there now (give all ranks a new URL in "
+			    "config.rendezvous)",
 			    job->rank, job->port);
 	if (errno == EADDRINUSE)
 		return fail(TUTTI_ERR_SYSTEM,
@@ -233,7 +234,7 @@ tutti_status rendezvous_join(struct rendezvous **rendezvous, const struct job *j
 			rendezvous_leave(r, deadline_ns);
 		else
 			finish(r, &why);
-		/* Its own server could not tell it. */
+		/* This rank's own server failed, and could not send it the reason. */
 		if (why.status == TUTTI_ERR_SYSTEM && status == TUTTI_ERR_PEER)
 			return fail(why.status, "%s", why.message);
 		return status;

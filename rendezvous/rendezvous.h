@@ -9,7 +9,7 @@
 
 #include <stdbool.h>
 
-enum job_meeting { JOB_ALONE, JOB_TCP, JOB_FILE }; /* ALONE: nobody has said where */
+enum job_meeting { JOB_ALONE, JOB_TCP, JOB_FILE }; /* ALONE: no rendezvous was given */
 
 /* Which rank this process is. Strings are copies. */
 struct job {
@@ -22,10 +22,10 @@ struct job {
 	int port;
 	int port_is_taken;                   /* by the launcher, maybe by another job: rank 0
 	                                      * takes one above it, the others probe upward */
-	int is_url;                          /* of tutti_rendezvous_open: host is a list "a,b",
-	                                      * and the secret is the URL's                 */
-	int is_served;                       /* is_url, and the process that called it serves:
-	                                      * rank 0 connects like the others             */
+	int is_url;                          /* a URL of tutti_rendezvous_open: host is a list
+	                                      * "a,b", and the secret is the URL's          */
+	int is_served;                       /* is_url, and the process that opened it serves
+	                                      * the ranks: rank 0 connects like the others  */
 	char path[512];                      /* JOB_FILE                                    */
 	int server;                          /* the rank that serves the others; -1 if it is one
 	                                      * of those that are there already             */
@@ -41,20 +41,21 @@ struct job {
 tutti_status job_find(struct job *job, const tutti_config *config, const struct env *env);
 /* The size of the job that a launcher has started this process for; 0: there is no launcher. */
 tutti_status job_launched(int *size);
-/* Overwrites the secret. */
+/* Overwrites the secret in memory. */
 void job_forget(struct job *job);
 
-/* Where the ranks of a communicator have met, and by which secret: for those that come later. The
- * communicator and all that come from it hold it; the last one to drop it overwrites it. */
+/* The rendezvous and the secret by which the ranks of a communicator joined, for ranks that join
+ * later. Counted: a communicator and all that are made from it hold one, and the last drop
+ * overwrites the secret. */
 struct origin;
 struct origin *origin_new(const struct job *job);          /* NULL: no memory */
 struct origin *origin_hold(struct origin *origin);         /* NULL is fine    */
-void origin_drop(struct origin *origin);
+void origin_drop(struct origin *origin);                   /* NULL is fine    */
 
-/* For a job that grows, in which this process is rank of size: the place and the secret of config,
- * each of which is the communicator's where config has none, and the environment's where that has
- * none either (origin NULL, or a rank that was alone). The rank and world_size of config and of the
- * launcher are not looked at. */
+/* The job of a communicator that grows, in which this process is rank `rank` of `size`. Rendezvous
+ * and secret are config's; each that config leaves out is origin's, and the environment's if there
+ * is none either (origin is NULL, or of a rank that was alone). Ignores rank and world_size of
+ * config and of the launcher. */
 tutti_status job_find_again(struct job *job, int rank, int size, const struct origin *origin,
                             const tutti_config *config, const struct env *env);
 /* Keeps the ports where the environment says that ranks meet from this process's other listeners,

@@ -123,8 +123,9 @@ static tutti_status receive_offer(int fd, uint64_t deadline_ns, uint8_t key[TUTT
 	TRY(net_unix_check(fd, NULL));
 	status = net_recv_all(fd, offer, sizeof offer, deadline_ns);
 	if (status == TUTTI_ERR_PEER || status == TUTTI_ERR_TIMEOUT) {
-		fail(status, "rank 0 %s its Unix socket without offering the secret",
-		     status == TUTTI_ERR_PEER ? "closed" : "keeps");
+		fail(status, "rank 0 %s on its Unix socket",
+		     status == TUTTI_ERR_PEER ? "closed the connection without offering the secret"
+					      : "has not offered the secret in time");
 		return TUTTI_IN_PROGRESS;
 	}
 	if (status == TUTTI_OK)
@@ -145,8 +146,8 @@ tutti_status secret_ask(const struct job *job, uint64_t deadline_ns, uint8_t key
 	status = net_unix_connect(name, &fd);
 	if (status == TUTTI_IN_PROGRESS && errno == EAGAIN)
 		fail(status,
-		     "rank 0 of the job at %.200s:%d has too many connections that wait for its "
-		     "secret",
+		     "rank 0 of the job at %.200s:%d has too many pending connections that ask for "
+		     "its secret",
 		     job->host, job->port);
 	else if (status == TUTTI_IN_PROGRESS)
 		fail(status,

@@ -45,7 +45,8 @@ tutti_status server_start(struct server **server, const struct server_config *co
  * fail. False: there is none, or it has ended. */
 bool server_stop(const uint8_t key[TUTTI_KEY_BYTES]);
 /* Waits for the thread: it ends when all ranks have left, or when the time that its own rank's
- * BYE or a failure leaves is over. why: what the meeting has failed with, or OK; may be NULL. */
+ * BYE or a failure leaves is over. why: receives the meeting's
+ * failure, or OK; may be NULL. */
 void server_join(struct server *server, struct kept_error *why);
 
 #endif

@@ -142,7 +142,7 @@ void server_offer_key(struct server_loop *s)
 		tutti_status status = net_unix_check(fd, NULL);
 		if (status == TUTTI_OK && send(fd, offer, sizeof offer, MSG_NOSIGNAL) < 0)
 			status = net_is_gone(errno)
-					 ? fail(TUTTI_ERR_PEER, "the process that asked has gone")
+					 ? fail(TUTTI_ERR_PEER, "the process that asked has left")
 					 : fail_errno("cannot send (send)");
 		if (status == TUTTI_ERR_SYSTEM)
 			meeting_fail(&s->host.meeting, status,

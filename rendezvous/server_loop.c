@@ -45,7 +45,7 @@ void server_loop_free(struct server_loop *s)
 	free(s);
 }
 
-/* A connection that has proved nothing may come from where a firewall lets nothing go back to. */
+/* For a connection without a proof this is no failure: a firewall may block what is sent to it. */
 static void server_loop_say_denied(struct server_loop *s, const struct caller *c)
 {
 	errno = c->denied;

@@ -36,7 +36,7 @@ static const char *check_address(const char *text)
 	int port;
 
 	if (!text)
-		return "is no text";
+		return "is not a string";
 	return strlen(text) < ADDRESS_BYTES ? netaddr_read(text, host, sizeof host, &port)
 					    : "is too long";
 }

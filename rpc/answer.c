@@ -114,7 +114,7 @@ static void end_dropped(struct tutti_rpc_future *call, const struct rpc_message 
 		rpc_call_end(call, m->status, "%s", tutti_status_string(m->status));
 }
 
-/* CANCEL was there before the end, so this is no answer, whatever the function has made of it. */
+/* The reply was ended after CANCEL had arrived: it is no answer, whatever the function passed. */
 static void end_cancelled(struct tutti_rpc_future *call, enum rpc_cancelled when)
 {
 	tutti_status status = call->is_expiring ? TUTTI_ERR_TIMEOUT : TUTTI_ERR_ABORTED;
@@ -164,8 +164,8 @@ void *rpc_room_along(struct rpc_slot *slot)
 	return call->block ? call->block : slot->rpc->scratch;
 }
 
-/* The callee takes back what it has shared for an answer that nobody takes. The message goes before
- * the slot's next REQUEST. */
+/* The answer is discarded: makes the callee take back the references that it has shared for it. The
+ * message is sent before the slot's next REQUEST. */
 static void leave_answer(struct rpc_slot *slot)
 {
 	struct rpc_message m = {

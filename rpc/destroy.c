@@ -1,5 +1,5 @@
-/* An rpc's end. Functions of the user's may never return, and replies never be ended: then all that
- * they may use stays allocated. */
+/* Destroys an rpc. If a function of the user's does not return in time, or a reply is not ended,
+ * all that it may still use stays allocated. */
 #include "rpc/rpc_internal.h"
 
 #include "core/clock.h"
@@ -7,8 +7,8 @@
 #include <stdlib.h>
 
 enum {
-	NOTICE_MS = 1000, /* for functions to see that they are cancelled, after an abort */
-	OWN_MS = 10000,   /* for threads of the library, where no function of the user's is left */
+	NOTICE_MS = 1000, /* after an abort: for functions to see that they are cancelled */
+	OWN_MS = 10000,   /* for the library's threads, when no function of the user's runs */
 };
 
 static void free_entries(tutti_rpc *rpc, struct rpc_peer *peer)
@@ -27,7 +27,7 @@ static void free_entries(tutti_rpc *rpc, struct rpc_peer *peer)
 
 void rpc_free(tutti_rpc *rpc)
 {
-	rpc_refs_end(rpc); /* before what functions of the user's, which it calls, may use */
+	rpc_refs_end(rpc); /* first: it calls functions of the user's, which may use the rest */
 	for (int r = 0; rpc->peers && r < rpc->size; r++) {
 		free_entries(rpc, &rpc->peers[r]);
 		free(rpc->peers[r].slots);
@@ -51,8 +51,8 @@ void rpc_free(tutti_rpc *rpc)
 	free(rpc);
 }
 
-/* Recvs of REPLYs that shutdown did not wait for, after a TIMEOUT of its own. They end with comm.
- */
+/* Releases the receives of REPLYs for which shutdown did not wait after its own TIMEOUT. They end
+ * with comm. */
 static void release_recvs(tutti_rpc *rpc)
 {
 	for (int r = 0; r < rpc->size; r++)
@@ -60,7 +60,7 @@ static void release_recvs(tutti_rpc *rpc)
 			tutti_work_release(&rpc->peers[r].slots[i].work);
 }
 
-/* Whether the user's functions, and calls that the keeper ends, are over. */
+/* Whether the user's functions have returned, and the calls that the keeper ends have ended. */
 static bool is_quiet(const tutti_rpc *rpc)
 {
 	bool has_calls = rpc->state == RPC_ENDED && !rpc->all_ended && rpc->keeper.has_thread;
@@ -79,7 +79,7 @@ static bool keeper_has_ended(const tutti_rpc *rpc)
 	return !rpc->keeper.has_thread || rpc->keeper.has_ended;
 }
 
-/* lock */
+/* Waits until condition holds. False: it did not by the deadline. With the lock. */
 static bool await(tutti_rpc *rpc, bool (*condition)(const tutti_rpc *), uint64_t deadline_ns)
 {
 	while (!condition(rpc) && rpc_wait_changed(rpc, deadline_ns))
@@ -87,8 +87,8 @@ static bool await(tutti_rpc *rpc, bool (*condition)(const tutti_rpc *), uint64_t
 	return condition(rpc);
 }
 
-/* From now on no message is dealt with. false: some function has not returned, or some reply was
- * not ended, by the deadline. lock */
+/* Ends the threads; messages that arrive later are ignored. False: a function has not returned, or
+ * a reply was not ended, by the deadline. With the lock. */
 static bool end_threads(tutti_rpc *rpc, uint64_t deadline_ns)
 {
 	rpc->pool.stops = true; /* it starts no thread from now on */
@@ -118,8 +118,8 @@ static void end_thread(pthread_t thread, bool has_ended)
 		pthread_detach(thread);
 }
 
-/* With what functions that have not returned, and replies that were not ended, may use. Reachable,
- * for tools that look for leaks. */
+/* Keeps rpc, with all that functions and replies may still use, in a list, so that leak checkers
+ * find it reachable. */
 static void leave_allocated(tutti_rpc *rpc)
 {
 	static tutti_rpc *left;

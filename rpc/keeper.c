@@ -132,7 +132,7 @@ static bool wait_until_outside(tutti_rpc *rpc)
 	while (rpc->inside > 0 && !rpc->keeper.stops)
 		rpc_wait_changed(rpc, 0);
 	if (rpc->inside > 0)
-		return false; /* a function in it does not return, and destroy leaves all */
+		return false; /* a function does not return, and destroy has given up */
 	for (int r = 0; r < rpc->size; r++)
 		collect_replies(rpc, &rpc->peers[r]);
 	rpc_sends_end(rpc);
@@ -205,7 +205,7 @@ static void recover(tutti_rpc *rpc)
 
 /* ---- the end ---- */
 
-/* They may be what is waited for. */
+/* Sets is_cancelled of all functions that run: the keeper may be waiting for one of them. */
 static void tell_functions(tutti_rpc *rpc)
 {
 	for (int r = 0; r < rpc->size; r++)

@@ -11,7 +11,7 @@
  *     REPLY     callee   the end of a call, with a short answer, or the message of an error
  *     OFFER     callee   a long answer ...
  *     TAKE      caller   ... for which recvs are posted: it is sent now, and then REPLY
- *     DROP      caller   the answer has arrived, or, with is_dropped, nobody has taken it
+ *     DROP      caller   the answer has arrived, or, with is_dropped, the caller discards it
  *     CANCEL    caller   the call is over for its caller; it is answered by REPLY, too
  *     STATE     callee   the call that was cancelled runs, so its REPLY comes later
  *
@@ -37,7 +37,7 @@ enum rpc_kind {
 	RPC_STATE,
 };
 
-/* Why a REPLY has no answer: its callee had received CANCEL ... */
+/* Whether a REPLY has no answer, since its callee had received CANCEL ... */
 enum rpc_cancelled {
 	RPC_NOT_CANCELLED,
 	RPC_BEFORE_IT_RAN,   /* ... before the function began */
@@ -76,7 +76,7 @@ struct rpc_message {
 	uint8_t name_bytes;
 	uint8_t is_one_way;
 	uint8_t cancelled;   /* REPLY: enum rpc_cancelled                                  */
-	uint8_t is_dropped;  /* REPLY: without the bytes; DROP: nobody has taken the answer */
+	uint8_t is_dropped;  /* REPLY: without the bytes; DROP: the caller discards the answer */
 	uint8_t comes_along; /* REQUEST, REPLY: the one piece is sent beside this message  */
 	uint8_t is_coming;   /* CANCEL: as if COMING had come before it */
 	uint8_t shares;      /* REPLY: references were shared with the caller for this answer */

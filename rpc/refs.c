@@ -136,7 +136,8 @@ void rpc_refs_take_back(struct tutti_rpc_reply *entry)
 	entry->num_shared = 0;
 }
 
-/* A count that a function shares with its caller belongs to the answer. */
+/* Shares a reference of this rank. If the running function's caller gets it, the count belongs to
+ * the answer. */
 static tutti_status share_here(tutti_rpc *rpc, const struct ref_message *w)
 {
 	struct tutti_rpc_reply *entry = rpc_reply_running(rpc, w->rank);

@@ -144,8 +144,8 @@ void tutti_rpc_reply_end(tutti_rpc_reply *reply, tutti_status status)
 	rpc_unlock(rpc);
 }
 
-/* The call whose function this thread runs. The entry may have the next one, with another id,
- * before the function returns. */
+/* The call whose function this thread runs. Once the reply has been ended, the entry may hold the
+ * next call, with another id, before the function returns. */
 static _Thread_local struct running {
 	struct tutti_rpc_reply *entry;
 	uint64_t id;
@@ -160,7 +160,7 @@ struct tutti_rpc_reply *rpc_reply_running(const tutti_rpc *rpc, int rank)
 	return entry->id == running.id && entry->state == ENTRY_RUNS ? entry : NULL;
 }
 
-/* Unless it has been ended. */
+/* The function has returned IN_PROGRESS: marks the reply as held, unless it has been ended. */
 static void hold(tutti_rpc *rpc, struct tutti_rpc_reply *entry)
 {
 	rpc_lock(rpc);
@@ -254,9 +254,9 @@ static void drop(struct tutti_rpc_reply *entry)
 	entry->reply.is_dropped = 1;
 }
 
-/* Whether CANCEL came before the end is decided here alone: with the lock, which rpc_on_cancel has
- * when it tells the function. An answer that is sent again, after a recovery, was not cancelled;
- * but nobody waits long enough for the bytes of a long one. */
+/* Decides, alone, whether the reply was ended before CANCEL arrived: under the lock, under which
+ * rpc_on_cancel tells the function. An answer that is sent again after a recovery was not
+ * cancelled; but if it is long, no caller waits until its bytes have been sent. */
 static void settle(struct tutti_rpc_reply *entry)
 {
 	bool ends = entry->state != ENTRY_OFFERS && entry->state != ENTRY_REPLIED;

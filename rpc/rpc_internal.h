@@ -123,7 +123,7 @@ struct tutti_rpc {
 	struct rpc_note *free_notes;
 	struct rpc_send *sends, **sends_tail; /* that are not over, as far as we know    */
 	uint8_t *scratch; /* RPC_ALONG_BYTES that come along and that nobody wants */
-	int calling;      /* done functions that are due, or run; release, died: that run */
+	int calling;      /* done functions that are due or run; release and died: that run */
 	int works;        /* in flight, as far as we know                               */
 	int inside;       /* threads that wait for works of comm, and done functions to come */
 
@@ -141,7 +141,7 @@ struct tutti_rpc {
 	struct rpc_refs *refs;
 	struct rpc_extension extension;
 	struct rpc_leaving leaving;
-	tutti_rpc *next_left; /* that destroy has left allocated */
+	tutti_rpc *next_left; /* the next rpc that destroy has left allocated */
 };
 
 /* lock.c */
@@ -172,7 +172,7 @@ void rpc_complain(const char *format, ...) __attribute__((format(printf, 1, 2)))
 /* refs.c */
 tutti_status rpc_refs_init(tutti_rpc *rpc);
 void rpc_refs_rank_died(tutti_rpc *rpc, int rank);
-/* The caller does not get the answer: takes back the counts that were shared for it. */
+/* Takes back the counts that were shared for an answer that its caller does not get. */
 void rpc_refs_take_back(struct tutti_rpc_reply *entry);
 void rpc_refs_end(tutti_rpc *rpc); /* destroys the objects that are left; without the lock */
 void rpc_refs_free(tutti_rpc *rpc);
@@ -182,7 +182,7 @@ tutti_status rpc_leaving_init(tutti_rpc *rpc);
 void rpc_leaving_rank_died(tutti_rpc *rpc, int rank);
 void rpc_leaving_look(tutti_rpc *rpc); /* whether all that live have reported; without the lock */
 void rpc_leaving_free(tutti_rpc *rpc);
-/* Calls that this rank serves, and where they are: "'push', called by rank 2, runs". */
+/* Lists the calls that this rank serves, with their states: "'push', called by rank 2, runs". */
 void rpc_list_served(const tutti_rpc *rpc, char *text, size_t room);
 
 /* inbox.c */

@@ -43,12 +43,12 @@ struct tutti_rpc_reply {
 	int rank;
 	enum rpc_entry_state state;
 	uint64_t id;
-	bool is_held;        /* its function has returned, and the reply was not ended     */
+	bool is_held;        /* its function has returned IN_PROGRESS; not ended yet       */
 	unsigned replied_in; /* the epoch; 0: its REPLY or OFFER is not sent             */
 	const struct rpc_function *function;
 	uint8_t *payload;       /* ... this */
 	tutti_rpc_request seen; /* by the function */
-	int is_cancelled; /* CANCEL came before the end; written with the lock, read by functions */
+	int is_cancelled; /* CANCEL arrived before the end; written with the lock, read without */
 	/* The answer, if it is long. */
 	tutti_rpc_piece pieces[TUTTI_RPC_PIECES];
 	int num_pieces;
@@ -77,7 +77,7 @@ void rpc_functions_free(tutti_rpc *rpc);
 
 /* reply.c */
 void rpc_run(struct tutti_rpc_reply *entry); /* without the lock */
-/* In a done function of the library's, which counts as inside until this returns. */
+/* rpc_run for a done function of the library's, which counts as inside until this returns. */
 void rpc_run_inside(struct tutti_rpc_reply *entry);
 void rpc_on_take(tutti_rpc *rpc, int rank, const struct rpc_message *m);
 void rpc_on_drop(tutti_rpc *rpc, int rank, const struct rpc_message *m);
@@ -86,9 +86,10 @@ void rpc_reply_fail(struct tutti_rpc_reply *entry, tutti_status status, const ch
 void rpc_reply_send(struct tutti_rpc_reply *entry); /* what the entry has, perhaps again */
 /* Forgets payload and answer. Calls release, which may not wait. */
 void rpc_reply_forget(struct tutti_rpc_reply *entry);
-/* The same for the next call: counts that were shared for the answer are the caller's. */
+/* rpc_reply_forget, and clears the entry for the next call: counts that were shared for its answer
+ * now belong to the caller. */
 void rpc_reply_clear(struct tutti_rpc_reply *entry);
-/* The call of rank whose function this thread runs, and which has not been ended; else NULL. */
+/* The call from rank whose function this thread runs; NULL: none, or its reply has been ended. */
 struct tutti_rpc_reply *rpc_reply_running(const tutti_rpc *rpc, int rank);
 /* The entry of the call that m is about; NULL: there is none. */
 struct tutti_rpc_reply *rpc_entry_of(tutti_rpc *rpc, int rank, const struct rpc_message *m);

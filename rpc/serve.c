@@ -288,7 +288,7 @@ void rpc_on_cancel(tutti_rpc *rpc, int rank, const struct rpc_message *m)
 		return;
 	}
 	bool has_landed = entry->state != ENTRY_PULLS && entry->state != ENTRY_RECEIVES;
-	if (!(entry->request.is_one_way && has_landed)) /* whose caller has, or gets, HAVE */
+	if (!(entry->request.is_one_way && has_landed)) /* else its caller has, or gets, HAVE */
 		__atomic_store_n(&entry->is_cancelled, 1, __ATOMIC_RELAXED);
 	if (entry->state == ENTRY_PULLS && entry->payload && m->is_coming)
 		receive(entry); /* COMING is on the way */

@@ -261,8 +261,8 @@ static void who_has_another_secret_is_counted(void **state)
 	/* Rank 0 itself may not have come so far as this one. */
 	expect_told(fd, TUTTI_ERR_TIMEOUT,
 		    " 2 missing; 2 connections ended without proving the job's secret, the last "
-		    "from 127.0.0.1 (what made them says why: another secret, TUTTI_RESTARTED, or "
-		    "an error of its own)");
+		    "from 127.0.0.1 (the other end reports why: another secret, TUTTI_RESTARTED, "
+		    "or an error of its own)");
 	ranks_finish(&runs[0]);
 	ranks_expect(&runs[0], TUTTI_ERR_TIMEOUT, "; 2 connections ended without");
 }
