@@ -40,7 +40,7 @@ static bool is_name(const char *name, size_t bytes)
 	return bytes > 0 && bytes < NAME_BYTES && name[0] != '-';
 }
 
-/* Behind "user@". */
+/* The part of "user@host" after the @. */
 static const char *host_of(const char *name)
 {
 	const char *at = strrchr(name, '@');
@@ -48,8 +48,8 @@ static const char *host_of(const char *name)
 	return at ? at + 1 : name;
 }
 
-/* Takes the brackets of an IPv6 address away, which ssh does not understand. Another command than
- * ssh may take other names, such as "a:22". Returns 0, or the exit code. */
+/* Removes the brackets of an IPv6 address, which ssh does not understand. With --ssh names need not
+ * be valid here: its command may accept others, such as "a:22". Returns 0, or the exit code. */
 static int read_name(const struct hosts *h, char name[NAME_BYTES])
 {
 	char *begin = name + (host_of(name) - name), host[NAME_BYTES];
@@ -156,7 +156,7 @@ static bool is_here(const struct hosts *h, int host)
 	return strcmp(h->name[host], "localhost") == 0 || strcmp(h->name[host], h->own_name) == 0;
 }
 
-/* The name of the first machine to the others. text: room for it. */
+/* The name by which the others reach the first machine. text: room for it. */
 static const char *first_name(const struct hosts *h, char text[NAME_BYTES])
 {
 	int port;

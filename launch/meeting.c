@@ -14,7 +14,7 @@
 /* Ports of --hosts: below those that systems hand out themselves. */
 #define HOSTS_FIRST_PORT 29600
 #define HOSTS_PORTS      880
-/* Of several machines, where no port is given: torchrun's. */
+/* The default with several machines: torchrun's. */
 #define NODES_PORT 29500
 
 /* The other machines of the job know this port only. */
@@ -29,8 +29,8 @@ static int reserve_given(struct meeting *m)
 	return 1;
 }
 
-/* On one machine no other program has to know the port, so that the system chooses one: a range to
- * look for one in could be full. */
+/* On one machine no other program has to know the port, so the system can choose it. A range that
+ * is searched for a free one could be exhausted. */
 static int reserve_any(struct meeting *m)
 {
 	int error = 0, asked = m->port;
@@ -40,9 +40,7 @@ static int reserve_any(struct meeting *m)
 	if (asked)
 		error = errno;
 	if (fresh_port_keep(&m->reserved, 0) != 0) {
-		fprintf(stderr,
-			"tuttirun: no TCP port can be bound: the system was asked once for any: "
-			"%s.\n",
+		fprintf(stderr, "tuttirun: cannot bind a TCP port that the system chooses: %s.\n",
 			strerror(errno));
 		return 1;
 	}

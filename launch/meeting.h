@@ -11,7 +11,7 @@ struct meeting {
 	int port;
 	bool is_chosen;       /* the port of --hosts, without knowing whether it is free there:
 	                         rank 0 serves at the next free one above, and the others look there */
-	struct fresh_port reserved; /* the port, while this job runs; or none, where it is not ours */
+	struct fresh_port reserved; /* the port, held while the job runs; or none, if it is not ours */
 	char secret[FRESH_SECRET_BYTES]; /* "": the user's own, in the environment already        */
 };
 

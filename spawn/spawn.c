@@ -69,8 +69,7 @@ static tutti_status prepare(struct spawn *s)
 		return fail(TUTTI_ERR_MEMORY, "tutti_spawn: no memory for %d ranks", s->n);
 	s->host = netaddr_loopback();
 	if (fresh_port_keep(&s->port, 0) != 0)
-		return fail_errno("tutti_spawn: no TCP port can be bound: the system was asked "
-				  "once for any");
+		return fail_errno("tutti_spawn: cannot bind a TCP port that the system chooses");
 	s->cores = cores_deal(s->n);
 	if (!getenv("TUTTI_SECRET") && !getenv("TUTTI_SECRET_FILE") && fresh_secret(s->secret) != 0)
 		return fail_errno("tutti_spawn: no random bits for the job's secret");

@@ -1,7 +1,7 @@
-/* A port is kept by binding it and never listening, with SO_REUSEADDR: rank 0 can bind and listen
- * beside that, and so it can where only connections of an earlier job still have the port, which
- * the system keeps for a minute (TIME_WAIT). Since two jobs could do the same, a job also binds a
- * Unix socket with the number of its port as an abstract name, which only one process can have. */
+/* A port is held by a socket that is bound to it with SO_REUSEADDR and never listens. Rank 0 can
+ * still bind it and listen, and it can be bound while connections of an earlier job have it, which
+ * the system keeps for a minute (TIME_WAIT). Two jobs could hold one port in this way, so a job
+ * also binds an abstract Unix socket whose name has the port's number: only one process can. */
 #include "spawn/rank/fresh.h"
 
 #include <errno.h>
@@ -48,7 +48,7 @@ static int bind_all(int family, int number, union address *address)
 	return -1;
 }
 
-/* Of both families at once, where the system has IPv6. */
+/* Binds the port for both families at once if the system has IPv6. */
 static int bind_port(int *number)
 {
 	union address address;
@@ -92,7 +92,7 @@ int fresh_port_keep(struct fresh_port *port, int number)
 	if (port->fd < 0)
 		return -1;
 	port->lock_fd = lock_port(port->number);
-	if (port->lock_fd >= 0 || number == 0) /* the system gives nobody a port twice */
+	if (port->lock_fd >= 0 || number == 0) /* the system never chooses a port twice */
 		return 0;
 	error = errno;
 	fresh_port_free(port);

@@ -5,16 +5,16 @@
 
 #define FRESH_SECRET_BYTES 65    /* 256 random bits in hexadecimal */
 
-/* A TCP port that is kept from other jobs and programs, but not from this job's rank 0. */
+/* A TCP port that is held, so that only this job's rank 0 can listen on it. */
 struct fresh_port {
 	int number;
-	int fd, lock_fd;         /* -1: not kept */
+	int fd, lock_fd;         /* -1: not held */
 };
 
 #define FRESH_PORT_NONE {.fd = -1, .lock_fd = -1}
 
-/* Keeps the port of that number; 0: any that is free, which the system chooses. 0, or -1 with
- * errno; port->number is the number in both cases. */
+/* Holds the port `number`; 0: one that the system chooses. Returns 0, or -1 with errno; sets
+ * port->number in both cases. */
 int fresh_port_keep(struct fresh_port *port, int number);
 void fresh_port_free(struct fresh_port *port);
 /* 0, or -1 with errno. */

@@ -124,7 +124,7 @@ static bool is_own(const struct item *item, const struct ifaddrs *interfaces)
 	return false;
 }
 
-/* UNSUPPORTED: a link-local address, whose scope each machine has names of its own for. */
+/* UNSUPPORTED: a link-local address, since the names of scopes differ from machine to machine. */
 static tutti_status read_literal(struct item *item, const char *preferred)
 {
 	char host[INET6_ADDRSTRLEN + IF_NAMESIZE];
@@ -140,7 +140,7 @@ static tutti_status read_literal(struct item *item, const char *preferred)
 	    (strchr(host, '%') || (item->family == 6 && IN6_IS_ADDR_LINKLOCAL(six))))
 		return fail(TUTTI_ERR_UNSUPPORTED,
 			    "tcp: TUTTI_ADDRESS=%s is a link-local address, which peers cannot "
-			    "connect to: name another one of this machine",
+			    "connect to: use another address of this machine",
 			    preferred);
 	return TUTTI_OK;
 }

@@ -21,7 +21,7 @@
 
 static void dial_next(struct tcp_conn *c);
 
-/* How the current candidate has ended. */
+/* Records how the try of the current candidate ended. */
 static void dial_note_end(struct tcp_conn *c, enum tried end, const char *why)
 {
 	struct tcp_dial *d = c->dial;
@@ -200,7 +200,7 @@ static const char *dial_say_silence(const struct tcp_conn *c, char text[SILENCE_
 {
 	snprintf(text, SILENCE_BYTES, "%s at %s",
 		 c->state == CONN_DIALING ? "nothing answers"
-					  : "the connection was taken, but nothing more came,",
+					  : "the connection was accepted, but nothing arrived,",
 		 c->where);
 	return text;
 }

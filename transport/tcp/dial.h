@@ -10,9 +10,9 @@
 struct tcp_dial {
 	struct tcp_address candidates[TCP_CANDIDATES];
 	int count, next;       /* next candidate */
-	struct tries tries;    /* of this round, or of the last one until its first try has ended */
-	bool is_changed;       /* on its way: TLS cannot be set up */
-	bool is_denied;        /* this process lacks, or is denied, what every dial needs */
+	struct tries tries;    /* of this round; until its first try ends, of the one before */
+	bool is_changed;       /* data was changed on its way: TLS cannot be set up */
+	bool is_denied;        /* this process is denied, or lacks, what every dial needs */
 	bool is_resting;       /* until the next tick */
 	uint64_t give_up_ns;   /* on this candidate; WAITING: on the peer's dialing */
 	struct auth auth;

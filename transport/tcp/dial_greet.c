@@ -79,7 +79,7 @@ static void settle(struct tcp_conn *c)
 		return;
 	}
 	if (tcp_stream_send(&c->watch, &position, 1) != (ssize_t)sizeof received) {
-		dial_give_up_call(c, "say its position (send)");
+		dial_give_up_call(c, "send its position in the stream (send)");
 		return;
 	}
 	c->dial->position_read = 0;
@@ -173,7 +173,7 @@ static void check_end(struct tcp_conn *c)
 	ssize_t n = recv(c->watch.fd, &byte, 1, 0);
 
 	if (n == 0)
-		tcp_dial_give_up(c, TRIED_HUNG_UP, "it hung up");
+		tcp_dial_give_up(c, TRIED_HUNG_UP, "the other end hung up");
 	else if (n < 0 && errno != EAGAIN && errno != EINTR)
 		dial_give_up_call(c, "read the answer (recv)");
 }

@@ -67,7 +67,7 @@ struct tcp_endpoint {
 	uint32_t header_bytes; /* TCP_HEADER_BYTES, or TCP_SUMMED_BYTES with checksums */
 	bool has_tls;
 	int port;
-	bool has_ipv6_loopback; /* and no other: processes of this machine meet at ::1 */
+	bool has_ipv6_loopback; /* and no IPv4 one: processes of this machine meet at ::1 */
 	char congestion[TCP_CONGESTION_BYTES]; /* the system's control; "": unknown */
 	int epoll_fd;           /* of everything; -1 until there is something to watch */
 	struct tcp_watch listener;

@@ -98,14 +98,14 @@ tutti_status ucx_library(const struct ucx_library **library)
 	return TUTTI_OK;
 }
 
-/* Each worker, so each connection, receives from shared memory into a FIFO and a pool of buffers of
- * 8 KiB, which UCX takes from /dev/shm. By itself UCX begins with 512 buffers, 4 MiB: 15 workers
- * fill what a container has. Here at most UCX_WINDOW blocks are on their way, and as many wait for
- * a receive: the FIFO has so many places, and the pool begins, 0.6 MiB, with all that it ever
- * needs. A pool that cannot grow would hold up what makes room in it. */
+/* Each worker, that is each connection, receives from shared memory into a FIFO and a pool of 8 KiB
+ * buffers, which UCX allocates in /dev/shm. By default the pool starts with 512 buffers, 4 MiB: 15
+ * workers fill the /dev/shm of a container. Here at most UCX_WINDOW blocks are in flight, and as
+ * many wait for a receive. So the FIFO gets that many places, and the pool starts (0.6 MiB) with
+ * all the buffers that it ever needs: if it had to grow and could not, receiving would stop. */
 static const char *const shm_settings[][2] = {{"FIFO_SIZE", "32"}, {"RX_BUFS_GROW", "72"}};
 
-/* MM_: of all kinds of shared memory. A kind's own variable goes before it. */
+/* UCX_MM_* are for all kinds of shared memory; a variable of one kind overrides them. */
 static bool is_in_environment(const char *setting)
 {
 	static const char *const kinds[] = {"MM", "POSIX", "SYSV", "XPMEM"};
@@ -136,12 +136,13 @@ void ucx_configure_shm(const struct ucx_library *library, ucp_config_t *config, 
 		if (!is_in_environment(shm_settings[i][0]))
 			library->ucp_config_modify(config, name, shm_settings[i][1]);
 	}
-	/* All may be on this machine, and connected. UCX has System V's shared memory, too. */
+	/* All ranks may be on this machine, each connected to each. Without POSIX shared memory UCX
+	 * uses System V's. */
 	if (room / UCX_SHM_WORKER_BYTES >= (uint64_t)ranks * (uint64_t)ranks || getenv("UCX_TLS") ||
 	    getenv("UCX_POSIX_DIR"))
 		return;
 	library->ucp_config_modify(config, "TLS", "^posix");
-	log_info("ucx: /dev/shm has %llu MiB free, little for %d ranks: UCX does without "
+	log_info("ucx: /dev/shm has %llu MiB free, too little for %d ranks: UCX does not use it "
 		 "(UCX_TLS=^posix)",
 		 (unsigned long long)(room >> 20), ranks);
 }

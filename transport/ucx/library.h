@@ -51,8 +51,8 @@ struct ucx_library {
  * package has it. */
 tutti_status ucx_library(const struct ucx_library **library);
 
-/* How UCX shares memory on this machine, for a context of one of so many ranks. What the
- * environment sets stays. */
+/* Configures UCX's shared memory for a context of one of `ranks` ranks. Keeps what the environment
+ * sets. */
 void ucx_configure_shm(const struct ucx_library *library, ucp_config_t *config, int ranks);
 #define UCX_SHM_WORKER_BYTES ((uint64_t)1 << 20) /* of /dev/shm: more than a worker takes */
 /* Free bytes of /dev/shm; 0: there is none. */

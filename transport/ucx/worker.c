@@ -123,7 +123,7 @@ static tutti_status cannot(const struct ucx_conn *conn, const char *what, ucs_st
 		    library_of(conn)->ucs_status_string(status));
 }
 
-/* Where /dev/shm is full UCX says one of three things. */
+/* If /dev/shm is full, UCX returns one of three statuses. */
 static tutti_status cannot_create_worker(const struct ucx_conn *conn, ucs_status_t status)
 {
 	uint64_t room = ucx_shm_free_bytes();

@@ -212,7 +212,7 @@ static bool has_devices(void)
 	DIR *folder = opendir(DEVICES_FOLDER);
 	bool is_any = false;
 
-	/* The library says why a folder may not be read. */
+	/* The folder cannot be read: the library then reports why. */
 	if (!folder && errno != ENOENT)
 		return true;
 	for (struct dirent *e; folder && !is_any && (e = readdir(folder));)
