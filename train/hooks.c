@@ -233,7 +233,7 @@ static tutti_status check_backward(const tutti_trainer *trainer, int unit)
 				     unit_name(trainer, unit),
 				     trainer->batch.last_callback
 					     ? "in the pipeline's last callback of its stage, "
-					       "which begins and ends it once"
+					       "which must begin and end it once"
 					     : "after tutti_grads_hold with 0");
 	if (state->finished >= state->uses)
 		return train_invalid("tutti_backward_begin: unit '%s' ran forward %d times in this "

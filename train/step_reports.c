@@ -19,7 +19,7 @@ static int first_missing(const tutti_trainer *trainer)
 	return -1;
 }
 
-/* Which unit has to end its backward still, and what it lacks. */
+/* Finds the unit that has not ended its backward, and the hook that is missing. */
 static void report_find_hook(const tutti_trainer *trainer, struct step_report *report)
 {
 	const struct tutti_model *model = &trainer->model;
@@ -53,7 +53,7 @@ void report_fill(tutti_trainer *trainer, tutti_status local)
 		report_find_hook(trainer, report);
 }
 
-/* Ranks that reduce with each other have the same units. */
+/* The unit of a report's use. Ranks that reduce with each other have the same units. */
 static const struct unit *report_unit_of(const struct tutti_model *model, int param, int use)
 {
 	int unit = model->params[param].unit;
@@ -64,7 +64,7 @@ static const struct unit *report_unit_of(const struct tutti_model *model, int pa
 	return &model->units[unit];
 }
 
-/* Writes what is to be done, and where. */
+/* Writes which call is missing, and where. */
 static void report_describe_hook(const tutti_trainer *trainer, const struct step_report *report,
 				 char text[HOOK_BYTES])
 {
@@ -96,7 +96,7 @@ static void report_describe_hook(const tutti_trainer *trainer, const struct step
 			 "must call tutti_backward_begin and tutti_backward_end for each unit of "
 			 "its stage%s",
 			 callback, unit->stage, trainer->batch.pipelined - 1, name,
-			 strcmp(callback, "backward") == 0 ? "" : ", also where backward has");
+			 strcmp(callback, "backward") == 0 ? "" : ", even if backward has done so");
 }
 
 /* Which step of a rank is looked at. */

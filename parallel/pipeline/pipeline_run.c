@@ -23,7 +23,7 @@ void pipeline_fail(struct tutti_pipeline *pipeline)
 	pipeline->has_failed = true;
 }
 
-/* A unit that a callback has left open would be an error of the next one. */
+/* Without this check a unit that a callback leaves open would fail the next callback. */
 static tutti_status pipeline_check_units_closed(const tutti_trainer *trainer)
 {
 	if (!trainer || trainer->batch.open_pass == UNIT_NONE)
@@ -223,7 +223,7 @@ static tutti_status pipeline_hold_gradients(tutti_trainer *trainer)
 		return TUTTI_OK;
 	TRY(trainer_check_no_unit(trainer, "tutti_pipeline_run"));
 	if (!trainer->batch.is_open || trainer->batch.pass == TUTTI_PASS_EVAL)
-		return train_invalid("tutti_pipeline_run: the pipeline's trainer is in no step: "
+		return train_invalid("tutti_pipeline_run: the pipeline's trainer has no open step: "
 				     "call tutti_micro_batch with TUTTI_PASS_LAST first.");
 	return tutti_grads_hold(trainer, 1);
 }

@@ -110,7 +110,7 @@ static uint64_t word_of(const struct tutti_pipeline *pipeline, int stage, int mi
 	return ((uint64_t)stage * count + (uint64_t)micro_batch) << 1;
 }
 
-/* Waits for a message that action needs. */
+/* Waits for the message that action needs. */
 static tutti_status inbox_wait(const struct tutti_pipeline *pipeline, const struct inbox *inbox,
 			       struct stage_buffer *buffer, const struct action *action)
 {
@@ -120,8 +120,9 @@ static tutti_status inbox_wait(const struct tutti_pipeline *pipeline, const stru
 	if (status != TUTTI_IN_PROGRESS)
 		return status;
 	return train_fail(TUTTI_ERR_TIMEOUT,
-			  "A pipeline's %s of micro-batch %d did not come from rank %d within %d "
-			  "ms: is that rank still in the %s of stage %d, or in a callback before?",
+			  "A pipeline's %s of micro-batch %d did not arrive from rank %d within "
+			  "%d ms: is that rank still in the %s of stage %d, or in an earlier "
+			  "callback?",
 			  way_names[inbox->way], action->micro_batch,
 			  tutti_parent_rank(pipeline->line, inbox->peer), pipeline->timeout_ms,
 			  is_activation ? "forward" : "backward",

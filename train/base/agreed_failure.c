@@ -62,7 +62,8 @@ bool failure_is_secondary(tutti_status status)
 	       status == TUTTI_ERR_ABORTED;
 }
 
-/* Ranks could not agree, which says less than why this one has failed, unless a rank has died. */
+/* The ranks could not agree. This rank's own failure explains more than that, unless it merely
+ * follows from another rank's and a rank has died. */
 static tutti_status failure_without_agreement(const struct train_failure *own, tutti_status status)
 {
 	bool is_cause =

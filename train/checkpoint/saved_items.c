@@ -53,8 +53,8 @@ static struct element_range share_of(const tutti_trainer *trainer, const struct 
 	return (struct element_range){piece->save_first, piece->save_first + piece->save_count};
 }
 
-/* A split into more pieces than rows is one row after another, as a split into so many is: the last
- * pieces have no elements. */
+/* The order in which a parameter is saved. A split into more pieces than rows has the same order as
+ * one into as many pieces as rows: its last pieces have no elements. */
 static struct tensor_order saved_order_of(const struct param *param)
 {
 	struct tensor_order order = param->part.order;
@@ -102,7 +102,7 @@ static void add_pieces(struct saved_items *items, const tutti_trainer *trainer)
 	}
 }
 
-/* A parameter of no elements, of which no rank has a piece: its shape alone. */
+/* Saves the shape alone of a parameter without elements, of which no rank has a piece. */
 static void saved_items_add_shape(struct saved_items *items, const tutti_trainer *trainer,
 				  const struct param *param)
 {
@@ -113,7 +113,7 @@ static void saved_items_add_shape(struct saved_items *items, const tutti_trainer
 	memcpy(range->tensor.shape, param->shape, sizeof param->shape);
 }
 
-/* Appends what is saved of each parameter by one of the ranks that have it. */
+/* Appends what only one rank saves of each parameter. */
 static void saved_items_add_params(struct saved_items *items, const tutti_trainer *trainer)
 {
 	const struct tutti_model *model = &trainer->model;

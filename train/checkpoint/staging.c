@@ -204,7 +204,7 @@ static void end(struct staging *staging, bool is_dropped)
 	pthread_mutex_unlock(&staging->lock);
 }
 
-/* False: the disk, or the server of its file system, does not answer. */
+/* Waits for the writing thread. False: the disk, or its file server, does not answer in time. */
 static bool thread_ends(struct staging *staging)
 {
 	pthread_mutex_lock(&staging->lock);

@@ -139,8 +139,8 @@ static tutti_status check_shape(const struct tutti_model *model, struct param *p
 	return TUTTI_OK;
 }
 
-/* Where a parameter of no elements lies that the caller has at NULL, which would say that its
- * values are not there. */
+/* Stands in for the data of a parameter without elements whose caller passes NULL: elsewhere NULL
+ * means that this rank does not have the values. */
 static _Alignas(64) char no_elements[64];
 
 static void param_place_no_elements(struct param *param)

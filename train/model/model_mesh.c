@@ -134,8 +134,8 @@ static tutti_status check_stages(const struct tutti_model *model, const struct a
 	return TUTTI_OK;
 }
 
-/* Sets the shape of this rank's piece. A dimension may be shorter than its axis: then the last
- * ranks have no elements. */
+/* Sets the shape of this rank's piece. If the dimension is shorter than the axis, the last ranks
+ * have no elements. */
 static void take_piece(struct param *param, const struct axes *axes, int rank)
 {
 	int axis = param->split_axis[0] ? find(axes, param->split_axis) : -1;

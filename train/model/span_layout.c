@@ -195,7 +195,7 @@ static void place(struct model_layout *layout, const struct tutti_model *model,
 		span->count += span->is_in_place ? model->params[p].count
 						 : param_room(model->params[p].count);
 	}
-	/* Without elements: a cache line, so that its pointers, slots and calls are any span's. */
+	/* A span without elements gets a cache line, so that it needs no special case elsewhere. */
 	if (span->count == 0)
 		span->count = param_room(1);
 }

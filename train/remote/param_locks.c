@@ -55,10 +55,10 @@ static tutti_status late(const struct remote *remote, int busy, int timeout_ms)
 	const struct remote_param *param = remote->params[busy];
 
 	return train_fail(TUTTI_ERR_TIMEOUT,
-			  "parameter '%s' of rank %d is locked by %s since before %d ms: call "
+			  "parameter '%s' of rank %d is still locked by %s after %d ms: call "
 			  "tutti_rpc_param_unlock before a function waits for others.",
 			  param->name, remote->rank,
-			  param->is_updated ? "a step" : "a reader, or a step waits for one",
+			  param->is_updated ? "a step" : "a reader, or a step that waits for one",
 			  timeout_ms);
 }
 

@@ -188,8 +188,8 @@ static tutti_status update(struct remote_step *step)
 	list_ranks(step->peers, true, done, sizeof done);
 	list_ranks(step->peers, false, other, sizeof other);
 	return train_fail((tutti_status)cause->failure.status,
-			  "tutti_rpc_context_step: ranks that have updated: %s; that have failed, "
-			  "died or left, and may have: %s; rank %d: %s",
+			  "tutti_rpc_context_step: ranks that have updated: %s; ranks that failed, "
+			  "died or left, and may have updated: %s; rank %d: %s",
 			  done, other, cause->rank, cause->failure.message);
 }
 

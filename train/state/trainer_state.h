@@ -90,9 +90,9 @@ struct step_report {
 	int32_t batches;    /* micro-batches of the step */
 	int8_t is_uneven;   /* they had unequal items */
 	int8_t is_given_up; /* status is that of the program's forward, loss or backward */
-	uint8_t use;        /* missing: which of the parameter's units lacks the hook, in the order
-			     * of its uses on this rank */
-	uint8_t hook;       /* missing: an enum missing_hook */
+	uint8_t use;        /* if missing: index of the unit that lacks the hook among the units of
+			     * this rank that use the parameter */
+	uint8_t hook;       /* if missing: an enum missing_hook */
 };
 
 enum missing_hook {
@@ -126,8 +126,8 @@ struct micro_batch {
 	bool adds_up;  /* deterministic = 2: while they are held, each is one to the sum tree */
 	bool is_part;  /* of such a one */
 	bool was_held; /* in this micro-batch */
-	/* A pipeline's: the callback that ends the last backward of a stage's units, and the number
-	 * of its micro-batches. NULL: no pipeline has run in this micro-batch. */
+	/* Of a pipeline: the name of the callback that ends the last backward of a stage's units,
+	 * and the number of its micro-batches. NULL: no pipeline has run in this micro-batch. */
 	const char *last_callback;
 	int pipelined;
 	tutti_pass pass; /* while is_open */

@@ -41,8 +41,8 @@ tutti_status publish_wait_all(tutti_trainer *trainer);
  * begun then. */
 tutti_status grads_reserve(tutti_trainer *trainer, int micro_batches);
 /* For a pipeline that holds gradients: its micro-batches, so many, are one of the trainer's. With
- * deterministic = 2 their gradients are added up as micro-batches are. last_callback: with whose
- * call for the last of them a stage's gradients are final, for messages. Local; MEMORY. */
+ * deterministic = 2 their gradients are added up as micro-batches are. last_callback: the
+ * callback after whose last call a stage's gradients are final, for messages. Local; MEMORY. */
 tutti_status grads_add_up(tutti_trainer *trainer, int micro_batches, const char *last_callback);
 /* Whether the next backward of a unit leaves a part of that micro-batch's gradients for another. */
 void grads_hold_part(tutti_trainer *trainer, bool is_part);

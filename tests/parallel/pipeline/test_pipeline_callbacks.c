@@ -172,7 +172,7 @@ static const struct run unfinished[] = {
 		 "'unit.2' in this step, so no rank updates: backward_weights of stage 1, "
 		 "micro-batch 3, has not ended the backward of that unit: it must call "
 		 "tutti_backward_begin and tutti_backward_end for each unit of its stage, "
-		 "also where backward has."},
+		 "even if backward has done so."},
 	/* It does nothing at all. The first parameter of the stage is tied. */
 	{.axes = "pp=2",
 	 .chunks = 1,
@@ -293,10 +293,10 @@ static void evaluate(tutti_comm *comm, void *arg)
 
 	make(&own, arg, comm);
 	CHECK_ERROR(tutti_pipeline_run(own.pipeline), TUTTI_ERR_INVALID,
-		    "tutti_pipeline_run: the pipeline's trainer is in no step: call "
+		    "tutti_pipeline_run: the pipeline's trainer has no open step: call "
 		    "tutti_micro_batch with TUTTI_PASS_LAST first.");
 	begin(&own, TUTTI_PASS_EVAL);
-	CHECK_ERROR(tutti_pipeline_run(own.pipeline), TUTTI_ERR_INVALID, "is in no step");
+	CHECK_ERROR(tutti_pipeline_run(own.pipeline), TUTTI_ERR_INVALID, "has no open step");
 	own.has_fault = tutti_rank(comm) == 1;
 	CHECK_ERROR(tutti_pipeline_forward(own.pipeline, 2), TUTTI_ERR_INVALID,
 		    "n rank 1: The forward of stage 1, micro-batch 1, failed: It returned while "

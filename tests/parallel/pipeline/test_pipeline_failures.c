@@ -226,9 +226,9 @@ static void run_late(tutti_comm *comm, void *arg)
 	tutti_status status = tutti_pipeline_run(pipeline);
 	if (me == 0)
 		CHECK_ERROR(status, TUTTI_ERR_TIMEOUT,
-			    "A pipeline's gradient of micro-batch 0 did not come from rank 1 "
+			    "A pipeline's gradient of micro-batch 0 did not arrive from rank 1 "
 			    "within 1500 ms: is that rank still in the backward of stage 1, or in "
-			    "a callback before?");
+			    "an earlier callback?");
 	else
 		CHECK(status != TUTTI_OK);
 	atomic_store(&returned, 1);
