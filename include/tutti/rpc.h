@@ -140,12 +140,12 @@ tutti_status tutti_rpc_shutdown(tutti_rpc *rpc, int timeout_ms);
  * ranks it looks as if this rank had died: their calls to it return PEER. */
 void tutti_rpc_abort(tutti_rpc *rpc);
 /* NULL is fine. Calls tutti_rpc_shutdown, unless it, or abort, was called before; after an error it
- * goes on as abort does. Waits for functions that run, and for replies that have not been ended, for
- * the rpc's timeout, counted from the beginning of this call (60 s if it has none; at least 1 s).
- * Then it gives up: a line on stderr (not with TUTTI_LOG=off) names what has not ended, with the
- * callers. Such functions may still return, and such replies be ended, at any time: the rpc stays
- * allocated with its payloads, references and parameters, and their release functions are not
- * called. No future may be left. */
+ * goes on as abort does. Waits for functions that run and replies that have not been ended; gives
+ * up when the rpc's timeout (60 s if it has none; at least 1 s) has passed since this call began. A
+ * line on stderr (not with TUTTI_LOG=off) then names what has not ended, with the callers. Such
+ * functions may still return, and such replies be ended, at any time: the rpc stays allocated with
+ * its payloads, references and parameters, and their release functions are not called. No future
+ * may be left. */
 void tutti_rpc_destroy(tutti_rpc *rpc);
 
 int tutti_rpc_rank(const tutti_rpc *rpc); /* -1 of NULL; as create's comm */
@@ -244,8 +244,8 @@ tutti_status tutti_rpc_ref_get(tutti_rpc *rpc, const tutti_rpc_ref *ref, void **
 /* Gives rank a count, and returns when the owner knows; then the reference can be sent there. This
  * rank has a count meanwhile. On the owner it never waits, so a function may return a reference to
  * its caller. A count that a function has shared with its caller before it returns is taken back if
- * the caller does not get the answer. PEER: the owner or rank has died or left. INVALID: no such object, or no
- * such rank. */
+ * the caller does not get the answer. PEER: the owner or rank has died or left. INVALID: no such
+ * object, or no such rank. */
 tutti_status tutti_rpc_ref_share(tutti_rpc *rpc, const tutti_rpc_ref *ref, int rank);
 /* Takes one count of this rank back; does not wait for the owner. A rank that dies loses all its
  * counts. INVALID, said by the owner on its stderr: this rank has none. NULL is fine. On the owner
