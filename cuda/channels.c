@@ -363,7 +363,9 @@ tutti_status cuda_channels_connect(struct cuda_channels *c, const struct cuda_pa
 	bool by_turns = c->size > 1 && (cuda_turns_are_needed(parts, c->size) || wanted == 0);
 	c->is_one_process = c->is_one_gpu = true;
 	c->count = count_blocks(c, parts);
-	c->no_multicast = by_turns ? "its calls take turns" : find_no_multicast(c, parts);
+	c->no_multicast = find_no_multicast(c, parts);
+	if (!c->no_multicast && by_turns)
+		c->no_multicast = "its calls take turns";
 	note_processes(c, parts);
 	if (by_turns)
 		explain_turns(c, parts);

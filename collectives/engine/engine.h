@@ -79,8 +79,8 @@ tutti_status engine_open_control(struct engine *engine);
 tutti_status engine_wait_control(struct engine *engine, uint64_t deadline_ns,
 				 bool (*is_over)(void *arg), void *arg);
 /* Pending works end first, by themselves or at their deadline; then connections, endpoints and the
- * window go. NULL is fine. False, after a notice: for config.timeout_ms a callback has held the lock
- * or not returned. Then all that the engine uses stays allocated, as it may still be in use. */
+ * window go. NULL is fine. False, after a notice: for config.timeout_ms a callback has held the
+ * lock or not returned. Then all that the engine uses stays allocated: it may still be in use. */
 bool engine_destroy(struct engine *engine);
 
 enum p2p_side { P2P_NONE, P2P_SEND, P2P_RECV };

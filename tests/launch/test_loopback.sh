@@ -18,7 +18,7 @@ tuttirun="timeout -k 5 90 $BUILD_DIR/launch/tuttirun"
 
 # ---- no loopback at all: there is nobody to wait for
 expect 1 $tuttirun -n 2 "$program"
-said '^tutti_init: the ranks of this machine cannot meet at 127\.0\.0\.1 \(is its loopback interface up\?\): Network is unreachable'
+said '^tutti_init: rank 0 cannot serve the joining ranks: the ranks of this machine cannot meet at 127\.0\.0\.1 \(is its loopback interface up\?\): Network is unreachable'
 
 printf '::1 localhost\n' >hosts
 mount --bind hosts /etc/hosts

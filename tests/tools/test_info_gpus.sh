@@ -47,7 +47,7 @@ expect 0 env LD_LIBRARY_PATH="$PWD/none" $run -n 2 $info
 export LD_LIBRARY_PATH="$driver:$PWD/none"
 expect 0 $info
 said '^GPUs: CUDA driver 13\.0; this build has (no )?kernels'
-said '^  0: Shared memory, GPU-66616b65-[0-9a-f-]*, PCI 0000:01:00\.0, 4096 MiB, compute capability 9\.0, 4 multiprocessors$'
+said '^  0: Shared memory, GPU-66616b65-[0-9a-f-]*, PCI 0000:01:00\.0, 4096 MiB, compute capability 9\.0, 8 multiprocessors$'
 said '^      dma-buf no, POSIX descriptors yes, fabric handles no, multicast no; to the host by PCIe$'
 ! grep -q 'Between GPUs' out || complain "links of one GPU: $(cat out)"
 said '^  GPU 0: none: the driver gives no dma-bufs of CUDA device 0: it takes Linux 5\.12 and'
@@ -109,6 +109,9 @@ is "j['device_buffers'][0]['no_multicast'] == 'it is for three ranks or more'"
 expect 0 $run -n 4 $info
 said '^  on .* by turns; multicast \(NVLS\): no: two ranks share a GPU$'
 said '^  long messages of device buffers in stages, from GPU to GPU$'
+# A GPU of one multiprocessor has no room for kernels that wait.
+expect 0 env FAKE_CUDA_SMS=1 $run -n 3 $info
+said '^  on .* by turns; multicast \(NVLS\): no: its calls take turns$'
 # Without kernels the engine has all of it.
 expect "$json" env TUTTI_CUDA=1 $run -n 3 $info --json
 is "j['device_buffers'][0]['by'] == 'engine' and {k['long_messages'] for k in j['pairs']} == {'host memory'}"

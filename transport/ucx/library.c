@@ -126,6 +126,10 @@ uint64_t ucx_shm_free_bytes(void)
 	return statvfs("/dev/shm", &shm) == 0 ? (uint64_t)shm.f_bavail * shm.f_frsize : 0;
 }
 
+/* A worker takes two of the 4096 segments that Linux allows by default (kernel.shmmni), and each
+ * rank has a worker for each other one: 32 ranks on one machine take half of them. */
+#define SYSV_RANKS_MOST 32
+
 void ucx_configure_shm(const struct ucx_library *library, ucp_config_t *config, int ranks)
 {
 	uint64_t room = ucx_shm_free_bytes();
@@ -137,9 +141,9 @@ void ucx_configure_shm(const struct ucx_library *library, ucp_config_t *config, 
 			library->ucp_config_modify(config, name, shm_settings[i][1]);
 	}
 	/* All ranks may be on this machine, each connected to each. Without POSIX shared memory UCX
-	 * uses System V's. */
-	if (room / UCX_SHM_WORKER_BYTES >= (uint64_t)ranks * (uint64_t)ranks || getenv("UCX_TLS") ||
-	    getenv("UCX_POSIX_DIR"))
+	 * uses System V's, whose segments may be too few for more than SYSV_RANKS_MOST ranks. */
+	if (room / UCX_SHM_WORKER_BYTES >= (uint64_t)ranks * (uint64_t)ranks ||
+	    ranks > SYSV_RANKS_MOST || getenv("UCX_TLS") || getenv("UCX_POSIX_DIR"))
 		return;
 	library->ucp_config_modify(config, "TLS", "^posix");
 	log_info("ucx: /dev/shm has %llu MiB free, too little for %d ranks: UCX does not use it "

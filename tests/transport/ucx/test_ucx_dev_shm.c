@@ -1,6 +1,6 @@
 /* no_tsan: libucp is not instrumented, and its own thread shares memory with ours */
 /* Would break: UCX's shared memory does not do with a container's /dev/shm, or a /dev/shm that is
- * full is told as something else. */
+ * full is told as something else, or a large job leaves it for System V's few segments. */
 #include "tests/own_folder.h"
 #include "tests/transport/world.h"
 
@@ -59,6 +59,37 @@ static int no_room(void)
 	return 1;
 }
 
+static const char *wires_set;
+
+static ucs_status_t note_wires(ucp_config_t *config, const char *name, const char *value)
+{
+	(void)config;
+	if (strcmp(name, "TLS") == 0)
+		wires_set = value;
+	return UCS_OK;
+}
+
+static const char *wires_of(int ranks)
+{
+	const struct ucx_library library = {.ucp_config_modify = note_wires};
+
+	wires_set = "all";
+	ucx_configure_shm(&library, NULL, ranks);
+	return wires_set;
+}
+
+/* A small job avoids /dev/shm where all its ranks might not fit; a large one, of many machines,
+ * does not, since System V's segments would be too few. */
+static int small_jobs_only(void)
+{
+	assert_string_equal(wires_of(7), "all");
+	assert_string_equal(wires_of(9), "^posix");
+	assert_string_equal(wires_of(32), "^posix");
+	assert_string_equal(wires_of(33), "all");
+	assert_string_equal(wires_of(256), "all");
+	return 0;
+}
+
 /* What body returns where /dev/shm has that size, in a process of its own. */
 static void run(const char *shm, const char *wires, int (*body)(void))
 {
@@ -104,12 +135,19 @@ static void a_full_dev_shm(void **state)
 	run("size=64k", "posix,self", no_room);
 }
 
+static void a_job_of_many_machines(void **state)
+{
+	(void)state;
+	run("size=64m", NULL, small_jobs_only);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(eight_ranks_in_a_container),
 		cmocka_unit_test(next_to_no_dev_shm),
 		cmocka_unit_test(a_full_dev_shm),
+		cmocka_unit_test(a_job_of_many_machines),
 	};
 
 	subject = &ucx;
