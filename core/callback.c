@@ -15,9 +15,19 @@ void callback_keep(const char *function, const char *why)
 bool callback_refuses(const char *function)
 {
 	if (callback_in_done)
-		callback_keep(function, "it was called in the done function of a tutti_call: call "
-					"it in another thread, or later");
+		callback_keep(function, "it was called in a done function: call it in another "
+					"thread, or later");
 	return callback_in_done;
+}
+
+void callback_done(const char *function, const char *of, int rank, tutti_done_fn done, void *arg,
+		   tutti_status status)
+{
+	bool before = callback_in_done; /* a done function may end an empty group with another */
+
+	callback_in_done = true;
+	callback_call(function, of, rank, done(arg, status));
+	callback_in_done = before;
 }
 
 void callback_unwound(const struct callback *callback)

@@ -11,6 +11,8 @@
 #error "callback_leave runs during unwinding only with -fexceptions"
 #endif
 
+#include <tutti/tutti.h>
+
 #include <stdbool.h>
 
 struct callback {
@@ -39,9 +41,12 @@ static inline void callback_leave(const struct callback *callback)
 		callback_.function = 0;                                                            \
 	} while (0)
 
-/* This thread runs the done function of a tutti_call, so a destroy function would wait for its own
+/* This thread runs a tutti_done_fn of the program, so a destroy function would wait for its own
  * thread. */
 extern _Thread_local bool callback_in_done;
+/* Calls done by callback_call, with callback_in_done. */
+void callback_done(const char *function, const char *of, int rank, tutti_done_fn done, void *arg,
+		   tutti_status status);
 /* Logs that the destroy function of this name destroys nothing, and why. */
 void callback_keep(const char *function, const char *why);
 /* If this thread runs a done function: logs that, and returns true. */

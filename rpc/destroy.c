@@ -2,6 +2,7 @@
  * all that it may still use stays allocated. */
 #include "rpc/rpc_internal.h"
 
+#include "core/callback.h"
 #include "core/clock.h"
 
 #include <stdlib.h>
@@ -133,11 +134,14 @@ static void leave_allocated(tutti_rpc *rpc)
 static void complain(const tutti_rpc *rpc, bool has_comm)
 {
 	char served[RPC_ERROR_BYTES / 2];
+	const char *others = rpc->calling ? "a done, release or died function" : "";
 
 	rpc_list_served(rpc, served, sizeof served);
-	rpc_complain("rank %d: tutti_rpc_destroy gave up waiting: %s%s. Left allocated: the rpc%s, "
-		     "objects of its references, and %d threads",
-		     rpc->rank, served, rpc->calling ? "; a done, release or died function" : "",
+	if (!served[0] && !rpc->calling)
+		others = "a thread of the library";
+	rpc_complain("rank %d: tutti_rpc_destroy gave up waiting: %s%s%s. Left allocated: the "
+		     "rpc%s, objects of its references, and %d threads",
+		     rpc->rank, served, served[0] && others[0] ? "; " : "", others,
 		     has_comm ? "" : ", its communicator",
 		     rpc->pool.num_threads - rpc->pool.num_ended + !keeper_has_ended(rpc));
 }
@@ -176,7 +180,7 @@ void tutti_rpc_destroy(tutti_rpc *rpc)
 {
 	if (!rpc)
 		return;
-	if (rpc_in_callback || rpc_is_calling(NULL)) {
+	if (rpc_in_callback || callback_in_done || rpc_is_calling(NULL)) {
 		rpc_complain(
 			"rank %d: tutti_rpc_destroy does nothing in a function that the library "
 			"calls: call it in another thread",
@@ -184,9 +188,11 @@ void tutti_rpc_destroy(tutti_rpc *rpc)
 		return;
 	}
 	int timeout_ms = rpc_timeout_ms(rpc, 0);
-	uint64_t deadline = deadline_after_ms(timeout_ms ? timeout_ms : RPC_TIMEOUT_MS);
+	if (!timeout_ms)
+		timeout_ms = RPC_TIMEOUT_MS;
+	uint64_t deadline = deadline_after_ms(timeout_ms);
 	if (!rpc->is_shut && !rpc->is_aborted &&
-	    (rpc->leaving.is_leaving || tutti_rpc_shutdown(rpc, 0) != TUTTI_OK))
+	    (rpc->leaving.is_leaving || tutti_rpc_shutdown(rpc, timeout_ms) != TUTTI_OK))
 		tutti_rpc_abort(rpc);
 	close_rpc(rpc, later(deadline, deadline_after_ms(NOTICE_MS)));
 }

@@ -272,9 +272,11 @@ static void *keep(void *arg)
 			sleep_until(rpc, due);
 		}
 	}
+	rpc_unlock(rpc); /* calls what is due, and destroy does not join this thread before */
+	pthread_mutex_lock(&rpc->lock);
 	rpc->keeper.has_ended = true;
 	pthread_cond_broadcast(&rpc->changed);
-	rpc_unlock(rpc);
+	pthread_mutex_unlock(&rpc->lock);
 	return NULL;
 }
 

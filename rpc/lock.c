@@ -73,7 +73,7 @@ static void call_done(tutti_rpc *rpc)
 	if (status != TUTTI_OK)
 		tutti_set_error(status, call->error);
 	rpc_in_callback++;
-	callback_call("done", "tutti_rpc_options", rpc->rank, done(arg, status));
+	callback_done("done", "tutti_rpc_options", rpc->rank, done, arg, status);
 	rpc_in_callback--;
 	pthread_mutex_lock(&rpc->lock);
 	rpc->calling--;

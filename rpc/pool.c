@@ -42,9 +42,11 @@ static void *run_functions(void *arg)
 		rpc_run(entry);
 		rpc_lock(rpc);
 	}
+	rpc_unlock(rpc); /* calls what is due, and destroy does not join this thread before */
+	pthread_mutex_lock(&rpc->lock);
 	rpc->pool.num_ended++;
 	pthread_cond_broadcast(&rpc->changed);
-	rpc_unlock(rpc);
+	pthread_mutex_unlock(&rpc->lock);
 	return NULL;
 }
 

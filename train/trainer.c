@@ -1,6 +1,7 @@
 /* tutti_trainer_create and tutti_trainer_destroy. */
 #include "train/trainer.h"
 
+#include "core/callback.h"
 #include "parallel/mesh/mesh.h"
 #include "train/base/base.h"
 #include "train/checkpoint/checkpoint.h"
@@ -279,7 +280,7 @@ tutti_status tutti_trainer_create_on(tutti_trainer **trainer, tutti_model *model
 
 void tutti_trainer_destroy(tutti_trainer *trainer)
 {
-	if (!trainer)
+	if (!trainer || callback_refuses("tutti_trainer_destroy"))
 		return;
 	trainer->comm = trainer->job.comm = NULL; /* may be gone by now: tutti_recover, for one */
 	checkpoint_abandon(trainer);

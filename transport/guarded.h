@@ -1,4 +1,5 @@
-/* Calls a transport's functions, which may be a plugin's, by callback_call: see core/callback.h. */
+/* Calls a transport's functions, which may be a plugin's, by callback_call: see core/callback.h.
+ * The cancellation of a thread that is in one ends the process, too. */
 #ifndef TRANSPORT_GUARDED_H
 #define TRANSPORT_GUARDED_H
 

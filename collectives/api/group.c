@@ -318,8 +318,8 @@ static tutti_status run(struct call_batch *b, const tutti_call *call)
 		call = &no_call;
 	if (b->count == 0) {
 		if (call->done)
-			callback_call("the done function", "tutti_group_end", -1,
-				      call->done(call->done_arg, TUTTI_OK));
+			callback_done("the done function", "tutti_group_end", -1, call->done,
+				      call->done_arg, TUTTI_OK);
 		return TUTTI_OK;
 	}
 	if (b->count == 1)

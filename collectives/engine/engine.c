@@ -142,7 +142,7 @@ static bool lock_in_time(struct engine *e)
 		snprintf(why, sizeof why,
 			 "a thread has held its lock for %d ms: a callback, such as a reduction "
 			 "function, does not return, or was left by longjmp",
-			 e->config.timeout_ms);
+			 engine_give_up_ms(e));
 	leave_allocated(e, why);
 	engine_set_failure(e, TUTTI_ERR_ABORTED, FAILURE_NO_RANK, why);
 	return false;

@@ -160,13 +160,22 @@ bool helper_is_needed(struct engine *e);
 tutti_status helper_attach(struct engine *e);
 /* False: it does not help e. Else it cleans e up, soon. */
 bool helper_clean(struct engine *e);
-/* When a wait of engine_destroy that begins now gives up. A simulated engine has no timeout. */
+/* How long a wait of engine_destroy lasts at most: not less than a thread that works may have to
+ * wait for a processor. 0, of a simulated engine: no limit. */
+static inline int engine_give_up_ms(const struct engine *e)
+{
+	enum { LEAST_MS = 1000 };
+	int timeout_ms = e->config.timeout_ms;
+
+	return timeout_ms > 0 && timeout_ms < LEAST_MS ? LEAST_MS : timeout_ms;
+}
+/* When it gives up, if it begins now. */
 static inline uint64_t engine_give_up_ns(const struct engine *e)
 {
-	return e->config.timeout_ms > 0 ? deadline_after_ms(e->config.timeout_ms) : DEADLINE_NONE;
+	return engine_give_up_ms(e) > 0 ? deadline_after_ms(engine_give_up_ms(e)) : DEADLINE_NONE;
 }
 /* Returns when the helper thread no longer uses e. False: no callback has returned for
- * config.timeout_ms. */
+ * engine_give_up_ms. */
 bool helper_detach(struct engine *e);
 
 #endif

@@ -212,10 +212,8 @@ bool engine_call_back(struct engine *e)
 	if (!work)
 		return false;
 	work_result(work);
-	callback_in_done = true;
-	callback_call("the done function", "a tutti_call", e->config.rank,
-		      work->spec.done(work->spec.done_arg, work->status));
-	callback_in_done = false;
+	callback_done("the done function", "a tutti_call", e->config.rank, work->spec.done,
+		      work->spec.done_arg, work->status);
 	no_longer_async(e, work);
 	return true;
 }

@@ -28,7 +28,7 @@ typedef struct tutti_axis {
  * MISMATCH: ranks pass different axes; else the communicator's, or MEMORY. */
 tutti_status tutti_mesh_create(tutti_mesh **mesh, tutti_comm *comm, const tutti_axis *axes,
                                int num_axes);
-/* Local; NULL is allowed. Its communicators go with it. */
+/* Local; NULL is allowed. Its communicators go with it. In a done function: see tutti_done_fn. */
 void tutti_mesh_destroy(tutti_mesh *mesh);
 /* The ranks that differ from this one in these axes only ("tp", or "dp,cp" as one), in mesh order;
  * "": this rank alone. The mesh's, until it is destroyed. Single axes exist from create on; a

@@ -139,13 +139,17 @@ tutti_status tutti_rpc_shutdown(tutti_rpc *rpc, int timeout_ms);
 /* Any thread: leaves without waiting. Pending and later calls return ABORTED here. To the other
  * ranks it looks as if this rank had died: their calls to it return PEER. */
 void tutti_rpc_abort(tutti_rpc *rpc);
-/* NULL is fine. Calls tutti_rpc_shutdown, unless it, or abort, was called before; after an error it
- * goes on as abort does. Waits for functions that run and replies that have not been ended; gives
- * up when the rpc's timeout (60 s if it has none; at least 1 s) has passed since this call began. A
- * line on stderr (not with TUTTI_LOG=off) then names what has not ended, with the callers. Such
- * functions may still return, and such replies be ended, at any time: the rpc stays allocated with
- * its payloads, references and parameters, and their release functions are not called. No future
- * may be left. */
+/* NULL is fine. Calls tutti_rpc_shutdown with the rpc's timeout (60 s if it has none), unless it or
+ * abort was called before; after an error it goes on as abort does. Waits for functions that run
+ * and replies that have not been ended until that timeout, from this call's beginning, has passed,
+ * and at least for 1 s after shutdown. Then it cancels them, and gives up 1 s later; if none is
+ * left, it waits up to 10 s for the library's threads. Destroying the communicator has the limits
+ * of tutti_comm_destroy. Release functions, and destroy functions of references, that it calls in
+ * its own thread have no limit.
+ * When it gives up, a line on stderr (not with TUTTI_LOG=off) names what has not ended, with the
+ * callers. Such functions may still return, and such replies be ended, at any time: the rpc stays
+ * allocated with its payloads, references and parameters, and their release functions are not
+ * called. No future may be left. */
 void tutti_rpc_destroy(tutti_rpc *rpc);
 
 int tutti_rpc_rank(const tutti_rpc *rpc); /* -1 of NULL; as create's comm */

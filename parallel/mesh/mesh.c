@@ -2,6 +2,7 @@
  * several. */
 #include "parallel/mesh/mesh.h"
 
+#include "core/callback.h"
 #include "train/base/base.h"
 
 #include <stdlib.h>
@@ -118,7 +119,7 @@ tutti_status tutti_mesh_create(tutti_mesh **mesh, tutti_comm *comm, const tutti_
 
 void tutti_mesh_destroy(tutti_mesh *mesh)
 {
-	if (!mesh)
+	if (!mesh || callback_refuses("tutti_mesh_destroy"))
 		return;
 	while (mesh->group_count > 0)
 		tutti_comm_destroy(mesh->groups[--mesh->group_count].comm);

@@ -96,10 +96,11 @@ static int mend(tutti_endpoint *, int *)
 	return 0;
 }
 
+// A rank that destroys its communicator in doubt calls mend.
 static int in_doubt(tutti_endpoint *)
 {
 	leave_in("in_doubt");
-	return 0;
+	return std::strcmp(std::getenv("LEAVES"), "mend") == 0;
 }
 
 extern "C" __attribute__((visibility("default"))) const tutti_transport *tutti_transport_plugin()

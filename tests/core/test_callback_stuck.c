@@ -5,6 +5,7 @@
 #include "tests/limit.h"
 
 #include <tutti/parallel.h>
+#include <tutti/rpc.h>
 
 #include <pthread.h>
 #include <semaphore.h>
@@ -336,7 +337,7 @@ static void test_calls_in_done(void **state)
 {
 	(void)state;
 	expect_end(call_in_done, 0,
-		   "tutti_comm_destroy destroys nothing: it was called in the done function");
+		   "tutti_comm_destroy destroys nothing: it was called in a done function");
 }
 
 /* ---- the layers above */
@@ -397,11 +398,12 @@ static tutti_status leaving_function(tutti_replica *replica)
 	return TUTTI_OK;
 }
 
+/* Without threads: one of another replica would still use the stack that longjmp has left. */
 static void leave_replica(void)
 {
 	const int64_t shape = 4;
 	float items[2] = {0};
-	tutti_comm *comms[2];
+	tutti_comm *comm;
 	tutti_data_parallel *dp;
 	tutti_data_parallel_config config = {.forward = leaving_function,
 					     .loss = leaving_function,
@@ -410,16 +412,15 @@ static void leave_replica(void)
 					     .output_count = 1};
 	tutti_data_parallel_batch batch = {.inputs = items, .items = 2};
 
-	init(comms);
+	MUST(tutti_init(&comm, &(tutti_config){.world_size = 1}) == TUTTI_OK);
 	MUST(tutti_model_create(&config.model) == TUTTI_OK);
 	tutti_model_param(config.model, tutti_model_unit(config.model, "unit"), "p", 1, &shape, 0);
-	MUST(tutti_data_parallel_create(&dp, comms, 2, &config) == TUTTI_OK);
+	MUST(tutti_data_parallel_create(&dp, &comm, 1, &config) == TUTTI_OK);
 	if (setjmp(back) == 0)
 		tutti_data_parallel_step(dp, &batch, &(tutti_optimizer){.kind = TUTTI_SGD}, 1,
 					 NULL);
 	tutti_data_parallel_destroy(dp);
-	tutti_comm_destroy(comms[0]);
-	tutti_comm_destroy(comms[1]);
+	tutti_comm_destroy(comm);
 }
 
 static void test_replica(void **state)
@@ -427,6 +428,129 @@ static void test_replica(void **state)
 	(void)state;
 	expect_end(leave_replica, 0,
 		   "tutti_data_parallel_destroy destroys nothing: a function of a replica");
+}
+
+/* ---- every object whose destroy function waits, in a done function */
+static struct {
+	tutti_comm *comm;
+	tutti_mesh *mesh;
+	tutti_pipeline *pipeline;
+	tutti_trainer *trainer;
+	tutti_data_parallel *dp;
+	tutti_rpc *rpc;
+} whole;
+
+static void destroy_whole(void)
+{
+	tutti_rpc_destroy(whole.rpc);
+	tutti_data_parallel_destroy(whole.dp);
+	tutti_trainer_destroy(whole.trainer);
+	tutti_pipeline_destroy(whole.pipeline);
+	tutti_mesh_destroy(whole.mesh);
+	tutti_comm_destroy(whole.comm);
+}
+
+static void destroying_done(void *arg, tutti_status status)
+{
+	(void)arg, (void)status;
+	destroy_whole();
+	sem_post(&has_left);
+}
+
+static void make_whole(void)
+{
+	const int64_t shape = 4;
+	tutti_pipeline_config stages = {.micro_batches = 1,
+					.count = 1,
+					.forward = destroying_forward,
+					.backward = backward};
+	tutti_data_parallel_config copies = {.forward = leaving_function,
+					     .loss = leaving_function,
+					     .backward = leaving_function,
+					     .input_bytes = sizeof(float),
+					     .output_count = 1};
+
+	MUST(tutti_init(&whole.comm, &(tutti_config){.world_size = 1}) == TUTTI_OK);
+	MUST(tutti_mesh_create(&whole.mesh, whole.comm, &(tutti_axis){"pp", 1}, 1) == TUTTI_OK);
+	MUST(tutti_pipeline_create(&whole.pipeline, whole.mesh, &stages) == TUTTI_OK);
+	MUST(tutti_model_create(&copies.model) == TUTTI_OK);
+	tutti_model_param(copies.model, tutti_model_unit(copies.model, "unit"), "p", 1, &shape, 0);
+	MUST(tutti_trainer_create(&whole.trainer, copies.model, whole.comm, NULL) == TUTTI_OK);
+	MUST(tutti_data_parallel_create(&whole.dp, &whole.comm, 1, &copies) == TUTTI_OK);
+	MUST(tutti_rpc_create(&whole.rpc, whole.comm, NULL) == TUTTI_OK);
+	tutti_model_destroy(copies.model);
+}
+
+static void check_whole(void)
+{
+	float x = 1;
+
+	sem_wait(&has_left);
+	MUST(tutti_rpc_status(whole.rpc) == TUTTI_OK);
+	MUST(tutti_all_reduce(&x, &x, 1, TUTTI_F32, TUTTI_SUM, tutti_mesh_comm(whole.mesh, "pp"),
+			      NULL) == TUTTI_OK);
+	MUST(tutti_trainer_stats(whole.trainer, &(tutti_train_stats){0}) == TUTTI_OK);
+}
+
+static void destroy_in_done_of_group(void)
+{
+	sem_init(&has_left, 0, 0);
+	make_whole();
+	MUST(tutti_group_begin() == TUTTI_OK);
+	MUST(tutti_group_end(&(tutti_call){.done = destroying_done}) == TUTTI_OK);
+	check_whole();
+	destroy_whole();
+}
+
+static void destroy_in_done_of_rpc(void)
+{
+	const tutti_rpc_options options = {.done = destroying_done};
+
+	sem_init(&has_left, 0, 0);
+	make_whole();
+	MUST(tutti_rpc_call_async(whole.rpc, 0, "none", NULL, 0, NULL, &options, NULL) == TUTTI_OK);
+	check_whole();
+	destroy_whole();
+}
+
+static void destroy_in_done_of_call(void)
+{
+	static float x;
+
+	sem_init(&has_left, 0, 0);
+	make_whole();
+	MUST(tutti_all_reduce(&x, &x, 1, TUTTI_F32, TUTTI_SUM, whole.comm,
+			      &(tutti_call){.done = destroying_done}) == TUTTI_OK);
+	check_whole();
+	destroy_whole();
+}
+
+/* Each says so once: the second time it destroys. */
+static void expect_kept(void (*scenario)(void))
+{
+	static const char *const notices[] = {"tutti_rpc_destroy does nothing",
+					      "tutti_comm_destroy destroys nothing",
+					      "tutti_pipeline_destroy destroys nothing",
+					      "tutti_mesh_destroy destroys nothing",
+					      "tutti_trainer_destroy destroys nothing",
+					      "tutti_data_parallel_destroy destroys nothing"};
+	char said[4096];
+	int end = run(scenario, said, sizeof said);
+
+	for (size_t i = 0; i < sizeof notices / sizeof notices[0]; i++) {
+		const char *at = strstr(said, notices[i]);
+		if (end != 0 || !at || strstr(at + 1, notices[i]))
+			fail_msg("ended with %d, and said '%s' instead of '%s' once", end, said,
+				 notices[i]);
+	}
+}
+
+static void test_all_in_done(void **state)
+{
+	(void)state;
+	expect_kept(destroy_in_done_of_group);
+	expect_kept(destroy_in_done_of_rpc);
+	expect_kept(destroy_in_done_of_call);
 }
 
 int main(void)
@@ -439,6 +563,7 @@ int main(void)
 		cmocka_unit_test(test_calls_in_done),
 		cmocka_unit_test(test_pipeline),
 		cmocka_unit_test(test_replica),
+		cmocka_unit_test(test_all_in_done),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,6 +5,7 @@
 #include "tests/rpc/rpc_ranks.h"
 
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -18,11 +19,26 @@ enum kind { HELD, RUNS, RUNS_SHORT, DONE, RELEASE, DIED };
 static struct scene {
 	enum kind kind;
 	bool aborts;
-	const char *says; /* destroy, on stderr */
+	const char *says; /* destroy, on stderr, of what it waited for */
 } scene;
 
 static struct rpc_rank all[RANKS_MAX];
 static atomic_int begun, is_open, returned;
+
+static atomic_bool has_no_timeout;
+static atomic_int shutdown_ms;
+
+tutti_status __real_tutti_rpc_shutdown(tutti_rpc *rpc, int timeout_ms);
+tutti_status __wrap_tutti_rpc_shutdown(tutti_rpc *rpc, int timeout_ms);
+
+/* Of an rpc without a timeout: notes what destroy has asked for, and waits less. */
+tutti_status __wrap_tutti_rpc_shutdown(tutti_rpc *rpc, int timeout_ms)
+{
+	if (!atomic_load(&has_no_timeout))
+		return __real_tutti_rpc_shutdown(rpc, timeout_ms);
+	atomic_store(&shutdown_ms, timeout_ms);
+	return __real_tutti_rpc_shutdown(rpc, 50);
+}
 
 /* Of whichever function: until the rpc has been destroyed. */
 static void block(void)
@@ -189,8 +205,10 @@ static const char *written(void)
 static void destroy_has_a_deadline(void **state)
 {
 	static const struct scene scenes[] = {
-		{HELD, false, "'stuck', called by rank 0, is held"},
-		{HELD, true, "'stuck', called by rank 0, is held"},
+		{HELD, false,
+		 "'stuck', called by rank 0, is held: tutti_rpc_reply_end was not called"},
+		{HELD, true,
+		 "'stuck', called by rank 0, is held: tutti_rpc_reply_end was not called"},
 		{RUNS, false, "'stuck', called by rank 0, runs"},
 		{RUNS, true, "'stuck', called by rank 0, runs"},
 		{RUNS_SHORT, true, "'stuck', called by rank 0, runs"},
@@ -207,16 +225,43 @@ static void destroy_has_a_deadline(void **state)
 		atomic_store(&returned, 0);
 		with_ranks(2, NULL, 1, leaves);
 		const char *text = written();
-		const char *line = strstr(text, "rank 1: tutti_rpc_destroy gave up waiting: ");
-		if (!line || !strstr(line, scene.says) || !strstr(line, "Left allocated: the rpc"))
-			fail_msg("scene %zu: stderr: %s", i, text);
+		char start[200];
+		snprintf(start, sizeof start,
+			 "rank 1: tutti_rpc_destroy gave up waiting: %s. Left allocated: the rpc",
+			 scene.says);
+		const char *line = strstr(text, start);
+		if (!line || strncmp(strchr(line, '\n') - 8, " threads", 8) != 0)
+			fail_msg("scene %zu: no '%s' in stderr: %s", i, start, text);
 	}
+}
+
+/* Rank 0 is in no shutdown. */
+static void stays(struct rank *rank)
+{
+	struct rpc_rank *r = &all[rank->rank];
+
+	rpc_open(r, rank, &(tutti_rpc_config){.timeout_ms = -1});
+	if (rank->rank == 0)
+		rpc_until(r, &returned, 1);
+	tutti_rpc_destroy(r->rpc);
+	atomic_fetch_add(&returned, 1);
+}
+
+static void shutdown_has_a_deadline(void **state)
+{
+	(void)state;
+	atomic_store(&returned, 0);
+	atomic_store(&has_no_timeout, true);
+	with_ranks(2, NULL, 1, stays);
+	atomic_store(&has_no_timeout, false);
+	assert_int_equal(atomic_load(&shutdown_ms), 60000);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(destroy_has_a_deadline, capture, release),
+		cmocka_unit_test_setup_teardown(shutdown_has_a_deadline, capture, release),
 	};
 
 	test_limit(100);

@@ -15,6 +15,8 @@ foreach(name open pwrite ftruncate fallocate fsync mkdir rename rmdir)
 endforeach()
 # One rank's disk is full.
 target_link_options(test_save_full_disk PRIVATE LINKER:--wrap=fallocate LINKER:--wrap=pwrite)
+# A disk that answers no more.
+target_link_options(test_checkpoint_disk PRIVATE LINKER:--wrap=pwrite)
 target_link_options(test_offload_full_disk PRIVATE LINKER:--wrap=posix_fallocate)
 # Watches where a rank begins to wait.
 foreach(name work_wait all_gather all_reduce)

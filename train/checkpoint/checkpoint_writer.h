@@ -5,6 +5,8 @@
 
 #include "train/checkpoint/checkpoint_index.h"
 
+#include <stdbool.h>
+
 /* A range of one tensor that this rank saves. Over all ranks every element is saved once. An empty
  * range only declares the tensor. */
 struct checkpoint_range {
@@ -36,7 +38,8 @@ tutti_status checkpoint_writer_values(struct checkpoint_writer *save, size_t ran
 /* Returns when all is written and synced. *text, which the caller frees, is for rank 0's
  * checkpoint_dir_commit. INVALID: a range lacks values; SYSTEM, TIMEOUT, MEMORY. */
 tutti_status checkpoint_writer_finish(struct checkpoint_writer *save, char **text, size_t *bytes);
-/* Ends the thread. Removes the file unless it was finished. */
-void checkpoint_writer_destroy(struct checkpoint_writer *save);
+/* Ends the thread. Removes the file unless it was finished. False: gave up waiting for the thread,
+ * and the file and what the thread uses stay; the file system may not answer. */
+bool checkpoint_writer_destroy(struct checkpoint_writer *save);
 
 #endif

@@ -22,8 +22,8 @@ void checkpoint_abandon(tutti_trainer *trainer)
 
 	if (!saving)
 		return;
-	checkpoint_writer_destroy(saving->save);
-	checkpoint_dir_finish(&saving->dir);
+	if (checkpoint_writer_destroy(saving->save)) /* else a file system that does not answer */
+		checkpoint_dir_finish(&saving->dir);
 	free(saving);
 	trainer->saving = NULL;
 }

@@ -239,16 +239,23 @@ tutti_status staging_finish(struct staging *staging)
 	return status;
 }
 
-void staging_destroy(struct staging *staging)
+/* While the thread lives, its file is open and all of it allocated. */
+static void leave_thread(struct staging *staging)
+{
+	log_notice("%s Its file stays open and its memory allocated.", tutti_comm_error(NULL));
+	pthread_detach(staging->thread);
+}
+
+bool staging_destroy(struct staging *staging)
 {
 	if (!staging)
-		return;
+		return true;
+	struct train_failure before = failure_of(TUTTI_ERR_TIMEOUT);
 	end(staging, true);
 	if (!thread_ends(staging)) {
-		log_notice("%s Its file stays open and its memory allocated.",
-			   tutti_comm_error(NULL));
-		pthread_detach(staging->thread);
-		return;
+		leave_thread(staging);
+		failure_return(&before);
+		return false;
 	}
 	join(staging);
 	if (staging->fd >= 0)
@@ -257,4 +264,5 @@ void staging_destroy(struct staging *staging)
 	pthread_cond_destroy(&staging->changed);
 	free(staging->slots);
 	free(staging);
+	return true;
 }

@@ -5,6 +5,8 @@
 
 #include <tutti/tutti.h>
 
+#include <stdbool.h>
+
 enum { STAGING_SLOT_BYTES = 1 << 20 };
 
 struct staging;
@@ -21,7 +23,8 @@ tutti_status staging_write(struct staging *staging, uint64_t at, uint32_t *crc32
 /* Waits until all is written and synced. Errors as of staging_write. The thread has ended and the
  * file is closed, except after TIMEOUT. */
 tutti_status staging_finish(struct staging *staging);
-/* Drops what is not written yet. Waits for the write or sync in progress. */
-void staging_destroy(struct staging *staging);
+/* Drops what is not written yet. Waits for the write or sync in progress. False: gave up after the
+ * timeout, and the thread may still use the file and the sums. Keeps this thread's last error. */
+bool staging_destroy(struct staging *staging);
 
 #endif

@@ -179,6 +179,8 @@ void tutti_data_parallel_destroy(tutti_data_parallel *dp)
 {
 	if (!dp || dp->owner != getpid()) /* the threads, and what they use, are the parent's */
 		return;
+	if (callback_refuses("tutti_data_parallel_destroy"))
+		return;
 	if (dp->is_busy) {
 		callback_keep("tutti_data_parallel_destroy",
 			      "a function of a replica runs, or was left by longjmp");

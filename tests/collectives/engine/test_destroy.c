@@ -2,6 +2,8 @@
  * make no call after them, all end well with different data, and no rank says a word. */
 #include "tests/limit.h"
 
+#include "collectives/engine/engine_internal.h"
+
 #include <tutti/tutti.h>
 
 #include <stdio.h>
@@ -115,11 +117,27 @@ static void test_right_program(void **state)
 	assert_string_equal(text, "");
 }
 
+/* Would break: with a timeout of some ms a destroy gives up on a thread that only waits for a
+ * processor. */
+static void patience(void **state)
+{
+	static struct engine e;
+
+	(void)state;
+	e.config.timeout_ms = 1;
+	assert_int_equal(engine_give_up_ms(&e), 1000);
+	e.config.timeout_ms = 1001;
+	assert_int_equal(engine_give_up_ms(&e), 1001);
+	e.config.timeout_ms = 0;
+	assert_true(engine_give_up_ns(&e) == DEADLINE_NONE);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_different_roots),
 		cmocka_unit_test(test_right_program),
+		cmocka_unit_test(patience),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

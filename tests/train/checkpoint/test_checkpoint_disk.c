@@ -10,7 +10,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +25,21 @@
 #include "tests/unit.h"
 
 static int threads_at_rest; /* while nothing is saved */
+
+static atomic_bool is_stuck; /* the disk, and whoever writes to it */
+static atomic_int stuck;
+
+ssize_t __real_pwrite(int fd, const void *data, size_t bytes, off_t at);
+ssize_t __wrap_pwrite(int fd, const void *data, size_t bytes, off_t at);
+
+ssize_t __wrap_pwrite(int fd, const void *data, size_t bytes, off_t at)
+{
+	if (atomic_load(&is_stuck))
+		atomic_fetch_add(&stuck, 1);
+	while (atomic_load(&is_stuck))
+		poll(NULL, 0, 1);
+	return __real_pwrite(fd, data, bytes, at);
+}
 
 static bool says(const char *text)
 {
@@ -350,6 +367,35 @@ static void wrong_values(void **state)
 	assert_true(says("The kind 'a/b' of a saved tensor"));
 }
 
+/* On a file system that answers no more nothing else is tried, and the caller's error stays. */
+static void dead_disk(void **state)
+{
+	struct checkpoint_range range = {
+		.tensor = {.kind = "param", .name = "w", .ndim = 1, .shape = {10}}, .count = 10};
+	struct checkpoint_part part = {
+		.dir = saved_dir, .temporary = ".", .world_size = 1, .timeout_ms = 1};
+	struct checkpoint_writer *save;
+	float values[10] = {0};
+	int threads = threads_alive();
+	char *text;
+	size_t bytes;
+
+	(void)state;
+	assert_int_equal(checkpoint_writer_create(&save, &part, &range, 1), TUTTI_OK);
+	atomic_store(&is_stuck, true);
+	assert_int_equal(checkpoint_writer_values(save, 0, values, sizeof values), TUTTI_OK);
+	while (atomic_load(&stuck) == 0)
+		poll(NULL, 0, 1);
+	assert_int_equal(checkpoint_writer_finish(save, &text, &bytes), TUTTI_ERR_TIMEOUT);
+	tutti_set_error(TUTTI_ERR_PEER, "the caller's own error");
+	assert_false(checkpoint_writer_destroy(save));
+	assert_true(says("the caller's own error"));
+	assert_int_equal(saved_count(saved_dir, "part-"), 1);
+	atomic_store(&is_stuck, false);
+	while (threads_alive() > threads) /* it uses what destroy has left */
+		poll(NULL, 0, 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -364,6 +410,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(not_allowed, saved_setup, saved_teardown),
 		cmocka_unit_test_setup_teardown(not_shared, saved_setup, saved_teardown),
 		cmocka_unit_test_setup_teardown(wrong_values, saved_setup, saved_teardown),
+		cmocka_unit_test_setup_teardown(dead_disk, saved_setup, saved_teardown),
 	};
 	if (jansson_needed() != TUTTI_OK)
 		return saved_refusal();
