@@ -12,7 +12,7 @@ static void the_most_telling_end_is_kept(void **state)
 {
 	static const int errors[] = {ETIMEDOUT,   ECONNREFUSED, ECONNRESET,
 				     ENETUNREACH, EADDRINUSE,   EPERM};
-	char text[TRIES_TEXT_BYTES], why[16];
+	char text[TRIES_TEXT_BYTES], why[24];
 
 	(void)state;
 	/* In every order of two. */
