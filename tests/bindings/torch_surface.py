@@ -246,10 +246,36 @@ def _waiting_callbacks(rank, size, folder):
         assert (x == size).all()
 
 
+def _callbacks_of_two_completers(rank, size, folder):
+    """A callback waits for one of a call of its own, which waits for the first one: the second has the error."""
+    signal.alarm(60)
+    start(rank, size, folder)
+    for wait in (OrderedFuture.value, OrderedFuture.wait):
+        gate, inner = threading.Event(), []
+        dist.all_reduce(torch.ones(2), async_op=True).get_future().then(lambda f: gate.wait(30))  # noqa: B023
+
+        def outer(f):
+            future = dist.all_reduce(torch.ones(2), async_op=True).get_future()
+            inner.append(future.then(lambda f: wait(first)))  # noqa: B023
+            inner.append(future.then(lambda f: 4))  # noqa: B023
+            return wait_for_error(inner[0]), inner[1].wait()  # noqa: B023
+
+        def wait_for_error(future):
+            return raised(RuntimeError, future.wait, "wait for each other")
+
+        first = dist.all_reduce(torch.ones(2), async_op=True).get_future().then(outer)
+        gate.set()
+        assert first.wait()[1] == 4
+        x = torch.ones(2)
+        dist.all_reduce(x)
+        assert (x == size).all()
+
+
 def futures():
     for size in (2, 3):
         run(size, _futures)
     run(2, _waiting_callbacks)
+    run(2, _callbacks_of_two_completers)
 
 
 def _named(rank, size, folder, name):

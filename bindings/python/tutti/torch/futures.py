@@ -19,6 +19,7 @@ from .failures import aborted
 
 _completers = weakref.WeakSet()
 _threads = weakref.WeakSet()  # these, and those that wait for a message
+_waits = threading.Lock()  # of every completer's awaited
 
 
 class _Here(threading.local):
@@ -148,6 +149,7 @@ class Completer(threading.Thread):
         self.path = name
         self.lock = threading.Lock()
         self.is_stopped = self.is_orphan = False
+        self.awaited = None  # a future of another completer, for which a callback in this thread waits
         self._entries = queue.SimpleQueue()
         self._settled = threading.Condition()
         _completers.add(self)
@@ -190,8 +192,25 @@ class Completer(threading.Thread):
         if threading.current_thread() is self:
             self._go_on_until(future)
             return
-        with self._settled:
-            self._settled.wait_for(future.done)
+        own = here.completer
+        if own is not None:
+            own._begin_wait(future)
+        try:
+            with self._settled:
+                self._settled.wait_for(future.done)
+        finally:
+            if own is not None:
+                own.awaited = None
+
+    def _begin_wait(self, future) -> None:
+        """In the completer's thread. Refuses a wait for a completer that waits, itself or by others, for this one."""
+        with _waits:
+            ahead = future
+            while ahead is not None and not ahead.done():
+                if ahead._completer is self:
+                    raise RuntimeError("tutti: callbacks wait for each other: this future's completer waits for this callback")
+                ahead = ahead._completer.awaited
+            self.awaited = future
 
     def _go_on_until(self, future) -> None:
         """Inside of a callback. The queue is waited for only if the future's turn is in it: by its call's deadline."""
@@ -238,6 +257,8 @@ def join_threads() -> None:
 
 def forget_threads() -> None:
     """In a forked child, which has none of these threads."""
+    global _waits
+    _waits = threading.Lock()
     _threads.clear()
     for completer in list(_completers):
         completer.forget_thread()
