@@ -2,6 +2,7 @@
 names of devices."""
 
 import os
+import signal
 import sys
 import threading
 from datetime import timedelta
@@ -11,6 +12,7 @@ import torch.distributed as dist
 from torch_ranks import raised, run, run_all, start
 
 import tutti.errors
+from tutti.torch.futures import OrderedFuture
 from tutti.torch.group import Delegate
 
 CPU = torch.device("cpu")
@@ -203,9 +205,77 @@ def _futures(rank, size, folder):
     raised(tutti.errors.MismatchError, future.then(lambda f: f.value()).value, "called all_reduce")
 
 
+def _waiting_callbacks(rank, size, folder):
+    """A callback may wait for one that was attached after it, which then runs inside of the wait; not for itself."""
+    signal.alarm(60)
+    start(rank, size, folder)
+    for wait in (OrderedFuture.value, OrderedFuture.wait):
+        gate, ran, errors = threading.Event(), [], []
+        dist.all_reduce(torch.ones(2), async_op=True).get_future().then(lambda f: gate.wait(30))  # noqa: B023
+        future = dist.all_reduce(torch.ones(2), async_op=True).get_future()
+
+        def first(f):
+            ran.append("first")  # noqa: B023
+            found = wait(last), wait(later), wait(third)  # noqa: B023
+            errors.append(raised(RuntimeError, lambda: wait(own), "waits for itself"))  # noqa: B023
+            errors.append(raised(RuntimeError, lambda: wait(after_own), "waits for itself"))  # noqa: B023
+            return found
+
+        def back(f):
+            errors.append(raised(RuntimeError, lambda: wait(own), "waits for itself"))  # noqa: B023
+            return 3
+
+        def say(name, value):
+            def callback(f):
+                ran.append(name)  # noqa: B023
+                return value(f)
+
+            return callback
+
+        own = future.then(first)
+        after_own = own.then(say("after own", lambda f: wait(f)))  # noqa: B023
+        between = future.then(say("between", lambda f: 5))
+        later = future.then(say("later", lambda f: 1))
+        last = later.then(say("last", lambda f: wait(f) + 1))  # noqa: B023
+        third = future.then(back)
+        gate.set()
+        assert own.wait() == (2, 1, 3) == after_own.wait() and between.wait() == 5 and len(errors) == 3
+        assert ran == ["first", "between", "later", "last", "after own"], ran
+        x = torch.ones(2)
+        dist.all_reduce(x)
+        assert (x == size).all()
+
+
+def _callbacks_of_two_completers(rank, size, folder):
+    """A callback waits for one of a call of its own, which waits for the first one: the second has the error."""
+    signal.alarm(60)
+    start(rank, size, folder)
+    for wait in (OrderedFuture.value, OrderedFuture.wait):
+        gate, inner = threading.Event(), []
+        dist.all_reduce(torch.ones(2), async_op=True).get_future().then(lambda f: gate.wait(30))  # noqa: B023
+
+        def outer(f):
+            future = dist.all_reduce(torch.ones(2), async_op=True).get_future()
+            inner.append(future.then(lambda f: wait(first)))  # noqa: B023
+            inner.append(future.then(lambda f: 4))  # noqa: B023
+            return wait_for_error(inner[0]), inner[1].wait()  # noqa: B023
+
+        def wait_for_error(future):
+            return raised(RuntimeError, future.wait, "wait for each other")
+
+        first = dist.all_reduce(torch.ones(2), async_op=True).get_future().then(outer)
+        gate.set()
+        assert first.wait()[1] == 4
+        x = torch.ones(2)
+        dist.all_reduce(x)
+        assert (x == size).all()
+
+
 def futures():
     for size in (2, 3):
         run(size, _futures)
+    run(2, _waiting_callbacks)
+    run(2, _callbacks_of_two_completers)
 
 
 def _named(rank, size, folder, name):

@@ -60,12 +60,14 @@ class ObjectCalls:
 
     def scatter(self, sendobj: Optional[Sequence[Any]], root: int = 0) -> Any:
         """sendobj, of root: as many objects as there are ranks."""
-        parts: List[bytes] = []
-        if self.rank == root:
-            parts = [dumps(value) for value in (() if sendobj is None else sendobj)]
-            if len(parts) != self.size:
-                raise InvalidError(f"scatter: {len(parts)} objects for {self.size} ranks")
-        return loads(_objects.scatter(self.tutti, parts, root))
+
+        def parts() -> List[Any]:
+            values = [] if sendobj is None else list(sendobj)
+            if len(values) != self.size:
+                raise InvalidError(f"scatter: {len(values)} objects for {self.size} ranks")
+            return values
+
+        return self._from_one("scatter", root, parts)
 
     def allreduce(self, sendobj: Any, op: Any = SUM) -> Any:
         """op: also a function of two objects; it runs on rank 0 alone. Reduces in the order of ranks, so all get the same."""
@@ -73,7 +75,7 @@ class ObjectCalls:
         found = self.allgather(sendobj)
         if not is_own:
             return reduce(function, found)
-        return self.bcast(self._from_one("allreduce", 0, lambda: self._at(0, reduce(function, found))))
+        return self._from_one("allreduce", 0, lambda: [reduce(function, found)], to_all=True)
 
     def reduce(self, sendobj: Any, op: Any = SUM, root: int = 0) -> Any:
         """op: also a function of two objects, which runs on root."""
@@ -103,9 +105,9 @@ class ObjectCalls:
     def _at(self, root: int, value: Any) -> List[Any]:
         return [value if rank == root else None for rank in range(self.size)]
 
-    def _from_one(self, call: str, root: int, results: Callable[[], Iterable[Any]]) -> Any:
-        """Calls results() on root alone; it runs a function of the caller's and yields one result per rank. So all ranks get
-        the results of one run, and if it raises, all raise."""
+    def _from_one(self, call: str, root: int, results: Callable[[], Iterable[Any]], to_all: bool = False) -> Any:
+        """Calls results() on root alone; it yields one result per rank, or one to_all. So all ranks get the results of one
+        run, and if it raises, all raise: root the same error, even if the communicator fails as it tells the others."""
         error: Optional[Exception] = None
         outcomes: List[bytes] = []
         if self.rank == root:
@@ -113,16 +115,42 @@ class ObjectCalls:
                 outcomes = [dumps((None, result)) for result in results()]  # at once: functions may change what they return
             except Exception as raised:
                 error = raised
-                outcomes = [dumps((f"{type(raised).__name__}: {raised}", None))] * self.size
+                outcomes = [dumps((f"{type(raised).__name__}: {raised}", None))] * (1 if to_all else self.size)
             except BaseException:
                 self.tutti.abort()
                 raise
-        failure, result = loads(_objects.scatter(self.tutti, outcomes, root))
+        try:
+            if to_all:
+                own = _objects.broadcast_bytes(self.tutti, b"".join(outcomes), root)
+            else:
+                own = _objects.scatter(self.tutti, outcomes, root)
+        except Error as unsent:
+            if error is None:
+                raise
+            raise error from unsent
         if error is not None:
             raise error
+        failure, result = loads(own)
         if failure is not None:
-            raise Error(f"{call}: the operation raised on rank {root}: {failure}")
+            raise Error(f"{call} raised on rank {root}: {failure}")
         return result
+
+    def _agree(self, call: str, error: Optional[Exception]) -> None:
+        """Raises on all ranks if one has an error, on which it would not take part in what follows."""
+
+        def refuse() -> List[Any]:
+            assert error is not None
+            raise error
+
+        flags = array("B", bytes(self.size))
+        try:
+            self.tutti.all_gather(array("B", [error is not None]), flags)
+            if any(flags):
+                self._from_one(call, flags.index(1), refuse, to_all=True)
+        except Error as first:
+            if error is None or error is first:
+                raise
+            raise error from first
 
     def alltoall(self, sendobj: Sequence[Any]) -> List[Any]:
         """sendobj: an object for each rank."""

@@ -18,14 +18,18 @@ def check_no_group(call: str) -> None:
 
 
 def broadcast(comm: "Comm", value: Any, root: int) -> Any:
-    check_no_group("broadcast_object")
-    data = bytearray(pickle.dumps(value) if comm.rank == root else b"")
-    length = array("q", [len(data)])
-    comm.broadcast(length, root)
-    if comm.rank != root:
-        data = bytearray(length[0])
-    comm.broadcast(data, root)
+    data = broadcast_bytes(comm, pickle.dumps(value) if comm.rank == root else b"", root)
     return value if comm.rank == root else pickle.loads(data)
+
+
+def broadcast_bytes(comm: "Comm", own: bytes, root: int) -> bytearray:
+    """own: of root; the others need not know its length."""
+    check_no_group("broadcast_object")
+    length = array("q", [len(own)])
+    comm.broadcast(length, root)
+    data = bytearray(own if comm.rank == root else length[0])
+    comm.broadcast(data, root)
+    return data
 
 
 def all_gather(comm: "Comm", value: Any) -> List[Any]:

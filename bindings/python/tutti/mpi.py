@@ -8,10 +8,12 @@ behind all of them. IN_PLACE stands for the buffer of this side. Methods with a 
     a message has exactly as many elements as the buffer of its recv
     a recv names its tag, 0 by default: ANY_TAG is an UnsupportedError
     errors are exceptions of Tutti, and a rank that dies is one on all others
-Gatherv and Scatterv make a small call before, since Tutti's ranks all know the counts.
+Gatherv and Scatterv make a small call before, since Tutti's ranks all know the counts; so do reductions of pairs, whose
+ranks agree that all can go on.
 """
 
 import array
+import builtins
 import ctypes
 import socket
 import time
@@ -49,6 +51,7 @@ from .errors import Error, InvalidError, UnsupportedError
 
 __getattr__ = module_attribute
 Exception = Error  # mpi4py's name
+_Sides = Tuple[Optional[Buffer], Optional[Buffer]]
 
 
 def _tag(tag: int) -> int:
@@ -60,6 +63,18 @@ def _tag(tag: int) -> int:
 def _check_host(call: str, buffer: Optional[Buffer]) -> None:
     if buffer is not None and buffer.is_device:
         raise UnsupportedError(f"{call} does not accept GPU memory: pass an array in CPU memory")
+
+
+def _sides_of_pairs(call: str, send: Optional[Buffer], recv: Optional[Buffer], op: Op, is_here: bool) -> Tuple[Buffer, Buffer]:
+    """The pairs, and where the result is stored if it is here."""
+    if send is None or send.dtype not in PAIRS:
+        raise UnsupportedError(f"{call}: {op!r} works on pairs, as [array, MPI.DOUBLE_INT], or objects: allreduce(x, op)")
+    result = send if recv is None else recv
+    if is_here:
+        written(call, "recvbuf", result, {})
+        needs(call, "recvbuf", result.count, send.count, "as many as sendbuf")
+        _check_host(call, result)
+    return send, result
 
 
 def _store(data: Any, buffer: Optional[Buffer]) -> None:
@@ -111,7 +126,7 @@ class Comm(ObjectCalls, Names):
         return Request(self.tutti.start.broadcast(buffer_at(buf), root))
 
     @staticmethod
-    def _sides(sendbuf: Any, recvbuf: Any) -> Tuple[Optional[Buffer], Optional[Buffer]]:
+    def _sides(sendbuf: Any, recvbuf: Any) -> _Sides:
         """In place the one buffer is first, and the second None."""
         if sendbuf is IN_PLACE:
             return buffer_at(recvbuf), None
@@ -121,45 +136,43 @@ class Comm(ObjectCalls, Names):
         return send, recv
 
     def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Any = SUM) -> None:
-        sides = self._sides(sendbuf, recvbuf)
         if is_of_pairs(op):
-            self._fold("Allreduce", sides, op)
+            self._fold("Allreduce", lambda: self._sides(sendbuf, recvbuf), op)
         else:
+            sides = self._sides(sendbuf, recvbuf)
             self.tutti.all_reduce(*sides, op=library_op("Allreduce", op, sides[0], sendbuf, recvbuf))
 
     def Iallreduce(self, sendbuf: Any, recvbuf: Any, op: Any = SUM) -> Request:
         sides = self._sides(sendbuf, recvbuf)
         return Request(self.tutti.start.all_reduce(*sides, op=library_op("Iallreduce", op, sides[0], sendbuf, recvbuf)))
 
-    def _of_reduce(self, sendbuf: Any, recvbuf: Any, root: int) -> Tuple[Optional[Buffer], Optional[Buffer]]:
+    def _of_reduce(self, sendbuf: Any, recvbuf: Any, root: int) -> _Sides:
         is_used = self.rank == root or sendbuf is IN_PLACE
         return self._sides(sendbuf, recvbuf) if is_used else (buffer_at(sendbuf), None)
 
     def Reduce(self, sendbuf: Any, recvbuf: Any, op: Any = SUM, root: int = 0) -> None:
-        sides = self._of_reduce(sendbuf, recvbuf, root)
         if is_of_pairs(op):
             self._check_root("Reduce", root)
-            self._fold("Reduce", sides, op, root)
+            self._fold("Reduce", lambda: self._of_reduce(sendbuf, recvbuf, root), op, root)
         else:
+            sides = self._of_reduce(sendbuf, recvbuf, root)
             self.tutti.reduce(*sides, op=library_op("Reduce", op, sides[0], sendbuf, recvbuf), root=root)
 
     def Ireduce(self, sendbuf: Any, recvbuf: Any, op: Any = SUM, root: int = 0) -> Request:
         sides = self._of_reduce(sendbuf, recvbuf, root)
         return Request(self.tutti.start.reduce(*sides, op=library_op("Ireduce", op, sides[0], sendbuf, recvbuf), root=root))
 
-    def _fold(self, call: str, sides: Tuple[Optional[Buffer], Optional[Buffer]], op: Op, root: Optional[int] = None) -> None:
-        """Gathers the pairs of all ranks, then reduces them on root; root None: on all ranks."""
-        send, recv = sides
-        if send is None or send.dtype not in PAIRS:
-            raise UnsupportedError(f"{call}: {op!r} works on pairs, as [array, MPI.DOUBLE_INT], or objects: allreduce(x, op)")
-        is_here = root in (None, self.rank)
+    def _fold(self, call: str, sides: Callable[[], _Sides], op: Op, root: Optional[int] = None) -> None:
+        """Gathers the pairs of all ranks, then reduces them on root; root None: on all ranks. Buffers that one rank cannot use
+        are an error on all: the others would wait for it."""
+        is_here, refused = root in (None, self.rank), None
+        try:
+            send, result = _sides_of_pairs(call, *sides(), op, is_here)
+        except builtins.Exception as error:
+            refused = error
+        self._agree(call, refused)
         whole = buffer_of(raw := bytearray(size_in_bytes(send) * self.size if is_here else 0))
         whole.dtype, whole.count = send.dtype, whole.count // send.dtype.bytes
-        result = send if recv is None else recv
-        if is_here:
-            written(call, "recvbuf", result, {})
-            needs(call, "recvbuf", result.count, send.count, "as many as sendbuf")
-            _check_host(call, result)
         if root is None:
             self.tutti.all_gather(send, whole)
         else:

@@ -10,6 +10,8 @@ import threading
 import time
 
 import tutti
+from tutti import _objects
+from tutti import mpi as MPI
 
 if __name__ == "__main__":  # not in a process that multiprocessing spawns
     comm = tutti.init(timeout=100)
@@ -43,6 +45,26 @@ def killed():
     with comm.shrink() as left:
         left.barrier()
         assert (left.size, left.parent_rank(left.rank)) == (P - 1, rank), (left, left.parent_rank(left.rank), rank)
+    comm.destroy()
+
+
+def killed_in_objects():
+    """What the caller's function raises on the rank that runs it is not replaced by what it then hears of another."""
+    world = MPI.Comm(comm)
+
+    def function(a, b):
+        while comm.failure is None:  # so that the scatter fails
+            pass
+        raise KeyError("of the function")
+
+    if rank == 1:
+        _objects.scatter = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        world.scan(rank, function)
+    except KeyError as error:
+        assert rank == 0 and isinstance(error.__cause__, tutti.PeerError), (rank, error.__cause__)
+    except tutti.PeerError as error:
+        assert rank == 2 and "rank 1" in str(error).lower(), (rank, error)
     comm.destroy()
 
 

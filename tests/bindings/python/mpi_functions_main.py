@@ -63,6 +63,13 @@ with raises(TypeError, match="neither copied nor pickled"):
     copy.copy(product)
 
 
+class Unreadable:
+    """Pickles, and cannot be read again."""
+
+    def __reduce__(self):
+        return int, ("no number",)
+
+
 def at(r, error):
     """A function that raises where it gets the object of rank r."""
 
@@ -86,6 +93,13 @@ for call, runs in ((comm.allreduce, 0), (comm.scan, 0), (comm.exscan, 0), (lambd
         with raises(kinds, match="ickle|raised on rank"):
             call(rank, lambda a, b: lambda: 1)
     assert comm.allreduce(1) == P  # and the communicator works
+if P > 1:  # nor one that nobody can read again
+    with raises(ValueError, match="no number"):
+        comm.allreduce(rank, lambda a, b: Unreadable())
+# What the root of a scatter cannot send is no wait of the others.
+for wrong, message in (([1] * (P + 1), f"{P + 1} objects for {P} ranks"), (None, f"0 objects for {P} ranks"), ([lambda: 1] * P, "ickle"), (5, "not iterable")):
+    with raises(Exception if rank == P - 1 else MPI.Exception, match=message if rank == P - 1 else f"rank {P - 1}.*{message}"):
+        comm.scatter(wrong if rank == P - 1 else None, root=P - 1)
 if P > 1:  # of one's own operators, too, which run on each rank
     with raises(TypeError):
         comm.allreduce(1 if rank else "x")

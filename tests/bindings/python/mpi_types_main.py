@@ -101,6 +101,25 @@ for r in range(P):
 comm.Allreduce(MPI.IN_PLACE, [bits, MPI.BYTE], MPI.BOR)
 same(bits, expected)
 
+for op, name in ((MPI.BAND, "bitwise_and"), (MPI.BOR, "bitwise_or"), (MPI.BXOR, "bitwise_xor"), (tutti.BXOR, "bitwise_xor")):
+    for dtype in ("f8", "u1", "S3", RECORD):
+        a, got = of(rank, 2 * P, dtype), np.zeros(2 * P, dtype)
+        each = a.nbytes // P
+        bitwise = getattr(np, name).reduce([of(r, 2 * P, dtype).view("u1") for r in range(P)])
+        comm.Allreduce([a, a.nbytes, MPI.BYTE], [got, a.nbytes, MPI.BYTE], op)
+        same(got, bitwise)
+        got[:] = a
+        comm.Iallreduce(MPI.IN_PLACE, [got, (a.nbytes, 0), MPI.BYTE], op).Wait()
+        same(got, bitwise)
+        comm.Reduce([a, a.nbytes, MPI.BYTE], [got, a.nbytes, MPI.BYTE] if rank == P - 1 else None, op, P - 1)
+        comm.Ireduce([a, a.nbytes, MPI.BYTE], [got, a.nbytes, MPI.BYTE] if rank == 0 else None, op).Wait()
+        same(got, bitwise)
+        block, own = np.zeros(2, dtype), bitwise[rank * each : (rank + 1) * each]
+        comm.Reduce_scatter_block([a, each, MPI.BYTE], [block, each, MPI.BYTE], op)
+        same(block, own)
+        comm.Reduce_scatter([a, a.nbytes, MPI.BYTE], [block, each, MPI.BYTE], [each] * P, op)
+        same(block, own)
+
 # What cannot be meant is refused here, and nothing is sent.
 x, records = np.zeros(4), of(rank)
 for call, message in (
@@ -201,6 +220,14 @@ for call in (
         call()
 with raises(tutti.InvalidError, match="recvbuf has 2 elements and needs 1"):
     comm.Allreduce([both, MPI.DOUBLE_INT], [np.zeros(2, pair), MPI.DOUBLE_INT], MPI.MAXLOC)
+# What one rank passes that cannot hold the result is an error on all, and nobody waits for it.
+for call, where in ((lambda recv: comm.Allreduce([both, MPI.DOUBLE_INT], recv, MPI.MAXLOC), 0), (lambda recv: comm.Reduce([both, MPI.DOUBLE_INT], recv, MPI.MINLOC, P - 1), P - 1)):
+    for wrong, message in (([np.zeros(2, pair), MPI.DOUBLE_INT], "recvbuf has 2 elements and needs 1"), ([bytes(16), MPI.DOUBLE_INT], "recvbuf is read-only")):
+        kind, text = (tutti.InvalidError, message) if rank == where else (MPI.Exception, f"raised on rank {where}: .*{message}")
+        with raises(kind, match=text):
+            call(wrong if rank == where else [both.copy(), MPI.DOUBLE_INT])
+with raises(tutti.UnsupportedError if rank == 0 else MPI.Exception, match="works on pairs"):
+    comm.Allreduce([both, MPI.DOUBLE_INT] if rank else x, [both.copy(), MPI.DOUBLE_INT], MPI.MAXLOC)
 with raises(tutti.InvalidError, match="records of 12 bytes cannot be read as double_int"):
     comm.Bcast([np.zeros(2, [("value", "f8"), ("index", "i4")]), MPI.DOUBLE_INT])
 truth = np.array([True, rank == 0, False])

@@ -20,7 +20,7 @@ def test_all_end(ranks, arguments):
     assert arguments != ["exits"] or "done at the end" in done[0][1], done
 
 
-@pytest.mark.parametrize("case", ["killed", "recovered"])
+@pytest.mark.parametrize("case", ["killed", "killed_in_objects", "recovered"])
 def test_a_rank_that_is_killed(case):
     done = jobs.loose_ranks(3, "failures_main.py", case)
     assert [code for code, _ in done] == [0, -9, 0], done

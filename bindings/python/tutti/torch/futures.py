@@ -5,7 +5,7 @@ collectives run in one thread, the lane's completer, in the order in which the f
 works end; never in the thread that attaches them, even if the work is over by then. What callbacks issue goes to a
 communicator of its own (lanes.py), whose order is theirs alone. Such calls may be waited for: their futures have the
 next completer. A callback that waits for a future which its own completer has yet to complete lets the completer go on
-inside of the wait.
+inside of the wait: first the callbacks that follow in the same line, then what is queued.
 """
 
 import queue
@@ -19,6 +19,7 @@ from .failures import aborted
 
 _completers = weakref.WeakSet()
 _threads = weakref.WeakSet()  # these, and those that wait for a message
+_waits = threading.Lock()  # of every completer's awaited
 
 
 class _Here(threading.local):
@@ -52,10 +53,12 @@ class OrderedFuture(Future):
         super().__init__()
         self._completer, self._compute, self._work, self._antecedent = completer, compute, work, antecedent
         self._followers = deque()  # None: they have run
-        self._is_settled, self._value, self._error = False, None, None
+        self._is_computing = self._is_settled = False
+        self._value, self._error = None, None
 
     def deliver(self) -> None:
         """In the completer: computes the value, tells C++, and runs what follows."""
+        self._is_computing = True
         try:
             self._value = self._compute()
         except BaseException as error:  # also a callback's KeyboardInterrupt: who waits for the future gets it
@@ -66,6 +69,22 @@ class OrderedFuture(Future):
         self._completer.announce()
         for run in iter(self._next_follower, None):
             run()
+
+    def run_follower_before(self) -> bool:
+        """In the completer: runs the next callback of the antecedent whose callbacks have yet to reach this future.
+        False: this future, or an antecedent, has its turn in the completer's queue."""
+        future = self
+        while not future._is_settled:
+            if future._is_computing:
+                raise RuntimeError("tutti: a callback waits for itself: this future has no value until it has returned")
+            future = future._antecedent
+            if future is None:
+                return False
+        run = future._next_follower()
+        if run is None:
+            return False
+        run()
+        return True
 
     def _next_follower(self):
         with self._completer.lock:
@@ -130,6 +149,7 @@ class Completer(threading.Thread):
         self.path = name
         self.lock = threading.Lock()
         self.is_stopped = self.is_orphan = False
+        self.awaited = None  # a future of another completer, for which a callback in this thread waits
         self._entries = queue.SimpleQueue()
         self._settled = threading.Condition()
         _completers.add(self)
@@ -172,12 +192,30 @@ class Completer(threading.Thread):
         if threading.current_thread() is self:
             self._go_on_until(future)
             return
-        with self._settled:
-            self._settled.wait_for(future.done)
+        own = here.completer
+        if own is not None:
+            own._begin_wait(future)
+        try:
+            with self._settled:
+                self._settled.wait_for(future.done)
+        finally:
+            if own is not None:
+                own.awaited = None
+
+    def _begin_wait(self, future) -> None:
+        """In the completer's thread. Refuses a wait for a completer that waits, itself or by others, for this one."""
+        with _waits:
+            ahead = future
+            while ahead is not None and not ahead.done():
+                if ahead._completer is self:
+                    raise RuntimeError("tutti: callbacks wait for each other: this future's completer waits for this callback")
+                ahead = ahead._completer.awaited
+            self.awaited = future
 
     def _go_on_until(self, future) -> None:
+        """Inside of a callback. The queue is waited for only if the future's turn is in it: by its call's deadline."""
         while not future.done():
-            if not self._run_next():
+            if not future.run_follower_before() and not self._run_next():
                 self._entries.put(None)
                 raise aborted("tutti: the process group was destroyed before this future had its turn")
 
@@ -219,6 +257,8 @@ def join_threads() -> None:
 
 def forget_threads() -> None:
     """In a forked child, which has none of these threads."""
+    global _waits
+    _waits = threading.Lock()
     _threads.clear()
     for completer in list(_completers):
         completer.forget_thread()
