@@ -305,14 +305,6 @@ void net_say_unconnected(const char *to, int error)
 		fail(TUTTI_ERR_PEER, "%.216s cannot be reached (%s)", to, strerror(error));
 }
 
-/* Among the addresses of one host, see tries.h. */
-static bool net_says_more(int error, int than)
-{
-	enum tried end = tried_of(error), other = tried_of(than);
-
-	return than == 0 || other == TRIED_UNREACHABLE || (end > other && end != TRIED_UNREACHABLE);
-}
-
 tutti_status net_connect(const struct addrinfo *list, const char *host, int port,
 			 uint64_t deadline_ns, int *fd)
 {
@@ -323,7 +315,7 @@ tutti_status net_connect(const struct addrinfo *list, const char *host, int port
 		TRY(net_connect_to(to, port, deadline_ns, fd, &last));
 		if (last == 0)
 			return TUTTI_OK;
-		if (net_says_more(last, error))
+		if (error == 0 || tried_of(last) > tried_of(error))
 			error = last;
 	}
 	snprintf(where, sizeof where, "%.200s:%d", host, port);

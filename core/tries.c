@@ -50,9 +50,9 @@ void tries_add(struct tries *t, enum tried end, int error, const char *why)
 const char *tries_text(const struct tries *t, char *text, size_t bytes)
 {
 	static const char *const names[TRIED_ENDS] = {
+		[TRIED_UNREACHABLE] = "no route", [TRIED_UNRESOLVED] = "unknown name",
 		[TRIED_SILENT] = "no answer",     [TRIED_REFUSED] = "refused",
 		[TRIED_HUNG_UP] = "hung up",      [TRIED_OTHER_SECRET] = "another secret",
-		[TRIED_UNREACHABLE] = "no route", [TRIED_UNRESOLVED] = "unknown name",
 		[TRIED_TAKEN] = "port taken",     [TRIED_OTHER_MEETING] = "another meeting",
 		[TRIED_DENIED] = "denied",
 	};

@@ -10,26 +10,27 @@
  * - A call was denied to this process, or it lacks a resource (EPERM, EACCES, EMFILE, ENOBUFS): no
  *   peer, port or secret is to blame, and no other try matters.
  * - A process has proved the secret, but serves another meeting: the address is right.
- * - A port to listen on is taken; a name has no address; an address has no route: what the user
- *   wrote is wrong, or the network is down, whatever another host of the list answers.
+ * - A port to listen on is taken.
  * - A process does not know the secret; it accepts the connection and hangs up; no process listens;
  *   nothing answers. Each says less about where the right process is.
+ * - A name has no address; an address has no route. All addresses of a loop, such as those of a
+ *   URL, are one machine's: one that answered, even with a refusal, explains more than, say, an
+ *   IPv6 address on a machine without IPv6.
  *
- * A host with several addresses counts as one try, with the outcome of one of them (net_connect):
- * an address that answered, even with a refusal, explains more than one without a route, such as
- * an IPv6 address on a machine without IPv6. */
+ * A host with several addresses counts as one try, with the most telling of their outcomes
+ * (net_connect). */
 #ifndef CORE_TRIES_H
 #define CORE_TRIES_H
 
 #include <stddef.h>
 
 enum tried {
+	TRIED_UNREACHABLE,
+	TRIED_UNRESOLVED,
 	TRIED_SILENT,
 	TRIED_REFUSED,
 	TRIED_HUNG_UP,
 	TRIED_OTHER_SECRET,
-	TRIED_UNREACHABLE,
-	TRIED_UNRESOLVED,
 	TRIED_TAKEN,
 	TRIED_OTHER_MEETING,
 	TRIED_DENIED,

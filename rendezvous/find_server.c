@@ -102,7 +102,7 @@ tutti_status find_server_own(struct wire *w, const uint8_t key[TUTTI_KEY_BYTES],
 	return fail(status, "rank %d could not join its own meeting: %.400s", job->rank, why);
 }
 
-/* One rank's call of one meeting. */
+/* One rank's call of one meeting. All its hosts are addresses of one machine. */
 struct call {
 	struct dial *dial;
 	const struct job *job;
@@ -121,10 +121,13 @@ static bool is_denied(tutti_status status, int error)
 				 status != TUTTI_ERR_AUTH && status != TUTTI_ERR_MISMATCH;
 }
 
-static void dial_note_greeting(struct call *call, tutti_status status, const char *host, int port)
+/* Records how shake_hands failed, with errno. Returns whether with TRIED_DENIED. */
+static bool note_greeting(struct tries *tries, const struct job *job, tutti_status status,
+			  const char *host, int port)
 {
 	const char *says = NULL;
 	enum tried end = TRIED_HUNG_UP;
+	int error = status == TUTTI_ERR_SYSTEM ? errno : 0;
 	char why[ERROR_BYTES];
 
 	if (status == TUTTI_ERR_AUTH) {
@@ -133,7 +136,7 @@ static void dial_note_greeting(struct call *call, tutti_status status, const cha
 		       "program, or the secrets differ";
 	} else if (status == TUTTI_ERR_MISMATCH) {
 		end = TRIED_OTHER_MEETING;
-		says = call->job->is_growing
+		says = job->is_growing
 			       ? "knew the secret, but waited for the ranks of a job that begins, "
 				 "not for those that join a running one (TUTTI_RESTARTED, "
 				 "tutti_comm_grow)"
@@ -142,11 +145,10 @@ static void dial_note_greeting(struct call *call, tutti_status status, const cha
 	} else if (status == TUTTI_ERR_TIMEOUT) {
 		end = TRIED_SILENT;
 		says = "accepted the connection, but does not answer";
-	} else if (is_denied(status, errno)) {
+	} else if (is_denied(status, error)) {
 		end = TRIED_DENIED;
-		call->denied = status;
 	} else if (status == TUTTI_ERR_SYSTEM) {
-		end = tried_of(errno);
+		end = tried_of(error);
 	}
 	if (says)
 		snprintf(why, sizeof why, "the process that listens at %.200s:%d %s", host, port,
@@ -154,7 +156,8 @@ static void dial_note_greeting(struct call *call, tutti_status status, const cha
 	else
 		snprintf(why, sizeof why, "the connection to %.200s:%d: %.250s", host, port,
 			 last_error());
-	tries_add(&call->tries, end, status == TUTTI_ERR_SYSTEM ? errno : 0, why);
+	tries_add(tries, end, error, why);
+	return end == TRIED_DENIED;
 }
 
 /* False: not connected; call->tries has the outcome. */
@@ -178,9 +181,21 @@ static bool dial_port(struct call *call, const struct addrinfo *addresses,
 		call->dial->host_port = port;
 		return true;
 	}
-	dial_note_greeting(call, status, host, port);
+	if (note_greeting(&call->tries, call->job, status, host, port))
+		call->denied = status;
 	wire_close(w);
 	return false;
+}
+
+static bool is_late(const struct call *call)
+{
+	return clock_now_ns() >= cancel_deadline(call->deadline_ns);
+}
+
+/* What begins after the deadline has no time to be answered. */
+static bool may_try(const struct call *call)
+{
+	return call->denied == TUTTI_OK && (call->tries.count == 0 || !is_late(call));
 }
 
 /* The ports of one host, whose name is looked up once for all of them. */
@@ -198,7 +213,7 @@ static bool dial_host(struct call *call, const char host[HOST_BYTES], struct wir
 		return false;
 	}
 	for (int i = 0; i < dial->ports && dial->port + i <= 65535; i++)
-		if (call->denied == TUTTI_OK && !is_found)
+		if (may_try(call) && !is_found)
 			is_found = dial_port(call, addresses, host, dial->port + i, w);
 	freeaddrinfo(addresses);
 	return is_found;
@@ -210,7 +225,7 @@ static tutti_status dial_all(struct call *call, struct wire *w)
 	const char *list = call->dial->hosts;
 	char host[HOST_BYTES];
 
-	while (call->denied == TUTTI_OK && place_next_host(&list, host))
+	while (may_try(call) && place_next_host(&list, host))
 		if (dial_host(call, host, w))
 			return TUTTI_OK;
 	return TUTTI_IN_PROGRESS;
@@ -280,13 +295,26 @@ static void say_wait(const struct dial *dial, const struct job *job, const struc
 		rendezvous_tell_launcher(LAUNCHER_WAITS);
 }
 
+static bool is_answered(const struct tries *tries)
+{
+	return tries->count > 0 &&
+	       (tries->most == TRIED_OTHER_SECRET || tries->most == TRIED_OTHER_MEETING);
+}
+
 /* Only one job can be at this address, and another one is. */
 static bool is_last_word(const struct call *call)
 {
-	enum tried most = call->tries.most;
+	return call->dial->is_only && is_answered(&call->tries);
+}
 
-	return call->dial->is_only && call->tries.count > 0 &&
-	       (most == TRIED_OTHER_SECRET || most == TRIED_OTHER_MEETING);
+/* told: of the last round; of an earlier one that says more, where a process answered then, or the
+ * deadline has cut the last round short. */
+static void keep(struct tries *told, const struct tries *round, bool is_cut)
+{
+	bool may_stay = is_cut || (is_answered(told) && !is_answered(round));
+
+	if (told->count == 0 || told->most < round->most || !may_stay)
+		*told = *round;
 }
 
 static tutti_status give_up(const struct call *call, const struct tries *tries, uint64_t begun_ns)
@@ -334,25 +362,22 @@ tutti_status find_server(struct dial *dial, const struct job *job, const struct 
 	struct call call = {
 		.dial = dial, .job = job, .attempt_ms = ATTEMPT_MIN_MS, .deadline_ns = deadline_ns};
 	uint64_t begun_ns = clock_now_ns();
-	struct tries met = {0}; /* of the last round in which a process answered */
+	struct tries told = {0};
 	struct long_wait wait = {0};
 
 	for (int attempt = 0;; attempt++) {
 		tutti_status status = dial_round(&call, env, w);
-		const struct tries *told = &call.tries;
 
 		if (status != TUTTI_IN_PROGRESS)
 			return status;
-		if (told->most == TRIED_OTHER_SECRET || told->most == TRIED_OTHER_MEETING)
-			met = call.tries;
-		if (met.count && met.most > told->most)
-			told = &met;
-		if (call.denied != TUTTI_OK || is_last_word(&call) ||
-		    clock_now_ns() >= cancel_deadline(deadline_ns))
-			return give_up(&call, told, begun_ns);
+		keep(&told, &call.tries, is_late(&call));
+		if (call.denied != TUTTI_OK || is_last_word(&call))
+			return give_up(&call, &told, begun_ns);
 		if (long_wait_is_due(&wait, clock_now_ns()))
-			say_wait(dial, job, told);
+			say_wait(dial, job, &told);
 		net_pause(attempt, deadline_ns);
+		if (is_late(&call))
+			return give_up(&call, &told, begun_ns);
 	}
 }
 
@@ -372,8 +397,7 @@ static tutti_status dial_again(const struct dial *dial, const struct job *job, u
 	status = shake_hands(w, &keys, job, attempt_ns, deadline_ns);
 	if (status == TUTTI_OK)
 		return TUTTI_OK;
-	tries_add(tries, status == TUTTI_ERR_PEER ? TRIED_HUNG_UP : TRIED_SILENT, 0, last_error());
-	bool may_go_on = status != TUTTI_ERR_AUTH && !is_denied(status, errno);
+	bool may_go_on = !note_greeting(tries, job, status, dial->host, dial->host_port);
 	wire_close(w);
 	return status == TUTTI_ERR_AUTH ? TUTTI_ERR_PEER : may_go_on ? TUTTI_IN_PROGRESS : status;
 }

@@ -91,8 +91,11 @@ const char *netaddr_read(const char *text, char *host, size_t host_bytes, int *p
 	if (!colon || (text[0] == '[' && text[bytes - 1] == ']'))
 		return "has no port: write host:port, such as node1:29500";
 	size_t host_part = (size_t)(colon - text);
-	if (text[0] != '[' && (is_ipv6(text, bytes) || memchr(text, ':', host_part)))
-		return no_brackets;
+	const char *first = strchr(text, ':');
+	if (text[0] != '[' && first != colon)
+		return is_ipv6(text, bytes) || strchr(first + 1, ':') != colon
+			       ? no_brackets
+			       : "has two colons: write host:port, such as node1:29500";
 	if (!netaddr_read_port(colon + 1, &number))
 		return "has no port from 1 to 65535 behind its last colon";
 	why = read_host(text, host_part, host, host_bytes);

@@ -10,8 +10,8 @@
 
 static void the_most_telling_end_is_kept(void **state)
 {
-	static const int errors[] = {ETIMEDOUT,   ECONNREFUSED, ECONNRESET,
-				     ENETUNREACH, EADDRINUSE,   EPERM};
+	static const int errors[] = {ENETUNREACH, ETIMEDOUT,  ECONNREFUSED,
+				     ECONNRESET,  EADDRINUSE, EPERM};
 	char text[TRIES_TEXT_BYTES], why[24];
 
 	(void)state;

@@ -13,6 +13,7 @@
 #define LETTERS_250 LETTERS_50 LETTERS_50 LETTERS_50 LETTERS_50 LETTERS_50
 
 static const char no_port[] = "has no port", brackets[] = "brackets: with a port write [";
+static const char two_colons[] = "has two colons: write";
 static const char bad_port[] = "no port from 1 to 65535", no_host[] = "has no host";
 static const char no_ipv6[] = "no IPv6 address in its brackets", too_long[] = "too long";
 
@@ -46,7 +47,13 @@ static const struct {
 	{"1:2:3:4:5:6:7:8:29500", brackets, 0},
 	{"fe80::1%eth0", brackets, 0},
 	{"fe80::1%eth0:29500", brackets, 0},
-	{"a:b:1", brackets, 0},
+	{"a:b:c:1", brackets, 0},
+	/* neither a host and a port nor IPv6 */
+	{"a:b:1", two_colons, 0},
+	{"nodea:80:81", two_colons, 0},
+	{"nodea::80", two_colons, 0},
+	{"nodea:80,nodeb:80", two_colons, 0},
+	{"tcp://nodea:80", two_colons, 0},
 	/* without a port */
 	{"", no_port, 0},
 	{"nodea", no_port, 0},
@@ -68,7 +75,6 @@ static const struct {
 	{"nodea:80 ", bad_port, 0},
 	{"nodea:80\n", bad_port, 0},
 	{"nodea:80/", bad_port, 0},
-	{"nodea:80,nodeb:80", brackets, 0},
 	/* without a host, or with more than that */
 	{":29500", no_host, 0},
 	{" nodea:80", no_host, 0},
@@ -81,7 +87,6 @@ static const struct {
 	{"node/a:80", no_host, 0},
 	{"nodea%eth0:80", no_host, 0},
 	{"10.0.0.1%eth0:80", no_host, 0},
-	{"tcp://nodea:80", brackets, 0},
 	{"[]:80", no_host, 0},
 	{"[nodea]:80", no_ipv6, 0},
 	{"[10.0.0.1]:80", no_ipv6, 0},
