@@ -8,7 +8,7 @@ any order. Tags of data are those from 2**30 on.
 from array import array
 from functools import reduce
 from itertools import chain, count
-from pickle import dumps, loads
+from pickle import dumps
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, List, Optional, Sequence
 
 from . import _objects
@@ -112,10 +112,10 @@ class ObjectCalls:
         outcomes: List[bytes] = []
         if self.rank == root:
             try:
-                outcomes = [dumps((None, result)) for result in results()]  # at once: functions may change what they return
+                outcomes = [dumps(result) for result in results()]  # at once: functions may change what they return
             except Exception as raised:
                 error = raised
-                outcomes = [dumps((f"{type(raised).__name__}: {raised}", None))] * (1 if to_all else self.size)
+                outcomes = [_objects.refusal_of(raised)] * (1 if to_all else self.size)
             except BaseException:
                 self.tutti.abort()
                 raise
@@ -130,13 +130,10 @@ class ObjectCalls:
             raise error from unsent
         if error is not None:
             raise error
-        failure, result = loads(own)
-        if failure is not None:
-            raise Error(f"{call} raised on rank {root}: {failure}")
-        return result
+        return _objects.unpickled(call, own, root)
 
     def _agree(self, call: str, error: Optional[Exception]) -> None:
-        """Raises on all ranks if one has an error, on which it would not take part in what follows."""
+        """Raises on all ranks if one has an error, and would therefore not take part in what follows."""
 
         def refuse() -> List[Any]:
             assert error is not None
@@ -154,10 +151,7 @@ class ObjectCalls:
 
     def alltoall(self, sendobj: Sequence[Any]) -> List[Any]:
         """sendobj: an object for each rank."""
-        parts = [dumps(value) for value in sendobj]
-        if len(parts) != self.size:
-            raise InvalidError(f"alltoall: {len(parts)} objects for {self.size} ranks")
-        return [loads(part) for part in _objects.all_to_all(self.tutti, parts)]
+        return _objects.all_to_all(self.tutti, sendobj)
 
     # ---- messages; with PROC_NULL there is none, and None is received
 

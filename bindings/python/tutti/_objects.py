@@ -1,15 +1,42 @@
-"""Objects of Python between ranks, by pickle: what a job's ranks send is trusted, as the job's secret proves who they are."""
+"""Objects of Python between ranks, by pickle: what a job's ranks send is trusted, as the job's secret proves who they are.
+
+A rank that cannot pickle its objects sends a Refusal in their place, so that the others do not wait for it. It raises its
+own error; the ranks that receive the Refusal raise one that quotes it.
+"""
 
 import pickle
 from array import array
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, List
+from typing import TYPE_CHECKING, Any, Iterable, List, NamedTuple, Optional, Tuple
 
 from ._groups import is_open
-from .errors import InvalidError
+from .errors import Error, InvalidError
 
 if TYPE_CHECKING:
     from ._communicator import Comm
+
+
+class Refusal(NamedTuple):
+    error: str
+
+
+def refusal_of(error: Exception) -> bytes:
+    return pickle.dumps(Refusal(f"{type(error).__name__}: {error}"))
+
+
+def unpickled(call: str, data: Any, rank: int) -> Any:
+    """rank: from which data is."""
+    value = pickle.loads(data)
+    if isinstance(value, Refusal):
+        raise Error(f"{call} raised on rank {rank}: {value.error}")
+    return value
+
+
+def _pickled(value: Any) -> Tuple[bytes, Optional[Exception]]:
+    try:
+        return pickle.dumps(value), None
+    except Exception as error:
+        return refusal_of(error), error
 
 
 def check_no_group(call: str) -> None:
@@ -18,8 +45,11 @@ def check_no_group(call: str) -> None:
 
 
 def broadcast(comm: "Comm", value: Any, root: int) -> Any:
-    data = broadcast_bytes(comm, pickle.dumps(value) if comm.rank == root else b"", root)
-    return value if comm.rank == root else pickle.loads(data)
+    own, error = _pickled(value) if comm.rank == root else (b"", None)
+    data = broadcast_bytes(comm, own, root)
+    if error is not None:
+        raise error
+    return value if comm.rank == root else unpickled("broadcast_object", data, root)
 
 
 def broadcast_bytes(comm: "Comm", own: bytes, root: int) -> bytearray:
@@ -34,14 +64,16 @@ def broadcast_bytes(comm: "Comm", own: bytes, root: int) -> bytearray:
 
 def all_gather(comm: "Comm", value: Any) -> List[Any]:
     check_no_group("all_gather_object")
-    data = pickle.dumps(value)
+    data, error = _pickled(value)
     lengths = array("q", bytes(8 * comm.size))
     comm.all_gather(array("q", [len(data)]), lengths)
     whole = bytearray(sum(lengths))
     comm.all_gatherv(data, whole, lengths)
+    if error is not None:
+        raise error
     values, at = [], 0
-    for length in lengths:
-        values.append(pickle.loads(memoryview(whole)[at : at + length]))
+    for rank, length in enumerate(lengths):
+        values.append(unpickled("all_gather_object", memoryview(whole)[at : at + length], rank))
         at += length
     return values
 
@@ -56,12 +88,21 @@ def scatter(comm: "Comm", parts: List[bytes], root: int) -> bytearray:
     return own
 
 
-def all_to_all(comm: "Comm", parts: List[bytes]) -> List[bytearray]:
-    """parts: one for each rank."""
+def all_to_all(comm: "Comm", values: Iterable[Any]) -> List[Any]:
+    """values: one for each rank."""
     check_no_group("alltoall")
+    refused = None
+    try:
+        parts = [pickle.dumps(value) for value in values]
+        if len(parts) != comm.size:
+            raise InvalidError(f"alltoall: {len(parts)} objects for {comm.size} ranks")
+    except Exception as error:
+        parts, refused = [refusal_of(error)] * comm.size, error
     sent, received = array("q", map(len, parts)), array("q", bytes(8 * comm.size))
     comm.all_to_all(sent, received)
     whole = bytearray(sum(received))
     comm.all_to_allv(b"".join(parts), sent, whole, received)
+    if refused is not None:
+        raise refused
     ends = list(accumulate(received))
-    return [whole[end - length : end] for end, length in zip(ends, received)]
+    return [unpickled("alltoall", whole[end - n : end], rank) for rank, (end, n) in enumerate(zip(ends, received))]

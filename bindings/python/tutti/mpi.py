@@ -163,8 +163,8 @@ class Comm(ObjectCalls, Names):
         return Request(self.tutti.start.reduce(*sides, op=library_op("Ireduce", op, sides[0], sendbuf, recvbuf), root=root))
 
     def _fold(self, call: str, sides: Callable[[], _Sides], op: Op, root: Optional[int] = None) -> None:
-        """Gathers the pairs of all ranks, then reduces them on root; root None: on all ranks. Buffers that one rank cannot use
-        are an error on all: the others would wait for it."""
+        """Gathers the pairs of all ranks, then reduces them on root; root None: on all ranks. If one rank passes buffers that
+        cannot be used, all raise: the others would wait for it."""
         is_here, refused = root in (None, self.rank), None
         try:
             send, result = _sides_of_pairs(call, *sides(), op, is_here)

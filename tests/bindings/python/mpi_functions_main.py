@@ -100,6 +100,18 @@ if P > 1:  # nor one that nobody can read again
 for wrong, message in (([1] * (P + 1), f"{P + 1} objects for {P} ranks"), (None, f"0 objects for {P} ranks"), ([lambda: 1] * P, "ickle"), (5, "not iterable")):
     with raises(Exception if rank == P - 1 else MPI.Exception, match=message if rank == P - 1 else f"rank {P - 1}.*{message}"):
         comm.scatter(wrong if rank == P - 1 else None, root=P - 1)
+for call, message in (
+    (lambda x: comm.tutti.broadcast_object(x, P - 1), "ickle"),
+    (lambda x: comm.bcast(x, P - 1), "ickle"),
+    (lambda x: comm.tutti.all_gather_object(x), "ickle"),
+    (lambda x: comm.gather(x), "ickle"),
+    (lambda x: comm.allreduce(x), "ickle"),
+    (lambda x: comm.alltoall([x] * P), "ickle"),
+    (lambda x: comm.alltoall([1] * P if x == 1 else [1] * (P + 1)), f"{P + 1} objects for {P} ranks"),
+):
+    with raises(Exception if rank == P - 1 else MPI.Exception, match=message if rank == P - 1 else f"raised on rank {P - 1}.*{message}"):
+        call((lambda: 1) if rank == P - 1 else 1)
+    assert comm.allgather(rank) == list(range(P))
 if P > 1:  # of one's own operators, too, which run on each rank
     with raises(TypeError):
         comm.allreduce(1 if rank else "x")
