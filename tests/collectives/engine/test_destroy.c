@@ -119,7 +119,7 @@ static void test_right_program(void **state)
 
 /* Would break: with a timeout of some ms a destroy gives up on a thread that only waits for a
  * processor. */
-static void patience(void **state)
+static void gives_up_late(void **state)
 {
 	static struct engine e;
 
@@ -137,7 +137,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_different_roots),
 		cmocka_unit_test(test_right_program),
-		cmocka_unit_test(patience),
+		cmocka_unit_test(gives_up_late),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

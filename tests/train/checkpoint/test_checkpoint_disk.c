@@ -26,7 +26,7 @@
 
 static int threads_at_rest; /* while nothing is saved */
 
-static atomic_bool is_stuck; /* the disk, and whoever writes to it */
+static atomic_bool is_stuck; /* the disk: writes do not return */
 static atomic_int stuck;
 
 ssize_t __real_pwrite(int fd, const void *data, size_t bytes, off_t at);
