@@ -320,8 +320,9 @@ tutti_status job_find(struct job *job, const tutti_config *config, const struct 
 	if (!config)
 		config = &nothing;
 	TRY(find_who(&found, config, launcher));
-	TRY(find_where(&found, config, env, launcher));
-	tutti_status status = find_secret(&found, config, env);
+	tutti_status status = find_where(&found, config, env, launcher);
+	if (status == TUTTI_OK)
+		status = find_secret(&found, config, env);
 	if (status == TUTTI_OK && env->restarted && found.size > 1)
 		status = set_growing(&found, -1);
 	if (status == TUTTI_OK) {

@@ -235,13 +235,18 @@ static tutti_status find_by_file(struct dial *dial, const struct job *job)
 {
 	struct job there = {0};
 	char url[URL_BYTES];
+	tutti_status status = notice_read(job->path, !job->secret[0], url);
 
-	TRY(notice_read(job->path, !job->secret[0], url));
-	TRY(place_parse(&there, url));
-	memcpy(dial->hosts, there.host, sizeof dial->hosts);
-	dial->port = there.port;
-	secret_key(dial->key, there.secret, job->secret, 0);
-	return TUTTI_OK;
+	if (status == TUTTI_OK)
+		status = place_parse(&there, url);
+	if (status == TUTTI_OK) {
+		memcpy(dial->hosts, there.host, sizeof dial->hosts);
+		dial->port = there.port;
+		secret_key(dial->key, there.secret, job->secret, 0);
+	}
+	sodium_memzero(url, sizeof url);
+	job_forget(&there);
+	return status;
 }
 
 /* IN_PROGRESS: it cannot be known yet. */

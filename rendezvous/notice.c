@@ -5,6 +5,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sodium.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +19,9 @@ static tutti_status write_line(int fd, const char *url)
 	int n = snprintf(line, sizeof line, "%s\n", url);
 
 	errno = ENOSPC; /* a short write sets none */
-	return write(fd, line, (size_t)n) == n && fsync(fd) == 0 ? TUTTI_OK : TUTTI_ERR_SYSTEM;
+	bool is_written = write(fd, line, (size_t)n) == n && fsync(fd) == 0;
+	sodium_memzero(line, sizeof line);
+	return is_written ? TUTTI_OK : TUTTI_ERR_SYSTEM;
 }
 
 tutti_status notice_publish(const char *path, const char *url)
@@ -27,6 +31,7 @@ tutti_status notice_publish(const char *path, const char *url)
 	tutti_status status = notice_read(path, false, there);
 	int fd;
 
+	sodium_memzero(there, sizeof there);
 	if (status != TUTTI_OK && status != TUTTI_IN_PROGRESS)
 		return status;
 	snprintf(fresh, sizeof fresh, "%s.XXXXXX", path);
@@ -111,4 +116,5 @@ void notice_remove(const char *path, const char *url)
 	close(fd);
 	if (n > 0 && strncmp(there, url, strlen(url)) == 0)
 		unlink(path);
+	sodium_memzero(there, sizeof there);
 }

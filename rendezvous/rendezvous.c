@@ -100,12 +100,14 @@ static tutti_status listen_file(const struct job *job, const struct env *env,
 				struct server_config *config, char url[URL_BYTES])
 {
 	char secret[SECRET_HEX_BYTES];
+	tutti_status status;
 
+	TRY(place_listen(NULL, 0, &config->listen_fd, &config->port));
 	place_secret(secret);
 	secret_key(config->key, secret, job->secret, 0);
-	TRY(place_listen(NULL, 0, &config->listen_fd, &config->port));
-	TRY(place_url(url, URL_BYTES, secret, config->port, env));
-	return notice_publish(job->path, url);
+	status = place_url(url, URL_BYTES, secret, config->port, env);
+	sodium_memzero(secret, sizeof secret);
+	return status == TUTTI_OK ? notice_publish(job->path, url) : status;
 }
 
 /* This rank's own connection to the server, made before other ranks can connect: if the server
@@ -149,6 +151,8 @@ static tutti_status join_serving(struct rendezvous *r, const struct job *job, co
 	status = is_file ? listen_file(job, env, &config, url) : listen_tcp(job, env, &config);
 	if (status != TUTTI_OK) {
 		server_config_close(&config);
+		sodium_memzero(&config.key, sizeof config.key);
+		sodium_memzero(url, sizeof url);
 		return status;
 	}
 	if (is_file)
@@ -191,10 +195,12 @@ static tutti_status join_dialing(struct rendezvous *r, const struct job *job, co
 
 	r->wire.is_served = job->is_served;
 	r->wire.is_growing = job->is_growing;
-	TRY(find_server(&dial, job, env, deadline_ns, &r->wire));
-	memcpy(r->key, dial.key, sizeof r->key);
-	snprintf(r->wire.where, sizeof r->wire.where, "%s:%d", dial.hosts, dial.port);
-	status = await_first_word(r, &dial, job, deadline_ns);
+	status = find_server(&dial, job, env, deadline_ns, &r->wire);
+	if (status == TUTTI_OK) {
+		memcpy(r->key, dial.key, sizeof r->key);
+		snprintf(r->wire.where, sizeof r->wire.where, "%s:%d", dial.hosts, dial.port);
+		status = await_first_word(r, &dial, job, deadline_ns);
+	}
 	sodium_memzero(&dial.key, sizeof dial.key);
 	sodium_memzero(&dial.other_key, sizeof dial.other_key);
 	return status;
