@@ -192,7 +192,7 @@ static bool is_late(const struct call *call)
 	return clock_now_ns() >= cancel_deadline(call->deadline_ns);
 }
 
-/* What begins after the deadline has no time to be answered. */
+/* A try after the deadline has no time to be answered. */
 static bool may_try(const struct call *call)
 {
 	return call->denied == TUTTI_OK && (call->tries.count == 0 || !is_late(call));

@@ -181,7 +181,8 @@ static void contradictions_are_named(void **state)
 	refused("RANK=0 WORLD_SIZE=2 MASTER_ADDR= MASTER_PORT=1", "MASTER_ADDR= has no host");
 	refused("RANK=0 WORLD_SIZE=2 MASTER_ADDR=a:5 MASTER_PORT=1",
 		"MASTER_ADDR=a:5 has a port, but must be a host alone");
-	refused("RANK=0 WORLD_SIZE=2 MASTER_ADDR=[::1]:5 MASTER_PORT=1", "MASTER_ADDR=[::1]:5 is");
+	refused("RANK=0 WORLD_SIZE=2 MASTER_ADDR=[::1]:5 MASTER_PORT=1",
+		"MASTER_ADDR=[::1]:5 has a port");
 	refused("RANK=0 WORLD_SIZE=2 MASTER_ADDR=a,b MASTER_PORT=1", "MASTER_ADDR=a,b has no host");
 	refused("RANK=0 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=+1", "MASTER_PORT=+1");
 	refused("OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=1x",

@@ -85,8 +85,8 @@ static void expect_end(const struct rank_run *run, tutti_status status, const ch
 	if (run->status == status && strstr(run->error, says) &&
 	    strstr(run->error, "rank 0 is missing"))
 		return;
-	fprintf(stderr, "status %d \"%s\" instead of %d \"%s\"\n", run->status, run->error,
-		status, says);
+	fprintf(stderr, "status %d \"%s\" instead of %d \"%s\"\n", run->status, run->error, status,
+		says);
 	_exit(1);
 }
 
@@ -141,7 +141,7 @@ static void cut_rounds_short(void)
 	}
 }
 
-/* Another program, which answers whoever calls. */
+/* Another program, which answers every caller. */
 static void *answer_all(void *listener)
 {
 	uint8_t hello[AUTH_HELLO_BYTES], answer[AUTH_ANSWER_BYTES] = {0};
