@@ -62,6 +62,7 @@ int forks_communicators(void)
 
 void forks_own(int fd)
 {
+	pthread_once(&registered, ask_to_be_told);
 	if (fd >= 0 && fd < OWNED_MOST)
 		atomic_fetch_or(&owned[fd / 64], UINT64_C(1) << fd % 64);
 }

@@ -2,6 +2,7 @@
  * anything wrong is closed without an answer; a rank that breaks the protocol counts as gone. */
 #include "rendezvous/caller.h"
 
+#include "core/forks.h"
 #include "core/log.h"
 #include "core/net.h"
 #include "core/tries.h"
@@ -34,6 +35,7 @@ struct caller *caller_new(int fd)
 	if (!c)
 		return NULL;
 	c->fd = fd;
+	forks_own(fd);
 	c->rank = -1;
 	c->bye_deadline_ns = DEADLINE_NONE;
 	await(c, CALLER_HELLO, c->in, AUTH_HELLO_BYTES);
@@ -45,6 +47,7 @@ void caller_free(struct caller *c, struct host *host)
 	if (c->rank >= 0)
 		meeting_leave(&host->meeting, c->rank, c->said_bye);
 	tls_free(c->tls);
+	forks_disown(c->fd);
 	close(c->fd);
 	sodium_memzero(&c->auth, sizeof c->auth);
 	free(c);

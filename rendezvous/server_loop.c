@@ -1,6 +1,7 @@
 /* One poll loop over listeners and callers, in which nothing else blocks, turn by turn. */
 #include "rendezvous/server_loop.h"
 
+#include "core/forks.h"
 #include "core/log.h"
 
 #include <errno.h>
@@ -18,8 +19,10 @@
 
 static void close_fd(int *fd)
 {
-	if (*fd >= 0)
+	if (*fd >= 0) {
+		forks_disown(*fd);
 		close(*fd);
+	}
 	*fd = -1;
 }
 
@@ -328,6 +331,9 @@ tutti_status server_loop_new(struct server_loop **loop, const struct server_conf
 		return fail(TUTTI_ERR_MEMORY, "no memory to serve the meeting of the ranks");
 	}
 	s->config = *config;
+	/* A forked child that kept them would take connections that nobody serves. */
+	forks_own(config->listen_fd);
+	forks_own(config->unix_fd);
 	status = prepare(s, config);
 	if (status != TUTTI_OK) {
 		server_loop_free(s);

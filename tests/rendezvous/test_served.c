@@ -77,6 +77,30 @@ static void a_forked_child_closes_nothing(void **state)
 	assert_false(is_served(port));
 }
 
+/* Ranks that are forks of the process that opened it need its port when they grow, and a copy of the
+ * listener would take connections that nobody serves. */
+static void a_forked_child_keeps_no_port(void **state)
+{
+	char url[URL_BYTES], byte;
+	int port = open_one(url), status = -1, until[2];
+	pid_t child;
+
+	(void)state;
+	assert_int_equal(pipe(until), 0);
+	child = fork();
+	if (child == 0) {
+		test_limit(60);
+		close(until[1]);
+		_exit((int)read(until[0], &byte, 1)); /* 0: the parent is done */
+	}
+	assert_int_equal(tutti_rendezvous_close(url), TUTTI_OK);
+	assert_false(is_served(port));
+	close(until[0]);
+	close(until[1]);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+}
+
 /* The ranks end it at the same time, by leaving. */
 static void both_may_end_it(void **state)
 {
@@ -107,6 +131,7 @@ int main(void)
 		cmocka_unit_test(a_closed_one_is_gone),
 		cmocka_unit_test(other_urls_are_none_to_close),
 		cmocka_unit_test(a_forked_child_closes_nothing),
+		cmocka_unit_test(a_forked_child_keeps_no_port),
 		cmocka_unit_test(both_may_end_it),
 	};
 
