@@ -1,3 +1,4 @@
+/* no_asan, no_tsan: it reads all of its memory, and their shadow memory is terabytes */
 /* Breaks when a rank keeps the job's secret in its memory after its last communicator is gone: a
  * communicator has it for new ranks (tutti_comm_grow). */
 #include <tutti/tutti.h>
@@ -44,7 +45,7 @@ static bool is_secret(const uint8_t *at)
 	return true;
 }
 
-/* Through /proc: a page that nobody may read is passed over, and ASan does not mind. */
+/* Through /proc: a page that nobody may read is passed over. */
 static int count_in(int memory, uint64_t begin, uint64_t end)
 {
 	static uint8_t part[1 << 20];
