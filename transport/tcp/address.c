@@ -128,16 +128,17 @@ static bool is_own(const struct item *item, const struct ifaddrs *interfaces)
 static tutti_status read_literal(struct item *item, const char *preferred)
 {
 	char host[INET6_ADDRSTRLEN + IF_NAMESIZE];
-	const struct in6_addr *six = (const struct in6_addr *)(const void *)item->bytes;
+	struct in6_addr six = {0};
 
 	if (netaddr_read_host(preferred, host, sizeof host))
 		return TUTTI_OK;
 	if (inet_pton(AF_INET, host, item->bytes) == 1)
 		item->family = 4;
-	else if (inet_pton(AF_INET6, host, item->bytes) == 1)
+	else if (inet_pton(AF_INET6, host, &six) == 1)
 		item->family = 6;
-	if (netaddr_is_literal(host) &&
-	    (strchr(host, '%') || (item->family == 6 && IN6_IS_ADDR_LINKLOCAL(six))))
+	if (item->family == 6)
+		memcpy(item->bytes, &six, sizeof six);
+	if (netaddr_is_literal(host) && (strchr(host, '%') || IN6_IS_ADDR_LINKLOCAL(&six)))
 		return fail(TUTTI_ERR_UNSUPPORTED,
 			    "tcp: TUTTI_ADDRESS=%s is a link-local address, which peers cannot "
 			    "connect to: use another address of this machine",
