@@ -155,7 +155,7 @@ static void *stepper_main(void *arg)
 		tutti_rpc_context_step(stepper->world->rpc, stepper->context, &config, NULL);
 
 	CHECK_ERROR(status, TUTTI_ERR_PEER, "ranks that have updated: 0, 1, 2;");
-	CHECK_ERROR(status, TUTTI_ERR_PEER, "may have: 3; rank 3: ");
+	CHECK_ERROR(status, TUTTI_ERR_PEER, "may have updated: 3; rank 3: ");
 	return NULL;
 }
 
