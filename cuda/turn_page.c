@@ -8,6 +8,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,10 +96,16 @@ tutti_status cuda_turn_page_make(struct cuda_turn_page *own)
 	return status;
 }
 
+/* Those who had mapped it look at its words meanwhile (is_read in segment.c). */
 void cuda_turn_page_renew(struct cuda_turn_page *own)
 {
-	memset(own->page, 0, sizeof *own->page);
-	auth_random(&own->page->token, sizeof own->page->token);
+	_Atomic uint64_t *words = (_Atomic uint64_t *)own->page;
+	uint64_t token;
+
+	for (size_t i = 0; i < sizeof *own->page / sizeof *words; i++)
+		atomic_store_explicit(&words[i], 0, memory_order_relaxed);
+	auth_random(&token, sizeof token);
+	atomic_store((_Atomic uint64_t *)&own->page->token, token);
 }
 
 tutti_status cuda_turn_page_open(struct turn_page **out, uint32_t pid, uint32_t fd, uint32_t slot,
