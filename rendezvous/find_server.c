@@ -109,6 +109,7 @@ struct call {
 	uint64_t attempt_ms, deadline_ns;
 	tutti_status denied; /* not OK: this process cannot or must not try again */
 	struct tries tries;  /* of this round                                     */
+	bool is_dead;        /* the host does not answer a connect, at any port   */
 };
 
 /* Whether a failure of shake_hands is this process's own (a call is denied, or memory is short), so
@@ -171,7 +172,9 @@ static bool dial_port(struct call *call, const struct addrinfo *addresses,
 	tutti_status status = net_connect(addresses, host, port, attempt_ns, &w->fd);
 
 	if (status != TUTTI_OK) {
-		tries_add(&call->tries, tried_of(errno), errno, last_error());
+		enum tried end = tried_of(errno);
+		call->is_dead = end == TRIED_SILENT || end == TRIED_UNREACHABLE;
+		tries_add(&call->tries, end, errno, last_error());
 		call->denied = status == TUTTI_IN_PROGRESS ? TUTTI_OK : status;
 		return false;
 	}
@@ -212,9 +215,13 @@ static bool dial_host(struct call *call, const char host[HOST_BYTES], struct wir
 		call->denied = status == TUTTI_IN_PROGRESS ? TUTTI_OK : status;
 		return false;
 	}
-	for (int i = 0; i < dial->ports && dial->port + i <= 65535; i++)
-		if (may_try(call) && !is_found)
-			is_found = dial_port(call, addresses, host, dial->port + i, w);
+	call->is_dead = false;
+	for (int i = 0; i < dial->ports && dial->port + i <= 65535; i++) {
+		/* Of a URL the next address may be the one that answers. */
+		if (is_found || !may_try(call) || (call->is_dead && call->job->is_url))
+			break;
+		is_found = dial_port(call, addresses, host, dial->port + i, w);
+	}
 	freeaddrinfo(addresses);
 	return is_found;
 }
@@ -267,6 +274,9 @@ static tutti_status find(struct dial *dial, const struct job *job, const struct 
 		secret_other_kind(dial->other_key, job);
 	dial->port = job->port_is_taken ? job->port + 1 : job->port;
 	dial->ports = job->port_is_taken ? PROBED_PORTS : 1;
+	/* The system may have given a URL's port to another program since its first meeting. */
+	if (job->is_url && job->is_growing)
+		dial->ports = 1 + PROBED_PORTS;
 	/* The job that is to grow may have its first meeting there still. */
 	dial->is_only = dial->ports == 1 && !job->is_url && !job->is_growing;
 	return TUTTI_OK;

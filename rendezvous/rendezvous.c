@@ -47,12 +47,6 @@ static tutti_status rendezvous_fail_serving(const struct job *job)
 {
 	char why[ERROR_BYTES];
 
-	if (errno == EADDRINUSE && job->is_url)
-		return fail(TUTTI_ERR_SYSTEM,
-			    "rank %d cannot serve the joining ranks at port %d of the URL: another "
-			    "process listens there now (give all ranks a new URL in "
-			    "config.rendezvous)",
-			    job->rank, job->port);
 	if (errno == EADDRINUSE)
 		return fail(TUTTI_ERR_SYSTEM,
 			    "rank %d cannot serve the joining ranks at %.200s:%d: another "
@@ -66,15 +60,18 @@ static tutti_status rendezvous_fail_serving(const struct job *job)
 static tutti_status listen_above(const struct job *job, int *fd, int *port)
 {
 	for (int i = 1; i <= PROBED_PORTS && job->port + i <= 65535; i++) {
-		if (place_listen(job->host, job->port + i, fd, port) == TUTTI_OK)
+		if (place_listen(job->is_url ? NULL : job->host, job->port + i, fd, port) ==
+		    TUTTI_OK)
 			return TUTTI_OK;
 		if (errno != EADDRINUSE)
 			return rendezvous_fail_serving(job);
 	}
 	return fail(TUTTI_ERR_SYSTEM,
 		    "rank %d cannot serve the joining ranks: the ports %d to %d, each tried once, "
-		    "are all in use: %s (TUTTI_PORT names another)",
-		    job->rank, job->port + 1, job->port + PROBED_PORTS, strerror(EADDRINUSE));
+		    "are all in use: %s (%s)",
+		    job->rank, job->port + 1, job->port + PROBED_PORTS, strerror(EADDRINUSE),
+		    job->is_url ? "give all ranks a new URL in config.rendezvous"
+				: "TUTTI_PORT names another");
 }
 
 static tutti_status listen_tcp(const struct job *job, const struct env *env,
@@ -93,6 +90,8 @@ static tutti_status listen_tcp(const struct job *job, const struct env *env,
 		return listen_above(job, &config->listen_fd, &config->port);
 	status = place_listen(job->is_url ? NULL : job->host, job->port, &config->listen_fd,
 			      &config->port);
+	if (status != TUTTI_OK && errno == EADDRINUSE && job->is_url)
+		return listen_above(job, &config->listen_fd, &config->port);
 	return status == TUTTI_OK ? status : rendezvous_fail_serving(job);
 }
 

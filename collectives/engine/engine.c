@@ -120,6 +120,21 @@ static bool leave_allocated(struct engine *e, const char *why)
 	return false;
 }
 
+/* ThreadSanitizer of gcc 12 does not see pthread_mutex_clocklock. */
+#ifdef __SANITIZE_THREAD__
+#include <sanitizer/tsan_interface.h>
+static void tell_locked(pthread_mutex_t *lock)
+{
+	__tsan_mutex_pre_lock(lock, __tsan_mutex_try_lock);
+	__tsan_mutex_post_lock(lock, __tsan_mutex_try_lock, 0);
+}
+#else
+static void tell_locked(pthread_mutex_t *lock)
+{
+	(void)lock;
+}
+#endif
+
 /* Takes the lock. Threads hold it for one pass at a time, but a callback that was left by longjmp
  * leaves it locked for ever. False: gave up after the timeout. */
 static bool lock_in_time(struct engine *e)
@@ -130,10 +145,12 @@ static bool lock_in_time(struct engine *e)
 	if (engine_trylock(e))
 		return true;
 	int error = pthread_mutex_clocklock(&e->lock, CLOCK_MONOTONIC, &until);
-	if (error == 0 && e->works.alone)
-		engine_enlist(e);
-	if (error == 0)
+	if (error == 0) {
+		tell_locked(&e->lock);
+		if (e->works.alone)
+			engine_enlist(e);
 		return true;
+	}
 	if (error == EDEADLK)
 		snprintf(why, sizeof why,
 			 "this thread holds its lock: a callback, such as a reduction function, "

@@ -77,8 +77,31 @@ static void a_forked_child_closes_nothing(void **state)
 	assert_false(is_served(port));
 }
 
-/* Ranks that are forks of the process that opened it need its port when they grow, and a copy of the
- * listener would take connections that nobody serves. */
+/* The system may give the port to another program before the ranks meet again to grow. */
+static void a_taken_port_is_no_end(void **state)
+{
+	struct rank_run runs[2];
+	char url[URL_BYTES];
+	int port = open_one(url), other;
+
+	(void)state;
+	assert_int_equal(tutti_rendezvous_close(url), TUTTI_OK);
+	assert_int_equal(net_listen(NULL, port, 16, &other, NULL), TUTTI_OK);
+	ranks_prepare(runs, 2, port);
+	for (int r = 0; r < 2; r++) {
+		runs[r].job.secret[0] = '\0';
+		assert_int_equal(place_parse(&runs[r].job, url), TUTTI_OK);
+		runs[r].job.is_served = 0;
+		runs[r].job.is_growing = 1;
+		runs[r].job.server = 0;
+	}
+	ranks_run(runs, 2);
+	ranks_expect_well(runs, 2);
+	close(other);
+}
+
+/* Ranks that are forks of the process that opened it need its port when they grow, and a copy of
+ * the listener would take connections that nobody serves. */
 static void a_forked_child_keeps_no_port(void **state)
 {
 	char url[URL_BYTES], byte;
@@ -132,6 +155,7 @@ int main(void)
 		cmocka_unit_test(other_urls_are_none_to_close),
 		cmocka_unit_test(a_forked_child_closes_nothing),
 		cmocka_unit_test(a_forked_child_keeps_no_port),
+		cmocka_unit_test(a_taken_port_is_no_end),
 		cmocka_unit_test(both_may_end_it),
 	};
 
