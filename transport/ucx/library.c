@@ -126,6 +126,9 @@ uint64_t ucx_shm_free_bytes(void)
 	return statvfs("/dev/shm", &shm) == 0 ? (uint64_t)shm.f_bavail * shm.f_frsize : 0;
 }
 
+/* What a worker takes of /dev/shm with UCX's own sizes, rounded up. */
+#define UCX_SHM_OWN_BYTES ((uint64_t)5 << 20)
+
 /* A worker takes two of the 4096 segments that Linux allows by default (kernel.shmmni), and each
  * rank has a worker for each other one: 32 ranks on one machine take half of them. */
 #define SYSV_RANKS_MOST 32
@@ -135,6 +138,8 @@ void ucx_configure_shm(const struct ucx_library *library, ucp_config_t *config, 
 	uint64_t room = ucx_shm_free_bytes();
 	char name[48];
 
+	if (room / UCX_SHM_OWN_BYTES >= (uint64_t)ranks * (uint64_t)ranks)
+		return; /* UCX's own sizes, which are faster, fit */
 	for (size_t i = 0; i < sizeof shm_settings / sizeof *shm_settings; i++) {
 		snprintf(name, sizeof name, "MM_%s", shm_settings[i][0]);
 		if (!is_in_environment(shm_settings[i][0]))
