@@ -105,21 +105,26 @@ static void a_taken_port_is_no_end(void **state)
 static void a_forked_child_keeps_no_port(void **state)
 {
 	char url[URL_BYTES], byte;
-	int port = open_one(url), status = -1, until[2];
+	int port = open_one(url), status = -1, until[2], here[2];
 	pid_t child;
 
 	(void)state;
-	assert_int_equal(pipe(until), 0);
+	assert_int_equal(pipe(until) | pipe(here), 0);
 	child = fork();
 	if (child == 0) {
 		test_limit(60);
 		close(until[1]);
+		if (write(here[1], "x", 1) != 1) /* fork has returned here, too */
+			_exit(1);
 		_exit((int)read(until[0], &byte, 1)); /* 0: the parent is done */
 	}
+	assert_int_equal(read(here[0], &byte, 1), 1);
 	assert_int_equal(tutti_rendezvous_close(url), TUTTI_OK);
 	assert_false(is_served(port));
-	close(until[0]);
-	close(until[1]);
+	for (int i = 0; i < 2; i++) {
+		close(until[i]);
+		close(here[i]);
+	}
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_int_equal(status, 0);
 }

@@ -126,7 +126,7 @@ uint64_t ucx_shm_free_bytes(void)
 	return statvfs("/dev/shm", &shm) == 0 ? (uint64_t)shm.f_bavail * shm.f_frsize : 0;
 }
 
-/* What a worker takes of /dev/shm with UCX's own sizes, rounded up. */
+/* Bytes of /dev/shm that a worker takes with UCX's own sizes, rounded up. */
 #define UCX_SHM_OWN_BYTES ((uint64_t)5 << 20)
 
 /* A worker takes two of the 4096 segments that Linux allows by default (kernel.shmmni), and each
