@@ -82,6 +82,7 @@ bool work_end_alone(struct tutti_work *work)
 
 	if (work->parts || pthread_mutex_trylock(&e->lock) != 0)
 		return false;
+	engine_set_holder(e);
 	if (e->works.alone == work) {
 		is_over = end_if_over(e, work);
 	} else if (e->works.window_head == work && e->works.newest == work && !work->next &&

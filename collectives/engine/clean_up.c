@@ -43,7 +43,7 @@ void engine_unlock(struct engine *e)
 		if (e->failure.stop)
 			engine_clean_up(e);
 		bool is_clean = e->failure.is_clean;
-		pthread_mutex_unlock(&e->lock);
+		engine_release_lock(e);
 		if (is_clean || (!e->failure.stop && e->failure.report_state != REPORT_NEW) ||
 		    !engine_trylock(e))
 			return;

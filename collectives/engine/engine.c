@@ -3,7 +3,6 @@
 #include "collectives/engine/run.h"
 #include "core/log.h"
 
-#include <errno.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,14 +47,10 @@ static void free_tables(struct engine *e)
 tutti_status engine_create(struct engine **engine, const struct engine_config *config)
 {
 	struct engine *e = calloc(1, sizeof *e);
-	pthread_mutexattr_t checked; /* see engine_lock_is_ours */
 
 	if (!e)
 		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for the engine", config->rank);
-	pthread_mutexattr_init(&checked);
-	pthread_mutexattr_settype(&checked, PTHREAD_MUTEX_ERRORCHECK);
-	pthread_mutex_init(&e->lock, &checked);
-	pthread_mutexattr_destroy(&checked);
+	pthread_mutex_init(&e->lock, NULL);
 	pthread_mutex_init(&e->failure.lock, NULL);
 	pthread_mutex_init(&e->lists.lock, NULL);
 	tutti_done_init(&e->links.done);
@@ -144,14 +139,15 @@ static bool lock_in_time(struct engine *e)
 
 	if (engine_trylock(e))
 		return true;
-	int error = pthread_mutex_clocklock(&e->lock, CLOCK_MONOTONIC, &until);
-	if (error == 0) {
+	bool is_ours = engine_holds_lock(e);
+	if (!is_ours && pthread_mutex_clocklock(&e->lock, CLOCK_MONOTONIC, &until) == 0) {
 		tell_locked(&e->lock);
+		engine_set_holder(e);
 		if (e->works.alone)
 			engine_enlist(e);
 		return true;
 	}
-	if (error == EDEADLK)
+	if (is_ours)
 		snprintf(why, sizeof why,
 			 "this thread holds its lock: a callback, such as a reduction function, "
 			 "has called this, or was left by longjmp");
@@ -274,7 +270,7 @@ bool engine_destroy(struct engine *e)
 		return false;
 	engine_lock(e);
 	take_apart(e);
-	pthread_mutex_unlock(&e->lock);
+	engine_release_lock(e);
 	engine_unref_owner(e);
 	return true;
 }

@@ -280,6 +280,7 @@ struct engine_captured {
 struct engine {
 	struct engine_config config; /* constant, but what engine_disconnect and take_apart end */
 	pthread_mutex_t lock;
+	atomic_uintptr_t lock_holder; /* the thread that holds it (pthread_self), or 0 */
 	struct engine_links links;
 	struct engine_direct direct;
 	struct engine_works works;
@@ -318,11 +319,28 @@ void engine_enlist(struct engine *e);
 /* Ends the process, with a message: this thread already holds the lock, since a reduction function
  * has called the library or was left by longjmp. */
 void engine_lock_is_ours(const struct engine *e) __attribute__((noreturn, cold));
+static inline bool engine_holds_lock(const struct engine *e)
+{
+	return atomic_load_explicit(&e->lock_holder, memory_order_relaxed) ==
+	       (uintptr_t)pthread_self();
+}
+static inline void engine_set_holder(struct engine *e)
+{
+	atomic_store_explicit(&e->lock_holder, (uintptr_t)pthread_self(), memory_order_relaxed);
+}
+/* Without looking at what happened meanwhile, as engine_unlock does. */
+static inline void engine_release_lock(struct engine *e)
+{
+	atomic_store_explicit(&e->lock_holder, 0, memory_order_relaxed);
+	pthread_mutex_unlock(&e->lock);
+}
 /* Takes the lock. alone.c, and engine_destroy with its timeout, take it by themselves. */
 static inline void engine_lock(struct engine *e)
 {
-	if (__builtin_expect(pthread_mutex_lock(&e->lock) != 0, 0))
+	if (__builtin_expect(engine_holds_lock(e), 0))
 		engine_lock_is_ours(e);
+	pthread_mutex_lock(&e->lock);
+	engine_set_holder(e);
 	if (__builtin_expect(e->works.alone != NULL, 0))
 		engine_enlist(e);
 }
@@ -330,6 +348,7 @@ static inline bool engine_trylock(struct engine *e)
 {
 	if (pthread_mutex_trylock(&e->lock) != 0)
 		return false;
+	engine_set_holder(e);
 	if (__builtin_expect(e->works.alone != NULL, 0))
 		engine_enlist(e);
 	return true;

@@ -89,7 +89,7 @@ tutti_status engine_run_window(struct engine *e, const struct call_args *args, i
 
 	engine_lock(e);
 	if (__builtin_expect(e->works.window_head || e->failure.stop, 0)) {
-		pthread_mutex_unlock(&e->lock);
+		engine_release_lock(e);
 		return queue_call(e, args, timeout_ms);
 	}
 	window_begin(e->config.window, &run, args);
