@@ -10,9 +10,10 @@
 #include <sys/epoll.h>
 
 #define AM_ID          1
-#define CLOSING_PASSES 100 /* in which UCX gives up what was on its way */
-#define DESCRIPTORS    64  /* more than a worker takes */
-#define PASSES         16  /* of UCX's progress in one of ours */
+#define CLOSING_PASSES 10000 /* of UCX's progress before a worker is destroyed, at most */
+#define IDLE_PASSES    100   /* without progress: UCX has completed or given up what it could */
+#define DESCRIPTORS    64    /* more than a worker takes */
+#define PASSES         16    /* of UCX's progress in one of ours */
 
 static const struct ucx_library *library_of(const struct ucx_conn *conn)
 {
@@ -232,6 +233,15 @@ void ucx_wire_unwatch(struct ucx_conn *conn)
 	conn->wire.is_watched = false;
 }
 
+/* UCX 1.13 ends the process if a worker is destroyed while it copies a message out of another
+ * process's memory (assertion ucs_arbiter_group_is_empty). It copies in pieces, one a pass; if the
+ * other process is gone, the copy fails at once. */
+static void finish_requests(struct ucx_conn *conn)
+{
+	for (int pass = 0, idle = 0; pass < CLOSING_PASSES && idle < IDLE_PASSES; pass++)
+		idle = library_of(conn)->ucp_worker_progress(conn->wire.worker) ? 0 : idle + 1;
+}
+
 void ucx_wire_close(struct ucx_conn *conn)
 {
 	const ucp_request_param_t force = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
@@ -240,16 +250,16 @@ void ucx_wire_close(struct ucx_conn *conn)
 
 	if (!conn->wire.worker)
 		return;
-	/* Not while the two ends connect: UCX 1.13 ends the process then. It also does where
-	 * requests are left in a worker that is destroyed. */
-	bool has_requests = conn->state == UCX_OPEN && conn->wire.has_force &&
-			    (conn->busy > 0 || ucx_conn_is_in_flight(conn));
+	/* Not while the two ends connect: UCX 1.13 ends the process then. */
+	bool has_requests =
+		conn->state == UCX_OPEN && (conn->busy > 0 || ucx_conn_is_in_flight(conn));
 	conn->wire.is_closing = true;
 	ucx_wire_unwatch(conn);
 	if (has_requests) {
-		ucs_status_ptr_t closing = library->ucp_ep_close_nbx(conn->wire.ep, &force);
-		for (int i = 0; i < CLOSING_PASSES; i++)
-			library->ucp_worker_progress(conn->wire.worker);
+		ucs_status_ptr_t closing = NULL;
+		if (conn->wire.has_force)
+			closing = library->ucp_ep_close_nbx(conn->wire.ep, &force);
+		finish_requests(conn);
 		if (UCS_PTR_IS_PTR(closing))
 			library->ucp_request_free(closing);
 	}
