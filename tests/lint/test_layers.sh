@@ -8,16 +8,16 @@ tree=$scratch/tree
 
 layers()
 {
-	python3 tests/house/layers.py "$@"
+	python3 tests/lint/layers.py "$@"
 }
 
 # plant FILE TEXT...: files of a new tree, which has the folders of layers.txt.
 plant()
 {
 	rm -rf "$tree" "$scratch/objects"
-	mkdir -p "$tree/tests/house"
-	cp tests/house/layers.txt "$tree/tests/house/"
-	(cd "$tree" && sed 's/^#.*//; s/:.*//' tests/house/layers.txt | xargs mkdir -p)
+	mkdir -p "$tree/tests/lint"
+	cp tests/lint/layers.txt "$tree/tests/lint/"
+	(cd "$tree" && sed 's/^#.*//; s/:.*//' tests/lint/layers.txt | xargs mkdir -p)
 	while [ $# -gt 0 ]; do
 		mkdir -p "$tree/$(dirname "$1")"
 		printf '%s\n' "$2" >"$tree/$1"
@@ -91,23 +91,13 @@ plant core/a.c ''
 rmdir "$tree/rendezvous"
 seen 'there is no folder rendezvous'
 
-plant collectives/comm/a.c '#include "collectives/engine/run.h"' collectives/engine/run.h ''
-echo 'collectives/engine: engine.h' >"$tree/tests/house/doors.txt"
-seen 'doors.txt: there is no collectives/engine/engine.h'
-touch "$tree/collectives/engine/engine.h"
-seen '^collectives/comm/a.c collectives/engine/run.h: is no door of collectives/engine'
-echo 'collectives/engine: run.h' >>"$tree/tests/house/doors.txt"
-layers "$tree" || complain "a second line of a folder does not count"
-rm "$tree/tests/house/doors.txt"
-seen 'doors.txt: collectives/engine has headers and no line'
-
 plant core/a.c 'int b(void); int a(void) { return b(); }' memory/b.c 'int b(void); int b(void) { return 0; }'
 compile core/a.c memory/b.c
 seen '^core/a.c memory/b.c: may not be linked: b' --objects "$scratch/objects"
 plant core/a.c 'int b(void) __attribute__((weak)); int a(void) { return b(); }' memory/b.c 'int b(void); int b(void) { return 0; }'
 compile core/a.c memory/b.c
 seen '^core/a.c memory/b.c: may not be linked: b' --objects "$scratch/objects"
-echo 'core/a.c memory/b.c  a reason' >"$tree/tests/house/upward.txt"
+echo 'core/a.c memory/b.c  a reason' >"$tree/tests/lint/upward.txt"
 layers "$tree" --objects "$scratch/objects" || complain "an excuse does not count"
 rm "$tree/core/a.c"
 seen "'core/a.c memory/b.c' is no longer so: remove this line" --objects "$scratch/objects"
@@ -118,7 +108,7 @@ plant core/a.c 'int b(void); int a(void) { return b(); }' core/b.c 'int c(void);
 	core/c.c 'int a(void); int c(void) { return a(); }'
 compile core/a.c core/b.c core/c.c
 seen '^core 3: files that link each other' --objects "$scratch/objects"
-echo 'core 3  a reason' >"$tree/tests/house/cycles.txt"
+echo 'core 3  a reason' >"$tree/tests/lint/cycles.txt"
 layers "$tree" --objects "$scratch/objects" || complain "an excused cycle does not count"
 plant perf/a.c 'int b(void); int a(void) { return b(); } int main(void) { return a(); }' perf/b.c 'int c(void); int b(void) { return c(); }' \
 	perf/c.c 'int a(void); int c(void) { return a(); }'

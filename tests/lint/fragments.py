@@ -30,7 +30,7 @@ def main(root, *pages):
         with open(os.path.join(root, page), encoding="utf-8") as file:
             fragments = fragments_of(file.read())
         name = os.path.basename(page).partition(".")[0].replace("-", "_").upper()
-        command = ["gcc", *STRICT, f"-D{name}", f"-I{root}/include", f"-I{root}/tests/house", "-x", "c", "-"]
+        command = ["gcc", *STRICT, f"-D{name}", f"-I{root}/include", f"-I{root}/tests/lint", "-x", "c", "-"]
         said = subprocess.run(command, input=program_of(fragments), capture_output=True, text=True)
         if said.returncode or not fragments:
             print(f"{page}: {said.stderr or 'has no C'}")

@@ -1,8 +1,7 @@
 """layers.py ROOT [--objects FOLDER] [--programs BUILD] [--update]: who may know whom.
 
 layers.txt has the folders from the bottom up. Prints each include, and with --objects each linked symbol, that points
-to a higher folder or to a sibling, each include of a header that doors.txt does not give, each folder of the library
-that has headers and no line there, each cycle of headers that include each other, and each cycle of more than two files
+to a higher folder or to a sibling, each cycle of headers that include each other, and each cycle of more than two files
 that link each other; exits with 1 when there is one. What upward.txt and cycles.txt list is let through, and a line of
 theirs that is no longer needed is an error; --update writes both anew. FOLDER has the object of a.c as a.c.o.
 --programs looks for cycles in the programs, too: BUILD is CMake's folder, which has the object of perf/a.c as
@@ -37,26 +36,6 @@ class Layers:
                     self.complaints.append(f"{path}: there is no folder {folder}")
                 self.height[folder] = height
                 self.sees[folder] = seen.split() if colon else None
-
-    def read_doors(self, root, path):
-        """{folder: the headers that other folders may include}. A folder may have several lines."""
-        self.doors = {}
-        for line in tables.lines_of(path):
-            folder, _, headers = line.partition(":")
-            self.doors.setdefault(folder, []).extend(headers.split())
-            for name in [folder] + [f"{folder}/{header}" for header in headers.split()]:
-                if not os.path.exists(os.path.join(root, name)):
-                    self.complaints.append(f"{path}: there is no {name}")
-        for folder in self.height:
-            has_headers = glob.glob(os.path.join(root, folder, "*.h"))
-            if folder.split("/")[0] in tables.LIBRARY and has_headers and folder not in self.doors:
-                self.complaints.append(f"{path}: {folder} has headers and no line")
-
-    def is_private(self, source, target):
-        """Whether a file of the library includes a header that is no door of the header's folder."""
-        folder, header = os.path.split(target)
-        return (source.split("/")[0] in tables.LIBRARY and folder != os.path.dirname(source) and
-                folder in self.doors and header not in self.doors[folder])
 
     def folder_of(self, path):
         """The folder of the table that a file is in, or else one around it."""
@@ -117,8 +96,6 @@ def included(root, layers, found):
                 bad += 1
             elif not layers.allows(source, target):
                 found[source, target] = "may not be included"
-            elif layers.is_private(source, target):
-                found[source, target] = f"is no door of {os.path.dirname(target)} (tests/house/doors.txt)"
     for cycle in cycles_of(between_headers, 2):
         print("headers that include each other: " + " ".join(cycle))
         bad += 1
@@ -214,9 +191,8 @@ def main():
     parser.add_argument("--programs")
     parser.add_argument("--update", action="store_true")
     options = parser.parse_args()
-    house = os.path.join(options.root, "tests/house")
-    layers = Layers(options.root, os.path.join(house, "layers.txt"))
-    layers.read_doors(options.root, os.path.join(house, "doors.txt"))
+    lint = os.path.join(options.root, "tests/lint")
+    layers = Layers(options.root, os.path.join(lint, "layers.txt"))
     print("".join(complaint + "\n" for complaint in layers.complaints), end="")
     upward, cycles = {}, []
     bad = len(layers.complaints) + included(options.root, layers, upward)
@@ -231,8 +207,8 @@ def main():
     if options.programs:
         cycles += cycles_of(linked(options.root, parts_of(options.programs)))
     if options.objects or options.programs:
-        bad += tables.judge(os.path.join(house, "cycles.txt"), named(cycles), options.update)
-    bad += tables.judge(os.path.join(house, "upward.txt"), upward, options.update)
+        bad += tables.judge(os.path.join(lint, "cycles.txt"), named(cycles), options.update)
+    bad += tables.judge(os.path.join(lint, "upward.txt"), upward, options.update)
     sys.exit(bad != 0)
 
 

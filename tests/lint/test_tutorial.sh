@@ -5,7 +5,7 @@
 set -u
 . "$SOURCE_DIR/tests/scratch.sh"
 unset TUTTI_SECRET TUTTI_SECRET_FILE TUTTI_RESTARTED
-check="python3 $SOURCE_DIR/tests/house/page_programs.py"
+check="python3 $SOURCE_DIR/tests/lint/page_programs.py"
 
 # ---- what the check sees
 mkdir planted

@@ -228,7 +228,7 @@ def check_picture(root, pages, said):
     picture = page.text.partition("<!-- layers -->")[2].split("```")
     drawn = [line.split("|")[0].split() for line in (picture[1] if len(picture) > 1 else "").split("\n")
              if line.strip() and not line.strip().startswith("--")]
-    layers = [line.split(":")[0].split() for line in tables.lines_of(os.path.join(root, "tests/house/layers.txt"))]
+    layers = [line.split(":")[0].split() for line in tables.lines_of(os.path.join(root, "tests/lint/layers.txt"))]
     # A layer may be drawn on several lines.
     flat = [folder for line in drawn for folder in line]
     for layer in reversed(layers):
@@ -254,7 +254,7 @@ class Tree:
         self.words, self.called, self.tags = set(), set(), set()
         self.numbers = {}  # {name: those of its #defines}
         self.parts = {name.partition(".")[0] for name in self.names}
-        for path in self.files - {"tests/house/docs_invented.txt"}:
+        for path in self.files - {"tests/lint/docs_invented.txt"}:
             if path.endswith((".c", ".h", ".cc", ".py", ".sh", ".txt", ".in")) or path.startswith(("script/", "perf/")):
                 text = tables.text_of(root, path)
                 self.words.update(re.findall(r"\b(?:tutti|TUTTI)_\w+", text))
@@ -313,7 +313,7 @@ def main():
     check_picture(root, pages, said)
     check_locks(root, pages, said)
     check_ratios(pages, said)
-    sys.exit(tables.judge(os.path.join(root, "tests/house/docs_invented.txt"), found, False) != 0)
+    sys.exit(tables.judge(os.path.join(root, "tests/lint/docs_invented.txt"), found, False) != 0)
 
 
 main()

@@ -32,5 +32,5 @@ for header in $(find $library -name '*.h' | grep -vxFf "$first"); do
 	grep -q '^#ifndef' "$header" || continue    # a template, included with its parameters defined
 	try gcc -x c -std=c11
 done
-python3 -B tests/house/fragments.py . docs/{data-parallel,processes-and-threads,rpc,remote-training,flags}.md || failures=1
+python3 -B tests/lint/fragments.py . docs/{data-parallel,processes-and-threads,rpc,remote-training,flags}.md || failures=1
 exit $failures

@@ -8,16 +8,16 @@ tree=$scratch/tree
 # seen TEXT: the planted tree is refused, with this.
 seen()
 {
-	python3 tests/house/names.py "$tree" >"$scratch/said" && complain "unseen: $1"
+	python3 tests/lint/names.py "$tree" >"$scratch/said" && complain "unseen: $1"
 	grep -q "$1" "$scratch/said" || complain "not '$1', but: $(cat "$scratch/said")"
 }
 
-mkdir -p "$tree/core" "$tree/train/model" "$tree/tests/house" "$tree/perf"
+mkdir -p "$tree/core" "$tree/train/model" "$tree/tests/lint" "$tree/perf"
 touch "$tree/core/a.h" "$tree/train/model/a.c" "$tree/perf/a.c"
 seen '^a 2: stands for several things: core train/model$'
-table=$tree/tests/house/same_name.txt
+table=$tree/tests/lint/same_name.txt
 echo 'a 2  a reason' >"$table"
-python3 tests/house/names.py "$tree" || complain "an excuse does not count"
+python3 tests/lint/names.py "$tree" || complain "an excuse does not count"
 echo 'a 2' >"$table"
 seen "'a 2' has no reason"
 rm "$table" "$tree/core/a.h"
@@ -35,7 +35,7 @@ mv "$tree/include/tutti/public.h" "$tree/train/model/a.c"
 echo 'struct:a 3  a reason' >"$table"
 seen "'struct:a 3' is no longer so: remove this line"
 
-python3 tests/house/names.py . || failures=1
+python3 tests/lint/names.py . || failures=1
 # The folder says it already.
 git ls-files tests/train | grep /test_train_ && complain "tests of train are named after the module alone"
 exit $failures

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """abi.py INCLUDE: prints a C file that defines every function of the public headers. Built with -g it has the binary
-interface of libtutti.so and nothing else, for tests/house/test_abi.sh."""
+interface of libtutti.so and nothing else, for tests/lint/abi_since.sh."""
 
 import pathlib
 import re

@@ -6,16 +6,16 @@ set -u
 cd "$SOURCE_DIR" || exit 1
 tree=$scratch/tree
 
-mkdir -p "$tree"/{docs,core,memory,script,tests/house,include/tutti,collectives/plan}
+mkdir -p "$tree"/{docs,core,memory,script,tests/lint,include/tutti,collectives/plan}
 echo 'X(BARRIER, barrier, tree, 0) WINDOW(BARRIER)' >"$tree/collectives/plan/algorithm_table.h"
 echo 'X(port, "TUTTI_PORT", "port", 0, 65535, 0, "where")' >"$tree/core/env.h"
 echo 'tutti_status tutti_init(void); struct engine; int engine_run(void);
 #define ENGINE_MAX 1024 /* works */' >"$tree/include/tutti/tutti.h"
 echo 'enum { TUTTI_DDP };' >"$tree/include/tutti/train.h"
 echo 'int tutti_rpc_call(void);' >"$tree/include/tutti/rpc.h"
-printf 'core\nmemory\n' >"$tree/tests/house/layers.txt"
+printf 'core\nmemory\n' >"$tree/tests/lint/layers.txt"
 echo 'static pthread_mutex_t lock;' >"$tree/core/queue.c"
-touch "$tree/memory/host.c" "$tree/tests/house/docs_invented.txt"
+touch "$tree/memory/host.c" "$tree/tests/lint/docs_invented.txt"
 echo '#     script/demo --seed N' >"$tree/script/demo"
 environment='    TUTTI_PORT    where [port]
 
@@ -52,7 +52,7 @@ page()
 # refused TEXT...: the tree is, with all of these.
 refused()
 {
-	python3 tests/house/docs.py "$tree" >"$scratch/said" && complain "unseen: $1"
+	python3 tests/lint/docs.py "$tree" >"$scratch/said" && complain "unseen: $1"
 	for text in "$@"; do
 		grep -qF "$text" "$scratch/said" || complain "not '$text', but: $(cat "$scratch/said")"
 	done
@@ -64,7 +64,7 @@ See [the picture](docs/architecture.md#all) of `core/env.h`, `host.c`, `engine_r
 
     script/demo --seed 3     TUTTI_PORT'
 sed -i 's/of `core/\nof `core/' "$tree/README.md"
-python3 tests/house/docs.py "$tree" || complain "a page without faults is refused"
+python3 tests/lint/docs.py "$tree" || complain "a page without faults is refused"
 page "See [this](docs/gone.md) and [that](docs/architecture.md#nowhere), core/gone.c, \`gone.h\`, \`engine_walk()\`,
 \`struct motor\` and \`RUN_SLOTZ\`, at most ENGINE_MAX (1,023). Call tutti_start with TUTTI_POT=1.
 $(printf 'word %.0s' {1..30})
@@ -121,7 +121,7 @@ promise 'often'
 refused 'README.md Fast: has no range of ratios'
 promise '1.4 to 3.2'
 echo >"$tree/memory/host.c"
-python3 tests/house/docs.py "$tree" || complain "the right range is refused"
+python3 tests/lint/docs.py "$tree" || complain "the right range is refused"
 rm "$tree/docs/performance.md"
 echo 'void tutti_hidden(void);' >"$tree/core/hidden.h"
 echo '| `tutti_init` | `TUTTI_DDP` | `tutti_rpc_call` | TUTTI_PORT | `tutti_hidden` |' >"$tree/docs/coming-from.md"
@@ -140,7 +140,7 @@ environment=${environment/tree,/ring,}
 environment=${environment/| window |/| gate |}
 picture=${picture/ memory |/ core   |}
 page ''
-echo 'README.md core/gone.c  for a walk' >"$tree/tests/house/docs_invented.txt"
+echo 'README.md core/gone.c  for a walk' >"$tree/tests/lint/docs_invented.txt"
 refused 'docs/environment.md TUTTI_PORT: is in core/env.h and not here' \
 	'docs/environment.md TUTTI_PORTS: ' \
 	'docs/environment.md barrier:_ring,_tree: is in one of this page and collectives/plan/algorithm_table.h' \
@@ -152,20 +152,20 @@ refused 'docs/environment.md TUTTI_PORT: is in core/env.h and not here' \
 # Options, in the real tree: a page of its own beside it, since the programs are there.
 options=$scratch/options
 mkdir -p "$options"
-git ls-files -co --exclude-standard | grep -E '\.md$|^(perf|script|tests/house|include|collectives/plan)/|^core/env.h' |
+git ls-files -co --exclude-standard | grep -E '\.md$|^(perf|script|tests/lint|include|collectives/plan)/|^core/env.h' |
 	xargs -I{} cp --parents {} "$options" 2>/dev/null
 printf '%s\n' '' '    perf/compare --rank 2' '    tutti-plan draw barrier' '    tuttirun -n 4 all_reduce_perf --zero' '`script/chaos --forever`, `--neverheard`' >>"$options/README.md"
 seen_options()
 {
 	grep -qF "README.md $1" "$scratch/said" || complain "unseen: $1"
 }
-python3 tests/house/docs.py "$options" "$BUILD_DIR" >"$scratch/said"
+python3 tests/lint/docs.py "$options" "$BUILD_DIR" >"$scratch/said"
 seen_options 'perf/compare_--rank:'
 seen_options 'all_reduce_perf_--zero:'
 seen_options 'tutti-plan_draw:'
 seen_options 'script/chaos_--forever:'
 seen_options '--neverheard:'
 
-python3 tests/house/docs.py . "$BUILD_DIR" || failures=1
+python3 tests/lint/docs.py . "$BUILD_DIR" || failures=1
 script/plot --check || failures=1
 exit $failures

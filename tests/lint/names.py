@@ -23,7 +23,7 @@ def main():
             named["struct:" + tag].add(path)
     found = {(name, str(len(paths))): "stands for several things: " + " ".join(sorted(paths))
              for name, paths in named.items() if len(paths) > 1}
-    sys.exit(tables.judge(os.path.join(root, "tests/house/same_name.txt"), found, update) != 0)
+    sys.exit(tables.judge(os.path.join(root, "tests/lint/same_name.txt"), found, update) != 0)
 
 
 main()

@@ -6,7 +6,7 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 cmake --install "$BUILD_DIR" --prefix "$scratch/first" >"$scratch/install.log"
 mv "$scratch/first" "$scratch/tutti"            # what is installed may be moved
-cp -r "$SOURCE_DIR/tests/house/consumer" "$scratch/user"
+cp -r "$SOURCE_DIR/tests/lint/consumer" "$scratch/user"
 cd "$scratch/user"
 
 run()
