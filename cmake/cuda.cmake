@@ -29,7 +29,7 @@ function(tutti_kernels name source)
 			set(ptx ${image}.90.ptx)
 		endif()
 		add_custom_command(OUTPUT ${ptx} COMMAND sh ${script} ${step} ${cuda_tools} ${PROJECT_SOURCE_DIR} ${kernels} ${image}
-			DEPENDS ${headers} ${source} ${PROJECT_SOURCE_DIR}/memory/small_float.h ${PROJECT_SOURCE_DIR}/include/tutti/tutti.h
+			DEPENDS ${headers} ${source} ${PROJECT_SOURCE_DIR}/core/memory/small_float.h ${PROJECT_SOURCE_DIR}/include/tutti/tutti.h
 				${script}
 			COMMENT "Compiling ${kernels} for GPUs, ${step}" VERBATIM)
 	endforeach()

@@ -1,4 +1,4 @@
-# One source of reduction kernels, compiled for several instruction sets; memory/reduce_choice.c chooses at run
+# One source of reduction kernels, compiled for several instruction sets; core/memory/reduce_choice.c chooses at run
 # time. No-trapping: nobody reads the floating point exception flags; no bit of a result depends on it, and
 # loops that select become vector code. Optimised in every build: tests of large messages are slow enough.
 set(kernel_flags -O3 -fno-trapping-math)
@@ -13,11 +13,11 @@ set(avx512_flags ${avx2_flags} -mavx512f -mavx512bw -mavx512vl -mavx512dq -mpref
 set(train_flags ${kernel_flags} -fno-math-errno)
 set_source_files_properties(train/precision/kernel_base.c train/precision/exact_sum.c PROPERTIES
 	COMPILE_OPTIONS "${train_flags}")
-set_source_files_properties(memory/reduce_base.c PROPERTIES COMPILE_OPTIONS "${kernel_flags}")
+set_source_files_properties(core/memory/reduce_base.c PROPERTIES COMPILE_OPTIONS "${kernel_flags}")
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|AMD64)$")
-	set_source_files_properties(memory/reduce_avx2.c PROPERTIES
+	set_source_files_properties(core/memory/reduce_avx2.c PROPERTIES
 		COMPILE_OPTIONS "${kernel_flags};${avx2_flags}")
-	set_source_files_properties(memory/reduce_avx512.c PROPERTIES
+	set_source_files_properties(core/memory/reduce_avx512.c PROPERTIES
 		COMPILE_OPTIONS "${kernel_flags};${avx512_flags}")
 	set_source_files_properties(train/precision/kernel_avx2.c PROPERTIES
 		COMPILE_OPTIONS "${train_flags};${avx2_flags}")
@@ -27,11 +27,11 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|AMD64)$")
 	include(CheckCCompilerFlag)
 	check_c_compiler_flag("-mavx512bf16 -mavx512fp16" HAS_AVX512_FP16)
 	if(HAS_AVX512_FP16)
-		set_source_files_properties(memory/reduce_avx512_bf16.c PROPERTIES
+		set_source_files_properties(core/memory/reduce_avx512_bf16.c PROPERTIES
 			COMPILE_OPTIONS "${kernel_flags};${avx512_flags};-mavx512bf16")
-		set_source_files_properties(memory/reduce_avx512_fp16.c PROPERTIES
+		set_source_files_properties(core/memory/reduce_avx512_fp16.c PROPERTIES
 			COMPILE_OPTIONS "${kernel_flags};${avx512_flags};-mavx512fp16")
-		set_source_files_properties(memory/reduce_choice.c memory/reduce_avx512.c PROPERTIES
+		set_source_files_properties(core/memory/reduce_choice.c core/memory/reduce_avx512.c PROPERTIES
 			COMPILE_DEFINITIONS REDUCE_HAS_FP16)
 	endif()
 endif()

@@ -4,7 +4,7 @@
 #include "cuda/turns.h"
 
 #include "core/status.h"
-#include "memory/memory.h"
+#include "core/memory/memory.h"
 
 #include <assert.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 #include "cuda/kind.h"
 
 #include "core/status.h"
-#include "memory/dma_buf.h"
+#include "core/memory/dma_buf.h"
 
 #include <stdint.h>
 #include <unistd.h>

@@ -2,7 +2,7 @@
 #ifndef CUDA_KIND_H
 #define CUDA_KIND_H
 
-#include "memory/memory.h"
+#include "core/memory/memory.h"
 
 /* Registers the kind where there is a driver. Once is enough. Any thread. */
 void cuda_kind_use(void);

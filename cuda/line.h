@@ -3,7 +3,7 @@
 #define CUDA_LINE_H
 
 #include "cuda/device.h"
-#include "memory/memory.h"
+#include "core/memory/memory.h"
 
 struct cuda_line {
 	struct cuda_device *device;

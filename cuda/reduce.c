@@ -3,8 +3,8 @@
 
 #include "core/status.h"
 #include "cuda/kernels/args.h"
-#include "memory/dtype.h"
-#include "memory/ops.h"
+#include "core/memory/dtype.h"
+#include "core/memory/ops.h"
 
 #include <assert.h>
 #include <string.h>

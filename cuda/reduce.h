@@ -4,7 +4,7 @@
 #define CUDA_REDUCE_H
 
 #include "cuda/device.h"
-#include "memory/memory.h"
+#include "core/memory/memory.h"
 
 tutti_status cuda_reduce(const struct cuda_device *device, CUstream stream,
                          const struct memory_io *io);

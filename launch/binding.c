@@ -4,7 +4,7 @@
  * cores offer. */
 #include "binding.h"
 
-#include "spawn/rank/claims.h"
+#include "core/rank/claims.h"
 
 #include <errno.h>
 #include <hwloc.h>

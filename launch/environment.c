@@ -1,4 +1,4 @@
-/* The variables of any rank (spawn/rank/variables.h), and tuttirun's own. */
+/* The variables of any rank (core/rank/variables.h), and tuttirun's own. */
 #include "environment.h"
 
 #include <stdio.h>

@@ -4,7 +4,7 @@
 
 #include "ranks.h"
 
-#include "spawn/rank/variables.h"
+#include "core/rank/variables.h"
 
 #define SETTINGS_MAX (VARIABLES_MAX + 6)
 

@@ -4,7 +4,7 @@
 
 #include "options.h"
 
-#include "spawn/rank/fresh.h"
+#include "core/rank/fresh.h"
 
 struct meeting {
 	const char *host;

@@ -2,8 +2,8 @@
 #ifndef LAUNCH_OPTIONS_H
 #define LAUNCH_OPTIONS_H
 
-#include "parallel/mesh/axes.h"
-#include "spawn/rank/variables.h"
+#include "train/mesh/axes.h"
+#include "core/rank/variables.h"
 
 #include <stdbool.h>
 
@@ -48,7 +48,7 @@ int options_parse(struct options *options, int argc, char **argv);
 /* Checks of options that need each other; with --hosts again once the machines are known. Returns as
  * options_parse. */
 int options_check(struct options *options);
-#define WORLD_MAX 65536 /* ranks of a job, as rendezvous/launcher.h has it */
+#define WORLD_MAX 65536 /* ranks of a job, as core/join/launcher.h has it */
 /* Ranks of the job's communicator: of all processes. */
 int options_size(const struct options *options);
 /* Whether the ranks are started on the machines of a list, by a tuttirun on each. */

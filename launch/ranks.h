@@ -10,7 +10,7 @@
 #include "output.h"
 #include "words.h"
 
-#include "spawn/rank/ending.h"
+#include "core/rank/ending.h"
 
 #include <signal.h>
 #include <sys/types.h>

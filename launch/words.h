@@ -1,4 +1,4 @@
-/* Words of the ranks on what tuttirun cannot see: rendezvous/tell_launcher.c sends them. */
+/* Words of the ranks on what tuttirun cannot see: core/join/tell_launcher.c sends them. */
 #ifndef LAUNCH_WORDS_H
 #define LAUNCH_WORDS_H
 

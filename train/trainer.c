@@ -2,7 +2,7 @@
 #include "train/trainer.h"
 
 #include "core/callback.h"
-#include "parallel/mesh/mesh.h"
+#include "train/mesh/mesh.h"
 #include "train/base/base.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/model/model.h"

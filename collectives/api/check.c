@@ -5,8 +5,8 @@
 #include "collectives/engine/engine.h"
 #include "collectives/plan/plan.h"
 #include "core/forks.h"
-#include "memory/dtype.h"
-#include "memory/ops.h"
+#include "core/memory/dtype.h"
+#include "core/memory/ops.h"
 
 #include <stdlib.h>
 

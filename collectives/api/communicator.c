@@ -5,7 +5,7 @@
 
 #include "core/callback.h"
 #include "core/forks.h"
-#include "rendezvous/rendezvous.h"
+#include "core/join/rendezvous.h"
 
 #include <stdio.h>
 

@@ -6,7 +6,7 @@
 #include "collectives/engine/task.h"
 #include "core/callback.h"
 #include "core/forks.h"
-#include "memory/ops.h"
+#include "core/memory/ops.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #include "collectives/api/group.h"
 #include "collectives/engine/engine.h"
 #include "collectives/p2p/p2p.h"
-#include "memory/dtype.h"
+#include "core/memory/dtype.h"
 
 static tutti_status check_peer(const char *name, const tutti_comm *comm, int peer, bool sends)
 {

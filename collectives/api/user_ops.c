@@ -1,9 +1,9 @@
 /* Reductions of the caller's own, as tutti.h declares them: arguments are checked here,
- * memory/ops.c keeps them. */
-#include "memory/ops.h"
+ * core/memory/ops.c keeps them. */
+#include "core/memory/ops.h"
 
 #include "core/status.h"
-#include "memory/dtype.h"
+#include "core/memory/dtype.h"
 
 #include <string.h>
 

@@ -7,7 +7,7 @@
 
 #include "core/callback.h"
 #include "core/clock.h"
-#include "memory/ops.h"
+#include "core/memory/ops.h"
 
 #include <sched.h>
 

@@ -4,7 +4,7 @@
 #include "collectives/control/control.h"
 #include "core/log.h"
 #include "core/machine.h"
-#include "memory/memory.h"
+#include "core/memory/memory.h"
 #include "transport/guarded.h"
 
 #include <stdio.h>

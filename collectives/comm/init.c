@@ -6,8 +6,8 @@
 #include "core/log.h"
 #include "cuda/device.h"
 #include "cuda/kind.h"
-#include "memory/reduce.h"
-#include "rendezvous/rendezvous.h"
+#include "core/memory/reduce.h"
+#include "core/join/rendezvous.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -8,7 +8,7 @@
 #include "collectives/device/device.h"
 #include "collectives/window/window.h"
 #include "core/wait.h"
-#include "rendezvous/rendezvous.h"
+#include "core/join/rendezvous.h"
 
 /* A rank's message to the others when it joins. All ranks have the same layout of it: the version
  * is checked. */

@@ -5,8 +5,8 @@
 #include "collectives/engine/engine.h"
 
 #include "core/clock.h"
-#include "memory/memory.h"
-#include "memory/reduce.h"
+#include "core/memory/memory.h"
+#include "core/memory/reduce.h"
 
 #include <ctype.h>
 #include <stdio.h>

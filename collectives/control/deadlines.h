@@ -1,6 +1,6 @@
 /* How long the calls of a communicator wait before it fails, and while it does: the tables of
  * docs/failure.md and docs/consensus.md, which tests/lint compares with this file. Times of
- * joining are in rendezvous/, those of a connection in its transport. Users may set
+ * joining are in core/join/, those of a connection in its transport. Users may set
  * TUTTI_TIMEOUT_MS and TUTTI_SILENCE_MS (core/env.h). */
 #ifndef COLLECTIVES_CONTROL_DEADLINES_H
 #define COLLECTIVES_CONTROL_DEADLINES_H

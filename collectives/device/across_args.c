@@ -4,8 +4,8 @@
  * of their own, it has a piece for each node, and a kernel moves one piece of all shares. */
 #include "collectives/device/device_internal.h"
 
-#include "memory/dtype.h"
-#include "memory/ops.h"
+#include "core/memory/dtype.h"
+#include "core/memory/ops.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
 
 #include "core/log.h"
 #include "core/status.h"
-#include "memory/memory.h"
+#include "core/memory/memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,8 +4,8 @@
 #include "collectives/device/device_internal.h"
 
 #include "core/status.h"
-#include "memory/dtype.h"
-#include "memory/ops.h"
+#include "core/memory/dtype.h"
+#include "core/memory/ops.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
 #include "cuda/messages.h"
 
 #include "core/status.h"
-#include "memory/memory.h"
+#include "core/memory/memory.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -9,7 +9,7 @@
  * and meet only each other. */
 #include "collectives/engine/engine_internal.h"
 
-#include "memory/ops.h"
+#include "core/memory/ops.h"
 
 #include <stdio.h>
 #include <stdlib.h>

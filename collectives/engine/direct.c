@@ -4,7 +4,7 @@
 #include "collectives/engine/direct.h"
 
 #include "core/log.h"
-#include "memory/dma_buf.h"
+#include "core/memory/dma_buf.h"
 #include "transport/guarded.h"
 
 #include <stdlib.h>

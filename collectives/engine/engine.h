@@ -12,7 +12,7 @@
 #include "core/placement/cpu_location.h"
 #include "collectives/window/window.h"
 #include "core/wait.h"
-#include "memory/memory.h"
+#include "core/memory/memory.h"
 
 #include <tutti/transport.h>
 

@@ -4,7 +4,7 @@
 #include "collectives/engine/run.h"
 
 #include "core/poison.h"
-#include "memory/dtype.h"
+#include "core/memory/dtype.h"
 
 #include <stdio.h>
 #include <stdlib.h>

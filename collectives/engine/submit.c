@@ -1,7 +1,7 @@
 /* A call becomes a work, and its task begins. */
 #include "collectives/engine/engine_internal.h"
 
-#include "memory/ops.h"
+#include "core/memory/ops.h"
 
 #include <stdio.h>
 #include <stdlib.h>

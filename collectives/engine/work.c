@@ -4,7 +4,7 @@
 
 #include "core/callback.h"
 #include "core/poison.h"
-#include "memory/ops.h"
+#include "core/memory/ops.h"
 
 #include <stddef.h>
 #include <stdio.h>

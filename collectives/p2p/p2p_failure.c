@@ -4,7 +4,7 @@
 
 #include "core/log.h"
 #include "core/rank_list.h"
-#include "memory/dtype.h"
+#include "core/memory/dtype.h"
 
 #include <stdio.h>
 

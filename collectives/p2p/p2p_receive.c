@@ -3,7 +3,7 @@
 #include "collectives/engine/direct.h"
 #include "collectives/p2p/p2p_internal.h"
 
-#include "memory/dtype.h"
+#include "core/memory/dtype.h"
 
 #include <assert.h>
 #include <stdint.h>

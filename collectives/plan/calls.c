@@ -1,8 +1,8 @@
 /* Calls in words. */
 #include "collectives/plan/calls.h"
 
-#include "memory/dtype.h"
-#include "memory/ops.h"
+#include "core/memory/dtype.h"
+#include "core/memory/ops.h"
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
  * cut. */
 #include "collectives/plan/layout.h"
 
-#include "memory/dtype.h"
+#include "core/memory/dtype.h"
 
 size_t layout_longest(const struct layout *l)
 {

@@ -2,7 +2,7 @@
 #include "collectives/select/select.h"
 
 #include "core/status.h"
-#include "memory/dtype.h"
+#include "core/memory/dtype.h"
 
 #include <stdatomic.h>
 

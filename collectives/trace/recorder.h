@@ -8,7 +8,7 @@
 #define COLLECTIVES_TRACE_RECORDER_H
 
 #include "collectives/plan/plan.h"
-#include "memory/ops.h"
+#include "core/memory/ops.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>

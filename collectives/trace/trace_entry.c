@@ -1,7 +1,7 @@
 /* Turns the words of an entry into numbers and names. */
 #include "collectives/trace/trace_log.h"
 
-#include "memory/dtype.h"
+#include "core/memory/dtype.h"
 
 struct words {
 	uint64_t what, size, began, ended;

@@ -30,8 +30,8 @@
 #include "collectives/window/staged.h"
 #include "core/poison.h"
 #include "core/prefetch.h"
-#include "memory/dtype.h"
-#include "memory/ops.h"
+#include "core/memory/dtype.h"
+#include "core/memory/ops.h"
 
 /* The sizes of the blocks: the same for all ranks, or from the caller's arrays. */
 static void measure(struct window *w, struct window_run *run)

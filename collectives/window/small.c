@@ -6,8 +6,8 @@
 #include "collectives/window/blocks.h"
 #include "collectives/plan/plan.h"
 #include "core/prefetch.h"
-#include "memory/ops.h"
-#include "memory/reduce.h"
+#include "core/memory/ops.h"
+#include "core/memory/reduce.h"
 
 /* The longest that some rank puts in its line: the same on all ranks. */
 static size_t payload_bytes(const struct window_run *run)

@@ -7,8 +7,8 @@
  *     finish   all_reduce and a reduce's root only: it copies out of its own slot what others have
  *              put there
  * Round r stages piece r, takes r - 1 and finishes r - 2: when all three may be done they are done
- * together (memory/weave.h), so that while lines come from other cores this one copies its own.
- * Then the words say so.
+ * together (core/memory/weave.h), so that while lines come from other cores this one copies its
+ * own. Then the words say so.
  *
  * The slot of piece k is the one of piece k - WINDOW_SLOTS. It is free when
  * - the others have taken that piece: their WORD_TAKEN says so. It grows by the same number in

@@ -11,7 +11,7 @@
  * there, too, and is reduced from there. */
 #include "collectives/window/staged.h"
 
-#include "memory/ops.h"
+#include "core/memory/ops.h"
 
 static const uint8_t *at(const struct window_run *run, const void *buffer, size_t element)
 {

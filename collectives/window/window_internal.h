@@ -5,8 +5,8 @@
 #include "collectives/window/contention.h"
 #include "collectives/window/segment.h"
 #include "core/placement/cpu_spread.h"
-#include "memory/reduce.h"
-#include "memory/weave.h"
+#include "core/memory/reduce.h"
+#include "core/memory/weave.h"
 
 #include <string.h>
 

@@ -10,7 +10,7 @@
 #define REDUCE_KERNEL_SOURCES      32
 #define REDUCE_WIDE_KERNEL_SOURCES 1024 /* above 4 KiB of arguments: for drivers of CUDA 12.1 on */
 
-/* As reduce() of memory/reduce.h, with the same bits. A destination may be a source; other overlaps
+/* As reduce() of core/memory/reduce.h, with the same bits. A destination may be a source; other overlaps
  * are not allowed. Pointers need no alignment; it is fast where all of them are equally far from a
  * multiple of 16 bytes. */
 struct reduce_args {
@@ -27,7 +27,7 @@ struct reduce_wide_args {
 	int32_t n_dst, n_src, dtype, op, divisor, unused;
 };
 
-/* As scale() of memory/ops.h. scalar: the bits of one element, in the low bytes. */
+/* As scale() of core/memory/ops.h. scalar: the bits of one element, in the low bytes. */
 struct scale_args {
 	void *dst;
 	const void *src;

@@ -4,7 +4,7 @@
 #define CUDA_KERNELS_CPU_MACHINE_H
 
 #include "cuda/kernels/block.h"
-#include "memory/small_float.h"
+#include "core/memory/small_float.h"
 
 #include <sched.h>
 #include <stdatomic.h>

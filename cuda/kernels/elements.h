@@ -7,7 +7,7 @@
 #define CUDA_KERNELS_ELEMENTS_H
 
 #include "cuda/kernels/kernel_machine.h"
-#include "memory/small_float.h"
+#include "core/memory/small_float.h"
 
 /* For the numbers of dtypes and ops. Its function of this name is not the kernel's entry. */
 #define tutti_reduce tutti_reduce_of_the_host

@@ -1,4 +1,4 @@
-/* Reductions in kernels, with the bits of memory/reduce.c. The hot ones, sums of up to 8 sources of
+/* Reductions in kernels, with the bits of core/memory/reduce.c. The hot ones, sums of up to 8 sources of
  * f32, bf16 and f16, are unrolled, so that a thread has 8 vectors of 16 bytes in flight; others
  * share one loop for each dtype. */
 #ifndef CUDA_KERNELS_REDUCE_CORE_H

@@ -4,7 +4,7 @@
 #include "../cuda/gpu.h"
 
 #ifdef API_PROOF
-#include "../memory/proof_kind.h"
+#include "../core/memory/proof_kind.h"
 #endif
 
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 
 #include "api.h"
 
-#include "../memory/twin.h"
+#include "../core/memory/twin.h"
 
 #include <math.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #ifndef TESTS_API_DATA_H
 #define TESTS_API_DATA_H
 
-#include "../../memory/ops.h"
+#include "../../core/memory/ops.h"
 
 #include <tutti/tutti.h>
 

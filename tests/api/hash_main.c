@@ -5,7 +5,7 @@
  * node layout, every algorithm that there is, short slices, small windows, memory of
  * tutti_mem_alloc, every set of instructions, the same on all ranks and another on each. Each
  * time they reduce the same data in every way, and compare the hashes with the first ones. */
-#include "../../memory/ops.h"
+#include "../../core/memory/ops.h"
 
 #include <tutti/tutti.h>
 

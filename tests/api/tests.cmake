@@ -2,10 +2,10 @@
 # as users do; `api_objects` is linked with the objects, for the proof kind of memory and for sanitizers
 # that want to see everything.
 include(${CMAKE_CURRENT_SOURCE_DIR}/api/programs.cmake)
-tutti_test_helpers(memory)
+tutti_test_helpers(core/memory)
 add_executable(api_objects ${api_sources})
 target_compile_definitions(api_objects PRIVATE API_PROOF)
-target_link_libraries(api_objects PRIVATE tutti_objects tests_memory)
+target_link_libraries(api_objects PRIVATE tutti_objects tests_core_memory)
 add_executable(hash_main api/hash_main.c)
 target_link_libraries(hash_main PRIVATE tutti_warnings tutti m)
 add_dependencies(hash_main ranks)
@@ -16,7 +16,7 @@ target_link_libraries(grow_main PRIVATE tutti_warnings tutti Threads::Threads)
 
 # What only works values out, in memory of one thread: ThreadSanitizer would look at every element for nothing.
 if(CMAKE_C_FLAGS MATCHES "-fsanitize=thread")
-	set_source_files_properties(${CMAKE_CURRENT_SOURCE_DIR}/api/data.c memory/twin.c
+	set_source_files_properties(${CMAKE_CURRENT_SOURCE_DIR}/api/data.c core/memory/twin.c
 		PROPERTIES COMPILE_OPTIONS "-fno-sanitize=thread;-O2")
 endif()
 

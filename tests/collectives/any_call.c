@@ -1,7 +1,7 @@
 /* One collective of any kind with known values. */
 #include "any_call.h"
 
-#include "memory/dtype.h"
+#include "core/memory/dtype.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* Ranks over the simulated network, and one collective on all of them with its expectation. */
 #include "sim_ranks.h"
 
-#include "memory/dtype.h"
-#include "tests/memory/proof_kind.h"
+#include "core/memory/dtype.h"
+#include "tests/core/memory/proof_kind.h"
 
 #include <assert.h>
 #include <stdio.h>

@@ -1,10 +1,10 @@
 # Collectives are tried on the proof kind's memory too.
-tutti_test_helpers(memory)
-target_link_libraries(tests_collectives PUBLIC tests_memory)
+tutti_test_helpers(core/memory)
+target_link_libraries(tests_collectives PUBLIC tests_core_memory)
 foreach(source IN LISTS sources)
 	if(source MATCHES "^collectives/")
 		get_filename_component(name ${source} NAME_WE)
-		target_link_libraries(${name} PRIVATE tests_memory)
+		target_link_libraries(${name} PRIVATE tests_core_memory)
 	endif()
 endforeach()
 # All numbers of ranks, and all orders, which script/test --whole tries under sanitizers: both take minutes there, an hour

@@ -5,7 +5,7 @@
 
 #include "collectives/comm/comm.h"
 #include "collectives/p2p/p2p.h"
-#include "memory/memory.h"
+#include "core/memory/memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>

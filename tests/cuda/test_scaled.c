@@ -3,7 +3,7 @@
  * type, in packets, in lines, and at odd addresses; or a graph that needs the op it was made of. */
 #include "gpu.h"
 
-#include "memory/dtype.h"
+#include "core/memory/dtype.h"
 #include "tests/collectives/thread_ranks.h"
 #include "tests/limit.h"
 #include "tests/random.h"

@@ -1,5 +1,5 @@
 # Ranks on GPUs: those of the fake driver. script/gpu-test runs many of these programs on real ones.
-tutti_test_helpers(memory)
+tutti_test_helpers(core/memory)
 set(memory_helpers ${helpers})
 tutti_test_helpers(collectives)
 foreach(name test_across_threads test_captured test_engine_graphs test_legacy_stream test_graphs test_scaled test_streams test_device
@@ -105,4 +105,4 @@ include(cuda/one_gpu.cmake)
 
 # Its driver has the GPU's.
 add_dependencies(test_dma_buf fake_cuda)
-tutti_fake_cuda(memory/test_dma_buf FAKE_CUDA_DMA_BUF=1)
+tutti_fake_cuda(core/memory/test_dma_buf FAKE_CUDA_DMA_BUF=1)

@@ -4,7 +4,7 @@
 
 #include "core/env.h"
 #include "core/status.h"
-#include "rendezvous/rendezvous.h"
+#include "core/join/rendezvous.h"
 
 #include <string.h>
 

@@ -5,8 +5,8 @@
 #include "collectives/select/links.h"
 #include "core/env.h"
 #include "core/status.h"
-#include "rendezvous/place.h"
-#include "rendezvous/rendezvous.h"
+#include "core/join/place.h"
+#include "core/join/rendezvous.h"
 
 #include <math.h>
 #include <string.h>

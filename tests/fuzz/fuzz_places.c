@@ -4,8 +4,8 @@
 
 #include "core/status.h"
 #include "core/words/netaddr.h"
-#include "rendezvous/launcher.h"
-#include "rendezvous/place.h"
+#include "core/join/launcher.h"
+#include "core/join/place.h"
 
 #include <string.h>
 

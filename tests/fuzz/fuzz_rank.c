@@ -3,10 +3,10 @@
 #include "fuzz.h"
 
 #include "core/auth.h"
-#include "rendezvous/wire.h"
-#include "rendezvous/find_server.h"
-#include "rendezvous/secret.h"
-#include "rendezvous/server.h"
+#include "core/join/wire.h"
+#include "core/join/find_server.h"
+#include "core/join/secret.h"
+#include "core/join/server.h"
 
 #include <string.h>
 #include <sys/socket.h>

@@ -5,8 +5,8 @@
 #include "core/auth.h"
 #include "core/clock.h"
 #include "core/net.h"
-#include "rendezvous/frame.h"
-#include "rendezvous/server_loop.h"
+#include "core/join/frame.h"
+#include "core/join/server_loop.h"
 
 #include <string.h>
 #include <sys/socket.h>

@@ -1,7 +1,7 @@
 /* Would break: TF_CONFIG, and with it the reader of JSON. */
 #include "fuzz.h"
 
-#include "rendezvous/launcher.h"
+#include "core/join/launcher.h"
 
 #include <string.h>
 

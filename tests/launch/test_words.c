@@ -3,7 +3,7 @@
  * --progress counts too few; or it does not know which rank that was. */
 #include "launch/words.h"
 
-#include "rendezvous/rendezvous.h"
+#include "core/join/rendezvous.h"
 #include "tests/limit.h"
 
 #include <poll.h>

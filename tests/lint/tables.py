@@ -4,7 +4,7 @@ A table has one finding a line: its words, then the reason why it stays. Lines t
 import os
 import subprocess
 
-LIBRARY = ("core", "memory", "transport", "rendezvous", "collectives", "train", "parallel", "rpc", "spawn")
+LIBRARY = ("core", "transport", "collectives", "train", "rpc")
 TO_DO = "to do"
 
 

@@ -14,8 +14,8 @@ calendar="$calendar"'|pthread_(cond|mutex|rwlock)_timed[a-z]*|\bsem_timedwait\b|
 # Prints what uses the calendar in the files of a tree.
 uses()
 {
-	(cd "$1" && grep -rnE "$calendar" --include='*.c' --include='*.h' core memory transport rendezvous \
-		collectives train parallel rpc launch spawn tools examples include 2>/dev/null) | grep -v -e '^core/ticks.c:.*CLOCK_REALTIME)' \
+	(cd "$1" && grep -rnE "$calendar" --include='*.c' --include='*.h' core cuda transport collectives \
+		train rpc launch tools examples include 2>/dev/null) | grep -v -e '^core/ticks.c:.*CLOCK_REALTIME)' \
 		-e '^train/metrics/log_file.c:.*CLOCK_REALTIME, &date' | grep .
 }
 

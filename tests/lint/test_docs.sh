@@ -6,16 +6,16 @@ set -u
 cd "$SOURCE_DIR" || exit 1
 tree=$scratch/tree
 
-mkdir -p "$tree"/{docs,core,memory,script,tests/lint,include/tutti,collectives/plan}
+mkdir -p "$tree"/{docs,core,transport,script,tests/lint,include/tutti,collectives/plan}
 echo 'X(BARRIER, barrier, tree, 0) WINDOW(BARRIER)' >"$tree/collectives/plan/algorithm_table.h"
 echo 'X(port, "TUTTI_PORT", "port", 0, 65535, 0, "where")' >"$tree/core/env.h"
 echo 'tutti_status tutti_init(void); struct engine; int engine_run(void);
 #define ENGINE_MAX 1024 /* works */' >"$tree/include/tutti/tutti.h"
 echo 'enum { TUTTI_DDP };' >"$tree/include/tutti/train.h"
 echo 'int tutti_rpc_call(void);' >"$tree/include/tutti/rpc.h"
-printf 'core\nmemory\n' >"$tree/tests/lint/layers.txt"
+printf 'core\ntransport\n' >"$tree/tests/lint/layers.txt"
 echo 'static pthread_mutex_t lock;' >"$tree/core/queue.c"
-touch "$tree/memory/host.c" "$tree/tests/lint/docs_invented.txt"
+touch "$tree/transport/host.c" "$tree/tests/lint/docs_invented.txt"
 echo '#     script/demo --seed N' >"$tree/script/demo"
 environment='    TUTTI_PORT    where [port]
 
@@ -31,7 +31,7 @@ picture='# All
 
 ```
  ---- all ----
- memory | kinds
+ transport | messages
  core   | errors
 ```
 
@@ -120,7 +120,7 @@ refused 'README.md 1.4_to_3.1: its table has 1.4 to 3.2'
 promise 'often'
 refused 'README.md Fast: has no range of ratios'
 promise '1.4 to 3.2'
-echo >"$tree/memory/host.c"
+echo >"$tree/transport/host.c"
 python3 tests/lint/docs.py "$tree" || complain "the right range is refused"
 rm "$tree/docs/performance.md"
 echo 'void tutti_hidden(void);' >"$tree/core/hidden.h"
@@ -134,19 +134,19 @@ page 'It has `P2P_SLOTS`
 (171) slots.'
 refused 'README.md P2P_SLOTS_171: is 170 in the sources'
 rm "$tree/core/slots.h"
-echo 'pthread_mutex_t lock;' >"$tree/memory/host.c"
+echo 'pthread_mutex_t lock;' >"$tree/transport/host.c"
 environment=${environment/TUTTI_PORT /TUTTI_PORTS}
 environment=${environment/tree,/ring,}
 environment=${environment/| window |/| gate |}
-picture=${picture/ memory |/ core   |}
+picture=${picture/ transport |/ core   |}
 page ''
 echo 'README.md core/gone.c  for a walk' >"$tree/tests/lint/docs_invented.txt"
 refused 'docs/environment.md TUTTI_PORT: is in core/env.h and not here' \
 	'docs/environment.md TUTTI_PORTS: ' \
 	'docs/environment.md barrier:_ring,_tree: is in one of this page and collectives/plan/algorithm_table.h' \
 	'docs/environment.md row_of_gate: is in one of this page and collectives/plan/algorithm_table.h' \
-	'docs/architecture.md memory: is a layer of layers.txt; the picture has: core' \
-	'docs/architecture.md memory/host.c: has a lock' \
+	'docs/architecture.md transport: is a layer of layers.txt; the picture has: core' \
+	'docs/architecture.md transport/host.c: has a lock' \
 	"'README.md core/gone.c' is no longer so"
 
 # Options, in the real tree: a page of its own beside it, since the programs are there.

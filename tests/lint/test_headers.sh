@@ -22,7 +22,7 @@ for header in tutti/tutti.h tutti/train.h tutti/parallel.h tutti/rpc.h tutti/tra
 	try g++ -x c++ -std=c++11
 done
 strict="-Wall -Wextra -Wno-psabi -Werror -fsyntax-only -fexceptions -I. -Iinclude -D_GNU_SOURCE"
-library="core memory transport rendezvous collectives train parallel rpc spawn"
+library="core transport collectives train rpc"
 # A header that a file of the library includes before anything else has just been compiled so, if that file is
 # part of this build.
 grep -oE '"file": "[^"]+\.c"' "$BUILD_DIR/compile_commands.json" | sed -E "s|.*\"($SOURCE_DIR/)?([^\"]+)\"|\2|" |

@@ -51,16 +51,15 @@ seen()
 }
 
 # All in one tree, each a file, what it includes, and where that is.
-forbidden='core/a.c memory/reduce.h
+forbidden='core/a.c core/memory/reduce.h
 core/a.h collectives/plan/plan.h
-memory/a.c transport/registry.h
-memory/b.c rendezvous/rendezvous.h
+core/memory/a.c transport/registry.h
+core/memory/b.c core/join/rendezvous.h
 transport/tcp/a.c collectives/engine/engine.h
-transport/tcp/b.c memory/memory.h
 transport/tcp/c.c transport/shm/shm.h
 transport/tcp/d.c ../shm/shm.h transport/shm/shm.h
 transport/a.c transport/tcp/tcp.h
-rendezvous/a.c transport/registry.h
+core/join/a.c transport/registry.h
 collectives/plan/algorithms/a.c core/status.h
 collectives/plan/a.c train/buckets.h
 train/a.c core/status.h
@@ -88,19 +87,19 @@ seen '^headers that include each other: core/a.h core/b.h'
 plant collectives/attic/a.c ''
 seen '^collectives/attic/a.c: its folder is not in layers.txt'
 plant core/a.c ''
-rmdir "$tree/rendezvous"
-seen 'there is no folder rendezvous'
+rmdir "$tree/core/join"
+seen 'there is no folder core/join'
 
-plant core/a.c 'int b(void); int a(void) { return b(); }' memory/b.c 'int b(void); int b(void) { return 0; }'
-compile core/a.c memory/b.c
-seen '^core/a.c memory/b.c: may not be linked: b' --objects "$scratch/objects"
-plant core/a.c 'int b(void) __attribute__((weak)); int a(void) { return b(); }' memory/b.c 'int b(void); int b(void) { return 0; }'
-compile core/a.c memory/b.c
-seen '^core/a.c memory/b.c: may not be linked: b' --objects "$scratch/objects"
-echo 'core/a.c memory/b.c  a reason' >"$tree/tests/lint/upward.txt"
+plant core/a.c 'int b(void); int a(void) { return b(); }' core/memory/b.c 'int b(void); int b(void) { return 0; }'
+compile core/a.c core/memory/b.c
+seen '^core/a.c core/memory/b.c: may not be linked: b' --objects "$scratch/objects"
+plant core/a.c 'int b(void) __attribute__((weak)); int a(void) { return b(); }' core/memory/b.c 'int b(void); int b(void) { return 0; }'
+compile core/a.c core/memory/b.c
+seen '^core/a.c core/memory/b.c: may not be linked: b' --objects "$scratch/objects"
+echo 'core/a.c core/memory/b.c  a reason' >"$tree/tests/lint/upward.txt"
 layers "$tree" --objects "$scratch/objects" || complain "an excuse does not count"
 rm "$tree/core/a.c"
-seen "'core/a.c memory/b.c' is no longer so: remove this line" --objects "$scratch/objects"
+seen "'core/a.c core/memory/b.c' is no longer so: remove this line" --objects "$scratch/objects"
 plant train/a.c 'int tutti_b(void); int a(void) { return tutti_b(); }' core/b.c 'int tutti_b(void) { return 0; }'
 compile train/a.c core/b.c
 layers "$tree" --objects "$scratch/objects" || complain "train may not call the public functions"
@@ -149,5 +148,5 @@ for line in '	if (strcmp(list[i]->name, "tcp") == 0)' '	if (strncmp(name, "tcp:"
 	names_transports "$scratch/engine" >/dev/null || complain "unseen: a transport's name: $line"
 done
 names_users collectives/engine && complain "the engine may name no collective and no transport"
-names_transports core memory rendezvous collectives train launch spawn tools perf && complain "only transport/ may know a transport by its name"
+names_transports core collectives train launch tools perf && complain "only transport/ may know a transport by its name"
 exit $failures

@@ -81,8 +81,8 @@ if command -v groff >/dev/null; then
 fi
 
 # ---- the recipes know the version, and no option that there is not
-recipes=$SOURCE_DIR/packaging
-grep -qx "  version: \"$version\"" "$recipes/conda/recipe.yaml" || complain "packaging/conda/recipe.yaml has another version"
+recipes=$SOURCE_DIR/cmake/packaging
+grep -qx "  version: \"$version\"" "$recipes/conda/recipe.yaml" || complain "cmake/packaging/conda/recipe.yaml has another version"
 spack=$recipes/spack/spack_repo/tutti/packages/tutti/package.py
 { grep -oE 'TUTTI_[A-Z]+' "$recipes/conda/recipe.yaml"; sed -nE '/^OPTIONS/s/"([a-z]+)"/\nTUTTI_\U\1\n/gp' "$spack" | grep TUTTI_; } |
 	while read -r option; do

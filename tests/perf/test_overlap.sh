@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # slow: 3 s
-# no_asan: tests/parallel/blocks runs the calls under ASan
+# no_asan: tests/train/blocks runs the calls under ASan
 # What would break: hidden communication that nobody can measure, a flag that is passed over.
 set -u
 . "$SOURCE_DIR/tests/perf/common.sh"

@@ -1,9 +1,9 @@
 /* What would break: benchmarks that accept wrong results, or call right ones wrong. The expected
  * values are compared with the library's own reductions in every order, and single errors must be
  * counted. */
-#include "memory/dtype.h"
-#include "memory/ops.h"
-#include "memory/reduce.h"
+#include "core/memory/dtype.h"
+#include "core/memory/ops.h"
+#include "core/memory/reduce.h"
 #include "perf/values.h"
 
 #include <stdint.h>

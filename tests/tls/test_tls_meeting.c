@@ -2,7 +2,7 @@
  * server that is no rank. */
 #include "core/tls.h"
 #include "tests/limit.h"
-#include "tests/rendezvous/ranks.h"
+#include "tests/core/join/ranks.h"
 #include "tests/openssl.h"
 
 #define SECRET "the secret of this test"

@@ -7,7 +7,7 @@
 #include "tools/tutti-plan/events.h"
 #include "tools/tutti-plan/predict.h"
 
-#include "memory/dtype.h"
+#include "core/memory/dtype.h"
 
 #include <stdio.h>
 #include <stdlib.h>

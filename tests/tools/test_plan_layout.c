@@ -7,7 +7,7 @@
 #include "tools/tutti-plan/layout_search.h"
 #include "tools/tutti-plan/layout_tail.h"
 
-#include "parallel/schedule/virtual_step.h"
+#include "train/pipeline/schedule/virtual_step.h"
 #include "tests/random.h"
 
 #include <math.h>

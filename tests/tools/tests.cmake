@@ -2,7 +2,7 @@
 foreach(name test_plan_check test_plan_damage test_plan_clock test_plan_costs test_plan_layout test_plan_units)
 	target_link_libraries(${name} PRIVATE tutti_plan_objects)
 endforeach()
-target_link_libraries(test_plan_clock PRIVATE tests_collectives tests_memory)
+target_link_libraries(test_plan_clock PRIVATE tests_collectives tests_core_memory)
 
 # What tutti-trace is made of; and ranks to look at, which do what they are told.
 foreach(name test_trace_damage test_trace_merge)

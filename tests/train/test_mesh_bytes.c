@@ -7,7 +7,7 @@
 #include "tests/train/mesh_bytes.h"
 #include "tests/train/toy.h"
 #include "tests/whole.h"
-#include "parallel/pipeline/pipeline.h"
+#include "train/pipeline/pipeline.h"
 #include "train/state/trainer_state.h"
 
 #include <inttypes.h>

@@ -32,7 +32,7 @@ tutti_label_tests(two_devices "^verbs/test_guest_failover$")
 if(HAS_VERBS)
 	add_executable(api_fake ${api_sources} verbs/fake_ranks_main.c)
 	target_compile_definitions(api_fake PRIVATE API_PROOF)
-	target_link_libraries(api_fake PRIVATE tutti_objects tests_memory fake_verbs)
+	target_link_libraries(api_fake PRIVATE tutti_objects tests_core_memory fake_verbs)
 	# And agree, shrink and grow that end by an abort.
 	add_executable(abort_recovery_fake collectives/control/test_abort_recovery.c verbs/fake_ranks_main.c)
 	target_compile_definitions(abort_recovery_fake PRIVATE RECOVERS_OVER_VERBS)

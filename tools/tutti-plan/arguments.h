@@ -7,7 +7,7 @@
 #include "layout_model.h"
 #include "look.h"
 
-#include "parallel/schedule/schedule.h"
+#include "train/pipeline/schedule/schedule.h"
 
 enum verb { VERB_SHOW, VERB_CHECK, VERB_EXPLAIN, VERB_SIMULATE, VERB_PIPELINE, VERB_LAYOUT };
 

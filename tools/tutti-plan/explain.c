@@ -5,7 +5,7 @@
 #include "units.h"
 
 #include "core/status.h"
-#include "memory/dtype.h"
+#include "core/memory/dtype.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* Memory of a candidate: the trainer's by the library's own estimate, the rest by formulas. */
 #include "layout_memory.h"
 
-#include "memory/dtype.h"
+#include "core/memory/dtype.h"
 #include "tools/must.h"
 
 #include <math.h>

@@ -5,7 +5,7 @@
 #include "clock.h"
 #include "layout_model.h"
 
-#include "parallel/schedule/schedule.h"
+#include "train/pipeline/schedule/schedule.h"
 
 struct layout_question {
 	struct gpt_sizes model;

@@ -2,7 +2,7 @@
  * others of 25 MiB, or one a unit where values are sharded. */
 #include "layout_tail.h"
 
-#include "memory/dtype.h"
+#include "core/memory/dtype.h"
 #include "tools/must.h"
 
 #include <math.h>

@@ -5,8 +5,8 @@
 #include "layout_memory.h"
 #include "layout_tail.h"
 
-#include "memory/dtype.h"
-#include "parallel/schedule/virtual_step.h"
+#include "core/memory/dtype.h"
+#include "train/pipeline/schedule/virtual_step.h"
 #include "tools/must.h"
 
 #include <math.h>

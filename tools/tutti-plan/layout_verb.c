@@ -4,7 +4,7 @@
 #include "layout_search.h"
 #include "units.h"
 
-#include "memory/dtype.h"
+#include "core/memory/dtype.h"
 
 #include <errno.h>
 #include <stdio.h>

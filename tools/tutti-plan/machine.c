@@ -4,7 +4,7 @@
 
 #include "units.h"
 
-#include "memory/dtype.h"
+#include "core/memory/dtype.h"
 #include "tools/output.h"
 
 #include <stdio.h>

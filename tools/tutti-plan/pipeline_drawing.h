@@ -2,7 +2,7 @@
 #ifndef TUTTI_PLAN_PIPELINE_DRAWING_H
 #define TUTTI_PLAN_PIPELINE_DRAWING_H
 
-#include "parallel/schedule/virtual_step.h"
+#include "train/pipeline/schedule/virtual_step.h"
 
 #include <stdio.h>
 

@@ -4,8 +4,8 @@
 
 #include "units.h"
 
-#include "memory/dtype.h"
-#include "memory/ops.h"
+#include "core/memory/dtype.h"
+#include "core/memory/ops.h"
 #include "tools/output.h"
 
 #include <stdio.h>

@@ -5,7 +5,7 @@
 #ifndef TRAIN_MODEL_H
 #define TRAIN_MODEL_H
 
-#include "parallel/mesh/axes.h"
+#include "train/mesh/axes.h"
 #include "train/model/tensor_order.h"
 
 #include <tutti/train.h>

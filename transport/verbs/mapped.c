@@ -2,7 +2,7 @@
 #include "transport/verbs/verbs.h"
 
 #include "core/status.h"
-#include "memory/dma_buf.h"
+#include "core/memory/dma_buf.h"
 
 #include <errno.h>
 #include <stdlib.h>

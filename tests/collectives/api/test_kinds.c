@@ -1,7 +1,7 @@
 /* Without this a collective could touch memory that the CPU may not touch (this program would
  * crash), or ranks whose buffers are of different kinds could take different paths. */
-#include "memory/dtype.h"
-#include "tests/memory/proof_kind.h"
+#include "core/memory/dtype.h"
+#include "tests/core/memory/proof_kind.h"
 
 #include <pthread.h>
 #include <stdio.h>

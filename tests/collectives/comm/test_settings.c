@@ -2,8 +2,8 @@
  * well. */
 #include "collectives/select/select.h"
 #include "core/status.h"
-#include "memory/reduce.h"
-#include "memory/reduce_kernels.h"
+#include "core/memory/reduce.h"
+#include "core/memory/reduce_kernels.h"
 #include "transport/registry.h"
 
 #include <stdint.h>

@@ -2,7 +2,7 @@
  * message, or a call that was refused could call back all the same. */
 #include "collectives/comm/comm.h"
 #include "collectives/comm/join.h"
-#include "tests/memory/proof_kind.h"
+#include "tests/core/memory/proof_kind.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -3,7 +3,7 @@
 
 #include "collectives/p2p/p2p.h"
 
-#include "tests/memory/proof_kind.h"
+#include "tests/core/memory/proof_kind.h"
 #include "tests/random.h"
 
 #include <assert.h>

@@ -5,7 +5,7 @@
 #include "sim_messages.h"
 
 #include "collectives/p2p/p2p_internal.h"
-#include "tests/memory/proof_kind.h"
+#include "tests/core/memory/proof_kind.h"
 
 #include <assert.h>
 #include <stdio.h>

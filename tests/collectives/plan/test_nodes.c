@@ -3,7 +3,7 @@
  * of nodes, ranks in a node, numbering of the ranks, root or order of delivery. */
 #include "tests/collectives/sim_ranks.h"
 
-#include "tests/memory/proof_kind.h"
+#include "tests/core/memory/proof_kind.h"
 #include "tests/unit.h"
 
 static const char *run(const struct trial *t, int size, uint64_t seed)

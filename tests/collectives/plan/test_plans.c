@@ -4,7 +4,7 @@
  * slicing or order of delivery; and a plan that has lost an edge would go unnoticed. */
 #include "tests/collectives/sim_ranks.h"
 
-#include "tests/memory/proof_kind.h"
+#include "tests/core/memory/proof_kind.h"
 #include "tests/whole.h"
 
 #include <stdio.h>

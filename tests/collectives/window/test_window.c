@@ -2,8 +2,8 @@
  * with ranks as threads on one mapping (this is what TSan sees). */
 #include "window_team.h"
 
-#include "memory/dtype.h"
-#include "memory/ops.h"
+#include "core/memory/dtype.h"
+#include "core/memory/ops.h"
 
 #include <string.h>
 

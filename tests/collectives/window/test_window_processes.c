@@ -5,8 +5,8 @@
 #include "window_team.h"
 
 #include "core/status.h"
-#include "memory/dtype.h"
-#include "memory/ops.h"
+#include "core/memory/dtype.h"
+#include "core/memory/ops.h"
 
 #include <string.h>
 #include <sys/mman.h>

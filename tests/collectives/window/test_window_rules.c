@@ -7,7 +7,7 @@
 #include "collectives/window/window_internal.h"
 #include "core/clock.h"
 #include "core/status.h"
-#include "memory/dtype.h"
+#include "core/memory/dtype.h"
 #include "tests/limit.h"
 
 #include <limits.h>

@@ -3,7 +3,7 @@
  * or share never. */
 #include "window_team.h"
 
-#include "memory/dtype.h"
+#include "core/memory/dtype.h"
 #include "tests/unit.h"
 
 static uint64_t seed;

@@ -5,7 +5,7 @@
 #define TESTS_COLLECTIVES_WINDOW_WINDOW_TEAM_H
 
 #include "collectives/window/window.h"
-#include "memory/ops.h"
+#include "core/memory/ops.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,10 +3,10 @@
 #include "window_team.h"
 
 #include "core/status.h"
-#include "memory/dtype.h"
-#include "memory/ops.h"
+#include "core/memory/dtype.h"
+#include "core/memory/ops.h"
 
-#include "tests/memory/twin.h"
+#include "tests/core/memory/twin.h"
 
 #include <string.h>
 

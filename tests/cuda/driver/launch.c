@@ -7,7 +7,7 @@
 #include "tests/cuda/driver/residents.h"
 #include "tests/cuda/driver/turn.h"
 
-#include "memory/small_float.h"
+#include "core/memory/small_float.h"
 
 #include <setjmp.h>
 #include <stdlib.h>

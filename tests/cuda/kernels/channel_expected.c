@@ -1,9 +1,9 @@
 /* What each rank should have after a call, by the host's reductions and copies. */
 #include "channel_world.h"
 
-#include "memory/dtype.h"
-#include "memory/ops.h"
-#include "memory/reduce.h"
+#include "core/memory/dtype.h"
+#include "core/memory/ops.h"
+#include "core/memory/reduce.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Segments, arguments and programs; see channel_world.h. */
 #include "channel_world.h"
 
-#include "memory/dtype.h"
+#include "core/memory/dtype.h"
 #include "tests/random.h"
 
 #include <stdatomic.h>

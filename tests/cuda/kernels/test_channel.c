@@ -3,8 +3,8 @@
  * by lines, with mapped and staged buffers, in place, unaligned, over many calls at each rank's own
  * pace, and where epochs wrap. */
 #include "channel_world.h"
-#include "memory/dtype.h"
-#include "memory/ops.h"
+#include "core/memory/dtype.h"
+#include "core/memory/ops.h"
 #include "tests/limit.h"
 #include "tests/random.h"
 #include "tests/whole.h"

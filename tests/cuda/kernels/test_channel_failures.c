@@ -1,7 +1,7 @@
 /* Breaks when a kernel of a collective does not end: where a rank never comes and the host aborts,
  * where ranks make different calls, or differ in bytes; or when the record names the wrong peer. */
 #include "channel_world.h"
-#include "memory/dtype.h"
+#include "core/memory/dtype.h"
 #include "tests/limit.h"
 #include "tests/random.h"
 

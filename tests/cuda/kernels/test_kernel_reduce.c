@@ -1,9 +1,10 @@
-/* Breaks when kernels reduce or scale to other bits than the host's memory/reduce.c: any dtype, op,
- * number of sources and alignment, special values, several blocks; or write beside the result. */
+/* Breaks when kernels reduce or scale to other bits than the host's core/memory/reduce.c: any
+ * dtype, op, number of sources and alignment, special values, several blocks; or write beside the
+ * result. */
 #include "launch.h"
-#include "memory/dtype.h"
-#include "memory/ops.h"
-#include "memory/reduce.h"
+#include "core/memory/dtype.h"
+#include "core/memory/ops.h"
+#include "core/memory/reduce.h"
 #include "tests/random.h"
 #include "tests/whole.h"
 

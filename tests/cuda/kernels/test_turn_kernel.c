@@ -4,8 +4,8 @@
  * pace, and where the count of turns wraps; or when ranks that differ, or that have failed, write a
  * result or are told that there is one. */
 #include "channel_world.h"
-#include "memory/dtype.h"
-#include "memory/ops.h"
+#include "core/memory/dtype.h"
+#include "core/memory/ops.h"
 #include "tests/limit.h"
 #include "tests/random.h"
 #include "tests/whole.h"

@@ -5,4 +5,4 @@ foreach(name pthread_create pthread_join pthread_detach pthread_mutex_lock pthre
 		tutti_comm_status tutti_comm_abort tutti_comm_destroy tutti_rank tutti_size failure_agree)
 	target_link_options(test_rpc_states PRIVATE LINKER:--wrap=${name})
 endforeach()
-target_link_libraries(test_rpc_states PRIVATE tests_collectives tests_memory)
+target_link_libraries(test_rpc_states PRIVATE tests_collectives tests_core_memory)

@@ -3,7 +3,7 @@
  * when it is not the nearest f64 of a plain sum of bits; or when an infinity or a NaN is lost. */
 #include "train/precision/precision.h"
 
-#include "tests/memory/twin.h"
+#include "tests/core/memory/twin.h"
 #include "tests/train/precision/random_bits.h"
 
 #include <math.h>

@@ -4,7 +4,7 @@
  * writes beside its arrays; or when the thread's floating point settings change a result. */
 #include "train/precision/precision.h"
 
-#include "tests/memory/twin.h"
+#include "tests/core/memory/twin.h"
 #include "tests/train/precision/random_bits.h"
 #include "train/precision/kernel_table.h"
 

@@ -1,7 +1,7 @@
 /* Would break: memory that the CPU may not touch (mapped by a dma-buf, as a GPU's): a byte that is
  * copied by hand, a message that waits for a grant which does not come, ends of which one is not
  * mapped, two grants that are taken for each other, and bytes that go astray when rails fail. */
-#include "tests/memory/proof_kind.h"
+#include "tests/core/memory/proof_kind.h"
 #include "tests/transport/verbs/fake/on_fake.h"
 #include "tests/whole.h"
 

@@ -1,6 +1,6 @@
 /* Would break: two ranks whose ports are not alike: they connect by those that reach each other,
  * whatever their order and number, or an error says which do not. */
-#include "tests/memory/proof_kind.h"
+#include "tests/core/memory/proof_kind.h"
 #include "tests/transport/verbs/fake/on_fake.h"
 
 #include "transport/registry.h"

@@ -1,0 +1,168 @@
+/* The meeting's thread: server_loop.c's turns, until it is over. */
+#include "core/join/server.h"
+
+#include "core/log.h"
+#include "core/status.h"
+#include "core/join/server_loop.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sodium.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+struct server {
+	struct server_loop *loop;
+	pthread_t thread;
+	bool is_open; /* then these: */
+	int stop_fd;
+	uint8_t key[TUTTI_KEY_BYTES];
+	pid_t pid; /* a forked child has the list, but none of the threads */
+	struct server *next;
+};
+
+/* Open servers: each is freed by the thread that takes it off this list, its own or one that stops
+ * it. */
+static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct server *open_servers;
+
+static void server_free(struct server *s)
+{
+	server_loop_free(s->loop);
+	if (s->stop_fd >= 0)
+		close(s->stop_fd);
+	sodium_memzero(s->key, sizeof s->key);
+	free(s);
+}
+
+/* With the lock. False: it is not on the list. */
+static bool unlist(const struct server *s)
+{
+	struct server **link = &open_servers;
+
+	while (*link && *link != s)
+		link = &(*link)->next;
+	if (!*link)
+		return false;
+	*link = s->next;
+	return true;
+}
+
+/* The open server has ended by itself, unless it was stopped. */
+static void end_open(struct server *s)
+{
+	pthread_mutex_lock(&open_lock);
+	bool is_mine = unlist(s);
+	pthread_mutex_unlock(&open_lock);
+	if (!is_mine)
+		return;
+	pthread_detach(s->thread);
+	server_free(s);
+}
+
+static void *server_run(void *arg)
+{
+	struct server *s = arg;
+
+	log_set_rank(s->loop->config.rank);
+	while (server_loop_turn(s->loop, SERVER_LOOP_PATIENT))
+		continue;
+	if (s->is_open)
+		end_open(s);
+	else
+		server_loop_close_listeners(s->loop);
+	return NULL;
+}
+
+/* The thread sees no signal: they are the program's. */
+static int start_thread(struct server *s)
+{
+	sigset_t all, old;
+	int rc;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	rc = pthread_create(&s->thread, NULL, server_run, s);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	return rc;
+}
+
+/* Under the lock, so that it is on the list before its thread can end it. */
+static int start_open(struct server *s, const uint8_t key[TUTTI_KEY_BYTES])
+{
+	int rc;
+
+	memcpy(s->key, key, sizeof s->key);
+	s->is_open = true;
+	s->pid = getpid();
+	s->stop_fd = s->loop->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (s->stop_fd < 0)
+		return errno;
+	pthread_mutex_lock(&open_lock);
+	rc = start_thread(s);
+	if (rc == 0) {
+		s->next = open_servers;
+		open_servers = s;
+	}
+	pthread_mutex_unlock(&open_lock);
+	return rc;
+}
+
+tutti_status server_start(struct server **server, const struct server_config *config)
+{
+	struct server_loop *loop;
+	struct server *s;
+	int rc;
+
+	TRY(server_loop_new(&loop, config));
+	s = calloc(1, sizeof *s);
+	if (!s) {
+		server_loop_free(loop);
+		return fail(TUTTI_ERR_MEMORY, "no memory to serve the meeting of the ranks");
+	}
+	s->loop = loop;
+	s->stop_fd = -1;
+	rc = server ? start_thread(s) : start_open(s, config->key);
+	if (rc != 0) {
+		server_free(s);
+		errno = rc;
+		return fail_errno("cannot start the thread that serves the meeting of the ranks");
+	}
+	if (server)
+		*server = s;
+	return TUTTI_OK;
+}
+
+bool server_stop(const uint8_t key[TUTTI_KEY_BYTES])
+{
+	struct server *s;
+
+	pthread_mutex_lock(&open_lock);
+	for (s = open_servers; s; s = s->next)
+		if (s->pid == getpid() && sodium_memcmp(s->key, key, sizeof s->key) == 0)
+			break;
+	if (s)
+		unlist(s);
+	pthread_mutex_unlock(&open_lock);
+	if (!s)
+		return false;
+	eventfd_write(s->stop_fd, 1);
+	server_join(s, NULL);
+	return true;
+}
+
+void server_join(struct server *s, struct kept_error *why)
+{
+	const struct meeting *m = &s->loop->host.meeting;
+
+	pthread_join(s->thread, NULL);
+	if (why) {
+		why->status = m->status;
+		memcpy(why->message, m->error, sizeof why->message);
+	}
+	server_free(s);
+}

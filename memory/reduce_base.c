@@ -1,4 +1,0 @@
-/* The kernels of reduce.c for the compiler's default target. */
-#define REDUCE_KERNELS      reduce_kernels_base
-#define REDUCE_KERNELS_NAME "base"
-#include "memory/reduce_template.h"

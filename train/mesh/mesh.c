@@ -1,0 +1,263 @@
+/* tutti_mesh_*: the ranks of a communicator as a grid, and a communicator for each axis, or for
+ * several. */
+#include "train/mesh/mesh.h"
+
+#include "core/callback.h"
+#include "train/base/base.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The ranks that differ in these axes only. */
+struct axis_group {
+	unsigned axes; /* bit i: axis i */
+	tutti_comm *comm;
+};
+
+struct tutti_mesh {
+	tutti_comm *comm; /* the caller's, unless owns_comm */
+	bool owns_comm;
+	int rank;
+	struct axes axes;
+	struct axis_group *groups;
+	size_t group_count;
+	bool is_aborted;
+};
+
+/* The axes that the caller passed, or without any TUTTI_MESH's. */
+static tutti_status take_axes(struct tutti_mesh *mesh, const tutti_axis *axes, int num_axes)
+{
+	const char *text = getenv("TUTTI_MESH");
+	char why[AXES_WHY_BYTES];
+	bool is_good = true;
+
+	if (num_axes < 0 || (num_axes > 0 && !axes))
+		return train_invalid("A mesh has %d axes at %p.", num_axes, (const void *)axes);
+	if (num_axes == 0 && !text)
+		return train_invalid(
+			"A mesh has no axes: pass some, or set TUTTI_MESH, as tuttirun "
+			"--mesh dp=2,tp=4 does.");
+	if (num_axes == 0)
+		is_good = axes_read(&mesh->axes, text, why);
+	for (int i = 0; is_good && i < num_axes; i++)
+		is_good = axes_add(&mesh->axes, axes[i].name, axes[i].size, why);
+	if (!is_good || !axes_fit(&mesh->axes, tutti_size(mesh->comm), why))
+		return train_invalid("%s%s.",
+				     num_axes ? "A mesh cannot be made: " : "TUTTI_MESH: ", why);
+	return TUTTI_OK;
+}
+
+static void write_axes(FILE *file, const void *of)
+{
+	const struct tutti_mesh *mesh = of;
+	char text[AXES_TEXT_BYTES];
+
+	axes_write(text, &mesh->axes);
+	fprintf(file, "%s\n", text);
+}
+
+static void name_axes(char *text, size_t bytes, const struct axes *axes, unsigned set)
+{
+	size_t used = 0;
+
+	text[0] = '\0';
+	for (int i = 0; i < axes->count && used < bytes; i++)
+		if (set >> i & 1)
+			used += (size_t)snprintf(text + used, bytes - used, "%s%s", used ? "," : "",
+						 axes->axis[i].name);
+}
+
+/* Ranks of a group have the same coordinates on all other axes: color is the rank of the first. */
+static tutti_status make_group(struct tutti_mesh *mesh, unsigned set)
+{
+	tutti_config config;
+	char name[AXIS_NAME_BYTES];
+	tutti_comm *comm;
+	int first = mesh->rank;
+
+	for (int i = 0; i < mesh->axes.count; i++)
+		if (set >> i & 1)
+			first -= axes_coord(&mesh->axes, i, mesh->rank) * mesh->axes.axis[i].stride;
+	TRY(array_grow(&mesh->groups, mesh->group_count, sizeof *mesh->groups, "a mesh"));
+	TRY(tutti_comm_config(mesh->comm, &config));
+	name_axes(name, sizeof name, &mesh->axes, set);
+	config.name = name[0] ? name : "alone";
+	TRY(tutti_comm_split(mesh->comm, first, mesh->rank, &config, &comm));
+	mesh->groups[mesh->group_count++] = (struct axis_group){set, comm};
+	return TUTTI_OK;
+}
+
+static tutti_status make(struct tutti_mesh *mesh, const tutti_axis *axes, int num_axes)
+{
+	TRY(failure_agree(mesh->comm, take_axes(mesh, axes, num_axes)));
+	TRY(texts_compare(mesh->comm, "meshes", "pass the same axes on every rank", write_axes,
+			  mesh));
+	for (int i = 0; i < mesh->axes.count; i++)
+		TRY(make_group(mesh, 1u << i));
+	return TUTTI_OK;
+}
+
+tutti_status tutti_mesh_create(tutti_mesh **mesh, tutti_comm *comm, const tutti_axis *axes,
+			       int num_axes)
+{
+	if (!mesh || !comm)
+		return train_invalid("tutti_mesh_create: %s is NULL.", mesh ? "comm" : "mesh");
+	struct tutti_mesh *made = calloc(1, sizeof *made);
+	if (!made)
+		return train_no_memory("a mesh");
+	made->comm = comm;
+	made->rank = tutti_rank(comm);
+	tutti_status status = make(made, axes, num_axes);
+	if (status != TUTTI_OK) {
+		struct train_failure failure = failure_of(status);
+		tutti_mesh_destroy(made);
+		return failure_return(&failure);
+	}
+	*mesh = made;
+	return TUTTI_OK;
+}
+
+void tutti_mesh_destroy(tutti_mesh *mesh)
+{
+	if (!mesh || callback_refuses("tutti_mesh_destroy"))
+		return;
+	while (mesh->group_count > 0)
+		tutti_comm_destroy(mesh->groups[--mesh->group_count].comm);
+	if (mesh->owns_comm)
+		tutti_comm_destroy(mesh->comm);
+	free(mesh->groups);
+	free(mesh);
+}
+
+tutti_status tutti_mesh_abort(tutti_mesh *mesh)
+{
+	if (!mesh)
+		return train_invalid("tutti_mesh_abort: mesh is NULL.");
+	if (mesh->is_aborted) /* the caller's communicator may be gone since */
+		return TUTTI_OK;
+	mesh->is_aborted = true;
+	for (size_t i = 0; i < mesh->group_count; i++)
+		tutti_comm_abort(mesh->groups[i].comm);
+	return tutti_comm_abort(mesh->comm);
+}
+
+/* "dp,cp" as bits. */
+static tutti_status read_set(const struct tutti_mesh *mesh, const char *names, unsigned *set)
+{
+	char have[AXES_TEXT_BYTES];
+
+	*set = 0;
+	for (const char *at = names; *at;) {
+		size_t bytes = strcspn(at, ",");
+		int axis = axes_find(&mesh->axes, at, bytes);
+
+		if (axis < 0) {
+			axes_write(have, &mesh->axes);
+			return train_invalid("The mesh has no axis '%.*s': it is %s.",
+					     bytes < 40 ? (int)bytes : 40, at, have);
+		}
+		if (*set >> axis & 1)
+			return train_invalid("'%.80s' names axis '%s' twice.", names,
+					     mesh->axes.axis[axis].name);
+		*set |= 1u << axis;
+		at += bytes;
+		if (at[0] == ',' && at[1])
+			at++;
+	}
+	return TUTTI_OK;
+}
+
+struct wanted_axes {
+	const struct tutti_mesh *mesh;
+	unsigned set;
+};
+
+static void write_wanted(FILE *file, const void *of)
+{
+	const struct wanted_axes *wanted = of;
+	char text[AXES_TEXT_BYTES];
+
+	name_axes(text, sizeof text, &wanted->mesh->axes, wanted->set);
+	fprintf(file, "'%s'\n", text);
+}
+
+static tutti_comm *find_group(const struct tutti_mesh *mesh, unsigned set)
+{
+	for (size_t i = 0; i < mesh->group_count; i++)
+		if (mesh->groups[i].axes == set)
+			return mesh->groups[i].comm;
+	return NULL;
+}
+
+tutti_status mesh_comm(tutti_mesh *mesh, const char *axes, tutti_comm **comm)
+{
+	struct wanted_axes wanted = {mesh, 0};
+
+	if (!mesh || !axes)
+		return train_invalid("tutti_mesh_comm: %s is NULL.", mesh ? "axes" : "mesh");
+	TRY(read_set(mesh, axes, &wanted.set));
+	*comm = find_group(mesh, wanted.set);
+	if (*comm)
+		return TUTTI_OK;
+	TRY(texts_compare(mesh->comm, "axes of tutti_mesh_comm",
+			  "ask for the same combination on every rank", write_wanted, &wanted));
+	TRY(make_group(mesh, wanted.set));
+	*comm = find_group(mesh, wanted.set);
+	return TUTTI_OK;
+}
+
+tutti_comm *tutti_mesh_comm(tutti_mesh *mesh, const char *axes)
+{
+	tutti_comm *comm = NULL;
+
+	return mesh_comm(mesh, axes, &comm) == TUTTI_OK ? comm : NULL;
+}
+
+tutti_comm *mesh_all(const tutti_mesh *mesh)
+{
+	return mesh->comm;
+}
+
+const struct axes *mesh_axes(const tutti_mesh *mesh)
+{
+	return &mesh->axes;
+}
+
+int mesh_rank(const tutti_mesh *mesh)
+{
+	return mesh->rank;
+}
+
+void mesh_take_comm(tutti_mesh *mesh)
+{
+	mesh->owns_comm = true;
+}
+
+int tutti_mesh_size(const tutti_mesh *mesh, const char *axis)
+{
+	int i = mesh && axis ? axes_find(&mesh->axes, axis, strlen(axis)) : -1;
+
+	return i < 0 ? 1 : mesh->axes.axis[i].size;
+}
+
+int tutti_mesh_coord(const tutti_mesh *mesh, const char *axis)
+{
+	int i = mesh && axis ? axes_find(&mesh->axes, axis, strlen(axis)) : -1;
+
+	return i < 0 ? 0 : axes_coord(&mesh->axes, i, mesh->rank);
+}
+
+int tutti_mesh_rank(const tutti_mesh *mesh, const int *coords)
+{
+	int rank = 0;
+
+	if (!mesh || !coords)
+		return -1;
+	for (int i = 0; i < mesh->axes.count; i++) {
+		const struct axis *axis = &mesh->axes.axis[i];
+		if (coords[i] < 0 || coords[i] >= axis->size)
+			return -1;
+		rank += coords[i] * axis->stride;
+	}
+	return rank;
+}

@@ -1,0 +1,19 @@
+/* The parts of a mesh that the trainer and tutti_mesh_continue need. */
+#ifndef PARALLEL_MESH_H
+#define PARALLEL_MESH_H
+
+#include "train/mesh/axes.h"
+
+#include <tutti/parallel.h>
+
+/* The communicator that it was made of, the caller's. */
+tutti_comm *mesh_all(const tutti_mesh *mesh);
+/* As tutti_mesh_comm. */
+tutti_status mesh_comm(tutti_mesh *mesh, const char *axes, tutti_comm **comm);
+const struct axes *mesh_axes(const tutti_mesh *mesh);
+/* This rank's number in the mesh. It and the axes stay when the communicators are gone. */
+int mesh_rank(const tutti_mesh *mesh);
+/* From here on the communicator that the mesh was made of goes with it. */
+void mesh_take_comm(tutti_mesh *mesh);
+
+#endif

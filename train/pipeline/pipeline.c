@@ -1,0 +1,193 @@
+/* tutti_pipeline_create: checks, the plan of a step, and all buffers. */
+#include "train/pipeline/pipeline.h"
+
+#include "core/callback.h"
+#include "train/mesh/mesh.h"
+#include "train/pipeline/schedule/virtual_step.h"
+#include "train/state/trainer_state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static tutti_status check_callbacks(const tutti_pipeline_config *config)
+{
+	bool splits = config->schedule == TUTTI_ZERO_BUBBLE;
+
+	if (!config->forward || !config->backward)
+		return train_invalid("A pipeline has no %s.",
+				     config->forward ? "backward" : "forward");
+	if (splits && !config->backward_weights)
+		return train_invalid("A pipeline with TUTTI_ZERO_BUBBLE has no backward_weights.");
+	return TUTTI_OK;
+}
+
+static tutti_status check_trainer(const struct tutti_pipeline *pipeline)
+{
+	const tutti_trainer *trainer = pipeline->config.trainer;
+
+	if (trainer && (!trainer->mesh || trainer->job.comm != pipeline->whole))
+		return train_invalid("A pipeline has a trainer of another mesh: make both on the "
+				     "same one, the trainer by tutti_trainer_create_on.");
+	return trainer && trainer->config.on_device
+		       ? train_fail(TUTTI_ERR_UNSUPPORTED,
+				    "A pipeline has its buffers in host memory, but its trainer is "
+				    "on a GPU.")
+		       : TUTTI_OK;
+}
+
+static tutti_status check(const tutti_pipeline_config *config, const struct pipeline_shape *shape)
+{
+	const tutti_pipeline_config zero = {0};
+	bool is_type = config->dtype >= TUTTI_F32 && config->dtype <= TUTTI_U64;
+	char why[SCHEDULE_WHY_BYTES];
+
+	if (memcmp(config->reserved, zero.reserved, sizeof zero.reserved) != 0)
+		return train_invalid(
+			"tutti_pipeline_config.reserved is not zero: zero-initialise it.");
+	if (!schedule_fits(shape, why))
+		return train_invalid("A pipeline cannot be made: %s.", why);
+	if (!is_type)
+		return train_invalid("A pipeline has elements of dtype %d, which is none.",
+				     (int)config->dtype);
+	if (config->count > (SIZE_MAX / 4) / dtype_bytes(config->dtype))
+		return train_invalid("A pipeline has messages of %zu elements, which are too many.",
+				     config->count);
+	return check_callbacks(config);
+}
+
+static void write_config(FILE *file, const void *of)
+{
+	const struct tutti_pipeline *pipeline = of;
+	const struct pipeline_shape *shape = &pipeline->step.shape;
+
+	fprintf(file,
+		"%s with %d micro-batches, %d chunks, %s trainer and %zu elements of dtype %d\n",
+		schedule_name(shape->schedule), shape->micro_batches, shape->chunks,
+		pipeline->config.trainer ? "a" : "no", pipeline->config.count,
+		(int)pipeline->config.dtype);
+}
+
+/* Where there is no formula, the lists of all ranks are executed in virtual time. */
+static tutti_status expect_bubble(struct tutti_pipeline *pipeline)
+{
+	const struct pipeline_shape *shape = &pipeline->step.shape;
+	const struct action_times times = {1, 1, 1, 0};
+	double time = schedule_step_time(shape, &times);
+	size_t ranks = (size_t)shape->ranks;
+
+	if (time < 0) {
+		struct action_list *lists = calloc(ranks, sizeof *lists);
+		struct virtual_rank *all = calloc(ranks, sizeof *all);
+		bool has_memory = lists && all;
+		for (int r = 0; has_memory && r < shape->ranks; r++)
+			has_memory = (lists[r] = schedule_list(shape, r)).at != NULL;
+		struct virtual_step step = {0};
+		if (has_memory)
+			step = virtual_step_run(shape, lists, NULL, &times, 1, all, NULL);
+		for (int r = 0; lists && r < shape->ranks; r++)
+			free(lists[r].at);
+		free(lists);
+		free(all);
+		if (!step.has_memory)
+			return train_no_memory("the schedule of a pipeline");
+		time = step.time;
+	}
+	pipeline->stats.bubble_expected = 1 - schedule_busy_time(shape, &times) / time;
+	return TUTTI_OK;
+}
+
+static tutti_status allocate(struct tutti_pipeline *pipeline)
+{
+	struct stage_plan *step = &pipeline->step;
+	struct pipeline_shape shape = step->shape;
+
+	TRY(stage_plan_make(step, &shape, schedule_list(&shape, pipeline->rank)));
+	pipeline->buffers = schedule_buffers_of(&shape, &step->list, pipeline->rank);
+	for (int way = 0; way < WAYS; way++) {
+		TRY(inbox_create(pipeline, (enum stage_way)way));
+		TRY(outbox_create(pipeline, (enum stage_way)way));
+	}
+	return expect_bubble(pipeline);
+}
+
+/* A communicator of its own, so that tags meet none of the caller's. */
+static tutti_status join_line(struct tutti_pipeline *pipeline, tutti_mesh *mesh)
+{
+	tutti_comm *axis = NULL;
+	tutti_config config;
+
+	if (pipeline->step.shape.ranks > 1 && !(axis = tutti_mesh_comm(mesh, "pp")))
+		return failure_return(&(struct train_failure){TUTTI_ERR_INTERNAL,
+							      "The mesh lost its axis 'pp'."});
+	TRY(axis ? tutti_comm_dup(axis, &pipeline->line)
+		 : tutti_comm_split(pipeline->whole, tutti_rank(pipeline->whole), 0, NULL,
+				    &pipeline->line));
+	TRY(tutti_comm_config(pipeline->line, &config));
+	pipeline->timeout_ms = config.timeout_ms;
+	return TUTTI_OK;
+}
+
+static tutti_status make(struct tutti_pipeline *pipeline, tutti_mesh *mesh)
+{
+	TRY(failure_agree(pipeline->whole, check(&pipeline->config, &pipeline->step.shape)));
+	TRY(failure_agree(pipeline->whole, check_trainer(pipeline)));
+	TRY(texts_compare(pipeline->whole, "pipelines", "pass the same config on every rank",
+			  write_config, pipeline));
+	TRY(failure_agree(pipeline->whole, allocate(pipeline)));
+	return failure_agree(pipeline->whole, join_line(pipeline, mesh));
+}
+
+tutti_status tutti_pipeline_create(tutti_pipeline **pipeline, tutti_mesh *mesh,
+				   const tutti_pipeline_config *config)
+{
+	if (!pipeline || !mesh || !config)
+		return train_invalid("tutti_pipeline_create: %s is NULL.", !pipeline ? "pipeline"
+									   : !mesh   ? "mesh"
+										     : "config");
+	struct tutti_pipeline *made = calloc(1, sizeof *made);
+	if (!made)
+		return train_no_memory("a pipeline");
+	made->config = *config;
+	made->step.shape =
+		(struct pipeline_shape){config->schedule, tutti_mesh_size(mesh, "pp"),
+					config->micro_batches, config->chunks ? config->chunks : 1};
+	made->whole = mesh_all(mesh);
+	made->rank = tutti_mesh_coord(mesh, "pp");
+	made->bytes = config->count * dtype_bytes(config->dtype);
+	tutti_status status = make(made, mesh);
+	if (status != TUTTI_OK) {
+		struct train_failure failure = failure_of(status);
+		tutti_pipeline_destroy(made);
+		return failure_return(&failure);
+	}
+	*pipeline = made;
+	return TUTTI_OK;
+}
+
+void tutti_pipeline_destroy(tutti_pipeline *pipeline)
+{
+	if (!pipeline || callback_refuses("tutti_pipeline_destroy"))
+		return;
+	if (pipeline->is_running) {
+		callback_keep("tutti_pipeline_destroy",
+			      "a callback of the pipeline runs, or was left by longjmp");
+		return;
+	}
+	tutti_comm_destroy(pipeline->line);
+	for (int way = 0; way < WAYS; way++) {
+		inbox_destroy(&pipeline->inbox[way]);
+		outbox_destroy(&pipeline->outbox[way]);
+	}
+	stage_plan_finish(&pipeline->step);
+	stage_plan_finish(&pipeline->evaluation);
+	free(pipeline);
+}
+
+tutti_status tutti_pipeline_stats_of(const tutti_pipeline *pipeline, tutti_pipeline_stats *stats)
+{
+	if (!pipeline || !stats)
+		return train_invalid("tutti_pipeline_stats_of: %s is NULL.",
+				     pipeline ? "stats" : "pipeline");
+	*stats = pipeline->stats;
+	return TUTTI_OK;
+}

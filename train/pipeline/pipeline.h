@@ -1,0 +1,110 @@
+/* A pipeline: this rank's lists of actions, and the buffers that messages come into and go out of. */
+#ifndef PARALLEL_PIPELINE_H
+#define PARALLEL_PIPELINE_H
+
+#include "train/pipeline/schedule/schedule.h"
+#include "train/base/base.h"
+
+#include <tutti/parallel.h>
+
+enum {
+	WAYS = 2,            /* activations, gradients */
+	RECEIVES_AHEAD = 48, /* posted at most; of 128 calls that may be in flight beside GPUs */
+};
+
+enum stage_way { WAY_ACTIVATIONS, WAY_GRADIENTS };
+
+/* A message: the elements, then its word. */
+struct stage_buffer {
+	char *data;
+	tutti_work *work; /* NULL: none in flight */
+};
+
+/* The actions of this rank: of a step, or of an evaluation. */
+struct stage_plan {
+	struct pipeline_shape shape;
+	struct action_list list;
+	/* [chunk][micro-batch]: the forward and the backward of a task, as actions of the list. */
+	int *forward_of, *backward_of;
+	int *last_of; /* [chunk]: the action with which its gradients are final */
+	int *needed_by[WAYS], needed[WAYS]; /* actions that need a message, in order */
+	int *buffer_of[WAYS]; /* [action]: the buffer with its message, from posting to release */
+};
+
+/* Messages of one way from one rank, in the order in which the plan's actions need them. */
+struct inbox {
+	enum stage_way way;
+	int peer;
+	struct stage_buffer *buffers;
+	int *free, free_count; /* buffers that no message is in or comes to */
+	int posted, taken;     /* of the plan's needed ones */
+};
+
+/* Messages of one way to one rank. Buffers take turns. */
+struct outbox {
+	enum stage_way way;
+	int peer;
+	struct stage_buffer *buffers;
+	int buffer_count, sent; /* sent: in this step */
+};
+
+struct tutti_pipeline {
+	tutti_pipeline_config config;
+	tutti_comm *whole; /* the mesh's */
+	tutti_comm *line;  /* the ranks of "pp", for these messages alone */
+	int rank, timeout_ms;
+	size_t bytes; /* of a message without its word */
+	struct stage_plan step, evaluation; /* evaluation: the last one's */
+	const struct stage_plan *plan;      /* the one of both that is carried out */
+	struct schedule_buffers buffers;    /* of a step; an evaluation needs no more */
+	struct inbox inbox[WAYS];
+	struct outbox outbox[WAYS];
+	bool is_running;
+	/* In this step a callback has failed, here or on a rank whose message has come. */
+	bool has_failed;
+	struct train_failure failure; /* this rank's own */
+	int held;
+	double busy_seconds;
+	tutti_pipeline_stats stats;
+};
+
+static inline enum stage_way way_of(const struct action *action)
+{
+	return action_is_forward(action) ? WAY_ACTIVATIONS : WAY_GRADIENTS;
+}
+
+/* stage_plan.c */
+/* Takes the list. To be finished also when it fails. */
+tutti_status stage_plan_make(struct stage_plan *plan, const struct pipeline_shape *shape,
+		       struct action_list list);
+void stage_plan_finish(struct stage_plan *plan);
+
+/* pipeline_run.c */
+/* No more callbacks in this step. With a trainer its gathers and reductions end, on ranks with other
+ * data, too. */
+void pipeline_fail(struct tutti_pipeline *pipeline);
+/* Carries out the plan, and agrees with all ranks of the mesh on how it went. */
+tutti_status pipeline_execute(struct tutti_pipeline *pipeline, const struct stage_plan *plan);
+
+/* stage_messages.c */
+tutti_status inbox_create(struct tutti_pipeline *pipeline, enum stage_way way);
+tutti_status outbox_create(struct tutti_pipeline *pipeline, enum stage_way way);
+void inbox_destroy(struct inbox *inbox);
+void outbox_destroy(struct outbox *outbox);
+/* Posts the receives that have a buffer. */
+tutti_status inbox_post(struct tutti_pipeline *pipeline, enum stage_way way);
+/* Waits for the action's message, which must be the next one. */
+tutti_status inbox_take(struct tutti_pipeline *pipeline, enum stage_way way, int action,
+			const void **data);
+/* The message of an earlier action is not needed any more. */
+void inbox_release(struct tutti_pipeline *pipeline, enum stage_way way, int action);
+/* The buffer for the next message, once its last one has gone. */
+tutti_status outbox_room(struct tutti_pipeline *pipeline, enum stage_way way, void **data);
+tutti_status outbox_send(struct tutti_pipeline *pipeline, enum stage_way way,
+			 const struct action *action);
+/* Waits until all that was sent has gone. */
+tutti_status outbox_flush(struct tutti_pipeline *pipeline, enum stage_way way);
+/* Ends what is in flight: of a communicator that has failed. */
+void messages_abandon(struct tutti_pipeline *pipeline);
+
+#endif
