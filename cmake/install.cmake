@@ -1,12 +1,17 @@
-# What `cmake --install` puts where: headers, both libraries, tuttirun and the perf programs, tutti.pc, the
+# What `cmake --install` puts where: headers, the libraries, tuttirun and the perf programs, .pc files, the
 # CMake package, manual pages, and the documents with the small programs. All of it may be moved afterwards. A component
 # is a Debian package (packages.cmake).
 include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Tutti)
 install(DIRECTORY include/tutti DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev)
-install(TARGETS tutti tutti_static EXPORT TuttiTargets
-	LIBRARY COMPONENT runtime NAMELINK_COMPONENT dev ARCHIVE COMPONENT dev)
+foreach(library tutti:runtime tutti_rpc:rpc tutti_train:train)
+	string(REPLACE ":" ";" library ${library})
+	list(GET library 1 component)
+	list(GET library 0 library)
+	install(TARGETS ${library} ${library}_static EXPORT TuttiTargets
+		LIBRARY COMPONENT ${component} NAMELINK_COMPONENT dev ARCHIVE COMPONENT dev)
+endforeach()
 install(EXPORT TuttiTargets NAMESPACE Tutti:: DESTINATION ${package_dir} COMPONENT dev)
 configure_package_config_file(cmake/TuttiConfig.cmake.in TuttiConfig.cmake
 	INSTALL_DESTINATION ${package_dir})
@@ -25,14 +30,23 @@ install(DIRECTORY examples/calls examples/kubernetes examples/link examples/pyth
 install(DIRECTORY bindings/python/tutti DESTINATION lib/python3/dist-packages COMPONENT python
 	PATTERN __pycache__ EXCLUDE)
 
-# tutti.pc finds its prefix from where it lies: as many steps up as the library folder is deep.
+# The .pc files find their prefix from where they are: as many steps up as the library folder is deep.
 set(pc_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 cmake_path(RELATIVE_PATH CMAKE_INSTALL_PREFIX
 	BASE_DIRECTORY ${CMAKE_INSTALL_PREFIX}/${pc_dir} OUTPUT_VARIABLE pc_up)
-set(pc_json ${TUTTI_JSON_LIBRARY})
-list(TRANSFORM pc_json PREPEND " -l")
-configure_file(cmake/tutti.pc.in tutti.pc @ONLY)
-install(FILES ${CMAKE_CURRENT_BINARY_DIR}/tutti.pc DESTINATION ${pc_dir} COMPONENT dev)
+set(pc_json "")
+if(JANSSON_FOUND)
+	set(pc_json " -ljansson")
+endif()
+# tutti_pc(FILE DESCRIPTION LIBRARY REQUIRES PRIVATE)
+function(tutti_pc file pc_description pc_library pc_requires pc_private)
+	set(pc_name ${file})
+	configure_file(cmake/tutti.pc.in ${file}.pc @ONLY)
+	install(FILES ${CMAKE_CURRENT_BINARY_DIR}/${file}.pc DESTINATION ${pc_dir} COMPONENT dev)
+endfunction()
+tutti_pc(tutti "Collective communication for training code" tutti "" "-lsodium${pc_json} -lpthread -lm")
+tutti_pc(tutti-rpc "Tutti: calls of functions on other ranks" tutti_rpc "tutti = ${PROJECT_VERSION}" "-lpthread")
+tutti_pc(tutti-train "Tutti: data-parallel, sharded and pipeline training" tutti_train "tutti-rpc = ${PROJECT_VERSION}" "${pc_json} -lpthread -lm")
 
 get_property(programs GLOBAL PROPERTY TUTTI_INSTALLED_PROGRAMS)
 if(programs)

@@ -1,9 +1,12 @@
-# tutti_program(NAME [INSTALL] source...): a program that uses the library as its users do. It sees
+# tutti_program(NAME [INSTALL] [LIBRARY name] source...): a program that uses a library (default: tutti) as its users do. It sees
 # <tutti/...> and its own folder, and none of our internal headers.
 function(tutti_program name)
-	cmake_parse_arguments(PARSE_ARGV 1 program INSTALL "" "")
+	cmake_parse_arguments(PARSE_ARGV 1 program INSTALL LIBRARY "")
 	add_executable(${name} ${program_UNPARSED_ARGUMENTS})
-	target_link_libraries(${name} PRIVATE tutti_warnings tutti m)
+	if(NOT program_LIBRARY)
+		set(program_LIBRARY tutti)
+	endif()
+	target_link_libraries(${name} PRIVATE tutti_warnings ${program_LIBRARY} m)
 	# Not linked anew with the library, which changes with every commit (revision.cmake).
 	set_target_properties(${name} PROPERTIES LINK_DEPENDS_NO_SHARED ON)
 	# Found beside the library, wherever the tree is installed.

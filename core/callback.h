@@ -7,6 +7,8 @@
 #ifndef CORE_CALLBACK_H
 #define CORE_CALLBACK_H
 
+#include "core/words/export.h"
+
 #ifndef __EXCEPTIONS
 #error "callback_leave runs during unwinding only with -fexceptions"
 #endif
@@ -22,7 +24,7 @@ struct callback {
 };
 
 /* Prints what happened and aborts. */
-void callback_unwound(const struct callback *callback) __attribute__((noreturn, cold));
+void callback_unwound(const struct callback *callback) TUTTI_PRIVATE(callback_unwound) __attribute__((noreturn, cold));
 
 static inline void callback_leave(const struct callback *callback)
 {
@@ -43,13 +45,13 @@ static inline void callback_leave(const struct callback *callback)
 
 /* This thread runs a tutti_done_fn of the program, so a destroy function would wait for its own
  * thread. */
-extern _Thread_local bool callback_in_done;
+extern _Thread_local bool callback_in_done TUTTI_PRIVATE(callback_in_done);
 /* Calls done by callback_call, with callback_in_done. */
 void callback_done(const char *function, const char *of, int rank, tutti_done_fn done, void *arg,
-		   tutti_status status);
+		   tutti_status status) TUTTI_PRIVATE(callback_done);
 /* Logs that the destroy function of this name destroys nothing, and why. */
-void callback_keep(const char *function, const char *why);
+void callback_keep(const char *function, const char *why) TUTTI_PRIVATE(callback_keep);
 /* If this thread runs a done function: logs that, and returns true. */
-bool callback_refuses(const char *function);
+bool callback_refuses(const char *function) TUTTI_PRIVATE(callback_refuses);
 
 #endif

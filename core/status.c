@@ -103,6 +103,42 @@ tutti_status fail_errno(const char *format, ...)
 	return TUTTI_ERR_SYSTEM;
 }
 
+tutti_status fail_no_memory(const char *format, ...)
+{
+	char what[ERROR_BYTES - 32];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(what, sizeof what, format, args);
+	va_end(args);
+	return fail(TUTTI_ERR_MEMORY, "There is no memory for %s.", what);
+}
+
+struct kept_error kept_error_of(tutti_status status)
+{
+	struct kept_error error = {.status = status};
+
+	memcpy(error.message, message, sizeof message);
+	return error;
+}
+
+tutti_status kept_error_return(const struct kept_error *error)
+{
+	return error->status == TUTTI_OK ? TUTTI_OK : fail(error->status, "%s", error->message);
+}
+
+void kept_error_note(struct kept_error *first, tutti_status status)
+{
+	if (first->status == TUTTI_OK && status != TUTTI_OK)
+		*first = kept_error_of(status);
+}
+
+bool status_is_secondary(tutti_status status)
+{
+	return status == TUTTI_ERR_PEER || status == TUTTI_ERR_TIMEOUT ||
+	       status == TUTTI_ERR_ABORTED;
+}
+
 const char *last_error(void)
 {
 	return message;

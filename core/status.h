@@ -2,6 +2,8 @@
 #ifndef CORE_STATUS_H
 #define CORE_STATUS_H
 
+#include "core/words/export.h"
+
 #include <tutti/tutti.h>
 
 #include <stdatomic.h>
@@ -36,22 +38,35 @@
 
 /* Records a message, full and readable by itself, as this thread's last error and returns status.
  * With MEMORY, where errno is ENOMEM, the limit of this process is appended. errno survives. */
-tutti_status fail(tutti_status status, const char *format, ...)
+tutti_status fail(tutti_status status, const char *format, ...) TUTTI_PRIVATE(fail)
 	__attribute__((format(printf, 2, 3), cold));
 /* The same for a system call: appends errno's text, and the limit of this process that it speaks
  * of. Status SYSTEM. */
 tutti_status fail_errno(const char *format, ...) __attribute__((format(printf, 1, 2), cold));
 
+#define fail_invalid(...) fail(TUTTI_ERR_INVALID, __VA_ARGS__)
+/* MEMORY: "There is no memory for <format>." */
+tutti_status fail_no_memory(const char *format, ...) TUTTI_PRIVATE(fail_no_memory) __attribute__((format(printf, 1, 2), cold));
+
 /* Puts before in front of this thread's last message, also of a kept one. Returns status. */
 tutti_status fail_before(tutti_status status, const char *before) __attribute__((cold));
 
-/* The first failure of this thread from fail_keep on is kept there too; NULL: no more. */
+/* A failure with its message, to be returned later: after a cleanup, by another thread or rank. */
 struct kept_error {
 	tutti_status status; /* TUTTI_OK: none yet */
 	char message[ERROR_BYTES];
 };
+/* The first failure of this thread from now on is kept there too; NULL: no more. */
 void fail_keep(struct kept_error *kept);
+/* status with this thread's last message. */
+struct kept_error kept_error_of(tutti_status status) TUTTI_PRIVATE(kept_error_of);
+/* Returns the status and stores the message again. OK stores nothing. */
+tutti_status kept_error_return(const struct kept_error *error) TUTTI_PRIVATE(kept_error_return);
+/* Keeps the first failure of several calls that are all made. first starts as {0}. */
+void kept_error_note(struct kept_error *first, tutti_status status) TUTTI_PRIVATE(kept_error_note);
 
+/* An error that may follow from another rank's. */
+bool status_is_secondary(tutti_status status) TUTTI_PRIVATE(status_is_secondary);
 /* Whether a number that came from elsewhere is the status of a failure. */
 static inline bool status_is_error(int64_t number)
 {
@@ -63,7 +78,7 @@ static inline tutti_status status_said(int64_t number)
 	return status_is_error(number) ? (tutti_status)number : TUTTI_ERR_INTERNAL;
 }
 
-const char *last_error(void); /* "" when there is none; this thread's, until its next call */
+const char *last_error(void) TUTTI_PRIVATE(last_error); /* "" when there is none; this thread's, until its next call */
 
 /* Every call begins with it, and nearly always no thread has ever failed. */
 extern atomic_bool something_has_failed;

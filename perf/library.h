@@ -15,7 +15,7 @@ struct request {
 	bool in_place, is_async, is_zero_copy, is_on_gpu;
 };
 
-const char *library_name(void); /* with its version: "Tutti 0.1.0 (4f2a96b0c1d2)" */
+const char *library_name(void); /* with its version: "Tutti 0.2.0 (4f2a96b0c1d2)" */
 /* Why it cannot be asked for that, as a message without its full stop; NULL: it can. */
 const char *library_refuses(const struct request *request);
 

@@ -16,17 +16,17 @@ static tutti_status find_room(struct tutti_rpc_future *call, const struct rpc_me
 		return TUTTI_ERR_INVALID; /* nobody wants it, and nobody sees this */
 	if (answer && answer->data) {
 		if (m->bytes > answer->bytes)
-			return train_invalid("the answer has %llu bytes, and there is room for %zu",
-					     (unsigned long long)m->bytes, answer->bytes);
+			return fail_invalid("the answer has %llu bytes, and there is room for %zu",
+					    (unsigned long long)m->bytes, answer->bytes);
 		call->block = answer->data;
 		call->owns_block = false;
 		return TUTTI_OK;
 	}
 	if (m->status != TUTTI_OK && m->bytes > RPC_ERROR_BYTES)
-		return train_fail(TUTTI_ERR_INTERNAL, "its error has %llu bytes",
-				  (unsigned long long)m->bytes);
+		return fail(TUTTI_ERR_INTERNAL, "its error has %llu bytes",
+			    (unsigned long long)m->bytes);
 	if (!rpc_memory_has(m->bytes) || !(call->block = malloc(m->bytes)))
-		return train_no_memory("its answer, %llu bytes", (unsigned long long)m->bytes);
+		return fail_no_memory("its answer, %llu bytes", (unsigned long long)m->bytes);
 	call->owns_block = true;
 	return TUTTI_OK;
 }

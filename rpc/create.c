@@ -9,16 +9,16 @@ static tutti_status read_config(tutti_rpc_config *c, const tutti_rpc_config *con
 {
 	*c = config ? *config : (tutti_rpc_config){0};
 	if (c->threads < 0 || c->queue < 0 || c->num_functions < 0)
-		return train_invalid(
+		return fail_invalid(
 			"tutti_rpc_create: threads %d, queue %d, num_functions %d: none "
 			"may be negative",
 			c->threads, c->queue, c->num_functions);
 	if (c->calls < 0 || c->calls > RPC_CALLS_MAX)
-		return train_invalid("tutti_rpc_create: calls is %d: there may be %d", c->calls,
-				     RPC_CALLS_MAX);
+		return fail_invalid("tutti_rpc_create: calls is %d: there may be %d", c->calls,
+				    RPC_CALLS_MAX);
 	if (c->num_functions && !c->functions)
-		return train_invalid("tutti_rpc_create: functions is NULL, and num_functions is %d",
-				     c->num_functions);
+		return fail_invalid("tutti_rpc_create: functions is NULL, and num_functions is %d",
+				    c->num_functions);
 	if (!c->threads)
 		c->threads = RPC_THREADS;
 	if (!c->timeout_ms)
@@ -48,7 +48,7 @@ static tutti_status allocate(tutti_rpc *rpc)
 	rpc->inboxes = aligned_alloc(64, RPC_INBOXES * sizeof *rpc->inboxes);
 	if (!rpc->peers || !rpc->first_rank || !rpc->keeper.died || !rpc->pool.threads ||
 	    !rpc->inboxes || !rpc->scratch)
-		return train_no_memory("an rpc of %d ranks", rpc->size);
+		return fail_no_memory("an rpc of %d ranks", rpc->size);
 	memset(rpc->inboxes, 0, RPC_INBOXES * sizeof *rpc->inboxes);
 	for (int r = 0; r < rpc->size; r++) {
 		rpc->peers[r].is_alive = true;
@@ -66,7 +66,7 @@ static tutti_status make(tutti_rpc **out, int rank, int size, const tutti_rpc_co
 	tutti_rpc *rpc = calloc(1, sizeof *rpc);
 
 	if (!rpc)
-		return train_no_memory("an rpc of %d ranks", size);
+		return fail_no_memory("an rpc of %d ranks", size);
 	rpc->config = *config;
 	rpc->rank = rank;
 	rpc->size = size;
@@ -102,11 +102,11 @@ tutti_status tutti_rpc_create(tutti_rpc **out, tutti_comm *comm, const tutti_rpc
 
 	TRY(tutti_group_refuse("tutti_rpc_create"));
 	if (!out || !comm)
-		return train_invalid("tutti_rpc_create: %s is NULL", out ? "comm" : "rpc");
+		return fail_invalid("tutti_rpc_create: %s is NULL", out ? "comm" : "rpc");
 	tutti_status status = read_config(&own, config);
 	if (status == TUTTI_OK)
 		status = make(&rpc, tutti_rank(comm), tutti_size(comm), &own);
-	status = failure_agree(comm, status);
+	status = error_agree(comm, status);
 	if (status == TUTTI_OK)
 		status = tutti_comm_dup(comm, &copy);
 	if (status != TUTTI_OK) {
@@ -119,10 +119,10 @@ tutti_status tutti_rpc_create(tutti_rpc **out, tutti_comm *comm, const tutti_rpc
 	status = start(rpc);
 	if (status != TUTTI_OK) {
 		*out = NULL;
-		struct train_failure failure = failure_of(status);
+		struct kept_error failure = kept_error_of(status);
 		tutti_rpc_abort(rpc);
 		tutti_rpc_destroy(rpc);
-		return failure_return(&failure);
+		return kept_error_return(&failure);
 	}
 	return TUTTI_OK;
 }
@@ -130,7 +130,7 @@ tutti_status tutti_rpc_create(tutti_rpc **out, tutti_comm *comm, const tutti_rpc
 tutti_status tutti_rpc_register(tutti_rpc *rpc, const tutti_rpc_function *function)
 {
 	if (!rpc || !function)
-		return train_invalid("tutti_rpc_register: %s is NULL", rpc ? "function" : "rpc");
+		return fail_invalid("tutti_rpc_register: %s is NULL", rpc ? "function" : "rpc");
 	rpc_lock(rpc);
 	tutti_status status = rpc_functions_add(rpc, function, false);
 	rpc_unlock(rpc);
@@ -156,7 +156,7 @@ int tutti_rpc_is_alive(const tutti_rpc *rpc, int rank)
 tutti_status tutti_rpc_status(tutti_rpc *rpc)
 {
 	if (!rpc)
-		return train_invalid("tutti_rpc_status: rpc is NULL");
+		return fail_invalid("tutti_rpc_status: rpc is NULL");
 	rpc_lock(rpc);
 	tutti_status status = rpc->state == RPC_ENDED ? rpc_end_status(rpc) : TUTTI_OK;
 	rpc_unlock(rpc);

@@ -1,10 +1,11 @@
 /* The functions that this rank has registered, by name. */
+#include "core/words/nearest.h"
 #include "rpc/rpc_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { BUCKETS = 64, LIKE_AT_MOST = 4 }; /* LIKE_AT_MOST: changes of letters between like names */
+enum { BUCKETS = 64 };
 
 static uint64_t hash_of(const char *name, size_t bytes)
 {
@@ -31,27 +32,27 @@ static tutti_status check(const tutti_rpc *rpc, const tutti_rpc_function *functi
 	size_t bytes = function->name ? strlen(function->name) : 0;
 
 	if (bytes < 1 || bytes > RPC_NAME_BYTES)
-		return train_invalid("tutti_rpc_register: a function's name has 1 to %d bytes, not "
-				     "%zu",
-				     RPC_NAME_BYTES, bytes);
+		return fail_invalid("tutti_rpc_register: a function's name has 1 to %d bytes, not "
+				    "%zu",
+				    RPC_NAME_BYTES, bytes);
 	for (size_t i = 0; i < bytes; i++)
 		if (function->name[i] < ' ' || function->name[i] > '~')
-			return train_invalid("tutti_rpc_register: byte %zu of a function's name is "
-					     "not printable",
-					     i);
+			return fail_invalid("tutti_rpc_register: byte %zu of a function's name is "
+					    "not printable",
+					    i);
 	if (!is_own && strncmp(function->name, "tutti.", 6) == 0)
-		return train_invalid("tutti_rpc_register: '%s': names with 'tutti.' are the "
-				     "library's own",
-				     function->name);
+		return fail_invalid("tutti_rpc_register: '%s': names with 'tutti.' are the "
+				    "library's own",
+				    function->name);
 	if (!function->fn)
-		return train_invalid("tutti_rpc_register: '%s' has no fn", function->name);
+		return fail_invalid("tutti_rpc_register: '%s' has no fn", function->name);
 	if (function->flags & ~TUTTI_RPC_SHORT)
-		return train_invalid("tutti_rpc_register: '%s' has flags %d: there is "
-				     "TUTTI_RPC_SHORT, %d",
-				     function->name, function->flags, TUTTI_RPC_SHORT);
+		return fail_invalid("tutti_rpc_register: '%s' has flags %d: there is "
+				    "TUTTI_RPC_SHORT, %d",
+				    function->name, function->flags, TUTTI_RPC_SHORT);
 	if (rpc_functions_find(rpc, function->name, bytes))
-		return train_invalid("tutti_rpc_register: '%s' is registered already",
-				     function->name);
+		return fail_invalid("tutti_rpc_register: '%s' is registered already",
+				    function->name);
 	return TUTTI_OK;
 }
 
@@ -60,7 +61,7 @@ tutti_status rpc_functions_add(tutti_rpc *rpc, const tutti_rpc_function *functio
 	TRY(check(rpc, function, is_own));
 	struct rpc_function *f = calloc(1, sizeof *f);
 	if (!f)
-		return train_no_memory("function '%s'", function->name);
+		return fail_no_memory("function '%s'", function->name);
 	f->name_bytes = strlen(function->name);
 	memcpy(f->name, function->name, f->name_bytes);
 	f->hash = hash_of(f->name, f->name_bytes);
@@ -83,37 +84,13 @@ void rpc_functions_free(tutti_rpc *rpc)
 		}
 }
 
-/* Levenshtein's distance. */
-static size_t distance(const char *a, size_t a_bytes, const char *b, size_t b_bytes)
-{
-	size_t row[RPC_NAME_BYTES + 1];
-
-	for (size_t j = 0; j <= b_bytes; j++)
-		row[j] = j;
-	for (size_t i = 1; i <= a_bytes; i++) {
-		size_t corner = row[0];
-		row[0] = i;
-		for (size_t j = 1; j <= b_bytes; j++) {
-			size_t change = corner + (a[i - 1] != b[j - 1]);
-			corner = row[j];
-			row[j] = smaller(change, smaller(row[j], row[j - 1]) + 1);
-		}
-	}
-	return row[b_bytes];
-}
-
 const char *rpc_functions_nearest(const tutti_rpc *rpc, const char *name, size_t bytes)
 {
-	const char *nearest = NULL;
-	size_t least = LIKE_AT_MOST + 1;
+	struct nearest nearest = nearest_to(name, bytes);
 
 	for (int b = 0; b < BUCKETS; b++)
-		for (const struct rpc_function *f = rpc->functions[b]; f; f = f->next) {
-			size_t d = distance(f->name, f->name_bytes, name, bytes);
-			if (strncmp(f->name, "tutti.", 6) == 0 || d >= least || d >= f->name_bytes)
-				continue;
-			least = d;
-			nearest = f->name;
-		}
-	return nearest;
+		for (const struct rpc_function *f = rpc->functions[b]; f; f = f->next)
+			if (strncmp(f->name, "tutti.", 6) != 0)
+				nearest_try(&nearest, f->name);
+	return nearest.name;
 }

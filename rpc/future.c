@@ -22,13 +22,12 @@ static tutti_status check(const char *what, const struct rpc_asked *a)
 	size_t bytes = a->name ? strlen(a->name) : 0;
 
 	if (!a->rpc)
-		return train_invalid("%s: rpc is NULL", what);
+		return fail_invalid("%s: rpc is NULL", what);
 	if (a->rank < 0 || a->rank >= a->rpc->size)
-		return train_invalid("%s: rank %d is not in 0..%d", what, a->rank,
-				     a->rpc->size - 1);
+		return fail_invalid("%s: rank %d is not in 0..%d", what, a->rank, a->rpc->size - 1);
 	if (bytes < 1 || bytes > RPC_NAME_BYTES)
-		return train_invalid("%s: a function's name has 1 to %d bytes, not %zu", what,
-				     RPC_NAME_BYTES, bytes);
+		return fail_invalid("%s: a function's name has 1 to %d bytes, not %zu", what,
+				    RPC_NAME_BYTES, bytes);
 	return rpc_pieces_check(what, a->pieces, a->num_pieces);
 }
 
@@ -141,11 +140,11 @@ tutti_status tutti_rpc_call_async(tutti_rpc *rpc, int rank, const char *name,
 	TRY(tutti_group_refuse("tutti_rpc_call_async"));
 	TRY(check("tutti_rpc_call_async", &args));
 	if (!future && !(options && options->done))
-		return train_invalid("tutti_rpc_call_async: future is NULL, and there is no "
-				     "options.done");
+		return fail_invalid("tutti_rpc_call_async: future is NULL, and there is no "
+				    "options.done");
 	struct tutti_rpc_future *call = malloc(sizeof *call);
 	if (!call)
-		return train_no_memory("a call of '%s' on rank %d", name, rank);
+		return fail_no_memory("a call of '%s' on rank %d", name, rank);
 	fill(call, &args);
 	call->is_released = !future;
 	if (options) {
@@ -168,7 +167,7 @@ tutti_status tutti_rpc_wait(tutti_rpc_future **future, int timeout_ms)
 {
 	TRY(rpc_may_wait("tutti_rpc_wait"));
 	if (!future)
-		return train_invalid("tutti_rpc_wait: future is NULL");
+		return fail_invalid("tutti_rpc_wait: future is NULL");
 	struct tutti_rpc_future *call = *future;
 	if (!call)
 		return TUTTI_OK;
@@ -192,7 +191,7 @@ static bool is_finished(const struct tutti_rpc_future *call)
 tutti_status tutti_rpc_test(tutti_rpc_future *future, int *is_done)
 {
 	if (!future || !is_done)
-		return train_invalid("tutti_rpc_test: %s is NULL", future ? "is_done" : "future");
+		return fail_invalid("tutti_rpc_test: %s is NULL", future ? "is_done" : "future");
 	tutti_rpc *rpc = future->rpc;
 	rpc_lock(rpc);
 	if (future->slot && !future->done)

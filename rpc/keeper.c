@@ -289,10 +289,10 @@ tutti_status rpc_keeper_start(tutti_rpc *rpc)
 	int error = pthread_create(&rpc->keeper.thread, NULL, keep, rpc);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (error)
-		return train_fail(TUTTI_ERR_SYSTEM,
-				  "tutti_rpc_create: rank %d cannot start a thread: "
-				  "pthread_create: %s",
-				  rpc->rank, strerror(error));
+		return fail(TUTTI_ERR_SYSTEM,
+			    "tutti_rpc_create: rank %d cannot start a thread: "
+			    "pthread_create: %s",
+			    rpc->rank, strerror(error));
 	rpc->keeper.has_thread = true;
 	return TUTTI_OK;
 }

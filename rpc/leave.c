@@ -64,7 +64,7 @@ static tutti_status on_leave(void *arg, const tutti_rpc_request *request, tutti_
 	struct rpc_leaving *l = &rpc->leaving;
 
 	if (request->bytes != sizeof *l->issued)
-		return train_invalid("a report of %zu bytes", request->bytes);
+		return fail_invalid("a report of %zu bytes", request->bytes);
 	rpc_lock(rpc);
 	struct tutti_rpc_reply *before = l->held[request->rank];
 	l->held[request->rank] = reply;
@@ -111,7 +111,7 @@ tutti_status rpc_leaving_init(tutti_rpc *rpc)
 	rpc->leaving.held = calloc((size_t)rpc->size, sizeof(struct tutti_rpc_reply *));
 	rpc->leaving.issued = calloc((size_t)rpc->size, sizeof(uint64_t));
 	if (!rpc->leaving.held || !rpc->leaving.issued)
-		return train_no_memory("an rpc of %d ranks", rpc->size);
+		return fail_no_memory("an rpc of %d ranks", rpc->size);
 	TRY(rpc_functions_add(rpc, &own[0], true));
 	return rpc_functions_add(rpc, &own[1], true);
 }
@@ -163,11 +163,10 @@ static tutti_status not_quiet(const tutti_rpc *rpc)
 	char served[RPC_ERROR_BYTES / 2];
 
 	rpc_list_served(rpc, served, sizeof served);
-	return train_fail(
-		TUTTI_ERR_TIMEOUT,
-		"tutti_rpc_shutdown: rank %d itself has %d calls in flight, and serves %d%s%s",
-		rpc->rank, rpc->slots_used, rpc->running + rpc->queued, served[0] ? ": " : "",
-		served);
+	return fail(TUTTI_ERR_TIMEOUT,
+		    "tutti_rpc_shutdown: rank %d itself has %d calls in flight, and serves %d%s%s",
+		    rpc->rank, rpc->slots_used, rpc->running + rpc->queued, served[0] ? ": " : "",
+		    served);
 }
 
 /* Until nothing of this rank's is in flight, and nothing runs here. */
@@ -199,14 +198,14 @@ static tutti_status missing(tutti_rpc *rpc, int timeout_ms)
 		answer.bytes = 0;
 	ranks[answer.bytes] = 0;
 	if (!answer.bytes)
-		return train_fail(TUTTI_ERR_TIMEOUT,
-				  "tutti_rpc_shutdown: not all ranks have called it within %d ms, "
-				  "and rank %d does not say which",
-				  timeout_ms, first);
-	return train_fail(TUTTI_ERR_TIMEOUT,
-			  "tutti_rpc_shutdown: within %d ms it was not called, or calls were not "
-			  "over, on rank %s",
-			  timeout_ms, ranks);
+		return fail(TUTTI_ERR_TIMEOUT,
+			    "tutti_rpc_shutdown: not all ranks have called it within %d ms, "
+			    "and rank %d does not say which",
+			    timeout_ms, first);
+	return fail(TUTTI_ERR_TIMEOUT,
+		    "tutti_rpc_shutdown: within %d ms it was not called, or calls were not "
+		    "over, on rank %s",
+		    timeout_ms, ranks);
 }
 
 static int ms_left(uint64_t deadline_ns)
@@ -260,10 +259,10 @@ static tutti_status await_other(tutti_rpc *rpc, int timeout_ms)
 
 	while (rpc->leaving.has_thread)
 		if (!rpc_wait_changed(rpc, deadline) && rpc->leaving.has_thread)
-			return train_fail(TUTTI_ERR_TIMEOUT,
-					  "tutti_rpc_shutdown: another thread of rank %d is in it, "
-					  "and not all ranks have called it within %d ms",
-					  rpc->rank, timeout_ms);
+			return fail(TUTTI_ERR_TIMEOUT,
+				    "tutti_rpc_shutdown: another thread of rank %d is in it, "
+				    "and not all ranks have called it within %d ms",
+				    rpc->rank, timeout_ms);
 	return rpc->state == RPC_ENDED ? rpc_end_status(rpc) : TUTTI_OK;
 }
 
@@ -271,10 +270,10 @@ tutti_status tutti_rpc_shutdown(tutti_rpc *rpc, int timeout_ms)
 {
 	TRY(rpc_may_wait("tutti_rpc_shutdown"));
 	if (!rpc)
-		return train_invalid("tutti_rpc_shutdown: rpc is NULL");
+		return fail_invalid("tutti_rpc_shutdown: rpc is NULL");
 	if (rpc_is_calling(rpc))
-		return train_invalid("tutti_rpc_shutdown in a function of this rpc would wait for "
-				     "that function: call it from another thread");
+		return fail_invalid("tutti_rpc_shutdown in a function of this rpc would wait for "
+				    "that function: call it from another thread");
 	if (timeout_ms == 0)
 		timeout_ms = rpc->config.timeout_ms;
 	rpc_lock(rpc);

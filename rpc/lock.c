@@ -15,10 +15,9 @@ tutti_status rpc_may_wait(const char *name)
 {
 	TRY(tutti_group_refuse(name));
 	if (rpc_in_callback)
-		return train_invalid(
-			"%s waits: a function with TUTTI_RPC_SHORT and a done function "
-			"may not; register the function without it",
-			name);
+		return fail_invalid("%s waits: a function with TUTTI_RPC_SHORT and a done function "
+				    "may not; register the function without it",
+				    name);
 	return TUTTI_OK;
 }
 

@@ -2,7 +2,7 @@
 #include "rpc/message.h"
 
 #include "core/memory_left.h"
-#include "train/base/base.h"
+#include "core/status.h"
 
 #include <string.h>
 
@@ -20,17 +20,17 @@ tutti_status rpc_pieces_check(const char *what, const tutti_rpc_piece *pieces, i
 	size_t left = RPC_BYTES_MOST;
 
 	if (num_pieces < 0 || num_pieces > TUTTI_RPC_PIECES)
-		return train_invalid("%s: %d pieces: there may be %d", what, num_pieces,
-				     TUTTI_RPC_PIECES);
+		return fail_invalid("%s: %d pieces: there may be %d", what, num_pieces,
+				    TUTTI_RPC_PIECES);
 	if (num_pieces && !pieces)
-		return train_invalid("%s: pieces is NULL, and num_pieces is %d", what, num_pieces);
+		return fail_invalid("%s: pieces is NULL, and num_pieces is %d", what, num_pieces);
 	for (int i = 0; i < num_pieces; i++) {
 		if (pieces[i].bytes && !pieces[i].data)
-			return train_invalid("%s: piece %d has %zu bytes, and data is NULL", what,
-					     i, pieces[i].bytes);
+			return fail_invalid("%s: piece %d has %zu bytes, and data is NULL", what, i,
+					    pieces[i].bytes);
 		if (pieces[i].bytes > left)
-			return train_invalid("%s: the pieces have more bytes than a memory can",
-					     what);
+			return fail_invalid("%s: the pieces have more bytes than a memory can",
+					    what);
 		left -= pieces[i].bytes;
 	}
 	return TUTTI_OK;

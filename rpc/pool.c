@@ -67,14 +67,14 @@ static int start_thread(tutti_rpc *rpc)
 tutti_status rpc_pool_push(tutti_rpc *rpc, struct tutti_rpc_reply *entry)
 {
 	if (rpc->pool.stops) /* nobody would join a new thread */
-		return train_fail(TUTTI_ERR_ABORTED, "the rank has left");
+		return fail(TUTTI_ERR_ABORTED, "the rank has left");
 	if (rpc->queued >= rpc->pool.idle_threads && rpc->pool.num_threads < rpc->config.threads) {
 		int error = start_thread(rpc);
 		if (error && rpc->pool.num_threads == 0)
-			return train_fail(TUTTI_ERR_SYSTEM,
-					  "the rank cannot start a thread for it: pthread_create: "
-					  "%s",
-					  strerror(error));
+			return fail(TUTTI_ERR_SYSTEM,
+				    "the rank cannot start a thread for it: pthread_create: "
+				    "%s",
+				    strerror(error));
 	}
 	entry->state = ENTRY_QUEUES;
 	entry->next = NULL;

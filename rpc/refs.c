@@ -84,8 +84,8 @@ static void drop_holder(tutti_rpc *rpc, struct object *o, struct holder *h)
 
 static tutti_status no_object(const tutti_rpc *rpc, uint64_t number, int rank)
 {
-	return train_invalid("rank %d has no object of number %llu, or rank %d has no count on it",
-			     rpc->rank, (unsigned long long)number, rank);
+	return fail_invalid("rank %d has no object of number %llu, or rank %d has no count on it",
+			    rpc->rank, (unsigned long long)number, rank);
 }
 
 /* ---- at the owner; lock ---- */
@@ -98,11 +98,10 @@ static tutti_status share(tutti_rpc *rpc, int rank, const struct ref_message *w)
 	if (!o || !find_holder(o, rank))
 		return no_object(rpc, w->number, rank);
 	if (w->rank < 0 || w->rank >= rpc->size)
-		return train_invalid("rank %d is not in 0..%d", w->rank, rpc->size - 1);
+		return fail_invalid("rank %d is not in 0..%d", w->rank, rpc->size - 1);
 	if (!rpc->peers[w->rank].is_alive)
-		return train_fail(TUTTI_ERR_PEER,
-				  "rank %d, which is to get a reference, has died, or left",
-				  w->rank);
+		return fail(TUTTI_ERR_PEER,
+			    "rank %d, which is to get a reference, has died, or left", w->rank);
 	return add_count(o, w->rank);
 }
 
@@ -157,7 +156,7 @@ static tutti_status on_share(void *arg, const tutti_rpc_request *request, tutti_
 
 	(void)reply;
 	if (request->bytes != sizeof(struct ref_message))
-		return train_invalid("a message of %zu bytes", request->bytes);
+		return fail_invalid("a message of %zu bytes", request->bytes);
 	rpc_lock(rpc);
 	tutti_status status = share(rpc, request->rank, request->data);
 	rpc_unlock(rpc);
@@ -170,7 +169,7 @@ static tutti_status on_release(void *arg, const tutti_rpc_request *request, tutt
 
 	(void)reply;
 	if (request->bytes != sizeof(struct ref_message))
-		return train_invalid("a message of %zu bytes", request->bytes);
+		return fail_invalid("a message of %zu bytes", request->bytes);
 	rpc_lock(rpc);
 	tutti_status status =
 		release(rpc, request->rank, ((const struct ref_message *)request->data)->number);
@@ -185,7 +184,7 @@ tutti_status rpc_refs_init(tutti_rpc *rpc)
 		{.name = RELEASE, .fn = on_release, .arg = rpc, .flags = TUTTI_RPC_SHORT}};
 
 	if (!(rpc->refs = calloc(1, sizeof *rpc->refs)))
-		return train_no_memory("an rpc of %d ranks", rpc->size);
+		return fail_no_memory("an rpc of %d ranks", rpc->size);
 	TRY(rpc_functions_add(rpc, &own[0], true));
 	return rpc_functions_add(rpc, &own[1], true);
 }
@@ -217,10 +216,10 @@ void rpc_refs_free(tutti_rpc *rpc)
 static tutti_status check(const char *what, const tutti_rpc *rpc, const tutti_rpc_ref *ref)
 {
 	if (!rpc || !ref)
-		return train_invalid("%s: %s is NULL", what, rpc ? "ref" : "rpc");
+		return fail_invalid("%s: %s is NULL", what, rpc ? "ref" : "rpc");
 	if (ref->owner < 0 || ref->owner >= rpc->size)
-		return train_invalid("%s: the owner of ref is rank %d, not in 0..%d", what,
-				     ref->owner, rpc->size - 1);
+		return fail_invalid("%s: the owner of ref is rank %d, not in 0..%d", what,
+				    ref->owner, rpc->size - 1);
 	return TUTTI_OK;
 }
 
@@ -259,9 +258,9 @@ tutti_status tutti_rpc_ref_create(tutti_rpc *rpc, void *object, void (*destroy)(
 	struct rpc_release *due = NULL;
 
 	if (!rpc || !ref)
-		return train_invalid("tutti_rpc_ref_create: %s is NULL", rpc ? "ref" : "rpc");
+		return fail_invalid("tutti_rpc_ref_create: %s is NULL", rpc ? "ref" : "rpc");
 	if (destroy && !(due = malloc(sizeof *due)))
-		return train_no_memory("a remote reference");
+		return fail_no_memory("a remote reference");
 	if (due)
 		*due = (struct rpc_release){"destroy", "tutti_rpc_ref_create", destroy, object,
 					    NULL};
@@ -277,11 +276,11 @@ tutti_status tutti_rpc_ref_get(tutti_rpc *rpc, const tutti_rpc_ref *ref, void **
 {
 	TRY(check("tutti_rpc_ref_get", rpc, ref));
 	if (!object)
-		return train_invalid("tutti_rpc_ref_get: object is NULL");
+		return fail_invalid("tutti_rpc_ref_get: object is NULL");
 	if (ref->owner != rpc->rank)
-		return train_invalid("tutti_rpc_ref_get: the object is on rank %d, and this is "
-				     "rank %d",
-				     ref->owner, rpc->rank);
+		return fail_invalid("tutti_rpc_ref_get: the object is on rank %d, and this is "
+				    "rank %d",
+				    ref->owner, rpc->rank);
 	rpc_lock(rpc);
 	struct object *o = find(rpc, ref->number);
 	tutti_status status = o ? add_count(o, rpc->rank) : no_object(rpc, ref->number, rpc->rank);

@@ -22,8 +22,8 @@ static tutti_status check_first(const char *what, const tutti_rpc_reply *reply)
 {
 	if (reply->reply.bytes == 0)
 		return TUTTI_OK;
-	return train_invalid("%s: the answer has %llu bytes already: a function gives it once",
-			     what, (unsigned long long)reply->reply.bytes);
+	return fail_invalid("%s: the answer has %llu bytes already: a function gives it once", what,
+			    (unsigned long long)reply->reply.bytes);
 }
 
 void *tutti_rpc_reply_room(tutti_rpc_reply *reply, size_t bytes)
@@ -38,7 +38,7 @@ void *tutti_rpc_reply_room(tutti_rpc_reply *reply, size_t bytes)
 	}
 	block = bytes < SIZE_MAX / 2 ? aligned_alloc(64, (bytes + 63) / 64 * 64) : NULL;
 	if (!block) {
-		train_no_memory("an answer of %zu bytes", bytes);
+		fail_no_memory("an answer of %zu bytes", bytes);
 		return NULL;
 	}
 	add_piece(reply, block, bytes);
@@ -98,11 +98,11 @@ tutti_status tutti_rpc_reply_pieces(tutti_rpc_reply *reply, const tutti_rpc_piec
 	if (status == TUTTI_OK)
 		status = check_first("tutti_rpc_reply_pieces", reply);
 	if (status == TUTTI_OK && release && !(due = malloc(sizeof *due)))
-		status = train_no_memory("the release of an answer");
+		status = fail_no_memory("the release of an answer");
 	if (status != TUTTI_OK) {
-		struct train_failure failure = failure_of(status);
+		struct kept_error failure = kept_error_of(status);
 		release_now(reply, release, arg);
-		return failure_return(&failure);
+		return kept_error_return(&failure);
 	}
 	reply->reply.bytes = keep_pieces(reply, pieces, num_pieces);
 	if (reply->reply.bytes <= RPC_INLINE_BYTES) {
@@ -344,7 +344,8 @@ void rpc_reply_fail(struct tutti_rpc_reply *entry, tutti_status status, const ch
 	if (entry->reply.bytes > RPC_INLINE_BYTES && (entry->block = strdup(text)))
 		add_piece(entry, entry->block, entry->reply.bytes);
 	else
-		entry->reply.bytes = smaller(entry->reply.bytes, RPC_INLINE_BYTES);
+		entry->reply.bytes = entry->reply.bytes < RPC_INLINE_BYTES ? entry->reply.bytes
+									   : RPC_INLINE_BYTES;
 	if (!entry->num_pieces)
 		memcpy(entry->reply.data, text, entry->reply.bytes);
 	rpc_reply_send(entry);

@@ -3,9 +3,11 @@
 #ifndef RPC_RPC_CONTEXT_H
 #define RPC_RPC_CONTEXT_H
 
+#include "core/words/export.h"
+
 #include <stdint.h>
 
-uint64_t rpc_context(void); /* of this thread */
-void rpc_context_set(uint64_t number);
+uint64_t rpc_context(void) TUTTI_PRIVATE(rpc_context); /* of this thread */
+void rpc_context_set(uint64_t number) TUTTI_PRIVATE(rpc_context_set);
 
 #endif

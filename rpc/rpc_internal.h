@@ -38,13 +38,16 @@
 #ifndef RPC_RPC_INTERNAL_H
 #define RPC_RPC_INTERNAL_H
 
+#include "collectives/api/agreed_error.h"
+#include "core/array.h"
+#include "core/status.h"
 #include "rpc/extension.h"
 #include "rpc/rpc_call.h"
 #include "rpc/rpc_context.h"
 #include "rpc/rpc_reply.h"
-#include "train/base/base.h"
 
 #include <pthread.h>
+#include <stdio.h>
 
 enum {
 	RPC_INBOXES = 16,     /* recvs from any rank that are posted                          */
@@ -116,7 +119,7 @@ struct tutti_rpc {
 	int *first_rank; /* of each rank of comm                         */
 	tutti_rpc_config config;
 	enum rpc_state state;
-	struct train_failure failure;
+	struct kept_error failure;
 	struct rpc_peer *peers;
 
 	struct rpc_inbox *inboxes;

@@ -89,7 +89,7 @@ tutti_status rpc_notes_reserve(tutti_rpc *rpc)
 	if (rpc->free_notes)
 		return TUTTI_OK;
 	if (!(note = aligned_alloc(64, sizeof *note)))
-		return train_no_memory("a message of the rpc");
+		return fail_no_memory("a message of the rpc");
 	note->send.parcel = NULL;
 	free_note(rpc, note);
 	return TUTTI_OK;

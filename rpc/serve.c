@@ -55,15 +55,15 @@ static tutti_status allocate_payload(struct tutti_rpc_reply *entry)
 	unsigned long long bytes = entry->request.bytes;
 
 	if (rpc->config.max_bytes && bytes > rpc->config.max_bytes)
-		return train_fail(TUTTI_ERR_MEMORY,
-				  "its payload has %llu bytes, and the rank takes at most %zu",
-				  bytes, rpc->config.max_bytes);
+		return fail(TUTTI_ERR_MEMORY,
+			    "its payload has %llu bytes, and the rank takes at most %zu", bytes,
+			    rpc->config.max_bytes);
 	if (rpc_memory_has(bytes))
 		entry->payload = aligned_alloc(64, ((size_t)bytes + 63) / 64 * 64);
 	if (entry->payload)
 		return TUTTI_OK;
-	return train_fail(TUTTI_ERR_MEMORY, "the rank has no memory for its payload of %llu bytes",
-			  bytes);
+	return fail(TUTTI_ERR_MEMORY, "the rank has no memory for its payload of %llu bytes",
+		    bytes);
 }
 
 static void pull(struct tutti_rpc_reply *entry)

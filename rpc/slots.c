@@ -14,7 +14,7 @@ static tutti_status make_slots(tutti_rpc *rpc, int rank)
 	struct rpc_slot *slots = aligned_alloc(64, n * sizeof *slots);
 
 	if (!slots)
-		return train_no_memory("%zu calls to rank %d", n, rank);
+		return fail_no_memory("%zu calls to rank %d", n, rank);
 	memset(slots, 0, n * sizeof *slots);
 	peer->slots = slots;
 	for (size_t i = n; i-- > 0;) {
@@ -200,11 +200,10 @@ static tutti_status no_slot(const struct tutti_rpc_future *call)
 		left += peer->slots[i].state == SLOT_IS_LEFT;
 		one_way += peer->slots[i].state == SLOT_IS_ONE_WAY;
 	}
-	return train_fail(
-		rpc_in_callback ? TUTTI_ERR_MEMORY : TUTTI_ERR_TIMEOUT,
-		"rank %d, '%s': not called: all %d calls that rank %d may have in flight "
-		"there are; %d of them are over here, but not answered, and %d are one-way",
-		call->rank, call->name, rpc->config.calls, rpc->rank, left, one_way);
+	return fail(rpc_in_callback ? TUTTI_ERR_MEMORY : TUTTI_ERR_TIMEOUT,
+		    "rank %d, '%s': not called: all %d calls that rank %d may have in flight "
+		    "there are; %d of them are over here, but not answered, and %d are one-way",
+		    call->rank, call->name, rpc->config.calls, rpc->rank, left, one_way);
 }
 
 static tutti_status check_peer(const struct tutti_rpc_future *call)
@@ -214,11 +213,10 @@ static tutti_status check_peer(const struct tutti_rpc_future *call)
 	if (rpc->state == RPC_ENDED)
 		return rpc_end_status(rpc);
 	if (rpc->is_shut)
-		return train_invalid("the rpc was shut down: it makes no calls any more");
+		return fail_invalid("the rpc was shut down: it makes no calls any more");
 	if (!rpc->peers[call->rank].is_alive)
-		return train_fail(TUTTI_ERR_PEER,
-				  "rank %d, '%s': not called: the rank has died, or left",
-				  call->rank, call->name);
+		return fail(TUTTI_ERR_PEER, "rank %d, '%s': not called: the rank has died, or left",
+			    call->rank, call->name);
 	return TUTTI_OK;
 }
 
@@ -313,7 +311,7 @@ tutti_status rpc_start(struct tutti_rpc_future *call)
 	if (call->bytes > rpc_room_beside(strlen(call->name)) && call->bytes <= RPC_ALONG_BYTES &&
 	    !(slot->parcel = rpc_parcel_make(call->pieces, call->num_pieces, call->bytes))) {
 		rpc_slot_free(slot);
-		return train_no_memory("a payload of %zu bytes", call->bytes);
+		return fail_no_memory("a payload of %zu bytes", call->bytes);
 	}
 	slot->id++;
 	slot->state = SLOT_CALLS;

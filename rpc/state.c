@@ -28,7 +28,7 @@ void rpc_end(tutti_rpc *rpc, tutti_status status, const char *message)
 
 tutti_status rpc_end_status(const tutti_rpc *rpc)
 {
-	return failure_return(&rpc->failure);
+	return kept_error_return(&rpc->failure);
 }
 
 void rpc_complain(const char *format, ...)

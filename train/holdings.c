@@ -19,7 +19,7 @@ tutti_status holdings_make(struct holdings *holdings, const tutti_trainer *train
 
 	*holdings = (struct holdings){calloc(rows * HELD_KINDS, sizeof *holdings->all),
 				      trainer->size, trainer->model.param_count};
-	return holdings->all ? TUTTI_OK : train_no_memory("what ranks hold");
+	return holdings->all ? TUTTI_OK : fail_no_memory("what ranks hold");
 }
 
 void holdings_free(struct holdings *holdings)

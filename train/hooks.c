@@ -24,20 +24,20 @@ static tutti_status check_micro_batch(const tutti_trainer *trainer, tutti_pass p
 				      const int *all_done)
 {
 	if (pass < TUTTI_PASS_LAST || pass > TUTTI_PASS_EVAL)
-		return train_invalid("tutti_micro_batch: there is no pass %d.", (int)pass);
+		return fail_invalid("tutti_micro_batch: there is no pass %d.", (int)pass);
 	if (!(items >= 0) || isinf(items))
-		return train_invalid(
+		return fail_invalid(
 			"tutti_micro_batch: items is %g; it must be finite and at least 0.", items);
 	if (trainer->step.state == STEP_LAST)
-		return train_invalid("tutti_micro_batch: this step's last micro-batch has begun: "
-				     "call tutti_step or tutti_grads_finish before another one.");
+		return fail_invalid("tutti_micro_batch: this step's last micro-batch has begun: "
+				    "call tutti_step or tutti_grads_finish before another one.");
 	if (trainer->owes_update && trainer_is_local(trainer) && pass != TUTTI_PASS_EVAL)
-		return train_invalid(
+		return fail_invalid(
 			"tutti_micro_batch: the last step ended with tutti_grads_finish: call "
 			"tutti_params_updated after the update.");
 	if (all_done && trainer->step.state == STEP_OPEN && pass != TUTTI_PASS_EVAL)
-		return train_invalid("tutti_micro_batch: all_done is for a step's first "
-				     "micro-batch or EVAL; pass NULL elsewhere.");
+		return fail_invalid("tutti_micro_batch: all_done is for a step's first "
+				    "micro-batch or EVAL; pass NULL elsewhere.");
 	return trainer_check_no_unit(trainer, "tutti_micro_batch");
 }
 
@@ -122,8 +122,8 @@ tutti_status tutti_grads_hold(tutti_trainer *trainer, int is_held)
 	TRY(trainer_check(trainer, "tutti_grads_hold"));
 	TRY(trainer_check_no_unit(trainer, "tutti_grads_hold"));
 	if (!trainer->batch.is_open || trainer->batch.pass == TUTTI_PASS_EVAL)
-		return train_invalid("tutti_grads_hold: no micro-batch with a backward has begun: "
-				     "call tutti_micro_batch first.");
+		return fail_invalid("tutti_grads_hold: no micro-batch with a backward has begun: "
+				    "call tutti_micro_batch first.");
 	trainer->batch.is_held = is_held != 0;
 	trainer->batch.was_held = trainer->batch.was_held || is_held;
 	return TUTTI_OK;
@@ -150,16 +150,16 @@ static tutti_status check_unit(const tutti_trainer *trainer, const char *functio
 {
 	TRY(trainer_check(trainer, function));
 	if (unit < 0 || unit >= trainer->model.unit_count)
-		return train_invalid("%s: there is no unit %d among %d.", function, unit,
-				     trainer->model.unit_count);
+		return fail_invalid("%s: there is no unit %d among %d.", function, unit,
+				    trainer->model.unit_count);
 	if (trainer->mesh &&
 	    !unit_is_here(&trainer->model.units[unit], &trainer->mesh->axes, trainer->mesh->rank))
-		return train_invalid(
-			"%s: unit '%s' is not on this rank: it is of stage %d of 'pp'.", function,
-			unit_name(trainer, unit), trainer->model.units[unit].stage);
+		return fail_invalid("%s: unit '%s' is not on this rank: it is of stage %d of 'pp'.",
+				    function, unit_name(trainer, unit),
+				    trainer->model.units[unit].stage);
 	if (!trainer->batch.is_open)
-		return train_invalid("%s: no micro-batch has begun: call tutti_micro_batch first.",
-				     function);
+		return fail_invalid("%s: no micro-batch has begun: call tutti_micro_batch first.",
+				    function);
 	return TUTTI_OK;
 }
 
@@ -168,9 +168,9 @@ static tutti_status unit_end(tutti_trainer *trainer, const char *function, int u
 {
 	TRY(check_unit(trainer, function, unit));
 	if (trainer->batch.open_pass != pass || trainer->batch.open_unit != unit)
-		return train_invalid(
-			"%s: unit '%s' is not in %s: call tutti_%s_begin for it first.", function,
-			unit_name(trainer, unit), pass_name(pass), pass_name(pass));
+		return fail_invalid("%s: unit '%s' is not in %s: call tutti_%s_begin for it first.",
+				    function, unit_name(trainer, unit), pass_name(pass),
+				    pass_name(pass));
 	trainer->batch.open_pass = UNIT_NONE;
 	homes_leave_unit(trainer, unit);
 	return TUTTI_OK;
@@ -216,29 +216,29 @@ static tutti_status check_backward(const tutti_trainer *trainer, int unit)
 	const struct unit_state *state = &trainer->units[unit];
 
 	if (trainer->batch.pass == TUTTI_PASS_EVAL)
-		return train_invalid("tutti_backward_begin: unit '%s' has no backward in a "
-				     "micro-batch of TUTTI_PASS_EVAL.",
-				     unit_name(trainer, unit));
+		return fail_invalid("tutti_backward_begin: unit '%s' has no backward in a "
+				    "micro-batch of TUTTI_PASS_EVAL.",
+				    unit_name(trainer, unit));
 	if (state->uses == 0)
-		return train_invalid("tutti_backward_begin: unit '%s' has not run forward in this "
-				     "micro-batch: %scall tutti_forward_begin and "
-				     "tutti_forward_end for it first.",
-				     unit_name(trainer, unit),
-				     trainer->batch.last_callback
-					     ? "the pipeline's forward of its stage must "
-					     : "");
+		return fail_invalid("tutti_backward_begin: unit '%s' has not run forward in this "
+				    "micro-batch: %scall tutti_forward_begin and "
+				    "tutti_forward_end for it first.",
+				    unit_name(trainer, unit),
+				    trainer->batch.last_callback
+					    ? "the pipeline's forward of its stage must "
+					    : "");
 	if (state->finished >= state->uses && trainer->batch.was_held)
-		return train_invalid("tutti_backward_begin: the gradients of unit '%s' are final: "
-				     "its backward has ended %s.",
-				     unit_name(trainer, unit),
-				     trainer->batch.last_callback
-					     ? "in the pipeline's last callback of its stage, "
-					       "which must begin and end it once"
-					     : "after tutti_grads_hold with 0");
+		return fail_invalid("tutti_backward_begin: the gradients of unit '%s' are final: "
+				    "its backward has ended %s.",
+				    unit_name(trainer, unit),
+				    trainer->batch.last_callback
+					    ? "in the pipeline's last callback of its stage, "
+					      "which must begin and end it once"
+					    : "after tutti_grads_hold with 0");
 	if (state->finished >= state->uses)
-		return train_invalid("tutti_backward_begin: unit '%s' ran forward %d times in this "
-				     "micro-batch, and backward as often.",
-				     unit_name(trainer, unit), state->uses);
+		return fail_invalid("tutti_backward_begin: unit '%s' ran forward %d times in this "
+				    "micro-batch, and backward as often.",
+				    unit_name(trainer, unit), state->uses);
 	return TUTTI_OK;
 }
 
@@ -290,23 +290,23 @@ tutti_status tutti_grad_ready(tutti_trainer *trainer, int param)
 	TRY(trainer_need_param(trainer, "tutti_grad_ready", &param));
 	const char *name = trainer->model.params[param].name;
 	if (!trainer->batch.is_open || trainer->batch.pass == TUTTI_PASS_EVAL)
-		return train_invalid("tutti_grad_ready: parameter '%s' has no gradient now: no "
-				     "micro-batch with a backward has begun.",
-				     name);
+		return fail_invalid("tutti_grad_ready: parameter '%s' has no gradient now: no "
+				    "micro-batch with a backward has begun.",
+				    name);
 	if (!param_is_trained(&trainer->model.params[param]))
-		return train_invalid(
+		return fail_invalid(
 			"tutti_grad_ready: parameter '%s' is frozen and has no gradient.", name);
 	if (trainer->batch.is_held)
-		return train_invalid("tutti_grad_ready: parameter '%s' has no final gradient while "
-				     "gradients are held: call tutti_grads_hold with 0 first.",
-				     name);
+		return fail_invalid("tutti_grad_ready: parameter '%s' has no final gradient while "
+				    "gradients are held: call tutti_grads_hold with 0 first.",
+				    name);
 	bool is_ready = trainer->tensors[param].is_ready;
 	if (is_ready && trainer->batch.pass == TUTTI_PASS_ACCUMULATE)
 		return TUTTI_OK;
 	if (is_ready)
-		return train_invalid("tutti_grad_ready: the gradient of parameter '%s' is already "
-				     "final in this micro-batch.",
-				     name);
+		return fail_invalid("tutti_grad_ready: the gradient of parameter '%s' is already "
+				    "final in this micro-batch.",
+				    name);
 	if (trainer->batch.open_pass != UNIT_NONE) /* its stream may add to the gradient */
 		homes_leave_unit(trainer, trainer->batch.open_unit);
 	return grad_ready(trainer, param);

@@ -24,7 +24,7 @@ tutti_status tutti_means(tutti_trainer *trainer, const double *sums, const doubl
 {
 	TRY(trainer_check(trainer, "tutti_means"));
 	if (n < 0 || (n > 0 && (!sums || !items || !means)))
-		return train_invalid("tutti_means needs sums, items and means for %d values.", n);
+		return fail_invalid("tutti_means needs sums, items and means for %d values.", n);
 	for (int i = 0; i < n; i += MEANS_AT_ONCE) {
 		int some = n - i < MEANS_AT_ONCE ? n - i : MEANS_AT_ONCE;
 		TRY(means_of_some(trainer, sums + i, items + i, means + i, (size_t)some));

@@ -42,9 +42,9 @@ tutti_status tutti_memory_estimate(const tutti_model *model, int world_size,
 
 	config = config ? config : &zero;
 	if (!model || !stats || world_size < 1 || world_size > MOST_RANKS)
-		return train_invalid("tutti_memory_estimate needs a model, stats and a world_size "
-				     "of 1 to %d; world_size is %d.",
-				     MOST_RANKS, world_size);
+		return fail_invalid("tutti_memory_estimate needs a model, stats and a world_size "
+				    "of 1 to %d; world_size is %d.",
+				    MOST_RANKS, world_size);
 	TRY(config_check(config));
 	TRY(config_check_model(config, model));
 	return estimate(model, world_size, config, stats);
@@ -108,7 +108,7 @@ tutti_status tutti_memory_estimate_on(const tutti_model *model, const tutti_axis
 
 	config = config ? config : &zero;
 	if (!model || !stats || !axes || num_axes < 1)
-		return train_invalid("tutti_memory_estimate_on needs a model, axes and stats.");
+		return fail_invalid("tutti_memory_estimate_on needs a model, axes and stats.");
 	for (int i = 0; is_good && i < num_axes; i++) {
 		is_good = axes_add(&read, axes[i].name, axes[i].size, why);
 		ranks = axes[i].size > 0 && ranks <= MOST_RANKS / axes[i].size
@@ -116,9 +116,8 @@ tutti_status tutti_memory_estimate_on(const tutti_model *model, const tutti_axis
 				: 0;
 	}
 	if (!is_good || ranks == 0)
-		return train_invalid("tutti_memory_estimate_on: %s.",
-				     is_good ? "a mesh has at least 1 rank, and no open size"
-					     : why);
+		return fail_invalid("tutti_memory_estimate_on: %s.",
+				    is_good ? "a mesh has at least 1 rank, and no open size" : why);
 	axes_fit(&read, ranks, why);
 	TRY(config_check(config));
 	TRY(config_check_model(config, model));

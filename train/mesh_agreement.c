@@ -25,39 +25,38 @@ static tutti_status add_items(const tutti_trainer *trainer, const struct step_co
 		if (first == r)
 			*items += all[r].items;
 		else if (all[r].items != all[first].items)
-			return train_fail(
-				TUTTI_ERR_MISMATCH,
-				"Rank %d, with those that it reduces with, had %g items in "
-				"this step, and rank %d %g: ranks with parts of one model "
-				"pass the same to tutti_micro_batch.",
-				tutti_parent_rank(mesh->others, r), all[r].items,
-				tutti_parent_rank(mesh->others, first), all[first].items);
+			return fail(TUTTI_ERR_MISMATCH,
+				    "Rank %d, with those that it reduces with, had %g items in "
+				    "this step, and rank %d %g: ranks with parts of one model "
+				    "pass the same to tutti_micro_batch.",
+				    tutti_parent_rank(mesh->others, r), all[r].items,
+				    tutti_parent_rank(mesh->others, first), all[first].items);
 	}
 	return TUTTI_OK;
 }
 
-/* Of the first rank whose failure does not follow from another one's, as failure_agree has it; but
+/* Of the first rank whose failure does not follow from another one's, as error_agree has it; but
  * the message is that of all ranks with other data, and names ranks itself. */
 static tutti_status tell(tutti_trainer *trainer, const struct step_conclusion *all,
-			 struct train_failure *failure)
+			 struct kept_error *failure)
 {
 	int root = -1;
 
 	for (int pass = 0; pass < 2 && root < 0; pass++)
 		for (int r = trainer->mesh->other_count - 1; r >= 0; r--)
 			if (all[r].status != TUTTI_OK &&
-			    (pass == 1 || !failure_is_secondary((tutti_status)all[r].status)))
+			    (pass == 1 || !status_is_secondary((tutti_status)all[r].status)))
 				root = r;
 	if (root < 0)
 		return TUTTI_OK;
 	TRY(others_broadcast(trainer, failure, sizeof *failure, root));
-	return failure_return(failure);
+	return kept_error_return(failure);
 }
 
 tutti_status mesh_agree(tutti_trainer *trainer, tutti_status status, double *items)
 {
 	const struct trainer_mesh *mesh = trainer->mesh;
-	struct train_failure failure = failure_of(status);
+	struct kept_error failure = kept_error_of(status);
 
 	if (!mesh || !mesh->others)
 		return status;
@@ -66,7 +65,7 @@ tutti_status mesh_agree(tutti_trainer *trainer, tutti_status status, double *ite
 	tutti_status gathered =
 		others_all_gather(trainer, mesh->conclusions, sizeof *mesh->conclusions);
 	if (gathered != TUTTI_OK) /* a failure of its own says more */
-		return status == TUTTI_OK ? gathered : failure_return(&failure);
+		return status == TUTTI_OK ? gathered : kept_error_return(&failure);
 	TRY(tell(trainer, mesh->conclusions, &failure));
 	return add_items(trainer, mesh->conclusions, items);
 }

@@ -19,10 +19,10 @@ void *tutti_param_data(tutti_trainer *trainer, int param)
 		return NULL;
 	void *data = param_data(trainer, param);
 	if (!data)
-		train_invalid("tutti_param_data: parameter '%s' is not gathered: with sharded "
-			      "parameters it is there from a begin to the end of a unit that uses "
-			      "it.",
-			      trainer->model.params[param].name);
+		fail_invalid("tutti_param_data: parameter '%s' is not gathered: with sharded "
+			     "parameters it is there from a begin to the end of a unit that uses "
+			     "it.",
+			     trainer->model.params[param].name);
 	return data;
 }
 
@@ -33,10 +33,10 @@ void *tutti_param_grad(tutti_trainer *trainer, int param)
 	void *grad = param_grad(trainer, param);
 	const struct param *of = &trainer->model.params[param];
 	if (!grad)
-		train_invalid("tutti_param_grad: parameter '%s' %s.", of->name,
-			      param_is_trained(of) ? "has no gradient now: it is there in the "
-						     "backward of a unit that uses it"
-						   : "is frozen and has no gradient");
+		fail_invalid("tutti_param_grad: parameter '%s' %s.", of->name,
+			     param_is_trained(of) ? "has no gradient now: it is there in the "
+						    "backward of a unit that uses it"
+						  : "is frozen and has no gradient");
 	return grad;
 }
 
@@ -125,13 +125,13 @@ static tutti_status check_range(const tutti_trainer *trainer, struct asked asked
 	TRY(trainer_find_param(trainer, asked.function, &param));
 	const struct param *of = &trainer_whole(trainer)->params[asked.param];
 	if (asked.first > of->part.whole || asked.count > of->part.whole - asked.first)
-		return train_invalid(
+		return fail_invalid(
 			"%s: elements %zu to %zu are outside of parameter '%s', which has %zu.",
 			asked.function, asked.first, asked.first + asked.count, of->name,
 			of->part.whole);
 	if (!values && asked.count)
-		return train_invalid("%s: the values of parameter '%s' are at NULL.",
-				     asked.function, of->name);
+		return fail_invalid("%s: the values of parameter '%s' are at NULL.", asked.function,
+				    of->name);
 	return TUTTI_OK;
 }
 
@@ -200,7 +200,7 @@ static tutti_status compare_values(tutti_trainer *trainer, struct asked asked, c
 	uint64_t *hashes = calloc((size_t)trainer->job.size, sizeof *hashes);
 	int other = 1;
 
-	TRY(job_agree(trainer, hashes ? TUTTI_OK : train_no_memory("a trainer's tables")));
+	TRY(job_agree(trainer, hashes ? TUTTI_OK : fail_no_memory("a trainer's tables")));
 	hashes[trainer->job.rank] =
 		random_mix(random_hash(range, sizeof range) ^
 			   (asked.count ? random_hash(values, asked.count * sizeof *values) : 0));
@@ -211,12 +211,12 @@ static tutti_status compare_values(tutti_trainer *trainer, struct asked asked, c
 	TRY(status);
 	if (other == trainer->job.size)
 		return TUTTI_OK;
-	return train_fail(TUTTI_ERR_MISMATCH,
-			  "tutti_param_write: rank %d passes other values, or another range, than "
-			  "rank 0, so no rank sets any: pass the same on all ranks. Here it is "
-			  "elements %zu to %zu of parameter '%s'.",
-			  other, asked.first, asked.first + asked.count,
-			  trainer_whole(trainer)->params[asked.param].name);
+	return fail(TUTTI_ERR_MISMATCH,
+		    "tutti_param_write: rank %d passes other values, or another range, than "
+		    "rank 0, so no rank sets any: pass the same on all ranks. Here it is "
+		    "elements %zu to %zu of parameter '%s'.",
+		    other, asked.first, asked.first + asked.count,
+		    trainer_whole(trainer)->params[asked.param].name);
 }
 
 static void write_own(tutti_trainer *trainer, int param, size_t i, size_t count, float *values)
@@ -243,7 +243,7 @@ tutti_status tutti_param_piece(const tutti_trainer *trainer, int param, int64_t 
 {
 	TRY(trainer_find_param(trainer, "tutti_param_piece", &param));
 	if (!first || !count)
-		return train_invalid("tutti_param_piece needs first and count, not NULL.");
+		return fail_invalid("tutti_param_piece needs first and count, not NULL.");
 	*first = *count = 0;
 	if (param < 0)
 		return TUTTI_OK;
@@ -259,7 +259,7 @@ tutti_status tutti_param_shard(tutti_trainer *trainer, int param, tutti_shard *s
 {
 	TRY(trainer_find_param(trainer, "tutti_param_shard", &param));
 	if (!shard)
-		return train_invalid("tutti_param_shard needs a shard, not NULL.");
+		return fail_invalid("tutti_param_shard needs a shard, not NULL.");
 	const struct piece *piece = param < 0 ? NULL : piece_of(trainer, param);
 	tutti_dtype dtype = trainer->config.grad_dtype;
 	*shard = (tutti_shard){0};

@@ -85,11 +85,11 @@ static tutti_status compare(tutti_trainer *trainer, struct held *held)
 	for (int p = 0; p < count; p++) {
 		int rank = odd_rank(held + p, trainer->job.size, count);
 		if (rank >= 0)
-			return train_fail(TUTTI_ERR_MISMATCH,
-					  "The replicas differ after %llu steps: rank %d has other "
-					  "values of parameter '%s' than most ranks have.",
-					  (unsigned long long)trainer->steps, rank,
-					  whole->params[p].name);
+			return fail(TUTTI_ERR_MISMATCH,
+				    "The replicas differ after %llu steps: rank %d has other "
+				    "values of parameter '%s' than most ranks have.",
+				    (unsigned long long)trainer->steps, rank,
+				    whole->params[p].name);
 	}
 	return TUTTI_OK;
 }
@@ -102,7 +102,7 @@ tutti_status tutti_check_replicas(tutti_trainer *trainer)
 	TRY(publish_wait_all(trainer));
 	size_t count = (size_t)trainer->job.size * (size_t)trainer_whole(trainer)->param_count;
 	struct held *held = calloc(count + 1, sizeof *held);
-	tutti_status status = held ? TUTTI_OK : train_no_memory("%zu hashes", count);
+	tutti_status status = held ? TUTTI_OK : fail_no_memory("%zu hashes", count);
 	status = job_agree(trainer, status);
 	if (status == TUTTI_OK)
 		status = compare(trainer, held);

@@ -16,9 +16,9 @@ static tutti_status check_step(const tutti_trainer *trainer, const char *functio
 {
 	TRY(trainer_check(trainer, function));
 	if (trainer->step.state != STEP_LAST)
-		return train_invalid("%s: the step's last micro-batch has not begun: call "
-				     "tutti_micro_batch with TUTTI_PASS_LAST first.",
-				     function);
+		return fail_invalid("%s: the step's last micro-batch has not begun: call "
+				    "tutti_micro_batch with TUTTI_PASS_LAST first.",
+				    function);
 	return trainer_check_no_unit(trainer, function);
 }
 
@@ -26,27 +26,27 @@ static tutti_status check_step(const tutti_trainer *trainer, const char *functio
  * even if a hook is missing, because other ranks wait for them. */
 static tutti_status exchange(tutti_trainer *trainer, tutti_status local)
 {
-	struct train_failure first = {0};
+	struct kept_error first = {0};
 
 	report_fill(trainer, local);
-	failure_note(&first, grads_flush(trainer));
+	kept_error_note(&first, grads_flush(trainer));
 	if (first.status == TUTTI_OK)
-		failure_note(&first, params_compare_order(trainer));
+		kept_error_note(&first, params_compare_order(trainer));
 	if (first.status != TUTTI_OK)
 		trainer_abort(trainer); /* other ranks wait for calls that were not made here */
 	/* The gradients come before the reports: a rank that has failed sends no reports. So a rank
 	 * that has all reports knows that every rank has its gradients; and on a mesh, when it has
 	 * the conclusions of the others, that all ranks of the mesh have theirs. */
-	failure_note(&first, grads_wait(trainer));
+	kept_error_note(&first, grads_wait(trainer));
 	if (first.status == TUTTI_OK)
-		failure_note(&first, grads_sum_groups(trainer));
+		kept_error_note(&first, grads_sum_groups(trainer));
 	if (first.status == TUTTI_OK)
-		failure_note(&first, shadow_fetch_sums(trainer));
+		kept_error_note(&first, shadow_fetch_sums(trainer));
 	trainer->step.may_finish = first.status == TUTTI_OK;
 	if (first.status == TUTTI_OK && !trainer_is_local(trainer))
-		failure_note(&first, trainer_all_gather(trainer, trainer->step.reports,
-							sizeof *trainer->step.reports));
-	return failure_return(&first);
+		kept_error_note(&first, trainer_all_gather(trainer, trainer->step.reports,
+							   sizeof *trainer->step.reports));
+	return kept_error_return(&first);
 }
 
 /* Computes the norm, the factor, and whether all ranks skip the update. With local SGD a rank
@@ -76,7 +76,7 @@ static void count_step(tutti_trainer *trainer)
 }
 
 /* With local SGD the other ranks' step counts, and all ranks average at the same steps. */
-static void count_missed(tutti_trainer *trainer, const struct train_failure *own)
+static void count_missed(tutti_trainer *trainer, const struct kept_error *own)
 {
 	trainer->local.missed = trainer->step.reports[trainer->rank].missing;
 	trainer->local.failed = *own;
@@ -88,7 +88,7 @@ static void count_missed(tutti_trainer *trainer, const struct train_failure *own
 static tutti_status finish(tutti_trainer *trainer, tutti_status local, tutti_step_info *info,
 			   float *factor)
 {
-	struct train_failure own = failure_of(local);
+	struct kept_error own = kept_error_of(local);
 	tutti_status status = exchange(trainer, local);
 
 	trainer->step.state = STEP_CLOSED;
@@ -104,8 +104,8 @@ static tutti_status finish(tutti_trainer *trainer, tutti_status local, tutti_ste
 	}
 	status = mesh_agree(trainer, status, &info->items);
 	if (status == TUTTI_OK && !trainer_is_local(trainer) && info->items <= 0)
-		status = train_invalid("No rank had any items in this step, so there is no mean "
-				       "gradient: ask all_done on its first micro-batch.");
+		status = fail_invalid("No rank had any items in this step, so there is no mean "
+				      "gradient: ask all_done on its first micro-batch.");
 	if (status == TUTTI_OK)
 		status = measure(trainer, info, factor);
 	if (status != TUTTI_OK)
@@ -119,16 +119,16 @@ static tutti_status finish(tutti_trainer *trainer, tutti_status local, tutti_ste
 static tutti_status explain_skip(const tutti_trainer *trainer)
 {
 	if (trainer->skipped_param < 0)
-		return train_fail(TUTTI_OK,
-				  "Step %llu was skipped: the gradients' norm, or the number they "
-				  "are divided by, is not a finite f32.",
-				  (unsigned long long)trainer->steps);
-	return train_fail(TUTTI_OK,
-			  "Step %llu was skipped on %s: the gradient of parameter '%s' has an "
-			  "infinity or NaN.",
-			  (unsigned long long)trainer->steps,
-			  trainer_is_local(trainer) ? "this rank" : "all ranks",
-			  trainer_whole(trainer)->params[trainer->skipped_param].name);
+		return fail(TUTTI_OK,
+			    "Step %llu was skipped: the gradients' norm, or the number they "
+			    "are divided by, is not a finite f32.",
+			    (unsigned long long)trainer->steps);
+	return fail(TUTTI_OK,
+		    "Step %llu was skipped on %s: the gradient of parameter '%s' has an "
+		    "infinity or NaN.",
+		    (unsigned long long)trainer->steps,
+		    trainer_is_local(trainer) ? "this rank" : "all ranks",
+		    trainer_whole(trainer)->params[trainer->skipped_param].name);
 }
 
 static bool is_time(const tutti_trainer *trainer, int every)
@@ -184,22 +184,22 @@ tutti_status tutti_step(tutti_trainer *trainer, const tutti_optimizer *groups, i
 	info = info ? info : &own;
 	TRY(check_step(trainer, "tutti_step"));
 	TRY(optimizer_check(trainer, groups, num_groups));
-	struct train_failure first = {0};
+	struct kept_error first = {0};
 	uint64_t before = trainer->steps;
-	failure_note(&first, finish(trainer, optimizer_prepare(trainer, groups, num_groups), info,
-				    &factor));
+	kept_error_note(&first, finish(trainer, optimizer_prepare(trainer, groups, num_groups),
+				       info, &factor));
 	if (trainer->steps == before)
-		return failure_return(&first);
+		return kept_error_return(&first);
 	if (first.status == TUTTI_OK && !info->skipped) {
 		trainer->updates++;
 		keep_step(&trainer->last, groups, num_groups, factor);
 		if (info->items > 0) /* with local SGD a rank may have none */
-			failure_note(&first, optimizer_update(trainer, groups, factor));
-		failure_note(&first, wait_for_values(trainer));
+			kept_error_note(&first, optimizer_update(trainer, groups, factor));
+		kept_error_note(&first, wait_for_values(trainer));
 	}
-	failure_note(&first, step_run_scheduled(trainer));
+	kept_error_note(&first, step_run_scheduled(trainer));
 	if (first.status != TUTTI_OK)
-		return failure_return(&first);
+		return kept_error_return(&first);
 	return info->skipped ? explain_skip(trainer) : TUTTI_OK;
 }
 
@@ -211,29 +211,29 @@ tutti_status tutti_grads_finish(tutti_trainer *trainer, tutti_step_info *info)
 	info = info ? info : &own;
 	TRY(check_step(trainer, "tutti_grads_finish"));
 	if (trainer->shadow.is_kept)
-		return train_invalid("tutti_grads_finish: a shadow makes the updates of tutti_step "
-				     "only: set config.shadow to 0.");
-	struct train_failure first = {0};
+		return fail_invalid("tutti_grads_finish: a shadow makes the updates of tutti_step "
+				    "only: set config.shadow to 0.");
+	struct kept_error first = {0};
 	uint64_t before = trainer->steps;
-	failure_note(&first, finish(trainer, TUTTI_OK, info, &factor));
+	kept_error_note(&first, finish(trainer, TUTTI_OK, info, &factor));
 	if (trainer->steps == before)
-		return failure_return(&first);
+		return kept_error_return(&first);
 	trainer->last.is_callers = true;
 	if (first.status == TUTTI_OK)
 		optimizer_scale(trainer, factor);
 	trainer->owes_update = first.status == TUTTI_OK && !info->skipped;
 	if (trainer->owes_update)
 		return TUTTI_OK;
-	failure_note(&first, step_run_scheduled(trainer));
-	return first.status == TUTTI_OK ? explain_skip(trainer) : failure_return(&first);
+	kept_error_note(&first, step_run_scheduled(trainer));
+	return first.status == TUTTI_OK ? explain_skip(trainer) : kept_error_return(&first);
 }
 
-tutti_status step_give_up(tutti_trainer *trainer, const struct train_failure *why)
+tutti_status step_give_up(tutti_trainer *trainer, const struct kept_error *why)
 {
 	tutti_step_info info;
 	float factor;
 
 	assert(trainer->step.state == STEP_LAST && why->status != TUTTI_OK);
 	trainer->step.is_given_up = true;
-	return finish(trainer, failure_return(why), &info, &factor);
+	return finish(trainer, kept_error_return(why), &info, &factor);
 }

@@ -9,6 +9,6 @@
 /* Instead of tutti_step, when this rank's part cannot be computed: all gradients are ready,
  * whatever they are. Ends the step on all ranks, where tutti_step returns this failure; nothing is
  * updated. Collective. Returns what tutti_step returns elsewhere: never OK. */
-tutti_status step_give_up(tutti_trainer *trainer, const struct train_failure *why);
+tutti_status step_give_up(tutti_trainer *trainer, const struct kept_error *why);
 
 #endif

@@ -114,34 +114,33 @@ static bool has_failed(const tutti_trainer *trainer, int rank)
 
 /* why: of that rank, if it has failed. */
 static tutti_status check_finished(const tutti_trainer *trainer, struct looked_at at,
-				   const struct train_failure *why)
+				   const struct kept_error *why)
 {
 	const struct step_report *report = &trainer->step.reports[at.rank];
 
 	if (has_failed(trainer, at.rank))
-		return train_fail(
-			(tutti_status)report->status, "Rank %d could not %s in %s, so %s: %s",
-			job_rank_of(trainer, at.rank),
-			report->is_given_up ? "compute its part" : "make its optimizer state",
-			at.step, at.so, why->message);
+		return fail((tutti_status)report->status, "Rank %d could not %s in %s, so %s: %s",
+			    job_rank_of(trainer, at.rank),
+			    report->is_given_up ? "compute its part" : "make its optimizer state",
+			    at.step, at.so, why->message);
 	if (report->missing < 0)
 		return TUTTI_OK;
 	const struct param *param = &trainer->model.params[report->missing];
 	char hook[HOOK_BYTES];
 	report_describe_hook(trainer, report, hook);
-	return train_invalid("Rank %d did not finish the gradient of parameter '%s' of unit '%s' "
-			     "in %s, so %s: %s.",
-			     job_rank_of(trainer, at.rank), param->name,
-			     trainer->model.units[param->unit].name, at.step, at.so, hook);
+	return fail_invalid("Rank %d did not finish the gradient of parameter '%s' of unit '%s' "
+			    "in %s, so %s: %s.",
+			    job_rank_of(trainer, at.rank), param->name,
+			    trainer->model.units[param->unit].name, at.step, at.so, hook);
 }
 
 /* Collective if that rank has failed: it tells the others why. own: this rank's failure. */
 static tutti_status check_told(tutti_trainer *trainer, struct looked_at at,
-			       const struct train_failure *own)
+			       const struct kept_error *own)
 {
 	if (!has_failed(trainer, at.rank))
 		return check_finished(trainer, at, NULL);
-	struct train_failure why = *own;
+	struct kept_error why = *own;
 	TRY(trainer_broadcast(trainer, &why, sizeof why, TUTTI_U8, at.rank));
 	return check_finished(trainer, at, &why);
 }
@@ -149,12 +148,12 @@ static tutti_status check_told(tutti_trainer *trainer, struct looked_at at,
 tutti_status reports_exchange_missed(tutti_trainer *trainer)
 {
 	struct step_report *own = &trainer->step.reports[trainer->rank];
-	const struct train_failure failed = trainer->local.failed;
+	const struct kept_error failed = trainer->local.failed;
 
 	own->missing = trainer->local.missed;
 	own->status = failed.status;
 	trainer->local.missed = -1;
-	trainer->local.failed = (struct train_failure){0};
+	trainer->local.failed = (struct kept_error){0};
 	TRY(trainer_all_gather(trainer, trainer->step.reports, sizeof *own));
 	for (int r = 0; r < trainer->size; r++)
 		TRY(check_told(trainer,
@@ -180,20 +179,20 @@ static tutti_status check_evenness(const tutti_trainer *trainer, int rank)
 	if (rank > 0)
 		snprintf(others, sizeof others, ", rank %d %g in %d", job_rank_of(trainer, 0),
 			 first->items, first->batches);
-	return train_invalid("deterministic = 2 needs as many micro-batches on every rank, a power "
-			     "of two, all of the same items; rank %d had %g items in %d%s%s, so no "
-			     "rank updates.",
-			     job_rank_of(trainer, rank), report->items, report->batches,
-			     report->is_uneven ? " of unequal numbers" : "", others);
+	return fail_invalid("deterministic = 2 needs as many micro-batches on every rank, a power "
+			    "of two, all of the same items; rank %d had %g items in %d%s%s, so no "
+			    "rank updates.",
+			    job_rank_of(trainer, rank), report->items, report->batches,
+			    report->is_uneven ? " of unequal numbers" : "", others);
 }
 
-static tutti_status check_report(tutti_trainer *trainer, int rank, const struct train_failure *own)
+static tutti_status check_report(tutti_trainer *trainer, int rank, const struct kept_error *own)
 {
 	const struct step_report *report = &trainer->step.reports[rank];
 
 	TRY(check_told(trainer, (struct looked_at){rank, "this step", "no rank updates"}, own));
 	if (trainer->layout.by_unit && report->order != trainer->step.reports[0].order)
-		return train_fail(
+		return fail(
 			TUTTI_ERR_MISMATCH,
 			"Rank %d ran other units than rank %d in this step, or in another order, "
 			"so no rank updates: with sharded parameters all ranks run the same units.",
@@ -201,7 +200,7 @@ static tutti_status check_report(tutti_trainer *trainer, int rank, const struct 
 	return check_evenness(trainer, rank);
 }
 
-tutti_status reports_check(tutti_trainer *trainer, const struct train_failure *own, double *items)
+tutti_status reports_check(tutti_trainer *trainer, const struct kept_error *own, double *items)
 {
 	double sum = 0;
 

@@ -47,7 +47,7 @@ static tutti_status make_state(struct takeover *t)
 	tutti_trainer *trainer = t->trainer;
 	const tutti_trainer *before = takeover_holder(t);
 	size_t params = (size_t)trainer->model.param_count;
-	struct train_failure failed = {0};
+	struct kept_error failed = {0};
 
 	for (int p = 0; p < trainer->model.param_count; p++) {
 		double *state = &t->state[STATE_NUMBERS * p];
@@ -58,10 +58,10 @@ static tutti_status make_state(struct takeover *t)
 	if (params)
 		TRY(trainer_all_reduce(trainer, t->state, STATE_NUMBERS * params, TUTTI_MAX));
 	for (int i = 0; i < trainer->piece_count; i++)
-		failure_note(&failed, make_state_of(t, &trainer->pieces[i]));
+		kept_error_note(&failed, make_state_of(t, &trainer->pieces[i]));
 	for (size_t p = 0; p < params; p++)
 		trainer->tensors[p].optimizer = (int)t->state[STATE_NUMBERS * p];
-	return job_agree(trainer, failure_return(&failed));
+	return job_agree(trainer, kept_error_return(&failed));
 }
 
 /* The arrays of a piece, one after another. Pieces of the same parameter have the same ones. */

@@ -31,7 +31,7 @@ static tutti_status make_tables(tutti_trainer *trainer, const tutti_model *model
 	if (trainer->config.offload_dir) {
 		trainer->offload_dir = strdup(trainer->config.offload_dir);
 		if (!trainer->offload_dir)
-			return train_no_memory("a trainer's tables");
+			return fail_no_memory("a trainer's tables");
 		trainer->config.offload_dir = trainer->offload_dir;
 	}
 	trainer->tensors = calloc(params + 1, sizeof *trainer->tensors);
@@ -41,7 +41,7 @@ static tutti_status make_tables(tutti_trainer *trainer, const tutti_model *model
 	trainer->plan.list = malloc((2 * units + 1) * sizeof *trainer->plan.list);
 	if (!trainer->tensors || !trainer->units || !trainer->step.reports ||
 	    !trainer->step.events || !trainer->plan.list)
-		return train_no_memory("a trainer's tables");
+		return fail_no_memory("a trainer's tables");
 	for (size_t p = 0; p < params; p++)
 		trainer->tensors[p].optimizer = -1;
 	plan_units(&trainer->plan, model->unit_count);
@@ -99,14 +99,14 @@ static tutti_status check_nodes(tutti_trainer *trainer, int node)
 		return TUTTI_OK;
 	TRY(job_all_reduce(trainer, ends, 2, TUTTI_MIN));
 	if (ends[0] != -ends[1])
-		return train_invalid(
+		return fail_invalid(
 			"TUTTI_HSDP without shard_size makes the ranks of a node a shard group, "
 			"but nodes have from %d to %d ranks: set shard_size.",
 			(int)ends[0], (int)-ends[1]);
 	double is_apart = trainer->rank % node != tutti_local_rank(trainer->comm);
 	TRY(job_all_reduce(trainer, &is_apart, 1, TUTTI_MAX));
 	if (is_apart > 0)
-		return train_invalid(
+		return fail_invalid(
 			"TUTTI_HSDP without shard_size makes the ranks of a node a shard group, "
 			"but a node's ranks are not in a row: start ranks node by node (srun "
 			"--distribution=block), or set shard_size.");
@@ -120,9 +120,9 @@ static tutti_status check_shared_memory(const tutti_trainer *trainer)
 
 	TRY(tutti_comm_config(trainer->comm, &config));
 	if (config.device && !trainer->config.on_device)
-		return train_invalid("The communicator was made with config.device, so the memory "
-				     "that its ranks share is their GPUs': set "
-				     "tutti_train_config.on_device, or make one without device.");
+		return fail_invalid("The communicator was made with config.device, so the memory "
+				    "that its ranks share is their GPUs': set "
+				    "tutti_train_config.on_device, or make one without device.");
 	return TUTTI_OK;
 }
 
@@ -207,8 +207,8 @@ static tutti_status check_arguments(tutti_trainer **trainer, const tutti_model *
 				    const tutti_train_config *config)
 {
 	if (!trainer || !model)
-		return train_invalid("tutti_trainer_create needs a place for the trainer and a "
-				     "model, not NULL.");
+		return fail_invalid("tutti_trainer_create needs a place for the trainer and a "
+				    "model, not NULL.");
 	TRY(config_check(config));
 	return config_check_model(config, model);
 }
@@ -242,21 +242,21 @@ static tutti_status create(tutti_trainer **trainer, const tutti_model *model, tu
 	tutti_status local = check_arguments(trainer, model, config);
 	tutti_trainer *made = local == TUTTI_OK ? malloc(sizeof *made) : NULL;
 	if (local == TUTTI_OK && !made)
-		local = train_no_memory("a trainer");
+		local = fail_no_memory("a trainer");
 	tutti_status status = job_agree(&first, local);
 	if (status == TUTTI_OK)
 		status = find_ranks(&first, mesh);
 	if (status != TUTTI_OK) {
-		struct train_failure why = failure_of(status);
+		struct kept_error why = kept_error_of(status);
 		free(made);
-		return failure_return(&why);
+		return kept_error_return(&why);
 	}
 	*made = first;
 	status = build(made, model, mesh);
 	if (status != TUTTI_OK) {
-		struct train_failure why = failure_of(status);
+		struct kept_error why = kept_error_of(status);
 		tutti_trainer_destroy(made);
-		return failure_return(&why);
+		return kept_error_return(&why);
 	}
 	*trainer = made;
 	return TUTTI_OK;
@@ -266,7 +266,7 @@ tutti_status tutti_trainer_create(tutti_trainer **trainer, tutti_model *model, t
 				  const tutti_train_config *config)
 {
 	if (!comm)
-		return train_invalid("tutti_trainer_create needs a communicator, not NULL.");
+		return fail_invalid("tutti_trainer_create needs a communicator, not NULL.");
 	return create(trainer, model, comm, NULL, config);
 }
 
@@ -274,7 +274,7 @@ tutti_status tutti_trainer_create_on(tutti_trainer **trainer, tutti_model *model
 				     const tutti_train_config *config)
 {
 	if (!mesh)
-		return train_invalid("tutti_trainer_create_on needs a mesh, not NULL.");
+		return fail_invalid("tutti_trainer_create_on needs a mesh, not NULL.");
 	return create(trainer, model, mesh_all(mesh), mesh, config);
 }
 
@@ -315,7 +315,7 @@ tutti_status tutti_trainer_stats(const tutti_trainer *trainer, tutti_train_stats
 {
 	TRY(trainer_check(trainer, "tutti_trainer_stats"));
 	if (!stats)
-		return train_invalid("tutti_trainer_stats needs stats, not NULL.");
+		return fail_invalid("tutti_trainer_stats needs stats, not NULL.");
 	*stats = trainer->stats;
 	return TUTTI_OK;
 }

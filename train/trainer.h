@@ -50,7 +50,7 @@ void report_fill(tutti_trainer *trainer, tutti_status local);
 /* Concludes from all reports, with the same result on every rank, or with local SGD from this
  * rank's: OK, with the items of the step, if all ranks can update. own: the failure that this rank
  * has reported; if it is the first one, the others are told its message. */
-tutti_status reports_check(tutti_trainer *trainer, const struct train_failure *own, double *items);
+tutti_status reports_check(tutti_trainer *trainer, const struct kept_error *own, double *items);
 /* After reports_check, with its result, which is the same among the ranks of trainer->comm: returns
  * what all ranks of the mesh can conclude. *items: in, of the ranks of comm; out, with those of
  * "ep". MISMATCH: ranks with the same data have other items. */

@@ -108,7 +108,7 @@ static tutti_status share_numbers(struct takeover *t, tutti_optimizer **groups)
 	TRY(job_broadcast(trainer, &t->numbers, sizeof t->numbers, TUTTI_U8, t->root));
 	size_t bytes = (size_t)t->numbers.group_count * sizeof **groups;
 	*groups = malloc(bytes + 1);
-	TRY(job_agree(trainer, *groups ? TUTTI_OK : train_no_memory("optimizer groups")));
+	TRY(job_agree(trainer, *groups ? TUTTI_OK : fail_no_memory("optimizer groups")));
 	if (is_root && bytes > 0)
 		memcpy(*groups, t->before->last.groups, bytes);
 	return bytes ? job_broadcast(trainer, *groups, bytes, TUTTI_U8, t->root) : TUTTI_OK;
@@ -205,23 +205,23 @@ static tutti_status load_newest(struct takeover *t, const char *lost)
 	int64_t step = -1;
 
 	if (!trainer->checkpoint_dir)
-		return train_fail(TUTTI_ERR_UNSUPPORTED,
-				  "tutti_trainer_continue: %s, and none has saved or loaded a "
-				  "checkpoint: start again, or load one.",
-				  lost);
+		return fail(TUTTI_ERR_UNSUPPORTED,
+			    "tutti_trainer_continue: %s, and none has saved or loaded a "
+			    "checkpoint: start again, or load one.",
+			    lost);
 	snprintf(dir, sizeof dir, "%s", trainer->checkpoint_dir);
 	TRY(tutti_load(trainer, dir, &step));
 	if (step < 0)
-		return train_fail(TUTTI_ERR_UNSUPPORTED,
-				  "tutti_trainer_continue: %s, and no checkpoint is in '%s' yet: "
-				  "start again.",
-				  lost, path_shown(dir));
+		return fail(TUTTI_ERR_UNSUPPORTED,
+			    "tutti_trainer_continue: %s, and no checkpoint is in '%s' yet: "
+			    "start again.",
+			    lost, path_shown(dir));
 	t->steps = (int64_t)trainer->steps;
 	TRY(shadow_fetch(trainer));
-	return train_fail(TUTTI_OK,
-			  "tutti_trainer_continue: %s; continued from the checkpoint of step "
-			  "%" PRId64 " in '%s'.",
-			  lost, step, path_shown(dir));
+	return fail(TUTTI_OK,
+		    "tutti_trainer_continue: %s; continued from the checkpoint of step "
+		    "%" PRId64 " in '%s'.",
+		    lost, step, path_shown(dir));
 }
 
 static tutti_status take_over(struct takeover *t)
@@ -249,16 +249,16 @@ static tutti_status prepare(struct takeover *t)
 
 	TRY(trainer_check_closed(trainer, "tutti_trainer_continue"));
 	if (t->before && trainer->config.on_device != t->before->config.on_device)
-		return train_invalid("tutti_trainer_continue: one of the two trainers is on a GPU, "
-				     "and one is not.");
+		return fail_invalid("tutti_trainer_continue: one of the two trainers is on a GPU, "
+				    "and one is not.");
 	if (t->before && (trainer->config.param_dtype != t->before->config.param_dtype ||
 			  !is_same_model(trainer_whole(trainer), trainer_whole(t->before))))
-		return train_invalid(
+		return fail_invalid(
 			"tutti_trainer_continue: the two trainers have different models.");
 	t->earlier = calloc((size_t)trainer->job.size, sizeof *t->earlier);
 	t->state = calloc(STATE_NUMBERS * (size_t)trainer->model.param_count + 1, sizeof *t->state);
 	if (!t->earlier || !t->state)
-		return train_no_memory("a trainer's tables");
+		return fail_no_memory("a trainer's tables");
 	return holdings_make(&t->holdings, trainer);
 }
 
@@ -270,8 +270,8 @@ tutti_status tutti_trainer_continue(tutti_trainer *trainer, const tutti_trainer 
 
 	TRY(trainer_check(trainer, "tutti_trainer_continue"));
 	if (!steps || before == trainer)
-		return train_invalid("tutti_trainer_continue needs a place for the steps, and an "
-				     "earlier trainer that is not the new one.");
+		return fail_invalid("tutti_trainer_continue needs a place for the steps, and an "
+				    "earlier trainer that is not the new one.");
 	tutti_status status = job_agree(trainer, prepare(&t));
 	if (status == TUTTI_OK)
 		status = take_over(&t);

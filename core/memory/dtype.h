@@ -2,6 +2,8 @@
 #ifndef MEMORY_DTYPE_H
 #define MEMORY_DTYPE_H
 
+#include "core/words/export.h"
+
 #include <tutti/tutti.h>
 
 #include <stdbool.h>
@@ -9,7 +11,7 @@
 
 #define DTYPE_COUNT (TUTTI_U64 + 1)
 
-extern const uint8_t dtype_sizes[DTYPE_COUNT];
+extern const uint8_t dtype_sizes[DTYPE_COUNT] TUTTI_PRIVATE(dtype_sizes);
 
 /* 0: unknown. Any number may come from a caller: compared as unsigned, a negative one is unknown.
  */
@@ -18,7 +20,7 @@ static inline size_t dtype_bytes(tutti_dtype dtype)
 	return (unsigned)dtype < DTYPE_COUNT ? dtype_sizes[dtype] : 0;
 }
 
-const char *dtype_name(tutti_dtype dtype);     /* "f32", "bf16", "f8_e4m3", ... */
+const char *dtype_name(tutti_dtype dtype) TUTTI_PRIVATE(dtype_name);     /* "f32", "bf16", "f8_e4m3", ... */
 bool dtype_is_float(tutti_dtype dtype);
 
 #endif

@@ -6,6 +6,8 @@
 #ifndef MEMORY_MEMORY_H
 #define MEMORY_MEMORY_H
 
+#include "core/words/export.h"
+
 #include <tutti/transport.h>
 
 #include <stdatomic.h>
@@ -111,14 +113,14 @@ struct memory_kind {
 	void (*captured_free)(struct memory_captured *latest);
 };
 
-extern const struct memory_kind memory_host;
+extern const struct memory_kind memory_host TUTTI_PRIVATE(memory_host);
 
 /* Adds a kind (a test's, CUDA's) for this process; ids are 0..TUTTI_MEMORY_KINDS-1. */
 tutti_status memory_register(const struct memory_kind *kind);
 const struct memory_kind *memory_kind(int id);             /* NULL: not registered           */
 
-extern atomic_int memory_others;                           /* kinds but host                 */
-const struct memory_kind *memory_of_others(const void *ptr);
+extern atomic_int memory_others TUTTI_PRIVATE(memory_others);                           /* kinds but host                 */
+const struct memory_kind *memory_of_others(const void *ptr) TUTTI_PRIVATE(memory_of_others);
 
 /* The kind that ptr belongs to: host if no other claims it. NULL is host. Every call looks. */
 static inline const struct memory_kind *memory_of(const void *ptr)

@@ -6,6 +6,8 @@
 #ifndef MEMORY_OPS_H
 #define MEMORY_OPS_H
 
+#include "core/words/export.h"
+
 #include <tutti/tutti.h>
 
 #include <stdbool.h>
@@ -56,12 +58,12 @@ static inline bool op_is_bitwise(tutti_op op)
 	return false;
 }
 /* Built in, or created and not destroyed. */
-bool op_is_known(tutti_op op);
+bool op_is_known(tutti_op op) TUTTI_PRIVATE(op_is_known);
 /* Known, and works on dtype: bitwise ones on integers only, a scaled sum on its own dtype only, a
  * caller's function on all. */
-bool op_fits(tutti_op op, tutti_dtype dtype);
+bool op_fits(tutti_op op, tutti_dtype dtype) TUTTI_PRIVATE(op_fits);
 /* "sum", "user op 'name'", "scaled sum"; "?" when unknown. Lives as long as the op. */
-const char *op_name(tutti_op op);
+const char *op_name(tutti_op op) TUTTI_PRIVATE(op_name);
 /* The same on all ranks for the same op, where the numbers of created ones differ: of a built-in op
  * its number, of a caller's function a hash of its name, of all scaled sums one constant. */
 uint32_t op_identity(tutti_op op);

@@ -12,6 +12,6 @@ for python in python3 /usr/bin/python3; do
 	python=
 done
 [ -n "$python" ] || { echo "NumPy or pytest for Python 3 is not installed"; exit 77; }
-export BUILD_DIR SOURCE_DIR LIBTUTTI=$BUILD_DIR/libtutti.so.0
+export BUILD_DIR SOURCE_DIR LIBTUTTI=$BUILD_DIR/libtutti.so.1
 export PYTHONPATH=$SOURCE_DIR/bindings/python PYTHONDONTWRITEBYTECODE=1 OPENBLAS_NUM_THREADS=1
 exec "$python" -m pytest -q -p no:cacheprovider --durations=5 "$SOURCE_DIR/tests/bindings/python" "$@"

@@ -17,7 +17,7 @@ if [ "$python" = none ]; then
 	echo "no python3 has torch: python3-torch is not installed"
 	exit 77
 fi
-export LIBTUTTI=$BUILD_DIR/libtutti.so.0 PYTHONPATH=$SOURCE_DIR/bindings/python PYTHONDONTWRITEBYTECODE=1
+export LIBTUTTI=$BUILD_DIR/libtutti.so.1 PYTHONPATH=$SOURCE_DIR/bindings/python PYTHONDONTWRITEBYTECODE=1
 export OMP_NUM_THREADS=1
 cd "$SOURCE_DIR/tests/bindings"
 # No process substitution at timeout: its child would be in the process group of all tests, and its parent in another one.

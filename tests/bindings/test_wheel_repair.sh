@@ -7,7 +7,7 @@ unset LIBTUTTI PYTHONPATH LD_LIBRARY_PATH
 export PYTHONDONTWRITEBYTECODE=1
 
 { command -v auditwheel && command -v patchelf; } >/dev/null || { echo "auditwheel or patchelf is not installed"; exit 77; }
-expect 0 python3 "$SOURCE_DIR/bindings/python/wheel" wheels "$BUILD_DIR/libtutti.so.0"
+expect 0 python3 "$SOURCE_DIR/bindings/python/wheel" wheels "$BUILD_DIR/libtutti.so.1"
 expect 0 auditwheel repair -w repaired "$(cat out)"
 wheel=$(echo repaired/*.whl)
 [[ $wheel == repaired/tutti-*-py3-none-manylinux_*.whl ]] || complain "it is no wheel for many systems: $wheel"

@@ -2,7 +2,7 @@
 """tutti.torch on CUDA tensors: 2 ranks on one GPU, every collective, DDP and FSDP2 against the same on the CPU.
 
 By hand, on a machine with a GPU:
-    LIBTUTTI=build/release/libtutti.so.0 PYTHONPATH=bindings/python python3 tests/bindings/torch_cuda.py [TEST...]
+    LIBTUTTI=build/release/libtutti.so.1 PYTHONPATH=bindings/python python3 tests/bindings/torch_cuda.py [TEST...]
 Ranks are spawned, since CUDA does not live through a fork."""
 
 import copy

@@ -10,7 +10,7 @@ if ! "$python" -c 'import torch.testing._internal.common_distributed' 2>/dev/nul
 	echo "$python has no torch, or not what torch's tests need: pip install torch expecttest setuptools"
 	exit 77
 fi
-export LIBTUTTI=${BUILD_DIR:-$root/build/release}/libtutti.so.0 PYTHONDONTWRITEBYTECODE=1
+export LIBTUTTI=${BUILD_DIR:-$root/build/release}/libtutti.so.1 PYTHONDONTWRITEBYTECODE=1
 export PYTHONPATH=$root/bindings/python${PYTHONPATH:+:$PYTHONPATH}
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT

@@ -1,3 +1,4 @@
+target_link_libraries(test_callback_stuck PRIVATE tutti_train_with_objects)
 # A program and a plugin of C++, whose functions throw; test_callback.sh runs them.
 include(CheckLanguage)
 check_language(CXX)
@@ -6,8 +7,8 @@ if(CMAKE_CXX_COMPILER)
 	set(CMAKE_CXX_FLAGS "${CMAKE_CXX_FLAGS} ${CMAKE_C_FLAGS}") # sanitizers
 	add_executable(callback_main core/callback_main.cc)
 	add_executable(callback_static_main core/callback_main.cc)
-	target_link_libraries(callback_main PRIVATE tutti Threads::Threads)
-	target_link_libraries(callback_static_main PRIVATE tutti_static)
+	target_link_libraries(callback_main PRIVATE tutti_train Threads::Threads)
+	target_link_libraries(callback_static_main PRIVATE tutti_train_static)
 	add_library(callback_plugin MODULE core/callback_plugin.cc)
 	set_target_properties(callback_plugin PROPERTIES PREFIX "")
 	target_include_directories(callback_plugin PRIVATE ${PROJECT_SOURCE_DIR}/include)

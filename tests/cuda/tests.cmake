@@ -106,3 +106,8 @@ include(cuda/one_gpu.cmake)
 # Its driver has the GPU's.
 add_dependencies(test_dma_buf fake_cuda)
 tutti_fake_cuda(core/memory/test_dma_buf FAKE_CUDA_DMA_BUF=1)
+
+# What training does on GPUs.
+foreach(name test_gpt_stream test_train_kernels)
+	target_link_libraries(${name} PRIVATE tutti_train_with_objects)
+endforeach()

@@ -5,7 +5,7 @@ tutti_test_helpers(faults)
 target_sources(tests_faults PRIVATE ${fault_api}/part.c ${fault_api}/part_issue.c ${fault_api}/data.c
 	${fault_api}/buffer.c ${fault_api}/own_ops.c ${CMAKE_CURRENT_SOURCE_DIR}/cuda/gpu.c)
 add_executable(fault_main faults/fault_main.c)
-target_link_libraries(fault_main PRIVATE tests_faults tutti_objects)
+target_link_libraries(fault_main PRIVATE tests_faults tutti_train_with_objects)
 add_dependencies(fault_main tutti-trace)
 
 # What is asked for by name, and a seed for all the rest; script/faults runs many more, with new seeds.

@@ -62,7 +62,7 @@ transport/a.c transport/tcp/tcp.h
 core/join/a.c transport/registry.h
 collectives/plan/algorithms/a.c core/status.h
 collectives/plan/a.c train/buckets.h
-train/a.c core/status.h
+train/a.c collectives/engine/engine.h
 launch/a.c core/net.h
 perf/a.c collectives/plan/plan.h
 examples/gpt/a.c ../../core/log.h core/log.h

@@ -12,16 +12,16 @@ done
 cpack --config "$BUILD_DIR/CPackConfig.cmake" -B "$PWD/made" >cpack.out 2>&1 || { cat cpack.out; exit 1; }
 version=$(sed -n 's/^project(tutti VERSION \([0-9.]*\) .*/\1/p' "$SOURCE_DIR/CMakeLists.txt")
 mkdir root
-for package in libtutti0 libtutti-dev tutti-tools python3-tutti; do
+for package in libtutti1 libtutti-rpc1 libtutti-train1 libtutti-dev tutti-tools python3-tutti; do
 	deb=$(echo "made/${package}_${version}_"*.deb)
 	[ -e "$deb" ] || { complain "no $package"; continue; }
 	dpkg-deb -x "$deb" root
 	dpkg-deb -c "$deb" | awk '!/^d/ { print $6 }' >>files
 	dpkg-deb -f "$deb" Depends >"$package.depends"
 done
-grep -q 'libc6.*libsodium23' libtutti0.depends || complain "libtutti0 depends on: $(cat libtutti0.depends)"
-for package in libtutti-dev tutti-tools python3-tutti; do
-	grep -qF "libtutti0 (= $version)" $package.depends || complain "$package depends on: $(cat $package.depends)"
+grep -q 'libc6.*libsodium23' libtutti1.depends || complain "libtutti1 depends on: $(cat libtutti1.depends)"
+for package in libtutti-rpc1 libtutti-train1 libtutti-dev tutti-tools python3-tutti; do
+	grep -qF "libtutti1 (= $version)" $package.depends || complain "$package depends on: $(cat $package.depends)"
 done
 [ -z "$(sort files | uniq -d)" ] || complain "in two packages: $(sort files | uniq -d)"
 cmake --install "$BUILD_DIR" --prefix "$PWD/whole" >install.out 2>&1 || complain "$(tail -3 install.out)"
@@ -59,7 +59,9 @@ done
 
 # ---- manual pages and completion
 man=root/usr/share/man
-nm -D --defined-only root/usr/lib/libtutti.so.0 | sed -n 's/^.* T \(.*\)@@.*/\1/p' >functions
+for library in tutti tutti_rpc tutti_train; do
+	nm -D --defined-only root/usr/lib/lib$library.so.1
+done | sed -n 's/^.* T \(tutti_.*\)@@.*/\1/p' >functions
 while read -r function; do
 	[ -s "$man/man3/$function.3" ] || complain "no manual page of $function"
 done <functions

@@ -53,6 +53,6 @@ is "$(revision "$scratch/source")" "$commit"
 said=$(PYTHONPATH=$SOURCE_DIR/perf python3 -B -c 'import sys; from harness import revision; print(revision.of_build(sys.argv[1]))' "$BUILD_DIR")
 [[ $said =~ ^[0-9a-f]{12}(\+changes)?$ || $said = "$unknown" ]] || complain "the library says '$said'"
 expect 0 timeout -k 5 60 "$BUILD_DIR/perf/all_reduce_perf" --ranks 2 -b 4 -e 4 -n 1 -J rows.json
-grep -qF "(Tutti 0.1.0 ($said))" out || complain "'$said' is not in the header: $(head -1 out)"
-grep -qF "\"library\": \"Tutti 0.1.0 ($said)\"" rows.json || complain "'$said' is not in rows.json: $(head -1 rows.json)"
+grep -qF "(Tutti 0.2.0 ($said))" out || complain "'$said' is not in the header: $(head -1 out)"
+grep -qF "\"library\": \"Tutti 0.2.0 ($said)\"" rows.json || complain "'$said' is not in rows.json: $(head -1 rows.json)"
 exit $failures

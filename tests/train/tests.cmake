@@ -33,7 +33,7 @@ endforeach()
 # examples/recover, of which ranks die (test_recover.sh).
 add_executable(mortal_main train/mortal_main.c ${PROJECT_SOURCE_DIR}/examples/recover/in_place.c
 	${PROJECT_SOURCE_DIR}/examples/recover/perceptron.c)
-target_link_libraries(mortal_main PRIVATE tutti_warnings tutti m)
+target_link_libraries(mortal_main PRIVATE tutti_warnings tutti_train m)
 foreach(name trainer_create trainer_continue step recover)
 	target_link_options(mortal_main PRIVATE LINKER:--wrap=tutti_${name})
 endforeach()

@@ -1,6 +1,10 @@
-/* The door of base/, which all rooms use: errors, files, growing tables, random numbers, UTF-8. */
+/* What all of train uses: files, random numbers, UTF-8, comparisons of texts. */
 #ifndef TRAIN_BASE_H
 #define TRAIN_BASE_H
+
+#include "collectives/api/agreed_error.h"
+#include "core/array.h"
+#include "core/status.h"
 
 #include <tutti/tutti.h>
 
@@ -9,56 +13,12 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* agreed_failure.c: the layer uses the public API only, so it stores messages with tutti_set_error,
- * and tutti_comm_error(NULL) returns them. */
-
-/* Returns a failure to the caller. The function that detected the failure has stored the message.
- */
-#define TRY(expression)                                                                            \
-	do {                                                                                       \
-		tutti_status try_status_ = (expression);                                           \
-		if (try_status_ != TUTTI_OK)                                                       \
-			return try_status_;                                                        \
-	} while (0)
-
-/* Stores the message as this thread's last error and returns status. */
-tutti_status train_fail(tutti_status status, const char *format, ...)
-	__attribute__((format(printf, 2, 3), cold));
-
-#define train_invalid(...) train_fail(TUTTI_ERR_INVALID, __VA_ARGS__)
-/* MEMORY: "There is no memory for <format>." */
-tutti_status train_no_memory(const char *format, ...) __attribute__((format(printf, 1, 2), cold));
-
-/* The path as messages show it: all of it, or its end, which says most. */
-const char *path_shown(const char *path);
-
-/* A status with its message, to be reported later: after a cleanup, by another thread or on another
- * rank. */
-struct train_failure {
-	int32_t status; /* tutti_status */
-	char message[512];
-};
-/* status with this thread's last message. */
-struct train_failure failure_of(tutti_status status);
-/* Returns the status and stores the message again. OK stores nothing. */
-tutti_status failure_return(const struct train_failure *failure);
-/* Keeps the first failure of several calls that are all made. first starts as {0}. */
-void failure_note(struct train_failure *first, tutti_status status);
-
-/* An error that may follow from another rank's. */
-bool failure_is_secondary(tutti_status status);
-/* Collective: OK if own is OK on every rank. Otherwise all ranks return the same failure: of the
- * first rank whose error does not follow from another rank's, if there is one. If comm fails
- * meanwhile, a rank returns its own failure, or comm's. own's message is this thread's last error:
- * if other calls came between, failure_note has kept it. */
-tutti_status failure_agree(tutti_comm *comm, tutti_status own);
-/* Collective: all ranks return the failure of rank root, which is not OK. Elsewhere its message
- * begins with "On rank 3: ". */
-tutti_status failure_broadcast(tutti_comm *comm, struct train_failure *failure, int root);
-
 /* disk.c: files and folders: whole reads and writes at 64-bit offsets. A failure is SYSTEM unless
  * said otherwise, with the file and errno in the message. A file beyond RLIMIT_FSIZE is a failure,
  * too, and no signal. */
+
+/* The path as messages show it: all of it, or its end, which says most. */
+const char *path_shown(const char *path);
 
 /* SYSTEM, with "what 'path' failed: " and errno's text, and with a full disk the host and what to
  * do. Keeps errno. */
@@ -95,12 +55,6 @@ tutti_status disk_make_folder(const char *path);
 tutti_status disk_read_all(const char *path, size_t limit, char **text, size_t *bytes);
 /* Writes and syncs the file, not its folder. */
 tutti_status disk_write_all(const char *path, const char *text, size_t bytes);
-
-/* arrays.c */
-
-/* Makes room for one more element. array points to the table's pointer, which is NULL before the
- * first one. Tables have room for the next power of two. MEMORY: "... for <what>." */
-tutti_status array_grow(void *array, size_t count, size_t size, const char *what);
 
 /* cond_deadline.c: when a wait on a condition ends, by CLOCK_MONOTONIC. */
 struct timespec;

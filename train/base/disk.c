@@ -11,6 +11,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* A message has 512 bytes, a path up to 4096. */
+enum { SHOWN_BYTES = 200 };
+
+const char *path_shown(const char *path)
+{
+	size_t n = strlen(path);
+	return n > SHOWN_BYTES ? path + n - SHOWN_BYTES : path;
+}
+
 /* Says what to do; and for a full disk which one, since ranks may have disks of their own. */
 static void explain(char text[128], int error)
 {
@@ -33,8 +42,8 @@ tutti_status disk_fail(const char *what, const char *path)
 
 	explain(more, error);
 	tutti_status status =
-		train_fail(TUTTI_ERR_SYSTEM, "%s '%s' failed: %s (errno %d)%s", what,
-			   path_shown(path), strerror_r(error, words, sizeof words), error, more);
+		fail(TUTTI_ERR_SYSTEM, "%s '%s' failed: %s (errno %d)%s", what, path_shown(path),
+		     strerror_r(error, words, sizeof words), error, more);
 	errno = error;
 	return status;
 }
@@ -63,7 +72,7 @@ tutti_status disk_open(int *fd, uint64_t *bytes, const char *path)
 	if (fstat(opened, &about) != 0)
 		status = disk_fail("Looking at", path);
 	else if (!S_ISREG(about.st_mode))
-		status = train_invalid("'%s' is not a regular file.", path_shown(path));
+		status = fail_invalid("'%s' is not a regular file.", path_shown(path));
 	if (status != TUTTI_OK) {
 		close(opened);
 		return status;
@@ -90,7 +99,7 @@ tutti_status disk_read(int fd, const char *path, void *data, size_t bytes, uint6
 		if (n < 0 && errno != EINTR)
 			return disk_fail("Reading", path);
 		if (n == 0)
-			return train_invalid(
+			return fail_invalid(
 				"'%s' ends after %llu bytes, before byte %llu: it was truncated.",
 				path_shown(path), (unsigned long long)(at + done),
 				(unsigned long long)(at + bytes - 1));
@@ -229,11 +238,11 @@ tutti_status disk_read_all(const char *path, size_t limit, char **text, size_t *
 	char *read = size <= limit ? malloc((size_t)size + 1) : NULL;
 	tutti_status status;
 	if (size > limit)
-		status = train_invalid("'%s' has %llu bytes; no more than %zu are allowed.",
-				       path_shown(path), (unsigned long long)size, limit);
+		status = fail_invalid("'%s' has %llu bytes; no more than %zu are allowed.",
+				      path_shown(path), (unsigned long long)size, limit);
 	else if (!read)
-		status = train_no_memory("the %llu bytes of '%s'", (unsigned long long)size,
-					 path_shown(path));
+		status = fail_no_memory("the %llu bytes of '%s'", (unsigned long long)size,
+					path_shown(path));
 	else
 		status = disk_read(fd, path, read, (size_t)size, 0);
 	close(fd);

@@ -17,7 +17,7 @@ struct comparing {
 
 static tutti_status no_memory(const struct comparing *c)
 {
-	return train_no_memory("comparing %s", c->what);
+	return fail_no_memory("comparing %s", c->what);
 }
 
 /* The number of the first line that differs, or -1. *a and *b then point to the line. */
@@ -56,7 +56,7 @@ static tutti_status explain(const struct comparing *c, const char *first_rank, i
 			 "The %s differ: rank %d has %.*s, but rank 0 has %.*s; %s.", c->what,
 			 reporter, shown(own), own, shown(first_rank), first_rank, c->advice);
 	TRY(tutti_broadcast(message, message, sizeof message, TUTTI_I8, reporter, c->comm, NULL));
-	return train_fail(TUTTI_ERR_MISMATCH, "%s", message);
+	return fail(TUTTI_ERR_MISMATCH, "%s", message);
 }
 
 /* bytes: of rank 0's text. */
@@ -65,7 +65,7 @@ static tutti_status explain_difference(const struct comparing *c, size_t bytes)
 	size_t line_bytes = (size_t)c->size * sizeof(int32_t);
 	char *memory = calloc(1, line_bytes + bytes + 1);
 	char *first_rank = memory ? memory + line_bytes : NULL;
-	tutti_status status = failure_agree(c->comm, memory ? TUTTI_OK : no_memory(c));
+	tutti_status status = error_agree(c->comm, memory ? TUTTI_OK : no_memory(c));
 
 	if (status == TUTTI_OK && c->rank == 0)
 		memcpy(first_rank, c->text, bytes);
@@ -118,7 +118,7 @@ tutti_status texts_compare(tutti_comm *comm, const char *what, const char *advic
 
 	if (!all)
 		status = no_memory(&c);
-	status = failure_agree(comm, status);
+	status = error_agree(comm, status);
 	if (status == TUTTI_OK)
 		status = compare(&c, all);
 	free(c.text);

@@ -131,5 +131,5 @@ tutti_status tutti_all_gather_each(const void *send, size_t count, tutti_dtype d
 		hand_over_all(&g);
 		block_buffers_give_back(&g.buffers);
 	}
-	return failure_return(&c->failure);
+	return kept_error_return(&c->failure);
 }

@@ -71,7 +71,7 @@ tutti_status block_buffers_take(struct block_buffers *buffers, size_t bytes)
 		stride = (stride + BLOCK_ALIGN - 1) / BLOCK_ALIGN * BLOCK_ALIGN;
 	buffers->memory = stride <= SIZE_MAX / 4 ? memory_take((BLOCK_BUFFERS + 1) * stride) : NULL;
 	if (!buffers->memory)
-		return train_no_memory("three blocks of %zu bytes", bytes);
+		return fail_no_memory("three blocks of %zu bytes", bytes);
 	for (int i = 0; i < BLOCK_BUFFERS; i++)
 		buffers->data[i] = buffers->memory->base + (size_t)i * stride;
 	buffers->spare = buffers->memory->base + BLOCK_BUFFERS * stride;

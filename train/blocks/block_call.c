@@ -9,39 +9,39 @@ static tutti_status check_call(const struct block_call *c, const tutti_call *cal
 	if (!call)
 		return TUTTI_OK;
 	if (call->work || call->done || call->source)
-		return train_invalid("%s: call.%s is set, but the call is over when it returns: fn "
-				     "runs on this thread",
-				     c->name,
-				     call->work   ? "work"
-				     : call->done ? "done"
-						  : "source");
+		return fail_invalid("%s: call.%s is set, but the call is over when it returns: fn "
+				    "runs on this thread",
+				    c->name,
+				    call->work   ? "work"
+				    : call->done ? "done"
+						 : "source");
 	if (call->timeout_ms < 0)
-		return train_invalid("%s: call.timeout_ms is %d: it must not be negative", c->name,
-				     call->timeout_ms);
+		return fail_invalid("%s: call.timeout_ms is %d: it must not be negative", c->name,
+				    call->timeout_ms);
 	if (call->stream)
-		return train_fail(TUTTI_ERR_UNSUPPORTED,
-				  "%s: call.stream is set, but blocks are handed over in host "
-				  "memory only: wait for the stream first",
-				  c->name);
+		return fail(TUTTI_ERR_UNSUPPORTED,
+			    "%s: call.stream is set, but blocks are handed over in host "
+			    "memory only: wait for the stream first",
+			    c->name);
 	return TUTTI_OK;
 }
 
 static tutti_status check_arguments(struct block_call *c, const void *buffer)
 {
 	if (!c->comm || !c->fn)
-		return train_invalid("%s: %s is NULL", c->name, c->comm ? "fn" : "comm");
+		return fail_invalid("%s: %s is NULL", c->name, c->comm ? "fn" : "comm");
 	if (dtype_bytes(c->dtype) == 0)
-		return train_invalid("%s: there is no dtype %d", c->name, (int)c->dtype);
+		return fail_invalid("%s: there is no dtype %d", c->name, (int)c->dtype);
 	if (__builtin_mul_overflow(c->count, dtype_bytes(c->dtype), &c->bytes))
-		return train_invalid("%s: no memory can hold %zu elements of %s", c->name, c->count,
-				     dtype_name(c->dtype));
+		return fail_invalid("%s: no memory can hold %zu elements of %s", c->name, c->count,
+				    dtype_name(c->dtype));
 	if (c->count > 0 && !buffer)
-		return train_invalid("%s: the buffer of %zu elements is NULL", c->name, c->count);
+		return fail_invalid("%s: the buffer of %zu elements is NULL", c->name, c->count);
 	if (memory_of(buffer) != &memory_host)
-		return train_fail(TUTTI_ERR_UNSUPPORTED,
-				  "%s: the buffer is in %s memory, but blocks are handed over in "
-				  "host memory only: use tutti_all_gather or tutti_reduce_scatter",
-				  c->name, memory_of(buffer)->name);
+		return fail(TUTTI_ERR_UNSUPPORTED,
+			    "%s: the buffer is in %s memory, but blocks are handed over in "
+			    "host memory only: use tutti_all_gather or tutti_reduce_scatter",
+			    c->name, memory_of(buffer)->name);
 	return TUTTI_OK;
 }
 
@@ -59,7 +59,7 @@ tutti_status block_call_begin(struct block_call *c, const void *buffer, const tu
 
 bool block_call_has_memory(struct block_call *c, tutti_status status)
 {
-	failure_note(&c->failure, status);
+	kept_error_note(&c->failure, status);
 	if (status != TUTTI_OK)
 		(void)tutti_comm_abort(c->comm);
 	return status == TUTTI_OK;
@@ -68,12 +68,11 @@ bool block_call_has_memory(struct block_call *c, tutti_status status)
 /* fn may have said why, as its thread's last error. */
 static void note_fn(struct block_call *c, int rank, tutti_status status)
 {
-	struct train_failure said = failure_of(status);
+	struct kept_error said = kept_error_of(status);
 
-	failure_note(&c->failure,
-		     train_fail(status, "%s: fn has failed at the block of rank %d: %.350s",
-				c->name, rank,
-				said.message[0] ? said.message : tutti_status_string(status)));
+	kept_error_note(&c->failure,
+			fail(status, "%s: fn has failed at the block of rank %d: %.350s", c->name,
+			     rank, said.message[0] ? said.message : tutti_status_string(status)));
 }
 
 bool block_call_fn(struct block_call *c, int rank, void *data)
@@ -94,11 +93,11 @@ bool block_call_is_well(struct block_call *c, int rank, tutti_status status)
 		c->has_begun = true;
 		return true;
 	}
-	struct train_failure said = failure_of(status);
+	struct kept_error said = kept_error_of(status);
 	char of[40] = "";
 	if (rank >= 0)
 		snprintf(of, sizeof of, ", block of rank %d", rank);
-	failure_note(&c->failure, train_fail(status, "%s%s: %.400s", c->name, of, said.message));
+	kept_error_note(&c->failure, fail(status, "%s%s: %.400s", c->name, of, said.message));
 	if (c->has_begun && tutti_comm_status(c->comm) == TUTTI_OK)
 		(void)tutti_comm_abort(c->comm);
 	return false;

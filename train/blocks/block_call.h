@@ -19,7 +19,7 @@ struct block_call {
 	size_t bytes;     /* of a block                                             */
 	tutti_call part;  /* of each collective: timeout and label are the caller's */
 	bool has_begun;   /* one of them was started                                */
-	struct train_failure failure; /* the first: of fn, or of a collective       */
+	struct kept_error failure; /* the first: of fn, or of a collective       */
 };
 
 /* buffer is the caller's. INVALID, UNSUPPORTED: nothing was sent. */

@@ -23,11 +23,11 @@ static tutti_status check_op(const struct scatter *s)
 	const struct block_call *c = &s->call;
 
 	if (!op_is_known(s->op))
-		return train_invalid("%s: there is no operation %d, or it was destroyed", c->name,
-				     (int)s->op);
+		return fail_invalid("%s: there is no operation %d, or it was destroyed", c->name,
+				    (int)s->op);
 	if (!op_fits(s->op, c->dtype))
-		return train_invalid("%s: operation %s does not work on %s", c->name,
-				     op_name(s->op), dtype_name(c->dtype));
+		return fail_invalid("%s: operation %s does not work on %s", c->name, op_name(s->op),
+				    dtype_name(c->dtype));
 	return TUTTI_OK;
 }
 
@@ -64,9 +64,9 @@ static bool reduce_all(struct scatter *s)
 /* Where all collectives went well, all ranks are told whose fn has failed. */
 static void agree(struct block_call *c)
 {
-	struct train_failure own = c->failure;
+	struct kept_error own = c->failure;
 
-	c->failure = failure_of(failure_agree(c->comm, failure_return(&own)));
+	c->failure = kept_error_of(error_agree(c->comm, kept_error_return(&own)));
 }
 
 tutti_status tutti_reduce_scatter_each(void *recv, size_t count, tutti_dtype dtype, tutti_op op,
@@ -89,5 +89,5 @@ tutti_status tutti_reduce_scatter_each(void *recv, size_t count, tutti_dtype dty
 			agree(&s.call);
 		block_buffers_give_back(&s.buffers);
 	}
-	return failure_return(&s.call.failure);
+	return kept_error_return(&s.call.failure);
 }

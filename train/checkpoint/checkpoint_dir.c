@@ -63,7 +63,7 @@ tutti_status checkpoint_dir_make(struct checkpoint_dir *made, const char *dir, i
 
 	TRY(jansson_needed());
 	if (step < 0)
-		return train_invalid("Step %" PRId64 " of a checkpoint is negative.", step);
+		return fail_invalid("Step %" PRId64 " of a checkpoint is negative.", step);
 	*made = (struct checkpoint_dir){.step = step, .lock = -1};
 	TRY(disk_path(made->dir, "%s", dir));
 	TRY(disk_make_folder(dir));
@@ -71,10 +71,10 @@ tutti_status checkpoint_dir_make(struct checkpoint_dir *made, const char *dir, i
 	for (int i = 0; i < TRIES && !is_mine; i++)
 		TRY(make_temporary(made, &is_mine));
 	return is_mine ? TUTTI_OK
-		       : train_fail(TUTTI_ERR_SYSTEM,
-				    "Another process removes files below '%s' as soon as they are "
-				    "made: use a folder of your own.",
-				    path_shown(dir));
+		       : fail(TUTTI_ERR_SYSTEM,
+			      "Another process removes files below '%s' as soon as they are "
+			      "made: use a folder of your own.",
+			      path_shown(dir));
 }
 
 static tutti_status add_up(struct checkpoint_index *all, const struct checkpoint_dir *made,
@@ -89,10 +89,10 @@ static tutti_status add_up(struct checkpoint_index *all, const struct checkpoint
 	}
 	TRY(checkpoint_index_join(all));
 	if (all->world_size != ranks || all->step != made->step)
-		return train_fail(TUTTI_ERR_MISMATCH,
-				  "The ranks' files are of step %" PRId64
-				  " and %d ranks, not of step %" PRId64 " and %d ranks.",
-				  all->step, all->world_size, made->step, ranks);
+		return fail(TUTTI_ERR_MISMATCH,
+			    "The ranks' files are of step %" PRId64
+			    " and %d ranks, not of step %" PRId64 " and %d ranks.",
+			    all->step, all->world_size, made->step, ranks);
 	return checkpoint_index_check(all);
 }
 
@@ -125,10 +125,10 @@ static tutti_status give_name(const struct checkpoint_dir *made, struct checkpoi
 		if (errno != EEXIST && errno != ENOTEMPTY)
 			return disk_fail("Renaming to", target);
 	}
-	return train_fail(TUTTI_ERR_SYSTEM,
-			  "Another job saves step %" PRId64
-			  " below '%s' at the same time: use another folder.",
-			  name->step, path_shown(made->dir));
+	return fail(TUTTI_ERR_SYSTEM,
+		    "Another job saves step %" PRId64
+		    " below '%s' at the same time: use another folder.",
+		    name->step, path_shown(made->dir));
 }
 
 /* Removes the checkpoints of the same step that were saved before. */

@@ -27,9 +27,9 @@ static tutti_status read_index(const char *path, char **index, size_t *bytes)
 		commit_bytes == strlen(expected) && memcmp(expected, commit, commit_bytes) == 0;
 	free(commit);
 	return is_same ? TUTTI_OK
-		       : train_invalid("'%s' does not match the COMMIT file beside it: one of them "
-				       "is damaged.",
-				       path_shown(index_path));
+		       : fail_invalid("'%s' does not match the COMMIT file beside it: one of them "
+				      "is damaged.",
+				      path_shown(index_path));
 }
 
 static tutti_status check_file(const struct checkpoint_index *index, const char *path,
@@ -44,9 +44,9 @@ static tutti_status check_file(const struct checkpoint_index *index, const char 
 		return disk_fail("Looking at", file_path);
 	if (S_ISREG(about.st_mode) && (uint64_t)about.st_size == file->bytes)
 		return TUTTI_OK;
-	return train_invalid("'%s' has %lld bytes instead of %" PRIu64
-			     ": it was truncated or replaced.",
-			     path_shown(file_path), (long long)about.st_size, file->bytes);
+	return fail_invalid("'%s' has %lld bytes instead of %" PRIu64
+			    ": it was truncated or replaced.",
+			    path_shown(file_path), (long long)about.st_size, file->bytes);
 }
 
 static tutti_status check_whole(const struct checkpoint_index *index, const char *path)
@@ -87,9 +87,9 @@ static tutti_status check_checkpoint(const char *path, int64_t step)
 	checkpoint_index_finish(&index);
 	if (found == step)
 		return TUTTI_OK;
-	return train_invalid("'%s/index.json' is of step %" PRId64
-			     ", but its folder is named for step %" PRId64 ".",
-			     path_shown(path), found, step);
+	return fail_invalid("'%s/index.json' is of step %" PRId64
+			    ", but its folder is named for step %" PRId64 ".",
+			    path_shown(path), found, step);
 }
 
 /* Returns OK and sets found->path if the checkpoint is whole; otherwise notes what is wrong. */
@@ -160,7 +160,7 @@ tutti_status checkpoint_dir_find(struct checkpoint_found *found, const char *dir
 	free(names);
 	TRY(status);
 	if (!found->path[0] && found->passed_over)
-		return train_invalid("All %d checkpoints below '%s' are damaged. The newest: %s",
-				     found->passed_over, path_shown(dir), found->message);
+		return fail_invalid("All %d checkpoints below '%s' are damaged. The newest: %s",
+				    found->passed_over, path_shown(dir), found->message);
 	return TUTTI_OK;
 }

@@ -34,18 +34,18 @@ tutti_status checkpoint_tensor_check(struct checkpoint_tensor *tensor)
 
 	if (!fits(tensor->kind, CHECKPOINT_KIND_BYTES) ||
 	    strspn(tensor->kind, allowed) != strlen(tensor->kind))
-		return train_invalid(
+		return fail_invalid(
 			"The kind '%.31s' of a saved tensor is not 1 to 31 characters of '%s'.",
 			tensor->kind, allowed);
 	if (!fits(tensor->name, MODEL_NAME_BYTES))
-		return train_invalid(
+		return fail_invalid(
 			"The name '%.40s...' of a saved tensor does not have 1 to %d bytes.",
 			tensor->name, MODEL_NAME_BYTES - 1);
 	if (tensor->ndim < 0 || tensor->ndim > MODEL_DIMS ||
 	    !stored_count(&tensor->count, tensor->ndim, tensor->shape) ||
 	    tensor->count > UINT64_C(1) << 59)
-		return train_invalid("The shape of '%s' (%s) cannot be saved.", tensor->name,
-				     tensor->kind);
+		return fail_invalid("The shape of '%s' (%s) cannot be saved.", tensor->name,
+				    tensor->kind);
 	return TUTTI_OK;
 }
 
@@ -102,13 +102,13 @@ static tutti_status sort_pieces(struct checkpoint_tensor *tensor)
 		const struct checkpoint_piece *piece = &tensor->pieces[i];
 		if (piece->count == 0 || piece->first > tensor->count ||
 		    piece->count > tensor->count - piece->first)
-			return train_invalid("Rank %d has saved elements %" PRIu64 " to %" PRIu64
-					     " of '%s' (%s), which has only %" PRIu64 ".",
-					     piece->rank, piece->first, piece->first + piece->count,
-					     tensor->name, tensor->kind, tensor->count);
+			return fail_invalid("Rank %d has saved elements %" PRIu64 " to %" PRIu64
+					    " of '%s' (%s), which has only %" PRIu64 ".",
+					    piece->rank, piece->first, piece->first + piece->count,
+					    tensor->name, tensor->kind, tensor->count);
 		const struct checkpoint_piece *before = i ? piece - 1 : NULL;
 		if (before && before->first + before->count > piece->first)
-			return train_invalid(
+			return fail_invalid(
 				"Element %" PRIu64
 				" of '%s' (%s) is saved twice, by rank %d and by rank %d.",
 				piece->first, tensor->name, tensor->kind, before->rank,
@@ -126,8 +126,8 @@ tutti_status checkpoint_index_sort(struct checkpoint_index *index)
 		struct checkpoint_tensor *tensor = &index->tensors[i];
 		TRY(sort_pieces(tensor));
 		if (i > 0 && checkpoint_tensor_compare(tensor - 1, tensor) == 0)
-			return train_invalid("'%s' (%s) is saved twice by one rank.", tensor->name,
-					     tensor->kind);
+			return fail_invalid("'%s' (%s) is saved twice by one rank.", tensor->name,
+					    tensor->kind);
 	}
 	return TUTTI_OK;
 }
@@ -149,11 +149,10 @@ struct checkpoint_tensor *checkpoint_index_find(const struct checkpoint_index *i
 static tutti_status append(struct checkpoint_index *all, struct checkpoint_index *part)
 {
 	if (all->world_size && (all->step != part->step || all->world_size != part->world_size))
-		return train_fail(TUTTI_ERR_MISMATCH,
-				  "One rank saves step %" PRId64
-				  " of %d ranks, another step %" PRId64
-				  " of %d: all ranks save the same step.",
-				  all->step, all->world_size, part->step, part->world_size);
+		return fail(TUTTI_ERR_MISMATCH,
+			    "One rank saves step %" PRId64 " of %d ranks, another step %" PRId64
+			    " of %d: all ranks save the same step.",
+			    all->step, all->world_size, part->step, part->world_size);
 	all->step = part->step;
 	all->world_size = part->world_size;
 	for (size_t i = 0; i < part->file_count; i++) {
@@ -191,10 +190,10 @@ static tutti_status add_pieces(struct checkpoint_tensor *into, const struct chec
 	if (into->dtype != from->dtype || into->ndim != from->ndim ||
 	    into->order.dim != from->order.dim || into->order.parts != from->order.parts ||
 	    memcmp(into->shape, from->shape, (size_t)into->ndim * sizeof *into->shape) != 0)
-		return train_fail(TUTTI_ERR_MISMATCH,
-				  "'%s' (%s) does not have the same type and shape on all ranks "
-				  "that save it.",
-				  into->name, into->kind);
+		return fail(TUTTI_ERR_MISMATCH,
+			    "'%s' (%s) does not have the same type and shape on all ranks "
+			    "that save it.",
+			    into->name, into->kind);
 	for (size_t i = 0; i < from->piece_count; i++)
 		TRY(checkpoint_piece_add(into, from->pieces[i]));
 	return TUTTI_OK;
@@ -238,9 +237,9 @@ static tutti_status check_tensor(const struct checkpoint_tensor *tensor)
 			i < tensor->piece_count ? &tensor->pieces[i] : NULL;
 		uint64_t first = next ? next->first : tensor->count;
 		if (first != at)
-			return train_invalid("No rank has saved elements %" PRIu64 " to %" PRIu64
-					     " of '%s' (%s).",
-					     at, first, tensor->name, tensor->kind);
+			return fail_invalid("No rank has saved elements %" PRIu64 " to %" PRIu64
+					    " of '%s' (%s).",
+					    at, first, tensor->name, tensor->kind);
 		at = next ? next->first + next->count : at;
 	}
 	return TUTTI_OK;
@@ -250,13 +249,13 @@ tutti_status checkpoint_index_check(const struct checkpoint_index *index)
 {
 	for (int rank = 0; rank < index->world_size; rank++)
 		if ((size_t)rank >= index->file_count || index->files[rank].rank != rank)
-			return train_invalid(
+			return fail_invalid(
 				"The index of step %" PRId64
 				" has no file of rank %d, of %d ranks, or one of them twice.",
 				index->step, rank, index->world_size);
 	if (index->file_count != (size_t)index->world_size)
-		return train_invalid("The index of step %" PRId64 " has %zu files of %d ranks.",
-				     index->step, index->file_count, index->world_size);
+		return fail_invalid("The index of step %" PRId64 " has %zu files of %d ranks.",
+				    index->step, index->file_count, index->world_size);
 	for (size_t i = 0; i < index->tensor_count; i++)
 		TRY(check_tensor(&index->tensors[i]));
 	return TUTTI_OK;

@@ -89,8 +89,8 @@ static tutti_status check_names(const struct checkpoint_index *index)
 	for (size_t i = 0; i < index->tensor_count; i++) {
 		json_t *name = json_string(index->tensors[i].name);
 		if (!name)
-			return train_invalid("The name '%s' of a saved tensor is not UTF-8.",
-					     index->tensors[i].name);
+			return fail_invalid("The name '%s' of a saved tensor is not UTF-8.",
+					    index->tensors[i].name);
 		json_decref(name);
 	}
 	return TUTTI_OK;
@@ -107,7 +107,7 @@ tutti_status checkpoint_index_print(const struct checkpoint_index *index, char *
 	char *printed = whole ? json_dumps(whole, JSON_INDENT(1)) : NULL;
 	json_decref(whole);
 	if (!printed)
-		return train_no_memory("the index of a checkpoint");
+		return fail_no_memory("the index of a checkpoint");
 	*text = printed;
 	*bytes = strlen(printed);
 	return TUTTI_OK;
@@ -121,8 +121,8 @@ struct reading {
 
 static tutti_status wrong(const struct reading *in, const char *what, const char *name)
 {
-	return train_invalid("The index '%s' is damaged: %s%s%.128s%s.", path_shown(in->path), what,
-			     *name ? " '" : "", name, *name ? "'" : "");
+	return fail_invalid("The index '%s' is damaged: %s%s%.128s%s.", path_shown(in->path), what,
+			    *name ? " '" : "", name, *name ? "'" : "");
 }
 
 static bool number(uint64_t *to, const json_t *object, const char *key)
@@ -160,7 +160,7 @@ static tutti_status parse_files(const struct reading *in, const json_t *files)
 		return wrong(in, "it has no list of files, or one that is too long", "");
 	index->files = calloc(n ? n : 1, sizeof *index->files);
 	if (!index->files)
-		return train_no_memory("the index of a checkpoint");
+		return fail_no_memory("the index of a checkpoint");
 	for (; index->file_count < n; index->file_count++) {
 		const json_t *entry = json_array_get(files, index->file_count);
 		struct checkpoint_file *file = &index->files[index->file_count];
@@ -246,10 +246,10 @@ static tutti_status parse_whole(const struct reading *in, const json_t *whole)
 	if (strcmp(string(whole, "format"), FORMAT) != 0)
 		return wrong(in, "its format is not '" FORMAT "'", "");
 	if (!number(&version, whole, "version") || version < VERSION || version > SPLIT_VERSION)
-		return train_fail(TUTTI_ERR_UNSUPPORTED,
-				  "The index '%s' is of another version than %d and %d, which this "
-				  "build reads.",
-				  path_shown(in->path), VERSION, SPLIT_VERSION);
+		return fail(TUTTI_ERR_UNSUPPORTED,
+			    "The index '%s' is of another version than %d and %d, which this "
+			    "build reads.",
+			    path_shown(in->path), VERSION, SPLIT_VERSION);
 	if (!number(&step, whole, "step") || !number(&world_size, whole, "world_size") ||
 	    world_size < 1 || world_size > CHECKPOINT_RANKS)
 		return wrong(in, "it has no step, or no world_size", "");

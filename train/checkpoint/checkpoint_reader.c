@@ -50,7 +50,7 @@ static tutti_status prepare(struct checkpoint *checkpoint, const char *path)
 		calloc((size_t)checkpoint->index.world_size, sizeof *checkpoint->headers);
 	if (checkpoint->portion && checkpoint->headers)
 		return TUTTI_OK;
-	return train_no_memory("reading '%s'", path_shown(path));
+	return fail_no_memory("reading '%s'", path_shown(path));
 }
 
 tutti_status checkpoint_open(struct checkpoint **checkpoint, const char *path)
@@ -58,7 +58,7 @@ tutti_status checkpoint_open(struct checkpoint **checkpoint, const char *path)
 	TRY(jansson_needed());
 	struct checkpoint *made = calloc(1, sizeof *made);
 	if (!made)
-		return train_no_memory("reading '%s'", path_shown(path));
+		return fail_no_memory("reading '%s'", path_shown(path));
 	tutti_status status = prepare(made, path);
 	if (status != TUTTI_OK) {
 		checkpoint_close(made);
@@ -79,9 +79,9 @@ static tutti_status read_header(struct checkpoint *checkpoint, int rank, uint64_
 	struct safetensors *header = &checkpoint->headers[rank];
 
 	if (bytes != file->bytes)
-		return train_invalid("'%s' has %" PRIu64 " bytes, but had %" PRIu64
-				     " when it was written.",
-				     path_shown(checkpoint->open_path), bytes, file->bytes);
+		return fail_invalid("'%s' has %" PRIu64 " bytes, but had %" PRIu64
+				    " when it was written.",
+				    path_shown(checkpoint->open_path), bytes, file->bytes);
 	if (header->file_bytes)
 		return TUTTI_OK;
 	TRY(safetensors_read(header, checkpoint->fd, bytes, checkpoint->open_path));
@@ -91,10 +91,10 @@ static tutti_status read_header(struct checkpoint *checkpoint, int rank, uint64_
 	if (crc32c == file->header_crc32c)
 		return TUTTI_OK;
 	safetensors_finish(header);
-	return train_invalid("The header of '%s' has CRC-32C %08" PRIx32 " instead of %08" PRIx32
-			     ": the file of rank %d is damaged. Remove the folder to load the "
-			     "checkpoint before it.",
-			     path_shown(checkpoint->open_path), crc32c, file->header_crc32c, rank);
+	return fail_invalid("The header of '%s' has CRC-32C %08" PRIx32 " instead of %08" PRIx32
+			    ": the file of rank %d is damaged. Remove the folder to load the "
+			    "checkpoint before it.",
+			    path_shown(checkpoint->open_path), crc32c, file->header_crc32c, rank);
 }
 
 /* Opens the rank's file, if it is not the open one, and reads its header once. */
@@ -126,8 +126,8 @@ static tutti_status place_of(const struct checkpoint *checkpoint, uint64_t *at,
 	const struct safetensor *found = safetensors_find(file, key);
 	if (!found || found->type->dtype != (int)tensor->dtype || found->ndim != 1 ||
 	    (uint64_t)found->shape[0] != piece->count)
-		return train_invalid("'%s' has no '%s' of the type and size in the index.",
-				     path_shown(checkpoint->open_path), key);
+		return fail_invalid("'%s' has no '%s' of the type and size in the index.",
+				    path_shown(checkpoint->open_path), key);
 	*at = file->data_at + found->begin;
 	return TUTTI_OK;
 }
@@ -178,7 +178,7 @@ static tutti_status read_piece(struct checkpoint *checkpoint,
 				 (size_t)(wanted->end - wanted->begin), at + wanted->begin);
 	TRY(read_and_sum(checkpoint, &crc32c, at, piece->count * element_bytes, wanted));
 	if (crc32c != piece->crc32c)
-		return train_invalid(
+		return fail_invalid(
 			"Elements %" PRIu64 " to %" PRIu64
 			" of '%s' (%s), which rank %d wrote to '%s', have CRC-32C %08" PRIx32
 			" instead of %08" PRIx32 ": the file is damaged. Remove its folder to load "
@@ -211,10 +211,10 @@ tutti_status checkpoint_read(struct checkpoint *checkpoint, const struct checkpo
 	char *to = values;
 
 	if (first > tensor->count || count > tensor->count - first)
-		return train_invalid("Elements %" PRIu64 " to %" PRIu64
-				     " of '%s' (%s) cannot be read: it has %" PRIu64 " in '%s'.",
-				     first, first + count, tensor->name, tensor->kind,
-				     tensor->count, path_shown(checkpoint->path));
+		return fail_invalid("Elements %" PRIu64 " to %" PRIu64
+				    " of '%s' (%s) cannot be read: it has %" PRIu64 " in '%s'.",
+				    first, first + count, tensor->name, tensor->kind, tensor->count,
+				    path_shown(checkpoint->path));
 	for (size_t i = piece_at(tensor, first); count > 0; i++) {
 		struct checkpoint_piece *piece = &tensor->pieces[i];
 		uint64_t skipped = first - piece->first;

@@ -53,10 +53,10 @@ static tutti_status take_range(struct checkpoint_writer *save, struct range_stat
 	state->tensor.piece_count = 0;
 	TRY(checkpoint_tensor_check(&state->tensor));
 	if (range->first > state->tensor.count || range->count > state->tensor.count - range->first)
-		return train_invalid("Elements %" PRIu64 " to %" PRIu64
-				     " of '%s' (%s) cannot be saved: it has %" PRIu64 ".",
-				     range->first, range->first + range->count, state->tensor.name,
-				     state->tensor.kind, state->tensor.count);
+		return fail_invalid("Elements %" PRIu64 " to %" PRIu64
+				    " of '%s' (%s) cannot be saved: it has %" PRIu64 ".",
+				    range->first, range->first + range->count, state->tensor.name,
+				    state->tensor.kind, state->tensor.count);
 	state->element_bytes = stored_type_of(state->tensor.dtype)->bits / 8;
 	state->bytes = range->count * state->element_bytes;
 	state->piece_elements = save->part.piece_bytes / state->element_bytes;
@@ -94,7 +94,7 @@ static tutti_status lay_out(struct checkpoint_writer *save)
 		list_pieces(save, list, keys);
 		status = safetensors_plan(&save->file, save->path, list, save->piece_count, NULL);
 	} else {
-		status = train_no_memory("the list of what is saved");
+		status = fail_no_memory("the list of what is saved");
 	}
 	free(list);
 	free(keys);
@@ -107,10 +107,10 @@ static tutti_status create_file(const struct checkpoint_writer *save, int *fd)
 	tutti_status status = disk_create(fd, save->path);
 
 	if (status == TUTTI_ERR_SYSTEM && errno == ENOENT && save->part.rank > 0)
-		return train_fail(TUTTI_ERR_SYSTEM,
-				  "Rank %d cannot find the folder of '%s', which rank 0 has made "
-				  "(errno %d): it must be on a file system that all ranks share.",
-				  save->part.rank, path_shown(save->path), ENOENT);
+		return fail(TUTTI_ERR_SYSTEM,
+			    "Rank %d cannot find the folder of '%s', which rank 0 has made "
+			    "(errno %d): it must be on a file system that all ranks share.",
+			    save->part.rank, path_shown(save->path), ENOENT);
 	return status;
 }
 
@@ -146,7 +146,7 @@ static tutti_status create(struct checkpoint_writer *save, const struct checkpoi
 	TRY(name_file(save));
 	save->ranges = calloc(count ? count : 1, sizeof *save->ranges);
 	if (!save->ranges)
-		return train_no_memory("the list of what is saved");
+		return fail_no_memory("the list of what is saved");
 	save->range_count = count;
 	for (size_t i = 0; i < count; i++)
 		TRY(take_range(save, &save->ranges[i], &ranges[i]));
@@ -161,7 +161,7 @@ tutti_status checkpoint_writer_create(struct checkpoint_writer **save,
 	TRY(jansson_needed());
 	struct checkpoint_writer *made = calloc(1, sizeof *made);
 	if (!made)
-		return train_no_memory("the list of what is saved");
+		return fail_no_memory("the list of what is saved");
 	made->part = *part;
 	if (!made->part.timeout_ms)
 		made->part.timeout_ms = DEFAULT_TIMEOUT_MS;
@@ -171,9 +171,9 @@ tutti_status checkpoint_writer_create(struct checkpoint_writer **save,
 		made->part.piece_bytes = DEFAULT_BYTES;
 	tutti_status status = create(made, ranges, count);
 	if (status != TUTTI_OK) {
-		struct train_failure kept = failure_of(status);
+		struct kept_error kept = kept_error_of(status);
 		checkpoint_writer_destroy(made);
-		return failure_return(&kept);
+		return kept_error_return(&kept);
 	}
 	*save = made;
 	return TUTTI_OK;
@@ -195,8 +195,8 @@ tutti_status checkpoint_writer_values(struct checkpoint_writer *save, size_t ran
 {
 	if (range >= save->range_count ||
 	    bytes > save->ranges[range].bytes - save->ranges[range].done)
-		return train_invalid("There is no range %zu of %zu with %zu more bytes to save.",
-				     range, save->range_count, bytes);
+		return fail_invalid("There is no range %zu of %zu with %zu more bytes to save.",
+				    range, save->range_count, bytes);
 	struct range_state *state = &save->ranges[range];
 	uint64_t piece_bytes = state->piece_elements * state->element_bytes;
 	while (bytes > 0) {
@@ -238,7 +238,7 @@ static tutti_status make_index(struct checkpoint_index *index, struct checkpoint
 	index->world_size = save->part.world_size;
 	index->files = malloc(sizeof *index->files);
 	if (!index->files)
-		return train_no_memory("the list of what is saved");
+		return fail_no_memory("the list of what is saved");
 	index->files[index->file_count++] = file;
 	if (save->range_count > 1)
 		qsort(save->ranges, save->range_count, sizeof *save->ranges,
@@ -252,11 +252,11 @@ static tutti_status check_done(const struct checkpoint_writer *save)
 {
 	for (size_t i = 0; i < save->range_count; i++)
 		if (save->ranges[i].done != save->ranges[i].bytes)
-			return train_invalid("Only %" PRIu64 " of %" PRIu64
-					     " bytes of '%s' (%s) were handed over to be saved.",
-					     save->ranges[i].done, save->ranges[i].bytes,
-					     save->ranges[i].tensor.name,
-					     save->ranges[i].tensor.kind);
+			return fail_invalid("Only %" PRIu64 " of %" PRIu64
+					    " bytes of '%s' (%s) were handed over to be saved.",
+					    save->ranges[i].done, save->ranges[i].bytes,
+					    save->ranges[i].tensor.name,
+					    save->ranges[i].tensor.kind);
 	return TUTTI_OK;
 }
 

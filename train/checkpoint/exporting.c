@@ -29,7 +29,7 @@ static tutti_status plan(struct exporting *out, const char *file)
 	struct safetensor *list = calloc(count ? count : 1, sizeof *list), *next = list;
 
 	if (!list)
-		return train_no_memory("exporting '%s'", path_shown(file));
+		return fail_no_memory("exporting '%s'", path_shown(file));
 	for (int p = 0; p < model->param_count; p++, next++) {
 		next->name = (char *)model->params[p].name;
 		next->type = stored_type_of(out->trainer->config.param_dtype);
@@ -55,9 +55,9 @@ static tutti_status check_name(const char *file)
 
 	if (lstat(file, &about) != 0 || S_ISREG(about.st_mode))
 		return TUTTI_OK;
-	return train_invalid("tutti_export_safetensors: '%s' exists and is not a regular file%s: "
-			     "choose another name.",
-			     path_shown(file), S_ISLNK(about.st_mode) ? " but a link" : "");
+	return fail_invalid("tutti_export_safetensors: '%s' exists and is not a regular file%s: "
+			    "choose another name.",
+			    path_shown(file), S_ISLNK(about.st_mode) ? " but a link" : "");
 }
 
 static tutti_status prepare(struct exporting *out, const char *file)
@@ -155,14 +155,14 @@ tutti_status tutti_export_safetensors(tutti_trainer *trainer, const char *file)
 	TRY(trainer_check_closed(trainer, "tutti_export_safetensors"));
 	TRY(jansson_needed());
 	if (!file)
-		return train_invalid("tutti_export_safetensors needs a file's name, not NULL.");
+		return fail_invalid("tutti_export_safetensors needs a file's name, not NULL.");
 	TRY(trainer_check_averaged(trainer, "tutti_export_safetensors"));
 	tutti_status status = export(&out, file);
-	struct train_failure why = failure_of(status);
+	struct kept_error why = kept_error_of(status);
 	if (out.fd >= 0 && status != TUTTI_OK && trainer->job.rank == 0)
 		unlink(out.temporary);
 	if (out.fd >= 0)
 		close(out.fd);
 	safetensors_finish(&out.plan);
-	return failure_return(&why);
+	return kept_error_return(&why);
 }

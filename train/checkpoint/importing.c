@@ -100,7 +100,7 @@ tutti_status tutti_import_safetensors(tutti_trainer *trainer, const char *file)
 	TRY(trainer_check_closed(trainer, "tutti_import_safetensors"));
 	TRY(jansson_needed());
 	if (!file)
-		return train_invalid("tutti_import_safetensors needs a file's name, not NULL.");
+		return fail_invalid("tutti_import_safetensors needs a file's name, not NULL.");
 	tutti_status status = import(&in);
 	if (in.fd >= 0)
 		close(in.fd);

@@ -48,9 +48,9 @@ static tutti_status check_names(const struct loading *in)
 		params += strcmp(index->tensors[i].kind, "param") == 0;
 	if (params == trainer_whole(in->trainer)->param_count)
 		return TUTTI_OK;
-	return train_invalid("tutti_load: '%s' does not fit this model: it has %d "
-			     "parameters, the model has %d of them.",
-			     path_shown(in->path), params, trainer_whole(in->trainer)->param_count);
+	return fail_invalid("tutti_load: '%s' does not fit this model: it has %d "
+			    "parameters, the model has %d of them.",
+			    path_shown(in->path), params, trainer_whole(in->trainer)->param_count);
 }
 
 static tutti_status check_flat(const struct loading *in, const char *what, const char *kind,
@@ -71,10 +71,10 @@ static tutti_status check_state(const struct loading *in, const struct state *st
 	char kind[CHECKPOINT_KIND_BYTES];
 
 	if (state->per_rank && ranks != in->trainer->job.size)
-		return train_invalid("tutti_load: the state '%s' is per rank, and the checkpoint "
-				     "'%s' is of %d ranks, not %d: use as many ranks.",
-				     state->name, path_shown(in->path), ranks,
-				     in->trainer->job.size);
+		return fail_invalid("tutti_load: the state '%s' is per rank, and the checkpoint "
+				    "'%s' is of %d ranks, not %d: use as many ranks.",
+				    state->name, path_shown(in->path), ranks,
+				    in->trainer->job.size);
 	saved_state_kind(kind, state, in->trainer->job.rank);
 	return check_flat(in, "state", kind, state->name, TUTTI_U8, state->bytes);
 }
@@ -110,9 +110,9 @@ static tutti_status check_number(const struct loading *in, bool is_right, const 
 		return TUTTI_OK;
 	checkpoint_file_name(file, load_find(in, kind, name)->pieces[0].rank,
 			     checkpoint_index_of(in->checkpoint)->world_size);
-	return train_invalid("tutti_load: the checkpoint '%s' is damaged: '%s' (%s) in %s is "
-			     "%.17g, not %s. Remove the folder to load the checkpoint before it.",
-			     path_shown(in->path), name, kind, file, value, meaning);
+	return fail_invalid("tutti_load: the checkpoint '%s' is damaged: '%s' (%s) in %s is "
+			    "%.17g, not %s. Remove the folder to load the checkpoint before it.",
+			    path_shown(in->path), name, kind, file, value, meaning);
 }
 
 static tutti_status read_optimizers(struct loading *in)
@@ -121,7 +121,7 @@ static tutti_status read_optimizers(struct loading *in)
 
 	in->optimizers = calloc((size_t)model->param_count + 1, sizeof *in->optimizers);
 	if (!in->optimizers)
-		return train_no_memory("reading '%s'", path_shown(in->path));
+		return fail_no_memory("reading '%s'", path_shown(in->path));
 	for (int p = 0; p < model->param_count; p++) {
 		const char *name = model->params[p].name;
 		int32_t *kind = &in->optimizers[p];

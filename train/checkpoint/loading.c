@@ -57,7 +57,7 @@ static void set_numbers(const struct loading *in)
 	trainer->steps = (uint64_t)in->counts[0];
 	trainer->owes_update = trainer->local.needs_average = trainer->step.may_finish = false;
 	trainer->local.missed = -1;
-	trainer->local.failed = (struct train_failure){0};
+	trainer->local.failed = (struct kept_error){0};
 	trainer->updates = (uint64_t)in->counts[1];
 	trainer->skipped_param = -1;
 	loss_scale_resume(&trainer->scale, &trainer->config, &scale);
@@ -130,7 +130,7 @@ tutti_status tutti_load(tutti_trainer *trainer, const char *dir, int64_t *step)
 	TRY(trainer_check_closed(trainer, "tutti_load"));
 	TRY(jansson_needed());
 	if (!dir || !step)
-		return train_invalid(
+		return fail_invalid(
 			"tutti_load needs a folder and a place for the step, not NULL.");
 	TRY(tutti_save_wait(trainer));
 	TRY(job_agree(trainer,
@@ -139,7 +139,7 @@ tutti_status tutti_load(tutti_trainer *trainer, const char *dir, int64_t *step)
 	TRY(load_found(trainer, dir, &found));
 	*step = found.step;
 	if (found.passed_over > 0) /* tutti_comm_error(NULL) has the reason */
-		train_fail(TUTTI_OK, "%d newer checkpoints are damaged and were passed over. %s",
-			   found.passed_over, found.message);
+		fail(TUTTI_OK, "%d newer checkpoints are damaged and were passed over. %s",
+		     found.passed_over, found.message);
 	return TUTTI_OK;
 }

@@ -5,9 +5,9 @@
 
 tutti_status jansson_needed(void)
 {
-	return train_fail(TUTTI_ERR_UNSUPPORTED,
-			  "This build of Tutti has no checkpoints and no safetensors files: "
-			  "install jansson (Debian: libjansson-dev) and build with TUTTI_JSON.");
+	return fail(TUTTI_ERR_UNSUPPORTED,
+		    "This build of Tutti has no checkpoints and no safetensors files: "
+		    "install jansson (Debian: libjansson-dev) and build with TUTTI_JSON.");
 }
 
 tutti_status safetensors_print(struct safetensors *file, const char *path, const char *format)

@@ -12,8 +12,8 @@ enum { CHUNK = 8192 };
 tutti_status restore_misfit(const char *function, const char *path, const char *what,
 			    const char *name, const char *why)
 {
-	return train_invalid("%s: '%s' does not fit this model: %s '%s' %s.", function,
-			     path_shown(path), what, name, why);
+	return fail_invalid("%s: '%s' does not fit this model: %s '%s' %s.", function,
+			    path_shown(path), what, name, why);
 }
 
 static bool is_float(int dtype)

@@ -65,12 +65,12 @@ static tutti_status size_of(uint64_t *bytes, const struct safetensor *tensor, co
 
 	if (!stored_count(&count, tensor->ndim, tensor->shape) ||
 	    count > (UINT64_C(1) << 62) / tensor->type->bits)
-		return train_invalid(
+		return fail_invalid(
 			"'%s': the shape of '%.128s' has more elements than a file can hold.",
 			path_shown(path), tensor->name);
 	if (count * tensor->type->bits % 8)
-		return train_invalid("'%s': '%.128s' ends in the middle of a byte.",
-				     path_shown(path), tensor->name);
+		return fail_invalid("'%s': '%.128s' ends in the middle of a byte.",
+				    path_shown(path), tensor->name);
 	*bytes = count * tensor->type->bits / 8;
 	return TUTTI_OK;
 }
@@ -88,7 +88,7 @@ static tutti_status copy_tensors(struct safetensors *file, const struct safetens
 	}
 	return file->count == count && file->tensors
 		       ? TUTTI_OK
-		       : train_no_memory("a list of %zu tensors", count);
+		       : fail_no_memory("a list of %zu tensors", count);
 }
 
 static tutti_status place(struct safetensors *file, const char *path)
@@ -100,8 +100,8 @@ static tutti_status place(struct safetensors *file, const char *path)
 		uint64_t bytes = 0;
 		TRY(size_of(&bytes, tensor, path));
 		if (bytes > (UINT64_C(1) << 62) - at)
-			return train_invalid("'%s' would have more than 2^62 bytes.",
-					     path_shown(path));
+			return fail_invalid("'%s' would have more than 2^62 bytes.",
+					    path_shown(path));
 		tensor->begin = at;
 		tensor->end = at += bytes;
 	}
@@ -115,12 +115,12 @@ static tutti_status plan(struct safetensors *file, const char *path, const char 
 	for (size_t i = 0; i < file->count; i++) {
 		const char *name = file->tensors[i].name;
 		if (strcmp(name, "__metadata__") == 0)
-			return train_invalid(
+			return fail_invalid(
 				"A tensor of '%s' is named '%s', which the format reserves.",
 				path_shown(path), name);
 		if (i > 0 && strcmp(file->tensors[i - 1].name, name) == 0)
-			return train_invalid("'%s' would have two tensors '%.128s'.",
-					     path_shown(path), name);
+			return fail_invalid("'%s' would have two tensors '%.128s'.",
+					    path_shown(path), name);
 	}
 	sort(file, compare_alignments);
 	TRY(place(file, path));
@@ -160,15 +160,15 @@ tutti_status safetensors_check(struct safetensors *file, const char *path, uint6
 					   : NULL;
 		uint64_t bytes = 0;
 		if (what)
-			return train_invalid("'%s': '%.128s', bytes %llu to %llu of %llu, %s: the "
-					     "file is damaged.",
-					     path_shown(path), tensor->name,
-					     (unsigned long long)tensor->begin,
-					     (unsigned long long)tensor->end,
-					     (unsigned long long)data_bytes, what);
+			return fail_invalid("'%s': '%.128s', bytes %llu to %llu of %llu, %s: the "
+					    "file is damaged.",
+					    path_shown(path), tensor->name,
+					    (unsigned long long)tensor->begin,
+					    (unsigned long long)tensor->end,
+					    (unsigned long long)data_bytes, what);
 		TRY(size_of(&bytes, tensor, path));
 		if (bytes != tensor->end - tensor->begin)
-			return train_invalid(
+			return fail_invalid(
 				"'%s': '%.128s' has %llu bytes, but its shape in %s has %llu.",
 				path_shown(path), tensor->name,
 				(unsigned long long)(tensor->end - tensor->begin),
@@ -176,10 +176,10 @@ tutti_status safetensors_check(struct safetensors *file, const char *path, uint6
 		at = tensor->end;
 	}
 	if (at != data_bytes)
-		return train_invalid("'%s' has %llu bytes of data, but its tensors have %llu: it "
-				     "was truncated or extended.",
-				     path_shown(path), (unsigned long long)data_bytes,
-				     (unsigned long long)at);
+		return fail_invalid("'%s' has %llu bytes of data, but its tensors have %llu: it "
+				    "was truncated or extended.",
+				    path_shown(path), (unsigned long long)data_bytes,
+				    (unsigned long long)at);
 	sort(file, compare_names);
 	return TUTTI_OK;
 }
@@ -193,7 +193,7 @@ static tutti_status read_header(struct safetensors *file, int fd, uint64_t file_
 	TRY(disk_read(fd, path, &bytes, sizeof bytes, 0));
 	if (file_bytes < sizeof bytes || bytes > SAFETENSORS_HEADER_LIMIT ||
 	    bytes > file_bytes - sizeof bytes)
-		return train_invalid(
+		return fail_invalid(
 			"The header of '%s' has %llu bytes, of a file of %llu; at most %d are "
 			"allowed. The file is damaged, or not a safetensors file.",
 			path_shown(path), (unsigned long long)bytes, (unsigned long long)file_bytes,
@@ -202,7 +202,7 @@ static tutti_status read_header(struct safetensors *file, int fd, uint64_t file_
 	file->file_bytes = file_bytes;
 	file->header = malloc((size_t)file->data_at);
 	if (!file->header)
-		return train_no_memory("the header of '%s'", path_shown(path));
+		return fail_no_memory("the header of '%s'", path_shown(path));
 	return disk_read(fd, path, file->header, (size_t)file->data_at, 0);
 }
 

@@ -14,7 +14,7 @@ tutti_status jansson_needed(void)
 
 static tutti_status no_memory(const char *path)
 {
-	return train_no_memory("the header of '%s'", path_shown(path));
+	return fail_no_memory("the header of '%s'", path_shown(path));
 }
 
 /* NULL if there is no memory, or the name is not UTF-8. */
@@ -46,9 +46,9 @@ static tutti_status frame(struct safetensors *file, const char *path, const char
 	uint64_t bytes = strlen(text), padded = (bytes + 7) / 8 * 8;
 
 	if (padded > SAFETENSORS_HEADER_LIMIT)
-		return train_invalid("The header of '%s' would have %llu bytes; %d are allowed.",
-				     path_shown(path), (unsigned long long)padded,
-				     SAFETENSORS_HEADER_LIMIT);
+		return fail_invalid("The header of '%s' would have %llu bytes; %d are allowed.",
+				    path_shown(path), (unsigned long long)padded,
+				    SAFETENSORS_HEADER_LIMIT);
 	file->header = malloc((size_t)padded + 8);
 	if (!file->header)
 		return no_memory(path);
@@ -65,9 +65,9 @@ tutti_status safetensors_print(struct safetensors *file, const char *path, const
 	json_t *header = header_of(file, format, &refused);
 
 	if (!header && refused)
-		return train_invalid("The name '%.128s' of a tensor of '%s' is not UTF-8, as the "
-				     "format requires.",
-				     refused, path_shown(path));
+		return fail_invalid("The name '%.128s' of a tensor of '%s' is not UTF-8, as the "
+				    "format requires.",
+				    refused, path_shown(path));
 	char *text = header ? json_dumps(header, JSON_COMPACT) : NULL;
 	tutti_status status = text ? frame(file, path, text) : no_memory(path);
 	free(text);
@@ -77,7 +77,7 @@ tutti_status safetensors_print(struct safetensors *file, const char *path, const
 
 static tutti_status wrong(const char *path, const char *name, const char *what)
 {
-	return train_invalid(
+	return fail_invalid(
 		"'%s': the header's entry '%.128s' %s: the file is damaged, or of an unknown kind.",
 		path_shown(path), name, what);
 }
@@ -146,9 +146,9 @@ tutti_status safetensors_parse(struct safetensors *file, const char *path, const
 	json_t *header = bytes > 0 && json[0] == '{' ? value_read(json, bytes, why) : NULL;
 
 	if (!header)
-		return train_invalid("The header of '%s' cannot be read: %s. The file is damaged, "
-				     "or not a safetensors file.",
-				     path_shown(path), why);
+		return fail_invalid("The header of '%s' cannot be read: %s. The file is damaged, "
+				    "or not a safetensors file.",
+				    path_shown(path), why);
 	tutti_status status = parse_header(file, path, header);
 	json_decref(header);
 	return status;

@@ -177,7 +177,7 @@ tutti_status saved_items_list(struct saved_items *items, const tutti_trainer *tr
 	items->pieces = calloc(items->room, sizeof *items->pieces);
 	if (!items->ranges || !items->values || !items->pieces) {
 		saved_items_free(items);
-		return train_no_memory("the list of what is saved");
+		return fail_no_memory("the list of what is saved");
 	}
 	add_pieces(items, trainer);
 	saved_items_add_params(items, trainer);

@@ -33,7 +33,7 @@ tutti_status checkpoint_keep_dir(tutti_trainer *trainer, const char *dir)
 	char *copy = strdup(dir);
 
 	if (!copy)
-		return train_no_memory("a folder's name");
+		return fail_no_memory("a folder's name");
 	free(trainer->checkpoint_dir);
 	trainer->checkpoint_dir = copy;
 	return TUTTI_OK;
@@ -57,10 +57,10 @@ static tutti_status make_folder(tutti_trainer *trainer, const char *dir, int64_t
 	strcpy(folder->temporary, trainer->saving->dir.temporary);
 	TRY(job_broadcast(trainer, folder, sizeof *folder, TUTTI_U8, 0));
 	if (folder->step != step)
-		status = train_fail(TUTTI_ERR_MISMATCH,
-				    "tutti_save: rank %d saves step %" PRId64
-				    ", but rank 0 saves step %" PRId64 ".",
-				    trainer->job.rank, step, folder->step);
+		status = fail(TUTTI_ERR_MISMATCH,
+			      "tutti_save: rank %d saves step %" PRId64
+			      ", but rank 0 saves step %" PRId64 ".",
+			      trainer->job.rank, step, folder->step);
 	return job_agree(trainer, status);
 }
 
@@ -111,7 +111,7 @@ static tutti_status begin(tutti_trainer *trainer, const char *dir, int64_t step)
 
 	trainer->saving = calloc(1, sizeof *trainer->saving);
 	TRY(job_agree(trainer, trainer->saving ? checkpoint_keep_dir(trainer, dir)
-					       : train_no_memory("saving a checkpoint")));
+					       : fail_no_memory("saving a checkpoint")));
 	TRY(make_folder(trainer, dir, step, &folder));
 	return job_agree(trainer, stage(trainer, dir, &folder));
 }
@@ -121,14 +121,14 @@ tutti_status tutti_save(tutti_trainer *trainer, const char *dir, int64_t step)
 	TRY(trainer_check_closed(trainer, "tutti_save"));
 	TRY(jansson_needed());
 	if (!dir || step < 0)
-		return train_invalid("tutti_save needs a folder, and a step that is not negative.");
+		return fail_invalid("tutti_save needs a folder, and a step that is not negative.");
 	TRY(trainer_check_averaged(trainer, "tutti_save"));
 	TRY(tutti_save_wait(trainer));
 	tutti_status status = begin(trainer, dir, step);
 	if (status != TUTTI_OK) {
-		struct train_failure why = failure_of(status);
+		struct kept_error why = kept_error_of(status);
 		checkpoint_abandon(trainer);
-		return failure_return(&why);
+		return kept_error_return(&why);
 	}
 	return TUTTI_OK;
 }
@@ -144,7 +144,7 @@ static tutti_status make_room(const tutti_trainer *trainer, char **texts, const 
 		*texts = malloc(sum);
 	return trainer->job.rank > 0 || *texts
 		       ? TUTTI_OK
-		       : train_no_memory("the indexes of %d ranks", trainer->job.size);
+		       : fail_no_memory("the indexes of %d ranks", trainer->job.size);
 }
 
 static tutti_status commit(tutti_trainer *trainer, const char *text, size_t *sizes)
@@ -173,7 +173,7 @@ static tutti_status finish(tutti_trainer *trainer)
 	size_t *sizes = calloc((size_t)trainer->job.size, sizeof *sizes);
 	tutti_status status = sizes ? checkpoint_writer_finish(trainer->saving->save, &text,
 							       &sizes[trainer->job.rank])
-				    : train_no_memory("saving a checkpoint");
+				    : fail_no_memory("saving a checkpoint");
 
 	status = job_agree(trainer, status);
 	if (status == TUTTI_OK)
@@ -189,7 +189,7 @@ tutti_status tutti_save_wait(tutti_trainer *trainer)
 	if (!trainer->saving)
 		return TUTTI_OK;
 	tutti_status status = finish(trainer);
-	struct train_failure why = failure_of(status);
+	struct kept_error why = kept_error_of(status);
 	checkpoint_abandon(trainer);
-	return failure_return(&why);
+	return kept_error_return(&why);
 }

@@ -28,12 +28,12 @@ struct staging {
 
 	pthread_t thread;
 	bool has_thread;
-	pthread_mutex_t lock;         /* of all members below */
-	pthread_cond_t changed;       /* any of them */
-	size_t filled, written;       /* slots since the beginning: filled - written are full */
-	bool is_ending, has_ended;    /* nothing more comes; the thread is done */
-	bool is_dropped;              /* full slots need not be written */
-	struct train_failure failure; /* of the thread */
+	pthread_mutex_t lock;      /* of all members below */
+	pthread_cond_t changed;    /* any of them */
+	size_t filled, written;    /* slots since the beginning: filled - written are full */
+	bool is_ending, has_ended; /* nothing more comes; the thread is done */
+	bool is_dropped;           /* full slots need not be written */
+	struct kept_error failure; /* of the thread */
 };
 
 /* The oldest full slot, or NULL at the end. */
@@ -84,7 +84,7 @@ static void *thread_main(void *arg)
 	tutti_status status = write_slots(staging);
 
 	pthread_mutex_lock(&staging->lock);
-	staging->failure = failure_of(status);
+	staging->failure = kept_error_of(status);
 	staging->has_ended = true;
 	pthread_cond_broadcast(&staging->changed);
 	pthread_mutex_unlock(&staging->lock);
@@ -116,7 +116,7 @@ tutti_status staging_create(struct staging **staging, int fd, const char *path, 
 	struct staging *made = calloc(1, sizeof *made);
 
 	if (!made)
-		return train_no_memory("writing '%s'", path_shown(path));
+		return fail_no_memory("writing '%s'", path_shown(path));
 	made->fd = -1;
 	made->timeout_ms = timeout_ms;
 	made->slot_count = slots;
@@ -125,8 +125,8 @@ tutti_status staging_create(struct staging **staging, int fd, const char *path, 
 	pthread_mutex_init(&made->lock, NULL);
 	tutti_status status = disk_path(made->path, "%s", path);
 	if (!made->slots)
-		status = train_no_memory("%zu bytes of staging to write '%s'",
-					 slots * STAGING_SLOT_BYTES, path_shown(path));
+		status = fail_no_memory("%zu bytes of staging to write '%s'",
+					slots * STAGING_SLOT_BYTES, path_shown(path));
 	if (status == TUTTI_OK) {
 		made->fd = fd; /* before the thread uses it */
 		status = start(made);
@@ -155,10 +155,10 @@ static tutti_status wait_for_thread(struct staging *staging, size_t most)
 			seen = staging->written;
 			cond_deadline(&deadline, staging->timeout_ms);
 		} else if (error == ETIMEDOUT && !staging->has_ended) {
-			return train_fail(TUTTI_ERR_TIMEOUT,
-					  "No part of '%s' was written for %d ms: the disk or the "
-					  "file system's server does not answer.",
-					  path_shown(staging->path), staging->timeout_ms);
+			return fail(TUTTI_ERR_TIMEOUT,
+				    "No part of '%s' was written for %d ms: the disk or the "
+				    "file system's server does not answer.",
+				    path_shown(staging->path), staging->timeout_ms);
 		}
 	}
 	return TUTTI_OK;
@@ -170,7 +170,7 @@ static tutti_status next_free(struct staging *staging, struct staging_slot **slo
 	pthread_mutex_lock(&staging->lock);
 	tutti_status status = wait_for_thread(staging, staging->slot_count);
 	if (status == TUTTI_OK)
-		status = failure_return(&staging->failure);
+		status = kept_error_return(&staging->failure);
 	*slot = &staging->slots[staging->filled % staging->slot_count];
 	pthread_mutex_unlock(&staging->lock);
 	return status;
@@ -230,7 +230,7 @@ tutti_status staging_finish(struct staging *staging)
 	if (status != TUTTI_OK)
 		return status;
 	join(staging);
-	status = failure_return(&staging->failure);
+	status = kept_error_return(&staging->failure);
 	int fd = staging->fd;
 	staging->fd = -1;
 	/* Some file systems report a failed write only here. */
@@ -250,11 +250,11 @@ bool staging_destroy(struct staging *staging)
 {
 	if (!staging)
 		return true;
-	struct train_failure before = failure_of(TUTTI_ERR_TIMEOUT);
+	struct kept_error before = kept_error_of(TUTTI_ERR_TIMEOUT);
 	end(staging, true);
 	if (!thread_ends(staging)) {
 		leave_thread(staging);
-		failure_return(&before);
+		kept_error_return(&before);
 		return false;
 	}
 	join(staging);

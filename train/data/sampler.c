@@ -12,22 +12,22 @@ static tutti_status check(const tutti_sampler *sampler)
 	const tutti_sampler zero = {0}, *s = sampler;
 
 	if (s->count < 1)
-		return train_invalid("tutti_sampler: count is %lld; at least 1 sample is needed.",
-				     (long long)s->count);
+		return fail_invalid("tutti_sampler: count is %lld; at least 1 sample is needed.",
+				    (long long)s->count);
 	if (s->batch < 1)
-		return train_invalid("tutti_sampler: batch is %lld; at least 1 sample is needed.",
-				     (long long)s->batch);
+		return fail_invalid("tutti_sampler: batch is %lld; at least 1 sample is needed.",
+				    (long long)s->batch);
 	if (s->rank < 0 || s->rank >= s->size)
-		return train_invalid("tutti_sampler: there is no rank %d of %d ranks: set rank and "
-				     "size to tutti_rank and tutti_size of the communicator.",
-				     s->rank, s->size);
+		return fail_invalid("tutti_sampler: there is no rank %d of %d ranks: set rank and "
+				    "size to tutti_rank and tutti_size of the communicator.",
+				    s->rank, s->size);
 	if (s->drop_last && s->batch > s->count)
-		return train_invalid(
+		return fail_invalid(
 			"tutti_sampler: with drop_last a batch of %lld does not fit in %lld "
 			"samples: make the batch smaller, or set drop_last to 0.",
 			(long long)s->batch, (long long)s->count);
 	if (memcmp(s->reserved, zero.reserved, sizeof zero.reserved) != 0)
-		return train_invalid("tutti_sampler.reserved is not zero: zero-initialise it.");
+		return fail_invalid("tutti_sampler.reserved is not zero: zero-initialise it.");
 	return TUTTI_OK;
 }
 
@@ -53,9 +53,9 @@ static tutti_status find_range(const tutti_sampler *sampler, struct step_range *
 		offset = 0;
 	}
 	if (epoch > INT64_MAX / count - 1)
-		return train_invalid("tutti_sampler: position %lld is too high: the end of epoch "
-				     "%lld does not fit 64 bits.",
-				     (long long)sampler->position, (long long)epoch);
+		return fail_invalid("tutti_sampler: position %lld is too high: the end of epoch "
+				    "%lld does not fit 64 bits.",
+				    (long long)sampler->position, (long long)epoch);
 	int64_t left = count - offset;
 	range->epoch = epoch;
 	range->offset = offset;
@@ -98,17 +98,17 @@ static tutti_status check_next(const tutti_sampler *sampler, const int64_t *indi
 			       int64_t capacity, const tutti_sampler_share *share)
 {
 	if (!sampler || !indices || !share)
-		return train_invalid("tutti_sampler_next needs a sampler, room for indices and a "
-				     "share, not NULL.");
+		return fail_invalid("tutti_sampler_next needs a sampler, room for indices and a "
+				    "share, not NULL.");
 	TRY(check(sampler));
 	if (sampler->position < 0)
-		return train_invalid("tutti_sampler: position is %lld; it cannot be negative.",
-				     (long long)sampler->position);
+		return fail_invalid("tutti_sampler: position is %lld; it cannot be negative.",
+				    (long long)sampler->position);
 	if (capacity < most_places(sampler))
-		return train_invalid("tutti_sampler_next: indices has room for %lld, but a rank "
-				     "has up to %lld of a batch of %lld over %d ranks.",
-				     (long long)capacity, (long long)most_places(sampler),
-				     (long long)sampler->batch, sampler->size);
+		return fail_invalid("tutti_sampler_next: indices has room for %lld, but a rank "
+				    "has up to %lld of a batch of %lld over %d ranks.",
+				    (long long)capacity, (long long)most_places(sampler),
+				    (long long)sampler->batch, sampler->size);
 	return TUTTI_OK;
 }
 
@@ -138,10 +138,10 @@ tutti_status tutti_sampler_next(tutti_sampler *sampler, int64_t *indices, int64_
 tutti_status tutti_sampler_seek(tutti_sampler *sampler, int64_t steps)
 {
 	if (!sampler)
-		return train_invalid("tutti_sampler_seek needs a sampler, not NULL.");
+		return fail_invalid("tutti_sampler_seek needs a sampler, not NULL.");
 	TRY(check(sampler));
 	if (steps < 0)
-		return train_invalid(
+		return fail_invalid(
 			"tutti_sampler_seek: step %lld is negative; the first step is 0.",
 			(long long)steps);
 	int64_t per_epoch = sampler->count / sampler->batch;
@@ -149,9 +149,9 @@ tutti_status tutti_sampler_seek(tutti_sampler *sampler, int64_t steps)
 		per_epoch++;
 	int64_t epoch = steps / per_epoch, offset = steps % per_epoch * sampler->batch;
 	if (epoch > INT64_MAX / sampler->count || offset > INT64_MAX - epoch * sampler->count)
-		return train_invalid("tutti_sampler_seek: step %lld is too high: its position does "
-				     "not fit 64 bits.",
-				     (long long)steps);
+		return fail_invalid("tutti_sampler_seek: step %lld is too high: its position does "
+				    "not fit 64 bits.",
+				    (long long)steps);
 	sampler->position = epoch * sampler->count + offset;
 	return TUTTI_OK;
 }

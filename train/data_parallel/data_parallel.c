@@ -10,15 +10,15 @@
 static tutti_status check_idle(const tutti_data_parallel *dp, const char *function)
 {
 	if (!dp)
-		return train_invalid("%s needs a tutti_data_parallel, not NULL.", function);
+		return fail_invalid("%s needs a tutti_data_parallel, not NULL.", function);
 	if (dp->owner != getpid())
-		return train_invalid("%s: the threads of the replicas are in the process from "
-				     "which this one was forked: call it there.",
-				     function);
+		return fail_invalid("%s: the threads of the replicas are in the process from "
+				    "which this one was forked: call it there.",
+				    function);
 	if (dp->is_busy)
-		return train_invalid("%s: another call is under way: functions of replicas cannot "
-				     "make it.",
-				     function);
+		return fail_invalid("%s: another call is under way: functions of replicas cannot "
+				    "make it.",
+				    function);
 	return tutti_group_refuse(function);
 }
 
@@ -28,13 +28,13 @@ static tutti_status check_batch(const tutti_data_parallel *dp, const char *funct
 	size_t widest = dp->config.output_count * sizeof(float);
 
 	if (!batch)
-		return train_invalid("%s needs a batch, not NULL.", function);
+		return fail_invalid("%s needs a batch, not NULL.", function);
 	if (batch->items > 0 && dp->config.input_bytes && !batch->inputs)
-		return train_invalid("%s: the inputs of %zu items are at NULL.", function,
-				     batch->items);
+		return fail_invalid("%s: the inputs of %zu items are at NULL.", function,
+				    batch->items);
 	if (batch->items > SIZE_MAX / 2 / widest)
-		return train_invalid("%s: %zu items of %zu outputs are too many for memory.",
-				     function, batch->items, dp->config.output_count);
+		return fail_invalid("%s: %zu items of %zu outputs are too many for memory.",
+				    function, batch->items, dp->config.output_count);
 	return TUTTI_OK;
 }
 
@@ -53,11 +53,11 @@ static tutti_status check_step(const tutti_data_parallel *dp,
 	TRY(check_idle(dp, function));
 	TRY(check_batch(dp, function, batch));
 	if (batch->items == 0 && !has_others(dp))
-		return train_invalid("%s: the batch has no items, so there is no mean gradient.",
-				     function);
+		return fail_invalid("%s: the batch has no items, so there is no mean gradient.",
+				    function);
 	if (batch->items > 0 && dp->config.target_bytes && !batch->targets)
-		return train_invalid("%s: the targets of %zu items are at NULL.", function,
-				     batch->items);
+		return fail_invalid("%s: the targets of %zu items are at NULL.", function,
+				    batch->items);
 	return optimizer_check(dp->replicas[0].trainer, groups, num_groups);
 }
 
@@ -102,10 +102,10 @@ tutti_status tutti_data_parallel_forward(tutti_data_parallel *dp,
 	TRY(check_idle(dp, function));
 	TRY(check_batch(dp, function, batch));
 	if (batch->items == 0 || !batch->outputs)
-		return train_invalid("%s needs items and a place for their outputs: there are %zu "
-				     "items%s.",
-				     function, batch->items,
-				     batch->outputs ? "" : " and outputs is NULL");
+		return fail_invalid("%s needs items and a place for their outputs: there are %zu "
+				    "items%s.",
+				    function, batch->items,
+				    batch->outputs ? "" : " and outputs is NULL");
 	if (!dp->is_mirrored)
 		TRY(copies_check_comms(dp));
 	dp->batch = batch;
@@ -133,13 +133,14 @@ static void call_with_trainer(void *arg, int r)
 	tutti_status status;
 	callback_call("the function", "tutti_data_parallel_run", -1,
 		      status = call->fn(replica->trainer, r, call->arg));
-	failure_note(&replica->failure, replicas_end_function(call->dp, status));
+	kept_error_note(&replica->failure, replicas_end_function(call->dp, status));
 	if (status == TUTTI_OK && replica->trainer->step.state != STEP_CLOSED)
-		failure_note(&replica->failure,
-			     train_invalid("tutti_data_parallel_run: the function has begun a step "
-					   "of replica %d's trainer and not ended it: steps are "
-					   "those of tutti_data_parallel_step.",
-					   r));
+		kept_error_note(
+			&replica->failure,
+			fail_invalid("tutti_data_parallel_run: the function has begun a step "
+				     "of replica %d's trainer and not ended it: steps are "
+				     "those of tutti_data_parallel_step.",
+				     r));
 }
 
 tutti_status tutti_data_parallel_run(tutti_data_parallel *dp, tutti_trainer_fn fn, void *arg)
@@ -148,7 +149,7 @@ tutti_status tutti_data_parallel_run(tutti_data_parallel *dp, tutti_trainer_fn f
 
 	TRY(check_idle(dp, "tutti_data_parallel_run"));
 	if (!fn)
-		return train_invalid("tutti_data_parallel_run needs a function, not NULL.");
+		return fail_invalid("tutti_data_parallel_run needs a function, not NULL.");
 	begin_call(dp);
 	if (dp->is_mirrored)
 		replica_threads_run(dp->threads, call_with_trainer, &call);
@@ -163,9 +164,9 @@ tutti_status tutti_data_parallel_stats(const tutti_data_parallel *dp, int replic
 {
 	TRY(check_idle(dp, "tutti_data_parallel_stats"));
 	if (replica < 0 || replica >= dp->count || !stats)
-		return train_invalid("tutti_data_parallel_stats needs a replica from 0 to %d and a "
-				     "place for its numbers; it got %d%s.",
-				     dp->count - 1, replica, stats ? "" : " and NULL");
+		return fail_invalid("tutti_data_parallel_stats needs a replica from 0 to %d and a "
+				    "place for its numbers; it got %d%s.",
+				    dp->count - 1, replica, stats ? "" : " and NULL");
 	const struct replica *of = &dp->replicas[replica];
 	return dp->is_mirrored ? tutti_trainer_stats(of->trainer, stats) : copies_stats(of, stats);
 }

@@ -22,7 +22,7 @@ struct replica {
 	struct tutti_data_parallel *of;
 	tutti_comm *comm;             /* the caller's */
 	tutti_trainer *trainer;       /* NULL: DataParallel, and not replica 0 */
-	struct train_failure failure; /* of this turn */
+	struct kept_error failure; /* of this turn */
 	/* DataParallel */
 	tutti_comm *copies;     /* parameters and gradients go by this one; NULL: one replica */
 	char *data, *grads;     /* all parameters, all gradients; data NULL: those of replica 0 */

@@ -14,20 +14,20 @@ static tutti_status check_functions(const char *function, const tutti_data_paral
 	const tutti_data_parallel_config zero = {0};
 
 	if (!c || !c->model)
-		return train_invalid("%s needs a config with a model, not NULL.", function);
+		return fail_invalid("%s needs a config with a model, not NULL.", function);
 	if (!c->forward || !c->loss || !c->backward)
-		return train_invalid("%s needs the functions forward, loss and backward; %s is "
-				     "NULL.",
-				     function,
-				     !c->forward ? "forward"
-				     : !c->loss  ? "loss"
-						 : "backward");
+		return fail_invalid("%s needs the functions forward, loss and backward; %s is "
+				    "NULL.",
+				    function,
+				    !c->forward ? "forward"
+				    : !c->loss  ? "loss"
+						: "backward");
 	if (c->output_count == 0)
-		return train_invalid("%s: output_count is 0: an item has at least one output.",
-				     function);
+		return fail_invalid("%s: output_count is 0: an item has at least one output.",
+				    function);
 	if (memcmp(c->reserved, zero.reserved, sizeof zero.reserved) != 0)
-		return train_invalid("%s: config.reserved is not zero: zero-initialise it.",
-				     function);
+		return fail_invalid("%s: config.reserved is not zero: zero-initialise it.",
+				    function);
 	return TUTTI_OK;
 }
 
@@ -35,35 +35,34 @@ static tutti_status check_functions(const char *function, const tutti_data_paral
 static tutti_status check_comms(const char *function, tutti_comm *const *comms, int n, bool is_all)
 {
 	if (!comms || n < 1 || n > REPLICAS_MAX)
-		return train_invalid("%s needs the communicators of 1 to %d ranks; n is %d%s.",
-				     function, REPLICAS_MAX, n, comms ? "" : " and comms NULL");
+		return fail_invalid("%s needs the communicators of 1 to %d ranks; n is %d%s.",
+				    function, REPLICAS_MAX, n, comms ? "" : " and comms NULL");
 	for (int r = 0; r < n; r++) {
 		if (!comms[r])
-			return train_invalid("%s: comms[%d] of %d is NULL.", function, r, n);
+			return fail_invalid("%s: comms[%d] of %d is NULL.", function, r, n);
 		if (tutti_size(comms[r]) != tutti_size(comms[0]) ||
 		    (r > 0 && tutti_rank(comms[r]) <= tutti_rank(comms[r - 1])))
-			return train_invalid("%s: comms[%d] is rank %d of %d, behind rank %d of "
-					     "%d: pass ranks of one communicator in order, as "
-					     "tutti_init_all writes them.",
-					     function, r, tutti_rank(comms[r]),
-					     tutti_size(comms[r]), tutti_rank(comms[r ? r - 1 : 0]),
-					     tutti_size(comms[0]));
+			return fail_invalid("%s: comms[%d] is rank %d of %d, behind rank %d of "
+					    "%d: pass ranks of one communicator in order, as "
+					    "tutti_init_all writes them.",
+					    function, r, tutti_rank(comms[r]), tutti_size(comms[r]),
+					    tutti_rank(comms[r ? r - 1 : 0]), tutti_size(comms[0]));
 	}
 	if (is_all && tutti_size(comms[0]) != n)
-		return train_invalid("%s: DataParallel is one process with all ranks of the "
-				     "communicator: it has %d, n is %d.",
-				     function, tutti_size(comms[0]), n);
+		return fail_invalid("%s: DataParallel is one process with all ranks of the "
+				    "communicator: it has %d, n is %d.",
+				    function, tutti_size(comms[0]), n);
 	return TUTTI_OK;
 }
 
 static tutti_status refuse_memory(const char *what, const char *name, int n)
 {
-	return train_invalid("tutti_mirrored_create: %s '%s' is one memory of the caller's, to "
-			     "which each of %d replicas would write: %s.",
-			     what, name, n,
-			     strcmp(what, "Parameter") == 0
-				     ? "register it with tutti_model_param"
-				     : "leave it out of the model, and keep it in the program");
+	return fail_invalid("tutti_mirrored_create: %s '%s' is one memory of the caller's, to "
+			    "which each of %d replicas would write: %s.",
+			    what, name, n,
+			    strcmp(what, "Parameter") == 0
+				    ? "register it with tutti_model_param"
+				    : "leave it out of the model, and keep it in the program");
 }
 
 static tutti_status check_mirrored(const tutti_data_parallel_config *config, int n)
@@ -72,14 +71,14 @@ static tutti_status check_mirrored(const tutti_data_parallel_config *config, int
 	const tutti_train_config *train = config->train;
 
 	if (train && train->strategy != TUTTI_DDP && train->strategy != TUTTI_ZERO1)
-		return train_fail(TUTTI_ERR_UNSUPPORTED,
-				  "tutti_mirrored_create: functions of a replica read all "
-				  "parameters at any time, and replicas are the same after each "
-				  "step: set train.strategy to TUTTI_DDP or TUTTI_ZERO1.");
+		return fail(TUTTI_ERR_UNSUPPORTED,
+			    "tutti_mirrored_create: functions of a replica read all "
+			    "parameters at any time, and replicas are the same after each "
+			    "step: set train.strategy to TUTTI_DDP or TUTTI_ZERO1.");
 	if (train && train->on_device)
-		return train_fail(TUTTI_ERR_UNSUPPORTED,
-				  "tutti_mirrored_create: replicas compute in host memory: set "
-				  "train.on_device to 0.");
+		return fail(TUTTI_ERR_UNSUPPORTED,
+			    "tutti_mirrored_create: replicas compute in host memory: set "
+			    "train.on_device to 0.");
 	if (n == 1)
 		return TUTTI_OK;
 	for (int p = 0; p < model->param_count; p++)
@@ -103,7 +102,7 @@ static tutti_status build(struct tutti_data_parallel *dp, tutti_comm *const *com
 {
 	dp->replicas = calloc((size_t)dp->count, sizeof *dp->replicas);
 	if (!dp->replicas)
-		return train_no_memory("%d replicas", dp->count);
+		return fail_no_memory("%d replicas", dp->count);
 	for (int r = 0; r < dp->count; r++) {
 		struct replica *replica = &dp->replicas[r];
 		replica->of = dp;
@@ -124,7 +123,7 @@ static tutti_status create(tutti_data_parallel **dp, tutti_comm *const *comms, i
 	struct tutti_data_parallel *made = calloc(1, sizeof *made);
 
 	if (!made)
-		return train_no_memory("%d replicas", n);
+		return fail_no_memory("%d replicas", n);
 	made->config = *config;
 	if (config->train)
 		made->train = *config->train;
@@ -133,9 +132,9 @@ static tutti_status create(tutti_data_parallel **dp, tutti_comm *const *comms, i
 	made->owner = getpid();
 	tutti_status status = build(made, comms);
 	if (status != TUTTI_OK) {
-		struct train_failure why = failure_of(status);
+		struct kept_error why = kept_error_of(status);
 		tutti_data_parallel_destroy(made);
-		return failure_return(&why);
+		return kept_error_return(&why);
 	}
 	made->config.model = NULL; /* the caller's may go now */
 	made->config.train = NULL;
@@ -150,7 +149,7 @@ tutti_status tutti_data_parallel_create(tutti_data_parallel **dp, tutti_comm *co
 
 	TRY(tutti_group_refuse(function));
 	if (!dp)
-		return train_invalid("%s needs a place for the result, not NULL.", function);
+		return fail_invalid("%s needs a place for the result, not NULL.", function);
 	TRY(check_functions(function, config));
 	TRY(check_comms(function, comms, n, true));
 	TRY(copies_check(config));
@@ -164,13 +163,13 @@ tutti_status tutti_mirrored_create(tutti_data_parallel **dp, tutti_comm *const *
 
 	TRY(tutti_group_refuse(function));
 	if (!dp)
-		return train_invalid("%s needs a place for the result, not NULL.", function);
+		return fail_invalid("%s needs a place for the result, not NULL.", function);
 	TRY(check_functions(function, config));
 	TRY(check_comms(function, comms, n, false));
 	if (config->share_params)
-		return train_invalid("%s: share_params is for DataParallel: replicas of Mirrored "
-				     "keep their own parameters.",
-				     function);
+		return fail_invalid("%s: share_params is for DataParallel: replicas of Mirrored "
+				    "keep their own parameters.",
+				    function);
 	TRY(check_mirrored(config, n));
 	return create(dp, comms, n, config, true);
 }

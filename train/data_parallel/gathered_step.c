@@ -48,15 +48,15 @@ tutti_status gathered_step(struct tutti_data_parallel *dp, tutti_data_parallel_i
 {
 	tutti_trainer *trainer = dp->replicas[0].trainer;
 	double items = (double)dp->batch->items, loss_sum = 0;
-	struct train_failure why = {0};
+	struct kept_error why = {0};
 
 	TRY(tutti_micro_batch(trainer, TUTTI_PASS_LAST, items, NULL));
-	failure_note(&why, compute(dp, &loss_sum));
-	failure_note(&why, replica_end_grads(trainer));
+	kept_error_note(&why, compute(dp, &loss_sum));
+	kept_error_note(&why, replica_end_grads(trainer));
 	if (why.status != TUTTI_OK) {
 		step_give_up(trainer, &why); /* the trainer is alone, and calls this rank 0 */
-		return train_fail((tutti_status)why.status, "Nothing was updated in this step. %s",
-				  why.message);
+		return fail((tutti_status)why.status, "Nothing was updated in this step. %s",
+			    why.message);
 	}
 	TRY(tutti_step(trainer, dp->groups, dp->num_groups, &info->step));
 	info->loss = loss_sum / items;

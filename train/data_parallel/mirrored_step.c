@@ -19,16 +19,16 @@ static tutti_status step(struct replica *replica)
 	tutti_trainer *trainer = replica->trainer;
 	const struct tutti_data_parallel *dp = replica->of;
 	double items = (double)replica->view.items;
-	struct train_failure why = {0};
+	struct kept_error why = {0};
 
 	TRY(tutti_micro_batch(trainer, TUTTI_PASS_LAST, items, NULL));
-	failure_note(&why, compute(replica));
-	failure_note(&why, replica_end_grads(trainer));
+	kept_error_note(&why, compute(replica));
+	kept_error_note(&why, replica_end_grads(trainer));
 	if (why.status != TUTTI_OK)
 		return step_give_up(trainer, &why);
 	TRY(tutti_step(trainer, dp->groups, dp->num_groups, &replica->info));
 	if (replica->info.skipped)
-		why = failure_of(TUTTI_OK);
+		why = kept_error_of(TUTTI_OK);
 	TRY(tutti_means(trainer, &replica->view.loss, &items, &replica->mean_loss, 1));
 	return replica->info.skipped ? tutti_set_error(TUTTI_OK, why.message) : TUTTI_OK;
 }

@@ -22,7 +22,7 @@ static tutti_status make_room(struct tutti_data_parallel *dp, size_t floats)
 	float *grads = realloc(dp->output_grads, floats * sizeof *grads);
 	dp->output_grads = grads ? grads : dp->output_grads;
 	if (!outputs || !grads)
-		return train_no_memory("outputs of %zu floats and their gradients", floats);
+		return fail_no_memory("outputs of %zu floats and their gradients", floats);
 	dp->output_room = floats;
 	return TUTTI_OK;
 }
@@ -73,8 +73,8 @@ tutti_status replicas_end_function(const struct tutti_data_parallel *dp, tutti_s
 {
 	if (!atomic_load(&dp->was_kept))
 		return status;
-	return train_invalid("tutti_data_parallel_destroy was called by a function of a replica, "
-			     "and has destroyed nothing: call it when the step has returned.");
+	return fail_invalid("tutti_data_parallel_destroy was called by a function of a replica, "
+			    "and has destroyed nothing: call it when the step has returned.");
 }
 
 tutti_status replica_call(struct replica *replica, tutti_replica_fn fn, const char *what)
@@ -87,10 +87,10 @@ tutti_status replica_call(struct replica *replica, tutti_replica_fn fn, const ch
 	status = replicas_end_function(replica->of, status);
 	if (status == TUTTI_OK)
 		return TUTTI_OK;
-	struct train_failure why = failure_of(status);
-	return train_fail(status, "The %s of replica %d failed: %s", what, replica->view.index,
-			  why.message[0] ? why.message
-					 : "it gave no reason (tutti_set_error stores one).");
+	struct kept_error why = kept_error_of(status);
+	return fail(status, "The %s of replica %d failed: %s", what, replica->view.index,
+		    why.message[0] ? why.message
+				   : "it gave no reason (tutti_set_error stores one).");
 }
 
 void replica_scale_grads(const struct replica *replica, const tutti_trainer *trainer)
@@ -113,22 +113,22 @@ static void take_turn(void *arg, int r)
 	struct replica *replica = &turn->dp->replicas[r];
 
 	replica->failure.status = TUTTI_OK;
-	failure_note(&replica->failure, turn->call(replica));
+	kept_error_note(&replica->failure, turn->call(replica));
 }
 
 tutti_status replicas_failure(const struct tutti_data_parallel *dp, int count)
 {
-	const struct train_failure *first = NULL;
+	const struct kept_error *first = NULL;
 
 	for (int r = 0; r < count; r++) {
-		const struct train_failure *failure = &dp->replicas[r].failure;
+		const struct kept_error *failure = &dp->replicas[r].failure;
 		if (failure->status == TUTTI_OK)
 			continue;
-		bool is_cause = first && failure_is_secondary((tutti_status)first->status) &&
-				!failure_is_secondary((tutti_status)failure->status);
+		bool is_cause = first && status_is_secondary((tutti_status)first->status) &&
+				!status_is_secondary((tutti_status)failure->status);
 		first = !first || is_cause ? failure : first;
 	}
-	return first ? failure_return(first) : TUTTI_OK;
+	return first ? kept_error_return(first) : TUTTI_OK;
 }
 
 tutti_status replicas_run(struct tutti_data_parallel *dp, tutti_status (*call)(struct replica *))
@@ -151,14 +151,14 @@ tutti_status replica_end_grads(tutti_trainer *trainer)
 static struct replica *check_param(const tutti_replica *view, const char *function, int param)
 {
 	if (!view) {
-		train_invalid("%s needs a replica, not NULL.", function);
+		fail_invalid("%s needs a replica, not NULL.", function);
 		return NULL;
 	}
 	struct replica *replica = replica_of(view);
 	int count = replica->of->model.param_count;
 	if (param >= 0 && param < count)
 		return replica;
-	train_invalid("%s: there is no parameter %d among %d.", function, param, count);
+	fail_invalid("%s: there is no parameter %d among %d.", function, param, count);
 	return NULL;
 }
 
@@ -179,8 +179,8 @@ void *tutti_replica_grad(const tutti_replica *view, int param)
 	if (!replica)
 		return NULL;
 	if (!param_is_trained(&replica->of->model.params[param])) {
-		train_invalid("tutti_replica_grad: parameter '%s' is frozen and has no gradient.",
-			      replica->of->model.params[param].name);
+		fail_invalid("tutti_replica_grad: parameter '%s' is frozen and has no gradient.",
+			     replica->of->model.params[param].name);
 		return NULL;
 	}
 	return replica->of->is_mirrored ? tutti_param_grad(replica->trainer, param)

@@ -15,7 +15,7 @@ static size_t aligned(size_t bytes)
 
 static tutti_status refuse(const char *what)
 {
-	return train_fail(TUTTI_ERR_UNSUPPORTED, "tutti_data_parallel_create: %s.", what);
+	return fail(TUTTI_ERR_UNSUPPORTED, "tutti_data_parallel_create: %s.", what);
 }
 
 tutti_status copies_check(const tutti_data_parallel_config *config)
@@ -24,10 +24,10 @@ tutti_status copies_check(const tutti_data_parallel_config *config)
 
 	for (int p = 0; p < config->model->param_count; p++)
 		if (config->model->params[p].is_extern)
-			return train_invalid("tutti_data_parallel_create: parameter '%s' lies in "
-					     "the caller's memory, but each replica needs its own: "
-					     "register it with tutti_model_param.",
-					     config->model->params[p].name);
+			return fail_invalid("tutti_data_parallel_create: parameter '%s' lies in "
+					    "the caller's memory, but each replica needs its own: "
+					    "register it with tutti_model_param.",
+					    config->model->params[p].name);
 	if (!train)
 		return TUTTI_OK;
 	if (train->strategy != TUTTI_DDP)
@@ -52,7 +52,7 @@ static tutti_status place_params(struct tutti_data_parallel *dp)
 {
 	dp->places = calloc((size_t)dp->model.param_count + 1, sizeof *dp->places);
 	if (!dp->places)
-		return train_no_memory("a model of %d parameters", dp->model.param_count);
+		return fail_no_memory("a model of %d parameters", dp->model.param_count);
 	for (int p = 0; p < dp->model.param_count; p++) {
 		const struct param *param = &dp->model.params[p];
 		dp->places[p] = dp->total;

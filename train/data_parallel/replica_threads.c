@@ -102,8 +102,8 @@ static tutti_status start(struct replica_threads *threads)
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (!error)
 		return TUTTI_OK;
-	return train_fail(TUTTI_ERR_SYSTEM, "Starting a thread for replica %d of %d failed: %s.",
-			  threads->started + 1, threads->count, strerror(error));
+	return fail(TUTTI_ERR_SYSTEM, "Starting a thread for replica %d of %d failed: %s.",
+		    threads->started + 1, threads->count, strerror(error));
 }
 
 tutti_status replica_threads_create(struct replica_threads **threads, int count)
@@ -114,7 +114,7 @@ tutti_status replica_threads_create(struct replica_threads **threads, int count)
 	if (!made || !list) {
 		free(made);
 		free(list);
-		return train_no_memory("%d replicas", count);
+		return fail_no_memory("%d replicas", count);
 	}
 	made->count = count;
 	made->list = list;
@@ -123,9 +123,9 @@ tutti_status replica_threads_create(struct replica_threads **threads, int count)
 	pthread_cond_init(&made->ends, NULL);
 	tutti_status status = start(made);
 	if (status != TUTTI_OK) {
-		struct train_failure why = failure_of(status);
+		struct kept_error why = kept_error_of(status);
 		replica_threads_destroy(made);
-		return failure_return(&why);
+		return kept_error_return(&why);
 	}
 	*threads = made;
 	return TUTTI_OK;

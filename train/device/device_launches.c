@@ -19,7 +19,7 @@ static void launch(struct train_device *d, enum cuda_kernel kernel, size_t count
 				     args);
 		cuda_leave(&visit);
 	}
-	failure_note(&d->failed, status);
+	kept_error_note(&d->failed, status);
 }
 
 /* A key of random rounding holds for a part of the elements. */

@@ -21,12 +21,11 @@ static tutti_status allocate(struct train_device *d)
 static tutti_status check_stream(void *stream)
 {
 	if (!cuda_driver())
-		return train_fail(TUTTI_ERR_UNSUPPORTED,
-				  "tutti_train_config: on_device needs CUDA: %s.",
-				  cuda_driver_missing());
+		return fail(TUTTI_ERR_UNSUPPORTED, "tutti_train_config: on_device needs CUDA: %s.",
+			    cuda_driver_missing());
 	if (stream == CU_STREAM_PER_THREAD)
-		return train_invalid("tutti_train_config: stream is the default stream of a "
-				     "thread: pass one of your own.");
+		return fail_invalid("tutti_train_config: stream is the default stream of a "
+				    "thread: pass one of your own.");
 	return TUTTI_OK;
 }
 
@@ -39,7 +38,7 @@ tutti_status train_device_open(struct train_device **device, void *stream)
 	TRY(cuda_device_of_stream(&cuda, stream, NULL));
 	struct train_device *d = calloc(1, sizeof *d);
 	if (!d)
-		return train_no_memory("a trainer's device");
+		return fail_no_memory("a trainer's device");
 	*d = (struct train_device){.cuda = cuda, .stream = stream};
 	tutti_status status = cuda_enter(cuda, &visit);
 	if (status == TUTTI_OK) {
@@ -75,7 +74,7 @@ void train_device_close(struct train_device *d)
 
 tutti_status train_device_failure(const struct train_device *d)
 {
-	return failure_return(&d->failed);
+	return kept_error_return(&d->failed);
 }
 
 int train_device_ordinal(const struct train_device *d)
@@ -111,8 +110,8 @@ tutti_status train_device_alloc(struct train_device *d, void **ptr, size_t bytes
 	cuda_leave(&visit);
 	*ptr = (void *)(uintptr_t)pointer;
 	if (error == CUDA_ERROR_OUT_OF_MEMORY)
-		return train_fail(TUTTI_ERR_MEMORY, "CUDA device %d has no %zu bytes left.",
-				  d->cuda->ordinal, bytes);
+		return fail(TUTTI_ERR_MEMORY, "CUDA device %d has no %zu bytes left.",
+			    d->cuda->ordinal, bytes);
 	return cuda_status(error, "mem_alloc");
 }
 
@@ -156,13 +155,13 @@ static tutti_status wait(struct train_device *d)
 bool train_device_enter(struct train_device *d, struct cuda_visit *visit)
 {
 	if (d->failed.status == TUTTI_OK)
-		failure_note(&d->failed, cuda_enter(d->cuda, visit));
+		kept_error_note(&d->failed, cuda_enter(d->cuda, visit));
 	return d->failed.status == TUTTI_OK;
 }
 
 void train_device_leave(struct train_device *d, struct cuda_visit *visit, tutti_status status)
 {
-	failure_note(&d->failed, status);
+	kept_error_note(&d->failed, status);
 	cuda_leave(visit);
 }
 

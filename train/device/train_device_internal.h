@@ -22,7 +22,7 @@ struct train_device {
 	uint64_t *words; /* of the device: sums of squares */
 	CUevent here;    /* for other streams to wait for */
 	struct tiles tiles;
-	struct train_failure failed;
+	struct kept_error failed;
 };
 
 /* Between the two calls are made on the device. False: it has failed. */

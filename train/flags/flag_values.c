@@ -35,9 +35,9 @@ static tutti_status refuse(const struct flag *flag, const char *where, const cha
 {
 	char shown[WORD_SHOWN_BYTES];
 
-	return train_invalid("%s: '%s' is not %s%s%s%s", where,
-			     word_shown(shown, text, strlen(text)), flag->wanted,
-			     meant ? ": did you mean " : "", meant ? meant : "", meant ? "?" : ".");
+	return fail_invalid("%s: '%s' is not %s%s%s%s", where,
+			    word_shown(shown, text, strlen(text)), flag->wanted,
+			    meant ? ": did you mean " : "", meant ? meant : "", meant ? "?" : ".");
 }
 
 static const char *choice_name(const struct flag *flag, int i)

@@ -25,10 +25,10 @@ static tutti_status unknown_key(const char *path, const char *key)
 					 flags[i].name);
 	}
 	if (nearest.name)
-		return train_invalid("'%s': there is no \"%s\": did you mean \"%s\"?",
-				     path_shown(path), shown, nearest.name);
-	return train_invalid("'%s': there is no \"%s\"; a file may have %s.", path_shown(path),
-			     shown, list);
+		return fail_invalid("'%s': there is no \"%s\": did you mean \"%s\"?",
+				    path_shown(path), shown, nearest.name);
+	return fail_invalid("'%s': there is no \"%s\"; a file may have %s.", path_shown(path),
+			    shown, list);
 }
 
 /* The JSON types of a flag's values. */
@@ -71,8 +71,8 @@ static tutti_status set_value(tutti_train_options *options, const struct flag *f
 	char number[64];
 
 	if (!is_of_type(flag, value))
-		return train_invalid("%s has a value of another type than %s: give %s.", where,
-				     type_of(flag), flag->wanted);
+		return fail_invalid("%s has a value of another type than %s: give %s.", where,
+				    type_of(flag), flag->wanted);
 	if (json_is_string(value))
 		return flag_set(options, flag, where, json_string_value(value));
 	if (json_is_integer(value))
@@ -109,7 +109,7 @@ tutti_status flags_read_text(tutti_train_options *options, const char *path, con
 	json_t *value;
 
 	if (!whole)
-		return train_invalid("'%s' has no flags in JSON: %s.", path_shown(path), why);
+		return fail_invalid("'%s' has no flags in JSON: %s.", path_shown(path), why);
 	json_object_foreach(whole, key, value)
 	{
 		status = set_key(options, path, key, value);

@@ -72,8 +72,8 @@ static tutti_status set_found(tutti_train_options *options, const struct flag_wo
 
 	snprintf(where, sizeof where, "--%s", found->flag->name);
 	if (!found->text)
-		return train_invalid("%s needs a value: %s. One that begins with -- follows '='.",
-				     where, found->flag->wanted);
+		return fail_invalid("%s needs a value: %s. One that begins with -- follows '='.",
+				    where, found->flag->wanted);
 	flag_clear(options, found->flag);
 	TRY(flag_set(options, found->flag, where, found->text));
 	for (int i = found->value + 1; i < found->next; i++)
@@ -127,27 +127,26 @@ static tutti_status check_arguments(const tutti_train_options *options, const in
 	const tutti_train_options zero = {0};
 
 	if (!options || !argc != !argv || (argc && *argc < 0))
-		return train_invalid("tutti_train_config_read needs options, and argc and argv of "
-				     "main or NULL for both.");
+		return fail_invalid("tutti_train_config_read needs options, and argc and argv of "
+				    "main or NULL for both.");
 	if (memcmp(options->reserved, zero.reserved, sizeof zero.reserved) != 0)
-		return train_invalid(
+		return fail_invalid(
 			"tutti_train_options.reserved is not zero: zero-initialise it.");
 	for (int i = 0; argc && i < *argc; i++)
 		if (!argv[i])
-			return train_invalid("tutti_train_config_read: argv[%d] is NULL, but argc "
-					     "is %d.",
-					     i, *argc);
+			return fail_invalid("tutti_train_config_read: argv[%d] is NULL, but argc "
+					    "is %d.",
+					    i, *argc);
 	return TUTTI_OK;
 }
 
 static tutti_status check_together(const tutti_train_options *options)
 {
 	if (options->num_gpus > 0 && options->devices > 0 && options->num_gpus != options->devices)
-		return train_invalid("--devices %d and the %d GPUs of --gpus %s do not go "
-				     "together: each GPU has a rank. tuttirun -n starts more ranks "
-				     "than GPUs.",
-				     options->devices, options->num_gpus,
-				     path_shown(options->gpus));
+		return fail_invalid("--devices %d and the %d GPUs of --gpus %s do not go "
+				    "together: each GPU has a rank. tuttirun -n starts more ranks "
+				    "than GPUs.",
+				    options->devices, options->num_gpus, path_shown(options->gpus));
 	return TUTTI_OK;
 }
 
@@ -167,7 +166,7 @@ tutti_status tutti_train_config_read(tutti_train_options *options, int *argc, ch
 	tutti_train_options read = *options;
 	locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
 	if (!plain)
-		return train_no_memory("a locale");
+		return fail_no_memory("a locale");
 	locale_t before = uselocale(plain); /* of this thread: a number has a point everywhere */
 	tutti_status status = read_all(&read, words, argv);
 	uselocale(before);

@@ -34,16 +34,15 @@ static tutti_status refuse(const char *word, const char *const *own)
 	for (int i = 0; own && own[i]; i++)
 		nearest_try(&nearest, own[i]);
 	if (nearest.name)
-		return train_invalid("There is no flag %s: did you mean --%s?", shown,
-				     nearest.name);
+		return fail_invalid("There is no flag %s: did you mean --%s?", shown, nearest.name);
 	list_names(list, sizeof list, own);
-	return train_invalid("There is no flag %s; the flags are %s.", shown, list);
+	return fail_invalid("There is no flag %s; the flags are %s.", shown, list);
 }
 
 tutti_status tutti_train_config_rest(int argc, char *const *argv, const char *const *own)
 {
 	if (!argv && argc > 0)
-		return train_invalid("tutti_train_config_rest needs argv, not NULL.");
+		return fail_invalid("tutti_train_config_rest needs argv, not NULL.");
 	for (int i = 1; i < argc && argv[i] && strcmp(argv[i], "--") != 0; i++)
 		if (argv[i][0] == '-' && argv[i][1] != '\0')
 			return refuse(argv[i], own);

@@ -65,13 +65,13 @@ static tutti_status read_variable(const struct flag_node *node, const char *name
 	char *end = NULL;
 
 	if (!text || !*text)
-		return train_invalid("--nodes %d without a launcher needs %s, %s: set it on each "
-				     "node.",
-				     node->nodes, name, what);
+		return fail_invalid("--nodes %d without a launcher needs %s, %s: set it on each "
+				    "node.",
+				    node->nodes, name, what);
 	long number = strtol(text, &end, 10);
 	if (*end || number < least || number > most)
-		return train_invalid("--nodes %d needs %s, %s: '%.60s' is no number from %d to %d.",
-				     node->nodes, name, what, text, least, most);
+		return fail_invalid("--nodes %d needs %s, %s: '%.60s' is no number from %d to %d.",
+				    node->nodes, name, what, text, least, most);
 	*value = (int)number;
 	return TUTTI_OK;
 }
@@ -85,17 +85,17 @@ static tutti_status find_nodes(struct flag_node *node)
 			  &node->rank));
 	node->host = getenv("MASTER_ADDR");
 	if (!node->host || !*node->host)
-		return train_invalid("--nodes %d without a launcher needs MASTER_ADDR, an address "
-				     "of the first node: set it on each node.",
-				     node->nodes);
+		return fail_invalid("--nodes %d without a launcher needs MASTER_ADDR, an address "
+				    "of the first node: set it on each node.",
+				    node->nodes);
 	if (!node->port)
 		TRY(read_variable(node, "MASTER_PORT", "a port of the first node (or --port)", 1,
 				  65535, &node->port));
 	if (!node->has_secret && !(insecure && strcmp(insecure, "1") == 0))
-		return train_invalid("--nodes %d without a launcher needs TUTTI_SECRET or "
-				     "TUTTI_SECRET_FILE, the same on each node; or "
-				     "TUTTI_INSECURE=1.",
-				     node->nodes);
+		return fail_invalid("--nodes %d without a launcher needs TUTTI_SECRET or "
+				    "TUTTI_SECRET_FILE, the same on each node; or "
+				    "TUTTI_INSECURE=1.",
+				    node->nodes);
 	return TUTTI_OK;
 }
 
@@ -103,8 +103,8 @@ tutti_status tutti_train_spawn(const tutti_train_options *options, int (*fn)(voi
 			       int *code)
 {
 	if (!options || !fn || !code)
-		return train_invalid("tutti_train_spawn needs options, a function and a place for "
-				     "the code, not NULL.");
+		return fail_invalid("tutti_train_spawn needs options, a function and a place for "
+				    "the code, not NULL.");
 	struct flag_node node = {.fn = fn,
 				 .arg = arg,
 				 .nodes = options->nodes > 0 ? options->nodes : 1,
@@ -130,21 +130,21 @@ tutti_status tutti_train_spawn(const tutti_train_options *options, int (*fn)(voi
 tutti_status tutti_train_ranks_check(const tutti_train_options *options, const tutti_comm *comm)
 {
 	if (!options || !comm)
-		return train_invalid("tutti_train_ranks_check needs options and a communicator, "
-				     "not NULL.");
+		return fail_invalid("tutti_train_ranks_check needs options and a communicator, "
+				    "not NULL.");
 	int devices = options->devices, nodes = options->nodes;
 	int size = tutti_size(comm), here = tutti_local_size(comm);
 	if (devices > 0 && nodes > 0 && (int64_t)devices * nodes != size)
-		return train_invalid("--devices %d and --nodes %d are %lld ranks, but the launcher "
-				     "has started %d: leave these flags to it.",
-				     devices, nodes, (long long)devices * nodes, size);
+		return fail_invalid("--devices %d and --nodes %d are %lld ranks, but the launcher "
+				    "has started %d: leave these flags to it.",
+				    devices, nodes, (long long)devices * nodes, size);
 	if (devices > 0 && nodes == 0 && devices != here)
-		return train_invalid("--devices %d: the launcher has started %d rank%s on the node "
-				     "of rank %d: leave this flag to it.",
-				     devices, here, here == 1 ? "" : "s", tutti_rank(comm));
+		return fail_invalid("--devices %d: the launcher has started %d rank%s on the node "
+				    "of rank %d: leave this flag to it.",
+				    devices, here, here == 1 ? "" : "s", tutti_rank(comm));
 	if (devices <= 0 && nodes > 0 && nodes != tutti_num_nodes(comm))
-		return train_invalid("--nodes %d: the launcher has started ranks on %d: leave this "
-				     "flag to it.",
-				     nodes, tutti_num_nodes(comm));
+		return fail_invalid("--nodes %d: the launcher has started ranks on %d: leave this "
+				    "flag to it.",
+				    nodes, tutti_num_nodes(comm));
 	return TUTTI_OK;
 }

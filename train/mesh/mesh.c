@@ -32,18 +32,17 @@ static tutti_status take_axes(struct tutti_mesh *mesh, const tutti_axis *axes, i
 	bool is_good = true;
 
 	if (num_axes < 0 || (num_axes > 0 && !axes))
-		return train_invalid("A mesh has %d axes at %p.", num_axes, (const void *)axes);
+		return fail_invalid("A mesh has %d axes at %p.", num_axes, (const void *)axes);
 	if (num_axes == 0 && !text)
-		return train_invalid(
-			"A mesh has no axes: pass some, or set TUTTI_MESH, as tuttirun "
-			"--mesh dp=2,tp=4 does.");
+		return fail_invalid("A mesh has no axes: pass some, or set TUTTI_MESH, as tuttirun "
+				    "--mesh dp=2,tp=4 does.");
 	if (num_axes == 0)
 		is_good = axes_read(&mesh->axes, text, why);
 	for (int i = 0; is_good && i < num_axes; i++)
 		is_good = axes_add(&mesh->axes, axes[i].name, axes[i].size, why);
 	if (!is_good || !axes_fit(&mesh->axes, tutti_size(mesh->comm), why))
-		return train_invalid("%s%s.",
-				     num_axes ? "A mesh cannot be made: " : "TUTTI_MESH: ", why);
+		return fail_invalid("%s%s.",
+				    num_axes ? "A mesh cannot be made: " : "TUTTI_MESH: ", why);
 	return TUTTI_OK;
 }
 
@@ -89,7 +88,7 @@ static tutti_status make_group(struct tutti_mesh *mesh, unsigned set)
 
 static tutti_status make(struct tutti_mesh *mesh, const tutti_axis *axes, int num_axes)
 {
-	TRY(failure_agree(mesh->comm, take_axes(mesh, axes, num_axes)));
+	TRY(error_agree(mesh->comm, take_axes(mesh, axes, num_axes)));
 	TRY(texts_compare(mesh->comm, "meshes", "pass the same axes on every rank", write_axes,
 			  mesh));
 	for (int i = 0; i < mesh->axes.count; i++)
@@ -101,17 +100,17 @@ tutti_status tutti_mesh_create(tutti_mesh **mesh, tutti_comm *comm, const tutti_
 			       int num_axes)
 {
 	if (!mesh || !comm)
-		return train_invalid("tutti_mesh_create: %s is NULL.", mesh ? "comm" : "mesh");
+		return fail_invalid("tutti_mesh_create: %s is NULL.", mesh ? "comm" : "mesh");
 	struct tutti_mesh *made = calloc(1, sizeof *made);
 	if (!made)
-		return train_no_memory("a mesh");
+		return fail_no_memory("a mesh");
 	made->comm = comm;
 	made->rank = tutti_rank(comm);
 	tutti_status status = make(made, axes, num_axes);
 	if (status != TUTTI_OK) {
-		struct train_failure failure = failure_of(status);
+		struct kept_error failure = kept_error_of(status);
 		tutti_mesh_destroy(made);
-		return failure_return(&failure);
+		return kept_error_return(&failure);
 	}
 	*mesh = made;
 	return TUTTI_OK;
@@ -132,7 +131,7 @@ void tutti_mesh_destroy(tutti_mesh *mesh)
 tutti_status tutti_mesh_abort(tutti_mesh *mesh)
 {
 	if (!mesh)
-		return train_invalid("tutti_mesh_abort: mesh is NULL.");
+		return fail_invalid("tutti_mesh_abort: mesh is NULL.");
 	if (mesh->is_aborted) /* the caller's communicator may be gone since */
 		return TUTTI_OK;
 	mesh->is_aborted = true;
@@ -153,12 +152,12 @@ static tutti_status read_set(const struct tutti_mesh *mesh, const char *names, u
 
 		if (axis < 0) {
 			axes_write(have, &mesh->axes);
-			return train_invalid("The mesh has no axis '%.*s': it is %s.",
-					     bytes < 40 ? (int)bytes : 40, at, have);
+			return fail_invalid("The mesh has no axis '%.*s': it is %s.",
+					    bytes < 40 ? (int)bytes : 40, at, have);
 		}
 		if (*set >> axis & 1)
-			return train_invalid("'%.80s' names axis '%s' twice.", names,
-					     mesh->axes.axis[axis].name);
+			return fail_invalid("'%.80s' names axis '%s' twice.", names,
+					    mesh->axes.axis[axis].name);
 		*set |= 1u << axis;
 		at += bytes;
 		if (at[0] == ',' && at[1])
@@ -194,7 +193,7 @@ tutti_status mesh_comm(tutti_mesh *mesh, const char *axes, tutti_comm **comm)
 	struct wanted_axes wanted = {mesh, 0};
 
 	if (!mesh || !axes)
-		return train_invalid("tutti_mesh_comm: %s is NULL.", mesh ? "axes" : "mesh");
+		return fail_invalid("tutti_mesh_comm: %s is NULL.", mesh ? "axes" : "mesh");
 	TRY(read_set(mesh, axes, &wanted.set));
 	*comm = find_group(mesh, wanted.set);
 	if (*comm)

@@ -90,15 +90,15 @@ static tutti_status find_size(struct regrouping *g)
 		g->parts *= i == g->dp ? 1 : g->axes.axis[i].size;
 	int replicas = g->size / g->parts;
 	if (replicas == 0)
-		return train_fail(TUTTI_ERR_UNSUPPORTED,
-				  "tutti_mesh_continue: %d rank%s left of the mesh %s, and a "
-				  "replica of the model has %d: start again from a checkpoint "
-				  "(tuttirun --max-restarts does).",
-				  g->size, g->size == 1 ? " is" : "s are", text, g->parts);
+		return fail(TUTTI_ERR_UNSUPPORTED,
+			    "tutti_mesh_continue: %d rank%s left of the mesh %s, and a "
+			    "replica of the model has %d: start again from a checkpoint "
+			    "(tuttirun --max-restarts does).",
+			    g->size, g->size == 1 ? " is" : "s are", text, g->parts);
 	if (g->dp >= 0)
 		g->axes.axis[g->dp].size = replicas;
 	g->ranks = g->dp < 0 ? g->parts : replicas * g->parts;
-	return axes_fit(&g->axes, g->ranks, why) ? TUTTI_OK : train_invalid("%s.", why);
+	return axes_fit(&g->axes, g->ranks, why) ? TUTTI_OK : fail_invalid("%s.", why);
 }
 
 /* The axes of the earlier mesh, which all ranks that had one agree on. */
@@ -110,18 +110,18 @@ static tutti_status find_axes(struct regrouping *g)
 	while (first < g->size && g->earlier[first].rank < 0)
 		first++;
 	if (first == g->size)
-		return train_fail(TUTTI_ERR_UNSUPPORTED,
-				  "tutti_mesh_continue: no rank has an earlier mesh: "
-				  "tutti_mesh_create makes the first one.");
+		return fail(TUTTI_ERR_UNSUPPORTED,
+			    "tutti_mesh_continue: no rank has an earlier mesh: "
+			    "tutti_mesh_create makes the first one.");
 	g->axes = g->earlier[first].axes;
 	axes_write(one, &g->axes);
 	for (int r = first + 1; r < g->size; r++) {
 		axes_write(other, &g->earlier[r].axes);
 		if (g->earlier[r].rank >= 0 && strcmp(one, other) != 0)
-			return train_fail(TUTTI_ERR_MISMATCH,
-					  "tutti_mesh_continue: the earlier mesh of rank %d was "
-					  "%.200s, and that of rank %d %.200s.",
-					  first, one, r, other);
+			return fail(TUTTI_ERR_MISMATCH,
+				    "tutti_mesh_continue: the earlier mesh of rank %d was "
+				    "%.200s, and that of rank %d %.200s.",
+				    first, one, r, other);
 	}
 	return TUTTI_OK;
 }
@@ -135,7 +135,7 @@ static tutti_status gather(struct regrouping *g, const tutti_mesh *before)
 	g->places = calloc(size, sizeof *g->places);
 	g->own = calloc(size, sizeof *g->own);
 	bool has_all = g->earlier && g->places && g->own;
-	TRY(failure_agree(g->comm, has_all ? TUTTI_OK : train_no_memory("a mesh's places")));
+	TRY(error_agree(g->comm, has_all ? TUTTI_OK : fail_no_memory("a mesh's places")));
 	g->earlier[rank].rank = before ? mesh_rank(before) : -1;
 	if (before)
 		g->earlier[rank].axes = *mesh_axes(before);
@@ -155,10 +155,10 @@ static tutti_status make(struct regrouping *g, tutti_mesh **mesh)
 		axes[i] = (tutti_axis){g->axes.axis[i].name, g->axes.axis[i].size};
 	if (ranks) {
 		tutti_status status = tutti_mesh_create(&made, ranks, axes, g->axes.count);
-		struct train_failure why = failure_of(status);
+		struct kept_error why = kept_error_of(status);
 		if (status != TUTTI_OK)
 			tutti_comm_destroy(ranks);
-		TRY(failure_return(&why));
+		TRY(kept_error_return(&why));
 		mesh_take_comm(made);
 	}
 	*mesh = made;
@@ -168,7 +168,7 @@ static tutti_status make(struct regrouping *g, tutti_mesh **mesh)
 tutti_status tutti_mesh_continue(tutti_mesh **mesh, tutti_comm *comm, const tutti_mesh *before)
 {
 	if (!mesh || !comm)
-		return train_invalid("tutti_mesh_continue: %s is NULL.", mesh ? "comm" : "mesh");
+		return fail_invalid("tutti_mesh_continue: %s is NULL.", mesh ? "comm" : "mesh");
 	struct regrouping g = {.comm = comm, .size = tutti_size(comm)};
 	tutti_status status = gather(&g, before);
 	if (status == TUTTI_OK)

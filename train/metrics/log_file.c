@@ -52,11 +52,11 @@ tutti_status log_file_append(struct log_file *file, const char *bytes, size_t co
 	tutti_status status = disk_write(file->fd, file->path, bytes, count, (uint64_t)before);
 	if (status == TUTTI_OK)
 		return TUTTI_OK;
-	struct train_failure kept = failure_of(status);
+	struct kept_error kept = kept_error_of(status);
 	TRY(read_size(file, &after));
 	if (after > before) /* half a row would spoil the rows behind it */
 		TRY(disk_resize(file->fd, file->path, (uint64_t)before));
-	return failure_return(&kept);
+	return kept_error_return(&kept);
 }
 
 /* *end: where the last line ends, or 0. */
@@ -86,9 +86,9 @@ static tutti_status check_head(struct log_file *file, off_t size, const char *he
 		size_t part = end - at < sizeof block ? end - at : sizeof block;
 		TRY(disk_read(file->fd, file->path, block, part, at));
 		if (memcmp(block, head + at, part) != 0)
-			return train_invalid("The log file %s does not begin with %.120s: move it "
-					     "away, or log to another directory.",
-					     path_shown(file->path), head);
+			return fail_invalid("The log file %s does not begin with %.120s: move it "
+					    "away, or log to another directory.",
+					    path_shown(file->path), head);
 		at += part;
 	}
 	*is_whole = end == bytes;

@@ -36,7 +36,7 @@ static tutti_status open_all(struct logs *logs, const char *dir, unsigned format
 		logs->files[f].fd = -1;
 	logs->c_locale = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
 	if (!logs->c_locale)
-		return train_no_memory("the format of numbers");
+		return fail_no_memory("the format of numbers");
 	TRY(disk_make_folder(dir));
 	for (int f = 0; f < FORMATS; f++)
 		if (formats == 0 || (formats & formats_there_are[f]->flag))
@@ -49,7 +49,7 @@ tutti_status logs_open(struct logs **logs, const char *dir, unsigned formats)
 	struct logs *opened = calloc(1, sizeof *opened);
 
 	if (!opened)
-		return train_no_memory("log files");
+		return fail_no_memory("log files");
 	tutti_status status = open_all(opened, dir, formats);
 	if (status == TUTTI_OK) {
 		*logs = opened;
@@ -81,7 +81,7 @@ static tutti_status make_buffer(struct logs *logs, const struct metric_id *ids, 
 	free(logs->buffer.bytes);
 	logs->buffer = (struct log_buffer){.bytes = malloc(room), .room = room};
 	if (!logs->buffer.bytes)
-		return train_no_memory("a row of %zu bytes", room);
+		return fail_no_memory("a row of %zu bytes", room);
 	return TUTTI_OK;
 }
 
@@ -99,7 +99,7 @@ tutti_status logs_begin(struct logs *logs, const struct metric_id *ids, int coun
 
 tutti_status logs_append(struct logs *logs, const struct log_row *row)
 {
-	struct train_failure first = {0};
+	struct kept_error first = {0};
 
 	for (int f = 0; f < FORMATS; f++) {
 		if (logs->files[f].fd < 0)
@@ -108,10 +108,10 @@ tutti_status logs_append(struct logs *logs, const struct log_row *row)
 		locale_t before = uselocale(logs->c_locale);
 		formats_there_are[f]->encode(&logs->buffer, row);
 		uselocale(before);
-		failure_note(&first, log_file_append(&logs->files[f], logs->buffer.bytes,
-						     logs->buffer.used));
+		kept_error_note(&first, log_file_append(&logs->files[f], logs->buffer.bytes,
+							logs->buffer.used));
 	}
-	return failure_return(&first);
+	return kept_error_return(&first);
 }
 
 tutti_status logs_sync(struct logs *logs)

@@ -14,15 +14,15 @@ static tutti_status check_config(const tutti_metrics_config *config, int rank)
 	const unsigned all = TUTTI_LOG_CSV | TUTTI_LOG_JSON | TUTTI_LOG_TENSORBOARD;
 
 	if (config->interval < 0)
-		return train_invalid("tutti_metrics_config: interval is %d; it must be at least 1 "
-				     "step, or 0 for 1.",
-				     config->interval);
+		return fail_invalid("tutti_metrics_config: interval is %d; it must be at least 1 "
+				    "step, or 0 for 1.",
+				    config->interval);
 	if (rank == 0 && (config->formats & ~all))
-		return train_invalid(
+		return fail_invalid(
 			"tutti_metrics_config: formats 0x%x has unknown bits; use TUTTI_LOG_*.",
 			config->formats);
 	if (memcmp(config->reserved, zero.reserved, sizeof zero.reserved) != 0)
-		return train_invalid(
+		return fail_invalid(
 			"tutti_metrics_config.reserved is not zero: zero-initialise it.");
 	return TUTTI_OK;
 }
@@ -34,7 +34,7 @@ static tutti_status make(tutti_metrics **metrics, tutti_comm *comm,
 	TRY(check_config(config, tutti_rank(comm)));
 	tutti_metrics *made = calloc(1, sizeof *made);
 	if (!made)
-		return train_no_memory("metrics");
+		return fail_no_memory("metrics");
 	made->comm = comm;
 	made->rank = tutti_rank(comm);
 	made->size = tutti_size(comm);
@@ -52,16 +52,16 @@ tutti_status tutti_metrics_create(tutti_metrics **metrics, tutti_comm *comm,
 	tutti_metrics *made = NULL;
 
 	if (!metrics || !comm)
-		return train_invalid(
+		return fail_invalid(
 			"tutti_metrics_create needs metrics and a communicator, not NULL.");
-	tutti_status status = failure_agree(comm, make(&made, comm, config ? config : &zero));
+	tutti_status status = error_agree(comm, make(&made, comm, config ? config : &zero));
 	if (status == TUTTI_OK) {
 		*metrics = made;
 		return TUTTI_OK;
 	}
-	struct train_failure kept = failure_of(status);
+	struct kept_error kept = kept_error_of(status);
 	tutti_metrics_destroy(made);
-	return failure_return(&kept);
+	return kept_error_return(&kept);
 }
 
 void tutti_metrics_destroy(tutti_metrics *metrics)
@@ -78,22 +78,22 @@ void tutti_metrics_destroy(tutti_metrics *metrics)
 tutti_status metrics_check(const tutti_metrics *metrics, const char *function)
 {
 	if (!metrics)
-		return train_invalid("%s needs metrics, not NULL.", function);
+		return fail_invalid("%s needs metrics, not NULL.", function);
 	return TUTTI_OK;
 }
 
 static tutti_status check_name(const tutti_metrics *metrics, const char *name)
 {
 	if (!name || !*name || strlen(name) >= METRIC_NAME_BYTES || !utf8_is_valid(name))
-		return train_invalid(
+		return fail_invalid(
 			"A metric's name has 1 to %d bytes of UTF-8; '%.130s' does not.",
 			METRIC_NAME_BYTES - 1, name ? name : "NULL");
 	if (strcmp(name, "step") == 0 || strcmp(name, "time") == 0)
-		return train_invalid(
-			"Every row has a '%s' already: call the metric something else.", name);
+		return fail_invalid("Every row has a '%s' already: call the metric something else.",
+				    name);
 	for (int m = 0; m < metrics->count; m++)
 		if (strcmp(metrics->ids[m].name, name) == 0)
-			return train_invalid("Metric %d already has the name '%s'.", m, name);
+			return fail_invalid("Metric %d already has the name '%s'.", m, name);
 	return TUTTI_OK;
 }
 
@@ -102,13 +102,13 @@ static tutti_status check_declaration(const tutti_metrics *metrics, const char *
 {
 	TRY(metrics_check(metrics, "tutti_metrics_declare"));
 	if (metrics->has_begun)
-		return train_invalid("tutti_metrics_declare: declare metrics before the first "
-				     "tutti_metrics_step.");
+		return fail_invalid("tutti_metrics_declare: declare metrics before the first "
+				    "tutti_metrics_step.");
 	if (kind < TUTTI_METRIC_MEAN || kind > TUTTI_METRIC_LAST)
-		return train_invalid("tutti_metrics_declare: there is no metric kind %d.",
-				     (int)kind);
+		return fail_invalid("tutti_metrics_declare: there is no metric kind %d.",
+				    (int)kind);
 	if (metrics->count == METRICS_MAX)
-		return train_invalid(
+		return fail_invalid(
 			"tutti_metrics_declare: there are already %d metrics, the most allowed.",
 			METRICS_MAX);
 	return check_name(metrics, name);
@@ -139,8 +139,8 @@ static tutti_status check_metric(const tutti_metrics *metrics, const char *funct
 {
 	TRY(metrics_check(metrics, function));
 	if (metric < 0 || metric >= metrics->count)
-		return train_invalid("%s: there is no metric %d among %d.", function, metric,
-				     metrics->count);
+		return fail_invalid("%s: there is no metric %d among %d.", function, metric,
+				    metrics->count);
 	return TUTTI_OK;
 }
 
@@ -162,9 +162,9 @@ tutti_status tutti_metrics_add(tutti_metrics *metrics, int metric, double value,
 {
 	TRY(check_metric(metrics, "tutti_metrics_add", metric));
 	if (!(items >= 0) || isinf(items))
-		return train_invalid("tutti_metrics_add: metric '%s' got %g items; items must be "
-				     "finite and at least 0.",
-				     metrics->ids[metric].name, items);
+		return fail_invalid("tutti_metrics_add: metric '%s' got %g items; items must be "
+				    "finite and at least 0.",
+				    metrics->ids[metric].name, items);
 	struct metric *m = &metrics->metrics[metric];
 	if (items > 0) {
 		m->value = m->items > 0 ? metric_combine(metrics->ids[metric].kind, m->value, value)
@@ -178,7 +178,7 @@ tutti_status tutti_metrics_value(const tutti_metrics *metrics, int metric, doubl
 {
 	TRY(check_metric(metrics, "tutti_metrics_value", metric));
 	if (!value)
-		return train_invalid("tutti_metrics_value needs value, not NULL.");
+		return fail_invalid("tutti_metrics_value needs value, not NULL.");
 	*value = metrics->metrics[metric].has_reduced ? metrics->metrics[metric].reduced : NAN;
 	return TUTTI_OK;
 }

@@ -39,7 +39,7 @@ struct tutti_metrics {
 	int64_t last_step;
 	union metric_number *records;            /* one of each rank */
 	struct logs *logs;              /* NULL on other ranks than 0 */
-	struct train_failure failure;          /* rank 0: of the last row's files, until other
+	struct kept_error failure;          /* rank 0: of the last row's files, until other
 					        * ranks know it */
 };
 

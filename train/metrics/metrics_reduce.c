@@ -44,7 +44,7 @@ static tutti_status prepare(tutti_metrics *metrics)
 	free(metrics->records);
 	metrics->records = malloc(words * sizeof *metrics->records);
 	if (!metrics->records)
-		return train_no_memory("%zu words of metrics", words);
+		return fail_no_memory("%zu words of metrics", words);
 	return metrics->logs ? logs_begin(metrics->logs, metrics->ids, metrics->count) : TUTTI_OK;
 }
 
@@ -55,7 +55,7 @@ static tutti_status begin(tutti_metrics *metrics)
 	TRY(texts_compare(metrics->comm, "metrics",
 			  "declare the same metrics in the same order on every rank", describe,
 			  metrics));
-	TRY(failure_agree(metrics->comm, prepare(metrics)));
+	TRY(error_agree(metrics->comm, prepare(metrics)));
 	metrics->has_begun = true;
 	return TUTTI_OK;
 }
@@ -83,10 +83,10 @@ static tutti_status check_steps(const tutti_metrics *metrics)
 	for (int r = 1; r < metrics->size; r++) {
 		long long step = (long long)record_of(metrics, r)[WORD_STEP].integer;
 		if (step != first)
-			return train_fail(TUTTI_ERR_MISMATCH,
-					  "tutti_metrics_step: rank %d is at step %lld, but rank 0 "
-					  "is at step %lld.",
-					  r, step, first);
+			return fail(TUTTI_ERR_MISMATCH,
+				    "tutti_metrics_step: rank %d is at step %lld, but rank 0 "
+				    "is at step %lld.",
+				    r, step, first);
 	}
 	return TUTTI_OK;
 }
@@ -121,12 +121,12 @@ static void write_row(tutti_metrics *metrics)
 				    .ids = metrics->ids,
 				    .metrics = metrics->metrics};
 
-	metrics->failure = failure_of(logs_append(metrics->logs, &row));
+	metrics->failure = kept_error_of(logs_append(metrics->logs, &row));
 }
 
 static tutti_status make_row(tutti_metrics *metrics)
 {
-	struct train_failure earlier = metrics->failure;
+	struct kept_error earlier = metrics->failure;
 
 	metrics->counted = 0;
 	pack(metrics);
@@ -138,7 +138,7 @@ static tutti_status make_row(tutti_metrics *metrics)
 	if (metrics->logs)
 		write_row(metrics);
 	if (record_of(metrics, 0)[WORD_STATUS].integer != TUTTI_OK)
-		return failure_broadcast(metrics->comm, &earlier, 0);
+		return error_broadcast(metrics->comm, &earlier, 0);
 	return TUTTI_OK;
 }
 
@@ -154,10 +154,10 @@ tutti_status tutti_metrics_step(tutti_metrics *metrics, int64_t step)
 /* Rank 0: returns the failure of the last row, or syncs the files. */
 static tutti_status sync_files(tutti_metrics *metrics)
 {
-	struct train_failure failure = metrics->failure;
+	struct kept_error failure = metrics->failure;
 
 	metrics->failure.status = TUTTI_OK;
-	TRY(failure_return(&failure));
+	TRY(kept_error_return(&failure));
 	return metrics->logs ? logs_sync(metrics->logs) : TUTTI_OK;
 }
 
@@ -165,7 +165,7 @@ tutti_status tutti_metrics_flush(tutti_metrics *metrics)
 {
 	TRY(metrics_check(metrics, "tutti_metrics_flush"));
 	tutti_status status = metrics->counted > 0 ? make_row(metrics) : TUTTI_OK;
-	struct train_failure kept = failure_of(status);
-	tutti_status synced = failure_agree(metrics->comm, sync_files(metrics));
-	return status == TUTTI_OK ? synced : failure_return(&kept);
+	struct kept_error kept = kept_error_of(status);
+	tutti_status synced = error_agree(metrics->comm, sync_files(metrics));
+	return status == TUTTI_OK ? synced : kept_error_return(&kept);
 }

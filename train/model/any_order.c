@@ -52,7 +52,7 @@ tutti_status tally_any_order(struct tally *tally, const struct model_layout *lay
 	int *large = malloc(2 * ((size_t)units + 1) * sizeof *large), *small = large + units + 1;
 
 	if (!large)
-		return train_no_memory("a trainer's tables");
+		return fail_no_memory("a trainer's tables");
 	for (int i = 0; i < tally->size_count; i++) {
 		int all = 0; /* values of at least this size */
 		for (int v = 0; v < tally->all_count; v++)

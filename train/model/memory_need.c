@@ -129,13 +129,13 @@ tutti_status memory_check(const tutti_train_config *config, const tutti_train_st
 
 	if (config->memory_limit == 0 || sum <= config->memory_limit)
 		return TUTTI_OK;
-	return train_fail(TUTTI_ERR_MEMORY,
-			  "This model needs %s B: %s parameters + %s gradients + %s optimizer + %s "
-			  "of whole units and gradients; memory_limit is %s B. Use a strategy that "
-			  "shards more, more ranks, or offload_dir.",
-			  with_commas(sum, t[0]), with_commas(needed->param_bytes, t[1]),
-			  with_commas(needed->grad_bytes, t[2]),
-			  with_commas(needed->optimizer_bytes, t[3]),
-			  with_commas(needed->gathered_peak_bytes, t[4]),
-			  with_commas(config->memory_limit, t[5]));
+	return fail(TUTTI_ERR_MEMORY,
+		    "This model needs %s B: %s parameters + %s gradients + %s optimizer + %s "
+		    "of whole units and gradients; memory_limit is %s B. Use a strategy that "
+		    "shards more, more ranks, or offload_dir.",
+		    with_commas(sum, t[0]), with_commas(needed->param_bytes, t[1]),
+		    with_commas(needed->grad_bytes, t[2]),
+		    with_commas(needed->optimizer_bytes, t[3]),
+		    with_commas(needed->gathered_peak_bytes, t[4]),
+		    with_commas(config->memory_limit, t[5]));
 }

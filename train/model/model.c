@@ -14,10 +14,10 @@
 tutti_status tutti_model_create(tutti_model **model)
 {
 	if (!model)
-		return train_invalid("tutti_model_create needs a place for the model, not NULL.");
+		return fail_invalid("tutti_model_create needs a place for the model, not NULL.");
 	tutti_model *made = calloc(1, sizeof *made);
 	if (!made)
-		return train_no_memory("a model");
+		return fail_no_memory("a model");
 	made->kind_count = 1;
 	*model = made;
 	return TUTTI_OK;
@@ -62,7 +62,7 @@ tutti_status model_copy(struct tutti_model *to, const struct tutti_model *from)
 	    (from->use_count && !to->uses) || (from->buffer_count && !to->buffers) ||
 	    (from->state_count && !to->states)) {
 		model_finish(to);
-		return train_no_memory("a copy of the model");
+		return fail_no_memory("a copy of the model");
 	}
 	return TUTTI_OK;
 }
@@ -71,21 +71,21 @@ tutti_status model_copy(struct tutti_model *to, const struct tutti_model *from)
 static tutti_status grow(void *array, int count, size_t size)
 {
 	if (count >= 1 << 24)
-		return train_fail(TUTTI_ERR_MEMORY,
-				  "A model has at most %d units, and as many "
-				  "parameters, uses, buffers and states.",
-				  1 << 24);
+		return fail(TUTTI_ERR_MEMORY,
+			    "A model has at most %d units, and as many "
+			    "parameters, uses, buffers and states.",
+			    1 << 24);
 	return array_grow(array, (size_t)count, size, "a larger model");
 }
 
 static tutti_status add_unit(struct tutti_model *model, const char *name)
 {
 	if (!model)
-		return train_invalid("tutti_model_unit needs a model, not NULL.");
+		return fail_invalid("tutti_model_unit needs a model, not NULL.");
 	TRY(model_check_name("unit", name));
 	for (int i = 0; i < model->unit_count; i++)
 		if (strcmp(model->units[i].name, name) == 0)
-			return train_invalid("There are two units '%s'.", name);
+			return fail_invalid("There are two units '%s'.", name);
 	TRY(grow(&model->units, model->unit_count, sizeof *model->units));
 	struct unit *added = &model->units[model->unit_count++];
 	strcpy(added->name, name);
@@ -102,8 +102,8 @@ int tutti_model_unit(tutti_model *model, const char *name)
 tutti_status tutti_model_unit_stream(tutti_model *model, int unit, void *stream)
 {
 	if (!model || unit < 0 || unit >= model->unit_count)
-		return train_invalid("tutti_model_unit_stream: there is no unit %d among %d.", unit,
-				     model ? model->unit_count : 0);
+		return fail_invalid("tutti_model_unit_stream: there is no unit %d among %d.", unit,
+				    model ? model->unit_count : 0);
 	model->units[unit].stream = stream;
 	return TUTTI_OK;
 }
@@ -118,20 +118,20 @@ static tutti_status check_shape(const struct tutti_model *model, struct param *p
 	size_t left = MOST_ELEMENTS - model->elements, product = 1;
 
 	if (ndim < 0 || ndim > MODEL_DIMS || (ndim > 0 && !shape))
-		return train_invalid("Parameter '%s' has %d dimensions%s; 0 to %d are allowed.",
-				     param->name, ndim, shape ? "" : " and a NULL shape",
-				     MODEL_DIMS);
+		return fail_invalid("Parameter '%s' has %d dimensions%s; 0 to %d are allowed.",
+				    param->name, ndim, shape ? "" : " and a NULL shape",
+				    MODEL_DIMS);
 	param->ndim = ndim;
 	param->count = 1;
 	for (int i = 0; i < ndim; i++) {
 		if (shape[i] < 0)
-			return train_invalid("Dimension %d of parameter '%s' is %lld, but must be "
-					     "at least 0.",
-					     i, param->name, (long long)shape[i]);
+			return fail_invalid("Dimension %d of parameter '%s' is %lld, but must be "
+					    "at least 0.",
+					    i, param->name, (long long)shape[i]);
 		if ((uint64_t)shape[i] > left / product)
-			return train_invalid("Parameter '%s' makes the model larger than %zu "
-					     "elements (a dimension of 0 counts as 1).",
-					     param->name, MOST_ELEMENTS);
+			return fail_invalid("Parameter '%s' makes the model larger than %zu "
+					    "elements (a dimension of 0 counts as 1).",
+					    param->name, MOST_ELEMENTS);
 		param->shape[i] = shape[i];
 		param->count *= (size_t)shape[i];
 		product *= shape[i] > 0 ? (size_t)shape[i] : 1;
@@ -153,25 +153,25 @@ static void param_place_no_elements(struct param *param)
 static tutti_status check_param(struct tutti_model *model, const struct param *param)
 {
 	if (param->unit < 0 || param->unit >= model->unit_count)
-		return train_invalid(
+		return fail_invalid(
 			"Parameter '%s' belongs to unit %d, but the model has %d units.",
 			param->name, param->unit, model->unit_count);
 	if (param->flags & ~ALL_FLAGS)
-		return train_invalid("Parameter '%s' has unknown flags 0x%x.", param->name,
-				     param->flags & ~ALL_FLAGS);
+		return fail_invalid("Parameter '%s' has unknown flags 0x%x.", param->name,
+				    param->flags & ~ALL_FLAGS);
 	if (param->is_extern && !param->data)
-		return train_invalid("The values of parameter '%s' are at NULL.", param->name);
+		return fail_invalid("The values of parameter '%s' are at NULL.", param->name);
 	uintptr_t odd = param->is_extern ? ((uintptr_t)param->data | (uintptr_t)param->grad) %
 						   dtype_bytes(param->dtype)
 					 : 0;
 	if (odd)
-		return train_invalid(
+		return fail_invalid(
 			"The values or gradients of parameter '%s' are not aligned to %zu bytes.",
 			param->name, dtype_bytes(param->dtype));
 	if (param->is_extern && param_is_trained(param) && !param->grad)
-		return train_invalid("The gradient of parameter '%s' is at NULL, but the parameter "
-				     "is not frozen.",
-				     param->name);
+		return fail_invalid("The gradient of parameter '%s' is at NULL, but the parameter "
+				    "is not frozen.",
+				    param->name);
 	return TUTTI_OK;
 }
 
@@ -187,7 +187,7 @@ static tutti_status add_param(struct tutti_model *model, struct param *param, co
 			      int ndim, const int64_t *shape)
 {
 	if (!model)
-		return train_invalid("A parameter needs a model, not NULL.");
+		return fail_invalid("A parameter needs a model, not NULL.");
 	TRY(model_check_tensor_name(model, "parameter", name));
 	strcpy(param->name, name);
 	TRY(check_shape(model, param, ndim, shape));
@@ -218,9 +218,9 @@ int tutti_model_param_extern(tutti_model *model, int unit, const char *name, int
 			     unsigned flags)
 {
 	if (dtype != TUTTI_F32 && dtype != TUTTI_BF16 && dtype != TUTTI_F16) {
-		train_invalid("Parameter '%s' has type %d; only TUTTI_F32, TUTTI_BF16 and "
-			      "TUTTI_F16 can be trained.",
-			      name ? name : "", (int)dtype);
+		fail_invalid("Parameter '%s' has type %d; only TUTTI_F32, TUTTI_BF16 and "
+			     "TUTTI_F16 can be trained.",
+			     name ? name : "", (int)dtype);
 		return -1;
 	}
 	struct param param = {.unit = unit,
@@ -238,10 +238,10 @@ int tutti_model_param_extern(tutti_model *model, int unit, const char *name, int
 tutti_status model_check_param(const struct tutti_model *model, const char *function, int param)
 {
 	if (!model)
-		return train_invalid("%s needs a model, not NULL.", function);
+		return fail_invalid("%s needs a model, not NULL.", function);
 	if (param < 0 || param >= model->param_count)
-		return train_invalid("%s: there is no parameter %d among %d.", function, param,
-				     model->param_count);
+		return fail_invalid("%s: there is no parameter %d among %d.", function, param,
+				    model->param_count);
 	return TUTTI_OK;
 }
 
@@ -249,8 +249,8 @@ tutti_status tutti_model_unit_uses(tutti_model *model, int unit, int param)
 {
 	TRY(model_check_param(model, "tutti_model_unit_uses", param));
 	if (unit < 0 || unit >= model->unit_count)
-		return train_invalid("tutti_model_unit_uses: there is no unit %d among %d.", unit,
-				     model->unit_count);
+		return fail_invalid("tutti_model_unit_uses: there is no unit %d among %d.", unit,
+				    model->unit_count);
 	for (int i = 0; i < model->use_count; i++)
 		if (model->uses[i].unit == unit && model->uses[i].param == param)
 			return TUTTI_OK;
@@ -261,8 +261,8 @@ tutti_status tutti_model_param_group(tutti_model *model, int param, int group)
 {
 	TRY(model_check_param(model, "tutti_model_param_group", param));
 	if (group < 0)
-		return train_invalid("Group %d of parameter '%s' is negative.", group,
-				     model->params[param].name);
+		return fail_invalid("Group %d of parameter '%s' is negative.", group,
+				    model->params[param].name);
 	model->params[param].group = group;
 	return TUTTI_OK;
 }
@@ -271,11 +271,11 @@ static tutti_status add_buffer(struct tutti_model *model, const char *name,
 			       const struct buffer *buffer)
 {
 	if (!model || (!buffer->data && buffer->count))
-		return train_invalid("tutti_model_buffer needs a model and data, not NULL.");
+		return fail_invalid("tutti_model_buffer needs a model and data, not NULL.");
 	TRY(model_check_tensor_name(model, "buffer", name));
 	if (buffer->dtype < TUTTI_F32 || buffer->dtype > TUTTI_U64)
-		return train_invalid("Buffer '%s' has an unknown type %d.", name,
-				     (int)buffer->dtype);
+		return fail_invalid("Buffer '%s' has an unknown type %d.", name,
+				    (int)buffer->dtype);
 	TRY(grow(&model->buffers, model->buffer_count, sizeof *model->buffers));
 	struct buffer *added = &model->buffers[model->buffer_count++];
 	*added = *buffer;
@@ -294,11 +294,11 @@ static tutti_status add_state(struct tutti_model *model, const char *name,
 			      const struct state *state)
 {
 	if (!model || (!state->data && state->bytes))
-		return train_invalid("tutti_model_state needs a model and data, not NULL.");
+		return fail_invalid("tutti_model_state needs a model and data, not NULL.");
 	TRY(model_check_name("state", name));
 	for (int i = 0; i < model->state_count; i++)
 		if (strcmp(model->states[i].name, name) == 0)
-			return train_invalid("There are two states '%s'.", name);
+			return fail_invalid("There are two states '%s'.", name);
 	TRY(grow(&model->states, model->state_count, sizeof *model->states));
 	struct state *added = &model->states[model->state_count++];
 	*added = *state;

@@ -20,13 +20,13 @@ static tutti_status check_axis(const char *function, const char *axis)
 	char why[AXES_WHY_BYTES];
 
 	if (!axes_add(&axes, axis, 1, why))
-		return train_invalid("%s: %s.", function, why);
+		return fail_invalid("%s: %s.", function, why);
 	if (axis_is_reduced(axis) || strcmp(axis, "pp") == 0)
-		return train_invalid("%s: axis '%s' divides %s.", function, axis,
-				     strcmp(axis, "pp") == 0
-					     ? "units: see tutti_model_unit_stage"
-					     : "data, and gradients are summed over it "
-					       "in any case");
+		return fail_invalid("%s: axis '%s' divides %s.", function, axis,
+				    strcmp(axis, "pp") == 0
+					    ? "units: see tutti_model_unit_stage"
+					    : "data, and gradients are summed over it "
+					      "in any case");
 	return TUTTI_OK;
 }
 
@@ -36,9 +36,9 @@ tutti_status tutti_model_param_split(tutti_model *model, int param, const char *
 	TRY(check_axis("tutti_model_param_split", axis));
 	struct param *of = &model->params[param];
 	if (dim < 0 || dim >= of->ndim)
-		return train_invalid("tutti_model_param_split: parameter '%s' has no dimension %d, "
-				     "but %d of them.",
-				     of->name, dim, of->ndim);
+		return fail_invalid("tutti_model_param_split: parameter '%s' has no dimension %d, "
+				    "but %d of them.",
+				    of->name, dim, of->ndim);
 	strcpy(of->split_axis, axis);
 	of->split_dim = dim;
 	return TUTTI_OK;
@@ -63,7 +63,7 @@ tutti_status tutti_model_param_partial(tutti_model *model, int param, const char
 	if (list_has(list, axis))
 		return TUTTI_OK;
 	if (strlen(list) + strlen(axis) + 2 > MODEL_PARTIAL_BYTES)
-		return train_invalid(
+		return fail_invalid(
 			"tutti_model_param_partial: the axes of parameter '%s' have more "
 			"than %d characters.",
 			model->params[param].name, MODEL_PARTIAL_BYTES - 1);
@@ -74,11 +74,11 @@ tutti_status tutti_model_param_partial(tutti_model *model, int param, const char
 tutti_status tutti_model_unit_stage(tutti_model *model, int unit, int stage)
 {
 	if (!model || unit < 0 || unit >= model->unit_count)
-		return train_invalid("tutti_model_unit_stage: there is no unit %d among %d.", unit,
-				     model ? model->unit_count : 0);
+		return fail_invalid("tutti_model_unit_stage: there is no unit %d among %d.", unit,
+				    model ? model->unit_count : 0);
 	if (stage < 0)
-		return train_invalid("tutti_model_unit_stage: unit '%s' cannot have stage %d.",
-				     model->units[unit].name, stage);
+		return fail_invalid("tutti_model_unit_stage: unit '%s' cannot have stage %d.",
+				    model->units[unit].name, stage);
 	model->units[unit].stage = stage;
 	return TUTTI_OK;
 }
@@ -124,13 +124,13 @@ static tutti_status check_stages(const struct tutti_model *model, const struct a
 	if (pp < 0)
 		return TUTTI_OK;
 	if (axes->axis[pp].size > MODEL_STAGES)
-		return train_invalid("'pp' has %d ranks; at most %d are allowed.",
-				     axes->axis[pp].size, MODEL_STAGES);
+		return fail_invalid("'pp' has %d ranks; at most %d are allowed.",
+				    axes->axis[pp].size, MODEL_STAGES);
 	for (int u = 0; u < model->unit_count && axes->axis[pp].size > 1; u++)
 		if (model->units[u].stage < 0)
-			return train_invalid("The mesh has %d stages, but unit '%s' has none: see "
-					     "tutti_model_unit_stage.",
-					     axes->axis[pp].size, model->units[u].name);
+			return fail_invalid("The mesh has %d stages, but unit '%s' has none: see "
+					    "tutti_model_unit_stage.",
+					    axes->axis[pp].size, model->units[u].name);
 	return TUTTI_OK;
 }
 
@@ -182,9 +182,9 @@ static tutti_status take_group(struct param *param, struct model_groups *groups,
 	if (param->part.sum_group >= 0)
 		return TUTTI_OK;
 	if (groups->count == MODEL_SUM_GROUPS)
-		return train_invalid("More than %d sets of axes and stages have gradients that are "
-				     "added up among them.",
-				     MODEL_SUM_GROUPS);
+		return fail_invalid("More than %d sets of axes and stages have gradients that are "
+				    "added up among them.",
+				    MODEL_SUM_GROUPS);
 	param->part.sum_group = groups->count;
 	groups->list[groups->count++] = group;
 	return TUTTI_OK;
@@ -284,7 +284,7 @@ tutti_status model_localize(struct tutti_model *model, int **locals, struct mode
 	TRY(divide(model, groups, axes, rank));
 	*locals = malloc(((size_t)model->param_count + 1) * sizeof **locals);
 	if (!*locals)
-		return train_no_memory("a model's table");
+		return fail_no_memory("a model's table");
 	keep_own(model, *locals, axes, rank);
 	return TUTTI_OK;
 }

@@ -8,17 +8,17 @@
 tutti_status model_check_name(const char *what, const char *name)
 {
 	if (!name || !*name)
-		return train_invalid("A %s needs a name.", what);
+		return fail_invalid("A %s needs a name.", what);
 	if (strlen(name) >= MODEL_NAME_BYTES)
-		return train_invalid(
+		return fail_invalid(
 			"The name of %s '%.40s...' has %zu bytes, more than the %d allowed.", what,
 			name, strlen(name), MODEL_NAME_BYTES - 1);
 	for (const char *c = name; *c; c++)
 		if ((unsigned char)*c < ' ')
-			return train_invalid("The name of a %s has a control character in it.",
-					     what);
+			return fail_invalid("The name of a %s has a control character in it.",
+					    what);
 	if (!utf8_is_valid(name))
-		return train_invalid("The name '%s' of a %s is not UTF-8.", name, what);
+		return fail_invalid("The name '%s' of a %s is not UTF-8.", name, what);
 	return TUTTI_OK;
 }
 
@@ -27,21 +27,21 @@ tutti_status model_check_tensor_name(const struct tutti_model *model, const char
 {
 	TRY(model_check_name(what, name));
 	if (strcmp(name, "__metadata__") == 0)
-		return train_invalid("A %s cannot be named '%s': safetensors reserves that name.",
-				     what, name);
+		return fail_invalid("A %s cannot be named '%s': safetensors reserves that name.",
+				    what, name);
 	for (int i = 0; i < model->param_count; i++)
 		if (strcmp(model->params[i].name, name) == 0)
-			return train_invalid(strcmp(what, "parameter") == 0
-						     ? "There are two parameters '%s'."
-						     : "A buffer cannot have the name of parameter "
-						       "'%s': an exported file has both.",
-					     name);
+			return fail_invalid(strcmp(what, "parameter") == 0
+						    ? "There are two parameters '%s'."
+						    : "A buffer cannot have the name of parameter "
+						      "'%s': an exported file has both.",
+					    name);
 	for (int i = 0; i < model->buffer_count; i++)
 		if (strcmp(model->buffers[i].name, name) == 0)
-			return train_invalid(strcmp(what, "buffer") == 0
-						     ? "There are two buffers '%s'."
-						     : "A parameter cannot have the name of buffer "
-						       "'%s': an exported file has both.",
-					     name);
+			return fail_invalid(strcmp(what, "buffer") == 0
+						    ? "There are two buffers '%s'."
+						    : "A parameter cannot have the name of buffer "
+						      "'%s': an exported file has both.",
+					    name);
 	return TUTTI_OK;
 }

@@ -99,7 +99,7 @@ static tutti_status tally_units(struct tally *tally, const struct model_layout *
 			  .tally = tally};
 
 	if (!s.buckets)
-		return train_no_memory("a trainer's tables");
+		return fail_no_memory("a trainer's tables");
 	for (int event = 0; event < 2 * s.units; event++) {
 		open_unit(&s, event);
 		if (!config->keep_after_forward || event >= s.units)
@@ -232,7 +232,7 @@ static tutti_status tally_grads(struct grads *s)
 	}
 	free(s->pending);
 	free(s->is_there);
-	return has_memory ? TUTTI_OK : train_no_memory("a trainer's tables");
+	return has_memory ? TUTTI_OK : fail_no_memory("a trainer's tables");
 }
 
 tutti_status slots_for_grads(struct slot_sizes *slots, const struct model_layout *layout,

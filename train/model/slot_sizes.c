@@ -18,7 +18,7 @@ tutti_status tally_make(struct tally *tally, int most)
 				.now = calloc(3 * room, sizeof *tally->now)};
 	if (!tally->all || !tally->now) {
 		tally_free(tally);
-		return train_no_memory("a trainer's tables");
+		return fail_no_memory("a trainer's tables");
 	}
 	tally->sizes = tally->all + room;
 	tally->above = tally->now + room;
@@ -95,7 +95,7 @@ static size_t bytes_of_two(const struct tally *tally, int cut)
 static tutti_status slots_make(struct slot_sizes *slots, int most)
 {
 	*slots = (struct slot_sizes){.bytes = malloc(((size_t)most + 1) * sizeof *slots->bytes)};
-	return slots->bytes ? TUTTI_OK : train_no_memory("a trainer's tables");
+	return slots->bytes ? TUTTI_OK : fail_no_memory("a trainer's tables");
 }
 
 static void add_slots(struct slot_sizes *slots, int count, size_t bytes)

@@ -225,7 +225,7 @@ static tutti_status cut_all(struct model_layout *layout, const struct tutti_mode
 	}
 	free(owners);
 	free(loads);
-	return has_memory ? TUTTI_OK : train_no_memory("the model's layout");
+	return has_memory ? TUTTI_OK : fail_no_memory("the model's layout");
 }
 
 static void list_add(int *list, int *count, int span)
@@ -245,7 +245,7 @@ static tutti_status list_units(struct model_layout *layout, const struct tutti_m
 	layout->unit_spans = calloc((size_t)model->unit_count + 1, sizeof *layout->unit_spans);
 	layout->unit_memory = list;
 	if (!layout->unit_spans || !list)
-		return train_no_memory("the model's layout");
+		return fail_no_memory("the model's layout");
 	for (int u = 0; u < model->unit_count; u++) {
 		int count = 0;
 		layout->unit_spans[u] = list;
@@ -267,7 +267,7 @@ static tutti_status fill(struct model_layout *layout, const struct tutti_model *
 	layout->places = calloc(params, sizeof *layout->places);
 	layout->param_memory = malloc(params * sizeof(int));
 	if (!layout->spans || !layout->places || !layout->param_memory)
-		return train_no_memory("the model's layout");
+		return fail_no_memory("the model's layout");
 	TRY(layout_homes(layout, model, config));
 	int *list = layout->param_memory;
 	for (enum kind kind = TRAINED; kind < KINDS; kind++) {

@@ -28,7 +28,7 @@ tutti_status layout_homes(struct model_layout *layout, const struct tutti_model 
 	layout->home_count = 0;
 	layout->unit_homes = malloc(((size_t)model->unit_count + 1) * sizeof *layout->unit_homes);
 	if (!layout->unit_homes)
-		return train_no_memory("the model's layout");
+		return fail_no_memory("the model's layout");
 	for (int u = 0; u < model->unit_count; u++) {
 		int leader = unit_leader(model, config, u);
 		layout->unit_homes[u] =

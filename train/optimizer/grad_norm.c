@@ -158,5 +158,5 @@ tutti_status norm_create(tutti_trainer *trainer)
 	trainer->shares = calloc((size_t)trainer->layout.shard_size, sizeof *trainer->shares);
 	trainer->other_shares = calloc(others, sizeof *trainer->other_shares);
 	return trainer->shares && trainer->other_shares ? TUTTI_OK
-							: train_no_memory("a trainer's tables");
+							: fail_no_memory("a trainer's tables");
 }

@@ -18,15 +18,15 @@ tutti_status optimizer_check(const tutti_trainer *trainer, const tutti_optimizer
 		if (!param_is_trained(param))
 			continue;
 		if (param->group >= num_groups)
-			return train_invalid("tutti_step: parameter '%s' is of group %d, but %d "
-					     "groups were given.",
-					     param->name, param->group, num_groups);
+			return fail_invalid("tutti_step: parameter '%s' is of group %d, but %d "
+					    "groups were given.",
+					    param->name, param->group, num_groups);
 		int kind = (int)groups[param->group].kind;
 		if (tensor->optimizer >= 0 && tensor->optimizer != kind)
-			return train_invalid("tutti_step: parameter '%s' was trained with %s, "
-					     "whose state %s cannot use.",
-					     param->name, optimizer_kind_name(tensor->optimizer),
-					     optimizer_kind_name(kind));
+			return fail_invalid("tutti_step: parameter '%s' was trained with %s, "
+					    "whose state %s cannot use.",
+					    param->name, optimizer_kind_name(tensor->optimizer),
+					    optimizer_kind_name(kind));
 	}
 	return TUTTI_OK;
 }
@@ -56,7 +56,7 @@ static tutti_status keep_room(struct last_step *last, int num_groups)
 		return TUTTI_OK;
 	tutti_optimizer *more = realloc(last->groups, (size_t)num_groups * sizeof *more);
 	if (!more)
-		return train_no_memory("%d optimizer groups", num_groups);
+		return fail_no_memory("%d optimizer groups", num_groups);
 	last->groups = more;
 	last->group_room = num_groups;
 	return TUTTI_OK;
@@ -233,17 +233,17 @@ static void update_pieces(tutti_trainer *trainer, const struct piece *pieces, in
 /* All pieces are updated, whatever fails: this rank's part is that of one step. */
 tutti_status optimizer_update(tutti_trainer *trainer, const tutti_optimizer *groups, float scale)
 {
-	struct train_failure first = {0};
+	struct kept_error first = {0};
 
 	for (int b = 0; b < trainer->layout.trained_count; b++) {
 		const struct bucket *bucket = &trainer->buckets[b];
 		update_pieces(trainer, trainer->pieces + bucket->first_piece, bucket->piece_count,
 			      groups, scale);
 		if (first.status == TUTTI_OK)
-			failure_note(&first, publish_bucket(trainer, b));
+			kept_error_note(&first, publish_bucket(trainer, b));
 	}
 	update_pieces(trainer, trainer->shadow.pieces, trainer->shadow.piece_count, groups, scale);
-	return failure_return(&first);
+	return kept_error_return(&first);
 }
 
 void optimizer_update_alone(tutti_trainer *trainer, const tutti_optimizer *groups, float scale)

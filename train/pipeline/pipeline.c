@@ -14,10 +14,10 @@ static tutti_status check_callbacks(const tutti_pipeline_config *config)
 	bool splits = config->schedule == TUTTI_ZERO_BUBBLE;
 
 	if (!config->forward || !config->backward)
-		return train_invalid("A pipeline has no %s.",
-				     config->forward ? "backward" : "forward");
+		return fail_invalid("A pipeline has no %s.",
+				    config->forward ? "backward" : "forward");
 	if (splits && !config->backward_weights)
-		return train_invalid("A pipeline with TUTTI_ZERO_BUBBLE has no backward_weights.");
+		return fail_invalid("A pipeline with TUTTI_ZERO_BUBBLE has no backward_weights.");
 	return TUTTI_OK;
 }
 
@@ -26,12 +26,12 @@ static tutti_status check_trainer(const struct tutti_pipeline *pipeline)
 	const tutti_trainer *trainer = pipeline->config.trainer;
 
 	if (trainer && (!trainer->mesh || trainer->job.comm != pipeline->whole))
-		return train_invalid("A pipeline has a trainer of another mesh: make both on the "
-				     "same one, the trainer by tutti_trainer_create_on.");
+		return fail_invalid("A pipeline has a trainer of another mesh: make both on the "
+				    "same one, the trainer by tutti_trainer_create_on.");
 	return trainer && trainer->config.on_device
-		       ? train_fail(TUTTI_ERR_UNSUPPORTED,
-				    "A pipeline has its buffers in host memory, but its trainer is "
-				    "on a GPU.")
+		       ? fail(TUTTI_ERR_UNSUPPORTED,
+			      "A pipeline has its buffers in host memory, but its trainer is "
+			      "on a GPU.")
 		       : TUTTI_OK;
 }
 
@@ -42,16 +42,16 @@ static tutti_status check(const tutti_pipeline_config *config, const struct pipe
 	char why[SCHEDULE_WHY_BYTES];
 
 	if (memcmp(config->reserved, zero.reserved, sizeof zero.reserved) != 0)
-		return train_invalid(
+		return fail_invalid(
 			"tutti_pipeline_config.reserved is not zero: zero-initialise it.");
 	if (!schedule_fits(shape, why))
-		return train_invalid("A pipeline cannot be made: %s.", why);
+		return fail_invalid("A pipeline cannot be made: %s.", why);
 	if (!is_type)
-		return train_invalid("A pipeline has elements of dtype %d, which is none.",
-				     (int)config->dtype);
+		return fail_invalid("A pipeline has elements of dtype %d, which is none.",
+				    (int)config->dtype);
 	if (config->count > (SIZE_MAX / 4) / dtype_bytes(config->dtype))
-		return train_invalid("A pipeline has messages of %zu elements, which are too many.",
-				     config->count);
+		return fail_invalid("A pipeline has messages of %zu elements, which are too many.",
+				    config->count);
 	return check_callbacks(config);
 }
 
@@ -89,7 +89,7 @@ static tutti_status expect_bubble(struct tutti_pipeline *pipeline)
 		free(lists);
 		free(all);
 		if (!step.has_memory)
-			return train_no_memory("the schedule of a pipeline");
+			return fail_no_memory("the schedule of a pipeline");
 		time = step.time;
 	}
 	pipeline->stats.bubble_expected = 1 - schedule_busy_time(shape, &times) / time;
@@ -117,8 +117,8 @@ static tutti_status join_line(struct tutti_pipeline *pipeline, tutti_mesh *mesh)
 	tutti_config config;
 
 	if (pipeline->step.shape.ranks > 1 && !(axis = tutti_mesh_comm(mesh, "pp")))
-		return failure_return(&(struct train_failure){TUTTI_ERR_INTERNAL,
-							      "The mesh lost its axis 'pp'."});
+		return kept_error_return(
+			&(struct kept_error){TUTTI_ERR_INTERNAL, "The mesh lost its axis 'pp'."});
 	TRY(axis ? tutti_comm_dup(axis, &pipeline->line)
 		 : tutti_comm_split(pipeline->whole, tutti_rank(pipeline->whole), 0, NULL,
 				    &pipeline->line));
@@ -129,24 +129,24 @@ static tutti_status join_line(struct tutti_pipeline *pipeline, tutti_mesh *mesh)
 
 static tutti_status make(struct tutti_pipeline *pipeline, tutti_mesh *mesh)
 {
-	TRY(failure_agree(pipeline->whole, check(&pipeline->config, &pipeline->step.shape)));
-	TRY(failure_agree(pipeline->whole, check_trainer(pipeline)));
+	TRY(error_agree(pipeline->whole, check(&pipeline->config, &pipeline->step.shape)));
+	TRY(error_agree(pipeline->whole, check_trainer(pipeline)));
 	TRY(texts_compare(pipeline->whole, "pipelines", "pass the same config on every rank",
 			  write_config, pipeline));
-	TRY(failure_agree(pipeline->whole, allocate(pipeline)));
-	return failure_agree(pipeline->whole, join_line(pipeline, mesh));
+	TRY(error_agree(pipeline->whole, allocate(pipeline)));
+	return error_agree(pipeline->whole, join_line(pipeline, mesh));
 }
 
 tutti_status tutti_pipeline_create(tutti_pipeline **pipeline, tutti_mesh *mesh,
 				   const tutti_pipeline_config *config)
 {
 	if (!pipeline || !mesh || !config)
-		return train_invalid("tutti_pipeline_create: %s is NULL.", !pipeline ? "pipeline"
-									   : !mesh   ? "mesh"
-										     : "config");
+		return fail_invalid("tutti_pipeline_create: %s is NULL.", !pipeline ? "pipeline"
+									  : !mesh   ? "mesh"
+										    : "config");
 	struct tutti_pipeline *made = calloc(1, sizeof *made);
 	if (!made)
-		return train_no_memory("a pipeline");
+		return fail_no_memory("a pipeline");
 	made->config = *config;
 	made->step.shape =
 		(struct pipeline_shape){config->schedule, tutti_mesh_size(mesh, "pp"),
@@ -156,9 +156,9 @@ tutti_status tutti_pipeline_create(tutti_pipeline **pipeline, tutti_mesh *mesh,
 	made->bytes = config->count * dtype_bytes(config->dtype);
 	tutti_status status = make(made, mesh);
 	if (status != TUTTI_OK) {
-		struct train_failure failure = failure_of(status);
+		struct kept_error failure = kept_error_of(status);
 		tutti_pipeline_destroy(made);
-		return failure_return(&failure);
+		return kept_error_return(&failure);
 	}
 	*pipeline = made;
 	return TUTTI_OK;
@@ -186,8 +186,8 @@ void tutti_pipeline_destroy(tutti_pipeline *pipeline)
 tutti_status tutti_pipeline_stats_of(const tutti_pipeline *pipeline, tutti_pipeline_stats *stats)
 {
 	if (!pipeline || !stats)
-		return train_invalid("tutti_pipeline_stats_of: %s is NULL.",
-				     pipeline ? "stats" : "pipeline");
+		return fail_invalid("tutti_pipeline_stats_of: %s is NULL.",
+				    pipeline ? "stats" : "pipeline");
 	*stats = pipeline->stats;
 	return TUTTI_OK;
 }

@@ -62,7 +62,7 @@ struct tutti_pipeline {
 	bool is_running;
 	/* In this step a callback has failed, here or on a rank whose message has come. */
 	bool has_failed;
-	struct train_failure failure; /* this rank's own */
+	struct kept_error failure; /* this rank's own */
 	int held;
 	double busy_seconds;
 	tutti_pipeline_stats stats;

@@ -9,8 +9,8 @@ static tutti_status check_trainer(const tutti_trainer *trainer)
 {
 	if (!trainer || (trainer->batch.is_open && trainer->batch.pass == TUTTI_PASS_EVAL))
 		return TUTTI_OK;
-	return train_invalid("tutti_pipeline_forward: the pipeline's trainer is in no evaluation: "
-			     "call tutti_micro_batch with TUTTI_PASS_EVAL first.");
+	return fail_invalid("tutti_pipeline_forward: the pipeline's trainer is in no evaluation: "
+			    "call tutti_micro_batch with TUTTI_PASS_EVAL first.");
 }
 
 /* The plan of the last evaluation is good for the next one. */
@@ -22,7 +22,7 @@ static tutti_status prepare(struct tutti_pipeline *pipeline, int micro_batches)
 	shape.micro_batches = micro_batches;
 	TRY(check_trainer(pipeline->config.trainer));
 	if (!schedule_fits(&shape, why))
-		return train_invalid("tutti_pipeline_forward: %s.", why);
+		return fail_invalid("tutti_pipeline_forward: %s.", why);
 	if (pipeline->evaluation.list.at &&
 	    pipeline->evaluation.shape.micro_batches == micro_batches)
 		return TUTTI_OK;
@@ -43,12 +43,12 @@ static void write_number(FILE *file, const void *of)
 static tutti_status compare(const struct tutti_pipeline *pipeline, tutti_status own,
 			    int micro_batches)
 {
-	struct train_failure failure = failure_of(own);
+	struct kept_error failure = kept_error_of(own);
 	int64_t most[] = {own != TUTTI_OK, micro_batches, -(int64_t)micro_batches};
 
 	TRY(tutti_all_reduce(most, most, 3, TUTTI_I64, TUTTI_MAX, pipeline->whole, NULL));
 	if (most[0])
-		return failure_agree(pipeline->whole, failure_return(&failure));
+		return error_agree(pipeline->whole, kept_error_return(&failure));
 	if (most[1] == -most[2])
 		return TUTTI_OK;
 	return texts_compare(pipeline->whole, "evaluations",
@@ -59,9 +59,9 @@ static tutti_status compare(const struct tutti_pipeline *pipeline, tutti_status 
 tutti_status tutti_pipeline_forward(tutti_pipeline *pipeline, int micro_batches)
 {
 	if (!pipeline)
-		return train_invalid("tutti_pipeline_forward: pipeline is NULL.");
+		return fail_invalid("tutti_pipeline_forward: pipeline is NULL.");
 	if (pipeline->is_running)
-		return train_invalid(
+		return fail_invalid(
 			"tutti_pipeline_forward was called in a callback of the pipeline.");
 	TRY(compare(pipeline, prepare(pipeline, micro_batches), micro_batches));
 	return pipeline_execute(pipeline, &pipeline->evaluation);

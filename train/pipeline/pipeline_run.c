@@ -29,9 +29,9 @@ static tutti_status pipeline_check_units_closed(const tutti_trainer *trainer)
 	if (!trainer || trainer->batch.open_pass == UNIT_NONE)
 		return TUTTI_OK;
 	const char *pass = pass_name(trainer->batch.open_pass);
-	return train_invalid("It returned while unit '%s' was in %s: it must call tutti_%s_end for "
-			     "each unit that it begins.",
-			     trainer->model.units[trainer->batch.open_unit].name, pass, pass);
+	return fail_invalid("It returned while unit '%s' was in %s: it must call tutti_%s_end for "
+			    "each unit that it begins.",
+			    trainer->model.units[trainer->batch.open_unit].name, pass, pass);
 }
 
 /* Gradients are final with the end of a backward in the stage's last action. */
@@ -71,15 +71,15 @@ static tutti_status call(const struct tutti_pipeline *pipeline, const struct act
 static void note_failure(struct tutti_pipeline *pipeline, const struct action *action,
 			 tutti_status status)
 {
-	struct train_failure failure = failure_of(status);
+	struct kept_error failure = kept_error_of(status);
 
 	if (!failure.message[0])
 		snprintf(failure.message, sizeof failure.message, "It returned '%s'.",
 			 tutti_status_string(status));
-	failure_note(&pipeline->failure,
-		     train_fail(status, "The %s of stage %d, micro-batch %d, failed: %.400s",
-				name_of(action->kind), action->stage, action->micro_batch,
-				failure.message));
+	kept_error_note(&pipeline->failure,
+			fail(status, "The %s of stage %d, micro-batch %d, failed: %.400s",
+			     name_of(action->kind), action->stage, action->micro_batch,
+			     failure.message));
 	pipeline_fail(pipeline);
 }
 
@@ -162,13 +162,13 @@ static tutti_status run_list(struct tutti_pipeline *pipeline)
 static tutti_status agree(const struct tutti_pipeline *pipeline)
 {
 	char prefix[32];
-	tutti_status status = failure_agree(pipeline->whole, failure_return(&pipeline->failure));
-	struct train_failure agreed = failure_of(status);
+	tutti_status status = error_agree(pipeline->whole, kept_error_return(&pipeline->failure));
+	struct kept_error agreed = kept_error_of(status);
 
 	if (status == TUTTI_OK || strcmp(agreed.message, pipeline->failure.message) != 0)
 		return status;
 	snprintf(prefix, sizeof prefix, "On rank %d: ", tutti_rank(pipeline->whole));
-	return train_fail(status, "%s%s", prefix, agreed.message);
+	return fail(status, "%s%s", prefix, agreed.message);
 }
 
 static tutti_status share_times(struct tutti_pipeline *pipeline, double seconds)
@@ -194,7 +194,7 @@ static void begin_step(struct tutti_pipeline *pipeline)
 
 	if (status == TUTTI_OK)
 		return;
-	failure_note(&pipeline->failure, status);
+	kept_error_note(&pipeline->failure, status);
 	pipeline_fail(pipeline);
 }
 
@@ -203,13 +203,13 @@ tutti_status pipeline_execute(struct tutti_pipeline *pipeline, const struct stag
 	pipeline->plan = plan;
 	pipeline->held = 0;
 	pipeline->has_failed = false;
-	pipeline->failure = (struct train_failure){0};
+	pipeline->failure = (struct kept_error){0};
 	pipeline->is_running = true;
 	if (plan == &pipeline->step)
 		begin_step(pipeline);
 	tutti_status status = run_list(pipeline);
 	pipeline->is_running = false;
-	failure_note(&pipeline->failure, status);
+	kept_error_note(&pipeline->failure, status);
 	if (status != TUTTI_OK) {
 		pipeline_fail(pipeline);
 		messages_abandon(pipeline);
@@ -223,18 +223,17 @@ static tutti_status pipeline_hold_gradients(tutti_trainer *trainer)
 		return TUTTI_OK;
 	TRY(trainer_check_no_unit(trainer, "tutti_pipeline_run"));
 	if (!trainer->batch.is_open || trainer->batch.pass == TUTTI_PASS_EVAL)
-		return train_invalid("tutti_pipeline_run: the pipeline's trainer has no open step: "
-				     "call tutti_micro_batch with TUTTI_PASS_LAST first.");
+		return fail_invalid("tutti_pipeline_run: the pipeline's trainer has no open step: "
+				    "call tutti_micro_batch with TUTTI_PASS_LAST first.");
 	return tutti_grads_hold(trainer, 1);
 }
 
 tutti_status tutti_pipeline_run(tutti_pipeline *pipeline)
 {
 	if (!pipeline)
-		return train_invalid("tutti_pipeline_run: pipeline is NULL.");
+		return fail_invalid("tutti_pipeline_run: pipeline is NULL.");
 	if (pipeline->is_running)
-		return train_invalid(
-			"tutti_pipeline_run was called in a callback of the pipeline.");
+		return fail_invalid("tutti_pipeline_run was called in a callback of the pipeline.");
 	TRY(pipeline_hold_gradients(pipeline->config.trainer)); /* before anything is sent */
 	double start = seconds_now();
 	pipeline->busy_seconds = 0;

@@ -27,11 +27,11 @@ static tutti_status buffers_create(const struct tutti_pipeline *pipeline,
 	for (int i = 0; *buffers && i < count; i++) {
 		(*buffers)[i].data = aligned_alloc(ALIGNMENT, bytes);
 		if (!(*buffers)[i].data)
-			return train_no_memory("%d buffers of %zu bytes of a pipeline", count,
-					       bytes);
+			return fail_no_memory("%d buffers of %zu bytes of a pipeline", count,
+					      bytes);
 		memset((*buffers)[i].data, 0, bytes);
 	}
-	return *buffers ? TUTTI_OK : train_no_memory("the buffers of a pipeline");
+	return *buffers ? TUTTI_OK : fail_no_memory("the buffers of a pipeline");
 }
 
 /* The list of buffers ends with one that has no data. */
@@ -54,7 +54,7 @@ tutti_status inbox_create(struct tutti_pipeline *pipeline, enum stage_way way)
 	TRY(buffers_create(pipeline, &inbox->buffers, count));
 	inbox->free = calloc((size_t)count + 1, sizeof *inbox->free);
 	if (!inbox->free)
-		return train_no_memory("the receives of a pipeline");
+		return fail_no_memory("the receives of a pipeline");
 	for (int i = count - 1; i >= 0; i--)
 		inbox->free[inbox->free_count++] = i;
 	return TUTTI_OK;
@@ -119,14 +119,14 @@ static tutti_status inbox_wait(const struct tutti_pipeline *pipeline, const stru
 
 	if (status != TUTTI_IN_PROGRESS)
 		return status;
-	return train_fail(TUTTI_ERR_TIMEOUT,
-			  "A pipeline's %s of micro-batch %d did not arrive from rank %d within "
-			  "%d ms: is that rank still in the %s of stage %d, or in an earlier "
-			  "callback?",
-			  way_names[inbox->way], action->micro_batch,
-			  tutti_parent_rank(pipeline->line, inbox->peer), pipeline->timeout_ms,
-			  is_activation ? "forward" : "backward",
-			  action->stage + (is_activation ? -1 : 1));
+	return fail(TUTTI_ERR_TIMEOUT,
+		    "A pipeline's %s of micro-batch %d did not arrive from rank %d within "
+		    "%d ms: is that rank still in the %s of stage %d, or in an earlier "
+		    "callback?",
+		    way_names[inbox->way], action->micro_batch,
+		    tutti_parent_rank(pipeline->line, inbox->peer), pipeline->timeout_ms,
+		    is_activation ? "forward" : "backward",
+		    action->stage + (is_activation ? -1 : 1));
 }
 
 static tutti_status outbox_wait(const struct tutti_pipeline *pipeline, const struct outbox *outbox,
@@ -136,11 +136,11 @@ static tutti_status outbox_wait(const struct tutti_pipeline *pipeline, const str
 
 	if (status != TUTTI_IN_PROGRESS)
 		return status;
-	return train_fail(TUTTI_ERR_TIMEOUT,
-			  "A pipeline's %s to rank %d was not received within %d ms: is that rank "
-			  "still in a callback?",
-			  way_names[outbox->way], tutti_parent_rank(pipeline->line, outbox->peer),
-			  pipeline->timeout_ms);
+	return fail(TUTTI_ERR_TIMEOUT,
+		    "A pipeline's %s to rank %d was not received within %d ms: is that rank "
+		    "still in a callback?",
+		    way_names[outbox->way], tutti_parent_rank(pipeline->line, outbox->peer),
+		    pipeline->timeout_ms);
 }
 
 tutti_status inbox_take(struct tutti_pipeline *pipeline, enum stage_way way, int action,

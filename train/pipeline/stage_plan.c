@@ -19,7 +19,7 @@ static tutti_status allocate(struct stage_plan *plan)
 		plan->buffer_of[way] = calloc(actions, sizeof *plan->buffer_of[way]);
 		has_memory = has_memory && plan->needed_by[way] && plan->buffer_of[way];
 	}
-	return has_memory ? TUTTI_OK : train_no_memory("the tasks of a pipeline");
+	return has_memory ? TUTTI_OK : fail_no_memory("the tasks of a pipeline");
 }
 
 static void index_action(struct stage_plan *plan, int i)
@@ -44,7 +44,7 @@ tutti_status stage_plan_make(struct stage_plan *plan, const struct pipeline_shap
 {
 	*plan = (struct stage_plan){.shape = *shape, .list = list};
 	if (!plan->list.at)
-		return train_no_memory("the schedule of a pipeline");
+		return fail_no_memory("the schedule of a pipeline");
 	TRY(allocate(plan));
 	for (int i = 0; i < plan->list.count; i++)
 		index_action(plan, i);

@@ -35,18 +35,18 @@ tutti_status tutti_rpc_context_begin(tutti_rpc *rpc, uint64_t *context)
 	if (!remote)
 		return status;
 	if (!context)
-		return train_invalid("tutti_rpc_context_begin: context is NULL.");
+		return fail_invalid("tutti_rpc_context_begin: context is NULL.");
 	if (remote->size > RANKS_MAX)
-		return train_fail(TUTTI_ERR_UNSUPPORTED,
-				  "tutti_rpc_context_begin: the rpc has %d ranks; contexts are for "
-				  "up to %d.",
-				  remote->size, RANKS_MAX);
+		return fail(TUTTI_ERR_UNSUPPORTED,
+			    "tutti_rpc_context_begin: the rpc has %d ranks; contexts are for "
+			    "up to %d.",
+			    remote->size, RANKS_MAX);
 	pthread_mutex_lock(&remote->lock);
 	if (remote->begun >= TUTTI_RPC_CONTEXTS)
-		status = train_fail(TUTTI_ERR_MEMORY,
-				    "tutti_rpc_context_begin: rank %d has begun %d contexts that "
-				    "have not ended: call tutti_rpc_context_end.",
-				    remote->rank, remote->begun);
+		status = fail(TUTTI_ERR_MEMORY,
+			      "tutti_rpc_context_begin: rank %d has begun %d contexts that "
+			      "have not ended: call tutti_rpc_context_end.",
+			      remote->rank, remote->begun);
 	else
 		status = context_make(remote, next_number(remote), true, &made);
 	if (status == TUTTI_OK)
@@ -67,16 +67,16 @@ tutti_status context_take(struct remote *remote, const char *call, uint64_t numb
 		return context_unknown(call, number, ", or it has ended");
 	pthread_mutex_lock(&remote->lock);
 	if (!(*context)->is_begun)
-		status = train_invalid("%s: context %" PRIx64 " was begun by rank %d, which alone "
-				       "steps and ends it.",
-				       call, number, context_beginner(number));
+		status = fail_invalid("%s: context %" PRIx64 " was begun by rank %d, which alone "
+				      "steps and ends it.",
+				      call, number, context_beginner(number));
 	else if ((*context)->is_busy)
-		status = train_invalid("%s: another thread steps or ends context %" PRIx64 ".",
-				       call, number);
+		status = fail_invalid("%s: another thread steps or ends context %" PRIx64 ".", call,
+				      number);
 	else if ((*context)->state == CONTEXT_ENDS && state != CONTEXT_ENDS)
-		status = train_invalid("%s: context %" PRIx64 " has ended on some ranks: call "
-				       "tutti_rpc_context_end again.",
-				       call, number);
+		status = fail_invalid("%s: context %" PRIx64 " has ended on some ranks: call "
+				      "tutti_rpc_context_end again.",
+				      call, number);
 	else {
 		(*context)->is_busy = true;
 		(*context)->state = state;
@@ -108,7 +108,7 @@ static tutti_status end_on_others(struct remote *remote, struct remote_context *
 {
 	const tutti_rpc_piece pieces[] = {{&context->number, sizeof context->number}, {NULL, 0}};
 	struct remote_peers *peers;
-	struct train_failure first = {0};
+	struct kept_error first = {0};
 
 	TRY(remote_peers_of(remote, context, &peers));
 	remote_peers_call(remote, peers, "tutti.context.end", pieces, timeout_ms, end_here, NULL);
@@ -123,7 +123,7 @@ static tutti_status end_on_others(struct remote *remote, struct remote_context *
 	}
 	pthread_mutex_unlock(&remote->lock);
 	free(peers);
-	return failure_return(&first);
+	return kept_error_return(&first);
 }
 
 tutti_status tutti_rpc_context_end(tutti_rpc *rpc, uint64_t number, int timeout_ms)
@@ -139,7 +139,7 @@ tutti_status tutti_rpc_context_end(tutti_rpc *rpc, uint64_t number, int timeout_
 	if (rpc_context() == number)
 		rpc_context_set(0);
 	status = end_on_others(remote, context, timeout_ms);
-	struct train_failure failure = failure_of(status);
+	struct kept_error failure = kept_error_of(status);
 	if (status == TUTTI_OK) {
 		pthread_mutex_lock(&remote->lock);
 		context_remove(remote, context);
@@ -148,8 +148,8 @@ tutti_status tutti_rpc_context_end(tutti_rpc *rpc, uint64_t number, int timeout_
 		return TUTTI_OK;
 	}
 	context_give(remote, context, CONTEXT_ENDS);
-	return train_fail(status, "tutti_rpc_context_end, which can be called again: %s",
-			  failure.message);
+	return fail(status, "tutti_rpc_context_end, which can be called again: %s",
+		    failure.message);
 }
 
 tutti_status tutti_rpc_context_ranks(tutti_rpc *rpc, uint64_t number, int *ranks, int room,
@@ -161,17 +161,17 @@ tutti_status tutti_rpc_context_ranks(tutti_rpc *rpc, uint64_t number, int *ranks
 	if (!remote)
 		return status;
 	if (!count || room < 0 || (room > 0 && !ranks))
-		return train_invalid("tutti_rpc_context_ranks: room for %d ranks at %p, count at "
-				     "%p.",
-				     room, (void *)ranks, (void *)count);
+		return fail_invalid("tutti_rpc_context_ranks: room for %d ranks at %p, count at "
+				    "%p.",
+				    room, (void *)ranks, (void *)count);
 	struct remote_context *context = context_find(remote, number);
 	if (!context)
 		return context_unknown("tutti_rpc_context_ranks", number, ", or it has ended");
 	pthread_mutex_lock(&remote->lock);
 	if (!context->is_begun)
-		status = train_invalid("tutti_rpc_context_ranks: rank %d knows the participants of "
-				       "context %" PRIx64 ", which it began.",
-				       context_beginner(number), number);
+		status = fail_invalid("tutti_rpc_context_ranks: rank %d knows the participants of "
+				      "context %" PRIx64 ", which it began.",
+				      context_beginner(number), number);
 	for (int rank = 0, n = 0; status == TUTTI_OK && rank < remote->size; rank++) {
 		if (context->is_participant[rank] && n++ < room)
 			ranks[n - 1] = rank;

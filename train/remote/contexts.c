@@ -16,7 +16,7 @@ int context_beginner(uint64_t number)
 
 tutti_status context_unknown(const char *call, uint64_t number, const char *why)
 {
-	return train_invalid("%s: there is no context %" PRIx64 "%s.", call, number, why);
+	return fail_invalid("%s: there is no context %" PRIx64 "%s.", call, number, why);
 }
 
 static struct remote_context *look_up(const struct remote *remote, uint64_t number)
@@ -47,7 +47,7 @@ tutti_status context_make(struct remote *remote, uint64_t number, bool is_begun,
 		made->is_participant = calloc((size_t)remote->size, 1);
 	if (!made || (is_begun && !made->is_participant)) {
 		free(made);
-		return train_no_memory("context %" PRIx64, number);
+		return fail_no_memory("context %" PRIx64, number);
 	}
 	made->number = number;
 	made->is_begun = is_begun;
@@ -133,10 +133,10 @@ static tutti_status joined(struct remote *remote, struct remote_context *context
 	pthread_mutex_lock(&remote->lock);
 	if (status == TUTTI_OK && beginner != remote->rank &&
 	    !tutti_rpc_is_alive(remote->rpc, beginner))
-		status = train_fail(TUTTI_ERR_PEER, "rank %d, which began it, has died, or left",
-				    beginner);
+		status = fail(TUTTI_ERR_PEER, "rank %d, which began it, has died, or left",
+			      beginner);
 	if (status == TUTTI_OK && context->is_gone)
-		status = train_invalid("it has ended, or the first call here has failed");
+		status = fail_invalid("it has ended, or the first call here has failed");
 	if (status == TUTTI_OK) {
 		context->is_joined = true;
 		if (context->is_begun)
@@ -163,10 +163,10 @@ tutti_status context_enter(struct remote *remote, uint64_t number, struct remote
 	status = joined(remote, *context, join(remote, *context));
 	if (status == TUTTI_OK)
 		return TUTTI_OK;
-	struct train_failure failure = failure_of(status);
+	struct kept_error failure = kept_error_of(status);
 	context_leave(remote, *context);
-	return train_fail(status, "tutti_rpc_context_add, context %" PRIx64 ": %s", number,
-			  failure.message);
+	return fail(status, "tutti_rpc_context_add, context %" PRIx64 ": %s", number,
+		    failure.message);
 }
 
 /* On the beginner. */
@@ -178,14 +178,14 @@ tutti_status context_on_join(void *arg, const tutti_rpc_request *request, tutti_
 
 	(void)reply;
 	if (request->bytes != sizeof number)
-		return train_invalid("a request of %zu bytes", request->bytes);
+		return fail_invalid("a request of %zu bytes", request->bytes);
 	memcpy(&number, request->data, sizeof number);
 	pthread_mutex_lock(&remote->lock);
 	struct remote_context *context = look_up(remote, number);
 	if (!context || !context->is_begun || context->state == CONTEXT_ENDS)
-		status = train_invalid("there is no such context here: it has ended");
+		status = fail_invalid("there is no such context here: it has ended");
 	else if (context->state != CONTEXT_ADDS)
-		status = train_invalid("it is in a step: functions that add return before");
+		status = fail_invalid("it is in a step: functions that add return before");
 	else
 		context->is_participant[request->rank] = 1;
 	pthread_mutex_unlock(&remote->lock);
@@ -200,10 +200,10 @@ tutti_status context_on_end(void *arg, const tutti_rpc_request *request, tutti_r
 
 	(void)reply;
 	if (request->bytes != sizeof number)
-		return train_invalid("a request of %zu bytes", request->bytes);
+		return fail_invalid("a request of %zu bytes", request->bytes);
 	memcpy(&number, request->data, sizeof number);
 	if (context_beginner(number) != request->rank)
-		return train_invalid("rank %d began it", context_beginner(number));
+		return fail_invalid("rank %d began it", context_beginner(number));
 	pthread_mutex_lock(&remote->lock);
 	struct remote_context *context = look_up(remote, number);
 	if (context && !context->is_begun)

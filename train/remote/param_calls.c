@@ -22,23 +22,23 @@ static bool name_is_good(const char *name)
 static tutti_status check_param(const tutti_rpc_param *param, const int *number)
 {
 	if (!param || !number)
-		return train_invalid("tutti_rpc_param_add: param or number is NULL.");
+		return fail_invalid("tutti_rpc_param_add: param or number is NULL.");
 	if (!name_is_good(param->name))
-		return train_invalid("tutti_rpc_param_add: a parameter's name has 1 to %d "
-				     "printable bytes.",
-				     REMOTE_NAME_BYTES);
+		return fail_invalid("tutti_rpc_param_add: a parameter's name has 1 to %d "
+				    "printable bytes.",
+				    REMOTE_NAME_BYTES);
 	if (!param->values && param->count > 0)
-		return train_invalid("tutti_rpc_param_add: parameter '%s' has %zu values at NULL.",
-				     param->name, param->count);
+		return fail_invalid("tutti_rpc_param_add: parameter '%s' has %zu values at NULL.",
+				    param->name, param->count);
 	if (param->count > SIZE_MAX / sizeof(float))
-		return train_invalid("tutti_rpc_param_add: parameter '%s' has %zu values, more "
-				     "than memory can have.",
-				     param->name, param->count);
+		return fail_invalid("tutti_rpc_param_add: parameter '%s' has %zu values, more "
+				    "than memory can have.",
+				    param->name, param->count);
 	if (param->group < 0 || (param->flags & ~TUTTI_PARAM_NO_DECAY))
-		return train_invalid("tutti_rpc_param_add: parameter '%s' has group %d and flags "
-				     "0x%x; groups count from 0, and the only flag is "
-				     "TUTTI_PARAM_NO_DECAY.",
-				     param->name, param->group, (unsigned)param->flags);
+		return fail_invalid("tutti_rpc_param_add: parameter '%s' has group %d and flags "
+				    "0x%x; groups count from 0, and the only flag is "
+				    "TUTTI_PARAM_NO_DECAY.",
+				    param->name, param->group, (unsigned)param->flags);
 	return TUTTI_OK;
 }
 
@@ -52,7 +52,7 @@ tutti_status tutti_rpc_param_add(tutti_rpc *rpc, const tutti_rpc_param *param, i
 	TRY(check_param(param, number));
 	struct remote_param *made = calloc(1, sizeof *made);
 	if (!made)
-		return train_no_memory("parameter '%s'", param->name);
+		return fail_no_memory("parameter '%s'", param->name);
 	*made = (struct remote_param){.values = param->values,
 				      .count = param->count,
 				      .group = param->group,
@@ -98,7 +98,7 @@ static struct remote *check_lock(tutti_rpc *rpc, const char *call, const int *nu
 
 	if (!remote || (numbers && count >= 0))
 		return remote;
-	*status = train_invalid("%s: %d parameters at %p.", call, count, (const void *)numbers);
+	*status = fail_invalid("%s: %d parameters at %p.", call, count, (const void *)numbers);
 	return NULL;
 }
 

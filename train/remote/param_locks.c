@@ -54,12 +54,12 @@ static tutti_status late(const struct remote *remote, int busy, int timeout_ms)
 {
 	const struct remote_param *param = remote->params[busy];
 
-	return train_fail(TUTTI_ERR_TIMEOUT,
-			  "parameter '%s' of rank %d is still locked by %s after %d ms: call "
-			  "tutti_rpc_param_unlock before a function waits for others.",
-			  param->name, remote->rank,
-			  param->is_updated ? "a step" : "a reader, or a step that waits for one",
-			  timeout_ms);
+	return fail(TUTTI_ERR_TIMEOUT,
+		    "parameter '%s' of rank %d is still locked by %s after %d ms: call "
+		    "tutti_rpc_param_unlock before a function waits for others.",
+		    param->name, remote->rank,
+		    param->is_updated ? "a step" : "a reader, or a step that waits for one",
+		    timeout_ms);
 }
 
 /* Waits, with the lock, until all are free. */
@@ -129,16 +129,16 @@ static tutti_status drop_one(struct remote *remote, int number, bool updates)
 	pthread_mutex_unlock(&remote->lock);
 	remote_param_end(gone);
 	return held ? TUTTI_OK
-		    : train_invalid("tutti_rpc_param_unlock: parameter %d of rank %d is not "
-				    "locked.",
-				    number, remote->rank);
+		    : fail_invalid("tutti_rpc_param_unlock: parameter %d of rank %d is not "
+				   "locked.",
+				   number, remote->rank);
 }
 
 tutti_status param_locks_drop(struct remote *remote, const int *numbers, int count, bool updates)
 {
-	struct train_failure first = {0};
+	struct kept_error first = {0};
 
 	for (int i = 0; i < count; i++)
-		failure_note(&first, drop_one(remote, numbers[i], updates));
-	return failure_return(&first);
+		kept_error_note(&first, drop_one(remote, numbers[i], updates));
+	return kept_error_return(&first);
 }

@@ -84,13 +84,13 @@ struct remote *remote_of(tutti_rpc *rpc, const char *call, tutti_status *status)
 	struct remote *remote = NULL;
 
 	if (!rpc) {
-		*status = train_invalid("%s: the rpc is NULL.", call);
+		*status = fail_invalid("%s: the rpc is NULL.", call);
 		return NULL;
 	}
 	if (!rpc_extension_data(rpc)) {
 		remote = remote_make(rpc);
 		if (!remote) {
-			*status = train_no_memory("the contexts of an rpc");
+			*status = fail_no_memory("the contexts of an rpc");
 			return NULL;
 		}
 		if (!rpc_extension_set(rpc, &(struct rpc_extension){.data = remote,

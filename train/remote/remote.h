@@ -158,7 +158,7 @@ struct remote_peer {
 	tutti_rpc_future *future;
 	tutti_rpc_answer answer;
 	struct step_measure measure;
-	struct train_failure failure; /* of the last call */
+	struct kept_error failure; /* of the last call */
 };
 struct remote_peers {
 	int count;

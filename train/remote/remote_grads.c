@@ -18,12 +18,12 @@ static tutti_status check_number(struct remote *remote, const char *call, int nu
 	if (!param)
 		status = remote_param_unknown(remote, call, number);
 	else if (count != param->count)
-		status = train_invalid("%s: %zu gradients, but parameter '%s' of rank %d has %zu "
-				       "values.",
-				       call, count, param->name, remote->rank, param->count);
+		status = fail_invalid("%s: %zu gradients, but parameter '%s' of rank %d has %zu "
+				      "values.",
+				      call, count, param->name, remote->rank, param->count);
 	else if (!grad && count > 0)
-		status = train_invalid("%s: the gradients of parameter '%s' are NULL.", call,
-				       param->name);
+		status = fail_invalid("%s: the gradients of parameter '%s' are NULL.", call,
+				      param->name);
 	pthread_mutex_unlock(&remote->lock);
 	return status;
 }
@@ -36,7 +36,7 @@ static tutti_status make_room(struct remote_context *context, int number)
 	struct context_sum *more =
 		realloc(context->sums, ((size_t)number + 1) * sizeof *context->sums);
 	if (!more)
-		return train_no_memory("the sums of context %" PRIx64, context->number);
+		return fail_no_memory("the sums of context %" PRIx64, context->number);
 	memset(more + context->num_sums, 0,
 	       (size_t)(number + 1 - context->num_sums) * sizeof *more);
 	context->sums = more;
@@ -54,7 +54,7 @@ static tutti_status add(struct remote_context *context, int number, const float 
 	}
 	sum->values = malloc(count ? count * sizeof *sum->values : 1);
 	if (!sum->values)
-		return train_no_memory("%zu gradients of context %" PRIx64, count, context->number);
+		return fail_no_memory("%zu gradients of context %" PRIx64, count, context->number);
 	if (count)
 		memcpy(sum->values, grad, count * sizeof *sum->values);
 	sum->count = count;
@@ -72,9 +72,9 @@ static tutti_status check_state(struct remote *remote, const struct remote_conte
 	if (is_gone)
 		return context_unknown("tutti_rpc_context_add", context->number, ": it has ended");
 	if (!adds)
-		return train_invalid("tutti_rpc_context_add: context %" PRIx64 " is in a step, or "
-				     "one has failed: functions that add return before.",
-				     context->number);
+		return fail_invalid("tutti_rpc_context_add: context %" PRIx64 " is in a step, or "
+				    "one has failed: functions that add return before.",
+				    context->number);
 	return TUTTI_OK;
 }
 
@@ -88,9 +88,9 @@ tutti_status tutti_rpc_context_add(tutti_rpc *rpc, int number, const float *grad
 		return status;
 	TRY(check_number(remote, "tutti_rpc_context_add", number, count, grad));
 	if (rpc_context() == 0)
-		return train_invalid("tutti_rpc_context_add: this thread has no current context: "
-				     "call tutti_rpc_context_begin, or call this from a function "
-				     "that is called with one.");
+		return fail_invalid("tutti_rpc_context_add: this thread has no current context: "
+				    "call tutti_rpc_context_begin, or call this from a function "
+				    "that is called with one.");
 	TRY(context_enter(remote, rpc_context(), &context));
 	pthread_mutex_lock(&context->lock);
 	status = check_state(remote, context);

@@ -17,10 +17,10 @@ struct remote_param *remote_param_of(const struct remote *remote, int number)
 tutti_status remote_param_unknown(const struct remote *remote, const char *call, int number)
 {
 	if (number >= 0 && number < remote->num_params)
-		return train_invalid("%s: parameter %d of rank %d was removed.", call, number,
-				     remote->rank);
-	return train_invalid("%s: rank %d has no parameter %d; %d were registered there.", call,
-			     remote->rank, number, remote->num_params);
+		return fail_invalid("%s: parameter %d of rank %d was removed.", call, number,
+				    remote->rank);
+	return fail_invalid("%s: rank %d has no parameter %d; %d were registered there.", call,
+			    remote->rank, number, remote->num_params);
 }
 
 tutti_status remote_params_insert(struct remote *remote, struct remote_param *made, int *number)
@@ -28,9 +28,9 @@ tutti_status remote_params_insert(struct remote *remote, struct remote_param *ma
 	for (int i = 0; i < remote->num_params; i++) {
 		const struct remote_param *other = remote_param_of(remote, i);
 		if (other && strcmp(other->name, made->name) == 0)
-			return train_invalid("tutti_rpc_param_add: rank %d has a parameter '%s' "
-					     "already, number %d.",
-					     remote->rank, made->name, i);
+			return fail_invalid("tutti_rpc_param_add: rank %d has a parameter '%s' "
+					    "already, number %d.",
+					    remote->rank, made->name, i);
 	}
 	TRY(array_grow(&remote->params, (size_t)remote->num_params, sizeof(struct remote_param *),
 		       "an rpc's parameters"));

@@ -10,7 +10,7 @@ tutti_status remote_peers_of(struct remote *remote, const struct remote_context 
 		calloc(1, sizeof *made + (size_t)remote->size * sizeof *made->each);
 
 	if (!made)
-		return train_no_memory("calls to the participants of a context");
+		return fail_no_memory("calls to the participants of a context");
 	pthread_mutex_lock(&remote->lock);
 	for (int rank = 0; rank < remote->size; rank++)
 		if (context->is_participant[rank])
@@ -27,9 +27,9 @@ static void begin(struct remote *remote, struct remote_peer *peer, const char *f
 	int num_pieces = pieces[1].bytes ? 2 : 1;
 
 	peer->answer = (tutti_rpc_answer){&peer->measure, sizeof peer->measure, {0}};
-	failure_note(&peer->failure,
-		     tutti_rpc_call_async(remote->rpc, peer->rank, function, pieces, num_pieces,
-					  &peer->answer, &options, &peer->future));
+	kept_error_note(&peer->failure,
+			tutti_rpc_call_async(remote->rpc, peer->rank, function, pieces, num_pieces,
+					     &peer->answer, &options, &peer->future));
 }
 
 void remote_peers_call(struct remote *remote, struct remote_peers *peers, const char *function,
@@ -40,16 +40,16 @@ void remote_peers_call(struct remote *remote, struct remote_peers *peers, const 
 
 	for (int i = 0; i < peers->count; i++) {
 		struct remote_peer *peer = &peers->each[i];
-		peer->failure = (struct train_failure){0};
+		peer->failure = (struct kept_error){0};
 		if (peer->rank == remote->rank)
 			self = peer;
 		else
 			begin(remote, peer, function, pieces, timeout_ms);
 	}
 	if (self)
-		failure_note(&self->failure, here(arg, self));
+		kept_error_note(&self->failure, here(arg, self));
 	for (int i = 0; i < peers->count; i++)
 		if (peers->each[i].future)
-			failure_note(&peers->each[i].failure,
-				     tutti_rpc_wait(&peers->each[i].future, 0));
+			kept_error_note(&peers->each[i].failure,
+					tutti_rpc_wait(&peers->each[i].future, 0));
 }

@@ -21,12 +21,12 @@ struct remote_step {
 static tutti_status check_config(const tutti_rpc_step_config *config)
 {
 	if (!config)
-		return train_invalid("tutti_rpc_context_step: config is NULL.");
+		return fail_invalid("tutti_rpc_context_step: config is NULL.");
 	if (config->items < 0 || !isfinite(config->items) || isnan(config->max_grad_norm) ||
 	    config->max_grad_norm < 0)
-		return train_invalid("tutti_rpc_context_step: %g items and a norm of at most %g; "
-				     "both are at least 0.",
-				     config->items, (double)config->max_grad_norm);
+		return fail_invalid("tutti_rpc_context_step: %g items and a norm of at most %g; "
+				    "both are at least 0.",
+				    config->items, (double)config->max_grad_norm);
 	return optimizer_groups_check("tutti_rpc_context_step", config->groups, config->num_groups);
 }
 
@@ -52,8 +52,8 @@ static const struct remote_peer *cause_of(const struct remote_peers *peers)
 		const struct remote_peer *peer = &peers->each[i];
 		if (peer->failure.status == TUTTI_OK)
 			continue;
-		if (!cause || (failure_is_secondary((tutti_status)cause->failure.status) &&
-			       !failure_is_secondary((tutti_status)peer->failure.status)))
+		if (!cause || (status_is_secondary((tutti_status)cause->failure.status) &&
+			       !status_is_secondary((tutti_status)peer->failure.status)))
 			cause = peer;
 	}
 	return cause;
@@ -61,9 +61,8 @@ static const struct remote_peer *cause_of(const struct remote_peers *peers)
 
 static tutti_status no_rank_updated(const struct remote_peer *cause)
 {
-	return train_fail((tutti_status)cause->failure.status,
-			  "tutti_rpc_context_step: no rank has updated: %s",
-			  cause->failure.message);
+	return fail((tutti_status)cause->failure.status,
+		    "tutti_rpc_context_step: no rank has updated: %s", cause->failure.message);
 }
 
 /* Digits of sums that other ranks have sent are added without a look at each. */
@@ -99,10 +98,10 @@ static tutti_status add_up(const struct remote_step *step, struct exact_sum *sum
 	for (int i = 0; i < step->peers->count; i++) {
 		const struct remote_peer *peer = &step->peers->each[i];
 		if (!is_sound(peer, peer->rank == step->remote->rank))
-			return train_fail(TUTTI_ERR_INTERNAL,
-					  "tutti_rpc_context_step: no rank has updated: rank %d "
-					  "has sent %zu bytes that are no part of a norm.",
-					  peer->rank, peer->answer.bytes);
+			return fail(TUTTI_ERR_INTERNAL,
+				    "tutti_rpc_context_step: no rank has updated: rank %d "
+				    "has sent %zu bytes that are no part of a norm.",
+				    peer->rank, peer->answer.bytes);
 		exact_sum_merge(sum, &peer->measure.squares);
 		if (!*bad && peer->measure.bad_param >= 0)
 			*bad = peer;
@@ -134,15 +133,15 @@ static tutti_status measure(struct remote_step *step, const struct remote_peer *
 static tutti_status explain_skip(const struct remote_step *step, const struct remote_peer *bad)
 {
 	if (bad)
-		train_fail(TUTTI_OK,
-			   "tutti_rpc_context_step: the step was skipped: parameter '%s' of rank "
-			   "%d has a gradient that is not finite.",
-			   bad->measure.bad_name, bad->rank);
+		fail(TUTTI_OK,
+		     "tutti_rpc_context_step: the step was skipped: parameter '%s' of rank "
+		     "%d has a gradient that is not finite.",
+		     bad->measure.bad_name, bad->rank);
 	else
-		train_fail(TUTTI_OK,
-			   "tutti_rpc_context_step: the step was skipped: the gradients' norm, or "
-			   "1 / %g, the number of items, is too large for f32.",
-			   step->config->items);
+		fail(TUTTI_OK,
+		     "tutti_rpc_context_step: the step was skipped: the gradients' norm, or "
+		     "1 / %g, the number of items, is too large for f32.",
+		     step->config->items);
 	return TUTTI_OK;
 }
 
@@ -187,10 +186,10 @@ static tutti_status update(struct remote_step *step)
 		return TUTTI_OK;
 	list_ranks(step->peers, true, done, sizeof done);
 	list_ranks(step->peers, false, other, sizeof other);
-	return train_fail((tutti_status)cause->failure.status,
-			  "tutti_rpc_context_step: ranks that have updated: %s; ranks that failed, "
-			  "died or left, and may have updated: %s; rank %d: %s",
-			  done, other, cause->rank, cause->failure.message);
+	return fail((tutti_status)cause->failure.status,
+		    "tutti_rpc_context_step: ranks that have updated: %s; ranks that failed, "
+		    "died or left, and may have updated: %s; rank %d: %s",
+		    done, other, cause->rank, cause->failure.message);
 }
 
 static tutti_status run(struct remote_step *step)
@@ -199,10 +198,10 @@ static tutti_status run(struct remote_step *step)
 
 	for (int i = 0; i < step->peers->count; i++)
 		if (!tutti_rpc_is_alive(step->remote->rpc, step->peers->each[i].rank))
-			return train_fail(TUTTI_ERR_PEER,
-					  "tutti_rpc_context_step: no rank has updated: rank %d, "
-					  "which has gradients of this context, has died, or left.",
-					  step->peers->each[i].rank);
+			return fail(TUTTI_ERR_PEER,
+				    "tutti_rpc_context_step: no rank has updated: rank %d, "
+				    "which has gradients of this context, has died, or left.",
+				    step->peers->each[i].rank);
 	TRY(measure(step, &bad));
 	return step->info->skipped ? explain_skip(step, bad) : update(step);
 }

@@ -12,7 +12,7 @@ static tutti_status make_state(struct remote_param *param, float **state)
 {
 	if (!*state)
 		*state = calloc(param->count ? param->count : 1, sizeof **state);
-	return *state ? TUTTI_OK : train_no_memory("the optimizer of parameter '%s'", param->name);
+	return *state ? TUTTI_OK : fail_no_memory("the optimizer of parameter '%s'", param->name);
 }
 
 static tutti_status check_kind(const struct remote *remote, const struct remote_param *param,
@@ -20,10 +20,10 @@ static tutti_status check_kind(const struct remote *remote, const struct remote_
 {
 	if (param->kind < 0 || param->kind == (int)group->kind)
 		return TUTTI_OK;
-	return train_invalid("parameter '%s' of rank %d was trained with %s, whose state %s cannot "
-			     "use",
-			     param->name, remote->rank, optimizer_kind_name(param->kind),
-			     optimizer_kind_name((int)group->kind));
+	return fail_invalid("parameter '%s' of rank %d was trained with %s, whose state %s cannot "
+			    "use",
+			    param->name, remote->rank, optimizer_kind_name(param->kind),
+			    optimizer_kind_name((int)group->kind));
 }
 
 /* Under the lock: makes the state that an update with groups needs. */
@@ -35,9 +35,9 @@ static tutti_status prepare(const struct remote *remote, int number, const tutti
 	if (!param)
 		return remote_param_unknown(remote, "gradients", number);
 	if (param->group >= num_groups)
-		return train_invalid("parameter '%s' of rank %d is of group %d, but %d groups were "
-				     "given",
-				     param->name, remote->rank, param->group, num_groups);
+		return fail_invalid("parameter '%s' of rank %d is of group %d, but %d groups were "
+				    "given",
+				    param->name, remote->rank, param->group, num_groups);
 	const tutti_optimizer *group = &groups[param->group];
 	TRY(check_kind(remote, param, group));
 	if (group->kind == TUTTI_ADAMW || group->momentum != 0)
@@ -56,7 +56,7 @@ static tutti_status stop_adds(struct remote *remote, struct remote_context *cont
 		context->state = CONTEXT_STEPS;
 	pthread_mutex_unlock(&remote->lock);
 	if (!is_free)
-		return train_invalid("rank %d updates with this context already", remote->rank);
+		return fail_invalid("rank %d updates with this context already", remote->rank);
 	pthread_mutex_lock(&context->lock);
 	pthread_mutex_unlock(&context->lock);
 	return TUTTI_OK;
@@ -117,8 +117,8 @@ static tutti_status begin_updates(struct remote *remote, struct remote_context *
 		context->state = CONTEXT_UPDATES;
 	pthread_mutex_unlock(&remote->lock);
 	return is_measured ? TUTTI_OK
-			   : train_invalid("rank %d was not asked before for its part of the norm",
-					   remote->rank);
+			   : fail_invalid("rank %d was not asked before for its part of the norm",
+					  remote->rank);
 }
 
 /* Its lock is held. What others may make meanwhile is read under the lock. */
@@ -169,18 +169,18 @@ static tutti_status update_all(struct remote *remote, const struct remote_contex
 	int count = 0;
 
 	if (!numbers)
-		return train_no_memory("a step's list of parameters");
+		return fail_no_memory("a step's list of parameters");
 	for (int i = 0; i < context->num_sums; i++)
 		if (context->sums[i].is_there)
 			numbers[count++] = i;
 	tutti_status status = param_locks_take(remote, numbers, count, true, timeout_ms);
 	if (status == TUTTI_OK) {
-		struct train_failure failure =
-			failure_of(check_kinds(remote, numbers, count, groups));
+		struct kept_error failure =
+			kept_error_of(check_kinds(remote, numbers, count, groups));
 		for (int i = 0; failure.status == TUTTI_OK && i < count; i++)
 			update_one(remote, numbers[i], &context->sums[numbers[i]], order, groups);
 		param_locks_drop(remote, numbers, count, true);
-		status = failure_return(&failure);
+		status = kept_error_return(&failure);
 	}
 	free(numbers);
 	return status;
@@ -216,15 +216,15 @@ static tutti_status read_order(const tutti_rpc_request *request, struct step_ord
 			       const tutti_optimizer **groups)
 {
 	if (request->bytes < sizeof *order)
-		return train_invalid("a request of %zu bytes", request->bytes);
+		return fail_invalid("a request of %zu bytes", request->bytes);
 	memcpy(order, request->data, sizeof *order);
 	size_t rest = request->bytes - sizeof *order;
 	if (context_beginner(order->context) != request->rank || order->num_groups < 1 ||
 	    rest / sizeof **groups != (size_t)order->num_groups || rest % sizeof **groups)
-		return train_invalid("a request of %zu bytes with %d groups, for a context of rank "
-				     "%d",
-				     request->bytes, order->num_groups,
-				     context_beginner(order->context));
+		return fail_invalid("a request of %zu bytes with %d groups, for a context of rank "
+				    "%d",
+				    request->bytes, order->num_groups,
+				    context_beginner(order->context));
 	*groups = (const tutti_optimizer *)((const char *)request->data + sizeof *order);
 	return optimizer_groups_check("the step", *groups, order->num_groups);
 }

@@ -8,8 +8,8 @@
 static tutti_status check_place(bool is_there, const char *what, const char *name)
 {
 	return is_there ? TUTTI_OK
-			: train_invalid("With on_device %s '%s' must lie in %s memory.", what, name,
-					strcmp(what, "buffer") == 0 ? "host" : "device");
+			: fail_invalid("With on_device %s '%s' must lie in %s memory.", what, name,
+				       strcmp(what, "buffer") == 0 ? "host" : "device");
 }
 
 /* Pointers of the caller's parameter are of its unit's GPU. */
@@ -24,11 +24,11 @@ static tutti_status check_param(const tutti_trainer *trainer, const struct param
 		other = train_device_of(pointers[i]);
 		TRY(check_place(other >= 0, "parameter", param->name));
 		if (other != own)
-			return train_invalid("Parameter '%s' is memory of CUDA device %d, but the "
-					     "stream of its unit '%s' is of device %d: see "
-					     "tutti_model_unit_stream.",
-					     param->name, other,
-					     trainer->model.units[param->unit].name, own);
+			return fail_invalid("Parameter '%s' is memory of CUDA device %d, but the "
+					    "stream of its unit '%s' is of device %d: see "
+					    "tutti_model_unit_stream.",
+					    param->name, other,
+					    trainer->model.units[param->unit].name, own);
 	}
 	return TUTTI_OK;
 }
@@ -58,9 +58,9 @@ static tutti_status check_gpu(const tutti_trainer *trainer, int home)
 
 	for (int h = 0; h < home; h++)
 		if (train_device_ordinal(trainer->homes[h].device) == ordinal)
-			return train_invalid("Units '%s' and '%s' have two streams of CUDA device "
-					     "%d: all units of a GPU have one stream.",
-					     name_of(trainer, h), name_of(trainer, home), ordinal);
+			return fail_invalid("Units '%s' and '%s' have two streams of CUDA device "
+					    "%d: all units of a GPU have one stream.",
+					    name_of(trainer, h), name_of(trainer, home), ordinal);
 	return TUTTI_OK;
 }
 
@@ -83,7 +83,7 @@ tutti_status homes_open(tutti_trainer *trainer)
 
 	trainer->homes = calloc((size_t)count, sizeof *trainer->homes);
 	if (!trainer->homes)
-		return train_no_memory("a trainer's tables");
+		return fail_no_memory("a trainer's tables");
 	trainer->home_count = count;
 	for (int h = 0; h < count; h++)
 		trainer->homes[h].data_pool.home = trainer->homes[h].grad_pool.home =

@@ -53,7 +53,7 @@ static tutti_status place_in_memory(const tutti_trainer *trainer, const struct h
 	if (trainer_offloads(trainer)) {
 		values = calloc(home->state_count, sizeof(float));
 		if (!values)
-			return train_no_memory("optimizer state");
+			return fail_no_memory("optimizer state");
 	} else {
 		TRY(train_device_alloc(home->device, &values, bytes));
 		train_device_fill(home->device, values, 0, bytes);
@@ -79,7 +79,7 @@ static tutti_status make_own(const struct piece *piece, float **place)
 
 	if (!piece->home->device || piece->is_offloaded) {
 		*place = calloc(1, bytes);
-		return *place ? TUTTI_OK : train_no_memory("optimizer state");
+		return *place ? TUTTI_OK : fail_no_memory("optimizer state");
 	}
 	TRY(values_alloc(piece->home, &values, bytes, "optimizer state"));
 	values_zero(piece->home, values, bytes);

@@ -72,7 +72,7 @@ tutti_status pieces_make(tutti_trainer *trainer)
 {
 	trainer->pieces = calloc((size_t)trainer->model.param_count + 1, sizeof *trainer->pieces);
 	if (!trainer->pieces)
-		return train_no_memory("a trainer's tables");
+		return fail_no_memory("a trainer's tables");
 	for (int b = 0; b < trainer->layout.span_count; b++) {
 		struct bucket *bucket = &trainer->buckets[b];
 		bucket->first_piece = trainer->piece_count;

@@ -55,7 +55,7 @@ static tutti_status make_sums(tutti_trainer *trainer)
 
 	shadow->sums = calloc((size_t)trainer->layout.span_count + 1, sizeof *shadow->sums);
 	if (!shadow->sums)
-		return train_no_memory("the gradients of a shadow");
+		return fail_no_memory("the gradients of a shadow");
 	for (int h = 0; h < trainer->home_count; h++)
 		TRY(make_sums_of(trainer, &trainer->homes[h]));
 	return TUTTI_OK;
@@ -112,7 +112,7 @@ tutti_status shadow_make(tutti_trainer *trainer)
 	TRY(make_sums(trainer));
 	shadow->pieces = calloc((size_t)trainer->model.param_count + 1, sizeof *shadow->pieces);
 	if (!shadow->pieces)
-		return train_no_memory("a trainer's tables");
+		return fail_no_memory("a trainer's tables");
 	for (int b = 0; b < trainer->layout.span_count; b++) {
 		const struct param_span *span = &trainer->layout.spans[b];
 		for (int i = 0; span->is_split && i < span->param_count; i++)
@@ -186,7 +186,7 @@ static void receive(const tutti_trainer *trainer, void *values, size_t count, tu
 /* Makes the state that the owner has of this piece. own: this rank's piece in the same place of its
  * right neighbour's shadow. Both may be NULL. */
 static tutti_status match_state(tutti_trainer *trainer, const struct piece *own,
-				struct piece *shadow, struct train_failure *failed)
+				struct piece *shadow, struct kept_error *failed)
 {
 	uint8_t here[2] = {own && own->m, own && own->v}, there[2] = {0};
 
@@ -196,7 +196,7 @@ static tutti_status match_state(tutti_trainer *trainer, const struct piece *own,
 	TRY(trainer_messages_end(trainer));
 	for (int which = STATE_M; which <= STATE_V; which++)
 		if (there[which - STATE_M])
-			failure_note(failed, state_make(trainer, shadow, which));
+			kept_error_note(failed, state_make(trainer, shadow, which));
 	return TUTTI_OK;
 }
 
@@ -225,7 +225,7 @@ static tutti_status fetch_piece(tutti_trainer *trainer, const struct piece *own,
 tutti_status shadow_fetch(tutti_trainer *trainer)
 {
 	struct shadow *shadow = &trainer->shadow;
-	struct train_failure failed = {0};
+	struct kept_error failed = {0};
 	struct piece *own;
 
 	if (!shadow->is_kept || shadow->is_current)
@@ -233,7 +233,7 @@ tutti_status shadow_fetch(tutti_trainer *trainer)
 	for (int i = 0, s = 0; (own = next_split(trainer, &i)) || s < shadow->piece_count; s++)
 		TRY(match_state(trainer, own, s < shadow->piece_count ? &shadow->pieces[s] : NULL,
 				&failed));
-	TRY(job_agree(trainer, failure_return(&failed)));
+	TRY(job_agree(trainer, kept_error_return(&failed)));
 	for (int i = 0, s = 0; (own = next_split(trainer, &i)) || s < shadow->piece_count; s++)
 		TRY(fetch_piece(trainer, own, s < shadow->piece_count ? &shadow->pieces[s] : NULL));
 	shadow->is_current = true;

@@ -151,11 +151,11 @@ tutti_status pool_grows(tutti_trainer *trainer, size_t bytes)
 	}
 	if (!limit || trainer->memory.held_bytes + bytes <= limit)
 		return TUTTI_OK;
-	return train_fail(TUTTI_ERR_MEMORY,
-			  "In this order of units rank %d needs %zu bytes: %zu that it holds, and "
-			  "%zu for more whole units or gradients at once; memory_limit is %zu.",
-			  trainer->rank, trainer->memory.held_bytes + bytes,
-			  trainer->memory.held_bytes, bytes, limit);
+	return fail(TUTTI_ERR_MEMORY,
+		    "In this order of units rank %d needs %zu bytes: %zu that it holds, and "
+		    "%zu for more whole units or gradients at once; memory_limit is %zu.",
+		    trainer->rank, trainer->memory.held_bytes + bytes, trainer->memory.held_bytes,
+		    bytes, limit);
 }
 
 /* An entry of the table without memory. */

@@ -5,7 +5,7 @@
 tutti_status trainer_check(const tutti_trainer *trainer, const char *function)
 {
 	if (!trainer)
-		return train_invalid("%s needs a trainer, not NULL.", function);
+		return fail_invalid("%s needs a trainer, not NULL.", function);
 	return homes_failure(trainer);
 }
 
@@ -14,8 +14,8 @@ tutti_status trainer_find_param(const tutti_trainer *trainer, const char *functi
 	TRY(trainer_check(trainer, function));
 	int count = trainer_whole(trainer)->param_count;
 	if (*param < 0 || *param >= count)
-		return train_invalid("%s: there is no parameter %d among %d.", function, *param,
-				     count);
+		return fail_invalid("%s: there is no parameter %d among %d.", function, *param,
+				    count);
 	if (trainer->mesh)
 		*param = trainer->mesh->locals[*param];
 	return TUTTI_OK;
@@ -30,10 +30,10 @@ tutti_status trainer_need_param(const tutti_trainer *trainer, const char *functi
 		return TUTTI_OK;
 	const struct tutti_model *whole = &trainer->mesh->whole;
 	const struct param *of = &whole->params[asked];
-	return train_invalid("%s: parameter '%s' is not on this rank: its unit '%s' is of stage %d "
-			     "of 'pp'.",
-			     function, of->name, whole->units[of->unit].name,
-			     whole->units[of->unit].stage);
+	return fail_invalid("%s: parameter '%s' is not on this rank: its unit '%s' is of stage %d "
+			    "of 'pp'.",
+			    function, of->name, whole->units[of->unit].name,
+			    whole->units[of->unit].stage);
 }
 
 const char *pass_name(enum unit_pass pass)
@@ -46,16 +46,16 @@ tutti_status trainer_check_no_unit(const tutti_trainer *trainer, const char *fun
 	if (trainer->batch.open_pass == UNIT_NONE)
 		return TUTTI_OK;
 	const char *pass = pass_name(trainer->batch.open_pass);
-	return train_invalid("%s: unit '%s' is still in %s: call tutti_%s_end for it first.",
-			     function, trainer->model.units[trainer->batch.open_unit].name, pass,
-			     pass);
+	return fail_invalid("%s: unit '%s' is still in %s: call tutti_%s_end for it first.",
+			    function, trainer->model.units[trainer->batch.open_unit].name, pass,
+			    pass);
 }
 
 tutti_status trainer_check_closed(const tutti_trainer *trainer, const char *function)
 {
 	TRY(trainer_check(trainer, function));
 	if (trainer->step.state != STEP_CLOSED)
-		return train_invalid("%s: a step has begun: finish it first.", function);
+		return fail_invalid("%s: a step has begun: finish it first.", function);
 	return trainer_check_no_unit(trainer, function);
 }
 
@@ -64,8 +64,8 @@ tutti_status trainer_check_averaged(const tutti_trainer *trainer, const char *fu
 	if (!trainer_is_local(trainer) || trainer->size == 1 ||
 	    !(trainer->owes_update || trainer->local.needs_average))
 		return TUTTI_OK;
-	return train_invalid("%s: after %llu steps each rank has values of its own: ranks average "
-			     "every %d steps.",
-			     function, (unsigned long long)trainer->steps,
-			     trainer->config.local_sgd_steps);
+	return fail_invalid("%s: after %llu steps each rank has values of its own: ranks average "
+			    "every %d steps.",
+			    function, (unsigned long long)trainer->steps,
+			    trainer->config.local_sgd_steps);
 }

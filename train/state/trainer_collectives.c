@@ -112,9 +112,9 @@ static void pass_failure_on(const tutti_trainer *trainer, tutti_status status)
 
 	if (!has_groups || !has_failed(trainer))
 		return;
-	struct train_failure why = failure_of(status);
+	struct kept_error why = kept_error_of(status);
 	trainer_abort(trainer);
-	failure_return(&why);
+	kept_error_return(&why);
 }
 
 tutti_status group_status(const tutti_trainer *trainer, tutti_status status, enum rank_group group)
@@ -123,7 +123,7 @@ tutti_status group_status(const tutti_trainer *trainer, tutti_status status, enu
 		return TUTTI_OK;
 	pass_failure_on(trainer, status);
 	int shards = trainer->layout.shard_size, first = trainer->rank - trainer->shard_rank;
-	struct train_failure why = failure_of(status);
+	struct kept_error why = kept_error_of(status);
 	/* Another trainer has aborted: its caller does not know this communicator. */
 	const char *hint =
 		status == TUTTI_ERR_ABORTED
@@ -135,15 +135,14 @@ tutti_status group_status(const tutti_trainer *trainer, tutti_status status, enu
 		return tutti_set_error(callers_status(trainer),
 				       tutti_comm_error(trainer->job.comm));
 	if (trainer->config.strategy != TUTTI_HSDP || group == AMONG_PARTS)
-		return train_fail(status, "%.400s%s", why.message, hint);
+		return fail(status, "%.400s%s", why.message, hint);
 	if (group == IN_SHARD_GROUP)
-		return train_fail(status,
-				  "In a shard group, whose ranks 0 to %d are the job's ranks %d to "
-				  "%d: %.300s%s",
-				  shards - 1, first, first + shards - 1, why.message, hint);
-	return train_fail(status,
-			  "Among replicas, whose rank r is the job's rank %d + %d r: %.300s%s",
-			  trainer->shard_rank, shards, why.message, hint);
+		return fail(status,
+			    "In a shard group, whose ranks 0 to %d are the job's ranks %d to "
+			    "%d: %.300s%s",
+			    shards - 1, first, first + shards - 1, why.message, hint);
+	return fail(status, "Among replicas, whose rank r is the job's rank %d + %d r: %.300s%s",
+		    trainer->shard_rank, shards, why.message, hint);
 }
 
 tutti_status bucket_status(const tutti_trainer *trainer, const struct bucket *bucket,
@@ -155,15 +154,15 @@ tutti_status bucket_status(const tutti_trainer *trainer, const struct bucket *bu
 
 	if (status == TUTTI_OK)
 		return TUTTI_OK;
-	struct train_failure why = failure_of(status);
+	struct kept_error why = kept_error_of(status);
 	if (trainer->layout.by_unit)
-		return train_fail(status, "%s unit '%.127s': %.340s", what,
-				  trainer->model.units[first->unit].name, why.message);
+		return fail(status, "%s unit '%.127s': %.340s", what,
+			    trainer->model.units[first->unit].name, why.message);
 	if (first == last)
-		return train_fail(status, "%s parameter '%.127s': %.340s", what, first->name,
-				  why.message);
-	return train_fail(status, "%s parameters '%.80s' to '%.80s': %.300s", what, first->name,
-			  last->name, why.message);
+		return fail(status, "%s parameter '%.127s': %.340s", what, first->name,
+			    why.message);
+	return fail(status, "%s parameters '%.80s' to '%.80s': %.300s", what, first->name,
+		    last->name, why.message);
 }
 
 /* A single rank does not wait. */
@@ -380,7 +379,7 @@ int job_rank_of(const tutti_trainer *trainer, int rank)
 static tutti_status agree_on(tutti_trainer *trainer, tutti_comm *comm, tutti_status own)
 {
 	double begin = seconds_now();
-	tutti_status status = failure_agree(comm, own);
+	tutti_status status = error_agree(comm, own);
 	uint64_t sent = all_reduce_bytes(sizeof(int32_t), tutti_size(comm));
 	return count_blocking(trainer, status, sent, begin);
 }

@@ -33,7 +33,7 @@ tutti_status trainer_all_reduce(tutti_trainer *trainer, double *values, size_t c
 tutti_status trainer_all_gather(tutti_trainer *trainer, void *all, size_t bytes_each);
 tutti_status trainer_broadcast(tutti_trainer *trainer, void *data, size_t count, tutti_dtype dtype,
 			       int root);
-/* failure_agree on the ranks of comm. */
+/* error_agree on the ranks of comm. */
 tutti_status trainer_agree(tutti_trainer *trainer, tutti_status own);
 tutti_status job_all_reduce(tutti_trainer *trainer, double *values, size_t count, tutti_op op);
 tutti_status job_all_gather(tutti_trainer *trainer, void *all, size_t bytes_each);
@@ -48,7 +48,7 @@ tutti_status others_broadcast(tutti_trainer *trainer, void *data, size_t bytes, 
 tutti_status trainer_finish(tutti_trainer *trainer, tutti_status status, tutti_work **work);
 /* The number among all ranks of one of comm. */
 int job_rank_of(const tutti_trainer *trainer, int rank);
-/* failure_agree on all ranks. */
+/* error_agree on all ranks. */
 tutti_status job_agree(tutti_trainer *trainer, tutti_status own);
 /* The trainer's values. */
 tutti_status trainer_broadcast_values(tutti_trainer *trainer, struct home *home, void *values,

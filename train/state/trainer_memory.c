@@ -201,7 +201,7 @@ tutti_status memory_tables(tutti_trainer *trainer)
 	trainer->flights.ring =
 		calloc((size_t)trainer->layout.span_count + 1, sizeof *trainer->flights.ring);
 	if (!trainer->buckets || !trainer->flights.ring)
-		return train_no_memory("a trainer's tables");
+		return fail_no_memory("a trainer's tables");
 	for (int b = 0; b < trainer->layout.span_count; b++) {
 		struct bucket *bucket = &trainer->buckets[b];
 		bucket->span = &trainer->layout.spans[b];
@@ -211,7 +211,7 @@ tutti_status memory_tables(tutti_trainer *trainer)
 						      bucket->span, bucket->part);
 		bucket->events = calloc((size_t)trainer->layout.shard_size, sizeof *bucket->events);
 		if (!bucket->events)
-			return train_no_memory("a trainer's tables");
+			return fail_no_memory("a trainer's tables");
 	}
 	for (int h = 0; h < trainer->home_count; h++)
 		TRY(plan_pools(trainer, h));

@@ -12,7 +12,7 @@ tutti_status mesh_divide(struct trainer_mesh **mesh, struct tutti_model *model,
 	struct trainer_mesh *made = calloc(1, sizeof *made);
 
 	if (!made)
-		return train_no_memory("a trainer's tables");
+		return fail_no_memory("a trainer's tables");
 	*mesh = made;
 	made->axes = *axes;
 	made->rank = rank;
@@ -22,7 +22,7 @@ tutti_status mesh_divide(struct trainer_mesh **mesh, struct tutti_model *model,
 			made->other_count *= axes->axis[i].size;
 	made->conclusions = calloc((size_t)made->other_count, sizeof *made->conclusions);
 	if (!made->conclusions)
-		return train_no_memory("a trainer's tables");
+		return fail_no_memory("a trainer's tables");
 	TRY(model_copy(&made->whole, model));
 	return model_localize(model, &made->locals, &made->groups, axes, rank);
 }

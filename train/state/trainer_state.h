@@ -163,7 +163,7 @@ struct last_step {
 /* Local SGD: what has happened since the last average. */
 struct local_steps {
 	int missed;                  /* a parameter without hook, or -1 */
-	struct train_failure failed; /* why this rank could not update */
+	struct kept_error failed; /* why this rank could not update */
 	bool needs_average;          /* a step was done */
 };
 

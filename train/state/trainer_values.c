@@ -13,7 +13,7 @@ tutti_status values_alloc(const struct home *home, void **values, size_t bytes, 
 	if (home->device)
 		return train_device_alloc(home->device, values, bytes);
 	if (posix_memalign(values, VALUES_ALIGNMENT, bytes) != 0)
-		return train_no_memory("%s", what);
+		return fail_no_memory("%s", what);
 	return TUTTI_OK;
 }
 

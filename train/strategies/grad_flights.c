@@ -118,9 +118,8 @@ static tutti_status progress(tutti_trainer *trainer, struct flight *flight, bool
 static tutti_status advance(tutti_trainer *trainer, struct flight *flight, bool wait)
 {
 	if (flight->failed != TUTTI_OK)
-		return train_fail(flight->failed,
-				  "This step has no gradients: an earlier call of it "
-				  "failed, and its error says why.");
+		return fail(flight->failed, "This step has no gradients: an earlier call of it "
+					    "failed, and its error says why.");
 	flight->failed = bucket_status(trainer, &trainer->buckets[flight->bucket],
 				       "Reducing gradients of", progress(trainer, flight, wait));
 	return flight->failed;
@@ -130,9 +129,9 @@ tutti_status flight_finish(tutti_trainer *trainer)
 {
 	struct flight *flight = flight_at(trainer, 0);
 	struct bucket *bucket = &trainer->buckets[flight->bucket];
-	struct train_failure failure = {0};
+	struct kept_error failure = {0};
 
-	failure_note(&failure, advance(trainer, flight, true));
+	kept_error_note(&failure, advance(trainer, flight, true));
 	tutti_work_wait(&flight->work, 0); /* a failed work may still exist */
 	pool_give(trainer, &bucket->home->grad_pool, &flight->grad);
 	pool_give(trainer, &bucket->home->grad_pool, &flight->copy);
@@ -141,7 +140,7 @@ tutti_status flight_finish(tutti_trainer *trainer)
 	trainer->flights.count--;
 	if (trainer->flights.done > 0)
 		trainer->flights.done--;
-	return failure_return(&failure);
+	return kept_error_return(&failure);
 }
 
 /* Hooks call this function, so it looks at as few flights as possible. A flight behind one that is
@@ -164,9 +163,9 @@ tutti_status grads_poll(tutti_trainer *trainer)
 
 tutti_status grads_wait(tutti_trainer *trainer)
 {
-	struct train_failure first = {0};
+	struct kept_error first = {0};
 
 	while (trainer->flights.count > 0)
-		failure_note(&first, flight_finish(trainer));
-	return failure_return(&first);
+		kept_error_note(&first, flight_finish(trainer));
+	return kept_error_return(&first);
 }

@@ -50,7 +50,7 @@ static tutti_status check_limit(const tutti_trainer *trainer, size_t grads, size
 
 	if (limit == 0 || all <= limit)
 		return TUTTI_OK;
-	return train_fail(
+	return fail(
 		TUTTI_ERR_MEMORY,
 		"tutti_micro_batch: with so many micro-batches a step deterministic = %d needs %zu "
 		"bytes on the rank with most: %zu that it holds, %zu for whole gradients until the "

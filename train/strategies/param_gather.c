@@ -60,14 +60,14 @@ static tutti_status compare_events(tutti_trainer *trainer, const int32_t *events
 		if (events[r] == events[me])
 			continue;
 		int base = trainer->rank - me;
-		train_fail(TUTTI_ERR_MISMATCH,
-			   "Rank %d is at %s while rank %d is at %s: run the same units in the "
-			   "same order on all ranks.",
-			   job_rank_of(trainer, base + me), event_name(trainer, events[me], own),
-			   job_rank_of(trainer, base + r), event_name(trainer, events[r], other));
-		struct train_failure why = failure_of(TUTTI_ERR_MISMATCH);
+		fail(TUTTI_ERR_MISMATCH,
+		     "Rank %d is at %s while rank %d is at %s: run the same units in the "
+		     "same order on all ranks.",
+		     job_rank_of(trainer, base + me), event_name(trainer, events[me], own),
+		     job_rank_of(trainer, base + r), event_name(trainer, events[r], other));
+		struct kept_error why = kept_error_of(TUTTI_ERR_MISMATCH);
 		trainer_abort(trainer); /* later gathers would not match */
-		return failure_return(&why);
+		return kept_error_return(&why);
 	}
 	return TUTTI_OK;
 }
@@ -130,21 +130,21 @@ static tutti_status bucket_free(tutti_trainer *trainer, struct bucket *bucket)
 {
 	if (!bucket->span->is_sharded || !bucket->data)
 		return TUTTI_OK;
-	struct train_failure arrived = {0};
-	failure_note(&arrived, bucket_arrive(trainer, bucket));
+	struct kept_error arrived = {0};
+	kept_error_note(&arrived, bucket_arrive(trainer, bucket));
 	tutti_work_wait(&bucket->gathering, 0); /* its memory is given back */
 	pool_give(trainer, &bucket->home->data_pool, &bucket->data);
 	bucket->lingers = bucket->is_gathered_ahead = false;
-	return failure_return(&arrived);
+	return kept_error_return(&arrived);
 }
 
 tutti_status params_drop(tutti_trainer *trainer)
 {
-	struct train_failure first = {0};
+	struct kept_error first = {0};
 
 	for (int b = 0; b < trainer->layout.span_count; b++)
-		failure_note(&first, bucket_free(trainer, &trainer->buckets[b]));
-	return failure_return(&first);
+		kept_error_note(&first, bucket_free(trainer, &trainer->buckets[b]));
+	return kept_error_return(&first);
 }
 
 tutti_status params_begin_write(tutti_trainer *trainer)
@@ -169,7 +169,7 @@ static tutti_status events_add(struct unit_events *events, int32_t event)
 		int room = events->room ? 2 * events->room : 64;
 		int32_t *list = realloc(events->list, (size_t)room * sizeof *list);
 		if (!list)
-			return train_no_memory("the order of units");
+			return fail_no_memory("the order of units");
 		events->list = list;
 		events->room = room;
 	}

@@ -75,9 +75,9 @@ tutti_status publish_wait(tutti_trainer *trainer, int b)
 
 tutti_status publish_wait_all(tutti_trainer *trainer)
 {
-	struct train_failure first = {0};
+	struct kept_error first = {0};
 
 	for (int b = 0; b < trainer->layout.span_count; b++)
-		failure_note(&first, publish_wait(trainer, b));
-	return failure_return(&first);
+		kept_error_note(&first, publish_wait(trainer, b));
+	return kept_error_return(&first);
 }

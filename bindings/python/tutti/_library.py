@@ -1,13 +1,13 @@
 """libtutti.so: where it is, its structures, and the types of its functions.
 
-LIBTUTTI=path names a library; else the package's own is taken (lib/libtutti.so.0, in wheels), else the system's.
+LIBTUTTI=path names a library; else the package's own is taken (lib/libtutti.so.1, in wheels), else the system's.
 """
 
 import ctypes
 import os
 from ctypes import Structure, c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_void_p
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 
 OK, IN_PROGRESS = 0, 1
 REDUCE = ctypes.CFUNCTYPE(None, c_void_p, c_void_p, c_size_t, c_int, c_void_p)
@@ -136,8 +136,8 @@ FUNCTIONS = {
 
 def _load() -> ctypes.CDLL:
     named = os.environ.get("LIBTUTTI")
-    own = os.path.join(os.path.dirname(__file__), "lib", "libtutti.so.0")
-    tried = [named] if named else [own, "libtutti.so.0"]
+    own = os.path.join(os.path.dirname(__file__), "lib", "libtutti.so.1")
+    tried = [named] if named else [own, "libtutti.so.1"]
     errors = []
     for path in tried:
         try:
@@ -145,7 +145,7 @@ def _load() -> ctypes.CDLL:
         except OSError as error:
             errors.append(str(error))
     raise ImportError(
-        "tutti: there is no libtutti.so.0: " + "; ".join(errors) + ". Install Tutti, or set LIBTUTTI to the library's path."
+        "tutti: there is no libtutti.so.1: " + "; ".join(errors) + ". Install Tutti, or set LIBTUTTI to the library's path."
     )
 
 

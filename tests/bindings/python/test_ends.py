@@ -52,7 +52,7 @@ def test_without_numpy(tmp_path):
 
 def test_a_library_that_is_not_there():
     done = subprocess.run([sys.executable, "-c", "import tutti"], env=dict(os.environ, LIBTUTTI="/nowhere.so"), stderr=subprocess.PIPE, text=True)
-    assert done.returncode == 1 and "tutti: there is no libtutti.so.0: /nowhere.so" in done.stderr
+    assert done.returncode == 1 and "tutti: there is no libtutti.so.1: /nowhere.so" in done.stderr
 
 
 def test_signals_at_random_moments():

@@ -5,10 +5,9 @@ add_executable(window_orders_3_slots collectives/window/test_window_orders.c ${w
 	$<FILTER:$<TARGET_OBJECTS:tutti_objects>,EXCLUDE,collectives/window/[^/]*$>)
 target_compile_options(window_orders_3_slots PRIVATE -O2)
 target_compile_definitions(window_orders_3_slots PRIVATE WINDOW_SLOTS=3u
-	$<TARGET_PROPERTY:tutti_objects,INTERFACE_COMPILE_DEFINITIONS>)
+	$<TARGET_PROPERTY:tutti_object_flags,INTERFACE_COMPILE_DEFINITIONS>)
 target_sources(window_orders_3_slots PRIVATE collectives/window/window_team.c)
-target_link_libraries(window_orders_3_slots PRIVATE PkgConfig::CMOCKA
-	$<GENEX_EVAL:$<TARGET_PROPERTY:tutti_objects,INTERFACE_LINK_LIBRARIES>>)
+target_link_libraries(window_orders_3_slots PRIVATE PkgConfig::CMOCKA tutti_object_flags $<TARGET_OBJECTS:tutti_kernels_image>)
 add_test(NAME collectives/window/window_orders_3_slots COMMAND window_orders_3_slots)
 tutti_test_properties(collectives/window/window_orders_3_slots collectives/window)
 tutti_test_marks(collectives/window/window_orders_3_slots collectives/window/test_window_orders.c)

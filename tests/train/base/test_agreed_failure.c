@@ -24,7 +24,7 @@ static void agree(tutti_comm *comm, void *arg)
 	char message[64];
 
 	snprintf(message, sizeof message, "Rank %d has its error.", tutti_rank(comm));
-	tutti_status status = failure_agree(comm, own ? tutti_set_error(own, message) : TUTTI_OK);
+	tutti_status status = error_agree(comm, own ? tutti_set_error(own, message) : TUTTI_OK);
 	snprintf(message, sizeof message, "%sRank %d has its error.",
 		 tutti_rank(comm) == scene->cause ? "" : "On rank 2: ", scene->cause);
 	CHECK(status == scene->own[scene->cause]);
@@ -60,7 +60,7 @@ static void on_a_failed_one(tutti_comm *comm, void *arg)
 
 	CHECK(tutti_comm_abort(comm) == TUTTI_OK);
 	tutti_status status =
-		failure_agree(comm, has_own ? tutti_set_error(own, "Rank 0's own.") : TUTTI_OK);
+		error_agree(comm, has_own ? tutti_set_error(own, "Rank 0's own.") : TUTTI_OK);
 	CHECK(status == (has_own ? own : TUTTI_ERR_ABORTED));
 	CHECK(!has_own || strcmp(tutti_comm_error(NULL), "Rank 0's own.") == 0);
 }

@@ -53,7 +53,7 @@ static void test_long_path(void **state)
 	const char *message = message_of(ENOSPC, path);
 	assert_string_equal(message + strlen(message) - strlen(end), end);
 	assert_true(strlen(before) + strlen(message) <
-		    sizeof(((struct train_failure *)NULL)->message));
+		    sizeof(((struct kept_error *)NULL)->message));
 }
 
 int main(void)

@@ -7,7 +7,7 @@ try:
 except ImportError:
     pass  # before Spack 1.0 spack.package has them
 
-CHECKOUT = pathlib.Path(__file__).resolve().parents[6]
+CHECKOUT = pathlib.Path(__file__).resolve().parents[7]
 OPTIONS = ("tls", "json", "hwloc", "verbs", "ucx", "cuda")
 
 
@@ -45,4 +45,4 @@ class Tutti(CMakePackage):
 
     def setup_run_environment(self, env):
         env.prepend_path("PYTHONPATH", self.prefix.lib.python3.join("dist-packages"))
-        env.set("LIBTUTTI", self.prefix.lib.join("libtutti.so.0"))
+        env.set("LIBTUTTI", self.prefix.lib.join("libtutti.so.1"))

@@ -1,5 +1,7 @@
 /* Tables that grow by one element at a time. */
-#include "train/base/base.h"
+#include "core/array.h"
+
+#include "core/status.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +15,7 @@ tutti_status array_grow(void *array, size_t count, size_t size, const char *what
 	memcpy(&table, array, sizeof table);
 	table = realloc(table, (count ? 2 * count : 1) * size);
 	if (!table)
-		return train_no_memory("%s", what);
+		return fail_no_memory("%s", what);
 	memcpy(array, &table, sizeof table);
 	return TUTTI_OK;
 }

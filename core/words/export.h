@@ -1,0 +1,9 @@
+/* Functions of libtutti that libtutti_rpc and libtutti_train call, and no program may. They are exported as
+ * libtutti_NAME, so that they clash with nothing, with a symbol version that names the release: libraries of
+ * different releases refuse to load together. */
+#ifndef CORE_WORDS_EXPORT_H
+#define CORE_WORDS_EXPORT_H
+
+#define TUTTI_PRIVATE(name) __asm__("libtutti_" #name) __attribute__((visibility("default")))
+
+#endif
