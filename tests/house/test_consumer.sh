@@ -2,8 +2,7 @@
 # What would break: everybody who links an installed Tutti from a folder of their own. Installs into a
 # scratch folder, moves it, and builds programs with pkg-config and with find_package, shared and static.
 set -eu
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+. "$SOURCE_DIR/tests/scratch.sh"
 cmake --install "$BUILD_DIR" --prefix "$scratch/first" >"$scratch/install.log"
 mv "$scratch/first" "$scratch/tutti"            # what is installed may be moved
 cp -r "$SOURCE_DIR/tests/house/consumer" "$scratch/user"
