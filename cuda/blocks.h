@@ -1,6 +1,6 @@
 /* Blocks of memory that a queue takes, and uses again; those of queues that have ended serve later
- * ones. They are not given back to the driver before the process ends: freeing waits for all kernels
- * of a device, and one of another communicator may wait for this rank. */
+ * ones. They are not given back to the driver before the process ends: freeing waits for all
+ * kernels of a device, and one of another communicator may wait for this rank. */
 #ifndef CUDA_BLOCKS_H
 #define CUDA_BLOCKS_H
 

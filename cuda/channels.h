@@ -44,8 +44,8 @@ tutti_status cuda_channels_connect(struct cuda_channels *channels, const struct 
 /* NULL is fine. After a failure what is still to run finds its memory in place: it is kept. */
 void cuda_channels_destroy(struct cuda_channels *channels);
 
-/* Memory in each rank's segment by which its host sends messages: CUDA_STAGES pieces of *bytes. That
- * of rank, as this one maps it. */
+/* Memory in each rank's segment by which its host sends messages: CUDA_STAGES pieces of *bytes.
+ * That of rank, as this one maps it. */
 #define CUDA_STAGES 4
 void *cuda_channels_stages(const struct cuda_channels *channels, int rank, size_t *bytes);
 /* Of this rank's device. */
@@ -96,8 +96,8 @@ void cuda_channels_abort(struct cuda_channels *channels);
 bool cuda_channels_is_running(const struct cuda_channels *channels, uint64_t *ended);
 /* After an abort: returns when none runs, or after 10 s. */
 void cuda_channels_settle(struct cuda_channels *channels);
-/* The channel_failure that a kernel of this rank has found, or 0; the rank that it is about, and how
- * many bytes that sends and this rank expects. */
+/* The channel_failure that a kernel of this rank has found, or 0; the rank that it is about, and
+ * how many bytes that sends and this rank expects. */
 struct cuda_channels_error {
 	uint32_t what;
 	int peer;

@@ -32,7 +32,8 @@ struct cuda_device {
 	CUlibrary library;
 	int multiprocessors;
 	bool has_mps; /* kernels of other processes run beside ours (Multi-Process Service) */
-	int writes_ordering; /* of adapters' writes into its memory: 0 not at all, ... OWNER or more */
+	/* Of adapters' writes into its memory: 0 not at all, ... OWNER or more. */
+	int writes_ordering;
 	CUfunction kernels[CUDA_KERNEL_COUNT];
 	struct cuda_pieces pieces;
 	int blocks_at_once[CUDA_KERNEL_COUNT]; /* that the device holds, of a kernel */
@@ -44,8 +45,8 @@ int cuda_device_count(void);
 tutti_status cuda_device_open(struct cuda_device **device, int ordinal);
 /* The device whose memory ptr is. */
 tutti_status cuda_device_of(struct cuda_device **device, const void *ptr);
-/* Whether other processes can open it by an IPC handle: that of pools, and what is mapped in pieces,
- * has none. */
+/* Whether other processes can open it by an IPC handle: that of pools, and what is mapped in
+ * pieces, has none. */
 bool cuda_has_ipc_handle(CUdeviceptr pointer);
 /* The legacy one, or the thread's: of whichever device is current. */
 static inline bool cuda_stream_is_default(CUstream stream)

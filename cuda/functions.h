@@ -58,7 +58,7 @@
 	X(ipc_open_mem_handle, cuIpcOpenMemHandle_v2,                                              \
 	  (CUdeviceptr * pointer, CUipcMemHandle handle, unsigned flags))                          \
 	X(ipc_close_mem_handle, cuIpcCloseMemHandle, (CUdeviceptr pointer))                        \
-	/* Memory in pieces, which a process maps where it likes, and others, too. */                \
+	/* Memory in pieces, which a process maps where it likes, and others, too. */              \
 	X(mem_get_allocation_granularity, cuMemGetAllocationGranularity,                           \
 	  (size_t *bytes, const CUmemAllocationProp *prop,                                         \
 	   CUmemAllocationGranularity_flags option))                                               \

@@ -1,8 +1,8 @@
-/* A multicast object of the ranks' GPUs, to which each binds its part of a region: what is stored at
- * its address goes to all of them, and what is loaded is the sum over all (NVLS). The ranks make it
- * in steps, between which they agree: one creates and the others import it; each adds its GPU; when
- * all are added, each binds; when all are bound, kernels may use it. A step before the agreement
- * would wait in the driver, without end. */
+/* A multicast object of the ranks' GPUs, to which each binds its part of a region: what is stored
+ * at its address goes to all of them, and what is loaded is the sum over all (NVLS). The ranks make
+ * it in steps, between which they agree: one creates and the others import it; each adds its GPU;
+ * when all are added, each binds; when all are bound, kernels may use it. A step before the
+ * agreement would wait in the driver, without end. */
 #ifndef CUDA_MULTICAST_H
 #define CUDA_MULTICAST_H
 

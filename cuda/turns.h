@@ -1,5 +1,5 @@
-/* Calls of ranks of which some are processes that share a GPU: of these one has kernels, and streams
- * wait for each other. For channels.c, channels_launch.c and channels_record.c. */
+/* Calls of ranks of which some are processes that share a GPU: of these one has kernels, and
+ * streams wait for each other. For channels.c, channels_launch.c and channels_record.c. */
 #ifndef CUDA_TURNS_H
 #define CUDA_TURNS_H
 

@@ -1,10 +1,14 @@
 # What tests of programs share. To be sourced; leaves the caller in a folder of its own, with $failures and the
-# functions below.
+# functions below. Tests keep commands in variables, which the shell splits at blanks, and pass paths to make and to launchers,
+# which split them, too. So there is no blank in the folder's path, nor in those of the tree and the build.
+if [[ ${TMPDIR-} == *[[:space:]]* ]]; then
+	echo "TMPDIR ('$TMPDIR') has a blank, so this test uses /tmp"
+	export TMPDIR=/tmp
+fi
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 cd "$scratch" || exit 1
 failures=0
-# Tests keep commands in variables, which the shell splits at blanks: a tree or a build whose path has one gets another path.
 for name in SOURCE_DIR BUILD_DIR; do
 	[[ ${!name-} != *[[:space:]]* ]] || { ln -s "${!name}" "$scratch/.$name" && printf -v "$name" %s "$scratch/.$name"; }
 done

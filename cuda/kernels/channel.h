@@ -89,8 +89,8 @@ struct turn_posting {
  * zero at the beginning. */
 struct channel_segment {
 	uint64_t has_failed; /* the error record is taken              */
-	/* By turns, of a leader's kernel: blocks that have come, and that have moved; turn_gathered()
-	 * of the latest turn whose postings lie below, with addresses as places. */
+	/* By turns, of a leader's kernel: blocks that have come, and that have moved;
+	 * turn_gathered() of the latest turn whose postings lie below, with addresses as places. */
 	uint64_t came, moved, gathered;
 	uint64_t unused[12];
 	struct channel channels[CHANNELS_MOST];
@@ -99,8 +99,8 @@ struct channel_segment {
 
 enum channel_failure { CHANNEL_OTHER_CALL = 1, CHANNEL_OTHER_BYTES, CHANNEL_OTHER_MESSAGE };
 
-/* Not 0: the kernel ends. The host's word is far, and one that all blocks read is handed to them one
- * after the other, 0.65 us each: so each channel has its own, and all are set. */
+/* Not 0: the kernel ends. The host's word is far, and one that all blocks read is handed to them
+ * one after the other, 0.65 us each: so each channel has its own, and all are set. */
 struct channel_abort {
 	uint64_t word;
 	uint64_t unused[15];
@@ -207,17 +207,17 @@ struct messages_args {
  *
  * So between a rank and a leader there is a handshake each turn: the rank posts turn t + 1 only
  * after the leader has told turn t, and the leader tells t + 1 only after the rank has posted it.
- *   - A stream that waits for turn t finds t or t - 1 in a flag: two bits, one of which says t, tell
- *     them apart for ever.
+ *   - A stream that waits for turn t finds t or t - 1 in a flag: two bits, one of which says t,
+ *     tell them apart for ever.
  *   - What a rank has staged is read only between its posting and the last leader's telling; its
  *     kernel overwrites it behind that. Its leader writes results into its staging only behind the
  *     posting, which comes behind the kernel that took the results of the turn before. So staging
  *     needs no halves.
- *   - The same holds of send and recv themselves, where they are mapped: the rank's stream goes on to
- *     what may overwrite them when no leader uses them any more.
- *   - A posting's words are the host's, which writes them before it enqueues the call, into the slot
- *     of the call's number. A rank has no more than TURN_CALLS calls in its streams at once, so that
- *     the call which had the slot before has ended, and the leaders have read it. */
+ *   - The same holds of send and recv themselves, where they are mapped: the rank's stream goes on
+ *     to what may overwrite them when no leader uses them any more.
+ *   - A posting's words are the host's, which writes them before it enqueues the call, into the
+ *     slot of the call's number. A rank has no more than TURN_CALLS calls in its streams at once,
+ *     so that the call which had the slot before has ended, and the leaders have read it. */
 enum turn_phase { TURN_STAGE, TURN_MOVE, TURN_TAKE };
 
 #define TURN_CALLS       128 /* of a rank, in its streams at once                            */
@@ -302,8 +302,8 @@ CHANNEL_INLINE uint64_t turn_awaited(uint32_t turn)
 	return TURN_RELEASED | 1u << (turn & 1);
 }
 
-/* Staging of a block is so many pieces: what goes to each rank, or once to all, and behind that what
- * comes from each, or their sum. */
+/* Staging of a block is so many pieces: what goes to each rank, or once to all, and behind that
+ * what comes from each, or their sum. */
 CHANNEL_INLINE uint32_t turn_pieces(uint32_t size, int send_is_same, int is_sum)
 {
 	return (send_is_same ? 1 : size) + (is_sum ? 1 : size);

@@ -3,8 +3,9 @@
  * A body is a sequence of phases. A phase is
  *     for (int t = thread_first(); t < THREADS; t += thread_step())
  * which is one turn on a GPU and all turns on a CPU; a thread's variables end with the phase, but
- * for those in BLOCK_SHARED memory, those that only one thread sets, and those of PER_THREAD. block_barrier() lies between a phase and one that reads what
- * other threads have written; on a CPU a turn may not wait for a later turn of its own block.
+ * for those in BLOCK_SHARED memory, those that only one thread sets, and those of PER_THREAD.
+ * block_barrier() lies between a phase and one that reads what other threads have written; on a CPU
+ * a turn may not wait for a later turn of its own block.
  *
  * Ordinary loads and stores are weak. A flag that is stored with release, after block_barrier(),
  * publishes what all threads of the block have stored before; a flag that is loaded with acquire,

@@ -61,7 +61,7 @@ DEVICE void reduce_mapped(const struct lines_call *l)
 								       : l->s->recv[a->root]) +
 				       share.first;
 	}
-	/* Each rank chooses for its own slice, so it does not matter whether all choose the same. */
+	/* Each rank chooses for its own slice, so all need not choose the same. */
 	int by_switch = a->move == CHANNEL_REDUCE_SLICES && a->root < 0 &&
 			is_common(l, l->s->send_multicast) && is_common(l, l->s->recv_multicast);
 	lines_reduce(l, n_dst, share.bytes,

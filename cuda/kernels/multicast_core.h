@@ -1,6 +1,6 @@
-/* Sums over all ranks by the switch between their GPUs: a load of a multicast address is the sum, in
- * the switch's order, and a store goes to all ranks. So each rank moves its slice once in and once
- * out. What is not in whole vectors of 16 bytes goes by ordinary loads.
+/* Sums over all ranks by the switch between their GPUs: a load of a multicast address is the sum,
+ * in the switch's order, and a store goes to all ranks. So each rank moves its slice once in and
+ * once out. What is not in whole vectors of 16 bytes goes by ordinary loads.
  *
  * PTX has multimem operations of sm_90 on, as strong as relaxed ones, which the flags of arrive and
  * leave order as other accesses; a proxy fence stands between accesses by the two addresses that a

@@ -1,5 +1,5 @@
 /* The arguments of the kernels of training, as args.h. Numbers of dtypes are those of tutti.h: F32,
- * BF16 or F16. Pointers are aligned to their elements; it is fast where they are aligned to four. */
+ * BF16 or F16. Pointers are aligned to their elements; fast where they are aligned to four. */
 #ifndef CUDA_KERNELS_TRAIN_ARGS_H
 #define CUDA_KERNELS_TRAIN_ARGS_H
 
@@ -15,7 +15,7 @@ struct train_rounding {
 enum { TRAIN_UPDATE_ADAMW, TRAIN_UPDATE_SGD };
 
 /* An update of an optimizer, with the bits of kernel_adamw() or kernel_sgd(). low: of 16 bits, what
- * values are rounded to, or NULL. SGD: m is NULL without momentum, and rate is the learning rate. */
+ * values are rounded to, or NULL. SGD: m is NULL without momentum; rate is the learning rate. */
 struct train_update_args {
 	float *value, *m, *v;
 	const void *grad;

@@ -1,10 +1,10 @@
 /* Sums of squares without rounding, so that their bits depend on no order of additions, and so on
  * no grid: train/precision/exact_sum.c says how.
  *
- * A block adds the squares of a tile to bins in shared memory, one for each exponent. The mantissa's
- * square is below 2^48, so 64 bits hold a tile of up to 2^16. Threads next to each other have bins of
- * their own, in banks of their own: neighbours often have the same exponent, and would wait for
- * each other. */
+ * A block adds the squares of a tile to bins in shared memory, one for each exponent. The
+ * mantissa's square is below 2^48, so 64 bits hold a tile of up to 2^16. Threads next to each other
+ * have bins of their own, in banks of their own: neighbours often have the same exponent, and would
+ * wait for each other. */
 #ifndef CUDA_KERNELS_TRAIN_SQUARES_KERNEL_H
 #define CUDA_KERNELS_TRAIN_SQUARES_KERNEL_H
 

@@ -1,6 +1,6 @@
 /* Calls by turns: of ranks whose kernels cannot run at the same time, since processes share a GPU.
- * One kernel stages what a rank sends, where the leaders do not map it; one of the leader moves what
- * its locals get; one takes what the leader has put into a rank's staging. No kernel waits for
+ * One kernel stages what a rank sends, where the leaders do not map it; one of the leader moves
+ * what its locals get; one takes what the leader has put into a rank's staging. No kernel waits for
  * another one; channel.h has the order.
  *
  * The leader's kernel does all the work of its GPU: a process without a kernel in a call costs no
@@ -30,8 +30,9 @@ DEVICE int turn_serves(const struct lines_call *l, uint32_t rank)
 	return (l->turn->locals >> rank & 1u) != 0;
 }
 
-/* ---- the postings: one block reads them in the memory of the host, where many blocks that read the
- * same word are served one after the other, and the others wait until they lie on the GPU ---- */
+/* ---- the postings: one block reads them in the memory of the host, where many blocks that read
+ * the same word are served one after the other, and the others wait until they lie on the
+ * GPU ---- */
 
 DEVICE const uint64_t *turn_posted(const struct lines_call *l, uint32_t rank)
 {
@@ -55,8 +56,8 @@ DEVICE void turn_look_at_rank(const struct lines_call *l, uint32_t rank)
 		l->s->has_failed = 1;
 }
 
-/* All that this block wants of the host at once, each by threads of its own: a load takes as long as
- * the bus. */
+/* All that this block wants of the host at once, each by threads of its own: a load takes as long
+ * as the bus. */
 DEVICE void turn_read_host(const struct lines_call *l)
 {
 	uint32_t words = TURN_POSTING_WORDS(l->size), half = LINE_THREADS / 2;
@@ -130,7 +131,8 @@ DEVICE void turn_gather(const struct lines_call *l)
 	block_barrier();
 	for (int t = thread_first(); t < LINE_THREADS; t += thread_step())
 		if (t == 0)
-			store_release(&turn_segment(l)->gathered, turn_gathered(l, l->s->has_failed));
+			store_release(&turn_segment(l)->gathered,
+				      turn_gathered(l, l->s->has_failed));
 	block_barrier();
 }
 
@@ -162,17 +164,19 @@ DEVICE void turn_reach(const struct lines_call *l, uint32_t rank)
 /* The staging of a local for bytes of rank `from`, or for the sum. */
 DEVICE char *turn_result(const struct lines_call *l, uint32_t local, uint32_t from)
 {
-	uint32_t before = (l->a->send_is_same ? 1 : l->size) + (l->a->move == CHANNEL_PULL ? from : 0);
+	uint32_t before = (l->a->send_is_same ? 1 : l->size) +
+			  (l->a->move == CHANNEL_PULL ? from : 0);
 
 	return staged_half(l, local, 0) + before * piece_bytes(l);
 }
 
-/* Where rank `from` has its bytes for rank `to`, of which `first` is the turn's and block's first. */
+/* Where rank `from` has its bytes for rank `to`, `first` being that of turn and block. */
 DEVICE char *turn_source(const struct lines_call *l, uint32_t from, uint32_t to, uint64_t first)
 {
 	if (!l->s->send[from])
 		return piece_of(l, from, 0, to);
-	return l->s->send[from] + load_8(&turn_posting_of(l, from)->peers[to].send_offset, 8) + first;
+	return l->s->send[from] + load_8(&turn_posting_of(l, from)->peers[to].send_offset, 8) +
+	       first;
 }
 
 DEVICE char *turn_target(const struct lines_call *l, uint32_t local, uint32_t from, uint64_t first)

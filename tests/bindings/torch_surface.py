@@ -278,19 +278,40 @@ def futures():
     run(2, _callbacks_of_two_completers)
 
 
+def _refused(rank, size, folder, name, *words):
+    """A group whose backend string tutti cannot serve refuses each call, also to say which devices it has."""
+    start(rank, size, folder, name)
+    group, unsupported = dist.group.WORLD, tutti.errors.UnsupportedError
+    for call in (lambda: dist.all_reduce(torch.ones(2)), lambda: group.allreduce([torch.ones(2)]), lambda: group.split_group([0])):
+        raised(unsupported, call, *words)
+    raised(unsupported, lambda: group._device_types, *words)
+    raised(unsupported, lambda: dist.barrier(), *words)
+    part = dist.new_group([0])  # has the same backends
+    if rank == 0:
+        raised(unsupported, lambda: part.barrier(), *words)
+    dist.destroy_process_group()
+
+
+def _called_by_another_function():
+    """As a torch may that is not one of those tested: what calls the creator has no local variable of the backend's name."""
+    plugins = dist.Backend._plugins
+    plugin = plugins["TUTTI"]
+    plugins["TUTTI"] = plugin._replace(creator_fn=lambda *arguments: plugin.creator_fn(*arguments))
+
+
 def _named(rank, size, folder, name):
     has_devices = hasattr(dist, "BackendConfig") or hasattr(dist.distributed_c10d, "BackendConfig")
     if not has_devices:
         return "this torch has no devices in a backend's name"
+    _called_by_another_function()
     others = ["cpu:tutti,cuda:gloo", "cpu:tutti,cuda:nccl"]
     if size == 1:  # where gloo is first, its ranks connect: one may leave before another has
         others.append("cpu:gloo,cuda:tutti")
     for wrong in others:
-        raised(tutti.errors.UnsupportedError, lambda: start(rank, size, folder, wrong), wrong, "cannot share a group with")  # noqa: B023
-        assert not dist.is_initialized()
-    raised(tutti.errors.UnsupportedError, lambda: start(rank, size, folder, "xpu:tutti"), "cpu and cuda, not of xpu")
+        _refused(rank, size, folder, wrong, wrong, "cannot share a group with")
+    _refused(rank, size, folder, "xpu:tutti", "cpu and cuda, not of xpu")
     if not torch.cuda.is_available():
-        raised(tutti.errors.UnsupportedError, lambda: start(rank, size, folder, "cuda:tutti"), "no CUDA device")
+        _refused(rank, size, folder, "cuda:tutti", "no CUDA device")
     start(rank, size, folder, name)
     group = dist.group.WORLD
     here = ["cpu", "cuda"] if torch.cuda.is_available() and name != "cpu:tutti" else ["cpu"]
@@ -303,6 +324,13 @@ def _named(rank, size, folder, name):
     part = dist.new_group([0])
     if rank == 0:
         assert [device.type for device in part._device_types] == here
+    only_cpu = dist.new_group([0], backend="cpu:tutti")
+    if rank == 0:
+        assert [device.type for device in only_cpu._device_types] == ["cpu"]
+        mixed = dist.new_group([0], backend="cpu:tutti,cuda:nccl")
+        raised(tutti.errors.UnsupportedError, lambda: mixed.barrier(), "cannot share a group with nccl")
+    else:
+        dist.new_group([0], backend="cpu:tutti,cuda:nccl")
     dist.destroy_process_group()
 
 

@@ -3,8 +3,7 @@
 # scratch folder, moves it, and builds programs of one library and of all with pkg-config and with find_package, shared and
 # static.
 set -eu
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+. "$SOURCE_DIR/tests/scratch.sh"
 cmake --install "$BUILD_DIR" --prefix "$scratch/first" >"$scratch/install.log"
 mv "$scratch/first" "$scratch/tutti"            # what is installed may be moved
 cp -r "$SOURCE_DIR/tests/lint/consumer" "$scratch/user"

@@ -3,8 +3,7 @@
 # What would break: an existing trainer that needs more than 15 changed lines to become data-parallel, or then
 # learns something else. Builds examples/link in a folder of its own against the installed library.
 set -eu
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+. "$SOURCE_DIR/tests/scratch.sh"
 
 cp -r "$SOURCE_DIR/examples/link" "$scratch/link"
 cd "$scratch/link"

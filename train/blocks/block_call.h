@@ -31,8 +31,8 @@ bool block_call_has_memory(struct block_call *c, tutti_status status);
 /* Lets fn see, or fill, the block of a rank. After a failure it is called no more: false. */
 bool block_call_fn(struct block_call *c, int rank, void *data);
 
-/* Of a collective about the block of a rank, -1 for all: whether it went well. A failure is noted; where it is
- * this rank's alone, comm is aborted, so that the others do not wait for it. */
+/* Of a collective about the block of a rank, -1 for all: whether it went well. A failure is noted;
+ * where it is this rank's alone, comm is aborted, so that the others do not wait for it. */
 bool block_call_is_well(struct block_call *c, int rank, tutti_status status);
 /* The same of the end of its work. NULL is none, and well. */
 bool block_call_wait(struct block_call *c, int rank, tutti_work **work);

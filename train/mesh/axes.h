@@ -1,5 +1,5 @@
-/* The axes of a mesh: names and sizes, which rank lies where, and the text "dp=2,tp=4". Plain values
- * without communication: tuttirun and tools are compiled with this file, too. */
+/* The axes of a mesh: names and sizes, which rank lies where, and the text "dp=2,tp=4". Plain
+ * values without communication: tuttirun and tools are compiled with this file, too. */
 #ifndef PARALLEL_AXES_H
 #define PARALLEL_AXES_H
 

@@ -1,5 +1,5 @@
-/* A mesh as a table of ranks: the last axis from left to right, a line for each place on the others.
- * tuttirun and tools are compiled with this file, too. */
+/* A mesh as a table of ranks: the last axis from left to right, a line for each place on the
+ * others. tuttirun and tools are compiled with this file, too. */
 #ifndef PARALLEL_GRID_H
 #define PARALLEL_GRID_H
 

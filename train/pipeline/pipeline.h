@@ -1,4 +1,4 @@
-/* A pipeline: this rank's lists of actions, and the buffers that messages come into and go out of. */
+/* A pipeline: this rank's lists of actions, and the buffers of messages in and out. */
 #ifndef PARALLEL_PIPELINE_H
 #define PARALLEL_PIPELINE_H
 
@@ -80,8 +80,8 @@ tutti_status stage_plan_make(struct stage_plan *plan, const struct pipeline_shap
 void stage_plan_finish(struct stage_plan *plan);
 
 /* pipeline_run.c */
-/* No more callbacks in this step. With a trainer its gathers and reductions end, on ranks with other
- * data, too. */
+/* No more callbacks in this step. With a trainer its gathers and reductions end, on ranks with
+ * other data, too. */
 void pipeline_fail(struct tutti_pipeline *pipeline);
 /* Carries out the plan, and agrees with all ranks of the mesh on how it went. */
 tutti_status pipeline_execute(struct tutti_pipeline *pipeline, const struct stage_plan *plan);

@@ -192,7 +192,10 @@ class Comm(Calls[None]):
         return _objects.broadcast(self, value, root)
 
     def all_gather_object(self, value: Any) -> List[Any]:
-        """The values of all ranks in their order, by pickle. Two calls."""
+        """The values of all ranks in their order, by pickle. Three calls.
+
+        If one rank cannot pickle its value, or cannot unpickle what it received, all ranks raise.
+        """
         return _objects.all_gather(self, value)
 
     @property

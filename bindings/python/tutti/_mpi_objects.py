@@ -9,7 +9,7 @@ from array import array
 from functools import reduce
 from itertools import chain, count
 from pickle import dumps
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, List, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from . import _objects
 from ._mpi_ops import SUM, function_of
@@ -67,7 +67,10 @@ class ObjectCalls:
                 raise InvalidError(f"scatter: {len(values)} objects for {self.size} ranks")
             return values
 
-        return self._from_one("scatter", root, parts)
+        data, error = self._sent_by(root, parts)  # and does not wait until all have unpickled theirs
+        if error is not None:
+            raise error
+        return _objects.unpickled("scatter", data, root)
 
     def allreduce(self, sendobj: Any, op: Any = SUM) -> Any:
         """op: also a function of two objects; it runs on rank 0 alone. Reduces in the order of ranks, so all get the same."""
@@ -107,7 +110,15 @@ class ObjectCalls:
 
     def _from_one(self, call: str, root: int, results: Callable[[], Iterable[Any]], to_all: bool = False) -> Any:
         """Calls results() on root alone; it yields one result per rank, or one to_all. So all ranks get the results of one
-        run, and if it raises, all raise: root the same error, even if the communicator fails as it tells the others."""
+        run, and if it raises, or a rank cannot unpickle its result, all raise: that rank the same error, even if the
+        communicator fails as it tells the others."""
+        data, error = self._sent_by(root, results, to_all)
+        return _objects.read_together(self.tutti, call, error, lambda: _objects.unpickled(call, data, root))
+
+    def _sent_by(
+        self, root: int, results: Callable[[], Iterable[Any]], to_all: bool = False
+    ) -> Tuple[bytearray, Optional[Exception]]:
+        """What root has for this rank, and on root the error of results(), which the others find in what they get."""
         error: Optional[Exception] = None
         outcomes: List[bytes] = []
         if self.rank == root:
@@ -121,33 +132,12 @@ class ObjectCalls:
                 raise
         try:
             if to_all:
-                own = _objects.broadcast_bytes(self.tutti, b"".join(outcomes), root)
-            else:
-                own = _objects.scatter(self.tutti, outcomes, root)
+                return _objects.broadcast_bytes(self.tutti, b"".join(outcomes), root), error
+            return _objects.scatter(self.tutti, outcomes, root), error
         except Error as unsent:
             if error is None:
                 raise
             raise error from unsent
-        if error is not None:
-            raise error
-        return _objects.unpickled(call, own, root)
-
-    def _agree(self, call: str, error: Optional[Exception]) -> None:
-        """Raises on all ranks if one has an error, and would therefore not take part in what follows."""
-
-        def refuse() -> List[Any]:
-            assert error is not None
-            raise error
-
-        flags = array("B", bytes(self.size))
-        try:
-            self.tutti.all_gather(array("B", [error is not None]), flags)
-            if any(flags):
-                self._from_one(call, flags.index(1), refuse, to_all=True)
-        except Error as first:
-            if error is None or error is first:
-                raise
-            raise error from first
 
     def alltoall(self, sendobj: Sequence[Any]) -> List[Any]:
         """sendobj: an object for each rank."""

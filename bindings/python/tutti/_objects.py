@@ -1,13 +1,14 @@
 """Objects of Python between ranks, by pickle: what a job's ranks send is trusted, as the job's secret proves who they are.
 
 A rank that cannot pickle its objects sends a Refusal in their place, so that the others do not wait for it. It raises its
-own error; the ranks that receive the Refusal raise one that quotes it.
+own error; the ranks that receive the Refusal raise one that quotes it. After a call in which all ranks wait for all others,
+they also agree on whether each has unpickled what it received (read_together).
 """
 
 import pickle
 from array import array
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Iterable, List, NamedTuple, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Iterable, List, NamedTuple, Optional, Tuple, TypeVar
 
 from ._groups import is_open
 from .errors import Error, InvalidError
@@ -16,12 +17,19 @@ if TYPE_CHECKING:
     from ._communicator import Comm
 
 
+_Read = TypeVar("_Read")
+
+
 class Refusal(NamedTuple):
     error: str
 
 
 def refusal_of(error: Exception) -> bytes:
-    return pickle.dumps(Refusal(f"{type(error).__name__}: {error}"))
+    try:
+        text = str(error)
+    except Exception:  # of a class of the program
+        text = "(its message cannot be printed)"
+    return pickle.dumps(Refusal(f"{type(error).__name__}: {text}"))
 
 
 def unpickled(call: str, data: Any, rank: int) -> Any:
@@ -29,6 +37,40 @@ def unpickled(call: str, data: Any, rank: int) -> Any:
     value = pickle.loads(data)
     if isinstance(value, Refusal):
         raise Error(f"{call} raised on rank {rank}: {value.error}")
+    return value
+
+
+def agree(comm: "Comm", call: str, error: Optional[Exception]) -> None:
+    """Raises on all ranks if one has an error: a rank's own, or one that quotes that of the first rank which has one."""
+    has_error = array("B", bytes(comm.size))
+    try:
+        comm.all_gather(array("B", [error is not None]), has_error)
+        if any(has_error) and not all(has_error):
+            first = has_error.index(1)
+            own = refusal_of(error) if error is not None and comm.rank == first else b""
+            data = broadcast_bytes(comm, own, first)
+            if error is None:
+                unpickled(call, data, first)
+    except Error as unsent:
+        if error is None:
+            raise
+        raise error from unsent
+    if error is not None:
+        raise error
+
+
+def read_together(comm: "Comm", call: str, error: Optional[Exception], read: Callable[[], _Read]) -> _Read:
+    """Returns read(), which unpickles what this rank received. All ranks raise if it raises on one, or if one has an error
+    from before."""
+    if error is None:
+        try:
+            value = read()
+        except Exception as raised:
+            error = raised
+        except BaseException:
+            comm.abort()
+            raise
+    agree(comm, call, error)
     return value
 
 
@@ -69,13 +111,13 @@ def all_gather(comm: "Comm", value: Any) -> List[Any]:
     comm.all_gather(array("q", [len(data)]), lengths)
     whole = bytearray(sum(lengths))
     comm.all_gatherv(data, whole, lengths)
-    if error is not None:
-        raise error
-    values, at = [], 0
-    for rank, length in enumerate(lengths):
-        values.append(unpickled("all_gather_object", memoryview(whole)[at : at + length], rank))
-        at += length
-    return values
+    return _read_blocks(comm, "all_gather_object", error, whole, lengths)
+
+
+def _read_blocks(comm: "Comm", call: str, error: Optional[Exception], whole: bytearray, lengths: Iterable[int]) -> List[Any]:
+    """whole: a block from each rank."""
+    blocks = [memoryview(whole)[end - n : end] for end, n in zip(accumulate(lengths), lengths)]
+    return read_together(comm, call, error, lambda: [unpickled(call, block, rank) for rank, block in enumerate(blocks)])
 
 
 def scatter(comm: "Comm", parts: List[bytes], root: int) -> bytearray:
@@ -91,7 +133,7 @@ def scatter(comm: "Comm", parts: List[bytes], root: int) -> bytearray:
 def all_to_all(comm: "Comm", values: Iterable[Any]) -> List[Any]:
     """values: one for each rank."""
     check_no_group("alltoall")
-    refused = None
+    refused: Optional[Exception] = None
     try:
         parts = [pickle.dumps(value) for value in values]
         if len(parts) != comm.size:
@@ -102,7 +144,4 @@ def all_to_all(comm: "Comm", values: Iterable[Any]) -> List[Any]:
     comm.all_to_all(sent, received)
     whole = bytearray(sum(received))
     comm.all_to_allv(b"".join(parts), sent, whole, received)
-    if refused is not None:
-        raise refused
-    ends = list(accumulate(received))
-    return [unpickled("alltoall", whole[end - n : end], rank) for rank, (end, n) in enumerate(zip(ends, received))]
+    return _read_blocks(comm, "alltoall", refused, whole, received)

@@ -47,6 +47,7 @@ from ._mpi_ops import (
 from ._mpi_requests import ANY_SOURCE, ANY_TAG, PROC_NULL, RECEIVED_NOTHING, REQUEST_NULL, UNDEFINED, Request, Status
 from ._mpi_types import *
 from ._mpi_types import PAIRS
+from ._objects import agree
 from .errors import Error, InvalidError, UnsupportedError
 
 __getattr__ = module_attribute
@@ -170,7 +171,7 @@ class Comm(ObjectCalls, Names):
             send, result = _sides_of_pairs(call, *sides(), op, is_here)
         except builtins.Exception as error:
             refused = error
-        self._agree(call, refused)
+        agree(self.tutti, call, refused)
         whole = buffer_of(raw := bytearray(size_in_bytes(send) * self.size if is_here else 0))
         whole.dtype, whole.count = send.dtype, whole.count // send.dtype.bytes
         if root is None:

@@ -70,6 +70,27 @@ class Unreadable:
         return int, ("no number",)
 
 
+def read_except_on(ranks, error):
+    if rank in ranks:
+        raise error
+    return "read"
+
+
+class UnreadableOn:
+    """Pickles, and cannot be read again on some ranks."""
+
+    def __init__(self, *ranks, error=None):
+        self.ranks, self.error = ranks, error or ValueError("not here")
+
+    def __reduce__(self):
+        return read_except_on, (self.ranks, self.error)
+
+
+class Unprintable(Exception):
+    def __str__(self):
+        raise KeyError("no text")
+
+
 def at(r, error):
     """A function that raises where it gets the object of rank r."""
 
@@ -96,6 +117,47 @@ for call, runs in ((comm.allreduce, 0), (comm.scan, 0), (comm.exscan, 0), (lambd
 if P > 1:  # nor one that nobody can read again
     with raises(ValueError, match="no number"):
         comm.allreduce(rank, lambda a, b: Unreadable())
+
+# An object that only some ranks cannot read: these raise their own error, and all others one that names the first of them.
+for unreadable_on in ([0], [P - 1], list(range(1, P)), list(range(P))):
+    for sender in (0, P - 1):
+        for call in (
+            comm.allgather, comm.gather, lambda x: comm.alltoall([x] * P), comm.allreduce,
+            lambda x: comm.allreduce(x, joined), lambda x: comm.reduce(x, joined, P - 1), lambda x: comm.reduce(x, MPI.MAX),
+            lambda x: comm.scan(x, joined), lambda x: comm.exscan(x, joined), lambda x: comm.scan(x), lambda x: comm.exscan(x),
+            lambda x: comm.tutti.all_gather_object(x),
+        ):  # fmt: skip
+            if unreadable_on:
+                here = rank in unreadable_on
+                kinds, message = (ValueError, "not here") if here else (MPI.Exception, f"raised on rank {unreadable_on[0]}: ValueError: not here")
+                with raises(kinds, match=message) as caught:
+                    call(UnreadableOn(*unreadable_on) if rank == sender else "sent")
+                assert isinstance(caught.value, MPI.Exception) != here and caught.value.__cause__ is None
+            assert comm.allreduce(1) == P
+# So of a result of a function, which rank 0 can send to all.
+for call, reads in (
+    (lambda x, f: comm.allreduce(x, f), range(P)),
+    (lambda x, f: comm.reduce(x, f, P - 1), [P - 1]),
+    (lambda x, f: comm.scan(x, f), range(1, P)),
+    (lambda x, f: comm.exscan(x, f), range(2, P)),
+):
+    for unreadable_on in range(P) if P > 1 else ():
+        if unreadable_on in reads:
+            kinds, message = (ValueError, "not here") if rank == unreadable_on else (MPI.Exception, f"raised on rank {unreadable_on}: ValueError: not here")
+            with raises(kinds, match=message):
+                call(rank, lambda a, b: UnreadableOn(unreadable_on))  # noqa: B023
+        else:
+            call(rank, lambda a, b: UnreadableOn(unreadable_on))  # noqa: B023
+        assert comm.allreduce(1) == P
+if P > 1:  # Also an error whose text cannot be made.
+    try:
+        comm.allgather(UnreadableOn(1, error=Unprintable()) if rank == 0 else "sent")
+        raise AssertionError("nothing was raised")
+    except Unprintable:
+        assert rank == 1
+    except MPI.Exception as error:
+        assert rank != 1 and "raised on rank 1: Unprintable" in str(error)
+    assert comm.allreduce(1) == P
 # What the root of a scatter cannot send is no wait of the others.
 for wrong, message in (([1] * (P + 1), f"{P + 1} objects for {P} ranks"), (None, f"0 objects for {P} ranks"), ([lambda: 1] * P, "ickle"), (5, "not iterable")):
     with raises(Exception if rank == P - 1 else MPI.Exception, match=message if rank == P - 1 else f"rank {P - 1}.*{message}"):

@@ -1,10 +1,10 @@
-/* The order in which the ranks of a pipeline do their work: lists of actions and formulas about them.
- * Plain arithmetic without communication or a clock; tutti-plan prints, draws and times it.
+/* The order in which the ranks of a pipeline do their work: lists of actions and formulas about
+ * them. Plain arithmetic without communication or a clock; tutti-plan prints, draws and times it.
  *
- * Stage c * ranks + r is chunk c of rank r. An activation goes from a stage to the next one when its
- * forward has ended, a gradient to the one before when its backward has. On each rank the forwards
- * of all schedules have one order, and so have the backwards; a schedule says how the two are mixed.
- * So two neighbours send and receive in the same order. */
+ * Stage c * ranks + r is chunk c of rank r. An activation goes from a stage to the next one when
+ * its forward has ended, a gradient to the one before when its backward has. On each rank the
+ * forwards of all schedules have one order, and so have the backwards; a schedule says how the two
+ * are mixed. So two neighbours send and receive in the same order. */
 #ifndef PARALLEL_SCHEDULE_H
 #define PARALLEL_SCHEDULE_H
 
@@ -87,8 +87,8 @@ struct action_times {
 	double transfer;                 /* of a message to another rank, beside everything else */
 };
 /* The time of a step without transfers; negative: there is no formula (interleaved, and zero_bubble
- * with several chunks, if micro_batches is no multiple of ranks; zero_bubble if a forward takes less
- * than both parts of a backward). virtual_step.h has it then. */
+ * with several chunks, if micro_batches is no multiple of ranks; zero_bubble if a forward takes
+ * less than both parts of a backward). virtual_step.h has it then. */
 double schedule_step_time(const struct pipeline_shape *shape, const struct action_times *times);
 /* The time that each rank works in a step. The bubble is the rest, as a share of the step. */
 double schedule_busy_time(const struct pipeline_shape *shape, const struct action_times *times);

@@ -1,5 +1,5 @@
-/* One step of a pipeline in virtual time: the lists of all ranks are executed without data. Says how
- * long a step takes, who is idle, how much is held, and whether the step ends at all. */
+/* One step of a pipeline in virtual time: the lists of all ranks are executed without data. Says
+ * how long a step takes, who is idle, how much is held, and whether the step ends at all. */
 #ifndef PARALLEL_VIRTUAL_STEP_H
 #define PARALLEL_VIRTUAL_STEP_H
 

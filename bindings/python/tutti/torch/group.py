@@ -15,17 +15,18 @@ import torch.distributed as dist
 from .._library import lib
 from . import joining
 from .collectives import Collectives
+from .devices import NAME, devices_of
 from .failures import refused, unsupported
 from .futures import here
 from .work import milliseconds
 
-NAME = "tutti"
 groups = weakref.WeakSet()
 
 
 class Group(Collectives, dist.ProcessGroup):
     device = None  # of CUDA, the last that it had tensors on
-    devices = ()  # names of the kinds that it serves
+    served = None  # names of the kinds of devices that it serves, once they are known
+    offered = ()  # those that it serves if torch has recorded no others
 
     def __init__(self, rank: int, size: int, name: str, lane, timeout_ms: int, store=None):
         dist.ProcessGroup.__init__(self, rank, size)
@@ -50,10 +51,19 @@ class Group(Collectives, dist.ProcessGroup):
         return work
 
     def _check_device(self, work) -> None:
+        if self.served is None:
+            self.served = self.devices
         kind = "cpu" if work.device is None else "cuda"
-        if kind not in self.devices and work.results:
-            served = " and ".join(self.devices)
+        if kind not in self.served and work.results:
+            served = " and ".join(self.served)
             raise refused(f"tutti: this call has {kind} tensors, but group {self.torch_name} serves only {served}")
+
+    @property
+    def devices(self) -> tuple:
+        """Raises UnsupportedError if the group's backend string has others than tutti's."""
+        if self.served is None:
+            self.served = devices_of(self, self.offered)
+        return self.offered if self.served is None else self.served
 
     def lane(self):
         completer = here.completer
@@ -131,18 +141,19 @@ class Group(Collectives, dist.ProcessGroup):
 
     def split_group(self, ranks, timeout=None, opts=None, group_name=None, group_desc=None, device_types=None):
         """Called on all ranks of this group. ranks: those in the child, in its order. Returns None on the others."""
-        ranks = list(ranks)
+        ranks, served = list(ranks), self.devices
         if self.own_rank not in ranks:
             return None
         name = group_name or f"{self.torch_name}:split:{','.join(map(str, ranks))}"
         timeout_ms = milliseconds(timeout) or milliseconds(getattr(opts, "_timeout", None)) or self.timeout_ms
-        devices = [d for d in self.devices if device_types is None or d in [torch.device(t).type for t in device_types]]
+        devices = [d for d in served if device_types is None or d in [torch.device(t).type for t in device_types]]
         if len(ranks) == 1:
             lane = joining.alone(name, timeout_ms)
         else:
             lane = joining.child(self.main, ranks, name, timeout_ms)
         store = None if self.store is None else dist.PrefixStore(f"{name}/", self.store)
         group = with_backend(Group(ranks.index(self.own_rank), len(ranks), name, lane, timeout_ms, store), devices)
+        group.served = group.offered
         if group_desc is not None:
             group._set_group_desc(group_desc)
         return group
@@ -155,12 +166,17 @@ class Group(Collectives, dist.ProcessGroup):
 
     def _get_backend(self, device):
         """Before torch 2.14 a group of Python's has no backends, and answers for them itself."""
-        return self if Delegate is None else super()._get_backend(device)
+        if Delegate is None:
+            return self
+        kind = torch.device(device).type
+        if kind not in self.devices:
+            raise refused(f"tutti: group {self.torch_name} serves {' and '.join(self.devices)}, not {kind}")
+        return super()._get_backend(device)
 
     @property
     def _device_types(self) -> list:
         """Checkpoints and states of optimizers choose one of them for what they send."""
-        return [torch.device(name) for name in self.devices] if Delegate is None else super()._device_types
+        return [torch.device(name) for name in self.devices]
 
     # ---- the end
 
@@ -217,8 +233,8 @@ Group.supports_splitting = Delegate is not None
 
 
 def with_backend(group: Group, devices) -> Group:
-    """devices: the kinds of devices whose tensors the group accepts."""
-    group.devices = tuple(devices)
+    """devices: the kinds of devices whose tensors the group can accept."""
+    group.offered = tuple(devices)
     if Delegate is not None:
         group.backend = Delegate(group.own_rank, group.ranks)
         group.backend.group = weakref.ref(group)  # a strong one would be a cycle
