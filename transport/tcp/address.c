@@ -301,9 +301,10 @@ int tcp_address_candidates(const struct tcp_endpoint *ep, const uint8_t *address
 	is_near = is_same_machine(&mine, &theirs);
 	if (is_preferred(&theirs, is_near))
 		address_from_item(&list[count++], &theirs.items[next++], theirs.port);
-	if (is_near)
-		address_from_item(&list[count++], ep->has_ipv6_loopback ? &ipv6 : &ipv4,
-				  theirs.port);
+	if (is_near) {
+		address_from_item(&list[count], ep->has_ipv6_loopback ? &ipv6 : &ipv4, theirs.port);
+		list[count++].is_near = true;
+	}
 	while (next < theirs.count)
 		address_from_item(&list[count++], &theirs.items[next++], theirs.port);
 	return count;
