@@ -108,10 +108,19 @@ int net_tcp_socket(int family)
 	return fd;
 }
 
+/* For the message of a failed bind or connect. The parser refuses such an address
+ * (core/words/netaddr.h), but a name may have one. */
+static const char *net_scope_hint(int error)
+{
+	return error == EINVAL ? "; a link-local IPv6 address needs a scope, as in fe80::1%eth0"
+			       : "";
+}
+
 /* Closes fd and returns -1, with errno and a message, for the functions below. */
 static int net_fail_listen(int fd, const struct listen_place *at, const char *call)
 {
-	fail_errno("cannot listen on %.200s:%d (%s)", at->host ? at->host : "*", at->port, call);
+	fail_errno("cannot listen on %.200s:%d (%s%s)", at->host ? at->host : "*", at->port, call,
+		   net_scope_hint(errno));
 	close_keeping_errno(fd);
 	return -1;
 }
@@ -302,7 +311,8 @@ void net_say_unconnected(const char *to, int error)
 	else if (error == ETIMEDOUT)
 		fail(TUTTI_ERR_PEER, "nothing answers at %.216s (%s)", to, strerror(error));
 	else
-		fail(TUTTI_ERR_PEER, "%.216s cannot be reached (%s)", to, strerror(error));
+		fail(TUTTI_ERR_PEER, "%.216s cannot be reached (%s%s)", to, strerror(error),
+		     net_scope_hint(error));
 }
 
 tutti_status net_connect(const struct addrinfo *list, const char *host, int port,

@@ -178,9 +178,11 @@ static const char *wanted(int option)
 	case NODE_RANK:
 		return "the number of this machine, from 0";
 	case MASTER:
-		return "HOST:PORT; an IPv6 address has brackets, as in [fd98::1]:29500";
+		return "HOST:PORT; an IPv6 address has brackets, as in [fd98::1]:29500, and a "
+		       "link-local one a scope, as in [fe80::1%eth0]:29500";
 	case MASTER_ADDR:
-		return "a host, without a port";
+		return "a host, without a port; a link-local IPv6 address has a scope, as in "
+		       "fe80::1%eth0";
 	case MASTER_PORT:
 		return "a port from 1 to 65535";
 	case TIMEOUT:

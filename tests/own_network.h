@@ -1,7 +1,9 @@
-/* A child process with a network of its own: loopback alone, whose systems' own ports are few. */
+/* A child process with a network of its own: loopback alone, whose systems' own ports are few.
+ * Comes last, as tests/unit.h does. */
 #ifndef TESTS_OWN_NETWORK_H
 #define TESTS_OWN_NETWORK_H
 
+#include "core/status.h"
 #include "tests/limit.h"
 
 #include <errno.h>
@@ -16,6 +18,8 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "tests/unit.h"
 
 /* In the child: what holds nowhere else ends it, and says where. */
 #define OWN_NETWORK_NEED(condition)                                                                \
@@ -62,6 +66,16 @@ static inline int own_network_run(int first, int last, void (*body)(void))
 		_exit(0);
 	}
 	return waitpid(child, &status, 0) == child ? status : -1;
+}
+
+/* The same as a cmocka case, with as many ports from first on; skipped where that is not allowed. */
+static inline void own_network_case(int first, int ports, void (*body)(void))
+{
+	int status = own_network_run(first, first + ports - 1, body);
+
+	if (status == 77 << 8)
+		skip();
+	assert_int_equal(status, 0);
 }
 
 #endif

@@ -42,10 +42,21 @@ struct caller *caller_new(int fd)
 	return c;
 }
 
+static void caller_unlist(const struct caller *c, struct host *host)
+{
+	struct caller **link = &host->ranks;
+
+	while (*link != c)
+		link = &(*link)->next_rank;
+	*link = c->next_rank;
+}
+
 void caller_free(struct caller *c, struct host *host)
 {
-	if (c->rank >= 0)
+	if (c->rank >= 0) {
 		meeting_leave(&host->meeting, c->rank, c->said_bye);
+		caller_unlist(c, host);
+	}
 	tls_free(c->tls);
 	forks_disown(c->fd);
 	close(c->fd);
@@ -179,6 +190,29 @@ static bool shake(struct caller *c)
 	return false;
 }
 
+/* A process that has lost its connection connects again, and its new connection may be read before
+ * the end of the former one. So the former one is read first: if it has ended, the meeting fails
+ * for that, and not because two processes have one rank. */
+static void caller_look_for_end(struct host *host, int rank)
+{
+	struct caller *former = host->ranks;
+
+	while (former && former->rank != rank)
+		former = former->next_rank;
+	if (!former)
+		return;
+	caller_read(former, host);
+	if (former->is_closed)
+		meeting_leave(&host->meeting, rank, former->said_bye);
+}
+
+static void caller_join(struct caller *c, struct host *host, int rank)
+{
+	c->rank = rank;
+	c->next_rank = host->ranks;
+	host->ranks = c;
+}
+
 static void take_name(struct caller *c, struct host *host)
 {
 	struct frame f = frame_get(c->in);
@@ -196,10 +230,13 @@ static void take_name(struct caller *c, struct host *host)
 			"rank %u speaks version %u of the joining protocol, this process %d: all "
 			"ranks need the same version of Tutti",
 			rank, version, FRAME_VERSION);
-	else if (meeting_compare_local_ranks(&host->meeting, (int)rank, (int)local_ranks) &&
-		 meeting_join(&host->meeting, (int)rank, (int)size,
-			      deadline_from_left((uint32_t)f.value))) {
-		c->rank = (int)rank;
+	if (c->is_closed || host->meeting.status != TUTTI_OK)
+		return;
+	caller_look_for_end(host, (int)rank);
+	if (meeting_compare_local_ranks(&host->meeting, (int)rank, (int)local_ranks) &&
+	    meeting_join(&host->meeting, (int)rank, (int)size,
+			 deadline_from_left((uint32_t)f.value))) {
+		caller_join(c, host, (int)rank);
 		meeting_compare_hosts(&host->meeting, (int)rank, get_u32(body + 12));
 		meeting_compare_tls(&host->meeting, (int)rank, c->has_tls);
 	}

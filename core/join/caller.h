@@ -34,6 +34,7 @@ struct caller {
 	int denied;                         /* errno of a call that this process may not make  */
 	struct admission_entry pending;     /* until it has said which rank it is              */
 	uint64_t bye_deadline_ns;
+	struct caller *next_rank;           /* in host's list                                  */
 };
 
 /* The server, as a caller sees it. */
@@ -42,6 +43,7 @@ struct host {
 	uint8_t key[TUTTI_KEY_BYTES];
 	bool is_welcomed;                   /* all have joined, and were told so               */
 	bool round_closed;                  /* set by a caller: its record was the last        */
+	struct caller *ranks;               /* the callers that have joined                    */
 };
 
 struct caller *caller_new(int fd);

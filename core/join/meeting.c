@@ -67,6 +67,24 @@ bool meeting_compare_local_ranks(struct meeting *m, int rank, int local_ranks)
 	return false;
 }
 
+/* The beginning of a message: how rank left. text has HOW_IT_LEFT bytes. Returns it. */
+static const char *how_it_left(char *text, int rank, bool said_bye)
+{
+	snprintf(text, HOW_IT_LEFT,
+		 said_bye ? "rank %d left" : "the connection to rank %d was lost (has it died?)",
+		 rank);
+	return text;
+}
+
+/* Not all will join, or one of those that have joined has left before they knew. */
+static void meeting_fail_left(struct meeting *m, int rank)
+{
+	char how[HOW_IT_LEFT];
+
+	meeting_fail(m, TUTTI_ERR_PEER, "%s while the %d ranks of the job were joining",
+		     how_it_left(how, rank, m->seats[rank] == SEAT_LEFT), m->size);
+}
+
 bool meeting_join(struct meeting *m, int rank, int size, uint64_t deadline_ns)
 {
 	if (m->status != TUTTI_OK)
@@ -86,6 +104,10 @@ bool meeting_join(struct meeting *m, int rank, int size, uint64_t deadline_ns)
 			     "rank %d says the world has %d ranks, rank %d says %d: all ranks need "
 			     "the same",
 			     rank, size, m->size_said_by, m->size);
+		return false;
+	}
+	if (m->seats[rank] >= SEAT_LEFT) {
+		meeting_fail_left(m, rank);
 		return false;
 	}
 	if (m->seats[rank] != SEAT_EMPTY) {
@@ -152,15 +174,6 @@ static bool open_round(struct meeting *m, int rank, size_t bytes)
 	return true;
 }
 
-/* The beginning of a message: how rank left. text has HOW_IT_LEFT bytes. Returns it. */
-static const char *how_it_left(char *text, int rank, bool said_bye)
-{
-	snprintf(text, HOW_IT_LEFT,
-		 said_bye ? "rank %d left" : "the connection to rank %d was lost (has it died?)",
-		 rank);
-	return text;
-}
-
 /* A round cannot be completed without the ranks that have left. */
 static void check_presence(struct meeting *m)
 {
@@ -217,16 +230,14 @@ void meeting_leave(struct meeting *m, int rank, bool said_bye)
 
 	if (m->seats[rank] >= SEAT_LEFT)
 		return;
-	how_it_left(how, rank, said_bye);
 	bool mid_round = m->seats[rank] == SEAT_GAVE;
 	m->seats[rank] = said_bye ? SEAT_LEFT : SEAT_LOST;
 	m->left++;
 	if (!m->is_complete)
-		meeting_fail(m, TUTTI_ERR_PEER, "%s while the %d ranks of the job were joining",
-			     how, m->size);
+		meeting_fail_left(m, rank);
 	else if (mid_round || (m->gather && !said_bye))
 		meeting_fail(m, TUTTI_ERR_PEER, "%s while the ranks exchanged what joining needs",
-			     how);
+			     how_it_left(how, rank, said_bye));
 	else
 		check_presence(m);
 }

@@ -192,7 +192,11 @@ static void own_hosts(char hosts[HOST_BYTES], const struct env *env)
 	const char *named = env->address && env->address[0] ? env->address : NULL;
 	char host[HOST_BYTES];
 
-	if (named && !netaddr_read_host(named, host, sizeof host) && netaddr_is_literal(host))
+	if (named && netaddr_lacks_scope(named))
+		log_notice("TUTTI_ADDRESS=%s is a link-local address, which needs a scope, as in "
+			   "fe80::1%%eth0: ranks of other machines cannot join",
+			   named);
+	else if (named && !netaddr_read_host(named, host, sizeof host) && netaddr_is_literal(host))
 		append_host(hosts, host);
 	else
 		append_interfaces(hosts, named);

@@ -14,6 +14,7 @@
 
 static const char no_brackets[] = "is an IPv6 address without brackets: with a port write "
 				  "[fd98::1]:29500";
+static const char text_before[] = "has text before its '['";
 
 /* Of an IPv6 address with or without a scope, such as fe80::1%eth0. */
 static bool is_ipv6(const char *text, size_t bytes)
@@ -49,23 +50,61 @@ static bool is_name(const char *text, size_t bytes)
 	return true;
 }
 
+/* A host as it was written. The brackets around it are left out. */
+struct host_text {
+	const char *text;
+	size_t bytes;
+	bool has_brackets;
+};
+
+static struct host_text host_text_of(const char *text, size_t bytes)
+{
+	if (bytes > 1 && text[0] == '[' && text[bytes - 1] == ']')
+		return (struct host_text){text + 1, bytes - 2, true};
+	return (struct host_text){text, bytes, false};
+}
+
+/* Of an IPv6 address. */
+static bool lacks_scope(const struct host_text *p)
+{
+	char address[INET6_ADDRSTRLEN] = "";
+	struct in6_addr binary;
+
+	if (p->bytes >= sizeof address)
+		return false;
+	memcpy(address, p->text, p->bytes);
+	return inet_pton(AF_INET6, address, &binary) == 1 && IN6_IS_ADDR_LINKLOCAL(&binary);
+}
+
+/* Why it is neither a name nor an address. */
+static const char *say_no_host(const struct host_text *p)
+{
+	const char *open = memchr(p->text, '[', p->bytes);
+
+	if (p->has_brackets)
+		return "has no IPv6 address in its brackets";
+	if (!open)
+		return "has no host, which is a name or an address";
+	if (open != p->text)
+		return text_before;
+	return memchr(p->text, ']', p->bytes) ? "has text behind its ']'" : "has no ']'";
+}
+
 static const char *read_host(const char *text, size_t bytes, char *host, size_t host_bytes)
 {
-	bool has_brackets = bytes > 1 && text[0] == '[' && text[bytes - 1] == ']';
+	struct host_text p = host_text_of(text, bytes);
 
-	if (has_brackets) {
-		text++;
-		bytes -= 2;
-	}
-	if (bytes == 0)
+	if (p.bytes == 0)
 		return "has no host";
-	if (bytes >= host_bytes)
+	if (p.bytes >= host_bytes)
 		return "has a host that is too long";
-	if (!is_ipv6(text, bytes) && (has_brackets || !is_name(text, bytes)))
-		return has_brackets ? "has no IPv6 address in its brackets"
-				    : "has no host, which is a name or an address";
-	memcpy(host, text, bytes);
-	host[bytes] = '\0';
+	if (!is_ipv6(p.text, p.bytes) && (p.has_brackets || !is_name(p.text, p.bytes)))
+		return say_no_host(&p);
+	if (lacks_scope(&p))
+		return "has a link-local IPv6 address without a scope: name the interface that "
+		       "leads there, as in fe80::1%eth0";
+	memcpy(host, p.text, p.bytes);
+	host[p.bytes] = '\0';
 	return NULL;
 }
 
@@ -92,6 +131,8 @@ const char *netaddr_read(const char *text, char *host, size_t host_bytes, int *p
 		return "has no port: write host:port, such as node1:29500";
 	size_t host_part = (size_t)(colon - text);
 	const char *first = strchr(text, ':');
+	if (text[0] != '[' && strchr(text, '['))
+		return text_before;
 	if (text[0] != '[' && first != colon)
 		return is_ipv6(text, bytes) || strchr(first + 1, ':') != colon
 			       ? no_brackets
@@ -120,6 +161,13 @@ bool netaddr_is_literal(const char *host)
 	struct in_addr address;
 
 	return inet_pton(AF_INET, host, &address) == 1 || is_ipv6(host, strlen(host));
+}
+
+bool netaddr_lacks_scope(const char *host)
+{
+	struct host_text p = host_text_of(host, strlen(host));
+
+	return lacks_scope(&p);
 }
 
 bool netaddr_is_loopback(const char *host)

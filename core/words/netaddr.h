@@ -20,6 +20,9 @@ bool netaddr_read_port(const char *text, int *port);
 
 /* Whether host is an IPv4 or IPv6 address (also one with a scope), not a name. */
 bool netaddr_is_literal(const char *host);
+/* Whether host, with or without brackets, is a link-local IPv6 address without a scope. No socket
+ * can be bound or connected to it (EINVAL), so netaddr_read and netaddr_read_host refuse it. */
+bool netaddr_lacks_scope(const char *host);
 /* Whether host is a loopback address, or localhost. */
 bool netaddr_is_loopback(const char *host);
 /* The address where processes of this machine meet: "127.0.0.1", or "::1" if it has only that. */

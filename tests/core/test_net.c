@@ -254,6 +254,25 @@ static void an_unknown_name_is_named(void **state)
 	assert_int_equal(fd, -1);
 }
 
+/* As of a name that has such an address. Where there is no IPv6 the kernel says that. */
+static void a_missing_scope_is_explained(void **state)
+{
+	static const char needs[] = "link-local IPv6 address needs a scope, as in fe80::1%eth0)";
+	int fd = -1;
+
+	(void)state;
+	net_say_unconnected("node1:29500", EINVAL);
+	assert_non_null(strstr(last_error(), "node1:29500 cannot be reached"));
+	assert_non_null(strstr(last_error(), needs));
+	net_say_unconnected("node1:29500", ENETUNREACH);
+	assert_null(strstr(last_error(), needs));
+	assert_int_equal(net_try_connect("fe80::1", 29500, later(), &fd), TUTTI_IN_PROGRESS);
+	assert_int_equal(errno == EINVAL, strstr(last_error(), needs) != NULL);
+	assert_int_equal(net_listen("fe80::1", 29500, 1, &fd, NULL), TUTTI_ERR_SYSTEM);
+	assert_int_equal(errno == EINVAL, strstr(last_error(), "(bind; a link-local") != NULL);
+	assert_int_equal(fd, -1);
+}
+
 static void too_many_files_are_explained(void **state)
 {
 	struct rlimit old, low;
@@ -365,6 +384,7 @@ int main(void)
 		TEST(no_listener_is_named),
 		TEST(a_taken_port_is_named),
 		TEST(an_unknown_name_is_named),
+		TEST(a_missing_scope_is_explained),
 		TEST(too_many_files_are_explained),
 		TEST(nobody_needs_a_descriptor),
 		TEST(signals_do_not_disturb),

@@ -4,23 +4,13 @@
 
 #include "core/clock.h"
 #include "core/status.h"
-#include "tests/own_network.h"
 
 #include <errno.h>
 
-#include "tests/unit.h"
+#include "tests/own_network.h"
 
 #define FIRST  40000
 #define BESIDE 30000 /* is handed out to nobody */
-
-static void run(int ports, void (*body)(void))
-{
-	int status = own_network_run(FIRST, FIRST + ports - 1, body);
-
-	if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
-		skip(); /* a network of one's own needs root, or namespaces for users */
-	assert_int_equal(status, 0);
-}
 
 static uint64_t later(void)
 {
@@ -54,7 +44,7 @@ static void meet_itself(void)
 static void nobody_meets_himself(void **state)
 {
 	(void)state;
-	run(2, meet_itself);
+	own_network_case(FIRST, 2, meet_itself);
 }
 
 enum { DIALERS = 4 };
@@ -82,7 +72,7 @@ static void dial_from_each(void)
 static void dialers_ports_can_be_listened_on(void **state)
 {
 	(void)state;
-	run(DIALERS, dial_from_each);
+	own_network_case(FIRST, DIALERS, dial_from_each);
 }
 
 static void leave_reserved(void)
@@ -104,7 +94,7 @@ static void leave_reserved(void)
 static void reserved_ports_are_for_those_who_name_them(void **state)
 {
 	(void)state;
-	run(4, leave_reserved);
+	own_network_case(FIRST, 4, leave_reserved);
 }
 
 int main(void)

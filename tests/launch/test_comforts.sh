@@ -160,10 +160,11 @@ wrong '-n 2 --gpus all' "'all' is not a value for --gpus: give GPUs, each of the
 wrong '-g' "'true' is not a value for --gpus: give GPUs"
 wrong '--nproc-per-node all' "'all' is not a value for --nproc-per-node: give a number from 1 to 4096, auto, gpu or cpu\.$"
 wrong '-n 2 --port x' "'x' is not a value for --port: give a port from 1 to 65535\.$"
-for master in nodea nodea: nodea:0 nodea:x :29500 'nodea:+1' fd98:7::1 fd98:7::1:29500 '[fd98:7::1]' '[nodea]:1' 'fe80::1%eth0:1' a,b:1; do
-	wrong "-n 2 --master $master" ".* is not a value for --master: give HOST:PORT; an IPv6 address has brackets, as in \\[fd98::1\\]:29500\\.\$"
+for master in nodea nodea: nodea:0 nodea:x :29500 'nodea:+1' fd98:7::1 fd98:7::1:29500 '[fd98:7::1]' '[nodea]:1' 'fe80::1%eth0:1' a,b:1 '[fe80::1]:1'; do
+	wrong "-n 2 --master $master" ".* is not a value for --master: give HOST:PORT; an IPv6 address has brackets, as in \\[fd98::1\\]:29500, and a link-local one a scope, as in \\[fe80::1%eth0\\]:29500\\.\$"
 done
-wrong '-n 2 --master-addr nodea:1' "'nodea:1' is not a value for --master-addr: give a host, without a port\.$"
+wrong '-n 2 --master-addr nodea:1' "'nodea:1' is not a value for --master-addr: give a host, without a port; a link-local IPv6 address has a scope, as in fe80::1%eth0\.$"
+wrong '-n 2 --master-addr fe80::1' "'fe80::1' is not a value for --master-addr: give a host"
 wrong '-n 2 -p 70000' "'70000' is not a value for --port: give a port"
 wrong '-n 2 --log-dir=' "'' is not a value for --log-dir: give one that is not empty\.$"
 wrong '-n 2 --restart some' "'some' is not a value for --restart: give rank or job\.$"

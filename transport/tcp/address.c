@@ -129,20 +129,21 @@ static tutti_status read_literal(struct item *item, const char *preferred)
 {
 	char host[INET6_ADDRSTRLEN + IF_NAMESIZE];
 	struct in6_addr six = {0};
+	bool is_link_local = netaddr_lacks_scope(preferred);
 
-	if (netaddr_read_host(preferred, host, sizeof host))
+	if (!is_link_local && netaddr_read_host(preferred, host, sizeof host))
 		return TUTTI_OK;
+	if (is_link_local || (netaddr_is_literal(host) && strchr(host, '%')))
+		return fail(TUTTI_ERR_UNSUPPORTED,
+			    "tcp: TUTTI_ADDRESS=%s is a link-local address, which peers cannot "
+			    "connect to: use another address of this machine",
+			    preferred);
 	if (inet_pton(AF_INET, host, item->bytes) == 1)
 		item->family = 4;
 	else if (inet_pton(AF_INET6, host, &six) == 1)
 		item->family = 6;
 	if (item->family == 6)
 		memcpy(item->bytes, &six, sizeof six);
-	if (netaddr_is_literal(host) && (strchr(host, '%') || IN6_IS_ADDR_LINKLOCAL(&six)))
-		return fail(TUTTI_ERR_UNSUPPORTED,
-			    "tcp: TUTTI_ADDRESS=%s is a link-local address, which peers cannot "
-			    "connect to: use another address of this machine",
-			    preferred);
 	return TUTTI_OK;
 }
 
@@ -300,9 +301,10 @@ int tcp_address_candidates(const struct tcp_endpoint *ep, const uint8_t *address
 	is_near = is_same_machine(&mine, &theirs);
 	if (is_preferred(&theirs, is_near))
 		address_from_item(&list[count++], &theirs.items[next++], theirs.port);
-	if (is_near)
-		address_from_item(&list[count++], ep->has_ipv6_loopback ? &ipv6 : &ipv4,
-				  theirs.port);
+	if (is_near) {
+		address_from_item(&list[count], ep->has_ipv6_loopback ? &ipv6 : &ipv4, theirs.port);
+		list[count++].is_near = true;
+	}
 	while (next < theirs.count)
 		address_from_item(&list[count++], &theirs.items[next++], theirs.port);
 	return count;

@@ -11,6 +11,7 @@
 struct tcp_address {
 	struct sockaddr_storage sockaddr;
 	socklen_t bytes;
+	bool is_near; /* loopback, of a peer on this machine, which listens there */
 };
 
 tutti_status tcp_address_make(struct tcp_endpoint *ep, const char *preferred);

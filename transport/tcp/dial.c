@@ -8,6 +8,7 @@
 #include "core/status.h"
 #include "transport/tcp/accepted.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,8 +28,12 @@ static void dial_note_end(struct tcp_conn *c, enum tried end, const char *why)
 	struct tcp_dial *d = c->dial;
 
 	log_debug("tcp: rank %d not reached at %s: %s", c->base.peer, c->where, why);
-	if (d->next == 1)
+	if (d->next == 1) {
 		d->tries = (struct tries){0};
+		d->is_gone = false;
+	}
+	assert(d->next > 0);
+	d->is_gone |= end == TRIED_REFUSED && d->candidates[d->next - 1].is_near;
 	tries_add(&d->tries, end, 0, why);
 }
 
@@ -96,26 +101,29 @@ static bool reconnect_is_over(struct tcp_conn *c)
 static bool fail_round(struct tcp_conn *c)
 {
 	const struct tcp_dial *d = c->dial;
+	char text[TRIES_TEXT_BYTES];
 	int rank = tcp_endpoint_of(c)->rank, peer = c->base.peer, channel = c->base.channel;
 
-	/* The peer listened before its address was handed out: if it refuses it has left, or its
-	 * process has ended. */
-	bool is_gone = d->tries.ended[TRIED_REFUSED] == d->count && !tcp_accepted_is_greeting(c);
+	/* The peer listened before its address was handed out, at all addresses of its machine: if
+	 * they refuse, or loopback does where that leads to it, it has left or its process has
+	 * ended. An address of another machine that refuses while others have no route may be one
+	 * that this machine has, too. */
+	bool is_gone = (d->is_gone || d->tries.ended[TRIED_REFUSED] == d->count) &&
+		       !tcp_accepted_is_greeting(c);
 
+	tries_text(&d->tries, text, sizeof text);
 	if (d->is_denied || d->tries.ended[TRIED_DENIED] == d->count)
-		tcp_conn_refuse(c, d->tries.why);
+		tcp_conn_refuse(c, text);
 	else if (is_gone)
 		tcp_conn_fail_after_drain(c, TUTTI_ERR_PEER,
-					  "rank %d (tcp %s, channel %d) refuses the connection of "
-					  "rank %d: no process listens there any more, and that "
-					  "rank's own output may say why",
-					  peer, c->where, channel, rank);
+					  "rank %d (tcp, channel %d) refuses the connection of "
+					  "rank %d: %.150s; that rank's own output may say why",
+					  peer, channel, rank, text);
 	else if (d->tries.ended[TRIED_OTHER_SECRET] > 0)
 		tcp_conn_fail(c, TUTTI_ERR_AUTH,
-			      "the process that listens at the address of rank %d (tcp %s, "
-			      "channel %d) could not prove the job's secret to rank %d: it is "
-			      "another program or another job",
-			      peer, c->where, channel, rank);
+			      "rank %d cannot connect to rank %d (tcp, channel %d): %.150s (it is "
+			      "another program or another job)",
+			      rank, peer, channel, text);
 	else if (d->is_changed)
 		tcp_conn_fail(c, TUTTI_ERR_AUTH,
 			      "the data between rank %d and rank %d (tcp %s, channel %d) is "

@@ -11,6 +11,7 @@ struct tcp_dial {
 	struct tcp_address candidates[TCP_CANDIDATES];
 	int count, next;       /* next candidate */
 	struct tries tries;    /* of this round; until its first try ends, of the one before */
+	bool is_gone;          /* in this round the peer has refused the dial over loopback */
 	bool is_changed;       /* data was changed on its way: TLS cannot be set up */
 	bool is_denied;        /* this process is denied, or lacks, what every dial needs */
 	bool is_resting;       /* until the next tick */

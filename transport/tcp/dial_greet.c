@@ -15,6 +15,7 @@
 
 #include <endian.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 void tcp_context(uint8_t context[AUTH_CONTEXT_BYTES], const struct tcp_endpoint *ep, int from,
@@ -157,9 +158,13 @@ void tcp_dial_continue(struct tcp_conn *c)
 static void take_answer(struct tcp_conn *c)
 {
 	struct tcp_dial *d = c->dial;
+	char why[TCP_TEXT_BYTES + 70];
 
 	if (auth_check_answer(&d->auth, d->answer, d->proof) != TUTTI_OK) {
-		tcp_dial_give_up(c, TRIED_OTHER_SECRET, "wrong answer");
+		snprintf(why, sizeof why,
+			 "the process that listens at %s could not prove the job's secret",
+			 c->where);
+		tcp_dial_give_up(c, TRIED_OTHER_SECRET, why);
 		return;
 	}
 	d->has_proof = true;

@@ -3,14 +3,13 @@
 #include "core/clock.h"
 #include "core/net.h"
 #include "core/status.h"
-#include "tests/own_network.h"
 
 #include <tutti/tutti.h>
 
 #include <errno.h>
 #include <pthread.h>
 
-#include "tests/unit.h"
+#include "tests/own_network.h"
 
 #define FIRST 40000
 #define PORTS 32
@@ -130,11 +129,7 @@ static void run(void (*body)(void))
 {
 	/* Ranks that share memory keep no port. */
 	setenv("TUTTI_TRANSPORTS", "tcp", 1);
-	int status = own_network_run(FIRST, FIRST + PORTS - 1, body);
-
-	if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
-		skip(); /* a network of one's own needs root, or namespaces for users */
-	assert_int_equal(status, 0);
+	own_network_case(FIRST, PORTS, body);
 }
 
 static void test_environment(void **state)

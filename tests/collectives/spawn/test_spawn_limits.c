@@ -3,7 +3,6 @@
 #include "core/status.h"
 #include "core/wait.h"
 #include "core/rank/claims.h"
-#include "tests/own_network.h"
 #include "tests/collectives/spawn/open_files.h"
 
 #include <tutti/tutti.h>
@@ -12,7 +11,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-#include "tests/unit.h"
+#include "tests/own_network.h"
 
 #define LIMIT_S 60
 
@@ -66,7 +65,7 @@ static void share_cores(void)
 /* Whole cores, as many for each. */
 static void test_cores(void **state)
 {
-	int status, cpus;
+	int cpus;
 
 	(void)state;
 	unsetenv("OMP_NUM_THREADS");
@@ -74,10 +73,7 @@ static void test_cores(void **state)
 	cpus = CPU_COUNT(&affinity[2]);
 	if (cpus % (has_siblings() ? 4 : 2) != 0)
 		skip_because("two ranks cannot have as many cores each");
-	status = own_network_run(29500, 30500, share_cores);
-	if (status == 77 << 8)
-		skip();
-	assert_int_equal(status, 0);
+	own_network_case(29500, 1001, share_cores);
 }
 
 /* ---- not all can be started */

@@ -184,6 +184,8 @@ static void contradictions_are_named(void **state)
 	refused("RANK=0 WORLD_SIZE=2 MASTER_ADDR=[::1]:5 MASTER_PORT=1",
 		"MASTER_ADDR=[::1]:5 has a port");
 	refused("RANK=0 WORLD_SIZE=2 MASTER_ADDR=a,b MASTER_PORT=1", "MASTER_ADDR=a,b has no host");
+	refused("RANK=0 WORLD_SIZE=2 MASTER_ADDR=fe80::1 MASTER_PORT=1",
+		"MASTER_ADDR=fe80::1 has a link-local IPv6 address without a scope");
 	refused("RANK=0 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=+1", "MASTER_PORT=+1");
 	refused("OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=1x",
 		"MASTER_PORT=1x");
@@ -376,10 +378,11 @@ static void impossible_configs_are_refused(void **state)
 	refused("", "nothing says which rank");
 }
 
+#define SECRET "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
 static void urls(void **state)
 {
-	static const char secret[] =
-		"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+	static const char secret[] = SECRET;
 	static const char *const wrong[] = {
 		"",
 		"tcp://",
@@ -398,12 +401,11 @@ static void urls(void **state)
 		"tutti://h:1/",
 		"tutti://h:1",
 		"tcp://h,i:1",
-		("tutti://h,,i:1/0123456789abcdef0123456789abcdef0123456789abcdef012345"
-		 "6789abcdef"),
-		("tutti://::1:1/0123456789abcdef0123456789abcdef0123456789abcdef0123456"
-		 "789abcdef"),
-		("tutti://:1/0123456789abcdef0123456789abcdef0123456789abcdef012345678"
-		 "9abcdef")};
+		"tutti://h,,i:1/" SECRET,
+		"tutti://::1:1/" SECRET,
+		"tutti://:1/" SECRET,
+		"tutti://[fe80::7]:1/" SECRET,
+	};
 	char url[URL_BYTES], made[URL_BYTES];
 
 	(void)state;
@@ -436,15 +438,6 @@ static void urls(void **state)
 	assert_int_equal(job_find(&job, &config, &env), TUTTI_OK);
 	assert_int_equal(job.port, 78);
 	assert_string_equal(job.secret, secret);
-	env.address = "fe80::7";
-	assert_int_equal(place_url(made, sizeof made, secret, 78, &env), TUTTI_OK);
-	assert_int_equal(strncmp(made, "tutti://[fe80::7],127.0.0.1:78/", 31), 0);
-	env.address = "[fd98::7]";
-	assert_int_equal(place_url(made, sizeof made, secret, 78, &env), TUTTI_OK);
-	assert_int_equal(strncmp(made, "tutti://[fd98::7],127.0.0.1:78/", 31), 0);
-	env.address = "lo"; /* an interface, whose name nobody could look up */
-	assert_int_equal(place_url(made, sizeof made, secret, 78, &env), TUTTI_OK);
-	assert_int_equal(strncmp(made, "tutti://127.0.0.1:78/", 21), 0);
 }
 
 static void lists_of_hosts(void **state)

@@ -4,12 +4,13 @@
  * looked up more than once a round. */
 #include "core/auth.h"
 #include "core/cancel.h"
-#include "tests/own_network.h"
 #include "tests/core/join/ranks.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdatomic.h>
+
+#include "tests/own_network.h"
 
 #define PLACE 40000
 
@@ -220,32 +221,23 @@ static void try_two_addresses(void)
 	}
 }
 
-static void run(void (*body)(void))
-{
-	int status = own_network_run(PLACE + 100, PLACE + 200, body);
-
-	if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
-		skip(); /* a network of one's own needs root, or namespaces for users */
-	assert_int_equal(status, 0);
-}
-
 static void the_first_cause_is_said(void **state)
 {
 	(void)state;
-	run(look_for_nobody);
+	own_network_case(PLACE + 100, 101, look_for_nobody);
 }
 
 static void the_deadline_hides_no_cause(void **state)
 {
 	(void)state;
-	run(cut_rounds_short);
+	own_network_case(PLACE + 100, 101, cut_rounds_short);
 }
 
 static void an_answer_says_more_than_no_route(void **state)
 {
 	(void)state;
-	run(try_two_addresses);
-	run(look_at_two_addresses);
+	own_network_case(PLACE + 100, 101, try_two_addresses);
+	own_network_case(PLACE + 100, 101, look_at_two_addresses);
 }
 
 int main(void)

@@ -227,6 +227,27 @@ static void a_url_nobody_uses_ends(void **state)
 	assert_null(strstr(runs[0].error, runs[0].job.secret));
 }
 
+/* TUTTI_ADDRESS, and how the hosts of a URL begin then. */
+static const char *const own_hosts[][2] = {
+	{"fe80::7", ""}, /* without a scope nothing can connect to it */
+	{"fe80::7%lo", "[fe80::7%lo],"},
+	{"[fd98::7]", "[fd98::7],"},
+	{"lo", ""}, /* an interface, whose name nobody could look up */
+};
+
+static void a_url_has_what_others_can_connect_to(void **state)
+{
+	char url[URL_BYTES], wanted[URL_BYTES];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof own_hosts / sizeof *own_hosts; i++) {
+		struct env env = {.address = own_hosts[i][0]};
+		assert_int_equal(place_url(url, sizeof url, "secret", 78, &env), TUTTI_OK);
+		snprintf(wanted, sizeof wanted, "tutti://%s127.0.0.1:78/secret", own_hosts[i][1]);
+		assert_string_equal(url, wanted);
+	}
+}
+
 int main(void)
 {
 	test_ports(); /* its descriptor is not counted */
@@ -240,6 +261,7 @@ int main(void)
 		cmocka_unit_test(files_that_are_not_ours_are_left_alone),
 		cmocka_unit_test(rank_0_says_what_is_wrong_with_its_file),
 		cmocka_unit_test(a_url_nobody_uses_ends),
+		cmocka_unit_test(a_url_has_what_others_can_connect_to),
 	};
 
 	test_limit(110);

@@ -1,5 +1,6 @@
 /* Breaks when the server of a meeting ends before its own rank has heard why the meeting failed.
- * That rank would then wait for an answer that nobody gives, up to its deadline. */
+ * That rank would then wait for an answer that nobody gives, up to its deadline. Or when a rank
+ * that lost its connection and connects again is taken for a second process of its number. */
 #include "core/join/server_loop.h"
 
 #include "core/auth.h"
@@ -42,24 +43,48 @@ static void take_turns(struct server_loop *loop, int turns)
 		assert_true(server_loop_turn(loop, 0));
 }
 
-/* Says in this version that it is rank 0 of 3, with the server's turns between. */
-static void join_in(uint32_t version, struct server_loop *loop, int own,
-		    const uint8_t key[TUTTI_KEY_BYTES])
+/* What a process says of itself. */
+struct name {
+	uint32_t version, rank, size;
+};
+
+/* Sends the hello and reads the answer, with the server's turns between. */
+static void greet(struct auth *auth, struct server_loop *loop, int fd,
+		  const uint8_t key[TUTTI_KEY_BYTES], uint8_t proof[AUTH_PROOF_BYTES])
 {
 	static const uint8_t context[AUTH_CONTEXT_BYTES] = "tutti rendezvous";
 	uint8_t hello[AUTH_HELLO_BYTES], answer[AUTH_ANSWER_BYTES];
+
+	auth_hello(auth, key, context, hello);
+	assert_int_equal(net_send_all(fd, hello, sizeof hello, ranks_later()), TUTTI_OK);
+	take_turns(loop, 2);
+	assert_int_equal(net_recv_all(fd, answer, sizeof answer, 0), TUTTI_OK);
+	assert_int_equal(auth_check_answer(auth, answer, proof), TUTTI_OK);
+}
+
+/* Sends the proof and the name, without a turn of the server. */
+static void say_name(int fd, const uint8_t proof[AUTH_PROOF_BYTES], struct name name)
+{
 	uint8_t reply[AUTH_PROOF_BYTES + FRAME_BYTES + FRAME_HELLO_BYTES] = {0};
+	uint8_t *body = reply + AUTH_PROOF_BYTES + FRAME_BYTES;
+
+	memcpy(reply, proof, AUTH_PROOF_BYTES);
+	frame_put(reply + AUTH_PROOF_BYTES, (struct frame){FRAME_HELLO, FRAME_HELLO_BYTES, 60000});
+	put_u32(body, name.version);
+	put_u32(body + 4, name.rank);
+	put_u32(body + 8, name.size);
+	assert_int_equal(net_send_all(fd, reply, sizeof reply, ranks_later()), TUTTI_OK);
+}
+
+/* Joins as rank 0 of 3, in this version. */
+static void join_in(uint32_t version, struct server_loop *loop, int own,
+		    const uint8_t key[TUTTI_KEY_BYTES])
+{
+	uint8_t proof[AUTH_PROOF_BYTES];
 	struct auth auth;
 
-	auth_hello(&auth, key, context, hello);
-	assert_int_equal(net_send_all(own, hello, sizeof hello, ranks_later()), TUTTI_OK);
-	take_turns(loop, 2);
-	assert_int_equal(net_recv_all(own, answer, sizeof answer, 0), TUTTI_OK);
-	assert_int_equal(auth_check_answer(&auth, answer, reply), TUTTI_OK);
-	frame_put(reply + AUTH_PROOF_BYTES, (struct frame){FRAME_HELLO, FRAME_HELLO_BYTES, 60000});
-	put_u32(reply + AUTH_PROOF_BYTES + FRAME_BYTES, version);
-	put_u32(reply + AUTH_PROOF_BYTES + FRAME_BYTES + 8, 3);
-	assert_int_equal(net_send_all(own, reply, sizeof reply, ranks_later()), TUTTI_OK);
+	greet(&auth, loop, own, key, proof);
+	say_name(own, proof, (struct name){version, 0, 3});
 	take_turns(loop, 2);
 }
 
@@ -169,6 +194,120 @@ static void it_stays_where_sizes_differ(void **state)
 	server_loop_free(loop);
 }
 
+/* Two connections of processes that say they are rank 2. */
+struct pair {
+	struct server_loop *loop;
+	int own, fds[2]; /* of the one that came first, and of the second */
+	uint8_t proofs[2][AUTH_PROOF_BYTES];
+};
+
+static int add_caller(struct server_loop *loop)
+{
+	int ends[2];
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends),
+			 0);
+	assert_non_null(server_add_caller(loop, ends[1]));
+	return ends[0];
+}
+
+/* Both have been answered and have their proofs to send. The server polls the connection `first`
+ * before the other. */
+static void greet_both(struct pair *p, int first)
+{
+	uint8_t key[TUTTI_KEY_BYTES];
+	struct auth auth;
+
+	p->loop = new_server(&p->own, key, 3, ranks_later());
+	join(p->loop, p->own, key);
+	p->fds[first] = add_caller(p->loop);
+	p->fds[1 - first] = add_caller(p->loop);
+	for (int i = 0; i < 2; i++)
+		greet(&auth, p->loop, p->fds[i], key, p->proofs[i]);
+}
+
+static void say_rank_2(struct pair *p, int which)
+{
+	say_name(p->fds[which], p->proofs[which], (struct name){FRAME_VERSION, 2, 3});
+}
+
+static void expect_heard(int fd, tutti_status status, const char *says)
+{
+	char error[ERROR_BYTES];
+	tutti_status heard = hear(fd, error);
+
+	if (heard != status || !strstr(error, says))
+		fail_msg("status %d \"%s\" instead of %d and \"%s\"", heard, error, status, says);
+}
+
+/* The server finds the end of the first connection and the name on the second in one poll. */
+static void a_lost_connection_is_no_second_process(void **state)
+{
+	(void)state;
+	for (int first = 0; first < 2; first++) {
+		struct pair p;
+
+		greet_both(&p, first);
+		say_rank_2(&p, 0);
+		take_turns(p.loop, 1);
+		close(p.fds[0]);
+		say_rank_2(&p, 1);
+		take_turns(p.loop, 1);
+		expect_heard(p.own, TUTTI_ERR_PEER, "the connection to rank 2 was lost");
+		expect_heard(p.fds[1], TUTTI_ERR_PEER, "the connection to rank 2 was lost");
+		close(p.own);
+		close(p.fds[1]);
+		server_loop_free(p.loop);
+	}
+}
+
+/* All of it in one poll, and the former one was the last rank to join. */
+static void the_last_ranks_connection_is_lost(void **state)
+{
+	uint8_t key[TUTTI_KEY_BYTES], proof[AUTH_PROOF_BYTES];
+	struct auth auth;
+	struct pair p;
+	int one;
+
+	(void)state;
+	greet_both(&p, 0);
+	memcpy(key, p.loop->config.key, sizeof key);
+	one = add_caller(p.loop);
+	greet(&auth, p.loop, one, key, proof);
+	say_name(one, proof, (struct name){FRAME_VERSION, 1, 3});
+	take_turns(p.loop, 1);
+	say_rank_2(&p, 0);
+	close(p.fds[0]);
+	say_rank_2(&p, 1);
+	take_turns(p.loop, 1);
+	expect_heard(p.own, TUTTI_ERR_PEER, "the connection to rank 2 was lost");
+	expect_heard(one, TUTTI_ERR_PEER, "the connection to rank 2 was lost");
+	expect_heard(p.fds[1], TUTTI_ERR_PEER, "the connection to rank 2 was lost");
+	close(p.own);
+	close(one);
+	close(p.fds[1]);
+	server_loop_free(p.loop);
+}
+
+static void two_that_are_there_are_two_processes(void **state)
+{
+	struct pair p;
+
+	(void)state;
+	greet_both(&p, 0);
+	say_rank_2(&p, 0);
+	take_turns(p.loop, 1);
+	say_rank_2(&p, 1);
+	take_turns(p.loop, 1);
+	expect_heard(p.own, TUTTI_ERR_MISMATCH, "two processes say they are rank 2 of 3");
+	for (int i = 0; i < 2; i++) {
+		expect_heard(p.fds[i], TUTTI_ERR_MISMATCH, "two processes say");
+		close(p.fds[i]);
+	}
+	close(p.own);
+	server_loop_free(p.loop);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -177,6 +316,9 @@ int main(void)
 		cmocka_unit_test(a_rank_that_gives_up_ends_it),
 		cmocka_unit_test(a_closed_one_tells_who_waits),
 		cmocka_unit_test(it_stays_where_sizes_differ),
+		cmocka_unit_test(a_lost_connection_is_no_second_process),
+		cmocka_unit_test(the_last_ranks_connection_is_lost),
+		cmocka_unit_test(two_that_are_there_are_two_processes),
 	};
 
 	test_limit(60);

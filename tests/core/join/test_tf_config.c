@@ -47,10 +47,10 @@ static void workers_and_chiefs(void **state)
 	expect("{\"cluster\": {\"chief\": [\"c:9\"], " WORKERS "}, "
 	       "\"task\": {\"type\": \"chief\", \"index\": 0}}",
 	       0, 4, "c", 9);
-	expect(" {\t\"cluster\" :\n{ \"ps\": [\"x:1\"], \"worker\" : [ \"[fe80::1]:1\" ] } , "
+	expect(" {\t\"cluster\" :\n{ \"ps\": [\"x:1\"], \"worker\" : [ \"[fe80::1%lo]:1\" ] } , "
 	       "\"rpc_layer\": \"grpc\", \"more\": [1, -2.5e+3, true, null, {\"x\": []}], "
 	       "\"task\": {\"type\": \"worker\", \"index\": 0, \"trial\": \"1\"} }\n",
-	       0, 1, "fe80::1", 1);
+	       0, 1, "fe80::1%lo", 1);
 	expect("{\"cluster\": {\"worker\": [\"\\u0061:1\"]}, "
 	       "\"task\": {\"type\": \"worker\", \"index\": 0}}",
 	       0, 1, "a", 1);

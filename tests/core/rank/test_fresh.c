@@ -6,22 +6,12 @@
 #include "core/clock.h"
 #include "core/net.h"
 #include "core/status.h"
-#include "tests/own_network.h"
 
 #include <errno.h>
 
-#include "tests/unit.h"
+#include "tests/own_network.h"
 
 #define FIRST 40000
-
-static void run(int ports, void (*body)(void))
-{
-	int status = own_network_run(FIRST, FIRST + ports - 1, body);
-
-	if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
-		skip(); /* a network of one's own needs root, or namespaces for users */
-	assert_int_equal(status, 0);
-}
 
 static uint64_t later(void)
 {
@@ -64,7 +54,7 @@ static void keep_what_a_connection_has(void)
 static void connections_keep_no_job_out(void **state)
 {
 	(void)state;
-	run(100, keep_what_a_connection_has);
+	own_network_case(FIRST, 100, keep_what_a_connection_has);
 }
 
 static void refuse_what_others_have(void)
@@ -88,7 +78,7 @@ static void refuse_what_others_have(void)
 static void a_port_has_one_job(void **state)
 {
 	(void)state;
-	run(100, refuse_what_others_have);
+	own_network_case(FIRST, 100, refuse_what_others_have);
 }
 
 /* Of four ports three jobs have one each: all that connect or listen on any port get the fourth. */
@@ -123,7 +113,7 @@ static void give_it_to_nobody_else(void)
 static void the_system_gives_it_to_nobody(void **state)
 {
 	(void)state;
-	run(4, give_it_to_nobody_else);
+	own_network_case(FIRST, 4, give_it_to_nobody_else);
 }
 
 int main(void)

@@ -15,6 +15,8 @@
 static const char no_port[] = "has no port", brackets[] = "brackets: with a port write [";
 static const char two_colons[] = "has two colons: write";
 static const char bad_port[] = "no port from 1 to 65535", no_host[] = "has no host";
+static const char before[] = "has text before its '['", behind[] = "has text behind its ']'";
+static const char no_scope[] = "has a link-local IPv6 address without a scope: name the interface";
 static const char no_ipv6[] = "no IPv6 address in its brackets", too_long[] = "too long";
 
 /* port 0: of a wrong text, host is a part of what is said. */
@@ -34,6 +36,7 @@ static const struct {
 	{"[fe80::1%eth0]:29500", "fe80::1%eth0", 29500},
 	{"[fe80::1%2]:29500", "fe80::1%2", 29500},
 	{"[fe80::1%br-12_3.4@x:1]:29500", "fe80::1%br-12_3.4@x:1", 29500},
+	{"[fec0::1]:29500", "fec0::1", 29500},
 	{"*:7", "*", 7},
 	{"m\303\274hle:7", "m\303\274hle", 7},
 	{LETTERS_250 "fghij:7", LETTERS_250 "fghij", 7},
@@ -90,12 +93,15 @@ static const struct {
 	{"[]:80", no_host, 0},
 	{"[nodea]:80", no_ipv6, 0},
 	{"[10.0.0.1]:80", no_ipv6, 0},
-	{"[fd98:7::1:80", no_host, 0},
+	{"[fd98:7::1:80", "has no ']'", 0},
 	{"fd98:7::1]:80", brackets, 0},
-	{"x[::1]:80", brackets, 0},
-	{"[::1]x:80", no_host, 0},
+	{"x[::1]:80", before, 0},
+	{"x[::1]", before, 0},
+	{"x[fd98]:80", before, 0},
+	{"nodea,[::1]:80", before, 0},
+	{"[::1]x:80", behind, 0},
 	{"[[::1]]:80", no_ipv6, 0},
-	{"[::1]:80:81", no_host, 0},
+	{"[::1]:80:81", behind, 0},
 	{"[:::1]:80", no_ipv6, 0},
 	{"[12345::1]:80", no_ipv6, 0},
 	{"[fe80::1%]:80", no_ipv6, 0},
@@ -104,6 +110,10 @@ static const struct {
 	{"[fe80::1%a%b]:80", no_ipv6, 0},
 	{"[fe80::1%0123456789abcdef]:80", no_ipv6, 0},
 	{"[%eth0]:80", no_ipv6, 0},
+	/* no socket can connect to these */
+	{"[fe80::1]:29500", no_scope, 0},
+	{"[FE80::1]:29500", no_scope, 0},
+	{"[febf:ffff::1]:29500", no_scope, 0},
 	{LETTERS_250 "fghijk:7", too_long, 0},
 };
 
@@ -146,7 +156,11 @@ static const struct {
 	{"node1,node2", NULL, no_host},
 	{" node1", NULL, no_host},
 	{"node1\n", NULL, no_host},
-	{"[::1", NULL, no_host},
+	{"[::1", NULL, "has no ']'"},
+	{"x[::1]", NULL, before},
+	{"[::1]x", NULL, behind},
+	{"fe80::1", NULL, no_scope},
+	{"[fe80::1]", NULL, no_scope},
 	{"user@node1", NULL, no_host},
 	{LETTERS_250 LETTERS_50, NULL, too_long},
 };
@@ -202,6 +216,10 @@ static void kinds_of_hosts(void **state)
 	(void)state;
 	assert_true(netaddr_is_literal("10.0.0.1") && netaddr_is_literal("fe80::1%eth0"));
 	assert_false(netaddr_is_literal("node1") || netaddr_is_literal("[::1]"));
+	assert_true(netaddr_lacks_scope("fe80::1") && netaddr_lacks_scope("[fe80::1]"));
+	assert_false(netaddr_lacks_scope("fe80::1%eth0") || netaddr_lacks_scope("[fe80::1%2]"));
+	assert_false(netaddr_lacks_scope("fd98::1") || netaddr_lacks_scope("node1"));
+	assert_false(netaddr_lacks_scope("") || netaddr_lacks_scope("[]"));
 	assert_true(netaddr_is_loopback("127.0.0.1") && netaddr_is_loopback("127.8.9.10"));
 	assert_true(netaddr_is_loopback("::1") && netaddr_is_loopback("localhost"));
 	assert_false(netaddr_is_loopback("10.0.0.1") || netaddr_is_loopback("::2"));

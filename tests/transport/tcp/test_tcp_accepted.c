@@ -266,7 +266,8 @@ static void test_wrong_secret(void **state)
 	for (int r = 0; r < 2; r++) {
 		assert_int_equal(recvs[r].io.status, TUTTI_ERR_AUTH);
 		assert_non_null(strstr(w.conns[r][1 - r][0]->error, r ? "rank 0" : "rank 1"));
-		assert_non_null(strstr(w.conns[r][1 - r][0]->error, "secret"));
+		assert_non_null(strstr(w.conns[r][1 - r][0]->error, "the process that listens at"));
+		assert_non_null(strstr(w.conns[r][1 - r][0]->error, "prove the job's secret"));
 	}
 	world_close(&w);
 }
