@@ -269,11 +269,72 @@ static void destroy_while_done_blocks(void)
 	tutti_comm_destroy(comms[0]);
 }
 
+static tutti_rpc *of_done;
+
+static tutti_status blocking_function(void *arg, const tutti_rpc_request *request,
+				      tutti_rpc_reply *reply)
+{
+	(void)arg, (void)request, (void)reply;
+	blocking_done(NULL, TUTTI_OK);
+	return TUTTI_OK;
+}
+
+static void open_rpc(tutti_comm **comm, tutti_rpc_fn fn)
+{
+	const tutti_rpc_function function = {.name = "mine", .fn = fn, .flags = TUTTI_RPC_SHORT};
+	const tutti_rpc_config config = {.functions = &function, .num_functions = 1};
+
+	sem_init(&has_left, 0, 0);
+	sem_init(&may_end, 0, 0);
+	MUST(tutti_init(comm, &(tutti_config){.world_size = 1, .timeout_ms = TIMEOUT_MS}) ==
+	     TUTTI_OK);
+	MUST(tutti_rpc_create(&of_done, *comm, &config) == TUTTI_OK);
+}
+
+static void nothing(void *arg, tutti_status status)
+{
+	(void)arg, (void)status;
+}
+
+/* The helper thread is in a function of an rpc when the communicator is destroyed. */
+static void destroy_beside_rpc(tutti_rpc_fn fn, const char *name, tutti_done_fn done)
+{
+	const tutti_rpc_options options = {.done = done};
+	tutti_comm *comm;
+	tutti_work *work;
+	static float x;
+
+	open_rpc(&comm, fn);
+	MUST(tutti_rpc_call_async(of_done, 0, name, NULL, 0, NULL, &options, NULL) == TUTTI_OK);
+	sem_wait(&has_left);
+	MUST(tutti_all_reduce(&x, &x, 1, TUTTI_F32, TUTTI_SUM, comm,
+			      &(tutti_call){.work = &work, .done = nothing}) == TUTTI_OK);
+	tutti_work_release(&work);
+	tutti_comm_destroy(comm);
+	MUST(atomic_load(&returned) == 0);
+	sem_post(&may_end);
+	while (atomic_load(&returned) == 0)
+		sched_yield();
+}
+
+static void destroy_beside_done_of_rpc(void)
+{
+	destroy_beside_rpc(blocking_function, "none", blocking_done);
+}
+
+static void destroy_beside_short_function(void)
+{
+	destroy_beside_rpc(blocking_function, "mine", nothing);
+}
+
 static void test_done_blocks(void **state)
 {
 	(void)state;
 	expect_end(destroy_while_done_blocks, 0,
 		   "the done function of a tutti_call does not return");
+	expect_end(destroy_beside_done_of_rpc, 0, "done of tutti_rpc_options does not return");
+	expect_end(destroy_beside_short_function, 0,
+		   "a function with TUTTI_RPC_SHORT does not return");
 }
 
 static tutti_comm *both[2];
@@ -337,7 +398,50 @@ static void test_calls_in_done(void **state)
 {
 	(void)state;
 	expect_end(call_in_done, 0,
-		   "tutti_comm_destroy destroys nothing: it was called in a done function");
+		   "tutti_comm_destroy destroys nothing: it was called in the done function of a "
+		   "tutti_call");
+}
+
+static tutti_comm *of_function;
+
+static void releasing(void *arg)
+{
+	(void)arg;
+	tutti_comm_destroy(of_function);
+}
+
+static tutti_status destroying_function(void *arg, const tutti_rpc_request *request,
+					tutti_rpc_reply *reply)
+{
+	(void)arg, (void)request;
+	tutti_comm_destroy(of_function);
+	return tutti_rpc_reply_pieces(reply, NULL, 0, releasing, NULL);
+}
+
+static void destroying_done_of_rpc(void *arg, tutti_status status)
+{
+	(void)arg, (void)status;
+	tutti_comm_destroy(of_function);
+	sem_post(&has_left);
+}
+
+static void call_in_rpc(void)
+{
+	const tutti_rpc_options options = {.done = destroying_done_of_rpc};
+
+	open_rpc(&of_function, destroying_function);
+	MUST(tutti_rpc_call_async(of_done, 0, "mine", NULL, 0, NULL, &options, NULL) == TUTTI_OK);
+	sem_wait(&has_left);
+	tutti_rpc_destroy(of_done);
+	tutti_comm_destroy(of_function);
+}
+
+static void test_calls_in_rpc(void **state)
+{
+	(void)state;
+	expect_end(call_in_rpc, 0, "it was called in a function with TUTTI_RPC_SHORT");
+	expect_end(call_in_rpc, 0, "it was called in a release function of an rpc");
+	expect_end(call_in_rpc, 0, "it was called in done of tutti_rpc_options");
 }
 
 /* ---- the layers above */
@@ -561,6 +665,7 @@ int main(void)
 		cmocka_unit_test(test_calls_in_reduction),
 		cmocka_unit_test(test_done_blocks),
 		cmocka_unit_test(test_calls_in_done),
+		cmocka_unit_test(test_calls_in_rpc),
 		cmocka_unit_test(test_pipeline),
 		cmocka_unit_test(test_replica),
 		cmocka_unit_test(test_all_in_done),
