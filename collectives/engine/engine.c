@@ -149,8 +149,8 @@ static bool lock_in_time(struct engine *e)
 	}
 	if (is_ours)
 		snprintf(why, sizeof why,
-			 "this thread holds its lock: a callback, such as a reduction function, "
-			 "has called this, or was left by longjmp");
+			 "this thread holds its lock: a callback has called this, or was left by "
+			 "longjmp; a reduction function must not call Tutti with its communicator");
 	else
 		snprintf(why, sizeof why,
 			 "a thread has held its lock for %d ms: a callback, such as a reduction "

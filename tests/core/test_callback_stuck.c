@@ -216,11 +216,58 @@ static void cancel_in_reduction(void)
 	reduce(comms[0]);
 }
 
+/* Calls in a reduction of a blocking call, or of one that any thread carries out. */
+static bool is_blocking;
+static atomic_int refused;
+
+static void nesting(void *inout, const void *in, size_t count, tutti_dtype dtype, void *arg)
+{
+	static const char why[] = "a reduction function must not call Tutti with its communicator";
+	tutti_comm *comm = arg;
+
+	(void)inout, (void)in, (void)count, (void)dtype;
+	if (!comm)
+		return;
+	MUST(tutti_barrier(comm, NULL) == TUTTI_ERR_INVALID);
+	MUST(strstr(tutti_comm_error(NULL), why));
+	atomic_fetch_add(&refused, 1);
+}
+
+static void call_in_reduction(void)
+{
+	static float x[COUNT];
+	tutti_work *work = NULL;
+	tutti_comm *comms[2];
+	pthread_t other;
+	tutti_op own;
+
+	init(comms);
+	MUST(tutti_op_create(&own, "nesting", nesting, comms[0]) == TUTTI_OK);
+	MUST(tutti_op_create(&op, "nesting", nesting, NULL) == TUTTI_OK);
+	pthread_create(&other, NULL, reduce, comms[1]);
+	MUST(tutti_all_reduce(x, x, COUNT, TUTTI_F32, own, comms[0],
+			      is_blocking ? NULL : &(tutti_call){.work = &work}) == TUTTI_OK);
+	MUST(tutti_work_wait(&work, 0) == TUTTI_OK);
+	pthread_join(other, NULL);
+	MUST(atomic_load(&refused) > 0);
+	tutti_comm_destroy(comms[0]);
+	tutti_comm_destroy(comms[1]);
+}
+
 static void test_calls_in_reduction(void **state)
 {
 	(void)state;
 	expect_end(destroy_in_reduction, 0, "this thread holds its lock: a callback");
-	expect_end(cancel_in_reduction, -SIGABRT, "has called Tutti with its communicator");
+	expect_end(cancel_in_reduction, -SIGABRT,
+		   "a reduction function must not call Tutti with its communicator");
+	is_blocking = true;
+	expect_end(call_in_reduction, 0, "");
+	setenv("TUTTI_WINDOW", "0", 1);
+	expect_end(call_in_reduction, 0, "");
+	is_blocking = false;
+	expect_end(call_in_reduction, -SIGABRT,
+		   "a reduction function must not call Tutti with its communicator");
+	unsetenv("TUTTI_WINDOW");
 }
 
 /* ---- functions done */
