@@ -135,15 +135,15 @@ static const char *place_of(const struct tutti_rpc_reply *entry)
 }
 
 /* A list of calls as text. */
-struct list {
+struct call_list {
 	char *text;
 	size_t room, at;
 	int more; /* for which there was no room */
 };
 
-static void list_add(struct list *list, const char *format, ...)
+static void list_add(struct call_list *list, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
-static void list_add(struct list *list, const char *format, ...)
+static void list_add(struct call_list *list, const char *format, ...)
 {
 	const char *separator = list->at ? "; " : "";
 	char one[160];
@@ -160,7 +160,7 @@ static void list_add(struct list *list, const char *format, ...)
 				     separator, one);
 }
 
-static void list_end(struct list *list)
+static void list_end(struct call_list *list)
 {
 	if (list->more)
 		snprintf(list->text + list->at, list->room - list->at, "; and %d more", list->more);
@@ -168,7 +168,7 @@ static void list_end(struct list *list)
 
 void rpc_list_served(const tutti_rpc *rpc, char *text, size_t room)
 {
-	struct list list = {.text = text, .room = room};
+	struct call_list list = {.text = text, .room = room};
 
 	text[0] = 0;
 	for (int i = 0; i < rpc->size * RPC_CALLS_MAX; i++) {
@@ -193,7 +193,7 @@ static const char *kind_of(const struct rpc_slot *slot)
 /* Lists the calls of this rank that have not been answered: "'push' of rank 2, one way". */
 static void list_called(const tutti_rpc *rpc, char *text, size_t room)
 {
-	struct list list = {.text = text, .room = room};
+	struct call_list list = {.text = text, .room = room};
 
 	text[0] = 0;
 	for (int r = 0; r < rpc->size; r++) {
