@@ -1,3 +1,4 @@
+/* A pipeline over the toy model of meshes. */
 #include "tests/parallel/pipeline/toy_pipeline.h"
 
 #include "tests/train/ranks.h"
