@@ -16,6 +16,7 @@ void child_must(bool is_so, const char *what)
 	fprintf(stderr, "not so: %s (%s)\n", what, tutti_comm_error(NULL));
 	_exit(3);
 }
+
 void child_init(tutti_comm **comms)
 {
 	tutti_config config = {.timeout_ms = CHILD_TIMEOUT_MS};

@@ -163,7 +163,8 @@ static void cancel_in_reduction(void)
 	reduce(comms[0]);
 }
 
-/* Calls in a reduction of a blocking call, or of one that any thread carries out. */
+/* Calls in a reduction of a blocking call, or of one that was submitted before there were bytes to
+ * reduce, and that any thread carries out. */
 static bool is_blocking;
 static atomic_int refused;
 
@@ -191,9 +192,12 @@ static void call_in_reduction(void)
 	child_init(comms);
 	MUST(tutti_op_create(&own, "nesting", nesting, comms[0]) == TUTTI_OK);
 	MUST(tutti_op_create(&op, "nesting", nesting, NULL) == TUTTI_OK);
-	pthread_create(&other, NULL, reduce, comms[1]);
+	if (is_blocking)
+		pthread_create(&other, NULL, reduce, comms[1]);
 	MUST(tutti_all_reduce(x, x, COUNT, TUTTI_F32, own, comms[0],
 			      is_blocking ? NULL : &(tutti_call){.work = &work}) == TUTTI_OK);
+	if (!is_blocking)
+		pthread_create(&other, NULL, reduce, comms[1]);
 	MUST(tutti_work_wait(&work, 0) == TUTTI_OK);
 	pthread_join(other, NULL);
 	MUST(atomic_load(&refused) > 0);
