@@ -3,9 +3,11 @@
 
 #include "core/log.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 _Thread_local bool callback_in_done;
+_Thread_local callback_place callback_now;
 
 void callback_keep(const char *function, const char *why)
 {
@@ -14,20 +16,34 @@ void callback_keep(const char *function, const char *why)
 
 bool callback_refuses(const char *function)
 {
-	if (callback_in_done)
-		callback_keep(function, "it was called in a done function: call it in another "
-					"thread, or later");
-	return callback_in_done;
+	char why[128];
+
+	if (!callback_in_done)
+		return false;
+	snprintf(why, sizeof why, "it was called in %s: call it in another thread, or later",
+		 atomic_load_explicit(&callback_now, memory_order_relaxed));
+	callback_keep(function, why);
+	return true;
 }
 
-void callback_done(const char *function, const char *of, int rank, tutti_done_fn done, void *arg,
-		   tutti_status status)
+const char *callback_enter(const char *place)
 {
-	bool before = callback_in_done; /* a done function may end an empty group with another */
+	const char *before = atomic_load_explicit(&callback_now, memory_order_relaxed);
+
+	atomic_store_explicit(&callback_now, place, memory_order_relaxed);
+	return before;
+}
+
+void callback_done_at(const struct callback *names, const char *place, tutti_done_fn done,
+		      void *arg, tutti_status status)
+{
+	bool was_in_done = callback_in_done; /* it may end an empty group with another */
+	const char *before = callback_enter(place);
 
 	callback_in_done = true;
-	callback_call(function, of, rank, done(arg, status));
-	callback_in_done = before;
+	callback_call(names->function, names->of, names->rank, done(arg, status));
+	callback_in_done = was_in_done;
+	callback_enter(before);
 }
 
 void callback_unwound(const struct callback *callback)

@@ -15,6 +15,7 @@
 
 #include <tutti/tutti.h>
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
 struct callback {
@@ -46,9 +47,18 @@ static inline void callback_leave(const struct callback *callback)
 /* This thread runs a tutti_done_fn of the program, so a destroy function would wait for its own
  * thread. */
 extern _Thread_local bool callback_in_done TUTTI_PRIVATE(callback_in_done);
-/* Calls done by callback_call, with callback_in_done. */
-void callback_done(const char *function, const char *of, int rank, tutti_done_fn done, void *arg,
-		   tutti_status status) TUTTI_PRIVATE(callback_done);
+/* The callback that this thread is in, for messages, such as "done of tutti_rpc_options". Only of
+ * those that the library's threads call; else NULL. A literal, which other threads may read. */
+typedef _Atomic(const char *) callback_place;
+extern _Thread_local callback_place callback_now TUTTI_PRIVATE(callback_now);
+/* Sets callback_now. Returns what it was. */
+const char *callback_enter(const char *place) TUTTI_PRIVATE(callback_enter);
+/* Calls done by callback_call, with callback_in_done. function and of are literals. */
+#define callback_done(function, of, rank, done, arg, status)                                       \
+	callback_done_at(&(struct callback){function, of, rank}, function " of " of, done, arg,    \
+			 status)
+void callback_done_at(const struct callback *names, const char *place, tutti_done_fn done,
+		      void *arg, tutti_status status) TUTTI_PRIVATE(callback_done_at);
 /* Logs that the destroy function of this name destroys nothing, and why. */
 void callback_keep(const char *function, const char *why) TUTTI_PRIVATE(callback_keep);
 /* If this thread runs a done function: logs that, and returns true. */

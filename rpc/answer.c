@@ -285,8 +285,10 @@ void rpc_on_state(tutti_rpc *rpc, int rank, const struct rpc_message *m)
 {
 	struct rpc_slot *slot = rpc_slot_of(rpc, rank, m);
 
-	if (slot)
-		slot->is_running = true;
+	if (!slot)
+		return;
+	slot->is_running = true;
+	slot->is_held = m->is_held;
 }
 
 static tutti_status take(struct tutti_rpc_future *call, const struct rpc_message *m)

@@ -98,6 +98,7 @@ void rpc_call_over(struct tutti_rpc_future *call, tutti_status status)
 		call->next = NULL;
 		*at = call;
 		rpc->calling++;
+		call->over_ns = rpc_now_ns();
 	}
 	pthread_cond_broadcast(&rpc->changed);
 }
@@ -121,6 +122,9 @@ static const char *place_of(const struct tutti_rpc_future *call)
 
 	if (call->rpc->state == RPC_RECOVERS)
 		return "a rank has died, or left, and the others recover from that";
+	if (slot && slot->is_held)
+		return "its function has returned there, but its reply is held: "
+		       "tutti_rpc_reply_end was not called";
 	if (slot && slot->is_running)
 		return "its function runs there";
 	if (call->has_landed)

@@ -6,6 +6,9 @@
 /* A thread that waits for a REPLY cannot be woken: by then it sees that its call was cancelled. */
 enum { LOOK_MS = 20 };
 
+/* A done function may run for that long after the end of its call, if the deadline is nearer. */
+enum { DONE_MS = 1000 };
+
 static uint64_t sooner(uint64_t a_ns, uint64_t b_ns)
 {
 	return !a_ns || (b_ns && b_ns < a_ns) ? b_ns : a_ns;
@@ -25,12 +28,30 @@ static bool may_await(const struct tutti_rpc_future *call)
 	return !call->leaving || call->slot->takes_along; /* which is waited for */
 }
 
+/* When a wait for the call ends by itself; 0: not before the call ends. */
+static uint64_t limit_ns(const struct tutti_rpc_future *call)
+{
+	if (!call->is_over)
+		return call->leaving ? 0 : call->deadline_ns;
+	if (!call->timeout_ms)
+		return 0;
+	uint64_t deadline = call->deadline_ns + MS_TO_NS(RPC_STATE_MS);
+	uint64_t done = call->over_ns + MS_TO_NS(DONE_MS);
+	return deadline > done ? deadline : done;
+}
+
+/* The call is over, but its done function has not returned in time. */
+static bool is_blocked(const struct tutti_rpc_future *call, uint64_t now_ns)
+{
+	return call->is_over && limit_ns(call) && now_ns >= limit_ns(call);
+}
+
 tutti_status rpc_await(struct tutti_rpc_future *call, uint64_t deadline_ns)
 {
 	tutti_rpc *rpc = call->rpc;
 
 	while (!is_settled(call)) {
-		uint64_t until = sooner(deadline_ns, call->leaving ? 0 : call->deadline_ns);
+		uint64_t until = sooner(deadline_ns, limit_ns(call));
 		struct rpc_slot *slot = call->slot;
 		if (slot && slot->work && may_await(call))
 			rpc_slot_await(slot, sooner(until, rpc_now_ns() + MS_TO_NS(LOOK_MS)));
@@ -40,7 +61,11 @@ tutti_status rpc_await(struct tutti_rpc_future *call, uint64_t deadline_ns)
 			break;
 		uint64_t now = rpc_now_ns();
 		rpc_call_look_at_clock(call, now);
-		if (deadline_ns && now >= deadline_ns && !is_settled(call))
+		if (is_settled(call))
+			break;
+		if (is_blocked(call, now))
+			return TUTTI_ERR_TIMEOUT;
+		if (deadline_ns && now >= deadline_ns)
 			return TUTTI_IN_PROGRESS;
 	}
 	return TUTTI_OK;

@@ -163,6 +163,31 @@ tutti_status tutti_rpc_call_async(tutti_rpc *rpc, int rank, const char *name,
 	return status;
 }
 
+/* Of a call that is over, whose done function has not returned by its deadline. */
+static tutti_status done_blocks(const struct tutti_rpc_future *call)
+{
+	const struct tutti_rpc_future *due = call->rpc->ended;
+
+	while (due && due != call)
+		due = due->next;
+	return fail(TUTTI_ERR_TIMEOUT,
+		    "rank %d, '%s': the call has ended (%s), but its done function "
+		    "(tutti_rpc_options.done) has not %s by its deadline of %d ms",
+		    call->rank, call->name, tutti_status_string(call->status),
+		    due ? "been called" : "returned", call->timeout_ms);
+}
+
+/* The thread that calls done frees the handle. With the lock. */
+static tutti_status leave_to_done(struct tutti_rpc_future *call)
+{
+	tutti_rpc *rpc = call->rpc;
+	struct kept_error failure = kept_error_of(done_blocks(call));
+
+	call->is_released = true;
+	rpc_unlock(rpc);
+	return kept_error_return(&failure);
+}
+
 tutti_status tutti_rpc_wait(tutti_rpc_future **future, int timeout_ms)
 {
 	TRY(rpc_may_wait("tutti_rpc_wait"));
@@ -174,6 +199,10 @@ tutti_status tutti_rpc_wait(tutti_rpc_future **future, int timeout_ms)
 	tutti_rpc *rpc = call->rpc;
 	rpc_lock(rpc);
 	tutti_status status = rpc_await(call, timeout_ms > 0 ? deadline_after_ms(timeout_ms) : 0);
+	if (status == TUTTI_ERR_TIMEOUT) {
+		*future = NULL;
+		return leave_to_done(call);
+	}
 	rpc_unlock(rpc);
 	if (status == TUTTI_IN_PROGRESS)
 		return status;

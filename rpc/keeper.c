@@ -148,6 +148,7 @@ static void tell_deaths(tutti_rpc *rpc, int n)
 	rpc->calling++;
 	rpc_unlock(rpc);
 	rpc_in_callback++;
+	callback_enter("died of tutti_rpc_config");
 	for (int i = 0; i < n; i++) {
 		if (extension.died)
 			extension.died(extension.data, rpc->keeper.died[i]);
@@ -155,6 +156,7 @@ static void tell_deaths(tutti_rpc *rpc, int n)
 			callback_call("died", "tutti_rpc_config", rpc->rank,
 				      rpc->config.died(rpc->config.died_arg, rpc->keeper.died[i]));
 	}
+	callback_enter(NULL);
 	rpc_in_callback--;
 	rpc_lock(rpc);
 	rpc->calling--;

@@ -6,6 +6,8 @@
 
 #include "core/clock.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,8 +15,9 @@
 #define MISSING "tutti.missing"
 
 enum {
-	MISSING_MS = 1000, /* to ask who is missing, after a deadline */
-	MORE_BYTES = 32,   /* of "; and 12 more" */
+	MISSING_MS = 1000,  /* to ask who is missing, after a deadline */
+	MORE_BYTES = 32,    /* of "; and 12 more" */
+	CALLED_BYTES = 160, /* of a list of calls */
 };
 
 static int first_alive(const tutti_rpc *rpc)
@@ -131,10 +134,41 @@ static const char *place_of(const struct tutti_rpc_reply *entry)
 	return entry->is_held ? "is held: tutti_rpc_reply_end was not called" : "runs";
 }
 
+/* A list of calls as text. */
+struct call_list {
+	char *text;
+	size_t room, at;
+	int more; /* for which there was no room */
+};
+
+static void list_add(struct call_list *list, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+static void list_add(struct call_list *list, const char *format, ...)
+{
+	const char *separator = list->at ? "; " : "";
+	char one[160];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(one, sizeof one, format, args);
+	va_end(args);
+	if (list->at + strlen(separator) + strlen(one) + MORE_BYTES > list->room) {
+		list->more++;
+		return;
+	}
+	list->at += (size_t)snprintf(list->text + list->at, list->room - list->at, "%s%s",
+				     separator, one);
+}
+
+static void list_end(struct call_list *list)
+{
+	if (list->more)
+		snprintf(list->text + list->at, list->room - list->at, "; and %d more", list->more);
+}
+
 void rpc_list_served(const tutti_rpc *rpc, char *text, size_t room)
 {
-	size_t at = 0;
-	int more = 0;
+	struct call_list list = {.text = text, .room = room};
 
 	text[0] = 0;
 	for (int i = 0; i < rpc->size * RPC_CALLS_MAX; i++) {
@@ -143,30 +177,51 @@ void rpc_list_served(const tutti_rpc *rpc, char *text, size_t room)
 		if (!entry || (entry->state != ENTRY_QUEUES && entry->state != ENTRY_RUNS) ||
 		    (entry->function->is_own && entry->function->is_short))
 			continue;
-		char one[160];
-		size_t n = (size_t)snprintf(one, sizeof one, "%s'%s', called by rank %d, %s",
-					    at ? "; " : "", entry->function->name, entry->rank,
-					    place_of(entry));
-		if (at + n + MORE_BYTES > room) {
-			more++;
-			continue;
-		}
-		memcpy(text + at, one, n + 1);
-		at += n;
+		list_add(&list, "'%s', called by rank %d, %s", entry->function->name, entry->rank,
+			 place_of(entry));
 	}
-	if (more)
-		snprintf(text + at, room - at, "; and %d more", more);
+	list_end(&list);
+}
+
+static const char *kind_of(const struct rpc_slot *slot)
+{
+	if (slot->state == SLOT_IS_ONE_WAY)
+		return ", one way";
+	return slot->state == SLOT_IS_LEFT ? ", over here but not answered there" : "";
+}
+
+/* Lists the calls of this rank that have not been answered: "'push' of rank 2, one way". */
+static void list_called(const tutti_rpc *rpc, char *text, size_t room)
+{
+	struct call_list list = {.text = text, .room = room};
+
+	text[0] = 0;
+	for (int r = 0; r < rpc->size; r++) {
+		const struct rpc_slot *slots = rpc->peers[r].slots;
+		for (int i = 0; slots && i < rpc->config.calls; i++) {
+			const struct rpc_message *m = &slots[i].request;
+			if (slots[i].state == SLOT_IS_FREE || slots[i].is_own)
+				continue;
+			list_add(&list, "'%.*s' of rank %d%s", (int)m->name_bytes,
+				 rpc_message_name(m), r, kind_of(&slots[i]));
+		}
+	}
+	list_end(&list);
 }
 
 static tutti_status not_quiet(const tutti_rpc *rpc)
 {
-	char served[RPC_ERROR_BYTES / 2];
+	char called[CALLED_BYTES], served[RPC_ERROR_BYTES / 2];
 
+	list_called(rpc, called, sizeof called);
 	rpc_list_served(rpc, served, sizeof served);
 	return fail(TUTTI_ERR_TIMEOUT,
-		    "tutti_rpc_shutdown: rank %d itself has %d calls in flight, and serves %d%s%s",
-		    rpc->rank, rpc->slots_used, rpc->running + rpc->queued, served[0] ? ": " : "",
-		    served);
+		    "tutti_rpc_shutdown: rank %d itself has %d call%s in flight%s%s%s, and serves "
+		    "%d%s%s%s",
+		    rpc->rank, rpc->slots_used, rpc->slots_used == 1 ? "" : "s",
+		    called[0] ? " (" : "", called, called[0] ? ")" : "", rpc->running + rpc->queued,
+		    served[0] ? ": " : "", served,
+		    rpc->calling ? "; a done, release or died function has not returned" : "");
 }
 
 /* Until nothing of this rank's is in flight, and nothing runs here. */

@@ -8,17 +8,22 @@
 #include <time.h>
 
 _Thread_local int rpc_in_callback;
+const char rpc_release_place[] = "a release function of an rpc";
+const char rpc_short_place[] = "a function with TUTTI_RPC_SHORT";
 /* The rpc of the user's function that this thread is in, which may come back to unlock; or NULL. */
 static _Thread_local const tutti_rpc *calling;
 
 tutti_status rpc_may_wait(const char *name)
 {
 	TRY(tutti_group_refuse(name));
-	if (rpc_in_callback)
-		return fail_invalid("%s waits: a function with TUTTI_RPC_SHORT and a done function "
-				    "may not; register the function without it",
-				    name);
-	return TUTTI_OK;
+	if (!rpc_in_callback)
+		return TUTTI_OK;
+	const char *place = atomic_load_explicit(&callback_now, memory_order_relaxed);
+	return fail_invalid("%s waits, which %s may not: call it in another thread%s", name,
+			    place ? place : "a callback of an rpc",
+			    place == rpc_short_place ? ", or register the function without that "
+						       "flag"
+						     : "");
 }
 
 const tutti_rpc *rpc_calling(const tutti_rpc *rpc)
@@ -41,9 +46,12 @@ void rpc_lock(tutti_rpc *rpc)
 
 void rpc_release_call(const tutti_rpc *rpc, struct rpc_release *due)
 {
+	const char *before = callback_enter(rpc_release_place);
+
 	rpc_in_callback++;
 	callback_call(due->name, due->of, rpc->rank, due->release(due->arg));
 	rpc_in_callback--;
+	callback_enter(before);
 	free(due);
 }
 

@@ -80,7 +80,8 @@ struct rpc_message {
 	uint8_t comes_along; /* REQUEST, REPLY: the one piece is sent beside this message  */
 	uint8_t is_coming;   /* CANCEL: as if COMING had come before it */
 	uint8_t shares;      /* REPLY: references were shared with the caller for this answer */
-	uint8_t reserved[16];
+	uint8_t is_held;     /* STATE: the function has returned, and its reply was not ended */
+	uint8_t reserved[15];
 	uint8_t data[RPC_INLINE_BYTES];
 };
 _Static_assert(sizeof(struct rpc_message) == RPC_MESSAGE_BYTES, "a short message of p2p");

@@ -294,9 +294,11 @@ tutti_status tutti_rpc_ref_share(tutti_rpc *rpc, const tutti_rpc_ref *ref, int r
 {
 	TRY(check("tutti_rpc_ref_share", rpc, ref));
 	struct ref_message w = {.number = ref->number, .rank = rank};
-	if (ref->owner != rpc->rank)
+	if (ref->owner != rpc->rank) {
+		TRY(rpc_may_wait("tutti_rpc_ref_share"));
 		return tutti_rpc_call(rpc, ref->owner, SHARE, &(tutti_rpc_piece){&w, sizeof w}, 1,
 				      NULL, NULL);
+	}
 	rpc_lock(rpc);
 	tutti_status status = share_here(rpc, &w);
 	rpc_unlock(rpc);
@@ -309,9 +311,11 @@ tutti_status tutti_rpc_ref_release(tutti_rpc *rpc, const tutti_rpc_ref *ref)
 		return TUTTI_OK;
 	TRY(check("tutti_rpc_ref_release", rpc, ref));
 	struct ref_message w = {.number = ref->number};
-	if (ref->owner != rpc->rank)
+	if (ref->owner != rpc->rank) {
+		TRY(tutti_group_refuse("tutti_rpc_ref_release"));
 		return tutti_rpc_send(rpc, ref->owner, RELEASE, &(tutti_rpc_piece){&w, sizeof w}, 1,
 				      NULL);
+	}
 	rpc_lock(rpc);
 	tutti_status status = release(rpc, rpc->rank, ref->number);
 	rpc_unlock(rpc);

@@ -85,8 +85,11 @@ static void copy_short(tutti_rpc_reply *reply)
 
 static void release_now(const tutti_rpc_reply *reply, void (*release)(void *arg), void *arg)
 {
-	if (release)
-		callback_call("release", "tutti_rpc_reply_pieces", reply->rpc->rank, release(arg));
+	if (!release)
+		return;
+	const char *before = callback_enter(rpc_release_place);
+	callback_call("release", "tutti_rpc_reply_pieces", reply->rpc->rank, release(arg));
+	callback_enter(before);
 }
 
 tutti_status tutti_rpc_reply_pieces(tutti_rpc_reply *reply, const tutti_rpc_piece *pieces,
@@ -181,8 +184,10 @@ void rpc_run(struct tutti_rpc_reply *entry)
 	running = (struct running){entry, entry->id};
 	const struct rpc_function *f = entry->function;
 	tutti_status status;
+	const char *before_now = callback_enter(f->is_short ? rpc_short_place : NULL);
 	callback_call(f->name, "tutti_rpc_function", rpc->rank,
 		      status = f->fn(f->arg, &entry->seen, entry));
+	callback_enter(before_now);
 	rpc_calling(calling);
 	rpc_context_set(before);
 	if (status == TUTTI_IN_PROGRESS)

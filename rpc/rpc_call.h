@@ -24,6 +24,7 @@ struct rpc_slot {
 	bool takes_along; /* ... of what comes along with it, which is in reply            */
 	struct rpc_parcel *parcel; /* comes along with the request */
 	bool is_running; /* STATE has come                                                  */
+	bool is_held;    /* ... and the function has returned IN_PROGRESS                   */
 	bool is_own;     /* of shutdown                                                     */
 	struct tutti_rpc_future *call;
 	struct rpc_slot *next_free;
@@ -55,6 +56,7 @@ struct tutti_rpc_future {
 	bool is_expiring;     /* its deadline has passed; the callee is asked where it is       */
 	int timeout_ms;
 	bool is_over;
+	uint64_t over_ns; /* when, of a call with done                               */
 	bool is_released; /* frees itself after done                                  */
 	tutti_status status;
 	char name[RPC_NAME_BYTES + 1];
@@ -107,8 +109,9 @@ void rpc_slot_look(struct rpc_slot *slot);
 void rpc_slots_look(tutti_rpc *rpc, int rank); /* all for rank */
 
 /* call_wait.c */
-/* Waits until the call is over, or is_one_way and has landed; IN_PROGRESS: deadline_ns, if not 0,
- * has passed. */
+/* Waits until the call is over and its done function has returned, or it is_one_way and has landed.
+ * IN_PROGRESS: deadline_ns, if not 0, has passed. TIMEOUT: the done function has not returned by
+ * the call's deadline, or 1 s after the call's end. */
 tutti_status rpc_await(struct tutti_rpc_future *call, uint64_t deadline_ns);
 
 /* future.c: the lock is held before and after. Shutdown does not count it. */

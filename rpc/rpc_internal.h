@@ -152,6 +152,8 @@ void rpc_lock(tutti_rpc *rpc);
 /* Then calls what is due without the lock: releases, and in a thread of the library done. */
 void rpc_unlock(tutti_rpc *rpc);
 void rpc_release_call(const tutti_rpc *rpc, struct rpc_release *due); /* and frees due */
+/* For callback_enter. */
+extern const char rpc_release_place[], rpc_short_place[];
 /* While a function of the user's runs here, which rpc has called, rpc_unlock calls no other. NULL:
  * none runs. Returns what was said before. */
 const tutti_rpc *rpc_calling(const tutti_rpc *rpc);

@@ -279,6 +279,16 @@ static void cancel_unknown(tutti_rpc *rpc, int rank, const struct rpc_message *m
 	reply_cancelled(entry);
 }
 
+static void tell_state(const struct tutti_rpc_reply *entry)
+{
+	struct rpc_message m = {.kind = RPC_STATE,
+				.slot = entry->request.slot,
+				.id = entry->id,
+				.is_held = entry->is_held};
+
+	rpc_post(entry->rpc, &m, entry->rank, RPC_TAG_NOTES);
+}
+
 void rpc_on_cancel(tutti_rpc *rpc, int rank, const struct rpc_message *m)
 {
 	struct tutti_rpc_reply *entry = rpc_entry_of(rpc, rank, m);
@@ -297,7 +307,7 @@ void rpc_on_cancel(tutti_rpc *rpc, int rank, const struct rpc_message *m)
 		  rpc_pool_remove(rpc, entry)))
 		reply_cancelled(entry);
 	else if (entry->state == ENTRY_RUNS)
-		rpc_post_note(rpc, RPC_STATE, m, rank);
+		tell_state(entry);
 	else if (is_unheard(entry))
 		rpc_reply_send(entry);
 }

@@ -315,7 +315,7 @@ tutti_status rpc_start(struct tutti_rpc_future *call)
 	}
 	slot->id++;
 	slot->state = SLOT_CALLS;
-	slot->is_running = false;
+	slot->is_running = slot->is_held = false;
 	fill_request(slot, call);
 	rpc->issued += !call->is_own;
 	/* A short payload has been copied, and nobody waits for the end of a one-way call. */

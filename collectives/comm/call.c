@@ -31,6 +31,13 @@ static bool comes_after(struct tutti_comm *comm)
 
 tutti_status comm_enter_slowly(struct tutti_comm *comm, const char *name)
 {
+	if (engine_is_in_callback(comm->engine)) {
+		fail(TUTTI_ERR_INVALID,
+		     "%s was called in a callback that holds the communicator's lock on rank %d: "
+		     "a reduction function must not call Tutti with its communicator",
+		     name, comm->rank);
+		return engine_name_error(comm->engine, TUTTI_ERR_INVALID);
+	}
 	if (comes_after(comm))
 		return TUTTI_OK;
 	fail(TUTTI_ERR_INVALID,

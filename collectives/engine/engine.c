@@ -149,8 +149,8 @@ static bool lock_in_time(struct engine *e)
 	}
 	if (is_ours)
 		snprintf(why, sizeof why,
-			 "this thread holds its lock: a callback, such as a reduction function, "
-			 "has called this, or was left by longjmp");
+			 "this thread holds its lock: a callback has called this, or was left by "
+			 "longjmp; a reduction function must not call Tutti with its communicator");
 	else
 		snprintf(why, sizeof why,
 			 "a thread has held its lock for %d ms: a callback, such as a reduction "
@@ -253,6 +253,16 @@ static bool await_waiters(struct engine *e)
 	return true;
 }
 
+static bool leave_to_helper(struct engine *e)
+{
+	const char *callback = helper_callback();
+	char why[128];
+
+	snprintf(why, sizeof why, "%s does not return",
+		 callback ? callback : "a done function of its calls");
+	return leave_allocated(e, why);
+}
+
 bool engine_destroy(struct engine *e)
 {
 	if (!e)
@@ -263,7 +273,7 @@ bool engine_destroy(struct engine *e)
 	if (e->user)
 		e->user->leave(e);
 	if (!helper_detach(e))
-		return leave_allocated(e, "the done function of a tutti_call does not return");
+		return leave_to_helper(e);
 	control_destroy(e->config.control);
 	e->config.control = NULL;
 	if (!await_waiters(e))

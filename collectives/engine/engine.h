@@ -165,6 +165,9 @@ tutti_status engine_status(const struct engine *engine);
 void engine_settle_failure(struct engine *engine);
 /* For a rank in no call: asks around as a slow call would. Returns whether it has failed. */
 bool engine_is_broken(struct engine *engine);
+/* Whether this thread is in a callback that runs under the engine's lock, such as a reduction
+ * function. */
+bool engine_is_in_callback(const struct engine *engine);
 const char *engine_error(const struct engine *engine); /* "" until it failed */
 /* Takes up a failure that another rank has told, though no call waits here: from any thread, never
  * blocks. */

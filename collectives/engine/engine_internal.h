@@ -177,5 +177,8 @@ static inline uint64_t engine_give_up_ns(const struct engine *e)
 /* Returns when the helper thread no longer uses e. False: no callback has returned for
  * engine_give_up_ms. */
 bool helper_detach(struct engine *e);
+/* helper_loop.c: the callback that the helper thread is in, as callback_now; NULL: none. While an
+ * engine is attached: without one the thread may end meanwhile. */
+const char *helper_callback(void);
 
 #endif

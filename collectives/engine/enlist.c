@@ -35,11 +35,16 @@ void work_enlist(struct engine *e, struct tutti_work *work, const struct call_ar
 
 void engine_lock_is_ours(const struct engine *e)
 {
-	log_line("rank %d: this thread already holds the communicator's lock: a callback, such as "
-		 "a reduction function, has called Tutti with its communicator, or was left by "
-		 "longjmp. Aborting.",
+	log_line("rank %d: this thread already holds the communicator's lock: a callback has "
+		 "called Tutti, or was left by longjmp; a reduction function must not call Tutti "
+		 "with its communicator. Aborting.",
 		 e->config.rank);
 	abort();
+}
+
+bool engine_is_in_callback(const struct engine *e)
+{
+	return engine_holds_lock(e);
 }
 
 void engine_enlist(struct engine *e)

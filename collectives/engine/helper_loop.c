@@ -4,6 +4,7 @@
 #include "collectives/engine/helper.h"
 
 #include "collectives/control/control.h"
+#include "core/callback.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -227,6 +228,16 @@ static struct due doze(int wake_fd, int *naps)
 	};
 }
 
+/* The helper's callback_now; NULL: it does not run. */
+static _Atomic(callback_place *) callback;
+
+const char *helper_callback(void)
+{
+	callback_place *place = atomic_load(&callback);
+
+	return place ? atomic_load_explicit(place, memory_order_relaxed) : NULL;
+}
+
 void *helper_loop(void *arg)
 {
 	struct wait w;
@@ -235,6 +246,7 @@ void *helper_loop(void *arg)
 	int naps = 0;
 	struct due due = {true, true};
 
+	atomic_store(&callback, &callback_now);
 	wait_begin(&w, none);
 	for (unsigned rounds = 1; !atomic_load(&stops); rounds++) {
 		struct round round = {false, none};
@@ -258,5 +270,6 @@ void *helper_loop(void *arg)
 			has_dozed = true;
 		}
 	}
+	atomic_store(&callback, NULL);
 	return NULL;
 }

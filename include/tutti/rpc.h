@@ -216,7 +216,9 @@ tutti_status tutti_rpc_send(tutti_rpc *rpc, int rank, const char *name,
 
 /* Future.wait. As tutti_work_wait: frees the handle and sets *future to NULL, but not on
  * IN_PROGRESS (timeout_ms has passed; 0: only the call's own). One thread at a time. A NULL *future
- * is OK. Waits. */
+ * is OK. Waits, with done until done has returned. If that has not returned 20 ms after the call's
+ * deadline, and 1 s after the call ended, this is TIMEOUT with a message that says so: *future is
+ * NULL then, *answer belongs to the caller, and done may still use its argument. */
 tutti_status tutti_rpc_wait(tutti_rpc_future **future, int timeout_ms);
 /* Future.done. Never waits; returns the call's status when *is_done is 1. */
 tutti_status tutti_rpc_test(tutti_rpc_future *future, int *is_done);

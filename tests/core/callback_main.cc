@@ -1,7 +1,7 @@
 // For test_callback.sh: callback_main ROW HOW. A program of C++ whose callback does not return: HOW
 // is throw, exit (pthread_exit) or cancel (pthread_cancel). ROW is the callback; `list` prints all
 // rows with the thread that calls them: the program's, which would catch an exception, or one of
-// the library.
+// the library; and with the callback's name.
 #include <tutti/parallel.h>
 #include <tutti/rpc.h>
 #include <tutti/train.h>
@@ -266,6 +266,7 @@ static void row_rpc(tutti_comm *comm)
 	config.num_functions = 3;
 	config.died = [](void *, int) { leave(); };
 	must(tutti_rpc_create(&rpc, comm, &config));
+	must(tutti_barrier(comm, nullptr)); // create of rank 0 would fail if rank 1 left before
 	if (tutti_rank(comm) == 1) {
 		if (std::strcmp(leaving, "died") == 0)
 			tutti_rpc_abort(rpc);
@@ -305,7 +306,9 @@ template <typename Row> static void on_both(tutti_comm **comms, Row row)
 }
 
 struct row {
-	const char *name, *thread, *leaving;
+	const char *name, *thread;
+	const char *callback; // what the message calls it
+	const char *leaving;
 	int replica;
 	void (*local)();            // or ...
 	void (*both)(tutti_comm *); // ... on both ranks, or ...
@@ -313,29 +316,45 @@ struct row {
 };
 
 static const struct row rows[] = {
-	{"reduce", "own", "", 0, nullptr, row_reduce, nullptr},
-	{"done", "library", "", 0, nullptr, row_done, nullptr},
-	{"done_of_group", "own", "", 0, nullptr, row_done_of_group, nullptr},
-	{"all_gather_each", "own", "", 0, nullptr, row_gather_each, nullptr},
-	{"reduce_scatter_each", "own", "", 0, nullptr, row_scatter_each, nullptr},
-	{"pipeline_forward", "own", "forward", 0, nullptr, row_pipeline, nullptr},
-	{"pipeline_backward", "own", "backward", 0, nullptr, row_pipeline, nullptr},
-	{"pipeline_backward_weights", "own", "backward_weights", 0, nullptr, row_pipeline, nullptr},
-	{"replica_forward", "own", "forward", 0, nullptr, nullptr, row_replicas},
-	{"replica_loss", "own", "loss", 0, nullptr, nullptr, row_replicas},
-	{"replica_backward", "own", "backward", 0, nullptr, nullptr, row_replicas},
-	{"replica_of_thread", "library", "backward", 1, nullptr, nullptr, row_replicas},
-	{"replica_run", "own", "run", 0, nullptr, nullptr, row_replicas},
-	{"spawn", "child", "", 0, row_spawn, nullptr, nullptr},
-	{"main", "own", "", 0, row_main, nullptr, nullptr},
-	{"train_spawn", "own", "", 0, row_train_spawn, nullptr, nullptr},
-	{"rpc_function", "library", "function", 0, nullptr, row_rpc, nullptr},
-	{"rpc_release", "library", "pieces", 0, nullptr, row_rpc, nullptr},
-	{"rpc_done", "library", "done", 0, nullptr, row_rpc, nullptr},
-	{"rpc_died", "library", "died", 0, nullptr, row_rpc, nullptr},
-	{"rpc_object", "own", "object", 0, nullptr, row_rpc, nullptr},
-	{"rpc_param", "own", "param", 0, nullptr, row_rpc, nullptr},
-	{"transport", "own", "", 0, nullptr, row_transport, nullptr},
+	{"reduce", "own", "the reduction function of tutti_op_create", "", 0, nullptr, row_reduce,
+	 nullptr},
+	{"done", "library", "the done function of a tutti_call", "", 0, nullptr, row_done, nullptr},
+	{"done_of_group", "own", "the done function of tutti_group_end", "", 0, nullptr,
+	 row_done_of_group, nullptr},
+	{"all_gather_each", "own", "fn of tutti_all_gather_each", "", 0, nullptr, row_gather_each,
+	 nullptr},
+	{"reduce_scatter_each", "own", "fn of tutti_reduce_scatter_each", "", 0, nullptr,
+	 row_scatter_each, nullptr},
+	{"pipeline_forward", "own", "forward of tutti_pipeline_config", "forward", 0, nullptr,
+	 row_pipeline, nullptr},
+	{"pipeline_backward", "own", "backward of tutti_pipeline_config", "backward", 0, nullptr,
+	 row_pipeline, nullptr},
+	{"pipeline_backward_weights", "own", "backward_weights of tutti_pipeline_config",
+	 "backward_weights", 0, nullptr, row_pipeline, nullptr},
+	{"replica_forward", "own", "forward of tutti_data_parallel_config", "forward", 0, nullptr,
+	 nullptr, row_replicas},
+	{"replica_loss", "own", "loss of tutti_data_parallel_config", "loss", 0, nullptr, nullptr,
+	 row_replicas},
+	{"replica_backward", "own", "backward of tutti_data_parallel_config", "backward", 0,
+	 nullptr, nullptr, row_replicas},
+	{"replica_of_thread", "library", "backward of tutti_data_parallel_config", "backward", 1,
+	 nullptr, nullptr, row_replicas},
+	{"replica_run", "own", "the function of tutti_data_parallel_run", "run", 0, nullptr,
+	 nullptr, row_replicas},
+	{"spawn", "child", "the function of tutti_spawn", "", 0, row_spawn, nullptr, nullptr},
+	{"main", "own", "the function of tutti_main", "", 0, row_main, nullptr, nullptr},
+	{"train_spawn", "own", "the function of tutti_train_spawn", "", 0, row_train_spawn, nullptr,
+	 nullptr},
+	{"rpc_function", "library", "function of tutti_rpc_function", "function", 0, nullptr,
+	 row_rpc, nullptr},
+	{"rpc_release", "library", "release of tutti_rpc_reply_pieces", "pieces", 0, nullptr,
+	 row_rpc, nullptr},
+	{"rpc_done", "library", "done of tutti_rpc_options", "done", 0, nullptr, row_rpc, nullptr},
+	{"rpc_died", "library", "died of tutti_rpc_config", "died", 0, nullptr, row_rpc, nullptr},
+	{"rpc_object", "own", "destroy of tutti_rpc_ref_create", "object", 0, nullptr, row_rpc,
+	 nullptr},
+	{"rpc_param", "own", "release of tutti_rpc_param", "param", 0, nullptr, row_rpc, nullptr},
+	{"transport", "own", "", "", 0, nullptr, row_transport, nullptr},
 };
 
 static void run(const struct row &row)
@@ -355,7 +374,7 @@ int main(int argc, char **argv)
 {
 	if (argc == 2)
 		for (const struct row &row : rows)
-			std::printf("%s %s\n", row.name, row.thread);
+			std::printf("%s %s %s\n", row.name, row.thread, row.callback);
 	for (const struct row &row : rows) {
 		if (argc != 3 || std::strcmp(row.name, argv[1]) != 0)
 			continue;

@@ -33,48 +33,22 @@ static tutti_status open(tutti_endpoint **ep, const tutti_endpoint_config *confi
 	return status;
 }
 
-static int reach(tutti_endpoint *ep, int peer, const uint8_t *address, size_t bytes)
-{
-	leave_in("reach");
-	return theirs->reach(ep, peer, address, bytes);
-}
+// Calls leave_in, then their function.
+template <auto function> struct guard;
+template <typename Result, typename... Args, Result (*tutti_transport::*function)(Args...)>
+struct guard<function> {
+	static inline const char *name;
 
-static tutti_status connect(tutti_endpoint *ep, int peer, int channel, const uint8_t *address,
-			    size_t bytes, tutti_conn **conn)
-{
-	leave_in("connect");
-	return theirs->connect(ep, peer, channel, address, bytes, conn);
-}
+	static Result call(Args... args)
+	{
+		leave_in(name);
+		return (theirs->*function)(args...);
+	}
+};
 
-static void send(tutti_conn *conn, tutti_io *io)
-{
-	leave_in("send");
-	theirs->send(conn, io);
-}
-
-static void recv(tutti_conn *conn, tutti_io *io)
-{
-	leave_in("recv");
-	theirs->recv(conn, io);
-}
-
-static int progress(tutti_endpoint *ep, tutti_done *done)
-{
-	leave_in("progress");
-	return theirs->progress(ep, done);
-}
-
-static void close(tutti_conn *conn)
-{
-	leave_in("close");
-	theirs->close(conn);
-}
-
-static void destroy(tutti_endpoint *ep)
-{
-	leave_in("destroy");
-	theirs->destroy(ep);
-}
+#define GUARD(function)                                                                            \
+	guard<&tutti_transport::function>::name = #function;                                       \
+	ours.function = guard<&tutti_transport::function>::call
 
 static int event_fd(tutti_endpoint *)
 {
@@ -113,14 +87,14 @@ extern "C" __attribute__((visibility("default"))) const tutti_transport *tutti_t
 	std::memcpy(&plugin, &symbol, sizeof plugin);
 	theirs = plugin();
 	ours = *theirs;
+	GUARD(reach);
+	GUARD(connect);
+	GUARD(send);
+	GUARD(recv);
+	GUARD(progress);
+	GUARD(close);
+	GUARD(destroy);
 	ours.open = open;
-	ours.reach = reach;
-	ours.connect = connect;
-	ours.send = send;
-	ours.recv = recv;
-	ours.progress = progress;
-	ours.close = close;
-	ours.destroy = destroy;
 	ours.event_fd = event_fd;
 	ours.arm = arm;
 	ours.mend = mend;

@@ -24,59 +24,36 @@ ends()
 	grep -q . out && complain "$* went on: $(head -3 out)"
 }
 
-declare -A left=(
-	[reduce]='the reduction function of tutti_op_create'
-	[done]='the done function of a tutti_call'
-	[done_of_group]='the done function of tutti_group_end'
-	[all_gather_each]='fn of tutti_all_gather_each'
-	[reduce_scatter_each]='fn of tutti_reduce_scatter_each'
-	[pipeline_forward]='forward of tutti_pipeline_config'
-	[pipeline_backward]='backward of tutti_pipeline_config'
-	[pipeline_backward_weights]='backward_weights of tutti_pipeline_config'
-	[replica_forward]='forward of tutti_data_parallel_config'
-	[replica_loss]='loss of tutti_data_parallel_config'
-	[replica_backward]='backward of tutti_data_parallel_config'
-	[replica_of_thread]='backward of tutti_data_parallel_config'
-	[replica_run]='the function of tutti_data_parallel_run'
-	[spawn]='the function of tutti_spawn'
-	[main]='the function of tutti_main'
-	[train_spawn]='the function of tutti_train_spawn'
-	[rpc_function]='function of tutti_rpc_function'
-	[rpc_release]='release of tutti_rpc_reply_pieces'
-	[rpc_done]='done of tutti_rpc_options'
-	[rpc_died]='died of tutti_rpc_config'
-	[rpc_object]='destroy of tutti_rpc_ref_create'
-	[rpc_param]='release of tutti_rpc_param'
-)
-
 # Of a thread of the library, which has nobody who catches it, C++ itself ends the process.
 pattern_of()
 {
-	if [ "$2" = library ] && [ "$3" = throw ]; then
+	if [ "$1" = library ] && [ "$2" = throw ]; then
 		echo "terminate called after throwing an instance of 'std::runtime_error'"
 	else
-		echo "$ours ${left[$1]}$normally"
+		echo "$ours $3$normally"
 	fi
 }
 
 "$program" list >rows || complain "callback_main lists nothing"
-while read -r row thread; do
+while read -r row thread callback; do
 	for how in throw exit cancel; do
 		[ "$row" = transport ] && continue
+		pattern=$(pattern_of "$thread" "$how" "$callback")
 		if [ "$thread" = child ]; then
 			expect 3 timeout -k 5 60 "$program" "$row" "$how"
-			said "$(pattern_of "$row" "$thread" "$how")"
+			said "$pattern"
 			said 'was killed by signal 6'
 			grep -q . out && complain "the rank of $row went on: $(head -3 out)"
 		else
-			ends "$(pattern_of "$row" "$thread" "$how")" "$program" "$row" "$how"
+			ends "$pattern" "$program" "$row" "$how"
 		fi
 	done
 done <rows
 
 # A reduction by messages, and in a program that is linked with libtutti.a.
-ends "$ours ${left[reduce]}$normally" env TUTTI_WINDOW=0 "$program" reduce throw
-ends "$ours ${left[reduce]}$normally" "$(dirname "$program")/callback_static_main" reduce throw
+pattern=$(pattern_of own throw "$(sed -n 's/^reduce own //p' rows)")
+ends "$pattern" env TUTTI_WINDOW=0 "$program" reduce throw
+ends "$pattern" "$(dirname "$program")/callback_static_main" reduce throw
 
 # Each function of a transport. map and unmap are for GPUs' memory, which this transport does not reach.
 transport=(tutti_transport_plugin open reach connect send recv progress close destroy event_fd arm mend in_doubt)

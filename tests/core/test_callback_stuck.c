@@ -2,76 +2,23 @@
 /* What would break: a destroy that waits for ever for a callback that does not return or was left
  * by longjmp, or that frees what such a callback still uses. Each case is a process of its own,
  * with both ranks of a communicator. */
-#include "tests/limit.h"
+#include "tests/core/child.h"
 
 #include <tutti/parallel.h>
 #include <tutti/rpc.h>
 
 #include <pthread.h>
 #include <semaphore.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 
 #include "tests/unit.h"
 
-enum { COUNT = 5000, TIMEOUT_MS = 1000 };
-
-static void must(bool is_so, const char *what)
-{
-	if (is_so)
-		return;
-	fprintf(stderr, "not so: %s (%s)\n", what, tutti_comm_error(NULL));
-	_exit(3);
-}
-#define MUST(claim) must(claim, #claim)
-
-static void init(tutti_comm **comms)
-{
-	tutti_config config = {.timeout_ms = TIMEOUT_MS};
-
-	MUST(tutti_init_all(comms, 2, &config) == TUTTI_OK);
-}
-
-/* Runs the case in a child. Returns how it ended; said has its stderr. */
-static int run(void (*scenario)(void), char *said, size_t bytes)
-{
-	int ends[2], state;
-	size_t n = 0;
-
-	assert_return_code(pipe(ends), 0);
-	pid_t pid = fork();
-	assert_return_code(pid, 0);
-	if (pid == 0) {
-		test_limit(60);
-		dup2(ends[1], STDERR_FILENO);
-		close(ends[0]);
-		close(ends[1]);
-		scenario();
-		_exit(0); /* what is left allocated is no leak of the test */
-	}
-	close(ends[1]);
-	for (ssize_t got; n < bytes - 1 && (got = read(ends[0], said + n, bytes - 1 - n)) > 0;)
-		n += (size_t)got;
-	said[n] = '\0';
-	close(ends[0]);
-	assert_int_equal(waitpid(pid, &state, 0), pid);
-	return WIFEXITED(state) ? WEXITSTATUS(state) : -WTERMSIG(state);
-}
-
-static void expect_end(void (*scenario)(void), int end, const char *notice)
-{
-	char said[4096];
-	int got = run(scenario, said, sizeof said);
-
-	if (got == end && strstr(said, notice))
-		return;
-	fail_msg("ended with %d instead of %d, and said '%s' instead of '%s'", got, end, said,
-		 notice);
-}
+enum { COUNT = 5000 };
 
 /* ---- a reduction function that is left by longjmp */
 static pthread_t leaver;
@@ -108,7 +55,7 @@ static void destroy_after_longjmp(void)
 	tutti_comm *comms[2];
 	pthread_t other;
 
-	init(comms);
+	child_init(comms);
 	MUST(tutti_op_create(&op, "leaving", leaving, NULL) == TUTTI_OK);
 	pthread_create(&other, NULL, reduce, comms[1]);
 	leave_reduction(comms[0]);
@@ -122,9 +69,9 @@ static void destroy_after_longjmp(void)
 static void test_longjmp(void **state)
 {
 	(void)state;
-	expect_end(destroy_after_longjmp, 0, "this thread holds its lock: a callback");
+	child_expect_end(destroy_after_longjmp, 0, "this thread holds its lock: a callback");
 	setenv("TUTTI_WINDOW", "0", 1);
-	expect_end(destroy_after_longjmp, 0, "this thread holds its lock: a callback");
+	child_expect_end(destroy_after_longjmp, 0, "this thread holds its lock: a callback");
 	unsetenv("TUTTI_WINDOW");
 }
 
@@ -145,7 +92,7 @@ static void destroy_in_other_thread(void)
 
 	sem_init(&has_left, 0, 0);
 	sem_init(&may_end, 0, 0);
-	init(comms);
+	child_init(comms);
 	MUST(tutti_op_create(&op, "leaving", leaving, NULL) == TUTTI_OK);
 	pthread_create(&other, NULL, reduce, comms[1]);
 	pthread_create(&own, NULL, leave_and_live, comms[0]);
@@ -160,7 +107,7 @@ static void destroy_in_other_thread(void)
 static void test_other_thread(void **state)
 {
 	(void)state;
-	expect_end(destroy_in_other_thread, 0, "a thread has held its lock for 1000 ms");
+	child_expect_end(destroy_in_other_thread, 0, "a thread has held its lock for 1000 ms");
 }
 
 /* ---- a reduction function that calls the library, which it must not */
@@ -180,7 +127,7 @@ static void destroy_in_reduction(void)
 	tutti_comm *comms[2];
 	pthread_t other;
 
-	init(comms);
+	child_init(comms);
 	leaver = pthread_self();
 	of_reduction = comms[0];
 	MUST(tutti_op_create(&op, "destroying", destroying, NULL) == TUTTI_OK);
@@ -207,7 +154,7 @@ static void cancel_in_reduction(void)
 	tutti_comm *comms[2];
 	pthread_t other;
 
-	init(comms);
+	child_init(comms);
 	leaver = pthread_self();
 	MUST(tutti_recv(x, COUNT, TUTTI_F32, 1, comms[0], &(tutti_call){.work = &work}) ==
 	     TUTTI_OK);
@@ -216,11 +163,62 @@ static void cancel_in_reduction(void)
 	reduce(comms[0]);
 }
 
+/* Calls in a reduction of a blocking call, or of one that was submitted before there were bytes to
+ * reduce, and that any thread carries out. */
+static bool is_blocking;
+static atomic_int refused;
+
+static void nesting(void *inout, const void *in, size_t count, tutti_dtype dtype, void *arg)
+{
+	static const char why[] = "a reduction function must not call Tutti with its communicator";
+	tutti_comm *comm = arg;
+
+	(void)inout, (void)in, (void)count, (void)dtype;
+	if (!comm)
+		return;
+	MUST(tutti_barrier(comm, NULL) == TUTTI_ERR_INVALID);
+	MUST(strstr(tutti_comm_error(NULL), why));
+	atomic_fetch_add(&refused, 1);
+}
+
+static void call_in_reduction(void)
+{
+	static float x[COUNT];
+	tutti_work *work = NULL;
+	tutti_comm *comms[2];
+	pthread_t other;
+	tutti_op own;
+
+	child_init(comms);
+	MUST(tutti_op_create(&own, "nesting", nesting, comms[0]) == TUTTI_OK);
+	MUST(tutti_op_create(&op, "nesting", nesting, NULL) == TUTTI_OK);
+	if (is_blocking)
+		pthread_create(&other, NULL, reduce, comms[1]);
+	MUST(tutti_all_reduce(x, x, COUNT, TUTTI_F32, own, comms[0],
+			      is_blocking ? NULL : &(tutti_call){.work = &work}) == TUTTI_OK);
+	if (!is_blocking)
+		pthread_create(&other, NULL, reduce, comms[1]);
+	MUST(tutti_work_wait(&work, 0) == TUTTI_OK);
+	pthread_join(other, NULL);
+	MUST(atomic_load(&refused) > 0);
+	tutti_comm_destroy(comms[0]);
+	tutti_comm_destroy(comms[1]);
+}
+
 static void test_calls_in_reduction(void **state)
 {
 	(void)state;
-	expect_end(destroy_in_reduction, 0, "this thread holds its lock: a callback");
-	expect_end(cancel_in_reduction, -SIGABRT, "has called Tutti with its communicator");
+	child_expect_end(destroy_in_reduction, 0, "this thread holds its lock: a callback");
+	child_expect_end(cancel_in_reduction, -SIGABRT,
+			 "a reduction function must not call Tutti with its communicator");
+	is_blocking = true;
+	child_expect_end(call_in_reduction, 0, "");
+	setenv("TUTTI_WINDOW", "0", 1);
+	child_expect_end(call_in_reduction, 0, "");
+	is_blocking = false;
+	child_expect_end(call_in_reduction, -SIGABRT,
+			 "a reduction function must not call Tutti with its communicator");
+	unsetenv("TUTTI_WINDOW");
 }
 
 /* ---- functions done */
@@ -253,7 +251,7 @@ static void destroy_while_done_blocks(void)
 
 	sem_init(&has_left, 0, 0);
 	sem_init(&may_end, 0, 0);
-	init(comms);
+	child_init(comms);
 	pthread_create(&other, NULL, submit_with, comms[1]);
 	submit_with(comms[0]);
 	sem_wait(&has_left);
@@ -264,7 +262,7 @@ static void destroy_while_done_blocks(void)
 	tutti_comm_destroy(comms[1]);
 	while (atomic_load(&returned) == 0) /* what it returns to is still there */
 		sched_yield();
-	init(comms);
+	child_init(comms);
 	tutti_comm_destroy(comms[1]);
 	tutti_comm_destroy(comms[0]);
 }
@@ -272,8 +270,8 @@ static void destroy_while_done_blocks(void)
 static void test_done_blocks(void **state)
 {
 	(void)state;
-	expect_end(destroy_while_done_blocks, 0,
-		   "the done function of a tutti_call does not return");
+	child_expect_end(destroy_while_done_blocks, 0,
+			 "the done function of a tutti_call does not return");
 }
 
 static tutti_comm *both[2];
@@ -320,7 +318,7 @@ static void call_in_done(void)
 	pthread_t other;
 
 	sem_init(&has_left, 0, 0);
-	init(both);
+	child_init(both);
 	pthread_create(&other, NULL, submit_two, both[1]);
 	submit_two(both[0]);
 	sem_wait(&has_left);
@@ -336,8 +334,10 @@ static void call_in_done(void)
 static void test_calls_in_done(void **state)
 {
 	(void)state;
-	expect_end(call_in_done, 0,
-		   "tutti_comm_destroy destroys nothing: it was called in a done function");
+	child_expect_end(
+		call_in_done, 0,
+		"tutti_comm_destroy destroys nothing: it was called in the done function of a "
+		"tutti_call");
 }
 
 /* ---- the layers above */
@@ -386,9 +386,9 @@ static void test_pipeline(void **state)
 		"tutti_pipeline_destroy destroys nothing: a callback of the pipeline runs";
 
 	(void)state;
-	expect_end(run_pipeline, 0, notice);
+	child_expect_end(run_pipeline, 0, notice);
 	leaves = true;
-	expect_end(run_pipeline, 0, notice);
+	child_expect_end(run_pipeline, 0, notice);
 }
 
 static tutti_status leaving_function(tutti_replica *replica)
@@ -426,8 +426,8 @@ static void leave_replica(void)
 static void test_replica(void **state)
 {
 	(void)state;
-	expect_end(leave_replica, 0,
-		   "tutti_data_parallel_destroy destroys nothing: a function of a replica");
+	child_expect_end(leave_replica, 0,
+			 "tutti_data_parallel_destroy destroys nothing: a function of a replica");
 }
 
 /* ---- every object whose destroy function waits, in a done function */
@@ -535,7 +535,7 @@ static void expect_kept(void (*scenario)(void))
 					      "tutti_trainer_destroy destroys nothing",
 					      "tutti_data_parallel_destroy destroys nothing"};
 	char said[4096];
-	int end = run(scenario, said, sizeof said);
+	int end = child_run(scenario, said, sizeof said);
 
 	for (size_t i = 0; i < sizeof notices / sizeof notices[0]; i++) {
 		const char *at = strstr(said, notices[i]);

@@ -1,4 +1,6 @@
-target_link_libraries(test_callback_stuck PRIVATE tutti_train_with_objects)
+foreach(name test_callback_stuck test_callback_rpc) # of all three libraries
+	target_link_libraries(${name} PRIVATE tutti_train_with_objects)
+endforeach()
 # A program and a plugin of C++, whose functions throw; test_callback.sh runs them.
 include(CheckLanguage)
 check_language(CXX)

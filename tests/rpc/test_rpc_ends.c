@@ -373,6 +373,15 @@ static void release_other(void *object)
 	held.status = tutti_rpc_ref_release(held.rpc, &held.ref);
 }
 
+static void share_in_done(void *arg, tutti_status status)
+{
+	struct rpc_rank *r = arg;
+
+	(void)status;
+	rpc_expect_error(r, tutti_rpc_ref_share(r->rpc, &held.ref, 0), TUTTI_ERR_INVALID,
+			 "tutti_rpc_ref_share waits, which done of tutti_rpc_options may not");
+}
+
 static tutti_status gives(void *arg, const tutti_rpc_request *request, tutti_rpc_reply *reply)
 {
 	struct rpc_rank *r = arg;
@@ -399,6 +408,11 @@ static void holds(struct rank *rank)
 		RPC_OK(r, tutti_rpc_ref_create(r->rpc, r, release_other, &own));
 		rpc_expect_error(r, tutti_rpc_ref_get(r->rpc, &own, NULL), TUTTI_ERR_INVALID,
 				 "object is NULL");
+		const tutti_rpc_options options = {.done = share_in_done, .done_arg = r};
+		tutti_rpc_future *future;
+		RPC_OK(r,
+		       tutti_rpc_call_async(r->rpc, 1, "short", NULL, 0, NULL, &options, &future));
+		RPC_OK(r, tutti_rpc_wait(&future, 0));
 	}
 	rpc_close(r);
 	if (rank->rank == 0)

@@ -93,7 +93,7 @@ static void own_call(struct rank *rank)
 	begin(rank, NULL);
 	RPC_OK(r, tutti_rpc_call_async(r->rpc, 0, "wait", NULL, 0, NULL, NULL, &future));
 	rpc_expect_error(r, tutti_rpc_shutdown(r->rpc, 50), TUTTI_ERR_TIMEOUT,
-			 "itself has 1 calls in flight");
+			 "itself has 1 call in flight ('wait' of rank 0), and serves ");
 	expect(rank, "barrier", tutti_barrier(rank->comm, NULL));
 	atomic_store(&all[0].is_open, 1);
 	RPC_OK(r, tutti_rpc_shutdown(r->rpc, 0));

@@ -2,6 +2,7 @@
  * has died. */
 #include "train/remote/remote.h"
 
+#include "rpc/extension.h"
 #include "rpc/rpc_context.h"
 
 #include <assert.h>
@@ -120,6 +121,7 @@ static tutti_status join(struct remote *remote, struct remote_context *context)
 
 	if (context_beginner(context->number) == remote->rank)
 		return TUTTI_OK; /* its record has begun */
+	TRY(rpc_may_wait("tutti_rpc_context_add"));
 	return tutti_rpc_call(remote->rpc, context_beginner(context->number), "tutti.context.join",
 			      &piece, 1, NULL, NULL);
 }

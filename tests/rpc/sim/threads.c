@@ -10,30 +10,23 @@
 #include <stdlib.h>
 #include <time.h>
 
-int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*fn)(void *),
-			  void *arg);
-int __real_pthread_join(pthread_t thread, void **result);
-int __real_pthread_detach(pthread_t thread);
-int __real_pthread_mutex_lock(pthread_mutex_t *mutex);
-int __real_pthread_mutex_unlock(pthread_mutex_t *mutex);
-int __real_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex);
-int __real_pthread_cond_clockwait(pthread_cond_t *cond, pthread_mutex_t *mutex, clockid_t clock,
-				  const struct timespec *at);
-int __real_pthread_cond_signal(pthread_cond_t *cond);
-int __real_pthread_cond_broadcast(pthread_cond_t *cond);
-int __real_clock_gettime(clockid_t clock, struct timespec *now);
-int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*fn)(void *),
-			  void *arg);
-int __wrap_pthread_join(pthread_t thread, void **result);
-int __wrap_pthread_detach(pthread_t thread);
-int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex);
-int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex);
-int __wrap_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex);
-int __wrap_pthread_cond_clockwait(pthread_cond_t *cond, pthread_mutex_t *mutex, clockid_t clock,
-				  const struct timespec *at);
-int __wrap_pthread_cond_signal(pthread_cond_t *cond);
-int __wrap_pthread_cond_broadcast(pthread_cond_t *cond);
-int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
+/* A function that the linker wraps: the real one, and ours. */
+#define WRAPPED(name, ...)                                                                         \
+	int __real_##name(__VA_ARGS__);                                                            \
+	int __wrap_##name(__VA_ARGS__)
+
+WRAPPED(pthread_create, pthread_t *thread, const pthread_attr_t *attr, void *(*fn)(void *),
+	void *arg);
+WRAPPED(pthread_join, pthread_t thread, void **result);
+WRAPPED(pthread_detach, pthread_t thread);
+WRAPPED(pthread_mutex_lock, pthread_mutex_t *mutex);
+WRAPPED(pthread_mutex_unlock, pthread_mutex_t *mutex);
+WRAPPED(pthread_cond_wait, pthread_cond_t *cond, pthread_mutex_t *mutex);
+WRAPPED(pthread_cond_clockwait, pthread_cond_t *cond, pthread_mutex_t *mutex, clockid_t clock,
+	const struct timespec *at);
+WRAPPED(pthread_cond_signal, pthread_cond_t *cond);
+WRAPPED(pthread_cond_broadcast, pthread_cond_t *cond);
+WRAPPED(clock_gettime, clockid_t clock, struct timespec *now);
 
 enum { THREADS_MAX = 512 };
 

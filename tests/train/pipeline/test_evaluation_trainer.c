@@ -1,7 +1,7 @@
 /* What would break: an evaluation through a pipeline with a trainer: other values than those of one
  * rank, with any strategy, before, between and after steps; a step that is another one because of
  * it; ranks with other data that wait where a callback fails. */
-#include "tests/train/mesh_toy.h"
+#include "tests/train/pipeline/toy_pipeline.h"
 #include "tests/train/ranks.h"
 #include "tests/train/toy.h"
 
@@ -33,28 +33,22 @@ struct run {
 /* A rank's own. */
 struct own {
 	struct run *run;
-	struct mesh_toy toy;
-	tutti_pipeline *pipeline;
-	int batch, rank, stages;
+	struct toy_pipeline p;
+	int batch, rank;
 	float (*losses)[COUNT]; /* of the evaluation that runs; NULL: a step runs */
 };
-
-static int stage_of(const struct own *own, int unit)
-{
-	return unit * own->stages / MESH_UNITS;
-}
 
 /* What a unit makes of its input depends on its values. */
 static void forward_unit(struct own *own, int unit, float *x)
 {
 	static const int params[MESH_UNITS] = {1, 4, 6, 7};
 
-	CHECK(tutti_forward_begin(own->toy.trainer, unit) == TUTTI_OK);
-	const float *values = tutti_param_data(own->toy.trainer, params[unit]);
+	CHECK(tutti_forward_begin(own->p.toy.trainer, unit) == TUTTI_OK);
+	const float *values = tutti_param_data(own->p.toy.trainer, params[unit]);
 	CHECK(values != NULL);
 	for (int i = 0; values && i < COUNT; i++)
 		x[i] = 0.5f * x[i] + values[i];
-	CHECK(tutti_forward_end(own->toy.trainer, unit) == TUTTI_OK);
+	CHECK(tutti_forward_end(own->p.toy.trainer, unit) == TUTTI_OK);
 }
 
 static void first_input(float *x, int m)
@@ -77,7 +71,7 @@ static tutti_status forward(void *arg, int stage, int m, const void *in, void *o
 	else
 		first_input(x, m);
 	for (int u = 0; u < MESH_UNITS; u++)
-		if (stage_of(own, u) == stage)
+		if (toy_pipeline_has(&own->p, stage, u))
 			forward_unit(own, u, x);
 	if (out)
 		memcpy(out, x, sizeof x);
@@ -90,9 +84,7 @@ static tutti_status weights(void *arg, int stage, int m)
 {
 	struct own *own = arg;
 
-	for (int u = MESH_UNITS - 1; u >= 0; u--)
-		if (stage_of(own, u) == stage)
-			mesh_toy_unit_backward(&own->toy, u, own->batch, m, MICRO_BATCHES);
+	toy_pipeline_backward(&own->p, stage, own->batch, m);
 	return TUTTI_OK;
 }
 
@@ -110,57 +102,45 @@ static tutti_status backward(void *arg, int stage, int m, const void *out_grad, 
 
 static void make(struct own *own, tutti_comm *comm, struct run *run)
 {
-	int which = run->which, chunks = which < 0 ? 1 : pipelines[which].chunks;
+	int which = run->which;
 	const tutti_train_config config = {
 		.strategy = run->strategy, .deterministic = 1, .seed = 7};
 
 	*own = (struct own){.run = run, .rank = tutti_rank(comm)};
-	CHECK(mesh_toy_try_chunks(&own->toy, comm, which < 0 ? "" : pipelines[which].axes, chunks,
-				  &config) == TUTTI_OK);
-	own->stages = tutti_mesh_size(own->toy.mesh, "pp") * chunks;
-	if (which < 0)
-		return;
-	CHECK(tutti_pipeline_create(&own->pipeline, own->toy.mesh,
-				    &(tutti_pipeline_config){.schedule = pipelines[which].schedule,
-							     .micro_batches = MICRO_BATCHES,
-							     .chunks = chunks,
-							     .count = COUNT,
-							     .trainer = own->toy.trainer,
-							     .arg = own,
-							     .forward = forward,
-							     .backward = backward,
-							     .backward_weights = weights}) ==
-	      TUTTI_OK);
-}
-
-static void drop(struct own *own)
-{
-	tutti_pipeline_destroy(own->pipeline);
-	mesh_toy_destroy(&own->toy);
+	tutti_pipeline_config stages = {.chunks = 1};
+	if (which >= 0)
+		stages = (tutti_pipeline_config){.schedule = pipelines[which].schedule,
+						 .micro_batches = MICRO_BATCHES,
+						 .chunks = pipelines[which].chunks,
+						 .count = COUNT,
+						 .arg = own,
+						 .forward = forward,
+						 .backward = backward,
+						 .backward_weights = weights};
+	toy_pipeline_create(&own->p, comm, which < 0 ? "" : pipelines[which].axes, &config,
+			    &stages);
 }
 
 /* On the last stage losses are there. */
 static void evaluate(struct own *own, float losses[EVALUATED][COUNT])
 {
-	CHECK(tutti_micro_batch(own->toy.trainer, TUTTI_PASS_EVAL, 1, NULL) == TUTTI_OK);
+	CHECK(tutti_micro_batch(own->p.toy.trainer, TUTTI_PASS_EVAL, 1, NULL) == TUTTI_OK);
 	own->losses = losses;
-	if (own->pipeline)
-		CHECK(tutti_pipeline_forward(own->pipeline, EVALUATED) == TUTTI_OK);
-	for (int m = 0; !own->pipeline && m < EVALUATED; m++)
+	if (own->p.pipeline)
+		CHECK(tutti_pipeline_forward(own->p.pipeline, EVALUATED) == TUTTI_OK);
+	for (int m = 0; !own->p.pipeline && m < EVALUATED; m++)
 		CHECK(forward(own, 0, m, NULL, NULL) == TUTTI_OK);
 	own->losses = NULL;
 }
 
 static void train(struct own *own)
 {
-	if (!own->pipeline) {
-		mesh_toy_backward(&own->toy, own->batch, MICRO_BATCHES);
-	} else {
-		CHECK(tutti_micro_batch(own->toy.trainer, TUTTI_PASS_LAST,
-					mesh_toy_items(&own->toy, own->batch), NULL) == TUTTI_OK);
-		CHECK(tutti_pipeline_run(own->pipeline) == TUTTI_OK);
+	if (own->p.pipeline) {
+		toy_pipeline_step(&own->p, own->batch);
+		return;
 	}
-	CHECK(tutti_step(own->toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
+	mesh_toy_backward(&own->p.toy, own->batch, MICRO_BATCHES);
+	CHECK(tutti_step(own->p.toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
 }
 
 static void train_and_evaluate(tutti_comm *comm, void *arg)
@@ -176,14 +156,14 @@ static void train_and_evaluate(tutti_comm *comm, void *arg)
 		train(&own);
 	}
 	evaluate(&own, losses[STEPS]);
-	mesh_toy_read(&own.toy, values);
-	is_last = tutti_mesh_coord(own.toy.mesh, "pp") ==
-		  (own.stages - 1) % tutti_mesh_size(own.toy.mesh, "pp");
+	mesh_toy_read(&own.p.toy, values);
+	is_last = tutti_mesh_coord(own.p.toy.mesh, "pp") ==
+		  (own.p.stages - 1) % tutti_mesh_size(own.p.toy.mesh, "pp");
 	if (is_last && tutti_rank(comm) == size - 1)
 		memcpy(run->losses, losses, sizeof losses);
 	if (tutti_rank(comm) == 0)
 		memcpy(run->values, values, sizeof values);
-	drop(&own);
+	toy_pipeline_destroy(&own.p);
 }
 
 static void test_as_one_rank(void **state)
@@ -215,16 +195,16 @@ static void too_early(tutti_comm *comm, void *arg)
 	struct own own;
 
 	make(&own, comm, arg);
-	CHECK_ERROR(tutti_pipeline_forward(own.pipeline, 3), TUTTI_ERR_INVALID,
+	CHECK_ERROR(tutti_pipeline_forward(own.p.pipeline, 3), TUTTI_ERR_INVALID,
 		    "TUTTI_PASS_EVAL first");
-	CHECK(tutti_micro_batch(own.toy.trainer, TUTTI_PASS_LAST, mesh_toy_items(&own.toy, 0),
+	CHECK(tutti_micro_batch(own.p.toy.trainer, TUTTI_PASS_LAST, mesh_toy_items(&own.p.toy, 0),
 				NULL) == TUTTI_OK);
-	CHECK_ERROR(tutti_pipeline_forward(own.pipeline, 3), TUTTI_ERR_INVALID,
+	CHECK_ERROR(tutti_pipeline_forward(own.p.pipeline, 3), TUTTI_ERR_INVALID,
 		    "TUTTI_PASS_EVAL first");
-	CHECK(tutti_pipeline_run(own.pipeline) == TUTTI_OK);
-	CHECK(tutti_step(own.toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
+	CHECK(tutti_pipeline_run(own.p.pipeline) == TUTTI_OK);
+	CHECK(tutti_step(own.p.toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
 	evaluate(&own, losses);
-	drop(&own);
+	toy_pipeline_destroy(&own.p);
 }
 
 static void test_too_early(void **state)
@@ -241,11 +221,11 @@ static void fail_once(tutti_comm *comm, void *arg)
 	struct own own;
 
 	make(&own, comm, arg);
-	CHECK(tutti_micro_batch(own.toy.trainer, TUTTI_PASS_EVAL, 1, NULL) == TUTTI_OK);
+	CHECK(tutti_micro_batch(own.p.toy.trainer, TUTTI_PASS_EVAL, 1, NULL) == TUTTI_OK);
 	own.losses = losses;
-	CHECK_ERROR(tutti_pipeline_forward(own.pipeline, EVALUATED), TUTTI_ERR_SYSTEM,
+	CHECK_ERROR(tutti_pipeline_forward(own.p.pipeline, EVALUATED), TUTTI_ERR_SYSTEM,
 		    "On rank 3: The forward of stage 1, micro-batch 2, failed: no more");
-	drop(&own);
+	toy_pipeline_destroy(&own.p);
 }
 
 static void test_failure(void **state)

@@ -2,7 +2,7 @@
 /* What would break: a callback that does not do its part with the trainer's units, and an error
  * that names another one, or none: the program's author would look in the wrong place. The
  * error messages are compared, and a step after such an error is good. */
-#include "tests/train/mesh_toy.h"
+#include "tests/train/pipeline/toy_pipeline.h"
 #include "tests/train/ranks.h"
 #include "tests/train/toy.h"
 
@@ -36,9 +36,7 @@ struct run {
 /* A rank's own. */
 struct own {
 	const struct run *run;
-	struct mesh_toy toy;
-	tutti_pipeline *pipeline;
-	int stages;
+	struct toy_pipeline p;
 	bool has_fault;
 };
 
@@ -57,13 +55,13 @@ static const struct fault *fault_of(const struct own *own, enum place place, int
 static tutti_status each_unit(const struct own *own, enum place place, int stage, int m)
 {
 	bool is_forward = place == FORWARD;
-	tutti_trainer *t = own->toy.trainer;
+	tutti_trainer *t = own->p.toy.trainer;
 	tutti_status status = TUTTI_OK;
 
 	for (int i = 0; i < MESH_UNITS && status == TUTTI_OK; i++) {
 		int u = is_forward ? i : MESH_UNITS - 1 - i;
 		const struct fault *fault = fault_of(own, place, u, m);
-		if (u * own->stages / MESH_UNITS != stage || (fault && fault->how == SKIPS))
+		if (!toy_pipeline_has(&own->p, stage, u) || (fault && fault->how == SKIPS))
 			continue;
 		int times = fault && fault->how == DOES_TWICE ? 2 : 1;
 		for (int n = 0; n < times && status == TUTTI_OK; n++) {
@@ -104,40 +102,28 @@ static tutti_status weights(void *arg, int stage, int m)
 
 static void make(struct own *own, const struct run *run, tutti_comm *comm)
 {
-	const tutti_train_config config = {.seed = 7};
-
 	*own = (struct own){.run = run};
-	CHECK(mesh_toy_try_chunks(&own->toy, comm, run->axes, run->chunks, &config) == TUTTI_OK);
-	own->stages = tutti_mesh_size(own->toy.mesh, "pp") * run->chunks;
-	CHECK(tutti_pipeline_create(&own->pipeline, own->toy.mesh,
-				    &(tutti_pipeline_config){.schedule = run->schedule,
-							     .micro_batches = MICRO_BATCHES,
-							     .chunks = run->chunks,
-							     .count = COUNT,
-							     .trainer = own->toy.trainer,
-							     .arg = own,
-							     .forward = forward,
-							     .backward = backward,
-							     .backward_weights = weights}) ==
-	      TUTTI_OK);
-}
-
-static void destroy(struct own *own)
-{
-	tutti_pipeline_destroy(own->pipeline);
-	mesh_toy_destroy(&own->toy);
+	toy_pipeline_create(&own->p, comm, run->axes, &(tutti_train_config){.seed = 7},
+			    &(tutti_pipeline_config){.schedule = run->schedule,
+						     .micro_batches = MICRO_BATCHES,
+						     .chunks = run->chunks,
+						     .count = COUNT,
+						     .arg = own,
+						     .forward = forward,
+						     .backward = backward,
+						     .backward_weights = weights});
 }
 
 static void begin(const struct own *own, tutti_pass pass)
 {
-	CHECK(tutti_micro_batch(own->toy.trainer, pass, 12, NULL) == TUTTI_OK);
+	CHECK(tutti_micro_batch(own->p.toy.trainer, pass, 12, NULL) == TUTTI_OK);
 }
 
 static void good_step(const struct own *own)
 {
 	begin(own, TUTTI_PASS_LAST);
-	CHECK(tutti_pipeline_run(own->pipeline) == TUTTI_OK);
-	CHECK(tutti_step(own->toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
+	CHECK(tutti_pipeline_run(own->p.pipeline) == TUTTI_OK);
+	CHECK(tutti_step(own->p.toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
 }
 
 static void fail_step(tutti_comm *comm, void *arg)
@@ -150,15 +136,15 @@ static void fail_step(tutti_comm *comm, void *arg)
 	own.has_fault = run->rank == tutti_rank(comm);
 	begin(&own, TUTTI_PASS_LAST);
 	if (run->is_of_step) {
-		CHECK(tutti_pipeline_run(own.pipeline) == TUTTI_OK);
-		CHECK_ERROR(tutti_step(own.toy.trainer, &toy_adamw, 1, NULL), TUTTI_ERR_INVALID,
+		CHECK(tutti_pipeline_run(own.p.pipeline) == TUTTI_OK);
+		CHECK_ERROR(tutti_step(own.p.toy.trainer, &toy_adamw, 1, NULL), TUTTI_ERR_INVALID,
 			    run->says);
 		own.has_fault = false;
 		good_step(&own);
 	} else {
-		CHECK_ERROR(tutti_pipeline_run(own.pipeline), TUTTI_ERR_INVALID, run->says);
+		CHECK_ERROR(tutti_pipeline_run(own.p.pipeline), TUTTI_ERR_INVALID, run->says);
 	}
-	destroy(&own);
+	toy_pipeline_destroy(&own.p);
 }
 
 /* The stage's last callback has to end its units, whatever the callbacks before have done. */
@@ -292,16 +278,16 @@ static void evaluate(tutti_comm *comm, void *arg)
 	struct own own;
 
 	make(&own, arg, comm);
-	CHECK_ERROR(tutti_pipeline_run(own.pipeline), TUTTI_ERR_INVALID,
+	CHECK_ERROR(tutti_pipeline_run(own.p.pipeline), TUTTI_ERR_INVALID,
 		    "tutti_pipeline_run: the pipeline's trainer has no open step: call "
 		    "tutti_micro_batch with TUTTI_PASS_LAST first.");
 	begin(&own, TUTTI_PASS_EVAL);
-	CHECK_ERROR(tutti_pipeline_run(own.pipeline), TUTTI_ERR_INVALID, "has no open step");
+	CHECK_ERROR(tutti_pipeline_run(own.p.pipeline), TUTTI_ERR_INVALID, "has no open step");
 	own.has_fault = tutti_rank(comm) == 1;
-	CHECK_ERROR(tutti_pipeline_forward(own.pipeline, 2), TUTTI_ERR_INVALID,
+	CHECK_ERROR(tutti_pipeline_forward(own.p.pipeline, 2), TUTTI_ERR_INVALID,
 		    "n rank 1: The forward of stage 1, micro-batch 1, failed: It returned while "
 		    "unit 'unit.3' was in forward");
-	destroy(&own);
+	toy_pipeline_destroy(&own.p);
 }
 
 static void test_evaluation(void **state)
@@ -322,24 +308,24 @@ static void hold(tutti_comm *comm, void *arg)
 
 	make(&own, arg, comm);
 	begin(&own, TUTTI_PASS_LAST);
-	CHECK(tutti_grads_hold(own.toy.trainer, 1) == TUTTI_OK);
+	CHECK(tutti_grads_hold(own.p.toy.trainer, 1) == TUTTI_OK);
 	CHECK(each_unit(&own, FORWARD, 0, 0) == TUTTI_OK);
 	CHECK(each_unit(&own, BACKWARD, 0, 0) == TUTTI_OK);
-	CHECK_ERROR(tutti_step(own.toy.trainer, &toy_adamw, 1, NULL), TUTTI_ERR_INVALID,
+	CHECK_ERROR(tutti_step(own.p.toy.trainer, &toy_adamw, 1, NULL), TUTTI_ERR_INVALID,
 		    "so no rank updates: gradients are held: call tutti_grads_hold with 0 before "
 		    "the last backward of that unit.");
 	begin(&own, TUTTI_PASS_LAST);
-	CHECK(tutti_grads_hold(own.toy.trainer, 1) == TUTTI_OK);
+	CHECK(tutti_grads_hold(own.p.toy.trainer, 1) == TUTTI_OK);
 	CHECK(each_unit(&own, FORWARD, 0, 0) == TUTTI_OK);
-	CHECK(tutti_grads_hold(own.toy.trainer, 0) == TUTTI_OK);
+	CHECK(tutti_grads_hold(own.p.toy.trainer, 0) == TUTTI_OK);
 	CHECK(each_unit(&own, BACKWARD, 0, 0) == TUTTI_OK);
-	CHECK_ERROR(tutti_backward_begin(own.toy.trainer, 1), TUTTI_ERR_INVALID,
+	CHECK_ERROR(tutti_backward_begin(own.p.toy.trainer, 1), TUTTI_ERR_INVALID,
 		    "the gradients of unit 'unit.1' are final: its backward has ended after "
 		    "tutti_grads_hold with 0.");
-	CHECK_ERROR(tutti_backward_end(own.toy.trainer, 1), TUTTI_ERR_INVALID,
+	CHECK_ERROR(tutti_backward_end(own.p.toy.trainer, 1), TUTTI_ERR_INVALID,
 		    "unit 'unit.1' is not in backward: call tutti_backward_begin for it first.");
-	CHECK(tutti_step(own.toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
-	destroy(&own);
+	CHECK(tutti_step(own.p.toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
+	toy_pipeline_destroy(&own.p);
 }
 
 static void test_held(void **state)

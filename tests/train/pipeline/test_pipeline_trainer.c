@@ -2,7 +2,7 @@
  * rank; reductions begin with a stage's last backward and not before; a trainer holds the bytes
  * that were estimated; a callback that fails on one rank ends the step on ranks with other data,
  * too. */
-#include "tests/train/mesh_toy.h"
+#include "tests/train/pipeline/toy_pipeline.h"
 #include "tests/train/ranks.h"
 #include "tests/train/toy.h"
 
@@ -38,15 +38,9 @@ struct run {
 /* A rank's own. */
 struct own {
 	const struct run *run;
-	struct mesh_toy toy;
-	int batch, rank, stages;
+	struct toy_pipeline p;
+	int batch, rank;
 };
-
-/* Units are divided over stages evenly. */
-static int stage_of(const struct own *own, int unit)
-{
-	return unit * own->stages / MESH_UNITS;
-}
 
 /* Where a callback fails hooks may, too. */
 static tutti_status bare_hooks(const struct own *own, int stage,
@@ -54,11 +48,11 @@ static tutti_status bare_hooks(const struct own *own, int stage,
 			       tutti_status (*end)(tutti_trainer *, int))
 {
 	for (int u = 0; u < MESH_UNITS; u++) {
-		if (stage_of(own, u) != stage)
+		if (!toy_pipeline_has(&own->p, stage, u))
 			continue;
-		tutti_status status = begin(own->toy.trainer, u);
+		tutti_status status = begin(own->p.toy.trainer, u);
 		if (status == TUTTI_OK)
-			status = end(own->toy.trainer, u);
+			status = end(own->p.toy.trainer, u);
 		if (status != TUTTI_OK)
 			return status;
 	}
@@ -74,8 +68,8 @@ static tutti_status forward(void *arg, int stage, int m, const void *in, void *o
 	if (own->run->fails.rank >= 0)
 		return bare_hooks(own, stage, tutti_forward_begin, tutti_forward_end);
 	for (int u = 0; u < MESH_UNITS; u++)
-		if (stage_of(own, u) == stage)
-			mesh_toy_forward(&own->toy, u);
+		if (toy_pipeline_has(&own->p, stage, u))
+			mesh_toy_forward(&own->p.toy, u);
 	for (int i = 0; i < COUNT; i++) {
 		CHECK(!from || from[i] == (float)(stage * 100 + m * 10 + i));
 		if (to)
@@ -90,9 +84,7 @@ static tutti_status weights(void *arg, int stage, int m)
 
 	if (own->run->fails.rank >= 0)
 		return bare_hooks(own, stage, tutti_backward_begin, tutti_backward_end);
-	for (int u = MESH_UNITS - 1; u >= 0; u--)
-		if (stage_of(own, u) == stage)
-			mesh_toy_unit_backward(&own->toy, u, own->batch, m, MICRO_BATCHES);
+	toy_pipeline_backward(&own->p, stage, own->batch, m);
 	return TUTTI_OK;
 }
 
@@ -119,53 +111,41 @@ static tutti_train_config config_of(const struct run *run)
 				    .seed = 7};
 }
 
-static void make(struct own *own, tutti_comm *comm, const struct run *run,
-		 tutti_pipeline **pipeline)
+static void make(struct own *own, tutti_comm *comm, const struct run *run)
 {
 	int which = run->which;
 	tutti_train_config config = config_of(run);
 
 	*own = (struct own){.run = run, .rank = tutti_rank(comm)};
-	CHECK(mesh_toy_try_chunks(&own->toy, comm, pipelines[which].axes, pipelines[which].chunks,
-				  &config) == TUTTI_OK);
-	own->stages = tutti_mesh_size(own->toy.mesh, "pp") * pipelines[which].chunks;
-	CHECK(tutti_pipeline_create(pipeline, own->toy.mesh,
-				    &(tutti_pipeline_config){.schedule = pipelines[which].schedule,
-							     .micro_batches = MICRO_BATCHES,
-							     .chunks = pipelines[which].chunks,
-							     .count = COUNT,
-							     .trainer = own->toy.trainer,
-							     .arg = own,
-							     .forward = forward,
-							     .backward = backward,
-							     .backward_weights = weights}) ==
-	      TUTTI_OK);
+	toy_pipeline_create(&own->p, comm, pipelines[which].axes, &config,
+			    &(tutti_pipeline_config){.schedule = pipelines[which].schedule,
+						     .micro_batches = MICRO_BATCHES,
+						     .chunks = pipelines[which].chunks,
+						     .count = COUNT,
+						     .arg = own,
+						     .forward = forward,
+						     .backward = backward,
+						     .backward_weights = weights});
 }
 
-static void run_steps(struct own *own, tutti_pipeline *pipeline)
+static void run_steps(struct own *own)
 {
-	for (own->batch = 0; own->batch < STEPS; own->batch++) {
-		CHECK(tutti_micro_batch(own->toy.trainer, TUTTI_PASS_LAST,
-					mesh_toy_items(&own->toy, own->batch), NULL) == TUTTI_OK);
-		CHECK(tutti_pipeline_run(pipeline) == TUTTI_OK);
-		CHECK(tutti_step(own->toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
-	}
+	for (own->batch = 0; own->batch < STEPS; own->batch++)
+		toy_pipeline_step(&own->p, own->batch);
 }
 
 static void train(tutti_comm *comm, void *arg)
 {
 	struct run *run = arg;
-	tutti_pipeline *pipeline;
 	float values[VALUES];
 	struct own own;
 
-	make(&own, comm, run, &pipeline);
-	run_steps(&own, pipeline);
-	mesh_toy_read(&own.toy, values);
+	make(&own, comm, run);
+	run_steps(&own);
+	mesh_toy_read(&own.p.toy, values);
 	if (tutti_rank(comm) == 0)
 		memcpy(run->values, values, sizeof values);
-	tutti_pipeline_destroy(pipeline);
-	mesh_toy_destroy(&own.toy);
+	toy_pipeline_destroy(&own.p);
 }
 
 static void test_bits(void **state)
@@ -194,26 +174,24 @@ static void count(tutti_comm *comm, void *arg)
 {
 	struct run *run = arg;
 	tutti_train_stats before, after;
-	tutti_pipeline *pipeline;
 	struct own own;
 
-	make(&own, comm, run, &pipeline);
-	CHECK(tutti_micro_batch(own.toy.trainer, TUTTI_PASS_LAST, 12, NULL) == TUTTI_OK);
-	CHECK(tutti_trainer_stats(own.toy.trainer, &before) == TUTTI_OK);
-	CHECK(tutti_pipeline_run(pipeline) == TUTTI_OK);
-	CHECK(tutti_trainer_stats(own.toy.trainer, &after) == TUTTI_OK);
+	make(&own, comm, run);
+	CHECK(tutti_micro_batch(own.p.toy.trainer, TUTTI_PASS_LAST, 12, NULL) == TUTTI_OK);
+	CHECK(tutti_trainer_stats(own.p.toy.trainer, &before) == TUTTI_OK);
+	CHECK(tutti_pipeline_run(own.p.pipeline) == TUTTI_OK);
+	CHECK(tutti_trainer_stats(own.p.toy.trainer, &after) == TUTTI_OK);
 	/* Each bucket went once, before tutti_step. */
 	CHECK(after.collectives > before.collectives);
 	uint64_t in_run = after.sent_grad_bytes - before.sent_grad_bytes;
 	CHECK(in_run > 0);
-	CHECK(tutti_step(own.toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
-	CHECK(tutti_trainer_stats(own.toy.trainer, &before) == TUTTI_OK);
+	CHECK(tutti_step(own.p.toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
+	CHECK(tutti_trainer_stats(own.p.toy.trainer, &before) == TUTTI_OK);
 	/* What comes with the step are sums of the tied parameter between stages. */
 	size_t tied = (mesh_toy_count(0) + mesh_toy_count(9) + mesh_toy_count(13)) * sizeof(float);
 	CHECK(before.sent_grad_bytes - after.sent_grad_bytes ==
-	      (tutti_mesh_size(own.toy.mesh, "pp") > 1 ? tied : 0));
-	tutti_pipeline_destroy(pipeline);
-	mesh_toy_destroy(&own.toy);
+	      (tutti_mesh_size(own.p.toy.mesh, "pp") > 1 ? tied : 0));
+	toy_pipeline_destroy(&own.p);
 }
 
 static void test_reduced_in_the_run(void **state)
@@ -253,7 +231,6 @@ static void limit(tutti_comm *comm, void *arg)
 	struct run run = *(const struct run *)arg;
 	size_t estimate = estimate_of(&run);
 	tutti_train_stats stats;
-	tutti_pipeline *pipeline;
 	struct own own;
 
 	run.limit = estimate - 1;
@@ -264,14 +241,13 @@ static void limit(tutti_comm *comm, void *arg)
 		    TUTTI_ERR_MEMORY, "This model needs");
 	mesh_toy_destroy(&refused);
 	run.limit = estimate;
-	make(&own, comm, &run, &pipeline);
-	run_steps(&own, pipeline);
-	CHECK(tutti_trainer_stats(own.toy.trainer, &stats) == TUTTI_OK);
+	make(&own, comm, &run);
+	run_steps(&own);
+	CHECK(tutti_trainer_stats(own.p.toy.trainer, &stats) == TUTTI_OK);
 	uint64_t most = sum_of(&stats);
 	CHECK(tutti_all_reduce(&most, &most, 1, TUTTI_U64, TUTTI_MAX, comm, NULL) == TUTTI_OK);
 	CHECK(most == estimate);
-	tutti_pipeline_destroy(pipeline);
-	mesh_toy_destroy(&own.toy);
+	toy_pipeline_destroy(&own.p);
 }
 
 /* Those that shard over two ranks of "dp". */
@@ -292,15 +268,13 @@ static void test_memory(void **state)
 static void fail_once(tutti_comm *comm, void *arg)
 {
 	struct run *run = arg;
-	tutti_pipeline *pipeline;
 	struct own own;
 
-	make(&own, comm, run, &pipeline);
-	CHECK(tutti_micro_batch(own.toy.trainer, TUTTI_PASS_LAST, 12, NULL) == TUTTI_OK);
-	CHECK_ERROR(tutti_pipeline_run(pipeline), TUTTI_ERR_SYSTEM,
+	make(&own, comm, run);
+	CHECK(tutti_micro_batch(own.p.toy.trainer, TUTTI_PASS_LAST, 12, NULL) == TUTTI_OK);
+	CHECK_ERROR(tutti_pipeline_run(own.p.pipeline), TUTTI_ERR_SYSTEM,
 		    "On rank 3: The backward of stage 1, micro-batch 2, failed: no more");
-	tutti_pipeline_destroy(pipeline);
-	mesh_toy_destroy(&own.toy);
+	toy_pipeline_destroy(&own.p);
 }
 
 static void test_failure(void **state)
@@ -341,18 +315,16 @@ static void wrong_mesh(tutti_comm *comm, void *arg)
 static void too_early(tutti_comm *comm, void *arg)
 {
 	struct run *run = arg;
-	tutti_pipeline *pipeline;
 	struct own own;
 
-	make(&own, comm, run, &pipeline);
-	CHECK_ERROR(tutti_pipeline_run(pipeline), TUTTI_ERR_INVALID, "tutti_micro_batch");
-	CHECK(tutti_micro_batch(own.toy.trainer, TUTTI_PASS_EVAL, 12, NULL) == TUTTI_OK);
-	CHECK_ERROR(tutti_pipeline_run(pipeline), TUTTI_ERR_INVALID, "tutti_micro_batch");
-	CHECK(tutti_micro_batch(own.toy.trainer, TUTTI_PASS_LAST, 12, NULL) == TUTTI_OK);
-	CHECK(tutti_pipeline_run(pipeline) == TUTTI_OK);
-	CHECK(tutti_step(own.toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
-	tutti_pipeline_destroy(pipeline);
-	mesh_toy_destroy(&own.toy);
+	make(&own, comm, run);
+	CHECK_ERROR(tutti_pipeline_run(own.p.pipeline), TUTTI_ERR_INVALID, "tutti_micro_batch");
+	CHECK(tutti_micro_batch(own.p.toy.trainer, TUTTI_PASS_EVAL, 12, NULL) == TUTTI_OK);
+	CHECK_ERROR(tutti_pipeline_run(own.p.pipeline), TUTTI_ERR_INVALID, "tutti_micro_batch");
+	CHECK(tutti_micro_batch(own.p.toy.trainer, TUTTI_PASS_LAST, 12, NULL) == TUTTI_OK);
+	CHECK(tutti_pipeline_run(own.p.pipeline) == TUTTI_OK);
+	CHECK(tutti_step(own.p.toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
+	toy_pipeline_destroy(&own.p);
 }
 
 static void test_too_early(void **state)
