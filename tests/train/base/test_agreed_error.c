@@ -2,7 +2,7 @@
  * the message does not have the cause. */
 #include "tests/train/ranks.h"
 
-#include "train/base/base.h"
+#include "collectives/api/agreed_error.h"
 
 #include <stdio.h>
 #include <string.h>
