@@ -13,7 +13,6 @@ function(fault_test kind point way seed)
 	add_test(NAME faults/${kind}_${point}_${way}_${seed} COMMAND fault_main --kind ${kind} --point ${point}
 		--way ${way} --seed ${seed} ${ARGN} --trace $<TARGET_FILE:tutti-trace>)
 	tutti_test_properties(faults/${kind}_${point}_${way}_${seed} faults)
-	set_tests_properties(faults/${kind}_${point}_${way}_${seed} PROPERTIES TIMEOUT 400)
 endfunction()
 
 fault_test(kill call window 1)
