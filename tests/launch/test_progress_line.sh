@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# slow: 3 s
 # What would break: tuttirun's line of progress on a terminal: what it says of ranks and hosts, and that it is gone when something
 # is printed.
 set -u
