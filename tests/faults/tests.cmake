@@ -13,7 +13,6 @@ function(fault_test kind point way seed)
 	add_test(NAME faults/${kind}_${point}_${way}_${seed} COMMAND fault_main --kind ${kind} --point ${point}
 		--way ${way} --seed ${seed} ${ARGN} --trace $<TARGET_FILE:tutti-trace>)
 	tutti_test_properties(faults/${kind}_${point}_${way}_${seed} faults)
-	set_tests_properties(faults/${kind}_${point}_${way}_${seed} PROPERTIES TIMEOUT 400)
 endfunction()
 
 fault_test(kill call window 1)
@@ -57,6 +56,8 @@ fault_test(kill shrink ucx 11)
 fault_test(nap grow ucx 8)
 fault_test(reset call ucx 11)
 fault_test(close split ucx 38)
+# Those of even seeds (job_start.c).
+tutti_tests_over_ucx_sm(faults/kill_call_ucx_8 faults/nap_grow_ucx_8 faults/close_split_ucx_38)
 fault_test(kill call gpus 1)
 fault_test(kill call gpus 2)
 fault_test(kill shrink gpus 3)

@@ -4,6 +4,7 @@ import glob
 import json
 import os
 import select
+import shlex
 import signal
 import sys
 import tempfile
@@ -16,7 +17,7 @@ SOURCE, BUILD = os.environ["SOURCE_DIR"], os.environ["BUILD_DIR"]
 sys.path[:0] = [os.path.join(SOURCE, "perf"), os.path.join(SOURCE, "tools", "tutti-sweep")]
 from tutti_sweep import main  # noqa: E402
 
-FAKE = os.path.join(BUILD, "tests", "fake_train_main")
+FAKE = shlex.quote(os.path.join(BUILD, "tests", "fake_train_main"))     # a word of the lines that Sweeps.start splits
 LIMIT_S = 120
 
 
@@ -51,8 +52,8 @@ class Sweeps(unittest.TestCase):
             json.dump(specs, file)
 
     def start(self, *words, before=None):
-        """The fork. words: of the command line: some of several, and tuples of them. before: what it calls first."""
-        words = [part for word in words for part in (word.split() if isinstance(word, str) else word)]
+        """The fork. words: parts of a command line, as a shell reads it, and tuples of words. before: what it calls first."""
+        words = [part for word in words for part in (shlex.split(word) if isinstance(word, str) else word)]
         pid = os.fork()
         if pid == 0:
             ended = 70
@@ -74,11 +75,15 @@ class Sweeps(unittest.TestCase):
     def sweep(self, code, *words, before=None):
         self.assertEqual(self.wait(self.start(*words, before=before)), code, f"{words}: {self.err}")
 
-    def until(self, is_so):
+    def until(self, is_so, pid=None):
+        """pid: the fork without which it can no longer become so."""
         deadline = time.monotonic() + LIMIT_S
-        while not is_so():
-            if time.monotonic() > deadline:
-                self.fail(f"never so: {text_of('err')}")
+        while True:
+            ended = pid is not None and has_ended(pid)
+            if is_so():
+                return
+            if ended or time.monotonic() > deadline:
+                self.fail(f"{'it ended before' if ended else 'never so'}: {text_of('err')}")
             select.select([], [], [], 0.01)
 
     def events(self, out, kind):
@@ -92,6 +97,10 @@ class Sweeps(unittest.TestCase):
         """Of what trials have started: it was killed, and goes within a moment."""
         variable = f"SWEEP_TEST={os.getcwd()}".encode()
         self.until(lambda: not marked(variable))
+
+
+def has_ended(pid):
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def text_of(name):

@@ -9,7 +9,7 @@ import subprocess
 import unittest
 from unittest import mock
 
-from sweep_forks import FAKE, Sweeps, text_of
+from sweep_forks import FAKE, Sweeps, has_ended, text_of
 from tutti_sweep import journal
 
 WAITS = "one.json --seed 5 --trials 3 --parallel 3 --grace 20"
@@ -34,7 +34,7 @@ class Ends(Sweeps):
         os.truncate("gate", 0)
         self.grow("gate", 1)
         pid = self.start(f"{WAITS} --out {out} {TRAINER} step:gate", *words, before=before)
-        self.until(lambda: sum(text_of(path).count("\n") for path in glob.glob(f"{out}/trial_000?/metrics.jsonl")) == 3)
+        self.until(lambda: sum(text_of(path).count("\n") for path in glob.glob(f"{out}/trial_000?/metrics.jsonl")) == 3, pid)
         return pid
 
     def goes_on(self, out, *words):
@@ -52,10 +52,6 @@ class Ends(Sweeps):
     def kill(self, pid, number=signal.SIGKILL):
         os.kill(pid, number)
         return self.wait(pid)
-
-
-def has_ended(pid):
-    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 class Kills(Ends):
@@ -132,7 +128,8 @@ class Signals(Ends):
     def test_a_second_one_does_not_wait(self):
         pid = self.begin("e", "stay")
         os.kill(pid, signal.SIGINT)
-        self.until(lambda: "\ntutti-sweep: SIGINT: 3 trials got SIGTERM, and 20 s to end; a second signal kills.\n" in text_of("err"))
+        self.until(lambda: "\ntutti-sweep: SIGINT: 3 trials got SIGTERM, and 20 s to end; a second signal kills.\n" in text_of("err"),
+                   pid)
         self.kill(pid, signal.SIGINT)
         self.assert_none_left()
         self.assertEqual(self.events("e", "end"), [])

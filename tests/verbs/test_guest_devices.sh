@@ -11,12 +11,12 @@ between()
 {
 	local server before
 	before=$(</sys/class/net/left0/statistics/tx_packets)
-	timeout 60 "${@:3}" -d "$1" >server 2>&1 &
+	timeout 600 "${@:3}" -d "$1" >server 2>&1 &
 	server=$!
 	until ss -ltn | grep -q ':18515 '; do
 		kill -0 $server || break
 	done
-	expect 0 timeout 60 "${@:3}" -d "$2" 127.0.0.1
+	expect 0 timeout 600 "${@:3}" -d "$2" 127.0.0.1
 	wait $server || complain "the server of $*: $(cat server)"
 	passed=$(($(</sys/class/net/left0/statistics/tx_packets) - before))
 }

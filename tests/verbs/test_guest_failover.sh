@@ -28,14 +28,14 @@ packets()
 # start COMMAND...: two ranks in the background, until both cables have carried some of their bytes.
 start()
 {
-	local number before=("$(packets 0)" "$(packets 1)") deadline=$((SECONDS + 60))
+	local number before=("$(packets 0)" "$(packets 1)")
 	: >said
-	"$BUILD_DIR/tests/ranks" -n 2 -t 270 -e SEED=5 ./rank timeout 250 "$@" >>said 2>&1 &
+	"$BUILD_DIR/tests/ranks" -n 2 -t 800 -e SEED=5 ./rank timeout 780 "$@" >>said 2>&1 &
 	ranks=$!
 	for number in 0 1; do
 		while [ $(($(packets $number) - before[number])) -lt 500 ]; do
 			kill -0 $ranks 2>/dev/null || { complain "it ended before cable $number was in use: $(cat said)"; return 1; }
-			[ $SECONDS -lt $deadline ] || { complain "cable $number is not in use"; return 1; }
+			sleep 0.1
 		done
 	done
 }

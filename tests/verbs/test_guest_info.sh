@@ -5,8 +5,8 @@
 set -u
 . "$SOURCE_DIR/tests/scratch.sh"
 [ -e /sys/class/infiniband/rxe_left0 ] || { echo "this is not the guest"; exit 77; }
-info="timeout 60 $BUILD_DIR/tools/tutti-info"
-run="timeout 100 $BUILD_DIR/launch/tuttirun"
+info="timeout 600 $BUILD_DIR/tools/tutti-info"
+run="timeout 600 $BUILD_DIR/launch/tuttirun"
 trap 'ip link set right0 up; rm -rf "$scratch"' EXIT
 
 # row PATTERN: one line of the last output.

@@ -16,7 +16,7 @@ END
 chmod +x rank
 over_cable()
 {
-	"$BUILD_DIR/tests/ranks" -n 2 -t 100 -e SEED=5 ./rank "$@"
+	"$BUILD_DIR/tests/ranks" -n 2 -t 800 -e SEED=5 ./rank "$@"
 }
 packets()
 {
@@ -34,6 +34,6 @@ lost=$(tc -s qdisc show dev left0 | sed -n 's/.*(dropped \([0-9]*\),.*/\1/p')
 
 # A cable that is cut: retries end, and both ranks end with an error that has a name.
 "$SOURCE_DIR/tests/verbs/netem" 100 0
-over_cable timeout 90 "$BUILD_DIR/perf/all_reduce_perf" -b 1M -e 1M >out 2>&1 && complain "a cut cable went unnoticed: $(cat out)"
+over_cable timeout 780 "$BUILD_DIR/perf/all_reduce_perf" -b 1M -e 1M >out 2>&1 && complain "a cut cable went unnoticed: $(cat out)"
 grep -qE 'rank [01]' out || complain "nobody says who: $(cat out)"
 exit $failures

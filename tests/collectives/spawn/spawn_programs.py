@@ -1,7 +1,6 @@
 """Runs spawn_main and looks what it prints, how it ends and whether a rank is left. Every wait ends with a line, the
 end of a pipe or a process; the script around it has the deadline."""
 import os
-import pty
 import re
 import signal
 import subprocess
@@ -137,33 +136,6 @@ def hangup_ignored():
     check(code == 143, f"under nohup: code {code}, {err}")
 
 
-def read_terminal(fd):
-    """All that is written until the other side has gone."""
-    text = b""
-    while True:
-        try:
-            part = os.read(fd, 4096)
-        except OSError:
-            part = b""
-        if not part:
-            return text.decode()
-        text += part
-        if text.count(b"ready") == 2 and b"^C" not in text:
-            os.write(fd, b"\x03")
-            text += b"^C"
-
-
-def terminal():
-    """Ctrl-C: the terminal tells every process, and the parent does not tell the ranks again."""
-    pid, fd = pty.fork()
-    if pid == 0:
-        os.execv(PROGRAM, [PROGRAM, "end_well", "2"])
-    text = read_terminal(fd)
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    check(code == 0 and "rank 0: signal 2, 1" in text and "rank 1: signal 2, 1" in text,
-          f"Ctrl-C: code {code}, {text}")
-
-
 output()
 stdin()
 for one in signal.SIGINT, signal.SIGTERM, signal.SIGHUP:
@@ -174,4 +146,3 @@ asked_twice()
 rank_killed()
 parent_killed()
 hangup_ignored()
-terminal()

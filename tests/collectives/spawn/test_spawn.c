@@ -1,7 +1,8 @@
 /* slow: 12 s
  * What would break: tutti_spawn's ranks find each other, the first failure ends all with its
  * message and its exit code, misuse is refused, and of the program's own nothing is changed.
- * Signals from outside and what is printed are test_spawn_programs.sh's. */
+ * Signals from outside and what is printed are test_spawn_programs.sh's and
+ * test_spawn_terminal.sh's. */
 #include "tests/limit.h"
 #include "tests/collectives/spawn/open_files.h"
 
