@@ -56,8 +56,6 @@ fault_test(kill shrink ucx 11)
 fault_test(nap grow ucx 8)
 fault_test(reset call ucx 11)
 fault_test(close split ucx 38)
-# Those of even seeds (job_start.c).
-tutti_tests_over_ucx_sm(faults/kill_call_ucx_8 faults/nap_grow_ucx_8 faults/close_split_ucx_38)
 fault_test(kill call gpus 1)
 fault_test(kill call gpus 2)
 fault_test(kill shrink gpus 3)
