@@ -56,8 +56,8 @@ fault_test(kill shrink ucx 11)
 fault_test(nap grow ucx 8)
 fault_test(reset call ucx 11)
 fault_test(close split ucx 38)
-# Those of even seeds (job_start.c).
-tutti_tests_over_ucx_sm(faults/kill_call_ucx_8 faults/nap_grow_ucx_8 faults/close_split_ucx_38)
+# Even seeds run over shared memory (job_start.c), so one at a time, like ucx/*_sm_*: a container's /dev/shm has 64 MB.
+set_property(TEST faults/kill_call_ucx_8 faults/nap_grow_ucx_8 faults/close_split_ucx_38 PROPERTY RESOURCE_LOCK ucx_sm)
 fault_test(kill call gpus 1)
 fault_test(kill call gpus 2)
 fault_test(kill shrink gpus 3)

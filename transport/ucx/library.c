@@ -128,6 +128,9 @@ uint64_t ucx_shm_free_bytes(void)
 
 /* Bytes of /dev/shm that a worker takes with UCX's own sizes, rounded up. */
 #define UCX_SHM_OWN_BYTES ((uint64_t)5 << 20)
+/* A job has several communicators, each with workers of its own. They connect at their first
+ * message, so each finds free here what the others are going to take. */
+#define SHM_COMMUNICATORS 8
 
 /* A worker takes two of the 4096 segments that Linux allows by default (kernel.shmmni), and each
  * rank has a worker for each other one: 32 ranks on one machine take half of them. */
@@ -135,10 +138,10 @@ uint64_t ucx_shm_free_bytes(void)
 
 void ucx_configure_shm(const struct ucx_library *library, ucp_config_t *config, int ranks)
 {
-	uint64_t room = ucx_shm_free_bytes();
+	uint64_t room = ucx_shm_free_bytes(), workers = (uint64_t)ranks * (uint64_t)ranks;
 	char name[48];
 
-	if (room / UCX_SHM_OWN_BYTES >= (uint64_t)ranks * (uint64_t)ranks)
+	if (room / UCX_SHM_OWN_BYTES >= SHM_COMMUNICATORS * workers)
 		return; /* UCX's own sizes, which are faster, fit */
 	for (size_t i = 0; i < sizeof shm_settings / sizeof *shm_settings; i++) {
 		snprintf(name, sizeof name, "MM_%s", shm_settings[i][0]);
@@ -147,8 +150,8 @@ void ucx_configure_shm(const struct ucx_library *library, ucp_config_t *config, 
 	}
 	/* All ranks may be on this machine, each connected to each. Without POSIX shared memory UCX
 	 * uses System V's, whose segments may be too few for more than SYSV_RANKS_MOST ranks. */
-	if (room / UCX_SHM_WORKER_BYTES >= (uint64_t)ranks * (uint64_t)ranks ||
-	    ranks > SYSV_RANKS_MOST || getenv("UCX_TLS") || getenv("UCX_POSIX_DIR"))
+	if (room / UCX_SHM_WORKER_BYTES >= workers || ranks > SYSV_RANKS_MOST ||
+	    getenv("UCX_TLS") || getenv("UCX_POSIX_DIR"))
 		return;
 	library->ucp_config_modify(config, "TLS", "^posix");
 	log_info("ucx: /dev/shm has %llu MiB free, too little for %d ranks: UCX does not use it "

@@ -51,6 +51,23 @@ static int all_pairs(void)
 	return 0;
 }
 
+/* Communicators that are there before the first of them connects: each finds all of /dev/shm free.
+ */
+static int many_communicators(void)
+{
+	static struct world worlds[3];
+
+	for (int i = 0; i < 3; i++)
+		world_open(&worlds[i], 3);
+	for (int i = 0; i < 3; i++)
+		for (int a = 0; a < 3; a++)
+			for (int b = 0; b < a; b++)
+				world_pair(&worlds[i], a, b, 0);
+	for (int i = 0; i < 3; i++)
+		world_close(&worlds[i]);
+	return 0;
+}
+
 /* Connecting fails and says why. */
 static int no_room(void)
 {
@@ -130,6 +147,12 @@ static void eight_ranks_in_a_container(void **state)
 	run("size=64m", "sm,self", all_pairs);
 }
 
+static void communicators_in_a_container(void **state)
+{
+	(void)state;
+	run("size=64m", "sm,self", many_communicators);
+}
+
 static void next_to_no_dev_shm(void **state)
 {
 	(void)state;
@@ -152,6 +175,7 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(eight_ranks_in_a_container),
+		cmocka_unit_test(communicators_in_a_container),
 		cmocka_unit_test(next_to_no_dev_shm),
 		cmocka_unit_test(a_full_dev_shm),
 		cmocka_unit_test(a_job_of_many_machines),

@@ -6,6 +6,6 @@ set_property(TEST transport/ucx/test_ucx APPEND PROPERTY ENVIRONMENT "UCX_TLS=tc
 add_test(NAME transport/ucx/test_ucx_sm COMMAND test_ucx)
 tutti_test_properties(transport/ucx/test_ucx_sm transport/ucx)
 set_property(TEST transport/ucx/test_ucx_sm APPEND PROPERTY ENVIRONMENT "UCX_TLS=sm,self")
-tutti_tests_over_ucx_sm(transport/ucx/test_ucx_sm)
+set_property(TEST transport/ucx/test_ucx_sm PROPERTY RESOURCE_LOCK ucx_sm)
 tutti_label_tests(no_tsan "^transport/ucx/test_ucx_sm$")
 tutti_label_tests(ucx "^transport/ucx/")
