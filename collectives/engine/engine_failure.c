@@ -78,7 +78,7 @@ void engine_set_failure(struct engine *e, tutti_status status, int rank, const c
 		control_fail(e->config.control,
 			     &(struct failure){
 				     .status = status, .rank = rank, .message = e->failure.error},
-			     e->works.count + (e->works.alone != NULL));
+			     e->works.numbered + (e->works.alone != NULL));
 }
 
 const char *engine_queue_error(const struct engine *e, const struct memory_kind *kind,

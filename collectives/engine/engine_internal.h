@@ -60,12 +60,11 @@ bool engine_suspect(struct engine *e, const struct tutti_work *work, int peer, t
 		    const char *message);
 
 /* work.c */
-/* So many works more are in flight. Only the lock's holder writes it, so that no read-modify-write
- * is needed. */
-static inline void works_count(struct engine *e, int more)
+/* Whether it is a collective, whose number is the same on all ranks. Messages and replays of
+ * captured calls have none. */
+static inline bool work_is_collective(const struct tutti_work *work)
 {
-	int count = atomic_load_explicit(&e->works.count, memory_order_relaxed);
-	atomic_store_explicit(&e->works.count, count + more, memory_order_relaxed);
+	return work->spec.args.fingerprint != 0 && work->spec.args.sequence != NO_CALL;
 }
 /* That submit lets in flight at once. A GPU's queue of a stream has room for about a thousand
  * operations, of which a call takes a few. When it is full the CPU waits in the driver, under the

@@ -173,6 +173,7 @@ struct engine_works {
 	/* alone.c: the only call, without a spec; or NULL. Any thread reads the pointer. */
 	struct tutti_work *_Atomic alone;
 	atomic_int count;          /* without alone; any thread reads it */
+	atomic_int numbered;       /* of these: collectives, which have a sequence number */
 	int by_message;            /* so many of them are no calls of the window */
 	int groups;                /* that start their calls now, without waiting for room */
 	const struct task_spec *outside; /* the call that waits for room, or NULL, ... */

@@ -11,12 +11,6 @@
  * with each pass. */
 enum { WATCH_NS = 500000 };
 
-/* One that has a number on all ranks: a replay has none. */
-static bool is_collective(const struct tutti_work *work)
-{
-	return work->spec.args.fingerprint != 0 && work->spec.args.sequence != NO_CALL;
-}
-
 /* The earlier work of a call's stream may take any time. */
 static void put_off_deadline(struct tutti_work *work, uint64_t now)
 {
@@ -38,7 +32,7 @@ void engine_timed_out(struct engine *e, const struct tutti_work *work)
 	char who[300], absent[128] = "", text[ERROR_BYTES];
 
 	work_explain(e, work, who, sizeof who);
-	if (is_collective(work) && e->config.control)
+	if (work_is_collective(work) && e->config.control)
 		control_missing(e->config.control, work->spec.args.sequence, absent, sizeof absent);
 	if (absent[0])
 		snprintf(text, sizeof text,
@@ -54,12 +48,12 @@ void engine_timed_out(struct engine *e, const struct tutti_work *work)
 bool engine_suspect(struct engine *e, const struct tutti_work *work, int peer, tutti_status status,
 		    const char *message)
 {
-	struct failure failure = {.status = status,
-				  .rank = status == TUTTI_ERR_PEER ? peer : FAILURE_NO_RANK,
-				  .sequence = work && is_collective(work) ? work->spec.args.sequence
-									  : NO_CALL,
-				  .is_of_replay = work && work->spec.captured != NULL,
-				  .message = message};
+	struct failure failure = {
+		.status = status,
+		.rank = status == TUTTI_ERR_PEER ? peer : FAILURE_NO_RANK,
+		.sequence = work && work_is_collective(work) ? work->spec.args.sequence : NO_CALL,
+		.is_of_replay = work && work->spec.captured != NULL,
+		.message = message};
 
 	/* Ranks keep no records of replays that could say more. */
 	if (!e->config.control || (failure.is_of_replay && status == TUTTI_ERR_MISMATCH))
@@ -121,7 +115,7 @@ static bool is_mismatch(const struct failure *suspected)
 /* Any rank may be why it is late: the rank that late waits for may itself wait. */
 static bool awaits_answers(struct engine *e, const struct tutti_work *late, uint64_t now)
 {
-	uint64_t sequence = is_collective(late) ? late->spec.args.sequence : NO_CALL;
+	uint64_t sequence = work_is_collective(late) ? late->spec.args.sequence : NO_CALL;
 
 	if (!e->config.control)
 		return false;
@@ -161,7 +155,7 @@ static bool may_end_well(const struct engine *e, const struct failure *failure, 
 	    now - e->watch.reported_ns > MS_TO_NS(END_WELL_MS))
 		return false;
 	for (const struct tutti_work *work = e->works.newest; work; work = work->next)
-		if (is_collective(work) && work->spec.args.sequence < failure->sequence)
+		if (work_is_collective(work) && work->spec.args.sequence < failure->sequence)
 			return true;
 	return false;
 }
@@ -193,7 +187,7 @@ void engine_watch(struct engine *e)
 		put_off_deadline(work, now);
 		if (work->deadline_ns <= now)
 			late = work;
-		if (is_collective(work))
+		if (work_is_collective(work))
 			oldest = work;
 		if (call_is_join(&work->spec.args))
 			join = work;

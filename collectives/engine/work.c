@@ -149,6 +149,21 @@ void work_retain(struct tutti_work *work)
 	atomic_fetch_add_explicit(&work->refs, 1, memory_order_relaxed);
 }
 
+/* Only the lock's holder writes the counts, so that no read-modify-write is needed. */
+static void count_add(atomic_int *count, int more)
+{
+	int before = atomic_load_explicit(count, memory_order_relaxed);
+	atomic_store_explicit(count, before + more, memory_order_relaxed);
+}
+
+static void works_count(struct engine *e, const struct tutti_work *work, int more)
+{
+	count_add(&e->works.count, more);
+	if (work_is_collective(work))
+		count_add(&e->works.numbered, more);
+	e->works.by_message += work->spec.kind != &window_tasks ? more : 0;
+}
+
 void work_begin_life(struct engine *e, struct tutti_work *work, bool is_async)
 {
 	work->is_async = is_async;
@@ -160,8 +175,7 @@ void work_begin_life(struct engine *e, struct tutti_work *work, bool is_async)
 	if (e->works.newest)
 		e->works.newest->prev = work;
 	e->works.newest = work;
-	works_count(e, 1);
-	e->works.by_message += work->spec.kind != &window_tasks;
+	works_count(e, work, 1);
 	if (work->spec.captured)
 		work->engine->captured.tasks->began(work);
 	if (work->is_async)
@@ -176,8 +190,7 @@ static void unlink_work(struct engine *e, struct tutti_work *work)
 		e->works.newest = work->next;
 	if (work->next)
 		work->next->prev = work->prev;
-	works_count(e, -1);
-	e->works.by_message -= work->spec.kind != &window_tasks;
+	works_count(e, work, -1);
 	atomic_store_explicit(&e->help.ended, e->help.ended + 1, memory_order_relaxed);
 }
 

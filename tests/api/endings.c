@@ -1,60 +1,15 @@
 /* How a communicator ends: left with works in flight, or failed by a death, a deadline, a mismatch,
  * an abort. These passes are the last of a run. They need ranks that are processes of their own. */
 #include "batch.h"
+#include "reports.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/time.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #define COUNT 50000
-
-static socklen_t address_of(struct sockaddr_un *address)
-{
-	*address = (struct sockaddr_un){.sun_family = AF_UNIX};
-	int n = snprintf(address->sun_path + 1, sizeof address->sun_path - 1, "tutti-api-%s-%ld",
-			 getenv("MASTER_PORT"), (long)getppid());
-	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
-}
-
-static int open_reports(struct api *api)
-{
-	struct sockaddr_un address;
-	struct timeval limit = {.tv_sec = API_WAIT_S};
-	socklen_t length = address_of(&address);
-	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-
-	CHECK(api, fd >= 0, "socket");
-	if (api->rank == 0)
-		CHECK(api, bind(fd, (struct sockaddr *)&address, length) == 0, "bind");
-	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-	CHECK_OK(api, tutti_barrier(api->comm, NULL));
-	return fd;
-}
-
-static void report(struct api *api, int fd, tutti_status status)
-{
-	struct sockaddr_un address;
-	socklen_t length = address_of(&address);
-	CHECK(api, sendto(fd, &status, sizeof status, 0, (struct sockaddr *)&address, length) > 0,
-	      "sendto");
-}
-
-/* Rank 0: waits for n reports; whether any of them is wanted. */
-static bool any_reported(struct api *api, int fd, int n, tutti_status wanted)
-{
-	bool found = false;
-	while (n-- > 0) {
-		tutti_status status;
-		CHECK(api, recv(fd, &status, sizeof status, 0) > 0, "a rank never reports");
-		found |= status == wanted;
-	}
-	return found;
-}
 
 /* Makes the call blocking or waits for a work, by turns of the rank. Both must explain the failure.
  */
@@ -165,7 +120,7 @@ _Noreturn static void die_together(const struct api *api)
 /* The last ranks' process ends without a word, and all others name its ranks. */
 void pass_death(struct api *api)
 {
-	int fd = open_reports(api), dead = api->size - api->local_ranks, ranks[API_RANKS];
+	int fd = reports_open(api), dead = api->size - api->local_ranks, ranks[API_RANKS];
 
 	if (api->rank >= dead)
 		die_together(api);
@@ -209,10 +164,10 @@ static bool has_window(struct api *api)
 void pass_late(struct api *api)
 {
 	bool may_end_well = api->size == 2 || !has_window(api);
-	int fd = open_reports(api);
+	int fd = reports_open(api);
 
 	if (api->rank == 0) {
-		CHECK(api, any_reported(api, fd, api->size - 1, TUTTI_ERR_TIMEOUT),
+		CHECK(api, reports_any(api, fd, api->size - 1, TUTTI_ERR_TIMEOUT),
 		      "no rank's deadline has passed");
 		if (may_end_well)
 			early_call(api);
@@ -226,7 +181,7 @@ void pass_late(struct api *api)
 		CHECK(api, status != TUTTI_ERR_TIMEOUT || names_rank(api, 0),
 		      "missing is rank 0: %s", tutti_comm_error(api->comm));
 		check_sticky(api, status);
-		report(api, fd, status);
+		reports_send(api, fd, 0, status);
 	}
 	close(fd);
 	leave(api);
@@ -235,7 +190,7 @@ void pass_late(struct api *api)
 /* Rank 0 makes another call than the others, and all show both. */
 void pass_differ(struct api *api)
 {
-	int fd = open_reports(api);
+	int fd = reports_open(api);
 	tutti_status status = failing_call(api, api->rank ? COUNT : COUNT - 1, 0);
 	const char *message = tutti_comm_error(api->comm);
 
@@ -252,7 +207,7 @@ void pass_differ(struct api *api)
 /* The last rank aborts while the others wait for it. */
 void pass_abort(struct api *api)
 {
-	int fd = open_reports(api);
+	int fd = reports_open(api);
 	tutti_status status;
 
 	if (api->rank == api->size - 1) {

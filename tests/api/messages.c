@@ -3,6 +3,7 @@
 #include "api.h"
 #include "buffer.h"
 #include "data.h"
+#include "reports.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -217,11 +218,12 @@ void pass_gone_peer(struct api *api)
 	float *x = calloc(COUNT, sizeof *x);
 	tutti_call call = {.source = &source};
 	tutti_status status;
+	int fd = reports_open(api);
 
 	CHECK(api, x, "no memory");
-	CHECK_OK(api, tutti_barrier(api->comm, NULL));
 	if (api->rank == dead)
 		_exit(0);
+	close(fd);
 	if (api->rank % 3 == 0)
 		status = tutti_send(x, COUNT, TUTTI_F32, dead, api->comm, &call);
 	else

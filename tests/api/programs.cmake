@@ -1,6 +1,6 @@
 # The API's tests as a program, and what starts its ranks. They need no cmocka, so that script/gpu-test has them everywhere.
 set(api_sources api_main.c batch.c buffer.c data.c endings.c errors.c
-	messages.c own_ops.c part.c part_issue.c passes.c programs.c split.c survivors.c ../cuda/gpu.c)
+	messages.c own_ops.c part.c part_issue.c passes.c programs.c reports.c split.c survivors.c ../cuda/gpu.c)
 list(TRANSFORM api_sources PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 
 add_executable(api ${api_sources})

@@ -2,6 +2,8 @@
  * message, or a call that was refused could call back all the same. */
 #include "collectives/comm/comm.h"
 #include "collectives/comm/join.h"
+#include "collectives/control/control_internal.h"
+#include "collectives/engine/engine_internal.h"
 #include "tests/core/memory/proof_kind.h"
 
 #include <pthread.h>
@@ -265,6 +267,58 @@ static void test_flight(void **state)
 	}
 }
 
+/* ---- calls that may still end well -------------------------------------------------------- */
+
+static const struct control_kind *told_kind;
+static int told_pending;
+
+static void note_told(struct control *control, const struct failure *failure, int pending)
+{
+	told_pending = pending;
+	(told_kind->fail)(control, failure, pending); /* cmocka has a macro of that name */
+}
+
+/* A rank that fails with messages in flight, but no collective, has finished all its collectives:
+ * the other ranks must hear so, because theirs may still end well. */
+static void tell_pending(int messages, int barriers)
+{
+	tutti_comm *comms[2];
+	tutti_work *works[8] = {0};
+	int32_t got[8];
+	int n = 0;
+
+	assert_int_equal(tutti_init_all(comms, 2, &(tutti_config){.transports = "tcp"}), TUTTI_OK);
+	struct control *control = comms[0]->engine->config.control;
+	struct control_kind kind = *control->kind;
+	for (; n < messages; n++)
+		assert_int_equal(tutti_recv(&got[n], 1, TUTTI_I32, 1, comms[0],
+					    &(tutti_call){.work = &works[n]}),
+				 TUTTI_OK);
+	for (; n < messages + barriers; n++)
+		assert_int_equal(tutti_barrier(comms[0], &(tutti_call){.work = &works[n]}),
+				 TUTTI_OK);
+	told_kind = control->kind;
+	told_pending = -1;
+	kind.fail = note_told;
+	control->kind = &kind;
+	assert_int_equal(tutti_comm_abort(comms[0]), TUTTI_OK);
+	control->kind = told_kind;
+	assert_int_equal(told_pending, barriers);
+	while (n > 0)
+		assert_int_equal(tutti_work_wait(&works[--n], 0), TUTTI_ERR_ABORTED);
+	for (int r = 0; r < 2; r++)
+		tutti_comm_destroy(comms[r]);
+}
+
+static void test_pending(void **state)
+{
+	(void)state;
+	tell_pending(0, 0);
+	tell_pending(0, 2);
+	tell_pending(3, 0);
+	tell_pending(3, 2);
+}
+
 /* ---- refusal ----------------------------------------------------------------------------------
  */
 
@@ -322,6 +376,7 @@ int main(void)
 		cmocka_unit_test(test_abort),     cmocka_unit_test(test_messages),
 		cmocka_unit_test(test_measuring), cmocka_unit_test(test_flight),
 		cmocka_unit_test(test_refused),   cmocka_unit_test(test_timeout),
+		cmocka_unit_test(test_pending),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
