@@ -280,5 +280,5 @@ void work_finish(struct engine *e, struct tutti_work *work, tutti_status status)
 
 void *work_memory(const struct tutti_work *work)
 {
-	return work->window.memory;
+	return work->has_begun ? work->window.memory : NULL;
 }
