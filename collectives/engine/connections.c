@@ -9,7 +9,7 @@
 
 struct tutti_conn *engine_connect(struct engine *e, int peer, int channel)
 {
-	const struct route *r = &e->links.routes[peer];
+	const struct engine_route *r = &e->links.routes[peer];
 	struct tutti_conn *conn = NULL;
 	tutti_status status = TUTTI_ERR_UNSUPPORTED;
 	if (!r->endpoint)

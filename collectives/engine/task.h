@@ -192,7 +192,7 @@ static inline struct p2p_message *work_message(const struct tutti_work *work)
 /* How the peers are reached. Under the engine's lock. Captured calls, whose order is that of the
  * graphs' launches, have connections of their own: see engine_place. */
 struct engine_links {
-	struct route *routes;
+	struct engine_route *routes;
 	struct tutti_conn **conns; /* [place] */
 	struct stream *streams[2]; /* [sends][place] */
 	struct memory_queue *queues[TUTTI_MEMORY_KINDS];
