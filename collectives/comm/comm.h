@@ -22,7 +22,7 @@ struct job_record;
 struct origin;
 struct task_spec;
 struct recorder;
-struct route;
+struct engine_route;
 struct trace;
 struct window;
 
@@ -86,7 +86,7 @@ struct comm_reach {
 	int transport_count;
 	struct tutti_endpoint *endpoints[TRANSPORTS_MAX]; /* once the others are known: in use */
 	int endpoint_count;
-	struct route *routes;    /* only while joining                                   */
+	struct engine_route *routes;    /* only while joining                                   */
 	uint32_t kinds_in_place; /* memory that every transport in use reads and writes  */
 	uint8_t *direct; /* by peer: the kinds of which both ends may map memory; NULL: none   */
 	int direct_kind; /* the one that such memory is of; 0: none                      */

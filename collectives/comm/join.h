@@ -15,7 +15,7 @@
 struct member_address {
 	char transport[16];
 	uint32_t bytes;
-	uint32_t maps; /* kinds of memory that may be mapped for it: struct route   */
+	uint32_t maps; /* kinds of memory that may be mapped for it: struct engine_route   */
 	uint8_t address[TUTTI_ADDRESS_BYTES];
 };
 /* The settings that all ranks need alike: X(name, this rank's value, of env and comm). */

@@ -240,7 +240,7 @@ static tutti_status find_route(struct tutti_comm *comm, const struct member *mem
 {
 	struct comm_reach *reach = &comm->reach;
 	const struct member *m = &members[peer];
-	struct route *route = &reach->routes[peer];
+	struct engine_route *route = &reach->routes[peer];
 	int best = 0;
 
 	for (int i = 0; i < reach->endpoint_count; i++) {
@@ -250,9 +250,10 @@ static tutti_status find_route(struct tutti_comm *comm, const struct member *mem
 		if (how_well <= best)
 			continue;
 		best = how_well;
-		*route = (struct route){.endpoint = ep,
-					.address_bytes = a->bytes,
-					.maps = a->maps & members[comm->rank].address[i].maps};
+		*route = (struct engine_route){.endpoint = ep,
+					       .address_bytes = a->bytes,
+					       .maps = a->maps &
+						       members[comm->rank].address[i].maps};
 		memcpy(route->address, a->address, a->bytes);
 	}
 	if (!best)

@@ -23,8 +23,8 @@ static unsigned phases_of(const struct tutti_work *work)
 
 static bool awaits_turn(const struct tutti_work *work)
 {
-	return work->across.phase == AWAITS_TURN_TO_ADD ||
-	       work->across.phase == AWAITS_TURN_TO_GATHER;
+	return work_task(work)->across.phase == AWAITS_TURN_TO_ADD ||
+	       work_task(work)->across.phase == AWAITS_TURN_TO_GATHER;
 }
 
 static tutti_status launch(const struct tutti_work *work, void **used)
@@ -32,7 +32,7 @@ static tutti_status launch(const struct tutti_work *work, void **used)
 	const struct device *d = work->spec.device;
 	struct cuda_channels_launch l = {.stream = cuda_channels_stream(d->channels),
 					 .in_stream = true};
-	bool gathers = work->across.phase == GATHERS;
+	bool gathers = work_task(work)->across.phase == GATHERS;
 	union device_args args;
 	bool is_captured;
 
@@ -51,7 +51,8 @@ static void start_next(struct engine *e, const struct device *d)
 
 	if (!work || !awaits_turn(work))
 		return;
-	work->across.phase = work->across.phase == AWAITS_TURN_TO_ADD ? ADDS : GATHERS;
+	struct across *a = &work_task(work)->across;
+	a->phase = a->phase == AWAITS_TURN_TO_ADD ? ADDS : GATHERS;
 	tutti_status status = launch(work, &used);
 	if (status == TUTTI_OK)
 		device_await(e, work, used, &across_owner);
@@ -62,17 +63,18 @@ static void start_next(struct engine *e, const struct device *d)
 static tutti_status begin(struct engine *e, struct tutti_work *work)
 {
 	struct device *d = work->spec.device;
+	struct across *a = &work_task(work)->across;
 
-	work->across.next = NULL;
-	work->across.phase = PREPARES;
+	a->next = NULL;
+	a->phase = PREPARES;
 	*d->across_tail = work;
-	d->across_tail = &work->across.next;
+	d->across_tail = &a->next;
 	return plan_tasks.begin(e, work);
 }
 
 static void cross(struct engine *e, struct tutti_work *work)
 {
-	work->across.phase = CROSSES;
+	work_task(work)->across.phase = CROSSES;
 	plan_tasks.prepared(e, work);
 }
 
@@ -82,7 +84,7 @@ static void prepared(struct engine *e, struct tutti_work *work)
 		cross(e, work);
 		return;
 	}
-	work->across.phase = AWAITS_TURN_TO_ADD;
+	work_task(work)->across.phase = AWAITS_TURN_TO_ADD;
 	start_next(e, work->spec.device);
 }
 
@@ -92,7 +94,7 @@ static void plan_ended(struct engine *e, struct tutti_work *work)
 		engine_work_ended(e, work);
 		return;
 	}
-	work->across.phase = AWAITS_TURN_TO_GATHER;
+	work_task(work)->across.phase = AWAITS_TURN_TO_GATHER;
 	start_next(e, work->spec.device);
 }
 
@@ -102,7 +104,7 @@ static void leave_turn(struct engine *e, struct tutti_work *work)
 	struct device *d = work->spec.device;
 
 	assert(d->across == work);
-	if (!(d->across = work->across.next))
+	if (!(d->across = work_task(work)->across.next))
 		d->across_tail = &d->across;
 	start_next(e, d);
 }
@@ -110,7 +112,8 @@ static void leave_turn(struct engine *e, struct tutti_work *work)
 static void kernels_ended(struct engine *e, struct engine_io *io)
 {
 	struct tutti_work *work = io->work;
-	bool gathers = phases_of(work) & ACROSS_GATHERS, crosses = work->across.phase == ADDS;
+	bool gathers = phases_of(work) & ACROSS_GATHERS;
+	bool crosses = work_task(work)->across.phase == ADDS;
 
 	if (!device_is_well(e, work))
 		return;
@@ -143,9 +146,9 @@ static int explain(struct engine *e, const struct tutti_work *work, char *text, 
 		[AWAITS_TURN_TO_GATHER] = "for the call before it",
 		[GATHERS] = "for the kernels of the other ranks of its node, which gather"};
 
-	if (work->across.phase == CROSSES)
+	if (work_task(work)->across.phase == CROSSES)
 		return plan_tasks.explain(e, work, text, text_bytes);
-	snprintf(text, text_bytes, "%s", waits[work->across.phase]);
+	snprintf(text, text_bytes, "%s", waits[work_task(work)->across.phase]);
 	return -1;
 }
 
@@ -154,9 +157,10 @@ static int explain(struct engine *e, const struct tutti_work *work, char *text, 
 static bool is_held(const struct tutti_work *work)
 {
 	bool is_behind = work->spec.device->across != work;
+	bool crosses = work_task(work)->across.phase == CROSSES;
 
 	return work->bounce.is_held || awaits_turn(work) ||
-	       (work->across.phase == CROSSES && is_behind && phases_of(work) == ACROSS_GATHERS);
+	       (crosses && is_behind && phases_of(work) == ACROSS_GATHERS);
 }
 
 const struct task_kind device_across_tasks = {.begin = begin,

@@ -14,18 +14,17 @@ static const struct io_owner device_owner = {.done = kernel_ended, .failed = dev
 void device_await(struct engine *e, struct tutti_work *work, void *stream,
 		  const struct io_owner *owner)
 {
-	struct memory_queue *q = e->links.queues[TUTTI_MEMORY_CUDA];
-	struct bounce *b = &work->bounce;
+	const struct call_args *a = &work->spec.args;
+	struct work_task *task = work_task(work);
 
-	b->after_src = work->spec.args.recv ? work->spec.args.recv : work->spec.args.send;
-	b->after.owner = owner;
-	b->after.work = work;
-	b->after.op.op = MEMORY_AFTER;
+	task->io_src = a->recv ? a->recv : a->send;
 	/* Across nodes messages are to follow. */
-	b->after.op.is_lazy = owner == &device_owner && work->spec.is_in_stream;
-	b->after.op.dst = stream;
-	b->after.op.src = &b->after_src;
-	q->kind->post(q, &b->after.op, &e->links.done);
+	work_post_io(
+		e, work, e->links.queues[TUTTI_MEMORY_CUDA], owner,
+		&(struct memory_io){.op = MEMORY_AFTER,
+				    .dst = stream,
+				    .src = &task->io_src,
+				    .is_lazy = owner == &device_owner && work->spec.is_in_stream});
 }
 
 static tutti_status launch(const struct task_spec *spec, void **used, bool *is_captured)
@@ -108,7 +107,7 @@ static bool is_held(const struct tutti_work *work)
 
 static const struct memory_io *end_of(const struct tutti_work *work)
 {
-	return &work->bounce.after.op;
+	return &work_task(work)->io.op;
 }
 
 const struct task_kind device_tasks = {.begin = begin,

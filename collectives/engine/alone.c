@@ -53,7 +53,7 @@ static void end(struct engine *e, struct tutti_work *work)
 {
 	const struct trace_mark *mark = &work->spec.trace;
 
-	if (!trace_ended_at_once(mark, &work->window.args))
+	if (!trace_ended_at_once(mark, &work_window_run(work)->args))
 		trace_ended_late(mark, false);
 	atomic_store_explicit(&e->help.ended, e->help.ended + 1, memory_order_relaxed);
 	atomic_store_explicit(&e->works.alone, NULL, memory_order_release);
@@ -64,7 +64,8 @@ static void end(struct engine *e, struct tutti_work *work)
 static bool end_if_over(struct engine *e, struct tutti_work *work)
 {
 	bool moved;
-	tutti_status status = window_advance_eagerly(e->config.window, &work->window, &moved);
+	tutti_status status =
+		window_advance_eagerly(e->config.window, work_window_run(work), &moved);
 
 	if (status == TUTTI_OK) {
 		end(e, work);

@@ -16,27 +16,28 @@ static struct memory_queue *queue_of(struct engine *e, const struct tutti_work *
 	return e->links.queues[work->spec.memory->id];
 }
 
-static void post_on(struct memory_queue *q, struct engine *e, struct tutti_work *work,
-		    struct engine_io *io, enum memory_op op)
+static void post_on(struct memory_queue *q, struct engine *e, struct engine_io *io)
 {
-	io->owner = &bounce_owner;
-	io->work = work;
-	io->op.op = op;
 	q->kind->post(q, &io->op, &e->links.done);
 }
 
-static void post(struct engine *e, struct tutti_work *work, struct engine_io *io, enum memory_op op)
+void work_post_io(struct engine *e, struct tutti_work *work, struct memory_queue *q,
+		  const struct io_owner *owner, const struct memory_io *op)
 {
-	post_on(queue_of(e, work), e, work, io, op);
+	struct engine_io *io = &work_task(work)->io;
+
+	*io = (struct engine_io){.op = *op, .owner = owner, .work = work};
+	post_on(q, e, io);
 }
 
-static void post_copy(struct engine *e, struct tutti_work *work, struct engine_io *io, void *dst,
-		      const void **src)
+/* Of work's copies; what src points to lives as long. */
+static void post_copy(struct engine *e, struct tutti_work *work, struct engine_io *io,
+		      const struct memory_io *op)
 {
-	io->op.dst = dst;
-	io->op.src = src;
+	*io = (struct engine_io){.op = *op, .owner = &bounce_owner, .work = work};
+	io->op.op = MEMORY_COPY;
 	io->op.n_src = 1;
-	post(e, work, io, MEMORY_COPY);
+	post_on(queue_of(e, work), e, io);
 }
 
 static const void *a_buffer(const struct task_spec *spec)
@@ -44,10 +45,14 @@ static const void *a_buffer(const struct task_spec *spec)
 	return spec->args.recv ? spec->args.recv : spec->args.send;
 }
 
-static void *alloc_copies(struct engine *e, struct tutti_work *work, size_t bytes)
+/* Where the data begin: behind the struct, aligned as the block is. */
+#define COPIES_HEAD ((sizeof(struct bounce_copies) + 63) / 64 * 64)
+
+static struct bounce_copies *alloc_copies(struct engine *e, struct tutti_work *work, size_t bytes)
 {
 	struct memory_queue *q = queue_of(e, work);
 
+	bytes += COPIES_HEAD + 1;
 	return q->kind->host_alloc ? q->kind->host_alloc(q, bytes, a_buffer(&work->spec))
 				   : malloc(bytes);
 }
@@ -56,27 +61,29 @@ void bounce_free(struct engine *e, struct tutti_work *work)
 {
 	struct memory_queue *q = queue_of(e, work);
 
-	if (work->bounce.send && q->kind->host_free)
-		q->kind->host_free(q, work->bounce.send);
+	if (work->bounce.copies && q->kind->host_free)
+		q->kind->host_free(q, work->bounce.copies);
 	else
-		free(work->bounce.send);
-	work->bounce.send = NULL;
+		free(work->bounce.copies);
+	work->bounce.copies = NULL;
 }
 
 /* The window and p2p touch host memory only. Calls on other memory use host copies, so all ranks
  * take the same path. */
 static tutti_status make_copies(struct engine *e, struct tutti_work *work)
 {
-	struct bounce *s = &work->bounce;
 	const struct task_spec *spec = &work->spec;
 	size_t bytes = spec->send_bytes + spec->recv_bytes;
+	struct bounce_copies *c = alloc_copies(e, work, bytes);
 
-	if (!(s->send = alloc_copies(e, work, bytes + 1)))
+	if (!c)
 		return fail(TUTTI_ERR_MEMORY,
 			    "rank %d: %s: no memory for %zu bytes of host copies: %s",
 			    e->config.rank, spec->name, bytes,
 			    spec->memory->host_alloc ? last_error() : strerror(errno));
-	s->recv = s->send + spec->send_bytes;
+	c->send = (uint8_t *)c + COPIES_HEAD;
+	c->recv = c->send + spec->send_bytes;
+	work->bounce.copies = c;
 	return TUTTI_OK;
 }
 
@@ -86,27 +93,35 @@ static bool has_gaps(const struct task_spec *spec)
 	return spec->args.counts[RECV_SIDE] && spec->recv_bytes;
 }
 
+static void fill_copies(struct engine *e, struct tutti_work *work)
+{
+	struct bounce_copies *c = work->bounce.copies;
+	const struct task_spec *spec = &work->spec;
+
+	c->in_src = spec->args.send;
+	c->gaps_src = spec->args.recv;
+	if (spec->send_bytes)
+		post_copy(e, work, &c->in,
+			  &(struct memory_io){
+				  .dst = c->send, .src = &c->in_src, .count = spec->send_bytes});
+	if (has_gaps(spec))
+		post_copy(e, work, &c->gaps,
+			  &(struct memory_io){
+				  .dst = c->recv, .src = &c->gaps_src, .count = spec->recv_bytes});
+}
+
 /* The stream's earlier work is over: the rest of what is needed. An io may be done at once. */
 static void post_rest(struct engine *e, struct tutti_work *work)
 {
-	struct bounce *s = &work->bounce;
-	const struct task_spec *spec = &work->spec;
+	size_t scratch_bytes = work->bounce.scratch_bytes;
 
-	if (s->scratch_bytes) {
-		s->scratch_io.op.io.bytes = s->scratch_bytes;
-		s->scratch_io.op.dst = (void *)(uintptr_t)a_buffer(spec);
-		post(e, work, &s->scratch_io, MEMORY_ALLOC);
-	}
-	if (s->send && spec->send_bytes) {
-		s->in_src = spec->args.send;
-		s->in.op.count = spec->send_bytes;
-		post_copy(e, work, &s->in, s->send, &s->in_src);
-	}
-	if (s->send && has_gaps(spec)) {
-		s->gaps_src = spec->args.recv;
-		s->gaps.op.count = spec->recv_bytes;
-		post_copy(e, work, &s->gaps, s->recv, &s->gaps_src);
-	}
+	if (scratch_bytes)
+		work_post_io(e, work, queue_of(e, work), &bounce_owner,
+			     &(struct memory_io){.op = MEMORY_ALLOC,
+						 .io.bytes = scratch_bytes,
+						 .dst = (void *)(uintptr_t)a_buffer(&work->spec)});
+	if (work->bounce.copies)
+		fill_copies(e, work);
 }
 
 tutti_status bounce_prepare(struct engine *e, struct tutti_work *work, struct bounce_needs needs)
@@ -129,10 +144,11 @@ tutti_status bounce_prepare(struct engine *e, struct tutti_work *work, struct bo
 		return TUTTI_OK;
 	}
 	s->is_held = true;
-	s->after_src = a_buffer(spec);
-	s->after.op.dst = spec->stream;
-	s->after.op.src = &s->after_src;
-	post_on(e->links.queues[spec->stream_kind->id], e, work, &s->after, MEMORY_AFTER);
+	work_task(work)->io_src = a_buffer(spec);
+	work_post_io(e, work, e->links.queues[spec->stream_kind->id], &bounce_owner,
+		     &(struct memory_io){.op = MEMORY_AFTER,
+					 .dst = spec->stream,
+					 .src = &work_task(work)->io_src});
 	return TUTTI_OK;
 }
 
@@ -152,7 +168,7 @@ static void bounce_failed(struct engine *e, struct engine_io *io)
 {
 	const struct tutti_work *work = io->work;
 	const struct memory_kind *kind =
-		io == &work->bounce.after ? work->spec.stream_kind : work->spec.memory;
+		io->op.op == MEMORY_AFTER ? work->spec.stream_kind : work->spec.memory;
 
 	engine_fail_in(e, work, io->op.io.status, engine_queue_error(e, kind, io->op.io.status));
 }
@@ -168,15 +184,20 @@ static void run(struct engine *e, struct tutti_work *work)
 /* Gives back what the task had, and its result to the caller. */
 static void clean_up(struct engine *e, struct tutti_work *work)
 {
-	struct bounce *s = &work->bounce;
+	const struct bounce *s = &work->bounce;
+	struct bounce_copies *c = s->copies;
 
 	if (s->scratch) {
-		s->scratch_io.op.io.buf = s->scratch;
-		post(e, work, &s->scratch_io, MEMORY_FREE);
-	} else if (s->send && work->spec.recv_bytes && work->own_status == TUTTI_OK) {
-		s->out_src = s->recv;
-		s->out.op.count = work->spec.recv_bytes;
-		post_copy(e, work, &s->out, work->spec.args.recv, &s->out_src);
+		work_post_io(e, work, queue_of(e, work), &bounce_owner,
+			     &(struct memory_io){.op = MEMORY_FREE,
+						 .io.buf = s->scratch,
+						 .io.bytes = s->scratch_bytes});
+	} else if (c && work->spec.recv_bytes && work->own_status == TUTTI_OK) {
+		c->out_src = c->recv;
+		post_copy(e, work, &c->out,
+			  &(struct memory_io){.dst = work->spec.args.recv,
+					      .src = &c->out_src,
+					      .count = work->spec.recv_bytes});
 	} else {
 		work->next_ended = e->works.ended;
 		e->works.ended = work;
@@ -187,18 +208,19 @@ static void bounce_done(struct engine *e, struct engine_io *io)
 {
 	struct tutti_work *work = io->work;
 	struct bounce *s = &work->bounce;
+	enum memory_op op = io->op.op;
 
 	if (s->preparing == 0) { /* its scratch is freed, or its result is copied out */
 		work->next_ended = e->works.ended;
 		e->works.ended = work;
 		return;
 	}
-	if (io == &s->after) {
+	if (op == MEMORY_ALLOC)
+		s->scratch = io->op.io.buf;
+	if (op == MEMORY_AFTER) { /* from here on io may be another one */
 		s->is_held = false;
 		post_rest(e, work);
 	}
-	if (io == &s->scratch_io)
-		s->scratch = io->op.io.buf;
 	if (--s->preparing > 0)
 		return;
 	if (!s->is_early)

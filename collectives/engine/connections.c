@@ -9,7 +9,7 @@
 
 struct tutti_conn *engine_connect(struct engine *e, int peer, int channel)
 {
-	const struct route *r = &e->links.routes[peer];
+	const struct engine_route *r = &e->links.routes[peer];
 	struct tutti_conn *conn = NULL;
 	tutti_status status = TUTTI_ERR_UNSUPPORTED;
 	if (!r->endpoint)
@@ -64,9 +64,9 @@ int engine_arm(struct engine *e, struct pollfd *fds, int max)
 			return -1;
 		fds[n++] = (struct pollfd){.fd = transport_event_fd(ep), .events = POLLIN};
 	}
-	if (e->works.window_head && e->works.window_head->has_begun && n < max) {
+	if (e->works.window_head && work_has_begun(e->works.window_head) && n < max) {
 		window_disarm(e->config.window); /* of another thread: every arm needs one disarm */
-		if (window_arm(e->config.window, &e->works.window_head->window))
+		if (window_arm(e->config.window, work_window_run(e->works.window_head)))
 			return -1;
 		fds[n++] =
 			(struct pollfd){.fd = window_event_fd(e->config.window), .events = POLLIN};

@@ -122,14 +122,15 @@ void *direct_map_of(const struct direct_map *m)
 void direct_give_all(struct engine *e, struct tutti_work *work)
 {
 	struct memory_queue *q = e->links.queues[work->spec.memory->id];
+	struct work_direct *direct = &work_task(work)->direct;
 
 	for (int i = 0; i < DIRECT_PARTS; i++) {
-		direct_give(e, work->direct.maps[i]);
-		work->direct.maps[i] = NULL;
+		direct_give(e, direct->maps[i]);
+		direct->maps[i] = NULL;
 	}
-	if (work->direct.scratch)
-		q->kind->device_free(q, work->direct.scratch);
-	work->direct.scratch = NULL;
+	if (direct->scratch)
+		q->kind->device_free(q, direct->scratch);
+	direct->scratch = NULL;
 }
 
 static bool take_part(struct engine *e, struct tutti_work *work, enum direct_part part,
@@ -137,8 +138,9 @@ static bool take_part(struct engine *e, struct tutti_work *work, enum direct_par
 {
 	if (!bytes)
 		return true;
-	work->direct.maps[part] = direct_take(e, work->spec.memory, ptr, bytes);
-	return work->direct.maps[part] != NULL;
+	struct direct_map *map = direct_take(e, work->spec.memory, ptr, bytes);
+	work_task(work)->direct.maps[part] = map;
+	return map != NULL;
 }
 
 static bool take_scratch(struct engine *e, struct tutti_work *work, size_t bytes)
@@ -148,10 +150,10 @@ static bool take_scratch(struct engine *e, struct tutti_work *work, size_t bytes
 
 	if (!bytes)
 		return true;
-	work->direct.scratch = q->kind->device_alloc(
-		q, bytes, spec->args.recv ? spec->args.recv : spec->args.send);
-	return work->direct.scratch &&
-	       take_part(e, work, DIRECT_SCRATCH, work->direct.scratch, bytes);
+	void *scratch = q->kind->device_alloc(q, bytes,
+					      spec->args.recv ? spec->args.recv : spec->args.send);
+	work_task(work)->direct.scratch = scratch;
+	return scratch && take_part(e, work, DIRECT_SCRATCH, scratch, bytes);
 }
 
 bool direct_take_all(struct engine *e, struct tutti_work *work, size_t scratch_bytes)

@@ -22,7 +22,7 @@ struct engine;
 struct tutti_work;
 
 /* Where to reach each rank: an endpoint of ours and the address of theirs. */
-struct route {
+struct engine_route {
 	struct tutti_endpoint *endpoint; /* NULL: this rank itself, or unreachable        */
 	uint8_t address[TUTTI_ADDRESS_BYTES];
 	size_t address_bytes;
@@ -53,7 +53,7 @@ struct engine_config {
 	char name[ENGINE_NAME_BYTES]; /* of the communicator, for messages; or ""   */
 	struct tutti_endpoint **endpoints; /* all that progress must visit; engine owns them */
 	int endpoint_count;
-	const struct route *routes; /* size of them, copied                          */
+	const struct engine_route *routes; /* size of them, copied                          */
 	struct window *window;      /* or NULL; the engine owns it                   */
 	struct control *control;    /* finds and tells failures; or NULL; owned, too */
 	struct trace *trace;        /* where it says what it waits for; or NULL; lives longer */

@@ -51,7 +51,7 @@ void engine_enlist(struct engine *e)
 {
 	struct tutti_work *work = e->works.alone;
 
-	work_enlist(e, work, &work->window.args);
+	work_enlist(e, work, &work_window_run(work)->args);
 	/* Partner: helper_has_works, which looks at it before async_works. */
 	e->works.alone = NULL;
 }

@@ -208,7 +208,7 @@ static tutti_status run_create(struct engine *e, struct tutti_work *work)
 	for (uint32_t s = 0; s < r->slots; s++)
 		run_refill(r, s);
 	join_streams(e, r);
-	work->run = r;
+	work_task(work)->run = r;
 	return TUTTI_OK;
 }
 
@@ -225,13 +225,15 @@ static size_t scratch_bytes(const struct run *r)
 
 static uint8_t *scratch_of(const struct tutti_work *work)
 {
-	return work->direct.scratch ? work->direct.scratch : work->bounce.scratch;
+	const struct work_direct *direct = &work_task(work)->direct;
+
+	return direct->scratch ? direct->scratch : work->bounce.scratch;
 }
 
 /* The scratch begins with it. */
 void *run_filled(const struct tutti_work *work, uint32_t chunk)
 {
-	return scratch_of(work) + chunk * work->run->filled_stride;
+	return scratch_of(work) + chunk * work_task(work)->run->filled_stride;
 }
 
 /* If this rank's memory is mapped its messages need no copies. Each rank sees that for itself. */
@@ -250,7 +252,7 @@ static void choose_plan(struct engine *e, struct tutti_work *work)
 
 static void prepared(struct engine *e, struct tutti_work *work)
 {
-	struct run *r = work->run;
+	struct run *r = work_task(work)->run;
 
 	if (scratch_bytes(r)) {
 		r->tmp[POOL_FILLED] = scratch_of(work);
@@ -263,8 +265,8 @@ static tutti_status begin(struct engine *e, struct tutti_work *work)
 {
 	choose_plan(e, work);
 	TRY(run_create(e, work));
-	const struct run *r = work->run;
-	size_t bytes = work->direct.scratch ? 0 : scratch_bytes(r);
+	const struct run *r = work_task(work)->run;
+	size_t bytes = work_task(work)->direct.scratch ? 0 : scratch_bytes(r);
 
 	TRY(bounce_prepare(e, work, (struct bounce_needs){.scratch_bytes = bytes}));
 	if (work->stage == WORK_RUNS)
@@ -274,20 +276,23 @@ static tutti_status begin(struct engine *e, struct tutti_work *work)
 
 static void finish(struct engine *e, struct tutti_work *work)
 {
-	if (work->run)
-		run_recycle(e, work->run);
-	work->run = NULL;
+	struct work_task *task = work_task(work);
+
+	if (task->run)
+		run_recycle(e, task->run);
+	task->run = NULL;
 	direct_give_all(e, work);
 }
 
 static int explain(struct engine *e, const struct tutti_work *work, char *text, size_t text_bytes)
 {
+	const struct run *r = work_task(work)->run;
 	char ranks[200], progress[200];
 	(void)e;
 
-	snprintf(text, text_bytes, "%s; %s", run_explain(work->run, ranks, sizeof ranks),
-		 run_progress_text(work->run, progress, sizeof progress));
-	return run_waits_for(work->run);
+	snprintf(text, text_bytes, "%s; %s", run_explain(r, ranks, sizeof ranks),
+		 run_progress_text(r, progress, sizeof progress));
+	return run_waits_for(r);
 }
 
 const struct task_kind plan_tasks = {.begin = begin,

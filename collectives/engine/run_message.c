@@ -40,7 +40,7 @@ static uint32_t message_tag(const struct run *r, const struct step *s)
 /* NULL for host memory. */
 static void *map_of(const struct run *r, struct ref ref)
 {
-	struct direct_map *const *maps = r->work->direct.maps;
+	struct direct_map *const *maps = work_task(r->work)->direct.maps;
 
 	if (ref.buf != BUF_TMP)
 		return direct_map_of(maps[ref.buf == BUF_IN ? DIRECT_IN : DIRECT_OUT]);

@@ -94,8 +94,6 @@ static tutti_status new_work(struct engine *e, const struct task_spec *spec,
 		TRY(open_queue(e, spec->stream_kind));
 	if (!(*work = work_new(e)))
 		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for a call", e->config.rank);
-	if (spec->memory->id != TUTTI_MEMORY_HOST || spec->stream_kind)
-		memset(&(*work)->bounce, 0, sizeof(*work)->bounce);
 	return TUTTI_OK;
 }
 

@@ -10,6 +10,7 @@
 #include "core/placement/cpu_spread.h"
 #include "core/status.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -38,7 +39,7 @@ struct io_owner {
 struct engine_io {
 	struct memory_io op;
 	const struct io_owner *owner;
-	struct tutti_work *work; /* of bounce.c: whose; NULL for ios of other owners    */
+	struct tutti_work *work; /* of a work's own ios; NULL for ios of other owners   */
 };
 
 /* A kind of task. */
@@ -81,14 +82,20 @@ struct engine_user {
 	void (*free)(struct engine *e);
 };
 
+/* Host copies of a call's buffers, and the ios that fill them and copy the result out. The data
+ * follow in the same block, so only calls with copies have these ios. */
+struct bounce_copies {
+	struct engine_io in, gaps, out;
+	const void *in_src, *gaps_src, *out_src;
+	uint8_t *send, *recv;
+};
+
 /* Preparations of a task: the earlier work of the call's stream, and for memory that the CPU may
  * not touch host copies of the caller's buffers, or scratch in that memory. */
 struct bounce {
-	uint8_t *send, *recv; /* one block; NULL: no copies were needed            */
-	void *scratch;        /* or NULL                                           */
+	struct bounce_copies *copies; /* NULL: none were needed                   */
+	void *scratch;                /* or NULL                                  */
 	size_t scratch_bytes;
-	struct engine_io after, in, gaps, out, scratch_io;
-	const void *after_src, *in_src, *gaps_src, *out_src;
 	int preparing; /* ios still to come before it runs                 */
 	bool is_early; /* it runs before they have come                    */
 	bool is_held;  /* the stream's earlier work is not over            */
@@ -110,6 +117,22 @@ struct across {
 
 enum work_stage { WORK_PREPARES, WORK_RUNS, WORK_CLEANS_UP };
 
+/* What a work's union holds. All begin as a task; a call of the window holds its run from
+ * window_begin on, when its preparations are over, to its end. */
+enum work_holds { WORK_HOLDS_TASK, WORK_HOLDS_WINDOW_RUN };
+
+/* The members before io are cleared for each new work, io whenever it is posted. */
+struct work_task {
+	struct run *run;             /* of a plan                                      */
+	struct p2p_message *message; /* a send or recv                                 */
+	struct work_direct direct;
+	struct across across;
+	/* One at a time: the end of the stream's earlier work, scratch (allocated, freed), the end
+	 * of kernels. */
+	struct engine_io io;
+	const void *io_src;
+};
+
 /* The calls that the one work of a group holds. */
 struct work_parts {
 	struct tutti_work **part; /* so many, each held once                            */
@@ -121,38 +144,55 @@ struct work_parts {
 	char why[ERROR_BYTES];
 };
 
-/* The members before tables are cleared for each new work; the rest is written when it is needed,
- * and all of bounce is cleared where the memory is not the host's or a stream is waited for. */
+/* The members before tables are cleared for each new work; the rest is written when it is needed.
+ * The size matters: up to ENGINE_WORKS_MAX works, and more of groups, are in flight. */
 struct tutti_work {
 	struct engine *engine;
 	struct tutti_work *next, *prev; /* in flight; next alone: free, or waiting for callback */
 	struct tutti_work *next_window, *next_ended;
 	uint64_t submitted_ns, deadline_ns; /* by the coarse clock */
-	struct run *run;
-	struct p2p_message *message; /* a send or recv                                  */
 	struct tutti_work *whole; /* the group's work that this is a part of; or NULL    */
 	struct work_parts *parts; /* of a group's work; it is on none of the lists       */
 	void *send_copy;         /* of a call that copies its send; or NULL             */
-	struct work_direct direct;
 	enum work_stage stage;
-	bool is_async, has_begun; /* has_begun: window_begin was called                */
+	enum work_holds holds; /* of `as`                                              */
+	bool is_async;
 	atomic_int refs;          /* any thread                                        */
 	atomic_int is_done; /* any thread; its release publishes status          */
 	tutti_status status;
 	tutti_status own_status; /* its own failure, which is not the communicator's; or OK */
+	struct bounce bounce;
 	size_t *tables; /* the counts and offsets of a v-variant; kept for later works */
 	size_t table_room;
 	struct task_spec spec;
 	struct memory_gate gate; /* where streams wait for its end; or none           */
-	struct window_run window;
-	struct bounce bounce;
-	struct across across;
+	union {
+		struct work_task task;
+		struct window_run window_run;
+	} as; /* see work_task() and work_window_run() */
 };
+_Static_assert(sizeof(struct tutti_work) < 900, "a work is small, since many may be in flight");
+
+/* Of a work that holds it. Macros, so that they are const where work is. */
+#define work_task(work)       (assert((work)->holds == WORK_HOLDS_TASK), &(work)->as.task)
+#define work_window_run(work) (assert(work_has_begun(work)), &(work)->as.window_run)
+
+/* Whether it is a call of the window for which window_begin was called. */
+static inline bool work_has_begun(const struct tutti_work *work)
+{
+	return work->holds == WORK_HOLDS_WINDOW_RUN;
+}
+
+/* Of any work: the message that it is; NULL: it is none. */
+static inline struct p2p_message *work_message(const struct tutti_work *work)
+{
+	return work->holds == WORK_HOLDS_TASK ? work->as.task.message : NULL;
+}
 
 /* How the peers are reached. Under the engine's lock. Captured calls, whose order is that of the
  * graphs' launches, have connections of their own: see engine_place. */
 struct engine_links {
-	struct route *routes;
+	struct engine_route *routes;
 	struct tutti_conn **conns; /* [place] */
 	struct stream *streams[2]; /* [sends][place] */
 	struct memory_queue *queues[TUTTI_MEMORY_KINDS];
@@ -389,6 +429,9 @@ bool engine_pass(struct engine *e, bool is_eager);
 void engine_sleep(struct engine *e);
 
 /* bounce.c */
+/* Posts work's io on q, cleared but for op; its src may be io_src. */
+void work_post_io(struct engine *e, struct tutti_work *work, struct memory_queue *q,
+		  const struct io_owner *owner, const struct memory_io *op);
 /* Begins the preparations of work: its stream's earlier work, host copies of the caller's buffers,
  * scratch in their memory. If there are any its stage is WORK_PREPARES then, and the kind's
  * prepared comes later; else it is WORK_RUNS. */

@@ -41,7 +41,7 @@ void engine_timed_out(struct engine *e, const struct tutti_work *work)
 			 work->spec.timeout_ms, who, absent);
 	else
 		snprintf(text, sizeof text, "waited %d ms %s%s", work->spec.timeout_ms, who,
-			 work->message ? "" : "; is every rank alive and in this call?");
+			 work_message(work) ? "" : "; is every rank alive and in this call?");
 	engine_fail_in(e, work, TUTTI_ERR_TIMEOUT, text);
 }
 

@@ -64,8 +64,8 @@ static __attribute__((cold)) void window_run_failed(struct engine *e, const stru
 	if (!e->failure.stop) {
 		struct tutti_work named = {.engine = e,
 					   .stage = WORK_RUNS,
-					   .has_begun = true,
-					   .window = *run,
+					   .holds = WORK_HOLDS_WINDOW_RUN,
+					   .as.window_run = *run,
 					   .spec = window_spec(&run->args, timeout_ms)};
 		engine_window_failed(e, &named, status);
 	}

@@ -10,16 +10,17 @@
 
 void window_task_post(struct engine *e, struct tutti_work *work, const struct call_args *args)
 {
-	window_begin(e->config.window, &work->window, args);
-	work->has_begun = true;
+	assert(work->bounce.preparing == 0); /* the run takes the place of its io */
+	work->holds = WORK_HOLDS_WINDOW_RUN;
+	window_begin(e->config.window, work_window_run(work), args);
 }
 
 static void start(struct engine *e, struct tutti_work *work)
 {
 	struct call_args args = work->spec.args;
-	if (work->bounce.send) {
-		args.send = work->bounce.send;
-		args.recv = work->bounce.recv;
+	if (work->bounce.copies) {
+		args.send = work->bounce.copies->send;
+		args.recv = work->bounce.copies->recv;
 	}
 	window_task_post(e, work, &args);
 }
@@ -32,7 +33,7 @@ static tutti_status begin(struct engine *e, struct tutti_work *work)
 	*e->works.window_tail = work;
 	e->works.window_tail = &work->next_window;
 	/* The sooner its line is posted the sooner the other ranks get on. */
-	if (!work->has_begun && e->works.window_head == work && work->stage == WORK_RUNS &&
+	if (!work_has_begun(work) && e->works.window_head == work && work->stage == WORK_RUNS &&
 	    work->spec.send_bytes + work->spec.recv_bytes <= POST_IN_SUBMIT)
 		start(e, work);
 	return TUTTI_OK;
@@ -46,10 +47,10 @@ bool window_task_advance(struct engine *e, bool is_eager)
 
 	if (!work || work->stage != WORK_RUNS)
 		return false;
-	if (!work->has_begun)
+	if (!work_has_begun(work))
 		start(e, work);
-	tutti_status status = (is_eager ? window_advance_eagerly
-					: window_advance)(e->config.window, &work->window, &moved);
+	tutti_status status = (is_eager ? window_advance_eagerly : window_advance)(
+		e->config.window, work_window_run(work), &moved);
 	return window_task_advanced(e, work, status) || moved;
 }
 
@@ -59,7 +60,7 @@ bool window_task_advanced(struct engine *e, struct tutti_work *work, tutti_statu
 		trace_began_late(&work->spec.trace);
 		return false;
 	}
-	if (status != TUTTI_OK && status != work->window.outcome) {
+	if (status != TUTTI_OK && status != work_window_run(work)->outcome) {
 		engine_window_failed(e, work, status);
 		return true;
 	}
@@ -78,28 +79,29 @@ bool window_task_awaits(struct engine *e, struct window_awaited *awaited)
 {
 	struct tutti_work *work = e->works.window_head;
 
-	return !e->failure.stop && work && work->has_begun && !e->works.by_message && !e->loose &&
-	       window_awaits(e->config.window, &work->window, awaited);
+	return !e->failure.stop && work && work_has_begun(work) && !e->works.by_message &&
+	       !e->loose && window_awaits(e->config.window, work_window_run(work), awaited);
 }
 
 static int explain(struct engine *e, const struct tutti_work *work, char *text, size_t text_bytes)
 {
 	char ranks[200], progress[200];
 
-	if (!work->has_begun) {
+	if (!work_has_begun(work)) {
 		snprintf(text, text_bytes, "for earlier calls");
 		return -1;
 	}
+	const struct window_run *run = work_window_run(work);
 	snprintf(text, text_bytes, "for %s; %s",
-		 window_explain(e->config.window, &work->window, ranks, sizeof ranks),
-		 window_progress_text(&work->window, progress, sizeof progress));
-	return window_waits_for(e->config.window, &work->window);
+		 window_explain(e->config.window, run, ranks, sizeof ranks),
+		 window_progress_text(run, progress, sizeof progress));
+	return window_waits_for(e->config.window, run);
 }
 
 /* The ranks have agreed on it, and go on. */
 static void why(const struct tutti_work *work, char *text, size_t text_bytes)
 {
-	window_outcome_text(work->engine->config.window, &work->window, text, text_bytes);
+	window_outcome_text(work->engine->config.window, work_window_run(work), text, text_bytes);
 }
 
 const struct task_kind window_tasks = {

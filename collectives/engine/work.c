@@ -56,12 +56,8 @@ struct tutti_work *work_new(struct engine *e)
 		e->works.made++;
 	}
 	memset(work, 0, offsetof(struct tutti_work, tables));
+	memset(&work->as.task, 0, offsetof(struct work_task, io));
 	work->gate.kind = NULL;
-	work->bounce.send = NULL;
-	work->bounce.scratch = NULL;
-	work->bounce.scratch_bytes = 0;
-	work->bounce.preparing = 0;
-	work->bounce.is_held = false;
 	work->engine = e;
 	/* One for the engine until the work ends, one for the caller. */
 	atomic_store_explicit(&work->refs, 2, memory_order_relaxed);
@@ -114,6 +110,7 @@ static void recycle(struct engine *e, struct tutti_work *work)
 	struct tutti_work *first = atomic_load_explicit(&e->lists.released, memory_order_relaxed);
 
 	poison(work, offsetof(struct tutti_work, tables));
+	poison(&work->as, sizeof work->as);
 	do {
 		if (first == CLOSED) {
 			work->next = NULL;
@@ -293,5 +290,5 @@ void work_finish(struct engine *e, struct tutti_work *work, tutti_status status)
 
 void *work_memory(const struct tutti_work *work)
 {
-	return work->window.memory;
+	return work_has_begun(work) ? work_window_run(work)->memory : NULL;
 }

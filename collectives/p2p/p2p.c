@@ -144,7 +144,7 @@ static tutti_status begin(struct engine *e, struct tutti_work *work)
 	if (!m)
 		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for a %s", e->config.rank,
 			    spec->name);
-	work->message = m;
+	work_task(work)->message = m;
 	m->work = work;
 	m->bytes = sends ? spec->send_bytes : spec->recv_bytes;
 	m->buf = sends ? (uint8_t *)(uintptr_t)spec->args.send : spec->args.recv;
@@ -162,7 +162,7 @@ static tutti_status begin(struct engine *e, struct tutti_work *work)
 
 static void prepared(struct engine *e, struct tutti_work *work)
 {
-	struct p2p_message *m = work->message;
+	struct p2p_message *m = work_message(work);
 	(void)e;
 
 	m->is_ready = true;
@@ -174,7 +174,7 @@ static void prepared(struct engine *e, struct tutti_work *work)
 
 static void released(struct engine *e, struct tutti_work *work)
 {
-	struct p2p_message *m = work->message;
+	struct p2p_message *m = work_message(work);
 	(void)e;
 
 	if (m->is_staged && m->is_met)
@@ -186,7 +186,7 @@ static void released(struct engine *e, struct tutti_work *work)
 /* A recv on the list of those that wait has met no message. */
 static bool cancel(struct engine *e, struct tutti_work *work)
 {
-	struct p2p_message *m = work->message;
+	struct p2p_message *m = work_message(work);
 	struct p2p_queue *q = m->peer ? &m->peer->posted : &e->p2p->any;
 
 	if (work->spec.p2p.side == P2P_SEND || !p2p_has(q, m))
@@ -197,7 +197,7 @@ static bool cancel(struct engine *e, struct tutti_work *work)
 
 static void finish(struct engine *e, struct tutti_work *work)
 {
-	struct p2p_message *m = work->message;
+	struct p2p_message *m = work_message(work);
 
 	if (!m)
 		return; /* it did not begin */
@@ -205,7 +205,7 @@ static void finish(struct engine *e, struct tutti_work *work)
 	poison(m, sizeof *m);
 	m->next = e->p2p->free_messages;
 	e->p2p->free_messages = m;
-	work->message = NULL;
+	work_task(work)->message = NULL;
 }
 
 static void io_done(struct engine *e, struct engine_io *io)

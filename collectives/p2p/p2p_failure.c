@@ -88,7 +88,7 @@ static void fail_for(struct p2p_peer *peer, const struct tutti_work *work)
 	struct engine *e = p2p_engine(peer);
 	char why[WHY_BYTES];
 
-	if (!work->message->peer && all_gone(peer->p2p))
+	if (!work_message(work)->peer && all_gone(peer->p2p))
 		nobody_left(peer, why, sizeof why);
 	else if (peer->has_left)
 		snprintf(why, sizeof why, "rank %d has left the communicator (tutti_comm_destroy)",
@@ -111,9 +111,9 @@ void p2p_check_gone(struct p2p *p)
 	if (!p->any_gone)
 		return;
 	for (struct tutti_work *work = p->engine->works.newest; work; work = work->next) {
-		struct p2p_peer *gone = work->message && work->stage != WORK_CLEANS_UP
-						? waits_in_vain(p, work->message)
-						: NULL;
+		const struct p2p_message *m = work_message(work);
+		struct p2p_peer *gone =
+			m && work->stage != WORK_CLEANS_UP ? waits_in_vain(p, m) : NULL;
 		if (!gone)
 			continue;
 		peer = gone;
@@ -263,7 +263,7 @@ void p2p_why(const struct tutti_work *work, char *text, size_t text_bytes)
 
 int p2p_explain(struct engine *e, const struct tutti_work *work, char *text, size_t text_bytes)
 {
-	const struct p2p_message *m = work->message;
+	const struct p2p_message *m = work_message(work);
 	bool sends = work->spec.p2p.side == P2P_SEND;
 	char other[80], peer[40];
 	(void)e;

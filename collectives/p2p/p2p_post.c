@@ -94,10 +94,10 @@ void p2p_count_sent(struct engine *e, size_t bytes)
 
 void p2p_use_copies(struct p2p_message *m)
 {
-	const struct bounce *b = &m->work->bounce;
+	const struct bounce_copies *c = m->work->bounce.copies;
 
-	if (b->send)
-		m->buf = p2p_spec(m)->p2p.side == P2P_SEND ? b->send : b->recv;
+	if (c)
+		m->buf = p2p_spec(m)->p2p.side == P2P_SEND ? c->send : c->recv;
 }
 
 bool p2p_unstage(struct p2p_message *m)

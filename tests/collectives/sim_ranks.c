@@ -10,7 +10,7 @@
 #include <string.h>
 
 static void open_engine(struct sim_ranks *ranks, const struct sim_ranks_config *config, int r,
-			struct tutti_endpoint **eps, const struct route *routes)
+			struct tutti_endpoint **eps, const struct engine_route *routes)
 {
 	struct engine_config ec = {
 		.rank = r,
@@ -35,7 +35,7 @@ void sim_ranks_open(struct sim_ranks *ranks, const struct sim_ranks_config *conf
 	if (sim_create(&ranks->sim, &config->sim) != TUTTI_OK)
 		abort();
 	struct tutti_endpoint **eps = calloc((size_t)n, sizeof(struct tutti_endpoint *));
-	struct route *routes = calloc((size_t)n, sizeof *routes);
+	struct engine_route *routes = calloc((size_t)n, sizeof *routes);
 	assert(eps && routes);
 	for (int r = 0; r < n; r++) {
 		struct tutti_endpoint_config epc = {

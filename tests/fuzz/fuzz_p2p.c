@@ -128,7 +128,7 @@ static void do_one(struct caller *c, struct input *in)
 
 static void open_engine(struct caller *c)
 {
-	struct route routes[SIZE] = {{.endpoint = NULL}};
+	struct engine_route routes[SIZE] = {{.endpoint = NULL}};
 	struct tutti_endpoint *endpoint = &c->foreign.base;
 	struct engine_config config = {.size = SIZE,
 				       .endpoints = &endpoint,

@@ -94,6 +94,31 @@ static void in_a_group(tutti_comm *comm)
 	processes_report(comm, TUTTI_OK);
 }
 
+/* A call that never began, and whose work is one that was used before, has made no memory. */
+static void one_never_begins(tutti_comm *comm)
+{
+	enum { LONG_MS = 500 };
+	tutti_work *first, *second;
+	tutti_call call = {.work = &first};
+	void *memory, *more;
+
+	check(comm, tutti_barrier(comm, &call) == TUTTI_OK, "submitted");
+	check(comm, tutti_mem_alloc(&memory, 4096, comm) == TUTTI_OK, "given");
+	check(comm, tutti_work_wait(&first, 0) == TUTTI_OK, "over");
+	if (tutti_rank(comm) == ODD) {
+		processes_wait(&shared->here[0], PROCESSES - 1);
+	} else {
+		call = (tutti_call){.work = &second, .timeout_ms = LONG_MS};
+		check(comm, tutti_barrier(comm, &call) == TUTTI_OK, "submitted again");
+		check(comm, tutti_mem_alloc(&more, 4096, comm) != TUTTI_OK, "failed");
+		check(comm, tutti_work_wait(&second, 0) != TUTTI_OK, "failed, too");
+		atomic_fetch_add(&shared->here[0], 1);
+	}
+	memset(memory, 1, 4096);
+	check(comm, tutti_mem_free(memory) == TUTTI_OK, "still there");
+	processes_report(comm, TUTTI_OK);
+}
+
 static void on_all_ways(void (*body)(tutti_comm *))
 {
 	for (int w = 0; w < way_count; w++)
@@ -124,11 +149,18 @@ static void test_group(void **state)
 	on_all_ways(in_a_group);
 }
 
+static void test_never_begun(void **state)
+{
+	(void)state;
+	on_all_ways(one_never_begins);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_memory), cmocka_unit_test(test_sizes),
-		cmocka_unit_test(test_another_call), cmocka_unit_test(test_group)};
+		cmocka_unit_test(test_another_call), cmocka_unit_test(test_group),
+		cmocka_unit_test(test_never_begun)};
 
 	return processes_open() ? cmocka_run_group_tests(tests, NULL, NULL) : 1;
 }

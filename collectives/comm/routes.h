@@ -1,0 +1,92 @@
+/* The routes of a collective call: which part of the library serves it. docs/architecture.md says
+ * how a route is added. */
+#ifndef COLLECTIVES_COMM_ROUTES_H
+#define COLLECTIVES_COMM_ROUTES_H
+
+#include "collectives/comm/comm.h"
+#include "collectives/trace/recorder.h"
+
+/* In order of priority: the first that serves a call takes it. A line NAME is the struct route_NAME
+ * of some file of this folder. */
+#define ROUTES(X) \
+	X(kernels)  /* route_device.c: kernels of all ranks, which meet              */ \
+	X(replay)   /* route_plan.c: into a graph, whose launches the engine follows */ \
+	X(turns)    /* route_device.c: kernels of ranks that share a GPU             */ \
+	X(across)   /* route_device.c: kernels on each node, messages between nodes  */ \
+	X(alone)    /* route_window.c: the window, a handle, nothing else in flight  */ \
+	X(window)   /* route_window.c: shared memory                                 */ \
+	X(messages) /* route_plan.c: a plan of messages                              */
+
+/* How a call ends for its caller. */
+enum ending {
+	WAITS,     /* it returns when it is over; from comm_begin_wait on it waits for that */
+	IN_STREAM, /* it returns at once, and the later work of its stream waits            */
+	HANDLED,   /* it returns at once, and a handle or a callback says the rest          */
+};
+
+/* A call that is being issued. */
+struct route_call {
+	const struct tutti_comm *comm;
+	const struct call_args *args;
+	const tutti_call *call;     /* or NULL                                               */
+	const struct route *route;  /* NULL: it is a message                                 */
+	bool is_selected_for_window; /* every call of the communicator is, or this one       */
+	const struct algorithm *algorithm; /* NULL: the window's, or none                    */
+	const struct memory_kind *memory;  /* of its buffers                                 */
+	const struct memory_kind *stream_kind; /* NULL: it is in no stream's order           */
+	enum ending ending;
+	struct call_record record; /* as the communicator's next call                        */
+};
+
+struct route {
+	const char *name;
+	/* Depends on what all ranks agree on, and on whether the call goes into a graph. */
+	bool (*serves)(const struct route_call *c);
+	/* Writes c->algorithm and c->memory where they are not as selected, and refuses what this
+	 * rank cannot ask for, by route_check_memory too. The call may never be made. */
+	tutti_status (*check)(struct route_call *c);
+	/* Starts it, by route_start: it becomes the communicator's next call. An error before that
+	 * leaves the communicator as it is. */
+	tutti_status (*begin)(struct tutti_comm *comm, const struct route_call *c);
+	bool by_kernels;   /* of the device: all of it, or the part of a node */
+	bool is_in_stream; /* it is an operation of the call's stream: nothing has to wait for it */
+};
+
+#define ROUTE_DECLARE(name) extern const struct route route_##name;
+ROUTES(ROUTE_DECLARE)
+
+/* routes.c: fills in c, of which comm, args and call are set, as far as its route. */
+tutti_status route_find(struct route_call *c);
+
+/* route_task.c: a call as a task of the engine. */
+/* INVALID: an operation, or a call in place, that needs host memory. */
+tutti_status route_check_memory(struct route_call *c);
+/* Fills in c's stream and ending. */
+tutti_status route_find_stream(struct route_call *c);
+/* A spec for route_start: its plan, its sizes, its entry in the trace. */
+tutti_status route_describe(struct tutti_comm *comm, const struct route_call *c,
+			    const struct task_kind *kind, struct task_spec *spec);
+/* The call becomes the communicator's next. */
+void route_take_number(struct tutti_comm *comm, const struct route_call *c);
+/* Takes the number, and runs spec to its end or submits it. */
+tutti_status route_start(struct tutti_comm *comm, const struct route_call *c,
+			 const struct task_spec *spec);
+/* Hands out the work of a call that does not wait, or makes its stream wait for it. */
+tutti_status route_submit(struct tutti_comm *comm, const struct route_call *c,
+			  const struct task_spec *spec);
+bool route_goes_into_graph(const tutti_call *call); /* what is put into its stream         */
+
+/* An all_to_all in place would overwrite blocks that it still has to send. */
+static inline bool route_copies_send(const struct call_args *args)
+{
+	return args->send && args->send == args->recv &&
+	       collective_pattern(args->collective) == COLL_ALL_TO_ALL;
+}
+
+/* From here on the thread, which is in a call, waits. */
+static inline void comm_begin_wait(struct tutti_comm *comm)
+{
+	atomic_store_explicit(&comm->calls.is_issuing, 2, memory_order_relaxed);
+}
+
+#endif
