@@ -22,10 +22,11 @@ function(tutti_library name)
 		VERSION ${PROJECT_VERSION} SOVERSION ${TUTTI_SOVERSION} INSTALL_RPATH "$ORIGIN")
 
 	# An archive cannot hide a symbol that two of its members share. So it has one member: all objects linked
-	# into one, in which hidden symbols are made local.
+	# into one, in which hidden symbols are made local. Without section groups: of two archives' groups of one name
+	# a linker keeps the first, and the other's local symbols, such as its personality routine's, would be nowhere.
 	set(one_object ${CMAKE_CURRENT_BINARY_DIR}/${name}.o)
 	add_custom_command(OUTPUT ${one_object}
-		COMMAND ${CMAKE_LINKER} -r -o ${one_object} ${objects}
+		COMMAND ${CMAKE_LINKER} -r --force-group-allocation -o ${one_object} ${objects}
 		COMMAND ${TUTTI_OBJCOPY} --localize-hidden ${one_object}
 		DEPENDS ${objects}
 		COMMENT "Linking ${name}.o, hidden symbols made local"

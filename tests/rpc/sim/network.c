@@ -22,7 +22,7 @@ void __wrap_tutti_comm_abort(tutti_comm *comm);
 void __wrap_tutti_comm_destroy(tutti_comm *comm);
 int __wrap_tutti_rank(const tutti_comm *comm);
 int __wrap_tutti_size(const tutti_comm *comm);
-tutti_status __wrap_failure_agree(tutti_comm *comm, tutti_status own);
+tutti_status __wrap_libtutti_error_agree(tutti_comm *comm, tutti_status own);
 
 struct tutti_comm {
 	int rank;
@@ -498,7 +498,7 @@ int __wrap_tutti_size(const tutti_comm *comm)
 	return WORLD_RANKS;
 }
 
-tutti_status __wrap_failure_agree(tutti_comm *comm, tutti_status own)
+tutti_status __wrap_libtutti_error_agree(tutti_comm *comm, tutti_status own)
 {
 	(void)comm;
 	return own;
