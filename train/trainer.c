@@ -37,10 +37,10 @@ static tutti_status make_tables(tutti_trainer *trainer, const tutti_model *model
 	trainer->tensors = calloc(params + 1, sizeof *trainer->tensors);
 	trainer->units = calloc(units + 1, sizeof *trainer->units);
 	trainer->step.reports = calloc((size_t)trainer->size, sizeof *trainer->step.reports);
-	trainer->step.events = calloc((size_t)trainer->size, sizeof *trainer->step.events);
+	trainer->step.met = calloc((size_t)trainer->size, sizeof *trainer->step.met);
 	trainer->plan.list = malloc((2 * units + 1) * sizeof *trainer->plan.list);
-	if (!trainer->tensors || !trainer->units || !trainer->step.reports ||
-	    !trainer->step.events || !trainer->plan.list)
+	if (!trainer->tensors || !trainer->units || !trainer->step.reports || !trainer->step.met ||
+	    !trainer->plan.list)
 		return fail_no_memory("a trainer's tables");
 	for (size_t p = 0; p < params; p++)
 		trainer->tensors[p].optimizer = -1;
@@ -301,7 +301,7 @@ void tutti_trainer_destroy(tutti_trainer *trainer)
 	free(trainer->step.reports);
 	free(trainer->shares);
 	free(trainer->other_shares);
-	free(trainer->step.events);
+	free(trainer->step.met);
 	free(trainer->offload_dir);
 	free(trainer->checkpoint_dir);
 	free(trainer->last.groups);

@@ -3,6 +3,7 @@
  * here by few instructions; check.c looks at the others and says what is wrong with them. */
 #include "collectives/api/check.h"
 #include "collectives/api/group.h"
+#include "collectives/api/purpose.h"
 
 #include "collectives/engine/engine.h"
 #include "collectives/plan/plan.h"
@@ -81,6 +82,8 @@ static tutti_status make_call(struct call_args *a, tutti_comm *comm, const tutti
 	last_error_clear();
 	if (!has_plain_arguments(a, pattern, comm, call))
 		TRY(check_arguments(a, comm, call));
+	if (call && !collective_has_root(pattern))
+		a->purpose = purpose_of(call);
 	TRY(comm_enter(comm, collective_name(a->collective)));
 	bool is_collected = group_is_open();
 	tutti_status status = check_operands(a, pattern, comm);

@@ -46,7 +46,8 @@ tutti_status device_prepare_piece(const struct tutti_work *work, int piece, bool
 void device_await(struct engine *e, struct tutti_work *work, void *stream,
 		  const struct io_owner *owner);
 void device_failed(struct engine *e, struct engine_io *io); /* for owner */
-/* A kernel of work has ended. false: not well, and the communicator has failed. */
+/* A kernel of work has ended. false: not well, and the communicator fails, as soon as it is known
+ * which calls differ. */
 bool device_is_well(struct engine *e, const struct tutti_work *work);
 
 #endif

@@ -1,6 +1,6 @@
 /* A call on the device as a task of the engine: its kernel is started in begin, and the engine
  * looks until it has ended. A call that is captured into a graph is over at once. */
-#include "collectives/control/control.h"
+#include "collectives/control/failure.h"
 #include "collectives/device/device_internal.h"
 #include "collectives/engine/task.h"
 
@@ -59,22 +59,15 @@ static tutti_status begin(struct engine *e, struct tutti_work *work)
 	return TUTTI_OK;
 }
 
-/* Kernels of different calls have met. The records of the calls say more than fingerprints. */
-static void explain_mismatch(struct engine *e, const struct tutti_work *work, const char *how)
-{
-	if (e->config.control)
-		control_check(e->config.control,
-			      &(struct control_wait){work->spec.args.sequence, true});
-	engine_fail_in(e, work, TUTTI_ERR_MISMATCH, how);
-}
-
+/* Kernels of different calls have met. The records of the calls say more than fingerprints, and may
+ * have to come from another rank. */
 bool device_is_well(struct engine *e, const struct tutti_work *work)
 {
 	char how[200];
 
 	if (!device_differs(work->spec.device, how, sizeof how))
 		return true;
-	explain_mismatch(e, work, how);
+	engine_lost(e, work, FAILURE_NO_RANK, TUTTI_ERR_MISMATCH, how);
 	return false;
 }
 

@@ -33,7 +33,8 @@ const char *call_in_words(const struct call_summary *n, char *text, size_t text_
 	enum collective c = (enum collective)n->collective, pattern = collective_pattern(c);
 	bool has_dtype = (unsigned)c < COLL_SPLIT && c != COLL_BARRIER;
 	bool has_count = c < COLL_ALL_TO_ALLV || c == COLL_MEM_ALLOC;
-	char op[OPS_NAME_BYTES + 16], count[24] = "", sum[sizeof op + 2] = "", root[24] = "";
+	char op[OPS_NAME_BYTES + 16], count[24] = "", sum[sizeof op + 2] = "", root[24] = "",
+				      purpose[sizeof CALL_PURPOSE + 10] = "";
 
 	if (has_count)
 		snprintf(count, sizeof count, "%s%llu", has_dtype ? ", " : "",
@@ -42,8 +43,10 @@ const char *call_in_words(const struct call_summary *n, char *text, size_t text_
 		snprintf(sum, sizeof sum, ", %s", op_identity_name((uint32_t)n->op, op, sizeof op));
 	if (collective_has_root(pattern))
 		snprintf(root, sizeof root, ", root %d", n->root);
-	snprintf(text, text_bytes, "%s(%s%s%s%s) as #%llu%s", collective_name(c),
+	if (n->purpose)
+		snprintf(purpose, sizeof purpose, CALL_PURPOSE "%u", n->purpose);
+	snprintf(text, text_bytes, "%s(%s%s%s%s) as #%llu%s%s", collective_name(c),
 		 has_dtype ? dtype_name((tutti_dtype)n->dtype) : "", count, sum, root,
-		 (unsigned long long)n->sequence, n->is_on_device ? " on GPUs" : "");
+		 (unsigned long long)n->sequence, n->is_on_device ? " on GPUs" : "", purpose);
 	return text;
 }

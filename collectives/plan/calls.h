@@ -49,6 +49,7 @@ struct call_args {
 	tutti_dtype dtype;
 	tutti_op op;
 	int root;
+	uint32_t purpose;             /* of a call without a root: 0, or purpose.h's            */
 	size_t count;                 /* elements, as the API counts them; v-variants: of all
 	                               * blocks together; all_to_allv: 0                         */
 	const void *send;
@@ -96,6 +97,7 @@ static inline _Bool call_is_later_round(const struct call_args *args)
 /* A call record as people read it: to explain a mismatch and to tell where a rank is. */
 struct call_summary {
 	int collective, dtype, op, root; /* op: its op_identity(), perhaps of another rank */
+	uint32_t purpose;
 	_Bool is_on_device;
 	uint64_t count, sequence;
 };
@@ -107,6 +109,8 @@ static inline const char *collective_name(enum collective collective)
 	return (unsigned)collective < COLL_COUNT ? collective_names[collective] : "?";
 }
 
+/* Before the number of a purpose, which ends the text. */
+#define CALL_PURPOSE " for purpose "
 /* "all_reduce(f32, 1024, sum) as #17"; a number that is no collective is a "?". Returns text. */
 const char *call_in_words(const struct call_summary *summary, char *text, size_t text_bytes);
 

@@ -79,11 +79,16 @@ bool recorders_differ(const struct recorder *a, const struct recorder *b, uint64
 
 struct call_summary call_record_summary(const struct call_record *n, uint64_t sequence)
 {
-	return (struct call_summary){.collective = (int)(n->what >> 48),
+	enum collective c = (enum collective)(n->what >> 48);
+	bool has_root = collective_has_root(collective_pattern(c)) || c >= COLL_SPLIT;
+	uint32_t low = (uint32_t)n->what;
+
+	return (struct call_summary){.collective = (int)c,
 				     .dtype = (int)(n->what >> 40 & 127),
 				     .is_on_device = n->what >> 47 & 1,
 				     .op = (int)n->op,
-				     .root = (int)(uint32_t)n->what,
+				     .root = has_root ? (int)low : 0,
+				     .purpose = has_root ? 0 : low,
 				     .count = n->count,
 				     .sequence = sequence};
 }
@@ -104,8 +109,7 @@ const char *call_record_mismatch(int rank_a, const struct call_record *a, int ra
 		why = "; the counts of the single ranks differ";
 	else if (strcmp(one, other) == 0)
 		why = "; an earlier call differs, too long ago to be shown";
-	snprintf(text, text_bytes,
-		 "The ranks did not make the same call: rank %d called %s, rank %d called %s%s.",
+	snprintf(text, text_bytes, CALL_MISMATCH "rank %d called %s, rank %d called %s%s.",
 		 in_order ? rank_a : rank_b, one, in_order ? rank_b : rank_a, other, why);
 	return text;
 }

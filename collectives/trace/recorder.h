@@ -19,7 +19,8 @@
 
 /* A call record, as it is compared and as it travels; four words. */
 struct call_record {
-	uint64_t what;        /* collective << 48 | is_on_device << 47 | dtype << 40 | root      */
+	uint64_t what;        /* collective << 48 | is_on_device << 47 | dtype << 40 | root, or
+	                       * purpose                                                       */
 	uint32_t op, counts;  /* op_identity(); a hash of the counts of a v-call, or 0           */
 	uint64_t count;
 	uint32_t sequence;    /* its low bits: enough among RECORDER_CALLS                       */
@@ -48,7 +49,7 @@ static inline struct call_record call_record_of(const struct call_args *a, int s
 {
 	struct call_record n = {
 		.what = (uint64_t)a->collective << 48 | (uint64_t)a->is_on_device << 47 |
-			(uint64_t)(a->dtype & 127) << 40 | (uint32_t)a->root,
+			(uint64_t)(a->dtype & 127) << 40 | (uint32_t)a->root | a->purpose,
 		.op = (int)a->op < OPS_FIRST ? (uint32_t)a->op : op_identity(a->op),
 		.count = a->count,
 		.sequence = (uint32_t)a->sequence};
@@ -89,6 +90,7 @@ static inline uint64_t recorder_issued(const struct recorder *recorder)
 bool recorders_differ(const struct recorder *a, const struct recorder *b, uint64_t *sequence);
 
 struct call_summary call_record_summary(const struct call_record *record, uint64_t sequence);
+#define CALL_MISMATCH "The ranks did not make the same call: "
 /* "The ranks did not make the same call: rank 0 called ..., rank 2 called ....". Returns text. */
 const char *call_record_mismatch(int rank_a, const struct call_record *a, int rank_b,
 				 const struct call_record *b, uint64_t sequence, char *text,

@@ -70,10 +70,8 @@ tutti_status failure_mismatch(struct window *w, const struct window_run *run, in
 	char first[128], second[128];
 
 	TRY(board_compare(&w->board)); /* the lines may differ because an earlier call did */
-	return fail(TUTTI_ERR_MISMATCH,
-		    "The ranks did not make the same call: rank %d called %s, "
-		    "rank %d called %s.",
-		    low, call_of(w, run, low, first, sizeof first), high,
+	return fail(TUTTI_ERR_MISMATCH, CALL_MISMATCH "rank %d called %s, rank %d called %s.", low,
+		    call_of(w, run, low, first, sizeof first), high,
 		    call_of(w, run, high, second, sizeof second));
 }
 

@@ -163,33 +163,30 @@ static bool needs(const struct bytes_rank *own, int unit, int param)
 }
 
 /* FSDP: what a unit needs is fetched when it begins, if the unit before did not need it. */
-static uint64_t fetched(const struct bytes_rank *own, uint64_t *fetches)
+static uint64_t fetched(const struct bytes_rank *own)
 {
 	uint64_t bytes = 0;
 
 	for (int i = 1; i < own->begun_count; i++)
-		for (int p = 0; p < PARAMS; p++) {
-			if (!needs(own, own->begun[i], p) || needs(own, own->begun[i - 1], p))
-				continue;
-			bytes += bytes_of(own, p);
-			*fetches += leader(own, p) == p;
-		}
+		for (int p = 0; p < PARAMS; p++)
+			if (needs(own, own->begun[i], p) && !needs(own, own->begun[i - 1], p))
+				bytes += bytes_of(own, p);
 	return bytes;
 }
 
-/* Values, the comparisons of units, and the norm of 184 bytes, within a shard group. */
+/* Values, the step's last comparison of units, of 4 bytes, and the norm, of 184, within a shard
+ * group. */
 uint64_t bytes_of_values(const struct bytes_rank *own)
 {
 	struct bytes_shards s = bytes_shards_of(own);
 	tutti_strategy strategy = own->run->config.strategy;
-	uint64_t others = (uint64_t)(s.size - 1), fetches = 0;
+	uint64_t others = (uint64_t)(s.size - 1);
 
 	if (s.size == 1)
 		return 0;
 	if (strategy == TUTTI_ZERO1 || strategy == TUTTI_ZERO2)
 		return scattered(all_bytes(own), s.size) + 184 * others;
-	return scattered(fetched(own, &fetches), s.size) + 4 * others * (fetches + 1) +
-	       184 * others;
+	return scattered(fetched(own), s.size) + (4 + 184) * others;
 }
 
 uint64_t bytes_of_sums(const struct bytes_rank *own, unsigned axes, uint64_t tied)

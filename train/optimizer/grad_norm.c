@@ -141,7 +141,7 @@ tutti_status norm_sum_of_squares(tutti_trainer *trainer, double *sum, int *bad_p
 		add_pieces(trainer, false, &all);
 	}
 	TRY(trainer_shard_gather(trainer, shares, sizeof *shares));
-	TRY(trainer_meet(trainer));
+	TRY(trainer_meet(trainer, 1, PURPOSE_NONE));
 	for (int r = 0; r < ranks; r++)
 		merge(&all, &shares[r]);
 	TRY(add_others(trainer, &all));

@@ -1,6 +1,7 @@
 /* The trainer's own collectives, with their bytes and waiting times. */
 #include "train/state/trainer_state.h"
 
+#include "collectives/api/purpose.h"
 #include "train/base/base.h"
 
 #include <time.h>
@@ -49,7 +50,7 @@ void trainer_count_reduced(tutti_trainer *trainer, size_t bytes, int ranks, bool
 }
 
 tutti_status trainer_gather(tutti_trainer *trainer, struct bucket *bucket, const char *part,
-			    char *whole)
+			    char *whole, uint32_t purpose)
 {
 	const struct param_span *span = bucket->span;
 	tutti_dtype dtype = trainer->config.param_dtype;
@@ -58,6 +59,7 @@ tutti_status trainer_gather(tutti_trainer *trainer, struct bucket *bucket, const
 			   .stream = bucket->home->stream,
 			   .label = bucket_label(trainer, bucket, &label)};
 
+	purpose_set(&call, purpose);
 	trainer->stats.sent_param_bytes +=
 		gather_bytes(span->elements * dtype_bytes(dtype), trainer->layout.shard_size);
 	trainer->stats.collectives++;
@@ -103,18 +105,52 @@ static tutti_status callers_status(const tutti_trainer *trainer)
 }
 
 /* With HSDP, and on a mesh, a communicator has failed on the ranks of one group, where a rank has
- * died. Other ranks wait for these in groups without a dead rank, and must hear of it. Keeps the
- * last error. */
+ * died. Other ranks wait for these in groups without a dead rank, and must hear of it. After a
+ * mismatch calls on the other communicators match no more. Keeps the last error. */
 static void pass_failure_on(const tutti_trainer *trainer, tutti_status status)
 {
 	const struct home *home = &trainer->homes[0];
 	bool has_groups = trainer->mesh || (home && home->gather && home->replicas);
 
-	if (!has_groups || !has_failed(trainer))
+	if ((!has_groups && status != TUTTI_ERR_MISMATCH) || !has_failed(trainer))
 		return;
 	struct kept_error why = kept_error_of(status);
 	trainer_abort(trainer);
 	kept_error_return(&why);
+}
+
+static const char *purpose_text(const tutti_trainer *trainer, uint32_t purpose, char text[192])
+{
+	uint32_t unit = purpose / 4, pass = purpose % 4;
+
+	if (purpose == PURPOSE_STEP_END)
+		return "the end of the step";
+	if (unit >= (uint32_t)trainer->model.unit_count ||
+	    (pass != UNIT_FORWARD && pass != UNIT_BACKWARD))
+		return "something else";
+	snprintf(text, 192, "the %s of unit '%s'", pass_name((enum unit_pass)pass),
+		 trainer->model.units[unit].name);
+	return text;
+}
+
+/* Names the units, if the call of a shard group has failed because ranks have begun different ones.
+ */
+static bool units_differ(const tutti_trainer *trainer, const char *message)
+{
+	struct rank_purpose calls[2];
+	char first[192], second[192];
+	int base = trainer->rank - trainer->shard_rank;
+
+	if (!purposes_differ(message, calls))
+		return false;
+	fail(TUTTI_ERR_MISMATCH,
+	     "Rank %d is at %s while rank %d is at %s: run the same units in the same order on all "
+	     "ranks.",
+	     job_rank_of(trainer, base + calls[0].rank),
+	     purpose_text(trainer, calls[0].purpose, first),
+	     job_rank_of(trainer, base + calls[1].rank),
+	     purpose_text(trainer, calls[1].purpose, second));
+	return true;
 }
 
 tutti_status group_status(const tutti_trainer *trainer, tutti_status status, enum rank_group group)
@@ -134,6 +170,8 @@ tutti_status group_status(const tutti_trainer *trainer, tutti_status status, enu
 	if (callers_status(trainer) != TUTTI_OK)
 		return tutti_set_error(callers_status(trainer),
 				       tutti_comm_error(trainer->job.comm));
+	if (group == IN_SHARD_GROUP && units_differ(trainer, why.message))
+		return status;
 	if (trainer->config.strategy != TUTTI_HSDP || group == AMONG_PARTS)
 		return fail(status, "%.400s%s", why.message, hint);
 	if (group == IN_SHARD_GROUP)
@@ -410,17 +448,18 @@ tutti_status trainer_shard_gather(tutti_trainer *trainer, void *all, size_t byte
 			   (uint64_t)(trainer->layout.shard_size - 1) * bytes_each);
 }
 
-tutti_status trainer_meet(tutti_trainer *trainer)
+tutti_status trainer_meet(tutti_trainer *trainer, int home, uint32_t purpose)
 {
-	int32_t *all = trainer->step.events;
+	int32_t *all = trainer->step.met;
 	tutti_status status = TUTTI_OK;
 
-	for (int h = 1; h < trainer->home_count && status == TUTTI_OK; h++) {
+	for (int h = home; h < trainer->home_count && status == TUTTI_OK; h++) {
 		tutti_work *work = NULL;
-		tutti_call call = {.work = &work};
+		tutti_call call = {.work = &work, .label = purpose ? "order of units" : NULL};
 		tutti_comm *comm = trainer->homes[h].gather;
 		if (!comm)
 			continue;
+		purpose_set(&call, purpose);
 		status =
 			tutti_all_gather(&all[trainer->shard_rank], all, 1, TUTTI_I32, comm, &call);
 		status = finish_call(trainer, status, &work, IN_SHARD_GROUP);

@@ -56,9 +56,9 @@ tutti_status trainer_broadcast_values(tutti_trainer *trainer, struct home *home,
 
 /* Among the ranks of a shard group. */
 tutti_status trainer_shard_gather(tutti_trainer *trainer, void *all, size_t bytes_each);
-/* On a device only a stream has waited for gathers: if one has failed, so does this call. That of
- * the first home fails in trainer_shard_gather. Uses step.events. */
-tutti_status trainer_meet(tutti_trainer *trainer);
+/* On a device only a stream has waited for gathers: if one of this home or a later one has failed,
+ * so does this call. That of the first home fails in trainer_shard_gather, too. */
+tutti_status trainer_meet(tutti_trainer *trainer, int home, uint32_t purpose);
 /* Messages within a shard group, of any home: tutti_group_begin, sends and receives on the first
  * home's reduce, then this call, which waits for all. */
 tutti_status trainer_messages_end(tutti_trainer *trainer);
@@ -68,9 +68,12 @@ tutti_status trainer_average(tutti_trainer *trainer, struct home *home, float *v
 
 /* Counts a collective on bytes that has started among so many ranks. */
 void trainer_count_reduced(tutti_trainer *trainer, size_t bytes, int ranks, bool is_all);
+/* What the calls of a shard group are for, where ranks compare it (collectives/api/purpose.h): a
+ * unit_event at which values are gathered, or one of these. */
+enum { PURPOSE_NONE, PURPOSE_STEP_END = 3 };
 /* Starts bucket->gathering: each rank's part of the values into whole. */
 tutti_status trainer_gather(tutti_trainer *trainer, struct bucket *bucket, const char *part,
-			    char *whole);
+			    char *whole, uint32_t purpose);
 
 /* The ranks of one of the trainer's own communicators: gather and reduce, replicas, or the mesh's.
  */
@@ -83,7 +86,7 @@ tutti_status trainer_wait(tutti_trainer *trainer, tutti_work **work, enum rank_g
 tutti_status trainer_wait_values(tutti_trainer *trainer, struct bucket *bucket);
 /* Returns status, the result of a call on a communicator of the trainer's own. The message of a
  * failure gives the job's numbers of its ranks, or is the message of the caller's communicator if
- * that has failed. */
+ * that has failed; if purposes differ, it names the units. */
 tutti_status group_status(const tutti_trainer *trainer, tutti_status status, enum rank_group group);
 /* The purpose of a bucket's calls, for traces: "unit h.3", or parameters. Returns label's text. */
 struct bucket_label {

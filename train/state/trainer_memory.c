@@ -209,9 +209,6 @@ tutti_status memory_tables(tutti_trainer *trainer)
 		bucket->part = span_part(bucket->span, trainer->shard_rank);
 		bucket->part_elements = part_elements(&trainer->layout, &trainer->model,
 						      bucket->span, bucket->part);
-		bucket->events = calloc((size_t)trainer->layout.shard_size, sizeof *bucket->events);
-		if (!bucket->events)
-			return fail_no_memory("a trainer's tables");
 	}
 	for (int h = 0; h < trainer->home_count; h++)
 		TRY(plan_pools(trainer, h));
@@ -251,7 +248,6 @@ void memory_free(tutti_trainer *trainer)
 {
 	for (int b = 0; trainer->buckets && b < trainer->layout.span_count; b++) {
 		struct bucket *bucket = &trainer->buckets[b];
-		free(bucket->events);
 		for (int level = 0; level < TREE_LEVELS; level++)
 			if (bucket->levels[level])
 				values_free(bucket->home, bucket->levels[level]);

@@ -35,8 +35,7 @@ struct bucket {
 	char *data;  /* all values, of param_dtype; NULL: not gathered, or the caller's */
 	char *shard; /* if sharded: this rank's part of the values */
 	char *copy;  /* a slot in which the caller's values are on their way, or NULL */
-	tutti_work *checking, *gathering; /* in flight: the ranks' events; (updated) values */
-	int32_t *events;                /* the unit that each rank of the shard group gathers */
+	tutti_work *gathering; /* in flight: (updated) values */
 	bool is_gathered_ahead;                 /* for a unit that has not begun */
 	bool lingers;                   /* its unit has ended: freed unless the next one uses it */
 
@@ -74,9 +73,9 @@ enum step_state {
 
 enum unit_pass { UNIT_NONE, UNIT_FORWARD, UNIT_BACKWARD };
 
-/* Units in the order in which they began. */
+/* Units in the order in which they began, as the numbers of unit_event. */
 struct unit_events {
-	int32_t *list;
+	uint32_t *list;
 	int count, room;
 	int next; /* of a plan: the expected next event */
 };
@@ -142,7 +141,7 @@ struct step_progress {
 	int kept_levels;           /* deterministic = 2: levels of the sum tree; = 1: 1 if gradients
 				    * are kept */
 	uint64_t order;            /* a hash of the step's units so far */
-	int32_t *events;           /* one a rank of the shard group */
+	int32_t *met;              /* for trainer_meet: one a rank of the shard group */
 	double items, batch_items; /* on this rank, of the step and of its first micro-batch */
 	bool is_uneven;            /* micro-batches had unequal items */
 	bool is_given_up;          /* step_give_up ends it */
@@ -249,6 +248,12 @@ static inline char *part_in(const struct bucket *bucket, char *whole, size_t wid
 	bool is_empty = bucket->part.first == bucket->part.last;
 
 	return is_empty ? whole : whole + bucket->part.first * width;
+}
+
+/* The begin of a unit. */
+static inline uint32_t unit_event(int unit, enum unit_pass pass)
+{
+	return (uint32_t)unit * 4 + (uint32_t)pass;
 }
 
 /* "forward" or "backward". */

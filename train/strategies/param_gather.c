@@ -3,18 +3,17 @@
  * The units that begin next are known from the micro-batch before, and their values are gathered
  * while the current unit computes. Forward's last unit is backward's first, so values linger until
  * another unit begins. The order of gathers follows from the order of calls alone, which is the
- * same on all ranks. To check that, a small gather of the unit's number precedes each gather. */
+ * same on all ranks: the purpose of a gather is the unit that begins, and ranks compare it. */
 #include "train/strategies/strategies.h"
 
 #include "train/base/base.h"
 #include "train/model/model.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 static const char GATHERING[] = "Gathering";
 
-enum { EVENT_STEP = -1, MOST_EVENTS = 1 << 16 };
+enum { MOST_EVENTS = 1 << 16 };
 
 static bool unit_uses(const tutti_trainer *trainer, int unit, int span)
 {
@@ -40,89 +39,24 @@ void *param_data(const tutti_trainer *trainer, int param)
 		       : NULL;
 }
 
-static const char *event_name(const tutti_trainer *trainer, int32_t event, char text[192])
-{
-	if (event == EVENT_STEP)
-		return "the end of the step";
-	if (event < 0 || event / 4 >= trainer->model.unit_count || event % 4 > UNIT_BACKWARD)
-		return "something else";
-	snprintf(text, 192, "the %s of unit '%s'", pass_name(event % 4),
-		 trainer->model.units[event / 4].name);
-	return text;
-}
-
-static tutti_status compare_events(tutti_trainer *trainer, const int32_t *events)
-{
-	char own[192], other[192];
-	int me = trainer->shard_rank;
-
-	for (int r = 0; r < trainer->layout.shard_size; r++) {
-		if (events[r] == events[me])
-			continue;
-		int base = trainer->rank - me;
-		fail(TUTTI_ERR_MISMATCH,
-		     "Rank %d is at %s while rank %d is at %s: run the same units in the "
-		     "same order on all ranks.",
-		     job_rank_of(trainer, base + me), event_name(trainer, events[me], own),
-		     job_rank_of(trainer, base + r), event_name(trainer, events[r], other));
-		struct kept_error why = kept_error_of(TUTTI_ERR_MISMATCH);
-		trainer_abort(trainer); /* later gathers would not match */
-		return kept_error_return(&why);
-	}
-	return TUTTI_OK;
-}
-
-static tutti_status exchange_events(tutti_trainer *trainer, int32_t *events, int32_t event,
-				    const char *label, tutti_work **work)
-{
-	tutti_call call = {.work = work, .label = label};
-
-	events[trainer->shard_rank] = event;
-	trainer->stats.sent_other_bytes += (size_t)(trainer->layout.shard_size - 1) * sizeof event;
-	trainer->stats.collectives++;
-	return group_status(trainer,
-			    tutti_all_gather(&events[trainer->shard_rank], events, 1, TUTTI_I32,
-					     trainer->homes[0].gather, &call),
-			    IN_SHARD_GROUP);
-}
-
 tutti_status params_compare_order(tutti_trainer *trainer)
 {
-	tutti_work *work = NULL;
-
-	if (!trainer->layout.by_unit || !trainer->homes[0].gather)
-		return TUTTI_OK;
-	int32_t *events = trainer->step.events;
-	TRY(exchange_events(trainer, events, EVENT_STEP, "order of units", &work));
-	TRY(trainer_wait(trainer, &work, IN_SHARD_GROUP));
-	TRY(compare_events(trainer, events));
-	return trainer_meet(trainer);
+	return trainer->layout.by_unit ? trainer_meet(trainer, 0, PURPOSE_STEP_END) : TUTTI_OK;
 }
 
-static tutti_status bucket_gather(tutti_trainer *trainer, struct bucket *bucket, int32_t event)
+static tutti_status bucket_gather(tutti_trainer *trainer, struct bucket *bucket, uint32_t event)
 {
 	size_t bytes = bucket->span->count * dtype_bytes(trainer->config.param_dtype);
-	struct bucket_label label;
 
 	if (bucket->data)
 		return TUTTI_OK;
 	TRY(pool_take(trainer, &bucket->home->data_pool, bytes, &bucket->data));
-	tutti_status status =
-		exchange_events(trainer, bucket->events, event,
-				bucket_label(trainer, bucket, &label), &bucket->checking);
-	if (status == TUTTI_OK)
-		status = trainer_gather(trainer, bucket, bucket->shard, bucket->data);
-	return bucket_status(trainer, bucket, GATHERING, status);
+	return bucket_status(trainer, bucket, GATHERING,
+			     trainer_gather(trainer, bucket, bucket->shard, bucket->data, event));
 }
 
 static tutti_status bucket_arrive(tutti_trainer *trainer, struct bucket *bucket)
 {
-	bool is_new = bucket->checking != NULL;
-
-	TRY(bucket_status(trainer, bucket, GATHERING,
-			  trainer_wait(trainer, &bucket->checking, IN_SHARD_GROUP)));
-	if (is_new)
-		TRY(compare_events(trainer, bucket->events));
 	return bucket_status(trainer, bucket, GATHERING, trainer_wait_values(trainer, bucket));
 }
 
@@ -163,11 +97,11 @@ tutti_status params_publish(tutti_trainer *trainer)
 }
 
 /* Beyond MOST_EVENTS in a micro-batch nothing is gathered ahead. */
-static tutti_status events_add(struct unit_events *events, int32_t event)
+static tutti_status events_add(struct unit_events *events, uint32_t event)
 {
 	if (events->count == events->room && events->room < MOST_EVENTS) {
 		int room = events->room ? 2 * events->room : 64;
-		int32_t *list = realloc(events->list, (size_t)room * sizeof *list);
+		uint32_t *list = realloc(events->list, (size_t)room * sizeof *list);
 		if (!list)
 			return fail_no_memory("the order of units");
 		events->list = list;
@@ -193,12 +127,12 @@ tutti_status params_expect(tutti_trainer *trainer)
 	return TUTTI_OK;
 }
 
-static bool is_as_planned(const struct unit_events *plan, int32_t event)
+static bool is_as_planned(const struct unit_events *plan, uint32_t event)
 {
 	return plan->next < plan->count && plan->list[plan->next] == event;
 }
 
-static void follow_plan(struct unit_events *plan, int32_t event)
+static void follow_plan(struct unit_events *plan, uint32_t event)
 {
 	for (int i = plan->next; i < plan->count; i++)
 		if (plan->list[i] == event) {
@@ -207,7 +141,7 @@ static void follow_plan(struct unit_events *plan, int32_t event)
 		}
 }
 
-static tutti_status gather_ahead(tutti_trainer *trainer, int32_t event)
+static tutti_status gather_ahead(tutti_trainer *trainer, uint32_t event)
 {
 	const struct unit_events *plan = &trainer->plan;
 	int ahead = units_ahead(&trainer->config, &trainer->model);
@@ -243,7 +177,7 @@ static tutti_status free_lingering(tutti_trainer *trainer, int unit, bool is_as_
 
 tutti_status params_open(tutti_trainer *trainer, int unit, enum unit_pass pass)
 {
-	int32_t event = unit_event(unit, pass);
+	uint32_t event = unit_event(unit, pass);
 	const int *spans = trainer->layout.unit_spans[unit];
 
 	for (const int *s = spans; *s >= 0; s++)

@@ -52,8 +52,8 @@ tutti_status publish_bucket(tutti_trainer *trainer, int b)
 		values = bucket->copy;
 		copy_extern(trainer, bucket, values, true);
 	}
-	tutti_status status =
-		trainer_gather(trainer, bucket, part_in(bucket, values, width), values);
+	tutti_status status = trainer_gather(trainer, bucket, part_in(bucket, values, width),
+					     values, PURPOSE_NONE);
 	if (status != TUTTI_OK)
 		pool_give(trainer, &bucket->home->data_pool, &bucket->copy);
 	return status;

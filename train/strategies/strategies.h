@@ -6,11 +6,6 @@
 
 #include "train/state/trainer_state.h"
 
-static inline int32_t unit_event(int unit, enum unit_pass pass)
-{
-	return unit * 4 + (int32_t)pass;
-}
-
 /* Where the author reads a parameter. NULL: not gathered, or its unit is not open. */
 void *param_data(const tutti_trainer *trainer, int param);
 

@@ -1,15 +1,19 @@
 /* What would break on one GPU or two: a step with an infinity that some rank does not skip, or that
- * names another parameter; an update of the caller's own whose values other ranks do not see. */
+ * names another parameter; an update of the caller's own whose values other ranks do not see; ranks
+ * that run different units, where one hangs or updates. */
 #include "tests/limit.h"
 #include "tests/train/device/device_rank.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
 
 #include "tests/unit.h"
 
 enum { SAMPLES = 8, GPUS = 2 };
+
+static atomic_int say_units; /* ranks whose message names the units that differ */
 
 struct job {
 	tutti_train_config config;
@@ -149,6 +153,45 @@ static void test_own_update(void **state)
 		  (tutti_train_config){.strategy = TUTTI_ZERO2, .param_dtype = TUTTI_BF16}, 0);
 }
 
+/* Rank 1 skips a unit. A begin does not wait for the other rank, so a later call may be the one
+ * that fails; in any case it is one of the step. */
+static void other_units(tutti_comm *comm, void *arg)
+{
+	tutti_status status;
+	struct toy toy;
+
+	begin(&toy, comm, arg);
+	tutti_trainer *t = toy.trainer;
+	CHECK(tutti_micro_batch(t, TUTTI_PASS_LAST, SAMPLES, NULL) == TUTTI_OK);
+	status = TUTTI_OK;
+	for (int u = toy.rank; u < TOY_UNITS && status == TUTTI_OK; u++)
+		if ((status = tutti_forward_begin(t, u)) == TUTTI_OK)
+			status = tutti_forward_end(t, u);
+	for (int u = TOY_UNITS - 1; u >= toy.rank && status == TUTTI_OK; u--)
+		if ((status = tutti_backward_begin(t, u)) == TUTTI_OK)
+			status = tutti_backward_end(t, u);
+	if (status == TUTTI_OK)
+		status = tutti_step(t, &toy_adamw, 1, NULL);
+	if (status == TUTTI_ERR_MISMATCH) {
+		CHECK_MESSAGE("ank 0 is at the forward of unit 'unit.0' while rank 1 is at the "
+			      "forward of unit 'unit.1'");
+		atomic_fetch_add(&say_units, 1);
+	}
+	CHECK(status == TUTTI_ERR_MISMATCH || status == TUTTI_ERR_ABORTED);
+	end(&toy);
+}
+
+static void test_other_units(void **state)
+{
+	(void)state;
+	for (int gpus = 0; gpus <= GPUS; gpus++) {
+		struct job job = {.config = {.strategy = TUTTI_FSDP}, .gpus = gpus};
+		atomic_store(&say_units, 0);
+		assert_int_equal(ranks_with_timeout(2, 20000, other_units, &job), 0);
+		assert_true(atomic_load(&say_units) > 0);
+	}
+}
+
 /* Slots are planned for each GPU, and suffice. */
 static void at_limit(tutti_comm *comm, void *arg)
 {
@@ -252,9 +295,9 @@ static void test_host_trainer(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_skip),         cmocka_unit_test(test_own_update),
-		cmocka_unit_test(test_limit_of_two), cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_host_trainer),
+		cmocka_unit_test(test_other_units), cmocka_unit_test(test_skip),
+		cmocka_unit_test(test_own_update),  cmocka_unit_test(test_limit_of_two),
+		cmocka_unit_test(test_refused),     cmocka_unit_test(test_host_trainer),
 	};
 
 	test_limit(300);

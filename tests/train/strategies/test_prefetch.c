@@ -78,8 +78,8 @@ static unsigned to_gather(int event, unsigned before, unsigned expected)
 	return expected & ~before;
 }
 
-/* A gather is two collectives: of a unit's values, and of what they are gathered for. With replicas
- * a gradient's way to them may begin at any time. */
+/* A gather is one collective: ranks compare what it is for with the call itself. With replicas a
+ * gradient's way to them may begin at any time. */
 static void micro_batch(tutti_trainer *t, const struct run *run, tutti_pass pass, const char *what)
 {
 	int events = pass == TUTTI_PASS_EVAL ? STACK_UNITS : PASSES;
@@ -89,7 +89,7 @@ static void micro_batch(tutti_trainer *t, const struct run *run, tutti_pass pass
 	for (int e = 0; e < events; e++) {
 		unsigned expected = expected_at(e, run->ahead, events);
 		uint64_t had = collectives(t);
-		uint64_t wanted = 2 * count(to_gather(e, before, expected));
+		uint64_t wanted = count(to_gather(e, before, expected));
 		CHECK(begin(t, e) == TUTTI_OK);
 		uint64_t started = collectives(t) - had;
 		if (asked_for(t) != expected || started < wanted ||

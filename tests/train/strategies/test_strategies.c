@@ -380,15 +380,26 @@ static void other_order(tutti_comm *comm, void *arg)
 	}
 	if (status == TUTTI_OK)
 		status = tutti_grads_finish(t, NULL);
-	CHECK_ERROR(status, TUTTI_ERR_MISMATCH, "forward of unit 'h.");
+	CHECK_ERROR(status, TUTTI_ERR_MISMATCH, " is at the forward of unit 'h.2'");
+	CHECK_MESSAGE("ank 1 is at the forward of unit 'h.3'");
+	CHECK_MESSAGE("run the same units in the same order on all ranks");
 	tutti_trainer_destroy(t);
 }
 
+/* Through the window and by messages. */
 static void test_other_order(void **state)
 {
+	static const char *const ways[][2] = {{"1", "shm,tcp"}, {"0", "shm"}, {"0", "tcp"}};
+
 	(void)state;
-	assert_int_equal(ranks_as_threads(2, other_order, NULL), 0);
-	assert_int_equal(ranks_as_threads(3, other_order, NULL), 0);
+	for (int w = 0; w < 3; w++) {
+		setenv("TUTTI_WINDOW", ways[w][0], 1);
+		setenv("TUTTI_TRANSPORTS", ways[w][1], 1);
+		for (int n = 2; n <= 4; n++)
+			assert_int_equal(ranks_with_timeout(n, 10000, other_order, NULL), 0);
+	}
+	unsetenv("TUTTI_WINDOW");
+	unsetenv("TUTTI_TRANSPORTS");
 }
 
 int main(void)
