@@ -2,8 +2,8 @@
 #     tutti          core, transport, cuda, collectives
 #     tutti_rpc      rpc: uses tutti
 #     tutti_train    train: uses tutti and tutti_rpc
-# They show the functions of the public headers (tutti_*). libtutti and libtutti_rpc also show those of core/words/export.h
-# (libtutti_*), under a version that names this release.
+# They show the functions of the public headers (tutti_*). libtutti and libtutti_rpc also show those marked TUTTI_PRIVATE
+# (core/words/export.h; libtutti_*), under a version that names this release.
 find_program(TUTTI_OBJCOPY NAMES objcopy REQUIRED)
 configure_file(cmake/tutti.map.in tutti.map @ONLY)
 

@@ -1,4 +1,4 @@
-/* Functions of libtutti that libtutti_rpc and libtutti_train call, and no program may. They are exported as
+/* Functions of libtutti and libtutti_rpc that our libraries above call, and no program may. They are exported as
  * libtutti_NAME, so that they clash with nothing, with a symbol version that names the release: libraries of
  * different releases refuse to load together. */
 #ifndef CORE_WORDS_EXPORT_H
