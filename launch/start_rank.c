@@ -48,6 +48,25 @@ static void set_input(const struct pipes *p, const struct start *s, bool has_inp
 		dup2(input, STDIN_FILENO);
 }
 
+/* errno of execvp. If no folder of PATH has the program, and one of them may not be entered, execvp
+ * says EACCES; ENOENT tells more. */
+static int start_rank_error(const char *program)
+{
+	const char *path = getenv("PATH"), *end;
+	char file[4096];
+	int error = errno;
+
+	if (error != EACCES || strchr(program, '/') || !path)
+		return error;
+	for (; *path; path = *end ? end + 1 : end) {
+		end = strchrnul(path, ':');
+		snprintf(file, sizeof file, "%.*s/%s", (int)(end - path), path, program);
+		if (access(file, F_OK) == 0)
+			return error;
+	}
+	return ENOENT;
+}
+
 __attribute__((noreturn)) static void become(const struct start *s, const struct pipes *p,
 					     int local, int restart)
 {
@@ -68,7 +87,7 @@ __attribute__((noreturn)) static void become(const struct start *s, const struct
 	signal(SIGPIPE, SIG_DFL);
 	sigprocmask(SIG_SETMASK, s->signals, NULL);
 	execvp(program[0], program);
-	error = errno;
+	error = start_rank_error(program[0]);
 	_exit(write(p->failure[1], &error, sizeof error) == sizeof error ? 127 : 126);
 }
 

@@ -110,6 +110,9 @@ starts 126 ./train.py 'Permission denied; a program in Python is started by its 
 starts 127 prog 'No such file or directory in PATH; the one in this folder is \./prog'
 starts 127 ./script 'No such file or directory; the file is there, but not the interpreter that it names'
 starts 127 no_program 'No such file or directory'
+# Also where a folder of PATH may not be entered, as one in another user's home. (Root may.)
+mkdir -m 0 closed
+PATH=$PATH:$PWD/closed starts 127 no_program 'No such file or directory'
 starts 126 /tmp 'Permission denied'
 
 # ---- wrong values: what to do
