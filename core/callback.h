@@ -25,7 +25,8 @@ struct callback {
 };
 
 /* Prints what happened and aborts. */
-void callback_unwound(const struct callback *callback) TUTTI_PRIVATE(callback_unwound) __attribute__((noreturn, cold));
+void callback_unwound(const struct callback *callback) TUTTI_PRIVATE(callback_unwound)
+	__attribute__((noreturn, cold));
 
 static inline void callback_leave(const struct callback *callback)
 {

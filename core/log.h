@@ -7,7 +7,8 @@
 
 enum log_level { LOG_OFF, LOG_NOTICE, LOG_INFO, LOG_DEBUG };
 
-extern enum log_level log_level TUTTI_PRIVATE(log_level);       /* read and set with log_at and log_set_level only */
+/* Read and set with log_at and log_set_level only. */
+extern enum log_level log_level TUTTI_PRIVATE(log_level);
 
 /* At every init, from the environment; ranks may be threads, hence atomic. */
 static inline void log_set_level(enum log_level level)
@@ -20,7 +21,8 @@ static inline _Bool log_at(enum log_level level)
 	return __builtin_expect(__atomic_load_n(&log_level, __ATOMIC_RELAXED) >= level, 0) != 0;
 }
 
-void log_line(const char *format, ...) TUTTI_PRIVATE(log_line) __attribute__((format(printf, 1, 2), cold));
+void log_line(const char *format, ...) TUTTI_PRIVATE(log_line)
+	__attribute__((format(printf, 1, 2), cold));
 void log_set_rank(int rank);           /* this thread's lines say "rank N" from now on; not if -1 */
 
 #define log_if(level, line, ...)                                                                   \

@@ -46,7 +46,8 @@ tutti_status fail_errno(const char *format, ...) __attribute__((format(printf, 1
 
 #define fail_invalid(...) fail(TUTTI_ERR_INVALID, __VA_ARGS__)
 /* MEMORY: "There is no memory for <format>." */
-tutti_status fail_no_memory(const char *format, ...) TUTTI_PRIVATE(fail_no_memory) __attribute__((format(printf, 1, 2), cold));
+tutti_status fail_no_memory(const char *format, ...) TUTTI_PRIVATE(fail_no_memory)
+	__attribute__((format(printf, 1, 2), cold));
 
 /* Puts before in front of this thread's last message, also of a kept one. Returns status. */
 tutti_status fail_before(tutti_status status, const char *before) __attribute__((cold));
@@ -78,7 +79,8 @@ static inline tutti_status status_said(int64_t number)
 	return status_is_error(number) ? (tutti_status)number : TUTTI_ERR_INTERNAL;
 }
 
-const char *last_error(void) TUTTI_PRIVATE(last_error); /* "" when there is none; this thread's, until its next call */
+/* "" when there is none; this thread's, until its next call. */
+const char *last_error(void) TUTTI_PRIVATE(last_error);
 
 /* Every call begins with it, and nearly always no thread has ever failed. */
 extern atomic_bool something_has_failed;

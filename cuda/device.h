@@ -55,7 +55,8 @@ static inline bool cuda_stream_is_default(CUstream stream)
 }
 /* The device that stream belongs to. The default streams: the one whose context is current in this
  * thread, else that of ptr. INVALID: the stream's context is no primary one. */
-tutti_status cuda_device_of_stream(struct cuda_device **device, CUstream stream, const void *ptr) TUTTI_PRIVATE(cuda_device_of_stream);
+tutti_status cuda_device_of_stream(struct cuda_device **device, CUstream stream, const void *ptr)
+	TUTTI_PRIVATE(cuda_device_of_stream);
 /* The id of the capture that stream takes part in, or 0. INVALID: that one is invalid. Of a default
  * stream between the two below. */
 tutti_status cuda_capture_of(CUstream stream, uint64_t *id);
@@ -67,11 +68,13 @@ tutti_status cuda_capture_of_any(CUstream stream, const void *near, uint64_t *id
 struct cuda_visit {
 	CUstreamCaptureMode mode;
 };
-tutti_status cuda_enter(const struct cuda_device *device, struct cuda_visit *visit) TUTTI_PRIVATE(cuda_enter);
+tutti_status cuda_enter(const struct cuda_device *device, struct cuda_visit *visit)
+	TUTTI_PRIVATE(cuda_enter);
 void cuda_leave(struct cuda_visit *visit) TUTTI_PRIVATE(cuda_leave);
 
 /* Starts a kernel of so many blocks; args is its one parameter. Between enter and leave. */
 tutti_status cuda_launch(const struct cuda_device *device, enum cuda_kernel kernel,
-                         unsigned blocks, CUstream stream, const void *args) TUTTI_PRIVATE(cuda_launch);
+                         unsigned blocks, CUstream stream, const void *args)
+	TUTTI_PRIVATE(cuda_launch);
 
 #endif

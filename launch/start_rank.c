@@ -58,11 +58,15 @@ static int start_rank_error(const char *program)
 
 	if (error != EACCES || strchr(program, '/') || !path)
 		return error;
-	for (; *path; path = *end ? end + 1 : end) {
+	for (;; path = end + 1) {
 		end = strchrnul(path, ':');
-		snprintf(file, sizeof file, "%.*s/%s", (int)(end - path), path, program);
+		/* an empty part is this folder */
+		snprintf(file, sizeof file, "%.*s%s%s", (int)(end - path), path,
+			 end > path ? "/" : "", program);
 		if (access(file, F_OK) == 0)
 			return error;
+		if (!*end)
+			break;
 	}
 	return ENOENT;
 }

@@ -20,12 +20,14 @@ struct rpc_extension {
 /* Of any thread. data, or NULL: there is none yet. */
 void *rpc_extension_data(tutti_rpc *rpc) TUTTI_PRIVATE(rpc_extension_data);
 /* false: there is one already, and e is not used. */
-bool rpc_extension_set(tutti_rpc *rpc, const struct rpc_extension *e) TUTTI_PRIVATE(rpc_extension_set);
+bool rpc_extension_set(tutti_rpc *rpc, const struct rpc_extension *e)
+	TUTTI_PRIVATE(rpc_extension_set);
 /* Of a call that was given timeout_ms: 0: the rpc's; no limit: 0. */
 int rpc_timeout_ms(const tutti_rpc *rpc, int timeout_ms) TUTTI_PRIVATE(rpc_timeout_ms);
 /* INVALID: the call of this name waits, and this thread may not; or its group is open. */
 tutti_status rpc_may_wait(const char *name) TUTTI_PRIVATE(rpc_may_wait);
 /* As tutti_rpc_register, with a name that begins with "tutti.". */
-tutti_status rpc_extension_register(tutti_rpc *rpc, const tutti_rpc_function *function) TUTTI_PRIVATE(rpc_extension_register);
+tutti_status rpc_extension_register(tutti_rpc *rpc, const tutti_rpc_function *function)
+	TUTTI_PRIVATE(rpc_extension_register);
 
 #endif

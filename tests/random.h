@@ -3,6 +3,20 @@
 #define TESTS_RANDOM_H
 
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+/* That of $TEST_SEED, which repeats a run, or another one each second. Printed for the log. */
+static inline uint64_t random_seed(void)
+{
+	const char *text = getenv("TEST_SEED");
+	uint64_t seed = text ? strtoull(text, NULL, 10) : (uint64_t)time(NULL);
+
+	printf("TEST_SEED=%llu\n", (unsigned long long)seed);
+	fflush(stdout);
+	return seed;
+}
 
 static inline uint64_t random_next(uint64_t *state)
 {

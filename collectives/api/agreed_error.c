@@ -5,9 +5,8 @@
  * follows from another rank's and a rank has died. */
 static tutti_status error_without_agreement(const struct kept_error *own, tutti_status status)
 {
-	bool is_cause =
-		own->status != TUTTI_OK &&
-		!(status_is_secondary((tutti_status)own->status) && status == TUTTI_ERR_PEER);
+	bool is_cause = own->status != TUTTI_OK &&
+			!(status_is_secondary(own->status) && status == TUTTI_ERR_PEER);
 
 	return is_cause ? kept_error_return(own) : status;
 }
@@ -22,7 +21,7 @@ tutti_status error_broadcast(tutti_comm *comm, struct kept_error *error, int roo
 		return is_root ? error_without_agreement(error, sent) : sent;
 	if (is_root)
 		return kept_error_return(error);
-	return fail((tutti_status)error->status, "On rank %d: %s", root, error->message);
+	return fail(error->status, "On rank %d: %s", root, error->message);
 }
 
 /* The least number is the cause: first the ranks with an error of their own, then those with a

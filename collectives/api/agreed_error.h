@@ -13,6 +13,7 @@
 tutti_status error_agree(tutti_comm *comm, tutti_status own) TUTTI_PRIVATE(error_agree);
 /* Collective: all ranks return the failure of rank root, which is not OK. Elsewhere its message
  * begins with "On rank 3: ". */
-tutti_status error_broadcast(tutti_comm *comm, struct kept_error *error, int root) TUTTI_PRIVATE(error_broadcast);
+tutti_status error_broadcast(tutti_comm *comm, struct kept_error *error, int root)
+	TUTTI_PRIVATE(error_broadcast);
 
 #endif

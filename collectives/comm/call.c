@@ -91,7 +91,7 @@ static tutti_status call_find_route(struct route_call *c)
 	}
 	c->memory = &memory_host;
 	c->is_selected_for_window = true;
-	c->ending = call && (call->work || call->done) ? HANDLED : WAITS;
+	c->ending = call && (call->work || call->done) ? ROUTE_HANDLED : ROUTE_WAITS;
 	c->route = call && route_alone.serves(c) ? &route_alone : &route_window;
 	return TUTTI_OK;
 }
@@ -126,11 +126,11 @@ tutti_status comm_call_alone(struct tutti_comm *comm, struct call_args *args,
 
 /* A send or recv uses no sequence number of the communicator's: which message it is among the
  * trace's operations is its number there. */
-static void trace_message(struct tutti_comm *comm, struct task_spec *spec, enum ending ending,
+static void trace_message(struct tutti_comm *comm, struct task_spec *spec, enum route_ending ending,
 			  const tutti_call *call)
 {
 	const struct call_args *args = &spec->args;
-	unsigned flags = ending == WAITS ? 0 : TRACE_IS_ASYNC;
+	unsigned flags = ending == ROUTE_WAITS ? 0 : TRACE_IS_ASYNC;
 	uint64_t number = atomic_load_explicit(&comm->calls.trace->issued, memory_order_relaxed);
 
 	if (args->is_grouped)
@@ -171,7 +171,7 @@ static void trace_captured(struct tutti_comm *comm, const struct task_spec *cons
 {
 	for (size_t i = n; i-- > 1;) {
 		struct task_spec spec = *messages[i];
-		trace_message(comm, &spec, HANDLED, call);
+		trace_message(comm, &spec, ROUTE_HANDLED, call);
 		trace_began(&spec.trace);
 		trace_ended_late(&spec.trace, false);
 	}
@@ -180,7 +180,7 @@ static void trace_captured(struct tutti_comm *comm, const struct task_spec *cons
 tutti_status comm_call_captured(struct tutti_comm *comm, const struct task_spec *const *messages,
 				size_t n, const tutti_call *call)
 {
-	struct route_call c = {.comm = comm, .call = call, .ending = HANDLED};
+	struct route_call c = {.comm = comm, .call = call, .ending = ROUTE_HANDLED};
 	struct task_spec spec = *messages[0];
 	bool by_kernels = captures_kernels(comm, call->stream);
 
@@ -199,7 +199,7 @@ tutti_status comm_call_captured(struct tutti_comm *comm, const struct task_spec 
 	tutti_status status = engine_status(comm->engine);
 	if (status == TUTTI_OK) {
 		trace_captured(comm, messages, n, call);
-		trace_message(comm, &spec, HANDLED, call);
+		trace_message(comm, &spec, ROUTE_HANDLED, call);
 		status = route_submit(comm, &c, &spec);
 	}
 	comm_leave(comm);
@@ -223,7 +223,7 @@ tutti_status comm_call_message(struct tutti_comm *comm, struct task_spec *spec,
 	tutti_status status = engine_status(comm->engine);
 	if (status == TUTTI_OK) {
 		trace_message(comm, spec, c.ending, call);
-		if (c.ending == WAITS) {
+		if (c.ending == ROUTE_WAITS) {
 			comm_begin_wait(comm);
 			status = engine_run(comm->engine, spec);
 		} else {

@@ -5,11 +5,11 @@
 
 #include "core/memory/ops.h"
 
-static enum ending route_ending_of(const tutti_call *call, const struct memory_kind *memory)
+static enum route_ending route_ending_of(const tutti_call *call, const struct memory_kind *memory)
 {
 	if (call && (call->work || call->done))
-		return HANDLED;
-	return call && memory->stream_check ? IN_STREAM : WAITS;
+		return ROUTE_HANDLED;
+	return call && memory->stream_check ? ROUTE_IN_STREAM : ROUTE_WAITS;
 }
 
 bool route_goes_into_graph(const tutti_call *call)
@@ -108,7 +108,7 @@ static void route_note_in_trace(struct tutti_comm *comm, const struct route_call
 	unsigned by = spec->plan             ? (unsigned)plan_cache_index(c->algorithm)
 		      : c->route->by_kernels ? TRACE_BY_DEVICE
 					     : TRACE_BY_WINDOW;
-	unsigned flags = c->ending == WAITS ? 0 : TRACE_IS_ASYNC;
+	unsigned flags = c->ending == ROUTE_WAITS ? 0 : TRACE_IS_ASYNC;
 
 	if (c->call && c->call->label)
 		trace_label(comm->calls.trace, c->call->label);
@@ -132,7 +132,7 @@ tutti_status route_describe(struct tutti_comm *comm, const struct route_call *c,
 						: by_kernels ? "device"
 							     : "window",
 				   .device = by_kernels ? comm->device : NULL,
-				   .is_in_stream = c->ending == IN_STREAM,
+				   .is_in_stream = c->ending == ROUTE_IN_STREAM,
 				   .direct_kind = comm->reach.direct_kind,
 				   .timeout_ms = comm_timeout_ms(comm, c->call)};
 	if (c->call) {
@@ -157,7 +157,7 @@ tutti_status route_submit(struct tutti_comm *comm, const struct route_call *c,
 	tutti_status status = TUTTI_OK;
 
 	TRY(engine_submit(comm->engine, spec, &work));
-	if (c->ending == IN_STREAM && !is_in_stream)
+	if (c->ending == ROUTE_IN_STREAM && !is_in_stream)
 		status = work_wait_stream(work, spec->stream_kind, spec->stream);
 	if (status != TUTTI_OK)
 		engine_fail_stream(comm->engine, status, spec->name);
@@ -172,7 +172,7 @@ tutti_status route_start(struct tutti_comm *comm, const struct route_call *c,
 			 const struct task_spec *spec)
 {
 	route_take_number(comm, c);
-	if (c->ending != WAITS)
+	if (c->ending != ROUTE_WAITS)
 		return route_submit(comm, c, spec);
 	comm_begin_wait(comm);
 	return engine_run(comm->engine, spec);

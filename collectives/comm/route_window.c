@@ -42,7 +42,7 @@ static tutti_status route_begin_window(struct tutti_comm *comm, const struct rou
 {
 	struct task_spec spec;
 
-	if (c->ending == WAITS && route_is_plain(c)) {
+	if (c->ending == ROUTE_WAITS && route_is_plain(c)) {
 		route_take_number(comm, c);
 		comm_begin_wait(comm);
 		return engine_run_window(comm->engine, c->args, comm_timeout_ms(comm, c->call));

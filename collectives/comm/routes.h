@@ -18,10 +18,10 @@
 	X(messages) /* route_plan.c: a plan of messages                              */
 
 /* How a call ends for its caller. */
-enum ending {
-	WAITS,     /* it returns when it is over; from comm_begin_wait on it waits for that */
-	IN_STREAM, /* it returns at once, and the later work of its stream waits            */
-	HANDLED,   /* it returns at once, and a handle or a callback says the rest          */
+enum route_ending {
+	ROUTE_WAITS,     /* it returns when it is over; from comm_begin_wait on it waits for that */
+	ROUTE_IN_STREAM, /* it returns at once, and the later work of its stream waits            */
+	ROUTE_HANDLED,   /* it returns at once, and a handle or a callback says the rest          */
 };
 
 /* A call that is being issued. */
@@ -34,7 +34,7 @@ struct route_call {
 	const struct algorithm *algorithm; /* NULL: the window's, or none                    */
 	const struct memory_kind *memory;  /* of its buffers                                 */
 	const struct memory_kind *stream_kind; /* NULL: it is in no stream's order           */
-	enum ending ending;
+	enum route_ending ending;
 	struct call_record record; /* as the communicator's next call                        */
 };
 

@@ -96,8 +96,8 @@ const char *control_missing(struct control *control, uint64_t sequence, char *te
 /* The failure that this rank has found on the board, or NULL. */
 const struct failure *control_found(struct control *control);
 
-/* From any thread. This rank's communicator has failed, with so many collectives that were not done:
- * the others are told, with what was decided before if anything was. */
+/* From any thread. This rank's communicator has failed, with so many collectives that were not
+ * done: the others are told, with what was decided before if anything was. */
 void control_fail(struct control *control, const struct failure *failure, int pending);
 
 /* The first failure that rank knew of, which is gone, becomes the job's (job.h). */

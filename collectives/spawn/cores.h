@@ -1,6 +1,6 @@
 /* Cores for the ranks of a job, as tuttirun deals them. */
-#ifndef SPAWN_CORES_H
-#define SPAWN_CORES_H
+#ifndef COLLECTIVES_SPAWN_CORES_H
+#define COLLECTIVES_SPAWN_CORES_H
 
 struct cores;
 

@@ -1,6 +1,6 @@
 /* Signals from outside that would end this process: while it has ranks they end those first. */
-#ifndef SPAWN_OUTSIDE_H
-#define SPAWN_OUTSIDE_H
+#ifndef COLLECTIVES_SPAWN_OUTSIDE_H
+#define COLLECTIVES_SPAWN_OUTSIDE_H
 
 #include <tutti/tutti.h>
 

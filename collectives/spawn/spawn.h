@@ -1,6 +1,6 @@
 /* A job of tutti_spawn: the processes that it has forked, from the first to the last one's end. */
-#ifndef SPAWN_SPAWN_H
-#define SPAWN_SPAWN_H
+#ifndef COLLECTIVES_SPAWN_SPAWN_H
+#define COLLECTIVES_SPAWN_SPAWN_H
 
 #include "collectives/spawn/cores.h"
 #include "collectives/spawn/outside.h"

@@ -1,6 +1,6 @@
 /* One connection of the server, before and after it has become a rank. Never blocks. */
-#ifndef RENDEZVOUS_CALLER_H
-#define RENDEZVOUS_CALLER_H
+#ifndef CORE_JOIN_CALLER_H
+#define CORE_JOIN_CALLER_H
 
 #include "core/admission.h"
 #include "core/auth.h"

@@ -1,7 +1,7 @@
 /* A rank's way to the meeting: finding the server, proving the secret, saying which rank this
  * is. */
-#ifndef RENDEZVOUS_FIND_SERVER_H
-#define RENDEZVOUS_FIND_SERVER_H
+#ifndef CORE_JOIN_FIND_SERVER_H
+#define CORE_JOIN_FIND_SERVER_H
 
 #include "core/join/wire.h"
 

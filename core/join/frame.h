@@ -8,8 +8,8 @@
  *     WELCOME   server -> rank   u64 comm_id[2]                  all ranks have joined
  *     ANSWER    server -> rank   all ranks' records
  *     FAILURE   server -> rank   why it failed                   value: its status */
-#ifndef RENDEZVOUS_FRAME_H
-#define RENDEZVOUS_FRAME_H
+#ifndef CORE_JOIN_FRAME_H
+#define CORE_JOIN_FRAME_H
 
 #include "core/clock.h"
 

@@ -1,6 +1,6 @@
 /* The variables that launchers set: a table with a row for each. */
-#ifndef RENDEZVOUS_LAUNCHER_H
-#define RENDEZVOUS_LAUNCHER_H
+#ifndef CORE_JOIN_LAUNCHER_H
+#define CORE_JOIN_LAUNCHER_H
 
 #include "core/join/rendezvous.h"
 

@@ -1,7 +1,7 @@
 /* The state of a meeting, as its server knows it: which ranks have come, what they gave in this
  * round, and why it has failed. Pure state: no sockets, no clock; the caller brings the time. */
-#ifndef RENDEZVOUS_MEETING_H
-#define RENDEZVOUS_MEETING_H
+#ifndef CORE_JOIN_MEETING_H
+#define CORE_JOIN_MEETING_H
 
 #include "core/status.h"
 

@@ -1,6 +1,6 @@
 /* Where ranks meet, as text: URLs, addresses of this machine, the hosts of a list. */
-#ifndef RENDEZVOUS_PLACE_H
-#define RENDEZVOUS_PLACE_H
+#ifndef CORE_JOIN_PLACE_H
+#define CORE_JOIN_PLACE_H
 
 #include "core/join/rendezvous.h"
 

@@ -1,7 +1,7 @@
 /* How ranks find each other: which rank this is (from the launcher's environment or a config), and
  * one meeting place in which all ranks exchange small records before there is a communicator. */
-#ifndef RENDEZVOUS_RENDEZVOUS_H
-#define RENDEZVOUS_RENDEZVOUS_H
+#ifndef CORE_JOIN_RENDEZVOUS_H
+#define CORE_JOIN_RENDEZVOUS_H
 
 #include "core/env.h"
 

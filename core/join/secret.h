@@ -1,7 +1,7 @@
 /* Where the key of a meeting comes from: the job's secret; or, on one machine, rank 0's word to
  * processes of the same user; or, when TUTTI_INSECURE=1 says so, nowhere. */
-#ifndef RENDEZVOUS_SECRET_H
-#define RENDEZVOUS_SECRET_H
+#ifndef CORE_JOIN_SECRET_H
+#define CORE_JOIN_SECRET_H
 
 #include "core/join/rendezvous.h"
 #include "core/join/server.h"

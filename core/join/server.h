@@ -1,7 +1,7 @@
 /* The server of one meeting: a thread that accepts, checks and serves the ranks, and ends by
  * itself. */
-#ifndef RENDEZVOUS_SERVER_H
-#define RENDEZVOUS_SERVER_H
+#ifndef CORE_JOIN_SERVER_H
+#define CORE_JOIN_SERVER_H
 
 #include "core/status.h"
 

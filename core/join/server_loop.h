@@ -1,7 +1,7 @@
 /* The work of a meeting's server, turn by turn, without its thread (server.c), so that a test
  * can take the turns itself. */
-#ifndef RENDEZVOUS_SERVER_LOOP_H
-#define RENDEZVOUS_SERVER_LOOP_H
+#ifndef CORE_JOIN_SERVER_LOOP_H
+#define CORE_JOIN_SERVER_LOOP_H
 
 #include "core/long_wait.h"
 #include "core/join/caller.h"

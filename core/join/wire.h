@@ -1,7 +1,7 @@
 /* A rank's way to the server of its meeting: a socket, and TLS over it where the job has that.
  * Each call waits until it is done or its deadline is over; PEER: the other end is gone. */
-#ifndef RENDEZVOUS_WIRE_H
-#define RENDEZVOUS_WIRE_H
+#ifndef CORE_JOIN_WIRE_H
+#define CORE_JOIN_WIRE_H
 
 #include "core/auth.h"
 #include "core/tls.h"

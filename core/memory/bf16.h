@@ -1,8 +1,8 @@
 /* f32 to bf16 by the instructions of AVX512-BF16. They round to the nearest, ties to even, whatever
  * the floating point unit is set to, but flush subnormal numbers to zero and keep the payloads of
  * NaNs: vectors that have either are for other code. */
-#ifndef MEMORY_BF16_H
-#define MEMORY_BF16_H
+#ifndef CORE_MEMORY_BF16_H
+#define CORE_MEMORY_BF16_H
 
 #if defined(__AVX512BF16__) && defined(__AVX512BW__) && defined(__AVX512DQ__)
 

@@ -1,7 +1,7 @@
 /* Device memory as a dma-buf: a descriptor by which the kernel gives another device, such as an
  * RDMA adapter, a way to it. */
-#ifndef MEMORY_DMA_BUF_H
-#define MEMORY_DMA_BUF_H
+#ifndef CORE_MEMORY_DMA_BUF_H
+#define CORE_MEMORY_DMA_BUF_H
 
 #include <tutti/tutti.h>
 

@@ -1,6 +1,6 @@
 /* The element types: sizes and names. */
-#ifndef MEMORY_DTYPE_H
-#define MEMORY_DTYPE_H
+#ifndef CORE_MEMORY_DTYPE_H
+#define CORE_MEMORY_DTYPE_H
 
 #include "core/words/export.h"
 
@@ -20,7 +20,8 @@ static inline size_t dtype_bytes(tutti_dtype dtype)
 	return (unsigned)dtype < DTYPE_COUNT ? dtype_sizes[dtype] : 0;
 }
 
-const char *dtype_name(tutti_dtype dtype) TUTTI_PRIVATE(dtype_name);     /* "f32", "bf16", "f8_e4m3", ... */
+/* "f32", "bf16", "f8_e4m3", ... */
+const char *dtype_name(tutti_dtype dtype) TUTTI_PRIVATE(dtype_name);
 bool dtype_is_float(tutti_dtype dtype);
 
 #endif

@@ -1,7 +1,7 @@
 /* f16 to f32 and back by instructions of x86: 4, 8 or 16 numbers at a time (16, 32, 64 bytes of
  * f32). */
-#ifndef MEMORY_F16C_H
-#define MEMORY_F16C_H
+#ifndef CORE_MEMORY_F16C_H
+#define CORE_MEMORY_F16C_H
 
 #ifdef __F16C__
 

@@ -2,8 +2,8 @@
  * thread that has set its own otherwise (a program that flushes subnormals, one that looks for
  * NaNs) would get other bits than the other ranks, or a signal; so it is set for as long as a
  * reduction runs. Looking costs about five cycles. */
-#ifndef MEMORY_FLOAT_UNIT_H
-#define MEMORY_FLOAT_UNIT_H
+#ifndef CORE_MEMORY_FLOAT_UNIT_H
+#define CORE_MEMORY_FLOAT_UNIT_H
 
 #include <stdint.h>
 

@@ -3,8 +3,8 @@
  * alloc, free, copy and reduce of a kind are posted on a queue, like a transport's sends, and
  * finish then or later. Host memory finishes at once. A queue belongs to one engine and is used
  * under its lock. */
-#ifndef MEMORY_MEMORY_H
-#define MEMORY_MEMORY_H
+#ifndef CORE_MEMORY_MEMORY_H
+#define CORE_MEMORY_MEMORY_H
 
 #include "core/words/export.h"
 
@@ -119,7 +119,7 @@ extern const struct memory_kind memory_host TUTTI_PRIVATE(memory_host);
 tutti_status memory_register(const struct memory_kind *kind);
 const struct memory_kind *memory_kind(int id);             /* NULL: not registered           */
 
-extern atomic_int memory_others TUTTI_PRIVATE(memory_others);                           /* kinds but host                 */
+extern atomic_int memory_others TUTTI_PRIVATE(memory_others); /* kinds but host */
 const struct memory_kind *memory_of_others(const void *ptr) TUTTI_PRIVATE(memory_of_others);
 
 /* The kind that ptr belongs to: host if no other claims it. NULL is host. Every call looks. */

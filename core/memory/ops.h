@@ -3,8 +3,8 @@
  * Created ones (a caller's function, or a scaled sum) lie in one bounded table of the process. Any
  * thread may create, destroy and look up at any time; lookups take no lock. A number finds its op
  * until the op is destroyed, and beyond that as long as a call holds it. */
-#ifndef MEMORY_OPS_H
-#define MEMORY_OPS_H
+#ifndef CORE_MEMORY_OPS_H
+#define CORE_MEMORY_OPS_H
 
 #include "core/words/export.h"
 

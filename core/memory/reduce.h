@@ -13,8 +13,8 @@
  * the element, whatever the buffers are. None of the rules of NaNs, widening and averages applies
  * to it. It is called by the thread that moves the call on, by several at once on different
  * communicators, under locks: it may call nothing of Tutti. */
-#ifndef MEMORY_REDUCE_H
-#define MEMORY_REDUCE_H
+#ifndef CORE_MEMORY_REDUCE_H
+#define CORE_MEMORY_REDUCE_H
 
 #include <tutti/tutti.h>
 

@@ -2,8 +2,8 @@
  *
  * Accumulators: f32 for floats of 16 and 8 bits, for others the type itself. No pointer is aligned.
  */
-#ifndef MEMORY_REDUCE_KERNELS_H
-#define MEMORY_REDUCE_KERNELS_H
+#ifndef CORE_MEMORY_REDUCE_KERNELS_H
+#define CORE_MEMORY_REDUCE_KERNELS_H
 
 #include "core/memory/ops.h"
 #include "core/memory/reduce.h"

@@ -11,8 +11,8 @@
  * f8_e4m3 is the OCP format that others call float8_e4m3fn: its largest number is 448, and what
  * rounds beyond (more than 464, infinities too) becomes NaN, as PyTorch's and ml_dtypes'
  * conversions have it, so that an overflow is seen; it does not saturate. */
-#ifndef MEMORY_SMALL_FLOAT_H
-#define MEMORY_SMALL_FLOAT_H
+#ifndef CORE_MEMORY_SMALL_FLOAT_H
+#define CORE_MEMORY_SMALL_FLOAT_H
 
 #include <stdint.h>
 #include <string.h>

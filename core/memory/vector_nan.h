@@ -1,8 +1,8 @@
 /* Whether there is a NaN among two vectors, 16, 32 or 64 bytes each, of f32 or f64: one comparison
  * finds it in either, where making NaNs canonical takes three instructions a vector. Without such
  * instructions the answer is yes. */
-#ifndef MEMORY_VECTOR_NAN_H
-#define MEMORY_VECTOR_NAN_H
+#ifndef CORE_MEMORY_VECTOR_NAN_H
+#define CORE_MEMORY_VECTOR_NAN_H
 
 #include <stdbool.h>
 

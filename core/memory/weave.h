@@ -4,8 +4,8 @@
  * keeps a core waiting: its prefetchers look ahead within a page only, and for each stream alone.
  * With several streams, and work in near memory between them, more lines are on their way at any
  * time. A piece took 0.8 of the time (docs/measurements). */
-#ifndef MEMORY_WEAVE_H
-#define MEMORY_WEAVE_H
+#ifndef CORE_MEMORY_WEAVE_H
+#define CORE_MEMORY_WEAVE_H
 
 #include "core/memory/reduce_kernels.h"
 

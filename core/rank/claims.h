@@ -1,6 +1,6 @@
 /* Cores that a living job has bound its ranks to: no other one binds ranks to them. */
-#ifndef SPAWN_RANK_CLAIMS_H
-#define SPAWN_RANK_CLAIMS_H
+#ifndef CORE_RANK_CLAIMS_H
+#define CORE_RANK_CLAIMS_H
 
 /* Claims a name until the process ends or closes the descriptor, which is returned; -1: another
  * process has it. All users of a network namespace see each other's claims. */

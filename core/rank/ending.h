@@ -1,6 +1,6 @@
 /* How a rank has ended, in numbers and in words, and how long ranks have to end. */
-#ifndef SPAWN_RANK_ENDING_H
-#define SPAWN_RANK_ENDING_H
+#ifndef CORE_RANK_ENDING_H
+#define CORE_RANK_ENDING_H
 
 #include <signal.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* A port where the ranks of a new job meet, and a secret by which they know each other: no other
  * job of this machine has them. */
-#ifndef SPAWN_RANK_FRESH_H
-#define SPAWN_RANK_FRESH_H
+#ifndef CORE_RANK_FRESH_H
+#define CORE_RANK_FRESH_H
 
 #define FRESH_SECRET_BYTES 65    /* 256 random bits in hexadecimal */
 

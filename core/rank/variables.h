@@ -1,7 +1,7 @@
 /* The environment variables by which a process learns which rank it is, in torchrun's names where
  * it has one. */
-#ifndef SPAWN_RANK_VARIABLES_H
-#define SPAWN_RANK_VARIABLES_H
+#ifndef CORE_RANK_VARIABLES_H
+#define CORE_RANK_VARIABLES_H
 
 #include <stdbool.h>
 #include <sys/types.h>

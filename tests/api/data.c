@@ -265,27 +265,7 @@ static __int128 widen(uint64_t bits, tutti_dtype dtype)
 
 static uint64_t combine(uint64_t x, uint64_t y, tutti_dtype dtype, tutti_op op)
 {
-	bool less = widen(x, dtype) < widen(y, dtype);
-	switch (op) { /* without a default: an op that has no case does not compile */
-	case TUTTI_SUM:
-	case TUTTI_AVG:
-		return x + y;
-	case TUTTI_PROD:
-		return x * y;
-	case TUTTI_MIN:
-		return less ? x : y;
-	case TUTTI_MAX:
-		return less ? y : x;
-	case TUTTI_BAND:
-		return x & y;
-	case TUTTI_BOR:
-		return x | y;
-	case TUTTI_BXOR:
-		return x ^ y;
-	case TUTTI_OP_MAX_:
-		break;
-	}
-	twin_lacks_op(op);
+	return twin_combine(x, y, widen(x, dtype) < widen(y, dtype), op);
 }
 
 static uint64_t expect_integer(const struct data *d, size_t i)

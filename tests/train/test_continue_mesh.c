@@ -23,7 +23,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "tests/unit.h"
 
@@ -346,9 +345,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_ddp), cmocka_unit_test(test_hsdp),
 					   cmocka_unit_test(test_shadows),
 					   cmocka_unit_test(test_sharded)};
-	const char *text = getenv("TEST_SEED");
 
-	seed = draws = text ? strtoull(text, NULL, 10) : (uint64_t)time(NULL);
-	print_message("TEST_SEED=%llu\n", (unsigned long long)seed);
+	seed = draws = random_seed();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,8 @@
 /* The buffers of a call that hands blocks over one by one. A thread keeps those of its last call,
  * up to BLOCK_KEPT_BYTES, until it ends: fresh pages cost as much as a copy. A call inside of fn
  * finds none, and has its own. */
-#ifndef PARALLEL_BLOCK_BUFFERS_H
-#define PARALLEL_BLOCK_BUFFERS_H
+#ifndef TRAIN_BLOCKS_BLOCK_BUFFERS_H
+#define TRAIN_BLOCKS_BLOCK_BUFFERS_H
 
 #include <tutti/tutti.h>
 

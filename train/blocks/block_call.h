@@ -1,7 +1,7 @@
 /* The common parts of tutti_all_gather_each and tutti_reduce_scatter_each: arguments, the caller's
  * function, the collectives that they are made of, and the first failure. */
-#ifndef PARALLEL_BLOCK_CALL_H
-#define PARALLEL_BLOCK_CALL_H
+#ifndef TRAIN_BLOCKS_BLOCK_CALL_H
+#define TRAIN_BLOCKS_BLOCK_CALL_H
 
 #include "train/base/base.h"
 

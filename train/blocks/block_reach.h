@@ -1,7 +1,7 @@
 /* Whether all ranks reach all blocks where they are, in memory of tutti_mem_alloc: then nothing is
  * copied. */
-#ifndef PARALLEL_BLOCK_REACH_H
-#define PARALLEL_BLOCK_REACH_H
+#ifndef TRAIN_BLOCKS_BLOCK_REACH_H
+#define TRAIN_BLOCKS_BLOCK_REACH_H
 
 #include "train/blocks/block_call.h"
 

@@ -55,8 +55,7 @@ tutti_status gathered_step(struct tutti_data_parallel *dp, tutti_data_parallel_i
 	kept_error_note(&why, replica_end_grads(trainer));
 	if (why.status != TUTTI_OK) {
 		step_give_up(trainer, &why); /* the trainer is alone, and calls this rank 0 */
-		return fail((tutti_status)why.status, "Nothing was updated in this step. %s",
-			    why.message);
+		return fail(why.status, "Nothing was updated in this step. %s", why.message);
 	}
 	TRY(tutti_step(trainer, dp->groups, dp->num_groups, &info->step));
 	info->loss = loss_sum / items;

@@ -124,8 +124,8 @@ tutti_status replicas_failure(const struct tutti_data_parallel *dp, int count)
 		const struct kept_error *failure = &dp->replicas[r].failure;
 		if (failure->status == TUTTI_OK)
 			continue;
-		bool is_cause = first && status_is_secondary((tutti_status)first->status) &&
-				!status_is_secondary((tutti_status)failure->status);
+		bool is_cause = first && status_is_secondary(first->status) &&
+				!status_is_secondary(failure->status);
 		first = !first || is_cause ? failure : first;
 	}
 	return first ? kept_error_return(first) : TUTTI_OK;

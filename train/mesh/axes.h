@@ -1,7 +1,7 @@
 /* The axes of a mesh: names and sizes, which rank lies where, and the text "dp=2,tp=4". Plain
  * values without communication: tuttirun and tools are compiled with this file, too. */
-#ifndef PARALLEL_AXES_H
-#define PARALLEL_AXES_H
+#ifndef TRAIN_MESH_AXES_H
+#define TRAIN_MESH_AXES_H
 
 #include <stdbool.h>
 #include <stddef.h>

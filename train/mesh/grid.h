@@ -1,7 +1,7 @@
 /* A mesh as a table of ranks: the last axis from left to right, a line for each place on the
  * others. tuttirun and tools are compiled with this file, too. */
-#ifndef PARALLEL_GRID_H
-#define PARALLEL_GRID_H
+#ifndef TRAIN_MESH_GRID_H
+#define TRAIN_MESH_GRID_H
 
 #include "train/mesh/axes.h"
 

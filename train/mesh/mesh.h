@@ -1,6 +1,6 @@
 /* The parts of a mesh that the trainer and tutti_mesh_continue need. */
-#ifndef PARALLEL_MESH_H
-#define PARALLEL_MESH_H
+#ifndef TRAIN_MESH_MESH_H
+#define TRAIN_MESH_MESH_H
 
 #include "train/mesh/axes.h"
 

@@ -1,6 +1,6 @@
 /* A pipeline: this rank's lists of actions, and the buffers of messages in and out. */
-#ifndef PARALLEL_PIPELINE_H
-#define PARALLEL_PIPELINE_H
+#ifndef TRAIN_PIPELINE_PIPELINE_H
+#define TRAIN_PIPELINE_PIPELINE_H
 
 #include "train/pipeline/schedule/schedule.h"
 #include "train/base/base.h"

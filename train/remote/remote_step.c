@@ -52,8 +52,8 @@ static const struct remote_peer *cause_of(const struct remote_peers *peers)
 		const struct remote_peer *peer = &peers->each[i];
 		if (peer->failure.status == TUTTI_OK)
 			continue;
-		if (!cause || (status_is_secondary((tutti_status)cause->failure.status) &&
-			       !status_is_secondary((tutti_status)peer->failure.status)))
+		if (!cause || (status_is_secondary(cause->failure.status) &&
+			       !status_is_secondary(peer->failure.status)))
 			cause = peer;
 	}
 	return cause;
@@ -61,8 +61,8 @@ static const struct remote_peer *cause_of(const struct remote_peers *peers)
 
 static tutti_status no_rank_updated(const struct remote_peer *cause)
 {
-	return fail((tutti_status)cause->failure.status,
-		    "tutti_rpc_context_step: no rank has updated: %s", cause->failure.message);
+	return fail(cause->failure.status, "tutti_rpc_context_step: no rank has updated: %s",
+		    cause->failure.message);
 }
 
 /* Digits of sums that other ranks have sent are added without a look at each. */
@@ -186,7 +186,7 @@ static tutti_status update(struct remote_step *step)
 		return TUTTI_OK;
 	list_ranks(step->peers, true, done, sizeof done);
 	list_ranks(step->peers, false, other, sizeof other);
-	return fail((tutti_status)cause->failure.status,
+	return fail(cause->failure.status,
 		    "tutti_rpc_context_step: ranks that have updated: %s; ranks that failed, "
 		    "died or left, and may have updated: %s; rank %d: %s",
 		    done, other, cause->rank, cause->failure.message);

@@ -1,6 +1,6 @@
 /* How many descriptors this process has open, with one for the look itself. */
-#ifndef TESTS_SPAWN_OPEN_FILES_H
-#define TESTS_SPAWN_OPEN_FILES_H
+#ifndef TESTS_COLLECTIVES_SPAWN_OPEN_FILES_H
+#define TESTS_COLLECTIVES_SPAWN_OPEN_FILES_H
 
 #include <dirent.h>
 #include <stddef.h>

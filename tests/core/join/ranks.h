@@ -1,6 +1,6 @@
 /* Ranks that join, exchange some rounds and leave: as threads, or as processes. */
-#ifndef TESTS_RENDEZVOUS_RANKS_H
-#define TESTS_RENDEZVOUS_RANKS_H
+#ifndef TESTS_CORE_JOIN_RANKS_H
+#define TESTS_CORE_JOIN_RANKS_H
 
 #include "core/clock.h"
 #include "core/net.h"

@@ -4,8 +4,8 @@
  * fails. The kind itself reaches the same bytes through a second mapping that nobody else knows.
  * Its operations are done only in later progress calls, after a random delay, in any order that
  * their overlaps allow. */
-#ifndef TESTS_MEMORY_PROOF_KIND_H
-#define TESTS_MEMORY_PROOF_KIND_H
+#ifndef TESTS_CORE_MEMORY_PROOF_KIND_H
+#define TESTS_CORE_MEMORY_PROOF_KIND_H
 
 #include "core/memory/memory.h"
 

@@ -78,28 +78,7 @@ static union value combine_floats(union value x, union value y, tutti_dtype dtyp
 
 static uint64_t combine_integers(uint64_t x, uint64_t y, tutti_dtype dtype, tutti_op op)
 {
-	bool less = is_signed(dtype) ? (int64_t)x < (int64_t)y : x < y;
-
-	switch (op) { /* without a default: an op that has no case does not compile */
-	case TUTTI_SUM:
-	case TUTTI_AVG:
-		return x + y;
-	case TUTTI_PROD:
-		return x * y;
-	case TUTTI_MIN:
-		return less ? x : y;
-	case TUTTI_MAX:
-		return less ? y : x;
-	case TUTTI_BAND:
-		return x & y;
-	case TUTTI_BOR:
-		return x | y;
-	case TUTTI_BXOR:
-		return x ^ y;
-	case TUTTI_OP_MAX_:
-		break;
-	}
-	twin_lacks_op(op);
+	return twin_combine(x, y, is_signed(dtype) ? (int64_t)x < (int64_t)y : x < y, op);
 }
 
 static uint64_t average(const union value *v, int n, tutti_dtype dtype, int divisor)

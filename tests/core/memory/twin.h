@@ -1,7 +1,7 @@
 /* The plain twins of core/memory/small_float.h and of reductions, sharing nothing with them: small
  * floats go through exact doubles. */
-#ifndef TESTS_MEMORY_TWIN_H
-#define TESTS_MEMORY_TWIN_H
+#ifndef TESTS_CORE_MEMORY_TWIN_H
+#define TESTS_CORE_MEMORY_TWIN_H
 
 #include <tutti/tutti.h>
 
@@ -17,6 +17,31 @@ _Noreturn static inline void twin_lacks_op(tutti_op op)
 {
 	fprintf(stderr, "the twin does not know op %d\n", (int)op);
 	abort();
+}
+
+/* Of integers; less: x is less than y. The bits above the dtype's do not count. */
+static inline uint64_t twin_combine(uint64_t x, uint64_t y, bool less, tutti_op op)
+{
+	switch (op) { /* without a default: an op that has no case does not compile */
+	case TUTTI_SUM:
+	case TUTTI_AVG:
+		return x + y;
+	case TUTTI_PROD:
+		return x * y;
+	case TUTTI_MIN:
+		return less ? x : y;
+	case TUTTI_MAX:
+		return less ? y : x;
+	case TUTTI_BAND:
+		return x & y;
+	case TUTTI_BOR:
+		return x | y;
+	case TUTTI_BXOR:
+		return x ^ y;
+	case TUTTI_OP_MAX_:
+		break;
+	}
+	twin_lacks_op(op);
 }
 
 struct twin_format {

@@ -19,7 +19,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "tests/unit.h"
@@ -168,9 +167,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_deaths, saved_setup, saved_teardown)};
-	const char *text = getenv("TEST_SEED");
 
-	seed = text ? strtoull(text, NULL, 10) : (uint64_t)time(NULL);
-	print_message("TEST_SEED=%llu\n", (unsigned long long)seed);
+	seed = random_seed();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

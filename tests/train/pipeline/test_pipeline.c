@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "tests/unit.h"
 
@@ -250,9 +249,7 @@ int main(void)
 		cmocka_unit_test(test_every_dtype),
 		cmocka_unit_test(test_no_axis_is_one_rank),
 	};
-	const char *text = getenv("TEST_SEED");
 
-	seed = text ? strtoull(text, NULL, 10) : (uint64_t)time(NULL);
-	print_message("TEST_SEED=%llu\n", (unsigned long long)seed);
+	seed = random_seed();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,8 +5,8 @@
  * its forward has ended, a gradient to the one before when its backward has. On each rank the
  * forwards of all schedules have one order, and so have the backwards; a schedule says how the two
  * are mixed. So two neighbours send and receive in the same order. */
-#ifndef PARALLEL_SCHEDULE_H
-#define PARALLEL_SCHEDULE_H
+#ifndef TRAIN_PIPELINE_SCHEDULE_SCHEDULE_H
+#define TRAIN_PIPELINE_SCHEDULE_SCHEDULE_H
 
 #include <tutti/parallel.h>
 

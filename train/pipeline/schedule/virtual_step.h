@@ -1,7 +1,7 @@
 /* One step of a pipeline in virtual time: the lists of all ranks are executed without data. Says
  * how long a step takes, who is idle, how much is held, and whether the step ends at all. */
-#ifndef PARALLEL_VIRTUAL_STEP_H
-#define PARALLEL_VIRTUAL_STEP_H
+#ifndef TRAIN_PIPELINE_SCHEDULE_VIRTUAL_STEP_H
+#define TRAIN_PIPELINE_SCHEDULE_VIRTUAL_STEP_H
 
 #include "train/pipeline/schedule/schedule.h"
 

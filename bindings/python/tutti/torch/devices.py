@@ -31,9 +31,11 @@ def devices_here() -> tuple:
 
 def _backend_string(group) -> str:
     """Empty where torch has none: before it has registered the group, and in torch 1.13."""
+    if not hasattr(dist, "get_backend_config"):
+        return ""
     try:
         return dist.get_backend_config(group).lower()
-    except (AttributeError, AssertionError, TypeError, ValueError):
+    except (AssertionError, TypeError, ValueError):  # what versions of torch raise for a group that is not registered
         return ""
 
 

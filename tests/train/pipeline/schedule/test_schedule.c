@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "tests/unit.h"
 
@@ -472,9 +471,7 @@ int main(void)
 		cmocka_unit_test(test_stages_have_times_of_their_own),
 		cmocka_unit_test(test_what_cannot_be_is_refused),
 	};
-	const char *text = getenv("TEST_SEED");
 
-	seed = text ? strtoull(text, NULL, 10) : (uint64_t)time(NULL);
-	print_message("TEST_SEED=%llu\n", (unsigned long long)seed);
+	seed = random_seed();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
