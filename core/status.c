@@ -9,7 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
-static _Thread_local char message[ERROR_BYTES];
+/* [1]: of what is done aside. */
+static _Thread_local char messages[2][ERROR_BYTES];
+_Thread_local bool fail_is_aside;
 atomic_bool something_has_failed;
 static _Thread_local struct kept_error *kept_error;
 
@@ -61,9 +63,9 @@ tutti_status fail(tutti_status status, const char *format, ...)
 	va_end(args);
 	if (status == TUTTI_ERR_MEMORY && error == ENOMEM)
 		add_advice(text);
-	memcpy(message, text, sizeof text);
+	memcpy(messages[fail_is_aside], text, sizeof text);
 	atomic_store_explicit(&something_has_failed, true, memory_order_relaxed);
-	if (kept_error && kept_error->status == TUTTI_OK) {
+	if (kept_error && !fail_is_aside && kept_error->status == TUTTI_OK) {
 		kept_error->status = status;
 		memcpy(kept_error->message, text, sizeof text);
 	}
@@ -74,6 +76,7 @@ tutti_status fail(tutti_status status, const char *format, ...)
 tutti_status fail_before(tutti_status status, const char *before)
 {
 	char text[ERROR_BYTES];
+	char *message = messages[fail_is_aside];
 	bool is_kept = kept_error && strcmp(kept_error->message, message) == 0;
 
 	snprintf(text, sizeof text, "%.100s%.400s", before, message);
@@ -118,7 +121,7 @@ struct kept_error kept_error_of(tutti_status status)
 {
 	struct kept_error error = {.status = status};
 
-	memcpy(error.message, message, sizeof message);
+	memcpy(error.message, last_error(), sizeof error.message);
 	return error;
 }
 
@@ -141,10 +144,10 @@ bool status_is_secondary(tutti_status status)
 
 const char *last_error(void)
 {
-	return message;
+	return messages[fail_is_aside];
 }
 
 void last_error_forget(void)
 {
-	message[0] = '\0';
+	messages[fail_is_aside][0] = '\0';
 }

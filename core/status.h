@@ -82,6 +82,10 @@ static inline tutti_status status_said(int64_t number)
 /* "" when there is none; this thread's, until its next call. */
 const char *last_error(void) TUTTI_PRIVATE(last_error);
 
+/* True while this thread does what no caller asked for, such as a pass of a transport: then failures
+ * do not touch the last error that the caller is about to return, and last_error() is theirs. */
+extern _Thread_local bool fail_is_aside;
+
 /* Every call begins with it, and nearly always no thread has ever failed. */
 extern atomic_bool something_has_failed;
 void last_error_forget(void);

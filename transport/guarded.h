@@ -4,6 +4,7 @@
 #define TRANSPORT_GUARDED_H
 
 #include "core/callback.h"
+#include "core/status.h"
 
 #include <tutti/transport.h>
 
@@ -50,11 +51,14 @@ static inline void transport_recv(struct tutti_conn *conn, struct tutti_io *io)
 	transport_call("recv", conn->endpoint->transport->recv(conn, io));
 }
 
+/* What fails in here is the connections': it leaves this thread's last error as it is. */
 static inline int transport_progress(struct tutti_endpoint *ep, struct tutti_done *done)
 {
 	int moved;
 
+	fail_is_aside = true;
 	transport_call("progress", moved = ep->transport->progress(ep, done));
+	fail_is_aside = false;
 	return moved;
 }
 
@@ -103,7 +107,9 @@ static inline int transport_mend(struct tutti_endpoint *ep, int *fd)
 {
 	int is_due;
 
+	fail_is_aside = true;
 	transport_call("mend", is_due = ep->transport->mend(ep, fd));
+	fail_is_aside = false;
 	return is_due;
 }
 

@@ -10,7 +10,6 @@
 
 #include "core/clock.h"
 #include "core/net.h"
-#include "core/resource_limits.h"
 #include "core/status.h"
 #include "transport/tcp/accepted.h"
 
@@ -38,19 +37,14 @@ int32_t tcp_terms(const struct tcp_endpoint *ep, bool reconnects, uint32_t epoch
 			 epoch << TCP_EPOCH_SHIFT);
 }
 
-/* A call on the socket has failed; errno says why. Another address may do, so this thread's last
- * error stays: it may be the cause of what a caller is about to return. */
+/* A call on the socket has failed; errno says why. */
 static void dial_give_up_call(struct tcp_conn *c, const char *what)
 {
-	char why[ERROR_BYTES], limit[RESOURCE_LIMIT_BYTES];
-	int error = errno;
-	enum tried end = tried_of(error);
+	enum tried end = tried_of(errno);
 
 	c->dial->is_denied |= end == TRIED_DENIED;
-	snprintf(why, sizeof why, "rank %d cannot %s to %s: %s (errno %d)%s",
-		 tcp_endpoint_of(c)->rank, what, c->where, strerror(error), error,
-		 resource_limit_text(error, limit));
-	tcp_dial_give_up(c, end, why);
+	fail_errno("rank %d cannot %s to %s", tcp_endpoint_of(c)->rank, what, c->where);
+	tcp_dial_give_up(c, end, last_error());
 }
 
 static void greet(struct tcp_conn *c)

@@ -289,6 +289,34 @@ static void test_failed_before_connect(void **state)
 	}
 }
 
+/* The peer resets a connection that has been greeted, and refuses all others. The call that goes on
+ * meanwhile may be about to return with the error that this thread has stored. */
+static void test_last_error_stays(void **state)
+{
+	struct kept_error kept = {.status = TUTTI_OK};
+	struct post recv;
+	uint64_t word = 0;
+	struct world w;
+
+	(void)state;
+	world_open(&w, 2);
+	post_recv(&recv, world_conn(&w, 0, 1, 0), &word, sizeof word, 1);
+	while (conn_of(&w, 0)->state != CONN_GREETING)
+		world_pump_only(&w, 0, 1);
+	subject->transport->destroy(w.endpoints[1]);
+	w.endpoints[1] = NULL;
+	fail(TUTTI_ERR_MEMORY, "the cause");
+	fail_keep(&kept);
+	while (w.conns[0][1][0]->status == TUTTI_OK)
+		world_pump_only(&w, 0, 1);
+	fail_keep(NULL);
+	assert_int_equal(w.conns[0][1][0]->status, TUTTI_ERR_PEER);
+	assert_non_null(strstr(w.conns[0][1][0]->error, "refuses the connection of rank 0"));
+	assert_string_equal(last_error(), "the cause");
+	assert_int_equal(kept.status, TUTTI_OK);
+	world_close(&w);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -299,6 +327,7 @@ int main(void)
 		cmocka_unit_test(test_late_proof),
 		cmocka_unit_test(test_congestion),
 		cmocka_unit_test(test_failed_before_connect),
+		cmocka_unit_test(test_last_error_stays),
 	};
 
 	hand_setup();
