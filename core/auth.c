@@ -84,15 +84,15 @@ static struct transcript transcript_of(const struct auth *a, const char label[LA
 	return t;
 }
 
-static void mac(const struct auth *a, const char label[LABEL_BYTES], uint8_t out[MAC_BYTES])
+static void auth_mac(const struct auth *a, const char label[LABEL_BYTES], uint8_t out[MAC_BYTES])
 {
 	struct transcript t = transcript_of(a, label);
 	crypto_auth(out, (const uint8_t *)&t, sizeof t, a->key);
 }
 
 /* In constant time. */
-static tutti_status verify(const struct auth *a, const char label[LABEL_BYTES],
-			   const uint8_t claimed[MAC_BYTES])
+static tutti_status auth_verify(const struct auth *a, const char label[LABEL_BYTES],
+				const uint8_t claimed[MAC_BYTES])
 {
 	struct transcript t = transcript_of(a, label);
 	if (crypto_auth_verify(claimed, (const uint8_t *)&t, sizeof t, a->key) != 0)
@@ -124,7 +124,7 @@ tutti_status auth_take_hello(struct auth *a, const uint8_t key[TUTTI_KEY_BYTES],
 	memcpy(a->context, hello + sizeof magic + NONCE_BYTES, AUTH_CONTEXT_BYTES);
 	auth_random(a->listener_nonce, NONCE_BYTES);
 	memcpy(answer, a->listener_nonce, NONCE_BYTES);
-	mac(a, answer_label, answer + NONCE_BYTES);
+	auth_mac(a, answer_label, answer + NONCE_BYTES);
 	return TUTTI_OK;
 }
 
@@ -132,18 +132,18 @@ tutti_status auth_check_answer(struct auth *a, const uint8_t answer[AUTH_ANSWER_
 			       uint8_t proof[AUTH_PROOF_BYTES])
 {
 	memcpy(a->listener_nonce, answer, NONCE_BYTES);
-	TRY(verify(a, answer_label, answer + NONCE_BYTES));
-	mac(a, proof_label, proof);
+	TRY(auth_verify(a, answer_label, answer + NONCE_BYTES));
+	auth_mac(a, proof_label, proof);
 	return TUTTI_OK;
 }
 
 tutti_status auth_check_proof(const struct auth *a, const uint8_t proof[AUTH_PROOF_BYTES])
 {
-	return verify(a, proof_label, proof);
+	return auth_verify(a, proof_label, proof);
 }
 
 void auth_tls_key(const struct auth *a, uint8_t key[TUTTI_KEY_BYTES])
 {
 	_Static_assert(MAC_BYTES == TUTTI_KEY_BYTES, "a MAC is a key");
-	mac(a, tls_label, key);
+	auth_mac(a, tls_label, key);
 }

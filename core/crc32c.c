@@ -15,7 +15,7 @@
 static uint32_t left_over[256];
 static pthread_once_t filled = PTHREAD_ONCE_INIT;
 
-static void fill(void)
+static void crc32c_fill(void)
 {
 	for (uint32_t byte = 0; byte < 256; byte++) {
 		uint32_t left = byte;
@@ -29,7 +29,7 @@ uint32_t crc32c_by_table(uint32_t sum, const void *data, size_t bytes)
 {
 	const uint8_t *at = data;
 
-	pthread_once(&filled, fill);
+	pthread_once(&filled, crc32c_fill);
 	sum = ~sum;
 	for (size_t i = 0; i < bytes; i++)
 		sum = sum >> 8 ^ left_over[(sum ^ at[i]) & 0xff];

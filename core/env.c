@@ -47,7 +47,7 @@ static const struct env_text texts[] = {
 
 extern char **environ;
 
-static const char *name_of(size_t i)
+static const char *env_name_of(size_t i)
 {
 	return i < NUMBERS ? numbers[i].name : texts[i - NUMBERS].name;
 }
@@ -59,10 +59,10 @@ static tutti_status unknown_name(const char *name)
 	size_t used = 0;
 
 	for (size_t i = 0; i < NAMES; i++) {
-		nearest_try(&nearest, name_of(i));
+		nearest_try(&nearest, env_name_of(i));
 		if (used < sizeof list)
 			used += (size_t)snprintf(list + used, sizeof list - used, "%s%s",
-						 i ? ", " : "", name_of(i) + strlen(PREFIX));
+						 i ? ", " : "", env_name_of(i) + strlen(PREFIX));
 	}
 	if (nearest.name)
 		return fail(TUTTI_ERR_INVALID, "%s is not a variable of Tutti: did you mean %s?",
@@ -82,7 +82,7 @@ static bool is_of_others(const char *entry)
 	return false;
 }
 
-static tutti_status check_names(void)
+static tutti_status env_check_names(void)
 {
 	for (char **entry = environ; entry && *entry; entry++) {
 		char name[NAME_MAX_BYTES + 1];
@@ -92,7 +92,7 @@ static tutti_status check_names(void)
 			continue;
 		snprintf(name, sizeof name, "%.*s", (int)strcspn(*entry, "="), *entry);
 		for (size_t i = 0; i < NAMES && !is_known; i++)
-			is_known = strcmp(name, name_of(i)) == 0;
+			is_known = strcmp(name, env_name_of(i)) == 0;
 		if (!is_known)
 			return unknown_name(name);
 	}
@@ -150,7 +150,7 @@ static tutti_status load_number(const struct number *n, const char *text, int64_
 	return TUTTI_OK;
 }
 
-static bool is_among(const char *choices, const char *text)
+static bool env_is_among(const char *choices, const char *text)
 {
 	size_t n = strlen(text);
 
@@ -163,7 +163,7 @@ static bool is_among(const char *choices, const char *text)
 	return false;
 }
 
-static tutti_status load_text(const struct env_text *t, const char *text, const char **value)
+static tutti_status env_load_text(const struct env_text *t, const char *text, const char **value)
 {
 	*value = text;
 	if (!text)
@@ -172,7 +172,7 @@ static tutti_status load_text(const struct env_text *t, const char *text, const 
 	if (*text == '\0')
 		return fail(TUTTI_ERR_INVALID, "%s is set but empty: unset it or give it a value",
 			    t->name);
-	if (*t->choices && !is_among(t->choices, text))
+	if (*t->choices && !env_is_among(t->choices, text))
 		return fail(TUTTI_ERR_INVALID, "%s=%.100s is not one of %s", t->name, text,
 			    t->choices);
 	return TUTTI_OK;
@@ -191,13 +191,13 @@ tutti_status env_load(struct env *env)
 {
 	struct env loaded;
 
-	TRY(check_names());
+	TRY(env_check_names());
 	for (size_t i = 0; i < NUMBERS; i++)
 		TRY(load_number(&numbers[i], getenv(numbers[i].name),
 				(int64_t *)((char *)&loaded + numbers[i].offset)));
 	for (size_t i = 0; i < TEXTS; i++)
-		TRY(load_text(&texts[i], getenv(texts[i].name),
-			      (const char **)((char *)&loaded + texts[i].offset)));
+		TRY(env_load_text(&texts[i], getenv(texts[i].name),
+				  (const char **)((char *)&loaded + texts[i].offset)));
 	if (loaded.tls)
 		TRY(tls_load());
 	*env = loaded;

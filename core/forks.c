@@ -18,7 +18,7 @@ static atomic_int communicators;
 static pthread_once_t registered = PTHREAD_ONCE_INIT;
 static _Atomic uint64_t owned[OWNED_WORDS];
 
-static void close_all(size_t word)
+static void forks_close_all(size_t word)
 {
 	uint64_t bits = atomic_exchange(&owned[word], 0);
 
@@ -33,7 +33,7 @@ static void in_child(void)
 	forks_is_orphan |= atomic_load(&communicators) > 0;
 	for (size_t word = 0; word < OWNED_WORDS; word++)
 		if (atomic_load_explicit(&owned[word], memory_order_relaxed))
-			close_all(word);
+			forks_close_all(word);
 }
 
 /* Without memory for it a child is not told apart: nothing that works is refused for that. */

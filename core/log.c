@@ -16,7 +16,7 @@ void log_set_rank(int rank)
 	log_rank = rank;
 }
 
-static void write_line(unsigned left_out, const char *format, va_list args)
+static void log_write_line(unsigned left_out, const char *format, va_list args)
 {
 	char line[1024];
 	int n = log_rank < 0 ? snprintf(line, sizeof line, "tutti: ")
@@ -39,7 +39,7 @@ void log_line(const char *format, ...)
 	va_list args;
 
 	va_start(args, format);
-	write_line(0, format, args);
+	log_write_line(0, format, args);
 	va_end(args);
 }
 
@@ -60,6 +60,6 @@ void log_seldom_line(const char *format, ...)
 		}
 	} while (!atomic_compare_exchange_weak(&paid_until_ns, &paid_ns, next_ns));
 	va_start(args, format);
-	write_line(atomic_exchange(&unsaid, 0), format, args);
+	log_write_line(atomic_exchange(&unsaid, 0), format, args);
 	va_end(args);
 }

@@ -16,7 +16,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct long_lived_block *blocks;
 static struct long_lived_watcher *watchers;
 
-static struct long_lived_block **find(const void *base)
+static struct long_lived_block **long_lived_find(const void *base)
 {
 	struct long_lived_block **at = &blocks;
 
@@ -33,7 +33,7 @@ tutti_status long_lived_add(void *base, size_t bytes)
 		return fail(TUTTI_ERR_MEMORY, "no memory to record %zu bytes for registering",
 			    bytes);
 	pthread_mutex_lock(&lock);
-	if (*find(base)) {
+	if (*long_lived_find(base)) {
 		free(block);
 	} else {
 		*block = (struct long_lived_block){blocks, base, bytes};
@@ -48,7 +48,7 @@ tutti_status long_lived_add(void *base, size_t bytes)
 void long_lived_remove(void *base)
 {
 	pthread_mutex_lock(&lock);
-	struct long_lived_block **at = find(base), *block = *at;
+	struct long_lived_block **at = long_lived_find(base), *block = *at;
 	if (block) {
 		*at = block->next;
 		for (struct long_lived_watcher *w = watchers; w; w = w->next)

@@ -10,7 +10,7 @@
 #define UNKNOWN UINT64_MAX
 
 /* The number that follows key in a file of directory, or begins a line where key is "". */
-static uint64_t number_in(const char *directory, const char *name, const char *key)
+static uint64_t memory_left_number_in(const char *directory, const char *name, const char *key)
 {
 	char path[PATH_MAX], line[256];
 	uint64_t number = UNKNOWN;
@@ -38,9 +38,9 @@ static const struct version second = {"/sys/fs/cgroup", "memory.max", "memory.cu
 
 static uint64_t left_at(const char *directory, const struct version *v)
 {
-	uint64_t limit = number_in(directory, v->limit, "");
-	uint64_t used = number_in(directory, v->used, "");
-	uint64_t cache = number_in(directory, "memory.stat", v->cache);
+	uint64_t limit = memory_left_number_in(directory, v->limit, "");
+	uint64_t used = memory_left_number_in(directory, v->used, "");
+	uint64_t cache = memory_left_number_in(directory, "memory.stat", v->cache);
 
 	if (limit == UNKNOWN || used == UNKNOWN)
 		return UNKNOWN;
@@ -99,7 +99,7 @@ uint64_t memory_left(const char *root)
 	char proc[PATH_MAX];
 
 	snprintf(proc, sizeof proc, "%s/proc", root);
-	uint64_t kib = number_in(proc, "meminfo", "MemAvailable:");
+	uint64_t kib = memory_left_number_in(proc, "meminfo", "MemAvailable:");
 	uint64_t groups = left_in_groups(root);
 	uint64_t all = kib == UNKNOWN ? 0 : kib << 10;
 

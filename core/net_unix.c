@@ -181,7 +181,7 @@ tutti_status net_send_fds(int fd, const void *data, size_t bytes, const int *fds
 	return net_send_all(fd, (const char *)data + sent, bytes - (size_t)sent, deadline_ns);
 }
 
-static void close_all(const int *fds, int n)
+static void net_unix_close_all(const int *fds, int n)
 {
 	for (int i = 0; i < n; i++)
 		close(fds[i]);
@@ -238,6 +238,6 @@ tutti_status net_recv_fds(int fd, void *data, size_t bytes, int *fds, int n, uin
 	if (status == TUTTI_OK)
 		memcpy(fds, got_fds, (size_t)n * sizeof *fds);
 	else
-		close_all(got_fds, got);
+		net_unix_close_all(got_fds, got);
 	return status;
 }

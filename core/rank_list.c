@@ -12,7 +12,7 @@ void rank_list_begin(struct rank_list *l, char *text, size_t text_bytes)
 	text[0] = '\0';
 }
 
-static void append(struct rank_list *l, const char *before, int number, const char *after)
+static void rank_list_append(struct rank_list *l, const char *before, int number, const char *after)
 {
 	l->used += (size_t)snprintf(l->text + l->used, l->text_bytes - l->used, "%s%d%s", before,
 				    number, after);
@@ -24,9 +24,9 @@ static void write_run(struct rank_list *l)
 		l->left_out += l->last - l->first + 1;
 		return;
 	}
-	append(l, l->used ? ", " : "rank ", l->first, "");
+	rank_list_append(l, l->used ? ", " : "rank ", l->first, "");
 	if (l->last > l->first)
-		append(l, l->last > l->first + 1 ? " to " : ", ", l->last, "");
+		rank_list_append(l, l->last > l->first + 1 ? " to " : ", ", l->last, "");
 }
 
 void rank_list_add_run(struct rank_list *l, int first, int last)
@@ -50,7 +50,7 @@ const char *rank_list_end(struct rank_list *l)
 	if (l->count)
 		write_run(l);
 	if (l->left_out)
-		append(l, " and ", l->left_out, " more");
+		rank_list_append(l, " and ", l->left_out, " more");
 	if (l->count > 1) { /* "rank 1, 3": "ranks 1, 3" */
 		memmove(l->text + 5, l->text + 4, l->used - 3);
 		l->text[4] = 's';

@@ -18,7 +18,7 @@ static bool is_limited(int resource, unsigned long long *most)
 	return true;
 }
 
-static void no_memory(char text[RESOURCE_LIMIT_BYTES])
+static void resource_limits_no_memory(char text[RESOURCE_LIMIT_BYTES])
 {
 	unsigned long long most;
 
@@ -48,6 +48,6 @@ const char *resource_limit_text(int error, char text[RESOURCE_LIMIT_BYTES])
 		snprintf(text, RESOURCE_LIMIT_BYTES,
 			 "; this process may make files of %llu bytes: raise `ulimit -f`", most);
 	else if (error == ENOMEM)
-		no_memory(text);
+		resource_limits_no_memory(text);
 	return text;
 }

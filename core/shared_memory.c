@@ -23,14 +23,14 @@
 static struct shared_memory *all;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static size_t round_up(size_t bytes, size_t unit)
+static size_t shared_memory_round_up(size_t bytes, size_t unit)
 {
 	return (bytes + unit - 1) / unit * unit;
 }
 
 /* As ftruncate. Where the process may not write files that long (ulimit -f) the kernel would end it
  * by SIGXFSZ; here that is EFBIG. */
-static int grow(int fd, size_t bytes)
+static int shared_memory_grow(int fd, size_t bytes)
 {
 	struct rlimit limit;
 
@@ -41,14 +41,14 @@ static int grow(int fd, size_t bytes)
 	return ftruncate(fd, (off_t)bytes);
 }
 
-static tutti_status make_file(const char *name, size_t bytes, int *fd)
+static tutti_status shared_memory_make_file(const char *name, size_t bytes, int *fd)
 {
 	int made = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	tutti_status status;
 
 	if (made < 0)
 		return fail_errno("Cannot make shared memory (memfd_create)");
-	if (grow(made, bytes) != 0) {
+	if (shared_memory_grow(made, bytes) != 0) {
 		status = fail_errno("Cannot make %zu bytes of shared memory", bytes);
 		close(made);
 		return status;
@@ -62,7 +62,7 @@ tutti_status shared_memory_create(const char *name, size_t bytes, int *fd)
 	tutti_status status;
 	int made = -1;
 
-	TRY(make_file(name, bytes, &made));
+	TRY(shared_memory_make_file(name, bytes, &made));
 	if (fcntl(made, F_ADD_SEALS, SEALS | F_SEAL_SEAL) < 0) {
 		status = fail_errno("Cannot seal shared memory");
 		close(made);
@@ -72,7 +72,7 @@ tutti_status shared_memory_create(const char *name, size_t bytes, int *fd)
 	return TUTTI_OK;
 }
 
-static tutti_status check(int fd, size_t bytes, struct stat *st)
+static tutti_status shared_memory_check(int fd, size_t bytes, struct stat *st)
 {
 	int seals = fcntl(fd, F_GET_SEALS);
 
@@ -89,14 +89,14 @@ static tutti_status check(int fd, size_t bytes, struct stat *st)
 /* At a multiple of 2 MiB, so that the system can use huge pages. */
 static void *map_aligned(int fd, size_t bytes)
 {
-	size_t mapped = round_up(bytes, PAGE), room = mapped + HUGE_PAGE, before;
+	size_t mapped = shared_memory_round_up(bytes, PAGE), room = mapped + HUGE_PAGE, before;
 	uint8_t *space =
 		mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	uint8_t *at;
 
 	if (space == MAP_FAILED)
 		return MAP_FAILED;
-	before = round_up((uintptr_t)space, HUGE_PAGE) - (uintptr_t)space;
+	before = shared_memory_round_up((uintptr_t)space, HUGE_PAGE) - (uintptr_t)space;
 	at = space + before;
 	if (mmap(at, mapped, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
 		int error = errno;
@@ -112,7 +112,7 @@ static void *map_aligned(int fd, size_t bytes)
 	return at;
 }
 
-static void *map(int fd, size_t bytes)
+static void *shared_memory_map(int fd, size_t bytes)
 {
 	return mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 }
@@ -126,7 +126,7 @@ static tutti_status map_new(struct shared_memory **memory, int fd, size_t bytes,
 
 	if (!m)
 		return fail(TUTTI_ERR_MEMORY, "No memory to map shared memory.");
-	base = wants_huge_pages ? map_aligned(fd, bytes) : map(fd, bytes);
+	base = wants_huge_pages ? map_aligned(fd, bytes) : shared_memory_map(fd, bytes);
 	if (base == MAP_FAILED) {
 		free(m);
 		return fail_errno("Cannot map %zu bytes of shared memory", bytes);
@@ -158,7 +158,7 @@ tutti_status shared_memory_open(struct shared_memory **memory, int fd, size_t by
 	tutti_status status;
 	struct stat st;
 
-	TRY(check(fd, bytes, &st));
+	TRY(shared_memory_check(fd, bytes, &st));
 	pthread_mutex_lock(&lock);
 	status = share_or_map(memory, fd, bytes, &st, use);
 	pthread_mutex_unlock(&lock);
@@ -182,7 +182,7 @@ void shared_memory_close(struct shared_memory *memory)
 	pthread_mutex_unlock(&lock);
 	if (!is_last)
 		return;
-	munmap(memory->base, round_up(memory->bytes, PAGE));
+	munmap(memory->base, shared_memory_round_up(memory->bytes, PAGE));
 	free(memory);
 }
 
@@ -192,8 +192,8 @@ tutti_status shared_memory_publish(const char *name, size_t bytes, int *fd, void
 	int made = -1;
 	void *at;
 
-	TRY(make_file(name, bytes, &made));
-	at = map(made, bytes);
+	TRY(shared_memory_make_file(name, bytes, &made));
+	at = shared_memory_map(made, bytes);
 	if (at == MAP_FAILED) {
 		status = fail_errno("Cannot map %zu bytes of shared memory", bytes);
 		close(made);

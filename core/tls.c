@@ -65,7 +65,7 @@ static size_t count_sent(struct tls *t)
 }
 
 /* OpenSSL keeps errors by thread, and some may come from the program's own calls. */
-static void prepare(struct tls *t)
+static void tls_prepare(struct tls *t)
 {
 	t->is_empty = false;
 	if (openssl.ERR_peek_last_error())
@@ -96,7 +96,7 @@ int tls_handshake(struct tls *t)
 {
 	int rc, error;
 
-	prepare(t);
+	tls_prepare(t);
 	rc = openssl.SSL_do_handshake(t->ssl);
 	error = rc == 1 ? 0 : error_of(t);
 	if (tls_socket_flush(t) != 0 && (rc == 1 || error == EAGAIN))
@@ -138,7 +138,7 @@ static bool skip_empty(struct tls_place *p)
 }
 
 /* To is where they are copied, or NULL. Returns how many there were. */
-static size_t take_bytes(struct tls_place *p, uint8_t *to, size_t bytes)
+static size_t tls_take_bytes(struct tls_place *p, uint8_t *to, size_t bytes)
 {
 	size_t done = 0;
 
@@ -161,17 +161,17 @@ static const uint8_t *next_record(struct tls *t, struct tls_place *p, size_t *by
 
 	*bytes = left < TLS_RECORD_BYTES && p->count > 1 ? 0 : left;
 	if (*bytes == 0) {
-		*bytes = take_bytes(p, t->stage, TLS_RECORD_BYTES);
+		*bytes = tls_take_bytes(p, t->stage, TLS_RECORD_BYTES);
 		return t->stage;
 	}
 	if (*bytes > TLS_RECORD_BYTES)
 		*bytes = TLS_RECORD_BYTES;
-	take_bytes(p, NULL, *bytes);
+	tls_take_bytes(p, NULL, *bytes);
 	return here;
 }
 
 /* As many records as there is room for. False, with errno: OpenSSL could not. */
-static bool seal(struct tls *t, struct tls_place *p)
+static bool tls_seal(struct tls *t, struct tls_place *p)
 {
 	while (t->count < t->records && skip_empty(p)) {
 		size_t bytes, done = 0;
@@ -181,7 +181,7 @@ static bool seal(struct tls *t, struct tls_place *p)
 			t->until_rekey = TLS_REKEY;
 			openssl.SSL_key_update(t->ssl, SSL_KEY_UPDATE_NOT_REQUESTED);
 		}
-		prepare(t);
+		tls_prepare(t);
 		if (openssl.SSL_write_ex(t->ssl, from, bytes, &done) != 1 || done != bytes) {
 			error_of(t);
 			errno = t->write_error = t->lost ? t->lost : EBADMSG;
@@ -201,14 +201,14 @@ ssize_t tls_send(struct tls *t, const struct iovec *iov, int count)
 	assert(t->is_up && !t->is_ending);
 	for (int i = 0; i < t->count; i++)
 		sealed += t->sealed[t->first + i].bytes;
-	seen = take_bytes(&p, NULL, sealed);
+	seen = tls_take_bytes(&p, NULL, sealed);
 	assert(seen == sealed); /* it offers again what it was not told of */
 	for (;;) {
 		rc = tls_socket_flush(t);
 		gone += count_sent(t);
 		if (rc != 0 || !skip_empty(&p))
 			break;
-		if (!seal(t, &p)) {
+		if (!tls_seal(t, &p)) {
 			rc = -1;
 			break;
 		}
@@ -235,7 +235,7 @@ static bool open_some(struct tls *t, int (*how)(SSL *, void *, size_t, size_t *)
 		errno = t->error;
 		return false;
 	}
-	prepare(t);
+	tls_prepare(t);
 	if (how(t->ssl, to, bytes, got) == 1)
 		return true;
 	errno = error_of(t);

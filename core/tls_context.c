@@ -127,7 +127,7 @@ static int find_key(SSL *of, const unsigned char *id, size_t id_bytes, SSL_SESSI
 	return *session != NULL;
 }
 
-static long control(BIO *bio, int command, long number, void *pointer)
+static long tls_context_control(BIO *bio, int command, long number, void *pointer)
 {
 	(void)bio, (void)number, (void)pointer;
 	return command == BIO_CTRL_FLUSH; /* tls.c does, when OpenSSL is done */
@@ -138,7 +138,7 @@ static bool make_method(void)
 	method = openssl.BIO_meth_new(BIO_TYPE_SOURCE_SINK | 127, "tutti socket");
 	return method && openssl.BIO_meth_set_read(method, socket_read) &&
 	       openssl.BIO_meth_set_write(method, socket_write) &&
-	       openssl.BIO_meth_set_ctrl(method, control);
+	       openssl.BIO_meth_set_ctrl(method, tls_context_control);
 }
 
 /* Whatever the system's openssl.cnf says. */
@@ -173,7 +173,7 @@ const char *tls_reason(void)
 	return reason ? reason : "no reason given";
 }
 
-static tutti_status load(void)
+static tutti_status tls_context_load(void)
 {
 	SSL_CTX *made = NULL;
 
@@ -199,7 +199,7 @@ tutti_status tls_load(void)
 
 	pthread_mutex_lock(&lock);
 	if (!context)
-		status = load();
+		status = tls_context_load();
 	pthread_mutex_unlock(&lock);
 	return status;
 }

@@ -13,7 +13,7 @@
 struct tls_library openssl;
 
 /* libssl brings libcrypto along, so that it finds the names of both. */
-static const char *find_all(struct tls_library *library, void *handle)
+static const char *tls_library_find_all(struct tls_library *library, void *handle)
 {
 	static const struct {
 		const char *name;
@@ -43,7 +43,7 @@ tutti_status tls_library_load(struct tls_library *library)
 			    "TUTTI_TLS=1 needs OpenSSL's " LIBRARY_NAME
 			    ", which cannot be loaded here (Debian's package is libssl3): %.300s",
 			    dlerror());
-	missing = find_all(library, handle);
+	missing = tls_library_find_all(library, handle);
 	if (!missing)
 		return TUTTI_OK;
 	fail(TUTTI_ERR_UNSUPPORTED,

@@ -19,7 +19,7 @@ struct cuda_block {
 #define SMALLEST 4096u
 
 /* A power of two, so that calls of many sizes share blocks. */
-static size_t rounded(size_t bytes)
+static size_t blocks_rounded(size_t bytes)
 {
 	size_t room = SMALLEST;
 
@@ -28,7 +28,7 @@ static size_t rounded(size_t bytes)
 	return room < bytes ? bytes : room;
 }
 
-static tutti_status allocate(struct cuda_block *b)
+static tutti_status blocks_allocate(struct cuda_block *b)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	struct cuda_visit visit;
@@ -51,8 +51,8 @@ static tutti_status allocate(struct cuda_block *b)
 static struct cuda_block *left;                          /* by queues that have ended */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of that list */
 
-static struct cuda_block **find(struct cuda_block **list, const struct cuda_device *device,
-				bool is_host, size_t bytes)
+static struct cuda_block **blocks_find(struct cuda_block **list, const struct cuda_device *device,
+				       bool is_host, size_t bytes)
 {
 	struct cuda_block **best = NULL;
 
@@ -71,7 +71,7 @@ static struct cuda_block *take_left(const struct cuda_device *device, bool is_ho
 	struct cuda_block *b = NULL;
 
 	pthread_mutex_lock(&lock);
-	struct cuda_block **at = find(&left, device, is_host, bytes);
+	struct cuda_block **at = blocks_find(&left, device, is_host, bytes);
 	if (at && (*at)->bytes <= 2 * bytes) {
 		b = *at;
 		*at = b->next;
@@ -80,15 +80,15 @@ static struct cuda_block *take_left(const struct cuda_device *device, bool is_ho
 	return b;
 }
 
-static tutti_status make(const struct cuda_device *device, bool is_host, size_t bytes,
-			 struct cuda_block **out)
+static tutti_status blocks_make(const struct cuda_device *device, bool is_host, size_t bytes,
+				struct cuda_block **out)
 {
 	struct cuda_block *b = malloc(sizeof *b);
 
 	if (!b)
 		return fail(TUTTI_ERR_MEMORY, "no memory for a block's entry");
 	*b = (struct cuda_block){.device = device, .bytes = bytes, .is_host = is_host};
-	tutti_status status = allocate(b);
+	tutti_status status = blocks_allocate(b);
 	if (status != TUTTI_OK)
 		free(b);
 	else
@@ -99,11 +99,11 @@ static tutti_status make(const struct cuda_device *device, bool is_host, size_t 
 tutti_status cuda_blocks_take(struct cuda_blocks *blocks, const struct cuda_device *device,
 			      bool is_host, size_t bytes, void **ptr)
 {
-	struct cuda_block **found = find(&blocks->all, device, is_host, bytes);
-	struct cuda_block *b = found ? *found : take_left(device, is_host, rounded(bytes));
+	struct cuda_block **found = blocks_find(&blocks->all, device, is_host, bytes);
+	struct cuda_block *b = found ? *found : take_left(device, is_host, blocks_rounded(bytes));
 
 	if (!b)
-		TRY(make(device, is_host, rounded(bytes), &b));
+		TRY(blocks_make(device, is_host, blocks_rounded(bytes), &b));
 	if (!found) {
 		b->next = blocks->all;
 		blocks->all = b;

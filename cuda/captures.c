@@ -26,8 +26,8 @@ static void free_event(struct memory_captured *latest)
 	latest->event = NULL;
 }
 
-static tutti_status note_latest(struct memory_captured *latest, struct cuda_device *device,
-				CUstream stream, uint64_t capture)
+static tutti_status captures_note_latest(struct memory_captured *latest, struct cuda_device *device,
+					 CUstream stream, uint64_t capture)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	CUevent event;
@@ -44,8 +44,9 @@ static tutti_status note_latest(struct memory_captured *latest, struct cuda_devi
 	return TUTTI_OK;
 }
 
-static tutti_status put(const struct memory_gate *gate, CUstream stream, void (*start)(void *),
-			void *arg, const struct memory_captured *latest, uint64_t capture)
+static tutti_status captures_put(const struct memory_gate *gate, CUstream stream,
+				 void (*start)(void *), void *arg,
+				 const struct memory_captured *latest, uint64_t capture)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	CUstreamBatchMemOpParams wait = {.waitValue = {.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32,
@@ -72,9 +73,9 @@ tutti_status cuda_gate_capture(const struct memory_gate *gate, void *stream, voi
 	TRY(cuda_enter(device, &visit));
 	tutti_status status = cuda_capture_of(stream, &capture);
 	if (status == TUTTI_OK)
-		status = put(gate, stream, start, arg, latest, capture);
+		status = captures_put(gate, stream, start, arg, latest, capture);
 	if (status == TUTTI_OK)
-		status = note_latest(latest, device, stream, capture);
+		status = captures_note_latest(latest, device, stream, capture);
 	cuda_leave(&visit);
 	return status;
 }

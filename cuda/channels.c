@@ -70,7 +70,7 @@ void *cuda_channels_stages(const struct cuda_channels *c, int rank, size_t *byte
 	return (void *)(uintptr_t)(c->segments[rank] + c->stages_offset);
 }
 
-static tutti_status describe(struct cuda_channels *c, struct cuda_part *part)
+static tutti_status channels_describe(struct cuda_channels *c, struct cuda_part *part)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	const struct cuda_driver *cuda = cuda_driver();
@@ -134,7 +134,7 @@ tutti_status cuda_channels_create(struct cuda_channels **out, struct cuda_part *
 	if (status == TUTTI_OK)
 		status = make_stream(c);
 	if (status == TUTTI_OK)
-		status = describe(c, part);
+		status = channels_describe(c, part);
 	if (status != TUTTI_OK) {
 		cuda_channels_destroy(c);
 		return status;
@@ -143,7 +143,7 @@ tutti_status cuda_channels_create(struct cuda_channels **out, struct cuda_part *
 	return TUTTI_OK;
 }
 
-static bool is_same(const uint8_t *a, const uint8_t *b)
+static bool channels_is_same(const uint8_t *a, const uint8_t *b)
 {
 	return memcmp(a, b, 16) == 0;
 }
@@ -156,7 +156,7 @@ static unsigned count_wanted(const struct cuda_channels *c, const struct cuda_pa
 	for (int r = 0; r < c->size; r++) {
 		unsigned sharing = 0, free = parts[r].free_waiting;
 		for (int k = 0; k < c->size; k++) {
-			if (!is_same(parts[k].gpu, parts[r].gpu))
+			if (!channels_is_same(parts[k].gpu, parts[r].gpu))
 				continue;
 			sharing++;
 			free = parts[k].free_waiting < free ? parts[k].free_waiting : free;
@@ -179,7 +179,7 @@ static unsigned count_blocks(const struct cuda_channels *c, const struct cuda_pa
 
 /* All kernels that wait must be resident at once, so they may use only the blocks that are taken
  * here; without any the engine serves the communicator. */
-static tutti_status take_blocks(struct cuda_channels *c, unsigned wanted)
+static tutti_status channels_take_blocks(struct cuda_channels *c, unsigned wanted)
 {
 	c->count = c->resident = cuda_residency_take(c->device, wanted);
 	if (c->count > 0)
@@ -218,7 +218,7 @@ static const char *find_no_multicast(const struct cuda_channels *c, const struct
 		if (!parts[r].has_multicast)
 			return "a rank's GPU has no multicast, or is older than sm_90";
 		for (int k = 0; k < r; k++)
-			if (is_same(parts[k].gpu, parts[r].gpu))
+			if (channels_is_same(parts[k].gpu, parts[r].gpu))
 				return "two ranks share a GPU";
 	}
 	return c->size >= MULTICAST_FEWEST ? NULL : "it is for three ranks or more";
@@ -300,14 +300,14 @@ static tutti_status connect_to(struct cuda_channels *c, const struct cuda_part *
 	int ordinal;
 
 	c->segments[r] = part->segment;
-	c->is_one_gpu &= is_same(part->gpu, own->gpu);
+	c->is_one_gpu &= channels_is_same(part->gpu, own->gpu);
 	memcpy(c->doors[r], part->door, sizeof c->doors[r]);
 	if (r == c->rank)
 		return TUTTI_OK;
 	TRY(find_gpu(part, r, &ordinal));
 	if (ordinal != c->device->ordinal)
 		TRY(may_reach(c, ordinal, r));
-	if (is_same(part->process, own_process))
+	if (channels_is_same(part->process, own_process))
 		return reach_thread(c, part, ordinal);
 	c->is_one_process = false;
 	return map_process(c, part, r);
@@ -317,8 +317,8 @@ static tutti_status connect_to(struct cuda_channels *c, const struct cuda_part *
 static void note_processes(struct cuda_channels *c, const struct cuda_part *parts)
 {
 	for (int r = 0; r < c->size; r++)
-		c->shares_device |= is_same(parts[r].gpu, parts[c->rank].gpu) &&
-				    !is_same(parts[r].process, own_process);
+		c->shares_device |= channels_is_same(parts[r].gpu, parts[c->rank].gpu) &&
+				    !channels_is_same(parts[r].process, own_process);
 	if (c->shares_device)
 		cuda_residency_share_device(c->device);
 }
@@ -370,7 +370,7 @@ tutti_status cuda_channels_connect(struct cuda_channels *c, const struct cuda_pa
 	if (by_turns)
 		explain_turns(c, parts);
 	else if (wanted > 0)
-		TRY(take_blocks(c, wanted));
+		TRY(channels_take_blocks(c, wanted));
 	if (c->count == 0)
 		return fail(TUTTI_ERR_UNSUPPORTED, "a GPU does not hold a block of our kernels");
 	TRY(cuda_enter(c->device, &visit));
@@ -380,8 +380,9 @@ tutti_status cuda_channels_connect(struct cuda_channels *c, const struct cuda_pa
 		status = cuda_turns_connect(c, parts);
 	cuda_leave(&visit);
 	for (int r = 0; r < c->size; r++)
-		c->shares_default |= r != c->rank && is_same(parts[r].gpu, parts[c->rank].gpu) &&
-				     is_same(parts[r].process, own_process);
+		c->shares_default |= r != c->rank &&
+				     channels_is_same(parts[r].gpu, parts[c->rank].gpu) &&
+				     channels_is_same(parts[r].process, own_process);
 	if (c->shares_default)
 		cuda_streams_share(c->device->ordinal);
 	return status;
@@ -426,7 +427,7 @@ static bool has_broken(const struct cuda_channels *c)
 }
 
 /* False: this communicator's kernels do not end. */
-static bool settle(const struct cuda_channels *c)
+static bool channels_settle(const struct cuda_channels *c)
 {
 	uint64_t deadline_ns = deadline_after_ms(CUDA_END_MS);
 
@@ -448,7 +449,7 @@ void cuda_channels_settle(struct cuda_channels *c)
 
 	if (cuda_enter(c->device, &visit) != TUTTI_OK)
 		return;
-	if (settle(c)) /* kernels that start later end at once */
+	if (channels_settle(c)) /* kernels that start later end at once */
 		give_blocks(c);
 	cuda_leave(&visit);
 }

@@ -70,7 +70,8 @@ static tutti_status follow_latest(struct cuda_channels *c, CUstream stream, uint
 	return TUTTI_OK;
 }
 
-static tutti_status note_latest(struct cuda_channels *c, CUstream stream, uint64_t capture)
+static tutti_status channels_launch_note_latest(struct cuda_channels *c, CUstream stream,
+						uint64_t capture)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 
@@ -90,7 +91,7 @@ static tutti_status fork_from(struct cuda_channels *c, CUstream stream)
 	return TUTTI_OK;
 }
 
-static void fill_in(const struct cuda_channels *c, struct channel_args *a)
+static void channels_launch_fill_in(const struct cuda_channels *c, struct channel_args *a)
 {
 	for (int r = 0; r < c->size; r++)
 		a->segments[r] = (void *)(uintptr_t)c->segments[r];
@@ -108,28 +109,30 @@ _Static_assert(offsetof(struct lines_args, channel) == 0, "lines_args begins so"
 _Static_assert(offsetof(struct messages_args, channel) == 0, "messages_args begins so");
 _Static_assert(offsetof(struct turn_args, lines) == 0, "turn_args begins so");
 
-static tutti_status put(struct cuda_channels *c, const struct cuda_channels_launch *l,
-			CUstream stream)
+static tutti_status channels_launch_put(struct cuda_channels *c,
+					const struct cuda_channels_launch *l, CUstream stream)
 {
 	return l->kernel == CUDA_KERNEL_turn
 		       ? cuda_turns_launch(c, l, stream)
 		       : cuda_launch(c->device, l->kernel, l->blocks, stream, l->args);
 }
 
-static tutti_status start(struct cuda_channels *c, const struct cuda_channels_launch *l,
-			  CUstream stream, uint64_t capture)
+static tutti_status channels_launch_start(struct cuda_channels *c,
+					  const struct cuda_channels_launch *l, CUstream stream,
+					  uint64_t capture)
 {
 	assert(l->blocks <= c->count); /* more might never be resident: cuda/residency.h */
-	fill_in(c, l->args);
+	channels_launch_fill_in(c, l->args);
 	TRY(follow_latest(c, stream, capture));
-	TRY(put(c, l, stream));
-	return note_latest(c, stream, capture);
+	TRY(channels_launch_put(c, l, stream));
+	return channels_launch_note_latest(c, stream, capture);
 }
 
 /* A captured call has no end that a later one could wait for, so it stays in the caller's stream: a
  * graph whose streams do not come together again is invalid. */
-static tutti_status launch(struct cuda_channels *c, const struct cuda_channels_launch *l,
-			   void **used, bool *is_captured)
+static tutti_status channels_launch_kernel(struct cuda_channels *c,
+					   const struct cuda_channels_launch *l, void **used,
+					   bool *is_captured)
 {
 	uint64_t capture;
 
@@ -138,7 +141,7 @@ static tutti_status launch(struct cuda_channels *c, const struct cuda_channels_l
 	*used = l->in_stream || *is_captured ? l->stream : c->stream;
 	if (*used != l->stream)
 		TRY(fork_from(c, l->stream));
-	return start(c, l, *used, capture);
+	return channels_launch_start(c, l, *used, capture);
 }
 
 tutti_status cuda_channels_launch(struct cuda_channels *c, const struct cuda_channels_launch *l,
@@ -147,7 +150,7 @@ tutti_status cuda_channels_launch(struct cuda_channels *c, const struct cuda_cha
 	struct cuda_visit visit;
 
 	TRY(cuda_enter(c->device, &visit));
-	tutti_status status = launch(c, l, used, is_captured);
+	tutti_status status = channels_launch_kernel(c, l, used, is_captured);
 	cuda_leave(&visit);
 	return status;
 }

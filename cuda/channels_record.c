@@ -5,7 +5,7 @@
 #include <stdatomic.h>
 
 /* Words of the record, which kernels write and read meanwhile. */
-static uint64_t look(const uint64_t *word)
+static uint64_t channels_record_look(const uint64_t *word)
 {
 	return atomic_load_explicit((_Atomic uint64_t *)(uintptr_t)word, memory_order_acquire);
 }
@@ -15,8 +15,8 @@ static bool any_runs(const uint64_t *started, const uint64_t *finished, unsigned
 	bool runs = false;
 
 	for (unsigned i = 0; i < n; i++) {
-		uint64_t end = look(&finished[i]);
-		runs |= look(&started[i]) != end;
+		uint64_t end = channels_record_look(&finished[i]);
+		runs |= channels_record_look(&started[i]) != end;
 		*ended += end;
 	}
 	return runs;
@@ -42,10 +42,10 @@ bool cuda_channels_is_running(const struct cuda_channels *c, uint64_t *ended)
 struct cuda_channels_error cuda_channels_error(const struct cuda_channels *c)
 {
 	const struct channel_host *host = c->segment->host;
-	struct cuda_channels_error error = {.what = (uint32_t)look(&host->error)};
+	struct cuda_channels_error error = {.what = (uint32_t)channels_record_look(&host->error)};
 
-	error.peer = (int)look(&host->peer);
-	error.bytes = look(&host->bytes);
-	error.expected = look(&host->expected);
+	error.peer = (int)channels_record_look(&host->peer);
+	error.bytes = channels_record_look(&host->bytes);
+	error.expected = channels_record_look(&host->expected);
 	return error;
 }

@@ -49,7 +49,7 @@ static tutti_status load_image(CUlibrary *library)
 }
 
 /* All of them now: a kernel that is loaded while another one waits for it would never come. */
-static tutti_status load_kernels(struct cuda_device *device)
+static tutti_status device_load_kernels(struct cuda_device *device)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	CUkernel kernel;
@@ -66,7 +66,7 @@ static tutti_status load_kernels(struct cuda_device *device)
 	return TUTTI_OK;
 }
 
-static bool has(CUdevice number, CUdevice_attribute attribute)
+static bool device_has(CUdevice number, CUdevice_attribute attribute)
 {
 	int value = 0;
 
@@ -84,7 +84,7 @@ static size_t multicast_unit(CUdevice number, CUmemAllocationHandleType types)
 	int major = 0;
 	size_t unit;
 
-	if (!types || !has(number, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED) ||
+	if (!types || !device_has(number, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED) ||
 	    cuda->device_get_attribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
 				       number) != CUDA_SUCCESS ||
 	    major < 9 || !cuda->multicast_create || !cuda->multicast_add_device ||
@@ -101,20 +101,20 @@ static struct cuda_pieces pieces_of(CUdevice number)
 {
 	struct cuda_pieces pieces = {.types = 0};
 
-	if (!has(number, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED))
+	if (!device_has(number, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED))
 		return pieces;
-	if (has(number, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED))
+	if (device_has(number, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED))
 		pieces.types |= CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-	if (has(number, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED))
+	if (device_has(number, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED))
 		pieces.types |= CU_MEM_HANDLE_TYPE_FABRIC;
 	pieces.unit = multicast_unit(number, pieces.types);
 	pieces.has_multicast = pieces.unit > 0;
 	pieces.reaches_adapters =
-		has(number, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
+		device_has(number, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
 	return pieces;
 }
 
-static tutti_status make(struct cuda_device *device)
+static tutti_status device_make(struct cuda_device *device)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	struct cuda_visit visit;
@@ -123,7 +123,7 @@ static tutti_status make(struct cuda_device *device)
 	CUDA_TRY(device_get, &number, device->ordinal);
 	CUDA_TRY(device_get_attribute, &device->multiprocessors,
 		 CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, number);
-	device->has_mps = has(number, CU_DEVICE_ATTRIBUTE_MPS_ENABLED);
+	device->has_mps = device_has(number, CU_DEVICE_ATTRIBUTE_MPS_ENABLED);
 	device->pieces = pieces_of(number);
 	if (cuda->device_get_attribute(&device->writes_ordering,
 				       CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING,
@@ -132,7 +132,7 @@ static tutti_status make(struct cuda_device *device)
 	CUDA_TRY(primary_ctx_retain, &device->context, number);
 	tutti_status status = cuda_enter(device, &visit);
 	if (status == TUTTI_OK) {
-		status = load_kernels(device);
+		status = device_load_kernels(device);
 		if (status != TUTTI_OK && device->library)
 			cuda->library_unload(device->library);
 		cuda_leave(&visit);
@@ -149,7 +149,7 @@ static tutti_status open_new(int ordinal)
 	if (!device)
 		return fail(TUTTI_ERR_MEMORY, "no memory for CUDA device %d", ordinal);
 	device->ordinal = ordinal;
-	tutti_status status = make(device);
+	tutti_status status = device_make(device);
 	if (status == TUTTI_OK)
 		atomic_store_explicit(&devices[ordinal], device, memory_order_release);
 	else

@@ -44,7 +44,7 @@ tutti_status cuda_dma_buf(struct memory_dma_buf *out, void *ptr, size_t bytes)
 		    bytes, ptr, name ? name : "an unknown error", error);
 }
 
-static tutti_status attribute(int ordinal, CUdevice_attribute which, int *value)
+static tutti_status dma_buf_attribute(int ordinal, CUdevice_attribute which, int *value)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	CUdevice number;
@@ -64,9 +64,11 @@ tutti_status cuda_dma_buf_offered(int ordinal)
 {
 	int has_dma_bufs, ordering, flushes;
 
-	TRY(attribute(ordinal, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, &has_dma_bufs));
-	TRY(attribute(ordinal, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING, &ordering));
-	TRY(attribute(ordinal, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS, &flushes));
+	TRY(dma_buf_attribute(ordinal, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, &has_dma_bufs));
+	TRY(dma_buf_attribute(ordinal, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING,
+			      &ordering));
+	TRY(dma_buf_attribute(ordinal, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS,
+			      &flushes));
 	if (!has_dma_bufs)
 		return fail(TUTTI_ERR_UNSUPPORTED,
 			    "the driver gives no dma-bufs of CUDA device %d: it takes Linux 5.12 "

@@ -25,7 +25,7 @@ struct cuda_door {
 	} slots[CHANNEL_RANKS][CUDA_DOOR_KINDS];
 };
 
-static void name_of(const uint8_t name[CUDA_DOOR_NAME], char text[64])
+static void door_name_of(const uint8_t name[CUDA_DOOR_NAME], char text[64])
 {
 	int n = snprintf(text, 64, "tutti-gpu-");
 
@@ -41,7 +41,7 @@ tutti_status cuda_door_open(struct cuda_door **out, uint8_t name[CUDA_DOOR_NAME]
 	if (!door)
 		return fail(TUTTI_ERR_MEMORY, "no memory for a door of descriptors");
 	auth_random(name, CUDA_DOOR_NAME);
-	name_of(name, text);
+	door_name_of(name, text);
 	tutti_status status = net_unix_listen(text, BACKLOG, &door->listener);
 	if (status != TUTTI_OK) {
 		free(door);
@@ -51,7 +51,7 @@ tutti_status cuda_door_open(struct cuda_door **out, uint8_t name[CUDA_DOOR_NAME]
 	return TUTTI_OK;
 }
 
-static void empty(struct slot *slot)
+static void door_empty(struct slot *slot)
 {
 	if (slot->token)
 		close(slot->fd);
@@ -65,7 +65,7 @@ void cuda_door_close(struct cuda_door *door)
 	close(door->listener);
 	for (int r = 0; r < CHANNEL_RANKS; r++)
 		for (int k = 0; k < CUDA_DOOR_KINDS; k++)
-			empty(&door->slots[r][k]);
+			door_empty(&door->slots[r][k]);
 	free(door);
 }
 
@@ -75,7 +75,7 @@ tutti_status cuda_door_send(const uint8_t name[CUDA_DOOR_NAME], const struct cud
 	char text[64];
 	int socket;
 
-	name_of(name, text);
+	door_name_of(name, text);
 	tutti_status status = net_unix_connect(text, &socket);
 	if (status == TUTTI_IN_PROGRESS)
 		return fail_errno("cannot connect to the Unix socket @%s (connect)", text);
@@ -102,7 +102,7 @@ static void take_in(struct cuda_door *door, int socket)
 		return;
 	}
 	struct slot *slot = &door->slots[note.rank][note.what];
-	empty(slot);
+	door_empty(slot);
 	*slot = (struct slot){note.token, fd};
 }
 

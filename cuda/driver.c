@@ -14,7 +14,7 @@
 static struct cuda_driver functions;
 static char missing[240]; /* why it is not there, or "" */
 
-static void find(void *library, const char *name, void *function, bool is_needed)
+static void driver_find(void *library, const char *name, void *function, bool is_needed)
 {
 	void *symbol = dlsym(library, name);
 
@@ -24,17 +24,17 @@ static void find(void *library, const char *name, void *function, bool is_needed
 			 name);
 }
 
-static void load(void)
+static void driver_load(void)
 {
 	void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
 	if (!library) {
 		snprintf(missing, sizeof missing, "%s", dlerror());
 		return;
 	}
-#define FIND(name, symbol, parameters) find(library, #symbol, &functions.name, true);
+#define FIND(name, symbol, parameters) driver_find(library, #symbol, &functions.name, true);
 	CUDA_FUNCTIONS(FIND)
 #undef FIND
-#define FIND(name, symbol, parameters) find(library, #symbol, &functions.name, false);
+#define FIND(name, symbol, parameters) driver_find(library, #symbol, &functions.name, false);
 	CUDA_NEWER_FUNCTIONS(FIND)
 #undef FIND
 	if (missing[0])
@@ -45,7 +45,7 @@ static void load_once(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-	pthread_once(&once, load);
+	pthread_once(&once, driver_load);
 }
 
 const struct cuda_driver *cuda_driver(void)
@@ -60,7 +60,7 @@ const char *cuda_driver_missing(void)
 	return missing;
 }
 
-static const char *symbol_of(const char *name)
+static const char *driver_symbol_of(const char *name)
 {
 #define SYMBOL(function, symbol, parameters)                                                       \
 	if (strcmp(name, #function) == 0)                                                          \
@@ -81,6 +81,6 @@ tutti_status cuda_status(CUresult error, const char *call)
 		return TUTTI_OK;
 	functions.get_error_name(error, &name);
 	functions.get_error_string(error, &text);
-	return fail(status, "%s failed with %s (%u: %s)", symbol_of(call),
+	return fail(status, "%s failed with %s (%u: %s)", driver_symbol_of(call),
 		    name ? name : "an unknown error", error, text ? text : "no text");
 }

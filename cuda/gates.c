@@ -22,7 +22,7 @@ static struct {
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .used = WORDS_PER_PAGE};
 
 /* Pinned memory is some context's; this one's stays open. */
-static tutti_status pin(_Atomic uint32_t **words)
+static tutti_status gates_pin(_Atomic uint32_t **words)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	struct cuda_device *device;
@@ -50,7 +50,7 @@ static tutti_status add_page(void)
 	if (!room)
 		return fail(TUTTI_ERR_MEMORY, "no memory for the gates of streams");
 	pool.free = room;
-	TRY(pin(&pool.words));
+	TRY(gates_pin(&pool.words));
 	pool.room += WORDS_PER_PAGE;
 	pool.used = 0;
 	return TUTTI_OK;

@@ -54,7 +54,7 @@ static const struct memory_kind cuda_kind = {
 	.captured_free = cuda_captured_free,
 };
 
-static void use(void)
+static void kind_use(void)
 {
 	if (!cuda_driver())
 		log_debug("no device buffers: %s", cuda_driver_missing());
@@ -66,5 +66,5 @@ void cuda_kind_use(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-	pthread_once(&once, use);
+	pthread_once(&once, kind_use);
 }

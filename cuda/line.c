@@ -49,7 +49,7 @@ tutti_status cuda_line_create(struct cuda_line **out, struct cuda_device *device
 	return TUTTI_OK;
 }
 
-static tutti_status take_event(struct cuda_line *line, CUevent *event)
+static tutti_status line_take_event(struct cuda_line *line, CUevent *event)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 
@@ -78,7 +78,7 @@ static void give_event(struct cuda_line *line, CUevent event)
 	line->events[line->event_count++] = event;
 }
 
-static tutti_status put(struct cuda_line *line, struct memory_io *io)
+static tutti_status line_put(struct cuda_line *line, struct memory_io *io)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 
@@ -109,8 +109,8 @@ static tutti_status put_with_event(struct cuda_line *line, struct memory_io *io)
 	CUstream stream = io->op == MEMORY_AFTER ? io->dst : line->stream;
 	CUevent event;
 
-	TRY(put(line, io));
-	TRY(take_event(line, &event));
+	TRY(line_put(line, io));
+	TRY(line_take_event(line, &event));
 	CUresult error = cuda->event_record(event, stream);
 	if (error != CUDA_SUCCESS) {
 		give_event(line, event);
@@ -138,8 +138,8 @@ tutti_status cuda_line_post(struct cuda_line *line, struct memory_io *io)
 }
 
 /* Whether it has ended, with a status: else IN_PROGRESS. */
-static tutti_status ended(struct cuda_line *line, struct tutti_io *io, char *error,
-			  size_t error_bytes)
+static tutti_status line_ended(struct cuda_line *line, struct tutti_io *io, char *error,
+			       size_t error_bytes)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	CUevent event = memory_io_of(io)->ticket;
@@ -162,7 +162,7 @@ static int finish_in_order(struct cuda_line *line, struct tutti_done *done, char
 	int count = 0;
 
 	for (struct tutti_io *io; (io = line->head); count++) {
-		tutti_status status = ended(line, io, error, error_bytes);
+		tutti_status status = line_ended(line, io, error, error_bytes);
 		if (status == TUTTI_IN_PROGRESS)
 			break;
 		if (!(line->head = io->next))
@@ -178,7 +178,7 @@ struct busy {
 	size_t count;
 };
 
-static bool is_busy(const struct busy *busy, const void *stream)
+static bool line_is_busy(const struct busy *busy, const void *stream)
 {
 	size_t i = 0;
 
@@ -189,7 +189,8 @@ static bool is_busy(const struct busy *busy, const void *stream)
 
 static void add_busy(struct busy *busy, const void *stream)
 {
-	if (!is_busy(busy, stream) && busy->count < sizeof busy->streams / sizeof *busy->streams)
+	if (!line_is_busy(busy, stream) &&
+	    busy->count < sizeof busy->streams / sizeof *busy->streams)
 		busy->streams[busy->count++] = stream;
 }
 
@@ -203,8 +204,9 @@ static int finish_after(struct cuda_line *line, struct tutti_done *done, char *e
 
 	for (struct tutti_io **at = &line->after, *io; (io = *at);) {
 		const void *stream = memory_io_of(io)->dst;
-		tutti_status status = is_busy(&busy, stream) ? TUTTI_IN_PROGRESS
-							     : ended(line, io, error, error_bytes);
+		tutti_status status = line_is_busy(&busy, stream)
+					      ? TUTTI_IN_PROGRESS
+					      : line_ended(line, io, error, error_bytes);
 		if (status == TUTTI_IN_PROGRESS) {
 			add_busy(&busy, stream);
 			at = &io->next;
@@ -248,7 +250,7 @@ int cuda_line_progress(struct cuda_line *line, struct tutti_done *done, char *er
 }
 
 /* Nothing of ours on a stream waits for another rank, so this ends soon unless the device hangs. */
-static void drain(struct cuda_line *line)
+static void line_drain(struct cuda_line *line)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	uint64_t deadline_ns = deadline_after_ms(CUDA_END_MS);
@@ -264,7 +266,7 @@ static void drain(struct cuda_line *line)
 	}
 }
 
-static void forget(struct cuda_line *line, struct tutti_io *list)
+static void line_forget(struct cuda_line *line, struct tutti_io *list)
 {
 	for (; list; list = list->next)
 		give_event(line, memory_io_of(list)->ticket);
@@ -276,9 +278,9 @@ void cuda_line_cancel(struct cuda_line *line)
 
 	if (cuda_enter(line->device, &visit) != TUTTI_OK)
 		return;
-	drain(line);
-	forget(line, line->head);
-	forget(line, line->after);
+	line_drain(line);
+	line_forget(line, line->head);
+	line_forget(line, line->after);
 	line->head = line->after = NULL;
 	line->prompt = 0;
 	line->tail = &line->head;

@@ -5,8 +5,8 @@
 
 #include <string.h>
 
-static tutti_status map(CUdeviceptr address, const struct cuda_device *device,
-			CUmemGenericAllocationHandle handle, size_t bytes)
+static tutti_status mapping_map(CUdeviceptr address, const struct cuda_device *device,
+				CUmemGenericAllocationHandle handle, size_t bytes)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, device->ordinal},
@@ -27,7 +27,7 @@ tutti_status cuda_mapping_make(struct cuda_mapping *mapping, const struct cuda_d
 	CUdeviceptr address;
 
 	CUDA_TRY(mem_address_reserve, &address, bytes, alignment, 0, 0);
-	tutti_status status = map(address, device, handle, bytes);
+	tutti_status status = mapping_map(address, device, handle, bytes);
 	if (status != TUTTI_OK) {
 		cuda->mem_address_free(address, bytes);
 		return status;

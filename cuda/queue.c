@@ -15,7 +15,7 @@ struct cuda_queue {
 	struct cuda_blocks blocks;
 };
 
-static struct cuda_queue *queue_of(struct memory_queue *queue)
+static struct cuda_queue *cuda_queue_of(struct memory_queue *queue)
 {
 	return (struct cuda_queue *)queue;
 }
@@ -50,7 +50,7 @@ static tutti_status device_for(const struct memory_io *io, struct cuda_device **
 	return cuda_device_of(device, io->dst);
 }
 
-static tutti_status post(struct cuda_queue *q, struct memory_io *io)
+static tutti_status queue_post(struct cuda_queue *q, struct memory_io *io)
 {
 	struct cuda_device *device;
 	struct cuda_line *line;
@@ -64,12 +64,12 @@ static tutti_status post(struct cuda_queue *q, struct memory_io *io)
 
 void cuda_queue_post(struct memory_queue *queue, struct memory_io *io, struct tutti_done *done)
 {
-	struct cuda_queue *q = queue_of(queue);
+	struct cuda_queue *q = cuda_queue_of(queue);
 	tutti_status status = TUTTI_OK;
 
 	if (io->op == MEMORY_FREE)
 		cuda_blocks_give(&q->blocks, io->io.buf);
-	else if ((status = post(q, io)) != TUTTI_OK)
+	else if ((status = queue_post(q, io)) != TUTTI_OK)
 		snprintf(q->base.error, sizeof q->base.error, "%s", last_error());
 	if (status != TUTTI_OK || io->op == MEMORY_FREE || io->op == MEMORY_ALLOC)
 		tutti_done_push(done, &io->io, status);
@@ -77,7 +77,7 @@ void cuda_queue_post(struct memory_queue *queue, struct memory_io *io, struct tu
 
 int cuda_queue_progress(struct memory_queue *queue, struct tutti_done *done)
 {
-	struct cuda_queue *q = queue_of(queue);
+	struct cuda_queue *q = cuda_queue_of(queue);
 	int count = 0;
 
 	for (int i = 0; i < CUDA_DEVICES_MAX; i++)
@@ -89,7 +89,7 @@ int cuda_queue_progress(struct memory_queue *queue, struct tutti_done *done)
 
 void cuda_queue_cancel(struct memory_queue *queue)
 {
-	struct cuda_queue *q = queue_of(queue);
+	struct cuda_queue *q = cuda_queue_of(queue);
 
 	for (int i = 0; i < CUDA_DEVICES_MAX; i++)
 		if (q->lines[i])
@@ -98,7 +98,7 @@ void cuda_queue_cancel(struct memory_queue *queue)
 
 void cuda_queue_close(struct memory_queue *queue)
 {
-	struct cuda_queue *q = queue_of(queue);
+	struct cuda_queue *q = cuda_queue_of(queue);
 
 	for (int i = 0; i < CUDA_DEVICES_MAX; i++)
 		cuda_line_destroy(q->lines[i]);
@@ -106,9 +106,9 @@ void cuda_queue_close(struct memory_queue *queue)
 	free(q);
 }
 
-static void *take(struct memory_queue *queue, bool is_host, size_t bytes, const void *near)
+static void *queue_take(struct memory_queue *queue, bool is_host, size_t bytes, const void *near)
 {
-	struct cuda_queue *q = queue_of(queue);
+	struct cuda_queue *q = cuda_queue_of(queue);
 	struct cuda_device *device;
 	void *ptr = NULL;
 	tutti_status status = cuda_device_of(&device, near);
@@ -121,22 +121,22 @@ static void *take(struct memory_queue *queue, bool is_host, size_t bytes, const 
 /* near is memory of the device that is to copy from and to it. */
 void *cuda_host_alloc(struct memory_queue *queue, size_t bytes, const void *near)
 {
-	return take(queue, true, bytes, near);
+	return queue_take(queue, true, bytes, near);
 }
 
 void *cuda_device_alloc(struct memory_queue *queue, size_t bytes, const void *near)
 {
-	return take(queue, false, bytes, near);
+	return queue_take(queue, false, bytes, near);
 }
 
 void cuda_device_free(struct memory_queue *queue, void *ptr)
 {
-	cuda_blocks_give(&queue_of(queue)->blocks, ptr);
+	cuda_blocks_give(&cuda_queue_of(queue)->blocks, ptr);
 }
 
 void cuda_host_free(struct memory_queue *queue, void *ptr)
 {
-	cuda_blocks_give(&queue_of(queue)->blocks, ptr);
+	cuda_blocks_give(&cuda_queue_of(queue)->blocks, ptr);
 }
 
 tutti_status cuda_stream_join(const struct memory_io *io, void *stream, const void *near)

@@ -19,8 +19,9 @@ static unsigned blocks_for(const struct cuda_device *device, enum cuda_kernel ke
 	return (unsigned)(blocks < most ? blocks : most);
 }
 
-static tutti_status launch(const struct cuda_device *device, CUstream stream,
-			   enum cuda_kernel kernel, const struct memory_io *io, const void *args)
+static tutti_status reduce_launch(const struct cuda_device *device, CUstream stream,
+				  enum cuda_kernel kernel, const struct memory_io *io,
+				  const void *args)
 {
 	size_t bytes = io->count * dtype_bytes(io->dtype);
 
@@ -29,8 +30,8 @@ static tutti_status launch(const struct cuda_device *device, CUstream stream,
 	return cuda_launch(device, kernel, blocks_for(device, kernel, bytes), stream, args);
 }
 
-static tutti_status reduce_wide(const struct cuda_device *device, CUstream stream,
-				const struct memory_io *io, int divisor)
+static tutti_status cuda_reduce_wide(const struct cuda_device *device, CUstream stream,
+				     const struct memory_io *io, int divisor)
 {
 	struct reduce_wide_args args = {.dst = {io->dst},
 					.count = io->count,
@@ -42,11 +43,12 @@ static tutti_status reduce_wide(const struct cuda_device *device, CUstream strea
 
 	assert(io->n_src <= REDUCE_WIDE_KERNEL_SOURCES);
 	memcpy(args.src, io->src, (size_t)io->n_src * sizeof args.src[0]);
-	return launch(device, stream, CUDA_KERNEL_reduce_wide, io, &args);
+	return reduce_launch(device, stream, CUDA_KERNEL_reduce_wide, io, &args);
 }
 
-static tutti_status reduce(const struct cuda_device *device, CUstream stream,
-			   const struct memory_io *io, const void *const *src, int n_src)
+static tutti_status cuda_reduce_sources(const struct cuda_device *device, CUstream stream,
+					const struct memory_io *io, const void *const *src,
+					int n_src)
 {
 	struct reduce_args args = {.dst = {io->dst},
 				   .count = io->count,
@@ -57,15 +59,15 @@ static tutti_status reduce(const struct cuda_device *device, CUstream stream,
 				   .divisor = io->divisor};
 
 	memcpy(args.src, src, (size_t)n_src * sizeof args.src[0]);
-	return launch(device, stream, CUDA_KERNEL_reduce, io, &args);
+	return reduce_launch(device, stream, CUDA_KERNEL_reduce, io, &args);
 }
 
 tutti_status cuda_reduce(const struct cuda_device *device, CUstream stream,
 			 const struct memory_io *io)
 {
 	if (io->n_src > REDUCE_KERNEL_SOURCES)
-		return reduce_wide(device, stream, io, io->divisor);
-	return reduce(device, stream, io, io->src, io->n_src);
+		return cuda_reduce_wide(device, stream, io, io->divisor);
+	return cuda_reduce_sources(device, stream, io, io->src, io->n_src);
 }
 
 /* As reduce_finish: an average of one. */
@@ -76,7 +78,7 @@ tutti_status cuda_finish(const struct cuda_device *device, CUstream stream,
 
 	if (io->reduce_op != TUTTI_AVG || io->divisor == 0)
 		return TUTTI_OK;
-	return reduce(device, stream, io, &src, 1);
+	return cuda_reduce_sources(device, stream, io, &src, 1);
 }
 
 tutti_status cuda_scale(const struct cuda_device *device, CUstream stream,
@@ -86,5 +88,5 @@ tutti_status cuda_scale(const struct cuda_device *device, CUstream stream,
 		.dst = io->dst, .src = io->src[0], .count = io->count, .dtype = (int32_t)io->dtype};
 
 	memcpy(&args.scalar, op_scalar(io->reduce_op), dtype_bytes(io->dtype));
-	return launch(device, stream, CUDA_KERNEL_scale, io, &args);
+	return reduce_launch(device, stream, CUDA_KERNEL_scale, io, &args);
 }

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-static tutti_status make(struct region_memory *m, size_t bytes)
+static tutti_status region_ipc_make(struct region_memory *m, size_t bytes)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	CUresult error = cuda->mem_alloc(&m->address, bytes);
@@ -19,13 +19,13 @@ static tutti_status make(struct region_memory *m, size_t bytes)
 	return TUTTI_OK;
 }
 
-static void end(struct region_memory *m)
+static void region_ipc_end(struct region_memory *m)
 {
 	cuda_driver()->mem_free(m->address);
 }
 
 /* A process alone needs no handle, nor a GPU that has none. */
-static void describe(const struct region_memory *m, struct cuda_region *region, int *fd)
+static void region_ipc_describe(const struct region_memory *m, struct cuda_region *region, int *fd)
 {
 	CUipcMemHandle handle = {{0}};
 
@@ -34,8 +34,8 @@ static void describe(const struct region_memory *m, struct cuda_region *region, 
 	*fd = -1;
 }
 
-static tutti_status map(struct cuda_mapping *here, const struct cuda_device *device,
-			const struct cuda_region *region, struct region_source source)
+static tutti_status region_ipc_map(struct cuda_mapping *here, const struct cuda_device *device,
+				   const struct cuda_region *region, struct region_source source)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	CUipcMemHandle handle;
@@ -50,7 +50,7 @@ static tutti_status map(struct cuda_mapping *here, const struct cuda_device *dev
 	return TUTTI_OK;
 }
 
-static void unmap(struct cuda_mapping *here)
+static void region_ipc_unmap(struct cuda_mapping *here)
 {
 	if (here->bytes)
 		cuda_driver()->ipc_close_mem_handle(here->address);
@@ -59,8 +59,8 @@ static void unmap(struct cuda_mapping *here)
 
 const struct region_way region_by_ipc = {.number = 1,
 					 .is_kept = true,
-					 .make = make,
-					 .end = end,
-					 .describe = describe,
-					 .map = map,
-					 .unmap = unmap};
+					 .make = region_ipc_make,
+					 .end = region_ipc_end,
+					 .describe = region_ipc_describe,
+					 .map = region_ipc_map,
+					 .unmap = region_ipc_unmap};

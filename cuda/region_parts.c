@@ -43,7 +43,7 @@ static struct region_part *find_kept(const struct cuda_device *device, size_t by
 	return best;
 }
 
-static void take(struct region_part *p, const struct cuda_channels *c, uint32_t number)
+static void region_parts_take(struct region_part *p, const struct cuda_channels *c, uint32_t number)
 {
 	p->channels = c;
 	p->number = number;
@@ -55,7 +55,7 @@ static void take(struct region_part *p, const struct cuda_channels *c, uint32_t 
 static void add_part(struct region_part *p, const struct cuda_channels *c)
 {
 	pthread_mutex_lock(&lock);
-	take(p, c, free_number(c));
+	region_parts_take(p, c, free_number(c));
 	p->next = parts;
 	parts = p;
 	pthread_mutex_unlock(&lock);
@@ -72,7 +72,7 @@ static tutti_status find_part(const struct cuda_channels *c, size_t bytes, bool 
 	if (number && is_plain)
 		p = find_kept(c->device, bytes);
 	if (p)
-		take(p, c, number);
+		region_parts_take(p, c, number);
 	pthread_mutex_unlock(&lock);
 	if (!number)
 		return fail(TUTTI_ERR_MEMORY,
@@ -106,7 +106,7 @@ static void leave_channels(struct region_part *p)
 	p->channels = NULL;
 }
 
-static void take_out(struct region_part *p)
+static void region_parts_take_out(struct region_part *p)
 {
 	struct region_part **at = &parts;
 
@@ -116,7 +116,7 @@ static void take_out(struct region_part *p)
 }
 
 /* Takes the part out of the list, to be given back; NULL: it stays there. */
-static struct region_part *release(struct region_part *p)
+static struct region_part *region_parts_release(struct region_part *p)
 {
 	leave_channels(p);
 	if (p->is_lost)
@@ -124,12 +124,12 @@ static struct region_part *release(struct region_part *p)
 	p->is_used = false;
 	if (p->memory.way->is_kept || p->due_ns > clock_now_ns())
 		return NULL;
-	take_out(p);
+	region_parts_take_out(p);
 	return p;
 }
 
 /* Without the lock: the driver may wait for what runs on the device. */
-static void give_back(struct region_part *p)
+static void region_parts_give_back(struct region_part *p)
 {
 	struct cuda_visit visit;
 
@@ -158,10 +158,10 @@ static uint64_t give_back_due(void)
 				next = p->due_ns;
 		}
 		if (p)
-			take_out(p);
+			region_parts_take_out(p);
 		pthread_mutex_unlock(&lock);
 		if (p)
-			give_back(p);
+			region_parts_give_back(p);
 	} while (p);
 	return next;
 }
@@ -223,10 +223,10 @@ bool cuda_region_free(void *ptr)
 	while (p && !(p->is_used && p->memory.address == (CUdeviceptr)(uintptr_t)ptr))
 		p = p->next;
 	if (p)
-		gone = release(p);
+		gone = region_parts_release(p);
 	pthread_mutex_unlock(&lock);
 	if (gone)
-		give_back(gone);
+		region_parts_give_back(gone);
 	return p != NULL;
 }
 
@@ -239,7 +239,7 @@ void cuda_regions_forget(const struct cuda_channels *c)
 	pthread_mutex_unlock(&lock);
 }
 
-static bool contains(const struct region_part *p, const void *ptr)
+static bool region_parts_contains(const struct region_part *p, const void *ptr)
 {
 	CUdeviceptr pointer = (CUdeviceptr)(uintptr_t)ptr;
 
@@ -251,7 +251,7 @@ bool cuda_region_find(const struct cuda_channels *c, const void *ptr, uint64_t *
 {
 	pthread_mutex_lock(&lock);
 	const struct region_part *p = parts;
-	while (p && !(p->channels == c && contains(p, ptr)))
+	while (p && !(p->channels == c && region_parts_contains(p, ptr)))
 		p = p->next;
 	if (p)
 		*place = channel_place(p->number, (CUdeviceptr)(uintptr_t)ptr - p->memory.address);
@@ -263,7 +263,7 @@ bool cuda_region_holds(const void *ptr)
 {
 	pthread_mutex_lock(&lock);
 	const struct region_part *p = parts;
-	while (p && !contains(p, ptr))
+	while (p && !region_parts_contains(p, ptr))
 		p = p->next;
 	pthread_mutex_unlock(&lock);
 	return p != NULL;

@@ -18,8 +18,8 @@ static CUmemAllocationProp prop_of(const struct cuda_device *device,
 	return prop;
 }
 
-static tutti_status create(struct region_memory *m, size_t bytes, CUmemAllocationHandleType types,
-			   CUresult *error)
+static tutti_status region_pieces_create(struct region_memory *m, size_t bytes,
+					 CUmemAllocationHandleType types, CUresult *error)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	CUmemAllocationProp prop = prop_of(m->device, types);
@@ -50,10 +50,10 @@ static tutti_status create_any(struct region_memory *m, size_t bytes)
 	CUmemAllocationHandleType types = m->device->pieces.types,
 				  plain = types & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 	CUresult error;
-	tutti_status status = create(m, bytes, types, &error);
+	tutti_status status = region_pieces_create(m, bytes, types, &error);
 
 	if (cuda_is_refused(error) && plain && plain != types)
-		status = create(m, bytes, plain, &error);
+		status = region_pieces_create(m, bytes, plain, &error);
 	return status;
 }
 
@@ -76,7 +76,7 @@ static void let_others_in(const struct region_memory *m)
 	}
 }
 
-static tutti_status make(struct region_memory *m, size_t bytes)
+static tutti_status region_pieces_make(struct region_memory *m, size_t bytes)
 {
 	struct cuda_mapping here;
 
@@ -91,7 +91,7 @@ static tutti_status make(struct region_memory *m, size_t bytes)
 	return TUTTI_OK;
 }
 
-static void end(struct region_memory *m)
+static void region_pieces_end(struct region_memory *m)
 {
 	struct cuda_mapping here = {m->address, m->bytes};
 
@@ -99,7 +99,8 @@ static void end(struct region_memory *m)
 	cuda_driver()->mem_release(m->handle);
 }
 
-static void describe(const struct region_memory *m, struct cuda_region *region, int *fd)
+static void region_pieces_describe(const struct region_memory *m, struct cuda_region *region,
+				   int *fd)
 {
 	CUmemFabricHandle fabric;
 
@@ -108,8 +109,8 @@ static void describe(const struct region_memory *m, struct cuda_region *region, 
 	memcpy(region->handle, fabric.data, sizeof region->handle);
 }
 
-static tutti_status map(struct cuda_mapping *here, const struct cuda_device *device,
-			const struct cuda_region *region, struct region_source source)
+static tutti_status region_pieces_map(struct cuda_mapping *here, const struct cuda_device *device,
+				      const struct cuda_region *region, struct region_source source)
 {
 	CUmemGenericAllocationHandle handle = region->local;
 
@@ -122,8 +123,8 @@ static tutti_status map(struct cuda_mapping *here, const struct cuda_device *dev
 }
 
 const struct region_way region_by_pieces = {.number = 2,
-					    .make = make,
-					    .end = end,
-					    .describe = describe,
-					    .map = map,
+					    .make = region_pieces_make,
+					    .end = region_pieces_end,
+					    .describe = region_pieces_describe,
+					    .map = region_pieces_map,
 					    .unmap = cuda_mapping_end};

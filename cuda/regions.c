@@ -10,7 +10,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
-static tutti_status clear(const struct cuda_channels *c, const struct region_part *p, size_t bytes)
+static tutti_status regions_clear(const struct cuda_channels *c, const struct region_part *p,
+				  size_t bytes)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 
@@ -61,8 +62,8 @@ static void create_multicast(const struct cuda_channels *c, struct region_part *
 		close(fd);
 }
 
-static void describe(const struct cuda_channels *c, const struct cuda_region_wish *wish,
-		     struct region_part *p, struct cuda_region *region)
+static void regions_describe(const struct cuda_channels *c, const struct cuda_region_wish *wish,
+			     struct region_part *p, struct cuda_region *region)
 {
 	*region = (struct cuda_region){.address = p->memory.address,
 				       .bytes = p->memory.bytes,
@@ -76,14 +77,14 @@ static void describe(const struct cuda_channels *c, const struct cuda_region_wis
 		create_multicast(c, p, region);
 }
 
-static tutti_status alloc(const struct cuda_channels *c, const struct cuda_region_wish *wish,
-			  struct region_part **p)
+static tutti_status regions_alloc(const struct cuda_channels *c,
+				  const struct cuda_region_wish *wish, struct region_part **p)
 {
 	size_t bytes = wish->bytes ? wish->bytes : 1;
 	bool is_plain = wish->is_plain || !c->device->pieces.types;
 
 	TRY(region_part_take(c, bytes, is_plain, p));
-	tutti_status status = clear(c, *p, bytes);
+	tutti_status status = regions_clear(c, *p, bytes);
 	if (status != TUTTI_OK)
 		cuda_region_free((void *)(uintptr_t)(*p)->memory.address);
 	return status;
@@ -97,9 +98,9 @@ tutti_status cuda_region_alloc(struct cuda_channels *c, const struct cuda_region
 
 	*region = (struct cuda_region){.number = 0};
 	TRY(cuda_enter(c->device, &visit));
-	tutti_status status = alloc(c, wish, &p);
+	tutti_status status = regions_alloc(c, wish, &p);
 	if (status == TUTTI_OK) {
-		describe(c, wish, p, region);
+		regions_describe(c, wish, p, region);
 		*ptr = (void *)(uintptr_t)p->memory.address;
 	}
 	cuda_leave(&visit);
@@ -146,7 +147,7 @@ static tutti_status set_word(const struct cuda_channels *c, size_t at, uint64_t 
 	return TUTTI_OK;
 }
 
-static size_t word_of(const struct cuda_region *region, int r)
+static size_t regions_word_of(const struct cuda_region *region, int r)
 {
 	return (size_t)r * CHANNEL_REGIONS + region->number;
 }
@@ -155,25 +156,25 @@ static tutti_status set_multicast(const struct cuda_channels *c, const struct cu
 				  uint64_t address)
 {
 	for (int r = 0; r < c->size; r++)
-		TRY(set_word(c, CHANNEL_MULTICAST + word_of(&regions[r], r), address));
+		TRY(set_word(c, CHANNEL_MULTICAST + regions_word_of(&regions[r], r), address));
 	return TUTTI_OK;
 }
 
-static tutti_status note(struct cuda_channels *c, const struct cuda_region *region, int r)
+static tutti_status regions_note(struct cuda_channels *c, const struct cuda_region *region, int r)
 {
-	struct region_view *view = &c->views[word_of(region, r)];
+	struct region_view *view = &c->views[regions_word_of(region, r)];
 
 	end_view(view); /* what had the number before is not used any more */
 	view->here.address = region->address;
 	if (r != c->rank)
 		TRY(map_view(c, region, r, view));
-	return set_word(c, word_of(region, r), view->here.address);
+	return set_word(c, regions_word_of(region, r), view->here.address);
 }
 
 static tutti_status map_all(struct cuda_channels *c, const struct cuda_region *regions)
 {
 	for (int r = 0; r < c->size; r++)
-		TRY(note(c, &regions[r], r));
+		TRY(regions_note(c, &regions[r], r));
 	return set_multicast(c, regions, 0);
 }
 
@@ -215,8 +216,8 @@ static bool is_step_done(tutti_status status)
 }
 
 /* To the next step, or to the end. */
-static void go_on(struct region_part *p, struct cuda_region *own, enum region_step next,
-		  bool has_multicast)
+static void regions_go_on(struct region_part *p, struct cuda_region *own, enum region_step next,
+			  bool has_multicast)
 {
 	p->step = next;
 	own->goes_on = next != REGION_DONE;
@@ -229,8 +230,8 @@ static tutti_status step_map(struct cuda_channels *c, struct region_part *p,
 	bool is_made = regions[0].has_multicast;
 
 	TRY(map_all(c, regions));
-	go_on(p, own, is_made ? REGION_BIND : REGION_DONE,
-	      is_made && is_step_done(join_multicast(c, p, &regions[0])));
+	regions_go_on(p, own, is_made ? REGION_BIND : REGION_DONE,
+		      is_made && is_step_done(join_multicast(c, p, &regions[0])));
 	return TUTTI_OK;
 }
 
@@ -239,8 +240,8 @@ static void step_bind(const struct cuda_channels *c, struct region_part *p,
 {
 	bool all = all_have_multicast(c, regions);
 
-	go_on(p, own, all ? REGION_USE : REGION_DONE,
-	      all && is_step_done(cuda_multicast_bind(&p->multicast, &p->memory)));
+	regions_go_on(p, own, all ? REGION_USE : REGION_DONE,
+		      all && is_step_done(cuda_multicast_bind(&p->multicast, &p->memory)));
 	if (!all)
 		cuda_multicast_end(&p->multicast, &p->memory);
 }
@@ -250,7 +251,7 @@ static tutti_status step_use(const struct cuda_channels *c, struct region_part *
 {
 	bool all = all_have_multicast(c, regions);
 
-	go_on(p, own, REGION_DONE, all);
+	regions_go_on(p, own, REGION_DONE, all);
 	if (all)
 		return set_multicast(c, regions, p->multicast.here.address);
 	cuda_multicast_end(&p->multicast, &p->memory);

@@ -21,12 +21,12 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of them */
 static const enum cuda_kernel waiting[] = {CUDA_KERNEL_packets, CUDA_KERNEL_lines,
 					   CUDA_KERNEL_messages};
 
-static unsigned less(unsigned a, unsigned b)
+static unsigned residency_less(unsigned a, unsigned b)
 {
 	return a < b ? a : b;
 }
 
-static unsigned more(unsigned a, unsigned b)
+static unsigned residency_more(unsigned a, unsigned b)
 {
 	return a > b ? a : b;
 }
@@ -40,7 +40,8 @@ unsigned cuda_residency_most(const struct cuda_device *device)
 	for (size_t i = 0; i < sizeof waiting / sizeof *waiting; i++)
 		if (device->blocks_at_once[waiting[i]] < device->multiprocessors)
 			return 0;
-	return device->has_mps ? 0 : less(all - more(all / LEFT_OF, 1), GRIDS_MOST);
+	return device->has_mps ? 0
+			       : residency_less(all - residency_more(all / LEFT_OF, 1), GRIDS_MOST);
 }
 
 static unsigned count_free(const struct cuda_device *device)
@@ -67,7 +68,7 @@ unsigned cuda_residency_share(unsigned most, unsigned free, unsigned ranks)
 
 	if (free < ranks)
 		return 0;
-	return less(more(share, 1), CHANNELS_MOST);
+	return residency_less(residency_more(share, 1), CHANNELS_MOST);
 }
 
 unsigned cuda_residency_take(const struct cuda_device *device, unsigned wanted)
@@ -75,7 +76,7 @@ unsigned cuda_residency_take(const struct cuda_device *device, unsigned wanted)
 	pthread_mutex_lock(&lock);
 	unsigned free = count_free(device);
 	bool is_first = accounts[device->ordinal].taken == 0;
-	unsigned blocks = less(wanted, is_first ? free : (free + 1) / 2);
+	unsigned blocks = residency_less(wanted, is_first ? free : (free + 1) / 2);
 	accounts[device->ordinal].taken += blocks;
 	pthread_mutex_unlock(&lock);
 	return blocks;

@@ -45,7 +45,7 @@ static struct cuda_segment *find_free(const struct cuda_device *device, size_t b
 	return segment;
 }
 
-static void put(struct cuda_segment **list, struct cuda_segment *segment)
+static void segment_put(struct cuda_segment **list, struct cuda_segment *segment)
 {
 	pthread_mutex_lock(&lock);
 	segment->next = *list;
@@ -55,16 +55,16 @@ static void put(struct cuda_segment **list, struct cuda_segment *segment)
 
 void cuda_segment_give(struct cuda_segment *segment)
 {
-	put(&free_segments, segment);
+	segment_put(&free_segments, segment);
 }
 
 void cuda_segment_keep(struct cuda_segment *segment)
 {
-	put(&kept_segments, segment);
+	segment_put(&kept_segments, segment);
 }
 
 /* A GPU without IPC (some virtual ones) still serves ranks of one process. */
-static tutti_status allocate(struct cuda_segment *s)
+static tutti_status segment_allocate(struct cuda_segment *s)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	void *host;
@@ -79,7 +79,7 @@ static tutti_status allocate(struct cuda_segment *s)
 	return TUTTI_OK;
 }
 
-static tutti_status clear(struct cuda_segment *s)
+static tutti_status segment_clear(struct cuda_segment *s)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	CUstream stream;
@@ -118,14 +118,14 @@ static void make_page(struct cuda_segment *s)
 }
 
 /* An error leaves memory behind: the device's state is in doubt then. */
-static tutti_status make(struct cuda_segment *s, bool is_new)
+static tutti_status segment_make(struct cuda_segment *s, bool is_new)
 {
 	struct cuda_visit visit;
 
 	TRY(cuda_enter(s->device, &visit));
-	tutti_status status = is_new ? allocate(s) : TUTTI_OK;
+	tutti_status status = is_new ? segment_allocate(s) : TUTTI_OK;
 	if (status == TUTTI_OK)
-		status = clear(s);
+		status = segment_clear(s);
 	cuda_leave(&visit);
 	return status;
 }
@@ -143,7 +143,7 @@ tutti_status cuda_segment_take(struct cuda_segment **out, const struct cuda_devi
 	s->bytes = bytes;
 	memset(s->readers, 0, sizeof s->readers);
 	make_page(s);
-	tutti_status status = make(s, is_new);
+	tutti_status status = segment_make(s, is_new);
 	if (status != TUTTI_OK) {
 		free(s);
 		return status;

@@ -16,7 +16,7 @@ static struct {
 } kept[CUDA_DEVICES_MAX];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static CUstream pop(int ordinal)
+static CUstream streams_pop(int ordinal)
 {
 	CUstream stream = NULL;
 
@@ -27,7 +27,7 @@ static CUstream pop(int ordinal)
 	return stream;
 }
 
-static bool push(int ordinal, CUstream stream)
+static bool streams_push(int ordinal, CUstream stream)
 {
 	pthread_mutex_lock(&lock);
 	bool is_kept = kept[ordinal].count < KEPT_MOST;
@@ -40,7 +40,7 @@ static bool push(int ordinal, CUstream stream)
 tutti_status cuda_stream_take(const struct cuda_device *device, CUstream *stream)
 {
 	const struct cuda_driver *cuda = cuda_driver();
-	CUstream found = pop(device->ordinal);
+	CUstream found = streams_pop(device->ordinal);
 
 	if (!found)
 		CUDA_TRY(stream_create_with_priority, &found, CU_STREAM_NON_BLOCKING, 0);
@@ -54,7 +54,7 @@ void cuda_stream_give(const struct cuda_device *device, CUstream stream)
 
 	if (!stream)
 		return;
-	if (cuda->stream_query(stream) != CUDA_SUCCESS || !push(device->ordinal, stream))
+	if (cuda->stream_query(stream) != CUDA_SUCCESS || !streams_push(device->ordinal, stream))
 		cuda->stream_destroy(stream);
 }
 

@@ -13,12 +13,12 @@
 #include <stdatomic.h>
 #include <string.h>
 
-static uint64_t look(const uint64_t *word)
+static uint64_t turn_exports_look(const uint64_t *word)
 {
 	return atomic_load((_Atomic uint64_t *)(uintptr_t)word);
 }
 
-static void set(uint64_t *word, uint64_t value)
+static void turn_exports_set(uint64_t *word, uint64_t value)
 {
 	atomic_store((_Atomic uint64_t *)word, value);
 }
@@ -54,20 +54,20 @@ static uint64_t buffer_id(CUdeviceptr pointer)
 
 /* Odd while the words are written: a leader that sees that, or another number afterwards, comes
  * again; every access is sequentially consistent. handle NULL: there is nothing any more. */
-static void publish(struct turn_page *own, int slot, const CUipcMemHandle *handle)
+static void turn_exports_publish(struct turn_page *own, int slot, const CUipcMemHandle *handle)
 {
 	struct turn_offer *offer = &own->offers[slot];
-	uint64_t number = look(&offer->number) + 1;
+	uint64_t number = turn_exports_look(&offer->number) + 1;
 	uint64_t words[TURN_OFFER_WORDS] = {0};
 
 	if (handle)
 		memcpy(words, handle->reserved, sizeof words);
-	set(&offer->number, number);
+	turn_exports_set(&offer->number, number);
 	for (int i = 0; i < TURN_OFFER_WORDS; i++)
-		set(&offer->handle[i], words[i]);
-	set(&offer->is_there, handle != NULL);
-	set(&offer->number, number + 1);
-	set(&own->offers_made, look(&own->offers_made) + 1);
+		turn_exports_set(&offer->handle[i], words[i]);
+	turn_exports_set(&offer->is_there, handle != NULL);
+	turn_exports_set(&offer->number, number + 1);
+	turn_exports_set(&own->offers_made, turn_exports_look(&own->offers_made) + 1);
 }
 
 static void look_at_one_more(struct cuda_channels *c)
@@ -78,11 +78,11 @@ static void look_at_one_more(struct cuda_channels *c)
 
 	if (!o->base || is_used(c, o) || buffer_id(o->base) == o->id)
 		return;
-	publish(c->segment->page.page, slot, NULL);
+	turn_exports_publish(c->segment->page.page, slot, NULL);
 	o->base = 0;
 }
 
-static struct cuda_offer *find(struct cuda_turns *turns, CUdeviceptr base, uint64_t id)
+static struct cuda_offer *turn_exports_find(struct cuda_turns *turns, CUdeviceptr base, uint64_t id)
 {
 	for (int i = 0; i < TURN_OFFERS; i++)
 		if (turns->offers[i].base == base && turns->offers[i].id == id)
@@ -91,7 +91,7 @@ static struct cuda_offer *find(struct cuda_turns *turns, CUdeviceptr base, uint6
 }
 
 /* A slot that is free, or has not been used for the longest time; NULL: all are in use. */
-static struct cuda_offer *choose(struct cuda_channels *c)
+static struct cuda_offer *turn_exports_choose(struct cuda_channels *c)
 {
 	struct cuda_offer *best = NULL;
 
@@ -105,24 +105,24 @@ static struct cuda_offer *choose(struct cuda_channels *c)
 	return best;
 }
 
-static void offer(struct cuda_channels *c, CUdeviceptr base, uint64_t id)
+static void turn_exports_offer(struct cuda_channels *c, CUdeviceptr base, uint64_t id)
 {
 	const struct cuda_driver *cuda = cuda_driver();
-	struct cuda_offer *o = choose(c);
+	struct cuda_offer *o = turn_exports_choose(c);
 	CUipcMemHandle handle;
 
 	if (!o || cuda->ipc_get_mem_handle(&handle, base) != CUDA_SUCCESS)
 		return;
 	*o = (struct cuda_offer){.base = base, .id = id, .last = c->turns->last_turn};
-	publish(c->segment->page.page, (int)(o - c->turns->offers), &handle);
+	turn_exports_publish(c->segment->page.page, (int)(o - c->turns->offers), &handle);
 }
 
 static bool is_opened(const struct cuda_channels *c, int slot)
 {
 	const struct turn_page *leader = c->turns->views[c->turns->leader];
 
-	return look(&leader->taken[c->rank][slot]) ==
-	       look(&c->segment->page.page->offers[slot].number);
+	return turn_exports_look(&leader->taken[c->rank][slot]) ==
+	       turn_exports_look(&c->segment->page.page->offers[slot].number);
 }
 
 uint64_t cuda_turn_offer(struct cuda_channels *c, const void *ptr)
@@ -136,9 +136,9 @@ uint64_t cuda_turn_offer(struct cuda_channels *c, const void *ptr)
 	    !(id = buffer_id(base)))
 		return CHANNEL_NOWHERE;
 	look_at_one_more(c);
-	struct cuda_offer *o = find(c->turns, base, id);
+	struct cuda_offer *o = turn_exports_find(c->turns, base, id);
 	if (!o) {
-		offer(c, base, id);
+		turn_exports_offer(c, base, id);
 		return CHANNEL_NOWHERE;
 	}
 	int slot = (int)(o - c->turns->offers);
@@ -162,18 +162,18 @@ static void open_one(struct cuda_channels *c, int r, int slot)
 {
 	const struct turn_offer *offer = &c->turns->views[r]->offers[slot];
 	struct turn_page *own = c->segment->page.page;
-	uint64_t number = look(&offer->number);
+	uint64_t number = turn_exports_look(&offer->number);
 	uint64_t words[TURN_OFFER_WORDS];
 	CUdeviceptr address = 0;
 	CUipcMemHandle handle;
 
-	if (number % 2 != 0 || number == look(&own->taken[r][slot]))
+	if (number % 2 != 0 || number == turn_exports_look(&own->taken[r][slot]))
 		return;
-	bool is_there = look(&offer->is_there);
+	bool is_there = turn_exports_look(&offer->is_there);
 	for (int i = 0; i < TURN_OFFER_WORDS; i++)
-		words[i] = look(&offer->handle[i]);
+		words[i] = turn_exports_look(&offer->handle[i]);
 	memcpy(handle.reserved, words, sizeof words);
-	if (look(&offer->number) != number)
+	if (turn_exports_look(&offer->number) != number)
 		return;
 	close_one(&own->opened[r][slot]);
 	if (is_there && cuda_driver()->ipc_open_mem_handle(&address, handle,
@@ -185,7 +185,7 @@ static void open_one(struct cuda_channels *c, int r, int slot)
 		return;
 	}
 	own->opened[r][slot] = address;
-	set(&own->taken[r][slot], number);
+	turn_exports_set(&own->taken[r][slot], number);
 }
 
 void cuda_turn_offers_take(struct cuda_channels *c)
@@ -193,7 +193,7 @@ void cuda_turn_offers_take(struct cuda_channels *c)
 	struct cuda_turns *turns = c->turns;
 
 	for (int r = 0; r < c->size && c->opens_buffers; r++) {
-		uint64_t made = look(&turns->views[r]->offers_made);
+		uint64_t made = turn_exports_look(&turns->views[r]->offers_made);
 		if (turns->is_here[r] || made == turns->offers_seen[r])
 			continue;
 		for (int slot = 0; slot < TURN_OFFERS; slot++)

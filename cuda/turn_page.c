@@ -39,7 +39,7 @@ static struct turn_page *page_at(const struct file *file, uint32_t slot)
 }
 
 /* The file's entry in the list. Under the lock, as are the next ones. */
-static tutti_status keep(int fd, struct file **out)
+static tutti_status turn_page_keep(int fd, struct file **out)
 {
 	struct shared_memory *memory;
 	struct file *file = files;
@@ -60,13 +60,13 @@ static tutti_status keep(int fd, struct file **out)
 	return TUTTI_OK;
 }
 
-static tutti_status make_file(void)
+static tutti_status turn_page_make_file(void)
 {
 	struct file *file;
 	int fd;
 
 	TRY(shared_memory_create("tutti-turns", FILE_BYTES, &fd));
-	tutti_status status = keep(fd, &file);
+	tutti_status status = turn_page_keep(fd, &file);
 	if (status != TUTTI_OK) {
 		close(fd);
 		return status;
@@ -77,10 +77,10 @@ static tutti_status make_file(void)
 	return TUTTI_OK;
 }
 
-static tutti_status make(struct cuda_turn_page *own)
+static tutti_status turn_page_make(struct cuda_turn_page *own)
 {
 	if (!own_file || own_slots == SLOTS)
-		TRY(make_file());
+		TRY(turn_page_make_file());
 	own->fd = (uint32_t)own_fd;
 	own->slot = own_slots++;
 	own->page = page_at(own_file, own->slot);
@@ -91,7 +91,7 @@ static tutti_status make(struct cuda_turn_page *own)
 tutti_status cuda_turn_page_make(struct cuda_turn_page *own)
 {
 	pthread_mutex_lock(&lock);
-	tutti_status status = make(own);
+	tutti_status status = turn_page_make(own);
 	pthread_mutex_unlock(&lock);
 	return status;
 }
@@ -123,7 +123,7 @@ tutti_status cuda_turn_page_open(struct turn_page **out, uint32_t pid, uint32_t 
 			    path);
 	}
 	pthread_mutex_lock(&lock);
-	tutti_status status = keep(opened, &file);
+	tutti_status status = turn_page_keep(opened, &file);
 	pthread_mutex_unlock(&lock);
 	close(opened);
 	TRY(status);
@@ -142,7 +142,8 @@ static struct file *file_of(const struct turn_page *page)
 	return file;
 }
 
-static tutti_status pin(struct file *file, const struct turn_page *page, CUdeviceptr *address)
+static tutti_status turn_page_pin(struct file *file, const struct turn_page *page,
+				  CUdeviceptr *address)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	char *base = file->memory->base;
@@ -160,7 +161,7 @@ tutti_status cuda_turn_page_pin(struct turn_page *page, CUdeviceptr *address)
 {
 	pthread_mutex_lock(&lock);
 	struct file *file = file_of(page);
-	tutti_status status = file ? pin(file, page, address)
+	tutti_status status = file ? turn_page_pin(file, page, address)
 				   : fail(TUTTI_ERR_INTERNAL, "flags that are in no file");
 	pthread_mutex_unlock(&lock);
 	return status;

@@ -40,7 +40,7 @@ static void add_wait(struct batch *batch, CUdeviceptr address, uint64_t bits)
 	op->waitValue.flags = CU_STREAM_WAIT_VALUE_AND;
 }
 
-static tutti_status put(struct batch *batch, CUstream stream)
+static tutti_status turns_put(struct batch *batch, CUstream stream)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	unsigned count = batch->count;
@@ -64,15 +64,15 @@ static CUdeviceptr done_of(const struct cuda_channels *c, int r, int by)
 	       (size_t)by * sizeof(struct turn_flag);
 }
 
-static bool leads(const struct cuda_turns *turns, int r)
+static bool turns_leads(const struct cuda_turns *turns, int r)
 {
 	return turns->leaders >> r & 1u;
 }
 
-static void post(const struct cuda_channels *c, struct batch *batch, uint32_t turn)
+static void turns_post(const struct cuda_channels *c, struct batch *batch, uint32_t turn)
 {
 	for (int r = 0; r < c->size; r++)
-		if (leads(c->turns, r))
+		if (turns_leads(c->turns, r))
 			add_write(batch, posted_of(c, r, c->rank), turn_mark(turn));
 }
 
@@ -88,7 +88,7 @@ static void await_ranks(const struct cuda_channels *c, struct batch *batch, uint
 static void await_leaders(const struct cuda_channels *c, struct batch *batch, uint32_t turn)
 {
 	for (int r = 0; r < c->size; r++)
-		if (leads(c->turns, r))
+		if (turns_leads(c->turns, r))
 			add_wait(batch, done_of(c, c->rank, r), turn_awaited(turn));
 }
 
@@ -139,7 +139,7 @@ static uint32_t finished_of(const struct cuda_channels *c)
 }
 
 /* The engine has no more calls in flight than there are slots. */
-static uint32_t take_slot(struct cuda_channels *c)
+static uint32_t turns_take_slot(struct cuda_channels *c)
 {
 	struct cuda_turns *turns = c->turns;
 	uint32_t slot = turns->calls++ % TURN_CALLS;
@@ -148,7 +148,7 @@ static uint32_t take_slot(struct cuda_channels *c)
 	return slot;
 }
 
-static size_t round_up(size_t bytes, size_t unit)
+static size_t turns_round_up(size_t bytes, size_t unit)
 {
 	return (bytes + unit - 1) / unit * unit;
 }
@@ -161,11 +161,11 @@ static uint32_t count_chunks(const struct turn_args *a, size_t share)
 }
 
 /* Returns how many turns the call takes. */
-static uint32_t fill_in(struct cuda_channels *c, const struct cuda_channels_launch *l,
-			struct turn_args *a)
+static uint32_t turns_fill_in(struct cuda_channels *c, const struct cuda_channels_launch *l,
+			      struct turn_args *a)
 {
 	struct cuda_turns *turns = c->turns;
-	size_t share = round_up(l->most, (size_t)l->blocks * CHANNEL_ALIGN) / l->blocks;
+	size_t share = turns_round_up(l->most, (size_t)l->blocks * CHANNEL_ALIGN) / l->blocks;
 
 	a->lines.channel.staging_bytes =
 		c->segment->staging_bytes / l->blocks / CHANNEL_ALIGN * CHANNEL_ALIGN;
@@ -173,7 +173,7 @@ static uint32_t fill_in(struct cuda_channels *c, const struct cuda_channels_laun
 		a->pages[r] = (struct turn_page *)(uintptr_t)turns->pages[r];
 		a->staging[r] = (void *)(uintptr_t)turns->staging[r];
 	}
-	a->slot = take_slot(c);
+	a->slot = turns_take_slot(c);
 	a->locals = turns->locals;
 	a->copiers = turn_copiers(share);
 	uint32_t chunks = count_chunks(a, share);
@@ -193,27 +193,28 @@ static tutti_status launch_phase(const struct cuda_channels *c, struct turn_args
 	return cuda_launch(c->device, CUDA_KERNEL_turn, l->blocks, stream, a);
 }
 
-static tutti_status take_turn(const struct cuda_channels *c, struct turn_args *a,
-			      const struct cuda_channels_launch *l, CUstream stream, bool is_last)
+static tutti_status turns_take_turn(const struct cuda_channels *c, struct turn_args *a,
+				    const struct cuda_channels_launch *l, CUstream stream,
+				    bool is_last)
 {
 	struct batch batch = {.count = 0};
 
 	if (a->lines.send_place == CHANNEL_NOWHERE)
 		TRY(launch_phase(c, a, l, stream, TURN_STAGE));
-	post(c, &batch, a->turn);
-	if (leads(c->turns, c->rank)) {
+	turns_post(c, &batch, a->turn);
+	if (turns_leads(c->turns, c->rank)) {
 		await_ranks(c, &batch, a->turn);
-		TRY(put(&batch, stream));
+		TRY(turns_put(&batch, stream));
 		TRY(launch_phase(c, a, l, stream, TURN_MOVE));
 	}
 	await_leaders(c, &batch, a->turn);
 	if (a->lines.recv_place == CHANNEL_NOWHERE) {
-		TRY(put(&batch, stream));
+		TRY(turns_put(&batch, stream));
 		TRY(launch_phase(c, a, l, stream, TURN_TAKE));
 	}
 	if (is_last)
 		say_finished(c, &batch, a->turn);
-	return put(&batch, stream);
+	return turns_put(&batch, stream);
 }
 
 tutti_status cuda_turns_launch(struct cuda_channels *c, const struct cuda_channels_launch *l,
@@ -225,10 +226,10 @@ tutti_status cuda_turns_launch(struct cuda_channels *c, const struct cuda_channe
 	TRY(cuda_turns_map(c));
 	if (turns->locals)
 		cuda_turn_offers_take(c);
-	uint32_t chunks = fill_in(c, l, a);
+	uint32_t chunks = turns_fill_in(c, l, a);
 	for (a->chunk = 0; a->chunk < chunks; a->chunk++) {
 		a->turn = turns->turn++;
-		TRY(take_turn(c, a, l, stream, a->chunk + 1 == chunks));
+		TRY(turns_take_turn(c, a, l, stream, a->chunk + 1 == chunks));
 	}
 	return TUTTI_OK;
 }

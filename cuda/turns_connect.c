@@ -17,7 +17,7 @@
 #define STAGING_FACTOR 16
 #define ENDING_MS      500 /* of a process that is ending: a guess */
 
-static bool is_same(const uint8_t *a, const uint8_t *b)
+static bool turns_connect_is_same(const uint8_t *a, const uint8_t *b)
 {
 	return memcmp(a, b, 16) == 0;
 }
@@ -26,8 +26,8 @@ bool cuda_turns_are_needed(const struct cuda_part *parts, int size)
 {
 	for (int r = 0; r < size; r++)
 		for (int k = 0; k < r; k++)
-			if (is_same(parts[k].gpu, parts[r].gpu) &&
-			    !is_same(parts[k].process, parts[r].process))
+			if (turns_connect_is_same(parts[k].gpu, parts[r].gpu) &&
+			    !turns_connect_is_same(parts[k].process, parts[r].process))
 				return true;
 	return false;
 }
@@ -66,7 +66,7 @@ void cuda_turns_describe(const struct cuda_channels *c, struct cuda_part *part)
 static tutti_status find_page(struct cuda_channels *c, const struct cuda_part *parts, int r)
 {
 	struct cuda_turns *turns = c->turns;
-	bool is_here = is_same(parts[r].process, parts[c->rank].process);
+	bool is_here = turns_connect_is_same(parts[r].process, parts[c->rank].process);
 
 	if (!parts[r].page)
 		return fail(TUTTI_ERR_UNSUPPORTED,
@@ -87,7 +87,7 @@ static int leader_of(const struct cuda_part *parts, int r)
 {
 	int leader = 0;
 
-	while (!is_same(parts[leader].gpu, parts[r].gpu))
+	while (!turns_connect_is_same(parts[leader].gpu, parts[r].gpu))
 		leader++;
 	return leader;
 }
@@ -124,7 +124,7 @@ static tutti_status publish_staging(struct cuda_channels *c)
 	return TUTTI_OK;
 }
 
-static tutti_status connect(struct cuda_channels *c, const struct cuda_part *parts)
+static tutti_status turns_connect(struct cuda_channels *c, const struct cuda_part *parts)
 {
 	for (int r = 0; r < c->size; r++)
 		TRY(find_page(c, parts, r));
@@ -138,7 +138,7 @@ tutti_status cuda_turns_connect(struct cuda_channels *c, const struct cuda_part 
 {
 	if (!(c->turns = calloc(1, sizeof *c->turns)))
 		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for its turns", c->named);
-	tutti_status status = connect(c, parts);
+	tutti_status status = turns_connect(c, parts);
 	if (status != TUTTI_OK) {
 		free(c->turns);
 		c->turns = NULL;
@@ -179,7 +179,7 @@ static bool ends_now(int pid)
 
 /* A process that has died has no memory to map: the call then waits for it, until the failure is
  * known. One that lives would wait for this rank until a deadline. */
-static tutti_status cut(const struct cuda_channels *c, int r, tutti_status status)
+static tutti_status turns_connect_cut(const struct cuda_channels *c, int r, tutti_status status)
 {
 	struct cuda_turns *turns = c->turns;
 	char before[120];
@@ -204,7 +204,7 @@ tutti_status cuda_turns_map(struct cuda_channels *c)
 	for (int r = 0; r < c->size && turns->locals && !turns->is_complete; r++) {
 		tutti_status status = map_staging(turns, r);
 		if (status != TUTTI_OK)
-			TRY(cut(c, r, status));
+			TRY(turns_connect_cut(c, r, status));
 	}
 	turns->is_complete = true;
 	return TUTTI_OK;

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 /* Not a byte more: what follows is for later. */
-static int read_whole(char *bytes, size_t count)
+static int agent_read_whole(char *bytes, size_t count)
 {
 	size_t done = 0;
 
@@ -24,7 +24,7 @@ static int read_whole(char *bytes, size_t count)
 	return 1;
 }
 
-static int refuse(const char *what)
+static int agent_refuse(const char *what)
 {
 	char host[256] = "";
 
@@ -34,7 +34,7 @@ static int refuse(const char *what)
 }
 
 /* The words live as long as the process. */
-static int obey(struct letter *letter, int *argc, char ***argv, struct agent *agent)
+static int agent_obey(struct letter *letter, int *argc, char ***argv, struct agent *agent)
 {
 	const char *again;
 	char why[600];
@@ -44,12 +44,12 @@ static int obey(struct letter *letter, int *argc, char ***argv, struct agent *ag
 	if (chdir(letter->folder) != 0) {
 		snprintf(why, sizeof why, "the job's folder %.400s: %s", letter->folder,
 			 strerror(errno));
-		return refuse(why);
+		return agent_refuse(why);
 	}
 	if (letter->input_bytes > 0) {
 		agent->input_fd = file_input_open(letter->input, letter->input_bytes);
 		if (agent->input_fd < 0)
-			return refuse("there is no memory for the input of rank 0");
+			return agent_refuse("there is no memory for the input of rank 0");
 	}
 	again = getenv(AGENT_AGAIN);
 	agent->is_again = again && strcmp(again, "1") == 0;
@@ -65,17 +65,18 @@ int agent_begin(int *argc, char ***argv, struct agent *agent)
 	long count;
 
 	if (isatty(STDIN_FILENO))
-		return refuse("--agent is what tuttirun --hosts starts on each host; it reads "
-			      "what to run from stdin");
-	if (!read_whole(head, sizeof head))
-		return refuse("the tuttirun that started this one has gone");
+		return agent_refuse(
+			"--agent is what tuttirun --hosts starts on each host; it reads "
+			"what to run from stdin");
+	if (!agent_read_whole(head, sizeof head))
+		return agent_refuse("the tuttirun that started this one has gone");
 	count = letter_bytes(head);
 	if (count < 0)
-		return refuse("this tuttirun and the one that started it are of different "
-			      "versions");
+		return agent_refuse("this tuttirun and the one that started it are of different "
+				    "versions");
 	bytes = malloc((size_t)count + 1);
-	if (!bytes || !read_whole(bytes, (size_t)count) ||
+	if (!bytes || !agent_read_whole(bytes, (size_t)count) ||
 	    !letter_read(&letter, bytes, (size_t)count))
-		return refuse("what shall run has not come whole");
-	return obey(&letter, argc, argv, agent);
+		return agent_refuse("what shall run has not come whole");
+	return agent_obey(&letter, argc, argv, agent);
 }

@@ -23,7 +23,7 @@ struct bindings {
 	char why[120]; /* no rank is bound                                            */
 };
 
-static void *need(void *memory)
+static void *binding_need(void *memory)
 {
 	if (!memory) {
 		fputs("tuttirun: no memory to divide the cores.\n", stderr);
@@ -33,22 +33,22 @@ static void *need(void *memory)
 }
 
 /* The cores of the machine as far as this process may use them. */
-static void find_cores(struct bindings *b)
+static void binding_find_cores(struct bindings *b)
 {
-	hwloc_bitmap_t allowed = need(hwloc_bitmap_alloc());
+	hwloc_bitmap_t allowed = binding_need(hwloc_bitmap_alloc());
 	int depth = hwloc_get_type_or_below_depth(b->topology, HWLOC_OBJ_CORE);
 	int n = (int)hwloc_get_nbobjs_by_depth(b->topology, depth);
 
 	if (hwloc_get_cpubind(b->topology, allowed, HWLOC_CPUBIND_THREAD) != 0)
 		hwloc_bitmap_fill(allowed);
-	b->core = need(calloc((size_t)n + 1, sizeof(hwloc_bitmap_t)));
-	b->claim = need(calloc((size_t)n + 1, sizeof *b->claim));
+	b->core = binding_need(calloc((size_t)n + 1, sizeof(hwloc_bitmap_t)));
+	b->claim = binding_need(calloc((size_t)n + 1, sizeof *b->claim));
 	for (int i = 0; i < n; i++) {
 		hwloc_obj_t core = hwloc_get_obj_by_depth(b->topology, depth, (unsigned)i);
 
 		if (!hwloc_bitmap_intersects(core->cpuset, allowed))
 			continue;
-		b->core[b->cores] = need(hwloc_bitmap_alloc());
+		b->core[b->cores] = binding_need(hwloc_bitmap_alloc());
 		hwloc_bitmap_and(b->core[b->cores++], core->cpuset, allowed);
 	}
 	hwloc_bitmap_free(allowed);
@@ -120,7 +120,7 @@ static int sort_by_node(struct bindings *b, int *first)
 
 static void deal_nodes(struct bindings *b)
 {
-	int *first = need(calloc((size_t)b->cores + 1, sizeof *first));
+	int *first = binding_need(calloc((size_t)b->cores + 1, sizeof *first));
 	int nodes = sort_by_node(b, first);
 
 	for (int r = 0; r < b->ranks; r++) {
@@ -131,19 +131,19 @@ static void deal_nodes(struct bindings *b)
 	free(first);
 }
 
-static void deal(struct bindings *b, enum bind_to to)
+static void binding_deal(struct bindings *b, enum bind_to to)
 {
-	b->share = need(calloc((size_t)b->ranks, sizeof(hwloc_bitmap_t)));
-	b->share_cores = need(calloc((size_t)b->ranks, sizeof *b->share_cores));
+	b->share = binding_need(calloc((size_t)b->ranks, sizeof(hwloc_bitmap_t)));
+	b->share_cores = binding_need(calloc((size_t)b->ranks, sizeof *b->share_cores));
 	for (int r = 0; r < b->ranks; r++)
-		b->share[r] = need(hwloc_bitmap_alloc());
+		b->share[r] = binding_need(hwloc_bitmap_alloc());
 	if (to == BIND_NUMA)
 		deal_nodes(b);
 	else
 		deal_cores(b);
 }
 
-static void decide(struct bindings *b, const struct options *o)
+static void binding_decide(struct bindings *b, const struct options *o)
 {
 	if (o->bind_to == BIND_NONE) {
 		snprintf(b->why, sizeof b->why, "--bind-to none");
@@ -156,7 +156,7 @@ static void decide(struct bindings *b, const struct options *o)
 	}
 	claim_cores(b);
 	if (b->ranks <= b->claimed) {
-		deal(b, o->bind_to);
+		binding_deal(b, o->bind_to);
 		return;
 	}
 	snprintf(b->why, sizeof b->why,
@@ -167,7 +167,7 @@ static void decide(struct bindings *b, const struct options *o)
 
 int bindings_make(struct bindings **bindings, const struct options *o)
 {
-	struct bindings *b = need(calloc(1, sizeof *b));
+	struct bindings *b = binding_need(calloc(1, sizeof *b));
 
 	b->ranks = o->ranks;
 	if (hwloc_topology_init(&b->topology) != 0 || hwloc_topology_load(b->topology) != 0) {
@@ -175,8 +175,8 @@ int bindings_make(struct bindings **bindings, const struct options *o)
 			strerror(errno));
 		return 1;
 	}
-	find_cores(b);
-	decide(b, o);
+	binding_find_cores(b);
+	binding_decide(b, o);
 	*bindings = b;
 	return 0;
 }

@@ -40,7 +40,7 @@ static void print_inherited(const struct options *o)
 }
 
 /* Of one rank, not of all. */
-static bool is_own(const char *name)
+static bool dry_run_is_own(const char *name)
 {
 	return strcmp(name, "RANK") == 0 || strcmp(name, "LOCAL_RANK") == 0 ||
 	       strcmp(name, "NODE_RANK") == 0 || strcmp(name, "GROUP_RANK") == 0 ||
@@ -57,7 +57,7 @@ static void print_settings(const struct start *s, int local, bool own)
 	for (int i = 0; i < n; i++) {
 		const char *name = settings[i].name;
 
-		if (is_own(name) == own && strncmp(name, "TUTTIRUN_", 9) != 0)
+		if (dry_run_is_own(name) == own && strncmp(name, "TUTTIRUN_", 9) != 0)
 			printf(" %s=%s", name,
 			       strcmp(name, "TUTTI_SECRET") == 0 ? "(random)" : settings[i].text);
 	}

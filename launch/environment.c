@@ -3,14 +3,14 @@
 
 #include <stdio.h>
 
-static void add(struct setting *at, const char *name, const char *text)
+static void environment_add(struct setting *at, const char *name, const char *text)
 {
 	*at = (struct setting){.name = name, .text = text};
 }
 
-static void add_number(struct setting *at, const char *name, long value)
+static void environment_add_number(struct setting *at, const char *name, long value)
 {
-	add(at, name, at->number);
+	environment_add(at, name, at->number);
 	snprintf(at->number, sizeof at->number, "%ld", value);
 }
 
@@ -34,16 +34,16 @@ int environment_of(struct setting settings[SETTINGS_MAX], const struct start *s,
 	int n = variables_of(settings, &seat);
 
 	if (restart > 0) /* it joins the ranks that are there */
-		add_number(&settings[n++], "TUTTI_RESTARTED", restart);
+		environment_add_number(&settings[n++], "TUTTI_RESTARTED", restart);
 	if (o->max_restarts > 0 && o->restart != RESTART_JOB) /* tutti_recover waits */
-		add_number(&settings[n++], "TUTTI_MAX_RESTARTS", o->max_restarts);
+		environment_add_number(&settings[n++], "TUTTI_MAX_RESTARTS", o->max_restarts);
 	if (o->local_ranks)
-		add_number(&settings[n++], "TUTTI_LOCAL_RANKS", o->local_ranks);
+		environment_add_number(&settings[n++], "TUTTI_LOCAL_RANKS", o->local_ranks);
 	if (s->words && s->words->fd >= 0)
-		add(&settings[n++], "TUTTIRUN_SOCKET", s->words->name);
+		environment_add(&settings[n++], "TUTTIRUN_SOCKET", s->words->name);
 	if (o->devices[0])
-		add(&settings[n++], "CUDA_VISIBLE_DEVICES", o->devices);
+		environment_add(&settings[n++], "CUDA_VISIBLE_DEVICES", o->devices);
 	if (s->meeting->secret[0])
-		add(&settings[n++], "TUTTI_SECRET", s->meeting->secret);
+		environment_add(&settings[n++], "TUTTI_SECRET", s->meeting->secret);
 	return n;
 }

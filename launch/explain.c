@@ -28,53 +28,53 @@ static int threads_of(const struct table *t)
 	return t->options->local_ranks ? t->options->local_ranks : 1;
 }
 
-static int number(char *cell, int value)
+static int explain_number(char *cell, int value)
 {
 	return snprintf(cell, CELL_BYTES, "%d", value);
 }
 
-static int process_of(const struct table *t, const struct seat *s)
+static int explain_process_of(const struct table *t, const struct seat *s)
 {
 	return s->node * t->options->ranks + s->local;
 }
 
 static int rank_cell(const struct table *t, const struct seat *s, char *cell)
 {
-	return number(cell, process_of(t, s) * threads_of(t) + s->thread);
+	return explain_number(cell, explain_process_of(t, s) * threads_of(t) + s->thread);
 }
 
 static int local_rank_cell(const struct table *t, const struct seat *s, char *cell)
 {
-	return number(cell, s->local * threads_of(t) + s->thread);
+	return explain_number(cell, s->local * threads_of(t) + s->thread);
 }
 
 static int node_cell(const struct table *t, const struct seat *s, char *cell)
 {
 	(void)t;
-	return number(cell, s->node);
+	return explain_number(cell, s->node);
 }
 
 static int process_cell(const struct table *t, const struct seat *s, char *cell)
 {
-	return number(cell, process_of(t, s));
+	return explain_number(cell, explain_process_of(t, s));
 }
 
 static int thread_cell(const struct table *t, const struct seat *s, char *cell)
 {
 	(void)t;
-	return number(cell, s->thread);
+	return explain_number(cell, s->thread);
 }
 
 static int world_cell(const struct table *t, const struct seat *s, char *cell)
 {
 	(void)s;
-	return number(cell, options_size(t->options));
+	return explain_number(cell, options_size(t->options));
 }
 
 static int local_world_cell(const struct table *t, const struct seat *s, char *cell)
 {
 	(void)s;
-	return number(cell, t->options->ranks * threads_of(t));
+	return explain_number(cell, t->options->ranks * threads_of(t));
 }
 
 /* With --nnodes each machine has a tuttirun of its own, and this one knows its own name only. */
@@ -126,7 +126,7 @@ static const struct column {
 };
 #define COLUMNS ((int)(sizeof columns / sizeof columns[0]))
 
-static bool is_shown(const struct table *t, const struct column *c)
+static bool explain_is_shown(const struct table *t, const struct column *c)
 {
 	return !c->is_of_several || t->options->local_ranks;
 }
@@ -137,25 +137,25 @@ static void print_meanings(const struct table *t)
 		const struct column *c = &columns[i];
 		bool is_several = t->options->local_ranks && c->several;
 
-		if (is_shown(t, c))
+		if (explain_is_shown(t, c))
 			printf("  %-16s  %s\n", c->name, is_several ? c->several : c->meaning);
 	}
 }
 
-static void print_head(const struct table *t, const int *width)
+static void explain_print_head(const struct table *t, const int *width)
 {
 	for (int i = 0; i < COLUMNS; i++)
-		if (is_shown(t, &columns[i]))
+		if (explain_is_shown(t, &columns[i]))
 			printf("  %*s", width[i], columns[i].name);
 	putchar('\n');
 }
 
-static void print_row(const struct table *t, const struct seat *s, const int *width)
+static void explain_print_row(const struct table *t, const struct seat *s, const int *width)
 {
 	char cell[CELL_BYTES];
 
 	for (int i = 0; i < COLUMNS; i++) {
-		if (!is_shown(t, &columns[i]))
+		if (!explain_is_shown(t, &columns[i]))
 			continue;
 		columns[i].cell(t, s, cell);
 		printf("  %*s", width[i], cell);
@@ -163,7 +163,7 @@ static void print_row(const struct table *t, const struct seat *s, const int *wi
 	putchar('\n');
 }
 
-static void widen(const struct table *t, const struct seat *s, int *width)
+static void explain_widen(const struct table *t, const struct seat *s, int *width)
 {
 	char cell[CELL_BYTES];
 
@@ -173,7 +173,7 @@ static void widen(const struct table *t, const struct seat *s, int *width)
 	}
 }
 
-static void print_table(const struct table *t)
+static void explain_print_table(const struct table *t)
 {
 	const struct options *o = t->options;
 	int width[COLUMNS];
@@ -184,12 +184,12 @@ static void print_table(const struct table *t)
 	for (s = (struct seat){0}; s.node < o->nodes; s.node++)
 		for (s.local = 0; s.local < o->ranks; s.local++)
 			for (s.thread = 0; s.thread < threads_of(t); s.thread++)
-				widen(t, &s, width);
-	print_head(t, width);
+				explain_widen(t, &s, width);
+	explain_print_head(t, width);
 	for (s = (struct seat){0}; s.node < o->nodes; s.node++)
 		for (s.local = 0; s.local < o->ranks; s.local++)
 			for (s.thread = 0; s.thread < threads_of(t); s.thread++)
-				print_row(t, &s, width);
+				explain_print_row(t, &s, width);
 }
 
 static void print_count(const struct options *o, int threads)
@@ -204,7 +204,7 @@ static void print_count(const struct options *o, int threads)
 	printf(". Nothing is started.\n\n");
 }
 
-int explain(const struct start *start, const struct hosts *hosts)
+int launch_explain(const struct start *start, const struct hosts *hosts)
 {
 	struct table t = {.options = start->options, .bindings = start->bindings, .hosts = hosts};
 
@@ -213,7 +213,7 @@ int explain(const struct start *start, const struct hosts *hosts)
 	print_count(t.options, threads_of(&t));
 	print_meanings(&t);
 	putchar('\n');
-	print_table(&t);
+	explain_print_table(&t);
 	if (fflush(stdout) == 0)
 		return 0;
 	perror("tuttirun: stdout cannot be written");

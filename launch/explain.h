@@ -6,6 +6,6 @@
 #include "ranks.h"
 
 /* Prints it to stdout. hosts: NULL, or those of all nodes. Returns the exit code. */
-int explain(const struct start *start, const struct hosts *hosts);
+int launch_explain(const struct start *start, const struct hosts *hosts);
 
 #endif

@@ -25,7 +25,7 @@ static void say_unread(void)
 	      stderr);
 }
 
-static int refuse(const char *what)
+static int file_input_refuse(const char *what)
 {
 	fprintf(stderr, "tuttirun: the file that is stdin %s; rank 0 can open it itself.\n", what);
 	return 1;
@@ -37,7 +37,7 @@ static int read_rest(struct file_input *input, off_t at, size_t bytes)
 
 	input->data = malloc(bytes);
 	if (!input->data)
-		return refuse("has no room in memory");
+		return file_input_refuse("has no room in memory");
 	while (input->bytes < bytes) {
 		ssize_t n = pread(STDIN_FILENO, input->data + input->bytes, bytes - input->bytes,
 				  at + (off_t)input->bytes);
@@ -46,7 +46,7 @@ static int read_rest(struct file_input *input, off_t at, size_t bytes)
 			continue;
 		if (n < 0) {
 			snprintf(what, sizeof what, "cannot be read: %s", strerror(errno));
-			return refuse(what);
+			return file_input_refuse(what);
 		}
 		if (n == 0)
 			break; /* it has become shorter */
@@ -75,7 +75,7 @@ int file_input_read(struct file_input *input)
 		return read_rest(input, at, (size_t)(about.st_size - at));
 	snprintf(what, sizeof what, "has %lld bytes, and --hosts passes at most %d on",
 		 (long long)(about.st_size - at), FILE_INPUT_MAX);
-	return refuse(what);
+	return file_input_refuse(what);
 }
 
 int file_input_open(const char *data, size_t bytes)

@@ -17,7 +17,7 @@ struct word {
 
 /* The end of the pipe comes when the launcher has gone: the ranks' copies of it were closed by
  * exec. */
-__attribute__((noreturn)) static void watch(int fd)
+__attribute__((noreturn)) static void guard_watch(int fd)
 {
 	static pid_t groups[RANKS_MAX];
 	struct word word;
@@ -46,7 +46,7 @@ struct guard guard_start(void)
 	guard.fd = ends[1];
 	guard.pid = fork();
 	if (guard.pid == 0)
-		watch(ends[0]);
+		guard_watch(ends[0]);
 	close(ends[0]);
 	return guard;
 }

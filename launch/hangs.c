@@ -67,7 +67,7 @@ static void pass_lines(struct sink *sink, int fd)
 }
 
 /* Returns the tool's exit code, or -1. */
-static int run(const struct start *s, struct sink *sink, char *const arguments[])
+static int hangs_run(const struct start *s, struct sink *sink, char *const arguments[])
 {
 	int ends[2], status;
 	pid_t pid;
@@ -118,10 +118,10 @@ void hangs_report(struct ranks *ranks, const struct start *s)
 		return;
 	}
 	snprintf(launcher, sizeof launcher, "%d", (int)s->launcher);
-	run(s, &ranks->err, calls);
+	hangs_run(s, &ranks->err, calls);
 	if (!folder || !*folder)
 		return;
 	snprintf(file, sizeof file, "%s/tutti-trace.node%d.json", folder, s->options->node_rank);
 	unlink(file); /* an older job's */
-	say_where(&ranks->err, file, run(s, &ranks->err, dump));
+	say_where(&ranks->err, file, hangs_run(s, &ranks->err, dump));
 }

@@ -25,14 +25,14 @@ static const char *ssh_of(const struct hosts *h)
 				 "-o ServerAliveInterval=15";
 }
 
-static int no_memory(void)
+static int hosts_no_memory(void)
 {
 	fputs("tuttirun: no memory for the list of hosts.\n", stderr);
 	return 1;
 }
 
 /* ssh takes a word that begins with - for an option. */
-static bool is_name(const char *name, size_t bytes)
+static bool hosts_is_name(const char *name, size_t bytes)
 {
 	for (size_t i = 0; i < bytes; i++)
 		if (!isgraph((unsigned char)name[i]))
@@ -41,7 +41,7 @@ static bool is_name(const char *name, size_t bytes)
 }
 
 /* The part of "user@host" after the @. */
-static const char *host_of(const char *name)
+static const char *hosts_host_of(const char *name)
 {
 	const char *at = strrchr(name, '@');
 
@@ -52,7 +52,7 @@ static const char *host_of(const char *name)
  * be valid here: its command may accept others, such as "a:22". Returns 0, or the exit code. */
 static int read_name(const struct hosts *h, char name[NAME_BYTES])
 {
-	char *begin = name + (host_of(name) - name), host[NAME_BYTES];
+	char *begin = name + (hosts_host_of(name) - name), host[NAME_BYTES];
 	const char *why = netaddr_read_host(begin, host, sizeof host);
 	int ranks;
 
@@ -68,12 +68,12 @@ static int read_name(const struct hosts *h, char name[NAME_BYTES])
 	return help_wrong("'%s' is not the name of a host: it %s.", name, why);
 }
 
-static int add(struct hosts *h, const char *text, size_t bytes)
+static int hosts_add(struct hosts *h, const char *text, size_t bytes)
 {
 	char **longer, name[NAME_BYTES];
 	int code;
 
-	if (!is_name(text, bytes))
+	if (!hosts_is_name(text, bytes))
 		return help_wrong("'%.*s' is not the name of a host.", (int)bytes, text);
 	memcpy(name, text, bytes);
 	name[bytes] = '\0';
@@ -84,17 +84,17 @@ static int add(struct hosts *h, const char *text, size_t bytes)
 		return help_wrong("there are more than %d hosts.", HOSTS_MAX);
 	longer = realloc(h->name, (size_t)(h->n + 1) * sizeof *longer);
 	if (!longer)
-		return no_memory();
+		return hosts_no_memory();
 	h->name = longer;
 	h->name[h->n] = strdup(name);
-	return h->name[h->n++] ? 0 : no_memory();
+	return h->name[h->n++] ? 0 : hosts_no_memory();
 }
 
-static int read_list(struct hosts *h, const char *list)
+static int hosts_read_list(struct hosts *h, const char *list)
 {
 	for (;;) {
 		size_t n = strcspn(list, ",");
-		int code = add(h, list, n);
+		int code = hosts_add(h, list, n);
 
 		if (code != 0 || !list[n])
 			return code;
@@ -104,14 +104,14 @@ static int read_list(struct hosts *h, const char *list)
 
 /* "name", "name slots=4"; Open MPI's and MPICH's files have further words, which mean nothing here.
  */
-static int read_line(struct hosts *h, char *line, int number, struct options *o)
+static int hosts_read_line(struct hosts *h, char *line, int number, struct options *o)
 {
 	char *save, *word = strtok_r(line, " \t\r\n", &save);
 	int slots, code;
 
 	if (!word || *word == '#')
 		return 0;
-	code = add(h, word, strlen(word));
+	code = hosts_add(h, word, strlen(word));
 	while (code == 0 && (word = strtok_r(NULL, " \t\r\n", &save)) && *word != '#') {
 		if (strncmp(word, "slots=", 6) != 0)
 			continue;
@@ -128,7 +128,7 @@ static int read_line(struct hosts *h, char *line, int number, struct options *o)
 	return code;
 }
 
-static int read_file(struct hosts *h, struct options *o)
+static int hosts_read_file(struct hosts *h, struct options *o)
 {
 	FILE *file = fopen(o->hostfile, "re");
 	size_t room = 0;
@@ -139,7 +139,7 @@ static int read_file(struct hosts *h, struct options *o)
 		return help_wrong("the file of hosts %s cannot be read: %s.", o->hostfile,
 				  strerror(errno));
 	for (int number = 1; code == 0 && getline(&line, &room, file) >= 0; number++)
-		code = read_line(h, line, number, o);
+		code = hosts_read_line(h, line, number, o);
 	error = ferror(file) ? errno : 0;
 	free(line);
 	fclose(file);
@@ -151,7 +151,7 @@ static int read_file(struct hosts *h, struct options *o)
 	return code;
 }
 
-static bool is_here(const struct hosts *h, int host)
+static bool hosts_is_here(const struct hosts *h, int host)
 {
 	return strcmp(h->name[host], "localhost") == 0 || strcmp(h->name[host], h->own_name) == 0;
 }
@@ -162,11 +162,11 @@ static const char *first_name(const struct hosts *h, char text[NAME_BYTES])
 	int port;
 
 	if (strcmp(h->name[0], "localhost") != 0) {
-		const char *name = host_of(h->name[0]);
+		const char *name = hosts_host_of(h->name[0]);
 		return netaddr_read(name, text, NAME_BYTES, &port) ? name : text;
 	}
 	for (int i = 0; i < h->n; i++)
-		if (!is_here(h, i))
+		if (!hosts_is_here(h, i))
 			return h->own_name;
 	return netaddr_loopback();
 }
@@ -177,7 +177,7 @@ static int write_command(struct hosts *h)
 	FILE *file = fmemopen(h->command, sizeof h->command, "w");
 
 	if (!file)
-		return no_memory();
+		return hosts_no_memory();
 	fputs("exec ", file);
 	quote_write(file, h->path);
 	fputs(" --agent", file);
@@ -200,7 +200,7 @@ static int find_program(struct hosts *h)
 		return 1;
 	h->ssh = strdup(ssh_of(h));
 	h->words = calloc(h->ssh ? strlen(h->ssh) + 3 : 1, sizeof *h->words);
-	return h->ssh && h->words ? 0 : no_memory();
+	return h->ssh && h->words ? 0 : hosts_no_memory();
 }
 
 int hosts_find(struct hosts *h, struct options *o)
@@ -209,7 +209,7 @@ int hosts_find(struct hosts *h, struct options *o)
 
 	*h = (struct hosts){.options = o, .left_s = o->timeout_s};
 	gethostname(h->own_name, sizeof h->own_name - 1);
-	code = o->hosts ? read_list(h, o->hosts) : read_file(h, o);
+	code = o->hosts ? hosts_read_list(h, o->hosts) : hosts_read_file(h, o);
 	if (code != 0)
 		return code;
 	o->nodes = h->n;
@@ -224,7 +224,7 @@ char **hosts_command(struct hosts *h, int host)
 	char *save, *word;
 	int n = 0;
 
-	if (is_here(h, host) && !h->options->ssh) {
+	if (hosts_is_here(h, host) && !h->options->ssh) {
 		h->words[n++] = h->path;
 		h->words[n++] = "--agent";
 	} else {

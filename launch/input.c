@@ -16,7 +16,7 @@ struct pollfd input_interest(const struct input *input)
 	return interest;
 }
 
-static void end(struct input *input)
+static void input_end(struct input *input)
 {
 	close(input->to_fd);
 	input->to_fd = -1;
@@ -32,7 +32,7 @@ void input_pump(struct input *input)
 		if (n > 0)
 			input->bytes = (size_t)n;
 		else if (n == 0 || errno != EINTR)
-			end(input);
+			input_end(input);
 		return;
 	}
 	n = write(input->to_fd, input->data, input->bytes);
@@ -40,6 +40,6 @@ void input_pump(struct input *input)
 		memmove(input->data, input->data + n, input->bytes - (size_t)n);
 		input->bytes -= (size_t)n;
 	} else if (errno != EINTR && errno != EAGAIN) {
-		end(input);
+		input_end(input);
 	}
 }

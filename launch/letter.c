@@ -119,17 +119,17 @@ static bool is_sent(const char *variable)
 	return false;
 }
 
-static void put(FILE *to, const char *text)
+static void letter_put(FILE *to, const char *text)
 {
 	fwrite(text, 1, strlen(text) + 1, to);
 }
 
-static void put_number(FILE *to, long number)
+static void letter_put_number(FILE *to, long number)
 {
 	char text[24];
 
 	snprintf(text, sizeof text, "%ld", number);
-	put(to, text);
+	letter_put(to, text);
 }
 
 static void put_variables(FILE *to, const struct hosts *hosts, const struct meeting *meeting)
@@ -138,15 +138,15 @@ static void put_variables(FILE *to, const struct hosts *hosts, const struct meet
 
 	for (char **v = environ; *v; v++)
 		count += is_sent(*v);
-	put_number(to, count);
+	letter_put_number(to, count);
 	for (char **v = environ; *v; v++)
 		if (is_sent(*v))
-			put(to, *v);
-	put(to, meeting->is_chosen ? MEETING_CHOSEN "=1" : MEETING_CHOSEN "=0");
-	put(to, hosts->are_again ? AGENT_AGAIN "=1" : AGENT_AGAIN "=0");
+			letter_put(to, *v);
+	letter_put(to, meeting->is_chosen ? MEETING_CHOSEN "=1" : MEETING_CHOSEN "=0");
+	letter_put(to, hosts->are_again ? AGENT_AGAIN "=1" : AGENT_AGAIN "=0");
 	if (meeting->secret[0]) {
 		fputs("TUTTI_SECRET=", to);
-		put(to, meeting->secret);
+		letter_put(to, meeting->secret);
 	}
 }
 
@@ -155,7 +155,7 @@ static void put_seconds(FILE *to, double seconds)
 	char text[40];
 
 	snprintf(text, sizeof text, "%.3f", seconds);
-	put(to, text);
+	letter_put(to, text);
 }
 
 /* The options as they were given, then those of this machine, which count as they come last. Where
@@ -167,30 +167,30 @@ static void put_words(FILE *to, const struct hosts *hosts, const struct meeting 
 
 	while (o->program[program_words])
 		program_words++;
-	put_number(to, 2 + o->given_words + 13 + time_words + program_words);
-	put(to, "tuttirun");
-	put(to, "--agent");
+	letter_put_number(to, 2 + o->given_words + 13 + time_words + program_words);
+	letter_put(to, "tuttirun");
+	letter_put(to, "--agent");
 	for (int i = 0; i < o->given_words; i++)
-		put(to, o->given[i]);
-	put(to, "--ranks");
-	put_number(to, o->ranks);
-	put(to, "--nnodes");
-	put_number(to, o->nodes);
-	put(to, "--node-rank");
-	put_number(to, host);
-	put(to, "--master-addr");
-	put(to, meeting->host);
-	put(to, "--port");
-	put_number(to, meeting->port);
-	put(to, "--max-restarts");
-	put_number(to, options_restart_hosts(o) ? 0 : o->max_restarts);
+		letter_put(to, o->given[i]);
+	letter_put(to, "--ranks");
+	letter_put_number(to, o->ranks);
+	letter_put(to, "--nnodes");
+	letter_put_number(to, o->nodes);
+	letter_put(to, "--node-rank");
+	letter_put_number(to, host);
+	letter_put(to, "--master-addr");
+	letter_put(to, meeting->host);
+	letter_put(to, "--port");
+	letter_put_number(to, meeting->port);
+	letter_put(to, "--max-restarts");
+	letter_put_number(to, options_restart_hosts(o) ? 0 : o->max_restarts);
 	if (time_words) {
-		put(to, "--timeout");
+		letter_put(to, "--timeout");
 		put_seconds(to, hosts->left_s);
 	}
-	put(to, "--");
+	letter_put(to, "--");
 	for (int i = 0; i < program_words; i++)
-		put(to, o->program[i]);
+		letter_put(to, o->program[i]);
 }
 
 /* Of the first machine: rank 0 is there. */
@@ -198,7 +198,7 @@ static void put_input(FILE *to, const struct hosts *hosts, int host)
 {
 	size_t bytes = host == 0 ? hosts->input.bytes : 0;
 
-	put_number(to, (long)bytes);
+	letter_put_number(to, (long)bytes);
 	if (bytes > 0)
 		fwrite(hosts->input.data, 1, bytes, to);
 }
@@ -212,7 +212,7 @@ static char *write_letter(const struct hosts *hosts, const struct meeting *meeti
 
 	if (to) {
 		fprintf(to, HEAD "%08x\n", 0);
-		put(to, folder);
+		letter_put(to, folder);
 		put_variables(to, hosts, meeting);
 		put_words(to, hosts, meeting, host);
 		put_input(to, hosts, host);

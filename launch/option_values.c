@@ -36,7 +36,7 @@ int value_seconds(const char *text, double *value)
 }
 
 /* The number of a name in a list that ends with NULL, or -1. */
-static int choice(const char *text, const char *const *names)
+static int option_values_choice(const char *text, const char *const *names)
 {
 	for (int i = 0; names[i]; i++)
 		if (strcmp(text, names[i]) == 0)
@@ -47,7 +47,7 @@ static int choice(const char *text, const char *const *names)
 int value_restart(const char *text, enum restart *value)
 {
 	static const char *const names[] = {"rank", "job", NULL};
-	int i = choice(text, names);
+	int i = option_values_choice(text, names);
 
 	*value = (enum restart)(RESTART_RANK + i);
 	return i >= 0;
@@ -56,7 +56,7 @@ int value_restart(const char *text, enum restart *value)
 int value_bind_to(const char *text, enum bind_to *value)
 {
 	static const char *const names[] = {"core", "numa", "none", NULL};
-	int i = choice(text, names);
+	int i = option_values_choice(text, names);
 
 	*value = (enum bind_to)(BIND_CORE + i);
 	return i >= 0;
@@ -80,7 +80,7 @@ int value_port(const char *text, int *port)
 int value_ranks(const char *text, int *ranks, const char **automatic)
 {
 	static const char *const names[] = {"auto", "gpu", "cpu", NULL};
-	int i = choice(text, names);
+	int i = option_values_choice(text, names);
 
 	*automatic = i >= 0 ? names[i] : NULL;
 	*ranks = 0;

@@ -72,7 +72,7 @@ struct given {
 	int port, master, node, nodes, restarts;
 };
 
-static int take_place(struct options *o, struct given *given, int option, char *value)
+static int options_take_place(struct options *o, struct given *given, int option, char *value)
 {
 	switch (option) {
 	case NNODES:
@@ -119,7 +119,7 @@ static int take_switch(struct options *o, int option)
 }
 
 /* False: the value of an option is none. */
-static int take(struct options *o, struct given *given, int option, char *value)
+static int options_take(struct options *o, struct given *given, int option, char *value)
 {
 	switch (option) {
 	case 'n':
@@ -146,7 +146,7 @@ static int take(struct options *o, struct given *given, int option, char *value)
 		o->mesh = value;
 		return *value != '\0';
 	default:
-		return value ? take_place(o, given, option, value) : take_switch(o, option);
+		return value ? options_take_place(o, given, option, value) : take_switch(o, option);
 	}
 }
 
@@ -164,7 +164,7 @@ static int check_given(struct options *o, const struct given *given)
 	return options_check(o);
 }
 
-static const char *wanted(int option)
+static const char *options_wanted(int option)
 {
 	switch (option) {
 	case 'n':
@@ -199,7 +199,7 @@ static const char *wanted(int option)
 }
 
 /* torchrun's spelling, _ in the name of an option; and mpirun's -np. */
-static void respell(char **at)
+static void options_respell(char **at)
 {
 	static char np[] = "--np";
 	char *word = *at;
@@ -214,7 +214,7 @@ static void respell(char **at)
 }
 
 /* A number behind an option that has taken none: "-g 0 1", and "-p 29500". */
-static char *next_number(int argc, char **argv)
+static char *options_next_number(int argc, char **argv)
 {
 	if (optind < argc && value_is_number(argv[optind]))
 		return argv[optind++];
@@ -237,7 +237,7 @@ static int next_option(int argc, char **argv, int at, int *which)
 }
 
 /* The options whose names begin so, as ", --hosts, --hostfile". */
-static void list_names(char *list, size_t bytes, const char *begin, size_t length)
+static void options_list_names(char *list, size_t bytes, const char *begin, size_t length)
 {
 	size_t used = 0;
 
@@ -258,7 +258,7 @@ static int say_unknown(const char *word)
 		return help_wrong("unknown option -%c.", optopt);
 	if (optopt)
 		return help_wrong("%.*s takes no value.", length, word);
-	list_names(names, sizeof names, word + 2, (size_t)length - 2);
+	options_list_names(names, sizeof names, word + 2, (size_t)length - 2);
 	if (*names)
 		return help_wrong("%.*s is short for several options: %s.", length, word, names);
 	struct nearest nearest = nearest_to(word + 2, (size_t)length - 2);
@@ -275,7 +275,7 @@ static int take_next(struct options *o, struct given *given, int argc, char **ar
 {
 	int at = optind ? optind : 1, which = -1, c;
 
-	respell(&argv[at]);
+	options_respell(&argv[at]);
 	c = next_option(argc, argv, at, &which);
 	if (c == -1)
 		return 1;
@@ -288,18 +288,18 @@ static int take_next(struct options *o, struct given *given, int argc, char **ar
 	if (c == '?')
 		return say_unknown(argv[at]);
 	if (c == 'p') {
-		optarg = next_number(argc, argv);
+		optarg = options_next_number(argc, argv);
 		c = optarg ? MASTER_PORT : PREFIX;
 	}
 	do {
-		if (!take(o, given, c, optarg))
+		if (!options_take(o, given, c, optarg))
 			return help_wrong("'%s' is not a value for --%s: give %s.", optarg,
 					  which >= 0 ? longs[which].name
 					  : c == 'n' ? "ranks"
 					  : c == 'g' ? "gpus"
 						     : "port",
-					  wanted(c));
-	} while (c == 'g' && (optarg = next_number(argc, argv)));
+					  options_wanted(c));
+	} while (c == 'g' && (optarg = options_next_number(argc, argv)));
 	return -1;
 }
 

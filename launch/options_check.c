@@ -41,7 +41,7 @@ static int check_hosts(const struct options *o)
 	return -1;
 }
 
-static int check_nodes(const struct options *o)
+static int options_check_nodes(const struct options *o)
 {
 	if (o->nodes == 1 && o->node_rank > 0)
 		return help_wrong("--node-rank %d needs --nnodes.", o->node_rank);
@@ -57,7 +57,7 @@ static int check_nodes(const struct options *o)
 }
 
 /* Where -n is no number. Each machine has as many GPUs as this one, as far as this one knows. */
-static int count_ranks(struct options *o)
+static int options_check_count_ranks(struct options *o)
 {
 	int gpus = o->devices[0] ? device_list_count(o->devices) : 0;
 
@@ -83,7 +83,7 @@ int options_size(const struct options *o)
 	return o->nodes * o->ranks * (o->local_ranks ? o->local_ranks : 1);
 }
 
-static int check_size(const struct options *o)
+static int options_check_size(const struct options *o)
 {
 	int64_t processes = (int64_t)o->nodes * o->ranks;
 
@@ -107,15 +107,15 @@ static int check_mesh(struct options *o)
 
 int options_check(struct options *o)
 {
-	int code = count_ranks(o);
+	int code = options_check_count_ranks(o);
 
 	if (code < 0 && !*o->program && !o->explain)
 		code = help_wrong("the program is missing.");
 	if (code < 0)
 		code = check_hosts(o);
 	if (code < 0)
-		code = check_nodes(o);
+		code = options_check_nodes(o);
 	if (code < 0)
-		code = check_size(o);
+		code = options_check_size(o);
 	return code < 0 ? check_mesh(o) : code;
 }

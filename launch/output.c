@@ -8,13 +8,13 @@
 #include <string.h>
 #include <unistd.h>
 
-static void drop(char *data, size_t *bytes, size_t n)
+static void output_drop(char *data, size_t *bytes, size_t n)
 {
 	memmove(data, data + n, *bytes - n);
 	*bytes -= n;
 }
 
-static void append(struct sink *sink, const char *data, size_t bytes)
+static void output_append(struct sink *sink, const char *data, size_t bytes)
 {
 	memcpy(sink->data + sink->bytes, data, bytes);
 	sink->bytes += bytes;
@@ -24,7 +24,7 @@ static void append(struct sink *sink, const char *data, size_t bytes)
 
 /* How many of the rest bytes at data may travel now: a line, a piece of one that fills the buffer
  * or that no more will come of, or everything when raw. 0: wait for more. */
-static size_t piece(const struct stream *s, const char *data, size_t rest)
+static size_t output_piece(const struct stream *s, const char *data, size_t rest)
 {
 	const char *newline;
 
@@ -40,7 +40,7 @@ static size_t piece(const struct stream *s, const char *data, size_t rest)
 static void end_line(struct sink *sink)
 {
 	if (sink->is_mid_line)
-		append(sink, "\n", 1);
+		output_append(sink, "\n", 1);
 	if (sink->writer)
 		sink->writer->is_mid_line = false;
 	sink->writer = NULL;
@@ -65,24 +65,25 @@ void stream_pass(struct stream *s)
 
 	if (s->sink->writer && s->sink->writer != s)
 		return;
-	while ((n = piece(s, s->data + done, s->bytes - done)) > 0) {
+	while ((n = output_piece(s, s->data + done, s->bytes - done)) > 0) {
 		size_t prefix = s->is_mid_line ? 0 : strlen(s->prefix);
 		bool ends = s->data[done + n - 1] == '\n';
 		bool is_last = s->fd < 0 && done + n == s->bytes && !s->is_raw;
 
 		if (s->sink->bytes + prefix + n + 1 > SINK_BYTES)
 			break;
-		append(s->sink, s->prefix, prefix);
-		append(s->sink, s->data + done, n);
+		output_append(s->sink, s->prefix, prefix);
+		output_append(s->sink, s->data + done, n);
 		if (is_last && !ends)
-			append(s->sink, "\n", 1); /* so that the next rank's line is its own */
+			output_append(s->sink, "\n",
+				      1); /* so that the next rank's line is its own */
 		s->is_mid_line = !ends && !is_last;
 		s->sink->writer = s->is_mid_line && !s->is_raw ? s : NULL;
 		if (s->is_mid_line)
 			s->sink->written_ms = now_ms();
 		done += n;
 	}
-	drop(s->data, &s->bytes, done);
+	output_drop(s->data, &s->bytes, done);
 }
 
 bool stream_has_room(const struct stream *s)
@@ -139,7 +140,7 @@ void sink_write(struct sink *sink)
 		sink->error = errno;
 		sink->bytes = 0;
 	} else if (written > 0) {
-		drop(sink->data, &sink->bytes, (size_t)written);
+		output_drop(sink->data, &sink->bytes, (size_t)written);
 	}
 }
 
@@ -153,5 +154,5 @@ void sink_say(struct sink *sink, const char *line)
 		return;
 	}
 	end_line(sink);
-	append(sink, line, n);
+	output_append(sink, line, n);
 }

@@ -22,7 +22,7 @@ uint64_t progress_due_ms(const struct progress *p)
 	return p->is_wanted ? p->due_ms : UINT64_MAX;
 }
 
-static void print(const char *text)
+static void progress_print(const char *text)
 {
 	if (write(STDERR_FILENO, text, strlen(text)) < 0)
 		return; /* a terminal that has gone needs no line */
@@ -65,13 +65,13 @@ void progress_draw(struct progress *p, const struct ranks *r, bool are_hosts)
 	snprintf(line, sizeof line, WIPE "tuttirun: %d of %d %s run%s, %s", r->alive, r->n,
 		 are_hosts ? "hosts" : "ranks", joined_text(r, are_hosts, joined),
 		 time_text((now - p->began_ms) / 1000, time));
-	print(line);
+	progress_print(line);
 	p->is_shown = true;
 }
 
 void progress_erase(struct progress *p)
 {
 	if (p->is_shown)
-		print(WIPE);
+		progress_print(WIPE);
 	p->is_shown = false;
 }

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-static bool is_plain(const char *word)
+static bool quote_is_plain(const char *word)
 {
 	const char *at = word;
 
@@ -16,7 +16,7 @@ static bool is_plain(const char *word)
 
 void quote_write(FILE *to, const char *word)
 {
-	if (is_plain(word)) {
+	if (quote_is_plain(word)) {
 		fputs(word, to);
 		return;
 	}

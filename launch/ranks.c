@@ -49,7 +49,7 @@ int ranks_start(struct ranks *ranks, const struct start *s)
 	return 0;
 }
 
-static bool has_failed(const struct rank *rank)
+static bool ranks_has_failed(const struct rank *rank)
 {
 	return rank->has_ended && (rank->ending.signal || rank->ending.code);
 }
@@ -57,13 +57,13 @@ static bool has_failed(const struct rank *rank)
 bool ranks_any_done(const struct ranks *ranks)
 {
 	for (int i = 0; i < ranks->n; i++)
-		if (ranks->rank[i].has_ended && !has_failed(&ranks->rank[i]))
+		if (ranks->rank[i].has_ended && !ranks_has_failed(&ranks->rank[i]))
 			return true;
 	return false;
 }
 
 /* From then on its number may be another's. */
-static void reap(const struct ranks *ranks, struct rank *rank, const struct guard *guard)
+static void ranks_reap(const struct ranks *ranks, struct rank *rank, const struct guard *guard)
 {
 	guard_forget(guard, (int)(rank - ranks->rank));
 	while (waitpid(rank->pid, NULL, 0) < 0 && errno == EINTR)
@@ -77,7 +77,7 @@ int ranks_restart(struct ranks *ranks, const struct start *s, struct rank *rank,
 
 	assert(rank->pid > 0 && rank->has_ended);
 	kill(-rank->pid, SIGKILL);
-	reap(ranks, rank, s->guard);
+	ranks_reap(ranks, rank, s->guard);
 	stream_close(&rank->out);
 	stream_close(&rank->err);
 	if (rank->control_fd >= 0)
@@ -143,14 +143,14 @@ struct rank *ranks_observe(struct ranks *ranks, pid_t first)
 		struct rank *rank = &ranks->rank[i];
 
 		note_if_ended(ranks, rank);
-		if (has_failed(rank) && is_likelier(rank, failed, first))
+		if (ranks_has_failed(rank) && is_likelier(rank, failed, first))
 			failed = rank;
 	}
 	return failed;
 }
 
 /* A word that does not arrive is not needed: the agent sees the end of its stdin. */
-static void tell(const struct rank *rank, char word)
+static void ranks_tell(const struct rank *rank, char word)
 {
 	if (write(rank->control_fd, &word, 1) < 0)
 		return;
@@ -160,7 +160,7 @@ void ranks_signal(const struct ranks *ranks, int signal)
 {
 	for (int i = 0; i < ranks->n; i++)
 		if (ranks->rank[i].control_fd >= 0 && signal != SIGKILL)
-			tell(&ranks->rank[i], (char)signal);
+			ranks_tell(&ranks->rank[i], (char)signal);
 		else if (ranks->rank[i].pid > 0)
 			kill(-ranks->rank[i].pid, signal);
 }
@@ -169,7 +169,7 @@ void ranks_end(const struct ranks *ranks)
 {
 	for (int i = 0; i < ranks->n; i++)
 		if (ranks->rank[i].control_fd >= 0)
-			tell(&ranks->rank[i], AGENT_END);
+			ranks_tell(&ranks->rank[i], AGENT_END);
 		else if (ranks->rank[i].pid > 0)
 			kill(-ranks->rank[i].pid, SIGTERM);
 	ranks_signal(ranks, SIGCONT); /* a stopped process sees SIGTERM only then */
@@ -182,7 +182,7 @@ void ranks_finish(struct ranks *ranks, const struct guard *guard)
 
 		if (rank->pid <= 0)
 			continue;
-		reap(ranks, rank, guard);
+		ranks_reap(ranks, rank, guard);
 		if (rank->out.fd >= 0)
 			close(rank->out.fd);
 		if (rank->err.fd >= 0)

@@ -7,12 +7,12 @@
 
 enum { AT_OUT, AT_ERR, AT_STREAMS };
 
-static int streams(const struct ranks *r)
+static int relay_streams(const struct ranks *r)
 {
 	return 2 * r->n;
 }
 
-static struct stream *stream_of(struct ranks *r, int index)
+static struct stream *relay_stream_of(struct ranks *r, int index)
 {
 	struct rank *rank = &r->rank[index / 2];
 
@@ -21,15 +21,15 @@ static struct stream *stream_of(struct ranks *r, int index)
 
 int relay_polls(const struct ranks *r)
 {
-	return AT_STREAMS + streams(r);
+	return AT_STREAMS + relay_streams(r);
 }
 
 void relay_interests(struct ranks *r, struct pollfd *polls)
 {
 	polls[AT_OUT] = (struct pollfd){.fd = r->out.bytes ? r->out.fd : -1, .events = POLLOUT};
 	polls[AT_ERR] = (struct pollfd){.fd = r->err.bytes ? r->err.fd : -1, .events = POLLOUT};
-	for (int i = 0; i < streams(r); i++) {
-		struct stream *s = stream_of(r, i);
+	for (int i = 0; i < relay_streams(r); i++) {
+		struct stream *s = relay_stream_of(r, i);
 
 		polls[AT_STREAMS + i] = (struct pollfd){
 			.fd = stream_has_room(s) ? s->fd : -1,
@@ -46,8 +46,8 @@ bool relay_writes(const struct pollfd *polls)
 /* No process reads this sink any more: its ranks notice that as they would without a launcher. */
 static void break_streams(struct ranks *r, const struct sink *sink)
 {
-	for (int i = 0; i < streams(r); i++) {
-		struct stream *s = stream_of(r, i);
+	for (int i = 0; i < relay_streams(r); i++) {
+		struct stream *s = relay_stream_of(r, i);
 
 		if (s->sink == sink) {
 			s->bytes = 0;
@@ -56,7 +56,7 @@ static void break_streams(struct ranks *r, const struct sink *sink)
 	}
 }
 
-static void give_up(struct ranks *r, struct sink *sink)
+static void relay_give_up(struct ranks *r, struct sink *sink)
 {
 	char line[160];
 
@@ -90,16 +90,16 @@ void relay_move(struct ranks *r, const struct pollfd *polls, int turn)
 		if (polls[i].revents)
 			sink_write(sink);
 		if (sink->error && !sink->is_given_up)
-			give_up(r, sink);
+			relay_give_up(r, sink);
 		sink_end_late_line(sink);
 	}
 	/* Another one begins each time, so that a talkative rank does not keep the others out. */
-	for (int k = 0; k < streams(r); k++) {
-		int i = (k + turn) % streams(r);
+	for (int k = 0; k < relay_streams(r); k++) {
+		int i = (k + turn) % relay_streams(r);
 
-		stream_pass(stream_of(r, i));
+		stream_pass(relay_stream_of(r, i));
 		if (polls[AT_STREAMS + i].revents)
-			stream_pump(stream_of(r, i));
+			stream_pump(relay_stream_of(r, i));
 		say_lost_log(r, i);
 	}
 }
@@ -113,8 +113,8 @@ uint64_t relay_due_ms(const struct ranks *r)
 
 void relay_leave(struct ranks *r, bool with_output)
 {
-	for (int i = 0; i < streams(r); i++) {
-		struct stream *s = stream_of(r, i);
+	for (int i = 0; i < relay_streams(r); i++) {
+		struct stream *s = relay_stream_of(r, i);
 
 		if (s->fd >= 0 && (s->bytes == 0 || with_output)) {
 			stream_pump(s);
@@ -125,8 +125,8 @@ void relay_leave(struct ranks *r, bool with_output)
 
 bool relay_is_empty(struct ranks *r)
 {
-	for (int i = 0; i < streams(r); i++)
-		if (stream_of(r, i)->fd >= 0 || stream_of(r, i)->bytes > 0)
+	for (int i = 0; i < relay_streams(r); i++)
+		if (relay_stream_of(r, i)->fd >= 0 || relay_stream_of(r, i)->bytes > 0)
 			return false;
 	return r->out.bytes == 0 && r->err.bytes == 0;
 }

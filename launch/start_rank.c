@@ -18,7 +18,7 @@ struct pipes {
 	int failure[2]; /* carries errno when exec fails, nothing when it succeeds */
 };
 
-static void set_environment(const struct start *s, int local, int restart)
+static void start_rank_set_environment(const struct start *s, int local, int restart)
 {
 	struct setting settings[SETTINGS_MAX];
 	int cores = bindings_cores(s->bindings, local, s->options);
@@ -38,7 +38,7 @@ static bool has_input(const struct start *s, int local, int restart)
 }
 
 /* Without any of these it keeps the launcher's own. */
-static void set_input(const struct pipes *p, const struct start *s, bool has_input)
+static void start_rank_set_input(const struct pipes *p, const struct start *s, bool has_input)
 {
 	int input = p->in[0] >= 0 ? p->in[0] : s->agent.input_fd;
 
@@ -71,8 +71,8 @@ static int start_rank_error(const char *program)
 	return ENOENT;
 }
 
-__attribute__((noreturn)) static void become(const struct start *s, const struct pipes *p,
-					     int local, int restart)
+__attribute__((noreturn)) static void
+start_rank_become(const struct start *s, const struct pipes *p, int local, int restart)
 {
 	char **program = s->options->program;
 	int error;
@@ -82,10 +82,10 @@ __attribute__((noreturn)) static void become(const struct start *s, const struct
 	if (s->hosts) {
 		program = hosts_command(s->hosts, local);
 	} else {
-		set_environment(s, local, restart);
+		start_rank_set_environment(s, local, restart);
 		bindings_apply(s->bindings, local);
 	}
-	set_input(p, s, has_input(s, local, restart));
+	start_rank_set_input(p, s, has_input(s, local, restart));
 	dup2(p->out[1], STDOUT_FILENO);
 	dup2(p->err[1], STDERR_FILENO);
 	signal(SIGPIPE, SIG_DFL);
@@ -137,7 +137,7 @@ static void pipes_close(struct pipes *p)
 }
 
 /* The launcher's end of a pipe leaves the struct, never blocks and stays open. */
-static int keep(int *fd)
+static int start_rank_keep(int *fd)
 {
 	int kept = *fd;
 
@@ -170,7 +170,7 @@ static void say_unstarted(const char *program, int error)
 }
 
 /* 0 when the program runs; else the exit code a shell would give. */
-static int started(struct pipes *p, const char *program)
+static int start_rank_started(struct pipes *p, const char *program)
 {
 	int error;
 	ssize_t n;
@@ -221,12 +221,12 @@ static void keep_pipes(struct ranks *ranks, const struct start *s, struct pipes 
 {
 	struct rank *rank = &ranks->rank[local];
 
-	stream_init(&rank->out, &ranks->out, keep(&p->out[0]), s->options, rank);
-	stream_init(&rank->err, &ranks->err, keep(&p->err[0]), s->options, rank);
+	stream_init(&rank->out, &ranks->out, start_rank_keep(&p->out[0]), s->options, rank);
+	stream_init(&rank->err, &ranks->err, start_rank_keep(&p->err[0]), s->options, rank);
 	if (s->hosts)
-		rank->control_fd = keep(&p->in[1]);
+		rank->control_fd = start_rank_keep(&p->in[1]);
 	else if (p->in[1] >= 0)
-		ranks->input_fd = keep(&p->in[1]);
+		ranks->input_fd = start_rank_keep(&p->in[1]);
 }
 
 int start_rank(struct ranks *ranks, const struct start *s, int local, int restart)
@@ -243,7 +243,7 @@ int start_rank(struct ranks *ranks, const struct start *s, int local, int restar
 	rank->pid = fork();
 	if (rank->pid == 0) {
 		setpgid(0, 0);
-		become(s, &p, local, restart);
+		start_rank_become(s, &p, local, restart);
 	}
 	name_rank(rank, s, local);
 	if (rank->pid < 0) {
@@ -255,7 +255,8 @@ int start_rank(struct ranks *ranks, const struct start *s, int local, int restar
 	}
 	setpgid(rank->pid, rank->pid); /* here as well: signals may be due before it has run */
 	keep_pipes(ranks, s, &p, local);
-	code = started(&p, s->hosts ? *hosts_command(s->hosts, local) : *s->options->program);
+	code = start_rank_started(&p, s->hosts ? *hosts_command(s->hosts, local)
+					       : *s->options->program);
 	pipes_close(&p);
 	return code;
 }

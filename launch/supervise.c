@@ -46,7 +46,7 @@ bool job_is_cut_off(const struct job *j, const struct rank *rank)
 	       (rank->ending.signal == SIGPIPE || (!rank->ending.signal && error == EPIPE));
 }
 
-static int code_of(const struct job *j, const struct rank *rank)
+static int supervise_code_of(const struct job *j, const struct rank *rank)
 {
 	if (job_is_cut_off(j, rank) && j->ranks->out.error != EPIPE)
 		return OUTPUT_LOST;
@@ -88,7 +88,7 @@ static void hear_ranks(struct job *j)
 	}
 }
 
-static void end_for(struct job *j, struct rank *failed)
+static void supervise_end_for(struct job *j, struct rank *failed)
 {
 	char rest[120] = "";
 
@@ -103,18 +103,18 @@ static void end_for(struct job *j, struct rank *failed)
 	else if (j->ranks->n * j->options->nodes > 1)
 		snprintf(rest, sizeof rest, "; the job was ended");
 	job_report(j, failed, rest);
-	job_end(j, code_of(j, failed), job_is_cut_off(j, failed) ? 0 : LAST_WORDS_MS);
+	job_end(j, supervise_code_of(j, failed), job_is_cut_off(j, failed) ? 0 : LAST_WORDS_MS);
 }
 
 /* first: the process that ended first of those that have ended since the last look; 0: unknown. */
-static void observe(struct job *j, pid_t first)
+static void supervise_observe(struct job *j, pid_t first)
 {
 	struct rank *failed;
 
 	hear_ranks(j); /* what a rank has said before its end */
 	failed = job_restart_failed(j, first);
 	if (failed && j->exit_code == 0)
-		end_for(j, failed);
+		supervise_end_for(j, failed);
 	if (j->ranks->alive == 0 && j->leave_at == NEVER)
 		j->leave_at = now_ms() + LINGER_MS;
 	if (j->ranks->alive == 0 && j->term_at != NEVER)
@@ -133,7 +133,7 @@ static void pass_end_signal(struct job *j, int signal)
 	j->is_ending = true;
 	if (j->is_restarting) {
 		j->is_restarting = false;
-		observe(j, 0); /* perhaps no rank is left to end */
+		supervise_observe(j, 0); /* perhaps no rank is left to end */
 	}
 }
 
@@ -143,7 +143,7 @@ static void handle_signal(struct job *j, int signal, pid_t from)
 {
 	switch (signal) {
 	case SIGCHLD:
-		observe(j, from);
+		supervise_observe(j, from);
 		break;
 	case SIGINT:
 	case SIGTERM:
@@ -198,7 +198,7 @@ static void hear_control(struct job *j)
 		handle_signal(j, word, 0);
 }
 
-static void handle_deadlines(struct job *j)
+static void supervise_handle_deadlines(struct job *j)
 {
 	uint64_t now = now_ms();
 	char line[120];
@@ -227,7 +227,7 @@ static void handle_deadlines(struct job *j)
 	}
 }
 
-static int until_deadline(const struct job *j)
+static int supervise_until_deadline(const struct job *j)
 {
 	uint64_t at = j->timeout_at, now = now_ms();
 
@@ -245,7 +245,7 @@ static int until_deadline(const struct job *j)
 	return at - now > 1000000 ? 1000000 : (int)(at - now);
 }
 
-static bool is_over(struct job *j)
+static bool supervise_is_over(struct job *j)
 {
 	bool is_late = now_ms() >= j->leave_at;
 
@@ -264,14 +264,15 @@ static bool is_over(struct job *j)
 	return relay_is_empty(j->ranks);
 }
 
-static void turn(struct job *j)
+static void supervise_turn(struct job *j)
 {
 	j->poll[AT_SIGNALS] = (struct pollfd){.fd = j->signal_fd, .events = POLLIN};
 	j->poll[AT_INPUT] = input_interest(&j->input);
 	j->poll[AT_WORDS] = (struct pollfd){.fd = j->start->words->fd, .events = POLLIN};
 	relay_interests(j->ranks, j->poll + AT_RELAY);
 	j->poll[AT_CONTROL] = (struct pollfd){.fd = j->control_fd, .events = POLLIN};
-	if (poll(j->poll, (nfds_t)(AT_RELAY + relay_polls(j->ranks)), until_deadline(j)) < 0)
+	if (poll(j->poll, (nfds_t)(AT_RELAY + relay_polls(j->ranks)), supervise_until_deadline(j)) <
+	    0)
 		return; /* interrupted: look again */
 	if (relay_writes(j->poll + AT_RELAY))
 		progress_erase(&j->progress);
@@ -284,11 +285,11 @@ static void turn(struct job *j)
 		hear_ranks(j);
 	if (j->poll[AT_CONTROL].revents)
 		hear_control(j);
-	handle_deadlines(j);
+	supervise_handle_deadlines(j);
 	progress_draw(&j->progress, j->ranks, j->start->hosts);
 }
 
-int supervise(struct ranks *ranks, const struct start *start, int signal_fd)
+int launch_supervise(struct ranks *ranks, const struct start *start, int signal_fd)
 {
 	const struct options *options = start->options;
 	struct job j = {
@@ -314,8 +315,8 @@ int supervise(struct ranks *ranks, const struct start *start, int signal_fd)
 		ranks_signal(ranks, SIGKILL);
 		return 1;
 	}
-	while (!is_over(&j))
-		turn(&j);
+	while (!supervise_is_over(&j))
+		supervise_turn(&j);
 	progress_erase(&j.progress);
 	if (j.is_ending)
 		ranks_signal(ranks, SIGKILL); /* what is left of the ranks' process groups */

@@ -6,7 +6,7 @@
 
 /* Passes output and signals on, and starts failed ranks again, until the job is over; returns tuttirun's exit code.
  * start: what they were started with. signal_fd: a signalfd with supervise_signals, which are blocked. */
-int supervise(struct ranks *ranks, const struct start *start, int signal_fd);
+int launch_supervise(struct ranks *ranks, const struct start *start, int signal_fd);
 void supervise_signals(sigset_t *signals);
 
 #endif

@@ -126,7 +126,7 @@ static struct options options_of_hosts(const struct options *o, const struct hos
 	};
 }
 
-static int run(struct start *start)
+static int tuttirun_run(struct start *start)
 {
 	static struct ranks ranks;
 	struct guard guard;
@@ -143,14 +143,14 @@ static int run(struct start *start)
 	start->guard = &guard;
 	code = ranks_start(&ranks, start);
 	if (code == 0) {
-		code = supervise(&ranks, start, signal_fd);
+		code = launch_supervise(&ranks, start, signal_fd);
 		ranks_finish(&ranks, &guard);
 	}
 	guard_end(&guard);
 	return code;
 }
 
-static int run_here(struct start *start)
+static int tuttirun_run_here(struct start *start)
 {
 	const struct options *o = start->options;
 	struct bindings *bindings = NULL;
@@ -161,9 +161,9 @@ static int run_here(struct start *start)
 	if (code == 0)
 		code = bind_ranks(start, &bindings);
 	if (code == 0)
-		code = o->explain   ? explain(start, NULL)
+		code = o->explain   ? launch_explain(start, NULL)
 		       : o->dry_run ? dry_run(start, NULL)
-				    : run(start);
+				    : tuttirun_run(start);
 	if (bindings)
 		bindings_free(bindings);
 	return code;
@@ -175,7 +175,7 @@ static int run_on_hosts(struct start *start, struct hosts *hosts)
 	int code;
 
 	if (start->options->explain)
-		return explain(start, hosts);
+		return launch_explain(start, hosts);
 	if (start->options->dry_run)
 		return dry_run(start, hosts);
 	code = file_input_read(&hosts->input);
@@ -183,7 +183,7 @@ static int run_on_hosts(struct start *start, struct hosts *hosts)
 		return code;
 	start->options = &lead;
 	start->hosts = hosts;
-	return run(start);
+	return tuttirun_run(start);
 }
 
 int main(int argc, char **argv)
@@ -215,7 +215,7 @@ int main(int argc, char **argv)
 		code = meeting_prepare(&meeting, &options);
 	}
 	if (code == 0)
-		code = hosts.n ? run_on_hosts(&start, &hosts) : run_here(&start);
+		code = hosts.n ? run_on_hosts(&start, &hosts) : tuttirun_run_here(&start);
 	hosts_free(&hosts);
 	return code;
 }

@@ -35,7 +35,7 @@ struct words words_open(void)
 	return words;
 }
 
-static int is_ours(struct msghdr *message, struct word_from *from)
+static int words_is_ours(struct msghdr *message, struct word_from *from)
 {
 	const struct cmsghdr *head = CMSG_FIRSTHDR(message);
 	struct ucred sender;
@@ -47,7 +47,7 @@ static int is_ours(struct msghdr *message, struct word_from *from)
 	return sender.uid == getuid();
 }
 
-static int number_of(const char *text)
+static int words_number_of(const char *text)
 {
 	char *end;
 	long number = strtol(text, &end, 10);
@@ -68,8 +68,8 @@ int words_next(const struct words *words, struct word_from *from)
 		bytes = recvmsg(words->fd, &message, MSG_CMSG_CLOEXEC);
 		if (bytes <= 0)
 			return 0;
-	} while (!is_ours(&message, from));
+	} while (!words_is_ours(&message, from));
 	text[bytes] = '\0';
-	from->rank = number_of(text + 1);
+	from->rank = words_number_of(text + 1);
 	return text[0];
 }

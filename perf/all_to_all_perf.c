@@ -2,7 +2,7 @@
  * sends. */
 #include "collective.h"
 
-static struct shape shape(size_t elements, struct place at)
+static struct shape all_to_all_perf_shape(size_t elements, struct place at)
 {
 	size_t count = elements / (size_t)at.ranks;
 	size_t whole = count * (size_t)at.ranks;
@@ -10,13 +10,13 @@ static struct shape shape(size_t elements, struct place at)
 	return (struct shape){.count = count, .whole = whole, .send = whole, .recv = whole};
 }
 
-static tutti_status call(const struct operation *o)
+static tutti_status all_to_all_perf_call(const struct operation *o)
 {
 	return tutti_all_to_all(o->send, o->recv, o->count, o->dtype, o->comm, o->call);
 }
 
 /* Block r is this rank's block of what rank r sent. */
-static uint64_t wrong(const struct arrival *a)
+static uint64_t all_to_all_perf_wrong(const struct arrival *a)
 {
 	struct span block = {
 		.iteration = a->iteration,
@@ -33,9 +33,9 @@ int main(int argc, char **argv)
 			 &(struct collective){
 				 .name = "all_to_all",
 				 .is_never_in_place = true,
-				 .shape = shape,
-				 .call = call,
-				 .wrong = wrong,
+				 .shape = all_to_all_perf_shape,
+				 .call = all_to_all_perf_call,
+				 .wrong = all_to_all_perf_wrong,
 				 .bus_factor = bus_share,
 			 });
 }

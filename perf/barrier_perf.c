@@ -1,12 +1,12 @@
 /* Benchmark of tutti_barrier: one row, without a size. */
 #include "collective.h"
 
-static tutti_status call(const struct operation *o)
+static tutti_status barrier_perf_call(const struct operation *o)
 {
 	return tutti_barrier(o->comm, o->call);
 }
 
-static double bus_factor(int ranks)
+static double barrier_perf_bus_factor(int ranks)
 {
 	(void)ranks;
 	return 0;
@@ -18,7 +18,7 @@ int main(int argc, char **argv)
 			 &(struct collective){
 				 .name = "barrier",
 				 .is_never_in_place = true,
-				 .call = call,
-				 .bus_factor = bus_factor,
+				 .call = barrier_perf_call,
+				 .bus_factor = barrier_perf_bus_factor,
 			 });
 }

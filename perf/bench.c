@@ -40,7 +40,7 @@ bool bench_is_stamped(const struct bench *b)
 }
 
 /* From one call's buffer to the next one's. */
-static size_t stride_of(const struct options *o, const struct shape *shape, size_t element)
+static size_t bench_stride_of(const struct options *o, const struct shape *shape, size_t element)
 {
 	size_t bytes = (shape->whole + (size_t)o->unalign) * element;
 
@@ -78,7 +78,7 @@ static size_t area_bytes_of(const struct bench *b)
 		size_t element = element_bytes((tutti_dtype)dtype);
 		struct shape shape = b->collective->shape(o->max_bytes / element,
 							  (struct place){b->rank, b->ranks, 0});
-		size_t bytes = stride_of(o, &shape, element) * (size_t)o->aggregated;
+		size_t bytes = bench_stride_of(o, &shape, element) * (size_t)o->aggregated;
 
 		if ((o->dtype == ALL || o->dtype == dtype) && bytes > most)
 			most = bytes;
@@ -87,7 +87,7 @@ static size_t area_bytes_of(const struct bench *b)
 }
 
 /* Of the widest type that is measured; the ranks of a process share them. */
-static double values_share(const struct options *o, const struct collective *c, int ranks)
+static double bench_values_share(const struct options *o, const struct collective *c, int ranks)
 {
 	tutti_dtype widest = o->dtype == ALL ? TUTTI_F64 : (tutti_dtype)o->dtype;
 
@@ -100,12 +100,12 @@ double bench_needs(const struct options *o, const struct collective *c, int rank
 	size_t works = (size_t)o->aggregated * sizeof *b.works;
 	size_t times = o->percentiles ? latencies_bytes((size_t)o->iterations) : 0;
 
-	return 2.0 * (double)area_bytes_of(&b) + values_share(o, c, ranks) +
+	return 2.0 * (double)area_bytes_of(&b) + bench_values_share(o, c, ranks) +
 	       (double)(works + times + sizeof b);
 }
 
 /* The others need not wait for this rank. */
-static tutti_status no_memory(const struct bench *b, double bytes, const char *what)
+static tutti_status bench_no_memory(const struct bench *b, double bytes, const char *what)
 {
 	char text[RAM_TEXT];
 
@@ -125,7 +125,7 @@ static tutti_status area_open(const struct bench *b, unsigned char **area)
 		TRY(tutti_mem_alloc(&memory, b->area_bytes, b->comm));
 	} else {
 		if (posix_memalign(&memory, 4096, b->area_bytes) != 0)
-			return no_memory(b, (double)b->area_bytes, "a buffer");
+			return bench_no_memory(b, (double)b->area_bytes, "a buffer");
 		memset(memory, 0, b->area_bytes);
 	}
 	*area = memory;
@@ -155,11 +155,11 @@ tutti_status bench_init(struct bench *b, const struct options *o, const struct c
 	b->area_bytes = area_bytes_of(b);
 	b->works = calloc((size_t)o->aggregated, sizeof *b->works);
 	if (!b->works)
-		return no_memory(b, (double)o->aggregated * sizeof *b->works,
-				 "the calls in flight");
+		return bench_no_memory(b, (double)o->aggregated * sizeof *b->works,
+				       "the calls in flight");
 	if (o->percentiles && !latencies_init(&b->latencies, (size_t)o->iterations))
-		return no_memory(b, (double)latencies_bytes((size_t)o->iterations),
-				 "the times of all calls (-n)");
+		return bench_no_memory(b, (double)latencies_bytes((size_t)o->iterations),
+				       "the times of all calls (-n)");
 	if (o->gpus)
 		TRY(bench_gpu_open(b));
 	TRY(area_open(b, &b->send));
@@ -170,7 +170,8 @@ tutti_status bench_values(struct bench *b, const struct sample *s)
 {
 	values_finish(&b->values);
 	if (!values_init(&b->values, b->ranks, s->dtype, s->op, b->collective->is_reduced))
-		return no_memory(b, (double)values_bytes(b->ranks, s->dtype), "the ranks' values");
+		return bench_no_memory(b, (double)values_bytes(b->ranks, s->dtype),
+				       "the ranks' values");
 	return TUTTI_OK;
 }
 
@@ -186,10 +187,10 @@ void bench_finish(struct bench *b)
 
 /* Where call number slot of a burst has its buffers, or with a GPU their images. In place both lie
  * in the receiving area. */
-static struct operation buffers(const struct bench *b, const struct sample *s, int slot)
+static struct operation bench_buffers(const struct bench *b, const struct sample *s, int slot)
 {
 	size_t element = b->values.element_bytes;
-	size_t at = (size_t)slot * stride_of(b->options, &s->shape, element) +
+	size_t at = (size_t)slot * bench_stride_of(b->options, &s->shape, element) +
 		    (size_t)b->options->unalign * element;
 	unsigned char *send = b->send + at, *recv = b->recv + at;
 
@@ -211,22 +212,22 @@ static struct operation buffers(const struct bench *b, const struct sample *s, i
 /* Bytes of each area that so many calls have. */
 static size_t area_used(const struct bench *b, const struct sample *s, int slots)
 {
-	return (size_t)slots * stride_of(b->options, &s->shape, b->values.element_bytes);
+	return (size_t)slots * bench_stride_of(b->options, &s->shape, b->values.element_bytes);
 }
 
-static struct span sent(const struct bench *b, const struct sample *s, int slot)
+static struct span bench_sent(const struct bench *b, const struct sample *s, int slot)
 {
 	return (struct span){.iteration = b->iteration + (uint64_t)slot, .count = s->shape.send};
 }
 
-static tutti_status fill(struct bench *b, const struct sample *s, int slots)
+static tutti_status bench_fill(struct bench *b, const struct sample *s, int slots)
 {
 	for (int slot = 0; slot < slots; slot++) {
-		struct operation o = buffers(b, s, slot);
+		struct operation o = bench_buffers(b, s, slot);
 
 		if (o.recv)
 			memset(o.recv, POISON, s->shape.recv * b->values.element_bytes);
-		values_fill(&b->values, b->rank, sent(b, s, slot), (void *)o.send);
+		values_fill(&b->values, b->rank, bench_sent(b, s, slot), (void *)o.send);
 	}
 	return b->gpu ? bench_gpu_put(b, area_used(b, s, slots)) : TUTTI_OK;
 }
@@ -238,7 +239,7 @@ static uint64_t count_wrong(const struct bench *b, const struct sample *s, int s
 	uint64_t wrong = 0;
 
 	for (int slot = 0; slot < slots; slot++) {
-		struct operation o = buffers(b, s, slot);
+		struct operation o = bench_buffers(b, s, slot);
 		struct arrival a = {
 			.values = &b->values,
 			.recv = o.recv,
@@ -249,7 +250,7 @@ static uint64_t count_wrong(const struct bench *b, const struct sample *s, int s
 
 		wrong += b->collective->wrong(&a);
 		if (!s->in_place || !s->shape.recv)
-			wrong += values_wrong(&b->values, b->rank, sent(b, s, slot), o.send);
+			wrong += values_wrong(&b->values, b->rank, bench_sent(b, s, slot), o.send);
 	}
 	return wrong;
 }
@@ -260,7 +261,7 @@ static tutti_status iterate_async(struct bench *b, const struct sample *s, int f
 
 	for (int i = 0; i < calls; i++) {
 		tutti_call call = {.work = &b->works[i]};
-		struct operation o = buffers(b, s, first + i);
+		struct operation o = bench_buffers(b, s, first + i);
 
 		o.call = &call;
 		TRY(b->collective->call(&o));
@@ -276,7 +277,7 @@ static tutti_status iterate_on_gpu(struct bench *b, const struct sample *s, int 
 	tutti_call call = {.stream = gpu_rank_stream(b->gpu)};
 
 	for (int i = 0; i < b->options->aggregated; i++) {
-		struct operation o = bench_gpu_place(b, buffers(b, s, first + i));
+		struct operation o = bench_gpu_place(b, bench_buffers(b, s, first + i));
 
 		o.call = &call;
 		TRY(b->collective->call(&o));
@@ -286,7 +287,7 @@ static tutti_status iterate_on_gpu(struct bench *b, const struct sample *s, int 
 
 static tutti_status iterate_once(struct bench *b, const struct sample *s, int first)
 {
-	struct operation o = buffers(b, s, first);
+	struct operation o = bench_buffers(b, s, first);
 
 	if (b->gpu)
 		return iterate_on_gpu(b, s, first);
@@ -295,7 +296,7 @@ static tutti_status iterate_once(struct bench *b, const struct sample *s, int fi
 	return b->collective->call(&o);
 }
 
-static tutti_status iterate(struct bench *b, const struct sample *s, int n)
+static tutti_status bench_iterate(struct bench *b, const struct sample *s, int n)
 {
 	int calls = is_touched(b->options) ? b->options->aggregated : 0;
 
@@ -317,7 +318,8 @@ static tutti_status iterate_stamped(struct bench *b, const struct sample *s, int
 }
 
 /* By the clock of the host. */
-static tutti_status time_calls(struct bench *b, const struct sample *s, int n, double *seconds)
+static tutti_status bench_time_calls(struct bench *b, const struct sample *s, int n,
+				     double *seconds)
 {
 	uint64_t start = stamps_now();
 
@@ -326,7 +328,7 @@ static tutti_status time_calls(struct bench *b, const struct sample *s, int n, d
 		*seconds = stamps_seconds(&b->stamps, (size_t)n);
 		return TUTTI_OK;
 	}
-	TRY(iterate(b, s, n));
+	TRY(bench_iterate(b, s, n));
 	*seconds = (double)(stamps_now() - start) * 1e-9;
 	return TUTTI_OK;
 }
@@ -351,7 +353,7 @@ static tutti_status time_on_gpu(struct bench *b, const struct sample *s, int n, 
 	return gpu_rank_seconds(b->gpu, 0, marks, seconds);
 }
 
-static tutti_status verify(struct bench *b, struct sample *s, int n)
+static tutti_status bench_verify(struct bench *b, struct sample *s, int n)
 {
 	uint64_t early;
 
@@ -370,19 +372,19 @@ static tutti_status verify(struct bench *b, struct sample *s, int n)
 	return TUTTI_OK;
 }
 
-static tutti_status burst(struct bench *b, struct sample *s, int n)
+static tutti_status bench_burst(struct bench *b, struct sample *s, int n)
 {
 	int slots = n * b->options->aggregated;
 	double seconds;
 
 	if (is_touched(b->options) && b->collective->shape)
-		TRY(fill(b, s, slots));
+		TRY(bench_fill(b, s, slots));
 	TRY(tutti_barrier(b->comm, NULL));
-	TRY(b->gpu ? time_on_gpu(b, s, n, &seconds) : time_calls(b, s, n, &seconds));
+	TRY(b->gpu ? time_on_gpu(b, s, n, &seconds) : bench_time_calls(b, s, n, &seconds));
 	s->seconds += seconds;
 	if (b->options->percentiles)
 		latencies_add(&b->latencies, &b->stamps, (size_t)n);
-	TRY(verify(b, s, n));
+	TRY(bench_verify(b, s, n));
 	b->iteration += (uint64_t)slots;
 	return TUTTI_OK;
 }
@@ -395,11 +397,11 @@ static tutti_status burst_of_graphs(struct bench *b, struct sample *s, int n)
 	tutti_status status;
 
 	TRY(gpu_rank_capture_begin(b->gpu));
-	status = iterate(b, s, n);
+	status = bench_iterate(b, s, n);
 	TRY(gpu_rank_capture_end(b->gpu, status));
 	b->is_captured = true;
 	for (int i = 0; i <= b->options->graphs && status == TUTTI_OK; i++) {
-		status = burst(b, s, n);
+		status = bench_burst(b, s, n);
 		if (i == 0)
 			s->seconds = before;
 	}
@@ -408,7 +410,7 @@ static tutti_status burst_of_graphs(struct bench *b, struct sample *s, int n)
 }
 
 /* seconds and wrong of all ranks: the sum of wrong, and of seconds what -a asks for. */
-static tutti_status combine(struct bench *b, struct sample *s)
+static tutti_status bench_combine(struct bench *b, struct sample *s)
 {
 	int average = b->options->average;
 	tutti_op op = average == 2 ? TUTTI_MIN : average == 3 ? TUTTI_MAX : TUTTI_SUM;
@@ -424,21 +426,21 @@ static tutti_status combine(struct bench *b, struct sample *s)
 tutti_status bench_measure(struct bench *b, struct sample *s)
 {
 	const struct options *o = b->options;
-	int most = burst_of(b, stride_of(o, &s->shape, b->values.element_bytes)), n;
+	int most = burst_of(b, bench_stride_of(o, &s->shape, b->values.element_bytes)), n;
 
 	s->wrong = 0;
 	if (!is_touched(o) && b->collective->shape)
-		TRY(fill(b, s, o->aggregated));
+		TRY(bench_fill(b, s, o->aggregated));
 	for (int i = 0; i < o->warmups; i++)
-		TRY(burst(b, s, 1));
+		TRY(bench_burst(b, s, 1));
 	s->seconds = 0;
 	b->latencies.count = 0;
 	for (int done = 0; done < o->iterations; done += n) {
 		n = o->iterations - done < most ? o->iterations - done : most;
-		TRY(o->graphs ? burst_of_graphs(b, s, n) : burst(b, s, n));
+		TRY(o->graphs ? burst_of_graphs(b, s, n) : bench_burst(b, s, n));
 	}
 	s->seconds /= (double)o->iterations * o->aggregated * (o->graphs ? o->graphs : 1);
-	TRY(combine(b, s));
+	TRY(bench_combine(b, s));
 	return o->percentiles ? latencies_combine(&b->latencies, b->comm, &s->percentiles)
 			      : TUTTI_OK;
 }

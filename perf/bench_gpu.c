@@ -37,7 +37,7 @@ void bench_gpu_close(struct bench *b)
 	b->gpu = NULL;
 }
 
-static void *place(const struct bench *b, const unsigned char *image)
+static void *perf_bench_gpu_place(const struct bench *b, const unsigned char *image)
 {
 	if (!image)
 		return NULL;
@@ -48,8 +48,8 @@ static void *place(const struct bench *b, const unsigned char *image)
 
 struct operation bench_gpu_place(const struct bench *b, struct operation o)
 {
-	o.send = place(b, o.send);
-	o.recv = place(b, o.recv);
+	o.send = perf_bench_gpu_place(b, o.send);
+	o.recv = perf_bench_gpu_place(b, o.recv);
 	return o;
 }
 

@@ -42,14 +42,14 @@ struct options {
 static float x[LAYERS + 1][SAMPLES_MAX * WIDTH], dz[SAMPLES_MAX * WIDTH],
 	spare[SAMPLES_MAX * WIDTH];
 
-static double now_ms(void)
+static double ddp_step_now_ms(void)
 {
 	struct timespec t;
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
 }
 
-static tutti_trainer *make_trainer(tutti_comm *comm)
+static tutti_trainer *ddp_step_make_trainer(tutti_comm *comm)
 {
 	const tutti_train_config config = {.strategy = TUTTI_DDP};
 	tutti_trainer *trainer;
@@ -62,7 +62,7 @@ static tutti_trainer *make_trainer(tutti_comm *comm)
 	return trainer;
 }
 
-static void step(tutti_trainer *trainer, size_t samples)
+static void perf_ddp_step(tutti_trainer *trainer, size_t samples)
 {
 	const tutti_optimizer sgd = {.kind = TUTTI_SGD, .lr = 1e-4f};
 
@@ -92,23 +92,23 @@ struct setting {
 };
 
 /* Milliseconds, of the slowest rank. */
-static double measure(const struct setting *at, int way)
+static double ddp_step_measure(const struct setting *at, int way)
 {
 	MUST(tutti_barrier(at->comm, NULL));
-	double took = now_ms();
+	double took = ddp_step_now_ms();
 	if (way == WIRE)
 		MUST(tutti_all_reduce(at->gradients, at->gradients, PARAMS, TUTTI_F32, TUTTI_AVG,
 				      at->comm, NULL));
 	else
-		step(at->trainers[way], (size_t)at->samples);
-	took = now_ms() - took;
+		perf_ddp_step(at->trainers[way], (size_t)at->samples);
+	took = ddp_step_now_ms() - took;
 	MUST(tutti_all_reduce(&took, &took, 1, TUTTI_F64, TUTTI_MAX, at->comm, NULL));
 	return took;
 }
 
 static double ms[WAYS][ROUNDS_MAX], ratio[ROUNDS_MAX];
 
-static void report(const struct options *o, const struct setting *at)
+static void ddp_step_report(const struct options *o, const struct setting *at)
 {
 	for (int i = 0; i < o->rounds; i++)
 		ratio[i] = ms[DDP][i] / (ms[ALONE][i] + ms[WIRE][i]);
@@ -123,19 +123,19 @@ static void report(const struct options *o, const struct setting *at)
 	}
 }
 
-static void measure_all(const struct options *o, const struct setting *at)
+static void ddp_step_measure_all(const struct options *o, const struct setting *at)
 {
 	for (int round = -1; round < o->rounds; round++)
 		for (int i = 0; i < WAYS; i++) {
 			int way = (i + round + WAYS) % WAYS; /* each begins some rounds */
-			double took = measure(at, way);
+			double took = ddp_step_measure(at, way);
 			if (round >= 0)
 				ms[way][round] = took;
 		}
-	report(o, at);
+	ddp_step_report(o, at);
 }
 
-static int number(const char *text, int least, int most)
+static int ddp_step_number(const char *text, int least, int most)
 {
 	char *end;
 	long value = strtol(text, &end, 10);
@@ -147,7 +147,7 @@ static int number(const char *text, int least, int most)
 	exit(2);
 }
 
-static struct options options_of(int argc, char **argv)
+static struct options ddp_step_options_of(int argc, char **argv)
 {
 	static const struct option names[] = {{"rounds", required_argument, NULL, 'r'},
 					      {"samples", required_argument, NULL, 's'},
@@ -168,16 +168,16 @@ static struct options options_of(int argc, char **argv)
 		*(c == 'r'   ? &o.rounds
 		  : c == 's' ? &o.samples
 			     : &o.load) =
-			number(optarg, c != 'l', c == 's' ? SAMPLES_MAX : ROUNDS_MAX);
+			ddp_step_number(optarg, c != 'l', c == 's' ? SAMPLES_MAX : ROUNDS_MAX);
 	}
 	if (optind < argc)
-		number(argv[optind], 1, 0);
+		ddp_step_number(argv[optind], 1, 0);
 	return o;
 }
 
-static int take_part(int argc, char **argv)
+static int ddp_step_take_part(int argc, char **argv)
 {
-	struct options o = options_of(argc, argv);
+	struct options o = ddp_step_options_of(argc, argv);
 	struct setting at = {.samples = o.samples};
 	const tutti_config one = {.world_size = 1};
 	struct load load = {0};
@@ -185,13 +185,13 @@ static int take_part(int argc, char **argv)
 
 	MUST(tutti_init(&at.comm, NULL));
 	MUST(tutti_init(&alone, &one));
-	at.trainers[ALONE] = make_trainer(alone);
-	at.trainers[DDP] = make_trainer(at.comm);
+	at.trainers[ALONE] = ddp_step_make_trainer(alone);
+	at.trainers[DDP] = ddp_step_make_trainer(at.comm);
 	MUST((at.gradients = calloc(PARAMS, sizeof(float))) ? TUTTI_OK : TUTTI_ERR_MEMORY);
 	perceptron_fill(x[0], 0, SAMPLES_MAX);
 	if (tutti_local_rank(at.comm) == 0 && !load_start(&load, o.load))
 		return 3;
-	measure_all(&o, &at);
+	ddp_step_measure_all(&o, &at);
 	load_stop(&load);
 	tutti_trainer_destroy(at.trainers[ALONE]);
 	tutti_trainer_destroy(at.trainers[DDP]);
@@ -204,5 +204,5 @@ static int take_part(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-	return output_open() ? tutti_main(argc, argv, take_part) : 3;
+	return output_open() ? tutti_main(argc, argv, ddp_step_take_part) : 3;
 }

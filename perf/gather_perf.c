@@ -1,7 +1,7 @@
 /* Benchmark of tutti_gather. The size is that of the gathered whole, which only the root has. */
 #include "collective.h"
 
-static struct shape shape(size_t elements, struct place at)
+static struct shape gather_perf_shape(size_t elements, struct place at)
 {
 	size_t count = elements / (size_t)at.ranks;
 	bool is_root = at.rank == at.root;
@@ -15,13 +15,13 @@ static struct shape shape(size_t elements, struct place at)
 	};
 }
 
-static tutti_status call(const struct operation *o)
+static tutti_status gather_perf_call(const struct operation *o)
 {
 	return tutti_gather(o->send, o->recv, o->count, o->dtype, o->root, o->comm, o->call);
 }
 
 /* Block r is what rank r sent. */
-static uint64_t wrong(const struct arrival *a)
+static uint64_t gather_perf_wrong(const struct arrival *a)
 {
 	struct span block = {.iteration = a->iteration, .count = a->count};
 
@@ -36,9 +36,9 @@ int main(int argc, char **argv)
 			 &(struct collective){
 				 .name = "gather",
 				 .has_root = true,
-				 .shape = shape,
-				 .call = call,
-				 .wrong = wrong,
+				 .shape = gather_perf_shape,
+				 .call = gather_perf_call,
+				 .wrong = gather_perf_wrong,
 				 .bus_factor = bus_share,
 			 });
 }

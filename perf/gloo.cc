@@ -50,7 +50,7 @@ static struct {
 
 static char message[512];
 
-static tutti_status refuse(const char *why)
+static tutti_status gloo_refuse(const char *why)
 {
 	snprintf(message, sizeof message, "%s", why);
 	return TUTTI_ERR_UNSUPPORTED;
@@ -86,7 +86,7 @@ template <typename T> static Reduction reduction_of(tutti_op op)
 	}
 }
 
-static Reduction reduction(tutti_dtype dtype, tutti_op op)
+static Reduction gloo_reduction(tutti_dtype dtype, tutti_op op)
 {
 	switch (dtype) {
 	case TUTTI_F32:
@@ -133,9 +133,9 @@ const char *library_refuses(const struct request *r)
 		return "the programs of Gloo make blocking calls only, no -z 0 and no -m";
 	if (r->is_zero_copy)
 		return "Gloo has no memory like that of --zero-copy";
-	if (r->collective->is_reduced && !reduction(r->dtype, TUTTI_SUM))
+	if (r->collective->is_reduced && !gloo_reduction(r->dtype, TUTTI_SUM))
 		return "Gloo has no such type";
-	if (r->collective->is_reduced && !reduction(r->dtype, r->op))
+	if (r->collective->is_reduced && !gloo_reduction(r->dtype, r->op))
 		return "Gloo has no such operation";
 	return nullptr;
 }
@@ -187,7 +187,7 @@ tutti_status tutti_all_reduce(const void *send, void *recv, size_t count, tutti_
 		if (send != recv)
 			options.setInput(typed<T>(send), count);
 		options.setOutput(typed<T>(recv), count);
-		options.setReduceFunction(reduction(dtype, op));
+		options.setReduceFunction(gloo_reduction(dtype, op));
 		options.setAlgorithm(algorithm_for(count * sizeof(T)));
 		options.setTag(comm->tag++);
 		gloo::allreduce(options);
@@ -211,7 +211,7 @@ tutti_status tutti_reduce(const void *send, void *recv, size_t count, tutti_dtyp
 		if (!is_root || send != recv)
 			options.setInput(typed<T>(send), count);
 		options.setOutput(typed<T>(is_root ? recv : comm->scratch.data()), count);
-		options.setReduceFunction(reduction(dtype, op));
+		options.setReduceFunction(gloo_reduction(dtype, op));
 		options.setRoot(root);
 		options.setTag(comm->tag++);
 		gloo::reduce(options);
@@ -325,7 +325,7 @@ static tutti_status begin_message(const void *buf, size_t bytes, int peer, bool 
 				  tutti_comm *comm)
 {
 	if (peer == self.rank)
-		return refuse("Gloo has no messages of a rank to itself");
+		return gloo_refuse("Gloo has no messages of a rank to itself");
 	return bytes == 0 ? TUTTI_OK : attempt([&] {
 		gloo_message begun = {comm->context->createUnboundBuffer(typed<char>(buf), bytes),
 				      is_send};
@@ -374,7 +374,7 @@ static void forget_folder()
 tutti_status tutti_init(tutti_comm **comm, const tutti_config *)
 {
 	if (self.folder.empty() && getenv("WORLD_SIZE"))
-		return refuse("Gloo's ranks are started by --ranks N, and WORLD_SIZE is set");
+		return gloo_refuse("Gloo's ranks are started by --ranks N, and WORLD_SIZE is set");
 	return attempt([&] {
 		auto context = std::make_shared<gloo::rendezvous::Context>(self.rank, self.size);
 		auto device = gloo::transport::tcp::CreateDevice("127.0.0.1");
@@ -399,7 +399,7 @@ void tutti_comm_destroy(tutti_comm *comm)
 	delete comm;
 }
 
-/* reap() ends the other ranks when this one exits. */
+/* gloo_reap() ends the other ranks when this one exits. */
 tutti_status tutti_comm_abort(tutti_comm *)
 {
 	return TUTTI_OK;
@@ -448,12 +448,12 @@ const char *tutti_status_string(tutti_status status)
 
 tutti_status tutti_work_wait(tutti_work **, int)
 {
-	return refuse("no asynchronous calls");
+	return gloo_refuse("no asynchronous calls");
 }
 
 tutti_status tutti_mem_alloc(void **, size_t, tutti_comm *)
 {
-	return refuse("no memory of all ranks");
+	return gloo_refuse("no memory of all ranks");
 }
 
 tutti_status tutti_mem_free(void *)
@@ -463,7 +463,7 @@ tutti_status tutti_mem_free(void *)
 
 /* Waits for all of them; when one has failed, the others may wait for it for long, and are ended.
  */
-static int reap(const std::vector<pid_t> &ranks)
+static int gloo_reap(const std::vector<pid_t> &ranks)
 {
 	int code = 0, status;
 
@@ -512,7 +512,7 @@ int start_processes(int ranks, int (*part)(int rank, void *arg), void *arg)
 			kill(started, SIGTERM);
 		break;
 	}
-	int code = reap(pids);
+	int code = gloo_reap(pids);
 
 	forget_folder();
 	return static_cast<int>(pids.size()) < ranks ? 3 : code;

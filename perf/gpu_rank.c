@@ -31,7 +31,7 @@ struct gpu_rank {
 	char name[GPU_RANK_NAME];
 };
 
-static void find(void *library, const char *name, void *function)
+static void gpu_rank_find(void *library, const char *name, void *function)
 {
 	void *symbol = dlsym(library, name);
 
@@ -56,7 +56,7 @@ static void look_for_devices(void)
 	}
 }
 
-static void load(void)
+static void gpu_rank_load(void)
 {
 	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
 
@@ -64,7 +64,7 @@ static void load(void)
 		snprintf(missing, sizeof missing, "no GPU: there is no CUDA driver: %s", dlerror());
 		return;
 	}
-#define FIND(name, symbol, parameters) find(library, #symbol, &cuda.name);
+#define FIND(name, symbol, parameters) gpu_rank_find(library, #symbol, &cuda.name);
 	CUDA_FUNCTIONS(FIND)
 	CUDA_PROGRAM_FUNCTIONS(FIND)
 #undef FIND
@@ -78,12 +78,12 @@ int gpu_rank_count(const char **why)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-	pthread_once(&once, load);
+	pthread_once(&once, gpu_rank_load);
 	*why = missing;
 	return missing[0] ? 0 : devices;
 }
 
-static const char *symbol_of(const char *call)
+static const char *gpu_rank_symbol_of(const char *call)
 {
 #define SYMBOL(function, symbol, parameters)                                                       \
 	if (strcmp(call, #function) == 0)                                                          \
@@ -94,7 +94,7 @@ static const char *symbol_of(const char *call)
 	return call;
 }
 
-static tutti_status judge(const struct gpu_rank *gpu, CUresult error, const char *call)
+static tutti_status gpu_rank_judge(const struct gpu_rank *gpu, CUresult error, const char *call)
 {
 	const char *name = NULL;
 	char text[200];
@@ -102,7 +102,7 @@ static tutti_status judge(const struct gpu_rank *gpu, CUresult error, const char
 	if (error == CUDA_SUCCESS)
 		return TUTTI_OK;
 	cuda.get_error_name(error, &name);
-	snprintf(text, sizeof text, "%s failed with %s (%u) on %s", symbol_of(call),
+	snprintf(text, sizeof text, "%s failed with %s (%u) on %s", gpu_rank_symbol_of(call),
 		 name ? name : "an unknown error", error, gpu->name);
 	if (gpu->comm)
 		tutti_comm_abort(gpu->comm);
@@ -115,9 +115,9 @@ static tutti_status judge(const struct gpu_rank *gpu, CUresult error, const char
 		if (try_status_ != TUTTI_OK)                                                       \
 			return try_status_;                                                        \
 	} while (0)
-#define CUDA_TRY(gpu, function, ...) TRY(judge(gpu, cuda.function(__VA_ARGS__), #function))
+#define CUDA_TRY(gpu, function, ...) TRY(gpu_rank_judge(gpu, cuda.function(__VA_ARGS__), #function))
 
-static tutti_status fill_in(struct gpu_rank *gpu, int ordinal)
+static tutti_status gpu_rank_fill_in(struct gpu_rank *gpu, int ordinal)
 {
 	CUDA_TRY(gpu, device_get, &gpu->device, ordinal);
 	CUDA_TRY(gpu, device_get_name, gpu->name, (int)sizeof gpu->name, gpu->device);
@@ -138,7 +138,7 @@ tutti_status gpu_rank_open(struct gpu_rank **out, int local_rank, tutti_comm *co
 	gpu->comm = comm;
 	gpu->ordinal = local_rank % devices;
 	snprintf(gpu->name, sizeof gpu->name, "GPU %d", gpu->ordinal);
-	tutti_status status = fill_in(gpu, gpu->ordinal);
+	tutti_status status = gpu_rank_fill_in(gpu, gpu->ordinal);
 	if (status == TUTTI_OK)
 		*out = gpu;
 	else
@@ -182,7 +182,7 @@ void *gpu_rank_stream(const struct gpu_rank *gpu)
 	return gpu->stream;
 }
 
-static CUdeviceptr address(const void *ptr)
+static CUdeviceptr gpu_rank_address(const void *ptr)
 {
 	return (CUdeviceptr)(uintptr_t)ptr;
 }
@@ -207,7 +207,7 @@ void gpu_rank_free(struct gpu_rank *gpu, void *ptr)
 {
 	(void)gpu;
 	if (ptr)
-		cuda.mem_free(address(ptr));
+		cuda.mem_free(gpu_rank_address(ptr));
 }
 
 void gpu_rank_free_host(struct gpu_rank *gpu, void *ptr)
@@ -220,7 +220,8 @@ void gpu_rank_free_host(struct gpu_rank *gpu, void *ptr)
 tutti_status gpu_rank_copy(struct gpu_rank *gpu, void *to, const void *from, size_t bytes)
 {
 	if (bytes > 0)
-		CUDA_TRY(gpu, memcpy_async, address(to), address(from), bytes, gpu->stream);
+		CUDA_TRY(gpu, memcpy_async, gpu_rank_address(to), gpu_rank_address(from), bytes,
+			 gpu->stream);
 	return TUTTI_OK;
 }
 
@@ -259,10 +260,10 @@ tutti_status gpu_rank_capture_end(struct gpu_rank *gpu, tutti_status status)
 	CUresult error = cuda.stream_end_capture(gpu->stream, &graph);
 
 	if (status == TUTTI_OK)
-		status = judge(gpu, error, "stream_end_capture");
+		status = gpu_rank_judge(gpu, error, "stream_end_capture");
 	if (status == TUTTI_OK)
-		status = judge(gpu, cuda.graph_instantiate(&gpu->graph, graph, 0),
-			       "graph_instantiate");
+		status = gpu_rank_judge(gpu, cuda.graph_instantiate(&gpu->graph, graph, 0),
+					"graph_instantiate");
 	if (graph)
 		cuda.graph_destroy(graph);
 	return status;

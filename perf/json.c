@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-static bool complain(const char *path)
+static bool json_complain(const char *path)
 {
 	fprintf(stderr, "%s: cannot write %s: %s.\n", program_invocation_short_name, path,
 		strerror(errno));
@@ -20,7 +20,7 @@ bool json_open(struct json *j, const char *path)
 	if (!path)
 		return true;
 	if (!whole_file_open(&j->output, path))
-		return complain(path);
+		return json_complain(path);
 	j->file = j->output.stream;
 	return true;
 }
@@ -40,7 +40,7 @@ static void put_text(const struct json *j, const char *key, const char *text)
 	fputs("\", ", j->file);
 }
 
-static void put_number(const struct json *j, const char *key, size_t number)
+static void json_put_number(const struct json *j, const char *key, size_t number)
 {
 	fprintf(j->file, "\"%s\": %zu, ", key, number);
 }
@@ -51,26 +51,26 @@ static void put_settings(const struct json *j, const struct bench *b)
 	const struct options *o = b->options;
 
 	fputs(" \"settings\": {", j->file);
-	put_number(j, "minbytes", o->min_bytes);
-	put_number(j, "maxbytes", o->max_bytes);
-	put_number(j, o->step_factor ? "stepfactor" : "stepbytes",
-		   o->step_factor ? o->step_factor : o->step_bytes);
-	put_number(j, "iters", (size_t)o->iterations);
-	put_number(j, "warmup_iters", (size_t)o->warmups);
-	put_number(j, "agg_iters", (size_t)o->aggregated);
-	put_number(j, "check", o->check != 0);
-	put_number(j, "dirty", o->check || o->dirty);
+	json_put_number(j, "minbytes", o->min_bytes);
+	json_put_number(j, "maxbytes", o->max_bytes);
+	json_put_number(j, o->step_factor ? "stepfactor" : "stepbytes",
+			o->step_factor ? o->step_factor : o->step_bytes);
+	json_put_number(j, "iters", (size_t)o->iterations);
+	json_put_number(j, "warmup_iters", (size_t)o->warmups);
+	json_put_number(j, "agg_iters", (size_t)o->aggregated);
+	json_put_number(j, "check", o->check != 0);
+	json_put_number(j, "dirty", o->check || o->dirty);
 	put_text(j, "datatype", o->dtype == ALL ? "all" : element_name((tutti_dtype)o->dtype));
 	put_text(j, "op", o->op == ALL ? "all" : operation_name((tutti_op)o->op));
 	fprintf(j->file, "\"root\": %d, ", o->root);
-	put_number(j, "blocking", (size_t)o->blocking);
-	put_number(j, "nthreads", (size_t)o->threads);
-	put_number(j, "ngpus", (size_t)o->gpus);
-	put_number(j, "cudagraph", (size_t)o->graphs);
-	put_number(j, "unalign", (size_t)o->unalign);
-	put_number(j, "average", (size_t)o->average);
-	put_number(j, "zero_copy", (size_t)o->zero_copy);
-	put_number(j, "load", (size_t)o->load);
+	json_put_number(j, "blocking", (size_t)o->blocking);
+	json_put_number(j, "nthreads", (size_t)o->threads);
+	json_put_number(j, "ngpus", (size_t)o->gpus);
+	json_put_number(j, "cudagraph", (size_t)o->graphs);
+	json_put_number(j, "unalign", (size_t)o->unalign);
+	json_put_number(j, "average", (size_t)o->average);
+	json_put_number(j, "zero_copy", (size_t)o->zero_copy);
+	json_put_number(j, "load", (size_t)o->load);
 	fprintf(j->file, "\"percentiles\": %d},\n", o->percentiles);
 }
 
@@ -85,7 +85,7 @@ void json_begin(struct json *j, const struct bench *b)
 	put_text(j, "memory", b->gpu ? "cuda" : "host");
 	if (b->gpu) {
 		put_text(j, "gpu", gpu_rank_name(b->gpu));
-		put_number(j, "ranks_per_gpu", (size_t)bench_ranks_per_gpu(b));
+		json_put_number(j, "ranks_per_gpu", (size_t)bench_ranks_per_gpu(b));
 	}
 	put_settings(j, b);
 	fputs(" \"rows\": [", j->file);
@@ -99,8 +99,8 @@ void json_row(struct json *j, const struct bench *b, const struct sample *s)
 	if (!j->file || s->is_left_out)
 		return;
 	fputs(j->rows++ > 0 ? ",\n  {" : "\n  {", j->file);
-	put_number(j, "bytes", sample_bytes(s));
-	put_number(j, "count", s->shape.count);
+	json_put_number(j, "bytes", sample_bytes(s));
+	json_put_number(j, "count", s->shape.count);
 	put_text(j, "dtype", c->shape ? element_name(s->dtype) : "none");
 	put_text(j, "op", c->is_reduced ? operation_name(s->op) : "none");
 	fprintf(j->file, "\"root\": %d, \"in_place\": %s, ", c->has_root ? s->root : -1,
@@ -125,5 +125,5 @@ bool json_close(struct json *j, bool is_complete)
 	if (is_complete)
 		fputs("\n ]}\n", j->file);
 	j->file = NULL;
-	return whole_file_close(&j->output, is_complete) || complain(j->path);
+	return whole_file_close(&j->output, is_complete) || json_complain(j->path);
 }

@@ -39,7 +39,7 @@ static void print_help(void)
 	puts("Exit code: 0; 2 for a line that cannot be understood; 3 when something failed.");
 }
 
-static const struct part *find(const char *name)
+static const struct part *limits_find(const char *name)
 {
 	for (size_t i = 0; i < PARTS; i++) {
 		if (strcmp(parts[i].name, name) == 0)
@@ -57,14 +57,14 @@ static bool measure_part(const struct part *part)
 	return false;
 }
 
-static bool measure(char **names, int n)
+static bool limits_measure(char **names, int n)
 {
 	bool is_well = true;
 
 	for (size_t i = 0; n == 0 && i < PARTS; i++)
 		is_well &= measure_part(&parts[i]);
 	for (int i = 0; i < n; i++)
-		is_well &= measure_part(find(names[i]));
+		is_well &= measure_part(limits_find(names[i]));
 	output_flush();
 	return output_is_well() && is_well;
 }
@@ -84,7 +84,7 @@ static bool read_timeout(const char *text)
 }
 
 /* Whether the line can be understood. *is_done: there is nothing to measure. */
-static bool read_line(int argc, char **argv, const char **path, bool *is_done)
+static bool limits_read_line(int argc, char **argv, const char **path, bool *is_done)
 {
 	static const struct option longs[] = {
 		{"help", 0, NULL, 'h'}, {"timeout", 1, NULL, 't'}, {NULL, 0, NULL, 0}};
@@ -106,7 +106,7 @@ static bool read_line(int argc, char **argv, const char **path, bool *is_done)
 		}
 	}
 	for (int i = optind; i < argc; i++) {
-		if (!find(argv[i]))
+		if (!limits_find(argv[i]))
 			return false;
 	}
 	return true;
@@ -119,12 +119,12 @@ int main(int argc, char **argv)
 
 	if (!output_open())
 		return 3;
-	if (!read_line(argc, argv, &path, &is_done) || (path && !limits_open(path)))
+	if (!limits_read_line(argc, argv, &path, &is_done) || (path && !limits_open(path)))
 		return 2;
 	if (is_done) {
 		output_flush();
 		return output_is_well() ? 0 : 3;
 	}
-	is_well = measure(argv + optind, argc - optind);
+	is_well = limits_measure(argv + optind, argc - optind);
 	return limits_close(is_well) == 0 && is_well ? 0 : 3;
 }

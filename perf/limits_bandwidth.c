@@ -77,7 +77,7 @@ static bool is_wide(void)
 }
 #endif
 
-WIDE static void reduce_wide(vector *c, const vector *a, const vector *b, size_t n)
+WIDE static void limits_bandwidth_reduce_wide(vector *c, const vector *a, const vector *b, size_t n)
 {
 	reduce_any(c, a, b, n);
 }
@@ -87,12 +87,13 @@ WIDE static void two_out_wide(vector *a, vector *b, size_t n)
 	two_out_any(a, b, n);
 }
 
-static void *buffer(const struct memory *m, int core, int which)
+static void *limits_bandwidth_buffer(const struct memory *m, int core, int which)
 {
 	return m->base + ((size_t)core * BUFFERS + (size_t)which) * MOST;
 }
 
-static struct span *spans_of(const struct memory *m, int core, size_t size, enum pattern pattern)
+static struct span *limits_bandwidth_spans_of(const struct memory *m, int core, size_t size,
+					      enum pattern pattern)
 {
 	return m->spans + (((size_t)core * SIZES + size) * PATTERNS + pattern) * TRIES;
 }
@@ -100,21 +101,24 @@ static struct span *spans_of(const struct memory *m, int core, size_t size, enum
 static void run_pattern(struct trial *t, enum pattern pattern, size_t bytes)
 {
 	const struct memory *m = t->arg;
-	vector *a = buffer(m, t->rank & ~1, 0), *b = buffer(m, t->rank | (t->ranks > 1), 0);
+	vector *a = limits_bandwidth_buffer(m, t->rank & ~1, 0),
+	       *b = limits_bandwidth_buffer(m, t->rank | (t->ranks > 1), 0);
 	size_t vectors = bytes / VECTOR, share = t->ranks > 1 ? vectors / 2 : vectors;
 
 	switch (pattern) {
 	case REDUCE:
-		(is_wide() ? reduce_wide : reduce_plain)(buffer(m, t->rank, 2),
-							 buffer(m, t->rank, 0),
-							 buffer(m, t->rank, 1), vectors);
+		(is_wide() ? limits_bandwidth_reduce_wide
+			   : reduce_plain)(limits_bandwidth_buffer(m, t->rank, 2),
+					   limits_bandwidth_buffer(m, t->rank, 0),
+					   limits_bandwidth_buffer(m, t->rank, 1), vectors);
 		break;
 	case COPY:
-		memcpy(buffer(m, t->rank, 2), buffer(m, (t->rank + 1) % t->ranks, 0), bytes);
+		memcpy(limits_bandwidth_buffer(m, t->rank, 2),
+		       limits_bandwidth_buffer(m, (t->rank + 1) % t->ranks, 0), bytes);
 		break;
 	default:
 		if (t->ranks == 1)
-			b = buffer(m, 0, 1);
+			b = limits_bandwidth_buffer(m, 0, 1);
 		a += (size_t)(t->rank & 1) * share;
 		b += (size_t)(t->rank & 1) * share;
 		(is_wide() ? two_out_wide : two_out_plain)(a, b, share);
@@ -123,7 +127,7 @@ static void run_pattern(struct trial *t, enum pattern pattern, size_t bytes)
 
 /* Those of this core's buffers that the pattern uses, each try with other values: no store writes
  * what is there already. */
-static void dirty(struct trial *t, enum pattern pattern, size_t bytes, int try)
+static void limits_bandwidth_dirty(struct trial *t, enum pattern pattern, size_t bytes, int try)
 {
 	static const bool uses[PATTERNS][2][BUFFERS] = {
 		[REDUCE] = {{true, true, true}, {true, true, true}},
@@ -132,7 +136,7 @@ static void dirty(struct trial *t, enum pattern pattern, size_t bytes, int try)
 	};
 
 	for (int i = 0; i < BUFFERS; i++) {
-		float *at = buffer(t->arg, t->rank, i);
+		float *at = limits_bandwidth_buffer(t->arg, t->rank, i);
 
 		if (!uses[pattern][t->rank & 1][i] && (t->ranks > 1 || i != 1))
 			continue;
@@ -145,12 +149,12 @@ static void dirty(struct trial *t, enum pattern pattern, size_t bytes, int try)
 static void try_pattern(struct trial *t, size_t size, enum pattern pattern)
 {
 	int tries = sizes[size] > (8 << 20) ? TRIES / 4 : TRIES;
-	struct span *spans = spans_of(t->arg, t->rank, size, pattern);
+	struct span *spans = limits_bandwidth_spans_of(t->arg, t->rank, size, pattern);
 
 	for (int try = -WARMUPS; try < tries; try++) {
 		struct span span;
 
-		dirty(t, pattern, sizes[size], try);
+		limits_bandwidth_dirty(t, pattern, sizes[size], try);
 		limits_meet(t);
 		span.start = limits_now();
 		run_pattern(t, pattern, sizes[size]);
@@ -161,7 +165,7 @@ static void try_pattern(struct trial *t, size_t size, enum pattern pattern)
 	}
 }
 
-static int body(struct trial *t)
+static int limits_bandwidth_body(struct trial *t)
 {
 	for (size_t size = 0; size < SIZES; size++) {
 		for (int pattern = 0; pattern < PATTERNS; pattern++)
@@ -172,13 +176,13 @@ static int body(struct trial *t)
 
 /* A try is as long as its slowest core. Not over 0: it was not made, or a core was away when the
  * others began, so that they had the memory for themselves. */
-static double seconds_of(const struct memory *m, int cores, size_t size, enum pattern pattern,
-			 int try)
+static double limits_bandwidth_seconds_of(const struct memory *m, int cores, size_t size,
+					  enum pattern pattern, int try)
 {
 	double slowest = 0, first = 0, last = 0;
 
 	for (int core = 0; core < cores; core++) {
-		struct span span = spans_of(m, core, size, pattern)[try];
+		struct span span = limits_bandwidth_spans_of(m, core, size, pattern)[try];
 
 		slowest = span.end - span.start > slowest ? span.end - span.start : slowest;
 		first = core == 0 || span.start < first ? span.start : first;
@@ -198,7 +202,7 @@ static bool rate_of(const struct memory *m, int cores, size_t size, enum pattern
 	if (pattern == TWO_IN_TWO_OUT && cores == 1)
 		bytes *= 2;
 	for (int try = 0; try < TRIES; try++) {
-		seconds[n] = seconds_of(m, cores, size, pattern, try);
+		seconds[n] = limits_bandwidth_seconds_of(m, cores, size, pattern, try);
 		n += seconds[n] > 0;
 	}
 	if (n == 0)
@@ -208,7 +212,7 @@ static bool rate_of(const struct memory *m, int cores, size_t size, enum pattern
 }
 
 /* One row: a pattern at all sizes. */
-static void report(const struct memory *m, int cores, enum pattern pattern)
+static void limits_bandwidth_report(const struct memory *m, int cores, enum pattern pattern)
 {
 	const char *comma = "";
 
@@ -229,15 +233,15 @@ static void report(const struct memory *m, int cores, enum pattern pattern)
 	puts("");
 }
 
-static int measure(struct shared *shared, struct memory *m, int cores)
+static int limits_bandwidth_measure(struct shared *shared, struct memory *m, int cores)
 {
 	struct trial t = {.ranks = cores, .shared = shared, .arg = m};
 
-	if (limits_run_pinned(t, body) != 0)
+	if (limits_run_pinned(t, limits_bandwidth_body) != 0)
 		return 1;
 	for (int pattern = 0; pattern < PATTERNS; pattern++) {
 		if (pattern != COPY || cores > 1)
-			report(m, cores, (enum pattern)pattern);
+			limits_bandwidth_report(m, cores, (enum pattern)pattern);
 	}
 	return 0;
 }
@@ -252,10 +256,10 @@ int limits_bandwidth(void)
 	struct shared *shared = limits_shared();
 
 	if (m.base && m.spans && shared) {
-		failed = measure(shared, &m, 1);
+		failed = limits_bandwidth_measure(shared, &m, 1);
 		memset(m.spans, 0, most);
 		if (cores > 1)
-			failed |= measure(shared, &m, cores);
+			failed |= limits_bandwidth_measure(shared, &m, cores);
 		else
 			limits_skip("copy", "there is one core only");
 	}

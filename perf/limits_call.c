@@ -26,7 +26,7 @@ static void raw_all_reduce(struct trial *t, uint32_t sequence, float *data)
 }
 
 /* Fewer where each takes a change of ranks. */
-static int calls(const struct trial *t)
+static int limits_call_calls(const struct trial *t)
 {
 	return t->looks == 0 ? CALLS / 10 : CALLS;
 }
@@ -36,9 +36,9 @@ static double time_raw(struct trial *t, uint32_t *sequence)
 	float data[4] = {0};
 	double start = limits_now();
 
-	for (int i = 0; i < calls(t); i++)
+	for (int i = 0; i < limits_call_calls(t); i++)
 		raw_all_reduce(t, ++*sequence, data);
-	return (limits_now() - start) / calls(t);
+	return (limits_now() - start) / limits_call_calls(t);
 }
 
 static double time_tutti(const struct trial *t, tutti_comm *comm)
@@ -46,16 +46,16 @@ static double time_tutti(const struct trial *t, tutti_comm *comm)
 	float data[4] = {0};
 	double start = limits_now();
 
-	for (int i = 0; i < calls(t); i++) {
+	for (int i = 0; i < limits_call_calls(t); i++) {
 		if (tutti_all_reduce(data, data, 4, TUTTI_F32, TUTTI_SUM, comm, NULL) != TUTTI_OK) {
 			fprintf(stderr, "limits: rank %d: %s\n", t->rank, tutti_comm_error(comm));
 			exit(1);
 		}
 	}
-	return (limits_now() - start) / calls(t);
+	return (limits_now() - start) / limits_call_calls(t);
 }
 
-static int body(struct trial *t)
+static int limits_call_body(struct trial *t)
 {
 	static double raw[ROUNDS], tutti[ROUNDS], extra[ROUNDS];
 	uint32_t sequence = 0;
@@ -87,7 +87,7 @@ int limits_call(void)
 
 	if (!shared)
 		return 1;
-	failed = limits_run(2, shared, body);
+	failed = limits_run(2, shared, limits_call_body);
 	found = shared->figures[0];
 	if (failed == 0) {
 		printf("one blocking all_reduce of 16 B, 2 ranks%s: %.0f ns; bare exchange of "

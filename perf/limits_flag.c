@@ -9,7 +9,7 @@
 #define TRIES 101
 #define TRIPS 2000
 
-static int body(struct trial *t)
+static int limits_flag_body(struct trial *t)
 {
 	_Atomic uint32_t *mine = &t->shared->lines[0][t->rank].sequence;
 	_Atomic uint32_t *other = &t->shared->lines[0][1 - t->rank].sequence;
@@ -47,7 +47,7 @@ int limits_flag(void)
 	if (limits_share_cores(t.ranks)) {
 		limits_skip("flag", "there is one core only");
 		failed = 0;
-	} else if (limits_run_pinned(t, body) == 0) {
+	} else if (limits_run_pinned(t, limits_flag_body) == 0) {
 		struct spread found = t.shared->found;
 
 		printf("a flag from core to core, one way: %.0f ns at the least (median %.0f, the "

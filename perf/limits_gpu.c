@@ -23,8 +23,8 @@ struct copies {
 	} while (0)
 
 /* The best of all tries, since the first ones wake the clocks. */
-static tutti_status copy(const struct copies *c, void *to, const void *from, const char *figure,
-			 double passes)
+static tutti_status limits_gpu_copy(const struct copies *c, void *to, const void *from,
+				    const char *figure, double passes)
 {
 	double best = 0;
 
@@ -45,7 +45,7 @@ static tutti_status copy(const struct copies *c, void *to, const void *from, con
 }
 
 /* From the CPU to the GPU and back: the least work, and the wait for it. */
-static tutti_status turn(const struct copies *c)
+static tutti_status limits_gpu_turn(const struct copies *c)
 {
 	double best = 1;
 
@@ -62,7 +62,7 @@ static tutti_status turn(const struct copies *c)
 	return TUTTI_OK;
 }
 
-static tutti_status measure(struct copies *c)
+static tutti_status limits_gpu_measure(struct copies *c)
 {
 	tutti_status status = TUTTI_ERR_DEVICE;
 
@@ -73,10 +73,10 @@ static tutti_status measure(struct copies *c)
 	c->bytes = c->bytes * 4;
 	c->there = (char *)c->here + c->bytes;
 	TRY(gpu_rank_alloc_host(c->gpu, &c->host, c->bytes));
-	TRY(copy(c, c->there, c->here, "gpu_copy_gbs", 2));
-	TRY(copy(c, c->host, c->here, "gpu_to_host_gbs", 1));
-	TRY(copy(c, c->here, c->host, "gpu_from_host_gbs", 1));
-	return turn(c);
+	TRY(limits_gpu_copy(c, c->there, c->here, "gpu_copy_gbs", 2));
+	TRY(limits_gpu_copy(c, c->host, c->here, "gpu_to_host_gbs", 1));
+	TRY(limits_gpu_copy(c, c->here, c->host, "gpu_from_host_gbs", 1));
+	return limits_gpu_turn(c);
 }
 
 int limits_gpu(void)
@@ -90,7 +90,7 @@ int limits_gpu(void)
 	}
 	tutti_status status = gpu_rank_open(&c.gpu, 0, NULL);
 	if (status == TUTTI_OK)
-		status = measure(&c);
+		status = limits_gpu_measure(&c);
 	if (status != TUTTI_OK)
 		fprintf(stderr, "limits: %s.\n", tutti_comm_error(NULL));
 	gpu_rank_free(c.gpu, c.here);

@@ -28,7 +28,7 @@ struct times {
 	} of[2][WHATS][TRIES];
 };
 
-static int fail(const char *what)
+static int limits_loopback_fail(const char *what)
 {
 	fprintf(stderr, "limits: %s: %s.\n", what, strerror(errno));
 	return -1;
@@ -39,13 +39,13 @@ static int open_socket(void)
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
 
 	if (fd < 0)
-		return fail("socket");
+		return limits_loopback_fail("socket");
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
 	setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "cubic", 5); /* where the system has it */
 	return fd;
 }
 
-static int serve(struct trial *t)
+static int limits_loopback_serve(struct trial *t)
 {
 	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	socklen_t bytes = sizeof at;
@@ -53,15 +53,15 @@ static int serve(struct trial *t)
 
 	if (listener < 0 || bind(listener, (struct sockaddr *)&at, sizeof at) != 0 ||
 	    getsockname(listener, (struct sockaddr *)&at, &bytes) != 0 || listen(listener, 1) != 0)
-		return fail("listening on loopback");
+		return limits_loopback_fail("listening on loopback");
 	atomic_store(&t->shared->port, (int)ntohs(at.sin_port));
 	limits_meet(t);
 	fd = accept(listener, NULL, NULL);
 	close(listener);
-	return fd >= 0 ? fd : fail("accept");
+	return fd >= 0 ? fd : limits_loopback_fail("accept");
 }
 
-static int reach(struct trial *t)
+static int limits_loopback_reach(struct trial *t)
 {
 	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	int fd = open_socket();
@@ -70,11 +70,11 @@ static int reach(struct trial *t)
 	at.sin_port = htons((uint16_t)atomic_load(&t->shared->port));
 	if (fd >= 0 && connect(fd, (struct sockaddr *)&at, sizeof at) == 0)
 		return fd;
-	return fail("connect");
+	return limits_loopback_fail("connect");
 }
 
 /* Both directions at once, as far as each goes: what a rank of a ring does. */
-static bool move(const struct trial *t, int fd, size_t out, size_t in)
+static bool limits_loopback_move(const struct trial *t, int fd, size_t out, size_t in)
 {
 	static unsigned char piece[PIECE], place[PIECE];
 
@@ -95,35 +95,37 @@ static bool move(const struct trial *t, int fd, size_t out, size_t in)
 	return true;
 }
 
-static int trips(bool shares_cores)
+static int limits_loopback_trips(bool shares_cores)
 {
 	return shares_cores ? TRIPS / 10 : TRIPS;
 }
 
-static bool ping(const struct trial *t, int fd)
+static bool limits_loopback_ping(const struct trial *t, int fd)
 {
 	size_t mine = t->rank == 0;
 
-	for (int i = trips(t->looks == 0); i > 0; i--) {
-		if (!move(t, fd, mine, !mine) || !move(t, fd, !mine, mine))
+	for (int i = limits_loopback_trips(t->looks == 0); i > 0; i--) {
+		if (!limits_loopback_move(t, fd, mine, !mine) ||
+		    !limits_loopback_move(t, fd, !mine, mine))
 			return false;
 	}
 	return true;
 }
 
-static bool once(const struct trial *t, int fd, int what)
+static bool limits_loopback_once(const struct trial *t, int fd, int what)
 {
 	if (what == LATENCY)
-		return ping(t, fd);
+		return limits_loopback_ping(t, fd);
 	if (what == ONE_WAY)
-		return move(t, fd, t->rank == 0 ? STREAM : 0, t->rank == 0 ? 0 : STREAM);
-	return move(t, fd, STREAM, STREAM);
+		return limits_loopback_move(t, fd, t->rank == 0 ? STREAM : 0,
+					    t->rank == 0 ? 0 : STREAM);
+	return limits_loopback_move(t, fd, STREAM, STREAM);
 }
 
-static int body(struct trial *t)
+static int limits_loopback_body(struct trial *t)
 {
 	struct times *times = t->arg;
-	int fd = t->rank == 0 ? serve(t) : reach(t);
+	int fd = t->rank == 0 ? limits_loopback_serve(t) : limits_loopback_reach(t);
 
 	if (fd < 0)
 		return 1;
@@ -131,8 +133,8 @@ static int body(struct trial *t)
 		for (int what = LATENCY; what <= BOTH_WAYS; what++) {
 			limits_meet(t);
 			times->of[t->rank][what][try].start = limits_now();
-			if (!once(t, fd, what)) {
-				fail("the connection over loopback");
+			if (!limits_loopback_once(t, fd, what)) {
+				limits_loopback_fail("the connection over loopback");
 				return 1;
 			}
 			times->of[t->rank][what][try].end = limits_now();
@@ -144,7 +146,7 @@ static int body(struct trial *t)
 
 /* From when the first rank began until the last was done: a late rank finds what the other has
  * sent. */
-static struct spread seconds_of(const struct times *times, int what)
+static struct spread limits_loopback_seconds_of(const struct times *times, int what)
 {
 	double seconds[TRIES];
 	int n = 0;
@@ -161,14 +163,15 @@ static struct spread seconds_of(const struct times *times, int what)
 	return limits_lowest(seconds, n);
 }
 
-static void report(const struct times *times)
+static void limits_loopback_report(const struct times *times)
 {
 	bool shares_cores = limits_share_cores(2);
-	double one_ways = 2 * trips(shares_cores) / 1e6;
-	struct spread latency = seconds_of(times, LATENCY);
-	struct spread one_way = limits_rate(seconds_of(times, ONE_WAY), (double)STREAM / 1e9);
+	double one_ways = 2 * limits_loopback_trips(shares_cores) / 1e6;
+	struct spread latency = limits_loopback_seconds_of(times, LATENCY);
+	struct spread one_way =
+		limits_rate(limits_loopback_seconds_of(times, ONE_WAY), (double)STREAM / 1e9);
 	struct spread both_ways =
-		limits_rate(seconds_of(times, BOTH_WAYS), 2 * (double)STREAM / 1e9);
+		limits_rate(limits_loopback_seconds_of(times, BOTH_WAYS), 2 * (double)STREAM / 1e9);
 
 	latency = (struct spread){latency.best / one_ways, latency.low / one_ways,
 				  latency.middle / one_ways, latency.high / one_ways};
@@ -187,8 +190,8 @@ int limits_loopback(void)
 	int failed = 1;
 
 	t.arg = t.shared ? limits_map(sizeof(struct times)) : NULL;
-	if (t.arg && limits_run_pinned(t, body) == 0) {
-		report(t.arg);
+	if (t.arg && limits_run_pinned(t, limits_loopback_body) == 0) {
+		limits_loopback_report(t.arg);
 		failed = 0;
 	}
 	if (t.arg)

@@ -12,7 +12,7 @@
 #define IDLE_SECONDS 5
 #define PAYLOAD      ((size_t)64 << 20)
 
-static tutti_comm *join(struct trial *t)
+static tutti_comm *limits_process_join(struct trial *t)
 {
 	tutti_comm *comm;
 
@@ -29,7 +29,7 @@ static int join_body(struct trial *t)
 
 	limits_meet(t);
 	start = limits_now();
-	comm = join(t);
+	comm = limits_process_join(t);
 	t->shared->figures[t->rank][0] = limits_now() - start;
 	tutti_comm_destroy(comm);
 	return 0;
@@ -75,7 +75,7 @@ static double processor_seconds(void)
 
 static int idle_body(struct trial *t)
 {
-	tutti_comm *comm = join(t);
+	tutti_comm *comm = limits_process_join(t);
 	double before;
 
 	if (tutti_barrier(comm, NULL) != TUTTI_OK)
@@ -112,7 +112,7 @@ static int memory_body(struct trial *t)
 		return 1;
 	memset(buffer, 1, PAYLOAD); /* not 0, which may leave the pages out */
 	before = limits_rollup("Pss:");
-	comm = join(t);
+	comm = limits_process_join(t);
 	for (size_t bytes = 8; bytes <= PAYLOAD; bytes *= 4) {
 		if (tutti_all_reduce(buffer, buffer, bytes / 4, TUTTI_F32, TUTTI_SUM, comm, NULL) !=
 		    TUTTI_OK)

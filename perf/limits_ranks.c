@@ -41,7 +41,7 @@ double limits_rollup(const char *name)
 	return kilobytes;
 }
 
-static int by_value(const void *a, const void *b)
+static int limits_ranks_by_value(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
 
@@ -50,7 +50,7 @@ static int by_value(const void *a, const void *b)
 
 double limits_middle(double *values, int n, double share)
 {
-	qsort(values, (size_t)n, sizeof *values, by_value);
+	qsort(values, (size_t)n, sizeof *values, limits_ranks_by_value);
 	return values[(int)((double)(n - 1) * share + 0.5)];
 }
 
@@ -129,7 +129,7 @@ int limits_cores(void)
 }
 
 /* On the rank-th core that this process may use. Where that is refused the figures are noisier. */
-static void pin(int rank)
+static void limits_ranks_pin(int rank)
 {
 	cpu_set_t allowed, one;
 
@@ -150,7 +150,7 @@ bool limits_share_cores(int ranks)
 	return ranks > limits_cores();
 }
 
-static int run(struct trial like, bool is_pinned, int (*body)(struct trial *trial))
+static int limits_ranks_run(struct trial like, bool is_pinned, int (*body)(struct trial *trial))
 {
 	struct watch watch = {.timeout_s = limits_timeout_s};
 
@@ -165,7 +165,7 @@ static int run(struct trial like, bool is_pinned, int (*body)(struct trial *tria
 			return 1;
 		case 0:
 			if (is_pinned)
-				pin(like.rank);
+				limits_ranks_pin(like.rank);
 			_exit(body(&like));
 		}
 	}
@@ -182,10 +182,10 @@ int limits_run(int ranks, struct shared *shared, int (*body)(struct trial *trial
 		return 1;
 	}
 	t.config = (tutti_config){.world_size = ranks, .rendezvous = url, .timeout_ms = 60000};
-	return run(t, false, body);
+	return limits_ranks_run(t, false, body);
 }
 
 int limits_run_pinned(struct trial t, int (*body)(struct trial *trial))
 {
-	return run(t, true, body);
+	return limits_ranks_run(t, true, body);
 }

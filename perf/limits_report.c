@@ -102,7 +102,7 @@ static void write_rows(FILE *file)
 	fprintf(file, "]");
 }
 
-static void write_all(FILE *file)
+static void limits_report_write_all(FILE *file)
 {
 	fprintf(file, "{\"program\": \"limits\", \"library\": \"Tutti %s (%s)\", \"cores\": %d",
 		tutti_version(), tutti_revision(), limits_cores());
@@ -114,7 +114,7 @@ static void write_all(FILE *file)
 	fprintf(file, "}}\n");
 }
 
-static bool complain(void)
+static bool limits_report_complain(void)
 {
 	fprintf(stderr, "limits: %s cannot be written: %s.\n", output_path, strerror(errno));
 	return false;
@@ -123,12 +123,12 @@ static bool complain(void)
 bool limits_open(const char *path)
 {
 	output_path = path;
-	return whole_file_open(&output, path) || complain();
+	return whole_file_open(&output, path) || limits_report_complain();
 }
 
 int limits_close(bool is_complete)
 {
 	if (output.stream && is_complete)
-		write_all(output.stream);
-	return whole_file_close(&output, is_complete) || complain() ? 0 : 1;
+		limits_report_write_all(output.stream);
+	return whole_file_close(&output, is_complete) || limits_report_complain() ? 0 : 1;
 }

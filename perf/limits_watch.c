@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static pid_t fail(const char *what)
+static pid_t limits_watch_fail(const char *what)
 {
 	fprintf(stderr, "%s: %s: %s.\n", program_invocation_short_name, what, strerror(errno));
 	return -1;
@@ -24,7 +24,7 @@ pid_t watch_fork(struct watch *w)
 	pid_t parent = getpid(), pid;
 
 	if (pipe(ends) != 0)
-		return fail("pipe");
+		return limits_watch_fail("pipe");
 	fflush(stdout);
 	pid = fork();
 	if (pid == 0) {
@@ -37,7 +37,7 @@ pid_t watch_fork(struct watch *w)
 	close(ends[1]);
 	if (pid < 0) {
 		close(ends[0]);
-		return fail("fork");
+		return limits_watch_fail("fork");
 	}
 	w->pids[w->started] = pid;
 	w->ends[w->started++] = ends[0];
@@ -57,7 +57,7 @@ void watch_kill(struct watch *w)
 }
 
 /* Of one whose pipe is shut: whether all was well with it. */
-static bool take_leave(struct watch *w, int i)
+static bool limits_watch_take_leave(struct watch *w, int i)
 {
 	const char *name = program_invocation_short_name;
 	int status = -1;
@@ -78,7 +78,7 @@ static bool take_leave(struct watch *w, int i)
 }
 
 /* Stopped, by a signal or a debugger. */
-static bool is_stopped(pid_t pid)
+static bool limits_watch_is_stopped(pid_t pid)
 {
 	char path[64], line[512] = "";
 	const char *state;
@@ -100,7 +100,7 @@ static void explain_timeout(const struct watch *w)
 
 	for (int i = 0; i < w->started; i++) {
 		left += w->pids[i] != 0;
-		if (w->pids[i] != 0 && is_stopped(w->pids[i]))
+		if (w->pids[i] != 0 && limits_watch_is_stopped(w->pids[i]))
 			stopped = i;
 	}
 	fprintf(stderr, "%s: %d of %d ranks were not done after %d s, so all of them were ended",
@@ -112,7 +112,7 @@ static void explain_timeout(const struct watch *w)
 }
 
 /* -1: time is up. */
-static int wait_for_one(struct watch *w, double end)
+static int limits_watch_wait_for_one(struct watch *w, double end)
 {
 	struct pollfd polls[LIMITS_MOST];
 	double left;
@@ -135,11 +135,11 @@ bool watch_until_end(struct watch *w)
 	double end = limits_now() + w->timeout_s;
 
 	for (int left = w->started; left > 0; left--) {
-		int i = wait_for_one(w, end);
+		int i = limits_watch_wait_for_one(w, end);
 
 		if (i < 0)
 			explain_timeout(w);
-		if (i < 0 || !take_leave(w, i)) {
+		if (i < 0 || !limits_watch_take_leave(w, i)) {
 			watch_kill(w);
 			return false;
 		}

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 /* The rank's connections are not kept open by its children. */
-static _Noreturn void compute(pid_t rank)
+static _Noreturn void load_compute(pid_t rank)
 {
 	cpu_set_t all;
 
@@ -34,7 +34,7 @@ bool load_start(struct load *load, int count)
 	for (load->count = 0; load->processes && load->count < count; load->count++) {
 		pid_t child = fork();
 		if (child == 0)
-			compute(rank);
+			load_compute(rank);
 		if (child < 0)
 			break;
 		load->processes[load->count] = child;

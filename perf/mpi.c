@@ -25,26 +25,26 @@ struct tutti_comm {
 
 static const char *message = "";
 
-static tutti_status refuse(const char *why)
+static tutti_status mpi_refuse(const char *why)
 {
 	message = why;
 	return TUTTI_ERR_UNSUPPORTED;
 }
 
-static tutti_status result_of(int code)
+static tutti_status mpi_result_of(int code)
 {
 	message = code == MPI_SUCCESS ? "" : "an MPI call failed";
 	return code == MPI_SUCCESS ? TUTTI_OK : TUTTI_ERR_SYSTEM;
 }
 
 /* MPI counts with int. */
-static tutti_status check(size_t count, const tutti_comm *comm)
+static tutti_status mpi_check(size_t count, const tutti_comm *comm)
 {
-	return count > INT_MAX / (size_t)comm->size ? refuse("MPI counts with int") : TUTTI_OK;
+	return count > INT_MAX / (size_t)comm->size ? mpi_refuse("MPI counts with int") : TUTTI_OK;
 }
 
 /* MPI_DATATYPE_NULL: MPI has no such numbers. */
-static MPI_Datatype type_of(tutti_dtype dtype)
+static MPI_Datatype mpi_type_of(tutti_dtype dtype)
 {
 	switch (dtype) {
 	case TUTTI_F32:
@@ -75,14 +75,14 @@ static MPI_Datatype type_of(tutti_dtype dtype)
 /* Elements that are only moved may be of another type of the same size. */
 static MPI_Datatype moved_type(tutti_dtype dtype)
 {
-	MPI_Datatype type = type_of(dtype);
+	MPI_Datatype type = mpi_type_of(dtype);
 
 	if (type != MPI_DATATYPE_NULL)
 		return type;
 	return element_bytes(dtype) == 1 ? MPI_UINT8_T : MPI_UINT16_T;
 }
 
-static MPI_Op op_of(tutti_op op)
+static MPI_Op mpi_op_of(tutti_op op)
 {
 	switch (op) {
 	case TUTTI_SUM:
@@ -139,9 +139,9 @@ const char *library_refuses(const struct request *r)
 		return "MPI has no memory like that of --zero-copy";
 	if (!r->collective->is_reduced)
 		return NULL;
-	if (type_of(r->dtype) == MPI_DATATYPE_NULL)
+	if (mpi_type_of(r->dtype) == MPI_DATATYPE_NULL)
 		return "MPI has no such type";
-	if (op_of(r->op) == MPI_OP_NULL)
+	if (mpi_op_of(r->op) == MPI_OP_NULL)
 		return "MPI has no such operation";
 	if (r->in_place && strcmp(r->collective->name, "reduce_scatter") == 0)
 		return "MPI leaves the result elsewhere";
@@ -226,16 +226,16 @@ const char *tutti_status_string(tutti_status status)
 tutti_status tutti_barrier(tutti_comm *comm, const tutti_call *call)
 {
 	(void)comm, (void)call;
-	return result_of(MPI_Barrier(MPI_COMM_WORLD));
+	return mpi_result_of(MPI_Barrier(MPI_COMM_WORLD));
 }
 
 tutti_status tutti_all_reduce(const void *send, void *recv, size_t count, tutti_dtype dtype,
 			      tutti_op op, tutti_comm *comm, const tutti_call *call)
 {
 	(void)call;
-	TRY(check(count, comm));
-	return result_of(MPI_Allreduce(send == recv ? MPI_IN_PLACE : send, recv, (int)count,
-				       type_of(dtype), op_of(op), MPI_COMM_WORLD));
+	TRY(mpi_check(count, comm));
+	return mpi_result_of(MPI_Allreduce(send == recv ? MPI_IN_PLACE : send, recv, (int)count,
+					   mpi_type_of(dtype), mpi_op_of(op), MPI_COMM_WORLD));
 }
 
 tutti_status tutti_reduce(const void *send, void *recv, size_t count, tutti_dtype dtype,
@@ -244,9 +244,9 @@ tutti_status tutti_reduce(const void *send, void *recv, size_t count, tutti_dtyp
 	bool in_place = comm->rank == root && send == recv;
 
 	(void)call;
-	TRY(check(count, comm));
-	return result_of(MPI_Reduce(in_place ? MPI_IN_PLACE : send, recv, (int)count,
-				    type_of(dtype), op_of(op), root, MPI_COMM_WORLD));
+	TRY(mpi_check(count, comm));
+	return mpi_result_of(MPI_Reduce(in_place ? MPI_IN_PLACE : send, recv, (int)count,
+					mpi_type_of(dtype), mpi_op_of(op), root, MPI_COMM_WORLD));
 }
 
 /* MPI's has one buffer. */
@@ -256,16 +256,16 @@ tutti_status tutti_broadcast(const void *send, void *recv, size_t count, tutti_d
 	bool is_root = comm->rank == root;
 
 	(void)call;
-	TRY(check(count, comm));
-	TRY(result_of(MPI_Bcast(is_root ? (void *)send : recv, (int)count, moved_type(dtype), root,
-				MPI_COMM_WORLD)));
+	TRY(mpi_check(count, comm));
+	TRY(mpi_result_of(MPI_Bcast(is_root ? (void *)send : recv, (int)count, moved_type(dtype),
+				    root, MPI_COMM_WORLD)));
 	if (is_root && send != recv && count > 0)
 		memcpy(recv, send, count * element_bytes(dtype));
 	return TUTTI_OK;
 }
 
 /* Where rank's block of count elements begins. */
-static const void *block(const void *base, int rank, size_t count, tutti_dtype dtype)
+static const void *mpi_block(const void *base, int rank, size_t count, tutti_dtype dtype)
 {
 	return (const char *)base + (size_t)rank * count * element_bytes(dtype);
 }
@@ -273,46 +273,46 @@ static const void *block(const void *base, int rank, size_t count, tutti_dtype d
 tutti_status tutti_all_gather(const void *send, void *recv, size_t count, tutti_dtype dtype,
 			      tutti_comm *comm, const tutti_call *call)
 {
-	bool in_place = send == block(recv, comm->rank, count, dtype);
+	bool in_place = send == mpi_block(recv, comm->rank, count, dtype);
 	MPI_Datatype type = moved_type(dtype);
 
 	(void)call;
-	TRY(check(count, comm));
-	return result_of(MPI_Allgather(in_place ? MPI_IN_PLACE : send, (int)count, type, recv,
-				       (int)count, type, MPI_COMM_WORLD));
+	TRY(mpi_check(count, comm));
+	return mpi_result_of(MPI_Allgather(in_place ? MPI_IN_PLACE : send, (int)count, type, recv,
+					   (int)count, type, MPI_COMM_WORLD));
 }
 
 tutti_status tutti_reduce_scatter(const void *send, void *recv, size_t count, tutti_dtype dtype,
 				  tutti_op op, tutti_comm *comm, const tutti_call *call)
 {
 	(void)call;
-	TRY(check(count, comm));
-	return result_of(MPI_Reduce_scatter_block(send, recv, (int)count, type_of(dtype), op_of(op),
-						  MPI_COMM_WORLD));
+	TRY(mpi_check(count, comm));
+	return mpi_result_of(MPI_Reduce_scatter_block(send, recv, (int)count, mpi_type_of(dtype),
+						      mpi_op_of(op), MPI_COMM_WORLD));
 }
 
 tutti_status tutti_gather(const void *send, void *recv, size_t count, tutti_dtype dtype, int root,
 			  tutti_comm *comm, const tutti_call *call)
 {
-	bool in_place = comm->rank == root && send == block(recv, root, count, dtype);
+	bool in_place = comm->rank == root && send == mpi_block(recv, root, count, dtype);
 	MPI_Datatype type = moved_type(dtype);
 
 	(void)call;
-	TRY(check(count, comm));
-	return result_of(MPI_Gather(in_place ? MPI_IN_PLACE : send, (int)count, type, recv,
-				    (int)count, type, root, MPI_COMM_WORLD));
+	TRY(mpi_check(count, comm));
+	return mpi_result_of(MPI_Gather(in_place ? MPI_IN_PLACE : send, (int)count, type, recv,
+					(int)count, type, root, MPI_COMM_WORLD));
 }
 
 tutti_status tutti_scatter(const void *send, void *recv, size_t count, tutti_dtype dtype, int root,
 			   tutti_comm *comm, const tutti_call *call)
 {
-	bool in_place = comm->rank == root && recv == block(send, root, count, dtype);
+	bool in_place = comm->rank == root && recv == mpi_block(send, root, count, dtype);
 	MPI_Datatype type = moved_type(dtype);
 
 	(void)call;
-	TRY(check(count, comm));
-	return result_of(MPI_Scatter(send, (int)count, type, in_place ? MPI_IN_PLACE : recv,
-				     (int)count, type, root, MPI_COMM_WORLD));
+	TRY(mpi_check(count, comm));
+	return mpi_result_of(MPI_Scatter(send, (int)count, type, in_place ? MPI_IN_PLACE : recv,
+					 (int)count, type, root, MPI_COMM_WORLD));
 }
 
 tutti_status tutti_all_to_all(const void *send, void *recv, size_t count, tutti_dtype dtype,
@@ -321,8 +321,8 @@ tutti_status tutti_all_to_all(const void *send, void *recv, size_t count, tutti_
 	MPI_Datatype type = moved_type(dtype);
 
 	(void)call;
-	TRY(check(count, comm));
-	return result_of(
+	TRY(mpi_check(count, comm));
+	return mpi_result_of(
 		MPI_Alltoall(send, (int)count, type, recv, (int)count, type, MPI_COMM_WORLD));
 }
 
@@ -340,9 +340,9 @@ tutti_status tutti_group_begin(void)
 
 static tutti_status add_to_group(size_t count, const tutti_comm *comm, MPI_Request **request)
 {
-	TRY(check(count, comm));
+	TRY(mpi_check(count, comm));
 	if (group.count == 2)
-		return refuse("a group has two messages here");
+		return mpi_refuse("a group has two messages here");
 	*request = &group.requests[group.count++];
 	**request = MPI_REQUEST_NULL;
 	return TUTTI_OK;
@@ -355,7 +355,7 @@ tutti_status tutti_send(const void *buf, size_t count, tutti_dtype dtype, int pe
 
 	(void)call;
 	TRY(add_to_group(count, comm, &request));
-	return result_of(
+	return mpi_result_of(
 		MPI_Isend(buf, (int)count, moved_type(dtype), peer, 0, MPI_COMM_WORLD, request));
 }
 
@@ -366,7 +366,7 @@ tutti_status tutti_recv(void *buf, size_t count, tutti_dtype dtype, int peer, tu
 
 	(void)call;
 	TRY(add_to_group(count, comm, &request));
-	return result_of(
+	return mpi_result_of(
 		MPI_Irecv(buf, (int)count, moved_type(dtype), peer, 0, MPI_COMM_WORLD, request));
 }
 
@@ -375,19 +375,19 @@ tutti_status tutti_group_end(const tutti_call *call)
 	MPI_Status statuses[2]; /* MPICH's header warns where they are ignored */
 
 	(void)call;
-	return result_of(MPI_Waitall(group.count, group.requests, statuses));
+	return mpi_result_of(MPI_Waitall(group.count, group.requests, statuses));
 }
 
 tutti_status tutti_work_wait(tutti_work **work, int timeout_ms)
 {
 	(void)work, (void)timeout_ms;
-	return refuse("no asynchronous calls");
+	return mpi_refuse("no asynchronous calls");
 }
 
 tutti_status tutti_mem_alloc(void **ptr, size_t bytes, tutti_comm *comm)
 {
 	(void)ptr, (void)bytes, (void)comm;
-	return refuse("no memory of all ranks");
+	return mpi_refuse("no memory of all ranks");
 }
 
 tutti_status tutti_mem_free(void *ptr)

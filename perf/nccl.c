@@ -58,7 +58,7 @@ struct tutti_comm {
 
 static _Thread_local char message[300] = "";
 
-static void load(void)
+static void nccl_load(void)
 {
 	void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL), *symbol;
 
@@ -76,15 +76,15 @@ static void load(void)
 	memcpy(&nccl.text, &symbol, sizeof symbol);
 }
 
-static bool is_here(void)
+static bool nccl_is_here(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-	pthread_once(&once, load);
+	pthread_once(&once, nccl_load);
 	return !lacks;
 }
 
-static tutti_status result_of(int error, const char *call)
+static tutti_status nccl_result_of(int error, const char *call)
 {
 	if (error == 0)
 		return TUTTI_OK;
@@ -94,14 +94,14 @@ static tutti_status result_of(int error, const char *call)
 	return TUTTI_ERR_DEVICE;
 }
 
-#define NCCL(name, ...) result_of(nccl.name(__VA_ARGS__), #name)
+#define NCCL(name, ...) nccl_result_of(nccl.name(__VA_ARGS__), #name)
 
 const char *library_name(void)
 {
 	static char name[64];
 	int version = 0;
 
-	if (is_here())
+	if (nccl_is_here())
 		nccl.GetVersion(&version);
 	snprintf(name, sizeof name, "NCCL %d.%d.%d", version / 10000, version % 10000 / 100,
 		 version % 100);
@@ -109,14 +109,14 @@ const char *library_name(void)
 }
 
 /* By tutti.h's order; -1: NCCL has no such numbers. */
-static int type_of(tutti_dtype dtype)
+static int nccl_type_of(tutti_dtype dtype)
 {
 	static const int types[DTYPES] = {7, 8, 6, 9, 10, 11, 0, 1, -1, -1, 2, 3, 4, 5};
 
 	return types[dtype];
 }
 
-static int op_of(tutti_op op)
+static int nccl_op_of(tutti_op op)
 {
 	static const int ops[] = {0, 1, 3, 2, 4};
 
@@ -129,9 +129,9 @@ const char *library_refuses(const struct request *r)
 		return "NCCL has memory of GPUs only: -g is needed";
 	if (r->is_zero_copy || !r->collective->shape)
 		return "NCCL has neither a barrier nor --zero-copy";
-	if (type_of(r->dtype) < 0)
+	if (nccl_type_of(r->dtype) < 0)
 		return "NCCL has no such type";
-	if (r->collective->is_reduced && op_of(r->op) < 0)
+	if (r->collective->is_reduced && nccl_op_of(r->op) < 0)
 		return "NCCL has no such operation";
 	return NULL;
 }
@@ -142,14 +142,14 @@ static struct {
 	ncclUniqueId id;
 } job;
 
-static tutti_status join(struct tutti_comm *comm)
+static tutti_status nccl_join(struct tutti_comm *comm)
 {
 	if (gpu_rank_open(&comm->gpu, comm->rank, comm) != TUTTI_OK)
 		return TUTTI_ERR_DEVICE;
 	return NCCL(CommInitRank, &comm->comm, job.size, job.id, comm->rank);
 }
 
-static bool prepare(int size)
+static bool nccl_prepare(int size)
 {
 	const char *why;
 
@@ -168,14 +168,14 @@ tutti_status tutti_init(tutti_comm **comm, const tutti_config *config)
 	struct tutti_comm *c = calloc(1, sizeof *c);
 
 	(void)config;
-	if (!c || !is_here() || !prepare(1)) {
+	if (!c || !nccl_is_here() || !nccl_prepare(1)) {
 		snprintf(message, sizeof message, "%s", lacks ? lacks : "no memory, or no GPU");
 		free(c);
 		return TUTTI_ERR_UNSUPPORTED;
 	}
 	c->size = 1;
 	*comm = c;
-	return join(c);
+	return nccl_join(c);
 }
 
 void tutti_comm_destroy(tutti_comm *comm)
@@ -202,12 +202,12 @@ struct thread {
 	int code;
 };
 
-static void *run_body(void *arg)
+static void *nccl_run_body(void *arg)
 {
 	struct thread *t = arg;
 
 	t->code = 3;
-	if (join(t->comm) == TUTTI_OK)
+	if (nccl_join(t->comm) == TUTTI_OK)
 		t->code = t->body(t->comm, t->arg);
 	else
 		fprintf(stderr, "%s: rank %d: %s\n", program_invocation_short_name, t->comm->rank,
@@ -215,12 +215,12 @@ static void *run_body(void *arg)
 	return NULL;
 }
 
-static int run_all(struct thread *threads, int n)
+static int nccl_run_all(struct thread *threads, int n)
 {
 	int code = 0;
 
 	for (int i = 0; i < n; i++)
-		if (pthread_create(&threads[i].id, NULL, run_body, &threads[i]) != 0)
+		if (pthread_create(&threads[i].id, NULL, nccl_run_body, &threads[i]) != 0)
 			exit(3);
 	for (int i = 0; i < n; i++) {
 		pthread_join(threads[i].id, NULL);
@@ -236,10 +236,10 @@ int start_threads(int n, const tutti_config *config, int (*body)(tutti_comm *com
 	struct thread *threads = calloc((size_t)n, sizeof *threads);
 	int code = 2;
 
-	if (!is_here()) {
+	if (!nccl_is_here()) {
 		fprintf(stderr, "%s: %s.\n", program_invocation_short_name, lacks);
 		code = NO_NCCL;
-	} else if (threads && prepare(n)) {
+	} else if (threads && nccl_prepare(n)) {
 		for (int i = 0; i < n; i++) {
 			struct tutti_comm *comm = calloc(1, sizeof *comm);
 
@@ -248,7 +248,7 @@ int start_threads(int n, const tutti_config *config, int (*body)(tutti_comm *com
 			*comm = (struct tutti_comm){.rank = i, .size = n};
 			threads[i] = (struct thread){.comm = comm, .body = body, .arg = arg};
 		}
-		code = run_all(threads, n);
+		code = nccl_run_all(threads, n);
 		for (int i = 0; i < n; i++)
 			tutti_comm_destroy(threads[i].comm);
 	}
@@ -319,42 +319,43 @@ tutti_status tutti_all_reduce(const void *send, void *recv, size_t count, tutti_
 {
 	if (!call)
 		return nccl_host_all_reduce(comm->rank, recv, count, dtype, op);
-	return NCCL(AllReduce, send, recv, count, type_of(dtype), op_of(op), comm->comm,
+	return NCCL(AllReduce, send, recv, count, nccl_type_of(dtype), nccl_op_of(op), comm->comm,
 		    call->stream);
 }
 
 tutti_status tutti_reduce(const void *send, void *recv, size_t count, tutti_dtype dtype,
 			  tutti_op op, int root, tutti_comm *comm, const tutti_call *call)
 {
-	return NCCL(Reduce, send, recv, count, type_of(dtype), op_of(op), root, comm->comm,
-		    call->stream);
+	return NCCL(Reduce, send, recv, count, nccl_type_of(dtype), nccl_op_of(op), root,
+		    comm->comm, call->stream);
 }
 
 tutti_status tutti_broadcast(const void *send, void *recv, size_t count, tutti_dtype dtype,
 			     int root, tutti_comm *comm, const tutti_call *call)
 {
-	return NCCL(Broadcast, send, recv, count, type_of(dtype), root, comm->comm, call->stream);
+	return NCCL(Broadcast, send, recv, count, nccl_type_of(dtype), root, comm->comm,
+		    call->stream);
 }
 
 tutti_status tutti_all_gather(const void *send, void *recv, size_t count, tutti_dtype dtype,
 			      tutti_comm *comm, const tutti_call *call)
 {
-	return NCCL(AllGather, send, recv, count, type_of(dtype), comm->comm, call->stream);
+	return NCCL(AllGather, send, recv, count, nccl_type_of(dtype), comm->comm, call->stream);
 }
 
 tutti_status tutti_reduce_scatter(const void *send, void *recv, size_t count, tutti_dtype dtype,
 				  tutti_op op, tutti_comm *comm, const tutti_call *call)
 {
-	return NCCL(ReduceScatter, send, recv, count, type_of(dtype), op_of(op), comm->comm,
-		    call->stream);
+	return NCCL(ReduceScatter, send, recv, count, nccl_type_of(dtype), nccl_op_of(op),
+		    comm->comm, call->stream);
 }
 
 /* Blocks of send to all ranks, and of recv from all: NULL where this rank has none. */
-static tutti_status exchange(const char *send, size_t send_step, char *recv, size_t recv_step,
-			     size_t count, tutti_dtype dtype, int root, tutti_comm *comm,
-			     const tutti_call *call)
+static tutti_status nccl_exchange(const char *send, size_t send_step, char *recv, size_t recv_step,
+				  size_t count, tutti_dtype dtype, int root, tutti_comm *comm,
+				  const tutti_call *call)
 {
-	int type = type_of(dtype), error = nccl.GroupStart();
+	int type = nccl_type_of(dtype), error = nccl.GroupStart();
 
 	for (int peer = 0; error == 0 && peer < comm->size; peer++) {
 		bool is_sent_to = send && (send_step || root < 0 || peer == root);
@@ -368,7 +369,7 @@ static tutti_status exchange(const char *send, size_t send_step, char *recv, siz
 					  comm->comm, call->stream);
 	}
 	int ended = nccl.GroupEnd();
-	return result_of(error ? error : ended, "Send or Recv");
+	return nccl_result_of(error ? error : ended, "Send or Recv");
 }
 
 tutti_status tutti_all_to_all(const void *send, void *recv, size_t count, tutti_dtype dtype,
@@ -376,7 +377,7 @@ tutti_status tutti_all_to_all(const void *send, void *recv, size_t count, tutti_
 {
 	size_t step = count * element_bytes(dtype);
 
-	return exchange(send, step, recv, step, count, dtype, -1, comm, call);
+	return nccl_exchange(send, step, recv, step, count, dtype, -1, comm, call);
 }
 
 tutti_status tutti_gather(const void *send, void *recv, size_t count, tutti_dtype dtype, int root,
@@ -384,8 +385,8 @@ tutti_status tutti_gather(const void *send, void *recv, size_t count, tutti_dtyp
 {
 	size_t step = count * element_bytes(dtype);
 
-	return exchange(send, 0, comm->rank == root ? recv : NULL, step, count, dtype, root, comm,
-			call);
+	return nccl_exchange(send, 0, comm->rank == root ? recv : NULL, step, count, dtype, root,
+			     comm, call);
 }
 
 tutti_status tutti_scatter(const void *send, void *recv, size_t count, tutti_dtype dtype, int root,
@@ -393,8 +394,8 @@ tutti_status tutti_scatter(const void *send, void *recv, size_t count, tutti_dty
 {
 	size_t step = count * element_bytes(dtype);
 
-	return exchange(comm->rank == root ? send : NULL, step, recv, 0, count, dtype, root, comm,
-			call);
+	return nccl_exchange(comm->rank == root ? send : NULL, step, recv, 0, count, dtype, root,
+			     comm, call);
 }
 
 tutti_status tutti_group_begin(void)
@@ -405,13 +406,13 @@ tutti_status tutti_group_begin(void)
 tutti_status tutti_send(const void *buf, size_t count, tutti_dtype dtype, int peer,
 			tutti_comm *comm, const tutti_call *call)
 {
-	return NCCL(Send, buf, count, type_of(dtype), peer, comm->comm, call->stream);
+	return NCCL(Send, buf, count, nccl_type_of(dtype), peer, comm->comm, call->stream);
 }
 
 tutti_status tutti_recv(void *buf, size_t count, tutti_dtype dtype, int peer, tutti_comm *comm,
 			const tutti_call *call)
 {
-	return NCCL(Recv, buf, count, type_of(dtype), peer, comm->comm, call->stream);
+	return NCCL(Recv, buf, count, nccl_type_of(dtype), peer, comm->comm, call->stream);
 }
 
 tutti_status tutti_group_end(const tutti_call *call)

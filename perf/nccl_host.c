@@ -59,7 +59,8 @@ COMBINE(double, combine_double)
 COMBINE(uint64_t, combine_uint64)
 COMBINE(int32_t, combine_int32)
 
-static void combine(void *to, const void *from, size_t count, tutti_dtype dtype, tutti_op op)
+static void nccl_host_combine(void *to, const void *from, size_t count, tutti_dtype dtype,
+			      tutti_op op)
 {
 	if (dtype == TUTTI_F64)
 		combine_double(to, from, count, op);
@@ -86,7 +87,7 @@ tutti_status nccl_host_all_reduce(int rank, void *data, size_t count, tutti_dtyp
 	if ((status = nccl_host_meet()) == TUTTI_OK) {
 		memcpy(result, host.data[0], bytes);
 		for (int r = 1; r < host.ranks; r++)
-			combine(result, host.data[r], count, dtype, op);
+			nccl_host_combine(result, host.data[r], count, dtype, op);
 		status = nccl_host_meet();
 	}
 	if (status == TUTTI_OK)

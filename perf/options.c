@@ -65,7 +65,7 @@ static const char help[] =
 	"  -J, --json FILE       the same as JSON, too\n"
 	"  -h, --help, --version\n";
 
-__attribute__((format(printf, 1, 2))) static int wrong(const char *format, ...)
+__attribute__((format(printf, 1, 2))) static int options_wrong(const char *format, ...)
 {
 	va_list args;
 
@@ -81,11 +81,11 @@ __attribute__((format(printf, 1, 2))) static int wrong(const char *format, ...)
 static int wrong_value(int option, const char *value)
 {
 	if (option < DIRTY)
-		return wrong("'%s' is not a value for -%c.", value, option);
-	return wrong("'%s' is not a value for --%s.", value,
-		     option == RANKS  ? "ranks"
-		     : option == LOAD ? "load"
-				      : "dirty");
+		return options_wrong("'%s' is not a value for -%c.", value, option);
+	return options_wrong("'%s' is not a value for --%s.", value,
+			     option == RANKS  ? "ranks"
+			     : option == LOAD ? "load"
+					      : "dirty");
 }
 
 /* Digits and nothing else: no sign, no blank. */
@@ -102,13 +102,13 @@ static bool parse_within(const char *text, int min, int max, int *value)
 	return true;
 }
 
-static bool parse_int(const char *text, int min, int *value)
+static bool options_parse_int(const char *text, int min, int *value)
 {
 	return parse_within(text, min, 1000000000, value);
 }
 
 /* 4096, 4K, 0.5M, 1G. */
-static bool parse_bytes(const char *text, size_t *bytes)
+static bool options_parse_bytes(const char *text, size_t *bytes)
 {
 	static const char units[] = "KkMmGg";
 	size_t digits = strspn(text, "0123456789.");
@@ -126,7 +126,7 @@ static bool parse_bytes(const char *text, size_t *bytes)
 	return true;
 }
 
-static bool parse_dtype(const char *text, int *value)
+static bool options_parse_dtype(const char *text, int *value)
 {
 	tutti_dtype dtype;
 
@@ -139,7 +139,7 @@ static bool parse_dtype(const char *text, int *value)
 	return true;
 }
 
-static bool parse_op(const char *text, int *value)
+static bool options_parse_op(const char *text, int *value)
 {
 	tutti_op op;
 
@@ -155,7 +155,7 @@ static bool parse_op(const char *text, int *value)
 static bool parse_root(const char *text, int *value)
 {
 	*value = ALL;
-	return strcmp(text, "all") == 0 || parse_int(text, 0, value);
+	return strcmp(text, "all") == 0 || options_parse_int(text, 0, value);
 }
 
 struct given {
@@ -167,25 +167,25 @@ static bool parse_one(struct options *o, struct given *given, int option, const 
 {
 	switch (option) {
 	case 'b':
-		return given->min = parse_bytes(text, &o->min_bytes);
+		return given->min = options_parse_bytes(text, &o->min_bytes);
 	case 'e':
-		return given->max = parse_bytes(text, &o->max_bytes);
+		return given->max = options_parse_bytes(text, &o->max_bytes);
 	case 'i':
-		return given->step = parse_bytes(text, &o->step_bytes);
+		return given->step = options_parse_bytes(text, &o->step_bytes);
 	case 'f':
-		return given->factor = parse_int(text, 1, &given->step_factor);
+		return given->factor = options_parse_int(text, 1, &given->step_factor);
 	case 'n':
-		return parse_int(text, 1, &o->iterations);
+		return options_parse_int(text, 1, &o->iterations);
 	case 'w':
-		return parse_int(text, 0, &o->warmups);
+		return options_parse_int(text, 0, &o->warmups);
 	case 'm':
 		return parse_within(text, 1, 1024, &o->aggregated);
 	case 'c':
 		return parse_within(text, 0, 1, &o->check);
 	case 'd':
-		return parse_dtype(text, &o->dtype);
+		return options_parse_dtype(text, &o->dtype);
 	case 'o':
-		return parse_op(text, &o->op);
+		return options_parse_op(text, &o->op);
 	case 'r':
 		return parse_root(text, &o->root);
 	case 'z':
@@ -195,7 +195,7 @@ static bool parse_one(struct options *o, struct given *given, int option, const 
 	case 'g':
 		return parse_within(text, 1, 1024, &o->gpus);
 	case 'G':
-		return parse_int(text, 0, &o->graphs);
+		return options_parse_int(text, 0, &o->graphs);
 	case 'u':
 		return parse_within(text, 0, 65536, &o->unalign);
 	case 'a':
@@ -214,20 +214,20 @@ static bool parse_one(struct options *o, struct given *given, int option, const 
 
 /* A sweep that does not grow has one size, and is asked for as one; everything else would not end.
  */
-static int check_sizes(struct options *o, const struct given *given)
+static int options_check_sizes(struct options *o, const struct given *given)
 {
 	if (!given->max && o->max_bytes < o->min_bytes)
 		o->max_bytes = o->min_bytes;
 	if (!given->min && o->min_bytes > o->max_bytes)
 		o->min_bytes = o->max_bytes;
 	if (o->min_bytes > o->max_bytes)
-		return wrong("-b %zu is more than -e %zu.", o->min_bytes, o->max_bytes);
+		return options_wrong("-b %zu is more than -e %zu.", o->min_bytes, o->max_bytes);
 	if (given->step && given->factor)
-		return wrong("-i and -f exclude each other.");
+		return options_wrong("-i and -f exclude each other.");
 	if (o->min_bytes < o->max_bytes && given->step && o->step_bytes == 0)
-		return wrong("-i 0 never reaches -e.");
+		return options_wrong("-i 0 never reaches -e.");
 	if (o->min_bytes < o->max_bytes && given->factor && given->step_factor < 2)
-		return wrong("-f %d never reaches -e.", given->step_factor);
+		return options_wrong("-f %d never reaches -e.", given->step_factor);
 	o->step_factor = given->factor ? (size_t)given->step_factor : 0;
 	return -1;
 }
@@ -236,21 +236,22 @@ static int check_sizes(struct options *o, const struct given *given)
 static int check_gpus(struct options *o, const struct given *given, const struct collective *c)
 {
 	if (o->graphs && !o->gpus)
-		return wrong("-G is for memory of GPUs: it needs -g.");
+		return options_wrong("-G is for memory of GPUs: it needs -g.");
 	if (!o->gpus)
 		return -1;
 	if (!c->shape)
-		return wrong("a barrier has no buffers: no -g.");
+		return options_wrong("a barrier has no buffers: no -g.");
 	if (!given->blocking)
 		o->blocking = 0;
 	if (o->graphs && o->blocking)
-		return wrong("-z 1 waits for each call, which a graph cannot: no -G.");
+		return options_wrong("-z 1 waits for each call, which a graph cannot: no -G.");
 	if (o->graphs && o->percentiles)
-		return wrong("--percentiles times single calls, and -G whole graphs.");
+		return options_wrong("--percentiles times single calls, and -G whole graphs.");
 	return -1;
 }
 
-static int check(struct options *o, const struct given *given, const struct collective *c)
+static int perf_options_check(struct options *o, const struct given *given,
+			      const struct collective *c)
 {
 	int code = check_gpus(o, given, c);
 
@@ -259,23 +260,26 @@ static int check(struct options *o, const struct given *given, const struct coll
 	if (o->gpus)
 		o->threads *= o->gpus;
 	if (o->threads > 1024)
-		return wrong("-t times -g is %d; 1024 ranks in a process are the most.",
-			     o->threads);
+		return options_wrong("-t times -g is %d; 1024 ranks in a process are the most.",
+				     o->threads);
 	if (o->ranks && o->threads > 1)
-		return wrong("--ranks starts processes, -t and -g threads: take one of them.");
+		return options_wrong(
+			"--ranks starts processes, -t and -g threads: take one of them.");
 	if ((o->ranks || o->threads > 1) && getenv("WORLD_SIZE"))
-		return wrong("--ranks, -t and -g are for a run without launcher, and WORLD_SIZE "
-			     "is set.");
+		return options_wrong(
+			"--ranks, -t and -g are for a run without launcher, and WORLD_SIZE "
+			"is set.");
 	if (o->percentiles && o->aggregated > 1)
-		return wrong("--percentiles times single calls: no -m.");
+		return options_wrong("--percentiles times single calls: no -m.");
 	if (o->percentiles && o->iterations > PERCENTILES_MAX)
-		return wrong("--percentiles keeps the time of every call: at most -n %d.",
-			     PERCENTILES_MAX);
+		return options_wrong("--percentiles keeps the time of every call: at most -n %d.",
+				     PERCENTILES_MAX);
 	if (o->op != ALL && o->dtype != ALL && c->is_reduced &&
 	    !operation_fits((tutti_op)o->op, (tutti_dtype)o->dtype))
-		return wrong("-o %s is for integers, not for %s.", operation_name((tutti_op)o->op),
-			     element_name((tutti_dtype)o->dtype));
-	return check_sizes(o, given);
+		return options_wrong("-o %s is for integers, not for %s.",
+				     operation_name((tutti_op)o->op),
+				     element_name((tutti_dtype)o->dtype));
+	return options_check_sizes(o, given);
 }
 
 int options_parse(struct options *o, int argc, char **argv, const struct collective *c)
@@ -333,11 +337,11 @@ int options_parse(struct options *o, int argc, char **argv, const struct collect
 			return 0;
 		}
 		if (option == ':')
-			return wrong("%s needs a value.", argv[optind - 1]);
+			return options_wrong("%s needs a value.", argv[optind - 1]);
 		if (option == '?' && optopt > 0 && optopt < 128)
-			return wrong("unknown option -%c.", optopt);
+			return options_wrong("unknown option -%c.", optopt);
 		if (option == '?')
-			return wrong("unknown option %s.", argv[optind - 1]);
+			return options_wrong("unknown option %s.", argv[optind - 1]);
 		if (option == ZERO_COPY)
 			o->zero_copy = 1;
 		else if (option == PERCENTILES)
@@ -346,8 +350,8 @@ int options_parse(struct options *o, int argc, char **argv, const struct collect
 			return wrong_value(option, optarg);
 	}
 	if (optind < argc)
-		return wrong("'%s' belongs to no option.", argv[optind]);
-	return check(o, &given, c);
+		return options_wrong("'%s' belongs to no option.", argv[optind]);
+	return perf_options_check(o, &given, c);
 }
 
 size_t options_next_size(const struct options *o, size_t bytes, size_t element)

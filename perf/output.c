@@ -10,7 +10,7 @@
 
 static bool has_failed;
 
-static void complain(int error)
+static void output_complain(int error)
 {
 	fprintf(stderr, "%s: stdout cannot be written: %s.\n", program_invocation_short_name,
 		strerror(error));
@@ -28,7 +28,7 @@ bool output_open(void)
 {
 	open_missing(STDIN_FILENO);
 	if (fcntl(STDOUT_FILENO, F_GETFD) < 0) {
-		complain(errno);
+		output_complain(errno);
 		return false;
 	}
 	open_missing(STDERR_FILENO);
@@ -43,7 +43,7 @@ void output_flush(void)
 		return;
 	has_failed = true;
 	if (errno != EPIPE)
-		complain(errno ? errno : EIO);
+		output_complain(errno ? errno : EIO);
 }
 
 bool output_is_well(void)

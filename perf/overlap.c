@@ -52,7 +52,7 @@ struct setting {
 	float *sum;    /* of a scatter: one block */
 };
 
-static double now_ms(clockid_t clock)
+static double overlap_now_ms(clockid_t clock)
 {
 	struct timespec t;
 	clock_gettime(clock, &t);
@@ -61,7 +61,7 @@ static double now_ms(clockid_t clock)
 
 /* y (rows, columns) = x (rows, WIDTH) times the matrix, eight columns at a time, from which x is
  * read once each. */
-static void multiply(const struct setting *at, const float *x, float *y)
+static void overlap_multiply(const struct setting *at, const float *x, float *y)
 {
 	for (int row = 0; row < at->rows; row++)
 		for (int first = 0; first < at->columns; first += 8) {
@@ -109,11 +109,11 @@ static tutti_status take_block(void *arg, int rank, void *data, size_t count)
 	if (at->scatters)
 		multiply_wide(at, small_of(at, rank), data);
 	else
-		multiply(at, data, small_of(at, rank));
+		overlap_multiply(at, data, small_of(at, rank));
 	return TUTTI_OK;
 }
 
-static void communicate(const struct setting *at)
+static void overlap_communicate(const struct setting *at)
 {
 	float *own = at->blocks + (size_t)at->rank * at->count;
 
@@ -124,7 +124,7 @@ static void communicate(const struct setting *at)
 		MUST(tutti_all_gather(own, at->blocks, at->count, TUTTI_F32, at->comm, NULL));
 }
 
-static void compute(struct setting *at)
+static void overlap_compute(struct setting *at)
 {
 	for (int i = 0; i < at->size; i++) {
 		int rank = (at->rank + i) % at->size;
@@ -132,7 +132,7 @@ static void compute(struct setting *at)
 	}
 }
 
-static void run(struct setting *at, int way)
+static void overlap_run(struct setting *at, int way)
 {
 	if (way == EACH && at->scatters)
 		MUST(tutti_reduce_scatter_each(at->sum, at->count, TUTTI_F32, TUTTI_SUM, take_block,
@@ -142,15 +142,15 @@ static void run(struct setting *at, int way)
 					   TUTTI_F32, take_block, at, at->comm, NULL));
 	else {
 		if (way == AFTER && at->scatters)
-			compute(at);
-		communicate(at);
+			overlap_compute(at);
+		overlap_communicate(at);
 		if (way == AFTER && !at->scatters)
-			compute(at);
+			overlap_compute(at);
 	}
 }
 
 /* All that is sent is written anew, as by the layer before. */
-static void dirty(const struct setting *at, int round)
+static void overlap_dirty(const struct setting *at, int round)
 {
 	float *own = at->blocks + (size_t)at->rank * at->count;
 
@@ -167,14 +167,15 @@ struct times {
 	double wall[ROUNDS_MAX], cpu[ROUNDS_MAX];
 };
 
-static void measure(struct setting *at, int way, int round, struct times *times)
+static void overlap_measure(struct setting *at, int way, int round, struct times *times)
 {
-	dirty(at, round);
+	overlap_dirty(at, round);
 	MUST(tutti_barrier(at->comm, NULL));
-	double wall = now_ms(CLOCK_MONOTONIC), cpu = now_ms(CLOCK_PROCESS_CPUTIME_ID);
-	run(at, way);
-	wall = now_ms(CLOCK_MONOTONIC) - wall;
-	cpu = now_ms(CLOCK_PROCESS_CPUTIME_ID) - cpu;
+	double wall = overlap_now_ms(CLOCK_MONOTONIC),
+	       cpu = overlap_now_ms(CLOCK_PROCESS_CPUTIME_ID);
+	overlap_run(at, way);
+	wall = overlap_now_ms(CLOCK_MONOTONIC) - wall;
+	cpu = overlap_now_ms(CLOCK_PROCESS_CPUTIME_ID) - cpu;
 	MUST(tutti_all_reduce(&wall, &wall, 1, TUTTI_F64, TUTTI_MAX, at->comm, NULL));
 	MUST(tutti_all_reduce(&cpu, &cpu, 1, TUTTI_F64, TUTTI_AVG, at->comm, NULL));
 	if (round >= 0) {
@@ -186,7 +187,7 @@ static void measure(struct setting *at, int way, int round, struct times *times)
 static struct times times[WAYS];
 static double hidden[ROUNDS_MAX];
 
-static void report(const struct setting *at)
+static void overlap_report(const struct setting *at)
 {
 	int n = at->rounds;
 
@@ -207,17 +208,17 @@ static void report(const struct setting *at)
 	       median(times[AFTER].cpu, n), median(times[EACH].cpu, n));
 }
 
-static void measure_all(struct setting *at)
+static void overlap_measure_all(struct setting *at)
 {
 	for (int round = -1; round < at->rounds; round++)
 		for (int i = 0; i < WAYS; i++) {
 			int way = (i + round + WAYS) % WAYS; /* each begins some rounds */
-			measure(at, way, round, &times[way]);
+			overlap_measure(at, way, round, &times[way]);
 		}
-	report(at);
+	overlap_report(at);
 }
 
-static int number(const char *text, int least, int most)
+static int overlap_number(const char *text, int least, int most)
 {
 	char *end;
 	long value = strtol(text, &end, 10);
@@ -242,16 +243,16 @@ static void read_option(struct setting *at, int option)
 		at->is_zero_copy = 1;
 		break;
 	case 'r':
-		at->rows = number(optarg, 1, ROWS_MAX);
+		at->rows = overlap_number(optarg, 1, ROWS_MAX);
 		break;
 	case 'c':
-		at->columns = number(optarg, 8, COLUMNS_MAX) / 8 * 8;
+		at->columns = overlap_number(optarg, 8, COLUMNS_MAX) / 8 * 8;
 		break;
 	case 'n':
-		at->rounds = number(optarg, 1, ROUNDS_MAX);
+		at->rounds = overlap_number(optarg, 1, ROUNDS_MAX);
 		break;
 	case 'l':
-		at->load = number(optarg, 0, LOAD_MAX);
+		at->load = overlap_number(optarg, 0, LOAD_MAX);
 		break;
 	default:
 		fputs(usage, stderr);
@@ -271,7 +272,7 @@ static struct setting setting_of(int argc, char **argv)
 	for (int c; (c = getopt_long(argc, argv, "h", names, NULL)) != -1;)
 		read_option(&at, c);
 	if (optind < argc)
-		number(argv[optind], 1, 0);
+		overlap_number(argv[optind], 1, 0);
 	return at;
 }
 
@@ -283,7 +284,7 @@ static float *new_floats(size_t count)
 	return memory;
 }
 
-static void make(struct setting *at)
+static void overlap_make(struct setting *at)
 {
 	size_t small = (size_t)at->rows * (size_t)at->columns;
 
@@ -304,16 +305,16 @@ static void make(struct setting *at)
 		at->small[i] = (float)(i % 17) / 17;
 }
 
-static int take_part(int argc, char **argv)
+static int overlap_take_part(int argc, char **argv)
 {
 	struct setting at = setting_of(argc, argv);
 	struct load load = {0};
 
 	MUST(tutti_init(&at.comm, NULL));
-	make(&at);
+	overlap_make(&at);
 	if (tutti_local_rank(at.comm) == 0 && !load_start(&load, at.load))
 		return 3;
-	measure_all(&at);
+	overlap_measure_all(&at);
 	load_stop(&load);
 	if (at.is_zero_copy)
 		tutti_mem_free(at.blocks);
@@ -329,5 +330,5 @@ static int take_part(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-	return output_open() ? tutti_main(argc, argv, take_part) : 3;
+	return output_open() ? tutti_main(argc, argv, overlap_take_part) : 3;
 }

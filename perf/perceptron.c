@@ -53,7 +53,7 @@ void perceptron_fill(float *inputs, size_t first, size_t samples)
 			inputs[s * WIDTH + i] = (float)(((first + s) * 31 + i * 17) % 100) / 50;
 }
 
-static float dot(const float *a, const float *b)
+static float perceptron_dot(const float *a, const float *b)
 {
 	float sums[16] = {0}, sum = 0;
 	for (int i = 0; i + 16 <= WIDTH; i += 16)
@@ -76,7 +76,7 @@ void perceptron_forward(const float *w, const float *in, float *out, size_t samp
 {
 	for (size_t row = 0; row < WIDTH; row++)
 		for (size_t s = 0; s < samples; s++) {
-			float z = dot(w + row * WIDTH, in + s * WIDTH);
+			float z = perceptron_dot(w + row * WIDTH, in + s * WIDTH);
 			out[s * WIDTH + row] = z > 0 ? z : 0;
 		}
 }

@@ -36,7 +36,7 @@ static struct request request_of(const struct options *o, const struct collectiv
 }
 
 /* Why the library cannot be asked for that measurement; NULL: it can. */
-static const char *refusal(const struct bench *b, const struct sample *s)
+static const char *perf_refusal(const struct bench *b, const struct sample *s)
 {
 	struct request request = request_of(b->options, b->collective);
 
@@ -48,7 +48,7 @@ static const char *refusal(const struct bench *b, const struct sample *s)
 }
 
 /* Collective: what rank 0 has printed is written, or all ranks end. */
-static tutti_status show(struct job *j)
+static tutti_status perf_show(struct job *j)
 {
 	int32_t is_shown = j->bench.rank != 0 || output_is_well();
 
@@ -69,7 +69,7 @@ static tutti_status measure_size(struct job *j, struct sample sample, size_t ele
 	for (int i = 0; i < 2; i++) {
 		both[i] = sample;
 		both[i].in_place = i == 1;
-		both[i].is_left_out = i == 1 && (c->is_never_in_place || refusal(b, &both[i]));
+		both[i].is_left_out = i == 1 && (c->is_never_in_place || perf_refusal(b, &both[i]));
 		if (both[i].is_left_out)
 			continue;
 		TRY(bench_measure(b, &both[i]));
@@ -80,7 +80,7 @@ static tutti_status measure_size(struct job *j, struct sample sample, size_t ele
 		json_row(&j->json, b, &both[0]);
 		json_row(&j->json, b, &both[1]);
 	}
-	return show(j);
+	return perf_show(j);
 }
 
 static tutti_status sweep_sizes(struct job *j, struct sample sample)
@@ -100,7 +100,7 @@ static void explain_in_place(const struct bench *b, struct sample sample)
 	const char *why;
 
 	sample.in_place = true;
-	why = refusal(b, &sample);
+	why = perf_refusal(b, &sample);
 	if (why && b->rank == 0 && !b->collective->is_never_in_place)
 		table_left_out("in place", why);
 }
@@ -129,7 +129,7 @@ static tutti_status sweep_roots(struct job *j, struct sample sample)
 static tutti_status sweep_one(struct job *j, struct sample sample)
 {
 	const struct collective *c = j->bench.collective;
-	const char *why = refusal(&j->bench, &sample);
+	const char *why = perf_refusal(&j->bench, &sample);
 	char subject[64];
 
 	if (!why)
@@ -143,7 +143,7 @@ static tutti_status sweep_one(struct job *j, struct sample sample)
 
 /* Types outside, then operations, as nccl-tests has it. A collective that reduces nothing has one
  * operation. */
-static tutti_status sweep(struct job *j)
+static tutti_status perf_sweep(struct job *j)
 {
 	const struct options *o = j->bench.options;
 	bool is_reduced = j->bench.collective->is_reduced;
@@ -171,7 +171,7 @@ struct plan {
 };
 
 /* Says which wish of the command line cannot be met; NULL: all can. */
-static const char *impossible(const struct plan *plan, int ranks)
+static const char *perf_impossible(const struct plan *plan, int ranks)
 {
 	const struct options *o = plan->options;
 	const struct collective *c = plan->collective;
@@ -189,7 +189,7 @@ static const char *impossible(const struct plan *plan, int ranks)
 
 /* Whether this machine has the memory for its ranks: what malloc grants the kernel may take back by
  * killing. The first rank of a machine explains. */
-static bool has_room(const struct plan *plan, tutti_comm *comm)
+static bool perf_has_room(const struct plan *plan, tutti_comm *comm)
 {
 	int ranks = tutti_local_size(comm);
 	double needs = bench_needs(plan->options, plan->collective, tutti_size(comm));
@@ -224,7 +224,7 @@ static bool has_gpu(const struct options *o, tutti_comm *comm)
 static tutti_status can_begin(struct job *j, const struct plan *plan, tutti_comm *comm)
 {
 	const struct options *o = plan->options;
-	int32_t can = has_gpu(o, comm) && has_room(plan, comm);
+	int32_t can = has_gpu(o, comm) && perf_has_room(plan, comm);
 
 	if (can && tutti_local_rank(comm) == 0)
 		can = load_start(&j->load, o->load);
@@ -235,7 +235,7 @@ static tutti_status can_begin(struct job *j, const struct plan *plan, tutti_comm
 	return TUTTI_OK;
 }
 
-static tutti_status measure(struct job *j, const struct plan *plan, tutti_comm *comm)
+static tutti_status perf_measure(struct job *j, const struct plan *plan, tutti_comm *comm)
 {
 	TRY(can_begin(j, plan, comm));
 	if (j->is_refused)
@@ -245,19 +245,19 @@ static tutti_status measure(struct job *j, const struct plan *plan, tutti_comm *
 		table_begin(&j->bench);
 		json_begin(&j->json, &j->bench);
 	}
-	TRY(show(j));
-	TRY(sweep(j));
+	TRY(perf_show(j));
+	TRY(perf_sweep(j));
 	if (j->bench.rank == 0)
 		table_end(&j->table);
-	return show(j);
+	return perf_show(j);
 }
 
 /* One rank's whole part. Returns its exit code. */
-static int run(tutti_comm *comm, const void *arg)
+static int perf_run(tutti_comm *comm, const void *arg)
 {
 	const struct plan *plan = arg;
 	struct job job = {0};
-	const char *why = impossible(plan, tutti_size(comm));
+	const char *why = perf_impossible(plan, tutti_size(comm));
 	tutti_status status;
 	bool is_written;
 
@@ -266,7 +266,7 @@ static int run(tutti_comm *comm, const void *arg)
 			fprintf(stderr, "%s: %s.\n", program_invocation_short_name, why);
 		return 2;
 	}
-	status = measure(&job, plan, comm);
+	status = perf_measure(&job, plan, comm);
 	is_written = json_close(&job.json, status == TUTTI_OK && !job.is_refused);
 	/* No rank's exit code ends the job before all know how it went. */
 	if (status == TUTTI_OK)
@@ -298,7 +298,7 @@ static struct gpu_rank *open_first_gpu(const struct options *o)
 }
 
 /* In a rank's process, which may have several as threads. */
-static int take_part(int rank, void *arg)
+static int perf_take_part(int rank, void *arg)
 {
 	const struct plan *plan = arg;
 	const struct options *o = plan->options;
@@ -310,12 +310,12 @@ static int take_part(int rank, void *arg)
 
 	(void)rank;
 	if (o->threads > 1) {
-		code = start_threads(o->threads, &config, run, plan);
+		code = start_threads(o->threads, &config, perf_run, plan);
 	} else if (tutti_init(&comm, &config) != TUTTI_OK) {
 		fprintf(stderr, "%s: tutti_init failed: %s\n", program_invocation_short_name,
 			tutti_comm_error(NULL));
 	} else {
-		code = run(comm, plan);
+		code = perf_run(comm, plan);
 		tutti_comm_destroy(comm);
 	}
 	gpu_rank_close(first);
@@ -333,8 +333,8 @@ int perf_main(int argc, char **argv, const struct collective *collective)
 		return 3;
 	code = options_parse(&options, argc, argv, collective);
 	if (code < 0)
-		return options.ranks ? start_processes(options.ranks, take_part, &plan)
-				     : take_part(0, &plan);
+		return options.ranks ? start_processes(options.ranks, perf_take_part, &plan)
+				     : perf_take_part(0, &plan);
 	output_flush(); /* of --help */
 	return output_is_well() ? code : 3;
 }

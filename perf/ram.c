@@ -9,7 +9,7 @@
 
 /* The number behind a name in a file of lines "name number"; what is no number ("max") is HUGE_VAL,
  * and so is a name that is not there. An empty name: the number that the file begins with. */
-static double number_in(const char *path, const char *name)
+static double ram_number_in(const char *path, const char *name)
 {
 	char line[200];
 	double value = HUGE_VAL;
@@ -40,11 +40,11 @@ static double group_left(const char *folder, const char *limit, const char *usag
 	double most, used, files;
 
 	snprintf(path, sizeof path, "%s/%s", folder, limit);
-	most = number_in(path, "");
+	most = ram_number_in(path, "");
 	snprintf(path, sizeof path, "%s/%s", folder, usage);
-	used = number_in(path, "");
+	used = ram_number_in(path, "");
 	snprintf(path, sizeof path, "%s/memory.stat", folder);
-	files = number_in(path, given_back);
+	files = ram_number_in(path, given_back);
 	if (most == HUGE_VAL || used == HUGE_VAL)
 		return HUGE_VAL;
 	return fmax(0, most - used + (files < used ? files : 0));
@@ -81,7 +81,7 @@ double ram_left(const char *root)
 	FILE *file;
 
 	snprintf(path, sizeof path, "%s/proc/meminfo", root);
-	left = number_in(path, "MemAvailable:") * 1024;
+	left = ram_number_in(path, "MemAvailable:") * 1024;
 	snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
 	file = fopen(path, "re");
 	while (file && fgets(line, sizeof line, file)) { /* 0::/a/b, or 7:memory:/a/b */

@@ -1,7 +1,7 @@
 /* Benchmark of tutti_reduce. Off the root nothing arrives, and what was sent must stay. */
 #include "collective.h"
 
-static struct shape shape(size_t elements, struct place at)
+static struct shape reduce_perf_shape(size_t elements, struct place at)
 {
 	return (struct shape){
 		.count = elements,
@@ -11,19 +11,19 @@ static struct shape shape(size_t elements, struct place at)
 	};
 }
 
-static tutti_status call(const struct operation *o)
+static tutti_status reduce_perf_call(const struct operation *o)
 {
 	return tutti_reduce(o->send, o->recv, o->count, o->dtype, o->op, o->root, o->comm, o->call);
 }
 
-static uint64_t wrong(const struct arrival *a)
+static uint64_t reduce_perf_wrong(const struct arrival *a)
 {
 	struct span all = {.iteration = a->iteration, .count = a->count};
 
 	return a->at.rank == a->at.root ? values_wrong(a->values, VALUES_RESULT, all, a->recv) : 0;
 }
 
-static double bus_factor(int ranks)
+static double reduce_perf_bus_factor(int ranks)
 {
 	(void)ranks;
 	return 1;
@@ -36,9 +36,9 @@ int main(int argc, char **argv)
 				 .name = "reduce",
 				 .is_reduced = true,
 				 .has_root = true,
-				 .shape = shape,
-				 .call = call,
-				 .wrong = wrong,
-				 .bus_factor = bus_factor,
+				 .shape = reduce_perf_shape,
+				 .call = reduce_perf_call,
+				 .wrong = reduce_perf_wrong,
+				 .bus_factor = reduce_perf_bus_factor,
 			 });
 }

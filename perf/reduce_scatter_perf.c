@@ -1,7 +1,7 @@
 /* Benchmark of tutti_reduce_scatter. The size is that of what each rank sends. */
 #include "collective.h"
 
-static struct shape shape(size_t elements, struct place at)
+static struct shape reduce_scatter_perf_shape(size_t elements, struct place at)
 {
 	size_t count = elements / (size_t)at.ranks;
 
@@ -14,13 +14,13 @@ static struct shape shape(size_t elements, struct place at)
 	};
 }
 
-static tutti_status call(const struct operation *o)
+static tutti_status reduce_scatter_perf_call(const struct operation *o)
 {
 	return tutti_reduce_scatter(o->send, o->recv, o->count, o->dtype, o->op, o->comm, o->call);
 }
 
 /* A rank gets its own block of the result. */
-static uint64_t wrong(const struct arrival *a)
+static uint64_t reduce_scatter_perf_wrong(const struct arrival *a)
 {
 	struct span block = {
 		.iteration = a->iteration,
@@ -37,9 +37,9 @@ int main(int argc, char **argv)
 			 &(struct collective){
 				 .name = "reduce_scatter",
 				 .is_reduced = true,
-				 .shape = shape,
-				 .call = call,
-				 .wrong = wrong,
+				 .shape = reduce_scatter_perf_shape,
+				 .call = reduce_scatter_perf_call,
+				 .wrong = reduce_scatter_perf_wrong,
 				 .bus_factor = bus_share,
 			 });
 }

@@ -48,7 +48,7 @@ struct work {
 	float *dz, *spare;
 };
 
-static float *floats(size_t count)
+static float *replica_step_floats(size_t count)
 {
 	float *made = calloc(count ? count : 1, sizeof *made);
 
@@ -60,9 +60,9 @@ static float *floats(size_t count)
 static void work_create(struct work *w, size_t samples)
 {
 	for (int l = 1; l < LAYERS; l++)
-		w->hidden[l] = floats(samples * WIDTH);
-	w->dz = floats(samples * WIDTH);
-	w->spare = floats(samples * WIDTH);
+		w->hidden[l] = replica_step_floats(samples * WIDTH);
+	w->dz = replica_step_floats(samples * WIDTH);
+	w->spare = replica_step_floats(samples * WIDTH);
 }
 
 static void work_destroy(struct work *w)
@@ -83,7 +83,7 @@ static float *layer_output(struct work *w, int l, float *outputs)
 
 /* ---- the functions of a replica */
 
-static tutti_status forward(tutti_replica *r)
+static tutti_status replica_step_forward(tutti_replica *r)
 {
 	struct work *w = (struct work *)r->arg + r->index;
 
@@ -94,13 +94,13 @@ static tutti_status forward(tutti_replica *r)
 	return TUTTI_OK;
 }
 
-static tutti_status loss(tutti_replica *r)
+static tutti_status replica_step_loss(tutti_replica *r)
 {
 	r->loss = perceptron_loss(r->outputs, r->output_grads, r->items);
 	return TUTTI_OK;
 }
 
-static tutti_status backward(tutti_replica *r)
+static tutti_status replica_step_backward(tutti_replica *r)
 {
 	struct work *w = (struct work *)r->arg + r->index;
 	tutti_status status = TUTTI_OK;
@@ -130,7 +130,7 @@ struct training {
 	int rank;
 };
 
-static tutti_status init(tutti_trainer *trainer, int replica, void *arg)
+static tutti_status replica_step_init(tutti_trainer *trainer, int replica, void *arg)
 {
 	(void)replica;
 	(void)arg;
@@ -141,9 +141,9 @@ static void start_replicas(struct training *t, tutti_model *model)
 {
 	const struct options *o = &t->options;
 	const tutti_data_parallel_config config = {.model = model,
-						   .forward = forward,
-						   .loss = loss,
-						   .backward = backward,
+						   .forward = replica_step_forward,
+						   .loss = replica_step_loss,
+						   .backward = replica_step_backward,
 						   .arg = t->work,
 						   .input_bytes = WIDTH * sizeof(float),
 						   .output_count = WIDTH,
@@ -153,10 +153,10 @@ static void start_replicas(struct training *t, tutti_model *model)
 	MUST(o->way == MIRRORED
 		     ? tutti_mirrored_create(&t->dp, t->comms, o->replicas, &config)
 		     : tutti_data_parallel_create(&t->dp, t->comms, o->replicas, &config));
-	MUST(tutti_data_parallel_run(t->dp, init, NULL));
+	MUST(tutti_data_parallel_run(t->dp, replica_step_init, NULL));
 }
 
-static void start(struct training *t)
+static void replica_step_start(struct training *t)
 {
 	struct options *o = &t->options;
 	size_t batch = (size_t)o->batch;
@@ -180,11 +180,11 @@ static void start(struct training *t)
 	tutti_model_destroy(model);
 	for (int r = 0; r < o->replicas; r++) /* a replica has at most so many */
 		work_create(&t->work[r], t->items / (size_t)o->replicas + 1);
-	t->inputs = floats(t->items * WIDTH);
-	t->outputs = floats(t->items * WIDTH);
+	t->inputs = replica_step_floats(t->items * WIDTH);
+	t->outputs = replica_step_floats(t->items * WIDTH);
 }
 
-static void stop(struct training *t)
+static void replica_step_stop(struct training *t)
 {
 	tutti_data_parallel_destroy(t->dp);
 	tutti_trainer_destroy(t->trainer);
@@ -225,7 +225,7 @@ static double step_ddp(struct training *t)
 }
 
 /* Returns the mean loss. */
-static double step(struct training *t)
+static double perf_replica_step(struct training *t)
 {
 	tutti_data_parallel_info info;
 	const tutti_data_parallel_batch batch = {
@@ -237,14 +237,14 @@ static double step(struct training *t)
 	return info.loss;
 }
 
-static double seconds_now(void)
+static double replica_step_seconds_now(void)
 {
 	struct timespec now;
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-static double waited(const struct training *t)
+static double replica_step_waited(const struct training *t)
 {
 	tutti_train_stats stats;
 
@@ -254,19 +254,19 @@ static double waited(const struct training *t)
 }
 
 /* The first step touches memory for the first time, and has a line of its own. */
-static void train(struct training *t)
+static void replica_step_train(struct training *t)
 {
 	const struct options *o = &t->options;
-	double since = seconds_now(), waited_since = waited(t);
+	double since = replica_step_seconds_now(), waited_since = replica_step_waited(t);
 	int steps = 0;
 
 	for (int s = 0; s < o->steps; s++) {
 		perceptron_fill(t->inputs, (size_t)s * (size_t)o->batch + t->first, t->items);
-		double mean = step(t);
+		double mean = perf_replica_step(t);
 		steps++;
 		if (s > 0 && s + 1 < o->steps)
 			continue;
-		double now = seconds_now(), waited_now = waited(t);
+		double now = replica_step_seconds_now(), waited_now = replica_step_waited(t);
 		if (t->rank == 0)
 			printf("step %4d   loss %.4f   %6.0f tokens/s   %4.1f %% waiting for "
 			       "ranks\n",
@@ -281,13 +281,13 @@ static void train(struct training *t)
 
 /* ---- options */
 
-static void refuse(const char *text, const char *why)
+static void replica_step_refuse(const char *text, const char *why)
 {
 	fprintf(stderr, "replica_step: '%s' is not %s.\n%s", text, why, usage);
 	exit(2);
 }
 
-static int number(const char *text, int most)
+static int replica_step_number(const char *text, int most)
 {
 	char *end, why[48];
 	long value = strtol(text, &end, 10);
@@ -295,7 +295,7 @@ static int number(const char *text, int most)
 	if (*text >= '0' && *text <= '9' && !*end && value >= 1 && value <= most)
 		return (int)value;
 	snprintf(why, sizeof why, "a number from 1 to %d", most);
-	refuse(text, why);
+	replica_step_refuse(text, why);
 	return 0;
 }
 
@@ -304,11 +304,11 @@ static enum way way_of(const char *name)
 	for (enum way way = DDP; way < WAYS; way++)
 		if (strcmp(name, ways[way]) == 0)
 			return way;
-	refuse(name, "a way");
+	replica_step_refuse(name, "a way");
 	return DDP;
 }
 
-static struct options options_of(int argc, char **argv)
+static struct options replica_step_options_of(int argc, char **argv)
 {
 	static const struct option names[] = {
 		{"way", required_argument, NULL, 'w'},   {"replicas", required_argument, NULL, 'r'},
@@ -328,30 +328,30 @@ static struct options options_of(int argc, char **argv)
 		if (c == 'w')
 			o.way = way_of(optarg);
 		else if (c == 'r')
-			o.replicas = number(optarg, REPLICAS_MAX);
+			o.replicas = replica_step_number(optarg, REPLICAS_MAX);
 		else if (c == 'b')
-			o.batch = number(optarg, BATCH_MAX);
+			o.batch = replica_step_number(optarg, BATCH_MAX);
 		else
-			o.steps = number(optarg, STEPS_MAX);
+			o.steps = replica_step_number(optarg, STEPS_MAX);
 	}
 	if (optind < argc)
-		refuse(argv[optind], "an option");
+		replica_step_refuse(argv[optind], "an option");
 	return o;
 }
 
-static int take_part(int argc, char **argv)
+static int replica_step_take_part(int argc, char **argv)
 {
 	static struct training training;
 
-	training.options = options_of(argc, argv);
-	start(&training);
-	train(&training);
-	stop(&training);
+	training.options = replica_step_options_of(argc, argv);
+	replica_step_start(&training);
+	replica_step_train(&training);
+	replica_step_stop(&training);
 	output_flush();
 	return output_is_well() ? 0 : 3;
 }
 
 int main(int argc, char **argv)
 {
-	return output_open() ? tutti_main(argc, argv, take_part) : 3;
+	return output_open() ? tutti_main(argc, argv, replica_step_take_part) : 3;
 }

@@ -65,13 +65,15 @@ static int messages_serve(int calls, size_t bytes)
 
 /* ---- the rpc ---- */
 
-static tutti_status echo(void *arg, const tutti_rpc_request *request, tutti_rpc_reply *reply)
+static tutti_status rpc_ours_echo(void *arg, const tutti_rpc_request *request,
+				  tutti_rpc_reply *reply)
 {
 	(void)arg;
 	return tutti_rpc_reply_copy(reply, request->data, request->bytes);
 }
 
-static tutti_status digest(void *arg, const tutti_rpc_request *request, tutti_rpc_reply *reply)
+static tutti_status rpc_ours_digest(void *arg, const tutti_rpc_request *request,
+				    tutti_rpc_reply *reply)
 {
 	uint64_t answer = rpc_perf_digest(request->data, request->bytes);
 
@@ -151,6 +153,6 @@ const struct rpc_contender rpc_perf_calls = {
 const struct rpc_contender rpc_perf_pool = {.name = "rpc_pool", .short_calls = pool_short};
 
 const tutti_rpc_function rpc_perf_functions[RPC_PERF_FUNCTIONS] = {
-	{.name = "echo", .fn = echo},
-	{.name = "echo_short", .fn = echo, .flags = TUTTI_RPC_SHORT},
-	{.name = "digest", .fn = digest, .flags = TUTTI_RPC_SHORT}};
+	{.name = "echo", .fn = rpc_ours_echo},
+	{.name = "echo_short", .fn = rpc_ours_echo, .flags = TUTTI_RPC_SHORT},
+	{.name = "digest", .fn = rpc_ours_digest, .flags = TUTTI_RPC_SHORT}};

@@ -35,7 +35,7 @@ static struct {
 	int rounds, calls, mib, load;
 } setting = {8, 2000, 64, 0};
 
-static void change(uint8_t *data, size_t bytes, uint64_t number)
+static void rpc_perf_change(uint8_t *data, size_t bytes, uint64_t number)
 {
 	size_t step = bytes / RPC_PERF_SAMPLES;
 
@@ -50,7 +50,8 @@ static struct job {
 	size_t bytes;
 } job;
 
-static tutti_status next(void *arg, const tutti_rpc_request *request, tutti_rpc_reply *reply)
+static tutti_status rpc_perf_next(void *arg, const tutti_rpc_request *request,
+				  tutti_rpc_reply *reply)
 {
 	(void)arg;
 	(void)reply;
@@ -110,15 +111,15 @@ static double time_long(int contender, int calls, uint8_t *data, size_t bytes, u
 {
 	const struct rpc_contender *c = contenders[contender];
 
-	change(data, bytes, number);
+	rpc_perf_change(data, bytes, number);
 	give_job(contender, calls, bytes);
 	double begin = now_s();
 	fail_if(c->long_calls(calls, data, bytes), c->name);
 	return (now_s() - begin) / calls;
 }
 
-static void print_row(const char *what, double times[CONTENDERS_MAX][ROUNDS_MAX],
-		      double (*figure)(double seconds, double of), double of)
+static void rpc_perf_print_row(const char *what, double times[CONTENDERS_MAX][ROUNDS_MAX],
+			       double (*figure)(double seconds, double of), double of)
 {
 	printf("%-20s", what);
 	for (int c = 0; c < CONTENDERS_MAX && contenders[c]; c++) {
@@ -156,9 +157,9 @@ static void measure_short(int in_flight)
 			times[c][round < 0 ? 0 : round] = t;
 		}
 	if (in_flight == 1)
-		print_row("round trip, us", times, as_us, 0);
+		rpc_perf_print_row("round trip, us", times, as_us, 0);
 	snprintf(what, sizeof what, "calls/s, %d in flight", in_flight);
-	print_row(what, times, as_rate, 1);
+	rpc_perf_print_row(what, times, as_rate, 1);
 }
 
 static void measure_long(size_t bytes)
@@ -177,11 +178,11 @@ static void measure_long(size_t bytes)
 			times[c][round < 0 ? 0 : round] = t;
 		}
 	snprintf(what, sizeof what, "MB/s, %zu MiB", bytes / MEBI);
-	print_row(what, times, as_rate, (double)bytes / 1e6);
+	rpc_perf_print_row(what, times, as_rate, (double)bytes / 1e6);
 	free(data);
 }
 
-static void print_head(void)
+static void rpc_perf_print_head(void)
 {
 	printf("# rpc_perf of Tutti %s, %s; %d rounds of %d calls, %d busy processes\n",
 	       tutti_version(), tutti_revision(), setting.rounds, setting.calls, setting.load);
@@ -203,9 +204,9 @@ static void print_head(void)
 	printf("\n");
 }
 
-static void call_all(void)
+static void rpc_perf_call_all(void)
 {
-	print_head();
+	rpc_perf_print_head();
 	for (int in_flight = 1; in_flight <= RPC_PERF_IN_FLIGHT; in_flight *= 2)
 		measure_short(in_flight);
 	measure_long(MEBI);
@@ -243,10 +244,10 @@ static void connect_peers(int rank)
 	}
 }
 
-static void run(void)
+static void rpc_perf_run(void)
 {
 	tutti_rpc_function functions[RPC_PERF_FUNCTIONS + 1] = {
-		{.name = "next", .fn = next, .flags = TUTTI_RPC_SHORT}};
+		{.name = "next", .fn = rpc_perf_next, .flags = TUTTI_RPC_SHORT}};
 	const tutti_rpc_config config = {.functions = functions,
 					 .num_functions = RPC_PERF_FUNCTIONS + 1};
 	struct load load = {0};
@@ -257,7 +258,7 @@ static void run(void)
 	connect_peers(rank);
 	fail_if(rank == 0 && setting.load && !load_start(&load, setting.load), "--load");
 	if (rank == 0)
-		call_all();
+		rpc_perf_call_all();
 	else
 		serve_all();
 	load_stop(&load);
@@ -281,13 +282,13 @@ static bool read_number(const char *text, int least, int most, int *number)
 	return true;
 }
 
-static void refuse(void)
+static void rpc_perf_refuse(void)
 {
 	fputs(usage, stderr);
 	exit(2);
 }
 
-static void read_options(int argc, char **argv)
+static void rpc_perf_read_options(int argc, char **argv)
 {
 	static const struct option options[] = {
 		{"rounds", required_argument, NULL, 'r'}, {"calls", required_argument, NULL, 'c'},
@@ -309,19 +310,19 @@ static void read_options(int argc, char **argv)
 					   : false;
 	}
 	if (!is_fine || optind < argc)
-		refuse();
+		rpc_perf_refuse();
 }
 
-static int take_part(int argc, char **argv)
+static int rpc_perf_take_part(int argc, char **argv)
 {
-	read_options(argc, argv);
+	rpc_perf_read_options(argc, argv);
 	sem_init(&has_job, 0, 0);
 	MUST(tutti_init(&rpc_perf_comm, NULL));
 	if (tutti_size(rpc_perf_comm) != 2) {
 		fprintf(stderr, "rpc_perf: it needs 2 ranks, not %d\n", tutti_size(rpc_perf_comm));
-		refuse();
+		rpc_perf_refuse();
 	}
-	run();
+	rpc_perf_run();
 	tutti_comm_destroy(rpc_perf_comm);
 	output_flush();
 	return output_is_well() ? 0 : 3;
@@ -329,5 +330,5 @@ static int take_part(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-	return output_open() ? tutti_main(argc, argv, take_part) : 3;
+	return output_open() ? tutti_main(argc, argv, rpc_perf_take_part) : 3;
 }

@@ -18,13 +18,13 @@ static struct {
 	uint64_t digest;
 } ucx;
 
-static int fail(const char *what, ucs_status_t status)
+static int rpc_ucx_fail(const char *what, ucs_status_t status)
 {
 	fprintf(stderr, "rpc_perf: ucx: %s: %s\n", what, ucs_status_string(status));
 	return -1;
 }
 
-static void finish(void *request)
+static void rpc_ucx_finish(void *request)
 {
 	if (UCS_PTR_IS_PTR(request)) {
 		while (ucp_request_check_status(request) == UCS_INPROGRESS)
@@ -63,7 +63,7 @@ struct landing {
 	size_t bytes;
 };
 
-static void landed(void *request, ucs_status_t status, size_t length, void *arg)
+static void rpc_ucx_landed(void *request, ucs_status_t status, size_t length, void *arg)
 {
 	struct landing *l = arg;
 	uint64_t digest =
@@ -94,11 +94,11 @@ static ucs_status_t on_request(void *arg, const void *header, size_t header_byte
 	*l = (struct landing){param->reply_ep, malloc(bytes), bytes};
 	ucp_request_param_t receive = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
 						       UCP_OP_ATTR_FIELD_USER_DATA,
-				       .cb.recv_am = landed,
+				       .cb.recv_am = rpc_ucx_landed,
 				       .user_data = l};
 	void *request = ucp_am_recv_data_nbx(ucx.worker, data, l->data, bytes, &receive);
 	if (!UCS_PTR_IS_PTR(request))
-		landed(NULL, UCS_PTR_STATUS(request), bytes, l);
+		rpc_ucx_landed(NULL, UCS_PTR_STATUS(request), bytes, l);
 	return UCS_INPROGRESS; /* data belong to the receive */
 }
 
@@ -136,7 +136,7 @@ static int open_worker(void)
 	handler.cb = on_answer;
 	if (status == UCS_OK)
 		status = ucp_worker_set_am_recv_handler(ucx.worker, &handler);
-	return status == UCS_OK ? 0 : fail("a worker", status);
+	return status == UCS_OK ? 0 : rpc_ucx_fail("a worker", status);
 }
 
 static int listen_there(void *to)
@@ -148,12 +148,12 @@ static int listen_there(void *to)
 		return -1;
 	ucs_status_t status = ucp_worker_get_address(ucx.worker, &address, &bytes);
 	if (status != UCS_OK)
-		return fail("its address", status);
+		return rpc_ucx_fail("its address", status);
 	bool fits = bytes <= RPC_PERF_ADDRESS;
 	if (fits)
 		memcpy(to, address, bytes);
 	ucp_worker_release_address(ucx.worker, address);
-	return fits ? 0 : fail("its address", UCS_ERR_BUFFER_TOO_SMALL);
+	return fits ? 0 : rpc_ucx_fail("its address", UCS_ERR_BUFFER_TOO_SMALL);
 }
 
 static int connect_there(const void *address)
@@ -164,10 +164,10 @@ static int connect_there(const void *address)
 	if (open_worker())
 		return -1;
 	ucs_status_t status = ucp_ep_create(ucx.worker, &params, &ucx.to_callee);
-	return status == UCS_OK ? 0 : fail("an endpoint", status);
+	return status == UCS_OK ? 0 : rpc_ucx_fail("an endpoint", status);
 }
 
-static void *begin_call(const void *data, size_t bytes)
+static void *rpc_ucx_begin_call(const void *data, size_t bytes)
 {
 	ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
 				     .flags = UCP_AM_SEND_FLAG_REPLY};
@@ -185,16 +185,16 @@ static int short_calls(int calls, int in_flight)
 		int at = i % in_flight;
 		while (ucx.answered <= i - in_flight)
 			ucp_worker_progress(ucx.worker);
-		finish(requests[at]);
+		rpc_ucx_finish(requests[at]);
 		rpc_perf_fill(out[at], (uint64_t)i);
-		requests[at] = begin_call(out[at], RPC_PERF_SHORT);
+		requests[at] = rpc_ucx_begin_call(out[at], RPC_PERF_SHORT);
 		if (UCS_PTR_IS_ERR(requests[at]))
-			return fail("a call", UCS_PTR_STATUS(requests[at]));
+			return rpc_ucx_fail("a call", UCS_PTR_STATUS(requests[at]));
 	}
 	while (ucx.answered < calls)
 		ucp_worker_progress(ucx.worker);
 	for (int at = 0; at < in_flight; at++)
-		finish(requests[at]);
+		rpc_ucx_finish(requests[at]);
 	return 0;
 }
 
@@ -202,12 +202,12 @@ static int long_calls(int calls, const uint8_t *data, size_t bytes)
 {
 	for (int i = 0; i < calls; i++) {
 		ucx.answered = 0;
-		void *request = begin_call(data, bytes);
+		void *request = rpc_ucx_begin_call(data, bytes);
 		if (UCS_PTR_IS_ERR(request))
-			return fail("a call", UCS_PTR_STATUS(request));
+			return rpc_ucx_fail("a call", UCS_PTR_STATUS(request));
 		while (!ucx.answered)
 			ucp_worker_progress(ucx.worker);
-		finish(request);
+		rpc_ucx_finish(request);
 		if (ucx.digest != rpc_perf_digest(data, bytes)) {
 			fprintf(stderr,
 				"rpc_perf: ucx: the answer of a call with %zu bytes is "
@@ -219,7 +219,7 @@ static int long_calls(int calls, const uint8_t *data, size_t bytes)
 	return 0;
 }
 
-static int serve(int calls, size_t bytes)
+static int rpc_ucx_serve(int calls, size_t bytes)
 {
 	(void)bytes;
 	ucx.served = 0;
@@ -230,13 +230,13 @@ static int serve(int calls, size_t bytes)
 	return 0;
 }
 
-static void close_all(void)
+static void rpc_ucx_close_all(void)
 {
 	ucp_worker_destroy(ucx.worker);
 	ucp_cleanup(ucx.context);
 }
 
-static const char *version(void)
+static const char *rpc_ucx_version(void)
 {
 	static char text[64];
 	unsigned major, minor, release;
@@ -247,10 +247,10 @@ static const char *version(void)
 }
 
 const struct rpc_contender rpc_perf_ucx = {.name = "ucx",
-					   .version = version,
+					   .version = rpc_ucx_version,
 					   .listen = listen_there,
 					   .connect = connect_there,
 					   .short_calls = short_calls,
 					   .long_calls = long_calls,
-					   .serve = serve,
-					   .close = close_all};
+					   .serve = rpc_ucx_serve,
+					   .close = rpc_ucx_close_all};

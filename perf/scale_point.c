@@ -53,7 +53,7 @@ static double shared_kilobytes(void)
 }
 
 /* That the process has open. */
-static double descriptors(void)
+static double scale_point_descriptors(void)
 {
 	DIR *dir = opendir("/proc/self/fd");
 	double n = -3; /* itself, . and .. */
@@ -73,7 +73,7 @@ static double cpu_seconds(void)
 	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static bool use(tutti_comm *comm, unsigned char *buffer)
+static bool scale_point_use(tutti_comm *comm, unsigned char *buffer)
 {
 	for (size_t bytes = 8; bytes <= LARGEST; bytes *= 8) {
 		if (tutti_all_reduce(buffer, buffer, bytes / 4, TUTTI_F32, TUTTI_SUM, comm, NULL) !=
@@ -83,7 +83,7 @@ static bool use(tutti_comm *comm, unsigned char *buffer)
 	return tutti_barrier(comm, NULL) == TUTTI_OK;
 }
 
-static bool call(tutti_comm *comm, bool is_barrier)
+static bool scale_point_call(tutti_comm *comm, bool is_barrier)
 {
 	float data[4] = {0};
 
@@ -93,7 +93,7 @@ static bool call(tutti_comm *comm, bool is_barrier)
 }
 
 /* The middle of a few rounds of many calls. */
-static bool latency(tutti_comm *comm, bool is_barrier, double *seconds)
+static bool scale_point_latency(tutti_comm *comm, bool is_barrier, double *seconds)
 {
 	double rounds[ROUNDS];
 
@@ -101,7 +101,7 @@ static bool latency(tutti_comm *comm, bool is_barrier, double *seconds)
 		double start = limits_now();
 
 		for (int k = 0; k < CALLS; k++) {
-			if (!call(comm, is_barrier))
+			if (!scale_point_call(comm, is_barrier))
 				return false;
 		}
 		rounds[i] = (limits_now() - start) / CALLS;
@@ -111,7 +111,7 @@ static bool latency(tutti_comm *comm, bool is_barrier, double *seconds)
 }
 
 /* All that is measured on a rank that has joined; memory by one rank of each process. */
-static bool measure(struct trial *t, tutti_comm *comm, double before, bool is_alone)
+static bool scale_point_measure(struct trial *t, tutti_comm *comm, double before, bool is_alone)
 {
 	double *figures = t->shared->figures[t->rank];
 	unsigned char *buffer = calloc(1, LARGEST);
@@ -122,14 +122,15 @@ static bool measure(struct trial *t, tutti_comm *comm, double before, bool is_al
 		figures[INIT_KIB] = limits_rollup("Pss:") - before - LARGEST / 1024.0;
 		figures[SHARED_KIB] = shared_kilobytes() / t->ranks;
 	}
-	is_well = is_well && use(comm, buffer);
+	is_well = is_well && scale_point_use(comm, buffer);
 	if (is_well && is_alone) {
 		figures[USED_KIB] = limits_rollup("Pss:") - before - LARGEST / 1024.0;
-		figures[DESCRIPTORS] += descriptors();
+		figures[DESCRIPTORS] += scale_point_descriptors();
 	}
 	is_well = is_well && tutti_barrier(comm, NULL) == TUTTI_OK &&
-		  latency(comm, false, &figures[ALL_REDUCE_S]) &&
-		  latency(comm, true, &figures[BARRIER_S]) && tutti_barrier(comm, NULL) == TUTTI_OK;
+		  scale_point_latency(comm, false, &figures[ALL_REDUCE_S]) &&
+		  scale_point_latency(comm, true, &figures[BARRIER_S]) &&
+		  tutti_barrier(comm, NULL) == TUTTI_OK;
 	if (!is_well)
 		fprintf(stderr, "scale_point: rank %d: %s\n", t->rank,
 			buffer ? tutti_comm_error(NULL) : "no memory for a buffer.");
@@ -148,7 +149,7 @@ static int process_body(struct trial *t)
 
 	alarm(120);
 	limits_meet(t);
-	figures[DESCRIPTORS] = -descriptors();
+	figures[DESCRIPTORS] = -scale_point_descriptors();
 	cpu = cpu_seconds();
 	start = limits_now();
 	if (tutti_init(&comm, &t->config) != TUTTI_OK) {
@@ -157,7 +158,7 @@ static int process_body(struct trial *t)
 	}
 	figures[INIT_S] = limits_now() - start;
 	figures[INIT_CPU_S] = cpu_seconds() - cpu;
-	is_well = measure(t, comm, before, true);
+	is_well = scale_point_measure(t, comm, before, true);
 	tutti_comm_destroy(comm);
 	return !is_well;
 }
@@ -173,7 +174,7 @@ static void *thread_body(void *arg)
 {
 	struct thread *t = arg;
 
-	t->is_well = measure(&t->trial, t->comm, 0, false);
+	t->is_well = scale_point_measure(&t->trial, t->comm, 0, false);
 	return NULL;
 }
 
@@ -210,7 +211,7 @@ static int measure_threads(struct trial t)
 	static struct thread threads[LIMITS_MOST];
 	tutti_comm *comms[LIMITS_MOST];
 	double before = limits_rollup("Pss:"), start = limits_now(), cpu = cpu_seconds();
-	double share = 1.0 / t.ranks, opened = -descriptors();
+	double share = 1.0 / t.ranks, opened = -scale_point_descriptors();
 	double *figures = t.shared->figures[0];
 	bool is_well;
 
@@ -224,14 +225,14 @@ static int measure_threads(struct trial t)
 	figures[SHARED_KIB] = shared_kilobytes() * share;
 	is_well = run_threads(threads, comms, t);
 	figures[USED_KIB] = (limits_rollup("Pss:") - before) * share;
-	figures[DESCRIPTORS] = (opened + descriptors()) * share;
+	figures[DESCRIPTORS] = (opened + scale_point_descriptors()) * share;
 	for (int i = 0; i < t.ranks; i++)
 		tutti_comm_destroy(comms[i]);
 	return !is_well;
 }
 
 /* Joining is over with the slowest; memory is what a rank takes in the mean; time is rank 0's. */
-static void print(struct trial t, bool has_processes)
+static void scale_point_print(struct trial t, bool has_processes)
 {
 	printf("{\"ranks\": %d, \"kind\": \"%s\"", t.ranks,
 	       has_processes ? "processes" : "threads");
@@ -274,7 +275,7 @@ int main(int argc, char **argv)
 	}
 	if ((has_processes ? limits_run(t.ranks, t.shared, process_body) : measure_threads(t)) != 0)
 		return 1;
-	print(t, has_processes);
+	scale_point_print(t, has_processes);
 	output_flush();
 	return !output_is_well();
 }

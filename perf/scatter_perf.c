@@ -1,7 +1,7 @@
 /* Benchmark of tutti_scatter. The size is that of what the root hands out. */
 #include "collective.h"
 
-static struct shape shape(size_t elements, struct place at)
+static struct shape scatter_perf_shape(size_t elements, struct place at)
 {
 	size_t count = elements / (size_t)at.ranks;
 	bool is_root = at.rank == at.root;
@@ -15,13 +15,13 @@ static struct shape shape(size_t elements, struct place at)
 	};
 }
 
-static tutti_status call(const struct operation *o)
+static tutti_status scatter_perf_call(const struct operation *o)
 {
 	return tutti_scatter(o->send, o->recv, o->count, o->dtype, o->root, o->comm, o->call);
 }
 
 /* A rank gets its own block of what the root has sent. */
-static uint64_t wrong(const struct arrival *a)
+static uint64_t scatter_perf_wrong(const struct arrival *a)
 {
 	struct span block = {
 		.iteration = a->iteration,
@@ -38,9 +38,9 @@ int main(int argc, char **argv)
 			 &(struct collective){
 				 .name = "scatter",
 				 .has_root = true,
-				 .shape = shape,
-				 .call = call,
-				 .wrong = wrong,
+				 .shape = scatter_perf_shape,
+				 .call = scatter_perf_call,
+				 .wrong = scatter_perf_wrong,
 				 .bus_factor = bus_share,
 			 });
 }

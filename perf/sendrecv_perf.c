@@ -2,7 +2,7 @@
  * from the one before, in buffers of its own. The size is that of each message. */
 #include "collective.h"
 
-static struct shape shape(size_t elements, struct place at)
+static struct shape sendrecv_perf_shape(size_t elements, struct place at)
 {
 	(void)at;
 	return (struct shape){
@@ -21,7 +21,7 @@ static int previous_of(int rank, int ranks)
 
 /* The recv first: a peer that looks for one when data come finds it. NCCL takes the stream from the
  * members, Tutti from the group's end. */
-static tutti_status call(const struct operation *o)
+static tutti_status sendrecv_perf_call(const struct operation *o)
 {
 	int rank = tutti_rank(o->comm), ranks = tutti_size(o->comm);
 	tutti_status status = tutti_group_begin(), ended;
@@ -37,7 +37,7 @@ static tutti_status call(const struct operation *o)
 	return status == TUTTI_OK ? ended : status;
 }
 
-static uint64_t wrong(const struct arrival *a)
+static uint64_t sendrecv_perf_wrong(const struct arrival *a)
 {
 	struct span all = {.iteration = a->iteration, .count = a->count};
 
@@ -45,7 +45,7 @@ static uint64_t wrong(const struct arrival *a)
 }
 
 /* All of it travels over a rank's link, each way. */
-static double bus_factor(int ranks)
+static double sendrecv_perf_bus_factor(int ranks)
 {
 	(void)ranks;
 	return 1;
@@ -57,9 +57,9 @@ int main(int argc, char **argv)
 			 &(struct collective){
 				 .name = "sendrecv",
 				 .is_never_in_place = true,
-				 .shape = shape,
-				 .call = call,
-				 .wrong = wrong,
-				 .bus_factor = bus_factor,
+				 .shape = sendrecv_perf_shape,
+				 .call = sendrecv_perf_call,
+				 .wrong = sendrecv_perf_wrong,
+				 .bus_factor = sendrecv_perf_bus_factor,
 			 });
 }

@@ -16,7 +16,7 @@ uint64_t stamps_now(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-static int ascending(const void *a, const void *b)
+static int stamps_ascending(const void *a, const void *b)
 {
 	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
 
@@ -35,7 +35,7 @@ double stamps_clock_ns(void)
 			end = stamps_now();
 		took[i] = end - start;
 	}
-	qsort(took, CLOCK_LOOKS, sizeof *took, ascending);
+	qsort(took, CLOCK_LOOKS, sizeof *took, stamps_ascending);
 	return (double)took[CLOCK_LOOKS / 2] / 10;
 }
 
@@ -106,7 +106,7 @@ tutti_status latencies_combine(struct latencies *l, tutti_comm *comm, struct per
 		if (status != TUTTI_OK)
 			return status;
 	}
-	qsort(l->ns, l->count, sizeof *l->ns, ascending);
+	qsort(l->ns, l->count, sizeof *l->ns, stamps_ascending);
 	p->min = microseconds_at(l, 0);
 	p->p50 = microseconds_at(l, 50);
 	p->p99 = microseconds_at(l, 99);

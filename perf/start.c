@@ -25,7 +25,7 @@ struct thread {
 	int code;
 };
 
-static void *run_body(void *arg)
+static void *start_run_body(void *arg)
 {
 	struct thread *t = arg;
 
@@ -33,12 +33,13 @@ static void *run_body(void *arg)
 	return NULL;
 }
 
-static int run_all(struct thread *threads, int n)
+static int start_run_all(struct thread *threads, int n)
 {
 	int code = 0, started = 0, error = 0;
 
 	for (; started < n; started++) {
-		error = pthread_create(&threads[started].id, NULL, run_body, &threads[started]);
+		error = pthread_create(&threads[started].id, NULL, start_run_body,
+				       &threads[started]);
 		if (error)
 			break;
 	}
@@ -71,7 +72,7 @@ int start_threads(int n, const tutti_config *config, int (*body)(tutti_comm *com
 	} else {
 		for (int i = 0; i < n; i++)
 			threads[i] = (struct thread){.comm = comms[i], .body = body, .arg = arg};
-		code = run_all(threads, n);
+		code = start_run_all(threads, n);
 		for (int i = 0; i < n; i++)
 			tutti_comm_destroy(comms[i]);
 	}

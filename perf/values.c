@@ -21,7 +21,7 @@ struct maker {
 };
 
 /* splitmix64's finishing steps. */
-static uint64_t mix(uint64_t x)
+static uint64_t values_mix(uint64_t x)
 {
 	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
 	x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
@@ -30,7 +30,7 @@ static uint64_t mix(uint64_t x)
 
 static uint64_t random_bits(uint64_t a, uint64_t b)
 {
-	return mix(a * 0x9e3779b97f4a7c15u + mix(b + 0x632be59bd9b4e019u));
+	return values_mix(a * 0x9e3779b97f4a7c15u + values_mix(b + 0x632be59bd9b4e019u));
 }
 
 static int64_t at_least_1(int64_t n)
@@ -56,7 +56,7 @@ static void plan_sums(struct maker *m)
 	m->active = at_most(m->ranks, exact / m->unit / m->limit);
 }
 
-static struct maker plan(int ranks, tutti_dtype dtype, tutti_op op, bool is_reduced)
+static struct maker values_plan(int ranks, tutti_dtype dtype, tutti_op op, bool is_reduced)
 {
 	struct maker m = {ranks, dtype, op, is_reduced, ranks, element_exact(dtype), 1};
 
@@ -75,7 +75,7 @@ static int64_t integer_in(uint64_t bits, int64_t limit, bool is_signed)
 }
 
 /* Powers of two from a few ranks, 3 from one, signs from all where there are signs. */
-static double factor(const struct maker *m, int turn, uint64_t bits)
+static double values_factor(const struct maker *m, int turn, uint64_t bits)
 {
 	double value = turn == 0 ? 3 : 1;
 
@@ -89,7 +89,7 @@ static double factor(const struct maker *m, int turn, uint64_t bits)
 /* Of many ands or ors of plain random bits little would be left: rare zeros, or rare ones. */
 static uint64_t bit_pattern(tutti_op op, uint64_t bits)
 {
-	uint64_t rare = bits & mix(bits) & mix(bits + 1);
+	uint64_t rare = bits & values_mix(bits) & values_mix(bits + 1);
 
 	return op == TUTTI_BAND ? ~rare : op == TUTTI_BOR ? rare : bits;
 }
@@ -101,7 +101,7 @@ static double float_value(const struct maker *m, int rank, size_t index)
 	int turn = (int)(((uint64_t)rank + random_bits(0, index)) % (uint64_t)m->ranks);
 
 	if (m->op == TUTTI_PROD)
-		return factor(m, turn, bits);
+		return values_factor(m, turn, bits);
 	if (turn >= m->active)
 		return 0;
 	return (double)(integer_in(bits, m->limit, true) * m->unit);
@@ -115,7 +115,7 @@ static int64_t integer_value(const struct maker *m, int rank, size_t index)
 	if (operation_is_bitwise(m->op))
 		return (int64_t)bit_pattern(m->op, bits);
 	if (m->op == TUTTI_PROD)
-		return (int64_t)factor(m, turn, bits);
+		return (int64_t)values_factor(m, turn, bits);
 	return turn < m->active ? integer_in(bits, m->limit, element_is_signed(m->dtype)) : 0;
 }
 
@@ -177,7 +177,7 @@ static int64_t integer_combine(tutti_op op, int64_t a, int64_t b)
 }
 
 /* The quotient in the precision that the library accumulates in. */
-static double average(const struct maker *m, double sum)
+static double values_average(const struct maker *m, double sum)
 {
 	if (m->dtype == TUTTI_F64)
 		return sum / m->ranks;
@@ -191,7 +191,7 @@ static uint64_t result_bits(const struct maker *m, size_t index)
 
 		for (int rank = 1; rank < m->ranks; rank++)
 			r = float_combine(m->op, r, float_value(m, rank, index));
-		return float_bits(m->dtype, m->op == TUTTI_AVG ? average(m, r) : r);
+		return float_bits(m->dtype, m->op == TUTTI_AVG ? values_average(m, r) : r);
 	}
 	int64_t r = integer_value(m, 0, index);
 
@@ -245,7 +245,7 @@ static void make_table(const struct maker *m, int rank, unsigned char *table)
 	}
 }
 
-static struct tables *make_tables(const struct maker *m)
+static struct tables *values_make_tables(const struct maker *m)
 {
 	struct tables *t = malloc(sizeof *t + values_bytes(m->ranks, m->dtype));
 
@@ -270,14 +270,14 @@ static struct tables *find_tables(const struct maker *m)
 
 bool values_init(struct values *v, int ranks, tutti_dtype dtype, tutti_op op, bool is_reduced)
 {
-	struct maker m = plan(ranks, dtype, op, is_reduced);
+	struct maker m = values_plan(ranks, dtype, op, is_reduced);
 	struct tables *t;
 
 	*v = (struct values){.ranks = ranks, .element_bytes = element_bytes(dtype)};
 	pthread_mutex_lock(&lock);
 	t = find_tables(&m);
 	if (!t)
-		t = make_tables(&m);
+		t = values_make_tables(&m);
 	if (t) {
 		t->users++;
 		v->tables = t->bytes;
@@ -303,7 +303,7 @@ void values_finish(struct values *v)
 }
 
 /* The next piece of a span that lies in one period: where in the table, and how many elements. */
-static size_t piece(struct span span, size_t done, size_t *at)
+static size_t values_piece(struct span span, size_t done, size_t *at)
 {
 	size_t rest = span.count - done;
 
@@ -317,12 +317,13 @@ void values_fill(const struct values *v, int rank, struct span span, void *data)
 	size_t size = v->element_bytes, at, n;
 
 	for (size_t done = 0; done < span.count; done += n) {
-		n = piece(span, done, &at);
+		n = values_piece(span, done, &at);
 		memcpy((unsigned char *)data + done * size, table + at * size, n * size);
 	}
 }
 
-static uint64_t differing(const unsigned char *a, const unsigned char *b, size_t n, size_t size)
+static uint64_t values_differing(const unsigned char *a, const unsigned char *b, size_t n,
+				 size_t size)
 {
 	uint64_t wrong = 0;
 
@@ -340,9 +341,9 @@ uint64_t values_wrong(const struct values *v, int rank, struct span span, const 
 	uint64_t wrong = 0;
 
 	for (size_t done = 0; done < span.count; done += n) {
-		n = piece(span, done, &at);
-		wrong += differing((const unsigned char *)data + done * size, table + at * size, n,
-				   size);
+		n = values_piece(span, done, &at);
+		wrong += values_differing((const unsigned char *)data + done * size,
+					  table + at * size, n, size);
 	}
 	return wrong;
 }

@@ -48,7 +48,7 @@ static bool can_be_written(const struct whole_file *f)
 	return fd >= 0;
 }
 
-static void forget(struct whole_file *f)
+static void whole_file_forget(struct whole_file *f)
 {
 	free(f->text);
 	free(f->path);
@@ -65,7 +65,7 @@ bool whole_file_open(struct whole_file *f, const char *path)
 	if (f->stream)
 		return true;
 	int error = errno;
-	forget(f);
+	whole_file_forget(f);
 	errno = error;
 	return false;
 }
@@ -110,7 +110,7 @@ bool whole_file_close(struct whole_file *f, bool is_complete)
 	if (is_written && is_complete)
 		is_written = put_in_place(f);
 	error = errno;
-	forget(f);
+	whole_file_forget(f);
 	errno = error;
 	return is_written;
 }

@@ -33,7 +33,7 @@ static tutti_status find_room(struct tutti_rpc_future *call, const struct rpc_me
 
 /* Afterwards call->block is the room, or NULL, and then refusal and error say why, or the answer is
  * not wanted. */
-static void make_room(struct tutti_rpc_future *call, const struct rpc_message *m)
+static void answer_make_room(struct tutti_rpc_future *call, const struct rpc_message *m)
 {
 	if (call->owns_block)
 		free(call->block);
@@ -77,7 +77,7 @@ static void end_short(struct tutti_rpc_future *call, const struct rpc_message *m
 
 /* An answer that came along is kept by the callee until the slot's next call, since it is not long.
  */
-static void forget(const struct tutti_rpc_future *call, const struct rpc_message *m)
+static void answer_forget(const struct tutti_rpc_future *call, const struct rpc_message *m)
 {
 	if (!m->comes_along)
 		rpc_post_note(call->rpc, RPC_DROP, m, call->rank);
@@ -86,14 +86,14 @@ static void forget(const struct tutti_rpc_future *call, const struct rpc_message
 static void end_long(struct tutti_rpc_future *call, const struct rpc_message *m)
 {
 	if (m->status != TUTTI_OK) {
-		forget(call, m);
+		answer_forget(call, m);
 		end_with_text(call, m->status, call->block, m->bytes);
 		return;
 	}
 	call->answer->data = call->block;
 	call->answer->bytes = m->bytes;
 	call->owns_block = false;
-	forget(call, m);
+	answer_forget(call, m);
 	rpc_call_over(call, TUTTI_OK);
 }
 
@@ -160,7 +160,7 @@ void *rpc_room_along(struct rpc_slot *slot)
 
 	if (!call || call->leaving)
 		return slot->rpc->scratch;
-	make_room(call, &slot->reply);
+	answer_make_room(call, &slot->reply);
 	return call->block ? call->block : slot->rpc->scratch;
 }
 
@@ -225,7 +225,7 @@ static void transfer_over(struct tutti_rpc_future *call, bool *of, tutti_status 
 	pthread_cond_broadcast(&rpc->changed);
 }
 
-static void on_sent(void *arg, tutti_status status)
+static void answer_on_sent(void *arg, tutti_status status)
 {
 	struct tutti_rpc_future *call = arg;
 	tutti_rpc *rpc = call->rpc;
@@ -263,7 +263,7 @@ void rpc_on_pull(tutti_rpc *rpc, int rank, const struct rpc_message *m)
 			    .tag = RPC_TAG_PAYLOAD + (int)slot->number,
 			    .pieces = call->pieces,
 			    .num_pieces = call->num_pieces,
-			    .done = on_sent,
+			    .done = answer_on_sent,
 			    .done_arg = call};
 	if (rpc_issue(rpc, &io) != TUTTI_OK)
 		return; /* the keeper asks for all again, or the call ends at its deadline */
@@ -291,7 +291,7 @@ void rpc_on_state(tutti_rpc *rpc, int rank, const struct rpc_message *m)
 	slot->is_held = m->is_held;
 }
 
-static tutti_status take(struct tutti_rpc_future *call, const struct rpc_message *m)
+static tutti_status answer_take(struct tutti_rpc_future *call, const struct rpc_message *m)
 {
 	tutti_rpc_piece pieces[TUTTI_RPC_PIECES];
 	uint8_t *at = call->block;
@@ -323,9 +323,9 @@ void rpc_on_offer(tutti_rpc *rpc, int rank, const struct rpc_message *m)
 		rpc_post_note(rpc, RPC_DROP, m, rank);
 		return;
 	}
-	make_room(call, m);
+	answer_make_room(call, m);
 	if (call->block)
-		take(call, m); /* else the rpc recovers */
+		answer_take(call, m); /* else the rpc recovers */
 	else
 		rpc_post_note(rpc, RPC_DROP, m, rank);
 }

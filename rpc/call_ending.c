@@ -6,7 +6,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 
-static void give_back(struct rpc_slot *slot)
+static void call_ending_give_back(struct rpc_slot *slot)
 {
 	struct rpc_peer *peer = &slot->rpc->peers[slot->rank];
 
@@ -23,7 +23,7 @@ void rpc_slot_free(struct rpc_slot *slot)
 	if (slot->call)
 		slot->call->slot = NULL;
 	rpc_parcel_let_go(&slot->parcel);
-	give_back(slot);
+	call_ending_give_back(slot);
 	rpc->slots_used -= !slot->is_own;
 	if (rpc->peers[slot->rank].slots_waiting || rpc->leaving.is_leaving)
 		pthread_cond_broadcast(&rpc->changed);
@@ -52,7 +52,7 @@ void rpc_call_watch(struct tutti_rpc_future *call)
 		pthread_cond_signal(&rpc->keeper.due);
 }
 
-static void unlist(struct tutti_rpc_future *call)
+static void call_ending_unlist(struct tutti_rpc_future *call)
 {
 	if (!call->at)
 		return;
@@ -92,7 +92,7 @@ void rpc_call_over(struct tutti_rpc_future *call, tutti_status status)
 	leave_slot(call);
 	if (call->done) {
 		struct tutti_rpc_future **at = &rpc->ended;
-		unlist(call);
+		call_ending_unlist(call);
 		while (*at)
 			at = &(*at)->next;
 		call->next = NULL;
@@ -116,7 +116,7 @@ void rpc_call_end(struct tutti_rpc_future *call, tutti_status status, const char
 }
 
 /* Where the call was when its time was over. */
-static const char *place_of(const struct tutti_rpc_future *call)
+static const char *call_ending_place_of(const struct tutti_rpc_future *call)
 {
 	const struct rpc_slot *slot = call->slot;
 
@@ -142,7 +142,7 @@ void rpc_call_left(struct tutti_rpc_future *call)
 		if (call->told_in != call->rpc->epoch) /* the first was lost with a communicator */
 			rpc_call_tell_cancel(call);
 		rpc_call_end(call, TUTTI_ERR_TIMEOUT, "no answer within %d ms: %s",
-			     call->timeout_ms, place_of(call));
+			     call->timeout_ms, call_ending_place_of(call));
 	} else if (call->leaving == TUTTI_ERR_ABORTED) {
 		rpc_call_end(call, TUTTI_ERR_ABORTED, "it was cancelled");
 	} else {

@@ -9,12 +9,12 @@ enum { LOOK_MS = 20 };
 /* A done function may run for that long after the end of its call, if the deadline is nearer. */
 enum { DONE_MS = 1000 };
 
-static uint64_t sooner(uint64_t a_ns, uint64_t b_ns)
+static uint64_t call_wait_sooner(uint64_t a_ns, uint64_t b_ns)
 {
 	return !a_ns || (b_ns && b_ns < a_ns) ? b_ns : a_ns;
 }
 
-static bool is_settled(const struct tutti_rpc_future *call)
+static bool call_wait_is_settled(const struct tutti_rpc_future *call)
 {
 	return (call->is_over && !call->done) ||
 	       (call->is_one_way && call->has_landed && !call->is_sending);
@@ -29,7 +29,7 @@ static bool may_await(const struct tutti_rpc_future *call)
 }
 
 /* When a wait for the call ends by itself; 0: not before the call ends. */
-static uint64_t limit_ns(const struct tutti_rpc_future *call)
+static uint64_t call_wait_limit_ns(const struct tutti_rpc_future *call)
 {
 	if (!call->is_over)
 		return call->leaving ? 0 : call->deadline_ns;
@@ -43,25 +43,26 @@ static uint64_t limit_ns(const struct tutti_rpc_future *call)
 /* The call is over, but its done function has not returned in time. */
 static bool is_blocked(const struct tutti_rpc_future *call, uint64_t now_ns)
 {
-	return call->is_over && limit_ns(call) && now_ns >= limit_ns(call);
+	return call->is_over && call_wait_limit_ns(call) && now_ns >= call_wait_limit_ns(call);
 }
 
 tutti_status rpc_await(struct tutti_rpc_future *call, uint64_t deadline_ns)
 {
 	tutti_rpc *rpc = call->rpc;
 
-	while (!is_settled(call)) {
-		uint64_t until = sooner(deadline_ns, limit_ns(call));
+	while (!call_wait_is_settled(call)) {
+		uint64_t until = call_wait_sooner(deadline_ns, call_wait_limit_ns(call));
 		struct rpc_slot *slot = call->slot;
 		if (slot && slot->work && may_await(call))
-			rpc_slot_await(slot, sooner(until, rpc_now_ns() + MS_TO_NS(LOOK_MS)));
+			rpc_slot_await(slot,
+				       call_wait_sooner(until, rpc_now_ns() + MS_TO_NS(LOOK_MS)));
 		else
 			rpc_wait_changed(rpc, until);
-		if (is_settled(call))
+		if (call_wait_is_settled(call))
 			break;
 		uint64_t now = rpc_now_ns();
 		rpc_call_look_at_clock(call, now);
-		if (is_settled(call))
+		if (call_wait_is_settled(call))
 			break;
 		if (is_blocked(call, now))
 			return TUTTI_ERR_TIMEOUT;

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-static tutti_status read_config(tutti_rpc_config *c, const tutti_rpc_config *config)
+static tutti_status create_read_config(tutti_rpc_config *c, const tutti_rpc_config *config)
 {
 	*c = config ? *config : (tutti_rpc_config){0};
 	if (c->threads < 0 || c->queue < 0 || c->num_functions < 0)
@@ -36,7 +36,7 @@ static void init_lock(tutti_rpc *rpc)
 	pthread_cond_init(&rpc->has_request, NULL);
 }
 
-static tutti_status allocate(tutti_rpc *rpc)
+static tutti_status create_allocate(tutti_rpc *rpc)
 {
 	size_t n = (size_t)rpc->size;
 
@@ -61,7 +61,7 @@ static tutti_status allocate(tutti_rpc *rpc)
 	return TUTTI_OK;
 }
 
-static tutti_status make(tutti_rpc **out, int rank, int size, const tutti_rpc_config *config)
+static tutti_status create_make(tutti_rpc **out, int rank, int size, const tutti_rpc_config *config)
 {
 	tutti_rpc *rpc = calloc(1, sizeof *rpc);
 
@@ -74,7 +74,7 @@ static tutti_status make(tutti_rpc **out, int rank, int size, const tutti_rpc_co
 	rpc->pool.queue_tail = &rpc->pool.queue;
 	rpc->sends_tail = &rpc->sends;
 	init_lock(rpc);
-	tutti_status status = allocate(rpc);
+	tutti_status status = create_allocate(rpc);
 	if (status == TUTTI_OK)
 		*out = rpc;
 	else
@@ -82,7 +82,7 @@ static tutti_status make(tutti_rpc **out, int rank, int size, const tutti_rpc_co
 	return status;
 }
 
-static tutti_status start(tutti_rpc *rpc)
+static tutti_status create_start(tutti_rpc *rpc)
 {
 	rpc_lock(rpc);
 	tutti_status status = rpc_inboxes_post(rpc);
@@ -103,9 +103,9 @@ tutti_status tutti_rpc_create(tutti_rpc **out, tutti_comm *comm, const tutti_rpc
 	TRY(tutti_group_refuse("tutti_rpc_create"));
 	if (!out || !comm)
 		return fail_invalid("tutti_rpc_create: %s is NULL", out ? "comm" : "rpc");
-	tutti_status status = read_config(&own, config);
+	tutti_status status = create_read_config(&own, config);
 	if (status == TUTTI_OK)
-		status = make(&rpc, tutti_rank(comm), tutti_size(comm), &own);
+		status = create_make(&rpc, tutti_rank(comm), tutti_size(comm), &own);
 	status = error_agree(comm, status);
 	if (status == TUTTI_OK)
 		status = tutti_comm_dup(comm, &copy);
@@ -116,7 +116,7 @@ tutti_status tutti_rpc_create(tutti_rpc **out, tutti_comm *comm, const tutti_rpc
 	}
 	rpc->comm = copy;
 	*out = rpc; /* a function may be called, and use it, from now on */
-	status = start(rpc);
+	status = create_start(rpc);
 	if (status != TUTTI_OK) {
 		*out = NULL;
 		struct kept_error failure = kept_error_of(status);

@@ -81,7 +81,8 @@ static bool keeper_has_ended(const tutti_rpc *rpc)
 }
 
 /* Waits until condition holds. False: it did not by the deadline. With the lock. */
-static bool await(tutti_rpc *rpc, bool (*condition)(const tutti_rpc *), uint64_t deadline_ns)
+static bool destroy_await(tutti_rpc *rpc, bool (*condition)(const tutti_rpc *),
+			  uint64_t deadline_ns)
 {
 	while (!condition(rpc) && rpc_wait_changed(rpc, deadline_ns))
 		continue;
@@ -94,7 +95,7 @@ static bool end_threads(tutti_rpc *rpc, uint64_t deadline_ns)
 {
 	rpc->pool.stops = true; /* it starts no thread from now on */
 	pthread_cond_broadcast(&rpc->has_request);
-	bool is_over = await(rpc, is_quiet, deadline_ns);
+	bool is_over = destroy_await(rpc, is_quiet, deadline_ns);
 	if (!is_over)
 		rpc_end(rpc, TUTTI_ERR_ABORTED, "tutti_rpc_destroy was called on this rank");
 	if (rpc->state != RPC_ENDED) {
@@ -106,9 +107,9 @@ static bool end_threads(tutti_rpc *rpc, uint64_t deadline_ns)
 	}
 	uint64_t rest = deadline_after_ms(is_over ? OWN_MS : NOTICE_MS);
 	rpc_inboxes_cancel(rpc);
-	is_over &= await(rpc, is_outside, rest);
+	is_over &= destroy_await(rpc, is_outside, rest);
 	rpc_keeper_stop(rpc);
-	return await(rpc, keeper_has_ended, rest) && is_over;
+	return destroy_await(rpc, keeper_has_ended, rest) && is_over;
 }
 
 static void end_thread(pthread_t thread, bool has_ended)
@@ -121,7 +122,7 @@ static void end_thread(pthread_t thread, bool has_ended)
 
 /* Keeps rpc, with all that functions and replies may still use, in a list, so that leak checkers
  * find it reachable. */
-static void leave_allocated(tutti_rpc *rpc)
+static void destroy_leave_allocated(tutti_rpc *rpc)
 {
 	static tutti_rpc *left;
 
@@ -131,7 +132,7 @@ static void leave_allocated(tutti_rpc *rpc)
 		continue;
 }
 
-static void complain(const tutti_rpc *rpc, bool has_comm)
+static void destroy_complain(const tutti_rpc *rpc, bool has_comm)
 {
 	char served[RPC_ERROR_BYTES / 2];
 	const char *others = rpc->calling ? "a done, release or died function" : "";
@@ -154,7 +155,7 @@ static void close_rpc(tutti_rpc *rpc, uint64_t deadline_ns)
 	bool has_ended = keeper_has_ended(rpc);
 	bool has_comm = has_ended && is_outside(rpc); /* nobody else uses comm any more */
 	if (!is_over)
-		complain(rpc, has_comm);
+		destroy_complain(rpc, has_comm);
 	rpc_unlock(rpc);
 	for (int i = 0; i < rpc->pool.num_threads; i++)
 		end_thread(rpc->pool.threads[i], pool_has_ended);
@@ -168,10 +169,10 @@ static void close_rpc(tutti_rpc *rpc, uint64_t deadline_ns)
 	if (is_over)
 		rpc_free(rpc);
 	else
-		leave_allocated(rpc);
+		destroy_leave_allocated(rpc);
 }
 
-static uint64_t later(uint64_t a_ns, uint64_t b_ns)
+static uint64_t destroy_later(uint64_t a_ns, uint64_t b_ns)
 {
 	return a_ns > b_ns ? a_ns : b_ns;
 }
@@ -194,5 +195,5 @@ void tutti_rpc_destroy(tutti_rpc *rpc)
 	if (!rpc->is_shut && !rpc->is_aborted &&
 	    (rpc->leaving.is_leaving || tutti_rpc_shutdown(rpc, timeout_ms) != TUTTI_OK))
 		tutti_rpc_abort(rpc);
-	close_rpc(rpc, later(deadline, deadline_after_ms(NOTICE_MS)));
+	close_rpc(rpc, destroy_later(deadline, deadline_after_ms(NOTICE_MS)));
 }

@@ -7,7 +7,7 @@
 
 enum { BUCKETS = 64 };
 
-static uint64_t hash_of(const char *name, size_t bytes)
+static uint64_t functions_hash_of(const char *name, size_t bytes)
 {
 	uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
 
@@ -18,7 +18,7 @@ static uint64_t hash_of(const char *name, size_t bytes)
 
 const struct rpc_function *rpc_functions_find(const tutti_rpc *rpc, const char *name, size_t bytes)
 {
-	uint64_t hash = hash_of(name, bytes);
+	uint64_t hash = functions_hash_of(name, bytes);
 	const struct rpc_function *f = rpc->functions[hash % BUCKETS];
 
 	while (f &&
@@ -27,7 +27,8 @@ const struct rpc_function *rpc_functions_find(const tutti_rpc *rpc, const char *
 	return f;
 }
 
-static tutti_status check(const tutti_rpc *rpc, const tutti_rpc_function *function, bool is_own)
+static tutti_status functions_check(const tutti_rpc *rpc, const tutti_rpc_function *function,
+				    bool is_own)
 {
 	size_t bytes = function->name ? strlen(function->name) : 0;
 
@@ -58,13 +59,13 @@ static tutti_status check(const tutti_rpc *rpc, const tutti_rpc_function *functi
 
 tutti_status rpc_functions_add(tutti_rpc *rpc, const tutti_rpc_function *function, bool is_own)
 {
-	TRY(check(rpc, function, is_own));
+	TRY(functions_check(rpc, function, is_own));
 	struct rpc_function *f = calloc(1, sizeof *f);
 	if (!f)
 		return fail_no_memory("function '%s'", function->name);
 	f->name_bytes = strlen(function->name);
 	memcpy(f->name, function->name, f->name_bytes);
-	f->hash = hash_of(f->name, f->name_bytes);
+	f->hash = functions_hash_of(f->name, f->name_bytes);
 	f->fn = function->fn;
 	f->arg = function->arg;
 	f->is_short = function->flags & TUTTI_RPC_SHORT;

@@ -17,7 +17,7 @@ struct rpc_asked {
 	const tutti_rpc_options *options;
 };
 
-static tutti_status check(const char *what, const struct rpc_asked *a)
+static tutti_status future_check(const char *what, const struct rpc_asked *a)
 {
 	size_t bytes = a->name ? strlen(a->name) : 0;
 
@@ -32,7 +32,7 @@ static tutti_status check(const char *what, const struct rpc_asked *a)
 }
 
 /* Writes all that is read later, but the text of the error. */
-static void fill(struct tutti_rpc_future *call, const struct rpc_asked *a)
+static void future_fill(struct tutti_rpc_future *call, const struct rpc_asked *a)
 {
 	memset(call, 0, offsetof(struct tutti_rpc_future, pieces));
 	memset(&call->answer, 0,
@@ -55,7 +55,7 @@ static void fill(struct tutti_rpc_future *call, const struct rpc_asked *a)
 	}
 }
 
-static tutti_status result(const struct tutti_rpc_future *call)
+static tutti_status future_result(const struct tutti_rpc_future *call)
 {
 	return call->status == TUTTI_OK ? TUTTI_OK : tutti_set_error(call->status, call->error);
 }
@@ -68,14 +68,14 @@ tutti_status tutti_rpc_call(tutti_rpc *rpc, int rank, const char *name,
 	struct tutti_rpc_future call;
 
 	TRY(rpc_may_wait("tutti_rpc_call"));
-	TRY(check("tutti_rpc_call", &args));
-	fill(&call, &args);
+	TRY(future_check("tutti_rpc_call", &args));
+	future_fill(&call, &args);
 	rpc_lock(rpc);
 	tutti_status status = rpc_start(&call);
 	if (status == TUTTI_OK)
 		rpc_await(&call, 0);
 	rpc_unlock(rpc);
-	return status == TUTTI_OK ? result(&call) : status;
+	return status == TUTTI_OK ? future_result(&call) : status;
 }
 
 tutti_status rpc_call_own(tutti_rpc *rpc, int rank, const char *name, const tutti_rpc_piece *pieces,
@@ -85,11 +85,11 @@ tutti_status rpc_call_own(tutti_rpc *rpc, int rank, const char *name, const tutt
 	const struct rpc_asked args = {rpc, rank, name, pieces, num_pieces, answer, options};
 	struct tutti_rpc_future call;
 
-	fill(&call, &args);
+	future_fill(&call, &args);
 	call.is_own = true;
 	TRY(rpc_start(&call));
 	rpc_await(&call, 0);
-	return result(&call);
+	return future_result(&call);
 }
 
 /* The call is over, or in a slot that nobody waits for. */
@@ -114,8 +114,8 @@ tutti_status tutti_rpc_send(tutti_rpc *rpc, int rank, const char *name,
 	struct tutti_rpc_future call;
 
 	TRY(tutti_group_refuse("tutti_rpc_send"));
-	TRY(check("tutti_rpc_send", &args));
-	fill(&call, &args);
+	TRY(future_check("tutti_rpc_send", &args));
+	future_fill(&call, &args);
 	call.is_one_way = true;
 	if (call.bytes > RPC_ALONG_BYTES)
 		TRY(rpc_may_wait("tutti_rpc_send of a long payload"));
@@ -127,7 +127,7 @@ tutti_status tutti_rpc_send(tutti_rpc *rpc, int rank, const char *name,
 			finish_one_way(&call);
 	}
 	rpc_unlock(rpc);
-	return status == TUTTI_OK && call.is_over ? result(&call) : status;
+	return status == TUTTI_OK && call.is_over ? future_result(&call) : status;
 }
 
 tutti_status tutti_rpc_call_async(tutti_rpc *rpc, int rank, const char *name,
@@ -138,14 +138,14 @@ tutti_status tutti_rpc_call_async(tutti_rpc *rpc, int rank, const char *name,
 	const struct rpc_asked args = {rpc, rank, name, pieces, num_pieces, answer, options};
 
 	TRY(tutti_group_refuse("tutti_rpc_call_async"));
-	TRY(check("tutti_rpc_call_async", &args));
+	TRY(future_check("tutti_rpc_call_async", &args));
 	if (!future && !(options && options->done))
 		return fail_invalid("tutti_rpc_call_async: future is NULL, and there is no "
 				    "options.done");
 	struct tutti_rpc_future *call = malloc(sizeof *call);
 	if (!call)
 		return fail_no_memory("a call of '%s' on rank %d", name, rank);
-	fill(call, &args);
+	future_fill(call, &args);
 	call->is_released = !future;
 	if (options) {
 		call->done = options->done;
@@ -206,7 +206,7 @@ tutti_status tutti_rpc_wait(tutti_rpc_future **future, int timeout_ms)
 	rpc_unlock(rpc);
 	if (status == TUTTI_IN_PROGRESS)
 		return status;
-	status = result(call);
+	status = future_result(call);
 	*future = NULL;
 	free(call);
 	return status;
@@ -229,10 +229,10 @@ tutti_status tutti_rpc_test(tutti_rpc_future *future, int *is_done)
 		rpc_call_look_at_clock(future, rpc_now_ns());
 	*is_done = is_finished(future);
 	rpc_unlock(rpc);
-	return *is_done ? result(future) : TUTTI_OK;
+	return *is_done ? future_result(future) : TUTTI_OK;
 }
 
-static void cancel(struct tutti_rpc_future *call)
+static void future_cancel(struct tutti_rpc_future *call)
 {
 	if (call->is_over || call->leaving)
 		return;
@@ -246,7 +246,7 @@ void tutti_rpc_cancel(tutti_rpc_future *future)
 		return;
 	tutti_rpc *rpc = future->rpc;
 	rpc_lock(rpc);
-	cancel(future);
+	future_cancel(future);
 	rpc_unlock(rpc);
 }
 
@@ -262,7 +262,7 @@ void tutti_rpc_release(tutti_rpc_future **future)
 		call->is_released = true;
 		*future = call = NULL;
 	} else {
-		cancel(call);
+		future_cancel(call);
 		if (!rpc_in_callback)
 			rpc_await(call, 0);
 		if (is_finished(call))

@@ -4,7 +4,7 @@
 
 static void on_message(void *arg, tutti_status status);
 
-static tutti_status post(struct rpc_inbox *in)
+static tutti_status rpc_inbox_post(struct rpc_inbox *in)
 {
 	tutti_rpc_piece piece = {&in->message, sizeof in->message};
 	struct rpc_io io = {.rank = TUTTI_ANY,
@@ -23,14 +23,14 @@ static tutti_status post(struct rpc_inbox *in)
  */
 static void post_again(struct rpc_inbox *in)
 {
-	tutti_status status = post(in);
+	tutti_status status = rpc_inbox_post(in);
 
 	if (status != TUTTI_OK && tutti_comm_status(in->rpc->comm) == TUTTI_OK)
 		rpc_end(in->rpc, status, tutti_comm_error(NULL));
 }
 
 /* Returns an entry whose function is to run. */
-static struct tutti_rpc_reply *dispatch(tutti_rpc *rpc, int rank, const struct rpc_message *m)
+static struct tutti_rpc_reply *inbox_dispatch(tutti_rpc *rpc, int rank, const struct rpc_message *m)
 {
 	switch (m->kind) {
 	case RPC_REQUEST:
@@ -65,14 +65,14 @@ static struct tutti_rpc_reply *dispatch(tutti_rpc *rpc, int rank, const struct r
 	return NULL;
 }
 
-static struct tutti_rpc_reply *receive(struct rpc_inbox *in)
+static struct tutti_rpc_reply *inbox_receive(struct rpc_inbox *in)
 {
 	tutti_rpc *rpc = in->rpc;
 	int rank = rpc->first_rank[in->source];
 	struct tutti_rpc_reply *due = NULL;
 
 	if (rpc_message_is_sound(&in->message))
-		due = dispatch(rpc, rank, &in->message);
+		due = inbox_dispatch(rpc, rank, &in->message);
 	else
 		rpc_complain("rank %d has sent rank %d a message that makes no sense", rank,
 			     rpc->rank);
@@ -90,7 +90,7 @@ static void on_message(void *arg, tutti_status status)
 	rpc_lock(rpc);
 	tutti_work_release(&in->work);
 	if (status == TUTTI_OK && rpc->state != RPC_ENDED)
-		due = receive(in);
+		due = inbox_receive(in);
 	else if (tutti_comm_status(rpc->comm) != TUTTI_OK)
 		rpc_note_failure(rpc);
 	/* ABORTED: it was cancelled. MISMATCH: a message of another length, which is gone. */
@@ -107,7 +107,7 @@ tutti_status rpc_inboxes_post(tutti_rpc *rpc)
 {
 	for (int i = 0; i < RPC_INBOXES; i++) {
 		rpc->inboxes[i].rpc = rpc;
-		TRY(post(&rpc->inboxes[i]));
+		TRY(rpc_inbox_post(&rpc->inboxes[i]));
 	}
 	return TUTTI_OK;
 }

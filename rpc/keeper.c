@@ -164,7 +164,7 @@ static void tell_deaths(tutti_rpc *rpc, int n)
 }
 
 /* Without the lock. A rank that dies meanwhile is left out, too, or the next communicator fails. */
-static tutti_status shrink(tutti_comm *comm, tutti_comm **next, char *why)
+static tutti_status keeper_shrink(tutti_comm *comm, tutti_comm **next, char *why)
 {
 	tutti_status status = tutti_comm_shrink(comm, next);
 
@@ -173,7 +173,7 @@ static tutti_status shrink(tutti_comm *comm, tutti_comm **next, char *why)
 	return status;
 }
 
-static void recover(tutti_rpc *rpc)
+static void keeper_recover(tutti_rpc *rpc)
 {
 	tutti_comm *before = rpc->comm, *next = NULL;
 	char why[RPC_ERROR_BYTES];
@@ -181,7 +181,7 @@ static void recover(tutti_rpc *rpc)
 	if (!wait_until_outside(rpc))
 		return;
 	rpc_unlock(rpc);
-	tutti_status status = shrink(before, &next, why);
+	tutti_status status = keeper_shrink(before, &next, why);
 	rpc_lock(rpc);
 	if (status != TUTTI_OK) {
 		rpc_end(rpc, status, why);
@@ -254,7 +254,7 @@ static void sleep_until(tutti_rpc *rpc, uint64_t due_ns)
 	rpc->keeper.sleeps_ns = 0; /* it looks at all before it sleeps again */
 }
 
-static void *keep(void *arg)
+static void *keeper_keep(void *arg)
 {
 	tutti_rpc *rpc = arg;
 
@@ -262,7 +262,7 @@ static void *keep(void *arg)
 	while (!rpc->keeper.stops) {
 		uint64_t due = look_at_deadlines(rpc);
 		if (rpc->state == RPC_RECOVERS && !rpc->is_shut) {
-			recover(rpc);
+			keeper_recover(rpc);
 		} else if (rpc->state == RPC_ENDED && !rpc->all_ended) {
 			end_all(rpc);
 		} else if (rpc->ended || rpc->releases) {
@@ -288,7 +288,7 @@ tutti_status rpc_keeper_start(tutti_rpc *rpc)
 
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	int error = pthread_create(&rpc->keeper.thread, NULL, keep, rpc);
+	int error = pthread_create(&rpc->keeper.thread, NULL, keeper_keep, rpc);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (error)
 		return fail(TUTTI_ERR_SYSTEM,

@@ -127,7 +127,7 @@ void rpc_leaving_free(tutti_rpc *rpc)
 
 /* ---- this rank ---- */
 
-static const char *place_of(const struct tutti_rpc_reply *entry)
+static const char *leave_place_of(const struct tutti_rpc_reply *entry)
 {
 	if (entry->state == ENTRY_QUEUES)
 		return "waits for a thread";
@@ -141,9 +141,9 @@ struct call_list {
 	int more; /* for which there was no room */
 };
 
-static void list_add(struct call_list *list, const char *format, ...)
+static void leave_list_add(struct call_list *list, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
-static void list_add(struct call_list *list, const char *format, ...)
+static void leave_list_add(struct call_list *list, const char *format, ...)
 {
 	const char *separator = list->at ? "; " : "";
 	char one[160];
@@ -177,13 +177,13 @@ void rpc_list_served(const tutti_rpc *rpc, char *text, size_t room)
 		if (!entry || (entry->state != ENTRY_QUEUES && entry->state != ENTRY_RUNS) ||
 		    (entry->function->is_own && entry->function->is_short))
 			continue;
-		list_add(&list, "'%s', called by rank %d, %s", entry->function->name, entry->rank,
-			 place_of(entry));
+		leave_list_add(&list, "'%s', called by rank %d, %s", entry->function->name,
+			       entry->rank, leave_place_of(entry));
 	}
 	list_end(&list);
 }
 
-static const char *kind_of(const struct rpc_slot *slot)
+static const char *leave_kind_of(const struct rpc_slot *slot)
 {
 	if (slot->state == SLOT_IS_ONE_WAY)
 		return ", one way";
@@ -202,8 +202,8 @@ static void list_called(const tutti_rpc *rpc, char *text, size_t room)
 			const struct rpc_message *m = &slots[i].request;
 			if (slots[i].state == SLOT_IS_FREE || slots[i].is_own)
 				continue;
-			list_add(&list, "'%.*s' of rank %d%s", (int)m->name_bytes,
-				 rpc_message_name(m), r, kind_of(&slots[i]));
+			leave_list_add(&list, "'%.*s' of rank %d%s", (int)m->name_bytes,
+				       rpc_message_name(m), r, leave_kind_of(&slots[i]));
 		}
 	}
 	list_end(&list);
@@ -242,7 +242,7 @@ static tutti_status become_quiet(tutti_rpc *rpc, uint64_t deadline_ns)
 	return TUTTI_OK;
 }
 
-static tutti_status missing(tutti_rpc *rpc, int timeout_ms)
+static tutti_status leave_missing(tutti_rpc *rpc, int timeout_ms)
 {
 	char ranks[RPC_INLINE_BYTES + 1];
 	tutti_rpc_answer answer = {.data = ranks, .bytes = sizeof ranks - 1};
@@ -273,7 +273,8 @@ static int ms_left(uint64_t deadline_ns)
 }
 
 /* One report and its answer. PEER: the rank that was told has died. */
-static tutti_status report(tutti_rpc *rpc, int to, uint64_t deadline_ns, struct census *census)
+static tutti_status leave_report(tutti_rpc *rpc, int to, uint64_t deadline_ns,
+				 struct census *census)
 {
 	uint64_t issued = rpc->issued;
 	const tutti_rpc_piece piece = {&issued, sizeof issued};
@@ -284,7 +285,7 @@ static tutti_status report(tutti_rpc *rpc, int to, uint64_t deadline_ns, struct 
 }
 
 /* lock, which is free during calls. */
-static tutti_status leave(tutti_rpc *rpc, int timeout_ms)
+static tutti_status rpc_leave(tutti_rpc *rpc, int timeout_ms)
 {
 	uint64_t deadline = timeout_ms > 0 ? deadline_after_ms(timeout_ms) : 0;
 	struct census before = {0}, now = {0};
@@ -293,7 +294,7 @@ static tutti_status leave(tutti_rpc *rpc, int timeout_ms)
 	for (;;) {
 		TRY(become_quiet(rpc, deadline));
 		int to = first_alive(rpc);
-		tutti_status status = report(rpc, to, deadline, &now);
+		tutti_status status = leave_report(rpc, to, deadline, &now);
 		if (status == TUTTI_OK && told == to && now.sum == before.sum &&
 		    now.living == before.living)
 			return TUTTI_OK;
@@ -301,7 +302,7 @@ static tutti_status leave(tutti_rpc *rpc, int timeout_ms)
 		rpc->leaving.all_leave |= status == TUTTI_OK;
 		before = now;
 		if (status == TUTTI_ERR_TIMEOUT)
-			return missing(rpc, timeout_ms);
+			return leave_missing(rpc, timeout_ms);
 		if (status != TUTTI_OK && (status != TUTTI_ERR_PEER || rpc->peers[to].is_alive))
 			return status;
 	}
@@ -337,7 +338,7 @@ tutti_status tutti_rpc_shutdown(tutti_rpc *rpc, int timeout_ms)
 		status = await_other(rpc, timeout_ms);
 	if (status == TUTTI_OK && !rpc->is_shut) {
 		rpc->leaving.is_leaving = rpc->leaving.has_thread = true;
-		status = leave(rpc, timeout_ms);
+		status = rpc_leave(rpc, timeout_ms);
 		rpc->is_shut = status == TUTTI_OK;
 		rpc->leaving.all_leave &= rpc->is_shut;
 		rpc->leaving.has_thread = false;

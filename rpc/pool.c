@@ -12,7 +12,7 @@ bool rpc_pool_is_full(const tutti_rpc *rpc)
 	return rpc->config.queue && rpc->queued - free_threads >= rpc->config.queue;
 }
 
-static struct tutti_rpc_reply *pop(tutti_rpc *rpc)
+static struct tutti_rpc_reply *pool_pop(tutti_rpc *rpc)
 {
 	struct tutti_rpc_reply *entry = rpc->pool.queue;
 
@@ -37,7 +37,7 @@ static void *run_functions(void *arg)
 		}
 		if (!rpc->pool.queue || rpc->pool.stops)
 			break;
-		struct tutti_rpc_reply *entry = pop(rpc);
+		struct tutti_rpc_reply *entry = pool_pop(rpc);
 		rpc_unlock(rpc);
 		rpc_run(entry);
 		rpc_lock(rpc);
@@ -51,7 +51,7 @@ static void *run_functions(void *arg)
 }
 
 /* Signals are for the threads of the host program. */
-static int start_thread(tutti_rpc *rpc)
+static int pool_start_thread(tutti_rpc *rpc)
 {
 	sigset_t all, old;
 
@@ -69,7 +69,7 @@ tutti_status rpc_pool_push(tutti_rpc *rpc, struct tutti_rpc_reply *entry)
 	if (rpc->pool.stops) /* nobody would join a new thread */
 		return fail(TUTTI_ERR_ABORTED, "the rank has left");
 	if (rpc->queued >= rpc->pool.idle_threads && rpc->pool.num_threads < rpc->config.threads) {
-		int error = start_thread(rpc);
+		int error = pool_start_thread(rpc);
 		if (error && rpc->pool.num_threads == 0)
 			return fail(TUTTI_ERR_SYSTEM,
 				    "the rank cannot start a thread for it: pthread_create: "

@@ -33,7 +33,7 @@ struct ref_message {
 	int32_t rank, reserved; /* share: who gets a count */
 };
 
-static struct object *find(const tutti_rpc *rpc, uint64_t number)
+static struct object *refs_find(const tutti_rpc *rpc, uint64_t number)
 {
 	const struct rpc_refs *refs = rpc->refs;
 	uint64_t place = (number & UINT32_MAX) - 1;
@@ -91,9 +91,9 @@ static tutti_status no_object(const tutti_rpc *rpc, uint64_t number, int rank)
 /* ---- at the owner; lock ---- */
 
 /* rank has a count, and gives one to another. */
-static tutti_status share(tutti_rpc *rpc, int rank, const struct ref_message *w)
+static tutti_status refs_share(tutti_rpc *rpc, int rank, const struct ref_message *w)
 {
-	struct object *o = find(rpc, w->number);
+	struct object *o = refs_find(rpc, w->number);
 
 	if (!o || !find_holder(o, rank))
 		return no_object(rpc, w->number, rank);
@@ -105,9 +105,9 @@ static tutti_status share(tutti_rpc *rpc, int rank, const struct ref_message *w)
 	return add_count(o, w->rank);
 }
 
-static tutti_status release(tutti_rpc *rpc, int rank, uint64_t number)
+static tutti_status refs_release(tutti_rpc *rpc, int rank, uint64_t number)
 {
-	struct object *o = find(rpc, number);
+	struct object *o = refs_find(rpc, number);
 	struct holder *h = o ? find_holder(o, rank) : NULL;
 
 	if (!h)
@@ -130,8 +130,8 @@ void rpc_refs_rank_died(tutti_rpc *rpc, int rank)
 void rpc_refs_take_back(struct tutti_rpc_reply *entry)
 {
 	for (size_t i = 0; i < entry->num_shared; i++)
-		release(entry->rpc, entry->rank,
-			entry->shared[i]); /* the caller may have done so */
+		refs_release(entry->rpc, entry->rank,
+			     entry->shared[i]); /* the caller may have done so */
 	entry->num_shared = 0;
 }
 
@@ -144,7 +144,7 @@ static tutti_status share_here(tutti_rpc *rpc, const struct ref_message *w)
 	if (entry)
 		TRY(array_grow(&entry->shared, entry->num_shared, sizeof *entry->shared,
 			       "a reference of an answer"));
-	TRY(share(rpc, rpc->rank, w));
+	TRY(refs_share(rpc, rpc->rank, w));
 	if (entry)
 		entry->shared[entry->num_shared++] = w->number;
 	return TUTTI_OK;
@@ -158,7 +158,7 @@ static tutti_status on_share(void *arg, const tutti_rpc_request *request, tutti_
 	if (request->bytes != sizeof(struct ref_message))
 		return fail_invalid("a message of %zu bytes", request->bytes);
 	rpc_lock(rpc);
-	tutti_status status = share(rpc, request->rank, request->data);
+	tutti_status status = refs_share(rpc, request->rank, request->data);
 	rpc_unlock(rpc);
 	return status;
 }
@@ -171,8 +171,8 @@ static tutti_status on_release(void *arg, const tutti_rpc_request *request, tutt
 	if (request->bytes != sizeof(struct ref_message))
 		return fail_invalid("a message of %zu bytes", request->bytes);
 	rpc_lock(rpc);
-	tutti_status status =
-		release(rpc, request->rank, ((const struct ref_message *)request->data)->number);
+	tutti_status status = refs_release(rpc, request->rank,
+					   ((const struct ref_message *)request->data)->number);
 	rpc_unlock(rpc);
 	return status;
 }
@@ -213,7 +213,7 @@ void rpc_refs_free(tutti_rpc *rpc)
 
 /* ---- the functions of rpc.h ---- */
 
-static tutti_status check(const char *what, const tutti_rpc *rpc, const tutti_rpc_ref *ref)
+static tutti_status refs_check(const char *what, const tutti_rpc *rpc, const tutti_rpc_ref *ref)
 {
 	if (!rpc || !ref)
 		return fail_invalid("%s: %s is NULL", what, rpc ? "ref" : "rpc");
@@ -224,7 +224,7 @@ static tutti_status check(const char *what, const tutti_rpc *rpc, const tutti_rp
 }
 
 /* A free place of the table. */
-static tutti_status take_place(struct rpc_refs *refs, struct object **out)
+static tutti_status refs_take_place(struct rpc_refs *refs, struct object **out)
 {
 	if (!refs->free) {
 		TRY(array_grow(&refs->objects, refs->count, sizeof *refs->objects,
@@ -236,13 +236,13 @@ static tutti_status take_place(struct rpc_refs *refs, struct object **out)
 	return TUTTI_OK;
 }
 
-static tutti_status create(tutti_rpc *rpc, void *object, struct rpc_release *destroy,
-			   tutti_rpc_ref *ref)
+static tutti_status refs_create(tutti_rpc *rpc, void *object, struct rpc_release *destroy,
+				tutti_rpc_ref *ref)
 {
 	struct rpc_refs *refs = rpc->refs;
 	struct object *o;
 
-	TRY(take_place(refs, &o));
+	TRY(refs_take_place(refs, &o));
 	TRY(add_count(o, rpc->rank));
 	refs->free = o->next_free;
 	o->number = (uint64_t)++o->uses << 32 | (uint64_t)(o - refs->objects + 1);
@@ -265,7 +265,7 @@ tutti_status tutti_rpc_ref_create(tutti_rpc *rpc, void *object, void (*destroy)(
 		*due = (struct rpc_release){"destroy", "tutti_rpc_ref_create", destroy, object,
 					    NULL};
 	rpc_lock(rpc);
-	tutti_status status = create(rpc, object, due, ref);
+	tutti_status status = refs_create(rpc, object, due, ref);
 	rpc_unlock(rpc);
 	if (status != TUTTI_OK)
 		free(due);
@@ -274,7 +274,7 @@ tutti_status tutti_rpc_ref_create(tutti_rpc *rpc, void *object, void (*destroy)(
 
 tutti_status tutti_rpc_ref_get(tutti_rpc *rpc, const tutti_rpc_ref *ref, void **object)
 {
-	TRY(check("tutti_rpc_ref_get", rpc, ref));
+	TRY(refs_check("tutti_rpc_ref_get", rpc, ref));
 	if (!object)
 		return fail_invalid("tutti_rpc_ref_get: object is NULL");
 	if (ref->owner != rpc->rank)
@@ -282,7 +282,7 @@ tutti_status tutti_rpc_ref_get(tutti_rpc *rpc, const tutti_rpc_ref *ref, void **
 				    "rank %d",
 				    ref->owner, rpc->rank);
 	rpc_lock(rpc);
-	struct object *o = find(rpc, ref->number);
+	struct object *o = refs_find(rpc, ref->number);
 	tutti_status status = o ? add_count(o, rpc->rank) : no_object(rpc, ref->number, rpc->rank);
 	if (status == TUTTI_OK)
 		*object = o->object;
@@ -292,7 +292,7 @@ tutti_status tutti_rpc_ref_get(tutti_rpc *rpc, const tutti_rpc_ref *ref, void **
 
 tutti_status tutti_rpc_ref_share(tutti_rpc *rpc, const tutti_rpc_ref *ref, int rank)
 {
-	TRY(check("tutti_rpc_ref_share", rpc, ref));
+	TRY(refs_check("tutti_rpc_ref_share", rpc, ref));
 	struct ref_message w = {.number = ref->number, .rank = rank};
 	if (ref->owner != rpc->rank) {
 		TRY(rpc_may_wait("tutti_rpc_ref_share"));
@@ -309,7 +309,7 @@ tutti_status tutti_rpc_ref_release(tutti_rpc *rpc, const tutti_rpc_ref *ref)
 {
 	if (!ref)
 		return TUTTI_OK;
-	TRY(check("tutti_rpc_ref_release", rpc, ref));
+	TRY(refs_check("tutti_rpc_ref_release", rpc, ref));
 	struct ref_message w = {.number = ref->number};
 	if (ref->owner != rpc->rank) {
 		TRY(tutti_group_refuse("tutti_rpc_ref_release"));
@@ -317,7 +317,7 @@ tutti_status tutti_rpc_ref_release(tutti_rpc *rpc, const tutti_rpc_ref *ref)
 				      NULL);
 	}
 	rpc_lock(rpc);
-	tutti_status status = release(rpc, rpc->rank, ref->number);
+	tutti_status status = refs_release(rpc, rpc->rank, ref->number);
 	rpc_unlock(rpc);
 	return status;
 }

@@ -9,7 +9,7 @@
 
 /* ---- what the function says; the entry is its own, so there is no lock ---- */
 
-static tutti_status add_piece(tutti_rpc_reply *reply, void *block, size_t bytes)
+static tutti_status reply_add_piece(tutti_rpc_reply *reply, void *block, size_t bytes)
 {
 	reply->reply.bytes = bytes;
 	reply->block = block;
@@ -41,7 +41,7 @@ void *tutti_rpc_reply_room(tutti_rpc_reply *reply, size_t bytes)
 		fail_no_memory("an answer of %zu bytes", bytes);
 		return NULL;
 	}
-	add_piece(reply, block, bytes);
+	reply_add_piece(reply, block, bytes);
 	return block;
 }
 
@@ -164,7 +164,7 @@ struct tutti_rpc_reply *rpc_reply_running(const tutti_rpc *rpc, int rank)
 }
 
 /* The function has returned IN_PROGRESS: marks the reply as held, unless it has been ended. */
-static void hold(tutti_rpc *rpc, struct tutti_rpc_reply *entry)
+static void reply_hold(tutti_rpc *rpc, struct tutti_rpc_reply *entry)
 {
 	rpc_lock(rpc);
 	if (rpc_reply_running(rpc, entry->rank) == entry)
@@ -191,7 +191,7 @@ void rpc_run(struct tutti_rpc_reply *entry)
 	rpc_calling(calling);
 	rpc_context_set(before);
 	if (status == TUTTI_IN_PROGRESS)
-		hold(rpc, entry);
+		reply_hold(rpc, entry);
 	else
 		tutti_rpc_reply_end(entry, status);
 	running = outer;
@@ -253,7 +253,7 @@ void rpc_reply_clear(struct tutti_rpc_reply *entry)
 }
 
 /* Without the bytes of the answer. */
-static void drop(struct tutti_rpc_reply *entry)
+static void reply_drop(struct tutti_rpc_reply *entry)
 {
 	rpc_reply_forget(entry);
 	entry->reply.is_dropped = 1;
@@ -262,17 +262,17 @@ static void drop(struct tutti_rpc_reply *entry)
 /* Decides, alone, whether the reply was ended before CANCEL arrived: under the lock, under which
  * rpc_on_cancel tells the function. An answer that is sent again after a recovery was not
  * cancelled; but if it is long, no caller waits until its bytes have been sent. */
-static void settle(struct tutti_rpc_reply *entry)
+static void reply_settle(struct tutti_rpc_reply *entry)
 {
 	bool ends = entry->state != ENTRY_OFFERS && entry->state != ENTRY_REPLIED;
 
 	if (entry->is_cancelled && (ends || entry->num_pieces)) {
 		if (entry->reply.cancelled == RPC_NOT_CANCELLED)
 			entry->reply.cancelled = RPC_BEFORE_IT_ENDED;
-		drop(entry);
+		reply_drop(entry);
 		entry->reply.bytes = 0;
 	} else if (entry->num_pieces && entry->request.is_one_way) {
-		drop(entry);
+		reply_drop(entry);
 	}
 	if (entry->request.is_one_way)
 		rpc_refs_take_back(entry);
@@ -300,7 +300,7 @@ static void send_as(struct tutti_rpc_reply *entry, enum rpc_kind kind)
 }
 
 /* An answer that is not long is copied, and comes along with the REPLY. */
-static void pack(struct tutti_rpc_reply *entry)
+static void reply_pack(struct tutti_rpc_reply *entry)
 {
 	size_t bytes = entry->reply.bytes;
 	struct rpc_parcel *parcel = rpc_parcel_make(entry->pieces, entry->num_pieces, bytes);
@@ -318,9 +318,9 @@ void rpc_reply_send(struct tutti_rpc_reply *entry)
 		entry->state = ENTRY_IS_FREE;
 		return;
 	}
-	settle(entry);
+	reply_settle(entry);
 	if (entry->num_pieces && entry->reply.bytes <= RPC_ALONG_BYTES)
-		pack(entry);
+		reply_pack(entry);
 	if (!entry->num_pieces) /* else a piece may be of the payload */
 		forget_payload(entry);
 	send_as(entry, entry->num_pieces ? RPC_OFFER : RPC_REPLY);
@@ -347,7 +347,7 @@ void rpc_reply_fail(struct tutti_rpc_reply *entry, tutti_status status, const ch
 	entry->reply.status = status;
 	entry->reply.bytes = strlen(text);
 	if (entry->reply.bytes > RPC_INLINE_BYTES && (entry->block = strdup(text)))
-		add_piece(entry, entry->block, entry->reply.bytes);
+		reply_add_piece(entry, entry->block, entry->reply.bytes);
 	else
 		entry->reply.bytes = entry->reply.bytes < RPC_INLINE_BYTES ? entry->reply.bytes
 									   : RPC_INLINE_BYTES;
@@ -356,7 +356,7 @@ void rpc_reply_fail(struct tutti_rpc_reply *entry, tutti_status status, const ch
 	rpc_reply_send(entry);
 }
 
-static void on_sent(void *arg, tutti_status status)
+static void reply_on_sent(void *arg, tutti_status status)
 {
 	struct tutti_rpc_reply *entry = arg;
 	tutti_rpc *rpc = entry->rpc;
@@ -387,7 +387,7 @@ void rpc_on_take(tutti_rpc *rpc, int rank, const struct rpc_message *m)
 			    .tag = RPC_TAG_ANSWER + (int)m->slot,
 			    .pieces = entry->pieces,
 			    .num_pieces = entry->num_pieces,
-			    .done = on_sent,
+			    .done = reply_on_sent,
 			    .done_arg = entry};
 	if (rpc_issue(rpc, &io) == TUTTI_OK)
 		entry->state = ENTRY_SENDS;
@@ -403,7 +403,7 @@ void rpc_on_drop(tutti_rpc *rpc, int rank, const struct rpc_message *m)
 	if (!is_answered || m->is_dropped)
 		rpc_refs_take_back(entry);
 	entry->reply.shares = 0;
-	drop(entry);
+	reply_drop(entry);
 	if (!is_answered)
 		send_as(entry, RPC_REPLY);
 }

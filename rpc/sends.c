@@ -45,7 +45,7 @@ static struct rpc_send *take_send(tutti_rpc *rpc)
 }
 
 /* Most are over at once: p2p has copied them. Else it is the last to be looked at. */
-static bool look(tutti_rpc *rpc, struct rpc_send *send)
+static bool sends_look(tutti_rpc *rpc, struct rpc_send *send)
 {
 	int is_done = 0;
 
@@ -66,7 +66,7 @@ void rpc_sends_look(tutti_rpc *rpc)
 
 	for (int i = 0; i < LOOKS && rpc->sends && rpc->sends != first; i++) {
 		struct rpc_send *send = take_send(rpc);
-		if (!look(rpc, send) && !first)
+		if (!sends_look(rpc, send) && !first)
 			first = send;
 	}
 }
@@ -111,7 +111,7 @@ tutti_status rpc_post(tutti_rpc *rpc, const struct rpc_message *m, int rank, int
 	rpc_sends_look(rpc); /* before an error has its message */
 	tutti_status status = rpc_issue(rpc, &io);
 	if (status == TUTTI_OK)
-		look(rpc, &note->send);
+		sends_look(rpc, &note->send);
 	else
 		free_note(rpc, note);
 	return status;
@@ -159,7 +159,7 @@ void rpc_parcel_send(tutti_rpc *rpc, struct rpc_parcel *parcel, int rank, int ta
 			    .work = &parcel->send.work};
 
 	if (rpc_issue(rpc, &io) == TUTTI_OK)
-		look(rpc, &parcel->send);
+		sends_look(rpc, &parcel->send);
 }
 
 void rpc_parcel_let_go(struct rpc_parcel **held)

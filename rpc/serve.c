@@ -22,7 +22,7 @@ static struct tutti_rpc_reply *make_entry(tutti_rpc *rpc, int rank, uint32_t slo
 	return &(*block)[slot % RPC_ENTRY_BLOCK];
 }
 
-static bool is_busy(const struct tutti_rpc_reply *entry)
+static bool serve_is_busy(const struct tutti_rpc_reply *entry)
 {
 	return entry->state != ENTRY_IS_FREE && entry->state != ENTRY_OFFERS &&
 	       entry->state != ENTRY_REPLIED;
@@ -66,7 +66,7 @@ static tutti_status allocate_payload(struct tutti_rpc_reply *entry)
 		    bytes);
 }
 
-static void pull(struct tutti_rpc_reply *entry)
+static void serve_pull(struct tutti_rpc_reply *entry)
 {
 	tutti_status status = allocate_payload(entry);
 
@@ -84,7 +84,7 @@ static void reply_cancelled(struct tutti_rpc_reply *entry)
 }
 
 /* Its payload is there. Returns it if it runs at once. */
-static struct tutti_rpc_reply *begin(struct tutti_rpc_reply *entry)
+static struct tutti_rpc_reply *serve_begin(struct tutti_rpc_reply *entry)
 {
 	tutti_rpc *rpc = entry->rpc;
 	const struct rpc_message *m = &entry->request;
@@ -116,7 +116,7 @@ static struct tutti_rpc_reply *begin(struct tutti_rpc_reply *entry)
 	return NULL;
 }
 
-static struct tutti_rpc_reply *landed(struct tutti_rpc_reply *entry)
+static struct tutti_rpc_reply *serve_landed(struct tutti_rpc_reply *entry)
 {
 	if (!entry->function) {
 		refuse_name(entry);
@@ -129,7 +129,7 @@ static struct tutti_rpc_reply *landed(struct tutti_rpc_reply *entry)
 		if (entry->request.is_one_way && !entry->request.comes_along &&
 		    !entry->is_cancelled)
 			rpc_post_note(entry->rpc, RPC_HAVE, &entry->request, entry->rank);
-		return begin(entry);
+		return serve_begin(entry);
 	}
 	return NULL;
 }
@@ -142,7 +142,7 @@ static void on_payload(void *arg, tutti_status status)
 	rpc_in_callback++;
 	rpc_lock(rpc);
 	if (status == TUTTI_OK && rpc->state != RPC_ENDED) {
-		due = landed(entry);
+		due = serve_landed(entry);
 	} else if (status == TUTTI_OK) {
 		entry->state = ENTRY_PULLS; /* nobody asks for it any more */
 	} else if (tutti_comm_status(rpc->comm) != TUTTI_OK) {
@@ -159,7 +159,7 @@ static void on_payload(void *arg, tutti_status status)
 }
 
 /* Posts the recvs for the payload. */
-static void receive(struct tutti_rpc_reply *entry)
+static void serve_receive(struct tutti_rpc_reply *entry)
 {
 	tutti_rpc_piece pieces[TUTTI_RPC_PIECES];
 	uint8_t *at = entry->payload ? entry->payload : entry->rpc->scratch;
@@ -183,7 +183,7 @@ void rpc_on_coming(tutti_rpc *rpc, int rank, const struct rpc_message *m)
 	struct tutti_rpc_reply *entry = rpc_entry_of(rpc, rank, m);
 
 	if (entry && entry->state == ENTRY_PULLS && entry->payload)
-		receive(entry);
+		serve_receive(entry);
 }
 
 /* A payload that comes along is received in any case: if there is no memory for it, into the
@@ -192,10 +192,10 @@ static void receive_along(struct tutti_rpc_reply *entry)
 {
 	if (entry->function && !entry->payload)
 		allocate_payload(entry);
-	receive(entry);
+	serve_receive(entry);
 }
 
-static void swallow(tutti_rpc *rpc, int rank, const struct rpc_message *m)
+static void serve_swallow(tutti_rpc *rpc, int rank, const struct rpc_message *m)
 {
 	if (m->comes_along)
 		rpc_swallow(rpc, m->bytes, rank, RPC_TAG_PAYLOAD + (int)m->slot);
@@ -208,10 +208,10 @@ static void come_again(struct tutti_rpc_reply *entry, const struct rpc_message *
 	bool is_here = entry->id == m->id && entry->state != ENTRY_PULLS;
 
 	if (entry->id == m->id && !is_here && m->comes_along) {
-		receive(entry);
+		serve_receive(entry);
 		return;
 	}
-	swallow(rpc, entry->rank, m);
+	serve_swallow(rpc, entry->rank, m);
 	if (entry->id != m->id)
 		return;
 	if (!is_here)
@@ -227,7 +227,7 @@ struct tutti_rpc_reply *rpc_on_request(tutti_rpc *rpc, int rank, const struct rp
 	struct tutti_rpc_reply *entry = make_entry(rpc, rank, m->slot);
 
 	if (!entry) {
-		swallow(rpc, rank, m);
+		serve_swallow(rpc, rank, m);
 		rpc_complain("rank %d has no memory for calls of rank %d: one gets no answer",
 			     rpc->rank, rank);
 		return NULL;
@@ -236,8 +236,8 @@ struct tutti_rpc_reply *rpc_on_request(tutti_rpc *rpc, int rank, const struct rp
 		come_again(entry, m);
 		return NULL;
 	}
-	if (is_busy(entry)) {
-		swallow(rpc, rank, m);
+	if (serve_is_busy(entry)) {
+		serve_swallow(rpc, rank, m);
 		rpc_complain("rank %d has used a slot of rank %d again before its answer", rank,
 			     rpc->rank);
 		return NULL;
@@ -256,9 +256,9 @@ struct tutti_rpc_reply *rpc_on_request(tutti_rpc *rpc, int rank, const struct rp
 	else if (!entry->function)
 		refuse_name(entry);
 	else if (m->num_pieces)
-		pull(entry);
+		serve_pull(entry);
 	else
-		return begin(entry);
+		return serve_begin(entry);
 	return NULL;
 }
 
@@ -268,7 +268,7 @@ static void cancel_unknown(tutti_rpc *rpc, int rank, const struct rpc_message *m
 {
 	struct tutti_rpc_reply *entry = make_entry(rpc, rank, m->slot);
 
-	if (!entry || entry->id >= m->id || is_busy(entry))
+	if (!entry || entry->id >= m->id || serve_is_busy(entry))
 		return;
 	rpc_reply_clear(entry);
 	entry->request = *m;
@@ -301,7 +301,7 @@ void rpc_on_cancel(tutti_rpc *rpc, int rank, const struct rpc_message *m)
 	if (!(entry->request.is_one_way && has_landed)) /* else its caller has, or gets, HAVE */
 		__atomic_store_n(&entry->is_cancelled, 1, __ATOMIC_RELAXED);
 	if (entry->state == ENTRY_PULLS && entry->payload && m->is_coming)
-		receive(entry); /* COMING is on the way */
+		serve_receive(entry); /* COMING is on the way */
 	else if (entry->state == ENTRY_PULLS ||
 		 (entry->state == ENTRY_QUEUES && entry->is_cancelled &&
 		  rpc_pool_remove(rpc, entry)))

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static tutti_status make_slots(tutti_rpc *rpc, int rank)
+static tutti_status slots_make_slots(tutti_rpc *rpc, int rank)
 {
 	struct rpc_peer *peer = &rpc->peers[rank];
 	size_t n = (size_t)rpc->config.calls;
@@ -30,7 +30,7 @@ static tutti_status make_slots(tutti_rpc *rpc, int rank)
 static tutti_status issue_recv(struct rpc_slot *slot, const tutti_rpc_piece *piece, int tag);
 
 /* The recv for the bytes that come along with the REPLY, which are here already, or nearly. */
-static void take_along(struct rpc_slot *slot)
+static void slots_take_along(struct rpc_slot *slot)
 {
 	tutti_rpc_piece piece = {rpc_room_along(slot), slot->reply.bytes};
 
@@ -49,7 +49,7 @@ static void take_along(struct rpc_slot *slot)
 static void answered_well(struct rpc_slot *slot)
 {
 	if (!slot->takes_along && rpc_reply_comes_along(slot)) {
-		take_along(slot);
+		slots_take_along(slot);
 		rpc_slot_look(slot);
 		return;
 	}
@@ -206,7 +206,7 @@ static tutti_status no_slot(const struct tutti_rpc_future *call)
 		    call->rank, call->name, rpc->config.calls, rpc->rank, left, one_way);
 }
 
-static tutti_status check_peer(const struct tutti_rpc_future *call)
+static tutti_status slots_check_peer(const struct tutti_rpc_future *call)
 {
 	tutti_rpc *rpc = call->rpc;
 
@@ -240,21 +240,21 @@ static tutti_status await_free_slot(const struct tutti_rpc_future *call)
 		else
 			rpc_wait_changed(rpc, call->deadline_ns);
 		peer->slots_waiting--;
-		TRY(check_peer(call));
+		TRY(slots_check_peer(call));
 		rpc_slots_look(rpc, call->rank);
 	}
 	return TUTTI_OK;
 }
 
-static tutti_status take_slot(struct tutti_rpc_future *call)
+static tutti_status slots_take_slot(struct tutti_rpc_future *call)
 {
 	tutti_rpc *rpc = call->rpc;
 	struct rpc_peer *peer = &rpc->peers[call->rank];
 	struct rpc_slot *slot;
 
-	TRY(check_peer(call));
+	TRY(slots_check_peer(call));
 	if (!peer->slots)
-		TRY(make_slots(rpc, call->rank));
+		TRY(slots_make_slots(rpc, call->rank));
 	if (!peer->free)
 		TRY(await_free_slot(call));
 	slot = peer->free;
@@ -306,7 +306,7 @@ tutti_status rpc_start(struct tutti_rpc_future *call)
 {
 	tutti_rpc *rpc = call->rpc;
 
-	TRY(take_slot(call));
+	TRY(slots_take_slot(call));
 	struct rpc_slot *slot = call->slot;
 	if (call->bytes > rpc_room_beside(strlen(call->name)) && call->bytes <= RPC_ALONG_BYTES &&
 	    !(slot->parcel = rpc_parcel_make(call->pieces, call->num_pieces, call->bytes))) {

@@ -36,7 +36,7 @@ static int inner_pid(int pid)
 }
 
 /* A file that cannot become shorter while it is mapped; else a load may be a SIGBUS. */
-static const struct trace_page *map_page(int fd, size_t *bytes)
+static const struct trace_page *attach_map_page(int fd, size_t *bytes)
 {
 	struct stat st;
 	int seals = fcntl(fd, F_GET_SEALS);
@@ -55,7 +55,7 @@ static tutti_status read_fd(int fd, int pid, struct trace_process *process)
 {
 	char who[40];
 	size_t bytes;
-	const struct trace_page *page = map_page(fd, &bytes);
+	const struct trace_page *page = attach_map_page(fd, &bytes);
 	tutti_status status;
 
 	snprintf(who, sizeof who, "Process %d", pid);
@@ -70,7 +70,7 @@ static tutti_status read_fd(int fd, int pid, struct trace_process *process)
 	return status;
 }
 
-static enum attach_code code_of(tutti_status status)
+static enum attach_code attach_code_of(tutti_status status)
 {
 	return status == TUTTI_OK                ? ATTACH_OK
 	       : status == TUTTI_ERR_UNSUPPORTED ? ATTACH_VERSION
@@ -78,7 +78,7 @@ static enum attach_code code_of(tutti_status status)
 						 : ATTACH_FAILED;
 }
 
-static enum attach_code refused(int pid, int error, char *why, size_t why_bytes)
+static enum attach_code attach_refused(int pid, int error, char *why, size_t why_bytes)
 {
 	if (error == ENOENT || error == ESRCH) {
 		snprintf(why, why_bytes, "There is no process %d.", pid);
@@ -92,14 +92,14 @@ static enum attach_code refused(int pid, int error, char *why, size_t why_bytes)
 }
 
 /* Looks at one descriptor; NO_TUTTI: it is no trace. */
-static enum attach_code look_at(int dir, const char *name, int pid, struct trace_process *process,
-				char *why, size_t why_bytes)
+static enum attach_code attach_look_at(int dir, const char *name, int pid,
+				       struct trace_process *process, char *why, size_t why_bytes)
 {
 	char link[sizeof LINK + 1];
 	ssize_t n = readlinkat(dir, name, link, sizeof link);
 
 	if (n < 0 && errno == EACCES) /* root without capabilities may list them all the same */
-		return refused(pid, errno, why, why_bytes);
+		return attach_refused(pid, errno, why, why_bytes);
 	if (n != sizeof LINK - 1 || memcmp(link, LINK, sizeof LINK - 1) != 0)
 		return ATTACH_NO_TUTTI;
 	int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -109,7 +109,7 @@ static enum attach_code look_at(int dir, const char *name, int pid, struct trace
 	close(fd);
 	if (status != TUTTI_OK && status != TUTTI_IN_PROGRESS)
 		snprintf(why, why_bytes, "%s.", last_error());
-	return code_of(status);
+	return attach_code_of(status);
 }
 
 enum attach_code attach_read(int pid, struct trace_process *process, char *why, size_t why_bytes)
@@ -122,11 +122,11 @@ enum attach_code attach_read(int pid, struct trace_process *process, char *why, 
 	snprintf(path, sizeof path, "/proc/%d/fd", pid);
 	DIR *dir = opendir(path);
 	if (!dir)
-		return refused(pid, errno, why, why_bytes);
+		return attach_refused(pid, errno, why, why_bytes);
 	snprintf(why, why_bytes, "Process %d does not use Tutti, or has no communicator now.", pid);
 	while ((code == ATTACH_OK || code == ATTACH_NO_TUTTI) && (entry = readdir(dir))) {
 		enum attach_code one =
-			look_at(dirfd(dir), entry->d_name, pid, process, why, why_bytes);
+			attach_look_at(dirfd(dir), entry->d_name, pid, process, why, why_bytes);
 		code = one == ATTACH_NO_TUTTI ? code : one;
 	}
 	closedir(dir);

@@ -36,7 +36,8 @@ static uint32_t fingerprint;
 
 /* Sequence and fingerprint are the API's work; below it any will do that are the same on all ranks.
  * Not inline, so that the compiler does not know what is in it. */
-static __attribute__((noinline)) void fill(struct call_args *args, float *data, size_t count)
+static __attribute__((noinline)) void call_layers_fill(struct call_args *args, float *data,
+						       size_t count)
 {
 	*args = (struct call_args){
 		.collective = COLL_ALL_REDUCE,
@@ -56,7 +57,7 @@ static tutti_status call_window(struct tutti_comm *comm, float *data)
 	struct call_args args;
 	struct window_run run;
 
-	fill(&args, data, 4);
+	call_layers_fill(&args, data, 4);
 	window_begin(engine->config.window, &run, &args);
 	return window_drive(engine->config.window, &run, TIMEOUT_NS, &engine->failure.stop, NULL,
 			    NULL);
@@ -66,7 +67,7 @@ static tutti_status call_engine(struct tutti_comm *comm, float *data)
 {
 	struct call_args args;
 
-	fill(&args, data, 4);
+	call_layers_fill(&args, data, 4);
 	return engine_run_window(comm->engine, &args, 60000);
 }
 
@@ -76,7 +77,7 @@ static tutti_status call_api(struct tutti_comm *comm, float *data)
 }
 
 /* As comm_call makes it. */
-static void record(const struct tutti_comm *comm, struct call_args *args)
+static void call_layers_record(const struct tutti_comm *comm, struct call_args *args)
 {
 	struct call_record made = call_record_of(args, comm->size, fingerprint);
 
@@ -85,7 +86,7 @@ static void record(const struct tutti_comm *comm, struct call_args *args)
 }
 
 /* As the engine does it for a call that does not wait. */
-static void remember(const struct call_args *args)
+static void call_layers_remember(const struct call_args *args)
 {
 	if (!trace_is_timed(args)) {
 		trace_short(trace, args);
@@ -105,15 +106,15 @@ static tutti_status call_part(struct tutti_comm *comm, float *data, struct part 
 {
 	struct call_args args;
 
-	fill(&args, data, 2);
+	call_layers_fill(&args, data, 2);
 	if (part.records)
-		record(comm, &args);
+		call_layers_record(comm, &args);
 	if (part.remembers)
-		remember(&args);
+		call_layers_remember(&args);
 	return part.runs ? engine_run_window(comm->engine, &args, 60000) : TUTTI_OK;
 }
 
-static tutti_status time_calls(struct tutti_comm *comm, int layer, double *ns)
+static tutti_status call_layers_time_calls(struct tutti_comm *comm, int layer, double *ns)
 {
 	static tutti_status (*const calls[])(struct tutti_comm * comm, float *data) = {
 		[WINDOW] = call_window, [ENGINE] = call_engine, [API] = call_api};
@@ -136,29 +137,29 @@ static tutti_status time_calls(struct tutti_comm *comm, int layer, double *ns)
 	return TUTTI_OK;
 }
 
-static int by_value(const void *a, const void *b)
+static int call_layers_by_value(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
 
 	return (x > y) - (x < y);
 }
 
-static tutti_status measure(struct tutti_comm *comm, double median[LAYERS])
+static tutti_status call_layers_measure(struct tutti_comm *comm, double median[LAYERS])
 {
 	static double ns[LAYERS][ROUNDS];
 
 	for (int round = 0; round < ROUNDS; round++) {
 		for (int layer = 0; layer < LAYERS; layer++)
-			TRY(time_calls(comm, layer, &ns[layer][round]));
+			TRY(call_layers_time_calls(comm, layer, &ns[layer][round]));
 	}
 	for (int layer = 0; layer < LAYERS; layer++) {
-		qsort(ns[layer], ROUNDS, sizeof ns[layer][0], by_value);
+		qsort(ns[layer], ROUNDS, sizeof ns[layer][0], call_layers_by_value);
 		median[layer] = ns[layer][ROUNDS / 2];
 	}
 	return TUTTI_OK;
 }
 
-static void print(const double ns[LAYERS])
+static void call_layers_print(const double ns[LAYERS])
 {
 	printf("all_reduce of 16 B: window %.0f ns, engine + %.0f ns, API + %.0f ns\n", ns[WINDOW],
 	       ns[ENGINE] - ns[WINDOW], ns[API] - ns[ENGINE]);
@@ -170,7 +171,7 @@ static void print(const double ns[LAYERS])
 	       ns[LOOP_TRACE] - ns[LOOP], ns[LOOP_RECORD] - ns[LOOP], ns[LOOP_BOTH] - ns[LOOP]);
 }
 
-static int failed(const char *why)
+static int call_layers_failed(const char *why)
 {
 	fprintf(stderr, "call_layers: %s\n", why);
 	return 1;
@@ -183,16 +184,16 @@ int main(void)
 	tutti_comm *comm;
 
 	if (tutti_init(&comm, NULL) != TUTTI_OK)
-		return failed(tutti_comm_error(NULL));
+		return call_layers_failed(tutti_comm_error(NULL));
 	if (!comm->engine->config.window)
-		return failed("these ranks share no window");
+		return call_layers_failed("these ranks share no window");
 	recorder = recorder_new();
 	if (!recorder || trace_open(&trace, &about, algorithm_name) != TUTTI_OK)
-		return failed("there is not enough memory");
-	if (measure(comm, median) != TUTTI_OK)
-		return failed(tutti_comm_error(NULL));
+		return call_layers_failed("there is not enough memory");
+	if (call_layers_measure(comm, median) != TUTTI_OK)
+		return call_layers_failed(tutti_comm_error(NULL));
 	if (tutti_rank(comm) == 0)
-		print(median);
+		call_layers_print(median);
 	trace_close(trace);
 	recorder_free(recorder);
 	tutti_comm_destroy(comm);

@@ -16,7 +16,7 @@ struct family {
 	size_t count, room;
 };
 
-static bool read_file(int pid, const char *file, char *text, size_t bytes)
+static bool job_read_file(int pid, const char *file, char *text, size_t bytes)
 {
 	char path[64];
 
@@ -28,14 +28,14 @@ bool job_is_launcher(int pid)
 {
 	char name[32];
 
-	return read_file(pid, "comm", name, sizeof name) && strcmp(name, "tuttirun\n") == 0;
+	return job_read_file(pid, "comm", name, sizeof name) && strcmp(name, "tuttirun\n") == 0;
 }
 
 /* The field behind the name, which may have brackets in it, and the state: proc(5). */
 static int parent_of(int pid)
 {
 	char stat[1024];
-	const char *end = read_file(pid, "stat", stat, sizeof stat) ? strrchr(stat, ')') : NULL;
+	const char *end = job_read_file(pid, "stat", stat, sizeof stat) ? strrchr(stat, ')') : NULL;
 
 	return end && strlen(end) > 4 ? atoi(end + 4) : 0;
 }
@@ -61,7 +61,7 @@ static struct family read_family(void)
 }
 
 /* RANK in the environment that the process was started with. */
-static int rank_of(int pid)
+static int tools_job_rank_of(int pid)
 {
 	char path[64], *entry = NULL;
 	size_t bytes = 0;
@@ -79,7 +79,7 @@ static int rank_of(int pid)
 }
 
 /* Adds a process and those below it. */
-static void add(struct job_list *list, const struct family *f, struct job_process process)
+static void job_add(struct job_list *list, const struct family *f, struct job_process process)
 {
 	list->processes =
 		must_have(realloc(list->processes, (list->count + 1) * sizeof *list->processes));
@@ -89,11 +89,11 @@ static void add(struct job_list *list, const struct family *f, struct job_proces
 
 		child.pid = f->member[i][0];
 		if (f->member[i][1] == process.pid && child.pid != process.pid)
-			add(list, f, child);
+			job_add(list, f, child);
 	}
 }
 
-static int by_rank(const void *a, const void *b)
+static int job_by_rank(const void *a, const void *b)
 {
 	const struct job_process *x = a, *y = b;
 
@@ -115,7 +115,8 @@ static void add_leaders(struct job_list *leaders, const struct family *f, int la
 		}
 		leaders->processes = must_have(realloc(
 			leaders->processes, (leaders->count + 1) * sizeof *leaders->processes));
-		leaders->processes[leaders->count++] = (struct job_process){pid, pid, rank_of(pid)};
+		leaders->processes[leaders->count++] =
+			(struct job_process){pid, pid, tools_job_rank_of(pid)};
 	}
 }
 
@@ -126,9 +127,9 @@ struct job_list job_list(int launcher)
 
 	add_leaders(&leaders, &f, launcher);
 	if (leaders.count)
-		qsort(leaders.processes, leaders.count, sizeof *leaders.processes, by_rank);
+		qsort(leaders.processes, leaders.count, sizeof *leaders.processes, job_by_rank);
 	for (size_t i = 0; i < leaders.count; i++)
-		add(&list, &f, leaders.processes[i]);
+		job_add(&list, &f, leaders.processes[i]);
 	free(leaders.processes);
 	free(f.member);
 	return list;

@@ -21,7 +21,7 @@ int usage_error(const char *format, ...)
 	return USAGE_WRONG;
 }
 
-static void complain(int error)
+static void tools_output_complain(int error)
 {
 	fprintf(stderr, "%s: stdout cannot be written: %s.\n", program_invocation_short_name,
 		strerror(error));
@@ -37,7 +37,7 @@ bool output_open(void)
 			setvbuf(stdout, buffer, _IOFBF, sizeof buffer);
 		return true;
 	}
-	complain(errno);
+	tools_output_complain(errno);
 	return false;
 }
 
@@ -46,6 +46,6 @@ int output_end(int code)
 	errno = 0;
 	if (fflush(stdout) == 0 && !ferror(stdout))
 		return code;
-	complain(errno ? errno : EIO);
+	tools_output_complain(errno ? errno : EIO);
 	return code ? code : OUTPUT_FAILED;
 }

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct holding *at(const struct holdings *holdings, int rank, int param, int kind)
+static struct holding *holdings_at(const struct holdings *holdings, int rank, int param, int kind)
 {
 	size_t row = (size_t)rank * (size_t)holdings->params + (size_t)param;
 
@@ -35,20 +35,20 @@ tutti_status holdings_gather(struct holdings *holdings, tutti_trainer *trainer,
 	for (int p = 0; before && p < holdings->params; p++) {
 		const struct piece *own = piece_of(before, p), *shadow = shadow_piece_of(before, p);
 		if (own)
-			*at(holdings, trainer->rank, p, HELD_OWN) =
+			*holdings_at(holdings, trainer->rank, p, HELD_OWN) =
 				(struct holding){own->first, own->first + own->count};
 		if (shadow && before->shadow.is_current)
-			*at(holdings, trainer->rank, p, HELD_SHADOW) =
+			*holdings_at(holdings, trainer->rank, p, HELD_SHADOW) =
 				(struct holding){shadow->first, shadow->first + shadow->count};
 	}
 	return bytes ? trainer_all_gather(trainer, holdings->all, bytes) : TUTTI_OK;
 }
 
-static bool has(const struct holdings *holdings, int rank, int param, size_t element,
-		struct source *source)
+static bool holdings_has(const struct holdings *holdings, int rank, int param, size_t element,
+			 struct source *source)
 {
 	for (int kind = 0; kind < HELD_KINDS; kind++) {
-		const struct holding *held = at(holdings, rank, param, kind);
+		const struct holding *held = holdings_at(holdings, rank, param, kind);
 		if (held->first > element || held->last <= element)
 			continue;
 		*source = (struct source){rank, kind, (size_t)held->last};
@@ -60,10 +60,10 @@ static bool has(const struct holdings *holdings, int rank, int param, size_t ele
 bool holdings_find(const struct holdings *holdings, int param, size_t element, int preferred,
 		   struct source *source)
 {
-	if (has(holdings, preferred, param, element, source))
+	if (holdings_has(holdings, preferred, param, element, source))
 		return true;
 	for (int r = 0; r < holdings->ranks; r++)
-		if (has(holdings, r, param, element, source))
+		if (holdings_has(holdings, r, param, element, source))
 			return true;
 	return false;
 }

@@ -51,7 +51,7 @@ static tutti_status ask_all_done(tutti_trainer *trainer, double items, int *all_
 	return TUTTI_OK;
 }
 
-static tutti_status begin_step(tutti_trainer *trainer, double items)
+static tutti_status hooks_begin_step(tutti_trainer *trainer, double items)
 {
 	trainer->step.may_finish = false;
 	if (trainer->owes_update) /* the caller has updated without tutti_params_updated */
@@ -99,7 +99,7 @@ static tutti_status begin_micro_batch(tutti_trainer *trainer, tutti_pass pass, d
 	TRY(params_expect(trainer));
 	if (pass != TUTTI_PASS_EVAL) {
 		if (trainer->step.state == STEP_CLOSED)
-			TRY(begin_step(trainer, items));
+			TRY(hooks_begin_step(trainer, items));
 		trainer->step.items += items;
 		trainer->step.is_uneven =
 			trainer->step.is_uneven || items != trainer->step.batch_items;

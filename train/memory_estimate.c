@@ -10,14 +10,15 @@
 
 enum { MOST_RANKS = 1 << 24 };
 
-static size_t sum_of(const tutti_train_stats *stats)
+static size_t memory_estimate_sum_of(const tutti_train_stats *stats)
 {
 	return stats->param_bytes + stats->grad_bytes + stats->optimizer_bytes;
 }
 
 /* Of the rank with most among those that the strategy divides the model over. */
-static tutti_status estimate(const struct tutti_model *model, int ranks,
-			     const tutti_train_config *config, tutti_train_stats *stats)
+static tutti_status train_memory_estimate(const struct tutti_model *model, int ranks,
+					  const tutti_train_config *config,
+					  tutti_train_stats *stats)
 {
 	struct model_layout layout;
 
@@ -27,7 +28,7 @@ static tutti_status estimate(const struct tutti_model *model, int ranks,
 	for (int r = 0; r < layout.shard_size; r++) {
 		tutti_train_stats one = {0};
 		memory_resident(&layout, model, config, r, &one);
-		if (sum_of(&one) > sum_of(stats))
+		if (memory_estimate_sum_of(&one) > memory_estimate_sum_of(stats))
 			*stats = one;
 	}
 	tutti_status status = memory_for_slots(&layout, model, config, &stats->gathered_peak_bytes);
@@ -47,7 +48,7 @@ tutti_status tutti_memory_estimate(const tutti_model *model, int world_size,
 				    MOST_RANKS, world_size);
 	TRY(config_check(config));
 	TRY(config_check_model(config, model));
-	return estimate(model, world_size, config, stats);
+	return train_memory_estimate(model, world_size, config, stats);
 }
 
 static tutti_status estimate_part(const struct tutti_model *model, const struct axes *axes,
@@ -61,14 +62,14 @@ static tutti_status estimate_part(const struct tutti_model *model, const struct 
 	TRY(model_copy(&part, model));
 	tutti_status status = model_localize(&part, &locals, &groups, axes, rank);
 	if (status == TUTTI_OK)
-		status = estimate(&part, ranks, config, stats);
+		status = train_memory_estimate(&part, ranks, config, stats);
 	free(locals);
 	model_finish(&part);
 	return status;
 }
 
 /* The ranks of an axis that the strategy reduces over; 1 for others. */
-static int reduced(const struct axes *axes, int axis)
+static int memory_estimate_reduced(const struct axes *axes, int axis)
 {
 	return axis_is_reduced(axes->axis[axis].name) ? axes->axis[axis].size : 1;
 }
@@ -79,18 +80,19 @@ static tutti_status estimate_all(const struct tutti_model *model, const struct a
 	int ranks = axes->axis[0].size * axes->axis[0].stride, divided = 1;
 
 	for (int i = 0; i < axes->count; i++)
-		divided *= reduced(axes, i);
+		divided *= memory_estimate_reduced(axes, i);
 	*stats = (tutti_train_stats){0};
 	for (int r = 0; r < ranks; r++) {
 		tutti_train_stats one;
 		bool is_first = true;
 		for (int i = 0; i < axes->count; i++)
-			is_first &= reduced(axes, i) == 1 || axes_coord(axes, i, r) == 0;
+			is_first &= memory_estimate_reduced(axes, i) == 1 ||
+				    axes_coord(axes, i, r) == 0;
 		if (!is_first) /* has the same part as another one */
 			continue;
 		TRY(estimate_part(model, axes, r, divided, config, &one));
-		if (sum_of(&one) + one.gathered_peak_bytes >
-		    sum_of(stats) + stats->gathered_peak_bytes)
+		if (memory_estimate_sum_of(&one) + one.gathered_peak_bytes >
+		    memory_estimate_sum_of(stats) + stats->gathered_peak_bytes)
 			*stats = one;
 	}
 	return TUTTI_OK;

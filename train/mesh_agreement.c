@@ -37,8 +37,8 @@ static tutti_status add_items(const tutti_trainer *trainer, const struct step_co
 
 /* Of the first rank whose failure does not follow from another one's, as error_agree has it; but
  * the message is that of all ranks with other data, and names ranks itself. */
-static tutti_status tell(tutti_trainer *trainer, const struct step_conclusion *all,
-			 struct kept_error *failure)
+static tutti_status mesh_agreement_tell(tutti_trainer *trainer, const struct step_conclusion *all,
+					struct kept_error *failure)
 {
 	int root = -1;
 
@@ -66,6 +66,6 @@ tutti_status mesh_agree(tutti_trainer *trainer, tutti_status status, double *ite
 		others_all_gather(trainer, mesh->conclusions, sizeof *mesh->conclusions);
 	if (gathered != TUTTI_OK) /* a failure of its own says more */
 		return status == TUTTI_OK ? gathered : kept_error_return(&failure);
-	TRY(tell(trainer, mesh->conclusions, &failure));
+	TRY(mesh_agreement_tell(trainer, mesh->conclusions, &failure));
 	return add_items(trainer, mesh->conclusions, items);
 }

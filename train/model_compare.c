@@ -62,7 +62,7 @@ static void describe_unit(FILE *text, const tutti_trainer *trainer, int u)
 	fprintf(text, "\n");
 }
 
-static void describe(FILE *text, const void *of)
+static void model_compare_describe(FILE *text, const void *of)
 {
 	const tutti_trainer *trainer = of;
 
@@ -86,6 +86,6 @@ static void describe(FILE *text, const void *of)
 tutti_status compare_models(tutti_trainer *trainer)
 {
 	return texts_compare(trainer->job.comm, "models",
-			     "register the same model in the same order on every rank", describe,
-			     trainer);
+			     "register the same model in the same order on every rank",
+			     model_compare_describe, trainer);
 }

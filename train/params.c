@@ -40,14 +40,14 @@ void *tutti_param_grad(tutti_trainer *trainer, int param)
 	return grad;
 }
 
-static size_t larger(size_t a, size_t b)
+static size_t params_larger(size_t a, size_t b)
 {
 	return a > b ? a : b;
 }
 
 /* Sets elements [first, first + count) of those on this rank, in all places. */
-static void set_values(tutti_trainer *trainer, int param, size_t first, size_t count,
-		       const float *values)
+static void params_set_values(tutti_trainer *trainer, int param, size_t first, size_t count,
+			      const float *values)
 {
 	const struct piece *piece = piece_of(trainer, param);
 	tutti_dtype dtype = trainer->config.param_dtype;
@@ -59,7 +59,7 @@ static void set_values(tutti_trainer *trainer, int param, size_t first, size_t c
 			     values, count);
 	if (!piece)
 		return;
-	size_t begin = larger(first, piece->first),
+	size_t begin = params_larger(first, piece->first),
 	       end = smaller(first + count, piece->first + piece->count);
 	if (begin < end)
 		piece_write(trainer, piece, begin - piece->first, end - begin,
@@ -90,7 +90,7 @@ tutti_status tutti_param_init_normal(tutti_trainer *trainer, int param, float me
 				random_normal(trainer->config.seed, of->part.index, place + i);
 			values[i] = (float)((double)mean + (double)std * normal);
 		}
-		set_values(trainer, param, first, count, values);
+		params_set_values(trainer, param, first, count, values);
 	}
 	return TUTTI_OK;
 }
@@ -106,7 +106,7 @@ tutti_status tutti_param_init_constant(tutti_trainer *trainer, int param, float 
 		values[i] = value;
 	size_t whole = trainer->model.params[param].count;
 	for (size_t first = 0; first < whole; first += CHUNK)
-		set_values(trainer, param, first, smaller(CHUNK, whole - first), values);
+		params_set_values(trainer, param, first, smaller(CHUNK, whole - first), values);
 	return TUTTI_OK;
 }
 
@@ -147,7 +147,7 @@ static void for_own(tutti_trainer *trainer, int param, const struct asked *range
 	for (size_t i = 0, run; i < of->count; i += run) {
 		size_t place = param_place_in_whole(of, i, &run);
 		run = smaller(run, of->count - i);
-		size_t begin = larger(place, range->first), end = smaller(place + run, last);
+		size_t begin = params_larger(place, range->first), end = smaller(place + run, last);
 		if (begin < end)
 			act(trainer, param, i + (begin - place), end - begin,
 			    values + (begin - range->first));
@@ -155,10 +155,11 @@ static void for_own(tutti_trainer *trainer, int param, const struct asked *range
 }
 
 /* Of several ranks with the same elements, one. */
-static void read_own(tutti_trainer *trainer, int param, size_t i, size_t count, float *values)
+static void params_read_own(tutti_trainer *trainer, int param, size_t i, size_t count,
+			    float *values)
 {
 	const struct piece *piece = piece_of(trainer, param);
-	size_t begin = larger(i, piece->first),
+	size_t begin = params_larger(i, piece->first),
 	       end = smaller(i + count, piece->first + piece->count);
 
 	if (begin < end)
@@ -175,7 +176,7 @@ static tutti_status read_from_all(tutti_trainer *trainer, const struct asked *as
 	if (param >= 0 && trainer->model.params[param].part.is_counted && is_first &&
 	    (bucket_of(trainer, param)->span->is_split || trainer->rank == 0) &&
 	    piece_of(trainer, param))
-		for_own(trainer, param, asked, values, read_own);
+		for_own(trainer, param, asked, values, params_read_own);
 	return job_combine(trainer, values, asked->count);
 }
 
@@ -221,7 +222,7 @@ static tutti_status compare_values(tutti_trainer *trainer, struct asked asked, c
 
 static void write_own(tutti_trainer *trainer, int param, size_t i, size_t count, float *values)
 {
-	set_values(trainer, param, i, count, values);
+	params_set_values(trainer, param, i, count, values);
 }
 
 tutti_status tutti_param_write(tutti_trainer *trainer, int param, size_t first, size_t count,

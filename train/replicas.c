@@ -75,7 +75,7 @@ static void hash_params(const tutti_trainer *trainer, struct held *held)
 	}
 }
 
-static tutti_status compare(tutti_trainer *trainer, struct held *held)
+static tutti_status replicas_compare(tutti_trainer *trainer, struct held *held)
 {
 	const struct tutti_model *whole = trainer_whole(trainer);
 	int count = whole->param_count;
@@ -105,7 +105,7 @@ tutti_status tutti_check_replicas(tutti_trainer *trainer)
 	tutti_status status = held ? TUTTI_OK : fail_no_memory("%zu hashes", count);
 	status = job_agree(trainer, status);
 	if (status == TUTTI_OK)
-		status = compare(trainer, held);
+		status = replicas_compare(trainer, held);
 	free(held);
 	return status;
 }

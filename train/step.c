@@ -12,7 +12,7 @@
 #include <math.h>
 #include <string.h>
 
-static tutti_status check_step(const tutti_trainer *trainer, const char *function)
+static tutti_status step_check_step(const tutti_trainer *trainer, const char *function)
 {
 	TRY(trainer_check(trainer, function));
 	if (trainer->step.state != STEP_LAST)
@@ -24,7 +24,7 @@ static tutti_status check_step(const tutti_trainer *trainer, const char *functio
 
 /* Ends the reductions and exchanges reports. local is this rank's own failure. Gradients are sent
  * even if a hook is missing, because other ranks wait for them. */
-static tutti_status exchange(tutti_trainer *trainer, tutti_status local)
+static tutti_status step_exchange(tutti_trainer *trainer, tutti_status local)
 {
 	struct kept_error first = {0};
 
@@ -51,7 +51,7 @@ static tutti_status exchange(tutti_trainer *trainer, tutti_status local)
 
 /* Computes the norm, the factor, and whether all ranks skip the update. With local SGD a rank
  * without items has no gradient. */
-static tutti_status measure(tutti_trainer *trainer, tutti_step_info *info, float *factor)
+static tutti_status train_step_measure(tutti_trainer *trainer, tutti_step_info *info, float *factor)
 {
 	double sum, limit = trainer->config.max_grad_norm;
 
@@ -85,11 +85,11 @@ static void count_missed(tutti_trainer *trainer, const struct kept_error *own)
 
 /* Ends the step, whatever happens. On OK sums are there, and info and *factor are set: the gradient
  * is *factor times its sum. Otherwise all ranks return the same error. */
-static tutti_status finish(tutti_trainer *trainer, tutti_status local, tutti_step_info *info,
-			   float *factor)
+static tutti_status step_finish(tutti_trainer *trainer, tutti_status local, tutti_step_info *info,
+				float *factor)
 {
 	struct kept_error own = kept_error_of(local);
-	tutti_status status = exchange(trainer, local);
+	tutti_status status = step_exchange(trainer, local);
 
 	trainer->step.state = STEP_CLOSED;
 	trainer->batch.is_open = false;
@@ -107,7 +107,7 @@ static tutti_status finish(tutti_trainer *trainer, tutti_status local, tutti_ste
 		status = fail_invalid("No rank had any items in this step, so there is no mean "
 				      "gradient: ask all_done on its first micro-batch.");
 	if (status == TUTTI_OK)
-		status = measure(trainer, info, factor);
+		status = train_step_measure(trainer, info, factor);
 	if (status != TUTTI_OK)
 		return status;
 	loss_scale_end_step(&trainer->scale, &trainer->config, info->items, !info->skipped);
@@ -116,7 +116,7 @@ static tutti_status finish(tutti_trainer *trainer, tutti_status local, tutti_ste
 }
 
 /* Stores why the step was skipped. */
-static tutti_status explain_skip(const tutti_trainer *trainer)
+static tutti_status step_explain_skip(const tutti_trainer *trainer)
 {
 	if (trainer->skipped_param < 0)
 		return fail(TUTTI_OK,
@@ -182,12 +182,12 @@ tutti_status tutti_step(tutti_trainer *trainer, const tutti_optimizer *groups, i
 	float factor;
 
 	info = info ? info : &own;
-	TRY(check_step(trainer, "tutti_step"));
+	TRY(step_check_step(trainer, "tutti_step"));
 	TRY(optimizer_check(trainer, groups, num_groups));
 	struct kept_error first = {0};
 	uint64_t before = trainer->steps;
-	kept_error_note(&first, finish(trainer, optimizer_prepare(trainer, groups, num_groups),
-				       info, &factor));
+	kept_error_note(&first, step_finish(trainer, optimizer_prepare(trainer, groups, num_groups),
+					    info, &factor));
 	if (trainer->steps == before)
 		return kept_error_return(&first);
 	if (first.status == TUTTI_OK && !info->skipped) {
@@ -200,7 +200,7 @@ tutti_status tutti_step(tutti_trainer *trainer, const tutti_optimizer *groups, i
 	kept_error_note(&first, step_run_scheduled(trainer));
 	if (first.status != TUTTI_OK)
 		return kept_error_return(&first);
-	return info->skipped ? explain_skip(trainer) : TUTTI_OK;
+	return info->skipped ? step_explain_skip(trainer) : TUTTI_OK;
 }
 
 tutti_status tutti_grads_finish(tutti_trainer *trainer, tutti_step_info *info)
@@ -209,13 +209,13 @@ tutti_status tutti_grads_finish(tutti_trainer *trainer, tutti_step_info *info)
 	float factor;
 
 	info = info ? info : &own;
-	TRY(check_step(trainer, "tutti_grads_finish"));
+	TRY(step_check_step(trainer, "tutti_grads_finish"));
 	if (trainer->shadow.is_kept)
 		return fail_invalid("tutti_grads_finish: a shadow makes the updates of tutti_step "
 				    "only: set config.shadow to 0.");
 	struct kept_error first = {0};
 	uint64_t before = trainer->steps;
-	kept_error_note(&first, finish(trainer, TUTTI_OK, info, &factor));
+	kept_error_note(&first, step_finish(trainer, TUTTI_OK, info, &factor));
 	if (trainer->steps == before)
 		return kept_error_return(&first);
 	trainer->last.is_callers = true;
@@ -225,7 +225,7 @@ tutti_status tutti_grads_finish(tutti_trainer *trainer, tutti_step_info *info)
 	if (trainer->owes_update)
 		return TUTTI_OK;
 	kept_error_note(&first, step_run_scheduled(trainer));
-	return first.status == TUTTI_OK ? explain_skip(trainer) : kept_error_return(&first);
+	return first.status == TUTTI_OK ? step_explain_skip(trainer) : kept_error_return(&first);
 }
 
 tutti_status step_give_up(tutti_trainer *trainer, const struct kept_error *why)
@@ -235,5 +235,5 @@ tutti_status step_give_up(tutti_trainer *trainer, const struct kept_error *why)
 
 	assert(trainer->step.state == STEP_LAST && why->status != TUTTI_OK);
 	trainer->step.is_given_up = true;
-	return finish(trainer, kept_error_return(why), &info, &factor);
+	return step_finish(trainer, kept_error_return(why), &info, &factor);
 }

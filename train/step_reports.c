@@ -105,7 +105,7 @@ struct looked_at {
 	const char *step, *so; /* "this step" and what follows, for the message */
 };
 
-static bool has_failed(const tutti_trainer *trainer, int rank)
+static bool step_reports_has_failed(const tutti_trainer *trainer, int rank)
 {
 	const struct step_report *report = &trainer->step.reports[rank];
 
@@ -118,7 +118,7 @@ static tutti_status check_finished(const tutti_trainer *trainer, struct looked_a
 {
 	const struct step_report *report = &trainer->step.reports[at.rank];
 
-	if (has_failed(trainer, at.rank))
+	if (step_reports_has_failed(trainer, at.rank))
 		return fail((tutti_status)report->status, "Rank %d could not %s in %s, so %s: %s",
 			    job_rank_of(trainer, at.rank),
 			    report->is_given_up ? "compute its part" : "make its optimizer state",
@@ -138,7 +138,7 @@ static tutti_status check_finished(const tutti_trainer *trainer, struct looked_a
 static tutti_status check_told(tutti_trainer *trainer, struct looked_at at,
 			       const struct kept_error *own)
 {
-	if (!has_failed(trainer, at.rank))
+	if (!step_reports_has_failed(trainer, at.rank))
 		return check_finished(trainer, at, NULL);
 	struct kept_error why = *own;
 	TRY(trainer_broadcast(trainer, &why, sizeof why, TUTTI_U8, at.rank));

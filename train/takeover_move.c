@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-static float *state_of(const struct piece *piece, int which)
+static float *takeover_move_state_of(const struct piece *piece, int which)
 {
 	return which == STATE_M ? piece->m : piece->v;
 }
@@ -21,7 +21,7 @@ static bool lacks_state(const tutti_trainer *before, int param, int which)
 	const struct piece *held[] = {piece_of(before, param), shadow_piece_of(before, param)};
 
 	for (int kind = 0; kind < HELD_KINDS; kind++)
-		if (held[kind] && !state_of(held[kind], which))
+		if (held[kind] && !takeover_move_state_of(held[kind], which))
 			return true;
 	return false;
 }
@@ -37,12 +37,12 @@ static tutti_status make_state_of(struct takeover *t, struct piece *piece)
 	for (int which = STATE_M; which <= STATE_V; which++)
 		if (has_state(t, piece->param, which))
 			TRY(state_make(t->trainer, piece, which));
-		else if (state_of(piece, which))
+		else if (takeover_move_state_of(piece, which))
 			state_clear(piece, which);
 	return TUTTI_OK;
 }
 
-static tutti_status make_state(struct takeover *t)
+static tutti_status takeover_move_make_state(struct takeover *t)
 {
 	tutti_trainer *trainer = t->trainer;
 	const tutti_trainer *before = takeover_holder(t);
@@ -195,7 +195,7 @@ tutti_status takeover_move(struct takeover *t)
 		homes_wait(t->before); /* it may have finished its step just now */
 	TRY(params_begin_write(trainer));
 	TRY(move_buffers(t));
-	TRY(make_state(t));
+	TRY(takeover_move_make_state(t));
 	for (int p = 0; p < trainer->model.param_count; p++)
 		TRY(move_param(t, p));
 	for (int i = 0; i < trainer->piece_count; i++)

@@ -38,7 +38,7 @@ static tutti_status check_dtypes(const tutti_train_config *c)
 	return TUTTI_OK;
 }
 
-static tutti_status check_counts(const tutti_train_config *c)
+static tutti_status train_config_check_counts(const tutti_train_config *c)
 {
 	const struct {
 		const char *name;
@@ -63,7 +63,7 @@ static tutti_status check_counts(const tutti_train_config *c)
 	return TUTTI_OK;
 }
 
-static tutti_status check_device(const tutti_train_config *c)
+static tutti_status train_config_check_device(const tutti_train_config *c)
 {
 	if (c->on_device < 0 || c->on_device > 1)
 		return fail_invalid("tutti_train_config: on_device is %d, not 0 or 1.",
@@ -80,9 +80,9 @@ tutti_status config_check(const tutti_train_config *c)
 	if (c->strategy < TUTTI_DDP || c->strategy > TUTTI_LOCAL_SGD)
 		return fail_invalid("tutti_train_config: there is no strategy %d.",
 				    (int)c->strategy);
-	TRY(check_device(c));
+	TRY(train_config_check_device(c));
 	TRY(check_dtypes(c));
-	TRY(check_counts(c));
+	TRY(train_config_check_counts(c));
 	if (!(c->max_grad_norm >= 0) || isinf(c->max_grad_norm))
 		return fail_invalid("tutti_train_config: max_grad_norm is %g; it must be finite "
 				    "and at least 0 (no clipping).",

@@ -23,7 +23,7 @@ static void plan_units(struct unit_events *plan, int units)
 		plan->list[plan->count++] = unit_event(u, UNIT_BACKWARD);
 }
 
-static tutti_status make_tables(tutti_trainer *trainer, const tutti_model *model)
+static tutti_status trainer_make_tables(tutti_trainer *trainer, const tutti_model *model)
 {
 	size_t params = (size_t)model->param_count, units = (size_t)model->unit_count;
 
@@ -91,7 +91,7 @@ static tutti_status agree_on_memory(tutti_trainer *trainer)
 
 /* A shard group is a row of ranks. If it is to be a node, all nodes have the same number of ranks,
  * in a row. */
-static tutti_status check_nodes(tutti_trainer *trainer, int node)
+static tutti_status trainer_check_nodes(tutti_trainer *trainer, int node)
 {
 	double ends[2] = {node, -node};
 
@@ -179,14 +179,15 @@ static tutti_status split_mesh(tutti_trainer *trainer)
 }
 
 /* If one rank fails, all fail. */
-static tutti_status build(tutti_trainer *trainer, const tutti_model *model, const tutti_mesh *mesh)
+static tutti_status trainer_build(tutti_trainer *trainer, const tutti_model *model,
+				  const tutti_mesh *mesh)
 {
 	int node = tutti_local_size(trainer->comm);
 
-	TRY(job_agree(trainer, make_tables(trainer, model)));
+	TRY(job_agree(trainer, trainer_make_tables(trainer, model)));
 	TRY(compare_models(trainer));
 	TRY(job_agree(trainer, divide_model(trainer, mesh)));
-	TRY(check_nodes(trainer, node));
+	TRY(trainer_check_nodes(trainer, node));
 	TRY(job_agree(trainer, plan_memory(trainer, node)));
 	TRY(agree_on_memory(trainer));
 	TRY(agree_on_mapping(trainer));
@@ -203,8 +204,8 @@ static tutti_status build(tutti_trainer *trainer, const tutti_model *model, cons
 	return trainer->config.on_device ? job_agree(trainer, homes_failure(trainer)) : TUTTI_OK;
 }
 
-static tutti_status check_arguments(tutti_trainer **trainer, const tutti_model *model,
-				    const tutti_train_config *config)
+static tutti_status trainer_check_arguments(tutti_trainer **trainer, const tutti_model *model,
+					    const tutti_train_config *config)
 {
 	if (!trainer || !model)
 		return fail_invalid("tutti_trainer_create needs a place for the trainer and a "
@@ -214,7 +215,7 @@ static tutti_status check_arguments(tutti_trainer **trainer, const tutti_model *
 }
 
 /* The ranks that the strategy divides and reduces over: of a mesh those of "dp" and "cp". */
-static tutti_status find_ranks(tutti_trainer *trainer, tutti_mesh *mesh)
+static tutti_status trainer_find_ranks(tutti_trainer *trainer, tutti_mesh *mesh)
 {
 	const struct axes *axes = mesh ? mesh_axes(mesh) : NULL;
 	char names[2 * AXIS_NAME_BYTES] = "";
@@ -231,28 +232,29 @@ static tutti_status find_ranks(tutti_trainer *trainer, tutti_mesh *mesh)
 }
 
 /* Collective over the mesh, or comm. */
-static tutti_status create(tutti_trainer **trainer, const tutti_model *model, tutti_comm *comm,
-			   tutti_mesh *mesh, const tutti_train_config *config)
+static tutti_status trainer_create(tutti_trainer **trainer, const tutti_model *model,
+				   tutti_comm *comm, tutti_mesh *mesh,
+				   const tutti_train_config *config)
 {
 	const tutti_train_config zero = {0};
 
 	config = config ? config : &zero;
 	tutti_trainer first = {.job = {comm, tutti_rank(comm), tutti_size(comm)},
 			       .config = *config};
-	tutti_status local = check_arguments(trainer, model, config);
+	tutti_status local = trainer_check_arguments(trainer, model, config);
 	tutti_trainer *made = local == TUTTI_OK ? malloc(sizeof *made) : NULL;
 	if (local == TUTTI_OK && !made)
 		local = fail_no_memory("a trainer");
 	tutti_status status = job_agree(&first, local);
 	if (status == TUTTI_OK)
-		status = find_ranks(&first, mesh);
+		status = trainer_find_ranks(&first, mesh);
 	if (status != TUTTI_OK) {
 		struct kept_error why = kept_error_of(status);
 		free(made);
 		return kept_error_return(&why);
 	}
 	*made = first;
-	status = build(made, model, mesh);
+	status = trainer_build(made, model, mesh);
 	if (status != TUTTI_OK) {
 		struct kept_error why = kept_error_of(status);
 		tutti_trainer_destroy(made);
@@ -267,7 +269,7 @@ tutti_status tutti_trainer_create(tutti_trainer **trainer, tutti_model *model, t
 {
 	if (!comm)
 		return fail_invalid("tutti_trainer_create needs a communicator, not NULL.");
-	return create(trainer, model, comm, NULL, config);
+	return trainer_create(trainer, model, comm, NULL, config);
 }
 
 tutti_status tutti_trainer_create_on(tutti_trainer **trainer, tutti_model *model, tutti_mesh *mesh,
@@ -275,7 +277,7 @@ tutti_status tutti_trainer_create_on(tutti_trainer **trainer, tutti_model *model
 {
 	if (!mesh)
 		return fail_invalid("tutti_trainer_create_on needs a mesh, not NULL.");
-	return create(trainer, model, mesh_all(mesh), mesh, config);
+	return trainer_create(trainer, model, mesh_all(mesh), mesh, config);
 }
 
 void tutti_trainer_destroy(tutti_trainer *trainer)

@@ -141,7 +141,7 @@ static void finish_step(struct takeover *t, tutti_optimizer *groups)
 }
 
 /* Brings all ranks to the root's step that can come to it. */
-static tutti_status catch_up(struct takeover *t)
+static tutti_status trainer_continue_catch_up(struct takeover *t)
 {
 	tutti_optimizer *groups = NULL;
 	tutti_status status = share_numbers(t, &groups);
@@ -224,7 +224,7 @@ static tutti_status load_newest(struct takeover *t, const char *lost)
 		    lost, step, path_shown(dir));
 }
 
-static tutti_status take_over(struct takeover *t)
+static tutti_status trainer_continue_take_over(struct takeover *t)
 {
 	char lost[LOST_BYTES];
 	bool is_lost;
@@ -233,7 +233,7 @@ static tutti_status take_over(struct takeover *t)
 	if (t->steps < 0)
 		return TUTTI_OK;
 	TRY(share_dir(t));
-	TRY(catch_up(t));
+	TRY(trainer_continue_catch_up(t));
 	TRY(holdings_gather(&t->holdings, t->trainer, takeover_holder(t)));
 	TRY(find_lost(t, &is_lost, lost));
 	if (is_lost)
@@ -243,7 +243,7 @@ static tutti_status take_over(struct takeover *t)
 	return job_agree(t->trainer, trainer_check(t->trainer, "tutti_trainer_continue"));
 }
 
-static tutti_status prepare(struct takeover *t)
+static tutti_status trainer_continue_prepare(struct takeover *t)
 {
 	const tutti_trainer *trainer = t->trainer;
 
@@ -272,9 +272,9 @@ tutti_status tutti_trainer_continue(tutti_trainer *trainer, const tutti_trainer 
 	if (!steps || before == trainer)
 		return fail_invalid("tutti_trainer_continue needs a place for the steps, and an "
 				    "earlier trainer that is not the new one.");
-	tutti_status status = job_agree(trainer, prepare(&t));
+	tutti_status status = job_agree(trainer, trainer_continue_prepare(&t));
 	if (status == TUTTI_OK)
-		status = take_over(&t);
+		status = trainer_continue_take_over(&t);
 	free(t.earlier);
 	free(t.state);
 	holdings_free(&t.holdings);

@@ -68,7 +68,8 @@ static tutti_status plugin_load(const struct tutti_transport **transport, const 
 	return TUTTI_OK;
 }
 
-static int find(const struct tutti_transport *const *list, int count, const char *name, size_t n)
+static int registry_find(const struct tutti_transport *const *list, int count, const char *name,
+			 size_t n)
 {
 	for (int i = 0; i < count; i++)
 		if (strlen(list[i]->name) == n && strncmp(list[i]->name, name, n) == 0)
@@ -76,8 +77,8 @@ static int find(const struct tutti_transport *const *list, int count, const char
 	return -1;
 }
 
-static tutti_status unknown(const struct tutti_transport *const *list, int count, const char *name,
-			    size_t n)
+static tutti_status registry_unknown(const struct tutti_transport *const *list, int count,
+				     const char *name, size_t n)
 {
 	char names[200] = "", guess[64] = "";
 
@@ -103,9 +104,9 @@ static tutti_status take_names(bool *is_named, const struct tutti_transport *con
 			p++, n--;
 		while (n > 0 && p[n - 1] == ' ')
 			n--;
-		found = find(list, count, p, n);
+		found = registry_find(list, count, p, n);
 		if (found < 0)
-			return unknown(list, count, p, n);
+			return registry_unknown(list, count, p, n);
 		is_named[found] = true;
 		if (*end == '\0')
 			return TUTTI_OK;
@@ -125,7 +126,7 @@ tutti_status transport_list(const struct tutti_transport **list, int *count, con
 	if (env && env->transport_plugin)
 		TRY(plugin_load(&all[here++], env->transport_plugin));
 	for (int i = 0; i < BUILT_IN; i++) {
-		if (find(all, here, built_in[i]->name, strlen(built_in[i]->name)) >= 0)
+		if (registry_find(all, here, built_in[i]->name, strlen(built_in[i]->name)) >= 0)
 			return fail(
 				TUTTI_ERR_INVALID,
 				"TUTTI_TRANSPORT_PLUGIN=%s calls itself %s, as a transport of this "
@@ -146,8 +147,8 @@ tutti_status transport_list(const struct tutti_transport **list, int *count, con
 	return TUTTI_OK;
 }
 
-static bool is_listed(const struct tutti_transport *const *list, int count,
-		      const struct tutti_transport *transport)
+static bool registry_is_listed(const struct tutti_transport *const *list, int count,
+			       const struct tutti_transport *transport)
 {
 	for (int i = 0; i < count; i++)
 		if (list[i] == transport)
@@ -157,12 +158,12 @@ static bool is_listed(const struct tutti_transport *const *list, int count,
 
 const struct tutti_transport *transport_widest(const struct tutti_transport *const *list, int count)
 {
-	return is_listed(list, count, &transport_tcp) ? &transport_tcp : list[0];
+	return registry_is_listed(list, count, &transport_tcp) ? &transport_tcp : list[0];
 }
 
 bool transport_shares_memory(const struct tutti_transport *const *list, int count)
 {
-	return is_listed(list, count, &transport_shm);
+	return registry_is_listed(list, count, &transport_shm);
 }
 
 const char *transport_names(const struct tutti_transport *const *list, int count, char *text,

@@ -40,7 +40,7 @@ tutti_status check_common(const char *name, const tutti_comm *comm, size_t count
 	return check_call(name, call);
 }
 
-static tutti_status check_op(const char *name, tutti_op op, tutti_dtype dtype)
+static tutti_status api_check_op(const char *name, tutti_op op, tutti_dtype dtype)
 {
 	if (!op_is_known(op))
 		return fail(TUTTI_ERR_INVALID, "%s: there is no operation %d, or it was destroyed",
@@ -59,7 +59,7 @@ static tutti_status check_all(const struct call_args *a, const tutti_comm *comm,
 
 	TRY(check_common(name, comm, a->count, a->dtype, call));
 	if (collective_reduces(pattern))
-		TRY(check_op(name, a->op, a->dtype));
+		TRY(api_check_op(name, a->op, a->dtype));
 	if (collective_has_root(pattern) && (a->root < 0 || a->root >= comm->size))
 		return fail(TUTTI_ERR_INVALID, "%s: root %d is not in 0..%d", name, a->root,
 			    comm->size - 1);
@@ -79,13 +79,14 @@ struct bytes {
 	uintptr_t first, end;
 };
 
-static int blocks_of(const struct call_args *a, int side, int size)
+static int check_blocks_of(const struct call_args *a, int side, int size)
 {
 	return collective_has_blocks(collective_pattern(a->collective), side) ? size : 1;
 }
 
 /* Block i of a side: of a side with one block the rank's own. */
-static struct bytes block_of(const struct call_args *a, const tutti_comm *comm, int side, int i)
+static struct bytes check_block_of(const struct call_args *a, const tutti_comm *comm, int side,
+				   int i)
 {
 	size_t unit = dtype_bytes(a->dtype), count = a->count, at = a->count * (size_t)i;
 	uintptr_t base = (uintptr_t)(side == SEND_SIDE ? a->send : a->recv);
@@ -98,7 +99,7 @@ static struct bytes block_of(const struct call_args *a, const tutti_comm *comm, 
 	return (struct bytes){base + at * unit, base + (at + count) * unit};
 }
 
-static bool overlap(struct bytes a, struct bytes b)
+static bool check_overlap(struct bytes a, struct bytes b)
 {
 	return a.first < a.end && b.first < b.end && a.first < b.end && b.first < a.end;
 }
@@ -114,9 +115,9 @@ static bool is_in_place(const struct call_args *a, const tutti_comm *comm)
 	if (pattern == COLL_ALL_TO_ALL)
 		return a->send == a->recv; /* send is copied first */
 	for (int side = 0; side < 2; side++)
-		own[side] = blocks_of(a, side, comm->size) == 1 ? 0 : comm->rank;
-	return block_of(a, comm, SEND_SIDE, own[SEND_SIDE]).first ==
-	       block_of(a, comm, RECV_SIDE, own[RECV_SIDE]).first;
+		own[side] = check_blocks_of(a, side, comm->size) == 1 ? 0 : comm->rank;
+	return check_block_of(a, comm, SEND_SIDE, own[SEND_SIDE]).first ==
+	       check_block_of(a, comm, RECV_SIDE, own[RECV_SIDE]).first;
 }
 
 tutti_status check_buffers(const struct call_args *a, const tutti_comm *comm)
@@ -129,13 +130,13 @@ tutti_status check_buffers(const struct call_args *a, const tutti_comm *comm)
 	if ((!a->send && send) || (!a->recv && recv))
 		return fail(TUTTI_ERR_INVALID, "%s: %s is NULL", name,
 			    !a->send && send ? "send" : "recv");
-	if (!overlap((struct bytes){s, s + send}, (struct bytes){r, r + recv}) ||
+	if (!check_overlap((struct bytes){s, s + send}, (struct bytes){r, r + recv}) ||
 	    is_in_place(a, comm))
 		return TUTTI_OK;
-	for (int i = 0; i < blocks_of(a, SEND_SIDE, comm->size); i++)
-		for (int k = 0; k < blocks_of(a, RECV_SIDE, comm->size); k++)
-			if (overlap(block_of(a, comm, SEND_SIDE, i),
-				    block_of(a, comm, RECV_SIDE, k)))
+	for (int i = 0; i < check_blocks_of(a, SEND_SIDE, comm->size); i++)
+		for (int k = 0; k < check_blocks_of(a, RECV_SIDE, comm->size); k++)
+			if (check_overlap(check_block_of(a, comm, SEND_SIDE, i),
+					  check_block_of(a, comm, RECV_SIDE, k)))
 				return fail(TUTTI_ERR_INVALID,
 					    "%s: send (%p, %zu bytes) and recv (%p, %zu bytes) "
 					    "overlap but are not in place",
@@ -143,7 +144,7 @@ tutti_status check_buffers(const struct call_args *a, const tutti_comm *comm)
 	return TUTTI_OK;
 }
 
-static tutti_status pack(struct tutti_comm *comm, int side, const size_t *counts)
+static tutti_status check_pack(struct tutti_comm *comm, int side, const size_t *counts)
 {
 	size_t at = 0, n = (size_t)comm->size;
 	if (!comm->calls.packed[side] && !(comm->calls.packed[side] = calloc(n, sizeof(size_t))))
@@ -173,7 +174,7 @@ static tutti_status check_side(struct call_args *a, int side, tutti_comm *comm)
 		sum += counts[i];
 	}
 	if (!offsets) {
-		TRY(pack(comm, side, counts));
+		TRY(check_pack(comm, side, counts));
 		a->offsets[side] = comm->calls.packed[side];
 	}
 	if (a->collective != COLL_ALL_TO_ALLV)
@@ -227,7 +228,7 @@ static tutti_status check_received(const struct call_args *a, const tutti_comm *
 	const char *name = collective_name(a->collective);
 	int n = 0;
 
-	if (!a->recv || blocks_of(a, RECV_SIDE, comm->size) == 1 ||
+	if (!a->recv || check_blocks_of(a, RECV_SIDE, comm->size) == 1 ||
 	    are_in_order(counts, offsets, comm->size))
 		return TUTTI_OK;
 	struct recv_block *blocks = malloc((size_t)comm->size * sizeof *blocks);

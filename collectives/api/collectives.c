@@ -64,7 +64,8 @@ static void forget_roots_buffer(struct call_args *a, enum collective pattern)
 }
 
 /* The operands of a call that this thread has entered. */
-static tutti_status check_operands(struct call_args *a, enum collective pattern, tutti_comm *comm)
+static tutti_status collectives_check_operands(struct call_args *a, enum collective pattern,
+					       tutti_comm *comm)
 {
 	if (collective_has_root(pattern) && comm->rank != a->root)
 		forget_roots_buffer(a, pattern);
@@ -86,7 +87,7 @@ static tutti_status make_call(struct call_args *a, tutti_comm *comm, const tutti
 		a->purpose = purpose_of(call);
 	TRY(comm_enter(comm, collective_name(a->collective)));
 	bool is_collected = group_is_open();
-	tutti_status status = check_operands(a, pattern, comm);
+	tutti_status status = collectives_check_operands(a, pattern, comm);
 	if (status == TUTTI_OK)
 		status = is_collected ? group_add_call(comm, a, call) : comm_call(comm, a, call);
 	if (__builtin_expect(status == TUTTI_ERR_MEMORY && !is_collected, 0))

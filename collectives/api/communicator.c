@@ -62,8 +62,8 @@ tutti_status tutti_rendezvous_close(const char *url)
 }
 
 /* comm, and where its result goes. */
-static tutti_status check(const char *name, const tutti_comm *comm, const char *result_name,
-			  const void *result)
+static tutti_status communicator_check(const char *name, const tutti_comm *comm,
+				       const char *result_name, const void *result)
 {
 	last_error_clear();
 	TRY(forks_check(name));
@@ -76,7 +76,7 @@ static tutti_status check(const char *name, const tutti_comm *comm, const char *
 tutti_status tutti_comm_split(tutti_comm *comm, int color, int key, const tutti_config *config,
 			      tutti_comm **child)
 {
-	TRY(check("tutti_comm_split", comm, "child", child));
+	TRY(communicator_check("tutti_comm_split", comm, "child", child));
 	group_note_errors();
 	TRY(group_refuse("tutti_comm_split"));
 	return engine_name_error(comm->engine, comm_split(comm, color, key, config, child));
@@ -113,7 +113,7 @@ static tutti_status check_list(const tutti_comm *comm, const int *ranks, int n, 
 tutti_status tutti_comm_create_from(tutti_comm *comm, const int *ranks, int n, int tag,
 				    const tutti_config *config, tutti_comm **child)
 {
-	TRY(check("tutti_comm_create_from", comm, "child", child));
+	TRY(communicator_check("tutti_comm_create_from", comm, "child", child));
 	group_note_errors();
 	TRY(group_refuse("tutti_comm_create_from"));
 	tutti_status status = check_list(comm, ranks, n, tag);
@@ -124,7 +124,7 @@ tutti_status tutti_comm_create_from(tutti_comm *comm, const int *ranks, int n, i
 
 tutti_status tutti_comm_dup(tutti_comm *comm, tutti_comm **copy)
 {
-	TRY(check("tutti_comm_dup", comm, "copy", copy));
+	TRY(communicator_check("tutti_comm_dup", comm, "copy", copy));
 	group_note_errors();
 	TRY(group_refuse("tutti_comm_dup"));
 	return engine_name_error(comm->engine, comm_dup(comm, copy));
@@ -132,7 +132,7 @@ tutti_status tutti_comm_dup(tutti_comm *comm, tutti_comm **copy)
 
 tutti_status tutti_comm_shrink(tutti_comm *comm, tutti_comm **survivors)
 {
-	TRY(check("tutti_comm_shrink", comm, "survivors", survivors));
+	TRY(communicator_check("tutti_comm_shrink", comm, "survivors", survivors));
 	TRY(group_refuse("tutti_comm_shrink"));
 	return engine_name_error(comm->engine, comm_shrink(comm, survivors));
 }
@@ -140,14 +140,14 @@ tutti_status tutti_comm_shrink(tutti_comm *comm, tutti_comm **survivors)
 tutti_status tutti_comm_grow(tutti_comm *comm, int size, const tutti_config *config,
 			     tutti_comm **grown)
 {
-	TRY(check("tutti_comm_grow", comm, "grown", grown));
+	TRY(communicator_check("tutti_comm_grow", comm, "grown", grown));
 	TRY(group_refuse("tutti_comm_grow"));
 	return engine_name_error(comm->engine, comm_grow(comm, size, config, grown));
 }
 
 tutti_status tutti_recover(tutti_comm **comm, int size)
 {
-	TRY(check("tutti_recover", comm ? *comm : NULL, "comm", comm));
+	TRY(communicator_check("tutti_recover", comm ? *comm : NULL, "comm", comm));
 	TRY(group_refuse("tutti_recover"));
 	if (size < 1)
 		return fail(TUTTI_ERR_INVALID, "tutti_recover: size is %d: it is at least 1", size);
@@ -157,7 +157,7 @@ tutti_status tutti_recover(tutti_comm **comm, int size)
 
 tutti_status tutti_comm_agree(tutti_comm *comm, int *flag)
 {
-	TRY(check("tutti_comm_agree", comm, "flag", flag));
+	TRY(communicator_check("tutti_comm_agree", comm, "flag", flag));
 	TRY(group_refuse("tutti_comm_agree"));
 	return engine_name_error(comm->engine, comm_agree(comm, flag));
 }
@@ -166,7 +166,7 @@ tutti_status tutti_comm_abort(tutti_comm *comm)
 {
 	char text[80];
 
-	TRY(check("tutti_comm_abort", comm, NULL, comm));
+	TRY(communicator_check("tutti_comm_abort", comm, NULL, comm));
 	/* Before the failure is there: a rank that hears of it may begin to recover. */
 	atomic_fetch_add(&comm->recovery.aborts, 1);
 	snprintf(text, sizeof text, "tutti_comm_abort was called on rank %d", comm->rank);

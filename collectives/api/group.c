@@ -135,7 +135,7 @@ tutti_status group_add_message(struct tutti_comm *comm, const struct task_spec *
 
 /* More works than may else be in flight: a call that waits for room would keep those behind it,
  * which it may need, from starting. */
-static void widen(const struct call_batch *b, int by)
+static void group_widen(const struct call_batch *b, int by)
 {
 	for (size_t i = 0; i < b->count; i++) {
 		struct engine *e = b->members[i].comm->engine;
@@ -207,7 +207,7 @@ static tutti_status find_captured(struct call_batch *b, void *stream)
 }
 
 /* Of member i, or of all that are captured with it. */
-static tutti_status start(struct call_batch *b, size_t i, int timeout_ms, tutti_call *call)
+static tutti_status group_start(struct call_batch *b, size_t i, int timeout_ms, tutti_call *call)
 {
 	struct collected *m = &b->members[i];
 	struct captured c;
@@ -231,7 +231,7 @@ static void start_some(struct call_batch *b, struct tutti_work *whole, const tut
 		tutti_call call = {.work = &part, .stream = group->stream};
 		if (b->members[i].is_captured != captured)
 			continue;
-		tutti_status status = start(b, i, group->timeout_ms, &call);
+		tutti_status status = group_start(b, i, group->timeout_ms, &call);
 		if (part)
 			work_add_part(whole, part);
 		if (status == TUTTI_OK)
@@ -246,15 +246,15 @@ static void start_some(struct call_batch *b, struct tutti_work *whole, const tut
 
 /* Messages into a graph are one kernel, which waits for others': it comes behind the collectives of
  * the group, on all ranks. */
-static tutti_status start_all(struct call_batch *b, struct tutti_work *whole,
-			      const tutti_call *group)
+static tutti_status group_start_all(struct call_batch *b, struct tutti_work *whole,
+				    const tutti_call *group)
 {
 	struct kept_error first = {.status = TUTTI_OK};
 
-	widen(b, 1);
+	group_widen(b, 1);
 	start_some(b, whole, group, false, &first);
 	start_some(b, whole, group, true, &first);
-	widen(b, -1);
+	group_widen(b, -1);
 	return first.status == TUTTI_OK ? TUTTI_OK : fail(first.status, "%s", first.message);
 }
 
@@ -274,8 +274,8 @@ static const struct memory_kind *stream_kind_of(const struct call_batch *b)
 }
 
 /* Ends a group that was started as its caller wants: with a handle, in its stream, or here. */
-static tutti_status conclude(const struct call_batch *b, struct tutti_work *whole,
-			     const tutti_call *call)
+static tutti_status group_conclude(const struct call_batch *b, struct tutti_work *whole,
+				   const tutti_call *call)
 {
 	const struct memory_kind *kind = stream_kind_of(b);
 	tutti_status status = TUTTI_OK;
@@ -304,13 +304,13 @@ static tutti_status run_alone(struct call_batch *b, const tutti_call *call)
 			  .done = call->done,
 			  .done_arg = call->done_arg};
 
-	widen(b, 1);
+	group_widen(b, 1);
 	tutti_status status = start_member(&b->members[0], call->timeout_ms, &own);
-	widen(b, -1);
-	return status == TUTTI_OK ? conclude(b, work, call) : status;
+	group_widen(b, -1);
+	return status == TUTTI_OK ? group_conclude(b, work, call) : status;
 }
 
-static tutti_status run(struct call_batch *b, const tutti_call *call)
+static tutti_status group_run(struct call_batch *b, const tutti_call *call)
 {
 	struct tutti_work *whole;
 
@@ -327,14 +327,14 @@ static tutti_status run(struct call_batch *b, const tutti_call *call)
 	TRY(find_captured(b, call->stream));
 	TRY(work_new_whole(&whole, b->members[0].comm->engine, b->count, call));
 	char why[ERROR_BYTES];
-	tutti_status status = start_all(b, whole, call);
+	tutti_status status = group_start_all(b, whole, call);
 	snprintf(why, sizeof why, "%s", status == TUTTI_OK ? "" : last_error());
 	bool any = work_seal(whole);
 	if (!any) { /* nothing was started: the caller hears of it here, once */
 		work_release(whole);
 		return status;
 	}
-	tutti_status ended = conclude(b, whole, call);
+	tutti_status ended = group_conclude(b, whole, call);
 	bool is_told = call->work || call->done; /* by the work that notes it */
 	return status != TUTTI_OK && ended == TUTTI_OK && !is_told ? fail(status, "%s", why)
 								   : ended;
@@ -353,13 +353,13 @@ tutti_status tutti_group_begin(void)
 	return TUTTI_OK;
 }
 
-static tutti_status end(struct call_batch *b, const tutti_call *call)
+static tutti_status api_group_end(struct call_batch *b, const tutti_call *call)
 {
 	TRY(forks_check("tutti_group_end"));
 	if (b->error.status != TUTTI_OK)
 		return fail(b->error.status, "%s", b->error.message);
 	TRY(check_call("tutti_group_end", call));
-	return run(b, call);
+	return group_run(b, call);
 }
 
 tutti_status tutti_group_end(const tutti_call *call)
@@ -378,7 +378,7 @@ tutti_status tutti_group_end(const tutti_call *call)
 	fail_keep(NULL);
 	open_batch = NULL;
 	atomic_fetch_sub(&group_threads, 1);
-	tutti_status status = end(b, call);
+	tutti_status status = api_group_end(b, call);
 	for (size_t i = 0; i < b->count; i++) {
 		op_release(b->members[i].args.op);
 		free(b->members[i].tables);

@@ -76,7 +76,7 @@ struct alloc_report {
 };
 
 /* As in a window: all have the memory or none, and different sizes are different calls. */
-static tutti_status judge(struct tutti_comm *comm, const struct alloc_report *all)
+static tutti_status mem_alloc_judge(struct tutti_comm *comm, const struct alloc_report *all)
 {
 	int cause = outcome_cause(&all[0].outcome, sizeof *all, comm->size, NULL, 0);
 
@@ -107,8 +107,8 @@ static tutti_status new_reports(struct tutti_comm *comm, struct alloc_report **a
 }
 
 /* all: room for the reports of all ranks. */
-static tutti_status gather(struct tutti_comm *comm, struct alloc_report *mine, tutti_status status,
-			   struct alloc_report *all)
+static tutti_status mem_alloc_gather(struct tutti_comm *comm, struct alloc_report *mine,
+				     tutti_status status, struct alloc_report *all)
 {
 	struct call_args args = {.collective = COLL_MEM_REPORT,
 				 .dtype = TUTTI_U8,
@@ -118,15 +118,15 @@ static tutti_status gather(struct tutti_comm *comm, struct alloc_report *mine, t
 
 	outcome_set(&mine->outcome, status);
 	TRY(comm_call_alone(comm, &args, NULL));
-	return judge(comm, all);
+	return mem_alloc_judge(comm, all);
 }
 
-static tutti_status agree(struct tutti_comm *comm, size_t bytes, tutti_status status)
+static tutti_status mem_alloc_agree(struct tutti_comm *comm, size_t bytes, tutti_status status)
 {
 	struct alloc_report mine = {.bytes = bytes}, *all;
 
 	TRY(new_reports(comm, &all));
-	status = gather(comm, &mine, status, all);
+	status = mem_alloc_gather(comm, &mine, status, all);
 	free(all);
 	return status;
 }
@@ -153,10 +153,10 @@ static tutti_status make_on_device(void **memory, const struct cuda_region_wish 
 		regions ? device_mem_alloc(comm->device, wish, memory, &mine.region)
 			: fail(TUTTI_ERR_MEMORY, "no memory for %d regions", comm->size);
 
-	status = gather(comm, &mine, status, all);
+	status = mem_alloc_gather(comm, &mine, status, all);
 	while (status == TUTTI_OK && take_regions(all, comm->size, regions))
-		status = gather(comm, &mine, device_mem_step(comm->device, regions, &mine.region),
-				all);
+		status = mem_alloc_gather(
+			comm, &mine, device_mem_step(comm->device, regions, &mine.region), all);
 	free(regions);
 	return status;
 }
@@ -198,7 +198,7 @@ static tutti_status alloc_of_process(void **ptr, size_t bytes, struct tutti_comm
 	tutti_status status = private_alloc(&memory, bytes);
 
 	if (comm->size > 1)
-		status = agree(comm, bytes, status);
+		status = mem_alloc_agree(comm, bytes, status);
 	if (status != TUTTI_OK) {
 		private_free(memory);
 		return status;

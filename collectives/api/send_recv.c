@@ -6,7 +6,8 @@
 #include "collectives/p2p/p2p.h"
 #include "core/memory/dtype.h"
 
-static tutti_status check_peer(const char *name, const tutti_comm *comm, int peer, bool sends)
+static tutti_status send_recv_check_peer(const char *name, const tutti_comm *comm, int peer,
+					 bool sends)
 {
 	if (peer >= 0 && peer < comm->size)
 		return TUTTI_OK;
@@ -25,13 +26,13 @@ struct message_args {
 	int peer;
 };
 
-static tutti_status check(const char *name, const struct message_args *m, const tutti_comm *comm,
-			  const tutti_call *call)
+static tutti_status send_recv_check(const char *name, const struct message_args *m,
+				    const tutti_comm *comm, const tutti_call *call)
 {
 	TRY(check_common(name, comm, m->count, m->dtype, call));
 	if (!m->buf && m->count)
 		return fail(TUTTI_ERR_INVALID, "%s: buf is NULL", name);
-	TRY(check_peer(name, comm, m->peer, m->side == P2P_SEND));
+	TRY(send_recv_check_peer(name, comm, m->peer, m->side == P2P_SEND));
 	if (call && call->tag < 0)
 		return fail(TUTTI_ERR_INVALID, "%s: call.tag is %d: it must not be negative", name,
 			    call->tag);
@@ -64,11 +65,11 @@ static struct task_spec spec_of(const char *name, const struct message_args *m,
 	return spec;
 }
 
-static tutti_status pass_on(const char *name, const struct message_args *m, struct tutti_comm *comm,
-			    const tutti_call *call)
+static tutti_status send_recv_pass_on(const char *name, const struct message_args *m,
+				      struct tutti_comm *comm, const tutti_call *call)
 {
 	last_error_clear();
-	tutti_status status = check(name, m, comm, call);
+	tutti_status status = send_recv_check(name, m, comm, call);
 	if (status == TUTTI_OK) {
 		struct task_spec spec = spec_of(name, m, comm, call);
 		status = group_is_open() ? group_add_message(comm, &spec, call)
@@ -81,12 +82,12 @@ tutti_status tutti_send(const void *buf, size_t count, tutti_dtype dtype, int pe
 			tutti_comm *comm, const tutti_call *call)
 {
 	struct message_args m = {P2P_SEND, (void *)(uintptr_t)buf, count, dtype, peer};
-	return pass_on("send", &m, comm, call);
+	return send_recv_pass_on("send", &m, comm, call);
 }
 
 tutti_status tutti_recv(void *buf, size_t count, tutti_dtype dtype, int peer, tutti_comm *comm,
 			const tutti_call *call)
 {
 	struct message_args m = {P2P_RECV, buf, count, dtype, peer};
-	return pass_on("recv", &m, comm, call);
+	return send_recv_pass_on("recv", &m, comm, call);
 }

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 /* As this machine's kernel has it. */
-static bool has_ended(void *arg, int rank)
+static bool agree_has_ended(void *arg, int rank)
 {
 	const struct tutti_comm *comm = arg;
 	const struct control_peer *peer = comm->reach.peers ? &comm->reach.peers[rank] : NULL;
@@ -21,13 +21,13 @@ static bool has_ended(void *arg, int rank)
 }
 
 /* Aborted again, or the rank that was to serve the meeting of a grow is gone: nobody else will. */
-static bool is_over(void *arg)
+static bool agree_is_over(void *arg)
 {
 	const struct tutti_comm *comm = arg;
 	const struct comm_recovery *r = &comm->recovery;
 
 	return atomic_load(&r->aborts) != r->aborts_before ||
-	       (r->server > 0 && has_ended(arg, r->server - 1));
+	       (r->server > 0 && agree_has_ended(arg, r->server - 1));
 }
 
 tutti_status comm_enter_recovery(struct tutti_comm *comm, const char *name, unsigned trace_kind)
@@ -41,7 +41,7 @@ tutti_status comm_enter_recovery(struct tutti_comm *comm, const char *name, unsi
 			   trace_size(0, -1));
 	trace_began(&comm->recovery.mark);
 	comm->recovery.aborts_before = atomic_load(&comm->recovery.aborts);
-	cancel_begin(is_over, comm);
+	cancel_begin(agree_is_over, comm);
 	return TUTTI_OK;
 }
 
@@ -64,14 +64,14 @@ tutti_status comm_ask(struct tutti_comm *comm, struct consensus_question *questi
 		      uint8_t *marks, void *records)
 {
 	question->number = CONSENSUS_NUMBER(comm->recovery.calls, which);
-	question->has_ended = has_ended;
+	question->has_ended = agree_has_ended;
 	question->find_address = find_address;
 	question->arg = comm;
 	TRY(comm_wake_consensus(comm));
 	return consensus_ask(comm->recovery.consensus, question, marks, records);
 }
 
-static tutti_status agree(struct tutti_comm *comm, int *flag, uint8_t *marks, int32_t *flags)
+static tutti_status agree_run(struct tutti_comm *comm, int *flag, uint8_t *marks, int32_t *flags)
 {
 	int32_t own = *flag;
 	int decided = -1, taking_part = 0;
@@ -106,7 +106,7 @@ tutti_status comm_agree(struct tutti_comm *comm, int *flag)
 	int32_t *flags = calloc((size_t)comm->size, sizeof *flags);
 	tutti_status status;
 	if (marks && flags)
-		status = agree(comm, flag, marks, flags);
+		status = agree_run(comm, flag, marks, flags);
 	else
 		status = fail(TUTTI_ERR_MEMORY, "tutti_comm_agree: no memory for %d flags",
 			      comm->size);

@@ -25,7 +25,8 @@ struct common_result {
 	struct links median;
 };
 
-static tutti_status judge_reports(const struct tutti_comm *comm, const struct arrival_report *all)
+static tutti_status arrive_judge_reports(const struct tutti_comm *comm,
+					 const struct arrival_report *all)
 {
 	int cause = outcome_cause(&all[0].outcome, sizeof *all, comm->size, NULL, 0);
 
@@ -65,8 +66,9 @@ static tutti_status note_parents(struct tutti_comm *comm, const struct arrival_r
 	return TUTTI_OK;
 }
 
-static tutti_status agree(struct tutti_comm *comm, struct rendezvous *meeting, tutti_status status,
-			  struct common_result *common, uint64_t deadline)
+static tutti_status arrive_agree(struct tutti_comm *comm, struct rendezvous *meeting,
+				 tutti_status status, struct common_result *common,
+				 uint64_t deadline)
 {
 	struct arrival_report mine = {.has = comm_has(comm),
 				      .has_links = comm->has_links,
@@ -83,7 +85,7 @@ static tutti_status agree(struct tutti_comm *comm, struct rendezvous *meeting, t
 		met = rendezvous_all_gather(meeting, &mine, sizeof mine, all, deadline);
 	}
 	if (met == TUTTI_OK)
-		met = judge_reports(comm, all);
+		met = arrive_judge_reports(comm, all);
 	if (met == TUTTI_OK) {
 		sum_up(comm, all, links, common);
 		met = note_parents(comm, all);
@@ -100,7 +102,7 @@ static tutti_status open_window(struct tutti_comm *comm, struct rendezvous *meet
 	struct common_result all;
 
 	comm_open_window(comm, deadline, NULL, NULL);
-	TRY(agree(comm, meeting, TUTTI_OK, &all, deadline));
+	TRY(arrive_agree(comm, meeting, TUTTI_OK, &all, deadline));
 	comm->has_links = all.links;
 	comm_keep(comm, all.has);
 	return TUTTI_OK;
@@ -108,7 +110,7 @@ static tutti_status open_window(struct tutti_comm *comm, struct rendezvous *meet
 
 /* Links are measured unless the ranks share memory, where no message goes, or all of them found
  * their speeds in TUTTI_LINKS. */
-static tutti_status measure(struct tutti_comm *comm)
+static tutti_status arrive_measure(struct tutti_comm *comm)
 {
 	if (comm->window || comm->has_links || comm->size == 1)
 		return TUTTI_OK;
@@ -133,7 +135,8 @@ tutti_status arrive_describe(struct tutti_comm *comm, struct member *member)
 	return comm->settings.env.links ? links_check(comm->settings.env.links) : TUTTI_OK;
 }
 
-static tutti_status meet(struct tutti_comm *comm, struct rendezvous *meeting, uint64_t deadline)
+static tutti_status arrive_meet(struct tutti_comm *comm, struct rendezvous *meeting,
+				uint64_t deadline)
 {
 	struct member mine, *all = calloc((size_t)comm->size, sizeof *all);
 	struct common_result unused;
@@ -142,12 +145,12 @@ static tutti_status meet(struct tutti_comm *comm, struct rendezvous *meeting, ui
 	rendezvous_identity(meeting, comm->identity.key, comm->identity.id);
 	tutti_status status = arrive_describe(comm, &mine);
 	/* A rank that cannot go on says so in the first round, and why in the second. */
-	tutti_status agreed = agree(comm, meeting, status, &unused, deadline);
+	tutti_status agreed = arrive_agree(comm, meeting, status, &unused, deadline);
 	if (agreed == TUTTI_OK)
 		agreed = rendezvous_all_gather(meeting, &mine, sizeof mine, all, deadline);
 	if (agreed == TUTTI_OK) {
 		status = comm_meet(comm, all);
-		agreed = agree(comm, meeting, status, &unused, deadline);
+		agreed = arrive_agree(comm, meeting, status, &unused, deadline);
 	}
 	free(all);
 	TRY(agreed);
@@ -158,14 +161,14 @@ static tutti_status meet(struct tutti_comm *comm, struct rendezvous *meeting, ui
 	return open_window(comm, meeting, deadline);
 }
 
-static tutti_status finish(struct tutti_comm *comm, uint64_t deadline)
+static tutti_status arrive_finish(struct tutti_comm *comm, uint64_t deadline)
 {
 	TRY(comm_start(comm));
 	TRY(comm_connect(comm, deadline, NULL, NULL));
-	return measure(comm);
+	return arrive_measure(comm);
 }
 
-static void leave(struct arrival *arrival)
+static void arrive_leave(struct arrival *arrival)
 {
 	rendezvous_leave(arrival->meeting, arrival->deadline);
 	arrival->meeting = NULL;
@@ -181,17 +184,17 @@ tutti_status comm_arrive(struct tutti_comm *comm, const struct job *job, int par
 	TRY(comm_keep_origin(comm, job));
 	TRY(rendezvous_join(&arrival->meeting, job, &comm->settings.env, deadline));
 	comm->parent.rank = parent_rank;
-	tutti_status status = meet(comm, arrival->meeting, deadline);
+	tutti_status status = arrive_meet(comm, arrival->meeting, deadline);
 	if (status == TUTTI_OK) {
-		status = finish(comm, deadline);
+		status = arrive_finish(comm, deadline);
 		if (status != TUTTI_OK)
 			comm_close(comm); /* the others need not wait for this rank */
-		status = agree(comm, arrival->meeting, status, &all, deadline);
+		status = arrive_agree(comm, arrival->meeting, status, &all, deadline);
 		if (status == TUTTI_OK)
 			keep_links(comm, &all.median);
 	}
 	if (status != TUTTI_OK)
-		leave(arrival);
+		arrive_leave(arrival);
 	return status;
 }
 
@@ -205,8 +208,8 @@ tutti_status comm_conclude(struct tutti_comm *comm, struct arrival *arrival, tut
 	snprintf(message, sizeof message, "%s", decided == TUTTI_OK ? "" : last_error());
 	tutti_status status = TUTTI_OK;
 	if (comm->parent.ranks)
-		status = agree(comm, arrival->meeting, decided, &unused, arrival->deadline);
-	leave(arrival);
+		status = arrive_agree(comm, arrival->meeting, decided, &unused, arrival->deadline);
+	arrive_leave(arrival);
 	if (comm->parent.rank < 0)
 		return status;
 	/* The decision of the old ranks stands, even if one has died since. */

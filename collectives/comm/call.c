@@ -53,7 +53,7 @@ void comm_lacks_memory(struct tutti_comm *comm)
 }
 
 /* Returns status; if the communicator has failed, with its error message as this thread's. */
-static tutti_status explain(const struct tutti_comm *comm, tutti_status status)
+static tutti_status call_explain(const struct tutti_comm *comm, tutti_status status)
 {
 	if (engine_status(comm->engine) == TUTTI_OK)
 		return status;
@@ -110,7 +110,7 @@ tutti_status comm_call(struct tutti_comm *comm, struct call_args *args, const tu
 	c.record = call_record_of(args, comm->size, comm->calls.fingerprint);
 	args->fingerprint = c.record.fingerprint;
 	tutti_status status = c.route->begin(comm, &c);
-	return __builtin_expect(status != TUTTI_OK, 0) ? explain(comm, status) : status;
+	return __builtin_expect(status != TUTTI_OK, 0) ? call_explain(comm, status) : status;
 }
 
 tutti_status comm_call_alone(struct tutti_comm *comm, struct call_args *args,
@@ -203,7 +203,7 @@ tutti_status comm_call_captured(struct tutti_comm *comm, const struct task_spec 
 		status = route_submit(comm, &c, &spec);
 	}
 	comm_leave(comm);
-	return status == TUTTI_OK ? status : explain(comm, status);
+	return status == TUTTI_OK ? status : call_explain(comm, status);
 }
 
 tutti_status comm_call_message(struct tutti_comm *comm, struct task_spec *spec,
@@ -231,5 +231,5 @@ tutti_status comm_call_message(struct tutti_comm *comm, struct task_spec *spec,
 		}
 	}
 	comm_leave(comm);
-	return status == TUTTI_OK ? status : explain(comm, status);
+	return status == TUTTI_OK ? status : call_explain(comm, status);
 }

@@ -166,7 +166,7 @@ void comm_keep(struct tutti_comm *comm, uint32_t all_have)
 }
 
 /* A window's ranks have its board. The others make a ring. */
-static tutti_status open_control(struct tutti_comm *comm, struct control **control)
+static tutti_status comm_open_control(struct tutti_comm *comm, struct control **control)
 {
 	struct control_config config = {.job = {comm->parent.job, comm->parent.numbers},
 					.rank = comm->rank,
@@ -275,7 +275,7 @@ tutti_status comm_start(struct tutti_comm *comm)
 		comm->parent.job = job_new(comm->size);
 	if (!comm->parent.job)
 		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for its job", comm->rank);
-	TRY(open_control(comm, &config.control));
+	TRY(comm_open_control(comm, &config.control));
 	TRY(start_engine(comm, &config));
 	free(comm->reach.routes);
 	comm->reach.routes = NULL;

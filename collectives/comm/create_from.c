@@ -25,7 +25,7 @@ struct list_verdict {
 };
 
 /* FNV-1a of the numbers in their order. */
-static struct list_record record_of(const struct split *s)
+static struct list_record create_from_record_of(const struct split *s)
 {
 	struct list_record record = {UINT64_C(14695981039346656037), s->count};
 
@@ -36,7 +36,7 @@ static struct list_record record_of(const struct split *s)
 	return record;
 }
 
-static tutti_status compare(const struct split *s, const struct list_record *all)
+static tutti_status create_from_compare(const struct split *s, const struct list_record *all)
 {
 	const struct list_record *own = &all[s->me];
 
@@ -51,7 +51,8 @@ static tutti_status compare(const struct split *s, const struct list_record *all
 	return TUTTI_OK;
 }
 
-static tutti_status lead(struct split *s, const struct list_record *own, struct list_verdict *v)
+static tutti_status create_from_lead(struct split *s, const struct list_record *own,
+				     struct list_verdict *v)
 {
 	struct list_record *all = calloc((size_t)s->count, sizeof *all);
 	tutti_status status =
@@ -62,7 +63,7 @@ static tutti_status lead(struct split *s, const struct list_record *own, struct 
 		status = list_exchange_all(s, P2P_RECV, all, sizeof *all, sizeof *all);
 	}
 	if (status == TUTTI_OK) {
-		outcome_set(&v->outcome, compare(s, all));
+		outcome_set(&v->outcome, create_from_compare(s, all));
 		auth_random(&v->number, sizeof v->number);
 		status = list_exchange_all(s, P2P_SEND, v, sizeof *v, 0);
 	}
@@ -73,11 +74,11 @@ static tutti_status lead(struct split *s, const struct list_record *own, struct 
 /* The lists are the same, on all ranks or on none. */
 static tutti_status agree_on_list(struct split *s)
 {
-	struct list_record own = record_of(s);
+	struct list_record own = create_from_record_of(s);
 	struct list_verdict verdict = {0};
 
 	if (s->me == list_leader(s)) {
-		TRY(lead(s, &own, &verdict));
+		TRY(create_from_lead(s, &own, &verdict));
 	} else {
 		TRY(list_exchange(s, P2P_SEND, &own, sizeof own, list_leader(s)));
 		TRY(list_exchange(s, P2P_RECV, &verdict, sizeof verdict, list_leader(s)));

@@ -52,8 +52,9 @@ static tutti_status open_consensus(struct tutti_comm *comm, const struct tutti_t
 }
 
 /* With ids of their own: else a transport would take the endpoints of a rank for one. */
-static tutti_status open_control(struct tutti_comm *comm, const struct tutti_transport *transport,
-				 const struct tutti_endpoint_config *config)
+static tutti_status describe_open_control(struct tutti_comm *comm,
+					  const struct tutti_transport *transport,
+					  const struct tutti_endpoint_config *config)
 {
 	struct tutti_endpoint_config own = *config;
 
@@ -137,7 +138,7 @@ static tutti_status open_endpoints(struct tutti_comm *comm)
 		return fail(TUTTI_ERR_UNSUPPORTED, "no transport of rank %d can be used (%s): %s",
 			    comm->rank, comm->settings.filter ? comm->settings.filter : "all", why);
 	reach->may_have_window = transport_shares_memory(list, count);
-	return open_control(comm, transport_widest(list, count), &config);
+	return describe_open_control(comm, transport_widest(list, count), &config);
 }
 
 static void note_address(struct member_address *to, const struct tutti_endpoint *endpoint)
@@ -182,7 +183,7 @@ static void open_device(struct tutti_comm *comm, struct member *m)
 		comm->settings.device = device_ordinal(comm->device);
 }
 
-static tutti_status describe(struct tutti_comm *comm, struct member *m)
+static tutti_status describe_member(struct tutti_comm *comm, struct member *m)
 {
 #define VALUE(name, value) value,
 	const struct env *env = &comm->settings.env;
@@ -243,7 +244,7 @@ tutti_status comm_describe(struct tutti_comm *comm, struct member *member)
 	memset(member, 0, sizeof *member);
 	if (comm->size == 1)
 		return describe_alone(comm, member);
-	tutti_status status = describe(comm, member);
+	tutti_status status = describe_member(comm, member);
 	member->status = (int32_t)status;
 	return status;
 }

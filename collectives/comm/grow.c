@@ -57,8 +57,8 @@ static uint64_t left_ns(uint64_t until_ns)
 	return until_ns > now_ns ? until_ns - now_ns : 0;
 }
 
-static tutti_status ask_phase(struct grow *g, enum grow_phase phase, const void *record,
-			      size_t record_bytes)
+static tutti_status grow_ask_phase(struct grow *g, enum grow_phase phase, const void *record,
+				   size_t record_bytes)
 {
 	struct consensus_question question = {
 		.name = NAME,
@@ -79,13 +79,13 @@ static tutti_status ask_phase(struct grow *g, enum grow_phase phase, const void 
 }
 
 /* Sends this rank's report and reads all ranks': one error becomes the error of all. */
-static tutti_status compare(struct grow *g, enum grow_phase phase, struct grow_report *own,
-			    tutti_status status)
+static tutti_status grow_compare(struct grow *g, enum grow_phase phase, struct grow_report *own,
+				 tutti_status status)
 {
 	const struct grow_report *all = g->records;
 
 	outcome_set(&own->outcome, status);
-	TRY(ask_phase(g, phase, own, sizeof *own));
+	TRY(grow_ask_phase(g, phase, own, sizeof *own));
 	int cause =
 		outcome_cause(&all[0].outcome, sizeof *all, g->old->size, g->marks, MARK_MEMBER);
 	if (cause < 0)
@@ -94,7 +94,7 @@ static tutti_status compare(struct grow *g, enum grow_phase phase, struct grow_r
 		    all[cause].outcome.message);
 }
 
-static tutti_status check_sizes(const struct grow *g)
+static tutti_status grow_check_sizes(const struct grow *g)
 {
 	const int32_t *sizes = g->records;
 
@@ -153,7 +153,7 @@ static tutti_status check_left_behind(const struct grow *g)
 		    least, least > 1 ? "s were" : " was", least > 1 ? "these" : "this one");
 }
 
-static tutti_status find_server(struct grow *g)
+static tutti_status grow_find_server(struct grow *g)
 {
 	const struct grow_report *all = g->records;
 
@@ -177,20 +177,20 @@ static tutti_status get_ready(struct grow *g)
 	struct grow_report own = {0};
 	int32_t size = g->size;
 
-	TRY(ask_phase(g, ASK_PRESENCE, &size, sizeof size));
-	TRY(check_sizes(g));
+	TRY(grow_ask_phase(g, ASK_PRESENCE, &size, sizeof size));
+	TRY(grow_check_sizes(g));
 	choose_numbers(g);
 	int number = g->numbers[g->old->rank];
 	tutti_status status = job_find_again(&g->job, number, g->size, g->old->recovery.origin,
 					     &g->config, &g->env);
 	own.is_here = status == TUTTI_OK && job_is_here(&g->job);
 	own.left_behind = left_behind(g);
-	TRY(compare(g, ASK_READINESS, &own, status));
+	TRY(grow_compare(g, ASK_READINESS, &own, status));
 	TRY(check_left_behind(g));
-	return find_server(g);
+	return grow_find_server(g);
 }
 
-static tutti_status arrive(struct grow *g)
+static tutti_status grow_arrive(struct grow *g)
 {
 	int number = g->numbers[g->old->rank], timeout_ms = g->config.timeout_ms;
 	int margin_ms = timeout_ms < MARGIN_MS ? timeout_ms : MARGIN_MS;
@@ -208,7 +208,7 @@ static tutti_status arrive(struct grow *g)
 }
 
 /* Old ranks that have the new communicator learn of it by their next call. */
-static void drop(struct grow *g)
+static void grow_drop(struct grow *g)
 {
 	if (g->grown && g->grown->engine)
 		engine_fail(g->grown->engine, TUTTI_ERR_ABORTED,
@@ -217,7 +217,7 @@ static void drop(struct grow *g)
 	g->grown = NULL;
 }
 
-static tutti_status grow(struct grow *g)
+static tutti_status grow_run(struct grow *g)
 {
 	struct grow_report own = {0};
 
@@ -225,16 +225,16 @@ static tutti_status grow(struct grow *g)
 	rendezvous_tell_launcher(LAUNCHER_GROWS);
 	TRY(get_ready(g));
 	log_info(NAME ": %d ranks wait for %d new ones", g->count, g->size - g->count);
-	tutti_status status = compare(g, ASK_REPORTS, &own, arrive(g));
+	tutti_status status = grow_compare(g, ASK_REPORTS, &own, grow_arrive(g));
 	status = comm_conclude(g->grown, &g->arrival, status);
 	if (status != TUTTI_OK)
-		drop(g);
+		grow_drop(g);
 	else
 		rendezvous_tell_launcher(LAUNCHER_GROWS); /* of ranks that it started meanwhile */
 	return status;
 }
 
-static tutti_status run(struct grow *g, tutti_comm **grown)
+static tutti_status comm_grow_run(struct grow *g, tutti_comm **grown)
 {
 	size_t n = (size_t)g->old->size;
 	tutti_status status;
@@ -243,7 +243,7 @@ static tutti_status run(struct grow *g, tutti_comm **grown)
 	g->numbers = calloc(n, sizeof *g->numbers);
 	g->records = calloc(n, sizeof(struct grow_report));
 	if (g->marks && g->numbers && g->records)
-		status = grow(g);
+		status = grow_run(g);
 	else
 		status = fail(TUTTI_ERR_MEMORY, NAME ": no memory for %zu ranks", n);
 	if (status == TUTTI_OK)
@@ -255,7 +255,7 @@ static tutti_status run(struct grow *g, tutti_comm **grown)
 	return status;
 }
 
-static void inherit(struct grow *g, const tutti_config *config)
+static void grow_inherit(struct grow *g, const tutti_config *config)
 {
 	const tutti_config old = comm_config(g->old);
 
@@ -280,10 +280,10 @@ tutti_status comm_grow(struct tutti_comm *comm, int size, const tutti_config *co
 		return fail(TUTTI_ERR_INVALID, NAME ": size is %d: it is from 1 to %d", size,
 			    SIZE_MOST);
 	TRY(env_load(&g.env));
-	inherit(&g, config);
+	grow_inherit(&g, config);
 	TRY(comm_check_config(&g.config));
 	TRY(comm_enter_recovery(comm, NAME, TRACE_GROW));
-	tutti_status status = run(&g, grown);
+	tutti_status status = comm_grow_run(&g, grown);
 	comm_leave_recovery(comm, status);
 	if (status == TUTTI_OK)
 		last_error_clear(); /* what was tried again is no error */

@@ -14,7 +14,7 @@
 
 static const tutti_config no_config;
 
-static bool is_name(const char *name)
+static bool init_is_name(const char *name)
 {
 	size_t n = 0;
 	while (n < ENGINE_NAME_BYTES && name[n] >= ' ' && name[n] <= '~')
@@ -23,7 +23,7 @@ static bool is_name(const char *name)
 }
 
 /* number is an ordinal + 1, or 0. */
-static tutti_status check_device(int number)
+static tutti_status init_check_device(int number)
 {
 	int devices = number ? cuda_device_count() : 0;
 
@@ -43,11 +43,11 @@ tutti_status comm_check_config(const tutti_config *config)
 	if (config->timeout_ms < 0)
 		return fail(TUTTI_ERR_INVALID, "config.timeout_ms is %d: it must not be negative",
 			    config->timeout_ms);
-	TRY(check_device(config->device));
+	TRY(init_check_device(config->device));
 	if (config->deterministic < 0 || config->deterministic > 1)
 		return fail(TUTTI_ERR_INVALID, "config.deterministic is %d: it must be 0 or 1",
 			    config->deterministic);
-	if (config->name && !is_name(config->name))
+	if (config->name && !init_is_name(config->name))
 		return fail(TUTTI_ERR_INVALID,
 			    "config.name is not 1 to %d printable characters of ASCII",
 			    ENGINE_NAME_BYTES - 1);
@@ -70,7 +70,7 @@ static tutti_status load_settings(struct env *env)
 	return reduce_use(env->simd);
 }
 
-static tutti_status join(struct tutti_comm *comm, const struct job *job)
+static tutti_status init_join(struct tutti_comm *comm, const struct job *job)
 {
 	struct arrival arrival;
 	struct member alone;
@@ -105,7 +105,7 @@ tutti_status comm_init(struct tutti_comm **out, const tutti_config *config)
 	log_set_rank(job.rank);
 	tutti_status status = comm_new(&comm, config, &env, job.rank, job.size);
 	if (status == TUTTI_OK)
-		status = join(comm, &job);
+		status = init_join(comm, &job);
 	job_forget(&job);
 	if (status != TUTTI_OK) {
 		comm_free(comm);
@@ -184,8 +184,8 @@ static void keep_devices(struct tutti_comm **comms, int n)
 }
 
 /* Ranks from first on, of size. */
-static tutti_status make_all(struct tutti_comm **comms, int n, const tutti_config *config,
-			     const struct env *env, int first, int size)
+static tutti_status init_make_all(struct tutti_comm **comms, int n, const tutti_config *config,
+				  const struct env *env, int first, int size)
 {
 	for (int r = 0; r < n; r++) {
 		TRY(comm_new(&comms[r], config, env, first + r, size));
@@ -208,7 +208,7 @@ static tutti_status join_all(struct tutti_comm **comms, int n, const tutti_confi
 	auth_random(id, sizeof id);
 	auth_random(key, sizeof key);
 	if (status == TUTTI_OK)
-		status = make_all(comms, n, config, env, 0, n);
+		status = init_make_all(comms, n, config, env, 0, n);
 	for (int r = 0; status == TUTTI_OK && r < n; r++) {
 		memcpy(comms[r]->identity.id, id, sizeof id);
 		memcpy(comms[r]->identity.key, key, sizeof key);
@@ -232,7 +232,7 @@ static tutti_status join_all(struct tutti_comm **comms, int n, const tutti_confi
 static tutti_status join_others(struct tutti_comm **comms, int n, const tutti_config *config,
 				const struct env *env, const struct job *job)
 {
-	TRY(make_all(comms, n, config, env, job->rank, job->size));
+	TRY(init_make_all(comms, n, config, env, job->rank, job->size));
 	return local_ranks_join(comms, n, job);
 }
 

@@ -29,7 +29,7 @@ struct local_rank {
 	char message[ERROR_BYTES];
 };
 
-static void join(struct local_rank *rank)
+static void comm_local_ranks_join(struct local_rank *rank)
 {
 	struct arrival arrival;
 
@@ -40,7 +40,7 @@ static void join(struct local_rank *rank)
 		snprintf(rank->message, sizeof rank->message, "%s", last_error());
 }
 
-static void *thread_main(void *arg)
+static void *local_ranks_thread_main(void *arg)
 {
 	struct local_rank *rank = arg;
 
@@ -48,13 +48,13 @@ static void *thread_main(void *arg)
 	bool is_open = rank->gate->is_open;
 	pthread_mutex_unlock(&rank->gate->lock);
 	if (is_open)
-		join(rank);
+		comm_local_ranks_join(rank);
 	return NULL;
 }
 
 /* The first rank has the calling thread. The others' threads see no signal: they are the program's.
  * Returns how many ranks have a thread. */
-static int start_threads(struct local_rank *ranks, int n)
+static int local_ranks_start_threads(struct local_rank *ranks, int n)
 {
 	sigset_t all, old;
 	int started = 1, error = 0;
@@ -63,7 +63,7 @@ static int start_threads(struct local_rank *ranks, int n)
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	while (started < n && error == 0) {
 		struct local_rank *rank = &ranks[started];
-		error = pthread_create(&rank->thread, NULL, thread_main, rank);
+		error = pthread_create(&rank->thread, NULL, local_ranks_thread_main, rank);
 		started += error == 0;
 	}
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
@@ -88,13 +88,13 @@ static tutti_status join_by_threads(struct local_rank *ranks, int n)
 	for (int r = 0; r < n; r++)
 		ranks[r].gate = &gate;
 	pthread_mutex_lock(&gate.lock);
-	int started = start_threads(ranks, n);
+	int started = local_ranks_start_threads(ranks, n);
 	gate.is_open = started == n;
 	if (!gate.is_open)
 		status = fail_errno("cannot start the threads by which %d ranks join", n);
 	pthread_mutex_unlock(&gate.lock);
 	if (gate.is_open)
-		join(&ranks[0]);
+		comm_local_ranks_join(&ranks[0]);
 	for (int r = 1; r < started; r++)
 		pthread_join(ranks[r].thread, NULL);
 	pthread_mutex_destroy(&gate.lock);

@@ -148,7 +148,7 @@ static tutti_status measure_pairs(struct tutti_comm *comm, void *buffer, struct 
 	return TUTTI_OK;
 }
 
-static double measure_sum(float *buffer)
+static double comm_measure_sum(float *buffer)
 {
 	enum { FLOATS = LONG_BYTES / 2 / sizeof(float) };
 	const void *src[2] = {buffer, buffer + FLOATS};
@@ -176,7 +176,7 @@ tutti_status measure_links(struct tutti_comm *comm, struct links *links)
 		status = measure_node(comm, buffer, &links->link[LINK_LOCAL]);
 	else
 		status = measure_pairs(comm, buffer, links);
-	links->gamma = measure_sum(buffer);
+	links->gamma = comm_measure_sum(buffer);
 	links->cores = comm->place.cores;
 	free(buffer);
 	return status;

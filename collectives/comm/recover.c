@@ -8,7 +8,7 @@
 
 #define NAME "tutti_recover"
 
-static void replace(struct tutti_comm **comm, struct tutti_comm *by)
+static void recover_replace(struct tutti_comm **comm, struct tutti_comm *by)
 {
 	comm_free(*comm);
 	*comm = by;
@@ -23,13 +23,13 @@ static tutti_status agree_to_grow(struct tutti_comm *comm, int size, uint64_t de
 }
 
 /* OK also where no new rank came. PEER or ABORTED: one has died, old or new. */
-static tutti_status grow(struct tutti_comm **comm, int size)
+static tutti_status recover_grow(struct tutti_comm **comm, int size)
 {
 	struct tutti_comm *grown = NULL;
 	tutti_status status = comm_grow(*comm, size, NULL, &grown);
 
 	if (status == TUTTI_OK)
-		replace(comm, grown);
+		recover_replace(comm, grown);
 	if (status != TUTTI_ERR_TIMEOUT)
 		return status;
 	log_info(NAME ": %d of %d ranks go on: %s", (*comm)->size, size, last_error());
@@ -45,10 +45,10 @@ tutti_status comm_recover(struct tutti_comm **comm, int size)
 	do {
 		struct tutti_comm *survivors = NULL;
 		TRY(comm_shrink(*comm, &survivors));
-		replace(comm, survivors);
+		recover_replace(comm, survivors);
 		status = agree_to_grow(*comm, size, deadline, &grows);
 		if (status == TUTTI_OK && grows)
-			status = grow(comm, size);
+			status = recover_grow(comm, size);
 	} while (status == TUTTI_ERR_PEER || status == TUTTI_ERR_ABORTED);
 	if (status == TUTTI_OK)
 		last_error_clear(); /* what was tried again is no error */

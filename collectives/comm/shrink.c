@@ -50,8 +50,8 @@ static void wake_others(void *arg, uint64_t waited_ns)
 }
 
 /* IN_PROGRESS: one of the group is missing; all others have the same answer. */
-static tutti_status ask_phase(struct shrink *s, enum shrink_phase phase, const void *record,
-			      size_t record_bytes)
+static tutti_status shrink_ask_phase(struct shrink *s, enum shrink_phase phase, const void *record,
+				     size_t record_bytes)
 {
 	struct consensus_question question = {.name = NAME,
 					      .record = record,
@@ -66,7 +66,7 @@ static tutti_status ask_phase(struct shrink *s, enum shrink_phase phase, const v
 	return TUTTI_OK;
 }
 
-static void remember(struct shrink *s, tutti_status status)
+static void shrink_remember(struct shrink *s, tutti_status status)
 {
 	if (status == TUTTI_OK)
 		s->own.outcome.status = TUTTI_OK; /* the last message is for the end */
@@ -76,7 +76,7 @@ static void remember(struct shrink *s, tutti_status status)
 
 /* All have the same reports, and so come to the same result. IN_PROGRESS: a rank may have died, try
  * again. */
-static tutti_status judge_reports(const struct shrink *s, uint32_t *all_have)
+static tutti_status shrink_judge_reports(const struct shrink *s, uint32_t *all_have)
 {
 	const struct shrink_report *all = s->records;
 	int cause =
@@ -92,11 +92,12 @@ static tutti_status judge_reports(const struct shrink *s, uint32_t *all_have)
 		       : outcome_fail(&all[cause].outcome, cause, NAME ": ");
 }
 
-static tutti_status report(struct shrink *s, enum shrink_phase phase, uint32_t *all_have)
+static tutti_status comm_shrink_report(struct shrink *s, enum shrink_phase phase,
+				       uint32_t *all_have)
 {
 	s->own.has = s->child ? comm_has(s->child) : 0;
-	TRY(ask_phase(s, phase, &s->own, sizeof s->own));
-	return judge_reports(s, all_have);
+	TRY(shrink_ask_phase(s, phase, &s->own, sizeof s->own));
+	return shrink_judge_reports(s, all_have);
 }
 
 /* After this nothing of ours touches a caller's buffer on behalf of the old communicator. */
@@ -106,12 +107,12 @@ static void end_old(struct tutti_comm *old)
 	engine_settle_failure(old->engine);
 }
 
-static tutti_status find_group(struct shrink *s)
+static tutti_status shrink_find_group(struct shrink *s)
 {
 	const struct tutti_comm *old = s->old;
 	uint8_t none = 0;
 
-	TRY(ask_phase(s, ASK_PRESENCE, &none, sizeof none));
+	TRY(shrink_ask_phase(s, ASK_PRESENCE, &none, sizeof none));
 	s->size = 0;
 	for (int r = 0; r < old->size; r++) {
 		if (s->marks[r] != MARK_MEMBER)
@@ -128,7 +129,7 @@ static tutti_status find_group(struct shrink *s)
 }
 
 /* Different in each attempt. */
-static tutti_status derive_identity(const struct shrink *s)
+static tutti_status shrink_derive_identity(const struct shrink *s)
 {
 	const struct tutti_comm *old = s->old;
 	const uint64_t of[4] = {old->identity.id[0], old->identity.id[1], old->recovery.calls,
@@ -145,14 +146,14 @@ static tutti_status derive_identity(const struct shrink *s)
 	return TUTTI_OK;
 }
 
-static tutti_status make_child(struct shrink *s, struct member *mine)
+static tutti_status shrink_make_child(struct shrink *s, struct member *mine)
 {
 	const struct tutti_comm *old = s->old;
 	const tutti_config inherited = comm_config(old);
 
 	TRY(comm_new_child(&s->child, old, &inherited, s->rank, s->size));
 	memcpy(s->child->parent.ranks, s->ranks, (size_t)s->size * sizeof *s->ranks);
-	TRY(derive_identity(s));
+	TRY(shrink_derive_identity(s));
 	TRY(comm_describe(s->child, mine));
 	return consensus_descend(s->child->recovery.consensus, old->recovery.consensus, s->ranks);
 }
@@ -175,16 +176,16 @@ static tutti_status gather_members(struct shrink *s)
 {
 	struct member mine = {0};
 	const struct member *all = s->records;
-	tutti_status status = make_child(s, &mine);
+	tutti_status status = shrink_make_child(s, &mine);
 
-	remember(s, status);
+	shrink_remember(s, status);
 	mine.status = (int32_t)status;
-	TRY(ask_phase(s, ASK_MEMBERS, &mine, sizeof mine));
+	TRY(shrink_ask_phase(s, ASK_MEMBERS, &mine, sizeof mine));
 	for (int i = 0; i < s->size; i++)
 		s->members[i] = all[s->ranks[i]];
 	if (status == TUTTI_OK) {
 		count_ranks_on_host(s);
-		remember(s, comm_meet(s->child, s->members));
+		shrink_remember(s, comm_meet(s->child, s->members));
 	}
 	return TUTTI_OK;
 }
@@ -199,7 +200,7 @@ static bool anybody_died(void *arg)
 	return false;
 }
 
-static tutti_status form(struct shrink *s)
+static tutti_status shrink_form(struct shrink *s)
 {
 	uint32_t all_have;
 
@@ -207,15 +208,15 @@ static tutti_status form(struct shrink *s)
 	if (s->own.outcome.status == TUTTI_OK && s->size > 1)
 		comm_open_window(s->child, deadline_after_ms(s->child->settings.timeout_ms),
 				 anybody_died, s);
-	TRY(report(s, ASK_WINDOWS, &all_have));
+	TRY(comm_shrink_report(s, ASK_WINDOWS, &all_have));
 	if (s->child)
 		comm_keep(s->child, all_have);
 	tutti_status status = comm_start(s->child);
 	if (status == TUTTI_OK)
 		status = comm_connect(s->child, deadline_after_ms(s->child->settings.timeout_ms),
 				      NULL, NULL);
-	remember(s, status);
-	return report(s, ASK_REPORTS, &all_have);
+	shrink_remember(s, status);
+	return comm_shrink_report(s, ASK_REPORTS, &all_have);
 }
 
 /* Other ranks' parts of it fail too. */
@@ -229,7 +230,7 @@ static void drop_child(struct shrink *s)
 }
 
 /* Every attempt but the last has lost a rank, or found one slow to die. */
-static tutti_status shrink(struct shrink *s)
+static tutti_status shrink_run(struct shrink *s)
 {
 	uint32_t most = 2 * (uint32_t)s->old->size + 8;
 	tutti_status status = TUTTI_IN_PROGRESS;
@@ -238,9 +239,9 @@ static tutti_status shrink(struct shrink *s)
 	if (engine_status(s->old->engine) != TUTTI_OK)
 		end_old(s->old);
 	for (; status == TUTTI_IN_PROGRESS && s->attempt < most; s->attempt++) {
-		status = find_group(s);
+		status = shrink_find_group(s);
 		if (status == TUTTI_OK)
-			status = form(s);
+			status = shrink_form(s);
 		if (status != TUTTI_OK)
 			drop_child(s);
 	}
@@ -252,7 +253,7 @@ static tutti_status shrink(struct shrink *s)
 	return status;
 }
 
-static tutti_status run(struct tutti_comm *old, tutti_comm **survivors)
+static tutti_status comm_shrink_run(struct tutti_comm *old, tutti_comm **survivors)
 {
 	size_t n = (size_t)old->size, longest = sizeof(struct member);
 	struct shrink s = {.old = old,
@@ -264,7 +265,7 @@ static tutti_status run(struct tutti_comm *old, tutti_comm **survivors)
 
 	_Static_assert(sizeof(struct member) >= sizeof(struct shrink_report), "the longest record");
 	if (s.marks && s.ranks && s.records && s.members)
-		status = shrink(&s);
+		status = shrink_run(&s);
 	else
 		status = fail(TUTTI_ERR_MEMORY, NAME ": no memory for %d survivors", old->size);
 	if (status == TUTTI_OK)
@@ -279,7 +280,7 @@ static tutti_status run(struct tutti_comm *old, tutti_comm **survivors)
 tutti_status comm_shrink(struct tutti_comm *comm, struct tutti_comm **survivors)
 {
 	TRY(comm_enter_recovery(comm, NAME, TRACE_SHRINK));
-	tutti_status status = run(comm, survivors);
+	tutti_status status = comm_shrink_run(comm, survivors);
 	comm_leave_recovery(comm, status);
 	if (status == TUTTI_OK)
 		last_error_clear(); /* what was tried again is no error */

@@ -38,7 +38,8 @@ static int compare_asks(const void *first, const void *second)
 }
 
 /* Neighbours in one child. */
-static tutti_status check_alike(const struct split *s, const struct ask *a, const struct ask *b)
+static tutti_status split_check_alike(const struct split *s, const struct ask *a,
+				      const struct ask *b)
 {
 	static const char *const numbers[] = {"0", "1"};
 	bool is_number = strcmp(a->transports, b->transports) == 0;
@@ -71,11 +72,11 @@ static tutti_status gather_requests(struct split *s, int color, int key)
 	qsort(s->asks, n, sizeof *s->asks, compare_asks);
 	for (size_t i = 1; i < n; i++)
 		if (s->asks[i].color >= 0 && s->asks[i].color == s->asks[i - 1].color)
-			TRY(check_alike(s, &s->asks[i - 1], &s->asks[i]));
+			TRY(split_check_alike(s, &s->asks[i - 1], &s->asks[i]));
 	return TUTTI_OK;
 }
 
-static void derive_identity(const struct split *s, int color)
+static void split_derive_identity(const struct split *s, int color)
 {
 	const struct tutti_comm *parent = s->parent;
 	struct {
@@ -90,7 +91,7 @@ static void derive_identity(const struct split *s, int color)
 }
 
 /* This rank's part of its child, and what the child's other ranks must know. */
-static tutti_status make_child(struct split *s, int color, struct member *mine)
+static tutti_status split_make_child(struct split *s, int color, struct member *mine)
 {
 	const struct ask *asks = s->asks, *end = asks + s->count;
 	int size = 0, rank = 0;
@@ -104,7 +105,7 @@ static tutti_status make_child(struct split *s, int color, struct member *mine)
 	s->rank = rank;
 	s->size = size;
 	TRY(comm_new_child(&s->child, s->parent, s->config, rank, size));
-	derive_identity(s, color);
+	split_derive_identity(s, color);
 	s->members = calloc((size_t)size, sizeof *s->members);
 	if (!s->members)
 		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for a child of %d ranks", rank,
@@ -125,13 +126,13 @@ static bool parent_has_failed(void *parent)
 	return engine_is_broken(((struct tutti_comm *)parent)->engine);
 }
 
-static tutti_status meet(struct split *s, int color)
+static tutti_status split_meet(struct split *s, int color)
 {
 	struct member mine = {0}, *all = s->gathered;
 	uint32_t all_have;
 
 	if (color >= 0)
-		split_remember(s, make_child(s, color, &mine));
+		split_remember(s, split_make_child(s, color, &mine));
 	mine.status = s->own.status;
 	TRY(split_all_gather(s, &mine, sizeof mine, all));
 	for (int r = 0; r < s->count; r++)
@@ -152,7 +153,7 @@ static tutti_status meet(struct split *s, int color)
 }
 
 /* Other ranks may have got theirs, when the parent failed in the very last round: they are told. */
-static void give_up(struct split *s)
+static void split_give_up(struct split *s)
 {
 	char text[ERROR_BYTES];
 
@@ -179,19 +180,19 @@ static tutti_status start_child(struct split *s)
 	return status;
 }
 
-static tutti_status make_all(struct split *s, int color, int key)
+static tutti_status split_make_all(struct split *s, int color, int key)
 {
 	uint32_t unused;
 
 	TRY(gather_requests(s, color, key));
-	TRY(meet(s, color));
+	TRY(split_meet(s, color));
 	if (s->child)
 		split_remember(s, start_child(s));
 	return split_agree(s, &unused);
 }
 
 /* Without memory this rank cannot begin, and fails the parent, for the other ranks wait for it. */
-static tutti_status allocate(struct split *s)
+static tutti_status split_allocate(struct split *s)
 {
 	size_t n = (size_t)s->count;
 	size_t most = sizeof(struct member);
@@ -209,24 +210,24 @@ static tutti_status allocate(struct split *s)
 
 tutti_status split_run(struct split *s, int color, int key, struct tutti_comm **out)
 {
-	tutti_status status = allocate(s);
+	tutti_status status = split_allocate(s);
 
 	if (status == TUTTI_OK)
-		status = make_all(s, color, key);
+		status = split_make_all(s, color, key);
 	if (!s->list)
 		comm_leave(s->parent);
 	if (status == TUTTI_OK)
 		*out = s->child;
 	else
-		give_up(s);
+		split_give_up(s);
 	free(s->members);
 	free(s->asks);
 	free(s->gathered);
 	return status;
 }
 
-static tutti_status run(struct tutti_comm *parent, enum collective collective, int color, int key,
-			const tutti_config *config, struct tutti_comm **out)
+static tutti_status comm_split_run(struct tutti_comm *parent, enum collective collective, int color,
+				   int key, const tutti_config *config, struct tutti_comm **out)
 {
 	tutti_config inherited = comm_config(parent);
 	struct split s = {.parent = parent,
@@ -243,10 +244,10 @@ static tutti_status run(struct tutti_comm *parent, enum collective collective, i
 tutti_status comm_split(struct tutti_comm *parent, int color, int key, const tutti_config *config,
 			struct tutti_comm **child)
 {
-	return run(parent, COLL_SPLIT, color, key, config, child);
+	return comm_split_run(parent, COLL_SPLIT, color, key, config, child);
 }
 
 tutti_status comm_dup(struct tutti_comm *parent, struct tutti_comm **copy)
 {
-	return run(parent, COLL_DUP, 0, 0, NULL, copy);
+	return comm_split_run(parent, COLL_DUP, 0, 0, NULL, copy);
 }

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int left_ms(const struct split *s)
+static int split_list_left_ms(const struct split *s)
 {
 	int ms = deadline_poll_ms(s->deadline_ns, INT32_MAX);
 	return ms > 0 ? ms : 1;
@@ -29,7 +29,8 @@ int list_leader(const struct split *s)
 
 /* Other threads may issue calls of the parent, and make children of other tags: each call waits for
  * the other's submission. */
-static tutti_status submit(struct split *s, const struct task_spec *spec, struct tutti_work **work)
+static tutti_status split_list_submit(struct split *s, const struct task_spec *spec,
+				      struct tutti_work **work)
 {
 	tutti_call call = {.work = work};
 	struct task_spec own = *spec;
@@ -41,8 +42,8 @@ static tutti_status submit(struct split *s, const struct task_spec *spec, struct
 	return status;
 }
 
-static tutti_status begin(struct split *s, enum p2p_side side, void *buf, size_t bytes, int place,
-			  struct tutti_work **work)
+static tutti_status split_list_begin(struct split *s, enum p2p_side side, void *buf, size_t bytes,
+				     int place, struct tutti_work **work)
 {
 	bool sends = side == P2P_SEND;
 	struct task_spec spec = {.kind = &p2p_tasks,
@@ -56,16 +57,17 @@ static tutti_status begin(struct split *s, enum p2p_side side, void *buf, size_t
 				 .p2p = {.side = side, .peer = s->list[place], .tag = -1 - s->tag},
 				 .name = "comm_create_from",
 				 .algorithm = "p2p",
-				 .timeout_ms = left_ms(s)};
+				 .timeout_ms = split_list_left_ms(s)};
 
-	return submit(s, &spec, work);
+	return split_list_submit(s, &spec, work);
 }
 
 enum { LOOK_MS = 500 };
 
 /* The ranks at first and later places, count of them, whose works are not over. The lowest rank
  * knows who has not come; the others know that it has not answered. */
-static void say_awaited(const struct split *s, struct tutti_work **works, int first, int count)
+static void split_list_say_awaited(const struct split *s, struct tutti_work **works, int first,
+				   int count)
 {
 	char text[180];
 	struct rank_list list;
@@ -82,14 +84,14 @@ static void say_awaited(const struct split *s, struct tutti_work **works, int fi
 }
 
 /* works[which], of count works with the ranks at first and later places. */
-static tutti_status finish(struct split *s, struct tutti_work **works, int which, int first,
-			   int count)
+static tutti_status split_list_finish(struct split *s, struct tutti_work **works, int which,
+				      int first, int count)
 {
 	tutti_status status;
 
 	while ((status = work_wait(&works[which], LOOK_MS)) == TUTTI_IN_PROGRESS)
 		if (long_wait_is_due(&s->wait, clock_now_ns()))
-			say_awaited(s, works, first, count);
+			split_list_say_awaited(s, works, first, count);
 	return status;
 }
 
@@ -97,8 +99,8 @@ tutti_status list_exchange(struct split *s, enum p2p_side side, void *buf, size_
 {
 	struct tutti_work *work = NULL;
 
-	TRY(begin(s, side, buf, bytes, place, &work));
-	return finish(s, &work, 0, place, 1);
+	TRY(split_list_begin(s, side, buf, bytes, place, &work));
+	return split_list_finish(s, &work, 0, place, 1);
 }
 
 tutti_status list_exchange_all(struct split *s, enum p2p_side side, void *buf, size_t bytes,
@@ -113,11 +115,12 @@ tutti_status list_exchange_all(struct split *s, enum p2p_side side, void *buf, s
 
 	for (int i = 0; i < s->count && status == TUTTI_OK; i++)
 		if (i != s->me)
-			status = begin(s, side, (uint8_t *)buf + (size_t)i * stride, bytes, i,
-				       &works[i]);
+			status = split_list_begin(s, side, (uint8_t *)buf + (size_t)i * stride,
+						  bytes, i, &works[i]);
 	/* After an error all have ended, or are ended by it. */
 	for (int i = 0; works && i < s->count; i++) {
-		tutti_status ended = works[i] ? finish(s, works, i, 0, s->count) : TUTTI_OK;
+		tutti_status ended =
+			works[i] ? split_list_finish(s, works, i, 0, s->count) : TUTTI_OK;
 		status = status == TUTTI_OK ? ended : status;
 	}
 	free(works);

@@ -10,7 +10,7 @@ struct split_report {
 	uint32_t has; /* comm_has of its child */
 };
 
-static int left_ms(const struct split *s)
+static int split_rounds_left_ms(const struct split *s)
 {
 	uint64_t now = clock_now_ns();
 	return now + 1000000u < s->deadline_ns ? (int)((s->deadline_ns - now) / 1000000u) : 1;
@@ -32,7 +32,7 @@ tutti_status split_all_gather(struct split *s, const void *mine, size_t bytes, v
 {
 	if (s->list)
 		return list_all_gather(s, mine, bytes, all);
-	tutti_call call = {.timeout_ms = left_ms(s)};
+	tutti_call call = {.timeout_ms = split_rounds_left_ms(s)};
 	struct call_args args = {.collective = s->collective,
 				 .dtype = TUTTI_U8,
 				 .root = s->round++,

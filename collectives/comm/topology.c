@@ -11,7 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static tutti_status differ(int rank, const char *what, const char *theirs, const char *ours)
+static tutti_status topology_differ(int rank, const char *what, const char *theirs,
+				    const char *ours)
 {
 	return fail(TUTTI_ERR_INVALID, "rank %d has %s %s, rank 0 has %s: all ranks need the same",
 		    rank, what, theirs[0] ? theirs : "unset", ours[0] ? ours : "unset");
@@ -22,11 +23,11 @@ static tutti_status differ_number(int rank, const char *what, int64_t theirs, in
 	char a[24], b[24];
 	snprintf(a, sizeof a, "%lld", (long long)theirs);
 	snprintf(b, sizeof b, "%lld", (long long)ours);
-	return differ(rank, what, a, b);
+	return topology_differ(rank, what, a, b);
 }
 
 /* A member came from the network: its texts must have an end, and lengths must fit. */
-static bool is_sound(const struct member *m)
+static bool topology_is_sound(const struct member *m)
 {
 	bool texts_end = memchr(m->version, 0, sizeof m->version) &&
 			 memchr(m->host_id, 0, sizeof m->host_id) &&
@@ -45,7 +46,7 @@ static bool is_sound(const struct member *m)
 static tutti_status check_sound(const struct member *members, int size)
 {
 	for (int r = 0; r < size; r++)
-		if (!is_sound(&members[r]))
+		if (!topology_is_sound(&members[r]))
 			return fail(TUTTI_ERR_MISMATCH,
 				    "what rank %d says of itself makes no sense: do all ranks have "
 				    "the same version of Tutti, on machines of the same kind?",
@@ -53,7 +54,7 @@ static tutti_status check_sound(const struct member *members, int size)
 	return TUTTI_OK;
 }
 
-static tutti_status check_alike(const struct member *members, int size)
+static tutti_status topology_check_alike(const struct member *members, int size)
 {
 #define NAME(name, value) name,
 	static const char *const names[MEMBER_SETTINGS_COUNT] = {MEMBER_SETTINGS(NAME)};
@@ -64,11 +65,11 @@ static tutti_status check_alike(const struct member *members, int size)
 			return fail((tutti_status)m->status, "rank %d could not join: %s", r,
 				    tutti_status_string((tutti_status)m->status));
 		if (strcmp(m->version, m0->version) != 0)
-			return differ(r, "Tutti", m->version, m0->version);
+			return topology_differ(r, "Tutti", m->version, m0->version);
 		if (strcmp(m->algo, m0->algo) != 0)
-			return differ(r, "TUTTI_ALGO", m->algo, m0->algo);
+			return topology_differ(r, "TUTTI_ALGO", m->algo, m0->algo);
 		if (strcmp(m->transports, m0->transports) != 0)
-			return differ(r, "transports", m->transports, m0->transports);
+			return topology_differ(r, "transports", m->transports, m0->transports);
 		for (int i = 0; i < MEMBER_SETTINGS_COUNT; i++)
 			if (m->settings[i] != m0->settings[i])
 				return differ_number(r, names[i], m->settings[i], m0->settings[i]);
@@ -134,7 +135,7 @@ static void find_partners(struct tutti_comm *comm, const int *number, const int 
 		place->partners[LINK_NET] = first[other];
 }
 
-static tutti_status find_nodes(struct tutti_comm *comm, const struct member *members)
+static tutti_status topology_find_nodes(struct tutti_comm *comm, const struct member *members)
 {
 	struct comm_place *place = &comm->place;
 	size_t n = (size_t)comm->size;
@@ -190,7 +191,7 @@ static void find_near(struct tutti_comm *comm, const struct member *members)
 
 /* The cores that this node's ranks may use together. A child has those of its parent, as its
  * relatives use them too. */
-static tutti_status find_cores(struct tutti_comm *comm, const struct member *members)
+static tutti_status topology_find_cores(struct tutti_comm *comm, const struct member *members)
 {
 	const struct wait_cpus **sets;
 	int n = 0;
@@ -304,7 +305,7 @@ static void close_unused_endpoints(struct comm_reach *reach, int size)
 }
 
 /* The control ring goes by one transport; where that does not reach, the ring is open. */
-static void find_peer(struct tutti_comm *comm, const struct member *members, int r)
+static void topology_find_peer(struct tutti_comm *comm, const struct member *members, int r)
 {
 	const struct member *m = &members[r], *mine = &members[comm->rank];
 	struct control_peer *peer = &comm->reach.peers[r];
@@ -328,7 +329,7 @@ static tutti_status find_peers(struct tutti_comm *comm, const struct member *mem
 		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for the addresses of %d ranks",
 			    comm->rank, comm->size);
 	for (int r = 0; r < comm->size; r++)
-		find_peer(comm, members, r);
+		topology_find_peer(comm, members, r);
 	return TUTTI_OK;
 }
 
@@ -365,9 +366,9 @@ tutti_status comm_meet(struct tutti_comm *comm, const struct member *members)
 	if (comm->size == 1)
 		return find_device(comm, members);
 	TRY(check_sound(members, comm->size));
-	TRY(check_alike(members, comm->size));
-	TRY(find_nodes(comm, members));
-	TRY(find_cores(comm, members));
+	TRY(topology_check_alike(members, comm->size));
+	TRY(topology_find_nodes(comm, members));
+	TRY(topology_find_cores(comm, members));
 	if (place->ranks_on_host < place->local_size)
 		place->ranks_on_host = place->local_size;
 	find_near(comm, members);

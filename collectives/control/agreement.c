@@ -65,7 +65,7 @@ void agreement_finish(struct agreement *a)
 }
 
 /* A promise to ballot, if none was given to a later one. */
-static bool promise(struct agreement *a, int to, uint64_t ballot)
+static bool agreement_promise(struct agreement *a, int to, uint64_t ballot)
 {
 	if (ballot < a->promised) {
 		a->seats[to].due = AGREEMENT_REFUSE;
@@ -75,13 +75,13 @@ static bool promise(struct agreement *a, int to, uint64_t ballot)
 	return true;
 }
 
-static void answer(struct agreement *a, int leader, uint64_t ballot)
+static void agreement_answer(struct agreement *a, int leader, uint64_t ballot)
 {
-	if (promise(a, leader, ballot))
+	if (agreement_promise(a, leader, ballot))
 		a->seats[leader].due = a->accepted == ballot ? AGREEMENT_ACCEPT : AGREEMENT_JOIN;
 }
 
-static void elect(struct agreement *a, uint64_t now_ns)
+static void agreement_elect(struct agreement *a, uint64_t now_ns)
 {
 	int leader = 0;
 
@@ -96,7 +96,7 @@ static void elect(struct agreement *a, uint64_t now_ns)
 	if (leader == a->rank)
 		agreement_begin_ballot(a);
 	else if (a->seats[leader].called)
-		answer(a, leader, a->seats[leader].called);
+		agreement_answer(a, leader, a->seats[leader].called);
 	else
 		a->seats[leader].due = AGREEMENT_ASK;
 }
@@ -115,7 +115,7 @@ void agreement_mark_dead(struct agreement *a, int rank, uint64_t now_ns)
 	s->due = AGREEMENT_NOTHING;
 	if (a->end != AGREEMENT_OPEN)
 		return;
-	elect(a, now_ns);
+	agreement_elect(a, now_ns);
 	if (was_counted)
 		agreement_begin_ballot(a);
 }
@@ -126,7 +126,7 @@ static void take_call(struct agreement *a, int from, uint64_t ballot)
 {
 	a->seats[from].called = ballot;
 	if (from == a->leader) {
-		answer(a, from, ballot);
+		agreement_answer(a, from, ballot);
 	} else if (a->leader == a->rank && ballot > a->ballot) {
 		a->promised = ballot > a->promised ? ballot : a->promised;
 		agreement_begin_ballot(a);
@@ -136,7 +136,7 @@ static void take_call(struct agreement *a, int from, uint64_t ballot)
 static void take_proposal(struct agreement *a, int from, const struct agreement_message *m,
 			  uint64_t now_ns)
 {
-	if (!promise(a, from, m->ballot))
+	if (!agreement_promise(a, from, m->ballot))
 		return;
 	a->accepted = m->ballot;
 	a->accepted_is_fresh = m->is_fresh;
@@ -218,7 +218,7 @@ void agreement_hear(struct agreement *a, int from, const struct agreement_messag
 		return;
 	if (s->is_suspect && (from > a->rank || is_leading(m->kind))) {
 		s->is_suspect = false;
-		elect(a, now_ns);
+		agreement_elect(a, now_ns);
 	}
 	take_by_kind(a, from, m, now_ns);
 }
@@ -240,7 +240,7 @@ static void watch_leader(struct agreement *a, uint64_t now_ns)
 {
 	while (a->leader != a->rank && now_ns >= leader_until(a)) {
 		a->seats[a->leader].is_suspect = true;
-		elect(a, now_ns);
+		agreement_elect(a, now_ns);
 	}
 	if (a->leader == a->rank)
 		return;
@@ -254,7 +254,7 @@ void agreement_step(struct agreement *a, uint64_t now_ns)
 {
 	if (a->end != AGREEMENT_OPEN)
 		return;
-	elect(a, now_ns);
+	agreement_elect(a, now_ns);
 	watch_leader(a, now_ns);
 	if (a->leader == a->rank)
 		agreement_lead(a, now_ns);

@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-static void tell_all(struct agreement *a, enum agreement_kind kind)
+static void agreement_lead_tell_all(struct agreement *a, enum agreement_kind kind)
 {
 	for (int r = 0; r < a->size; r++)
 		if (r != a->rank && agreement_is_possible(&a->seats[r]))
@@ -36,7 +36,7 @@ void agreement_begin_ballot(struct agreement *a)
 	a->best_is_fresh = a->accepted_is_fresh;
 	memcpy(a->best_value, a->accepted_value, a->value_bytes);
 	memcpy(record_at(a, a->proposal, a->rank), a->own, a->record_bytes);
-	tell_all(a, AGREEMENT_CALL);
+	agreement_lead_tell_all(a, AGREEMENT_CALL);
 }
 
 static void take_join(struct agreement *a, int from, const struct agreement_message *m)
@@ -155,11 +155,11 @@ static bool has_quorum(struct agreement *a)
 	return quorum_is_reached(&a->quorum, a->here);
 }
 
-static void give_up(struct agreement *a)
+static void agreement_lead_give_up(struct agreement *a)
 {
 	mark_seats(a, a->value);
 	a->end = AGREEMENT_NO_QUORUM;
-	tell_all(a, AGREEMENT_HOPELESS);
+	agreement_lead_tell_all(a, AGREEMENT_HOPELESS);
 }
 
 /* A fresh value: the ranks that have joined, with their records. */
@@ -171,7 +171,7 @@ static void choose_anew(struct agreement *a)
 			memset(record_at(a, a->proposal, r), 0, a->record_bytes);
 }
 
-static void propose(struct agreement *a)
+static void agreement_lead_propose(struct agreement *a)
 {
 	a->is_fresh = !may_be_decided(a);
 	if (a->is_fresh)
@@ -193,14 +193,14 @@ void agreement_lead(struct agreement *a, uint64_t now_ns)
 	watch_others(a, now_ns);
 	if (a->phase == AGREEMENT_COLLECTS && !anybody_awaited(a)) {
 		if (!has_quorum(a)) {
-			give_up(a);
+			agreement_lead_give_up(a);
 			return;
 		}
-		propose(a);
+		agreement_lead_propose(a);
 	}
 	if (a->phase == AGREEMENT_PROPOSES && !anybody_awaited(a)) {
 		agreement_decide(a, a->proposal);
-		tell_all(a, AGREEMENT_DECIDE);
+		agreement_lead_tell_all(a, AGREEMENT_DECIDE);
 		return;
 	}
 	for (int r = 0; r < a->size; r++) {

@@ -27,7 +27,7 @@ void board_tell_first(struct board *b, int first)
 }
 
 /* The first failure stays. */
-static void decide(struct board *b, const struct failure *failure)
+static void control_board_decide(struct board *b, const struct failure *failure)
 {
 	if (failure->rank >= 0)
 		board_hear_first(b, failure->rank);
@@ -42,7 +42,7 @@ static void decide(struct board *b, const struct failure *failure)
 
 tutti_status board_decide(struct board *b, const struct failure *failure)
 {
-	decide(b, failure);
+	control_board_decide(b, failure);
 	return fail(b->decided.status, "%s", b->message);
 }
 
@@ -58,7 +58,7 @@ void board_tell(struct board *b, const struct failure *failure)
 {
 	struct board_place *own = &b->places[b->rank];
 
-	decide(b, failure);
+	control_board_decide(b, failure);
 	pthread_mutex_lock(&b->lock);
 	bool is_first = atomic_load_explicit(&own->status, memory_order_relaxed) == 0;
 	if (is_first) {

@@ -10,7 +10,7 @@
 
 #define AT_ONCE 16 /* processes in one look; each takes some 20 us */
 
-static uint64_t interval_ns(const struct board *b)
+static uint64_t board_wait_interval_ns(const struct board *b)
 {
 	int ms = b->stopped.silence_ms / 4;
 	bool is_sooner = b->stopped.silence_ms && ms < BOARD_WATCH_MS;
@@ -19,12 +19,12 @@ static uint64_t interval_ns(const struct board *b)
 
 /* Stopped by SIGSTOP, a debugger, a batch system: the kernel says that of every process of the
  * node. A rank that computes or sleeps in a call of its own is not stopped. */
-static bool is_stopped(const struct board *b, int rank)
+static bool board_wait_is_stopped(const struct board *b, int rank)
 {
 	return b->pid_fds[rank] >= 0 && process_is_stopped(process_of(b->pid_fds[rank]));
 }
 
-static bool awaits(const struct board_wait *wait, int rank)
+static bool board_wait_awaits(const struct board_wait *wait, int rank)
 {
 	return !wait->awaits || wait->awaits(wait->arg, rank);
 }
@@ -38,7 +38,7 @@ static void look_at_processes(struct board *b, const struct board_wait *wait)
 		int rank = b->stopped.next++ % b->size;
 		b->stopped.next %= b->size;
 		struct process_look look;
-		if (rank == b->rank || b->pid_fds[rank] < 0 || !awaits(wait, rank))
+		if (rank == b->rank || b->pid_fds[rank] < 0 || !board_wait_awaits(wait, rank))
 			continue;
 		looks++;
 		if (board_is_replaced(b, rank, &look))
@@ -63,7 +63,7 @@ static tutti_status decide_stopped(struct board *b, int rank, const char *why)
 						 .message = text});
 }
 
-static tutti_status give_up(struct board *b)
+static tutti_status board_wait_give_up(struct board *b)
 {
 	char why[100];
 
@@ -79,7 +79,7 @@ tutti_status board_check_late(struct board *b)
 	snprintf(why, sizeof why,
 		 "and the deadline of a call of rank %d has passed (TUTTI_TIMEOUT_MS)", b->rank);
 	for (int rank = 0; rank < b->size; rank++)
-		if (rank != b->rank && is_stopped(b, rank))
+		if (rank != b->rank && board_wait_is_stopped(b, rank))
 			return decide_stopped(b, rank, why);
 	return TUTTI_OK;
 }
@@ -87,19 +87,20 @@ tutti_status board_check_late(struct board *b)
 /* Whether an awaited rank has been stopped for too long. */
 static tutti_status check_stopped(struct board *b, const struct board_wait *wait, uint64_t now_ns)
 {
-	uint64_t passed = now_ns - b->stopped.looked_ns, interval = interval_ns(b);
+	uint64_t passed = now_ns - b->stopped.looked_ns, interval = board_wait_interval_ns(b);
 	int rank = b->stopped.rank - 1;
 
 	if (passed < interval)
 		return TUTTI_OK;
 	b->stopped.looked_ns = now_ns;
-	if (rank < 0 || !awaits(wait, rank) || !is_stopped(b, rank)) {
+	if (rank < 0 || !board_wait_awaits(wait, rank) || !board_wait_is_stopped(b, rank)) {
 		look_at_processes(b, wait);
 		return TUTTI_OK;
 	}
 	/* Where this process was itself stopped, or starved, little of the time counts. */
 	b->stopped.lasts_ns += passed < 2 * interval ? passed : 2 * interval;
-	return b->stopped.lasts_ns < MS_TO_NS(b->stopped.silence_ms) ? TUTTI_OK : give_up(b);
+	return b->stopped.lasts_ns < MS_TO_NS(b->stopped.silence_ms) ? TUTTI_OK
+								     : board_wait_give_up(b);
 }
 
 /* Processes in one poll. */

@@ -170,7 +170,7 @@ static tutti_status too_few(const struct inquiry *q)
 		    gone[0] ? "; died or left: " : "", gone);
 }
 
-static tutti_status conclude(struct inquiry *q, uint8_t *marks, void *records)
+static tutti_status consensus_conclude(struct inquiry *q, uint8_t *marks, void *records)
 {
 	struct consensus *c = q->consensus;
 	const struct agreement *a = &q->agreement;
@@ -216,7 +216,7 @@ tutti_status consensus_ask(struct consensus *c, const struct consensus_question 
 			inquiry_run(&q);
 		else
 			agreement_step(&q.agreement, q.begun_ns);
-		status = conclude(&q, marks, records);
+		status = consensus_conclude(&q, marks, records);
 	}
 	agreement_finish(&q.agreement);
 	/* This rank may not know the decision, so it must not take part in the next one. */

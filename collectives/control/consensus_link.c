@@ -42,7 +42,7 @@ static bool is_right(const struct consensus_head *h, int size)
 		(!needs_value(h->kind) && (h->kind != AGREEMENT_JOIN || h->accepted == 0)));
 }
 
-static bool make_room(uint8_t **bytes, size_t *room, size_t needed)
+static bool consensus_link_make_room(uint8_t **bytes, size_t *room, size_t needed)
 {
 	if (needed <= *room)
 		return true;
@@ -101,7 +101,7 @@ tutti_status consensus_link_send(struct consensus_link *l, uint64_t number, size
 					 .has_value = m->value != NULL,
 					 .record_bytes = (uint32_t)record_bytes};
 	l->out.body_bytes = (uint32_t)body_bytes(&l->out, l->size);
-	if (!make_room(&l->out_bytes, &l->out_room, l->out.body_bytes))
+	if (!consensus_link_make_room(&l->out_bytes, &l->out_room, l->out.body_bytes))
 		return fail(TUTTI_ERR_MEMORY, "no memory for a message of %u bytes to rank %d",
 			    l->out.body_bytes, l->peer);
 	at = l->out_bytes;
@@ -123,9 +123,10 @@ tutti_status consensus_link_send(struct consensus_link *l, uint64_t number, size
 	return TUTTI_OK;
 }
 
-static void take_head(struct consensus_link *l)
+static void consensus_link_take_head(struct consensus_link *l)
 {
-	if (!is_right(&l->in, l->size) || !make_room(&l->in_bytes, &l->in_room, l->in.body_bytes)) {
+	if (!is_right(&l->in, l->size) ||
+	    !consensus_link_make_room(&l->in_bytes, &l->in_room, l->in.body_bytes)) {
 		l->is_lost = true;
 		return;
 	}
@@ -143,7 +144,7 @@ void consensus_link_done(struct consensus_link *l, const struct tutti_io *io)
 	if (io->status != TUTTI_OK)
 		l->is_lost = true;
 	else if (io == &l->in_head)
-		take_head(l);
+		consensus_link_take_head(l);
 	else if (io == &l->in_body)
 		l->has_message = true;
 	else if (io == &l->out_body || l->out.body_bytes == 0)

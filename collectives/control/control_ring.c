@@ -32,7 +32,7 @@ static void look_for_leavers(struct control_ring *c, uint64_t sequence)
 	}
 }
 
-static void check(struct control *control, const struct control_wait *wait)
+static void control_ring_check(struct control *control, const struct control_wait *wait)
 {
 	struct control_ring *c = ring_of(control);
 	uint64_t sequence = wait->sequence;
@@ -61,7 +61,7 @@ static void check(struct control *control, const struct control_wait *wait)
 
 #define CONTROL_BLIND_MS 10 /* between two looks at a transport that cannot be slept on     */
 
-static void tell(struct control *control, const struct failure *failure, int pending)
+static void control_ring_tell(struct control *control, const struct failure *failure, int pending)
 {
 	struct control_ring *c = ring_of(control);
 	struct failure own = *failure;
@@ -75,7 +75,7 @@ static void tell(struct control *control, const struct failure *failure, int pen
 	control_unlock(c);
 }
 
-static void progress(struct control *control)
+static void control_ring_progress(struct control *control)
 {
 	struct control_ring *c = ring_of(control);
 
@@ -88,7 +88,7 @@ static void progress(struct control *control)
 	control_unlock(c);
 }
 
-static int arm(struct control *control, struct pollfd *fd, int *timeout_ms)
+static int control_ring_arm(struct control *control, struct pollfd *fd, int *timeout_ms)
 {
 	struct control_ring *c = ring_of(control);
 	struct tutti_endpoint *ep = c->config.endpoint;
@@ -113,7 +113,7 @@ static int arm(struct control *control, struct pollfd *fd, int *timeout_ms)
 }
 
 /* Whether both neighbours are there, or never will be. */
-static bool is_settled(struct control_ring *c, tutti_status *status)
+static bool control_ring_is_settled(struct control_ring *c, tutti_status *status)
 {
 	bool all_up = true;
 
@@ -130,7 +130,7 @@ static bool is_settled(struct control_ring *c, tutti_status *status)
 	return all_up || *status != TUTTI_OK;
 }
 
-static void say_awaited(struct control_ring *c)
+static void control_ring_say_awaited(struct control_ring *c)
 {
 	char text[600] = "";
 	size_t used = 0;
@@ -158,8 +158,8 @@ static tutti_status wait_up(struct control *control, uint64_t deadline_ns,
 	for (;;) {
 		struct pollfd fd;
 		int ms = 5, n;
-		progress(control);
-		if (is_settled(c, &status))
+		control_ring_progress(control);
+		if (control_ring_is_settled(c, &status))
 			return status;
 		if (is_over && is_over(arg))
 			return fail(
@@ -172,14 +172,14 @@ static tutti_status wait_up(struct control *control, uint64_t deadline_ns,
 				    "their processes stopped?",
 				    c->config.rank);
 		if (long_wait_is_due(&c->wait, clock_now_ns()))
-			say_awaited(c);
-		if ((n = arm(control, &fd, &ms)) >= 0)
+			control_ring_say_awaited(c);
+		if ((n = control_ring_arm(control, &fd, &ms)) >= 0)
 			poll(&fd, (nfds_t)n, ms);
 	}
 }
 
 /* Whether all that was said is on its way. */
-static bool is_silent(struct control_ring *c)
+static bool control_ring_is_silent(struct control_ring *c)
 {
 	bool silent = true;
 	control_pass(c);
@@ -188,7 +188,7 @@ static bool is_silent(struct control_ring *c)
 	return silent;
 }
 
-static void leave(struct control *control)
+static void control_ring_leave(struct control *control)
 {
 	struct control_ring *c = ring_of(control);
 	struct control_message m = {.kind = CONTROL_LEAVING,
@@ -211,19 +211,19 @@ static void send_the_rest(struct control_ring *c)
 {
 	uint64_t deadline = deadline_after_ms(GOODBYE_MS);
 
-	while (!is_silent(c) && clock_now_ns() < deadline) {
+	while (!control_ring_is_silent(c) && clock_now_ns() < deadline) {
 		struct pollfd none;
 		poll(&none, 0, 1);
 	}
 }
 
-static void destroy(struct control *control)
+static void control_ring_destroy(struct control *control)
 {
 	struct control_ring *c = ring_of(control);
 
 	c->base.on_failure = NULL;
 	c->base.wake = NULL;
-	leave(control);
+	control_ring_leave(control);
 	send_the_rest(c);
 	for (int i = 0; i < c->link_count; i++)
 		if (c->links[i].conn)
@@ -235,7 +235,7 @@ static void destroy(struct control *control)
 }
 
 /* The thread may hold the lock of another engine: what comes in meanwhile is the helper's. */
-static void tell_first(void *control, int first)
+static void control_ring_tell_first(void *control, int first)
 {
 	struct control_ring *c = ring_of(control);
 	struct control_message m = {.kind = CONTROL_FIRST, .origin = c->config.rank};
@@ -249,17 +249,17 @@ static void tell_first(void *control, int first)
 		c->base.wake();
 }
 
-static const struct control_kind ring = {.check = check,
+static const struct control_kind ring = {.check = control_ring_check,
 					 .ask = control_ring_ask,
 					 .missing = control_ring_missing,
 					 .all_agree = control_ring_all_agree,
-					 .fail = tell,
+					 .fail = control_ring_tell,
 					 .wait = wait_up,
-					 .leave = leave,
-					 .destroy = destroy,
-					 .progress = progress,
-					 .arm = arm,
-					 .tell_first = tell_first};
+					 .leave = control_ring_leave,
+					 .destroy = control_ring_destroy,
+					 .progress = control_ring_progress,
+					 .arm = control_ring_arm,
+					 .tell_first = control_ring_tell_first};
 
 static tutti_status connect_link(struct control_ring *c, int i)
 {
@@ -296,7 +296,7 @@ tutti_status control_create(struct control **out, const struct control_config *c
 		status = connect_link(c, i);
 	if (status != TUTTI_OK) {
 		c->has_failed = c->is_leaving = true; /* there is no rank to say goodbye to */
-		destroy(&c->base);
+		control_ring_destroy(&c->base);
 		return status;
 	}
 	*out = &c->base;

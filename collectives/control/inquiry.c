@@ -148,7 +148,7 @@ static bool open_link(const struct inquiry *q, struct consensus_link *l)
 	return consensus_link_open(l);
 }
 
-static void speak(struct inquiry *q, uint64_t now_ns)
+static void inquiry_speak(struct inquiry *q, uint64_t now_ns)
 {
 	struct consensus *c = q->consensus;
 	struct agreement_message m;
@@ -165,7 +165,7 @@ static void speak(struct inquiry *q, uint64_t now_ns)
 
 /* Every member must hear how the agreement ended, also if its connection breaks: so a rank that
  * knows waits until the others say that they know, too. Asking the next question says it too. */
-static bool is_silent(const struct inquiry *q)
+static bool inquiry_is_silent(const struct inquiry *q)
 {
 	const struct agreement *a = &q->agreement;
 
@@ -183,7 +183,7 @@ static bool is_silent(const struct inquiry *q)
 	return true;
 }
 
-static bool pass(struct inquiry *q)
+static bool inquiry_pass(struct inquiry *q)
 {
 	struct consensus *c = q->consensus;
 	struct tutti_endpoint *ep = c->config.endpoint;
@@ -218,7 +218,7 @@ static void sleep_on(struct consensus *c)
 	poll(&fd, 1, SLEEP_MS);
 }
 
-static bool is_over(struct inquiry *q, uint64_t now_ns)
+static bool inquiry_is_over(struct inquiry *q, uint64_t now_ns)
 {
 	if (q->status == TUTTI_OK && cancel_requested())
 		q->status = fail(TUTTI_ERR_ABORTED,
@@ -237,10 +237,10 @@ static bool is_over(struct inquiry *q, uint64_t now_ns)
 	}
 	if (!q->goodbye_ns)
 		q->goodbye_ns = now_ns + MS_TO_NS(GOODBYE_MS);
-	return is_silent(q) || now_ns >= q->goodbye_ns;
+	return inquiry_is_silent(q) || now_ns >= q->goodbye_ns;
 }
 
-static void say_awaited(struct inquiry *q, uint64_t now_ns)
+static void inquiry_say_awaited(struct inquiry *q, uint64_t now_ns)
 {
 	char text[180];
 	struct rank_list list;
@@ -265,11 +265,11 @@ void inquiry_run(struct inquiry *q)
 		look_for_the_dead(q, now_ns);
 		bool moved = take_messages(q, now_ns);
 		agreement_step(&q->agreement, now_ns);
-		speak(q, now_ns);
-		if (is_over(q, now_ns))
+		inquiry_speak(q, now_ns);
+		if (inquiry_is_over(q, now_ns))
 			return;
-		say_awaited(q, now_ns);
-		moved |= pass(q);
+		inquiry_say_awaited(q, now_ns);
+		moved |= inquiry_pass(q);
 		if (question->wait && q->agreement.end == AGREEMENT_OPEN)
 			question->wait(question->arg, now_ns - q->begun_ns);
 		if (!moved)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static tutti_status make(struct quorum *q, int voters, int size)
+static tutti_status quorum_make(struct quorum *q, int voters, int size)
 {
 	*q = (struct quorum){.voters = voters, .size = size};
 	q->voter = calloc((size_t)size, sizeof *q->voter);
@@ -17,7 +17,7 @@ static tutti_status make(struct quorum *q, int voters, int size)
 
 tutti_status quorum_begin(struct quorum *q, int size)
 {
-	TRY(make(q, size, size));
+	TRY(quorum_make(q, size, size));
 	for (int r = 0; r < size; r++)
 		q->voter[r] = r;
 	return TUTTI_OK;
@@ -25,7 +25,7 @@ tutti_status quorum_begin(struct quorum *q, int size)
 
 tutti_status quorum_follow(struct quorum *q, const struct quorum *old, const int *ranks, int size)
 {
-	TRY(make(q, old->voters, size));
+	TRY(quorum_make(q, old->voters, size));
 	for (int r = 0; r < size; r++)
 		q->voter[r] = old->voter[ranks[r]];
 	memcpy(q->gone, old->gone, (size_t)old->voters);
@@ -34,7 +34,7 @@ tutti_status quorum_follow(struct quorum *q, const struct quorum *old, const int
 
 tutti_status quorum_copy(struct quorum *q, const struct quorum *old)
 {
-	TRY(make(q, old->voters, old->size));
+	TRY(quorum_make(q, old->voters, old->size));
 	memcpy(q->voter, old->voter, (size_t)old->size * sizeof *q->voter);
 	memcpy(q->gone, old->gone, (size_t)old->voters);
 	return TUTTI_OK;

@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-static uint64_t end_of(const struct control_message *m)
+static uint64_t ring_calls_end_of(const struct control_message *m)
 {
 	return m->first + m->count;
 }
@@ -30,13 +30,13 @@ void control_send_calls(struct control_link *l, uint64_t first, uint64_t last)
 			break;
 	if (m.count == 0)
 		return;
-	if (end_of(&m) > l->told)
-		l->told = end_of(&m);
+	if (ring_calls_end_of(&m) > l->told)
+		l->told = ring_calls_end_of(&m);
 	control_post(l, &m);
 }
 
-static void report(struct control_ring *c, int rank_a, const struct call_record *a, int rank_b,
-		   const struct call_record *b, uint64_t sequence)
+static void ring_calls_report(struct control_ring *c, int rank_a, const struct call_record *a,
+			      int rank_b, const struct call_record *b, uint64_t sequence)
 {
 	char text[ERROR_BYTES];
 	call_record_mismatch(rank_a, a, rank_b, b, sequence, text, sizeof text);
@@ -50,7 +50,7 @@ enum comparison { ALIKE, UNKNOWN, DIFFER };
 
 /* The first call of theirs that we know differs: either it is the mismatch, or one before it is,
  * and our records of those before go back: the two ranks go back together until they find it. */
-static enum comparison compare(struct control_link *l, const struct control_message *m)
+static enum comparison ring_calls_compare(struct control_link *l, const struct control_message *m)
 {
 	struct control_ring *c = l->ring;
 	const struct recorder *r = c->config.recorder;
@@ -72,7 +72,7 @@ static enum comparison compare(struct control_link *l, const struct control_mess
 			control_send_calls(l, back, sequence - 1);
 			return DIFFER;
 		}
-		report(c, m->origin, &m->calls[i], c->config.rank, &mine, sequence);
+		ring_calls_report(c, m->origin, &m->calls[i], c->config.rank, &mine, sequence);
 		return DIFFER;
 	}
 	return comparison;
@@ -88,13 +88,13 @@ static void compare_kept(struct control_ring *c)
 		return;
 	for (uint32_t i = 0; i < a->count; i++) {
 		uint64_t sequence = a->first + i;
-		if (sequence < b->first || sequence >= end_of(b))
+		if (sequence < b->first || sequence >= ring_calls_end_of(b))
 			continue;
 		const struct call_record *other = &b->calls[sequence - b->first];
 		if (a->calls[i].fingerprint == other->fingerprint)
 			continue;
 		if (a->origin != b->origin && !is_same_call(&a->calls[i], other))
-			report(c, a->origin, &a->calls[i], b->origin, other, sequence);
+			ring_calls_report(c, a->origin, &a->calls[i], b->origin, other, sequence);
 		return;
 	}
 }
@@ -114,7 +114,7 @@ static void answer_from_behind(struct control_link *l, const struct control_mess
 static void check_leavers(struct control_ring *c, const struct control_message *m)
 {
 	char text[ERROR_BYTES], call[128], who[128];
-	uint64_t last = end_of(m) - 1;
+	uint64_t last = ring_calls_end_of(m) - 1;
 	int r = 0;
 
 	while (r < c->config.size && (!c->known[r].has_left || c->known[r].left_at > last))
@@ -131,9 +131,9 @@ static void check_leavers(struct control_ring *c, const struct control_message *
 			   .status = TUTTI_ERR_PEER, .rank = r, .sequence = last, .message = text});
 }
 
-static void keep(struct control_link *l, const struct control_message *m)
+static void ring_calls_keep(struct control_link *l, const struct control_message *m)
 {
-	if (l->is_keeping && end_of(&l->kept) >= end_of(m))
+	if (l->is_keeping && ring_calls_end_of(&l->kept) >= ring_calls_end_of(m))
 		return;
 	l->kept = *m;
 	l->ring->needs_helper |= !l->is_keeping;
@@ -146,11 +146,12 @@ void control_take_calls(struct control_link *l, const struct control_message *m)
 	struct control_link *on = control_other(l);
 	bool is_ours = m->origin == c->config.rank;
 
-	if (m->count == 0 || m->count > CONTROL_CALLS_MOST || is_ours || compare(l, m) == DIFFER)
+	if (m->count == 0 || m->count > CONTROL_CALLS_MOST || is_ours ||
+	    ring_calls_compare(l, m) == DIFFER)
 		return;
-	bool is_behind = recorder_issued(c->config.recorder) < end_of(m);
+	bool is_behind = recorder_issued(c->config.recorder) < ring_calls_end_of(m);
 	if (is_behind) {
-		keep(l, m);
+		ring_calls_keep(l, m);
 		compare_kept(c);
 		answer_from_behind(l, m);
 	}
@@ -162,8 +163,8 @@ void control_take_calls(struct control_link *l, const struct control_message *m)
 		return;
 	if (is_behind)
 		control_post(on, m);
-	else if (on->told < end_of(m))
-		control_send_calls(on, m->first, end_of(m) - 1);
+	else if (on->told < ring_calls_end_of(m))
+		control_send_calls(on, m->first, ring_calls_end_of(m) - 1);
 }
 
 void control_compare_kept(struct control_ring *c)
@@ -174,8 +175,8 @@ void control_compare_kept(struct control_ring *c)
 		struct control_link *l = &c->links[i];
 		if (!l->is_keeping || c->has_failed)
 			continue;
-		enum comparison comparison = compare(l, &l->kept);
-		if (comparison == DIFFER || issued >= end_of(&l->kept))
+		enum comparison comparison = ring_calls_compare(l, &l->kept);
+		if (comparison == DIFFER || issued >= ring_calls_end_of(&l->kept))
 			l->is_keeping = false;
 		else
 			answer_from_behind(l, &l->kept);

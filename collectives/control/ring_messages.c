@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static void take_failure(struct control_link *l, struct control_message *m)
+static void ring_messages_take_failure(struct control_link *l, struct control_message *m)
 {
 	char text[ERROR_BYTES];
 
@@ -75,7 +75,7 @@ static void connection_ended(struct control_link *l)
 						    .message = conn->error});
 }
 
-static void take_leave(struct control_link *l, struct control_message *m)
+static void ring_messages_take_leave(struct control_link *l, struct control_message *m)
 {
 	struct control_ring *c = l->ring;
 	struct control_known *known = &c->known[l->peer];
@@ -88,7 +88,7 @@ static void take_leave(struct control_link *l, struct control_message *m)
 }
 
 /* A later neighbour has not been told, or asked, what the one before it was. */
-static void greet(struct control_link *l)
+static void ring_messages_greet(struct control_link *l)
 {
 	struct control_ring *c = l->ring;
 
@@ -101,7 +101,7 @@ static void greet(struct control_link *l)
 
 /* Ranks that are none would take no message from the ring, and a status that is none would end in
  * the caller's hands. */
-static bool is_sound(const struct control_ring *c, const struct control_message *m)
+static bool ring_messages_is_sound(const struct control_ring *c, const struct control_message *m)
 {
 	int size = c->config.size, least = m->kind == CONTROL_LOST ? 0 : -1;
 
@@ -114,7 +114,7 @@ static void take_ring_message(struct control_link *l)
 {
 	struct control_message *m = &l->received;
 
-	if (!is_sound(l->ring, m)) {
+	if (!ring_messages_is_sound(l->ring, m)) {
 		log_info("rank %d dropped a message of the control ring: rank %d sent kind %u, "
 			 "origin %d, rank %d and status %d, of which one is out of range",
 			 l->ring->config.rank, l->peer, m->kind, m->origin, m->rank, m->status);
@@ -126,7 +126,7 @@ static void take_ring_message(struct control_link *l)
 		l->ring->heard_first = m->failed_first;
 	switch ((enum control_message_kind)m->kind) {
 	case CONTROL_HELLO:
-		greet(l);
+		ring_messages_greet(l);
 		break;
 	case CONTROL_CALLS:
 		control_take_calls(l, m);
@@ -138,10 +138,10 @@ static void take_ring_message(struct control_link *l)
 		take_lost(l, m);
 		break;
 	case CONTROL_FAILED:
-		take_failure(l, m);
+		ring_messages_take_failure(l, m);
 		break;
 	case CONTROL_LEAVING:
-		take_leave(l, m);
+		ring_messages_take_leave(l, m);
 		break;
 	case CONTROL_WATCH:
 		control_take_watch(l, m);

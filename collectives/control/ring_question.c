@@ -43,7 +43,8 @@ bool control_ring_ask(struct control *control, uint64_t sequence, uint64_t deadl
 }
 
 /* The ring's, to call sequence; NULL: it has not come. */
-static const struct control_question *answer_to(const struct control_ring *c, uint64_t sequence)
+static const struct control_question *ring_question_answer_to(const struct control_ring *c,
+							      uint64_t sequence)
 {
 	return c->question.is_answered && c->question.sequence == sequence ? &c->question : NULL;
 }
@@ -57,7 +58,7 @@ const char *control_ring_missing(struct control *control, uint64_t sequence, cha
 	rank_list_begin(&list, text, text_bytes);
 	pthread_mutex_lock(&c->lock);
 	control_settle(c);
-	const struct control_question *answer = answer_to(c, sequence);
+	const struct control_question *answer = ring_question_answer_to(c, sequence);
 	for (uint32_t i = 0; answer && i < answer->missing_count; i++)
 		rank_list_add(&list, (int)answer->missing[i]);
 	control_unlock(c);
@@ -69,7 +70,7 @@ bool control_ring_all_agree(struct control *control, uint64_t sequence)
 	struct control_ring *c = ring_of(control);
 	pthread_mutex_lock(&c->lock);
 	control_settle(c);
-	const struct control_question *answer = answer_to(c, sequence);
+	const struct control_question *answer = ring_question_answer_to(c, sequence);
 	bool agree = !c->has_failed && answer && answer->missing_count == 0;
 	control_unlock(c);
 	return agree;

@@ -17,7 +17,7 @@ static uint64_t silence_ns(const struct control_ring *c)
 	return MS_TO_NS(c->config.silence_ms);
 }
 
-static uint64_t interval_ns(const struct control_ring *c)
+static uint64_t ring_watch_interval_ns(const struct control_ring *c)
 {
 	uint64_t most = MS_TO_NS(WATCH_MS), interval = silence_ns(c) / 4;
 	return interval < most ? interval : most;
@@ -40,7 +40,8 @@ static void ask_sign_of_life(struct control_link *l, uint32_t hops)
 	struct control_message m = {.kind = CONTROL_WATCH, .origin = c->config.rank, .count = hops};
 	uint64_t now = clock_now_ns();
 
-	if (!l->conn || !l->is_up || (l->watched_ns && now - l->watched_ns < interval_ns(c)))
+	if (!l->conn || !l->is_up ||
+	    (l->watched_ns && now - l->watched_ns < ring_watch_interval_ns(c)))
 		return;
 	l->watched_ns = now;
 	await_answer(l);
@@ -56,7 +57,7 @@ void control_watch(struct control_ring *c)
 	if (now - c->slow_ns > PAUSE_NS)
 		c->slow_since_ns = now;
 	c->slow_ns = now;
-	if (now - c->slow_since_ns >= interval_ns(c))
+	if (now - c->slow_since_ns >= ring_watch_interval_ns(c))
 		for (int i = 0; i < c->link_count; i++)
 			ask_sign_of_life(&c->links[i], (uint32_t)c->config.size);
 }
@@ -72,21 +73,21 @@ void control_take_watch(struct control_link *l, const struct control_message *m)
 		ask_sign_of_life(on, m->count - 1);
 }
 
-static bool is_stopped(const struct control_link *l)
+static bool ring_watch_is_stopped(const struct control_link *l)
 {
 	const struct control_peer *peer = &l->ring->config.peers[l->peer];
 	return peer->is_visible && process_is_stopped(peer->process);
 }
 
 /* How long a neighbour may be silent. */
-static uint64_t limit_ns(const struct control_link *l)
+static uint64_t ring_watch_limit_ns(const struct control_link *l)
 {
 	uint64_t silence = l->ring->config.silence_ms ? silence_ns(l->ring) : UINT64_MAX;
 	bool is_sooner = l->asker >= 0 && MS_TO_NS(ANSWER_MS) < silence;
 	return is_sooner ? MS_TO_NS(ANSWER_MS) : silence;
 }
 
-static void give_up(struct control_link *l)
+static void ring_watch_give_up(struct control_link *l)
 {
 	struct control_ring *c = l->ring;
 	char text[ERROR_BYTES], who[128], why[100] = "(TUTTI_SILENCE_MS; 0: wait for ever)";
@@ -97,8 +98,9 @@ static void give_up(struct control_link *l)
 			 l->asker);
 	snprintf(text, sizeof text, "%s %s: it has not answered rank %d for %.1f s %s.",
 		 control_who(c, l->peer, who, sizeof who),
-		 is_stopped(l) ? "is stopped (SIGSTOP, or a debugger)"
-			       : "is silent: stopped, or its machine or the way there is gone",
+		 ring_watch_is_stopped(l)
+			 ? "is stopped (SIGSTOP, or a debugger)"
+			 : "is silent: stopped, or its machine or the way there is gone",
 		 c->config.rank, (double)l->silent_ns * 1e-9, why);
 	control_decide(c, &(struct failure){.status = TUTTI_ERR_TIMEOUT,
 					    .rank = FAILURE_NO_RANK,
@@ -113,8 +115,8 @@ void control_post_question(struct control_link *l, const struct control_message 
 	if (m->is_common && l->peer >= 0) {
 		await_answer(l);
 		l->asker = m->origin;
-		if (is_stopped(l))
-			give_up(l);
+		if (ring_watch_is_stopped(l))
+			ring_watch_give_up(l);
 	}
 	if (!l->ring->has_failed)
 		control_post(l, m);
@@ -133,7 +135,7 @@ void control_measure_silence(struct control_ring *c)
 		if (!l->is_awaited)
 			continue;
 		l->silent_ns += passed;
-		if (l->silent_ns >= limit_ns(l))
-			give_up(l);
+		if (l->silent_ns >= ring_watch_limit_ns(l))
+			ring_watch_give_up(l);
 	}
 }

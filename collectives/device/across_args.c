@@ -40,7 +40,7 @@ int device_pieces(const struct device *d, const struct call_args *a)
 }
 
 /* Elements of the longest block, or of the vector. All ranks know all counts. */
-static size_t longest_of(const struct device *d, const struct call_args *a)
+static size_t across_args_longest_of(const struct device *d, const struct call_args *a)
 {
 	size_t most = 0;
 
@@ -61,7 +61,7 @@ bool device_serves_across(const struct device *d, const struct call_args *a)
 	size_t ranks = is_vector(a) ? 1 : (size_t)d->nodes->count * (size_t)d->nodes->local;
 	size_t blocks = collective_has_counts(a->collective) ? 1 : ranks;
 	size_t bytes = a->count * blocks * dtype_bytes(a->dtype);
-	size_t staged = longest_of(d, a) * ranks * dtype_bytes(a->dtype);
+	size_t staged = across_args_longest_of(d, a) * ranks * dtype_bytes(a->dtype);
 	size_t pieces = (size_t)device_pieces(d, a);
 
 	return pieces <= PIECES_MOST && bytes / pieces >= ACROSS_BYTES &&
@@ -75,7 +75,8 @@ struct extent {
 };
 
 /* The last parts may be shorter, or empty. */
-static struct extent part_of(const struct device *d, const struct task_spec *spec, int local)
+static struct extent across_args_part_of(const struct device *d, const struct task_spec *spec,
+					 int local)
 {
 	size_t each = spec->layout.split / (size_t)d->size * spec->layout.each;
 	size_t first = (size_t)local * each, end = first + each, all = spec->args.count;
@@ -94,7 +95,7 @@ static struct extent extent_of(const struct device *d, const struct task_spec *s
 	int rank = piece * n->node_step + local * n->local_step;
 
 	if (is_vector(a))
-		return part_of(d, spec, local);
+		return across_args_part_of(d, spec, local);
 	if (a->counts[SEND_SIDE]) { /* one side has no offsets but 0 */
 		int side = collective_has_blocks(collective_pattern(a->collective), SEND_SIDE)
 				   ? SEND_SIDE

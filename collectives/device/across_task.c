@@ -27,7 +27,7 @@ static bool awaits_turn(const struct tutti_work *work)
 	       work_task(work)->across.phase == AWAITS_TURN_TO_GATHER;
 }
 
-static tutti_status launch(const struct tutti_work *work, void **used)
+static tutti_status across_task_launch(const struct tutti_work *work, void **used)
 {
 	const struct device *d = work->spec.device;
 	struct cuda_channels_launch l = {.stream = cuda_channels_stream(d->channels),
@@ -44,7 +44,7 @@ static tutti_status launch(const struct tutti_work *work, void **used)
 }
 
 /* The first call in order, if all is there that it needs. */
-static void start_next(struct engine *e, const struct device *d)
+static void across_task_start_next(struct engine *e, const struct device *d)
 {
 	struct tutti_work *work = d->across;
 	void *used;
@@ -53,14 +53,14 @@ static void start_next(struct engine *e, const struct device *d)
 		return;
 	struct across *a = &work_task(work)->across;
 	a->phase = a->phase == AWAITS_TURN_TO_ADD ? ADDS : GATHERS;
-	tutti_status status = launch(work, &used);
+	tutti_status status = across_task_launch(work, &used);
 	if (status == TUTTI_OK)
 		device_await(e, work, used, &across_owner);
 	else
 		engine_fail_in(e, work, status, last_error());
 }
 
-static tutti_status begin(struct engine *e, struct tutti_work *work)
+static tutti_status across_task_begin(struct engine *e, struct tutti_work *work)
 {
 	struct device *d = work->spec.device;
 	struct across *a = &work_task(work)->across;
@@ -72,30 +72,30 @@ static tutti_status begin(struct engine *e, struct tutti_work *work)
 	return plan_tasks.begin(e, work);
 }
 
-static void cross(struct engine *e, struct tutti_work *work)
+static void across_task_cross(struct engine *e, struct tutti_work *work)
 {
 	work_task(work)->across.phase = CROSSES;
 	plan_tasks.prepared(e, work);
 }
 
-static void prepared(struct engine *e, struct tutti_work *work)
+static void across_task_prepared(struct engine *e, struct tutti_work *work)
 {
 	if (!(phases_of(work) & ACROSS_ADDS)) {
-		cross(e, work);
+		across_task_cross(e, work);
 		return;
 	}
 	work_task(work)->across.phase = AWAITS_TURN_TO_ADD;
-	start_next(e, work->spec.device);
+	across_task_start_next(e, work->spec.device);
 }
 
-static void plan_ended(struct engine *e, struct tutti_work *work)
+static void across_task_plan_ended(struct engine *e, struct tutti_work *work)
 {
 	if (!(phases_of(work) & ACROSS_GATHERS)) {
 		engine_work_ended(e, work);
 		return;
 	}
 	work_task(work)->across.phase = AWAITS_TURN_TO_GATHER;
-	start_next(e, work->spec.device);
+	across_task_start_next(e, work->spec.device);
 }
 
 /* It has no more kernels to start. */
@@ -106,7 +106,7 @@ static void leave_turn(struct engine *e, struct tutti_work *work)
 	assert(d->across == work);
 	if (!(d->across = work_task(work)->across.next))
 		d->across_tail = &d->across;
-	start_next(e, d);
+	across_task_start_next(e, d);
 }
 
 static void kernels_ended(struct engine *e, struct engine_io *io)
@@ -118,7 +118,7 @@ static void kernels_ended(struct engine *e, struct engine_io *io)
 	if (!device_is_well(e, work))
 		return;
 	if (crosses)
-		cross(e, work);
+		across_task_cross(e, work);
 	else
 		engine_work_ended(e, work);
 	if (!crosses || !gathers)
@@ -126,7 +126,7 @@ static void kernels_ended(struct engine *e, struct engine_io *io)
 }
 
 /* After a failure works end in any order, and none begins any more. */
-static void finish(struct engine *e, struct tutti_work *work)
+static void across_task_finish(struct engine *e, struct tutti_work *work)
 {
 	struct device *d = work->spec.device;
 
@@ -137,7 +137,8 @@ static void finish(struct engine *e, struct tutti_work *work)
 	plan_tasks.finish(e, work);
 }
 
-static int explain(struct engine *e, const struct tutti_work *work, char *text, size_t text_bytes)
+static int across_task_explain(struct engine *e, const struct tutti_work *work, char *text,
+			       size_t text_bytes)
 {
 	static const char *const waits[] = {
 		[PREPARES] = "for the earlier work of its stream",
@@ -154,7 +155,7 @@ static int explain(struct engine *e, const struct tutti_work *work, char *text, 
 
 /* The earlier work of a stream may take any time, and so do the calls behind the one that waits for
  * it: their kernels come after its, and their messages after its. */
-static bool is_held(const struct tutti_work *work)
+static bool across_task_is_held(const struct tutti_work *work)
 {
 	bool is_behind = work->spec.device->across != work;
 	bool crosses = work_task(work)->across.phase == CROSSES;
@@ -163,10 +164,10 @@ static bool is_held(const struct tutti_work *work)
 	       (crosses && is_behind && phases_of(work) == ACROSS_GATHERS);
 }
 
-const struct task_kind device_across_tasks = {.begin = begin,
-					      .prepared = prepared,
-					      .plan_ended = plan_ended,
-					      .finish = finish,
-					      .explain = explain,
+const struct task_kind device_across_tasks = {.begin = across_task_begin,
+					      .prepared = across_task_prepared,
+					      .plan_ended = across_task_plan_ended,
+					      .finish = across_task_finish,
+					      .explain = across_task_explain,
 					      .words = collective_words,
-					      .is_held = is_held};
+					      .is_held = across_task_is_held};

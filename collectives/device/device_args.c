@@ -30,7 +30,7 @@ struct call_shape {
 	bool has_counts, is_root;
 };
 
-static struct call_shape shape_of(const struct device *d, const struct call_args *a)
+static struct call_shape device_args_shape_of(const struct device *d, const struct call_args *a)
 {
 	struct call_shape s = {.pattern = collective_pattern(a->collective),
 			       .element = dtype_bytes(a->dtype),
@@ -77,7 +77,7 @@ static void fill_packets(const struct call_args *a, const struct call_shape *s,
 	p->reduces = collective_reduces(s->pattern);
 }
 
-static size_t count_of(const struct call_args *a, int side, int rank)
+static size_t device_args_count_of(const struct call_args *a, int side, int rank)
 {
 	return a->counts[side] ? a->counts[side][rank] : a->count;
 }
@@ -98,8 +98,8 @@ static void fill_send(const struct device *d, const struct call_args *a, const s
 	for (int r = 0; r < d->size; r++) {
 		bool sends = !from_root || s->is_root;
 		bool goes = s->pattern != COLL_GATHER || r == a->root;
-		size_t count =
-			has_blocks ? count_of(a, SEND_SIDE, r) : count_of(a, SEND_SIDE, d->rank);
+		size_t count = has_blocks ? device_args_count_of(a, SEND_SIDE, r)
+					  : device_args_count_of(a, SEND_SIDE, d->rank);
 		l->send_bytes[r] = sends && goes ? count * s->element : 0;
 		l->send_offset[r] = has_blocks ? offset_of(a, SEND_SIDE, r) * s->element : 0;
 	}
@@ -114,8 +114,8 @@ static void fill_recv(const struct device *d, const struct call_args *a, const s
 	for (int r = 0; r < d->size; r++) {
 		bool comes = !from_root || r == a->root;
 		bool gets = s->pattern != COLL_GATHER || s->is_root;
-		size_t count =
-			has_blocks ? count_of(a, RECV_SIDE, r) : count_of(a, RECV_SIDE, d->rank);
+		size_t count = has_blocks ? device_args_count_of(a, RECV_SIDE, r)
+					  : device_args_count_of(a, RECV_SIDE, d->rank);
 		l->recv_bytes[r] = comes && gets ? count * s->element : 0;
 		l->recv_offset[r] = has_blocks ? offset_of(a, RECV_SIDE, r) * s->element : 0;
 	}
@@ -139,7 +139,8 @@ tutti_status device_check_buffers(const struct device *d, const struct call_args
 }
 
 /* A buffer that this rank does not have is in nobody's way. */
-static tutti_status place_of(const struct device *d, const void *ptr, bool is_used, uint64_t *place)
+static tutti_status device_args_place_of(const struct device *d, const void *ptr, bool is_used,
+					 uint64_t *place)
 {
 	*place = channel_place(0, 0);
 	return is_used ? cuda_channels_place(d->channels, ptr, place) : TUTTI_OK;
@@ -150,8 +151,8 @@ static tutti_status fill_lines(const struct device *d, const struct call_args *a
 {
 	l->send = a->send;
 	l->recv = a->recv;
-	TRY(place_of(d, a->send, uses_send(d, a), &l->send_place));
-	TRY(place_of(d, a->recv, uses_recv(d, a), &l->recv_place));
+	TRY(device_args_place_of(d, a->send, uses_send(d, a), &l->send_place));
+	TRY(device_args_place_of(d, a->recv, uses_recv(d, a), &l->recv_place));
 	l->move = s->pattern == COLL_REDUCE_SCATTER ? CHANNEL_REDUCE_MINE
 		  : collective_reduces(s->pattern)  ? CHANNEL_REDUCE_SLICES
 						    : CHANNEL_PULL;
@@ -238,7 +239,7 @@ static tutti_status prepare_lines(const struct device *d, const struct call_args
 tutti_status device_prepare(const struct device *d, const struct call_args *a,
 			    union device_args *args, struct cuda_channels_launch *launch)
 {
-	struct call_shape s = shape_of(d, a);
+	struct call_shape s = device_args_shape_of(d, a);
 	bool by_turns = cuda_channels_take_turns(d->channels);
 
 	memset(args, 0, sizeof *args);

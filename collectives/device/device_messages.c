@@ -25,7 +25,7 @@ bool device_captures(const struct device *d, void *stream)
 	return device_meets(d) && memory_kind(TUTTI_MEMORY_CUDA)->is_captured(stream);
 }
 
-static void *buffer_of(const struct task_spec *m)
+static void *device_messages_buffer_of(const struct task_spec *m)
 {
 	return m->p2p.side == P2P_SEND ? (void *)(uintptr_t)m->args.send : m->args.recv;
 }
@@ -45,7 +45,7 @@ tutti_status device_check_captured(const struct task_spec *const *messages, size
 	return TUTTI_OK;
 }
 
-static tutti_status check(const struct device *d, const struct task_spec *m)
+static tutti_status device_messages_check(const struct device *d, const struct task_spec *m)
 {
 	if (m->args.count == 0)
 		return TUTTI_OK;
@@ -54,7 +54,7 @@ static tutti_status check(const struct device *d, const struct task_spec *m)
 			    "%s: call.stream is being captured, and buf is %s memory: a graph's "
 			    "is memory of CUDA device %d",
 			    m->name, m->memory->name, cuda_channels_ordinal(d->channels));
-	return cuda_channels_check_buffer(d->channels, buffer_of(m));
+	return cuda_channels_check_buffer(d->channels, device_messages_buffer_of(m));
 }
 
 tutti_status device_check_messages(const struct device *d, const struct task_spec *const *messages,
@@ -63,12 +63,12 @@ tutti_status device_check_messages(const struct device *d, const struct task_spe
 	TRY(device_check_captured(messages, n));
 	TRY(cuda_channels_check_stream(d->channels, stream));
 	for (size_t i = 0; i < n; i++)
-		TRY(check(d, messages[i]));
+		TRY(device_messages_check(d, messages[i]));
 	return TUTTI_OK;
 }
 
 /* FNV-1a, of what both sides must agree on. */
-static uint64_t fingerprint(const struct task_spec *m)
+static uint64_t device_messages_fingerprint(const struct task_spec *m)
 {
 	const uint64_t words[] = {m->args.count, (uint64_t)m->args.dtype, (uint64_t)m->p2p.tag};
 	uint64_t hash = UINT64_C(0xcbf29ce484222325);
@@ -78,7 +78,7 @@ static uint64_t fingerprint(const struct task_spec *m)
 	return hash;
 }
 
-static tutti_status launch(const struct task_spec *spec)
+static tutti_status device_messages_launch(const struct task_spec *spec)
 {
 	struct cuda_message messages[MESSAGES_MOST];
 	struct messages_args args;
@@ -88,9 +88,9 @@ static tutti_status launch(const struct task_spec *spec)
 	memset(&args, 0, sizeof args);
 	for (size_t i = 0; i < spec->message_count; i++) {
 		const struct task_spec *m = spec->messages[i];
-		messages[i] =
-			(struct cuda_message){m->p2p.side == P2P_SEND, m->p2p.peer, buffer_of(m),
-					      m->send_bytes + m->recv_bytes, fingerprint(m)};
+		messages[i] = (struct cuda_message){
+			m->p2p.side == P2P_SEND, m->p2p.peer, device_messages_buffer_of(m),
+			m->send_bytes + m->recv_bytes, device_messages_fingerprint(m)};
 	}
 	struct cuda_channels_launch launch = {.kernel = CUDA_KERNEL_messages,
 					      .args = &args,
@@ -103,7 +103,8 @@ static tutti_status launch(const struct task_spec *spec)
 	return cuda_channels_launch(spec->device->channels, &launch, &used, &is_captured);
 }
 
-static const char *words(const struct tutti_work *work, char *text, size_t text_bytes)
+static const char *device_messages_words(const struct tutti_work *work, char *text,
+					 size_t text_bytes)
 {
 	const struct p2p_args *p2p = &work->spec.p2p;
 
@@ -112,14 +113,14 @@ static const char *words(const struct tutti_work *work, char *text, size_t text_
 	return text;
 }
 
-static tutti_status begin(struct engine *e, struct tutti_work *work)
+static tutti_status device_messages_begin(struct engine *e, struct tutti_work *work)
 {
-	tutti_status status = launch(&work->spec);
+	tutti_status status = device_messages_launch(&work->spec);
 	char call[80], before[120];
 
 	if (status != TUTTI_OK) {
 		snprintf(before, sizeof before, "rank %d: %s: ", e->config.rank,
-			 words(work, call, sizeof call));
+			 device_messages_words(work, call, sizeof call));
 		return fail_before(status, before);
 	}
 	engine_expect_replays(e);
@@ -127,4 +128,5 @@ static tutti_status begin(struct engine *e, struct tutti_work *work)
 	return TUTTI_OK;
 }
 
-const struct task_kind device_message_tasks = {.begin = begin, .words = words};
+const struct task_kind device_message_tasks = {.begin = device_messages_begin,
+					       .words = device_messages_words};

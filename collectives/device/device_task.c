@@ -27,7 +27,7 @@ void device_await(struct engine *e, struct tutti_work *work, void *stream,
 				    .is_lazy = owner == &device_owner && work->spec.is_in_stream});
 }
 
-static tutti_status launch(const struct task_spec *spec, void **used, bool *is_captured)
+static tutti_status device_task_launch(const struct task_spec *spec, void **used, bool *is_captured)
 {
 	struct cuda_channels_launch launch = {.stream = spec->stream,
 					      .in_stream = spec->is_in_stream};
@@ -37,12 +37,12 @@ static tutti_status launch(const struct task_spec *spec, void **used, bool *is_c
 	return cuda_channels_launch(spec->device->channels, &launch, used, is_captured);
 }
 
-static tutti_status begin(struct engine *e, struct tutti_work *work)
+static tutti_status device_task_begin(struct engine *e, struct tutti_work *work)
 {
 	bool is_captured = false;
 	char call[120], before[160];
 	void *used;
-	tutti_status status = launch(&work->spec, &used, &is_captured);
+	tutti_status status = device_task_launch(&work->spec, &used, &is_captured);
 
 	if (status != TUTTI_OK) {
 		snprintf(before, sizeof before, "rank %d: %s: ", e->config.rank,
@@ -82,7 +82,8 @@ void device_failed(struct engine *e, struct engine_io *io)
 	engine_fail_in(e, io->work, io->op.io.status, e->links.queues[TUTTI_MEMORY_CUDA]->error);
 }
 
-static int explain(struct engine *e, const struct tutti_work *work, char *text, size_t text_bytes)
+static int device_task_explain(struct engine *e, const struct tutti_work *work, char *text,
+			       size_t text_bytes)
 {
 	(void)e;
 	snprintf(text, text_bytes, "for %s",
@@ -93,18 +94,18 @@ static int explain(struct engine *e, const struct tutti_work *work, char *text, 
 }
 
 /* Its deadline begins when the stream has come to it. */
-static bool is_held(const struct tutti_work *work)
+static bool device_task_is_held(const struct tutti_work *work)
 {
 	return !cuda_channels_is_running(work->spec.device->channels, NULL);
 }
 
-static const struct memory_io *end_of(const struct tutti_work *work)
+static const struct memory_io *device_task_end_of(const struct tutti_work *work)
 {
 	return &work_task(work)->io.op;
 }
 
-const struct task_kind device_tasks = {.begin = begin,
-				       .explain = explain,
+const struct task_kind device_tasks = {.begin = device_task_begin,
+				       .explain = device_task_explain,
 				       .words = collective_words,
-				       .is_held = is_held,
-				       .end_of = end_of};
+				       .is_held = device_task_is_held,
+				       .end_of = device_task_end_of};

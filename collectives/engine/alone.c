@@ -6,7 +6,7 @@
 
 #include <assert.h>
 
-static bool is_plain(const struct engine *e, const struct call_args *args)
+static bool alone_is_plain(const struct engine *e, const struct call_args *args)
 {
 	return !args->counts[SEND_SIDE] && !args->is_grouped && (unsigned)args->op < OPS_BUILT_IN &&
 	       e->help.is_attached && !e->config.now_ns;
@@ -26,7 +26,7 @@ struct tutti_work *engine_submit_alone(struct engine *e, const struct call_args 
 {
 	struct tutti_work *work = NULL;
 
-	if (!is_plain(e, args) || !engine_trylock(e))
+	if (!alone_is_plain(e, args) || !engine_trylock(e))
 		return NULL;
 	if (!e->works.newest && !e->failure.stop && !e->failure.report_state &&
 	    e->links.queues[TUTTI_MEMORY_HOST] && (work = work_new(e))) {
@@ -49,7 +49,7 @@ struct tutti_work *engine_submit_alone(struct engine *e, const struct call_args 
 }
 
 /* The lock's holder has the engine's reference to work, and this thread the caller's. */
-static void end(struct engine *e, struct tutti_work *work)
+static void alone_end(struct engine *e, struct tutti_work *work)
 {
 	const struct trace_mark *mark = &work->spec.trace;
 
@@ -68,7 +68,7 @@ static bool end_if_over(struct engine *e, struct tutti_work *work)
 		window_advance_eagerly(e->config.window, work_window_run(work), &moved);
 
 	if (status == TUTTI_OK) {
-		end(e, work);
+		alone_end(e, work);
 		return true;
 	}
 	engine_enlist(e);

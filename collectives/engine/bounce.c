@@ -11,7 +11,7 @@ static void bounce_done(struct engine *e, struct engine_io *io);
 static void bounce_failed(struct engine *e, struct engine_io *io);
 static const struct io_owner bounce_owner = {.done = bounce_done, .failed = bounce_failed};
 
-static struct memory_queue *queue_of(struct engine *e, const struct tutti_work *work)
+static struct memory_queue *bounce_queue_of(struct engine *e, const struct tutti_work *work)
 {
 	return e->links.queues[work->spec.memory->id];
 }
@@ -31,13 +31,13 @@ void work_post_io(struct engine *e, struct tutti_work *work, struct memory_queue
 }
 
 /* Of work's copies; what src points to lives as long. */
-static void post_copy(struct engine *e, struct tutti_work *work, struct engine_io *io,
-		      const struct memory_io *op)
+static void bounce_post_copy(struct engine *e, struct tutti_work *work, struct engine_io *io,
+			     const struct memory_io *op)
 {
 	*io = (struct engine_io){.op = *op, .owner = &bounce_owner, .work = work};
 	io->op.op = MEMORY_COPY;
 	io->op.n_src = 1;
-	post_on(queue_of(e, work), e, io);
+	post_on(bounce_queue_of(e, work), e, io);
 }
 
 static const void *a_buffer(const struct task_spec *spec)
@@ -50,7 +50,7 @@ static const void *a_buffer(const struct task_spec *spec)
 
 static struct bounce_copies *alloc_copies(struct engine *e, struct tutti_work *work, size_t bytes)
 {
-	struct memory_queue *q = queue_of(e, work);
+	struct memory_queue *q = bounce_queue_of(e, work);
 
 	bytes += COPIES_HEAD + 1;
 	return q->kind->host_alloc ? q->kind->host_alloc(q, bytes, a_buffer(&work->spec))
@@ -59,7 +59,7 @@ static struct bounce_copies *alloc_copies(struct engine *e, struct tutti_work *w
 
 void bounce_free(struct engine *e, struct tutti_work *work)
 {
-	struct memory_queue *q = queue_of(e, work);
+	struct memory_queue *q = bounce_queue_of(e, work);
 
 	if (work->bounce.copies && q->kind->host_free)
 		q->kind->host_free(q, work->bounce.copies);
@@ -101,13 +101,15 @@ static void fill_copies(struct engine *e, struct tutti_work *work)
 	c->in_src = spec->args.send;
 	c->gaps_src = spec->args.recv;
 	if (spec->send_bytes)
-		post_copy(e, work, &c->in,
-			  &(struct memory_io){
-				  .dst = c->send, .src = &c->in_src, .count = spec->send_bytes});
+		bounce_post_copy(e, work, &c->in,
+				 &(struct memory_io){.dst = c->send,
+						     .src = &c->in_src,
+						     .count = spec->send_bytes});
 	if (has_gaps(spec))
-		post_copy(e, work, &c->gaps,
-			  &(struct memory_io){
-				  .dst = c->recv, .src = &c->gaps_src, .count = spec->recv_bytes});
+		bounce_post_copy(e, work, &c->gaps,
+				 &(struct memory_io){.dst = c->recv,
+						     .src = &c->gaps_src,
+						     .count = spec->recv_bytes});
 }
 
 /* The stream's earlier work is over: the rest of what is needed. An io may be done at once. */
@@ -116,7 +118,7 @@ static void post_rest(struct engine *e, struct tutti_work *work)
 	size_t scratch_bytes = work->bounce.scratch_bytes;
 
 	if (scratch_bytes)
-		work_post_io(e, work, queue_of(e, work), &bounce_owner,
+		work_post_io(e, work, bounce_queue_of(e, work), &bounce_owner,
 			     &(struct memory_io){.op = MEMORY_ALLOC,
 						 .io.bytes = scratch_bytes,
 						 .dst = (void *)(uintptr_t)a_buffer(&work->spec)});
@@ -174,7 +176,7 @@ static void bounce_failed(struct engine *e, struct engine_io *io)
 }
 
 /* All that work needed is there. */
-static void run(struct engine *e, struct tutti_work *work)
+static void bounce_run(struct engine *e, struct tutti_work *work)
 {
 	work->stage = WORK_RUNS;
 	if (work->spec.kind->prepared)
@@ -188,16 +190,16 @@ static void clean_up(struct engine *e, struct tutti_work *work)
 	struct bounce_copies *c = s->copies;
 
 	if (s->scratch) {
-		work_post_io(e, work, queue_of(e, work), &bounce_owner,
+		work_post_io(e, work, bounce_queue_of(e, work), &bounce_owner,
 			     &(struct memory_io){.op = MEMORY_FREE,
 						 .io.buf = s->scratch,
 						 .io.bytes = s->scratch_bytes});
 	} else if (c && work->spec.recv_bytes && work->own_status == TUTTI_OK) {
 		c->out_src = c->recv;
-		post_copy(e, work, &c->out,
-			  &(struct memory_io){.dst = work->spec.args.recv,
-					      .src = &c->out_src,
-					      .count = work->spec.recv_bytes});
+		bounce_post_copy(e, work, &c->out,
+				 &(struct memory_io){.dst = work->spec.args.recv,
+						     .src = &c->out_src,
+						     .count = work->spec.recv_bytes});
 	} else {
 		work->next_ended = e->works.ended;
 		e->works.ended = work;
@@ -224,7 +226,7 @@ static void bounce_done(struct engine *e, struct engine_io *io)
 	if (--s->preparing > 0)
 		return;
 	if (!s->is_early)
-		run(e, work);
+		bounce_run(e, work);
 	else if (work->stage == WORK_CLEANS_UP)
 		clean_up(e, work);
 	else if (work->spec.kind->released)

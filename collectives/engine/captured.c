@@ -103,7 +103,7 @@ static void part_ended(struct captured_call *c)
 }
 
 /* A failure has the same way: works that have begun end with it. */
-static void start(struct engine *e, struct captured_call *c)
+static void captured_start(struct engine *e, struct captured_call *c)
 {
 	c->left = 1;
 	c->replays++;
@@ -142,7 +142,7 @@ static void fail_overlap(struct engine *e, const struct captured_call *c)
 	engine_set_failure(e, TUTTI_ERR_INVALID, FAILURE_NO_RANK, text);
 }
 
-static void start_all(struct engine *e)
+static void captured_start_all(struct engine *e)
 {
 	struct captured_call *overlapped, *c = take_started(e, &overlapped);
 
@@ -150,7 +150,7 @@ static void start_all(struct engine *e)
 		fail_overlap(e, overlapped);
 	while (c) {
 		struct captured_call *next = c->next_started; /* its gate may let it come again */
-		start(e, c);
+		captured_start(e, c);
 		c = next;
 	}
 }
@@ -171,10 +171,11 @@ static void work_ended(struct engine *e, const struct tutti_work *work)
 }
 
 static const struct replay_tasks replay_tasks = {
-	.start = start_all, .began = work_began, .ended = work_ended};
+	.start = captured_start_all, .began = work_began, .ended = work_ended};
 
 /* The spec that a replay submits: in no stream's order, and nobody waits for its work. */
-static void fill(struct task_spec *to, const struct task_spec *from, struct captured_call *c)
+static void captured_fill(struct task_spec *to, const struct task_spec *from,
+			  struct captured_call *c)
 {
 	*to = *from;
 	to->captured = c;
@@ -189,7 +190,7 @@ static void fill(struct task_spec *to, const struct task_spec *from, struct capt
 	op_hold(to->args.op);
 }
 
-static struct captured_call *describe(const struct engine *e, const struct task_spec *spec)
+static struct captured_call *captured_describe(const struct engine *e, const struct task_spec *spec)
 {
 	size_t n = (size_t)e->config.size, count = spec->message_count ? spec->message_count : 1;
 	size_t tables = spec->args.counts[SEND_SIDE] ? 4 * n : 0;
@@ -200,7 +201,7 @@ static struct captured_call *describe(const struct engine *e, const struct task_
 		return NULL;
 	c->count = count;
 	for (size_t i = 0; i < count; i++)
-		fill(&c->specs[i], spec->message_count ? spec->messages[i] : spec, c);
+		captured_fill(&c->specs[i], spec->message_count ? spec->messages[i] : spec, c);
 	if (spec->message_count == 0)
 		c->specs[0].kind = spec->replays_as;
 	if (tables)
@@ -209,10 +210,10 @@ static struct captured_call *describe(const struct engine *e, const struct task_
 }
 
 /* Where the last steps fail the graph may have the function already: the call stays. */
-static tutti_status capture(struct engine *e, const struct task_spec *spec)
+static tutti_status captured_capture(struct engine *e, const struct task_spec *spec)
 {
 	const struct memory_kind *kind = spec->stream_kind;
-	struct captured_call *c = describe(e, spec);
+	struct captured_call *c = captured_describe(e, spec);
 
 	if (!c)
 		return fail(TUTTI_ERR_MEMORY, "no memory for a captured call");
@@ -226,15 +227,15 @@ static tutti_status capture(struct engine *e, const struct task_spec *spec)
 	return kind->gate_capture(&c->gate, spec->stream, replay_comes, c, &e->captured.latest);
 }
 
-static const char *words(const struct tutti_work *work, char *text, size_t text_bytes)
+static const char *captured_words(const struct tutti_work *work, char *text, size_t text_bytes)
 {
 	snprintf(text, text_bytes, "captured %s", work->spec.name);
 	return text;
 }
 
-static tutti_status begin(struct engine *e, struct tutti_work *work)
+static tutti_status captured_begin(struct engine *e, struct tutti_work *work)
 {
-	tutti_status status = capture(e, &work->spec);
+	tutti_status status = captured_capture(e, &work->spec);
 	char before[120];
 
 	if (status != TUTTI_OK) {
@@ -246,7 +247,7 @@ static tutti_status begin(struct engine *e, struct tutti_work *work)
 	return TUTTI_OK;
 }
 
-const struct task_kind captured_tasks = {.begin = begin, .words = words};
+const struct task_kind captured_tasks = {.begin = captured_begin, .words = captured_words};
 
 static void release_ops(const struct captured_call *c)
 {
@@ -257,7 +258,7 @@ static void release_ops(const struct captured_call *c)
 
 /* No function tells e of a replay any more. Of a graph that is over there is none; after a failure
  * it may still run, and its calls stay. */
-static void leave(struct engine *e)
+static void captured_leave(struct engine *e)
 {
 	struct captured_call *last = NULL;
 
@@ -279,7 +280,7 @@ void captured_free_all(struct engine *e)
 	struct captured_call *overlapped, *c;
 
 	release_ops(e->captured.newest);
-	leave(e);
+	captured_leave(e);
 	for (c = take_started(e, &overlapped); c; c = c->next_started)
 		open_gate(c);
 	while ((c = e->captured.newest)) {

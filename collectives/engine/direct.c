@@ -17,7 +17,7 @@ struct direct_map {
 	uint64_t used;                  /* when it was last taken, as a count   */
 };
 
-static void drop(struct engine_direct *d, struct direct_map *m)
+static void direct_drop(struct engine_direct *d, struct direct_map *m)
 {
 	if (m->map)
 		transport_unmap(d->endpoint, m->map);
@@ -32,11 +32,11 @@ static void drop_if_stale(struct engine_direct *d, struct direct_map *m)
 	if (!m->kind || m->users)
 		return;
 	if (!m->kind->extent(&now, m->extent.base) || now.id != m->extent.id)
-		drop(d, m);
+		direct_drop(d, m);
 }
 
-static struct direct_map *find(struct engine_direct *d, const struct memory_kind *kind,
-			       const struct memory_extent *extent)
+static struct direct_map *direct_find(struct engine_direct *d, const struct memory_kind *kind,
+				      const struct memory_extent *extent)
 {
 	for (int i = 0; i < DIRECT_MAPS_MAX; i++) {
 		struct direct_map *m = &d->maps[i];
@@ -47,7 +47,7 @@ static struct direct_map *find(struct engine_direct *d, const struct memory_kind
 }
 
 /* A free one, or the one that was not used for longest; NULL: works use all. */
-static struct direct_map *make_room(struct engine_direct *d)
+static struct direct_map *direct_make_room(struct engine_direct *d)
 {
 	struct direct_map *oldest = NULL;
 
@@ -60,15 +60,15 @@ static struct direct_map *make_room(struct engine_direct *d)
 			oldest = m;
 	}
 	if (oldest)
-		drop(d, oldest);
+		direct_drop(d, oldest);
 	return oldest;
 }
 
 /* One that is refused is kept as well: it is not tried with each call. */
-static struct direct_map *add(struct engine_direct *d, const struct memory_kind *kind,
-			      const struct memory_extent *extent)
+static struct direct_map *direct_add(struct engine_direct *d, const struct memory_kind *kind,
+				     const struct memory_extent *extent)
 {
-	struct direct_map *m = make_room(d);
+	struct direct_map *m = direct_make_room(d);
 	void *map = NULL;
 
 	if (!m)
@@ -96,9 +96,9 @@ struct direct_map *direct_take(struct engine *e, const struct memory_kind *kind,
 	if (!d->maps && !(d->maps = calloc(DIRECT_MAPS_MAX, sizeof *d->maps)))
 		return NULL;
 	drop_if_stale(d, &d->maps[d->used % DIRECT_MAPS_MAX]);
-	struct direct_map *m = find(d, kind, &extent);
+	struct direct_map *m = direct_find(d, kind, &extent);
 	if (!m)
-		m = add(d, kind, &extent);
+		m = direct_add(d, kind, &extent);
 	if (!m)
 		return NULL;
 	m->used = ++d->used;
@@ -133,8 +133,8 @@ void direct_give_all(struct engine *e, struct tutti_work *work)
 	direct->scratch = NULL;
 }
 
-static bool take_part(struct engine *e, struct tutti_work *work, enum direct_part part,
-		      const void *ptr, size_t bytes)
+static bool direct_take_part(struct engine *e, struct tutti_work *work, enum direct_part part,
+			     const void *ptr, size_t bytes)
 {
 	if (!bytes)
 		return true;
@@ -153,15 +153,15 @@ static bool take_scratch(struct engine *e, struct tutti_work *work, size_t bytes
 	void *scratch = q->kind->device_alloc(q, bytes,
 					      spec->args.recv ? spec->args.recv : spec->args.send);
 	work_task(work)->direct.scratch = scratch;
-	return scratch && take_part(e, work, DIRECT_SCRATCH, scratch, bytes);
+	return scratch && direct_take_part(e, work, DIRECT_SCRATCH, scratch, bytes);
 }
 
 bool direct_take_all(struct engine *e, struct tutti_work *work, size_t scratch_bytes)
 {
 	const struct task_spec *spec = &work->spec;
 
-	if (take_part(e, work, DIRECT_IN, spec->args.send, spec->send_bytes) &&
-	    take_part(e, work, DIRECT_OUT, spec->args.recv, spec->recv_bytes) &&
+	if (direct_take_part(e, work, DIRECT_IN, spec->args.send, spec->send_bytes) &&
+	    direct_take_part(e, work, DIRECT_OUT, spec->args.recv, spec->recv_bytes) &&
 	    take_scratch(e, work, scratch_bytes))
 		return true;
 	direct_give_all(e, work);
@@ -185,7 +185,7 @@ void direct_close(struct engine *e)
 	struct engine_direct *d = &e->direct;
 
 	for (int i = 0; d->maps && i < DIRECT_MAPS_MAX; i++)
-		drop(d, &d->maps[i]);
+		direct_drop(d, &d->maps[i]);
 	free(d->maps);
 	*d = (struct engine_direct){0};
 }

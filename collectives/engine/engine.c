@@ -107,7 +107,7 @@ static bool must_linger(struct engine *e, uint64_t *until_ns)
 }
 
 /* The engine, which is still in use, stays allocated. Returns false. */
-static bool leave_allocated(struct engine *e, const char *why)
+static bool engine_leave_allocated(struct engine *e, const char *why)
 {
 	log_notice("tutti_comm_destroy on rank %d gives up, and leaves communicator %s allocated: "
 		   "%s",
@@ -156,12 +156,12 @@ static bool lock_in_time(struct engine *e)
 			 "a thread has held its lock for %d ms: a callback, such as a reduction "
 			 "function, does not return, or was left by longjmp",
 			 engine_give_up_ms(e));
-	leave_allocated(e, why);
+	engine_leave_allocated(e, why);
 	engine_set_failure(e, TUTTI_ERR_ABORTED, FAILURE_NO_RANK, why);
 	return false;
 }
 
-static bool is_drained(struct engine *e)
+static bool engine_is_drained(struct engine *e)
 {
 	return !e->user || e->user->is_drained(e);
 }
@@ -169,7 +169,7 @@ static bool is_drained(struct engine *e)
 /* Pending works end first, by themselves or at their deadline. Then the others are told that this
  * rank leaves. Sends that no rank has received yet come last, since their receivers may wait for
  * that message. False: a thread did not release the lock in time. */
-static bool drain(struct engine *e)
+static bool engine_drain(struct engine *e)
 {
 	uint64_t until_ns = 0;
 	bool has_left = false;
@@ -179,7 +179,7 @@ static bool drain(struct engine *e)
 		if (!lock_in_time(e))
 			return false;
 		bool moved = engine_pass(e, false), may_leave = !e->works.newest,
-		     is_over = may_leave && is_drained(e) && !must_linger(e, &until_ns);
+		     is_over = may_leave && engine_is_drained(e) && !must_linger(e, &until_ns);
 		engine_unlock(e);
 		if (may_leave && !has_left && e->config.control)
 			control_leave(e->config.control);
@@ -246,8 +246,8 @@ static bool await_waiters(struct engine *e)
 
 	while (atomic_load(&e->help.waiters) > 0) {
 		if (clock_now_ns() > until_ns)
-			return leave_allocated(e,
-					       "a thread that waits for a call has not returned");
+			return engine_leave_allocated(
+				e, "a thread that waits for a call has not returned");
 		sched_yield();
 	}
 	return true;
@@ -260,14 +260,14 @@ static bool leave_to_helper(struct engine *e)
 
 	snprintf(why, sizeof why, "%s does not return",
 		 callback ? callback : "a done function of its calls");
-	return leave_allocated(e, why);
+	return engine_leave_allocated(e, why);
 }
 
 bool engine_destroy(struct engine *e)
 {
 	if (!e)
 		return true;
-	if (!drain(e))
+	if (!engine_drain(e))
 		return false;
 	compare_calls(e);
 	if (e->user)

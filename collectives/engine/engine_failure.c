@@ -90,7 +90,8 @@ const char *engine_queue_error(const struct engine *e, const struct memory_kind 
 }
 
 /* The call by its name, whatever kind it is. Returns text. */
-static const char *call_words(const struct tutti_work *work, char *text, size_t text_bytes)
+static const char *engine_failure_call_words(const struct tutti_work *work, char *text,
+					     size_t text_bytes)
 {
 	return work->spec.kind->words(work, text, text_bytes);
 }
@@ -115,7 +116,7 @@ const char *engine_in_words(const struct engine *e, const struct tutti_work *wor
 {
 	char call[100];
 	snprintf(text, ERROR_BYTES, "rank %d: %s: %.380s", e->config.rank,
-		 call_words(work, call, sizeof call), why);
+		 engine_failure_call_words(work, call, sizeof call), why);
 	return text;
 }
 
@@ -138,7 +139,7 @@ void engine_fail_outside(struct engine *e)
 		 "of them to end; the oldest, %s, has lasted %llu ms; wait for some before issuing "
 		 "more, or issue them in a group",
 		 e->works.count, engine_works_most(e), ms_since(e, e->works.outside_since_ns),
-		 call_words(oldest, call, sizeof call),
+		 engine_failure_call_words(oldest, call, sizeof call),
 		 ms_since(e, oldest->deadline_ns - (uint64_t)oldest->spec.timeout_ms * 1000000u));
 	engine_set_failure(e, TUTTI_ERR_TIMEOUT, FAILURE_NO_RANK,
 			   engine_in_words(e, &named, why, text));
@@ -176,7 +177,8 @@ void engine_fail_with_call(struct engine *e, const struct failure *failure,
 	work_explain(e, work, who, sizeof who);
 	snprintf(text, sizeof text, "%.260s%s Rank %d was in %s and waited %.110s%s",
 		 failure->message, ends_with_stop(failure->message) ? "" : ".", e->config.rank,
-		 call_words(work, call, sizeof call), who, ends_with_stop(who) ? "" : ".");
+		 engine_failure_call_words(work, call, sizeof call), who,
+		 ends_with_stop(who) ? "" : ".");
 	engine_set_failure(e, failure->status, failure->rank, text);
 }
 

@@ -8,7 +8,8 @@
 
 /* All but timeout_ms and the trace. The caller's spec would be filled and then copied, which takes
  * longer than the rest. */
-static void fill(struct task_spec *spec, const struct engine *e, const struct call_args *args)
+static void enlist_fill(struct task_spec *spec, const struct engine *e,
+			const struct call_args *args)
 {
 	spec->kind = &window_tasks;
 	spec->memory = &memory_host;
@@ -28,7 +29,7 @@ static void fill(struct task_spec *spec, const struct engine *e, const struct ca
 
 void work_enlist(struct engine *e, struct tutti_work *work, const struct call_args *args)
 {
-	fill(&work->spec, e, args);
+	enlist_fill(&work->spec, e, args);
 	work_begin_life(e, work, true);
 	window_tasks.begin(e, work);
 }

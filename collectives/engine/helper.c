@@ -13,7 +13,7 @@ static struct {
 } helper = {.life = PTHREAD_MUTEX_INITIALIZER};
 
 /* Signals are for the threads of the host program. */
-static int start_thread(void)
+static int helper_start_thread(void)
 {
 	sigset_t all, old;
 	sigfillset(&all);
@@ -25,14 +25,14 @@ static int start_thread(void)
 	return error;
 }
 
-static tutti_status start(int rank)
+static tutti_status helper_start(int rank)
 {
 	helper_loop_stop(false);
 	helper.wake_fd = wake_open();
 	if (helper.wake_fd < 0)
 		return fail_errno("rank %d cannot make what wakes its helper thread (eventfd)",
 				  rank);
-	int error = start_thread();
+	int error = helper_start_thread();
 	if (error) {
 		wake_close();
 		errno = error;
@@ -48,7 +48,7 @@ tutti_status helper_attach(struct engine *e)
 	pthread_mutex_lock(&helper.life);
 	if (!e->help.is_attached) {
 		if (!helper.runs)
-			status = start(e->config.rank);
+			status = helper_start(e->config.rank);
 		if (status == TUTTI_OK)
 			helper_list_add(e);
 	}
@@ -66,7 +66,7 @@ bool helper_clean(struct engine *e)
 }
 
 /* The thread has no engine left, so it runs no callback. */
-static void stop(void)
+static void helper_stop(void)
 {
 	helper_loop_stop(true);
 	helper_wake();
@@ -85,7 +85,7 @@ bool helper_detach(struct engine *e)
 		return false;
 	pthread_mutex_lock(&helper.life);
 	if (helper.runs && helper_list_is_empty()) /* only holders of life add engines */
-		stop();
+		helper_stop();
 	pthread_mutex_unlock(&helper.life);
 	return true;
 }

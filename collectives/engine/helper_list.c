@@ -44,7 +44,7 @@ void helper_wake(void)
 			return;
 }
 
-static void remind(void)
+static void helper_list_remind(void)
 {
 	if (!atomic_load_explicit(&is_used, memory_order_relaxed))
 		atomic_store(&is_used, true);
@@ -66,7 +66,7 @@ void helper_call_for(struct engine *e, bool is_urgent)
 	if (is_urgent)
 		atomic_store_explicit(&e->help.prompt, 0, memory_order_relaxed);
 	if (waits_come_soon(e))
-		remind();
+		helper_list_remind();
 	else
 		helper_wake();
 }

@@ -27,7 +27,7 @@ void helper_loop_stop(bool is_over)
 }
 
 /* Returns whether anything moved. */
-static bool attend(struct engine *e)
+static bool helper_loop_attend(struct engine *e)
 {
 	bool moved = false;
 	if (engine_trylock(e)) {
@@ -52,7 +52,7 @@ struct round {
 static void visit_attend(struct engine *e, void *arg)
 {
 	struct round *round = arg;
-	round->moved |= attend(e);
+	round->moved |= helper_loop_attend(e);
 	round->policy = e->config.helper_policy;
 }
 
@@ -167,7 +167,7 @@ static int nap_ms(int *naps)
 	return NAP_MS;
 }
 
-static int sooner(int a_ms, int b_ms)
+static int helper_loop_sooner(int a_ms, int b_ms)
 {
 	return a_ms < 0 || (b_ms >= 0 && b_ms < a_ms) ? b_ms : a_ms;
 }
@@ -188,7 +188,7 @@ struct due {
 	bool controls, resend; /* resend: that of all engines, not only where it was put off */
 };
 
-static bool has_news(const struct sleep *s, int from, int to)
+static bool helper_loop_has_news(const struct sleep *s, int from, int to)
 {
 	while (from < to && s->fds[from].revents == 0)
 		from++;
@@ -197,7 +197,7 @@ static bool has_news(const struct sleep *s, int from, int to)
 
 /* Sleeps until there is an event; without a limit when nothing is in flight. Returns what is due.
  */
-static struct due doze(int wake_fd, int *naps)
+static struct due helper_loop_doze(int wake_fd, int *naps)
 {
 	struct sleep s = {.n = 1, .control_ms = -1, .resend_ms = -1};
 	uint64_t count;
@@ -211,11 +211,14 @@ static struct due doze(int wake_fd, int *naps)
 	s.controls_at = s.n;
 	helper_for_each(has_control, visit_arm_control, &s);
 	if (!s.has_work && !s.controls_due && !atomic_load(&stops))
-		ready = poll(s.fds, (nfds_t)s.n,
-			     sooner(busy == 0    ? nap
-				    : s.is_blind ? 1
-						 : 10,
-				    sooner(replays_ms(), sooner(s.control_ms, s.resend_ms))));
+		ready = poll(
+			s.fds, (nfds_t)s.n,
+			helper_loop_sooner(
+				busy == 0    ? nap
+				: s.is_blind ? 1
+					     : 10,
+				helper_loop_sooner(replays_ms(),
+						   helper_loop_sooner(s.control_ms, s.resend_ms))));
 	wake_set_state(HELPER_AWAKE);
 	if (s.fds[0].revents && read(wake_fd, &count, sizeof count) < 0 && errno != EAGAIN)
 		return (struct due){true, true};
@@ -223,8 +226,8 @@ static struct due doze(int wake_fd, int *naps)
 		helper_for_each(helper_is_needed, visit_disarm, NULL);
 	return (struct due){
 		.controls = s.controls_due || (ready == 0 && s.control_ms >= 0) ||
-			    has_news(&s, s.controls_at, s.n),
-		.resend = has_news(&s, s.resend_at, s.controls_at),
+			    helper_loop_has_news(&s, s.controls_at, s.n),
+		.resend = helper_loop_has_news(&s, s.resend_at, s.controls_at),
 	};
 }
 
@@ -266,7 +269,7 @@ void *helper_loop(void *arg)
 			continue;
 		}
 		if (busy == 0 || !wait_again(&w)) {
-			due = doze(*(const int *)arg, &naps);
+			due = helper_loop_doze(*(const int *)arg, &naps);
 			has_dozed = true;
 		}
 	}

@@ -36,7 +36,7 @@ static void stays_alone(struct engine *e, uint64_t lasts)
 }
 
 /* The records of the calls, where there are such, say more than the kernels do. */
-static void differ(struct engine *e, const char *how)
+static void replays_differ(struct engine *e, const char *how)
 {
 	char text[ERROR_BYTES];
 
@@ -56,7 +56,7 @@ static bool has_device_call(const struct engine *e)
 	return false;
 }
 
-static void look(struct engine *e)
+static void replays_look(struct engine *e)
 {
 	uint64_t now = engine_now(e), ended;
 	bool runs = e->config.device.runs(e->config.device.arg, &ended);
@@ -65,7 +65,7 @@ static void look(struct engine *e)
 	bool differs = e->config.device.differs(e->config.device.arg, how, sizeof how);
 
 	if (differs && !has_device_call(e)) {
-		differ(e, how);
+		replays_differ(e, how);
 		return;
 	}
 	if (!runs || ended != e->watch.replays_ended || has_device_call(e)) {
@@ -84,7 +84,7 @@ void helper_look_at_replays(struct engine *e, void *arg)
 	if (!e->failure.stop &&
 	    engine_now(e) - e->watch.replays_looked_ns >= MS_TO_NS(REPLAYS_MS)) {
 		e->watch.replays_looked_ns = engine_now(e);
-		look(e);
+		replays_look(e);
 	}
 	engine_unlock(e);
 }

@@ -15,7 +15,7 @@ void run_refill(struct run *r, uint32_t slot)
 		r->pending[(size_t)i * r->slots + slot] = p->steps[i].deps;
 }
 
-static void mark_dirty(struct engine *e, struct lane_run *l)
+static void run_mark_dirty(struct engine *e, struct lane_run *l)
 {
 	if (l->is_dirty)
 		return;
@@ -25,7 +25,7 @@ static void mark_dirty(struct engine *e, struct lane_run *l)
 	e->runs.dirty_tail = &l->next_dirty;
 }
 
-static void plan_ended(struct engine *e, const struct run *r)
+static void run_plan_ended(struct engine *e, const struct run *r)
 {
 	if (r->work->spec.kind->plan_ended)
 		r->work->spec.kind->plan_ended(e, r->work);
@@ -37,26 +37,26 @@ void run_start(struct engine *e, struct run *r)
 {
 	r->is_started = true;
 	for (uint32_t i = 0; i < r->plan->lane_count; i++)
-		mark_dirty(e, &r->lanes[i]);
+		run_mark_dirty(e, &r->lanes[i]);
 	if (r->plan->count == 0)
-		plan_ended(e, r);
+		run_plan_ended(e, r);
 }
 
-static void slice_done(struct engine *e, struct run *r)
+static void run_slice_done(struct engine *e, struct run *r)
 {
 	while (r->finished < r->slices && r->left[r->finished % r->slots] == 0) {
 		run_refill(r, r->finished % r->slots);
 		r->finished++;
 	}
 	if (r->finished == r->slices) {
-		plan_ended(e, r);
+		run_plan_ended(e, r);
 		return;
 	}
 	for (uint32_t i = 0; i < r->plan->lane_count; i++)
-		mark_dirty(e, &r->lanes[i]);
+		run_mark_dirty(e, &r->lanes[i]);
 }
 
-static void step_done(struct engine *e, struct run *r, uint32_t step, uint32_t slice)
+static void run_step_done(struct engine *e, struct run *r, uint32_t step, uint32_t slice)
 {
 	const struct plan *p = r->plan;
 	const struct step *s = &p->steps[step];
@@ -64,9 +64,9 @@ static void step_done(struct engine *e, struct run *r, uint32_t step, uint32_t s
 
 	for (uint32_t i = s->succ; i < s->succ + s->succs; i++)
 		if (--r->pending[(size_t)p->edges[i] * r->slots + slot] == 0)
-			mark_dirty(e, &r->lanes[p->steps[p->edges[i]].lane]);
+			run_mark_dirty(e, &r->lanes[p->steps[p->edges[i]].lane]);
 	if (--r->left[slot] == 0)
-		slice_done(e, r);
+		run_slice_done(e, r);
 }
 
 static enum memory_op local_op(enum step_kind kind)
@@ -137,7 +137,7 @@ static void issue_step(struct engine *e, struct lane_run *l, uint32_t step, uint
 	const struct step *s = &r->plan->steps[step];
 
 	if (is_empty(r, s, slice)) {
-		step_done(e, r, step, slice);
+		run_step_done(e, r, step, slice);
 		return;
 	}
 	struct step_io *io = take_io(l, step, slice);
@@ -166,7 +166,7 @@ static void leave_stream(struct engine *e, struct lane_run *l)
 	if (!(s->head = l->next_in_stream))
 		s->tail = &s->head;
 	else
-		mark_dirty(e, s->head);
+		run_mark_dirty(e, s->head);
 }
 
 /* The first lane that may get on, taken off the list; or NULL. */
@@ -207,7 +207,7 @@ bool run_issue(struct engine *e)
 }
 
 /* Only the holder of the lock writes. Any thread reads. */
-static void add(_Atomic uint64_t *counter, uint64_t n)
+static void run_add(_Atomic uint64_t *counter, uint64_t n)
 {
 	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n,
 			      memory_order_relaxed);
@@ -216,15 +216,15 @@ static void add(_Atomic uint64_t *counter, uint64_t n)
 static void count_traffic(struct engine *e, const struct step_io *io, const struct step *s)
 {
 	if (s->kind == STEP_SEND) {
-		add(&e->traffic.messages, 1);
-		add(&e->traffic.sent_bytes, io->base.op.io.bytes);
+		run_add(&e->traffic.messages, 1);
+		run_add(&e->traffic.sent_bytes, io->base.op.io.bytes);
 	} else if (s->peer >= 0 && !io->has_landed) {
-		add(&e->traffic.received_bytes, io->base.op.io.bytes);
+		run_add(&e->traffic.received_bytes, io->base.op.io.bytes);
 	}
 }
 
 /* The bytes of an adapter are there for this kind's operations. */
-static bool has_come(struct engine *e, const struct run *r, const struct step_io *io)
+static bool run_has_come(struct engine *e, const struct run *r, const struct step_io *io)
 {
 	const struct step *s = &r->plan->steps[io->step];
 	const struct memory_kind *kind = r->work->spec.memory;
@@ -259,13 +259,13 @@ static void step_ended(struct engine *e, struct engine_io *own)
 		reduce_landed(e, r, io);
 		return;
 	}
-	if (!has_come(e, r, io))
+	if (!run_has_come(e, r, io))
 		return;
 	io->is_done = true;
 	while (l->retired != l->posted && l->ios[l->retired % l->depth].is_done)
 		l->retired++;
-	mark_dirty(e, l);
-	step_done(e, r, io->step, io->slice);
+	run_mark_dirty(e, l);
+	run_step_done(e, r, io->step, io->slice);
 }
 
 const struct io_owner step_owner = {.done = step_ended, .failed = run_step_failed};

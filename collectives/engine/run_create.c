@@ -29,7 +29,7 @@ struct run_cut run_cut(size_t longest, bool is_known, uint32_t width,
 	return (struct run_cut){slices ? (uint32_t)slices : 1, each};
 }
 
-static void cut(const struct engine *e, struct run *r, const struct task_spec *spec)
+static void run_create_cut(const struct engine *e, struct run *r, const struct task_spec *spec)
 {
 	struct run_limits limits = {dtype_bytes(spec->args.dtype), e->config.slice_bytes,
 				    e->config.scratch_bytes};
@@ -92,7 +92,7 @@ static void lay_out_lane(struct run *r, struct arena *a, uint32_t i)
 	}
 }
 
-static size_t lay_out(struct run *r, uint8_t *base)
+static size_t run_create_lay_out(struct run *r, uint8_t *base)
 {
 	struct arena a = {base, 0};
 	const struct plan *p = r->plan;
@@ -131,7 +131,7 @@ static void free_block(struct engine *e, struct run *r)
 		free(r);
 }
 
-static struct run *block_of(struct engine *e, const struct task_spec *spec, size_t bytes)
+static struct run *run_create_block_of(struct engine *e, const struct task_spec *spec, size_t bytes)
 {
 	for (struct run **at = &e->runs.free; *at; at = &(*at)->next_free)
 		if ((*at)->block_bytes >= bytes && (*at)->block_bytes / 4 <= bytes + 65536 &&
@@ -190,19 +190,19 @@ static void join_streams(struct engine *e, struct run *r)
 	}
 }
 
-static tutti_status run_create(struct engine *e, struct tutti_work *work)
+static tutti_status engine_run_create(struct engine *e, struct tutti_work *work)
 {
 	struct run head = {.work = work, .plan = work->spec.plan};
-	cut(e, &head, &work->spec);
-	size_t bytes = lay_out(&head, NULL);
-	struct run *r = block_of(e, &work->spec, bytes);
+	run_create_cut(e, &head, &work->spec);
+	size_t bytes = run_create_lay_out(&head, NULL);
+	struct run *r = run_create_block_of(e, &work->spec, bytes);
 	if (!r)
 		return fail(TUTTI_ERR_MEMORY, "rank %d: %s: no memory for %zu bytes of scratch",
 			    e->config.rank, work->spec.name, bytes);
 	head.block_bytes = r->block_bytes;
 	head.kind = r->kind;
 	*r = head;
-	lay_out(r, (uint8_t *)r);
+	run_create_lay_out(r, (uint8_t *)r);
 	r->base[BUF_IN] = (uint8_t *)(uintptr_t)work->spec.args.send;
 	r->base[BUF_OUT] = work->spec.args.recv;
 	for (uint32_t s = 0; s < r->slots; s++)
@@ -243,14 +243,14 @@ static void choose_plan(struct engine *e, struct tutti_work *work)
 
 	if (!head.plan)
 		return;
-	cut(e, &head, &work->spec);
+	run_create_cut(e, &head, &work->spec);
 	if (head.slices == 1 && work->spec.whole_plan)
 		head.plan = work->spec.whole_plan;
 	if (direct_take_all(e, work, scratch_bytes(&head)))
 		work->spec.plan = head.plan;
 }
 
-static void prepared(struct engine *e, struct tutti_work *work)
+static void run_create_prepared(struct engine *e, struct tutti_work *work)
 {
 	struct run *r = work_task(work)->run;
 
@@ -261,20 +261,20 @@ static void prepared(struct engine *e, struct tutti_work *work)
 	run_start(e, r);
 }
 
-static tutti_status begin(struct engine *e, struct tutti_work *work)
+static tutti_status run_create_begin(struct engine *e, struct tutti_work *work)
 {
 	choose_plan(e, work);
-	TRY(run_create(e, work));
+	TRY(engine_run_create(e, work));
 	const struct run *r = work_task(work)->run;
 	size_t bytes = work_task(work)->direct.scratch ? 0 : scratch_bytes(r);
 
 	TRY(bounce_prepare(e, work, (struct bounce_needs){.scratch_bytes = bytes}));
 	if (work->stage == WORK_RUNS)
-		prepared(e, work);
+		run_create_prepared(e, work);
 	return TUTTI_OK;
 }
 
-static void finish(struct engine *e, struct tutti_work *work)
+static void run_create_finish(struct engine *e, struct tutti_work *work)
 {
 	struct work_task *task = work_task(work);
 
@@ -284,7 +284,8 @@ static void finish(struct engine *e, struct tutti_work *work)
 	direct_give_all(e, work);
 }
 
-static int explain(struct engine *e, const struct tutti_work *work, char *text, size_t text_bytes)
+static int run_create_explain(struct engine *e, const struct tutti_work *work, char *text,
+			      size_t text_bytes)
 {
 	const struct run *r = work_task(work)->run;
 	char ranks[200], progress[200];
@@ -295,8 +296,8 @@ static int explain(struct engine *e, const struct tutti_work *work, char *text, 
 	return run_waits_for(r);
 }
 
-const struct task_kind plan_tasks = {.begin = begin,
-				     .prepared = prepared,
-				     .finish = finish,
-				     .explain = explain,
+const struct task_kind plan_tasks = {.begin = run_create_begin,
+				     .prepared = run_create_prepared,
+				     .finish = run_create_finish,
+				     .explain = run_create_explain,
 				     .words = collective_words};

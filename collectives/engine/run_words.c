@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool waits(const struct lane_run *l, bool sends)
+static bool run_words_waits(const struct lane_run *l, bool sends)
 {
 	return l->lane->peer >= 0 && l->lane->sends == sends && l->posted != l->retired;
 }
@@ -19,7 +19,7 @@ static int list_peers(const struct run *r, bool sends, char *text, size_t text_b
 
 	rank_list_begin(&list, text, text_bytes);
 	for (uint32_t i = 0; i < r->plan->lane_count; i++) {
-		if (waits(&r->lanes[i], sends))
+		if (run_words_waits(&r->lanes[i], sends))
 			rank_list_add(&list, r->lanes[i].lane->peer);
 	}
 	rank_list_end(&list);
@@ -40,7 +40,7 @@ static const struct lane_run *waiting_lane(const struct run *r)
 {
 	for (int sends = 0; sends < 2; sends++)
 		for (uint32_t i = 0; i < r->plan->lane_count; i++)
-			if (waits(&r->lanes[i], sends))
+			if (run_words_waits(&r->lanes[i], sends))
 				return &r->lanes[i];
 	return NULL;
 }

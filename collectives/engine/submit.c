@@ -7,28 +7,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-static tutti_status open_queue(struct engine *e, const struct memory_kind *kind)
+static tutti_status submit_open_queue(struct engine *e, const struct memory_kind *kind)
 {
 	return e->links.queues[kind->id] ? TUTTI_OK : kind->open(&e->links.queues[kind->id]);
 }
 
-static bool is_full(const struct engine *e)
+static bool submit_is_full(const struct engine *e)
 {
 	return e->works.count >= engine_works_most(e) && !e->works.groups && !e->failure.stop;
 }
 
 /* A full queue gets room by progress, until the deadline of the new call. */
-static void make_room(struct engine *e, const struct task_spec *spec)
+static void submit_make_room(struct engine *e, const struct task_spec *spec)
 {
 	struct wait w;
 
-	if (__builtin_expect(!is_full(e), 1))
+	if (__builtin_expect(!submit_is_full(e), 1))
 		return;
 	wait_begin(&w, e->config.policy);
 	e->works.outside = spec;
 	e->works.outside_since_ns = engine_now(e);
 	uint64_t deadline_ns = e->works.outside_since_ns + (uint64_t)spec->timeout_ms * 1000000u;
-	while (is_full(e)) {
+	while (submit_is_full(e)) {
 		if (engine_now(e) >= deadline_ns) {
 			engine_fail_outside(e);
 		} else if (!engine_pass(e, false) && !wait_again(&w)) {
@@ -89,16 +89,17 @@ static tutti_status copy_send(struct engine *e, struct tutti_work *work)
 static tutti_status new_work(struct engine *e, const struct task_spec *spec,
 			     struct tutti_work **work)
 {
-	TRY(open_queue(e, spec->memory));
+	TRY(submit_open_queue(e, spec->memory));
 	if (spec->stream_kind)
-		TRY(open_queue(e, spec->stream_kind));
+		TRY(submit_open_queue(e, spec->stream_kind));
 	if (!(*work = work_new(e)))
 		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for a call", e->config.rank);
 	return TUTTI_OK;
 }
 
 /* The call gets no work. */
-static tutti_status refuse(struct engine *e, const struct task_spec *spec, tutti_status status)
+static tutti_status submit_refuse(struct engine *e, const struct task_spec *spec,
+				  tutti_status status)
 {
 	engine_fail(e, status, last_error());
 	trace_ended_late(&spec->trace, true);
@@ -107,20 +108,20 @@ static tutti_status refuse(struct engine *e, const struct task_spec *spec, tutti
 
 /* Under the lock; engine_settle is to follow. The call has its sequence number, so if it fails here
  * the communicator fails: the other ranks would wait for it until their deadline. */
-static tutti_status submit(struct engine *e, const struct task_spec *spec, bool is_async,
-			   struct tutti_work **out)
+static tutti_status submit_task(struct engine *e, const struct task_spec *spec, bool is_async,
+				struct tutti_work **out)
 {
 	struct tutti_work *work;
 
 	trace_began(&spec->trace);
-	make_room(e, spec);
+	submit_make_room(e, spec);
 	if (e->failure.report_state && !e->failure.stop)
 		engine_act_on_failure(e);
 	if (e->failure.stop)
-		return refuse(e, spec, engine_status(e));
+		return submit_refuse(e, spec, engine_status(e));
 	tutti_status status = new_work(e, spec, &work);
 	if (status != TUTTI_OK)
-		return refuse(e, spec, status);
+		return submit_refuse(e, spec, status);
 	work->spec = *spec;
 	op_hold(spec->args.op);
 	work_begin_life(e, work, is_async);
@@ -144,7 +145,7 @@ tutti_status engine_submit_replay(struct engine *e, const struct task_spec *spec
 {
 	struct tutti_work *work;
 
-	TRY(submit(e, spec, true, &work));
+	TRY(submit_task(e, spec, true, &work));
 	work_release(work);
 	return TUTTI_OK;
 }
@@ -162,10 +163,10 @@ tutti_status engine_submit(struct engine *e, const struct task_spec *spec, struc
 	if (needs_helper(e, spec)) {
 		tutti_status attached = helper_attach(e);
 		if (attached != TUTTI_OK) /* the other ranks wait for this call */
-			return refuse(e, spec, attached);
+			return submit_refuse(e, spec, attached);
 	}
 	engine_lock(e);
-	tutti_status status = submit(e, spec, true, work);
+	tutti_status status = submit_task(e, spec, true, work);
 	if (status == TUTTI_OK)
 		engine_settle(e);
 	engine_unlock(e);
@@ -197,7 +198,7 @@ tutti_status engine_run(struct engine *e, const struct task_spec *spec)
 	struct tutti_work *work;
 
 	engine_lock(e);
-	tutti_status status = submit(e, spec, false, &work);
+	tutti_status status = submit_task(e, spec, false, &work);
 	if (status == TUTTI_OK)
 		engine_settle(e);
 	engine_unlock(e);

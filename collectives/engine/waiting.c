@@ -52,7 +52,7 @@ static struct found make_progress(struct tutti_work *work, bool has_slept)
 }
 
 /* Wakes up at an event of one engine with unfinished parts, and for the others after 1 ms. */
-static void sleep_for(struct tutti_work *work)
+static void waiting_sleep_for(struct tutti_work *work)
 {
 	struct engine *e = work->engine;
 	for (size_t i = 0; work->parts && i < work->parts->count; i++)
@@ -99,7 +99,7 @@ static tutti_status wait_in_turns(struct tutti_work *work, uint64_t deadline_ns)
 		if (found.has_word)
 			has_slept = look_at_memory(work, &found.awaited, &w);
 		else if (!wait_again(&w))
-			sleep_for(work);
+			waiting_sleep_for(work);
 	}
 	return TUTTI_OK;
 }

@@ -21,7 +21,7 @@ static void put_off_deadline(struct tutti_work *work, uint64_t now)
 		work->deadline_ns = now + MS_TO_NS(work->spec.timeout_ms);
 }
 
-static uint64_t age(const struct tutti_work *work, uint64_t now)
+static uint64_t watch_age(const struct tutti_work *work, uint64_t now)
 {
 	uint64_t start = work->deadline_ns - (uint64_t)work->spec.timeout_ms * 1000000u;
 	return now > start ? now - start : 0;
@@ -191,7 +191,7 @@ void engine_watch(struct engine *e)
 			oldest = work;
 		if (call_is_join(&work->spec.args))
 			join = work;
-		lasts = age(work, now);
+		lasts = watch_age(work, now);
 		first = work;
 	}
 	if (late && e->failure.report_state)

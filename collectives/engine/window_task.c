@@ -15,7 +15,7 @@ void window_task_post(struct engine *e, struct tutti_work *work, const struct ca
 	window_begin(e->config.window, work_window_run(work), args);
 }
 
-static void start(struct engine *e, struct tutti_work *work)
+static void window_task_start(struct engine *e, struct tutti_work *work)
 {
 	struct call_args args = work->spec.args;
 	if (work->bounce.copies) {
@@ -25,7 +25,7 @@ static void start(struct engine *e, struct tutti_work *work)
 	window_task_post(e, work, &args);
 }
 
-static tutti_status begin(struct engine *e, struct tutti_work *work)
+static tutti_status window_task_begin(struct engine *e, struct tutti_work *work)
 {
 	assert(e->config.window);
 	TRY(bounce_prepare(e, work, (struct bounce_needs){.copies = true}));
@@ -35,7 +35,7 @@ static tutti_status begin(struct engine *e, struct tutti_work *work)
 	/* The sooner its line is posted the sooner the other ranks get on. */
 	if (!work_has_begun(work) && e->works.window_head == work && work->stage == WORK_RUNS &&
 	    work->spec.send_bytes + work->spec.recv_bytes <= POST_IN_SUBMIT)
-		start(e, work);
+		window_task_start(e, work);
 	return TUTTI_OK;
 }
 
@@ -48,7 +48,7 @@ bool window_task_advance(struct engine *e, bool is_eager)
 	if (!work || work->stage != WORK_RUNS)
 		return false;
 	if (!work_has_begun(work))
-		start(e, work);
+		window_task_start(e, work);
 	tutti_status status = (is_eager ? window_advance_eagerly : window_advance)(
 		e->config.window, work_window_run(work), &moved);
 	return window_task_advanced(e, work, status) || moved;
@@ -83,7 +83,8 @@ bool window_task_awaits(struct engine *e, struct window_awaited *awaited)
 	       !e->loose && window_awaits(e->config.window, work_window_run(work), awaited);
 }
 
-static int explain(struct engine *e, const struct tutti_work *work, char *text, size_t text_bytes)
+static int window_task_explain(struct engine *e, const struct tutti_work *work, char *text,
+			       size_t text_bytes)
 {
 	char ranks[200], progress[200];
 
@@ -99,10 +100,12 @@ static int explain(struct engine *e, const struct tutti_work *work, char *text, 
 }
 
 /* The ranks have agreed on it, and go on. */
-static void why(const struct tutti_work *work, char *text, size_t text_bytes)
+static void window_task_why(const struct tutti_work *work, char *text, size_t text_bytes)
 {
 	window_outcome_text(work->engine->config.window, work_window_run(work), text, text_bytes);
 }
 
-const struct task_kind window_tasks = {
-	.begin = begin, .explain = explain, .words = collective_words, .why = why};
+const struct task_kind window_tasks = {.begin = window_task_begin,
+				       .explain = window_task_explain,
+				       .words = collective_words,
+				       .why = window_task_why};

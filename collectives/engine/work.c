@@ -105,7 +105,7 @@ static void free_whole(struct tutti_work *whole)
 }
 
 /* A work is used again as long as its engine lives. */
-static void recycle(struct engine *e, struct tutti_work *work)
+static void work_recycle(struct engine *e, struct tutti_work *work)
 {
 	struct tutti_work *first = atomic_load_explicit(&e->lists.released, memory_order_relaxed);
 
@@ -123,7 +123,7 @@ static void recycle(struct engine *e, struct tutti_work *work)
 		&e->lists.released, &first, work, memory_order_acq_rel, memory_order_relaxed));
 }
 
-static void unref(struct tutti_work *work)
+static void work_unref(struct tutti_work *work)
 {
 	/* The only holder needs no read-modify-write. */
 	if (atomic_load_explicit(&work->refs, memory_order_acquire) != 1 &&
@@ -132,13 +132,13 @@ static void unref(struct tutti_work *work)
 	if (work->parts)
 		free_whole(work);
 	else
-		recycle(work->engine, work);
+		work_recycle(work->engine, work);
 }
 
 void work_release(struct tutti_work *work)
 {
 	if (work)
-		unref(work);
+		work_unref(work);
 }
 
 void work_retain(struct tutti_work *work)
@@ -208,7 +208,7 @@ static void no_longer_async(struct engine *e, struct tutti_work *work)
 {
 	if (work->is_async)
 		atomic_fetch_sub(&e->help.async_works, 1);
-	unref(work);
+	work_unref(work);
 }
 
 bool engine_call_back(struct engine *e)
@@ -229,7 +229,7 @@ bool engine_call_back(struct engine *e)
 }
 
 /* Publishes its status. */
-static void end(struct engine *e, struct tutti_work *work)
+static void work_end(struct engine *e, struct tutti_work *work)
 {
 	bool calls = work->spec.done != NULL;
 	/* Partner: work_test and work_wait. */
@@ -254,7 +254,7 @@ void work_count_down(struct tutti_work *whole)
 	if (atomic_fetch_sub_explicit(&whole->parts->left, 1, memory_order_acq_rel) != 1)
 		return;
 	whole->status = (tutti_status)atomic_load(&whole->parts->status);
-	end(whole->engine, whole);
+	work_end(whole->engine, whole);
 }
 
 void work_part_ended(struct tutti_work *whole, const struct tutti_work *part)
@@ -283,7 +283,7 @@ void work_finish(struct engine *e, struct tutti_work *work, tutti_status status)
 	work->status = status;
 	if (work->spec.captured)
 		e->captured.tasks->ended(e, work);
-	end(e, work);
+	work_end(e, work);
 	if (whole) /* it holds work */
 		work_part_ended(whole, work);
 }

@@ -12,7 +12,8 @@ static bool ends_in_stream(const struct tutti_work *work, const struct memory_ki
 }
 
 /* Of the kind's memory, or NULL. */
-static const void *buffer_of(const struct tutti_work *work, const struct memory_kind *kind)
+static const void *work_stream_buffer_of(const struct tutti_work *work,
+					 const struct memory_kind *kind)
 {
 	const struct call_args *args = &work->spec.args;
 
@@ -26,7 +27,7 @@ static const void *buffer_of(const struct tutti_work *work, const struct memory_
 static bool waits_here(const struct tutti_work *work, const struct memory_kind *kind, void *stream)
 {
 	return !ends_in_stream(work, kind) && !callback_in_done &&
-	       kind->stream_blocks_others(stream, buffer_of(work, kind));
+	       kind->stream_blocks_others(stream, work_stream_buffer_of(work, kind));
 }
 
 /* A failure opens the gate, too: no stream waits for what cannot come. */
@@ -37,14 +38,14 @@ static tutti_status wait_at_gate(struct tutti_work *work, const struct memory_ki
 		return TUTTI_OK;
 	if (ends_in_stream(work, kind))
 		return kind->stream_join(work->spec.kind->end_of(work), stream,
-					 buffer_of(work, kind));
+					 work_stream_buffer_of(work, kind));
 	if (!work->gate.kind)
 		TRY(kind->gate_take(&work->gate));
-	return kind->gate_wait(&work->gate, stream, buffer_of(work, kind));
+	return kind->gate_wait(&work->gate, stream, work_stream_buffer_of(work, kind));
 }
 
-static tutti_status wait_for_one(struct tutti_work *work, const struct memory_kind *kind,
-				 void *stream)
+static tutti_status work_stream_wait_for_one(struct tutti_work *work,
+					     const struct memory_kind *kind, void *stream)
 {
 	struct engine *e = work->engine;
 
@@ -64,9 +65,9 @@ static tutti_status wait_for_one(struct tutti_work *work, const struct memory_ki
 tutti_status work_wait_stream(struct tutti_work *work, const struct memory_kind *kind, void *stream)
 {
 	if (!work->parts)
-		return wait_for_one(work, kind, stream);
+		return work_stream_wait_for_one(work, kind, stream);
 	for (size_t i = 0; i < work->parts->count; i++)
-		TRY(wait_for_one(work->parts->part[i], kind, stream));
+		TRY(work_stream_wait_for_one(work->parts->part[i], kind, stream));
 	return TUTTI_OK;
 }
 

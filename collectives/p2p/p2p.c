@@ -134,7 +134,7 @@ static struct direct_map *take_map(struct engine *e, const struct task_spec *spe
 	return direct_take(e, spec->memory, m->buf, m->bytes);
 }
 
-static tutti_status begin(struct engine *e, struct tutti_work *work)
+static tutti_status p2p_begin(struct engine *e, struct tutti_work *work)
 {
 	const struct task_spec *spec = &work->spec;
 	bool sends = spec->p2p.side == P2P_SEND;
@@ -160,7 +160,7 @@ static tutti_status begin(struct engine *e, struct tutti_work *work)
 	return e->failure.stop ? engine_status(e) : status;
 }
 
-static void prepared(struct engine *e, struct tutti_work *work)
+static void p2p_prepared(struct engine *e, struct tutti_work *work)
 {
 	struct p2p_message *m = work_message(work);
 	(void)e;
@@ -172,7 +172,7 @@ static void prepared(struct engine *e, struct tutti_work *work)
 		p2p_send_on(m->peer);
 }
 
-static void released(struct engine *e, struct tutti_work *work)
+static void p2p_work_released(struct engine *e, struct tutti_work *work)
 {
 	struct p2p_message *m = work_message(work);
 	(void)e;
@@ -184,7 +184,7 @@ static void released(struct engine *e, struct tutti_work *work)
 }
 
 /* A recv on the list of those that wait has met no message. */
-static bool cancel(struct engine *e, struct tutti_work *work)
+static bool p2p_cancel(struct engine *e, struct tutti_work *work)
 {
 	struct p2p_message *m = work_message(work);
 	struct p2p_queue *q = m->peer ? &m->peer->posted : &e->p2p->any;
@@ -195,7 +195,7 @@ static bool cancel(struct engine *e, struct tutti_work *work)
 	return true;
 }
 
-static void finish(struct engine *e, struct tutti_work *work)
+static void p2p_finish(struct engine *e, struct tutti_work *work)
 {
 	struct p2p_message *m = work_message(work);
 
@@ -256,7 +256,7 @@ static void io_failed(struct engine *e, struct engine_io *io)
 		engine_set_failure(e, status, FAILURE_NO_RANK, peer->why);
 }
 
-static bool is_drained(struct engine *e)
+static bool p2p_is_drained(struct engine *e)
 {
 	const struct p2p *p = e->p2p;
 	if (p->unsent == 0)
@@ -283,7 +283,7 @@ static void say_goodbye(struct p2p *p)
 	}
 }
 
-static void disconnect(struct p2p *p)
+static void p2p_disconnect(struct p2p *p)
 {
 	for (int r = 0; r < p->engine->config.size; r++) {
 		struct p2p_peer *peer = p->peers[r];
@@ -294,11 +294,11 @@ static void disconnect(struct p2p *p)
 	}
 }
 
-static void close_all(struct engine *e)
+static void p2p_close_all(struct engine *e)
 {
 	struct p2p *p = e->p2p;
 
-	disconnect(p);
+	p2p_disconnect(p);
 	for (int r = 0; r < e->config.size; r++)
 		if (p->peers[r]) {
 			free_peer(p->peers[r]);
@@ -312,7 +312,7 @@ static void close_all(struct engine *e)
 	e->loose = 0;
 }
 
-static void leave(struct engine *e)
+static void p2p_leave(struct engine *e)
 {
 	uint64_t deadline = deadline_after_ms(LEAVING_MS);
 	struct wait w;
@@ -330,7 +330,7 @@ static void leave(struct engine *e)
 		engine_lock(e);
 	}
 	if (!e->failure.is_clean)
-		close_all(e);
+		p2p_close_all(e);
 	engine_unlock(e);
 }
 
@@ -355,15 +355,15 @@ static void free_all(struct engine *e)
 }
 
 static const struct engine_user user = {
-	.is_drained = is_drained, .leave = leave, .close = close_all, .free = free_all};
+	.is_drained = p2p_is_drained, .leave = p2p_leave, .close = p2p_close_all, .free = free_all};
 
 static const struct io_owner owner = {.done = io_done, .failed = io_failed};
 
-const struct task_kind p2p_tasks = {.begin = begin,
-				    .prepared = prepared,
-				    .released = released,
-				    .finish = finish,
+const struct task_kind p2p_tasks = {.begin = p2p_begin,
+				    .prepared = p2p_prepared,
+				    .released = p2p_work_released,
+				    .finish = p2p_finish,
 				    .explain = p2p_explain,
 				    .words = p2p_in_words,
-				    .cancel = cancel,
+				    .cancel = p2p_cancel,
 				    .why = p2p_why};

@@ -206,7 +206,8 @@ void p2p_say_unfit(const struct p2p_peer *peer, const struct p2p_header *send,
 }
 
 /* Tags below 0 are those of comm_create_from, whose messages callers do not know. */
-static void call_words(const struct tutti_work *work, enum p2p_side side, char *text, size_t bytes)
+static void p2p_failure_call_words(const struct tutti_work *work, enum p2p_side side, char *text,
+				   size_t bytes)
 {
 	const struct task_spec *spec = &work->spec;
 
@@ -235,7 +236,7 @@ const char *p2p_in_words(const struct tutti_work *work, char *text, size_t text_
 {
 	char call[80], peer[40];
 	enum p2p_side side = work->spec.p2p.side;
-	call_words(work, side, call, sizeof call);
+	p2p_failure_call_words(work, side, call, sizeof call);
 	const char *name = work->engine->config.name;
 	const char *with = work->spec.p2p.tag < 0 ? "with" : side == P2P_SEND ? "to" : "from";
 	snprintf(text, text_bytes, "%s %s %s%s%s", call, with, peer_words(work, peer, sizeof peer),
@@ -268,7 +269,7 @@ int p2p_explain(struct engine *e, const struct tutti_work *work, char *text, siz
 	char other[80], peer[40];
 	(void)e;
 
-	call_words(work, sends ? P2P_RECV : P2P_SEND, other, sizeof other);
+	p2p_failure_call_words(work, sends ? P2P_RECV : P2P_SEND, other, sizeof other);
 	peer_words(work, peer, sizeof peer);
 	if (sends && p2p_is_self(m->peer))
 		snprintf(text, text_bytes,

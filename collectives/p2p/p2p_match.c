@@ -13,7 +13,7 @@ static int64_t key_of(const struct p2p_message *m)
 	return p2p_key(p2p_spec(m)->p2p.tag, p2p_spec(m)->captured != NULL);
 }
 
-static struct p2p_message *first_of(const struct p2p_queue *q, int64_t key)
+static struct p2p_message *p2p_match_first_of(const struct p2p_queue *q, int64_t key)
 {
 	struct p2p_message *m = q->head;
 	while (m && key_of(m) != key)
@@ -23,8 +23,8 @@ static struct p2p_message *first_of(const struct p2p_queue *q, int64_t key)
 
 struct p2p_message *p2p_find_recv(struct p2p_peer *peer, int64_t key)
 {
-	struct p2p_message *m = first_of(&peer->posted, key);
-	struct p2p_message *any = first_of(&peer->p2p->any, key);
+	struct p2p_message *m = p2p_match_first_of(&peer->posted, key);
+	struct p2p_message *any = p2p_match_first_of(&peer->p2p->any, key);
 
 	if (any && (!m || any->stamp < m->stamp)) {
 		p2p_remove(&peer->p2p->any, any);
@@ -41,8 +41,8 @@ bool p2p_fits(const struct p2p_message *m, const struct p2p_header *h)
 	return h->count == spec->args.count && h->dtype == (uint32_t)spec->args.dtype;
 }
 
-static struct p2p_arrival *keep(struct p2p_peer *peer, struct p2p_arrival *a,
-				const struct p2p_header *h)
+static struct p2p_arrival *p2p_match_keep(struct p2p_peer *peer, struct p2p_arrival *a,
+					  const struct p2p_header *h)
 {
 	uint8_t *data = a->data;
 	*a = (struct p2p_arrival){.peer = peer, .header = *h, .data = data, .is_used = true};
@@ -78,7 +78,7 @@ struct p2p_arrival *p2p_keep_eager(struct p2p_peer *peer, const struct p2p_heade
 	if (!peer->kept && !make_kept(peer))
 		return NULL;
 	assert(!peer->kept[h->id].is_used);
-	return keep(peer, &peer->kept[h->id], h);
+	return p2p_match_keep(peer, &peer->kept[h->id], h);
 }
 
 struct p2p_arrival *p2p_keep_request(struct p2p_peer *peer, const struct p2p_header *h)
@@ -102,7 +102,7 @@ struct p2p_arrival *p2p_keep_request(struct p2p_peer *peer, const struct p2p_hea
 	}
 	a->data = NULL;
 	peer->requests++;
-	return keep(peer, a, h);
+	return p2p_match_keep(peer, a, h);
 }
 
 static void take_off(struct p2p_arrival *a)
@@ -116,7 +116,7 @@ static void take_off(struct p2p_arrival *a)
 }
 
 /* An eager one belongs to its slot. */
-static void forget(struct p2p_arrival *a)
+static void p2p_match_forget(struct p2p_arrival *a)
 {
 	struct p2p *p = a->peer->p2p;
 	if (a->data)
@@ -132,7 +132,7 @@ void p2p_forget_unexpected(struct p2p_peer *peer)
 	while (peer->unexpected) {
 		struct p2p_arrival *a = peer->unexpected;
 		take_off(a);
-		forget(a);
+		p2p_match_forget(a);
 	}
 }
 
@@ -189,7 +189,7 @@ void p2p_meet(struct p2p_message *m, struct p2p_arrival *a)
 	take_off(a);
 	if (!p2p_fits(m, &a->header)) {
 		meet_misfit(m, a);
-		forget(a);
+		p2p_match_forget(a);
 		return;
 	}
 	m->peer = peer;
@@ -210,7 +210,7 @@ void p2p_meet(struct p2p_message *m, struct p2p_arrival *a)
 		m->is_met = true;
 		p2p_send_clear(m, &a->header);
 	}
-	forget(a);
+	p2p_match_forget(a);
 }
 
 static struct p2p_arrival *find_arrival(const struct p2p_peer *peer, int64_t key)

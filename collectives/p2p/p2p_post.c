@@ -179,7 +179,7 @@ void p2p_note(struct p2p_peer *peer, struct p2p_note *note, enum p2p_kind kind)
 	p2p_post_header(peer, &note->io, &note->header);
 }
 
-static void make_slots(struct p2p_peer *peer)
+static void p2p_post_make_slots(struct p2p_peer *peer)
 {
 	struct p2p_slot *slots = calloc(P2P_SLOTS, sizeof *slots);
 	uint8_t *data = slots ? malloc(p2p_slot_offset(P2P_SLOTS)) : NULL;
@@ -200,7 +200,7 @@ struct p2p_slot *p2p_take_slot(struct p2p_peer *peer, size_t bytes)
 	if (bytes > P2P_EAGER_BYTES)
 		return NULL;
 	if (!peer->slots)
-		make_slots(peer);
+		p2p_post_make_slots(peer);
 	for (int c = 0; c < P2P_CLASSES; c++) {
 		struct p2p_slot *slot = peer->free_slots[c];
 		if (!slot || bytes > p2p_classes[c].bytes)

@@ -16,7 +16,7 @@ void p2p_listen(struct p2p_peer *peer)
 }
 
 /* The transport keeps the order: the next header ends after this payload. */
-static void land(struct p2p_peer *peer, void *buf, size_t bytes)
+static void p2p_receive_land(struct p2p_peer *peer, void *buf, size_t bytes)
 {
 	if (bytes)
 		p2p_post_io(peer, &peer->payload_in, false, buf, bytes);
@@ -25,7 +25,7 @@ static void land(struct p2p_peer *peer, void *buf, size_t bytes)
 }
 
 /* The bytes of an adapter are there for the device. */
-static bool has_come(const struct p2p_message *m)
+static bool p2p_receive_has_come(const struct p2p_message *m)
 {
 	return !m->map || p2p_spec(m)->memory->landed(m->buf + m->moved) == TUTTI_OK;
 }
@@ -37,7 +37,7 @@ void p2p_landed(struct p2p_peer *peer)
 
 	peer->lands_in = NULL;
 	peer->lands_at = NULL;
-	if (m && !has_come(m)) {
+	if (m && !p2p_receive_has_come(m)) {
 		engine_fail_in(p2p_engine(peer), m->work, TUTTI_ERR_DEVICE, last_error());
 		return;
 	}
@@ -53,7 +53,7 @@ void p2p_landed(struct p2p_peer *peer)
 		p2p_drop(a);
 }
 
-static bool is_sound(const struct p2p_header *h)
+static bool p2p_receive_is_sound(const struct p2p_header *h)
 {
 	size_t element = dtype_bytes((tutti_dtype)h->dtype);
 	return element && h->is_captured <= 1 && h->count <= (size_t)PTRDIFF_MAX / element &&
@@ -68,7 +68,7 @@ static bool is_lent(const struct p2p_peer *peer, uint32_t slot)
 
 static void take_eager(struct p2p_peer *peer, const struct p2p_header *h)
 {
-	if (!is_sound(h) || h->id >= P2P_SLOTS ||
+	if (!p2p_receive_is_sound(h) || h->id >= P2P_SLOTS ||
 	    h->bytes > p2p_classes[p2p_class_of(h->id)].bytes) {
 		p2p_nonsense(peer,
 			     "a short message whose dtype, count, tag or slot is out of range");
@@ -84,7 +84,7 @@ static void take_eager(struct p2p_peer *peer, const struct p2p_header *h)
 		m->peer = peer;
 		peer->lands_in = m;
 		p2p_give_back(peer, h->id);
-		land(peer, m->buf, h->bytes);
+		p2p_receive_land(peer, m->buf, h->bytes);
 		return;
 	}
 	struct p2p_arrival *a = peer->lands_at = p2p_keep_eager(peer, h);
@@ -92,12 +92,12 @@ static void take_eager(struct p2p_peer *peer, const struct p2p_header *h)
 		return;
 	if (m)
 		p2p_meet(m, a);
-	land(peer, a->data, h->bytes);
+	p2p_receive_land(peer, a->data, h->bytes);
 }
 
 static void take_request(struct p2p_peer *peer, const struct p2p_header *h)
 {
-	if (!is_sound(h)) {
+	if (!p2p_receive_is_sound(h)) {
 		p2p_nonsense(peer, "a request whose dtype, count or tag is out of range");
 		return;
 	}
@@ -130,7 +130,7 @@ static void take_data(struct p2p_peer *peer, const struct p2p_header *h)
 					 .asks = h->is_mapped});
 }
 
-static void take_header(struct p2p_peer *peer, const struct p2p_header *h)
+static void p2p_receive_take_header(struct p2p_peer *peer, const struct p2p_header *h)
 {
 	if (h->returned_count > sizeof h->returned) {
 		p2p_nonsense(peer, "more returned slots than a header holds");
@@ -184,7 +184,7 @@ void p2p_heard(struct p2p_peer *peer)
 	struct p2p_header h = peer->in;
 	assert(!peer->lands_in && !peer->lands_at);
 	peer->is_heard = true;
-	take_header(peer, &h);
+	p2p_receive_take_header(peer, &h);
 	if (!peer->has_left && !p2p_engine(peer)->failure.stop)
 		p2p_post_io(peer, &peer->header_in, false, &peer->in, sizeof peer->in);
 }

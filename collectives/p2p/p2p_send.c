@@ -56,7 +56,7 @@ void p2p_send_on(struct p2p_peer *peer)
 	}
 }
 
-static void send_piece(struct p2p_message *m, struct p2p_leg *leg)
+static void p2p_send_piece(struct p2p_message *m, struct p2p_leg *leg)
 {
 	size_t bytes = m->bytes - m->moved;
 	if (bytes > P2P_PIECE_BYTES)
@@ -80,7 +80,7 @@ void p2p_send_pieces(struct p2p_message *m)
 {
 	for (int i = 0; i < P2P_LEGS; i++)
 		if (!m->legs[i].flying && m->moved < m->bytes && !m->peer->is_lost)
-			send_piece(m, &m->legs[i]);
+			p2p_send_piece(m, &m->legs[i]);
 	if (m->moved < m->bytes || p2p_is_flying(m))
 		return;
 	p2p_count_sent(m->work->engine, m->bytes);

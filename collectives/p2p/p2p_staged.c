@@ -9,7 +9,7 @@
 #include <assert.h>
 #include <string.h>
 
-static const struct engine_stages *stages_of(const struct engine *e)
+static const struct engine_stages *p2p_staged_stages_of(const struct engine *e)
 {
 	return e->config.device.stages;
 }
@@ -26,15 +26,15 @@ bool p2p_may_stage(const struct engine *e, const struct task_spec *spec)
 	int me = e->config.rank, peer = spec->p2p.peer;
 	size_t bytes = spec->p2p.side == P2P_SEND ? spec->send_bytes : spec->recv_bytes;
 
-	if (!stages_of(e) || spec->memory->id != TUTTI_MEMORY_CUDA || bytes <= P2P_EAGER_BYTES ||
-	    peer == me)
+	if (!p2p_staged_stages_of(e) || spec->memory->id != TUTTI_MEMORY_CUDA ||
+	    bytes <= P2P_EAGER_BYTES || peer == me)
 		return false;
 	return peer == TUTTI_ANY || p2p_way_of(e, peer, spec->memory->id) == P2P_BY_STAGES;
 }
 
 void p2p_stages_init(struct p2p *p)
 {
-	const struct engine_stages *s = stages_of(p->engine);
+	const struct engine_stages *s = p2p_staged_stages_of(p->engine);
 
 	p->staging.tail = &p->staging.head;
 	if (s) {
@@ -45,13 +45,13 @@ void p2p_stages_init(struct p2p *p)
 
 static void *stage_at(const struct engine *e, int rank, uint32_t stage)
 {
-	const struct engine_stages *s = stages_of(e);
+	const struct engine_stages *s = p2p_staged_stages_of(e);
 
 	return (char *)s->of[rank] + (size_t)stage * s->bytes;
 }
 
-static void post_copy(struct p2p_message *m, struct p2p_leg *leg, void *dst, const void *src,
-		      size_t bytes)
+static void p2p_staged_post_copy(struct p2p_message *m, struct p2p_leg *leg, void *dst,
+				 const void *src, size_t bytes)
 {
 	struct engine *e = m->work->engine;
 	struct memory_queue *q = e->links.queues[TUTTI_MEMORY_CUDA];
@@ -81,7 +81,7 @@ static void fill_stage(struct p2p_message *m, struct p2p_leg *leg)
 {
 	struct p2p *p = m->peer->p2p;
 	uint32_t stage = (uint32_t)__builtin_ctz(p->free_stages);
-	size_t bytes = m->bytes - m->moved, most = stages_of(p->engine)->bytes;
+	size_t bytes = m->bytes - m->moved, most = p2p_staged_stages_of(p->engine)->bytes;
 
 	if (bytes > most)
 		bytes = most;
@@ -95,8 +95,8 @@ static void fill_stage(struct p2p_message *m, struct p2p_leg *leg)
 					  .dtype = stage,
 					  .count = m->moved,
 					  .bytes = bytes};
-	post_copy(m, leg, stage_at(p->engine, p->engine->config.rank, stage), m->buf + m->moved,
-		  bytes);
+	p2p_staged_post_copy(m, leg, stage_at(p->engine, p->engine->config.rank, stage),
+			     m->buf + m->moved, bytes);
 	m->moved += bytes;
 	p->staged_bytes += bytes;
 }
@@ -172,8 +172,9 @@ static void receive_on(struct p2p_message *m)
 		const struct p2p_header *h = &leg->came;
 		if (leg->stage == STAGE_IS_FULL && m->work->bounce.preparing == 0) {
 			leg->stage = STAGE_IS_COPIED;
-			post_copy(m, leg, m->buf + h->count,
-				  stage_at(m->work->engine, peer->rank, h->dtype), h->bytes);
+			p2p_staged_post_copy(m, leg, m->buf + h->count,
+					     stage_at(m->work->engine, peer->rank, h->dtype),
+					     h->bytes);
 		} else if (leg->stage == STAGE_IS_EMPTY && !leg->flying) {
 			leg->stage = STAGE_IS_UNUSED;
 			leg->message = m;
@@ -189,7 +190,7 @@ static void receive_on(struct p2p_message *m)
 
 void p2p_stage_filled(struct p2p_peer *peer, const struct p2p_header *h)
 {
-	const struct engine_stages *s = stages_of(p2p_engine(peer));
+	const struct engine_stages *s = p2p_staged_stages_of(p2p_engine(peer));
 	struct p2p_message *m = p2p_find_id(&peer->receiving, h->id);
 	struct p2p_leg *leg = m && h->tag >= 0 && h->tag < P2P_LEGS ? &m->legs[h->tag] : NULL;
 

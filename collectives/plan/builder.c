@@ -104,7 +104,7 @@ void builder_writes(struct plan *p, uint32_t step, struct ref r)
 	*c = (struct tracked){step + 1, 0, 0};
 }
 
-static uint32_t lane(struct plan *p, int peer, bool sends)
+static uint32_t builder_lane(struct plan *p, int peer, bool sends)
 {
 	struct builder *b = p->builder;
 	uint32_t *slot = &b->lane_of[sends][peer < 0 ? p->size : peer];
@@ -124,7 +124,7 @@ bool builder_append(struct plan *p, enum step_kind kind, int peer, struct ref ds
 	struct builder *b = p->builder;
 	p->steps = builder_grow(b, p->steps, p->count, &b->step_cap, sizeof *p->steps);
 	b->told = builder_grow(b, b->told, p->count, &b->told_cap, sizeof *b->told);
-	uint32_t on = lane(p, peer, kind == STEP_SEND);
+	uint32_t on = builder_lane(p, peer, kind == STEP_SEND);
 	if (b->failed)
 		return false;
 	b->told[p->count] = 0;
@@ -169,7 +169,7 @@ struct plan *plan_new(int rank, int size, struct plan_shape shape, struct plan_o
 }
 
 /* Sorts edges by the step they leave, steps by lane. */
-static void flatten(struct plan *p)
+static void builder_flatten(struct plan *p)
 {
 	struct builder *b = p->builder;
 	uint32_t at = 0;
@@ -204,7 +204,7 @@ struct plan *plan_end(struct plan *p)
 		plan_free(p);
 		return NULL;
 	}
-	flatten(p);
+	builder_flatten(p);
 	p->options.direct = NULL;
 	builder_free(b);
 	p->builder = NULL;

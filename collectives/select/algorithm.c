@@ -76,7 +76,7 @@ static uint32_t width_of(const struct algorithm *a, int size)
 
 /* Chunks count by blocks; a side of one block is this rank's of the other side's. The blocks that
  * all_to_all receives have lengths of their own. */
-static struct plan_shape shape_of(const struct algorithm *a, int rank, int size)
+static struct plan_shape algorithm_shape_of(const struct algorithm *a, int rank, int size)
 {
 	uint32_t split = algorithm_split(a, size), n = (uint32_t)size;
 	bool in = collective_has_blocks(a->collective, SEND_SIDE);
@@ -103,7 +103,7 @@ static void build_alone(struct plan *p, enum collective c, struct span in, struc
 
 struct plan *algorithm_plan(const struct algorithm *a, const struct plan_key *key)
 {
-	struct plan_shape shape = shape_of(a, key->rank, key->size);
+	struct plan_shape shape = algorithm_shape_of(a, key->rank, key->size);
 	struct plan *p = plan_new(key->rank, key->size, shape, key->options);
 	if (!p)
 		return NULL;

@@ -34,7 +34,7 @@ void links_round(struct links *l)
 		field[i] = field[i] > 0 ? exp2(round(log2(field[i]))) : 0;
 }
 
-static int compare(const void *a, const void *b)
+static int links_compare(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
 	return (x > y) - (x < y);
@@ -49,7 +49,7 @@ void links_median(struct links *links, const struct links *of, int n, double *va
 			if (one > 0)
 				values[found++] = one;
 		}
-		qsort(values, found, sizeof *values, compare);
+		qsort(values, found, sizeof *values, links_compare);
 		if (found)
 			((double *)links)[f] = values[found / 2];
 	}
@@ -57,7 +57,7 @@ void links_median(struct links *links, const struct links *of, int n, double *va
 
 /* The busiest rank's core has other ranks to serve, too: an eighth of the lesser time is what that
  * comes to with 4 and with 8 ranks on 2 cores. */
-static double busy(double all_alike, double mean, double busiest, double share)
+static double links_busy(double all_alike, double mean, double busiest, double share)
 {
 	if (mean <= 0)
 		mean = busiest = all_alike;
@@ -75,13 +75,14 @@ static double shared_seconds(const struct links *links, const struct cost *c, do
 	const struct link_speed *l = &links->link[LINK_LOCAL];
 	double rounds = c->link[LINK_LOCAL].rounds / (c->is_one_way ? 16 : 3);
 	double filling = c->link[LINK_LOCAL].depth * slice;
-	double messages =
-		busy(c->link[LINK_LOCAL].messages, c->mean.messages, c->busiest.messages, share);
+	double messages = links_busy(c->link[LINK_LOCAL].messages, c->mean.messages,
+				     c->busiest.messages, share);
 	double carried =
-		busy(c->link[LINK_LOCAL].bytes, c->mean.bytes, c->busiest.bytes, share) * bytes +
+		links_busy(c->link[LINK_LOCAL].bytes, c->mean.bytes, c->busiest.bytes, share) *
+			bytes +
 		filling / share;
 	double reduced =
-		busy(c->reduced, c->mean.reduced, c->busiest.reduced, share) * share * bytes;
+		links_busy(c->reduced, c->mean.reduced, c->busiest.reduced, share) * share * bytes;
 
 	return (messages + rounds) * l->alpha + carried * l->beta + reduced * links->gamma;
 }
@@ -103,7 +104,7 @@ double links_seconds(const struct links *links, struct topology place, const str
 }
 
 /* "key alpha overhead beta alpha overhead beta gamma cores" */
-static bool parse(const char *line, const char *key, double *field)
+static bool links_parse(const char *line, const char *key, double *field)
 {
 	size_t n = strlen(key);
 	if (strncmp(line, key, n) != 0 || line[n] != ' ')
@@ -168,11 +169,11 @@ static bool is_of_links(const char *line)
 	double field[FIELDS];
 	char key[512];
 
-	return sscanf(line, "%511s", key) == 1 && parse(line, key, field);
+	return sscanf(line, "%511s", key) == 1 && links_parse(line, key, field);
 }
 
 /* A file of links is empty, or has a valid line. A full disk may have cut off other lines. */
-static bool is_ours(FILE *file)
+static bool links_is_ours(FILE *file)
 {
 	char line[512];
 	bool is_empty = true;
@@ -193,7 +194,7 @@ tutti_status links_check(const char *path)
 	if (!file && !why)
 		return errno == ENOENT ? check_folder(path)
 				       : fail_errno("TUTTI_LINKS=%.200s cannot be read", path);
-	if (file && !is_ours(file))
+	if (file && !links_is_ours(file))
 		why = "none of its lines is one (one that is not there is made)";
 	if (file)
 		fclose(file);
@@ -216,7 +217,7 @@ bool links_read(struct links *links, const char *path, const char *key)
 	if (!file)
 		return false;
 	while (fgets(line, sizeof line, file))
-		if (parse(line, key, field)) {
+		if (links_parse(line, key, field)) {
 			memcpy(links, field, sizeof field); /* the last one counts */
 			found = true;
 		}

@@ -102,8 +102,8 @@ void select_prepare(struct select *s, const struct links *links)
 }
 
 /* Sizes between powers of two go with the lower one: all ranks of a call have the same bytes. */
-static const struct algorithm *cheapest(const struct select *s, const struct call_args *args,
-					size_t bytes)
+static const struct algorithm *select_cheapest(const struct select *s, const struct call_args *args,
+					       size_t bytes)
 {
 	int size = bytes ? 63 - __builtin_clzll(bytes) : 0, found;
 
@@ -115,8 +115,8 @@ static const struct algorithm *cheapest(const struct select *s, const struct cal
 }
 
 /* TUTTI_ALGO speaks of the caller's calls, not of the all_gather inside of others. */
-static const struct algorithm *forced(const struct select *s, enum collective collective,
-				      size_t bytes)
+static const struct algorithm *select_forced(const struct select *s, enum collective collective,
+					     size_t bytes)
 {
 	enum collective pattern = collective_pattern(collective);
 	if (collective >= COLL_SPLIT)
@@ -129,7 +129,7 @@ static const struct algorithm *forced(const struct select *s, enum collective co
 }
 
 /* The bytes that costs are of: those of one block, of v-variants the average. */
-static size_t bytes_of(const struct select *s, const struct call_args *args)
+static size_t select_bytes_of(const struct select *s, const struct call_args *args)
 {
 	size_t bytes = args->count * dtype_bytes(args->dtype);
 	if (!args->counts[SEND_SIDE])
@@ -158,14 +158,14 @@ tutti_status select_algorithm(const struct select *s, const struct call_args *ar
 	const struct algorithm *a;
 	const char *why;
 
-	size_t bytes = bytes_of(s, args);
-	*algorithm = a = forced(s, args->collective, bytes);
+	size_t bytes = select_bytes_of(s, args);
+	*algorithm = a = select_forced(s, args->collective, bytes);
 	if (a && (why = select_why_not(s, a, args)))
 		return fail(TUTTI_ERR_UNSUPPORTED, "TUTTI_ALGO forces %s for %s, but %s", a->name,
 			    collective_name(args->collective), why);
 	if (a)
 		return TUTTI_OK;
-	*algorithm = s->has_window ? window_of(pattern) : cheapest(s, args, bytes);
+	*algorithm = s->has_window ? window_of(pattern) : select_cheapest(s, args, bytes);
 	if (*algorithm)
 		return TUTTI_OK;
 	why = select_why_not(s, algorithm_find(pattern, "direct"), args);
@@ -176,7 +176,7 @@ tutti_status select_algorithm(const struct select *s, const struct call_args *ar
 tutti_status select_planned(const struct select *s, const struct call_args *args,
 			    const struct algorithm **algorithm)
 {
-	const struct algorithm *a = forced(s, args->collective, bytes_of(s, args));
+	const struct algorithm *a = select_forced(s, args->collective, select_bytes_of(s, args));
 	struct select planned = *s;
 
 	planned.has_window = false;

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *parse_bytes(const char *text, size_t *bytes)
+static const char *select_parse_bytes(const char *text, size_t *bytes)
 {
 	char *end;
 	errno = 0;
@@ -22,7 +22,7 @@ static const char *parse_bytes(const char *text, size_t *bytes)
 	return shift ? end + 1 : end;
 }
 
-static tutti_status list_names(const char *rule, enum collective c)
+static tutti_status select_parse_list_names(const char *rule, enum collective c)
 {
 	char all[160] = "";
 	for (int i = 0; algorithm_at(i); i++)
@@ -35,11 +35,11 @@ static tutti_status list_names(const char *rule, enum collective c)
 
 static tutti_status parse_range(struct select_rule *r, const char *rule, const char *range)
 {
-	const char *at = *range == '-' ? range : parse_bytes(range, &r->first);
+	const char *at = *range == '-' ? range : select_parse_bytes(range, &r->first);
 	if (at && !*at)
 		r->last = r->first; /* one size */
 	else if (at && *at == '-' && at[1])
-		at = parse_bytes(at + 1, &r->last);
+		at = select_parse_bytes(at + 1, &r->last);
 	else if (at == range || (at && *at++ != '-'))
 		at = NULL;
 	if (!at || *at || r->first > r->last)
@@ -73,7 +73,7 @@ static tutti_status parse_rule(struct select_rule *r, const char *rule)
 	if (range)
 		TRY(parse_range(r, rule, range));
 	r->algorithm = algorithm_find(r->collective, name);
-	return r->algorithm ? TUTTI_OK : list_names(rule, r->collective);
+	return r->algorithm ? TUTTI_OK : select_parse_list_names(rule, r->collective);
 }
 
 tutti_status select_parse(struct select *s, const char *text)

@@ -22,7 +22,7 @@ void spawn_kill(const struct spawn *s, int signal)
 			syscall(SYS_pidfd_send_signal, s->rank[i].fd, signal, NULL, 0);
 }
 
-static void reap(struct spawn *s, struct spawned *rank)
+static void await_reap(struct spawn *s, struct spawned *rank)
 {
 	siginfo_t info = {0};
 	int rc;
@@ -42,14 +42,14 @@ static void reap(struct spawn *s, struct spawned *rank)
 	s->alive--;
 }
 
-static bool has_failed(const struct spawned *rank)
+static bool await_has_failed(const struct spawned *rank)
 {
 	return rank->is_lost || rank->ending.code || rank->ending.signal;
 }
 
 /* Of those that have ended since the last look one that was killed: more likely the cause than an
  * exit, which may be a survivor's complaint. */
-static struct spawned *look(struct spawn *s)
+static struct spawned *await_look(struct spawn *s)
 {
 	struct spawned *failed = NULL;
 
@@ -58,15 +58,15 @@ static struct spawned *look(struct spawn *s)
 
 		if (rank->fd < 0 || !s->poll[i].revents)
 			continue;
-		reap(s, rank);
-		if (rank->fd < 0 && has_failed(rank) &&
+		await_reap(s, rank);
+		if (rank->fd < 0 && await_has_failed(rank) &&
 		    (!failed || (rank->ending.signal && !failed->ending.signal)))
 			failed = rank;
 	}
 	return failed;
 }
 
-static void end_for(struct spawn *s, const struct spawned *failed)
+static void await_end_for(struct spawn *s, const struct spawned *failed)
 {
 	s->failed = failed;
 	s->asked = s->outside.last;
@@ -79,7 +79,7 @@ static void end_for(struct spawn *s, const struct spawned *failed)
 }
 
 /* is_early: it may have come before all ranks were there to get it. */
-static void hear(struct spawn *s, bool is_early)
+static void await_hear(struct spawn *s, bool is_early)
 {
 	bool has_all;
 	int signal;
@@ -97,7 +97,7 @@ static void hear(struct spawn *s, bool is_early)
 	}
 }
 
-static void handle_deadlines(struct spawn *s)
+static void await_handle_deadlines(struct spawn *s)
 {
 	uint64_t now = clock_now_ns();
 
@@ -112,36 +112,36 @@ static void handle_deadlines(struct spawn *s)
 	}
 }
 
-static int until_deadline(const struct spawn *s)
+static int await_until_deadline(const struct spawn *s)
 {
 	uint64_t at = s->term_at < s->kill_at ? s->term_at : s->kill_at;
 
 	return at == DEADLINE_NONE ? -1 : deadline_poll_ms(at, INT_MAX);
 }
 
-static void turn(struct spawn *s)
+static void await_turn(struct spawn *s)
 {
 	for (int i = 0; i < s->started; i++) /* poll takes no notice of those with fd -1 */
 		s->poll[i] = (struct pollfd){.fd = s->rank[i].fd, .events = POLLIN};
 	s->poll[s->started] = (struct pollfd){.fd = s->outside.fd, .events = POLLIN};
-	if (poll(s->poll, (nfds_t)s->started + 1, until_deadline(s)) < 0)
+	if (poll(s->poll, (nfds_t)s->started + 1, await_until_deadline(s)) < 0)
 		for (int i = 0; i <= s->started; i++)
 			s->poll[i].revents = 0; /* interrupted: look again */
 }
 
 void spawn_await(struct spawn *s)
 {
-	hear(s, true);
+	await_hear(s, true);
 	while (s->alive > 0) {
 		const struct spawned *failed;
 
-		turn(s);
+		await_turn(s);
 		if (s->poll[s->started].revents)
-			hear(s, false);
-		failed = look(s);
+			await_hear(s, false);
+		failed = await_look(s);
 		if (failed && !s->failed)
-			end_for(s, failed);
-		handle_deadlines(s);
+			await_end_for(s, failed);
+		await_handle_deadlines(s);
 	}
 }
 

@@ -26,7 +26,7 @@ struct cores {
 };
 
 /* The first number of such a file, or -1. */
-static long number_in(int cpu, const char *name)
+static long cores_number_in(int cpu, const char *name)
 {
 	char path[80], text[256], *end;
 
@@ -39,7 +39,7 @@ static long number_in(int cpu, const char *name)
 
 static bool add_cpu(struct cores *c, int cpu)
 {
-	long first = number_in(cpu, "thread_siblings_list");
+	long first = cores_number_in(cpu, "thread_siblings_list");
 	int i = 0;
 
 	if (first < 0)
@@ -48,7 +48,7 @@ static bool add_cpu(struct cores *c, int cpu)
 		i++;
 	if (i == c->n) {
 		c->core[c->n++] =
-			(struct cpu_core){.package = number_in(cpu, "physical_package_id"),
+			(struct cpu_core){.package = cores_number_in(cpu, "physical_package_id"),
 					  .first = (int)first,
 					  .claim = -1};
 	}
@@ -56,7 +56,7 @@ static bool add_cpu(struct cores *c, int cpu)
 	return true;
 }
 
-static int compare(const void *a, const void *b)
+static int cores_compare(const void *a, const void *b)
 {
 	const struct cpu_core *one = a, *two = b;
 
@@ -65,7 +65,7 @@ static int compare(const void *a, const void *b)
 	return (one->first > two->first) - (one->first < two->first);
 }
 
-static bool find(struct cores *c)
+static bool cores_find(struct cores *c)
 {
 	cpu_set_t allowed;
 
@@ -76,7 +76,7 @@ static bool find(struct cores *c)
 		if (CPU_ISSET((size_t)cpu, &allowed) && !add_cpu(c, cpu))
 			return false;
 	if (c->core)
-		qsort(c->core, (size_t)c->n, sizeof *c->core, compare);
+		qsort(c->core, (size_t)c->n, sizeof *c->core, cores_compare);
 	return c->core;
 }
 
@@ -108,7 +108,7 @@ struct cores *cores_deal(int ranks)
 {
 	struct cores *c = calloc(1, sizeof *c);
 
-	if (c && find(c) && ranks <= c->n) {
+	if (c && cores_find(c) && ranks <= c->n) {
 		claim_all(c);
 		c->ranks = ranks <= c->n ? ranks : 0;
 	}

@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 /* Variables of a launcher that has started the parent would send the rank to another job. */
-static void set_environment(const struct spawn *s, int rank)
+static void fork_rank_set_environment(const struct spawn *s, int rank)
 {
 	static const char *const others[] = {"TUTTI_RESTARTED", "TUTTI_MAX_RESTARTS",
 					     "TUTTIRUN_SOCKET"};
@@ -46,7 +46,7 @@ static void set_environment(const struct spawn *s, int rank)
 
 /* Rank 0 has the parent's. The others must not read what rank 0 shall, nor what the parent has read
  * ahead. */
-static void set_input(int rank)
+static void fork_rank_set_input(int rank)
 {
 	int fd = rank == 0 ? -1 : open("/dev/null", O_RDONLY | O_CLOEXEC);
 
@@ -59,7 +59,7 @@ static void set_input(int rank)
 }
 
 /* The exit code. The parent's exit handlers are the parent's; only output is not to be lost. */
-static int code_of(int returned, int rank)
+static int fork_rank_code_of(int returned, int rank)
 {
 	int code = returned & 0xff;
 
@@ -80,7 +80,8 @@ const char *spawn_output_lost(void)
 	return ferror(stdout) ? "an earlier write failed" : NULL;
 }
 
-__attribute__((noreturn)) static void become(struct spawn *s, int rank, const sigset_t *mask)
+__attribute__((noreturn)) static void fork_rank_become(struct spawn *s, int rank,
+						       const sigset_t *mask)
 {
 	int (*fn)(int, void *) = s->fn;
 	void *arg = s->arg;
@@ -92,20 +93,20 @@ __attribute__((noreturn)) static void become(struct spawn *s, int rank, const si
 	fresh_port_free(&s->port);
 	cores_bind(s->cores, rank);
 	wait_count_cores();
-	set_environment(s, rank);
+	fork_rank_set_environment(s, rank);
 	cores_free(s->cores);
-	set_input(rank);
+	fork_rank_set_input(rank);
 	clearerr(stdout); /* what the parent could not write is the parent's */
 	outside_leave(&s->outside, mask);
 	free(s->rank);
 	free(s->poll);
 	int code;
 	callback_call("the function", "tutti_spawn", rank, code = fn(rank, arg));
-	_exit(code_of(code, rank));
+	_exit(fork_rank_code_of(code, rank));
 }
 
 /* Without a pidfd its end could not be seen among those of the program's other children. */
-static tutti_status watch(struct spawn *s, struct spawned *rank)
+static tutti_status fork_rank_watch(struct spawn *s, struct spawned *rank)
 {
 	rank->fd = (int)syscall(SYS_pidfd_open, rank->pid, 0);
 	s->started++;
@@ -132,12 +133,12 @@ tutti_status spawn_fork(struct spawn *s)
 	outside_hold(&mask);
 	rank->pid = fork();
 	if (rank->pid == 0)
-		become(s, s->started, &mask);
+		fork_rank_become(s, s->started, &mask);
 	if (rank->pid < 0)
 		status = fail_errno("tutti_spawn: rank %d of %d cannot be started", s->started,
 				    s->n);
 	else
-		status = watch(s, rank);
+		status = fork_rank_watch(s, rank);
 	outside_release(&mask);
 	return status;
 }

@@ -19,7 +19,7 @@ struct program {
 	char **argv;
 };
 
-static int run(int rank, void *arg)
+static int main_run(int rank, void *arg)
 {
 	const struct program *p = arg;
 
@@ -49,7 +49,7 @@ static void take_option(struct program *p, int argc, char **argv, const char **v
 	}
 }
 
-__attribute__((format(printf, 1, 2))) static int refuse(const char *format, ...)
+__attribute__((format(printf, 1, 2))) static int main_refuse(const char *format, ...)
 {
 	va_list list;
 
@@ -62,36 +62,36 @@ __attribute__((format(printf, 1, 2))) static int refuse(const char *format, ...)
 }
 
 /* Here, with the exit code that a rank of tutti_spawn would have. */
-static int run_here(struct program *p)
+static int main_run_here(struct program *p)
 {
-	int code = run(0, p);
+	int code = main_run(0, p);
 	const char *lost = code == 0 ? spawn_output_lost() : NULL;
 
 	if (!lost)
 		return code;
-	refuse("the output could not be written: %s", lost);
+	main_refuse("the output could not be written: %s", lost);
 	return OUTPUT_LOST;
 }
 
-static int start(struct program *p, const char *value)
+static int main_start(struct program *p, const char *value)
 {
 	int launched = tutti_launched();
 	char *end;
 	long n = strtol(value, &end, 10);
 
 	if (*value < '0' || *value > '9' || *end || n < 1 || n > RANKS_MAX)
-		return refuse(OPTION " '%s' is not possible: it is a number from 1 to %d", value,
-			      RANKS_MAX);
+		return main_refuse(OPTION " '%s' is not possible: it is a number from 1 to %d",
+				   value, RANKS_MAX);
 	if (launched < 0)
-		return refuse("%s", tutti_comm_error(NULL));
+		return main_refuse("%s", tutti_comm_error(NULL));
 	if (launched == n)
-		return run_here(p);
+		return main_run_here(p);
 	if (launched > 0)
-		return refuse(OPTION " %ld starts ranks where no launcher does, and one has "
-				     "started %d: leave it out",
-			      n, launched);
-	if (tutti_spawn(run, p, (int)n) != TUTTI_OK)
-		refuse("%s", tutti_comm_error(NULL));
+		return main_refuse(OPTION " %ld starts ranks where no launcher does, and one has "
+					  "started %d: leave it out",
+				   n, launched);
+	if (tutti_spawn(main_run, p, (int)n) != TUTTI_OK)
+		main_refuse("%s", tutti_comm_error(NULL));
 	return tutti_spawn_exit_code();
 }
 
@@ -103,9 +103,9 @@ int tutti_main(int argc, char **argv, int (*fn)(int argc, char **argv))
 
 	p.argv = calloc((size_t)argc + 1, sizeof *p.argv);
 	if (!p.argv)
-		return refuse("no memory for the command line");
+		return main_refuse("no memory for the command line");
 	take_option(&p, argc, argv, &value);
-	code = value ? start(&p, value) : run_here(&p);
+	code = value ? main_start(&p, value) : main_run_here(&p);
 	free(p.argv);
 	return code;
 }

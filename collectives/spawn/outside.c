@@ -46,7 +46,7 @@ static bool forgets_children(const struct sigaction *action)
 	       (action->sa_flags & SA_NOCLDWAIT);
 }
 
-static void change(struct outside *o, int i)
+static void outside_change(struct outside *o, int i)
 {
 	struct sigaction ours = {.sa_sigaction = note_signal, .sa_flags = SA_SIGINFO | SA_RESTART};
 
@@ -64,7 +64,7 @@ static void change(struct outside *o, int i)
 	sigaction(numbers[i], &ours, NULL);
 }
 
-static void restore(const struct outside *o)
+static void outside_restore(const struct outside *o)
 {
 	for (int i = 0; i < OUTSIDE_CHANGED; i++)
 		sigaction(numbers[i], &o->old[i], NULL);
@@ -85,7 +85,7 @@ tutti_status outside_take(struct outside *o)
 	}
 	o->fd = ends[0];
 	for (int i = 0; i < OUTSIDE_CHANGED; i++)
-		change(o, i);
+		outside_change(o, i);
 	return TUTTI_OK;
 }
 
@@ -110,7 +110,7 @@ void outside_give_back(struct outside *o)
 {
 	bool has_all;
 
-	restore(o);
+	outside_restore(o);
 	while (outside_next(o, &has_all))
 		continue;
 	close_pipe(o);
@@ -133,7 +133,7 @@ void outside_release(const sigset_t *mask)
 
 void outside_leave(struct outside *o, const sigset_t *mask)
 {
-	restore(o);
+	outside_restore(o);
 	close_pipe(o);
 	outside_release(mask);
 }

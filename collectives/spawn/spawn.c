@@ -18,7 +18,7 @@
 
 static _Thread_local int last_code;
 
-static tutti_status check(int (*fn)(int rank, void *arg), int nprocs)
+static tutti_status spawn_check(int (*fn)(int rank, void *arg), int nprocs)
 {
 	last_error_clear();
 	TRY(forks_check("tutti_spawn"));
@@ -61,7 +61,7 @@ static void empty_standard(unsigned filled)
 			close(fd);
 }
 
-static tutti_status prepare(struct spawn *s)
+static tutti_status spawn_prepare(struct spawn *s)
 {
 	s->rank = calloc((size_t)s->n, sizeof *s->rank);
 	s->poll = calloc((size_t)s->n + 1, sizeof *s->poll);
@@ -77,7 +77,7 @@ static tutti_status prepare(struct spawn *s)
 }
 
 /* After a failure to start one those that run are killed, and the failure is the result. */
-static tutti_status start_all(struct spawn *s)
+static tutti_status spawn_start_all(struct spawn *s)
 {
 	tutti_status status = TUTTI_OK;
 
@@ -94,12 +94,12 @@ static tutti_status start_all(struct spawn *s)
 	return fail(status, "%s", message);
 }
 
-static tutti_status run(struct spawn *s)
+static tutti_status spawn_run(struct spawn *s)
 {
 	tutti_status status;
 
 	TRY(outside_take(&s->outside));
-	status = start_all(s);
+	status = spawn_start_all(s);
 	s->has_run = status == TUTTI_OK;
 	if (s->has_run)
 		spawn_await(s);
@@ -121,11 +121,11 @@ tutti_status tutti_spawn(int (*fn)(int rank, void *arg), void *arg, int nprocs)
 	tutti_status status;
 
 	last_code = 1;
-	TRY(check(fn, nprocs));
+	TRY(spawn_check(fn, nprocs));
 	unsigned filled = fill_standard();
-	status = prepare(&s);
+	status = spawn_prepare(&s);
 	if (status == TUTTI_OK)
-		status = run(&s);
+		status = spawn_run(&s);
 	last_code = s.has_run ? s.exit_code : 1;
 	cores_free(s.cores);
 	fresh_port_free(&s.port);

@@ -57,7 +57,7 @@ static bool has_root(unsigned kind)
 }
 
 /* The four words of a short call, which has all in one. */
-static struct words unpack(uint64_t what)
+static struct words trace_entry_unpack(uint64_t what)
 {
 	uint64_t kind = what >> 24 & 255, dtype = what >> 20 & 15, count = what >> 13 & 127;
 
@@ -66,7 +66,7 @@ static struct words unpack(uint64_t what)
 			      trace_size(count, (int)(what >> 4 & 511)), 0, 0};
 }
 
-static enum trace_state state_of(const struct words *w)
+static enum trace_state trace_entry_state_of(const struct words *w)
 {
 	if (w->what & TRACE_AT_ONCE || !(w->ended & (TRACE_IN_FLIGHT | TRACE_FAILED)))
 		return TRACE_STATE_DONE;
@@ -95,7 +95,7 @@ bool trace_entry_read(struct trace_op *op, const struct trace_entry *e, uint64_t
 	if (!take_entry(e, &w))
 		return false;
 	if (w.what & TRACE_AT_ONCE)
-		w = unpack(w.what);
+		w = trace_entry_unpack(w.what);
 	unsigned kind = (unsigned)(w.what >> 24 & 255);
 	tutti_dtype dtype = (tutti_dtype)(w.what >> 16 & 255);
 	int32_t ahead = (int32_t)((uint32_t)(w.what >> 32) - (uint32_t)newest);
@@ -110,7 +110,7 @@ bool trace_entry_read(struct trace_op *op, const struct trace_entry *e, uint64_t
 	op->peer = is_message || has_root(kind) ? (int)(w.size >> 40) - 1 : -1;
 	op->is_async = w.what & TRACE_IS_ASYNC;
 	op->is_grouped = w.what & TRACE_IS_GROUPED;
-	op->state = state_of(&w);
+	op->state = trace_entry_state_of(&w);
 	set_times(op, &w, reading);
 	return true;
 }

@@ -24,7 +24,7 @@ struct target {
 	mode_t mode;         /* of a regular file that is there; or 0       */
 };
 
-static tutti_status failed(const char *path)
+static tutti_status trace_file_failed(const char *path)
 {
 	return fail_errno("the trace could not be written: %.300s", path);
 }
@@ -44,7 +44,7 @@ static tutti_status find_target(struct target *t, const char *path)
 		return TUTTI_OK;
 	}
 	if (fd < 0 || fstat(fd, &about) != 0) {
-		tutti_status status = failed(path);
+		tutti_status status = trace_file_failed(path);
 		if (fd >= 0)
 			close(fd);
 		return status;
@@ -55,7 +55,7 @@ static tutti_status find_target(struct target *t, const char *path)
 	}
 	close(fd);
 	t->mode = about.st_mode & 0777;
-	return realpath(path, t->path) ? TUTTI_OK : failed(path);
+	return realpath(path, t->path) ? TUTTI_OK : trace_file_failed(path);
 }
 
 /* A new file beside the one that it is to become, whatever others have put there. -1 with errno. */
@@ -82,7 +82,7 @@ static int open_part(char *part, size_t part_bytes, const struct target *t)
 }
 
 /* Takes fd. False with errno: not all of it has been written. */
-static bool write_all(int fd, const struct trace_process *processes, size_t count)
+static bool trace_file_write_all(int fd, const struct trace_process *processes, size_t count)
 {
 	FILE *file = fdopen(fd, "w");
 
@@ -111,21 +111,22 @@ tutti_status trace_write_file(const char *path, const struct trace_process *proc
 			    PATH_MAX - SUFFIX_BYTES);
 	TRY(find_target(&target, path));
 	if (target.fd >= 0)
-		return write_all(target.fd, processes, count) ? TUTTI_OK : failed(path);
+		return trace_file_write_all(target.fd, processes, count) ? TUTTI_OK
+									 : trace_file_failed(path);
 	int fd = open_part(part, sizeof part, &target);
 	if (fd < 0)
-		return failed(path);
-	if (write_all(fd, processes, count) && rename(part, target.path) == 0)
+		return trace_file_failed(path);
+	if (trace_file_write_all(fd, processes, count) && rename(part, target.path) == 0)
 		return TUTTI_OK;
 	int error = errno;
 	unlink(part);
 	errno = error;
-	return failed(path);
+	return trace_file_failed(path);
 }
 
 #define PATH_BYTES 4096
 
-static tutti_status dump(const char *path)
+static tutti_status trace_file_dump(const char *path)
 {
 	struct trace_process process = {.pid = (int)getpid()};
 	tutti_status status = trace_read_own(&process);
@@ -142,7 +143,7 @@ tutti_status tutti_trace_dump(const char *path)
 	if (!path || !*path)
 		return fail(TUTTI_ERR_INVALID, "tutti_trace_dump: path is %s",
 			    path ? "empty" : "NULL");
-	return dump(path);
+	return trace_file_dump(path);
 }
 
 /* The user did not name this file: a link could lead anywhere, and a pipe would be waited for. */
@@ -165,7 +166,7 @@ void trace_dump_failure(const char *folder)
 	int n = snprintf(path, sizeof path, "%s/tutti-trace.%d.json", folder, trace_first_rank());
 	if (is_foreign(path))
 		log_info("no trace: %s is there, and is no regular file", path);
-	else if ((size_t)n < sizeof path && dump(path) == TUTTI_OK)
+	else if ((size_t)n < sizeof path && trace_file_dump(path) == TUTTI_OK)
 		log_info("the trace is in %s", path);
 	else
 		log_info("no trace: %s", last_error());

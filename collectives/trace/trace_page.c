@@ -75,7 +75,7 @@ static void write_head(struct trace_page *page, trace_name_fn *algorithm_name)
 }
 
 /* Where it cannot be in a file it is in private memory. */
-static bool map_page(struct leaf *leaf)
+static bool trace_page_map_page(struct leaf *leaf)
 {
 	void *at = NULL;
 
@@ -98,7 +98,7 @@ static struct leaf *new_leaf(trace_name_fn *algorithm_name)
 	if (trace_clock !=
 	    ticks_kind_here()) /* before the first trace: then it is read without the lock */
 		trace_clock = ticks_kind_here();
-	if (!map_page(leaf)) {
+	if (!trace_page_map_page(leaf)) {
 		free(leaf);
 		return NULL;
 	}
@@ -126,7 +126,7 @@ static void store_words(_Atomic uint64_t *to, const void *from, size_t words)
 }
 
 /* Partner: trace_read, which looks at the generation before and after the rest. */
-static void begin(struct trace *t, const struct trace_about *about)
+static void trace_page_begin(struct trace *t, const struct trace_about *about)
 {
 	uint64_t generation = atomic_load_explicit(&t->generation, memory_order_relaxed);
 
@@ -149,7 +149,7 @@ tutti_status trace_open(struct trace **trace, const struct trace_about *about,
 	if (leaf) {
 		leaf->used |= 1u << slot;
 		*trace = &leaf->page->slot[slot];
-		begin(*trace, about);
+		trace_page_begin(*trace, about);
 		first_rank = first_rank < 0 ? about->rank : first_rank;
 	}
 	pthread_mutex_unlock(&lock);

@@ -187,7 +187,7 @@ static void read_head(struct trace_process *p, const struct trace_page *page)
 }
 
 /* Room for one communicator more, of as many operations as there can be. NULL: no memory. */
-static struct trace_comm *make_room(struct trace_process *p)
+static struct trace_comm *trace_read_make_room(struct trace_process *p)
 {
 	struct trace_comm *comms = realloc(p->comms, (p->comm_count + 1) * sizeof *comms);
 
@@ -210,7 +210,7 @@ tutti_status trace_read(struct trace_process *p, const struct trace_page *page, 
 	read_head(p, page);
 	p->now_ns = (int64_t)reading.now.monotonic_ns;
 	for (uint32_t i = 0; i < page->slots; i++) {
-		struct trace_comm *comm = make_room(p);
+		struct trace_comm *comm = trace_read_make_room(p);
 		if (!comm)
 			return fail(TUTTI_ERR_MEMORY,
 				    "no memory to read the trace of %s, which has %u communicators",

@@ -65,7 +65,7 @@ bool allocation_has_process(const struct allocation *a, uint64_t process)
 	return false;
 }
 
-static size_t stride_of(size_t bytes)
+static size_t allocation_stride_of(size_t bytes)
 {
 	size_t unit = bytes >= 1u << 20 ? 2u << 20 : 4096;
 	return bytes ? (bytes + unit - 1) / unit * unit : unit;
@@ -85,7 +85,7 @@ size_t allocation_bytes(const struct window *w, size_t bytes)
 {
 	size_t page = 4096, users = (size_t)w->size * sizeof(struct allocation_user);
 
-	return stride_of(bytes) * (size_t)w->size + (users + page - 1) / page * page;
+	return allocation_stride_of(bytes) * (size_t)w->size + (users + page - 1) / page * page;
 }
 
 struct allocation *allocation_new(const struct window *w, uint64_t id, size_t bytes)
@@ -97,7 +97,7 @@ struct allocation *allocation_new(const struct window *w, uint64_t id, size_t by
 		return NULL;
 	a->id = id;
 	a->size = w->size;
-	a->stride = stride_of(bytes);
+	a->stride = allocation_stride_of(bytes);
 	a->bytes = allocation_bytes(w, bytes);
 	a->is_own = calloc(n, sizeof *a->is_own);
 	a->processes = calloc(n, sizeof *a->processes);

@@ -29,7 +29,7 @@ void allocation_table_write(const struct allocation *list)
 	atomic_fetch_add(&table.version, 1);
 }
 
-static struct reach find(uintptr_t ptr, size_t bytes, uint32_t count)
+static struct reach allocation_table_find(uintptr_t ptr, size_t bytes, uint32_t count)
 {
 	uint32_t low = 0, high = count < ALLOCATIONS_MAX ? count : ALLOCATIONS_MAX;
 
@@ -57,7 +57,7 @@ struct reach memory_find(const void *ptr, size_t bytes)
 	for (;;) {
 		uint32_t version = atomic_load_explicit(&table.version, memory_order_acquire);
 		uint32_t count = atomic_load_explicit(&table.count, memory_order_acquire);
-		struct reach reach = find((uintptr_t)ptr, bytes, count);
+		struct reach reach = allocation_table_find((uintptr_t)ptr, bytes, count);
 		if (!(version & 1) &&
 		    atomic_load_explicit(&table.version, memory_order_relaxed) == version)
 			return reach;

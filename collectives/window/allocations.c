@@ -17,7 +17,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct allocation *allocations; /* under lock, in the order of addresses */
 
 /* Under lock. */
-static struct allocation *find(uint64_t id)
+static struct allocation *allocations_find(uint64_t id)
 {
 	struct allocation *a = allocations;
 
@@ -28,7 +28,7 @@ static struct allocation *find(uint64_t id)
 
 static uint8_t *base_for(const struct window *w, uint64_t id)
 {
-	struct allocation *a = find(id);
+	struct allocation *a = allocations_find(id);
 
 	for (int rank = 0; a && rank < w->size; rank++) {
 		if (!allocation_has_process(a, w->at.areas[rank].process))
@@ -63,7 +63,7 @@ void *window_mem_at(const struct window *w, struct window_place place, size_t by
 	void *at = NULL;
 
 	pthread_mutex_lock(&lock);
-	struct allocation *a = find(place.allocation);
+	struct allocation *a = allocations_find(place.allocation);
 	size_t whole = a ? a->stride * (size_t)a->size : 0;
 	if (bytes <= whole && place.offset <= whole - bytes && base_for(w, place.allocation))
 		at = a->base + place.offset;
@@ -72,7 +72,7 @@ void *window_mem_at(const struct window *w, struct window_place place, size_t by
 }
 
 /* Under lock. Keeps the list, and so the table, in the order of addresses. */
-static tutti_status insert(struct allocation *a)
+static tutti_status allocations_insert(struct allocation *a)
 {
 	struct allocation **at = &allocations;
 	uint32_t count = 0;
@@ -92,14 +92,14 @@ static tutti_status insert(struct allocation *a)
 }
 
 /* Under lock. */
-static void own(struct allocation *a, int rank)
+static void allocations_own(struct allocation *a, int rank)
 {
 	allocation_own(a, rank);
 	allocation_table_write(allocations);
 }
 
 /* Under lock: unmaps what no rank uses any more. */
-static void reap(void)
+static void allocations_reap(void)
 {
 	struct allocation **at = &allocations;
 
@@ -120,7 +120,7 @@ static void reap(void)
 /* Under lock. The region's pages go back to the system for all ranks; its addresses must not be
  * used. While other ranks of this process have their own they stay valid: after a failure one of
  * those may be in the middle of a copy. */
-static void disown(struct allocation *a, int rank)
+static void allocations_disown(struct allocation *a, int rank)
 {
 	uint8_t *region = allocation_region(a, rank);
 
@@ -131,11 +131,11 @@ static void disown(struct allocation *a, int rank)
 		mprotect(region, a->stride, PROT_NONE);
 	atomic_store(&a->users[rank].is_freed, 1);
 	allocation_table_write(allocations);
-	reap();
+	allocations_reap();
 }
 
 /* Under lock. */
-static tutti_status map(struct window *w, struct window_run *run, int fd)
+static tutti_status allocations_map(struct window *w, struct window_run *run, int fd)
 {
 	static const struct shared_memory_use use = {1, true};
 	struct allocation *a = allocation_new(w, run->memory_id, run->args.count);
@@ -148,8 +148,8 @@ static tutti_status map(struct window *w, struct window_run *run, int fd)
 	if (status == TUTTI_OK) {
 		a->base = a->memory->base;
 		a->users = (struct allocation_user *)(void *)allocation_region(a, a->size);
-		reap();
-		status = insert(a);
+		allocations_reap();
+		status = allocations_insert(a);
 	}
 	if (status != TUTTI_OK)
 		allocation_free(a);
@@ -163,11 +163,11 @@ tutti_status memory_take(struct window *w, struct window_run *run, int fd)
 	struct allocation *a;
 
 	pthread_mutex_lock(&lock);
-	if (!find(run->memory_id))
-		status = map(w, run, fd);
+	if (!allocations_find(run->memory_id))
+		status = allocations_map(w, run, fd);
 	if (status == TUTTI_OK) {
-		a = find(run->memory_id);
-		own(a, w->rank);
+		a = allocations_find(run->memory_id);
+		allocations_own(a, w->rank);
 		run->memory = allocation_region(a, w->rank);
 	}
 	pthread_mutex_unlock(&lock);
@@ -175,7 +175,7 @@ tutti_status memory_take(struct window *w, struct window_run *run, int fd)
 }
 
 /* Under lock. */
-static void discard(uint64_t id)
+static void allocations_discard(uint64_t id)
 {
 	for (struct allocation **at = &allocations; *at; at = &(*at)->next) {
 		struct allocation *a = *at;
@@ -191,7 +191,7 @@ static void discard(uint64_t id)
 void memory_discard(uint64_t id)
 {
 	pthread_mutex_lock(&lock);
-	discard(id);
+	allocations_discard(id);
 	pthread_mutex_unlock(&lock);
 }
 
@@ -216,7 +216,7 @@ tutti_status window_mem_free(void *ptr)
 	pthread_mutex_lock(&lock);
 	a = find_region(ptr, &rank);
 	if (a)
-		disown(a, rank);
+		allocations_disown(a, rank);
 	pthread_mutex_unlock(&lock);
 	if (!a)
 		return fail(TUTTI_ERR_INVALID,
@@ -237,9 +237,9 @@ void window_mem_drop(void *ptr)
 	if (a && a->owned == 1)
 		last = a->id;
 	if (a)
-		disown(a, rank);
+		allocations_disown(a, rank);
 	if (last)
-		discard(last);
+		allocations_discard(last);
 	pthread_mutex_unlock(&lock);
 }
 

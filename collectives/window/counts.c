@@ -13,7 +13,7 @@
 
 #include <assert.h>
 
-static size_t bytes_of(const struct window_run *run, struct range block)
+static size_t counts_bytes_of(const struct window_run *run, struct range block)
 {
 	return block.count * run->unit;
 }
@@ -36,11 +36,11 @@ void counts_publish(struct window *w, struct window_run *run)
 		row[rank] =
 			(struct row_entry){block.count, block.first, run->stream_bytes, expected};
 		if (rank != w->rank)
-			run->stream_bytes += bytes_of(run, block);
+			run->stream_bytes += counts_bytes_of(run, block);
 	}
 }
 
-static uint64_t hash_of(int from, int to, uint64_t count)
+static uint64_t counts_hash_of(int from, int to, uint64_t count)
 {
 	uint64_t h = ((uint64_t)from << 32 | (uint64_t)to) * 0x9e3779b97f4a7c15u;
 
@@ -54,13 +54,14 @@ static uint64_t balance_of(const struct window *w, const struct window_run *run)
 	uint64_t balance = 0;
 
 	for (int rank = 0; rank < w->size; rank++) {
-		balance += hash_of(w->rank, rank, run->args.counts[SEND_SIDE][rank]);
-		balance -= hash_of(rank, w->rank, run->args.counts[RECV_SIDE][rank]);
+		balance += counts_hash_of(w->rank, rank, run->args.counts[SEND_SIDE][rank]);
+		balance -= counts_hash_of(rank, w->rank, run->args.counts[RECV_SIDE][rank]);
 	}
 	return balance;
 }
 
-static tutti_status disagree(const struct window *w, const struct window_run *run, int from, int to)
+static tutti_status counts_disagree(const struct window *w, const struct window_run *run, int from,
+				    int to)
 {
 	unsigned long long sent = row_of(w, run->number, from)[to].count;
 	unsigned long long expected = row_of(w, run->number, to)[from].expected;
@@ -85,7 +86,7 @@ tutti_status counts_agree(const struct window *w, const struct window_run *run)
 		for (int to = 0; to < w->size; to++) {
 			if (row_of(w, run->number, from)[to].count !=
 			    row_of(w, run->number, to)[from].expected)
-				return disagree(w, run, from, to);
+				return counts_disagree(w, run, from, to);
 		}
 	}
 	assert(!"the sums differ, so some pair does");
@@ -101,7 +102,7 @@ static void write_blocks(const struct window *w, const struct window_run *run, u
 		struct range block = block_of(run, SEND_SIDE, rank);
 		if (rank != w->rank && block.count)
 			memcpy(body + row[rank].start, send + block.first * run->unit,
-			       bytes_of(run, block));
+			       counts_bytes_of(run, block));
 	}
 }
 
@@ -135,7 +136,7 @@ bool counts_finish(struct window *w, const struct window_run *run)
 			continue;
 		if (rank == w->rank)
 			from = (const uint8_t *)run->args.send + own.first * run->unit;
-		memcpy(recv + block.first * run->unit, from, bytes_of(run, block));
+		memcpy(recv + block.first * run->unit, from, counts_bytes_of(run, block));
 	}
 	return true;
 }

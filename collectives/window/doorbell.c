@@ -25,14 +25,14 @@
 #define SLEEP_NS            1000000
 #define DOORBELL_NAME_BYTES 32
 
-static long membarrier(int command)
+static long doorbell_membarrier(int command)
 {
 	return syscall(SYS_membarrier, command, 0, 0);
 }
 
 void doorbell_open(struct window *w)
 {
-	if (membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) != 0)
+	if (doorbell_membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) != 0)
 		atomic_store(&w->at.head->needs_fence, 1);
 }
 
@@ -97,7 +97,7 @@ static int doorbell_of(struct window *w)
 	return fd;
 }
 
-static void ring(struct window *w, int rank)
+static void window_doorbell_ring(struct window *w, int rank)
 {
 	uint64_t number =
 		atomic_load_explicit(&w->at.areas[rank].doorbell_id, memory_order_acquire);
@@ -109,7 +109,7 @@ static void ring(struct window *w, int rank)
 		net_unix_ring(own, name);
 }
 
-static void wake(struct window *w, int rank)
+static void window_doorbell_wake(struct window *w, int rank)
 {
 	struct rank_area *area = &w->at.areas[rank];
 
@@ -119,7 +119,7 @@ static void wake(struct window *w, int rank)
 	}
 	/* The first rank to disarm it rings. */
 	if (atomic_load(&area->is_armed) && atomic_exchange(&area->is_armed, 0))
-		ring(w, rank);
+		window_doorbell_ring(w, rank);
 }
 
 void doorbell_wake(struct window *w)
@@ -127,7 +127,7 @@ void doorbell_wake(struct window *w)
 	for (int rank = 0; rank < w->size; rank++) {
 		uint32_t sleeps_for = atomic_load(&w->at.areas[rank].sleeps_for);
 		if (sleeps_for == (uint32_t)w->rank + 1 || atomic_load(&w->at.areas[rank].is_armed))
-			wake(w, rank);
+			window_doorbell_wake(w, rank);
 	}
 }
 
@@ -136,7 +136,7 @@ void doorbell_wake_all(void *window)
 	struct window *w = window;
 
 	for (int rank = 0; rank < w->size; rank++)
-		wake(w, rank);
+		window_doorbell_wake(w, rank);
 }
 
 int window_event_fd(struct window *w)
@@ -151,7 +151,7 @@ bool window_arm(struct window *w, const struct window_run *run)
 	w->is_armed = true;
 	atomic_store(&w->area->is_armed, 1);
 	if (!atomic_load(&w->at.head->needs_fence))
-		membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED);
+		doorbell_membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED);
 	if (!progress_is_ready(w, run))
 		return false;
 	window_disarm(w);

@@ -34,7 +34,7 @@
 #include "core/memory/ops.h"
 
 /* The sizes of the blocks: the same for all ranks, or from the caller's arrays. */
-static void measure(struct window *w, struct window_run *run)
+static void entry_measure(struct window *w, struct window_run *run)
 {
 	const struct call_args *a = &run->args;
 	const size_t *counts = a->counts[SEND_SIDE];
@@ -181,7 +181,7 @@ void window_begin(struct window *w, struct window_run *run, const struct call_ar
 	}
 	run->number = ++w->number;
 	run->pattern = collective_pattern(args->collective);
-	measure(w, run);
+	entry_measure(w, run);
 	count_bytes(&w->traffic.total_bytes,
 		    (run->pattern == COLL_ALL_TO_ALL ? run->total : run->own) * run->unit);
 	run->is_small = args->collective != COLL_MEM_ALLOC && small_fits(w, run);

@@ -25,7 +25,7 @@
 #define BY_ROOT_OVERSUBSCRIBED 16u
 #define BY_ROOT_READS          (1u << 20)
 
-static uint64_t round_up(uint64_t bytes, uint64_t unit)
+static uint64_t geometry_round_up(uint64_t bytes, uint64_t unit)
 {
 	return (bytes + unit - 1) / unit * unit;
 }
@@ -37,7 +37,7 @@ static void set_lines(struct geometry *g, const struct window_config *config)
 	uint64_t most = config->window_bytes / (2 * WINDOW_LINES) / WINDOW_ALIGN * WINDOW_ALIGN;
 	bool is_roomy = !config->policy.shares_cores;
 
-	g->line_bytes = round_up(LINE_BODY + LINE_BODY_BYTES, WINDOW_ALIGN);
+	g->line_bytes = geometry_round_up(LINE_BODY + LINE_BODY_BYTES, WINDOW_ALIGN);
 	g->small_bytes = is_roomy ? ROOMY_SMALL : OVERSUBSCRIBED_SMALL;
 	g->body_bytes = g->small_bytes + BODY_GAP;
 	if (most < g->line_bytes + g->body_bytes) {
@@ -82,7 +82,7 @@ tutti_status geometry_choose(struct geometry *g, const struct window_config *con
 	g->size = config->size;
 	g->shares_cores = config->policy.shares_cores;
 	set_lines(g, config);
-	g->row_bytes = round_up(size * sizeof(struct row_entry), WINDOW_ALIGN);
+	g->row_bytes = geometry_round_up(size * sizeof(struct row_entry), WINDOW_ALIGN);
 	fixed = WINDOW_LINES * (g->line_bytes + g->body_bytes) + 2 * g->row_bytes +
 		sizeof(struct rank_area);
 	if (config->window_bytes < fixed + WINDOW_SLOTS * WINDOW_ALIGN * size)
@@ -95,13 +95,13 @@ tutti_status geometry_choose(struct geometry *g, const struct window_config *con
 		slot = (config->window_bytes - fixed) / WINDOW_SLOTS;
 	g->slot_bytes = slot / WINDOW_ALIGN * WINDOW_ALIGN;
 	g->by_root_bytes = longest_by_root(g, config);
-	g->areas_at = round_up(sizeof(struct segment_head), WINDOW_ALIGN);
+	g->areas_at = geometry_round_up(sizeof(struct segment_head), WINDOW_ALIGN);
 	g->lines_at = g->areas_at + size * sizeof(struct rank_area);
 	g->bodies_at = g->lines_at + WINDOW_LINES * size * g->line_bytes;
 	g->rows_at = g->bodies_at + WINDOW_LINES * size * g->body_bytes;
-	g->slots_at = round_up(g->rows_at + 2 * size * g->row_bytes, 4096);
-	g->board_at = round_up(g->slots_at + size * WINDOW_SLOTS * g->slot_bytes, 4096);
-	g->total_bytes = round_up(g->board_at + size * sizeof(struct board_place), 4096);
+	g->slots_at = geometry_round_up(g->rows_at + 2 * size * g->row_bytes, 4096);
+	g->board_at = geometry_round_up(g->slots_at + size * WINDOW_SLOTS * g->slot_bytes, 4096);
+	g->total_bytes = geometry_round_up(g->board_at + size * sizeof(struct board_place), 4096);
 	return TUTTI_OK;
 }
 

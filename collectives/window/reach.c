@@ -5,7 +5,7 @@
 #include "collectives/window/allocations.h"
 #include "collectives/window/blocks.h"
 
-/* Bytes: of a block, and of a rank's share of a broadcast; see pays(). */
+/* Bytes: of a block, and of a rank's share of a broadcast; see reach_pays(). */
 #define SHARED_LEAST ((size_t)128 << 10)
 #define SHARED_LONG  ((size_t)512 << 10)
 #define SHARED_MOST  ((size_t)64 << 20) /* of a broadcast's outputs, where ranks share cores */
@@ -53,7 +53,7 @@ bool reach_lends(const struct window_run *run, int rank)
 	return use.send || use.recv || (run->is_shared && (shared.send || shared.recv));
 }
 
-static struct reach find(struct window *w, const void *buffer, size_t bytes)
+static struct reach reach_find(struct window *w, const void *buffer, size_t bytes)
 {
 	struct reach reach = memory_find(buffer, bytes);
 
@@ -67,19 +67,19 @@ static struct reach find_send(struct window *w, const struct window_run *run)
 	bool has_blocks = run->pattern == COLL_REDUCE_SCATTER || run->pattern == COLL_SCATTER ||
 			  run->pattern == COLL_ALL_TO_ALL;
 
-	return find(w, run->args.send,
-		    has_blocks ? end_of_blocks(w, run, SEND_SIDE) : run->own * run->unit);
+	return reach_find(w, run->args.send,
+			  has_blocks ? end_of_blocks(w, run, SEND_SIDE) : run->own * run->unit);
 }
 
 static struct reach find_recv(struct window *w, const struct window_run *run)
 {
-	return find(w, run->args.recv,
-		    run->pattern == COLL_GATHER ? end_of_blocks(w, run, RECV_SIDE)
-						: run->own * run->unit);
+	return reach_find(w, run->args.recv,
+			  run->pattern == COLL_GATHER ? end_of_blocks(w, run, RECV_SIDE)
+						      : run->own * run->unit);
 }
 
 /* A root whose own block is where it belongs, so that it has nothing to move for itself. */
-static bool is_free(const struct window *w, const struct window_run *run)
+static bool reach_is_free(const struct window *w, const struct window_run *run)
 {
 	const uint8_t *send = run->args.send, *recv = run->args.recv;
 
@@ -113,7 +113,7 @@ bool reach_publish(struct window *w, const struct window_run *run, struct line_b
 	buffers->send_offset = send.offset;
 	buffers->recv_id = recv.id;
 	buffers->recv_offset = recv.offset;
-	buffers->is_free = is_free(w, run);
+	buffers->is_free = reach_is_free(w, run);
 	/* A rank that only sends, to a root that may be reachable, guesses by its own buffer. */
 	return use.send || use.recv || send.id;
 }
@@ -131,7 +131,7 @@ static uint8_t *find_buffer(struct window *w, uint64_t id, uint64_t offset)
  * just written sooner than it overwrites that, above all what is still in the other's first-level
  * cache. So short blocks are left to the ranks that read them, but in a gather. And where ranks
  * share cores, the root's core works for others meanwhile. */
-static bool pays(const struct window *w, const struct window_run *run, bool is_free)
+static bool reach_pays(const struct window *w, const struct window_run *run, bool is_free)
 {
 	size_t bytes = run->largest * run->unit, each = bytes / (size_t)w->size;
 
@@ -149,12 +149,12 @@ bool reach_may_share(struct window *w, const struct window_run *run,
 {
 	uint64_t id = run->pattern == COLL_GATHER ? root->recv_id : root->send_id;
 
-	return !run->scalar && id && memory_base(w, id) && pays(w, run, root->is_free);
+	return !run->scalar && id && memory_base(w, id) && reach_pays(w, run, root->is_free);
 }
 
 /* False: all ranks must stage. A rank whose buffers no other rank uses may not have posted its
  * line. */
-static bool find_peer(struct window *w, struct window_run *run, int rank)
+static bool reach_find_peer(struct window *w, struct window_run *run, int rank)
 {
 	struct use use = use_of(run, rank), shared = {false, false};
 	struct line_buffers buffers;
@@ -186,7 +186,7 @@ bool reach_all(struct window *w, struct window_run *run)
 		run->is_shared = reach_may_share(w, run, &root);
 	}
 	for (int rank = 0; rank < w->size; rank++) {
-		if (!find_peer(w, run, rank))
+		if (!reach_find_peer(w, run, rank))
 			return false;
 	}
 	return true;

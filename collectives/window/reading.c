@@ -91,8 +91,8 @@ static uint64_t all_read_from(struct window *w)
 }
 
 /* The range that this rank copies out of rank's send buffer, and its place in recv: elements. */
-static struct range block_from(const struct window *w, const struct window_run *run, int rank,
-			       size_t *to)
+static struct range reading_block_from(const struct window *w, const struct window_run *run,
+				       int rank, size_t *to)
 {
 	struct range block = {place_at(w, run, rank), run->own};
 
@@ -109,7 +109,7 @@ static struct range block_from(const struct window *w, const struct window_run *
 static size_t bytes_from(const struct window *w, const struct window_run *run, int rank)
 {
 	size_t to;
-	struct range block = block_from(w, run, rank, &to);
+	struct range block = reading_block_from(w, run, rank, &to);
 	const uint8_t *send = run->args.send, *recv = run->args.recv;
 
 	if (rank == w->rank && send + block.first * run->unit == recv + to * run->unit)
@@ -204,7 +204,7 @@ static bool read_some(struct window *w, struct window_run *run)
 		run->read = 0;
 		all = bytes_from(w, run, rank);
 	}
-	block = block_from(w, run, rank, &to);
+	block = reading_block_from(w, run, rank, &to);
 	from = (uintptr_t)w->scratch.peer_send[rank] + block.first * run->unit + run->read;
 	dst = (uint8_t *)run->args.recv + to * run->unit + run->read;
 	n = all - run->read < STEP_BYTES ? all - run->read : STEP_BYTES;

@@ -129,7 +129,8 @@ const char *window_progress_text(const struct window_run *run, char *text, size_
 
 /* Whether run waits for rank, or rank is so far behind that the root may wait for it: after so many
  * calls from a root it may have no room. */
-static bool trails(const struct window *w, const struct window_run *run, struct need need, int rank)
+static bool run_progress_trails(const struct window *w, const struct window_run *run,
+				struct need need, int rank)
 {
 	if (run->phase == PHASE_SMALL && run->number - w->met >= WINDOW_LINES &&
 	    !has_posted(w, run->number, rank))
@@ -158,7 +159,7 @@ bool same_cpu_trails(struct window *w, const struct window_run *run)
 		int32_t there = atomic_load_explicit(&w->at.areas[rank].cpu, memory_order_relaxed);
 		/* A look at the lines of ranks elsewhere would take them from their writers. */
 		if ((there == here || !there || !here) && rank != w->rank &&
-		    trails(w, run, need, rank))
+		    run_progress_trails(w, run, need, rank))
 			return true;
 	}
 	return false;

@@ -31,7 +31,7 @@ bool small_fits(const struct window *w, struct window_run *run)
 }
 
 /* Where a rank's block begins when all blocks lie one behind the other: bytes. */
-static size_t place_of(const struct window_run *run, int rank)
+static size_t small_place_of(const struct window_run *run, int rank)
 {
 	size_t elements = run->own * (size_t)rank;
 
@@ -63,7 +63,7 @@ static struct written written_by(const struct window *w, const struct window_run
 	case COLL_ALL_TO_ALL:
 		if (run->scalar)
 			return (struct written){whole, whole, whole};
-		place = place_of(run, w->rank);
+		place = small_place_of(run, w->rank);
 		return (struct written){place, place + own, whole};
 	case COLL_BROADCAST:
 		return (struct written){is_root ? own : 0, 0, 0};
@@ -75,7 +75,7 @@ static struct written written_by(const struct window *w, const struct window_run
 	}
 }
 
-static void put(const struct window_run *run, void *dst, const void *src, size_t bytes)
+static void small_put(const struct window_run *run, void *dst, const void *src, size_t bytes)
 {
 	if (bytes && run->scalar)
 		scale(dst, src, run->scalar, units_of(bytes, run), run->args.dtype);
@@ -91,7 +91,8 @@ static void put_blocks(const struct window *w, const struct window_run *run, uin
 	for (int rank = 0; rank < w->size; rank++) {
 		struct range block = block_of(run, SEND_SIDE, rank);
 		if (block.count && (rank != w->rank || run->scalar))
-			put(run, dst, send + block.first * run->unit, block.count * run->unit);
+			small_put(run, dst, send + block.first * run->unit,
+				  block.count * run->unit);
 		dst += block.count * run->unit;
 	}
 }
@@ -106,8 +107,9 @@ void small_write(struct window *w, const struct window_run *run)
 		put_blocks(w, run, payload);
 		return;
 	}
-	put(run, payload, send, written.first);
-	put(run, payload + written.second, send + written.second, written.end - written.second);
+	small_put(run, payload, send, written.first);
+	small_put(run, payload + written.second, send + written.second,
+		  written.end - written.second);
 }
 
 /* In a call that waits for all ranks each is about to read what the others have written. Up to so
@@ -145,8 +147,8 @@ void small_hand_over(struct window *w, const struct window_run *run)
 /* Where rank's block for this rank is, offset bytes into its payload. This rank's own block is
  * taken from its buffer: what it has just stored into its line may still be on the way, and a load
  * would wait for that. */
-static const uint8_t *block_from(const struct window *w, const struct window_run *run, int rank,
-				 size_t offset)
+static const uint8_t *small_block_from(const struct window *w, const struct window_run *run,
+				       int rank, size_t offset)
 {
 	const uint8_t *send = run->args.send;
 
@@ -163,7 +165,7 @@ static const uint8_t *block_from(const struct window *w, const struct window_run
 void small_prepare(struct window *w, const struct window_run *run)
 {
 	bool is_root = run->args.root == w->rank;
-	size_t offset = run->pattern == COLL_REDUCE_SCATTER ? place_of(run, w->rank) : 0;
+	size_t offset = run->pattern == COLL_REDUCE_SCATTER ? small_place_of(run, w->rank) : 0;
 	struct reduction r = {w->scratch.dst,  w->scratch.src, 1,      w->size, run->own,
 			      run->args.dtype, run->args.op,   w->size};
 
@@ -171,7 +173,7 @@ void small_prepare(struct window *w, const struct window_run *run)
 	    (run->pattern == COLL_REDUCE && !is_root))
 		return;
 	for (int rank = 0; rank < w->size; rank++)
-		w->scratch.src[rank] = block_from(w, run, rank, offset);
+		w->scratch.src[rank] = small_block_from(w, run, rank, offset);
 	w->scratch.dst[0] = run->args.recv;
 	reduce_prepare(&w->prepared, &r);
 }
@@ -184,7 +186,7 @@ static void small_gather(const struct window *w, const struct window_run *run, s
 	for (int rank = 0; rank < w->size; rank++) {
 		struct range block = block_of(run, RECV_SIDE, rank);
 		uint8_t *to = recv + block.first * run->unit;
-		const uint8_t *from = block_from(w, run, rank, offset);
+		const uint8_t *from = small_block_from(w, run, rank, offset);
 		if (block.count && to != from)
 			memcpy(to, from, block.count * run->unit);
 	}
@@ -193,7 +195,7 @@ static void small_gather(const struct window *w, const struct window_run *run, s
 /* This rank's block out of the root's payload. */
 static void small_take(const struct window *w, const struct window_run *run, size_t offset)
 {
-	const uint8_t *from = block_from(w, run, run->args.root, offset);
+	const uint8_t *from = small_block_from(w, run, run->args.root, offset);
 
 	if (run->own && from != run->args.recv)
 		memcpy(run->args.recv, from, run->own * run->unit);
@@ -223,13 +225,13 @@ void small_finish(struct window *w, const struct window_run *run)
 		small_gather(w, run, 0);
 		break;
 	case COLL_ALL_TO_ALL:
-		small_gather(w, run, place_of(run, w->rank));
+		small_gather(w, run, small_place_of(run, w->rank));
 		break;
 	case COLL_BROADCAST:
 		small_take(w, run, 0);
 		break;
 	case COLL_SCATTER:
-		small_take(w, run, place_of(run, w->rank));
+		small_take(w, run, small_place_of(run, w->rank));
 		break;
 	default:
 		break;

@@ -165,7 +165,7 @@ void staged_agree(struct window *w, struct window_run *run)
 	begin_rounds(w, run, is_contended);
 }
 
-static bool stages(const struct window_run *run, int rank)
+static bool staged_stages(const struct window_run *run, int rank)
 {
 	return !run->moves->stages || run->moves->stages(run, rank);
 }
@@ -184,7 +184,8 @@ static bool piece_of_step(const struct window *w, const struct window_run *run, 
 	if (*stage == FINISH)
 		return run->moves->finish &&
 		       (run->pattern != COLL_REDUCE || run->args.root == w->rank);
-	return *stage != STAGE || (stages(run, w->rank) && (*k > 0 || !run->first_is_staged));
+	return *stage != STAGE ||
+	       (staged_stages(run, w->rank) && (*k > 0 || !run->first_is_staged));
 }
 
 /* Skips steps in which there is nothing to do: the next step has something, or is the end. */
@@ -213,7 +214,7 @@ static bool took_from_here(const struct window *w, const struct window_run *run,
 	return run->moves->passes(w, run, k - WINDOW_SLOTS, w->rank, rank);
 }
 
-static bool gives(const struct window *w, const struct window_run *run, int rank)
+static bool staged_gives(const struct window *w, const struct window_run *run, int rank)
 {
 	enum stage stage;
 	uint64_t k;
@@ -238,12 +239,13 @@ static struct need staged_need(const struct window *w, const struct window_run *
 	} else if (stage == FINISH) {
 		need.value = w->generation + k + 1;
 	} else {
-		need = (struct need){WORD_STAGED, w->generation + k + 1, some ? gives : NULL};
+		need = (struct need){WORD_STAGED, w->generation + k + 1,
+				     some ? staged_gives : NULL};
 	}
 	return need;
 }
 
-static void stage(struct window *w, struct window_run *run, uint64_t k)
+static void staged_stage(struct window *w, struct window_run *run, uint64_t k)
 {
 	count_bytes(&w->traffic.staged_bytes, run->moves->stage(w, run, k));
 }
@@ -252,7 +254,8 @@ static void stage(struct window *w, struct window_run *run, uint64_t k)
 static void end_round(struct window *w, struct window_run *run, uint32_t round)
 {
 	weave_run(&w->weave);
-	if (round < run->pieces && stages(run, w->rank) && (round > 0 || !run->first_is_staged))
+	if (round < run->pieces && staged_stages(run, w->rank) &&
+	    (round > 0 || !run->first_is_staged))
 		word_post(w, WORD_STAGED, w->generation + round + 1);
 	if (round >= TAKE && round - TAKE < run->pieces)
 		word_post(w, WORD_TAKEN, w->generation + round - TAKE + 1);
@@ -268,7 +271,7 @@ static tutti_status staged_step(struct window *w, struct window_run *run)
 
 	if (piece_of_step(w, run, run->step, &kind, &k)) {
 		if (kind == STAGE)
-			stage(w, run, k);
+			staged_stage(w, run, k);
 		else if (kind == TAKE)
 			run->moves->take(w, run, k);
 		else
@@ -287,13 +290,13 @@ bool staged_first(struct window *w, struct window_run *run)
 {
 	uint64_t value = slot_is_free(w->generation);
 
-	if (!stages(run, w->rank))
+	if (!staged_stages(run, w->rank))
 		return false;
 	for (int rank = 0; value && rank < w->size; rank++) {
 		if (rank != w->rank && !word_reached(w, WORD_TAKEN, rank, value))
 			return false;
 	}
-	stage(w, run, 0);
+	staged_stage(w, run, 0);
 	weave_run(&w->weave);
 	/* No doorbell: the line that follows says it again. */
 	atomic_store_explicit(&w->area->words[WORD_STAGED].value, w->generation + 1,

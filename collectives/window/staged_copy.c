@@ -7,8 +7,8 @@
 #include "collectives/window/staged.h"
 
 /* count elements from element from of src to element to of dst. */
-static void copy(struct window *w, const struct window_run *run, void *dst, size_t to,
-		 const void *src, size_t from, size_t count)
+static void window_staged_copy(struct window *w, const struct window_run *run, void *dst, size_t to,
+			       const void *src, size_t from, size_t count)
 {
 	size_t each = run->unit;
 
@@ -16,12 +16,12 @@ static void copy(struct window *w, const struct window_run *run, void *dst, size
 		   count * each);
 }
 
-static struct range piece_of(const struct window_run *run, uint64_t k, size_t count)
+static struct range staged_copy_piece_of(const struct window_run *run, uint64_t k, size_t count)
 {
 	return part_of(count, (size_t)k * run->each, run->each);
 }
 
-static void cut_blocks(struct window *w, struct window_run *run)
+static void staged_copy_cut_blocks(struct window *w, struct window_run *run)
 {
 	(void)w;
 	run->each = units_of(run->piece_bytes, run);
@@ -42,25 +42,26 @@ static bool is_root(const struct window_run *run, int rank)
 
 static size_t stage_broadcast(struct window *w, struct window_run *run, uint64_t k)
 {
-	struct range piece = piece_of(run, k, run->args.count);
+	struct range piece = staged_copy_piece_of(run, k, run->args.count);
 
-	copy(w, run, slot_of(w, w->generation + k, w->rank), 0, run->args.send, piece.first,
-	     piece.count);
+	window_staged_copy(w, run, slot_of(w, w->generation + k, w->rank), 0, run->args.send,
+			   piece.first, piece.count);
 	return piece.count * run->unit;
 }
 
 static void take_broadcast(struct window *w, struct window_run *run, uint64_t k)
 {
-	struct range piece = piece_of(run, k, run->args.count);
+	struct range piece = staged_copy_piece_of(run, k, run->args.count);
 
 	if (w->rank == run->args.root)
-		copy(w, run, run->args.recv, piece.first, run->args.send, piece.first, piece.count);
+		window_staged_copy(w, run, run->args.recv, piece.first, run->args.send, piece.first,
+				   piece.count);
 	else
-		copy(w, run, run->args.recv, piece.first,
-		     slot_of(w, w->generation + k, run->args.root), 0, piece.count);
+		window_staged_copy(w, run, run->args.recv, piece.first,
+				   slot_of(w, w->generation + k, run->args.root), 0, piece.count);
 }
 
-static bool gathers(const struct window_run *run, int rank)
+static bool staged_copy_gathers(const struct window_run *run, int rank)
 {
 	return run->pattern == COLL_ALL_GATHER || run->args.root == rank;
 }
@@ -69,7 +70,8 @@ static bool passes_block(const struct window *w, const struct window_run *run, u
 			 int to)
 {
 	(void)w;
-	return gathers(run, to) && piece_of(run, k, block_of(run, SEND_SIDE, from).count).count;
+	return staged_copy_gathers(run, to) &&
+	       staged_copy_piece_of(run, k, block_of(run, SEND_SIDE, from).count).count;
 }
 
 static bool gives_block(const struct window_run *run, int rank)
@@ -79,33 +81,33 @@ static bool gives_block(const struct window_run *run, int rank)
 
 static size_t stage_block(struct window *w, struct window_run *run, uint64_t k)
 {
-	struct range piece = piece_of(run, k, run->own);
+	struct range piece = staged_copy_piece_of(run, k, run->own);
 
 	if (w->size == 1)
 		return 0;
-	copy(w, run, slot_of(w, w->generation + k, w->rank), 0, run->args.send, piece.first,
-	     piece.count);
+	window_staged_copy(w, run, slot_of(w, w->generation + k, w->rank), 0, run->args.send,
+			   piece.first, piece.count);
 	return piece.count * run->unit;
 }
 
-static void take_blocks(struct window *w, struct window_run *run, uint64_t k)
+static void staged_copy_take_blocks(struct window *w, struct window_run *run, uint64_t k)
 {
-	for (int i = 1; gathers(run, w->rank) && i <= w->size; i++) {
+	for (int i = 1; staged_copy_gathers(run, w->rank) && i <= w->size; i++) {
 		int rank = rank_after(w, i);
 		struct range block = block_of(run, RECV_SIDE, rank);
-		struct range piece = piece_of(run, k, block.count);
+		struct range piece = staged_copy_piece_of(run, k, block.count);
 		if (rank != w->rank)
-			copy(w, run, run->args.recv, block.first + piece.first,
-			     slot_of(w, w->generation + k, rank), 0, piece.count);
+			window_staged_copy(w, run, run->args.recv, block.first + piece.first,
+					   slot_of(w, w->generation + k, rank), 0, piece.count);
 		else
-			copy(w, run, run->args.recv, block.first + piece.first, run->args.send,
-			     piece.first, piece.count);
+			window_staged_copy(w, run, run->args.recv, block.first + piece.first,
+					   run->args.send, piece.first, piece.count);
 	}
 }
 
 /* The range in bytes, within the blocks that rank from sends to others, of those for rank to. */
-static struct range stream_of(const struct window *w, const struct window_run *run, int from,
-			      int to)
+static struct range staged_copy_stream_of(const struct window *w, const struct window_run *run,
+					  int from, int to)
 {
 	int distance = to > from ? to - from : to - from + w->size;
 	size_t bytes = run->args.count * run->unit;
@@ -133,7 +135,7 @@ static struct part part_in(const struct window_run *run, struct range stream, ui
 	return (struct part){low - first, low - stream.first, high - low};
 }
 
-static bool scatters(const struct window_run *run, int rank)
+static bool staged_copy_scatters(const struct window_run *run, int rank)
 {
 	return run->pattern == COLL_ALL_TO_ALL || run->args.root == rank;
 }
@@ -154,10 +156,11 @@ static void cut_stream(struct window *w, struct window_run *run)
 	run->pieces = (others * run->unit + run->piece_bytes - 1) / run->piece_bytes;
 }
 
-static bool passes_part(const struct window *w, const struct window_run *run, uint64_t k, int from,
-			int to)
+static bool staged_copy_passes_part(const struct window *w, const struct window_run *run,
+				    uint64_t k, int from, int to)
 {
-	return scatters(run, from) && part_in(run, stream_of(w, run, from, to), k).bytes > 0;
+	return staged_copy_scatters(run, from) &&
+	       part_in(run, staged_copy_stream_of(w, run, from, to), k).bytes > 0;
 }
 
 static size_t stage_stream(struct window *w, struct window_run *run, uint64_t k)
@@ -168,7 +171,7 @@ static size_t stage_stream(struct window *w, struct window_run *run, uint64_t k)
 
 	for (int i = 1; i < w->size; i++) {
 		int rank = rank_after(w, i);
-		struct part part = part_in(run, stream_of(w, run, w->rank, rank), k);
+		struct part part = part_in(run, staged_copy_stream_of(w, run, w->rank, rank), k);
 		if (!part.bytes)
 			continue;
 		weave_copy(&w->weave, slot + part.in_slot,
@@ -201,19 +204,20 @@ static void take_parts(struct window *w, struct window_run *run, uint64_t k)
 	for (int i = 1; i < w->size; i++) {
 		int rank = w->rank >= i ? w->rank - i : w->rank - i + w->size;
 		struct part part;
-		if (!scatters(run, rank))
+		if (!staged_copy_scatters(run, rank))
 			continue;
-		part = part_in(run, stream_of(w, run, rank, w->rank), k);
+		part = part_in(run, staged_copy_stream_of(w, run, rank, w->rank), k);
 		weave_copy(&w->weave, place_for(run, rank) + part.in_block,
 			   slot_of(w, w->generation + k, rank) + part.in_slot, part.bytes);
 	}
-	if (scatters(run, w->rank))
+	if (staged_copy_scatters(run, w->rank))
 		take_own(w, run, k);
 }
 
-const struct window_moves moves_broadcast = {cut_blocks,      from_root,      is_root,
-					     stage_broadcast, take_broadcast, NULL};
-const struct window_moves moves_gather = {cut_blocks,  passes_block, gives_block,
-					  stage_block, take_blocks,  NULL};
-const struct window_moves moves_stream = {cut_stream,   passes_part, scatters,
-					  stage_stream, take_parts,  NULL};
+const struct window_moves moves_broadcast = {staged_copy_cut_blocks, from_root,      is_root,
+					     stage_broadcast,        take_broadcast, NULL};
+const struct window_moves moves_gather = {
+	staged_copy_cut_blocks,  passes_block, gives_block, stage_block,
+	staged_copy_take_blocks, NULL};
+const struct window_moves moves_stream = {
+	cut_stream, staged_copy_passes_part, staged_copy_scatters, stage_stream, take_parts, NULL};

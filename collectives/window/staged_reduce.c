@@ -13,15 +13,17 @@
 
 #include "core/memory/ops.h"
 
-static const uint8_t *at(const struct window_run *run, const void *buffer, size_t element)
+static const uint8_t *staged_reduce_at(const struct window_run *run, const void *buffer,
+				       size_t element)
 {
 	return (const uint8_t *)buffer + element * run->unit;
 }
 
 /* From element from of send to to, in a slot; returns bytes. */
-static size_t put(struct window *w, const struct window_run *run, uint8_t *to, struct range from)
+static size_t staged_reduce_put(struct window *w, const struct window_run *run, uint8_t *to,
+				struct range from)
 {
-	const uint8_t *send = at(run, run->args.send, from.first);
+	const uint8_t *send = staged_reduce_at(run, run->args.send, from.first);
 
 	if (from.count && run->scalar)
 		scale(to, send, run->scalar, from.count, run->args.dtype);
@@ -38,12 +40,12 @@ static void reduce_into(struct window *w, const struct window_run *run, int outp
 	weave_reduce(&w->weave, &r);
 }
 
-static struct range piece_of(const struct window_run *run, uint64_t k)
+static struct range staged_reduce_piece_of(const struct window_run *run, uint64_t k)
 {
 	return part_of(run->args.count, (size_t)k * run->each, run->each);
 }
 
-static void cut_whole(struct window *w, struct window_run *run)
+static void staged_reduce_cut_whole(struct window *w, struct window_run *run)
 {
 	(void)w;
 	run->each = units_of(run->piece_bytes, run);
@@ -53,14 +55,14 @@ static void cut_whole(struct window *w, struct window_run *run)
 static size_t stage_whole(struct window *w, struct window_run *run, uint64_t k)
 {
 	uint8_t *slot = slot_of(w, w->generation + k, w->rank);
-	struct range piece = piece_of(run, k);
+	struct range piece = staged_reduce_piece_of(run, k);
 	size_t staged = 0;
 
 	for (int rank = 0; rank < w->size; rank++) {
 		struct range share = share_of(w, run, piece.count, rank);
 		struct range from = {piece.first + share.first, share.count};
 		if (rank != w->rank || run->scalar)
-			staged += put(w, run, slot + share.first * run->unit, from);
+			staged += staged_reduce_put(w, run, slot + share.first * run->unit, from);
 	}
 	return staged;
 }
@@ -68,12 +70,14 @@ static size_t stage_whole(struct window *w, struct window_run *run, uint64_t k)
 /* Sets the sources of this rank's share of piece k, and returns the share. */
 static struct range find_share(struct window *w, struct window_run *run, uint64_t k)
 {
-	struct range piece = piece_of(run, k), own = share_of(w, run, piece.count, w->rank);
+	struct range piece = staged_reduce_piece_of(run, k),
+		     own = share_of(w, run, piece.count, w->rank);
 
 	for (int rank = 0; rank < w->size; rank++)
 		w->scratch.src[rank] = slot_of(w, w->generation + k, rank) + own.first * run->unit;
 	if (!run->scalar)
-		w->scratch.src[w->rank] = at(run, run->args.send, piece.first + own.first);
+		w->scratch.src[w->rank] =
+			staged_reduce_at(run, run->args.send, piece.first + own.first);
 	return own;
 }
 
@@ -83,8 +87,8 @@ static void take_all_reduce(struct window *w, struct window_run *run, uint64_t k
 
 	for (int rank = 0; rank < w->size; rank++)
 		w->scratch.dst[rank] = slot_of(w, w->generation + k, rank) + own.first * run->unit;
-	w->scratch.dst[w->rank] =
-		(uint8_t *)run->args.recv + (piece_of(run, k).first + own.first) * run->unit;
+	w->scratch.dst[w->rank] = (uint8_t *)run->args.recv +
+				  (staged_reduce_piece_of(run, k).first + own.first) * run->unit;
 	reduce_into(w, run, w->size, own.count);
 }
 
@@ -94,7 +98,7 @@ static void take_reduce(struct window *w, struct window_run *run, uint64_t k)
 
 	if (w->rank == run->args.root)
 		w->scratch.dst[0] = (uint8_t *)run->args.recv +
-				    (piece_of(run, k).first + own.first) * run->unit;
+				    (staged_reduce_piece_of(run, k).first + own.first) * run->unit;
 	else
 		w->scratch.dst[0] =
 			slot_of(w, w->generation + k, run->args.root) + own.first * run->unit;
@@ -103,7 +107,7 @@ static void take_reduce(struct window *w, struct window_run *run, uint64_t k)
 
 static void finish_whole(struct window *w, struct window_run *run, uint64_t k)
 {
-	struct range piece = piece_of(run, k);
+	struct range piece = staged_reduce_piece_of(run, k);
 	const uint8_t *slot = slot_of(w, w->generation + k, w->rank);
 	uint8_t *recv = (uint8_t *)run->args.recv + piece.first * run->unit;
 
@@ -129,19 +133,20 @@ static bool stages_for_root(const struct window_run *run, int rank)
 
 static size_t stage_for_root(struct window *w, struct window_run *run, uint64_t k)
 {
-	return put(w, run, slot_of(w, w->generation + k, w->rank), piece_of(run, k));
+	return staged_reduce_put(w, run, slot_of(w, w->generation + k, w->rank),
+				 staged_reduce_piece_of(run, k));
 }
 
 static void take_by_root(struct window *w, struct window_run *run, uint64_t k)
 {
-	struct range piece = piece_of(run, k);
+	struct range piece = staged_reduce_piece_of(run, k);
 
 	if (w->rank != run->args.root)
 		return;
 	for (int rank = 0; rank < w->size; rank++)
 		w->scratch.src[rank] = slot_of(w, w->generation + k, rank);
 	if (!run->scalar)
-		w->scratch.src[w->rank] = at(run, run->args.send, piece.first);
+		w->scratch.src[w->rank] = staged_reduce_at(run, run->args.send, piece.first);
 	w->scratch.dst[0] = (uint8_t *)run->args.recv + piece.first * run->unit;
 	reduce_into(w, run, 1, piece.count);
 }
@@ -179,7 +184,7 @@ static void deal_slots(struct window *w, struct window_run *run)
 	}
 }
 
-static void cut_blocks(struct window *w, struct window_run *run)
+static void staged_reduce_cut_blocks(struct window *w, struct window_run *run)
 {
 	size_t block = run->piece_bytes / (size_t)w->size / WINDOW_ALIGN * WINDOW_ALIGN;
 
@@ -191,19 +196,19 @@ static void cut_blocks(struct window *w, struct window_run *run)
 	run->pieces = (run->args.count + run->each - 1) / run->each;
 }
 
-static struct range dealt(const struct window *w, const struct window_run *run, uint64_t k,
-			  int rank)
+static struct range staged_reduce_dealt(const struct window *w, const struct window_run *run,
+					uint64_t k, int rank)
 {
 	struct range block = block_of(run, SEND_SIDE, rank);
 	size_t each = deal_of(w, run, rank).each;
 	return part_of(block.count, (size_t)k * each, each);
 }
 
-static bool passes_part(const struct window *w, const struct window_run *run, uint64_t k, int from,
-			int to)
+static bool staged_reduce_passes_part(const struct window *w, const struct window_run *run,
+				      uint64_t k, int from, int to)
 {
 	(void)from;
-	return dealt(w, run, k, to).count > 0;
+	return staged_reduce_dealt(w, run, k, to).count > 0;
 }
 
 static size_t stage_parts(struct window *w, struct window_run *run, uint64_t k)
@@ -212,35 +217,39 @@ static size_t stage_parts(struct window *w, struct window_run *run, uint64_t k)
 	size_t staged = 0;
 
 	for (int rank = 0; rank < w->size; rank++) {
-		struct range part = dealt(w, run, k, rank);
+		struct range part = staged_reduce_dealt(w, run, k, rank);
 		part.first += block_of(run, SEND_SIDE, rank).first;
 		if (rank != w->rank || run->scalar)
-			staged += put(w, run, slot + deal_of(w, run, rank).at, part);
+			staged += staged_reduce_put(w, run, slot + deal_of(w, run, rank).at, part);
 	}
 	return staged;
 }
 
-static void take_part(struct window *w, struct window_run *run, uint64_t k)
+static void staged_reduce_take_part(struct window *w, struct window_run *run, uint64_t k)
 {
 	size_t place = deal_of(w, run, w->rank).at;
-	struct range part = dealt(w, run, k, w->rank);
+	struct range part = staged_reduce_dealt(w, run, k, w->rank);
 
 	if (!part.count)
 		return;
 	for (int rank = 0; rank < w->size; rank++)
 		w->scratch.src[rank] = slot_of(w, w->generation + k, rank) + place;
 	if (!run->scalar)
-		w->scratch.src[w->rank] = at(run, run->args.send,
-					     block_of(run, SEND_SIDE, w->rank).first + part.first);
+		w->scratch.src[w->rank] = staged_reduce_at(
+			run, run->args.send, block_of(run, SEND_SIDE, w->rank).first + part.first);
 	w->scratch.dst[0] = (uint8_t *)run->args.recv + part.first * run->unit;
 	reduce_into(w, run, 1, part.count);
 }
 
-const struct window_moves moves_all_reduce = {cut_whole,       NULL,        NULL, stage_whole,
-					      take_all_reduce, finish_whole};
-const struct window_moves moves_reduce = {cut_whole,   NULL,        NULL,
-					  stage_whole, take_reduce, finish_whole};
-const struct window_moves moves_reduce_by_root = {cut_whole,      to_root,      stages_for_root,
-						  stage_for_root, take_by_root, NULL};
-const struct window_moves moves_reduce_scatter = {cut_blocks,  passes_part, NULL,
-						  stage_parts, take_part,   NULL};
+const struct window_moves moves_all_reduce = {
+	staged_reduce_cut_whole, NULL, NULL, stage_whole, take_all_reduce, finish_whole};
+const struct window_moves moves_reduce = {
+	staged_reduce_cut_whole, NULL, NULL, stage_whole, take_reduce, finish_whole};
+const struct window_moves moves_reduce_by_root = {
+	staged_reduce_cut_whole, to_root, stages_for_root, stage_for_root, take_by_root, NULL};
+const struct window_moves moves_reduce_scatter = {staged_reduce_cut_blocks,
+						  staged_reduce_passes_part,
+						  NULL,
+						  stage_parts,
+						  staged_reduce_take_part,
+						  NULL};

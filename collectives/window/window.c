@@ -98,7 +98,7 @@ static tutti_status do_steps(struct window *w, struct window_run *run, uint32_t 
 
 /* Moves run as far as it goes, but at most limit steps; its post is one of them. looks: see_lines.
  */
-static tutti_status move(struct window *w, struct window_run *run, uint32_t limit, int looks)
+static tutti_status window_move(struct window *w, struct window_run *run, uint32_t limit, int looks)
 {
 	if (__builtin_expect(run->phase == PHASE_ROOM, 0)) {
 		TRY(entry_see_room(w, run));
@@ -139,7 +139,7 @@ static tutti_status move(struct window *w, struct window_run *run, uint32_t limi
 
 /* When a run fails the ranks are no longer in step, so the window fails with it. An error that all
  * ranks have agreed on (run->outcome) leaves them in step. */
-static tutti_status ended(struct window *w, struct window_run *run, tutti_status status)
+static tutti_status window_ended(struct window *w, struct window_run *run, tutti_status status)
 {
 	if (status != TUTTI_OK && status != TUTTI_IN_PROGRESS && run->phase != PHASE_DONE) {
 		if (run->phase != PHASE_FAILED)
@@ -155,33 +155,34 @@ static int eager_looks(const struct window *w)
 	return w->policy.shares_cores ? 1 : EAGER_LOOKS;
 }
 
-static tutti_status advance(struct window *w, struct window_run *run, int looks, bool *moved)
+static tutti_status window_advance_run(struct window *w, struct window_run *run, int looks,
+				       bool *moved)
 {
 	int peer = run->peer;
 	uint32_t phase = run->phase, step = run->step;
-	tutti_status status = move(w, run, STEPS_AT_ONCE, looks);
+	tutti_status status = window_move(w, run, STEPS_AT_ONCE, looks);
 
 	*moved = run->peer != peer || run->phase != phase || run->step != step;
 	if (status == TUTTI_IN_PROGRESS && !*moved) {
 		tutti_status trouble = failure_check(w, run, clock_read_ns(CLOCK_MONOTONIC_COARSE));
 		status = trouble == TUTTI_OK ? status : trouble;
 	}
-	return ended(w, run, status);
+	return window_ended(w, run, status);
 }
 
 tutti_status window_advance(struct window *w, struct window_run *run, bool *moved)
 {
-	return advance(w, run, 1, moved);
+	return window_advance_run(w, run, 1, moved);
 }
 
 tutti_status window_advance_eagerly(struct window *w, struct window_run *run, bool *moved)
 {
-	return advance(w, run, eager_looks(w), moved);
+	return window_advance_run(w, run, eager_looks(w), moved);
 }
 
 tutti_status window_advance_once(struct window *w, struct window_run *run)
 {
-	return ended(w, run, move(w, run, 1, 1));
+	return window_ended(w, run, window_move(w, run, 1, 1));
 }
 
 /* One blocking wait's bounds, and how long it has lasted. */
@@ -194,7 +195,7 @@ struct wait_limit {
 
 /* Called now and then during a wait. The first of these calls reads the clock for the first time,
  * so the deadline counts from at most LOOKS_PER_CHECK looks after the start of the wait. */
-static tutti_status check(struct window *w, struct window_run *run, struct wait_limit *p)
+static tutti_status window_check(struct window *w, struct window_run *run, struct wait_limit *p)
 {
 	uint64_t now = clock_now_ns();
 
@@ -211,7 +212,7 @@ static tutti_status check(struct window *w, struct window_run *run, struct wait_
 	return TUTTI_IN_PROGRESS;
 }
 
-static void sleep_for(struct window *w, const struct window_run *run)
+static void window_sleep_for(struct window *w, const struct window_run *run)
 {
 	struct window_awaited awaited;
 
@@ -232,12 +233,12 @@ static tutti_status wait_for_peers(struct window *w, struct window_run *run, str
 			is_near = same_cpu_trails(w, run);
 		bool is_tired = !wait_again_for(&wait, is_near);
 		if (is_tired || looks % LOOKS_PER_CHECK == 0) {
-			tutti_status status = check(w, run, p);
+			tutti_status status = window_check(w, run, p);
 			if (status != TUTTI_IN_PROGRESS)
 				return status;
 		}
 		if (is_tired)
-			sleep_for(w, run);
+			window_sleep_for(w, run);
 	}
 	return TUTTI_IN_PROGRESS;
 }
@@ -253,13 +254,13 @@ tutti_status window_drive(struct window *w, struct window_run *run, uint64_t tim
 	if (run->pieces > 1)
 		wait_limit.start_ns = clock_now_ns();
 	for (uint32_t waits = 1;; waits++) {
-		status = move(w, run, STEPS_PER_CHECK, looks);
+		status = window_move(w, run, STEPS_PER_CHECK, looks);
 		if (status == TUTTI_IN_PROGRESS && waits % WAITS_PER_CHECK == 0)
-			status = check(w, run, &wait_limit);
+			status = window_check(w, run, &wait_limit);
 		if (status == TUTTI_IN_PROGRESS)
 			status = wait_for_peers(w, run, &wait_limit);
 		if (status != TUTTI_IN_PROGRESS)
-			return ended(w, run, status);
+			return window_ended(w, run, status);
 	}
 }
 

@@ -50,7 +50,7 @@ static tutti_status check_room(const struct window *w, const struct window_run *
 	return TUTTI_OK;
 }
 
-static tutti_status pass_on(struct window *w, const struct window_run *run, int fd)
+static tutti_status window_alloc_pass_on(struct window *w, const struct window_run *run, int fd)
 {
 	for (int rank = 1; w->memory.mail >= 0 && rank < w->size; rank++)
 		TRY(net_send_fds(w->memory.mail, &run->memory_id, sizeof run->memory_id, &fd, 1,
@@ -59,7 +59,7 @@ static tutti_status pass_on(struct window *w, const struct window_run *run, int 
 }
 
 /* The leader's part. */
-static tutti_status make(struct window *w, struct window_run *run, int *fd)
+static tutti_status window_alloc_make(struct window *w, struct window_run *run, int *fd)
 {
 	TRY(check_room(w, run));
 	TRY(shared_memory_create("tutti-memory", allocation_bytes(w, run->args.count), fd));
@@ -67,7 +67,7 @@ static tutti_status make(struct window *w, struct window_run *run, int *fd)
 }
 
 /* The leader sends it now. The memory of an earlier run that failed may lie before it. */
-static tutti_status receive(struct window *w, struct window_run *run, int *fd)
+static tutti_status window_alloc_receive(struct window *w, struct window_run *run, int *fd)
 {
 	for (;;) {
 		uint64_t id;
@@ -81,7 +81,7 @@ static tutti_status receive(struct window *w, struct window_run *run, int *fd)
 
 /* The others' part. A rank of the leader's process, or the second of another one, finds it mapped.
  */
-static tutti_status take_memory(struct window *w, struct window_run *run)
+static tutti_status window_alloc_take_memory(struct window *w, struct window_run *run)
 {
 	tutti_status status;
 	int fd = -1;
@@ -89,7 +89,7 @@ static tutti_status take_memory(struct window *w, struct window_run *run)
 	if (w->at.areas[0].memory_status != TUTTI_OK)
 		return w->at.areas[0].memory_status;
 	if (w->memory.mail >= 0)
-		TRY(receive(w, run, &fd));
+		TRY(window_alloc_receive(w, run, &fd));
 	status = memory_take(w, run, fd);
 	if (fd >= 0)
 		close(fd);
@@ -152,14 +152,14 @@ static void say_outcome(struct rank_area *area, tutti_status status)
 
 /* The others take it while it is sent: for a message to each of many ranks a socket has no room.
  * Where sending fails some rank gets none, and says so. */
-static void lead(struct window *w, struct window_run *run)
+static void window_alloc_lead(struct window *w, struct window_run *run)
 {
 	int fd = -1;
-	tutti_status status = make(w, run, &fd);
+	tutti_status status = window_alloc_make(w, run, &fd);
 
 	say_outcome(w->area, status);
 	word_post(w, WORD_STAGED, w->generation + 1);
-	if (status == TUTTI_OK && pass_on(w, run, fd) != TUTTI_OK)
+	if (status == TUTTI_OK && window_alloc_pass_on(w, run, fd) != TUTTI_OK)
 		log_info("memory was not passed to all ranks: %s", last_error());
 	if (fd >= 0)
 		close(fd);
@@ -172,9 +172,9 @@ static tutti_status memory_step(struct window *w, struct window_run *run)
 		return TUTTI_OK;
 	}
 	if (w->rank == 0) {
-		lead(w, run);
+		window_alloc_lead(w, run);
 	} else {
-		say_outcome(w->area, take_memory(w, run));
+		say_outcome(w->area, window_alloc_take_memory(w, run));
 		word_post(w, WORD_STAGED, w->generation + 1);
 	}
 	word_post(w, WORD_TAKEN, w->generation + 1);

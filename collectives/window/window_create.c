@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static bool allocate(struct window *w)
+static bool window_create_allocate(struct window *w)
 {
 	size_t n = (size_t)w->size;
 	bool is_whole = true;
@@ -52,7 +52,7 @@ tutti_status window_create(struct window **window, struct segment *segment,
 				  .wake_all = doorbell_wake_all,
 				  .arg = w};
 	board_begin(&w->board);
-	if (!allocate(w)) {
+	if (!window_create_allocate(w)) {
 		window_destroy(w);
 		return fail(TUTTI_ERR_MEMORY, "Rank %d has no memory for a window of %d ranks.",
 			    config->rank, config->size);

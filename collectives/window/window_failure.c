@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 /* The first failure stays. */
-static void keep(struct window *w, tutti_status status, const char *reason)
+static void window_failure_keep(struct window *w, tutti_status status, const char *reason)
 {
 	if (w->failed != TUTTI_OK)
 		return;
@@ -17,14 +17,14 @@ static void keep(struct window *w, tutti_status status, const char *reason)
 void failure_keep(struct window *w, tutti_status status)
 {
 	if (status != TUTTI_OK)
-		keep(w, status, last_error());
+		window_failure_keep(w, status, last_error());
 }
 
 void window_fail(struct window *w, tutti_status status, const char *reason)
 {
 	board_tell(&w->board,
 		   &(struct failure){.status = status, .rank = FAILURE_NO_RANK, .message = reason});
-	keep(w, status, reason);
+	window_failure_keep(w, status, reason);
 }
 
 /* A wait of run, as the board asks about it. */
@@ -41,7 +41,7 @@ const char *failure_call_text(const struct window *w, const struct window_run *r
 	return call_in_words(&summary, text, text_bytes);
 }
 
-static bool awaits(const void *arg, int rank)
+static bool window_failure_awaits(const void *arg, int rank)
 {
 	const struct waiting_run *waiting = arg;
 	struct need need = progress_need(waiting->window, waiting->run);
@@ -110,7 +110,7 @@ static bool ends_well(const struct window *w, const struct window_run *run)
 tutti_status failure_check(struct window *w, const struct window_run *run, uint64_t now_ns)
 {
 	struct waiting_run waiting = {w, run};
-	struct board_wait wait = {awaits, &waiting};
+	struct board_wait wait = {window_failure_awaits, &waiting};
 
 	if (progress_at_lines(run))
 		TRY(check_lines(w, run));

@@ -64,8 +64,8 @@ static tutti_status receive_segment(struct segment **segment, int *mail, int soc
 	return TUTTI_OK;
 }
 
-static tutti_status follow(struct window **window, const struct window_config *config, int socket,
-			   uint64_t deadline_ns)
+static tutti_status window_join_follow(struct window **window, const struct window_config *config,
+				       int socket, uint64_t deadline_ns)
 {
 	struct join_hello hello = {
 		HELLO_MAGIC, {config->comm_id[0], config->comm_id[1]}, config->rank, config->size};
@@ -100,7 +100,7 @@ tutti_status window_follow_over(struct window **window, const struct window_conf
 				int socket, uint64_t deadline_ns)
 {
 	struct window *w = NULL;
-	tutti_status status = follow(&w, config, socket, deadline_ns);
+	tutti_status status = window_join_follow(&w, config, socket, deadline_ns);
 
 	close(socket);
 	if (status == TUTTI_OK)

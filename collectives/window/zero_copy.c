@@ -110,8 +110,8 @@ static void reduce_part(struct window *w, struct window_run *run, struct range p
 }
 
 /* The part of a block of count elements. */
-static void copy(struct window *w, const struct window_run *run, uint8_t *dst, const uint8_t *src,
-		 size_t count, struct range part)
+static void window_zero_copy(struct window *w, const struct window_run *run, uint8_t *dst,
+			     const uint8_t *src, size_t count, struct range part)
 {
 	size_t from = part.first * run->unit, n = part_of(count, part.first, part.count).count;
 
@@ -134,8 +134,9 @@ static void copy_blocks(struct window *w, const struct window_run *run, struct r
 		struct range block = block_of(run, RECV_SIDE, rank);
 		size_t from = run->pattern == COLL_ALL_GATHER ? 0 : place_at(w, run, rank);
 		if (block.count)
-			copy(w, run, (uint8_t *)run->args.recv + block.first * run->unit,
-			     send_at(w, run, rank, from), block.count, part);
+			window_zero_copy(w, run,
+					 (uint8_t *)run->args.recv + block.first * run->unit,
+					 send_at(w, run, rank, from), block.count, part);
 	}
 }
 
@@ -147,7 +148,7 @@ static void copy_to_all(struct window *w, const struct window_run *run, struct r
 	for (int i = 1; i <= w->size; i++) {
 		int rank = rank_after(w, i);
 		uint8_t *dst = rank == w->rank ? run->args.recv : w->scratch.peer_recv[rank];
-		copy(w, run, dst, src, run->own, part);
+		window_zero_copy(w, run, dst, src, run->own, part);
 	}
 }
 
@@ -163,11 +164,13 @@ static void copy_for_others(struct window *w, const struct window_run *run, stru
 		if (rank == w->rank || !count)
 			continue;
 		if (is_gather)
-			copy(w, run, (uint8_t *)run->args.recv + first * run->unit,
-			     w->scratch.peer_send[rank] + from * run->unit, count, part);
+			window_zero_copy(w, run, (uint8_t *)run->args.recv + first * run->unit,
+					 w->scratch.peer_send[rank] + from * run->unit, count,
+					 part);
 		else
-			copy(w, run, w->scratch.peer_recv[rank] + from * run->unit,
-			     (const uint8_t *)run->args.send + first * run->unit, count, part);
+			window_zero_copy(w, run, w->scratch.peer_recv[rank] + from * run->unit,
+					 (const uint8_t *)run->args.send + first * run->unit, count,
+					 part);
 	}
 }
 
@@ -176,7 +179,8 @@ static void copy_to_root(struct window *w, const struct window_run *run, struct 
 	int root = run->args.root;
 	uint8_t *recv = root == w->rank ? run->args.recv : w->scratch.peer_recv[root];
 
-	copy(w, run, recv + place_at(w, run, root) * run->unit, run->args.send, run->own, part);
+	window_zero_copy(w, run, recv + place_at(w, run, root) * run->unit, run->args.send,
+			 run->own, part);
 }
 
 static void move_part(struct window *w, struct window_run *run, struct range part)
@@ -200,11 +204,11 @@ static void move_part(struct window *w, struct window_run *run, struct range par
 		copy_to_root(w, run, part);
 		break;
 	case COLL_BROADCAST:
-		copy(w, run, run->args.recv, send_at(w, run, root, 0), run->own, part);
+		window_zero_copy(w, run, run->args.recv, send_at(w, run, root, 0), run->own, part);
 		break;
 	case COLL_SCATTER:
-		copy(w, run, run->args.recv, send_at(w, run, root, place_at(w, run, root)),
-		     run->own, part);
+		window_zero_copy(w, run, run->args.recv,
+				 send_at(w, run, root, place_at(w, run, root)), run->own, part);
 		break;
 	default:
 		reduce_part(w, run, part);

@@ -20,7 +20,7 @@
 /* Reads in a row from one connection, so that none starves the others. */
 #define READS_MAX 64
 
-static void await(struct caller *c, enum caller_stage stage, uint8_t *into, size_t bytes)
+static void caller_await(struct caller *c, enum caller_stage stage, uint8_t *into, size_t bytes)
 {
 	c->stage = stage;
 	c->into = into;
@@ -38,7 +38,7 @@ struct caller *caller_new(int fd)
 	forks_own(fd);
 	c->rank = -1;
 	c->bye_deadline_ns = DEADLINE_NONE;
-	await(c, CALLER_HELLO, c->in, AUTH_HELLO_BYTES);
+	caller_await(c, CALLER_HELLO, c->in, AUTH_HELLO_BYTES);
 	return c;
 }
 
@@ -79,7 +79,7 @@ void caller_tell(struct caller *c, const struct meeting *m)
 {
 	struct frame f = {FRAME_FAILURE, (uint32_t)strlen(m->error), (uint64_t)m->status};
 
-	await(c, CALLER_TOLD, c->in, sizeof c->in);
+	caller_await(c, CALLER_TOLD, c->in, sizeof c->in);
 	caller_send(c, f, (const uint8_t *)m->error);
 }
 
@@ -91,7 +91,7 @@ static void caller_end(struct caller *c, int error)
 		c->denied = error;
 }
 
-static ssize_t push(struct caller *c)
+static ssize_t caller_push(struct caller *c)
 {
 	size_t of_body = c->sent > c->out_bytes ? c->sent - c->out_bytes : 0;
 	struct iovec iov[2] = {{c->out + c->sent - of_body, c->out_bytes - (c->sent - of_body)}};
@@ -107,7 +107,7 @@ static ssize_t push(struct caller *c)
 void caller_write(struct caller *c)
 {
 	while (caller_is_sending(c) && !c->is_closed) {
-		ssize_t n = push(c);
+		ssize_t n = caller_push(c);
 
 		if (n >= 0)
 			c->sent += (size_t)n;
@@ -118,7 +118,7 @@ void caller_write(struct caller *c)
 	}
 }
 
-static void take_hello(struct caller *c, struct host *host)
+static void caller_take_hello(struct caller *c, struct host *host)
 {
 	if (auth_take_hello(&c->auth, host->key, c->in, c->out) != TUTTI_OK) {
 		log_seldom("dropped a connection that does not speak Tutti's protocol");
@@ -126,19 +126,19 @@ static void take_hello(struct caller *c, struct host *host)
 		return;
 	}
 	c->out_bytes = AUTH_ANSWER_BYTES;
-	await(c, CALLER_PROOF, c->in, AUTH_PROOF_BYTES);
+	caller_await(c, CALLER_PROOF, c->in, AUTH_PROOF_BYTES);
 	caller_write(c);
 }
 
 /* The context that the caller has proved says how it goes on: in clear or by TLS. */
-static void greeted(struct caller *c, struct host *host)
+static void caller_greeted(struct caller *c, struct host *host)
 {
 	uint8_t clear[AUTH_CONTEXT_BYTES], secure[AUTH_CONTEXT_BYTES], key[TUTTI_KEY_BYTES];
 
 	wire_context(clear, false);
 	wire_context(secure, true);
 	c->has_tls = memcmp(c->auth.context, secure, sizeof secure) == 0;
-	await(c, CALLER_NAME, c->in, FRAME_BYTES + FRAME_HELLO_BYTES);
+	caller_await(c, CALLER_NAME, c->in, FRAME_BYTES + FRAME_HELLO_BYTES);
 	if (!c->has_tls && memcmp(c->auth.context, clear, sizeof clear) != 0)
 		c->is_closed = true; /* a proof for another place */
 	if (!c->has_tls || c->is_own)
@@ -151,7 +151,7 @@ static void greeted(struct caller *c, struct host *host)
 		c->is_closed = true;
 	}
 	sodium_memzero(key, sizeof key);
-	await(c, CALLER_HANDSHAKE, NULL, 0);
+	caller_await(c, CALLER_HANDSHAKE, NULL, 0);
 }
 
 /* The caller spoke the protocol. A rank with another secret hangs up when it sees our proof; a
@@ -167,20 +167,20 @@ static void wrong_answers(struct caller *c, struct host *host)
 		   from[0] ? from : "an unknown address");
 }
 
-static void take_proof(struct caller *c, struct host *host)
+static void caller_take_proof(struct caller *c, struct host *host)
 {
 	if (auth_check_proof(&c->auth, c->in) != TUTTI_OK || caller_is_sending(c)) {
 		wrong_answers(c, host);
 		return;
 	}
-	greeted(c, host);
+	caller_greeted(c, host);
 }
 
 /* The handshake that follows the proof. False: it waits for the other end, or is over. */
-static bool shake(struct caller *c)
+static bool caller_shake(struct caller *c)
 {
 	if (tls_handshake(c->tls) == 0) {
-		await(c, CALLER_NAME, c->in, FRAME_BYTES + FRAME_HELLO_BYTES);
+		caller_await(c, CALLER_NAME, c->in, FRAME_BYTES + FRAME_HELLO_BYTES);
 		return true;
 	}
 	if (errno != EAGAIN) {
@@ -220,7 +220,7 @@ static void take_name(struct caller *c, struct host *host)
 	uint32_t version = get_u32(body), rank = get_u32(body + 4), size = get_u32(body + 8);
 	uint32_t local_ranks = (uint32_t)(f.value >> 32);
 
-	await(c, CALLER_HEAD, c->in, FRAME_BYTES);
+	caller_await(c, CALLER_HEAD, c->in, FRAME_BYTES);
 	if (f.kind != FRAME_HELLO || f.bytes != FRAME_HELLO_BYTES || rank > INT32_MAX ||
 	    size > INT32_MAX || local_ranks > INT32_MAX)
 		c->is_closed = true;
@@ -253,14 +253,14 @@ static void take_record(struct caller *c, struct host *host, struct frame f)
 	}
 	into = meeting_record(&host->meeting, c->rank, f.bytes, deadline_from_left(f.value));
 	if (into)
-		await(c, CALLER_BODY, into, f.bytes);
+		caller_await(c, CALLER_BODY, into, f.bytes);
 }
 
-static void take_head(struct caller *c, struct host *host)
+static void caller_take_head(struct caller *c, struct host *host)
 {
 	struct frame f = frame_get(c->in);
 
-	await(c, CALLER_HEAD, c->in, FRAME_BYTES);
+	caller_await(c, CALLER_HEAD, c->in, FRAME_BYTES);
 	if (f.kind == FRAME_RECORD && !c->said_bye) {
 		take_record(c, host, f);
 	} else if (f.kind == FRAME_BYE && f.bytes == 0 && !c->said_bye) {
@@ -272,14 +272,14 @@ static void take_head(struct caller *c, struct host *host)
 	}
 }
 
-static void take_answer(struct caller *c, struct host *host)
+static void caller_take_answer(struct caller *c, struct host *host)
 {
 	switch (c->stage) {
 	case CALLER_HELLO:
-		take_hello(c, host);
+		caller_take_hello(c, host);
 		break;
 	case CALLER_PROOF:
-		take_proof(c, host);
+		caller_take_proof(c, host);
 		break;
 	case CALLER_HANDSHAKE: /* no bytes of its own */
 		break;
@@ -287,10 +287,10 @@ static void take_answer(struct caller *c, struct host *host)
 		take_name(c, host);
 		break;
 	case CALLER_HEAD:
-		take_head(c, host);
+		caller_take_head(c, host);
 		break;
 	case CALLER_BODY:
-		await(c, CALLER_HEAD, c->in, FRAME_BYTES);
+		caller_await(c, CALLER_HEAD, c->in, FRAME_BYTES);
 		host->round_closed |= meeting_gave(&host->meeting, c->rank);
 		break;
 	case CALLER_TOLD:
@@ -299,7 +299,7 @@ static void take_answer(struct caller *c, struct host *host)
 	}
 }
 
-static ssize_t pull(struct caller *c)
+static ssize_t caller_pull(struct caller *c)
 {
 	struct iovec rest = {c->into + c->have, c->need - c->have};
 
@@ -313,15 +313,15 @@ void caller_read(struct caller *c, struct host *host)
 		if (host->meeting.status != TUTTI_OK && caller_is_rank(c))
 			return;
 		if (c->stage == CALLER_HANDSHAKE) {
-			if (!shake(c))
+			if (!caller_shake(c))
 				return;
 			continue;
 		}
 		if (c->have == c->need) {
-			take_answer(c, host);
+			caller_take_answer(c, host);
 			continue;
 		}
-		ssize_t n = pull(c);
+		ssize_t n = caller_pull(c);
 		if (n > 0)
 			c->have += (size_t)n;
 		else if (n < 0 && errno == EINTR)
@@ -333,6 +333,6 @@ void caller_read(struct caller *c, struct host *host)
 		else
 			caller_end(c, n == 0 ? ECONNRESET : errno);
 		if (!c->is_closed && c->have == c->need)
-			take_answer(c, host);
+			caller_take_answer(c, host);
 	}
 }

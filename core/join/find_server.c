@@ -18,14 +18,14 @@
 #define ATTEMPT_MIN_MS 500
 #define ATTEMPT_MAX_MS 8000
 
-static uint64_t earlier(uint64_t a, uint64_t b)
+static uint64_t find_server_earlier(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;
 }
 
 /* The rank that calls. */
-static void put_name(uint8_t frame[FRAME_BYTES + FRAME_HELLO_BYTES], const struct job *job,
-		     uint64_t deadline_ns)
+static void find_server_put_name(uint8_t frame[FRAME_BYTES + FRAME_HELLO_BYTES],
+				 const struct job *job, uint64_t deadline_ns)
 {
 	uint8_t *body = frame + FRAME_BYTES;
 	uint64_t value = deadline_left_ms(deadline_ns) | (uint64_t)job->local_ranks << 32;
@@ -76,7 +76,7 @@ static tutti_status shake_hands(struct wire *w, const struct keys *keys, const s
 	TRY(net_send_all(w->fd, hello, sizeof hello, attempt_ns));
 	TRY(net_recv_all(w->fd, answer, sizeof answer, attempt_ns));
 	TRY(check_answer(&auth, keys, answer, reply));
-	put_name(frame, job, deadline_ns);
+	find_server_put_name(frame, job, deadline_ns);
 	status = net_send_all(w->fd, reply, first, attempt_ns);
 	if (status == TUTTI_OK && is_secure)
 		status = wire_secure(w, &auth, attempt_ns);
@@ -165,8 +165,8 @@ static bool note_greeting(struct tries *tries, const struct job *job, tutti_stat
 static bool dial_port(struct call *call, const struct addrinfo *addresses,
 		      const char host[HOST_BYTES], int port, struct wire *w)
 {
-	uint64_t attempt_ns =
-		earlier(deadline_after_ms((int64_t)call->attempt_ms), call->deadline_ns);
+	uint64_t attempt_ns = find_server_earlier(deadline_after_ms((int64_t)call->attempt_ms),
+						  call->deadline_ns);
 	struct keys keys = {call->dial->key,
 			    call->dial->has_other_key ? call->dial->other_key : NULL};
 	tutti_status status = net_connect(addresses, host, port, attempt_ns, &w->fd);
@@ -190,7 +190,7 @@ static bool dial_port(struct call *call, const struct addrinfo *addresses,
 	return false;
 }
 
-static bool is_late(const struct call *call)
+static bool find_server_is_late(const struct call *call)
 {
 	return clock_now_ns() >= cancel_deadline(call->deadline_ns);
 }
@@ -198,7 +198,7 @@ static bool is_late(const struct call *call)
 /* A try after the deadline has no time to be answered. */
 static bool may_try(const struct call *call)
 {
-	return call->denied == TUTTI_OK && (call->tries.count == 0 || !is_late(call));
+	return call->denied == TUTTI_OK && (call->tries.count == 0 || !find_server_is_late(call));
 }
 
 /* The ports of one host, whose name is looked up once for all of them. */
@@ -257,8 +257,8 @@ static tutti_status find_by_file(struct dial *dial, const struct job *job)
 }
 
 /* IN_PROGRESS: it cannot be known yet. */
-static tutti_status find(struct dial *dial, const struct job *job, const struct env *env,
-			 uint64_t deadline_ns)
+static tutti_status find_server_find(struct dial *dial, const struct job *job,
+				     const struct env *env, uint64_t deadline_ns)
 {
 	dial->ports = 1;
 	dial->is_only = dial->has_other_key = false;
@@ -324,7 +324,7 @@ static bool is_last_word(const struct call *call)
 
 /* told: of the last round; of an earlier one that says more, where a process answered then, or the
  * deadline has cut the last round short. */
-static void keep(struct tries *told, const struct tries *round, bool is_cut)
+static void find_server_keep(struct tries *told, const struct tries *round, bool is_cut)
 {
 	bool may_stay = is_cut || (is_answered(told) && !is_answered(round));
 
@@ -332,7 +332,8 @@ static void keep(struct tries *told, const struct tries *round, bool is_cut)
 		*told = *round;
 }
 
-static tutti_status give_up(const struct call *call, const struct tries *tries, uint64_t begun_ns)
+static tutti_status find_server_give_up(const struct call *call, const struct tries *tries,
+					uint64_t begun_ns)
 {
 	const struct job *job = call->job;
 	const struct dial *dial = call->dial;
@@ -360,14 +361,15 @@ static tutti_status give_up(const struct call *call, const struct tries *tries, 
 /* One round. IN_PROGRESS: call->tries has the outcomes. */
 static tutti_status dial_round(struct call *call, const struct env *env, struct wire *w)
 {
-	tutti_status status = find(call->dial, call->job, env, call->deadline_ns);
+	tutti_status status = find_server_find(call->dial, call->job, env, call->deadline_ns);
 
 	call->tries = (struct tries){0};
 	if (status == TUTTI_IN_PROGRESS)
 		tries_add(&call->tries, TRIED_REFUSED, errno, last_error());
 	TRY(status);
 	status = dial_all(call, w);
-	call->attempt_ms = earlier(call->attempt_ms + call->attempt_ms / 2, ATTEMPT_MAX_MS);
+	call->attempt_ms =
+		find_server_earlier(call->attempt_ms + call->attempt_ms / 2, ATTEMPT_MAX_MS);
 	return status;
 }
 
@@ -385,14 +387,14 @@ tutti_status find_server(struct dial *dial, const struct job *job, const struct 
 
 		if (status != TUTTI_IN_PROGRESS)
 			return status;
-		keep(&told, &call.tries, is_late(&call));
+		find_server_keep(&told, &call.tries, find_server_is_late(&call));
 		if (call.denied != TUTTI_OK || is_last_word(&call))
-			return give_up(&call, &told, begun_ns);
+			return find_server_give_up(&call, &told, begun_ns);
 		if (long_wait_is_due(&wait, clock_now_ns()))
 			say_wait(dial, job, &told);
 		net_pause(attempt, deadline_ns);
-		if (is_late(&call))
-			return give_up(&call, &told, begun_ns);
+		if (find_server_is_late(&call))
+			return find_server_give_up(&call, &told, begun_ns);
 	}
 }
 
@@ -400,7 +402,7 @@ tutti_status find_server(struct dial *dial, const struct job *job, const struct 
 static tutti_status dial_again(const struct dial *dial, const struct job *job, uint64_t deadline_ns,
 			       struct wire *w, struct tries *tries)
 {
-	uint64_t attempt_ns = earlier(deadline_after_ms(ATTEMPT_MAX_MS), deadline_ns);
+	uint64_t attempt_ns = find_server_earlier(deadline_after_ms(ATTEMPT_MAX_MS), deadline_ns);
 	struct keys keys = {dial->key, NULL};
 	tutti_status status = net_try_connect(dial->host, dial->host_port, attempt_ns, &w->fd);
 

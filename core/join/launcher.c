@@ -14,7 +14,8 @@
 #include <string.h>
 #include <unistd.h>
 
-static tutti_status parse_int(const char *name, const char *text, int min, int max, int *value)
+static tutti_status launcher_parse_int(const char *name, const char *text, int min, int max,
+				       int *value)
 {
 	char *end;
 	long v;
@@ -32,7 +33,7 @@ static tutti_status parse_int(const char *name, const char *text, int min, int m
 static tutti_status read_int(const char *name, int min, int max, int *value)
 {
 	const char *text = getenv(name);
-	return text ? parse_int(name, text, min, max, value) : TUTTI_OK;
+	return text ? launcher_parse_int(name, text, min, max, value) : TUTTI_OK;
 }
 
 static tutti_status need_int(const char *name, const char *because, int max, int *value)
@@ -41,7 +42,7 @@ static tutti_status need_int(const char *name, const char *because, int max, int
 	if (!text)
 		return fail(TUTTI_ERR_INVALID, "%s is set but %s is not: a job needs both", because,
 			    name);
-	return parse_int(name, text, 0, max, value);
+	return launcher_parse_int(name, text, 0, max, value);
 }
 
 /* Rank and size, of the job and of the machine, under the names that a launcher gives them. NULL:

@@ -42,7 +42,7 @@ void meeting_fail(struct meeting *m, tutti_status status, const char *format, ..
 	va_end(args);
 }
 
-static void earlier(struct meeting *m, uint64_t deadline_ns)
+static void meeting_earlier(struct meeting *m, uint64_t deadline_ns)
 {
 	if (deadline_ns < m->deadline_ns)
 		m->deadline_ns = deadline_ns;
@@ -117,7 +117,7 @@ bool meeting_join(struct meeting *m, int rank, int size, uint64_t deadline_ns)
 		return false;
 	}
 	m->seats[rank] = SEAT_TAKEN;
-	earlier(m, deadline_ns);
+	meeting_earlier(m, deadline_ns);
 	if (++m->joined == m->size) {
 		m->is_complete = true;
 		m->deadline_ns = DEADLINE_NONE;
@@ -203,7 +203,7 @@ uint8_t *meeting_record(struct meeting *m, int rank, size_t bytes, uint64_t dead
 			     rank, bytes, m->bytes_said_by, m->record_bytes);
 		return NULL;
 	}
-	earlier(m, deadline_ns);
+	meeting_earlier(m, deadline_ns);
 	check_presence(m);
 	return m->status == TUTTI_OK ? m->gather + (size_t)rank * bytes : NULL;
 }

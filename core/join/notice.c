@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static tutti_status write_line(int fd, const char *url)
+static tutti_status notice_write_line(int fd, const char *url)
 {
 	char line[URL_BYTES + 1];
 	int n = snprintf(line, sizeof line, "%s\n", url);
@@ -38,7 +38,7 @@ tutti_status notice_publish(const char *path, const char *url)
 	fd = mkostemp(fresh, O_CLOEXEC); /* mode 0600: there is a secret in it */
 	if (fd < 0)
 		return fail_errno("rank 0 cannot make the rendezvous file %.300s", fresh);
-	status = write_line(fd, url);
+	status = notice_write_line(fd, url);
 	if (status != TUTTI_OK || rename(fresh, path) < 0) {
 		status = fail_errno("rank 0 cannot write the rendezvous file %.300s", path);
 		unlink(fresh);

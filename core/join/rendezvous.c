@@ -205,7 +205,7 @@ static tutti_status join_dialing(struct rendezvous *r, const struct job *job, co
 	return status;
 }
 
-static void finish(struct rendezvous *r, struct kept_error *why)
+static void rendezvous_finish(struct rendezvous *r, struct kept_error *why)
 {
 	wire_close(&r->wire);
 	if (r->server)
@@ -238,7 +238,7 @@ tutti_status rendezvous_join(struct rendezvous **rendezvous, const struct job *j
 		if (cancel_requested())
 			rendezvous_leave(r, deadline_ns);
 		else
-			finish(r, &why);
+			rendezvous_finish(r, &why);
 		/* This rank's own server failed, and could not send it the reason. */
 		if (why.status == TUTTI_ERR_SYSTEM && status == TUTTI_ERR_PEER)
 			return fail(why.status, "%s", why.message);
@@ -299,7 +299,7 @@ void rendezvous_leave(struct rendezvous *r, uint64_t deadline_ns)
 	frame_put(head, (struct frame){FRAME_BYE, 0, deadline_left_ms(deadline_ns)});
 	if (r->wire.fd >= 0 && wire_send(&r->wire, head, sizeof head, deadline_ns) != TUTTI_OK)
 		log_debug("left a meeting that was over already");
-	finish(r, NULL);
+	rendezvous_finish(r, NULL);
 	if (message[0])
 		fail(TUTTI_ERR_INTERNAL, "%s", message); /* kept: the caller knows the status */
 }

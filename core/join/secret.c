@@ -77,7 +77,7 @@ tutti_status secret_check_here(const struct job *job)
 		job->rank, job->host);
 }
 
-static void name_of(char name[NAME_BYTES], const struct job *job)
+static void secret_name_of(char name[NAME_BYTES], const struct job *job)
 {
 	snprintf(name, NAME_BYTES, "tutti-rendezvous-%u-%d%s", (unsigned)geteuid(), job->port,
 		 job->is_growing ? "-grow" : "");
@@ -88,7 +88,7 @@ tutti_status secret_listen(const struct job *job, int *unix_fd)
 	char name[NAME_BYTES];
 	tutti_status status;
 
-	name_of(name, job);
+	secret_name_of(name, job);
 	status = net_unix_listen(name, 1024, unix_fd);
 	if (status != TUTTI_OK && errno == EADDRINUSE)
 		return fail(TUTTI_ERR_SYSTEM,
@@ -142,7 +142,7 @@ tutti_status secret_ask(const struct job *job, uint64_t deadline_ns, uint8_t key
 	tutti_status status;
 	int fd;
 
-	name_of(name, job);
+	secret_name_of(name, job);
 	status = net_unix_connect(name, &fd);
 	if (status == TUTTI_IN_PROGRESS && errno == EAGAIN)
 		fail(status,

@@ -40,7 +40,7 @@ static void server_free(struct server *s)
 }
 
 /* With the lock. False: it is not on the list. */
-static bool unlist(const struct server *s)
+static bool server_unlist(const struct server *s)
 {
 	struct server **link = &open_servers;
 
@@ -56,7 +56,7 @@ static bool unlist(const struct server *s)
 static void end_open(struct server *s)
 {
 	pthread_mutex_lock(&open_lock);
-	bool is_mine = unlist(s);
+	bool is_mine = server_unlist(s);
 	pthread_mutex_unlock(&open_lock);
 	if (!is_mine)
 		return;
@@ -79,7 +79,7 @@ static void *server_run(void *arg)
 }
 
 /* The thread sees no signal: they are the program's. */
-static int start_thread(struct server *s)
+static int server_start_thread(struct server *s)
 {
 	sigset_t all, old;
 	int rc;
@@ -103,7 +103,7 @@ static int start_open(struct server *s, const uint8_t key[TUTTI_KEY_BYTES])
 	if (s->stop_fd < 0)
 		return errno;
 	pthread_mutex_lock(&open_lock);
-	rc = start_thread(s);
+	rc = server_start_thread(s);
 	if (rc == 0) {
 		s->next = open_servers;
 		open_servers = s;
@@ -126,7 +126,7 @@ tutti_status server_start(struct server **server, const struct server_config *co
 	}
 	s->loop = loop;
 	s->stop_fd = -1;
-	rc = server ? start_thread(s) : start_open(s, config->key);
+	rc = server ? server_start_thread(s) : start_open(s, config->key);
 	if (rc != 0) {
 		server_free(s);
 		errno = rc;
@@ -146,7 +146,7 @@ bool server_stop(const uint8_t key[TUTTI_KEY_BYTES])
 		if (s->pid == getpid() && sodium_memcmp(s->key, key, sizeof s->key) == 0)
 			break;
 	if (s)
-		unlist(s);
+		server_unlist(s);
 	pthread_mutex_unlock(&open_lock);
 	if (!s)
 		return false;

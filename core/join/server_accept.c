@@ -60,7 +60,7 @@ void server_read_caller(struct server_loop *s, struct caller *c)
 		admission_proved(&s->pending, &c->pending);
 }
 
-static void drop(struct server_loop *s, struct caller *c)
+static void server_accept_drop(struct server_loop *s, struct caller *c)
 {
 	int i = 0;
 
@@ -73,7 +73,7 @@ static void drop(struct server_loop *s, struct caller *c)
 
 /* The oldest connection without a proof, unless its proof lies here already: then it stays, and
  * only its place is free. False: there is none. */
-static bool drop_oldest(struct server_loop *s)
+static bool server_accept_drop_oldest(struct server_loop *s)
 {
 	struct admission_entry *oldest = admission_oldest(&s->pending, false);
 	struct caller *c;
@@ -86,17 +86,17 @@ static bool drop_oldest(struct server_loop *s)
 		return true;
 	log_seldom("dropped a connection without a proof, to make room for others");
 	admission_remove(&s->pending, oldest);
-	drop(s, c);
+	server_accept_drop(s, c);
 	return true;
 }
 
 /* Reads the first bytes of a new connection at once, so that it is further on when others come. */
-static void add_pending(struct server_loop *s, int fd)
+static void server_accept_add_pending(struct server_loop *s, int fd)
 {
 	struct caller *c;
 
 	while (!admission_has_room(&s->pending))
-		drop_oldest(s);
+		server_accept_drop_oldest(s);
 	c = server_add_caller(s, fd);
 	s->turned_away = c ? 0 : s->turned_away + 1;
 	if (c) {
@@ -111,12 +111,13 @@ static void add_pending(struct server_loop *s, int fd)
 }
 
 /* False: no connection waits now. */
-static bool accept_one(struct server_loop *s, int listen_fd, int *fd)
+static bool server_accept_one(struct server_loop *s, int listen_fd, int *fd)
 {
 	tutti_status status = net_accept(listen_fd, 0, fd);
 
 	/* No descriptor is left: that of a connection without a proof will do. */
-	while (status == TUTTI_ERR_SYSTEM && (errno == EMFILE || errno == ENFILE) && drop_oldest(s))
+	while (status == TUTTI_ERR_SYSTEM && (errno == EMFILE || errno == ENFILE) &&
+	       server_accept_drop_oldest(s))
 		status = net_accept(listen_fd, 0, fd);
 	if (status != TUTTI_OK && status != TUTTI_ERR_TIMEOUT)
 		meeting_fail(&s->host.meeting, status, "rank 0's meeting: %.400s", last_error());
@@ -127,8 +128,8 @@ void server_accept(struct server_loop *s)
 {
 	int fd;
 
-	for (int i = 0; i < ACCEPTS_MAX && accept_one(s, s->config.listen_fd, &fd); i++)
-		add_pending(s, fd);
+	for (int i = 0; i < ACCEPTS_MAX && server_accept_one(s, s->config.listen_fd, &fd); i++)
+		server_accept_add_pending(s, fd);
 }
 
 void server_offer_key(struct server_loop *s)
@@ -138,7 +139,7 @@ void server_offer_key(struct server_loop *s)
 
 	memcpy(offer, s->config.key, TUTTI_KEY_BYTES);
 	put_u32(offer + TUTTI_KEY_BYTES, (uint32_t)s->config.port);
-	for (int i = 0; i < ACCEPTS_MAX && accept_one(s, s->config.unix_fd, &fd); i++) {
+	for (int i = 0; i < ACCEPTS_MAX && server_accept_one(s, s->config.unix_fd, &fd); i++) {
 		tutti_status status = net_unix_check(fd, NULL);
 		if (status == TUTTI_OK && send(fd, offer, sizeof offer, MSG_NOSIGNAL) < 0)
 			status = net_is_gone(errno)

@@ -83,7 +83,7 @@ static void free_closed(struct server_loop *s)
 	s->count = kept;
 }
 
-static void tell_all(struct server_loop *s)
+static void server_loop_tell_all(struct server_loop *s)
 {
 	for (int i = 0; i < s->count; i++) {
 		struct caller *c = s->callers[i];
@@ -100,14 +100,15 @@ static void drop_pending(struct server_loop *s)
 		s->callers[i]->is_closed |= caller_is_pending(s->callers[i]);
 }
 
-static void send_all(struct server_loop *s, enum frame_kind kind, const uint8_t *body, size_t bytes)
+static void server_loop_send_all(struct server_loop *s, enum frame_kind kind, const uint8_t *body,
+				 size_t bytes)
 {
 	for (int i = 0; i < s->count; i++)
 		if (caller_is_rank(s->callers[i]) && !s->callers[i]->is_closed)
 			caller_send(s->callers[i], (struct frame){kind, (uint32_t)bytes, 0}, body);
 }
 
-static void speak(struct server_loop *s, uint64_t now_ns)
+static void server_loop_speak(struct server_loop *s, uint64_t now_ns)
 {
 	struct meeting *m = &s->host.meeting;
 
@@ -116,16 +117,16 @@ static void speak(struct server_loop *s, uint64_t now_ns)
 			s->failed_ns = now_ns;
 			s->told += m->left; /* they need not hear it */
 		}
-		tell_all(s);
+		server_loop_tell_all(s);
 	} else if (m->is_complete && !s->host.is_welcomed) {
 		/* Before any rank knows that all are here: a rank that comes from now on comes to
 		 * the next meeting at this place, not to this one. */
 		server_loop_close_listeners(s);
 		drop_pending(s);
 		s->host.is_welcomed = true;
-		send_all(s, FRAME_WELCOME, s->welcome, sizeof s->welcome);
+		server_loop_send_all(s, FRAME_WELCOME, s->welcome, sizeof s->welcome);
 	} else if (s->host.round_closed) {
-		send_all(s, FRAME_ANSWER, m->answer, m->answer_bytes);
+		server_loop_send_all(s, FRAME_ANSWER, m->answer, m->answer_bytes);
 	}
 	s->host.round_closed = false;
 }
@@ -154,7 +155,7 @@ static uint64_t linger_until(const struct server_loop *s)
 	return s->failed_ns + LINGER_MS * UINT64_C(1000000);
 }
 
-static bool is_over(const struct server_loop *s, uint64_t now_ns)
+static bool server_loop_is_over(const struct server_loop *s, uint64_t now_ns)
 {
 	const struct meeting *m = &s->host.meeting;
 	bool nobody = is_deserted(s);
@@ -175,7 +176,7 @@ static bool waits_for_ranks(const struct meeting *m)
 	return m->status == TUTTI_OK && m->size > 0 && (!m->is_complete || m->gather);
 }
 
-static void say_missing(struct server_loop *s)
+static void server_loop_say_missing(struct server_loop *s)
 {
 	const struct meeting *m = &s->host.meeting;
 	char missing[180];
@@ -220,7 +221,7 @@ static bool has_more(const struct server_loop *s, const struct caller *c)
 }
 
 /* Ranks that have come are told; no other one can come. */
-static void stop(struct server_loop *s)
+static void server_loop_stop(struct server_loop *s)
 {
 	s->is_stopped = true;
 	s->stop_fd = -1;
@@ -232,7 +233,7 @@ static void stop(struct server_loop *s)
 }
 
 /* Waits for something to happen, and reads and writes what can be. */
-static void serve(struct server_loop *s, int most_ms)
+static void server_loop_serve(struct server_loop *s, int most_ms)
 {
 	int n = s->count, max_ms = most_ms < POLL_MAX_MS ? most_ms : POLL_MAX_MS;
 	bool is_waiting = true;
@@ -267,7 +268,7 @@ static void serve(struct server_loop *s, int most_ms)
 			s->stop_ns = c->bye_deadline_ns;
 	}
 	if (s->polls[n + 2].revents) {
-		stop(s);
+		server_loop_stop(s);
 		return;
 	}
 	if (s->polls[n + 1].revents)
@@ -278,19 +279,19 @@ static void serve(struct server_loop *s, int most_ms)
 
 bool server_loop_turn(struct server_loop *s, int most_ms)
 {
-	if (is_over(s, s->now_ns))
+	if (server_loop_is_over(s, s->now_ns))
 		return false;
-	serve(s, most_ms);
+	server_loop_serve(s, most_ms);
 	s->now_ns = clock_now_ns();
 	server_expire_pending(s, s->now_ns);
 	free_closed(s);
 	meeting_tick(&s->host.meeting, s->now_ns);
-	say_missing(s);
-	speak(s, s->now_ns);
+	server_loop_say_missing(s);
+	server_loop_speak(s, s->now_ns);
 	return true;
 }
 
-static tutti_status prepare(struct server_loop *s, const struct server_config *config)
+static tutti_status server_loop_prepare(struct server_loop *s, const struct server_config *config)
 {
 	uint64_t now_ns = clock_now_ns();
 	uint64_t left_ns = config->deadline_ns > now_ns ? config->deadline_ns - now_ns : 0;
@@ -334,7 +335,7 @@ tutti_status server_loop_new(struct server_loop **loop, const struct server_conf
 	/* A forked child that kept them would take connections that nobody serves. */
 	forks_own(config->listen_fd);
 	forks_own(config->unix_fd);
-	status = prepare(s, config);
+	status = server_loop_prepare(s, config);
 	if (status != TUTTI_OK) {
 		server_loop_free(s);
 		return status;

@@ -18,7 +18,7 @@ struct cluster {
 };
 
 /* FNV-1a of place, added up: the order of "chief" and "worker" in the text means nothing. */
-static uint32_t hash_of(const char *list, int index, const char *address)
+static uint32_t tf_config_hash_of(const char *list, int index, const char *address)
 {
 	char place[ADDRESS_BYTES + 48];
 	uint32_t hash = 2166136261u;
@@ -42,8 +42,8 @@ static const char *check_address(const char *text)
 }
 
 /* Of cluster.chief or cluster.worker, which may be missing. */
-static tutti_status read_list(struct cluster *c, const json_t *cluster, const char *list,
-			      int *count, const char **first)
+static tutti_status tf_config_read_list(struct cluster *c, const json_t *cluster, const char *list,
+					int *count, const char **first)
 {
 	const json_t *addresses = json_object_get(cluster, list);
 	size_t n = json_array_size(addresses);
@@ -65,7 +65,7 @@ static tutti_status read_list(struct cluster *c, const json_t *cluster, const ch
 				    list, text ? text : "?", i, why);
 		if (i == 0)
 			*first = text;
-		c->hash += hash_of(list, (int)i, text);
+		c->hash += tf_config_hash_of(list, (int)i, text);
 	}
 	*count = (int)n;
 	return TUTTI_OK;
@@ -75,8 +75,8 @@ static tutti_status read_cluster(struct cluster *c, const json_t *cluster)
 {
 	if (cluster && !json_is_object(cluster))
 		return fail(TUTTI_ERR_INVALID, "TF_CONFIG's cluster is not an object");
-	TRY(read_list(c, cluster, "chief", &c->chiefs, &c->first_chief));
-	TRY(read_list(c, cluster, "worker", &c->workers, &c->first_worker));
+	TRY(tf_config_read_list(c, cluster, "chief", &c->chiefs, &c->first_chief));
+	TRY(tf_config_read_list(c, cluster, "worker", &c->workers, &c->first_worker));
 	if (c->chiefs > 1)
 		return fail(TUTTI_ERR_INVALID, "TF_CONFIG names %d chiefs: there is one at most",
 			    c->chiefs);
@@ -113,7 +113,7 @@ static tutti_status read_task(const struct cluster *c, const json_t *task, int *
 	return TUTTI_OK;
 }
 
-static tutti_status read_config(struct job *job, const json_t *config)
+static tutti_status tf_config_read_config(struct job *job, const json_t *config)
 {
 	struct cluster c = {0};
 	int rank = 0;
@@ -136,7 +136,7 @@ tutti_status tf_config_read(struct job *job, const char *text)
 
 	if (!config)
 		return fail(TUTTI_ERR_INVALID, "TF_CONFIG is no JSON object: %s", why);
-	status = read_config(job, config);
+	status = tf_config_read_config(job, config);
 	json_decref(config);
 	return status;
 }

@@ -22,7 +22,7 @@ void wire_context(uint8_t context[AUTH_CONTEXT_BYTES], bool has_tls)
 }
 
 /* After a call that moved nothing. OK: try again. PEER: wire_lost explains it. */
-static tutti_status again(const struct wire *w, short events, uint64_t deadline_ns)
+static tutti_status wire_again(const struct wire *w, short events, uint64_t deadline_ns)
 {
 	if (errno == EAGAIN)
 		return net_wait(w->fd, events, deadline_ns);
@@ -46,19 +46,20 @@ tutti_status wire_secure(struct wire *w, const struct auth *auth, uint64_t deadl
 		status = tls_new(&w->tls, w->fd, key, true, 1);
 	sodium_memzero(key, sizeof key);
 	while (status == TUTTI_OK && tls_handshake(w->tls) != 0)
-		status = again(w, tls_wants_write(w->tls) ? POLLIN | POLLOUT : POLLIN, deadline_ns);
+		status = wire_again(w, tls_wants_write(w->tls) ? POLLIN | POLLOUT : POLLIN,
+				    deadline_ns);
 	return status;
 }
 
-static tutti_status send_all(const struct wire *w, const void *data, size_t bytes,
-			     uint64_t deadline_ns)
+static tutti_status wire_send_all(const struct wire *w, const void *data, size_t bytes,
+				  uint64_t deadline_ns)
 {
 	struct iovec rest = {(void *)(uintptr_t)data, bytes};
 
 	while (rest.iov_len > 0) {
 		ssize_t n = tls_send(w->tls, &rest, 1);
 		if (n < 0) {
-			TRY(again(w, POLLOUT, deadline_ns));
+			TRY(wire_again(w, POLLOUT, deadline_ns));
 			continue;
 		}
 		rest.iov_base = (char *)rest.iov_base + n;
@@ -76,12 +77,13 @@ tutti_status wire_send(struct wire *w, const void *data, size_t bytes, uint64_t 
 		return net_send_all(w->fd, data, bytes, deadline_ns);
 	if (w->is_stuck)
 		return TUTTI_ERR_PEER;
-	status = send_all(w, data, bytes, deadline_ns);
+	status = wire_send_all(w, data, bytes, deadline_ns);
 	w->is_stuck = status != TUTTI_OK;
 	return status;
 }
 
-static tutti_status receive(const struct wire *w, void *data, size_t bytes, uint64_t deadline_ns)
+static tutti_status wire_receive(const struct wire *w, void *data, size_t bytes,
+				 uint64_t deadline_ns)
 {
 	struct iovec rest = {data, bytes};
 
@@ -92,7 +94,7 @@ static tutti_status receive(const struct wire *w, void *data, size_t bytes, uint
 		if (n == 0)
 			return TUTTI_ERR_PEER;
 		if (n < 0) {
-			TRY(again(w, POLLIN, deadline_ns));
+			TRY(wire_again(w, POLLIN, deadline_ns));
 			continue;
 		}
 		rest.iov_base = (char *)rest.iov_base + n;
@@ -145,13 +147,13 @@ tutti_status wire_lost(const struct wire *w, tutti_status status)
 }
 
 /* Why the meeting has failed, for all ranks. */
-static tutti_status take_failure(const struct wire *w, struct frame f, uint64_t deadline_ns)
+static tutti_status wire_take_failure(const struct wire *w, struct frame f, uint64_t deadline_ns)
 {
 	char text[ERROR_BYTES] = "";
 
 	if (f.bytes >= sizeof text || f.value > INT32_MAX || !status_is_error((int64_t)f.value))
 		return wire_lost(w, TUTTI_ERR_PEER);
-	tutti_status status = receive(w, text, f.bytes, deadline_ns);
+	tutti_status status = wire_receive(w, text, f.bytes, deadline_ns);
 	if (status != TUTTI_OK)
 		return wire_lost(w, status);
 	for (char *c = text; *c; c++)
@@ -168,18 +170,18 @@ tutti_status wire_await(struct wire *w, enum frame_kind kind, void *body, size_t
 	tutti_status status;
 
 	deadline_ns = wire_grace(deadline_ns);
-	status = receive(w, head, sizeof head, deadline_ns);
+	status = wire_receive(w, head, sizeof head, deadline_ns);
 	if (status != TUTTI_OK)
 		return wire_lost(w, status);
 	w->has_spoken = true;
 	f = frame_get(head);
 	if (f.kind == FRAME_FAILURE)
-		return take_failure(w, f, deadline_ns);
+		return wire_take_failure(w, f, deadline_ns);
 	if (f.kind != (uint32_t)kind || f.bytes != bytes)
 		return fail(TUTTI_ERR_INTERNAL,
 			    "the meeting at %s answered rank %d with frame %u of "
 			    "%u bytes instead of %d of %zu (has it the same version of Tutti?)",
 			    w->where, w->rank, f.kind, f.bytes, (int)kind, bytes);
-	status = receive(w, body, bytes, deadline_ns);
+	status = wire_receive(w, body, bytes, deadline_ns);
 	return status == TUTTI_OK ? TUTTI_OK : wire_lost(w, status);
 }

@@ -47,7 +47,7 @@ static bool is_created(tutti_op op)
 }
 
 /* Also a destroyed one, until its place is given away. */
-static struct created *find(tutti_op op)
+static struct created *ops_find(tutti_op op)
 {
 	if (!is_created(op))
 		return NULL;
@@ -57,7 +57,7 @@ static struct created *find(tutti_op op)
 
 static struct created *find_live(tutti_op op)
 {
-	struct created *c = find(op);
+	struct created *c = ops_find(op);
 	return c && atomic_load_explicit(&c->is_live, memory_order_relaxed) ? c : NULL;
 }
 
@@ -80,13 +80,13 @@ const char *op_name(tutti_op op)
 {
 	if ((uint32_t)op < OPS_BUILT_IN)
 		return built_in[op];
-	const struct created *c = find(op);
+	const struct created *c = ops_find(op);
 	return c ? c->name : "?";
 }
 
 uint32_t op_identity(tutti_op op)
 {
-	const struct created *c = find(op);
+	const struct created *c = ops_find(op);
 	return c ? c->identity : (uint32_t)op;
 }
 
@@ -108,24 +108,24 @@ const char *op_identity_name(uint32_t identity, char *name, size_t name_bytes)
 
 tutti_op op_kernel(tutti_op op)
 {
-	const struct created *c = find(op);
+	const struct created *c = ops_find(op);
 	return c && c->is_scaled ? TUTTI_SUM : op;
 }
 
 const void *op_scalar(tutti_op op)
 {
-	const struct created *c = find(op);
+	const struct created *c = ops_find(op);
 	return c && c->is_scaled ? c->scalar : NULL;
 }
 
 const struct op_user *op_user(tutti_op op)
 {
-	const struct created *c = find(op);
+	const struct created *c = ops_find(op);
 	return c && !c->is_scaled ? &c->user : NULL;
 }
 
 /* FNV-1a. */
-static uint32_t hash(const char *text)
+static uint32_t ops_hash(const char *text)
 {
 	uint32_t h = UINT32_C(2166136261);
 	for (; *text; text++)
@@ -134,7 +134,7 @@ static uint32_t hash(const char *text)
 }
 
 /* The least recently given place that is free, with nothing in it; or NULL. */
-static struct created *take_place(void)
+static struct created *ops_take_place(void)
 {
 	for (int i = 0; i < OPS_MOST; i++) {
 		struct created *c = &table[next_place];
@@ -147,7 +147,7 @@ static struct created *take_place(void)
 	return NULL;
 }
 
-static tutti_op number_of(struct created *c)
+static tutti_op ops_number_of(struct created *c)
 {
 	uint32_t number = OPS_FIRST + (uint32_t)(c - table) + OPS_MOST * c->turn++;
 
@@ -156,10 +156,10 @@ static tutti_op number_of(struct created *c)
 	return (tutti_op)number;
 }
 
-static tutti_status add(tutti_op *op, const struct created *made)
+static tutti_status ops_add(tutti_op *op, const struct created *made)
 {
 	pthread_mutex_lock(&table_lock);
-	struct created *c = take_place();
+	struct created *c = ops_take_place();
 	if (!c) {
 		pthread_mutex_unlock(&table_lock);
 		return fail(TUTTI_ERR_MEMORY,
@@ -173,7 +173,7 @@ static tutti_status add(tutti_op *op, const struct created *made)
 	memcpy(c->scalar, made->scalar, sizeof c->scalar);
 	c->user = made->user;
 	memcpy(c->name, made->name, sizeof c->name);
-	*op = number_of(c);
+	*op = ops_number_of(c);
 	atomic_store_explicit(&c->is_live, true, memory_order_relaxed);
 	atomic_store_explicit(&c->number, (uint32_t)*op, memory_order_release);
 	pthread_mutex_unlock(&table_lock);
@@ -182,11 +182,11 @@ static tutti_status add(tutti_op *op, const struct created *made)
 
 tutti_status op_add_user(tutti_op *op, const char *name, struct op_user user)
 {
-	struct created made = {.identity = hash(name) | IDENTITY_USER, .user = user};
+	struct created made = {.identity = ops_hash(name) | IDENTITY_USER, .user = user};
 
 	assert(strlen(name) < OPS_NAME_BYTES && user.fn);
 	snprintf(made.name, sizeof made.name, "user op '%s'", name);
-	return add(op, &made);
+	return ops_add(op, &made);
 }
 
 tutti_status op_add_scaled(tutti_op *op, const void *scalar, tutti_dtype dtype)
@@ -198,7 +198,7 @@ tutti_status op_add_scaled(tutti_op *op, const void *scalar, tutti_dtype dtype)
 
 	assert(dtype_bytes(dtype) > 0);
 	memcpy(made.scalar, scalar, dtype_bytes(dtype));
-	return add(op, &made);
+	return ops_add(op, &made);
 }
 
 void op_remove(tutti_op op)
@@ -206,7 +206,7 @@ void op_remove(tutti_op op)
 	struct created *c;
 
 	pthread_mutex_lock(&table_lock);
-	if ((c = find(op)))
+	if ((c = ops_find(op)))
 		atomic_store_explicit(&c->is_live, false, memory_order_relaxed);
 	pthread_mutex_unlock(&table_lock);
 }
@@ -218,7 +218,7 @@ void op_hold(tutti_op op)
 	if (!is_created(op))
 		return;
 	pthread_mutex_lock(&table_lock);
-	if ((c = find(op)))
+	if ((c = ops_find(op)))
 		c->holds++;
 	pthread_mutex_unlock(&table_lock);
 }
@@ -230,7 +230,7 @@ void op_release(tutti_op op)
 	if (!is_created(op))
 		return;
 	pthread_mutex_lock(&table_lock);
-	if ((c = find(op))) {
+	if ((c = ops_find(op))) {
 		assert(c->holds > 0);
 		c->holds--;
 	}

@@ -35,7 +35,7 @@ struct partials {
 	int depth;
 };
 
-static const void *source(const struct block *b, int i)
+static const void *reduce_source(const struct block *b, int i)
 {
 	return (const char *)b->src[i] + b->first * b->bytes;
 }
@@ -54,7 +54,7 @@ static void merge_by_user(const struct block *b, char *out, const void *x, const
 }
 
 /* out may be x. */
-static void merge(const struct block *b, char *out, const void *x, const void *y)
+static void reduce_merge(const struct block *b, char *out, const void *x, const void *y)
 {
 	if (b->user)
 		merge_by_user(b, out, x, y);
@@ -69,16 +69,16 @@ static void push_leaves(const struct block *b, struct partials *p, int i)
 	char *top = p->acc[p->depth];
 
 	if (b->widen) {
-		b->widen(top, source(b, i), b->n);
+		b->widen(top, reduce_source(b, i), b->n);
 		if (pair) {
 			char *next = p->acc[p->depth + 1];
-			b->widen(next, source(b, i + 1), b->n);
-			merge(b, top, top, next);
+			b->widen(next, reduce_source(b, i + 1), b->n);
+			reduce_merge(b, top, top, next);
 		}
 	} else if (pair) {
-		merge(b, top, source(b, i), source(b, i + 1));
+		reduce_merge(b, top, reduce_source(b, i), reduce_source(b, i + 1));
 	} else {
-		memcpy(top, source(b, i), b->n * b->bytes);
+		memcpy(top, reduce_source(b, i), b->n * b->bytes);
 	}
 	p->leaves[p->depth++] = 2;
 }
@@ -87,7 +87,7 @@ static void merge_top(const struct block *b, struct partials *p)
 {
 	char *below = p->acc[p->depth - 2];
 
-	merge(b, below, below, p->acc[p->depth - 1]);
+	reduce_merge(b, below, below, p->acc[p->depth - 1]);
 	p->leaves[p->depth - 2] *= 2;
 	p->depth--;
 }
@@ -134,7 +134,8 @@ static void store_block(void *const *dst, int n_dst, const struct block *b, cons
 			wide sum = 0;                                                              \
 			type x;                                                                    \
 			for (int s = 0; s < b->n_src; s++) {                                       \
-				memcpy(&x, (const char *)source(b, s) + i * sizeof x, sizeof x);   \
+				memcpy(&x, (const char *)reduce_source(b, s) + i * sizeof x,       \
+				       sizeof x);                                                  \
 				sum += x;                                                          \
 			}                                                                          \
 			x = (type)(sum / divisor);                                                 \

@@ -19,7 +19,7 @@ static bool has_f16c(void)
 	return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
 
-static bool has_avx512(void)
+static bool reduce_choice_has_avx512(void)
 {
 	return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
 	       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
@@ -30,7 +30,8 @@ static bool has_avx512(void)
 static bool has_avx512_bf16(void)
 {
 	unsigned a = 0, b, c, d;
-	return has_avx512() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 5);
+	return reduce_choice_has_avx512() && __get_cpuid_count(7, 1, &a, &b, &c, &d) &&
+	       (a & 1u << 5);
 }
 
 static bool has_avx512_fp16(void)
@@ -49,7 +50,7 @@ int reduce_kernels_list(const struct reduce_kernels *list[REDUCE_KERNELS_MOST])
 #ifdef __x86_64__
 	if (__builtin_cpu_supports("avx2") && has_f16c())
 		list[n++] = &reduce_kernels_avx2;
-	if (has_avx512())
+	if (reduce_choice_has_avx512())
 		list[n++] = &reduce_kernels_avx512;
 #ifdef REDUCE_HAS_FP16
 	if (has_avx512_bf16())

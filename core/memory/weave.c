@@ -13,7 +13,7 @@
 #define COPY_LONGEST (128u << 10) /* a longer one goes past the caches, by memcpy */
 #define STREAMS      4            /* at least: fewer strands are begun in several places */
 
-static size_t least(size_t a, size_t b)
+static size_t weave_least(size_t a, size_t b)
 {
 	return a < b ? a : b;
 }
@@ -64,17 +64,18 @@ static void do_block(const struct weave *w, const struct reduce_kernels *k, stru
 	size_t end = w->reduction.count << unit;
 
 	if (from < end) {
-		part->count = least(end, from + BLOCK_BYTES) >> unit;
+		part->count = weave_least(end, from + BLOCK_BYTES) >> unit;
 		w->sum(part, from >> unit, ahead_of(w));
 	}
 	for (int i = 0; i < w->n_copies; i++) {
 		const struct strand *s = &w->copies[i];
 		if (from < s->bytes)
-			k->copy(s->dst + from, s->src + from, least(s->bytes - from, BLOCK_BYTES));
+			k->copy(s->dst + from, s->src + from,
+				weave_least(s->bytes - from, BLOCK_BYTES));
 	}
 }
 
-static size_t longest_of(const struct weave *w)
+static size_t weave_longest_of(const struct weave *w)
 {
 	size_t longest = w->reduction.count << w->unit_shift;
 
@@ -91,7 +92,7 @@ void weave_run(struct weave *w)
 	size_t places = strands ? (STREAMS + strands - 1) / strands : 1, stretch;
 	uint64_t settings = float_unit_begin();
 
-	stretch = (longest_of(w) / places / BLOCK_BYTES + 1) * BLOCK_BYTES;
+	stretch = (weave_longest_of(w) / places / BLOCK_BYTES + 1) * BLOCK_BYTES;
 	for (size_t at = 0; at < stretch; at += BLOCK_BYTES) {
 		for (size_t place = 0; place < places; place++)
 			do_block(w, k, &part, place * stretch + at);

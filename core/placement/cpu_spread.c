@@ -33,8 +33,8 @@ static uint64_t used_ns(void)
 
 /* How many ranks are on each CPU, by the number 1 + CPU; and the highest rank here. False: where
  * some rank is, is not known. */
-static bool count_ranks(const struct spread_ranks *node, int ranks[CPUS + 1], int *highest,
-			int32_t here)
+static bool cpu_spread_count_ranks(const struct spread_ranks *node, int ranks[CPUS + 1],
+				   int *highest, int32_t here)
 {
 	for (int rank = 0; rank < node->size; rank++) {
 		int32_t cpu = rank == node->me ? here : node->cpu_of(node->arg, rank);
@@ -47,7 +47,7 @@ static bool count_ranks(const struct spread_ranks *node, int ranks[CPUS + 1], in
 	return true;
 }
 
-static int32_t emptiest(const int ranks[CPUS + 1])
+static int32_t cpu_spread_emptiest(const int ranks[CPUS + 1])
 {
 	cpu_set_t allowed;
 	int32_t best = 0;
@@ -64,7 +64,7 @@ static int32_t emptiest(const int ranks[CPUS + 1])
 /* Sets the affinity back. A thread that is not bound may use all CPUs that its process is given,
  * later ones too, and setting it to allowed would bind it. The kernel does not say whether a thread
  * is bound. But where asking for all CPUs gives just the allowed ones, it may keep all. */
-static void restore(const cpu_set_t *allowed)
+static void cpu_spread_restore(const cpu_set_t *allowed)
 {
 	cpu_set_t all, now;
 
@@ -83,11 +83,11 @@ static int32_t move_to(int32_t cpu)
 	CPU_SET((size_t)cpu - 1, &one);
 	if (sched_getaffinity(0, sizeof allowed, &allowed) == 0 &&
 	    CPU_ISSET((size_t)cpu - 1, &allowed) && sched_setaffinity(0, sizeof one, &one) == 0)
-		restore(&allowed);
+		cpu_spread_restore(&allowed);
 	return sched_getcpu() + 1;
 }
 
-static void rest(struct spread *s, uint64_t now_ns)
+static void cpu_spread_rest(struct spread *s, uint64_t now_ns)
 {
 	s->from = 0;
 	s->rest_ns = s->rest_ns ? 2 * s->rest_ns : REST_LEAST_NS;
@@ -104,7 +104,7 @@ static void end_trial(struct spread *s, uint64_t share, uint64_t now_ns)
 	s->from = 0;
 	if (share * 10 >= s->share * 7)
 		return;
-	rest(s, now_ns);
+	cpu_spread_rest(s, now_ns);
 	move_to(from);
 }
 
@@ -154,11 +154,11 @@ void spread_look(struct spread *s)
 	s->cpu = sched_getcpu() + 1;
 	if (node->say)
 		node->say(node->arg, s->cpu);
-	if (s->cpu <= 0 || !count_ranks(node, ranks, &highest, s->cpu))
+	if (s->cpu <= 0 || !cpu_spread_count_ranks(node, ranks, &highest, s->cpu))
 		return;
 	s->ranks = ranks[s->cpu];
 	if (s->from == s->cpu)
-		rest(s, now); /* the kernel has taken it back */
+		cpu_spread_rest(s, now); /* the kernel has taken it back */
 	keep_pace(s, &before);
 	if (s->cpu != before.cpu || s->ranks != before.ranks || now < s->again_ns ||
 	    now - before.looked_ns > LONG_NS)
@@ -170,7 +170,7 @@ void spread_look(struct spread *s)
 		end_trial(s, share, now);
 		return;
 	}
-	best = highest == node->me ? emptiest(ranks) : 0;
+	best = highest == node->me ? cpu_spread_emptiest(ranks) : 0;
 	if (!best || ranks[best] + 2 > s->ranks)
 		return;
 	s->from = s->cpu;

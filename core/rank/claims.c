@@ -10,7 +10,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-int claim(const char *name)
+int rank_claim(const char *name)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	int n = snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "%s", name);
@@ -30,5 +30,5 @@ int claim_cpu(int cpu)
 	char name[40];
 
 	snprintf(name, sizeof name, "tuttirun-cpu-%d", cpu);
-	return claim(name);
+	return rank_claim(name);
 }

@@ -4,7 +4,7 @@
 
 /* Claims a name until the process ends or closes the descriptor, which is returned; -1: another
  * process has it. All users of a network namespace see each other's claims. */
-int claim(const char *name);
+int rank_claim(const char *name);
 /* The same for a core: the first of its CPUs that the job may use. */
 int claim_cpu(int cpu);
 

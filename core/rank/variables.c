@@ -11,17 +11,17 @@ struct list {
 	int n;
 };
 
-static void add(struct list *list, const char *name, const char *text)
+static void variables_add(struct list *list, const char *name, const char *text)
 {
 	assert(list->n < VARIABLES_MAX);
 	list->at[list->n++] = (struct setting){.name = name, .text = text};
 }
 
-static void add_number(struct list *list, const char *name, long value)
+static void variables_add_number(struct list *list, const char *name, long value)
 {
 	struct setting *at = &list->at[list->n];
 
-	add(list, name, at->number);
+	variables_add(list, name, at->number);
 	snprintf(at->number, sizeof at->number, "%ld", value);
 }
 
@@ -33,24 +33,24 @@ static void add_threads(struct list *list, int cores)
 
 	for (size_t i = 0; cores > 0 && i < sizeof names / sizeof *names; i++)
 		if (!getenv(names[i]))
-			add_number(list, names[i], cores);
+			variables_add_number(list, names[i], cores);
 }
 
 int variables_of(struct setting settings[VARIABLES_MAX], const struct rank_seat *s)
 {
 	struct list list = {settings, 0};
 
-	add_number(&list, "RANK", (long)s->node * s->local_size + s->local);
-	add_number(&list, "WORLD_SIZE", (long)s->nodes * s->local_size);
-	add_number(&list, "LOCAL_RANK", s->local);
-	add_number(&list, "LOCAL_WORLD_SIZE", s->local_size);
-	add_number(&list, "NODE_RANK", s->node);
-	add_number(&list, "GROUP_RANK", s->node);
-	add(&list, "MASTER_ADDR", s->host);
-	add_number(&list, "MASTER_PORT", s->port);
-	add_number(&list, MEETING_CHOSEN, s->is_chosen);
+	variables_add_number(&list, "RANK", (long)s->node * s->local_size + s->local);
+	variables_add_number(&list, "WORLD_SIZE", (long)s->nodes * s->local_size);
+	variables_add_number(&list, "LOCAL_RANK", s->local);
+	variables_add_number(&list, "LOCAL_WORLD_SIZE", s->local_size);
+	variables_add_number(&list, "NODE_RANK", s->node);
+	variables_add_number(&list, "GROUP_RANK", s->node);
+	variables_add(&list, "MASTER_ADDR", s->host);
+	variables_add_number(&list, "MASTER_PORT", s->port);
+	variables_add_number(&list, MEETING_CHOSEN, s->is_chosen);
 	/* By this the library knows what started the rank. */
-	add_number(&list, "TUTTIRUN_JOB", s->starter);
+	variables_add_number(&list, "TUTTIRUN_JOB", s->starter);
 	add_threads(&list, s->cores);
 	return list.n;
 }

@@ -17,7 +17,7 @@ static bool is_device(const char *name, size_t bytes)
 	return bytes > 4;
 }
 
-static bool is_listed(const char *list, const char *name, size_t bytes)
+static bool device_list_is_listed(const char *list, const char *name, size_t bytes)
 {
 	for (; *list; list += strcspn(list, ","), list += *list == ',')
 		if (strcspn(list, ",") == bytes && memcmp(list, name, bytes) == 0)
@@ -30,7 +30,8 @@ bool device_list_add(char *list, size_t bytes, const char *text)
 	for (;;) {
 		size_t n = strcspn(text, ","), used = strlen(list);
 
-		if (!is_device(text, n) || is_listed(list, text, n) || used + n + 2 > bytes)
+		if (!is_device(text, n) || device_list_is_listed(list, text, n) ||
+		    used + n + 2 > bytes)
 			return false;
 		snprintf(list + used, bytes - used, "%s%.*s", used ? "," : "", (int)n, text);
 		text += n;

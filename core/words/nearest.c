@@ -9,7 +9,7 @@
 
 enum { NAME_MAX_BYTES = 64, SHORT_FOR_BYTES = 3 };
 
-static int upper(char letter)
+static int nearest_upper(char letter)
 {
 	return toupper((unsigned char)letter);
 }
@@ -29,7 +29,7 @@ int nearest_distance(const char *a, size_t bytes, const char *b)
 		int *row = rows[i % 3], *up = rows[(i + 2) % 3], *second = rows[(i + 1) % 3];
 		row[0] = i;
 		for (int j = 1; j <= n; j++) {
-			int best = up[j - 1] + (upper(a[i - 1]) != upper(b[j - 1]));
+			int best = up[j - 1] + (nearest_upper(a[i - 1]) != nearest_upper(b[j - 1]));
 			best = up[j] + 1 < best ? up[j] + 1 : best;
 			best = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
 			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&

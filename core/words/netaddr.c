@@ -40,7 +40,7 @@ static bool is_ipv6(const char *text, size_t bytes)
 }
 
 /* Whether text can be a host name; the resolver judges it. Bytes above 127 may be letters. */
-static bool is_name(const char *text, size_t bytes)
+static bool netaddr_is_name(const char *text, size_t bytes)
 {
 	for (size_t i = 0; i < bytes; i++) {
 		unsigned char c = (unsigned char)text[i];
@@ -98,7 +98,7 @@ static const char *read_host(const char *text, size_t bytes, char *host, size_t 
 		return "has no host";
 	if (p.bytes >= host_bytes)
 		return "has a host that is too long";
-	if (!is_ipv6(p.text, p.bytes) && (p.has_brackets || !is_name(p.text, p.bytes)))
+	if (!is_ipv6(p.text, p.bytes) && (p.has_brackets || !netaddr_is_name(p.text, p.bytes)))
 		return say_no_host(&p);
 	if (lacks_scope(&p))
 		return "has a link-local IPv6 address without a scope: name the interface that "
@@ -212,7 +212,7 @@ static int ipv6_error(void)
 	return meeting_error((const struct sockaddr *)&address, sizeof address);
 }
 
-static bool is_missing(int error)
+static bool netaddr_is_missing(int error)
 {
 	return error == EADDRNOTAVAIL || error == EAFNOSUPPORT || error == ENETUNREACH;
 }
@@ -225,10 +225,10 @@ int netaddr_loopback_error(const char *host)
 		error = ipv4_error();
 	else if (strcmp(host, "::1") == 0)
 		error = ipv6_error();
-	return is_missing(error) ? error : 0;
+	return netaddr_is_missing(error) ? error : 0;
 }
 
 const char *netaddr_loopback(void)
 {
-	return is_missing(ipv4_error()) && ipv6_error() == 0 ? "::1" : "127.0.0.1";
+	return netaddr_is_missing(ipv4_error()) && ipv6_error() == 0 ? "::1" : "127.0.0.1";
 }

@@ -11,7 +11,7 @@
 enum { SAMPLES = 1200, PASSES = 5, PARAMS = 3 };
 
 /* The same number for the same index, in [-1, 1). */
-static double uniform(uint32_t index)
+static double average_uniform(uint32_t index)
 {
 	uint32_t hash = (index ^ (index >> 16)) * 2246822519u + 374761393u;
 
@@ -20,10 +20,11 @@ static double uniform(uint32_t index)
 }
 
 /* A step of SGD for each of the samples: is (x, y) above the line y = x / 2 + 1 / 4? */
-static void learn(double w[PARAMS], uint32_t first, uint32_t last)
+static void average_learn(double w[PARAMS], uint32_t first, uint32_t last)
 {
 	for (uint32_t i = first; i < last; i++) {
-		double x = uniform(2 * i), y = uniform(2 * i + 1), is_above = y > x / 2 + 0.25;
+		double x = average_uniform(2 * i), y = average_uniform(2 * i + 1),
+		       is_above = y > x / 2 + 0.25;
 		double off = 1 / (1 + exp(-(w[0] * x + w[1] * y + w[2]))) - is_above;
 		w[0] -= off * x;
 		w[1] -= off * y;
@@ -31,7 +32,7 @@ static void learn(double w[PARAMS], uint32_t first, uint32_t last)
 	}
 }
 
-static int work(int argc, char **argv)
+static int average_work(int argc, char **argv)
 {
 	double w[PARAMS] = {0};
 	tutti_comm *comm;
@@ -40,8 +41,8 @@ static int work(int argc, char **argv)
 	MUST(tutti_init(&comm, NULL));
 	int rank = tutti_rank(comm), size = tutti_size(comm);
 	for (int pass = 0; pass < PASSES; pass++) {
-		learn(w, (uint32_t)(SAMPLES * rank / size),
-		      (uint32_t)(SAMPLES * (rank + 1) / size));
+		average_learn(w, (uint32_t)(SAMPLES * rank / size),
+			      (uint32_t)(SAMPLES * (rank + 1) / size));
 		MUST(tutti_all_reduce(w, w, PARAMS, TUTTI_F64, TUTTI_AVG, comm, NULL));
 	}
 	if (rank == 0)
@@ -52,5 +53,5 @@ static int work(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-	return tutti_main(argc, argv, work); /* with --ranks N: N of them */
+	return tutti_main(argc, argv, average_work); /* with --ranks N: N of them */
 }

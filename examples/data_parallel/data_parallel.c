@@ -18,7 +18,7 @@ static const int64_t counts[PARAMS] = {3 * HIDDEN, HIDDEN + 1};
 static float points[BATCH][2], targets[BATCH], hidden[BATCH][HIDDEN];
 
 /* The same number for the same seed and index, in [-1, 1]. */
-static float uniform(uint32_t seed, uint32_t index)
+static float data_parallel_uniform(uint32_t seed, uint32_t index)
 {
 	uint32_t hash = seed * 2654435761u + index;
 
@@ -28,17 +28,17 @@ static float uniform(uint32_t seed, uint32_t index)
 }
 
 /* Samples first .. first + n - 1 of an endless data set. */
-static void load(int first, int n)
+static void data_parallel_load(int first, int n)
 {
 	for (int i = 0; i < n; i++) {
-		points[i][0] = uniform(3, (uint32_t)(first + i));
-		points[i][1] = uniform(4, (uint32_t)(first + i));
+		points[i][0] = data_parallel_uniform(3, (uint32_t)(first + i));
+		points[i][1] = data_parallel_uniform(4, (uint32_t)(first + i));
 		targets[i] = sinf(3 * points[i][0]) * cosf(2 * points[i][1]);
 	}
 }
 
 /* One output an item. */
-static tutti_status forward(tutti_replica *r)
+static tutti_status data_parallel_forward(tutti_replica *r)
 {
 	const float *in = tutti_replica_param(r, IN), *out = tutti_replica_param(r, OUT);
 	const float(*point)[2] = r->inputs;
@@ -56,7 +56,7 @@ static tutti_status forward(tutti_replica *r)
 }
 
 /* The sum of squared errors, and its gradient. */
-static tutti_status loss(tutti_replica *r)
+static tutti_status data_parallel_loss(tutti_replica *r)
 {
 	const float *target = r->targets;
 
@@ -69,7 +69,7 @@ static tutti_status loss(tutti_replica *r)
 	return TUTTI_OK;
 }
 
-static tutti_status backward(tutti_replica *r)
+static tutti_status data_parallel_backward(tutti_replica *r)
 {
 	const float *out = tutti_replica_param(r, OUT);
 	float *in_grad = tutti_replica_grad(r, IN), *out_grad = tutti_replica_grad(r, OUT);
@@ -90,28 +90,29 @@ static tutti_status backward(tutti_replica *r)
 }
 
 /* First values, in each thread that has parameters of its own. */
-static tutti_status init(tutti_trainer *trainer, int replica, void *arg)
+static tutti_status data_parallel_init(tutti_trainer *trainer, int replica, void *arg)
 {
 	float values[3 * HIDDEN] = {0};
 
 	(void)replica;
 	(void)arg;
 	for (uint32_t i = 0; i < 3 * HIDDEN; i++)
-		values[i] = 2 * uniform(1, i);
+		values[i] = 2 * data_parallel_uniform(1, i);
 	tutti_status status = tutti_param_write(trainer, IN, 0, 3 * HIDDEN, values);
 	if (status != TUTTI_OK)
 		return status;
 	for (uint32_t i = 0; i < HIDDEN + 1; i++)
-		values[i] = 0.3f * uniform(2, i);
+		values[i] = 0.3f * data_parallel_uniform(2, i);
 	return tutti_param_write(trainer, OUT, 0, HIDDEN + 1, values);
 }
 
-static tutti_data_parallel *create(tutti_comm *const *comms, int replicas, int is_mirrored)
+static tutti_data_parallel *data_parallel_make(tutti_comm *const *comms, int replicas,
+					       int is_mirrored)
 {
 	tutti_data_parallel *dp;
-	tutti_data_parallel_config config = {.forward = forward,
-					     .loss = loss,
-					     .backward = backward,
+	tutti_data_parallel_config config = {.forward = data_parallel_forward,
+					     .loss = data_parallel_loss,
+					     .backward = data_parallel_backward,
 					     .input_bytes = sizeof points[0],
 					     .target_bytes = sizeof targets[0],
 					     .output_count = 1};
@@ -126,11 +127,11 @@ static tutti_data_parallel *create(tutti_comm *const *comms, int replicas, int i
 	MUST(is_mirrored ? tutti_mirrored_create(&dp, comms, replicas, &config)
 			 : tutti_data_parallel_create(&dp, comms, replicas, &config));
 	tutti_model_destroy(config.model);
-	MUST(tutti_data_parallel_run(dp, init, NULL));
+	MUST(tutti_data_parallel_run(dp, data_parallel_init, NULL));
 	return dp;
 }
 
-static void train(tutti_data_parallel *dp)
+static void data_parallel_train(tutti_data_parallel *dp)
 {
 	const tutti_optimizer sgd = {.kind = TUTTI_SGD, .lr = 0.1f};
 	const tutti_data_parallel_batch batch = {
@@ -138,7 +139,7 @@ static void train(tutti_data_parallel *dp)
 	tutti_data_parallel_info info;
 
 	for (int step = 0; step < STEPS; step++) {
-		load(step * BATCH, BATCH);
+		data_parallel_load(step * BATCH, BATCH);
 		MUST(tutti_data_parallel_step(dp, &batch, &sgd, 1, &info));
 		if (step % 100 == 99)
 			printf("step %3d  loss %.3f\n", step + 1, info.loss);
@@ -146,14 +147,14 @@ static void train(tutti_data_parallel *dp)
 }
 
 /* Predictions for samples that were not trained on. */
-static void test(tutti_data_parallel *dp)
+static void data_parallel_test(tutti_data_parallel *dp)
 {
 	float outputs[TESTS];
 	const tutti_data_parallel_batch batch = {
 		.inputs = points, .items = TESTS, .outputs = outputs};
 	double sum = 0;
 
-	load(STEPS * BATCH, TESTS);
+	data_parallel_load(STEPS * BATCH, TESTS);
 	MUST(tutti_data_parallel_forward(dp, &batch));
 	for (int i = 0; i < TESTS; i++)
 		sum += (double)((outputs[i] - targets[i]) * (outputs[i] - targets[i]));
@@ -192,9 +193,9 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	MUST(tutti_init_all(comms, replicas, NULL));
-	tutti_data_parallel *dp = create(comms, replicas, is_mirrored);
-	train(dp);
-	test(dp);
+	tutti_data_parallel *dp = data_parallel_make(comms, replicas, is_mirrored);
+	data_parallel_train(dp);
+	data_parallel_test(dp);
 	tutti_data_parallel_destroy(dp);
 	for (int r = 0; r < replicas; r++)
 		tutti_comm_destroy(comms[r]);

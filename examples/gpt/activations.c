@@ -16,7 +16,7 @@ struct room {
 	size_t used, largest;
 };
 
-static float *carve(struct room *room, size_t count)
+static float *activations_carve(struct room *room, size_t count)
 {
 	float *piece = room->memory ? room->memory + room->used : NULL;
 	room->used += (count + 15) & ~(size_t)15;
@@ -27,10 +27,10 @@ static float *carve(struct room *room, size_t count)
 static int *carve_ints(struct room *room, size_t count)
 {
 	_Static_assert(sizeof(int) == sizeof(float), "numbers of one size");
-	return (int *)(void *)carve(room, count);
+	return (int *)(void *)activations_carve(room, count);
 }
 
-static struct attention_shape attention_of(const struct room *room)
+static struct attention_shape activations_attention_of(const struct room *room)
 {
 	const struct gpt *gpt = room->gpt;
 
@@ -43,27 +43,27 @@ static void lay_out_experts(struct expert_memory *m, struct room *room)
 	const struct experts *experts = &room->gpt->experts;
 	size_t rows = experts_room(experts);
 
-	m->chances = carve(room, room->own * (size_t)experts->count);
+	m->chances = activations_carve(room, room->own * (size_t)experts->count);
 	m->chosen = carve_ints(room, room->own * EXPERTS_CHOSEN);
 	m->places = carve_ints(room, room->own * EXPERTS_CHOSEN);
 	m->sent = carve_ints(room, (size_t)experts->count);
 	m->received = carve_ints(room, (size_t)experts->count);
-	m->in = carve(room, rows * room->c);
-	m->up = carve(room, rows * (size_t)experts->hidden);
-	m->gelu = carve(room, rows * (size_t)experts->hidden);
-	m->back = carve(room, rows * room->c);
+	m->in = activations_carve(room, rows * room->c);
+	m->up = activations_carve(room, rows * (size_t)experts->hidden);
+	m->gelu = activations_carve(room, rows * (size_t)experts->hidden);
+	m->back = activations_carve(room, rows * room->c);
 }
 
 static void lay_out_later(struct block_activations *b, struct room *room)
 {
-	b->norm1_grad = carve(room, room->own * room->c);
-	b->norm2_grad = carve(room, room->own * room->c);
-	b->qkv_grad = carve(room, room->n * 3 * room->part);
-	b->proj_grad = carve(room, room->own * room->c);
+	b->norm1_grad = activations_carve(room, room->own * room->c);
+	b->norm2_grad = activations_carve(room, room->own * room->c);
+	b->qkv_grad = activations_carve(room, room->n * 3 * room->part);
+	b->proj_grad = activations_carve(room, room->own * room->c);
 	if (room->gpt->experts.count > 0)
 		return;
-	b->up_grad = carve(room, room->n * 4 * room->part);
-	b->down_grad = carve(room, room->own * room->c);
+	b->up_grad = activations_carve(room, room->n * 4 * room->part);
+	b->down_grad = activations_carve(room, room->own * room->c);
 }
 
 /* All but the stream before it. */
@@ -72,29 +72,30 @@ static void lay_out_block(struct block_activations *b, struct room *room)
 	const struct gpt *gpt = room->gpt;
 	size_t n = room->n, own = room->own, c = room->c, part = room->part;
 
-	b->norm1 = carve(room, own * c);
-	b->attention.qkv = carve(room, n * 3 * part);
-	b->attention.weights = carve(room, context_weights(&gpt->context, attention_of(room)));
-	b->mixed = carve(room, n * part);
+	b->norm1 = activations_carve(room, own * c);
+	b->attention.qkv = activations_carve(room, n * 3 * part);
+	b->attention.weights = activations_carve(
+		room, context_weights(&gpt->context, activations_attention_of(room)));
+	b->mixed = activations_carve(room, n * part);
 	b->attention.out = b->mixed;
-	b->middle = carve(room, own * c);
-	b->norm2 = carve(room, own * c);
-	b->stats1.mean = carve(room, own);
-	b->stats1.rstd = carve(room, own);
-	b->stats2.mean = carve(room, own);
-	b->stats2.rstd = carve(room, own);
+	b->middle = activations_carve(room, own * c);
+	b->norm2 = activations_carve(room, own * c);
+	b->stats1.mean = activations_carve(room, own);
+	b->stats1.rstd = activations_carve(room, own);
+	b->stats2.mean = activations_carve(room, own);
+	b->stats2.rstd = activations_carve(room, own);
 	if (gpt->experts.count > 0) {
 		lay_out_experts(&b->experts, room);
 	} else {
-		b->up = carve(room, n * 4 * part);
-		b->gelu = carve(room, n * 4 * part);
+		b->up = activations_carve(room, n * 4 * part);
+		b->gelu = activations_carve(room, n * 4 * part);
 	}
 	if (gpt->config.weights_later)
 		lay_out_later(b, room);
 }
 
 /* Where a parameter is on another stage, so is what its layer computes. */
-static int is_here(const struct gpt *gpt, int param)
+static int activations_is_here(const struct gpt *gpt, int param)
 {
 	int64_t first, count;
 
@@ -115,19 +116,19 @@ static void lay_out_blocks(struct gpt_activations *a, struct room *room)
 	for (int l = 0; l < gpt->shape.layers; l++) {
 		struct block_activations *b = &a->blocks[l];
 		*b = shared;
-		b->in = carve(room, room->own * room->c); /* a stage's last stream is the next
-							     one's first */
-		if (!gpt->config.recompute && is_here(gpt, gpt->blocks[l].proj_b))
+		b->in = activations_carve(room, room->own * room->c); /* a stage's last stream is
+							     the next one's first */
+		if (!gpt->config.recompute && activations_is_here(gpt, gpt->blocks[l].proj_b))
 			lay_out_block(b, room);
 	}
 }
 
 static void lay_out_head(struct gpt_activations *a, struct room *room)
 {
-	a->norm = carve(room, room->own * room->c);
-	a->logits = carve(room, room->n * (size_t)room->gpt->split.vocab);
-	a->stats.mean = carve(room, room->own);
-	a->stats.rstd = carve(room, room->own);
+	a->norm = activations_carve(room, room->own * room->c);
+	a->logits = activations_carve(room, room->n * (size_t)room->gpt->split.vocab);
+	a->stats.mean = activations_carve(room, room->own);
+	a->stats.rstd = activations_carve(room, room->own);
 }
 
 /* Of the largest layer: transposed weights, or what attention or experts need. */
@@ -136,7 +137,7 @@ static size_t scratch_count(const struct room *room)
 	const struct gpt *gpt = room->gpt;
 	size_t vocab = (size_t)gpt->shape.vocab, c = room->c;
 	size_t most = c * (vocab > 4 * c ? vocab : 4 * c);
-	size_t others[] = {context_scratch(&gpt->context, attention_of(room)),
+	size_t others[] = {context_scratch(&gpt->context, activations_attention_of(room)),
 			   gpt->experts.count > 0 ? experts_scratch(&gpt->experts) : 0};
 
 	for (int i = 0; i < 2; i++)
@@ -147,11 +148,11 @@ static size_t scratch_count(const struct room *room)
 /* Values of one call only. */
 static void lay_out_scratch(struct gpt_activations *a, struct room *room)
 {
-	a->stream_grad = carve(room, room->own * room->c);
-	a->wide_grad = carve(room, room->n * 4 * room->part);
-	a->narrow_grad = carve(room, room->own * room->c);
-	a->scratch = carve(room, scratch_count(room));
-	a->loss = (double *)carve(room, sizeof(double) / sizeof(float));
+	a->stream_grad = activations_carve(room, room->own * room->c);
+	a->wide_grad = activations_carve(room, room->n * 4 * room->part);
+	a->narrow_grad = activations_carve(room, room->own * room->c);
+	a->scratch = activations_carve(room, scratch_count(room));
+	a->loss = (double *)activations_carve(room, sizeof(double) / sizeof(float));
 }
 
 static void borrow_scratch(struct gpt_activations *a, const struct gpt_activations *lender)
@@ -163,7 +164,7 @@ static void borrow_scratch(struct gpt_activations *a, const struct gpt_activatio
 	a->loss = lender->loss;
 }
 
-static void lay_out(struct gpt_activations *a, struct room *room)
+static void activations_lay_out(struct gpt_activations *a, struct room *room)
 {
 	const struct gpt *gpt = room->gpt;
 
@@ -172,13 +173,15 @@ static void lay_out(struct gpt_activations *a, struct room *room)
 	else
 		lay_out_scratch(a, room);
 	lay_out_blocks(a, room);
-	a->out = carve(room, room->own * room->c);
-	if (is_here(gpt, gpt->norm_w))
+	a->out = activations_carve(room, room->own * room->c);
+	if (activations_is_here(gpt, gpt->norm_w))
 		lay_out_head(a, room);
-	a->embed_grad = gpt->config.weights_later ? carve(room, room->own * room->c) : NULL;
-	a->norm_grad = gpt->config.weights_later ? carve(room, room->own * room->c) : NULL;
-	a->tokens = (unsigned char *)carve(room, room->n / sizeof(float) + 1);
-	a->targets = (unsigned char *)carve(room, room->n / sizeof(float) + 1);
+	a->embed_grad =
+		gpt->config.weights_later ? activations_carve(room, room->own * room->c) : NULL;
+	a->norm_grad =
+		gpt->config.weights_later ? activations_carve(room, room->own * room->c) : NULL;
+	a->tokens = (unsigned char *)activations_carve(room, room->n / sizeof(float) + 1);
+	a->targets = (unsigned char *)activations_carve(room, room->n / sizeof(float) + 1);
 }
 
 static struct room room_of(const struct gpt *gpt, int sequences, float *memory)
@@ -191,7 +194,7 @@ static struct room room_of(const struct gpt *gpt, int sequences, float *memory)
 
 /* Of tutti_mem_alloc, so that gathers of blocks copy nothing where peers are on one node. Where
  * there is too little of it the ranks hear so together. */
-static float *share(const struct gpt *gpt, size_t bytes)
+static float *activations_share(const struct gpt *gpt, size_t bytes)
 {
 	uint64_t most = bytes;
 	void *memory = NULL;
@@ -204,10 +207,10 @@ static float *share(const struct gpt *gpt, size_t bytes)
 	return memory;
 }
 
-static void take_memory(struct gpt_activations *a, const struct gpt *gpt, size_t bytes)
+static void activations_take_memory(struct gpt_activations *a, const struct gpt *gpt, size_t bytes)
 {
 	if (gpt->peers)
-		a->memory = share(gpt, bytes);
+		a->memory = activations_share(gpt, bytes);
 	a->is_shared = a->memory != NULL;
 	if (!a->memory)
 		a->memory = place_alloc(bytes);
@@ -220,7 +223,7 @@ struct gpt_activations *gpt_make_activations(const struct gpt *gpt, int sequence
 	struct room room = room_of(gpt, sequences, NULL);
 
 	if (a)
-		lay_out(a, &room);
+		activations_lay_out(a, &room);
 	if (room.largest > INT_MAX) {
 		fprintf(stderr,
 			"gpt: room for %d sequences of %d characters would be a tensor of %zu "
@@ -229,13 +232,13 @@ struct gpt_activations *gpt_make_activations(const struct gpt *gpt, int sequence
 		exit(1);
 	}
 	if (a)
-		take_memory(a, gpt, room.used * sizeof(float));
+		activations_take_memory(a, gpt, room.used * sizeof(float));
 	if (!a || !a->memory) {
 		fprintf(stderr, "gpt: there is no memory for %d sequences\n", sequences);
 		exit(1);
 	}
 	room = room_of(gpt, sequences, a->memory);
-	lay_out(a, &room);
+	activations_lay_out(a, &room);
 	return a;
 }
 

@@ -18,7 +18,7 @@ struct block {
 	float *out;    /* the stream behind the block                             */
 };
 
-static struct block block_of(struct gpt *gpt, int layer)
+static struct block gpt_block_of(struct gpt *gpt, int layer)
 {
 	struct gpt_activations *a = gpt->activations;
 	int c = gpt->shape.channels;
@@ -66,7 +66,7 @@ static struct product down_of(const struct block *k)
 	return product_of(k->gpt, k->id->down_w, k->id->down_b, 4 * k->part, k->c);
 }
 
-static struct attention_shape attention_of(const struct block *k)
+static struct attention_shape block_attention_of(const struct block *k)
 {
 	return (struct attention_shape){k->a->sequences, k->gpt->context.length, k->part,
 					k->gpt->shape.heads / k->gpt->split.size};
@@ -92,7 +92,7 @@ static void attention_branch(const struct block *k, float *branch)
 			  gpt_data(gpt, k->id->norm1_b), k->own, k->c);
 	split_gather_forward(&gpt->split, rows, b->norm1, &qkv, k->n);
 	context_attention_forward(&gpt->context, b->mixed, &b->attention, rows, k->a->scratch,
-				  attention_of(k));
+				  block_attention_of(k));
 	split_scatter_forward(&gpt->split, branch, b->mixed, &proj, k->n);
 }
 
@@ -126,7 +126,7 @@ static void end_second_branch(const struct block *k, float *branch)
 
 void block_forward(struct gpt *gpt, int layer)
 {
-	struct block k = block_of(gpt, layer);
+	struct block k = gpt_block_of(gpt, layer);
 	float *branch = k.a->narrow_grad; /* not yet used for gradients */
 
 	attention_branch(&k, branch);
@@ -137,7 +137,7 @@ void block_forward(struct gpt *gpt, int layer)
 }
 
 /* Once more, of b->in: all but the last product. */
-static void recompute(const struct block *k)
+static void block_recompute(const struct block *k)
 {
 	float *branch = k->a->narrow_grad;
 
@@ -163,7 +163,7 @@ static struct linear_grads weight_grads_of(const struct block *k, int weight, in
 }
 
 /* Keeps a gradient (own, c) for block_weights. */
-static void keep(const struct block *k, float *place, const float *grad)
+static void block_keep(const struct block *k, float *place, const float *grad)
 {
 	if (place)
 		memcpy(place, grad, (size_t)k->own * (size_t)k->c * sizeof(float));
@@ -179,7 +179,7 @@ static void products_backward(const struct block *k)
 	struct linear_grads down_grads = grads_of(k, wide, k->id->down_w, k->id->down_b);
 	struct linear_grads up_grads = grads_of(k, k->a->narrow_grad, k->id->up_w, k->id->up_b);
 
-	keep(k, b->down_grad, k->a->stream_grad);
+	block_keep(k, b->down_grad, k->a->stream_grad);
 	split_scatter_backward(&gpt->split, &down_grads, k->a->stream_grad, b->gelu, &down, k->n);
 	gelu_backward(wide, b->up, k->n * 4 * k->part);
 	split_gather_backward(&gpt->split, &up_grads, wide, b->norm2, &up, k->n);
@@ -208,10 +208,10 @@ static void attention_back(const struct block *k)
 		grads_of(k, k->a->narrow_grad, k->id->proj_w, k->id->proj_b);
 	struct linear_grads qkv_grads = grads_of(k, k->a->narrow_grad, k->id->qkv_w, k->id->qkv_b);
 
-	keep(k, b->proj_grad, k->a->stream_grad);
+	block_keep(k, b->proj_grad, k->a->stream_grad);
 	split_scatter_backward(&gpt->split, &proj_grads, k->a->stream_grad, b->mixed, &proj, k->n);
 	context_attention_backward(&gpt->context, wide, k->a->narrow_grad, &b->attention,
-				   k->a->scratch, attention_of(k));
+				   k->a->scratch, block_attention_of(k));
 	split_gather_backward(&gpt->split, &qkv_grads, wide, b->norm1, &qkv, k->n);
 }
 
@@ -240,7 +240,7 @@ static void norm_back(const struct block *k, struct norm norm)
 {
 	struct norm_grads grads = {.in = k->a->stream_grad};
 
-	keep(k, norm.out_grad, k->a->narrow_grad);
+	block_keep(k, norm.out_grad, k->a->narrow_grad);
 	if (!norm.out_grad) {
 		grads.weight = gpt_grad(k->gpt, norm.weight);
 		grads.bias = gpt_grad(k->gpt, norm.bias);
@@ -260,10 +260,10 @@ static void norm_weights(const struct block *k, struct norm norm)
 
 void block_backward(struct gpt *gpt, int layer)
 {
-	struct block k = block_of(gpt, layer);
+	struct block k = gpt_block_of(gpt, layer);
 
 	if (gpt->config.recompute)
-		recompute(&k);
+		block_recompute(&k);
 	if (gpt->experts.count > 0)
 		mixture_backward(&k);
 	else
@@ -275,7 +275,7 @@ void block_backward(struct gpt *gpt, int layer)
 
 void block_weights(struct gpt *gpt, int layer)
 {
-	struct block k = block_of(gpt, layer);
+	struct block k = gpt_block_of(gpt, layer);
 	struct product qkv = qkv_of(&k), proj = proj_of(&k);
 	struct linear_grads qkv_grads = weight_grads_of(&k, k.id->qkv_w, k.id->qkv_b);
 	struct linear_grads proj_grads = weight_grads_of(&k, k.id->proj_w, k.id->proj_b);

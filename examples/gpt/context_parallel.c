@@ -35,7 +35,7 @@ static size_t qkv_count(struct attention_shape s)
 }
 
 /* Where the heads form has: what it sends, what it receives, whole gradients, whole outputs. */
-static float *piece_of(float *scratch, struct attention_shape s, int which)
+static float *context_parallel_piece_of(float *scratch, struct attention_shape s, int which)
 {
 	return scratch + (size_t)which * qkv_count(s);
 }
@@ -60,11 +60,11 @@ struct exchange {
 static struct exchange exchange_of(const struct context *context, struct attention_shape s,
 				   int arrays, float *scratch)
 {
-	return (struct exchange){context, s, arrays, piece_of(scratch, s, 0),
-				 piece_of(scratch, s, 1)};
+	return (struct exchange){context, s, arrays, context_parallel_piece_of(scratch, s, 0),
+				 context_parallel_piece_of(scratch, s, 1)};
 }
 
-static void swap(const struct exchange *x)
+static void context_parallel_swap(const struct exchange *x)
 {
 	struct attention_shape s = x->shape;
 	size_t count = (size_t)s.sequences * (size_t)s.length * (size_t)x->arrays *
@@ -74,7 +74,8 @@ static void swap(const struct exchange *x)
 }
 
 /* A vector in the piece of a rank, (rows, arrays, width). */
-static float *packed(const struct exchange *x, float *pieces, int rank, int row, int array)
+static float *context_parallel_packed(const struct exchange *x, float *pieces, int rank, int row,
+				      int array)
 {
 	struct attention_shape s = x->shape;
 	int rows = s.sequences * s.length, width = s.channels / x->context->size;
@@ -107,7 +108,8 @@ static float *in_whole(const struct exchange *x, float *whole, int rank, int row
 /* Copies between the pieces of all ranks and rows or whole sequences. */
 typedef float *(*finder)(const struct exchange *, float *, int rank, int row, int array);
 
-static void copy(const struct exchange *x, finder to_find, float *to, finder from_find, float *from)
+static void context_parallel_copy(const struct exchange *x, finder to_find, float *to,
+				  finder from_find, float *from)
 {
 	struct attention_shape s = x->shape;
 	size_t bytes = (size_t)(s.channels / x->context->size) * sizeof(float);
@@ -121,16 +123,17 @@ static void copy(const struct exchange *x, finder to_find, float *to, finder fro
 
 static void to_whole(const struct exchange *x, float *whole, const float *rows)
 {
-	copy(x, packed, x->sent, in_rows, (float *)(uintptr_t)rows);
-	swap(x);
-	copy(x, in_whole, whole, packed, x->received);
+	context_parallel_copy(x, context_parallel_packed, x->sent, in_rows,
+			      (float *)(uintptr_t)rows);
+	context_parallel_swap(x);
+	context_parallel_copy(x, in_whole, whole, context_parallel_packed, x->received);
 }
 
 static void to_rows(const struct exchange *x, float *rows, float *whole)
 {
-	copy(x, packed, x->sent, in_whole, whole);
-	swap(x);
-	copy(x, in_rows, rows, packed, x->received);
+	context_parallel_copy(x, context_parallel_packed, x->sent, in_whole, whole);
+	context_parallel_swap(x);
+	context_parallel_copy(x, in_rows, rows, context_parallel_packed, x->received);
 }
 
 void context_attention_forward(const struct context *context, float *out,
@@ -139,7 +142,7 @@ void context_attention_forward(const struct context *context, float *out,
 {
 	struct exchange three = exchange_of(context, s, 3, scratch);
 	struct exchange one = exchange_of(context, s, 1, scratch);
-	float *whole_out = piece_of(scratch, s, 2);
+	float *whole_out = context_parallel_piece_of(scratch, s, 2);
 
 	if (context->size == 1) {
 		attention_forward(out, memory->weights, qkv, s);
@@ -160,7 +163,8 @@ void context_attention_backward(const struct context *context, float *qkv_grad,
 {
 	struct exchange three = exchange_of(context, s, 3, scratch);
 	struct exchange one = exchange_of(context, s, 1, scratch);
-	float *whole_grad = piece_of(scratch, s, 2), *whole_out_grad = piece_of(scratch, s, 3);
+	float *whole_grad = context_parallel_piece_of(scratch, s, 2),
+	      *whole_out_grad = context_parallel_piece_of(scratch, s, 3);
 
 	if (context->size == 1) {
 		attention_backward(qkv_grad, scratch, out_grad, memory->qkv, memory->weights, s);
@@ -171,7 +175,7 @@ void context_attention_backward(const struct context *context, float *qkv_grad,
 		return;
 	}
 	to_whole(&one, whole_out_grad, out_grad);
-	attention_backward(whole_grad, piece_of(scratch, s, 4), whole_out_grad, memory->qkv,
-			   memory->weights, by_heads(context, s));
+	attention_backward(whole_grad, context_parallel_piece_of(scratch, s, 4), whole_out_grad,
+			   memory->qkv, memory->weights, by_heads(context, s));
 	to_rows(&three, qkv_grad, whole_grad);
 }

@@ -23,7 +23,7 @@ static void load_window(struct run *run, int64_t window, int row)
 /* All ranks make as many passes: those that gather parameters need each other. A pipeline takes one
  * window at a time; where this rank has none left, it takes the first again and does not count it.
  */
-static double pass(struct run *run, int64_t first, int count)
+static double evaluate_pass(struct run *run, int64_t first, int count)
 {
 	double items = (double)count * gpt_length(&run->gpt);
 
@@ -50,7 +50,7 @@ void evaluate_text(struct run *run)
 	for (int64_t first = 0; first < windows; first += step) {
 		int64_t own = first + (int64_t)most * run->part;
 		int64_t left = own < windows ? windows - own : 0;
-		items += pass(run, own, (int)(left < most ? left : most));
+		items += evaluate_pass(run, own, (int)(left < most ? left : most));
 	}
 	double loss = gpt_loss_sum(&run->gpt);
 	must(tutti_means(run->trainer, &loss, &items, &mean, 1));

@@ -28,7 +28,7 @@ struct scratch {
 	float *packed, *results, *inner, *gate, *transposed;
 };
 
-static struct scratch divide(const struct experts *x, float *scratch)
+static struct scratch experts_divide(const struct experts *x, float *scratch)
 {
 	size_t room = experts_room(x), c = (size_t)x->channels;
 	struct scratch s = {.packed = scratch};
@@ -88,24 +88,24 @@ static void tell_counts(const struct experts *x, struct expert_memory *memory)
 				      x->comm, NULL));
 }
 
-static float *row_of(const struct experts *x, float *rows, int row)
+static float *experts_row_of(const struct experts *x, float *rows, int row)
 {
 	return rows + (size_t)row * (size_t)x->channels;
 }
 
 /* rows += weight * row */
-static void add_row(float *restrict to, float weight, const float *restrict from, int count)
+static void experts_add_row(float *restrict to, float weight, const float *restrict from, int count)
 {
 	for (int i = 0; i < count; i++)
 		to[i] += weight * from[i];
 }
 
-static void pack(const struct experts *x, float *packed, const struct expert_memory *memory,
-		 const float *in, int n)
+static void experts_pack(const struct experts *x, float *packed, const struct expert_memory *memory,
+			 const float *in, int n)
 {
 	for (int i = 0; i < n * EXPERTS_CHOSEN; i++)
 		if (memory->places[i] >= 0)
-			memcpy(row_of(x, packed, memory->places[i]),
+			memcpy(experts_row_of(x, packed, memory->places[i]),
 			       in + (size_t)(i / EXPERTS_CHOSEN) * (size_t)x->channels,
 			       (size_t)x->channels * sizeof *packed);
 }
@@ -126,8 +126,8 @@ static int next_segment(const struct experts *x, const struct expert_memory *mem
 	return 1;
 }
 
-static void compute(const struct experts *x, float *results, const struct expert_memory *memory,
-		    struct expert_weights w)
+static void experts_compute(const struct experts *x, float *results,
+			    const struct expert_memory *memory, struct expert_weights w)
 {
 	struct segment s = {0};
 	size_t c = (size_t)x->channels, hidden = (size_t)x->hidden;
@@ -146,21 +146,23 @@ static void compute(const struct experts *x, float *results, const struct expert
 void experts_forward(const struct experts *x, float *out, struct expert_memory *memory,
 		     const float *in, struct expert_weights weights, float *scratch, int n)
 {
-	struct scratch s = divide(x, scratch);
+	struct scratch s = experts_divide(x, scratch);
 	struct traffic traffic;
 
 	gate_choose(x, memory, in, weights.gate_w, n);
 	tell_counts(x, memory);
 	traffic = traffic_of(x, memory);
-	pack(x, s.packed, memory, in, n);
+	experts_pack(x, s.packed, memory, in, n);
 	send_there(x, &traffic, memory->in, s.packed);
-	compute(x, s.results, memory, weights);
+	experts_compute(x, s.results, memory, weights);
 	send_back(x, &traffic, memory->back, s.results);
 	clear(out, (size_t)n * (size_t)x->channels);
 	for (int i = 0; i < n * EXPERTS_CHOSEN; i++)
 		if (memory->places[i] >= 0)
-			add_row(row_of(x, out, i / EXPERTS_CHOSEN), gate_weight(x, memory, i),
-				row_of(x, memory->back, memory->places[i]), x->channels);
+			experts_add_row(experts_row_of(x, out, i / EXPERTS_CHOSEN),
+					gate_weight(x, memory, i),
+					experts_row_of(x, memory->back, memory->places[i]),
+					x->channels);
 }
 
 /* results: gradients of results, then of what came in */
@@ -190,7 +192,7 @@ void experts_backward(const struct experts *x, float *in_grad, struct expert_gra
 		      const float *out_grad, const struct expert_memory *memory, const float *in,
 		      struct expert_weights weights, float *scratch, int n, float grad_scale)
 {
-	struct scratch s = divide(x, scratch);
+	struct scratch s = experts_divide(x, scratch);
 	struct traffic traffic = traffic_of(x, memory);
 	struct gate_backward gate = {.out_grad = out_grad,
 				     .in = in,
@@ -204,14 +206,17 @@ void experts_backward(const struct experts *x, float *in_grad, struct expert_gra
 	clear(s.packed, experts_room(x) * (size_t)x->channels);
 	for (int i = 0; i < n * EXPERTS_CHOSEN; i++)
 		if (memory->places[i] >= 0)
-			add_row(row_of(x, s.packed, memory->places[i]), gate_weight(x, memory, i),
-				out_grad + (size_t)(i / EXPERTS_CHOSEN) * (size_t)x->channels,
-				x->channels);
+			experts_add_row(experts_row_of(x, s.packed, memory->places[i]),
+					gate_weight(x, memory, i),
+					out_grad +
+						(size_t)(i / EXPERTS_CHOSEN) * (size_t)x->channels,
+					x->channels);
 	send_there(x, &traffic, s.results, s.packed);
 	compute_backward(x, &s, memory, weights, grads);
 	send_back(x, &traffic, s.packed, s.results);
 	for (int i = 0; i < n * EXPERTS_CHOSEN; i++)
 		if (memory->places[i] >= 0)
-			add_row(row_of(x, in_grad, i / EXPERTS_CHOSEN), 1,
-				row_of(x, s.packed, memory->places[i]), x->channels);
+			experts_add_row(experts_row_of(x, in_grad, i / EXPERTS_CHOSEN), 1,
+					experts_row_of(x, s.packed, memory->places[i]),
+					x->channels);
 }

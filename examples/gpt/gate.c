@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-static void softmax(float *x, int count)
+static void gate_softmax(float *x, int count)
 {
 	float most = x[0], sum = 0;
 
@@ -18,7 +18,7 @@ static void softmax(float *x, int count)
 }
 
 /* The best two; of equal ones the first. */
-static void choose(int chosen[EXPERTS_CHOSEN], const float *chances, int count)
+static void gpt_gate_choose(int chosen[EXPERTS_CHOSEN], const float *chances, int count)
 {
 	chosen[0] = chances[1] > chances[0];
 	chosen[1] = !chosen[0];
@@ -33,7 +33,7 @@ static void choose(int chosen[EXPERTS_CHOSEN], const float *chances, int count)
 
 /* First choices come before second ones. places: the number among those of its expert that are
  * sent; -1 where the expert has enough of this group. */
-static void take_group(const struct experts *x, struct expert_memory *memory, int first)
+static void gate_take_group(const struct experts *x, struct expert_memory *memory, int first)
 {
 	int taken[EXPERTS_MAX] = {0};
 
@@ -54,12 +54,12 @@ void gate_choose(const struct experts *x, struct expert_memory *memory, const fl
 	linear_forward(memory->chances, in, weight, NULL, n, x->channels, x->count);
 	memset(memory->sent, 0, (size_t)x->count * sizeof *memory->sent);
 	for (int r = 0; r < n; r++) {
-		softmax(memory->chances + r * x->count, x->count);
-		choose(memory->chosen + r * EXPERTS_CHOSEN, memory->chances + r * x->count,
-		       x->count);
+		gate_softmax(memory->chances + r * x->count, x->count);
+		gpt_gate_choose(memory->chosen + r * EXPERTS_CHOSEN, memory->chances + r * x->count,
+				x->count);
 	}
 	for (int first = 0; first < n; first += x->group)
-		take_group(x, memory, first);
+		gate_take_group(x, memory, first);
 	for (int e = 1; e < x->count; e++)
 		before[e] = before[e - 1] + memory->sent[e - 1];
 	for (int i = 0; i < n * EXPERTS_CHOSEN; i++)
@@ -116,8 +116,8 @@ static void add_weight_grads(const struct experts *x, float *chances_grad,
 }
 
 /* The load-balance loss pulls the chances of an expert down by the share of tokens it has. */
-static void balance(const struct experts *x, float *chances_grad,
-		    const struct expert_memory *memory, int first, float grad_scale)
+static void gate_balance(const struct experts *x, float *chances_grad,
+			 const struct expert_memory *memory, int first, float grad_scale)
 {
 	float share[EXPERTS_MAX] = {0};
 
@@ -148,7 +148,7 @@ void gate_go_back(const struct experts *x, float *in_grad, const struct expert_m
 	float *grad = gate->scores_grad;
 
 	for (int first = 0; first < n; first += x->group)
-		balance(x, grad, memory, first, gate->grad_scale);
+		gate_balance(x, grad, memory, first, gate->grad_scale);
 	for (int r = 0; r < n; r++) {
 		add_weight_grads(x, grad + r * x->count, memory, gate->out_grad, r);
 		softmax_backward(grad + r * x->count, memory->chances + r * x->count, x->count);

@@ -17,7 +17,7 @@ void clear(float *x, size_t count)
 
 /* bf16 is the upper half of f32. f16 has 5 bits of exponent, whose zero is that of the smallest
  * numbers, in steps of 2 to the power of -24. */
-static float widened(uint16_t x, tutti_dtype dtype)
+static float layers_widened(uint16_t x, tutti_dtype dtype)
 {
 	uint32_t sign = (uint32_t)(x & 0x8000) << 16, exponent = x >> 10 & 31, fraction = x & 0x3ff;
 	uint32_t bits = sign | (exponent == 31 ? 255u : exponent + 112) << 23 | fraction << 13;
@@ -34,7 +34,7 @@ static float widened(uint16_t x, tutti_dtype dtype)
 void widen(float *wide, const uint16_t *narrow, size_t count, tutti_dtype dtype)
 {
 	for (size_t i = 0; i < count; i++)
-		wide[i] = widened(narrow[i], dtype);
+		wide[i] = layers_widened(narrow[i], dtype);
 }
 
 void embed_forward(float *out, const unsigned char *tokens, const float *token_w,
@@ -87,7 +87,7 @@ void add(float *out, const float *a, const float *b, int count)
 }
 
 /* c (cols) += x * b (cols) */
-static inline void add_row(float *restrict c, float x, const float *restrict b, int cols)
+static inline void layers_add_row(float *restrict c, float x, const float *restrict b, int cols)
 {
 	for (int j = 0; j < cols; j++)
 		c[j] += x * b[j];
@@ -114,7 +114,7 @@ void linear_backward(const struct linear_grads *grads, const float *out_grad, co
 	if (grads->weight)
 		matmul_transposed_add(grads->weight, in, out_grad, ins, n, outs);
 	for (int r = 0; grads->bias && r < n; r++)
-		add_row(grads->bias, 1, out_grad + r * outs, outs);
+		layers_add_row(grads->bias, 1, out_grad + r * outs, outs);
 }
 
 void layernorm_forward(float *out, struct norm_stats stats, const float *in, const float *weight,
@@ -176,7 +176,7 @@ static struct head head_of(const float *qkv, struct attention_shape s, int seque
 			     stride, size,           1 / sqrtf((float)size)};
 }
 
-static float dot(const float *a, const float *b, int n)
+static float layers_dot(const float *a, const float *b, int n)
 {
 	float sum = 0;
 
@@ -186,13 +186,13 @@ static float dot(const float *a, const float *b, int n)
 }
 
 /* The weights of token t over tokens 0..t: softmax of q.k, scaled. */
-static void attend(float *weights, const struct head *head, int t)
+static void layers_attend(float *weights, const struct head *head, int t)
 {
 	float most = -INFINITY, sum = 0;
 
 	for (int u = 0; u <= t; u++) {
-		weights[u] = head->scale * dot(head->q + t * head->stride,
-					       head->k + u * head->stride, head->size);
+		weights[u] = head->scale * layers_dot(head->q + t * head->stride,
+						      head->k + u * head->stride, head->size);
 		most = weights[u] > most ? weights[u] : most;
 	}
 	for (int u = 0; u <= t; u++)
@@ -215,31 +215,31 @@ void attention_forward(float *out, float *weights, const float *qkv, struct atte
 		for (int t = 0; t < s.length; t++) {
 			float *w = weights + (i * s.length + t) * s.length;
 			float *o = out + (sequence * s.length + t) * s.channels + h * head.size;
-			attend(w, &head, t);
+			layers_attend(w, &head, t);
 			for (int u = 0; u <= t; u++)
-				add_row(o, w[u], head.v + u * head.stride, head.size);
+				layers_add_row(o, w[u], head.v + u * head.stride, head.size);
 		}
 	}
 }
 
 /* The gradient dout of token t's output flows to v, through the softmax, to q and k. dq, dk, dv lie
  * as head's q, k, v do. */
-static void attend_backward(const struct head *grads, float *dw, const float *dout, const float *w,
-			    const struct head *head, int t)
+static void layers_attend_backward(const struct head *grads, float *dw, const float *dout,
+				   const float *w, const struct head *head, int t)
 {
 	float *dq = (float *)grads->q, *dk = (float *)grads->k, *dv = (float *)grads->v;
 	int stride = head->stride;
 	float sum = 0;
 
 	for (int u = 0; u <= t; u++) {
-		dw[u] = dot(dout, head->v + u * stride, head->size);
+		dw[u] = layers_dot(dout, head->v + u * stride, head->size);
 		sum += dw[u] * w[u];
-		add_row(dv + u * stride, w[u], dout, head->size);
+		layers_add_row(dv + u * stride, w[u], dout, head->size);
 	}
 	for (int u = 0; u <= t; u++) {
 		float score = w[u] * (dw[u] - sum) * head->scale;
-		add_row(dq + t * stride, score, head->k + u * stride, head->size);
-		add_row(dk + u * stride, score, head->q + t * stride, head->size);
+		layers_add_row(dq + t * stride, score, head->k + u * stride, head->size);
+		layers_add_row(dk + u * stride, score, head->q + t * stride, head->size);
 	}
 }
 
@@ -252,10 +252,10 @@ void attention_backward(float *qkv_grad, float *scratch, const float *out_grad, 
 		struct head head = head_of(qkv, s, sequence, h);
 		struct head grads = head_of(qkv_grad, s, sequence, h);
 		for (int t = 0; t < s.length; t++)
-			attend_backward(&grads, scratch,
-					out_grad + (sequence * s.length + t) * s.channels +
-						h * head.size,
-					weights + (i * s.length + t) * s.length, &head, t);
+			layers_attend_backward(&grads, scratch,
+					       out_grad + (sequence * s.length + t) * s.channels +
+						       h * head.size,
+					       weights + (i * s.length + t) * s.length, &head, t);
 	}
 }
 

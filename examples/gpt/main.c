@@ -59,7 +59,7 @@ static void load_from(struct run *run, const char *flag, const char *dir)
 }
 
 /* The newest checkpoint of where this job saves; of a job before only if that has none yet. */
-static void load(struct run *run)
+static void main_load(struct run *run)
 {
 	const struct options *o = &run->options;
 
@@ -76,7 +76,7 @@ static void load(struct run *run)
 }
 
 /* Where the trainer before has come to, or from a checkpoint. */
-static void catch_up(struct run *run)
+static void main_catch_up(struct run *run)
 {
 	tutti_status status = tutti_trainer_continue(run->next.trainer, run->trainer, &run->done);
 
@@ -87,11 +87,11 @@ static void catch_up(struct run *run)
 		must(status);
 	}
 	if (run->done == 0)
-		load(run);
+		main_load(run);
 }
 
 /* A trainer on run->ranks that goes on from the last step that any rank has finished. */
-static void start(struct run *run)
+static void gpt_main_start(struct run *run)
 {
 	const struct options *o = &run->options;
 	const struct gpt_shape shape = {run->text.vocab, o->length,   o->layers,
@@ -119,7 +119,7 @@ static void start(struct run *run)
 	tutti_model_destroy(model);
 	must(status);
 	gpt_start(&run->next.gpt, run->next.trainer, run->next.mesh, &config);
-	catch_up(run);
+	main_catch_up(run);
 	drop(run);
 	run->gpt = run->next.gpt;
 	run->trainer = run->next.trainer;
@@ -133,7 +133,7 @@ static void start(struct run *run)
 		log_start(run);
 }
 
-static void introduce(const struct run *run)
+static void main_introduce(const struct run *run)
 {
 	const struct options *o = &run->options;
 
@@ -154,7 +154,7 @@ static void introduce(const struct run *run)
 		       tutti_mesh_size(run->mesh, "tp"));
 }
 
-static void check(struct run *run)
+static void main_check(struct run *run)
 {
 	must(tutti_check_replicas(run->trainer));
 	uint64_t fingerprint = gpt_fingerprint(&run->gpt);
@@ -163,7 +163,7 @@ static void check(struct run *run)
 		       run->size, run->size > 1 ? "s" : "", (unsigned long long)fingerprint);
 }
 
-static void finish(struct run *run)
+static void main_finish(struct run *run)
 {
 	must(tutti_save_wait(run->trainer));
 	if (run->options.export_to && !is_test(run))
@@ -173,21 +173,21 @@ static void finish(struct run *run)
 	tell_spares(run, true);
 }
 
-static void work(struct run *run)
+static void main_work(struct run *run)
 {
-	start(run);
-	introduce(run);
+	gpt_main_start(run);
+	main_introduce(run);
 	if (is_test(run)) {
 		evaluate_text(run);
 	} else {
 		train(run);
 		sample(run);
-		check(run);
+		main_check(run);
 	}
-	finish(run);
+	main_finish(run);
 }
 
-static void close_all(struct run *run)
+static void main_close_all(struct run *run)
 {
 	tutti_metrics_destroy(run->metrics);
 	drop(run);
@@ -230,7 +230,7 @@ static int open_losses(struct run *run)
 }
 
 /* A rank, from its begin to its exit code. */
-static int run_rank(void *arg)
+static int main_run_rank(void *arg)
 {
 	struct run *run = arg;
 	char error[256];
@@ -251,10 +251,10 @@ static int run_rank(void *arg)
 	if (open_losses(run) != 0)
 		return 2;
 	if (has_place)
-		work(run);
+		main_work(run);
 	else
 		stand_by(run);
-	close_all(run);
+	main_close_all(run);
 	return close_losses(run) == 0 ? 0 : 1;
 }
 
@@ -265,7 +265,7 @@ int main(int argc, char **argv)
 
 	if (stop)
 		return stop - 1;
-	tutti_status status = tutti_train_spawn(&run.options.flags, run_rank, &run, &code);
+	tutti_status status = tutti_train_spawn(&run.options.flags, main_run_rank, &run, &code);
 	if (status == TUTTI_OK && code == 0 && (fflush(stdout) != 0 || ferror(stdout))) {
 		fprintf(stderr, "gpt: the output could not be written\n");
 		return 3;

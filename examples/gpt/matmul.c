@@ -18,7 +18,7 @@ static inline void add_rows(float *restrict c, const float x[4], const float *re
 		c[j] += x[0] * b0[j] + x[1] * b1[j] + x[2] * b2[j] + x[3] * b3[j];
 }
 
-static inline void add_row(float *restrict c, float x, const float *restrict b, int cols)
+static inline void matmul_add_row(float *restrict c, float x, const float *restrict b, int cols)
 {
 	for (int j = 0; j < cols; j++)
 		c[j] += x * b[j];
@@ -33,7 +33,7 @@ void matmul_add(float *c, const float *a, const float *b, int rows, int inner, i
 		for (; i + 4 <= inner; i += 4)
 			add_rows(c + r * cols, x + i, b + i * cols, cols);
 		for (; i < inner; i++)
-			add_row(c + r * cols, x[i], b + i * cols, cols);
+			matmul_add_row(c + r * cols, x[i], b + i * cols, cols);
 	}
 }
 
@@ -50,7 +50,7 @@ void matmul_transposed_add(float *c, const float *a, const float *b, int rows, i
 		}
 	for (; i < inner; i++)
 		for (int r = 0; r < rows; r++)
-			add_row(c + r * cols, a[i * rows + r], b + i * cols, cols);
+			matmul_add_row(c + r * cols, a[i * rows + r], b + i * cols, cols);
 }
 
 void transpose(float *out, const float *in, int rows, int cols)

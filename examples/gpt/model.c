@@ -34,7 +34,7 @@ struct unit {
 	const char *name;
 };
 
-static struct unit add_unit(tutti_model *model, const char *name)
+static struct unit model_add_unit(tutti_model *model, const char *name)
 {
 	return (struct unit){model, must_index(tutti_model_unit(model, name)), name};
 }
@@ -73,13 +73,13 @@ static int divide_over(struct gpt *gpt, tutti_model *model, const char *axis, in
 	return param;
 }
 
-static int divide(struct gpt *gpt, tutti_model *model, int param, int dim, int size)
+static int model_divide(struct gpt *gpt, tutti_model *model, int param, int dim, int size)
 {
 	return divide_over(gpt, model, "tp", param, dim, size);
 }
 
 /* Ranks of "tp" have other rows of the stream, and gradients of what is computed there. */
-static int partial(tutti_model *model, int param)
+static int model_partial(tutti_model *model, int param)
 {
 	must(tutti_model_param_partial(model, param, "tp"));
 	return param;
@@ -93,11 +93,11 @@ static void register_attention(struct gpt *gpt, struct unit unit, struct gpt_blo
 	const int64_t qkv[] = {c, 3, c};
 	tutti_model *model = unit.model;
 
-	ids->qkv_w = divide(gpt, model, add_tensor(gpt, unit, "qkv_w", 3, qkv, 0), 2, c);
-	ids->qkv_b = divide(gpt, model,
-			    add_tensor(gpt, unit, "qkv_b", 2, qkv + 1, TUTTI_PARAM_NO_DECAY), 1, c);
-	ids->proj_w = divide(gpt, model, add_matrix(gpt, unit, "proj_w", c, c), 0, c);
-	ids->proj_b = partial(model, add_vector(gpt, unit, "proj_b", c));
+	ids->qkv_w = model_divide(gpt, model, add_tensor(gpt, unit, "qkv_w", 3, qkv, 0), 2, c);
+	ids->qkv_b = model_divide(
+		gpt, model, add_tensor(gpt, unit, "qkv_b", 2, qkv + 1, TUTTI_PARAM_NO_DECAY), 1, c);
+	ids->proj_w = model_divide(gpt, model, add_matrix(gpt, unit, "proj_w", c, c), 0, c);
+	ids->proj_b = model_partial(model, add_vector(gpt, unit, "proj_b", c));
 }
 
 static void register_products(struct gpt *gpt, struct unit unit, struct gpt_block_ids *ids)
@@ -105,10 +105,10 @@ static void register_products(struct gpt *gpt, struct unit unit, struct gpt_bloc
 	int c = gpt->shape.channels;
 	tutti_model *model = unit.model;
 
-	ids->up_w = divide(gpt, model, add_matrix(gpt, unit, "up_w", c, 4 * c), 1, 4 * c);
-	ids->up_b = divide(gpt, model, add_vector(gpt, unit, "up_b", 4 * c), 0, 4 * c);
-	ids->down_w = divide(gpt, model, add_matrix(gpt, unit, "down_w", 4 * c, c), 0, 4 * c);
-	ids->down_b = partial(model, add_vector(gpt, unit, "down_b", c));
+	ids->up_w = model_divide(gpt, model, add_matrix(gpt, unit, "up_w", c, 4 * c), 1, 4 * c);
+	ids->up_b = model_divide(gpt, model, add_vector(gpt, unit, "up_b", 4 * c), 0, 4 * c);
+	ids->down_w = model_divide(gpt, model, add_matrix(gpt, unit, "down_w", 4 * c, c), 0, 4 * c);
+	ids->down_b = model_partial(model, add_vector(gpt, unit, "down_b", c));
 }
 
 /* Of all experts, one behind the other. */
@@ -119,14 +119,15 @@ static int add_experts(struct gpt *gpt, struct unit unit, const char *name, int 
 	int param = add_tensor(gpt, unit, name, is_matrix ? 3 : 2, shape,
 			       is_matrix ? 0 : TUTTI_PARAM_NO_DECAY);
 
-	return partial(unit.model, divide_over(gpt, unit.model, "ep", param, 0, experts));
+	return model_partial(unit.model, divide_over(gpt, unit.model, "ep", param, 0, experts));
 }
 
 static void register_experts(struct gpt *gpt, struct unit unit, struct gpt_block_ids *ids)
 {
 	int c = gpt->shape.channels;
 
-	ids->gate_w = partial(unit.model, add_matrix(gpt, unit, "gate_w", c, gpt->shape.experts));
+	ids->gate_w =
+		model_partial(unit.model, add_matrix(gpt, unit, "gate_w", c, gpt->shape.experts));
 	ids->up_w = add_experts(gpt, unit, "expert_up_w", c, 4 * c);
 	ids->up_b = add_experts(gpt, unit, "expert_up_b", 4 * c, 0);
 	ids->down_w = add_experts(gpt, unit, "expert_down_w", 4 * c, c);
@@ -140,13 +141,13 @@ static void register_block(struct gpt *gpt, tutti_model *model, int layer)
 	char name[32];
 
 	snprintf(name, sizeof name, "block.%d", layer);
-	struct unit unit = add_unit(model, name);
+	struct unit unit = model_add_unit(model, name);
 	ids->unit = unit.index;
-	ids->norm1_w = partial(model, add_vector(gpt, unit, "norm1_w", c));
-	ids->norm1_b = partial(model, add_vector(gpt, unit, "norm1_b", c));
+	ids->norm1_w = model_partial(model, add_vector(gpt, unit, "norm1_w", c));
+	ids->norm1_b = model_partial(model, add_vector(gpt, unit, "norm1_b", c));
 	register_attention(gpt, unit, ids);
-	ids->norm2_w = partial(model, add_vector(gpt, unit, "norm2_w", c));
-	ids->norm2_b = partial(model, add_vector(gpt, unit, "norm2_b", c));
+	ids->norm2_w = model_partial(model, add_vector(gpt, unit, "norm2_w", c));
+	ids->norm2_b = model_partial(model, add_vector(gpt, unit, "norm2_b", c));
 	if (gpt->shape.experts > 0)
 		register_experts(gpt, unit, ids);
 	else
@@ -170,19 +171,19 @@ void gpt_register(struct gpt *gpt, struct gpt_shape shape, int stages, tutti_mod
 	memset(gpt, 0, sizeof *gpt);
 	gpt->shape = shape;
 	gpt->stages = stages;
-	struct unit embedding = add_unit(model, "embedding");
+	struct unit embedding = model_add_unit(model, "embedding");
 	gpt->embed_unit = embedding.index;
-	gpt->token_w = divide(gpt, model,
-			      add_matrix(gpt, embedding, "token_w", shape.vocab, shape.channels), 0,
-			      shape.vocab);
-	gpt->position_w = partial(
+	gpt->token_w = model_divide(
+		gpt, model, add_matrix(gpt, embedding, "token_w", shape.vocab, shape.channels), 0,
+		shape.vocab);
+	gpt->position_w = model_partial(
 		model, add_matrix(gpt, embedding, "position_w", shape.length, shape.channels));
 	for (int l = 0; l < shape.layers; l++)
 		register_block(gpt, model, l);
-	struct unit head = add_unit(model, "head");
+	struct unit head = model_add_unit(model, "head");
 	gpt->head_unit = head.index;
-	gpt->norm_w = partial(model, add_vector(gpt, head, "norm_w", shape.channels));
-	gpt->norm_b = partial(model, add_vector(gpt, head, "norm_b", shape.channels));
+	gpt->norm_w = model_partial(model, add_vector(gpt, head, "norm_w", shape.channels));
+	gpt->norm_b = model_partial(model, add_vector(gpt, head, "norm_b", shape.channels));
 	/* Tied: the head scores a token by its embedding, so both add to one gradient. */
 	must(tutti_model_unit_uses(model, gpt->head_unit, gpt->token_w));
 	set_stages(gpt, model);

@@ -130,7 +130,7 @@ static const struct setting {
 };
 enum { SETTINGS = sizeof settings / sizeof *settings };
 
-static int number(const char *text, const struct setting *setting, double *value)
+static int options_number(const char *text, const struct setting *setting, double *value)
 {
 	char *end;
 
@@ -184,7 +184,7 @@ static int set_option(struct options *o, const struct setting *setting, const ch
 	default:
 		break;
 	}
-	if (!number(text, setting, &value))
+	if (!options_number(text, setting, &value))
 		return 0;
 	if (setting->kind == INT)
 		*(int *)field = (int)value;
@@ -205,7 +205,7 @@ static void print_usage(FILE *to)
 		place_usage);
 }
 
-static int complain(const struct setting *setting, const char *text)
+static int options_complain(const struct setting *setting, const char *text)
 {
 	fprintf(stderr, "gpt: --%s %s is not possible", setting->name, text);
 	if (setting->most > 0)
@@ -251,7 +251,7 @@ static int complain_of(char *word, int option)
 }
 
 /* The options that no other trainer has. Returns as options_read. */
-static int read_own(struct options *o, int argc, char **argv)
+static int options_read_own(struct options *o, int argc, char **argv)
 {
 	struct option longs[SETTINGS + 2] = {[SETTINGS] = {"help", no_argument, NULL, 'h'}};
 	int option, which = 0;
@@ -271,7 +271,7 @@ static int read_own(struct options *o, int argc, char **argv)
 		if (o->flags.precision[0] && sets_types(&settings[which]))
 			return complain_of_types(&settings[which], o->flags.precision);
 		if (!set_option(o, &settings[which], optarg))
-			return complain(&settings[which], optarg);
+			return options_complain(&settings[which], optarg);
 	}
 	o->paths = optind < argc ? argv + optind : (char *const *)default_paths;
 	o->path_count = optind < argc ? argc - optind : 1;
@@ -304,7 +304,7 @@ int options_read(struct options *o, int argc, char **argv)
 		fprintf(stderr, "gpt: %s\n", tutti_comm_error(NULL));
 		return 3;
 	}
-	int stop = read_own(o, argc, argv);
+	int stop = options_read_own(o, argc, argv);
 	if (stop)
 		return stop;
 	if (!options_check(o))

@@ -20,18 +20,18 @@ struct stages {
 	int is_evaluation;
 };
 
-static int first_of(const struct stages *s, int m)
+static int pipeline_first_of(const struct stages *s, int m)
 {
 	return (int)((int64_t)s->sequences * m / s->micro_batches);
 }
 
-static struct gpt_activations **place(struct stages *s, int stage, int m)
+static struct gpt_activations **pipeline_place(struct stages *s, int stage, int m)
 {
 	return &s->of[stage * s->micro_batches + m];
 }
 
 /* The list has room for all that were made. */
-static void give_back(struct stages *s, struct gpt_activations *set)
+static void pipeline_give_back(struct stages *s, struct gpt_activations *set)
 {
 	s->free[s->free_count++] = set;
 }
@@ -43,10 +43,10 @@ static void add_set(struct stages *s, struct gpt_activations *set)
 		fprintf(stderr, "gpt: there is no memory for a list\n");
 		exit(1);
 	}
-	give_back(s, set);
+	pipeline_give_back(s, set);
 }
 
-static struct gpt_activations *take(struct stages *s)
+static struct gpt_activations *pipeline_take(struct stages *s)
 {
 	if (s->free_count == 0)
 		add_set(s, gpt_make_activations(&s->run->gpt, s->longest));
@@ -61,7 +61,7 @@ struct turn {
 };
 
 /* Of the window: nothing is kept. */
-static void evaluate(struct stages *s, const struct turn *t)
+static void pipeline_evaluate(struct stages *s, const struct turn *t)
 {
 	gpt_stage_forward(&s->run->gpt, t->stage, s->run->tokens, 1, t->in, t->out);
 }
@@ -69,44 +69,45 @@ static void evaluate(struct stages *s, const struct turn *t)
 static void run_forward(struct stages *s, const struct turn *t)
 {
 	struct run *run = s->run;
-	int first = first_of(s, t->m), count = first_of(s, t->m + 1) - first;
+	int first = pipeline_first_of(s, t->m), count = pipeline_first_of(s, t->m + 1) - first;
 	size_t row = (size_t)first * (size_t)gpt_length(&run->gpt);
-	struct gpt_activations *set = take(s);
+	struct gpt_activations *set = pipeline_take(s);
 
-	run->gpt.activations = *place(s, t->stage, t->m) = set;
+	run->gpt.activations = *pipeline_place(s, t->stage, t->m) = set;
 	gpt_stage_forward(&run->gpt, t->stage, run->tokens + row, count, t->in, t->out);
 	if (t->stage + 1 == run->gpt.stages)
 		gpt_loss(&run->gpt, run->targets + row, 1);
 }
 
 /* The set of a micro-batch whose last action this is. */
-static void let_go(struct stages *s, const struct turn *t)
+static void pipeline_let_go(struct stages *s, const struct turn *t)
 {
-	give_back(s, *place(s, t->stage, t->m));
-	*place(s, t->stage, t->m) = NULL;
+	pipeline_give_back(s, *pipeline_place(s, t->stage, t->m));
+	*pipeline_place(s, t->stage, t->m) = NULL;
 }
 
 static void run_backward(struct stages *s, const struct turn *t)
 {
 	struct gpt *gpt = &s->run->gpt;
 
-	gpt->activations = *place(s, t->stage, t->m);
+	gpt->activations = *pipeline_place(s, t->stage, t->m);
 	gpt_stage_backward(gpt, t->stage, t->in, t->out);
 	if (!gpt->config.weights_later)
-		let_go(s, t);
+		pipeline_let_go(s, t);
 }
 
 static void run_weights(struct stages *s, const struct turn *t)
 {
-	s->run->gpt.activations = *place(s, t->stage, t->m);
+	s->run->gpt.activations = *pipeline_place(s, t->stage, t->m);
 	gpt_stage_weights(&s->run->gpt, t->stage);
-	let_go(s, t);
+	pipeline_let_go(s, t);
 }
 
 /* No jump may leave the pipeline's run: a turn that hears of a death returns it. Other ranks may
  * wait for this one in another communicator of the mesh; they are told. */
-static tutti_status take_turn(struct stages *s, void (*act)(struct stages *, const struct turn *),
-			      struct turn turn)
+static tutti_status pipeline_take_turn(struct stages *s,
+				       void (*act)(struct stages *, const struct turn *),
+				       struct turn turn)
 {
 	jmp_buf here, *outer = rescue;
 
@@ -121,22 +122,23 @@ static tutti_status take_turn(struct stages *s, void (*act)(struct stages *, con
 	return TUTTI_OK;
 }
 
-static tutti_status forward(void *arg, int stage, int m, const void *in, void *out)
+static tutti_status pipeline_forward(void *arg, int stage, int m, const void *in, void *out)
 {
 	struct stages *s = arg;
 
-	return take_turn(s, s->is_evaluation ? evaluate : run_forward,
-			 (struct turn){stage, m, in, out});
+	return pipeline_take_turn(s, s->is_evaluation ? pipeline_evaluate : run_forward,
+				  (struct turn){stage, m, in, out});
 }
 
-static tutti_status backward(void *arg, int stage, int m, const void *out_grad, void *in_grad)
+static tutti_status pipeline_backward(void *arg, int stage, int m, const void *out_grad,
+				      void *in_grad)
 {
-	return take_turn(arg, run_backward, (struct turn){stage, m, out_grad, in_grad});
+	return pipeline_take_turn(arg, run_backward, (struct turn){stage, m, out_grad, in_grad});
 }
 
 static tutti_status backward_weights(void *arg, int stage, int m)
 {
-	return take_turn(arg, run_weights, (struct turn){stage, m, NULL, NULL});
+	return pipeline_take_turn(arg, run_weights, (struct turn){stage, m, NULL, NULL});
 }
 
 struct stages *stages_create(struct run *run)
@@ -163,8 +165,8 @@ struct stages *stages_create(struct run *run)
 					 .count = gpt_stream_count(&run->gpt, s->longest),
 					 .trainer = run->trainer,
 					 .arg = s,
-					 .forward = forward,
-					 .backward = backward,
+					 .forward = pipeline_forward,
+					 .backward = pipeline_backward,
 					 .backward_weights = backward_weights}));
 	return s;
 }

@@ -88,7 +88,7 @@ bool take_place(struct run *run)
 }
 
 /* Whether the others have ended: the spares' part and that of the ranks that train. */
-static int meet(struct run *run, int has_ended, int timeout_ms)
+static int regroup_meet(struct run *run, int has_ended, int timeout_ms)
 {
 	must(tutti_all_reduce(&has_ended, &has_ended, 1, TUTTI_I32, TUTTI_MAX, run->comm,
 			      &(tutti_call){.timeout_ms = timeout_ms}));
@@ -98,7 +98,7 @@ static int meet(struct run *run, int has_ended, int timeout_ms)
 void tell_spares(struct run *run, bool has_ended)
 {
 	if (tutti_size(run->comm) > run->size)
-		meet(run, has_ended, 0);
+		regroup_meet(run, has_ended, 0);
 }
 
 /* A step, and all that follows the last one, may take longer than any wait in it. */
@@ -110,13 +110,13 @@ void stand_by(struct run *run)
 	tutti_metrics_destroy(run->metrics);
 	run->metrics = NULL;
 	drop(run);
-	while (!meet(run, 0, INT_MAX))
+	while (!regroup_meet(run, 0, INT_MAX))
 		;
 }
 
 /* The step that was begun is over. Other ranks may wait in communicators that lack no rank. The
  * trainer stays, and the mesh: its places count. */
-static void give_up(struct run *run)
+static void regroup_give_up(struct run *run)
 {
 	if (run->next.mesh)
 		tutti_mesh_abort(run->next.mesh);
@@ -138,7 +138,7 @@ void regroup(struct run *run)
 	tutti_comm *survivors, *grown;
 
 	run->is_later = true;
-	give_up(run);
+	regroup_give_up(run);
 	if (tutti_comm_shrink(run->comm, &survivors) != TUTTI_OK) {
 		fprintf(stderr, "gpt: %s\n", tutti_comm_error(NULL));
 		exit(1);

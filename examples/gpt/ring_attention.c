@@ -27,19 +27,20 @@ struct part {
 	float scale;
 };
 
-static struct part part_of(const struct ring *ring, int i)
+static struct part ring_attention_part_of(const struct ring *ring, int i)
 {
 	int size = ring->s.channels / ring->s.heads;
 
 	return (struct part){i / ring->s.heads, i % ring->s.heads, size, 1 / sqrtf((float)size)};
 }
 
-static int parts(const struct ring *ring)
+static int ring_attention_parts(const struct ring *ring)
 {
 	return ring->s.sequences * ring->s.heads;
 }
 
-static size_t at(const struct ring *ring, struct part part, int token, int arrays, int array)
+static size_t ring_attention_at(const struct ring *ring, struct part part, int token, int arrays,
+				int array)
 {
 	int row = part.sequence * ring->s.length + token;
 
@@ -70,8 +71,8 @@ size_t ring_scratch(const struct context *context, struct attention_shape s)
 	return (size_t)(context->size + 1) * block_count(s) + query_count(s) + (size_t)s.length;
 }
 
-static struct ring ring_of(const struct context *context, const float *qkv, float *scratch,
-			   struct attention_shape s)
+static struct ring ring_attention_ring_of(const struct context *context, const float *qkv,
+					  float *scratch, struct attention_shape s)
 {
 	struct ring ring = {.context = context, .s = s, .qkv = qkv, .kv = scratch};
 
@@ -112,7 +113,7 @@ static int token_of(const struct ring *ring, struct seen seen, int i)
 	return i < seen.first ? i : ring->context->length / 2 + i - seen.first;
 }
 
-static float dot(const float *a, const float *b, int n)
+static float ring_attention_dot(const float *a, const float *b, int n)
 {
 	float sum = 0;
 
@@ -121,22 +122,22 @@ static float dot(const float *a, const float *b, int n)
 	return sum;
 }
 
-static void add_row(float *restrict to, float x, const float *restrict from, int n)
+static void ring_attention_add_row(float *restrict to, float x, const float *restrict from, int n)
 {
 	for (int i = 0; i < n; i++)
 		to[i] += x * from[i];
 }
 
 /* The largest score of a query with a rank's keys; scores: all of them. */
-static float score(const struct ring *ring, struct part part, const float *kv, int token,
-		   struct seen seen)
+static float ring_attention_score(const struct ring *ring, struct part part, const float *kv,
+				  int token, struct seen seen)
 {
-	const float *q = ring->qkv + at(ring, part, token, 3, 0);
+	const float *q = ring->qkv + ring_attention_at(ring, part, token, 3, 0);
 	float most = -INFINITY;
 
 	for (int i = 0; i < seen.first + seen.second; i++) {
-		const float *k = kv + at(ring, part, token_of(ring, seen, i), 2, 0);
-		ring->scores[i] = part.scale * dot(q, k, part.size);
+		const float *k = kv + ring_attention_at(ring, part, token_of(ring, seen, i), 2, 0);
+		ring->scores[i] = part.scale * ring_attention_dot(q, k, part.size);
 		most = ring->scores[i] > most ? ring->scores[i] : most;
 	}
 	return most;
@@ -145,9 +146,9 @@ static float score(const struct ring *ring, struct part part, const float *kv, i
 static void attend_query(const struct ring *ring, struct part part, const float *kv, int token,
 			 struct seen seen)
 {
-	float *out = ring->out + at(ring, part, token, 1, 0);
+	float *out = ring->out + ring_attention_at(ring, part, token, 1, 0);
 	size_t query = query_at(ring, part, token);
-	float before = ring->most[query], most = score(ring, part, kv, token, seen);
+	float before = ring->most[query], most = ring_attention_score(ring, part, kv, token, seen);
 
 	most = most > before ? most : before;
 	float scale = expf(before - most), sum = ring->weights[query] * scale;
@@ -156,28 +157,31 @@ static void attend_query(const struct ring *ring, struct part part, const float 
 	for (int i = 0; i < seen.first + seen.second; i++) {
 		float weight = expf(ring->scores[i] - most);
 		sum += weight;
-		add_row(out, weight, kv + at(ring, part, token_of(ring, seen, i), 2, 1), part.size);
+		ring_attention_add_row(
+			out, weight,
+			kv + ring_attention_at(ring, part, token_of(ring, seen, i), 2, 1),
+			part.size);
 	}
 	ring->most[query] = most;
 	ring->weights[query] = sum;
 }
 
 /* Where a query sees nothing of a rank the largest score would be -infinity minus itself. */
-static tutti_status attend(void *arg, int rank, void *block, size_t count)
+static tutti_status ring_attention_attend(void *arg, int rank, void *block, size_t count)
 {
 	const struct ring *ring = arg;
 
 	(void)count;
-	for (int i = 0; i < parts(ring); i++)
+	for (int i = 0; i < ring_attention_parts(ring); i++)
 		for (int t = 0; t < ring->s.length; t++) {
 			struct seen seen = seen_by(ring, t, rank);
 			if (seen.first + seen.second > 0)
-				attend_query(ring, part_of(ring, i), block, t, seen);
+				attend_query(ring, ring_attention_part_of(ring, i), block, t, seen);
 		}
 	return TUTTI_OK;
 }
 
-static void gather(struct ring *ring, tutti_block_fn fn)
+static void ring_attention_gather(struct ring *ring, tutti_block_fn fn)
 {
 	must(tutti_all_gather_each(ring->kv, block_count(ring->s), TUTTI_F32, fn, ring,
 				   ring->context->comm, NULL));
@@ -186,7 +190,7 @@ static void gather(struct ring *ring, tutti_block_fn fn)
 void ring_attention_forward(const struct context *context, float *out, float *weights,
 			    const float *qkv, float *scratch, struct attention_shape s)
 {
-	struct ring ring = ring_of(context, qkv, scratch, s);
+	struct ring ring = ring_attention_ring_of(context, qkv, scratch, s);
 
 	ring.out = out;
 	ring.weights = weights;
@@ -194,12 +198,12 @@ void ring_attention_forward(const struct context *context, float *out, float *we
 	clear(weights, query_count(s));
 	for (size_t i = 0; i < query_count(s); i++)
 		ring.most[i] = -INFINITY;
-	gather(&ring, attend);
-	for (int i = 0; i < parts(&ring); i++)
+	ring_attention_gather(&ring, ring_attention_attend);
+	for (int i = 0; i < ring_attention_parts(&ring); i++)
 		for (int t = 0; t < s.length; t++) {
-			struct part part = part_of(&ring, i);
+			struct part part = ring_attention_part_of(&ring, i);
 			size_t query = query_at(&ring, part, t);
-			float *vector = out + at(&ring, part, t, 1, 0);
+			float *vector = out + ring_attention_at(&ring, part, t, 1, 0);
 			for (int j = 0; j < part.size; j++)
 				vector[j] /= weights[query];
 			weights[query] = ring.most[query] + logf(weights[query]);
@@ -209,34 +213,35 @@ void ring_attention_forward(const struct context *context, float *out, float *we
 static void attend_query_backward(const struct ring *ring, struct part part, const float *kv,
 				  float *kv_grad, int token, struct seen seen)
 {
-	const float *q = ring->qkv + at(ring, part, token, 3, 0);
-	const float *dout = ring->out_grad + at(ring, part, token, 1, 0);
-	float *dq = ring->qkv_grad + at(ring, part, token, 3, 0);
+	const float *q = ring->qkv + ring_attention_at(ring, part, token, 3, 0);
+	const float *dout = ring->out_grad + ring_attention_at(ring, part, token, 1, 0);
+	float *dq = ring->qkv_grad + ring_attention_at(ring, part, token, 3, 0);
 	size_t query = query_at(ring, part, token);
 
-	score(ring, part, kv, token, seen);
+	ring_attention_score(ring, part, kv, token, seen);
 	for (int i = 0; i < seen.first + seen.second; i++) {
-		size_t k = at(ring, part, token_of(ring, seen, i), 2, 0);
-		size_t v = at(ring, part, token_of(ring, seen, i), 2, 1);
+		size_t k = ring_attention_at(ring, part, token_of(ring, seen, i), 2, 0);
+		size_t v = ring_attention_at(ring, part, token_of(ring, seen, i), 2, 1);
 		float weight = expf(ring->scores[i] - ring->weights[query]);
-		float slope =
-			weight * (dot(dout, kv + v, part.size) - ring->inner[query]) * part.scale;
-		add_row(kv_grad + v, weight, dout, part.size);
-		add_row(kv_grad + k, slope, q, part.size);
-		add_row(dq, slope, kv + k, part.size);
+		float slope = weight *
+			      (ring_attention_dot(dout, kv + v, part.size) - ring->inner[query]) *
+			      part.scale;
+		ring_attention_add_row(kv_grad + v, weight, dout, part.size);
+		ring_attention_add_row(kv_grad + k, slope, q, part.size);
+		ring_attention_add_row(dq, slope, kv + k, part.size);
 	}
 }
 
-static tutti_status attend_backward(void *arg, int rank, void *block, size_t count)
+static tutti_status ring_attention_attend_backward(void *arg, int rank, void *block, size_t count)
 {
 	const struct ring *ring = arg;
 	float *kv_grad = ring->kv_grads + (size_t)rank * count;
 
 	clear(kv_grad, count);
-	for (int i = 0; i < parts(ring); i++)
+	for (int i = 0; i < ring_attention_parts(ring); i++)
 		for (int t = 0; t < ring->s.length; t++)
-			attend_query_backward(ring, part_of(ring, i), block, kv_grad, t,
-					      seen_by(ring, t, rank));
+			attend_query_backward(ring, ring_attention_part_of(ring, i), block, kv_grad,
+					      t, seen_by(ring, t, rank));
 	return TUTTI_OK;
 }
 
@@ -253,20 +258,20 @@ void ring_attention_backward(const struct context *context, float *qkv_grad, con
 			     const struct context_memory *memory, float *scratch,
 			     struct attention_shape s)
 {
-	struct ring ring = ring_of(context, memory->qkv, scratch, s);
+	struct ring ring = ring_attention_ring_of(context, memory->qkv, scratch, s);
 
 	ring.weights = memory->weights;
 	ring.qkv_grad = qkv_grad;
 	ring.out_grad = out_grad;
 	clear(qkv_grad, block_count(s) / 2 * 3);
-	for (int i = 0; i < parts(&ring); i++)
+	for (int i = 0; i < ring_attention_parts(&ring); i++)
 		for (int t = 0; t < s.length; t++) {
-			struct part part = part_of(&ring, i);
-			size_t row = at(&ring, part, t, 1, 0);
+			struct part part = ring_attention_part_of(&ring, i);
+			size_t row = ring_attention_at(&ring, part, t, 1, 0);
 			ring.inner[query_at(&ring, part, t)] =
-				dot(out_grad + row, memory->out + row, part.size);
+				ring_attention_dot(out_grad + row, memory->out + row, part.size);
 		}
-	gather(&ring, attend_backward);
+	ring_attention_gather(&ring, ring_attention_attend_backward);
 	must(tutti_reduce_scatter_each(ring.kv, block_count(s), TUTTI_F32, TUTTI_SUM, take_kv_grad,
 				       &ring, context->comm, NULL));
 	for (int r = 0; r < s.sequences * s.length; r++)

@@ -7,7 +7,7 @@
 enum { SAMPLE_STREAM = 1 << 30 };
 
 /* Draws from softmax(scores / 0.7): the likely is a little likelier. */
-static int draw(const float *scores, int vocab, double uniform)
+static int sample_draw(const float *scores, int vocab, double uniform)
 {
 	double sum = 0, running = 0;
 
@@ -22,7 +22,7 @@ static int draw(const float *scores, int vocab, double uniform)
 }
 
 /* The window's tokens that this rank has. */
-static void show(struct run *run, const unsigned char *window)
+static void sample_show(struct run *run, const unsigned char *window)
 {
 	for (int t = 0; t < gpt_length(&run->gpt); t++)
 		run->tokens[t] = window[gpt_position(&run->gpt, t)];
@@ -61,7 +61,7 @@ void sample(struct run *run)
 		printf("\nwhat it writes now:\n");
 	for (int i = 0; i < run->options.sample; i++) {
 		must(tutti_micro_batch(run->trainer, TUTTI_PASS_EVAL, 1, NULL));
-		show(run, window);
+		sample_show(run, window);
 		if (run->stages)
 			stages_evaluate(run->stages);
 		else
@@ -69,7 +69,7 @@ void sample(struct run *run)
 		gather_scores(run, filled - 1, scores);
 		double uniform = tutti_random(run->options.seed, (uint64_t)i, SAMPLE_STREAM, 0) /
 				 4294967296.0;
-		int next = draw(scores, vocab, uniform);
+		int next = sample_draw(scores, vocab, uniform);
 		if (run->rank == 0)
 			putchar(run->text.bytes[next]);
 		if (filled == length)

@@ -34,17 +34,19 @@ void split_scatter_rows(const struct split *split, float *own, int count, tutti_
 					       split->comm, NULL));
 }
 
-static struct rows rows_of(const struct split *split, const struct product *product, int n)
+static struct rows tensor_parallel_rows_of(const struct split *split, const struct product *product,
+					   int n)
 {
 	return (struct rows){.split = split, .product = product, .count = n / split->size};
 }
 
-static void gather(struct rows *rows, const float *own, int width, tutti_block_fn fn)
+static void tensor_parallel_gather(struct rows *rows, const float *own, int width,
+				   tutti_block_fn fn)
 {
 	split_gather_rows(rows->split, own, rows->count * width, fn, rows);
 }
 
-static void scatter(struct rows *rows, float *own, int width, tutti_block_fn fn)
+static void tensor_parallel_scatter(struct rows *rows, float *own, int width, tutti_block_fn fn)
 {
 	split_scatter_rows(rows->split, own, rows->count * width, fn, rows);
 }
@@ -69,14 +71,14 @@ static tutti_status multiply_gathered(void *arg, int rank, void *block, size_t c
 void split_gather_forward(const struct split *split, float *out, const float *in,
 			  const struct product *product, int n)
 {
-	struct rows rows = rows_of(split, product, n);
+	struct rows rows = tensor_parallel_rows_of(split, product, n);
 
 	rows.out = out;
-	gather(&rows, in, product->ins, multiply_gathered);
+	tensor_parallel_gather(&rows, in, product->ins, multiply_gathered);
 }
 
 /* block: of the gradient of in */
-static tutti_status fill_in_grad(void *arg, int rank, void *block, size_t count)
+static tutti_status tensor_parallel_fill_in_grad(void *arg, int rank, void *block, size_t count)
 {
 	const struct rows *rows = arg;
 	const struct product *p = rows->product;
@@ -105,14 +107,15 @@ void split_gather_backward(const struct split *split, const struct linear_grads 
 			   const float *out_grad, const float *in, const struct product *product,
 			   int n)
 {
-	struct rows rows = rows_of(split, product, n);
+	struct rows rows = tensor_parallel_rows_of(split, product, n);
 
 	rows.grads = *grads;
 	rows.out_grad = out_grad;
 	if (grads->in)
-		scatter(&rows, grads->in, product->ins, fill_in_grad);
+		tensor_parallel_scatter(&rows, grads->in, product->ins,
+					tensor_parallel_fill_in_grad);
 	if (grads->weight)
-		gather(&rows, in, product->ins, add_weight_grad);
+		tensor_parallel_gather(&rows, in, product->ins, add_weight_grad);
 }
 
 /* block: of out. The bias is added once to each row. */
@@ -130,10 +133,10 @@ static tutti_status fill_out(void *arg, int rank, void *block, size_t count)
 void split_scatter_forward(const struct split *split, float *out, const float *in,
 			   const struct product *product, int n)
 {
-	struct rows rows = rows_of(split, product, n);
+	struct rows rows = tensor_parallel_rows_of(split, product, n);
 
 	rows.in = in;
-	scatter(&rows, out, product->outs, fill_out);
+	tensor_parallel_scatter(&rows, out, product->outs, fill_out);
 }
 
 /* block: of the gradient of out */
@@ -155,9 +158,9 @@ void split_scatter_backward(const struct split *split, const struct linear_grads
 			    const float *out_grad, const float *in, const struct product *product,
 			    int n)
 {
-	struct rows rows = rows_of(split, product, n);
+	struct rows rows = tensor_parallel_rows_of(split, product, n);
 
 	rows.grads = *grads;
 	rows.in = in;
-	gather(&rows, out_grad, product->outs, go_back);
+	tensor_parallel_gather(&rows, out_grad, product->outs, go_back);
 }

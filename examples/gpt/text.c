@@ -8,13 +8,13 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static int complain(char error[256], const char *path)
+static int text_complain(char error[256], const char *path)
 {
 	snprintf(error, 256, "cannot read %.160s: %s", path, strerror(errno));
 	return -1;
 }
 
-static int append(struct text *text, const void *bytes, size_t count)
+static int text_append(struct text *text, const void *bytes, size_t count)
 {
 	unsigned char *longer = realloc(text->tokens, text->count + count + 1);
 
@@ -26,21 +26,21 @@ static int append(struct text *text, const void *bytes, size_t count)
 	return 0;
 }
 
-static int read_file(struct text *text, const char *path, char error[256])
+static int text_read_file(struct text *text, const char *path, char error[256])
 {
 	char piece[65536];
 	size_t got;
 	FILE *file = fopen(path, "rb");
 
 	if (!file)
-		return complain(error, path);
+		return text_complain(error, path);
 	errno = 0;
 	while ((got = fread(piece, 1, sizeof piece, file)) > 0)
-		if (append(text, piece, got) != 0)
+		if (text_append(text, piece, got) != 0)
 			break;
 	int failed = ferror(file) || got > 0;
 	if (failed)
-		complain(error, path);
+		text_complain(error, path);
 	fclose(file);
 	return failed ? -1 : 0;
 }
@@ -58,12 +58,12 @@ static int read_folder(struct text *text, const char *path, char error[256])
 	int count = scandir(path, &names, NULL, alphasort), status = 0;
 
 	if (count < 0)
-		return complain(error, path);
+		return text_complain(error, path);
 	for (int i = 0; i < count; i++) {
 		char file[4096];
 		snprintf(file, sizeof file, "%s/%s", path, names[i]->d_name);
 		if (status == 0 && is_file(file))
-			status = read_file(text, file, error);
+			status = text_read_file(text, file, error);
 		free(names[i]);
 	}
 	free(names);
@@ -91,9 +91,9 @@ int text_read(struct text *text, char *const *paths, int count, size_t at_least,
 
 	memset(text, 0, sizeof *text);
 	for (int i = 0; i < count; i++) {
-		int status = stat(paths[i], &what) != 0 ? complain(error, paths[i])
+		int status = stat(paths[i], &what) != 0 ? text_complain(error, paths[i])
 			     : S_ISDIR(what.st_mode)    ? read_folder(text, paths[i], error)
-							: read_file(text, paths[i], error);
+							: text_read_file(text, paths[i], error);
 		if (status != 0) {
 			text_free(text);
 			return -1;

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-static double seconds_now(void)
+static double train_seconds_now(void)
 {
 	struct timespec t;
 	clock_gettime(CLOCK_MONOTONIC, &t);
@@ -130,7 +130,7 @@ static double train_step(struct run *run, int step)
 	return mean;
 }
 
-static double waited(const struct run *run)
+static double train_waited(const struct run *run)
 {
 	tutti_train_stats stats;
 	must(tutti_trainer_stats(run->trainer, &stats));
@@ -140,7 +140,7 @@ static double waited(const struct run *run)
 void train(struct run *run)
 {
 	const struct options *o = &run->options;
-	double since = seconds_now(), waited_since = waited(run);
+	double since = train_seconds_now(), waited_since = train_waited(run);
 	int reported = (int)run->done - 1;
 
 	for (int step = (int)run->done; step < o->steps; step++) {
@@ -150,7 +150,7 @@ void train(struct run *run)
 			fprintf(run->losses, "%d %.9f\n", step, loss);
 		if (step % o->report_every != 0 && step + 1 != o->steps)
 			continue;
-		double now = seconds_now(), waited_now = waited(run);
+		double now = train_seconds_now(), waited_now = train_waited(run);
 		double tokens = (double)(step - reported) * o->batch * o->length;
 		if (run->rank == 0)
 			printf("step %4d   loss %.4f   %6.0f tokens/s   %4.1f %% waiting for "

@@ -16,7 +16,7 @@ struct rows {
 };
 
 /* The row of the token on this rank; -1: it is another rank's. */
-static int row_of(const struct split *split, int token)
+static int vocabulary_row_of(const struct split *split, int token)
 {
 	int row = token - split->first;
 
@@ -24,28 +24,28 @@ static int row_of(const struct split *split, int token)
 }
 
 /* Alone with whole sequences: the plain layers, which may be a GPU's. */
-static int is_plain(struct vocabulary v)
+static int vocabulary_is_plain(struct vocabulary v)
 {
 	return v.split->size == 1 && v.context->size == 1;
 }
 
-static struct embedding_shape plain(struct vocabulary v, int n)
+static struct embedding_shape vocabulary_plain(struct vocabulary v, int n)
 {
 	return (struct embedding_shape){n, v.context->length, v.channels, v.split->vocab};
 }
 
-static void gather(struct rows *rows, const float *own, tutti_block_fn fn)
+static void vocabulary_gather(struct rows *rows, const float *own, tutti_block_fn fn)
 {
 	split_gather_rows(rows->v.split, own, rows->count * rows->v.channels, fn, rows);
 }
 
-static void scatter(struct rows *rows, float *own, tutti_block_fn fn)
+static void vocabulary_scatter(struct rows *rows, float *own, tutti_block_fn fn)
 {
 	split_scatter_rows(rows->v.split, own, rows->count * rows->v.channels, fn, rows);
 }
 
 /* Positions are added once to each row. */
-static tutti_status embed(void *arg, int rank, void *block, size_t count)
+static tutti_status vocabulary_embed(void *arg, int rank, void *block, size_t count)
 {
 	const struct rows *rows = arg;
 	struct vocabulary v = rows->v;
@@ -53,7 +53,7 @@ static tutti_status embed(void *arg, int rank, void *block, size_t count)
 
 	(void)count;
 	for (int i = 0; i < rows->count; i++) {
-		int r = rank * rows->count + i, row = row_of(v.split, rows->tokens[r]);
+		int r = rank * rows->count + i, row = vocabulary_row_of(v.split, rows->tokens[r]);
 		const float *position =
 			rows->position_w + context_position(v.context, v.context->rank, r) * c;
 		float *out = (float *)block + i * c;
@@ -73,10 +73,10 @@ void vocabulary_embed_forward(struct vocabulary v, float *out, const unsigned ch
 			    .token_w = token_w,
 			    .position_w = position_w};
 
-	if (is_plain(v))
-		embed_forward(out, tokens, token_w, position_w, plain(v, n));
+	if (vocabulary_is_plain(v))
+		embed_forward(out, tokens, token_w, position_w, vocabulary_plain(v, n));
 	else
-		scatter(&rows, out, embed);
+		vocabulary_scatter(&rows, out, vocabulary_embed);
 }
 
 /* block: of the gradient of out */
@@ -88,7 +88,7 @@ static tutti_status embed_back(void *arg, int rank, void *block, size_t count)
 
 	(void)count;
 	for (int i = 0; i < rows->count; i++) {
-		int r = rank * rows->count + i, row = row_of(v.split, rows->tokens[r]);
+		int r = rank * rows->count + i, row = vocabulary_row_of(v.split, rows->tokens[r]);
 		float *position =
 			rows->position_grad + context_position(v.context, v.context->rank, r) * c;
 		const float *grad = (const float *)block + i * c;
@@ -109,10 +109,10 @@ void vocabulary_embed_backward(struct vocabulary v, float *token_grad, float *po
 			    .token_grad = token_grad,
 			    .position_grad = position_grad};
 
-	if (is_plain(v))
-		embed_backward(token_grad, position_grad, out_grad, tokens, plain(v, n));
+	if (vocabulary_is_plain(v))
+		embed_backward(token_grad, position_grad, out_grad, tokens, vocabulary_plain(v, n));
 	else
-		gather(&rows, out_grad, embed_back);
+		vocabulary_gather(&rows, out_grad, embed_back);
 }
 
 /* Where the scores of a rank's rows begin. */
@@ -122,7 +122,7 @@ static size_t scores_at(const struct rows *rows, int rank)
 }
 
 /* block: of in, as in add_token_grad */
-static tutti_status score(void *arg, int rank, void *block, size_t count)
+static tutti_status vocabulary_score(void *arg, int rank, void *block, size_t count)
 {
 	const struct rows *rows = arg;
 
@@ -141,11 +141,11 @@ void vocabulary_scores_forward(struct vocabulary v, float *scores, float *scratc
 			    .scratch = scratch,
 			    .token_w = token_w};
 
-	gather(&rows, in, score);
+	vocabulary_gather(&rows, in, vocabulary_score);
 }
 
 /* block: of the gradient of in */
-static tutti_status fill_in_grad(void *arg, int rank, void *block, size_t count)
+static tutti_status vocabulary_fill_in_grad(void *arg, int rank, void *block, size_t count)
 {
 	const struct rows *rows = arg;
 
@@ -176,12 +176,12 @@ void vocabulary_scores_backward(struct vocabulary v, float *in_grad, float *toke
 			    .token_grad = token_grad};
 
 	if (in_grad)
-		scatter(&rows, in_grad, fill_in_grad);
+		vocabulary_scatter(&rows, in_grad, vocabulary_fill_in_grad);
 	if (token_grad)
-		gather(&rows, in, add_token_grad);
+		vocabulary_gather(&rows, in, add_token_grad);
 }
 
-static void reduce(const struct split *split, float *x, int count, tutti_op op)
+static void vocabulary_reduce(const struct split *split, float *x, int count, tutti_op op)
 {
 	must(tutti_all_reduce(x, x, (size_t)count, TUTTI_F32, op, split->comm, NULL));
 }
@@ -195,25 +195,25 @@ static void find_most(const struct split *split, float *most, const float *score
 		for (int v = 1; v < split->vocab; v++)
 			most[r] = x[v] > most[r] ? x[v] : most[r];
 	}
-	reduce(split, most, n, TUTTI_MAX);
+	vocabulary_reduce(split, most, n, TUTTI_MAX);
 }
 
 /* all (n): sums of exponentials over all ranks. Returns what this rank has of the other part of the
  * cross entropy, log(all) - (right - most). */
-static double add_up(const struct split *split, float *all, const float *most, const float *scores,
-		     const unsigned char *targets, int n)
+static double vocabulary_add_up(const struct split *split, float *all, const float *most,
+				const float *scores, const unsigned char *targets, int n)
 {
 	double loss = 0;
 
 	for (int r = 0; r < n; r++) {
 		const float *x = scores + r * split->vocab;
-		int right = row_of(split, targets[r]);
+		int right = vocabulary_row_of(split, targets[r]);
 		all[r] = 0;
 		loss -= right >= 0 ? (double)(x[right] - most[r]) : 0;
 		for (int v = 0; v < split->vocab; v++)
 			all[r] += expf(x[v] - most[r]);
 	}
-	reduce(split, all, n, TUTTI_SUM);
+	vocabulary_reduce(split, all, n, TUTTI_SUM);
 	return loss;
 }
 
@@ -231,10 +231,10 @@ void vocabulary_loss(struct vocabulary of, double *sum, float *scores, const uns
 	if (!all)
 		must(tutti_set_error(TUTTI_ERR_MEMORY, "There is no memory for the loss."));
 	find_most(split, most, scores, n);
-	*sum += add_up(split, all, most, scores, targets, n);
+	*sum += vocabulary_add_up(split, all, most, scores, targets, n);
 	for (int r = 0; r < n; r++) {
 		float *x = scores + r * split->vocab;
-		int right = row_of(split, targets[r]);
+		int right = vocabulary_row_of(split, targets[r]);
 		*sum += split->rank == 0 ? (double)logf(all[r]) : 0;
 		for (int v = 0; grad_scale && v < split->vocab; v++)
 			x[v] = (expf(x[v] - most[r]) / all[r] - (v == right)) * *grad_scale;

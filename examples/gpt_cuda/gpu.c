@@ -51,7 +51,7 @@ static const char *const names[] = {
 #undef NAME
 };
 
-static const char *symbol_of(const char *name)
+static const char *gpu_symbol_of(const char *name)
 {
 #define SYMBOL(function, symbol, parameters)                                                       \
 	if (strcmp(name, #function) == 0)                                                          \
@@ -68,14 +68,14 @@ static void gpu_must(CUresult error, const char *function)
 	if (error == CUDA_SUCCESS)
 		return;
 	gpu.cuda.get_error_name(error, &name);
-	fprintf(stderr, "gpt_cuda: %s failed with %s (%u) on GPU %d\n", symbol_of(function),
+	fprintf(stderr, "gpt_cuda: %s failed with %s (%u) on GPU %d\n", gpu_symbol_of(function),
 		name ? name : "an unknown error", error, gpu.ordinal);
 	exit(1);
 }
 
 #define GPU(function, ...) gpu_must(gpu.cuda.function(__VA_ARGS__), #function)
 
-static int refuse(const char *why)
+static int gpu_refuse(const char *why)
 {
 	fprintf(stderr, "gpt_cuda: no GPU: %s\n", why);
 	return -1;
@@ -86,12 +86,12 @@ static int load_driver(void)
 	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL), *symbol;
 
 	if (!library)
-		return refuse(dlerror());
+		return gpu_refuse(dlerror());
 #define FIND(name, function, parameters)                                                           \
 	symbol = dlsym(library, #function);                                                        \
 	memcpy(&gpu.cuda.name, &symbol, sizeof symbol);                                            \
 	if (!symbol)                                                                               \
-		return refuse("libcuda.so.1 has no " #function ": the driver is too old");
+		return gpu_refuse("libcuda.so.1 has no " #function ": the driver is too old");
 	CUDA_FUNCTIONS(FIND)
 #undef FIND
 	return 0;
@@ -109,7 +109,7 @@ static int local_rank(void)
 	return 0;
 }
 
-static int load_kernels(void)
+static int gpu_load_kernels(void)
 {
 	CUkernel kernel;
 	CUresult error = gpu.cuda.library_load_data(&gpu.library, cuda_kernels_image, NULL, NULL, 0,
@@ -136,12 +136,13 @@ int place_open(struct options *options)
 	CUdevice device;
 
 	if (options->tp > 1 || options->cp > 1 || options->pp > 1 || options->experts)
-		return refuse("--tp, --cp, --pp and --experts are for the CPU: see examples/gpt");
+		return gpu_refuse(
+			"--tp, --cp, --pp and --experts are for the CPU: see examples/gpt");
 	if (load_driver() != 0)
 		return -1;
 	if (gpu.cuda.init(0) != CUDA_SUCCESS ||
 	    gpu.cuda.device_get_count(&devices) != CUDA_SUCCESS || devices == 0)
-		return refuse("the driver has no device");
+		return gpu_refuse("the driver has no device");
 	gpu.ordinal = local_rank() % devices;
 	GPU(device_get, &device, gpu.ordinal);
 	GPU(device_get_attribute, &multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
@@ -154,7 +155,7 @@ int place_open(struct options *options)
 		GPU(event_create, &gpu.uploads[i].arrived, CU_EVENT_DISABLE_TIMING);
 	options->flags.config.on_device = 1;
 	options->flags.config.stream = gpu.stream;
-	return load_kernels() != 0 ? -1 : matmul_open(options->matmul);
+	return gpu_load_kernels() != 0 ? -1 : matmul_open(options->matmul);
 }
 
 int place_device(void)
@@ -177,7 +178,7 @@ void stream_launch(enum gpt_kernel kernel, uint64_t blocks, const void *args)
 		    gpu.stream, parameters, NULL);
 }
 
-static CUdeviceptr address(const void *ptr)
+static CUdeviceptr gpu_address(const void *ptr)
 {
 	return (CUdeviceptr)(uintptr_t)ptr;
 }
@@ -185,7 +186,7 @@ static CUdeviceptr address(const void *ptr)
 void stream_clear(void *to, size_t bytes)
 {
 	if (bytes > 0)
-		GPU(memset_d8_async, address(to), 0, bytes, gpu.stream);
+		GPU(memset_d8_async, gpu_address(to), 0, bytes, gpu.stream);
 }
 
 void *place_alloc(size_t bytes)
@@ -203,10 +204,10 @@ void place_free(void *ptr)
 	if (!ptr)
 		return;
 	GPU(stream_synchronize, gpu.stream);
-	GPU(mem_free, address(ptr));
+	GPU(mem_free, gpu_address(ptr));
 }
 
-static void *make_room(struct pinned *memory, size_t bytes)
+static void *gpu_make_room(struct pinned *memory, size_t bytes)
 {
 	if (memory->room < bytes) {
 		if (memory->host)
@@ -225,17 +226,17 @@ void place_upload(void *to, const void *host, size_t bytes)
 	if (bytes == 0)
 		return;
 	GPU(event_synchronize, upload->arrived);
-	memcpy(make_room(&upload->from, bytes), host, bytes);
-	GPU(memcpy_async, address(to), address(upload->from.host), bytes, gpu.stream);
+	memcpy(gpu_make_room(&upload->from, bytes), host, bytes);
+	GPU(memcpy_async, gpu_address(to), gpu_address(upload->from.host), bytes, gpu.stream);
 	GPU(event_record, upload->arrived, gpu.stream);
 }
 
 const void *place_view(const void *from, size_t bytes)
 {
-	void *host = make_room(&gpu.view, bytes);
+	void *host = gpu_make_room(&gpu.view, bytes);
 
 	if (bytes > 0)
-		GPU(memcpy_async, address(host), address(from), bytes, gpu.stream);
+		GPU(memcpy_async, gpu_address(host), gpu_address(from), bytes, gpu.stream);
 	GPU(stream_synchronize, gpu.stream);
 	return host;
 }

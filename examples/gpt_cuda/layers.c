@@ -19,14 +19,14 @@ static uint64_t for_rows(uint64_t rows)
 	return (rows + 7) / 8;
 }
 
-static uint64_t product(int a, int b)
+static uint64_t layers_product(int a, int b)
 {
 	return (uint64_t)a * (uint64_t)b;
 }
 
 /* One product of matrices that are whole: (float *c, a, b, rows, inner, cols) and what is
  * transposed or added. */
-static void multiply(struct matmul m)
+static void layers_multiply(struct matmul m)
 {
 	m.a_stride = m.a_transposed ? m.rows : m.inner;
 	m.b_stride = m.b_transposed ? m.inner : m.cols;
@@ -50,17 +50,17 @@ void widen(float *wide, const uint16_t *narrow, size_t count, tutti_dtype dtype)
 void embed_forward(float *out, const unsigned char *tokens, const float *token_w,
 		   const float *position_w, struct embedding_shape s)
 {
-	LAUNCH(gpt_embed, for_elements(product(s.n, s.channels)), out, tokens, token_w, position_w,
-	       .n = s.n, .length = s.length, .c = s.channels);
+	LAUNCH(gpt_embed, for_elements(layers_product(s.n, s.channels)), out, tokens, token_w,
+	       position_w, .n = s.n, .length = s.length, .c = s.channels);
 }
 
 /* Positions of all sequences: one row each, as long as a sequence. */
 void embed_backward(float *token_grad, float *position_grad, const float *out_grad,
 		    const unsigned char *tokens, struct embedding_shape s)
 {
-	LAUNCH(gpt_tokens, product(s.vocab, s.channels / GPT_THREADS + 1), token_grad, out_grad,
-	       tokens, .n = s.n, .c = s.channels, .vocab = s.vocab);
-	LAUNCH(gpt_columns, for_rows(product(s.length, s.channels)), .sums = position_grad,
+	LAUNCH(gpt_tokens, layers_product(s.vocab, s.channels / GPT_THREADS + 1), token_grad,
+	       out_grad, tokens, .n = s.n, .c = s.channels, .vocab = s.vocab);
+	LAUNCH(gpt_columns, for_rows(layers_product(s.length, s.channels)), .sums = position_grad,
 	       .x = out_grad, .rows = s.n / s.length, .cols = s.length * s.channels);
 }
 
@@ -69,17 +69,18 @@ void scores_forward(float *scores, float *scratch, const float *in, const float 
 		    int c, int vocab)
 {
 	(void)scratch;
-	multiply((struct matmul){scores, in, token_w, n, c, vocab, .b_transposed = true});
+	layers_multiply((struct matmul){scores, in, token_w, n, c, vocab, .b_transposed = true});
 }
 
 void scores_backward(float *in_grad, float *token_grad, const float *scores_grad, const float *in,
 		     const float *token_w, int n, int c, int vocab)
 {
 	if (in_grad)
-		multiply((struct matmul){in_grad, scores_grad, token_w, n, vocab, c, .add = false});
+		layers_multiply(
+			(struct matmul){in_grad, scores_grad, token_w, n, vocab, c, .add = false});
 	if (token_grad)
-		multiply((struct matmul){token_grad, scores_grad, in, vocab, n, c,
-					 .a_transposed = true, .add = true});
+		layers_multiply((struct matmul){token_grad, scores_grad, in, vocab, n, c,
+						.a_transposed = true, .add = true});
 }
 
 void add(float *out, const float *a, const float *b, int count)
@@ -91,20 +92,20 @@ void add(float *out, const float *a, const float *b, int count)
 void linear_forward(float *out, const float *in, const float *weight, const float *bias, int n,
 		    int ins, int outs)
 {
-	LAUNCH(gpt_map, for_elements(product(n, outs)), .out = out, .a = bias,
-	       .count = product(n, outs), .what = GPT_ROWS, .cols = outs);
-	multiply((struct matmul){out, in, weight, n, ins, outs, .add = true});
+	LAUNCH(gpt_map, for_elements(layers_product(n, outs)), .out = out, .a = bias,
+	       .count = layers_product(n, outs), .what = GPT_ROWS, .cols = outs);
+	layers_multiply((struct matmul){out, in, weight, n, ins, outs, .add = true});
 }
 
 void linear_backward(const struct linear_grads *grads, const float *out_grad, const float *in,
 		     const float *weight, int n, int ins, int outs)
 {
 	if (grads->in)
-		multiply((struct matmul){grads->in, out_grad, weight, n, outs, ins,
-					 .b_transposed = true});
+		layers_multiply((struct matmul){grads->in, out_grad, weight, n, outs, ins,
+						.b_transposed = true});
 	if (grads->weight)
-		multiply((struct matmul){grads->weight, in, out_grad, ins, n, outs,
-					 .a_transposed = true, .add = true});
+		layers_multiply((struct matmul){grads->weight, in, out_grad, ins, n, outs,
+						.a_transposed = true, .add = true});
 	if (grads->bias)
 		LAUNCH(gpt_columns, for_rows((uint64_t)outs), .sums = grads->bias, .x = out_grad,
 		       .rows = n, .cols = outs);
@@ -189,7 +190,7 @@ static void weights_to_heads(struct heads h, float *out, int out_stride, const f
 
 size_t attention_scratch(struct attention_shape s)
 {
-	return (size_t)(product(s.sequences, s.heads) * product(s.length, s.length));
+	return (size_t)(layers_product(s.sequences, s.heads) * layers_product(s.length, s.length));
 }
 
 void attention_forward(float *out, float *weights, const float *qkv, struct attention_shape s)

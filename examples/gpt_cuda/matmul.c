@@ -23,7 +23,7 @@ static struct {
 	bool is_used; /* else plain */
 } cublas;
 
-static void *open_library(void)
+static void *matmul_open_library(void)
 {
 	static const char *const names[] = {"libcublas.so.13", "libcublas.so.12"};
 	void *library = NULL;
@@ -41,7 +41,7 @@ static const char *open_cublas(void)
 
 	if (cublas.handle)
 		return NULL;
-	library = open_library();
+	library = matmul_open_library();
 	if (!library)
 		return "neither libcublas.so.13 nor libcublas.so.12 can be loaded";
 #define FIND(name, function, parameters)                                                           \
@@ -93,7 +93,7 @@ static void multiply_by_cublas(const struct matmul *m)
 	exit(1);
 }
 
-static uint64_t tiles(int count)
+static uint64_t matmul_tiles(int count)
 {
 	return ((uint64_t)count + 15) / 16;
 }
@@ -107,8 +107,8 @@ void matmul(const struct matmul *m)
 		multiply_by_cublas(m);
 		return;
 	}
-	LAUNCH(gpt_matmul, (uint64_t)m->batches * tiles(m->rows) * tiles(m->cols), .c = m->c,
-	       .a = m->a, .b = m->b, .a_batch = m->a_batch, .b_batch = m->b_batch,
+	LAUNCH(gpt_matmul, (uint64_t)m->batches * matmul_tiles(m->rows) * matmul_tiles(m->cols),
+	       .c = m->c, .a = m->a, .b = m->b, .a_batch = m->a_batch, .b_batch = m->b_batch,
 	       .c_batch = m->c_batch, .rows = m->rows, .inner = m->inner, .cols = m->cols,
 	       .batches = m->batches, .a_row = m->a_transposed ? 1 : m->a_stride,
 	       .a_col = m->a_transposed ? m->a_stride : 1,

@@ -28,7 +28,8 @@ struct batcher {
 };
 
 /* ---- requests come ------------------------------------------------------------------------ */
-static tutti_status put(struct batcher *b, const tutti_rpc_request *request, tutti_rpc_reply *reply)
+static tutti_status batcher_put(struct batcher *b, const tutti_rpc_request *request,
+				tutti_rpc_reply *reply)
 {
 	char why[80];
 	int64_t now = now_ns();
@@ -59,7 +60,7 @@ tutti_status batcher_infer(void *batcher, const tutti_rpc_request *request, tutt
 		return tutti_set_error(TUTTI_ERR_INVALID, why);
 	}
 	pthread_mutex_lock(&b->lock);
-	tutti_status status = put(b, request, reply);
+	tutti_status status = batcher_put(b, request, reply);
 	pthread_mutex_unlock(&b->lock);
 	return status;
 }
@@ -79,7 +80,7 @@ static void wait_for_batch(struct batcher *b)
 	}
 }
 
-static int take(struct batcher *b, struct waiting *batch)
+static int batcher_take(struct batcher *b, struct waiting *batch)
 {
 	int count = b->count < b->batch ? b->count : b->batch;
 
@@ -91,7 +92,7 @@ static int take(struct batcher *b, struct waiting *batch)
 }
 
 /* Drops the requests whose callers do not wait any more. The others get room for their answers. */
-static int prepare(struct waiting *batch, int count, const float **inputs, float **outputs)
+static int batcher_prepare(struct waiting *batch, int count, const float **inputs, float **outputs)
 {
 	int kept = 0;
 
@@ -113,12 +114,12 @@ static int prepare(struct waiting *batch, int count, const float **inputs, float
 	return kept;
 }
 
-static void compute(struct batcher *b, struct waiting *batch, int count)
+static void batcher_compute(struct batcher *b, struct waiting *batch, int count)
 {
 	const float *inputs[MOST_BATCH];
 	float *outputs[MOST_BATCH];
 
-	count = prepare(batch, count, inputs, outputs);
+	count = batcher_prepare(batch, count, inputs, outputs);
 	mlp_infer(b->mlp, inputs, outputs, count, b->scratch);
 	/* Counted first: the last answer ends the round, which takes the counts. */
 	pthread_mutex_lock(&b->lock);
@@ -130,7 +131,7 @@ static void compute(struct batcher *b, struct waiting *batch, int count)
 		tutti_rpc_reply_end(batch[i].reply, TUTTI_OK);
 }
 
-static void *run(void *batcher)
+static void *batcher_run(void *batcher)
 {
 	struct batcher *b = batcher;
 	struct waiting batch[MOST_BATCH];
@@ -139,10 +140,10 @@ static void *run(void *batcher)
 	do {
 		pthread_mutex_lock(&b->lock);
 		wait_for_batch(b);
-		count = take(b, batch);
+		count = batcher_take(b, batch);
 		pthread_mutex_unlock(&b->lock);
 		if (count > 0)
-			compute(b, batch, count);
+			batcher_compute(b, batch, count);
 	} while (count > 0); /* with none the server ends */
 	return NULL;
 }
@@ -182,7 +183,7 @@ tutti_status batcher_create(struct batcher **batcher, const struct job *job, con
 		batcher_destroy(b);
 		return tutti_set_error(TUTTI_ERR_MEMORY, "no memory for a queue");
 	}
-	if (pthread_create(&b->thread, NULL, run, b) != 0) {
+	if (pthread_create(&b->thread, NULL, batcher_run, b) != 0) {
 		batcher_destroy(b);
 		return tutti_set_error(TUTTI_ERR_SYSTEM, "the batcher's thread did not start");
 	}

@@ -26,7 +26,7 @@ struct client {
 
 /* The answers are computed beforehand, one at a time, so that the client does not compute while the
  * server does. */
-static tutti_status prepare(struct client *c, const struct mlp *mlp)
+static tutti_status client_prepare(struct client *c, const struct mlp *mlp)
 {
 	float *scratch = malloc((size_t)2 * HIDDEN * sizeof *scratch);
 
@@ -46,7 +46,7 @@ static tutti_status prepare(struct client *c, const struct mlp *mlp)
 	return TUTTI_OK;
 }
 
-static tutti_status begin(struct client *c, struct call *call)
+static tutti_status client_begin(struct client *c, struct call *call)
 {
 	tutti_rpc_piece piece = {c->inputs[call->question], sizeof c->inputs[0]};
 
@@ -55,7 +55,7 @@ static tutti_status begin(struct client *c, struct call *call)
 				    &call->future);
 }
 
-static tutti_status check(const struct client *c, const struct call *call)
+static tutti_status client_check(const struct client *c, const struct call *call)
 {
 	const float *right = c->outputs[call->question];
 	char why[160];
@@ -74,20 +74,20 @@ static tutti_status check(const struct client *c, const struct call *call)
 }
 
 /* A request that the full queue has refused is sent again. */
-static tutti_status end(struct client *c, struct call *call, int number)
+static tutti_status client_end(struct client *c, struct call *call, int number)
 {
 	tutti_status status = tutti_rpc_wait(&call->future, 0);
 	int64_t most_ns = (int64_t)RETRY_S * 1000000000;
 
 	while (status == TUTTI_ERR_MEMORY && now_ns() - call->begun_ns < most_ns) {
 		c->numbers[0]++;
-		TRY(begin(c, call));
+		TRY(client_begin(c, call));
 		status = tutti_rpc_wait(&call->future, 0);
 	}
 	TRY(status);
 	int64_t took = now_ns() - call->begun_ns;
 	c->numbers[1 + number] = took < UINT32_MAX ? (uint32_t)took : UINT32_MAX;
-	return check(c, call);
+	return client_check(c, call);
 }
 
 static tutti_status run_round(struct client *c)
@@ -98,18 +98,18 @@ static tutti_status run_round(struct client *c)
 	for (int n = 0; n < c->job->requests + in_flight; n++) {
 		struct call *call = &c->calls[n % in_flight];
 		if (n >= in_flight)
-			TRY(end(c, call, n - in_flight));
+			TRY(client_end(c, call, n - in_flight));
 		if (n >= c->job->requests)
 			continue;
 		call->question = n % QUESTIONS;
 		call->begun_ns = now_ns();
-		TRY(begin(c, call));
+		TRY(client_begin(c, call));
 	}
 	tutti_rpc_piece piece = {c->numbers, (size_t)(1 + c->job->requests) * sizeof *c->numbers};
 	return tutti_rpc_call(c->rpc, SERVER, ROUND_END, &piece, 1, NULL, NULL);
 }
 
-static tutti_status run_all(struct client *c)
+static tutti_status client_run_all(struct client *c)
 {
 	char why[512];
 	tutti_status status = TUTTI_OK;
@@ -134,11 +134,11 @@ tutti_status client_run(tutti_rpc *rpc, const struct job *job, const struct mlp 
 	c->calls = calloc((size_t)job->in_flight, sizeof *c->calls);
 	c->numbers = calloc((size_t)job->requests + 1, sizeof *c->numbers);
 	if (c->calls && c->numbers)
-		status = prepare(c, mlp);
+		status = client_prepare(c, mlp);
 	else
 		tutti_set_error(status, "no memory for a client");
 	if (status == TUTTI_OK)
-		status = run_all(c);
+		status = client_run_all(c);
 	free(c->calls);
 	free(c->numbers);
 	free(c);

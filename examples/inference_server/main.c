@@ -25,15 +25,15 @@ struct server {
 	struct rounds *rounds;
 };
 
-static int fail(const char *why)
+static int main_fail(const char *why)
 {
 	fprintf(stderr, "inference_server: %s\n", why);
 	return 1;
 }
 
 /* Asks, serves, or both, until all is done, and waits for the other ranks. */
-static tutti_status use(const struct server *s, tutti_rpc *rpc, const struct job *job,
-			const struct mlp *mlp)
+static tutti_status main_use(const struct server *s, tutti_rpc *rpc, const struct job *job,
+			     const struct mlp *mlp)
 {
 	if (job->rank >= job_first_client(job))
 		TRY(client_run(rpc, job, mlp));
@@ -42,8 +42,8 @@ static tutti_status use(const struct server *s, tutti_rpc *rpc, const struct job
 	return tutti_rpc_shutdown(rpc, -1);
 }
 
-static tutti_status take_part(const struct server *s, tutti_comm *comm, const struct job *job,
-			      const struct mlp *mlp)
+static tutti_status main_take_part(const struct server *s, tutti_comm *comm, const struct job *job,
+				   const struct mlp *mlp)
 {
 	tutti_rpc_function functions[] = {
 		{.name = INFER, .fn = batcher_infer, .arg = s->batcher},
@@ -60,7 +60,7 @@ static tutti_status take_part(const struct server *s, tutti_comm *comm, const st
 	}
 	tutti_status status = tutti_rpc_create(&rpc, comm, &config);
 	if (status == TUTTI_OK)
-		status = use(s, rpc, job, mlp);
+		status = main_use(s, rpc, job, mlp);
 	else
 		rpc = NULL;
 	snprintf(why, sizeof why, "%s", tutti_comm_error(NULL));
@@ -84,7 +84,7 @@ static tutti_status serve_or_ask(tutti_comm *comm, const struct job *job, const 
 	if (s.batcher)
 		status = rounds_create(&s.rounds, job, s.batcher);
 	if (status == TUTTI_OK)
-		status = take_part(&s, comm, job, mlp);
+		status = main_take_part(&s, comm, job, mlp);
 	else
 		batcher_stop(s.batcher);
 	if (status == TUTTI_OK && s.rounds)
@@ -119,7 +119,7 @@ static tutti_status with_model(struct job *job)
 }
 
 /* One rank of the job. */
-static int run(struct job job)
+static int inference_server_main_run(struct job job)
 {
 
 	if (getenv("TUTTI_RESTARTED")) {
@@ -127,11 +127,11 @@ static int run(struct job job)
 				"was a client the others go on\n");
 		return 0;
 	}
-	return with_model(&job) == TUTTI_OK ? 0 : fail(tutti_comm_error(NULL));
+	return with_model(&job) == TUTTI_OK ? 0 : main_fail(tutti_comm_error(NULL));
 }
 
 /* A whole number from least to most; *is_good becomes 0 after a wrong one. */
-static int number(const char *text, int least, int most, int *is_good)
+static int main_number(const char *text, int least, int most, int *is_good)
 {
 	char *end;
 	long value = strtol(text, &end, 10);
@@ -141,7 +141,7 @@ static int number(const char *text, int least, int most, int *is_good)
 	return (int)value;
 }
 
-static int read_options(struct job *job, int argc, char **argv)
+static int main_read_options(struct job *job, int argc, char **argv)
 {
 	static const struct option options[] = {
 		{"batch", 1, NULL, 'b'},     {"delay-us", 1, NULL, 'd'}, {"queue", 1, NULL, 'q'},
@@ -151,17 +151,17 @@ static int read_options(struct job *job, int argc, char **argv)
 
 	while ((option = getopt_long(argc, argv, "", options, NULL)) >= 0) {
 		if (option == 'b')
-			job->batch = number(optarg, 1, MOST_BATCH, &is_good);
+			job->batch = main_number(optarg, 1, MOST_BATCH, &is_good);
 		else if (option == 'd')
-			job->delay_us = number(optarg, 0, 1000000, &is_good);
+			job->delay_us = main_number(optarg, 0, 1000000, &is_good);
 		else if (option == 'q')
-			job->queue = number(optarg, 1, MOST_QUEUE, &is_good);
+			job->queue = main_number(optarg, 1, MOST_QUEUE, &is_good);
 		else if (option == 'f')
-			job->in_flight = number(optarg, 1, MOST_IN_FLIGHT, &is_good);
+			job->in_flight = main_number(optarg, 1, MOST_IN_FLIGHT, &is_good);
 		else if (option == 'n')
-			job->requests = number(optarg, 1, MOST_REQUESTS, &is_good);
+			job->requests = main_number(optarg, 1, MOST_REQUESTS, &is_good);
 		else if (option == 'R')
-			job->rounds = number(optarg, 1, 1000, &is_good);
+			job->rounds = main_number(optarg, 1, 1000, &is_good);
 		else if (option == 'm')
 			job->model = optarg;
 		else if (option == 'e')
@@ -184,7 +184,7 @@ static const char usage[] =
 	"  --model FILE        parameters from a safetensors file; otherwise seeded ones\n"
 	"  --export FILE       writes the parameters, and ends\n";
 
-static int work(int argc, char **argv)
+static int inference_server_main_work(int argc, char **argv)
 {
 	struct job job = {.batch = 16,
 			  .delay_us = 200,
@@ -197,12 +197,12 @@ static int work(int argc, char **argv)
 		fputs(usage, stdout);
 		return 0;
 	}
-	if (!read_options(&job, argc, argv))
-		return fail("a wrong option or number; --help says which there are");
-	return run(job);
+	if (!main_read_options(&job, argc, argv))
+		return main_fail("a wrong option or number; --help says which there are");
+	return inference_server_main_run(job);
 }
 
 int main(int argc, char **argv)
 {
-	return tutti_main(argc, argv, work); /* with --ranks N: N of them */
+	return tutti_main(argc, argv, inference_server_main_work); /* with --ranks N: N of them */
 }

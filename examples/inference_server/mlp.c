@@ -27,7 +27,7 @@ static tutti_status register_layers(tutti_model *model)
 	return last < 0 ? TUTTI_ERR_MEMORY : TUTTI_OK;
 }
 
-static tutti_status create_trainer(struct mlp *mlp)
+static tutti_status mlp_create_trainer(struct mlp *mlp)
 {
 	tutti_model *model;
 
@@ -39,7 +39,7 @@ static tutti_status create_trainer(struct mlp *mlp)
 	return status;
 }
 
-static tutti_status set_values(struct mlp *mlp, const char *file)
+static tutti_status mlp_set_values(struct mlp *mlp, const char *file)
 {
 	if (file)
 		return tutti_import_safetensors(mlp->trainer, file);
@@ -52,8 +52,8 @@ tutti_status mlp_create(struct mlp *mlp, const char *file)
 {
 	memset(mlp, 0, sizeof *mlp);
 	TRY(tutti_init(&mlp->alone, &(tutti_config){.world_size = 1}));
-	TRY(create_trainer(mlp));
-	TRY(set_values(mlp, file));
+	TRY(mlp_create_trainer(mlp));
+	TRY(mlp_set_values(mlp, file));
 	for (int l = 0; l < LAYERS; l++) {
 		mlp->weight[l] = tutti_param_data(mlp->trainer, 2 * l);
 		mlp->bias[l] = tutti_param_data(mlp->trainer, 2 * l + 1);

@@ -142,7 +142,7 @@ void rounds_died(void *rounds, int rank)
 	pthread_mutex_unlock(&r->lock);
 }
 
-static int is_over(const struct rounds *r)
+static int rounds_is_over(const struct rounds *r)
 {
 	int living = 0;
 
@@ -154,7 +154,7 @@ static int is_over(const struct rounds *r)
 void rounds_wait(struct rounds *r)
 {
 	pthread_mutex_lock(&r->lock);
-	while (!is_over(r))
+	while (!rounds_is_over(r))
 		pthread_cond_wait(&r->changed, &r->lock);
 	pthread_mutex_unlock(&r->lock);
 }

@@ -35,7 +35,7 @@ struct options {
 };
 
 /* The same number for the same seed and index, in [-1, 1]. */
-static float uniform(unsigned seed, unsigned index)
+static float mirrored_uniform(unsigned seed, unsigned index)
 {
 	unsigned hash = seed * 2654435761u + index;
 
@@ -44,20 +44,21 @@ static float uniform(unsigned seed, unsigned index)
 	return (float)((hash ^ (hash >> 16)) >> 8) / 8388608.0f - 1;
 }
 
-static void begin(struct network *net)
+static void mirrored_begin(struct network *net)
 {
 	for (unsigned h = 0; h < HIDDEN; h++) {
-		net->in[h][0] = 2 * uniform(1, h);
-		net->in[h][1] = 2 * uniform(2, h);
-		net->in_bias[h] = uniform(3, h);
-		net->out[h] = 0.3f * uniform(4, h);
+		net->in[h][0] = 2 * mirrored_uniform(1, h);
+		net->in[h][1] = 2 * mirrored_uniform(2, h);
+		net->in_bias[h] = mirrored_uniform(3, h);
+		net->out[h] = 0.3f * mirrored_uniform(4, h);
 	}
 }
 
 /* Adds a sample's part of the mean gradient and of the mean loss. */
-static void learn(const struct network *net, struct network *grad, unsigned sample)
+static void mirrored_learn(const struct network *net, struct network *grad, unsigned sample)
 {
-	float x = uniform(5, sample), y = uniform(6, sample), z = net->out_bias, hidden[HIDDEN];
+	float x = mirrored_uniform(5, sample), y = mirrored_uniform(6, sample), z = net->out_bias,
+	      hidden[HIDDEN];
 
 	for (int h = 0; h < HIDDEN; h++) {
 		hidden[h] = tanhf(net->in[h][0] * x + net->in[h][1] * y + net->in_bias[h]);
@@ -76,14 +77,14 @@ static void learn(const struct network *net, struct network *grad, unsigned samp
 }
 
 /* This replica's part of the batch, then the mean of all replicas' parts, on each of them. */
-static void step(struct replica *r, int number)
+static void mirrored_train_step(struct replica *r, int number)
 {
 	int rank = tutti_rank(r->comm), size = tutti_size(r->comm);
 	float *net = (float *)&r->net, *grad = (float *)&r->grad;
 
 	memset(&r->grad, 0, sizeof r->grad);
 	for (int i = BATCH * rank / size; i < BATCH * (rank + 1) / size; i++)
-		learn(&r->net, &r->grad, (unsigned)(number * BATCH + i));
+		mirrored_learn(&r->net, &r->grad, (unsigned)(number * BATCH + i));
 	MUST(tutti_all_reduce(grad, grad, PARAMETERS + 1, TUTTI_F32, TUTTI_SUM, r->comm, NULL));
 	for (size_t i = 0; i < PARAMETERS; i++)
 		net[i] -= 0.1f * grad[i];
@@ -102,16 +103,16 @@ static void check_equal(struct replica *r)
 	exit(1);
 }
 
-static void *train(void *arg)
+static void *mirrored_train(void *arg)
 {
 	struct replica *r = arg;
 	int is_first = tutti_rank(r->comm) == 0;
 
-	begin(&r->net);
+	mirrored_begin(&r->net);
 	if (is_first)
 		printf("%d replicas in sync\n", tutti_size(r->comm));
 	for (int i = 0; i < r->steps; i++) {
-		step(r, i);
+		mirrored_train_step(r, i);
 		if (is_first && (i % 50 == 0 || i == r->steps - 1))
 			printf("step %3d  loss %.6f\n", i, (double)r->grad.loss);
 	}
@@ -120,7 +121,7 @@ static void *train(void *arg)
 	return NULL;
 }
 
-static int read_options(struct options *o, int argc, char **argv)
+static int mirrored_read_options(struct options *o, int argc, char **argv)
 {
 	const char *said = getenv("TUTTI_LOCAL_RANKS"); /* tuttirun --local-ranks */
 
@@ -138,7 +139,7 @@ static int read_options(struct options *o, int argc, char **argv)
 }
 
 /* All replicas of this process. deterministic: the same bits in whichever processes they are. */
-static int run(const struct options *o)
+static int mirrored_run(const struct options *o)
 {
 	tutti_config config = {.local_ranks = o->local_ranks, .deterministic = 1};
 	tutti_comm *comms[REPLICAS_MOST];
@@ -150,7 +151,7 @@ static int run(const struct options *o)
 	for (int i = 0; i < o->local_ranks; i++) {
 		replicas[i].comm = comms[i];
 		replicas[i].steps = o->steps;
-		if (pthread_create(&replicas[i].thread, NULL, train, &replicas[i]) != 0)
+		if (pthread_create(&replicas[i].thread, NULL, mirrored_train, &replicas[i]) != 0)
 			return 1;
 	}
 	for (int i = 0; i < o->local_ranks; i++)
@@ -159,18 +160,18 @@ static int run(const struct options *o)
 	return fflush(stdout) != 0;
 }
 
-static int process(int argc, char **argv)
+static int mirrored_process(int argc, char **argv)
 {
 	struct options options;
 
 	setvbuf(stdout, NULL, _IOLBF, 0); /* to be read while it runs, through a pipe, too */
-	if (read_options(&options, argc, argv))
-		return run(&options);
+	if (mirrored_read_options(&options, argc, argv))
+		return mirrored_run(&options);
 	fprintf(stderr, "mirrored [--local-ranks 1..%d] [--ranks P] [--steps N]\n", REPLICAS_MOST);
 	return 2;
 }
 
 int main(int argc, char **argv)
 {
-	return tutti_main(argc, argv, process);
+	return tutti_main(argc, argv, mirrored_process);
 }

@@ -27,7 +27,7 @@ static void set_first_values(struct replica *r)
 }
 
 /* Two parameters of one unit: each has a rate of its own. */
-static tutti_status create_trainer(struct replica *r, tutti_comm *comm)
+static tutti_status ddp_create_trainer(struct replica *r, tutti_comm *comm)
 {
 	tutti_model *model;
 
@@ -54,7 +54,7 @@ static tutti_status print_loss(struct replica *r, int64_t step, double loss, dou
 	return TUTTI_OK;
 }
 
-static tutti_status step_once(struct replica *r, int64_t step)
+static tutti_status ddp_step_once(struct replica *r, int64_t step)
 {
 	struct share share = share_of(BATCH, r->job->rank, r->job->size);
 	int count = share.end - share.begin;
@@ -74,7 +74,7 @@ static tutti_status step_once(struct replica *r, int64_t step)
 	return step % r->job->print_every ? TUTTI_OK : print_loss(r, step, loss, count);
 }
 
-static void evaluate(const struct replica *r)
+static void ddp_evaluate(const struct replica *r)
 {
 	struct sample samples[EVALUATED];
 
@@ -92,11 +92,11 @@ tutti_status ddp_run(tutti_comm *comm, const struct job *job)
 		return tutti_set_error(TUTTI_ERR_MEMORY, "no memory for a replica");
 	r->job = job;
 	set_first_values(r);
-	tutti_status status = create_trainer(r, comm);
+	tutti_status status = ddp_create_trainer(r, comm);
 	for (int64_t step = 0; step < job->steps && status == TUTTI_OK; step++)
-		status = step_once(r, step);
+		status = ddp_step_once(r, step);
 	if (status == TUTTI_OK)
-		evaluate(r);
+		ddp_evaluate(r);
 	tutti_trainer_destroy(r->trainer);
 	free(r);
 	return status;

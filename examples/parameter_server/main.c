@@ -34,7 +34,8 @@ void job_print_final(double loss)
 }
 
 /* Serves, works, or both, until all ranks are done. */
-static tutti_status take_part(struct server *server, tutti_comm *comm, const struct job *job)
+static tutti_status parameter_server_main_take_part(struct server *server, tutti_comm *comm,
+						    const struct job *job)
 {
 	tutti_rpc_function functions[SERVER_FUNCTIONS];
 	tutti_rpc_config config = {0};
@@ -78,19 +79,19 @@ static tutti_status serve_and_work(tutti_comm *comm, const struct job *job)
 		return tutti_set_error(TUTTI_ERR_INVALID, "a batch has fewer samples than workers");
 	if (job->rank < job->servers)
 		TRY(server_create(&server, job));
-	tutti_status status = take_part(server, comm, job);
+	tutti_status status = parameter_server_main_take_part(server, comm, job);
 	server_destroy(server);
 	return status;
 }
 
-static int fail(const char *why)
+static int parameter_server_main_fail(const char *why)
 {
 	fprintf(stderr, "parameter_server: %s\n", why);
 	return 1;
 }
 
 /* One rank of the job. */
-static int run(struct job job)
+static int parameter_server_main_run(struct job job)
 {
 	tutti_comm *comm;
 
@@ -100,18 +101,19 @@ static int run(struct job job)
 		return 0;
 	}
 	if (tutti_init(&comm, NULL) != TUTTI_OK)
-		return fail(tutti_comm_error(NULL));
+		return parameter_server_main_fail(tutti_comm_error(NULL));
 	job.rank = tutti_rank(comm);
 	job.size = tutti_size(comm);
 	tutti_status status = job.ddp ? ddp_run(comm, &job) : serve_and_work(comm, &job);
 	if (status != TUTTI_OK)
-		fail(tutti_comm_error(NULL));
+		parameter_server_main_fail(tutti_comm_error(NULL));
 	tutti_comm_destroy(comm);
 	return status != TUTTI_OK;
 }
 
 /* A whole number from least to most; *is_good stays 0 after a wrong one. */
-static int64_t number(const char *text, int64_t least, int64_t most, int *is_good)
+static int64_t parameter_server_main_number(const char *text, int64_t least, int64_t most,
+					    int *is_good)
 {
 	char *end;
 	long long value = strtoll(text, &end, 10);
@@ -121,7 +123,7 @@ static int64_t number(const char *text, int64_t least, int64_t most, int *is_goo
 	return value;
 }
 
-static float rate(const char *text, int *is_good)
+static float main_rate(const char *text, int *is_good)
 {
 	char *end;
 	float value = strtof(text, &end);
@@ -131,7 +133,7 @@ static float rate(const char *text, int *is_good)
 	return value;
 }
 
-static int read_options(struct job *job, int argc, char **argv)
+static int parameter_server_main_read_options(struct job *job, int argc, char **argv)
 {
 	const struct option options[] = {{"servers", 1, NULL, 's'},
 					 {"staleness", 1, NULL, 'S'},
@@ -144,15 +146,18 @@ static int read_options(struct job *job, int argc, char **argv)
 
 	while ((option = getopt_long(argc, argv, "", options, NULL)) >= 0) {
 		if (option == 's')
-			job->servers = (int)number(optarg, 1, MOST_SERVERS, &is_good);
+			job->servers = (int)parameter_server_main_number(optarg, 1, MOST_SERVERS,
+									 &is_good);
 		else if (option == 'S')
-			job->staleness = (int)number(optarg, 0, MOST_STEPS, &is_good);
+			job->staleness =
+				(int)parameter_server_main_number(optarg, 0, MOST_STEPS, &is_good);
 		else if (option == 'n')
-			job->steps = number(optarg, 1, MOST_STEPS, &is_good);
+			job->steps = parameter_server_main_number(optarg, 1, MOST_STEPS, &is_good);
 		else if (option == 'p')
-			job->print_every = number(optarg, 1, MOST_STEPS, &is_good);
+			job->print_every =
+				parameter_server_main_number(optarg, 1, MOST_STEPS, &is_good);
 		else if (option == 'l')
-			job->lr = rate(optarg, &is_good);
+			job->lr = main_rate(optarg, &is_good);
 		else if (option == '?')
 			is_good = 0;
 	}
@@ -170,7 +175,7 @@ static const char usage[] =
 	"  --print-every N     steps between losses that are printed (50)\n"
 	"  --ddp               no servers: all ranks reduce their gradients\n";
 
-static int work(int argc, char **argv)
+static int parameter_server_main_work(int argc, char **argv)
 {
 	struct job job = {.servers = 1, .steps = 600, .print_every = 50, .lr = 0.1f};
 
@@ -178,12 +183,13 @@ static int work(int argc, char **argv)
 		fputs(usage, stdout);
 		return 0;
 	}
-	if (!read_options(&job, argc, argv))
-		return fail("a wrong option or number; --help says which there are");
-	return run(job);
+	if (!parameter_server_main_read_options(&job, argc, argv))
+		return parameter_server_main_fail(
+			"a wrong option or number; --help says which there are");
+	return parameter_server_main_run(job);
 }
 
 int main(int argc, char **argv)
 {
-	return tutti_main(argc, argv, work); /* with --ranks N: N of them */
+	return tutti_main(argc, argv, parameter_server_main_work); /* with --ranks N: N of them */
 }

@@ -12,7 +12,7 @@ struct activations {
 };
 
 /* In [-1, 1). */
-static float uniform(uint64_t seed, uint64_t stream, uint64_t index)
+static float model_uniform(uint64_t seed, uint64_t stream, uint64_t index)
 {
 	return (float)(tutti_random(seed, 0, stream, index) >> 8) / (1 << 23) - 1;
 }
@@ -21,7 +21,8 @@ struct sample sample_of(int64_t step, int index)
 {
 	uint32_t user = tutti_random(SEED_SAMPLES, (uint64_t)step, 0, (uint64_t)index) % USERS;
 	uint32_t thing = tutti_random(SEED_SAMPLES, (uint64_t)step, 1, (uint64_t)index) % THINGS;
-	float mild = uniform(SEED_TASTES, 0, user), good = uniform(SEED_TASTES, 1, thing);
+	float mild = model_uniform(SEED_TASTES, 0, user),
+	      good = model_uniform(SEED_TASTES, 1, thing);
 
 	return (struct sample){(int)user, USERS + (int)thing,
 			       tanhf(1.5f * (mild + good)) * cosf(2 * mild * good)};
@@ -36,15 +37,15 @@ float dense_init(int index)
 {
 	if (index >= B2 || (index >= B1 && index < W2))
 		return 0;
-	return uniform(SEED_DENSE, 0, (uint64_t)index) * (index < B1 ? 0.6f : 0.4f);
+	return model_uniform(SEED_DENSE, 0, (uint64_t)index) * (index < B1 ? 0.6f : 0.4f);
 }
 
 float row_init(int row, int element)
 {
-	return uniform(SEED_ROWS, (uint64_t)row, (uint64_t)element);
+	return model_uniform(SEED_ROWS, (uint64_t)row, (uint64_t)element);
 }
 
-static void forward(const struct model *m, const struct sample *s, struct activations *a)
+static void model_forward(const struct model *m, const struct sample *s, struct activations *a)
 {
 	memcpy(a->input, m->rows[m->slot_of[s->user]], sizeof(float[DIM]));
 	memcpy(a->input + DIM, m->rows[m->slot_of[s->thing]], sizeof(float[DIM]));
@@ -58,7 +59,7 @@ static void forward(const struct model *m, const struct sample *s, struct activa
 	}
 }
 
-static void backward(struct model *m, const struct sample *s, const struct activations *a)
+static void model_backward(struct model *m, const struct sample *s, const struct activations *a)
 {
 	float *grads[2] = {m->rows_grad[m->slot_of[s->user]], m->rows_grad[m->slot_of[s->thing]]};
 	float error = 2 * (a->rating - s->rating);
@@ -88,7 +89,7 @@ double model_loss(const struct model *model, const struct sample *samples, int c
 	double loss = 0;
 
 	for (int i = 0; i < count; i++) {
-		forward(model, &samples[i], &a);
+		model_forward(model, &samples[i], &a);
 		loss += squared_error(&samples[i], &a);
 	}
 	return loss;
@@ -102,8 +103,8 @@ double model_gradients(struct model *model, const struct sample *samples, int co
 	memset(model->dense_grad, 0, sizeof model->dense_grad);
 	memset(model->rows_grad, 0, (size_t)num_rows * sizeof *model->rows_grad);
 	for (int i = 0; i < count; i++) {
-		forward(model, &samples[i], &a);
-		backward(model, &samples[i], &a);
+		model_forward(model, &samples[i], &a);
+		model_backward(model, &samples[i], &a);
 		loss += squared_error(&samples[i], &a);
 	}
 	return loss;

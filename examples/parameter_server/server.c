@@ -93,7 +93,7 @@ static int living_samples(const struct server *s)
 }
 
 /* Straight from where the request has arrived. The gradients of a step are sums over samples. */
-static void apply(struct server *s, const tutti_rpc_request *request)
+static void server_apply(struct server *s, const tutti_rpc_request *request)
 {
 	shard_apply(&s->shard, request->data, s->job->lr / (float)living_samples(s));
 }
@@ -132,7 +132,7 @@ static void release_workers(struct server *s)
 		if (!m->held.reply || m->clock > slowest + ahead)
 			continue;
 		if (s->job->staleness == 0)
-			apply(s, m->held.request);
+			server_apply(s, m->held.request);
 		tutti_rpc_reply_end(m->held.reply, TUTTI_OK);
 		m->held = (struct held){NULL, NULL};
 	}
@@ -180,12 +180,12 @@ static tutti_status push_locked(struct server *s, const tutti_rpc_request *reque
 	m->held = (struct held){request, reply};
 	add_loss(s, worker, header);
 	if (s->job->staleness > 0)
-		apply(s, request);
+		server_apply(s, request);
 	release_workers(s);
 	return TUTTI_IN_PROGRESS;
 }
 
-static tutti_status push(void *arg, const tutti_rpc_request *request, tutti_rpc_reply *reply)
+static tutti_status server_push(void *arg, const tutti_rpc_request *request, tutti_rpc_reply *reply)
 {
 	struct server *s = arg;
 
@@ -197,7 +197,8 @@ static tutti_status push(void *arg, const tutti_rpc_request *request, tutti_rpc_
 }
 
 /* ---- deaths and the end ------------------------------------------------------------------- */
-static tutti_status report(void *arg, const tutti_rpc_request *request, tutti_rpc_reply *reply)
+static tutti_status server_report(void *arg, const tutti_rpc_request *request,
+				  tutti_rpc_reply *reply)
 {
 	struct server *s = arg;
 	int worker = request->rank - job_first_worker(s->job);
@@ -237,7 +238,7 @@ static int count_done(const struct server *s)
 }
 
 /* No worker goes on. */
-static int is_over(const struct server *s)
+static int server_is_over(const struct server *s)
 {
 	for (int w = 0; w < job_workers(s->job); w++) {
 		if (!s->members[w].is_done && !s->members[w].is_dead)
@@ -255,7 +256,7 @@ void server_died(void *server, int rank)
 	int worker = rank - job_first_worker(s->job);
 
 	pthread_mutex_lock(&s->lock);
-	if (rank < s->job->servers && s->dead_server < 0 && !is_over(s)) {
+	if (rank < s->job->servers && s->dead_server < 0 && !server_is_over(s)) {
 		s->dead_server = rank;
 		end_all_pushes(s, say_dead_server(s));
 	}
@@ -271,7 +272,7 @@ void server_died(void *server, int rank)
 void server_wait(struct server *s)
 {
 	pthread_mutex_lock(&s->lock);
-	while (!is_over(s) && s->dead_server < 0)
+	while (!server_is_over(s) && s->dead_server < 0)
 		pthread_cond_wait(&s->changed, &s->lock);
 	pthread_mutex_unlock(&s->lock);
 }
@@ -299,8 +300,8 @@ void server_functions(struct server *server, tutti_rpc_function functions[SERVER
 {
 	functions[0] = (tutti_rpc_function){.name = PULL_DENSE, .fn = pull_dense, .arg = server};
 	functions[1] = (tutti_rpc_function){.name = PULL_ROWS, .fn = pull_rows, .arg = server};
-	functions[2] = (tutti_rpc_function){.name = PUSH, .fn = push, .arg = server};
-	functions[3] = (tutti_rpc_function){.name = REPORT, .fn = report, .arg = server};
+	functions[2] = (tutti_rpc_function){.name = PUSH, .fn = server_push, .arg = server};
+	functions[3] = (tutti_rpc_function){.name = REPORT, .fn = server_report, .arg = server};
 }
 
 tutti_status server_create(struct server **server, const struct job *job)

@@ -29,9 +29,9 @@ struct worker {
 
 /* ---- calls -------------------------------------------------------------------------------- */
 /* Begins a call whose answer has exactly these bytes. */
-static tutti_status begin_call(struct worker *w, int server, const char *name,
-			       const tutti_rpc_piece *pieces, int num_pieces, void *room,
-			       size_t bytes)
+static tutti_status worker_begin_call(struct worker *w, int server, const char *name,
+				      const tutti_rpc_piece *pieces, int num_pieces, void *room,
+				      size_t bytes)
 {
 	struct calls *c = &w->calls;
 	int n = c->count;
@@ -108,15 +108,15 @@ static tutti_status begin_pull(struct worker *w, int server)
 	size_t num_rows = (size_t)(w->rows_at[server + 1] - at);
 	tutti_rpc_piece numbers = {&w->row_numbers[at], num_rows * sizeof *w->row_numbers};
 
-	TRY(begin_call(w, server, PULL_DENSE, NULL, 0, &w->model.dense[dense.begin],
-		       (size_t)(dense.end - dense.begin) * sizeof(float)));
+	TRY(worker_begin_call(w, server, PULL_DENSE, NULL, 0, &w->model.dense[dense.begin],
+			      (size_t)(dense.end - dense.begin) * sizeof(float)));
 	if (num_rows == 0)
 		return TUTTI_OK;
-	return begin_call(w, server, PULL_ROWS, &numbers, 1, w->rows[at],
-			  num_rows * sizeof *w->rows);
+	return worker_begin_call(w, server, PULL_ROWS, &numbers, 1, w->rows[at],
+				 num_rows * sizeof *w->rows);
 }
 
-static tutti_status pull(struct worker *w)
+static tutti_status worker_pull(struct worker *w)
 {
 	tutti_status status = TUTTI_OK;
 
@@ -139,11 +139,11 @@ static tutti_status begin_push(struct worker *w, int server, struct push_header 
 	};
 
 	header->num_rows = (int32_t)num_rows;
-	return begin_call(w, server, PUSH, pieces, 4, NULL, 0);
+	return worker_begin_call(w, server, PUSH, pieces, 4, NULL, 0);
 }
 
 /* Returns when this worker may begin its next step. */
-static tutti_status push(struct worker *w, int64_t step, double loss)
+static tutti_status worker_push(struct worker *w, int64_t step, double loss)
 {
 	struct push_header headers[MOST_SERVERS];
 	tutti_status status = TUTTI_OK;
@@ -156,7 +156,7 @@ static tutti_status push(struct worker *w, int64_t step, double loss)
 }
 
 /* ---- steps -------------------------------------------------------------------------------- */
-static void load(struct worker *w, int64_t step, struct share share)
+static void worker_load(struct worker *w, int64_t step, struct share share)
 {
 	w->num_samples = share.end - share.begin;
 	for (int i = 0; i < w->num_samples; i++)
@@ -164,28 +164,28 @@ static void load(struct worker *w, int64_t step, struct share share)
 	find_rows(w);
 }
 
-static tutti_status step_once(struct worker *w, int64_t step)
+static tutti_status worker_step_once(struct worker *w, int64_t step)
 {
 	int number = w->job->rank - job_first_worker(w->job);
 
-	load(w, step, share_of(BATCH, number, job_workers(w->job)));
-	TRY(pull(w));
+	worker_load(w, step, share_of(BATCH, number, job_workers(w->job)));
+	TRY(worker_pull(w));
 	double loss =
 		model_gradients(&w->model, w->samples, w->num_samples, w->rows_at[w->job->servers]);
-	return push(w, step, loss);
+	return worker_push(w, step, loss);
 }
 
 /* Each worker evaluates the same samples: then any of them may die. */
-static tutti_status evaluate(struct worker *w)
+static tutti_status worker_evaluate(struct worker *w)
 {
 	tutti_status status = TUTTI_OK;
 
-	load(w, -1, (struct share){0, EVALUATED});
-	TRY(pull(w));
+	worker_load(w, -1, (struct share){0, EVALUATED});
+	TRY(worker_pull(w));
 	double loss = model_loss(&w->model, w->samples, EVALUATED) / EVALUATED;
 	tutti_rpc_piece piece = {&loss, sizeof loss};
 	for (int k = 0; k < w->job->servers && status == TUTTI_OK; k++)
-		status = begin_call(w, k, REPORT, &piece, 1, NULL, 0);
+		status = worker_begin_call(w, k, REPORT, &piece, 1, NULL, 0);
 	return end_calls(w, status);
 }
 
@@ -196,9 +196,9 @@ static tutti_status run_steps(struct worker *w)
 	int64_t step = 0;
 
 	while (step < w->job->steps && status == TUTTI_OK)
-		status = step_once(w, step++);
+		status = worker_step_once(w, step++);
 	if (status == TUTTI_OK)
-		status = evaluate(w);
+		status = worker_evaluate(w);
 	if (status == TUTTI_OK)
 		return status;
 	snprintf(why, sizeof why, "worker rank %d, step %lld: %.400s", w->job->rank,

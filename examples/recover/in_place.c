@@ -39,7 +39,7 @@ struct run {
 
 /* Ranks that have no part anywhere else: the newest checkpoint is what is left, or the beginning.
  */
-static tutti_status take_over(struct run *run, tutti_trainer *trainer)
+static tutti_status in_place_take_over(struct run *run, tutti_trainer *trainer)
 {
 	tutti_status status = tutti_trainer_continue(trainer, run->trainer, &run->step);
 
@@ -52,7 +52,7 @@ static tutti_status take_over(struct run *run, tutti_trainer *trainer)
 }
 
 /* A trainer on run->comm. The one before stays until this one has all it needs. */
-static tutti_status remake(struct run *run)
+static tutti_status in_place_remake(struct run *run)
 {
 	tutti_trainer *trainer = NULL;
 	tutti_model *model;
@@ -63,7 +63,7 @@ static tutti_status remake(struct run *run)
 	if (status == TUTTI_OK)
 		status = perceptron_init(trainer);
 	if (status == TUTTI_OK)
-		status = take_over(run, trainer);
+		status = in_place_take_over(run, trainer);
 	tutti_trainer *gone = status == TUTTI_OK ? run->trainer : trainer;
 	if (status == TUTTI_OK)
 		run->trainer = trainer;
@@ -74,62 +74,62 @@ static tutti_status remake(struct run *run)
 }
 
 /* This rank's part of so many samples. */
-static int share(const struct run *run, int samples, int more)
+static int in_place_share(const struct run *run, int samples, int more)
 {
 	return samples * (tutti_rank(run->comm) + more) / tutti_size(run->comm);
 }
 
-static tutti_status step_once(struct run *run)
+static tutti_status in_place_step_once(struct run *run)
 {
 	const tutti_optimizer adamw = {
 		.kind = TUTTI_ADAMW, .lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.99f, .eps = 1e-8f};
 	double loss;
 
-	TRY(perceptron_pass(run->trainer, TUTTI_PASS_LAST, run->step, share(run, BATCH, 0),
-			    share(run, BATCH, 1), &loss));
+	TRY(perceptron_pass(run->trainer, TUTTI_PASS_LAST, run->step, in_place_share(run, BATCH, 0),
+			    in_place_share(run, BATCH, 1), &loss));
 	TRY(tutti_step(run->trainer, &adamw, 1, NULL));
 	run->step++;
 	return TUTTI_OK;
 }
 
 /* The mean loss over samples that no step has seen. */
-static tutti_status evaluate(struct run *run)
+static tutti_status in_place_evaluate(struct run *run)
 {
-	int first = share(run, EVALUATED, 0), last = share(run, EVALUATED, 1);
+	int first = in_place_share(run, EVALUATED, 0), last = in_place_share(run, EVALUATED, 1);
 	double sum, items = last - first;
 
 	TRY(perceptron_pass(run->trainer, TUTTI_PASS_EVAL, -1, first, last, &sum));
 	return tutti_means(run->trainer, &sum, &items, &run->loss, 1);
 }
 
-static tutti_status train(struct run *run)
+static tutti_status in_place_train(struct run *run)
 {
 	while (run->step < run->steps) {
 		if (run->step % 20 == 0) {
-			TRY(evaluate(run));
+			TRY(in_place_evaluate(run));
 			if (tutti_rank(run->comm) == 0)
 				printf("step %lld   loss %.6f\n", (long long)run->step, run->loss);
 			fflush(stdout);
 		}
-		TRY(step_once(run));
+		TRY(in_place_step_once(run));
 	}
-	return evaluate(run);
+	return in_place_evaluate(run);
 }
 
 /* From the beginning, or where the trainer before has come to, to the end. */
-static tutti_status go_on(struct run *run)
+static tutti_status in_place_go_on(struct run *run)
 {
 	int is_new = !run->trainer && !getenv("TUTTI_RESTARTED");
 
-	TRY(remake(run));
+	TRY(in_place_remake(run));
 	if (tutti_rank(run->comm) == 0 && !is_new)
 		fprintf(stderr, "recover: %d ranks go on from step %lld\n", tutti_size(run->comm),
 			(long long)run->step);
-	return train(run);
+	return in_place_train(run);
 }
 
 /* Other ranks may die while one that was started again joins: it tries once more. */
-static tutti_status join(struct run *run)
+static tutti_status in_place_join(struct run *run)
 {
 	int tries = getenv("TUTTI_RESTARTED") ? JOIN_TRIES : 1;
 	tutti_status status = TUTTI_ERR_PEER;
@@ -145,13 +145,13 @@ static int is_death(tutti_status status)
 	       status == TUTTI_ERR_TIMEOUT;
 }
 
-static int fail(const char *why)
+static int in_place_fail(const char *why)
 {
 	fprintf(stderr, "recover: %s\n", why);
 	return 1;
 }
 
-static int read_options(struct run *run, int argc, char **argv)
+static int in_place_read_options(struct run *run, int argc, char **argv)
 {
 	static const char *const strategies[] = {"ddp", "zero1", "zero2", "fsdp", "hsdp"};
 	const struct option options[] = {{"steps", 1, NULL, 'n'}, {"strategy", 1, NULL, 's'}, {0}};
@@ -173,25 +173,25 @@ static int read_options(struct run *run, int argc, char **argv)
 	return 0;
 }
 
-static int run_rank(int argc, char **argv)
+static int in_place_run_rank(int argc, char **argv)
 {
 	struct run run = {0};
 
-	if (read_options(&run, argc, argv) != 0)
-		return fail("options are --ranks N, --steps N and --strategy "
-			    "ddp|zero1|zero2|fsdp|hsdp");
-	tutti_status status = join(&run);
+	if (in_place_read_options(&run, argc, argv) != 0)
+		return in_place_fail("options are --ranks N, --steps N and --strategy "
+				     "ddp|zero1|zero2|fsdp|hsdp");
+	tutti_status status = in_place_join(&run);
 	if (status != TUTTI_OK)
-		return fail(tutti_comm_error(NULL));
+		return in_place_fail(tutti_comm_error(NULL));
 	run.ranks = tutti_size(run.comm);
-	status = go_on(&run);
+	status = in_place_go_on(&run);
 	while (is_death(status)) {
 		status = tutti_recover(&run.comm, run.ranks);
 		if (status == TUTTI_OK)
-			status = go_on(&run);
+			status = in_place_go_on(&run);
 	}
 	if (status != TUTTI_OK)
-		return fail(tutti_comm_error(NULL));
+		return in_place_fail(tutti_comm_error(NULL));
 	if (tutti_rank(run.comm) == 0)
 		printf("final loss %a on %d ranks\n", run.loss, tutti_size(run.comm));
 	tutti_trainer_destroy(run.trainer);
@@ -201,5 +201,5 @@ static int run_rank(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-	return tutti_main(argc, argv, run_rank);
+	return tutti_main(argc, argv, in_place_run_rank);
 }

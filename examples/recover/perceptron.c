@@ -39,7 +39,7 @@ tutti_status perceptron_init(tutti_trainer *trainer)
 	return TUTTI_OK;
 }
 
-static void draw(struct sample *sample, int64_t batch, int number)
+static void perceptron_draw(struct sample *sample, int64_t batch, int number)
 {
 	sample->target = 0;
 	for (int i = 0; i < INPUTS; i++) {
@@ -98,7 +98,8 @@ static void backward_hidden(tutti_trainer *trainer, const struct sample *s)
 	}
 }
 
-static tutti_status forward(tutti_trainer *trainer, struct sample *samples, int count)
+static tutti_status recover_perceptron_forward(tutti_trainer *trainer, struct sample *samples,
+					       int count)
 {
 	TRY(tutti_forward_begin(trainer, UNIT_HIDDEN));
 	for (int i = 0; i < count; i++)
@@ -110,7 +111,8 @@ static tutti_status forward(tutti_trainer *trainer, struct sample *samples, int 
 	return tutti_forward_end(trainer, UNIT_OUTPUT);
 }
 
-static tutti_status backward(tutti_trainer *trainer, struct sample *samples, int count)
+static tutti_status recover_perceptron_backward(tutti_trainer *trainer, struct sample *samples,
+						int count)
 {
 	TRY(tutti_backward_begin(trainer, UNIT_OUTPUT));
 	for (int i = 0; i < count; i++)
@@ -132,12 +134,13 @@ tutti_status perceptron_pass(tutti_trainer *trainer, tutti_pass pass, int64_t ba
 	if (count > SAMPLES)
 		return TUTTI_ERR_INVALID;
 	for (int i = 0; i < count; i++)
-		draw(&samples[i], batch, first + i);
+		perceptron_draw(&samples[i], batch, first + i);
 	TRY(tutti_micro_batch(trainer, pass, count, NULL));
-	TRY(forward(trainer, samples, count));
+	TRY(recover_perceptron_forward(trainer, samples, count));
 	for (int i = 0; i < count; i++) {
 		double off = (double)(samples[i].output - samples[i].target);
 		*loss += off * off;
 	}
-	return pass == TUTTI_PASS_EVAL ? TUTTI_OK : backward(trainer, samples, count);
+	return pass == TUTTI_PASS_EVAL ? TUTTI_OK
+				       : recover_perceptron_backward(trainer, samples, count);
 }

@@ -8,8 +8,8 @@
 #include <tutti/train.h>
 
 /* y[rows][out] = x[rows][in] w[out][in] + b[out] */
-static void linear(int rows, int in, int out, const float *x, const float *w, const float *b,
-		   float *y)
+static void layers_linear(int rows, int in, int out, const float *x, const float *w, const float *b,
+			  float *y)
 {
 	for (int r = 0; r < rows; r++)
 		for (int o = 0; o < out; o++) {
@@ -21,8 +21,8 @@ static void linear(int rows, int in, int out, const float *x, const float *w, co
 }
 
 /* dw[out][in], db[out] and, += , dx[rows][in] */
-static void linear_backward(int rows, int in, int out, const float *x, const float *w,
-			    const float *dy, float *dw, float *db, float *dx)
+static void layers_linear_backward(int rows, int in, int out, const float *x, const float *w,
+				   const float *dy, float *dw, float *db, float *dx)
 {
 	memset(dw, 0, (size_t)(in * out) * sizeof *dw);
 	memset(db, 0, (size_t)out * sizeof *db);
@@ -79,30 +79,32 @@ void layer_forward(const struct layer *layer, int rows, const float *x, float *h
 	float *const *p = layer->param;
 
 	if (!is_block(layer)) {
-		linear(rows, layer->inputs, layer->outputs, x, p[0], p[1], y);
+		layers_linear(rows, layer->inputs, layer->outputs, x, p[0], p[1], y);
 		return;
 	}
-	linear(rows, WIDTH, HIDDEN, x, p[0], p[1], hidden);
+	layers_linear(rows, WIDTH, HIDDEN, x, p[0], p[1], hidden);
 	for (int i = 0; i < rows * HIDDEN; i++)
 		hidden[i] = tanhf(hidden[i]);
-	linear(rows, HIDDEN, WIDTH, hidden, p[2], p[3], y);
+	layers_linear(rows, HIDDEN, WIDTH, hidden, p[2], p[3], y);
 	for (int i = 0; i < rows * WIDTH; i++)
 		y[i] += x[i];
 }
 
-static void block_backward(const struct layer *layer, int rows, const float *x, const float *hidden,
-			   const float *dy, float *dx, float *const *grad)
+static void layers_block_backward(const struct layer *layer, int rows, const float *x,
+				  const float *hidden, const float *dy, float *dx,
+				  float *const *grad)
 {
 	float *dhidden = calloc((size_t)(rows * HIDDEN), sizeof *dhidden);
 
 	if (!dhidden)
 		abort();
-	linear_backward(rows, HIDDEN, WIDTH, hidden, layer->param[2], dy, grad[2], grad[3],
-			dhidden);
+	layers_linear_backward(rows, HIDDEN, WIDTH, hidden, layer->param[2], dy, grad[2], grad[3],
+			       dhidden);
 	for (int i = 0; i < rows * HIDDEN; i++)
 		dhidden[i] *= 1 - hidden[i] * hidden[i];
 	memcpy(dx, dy, (size_t)(rows * WIDTH) * sizeof *dx);
-	linear_backward(rows, WIDTH, HIDDEN, x, layer->param[0], dhidden, grad[0], grad[1], dx);
+	layers_linear_backward(rows, WIDTH, HIDDEN, x, layer->param[0], dhidden, grad[0], grad[1],
+			       dx);
 	free(dhidden);
 }
 
@@ -110,12 +112,12 @@ void layer_backward(const struct layer *layer, int rows, const float *x, const f
 		    const float *dy, float *dx, float *const grad[LAYER_PARAMS])
 {
 	if (is_block(layer)) {
-		block_backward(layer, rows, x, hidden, dy, dx, grad);
+		layers_block_backward(layer, rows, x, hidden, dy, dx, grad);
 		return;
 	}
 	memset(dx, 0, (size_t)(rows * layer->inputs) * sizeof *dx);
-	linear_backward(rows, layer->inputs, layer->outputs, x, layer->param[0], dy, grad[0],
-			grad[1], dx);
+	layers_linear_backward(rows, layer->inputs, layer->outputs, x, layer->param[0], dy, grad[0],
+			       grad[1], dx);
 }
 
 double cross_entropy(int rows, float *logits, const int32_t *labels)

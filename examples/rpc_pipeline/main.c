@@ -22,7 +22,7 @@ struct options {
 	struct training training; /* stages 0: one for each rank but 0 */
 };
 
-static int complain(const char *what)
+static int main_complain(const char *what)
 {
 	fprintf(stderr, "rpc_pipeline: %s\n", what);
 	return 1;
@@ -33,7 +33,7 @@ static const char usage[] =
 	"no more than the batch, --batch SAMPLES, --steps N, --lr RATE, --max-norm NORM, --help";
 
 /* -1, which nothing here may be: the text is no whole number. */
-static int number(const char *text)
+static int rpc_pipeline_main_number(const char *text)
 {
 	char *end;
 	long value = strtol(text, &end, 10);
@@ -41,7 +41,7 @@ static int number(const char *text)
 	return end == text || *end || value < 0 || value > 1 << 30 ? -1 : (int)value;
 }
 
-static float rate(const char *text)
+static float rpc_pipeline_main_rate(const char *text)
 {
 	char *end;
 	float value = strtof(text, &end);
@@ -76,7 +76,7 @@ static int is_good(const struct options *o)
 	       t->lr > 0 && t->max_norm >= 0;
 }
 
-static int read_options(struct options *o, int argc, char **argv)
+static int rpc_pipeline_main_read_options(struct options *o, int argc, char **argv)
 {
 	static const struct option known[] = {{"stages", required_argument, NULL, 's'},
 					      {"split", required_argument, NULL, 'p'},
@@ -92,17 +92,17 @@ static int read_options(struct options *o, int argc, char **argv)
 			      .training = {.batch = 64, .steps = 40, .lr = 0.003f, .max_norm = 1}};
 	while ((option = getopt_long(argc, argv, "", known, NULL)) != -1) {
 		if (option == 's')
-			o->training.stages = number(optarg);
+			o->training.stages = rpc_pipeline_main_number(optarg);
 		else if (option == 'p' && read_splits(o, optarg) != 0)
 			return -1;
 		else if (option == 'b')
-			o->training.batch = number(optarg);
+			o->training.batch = rpc_pipeline_main_number(optarg);
 		else if (option == 'n')
-			o->training.steps = number(optarg);
+			o->training.steps = rpc_pipeline_main_number(optarg);
 		else if (option == 'l')
-			o->training.lr = rate(optarg);
+			o->training.lr = rpc_pipeline_main_rate(optarg);
 		else if (option == 'm')
-			o->training.max_norm = rate(optarg);
+			o->training.max_norm = rpc_pipeline_main_rate(optarg);
 		else if (option == '?')
 			return -1;
 	}
@@ -133,7 +133,7 @@ static tutti_status train_all(tutti_rpc *rpc, struct options *options)
 }
 
 /* Rank 0 trains, and the others serve until it has left. */
-static tutti_status run(tutti_comm *comm, struct options *options)
+static tutti_status rpc_pipeline_main_run(tutti_comm *comm, struct options *options)
 {
 	const tutti_rpc_config config = {.functions = stage_functions,
 					 .num_functions = STAGE_FUNCTIONS};
@@ -147,39 +147,39 @@ static tutti_status run(tutti_comm *comm, struct options *options)
 	if (status == TUTTI_OK) {
 		status = tutti_rpc_shutdown(rpc, -1);
 	} else {
-		complain(tutti_comm_error(NULL));
+		main_complain(tutti_comm_error(NULL));
 		tutti_rpc_abort(rpc);
 	}
 	tutti_rpc_destroy(rpc);
 	return status;
 }
 
-static int train(struct options *options)
+static int main_train(struct options *options)
 {
 	tutti_comm *comm;
 
 	if (tutti_init(&comm, NULL) != TUTTI_OK)
-		return complain(tutti_comm_error(NULL));
+		return main_complain(tutti_comm_error(NULL));
 	printf("rank %d is process %d\n", tutti_rank(comm), (int)getpid());
 	fflush(stdout);
-	tutti_status status = run(comm, options);
+	tutti_status status = rpc_pipeline_main_run(comm, options);
 	tutti_comm_destroy(comm);
 	fflush(stdout);
 	return status != TUTTI_OK;
 }
 
-static int work(int argc, char **argv)
+static int rpc_pipeline_main_work(int argc, char **argv)
 {
 	struct options options;
 
 	if (argc == 2 && strcmp(argv[1], "--help") == 0)
 		return printf("rpc_pipeline: %s\n", usage) < 0;
-	if (read_options(&options, argc, argv) != 0)
-		return complain(usage);
-	return train(&options);
+	if (rpc_pipeline_main_read_options(&options, argc, argv) != 0)
+		return main_complain(usage);
+	return main_train(&options);
 }
 
 int main(int argc, char **argv)
 {
-	return tutti_main(argc, argv, work); /* with --ranks N: N of them */
+	return tutti_main(argc, argv, rpc_pipeline_main_work); /* with --ranks N: N of them */
 }

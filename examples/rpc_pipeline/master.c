@@ -57,7 +57,7 @@ static int32_t label_of(const float *x)
 	return best;
 }
 
-static void draw(struct master *master, int batch)
+static void master_draw(struct master *master, int batch)
 {
 	for (int r = 0; r < master->training->batch; r++) {
 		float *x = master->x + r * INPUTS;
@@ -69,20 +69,20 @@ static void draw(struct master *master, int batch)
 
 /* ---- micro-batches ------------------------------------------------------------------------ */
 /* Samples first to first + count of a part; parts differ by one sample at most. */
-static int first_of(const struct training *t, int part)
+static int master_first_of(const struct training *t, int part)
 {
 	return (int)((int64_t)t->batch * part / t->split);
 }
 
-static tutti_status begin(struct master *master, const char *function, int at, int p,
-			  const tutti_rpc_piece *data, int num_data)
+static tutti_status master_begin(struct master *master, const char *function, int at, int p,
+				 const tutti_rpc_piece *data, int num_data)
 {
 	const struct training *t = master->training;
 	struct part *part = &master->part[p];
 	tutti_rpc_piece pieces[3] = {{&part->ticket, sizeof part->ticket}};
 
 	part->ticket = (struct ticket){.part = p,
-				       .rows = first_of(t, p + 1) - first_of(t, p),
+				       .rows = master_first_of(t, p + 1) - master_first_of(t, p),
 				       .at = at,
 				       .stages = t->stages};
 	memcpy(part->ticket.stage, master->stage, sizeof master->stage);
@@ -95,14 +95,14 @@ static tutti_status begin(struct master *master, const char *function, int at, i
 
 static tutti_status begin_forward(struct master *master, int p)
 {
-	int first = first_of(master->training, p);
-	size_t rows = (size_t)(first_of(master->training, p + 1) - first);
+	int first = master_first_of(master->training, p);
+	size_t rows = (size_t)(master_first_of(master->training, p + 1) - first);
 	const tutti_rpc_piece data[] = {
 		{master->x + first * INPUTS, rows * INPUTS * sizeof *master->x},
 		{master->labels + first, rows * sizeof *master->labels},
 	};
 
-	return begin(master, "stage.forward", 0, p, data, 2);
+	return master_begin(master, "stage.forward", 0, p, data, 2);
 }
 
 /* The first failure's message is kept: that of calls which follow says less. */
@@ -122,7 +122,7 @@ static tutti_status wait_all(struct master *master, tutti_status status)
 	return status == TUTTI_OK ? TUTTI_OK : tutti_set_error(status, message);
 }
 
-static tutti_status forward(struct master *master, double *loss)
+static tutti_status master_forward(struct master *master, double *loss)
 {
 	tutti_status status = TUTTI_OK;
 
@@ -135,17 +135,18 @@ static tutti_status forward(struct master *master, double *loss)
 	return TUTTI_OK;
 }
 
-static tutti_status backward(struct master *master)
+static tutti_status master_backward(struct master *master)
 {
 	tutti_status status = TUTTI_OK;
 
 	for (int p = 0; status == TUTTI_OK && p < master->training->split; p++)
-		status = begin(master, "stage.backward", master->training->stages - 1, p, NULL, 0);
+		status = master_begin(master, "stage.backward", master->training->stages - 1, p,
+				      NULL, 0);
 	return wait_all(master, status);
 }
 
 /* ---- a step ------------------------------------------------------------------------------- */
-static tutti_status step(struct master *master, uint64_t context, double *loss)
+static tutti_status master_step(struct master *master, uint64_t context, double *loss)
 {
 	const struct training *t = master->training;
 	const tutti_optimizer adamw = {
@@ -153,8 +154,8 @@ static tutti_status step(struct master *master, uint64_t context, double *loss)
 	const tutti_rpc_step_config config = {
 		.groups = &adamw, .num_groups = 1, .items = t->batch, .max_grad_norm = t->max_norm};
 
-	TRY(forward(master, loss));
-	TRY(backward(master)); /* the calls carry the context */
+	TRY(master_forward(master, loss));
+	TRY(master_backward(master)); /* the calls carry the context */
 	return tutti_rpc_context_step(master->rpc, context, &config, NULL);
 }
 
@@ -165,14 +166,14 @@ static tutti_status step_in_context(struct master *master, double *loss)
 	char message[512];
 
 	TRY(tutti_rpc_context_begin(master->rpc, &context));
-	tutti_status status = step(master, context, loss);
+	tutti_status status = master_step(master, context, loss);
 	strncpy(message, tutti_comm_error(NULL), sizeof message - 1);
 	message[sizeof message - 1] = '\0';
 	tutti_status ended = tutti_rpc_context_end(master->rpc, context, 0);
 	return status == TUTTI_OK ? ended : tutti_set_error(status, message);
 }
 
-static double seconds_now(void)
+static double master_seconds_now(void)
 {
 	struct timespec now;
 
@@ -180,18 +181,18 @@ static double seconds_now(void)
 	return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-static tutti_status train(struct master *master, struct training_result *result)
+static tutti_status rpc_pipeline_master_train(struct master *master, struct training_result *result)
 {
-	double loss = 0, begun = seconds_now();
+	double loss = 0, begun = master_seconds_now();
 
 	for (int s = 0; s < master->training->steps; s++) {
-		draw(master, s);
+		master_draw(master, s);
 		TRY(step_in_context(master, &loss));
 		if (s == 0)
 			result->first_loss = loss;
 		result->last_loss = loss;
 	}
-	result->seconds = seconds_now() - begun;
+	result->seconds = master_seconds_now() - begun;
 	return TUTTI_OK;
 }
 
@@ -226,7 +227,7 @@ tutti_status master_train(tutti_rpc *rpc, const struct training *training,
 	else
 		status = make_stages(&master);
 	if (status == TUTTI_OK)
-		status = train(&master, result);
+		status = rpc_pipeline_master_train(&master, result);
 	char message[512] = "";
 	strncpy(message, tutti_comm_error(NULL), sizeof message - 1);
 	for (int s = 0; s < master.made; s++)

@@ -89,7 +89,7 @@ static tutti_status add_params(struct stage *stage, struct layer *layer)
 	return status;
 }
 
-static tutti_status add_layer(struct stage *stage, int number)
+static tutti_status stage_add_layer(struct stage *stage, int number)
 {
 	struct layer *layer = &stage->layers[stage->num_layers++];
 
@@ -111,7 +111,7 @@ static tutti_status stage_make(tutti_rpc *rpc, const struct stage_layers *layers
 	made->rpc = rpc;
 	pthread_mutex_init(&made->lock, NULL);
 	for (int number = layers->first; status == TUTTI_OK && number <= layers->last; number++)
-		status = add_layer(made, number);
+		status = stage_add_layer(made, number);
 	if (status == TUTTI_OK)
 		*stage = made;
 	else

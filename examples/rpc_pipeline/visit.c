@@ -25,7 +25,7 @@ static void visit_end(struct visit *visit)
 }
 
 /* Another rank's bytes: what is used later is checked here. */
-static int is_sound(const struct ticket *t, size_t bytes)
+static int visit_is_sound(const struct ticket *t, size_t bytes)
 {
 	return t->part >= 0 && t->part < PARTS_MOST && t->rows > 0 && t->rows < 1 << 20 &&
 	       t->stages > 0 && t->stages <= STAGES_MOST && t->at >= 0 && t->at < t->stages &&
@@ -44,7 +44,7 @@ static tutti_status visit_begin(const tutti_rpc_request *request, tutti_rpc_repl
 	made->reply = reply;
 	memcpy(&made->ticket, request->data,
 	       request->bytes < sizeof made->ticket ? request->bytes : sizeof made->ticket);
-	if (!is_sound(&made->ticket, request->bytes)) {
+	if (!visit_is_sound(&made->ticket, request->bytes)) {
 		free(made);
 		return tutti_set_error(TUTTI_ERR_INVALID, "This is no ticket of a micro-batch.");
 	}
@@ -85,7 +85,7 @@ static tutti_status call_next(struct visit *visit, const char *function,
 }
 
 /* ---- forward ------------------------------------------------------------------------------ */
-static tutti_status forward(struct visit *visit, const float *x, const int32_t *labels)
+static tutti_status visit_forward(struct visit *visit, const float *x, const int32_t *labels)
 {
 	struct stage *stage = visit->stage;
 	int rows = visit->ticket.rows, last = stage->num_layers;
@@ -125,7 +125,7 @@ tutti_status stage_on_forward(void *arg, const tutti_rpc_request *request, tutti
 	tutti_status status;
 
 	if (request->bytes == sizeof visit->ticket + rows * (inputs * sizeof *x + sizeof *labels))
-		status = forward(visit, x, labels);
+		status = visit_forward(visit, x, labels);
 	else
 		status = tutti_set_error(TUTTI_ERR_INVALID,
 					 "These are no samples of a micro-batch.");
@@ -179,7 +179,7 @@ static tutti_status layer_visit(struct stage *stage, int l, const struct kept *k
 	return status;
 }
 
-static tutti_status backward(struct visit *visit, const struct kept *kept, const float *dy)
+static tutti_status visit_backward(struct visit *visit, const struct kept *kept, const float *dy)
 {
 	struct stage *stage = visit->stage;
 	size_t rows = (size_t)kept->rows;
@@ -215,7 +215,8 @@ tutti_status stage_on_backward(void *arg, const tutti_rpc_request *request, tutt
 	tutti_status status;
 
 	if (kept && bytes == (is_last ? 0 : (size_t)kept->rows * WIDTH * sizeof *dy))
-		status = backward(visit, kept, is_last ? kept->x[visit->stage->num_layers] : dy);
+		status = visit_backward(visit, kept,
+					is_last ? kept->x[visit->stage->num_layers] : dy);
 	else
 		status = tutti_set_error(TUTTI_ERR_INVALID, "There was no forward before.");
 	kept_free(kept);

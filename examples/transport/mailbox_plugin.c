@@ -49,7 +49,8 @@ static struct mail_endpoint *endpoint_of(const struct mail_conn *conn)
 	return (struct mail_endpoint *)conn->base.endpoint;
 }
 
-static void finish(struct mail_conn *conn, struct tutti_done *queue, tutti_status status)
+static void mailbox_plugin_finish(struct mail_conn *conn, struct tutti_done *queue,
+				  tutti_status status)
 {
 	tutti_done_push(&endpoint_of(conn)->finished, tutti_done_pop(queue), status);
 }
@@ -64,13 +65,13 @@ static void conn_fail(struct mail_conn *conn, tutti_status status, const char *f
 	va_end(args);
 	conn->base.status = status;
 	while (conn->sends.head)
-		finish(conn, &conn->sends, status);
+		mailbox_plugin_finish(conn, &conn->sends, status);
 	while (conn->recvs.head)
-		finish(conn, &conn->recvs, status);
+		mailbox_plugin_finish(conn, &conn->recvs, status);
 }
 
 /* Rules "order" and "sizes": the n-th send meets the n-th recv. Returns whether anything moved. */
-static int deliver(struct mail_conn *from, struct mail_conn *to)
+static int mailbox_plugin_deliver(struct mail_conn *from, struct mail_conn *to)
 {
 	int moved = 0;
 
@@ -85,8 +86,8 @@ static int deliver(struct mail_conn *from, struct mail_conn *to)
 			return 1;
 		}
 		tutti_io_copy(recv, send);
-		finish(from, &from->sends, TUTTI_OK);
-		finish(to, &to->recvs, TUTTI_OK);
+		mailbox_plugin_finish(from, &from->sends, TUTTI_OK);
+		mailbox_plugin_finish(to, &to->recvs, TUTTI_OK);
 	}
 	return moved;
 }
@@ -131,7 +132,7 @@ static int mail_reach(struct tutti_endpoint *endpoint, int peer, const uint8_t *
 	return memcmp(theirs.magic, "mailbox", 8) == 0 && theirs.pid == getpid() ? 100 : 0;
 }
 
-static struct mail_endpoint *find_peer(const struct mail_conn *conn)
+static struct mail_endpoint *mailbox_plugin_find_peer(const struct mail_conn *conn)
 {
 	const struct mail_endpoint *mine = endpoint_of(conn);
 
@@ -154,7 +155,7 @@ static struct mail_conn *find_in(struct mail_conn *list, const struct mail_conn 
 /* Rule "failure": the peer's end has gone before this one came. */
 static void look_for_peer(struct mail_conn *conn)
 {
-	const struct mail_endpoint *peer = find_peer(conn);
+	const struct mail_endpoint *peer = mailbox_plugin_find_peer(conn);
 
 	if (!peer)
 		conn_fail(conn, TUTTI_ERR_PEER, "rank %d had left when rank %d connected to it",
@@ -174,7 +175,8 @@ static int mail_progress(struct tutti_endpoint *endpoint, struct tutti_done *don
 	pthread_mutex_lock(&lock);
 	for (struct mail_conn *conn = ep->conns; conn; conn = conn->next) {
 		if (conn->other)
-			moved |= deliver(conn, conn->other) | deliver(conn->other, conn);
+			moved |= mailbox_plugin_deliver(conn, conn->other) |
+				 mailbox_plugin_deliver(conn->other, conn);
 		else if (conn->base.status == TUTTI_OK)
 			look_for_peer(conn);
 	}
@@ -208,7 +210,7 @@ static void mail_destroy(struct tutti_endpoint *endpoint)
 /* The peer's end of this conn, if it is there and still alone. */
 static struct mail_conn *find_other(const struct mail_conn *conn)
 {
-	const struct mail_endpoint *peer = find_peer(conn);
+	const struct mail_endpoint *peer = mailbox_plugin_find_peer(conn);
 	struct mail_conn *other = peer ? find_in(peer->conns, conn) : NULL;
 
 	return other && other->base.status == TUTTI_OK ? other : NULL;
@@ -242,7 +244,8 @@ static tutti_status mail_connect(struct tutti_endpoint *endpoint, int peer, int 
 	return TUTTI_OK;
 }
 
-static void post(struct mail_conn *conn, struct tutti_done *queue, struct tutti_io *io)
+static void mailbox_plugin_post(struct mail_conn *conn, struct tutti_done *queue,
+				struct tutti_io *io)
 {
 	io->conn = &conn->base;
 	tutti_io_rewind(io);
@@ -256,12 +259,12 @@ static void post(struct mail_conn *conn, struct tutti_done *queue, struct tutti_
 
 static void mail_send(struct tutti_conn *conn, struct tutti_io *io)
 {
-	post((struct mail_conn *)conn, &((struct mail_conn *)conn)->sends, io);
+	mailbox_plugin_post((struct mail_conn *)conn, &((struct mail_conn *)conn)->sends, io);
 }
 
 static void mail_recv(struct tutti_conn *conn, struct tutti_io *io)
 {
-	post((struct mail_conn *)conn, &((struct mail_conn *)conn)->recvs, io);
+	mailbox_plugin_post((struct mail_conn *)conn, &((struct mail_conn *)conn)->recvs, io);
 }
 
 /* Rule "ownership": from here on none of this conn's ios is touched, not even those that have ended

@@ -72,7 +72,7 @@ static void compare(const struct algorithm *a, int ranks, int nodes, double byte
 
 	if (cases_why_not(a, ranks, nodes))
 		return;
-	struct point p = predict(&q);
+	struct point p = plan_predict(&q);
 	if (p.how != HOW_SIMULATED)
 		return;
 	double formula = predict_formula(&q), ratio = p.seconds / formula;

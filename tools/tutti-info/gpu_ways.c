@@ -23,7 +23,7 @@ struct nvml {
 	bool is_open;
 };
 
-static bool find(void *library, const char *name, void *function)
+static bool gpu_ways_find(void *library, const char *name, void *function)
 {
 	void *symbol = library ? dlsym(library, name) : NULL;
 
@@ -36,10 +36,10 @@ static void nvml_open(struct nvml *n)
 {
 	void *library = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
 
-	n->is_open = find(library, "nvmlInit_v2", &n->init) &&
-		     find(library, "nvmlShutdown", &n->shutdown) &&
-		     find(library, "nvmlDeviceGetHandleByPciBusId_v2", &n->by_pci) &&
-		     find(library, "nvmlDeviceGetP2PStatus", &n->p2p_status) &&
+	n->is_open = gpu_ways_find(library, "nvmlInit_v2", &n->init) &&
+		     gpu_ways_find(library, "nvmlShutdown", &n->shutdown) &&
+		     gpu_ways_find(library, "nvmlDeviceGetHandleByPciBusId_v2", &n->by_pci) &&
+		     gpu_ways_find(library, "nvmlDeviceGetP2PStatus", &n->p2p_status) &&
 		     n->init() == NVML_SUCCESS;
 }
 

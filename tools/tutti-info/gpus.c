@@ -21,7 +21,7 @@ static void write_uuid(char text[GPU_UUID_BYTES], const CUuuid *uuid)
 	}
 }
 
-static int attribute(CUdevice device, CUdevice_attribute which, int otherwise)
+static int gpus_attribute(CUdevice device, CUdevice_attribute which, int otherwise)
 {
 	int value;
 
@@ -30,7 +30,7 @@ static int attribute(CUdevice device, CUdevice_attribute which, int otherwise)
 		       : otherwise;
 }
 
-static void look_at(struct gpu_row *row, CUdevice device)
+static void gpus_look_at(struct gpu_row *row, CUdevice device)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	CUuuid uuid = {0};
@@ -40,7 +40,7 @@ static void look_at(struct gpu_row *row, CUdevice device)
 	write_uuid(row->uuid, &uuid);
 	cuda->device_get_pci_bus_id(row->pci, (int)sizeof row->pci, device);
 	cuda->device_total_mem(&row->bytes, device);
-#define ASK(name, otherwise) attribute(device, CU_DEVICE_ATTRIBUTE_##name, otherwise)
+#define ASK(name, otherwise) gpus_attribute(device, CU_DEVICE_ATTRIBUTE_##name, otherwise)
 	row->major = ASK(COMPUTE_CAPABILITY_MAJOR, 0);
 	row->minor = ASK(COMPUTE_CAPABILITY_MINOR, 0);
 	row->multiprocessors = ASK(MULTIPROCESSOR_COUNT, 0);
@@ -52,7 +52,7 @@ static void look_at(struct gpu_row *row, CUdevice device)
 #undef ASK
 }
 
-static int between(CUdevice from, CUdevice to, CUdevice_P2PAttribute which, int otherwise)
+static int gpus_between(CUdevice from, CUdevice to, CUdevice_P2PAttribute which, int otherwise)
 {
 	int value;
 
@@ -67,12 +67,13 @@ static void look_between(struct gpu_link *link, CUdevice from, CUdevice to)
 
 	link->can_map =
 		cuda_driver()->device_can_access_peer(&can, from, to) == CUDA_SUCCESS && can;
-	link->performance_rank = between(from, to, CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK, -1);
+	link->performance_rank =
+		gpus_between(from, to, CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK, -1);
 	link->has_atomics =
-		between(from, to, CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED, 0) > 0;
+		gpus_between(from, to, CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED, 0) > 0;
 }
 
-static void fill_in(struct gpus *g)
+static void gpus_fill_in(struct gpus *g)
 {
 	size_t n = (size_t)g->count;
 	CUdevice *devices = must_alloc(n, sizeof *devices);
@@ -81,7 +82,7 @@ static void fill_in(struct gpus *g)
 	g->links = must_alloc(n * n, sizeof *g->links);
 	for (int i = 0; i < g->count; i++) {
 		cuda_driver()->device_get(&devices[i], i);
-		look_at(&g->rows[i], devices[i]);
+		gpus_look_at(&g->rows[i], devices[i]);
 		if (cuda_dma_buf_offered(i) != TUTTI_OK)
 			snprintf(g->rows[i].no_dma_buf, sizeof g->rows[i].no_dma_buf, "%.239s",
 				 last_error());
@@ -118,7 +119,7 @@ void gpus_look(struct gpus *g, bool is_wanted)
 	} else if (g->count == 0) {
 		snprintf(g->missing, sizeof g->missing, "the CUDA driver has no device");
 	}
-	fill_in(g);
+	gpus_fill_in(g);
 }
 
 void gpus_free(struct gpus *g)

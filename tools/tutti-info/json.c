@@ -9,7 +9,7 @@
 const bool json_is_here = true;
 
 /* Texts of the environment and names of files need not be UTF-8. */
-static json_t *text(const char *text)
+static json_t *json_text(const char *text)
 {
 	json_t *value = text ? json_string(text) : json_null();
 
@@ -22,11 +22,11 @@ static json_t *gids_of(const struct verbs_listed_port *port)
 
 	for (int i = 0; i < port->gid_count; i++) {
 		const struct verbs_listed_gid *gid = &port->gids[i];
-		json_array_append_new(list,
-				      json_pack("{s:i, s:s, s:s, s:o, s:b, s:s}", "index",
-						gid->index, "type", gid->type, "address",
-						gid->address, "interface", text(gid->interface),
-						"chosen", gid->is_chosen, "why", gid->why));
+		json_array_append_new(list, json_pack("{s:i, s:s, s:s, s:o, s:b, s:s}", "index",
+						      gid->index, "type", gid->type, "address",
+						      gid->address, "interface",
+						      json_text(gid->interface), "chosen",
+						      gid->is_chosen, "why", gid->why));
 	}
 	return list;
 }
@@ -39,11 +39,11 @@ static json_t *ports_of(const struct machine *m)
 		const struct verbs_listed_port *port = &m->rdma.ports[i];
 		json_array_append_new(
 			list, json_pack("{s:o, s:i, s:s, s:s, s:f, s:i, s:i, s:b, s:b, s:o, s:o}",
-					"device", text(port->device), "port", port->number, "state",
-					port->state, "link", port->link, "gigabits", port->gigabits,
-					"mtu", port->mtu, "lid", port->lid, "used", port->is_used,
-					"dma_buf", port->has_maps, "lacks", text(port->lacks),
-					"gids", gids_of(port)));
+					"device", json_text(port->device), "port", port->number,
+					"state", port->state, "link", port->link, "gigabits",
+					port->gigabits, "mtu", port->mtu, "lid", port->lid, "used",
+					port->is_used, "dma_buf", port->has_maps, "lacks",
+					json_text(port->lacks), "gids", gids_of(port)));
 	}
 	return list;
 }
@@ -54,9 +54,10 @@ static json_t *transports_of(const struct machine *m)
 
 	for (int i = 0; i < m->transport_count; i++) {
 		const struct transport_row *row = &m->transports[i];
-		json_array_append_new(list, json_pack("{s:o, s:s, s:o}", "name", text(row->name),
-						      "state", transport_state_name(row->state),
-						      "why", text(row->why)));
+		json_array_append_new(list,
+				      json_pack("{s:o, s:s, s:o}", "name", json_text(row->name),
+						"state", transport_state_name(row->state), "why",
+						json_text(row->why)));
 	}
 	return list;
 }
@@ -85,14 +86,14 @@ static json_t *gpu_rows_of(const struct machine *m)
 			list,
 			json_pack("{s:o, s:s, s:s, s:I, s:[i, i], s:i, s:i, s:b, s:b, s:b, s:b, "
 				  "s:s, s:o}",
-				  "name", text(row->name), "uuid", row->uuid, "pci", row->pci,
+				  "name", json_text(row->name), "uuid", row->uuid, "pci", row->pci,
 				  "bytes", (json_int_t)row->bytes, "compute_capability", row->major,
 				  row->minor, "multiprocessors", row->multiprocessors, "numa_node",
 				  row->numa_node, "dma_buf", !row->no_dma_buf[0],
 				  "posix_descriptors", row->has_descriptors, "fabric_handles",
 				  row->has_fabric, "multicast", row->has_multicast, "to_host",
 				  row->uses_host_pages ? "C2C" : "PCIe", "adapters",
-				  text(adapters)));
+				  json_text(adapters)));
 	}
 	return list;
 }
@@ -119,7 +120,7 @@ static json_t *gpus_of(const struct machine *m)
 	const struct gpus *g = &m->gpus;
 
 	return json_pack("{s:o, s:i, s:b, s:o, s:o}", "missing",
-			 text(g->missing[0] ? g->missing : NULL), "driver_version",
+			 json_text(g->missing[0] ? g->missing : NULL), "driver_version",
 			 g->driver_version, "kernels", g->has_kernels, "list", gpu_rows_of(m),
 			 "links", gpu_links_of(g));
 }
@@ -130,12 +131,12 @@ char *json_machine(const struct machine *m, const char *ranks)
 	bool has_limit = rdma->lock_advice || (rdma->lock_bytes && rdma->lock_bytes != UINT64_MAX);
 	json_t *host = json_pack(
 		"{s:o, s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I}", "host",
-		text(m->host), "ranks", text(ranks), "works", machine_works(m), "tutti_transports",
-		text(m->filter), "transports", transports_of(m), "rdma_ports", ports_of(m), "gpus",
-		gpus_of(m), "missing", missing_of(m), "lock_bytes",
-		has_limit ? json_integer((json_int_t)rdma->lock_bytes) : json_null(), "lock_advice",
-		text(rdma->lock_advice), "shm_bytes", (json_int_t)m->shm_bytes, "shm_free_bytes",
-		(json_int_t)m->shm_free_bytes);
+		json_text(m->host), "ranks", json_text(ranks), "works", machine_works(m),
+		"tutti_transports", json_text(m->filter), "transports", transports_of(m),
+		"rdma_ports", ports_of(m), "gpus", gpus_of(m), "missing", missing_of(m),
+		"lock_bytes", has_limit ? json_integer((json_int_t)rdma->lock_bytes) : json_null(),
+		"lock_advice", json_text(rdma->lock_advice), "shm_bytes", (json_int_t)m->shm_bytes,
+		"shm_free_bytes", (json_int_t)m->shm_free_bytes);
 	char *written = must_have(json_dumps(must_have(host), 0));
 
 	json_decref(host);
@@ -150,10 +151,10 @@ static json_t *candidates_of(const struct pairs *p, int a, int b)
 		const char *name = p->ranks[a].offers[i].name;
 		char why[PAIRS_WHY_BYTES];
 		int reach = pairs_explain(p, a, b, i, why);
-		json_array_append_new(list, json_pack("{s:o, s:i, s:b, s:o}", "name", text(name),
-						      "reach", reach, "chosen",
+		json_array_append_new(list, json_pack("{s:o, s:i, s:b, s:o}", "name",
+						      json_text(name), "reach", reach, "chosen",
 						      strcmp(name, pairs_way(p, a, b)) == 0, "why",
-						      text(why)));
+						      json_text(why)));
 	}
 	return list;
 }
@@ -171,11 +172,11 @@ static json_t *kinds_of(const struct pairs *p)
 				ranks, json_pack("[i, i]", kind->pairs[i][0], kind->pairs[i][1]));
 		json_array_append_new(
 			list, json_pack("{s:o, s:o, s:s, s:s, s:s, s:o, s:o}", "ranks", ranks,
-					"messages", text(pairs_way(p, a, b)), "device_buffers",
+					"messages", json_text(pairs_way(p, a, b)), "device_buffers",
 					gpus_path(pairs_relation(p, a, b)), "gpus",
 					gpus_relation_text(pairs_relation(p, a, b)),
 					"long_messages", pairs_long_way(p, a, b), "collectives",
-					text(p->no_window ? pairs_way(p, a, b) : "window"),
+					json_text(p->no_window ? pairs_way(p, a, b) : "window"),
 					"transports", candidates_of(p, a, b)));
 	}
 	return list;
@@ -189,10 +190,11 @@ static json_t *gpu_parts_of(const struct pairs *p)
 	for (int r = 0; p->has_gpus && r < p->size; r++) {
 		const char *why = p->parts[r].no_multicast;
 		if (p->ranks[r].is_first)
-			json_array_append_new(
-				list, json_pack("{s:o, s:s, s:o}", "host", text(p->ranks[r].host),
-						"by", pairs_gpu_way_text(&p->parts[r]),
-						"no_multicast", text(why[0] ? why : NULL)));
+			json_array_append_new(list, json_pack("{s:o, s:s, s:o}", "host",
+							      json_text(p->ranks[r].host), "by",
+							      pairs_gpu_way_text(&p->parts[r]),
+							      "no_multicast",
+							      json_text(why[0] ? why : NULL)));
 	}
 	return list;
 }
@@ -207,7 +209,7 @@ void json_print(FILE *file, char *const *hosts, int count, const struct pairs *p
 		must_have(json_pack("{s:s, s:s, s:i, s:o}", "tutti", TUTTI_VERSION, "revision",
 				    tutti_revision(), "size", p ? p->size : 1, "hosts", list));
 	if (p) {
-		json_object_set_new(all, "no_window", text(p->no_window));
+		json_object_set_new(all, "no_window", json_text(p->no_window));
 		json_object_set_new(all, "device_buffers", gpu_parts_of(p));
 		json_object_set_new(all, "pairs", kinds_of(p));
 	}

@@ -55,7 +55,8 @@ static const struct {
 	{"libssl.so.3", NULL, "TUTTI_TLS=1", "libssl3", has_openssl},
 };
 
-static bool is_listed(const struct tutti_transport *const *list, int count, const char *name)
+static bool machine_is_listed(const struct tutti_transport *const *list, int count,
+			      const char *name)
 {
 	for (int i = 0; i < count; i++)
 		if (strcmp(list[i]->name, name) == 0)
@@ -103,7 +104,7 @@ static void look_at_transports(struct machine *m, const struct tutti_comm *comm)
 	for (int i = 0; i < count; i++) {
 		struct transport_row *row = &m->transports[m->transport_count++];
 		row->name = all[i]->name;
-		if (is_listed(allowed, allowed_count, row->name)) {
+		if (machine_is_listed(allowed, allowed_count, row->name)) {
 			open_transport(row, all[i], &config);
 			continue;
 		}
@@ -113,7 +114,7 @@ static void look_at_transports(struct machine *m, const struct tutti_comm *comm)
 }
 
 /* NULL: this build does not have it. */
-static const struct transport_row *row_of(const struct machine *m, const char *name)
+static const struct transport_row *machine_row_of(const struct machine *m, const char *name)
 {
 	for (int i = 0; i < m->transport_count; i++)
 		if (strcmp(m->transports[i].name, name) == 0)
@@ -129,13 +130,13 @@ static void add_missing(struct machine *m, const char *name, const char *serves,
 
 static void look_for_missing(struct machine *m)
 {
-	if (!row_of(m, "verbs"))
+	if (!machine_row_of(m, "verbs"))
 		add_missing(m, "verbs", "this build: infiniband/verbs.h", "libibverbs-dev");
-	if (!row_of(m, "ucx"))
+	if (!machine_row_of(m, "ucx"))
 		add_missing(m, "ucx", "this build: ucp/api/ucp.h", "libucx-dev");
 	for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
 		const char *transport = wanted[i].transport;
-		const struct transport_row *row = transport ? row_of(m, transport) : NULL;
+		const struct transport_row *row = transport ? machine_row_of(m, transport) : NULL;
 		if (transport && (!row || row->state == TRANSPORT_FORBIDDEN))
 			continue;
 		bool is_here =

@@ -38,7 +38,7 @@ struct asked {
 	const char *mesh;
 };
 
-static int parse(struct asked *asked, int argc, char **argv)
+static int main_parse(struct asked *asked, int argc, char **argv)
 {
 	static const struct option longs[] = {{"json", 0, NULL, 'j'},
 					      {"mesh", 1, NULL, 'm'},
@@ -70,13 +70,13 @@ static int parse(struct asked *asked, int argc, char **argv)
 	return -1;
 }
 
-static int failed(const char *why)
+static int main_failed(const char *why)
 {
 	fprintf(stderr, "%s: %s\n", program_invocation_short_name, why);
 	return 1;
 }
 
-static void print(bool is_json, char *const *hosts, int count, const struct pairs *pairs)
+static void main_print(bool is_json, char *const *hosts, int count, const struct pairs *pairs)
 {
 	if (is_json) {
 		json_print(stdout, hosts, count, pairs);
@@ -91,7 +91,7 @@ static void print(bool is_json, char *const *hosts, int count, const struct pair
 	pairs_print(stdout, pairs);
 }
 
-static char *describe(bool is_json, const struct machine *m, const char *ranks)
+static char *main_describe(bool is_json, const struct machine *m, const char *ranks)
 {
 	char *text = NULL;
 	size_t bytes;
@@ -109,16 +109,16 @@ static int look_alone(bool is_json, tutti_comm *comm)
 	struct machine m;
 
 	machine_look(&m, comm);
-	char *text = describe(is_json, &m, NULL);
+	char *text = main_describe(is_json, &m, NULL);
 	bool works = machine_works(&m);
-	print(is_json, &text, 1, NULL);
+	main_print(is_json, &text, 1, NULL);
 	free(text);
 	machine_close(&m);
 	return works ? 0 : 1;
 }
 
 /* "0, 1, 5": the ranks of this rank's node, as far as there is room. */
-static void list_ranks(char *text, size_t bytes, const struct pairs *p, int rank)
+static void main_list_ranks(char *text, size_t bytes, const struct pairs *p, int rank)
 {
 	size_t used = 0;
 
@@ -161,13 +161,13 @@ static tutti_status look_together(bool is_json, tutti_comm *comm)
 	machine_look(&m, comm);
 	tutti_status status = pairs_gather(&p, comm, &m);
 	if (status == TUTTI_OK && p.ranks[comm->rank].is_first) {
-		list_ranks(ranks, sizeof ranks, &p, comm->rank);
-		text = describe(is_json, &m, ranks);
+		main_list_ranks(ranks, sizeof ranks, &p, comm->rank);
+		text = main_describe(is_json, &m, ranks);
 	}
 	if (status == TUTTI_OK)
 		status = gather_texts(comm, text, hosts, &block);
 	if (status == TUTTI_OK && comm->rank == 0)
-		print(is_json, hosts, comm->place.num_nodes, &p);
+		main_print(is_json, hosts, comm->place.num_nodes, &p);
 	free(hosts);
 	free(block);
 	free(text);
@@ -177,19 +177,19 @@ static tutti_status look_together(bool is_json, tutti_comm *comm)
 }
 
 /* Without a launcher it is a world of its own. */
-static int join(const struct asked *asked)
+static int main_join(const struct asked *asked)
 {
 	tutti_comm *comm;
 	int code = 0;
 
 	if (tutti_init(&comm, NULL) != TUTTI_OK)
-		return failed(tutti_comm_error(NULL));
+		return main_failed(tutti_comm_error(NULL));
 	if (asked->mesh)
 		code = mesh_show(comm, asked->mesh);
 	else if (comm->size == 1)
 		code = look_alone(asked->is_json, comm);
 	else if (look_together(asked->is_json, comm) != TUTTI_OK)
-		code = failed(tutti_comm_error(comm));
+		code = main_failed(tutti_comm_error(comm));
 	tutti_comm_destroy(comm);
 	return code;
 }
@@ -200,9 +200,9 @@ int main(int argc, char **argv)
 
 	if (!output_open())
 		return OUTPUT_FAILED;
-	int code = parse(&asked, argc, argv);
+	int code = main_parse(&asked, argc, argv);
 	if (code < 0 && asked.is_json && !json_is_here)
-		code = failed("this build of Tutti writes no JSON: jansson was not installed "
-			      "(Debian: libjansson-dev), or TUTTI_JSON was off");
-	return output_end(code < 0 ? join(&asked) : code);
+		code = main_failed("this build of Tutti writes no JSON: jansson was not installed "
+				   "(Debian: libjansson-dev), or TUTTI_JSON was off");
+	return output_end(code < 0 ? main_join(&asked) : code);
 }

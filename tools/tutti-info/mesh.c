@@ -5,7 +5,7 @@
 #include "tools/must.h"
 #include "tools/output.h"
 
-static int show(tutti_comm *comm, const struct axes *axes, int *nodes)
+static int tutti_info_mesh_show(tutti_comm *comm, const struct axes *axes, int *nodes)
 {
 	int own = tutti_node_rank(comm);
 
@@ -27,7 +27,7 @@ int mesh_show(tutti_comm *comm, const char *text)
 	if (!axes_read(&axes, text, why) || !axes_fit(&axes, tutti_size(comm), why))
 		return tutti_rank(comm) == 0 ? usage_error("--mesh: %s.", why) : 2;
 	int *nodes = must_alloc((size_t)tutti_size(comm), sizeof *nodes);
-	int code = show(comm, &axes, nodes);
+	int code = tutti_info_mesh_show(comm, &axes, nodes);
 	free(nodes);
 	return code;
 }

@@ -16,7 +16,8 @@ static int own_gpu(const tutti_comm *comm, const struct machine *m)
 	return m->gpus.count > 0 ? comm->place.local_rank % m->gpus.count : -1;
 }
 
-static void present(struct presentation *self, const tutti_comm *comm, const struct machine *m)
+static void pairs_present(struct presentation *self, const tutti_comm *comm,
+			  const struct machine *m)
 {
 	snprintf(self->host, sizeof self->host, "%s", m->host);
 	self->node = comm->place.node_rank;
@@ -253,7 +254,7 @@ tutti_status pairs_gather(struct pairs *p, tutti_comm *comm, const struct machin
 
 	*p = (struct pairs){.size = comm->size, .no_window = find_no_window(comm)};
 	p->ranks = must_alloc(n, sizeof *p->ranks);
-	present(self, comm, m);
+	pairs_present(self, comm, m);
 	tutti_status status = tutti_all_gather(self, p->ranks, sizeof *self, TUTTI_U8, comm, NULL);
 	for (int r = 0; status == TUTTI_OK && r < comm->size; r++)
 		if (r != comm->rank)

@@ -81,7 +81,7 @@ static const struct parameter {
 };
 #define PARAMETERS ((int)(sizeof parameters / sizeof *parameters))
 
-static bool parse_int(const char *text, int min, int max, int *value)
+static bool arguments_parse_int(const char *text, int min, int max, int *value)
 {
 	char *end;
 	long n = strtol(text, &end, 10);
@@ -101,7 +101,7 @@ static bool parse_number(const char *text, double min, double max, double *value
 	return true;
 }
 
-static bool parse_dtype(const char *text, tutti_dtype *dtype)
+static bool arguments_parse_dtype(const char *text, tutti_dtype *dtype)
 {
 	for (int d = 0; dtype_bytes((tutti_dtype)d); d++)
 		if (strcmp(dtype_name((tutti_dtype)d), text) == 0) {
@@ -111,7 +111,7 @@ static bool parse_dtype(const char *text, tutti_dtype *dtype)
 	return false;
 }
 
-static bool parse_op(const char *text, tutti_op *op)
+static bool arguments_parse_op(const char *text, tutti_op *op)
 {
 	for (int o = TUTTI_SUM; o < OPS_BUILT_IN; o++)
 		if (strcmp(op_name((tutti_op)o), text) == 0) {
@@ -145,11 +145,11 @@ static bool parse_value(struct arguments *a, const struct parameter *p, const ch
 	case FLAG:
 		return *(bool *)to = true;
 	case RANK:
-		return parse_int(value, 0, RANKS_MAX - 1, to);
+		return arguments_parse_int(value, 0, RANKS_MAX - 1, to);
 	case NODES:
-		return parse_int(value, 1, RANKS_MAX, to);
+		return arguments_parse_int(value, 1, RANKS_MAX, to);
 	case COUNT:
-		return parse_int(value, 1, PIPELINE_MAX, to);
+		return arguments_parse_int(value, 1, PIPELINE_MAX, to);
 	case TIMES:
 		return parse_times(value, to);
 	case RANGES:
@@ -161,7 +161,7 @@ static bool parse_value(struct arguments *a, const struct parameter *p, const ch
 	case FLOPS:
 		return units_flops(value, to);
 	case TOP:
-		return parse_int(value, 1, TOP_MAX, to);
+		return arguments_parse_int(value, 1, TOP_MAX, to);
 	case BYTES:
 		return units_bytes(value, to) && *(size_t *)to >= p->least;
 	case SECONDS:
@@ -169,9 +169,9 @@ static bool parse_value(struct arguments *a, const struct parameter *p, const ch
 	case RATE:
 		return units_rate(value, to);
 	case DTYPE:
-		return parse_dtype(value, to);
+		return arguments_parse_dtype(value, to);
 	case OP:
-		return parse_op(value, to);
+		return arguments_parse_op(value, to);
 	case DAMAGE:
 		return a->has_damage = damage_parse(value, &a->damage);
 	case TEXT:

@@ -69,11 +69,11 @@ int machine_complete(struct arguments *arguments);
 void machine_in_words(const struct arguments *arguments, char text[2][200]);
 
 /* The verbs; each returns the exit code. */
-int show(const struct arguments *arguments);
-int check(const struct arguments *arguments);
-int explain(const struct arguments *arguments);
-int simulate(const struct arguments *arguments);
-int pipeline(const struct arguments *arguments);
-int layout(const struct arguments *arguments);
+int plan_show(const struct arguments *arguments);
+int plan_check(const struct arguments *arguments);
+int plan_explain(const struct arguments *arguments);
+int plan_simulate(const struct arguments *arguments);
+int plan_pipeline(const struct arguments *arguments);
+int plan_layout(const struct arguments *arguments);
 
 #endif

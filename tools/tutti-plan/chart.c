@@ -31,13 +31,13 @@ static double y_of(const struct scale *s, double seconds)
 	return BOTTOM - (BOTTOM - TOP) * (log10(seconds) - s->y0) / (s->y1 - s->y0);
 }
 
-static bool is_shown(const struct point *p)
+static bool chart_is_shown(const struct point *p)
 {
 	return p->how != HOW_NOT && p->seconds > 0;
 }
 
 /* All points, and to the next mark above and below. */
-static struct scale fit(const struct chart *c)
+static struct scale chart_fit(const struct chart *c)
 {
 	struct scale s = {INFINITY, -INFINITY, INFINITY, -INFINITY};
 
@@ -46,7 +46,7 @@ static struct scale fit(const struct chart *c)
 			const struct point *p = &c->curves[i].points[k];
 			s.x0 = fmin(s.x0, log2(p->ranks));
 			s.x1 = fmax(s.x1, log2(p->ranks));
-			if (is_shown(p)) {
+			if (chart_is_shown(p)) {
 				s.y0 = fmin(s.y0, log10(p->seconds));
 				s.y1 = fmax(s.y1, log10(p->seconds));
 			}
@@ -60,12 +60,12 @@ static struct scale fit(const struct chart *c)
 	return s;
 }
 
-static void line(FILE *f, double x0, double y0, double x1, double y1)
+static void chart_line(FILE *f, double x0, double y0, double x1, double y1)
 {
 	fprintf(f, "<path d=\"M%.1f %.1fL%.1f %.1f\" stroke=\"#ddd\"/>\n", x0, y0, x1, y1);
 }
 
-static void text(FILE *f, double x, double y, const char *anchor, const char *words)
+static void chart_text(FILE *f, double x, double y, const char *anchor, const char *words)
 {
 	fprintf(f, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">%s</text>\n", x, y, anchor,
 		words);
@@ -84,7 +84,7 @@ static void draw_time_axis(FILE *f, const struct scale *s)
 			if (at < s->y0 - 1e-9 || at > s->y1 + 1e-9)
 				continue;
 			double y = y_of(s, seconds);
-			line(f, LEFT, y, RIGHT, y);
+			chart_line(f, LEFT, y, RIGHT, y);
 			if (seconds >= 1)
 				snprintf(words, sizeof words, "%g s", seconds);
 			else if (seconds >= 0.9e-3)
@@ -93,7 +93,7 @@ static void draw_time_axis(FILE *f, const struct scale *s)
 				snprintf(words, sizeof words, "%g us", seconds * 1e6);
 			else
 				snprintf(words, sizeof words, "%g ns", seconds * 1e9);
-			text(f, LEFT - 8, y + 4, "end", words);
+			chart_text(f, LEFT - 8, y + 4, "end", words);
 		}
 }
 
@@ -104,7 +104,7 @@ static void draw_rank_axis(FILE *f, const struct scale *s)
 
 	for (int at = (int)ceil(s->x0); at <= (int)floor(s->x1); at++) {
 		double x = x_of(s, ldexp(1, at));
-		line(f, x, TOP, x, BOTTOM);
+		chart_line(f, x, TOP, x, BOTTOM);
 		if ((at - (int)ceil(s->x0)) % every)
 			continue;
 		if (at < 10)
@@ -112,9 +112,9 @@ static void draw_rank_axis(FILE *f, const struct scale *s)
 		else
 			snprintf(words, sizeof words, "%d,%03d", (1 << at) / 1000,
 				 (1 << at) % 1000);
-		text(f, x, BOTTOM + 18, "middle", words);
+		chart_text(f, x, BOTTOM + 18, "middle", words);
 	}
-	text(f, (LEFT + RIGHT) / 2.0, BOTTOM + 40, "middle", "ranks");
+	chart_text(f, (LEFT + RIGHT) / 2.0, BOTTOM + 40, "middle", "ranks");
 }
 
 /* A run of points: through if the stretch to a point is drawn like the point. */
@@ -125,7 +125,7 @@ static void draw_stretches(FILE *f, const struct chart *c, const struct scale *s
 	bool open = false, pen = false;
 
 	for (int k = 1; k < c->point_count; k++) {
-		if (!is_shown(&p[k]) || !is_shown(&p[k - 1]) || p[k].how != how) {
+		if (!chart_is_shown(&p[k]) || !chart_is_shown(&p[k - 1]) || p[k].how != how) {
 			pen = false;
 			continue;
 		}
@@ -164,7 +164,7 @@ static void draw_curve(FILE *f, const struct chart *c, const struct scale *s, in
 	draw_stretches(f, c, s, curve, HOW_FORMULA);
 	for (int k = 0; k < c->point_count; k++) {
 		const struct point *p = &c->curves[curve].points[k];
-		if (is_shown(p))
+		if (chart_is_shown(p))
 			draw_dot(f, x_of(s, p->ranks), y_of(s, p->seconds), curve, p->how);
 	}
 }
@@ -172,7 +172,7 @@ static void draw_curve(FILE *f, const struct chart *c, const struct scale *s, in
 static const struct point *last_shown(const struct chart *c, int curve)
 {
 	for (int k = c->point_count - 1; k >= 0; k--)
-		if (is_shown(&c->curves[curve].points[k]))
+		if (chart_is_shown(&c->curves[curve].points[k]))
 			return &c->curves[curve].points[k];
 	return NULL;
 }
@@ -186,7 +186,7 @@ static bool goes_before(const struct chart *c, int a, int b)
 	return x->ranks != y->ranks ? x->ranks > y->ranks : x->seconds > y->seconds;
 }
 
-static void draw_legend(FILE *f, const struct chart *c)
+static void chart_draw_legend(FILE *f, const struct chart *c)
 {
 	bool extrapolated = false, cut = false;
 	int last = c->curves[0].points[c->point_count - 1].ranks;
@@ -200,24 +200,24 @@ static void draw_legend(FILE *f, const struct chart *c)
 		fprintf(f, "<path d=\"M%d %.1fh26\" stroke=\"%s\" stroke-width=\"2\"/>\n",
 			RIGHT + 20, y, colours[i % COLOURS]);
 		draw_dot(f, RIGHT + 33, y, i, HOW_SIMULATED);
-		text(f, RIGHT + 54, y + 4, "start", c->curves[i].name);
+		chart_text(f, RIGHT + 54, y + 4, "start", c->curves[i].name);
 		extrapolated |= end && end->how == HOW_FORMULA;
 		cut |= !end || end->ranks < last;
 	}
 	double y = TOP + 24 + 22.0 * c->curve_count;
 	if (extrapolated) {
-		text(f, RIGHT + 20, y, "start", "dashed: extrapolated by");
-		text(f, RIGHT + 20, y + 16, "start", "the cost formula");
+		chart_text(f, RIGHT + 20, y, "start", "dashed: extrapolated by");
+		chart_text(f, RIGHT + 20, y + 16, "start", "the cost formula");
 	}
 	if (cut) {
-		text(f, RIGHT + 20, y + 38, "start", "a curve that ends early:");
-		text(f, RIGHT + 20, y + 54, "start", "not for so many ranks");
+		chart_text(f, RIGHT + 20, y + 38, "start", "a curve that ends early:");
+		chart_text(f, RIGHT + 20, y + 54, "start", "not for so many ranks");
 	}
 }
 
 void chart_draw(FILE *f, const struct chart *c)
 {
-	struct scale s = fit(c);
+	struct scale s = chart_fit(c);
 
 	fprintf(f,
 		"<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
@@ -225,8 +225,8 @@ void chart_draw(FILE *f, const struct chart *c)
 		"<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n"
 		"<text x=\"%d\" y=\"24\" font-size=\"16\">%s</text>\n",
 		WIDTH, HEIGHT, WIDTH, HEIGHT, LEFT, c->title);
-	text(f, LEFT, 44, "start", c->subtitle[0]);
-	text(f, LEFT, 62, "start", c->subtitle[1]);
+	chart_text(f, LEFT, 44, "start", c->subtitle[0]);
+	chart_text(f, LEFT, 62, "start", c->subtitle[1]);
 	draw_time_axis(f, &s);
 	draw_rank_axis(f, &s);
 	fprintf(f,
@@ -237,6 +237,6 @@ void chart_draw(FILE *f, const struct chart *c)
 		LEFT, TOP, RIGHT - LEFT, BOTTOM - TOP, (TOP + BOTTOM) / 2);
 	for (int i = 0; i < c->curve_count; i++)
 		draw_curve(f, c, &s, i);
-	draw_legend(f, c);
+	chart_draw_legend(f, c);
 	fputs("</svg>\n", f);
 }

@@ -24,7 +24,7 @@ static bool has_peer(const struct step *s)
 	return s->kind == STEP_SEND || s->kind == STEP_RECV || s->kind == STEP_RECV_REDUCE;
 }
 
-static bool check_step(const struct plan *p, uint32_t step, struct finding *f)
+static bool tutti_plan_check_step(const struct plan *p, uint32_t step, struct finding *f)
 {
 	const struct step *s = &p->steps[step];
 	char words[512];
@@ -69,7 +69,7 @@ static bool check_lanes(const struct plan *p, struct finding *f)
 	return ok;
 }
 
-static bool check_counts(const struct plan *p, struct finding *f)
+static bool tutti_plan_check_counts(const struct plan *p, struct finding *f)
 {
 	struct before before = look_before(p);
 	char words[512];
@@ -89,9 +89,9 @@ static bool check_arrays(const struct plan_set *set, struct finding *f)
 	for (int r = 0; r < set->size; r++) {
 		const struct plan *p = set->of[r];
 		for (uint32_t s = 0; s < p->count; s++)
-			if (!check_step(p, s, f))
+			if (!tutti_plan_check_step(p, s, f))
 				return false;
-		if (!check_lanes(p, f) || !check_counts(p, f))
+		if (!check_lanes(p, f) || !tutti_plan_check_counts(p, f))
 			return false;
 	}
 	return true;

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-static void describe(const struct plan_set *set)
+static void check_verb_describe(const struct plan_set *set)
 {
 	printf("%s %s, %d ranks", collective_name(set->algorithm->collective), set->algorithm->name,
 	       set->size);
@@ -17,8 +17,8 @@ static void describe(const struct plan_set *set)
 }
 
 /* False: a plan is wrong, and it was said. */
-static bool check_size(const struct arguments *a, const struct algorithm *algorithm, int size,
-		       int *checked)
+static bool check_verb_check_size(const struct arguments *a, const struct algorithm *algorithm,
+				  int size, int *checked)
 {
 	struct finding finding;
 	struct cases cases = {.algorithm = algorithm,
@@ -32,7 +32,7 @@ static bool check_size(const struct arguments *a, const struct algorithm *algori
 	*checked += cases.checked;
 	if (ok)
 		return true;
-	describe(&cases.last);
+	check_verb_describe(&cases.last);
 	printf(":\n  %s\n", finding.text);
 	return false;
 }
@@ -45,7 +45,7 @@ static bool check_algorithm(const struct arguments *a, const struct algorithm *a
 
 	for (int i = 0; i < n; i++)
 		for (int size = ranges[i].first; size <= ranges[i].last; size++)
-			if (!check_size(a, algorithm, size, &checked))
+			if (!check_verb_check_size(a, algorithm, size, &checked))
 				return false;
 	printf("%s %s: %d call%s checked, nothing wrong%s\n",
 	       collective_name(algorithm->collective), algorithm->name, checked,
@@ -53,7 +53,7 @@ static bool check_algorithm(const struct arguments *a, const struct algorithm *a
 	return true;
 }
 
-int check(const struct arguments *a)
+int plan_check(const struct arguments *a)
 {
 	bool ok = true;
 

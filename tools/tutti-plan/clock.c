@@ -56,12 +56,12 @@ struct slices clock_cut(const struct machine *m, double chunk_bytes, uint32_t wi
 	return (struct slices){cut.slices, chunk_bytes, (double)(cut.elements * m->element)};
 }
 
-static uint64_t ticks(double seconds)
+static uint64_t clock_ticks(double seconds)
 {
 	return (uint64_t)(seconds * 1e12 + 0.5);
 }
 
-static uint64_t later(uint64_t a, uint64_t b)
+static uint64_t clock_later(uint64_t a, uint64_t b)
 {
 	return a > b ? a : b;
 }
@@ -72,12 +72,12 @@ static double slice_bytes(const struct clock *c, const struct io *io)
 	return left < 0 ? 0 : left < c->slices.slice ? left : c->slices.slice;
 }
 
-static double message_bytes(const struct clock *c, const struct io *io)
+static double clock_message_bytes(const struct clock *c, const struct io *io)
 {
 	return slice_bytes(c, io) * c->world->steps[io->step].chunks;
 }
 
-static void mark_dirty(struct clock *c, uint32_t lane)
+static void clock_mark_dirty(struct clock *c, uint32_t lane)
 {
 	if (c->lanes[lane].is_dirty)
 		return;
@@ -86,7 +86,7 @@ static void mark_dirty(struct clock *c, uint32_t lane)
 	c->dirty[c->dirty_count++] = lane;
 }
 
-static void refill(struct clock *c, uint32_t rank, uint32_t slot)
+static void clock_refill(struct clock *c, uint32_t rank, uint32_t slot)
 {
 	const struct world *w = c->world;
 	for (uint32_t s = w->first_step[rank]; s < w->first_step[rank + 1]; s++)
@@ -94,20 +94,20 @@ static void refill(struct clock *c, uint32_t rank, uint32_t slot)
 	c->left[(size_t)rank * c->slots + slot] = w->first_step[rank + 1] - w->first_step[rank];
 }
 
-static void slice_done(struct clock *c, uint32_t rank)
+static void clock_slice_done(struct clock *c, uint32_t rank)
 {
 	struct rank_clock *r = &c->ranks[rank];
 	while (r->finished < c->slices.count &&
 	       c->left[(size_t)rank * c->slots + r->finished % c->slots] == 0) {
-		refill(c, rank, r->finished % c->slots);
+		clock_refill(c, rank, r->finished % c->slots);
 		r->finished++;
 	}
 	for (uint32_t l = c->world->first_lane[rank];
 	     r->finished < c->slices.count && l < c->world->first_lane[rank + 1]; l++)
-		mark_dirty(c, l);
+		clock_mark_dirty(c, l);
 }
 
-static void complete(struct clock *c, uint32_t lane, uint32_t at)
+static void clock_complete(struct clock *c, uint32_t lane, uint32_t at)
 {
 	const struct world *w = c->world;
 	struct lane_clock *l = &c->lanes[lane];
@@ -118,12 +118,12 @@ static void complete(struct clock *c, uint32_t lane, uint32_t at)
 	io->is_done = true;
 	while (l->retired != l->posted && c->ios[l->ios + l->retired % l->depth].is_done)
 		l->retired++;
-	mark_dirty(c, lane);
+	clock_mark_dirty(c, lane);
 	for (uint32_t k = s->succ; k < s->succ + s->succs; k++)
 		if (--c->pending[(size_t)w->edges[k] * c->slots + slot] == 0)
-			mark_dirty(c, w->steps[w->edges[k]].lane);
+			clock_mark_dirty(c, w->steps[w->edges[k]].lane);
 	if (--c->left[(size_t)rank * c->slots + slot] == 0)
-		slice_done(c, rank);
+		clock_slice_done(c, rank);
 }
 
 static const struct link_speed *speed_of(const struct clock *c, uint32_t lane)
@@ -147,68 +147,69 @@ static uint64_t wire_ticks(const struct clock *c, uint32_t lane, double bytes)
 	double beta = speed_of(c, lane)->beta;
 	bool shares =
 		w->lanes[lane].link == LINK_NET && w->local > 1 && w->symmetry != SYMMETRY_NONE;
-	return ticks(bytes * (shares ? fmax(beta, w->local * c->machine->node_beta) : beta));
+	return clock_ticks(bytes * (shares ? fmax(beta, w->local * c->machine->node_beta) : beta));
 }
 
 /* Takes the ports of the lane's rank and node, not before begin. Returns when the bytes are
  * through. */
-static uint64_t occupy(struct clock *c, uint32_t lane, uint64_t begin, double bytes)
+static uint64_t clock_occupy(struct clock *c, uint32_t lane, uint64_t begin, double bytes)
 {
 	bool sends = c->world->lanes[lane].sends;
 	struct rank_clock *rank = &c->ranks[c->world->lanes[lane].rank];
 	uint64_t *rank_free = sends ? &rank->send_free : &rank->receive_free;
 	uint64_t *node_free = node_port(c, lane, sends);
 
-	begin = later(begin, *rank_free) + ticks(speed_of(c, lane)->overhead);
+	begin = clock_later(begin, *rank_free) + clock_ticks(speed_of(c, lane)->overhead);
 	if (node_free) {
-		begin = later(begin, *node_free);
-		*node_free = begin + ticks(bytes * c->machine->node_beta);
+		begin = clock_later(begin, *node_free);
+		*node_free = begin + clock_ticks(bytes * c->machine->node_beta);
 	}
 	return *rank_free = begin + wire_ticks(c, lane, bytes);
 }
 
-static void compute(struct clock *c, uint32_t lane, uint32_t at, double bytes)
+static void clock_compute(struct clock *c, uint32_t lane, uint32_t at, double bytes)
 {
 	uint64_t *free_at = &c->ranks[c->world->lanes[lane].rank].compute_free;
-	*free_at = later(c->events.now, *free_at) + ticks(bytes * c->machine->links.gamma);
+	*free_at =
+		clock_later(c->events.now, *free_at) + clock_ticks(bytes * c->machine->links.gamma);
 	events_add(&c->events,
 		   (struct event){.at = *free_at, .kind = COMPUTED, .lane = lane, .io = at});
 }
 
 /* Messages that have landed meet the receives that are posted. */
-static void match(struct clock *c, uint32_t lane)
+static void clock_match(struct clock *c, uint32_t lane)
 {
 	struct lane_clock *l = &c->lanes[lane];
 	while (l->matched < l->landed && l->matched < l->posted) {
 		uint32_t at = l->matched++ % l->depth;
 		const struct io *io = &c->ios[l->ios + at];
 		if (c->world->steps[io->step].kind == STEP_RECV_REDUCE)
-			compute(c, lane, at, slice_bytes(c, io));
+			clock_compute(c, lane, at, slice_bytes(c, io));
 		else
-			complete(c, lane, at);
+			clock_complete(c, lane, at);
 	}
 }
 
 /* The first byte of a message is at the receiver's port. */
-static void arrive(struct clock *c, const struct event *e)
+static void clock_arrive(struct clock *c, const struct event *e)
 {
-	uint64_t end = occupy(c, e->lane, e->at, e->bytes);
+	uint64_t end = clock_occupy(c, e->lane, e->at, e->bytes);
 	events_add(&c->events, (struct event){.at = end, .kind = LANDED, .lane = e->lane});
 }
 
 static void start_message(struct clock *c, uint32_t lane, uint32_t at)
 {
 	const struct link_speed *speed = speed_of(c, lane);
-	double bytes = message_bytes(c, &c->ios[c->lanes[lane].ios + at]);
-	uint64_t end = occupy(c, lane, c->events.now, bytes);
+	double bytes = clock_message_bytes(c, &c->ios[c->lanes[lane].ios + at]);
+	uint64_t end = clock_occupy(c, lane, c->events.now, bytes);
 	/* At a free port the message lands alpha + bytes * beta after it left. */
-	uint64_t at_port = end - wire_ticks(c, lane, bytes) - ticks(speed->overhead) +
-			   ticks(speed->alpha) - ticks(speed->overhead);
+	uint64_t at_port = end - wire_ticks(c, lane, bytes) - clock_ticks(speed->overhead) +
+			   clock_ticks(speed->alpha) - clock_ticks(speed->overhead);
 
 	c->result.messages++;
 	c->result.bytes += (uint64_t)bytes;
 	events_add(&c->events, (struct event){.at = end, .kind = SENT, .lane = lane, .io = at});
-	events_add(&c->events, (struct event){.at = later(at_port, c->events.now),
+	events_add(&c->events, (struct event){.at = clock_later(at_port, c->events.now),
 					      .kind = ARRIVES,
 					      .lane = c->world->lanes[lane].other,
 					      .bytes = (float)bytes});
@@ -224,7 +225,7 @@ static void start_messages(struct clock *c, uint32_t lane)
 	}
 }
 
-static void post(struct clock *c, uint32_t lane, uint32_t step, uint32_t slice)
+static void clock_post(struct clock *c, uint32_t lane, uint32_t step, uint32_t slice)
 {
 	const struct world_lane *to = &c->world->lanes[lane];
 	const struct world_step *s = &c->world->steps[step];
@@ -235,17 +236,17 @@ static void post(struct clock *c, uint32_t lane, uint32_t step, uint32_t slice)
 	*io = (struct io){step, slice, false};
 	if (to->is_local) {
 		double adds = s->kind == STEP_REDUCE ? (double)s->chunks - 1 : 0;
-		compute(c, lane, at, slice_bytes(c, io) * adds);
+		clock_compute(c, lane, at, slice_bytes(c, io) * adds);
 	} else if (to->sends) {
 		start_messages(c, lane);
 	} else {
-		match(c, lane);
+		clock_match(c, lane);
 		if (c->machine->rendezvous)
 			start_messages(c, to->other);
 	}
 }
 
-static void issue(struct clock *c, uint32_t lane)
+static void clock_issue(struct clock *c, uint32_t lane)
 {
 	const struct world_lane *l = &c->world->lanes[lane];
 	struct lane_clock *at = &c->lanes[lane];
@@ -258,7 +259,7 @@ static void issue(struct clock *c, uint32_t lane)
 		if (cursor_must_wait(&at->cursor, pending, c->slots, c->ranks[l->rank].finished))
 			return;
 		cursor_advance(&at->cursor, l->count, c->slices.count, c->interleave);
-		post(c, lane, step, slice);
+		clock_post(c, lane, step, slice);
 	}
 }
 
@@ -276,7 +277,7 @@ static void issue_dirty(struct clock *c)
 		if (n > 1)
 			qsort(c->dirty, n, sizeof *c->dirty, by_number);
 		for (size_t i = 0; i < n; i++)
-			issue(c, c->dirty[i]);
+			clock_issue(c, c->dirty[i]);
 		memmove(c->dirty, c->dirty + n, (c->dirty_count - n) * sizeof *c->dirty);
 		c->dirty_count -= n;
 	}
@@ -314,9 +315,9 @@ static void clock_open(struct clock *c)
 	events_open(&c->events);
 	for (uint32_t r = 0; r < (uint32_t)w->ranks; r++)
 		for (uint32_t s = 0; s < c->slots; s++)
-			refill(c, r, s);
+			clock_refill(c, r, s);
 	for (uint32_t l = 0; l < w->lane_count; l++)
-		mark_dirty(c, l);
+		clock_mark_dirty(c, l);
 }
 
 static void clock_close(struct clock *c)
@@ -332,18 +333,18 @@ static void clock_close(struct clock *c)
 	events_close(&c->events);
 }
 
-static void happen(struct clock *c, const struct event *e)
+static void clock_happen(struct clock *c, const struct event *e)
 {
 	switch (e->kind) {
 	case ARRIVES:
-		arrive(c, e);
+		clock_arrive(c, e);
 		break;
 	case LANDED:
 		c->lanes[e->lane].landed++;
-		match(c, e->lane);
+		clock_match(c, e->lane);
 		break;
 	default:
-		complete(c, e->lane, e->io);
+		clock_complete(c, e->lane, e->io);
 	}
 }
 
@@ -357,7 +358,7 @@ struct run_time clock_run(const struct world *w, const struct machine *m, struct
 	issue_dirty(&c);
 	while ((n = events_take(&c.events, &due))) {
 		for (size_t i = 0; i < n; i++)
-			happen(&c, &due[i]);
+			clock_happen(&c, &due[i]);
 		issue_dirty(&c);
 	}
 	for (int r = w->ranks - 1; r >= 0; r--)

@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-static void wrong(struct execution *x, int rank, uint32_t step, const char *what)
+static void contents_wrong(struct execution *x, int rank, uint32_t step, const char *what)
 {
 	char words[512];
 	if (!x->failed)
@@ -33,7 +33,7 @@ uint32_t contents_read(struct execution *x, int rank, uint32_t step, struct ref 
 	if (value == 0) {
 		look_refs_in_words((struct refs){&r, 1}, chunk, sizeof chunk);
 		snprintf(what, sizeof what, "reads %s, which nothing has been written to", chunk);
-		wrong(x, rank, step, what);
+		contents_wrong(x, rank, step, what);
 	}
 	return value;
 }
@@ -44,15 +44,15 @@ void contents_write(struct execution *x, int rank, uint32_t step, struct ref r, 
 	bool is_signal = x->set->algorithm->collective == COLL_BARRIER;
 
 	if (r.buf == BUF_IN && look_cell(s->plan, r, x->set->in_place) < s->plan->chunks[BUF_IN])
-		wrong(x, rank, step, "writes IN, which belongs to the caller");
+		contents_wrong(x, rank, step, "writes IN, which belongs to the caller");
 	if (r.buf == BUF_OUT && !is_signal && promise_of(x->set, rank, r).holder == HOLDS_NOTHING)
-		wrong(x, rank, step, "writes OUT, which only the root has");
+		contents_wrong(x, rank, step, "writes OUT, which only the root has");
 	*cell_of(x, rank, r) = value;
 	s->writer[look_cell(s->plan, r, x->set->in_place)] = step;
 }
 
 /* Only equal blocks are added, none twice, and none after the sum was called complete. */
-static void check_operands(struct execution *x, int rank, uint32_t step, uint32_t n)
+static void contents_check_operands(struct execution *x, int rank, uint32_t step, uint32_t n)
 {
 	const struct value *first = &x->values.value[x->operands[0]];
 	for (uint32_t i = 0; i < n; i++) {
@@ -62,16 +62,16 @@ static void check_operands(struct execution *x, int rank, uint32_t step, uint32_
 			value_in_words(&x->values, x->operands[0], a, sizeof a);
 			value_in_words(&x->values, x->operands[i], b, sizeof b);
 			snprintf(what, sizeof what, "adds %s to %s", b, a);
-			wrong(x, rank, step, what);
+			contents_wrong(x, rank, step, what);
 		}
 		if (v->is_finished && x->set->size > 1)
-			wrong(x, rank, step, "adds to a sum that was complete");
+			contents_wrong(x, rank, step, "adds to a sum that was complete");
 		if (v->is_scaled != first->is_scaled)
-			wrong(x, rank, step, "adds what is scaled to what is not");
+			contents_wrong(x, rank, step, "adds what is scaled to what is not");
 	}
 }
 
-static uint32_t summed(struct execution *x, int rank, uint32_t step, uint32_t n)
+static uint32_t contents_summed(struct execution *x, int rank, uint32_t step, uint32_t n)
 {
 	int twice;
 	char what[500], words[300];
@@ -80,18 +80,18 @@ static uint32_t summed(struct execution *x, int rank, uint32_t step, uint32_t n)
 		if (x->operands[i] == 0)
 			return 0; /* has been reported */
 	if (x->set->algorithm->collective != COLL_BARRIER)
-		check_operands(x, rank, step, n);
+		contents_check_operands(x, rank, step, n);
 	uint32_t sum = value_union(&x->values, x->operands, n, &twice);
 	if (twice >= 0 && x->set->algorithm->collective != COLL_BARRIER) {
 		value_in_words(&x->values, x->operands[0], words, sizeof words);
 		snprintf(what, sizeof what, "adds rank %d's contribution twice, to %s", twice,
 			 words);
-		wrong(x, rank, step, what);
+		contents_wrong(x, rank, step, what);
 	}
 	return sum;
 }
 
-static uint32_t finished(struct execution *x, int rank, uint32_t step, uint32_t value)
+static uint32_t contents_finished(struct execution *x, int rank, uint32_t step, uint32_t value)
 {
 	bool is_signal = x->set->algorithm->collective == COLL_BARRIER;
 	int lacks = value && !is_signal ? value_lacks(&x->values, value, x->set->size) : -1;
@@ -102,17 +102,17 @@ static uint32_t finished(struct execution *x, int rank, uint32_t step, uint32_t 
 	if (lacks >= 0) {
 		snprintf(what, sizeof what, "calls a sum complete that lacks rank %d's part",
 			 lacks);
-		wrong(x, rank, step, what);
+		contents_wrong(x, rank, step, what);
 	}
 	if (x->values.value[value].is_finished && x->set->size > 1)
-		wrong(x, rank, step, "calls a sum complete that was so before");
+		contents_wrong(x, rank, step, "calls a sum complete that was so before");
 	return value_marked(&x->values, value, true, x->values.value[value].is_scaled);
 }
 
-static uint32_t scaled(struct execution *x, int rank, uint32_t step, uint32_t value)
+static uint32_t contents_scaled(struct execution *x, int rank, uint32_t step, uint32_t value)
 {
 	if (value && x->values.value[value].is_scaled)
-		wrong(x, rank, step, "scales what is scaled");
+		contents_wrong(x, rank, step, "scales what is scaled");
 	return value ? value_marked(&x->values, value, false, true) : 0;
 }
 
@@ -123,11 +123,11 @@ void contents_compute(struct execution *x, int rank, uint32_t step, uint32_t n)
 	uint32_t value = x->operands[0];
 
 	if (s->kind == STEP_REDUCE || s->kind == STEP_RECV_REDUCE)
-		value = summed(x, rank, step, n);
+		value = contents_summed(x, rank, step, n);
 	if (s->kind == STEP_FINISH || s->ends_average)
-		value = finished(x, rank, step, value);
+		value = contents_finished(x, rank, step, value);
 	if (s->kind == STEP_SCALE)
-		value = scaled(x, rank, step, value);
+		value = contents_scaled(x, rank, step, value);
 	contents_write(x, rank, step, s->dst, value);
 }
 
@@ -144,7 +144,7 @@ void contents_fill(struct execution *x, int rank)
 }
 
 /* Says what is wrong with a chunk's value, or NULL. */
-static const char *mistake(const struct execution *x, uint32_t has, struct content want)
+static const char *contents_mistake(const struct execution *x, uint32_t has, struct content want)
 {
 	const struct value *v = &x->values.value[has];
 	bool all = want.holder == HOLDS_ALL_RANKS;
@@ -165,7 +165,7 @@ static void check_chunk(struct execution *x, int rank, struct ref r)
 	struct content want = promise_of(x->set, rank, r);
 	uint32_t cell = look_cell(s->plan, r, x->set->in_place), has = s->holds[cell];
 	char held[300], chunk[64], wanted[64] = "all ranks", last[512] = "no step";
-	const char *wrong = want.holder == HOLDS_NOTHING ? NULL : mistake(x, has, want);
+	const char *wrong = want.holder == HOLDS_NOTHING ? NULL : contents_mistake(x, has, want);
 
 	if (!wrong)
 		return;

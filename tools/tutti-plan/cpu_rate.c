@@ -14,7 +14,7 @@ enum { SIDE = 256, TRIES = 9 };
 #endif
 
 MULTIVERSIONED
-static void multiply(float *restrict c, const float *a, const float *restrict b)
+static void cpu_rate_multiply(float *restrict c, const float *a, const float *restrict b)
 {
 	for (int r = 0; r < SIDE; r++)
 		for (int i = 0; i < SIDE; i += 4) {
@@ -26,7 +26,7 @@ static void multiply(float *restrict c, const float *a, const float *restrict b)
 		}
 }
 
-static double seconds_now(void)
+static double cpu_rate_seconds_now(void)
 {
 	struct timespec t;
 
@@ -43,9 +43,9 @@ double cpu_rate_measure(void)
 	for (size_t i = 0; i < 3 * count; i++)
 		all[i] = (float)(i % 7) / 7;
 	for (int i = 0; i < TRIES; i++) {
-		double began = seconds_now();
-		multiply(all, all + count, all + 2 * count);
-		double took = seconds_now() - began;
+		double began = cpu_rate_seconds_now();
+		cpu_rate_multiply(all, all + count, all + 2 * count);
+		double took = cpu_rate_seconds_now() - began;
 		if (least == 0 || took < least)
 			least = took;
 	}

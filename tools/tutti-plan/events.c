@@ -23,7 +23,7 @@ static int bucket_of(const struct events *e, uint64_t at)
 	return at == e->now ? 0 : 64 - __builtin_clzll(at ^ e->now);
 }
 
-static void put(struct events *e, int b, struct event event)
+static void events_put(struct events *e, int b, struct event event)
 {
 	e->bucket[b].event =
 		must_grow(e->bucket[b].event, e->bucket[b].count, &e->bucket[b].room, sizeof event);
@@ -32,12 +32,12 @@ static void put(struct events *e, int b, struct event event)
 
 void events_add(struct events *e, struct event event)
 {
-	put(e, bucket_of(e, event.at), event);
+	events_put(e, bucket_of(e, event.at), event);
 	e->pending++;
 }
 
 /* Moves time on to the earliest event, and what is in its bucket closer to bucket 0. */
-static void advance(struct events *e)
+static void events_advance(struct events *e)
 {
 	int b = 1;
 	while (e->bucket[b].count == 0)
@@ -50,7 +50,7 @@ static void advance(struct events *e)
 			e->now = event[i].at;
 	e->bucket[b].count = 0;
 	for (size_t i = 0; i < n; i++)
-		put(e, bucket_of(e, event[i].at), event[i]);
+		events_put(e, bucket_of(e, event[i].at), event[i]);
 }
 
 size_t events_take(struct events *e, const struct event **due)
@@ -61,7 +61,7 @@ size_t events_take(struct events *e, const struct event **due)
 	if (e->pending == 0)
 		return 0;
 	if (e->bucket[0].count == 0)
-		advance(e);
+		events_advance(e);
 	e->bucket[TAKEN] = e->bucket[0];
 	size_t n = e->bucket[TAKEN].count;
 	e->bucket[TAKEN].count = 0;

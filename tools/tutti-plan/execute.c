@@ -16,7 +16,7 @@ static uint32_t read_operands(struct execution *x, int rank, uint32_t step)
 	return refs.n;
 }
 
-static void enqueue(struct execution *x, int rank, uint32_t lane)
+static void execute_enqueue(struct execution *x, int rank, uint32_t lane)
 {
 	struct moving *m = &x->ranks[rank].lanes[lane];
 	if (m->is_queued)
@@ -26,7 +26,7 @@ static void enqueue(struct execution *x, int rank, uint32_t lane)
 	x->queue[x->queued++] = (struct place_in_queue){rank, lane};
 }
 
-static void step_done(struct execution *x, int rank, uint32_t step)
+static void execute_step_done(struct execution *x, int rank, uint32_t step)
 {
 	struct rank_state *r = &x->ranks[rank];
 	const struct plan *p = r->plan;
@@ -36,15 +36,15 @@ static void step_done(struct execution *x, int rank, uint32_t step)
 	r->is_done[step] = true;
 	while (m->retired < m->posted && r->is_done[p->order[p->lanes[s->lane].first + m->retired]])
 		m->retired++;
-	enqueue(x, rank, s->lane);
+	execute_enqueue(x, rank, s->lane);
 	for (uint32_t k = 0; k < s->succs; k++) {
 		uint32_t next = p->edges[s->succ + k];
 		if (--r->pending[next] == 0)
-			enqueue(x, rank, p->steps[next].lane);
+			execute_enqueue(x, rank, p->steps[next].lane);
 	}
 }
 
-static void take_along(struct execution *x, int rank, uint32_t step)
+static void execute_take_along(struct execution *x, int rank, uint32_t step)
 {
 	struct refs refs = look_reads(x->ranks[rank].plan, step);
 	for (uint32_t i = 0; i < refs.n; i++)
@@ -52,13 +52,13 @@ static void take_along(struct execution *x, int rank, uint32_t step)
 			contents_read(x, rank, step, refs.at[i]);
 }
 
-static void deliver(struct execution *x, int from, uint32_t send, int to, uint32_t recv)
+static void execute_deliver(struct execution *x, int from, uint32_t send, int to, uint32_t recv)
 {
 	struct rank_state *a = &x->ranks[from], *b = &x->ranks[to];
 	struct refs out = look_reads(a->plan, send), in = look_writes(b->plan, recv);
 
 	if (x->rendezvous)
-		take_along(x, from, send);
+		execute_take_along(x, from, send);
 	const uint32_t *carried = a->carried + (out.at - a->plan->refs);
 	if (b->plan->steps[recv].kind == STEP_RECV_REDUCE) {
 		x->operands[0] = contents_read(x, to, recv, look_reads(b->plan, recv).at[0]);
@@ -69,8 +69,8 @@ static void deliver(struct execution *x, int from, uint32_t send, int to, uint32
 			contents_write(x, to, recv, in.at[i], carried[i]);
 	}
 	if (x->rendezvous)
-		step_done(x, from, send);
-	step_done(x, to, recv);
+		execute_step_done(x, from, send);
+	execute_step_done(x, to, recv);
 }
 
 /* Moves all messages between two ranks of which both ends are posted. */
@@ -83,8 +83,8 @@ static void deliver_posted(struct execution *x, int from, int to)
 
 	while (r->matched < s->posted && r->matched < r->posted && !x->failed) {
 		uint32_t k = r->matched++;
-		deliver(x, from, a->order[a->lanes[out].first + k], to,
-			b->order[b->lanes[in].first + k]);
+		execute_deliver(x, from, a->order[a->lanes[out].first + k], to,
+				b->order[b->lanes[in].first + k]);
 	}
 }
 
@@ -94,19 +94,19 @@ static void start_step(struct execution *x, int rank, uint32_t step)
 
 	if (s->kind == STEP_SEND) {
 		if (!x->rendezvous) {
-			take_along(x, rank, step);
-			step_done(x, rank, step);
+			execute_take_along(x, rank, step);
+			execute_step_done(x, rank, step);
 		}
 		deliver_posted(x, rank, s->peer);
 	} else if (s->peer >= 0) {
 		deliver_posted(x, s->peer, rank);
 	} else {
 		contents_compute(x, rank, step, read_operands(x, rank, step));
-		step_done(x, rank, step);
+		execute_step_done(x, rank, step);
 	}
 }
 
-static void issue(struct execution *x, int rank, uint32_t lane)
+static void execute_issue(struct execution *x, int rank, uint32_t lane)
 {
 	struct rank_state *r = &x->ranks[rank];
 	const struct lane *l = &r->plan->lanes[lane];
@@ -183,7 +183,7 @@ static void check_ended(struct execution *x)
 	x->failed = true;
 }
 
-static void check_end(struct execution *x)
+static void execute_check_end(struct execution *x)
 {
 	check_ended(x);
 	for (int r = 0; r < x->set->size && !x->failed; r++)
@@ -212,13 +212,13 @@ bool check_execution(const struct plan_set *set, bool rendezvous, struct finding
 		open_rank(&x, r);
 		contents_fill(&x, r);
 		for (uint32_t l = 0; l < set->of[r]->lane_count; l++)
-			enqueue(&x, r, l);
+			execute_enqueue(&x, r, l);
 	}
 	while (x.queued && !x.failed) {
 		struct place_in_queue at = x.queue[--x.queued];
-		issue(&x, at.rank, at.lane);
+		execute_issue(&x, at.rank, at.lane);
 	}
-	check_end(&x);
+	execute_check_end(&x);
 	for (int r = 0; r < set->size; r++)
 		close_rank(&x.ranks[r]);
 	values_close(&x.values);

@@ -27,7 +27,7 @@ static void print_algorithm(const struct arguments *a, struct question q, const 
 	if (!q.algorithm->cost || cases_why_not(q.algorithm, q.ranks, q.nodes)) {
 		printf("  %10s  %10s", "-", "-");
 	} else {
-		struct point p = predict(&q);
+		struct point p = plan_predict(&q);
 		print_seconds(predict_formula(&q));
 		if (p.how == HOW_SIMULATED)
 			print_seconds(p.seconds);
@@ -106,7 +106,7 @@ static void print_rules(struct select select, struct call_args args)
 	printf("=%s\n", last ? last->name : "");
 }
 
-int explain(const struct arguments *a)
+int plan_explain(const struct arguments *a)
 {
 	int ranks = a->ranges[0].first, nodes = a->nodes ? a->nodes : 1;
 	struct nodes where = nodes_in_order(ranks, nodes);

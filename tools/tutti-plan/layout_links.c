@@ -71,7 +71,7 @@ struct price_book *price_book_open(void)
 	return must_alloc(1, sizeof(struct price_book));
 }
 
-static struct price *place_of(struct price_book *book, const struct price *p)
+static struct price *layout_links_place_of(struct price_book *book, const struct price *p)
 {
 	uint64_t beta, bytes, sum = (uint64_t)p->collective * 31 + (uint64_t)p->size;
 
@@ -105,7 +105,7 @@ struct spent collective_spent(const struct layout_question *q, const struct axis
 			      enum collective collective, double bytes)
 {
 	struct price price = {collective, ranks->size, ranks->nodes, ranks->beta, bytes, 0};
-	struct price *known = q->prices ? place_of(q->prices, &price) : NULL;
+	struct price *known = q->prices ? layout_links_place_of(q->prices, &price) : NULL;
 
 	if (ranks->size == 1 || bytes <= 0)
 		return (struct spent){0, 0};

@@ -16,7 +16,7 @@ struct trainer_entry {
 	double bytes;
 };
 
-static double estimate(const struct layout_question *q, const struct trainer_key *key)
+static double layout_memory_estimate(const struct layout_question *q, const struct trainer_key *key)
 {
 	const tutti_axis axes[] = {{"dp", key->replicas}, {"pp", key->pp}, {"tp", key->tp}};
 	const tutti_train_config config = {.strategy = (tutti_strategy)key->strategy,
@@ -42,7 +42,7 @@ static double trainer_bytes(const struct layout_question *q, const struct candid
 		if (memcmp(&book->entries[i].key, &key, sizeof key) == 0)
 			return book->entries[i].bytes;
 	book->entries = must_grow(book->entries, book->count, &book->room, sizeof *book->entries);
-	book->entries[book->count] = (struct trainer_entry){key, estimate(q, &key)};
+	book->entries[book->count] = (struct trainer_entry){key, layout_memory_estimate(q, &key)};
 	return book->entries[book->count++].bytes;
 }
 

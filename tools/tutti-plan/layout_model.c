@@ -27,7 +27,7 @@ const char *gpt_preset(int i)
 }
 
 /* "heads=25", up to a comma or the end. Returns what follows, or NULL. */
-static const char *read_size(struct gpt_sizes *sizes, const char *text)
+static const char *layout_model_read_size(struct gpt_sizes *sizes, const char *text)
 {
 	static const char *const names[] = {"layers", "heads", "channels", "vocab", "length"};
 	int *const to[] = {&sizes->layers, &sizes->heads, &sizes->channels, &sizes->vocab,
@@ -57,7 +57,7 @@ bool gpt_sizes_read(struct gpt_sizes *sizes, const char *text)
 			return true;
 		}
 	*sizes = (struct gpt_sizes){0};
-	for (const char *at = text; (at = read_size(sizes, at)); at++)
+	for (const char *at = text; (at = layout_model_read_size(sizes, at)); at++)
 		if (!*at)
 			return sizes->layers && sizes->heads && sizes->channels && sizes->vocab &&
 			       sizes->length && sizes->channels % sizes->heads == 0;
@@ -119,8 +119,8 @@ struct place {
 };
 
 /* "tp" divides dimension `split`; -1: none, and its ranks have gradients of their own rows. */
-static int add(const struct place *place, const char *name, int ndim, const int64_t *shape,
-	       int split)
+static int layout_model_add(const struct place *place, const char *name, int ndim,
+			    const int64_t *shape, int split)
 {
 	char full[64];
 
@@ -133,25 +133,25 @@ static int add(const struct place *place, const char *name, int ndim, const int6
 	return param;
 }
 
-static void add_layer(const struct place *place, int c)
+static void layout_model_add_layer(const struct place *place, int c)
 {
 	const int64_t qkv[] = {c, 3, c}, up[] = {c, 4 * c}, down[] = {4 * c, c}, square[] = {c, c};
 
-	add(place, "norm1_w", 1, square, -1);
-	add(place, "norm1_b", 1, square, -1);
-	add(place, "qkv_w", 3, qkv, 2);
-	add(place, "qkv_b", 2, qkv + 1, 1);
-	add(place, "proj_w", 2, square, 0);
-	add(place, "proj_b", 1, square, -1);
-	add(place, "norm2_w", 1, square, -1);
-	add(place, "norm2_b", 1, square, -1);
-	add(place, "up_w", 2, up, 1);
-	add(place, "up_b", 1, up + 1, 0);
-	add(place, "down_w", 2, down, 0);
-	add(place, "down_b", 1, square, -1);
+	layout_model_add(place, "norm1_w", 1, square, -1);
+	layout_model_add(place, "norm1_b", 1, square, -1);
+	layout_model_add(place, "qkv_w", 3, qkv, 2);
+	layout_model_add(place, "qkv_b", 2, qkv + 1, 1);
+	layout_model_add(place, "proj_w", 2, square, 0);
+	layout_model_add(place, "proj_b", 1, square, -1);
+	layout_model_add(place, "norm2_w", 1, square, -1);
+	layout_model_add(place, "norm2_b", 1, square, -1);
+	layout_model_add(place, "up_w", 2, up, 1);
+	layout_model_add(place, "up_b", 1, up + 1, 0);
+	layout_model_add(place, "down_w", 2, down, 0);
+	layout_model_add(place, "down_b", 1, square, -1);
 }
 
-static struct place add_unit(tutti_model *model, const char *name, int stage)
+static struct place layout_model_add_unit(tutti_model *model, const char *name, int stage)
 {
 	struct place place = {model, tutti_model_unit(model, name), name};
 
@@ -168,19 +168,20 @@ tutti_model *gpt_describe(const struct gpt_sizes *s, int stages)
 
 	if (tutti_model_create(&model) != TUTTI_OK)
 		must_have(NULL);
-	struct place embedding = add_unit(model, "embedding", 0);
-	int tokens = add(&embedding, "token_w", 2, (int64_t[]){s->vocab, s->channels}, 0);
-	add(&embedding, "position_w", 2, (int64_t[]){s->length, s->channels}, -1);
+	struct place embedding = layout_model_add_unit(model, "embedding", 0);
+	int tokens =
+		layout_model_add(&embedding, "token_w", 2, (int64_t[]){s->vocab, s->channels}, 0);
+	layout_model_add(&embedding, "position_w", 2, (int64_t[]){s->length, s->channels}, -1);
 	for (int stage = 0; stage < stages; stage++)
 		for (int l = gpt_first_layer(s, stages, stage);
 		     l < gpt_first_layer(s, stages, stage + 1); l++) {
 			snprintf(name, sizeof name, "block.%d", l);
-			struct place layer = add_unit(model, name, stage);
-			add_layer(&layer, s->channels);
+			struct place layer = layout_model_add_unit(model, name, stage);
+			layout_model_add_layer(&layer, s->channels);
 		}
-	struct place head = add_unit(model, "head", stages - 1);
-	add(&head, "norm_w", 1, (int64_t[]){s->channels}, -1);
-	add(&head, "norm_b", 1, (int64_t[]){s->channels}, -1);
+	struct place head = layout_model_add_unit(model, "head", stages - 1);
+	layout_model_add(&head, "norm_w", 1, (int64_t[]){s->channels}, -1);
+	layout_model_add(&head, "norm_b", 1, (int64_t[]){s->channels}, -1);
 	if (tutti_model_unit_uses(model, head.unit, tokens) != TUTTI_OK)
 		must_have(NULL);
 	return model;

@@ -8,7 +8,7 @@
 
 enum { MICRO_BATCHES_MOST = 4096, TASKS_MOST = 1 << 17 /* stages times micro-batches */ };
 
-static void add(struct layout_search *s, const struct candidate *c)
+static void layout_search_add(struct layout_search *s, const struct candidate *c)
 {
 	s->candidates = must_grow(s->candidates, s->count, &s->room, sizeof *s->candidates);
 	s->candidates[s->count++] = *c;
@@ -17,11 +17,11 @@ static void add(struct layout_search *s, const struct candidate *c)
 /* Zero bubble would compute forward a third time, for the weights. */
 static void add_with_recomputation(struct layout_search *s, struct candidate c)
 {
-	add(s, &c);
+	layout_search_add(s, &c);
 	if (c.pp > 1 && c.schedule == TUTTI_ZERO_BUBBLE)
 		return;
 	c.recomputes = true;
-	add(s, &c);
+	layout_search_add(s, &c);
 }
 
 /* Chunks: 1, and where a schedule has several 2 and 4. */
@@ -125,23 +125,24 @@ static int axes_of(const struct candidate *c)
 	return (c->dp > 1) + (c->cp > 1) + (c->pp > 1) + (c->tp > 1);
 }
 
-static int compare(double a, double b)
+static int layout_search_compare(double a, double b)
 {
 	return (a > b) - (a < b);
 }
 
 /* Rounded, so that what differs by the order of sums is equal, and the order stays one. */
-static double rounded(double seconds)
+static double layout_search_rounded(double seconds)
 {
 	return round(seconds * 1e9);
 }
 
 int layout_compare(const struct found_layout *a, const struct found_layout *b)
 {
-	int order = compare(rounded(a->step.seconds), rounded(b->step.seconds));
+	int order = layout_search_compare(layout_search_rounded(a->step.seconds),
+					  layout_search_rounded(b->step.seconds));
 
 	order = order ? order : axes_of(&a->candidate) - axes_of(&b->candidate);
-	return order ? order : compare(held_sum(&a->held), held_sum(&b->held));
+	return order ? order : layout_search_compare(held_sum(&a->held), held_sum(&b->held));
 }
 
 struct found_layout layout_find(const struct layout_question *q, const struct candidate *c,
@@ -166,7 +167,7 @@ struct ordered {
 static int by_least(const void *a, const void *b)
 {
 	const struct ordered *x = a, *y = b;
-	int order = compare(x->least, y->least);
+	int order = layout_search_compare(x->least, y->least);
 
 	return order ? order : (x->index > y->index) - (x->index < y->index);
 }
@@ -185,8 +186,8 @@ static struct ordered *order_all(const struct layout_search *s, const struct lay
 }
 
 /* Equal ones stay in the order of the list. */
-static void keep(struct layout_search *s, const struct found_layout *f, size_t *indexes,
-		 size_t index)
+static void layout_search_keep(struct layout_search *s, const struct found_layout *f,
+			       size_t *indexes, size_t index)
 {
 	int at = s->found;
 
@@ -205,8 +206,8 @@ static void keep(struct layout_search *s, const struct found_layout *f, size_t *
 }
 
 /* A candidate that is too large is not timed. */
-static bool fits(struct layout_search *s, const struct layout_question *q, struct found_layout *f,
-		 struct trainer_book *book)
+static bool layout_search_fits(struct layout_search *s, const struct layout_question *q,
+			       struct found_layout *f, struct trainer_book *book)
 {
 	struct schedule_buffers buffers;
 
@@ -232,14 +233,14 @@ void layout_search_run(struct layout_search *s, const struct layout_question *q,
 	s->best = must_alloc((size_t)top, sizeof *s->best);
 	for (size_t i = 0; i < s->count; i++) {
 		struct found_layout f = {.candidate = s->candidates[all[i].index]};
-		if (s->found == top &&
-		    rounded(all[i].least) > rounded(s->best[top - 1].step.seconds))
+		if (s->found == top && layout_search_rounded(all[i].least) >
+					       layout_search_rounded(s->best[top - 1].step.seconds))
 			break;
-		if (!fits(s, q, &f, &book))
+		if (!layout_search_fits(s, q, &f, &book))
 			continue;
 		f = layout_find(q, &f.candidate, &book);
 		s->simulated++;
-		keep(s, &f, indexes, all[i].index);
+		layout_search_keep(s, &f, indexes, all[i].index);
 	}
 	trainer_book_close(&book);
 	free(indexes);

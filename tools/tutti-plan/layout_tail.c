@@ -54,7 +54,7 @@ static void close_bucket(struct planned_buckets *b)
 }
 
 /* The next unit of the rank's backward. */
-static void add_unit(struct planned_buckets *b, double elements, double seconds)
+static void layout_tail_add_unit(struct planned_buckets *b, double elements, double seconds)
 {
 	b->now += seconds;
 	b->open += elements;
@@ -83,15 +83,16 @@ static struct planned_buckets buckets_of(const struct layout_question *q, const 
 	b.at = must_alloc((size_t)m->layers + 4, sizeof *b.at);
 	for (int stage = stages - c->pp + rank; stage >= 0; stage -= c->pp) {
 		if (stage == stages - 1)
-			add_unit(&b,
-				 gpt_head_elements(m) +
-					 (c->pp > 1 ? gpt_tokens_elements(m, c->tp) : 0),
-				 backward_seconds(q, c, gpt_head_work(m), false));
+			layout_tail_add_unit(
+				&b,
+				gpt_head_elements(m) +
+					(c->pp > 1 ? gpt_tokens_elements(m, c->tp) : 0),
+				backward_seconds(q, c, gpt_head_work(m), false));
 		for (int l = gpt_first_layer(m, stages, stage);
 		     l < gpt_first_layer(m, stages, stage + 1); l++)
-			add_unit(&b, gpt_layer_elements(m, c->tp), layer);
+			layout_tail_add_unit(&b, gpt_layer_elements(m, c->tp), layer);
 		if (stage == 0)
-			add_unit(&b, gpt_embedding_elements(m, c->tp), 0);
+			layout_tail_add_unit(&b, gpt_embedding_elements(m, c->tp), 0);
 	}
 	if (b.open > 0)
 		close_bucket(&b);
@@ -99,7 +100,7 @@ static struct planned_buckets buckets_of(const struct layout_question *q, const 
 }
 
 /* Ranks that have a part each of what is reduced. */
-static double parts_of(const struct candidate *c, const struct mesh_links *links)
+static double layout_tail_parts_of(const struct candidate *c, const struct mesh_links *links)
 {
 	return c->strategy == TUTTI_DDP ? 1 : links->shards.size;
 }
@@ -127,9 +128,10 @@ struct spent gather_spent(const struct layout_question *q, const struct mesh_lin
 
 /* Each bucket goes when it is ready and the one before has gone. With ZeRO-2 and FSDP each
  * micro-batch is reduced, but in a pipeline, which adds them first. */
-static struct spent reductions(const struct layout_question *q, const struct candidate *c,
-			       const struct mesh_links *links, const struct planned_buckets *b,
-			       struct rank_turn turn)
+static struct spent layout_tail_reductions(const struct layout_question *q,
+					   const struct candidate *c,
+					   const struct mesh_links *links,
+					   const struct planned_buckets *b, struct rank_turn turn)
 {
 	bool is_each = c->pp == 1 && (c->strategy == TUTTI_ZERO2 || strategy_gathers(c->strategy));
 	int times = is_each ? c->micro_batches : 1;
@@ -148,8 +150,9 @@ static struct spent reductions(const struct layout_question *q, const struct can
 }
 
 /* With ZeRO-1 and -2 a bucket is gathered while the next one is updated. */
-static struct spent update(const struct layout_question *q, const struct candidate *c,
-			   const struct mesh_links *links, const struct planned_buckets *b)
+static struct spent layout_tail_update(const struct layout_question *q, const struct candidate *c,
+				       const struct mesh_links *links,
+				       const struct planned_buckets *b)
 {
 	bool publishes = c->strategy == TUTTI_ZERO1 || c->strategy == TUTTI_ZERO2;
 	struct spent gathers = {0, 0};
@@ -159,7 +162,7 @@ static struct spent update(const struct layout_question *q, const struct candida
 		struct spent one = {0, 0};
 		if (publishes)
 			one = gather_spent(q, links, b->at[i].elements);
-		updated += b->at[i].elements / parts_of(c, links) * UPDATE_PASSES *
+		updated += b->at[i].elements / layout_tail_parts_of(c, links) * UPDATE_PASSES *
 			   q->machine->links.gamma;
 		wire = fmax(wire, updated) + one.seconds;
 		spend(&gathers, one, 1);
@@ -174,7 +177,7 @@ static struct spent other_sums(const struct layout_question *q, const struct can
 			       const struct mesh_links *links, int rank)
 {
 	const struct gpt_sizes *m = &q->model;
-	double bytes = sizeof(float) / parts_of(c, links);
+	double bytes = sizeof(float) / layout_tail_parts_of(c, links);
 	double small = 6.0 * m->channels * m->layers / c->pp; /* norms and biases */
 	struct spent sum = {0, 0};
 
@@ -195,9 +198,9 @@ struct spent tail_spent(const struct layout_question *q, const struct candidate 
 			const struct mesh_links *links, int rank, struct rank_turn turn)
 {
 	struct planned_buckets buckets = buckets_of(q, c, rank);
-	struct spent tail = reductions(q, c, links, &buckets, turn);
+	struct spent tail = layout_tail_reductions(q, c, links, &buckets, turn);
 
-	spend(&tail, update(q, c, links, &buckets), 1);
+	spend(&tail, layout_tail_update(q, c, links, &buckets), 1);
 	spend(&tail, other_sums(q, c, links, rank), 1);
 	free(buckets.at);
 	return tail;

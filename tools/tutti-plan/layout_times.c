@@ -22,7 +22,8 @@ struct stage_costs {
 };
 
 /* The rest that computing of so many seconds does not hide. */
-static struct spent exposed(const struct layout_question *q, struct spent spent, double compute)
+static struct spent layout_times_exposed(const struct layout_question *q, struct spent spent,
+					 double compute)
 {
 	if (!cores_are_taken(q))
 		spent.seconds = fmax(0, spent.seconds - compute);
@@ -39,8 +40,8 @@ static void cost_attention(struct stage_costs *s)
 	struct spent both = gather;
 
 	spend(&both, collective_spent(s->q, &s->links.cp, COLL_REDUCE_SCATTER, bytes), 1);
-	s->keys = exposed(s->q, gather, attention);
-	s->more = exposed(s->q, both, 2 * attention);
+	s->keys = layout_times_exposed(s->q, gather, attention);
+	s->more = layout_times_exposed(s->q, both, 2 * attention);
 }
 
 static struct stage_costs stage_costs_of(const struct layout_question *q, const struct candidate *c)
@@ -233,7 +234,7 @@ struct schedule_buffers candidate_buffers(const struct candidate *c)
 }
 
 /* Until the last rank has ended its step. */
-static double execute(const struct step_time *time, const struct candidate *c)
+static double layout_times_execute(const struct step_time *time, const struct candidate *c)
 {
 	struct pipeline_shape shape = candidate_shape(c);
 	struct planned_lists lists = lists_open(&shape);
@@ -260,7 +261,7 @@ static double execute(const struct step_time *time, const struct candidate *c)
 struct step_found step_time_run(const struct step_time *time, const struct layout_question *q,
 				const struct candidate *c)
 {
-	double ends = c->pp > 1 ? execute(time, c) : time->least;
+	double ends = c->pp > 1 ? layout_times_execute(time, c) : time->least;
 	double share = cores_are_shared(q) ? q->ranks / q->nodes / q->machine->links.cores : 1;
 	struct step_found found = {.seconds = fmax(ends, time->shared)};
 

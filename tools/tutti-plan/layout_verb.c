@@ -50,7 +50,7 @@ static const char *count_in_words(double n, char *text, size_t bytes)
 	return text;
 }
 
-static void print_head(const struct arguments *a, const struct layout_question *q)
+static void layout_verb_print_head(const struct arguments *a, const struct layout_question *q)
 {
 	const struct gpt_sizes *m = &q->model;
 	double elements = m->layers * gpt_layer_elements(m, 1) + gpt_embedding_elements(m, 1) +
@@ -74,7 +74,7 @@ static void print_head(const struct arguments *a, const struct layout_question *
 		       a->machine.links.cores);
 }
 
-static void print_row(const struct found_layout *f)
+static void layout_verb_print_row(const struct found_layout *f)
 {
 	const struct candidate *c = &f->candidate;
 	char strategy[24];
@@ -92,19 +92,19 @@ static void print_row(const struct found_layout *f)
 	       100 * f->step.tensor, 100 * f->step.bubble, 100 * f->step.data);
 }
 
-static void print_table(const struct layout_search *s)
+static void layout_verb_print_table(const struct layout_search *s)
 {
 	printf("%4s %4s %4s %4s  %-10s %-11s %6s %5s  %-9s %8s %10s %8s %6s %6s %6s\n", "dp", "cp",
 	       "pp", "tp", "strategy", "schedule", "chunks", "micro", "recompute", "GiB", "step, s",
 	       "compute", "tp+cp", "bubble", "dp");
 	for (int i = 0; i < s->found; i++)
-		print_row(&s->best[i]);
+		layout_verb_print_row(&s->best[i]);
 	printf("%zu combinations, of which %d had to be timed: the others are slower or do not "
 	       "fit\n",
 	       s->count, s->simulated);
 }
 
-static void write_row(FILE *file, const struct found_layout *f)
+static void layout_verb_write_row(FILE *file, const struct found_layout *f)
 {
 	const struct candidate *c = &f->candidate;
 
@@ -124,7 +124,7 @@ static int write_csv(const char *path, const struct layout_search *s)
 			      "recomputes,trainer_bytes,activation_bytes,message_bytes,step_s,"
 			      "compute,tensor,bubble,data\n");
 	for (int i = 0; file && i < s->found; i++)
-		write_row(file, &s->best[i]);
+		layout_verb_write_row(file, &s->best[i]);
 	if (!file || (ferror(file) | fclose(file))) {
 		fprintf(stderr, "tutti-plan: '%s' could not be written: %s.\n", path,
 			strerror(errno));
@@ -149,7 +149,7 @@ static void print_misfits(const struct layout_search *s)
 			       s->misfits[i] > 1 ? "es" : "", reasons[i]);
 }
 
-static int nothing(const struct layout_search *s, const struct layout_question *q)
+static int layout_verb_nothing(const struct layout_search *s, const struct layout_question *q)
 {
 	const struct candidate *c = &s->least.candidate;
 	char limit[32], least[32];
@@ -169,18 +169,18 @@ static int nothing(const struct layout_search *s, const struct layout_question *
 	return 1;
 }
 
-int layout(const struct arguments *a)
+int plan_layout(const struct arguments *a)
 {
 	struct layout_question q = question_of(a);
 	struct layout_search search;
 
-	print_head(a, &q);
+	layout_verb_print_head(a, &q);
 	layout_search_open(&search, &q);
 	layout_search_run(&search, &q, a->top);
 	if (search.found)
-		print_table(&search);
+		layout_verb_print_table(&search);
 	print_misfits(&search);
-	int code = search.found ? 0 : nothing(&search, &q);
+	int code = search.found ? 0 : layout_verb_nothing(&search, &q);
 	if (code == 0 && a->csv)
 		code = write_csv(a->csv, &search);
 	layout_search_close(&search);

@@ -54,7 +54,7 @@ void look_free_all(struct plan_set *set)
 	set->of = NULL;
 }
 
-static struct refs listed(const struct plan *p, const struct step *s)
+static struct refs look_listed(const struct plan *p, const struct step *s)
 {
 	return (struct refs){p->refs + s->ref, s->refs};
 }
@@ -62,14 +62,14 @@ static struct refs listed(const struct plan *p, const struct step *s)
 struct refs look_reads(const struct plan *p, uint32_t step)
 {
 	const struct step *s = &p->steps[step];
-	return s->kind == STEP_RECV ? (struct refs){NULL, 0} : listed(p, s);
+	return s->kind == STEP_RECV ? (struct refs){NULL, 0} : look_listed(p, s);
 }
 
 struct refs look_writes(const struct plan *p, uint32_t step)
 {
 	const struct step *s = &p->steps[step];
 	if (s->kind == STEP_RECV)
-		return listed(p, s);
+		return look_listed(p, s);
 	return s->kind == STEP_SEND ? (struct refs){NULL, 0} : (struct refs){&s->dst, 1};
 }
 
@@ -129,7 +129,7 @@ void look_before_free(struct before *b)
 #define CHUNK_LISTS_MAX 6
 
 /* How many of refs from i on are a run of neighbours. */
-static uint32_t neighbours(struct refs refs, uint32_t i)
+static uint32_t look_neighbours(struct refs refs, uint32_t i)
 {
 	uint32_t n = 1;
 	while (i + n < refs.n && refs.at[i + n].buf == refs.at[i].buf &&
@@ -148,7 +148,7 @@ const char *look_refs_in_words(struct refs refs, char *text, size_t bytes)
 	for (uint32_t i = 0, n; i < refs.n && at < bytes; i += n, lists++) {
 		const char *name = refs.at[i].buf < BUF_COUNT ? names[refs.at[i].buf] : "?";
 		const char *comma = i ? ", " : "";
-		n = neighbours(refs, i);
+		n = look_neighbours(refs, i);
 		if (lists == CHUNK_LISTS_MAX) {
 			snprintf(text + at, bytes - at, " and %u more", refs.n - i);
 			break;

@@ -23,7 +23,7 @@ static bool read_links(const char *path, struct links *links)
 	return key[0] && links_read(links, path, key);
 }
 
-static void complete(double *given, double known)
+static void tutti_plan_machine_complete(double *given, double known)
 {
 	if (*given < 0)
 		*given = known;
@@ -48,17 +48,18 @@ int machine_complete(struct arguments *a)
 		known.link[LINK_NET] = known.link[LINK_LOCAL];
 	for (int l = 0; l < LINKS; l++) {
 		struct link_speed *s = &m->links.link[l];
-		complete(&s->overhead, s->alpha < 0 ? overhead_of(&known.link[l]) : s->alpha);
-		complete(&s->alpha, known.link[l].alpha);
-		complete(&s->beta, known.link[l].beta);
+		tutti_plan_machine_complete(&s->overhead,
+					    s->alpha < 0 ? overhead_of(&known.link[l]) : s->alpha);
+		tutti_plan_machine_complete(&s->alpha, known.link[l].alpha);
+		tutti_plan_machine_complete(&s->beta, known.link[l].beta);
 		if (s->overhead > s->alpha)
 			return usage_error("The overhead is a part of alpha; it cannot be more.");
 	}
-	complete(&m->links.gamma, known.gamma);
+	tutti_plan_machine_complete(&m->links.gamma, known.gamma);
 	m->links.cores = known.cores;
 	if (a->nodes <= 1)
 		m->links.link[LINK_LOCAL] = m->links.link[LINK_NET];
-	complete(&m->node_beta, m->links.link[LINK_NET].beta);
+	tutti_plan_machine_complete(&m->node_beta, m->links.link[LINK_NET].beta);
 	m->element = dtype_bytes(a->dtype);
 	return -1;
 }

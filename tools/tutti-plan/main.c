@@ -5,8 +5,8 @@
 
 int main(int argc, char **argv)
 {
-	static int (*const verbs[])(const struct arguments *) = {show,     check,    explain,
-								 simulate, pipeline, layout};
+	static int (*const verbs[])(const struct arguments *) = {
+		plan_show, plan_check, plan_explain, plan_simulate, plan_pipeline, plan_layout};
 	struct arguments arguments;
 	int code;
 

@@ -36,7 +36,7 @@ static uint32_t messages_of(const struct plan *p, uint32_t lane)
 }
 
 /* The k-th message is the last of one end only. */
-static bool alone(const struct plan *p, uint32_t lane, uint32_t k, struct finding *f)
+static bool messages_alone(const struct plan *p, uint32_t lane, uint32_t k, struct finding *f)
 {
 	uint32_t step = step_at(p, lane, k);
 	char words[512];
@@ -67,8 +67,8 @@ static bool check_pair(const struct plan_set *set, const struct lane_map *map, i
 				look_step_in_words(b, recv, recv_words, sizeof recv_words));
 	}
 	if (sent > received)
-		return alone(a, out - 1, received, f);
-	return received > sent ? alone(b, in - 1, sent, f) : true;
+		return messages_alone(a, out - 1, received, f);
+	return received > sent ? messages_alone(b, in - 1, sent, f) : true;
 }
 
 bool check_messages(const struct plan_set *set, struct finding *f)

@@ -55,7 +55,7 @@ static bool is_direct(const struct history *h, uint32_t from, uint32_t step)
 	return false;
 }
 
-static bool waits(struct history *h, uint32_t from, uint32_t step)
+static bool order_waits(struct history *h, uint32_t from, uint32_t step)
 {
 	if (from == NONE || from == step || is_direct(h, from, step))
 		return true;
@@ -63,8 +63,8 @@ static bool waits(struct history *h, uint32_t from, uint32_t step)
 	return leads_to(h, from, step);
 }
 
-static bool races(const struct history *h, uint32_t from, uint32_t step, struct ref r,
-		  struct finding *f)
+static bool order_races(const struct history *h, uint32_t from, uint32_t step, struct ref r,
+			struct finding *f)
 {
 	char earlier[512], later[512], chunk[64];
 	return finding_says(f, "Rank %d: %s does not wait for %s, though both use %s.",
@@ -73,41 +73,41 @@ static bool races(const struct history *h, uint32_t from, uint32_t step, struct 
 			    look_refs_in_words((struct refs){&r, 1}, chunk, sizeof chunk));
 }
 
-static bool reads(struct history *h, uint32_t step, struct ref r, struct finding *f)
+static bool order_reads(struct history *h, uint32_t step, struct ref r, struct finding *f)
 {
 	uint32_t cell = look_cell(h->plan, r, h->in_place);
 
-	if (!waits(h, h->writer[cell], step))
-		return races(h, h->writer[cell], step, r, f);
+	if (!order_waits(h, h->writer[cell], step))
+		return order_races(h, h->writer[cell], step, r, f);
 	h->reader = must_grow(h->reader, h->count, &h->room, sizeof *h->reader);
 	h->reader[h->count] = (struct reader){step, h->readers[cell]};
 	h->readers[cell] = (uint32_t)h->count++;
 	return true;
 }
 
-static bool writes(struct history *h, uint32_t step, struct ref r, struct finding *f)
+static bool order_writes(struct history *h, uint32_t step, struct ref r, struct finding *f)
 {
 	uint32_t cell = look_cell(h->plan, r, h->in_place);
 
 	for (uint32_t i = h->readers[cell]; i != NONE; i = h->reader[i].next)
-		if (!waits(h, h->reader[i].step, step))
-			return races(h, h->reader[i].step, step, r, f);
-	if (h->readers[cell] == NONE && !waits(h, h->writer[cell], step))
-		return races(h, h->writer[cell], step, r, f);
+		if (!order_waits(h, h->reader[i].step, step))
+			return order_races(h, h->reader[i].step, step, r, f);
+	if (h->readers[cell] == NONE && !order_waits(h, h->writer[cell], step))
+		return order_races(h, h->writer[cell], step, r, f);
 	h->writer[cell] = step;
 	h->readers[cell] = NONE;
 	return true;
 }
 
-static bool check_steps(struct history *h, struct finding *f)
+static bool order_check_steps(struct history *h, struct finding *f)
 {
 	for (uint32_t s = 0; s < h->plan->count; s++) {
 		struct refs in = look_reads(h->plan, s), out = look_writes(h->plan, s);
 		for (uint32_t i = 0; i < in.n; i++)
-			if (!reads(h, s, in.at[i], f))
+			if (!order_reads(h, s, in.at[i], f))
 				return false;
 		for (uint32_t i = 0; i < out.n; i++)
-			if (!writes(h, s, out.at[i], f))
+			if (!order_writes(h, s, out.at[i], f))
 				return false;
 	}
 	return true;
@@ -125,7 +125,7 @@ static bool check_rank(const struct plan *p, bool in_place, struct finding *f)
 			    .before = look_before(p)};
 	for (uint32_t c = 0; c < cells; c++)
 		h.writer[c] = h.readers[c] = NONE;
-	bool ok = check_steps(&h, f);
+	bool ok = order_check_steps(&h, f);
 	look_before_free(&h.before);
 	free(h.writer);
 	free(h.readers);

@@ -20,7 +20,7 @@ static const struct {
 	[ACTION_BACKWARD_WEIGHTS] = {"backward, weights", "#009e73"},
 };
 
-static double shortest(const struct pipeline_drawing *d)
+static double pipeline_drawing_shortest(const struct pipeline_drawing *d)
 {
 	double least = d->time;
 
@@ -47,7 +47,7 @@ static void draw_box(FILE *f, const struct action *action, const struct pipeline
 			x + width / 2, y + 15, action->micro_batch);
 }
 
-static void draw_legend(FILE *f, const struct pipeline_drawing *d, double y)
+static void pipeline_drawing_draw_legend(FILE *f, const struct pipeline_drawing *d, double y)
 {
 	bool is_there[sizeof looks / sizeof *looks] = {false};
 	double x = LEFT;
@@ -70,7 +70,7 @@ static void draw_legend(FILE *f, const struct pipeline_drawing *d, double y)
 
 void pipeline_draw(FILE *f, const struct pipeline_drawing *d)
 {
-	double unit = fmin(UNIT / shortest(d), WIDTH_MAX / d->time);
+	double unit = fmin(UNIT / pipeline_drawing_shortest(d), WIDTH_MAX / d->time);
 	double width = d->time * unit, height = d->shape->ranks * ROW;
 
 	fprintf(f,
@@ -92,6 +92,6 @@ void pipeline_draw(FILE *f, const struct pipeline_drawing *d)
 				 (span->end - span->start) * unit);
 		}
 	}
-	draw_legend(f, d, TOP + height + 16);
+	pipeline_drawing_draw_legend(f, d, TOP + height + 16);
 	fputs("</svg>\n", f);
 }

@@ -19,7 +19,7 @@ struct schedule_run {
 	struct virtual_step step;
 };
 
-static void run_create(struct schedule_run *run, const struct arguments *a)
+static void pipeline_verb_run_create(struct schedule_run *run, const struct arguments *a)
 {
 	size_t ranks = (size_t)a->shape.ranks;
 
@@ -106,7 +106,7 @@ static void print_order(const struct schedule_run *run, int rank, int width)
 	}
 }
 
-static void print_ranks(const struct schedule_run *run)
+static void pipeline_verb_print_ranks(const struct schedule_run *run)
 {
 	const struct pipeline_shape *shape = &run->a->shape;
 	struct action longest = {ACTION_FORWARD, schedule_stages(shape) - 1,
@@ -154,7 +154,7 @@ static void print_costs(const struct schedule_run *run)
 	       shape->chunks > 1 ? "chunk" : "stage");
 }
 
-static int draw(const struct schedule_run *run)
+static int pipeline_verb_draw(const struct schedule_run *run)
 {
 	const struct pipeline_shape *shape = &run->a->shape;
 	const struct action_times *t = &run->a->times;
@@ -196,19 +196,19 @@ static int print_deadlock(const struct schedule_run *run)
 	return 1;
 }
 
-int pipeline(const struct arguments *a)
+int plan_pipeline(const struct arguments *a)
 {
 	struct schedule_run run;
 	double formula = schedule_step_time(&a->shape, &a->times);
 	int code;
 
-	run_create(&run, a);
-	print_ranks(&run);
+	pipeline_verb_run_create(&run, a);
+	pipeline_verb_print_ranks(&run);
 	if (!run.step.ends) {
 		code = print_deadlock(&run);
 	} else {
 		print_costs(&run);
-		code = a->svg ? draw(&run) : 0;
+		code = a->svg ? pipeline_verb_draw(&run) : 0;
 	}
 	if (run.step.ends && a->times.transfer == 0 && formula >= 0 &&
 	    fabs(formula - run.step.time) > 1e-9 * formula) {

@@ -48,7 +48,7 @@ static double plan_bytes(const struct question *q)
 	return (double)bytes;
 }
 
-struct point predict(const struct question *q)
+struct point plan_predict(const struct question *q)
 {
 	struct point p = {.ranks = q->ranks, .how = HOW_NOT};
 	struct plan_set set = set_of(q);
@@ -88,7 +88,7 @@ void predict_curve(struct question q, int local, struct point *points, int n)
 			continue;
 		}
 		if (!beyond)
-			*p = predict(&q);
+			*p = plan_predict(&q);
 		else if ((p->why = cases_why_not(q.algorithm, q.ranks, q.nodes)))
 			p->how = HOW_NOT;
 		else

@@ -28,7 +28,7 @@ struct question {
 };
 
 /* By the plans where that is at most steps_max, else HOW_FORMULA without seconds. */
-struct point predict(const struct question *question);
+struct point plan_predict(const struct question *question);
 /* By the cost formula. */
 double predict_formula(const struct question *question);
 /* A point for each number of ranks, ascending; behind the last that could be simulated the formula goes on

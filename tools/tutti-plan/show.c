@@ -54,7 +54,7 @@ static void print_plan(const struct plan_set *set, const struct plan *p)
 	look_before_free(&before);
 }
 
-int show(const struct arguments *a)
+int plan_show(const struct arguments *a)
 {
 	struct plan_set set = {.algorithm = a->algorithm,
 			       .size = a->ranges[0].first,

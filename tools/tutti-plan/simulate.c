@@ -13,7 +13,7 @@
 #define POINTS_MAX 20
 
 /* 2, 4, 8 ... and the number itself. */
-static int list_ranks(int most, int *ranks)
+static int simulate_list_ranks(int most, int *ranks)
 {
 	int n = 0;
 	for (int p = 2; p < most; p *= 2)
@@ -40,7 +40,7 @@ static void call_in_title(const struct arguments *a, char *text, size_t bytes)
 
 /* The least of those that were found the same way is marked; the formula is no match for a
  * simulation. */
-static int fastest(const struct curve *curves, int n, int k)
+static int simulate_fastest(const struct curve *curves, int n, int k)
 {
 	int best = -1;
 	for (int i = 0; i < n; i++) {
@@ -59,7 +59,7 @@ static void print_names(const struct curve *curves, int n)
 	puts("");
 }
 
-static void print_table(const struct curve *curves, int n, const int *ranks, int points)
+static void simulate_print_table(const struct curve *curves, int n, const int *ranks, int points)
 {
 	bool formula = false;
 	char time[32], cell[48];
@@ -72,7 +72,7 @@ static void print_table(const struct curve *curves, int n, const int *ranks, int
 			units_seconds_in_words(p->seconds, time, sizeof time);
 			snprintf(cell, sizeof cell, "%s%s%s", p->how == HOW_FORMULA ? "~" : "",
 				 p->how == HOW_NOT ? "-" : time,
-				 fastest(curves, n, k) == i ? "*" : " ");
+				 simulate_fastest(curves, n, k) == i ? "*" : " ");
 			printf("  %12s", cell);
 			formula |= p->how == HOW_FORMULA;
 		}
@@ -129,7 +129,7 @@ static int put_shown_first(struct curve *curves, int n, int points)
 	return shown;
 }
 
-static int draw(const struct arguments *a, struct chart *chart)
+static int simulate_draw(const struct arguments *a, struct chart *chart)
 {
 	FILE *file = fopen(a->svg, "w");
 	if (file)
@@ -142,10 +142,10 @@ static int draw(const struct arguments *a, struct chart *chart)
 	return 0;
 }
 
-int simulate(const struct arguments *a)
+int plan_simulate(const struct arguments *a)
 {
 	struct curve curves[ALGORITHMS];
-	int ranks[POINTS_MAX], points = list_ranks(a->ranges[0].first, ranks), n = 0;
+	int ranks[POINTS_MAX], points = simulate_list_ranks(a->ranges[0].first, ranks), n = 0;
 	char title[120], machine[2][200];
 	struct question q = {.root = a->root < 0 ? 0 : a->root,
 			     .bytes = (double)a->bytes,
@@ -168,11 +168,11 @@ int simulate(const struct arguments *a)
 		curves[n++] = (struct curve){q.algorithm->name, p};
 	}
 	int shown = put_shown_first(curves, n, points);
-	print_table(curves, shown, ranks, points);
+	simulate_print_table(curves, shown, ranks, points);
 	print_reasons(curves, n, points);
 	print_plans(curves, shown, ranks, points);
 	struct chart chart = {title, {machine[0], machine[1]}, curves, shown, points};
-	int code = a->svg ? draw(a, &chart) : 0;
+	int code = a->svg ? simulate_draw(a, &chart) : 0;
 	for (int i = 0; i < n; i++)
 		free(curves[i].points);
 	return code;

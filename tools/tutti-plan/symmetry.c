@@ -24,7 +24,7 @@ int symmetry_name(enum symmetry symmetry, const struct plan_set *set, int rank, 
 	return modulo(peer - rank, set->size);
 }
 
-static uint64_t mix(uint64_t hash, uint64_t word)
+static uint64_t symmetry_mix(uint64_t hash, uint64_t word)
 {
 	hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
 	return hash ^ hash >> 29;
@@ -32,31 +32,33 @@ static uint64_t mix(uint64_t hash, uint64_t word)
 
 /* Of everything that time depends on. The order in which a step names what it reads, or those that
  * wait for it, does not matter. */
-static uint64_t hash_of(enum symmetry symmetry, const struct plan_set *set, const struct plan *p)
+static uint64_t symmetry_hash_of(enum symmetry symmetry, const struct plan_set *set,
+				 const struct plan *p)
 {
-	uint64_t hash = mix(p->count, p->lane_count);
+	uint64_t hash = symmetry_mix(p->count, p->lane_count);
 
 	for (uint32_t l = 0; l < p->lane_count; l++) {
 		int peer = p->lanes[l].peer;
-		hash = mix(hash, p->lanes[l].sends);
-		hash = mix(hash, peer < 0 ? UINT64_MAX
-					  : (uint64_t)symmetry_name(symmetry, set, p->rank, peer));
-		hash = mix(hash, peer < 0 ? 0 : world_link(set, p->rank, peer));
+		hash = symmetry_mix(hash, p->lanes[l].sends);
+		hash = symmetry_mix(
+			hash, peer < 0 ? UINT64_MAX
+				       : (uint64_t)symmetry_name(symmetry, set, p->rank, peer));
+		hash = symmetry_mix(hash, peer < 0 ? 0 : world_link(set, p->rank, peer));
 	}
 	for (uint32_t i = 0; i < p->count; i++) {
 		const struct step *s = &p->steps[i];
 		uint64_t succs = 0;
 		for (uint32_t k = 0; k < s->succs; k++)
-			succs += mix(1, p->edges[s->succ + k]);
-		hash = mix(hash, (uint64_t)s->kind << 32 | s->lane);
-		hash = mix(hash, (uint64_t)s->deps << 32 | s->refs);
-		hash = mix(hash, succs);
+			succs += symmetry_mix(1, p->edges[s->succ + k]);
+		hash = symmetry_mix(hash, (uint64_t)s->kind << 32 | s->lane);
+		hash = symmetry_mix(hash, (uint64_t)s->deps << 32 | s->refs);
+		hash = symmetry_mix(hash, succs);
 	}
 	return hash;
 }
 
 /* A few at both ends and in the middle, where trees and chains differ, and some between. */
-static int sample(const struct plan_set *set, int i)
+static int symmetry_sample(const struct plan_set *set, int i)
 {
 	if (i < 4)
 		return i % set->size;
@@ -67,18 +69,18 @@ static int sample(const struct plan_set *set, int i)
 	return (int)((uint64_t)i * 0x9e3779b97f4a7c15u % (uint64_t)set->size);
 }
 
-static bool holds(enum symmetry symmetry, const struct plan_set *set)
+static bool symmetry_holds(enum symmetry symmetry, const struct plan_set *set)
 {
 	struct plan *first = look_build(set, 0);
-	uint64_t hash = hash_of(symmetry, set, first);
+	uint64_t hash = symmetry_hash_of(symmetry, set, first);
 	bool fully = (uint64_t)first->count * (uint64_t)set->size <= STEPS_FULLY;
 	int n = fully ? set->size : SAMPLES;
 	bool same = true;
 
 	plan_free(first);
 	for (int i = 0; i < n && same; i++) {
-		struct plan *p = look_build(set, fully ? i : sample(set, i));
-		same = hash_of(symmetry, set, p) == hash;
+		struct plan *p = look_build(set, fully ? i : symmetry_sample(set, i));
+		same = symmetry_hash_of(symmetry, set, p) == hash;
 		plan_free(p);
 	}
 	return same;
@@ -86,9 +88,10 @@ static bool holds(enum symmetry symmetry, const struct plan_set *set)
 
 enum symmetry symmetry_of(const struct plan_set *set)
 {
-	if (holds(SYMMETRY_ROTATION, set))
+	if (symmetry_holds(SYMMETRY_ROTATION, set))
 		return SYMMETRY_ROTATION;
-	if ((set->size & (set->size - 1)) == 0 && holds(SYMMETRY_XOR, set))
+	if ((set->size & (set->size - 1)) == 0 && symmetry_holds(SYMMETRY_XOR, set))
 		return SYMMETRY_XOR;
-	return set->nodes > 1 && holds(SYMMETRY_TORUS, set) ? SYMMETRY_TORUS : SYMMETRY_NONE;
+	return set->nodes > 1 && symmetry_holds(SYMMETRY_TORUS, set) ? SYMMETRY_TORUS
+								     : SYMMETRY_NONE;
 }

@@ -14,7 +14,7 @@ struct unit {
 };
 
 /* A number above or equal to 0 and one of units, up to the end. */
-static bool parse(const char *text, const struct unit *units, double *value)
+static bool units_parse(const char *text, const struct unit *units, double *value)
 {
 	char *end;
 	double number = strtod(text, &end);
@@ -39,7 +39,7 @@ bool units_bytes(const char *text, size_t *bytes)
 					    {"m", 0x1p20},   {"g", 0x1p30},   {NULL, 0}};
 	double value;
 
-	if (!parse(text, units, &value) || value > BYTES_MAX)
+	if (!units_parse(text, units, &value) || value > BYTES_MAX)
 		return false;
 	*bytes = (size_t)value;
 	return true;
@@ -51,7 +51,7 @@ bool units_seconds(const char *text, double *seconds)
 					    {"ns", 1e-9}, {"ps", 1e-12}, {NULL, 0}};
 	double value;
 
-	if (!parse(text, units, &value) || value > 1e6)
+	if (!units_parse(text, units, &value) || value > 1e6)
 		return false;
 	*seconds = value;
 	return true;
@@ -66,7 +66,7 @@ bool units_rate(const char *text, double *seconds_per_byte)
 		{"Tbit/s", 0.125e12}, {NULL, 0}};
 	double value;
 
-	if (!parse(text, units, &value) || value < 1)
+	if (!units_parse(text, units, &value) || value < 1)
 		return false;
 	*seconds_per_byte = 1 / value;
 	return true;
@@ -78,7 +78,7 @@ bool units_flops(const char *text, double *per_second)
 					    {"T", 1e12}, {"P", 1e15}, {NULL, 0}};
 	double value;
 
-	if (!parse(text, units, &value) || value < 1 || value > 1e20)
+	if (!units_parse(text, units, &value) || value < 1 || value > 1e20)
 		return false;
 	*per_second = value;
 	return true;

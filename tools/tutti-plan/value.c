@@ -20,7 +20,7 @@ void values_close(struct values *v)
 	free(v->bin);
 }
 
-static uint32_t add(struct values *v, struct value value)
+static uint32_t value_add(struct values *v, struct value value)
 {
 	v->value = must_grow(v->value, v->count, &v->room, sizeof *v->value);
 	v->value[v->count] = value;
@@ -37,7 +37,7 @@ uint32_t value_of_rank(struct values *v, uint32_t block, int rank)
 {
 	struct value value = {.block = block, .range = (uint32_t)v->used, .count = 1};
 	add_range(v, (struct range){rank, rank});
-	return add(v, value);
+	return value_add(v, value);
 }
 
 static int by_first(const void *a, const void *b)
@@ -47,7 +47,7 @@ static int by_first(const void *a, const void *b)
 }
 
 /* All ranges of all values, ascending. Returns how many. */
-static size_t collect(struct values *v, const uint32_t *of, uint32_t n)
+static size_t value_collect(struct values *v, const uint32_t *of, uint32_t n)
 {
 	size_t all = 0;
 	for (uint32_t i = 0; i < n; i++)
@@ -62,7 +62,7 @@ static size_t collect(struct values *v, const uint32_t *of, uint32_t n)
 uint32_t value_union(struct values *v, const uint32_t *of, uint32_t n, int *twice)
 {
 	struct value sum = v->value[of[0]];
-	size_t all = collect(v, of, n);
+	size_t all = value_collect(v, of, n);
 
 	*twice = -1;
 	sum.range = (uint32_t)v->used;
@@ -80,7 +80,7 @@ uint32_t value_union(struct values *v, const uint32_t *of, uint32_t n, int *twic
 		add_range(v, r);
 		sum.count++;
 	}
-	return add(v, sum);
+	return value_add(v, sum);
 }
 
 uint32_t value_marked(struct values *v, uint32_t of, bool is_finished, bool is_scaled)
@@ -88,7 +88,7 @@ uint32_t value_marked(struct values *v, uint32_t of, bool is_finished, bool is_s
 	struct value value = v->value[of];
 	value.is_finished = is_finished;
 	value.is_scaled = is_scaled;
-	return add(v, value);
+	return value_add(v, value);
 }
 
 int value_lacks(const struct values *v, uint32_t of, int ranks)

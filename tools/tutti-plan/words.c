@@ -84,7 +84,7 @@ static int find_algorithm(struct arguments *a, const char *word)
 			   collective_name(a->collective), all);
 }
 
-static int find_ranks(struct arguments *a, const char *word)
+static int words_find_ranks(struct arguments *a, const char *word)
 {
 	if (a->range_count || !arguments_ranges(a, word))
 		return usage_error("'%s' is not a number of ranks from 1 to %d%s.", word, RANKS_MAX,
@@ -139,7 +139,7 @@ static int find_model(const struct arguments *a, int n, char **words)
 	return -1;
 }
 
-static int find_all(struct arguments *a, int n, char **words)
+static int words_find_all(struct arguments *a, int n, char **words)
 {
 	int code, at = 2;
 
@@ -167,12 +167,12 @@ static int find_all(struct arguments *a, int n, char **words)
 			return code;
 	}
 	if (a->verb != VERB_EXPLAIN && a->verb != VERB_SIMULATE && n > at &&
-	    (code = find_ranks(a, words[at++])) >= 0)
+	    (code = words_find_ranks(a, words[at++])) >= 0)
 		return code;
 	return n > at ? usage_error("'%s' is one word too many.", words[at]) : -1;
 }
 
-static int check_counts(const struct arguments *a)
+static int words_check_counts(const struct arguments *a)
 {
 	int ranks = a->range_count ? a->ranges[0].first : 0;
 
@@ -193,9 +193,9 @@ static int check_counts(const struct arguments *a)
 	return a->verb == VERB_SHOW && !a->algorithm ? usage_error("show needs an algorithm.") : -1;
 }
 
-static int check_together(const struct arguments *a)
+static int words_check_together(const struct arguments *a)
 {
-	int code = check_counts(a), ranks = a->range_count ? a->ranges[0].first : 0;
+	int code = words_check_counts(a), ranks = a->range_count ? a->ranges[0].first : 0;
 
 	if (code >= 0)
 		return code;
@@ -215,9 +215,9 @@ static int check_together(const struct arguments *a)
 
 int arguments_words(struct arguments *a, int n, char **words)
 {
-	int code = find_all(a, n, words);
+	int code = words_find_all(a, n, words);
 
 	if (code >= 0 || a->verb == VERB_PIPELINE)
 		return code;
-	return check_together(a);
+	return words_check_together(a);
 }

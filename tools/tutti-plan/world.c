@@ -87,7 +87,7 @@ static struct end names_of(const struct world *w, const struct plan_set *set, ui
 }
 
 /* False: a lane has no other end. */
-static bool join(struct world *w, const struct plan_set *set)
+static bool world_join(struct world *w, const struct plan_set *set)
 {
 	struct end *ends = must_alloc(w->lane_count, sizeof *ends);
 	size_t n = 0, joined = 0, sends = 0;
@@ -138,7 +138,7 @@ bool world_open(struct world *w, const struct plan_set *set, size_t steps_max, b
 	}
 	w->first_step[w->ranks] = (uint32_t)w->step_count;
 	w->first_lane[w->ranks] = (uint32_t)w->lane_count;
-	if (fits && join(w, set))
+	if (fits && world_join(w, set))
 		return true;
 	world_close(w);
 	return false;

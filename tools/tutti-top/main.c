@@ -53,7 +53,7 @@ static bool parse_interval(const char *text, double *seconds)
 	return end != text && !*end && *seconds >= 0.05 && *seconds <= 3600;
 }
 
-static int parse(struct options *o, int argc, char **argv)
+static int tutti_top_main_parse(struct options *o, int argc, char **argv)
 {
 	static const struct option longs[] = {{"once", 0, NULL, '1'},
 					      {"interval", 1, NULL, 'i'},
@@ -92,7 +92,7 @@ static int parse(struct options *o, int argc, char **argv)
 }
 
 /* Processes that the user did not name and that cannot be read are left out. */
-static void add_all(struct log *log)
+static void main_add_all(struct log *log)
 {
 	struct dirent *entry;
 	char why[600];
@@ -114,11 +114,11 @@ static int take_sample(struct sample *sample, const struct options *o, bool says
 	*sample = (struct sample){.ns = (int64_t)clock_now_ns()};
 	if (o->word_count)
 		return attach_all(&sample->log, o->words, o->word_count, says_why);
-	add_all(&sample->log);
+	main_add_all(&sample->log);
 	return ATTACH_OK;
 }
 
-static void rest(double seconds)
+static void main_rest(double seconds)
 {
 	struct timespec t = {(time_t)seconds, (long)((seconds - floor(seconds)) * 1e9)};
 	nanosleep(&t, NULL);
@@ -130,7 +130,7 @@ static void show_table(struct sample *before, const struct options *o)
 	struct sample now;
 
 	while (!o->word_count || before->log.count) {
-		rest(o->interval_s);
+		main_rest(o->interval_s);
 		take_sample(&now, o, false);
 		if (clears && !o->once)
 			fputs("\033[H\033[2J", stdout);
@@ -187,7 +187,7 @@ int main(int argc, char **argv)
 
 	if (!output_open())
 		return OUTPUT_FAILED;
-	code = parse(&o, argc, argv);
+	code = tutti_top_main_parse(&o, argc, argv);
 	if (code >= 0)
 		return output_end(code);
 	code = take_sample(&before, &o, true);

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-static bool begins(const char *text, size_t bytes, const char *with)
+static bool request_begins(const char *text, size_t bytes, const char *with)
 {
 	return bytes >= strlen(with) && memcmp(text, with, strlen(with)) == 0;
 }
@@ -19,7 +19,7 @@ static bool is_key(const char *text, const char *key)
 }
 
 /* A path is /KEY/ or /KEY/rows.json. */
-static enum web_answer answer_to(const char *path, size_t bytes, const char *key)
+static enum web_answer request_answer_to(const char *path, size_t bytes, const char *key)
 {
 	size_t key_bytes = strlen(key);
 
@@ -30,8 +30,9 @@ static enum web_answer answer_to(const char *path, size_t bytes, const char *key
 	bytes -= key_bytes + 2;
 	if (bytes == 0)
 		return WEB_PAGE;
-	return bytes == strlen("rows.json") && begins(path, bytes, "rows.json") ? WEB_ROWS
-										: WEB_MISSING;
+	return bytes == strlen("rows.json") && request_begins(path, bytes, "rows.json")
+		       ? WEB_ROWS
+		       : WEB_MISSING;
 }
 
 enum web_answer web_request(const char *text, size_t bytes, const char *key)
@@ -41,11 +42,11 @@ enum web_answer web_request(const char *text, size_t bytes, const char *key)
 
 	if (!memmem(text, bytes, "\r\n\r\n", 4))
 		return bytes < WEB_REQUEST_BYTES ? WEB_MORE : WEB_BAD;
-	if (!begins(text, bytes, get))
+	if (!request_begins(text, bytes, get))
 		return WEB_BAD;
 	path = text + strlen(get);
 	end = memchr(path, ' ', bytes - strlen(get));
-	if (!end || !begins(end, bytes - (size_t)(end - text), " HTTP/1."))
+	if (!end || !request_begins(end, bytes - (size_t)(end - text), " HTTP/1."))
 		return WEB_BAD;
-	return answer_to(path, (size_t)(end - path), key);
+	return request_answer_to(path, (size_t)(end - path), key);
 }

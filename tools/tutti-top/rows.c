@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct trace_comm *find(const struct sample *s, int pid, const struct trace_comm *comm)
+static const struct trace_comm *rows_find(const struct sample *s, int pid,
+					  const struct trace_comm *comm)
 {
 	for (size_t i = 0; i < s->log.count; i++)
 		for (size_t c = 0;
@@ -74,7 +75,7 @@ double row_seconds(const struct row *row, bool *is_about)
 	return now_ns > since ? (double)(now_ns - since) * 1e-9 : 0.0;
 }
 
-static void print_operation(const struct row *row, FILE *file)
+static void rows_print_operation(const struct row *row, FILE *file)
 {
 	char what[ROW_OPERATION_BYTES], ago[32] = "-";
 	bool is_about;
@@ -88,14 +89,14 @@ static void print_operation(const struct row *row, FILE *file)
 		ago);
 }
 
-static void print_row(const struct row *row, FILE *file)
+static void rows_print_row(const struct row *row, FILE *file)
 {
 	const struct trace_comm *c = row->comm;
 	char who[16] = "-";
 
 	fprintf(file, "%8d %4d %5d  %08x %-10s", row->process->pid, c->rank, c->size,
 		(unsigned)(c->name >> 32), c->title[0] ? c->title : "-");
-	print_operation(row, file);
+	rows_print_operation(row, file);
 	if (row->waits && c->waits_rank >= 0)
 		snprintf(who, sizeof who, "rank %d", c->waits_rank);
 	fprintf(file, " %-10s %11.1f %11.3f", who, row->calls, row->bytes * 1e-6);
@@ -108,7 +109,7 @@ static void print_row(const struct row *row, FILE *file)
 	fputc('\n', file);
 }
 
-static int compare(int64_t a, int64_t b)
+static int rows_compare(int64_t a, int64_t b)
 {
 	return (a > b) - (a < b);
 }
@@ -117,13 +118,13 @@ static int compare(int64_t a, int64_t b)
 static int by_comm_and_rank(const void *a, const void *b)
 {
 	const struct row *x = a, *y = b;
-	int order = compare(y->comm->size, x->comm->size);
+	int order = rows_compare(y->comm->size, x->comm->size);
 
 	if (order == 0)
 		order = (x->comm->name > y->comm->name) - (x->comm->name < y->comm->name);
 	if (order == 0)
-		order = compare(x->comm->rank, y->comm->rank);
-	return order ? order : compare(x->process->pid, y->process->pid);
+		order = rows_compare(x->comm->rank, y->comm->rank);
+	return order ? order : rows_compare(x->process->pid, y->process->pid);
 }
 
 static void fill_row(struct row *row, const struct sample *before, double seconds)
@@ -134,7 +135,7 @@ static void fill_row(struct row *row, const struct sample *before, double second
 	row->op = op;
 	row->waits =
 		op && op->state == TRACE_STATE_RUNS && c->waits[0] && c->waits_index == op->index;
-	find_rates(row, find(before, row->process->pid, c), seconds);
+	find_rates(row, rows_find(before, row->process->pid, c), seconds);
 }
 
 struct row *rows_of(const struct sample *before, const struct sample *now, size_t *count)
@@ -166,7 +167,7 @@ void sample_print(const struct sample *before, const struct sample *now, FILE *f
 		"RANKS", "COMM", "NAME", "OPERATION", "STATE", "SINCE", "WAITS FOR", "CALLS/S",
 		"MB/S");
 	for (size_t i = 0; i < count; i++)
-		print_row(&rows[i], file);
+		rows_print_row(&rows[i], file);
 	if (!count)
 		fputs("No process that this user may look at has a communicator of Tutti.\n", file);
 	free(rows);

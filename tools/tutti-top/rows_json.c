@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-static void print_operation(const struct row *row, FILE *file)
+static void rows_json_print_operation(const struct row *row, FILE *file)
 {
 	char what[ROW_OPERATION_BYTES];
 	bool is_about;
@@ -25,7 +25,7 @@ static void print_operation(const struct row *row, FILE *file)
 			row->comm->waits_rank);
 }
 
-static void print_row(const struct row *row, FILE *file)
+static void rows_json_print_row(const struct row *row, FILE *file)
 {
 	const struct trace_comm *c = row->comm;
 
@@ -34,7 +34,7 @@ static void print_row(const struct row *row, FILE *file)
 		"\",\"name\":\"%s\",\"way\":\"%s\",\"calls\":%.3f,\"bytes\":%.3f",
 		row->process->pid, row->process->host, c->rank, c->size, c->name, c->title, c->way,
 		row->calls, row->bytes);
-	print_operation(row, file);
+	rows_json_print_operation(row, file);
 	if (c->status != TUTTI_OK)
 		fprintf(file, ",\"failed\":\"%s\"", tutti_status_string((tutti_status)c->status));
 	fputc('}', file);
@@ -48,7 +48,7 @@ void sample_print_json(const struct sample *before, const struct sample *now, FI
 	fprintf(file, "{\"between\":%.6f,\"rows\":[", (double)(now->ns - before->ns) * 1e-9);
 	for (size_t i = 0; i < count; i++) {
 		fputs(i ? ",\n" : "\n", file);
-		print_row(&rows[i], file);
+		rows_json_print_row(&rows[i], file);
 	}
 	fputs("]}\n", file);
 	free(rows);

@@ -17,7 +17,7 @@
 
 #define BACKLOG 16
 
-static bool complain(struct web *web, const char *what, int port)
+static bool web_complain(struct web *web, const char *what, int port)
 {
 	int error = errno;
 
@@ -27,7 +27,7 @@ static bool complain(struct web *web, const char *what, int port)
 	return false;
 }
 
-static bool make_key(char key[WEB_KEY_BYTES])
+static bool web_make_key(char key[WEB_KEY_BYTES])
 {
 	unsigned char bytes[WEB_KEY_BYTES / 2];
 
@@ -43,14 +43,14 @@ bool web_open(struct web *web, int port)
 	*web = (struct web){.listener = -1, .host = netaddr_loopback(), .rows = ""};
 	for (int i = 0; i < WEB_CLIENTS; i++)
 		web->clients[i].fd = -1;
-	if (!make_key(web->key))
-		return complain(web, "cannot be used", port);
+	if (!web_make_key(web->key))
+		return web_complain(web, "cannot be used", port);
 	if (net_listen(web->host, port, BACKLOG, &web->listener, &web->port) != TUTTI_OK)
-		return complain(web, "cannot be listened on", port);
+		return web_complain(web, "cannot be listened on", port);
 	return true;
 }
 
-static void leave(struct web_client *client)
+static void web_leave(struct web_client *client)
 {
 	close(client->fd);
 	free(client->answer);
@@ -62,7 +62,7 @@ void web_close(struct web *web)
 {
 	for (int i = 0; i < WEB_CLIENTS; i++)
 		if (web->clients[i].fd >= 0)
-			leave(&web->clients[i]);
+			web_leave(&web->clients[i]);
 	if (web->listener >= 0)
 		close(web->listener);
 	web->listener = -1;
@@ -92,7 +92,7 @@ static void make_error(struct web_client *client, const char *status)
 	make_answer(client, status, "text/plain", status, strlen(status));
 }
 
-static void answer(const struct web *web, struct web_client *client)
+static void tutti_top_web_answer(const struct web *web, struct web_client *client)
 {
 	switch (web_request(client->request, client->got, web->key)) {
 	case WEB_MORE:
@@ -113,7 +113,7 @@ static void answer(const struct web *web, struct web_client *client)
 }
 
 /* False: the connection is over. */
-static bool receive(const struct web *web, struct web_client *client)
+static bool web_receive(const struct web *web, struct web_client *client)
 {
 	ssize_t n = recv(client->fd, client->request + client->got,
 			 sizeof client->request - client->got, 0);
@@ -121,11 +121,11 @@ static bool receive(const struct web *web, struct web_client *client)
 	if (n <= 0)
 		return n < 0 && (errno == EAGAIN || errno == EINTR);
 	client->got += (size_t)n;
-	answer(web, client);
+	tutti_top_web_answer(web, client);
 	return true;
 }
 
-static bool transmit(struct web_client *client)
+static bool web_transmit(struct web_client *client)
 {
 	ssize_t n = send(client->fd, client->answer + client->sent, client->bytes - client->sent,
 			 MSG_NOSIGNAL);
@@ -137,7 +137,7 @@ static bool transmit(struct web_client *client)
 }
 
 /* A place that is free, or that of the oldest connection: most likely nobody uses that any more. */
-static struct web_client *make_room(struct web *web)
+static struct web_client *web_make_room(struct web *web)
 {
 	struct web_client *oldest = &web->clients[0];
 
@@ -147,14 +147,14 @@ static struct web_client *make_room(struct web *web)
 		if (web->clients[i].deadline_ns < oldest->deadline_ns)
 			oldest = &web->clients[i];
 	}
-	leave(oldest);
+	web_leave(oldest);
 	return oldest;
 }
 
 /* A connection without a descriptor stays in the queue, where poll would find it again at once. */
-static void accept_one(struct web *web)
+static void web_accept_one(struct web *web)
 {
-	struct web_client *client = make_room(web);
+	struct web_client *client = web_make_room(web);
 	int64_t now_ns = (int64_t)clock_now_ns();
 
 	client->fd = accept4(web->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
@@ -164,14 +164,14 @@ static void accept_one(struct web *web)
 	client->deadline_ns = now_ns + WEB_CLIENT_MS * INT64_C(1000000);
 }
 
-static void step(const struct web *web, struct web_client *client, short events, int64_t now_ns)
+static void web_step(const struct web *web, struct web_client *client, short events, int64_t now_ns)
 {
 	bool goes_on = now_ns < client->deadline_ns;
 
 	if (goes_on && events)
-		goes_on = client->answer ? transmit(client) : receive(web, client);
+		goes_on = client->answer ? web_transmit(client) : web_receive(web, client);
 	if (!goes_on)
-		leave(client);
+		web_leave(client);
 }
 
 /* When there is something to do even if no client does anything. */
@@ -202,8 +202,8 @@ void web_serve(struct web *web, int64_t until_ns)
 		now_ns = (int64_t)clock_now_ns();
 		for (int i = 0; i < WEB_CLIENTS; i++)
 			if (web->clients[i].fd >= 0)
-				step(web, &web->clients[i], fds[1 + i].revents, now_ns);
+				web_step(web, &web->clients[i], fds[1 + i].revents, now_ns);
 		if (fds[0].revents)
-			accept_one(web);
+			web_accept_one(web);
 	}
 }

@@ -31,7 +31,7 @@ static const char help[] =
 	"2 the command line; 3 no such process; 4 a process without a communicator of Tutti;\n"
 	"5 one that may not be looked at; 6 one whose Tutti is of another version.\n";
 
-static int check(const struct arguments *a)
+static int arguments_check(const struct arguments *a)
 {
 	int pid;
 
@@ -82,5 +82,5 @@ int arguments_parse(struct arguments *a, int argc, char **argv)
 		return usage_error("'%s' is neither dump, merge nor calls.", verb);
 	a->words = argv + optind + 1;
 	a->word_count = argc - optind - 1;
-	return check(a);
+	return arguments_check(a);
 }

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static double seconds(int64_t since_ns, int64_t now_ns)
+static double calls_seconds(int64_t since_ns, int64_t now_ns)
 {
 	return now_ns > since_ns ? (double)(now_ns - since_ns) * 1e-9 : 0;
 }
@@ -15,7 +15,7 @@ static double seconds(int64_t since_ns, int64_t now_ns)
 enum { NAME_BYTES = 120 };
 
 /* "all_reduce #17", "send to 3 (unit h.3)". Returns text. */
-static const char *name_of(const struct trace_op *op, char text[NAME_BYTES])
+static const char *calls_name_of(const struct trace_op *op, char text[NAME_BYTES])
 {
 	int n;
 
@@ -44,8 +44,8 @@ static int print_running(int rank, const struct trace_process *p, const struct t
 		if (op->state != TRACE_STATE_RUNS)
 			continue;
 		printf("rank %d (pid %d) is in %s of communicator %08x%s%s for %.3f s", rank,
-		       p->pid, name_of(op, name), (unsigned)(c->name >> 32), c->title[0] ? " " : "",
-		       c->title, seconds(op->begin_ns, p->now_ns));
+		       p->pid, calls_name_of(op, name), (unsigned)(c->name >> 32),
+		       c->title[0] ? " " : "", c->title, calls_seconds(op->begin_ns, p->now_ns));
 		if (c->waits[0] && c->waits_index == op->index)
 			printf(" and waits %s", c->waits);
 		printf("\n");
@@ -82,10 +82,11 @@ static void print_process(int rank, const struct trace_process *p)
 		return;
 	printf("rank %d (pid %d) is not in a call of Tutti", rank, p->pid);
 	if (last)
-		printf("; its last one was %s, %s%.3f s ago", name_of(last, name),
+		printf("; its last one was %s, %s%.3f s ago", calls_name_of(last, name),
 		       last->earliest_ns < last->latest_ns ? "at most " : "",
-		       seconds(last->end_ns == TRACE_UNKNOWN ? last->earliest_ns : last->end_ns,
-			       p->now_ns));
+		       calls_seconds(last->end_ns == TRACE_UNKNOWN ? last->earliest_ns
+								   : last->end_ns,
+				     p->now_ns));
 	printf("\n");
 }
 
@@ -124,7 +125,7 @@ static void print_job(int launcher)
 	free(list.processes);
 }
 
-int calls(const struct arguments *arguments)
+int trace_calls(const struct arguments *arguments)
 {
 	enum attach_code first = ATTACH_OK, code;
 	char why[600];

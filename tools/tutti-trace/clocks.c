@@ -47,8 +47,8 @@ static void take_bounds(struct bounds *b, const struct host *first, const struct
 }
 
 /* One collective, parts i to end. */
-static void look_at(const struct parts *parts, size_t i, size_t end, struct host *hosts,
-		    struct bounds *bounds)
+static void clocks_look_at(const struct parts *parts, size_t i, size_t end, struct host *hosts,
+			   struct bounds *bounds)
 {
 	int n = parts->hosts;
 
@@ -89,7 +89,7 @@ static const struct bounds *next_host(const struct host *hosts, const struct bou
 }
 
 /* A larger shift comes from a made-up trace, and must not overflow. */
-static int64_t limited(int64_t shift_ns)
+static int64_t clocks_limited(int64_t shift_ns)
 {
 	const int64_t most = INT64_C(2000000000000000000);
 	return shift_ns > most ? most : shift_ns < -most ? -most : shift_ns;
@@ -103,7 +103,7 @@ static void by_collectives(struct host *hosts, const struct bounds *bounds, int 
 	while ((x = next_host(hosts, bounds, n, &a, &b))) {
 		int64_t between = x->high - x->low, middle = x->low + between / 2;
 		hosts[b].is_known = true;
-		hosts[b].shift_ns = limited(hosts[a].shift_ns + middle);
+		hosts[b].shift_ns = clocks_limited(hosts[a].shift_ns + middle);
 		fprintf(report,
 			"The clock of %s is set by that of %s: %+.3f us, %s %.3f us, from %zu "
 			"collectives.\n",
@@ -116,8 +116,8 @@ static void by_collectives(struct host *hosts, const struct bounds *bounds, int 
 static void by_date(struct host *host, const struct host *first, FILE *report)
 {
 	host->is_known = true;
-	host->shift_ns = limited((host->process->real_ns - host->process->start_ns) -
-				 (first->process->real_ns - first->process->start_ns));
+	host->shift_ns = clocks_limited((host->process->real_ns - host->process->start_ns) -
+					(first->process->real_ns - first->process->start_ns));
 	fprintf(report,
 		"The clock of %s is set by its calendar: it shares no collective with %s that "
 		"would tell.\n",
@@ -134,7 +134,7 @@ void clocks_align(struct log *log, const struct parts *parts, FILE *report)
 		hosts[log->processes[i].host_number].process = &log->processes[i];
 	for (size_t i = 0, end; n > 1 && i < parts->count; i = end) {
 		end = parts_end(parts, i);
-		look_at(parts, i, end, hosts, bounds);
+		clocks_look_at(parts, i, end, hosts, bounds);
 	}
 	for (int h = 0; h < n; h++) {
 		if (!hosts[h].is_known && h > 0)

@@ -16,7 +16,7 @@ int write_out(const struct arguments *arguments, const struct log *log)
 }
 
 /* Writes all traces that can be read. The exit code is that of the first one that cannot. */
-int dump(const struct arguments *arguments)
+int trace_dump(const struct arguments *arguments)
 {
 	struct log log = {0};
 	int code = attach_all(&log, arguments->words, arguments->word_count, true);

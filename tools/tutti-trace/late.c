@@ -160,7 +160,7 @@ static void print_meeting(const struct meeting *m, FILE *report)
 }
 
 /* One communicator's. */
-static void print_ranks(const struct tally *tallies, size_t n, FILE *report)
+static void late_print_ranks(const struct tally *tallies, size_t n, FILE *report)
 {
 	const struct trace_comm *comm = tallies[0].comm;
 
@@ -179,7 +179,7 @@ static void print_tallies(const struct summary *s, FILE *report)
 		while (end < s->tally_count &&
 		       s->tallies[end].comm->name == s->tallies[i].comm->name)
 			end++;
-		print_ranks(&s->tallies[i], end - i, report);
+		late_print_ranks(&s->tallies[i], end - i, report);
 	}
 }
 

@@ -7,7 +7,7 @@
 
 #define FILE_MOST (INT64_C(1) << 30)
 
-static char *read_all(FILE *file, size_t *bytes)
+static char *load_read_all(FILE *file, size_t *bytes)
 {
 	size_t room = 0;
 	char *content = NULL, *more;
@@ -27,14 +27,14 @@ static char *read_all(FILE *file, size_t *bytes)
 	return content;
 }
 
-bool load(struct log *log, const char *path, char *why, size_t why_bytes)
+bool trace_load_file(struct log *log, const char *path, char *why, size_t why_bytes)
 {
 	char reason[200];
 	size_t bytes;
 
 	errno = 0;
 	FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "re");
-	char *content = file ? read_all(file, &bytes) : NULL;
+	char *content = file ? load_read_all(file, &bytes) : NULL;
 	bool is_read = content && !ferror(file), is_whole = false;
 	if (file && file != stdin)
 		fclose(file);

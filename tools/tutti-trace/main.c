@@ -12,8 +12,8 @@ int main(int argc, char **argv)
 		return OUTPUT_FAILED;
 	code = arguments_parse(&arguments, argc, argv);
 	if (code < 0)
-		code = arguments.merges  ? merge(&arguments)
-		       : arguments.calls ? calls(&arguments)
-					 : dump(&arguments);
+		code = arguments.merges  ? trace_merge(&arguments)
+		       : arguments.calls ? trace_calls(&arguments)
+					 : trace_dump(&arguments);
 	return output_end(code);
 }

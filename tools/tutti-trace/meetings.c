@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-static const char *host_of(const struct trace_process *p)
+static const char *meetings_host_of(const struct trace_process *p)
 {
 	return p->boot[0] ? p->boot : p->host;
 }
@@ -15,7 +15,8 @@ static const char *host_of(const struct trace_process *p)
 static int number_host(const struct log *log, size_t process, int *hosts)
 {
 	for (size_t i = 0; i < process; i++)
-		if (strcmp(host_of(&log->processes[i]), host_of(&log->processes[process])) == 0)
+		if (strcmp(meetings_host_of(&log->processes[i]),
+			   meetings_host_of(&log->processes[process])) == 0)
 			return log->processes[i].host_number;
 	return (*hosts)++;
 }

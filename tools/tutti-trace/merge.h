@@ -5,7 +5,7 @@
 #include "tools/attach.h"
 
 /* load.c: adds what is in a file that trace_write has written. False: why has a message. */
-bool load(struct log *log, const char *path, char *why, size_t why_bytes);
+bool trace_load_file(struct log *log, const char *path, char *why, size_t why_bytes);
 bool load_text(struct log *log, const char *text, char *why, size_t why_bytes);
 
 /* One rank's part in one collective. */
@@ -50,9 +50,9 @@ struct arguments {
 int arguments_parse(struct arguments *arguments, int argc, char **argv);
 
 /* The verbs; what they return is the exit code. */
-int dump(const struct arguments *arguments);
-int calls(const struct arguments *arguments);
-int merge(const struct arguments *arguments);
+int trace_dump(const struct arguments *arguments);
+int trace_calls(const struct arguments *arguments);
+int trace_merge(const struct arguments *arguments);
 /* dump.c: to where the arguments say. */
 int write_out(const struct arguments *arguments, const struct log *log);
 

@@ -11,7 +11,7 @@ int64_t begin_of(const struct part *p)
 	return p->op->begin_ns + p->process->shift_ns;
 }
 
-static bool has_come(const struct part *part, size_t n, int rank)
+static bool missing_has_come(const struct part *part, size_t n, int rank)
 {
 	for (size_t i = 0; i < n; i++)
 		if (part[i].comm->rank == rank)
@@ -31,7 +31,7 @@ static const struct part *find_waiter(const struct part *part, size_t n)
 }
 
 /* Whether no rank could be done with this operation without that rank. */
-static bool needs(const struct part *done, int rank)
+static bool missing_needs(const struct part *done, int rank)
 {
 	const struct trace_op *op = done->op;
 	bool to_root = strcmp(op->name, "reduce") == 0 || strcmp(op->name, "gather") == 0;
@@ -46,7 +46,7 @@ static bool needs(const struct part *done, int rank)
 static bool must_have_come(const struct part *part, size_t n, int rank)
 {
 	for (size_t i = 0; i < n; i++)
-		if (part[i].op->state == TRACE_STATE_DONE && needs(&part[i], rank))
+		if (part[i].op->state == TRACE_STATE_DONE && missing_needs(&part[i], rank))
 			return true;
 	return false;
 }
@@ -58,7 +58,7 @@ static bool tells_of(const struct tally *t, const struct part *waiter)
 	       t->process->now_ns + t->process->shift_ns >= begin_of(waiter);
 }
 
-static int64_t waited(const struct part *waiter)
+static int64_t missing_waited(const struct part *waiter)
 {
 	const struct trace_op *op = waiter->op;
 	int64_t until = op->end_ns != TRACE_UNKNOWN ? op->end_ns : waiter->process->now_ns;
@@ -75,7 +75,7 @@ struct absence absence_of(const struct tally *tallies, size_t tally_count, const
 	for (size_t i = 0; i < tally_count; i++) {
 		const struct tally *t = &tallies[i];
 		int rank = t->comm->rank;
-		if (t->comm->name != part[0].comm->name || has_come(part, n, rank))
+		if (t->comm->name != part[0].comm->name || missing_has_come(part, n, rank))
 			continue;
 		if (!a.waiter || t->newest >= part[0].op->sequence || !tells_of(t, a.waiter) ||
 		    must_have_come(part, n, rank))
@@ -86,7 +86,7 @@ struct absence absence_of(const struct tally *tallies, size_t tally_count, const
 		}
 	}
 	if (a.waiter)
-		a.waited_ns = waited(a.waiter);
+		a.waited_ns = missing_waited(a.waiter);
 	return a;
 }
 

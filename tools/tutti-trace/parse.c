@@ -54,7 +54,7 @@ static bool parse_state(const char *word, enum trace_state *state)
 }
 
 /* As write_whole_op writes it. */
-static const char *parse_op(json_t *value, struct trace_op *op, int64_t start_ns)
+static const char *tutti_trace_parse_op(json_t *value, struct trace_op *op, int64_t start_ns)
 {
 	json_int_t index, sequence, count, bytes, peer, is_async, is_grouped;
 	const char *name, *dtype, *algorithm, *state;
@@ -103,7 +103,7 @@ static const char *parse_ops(json_t *array, struct trace_comm *c, int64_t start_
 	c->ops = must_alloc(json_array_size(array), sizeof *c->ops);
 	json_array_foreach(array, i, value)
 	{
-		problem = parse_op(value, &c->ops[i], start_ns);
+		problem = tutti_trace_parse_op(value, &c->ops[i], start_ns);
 		if (problem)
 			return problem;
 		c->op_count++;

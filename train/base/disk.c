@@ -21,7 +21,7 @@ const char *path_shown(const char *path)
 }
 
 /* Says what to do; and for a full disk which one, since ranks may have disks of their own. */
-static void explain(char text[128], int error)
+static void disk_explain(char text[128], int error)
 {
 	char host[41] = "";
 
@@ -40,7 +40,7 @@ tutti_status disk_fail(const char *what, const char *path)
 	int error = errno;
 	char words[100], more[128];
 
-	explain(more, error);
+	disk_explain(more, error);
 	tutti_status status =
 		fail(TUTTI_ERR_SYSTEM, "%s '%s' failed: %s (errno %d)%s", what, path_shown(path),
 		     strerror_r(error, words, sizeof words), error, more);

@@ -15,7 +15,7 @@ struct comparing {
 	size_t bytes;
 };
 
-static tutti_status no_memory(const struct comparing *c)
+static tutti_status texts_no_memory(const struct comparing *c)
 {
 	return fail_no_memory("comparing %s", c->what);
 }
@@ -33,14 +33,14 @@ static int first_difference(const char **a, const char **b)
 	return -1;
 }
 
-static int shown(const char *line)
+static int texts_shown(const char *line)
 {
 	size_t bytes = strcspn(line, "\n");
 	return bytes < SHOWN_BYTES ? (int)bytes : SHOWN_BYTES;
 }
 
 /* The rank whose text differs in the first line writes the message; of several, the lowest. */
-static tutti_status explain(const struct comparing *c, const char *first_rank, int32_t *lines)
+static tutti_status texts_explain(const struct comparing *c, const char *first_rank, int32_t *lines)
 {
 	const char *own = c->text;
 	char message[EXPLANATION_BYTES] = "";
@@ -54,7 +54,8 @@ static tutti_status explain(const struct comparing *c, const char *first_rank, i
 	if (reporter == c->rank)
 		snprintf(message, sizeof message,
 			 "The %s differ: rank %d has %.*s, but rank 0 has %.*s; %s.", c->what,
-			 reporter, shown(own), own, shown(first_rank), first_rank, c->advice);
+			 reporter, texts_shown(own), own, texts_shown(first_rank), first_rank,
+			 c->advice);
 	TRY(tutti_broadcast(message, message, sizeof message, TUTTI_I8, reporter, c->comm, NULL));
 	return fail(TUTTI_ERR_MISMATCH, "%s", message);
 }
@@ -65,14 +66,14 @@ static tutti_status explain_difference(const struct comparing *c, size_t bytes)
 	size_t line_bytes = (size_t)c->size * sizeof(int32_t);
 	char *memory = calloc(1, line_bytes + bytes + 1);
 	char *first_rank = memory ? memory + line_bytes : NULL;
-	tutti_status status = error_agree(c->comm, memory ? TUTTI_OK : no_memory(c));
+	tutti_status status = error_agree(c->comm, memory ? TUTTI_OK : texts_no_memory(c));
 
 	if (status == TUTTI_OK && c->rank == 0)
 		memcpy(first_rank, c->text, bytes);
 	if (status == TUTTI_OK)
 		status = tutti_broadcast(first_rank, first_rank, bytes, TUTTI_I8, 0, c->comm, NULL);
 	if (status == TUTTI_OK)
-		status = explain(c, first_rank, (int32_t *)(void *)memory);
+		status = texts_explain(c, first_rank, (int32_t *)(void *)memory);
 	free(memory);
 	return status;
 }
@@ -82,7 +83,7 @@ struct digest {
 	uint64_t bytes, hash;
 };
 
-static tutti_status compare(const struct comparing *c, struct digest *all)
+static tutti_status base_texts_compare(const struct comparing *c, struct digest *all)
 {
 	bool differs = false;
 
@@ -99,10 +100,10 @@ static tutti_status make_text(struct comparing *c, void (*write)(FILE *text, con
 	FILE *stream = open_memstream(&c->text, &c->bytes);
 
 	if (!stream)
-		return no_memory(c);
+		return texts_no_memory(c);
 	write(stream, of);
 	fprintf(stream, "nothing more\n");
-	return fclose(stream) == 0 ? TUTTI_OK : no_memory(c);
+	return fclose(stream) == 0 ? TUTTI_OK : texts_no_memory(c);
 }
 
 tutti_status texts_compare(tutti_comm *comm, const char *what, const char *advice,
@@ -117,10 +118,10 @@ tutti_status texts_compare(tutti_comm *comm, const char *what, const char *advic
 	tutti_status status = make_text(&c, write, of);
 
 	if (!all)
-		status = no_memory(&c);
+		status = texts_no_memory(&c);
 	status = error_agree(comm, status);
 	if (status == TUTTI_OK)
-		status = compare(&c, all);
+		status = base_texts_compare(&c, all);
 	free(c.text);
 	free(all);
 	return status;

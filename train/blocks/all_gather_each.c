@@ -27,7 +27,8 @@ static int other_rank(const struct block_call *c, int i)
 /* The block of rank g->next goes from send, if it is the own one, to recv. Between two ranks an
  * all_gather of this block alone copies it once, where a broadcast through the window does so
  * twice. */
-static tutti_status start(struct gather *g, const void *send, void *recv, tutti_work **work)
+static tutti_status all_gather_each_start(struct gather *g, const void *send, void *recv,
+					  tutti_work **work)
 {
 	struct block_call *c = &g->call;
 	int root = g->next;
@@ -39,14 +40,14 @@ static tutti_status start(struct gather *g, const void *send, void *recv, tutti_
 	return tutti_all_gatherv(send, recv, g->counts[root], NULL, c->dtype, c->comm, &c->part);
 }
 
-static tutti_status start_next(struct gather *g)
+static tutti_status all_gather_each_start_next(struct gather *g)
 {
 	int place = g->started % BLOCK_BUFFERS;
 
 	if (g->next == g->call.rank)
-		return start(g, g->own, g->own_recv, &g->own_work);
+		return all_gather_each_start(g, g->own, g->own_recv, &g->own_work);
 	g->started++;
-	return start(g, NULL, g->buffers.data[place], &g->works[place]);
+	return all_gather_each_start(g, NULL, g->buffers.data[place], &g->works[place]);
 }
 
 /* Broadcasts begin in the order of ranks everywhere. Of other ranks' no more than limit begin. */
@@ -57,7 +58,7 @@ static bool start_until(struct gather *g, int limit)
 	for (; g->next < c->size; g->next++) {
 		if (g->next != c->rank && g->started == limit)
 			break;
-		if (!block_call_is_well(c, g->next, start_next(g)))
+		if (!block_call_is_well(c, g->next, all_gather_each_start_next(g)))
 			return false;
 	}
 	return true;

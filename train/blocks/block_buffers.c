@@ -18,7 +18,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t kept; /* struct block_memory, of this thread */
 static bool can_keep;
 
-static void memory_free(void *of)
+static void block_buffers_memory_free(void *of)
 {
 	struct block_memory *memory = of;
 
@@ -26,9 +26,9 @@ static void memory_free(void *of)
 	free(memory);
 }
 
-static void make_key(void)
+static void block_buffers_make_key(void)
 {
-	can_keep = pthread_key_create(&kept, memory_free) == 0;
+	can_keep = pthread_key_create(&kept, block_buffers_memory_free) == 0;
 }
 
 static struct block_memory *memory_new(size_t bytes)
@@ -49,9 +49,9 @@ static struct block_memory *memory_new(size_t bytes)
 }
 
 /* The thread keeps nothing afterwards. */
-static struct block_memory *memory_take(size_t bytes)
+static struct block_memory *block_buffers_memory_take(size_t bytes)
 {
-	pthread_once(&once, make_key);
+	pthread_once(&once, block_buffers_make_key);
 	struct block_memory *memory = can_keep ? pthread_getspecific(kept) : NULL;
 
 	if (memory)
@@ -59,7 +59,7 @@ static struct block_memory *memory_take(size_t bytes)
 	if (memory && memory->bytes >= bytes)
 		return memory;
 	if (memory)
-		memory_free(memory);
+		block_buffers_memory_free(memory);
 	return memory_new(bytes);
 }
 
@@ -69,7 +69,9 @@ tutti_status block_buffers_take(struct block_buffers *buffers, size_t bytes)
 
 	if (stride <= SIZE_MAX / 4)
 		stride = (stride + BLOCK_ALIGN - 1) / BLOCK_ALIGN * BLOCK_ALIGN;
-	buffers->memory = stride <= SIZE_MAX / 4 ? memory_take((BLOCK_BUFFERS + 1) * stride) : NULL;
+	buffers->memory = stride <= SIZE_MAX / 4
+				  ? block_buffers_memory_take((BLOCK_BUFFERS + 1) * stride)
+				  : NULL;
 	if (!buffers->memory)
 		return fail_no_memory("three blocks of %zu bytes", bytes);
 	for (int i = 0; i < BLOCK_BUFFERS; i++)
@@ -84,5 +86,5 @@ void block_buffers_give_back(struct block_buffers *buffers)
 
 	if (memory->bytes > BLOCK_KEPT_BYTES || !can_keep || pthread_getspecific(kept) ||
 	    pthread_setspecific(kept, memory) != 0)
-		memory_free(memory);
+		block_buffers_memory_free(memory);
 }

@@ -4,7 +4,7 @@
 #include "core/memory/dtype.h"
 #include "core/memory/memory.h"
 
-static tutti_status check_call(const struct block_call *c, const tutti_call *call)
+static tutti_status block_call_check_call(const struct block_call *c, const tutti_call *call)
 {
 	if (!call)
 		return TUTTI_OK;
@@ -26,7 +26,7 @@ static tutti_status check_call(const struct block_call *c, const tutti_call *cal
 	return TUTTI_OK;
 }
 
-static tutti_status check_arguments(struct block_call *c, const void *buffer)
+static tutti_status block_call_check_arguments(struct block_call *c, const void *buffer)
 {
 	if (!c->comm || !c->fn)
 		return fail_invalid("%s: %s is NULL", c->name, c->comm ? "fn" : "comm");
@@ -48,8 +48,8 @@ static tutti_status check_arguments(struct block_call *c, const void *buffer)
 tutti_status block_call_begin(struct block_call *c, const void *buffer, const tutti_call *call)
 {
 	TRY(tutti_group_refuse(c->name));
-	TRY(check_arguments(c, buffer));
-	TRY(check_call(c, call));
+	TRY(block_call_check_arguments(c, buffer));
+	TRY(block_call_check_call(c, call));
 	c->rank = tutti_rank(c->comm);
 	c->size = tutti_size(c->comm);
 	c->part = (tutti_call){.timeout_ms = call ? call->timeout_ms : 0,

@@ -18,7 +18,7 @@ struct scatter {
 };
 
 /* Refused before fn is called: the first reduce comes after it. */
-static tutti_status check_op(const struct scatter *s)
+static tutti_status reduce_scatter_each_check_op(const struct scatter *s)
 {
 	const struct block_call *c = &s->call;
 
@@ -62,7 +62,7 @@ static bool reduce_all(struct scatter *s)
 }
 
 /* Where all collectives went well, all ranks are told whose fn has failed. */
-static void agree(struct block_call *c)
+static void reduce_scatter_each_agree(struct block_call *c)
 {
 	struct kept_error own = c->failure;
 
@@ -83,10 +83,10 @@ tutti_status tutti_reduce_scatter_each(void *recv, size_t count, tutti_dtype dty
 			    .op = op};
 
 	TRY(block_call_begin(&s.call, recv, call));
-	TRY(check_op(&s));
+	TRY(reduce_scatter_each_check_op(&s));
 	if (block_call_has_memory(&s.call, block_buffers_take(&s.buffers, s.call.bytes))) {
 		if (reduce_all(&s))
-			agree(&s.call);
+			reduce_scatter_each_agree(&s.call);
 		block_buffers_give_back(&s.buffers);
 	}
 	return kept_error_return(&s.call.failure);

@@ -77,8 +77,9 @@ tutti_status checkpoint_dir_make(struct checkpoint_dir *made, const char *dir, i
 			      path_shown(dir));
 }
 
-static tutti_status add_up(struct checkpoint_index *all, const struct checkpoint_dir *made,
-			   const char *texts, const size_t *bytes, int ranks)
+static tutti_status checkpoint_dir_add_up(struct checkpoint_index *all,
+					  const struct checkpoint_dir *made, const char *texts,
+					  const size_t *bytes, int ranks)
 {
 	for (int rank = 0; rank < ranks; texts += bytes[rank++]) {
 		struct checkpoint_index part;
@@ -114,7 +115,8 @@ static tutti_status write_index(const char *path, const struct checkpoint_index 
 }
 
 /* Renames the folder to the first free name of its step. An existing folder is never changed. */
-static tutti_status give_name(const struct checkpoint_dir *made, struct checkpoint_name *name)
+static tutti_status checkpoint_dir_give_name(const struct checkpoint_dir *made,
+					     struct checkpoint_name *name)
 {
 	for (int i = 0; i < TRIES; i++, name->again++) {
 		char text[CHECKPOINT_NAME_BYTES], target[DISK_PATH_BYTES];
@@ -144,7 +146,7 @@ static void remove_older(const char *dir, struct checkpoint_name name,
 	}
 }
 
-static void unlock(struct checkpoint_dir *made)
+static void checkpoint_dir_unlock(struct checkpoint_dir *made)
 {
 	char lock_path[DISK_PATH_BYTES];
 
@@ -163,9 +165,9 @@ static tutti_status commit_folder(struct checkpoint_dir *made)
 	for (size_t i = count; i > 0; i--)
 		if (names[i - 1].step == name.step)
 			name.again = names[i - 1].again + 1;
-	tutti_status status = give_name(made, &name);
+	tutti_status status = checkpoint_dir_give_name(made, &name);
 	if (status == TUTTI_OK) {
-		unlock(made);
+		checkpoint_dir_unlock(made);
 		status = disk_sync_folder(made->dir);
 	}
 	if (status == TUTTI_OK)
@@ -178,7 +180,7 @@ tutti_status checkpoint_dir_commit(struct checkpoint_dir *made, const char *text
 				   const size_t *bytes, int ranks)
 {
 	struct checkpoint_index all = {0};
-	tutti_status status = add_up(&all, made, texts, bytes, ranks);
+	tutti_status status = checkpoint_dir_add_up(&all, made, texts, bytes, ranks);
 
 	if (status == TUTTI_OK)
 		status = write_index(made->path, &all);
@@ -191,7 +193,7 @@ void checkpoint_dir_finish(struct checkpoint_dir *made)
 {
 	if (made->temporary[0]) {
 		checkpoint_remove(made->path);
-		unlock(made);
+		checkpoint_dir_unlock(made);
 	}
 	memset(made, 0, sizeof *made);
 }

@@ -22,7 +22,7 @@ void checkpoint_key(char key[CHECKPOINT_KEY_BYTES], const struct checkpoint_tens
 }
 
 /* The text, with its end, has at most limit bytes. */
-static bool fits(const char *text, size_t limit)
+static bool checkpoint_index_fits(const char *text, size_t limit)
 {
 	size_t n = strnlen(text, limit);
 	return n > 0 && n < limit;
@@ -32,12 +32,12 @@ tutti_status checkpoint_tensor_check(struct checkpoint_tensor *tensor)
 {
 	const char *allowed = "abcdefghijklmnopqrstuvwxyz0123456789_.-";
 
-	if (!fits(tensor->kind, CHECKPOINT_KIND_BYTES) ||
+	if (!checkpoint_index_fits(tensor->kind, CHECKPOINT_KIND_BYTES) ||
 	    strspn(tensor->kind, allowed) != strlen(tensor->kind))
 		return fail_invalid(
 			"The kind '%.31s' of a saved tensor is not 1 to 31 characters of '%s'.",
 			tensor->kind, allowed);
-	if (!fits(tensor->name, MODEL_NAME_BYTES))
+	if (!checkpoint_index_fits(tensor->name, MODEL_NAME_BYTES))
 		return fail_invalid(
 			"The name '%.40s...' of a saved tensor does not have 1 to %d bytes.",
 			tensor->name, MODEL_NAME_BYTES - 1);
@@ -146,7 +146,8 @@ struct checkpoint_tensor *checkpoint_index_find(const struct checkpoint_index *i
 		       checkpoint_tensor_compare);
 }
 
-static tutti_status append(struct checkpoint_index *all, struct checkpoint_index *part)
+static tutti_status checkpoint_index_append(struct checkpoint_index *all,
+					    struct checkpoint_index *part)
 {
 	if (all->world_size && (all->step != part->step || all->world_size != part->world_size))
 		return fail(TUTTI_ERR_MISMATCH,
@@ -172,7 +173,7 @@ static tutti_status append(struct checkpoint_index *all, struct checkpoint_index
 
 tutti_status checkpoint_index_add(struct checkpoint_index *all, struct checkpoint_index *part)
 {
-	tutti_status status = append(all, part);
+	tutti_status status = checkpoint_index_append(all, part);
 
 	checkpoint_index_finish(part);
 	return status;
@@ -185,7 +186,8 @@ static int compare_files(const void *a, const void *b)
 }
 
 /* Copies the pieces of another rank's tensor of that name. */
-static tutti_status add_pieces(struct checkpoint_tensor *into, const struct checkpoint_tensor *from)
+static tutti_status checkpoint_index_add_pieces(struct checkpoint_tensor *into,
+						const struct checkpoint_tensor *from)
 {
 	if (into->dtype != from->dtype || into->ndim != from->ndim ||
 	    into->order.dim != from->order.dim || into->order.parts != from->order.parts ||
@@ -211,7 +213,7 @@ tutti_status checkpoint_index_join(struct checkpoint_index *all)
 	for (size_t i = 0; i < all->tensor_count; i++) {
 		struct checkpoint_tensor *next = &all->tensors[i];
 		if (last && checkpoint_tensor_compare(last, next) == 0) {
-			TRY(add_pieces(last, next));
+			TRY(checkpoint_index_add_pieces(last, next));
 			free(next->pieces);
 			next->pieces = NULL;
 			continue;

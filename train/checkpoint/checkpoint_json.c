@@ -12,7 +12,7 @@
 enum { VERSION = 1, SPLIT_VERSION = 2 };
 
 /* Appends value to array. If value is NULL, returns NULL and frees array. */
-static json_t *append(json_t *array, json_t *value)
+static json_t *checkpoint_json_append(json_t *array, json_t *value)
 {
 	if (array && json_array_append_new(array, value) == 0)
 		return array;
@@ -28,9 +28,10 @@ static json_t *of_files(const struct checkpoint_index *index)
 	for (size_t i = 0; files && i < index->file_count; i++) {
 		const struct checkpoint_file *file = &index->files[i];
 		checkpoint_file_name(name, file->rank, index->world_size);
-		files = append(files, json_pack("{s:s, s:I, s:I}", "name", name, "bytes",
-						(json_int_t)file->bytes, "header_crc32c",
-						(json_int_t)file->header_crc32c));
+		files = checkpoint_json_append(files,
+					       json_pack("{s:s, s:I, s:I}", "name", name, "bytes",
+							 (json_int_t)file->bytes, "header_crc32c",
+							 (json_int_t)file->header_crc32c));
 	}
 	return files;
 }
@@ -44,10 +45,11 @@ static json_t *of_pieces(const struct checkpoint_tensor *tensor, int world_size)
 		const struct checkpoint_piece *piece = &tensor->pieces[i];
 		checkpoint_file_name(name, piece->rank, world_size);
 		checkpoint_key(key, tensor, piece->first);
-		pieces = append(pieces, json_pack("{s:s, s:s, s:I, s:I, s:I}", "file", name, "key",
-						  key, "begin", (json_int_t)piece->first, "end",
-						  (json_int_t)(piece->first + piece->count),
-						  "crc32c", (json_int_t)piece->crc32c));
+		pieces = checkpoint_json_append(
+			pieces, json_pack("{s:s, s:s, s:I, s:I, s:I}", "file", name, "key", key,
+					  "begin", (json_int_t)piece->first, "end",
+					  (json_int_t)(piece->first + piece->count), "crc32c",
+					  (json_int_t)piece->crc32c));
 	}
 	return pieces;
 }
@@ -73,18 +75,19 @@ static json_t *of_tensors(const struct checkpoint_index *index)
 
 	for (size_t i = 0; tensors && i < index->tensor_count; i++) {
 		const struct checkpoint_tensor *tensor = &index->tensors[i];
-		tensors = append(tensors, json_pack("{s:s, s:s, s:s, s:o, s:o*, s:o}", "kind",
-						    tensor->kind, "name", tensor->name, "dtype",
-						    stored_type_of(tensor->dtype)->name, "shape",
-						    value_of_shape(tensor->ndim, tensor->shape),
-						    "split", of_order(tensor->order), "pieces",
-						    of_pieces(tensor, index->world_size)));
+		tensors = checkpoint_json_append(
+			tensors,
+			json_pack("{s:s, s:s, s:s, s:o, s:o*, s:o}", "kind", tensor->kind, "name",
+				  tensor->name, "dtype", stored_type_of(tensor->dtype)->name,
+				  "shape", value_of_shape(tensor->ndim, tensor->shape), "split",
+				  of_order(tensor->order), "pieces",
+				  of_pieces(tensor, index->world_size)));
 	}
 	return tensors;
 }
 
 /* Finds names that JSON cannot express, so that a later failure can only be lack of memory. */
-static tutti_status check_names(const struct checkpoint_index *index)
+static tutti_status checkpoint_json_check_names(const struct checkpoint_index *index)
 {
 	for (size_t i = 0; i < index->tensor_count; i++) {
 		json_t *name = json_string(index->tensors[i].name);
@@ -99,7 +102,7 @@ static tutti_status check_names(const struct checkpoint_index *index)
 tutti_status checkpoint_index_print(const struct checkpoint_index *index, char **text,
 				    size_t *bytes)
 {
-	TRY(check_names(index));
+	TRY(checkpoint_json_check_names(index));
 	json_t *whole = json_pack("{s:s, s:i, s:I, s:i, s:o, s:o}", "format", FORMAT, "version",
 				  version_of(index), "step", (json_int_t)index->step, "world_size",
 				  index->world_size, "files", of_files(index), "tensors",
@@ -119,19 +122,20 @@ struct reading {
 	const char *path;
 };
 
-static tutti_status wrong(const struct reading *in, const char *what, const char *name)
+static tutti_status checkpoint_json_wrong(const struct reading *in, const char *what,
+					  const char *name)
 {
 	return fail_invalid("The index '%s' is damaged: %s%s%.128s%s.", path_shown(in->path), what,
 			    *name ? " '" : "", name, *name ? "'" : "");
 }
 
-static bool number(uint64_t *to, const json_t *object, const char *key)
+static bool checkpoint_json_number(uint64_t *to, const json_t *object, const char *key)
 {
 	return value_number(to, json_object_get(object, key));
 }
 
 /* "" if there is none. */
-static const char *string(const json_t *object, const char *key)
+static const char *checkpoint_json_string(const json_t *object, const char *key)
 {
 	const char *text = json_string_value(json_object_get(object, key));
 	return text ? text : "";
@@ -139,7 +143,7 @@ static const char *string(const json_t *object, const char *key)
 
 /* The rank of a file's name. No other name than the one a save writes is accepted, so no other file
  * is ever opened. */
-static bool rank_of(const struct reading *in, const char *name, int *rank)
+static bool checkpoint_json_rank_of(const struct reading *in, const char *name, int *rank)
 {
 	char expected[CHECKPOINT_FILE_BYTES];
 	long found = strlen(name) > 5 ? strtol(name + 5, NULL, 10) : -1;
@@ -157,7 +161,8 @@ static tutti_status parse_files(const struct reading *in, const json_t *files)
 	size_t n = json_array_size(files);
 
 	if (!json_is_array(files) || n > (size_t)index->world_size)
-		return wrong(in, "it has no list of files, or one that is too long", "");
+		return checkpoint_json_wrong(in, "it has no list of files, or one that is too long",
+					     "");
 	index->files = calloc(n ? n : 1, sizeof *index->files);
 	if (!index->files)
 		return fail_no_memory("the index of a checkpoint");
@@ -165,11 +170,14 @@ static tutti_status parse_files(const struct reading *in, const json_t *files)
 		const json_t *entry = json_array_get(files, index->file_count);
 		struct checkpoint_file *file = &index->files[index->file_count];
 		uint64_t crc;
-		if (!rank_of(in, string(entry, "name"), &file->rank))
-			return wrong(in, "no rank has a file of this name:", string(entry, "name"));
-		if (!number(&file->bytes, entry, "bytes") ||
-		    !number(&crc, entry, "header_crc32c") || crc > UINT32_MAX)
-			return wrong(in, "it has no size or sum for", string(entry, "name"));
+		if (!checkpoint_json_rank_of(in, checkpoint_json_string(entry, "name"),
+					     &file->rank))
+			return checkpoint_json_wrong(in, "no rank has a file of this name:",
+						     checkpoint_json_string(entry, "name"));
+		if (!checkpoint_json_number(&file->bytes, entry, "bytes") ||
+		    !checkpoint_json_number(&crc, entry, "header_crc32c") || crc > UINT32_MAX)
+			return checkpoint_json_wrong(in, "it has no size or sum for",
+						     checkpoint_json_string(entry, "name"));
 		file->header_crc32c = (uint32_t)crc;
 	}
 	return TUTTI_OK;
@@ -182,16 +190,19 @@ static tutti_status parse_piece(const struct reading *in, struct checkpoint_tens
 	char key[CHECKPOINT_KEY_BYTES];
 	uint64_t end, crc;
 
-	if (!number(&piece.first, entry, "begin") || !number(&end, entry, "end") ||
-	    end <= piece.first || end > tensor->count || !number(&crc, entry, "crc32c") ||
+	if (!checkpoint_json_number(&piece.first, entry, "begin") ||
+	    !checkpoint_json_number(&end, entry, "end") || end <= piece.first ||
+	    end > tensor->count || !checkpoint_json_number(&crc, entry, "crc32c") ||
 	    crc > UINT32_MAX)
-		return wrong(in, "a piece has an invalid begin, end or crc32c in", tensor->name);
+		return checkpoint_json_wrong(in, "a piece has an invalid begin, end or crc32c in",
+					     tensor->name);
 	piece.count = end - piece.first;
 	piece.crc32c = (uint32_t)crc;
 	checkpoint_key(key, tensor, piece.first);
-	if (!rank_of(in, string(entry, "file"), &piece.rank) ||
-	    strcmp(string(entry, "key"), key) != 0)
-		return wrong(in, "a piece has an invalid file or key in", tensor->name);
+	if (!checkpoint_json_rank_of(in, checkpoint_json_string(entry, "file"), &piece.rank) ||
+	    strcmp(checkpoint_json_string(entry, "key"), key) != 0)
+		return checkpoint_json_wrong(in, "a piece has an invalid file or key in",
+					     tensor->name);
 	return checkpoint_piece_add(tensor, piece);
 }
 
@@ -201,38 +212,39 @@ static bool parse_order(struct checkpoint_tensor *tensor, const json_t *split)
 
 	if (!split)
 		return true;
-	if (!number(&dim, split, "dim") || !number(&parts, split, "parts") ||
-	    dim >= (uint64_t)tensor->ndim || parts < 2 || parts > (uint64_t)tensor->shape[dim] ||
-	    parts > CHECKPOINT_RANKS)
+	if (!checkpoint_json_number(&dim, split, "dim") ||
+	    !checkpoint_json_number(&parts, split, "parts") || dim >= (uint64_t)tensor->ndim ||
+	    parts < 2 || parts > (uint64_t)tensor->shape[dim] || parts > CHECKPOINT_RANKS)
 		return false;
 	tensor->order = (struct tensor_order){(int)dim, (int)parts};
 	return true;
 }
 
-static tutti_status parse_tensor(const struct reading *in, const json_t *entry)
+static tutti_status checkpoint_json_parse_tensor(const struct reading *in, const json_t *entry)
 {
-	const char *kind = string(entry, "kind"), *name = string(entry, "name");
-	const struct stored_type *type = stored_type_named(string(entry, "dtype"));
+	const char *kind = checkpoint_json_string(entry, "kind"),
+		   *name = checkpoint_json_string(entry, "name");
+	const struct stored_type *type = stored_type_named(checkpoint_json_string(entry, "dtype"));
 	const json_t *pieces = json_object_get(entry, "pieces");
 	struct checkpoint_tensor like = {0};
 
 	if (strlen(kind) >= sizeof like.kind || strlen(name) >= sizeof like.name)
-		return wrong(in, "this tensor name is too long:", name);
+		return checkpoint_json_wrong(in, "this tensor name is too long:", name);
 	if (!type || type->dtype < 0)
-		return wrong(in, "it has an unknown type for", name);
+		return checkpoint_json_wrong(in, "it has an unknown type for", name);
 	like.dtype = (tutti_dtype)type->dtype;
 	strcpy(like.kind, kind);
 	strcpy(like.name, name);
 	if (!value_shape(&like.ndim, like.shape, MODEL_DIMS, json_object_get(entry, "shape")) ||
 	    checkpoint_tensor_check(&like) != TUTTI_OK)
-		return wrong(in, "it has an invalid kind, name or shape for", name);
+		return checkpoint_json_wrong(in, "it has an invalid kind, name or shape for", name);
 	if (!parse_order(&like, json_object_get(entry, "split")))
-		return wrong(in, "it has an invalid split of", name);
+		return checkpoint_json_wrong(in, "it has an invalid split of", name);
 	struct checkpoint_tensor *tensor = checkpoint_index_grow(in->index, &like);
 	if (!tensor)
 		return TUTTI_ERR_MEMORY;
 	if (!json_is_array(pieces))
-		return wrong(in, "it has no pieces of", name);
+		return checkpoint_json_wrong(in, "it has no pieces of", name);
 	for (size_t i = 0; i < json_array_size(pieces); i++)
 		TRY(parse_piece(in, tensor, json_array_get(pieces, i)));
 	return TUTTI_OK;
@@ -243,25 +255,28 @@ static tutti_status parse_whole(const struct reading *in, const json_t *whole)
 	const json_t *tensors = json_object_get(whole, "tensors");
 	uint64_t version, step, world_size;
 
-	if (strcmp(string(whole, "format"), FORMAT) != 0)
-		return wrong(in, "its format is not '" FORMAT "'", "");
-	if (!number(&version, whole, "version") || version < VERSION || version > SPLIT_VERSION)
+	if (strcmp(checkpoint_json_string(whole, "format"), FORMAT) != 0)
+		return checkpoint_json_wrong(in, "its format is not '" FORMAT "'", "");
+	if (!checkpoint_json_number(&version, whole, "version") || version < VERSION ||
+	    version > SPLIT_VERSION)
 		return fail(TUTTI_ERR_UNSUPPORTED,
 			    "The index '%s' is of another version than %d and %d, which this "
 			    "build reads.",
 			    path_shown(in->path), VERSION, SPLIT_VERSION);
-	if (!number(&step, whole, "step") || !number(&world_size, whole, "world_size") ||
-	    world_size < 1 || world_size > CHECKPOINT_RANKS)
-		return wrong(in, "it has no step, or no world_size", "");
+	if (!checkpoint_json_number(&step, whole, "step") ||
+	    !checkpoint_json_number(&world_size, whole, "world_size") || world_size < 1 ||
+	    world_size > CHECKPOINT_RANKS)
+		return checkpoint_json_wrong(in, "it has no step, or no world_size", "");
 	in->index->step = (int64_t)step;
 	in->index->world_size = (int)world_size;
 	TRY(parse_files(in, json_object_get(whole, "files")));
 	if (!json_is_array(tensors))
-		return wrong(in, "it has no list of tensors", "");
+		return checkpoint_json_wrong(in, "it has no list of tensors", "");
 	for (size_t i = 0; i < json_array_size(tensors); i++)
-		TRY(parse_tensor(in, json_array_get(tensors, i)));
+		TRY(checkpoint_json_parse_tensor(in, json_array_get(tensors, i)));
 	if (version_of(in->index) > (int)version)
-		return wrong(in, "its version 1 has no splits, but a tensor has one", "");
+		return checkpoint_json_wrong(
+			in, "its version 1 has no splits, but a tensor has one", "");
 	return checkpoint_index_sort(in->index);
 }
 
@@ -274,7 +289,7 @@ tutti_status checkpoint_index_parse(struct checkpoint_index *index, const char *
 	json_t *whole = value_read(text, bytes, why);
 
 	if (!whole)
-		return wrong(&in, why, "");
+		return checkpoint_json_wrong(&in, why, "");
 	tutti_status status = parse_whole(&in, whole);
 	json_decref(whole);
 	if (status != TUTTI_OK) {

@@ -41,8 +41,8 @@ static int compare_newest_first(const void *a, const void *b)
 }
 
 /* Lists the names of the open folder. The caller frees *names also after an error. */
-static tutti_status list(struct checkpoint_name **names, size_t *count, DIR *folder,
-			 const char *dir)
+static tutti_status checkpoint_names_list(struct checkpoint_name **names, size_t *count,
+					  DIR *folder, const char *dir)
 {
 	struct checkpoint_name name;
 
@@ -66,7 +66,7 @@ tutti_status checkpoint_names(struct checkpoint_name **names, size_t *count, con
 
 	if (!folder)
 		return disk_fail("Opening", dir);
-	tutti_status status = list(&listed, &n, folder, dir);
+	tutti_status status = checkpoint_names_list(&listed, &n, folder, dir);
 	closedir(folder);
 	if (status != TUTTI_OK) {
 		free(listed);

@@ -40,7 +40,7 @@ void checkpoint_close(struct checkpoint *checkpoint)
 	free(checkpoint);
 }
 
-static tutti_status prepare(struct checkpoint *checkpoint, const char *path)
+static tutti_status checkpoint_reader_prepare(struct checkpoint *checkpoint, const char *path)
 {
 	checkpoint->fd = checkpoint->open_rank = -1;
 	TRY(disk_path(checkpoint->path, "%s", path));
@@ -59,7 +59,7 @@ tutti_status checkpoint_open(struct checkpoint **checkpoint, const char *path)
 	struct checkpoint *made = calloc(1, sizeof *made);
 	if (!made)
 		return fail_no_memory("reading '%s'", path_shown(path));
-	tutti_status status = prepare(made, path);
+	tutti_status status = checkpoint_reader_prepare(made, path);
 	if (status != TUTTI_OK) {
 		checkpoint_close(made);
 		return status;
@@ -73,7 +73,8 @@ const struct checkpoint_index *checkpoint_index_of(const struct checkpoint *chec
 	return &checkpoint->index;
 }
 
-static tutti_status read_header(struct checkpoint *checkpoint, int rank, uint64_t bytes)
+static tutti_status checkpoint_reader_read_header(struct checkpoint *checkpoint, int rank,
+						  uint64_t bytes)
 {
 	const struct checkpoint_file *file = &checkpoint->index.files[rank];
 	struct safetensors *header = &checkpoint->headers[rank];
@@ -98,7 +99,7 @@ static tutti_status read_header(struct checkpoint *checkpoint, int rank, uint64_
 }
 
 /* Opens the rank's file, if it is not the open one, and reads its header once. */
-static tutti_status open_file(struct checkpoint *checkpoint, int rank)
+static tutti_status checkpoint_reader_open_file(struct checkpoint *checkpoint, int rank)
 {
 	char name[CHECKPOINT_FILE_BYTES];
 	uint64_t bytes;
@@ -109,15 +110,15 @@ static tutti_status open_file(struct checkpoint *checkpoint, int rank)
 	checkpoint_file_name(name, rank, checkpoint->index.world_size);
 	TRY(disk_path(checkpoint->open_path, "%s/%s", checkpoint->path, name));
 	TRY(disk_open(&checkpoint->fd, &bytes, checkpoint->open_path));
-	TRY(read_header(checkpoint, rank, bytes));
+	TRY(checkpoint_reader_read_header(checkpoint, rank, bytes));
 	checkpoint->open_rank = rank;
 	return TUTTI_OK;
 }
 
 /* *at: where the piece lies in the open file. */
-static tutti_status place_of(const struct checkpoint *checkpoint, uint64_t *at,
-			     const struct checkpoint_tensor *tensor,
-			     const struct checkpoint_piece *piece)
+static tutti_status checkpoint_reader_place_of(const struct checkpoint *checkpoint, uint64_t *at,
+					       const struct checkpoint_tensor *tensor,
+					       const struct checkpoint_piece *piece)
 {
 	const struct safetensors *file = &checkpoint->headers[piece->rank];
 	char key[CHECKPOINT_KEY_BYTES];
@@ -139,7 +140,8 @@ struct wanted {
 };
 
 /* Copies the wanted part of these bytes, which begin at at in the piece. */
-static void copy(const struct wanted *wanted, uint64_t at, const char *bytes, size_t n)
+static void checkpoint_reader_copy(const struct wanted *wanted, uint64_t at, const char *bytes,
+				   size_t n)
 {
 	uint64_t begin = at > wanted->begin ? at : wanted->begin;
 	uint64_t end = at + n < wanted->end ? at + n : wanted->end;
@@ -158,7 +160,7 @@ static tutti_status read_and_sum(struct checkpoint *checkpoint, uint32_t *crc32c
 		TRY(disk_read(checkpoint->fd, checkpoint->open_path, checkpoint->portion, n,
 			      at + done));
 		*crc32c = tutti_crc32c(*crc32c, checkpoint->portion, n);
-		copy(wanted, done, checkpoint->portion, n);
+		checkpoint_reader_copy(wanted, done, checkpoint->portion, n);
 		done += n;
 	}
 	return TUTTI_OK;
@@ -171,8 +173,8 @@ static tutti_status read_piece(struct checkpoint *checkpoint,
 	uint64_t element_bytes = stored_type_of(tensor->dtype)->bits / 8, at = 0;
 	uint32_t crc32c = 0;
 
-	TRY(open_file(checkpoint, piece->rank));
-	TRY(place_of(checkpoint, &at, tensor, piece));
+	TRY(checkpoint_reader_open_file(checkpoint, piece->rank));
+	TRY(checkpoint_reader_place_of(checkpoint, &at, tensor, piece));
 	if (piece->is_sound)
 		return disk_read(checkpoint->fd, checkpoint->open_path, wanted->values,
 				 (size_t)(wanted->end - wanted->begin), at + wanted->begin);

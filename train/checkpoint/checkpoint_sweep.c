@@ -33,7 +33,7 @@ static bool is_temporary(const char *name)
 }
 
 /* Exactly the names that a save writes into a folder. */
-static bool is_ours(const char *name)
+static bool checkpoint_sweep_is_ours(const char *name)
 {
 	char again[CHECKPOINT_FILE_BYTES];
 	int rank, world_size;
@@ -66,7 +66,7 @@ void checkpoint_remove(const char *path)
 		return;
 	}
 	for (struct dirent *entry; (entry = readdir(folder));)
-		if (is_ours(entry->d_name))
+		if (checkpoint_sweep_is_ours(entry->d_name))
 			unlinkat(dirfd(folder), entry->d_name, 0);
 	closedir(folder);
 	rmdir(path);

@@ -32,7 +32,8 @@ struct checkpoint_writer {
 };
 
 /* The staging thread writes the pieces' sums until it ends. */
-static tutti_status cut(struct range_state *state, const struct checkpoint_range *range, int rank)
+static tutti_status checkpoint_writer_cut(struct range_state *state,
+					  const struct checkpoint_range *range, int rank)
 {
 	for (uint64_t done = 0, n; done < range->count; done += n) {
 		n = range->count - done;
@@ -62,7 +63,7 @@ static tutti_status take_range(struct checkpoint_writer *save, struct range_stat
 	state->piece_elements = save->part.piece_bytes / state->element_bytes;
 	if (state->piece_elements == 0)
 		state->piece_elements = 1;
-	TRY(cut(state, range, save->part.rank));
+	TRY(checkpoint_writer_cut(state, range, save->part.rank));
 	save->piece_count += state->tensor.piece_count;
 	return TUTTI_OK;
 }
@@ -83,7 +84,7 @@ static void list_pieces(const struct checkpoint_writer *save, struct safetensor 
 	}
 }
 
-static tutti_status lay_out(struct checkpoint_writer *save)
+static tutti_status checkpoint_writer_lay_out(struct checkpoint_writer *save)
 {
 	size_t n = save->piece_count ? save->piece_count : 1;
 	struct safetensor *list = calloc(n, sizeof *list);
@@ -140,8 +141,8 @@ static tutti_status name_file(struct checkpoint_writer *save)
 	return disk_path(save->path, "%s/%s/%s", save->part.dir, save->part.temporary, name);
 }
 
-static tutti_status create(struct checkpoint_writer *save, const struct checkpoint_range *ranges,
-			   size_t count)
+static tutti_status checkpoint_writer_init(struct checkpoint_writer *save,
+					   const struct checkpoint_range *ranges, size_t count)
 {
 	TRY(name_file(save));
 	save->ranges = calloc(count ? count : 1, sizeof *save->ranges);
@@ -150,7 +151,7 @@ static tutti_status create(struct checkpoint_writer *save, const struct checkpoi
 	save->range_count = count;
 	for (size_t i = 0; i < count; i++)
 		TRY(take_range(save, &save->ranges[i], &ranges[i]));
-	TRY(lay_out(save));
+	TRY(checkpoint_writer_lay_out(save));
 	return start_file(save);
 }
 
@@ -169,7 +170,7 @@ tutti_status checkpoint_writer_create(struct checkpoint_writer **save,
 		made->part.staging_bytes = DEFAULT_BYTES;
 	if (!made->part.piece_bytes)
 		made->part.piece_bytes = DEFAULT_BYTES;
-	tutti_status status = create(made, ranges, count);
+	tutti_status status = checkpoint_writer_init(made, ranges, count);
 	if (status != TUTTI_OK) {
 		struct kept_error kept = kept_error_of(status);
 		checkpoint_writer_destroy(made);
@@ -180,9 +181,9 @@ tutti_status checkpoint_writer_create(struct checkpoint_writer **save,
 }
 
 /* Where the piece begins in the file. */
-static uint64_t place_of(const struct checkpoint_writer *save,
-			 const struct checkpoint_tensor *tensor,
-			 const struct checkpoint_piece *piece)
+static uint64_t checkpoint_writer_place_of(const struct checkpoint_writer *save,
+					   const struct checkpoint_tensor *tensor,
+					   const struct checkpoint_piece *piece)
 {
 	char key[CHECKPOINT_KEY_BYTES];
 
@@ -203,7 +204,8 @@ tutti_status checkpoint_writer_values(struct checkpoint_writer *save, size_t ran
 		struct checkpoint_piece *piece = &state->tensor.pieces[state->done / piece_bytes];
 		uint64_t inside = state->done % piece_bytes;
 		size_t n = bytes < piece_bytes - inside ? bytes : (size_t)(piece_bytes - inside);
-		TRY(staging_write(save->staging, place_of(save, &state->tensor, piece) + inside,
+		TRY(staging_write(save->staging,
+				  checkpoint_writer_place_of(save, &state->tensor, piece) + inside,
 				  &piece->crc32c, values, n));
 		state->done += n;
 		values = (const char *)values + n;
@@ -277,7 +279,7 @@ tutti_status checkpoint_writer_finish(struct checkpoint_writer *save, char **tex
 
 /* Keeps save, with the sums that the thread may still write, in a list, so that leak checkers find
  * it reachable. */
-static void leave_allocated(struct checkpoint_writer *save)
+static void checkpoint_writer_leave_allocated(struct checkpoint_writer *save)
 {
 	static struct checkpoint_writer *left;
 
@@ -292,7 +294,7 @@ bool checkpoint_writer_destroy(struct checkpoint_writer *save)
 	if (!save)
 		return true;
 	if (!staging_destroy(save->staging)) {
-		leave_allocated(save);
+		checkpoint_writer_leave_allocated(save);
 		return false;
 	}
 	if (save->has_file && !save->is_finished)

@@ -22,7 +22,7 @@ struct exporting {
 	int fd;
 };
 
-static tutti_status plan(struct exporting *out, const char *file)
+static tutti_status exporting_plan(struct exporting *out, const char *file)
 {
 	const struct tutti_model *model = trainer_whole(out->trainer);
 	size_t count = (size_t)model->param_count + (size_t)model->buffer_count;
@@ -49,7 +49,7 @@ static tutti_status plan(struct exporting *out, const char *file)
 
 /* Rank 0: an existing name must be a regular file. A rename replaces anything: as root even
  * /dev/null, and links such as /dev/stdout. */
-static tutti_status check_name(const char *file)
+static tutti_status exporting_check_name(const char *file)
 {
 	struct stat about;
 
@@ -60,19 +60,19 @@ static tutti_status check_name(const char *file)
 			    path_shown(file), S_ISLNK(about.st_mode) ? " but a link" : "");
 }
 
-static tutti_status prepare(struct exporting *out, const char *file)
+static tutti_status exporting_prepare(struct exporting *out, const char *file)
 {
-	TRY(plan(out, file));
+	TRY(exporting_plan(out, file));
 	if (out->trainer->job.rank > 0)
 		return TUTTI_OK;
-	TRY(check_name(file));
+	TRY(exporting_check_name(file));
 	if (getrandom(&out->token, sizeof out->token, 0) != sizeof out->token)
 		return disk_fail("Asking for random bytes for", file);
 	return TUTTI_OK;
 }
 
 /* Rank 0 makes the file; then the others open it. */
-static tutti_status open_file(struct exporting *out, const char *file)
+static tutti_status exporting_open_file(struct exporting *out, const char *file)
 {
 	const struct safetensors *plan = &out->plan;
 	bool is_maker = out->trainer->job.rank == 0;
@@ -88,7 +88,7 @@ static tutti_status open_file(struct exporting *out, const char *file)
 	return disk_take_room(out->fd, out->temporary, plan->file_bytes);
 }
 
-static uint64_t place_of(const struct exporting *out, const char *name)
+static uint64_t exporting_place_of(const struct exporting *out, const char *name)
 {
 	return out->plan.data_at + safetensors_find(&out->plan, name)->begin;
 }
@@ -98,7 +98,7 @@ static tutti_status write_piece(const struct exporting *out, const struct piece 
 	const struct param *param = &out->trainer->model.params[piece->param];
 	size_t width = dtype_bytes(out->trainer->config.param_dtype);
 	const char *values = piece->low ? piece->low : (const char *)piece->value;
-	uint64_t at = place_of(out, param->name);
+	uint64_t at = exporting_place_of(out, param->name);
 	size_t count = param->part.is_counted ? piece->save_count : 0;
 
 	for (size_t done = 0, n; done < count; done += n) {
@@ -112,7 +112,7 @@ static tutti_status write_piece(const struct exporting *out, const struct piece 
 	return trainer_check(out->trainer, "tutti_export_safetensors");
 }
 
-static tutti_status write_all(const struct exporting *out)
+static tutti_status exporting_write_all(const struct exporting *out)
 {
 	const struct tutti_model *model = &out->trainer->model;
 
@@ -122,12 +122,12 @@ static tutti_status write_all(const struct exporting *out)
 		const struct buffer *buffer = &model->buffers[b];
 		TRY(disk_write(out->fd, out->temporary, buffer->data,
 			       buffer->count * dtype_bytes(buffer->dtype),
-			       place_of(out, buffer->name)));
+			       exporting_place_of(out, buffer->name)));
 	}
 	return disk_sync(out->fd, out->temporary);
 }
 
-static tutti_status give_name(const struct exporting *out, const char *file)
+static tutti_status exporting_give_name(const struct exporting *out, const char *file)
 {
 	if (out->trainer->job.rank > 0)
 		return TUTTI_OK;
@@ -136,16 +136,16 @@ static tutti_status give_name(const struct exporting *out, const char *file)
 	return disk_sync_parent(file);
 }
 
-static tutti_status export(struct exporting *out, const char *file)
+static tutti_status exporting_export(struct exporting *out, const char *file)
 {
 	tutti_trainer *trainer = out->trainer;
 
-	TRY(job_agree(trainer, prepare(out, file)));
+	TRY(job_agree(trainer, exporting_prepare(out, file)));
 	TRY(job_broadcast(trainer, &out->token, sizeof out->token, TUTTI_U8, 0));
-	TRY(job_agree(trainer, trainer->job.rank == 0 ? open_file(out, file) : TUTTI_OK));
-	TRY(job_agree(trainer, trainer->job.rank == 0 ? TUTTI_OK : open_file(out, file)));
-	TRY(job_agree(trainer, write_all(out)));
-	return job_agree(trainer, give_name(out, file));
+	TRY(job_agree(trainer, trainer->job.rank == 0 ? exporting_open_file(out, file) : TUTTI_OK));
+	TRY(job_agree(trainer, trainer->job.rank == 0 ? TUTTI_OK : exporting_open_file(out, file)));
+	TRY(job_agree(trainer, exporting_write_all(out)));
+	return job_agree(trainer, exporting_give_name(out, file));
 }
 
 tutti_status tutti_export_safetensors(tutti_trainer *trainer, const char *file)
@@ -157,7 +157,7 @@ tutti_status tutti_export_safetensors(tutti_trainer *trainer, const char *file)
 	if (!file)
 		return fail_invalid("tutti_export_safetensors needs a file's name, not NULL.");
 	TRY(trainer_check_averaged(trainer, "tutti_export_safetensors"));
-	tutti_status status = export(&out, file);
+	tutti_status status = exporting_export(&out, file);
 	struct kept_error why = kept_error_of(status);
 	if (out.fd >= 0 && status != TUTTI_OK && trainer->job.rank == 0)
 		unlink(out.temporary);

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static tutti_status misfit(const struct loading *in, const char *what, const char *name,
-			   const char *why)
+static tutti_status load_check_misfit(const struct loading *in, const char *what, const char *name,
+				      const char *why)
 {
 	return restore_misfit("tutti_load", in->path, what, name, why);
 }
@@ -20,26 +20,26 @@ const struct checkpoint_tensor *load_find(const struct loading *in, const char *
 	return checkpoint_index_find(checkpoint_index_of(in->checkpoint), kind, name);
 }
 
-static tutti_status check_param(const struct loading *in, const struct param *param)
+static tutti_status load_check_param(const struct loading *in, const struct param *param)
 {
 	static const char *const kinds[] = {"param", "m", "v"};
 
 	for (int k = 0; k < 3; k++) {
 		const struct checkpoint_tensor *tensor = load_find(in, kinds[k], param->name);
 		if (!tensor && k == 0)
-			return misfit(in, "parameter", param->name, "is not in it");
+			return load_check_misfit(in, "parameter", param->name, "is not in it");
 		if (!tensor)
 			continue;
 		const char *why =
 			restore_difference(param, tensor->ndim, tensor->shape, (int)tensor->dtype);
 		if (why)
-			return misfit(in, "parameter", param->name, why);
+			return load_check_misfit(in, "parameter", param->name, why);
 	}
 	return TUTTI_OK;
 }
 
 /* Finds parameters that the model does not have. */
-static tutti_status check_names(const struct loading *in)
+static tutti_status load_check_names(const struct loading *in)
 {
 	const struct checkpoint_index *index = checkpoint_index_of(in->checkpoint);
 	int params = 0;
@@ -59,13 +59,13 @@ static tutti_status check_flat(const struct loading *in, const char *what, const
 	const struct checkpoint_tensor *tensor = load_find(in, kind, name);
 
 	if (!tensor)
-		return misfit(in, what, name, "is not in it");
+		return load_check_misfit(in, what, name, "is not in it");
 	if (tensor->dtype != dtype || tensor->count != count)
-		return misfit(in, what, name, "has another size or type there");
+		return load_check_misfit(in, what, name, "has another size or type there");
 	return TUTTI_OK;
 }
 
-static tutti_status check_state(const struct loading *in, const struct state *state)
+static tutti_status load_check_state(const struct loading *in, const struct state *state)
 {
 	int ranks = checkpoint_index_of(in->checkpoint)->world_size;
 	char kind[CHECKPOINT_KIND_BYTES];
@@ -79,18 +79,18 @@ static tutti_status check_state(const struct loading *in, const struct state *st
 	return check_flat(in, "state", kind, state->name, TUTTI_U8, state->bytes);
 }
 
-static tutti_status check(const struct loading *in)
+static tutti_status checkpoint_load_check(const struct loading *in)
 {
 	const struct tutti_model *model = &in->trainer->model;
 
 	for (int p = 0; p < model->param_count; p++)
-		TRY(check_param(in, &model->params[p]));
-	TRY(check_names(in));
+		TRY(load_check_param(in, &model->params[p]));
+	TRY(load_check_names(in));
 	for (int b = 0; b < model->buffer_count; b++)
 		TRY(check_flat(in, "buffer", "buffer", model->buffers[b].name,
 			       model->buffers[b].dtype, model->buffers[b].count));
 	for (int s = 0; s < model->state_count; s++)
-		TRY(check_state(in, &model->states[s]));
+		TRY(load_check_state(in, &model->states[s]));
 	TRY(check_flat(in, "the trainer's", "trainer", "counts", TUTTI_I64, COUNTS));
 	return check_flat(in, "the trainer's", "trainer", "scale", TUTTI_F64, SCALES);
 }
@@ -101,8 +101,8 @@ tutti_status load_whole(const struct loading *in, const char *kind, const char *
 	return checkpoint_read(in->checkpoint, tensor, 0, tensor->count, values);
 }
 
-static tutti_status check_number(const struct loading *in, bool is_right, const char *kind,
-				 const char *name, double value, const char *meaning)
+static tutti_status load_check_number(const struct loading *in, bool is_right, const char *kind,
+				      const char *name, double value, const char *meaning)
 {
 	char file[CHECKPOINT_FILE_BYTES];
 
@@ -127,8 +127,9 @@ static tutti_status read_optimizers(struct loading *in)
 		int32_t *kind = &in->optimizers[p];
 		TRY(check_flat(in, "the optimizer of", "optimizer", name, TUTTI_I32, 1));
 		TRY(load_whole(in, "optimizer", name, kind));
-		TRY(check_number(in, *kind == -1 || *kind == TUTTI_ADAMW || *kind == TUTTI_SGD,
-				 "optimizer", name, *kind, "a kind of optimizer, or -1 for none"));
+		TRY(load_check_number(in, *kind == -1 || *kind == TUTTI_ADAMW || *kind == TUTTI_SGD,
+				      "optimizer", name, *kind,
+				      "a kind of optimizer, or -1 for none"));
 	}
 	return TUTTI_OK;
 }
@@ -139,8 +140,8 @@ static tutti_status read_counts(struct loading *in)
 
 	TRY(load_whole(in, "trainer", "counts", in->counts));
 	for (int i = 0; i < COUNTS; i++)
-		TRY(check_number(in, in->counts[i] >= 0, "trainer", "counts", (double)in->counts[i],
-				 meanings[i]));
+		TRY(load_check_number(in, in->counts[i] >= 0, "trainer", "counts",
+				      (double)in->counts[i], meanings[i]));
 	return TUTTI_OK;
 }
 
@@ -155,20 +156,20 @@ static tutti_status read_scale(struct loading *in)
 	const double *scales = in->scales;
 
 	TRY(load_whole(in, "trainer", "scale", in->scales));
-	TRY(check_number(in, is_positive(scales[0]), "trainer", "scale", scales[0],
-			 "a finite and positive loss scale"));
-	TRY(check_number(in, scales[1] >= 0 && scales[1] <= INT_MAX, "trainer", "scale", scales[1],
-			 "a number of good steps"));
-	TRY(check_number(in, is_positive(scales[2]), "trainer", "scale", scales[2],
-			 "a finite and positive divisor"));
+	TRY(load_check_number(in, is_positive(scales[0]), "trainer", "scale", scales[0],
+			      "a finite and positive loss scale"));
+	TRY(load_check_number(in, scales[1] >= 0 && scales[1] <= INT_MAX, "trainer", "scale",
+			      scales[1], "a number of good steps"));
+	TRY(load_check_number(in, is_positive(scales[2]), "trainer", "scale", scales[2],
+			      "a finite and positive divisor"));
 	double both = scales[0] / scales[2];
-	return check_number(in, is_positive(both), "trainer", "scale", both,
-			    "a finite and positive loss scale over its divisor");
+	return load_check_number(in, is_positive(both), "trainer", "scale", both,
+				 "a finite and positive loss scale over its divisor");
 }
 
 tutti_status load_check(struct loading *in)
 {
-	TRY(check(in));
+	TRY(checkpoint_load_check(in));
 	TRY(read_optimizers(in));
 	TRY(read_counts(in));
 	return read_scale(in);

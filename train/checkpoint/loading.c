@@ -11,17 +11,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-static tutti_status read_tensor(void *checkpoint, const void *tensor, uint64_t first,
-				uint64_t count, void *values)
+static tutti_status loading_read_tensor(void *checkpoint, const void *tensor, uint64_t first,
+					uint64_t count, void *values)
 {
 	return checkpoint_read(checkpoint, tensor, first, count, values);
 }
 
-static struct stored_tensor stored(const struct loading *in, const char *kind, const char *name)
+static struct stored_tensor loading_stored(const struct loading *in, const char *kind,
+					   const char *name)
 {
 	const struct checkpoint_tensor *tensor = load_find(in, kind, name);
 
-	return (struct stored_tensor){read_tensor, in->checkpoint, tensor,
+	return (struct stored_tensor){loading_read_tensor, in->checkpoint, tensor,
 				      tensor ? tensor->dtype : TUTTI_F32,
 				      tensor ? tensor->order : (struct tensor_order){0, 0}};
 }
@@ -30,8 +31,9 @@ static tutti_status load_piece(const struct loading *in, struct piece *piece)
 {
 	const tutti_train_config *config = &in->trainer->config;
 	const char *name = in->trainer->model.params[piece->param].name;
-	struct stored_tensor param = stored(in, "param", name), low = stored(in, "low", name);
-	struct stored_tensor m = stored(in, "m", name), v = stored(in, "v", name);
+	struct stored_tensor param = loading_stored(in, "param", name),
+			     low = loading_stored(in, "low", name);
+	struct stored_tensor m = loading_stored(in, "m", name), v = loading_stored(in, "v", name);
 
 	TRY(restore_piece(in->trainer, piece, &param));
 	/* Stochastic rounding is not repeated. */
@@ -77,7 +79,7 @@ static tutti_status load_callers(const struct loading *in)
 	return TUTTI_OK;
 }
 
-static tutti_status load_all(const struct loading *in)
+static tutti_status loading_load_all(const struct loading *in)
 {
 	for (int i = 0; i < in->trainer->piece_count; i++)
 		TRY(load_piece(in, &in->trainer->pieces[i]));
@@ -91,11 +93,11 @@ static tutti_status load_open(struct loading *in)
 
 	TRY(job_agree(trainer, load_check(in)));
 	TRY(params_begin_write(trainer));
-	TRY(job_agree(trainer, load_all(in)));
+	TRY(job_agree(trainer, loading_load_all(in)));
 	return params_publish(trainer);
 }
 
-static tutti_status load(tutti_trainer *trainer, const char *path)
+static tutti_status loading_load(tutti_trainer *trainer, const char *path)
 {
 	struct loading in = {.trainer = trainer, .path = path};
 	tutti_status status = job_agree(trainer, checkpoint_open(&in.checkpoint, path));
@@ -120,7 +122,7 @@ static tutti_status load_found(tutti_trainer *trainer, const char *dir,
 	if (status == TUTTI_OK)
 		status = checkpoint_keep_dir(trainer, dir);
 	TRY(job_agree(trainer, status));
-	return load(trainer, path);
+	return loading_load(trainer, path);
 }
 
 tutti_status tutti_load(tutti_trainer *trainer, const char *dir, int64_t *step)

@@ -34,7 +34,7 @@ static int compare_places(const void *a, const void *b)
 	return compare_names(a, b);
 }
 
-static void sort(struct safetensors *file, int (*compare)(const void *, const void *))
+static void safetensors_sort(struct safetensors *file, int (*compare)(const void *, const void *))
 {
 	if (file->count > 1)
 		qsort(file->tensors, file->count, sizeof *file->tensors, compare);
@@ -59,7 +59,8 @@ const struct safetensor *safetensors_find(const struct safetensors *file, const 
 }
 
 /* The bytes of a tensor of that shape. */
-static tutti_status size_of(uint64_t *bytes, const struct safetensor *tensor, const char *path)
+static tutti_status safetensors_size_of(uint64_t *bytes, const struct safetensor *tensor,
+					const char *path)
 {
 	uint64_t count;
 
@@ -91,14 +92,14 @@ static tutti_status copy_tensors(struct safetensors *file, const struct safetens
 		       : fail_no_memory("a list of %zu tensors", count);
 }
 
-static tutti_status place(struct safetensors *file, const char *path)
+static tutti_status safetensors_place(struct safetensors *file, const char *path)
 {
 	uint64_t at = 0;
 
 	for (size_t i = 0; i < file->count; i++) {
 		struct safetensor *tensor = &file->tensors[i];
 		uint64_t bytes = 0;
-		TRY(size_of(&bytes, tensor, path));
+		TRY(safetensors_size_of(&bytes, tensor, path));
 		if (bytes > (UINT64_C(1) << 62) - at)
 			return fail_invalid("'%s' would have more than 2^62 bytes.",
 					    path_shown(path));
@@ -109,9 +110,10 @@ static tutti_status place(struct safetensors *file, const char *path)
 	return TUTTI_OK;
 }
 
-static tutti_status plan(struct safetensors *file, const char *path, const char *format)
+static tutti_status checkpoint_safetensors_plan(struct safetensors *file, const char *path,
+						const char *format)
 {
-	sort(file, compare_names);
+	safetensors_sort(file, compare_names);
 	for (size_t i = 0; i < file->count; i++) {
 		const char *name = file->tensors[i].name;
 		if (strcmp(name, "__metadata__") == 0)
@@ -122,11 +124,11 @@ static tutti_status plan(struct safetensors *file, const char *path, const char 
 			return fail_invalid("'%s' would have two tensors '%.128s'.",
 					    path_shown(path), name);
 	}
-	sort(file, compare_alignments);
-	TRY(place(file, path));
+	safetensors_sort(file, compare_alignments);
+	TRY(safetensors_place(file, path));
 	TRY(safetensors_print(file, path, format));
 	file->file_bytes += file->data_at;
-	sort(file, compare_names);
+	safetensors_sort(file, compare_names);
 	return TUTTI_OK;
 }
 
@@ -137,7 +139,7 @@ tutti_status safetensors_plan(struct safetensors *file, const char *path,
 	tutti_status status = copy_tensors(&made, tensors, count);
 
 	if (status == TUTTI_OK)
-		status = plan(&made, path, format);
+		status = checkpoint_safetensors_plan(&made, path, format);
 	if (status != TUTTI_OK) {
 		safetensors_finish(&made);
 		return status;
@@ -150,7 +152,7 @@ tutti_status safetensors_check(struct safetensors *file, const char *path, uint6
 {
 	uint64_t at = 0;
 
-	sort(file, compare_places);
+	safetensors_sort(file, compare_places);
 	for (size_t i = 0; i < file->count; i++) {
 		const struct safetensor *tensor = &file->tensors[i];
 		const char *what = tensor->begin < at   ? "overlaps the one before it"
@@ -166,7 +168,7 @@ tutti_status safetensors_check(struct safetensors *file, const char *path, uint6
 					    (unsigned long long)tensor->begin,
 					    (unsigned long long)tensor->end,
 					    (unsigned long long)data_bytes, what);
-		TRY(size_of(&bytes, tensor, path));
+		TRY(safetensors_size_of(&bytes, tensor, path));
 		if (bytes != tensor->end - tensor->begin)
 			return fail_invalid(
 				"'%s': '%.128s' has %llu bytes, but its shape in %s has %llu.",
@@ -180,13 +182,13 @@ tutti_status safetensors_check(struct safetensors *file, const char *path, uint6
 				    "was truncated or extended.",
 				    path_shown(path), (unsigned long long)data_bytes,
 				    (unsigned long long)at);
-	sort(file, compare_names);
+	safetensors_sort(file, compare_names);
 	return TUTTI_OK;
 }
 
 /* Reads the length of the header and the header. */
-static tutti_status read_header(struct safetensors *file, int fd, uint64_t file_bytes,
-				const char *path)
+static tutti_status safetensors_read_header(struct safetensors *file, int fd, uint64_t file_bytes,
+					    const char *path)
 {
 	uint64_t bytes; /* of the text; the file begins with it */
 
@@ -210,7 +212,7 @@ tutti_status safetensors_read(struct safetensors *file, int fd, uint64_t file_by
 			      const char *path)
 {
 	struct safetensors read = {0};
-	tutti_status status = read_header(&read, fd, file_bytes, path);
+	tutti_status status = safetensors_read_header(&read, fd, file_bytes, path);
 
 	if (status == TUTTI_OK)
 		status = safetensors_parse(&read, path, read.header + 8, (size_t)read.data_at - 8);

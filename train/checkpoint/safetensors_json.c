@@ -12,7 +12,7 @@ tutti_status jansson_needed(void)
 	return TUTTI_OK;
 }
 
-static tutti_status no_memory(const char *path)
+static tutti_status safetensors_json_no_memory(const char *path)
 {
 	return fail_no_memory("the header of '%s'", path_shown(path));
 }
@@ -41,7 +41,8 @@ static json_t *header_of(const struct safetensors *file, const char *format, con
 }
 
 /* Puts the length before the text, and pads it with spaces to a multiple of 8 bytes. */
-static tutti_status frame(struct safetensors *file, const char *path, const char *text)
+static tutti_status safetensors_json_frame(struct safetensors *file, const char *path,
+					   const char *text)
 {
 	uint64_t bytes = strlen(text), padded = (bytes + 7) / 8 * 8;
 
@@ -51,7 +52,7 @@ static tutti_status frame(struct safetensors *file, const char *path, const char
 				    SAFETENSORS_HEADER_LIMIT);
 	file->header = malloc((size_t)padded + 8);
 	if (!file->header)
-		return no_memory(path);
+		return safetensors_json_no_memory(path);
 	memcpy(file->header, &padded, 8);
 	memcpy(file->header + 8, text, (size_t)bytes);
 	memset(file->header + 8 + bytes, ' ', (size_t)(padded - bytes));
@@ -69,38 +70,41 @@ tutti_status safetensors_print(struct safetensors *file, const char *path, const
 				    "format requires.",
 				    refused, path_shown(path));
 	char *text = header ? json_dumps(header, JSON_COMPACT) : NULL;
-	tutti_status status = text ? frame(file, path, text) : no_memory(path);
+	tutti_status status =
+		text ? safetensors_json_frame(file, path, text) : safetensors_json_no_memory(path);
 	free(text);
 	json_decref(header);
 	return status;
 }
 
-static tutti_status wrong(const char *path, const char *name, const char *what)
+static tutti_status safetensors_json_wrong(const char *path, const char *name, const char *what)
 {
 	return fail_invalid(
 		"'%s': the header's entry '%.128s' %s: the file is damaged, or of an unknown kind.",
 		path_shown(path), name, what);
 }
 
-static tutti_status parse_tensor(struct safetensor *tensor, const char *path, const char *name,
-				 const json_t *entry)
+static tutti_status safetensors_json_parse_tensor(struct safetensor *tensor, const char *path,
+						  const char *name, const json_t *entry)
 {
 	const json_t *type = json_object_get(entry, "dtype");
 	const json_t *offsets = json_object_get(entry, "data_offsets");
 
 	if (!json_is_object(entry) || json_object_size(entry) != 3)
-		return wrong(path, name, "is not dtype, shape and data_offsets");
+		return safetensors_json_wrong(path, name, "is not dtype, shape and data_offsets");
 	tensor->type = json_is_string(type) ? stored_type_named(json_string_value(type)) : NULL;
 	if (!tensor->type)
-		return wrong(path, name, "has an unknown dtype");
+		return safetensors_json_wrong(path, name, "has an unknown dtype");
 	if (!value_shape(&tensor->ndim, tensor->shape, MODEL_DIMS, json_object_get(entry, "shape")))
-		return wrong(path, name, "has no shape of up to 8 numbers from 0 on");
+		return safetensors_json_wrong(path, name,
+					      "has no shape of up to 8 numbers from 0 on");
 	if (json_array_size(offsets) != 2 ||
 	    !value_number(&tensor->begin, json_array_get(offsets, 0)) ||
 	    !value_number(&tensor->end, json_array_get(offsets, 1)))
-		return wrong(path, name, "does not have two data_offsets from 0 on");
+		return safetensors_json_wrong(path, name,
+					      "does not have two data_offsets from 0 on");
 	tensor->name = strdup(name);
-	return tensor->name ? TUTTI_OK : no_memory(path);
+	return tensor->name ? TUTTI_OK : safetensors_json_no_memory(path);
 }
 
 static tutti_status check_metadata(const char *path, json_t *metadata)
@@ -109,11 +113,12 @@ static tutti_status check_metadata(const char *path, json_t *metadata)
 	json_t *value;
 
 	if (!json_is_object(metadata))
-		return wrong(path, "__metadata__", "is no object");
+		return safetensors_json_wrong(path, "__metadata__", "is no object");
 	json_object_foreach(metadata, key, value)
 	{
 		if (!json_is_string(value))
-			return wrong(path, "__metadata__", "has a value that is not a string");
+			return safetensors_json_wrong(path, "__metadata__",
+						      "has a value that is not a string");
 	}
 	return TUTTI_OK;
 }
@@ -126,14 +131,14 @@ static tutti_status parse_header(struct safetensors *file, const char *path, jso
 
 	file->tensors = calloc(size ? size : 1, sizeof *file->tensors);
 	if (!file->tensors)
-		return no_memory(path);
+		return safetensors_json_no_memory(path);
 	json_object_foreach(header, name, entry)
 	{
 		if (strcmp(name, "__metadata__") == 0) {
 			TRY(check_metadata(path, entry));
 			continue;
 		}
-		TRY(parse_tensor(&file->tensors[file->count], path, name, entry));
+		TRY(safetensors_json_parse_tensor(&file->tensors[file->count], path, name, entry));
 		file->count++;
 	}
 	return TUTTI_OK;

@@ -18,8 +18,9 @@ void saved_state_kind(char kind[CHECKPOINT_KIND_BYTES], const struct state *stat
 }
 
 /* Appends an empty range. */
-static struct checkpoint_range *add(struct saved_items *items, const char *kind, const char *name,
-				    tutti_dtype dtype, const void *values)
+static struct checkpoint_range *saved_items_add(struct saved_items *items, const char *kind,
+						const char *name, tutti_dtype dtype,
+						const void *values)
 {
 	assert(items->count < items->room);
 	struct checkpoint_range *range = &items->ranges[items->count];
@@ -34,7 +35,7 @@ static struct checkpoint_range *add(struct saved_items *items, const char *kind,
 static void add_whole(struct saved_items *items, const char *kind, const char *name,
 		      tutti_dtype dtype, size_t count, const void *values)
 {
-	struct checkpoint_range *range = add(items, kind, name, dtype, values);
+	struct checkpoint_range *range = saved_items_add(items, kind, name, dtype, values);
 
 	range->tensor.ndim = 1;
 	range->tensor.shape[0] = (int64_t)count;
@@ -43,8 +44,8 @@ static void add_whole(struct saved_items *items, const char *kind, const char *n
 
 /* The elements of the piece that this rank saves. Of optimizer state that differs between ranks
  * rank 0's is saved, because counts and loss scale are rank 0's too. */
-static struct element_range share_of(const tutti_trainer *trainer, const struct piece *piece,
-				     const void *values)
+static struct element_range saved_items_share_of(const tutti_trainer *trainer,
+						 const struct piece *piece, const void *values)
 {
 	bool is_state = values == piece->m || values == piece->v;
 
@@ -73,11 +74,11 @@ static void add_share(struct saved_items *items, const tutti_trainer *trainer,
 
 	if (!values || !param->part.is_counted)
 		return;
-	struct element_range share = share_of(trainer, piece, values);
+	struct element_range share = saved_items_share_of(trainer, piece, values);
 	items->pieces[items->count] = piece;
 	struct checkpoint_range *range =
-		add(items, kind, param->name, dtype,
-		    (const char *)values + share.first * dtype_bytes(dtype));
+		saved_items_add(items, kind, param->name, dtype,
+				(const char *)values + share.first * dtype_bytes(dtype));
 	range->tensor.ndim = param->ndim;
 	memcpy(range->tensor.shape, param->shape, sizeof param->shape);
 	range->tensor.order = saved_order_of(param);
@@ -85,7 +86,7 @@ static void add_share(struct saved_items *items, const tutti_trainer *trainer,
 	range->count = share.last - share.first;
 }
 
-static void add_pieces(struct saved_items *items, const tutti_trainer *trainer)
+static void saved_items_add_pieces(struct saved_items *items, const tutti_trainer *trainer)
 {
 	tutti_dtype low = trainer->config.param_dtype;
 
@@ -107,7 +108,7 @@ static void saved_items_add_shape(struct saved_items *items, const tutti_trainer
 				  const struct param *param)
 {
 	tutti_dtype dtype = param_is_trained(param) ? TUTTI_F32 : trainer->config.param_dtype;
-	struct checkpoint_range *range = add(items, "param", param->name, dtype, NULL);
+	struct checkpoint_range *range = saved_items_add(items, "param", param->name, dtype, NULL);
 
 	range->tensor.ndim = param->ndim;
 	memcpy(range->tensor.shape, param->shape, sizeof param->shape);
@@ -179,7 +180,7 @@ tutti_status saved_items_list(struct saved_items *items, const tutti_trainer *tr
 		saved_items_free(items);
 		return fail_no_memory("the list of what is saved");
 	}
-	add_pieces(items, trainer);
+	saved_items_add_pieces(items, trainer);
 	saved_items_add_params(items, trainer);
 	if (trainer->job.rank == 0)
 		add_common(items, trainer);

@@ -87,7 +87,8 @@ static tutti_status stage_range(tutti_trainer *trainer, const struct saved_items
 	return TUTTI_OK;
 }
 
-static tutti_status stage(tutti_trainer *trainer, const char *dir, const struct folder *folder)
+static tutti_status saving_stage(tutti_trainer *trainer, const char *dir,
+				 const struct folder *folder)
 {
 	struct saved_items items;
 	struct checkpoint_part part = {.dir = dir,
@@ -105,7 +106,7 @@ static tutti_status stage(tutti_trainer *trainer, const char *dir, const struct 
 	return status == TUTTI_OK ? trainer_check(trainer, "tutti_save") : status;
 }
 
-static tutti_status begin(tutti_trainer *trainer, const char *dir, int64_t step)
+static tutti_status saving_begin(tutti_trainer *trainer, const char *dir, int64_t step)
 {
 	struct folder folder;
 
@@ -113,7 +114,7 @@ static tutti_status begin(tutti_trainer *trainer, const char *dir, int64_t step)
 	TRY(job_agree(trainer, trainer->saving ? checkpoint_keep_dir(trainer, dir)
 					       : fail_no_memory("saving a checkpoint")));
 	TRY(make_folder(trainer, dir, step, &folder));
-	return job_agree(trainer, stage(trainer, dir, &folder));
+	return job_agree(trainer, saving_stage(trainer, dir, &folder));
 }
 
 tutti_status tutti_save(tutti_trainer *trainer, const char *dir, int64_t step)
@@ -124,7 +125,7 @@ tutti_status tutti_save(tutti_trainer *trainer, const char *dir, int64_t step)
 		return fail_invalid("tutti_save needs a folder, and a step that is not negative.");
 	TRY(trainer_check_averaged(trainer, "tutti_save"));
 	TRY(tutti_save_wait(trainer));
-	tutti_status status = begin(trainer, dir, step);
+	tutti_status status = saving_begin(trainer, dir, step);
 	if (status != TUTTI_OK) {
 		struct kept_error why = kept_error_of(status);
 		checkpoint_abandon(trainer);
@@ -134,7 +135,8 @@ tutti_status tutti_save(tutti_trainer *trainer, const char *dir, int64_t step)
 }
 
 /* Room for the texts of all ranks, on rank 0. */
-static tutti_status make_room(const tutti_trainer *trainer, char **texts, const size_t *sizes)
+static tutti_status saving_make_room(const tutti_trainer *trainer, char **texts,
+				     const size_t *sizes)
 {
 	size_t sum = 0;
 
@@ -147,13 +149,13 @@ static tutti_status make_room(const tutti_trainer *trainer, char **texts, const 
 		       : fail_no_memory("the indexes of %d ranks", trainer->job.size);
 }
 
-static tutti_status commit(tutti_trainer *trainer, const char *text, size_t *sizes)
+static tutti_status saving_commit(tutti_trainer *trainer, const char *text, size_t *sizes)
 {
 	char *all = NULL;
 	tutti_status status = job_all_gather(trainer, sizes, sizeof *sizes);
 
 	if (status == TUTTI_OK)
-		status = job_agree(trainer, make_room(trainer, &all, sizes));
+		status = job_agree(trainer, saving_make_room(trainer, &all, sizes));
 	if (status == TUTTI_OK)
 		status =
 			tutti_gatherv(text, all, sizes, NULL, TUTTI_U8, 0, trainer->job.comm, NULL);
@@ -167,7 +169,7 @@ static tutti_status commit(tutti_trainer *trainer, const char *text, size_t *siz
 	return status;
 }
 
-static tutti_status finish(tutti_trainer *trainer)
+static tutti_status saving_finish(tutti_trainer *trainer)
 {
 	char *text = NULL;
 	size_t *sizes = calloc((size_t)trainer->job.size, sizeof *sizes);
@@ -177,7 +179,7 @@ static tutti_status finish(tutti_trainer *trainer)
 
 	status = job_agree(trainer, status);
 	if (status == TUTTI_OK)
-		status = commit(trainer, text, sizes);
+		status = saving_commit(trainer, text, sizes);
 	free(text);
 	free(sizes);
 	return status;
@@ -188,7 +190,7 @@ tutti_status tutti_save_wait(tutti_trainer *trainer)
 	TRY(trainer_check(trainer, "tutti_save_wait"));
 	if (!trainer->saving)
 		return TUTTI_OK;
-	tutti_status status = finish(trainer);
+	tutti_status status = saving_finish(trainer);
 	struct kept_error why = kept_error_of(status);
 	checkpoint_abandon(trainer);
 	return kept_error_return(&why);

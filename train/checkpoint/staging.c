@@ -50,7 +50,7 @@ static struct staging_slot *next_full(struct staging *staging)
 	return slot;
 }
 
-static void slot_done(struct staging *staging)
+static void staging_slot_done(struct staging *staging)
 {
 	pthread_mutex_lock(&staging->lock);
 	staging->written++;
@@ -58,7 +58,7 @@ static void slot_done(struct staging *staging)
 	pthread_mutex_unlock(&staging->lock);
 }
 
-static bool is_wanted(struct staging *staging)
+static bool staging_is_wanted(struct staging *staging)
 {
 	pthread_mutex_lock(&staging->lock);
 	bool is_dropped = staging->is_dropped;
@@ -73,12 +73,12 @@ static tutti_status write_slots(struct staging *staging)
 	while ((slot = next_full(staging))) {
 		*slot->crc32c = tutti_crc32c(*slot->crc32c, slot->data, slot->bytes);
 		TRY(disk_write(staging->fd, staging->path, slot->data, slot->bytes, slot->at));
-		slot_done(staging);
+		staging_slot_done(staging);
 	}
-	return is_wanted(staging) ? disk_sync(staging->fd, staging->path) : TUTTI_OK;
+	return staging_is_wanted(staging) ? disk_sync(staging->fd, staging->path) : TUTTI_OK;
 }
 
-static void *thread_main(void *arg)
+static void *staging_thread_main(void *arg)
 {
 	struct staging *staging = arg;
 	tutti_status status = write_slots(staging);
@@ -92,13 +92,13 @@ static void *thread_main(void *arg)
 }
 
 /* The thread takes no signals: they are for the program's own threads. */
-static tutti_status start(struct staging *staging)
+static tutti_status staging_start(struct staging *staging)
 {
 	sigset_t all, before;
 
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	int error = pthread_create(&staging->thread, NULL, thread_main, staging);
+	int error = pthread_create(&staging->thread, NULL, staging_thread_main, staging);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (error) {
 		errno = error;
@@ -129,7 +129,7 @@ tutti_status staging_create(struct staging **staging, int fd, const char *path, 
 					slots * STAGING_SLOT_BYTES, path_shown(path));
 	if (status == TUTTI_OK) {
 		made->fd = fd; /* before the thread uses it */
-		status = start(made);
+		status = staging_start(made);
 	}
 	if (status != TUTTI_OK) {
 		made->fd = -1; /* the caller keeps it */
@@ -195,7 +195,7 @@ tutti_status staging_write(struct staging *staging, uint64_t at, uint32_t *crc32
 	return TUTTI_OK;
 }
 
-static void end(struct staging *staging, bool is_dropped)
+static void staging_end(struct staging *staging, bool is_dropped)
 {
 	pthread_mutex_lock(&staging->lock);
 	staging->is_ending = true;
@@ -213,7 +213,7 @@ static bool thread_ends(struct staging *staging)
 	return has_ended;
 }
 
-static void join(struct staging *staging)
+static void staging_join(struct staging *staging)
 {
 	if (!staging->has_thread)
 		return;
@@ -223,13 +223,13 @@ static void join(struct staging *staging)
 
 tutti_status staging_finish(struct staging *staging)
 {
-	end(staging, false);
+	staging_end(staging, false);
 	pthread_mutex_lock(&staging->lock);
 	tutti_status status = wait_for_thread(staging, 0);
 	pthread_mutex_unlock(&staging->lock);
 	if (status != TUTTI_OK)
 		return status;
-	join(staging);
+	staging_join(staging);
 	status = kept_error_return(&staging->failure);
 	int fd = staging->fd;
 	staging->fd = -1;
@@ -251,13 +251,13 @@ bool staging_destroy(struct staging *staging)
 	if (!staging)
 		return true;
 	struct kept_error before = kept_error_of(TUTTI_ERR_TIMEOUT);
-	end(staging, true);
+	staging_end(staging, true);
 	if (!thread_ends(staging)) {
 		leave_thread(staging);
 		kept_error_return(&before);
 		return false;
 	}
-	join(staging);
+	staging_join(staging);
 	if (staging->fd >= 0)
 		close(staging->fd);
 	pthread_mutex_destroy(&staging->lock);

@@ -44,7 +44,7 @@ void permutation_init(struct permutation *permutation, uint64_t count, uint64_t 
 }
 
 /* Rotates place by what key draws for the line across. length is at most 2^32. */
-static uint64_t turn(uint64_t place, uint64_t across, uint64_t key, uint64_t length)
+static uint64_t permutation_turn(uint64_t place, uint64_t across, uint64_t key, uint64_t length)
 {
 	uint64_t by = (random_mix(key ^ across) >> 32) * length >> 32;
 
@@ -59,8 +59,8 @@ uint64_t permutation_at(const struct permutation *permutation, uint64_t index)
 	do {
 		uint64_t column = index % p->columns, row = index / p->columns;
 		for (int r = 0; r < PERMUTATION_ROUNDS; r += 2) {
-			column = turn(column, row, p->keys[r], p->columns);
-			row = turn(row, column, p->keys[r + 1], p->rows);
+			column = permutation_turn(column, row, p->keys[r], p->columns);
+			row = permutation_turn(row, column, p->keys[r + 1], p->rows);
 		}
 		index = row * p->columns + column;
 	} while (index >= p->count);

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-static tutti_status check(const tutti_sampler *sampler)
+static tutti_status sampler_check(const tutti_sampler *sampler)
 {
 	const tutti_sampler zero = {0}, *s = sampler;
 
@@ -100,7 +100,7 @@ static tutti_status check_next(const tutti_sampler *sampler, const int64_t *indi
 	if (!sampler || !indices || !share)
 		return fail_invalid("tutti_sampler_next needs a sampler, room for indices and a "
 				    "share, not NULL.");
-	TRY(check(sampler));
+	TRY(sampler_check(sampler));
 	if (sampler->position < 0)
 		return fail_invalid("tutti_sampler: position is %lld; it cannot be negative.",
 				    (long long)sampler->position);
@@ -139,7 +139,7 @@ tutti_status tutti_sampler_seek(tutti_sampler *sampler, int64_t steps)
 {
 	if (!sampler)
 		return fail_invalid("tutti_sampler_seek needs a sampler, not NULL.");
-	TRY(check(sampler));
+	TRY(sampler_check(sampler));
 	if (steps < 0)
 		return fail_invalid(
 			"tutti_sampler_seek: step %lld is negative; the first step is 0.",

@@ -44,9 +44,9 @@ static bool has_others(const tutti_data_parallel *dp)
 	return tutti_size(dp->replicas[0].comm) > dp->count;
 }
 
-static tutti_status check_step(const tutti_data_parallel *dp,
-			       const tutti_data_parallel_batch *batch,
-			       const tutti_optimizer *groups, int num_groups)
+static tutti_status data_parallel_check_step(const tutti_data_parallel *dp,
+					     const tutti_data_parallel_batch *batch,
+					     const tutti_optimizer *groups, int num_groups)
 {
 	const char *const function = "tutti_data_parallel_step";
 
@@ -61,7 +61,7 @@ static tutti_status check_step(const tutti_data_parallel *dp,
 	return optimizer_check(dp->replicas[0].trainer, groups, num_groups);
 }
 
-static void begin_call(tutti_data_parallel *dp)
+static void data_parallel_begin_call(tutti_data_parallel *dp)
 {
 	atomic_store(&dp->was_kept, false);
 	dp->is_busy = true;
@@ -74,12 +74,12 @@ tutti_status tutti_data_parallel_step(tutti_data_parallel *dp,
 {
 	tutti_data_parallel_info own = {0};
 
-	TRY(check_step(dp, batch, groups, num_groups));
+	TRY(data_parallel_check_step(dp, batch, groups, num_groups));
 	dp->batch = batch;
 	dp->groups = groups;
 	dp->num_groups = num_groups;
 	TRY(replicas_scatter(dp, true));
-	begin_call(dp);
+	data_parallel_begin_call(dp);
 	tutti_status status = dp->is_mirrored ? mirrored_step(dp, &own) : gathered_step(dp, &own);
 	dp->is_busy = false;
 	if (status == TUTTI_OK && info)
@@ -87,7 +87,7 @@ tutti_status tutti_data_parallel_step(tutti_data_parallel *dp,
 	return status;
 }
 
-static tutti_status forward(struct replica *replica)
+static tutti_status data_parallel_run_forward(struct replica *replica)
 {
 	if (!replica->of->is_mirrored)
 		TRY(copies_replicate(replica));
@@ -110,8 +110,8 @@ tutti_status tutti_data_parallel_forward(tutti_data_parallel *dp,
 		TRY(copies_check_comms(dp));
 	dp->batch = batch;
 	TRY(replicas_scatter(dp, false));
-	begin_call(dp);
-	tutti_status status = replicas_run(dp, forward);
+	data_parallel_begin_call(dp);
+	tutti_status status = replicas_run(dp, data_parallel_run_forward);
 	dp->is_busy = false;
 	return status;
 }
@@ -150,7 +150,7 @@ tutti_status tutti_data_parallel_run(tutti_data_parallel *dp, tutti_trainer_fn f
 	TRY(check_idle(dp, "tutti_data_parallel_run"));
 	if (!fn)
 		return fail_invalid("tutti_data_parallel_run needs a function, not NULL.");
-	begin_call(dp);
+	data_parallel_begin_call(dp);
 	if (dp->is_mirrored)
 		replica_threads_run(dp->threads, call_with_trainer, &call);
 	else

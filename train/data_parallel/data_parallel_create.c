@@ -91,14 +91,15 @@ static tutti_status check_mirrored(const tutti_data_parallel_config *config, int
 	return TUTTI_OK;
 }
 
-static tutti_status make_trainer(struct replica *replica)
+static tutti_status data_parallel_create_make_trainer(struct replica *replica)
 {
 	struct tutti_data_parallel *dp = replica->of;
 
 	return tutti_trainer_create(&replica->trainer, dp->config.model, replica->comm, &dp->train);
 }
 
-static tutti_status build(struct tutti_data_parallel *dp, tutti_comm *const *comms)
+static tutti_status data_parallel_create_build(struct tutti_data_parallel *dp,
+					       tutti_comm *const *comms)
 {
 	dp->replicas = calloc((size_t)dp->count, sizeof *dp->replicas);
 	if (!dp->replicas)
@@ -113,12 +114,14 @@ static tutti_status build(struct tutti_data_parallel *dp, tutti_comm *const *com
 	}
 	TRY(model_copy(&dp->model, dp->config.model));
 	TRY(replica_threads_create(&dp->threads, dp->count));
-	return dp->is_mirrored ? replicas_run(dp, make_trainer) : copies_create(dp);
+	return dp->is_mirrored ? replicas_run(dp, data_parallel_create_make_trainer)
+			       : copies_create(dp);
 }
 
 /* The config is checked. */
-static tutti_status create(tutti_data_parallel **dp, tutti_comm *const *comms, int n,
-			   const tutti_data_parallel_config *config, bool is_mirrored)
+static tutti_status data_parallel_create_any(tutti_data_parallel **dp, tutti_comm *const *comms,
+					     int n, const tutti_data_parallel_config *config,
+					     bool is_mirrored)
 {
 	struct tutti_data_parallel *made = calloc(1, sizeof *made);
 
@@ -130,7 +133,7 @@ static tutti_status create(tutti_data_parallel **dp, tutti_comm *const *comms, i
 	made->count = n;
 	made->is_mirrored = is_mirrored;
 	made->owner = getpid();
-	tutti_status status = build(made, comms);
+	tutti_status status = data_parallel_create_build(made, comms);
 	if (status != TUTTI_OK) {
 		struct kept_error why = kept_error_of(status);
 		tutti_data_parallel_destroy(made);
@@ -153,7 +156,7 @@ tutti_status tutti_data_parallel_create(tutti_data_parallel **dp, tutti_comm *co
 	TRY(check_functions(function, config));
 	TRY(check_comms(function, comms, n, true));
 	TRY(copies_check(config));
-	return create(dp, comms, n, config, false);
+	return data_parallel_create_any(dp, comms, n, config, false);
 }
 
 tutti_status tutti_mirrored_create(tutti_data_parallel **dp, tutti_comm *const *comms, int n,
@@ -171,7 +174,7 @@ tutti_status tutti_mirrored_create(tutti_data_parallel **dp, tutti_comm *const *
 				    "keep their own parameters.",
 				    function);
 	TRY(check_mirrored(config, n));
-	return create(dp, comms, n, config, true);
+	return data_parallel_create_any(dp, comms, n, config, true);
 }
 
 void tutti_data_parallel_destroy(tutti_data_parallel *dp)

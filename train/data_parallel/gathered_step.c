@@ -4,7 +4,7 @@
 #include "train/data_parallel/data_parallel.h"
 #include "train/step_end.h"
 
-static tutti_status forward(struct replica *replica)
+static tutti_status gathered_step_forward(struct replica *replica)
 {
 	TRY(copies_replicate(replica));
 	copies_zero_grads(replica); /* forward may add to them, too */
@@ -12,7 +12,7 @@ static tutti_status forward(struct replica *replica)
 }
 
 /* On all outputs, as replica 0. */
-static tutti_status loss(struct tutti_data_parallel *dp, double *sum)
+static tutti_status gathered_step_loss(struct tutti_data_parallel *dp, double *sum)
 {
 	struct replica *first = &dp->replicas[0];
 	const tutti_replica part = first->view;
@@ -28,17 +28,17 @@ static tutti_status loss(struct tutti_data_parallel *dp, double *sum)
 	return status;
 }
 
-static tutti_status backward(struct replica *replica)
+static tutti_status gathered_step_backward(struct replica *replica)
 {
 	return replica_call(replica, replica->of->config.backward, "backward");
 }
 
-static tutti_status compute(struct tutti_data_parallel *dp, double *loss_sum)
+static tutti_status gathered_step_compute(struct tutti_data_parallel *dp, double *loss_sum)
 {
 	TRY(copies_check_comms(dp));
-	TRY(replicas_run(dp, forward));
-	TRY(loss(dp, loss_sum));
-	TRY(replicas_run(dp, backward));
+	TRY(replicas_run(dp, gathered_step_forward));
+	TRY(gathered_step_loss(dp, loss_sum));
+	TRY(replicas_run(dp, gathered_step_backward));
 	if (dp->count > 1)
 		TRY(replicas_run(dp, copies_reduce));
 	return TUTTI_OK;
@@ -51,7 +51,7 @@ tutti_status gathered_step(struct tutti_data_parallel *dp, tutti_data_parallel_i
 	struct kept_error why = {0};
 
 	TRY(tutti_micro_batch(trainer, TUTTI_PASS_LAST, items, NULL));
-	kept_error_note(&why, compute(dp, &loss_sum));
+	kept_error_note(&why, gathered_step_compute(dp, &loss_sum));
 	kept_error_note(&why, replica_end_grads(trainer));
 	if (why.status != TUTTI_OK) {
 		step_give_up(trainer, &why); /* the trainer is alone, and calls this rank 0 */

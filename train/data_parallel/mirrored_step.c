@@ -3,7 +3,7 @@
 #include "train/data_parallel/data_parallel.h"
 #include "train/step_end.h"
 
-static tutti_status compute(struct replica *replica)
+static tutti_status mirrored_step_compute(struct replica *replica)
 {
 	const tutti_data_parallel_config *c = &replica->of->config;
 
@@ -14,7 +14,7 @@ static tutti_status compute(struct replica *replica)
 }
 
 /* Whatever fails here, the trainer's step ends as on the other ranks, which wait for it. */
-static tutti_status step(struct replica *replica)
+static tutti_status data_parallel_mirrored_step(struct replica *replica)
 {
 	tutti_trainer *trainer = replica->trainer;
 	const struct tutti_data_parallel *dp = replica->of;
@@ -22,7 +22,7 @@ static tutti_status step(struct replica *replica)
 	struct kept_error why = {0};
 
 	TRY(tutti_micro_batch(trainer, TUTTI_PASS_LAST, items, NULL));
-	kept_error_note(&why, compute(replica));
+	kept_error_note(&why, mirrored_step_compute(replica));
 	kept_error_note(&why, replica_end_grads(trainer));
 	if (why.status != TUTTI_OK)
 		return step_give_up(trainer, &why);
@@ -35,7 +35,7 @@ static tutti_status step(struct replica *replica)
 
 tutti_status mirrored_step(struct tutti_data_parallel *dp, tutti_data_parallel_info *info)
 {
-	TRY(replicas_run(dp, step));
+	TRY(replicas_run(dp, data_parallel_mirrored_step));
 	info->step = dp->replicas[0].info;
 	info->loss = dp->replicas[0].mean_loss;
 	return TUTTI_OK;

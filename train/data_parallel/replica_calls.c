@@ -7,13 +7,13 @@
 #include <stdlib.h>
 
 /* The program has the address of the view, which is that of the replica. */
-static struct replica *replica_of(const tutti_replica *view)
+static struct replica *replica_calls_replica_of(const tutti_replica *view)
 {
 	return (struct replica *)(uintptr_t)view;
 }
 
 /* Memory of the largest batch so far. */
-static tutti_status make_room(struct tutti_data_parallel *dp, size_t floats)
+static tutti_status replica_calls_make_room(struct tutti_data_parallel *dp, size_t floats)
 {
 	if (floats <= dp->output_room)
 		return TUTTI_OK;
@@ -46,7 +46,7 @@ tutti_status replicas_scatter(struct tutti_data_parallel *dp, bool with_grads)
 	const tutti_data_parallel_batch *batch = dp->batch;
 
 	if (with_grads || !batch->outputs)
-		TRY(make_room(dp, batch->items * c->output_count));
+		TRY(replica_calls_make_room(dp, batch->items * c->output_count));
 	float *outputs = batch->outputs ? batch->outputs : dp->outputs;
 	for (int r = 0; r < dp->count; r++) {
 		tutti_replica *view = &dp->replicas[r].view;
@@ -107,7 +107,7 @@ struct turn {
 	tutti_status (*call)(struct replica *);
 };
 
-static void take_turn(void *arg, int r)
+static void replica_calls_take_turn(void *arg, int r)
 {
 	const struct turn *turn = arg;
 	struct replica *replica = &turn->dp->replicas[r];
@@ -135,7 +135,7 @@ tutti_status replicas_run(struct tutti_data_parallel *dp, tutti_status (*call)(s
 {
 	struct turn turn = {dp, call};
 
-	replica_threads_run(dp->threads, take_turn, &turn);
+	replica_threads_run(dp->threads, replica_calls_take_turn, &turn);
 	return replicas_failure(dp, dp->count);
 }
 
@@ -148,13 +148,14 @@ tutti_status replica_end_grads(tutti_trainer *trainer)
 }
 
 /* NULL, with an error, unless a function of the program may ask for this parameter. */
-static struct replica *check_param(const tutti_replica *view, const char *function, int param)
+static struct replica *replica_calls_check_param(const tutti_replica *view, const char *function,
+						 int param)
 {
 	if (!view) {
 		fail_invalid("%s needs a replica, not NULL.", function);
 		return NULL;
 	}
-	struct replica *replica = replica_of(view);
+	struct replica *replica = replica_calls_replica_of(view);
 	int count = replica->of->model.param_count;
 	if (param >= 0 && param < count)
 		return replica;
@@ -164,7 +165,8 @@ static struct replica *check_param(const tutti_replica *view, const char *functi
 
 const void *tutti_replica_param(const tutti_replica *view, int param)
 {
-	const struct replica *replica = check_param(view, "tutti_replica_param", param);
+	const struct replica *replica =
+		replica_calls_check_param(view, "tutti_replica_param", param);
 
 	if (!replica)
 		return NULL;
@@ -174,7 +176,8 @@ const void *tutti_replica_param(const tutti_replica *view, int param)
 
 void *tutti_replica_grad(const tutti_replica *view, int param)
 {
-	const struct replica *replica = check_param(view, "tutti_replica_grad", param);
+	const struct replica *replica =
+		replica_calls_check_param(view, "tutti_replica_grad", param);
 
 	if (!replica)
 		return NULL;
@@ -189,7 +192,8 @@ void *tutti_replica_grad(const tutti_replica *view, int param)
 
 tutti_status tutti_replica_grad_ready(tutti_replica *view, int param)
 {
-	const struct replica *replica = check_param(view, "tutti_replica_grad_ready", param);
+	const struct replica *replica =
+		replica_calls_check_param(view, "tutti_replica_grad_ready", param);
 
 	if (!replica)
 		return TUTTI_ERR_INVALID;

@@ -8,12 +8,12 @@
 
 enum { PARAM_ALIGNMENT = 64 };
 
-static size_t aligned(size_t bytes)
+static size_t replica_copies_aligned(size_t bytes)
 {
 	return (bytes + PARAM_ALIGNMENT - 1) / PARAM_ALIGNMENT * PARAM_ALIGNMENT;
 }
 
-static tutti_status refuse(const char *what)
+static tutti_status replica_copies_refuse(const char *what)
 {
 	return fail(TUTTI_ERR_UNSUPPORTED, "tutti_data_parallel_create: %s.", what);
 }
@@ -31,20 +31,24 @@ tutti_status copies_check(const tutti_data_parallel_config *config)
 	if (!train)
 		return TUTTI_OK;
 	if (train->strategy != TUTTI_DDP)
-		return refuse("there is one optimizer, so nothing can be sharded or averaged: set "
-			      "train.strategy to TUTTI_DDP, or use tutti_mirrored_create or a "
-			      "trainer in each process");
+		return replica_copies_refuse(
+			"there is one optimizer, so nothing can be sharded or averaged: set "
+			"train.strategy to TUTTI_DDP, or use tutti_mirrored_create or a "
+			"trainer in each process");
 	if (train->on_device)
-		return refuse("replicas compute in host memory: set train.on_device to 0");
+		return replica_copies_refuse(
+			"replicas compute in host memory: set train.on_device to 0");
 	if (train->grad_dtype != TUTTI_F32 || train->reduce_dtype != TUTTI_F32)
-		return refuse("gradients are summed in f32: set train.grad_dtype and "
-			      "train.reduce_dtype to TUTTI_F32");
+		return replica_copies_refuse(
+			"gradients are summed in f32: set train.grad_dtype and "
+			"train.reduce_dtype to TUTTI_F32");
 	if (train->deterministic == 2)
-		return refuse("sums over replicas depend on their number: set train.deterministic "
-			      "to 1, for the same bits in every run");
+		return replica_copies_refuse(
+			"sums over replicas depend on their number: set train.deterministic "
+			"to 1, for the same bits in every run");
 	if (train->memory_limit)
-		return refuse("copies of the model are not counted for a limit: set "
-			      "train.memory_limit to 0");
+		return replica_copies_refuse("copies of the model are not counted for a limit: set "
+					     "train.memory_limit to 0");
 	return TUTTI_OK;
 }
 
@@ -56,9 +60,10 @@ static tutti_status place_params(struct tutti_data_parallel *dp)
 	for (int p = 0; p < dp->model.param_count; p++) {
 		const struct param *param = &dp->model.params[p];
 		dp->places[p] = dp->total;
-		dp->total.data += aligned(param->count * dtype_bytes(dp->train.param_dtype));
+		dp->total.data +=
+			replica_copies_aligned(param->count * dtype_bytes(dp->train.param_dtype));
 		if (param_is_trained(param))
-			dp->total.grad += aligned(param->count * sizeof(float));
+			dp->total.grad += replica_copies_aligned(param->count * sizeof(float));
 	}
 	return TUTTI_OK;
 }
@@ -88,7 +93,7 @@ static tutti_status open_replica(struct replica *replica)
 	return TUTTI_OK;
 }
 
-static tutti_status make_trainer(struct tutti_data_parallel *dp)
+static tutti_status replica_copies_make_trainer(struct tutti_data_parallel *dp)
 {
 	struct replica *first = &dp->replicas[0];
 
@@ -111,7 +116,7 @@ tutti_status copies_create(struct tutti_data_parallel *dp)
 	TRY(place_params(dp));
 	TRY(tutti_init(&dp->alone, &config));
 	TRY(replicas_run(dp, open_replica));
-	return make_trainer(dp);
+	return replica_copies_make_trainer(dp);
 }
 
 void copies_destroy(struct tutti_data_parallel *dp)
@@ -128,7 +133,7 @@ void copies_destroy(struct tutti_data_parallel *dp)
 	free(dp->places);
 }
 
-static size_t elements(const struct tutti_data_parallel *dp, bool trained_only)
+static size_t replica_copies_elements(const struct tutti_data_parallel *dp, bool trained_only)
 {
 	size_t sum = 0;
 
@@ -140,12 +145,12 @@ static size_t elements(const struct tutti_data_parallel *dp, bool trained_only)
 
 static size_t param_bytes(const struct tutti_data_parallel *dp)
 {
-	return elements(dp, false) * dtype_bytes(dp->train.param_dtype);
+	return replica_copies_elements(dp, false) * dtype_bytes(dp->train.param_dtype);
 }
 
 static size_t grad_bytes(const struct tutti_data_parallel *dp)
 {
-	return elements(dp, true) * sizeof(float);
+	return replica_copies_elements(dp, true) * sizeof(float);
 }
 
 /* Copies go by communicators of their own, on which threads never wait for long: so this is looked

@@ -46,7 +46,7 @@ static void end_turn(struct replica_threads *threads)
 	pthread_mutex_unlock(&threads->lock);
 }
 
-static void *thread_main(void *arg)
+static void *replica_threads_thread_main(void *arg)
 {
 	struct replica_thread *own = arg;
 	struct replica_threads *threads = own->threads;
@@ -74,13 +74,13 @@ void replica_threads_run(struct replica_threads *threads, replica_task task, voi
 	pthread_mutex_unlock(&threads->lock);
 }
 
-static int start_thread(struct replica_threads *threads, int replica)
+static int replica_threads_start_thread(struct replica_threads *threads, int replica)
 {
 	struct replica_thread *own = &threads->list[replica];
 	char name[24]; /* of which 15 are the name's: at most 1024 replicas */
 
 	*own = (struct replica_thread){.threads = threads, .replica = replica};
-	int error = pthread_create(&own->thread, NULL, thread_main, own);
+	int error = pthread_create(&own->thread, NULL, replica_threads_thread_main, own);
 	if (error)
 		return error;
 	threads->started++;
@@ -90,7 +90,7 @@ static int start_thread(struct replica_threads *threads, int replica)
 }
 
 /* The threads take no signals: they are for the program's own threads. */
-static tutti_status start(struct replica_threads *threads)
+static tutti_status replica_threads_start(struct replica_threads *threads)
 {
 	sigset_t all, before;
 	int error = 0;
@@ -98,7 +98,7 @@ static tutti_status start(struct replica_threads *threads)
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	for (int r = 1; r < threads->count && !error; r++)
-		error = start_thread(threads, r);
+		error = replica_threads_start_thread(threads, r);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (!error)
 		return TUTTI_OK;
@@ -121,7 +121,7 @@ tutti_status replica_threads_create(struct replica_threads **threads, int count)
 	pthread_mutex_init(&made->lock, NULL);
 	pthread_cond_init(&made->begins, NULL);
 	pthread_cond_init(&made->ends, NULL);
-	tutti_status status = start(made);
+	tutti_status status = replica_threads_start(made);
 	if (status != TUTTI_OK) {
 		struct kept_error why = kept_error_of(status);
 		replica_threads_destroy(made);

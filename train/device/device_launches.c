@@ -6,7 +6,8 @@
 /* A block has this to do at the least: four elements a thread, twice. */
 enum { BLOCK_ELEMENTS = 4096 };
 
-static void launch(struct train_device *d, enum cuda_kernel kernel, size_t count, const void *args)
+static void device_launches_launch(struct train_device *d, enum cuda_kernel kernel, size_t count,
+				   const void *args)
 {
 	size_t blocks = count / BLOCK_ELEMENTS + 1, most = (size_t)d->cuda->blocks_at_once[kernel];
 	struct cuda_visit visit;
@@ -31,12 +32,12 @@ static void round_at_random(struct train_update_args *args, const struct kernel_
 	args->count = key.count;
 }
 
-static float *at(float *values, size_t first)
+static float *device_launches_at(float *values, size_t first)
 {
 	return values ? values + first : NULL;
 }
 
-static size_t width(tutti_dtype dtype)
+static size_t device_launches_width(tutti_dtype dtype)
 {
 	return dtype == TUTTI_F32 ? sizeof(float) : sizeof(uint16_t);
 }
@@ -61,17 +62,19 @@ void train_device_update(struct train_device *d, const struct kernel_update *u,
 
 	for (size_t first = 0; first < u->count; first += args.count) {
 		args.value = u->value + first;
-		args.m = at(u->m, first);
+		args.m = device_launches_at(u->m, first);
 		args.v = is_adamw ? u->v + first : NULL;
-		args.grad = (const char *)u->grad + first * width(u->grad_dtype);
-		args.low = low->values ? (char *)low->values + first * width(low->dtype) : NULL;
+		args.grad = (const char *)u->grad + first * device_launches_width(u->grad_dtype);
+		args.low = low->values
+				   ? (char *)low->values + first * device_launches_width(low->dtype)
+				   : NULL;
 		args.count = u->count - first;
 		if (args.low && low->at_random) {
 			struct kernel_rounding from = *low->at_random;
 			from.first += first;
 			round_at_random(&args, &from);
 		}
-		launch(d, CUDA_KERNEL_train_update, args.count, &args);
+		device_launches_launch(d, CUDA_KERNEL_train_update, args.count, &args);
 	}
 }
 
@@ -86,9 +89,9 @@ void train_device_convert(struct train_device *d, void *out, tutti_dtype dtype, 
 					    .x_dtype = (int32_t)x_dtype};
 
 	if (dtype == x_dtype)
-		train_device_copy(d, out, x, count * width(dtype));
+		train_device_copy(d, out, x, count * device_launches_width(dtype));
 	else
-		launch(d, CUDA_KERNEL_train_map, count, &args);
+		device_launches_launch(d, CUDA_KERNEL_train_map, count, &args);
 }
 
 void train_device_add(struct train_device *d, void *sum, tutti_dtype sum_dtype, const void *x,
@@ -101,7 +104,7 @@ void train_device_add(struct train_device *d, void *sum, tutti_dtype sum_dtype, 
 					    .out_dtype = (int32_t)sum_dtype,
 					    .x_dtype = (int32_t)x_dtype};
 
-	launch(d, CUDA_KERNEL_train_map, count, &args);
+	device_launches_launch(d, CUDA_KERNEL_train_map, count, &args);
 }
 
 void train_device_scale(struct train_device *d, void *out, tutti_dtype dtype, const void *x,
@@ -115,7 +118,7 @@ void train_device_scale(struct train_device *d, void *out, tutti_dtype dtype, co
 					    .out_dtype = (int32_t)dtype,
 					    .x_dtype = (int32_t)x_dtype};
 
-	launch(d, CUDA_KERNEL_train_map, count, &args);
+	device_launches_launch(d, CUDA_KERNEL_train_map, count, &args);
 }
 
 static uint64_t *words_of(const struct train_device *d, int set)
@@ -141,7 +144,7 @@ void train_device_squares_add(struct train_device *d, int set, const void *x, tu
 						.param = (uint64_t)param,
 						.dtype = (int32_t)dtype};
 
-	launch(d, CUDA_KERNEL_train_squares, count, &args);
+	device_launches_launch(d, CUDA_KERNEL_train_squares, count, &args);
 }
 
 void train_device_squares_end(struct train_device *d, struct exact_sum sums[DEVICE_SUMS],

@@ -14,7 +14,7 @@ static size_t elements_of(const struct passage *p, size_t tile)
 	return smaller(TILE_ELEMENTS, p->of->count - tile * TILE_ELEMENTS);
 }
 
-static tutti_status make_buffer(char **buffer, CUevent *event)
+static tutti_status device_tiles_make_buffer(char **buffer, CUevent *event)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	void *memory;
@@ -25,13 +25,13 @@ static tutti_status make_buffer(char **buffer, CUevent *event)
 	return TUTTI_OK;
 }
 
-static tutti_status make(struct tiles *tiles)
+static tutti_status device_tiles_make(struct tiles *tiles)
 {
 	for (int i = 0; i < TILES; i++) {
 		if (!tiles->grad[i])
-			TRY(make_buffer(&tiles->grad[i], &tiles->is_down[i]));
+			TRY(device_tiles_make_buffer(&tiles->grad[i], &tiles->is_down[i]));
 		if (!tiles->result[i])
-			TRY(make_buffer(&tiles->result[i], &tiles->is_up[i]));
+			TRY(device_tiles_make_buffer(&tiles->result[i], &tiles->is_up[i]));
 	}
 	return TUTTI_OK;
 }
@@ -52,7 +52,7 @@ void tiles_free(struct tiles *tiles)
 	}
 }
 
-static tutti_status fetch(const struct passage *p, size_t tile)
+static tutti_status device_tiles_fetch(const struct passage *p, size_t tile)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	struct train_device *d = p->device;
@@ -67,7 +67,7 @@ static tutti_status fetch(const struct passage *p, size_t tile)
 	return TUTTI_OK;
 }
 
-static tutti_status send(const struct passage *p, size_t tile)
+static tutti_status device_tiles_send(const struct passage *p, size_t tile)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	struct train_device *d = p->device;
@@ -81,21 +81,21 @@ static tutti_status send(const struct passage *p, size_t tile)
 	return TUTTI_OK;
 }
 
-static tutti_status pass(const struct passage *p)
+static tutti_status device_tiles_pass(const struct passage *p)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	struct tiles *tiles = &p->device->tiles;
 
-	TRY(make(tiles));
-	TRY(fetch(p, 0));
+	TRY(device_tiles_make(tiles));
+	TRY(device_tiles_fetch(p, 0));
 	for (size_t tile = 0; tile < p->tiles; tile++) {
-		TRY(fetch(p, tile + 1));
+		TRY(device_tiles_fetch(p, tile + 1));
 		CUDA_TRY(event_synchronize, tiles->is_down[tile % TILES]);
 		/* An event that was never recorded is over. */
 		CUDA_TRY(event_synchronize, tiles->is_up[tile % TILES]);
 		p->of->update(p->of->arg, tile * TILE_ELEMENTS, elements_of(p, tile),
 			      tiles->grad[tile % TILES], tiles->result[tile % TILES]);
-		TRY(send(p, tile));
+		TRY(device_tiles_send(p, tile));
 	}
 	return TUTTI_OK;
 }
@@ -106,5 +106,5 @@ void train_device_update_tiles(struct train_device *d, const struct device_tiles
 	struct cuda_visit visit;
 
 	if (train_device_enter(d, &visit))
-		train_device_leave(d, &visit, pass(&p));
+		train_device_leave(d, &visit, device_tiles_pass(&p));
 }

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static tutti_status allocate(struct train_device *d)
+static tutti_status train_device_allocate(struct train_device *d)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	CUdeviceptr words;
@@ -42,7 +42,7 @@ tutti_status train_device_open(struct train_device **device, void *stream)
 	*d = (struct train_device){.cuda = cuda, .stream = stream};
 	tutti_status status = cuda_enter(cuda, &visit);
 	if (status == TUTTI_OK) {
-		status = allocate(d);
+		status = train_device_allocate(d);
 		cuda_leave(&visit);
 	}
 	if (status == TUTTI_OK)
@@ -127,7 +127,8 @@ void train_device_free(struct train_device *d, void *ptr)
 	cuda_leave(&visit);
 }
 
-static tutti_status fill(struct train_device *d, void *to, unsigned char value, size_t bytes)
+static tutti_status device_train_device_fill(struct train_device *d, void *to, unsigned char value,
+					     size_t bytes)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 
@@ -135,7 +136,8 @@ static tutti_status fill(struct train_device *d, void *to, unsigned char value, 
 	return TUTTI_OK;
 }
 
-static tutti_status copy(struct train_device *d, void *to, const void *from, size_t bytes)
+static tutti_status device_train_device_copy(struct train_device *d, void *to, const void *from,
+					     size_t bytes)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 
@@ -144,7 +146,7 @@ static tutti_status copy(struct train_device *d, void *to, const void *from, siz
 	return TUTTI_OK;
 }
 
-static tutti_status wait(struct train_device *d)
+static tutti_status device_train_device_wait(struct train_device *d)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 
@@ -170,10 +172,10 @@ void train_device_wait(struct train_device *d)
 	struct cuda_visit visit;
 
 	if (train_device_enter(d, &visit))
-		train_device_leave(d, &visit, wait(d));
+		train_device_leave(d, &visit, device_train_device_wait(d));
 }
 
-static tutti_status record(struct train_device *d)
+static tutti_status train_device_record(struct train_device *d)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 
@@ -194,7 +196,7 @@ void train_device_follow(struct train_device *d, struct train_device *other)
 	struct cuda_visit visit;
 
 	if (train_device_enter(other, &visit))
-		train_device_leave(other, &visit, record(other));
+		train_device_leave(other, &visit, train_device_record(other));
 	if (train_device_enter(d, &visit))
 		train_device_leave(d, &visit, wait_for(d, other->here));
 }
@@ -204,7 +206,7 @@ void train_device_fill(struct train_device *d, void *to, unsigned char value, si
 	struct cuda_visit visit;
 
 	if (bytes && train_device_enter(d, &visit))
-		train_device_leave(d, &visit, fill(d, to, value, bytes));
+		train_device_leave(d, &visit, device_train_device_fill(d, to, value, bytes));
 }
 
 void train_device_copy(struct train_device *d, void *to, const void *from, size_t bytes)
@@ -212,13 +214,13 @@ void train_device_copy(struct train_device *d, void *to, const void *from, size_
 	struct cuda_visit visit;
 
 	if (bytes && train_device_enter(d, &visit))
-		train_device_leave(d, &visit, copy(d, to, from, bytes));
+		train_device_leave(d, &visit, device_train_device_copy(d, to, from, bytes));
 }
 
 static tutti_status read_staged(struct train_device *d, const void *from, size_t bytes)
 {
-	TRY(copy(d, d->staging, from, bytes));
-	return wait(d);
+	TRY(device_train_device_copy(d, d->staging, from, bytes));
+	return device_train_device_wait(d);
 }
 
 const void *train_device_view(struct train_device *d, const void *from, size_t bytes)
@@ -236,8 +238,8 @@ const void *train_device_view(struct train_device *d, const void *from, size_t b
 static tutti_status write_part(struct train_device *d, char *to, const char *host, size_t bytes)
 {
 	memcpy(d->staging, host, bytes);
-	TRY(copy(d, to, d->staging, bytes));
-	return wait(d);
+	TRY(device_train_device_copy(d, to, d->staging, bytes));
+	return device_train_device_wait(d);
 }
 
 void train_device_read(struct train_device *d, void *host, const void *from, size_t bytes)

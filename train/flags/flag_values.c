@@ -30,8 +30,8 @@ enum {
 	PRECISIONS = sizeof precisions / sizeof *precisions
 };
 
-static tutti_status refuse(const struct flag *flag, const char *where, const char *text,
-			   const char *meant)
+static tutti_status flag_values_refuse(const struct flag *flag, const char *where, const char *text,
+				       const char *meant)
 {
 	char shown[WORD_SHOWN_BYTES];
 
@@ -58,7 +58,7 @@ static tutti_status find_choice(const struct flag *flag, const char *where, cons
 		}
 		nearest_try(&nearest, choice_name(flag, i));
 	}
-	return refuse(flag, where, text, nearest.name);
+	return flag_values_refuse(flag, where, text, nearest.name);
 }
 
 static bool read_count(const char *text, int most, int *count)
@@ -162,7 +162,7 @@ tutti_status flag_set(tutti_train_options *options, const struct flag *flag, con
 	case FLAG_PRECISION:
 		return set_choice(options, flag, where, text);
 	}
-	return is_good ? TUTTI_OK : refuse(flag, where, text, NULL);
+	return is_good ? TUTTI_OK : flag_values_refuse(flag, where, text, NULL);
 }
 
 void flag_clear(tutti_train_options *options, const struct flag *flag)

@@ -32,7 +32,7 @@ static tutti_status unknown_key(const char *path, const char *key)
 }
 
 /* The JSON types of a flag's values. */
-static const char *type_of(const struct flag *flag)
+static const char *flags_file_type_of(const struct flag *flag)
 {
 	switch (flag->kind) {
 	case FLAG_COUNT:
@@ -72,7 +72,7 @@ static tutti_status set_value(tutti_train_options *options, const struct flag *f
 
 	if (!is_of_type(flag, value))
 		return fail_invalid("%s has a value of another type than %s: give %s.", where,
-				    type_of(flag), flag->wanted);
+				    flags_file_type_of(flag), flag->wanted);
 	if (json_is_string(value))
 		return flag_set(options, flag, where, json_string_value(value));
 	if (json_is_integer(value))

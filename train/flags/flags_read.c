@@ -19,7 +19,7 @@ static bool has_value_attached(const char *word)
 	return isdigit((unsigned char)word[2]) && word[2 + strspn(word + 2, "0123456789,")] == '\0';
 }
 
-static const struct flag *lettered(const char *word)
+static const struct flag *flags_read_lettered(const char *word)
 {
 	for (int i = 0; i < FLAGS; i++)
 		if (flags[i].letter && word[1] == flags[i].letter &&
@@ -45,7 +45,7 @@ static struct flag_words find_at(int argc, char *const *argv, int at)
 
 	if (word[0] != '-')
 		return found;
-	found.flag = is_long ? flag_named(word + 2, bytes) : lettered(word);
+	found.flag = is_long ? flag_named(word + 2, bytes) : flags_read_lettered(word);
 	if (!found.flag)
 		return found;
 	if (is_long && word[2 + bytes] == '=') {
@@ -104,7 +104,7 @@ static tutti_status set_all(tutti_train_options *options, int words, char *const
 }
 
 /* Returns how many words are left. */
-static int take_out(int argc, int words, char **argv)
+static int flags_read_take_out(int argc, int words, char **argv)
 {
 	int left = argc > 0;
 
@@ -121,8 +121,8 @@ static int take_out(int argc, int words, char **argv)
 	return left;
 }
 
-static tutti_status check_arguments(const tutti_train_options *options, const int *argc,
-				    char *const *argv)
+static tutti_status flags_read_check_arguments(const tutti_train_options *options, const int *argc,
+					       char *const *argv)
 {
 	const tutti_train_options zero = {0};
 
@@ -140,7 +140,7 @@ static tutti_status check_arguments(const tutti_train_options *options, const in
 	return TUTTI_OK;
 }
 
-static tutti_status check_together(const tutti_train_options *options)
+static tutti_status flags_read_check_together(const tutti_train_options *options)
 {
 	if (options->num_gpus > 0 && options->devices > 0 && options->num_gpus != options->devices)
 		return fail_invalid("--devices %d and the %d GPUs of --gpus %s do not go "
@@ -150,30 +150,30 @@ static tutti_status check_together(const tutti_train_options *options)
 	return TUTTI_OK;
 }
 
-static tutti_status read_all(tutti_train_options *options, int words, char *const *argv)
+static tutti_status flags_read_all(tutti_train_options *options, int words, char *const *argv)
 {
 	TRY(set_all(options, words, argv, true));
 	if (options->config_file[0])
 		TRY(flags_read_file(options, options->config_file));
 	TRY(set_all(options, words, argv, false));
-	return check_together(options);
+	return flags_read_check_together(options);
 }
 
 tutti_status tutti_train_config_read(tutti_train_options *options, int *argc, char **argv)
 {
-	TRY(check_arguments(options, argc, argv));
+	TRY(flags_read_check_arguments(options, argc, argv));
 	int words = argc ? count_words(*argc, argv) : 0;
 	tutti_train_options read = *options;
 	locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
 	if (!plain)
 		return fail_no_memory("a locale");
 	locale_t before = uselocale(plain); /* of this thread: a number has a point everywhere */
-	tutti_status status = read_all(&read, words, argv);
+	tutti_status status = flags_read_all(&read, words, argv);
 	uselocale(before);
 	freelocale(plain);
 	TRY(status);
 	*options = read;
 	if (argc)
-		*argc = take_out(*argc, words, argv);
+		*argc = flags_read_take_out(*argc, words, argv);
 	return TUTTI_OK;
 }

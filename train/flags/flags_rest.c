@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* ", --gpus, --port ...": as many names as there is room for. */
-static void list_names(char *list, size_t bytes, const char *const *own)
+static void flags_rest_list_names(char *list, size_t bytes, const char *const *own)
 {
 	size_t used = 0;
 
@@ -22,7 +22,7 @@ static void list_names(char *list, size_t bytes, const char *const *own)
 	}
 }
 
-static tutti_status refuse(const char *word, const char *const *own)
+static tutti_status flags_rest_refuse(const char *word, const char *const *own)
 {
 	const char *name = word + strspn(word, "-");
 	struct nearest nearest = nearest_to(name, strcspn(name, "="));
@@ -35,7 +35,7 @@ static tutti_status refuse(const char *word, const char *const *own)
 		nearest_try(&nearest, own[i]);
 	if (nearest.name)
 		return fail_invalid("There is no flag %s: did you mean --%s?", shown, nearest.name);
-	list_names(list, sizeof list, own);
+	flags_rest_list_names(list, sizeof list, own);
 	return fail_invalid("There is no flag %s; the flags are %s.", shown, list);
 }
 
@@ -45,6 +45,6 @@ tutti_status tutti_train_config_rest(int argc, char *const *argv, const char *co
 		return fail_invalid("tutti_train_config_rest needs argv, not NULL.");
 	for (int i = 1; i < argc && argv[i] && strcmp(argv[i], "--") != 0; i++)
 		if (argv[i][0] == '-' && argv[i][1] != '\0')
-			return refuse(argv[i], own);
+			return flags_rest_refuse(argv[i], own);
 	return TUTTI_OK;
 }

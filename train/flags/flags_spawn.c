@@ -40,7 +40,7 @@ static void set_number(const char *name, int number)
 }
 
 /* In the new process. tutti_spawn has set the variables of a job on one node. */
-static int run_rank(int local_rank, void *arg)
+static int flags_spawn_run_rank(int local_rank, void *arg)
 {
 	const struct flag_node *node = arg;
 
@@ -77,7 +77,7 @@ static tutti_status read_variable(const struct flag_node *node, const char *name
 }
 
 /* The variables that Lightning reads, too, where no launcher has started it. */
-static tutti_status find_nodes(struct flag_node *node)
+static tutti_status flags_spawn_find_nodes(struct flag_node *node)
 {
 	const char *insecure = getenv("TUTTI_INSECURE");
 
@@ -121,8 +121,8 @@ tutti_status tutti_train_spawn(const tutti_train_options *options, int (*fn)(voi
 		return TUTTI_OK;
 	}
 	if (node.nodes > 1)
-		TRY(find_nodes(&node));
-	tutti_status status = tutti_spawn(run_rank, &node, node.devices);
+		TRY(flags_spawn_find_nodes(&node));
+	tutti_status status = tutti_spawn(flags_spawn_run_rank, &node, node.devices);
 	*code = tutti_spawn_exit_code();
 	return status;
 }

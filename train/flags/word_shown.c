@@ -4,7 +4,7 @@
 #include <string.h>
 
 /* Bytes that a character of UTF-8 has by its first one; 1 for what is no first byte. */
-static size_t character_bytes(unsigned char first)
+static size_t word_shown_character_bytes(unsigned char first)
 {
 	return first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : first >= 0xc0 ? 2 : 1;
 }
@@ -13,7 +13,7 @@ static size_t character_bytes(unsigned char first)
 static size_t show_next(char *to, const char *word, size_t left)
 {
 	unsigned char first = (unsigned char)*word;
-	size_t n = character_bytes(first);
+	size_t n = word_shown_character_bytes(first);
 	char character[5] = "";
 
 	if (n <= left)

@@ -10,7 +10,7 @@
 
 static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789_";
 
-__attribute__((format(printf, 2, 3))) static bool refuse(char *why, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static bool axes_refuse(char *why, const char *format, ...)
 {
 	va_list list;
 
@@ -25,21 +25,22 @@ bool axes_add(struct axes *axes, const char *name, int size, char why[AXES_WHY_B
 	size_t bytes = name ? strlen(name) : 0;
 
 	if (bytes == 0 || bytes >= AXIS_NAME_BYTES || strspn(name, letters) != bytes)
-		return refuse(why,
-			      "an axis has the name '%.40s', but names are 1 to %d of a-z, 0-9, _",
-			      name ? name : "", AXIS_NAME_BYTES - 1);
+		return axes_refuse(
+			why, "an axis has the name '%.40s', but names are 1 to %d of a-z, 0-9, _",
+			name ? name : "", AXIS_NAME_BYTES - 1);
 	if (axes_find(axes, name, bytes) >= 0)
-		return refuse(why, "axis '%s' is named twice", name);
+		return axes_refuse(why, "axis '%s' is named twice", name);
 	if (axes->count == AXES_MAX)
-		return refuse(why, "there are more than %d axes", AXES_MAX);
+		return axes_refuse(why, "there are more than %d axes", AXES_MAX);
 	if (size < 0)
-		return refuse(why, "axis '%s' has size %d", name, size);
+		return axes_refuse(why, "axis '%s' has size %d", name, size);
 	for (int i = 0; size == 0 && i < axes->count; i++)
 		if (axes->axis[i].size == 0)
-			return refuse(why,
-				      "axes '%s' and '%s' both have size 0, which one axis may "
-				      "have: what the others leave",
-				      axes->axis[i].name, name);
+			return axes_refuse(
+				why,
+				"axes '%s' and '%s' both have size 0, which one axis may "
+				"have: what the others leave",
+				axes->axis[i].name, name);
 	struct axis *axis = &axes->axis[axes->count++];
 	memcpy(axis->name, name, bytes + 1);
 	axis->size = size;
@@ -59,8 +60,8 @@ bool axes_read(struct axes *axes, const char *text, char why[AXES_WHY_BYTES])
 			size = strtol(at + bytes + 1, &end, 10);
 		if (!end || end == at + bytes + 1 || (*end && *end != ',') || errno ||
 		    size > INT_MAX || size < INT_MIN)
-			return refuse(why, "'%.100s' is no mesh: it has to look like dp=2,tp=4",
-				      text);
+			return axes_refuse(
+				why, "'%.100s' is no mesh: it has to look like dp=2,tp=4", text);
 		memcpy(name, at, bytes < AXIS_NAME_BYTES ? bytes : AXIS_NAME_BYTES);
 		if (!axes_add(axes, name, (int)size, why))
 			return false;
@@ -84,14 +85,14 @@ bool axes_fit(struct axes *axes, int ranks, char why[AXES_WHY_BYTES])
 			product *= axes->axis[i].size;
 	}
 	if (product > INT_MAX)
-		return refuse(why, "the mesh %s has more ranks than there can be", text);
+		return axes_refuse(why, "the mesh %s has more ranks than there can be", text);
 	if (open && (ranks % product != 0 || ranks < product))
-		return refuse(why,
-			      "the mesh %s leaves no size for '%s': %d ranks are no multiple of %d",
-			      text, open->name, ranks, (int)product);
+		return axes_refuse(
+			why, "the mesh %s leaves no size for '%s': %d ranks are no multiple of %d",
+			text, open->name, ranks, (int)product);
 	if (!open && product != ranks)
-		return refuse(why, "the mesh %s has %d ranks, but there are %d", text, (int)product,
-			      ranks);
+		return axes_refuse(why, "the mesh %s has %d ranks, but there are %d", text,
+				   (int)product, ranks);
 	if (open)
 		open->size = (int)(ranks / product);
 	for (int i = axes->count - 1, stride = 1; i >= 0; stride *= axes->axis[i--].size)

@@ -4,7 +4,7 @@
 
 enum { NODES_SHOWN = 4 };
 
-static int ranks_of(const struct axes *axes)
+static int grid_ranks_of(const struct axes *axes)
 {
 	return axes->axis[0].size * axes->axis[0].stride;
 }
@@ -47,7 +47,8 @@ static void print_nodes(FILE *file, const int *nodes, int count)
 	fputc('\n', file);
 }
 
-static void print_row(FILE *file, const struct axes *axes, int first, int column, const int *nodes)
+static void grid_print_row(FILE *file, const struct axes *axes, int first, int column,
+			   const int *nodes)
 {
 	const struct axis *last = &axes->axis[axes->count - 1];
 
@@ -62,7 +63,7 @@ static bool crosses_nodes(const struct axes *axes, int axis, const int *nodes)
 {
 	const struct axis *a = &axes->axis[axis];
 
-	for (int r = 0; r < ranks_of(axes); r++)
+	for (int r = 0; r < grid_ranks_of(axes); r++)
 		if (axes_coord(axes, axis, r) + 1 < a->size && nodes[r] != nodes[r + a->stride])
 			return true;
 	return false;
@@ -71,7 +72,7 @@ static bool crosses_nodes(const struct axes *axes, int axis, const int *nodes)
 void grid_print(FILE *file, const struct axes *axes, const int *nodes)
 {
 	const struct axis *last = &axes->axis[axes->count - 1];
-	int ranks = ranks_of(axes);
+	int ranks = grid_ranks_of(axes);
 	int column = snprintf(NULL, 0, "%s=%d", last->name, last->size - 1);
 	char text[AXES_TEXT_BYTES];
 
@@ -82,7 +83,7 @@ void grid_print(FILE *file, const struct axes *axes, const int *nodes)
 		fprintf(file, " %s=%-*d", last->name, column - (int)strlen(last->name) - 1, i);
 	fputc('\n', file);
 	for (int first = 0; first < ranks; first += last->size)
-		print_row(file, axes, first, column, nodes);
+		grid_print_row(file, axes, first, column, nodes);
 	for (int i = 0; i < axes->count; i++)
 		fprintf(file, "  %s %s\n", axes->axis[i].name,
 			axes->axis[i].size == 1         ? "has one rank"

@@ -86,7 +86,7 @@ static tutti_status make_group(struct tutti_mesh *mesh, unsigned set)
 	return TUTTI_OK;
 }
 
-static tutti_status make(struct tutti_mesh *mesh, const tutti_axis *axes, int num_axes)
+static tutti_status mesh_make(struct tutti_mesh *mesh, const tutti_axis *axes, int num_axes)
 {
 	TRY(error_agree(mesh->comm, take_axes(mesh, axes, num_axes)));
 	TRY(texts_compare(mesh->comm, "meshes", "pass the same axes on every rank", write_axes,
@@ -106,7 +106,7 @@ tutti_status tutti_mesh_create(tutti_mesh **mesh, tutti_comm *comm, const tutti_
 		return fail_no_memory("a mesh");
 	made->comm = comm;
 	made->rank = tutti_rank(comm);
-	tutti_status status = make(made, axes, num_axes);
+	tutti_status status = mesh_make(made, axes, num_axes);
 	if (status != TUTTI_OK) {
 		struct kept_error failure = kept_error_of(status);
 		tutti_mesh_destroy(made);
@@ -180,7 +180,7 @@ static void write_wanted(FILE *file, const void *of)
 	fprintf(file, "'%s'\n", text);
 }
 
-static tutti_comm *find_group(const struct tutti_mesh *mesh, unsigned set)
+static tutti_comm *mesh_find_group(const struct tutti_mesh *mesh, unsigned set)
 {
 	for (size_t i = 0; i < mesh->group_count; i++)
 		if (mesh->groups[i].axes == set)
@@ -195,13 +195,13 @@ tutti_status mesh_comm(tutti_mesh *mesh, const char *axes, tutti_comm **comm)
 	if (!mesh || !axes)
 		return fail_invalid("tutti_mesh_comm: %s is NULL.", mesh ? "axes" : "mesh");
 	TRY(read_set(mesh, axes, &wanted.set));
-	*comm = find_group(mesh, wanted.set);
+	*comm = mesh_find_group(mesh, wanted.set);
 	if (*comm)
 		return TUTTI_OK;
 	TRY(texts_compare(mesh->comm, "axes of tutti_mesh_comm",
 			  "ask for the same combination on every rank", write_wanted, &wanted));
 	TRY(make_group(mesh, wanted.set));
-	*comm = find_group(mesh, wanted.set);
+	*comm = mesh_find_group(mesh, wanted.set);
 	return TUTTI_OK;
 }
 

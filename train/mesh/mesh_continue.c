@@ -25,7 +25,7 @@ struct regrouping {
 	int *own;                      /* by rank of comm: its rank in the new mesh, or -1 */
 };
 
-static void take(struct regrouping *g, int place, int rank)
+static void mesh_continue_take(struct regrouping *g, int place, int rank)
 {
 	if (place < 0 || g->places[place] >= 0 || g->own[rank] >= 0)
 		return;
@@ -34,7 +34,7 @@ static void take(struct regrouping *g, int place, int rank)
 }
 
 /* The rank of the new mesh in replica dp, elsewhere at the coordinates that rank had. */
-static int place_of(const struct regrouping *g, int rank, int dp)
+static int mesh_continue_place_of(const struct regrouping *g, int rank, int dp)
 {
 	const struct earlier_place *was = &g->earlier[rank];
 	int place = 0;
@@ -47,7 +47,7 @@ static int place_of(const struct regrouping *g, int rank, int dp)
 	return place;
 }
 
-static int replica_of(const struct regrouping *g, int rank)
+static int mesh_continue_replica_of(const struct regrouping *g, int rank)
 {
 	const struct earlier_place *was = &g->earlier[rank];
 
@@ -65,16 +65,17 @@ static void find_places(struct regrouping *g)
 	for (int r = 0; r < g->size; r++)
 		g->own[r] = -1;
 	for (int r = 0; r < g->size; r++)
-		if (replica_of(g, r) < replicas)
-			take(g, place_of(g, r, replica_of(g, r)), r);
+		if (mesh_continue_replica_of(g, r) < replicas)
+			mesh_continue_take(
+				g, mesh_continue_place_of(g, r, mesh_continue_replica_of(g, r)), r);
 	for (int r = 0; r < g->size; r++)
 		for (int dp = 0; dp < replicas; dp++)
-			take(g, place_of(g, r, dp), r);
+			mesh_continue_take(g, mesh_continue_place_of(g, r, dp), r);
 	for (int r = 0; r < g->size; r++) {
 		while (next < g->ranks && g->places[next] >= 0)
 			next++;
 		if (next < g->ranks)
-			take(g, next, r);
+			mesh_continue_take(g, next, r);
 	}
 }
 
@@ -126,7 +127,7 @@ static tutti_status find_axes(struct regrouping *g)
 	return TUTTI_OK;
 }
 
-static tutti_status gather(struct regrouping *g, const tutti_mesh *before)
+static tutti_status mesh_continue_gather(struct regrouping *g, const tutti_mesh *before)
 {
 	int rank = tutti_rank(g->comm);
 	size_t size = (size_t)g->size;
@@ -143,7 +144,7 @@ static tutti_status gather(struct regrouping *g, const tutti_mesh *before)
 				g->comm, NULL);
 }
 
-static tutti_status make(struct regrouping *g, tutti_mesh **mesh)
+static tutti_status mesh_continue_make(struct regrouping *g, tutti_mesh **mesh)
 {
 	int own = g->own[tutti_rank(g->comm)];
 	tutti_axis axes[AXES_MAX];
@@ -170,14 +171,14 @@ tutti_status tutti_mesh_continue(tutti_mesh **mesh, tutti_comm *comm, const tutt
 	if (!mesh || !comm)
 		return fail_invalid("tutti_mesh_continue: %s is NULL.", mesh ? "comm" : "mesh");
 	struct regrouping g = {.comm = comm, .size = tutti_size(comm)};
-	tutti_status status = gather(&g, before);
+	tutti_status status = mesh_continue_gather(&g, before);
 	if (status == TUTTI_OK)
 		status = find_axes(&g);
 	if (status == TUTTI_OK)
 		status = find_size(&g);
 	if (status == TUTTI_OK) {
 		find_places(&g);
-		status = make(&g, mesh);
+		status = mesh_continue_make(&g, mesh);
 	}
 	free(g.earlier);
 	free(g.places);

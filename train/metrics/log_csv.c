@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* Quotes the name if it would not be one field otherwise. */
-static void put_name(struct log_buffer *buffer, const char *name)
+static void log_csv_put_name(struct log_buffer *buffer, const char *name)
 {
 	if (!strpbrk(name, ",\"\r\n") && name[0] != ' ' && name[strlen(name) - 1] != ' ') {
 		log_print(buffer, "%s", name);
@@ -28,7 +28,7 @@ static tutti_status csv_begin(struct log_file *file, struct log_buffer *buffer,
 	log_print(buffer, "step,time");
 	for (int m = 0; m < count; m++) {
 		log_print(buffer, ",");
-		put_name(buffer, ids[m].name);
+		log_csv_put_name(buffer, ids[m].name);
 	}
 	log_print(buffer, "\n");
 	TRY(log_file_resume(file, buffer->bytes, buffer->used, &is_new));

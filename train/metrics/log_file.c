@@ -33,7 +33,7 @@ void log_file_close(struct log_file *file)
 	file->fd = -1;
 }
 
-static tutti_status read_size(struct log_file *file, off_t *size)
+static tutti_status log_file_read_size(struct log_file *file, off_t *size)
 {
 	struct stat stat;
 
@@ -48,12 +48,12 @@ tutti_status log_file_append(struct log_file *file, const char *bytes, size_t co
 {
 	off_t before = 0, after = 0;
 
-	TRY(read_size(file, &before));
+	TRY(log_file_read_size(file, &before));
 	tutti_status status = disk_write(file->fd, file->path, bytes, count, (uint64_t)before);
 	if (status == TUTTI_OK)
 		return TUTTI_OK;
 	struct kept_error kept = kept_error_of(status);
-	TRY(read_size(file, &after));
+	TRY(log_file_read_size(file, &after));
 	if (after > before) /* half a row would spoil the rows behind it */
 		TRY(disk_resize(file->fd, file->path, (uint64_t)before));
 	return kept_error_return(&kept);
@@ -100,7 +100,7 @@ tutti_status log_file_resume(struct log_file *file, const char *head, size_t byt
 	off_t size = 0, end = 0;
 	bool is_whole = false;
 
-	TRY(read_size(file, &size));
+	TRY(log_file_read_size(file, &size));
 	TRY(check_head(file, size, head, bytes, &is_whole));
 	if (is_whole)
 		TRY(find_last_end(file, size, &end));

@@ -8,8 +8,8 @@
 
 static const char head[] = "{\"step\":";
 
-static tutti_status json_begin(struct log_file *file, struct log_buffer *buffer,
-			       const struct metric_id *ids, int count)
+static tutti_status log_json_begin(struct log_file *file, struct log_buffer *buffer,
+				   const struct metric_id *ids, int count)
 {
 	bool is_new;
 
@@ -28,7 +28,7 @@ static void put_string(struct log_buffer *buffer, const char *text)
 	log_print(buffer, "\"");
 }
 
-static void put_value(struct log_buffer *buffer, double value)
+static void log_json_put_value(struct log_buffer *buffer, double value)
 {
 	if (isnan(value))
 		log_print(buffer, "\"NaN\"");
@@ -47,12 +47,12 @@ static void json_encode(struct log_buffer *buffer, const struct log_row *row)
 		log_print(buffer, ",");
 		put_string(buffer, row->ids[m].name);
 		log_print(buffer, ":");
-		put_value(buffer, row->metrics[m].reduced);
+		log_json_put_value(buffer, row->metrics[m].reduced);
 	}
 	log_print(buffer, "}\n");
 }
 
 const struct log_format log_json = {.flag = TUTTI_LOG_JSON,
 				    .name = "metrics.jsonl",
-				    .begin = json_begin,
+				    .begin = log_json_begin,
 				    .encode = json_encode};

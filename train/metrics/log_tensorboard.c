@@ -92,7 +92,7 @@ static size_t value_bytes(const char *tag)
 	return 1 + varint_bytes(bytes) + bytes + 1 + sizeof(float);
 }
 
-static void put_value(struct log_buffer *buffer, const char *tag, double number)
+static void log_tensorboard_put_value(struct log_buffer *buffer, const char *tag, double number)
 {
 	float value = (float)number;
 	uint32_t bits;
@@ -123,7 +123,8 @@ static void tensorboard_encode(struct log_buffer *buffer, const struct log_row *
 	put_varint(buffer, bytes);
 	for (int m = 0; m < row->count; m++)
 		if (row->metrics[m].has_reduced)
-			put_value(buffer, row->ids[m].name, row->metrics[m].reduced);
+			log_tensorboard_put_value(buffer, row->ids[m].name,
+						  row->metrics[m].reduced);
 	close_record(buffer);
 }
 

@@ -22,8 +22,8 @@ struct logs {
 	struct log_buffer buffer;
 };
 
-static tutti_status open_file(struct log_file *file, const char *dir,
-			      const struct log_format *format)
+static tutti_status logs_open_file(struct log_file *file, const char *dir,
+				   const struct log_format *format)
 {
 	if (format->open)
 		return format->open(file, dir);
@@ -40,7 +40,7 @@ static tutti_status open_all(struct logs *logs, const char *dir, unsigned format
 	TRY(disk_make_folder(dir));
 	for (int f = 0; f < FORMATS; f++)
 		if (formats == 0 || (formats & formats_there_are[f]->flag))
-			TRY(open_file(&logs->files[f], dir, formats_there_are[f]));
+			TRY(logs_open_file(&logs->files[f], dir, formats_there_are[f]));
 	return TUTTI_OK;
 }
 
@@ -72,7 +72,7 @@ void logs_close(struct logs *logs)
 }
 
 /* Makes a buffer for the largest possible row, so that rows allocate nothing. */
-static tutti_status make_buffer(struct logs *logs, const struct metric_id *ids, int count)
+static tutti_status logs_make_buffer(struct logs *logs, const struct metric_id *ids, int count)
 {
 	size_t room = ROW_BYTES;
 
@@ -87,7 +87,7 @@ static tutti_status make_buffer(struct logs *logs, const struct metric_id *ids, 
 
 tutti_status logs_begin(struct logs *logs, const struct metric_id *ids, int count)
 {
-	TRY(make_buffer(logs, ids, count));
+	TRY(logs_make_buffer(logs, ids, count));
 	for (int f = 0; f < FORMATS; f++) {
 		if (logs->files[f].fd < 0 || !formats_there_are[f]->begin)
 			continue;

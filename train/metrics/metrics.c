@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* Only rank 0 has files, so only its formats are checked. */
-static tutti_status check_config(const tutti_metrics_config *config, int rank)
+static tutti_status metrics_check_config(const tutti_metrics_config *config, int rank)
 {
 	const tutti_metrics_config zero = {0};
 	const unsigned all = TUTTI_LOG_CSV | TUTTI_LOG_JSON | TUTTI_LOG_TENSORBOARD;
@@ -28,10 +28,10 @@ static tutti_status check_config(const tutti_metrics_config *config, int rank)
 }
 
 /* The local part of creation. */
-static tutti_status make(tutti_metrics **metrics, tutti_comm *comm,
-			 const tutti_metrics_config *config)
+static tutti_status metrics_make(tutti_metrics **metrics, tutti_comm *comm,
+				 const tutti_metrics_config *config)
 {
-	TRY(check_config(config, tutti_rank(comm)));
+	TRY(metrics_check_config(config, tutti_rank(comm)));
 	tutti_metrics *made = calloc(1, sizeof *made);
 	if (!made)
 		return fail_no_memory("metrics");
@@ -54,7 +54,7 @@ tutti_status tutti_metrics_create(tutti_metrics **metrics, tutti_comm *comm,
 	if (!metrics || !comm)
 		return fail_invalid(
 			"tutti_metrics_create needs metrics and a communicator, not NULL.");
-	tutti_status status = error_agree(comm, make(&made, comm, config ? config : &zero));
+	tutti_status status = error_agree(comm, metrics_make(&made, comm, config ? config : &zero));
 	if (status == TUTTI_OK) {
 		*metrics = made;
 		return TUTTI_OK;
@@ -82,7 +82,7 @@ tutti_status metrics_check(const tutti_metrics *metrics, const char *function)
 	return TUTTI_OK;
 }
 
-static tutti_status check_name(const tutti_metrics *metrics, const char *name)
+static tutti_status metrics_check_name(const tutti_metrics *metrics, const char *name)
 {
 	if (!name || !*name || strlen(name) >= METRIC_NAME_BYTES || !utf8_is_valid(name))
 		return fail_invalid(
@@ -111,10 +111,11 @@ static tutti_status check_declaration(const tutti_metrics *metrics, const char *
 		return fail_invalid(
 			"tutti_metrics_declare: there are already %d metrics, the most allowed.",
 			METRICS_MAX);
-	return check_name(metrics, name);
+	return metrics_check_name(metrics, name);
 }
 
-static tutti_status declare(tutti_metrics *metrics, const char *name, tutti_metric_kind kind)
+static tutti_status metrics_declare(tutti_metrics *metrics, const char *name,
+				    tutti_metric_kind kind)
 {
 	size_t count = (size_t)metrics->count;
 
@@ -130,7 +131,7 @@ static tutti_status declare(tutti_metrics *metrics, const char *name, tutti_metr
 int tutti_metrics_declare(tutti_metrics *metrics, const char *name, tutti_metric_kind kind)
 {
 	if (check_declaration(metrics, name, kind) != TUTTI_OK ||
-	    declare(metrics, name, kind) != TUTTI_OK)
+	    metrics_declare(metrics, name, kind) != TUTTI_OK)
 		return -1;
 	return metrics->count - 1;
 }

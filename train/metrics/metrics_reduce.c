@@ -18,13 +18,13 @@ static size_t record_words(const tutti_metrics *metrics)
 	return HEAD_WORDS + METRIC_WORDS * (size_t)metrics->count;
 }
 
-static union metric_number *record_of(const tutti_metrics *metrics, int rank)
+static union metric_number *metrics_reduce_record_of(const tutti_metrics *metrics, int rank)
 {
 	return metrics->records + (size_t)rank * record_words(metrics);
 }
 
 /* The table of metrics, a line each. */
-static void describe(FILE *text, const void *of)
+static void metrics_reduce_describe(FILE *text, const void *of)
 {
 	static const char *const kinds[] = {"mean", "sum", "min", "max", "last"};
 	const tutti_metrics *metrics = of;
@@ -37,7 +37,7 @@ static void describe(FILE *text, const void *of)
 
 /* The local preparation of the first row. If it fails, more metrics may be declared before the next
  * try, which make records longer. */
-static tutti_status prepare(tutti_metrics *metrics)
+static tutti_status metrics_reduce_prepare(tutti_metrics *metrics)
 {
 	size_t words = (size_t)metrics->size * record_words(metrics);
 
@@ -48,22 +48,22 @@ static tutti_status prepare(tutti_metrics *metrics)
 	return metrics->logs ? logs_begin(metrics->logs, metrics->ids, metrics->count) : TUTTI_OK;
 }
 
-static tutti_status begin(tutti_metrics *metrics)
+static tutti_status metrics_reduce_begin(tutti_metrics *metrics)
 {
 	if (metrics->has_begun)
 		return TUTTI_OK;
 	TRY(texts_compare(metrics->comm, "metrics",
-			  "declare the same metrics in the same order on every rank", describe,
-			  metrics));
-	TRY(error_agree(metrics->comm, prepare(metrics)));
+			  "declare the same metrics in the same order on every rank",
+			  metrics_reduce_describe, metrics));
+	TRY(error_agree(metrics->comm, metrics_reduce_prepare(metrics)));
 	metrics->has_begun = true;
 	return TUTTI_OK;
 }
 
 /* Fills this rank's record, and clears the metrics for the next interval. */
-static void pack(tutti_metrics *metrics)
+static void metrics_reduce_pack(tutti_metrics *metrics)
 {
-	union metric_number *next = record_of(metrics, metrics->rank);
+	union metric_number *next = metrics_reduce_record_of(metrics, metrics->rank);
 
 	next[WORD_STEP].integer = metrics->last_step;
 	next[WORD_STATUS].integer = metrics->failure.status;
@@ -76,12 +76,12 @@ static void pack(tutti_metrics *metrics)
 	}
 }
 
-static tutti_status check_steps(const tutti_metrics *metrics)
+static tutti_status metrics_reduce_check_steps(const tutti_metrics *metrics)
 {
-	long long first = (long long)record_of(metrics, 0)[WORD_STEP].integer;
+	long long first = (long long)metrics_reduce_record_of(metrics, 0)[WORD_STEP].integer;
 
 	for (int r = 1; r < metrics->size; r++) {
-		long long step = (long long)record_of(metrics, r)[WORD_STEP].integer;
+		long long step = (long long)metrics_reduce_record_of(metrics, r)[WORD_STEP].integer;
 		if (step != first)
 			return fail(TUTTI_ERR_MISMATCH,
 				    "tutti_metrics_step: rank %d is at step %lld, but rank 0 "
@@ -91,7 +91,7 @@ static tutti_status check_steps(const tutti_metrics *metrics)
 	return TUTTI_OK;
 }
 
-static void reduce(tutti_metrics *metrics, int m)
+static void metrics_reduce(tutti_metrics *metrics, int m)
 {
 	int32_t kind = metrics->ids[m].kind;
 	int ranks = kind == TUTTI_METRIC_LAST ? 1 : metrics->size;
@@ -99,7 +99,7 @@ static void reduce(tutti_metrics *metrics, int m)
 
 	for (int r = 0; r < ranks; r++) {
 		const union metric_number *pair =
-			record_of(metrics, r) + HEAD_WORDS + METRIC_WORDS * m;
+			metrics_reduce_record_of(metrics, r) + HEAD_WORDS + METRIC_WORDS * m;
 		if (!(pair[1].real > 0))
 			continue;
 		value = items > 0 ? metric_combine(kind, value, pair[0].real) : pair[0].real;
@@ -113,7 +113,7 @@ static void reduce(tutti_metrics *metrics, int m)
 }
 
 /* The next record reports a failure, because the other ranks have left this row's collective. */
-static void write_row(tutti_metrics *metrics)
+static void metrics_reduce_write_row(tutti_metrics *metrics)
 {
 	const struct log_row row = {.step = metrics->last_step,
 				    .seconds = log_date(),
@@ -129,15 +129,15 @@ static tutti_status make_row(tutti_metrics *metrics)
 	struct kept_error earlier = metrics->failure;
 
 	metrics->counted = 0;
-	pack(metrics);
-	TRY(tutti_all_gather(record_of(metrics, metrics->rank), metrics->records,
+	metrics_reduce_pack(metrics);
+	TRY(tutti_all_gather(metrics_reduce_record_of(metrics, metrics->rank), metrics->records,
 			     record_words(metrics), TUTTI_I64, metrics->comm, NULL));
-	TRY(check_steps(metrics));
+	TRY(metrics_reduce_check_steps(metrics));
 	for (int m = 0; m < metrics->count; m++)
-		reduce(metrics, m);
+		metrics_reduce(metrics, m);
 	if (metrics->logs)
-		write_row(metrics);
-	if (record_of(metrics, 0)[WORD_STATUS].integer != TUTTI_OK)
+		metrics_reduce_write_row(metrics);
+	if (metrics_reduce_record_of(metrics, 0)[WORD_STATUS].integer != TUTTI_OK)
 		return error_broadcast(metrics->comm, &earlier, 0);
 	return TUTTI_OK;
 }
@@ -145,7 +145,7 @@ static tutti_status make_row(tutti_metrics *metrics)
 tutti_status tutti_metrics_step(tutti_metrics *metrics, int64_t step)
 {
 	TRY(metrics_check(metrics, "tutti_metrics_step"));
-	TRY(begin(metrics));
+	TRY(metrics_reduce_begin(metrics));
 	metrics->last_step = step;
 	metrics->counted++;
 	return metrics->counted < metrics->interval ? TUTTI_OK : make_row(metrics);

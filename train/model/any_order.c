@@ -10,8 +10,8 @@ struct parts {
 	int all, large; /* spans of a unit that are gathered; of at least some size */
 };
 
-static struct parts parts_of(const struct model_layout *layout, int unit, int home, size_t width,
-			     size_t size)
+static struct parts any_order_parts_of(const struct model_layout *layout, int unit, int home,
+				       size_t width, size_t size)
 {
 	struct parts parts = {0};
 
@@ -25,7 +25,7 @@ static struct parts parts_of(const struct model_layout *layout, int unit, int ho
 	return parts;
 }
 
-static int descending(const void *a, const void *b)
+static int any_order_descending(const void *a, const void *b)
 {
 	return *(const int *)b - *(const int *)a;
 }
@@ -35,7 +35,7 @@ static void count_largest(int *at_once, int *counts, int units, int largest, int
 {
 	int sum = 0;
 
-	qsort(counts, (size_t)units, sizeof *counts, descending);
+	qsort(counts, (size_t)units, sizeof *counts, any_order_descending);
 	for (int i = 0; i < largest && i < units; i++)
 		sum += counts[i];
 	sum = sum < all ? sum : all;
@@ -58,7 +58,8 @@ tutti_status tally_any_order(struct tally *tally, const struct model_layout *lay
 		for (int v = 0; v < tally->all_count; v++)
 			all += tally->all[v] >= tally->sizes[i];
 		for (int u = 0; u < units; u++) {
-			struct parts parts = parts_of(layout, u, home, width, tally->sizes[i]);
+			struct parts parts =
+				any_order_parts_of(layout, u, home, width, tally->sizes[i]);
 			large[u] = parts.large;
 			small[u] = parts.all - parts.large;
 		}

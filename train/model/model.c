@@ -42,7 +42,7 @@ void tutti_model_destroy(tutti_model *model)
 }
 
 /* Returns a copy of count elements, or NULL if count is 0 or there is no memory. */
-static void *duplicate(const void *from, int count, size_t size)
+static void *model_duplicate(const void *from, int count, size_t size)
 {
 	if (count == 0)
 		return NULL;
@@ -53,11 +53,11 @@ static void *duplicate(const void *from, int count, size_t size)
 tutti_status model_copy(struct tutti_model *to, const struct tutti_model *from)
 {
 	*to = *from;
-	to->units = duplicate(from->units, from->unit_count, sizeof *to->units);
-	to->params = duplicate(from->params, from->param_count, sizeof *to->params);
-	to->uses = duplicate(from->uses, from->use_count, sizeof *to->uses);
-	to->buffers = duplicate(from->buffers, from->buffer_count, sizeof *to->buffers);
-	to->states = duplicate(from->states, from->state_count, sizeof *to->states);
+	to->units = model_duplicate(from->units, from->unit_count, sizeof *to->units);
+	to->params = model_duplicate(from->params, from->param_count, sizeof *to->params);
+	to->uses = model_duplicate(from->uses, from->use_count, sizeof *to->uses);
+	to->buffers = model_duplicate(from->buffers, from->buffer_count, sizeof *to->buffers);
+	to->states = model_duplicate(from->states, from->state_count, sizeof *to->states);
 	if ((from->unit_count && !to->units) || (from->param_count && !to->params) ||
 	    (from->use_count && !to->uses) || (from->buffer_count && !to->buffers) ||
 	    (from->state_count && !to->states)) {
@@ -68,7 +68,7 @@ tutti_status model_copy(struct tutti_model *to, const struct tutti_model *from)
 }
 
 /* array: one of the model's tables, of count elements. */
-static tutti_status grow(void *array, int count, size_t size)
+static tutti_status model_grow(void *array, int count, size_t size)
 {
 	if (count >= 1 << 24)
 		return fail(TUTTI_ERR_MEMORY,
@@ -78,7 +78,7 @@ static tutti_status grow(void *array, int count, size_t size)
 	return array_grow(array, (size_t)count, size, "a larger model");
 }
 
-static tutti_status add_unit(struct tutti_model *model, const char *name)
+static tutti_status model_append_unit(struct tutti_model *model, const char *name)
 {
 	if (!model)
 		return fail_invalid("tutti_model_unit needs a model, not NULL.");
@@ -86,7 +86,7 @@ static tutti_status add_unit(struct tutti_model *model, const char *name)
 	for (int i = 0; i < model->unit_count; i++)
 		if (strcmp(model->units[i].name, name) == 0)
 			return fail_invalid("There are two units '%s'.", name);
-	TRY(grow(&model->units, model->unit_count, sizeof *model->units));
+	TRY(model_grow(&model->units, model->unit_count, sizeof *model->units));
 	struct unit *added = &model->units[model->unit_count++];
 	strcpy(added->name, name);
 	added->stream = NULL;
@@ -96,7 +96,7 @@ static tutti_status add_unit(struct tutti_model *model, const char *name)
 
 int tutti_model_unit(tutti_model *model, const char *name)
 {
-	return add_unit(model, name) == TUTTI_OK ? model->unit_count - 1 : -1;
+	return model_append_unit(model, name) == TUTTI_OK ? model->unit_count - 1 : -1;
 }
 
 tutti_status tutti_model_unit_stream(tutti_model *model, int unit, void *stream)
@@ -150,7 +150,7 @@ static void param_place_no_elements(struct param *param)
 		param->grad = no_elements;
 }
 
-static tutti_status check_param(struct tutti_model *model, const struct param *param)
+static tutti_status model_param_check(struct tutti_model *model, const struct param *param)
 {
 	if (param->unit < 0 || param->unit >= model->unit_count)
 		return fail_invalid(
@@ -177,7 +177,7 @@ static tutti_status check_param(struct tutti_model *model, const struct param *p
 
 static tutti_status add_use(struct tutti_model *model, int param, int unit)
 {
-	TRY(grow(&model->uses, model->use_count, sizeof *model->uses));
+	TRY(model_grow(&model->uses, model->use_count, sizeof *model->uses));
 	model->uses[model->use_count++] = (struct unit_use){param, unit};
 	return TUTTI_OK;
 }
@@ -193,8 +193,8 @@ static tutti_status add_param(struct tutti_model *model, struct param *param, co
 	TRY(check_shape(model, param, ndim, shape));
 	if (param->is_extern && param->count == 0)
 		param_place_no_elements(param);
-	TRY(check_param(model, param));
-	TRY(grow(&model->params, model->param_count, sizeof *model->params));
+	TRY(model_param_check(model, param));
+	TRY(model_grow(&model->params, model->param_count, sizeof *model->params));
 	TRY(add_use(model, model->param_count, param->unit));
 	param->part = (struct mesh_part){.whole = param->count,
 					 .index = model->param_count,
@@ -276,7 +276,7 @@ static tutti_status add_buffer(struct tutti_model *model, const char *name,
 	if (buffer->dtype < TUTTI_F32 || buffer->dtype > TUTTI_U64)
 		return fail_invalid("Buffer '%s' has an unknown type %d.", name,
 				    (int)buffer->dtype);
-	TRY(grow(&model->buffers, model->buffer_count, sizeof *model->buffers));
+	TRY(model_grow(&model->buffers, model->buffer_count, sizeof *model->buffers));
 	struct buffer *added = &model->buffers[model->buffer_count++];
 	*added = *buffer;
 	strcpy(added->name, name);
@@ -299,7 +299,7 @@ static tutti_status add_state(struct tutti_model *model, const char *name,
 	for (int i = 0; i < model->state_count; i++)
 		if (strcmp(model->states[i].name, name) == 0)
 			return fail_invalid("There are two states '%s'.", name);
-	TRY(grow(&model->states, model->state_count, sizeof *model->states));
+	TRY(model_grow(&model->states, model->state_count, sizeof *model->states));
 	struct state *added = &model->states[model->state_count++];
 	*added = *state;
 	strcpy(added->name, name);

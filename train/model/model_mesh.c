@@ -85,7 +85,7 @@ tutti_status tutti_model_unit_stage(tutti_model *model, int unit, int stage)
 
 /* ---- one rank's part ---- */
 
-static int find(const struct axes *axes, const char *name)
+static int model_mesh_find(const struct axes *axes, const char *name)
 {
 	return axes_find(axes, name, strlen(name));
 }
@@ -93,20 +93,21 @@ static int find(const struct axes *axes, const char *name)
 /* Stage s is on coordinate s modulo "pp"'s size. */
 static int stage_place(const struct unit *unit, const struct axes *axes)
 {
-	int pp = find(axes, "pp");
+	int pp = model_mesh_find(axes, "pp");
 
 	return pp < 0 ? 0 : unit->stage % axes->axis[pp].size;
 }
 
 bool unit_is_here(const struct unit *unit, const struct axes *axes, int rank)
 {
-	int pp = find(axes, "pp");
+	int pp = model_mesh_find(axes, "pp");
 
 	return pp < 0 || stage_place(unit, axes) == axes_coord(axes, pp, rank);
 }
 
 /* The coordinates of "pp" that have the parameter, as bits. */
-static uint64_t stages_of(const struct tutti_model *model, const struct axes *axes, int param)
+static uint64_t model_mesh_stages_of(const struct tutti_model *model, const struct axes *axes,
+				     int param)
 {
 	uint64_t stages = 0;
 
@@ -117,9 +118,10 @@ static uint64_t stages_of(const struct tutti_model *model, const struct axes *ax
 	return stages;
 }
 
-static tutti_status check_stages(const struct tutti_model *model, const struct axes *axes)
+static tutti_status model_mesh_check_stages(const struct tutti_model *model,
+					    const struct axes *axes)
 {
-	int pp = find(axes, "pp");
+	int pp = model_mesh_find(axes, "pp");
 
 	if (pp < 0)
 		return TUTTI_OK;
@@ -136,9 +138,9 @@ static tutti_status check_stages(const struct tutti_model *model, const struct a
 
 /* Sets the shape of this rank's piece. If the dimension is shorter than the axis, the last ranks
  * have no elements. */
-static void take_piece(struct param *param, const struct axes *axes, int rank)
+static void model_mesh_take_piece(struct param *param, const struct axes *axes, int rank)
 {
-	int axis = param->split_axis[0] ? find(axes, param->split_axis) : -1;
+	int axis = param->split_axis[0] ? model_mesh_find(axes, param->split_axis) : -1;
 	int parts = axis < 0 ? 1 : axes->axis[axis].size;
 	struct mesh_part *part = &param->part;
 
@@ -169,8 +171,8 @@ static unsigned sum_axes(const struct param *param, const struct axes *axes)
 	return set;
 }
 
-static tutti_status take_group(struct param *param, struct model_groups *groups, unsigned axes,
-			       uint64_t stages)
+static tutti_status model_mesh_take_group(struct param *param, struct model_groups *groups,
+					  unsigned axes, uint64_t stages)
 {
 	struct sum_group group = {axes, param->part.is_tied ? stages : 0};
 
@@ -229,16 +231,16 @@ static void take_kind(struct tutti_model *model, int param)
 	model->kind_count++;
 }
 
-static tutti_status divide(struct tutti_model *model, struct model_groups *groups,
-			   const struct axes *axes, int rank)
+static tutti_status model_mesh_divide(struct tutti_model *model, struct model_groups *groups,
+				      const struct axes *axes, int rank)
 {
 	model->kind_count = 0;
 	for (int p = 0; p < model->param_count; p++) {
 		struct param *param = &model->params[p];
-		uint64_t stages = stages_of(model, axes, p);
-		take_piece(param, axes, rank);
+		uint64_t stages = model_mesh_stages_of(model, axes, p);
+		model_mesh_take_piece(param, axes, rank);
 		param->part.is_tied = (stages & (stages - 1)) != 0;
-		TRY(take_group(param, groups, sum_axes(param, axes), stages));
+		TRY(model_mesh_take_group(param, groups, sum_axes(param, axes), stages));
 		take_kind(model, p);
 		param->part.is_counted = is_first(param, axes, rank, stages);
 	}
@@ -276,12 +278,12 @@ static void keep_own(struct tutti_model *model, int *locals, const struct axes *
 tutti_status model_localize(struct tutti_model *model, int **locals, struct model_groups *groups,
 			    const struct axes *axes, int rank)
 {
-	int pp = find(axes, "pp");
+	int pp = model_mesh_find(axes, "pp");
 
 	*groups = (struct model_groups){.count = 0};
 	model->is_pipelined = pp >= 0 && axes->axis[pp].size > 1;
-	TRY(check_stages(model, axes));
-	TRY(divide(model, groups, axes, rank));
+	TRY(model_mesh_check_stages(model, axes));
+	TRY(model_mesh_divide(model, groups, axes, rank));
 	*locals = malloc(((size_t)model->param_count + 1) * sizeof **locals);
 	if (!*locals)
 		return fail_no_memory("a model's table");

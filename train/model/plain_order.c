@@ -26,12 +26,12 @@ struct units {
 	struct tally *tally;
 };
 
-static const int *spans_of(const struct units *s, int event)
+static const int *plain_order_spans_of(const struct units *s, int event)
 {
 	return s->layout->unit_spans[event < s->units ? event : 2 * s->units - 1 - event];
 }
 
-static bool is_among(const int *spans, int span)
+static bool plain_order_is_among(const int *spans, int span)
 {
 	while (*spans >= 0 && *spans != span)
 		spans++;
@@ -43,14 +43,14 @@ static bool is_counted(const struct units *s, int b)
 	return s->layout->spans[b].home == s->home;
 }
 
-static void gather(struct units *s, int b)
+static void plain_order_gather(struct units *s, int b)
 {
 	if (!s->buckets[b].is_there && is_counted(s, b))
 		tally_take(s->tally, s->layout->spans[b].count * s->width);
 	s->buckets[b].is_there = true;
 }
 
-static void let_go(struct units *s, int b)
+static void plain_order_let_go(struct units *s, int b)
 {
 	if (s->buckets[b].is_there && is_counted(s, b))
 		tally_give(s->tally, s->layout->spans[b].count * s->width);
@@ -62,27 +62,27 @@ static void open_unit(struct units *s, int event)
 	for (int b = 0; b < s->layout->span_count; b++) {
 		struct gathered *bucket = &s->buckets[b];
 		if (bucket->lingers && !bucket->is_gathered_ahead &&
-		    !is_among(spans_of(s, event), b))
-			let_go(s, b);
+		    !plain_order_is_among(plain_order_spans_of(s, event), b))
+			plain_order_let_go(s, b);
 		bucket->lingers = false;
 	}
 	for (int i = event; i <= event + s->ahead && i < 2 * s->units; i++)
-		for (const int *b = spans_of(s, i); *b >= 0; b++) {
+		for (const int *b = plain_order_spans_of(s, i); *b >= 0; b++) {
 			if (!s->layout->spans[*b].is_sharded)
 				continue;
-			gather(s, *b);
+			plain_order_gather(s, *b);
 			s->buckets[*b].is_gathered_ahead = true;
 		}
-	for (const int *b = spans_of(s, event); *b >= 0; b++)
+	for (const int *b = plain_order_spans_of(s, event); *b >= 0; b++)
 		s->buckets[*b].is_gathered_ahead = false;
 }
 
 static void close_unit(struct units *s, int event)
 {
-	for (const int *b = spans_of(s, event); *b >= 0; b++) {
+	for (const int *b = plain_order_spans_of(s, event); *b >= 0; b++) {
 		s->buckets[*b].lingers = true;
 		if (event >= s->units)
-			let_go(s, *b);
+			plain_order_let_go(s, *b);
 	}
 }
 
@@ -165,7 +165,7 @@ static bool has_slot(const struct grads *s, const struct param_span *span)
 	return span->is_trained && !span->keeps_grad && span->home == s->home;
 }
 
-static void land(struct grads *s)
+static void plain_order_land(struct grads *s)
 {
 	if (s->under_way == NO_BUCKET)
 		return;
@@ -176,13 +176,13 @@ static void land(struct grads *s)
 	s->under_way = NO_BUCKET;
 }
 
-static void start(struct grads *s, int b)
+static void plain_order_start(struct grads *s, int b)
 {
 	if (!has_slot(s, &s->layout->spans[b]))
 		return;
 	if (s->wire_width)
 		tally_take(s->tally, s->layout->spans[b].count * s->wire_width);
-	land(s);
+	plain_order_land(s);
 	s->under_way = b;
 }
 
@@ -192,9 +192,9 @@ static void grad_is_final(struct grads *s, int param)
 
 	s->to_come[b]--;
 	if (s->layout->by_unit && s->to_come[b] == 0)
-		start(s, b);
+		plain_order_start(s, b);
 	while (!s->layout->by_unit && *next < s->layout->trained_count && s->to_come[*next] == 0)
-		start(s, (*next)++);
+		plain_order_start(s, (*next)++);
 }
 
 static void unit_backward(struct grads *s, int unit)

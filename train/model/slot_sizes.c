@@ -53,7 +53,7 @@ void tally_begin(struct tally *tally)
 			tally->sizes[tally->size_count++] = tally->all[i];
 }
 
-static int *count_of(const struct tally *tally, size_t bytes)
+static int *slot_sizes_count_of(const struct tally *tally, size_t bytes)
 {
 	size_t size = slot_bytes(bytes);
 	const size_t *found =
@@ -67,7 +67,7 @@ void tally_take(struct tally *tally, size_t bytes)
 {
 	int before = 0, all = 0;
 
-	++*count_of(tally, bytes);
+	++*slot_sizes_count_of(tally, bytes);
 	for (int i = 0; i < tally->size_count; i++)
 		all += tally->now[i];
 	for (int i = 0; i < tally->size_count; i++) {
@@ -81,7 +81,7 @@ void tally_take(struct tally *tally, size_t bytes)
 
 void tally_give(struct tally *tally, size_t bytes)
 {
-	--*count_of(tally, bytes);
+	--*slot_sizes_count_of(tally, bytes);
 }
 
 /* The bytes of slots for values from sizes[cut] on, and of slots for smaller ones. */

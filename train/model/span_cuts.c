@@ -23,7 +23,7 @@ void cut_flat(struct param_span *span, const struct model_layout *layout,
 }
 
 /* The rank with the fewest elements so far. Tensors are assigned longest first. */
-static int lightest(const size_t *loads, int ranks)
+static int span_cuts_lightest(const size_t *loads, int ranks)
 {
 	int best = 0;
 
@@ -46,7 +46,7 @@ void cut_whole(struct param_span *span, const struct tutti_model *model, size_t 
 			    (next < 0 || model->params[p].count > model->params[next].count))
 				next = p;
 		}
-		owners[next] = lightest(loads, ranks);
+		owners[next] = span_cuts_lightest(loads, ranks);
 		loads[owners[next]] += model->params[next].count;
 	}
 	int moved = 0;

@@ -66,7 +66,7 @@ static bool shards_params(const tutti_train_config *config)
 }
 
 /* If nothing is sharded, NO_SHARD makes no difference. */
-static enum kind kind_of(const struct model_layout *layout, const struct param *param)
+static enum kind span_layout_kind_of(const struct model_layout *layout, const struct param *param)
 {
 	bool is_whole = layout->shard_size > 1 && param->flags & TUTTI_PARAM_NO_SHARD;
 
@@ -77,7 +77,8 @@ static enum kind kind_of(const struct model_layout *layout, const struct param *
 
 static bool is_of(const struct model_layout *layout, const struct param *param, struct class class)
 {
-	return kind_of(layout, param) == class.kind && param->part.kind == class.mesh_kind;
+	return span_layout_kind_of(layout, param) == class.kind &&
+	       param->part.kind == class.mesh_kind;
 }
 
 static size_t span_limit(const tutti_train_config *config, int spans_before)
@@ -159,7 +160,7 @@ static void cut_class(struct model_layout *layout, const struct tutti_model *mod
 	*list = open.params;
 }
 
-static int lowest(const struct param_span *span)
+static int span_layout_lowest(const struct param_span *span)
 {
 	int first = span->params[0];
 
@@ -170,7 +171,7 @@ static int lowest(const struct param_span *span)
 
 static int compare_spans(const void *a, const void *b)
 {
-	return lowest(b) - lowest(a);
+	return span_layout_lowest(b) - span_layout_lowest(a);
 }
 
 /* Trained spans start in the order of their index: as backward comes to their ends, whatever their
@@ -185,8 +186,8 @@ static void sort_trained(struct model_layout *layout)
 			layout->places[layout->spans[s].params[i]].span = s;
 }
 
-static void place(struct model_layout *layout, const struct tutti_model *model,
-		  struct param_span *span)
+static void span_layout_place(struct model_layout *layout, const struct tutti_model *model,
+			      struct param_span *span)
 {
 	for (int i = 0; i < span->param_count; i++) {
 		int p = span->params[i];
@@ -216,7 +217,7 @@ static tutti_status cut_all(struct model_layout *layout, const struct tutti_mode
 		span->shares = span->cuts + ranks + 1;
 		if (config->whole_tensors && span->is_split)
 			cut_whole(span, model, loads, ranks, owners);
-		place(layout, model, span);
+		span_layout_place(layout, model, span);
 		if (!config->whole_tensors || !span->is_split)
 			cut_flat(span, layout, model, (size_t)ranks);
 		span->cuts[ranks] = span->count;
@@ -228,7 +229,7 @@ static tutti_status cut_all(struct model_layout *layout, const struct tutti_mode
 	return has_memory ? TUTTI_OK : fail_no_memory("the model's layout");
 }
 
-static void list_add(int *list, int *count, int span)
+static void span_layout_list_add(int *list, int *count, int span)
 {
 	for (int i = 0; i < *count; i++)
 		if (list[i] == span)
@@ -251,15 +252,16 @@ static tutti_status list_units(struct model_layout *layout, const struct tutti_m
 		layout->unit_spans[u] = list;
 		for (int i = 0; i < model->use_count; i++)
 			if (model->uses[i].unit == u)
-				list_add(list, &count, layout->places[model->uses[i].param].span);
+				span_layout_list_add(list, &count,
+						     layout->places[model->uses[i].param].span);
 		list[count++] = -1;
 		list += count;
 	}
 	return TUTTI_OK;
 }
 
-static tutti_status fill(struct model_layout *layout, const struct tutti_model *model,
-			 const tutti_train_config *config)
+static tutti_status span_layout_fill(struct model_layout *layout, const struct tutti_model *model,
+				     const tutti_train_config *config)
 {
 	size_t params = (size_t)model->param_count + 1;
 
@@ -290,7 +292,7 @@ tutti_status layout_make(struct model_layout *layout, const struct tutti_model *
 	*layout = (struct model_layout){.shard_size = shard_size,
 					.replica_count = world_size / shard_size,
 					.by_unit = shards_params(config)};
-	tutti_status status = fill(layout, model, config);
+	tutti_status status = span_layout_fill(layout, model, config);
 	if (status != TUTTI_OK)
 		layout_finish(layout);
 	return status;

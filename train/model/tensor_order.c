@@ -8,7 +8,8 @@ struct split_rows {
 	size_t outer, size, inner;
 };
 
-static struct split_rows blocks_of(struct tensor_order order, int ndim, const int64_t *shape)
+static struct split_rows tensor_order_blocks_of(struct tensor_order order, int ndim,
+						const int64_t *shape)
 {
 	struct split_rows blocks = {1, (size_t)shape[order.dim], 1};
 
@@ -19,13 +20,14 @@ static struct split_rows blocks_of(struct tensor_order order, int ndim, const in
 	return blocks;
 }
 
-static bool is_plain(struct tensor_order order)
+static bool tensor_order_is_plain(struct tensor_order order)
 {
 	return order.parts <= 1;
 }
 
 /* The piece that has row. */
-static int part_of(struct tensor_order order, const struct split_rows *blocks, size_t row)
+static int tensor_order_part_of(struct tensor_order order, const struct split_rows *blocks,
+				size_t row)
 {
 	size_t parts = (size_t)order.parts, least = blocks->size / parts;
 	size_t long_rows = (blocks->size % parts) * (least + 1);
@@ -35,17 +37,19 @@ static int part_of(struct tensor_order order, const struct split_rows *blocks, s
 	return (int)(blocks->size % parts + (row - long_rows) / least);
 }
 
-static size_t first_of(struct tensor_order order, const struct split_rows *blocks, int part)
+static size_t tensor_order_first_of(struct tensor_order order, const struct split_rows *blocks,
+				    int part)
 {
 	return (size_t)split_first((int64_t)blocks->size, order.parts, part);
 }
 
-static size_t count_of(struct tensor_order order, const struct split_rows *blocks, int part)
+static size_t tensor_order_count_of(struct tensor_order order, const struct split_rows *blocks,
+				    int part)
 {
 	return (size_t)split_count((int64_t)blocks->size, order.parts, part);
 }
 
-static size_t elements(int ndim, const int64_t *shape)
+static size_t tensor_order_elements(int ndim, const int64_t *shape)
 {
 	size_t count = 1;
 
@@ -60,8 +64,9 @@ static size_t from_plain(struct tensor_order order, const struct split_rows *blo
 {
 	size_t block = index / (blocks->size * blocks->inner);
 	size_t within = index % (blocks->size * blocks->inner);
-	int part = part_of(order, blocks, within / blocks->inner);
-	size_t first = first_of(order, blocks, part), rows = count_of(order, blocks, part);
+	int part = tensor_order_part_of(order, blocks, within / blocks->inner);
+	size_t first = tensor_order_first_of(order, blocks, part),
+	       rows = tensor_order_count_of(order, blocks, part);
 
 	*run = (first + rows) * blocks->inner - within;
 	return (blocks->outer * first + block * rows) * blocks->inner +
@@ -72,8 +77,9 @@ static size_t to_plain(struct tensor_order order, const struct split_rows *block
 		       size_t *run)
 {
 	/* Every piece has all blocks: rows of one block that precede it, times blocks. */
-	int part = part_of(order, blocks, index / (blocks->outer * blocks->inner));
-	size_t first = first_of(order, blocks, part), rows = count_of(order, blocks, part);
+	int part = tensor_order_part_of(order, blocks, index / (blocks->outer * blocks->inner));
+	size_t first = tensor_order_first_of(order, blocks, part),
+	       rows = tensor_order_count_of(order, blocks, part);
 	size_t within = index - blocks->outer * first * blocks->inner;
 	size_t block = within / (rows * blocks->inner), at = within % (rows * blocks->inner);
 
@@ -83,10 +89,10 @@ static size_t to_plain(struct tensor_order order, const struct split_rows *block
 
 size_t order_first(struct tensor_order order, int ndim, const int64_t *shape, int part)
 {
-	if (is_plain(order))
+	if (tensor_order_is_plain(order))
 		return 0;
-	struct split_rows blocks = blocks_of(order, ndim, shape);
-	return blocks.outer * first_of(order, &blocks, part) * blocks.inner;
+	struct split_rows blocks = tensor_order_blocks_of(order, ndim, shape);
+	return blocks.outer * tensor_order_first_of(order, &blocks, part) * blocks.inner;
 }
 
 size_t order_map(struct tensor_order from, struct tensor_order to, int ndim, const int64_t *shape,
@@ -95,16 +101,16 @@ size_t order_map(struct tensor_order from, struct tensor_order to, int ndim, con
 	bool is_same = from.parts == to.parts && from.dim == to.dim;
 	size_t more;
 
-	*run = elements(ndim, shape) - index;
-	if (is_same || (is_plain(from) && is_plain(to)))
+	*run = tensor_order_elements(ndim, shape) - index;
+	if (is_same || (tensor_order_is_plain(from) && tensor_order_is_plain(to)))
 		return index;
-	if (!is_plain(from)) {
-		struct split_rows blocks = blocks_of(from, ndim, shape);
+	if (!tensor_order_is_plain(from)) {
+		struct split_rows blocks = tensor_order_blocks_of(from, ndim, shape);
 		index = to_plain(from, &blocks, index, run);
 	}
-	if (is_plain(to))
+	if (tensor_order_is_plain(to))
 		return index;
-	struct split_rows blocks = blocks_of(to, ndim, shape);
+	struct split_rows blocks = tensor_order_blocks_of(to, ndim, shape);
 	index = from_plain(to, &blocks, index, &more);
 	*run = *run < more ? *run : more;
 	return index;

@@ -16,7 +16,8 @@ struct share {
 	int64_t bad_param; /* in the whole model; -1: all are finite */
 };
 
-static const struct mesh_part *part_of(const tutti_trainer *trainer, const struct piece *piece)
+static const struct mesh_part *grad_norm_part_of(const tutti_trainer *trainer,
+						 const struct piece *piece)
 {
 	return &trainer->model.params[piece->param].part;
 }
@@ -24,12 +25,13 @@ static const struct mesh_part *part_of(const tutti_trainer *trainer, const struc
 /* Of ranks that have the same elements, one counts them. */
 static bool is_measured(const tutti_trainer *trainer, const struct piece *piece)
 {
-	return piece->sum && part_of(trainer, piece)->is_counted;
+	return piece->sum && grad_norm_part_of(trainer, piece)->is_counted;
 }
 
-static void add_piece(const tutti_trainer *trainer, const struct piece *piece, struct share *share)
+static void grad_norm_add_piece(const tutti_trainer *trainer, const struct piece *piece,
+				struct share *share)
 {
-	int param = part_of(trainer, piece)->index;
+	int param = grad_norm_part_of(trainer, piece)->index;
 	bool is_finite;
 
 	if (trainer->config.deterministic) {
@@ -46,11 +48,12 @@ static void add_piece(const tutti_trainer *trainer, const struct piece *piece, s
 }
 
 /* Another rank counts it; but if ranks' copies differ, an infinity here must not pass. */
-static void look_at(const tutti_trainer *trainer, const struct piece *piece, struct share *share)
+static void grad_norm_look_at(const tutti_trainer *trainer, const struct piece *piece,
+			      struct share *share)
 {
 	struct share own = {.bad_param = -1};
 
-	add_piece(trainer, piece, &own);
+	grad_norm_add_piece(trainer, piece, &own);
 	if (own.bad_param < 0)
 		return;
 	share->exact.nonfinite++;
@@ -59,7 +62,7 @@ static void look_at(const tutti_trainer *trainer, const struct piece *piece, str
 		share->bad_param = own.bad_param;
 }
 
-static void add_pieces(const tutti_trainer *trainer, bool is_split, struct share *share)
+static void grad_norm_add_pieces(const tutti_trainer *trainer, bool is_split, struct share *share)
 {
 	*share = (struct share){.bad_param = -1};
 	for (int i = 0; i < trainer->piece_count; i++) {
@@ -67,13 +70,13 @@ static void add_pieces(const tutti_trainer *trainer, bool is_split, struct share
 		if (!piece->sum || bucket_of(trainer, piece->param)->span->is_split != is_split)
 			continue;
 		if (is_measured(trainer, piece))
-			add_piece(trainer, piece, share);
+			grad_norm_add_piece(trainer, piece, share);
 		else
-			look_at(trainer, piece, share);
+			grad_norm_look_at(trainer, piece, share);
 	}
 }
 
-static void merge(struct share *sum, const struct share *more)
+static void grad_norm_merge(struct share *sum, const struct share *more)
 {
 	exact_sum_merge(&sum->exact, &more->exact);
 	sum->sum += more->sum;
@@ -92,7 +95,7 @@ static void begin_on_devices(const tutti_trainer *trainer)
 			train_device_squares_add(piece->home->device,
 						 bucket_of(trainer, piece->param)->span->is_split,
 						 piece->sum, piece->sum_dtype, piece->count,
-						 part_of(trainer, piece)->index);
+						 grad_norm_part_of(trainer, piece)->index);
 	}
 }
 
@@ -104,8 +107,8 @@ static tutti_status add_on_devices(tutti_trainer *trainer, struct share *split, 
 		struct exact_sum sums[DEVICE_SUMS] = {{{0}, 0}};
 		int64_t bad[DEVICE_SUMS];
 		train_device_squares_end(trainer->homes[h].device, sums, bad);
-		merge(whole, &(struct share){.exact = sums[0], .bad_param = bad[0]});
-		merge(split, &(struct share){.exact = sums[1], .bad_param = bad[1]});
+		grad_norm_merge(whole, &(struct share){.exact = sums[0], .bad_param = bad[0]});
+		grad_norm_merge(split, &(struct share){.exact = sums[1], .bad_param = bad[1]});
 	}
 	tutti_status status = homes_failure(trainer);
 	if (status != TUTTI_OK)
@@ -125,7 +128,7 @@ static tutti_status add_others(tutti_trainer *trainer, struct share *all)
 	TRY(others_all_gather(trainer, shares, sizeof *shares));
 	*all = shares[0];
 	for (int r = 1; r < mesh->other_count; r++)
-		merge(all, &shares[r]);
+		grad_norm_merge(all, &shares[r]);
 	return TUTTI_OK;
 }
 
@@ -137,13 +140,13 @@ tutti_status norm_sum_of_squares(tutti_trainer *trainer, double *sum, int *bad_p
 	if (trainer->config.on_device) {
 		TRY(add_on_devices(trainer, &shares[trainer->shard_rank], &all));
 	} else {
-		add_pieces(trainer, true, &shares[trainer->shard_rank]);
-		add_pieces(trainer, false, &all);
+		grad_norm_add_pieces(trainer, true, &shares[trainer->shard_rank]);
+		grad_norm_add_pieces(trainer, false, &all);
 	}
 	TRY(trainer_shard_gather(trainer, shares, sizeof *shares));
 	TRY(trainer_meet(trainer, 1, PURPOSE_NONE));
 	for (int r = 0; r < ranks; r++)
-		merge(&all, &shares[r]);
+		grad_norm_merge(&all, &shares[r]);
 	TRY(add_others(trainer, &all));
 	bool is_exact = trainer->config.deterministic || trainer->config.on_device;
 	*sum = is_exact ? exact_sum_value(&all.exact) : all.sum;

@@ -31,7 +31,7 @@ tutti_status optimizer_check(const tutti_trainer *trainer, const tutti_optimizer
 	return TUTTI_OK;
 }
 
-static bool needs(const tutti_optimizer *group, int which)
+static bool optimizer_needs(const tutti_optimizer *group, int which)
 {
 	return group->kind == TUTTI_ADAMW || (which == STATE_M && group->momentum != 0);
 }
@@ -43,7 +43,7 @@ static tutti_status prepare_pieces(tutti_trainer *trainer, struct piece *pieces,
 		const tutti_optimizer *group =
 			&groups[trainer->model.params[pieces[i].param].group];
 		for (int which = STATE_M; pieces[i].sum && which <= STATE_V; which++)
-			if (needs(group, which))
+			if (optimizer_needs(group, which))
 				TRY(state_make(trainer, &pieces[i], which));
 	}
 	return TUTTI_OK;

@@ -21,7 +21,7 @@ static tutti_status check_callbacks(const tutti_pipeline_config *config)
 	return TUTTI_OK;
 }
 
-static tutti_status check_trainer(const struct tutti_pipeline *pipeline)
+static tutti_status pipeline_check_trainer(const struct tutti_pipeline *pipeline)
 {
 	const tutti_trainer *trainer = pipeline->config.trainer;
 
@@ -35,7 +35,8 @@ static tutti_status check_trainer(const struct tutti_pipeline *pipeline)
 		       : TUTTI_OK;
 }
 
-static tutti_status check(const tutti_pipeline_config *config, const struct pipeline_shape *shape)
+static tutti_status pipeline_check(const tutti_pipeline_config *config,
+				   const struct pipeline_shape *shape)
 {
 	const tutti_pipeline_config zero = {0};
 	bool is_type = config->dtype >= TUTTI_F32 && config->dtype <= TUTTI_U64;
@@ -96,7 +97,7 @@ static tutti_status expect_bubble(struct tutti_pipeline *pipeline)
 	return TUTTI_OK;
 }
 
-static tutti_status allocate(struct tutti_pipeline *pipeline)
+static tutti_status pipeline_allocate(struct tutti_pipeline *pipeline)
 {
 	struct stage_plan *step = &pipeline->step;
 	struct pipeline_shape shape = step->shape;
@@ -127,13 +128,13 @@ static tutti_status join_line(struct tutti_pipeline *pipeline, tutti_mesh *mesh)
 	return TUTTI_OK;
 }
 
-static tutti_status make(struct tutti_pipeline *pipeline, tutti_mesh *mesh)
+static tutti_status pipeline_make(struct tutti_pipeline *pipeline, tutti_mesh *mesh)
 {
-	TRY(error_agree(pipeline->whole, check(&pipeline->config, &pipeline->step.shape)));
-	TRY(error_agree(pipeline->whole, check_trainer(pipeline)));
+	TRY(error_agree(pipeline->whole, pipeline_check(&pipeline->config, &pipeline->step.shape)));
+	TRY(error_agree(pipeline->whole, pipeline_check_trainer(pipeline)));
 	TRY(texts_compare(pipeline->whole, "pipelines", "pass the same config on every rank",
 			  write_config, pipeline));
-	TRY(error_agree(pipeline->whole, allocate(pipeline)));
+	TRY(error_agree(pipeline->whole, pipeline_allocate(pipeline)));
 	return error_agree(pipeline->whole, join_line(pipeline, mesh));
 }
 
@@ -154,7 +155,7 @@ tutti_status tutti_pipeline_create(tutti_pipeline **pipeline, tutti_mesh *mesh,
 	made->whole = mesh_all(mesh);
 	made->rank = tutti_mesh_coord(mesh, "pp");
 	made->bytes = config->count * dtype_bytes(config->dtype);
-	tutti_status status = make(made, mesh);
+	tutti_status status = pipeline_make(made, mesh);
 	if (status != TUTTI_OK) {
 		struct kept_error failure = kept_error_of(status);
 		tutti_pipeline_destroy(made);

@@ -5,7 +5,7 @@
 
 #include "train/state/trainer_state.h"
 
-static tutti_status check_trainer(const tutti_trainer *trainer)
+static tutti_status pipeline_forward_check_trainer(const tutti_trainer *trainer)
 {
 	if (!trainer || (trainer->batch.is_open && trainer->batch.pass == TUTTI_PASS_EVAL))
 		return TUTTI_OK;
@@ -14,13 +14,13 @@ static tutti_status check_trainer(const tutti_trainer *trainer)
 }
 
 /* The plan of the last evaluation is good for the next one. */
-static tutti_status prepare(struct tutti_pipeline *pipeline, int micro_batches)
+static tutti_status pipeline_forward_prepare(struct tutti_pipeline *pipeline, int micro_batches)
 {
 	struct pipeline_shape shape = pipeline->step.shape;
 	char why[SCHEDULE_WHY_BYTES];
 
 	shape.micro_batches = micro_batches;
-	TRY(check_trainer(pipeline->config.trainer));
+	TRY(pipeline_forward_check_trainer(pipeline->config.trainer));
 	if (!schedule_fits(&shape, why))
 		return fail_invalid("tutti_pipeline_forward: %s.", why);
 	if (pipeline->evaluation.list.at &&
@@ -40,8 +40,8 @@ static void write_number(FILE *file, const void *of)
 }
 
 /* own: this rank's status. One small all_reduce where all is well. */
-static tutti_status compare(const struct tutti_pipeline *pipeline, tutti_status own,
-			    int micro_batches)
+static tutti_status pipeline_forward_compare(const struct tutti_pipeline *pipeline,
+					     tutti_status own, int micro_batches)
 {
 	struct kept_error failure = kept_error_of(own);
 	int64_t most[] = {own != TUTTI_OK, micro_batches, -(int64_t)micro_batches};
@@ -63,6 +63,7 @@ tutti_status tutti_pipeline_forward(tutti_pipeline *pipeline, int micro_batches)
 	if (pipeline->is_running)
 		return fail_invalid(
 			"tutti_pipeline_forward was called in a callback of the pipeline.");
-	TRY(compare(pipeline, prepare(pipeline, micro_batches), micro_batches));
+	TRY(pipeline_forward_compare(pipeline, pipeline_forward_prepare(pipeline, micro_batches),
+				     micro_batches));
 	return pipeline_execute(pipeline, &pipeline->evaluation);
 }

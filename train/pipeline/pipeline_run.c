@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *name_of(enum action_kind kind)
+static const char *pipeline_run_name_of(enum action_kind kind)
 {
 	if (kind == ACTION_FORWARD || kind == ACTION_EVALUATE)
 		return "forward";
@@ -57,13 +57,13 @@ static tutti_status call_program(const tutti_pipeline_config *c, const struct ac
 	return c->backward(c->arg, action->stage, action->micro_batch, in, out);
 }
 
-static tutti_status call(const struct tutti_pipeline *pipeline, const struct action *action,
-			 const void *in, void *out)
+static tutti_status pipeline_run_call(const struct tutti_pipeline *pipeline,
+				      const struct action *action, const void *in, void *out)
 {
 	tutti_status status;
 
 	TRY(tell_trainer(pipeline, action));
-	callback_call(name_of(action->kind), "tutti_pipeline_config", -1,
+	callback_call(pipeline_run_name_of(action->kind), "tutti_pipeline_config", -1,
 		      status = call_program(&pipeline->config, action, in, out));
 	return status;
 }
@@ -78,7 +78,7 @@ static void note_failure(struct tutti_pipeline *pipeline, const struct action *a
 			 tutti_status_string(status));
 	kept_error_note(&pipeline->failure,
 			fail(status, "The %s of stage %d, micro-batch %d, failed: %.400s",
-			     name_of(action->kind), action->stage, action->micro_batch,
+			     pipeline_run_name_of(action->kind), action->stage, action->micro_batch,
 			     failure.message));
 	pipeline_fail(pipeline);
 }
@@ -89,7 +89,7 @@ static void call_and_count(struct tutti_pipeline *pipeline, const struct action 
 	double start = seconds_now();
 
 	tutti_set_error(TUTTI_OK, ""); /* so that a message after the call is the callback's */
-	tutti_status status = call(pipeline, action, in, out);
+	tutti_status status = pipeline_run_call(pipeline, action, in, out);
 	if (status == TUTTI_OK)
 		status = pipeline_check_units_closed(pipeline->config.trainer);
 	pipeline->busy_seconds += seconds_now() - start;
@@ -97,7 +97,7 @@ static void call_and_count(struct tutti_pipeline *pipeline, const struct action 
 		note_failure(pipeline, action, status);
 }
 
-static void count_held(struct tutti_pipeline *pipeline, const struct action *action)
+static void pipeline_run_count_held(struct tutti_pipeline *pipeline, const struct action *action)
 {
 	tutti_pipeline_stats *stats = &pipeline->stats;
 
@@ -110,7 +110,8 @@ static void count_held(struct tutti_pipeline *pipeline, const struct action *act
 }
 
 /* The buffers of the task's messages are free for the next ones. */
-static tutti_status release(struct tutti_pipeline *pipeline, const struct action *action)
+static tutti_status pipeline_run_release(struct tutti_pipeline *pipeline,
+					 const struct action *action)
 {
 	const struct stage_plan *plan = pipeline->plan;
 	const struct pipeline_shape *shape = &plan->shape;
@@ -140,10 +141,10 @@ static tutti_status run_action(struct tutti_pipeline *pipeline, int i)
 		TRY(outbox_room(pipeline, way, &out));
 	if (!pipeline->has_failed)
 		call_and_count(pipeline, action, in, out);
-	count_held(pipeline, action);
+	pipeline_run_count_held(pipeline, action);
 	if (sends)
 		TRY(outbox_send(pipeline, way, action));
-	return action_releases(shape, action) ? release(pipeline, action) : TUTTI_OK;
+	return action_releases(shape, action) ? pipeline_run_release(pipeline, action) : TUTTI_OK;
 }
 
 static tutti_status run_list(struct tutti_pipeline *pipeline)
@@ -159,7 +160,7 @@ static tutti_status run_list(struct tutti_pipeline *pipeline)
 }
 
 /* The same message on all ranks: others get one that begins with the rank. */
-static tutti_status agree(const struct tutti_pipeline *pipeline)
+static tutti_status pipeline_run_agree(const struct tutti_pipeline *pipeline)
 {
 	char prefix[32];
 	tutti_status status = error_agree(pipeline->whole, kept_error_return(&pipeline->failure));
@@ -184,11 +185,11 @@ static tutti_status share_times(struct tutti_pipeline *pipeline, double seconds)
 }
 
 /* A rank without memory fails as one whose callback does. */
-static void begin_step(struct tutti_pipeline *pipeline)
+static void pipeline_run_begin_step(struct tutti_pipeline *pipeline)
 {
 	const tutti_pipeline_config *c = &pipeline->config;
 	bool splits = c->schedule == TUTTI_ZERO_BUBBLE;
-	const char *last = name_of(splits ? ACTION_BACKWARD_WEIGHTS : ACTION_BACKWARD);
+	const char *last = pipeline_run_name_of(splits ? ACTION_BACKWARD_WEIGHTS : ACTION_BACKWARD);
 	tutti_status status =
 		c->trainer ? grads_add_up(c->trainer, c->micro_batches, last) : TUTTI_OK;
 
@@ -206,7 +207,7 @@ tutti_status pipeline_execute(struct tutti_pipeline *pipeline, const struct stag
 	pipeline->failure = (struct kept_error){0};
 	pipeline->is_running = true;
 	if (plan == &pipeline->step)
-		begin_step(pipeline);
+		pipeline_run_begin_step(pipeline);
 	tutti_status status = run_list(pipeline);
 	pipeline->is_running = false;
 	kept_error_note(&pipeline->failure, status);
@@ -214,7 +215,7 @@ tutti_status pipeline_execute(struct tutti_pipeline *pipeline, const struct stag
 		pipeline_fail(pipeline);
 		messages_abandon(pipeline);
 	}
-	return agree(pipeline);
+	return pipeline_run_agree(pipeline);
 }
 
 static tutti_status pipeline_hold_gradients(tutti_trainer *trainer)

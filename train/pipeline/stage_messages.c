@@ -13,7 +13,7 @@ enum { ALIGNMENT = 64 };
 
 static const char *const way_names[] = {"activation", "gradient"};
 
-static size_t message_bytes(const struct tutti_pipeline *pipeline)
+static size_t stage_messages_message_bytes(const struct tutti_pipeline *pipeline)
 {
 	return pipeline->bytes + sizeof(uint64_t);
 }
@@ -21,7 +21,8 @@ static size_t message_bytes(const struct tutti_pipeline *pipeline)
 static tutti_status buffers_create(const struct tutti_pipeline *pipeline,
 				   struct stage_buffer **buffers, int count)
 {
-	size_t bytes = (message_bytes(pipeline) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+	size_t bytes =
+		(stage_messages_message_bytes(pipeline) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 
 	*buffers = calloc((size_t)count + 1, sizeof **buffers);
 	for (int i = 0; *buffers && i < count; i++) {
@@ -95,15 +96,16 @@ tutti_status inbox_post(struct tutti_pipeline *pipeline, enum stage_way way)
 				   .tag = (int)way,
 				   .timeout_ms = INT_MAX,
 				   .label = way_names[way]};
-		TRY(tutti_recv(to->data, message_bytes(pipeline), TUTTI_U8, inbox->peer,
-			       pipeline->line, &call));
+		TRY(tutti_recv(to->data, stage_messages_message_bytes(pipeline), TUTTI_U8,
+			       inbox->peer, pipeline->line, &call));
 		inbox->free_count--;
 		plan->buffer_of[way][plan->needed_by[way][inbox->posted++]] = buffer;
 	}
 	return TUTTI_OK;
 }
 
-static uint64_t word_of(const struct tutti_pipeline *pipeline, int stage, int micro_batch)
+static uint64_t stage_messages_word_of(const struct tutti_pipeline *pipeline, int stage,
+				       int micro_batch)
 {
 	uint64_t count = (uint64_t)pipeline->plan->shape.micro_batches;
 
@@ -157,7 +159,7 @@ tutti_status inbox_take(struct tutti_pipeline *pipeline, enum stage_way way, int
 	TRY(inbox_wait(pipeline, inbox, buffer, of));
 	inbox->taken++;
 	memcpy(&word, buffer->data + pipeline->bytes, sizeof word);
-	assert((word | 1) == (word_of(pipeline, of->stage, of->micro_batch) | 1));
+	assert((word | 1) == (stage_messages_word_of(pipeline, of->stage, of->micro_batch) | 1));
 	if (word & 1)
 		pipeline_fail(pipeline);
 	*data = buffer->data;
@@ -170,7 +172,7 @@ void inbox_release(struct tutti_pipeline *pipeline, enum stage_way way, int acti
 	int buffer = pipeline->plan->buffer_of[way][action];
 
 #ifdef TUTTI_POISON
-	memset(inbox->buffers[buffer].data, 0xdb, message_bytes(pipeline));
+	memset(inbox->buffers[buffer].data, 0xdb, stage_messages_message_bytes(pipeline));
 #endif
 	inbox->free[inbox->free_count++] = buffer;
 }
@@ -190,16 +192,17 @@ tutti_status outbox_send(struct tutti_pipeline *pipeline, enum stage_way way,
 {
 	struct outbox *outbox = &pipeline->outbox[way];
 	struct stage_buffer *buffer = &outbox->buffers[outbox->sent % outbox->buffer_count];
-	uint64_t word = word_of(pipeline, action->stage + (way == WAY_ACTIVATIONS ? 1 : -1),
-				action->micro_batch) |
-			pipeline->has_failed;
+	uint64_t word =
+		stage_messages_word_of(pipeline, action->stage + (way == WAY_ACTIVATIONS ? 1 : -1),
+				       action->micro_batch) |
+		pipeline->has_failed;
 	tutti_call call = {.work = &buffer->work,
 			   .tag = (int)way,
 			   .timeout_ms = INT_MAX,
 			   .label = way_names[way]};
 
 	memcpy(buffer->data + pipeline->bytes, &word, sizeof word);
-	TRY(tutti_send(buffer->data, message_bytes(pipeline), TUTTI_U8, outbox->peer,
+	TRY(tutti_send(buffer->data, stage_messages_message_bytes(pipeline), TUTTI_U8, outbox->peer,
 		       pipeline->line, &call));
 	outbox->sent++;
 	if (outbox->peer != pipeline->rank)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static tutti_status allocate(struct stage_plan *plan)
+static tutti_status stage_plan_allocate(struct stage_plan *plan)
 {
 	size_t tasks = (size_t)plan->shape.chunks * (size_t)plan->shape.micro_batches;
 	size_t actions = (size_t)plan->list.count;
@@ -45,7 +45,7 @@ tutti_status stage_plan_make(struct stage_plan *plan, const struct pipeline_shap
 	*plan = (struct stage_plan){.shape = *shape, .list = list};
 	if (!plan->list.at)
 		return fail_no_memory("the schedule of a pipeline");
-	TRY(allocate(plan));
+	TRY(stage_plan_allocate(plan));
 	for (int i = 0; i < plan->list.count; i++)
 		index_action(plan, i);
 	return TUTTI_OK;

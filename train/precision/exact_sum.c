@@ -44,7 +44,7 @@ static void add_to_bins(struct bins *bins, const float *x, size_t n)
 }
 
 /* Carries until every limb but the last is in [0, 2^32). */
-static void carry(struct exact_sum *sum)
+static void exact_sum_carry(struct exact_sum *sum)
 {
 	for (int i = 0; i + 1 < EXACT_SUM_LIMBS; i++) {
 		sum->limbs[i + 1] += sum->limbs[i] >> 32;
@@ -71,7 +71,7 @@ static void empty_bins(struct exact_sum *sum, struct bins *bins)
 		for (unsigned e = 0; e < NONFINITE; e++)
 			if (bins->sums[way][e])
 				add_shifted(sum, bins->sums[way][e], e ? 2 * (e - 1) : 0);
-	carry(sum);
+	exact_sum_carry(sum);
 }
 
 /* Infinities and NaNs are in the last bins, and are only counted. x: the elements since the last
@@ -129,7 +129,7 @@ void exact_sum_add_halves(struct exact_sum *sum, const uint64_t halves[2 * EXPON
 		add_shifted(sum, halves[2 * e + 1], shift + 32);
 	}
 	sum->nonfinite += (int64_t)halves[2 * NONFINITE];
-	carry(sum);
+	exact_sum_carry(sum);
 }
 
 void exact_sum_merge(struct exact_sum *sum, const struct exact_sum *other)
@@ -137,7 +137,7 @@ void exact_sum_merge(struct exact_sum *sum, const struct exact_sum *other)
 	for (int i = 0; i < EXACT_SUM_LIMBS; i++)
 		sum->limbs[i] += other->limbs[i];
 	sum->nonfinite += other->nonfinite;
-	carry(sum);
+	exact_sum_carry(sum);
 }
 
 /* The 64 bits from the first set bit on; the last bit is also set if anything is below them.
@@ -158,7 +158,7 @@ double exact_sum_value(const struct exact_sum *sum)
 
 	if (sum->nonfinite)
 		return (double)NAN;
-	carry(&whole);
+	exact_sum_carry(&whole);
 	assert(whole.limbs[EXACT_SUM_LIMBS - 1] >> 32 == 0);
 	for (int i = 0; i < EXACT_SUM_LIMBS; i++)
 		digits[i + 2] = (uint64_t)whole.limbs[i];

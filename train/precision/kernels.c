@@ -23,7 +23,7 @@ static bool has_avx2(void)
 	return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
 
-static bool has_avx512(void)
+static bool kernels_has_avx512(void)
 {
 	return has_avx2() && __builtin_cpu_supports("avx512f") &&
 	       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
@@ -39,7 +39,7 @@ int kernel_tables(const struct kernel_table *list[KERNEL_TABLES_MOST])
 #ifdef __x86_64__
 	if (has_avx2())
 		list[n++] = &kernel_table_avx2;
-	if (has_avx512())
+	if (kernels_has_avx512())
 		list[n++] = &kernel_table_avx512;
 #endif
 	return n;
@@ -48,7 +48,7 @@ int kernel_tables(const struct kernel_table *list[KERNEL_TABLES_MOST])
 /* NULL until the first call. Threads that choose at the same time choose the same table. */
 static _Atomic(const struct kernel_table *) chosen;
 
-static const struct kernel_table *loops(void)
+static const struct kernel_table *kernels_loops(void)
 {
 	const struct kernel_table *table = atomic_load_explicit(&chosen, memory_order_acquire);
 
@@ -67,14 +67,14 @@ void kernel_use(const struct kernel_table *table)
 
 /* A program may flush subnormal numbers or trap. A kernel would then give other bits than on other
  * ranks, or a signal, so it runs in the default floating point environment. */
-static const struct kernel_table *begin(fenv_t *before)
+static const struct kernel_table *kernels_begin(fenv_t *before)
 {
 	fegetenv(before);
 	fesetenv(FE_DFL_ENV);
-	return loops();
+	return kernels_loops();
 }
 
-static void end(const fenv_t *before)
+static void kernels_end(const fenv_t *before)
 {
 	fesetenv(before);
 }
@@ -120,7 +120,7 @@ void kernel_adamw(const struct kernel_update *u, const tutti_optimizer *o, doubl
 				 .bias2 = n.bias2};
 	float block[BLOCK];
 	fenv_t before;
-	const struct kernel_table *k = begin(&before);
+	const struct kernel_table *k = kernels_begin(&before);
 
 	for (size_t first = 0; first < u->count; first += a.count) {
 		a.count = smaller(BLOCK, u->count - first);
@@ -130,7 +130,7 @@ void kernel_adamw(const struct kernel_update *u, const tutti_optimizer *o, doubl
 		a.grad = read_block(k, block, u->grad, u->grad_dtype, first, a.count);
 		k->adamw(&a);
 	}
-	end(&before);
+	kernels_end(&before);
 }
 
 void kernel_sgd(const struct kernel_update *u, const tutti_optimizer *o)
@@ -139,7 +139,7 @@ void kernel_sgd(const struct kernel_update *u, const tutti_optimizer *o)
 		.scale = u->scale, .lr = o->lr, .decay = o->weight_decay, .momentum = o->momentum};
 	float block[BLOCK];
 	fenv_t before;
-	const struct kernel_table *k = begin(&before);
+	const struct kernel_table *k = kernels_begin(&before);
 
 	for (size_t first = 0; first < u->count; first += s.count) {
 		s.count = smaller(BLOCK, u->count - first);
@@ -148,13 +148,13 @@ void kernel_sgd(const struct kernel_update *u, const tutti_optimizer *o)
 		s.grad = read_block(k, block, u->grad, u->grad_dtype, first, s.count);
 		k->sgd(&s);
 	}
-	end(&before);
+	kernels_end(&before);
 }
 
 void kernel_convert(void *out, tutti_dtype dtype, const void *x, tutti_dtype x_dtype, size_t count)
 {
 	fenv_t before;
-	const struct kernel_table *k = begin(&before);
+	const struct kernel_table *k = kernels_begin(&before);
 
 	assert(dtype == x_dtype || dtype == TUTTI_F32 || x_dtype == TUTTI_F32);
 	if (dtype != x_dtype && dtype == TUTTI_F32)
@@ -163,7 +163,7 @@ void kernel_convert(void *out, tutti_dtype dtype, const void *x, tutti_dtype x_d
 		write_block(k, out, dtype, 0, x, count);
 	else if (count)
 		memcpy(out, x, count * (dtype == TUTTI_F32 ? sizeof(float) : sizeof(uint16_t)));
-	end(&before);
+	kernels_end(&before);
 }
 
 struct rounding_key rounding_key(const struct kernel_rounding *r, size_t count)
@@ -182,21 +182,21 @@ void kernel_narrow_at_random(void *out, const float *x, size_t count,
 	struct rounding_key next;
 	uint16_t *to = out;
 	fenv_t before;
-	const struct kernel_table *k = begin(&before);
+	const struct kernel_table *k = kernels_begin(&before);
 
 	for (size_t i = 0; i < count; i += next.count) {
 		from.first = r->first + i;
 		next = rounding_key(&from, count - i);
 		k->narrow_at_random(to + i, x + i, next.count, next.key, (uint32_t)from.first);
 	}
-	end(&before);
+	kernels_end(&before);
 }
 
 void kernel_add(void *sum, tutti_dtype sum_dtype, const void *x, tutti_dtype x_dtype, size_t count)
 {
 	float block[BLOCK], widened[BLOCK];
 	fenv_t before;
-	const struct kernel_table *k = begin(&before);
+	const struct kernel_table *k = kernels_begin(&before);
 
 	for (size_t first = 0, n; first < count; first += n) {
 		n = smaller(BLOCK, count - first);
@@ -209,7 +209,7 @@ void kernel_add(void *sum, tutti_dtype sum_dtype, const void *x, tutti_dtype x_d
 		k->add(widened, from, n);
 		write_block(k, sum, sum_dtype, first, widened, n);
 	}
-	end(&before);
+	kernels_end(&before);
 }
 
 void kernel_scale(void *out, tutti_dtype dtype, const void *x, tutti_dtype x_dtype, size_t count,
@@ -217,7 +217,7 @@ void kernel_scale(void *out, tutti_dtype dtype, const void *x, tutti_dtype x_dty
 {
 	float block[BLOCK];
 	fenv_t before;
-	const struct kernel_table *k = begin(&before);
+	const struct kernel_table *k = kernels_begin(&before);
 
 	for (size_t first = 0, n; first < count; first += n) {
 		n = smaller(BLOCK, count - first);
@@ -226,7 +226,7 @@ void kernel_scale(void *out, tutti_dtype dtype, const void *x, tutti_dtype x_dty
 		if (dtype != TUTTI_F32)
 			write_block(k, out, dtype, first, block, n);
 	}
-	end(&before);
+	kernels_end(&before);
 }
 
 double kernel_sum_of_squares(const void *x, tutti_dtype dtype, size_t count)
@@ -234,7 +234,7 @@ double kernel_sum_of_squares(const void *x, tutti_dtype dtype, size_t count)
 	double sums[8] = {0}, sum = 0;
 	float block[BLOCK];
 	fenv_t before;
-	const struct kernel_table *k = begin(&before);
+	const struct kernel_table *k = kernels_begin(&before);
 
 	for (size_t first = 0, n; first < count; first += n) {
 		n = smaller(BLOCK, count - first);
@@ -245,7 +245,7 @@ double kernel_sum_of_squares(const void *x, tutti_dtype dtype, size_t count)
 	}
 	for (size_t j = 0; j < 8; j++)
 		sum += sums[j];
-	end(&before);
+	kernels_end(&before);
 	return isnan(sum) ? (double)NAN : sum;
 }
 
@@ -263,8 +263,8 @@ static bool any_nonfinite(const void *x, tutti_dtype dtype, size_t first, size_t
 	uint32_t exponent = exponent_of(dtype);
 
 	if (dtype == TUTTI_F32)
-		return loops()->any_has_32((const float *)x + first, n, exponent);
-	return loops()->any_has_16((const uint16_t *)x + first, n, (uint16_t)exponent);
+		return kernels_loops()->any_has_32((const float *)x + first, n, exponent);
+	return kernels_loops()->any_has_16((const uint16_t *)x + first, n, (uint16_t)exponent);
 }
 
 size_t kernel_first_nonfinite(const void *x, tutti_dtype dtype, size_t count)

@@ -19,7 +19,7 @@ void tutti_rpc_context_set(uint64_t context)
 	rpc_context_set(context);
 }
 
-static uint64_t next_number(struct remote *remote)
+static uint64_t context_calls_next_number(struct remote *remote)
 {
 	uint64_t count = ++remote->last & 0xffffffff;
 
@@ -48,7 +48,7 @@ tutti_status tutti_rpc_context_begin(tutti_rpc *rpc, uint64_t *context)
 			      "have not ended: call tutti_rpc_context_end.",
 			      remote->rank, remote->begun);
 	else
-		status = context_make(remote, next_number(remote), true, &made);
+		status = context_make(remote, context_calls_next_number(remote), true, &made);
 	if (status == TUTTI_OK)
 		*context = made->number;
 	pthread_mutex_unlock(&remote->lock);

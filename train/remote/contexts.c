@@ -115,7 +115,7 @@ static tutti_status find_or_make(struct remote *remote, uint64_t number,
 /* The record is there before the beginner knows of it, so that an end that comes meanwhile finds
  * it.
  */
-static tutti_status join(struct remote *remote, struct remote_context *context)
+static tutti_status contexts_join(struct remote *remote, struct remote_context *context)
 {
 	const tutti_rpc_piece piece = {&context->number, sizeof context->number};
 
@@ -127,8 +127,8 @@ static tutti_status join(struct remote *remote, struct remote_context *context)
 }
 
 /* After the answer to join. A beginner that dies later is told to contexts_died. */
-static tutti_status joined(struct remote *remote, struct remote_context *context,
-			   tutti_status status)
+static tutti_status contexts_joined(struct remote *remote, struct remote_context *context,
+				    tutti_status status)
 {
 	int beginner = context_beginner(context->number);
 
@@ -162,7 +162,7 @@ tutti_status context_enter(struct remote *remote, uint64_t number, struct remote
 	pthread_mutex_unlock(&remote->lock);
 	if (is_joined)
 		return TUTTI_OK;
-	status = joined(remote, *context, join(remote, *context));
+	status = contexts_joined(remote, *context, contexts_join(remote, *context));
 	if (status == TUTTI_OK)
 		return TUTTI_OK;
 	struct kept_error failure = kept_error_of(status);

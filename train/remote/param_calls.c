@@ -19,7 +19,7 @@ static bool name_is_good(const char *name)
 	return n >= 1 && n <= REMOTE_NAME_BYTES;
 }
 
-static tutti_status check_param(const tutti_rpc_param *param, const int *number)
+static tutti_status param_calls_check_param(const tutti_rpc_param *param, const int *number)
 {
 	if (!param || !number)
 		return fail_invalid("tutti_rpc_param_add: param or number is NULL.");
@@ -49,7 +49,7 @@ tutti_status tutti_rpc_param_add(tutti_rpc *rpc, const tutti_rpc_param *param, i
 
 	if (!remote)
 		return status;
-	TRY(check_param(param, number));
+	TRY(param_calls_check_param(param, number));
 	struct remote_param *made = calloc(1, sizeof *made);
 	if (!made)
 		return fail_no_memory("parameter '%s'", param->name);

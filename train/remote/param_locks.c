@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <time.h>
 
-static bool is_free(const struct remote_param *param, bool updates)
+static bool param_locks_is_free(const struct remote_param *param, bool updates)
 {
 	if (updates)
 		return !param->is_updated && param->readers == 0;
@@ -24,7 +24,7 @@ static tutti_status find_busy(const struct remote *remote, const int *numbers, i
 			return remote_param_unknown(
 				remote, updates ? "tutti_rpc_context_step" : "tutti_rpc_param_lock",
 				numbers[i]);
-		if (*busy < 0 && !is_free(param, updates))
+		if (*busy < 0 && !param_locks_is_free(param, updates))
 			*busy = numbers[i];
 	}
 	return TUTTI_OK;
@@ -39,7 +39,8 @@ static void note_waiting(const struct remote *remote, const int *numbers, int co
 	}
 }
 
-static void hold(const struct remote *remote, const int *numbers, int count, bool updates)
+static void param_locks_hold(const struct remote *remote, const int *numbers, int count,
+			     bool updates)
 {
 	for (int i = 0; i < count; i++) {
 		struct remote_param *param = remote->params[numbers[i]];
@@ -50,7 +51,7 @@ static void hold(const struct remote *remote, const int *numbers, int count, boo
 	}
 }
 
-static tutti_status late(const struct remote *remote, int busy, int timeout_ms)
+static tutti_status param_locks_late(const struct remote *remote, int busy, int timeout_ms)
 {
 	const struct remote_param *param = remote->params[busy];
 
@@ -76,7 +77,7 @@ static tutti_status await_free(struct remote *remote, const int *numbers, int co
 		if (busy < 0)
 			return TUTTI_OK;
 		if (error == ETIMEDOUT)
-			return late(remote, busy, timeout_ms);
+			return param_locks_late(remote, busy, timeout_ms);
 		error = timeout_ms > 0 ? pthread_cond_clockwait(&remote->unlocked, &remote->lock,
 								CLOCK_MONOTONIC, &deadline)
 				       : pthread_cond_wait(&remote->unlocked, &remote->lock);
@@ -98,12 +99,12 @@ tutti_status param_locks_take(struct remote *remote, const int *numbers, int cou
 			pthread_cond_broadcast(&remote->unlocked);
 	}
 	if (status == TUTTI_OK)
-		hold(remote, numbers, count, updates);
+		param_locks_hold(remote, numbers, count, updates);
 	pthread_mutex_unlock(&remote->lock);
 	return status;
 }
 
-static bool is_held(const struct remote *remote, int number, bool updates)
+static bool param_locks_is_held(const struct remote *remote, int number, bool updates)
 {
 	const struct remote_param *param =
 		number >= 0 && number < remote->num_params ? remote->params[number] : NULL;
@@ -117,7 +118,7 @@ static tutti_status drop_one(struct remote *remote, int number, bool updates)
 	bool held;
 
 	pthread_mutex_lock(&remote->lock);
-	held = is_held(remote, number, updates);
+	held = param_locks_is_held(remote, number, updates);
 	if (held) {
 		if (updates)
 			remote->params[number]->is_updated = false;

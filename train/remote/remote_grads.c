@@ -8,8 +8,8 @@
 #include <string.h>
 
 /* The parameter may be removed at any moment, but its number stays what it is. */
-static tutti_status check_number(struct remote *remote, const char *call, int number, size_t count,
-				 const float *grad)
+static tutti_status remote_grads_check_number(struct remote *remote, const char *call, int number,
+					      size_t count, const float *grad)
 {
 	tutti_status status = TUTTI_OK;
 
@@ -29,7 +29,7 @@ static tutti_status check_number(struct remote *remote, const char *call, int nu
 }
 
 /* Room for the sums of parameters 0 to number. The context's lock. */
-static tutti_status make_room(struct remote_context *context, int number)
+static tutti_status remote_grads_make_room(struct remote_context *context, int number)
 {
 	if (number < context->num_sums)
 		return TUTTI_OK;
@@ -44,9 +44,10 @@ static tutti_status make_room(struct remote_context *context, int number)
 	return TUTTI_OK;
 }
 
-static tutti_status add(struct remote_context *context, int number, const float *grad, size_t count)
+static tutti_status remote_grads_add(struct remote_context *context, int number, const float *grad,
+				     size_t count)
 {
-	TRY(make_room(context, number));
+	TRY(remote_grads_make_room(context, number));
 	struct context_sum *sum = &context->sums[number];
 	if (sum->is_there) {
 		kernel_add(sum->values, TUTTI_F32, grad, TUTTI_F32, count);
@@ -63,7 +64,8 @@ static tutti_status add(struct remote_context *context, int number, const float 
 }
 
 /* A step sets the state, and then takes the context's lock, so that it sees all that was added. */
-static tutti_status check_state(struct remote *remote, const struct remote_context *context)
+static tutti_status remote_grads_check_state(struct remote *remote,
+					     const struct remote_context *context)
 {
 	pthread_mutex_lock(&remote->lock);
 	bool is_gone = context->is_gone || context->state == CONTEXT_ENDS;
@@ -86,16 +88,16 @@ tutti_status tutti_rpc_context_add(tutti_rpc *rpc, int number, const float *grad
 
 	if (!remote)
 		return status;
-	TRY(check_number(remote, "tutti_rpc_context_add", number, count, grad));
+	TRY(remote_grads_check_number(remote, "tutti_rpc_context_add", number, count, grad));
 	if (rpc_context() == 0)
 		return fail_invalid("tutti_rpc_context_add: this thread has no current context: "
 				    "call tutti_rpc_context_begin, or call this from a function "
 				    "that is called with one.");
 	TRY(context_enter(remote, rpc_context(), &context));
 	pthread_mutex_lock(&context->lock);
-	status = check_state(remote, context);
+	status = remote_grads_check_state(remote, context);
 	if (status == TUTTI_OK)
-		status = add(context, number, grad, count);
+		status = remote_grads_add(context, number, grad, count);
 	pthread_mutex_unlock(&context->lock);
 	context_leave(remote, context);
 	return status;
@@ -109,7 +111,7 @@ tutti_status tutti_rpc_context_grad(tutti_rpc *rpc, uint64_t number, int param, 
 
 	if (!remote)
 		return status;
-	TRY(check_number(remote, "tutti_rpc_context_grad", param, count, grad));
+	TRY(remote_grads_check_number(remote, "tutti_rpc_context_grad", param, count, grad));
 	struct remote_context *context = context_find(remote, number);
 	if (!context)
 		return context_unknown("tutti_rpc_context_grad", number,

@@ -20,8 +20,9 @@ tutti_status remote_peers_of(struct remote *remote, const struct remote_context 
 	return TUTTI_OK;
 }
 
-static void begin(struct remote *remote, struct remote_peer *peer, const char *function,
-		  const tutti_rpc_piece pieces[2], int timeout_ms)
+static void remote_peers_begin(struct remote *remote, struct remote_peer *peer,
+			       const char *function, const tutti_rpc_piece pieces[2],
+			       int timeout_ms)
 {
 	const tutti_rpc_options options = {.timeout_ms = timeout_ms};
 	int num_pieces = pieces[1].bytes ? 2 : 1;
@@ -44,7 +45,7 @@ void remote_peers_call(struct remote *remote, struct remote_peers *peers, const 
 		if (peer->rank == remote->rank)
 			self = peer;
 		else
-			begin(remote, peer, function, pieces, timeout_ms);
+			remote_peers_begin(remote, peer, function, pieces, timeout_ms);
 	}
 	if (self)
 		kept_error_note(&self->failure, here(arg, self));

@@ -18,7 +18,7 @@ struct remote_step {
 	tutti_step_info *info;
 };
 
-static tutti_status check_config(const tutti_rpc_step_config *config)
+static tutti_status remote_step_check_config(const tutti_rpc_step_config *config)
 {
 	if (!config)
 		return fail_invalid("tutti_rpc_context_step: config is NULL.");
@@ -30,8 +30,8 @@ static tutti_status check_config(const tutti_rpc_step_config *config)
 	return optimizer_groups_check("tutti_rpc_context_step", config->groups, config->num_groups);
 }
 
-static void call_all(struct remote_step *step, const char *function,
-		     tutti_status (*here)(void *arg, struct remote_peer *self))
+static void remote_step_call_all(struct remote_step *step, const char *function,
+				 tutti_status (*here)(void *arg, struct remote_peer *self))
 {
 	const tutti_rpc_piece pieces[] = {
 		{&step->order, sizeof step->order},
@@ -66,7 +66,7 @@ static tutti_status no_rank_updated(const struct remote_peer *cause)
 }
 
 /* Digits of sums that other ranks have sent are added without a look at each. */
-static bool is_sound(const struct remote_peer *peer, bool is_self)
+static bool remote_step_is_sound(const struct remote_peer *peer, bool is_self)
 {
 	const struct step_measure *measure = &peer->measure;
 	size_t least = offsetof(struct step_measure, bad_name);
@@ -90,14 +90,14 @@ static tutti_status measure_here(void *arg, struct remote_peer *self)
 }
 
 /* The sum of all ranks; *bad: the first with a gradient that is not finite, or NULL. */
-static tutti_status add_up(const struct remote_step *step, struct exact_sum *sum,
-			   const struct remote_peer **bad)
+static tutti_status remote_step_add_up(const struct remote_step *step, struct exact_sum *sum,
+				       const struct remote_peer **bad)
 {
 	*sum = (struct exact_sum){0};
 	*bad = NULL;
 	for (int i = 0; i < step->peers->count; i++) {
 		const struct remote_peer *peer = &step->peers->each[i];
-		if (!is_sound(peer, peer->rank == step->remote->rank))
+		if (!remote_step_is_sound(peer, peer->rank == step->remote->rank))
 			return fail(TUTTI_ERR_INTERNAL,
 				    "tutti_rpc_context_step: no rank has updated: rank %d "
 				    "has sent %zu bytes that are no part of a norm.",
@@ -110,17 +110,17 @@ static tutti_status add_up(const struct remote_step *step, struct exact_sum *sum
 }
 
 /* The norm, the factor of the update, and whether all ranks skip it. */
-static tutti_status measure(struct remote_step *step, const struct remote_peer **bad)
+static tutti_status remote_step_measure(struct remote_step *step, const struct remote_peer **bad)
 {
 	const double limit = (double)step->config->max_grad_norm;
 	tutti_step_info *info = step->info;
 	struct exact_sum sum;
 
-	call_all(step, "tutti.context.measure", measure_here);
+	remote_step_call_all(step, "tutti.context.measure", measure_here);
 	const struct remote_peer *cause = cause_of(step->peers);
 	if (cause)
 		return no_rank_updated(cause);
-	TRY(add_up(step, &sum, bad));
+	TRY(remote_step_add_up(step, &sum, bad));
 	info->grad_norm = (float)(sqrt(exact_sum_value(&sum)) / info->items);
 	/* In f32, the type of updates. */
 	info->skipped = !isfinite(info->grad_norm) || !isfinite((float)(1 / info->items));
@@ -130,7 +130,8 @@ static tutti_status measure(struct remote_step *step, const struct remote_peer *
 	return TUTTI_OK;
 }
 
-static tutti_status explain_skip(const struct remote_step *step, const struct remote_peer *bad)
+static tutti_status remote_step_explain_skip(const struct remote_step *step,
+					     const struct remote_peer *bad)
 {
 	if (bad)
 		fail(TUTTI_OK,
@@ -155,7 +156,8 @@ static tutti_status apply_here(void *arg, struct remote_peer *self)
 }
 
 /* "1, 2 and 5 more" */
-static void list_ranks(const struct remote_peers *peers, bool updated, char *text, size_t room)
+static void remote_step_list_ranks(const struct remote_peers *peers, bool updated, char *text,
+				   size_t room)
 {
 	int listed = 0, more = 0;
 	size_t n = 0;
@@ -176,23 +178,23 @@ static void list_ranks(const struct remote_peers *peers, bool updated, char *tex
 		snprintf(text + n, room - n, " and %d more", more);
 }
 
-static tutti_status update(struct remote_step *step)
+static tutti_status remote_step_update(struct remote_step *step)
 {
 	char done[96], other[96];
 
-	call_all(step, "tutti.context.update", apply_here);
+	remote_step_call_all(step, "tutti.context.update", apply_here);
 	const struct remote_peer *cause = cause_of(step->peers);
 	if (!cause)
 		return TUTTI_OK;
-	list_ranks(step->peers, true, done, sizeof done);
-	list_ranks(step->peers, false, other, sizeof other);
+	remote_step_list_ranks(step->peers, true, done, sizeof done);
+	remote_step_list_ranks(step->peers, false, other, sizeof other);
 	return fail(cause->failure.status,
 		    "tutti_rpc_context_step: ranks that have updated: %s; ranks that failed, "
 		    "died or left, and may have updated: %s; rank %d: %s",
 		    done, other, cause->rank, cause->failure.message);
 }
 
-static tutti_status run(struct remote_step *step)
+static tutti_status remote_step_run(struct remote_step *step)
 {
 	const struct remote_peer *bad = NULL;
 
@@ -202,8 +204,8 @@ static tutti_status run(struct remote_step *step)
 				    "tutti_rpc_context_step: no rank has updated: rank %d, "
 				    "which has gradients of this context, has died, or left.",
 				    step->peers->each[i].rank);
-	TRY(measure(step, &bad));
-	return step->info->skipped ? explain_skip(step, bad) : update(step);
+	TRY(remote_step_measure(step, &bad));
+	return step->info->skipped ? remote_step_explain_skip(step, bad) : remote_step_update(step);
 }
 
 tutti_status tutti_rpc_context_step(tutti_rpc *rpc, uint64_t number,
@@ -217,14 +219,14 @@ tutti_status tutti_rpc_context_step(tutti_rpc *rpc, uint64_t number,
 	if (!remote)
 		return status;
 	TRY(rpc_may_wait("tutti_rpc_context_step"));
-	TRY(check_config(config));
+	TRY(remote_step_check_config(config));
 	TRY(context_take(remote, "tutti_rpc_context_step", number, CONTEXT_STEPS, &step.context));
 	*step.info =
 		(tutti_step_info){.items = config->items > 0 ? config->items : 1, .loss_scale = 1};
 	step.order = (struct step_order){.context = number, .num_groups = config->num_groups};
 	status = remote_peers_of(remote, step.context, &step.peers);
 	if (status == TUTTI_OK) {
-		status = run(&step);
+		status = remote_step_run(&step);
 		free(step.peers);
 	}
 	context_give(remote, step.context,

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static tutti_status make_state(struct remote_param *param, float **state)
+static tutti_status remote_update_make_state(struct remote_param *param, float **state)
 {
 	if (!*state)
 		*state = calloc(param->count ? param->count : 1, sizeof **state);
@@ -27,8 +27,8 @@ static tutti_status check_kind(const struct remote *remote, const struct remote_
 }
 
 /* Under the lock: makes the state that an update with groups needs. */
-static tutti_status prepare(const struct remote *remote, int number, const tutti_optimizer *groups,
-			    int num_groups)
+static tutti_status remote_update_prepare(const struct remote *remote, int number,
+					  const tutti_optimizer *groups, int num_groups)
 {
 	struct remote_param *param = remote_param_of(remote, number);
 
@@ -41,9 +41,9 @@ static tutti_status prepare(const struct remote *remote, int number, const tutti
 	const tutti_optimizer *group = &groups[param->group];
 	TRY(check_kind(remote, param, group));
 	if (group->kind == TUTTI_ADAMW || group->momentum != 0)
-		TRY(make_state(param, &param->m));
+		TRY(remote_update_make_state(param, &param->m));
 	if (group->kind == TUTTI_ADAMW)
-		TRY(make_state(param, &param->v));
+		TRY(remote_update_make_state(param, &param->v));
 	return TUTTI_OK;
 }
 
@@ -62,8 +62,8 @@ static tutti_status stop_adds(struct remote *remote, struct remote_context *cont
 	return TUTTI_OK;
 }
 
-static void measure_sum(struct remote *remote, const struct remote_context *context, int number,
-			struct step_measure *measure)
+static void remote_update_measure_sum(struct remote *remote, const struct remote_context *context,
+				      int number, struct step_measure *measure)
 {
 	const struct context_sum *sum = &context->sums[number];
 	int64_t before = measure->squares.nonfinite;
@@ -78,19 +78,20 @@ static void measure_sum(struct remote *remote, const struct remote_context *cont
 	pthread_mutex_unlock(&remote->lock);
 }
 
-static tutti_status measure_all(struct remote *remote, struct remote_context *context,
-				const struct step_order *order, const tutti_optimizer *groups,
-				struct step_measure *measure)
+static tutti_status remote_update_measure_all(struct remote *remote, struct remote_context *context,
+					      const struct step_order *order,
+					      const tutti_optimizer *groups,
+					      struct step_measure *measure)
 {
 	TRY(stop_adds(remote, context));
 	for (int i = 0; i < context->num_sums; i++) {
 		if (!context->sums[i].is_there)
 			continue;
 		pthread_mutex_lock(&remote->lock);
-		tutti_status status = prepare(remote, i, groups, order->num_groups);
+		tutti_status status = remote_update_prepare(remote, i, groups, order->num_groups);
 		pthread_mutex_unlock(&remote->lock);
 		TRY(status);
-		measure_sum(remote, context, i, measure);
+		remote_update_measure_sum(remote, context, i, measure);
 	}
 	return TUTTI_OK;
 }
@@ -104,7 +105,7 @@ tutti_status update_measure(struct remote *remote, const struct step_order *orde
 	*measure = (struct step_measure){.bad_param = -1};
 	if (!context)
 		return TUTTI_OK;
-	tutti_status status = measure_all(remote, context, order, groups, measure);
+	tutti_status status = remote_update_measure_all(remote, context, order, groups, measure);
 	context_leave(remote, context);
 	return status;
 }

@@ -13,7 +13,7 @@ static tutti_status check_place(bool is_there, const char *what, const char *nam
 }
 
 /* Pointers of the caller's parameter are of its unit's GPU. */
-static tutti_status check_param(const tutti_trainer *trainer, const struct param *param)
+static tutti_status homes_check_param(const tutti_trainer *trainer, const struct param *param)
 {
 	int home = trainer->layout.unit_homes[param->unit];
 	const struct train_device *device = trainer->homes[home].device;
@@ -38,7 +38,7 @@ static tutti_status check_places(const tutti_trainer *trainer)
 {
 	for (int p = 0; p < trainer->model.param_count; p++)
 		if (trainer->model.params[p].is_extern && trainer->model.params[p].count > 0)
-			TRY(check_param(trainer, &trainer->model.params[p]));
+			TRY(homes_check_param(trainer, &trainer->model.params[p]));
 	for (int b = 0; b < trainer->model.buffer_count; b++) {
 		const struct buffer *buffer = &trainer->model.buffers[b];
 		TRY(check_place(train_device_of(buffer->data) < 0, "buffer", buffer->name));
@@ -46,7 +46,7 @@ static tutti_status check_places(const tutti_trainer *trainer)
 	return TUTTI_OK;
 }
 
-static const char *name_of(const tutti_trainer *trainer, int home)
+static const char *homes_name_of(const tutti_trainer *trainer, int home)
 {
 	return trainer->model.units[home_unit(&trainer->layout, &trainer->model, home)].name;
 }
@@ -60,7 +60,8 @@ static tutti_status check_gpu(const tutti_trainer *trainer, int home)
 		if (train_device_ordinal(trainer->homes[h].device) == ordinal)
 			return fail_invalid("Units '%s' and '%s' have two streams of CUDA device "
 					    "%d: all units of a GPU have one stream.",
-					    name_of(trainer, h), name_of(trainer, home), ordinal);
+					    homes_name_of(trainer, h), homes_name_of(trainer, home),
+					    ordinal);
 	return TUTTI_OK;
 }
 
@@ -91,8 +92,8 @@ tutti_status homes_open(tutti_trainer *trainer)
 	return trainer->config.on_device ? open_gpus(trainer) : TUTTI_OK;
 }
 
-static tutti_status split(const tutti_trainer *trainer, struct home *home,
-			  const tutti_config *config)
+static tutti_status state_homes_split(const tutti_trainer *trainer, struct home *home,
+				      const tutti_config *config)
 {
 	int shards = trainer->layout.shard_size, group = trainer->rank / shards;
 
@@ -117,7 +118,7 @@ tutti_status homes_split(tutti_trainer *trainer)
 		struct home *home = &trainer->homes[h];
 		if (home->device)
 			config.device = train_device_ordinal(home->device) + 1;
-		TRY(split(trainer, home, &config));
+		TRY(state_homes_split(trainer, home, &config));
 	}
 	return TUTTI_OK;
 }

@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 /* Makes a file without a name. path is for messages. */
-static tutti_status open_file(const tutti_trainer *trainer, char path[DISK_PATH_BYTES],
-			      size_t bytes, int *file)
+static tutti_status optimizer_state_open_file(const tutti_trainer *trainer,
+					      char path[DISK_PATH_BYTES], size_t bytes, int *file)
 {
 	TRY(disk_path(path, "%s/tutti_state_XXXXXX", trainer->config.offload_dir));
 	int fd = mkostemp(path, O_CLOEXEC);
@@ -33,7 +33,7 @@ static tutti_status map_file(tutti_trainer *trainer, size_t count, struct state_
 	char path[DISK_PATH_BYTES];
 	int file = -1;
 
-	TRY(open_file(trainer, path, bytes, &file));
+	TRY(optimizer_state_open_file(trainer, path, bytes, &file));
 	void *values = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
 	tutti_status status =
 		values == MAP_FAILED ? disk_fail("Mapping optimizer state in", path) : TUTTI_OK;
@@ -72,7 +72,7 @@ static tutti_status make_array(tutti_trainer *trainer, struct home *home, int wh
 					   : place_in_memory(trainer, home, state);
 }
 
-static tutti_status make_own(const struct piece *piece, float **place)
+static tutti_status optimizer_state_make_own(const struct piece *piece, float **place)
 {
 	size_t bytes = piece->count * sizeof **place;
 	void *values;
@@ -105,7 +105,7 @@ tutti_status state_make(tutti_trainer *trainer, struct piece *piece, int which)
 		TRY(make_array(trainer, home, which));
 		*place = home->files[which].values + piece->state_first;
 	} else {
-		TRY(make_own(piece, place));
+		TRY(optimizer_state_make_own(piece, place));
 	}
 	if (!is_array || (trainer->config.on_device && !trainer_offloads(trainer)))
 		trainer->stats.optimizer_bytes += piece->count * sizeof **place;

@@ -23,7 +23,7 @@ static void share_saving(const tutti_trainer *trainer, const struct bucket *buck
 	piece->save_count = replica_cut(piece->count, sharer + 1, sharers) - piece->save_first;
 }
 
-static void add_piece(tutti_trainer *trainer, const struct bucket *bucket, int p)
+static void pieces_add_piece(tutti_trainer *trainer, const struct bucket *bucket, int p)
 {
 	const struct param_place *place = &trainer->layout.places[p];
 	const struct param *param = &trainer->model.params[p];
@@ -77,7 +77,7 @@ tutti_status pieces_make(tutti_trainer *trainer)
 		struct bucket *bucket = &trainer->buckets[b];
 		bucket->first_piece = trainer->piece_count;
 		for (int i = 0; i < bucket->span->param_count; i++)
-			add_piece(trainer, bucket, bucket->span->params[i]);
+			pieces_add_piece(trainer, bucket, bucket->span->params[i]);
 		bucket->piece_count = trainer->piece_count - bucket->first_piece;
 	}
 	for (int i = 0; i < trainer->piece_count; i++)
@@ -135,7 +135,8 @@ void piece_write(tutti_trainer *trainer, const struct piece *piece, size_t first
 enum { STRIDE = 1 << 14 };
 
 /* On a device at once. */
-static size_t stride_of(const tutti_trainer *trainer, const struct piece *piece, size_t first)
+static size_t pieces_stride_of(const tutti_trainer *trainer, const struct piece *piece,
+			       size_t first)
 {
 	bool is_at_once = trainer->config.on_device && !piece->is_offloaded;
 
@@ -149,7 +150,7 @@ static void convert_piece(const tutti_trainer *trainer, const struct piece *piec
 	for (size_t first = 0, n; first < piece->count; first += n) {
 		float *value = piece->value + first;
 		void *low = element_at(piece->low, dtype, first);
-		n = stride_of(trainer, piece, first);
+		n = pieces_stride_of(trainer, piece, first);
 		if (piece->is_offloaded && is_widened)
 			values_read(piece->home, value, low, dtype, n);
 		else if (piece->is_offloaded)
@@ -193,7 +194,7 @@ uint64_t piece_hash(const tutti_trainer *trainer, const struct piece *piece)
 	uint64_t hash = 0;
 
 	for (size_t first = 0, n; first < piece->count; first += n) {
-		n = stride_of(trainer, piece, first);
+		n = pieces_stride_of(trainer, piece, first);
 		const void *at = element_at(values, dtype, first);
 		size_t bytes = n * dtype_bytes(dtype);
 		hash = random_mix(hash ^

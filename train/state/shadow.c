@@ -9,7 +9,7 @@
 /* A group has at most 16,384 messages. */
 enum { BUCKETS_AT_ONCE = 4096 };
 
-static int right_of(const tutti_trainer *trainer)
+static int shadow_right_of(const tutti_trainer *trainer)
 {
 	return (trainer->shard_rank + 1) % trainer->layout.shard_size;
 }
@@ -76,7 +76,7 @@ static tutti_status make_values(tutti_trainer *trainer, struct piece *piece)
 						    : state_make(trainer, piece, STATE_MASTER);
 }
 
-static tutti_status add_piece(tutti_trainer *trainer, int b, int p)
+static tutti_status shadow_add_piece(tutti_trainer *trainer, int b, int p)
 {
 	struct shadow *shadow = &trainer->shadow;
 	const struct bucket *bucket = &trainer->buckets[b];
@@ -116,7 +116,7 @@ tutti_status shadow_make(tutti_trainer *trainer)
 	for (int b = 0; b < trainer->layout.span_count; b++) {
 		const struct param_span *span = &trainer->layout.spans[b];
 		for (int i = 0; span->is_split && i < span->param_count; i++)
-			TRY(add_piece(trainer, b, span->params[i]));
+			TRY(shadow_add_piece(trainer, b, span->params[i]));
 	}
 	return TUTTI_OK;
 }
@@ -167,16 +167,16 @@ static struct piece *next_split(const tutti_trainer *trainer, int *i)
 	return NULL;
 }
 
-static void send(const tutti_trainer *trainer, const void *values, size_t count, tutti_dtype dtype,
-		 int tag)
+static void shadow_send(const tutti_trainer *trainer, const void *values, size_t count,
+			tutti_dtype dtype, int tag)
 {
 	if (values && count > 0) /* an error is that of the group's end */
-		tutti_send(values, count, dtype, right_of(trainer), trainer->homes[0].reduce,
+		tutti_send(values, count, dtype, shadow_right_of(trainer), trainer->homes[0].reduce,
 			   &(tutti_call){.tag = tag});
 }
 
-static void receive(const tutti_trainer *trainer, void *values, size_t count, tutti_dtype dtype,
-		    int tag)
+static void shadow_receive(const tutti_trainer *trainer, void *values, size_t count,
+			   tutti_dtype dtype, int tag)
 {
 	if (values && count > 0)
 		tutti_recv(values, count, dtype, trainer->shadow.owner, trainer->homes[0].reduce,
@@ -191,8 +191,8 @@ static tutti_status match_state(tutti_trainer *trainer, const struct piece *own,
 	uint8_t here[2] = {own && own->m, own && own->v}, there[2] = {0};
 
 	TRY(tutti_group_begin());
-	send(trainer, own ? here : NULL, sizeof here, TUTTI_U8, 0);
-	receive(trainer, shadow ? there : NULL, sizeof there, TUTTI_U8, 0);
+	shadow_send(trainer, own ? here : NULL, sizeof here, TUTTI_U8, 0);
+	shadow_receive(trainer, shadow ? there : NULL, sizeof there, TUTTI_U8, 0);
 	TRY(trainer_messages_end(trainer));
 	for (int which = STATE_M; which <= STATE_V; which++)
 		if (there[which - STATE_M])
@@ -209,14 +209,14 @@ static tutti_status fetch_piece(tutti_trainer *trainer, const struct piece *own,
 	own = own ? own : &none;
 	shadow = shadow ? shadow : &none;
 	TRY(tutti_group_begin());
-	send(trainer, own->value, own->count, TUTTI_F32, 0);
-	send(trainer, own->m, own->count, TUTTI_F32, 1);
-	send(trainer, own->v, own->count, TUTTI_F32, 2);
-	send(trainer, own->low, own->count, low, 3);
-	receive(trainer, shadow->value, shadow->count, TUTTI_F32, 0);
-	receive(trainer, shadow->m, shadow->count, TUTTI_F32, 1);
-	receive(trainer, shadow->v, shadow->count, TUTTI_F32, 2);
-	receive(trainer, shadow->low, shadow->count, low, 3);
+	shadow_send(trainer, own->value, own->count, TUTTI_F32, 0);
+	shadow_send(trainer, own->m, own->count, TUTTI_F32, 1);
+	shadow_send(trainer, own->v, own->count, TUTTI_F32, 2);
+	shadow_send(trainer, own->low, own->count, low, 3);
+	shadow_receive(trainer, shadow->value, shadow->count, TUTTI_F32, 0);
+	shadow_receive(trainer, shadow->m, shadow->count, TUTTI_F32, 1);
+	shadow_receive(trainer, shadow->v, shadow->count, TUTTI_F32, 2);
+	shadow_receive(trainer, shadow->low, shadow->count, low, 3);
 	TRY(trainer_messages_end(trainer));
 	state_let_go(trainer, own, 0, own->count);
 	return TUTTI_OK;
@@ -249,9 +249,9 @@ static tutti_status fetch_some_sums(tutti_trainer *trainer, int first, int last)
 		size_t own = bucket->part.last - bucket->part.first;
 		if (!has_sums(bucket))
 			continue;
-		send(trainer, bucket->sum, own, bucket->sum_dtype, b);
-		receive(trainer, trainer->shadow.sums[b], sum_bytes(trainer, b) / width,
-			bucket->sum_dtype, b);
+		shadow_send(trainer, bucket->sum, own, bucket->sum_dtype, b);
+		shadow_receive(trainer, trainer->shadow.sums[b], sum_bytes(trainer, b) / width,
+			       bucket->sum_dtype, b);
 		trainer->stats.sent_grad_bytes += bucket->part_elements * width;
 	}
 	return trainer_messages_end(trainer);

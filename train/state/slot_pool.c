@@ -7,7 +7,7 @@
 
 enum { NO_SLOT = -1 };
 
-static tutti_status add(struct slot_pool *pool, struct pool_slot slot)
+static tutti_status slot_pool_add(struct slot_pool *pool, struct pool_slot slot)
 {
 	TRY(array_grow(&pool->slots, (size_t)pool->count, sizeof slot, "a trainer's tables"));
 	pool->slots[pool->count++] = slot;
@@ -33,13 +33,13 @@ tutti_status pool_plan(struct slot_pool *pool, struct slot_sizes *all)
 		if (count_from(pool, before, all->bytes[i]) > used)
 			used++;
 		else
-			status = add(pool, (struct pool_slot){.bytes = all->bytes[i],
-							      .is_planned = true});
+			status = slot_pool_add(pool, (struct pool_slot){.bytes = all->bytes[i],
+									.is_planned = true});
 	slots_finish(all);
 	return status;
 }
 
-static bool is_missing(const struct pool_slot *slot)
+static bool slot_pool_is_missing(const struct pool_slot *slot)
 {
 	return !slot->memory && slot->is_planned;
 }
@@ -49,7 +49,7 @@ size_t pool_missing(const struct slot_pool *pool)
 	size_t bytes = 0;
 
 	for (int i = 0; i < pool->count; i++)
-		bytes += is_missing(&pool->slots[i]) ? pool->slots[i].bytes : 0;
+		bytes += slot_pool_is_missing(&pool->slots[i]) ? pool->slots[i].bytes : 0;
 	return bytes;
 }
 
@@ -69,8 +69,8 @@ tutti_status pool_fill(tutti_trainer *trainer, struct slot_pool *pool, tutti_com
 	return TUTTI_OK;
 }
 
-static tutti_status make_own(tutti_trainer *trainer, const struct home *home,
-			     struct pool_slot *slot)
+static tutti_status slot_pool_make_own(tutti_trainer *trainer, const struct home *home,
+				       struct pool_slot *slot)
 {
 	void *memory;
 
@@ -84,12 +84,13 @@ static tutti_status make_own(tutti_trainer *trainer, const struct home *home,
 tutti_status pool_fill_local(tutti_trainer *trainer, struct slot_pool *pool)
 {
 	for (int i = 0; i < pool->count; i++)
-		if (is_missing(&pool->slots[i]))
-			TRY(make_own(trainer, pool->home, &pool->slots[i]));
+		if (slot_pool_is_missing(&pool->slots[i]))
+			TRY(slot_pool_make_own(trainer, pool->home, &pool->slots[i]));
 	return TUTTI_OK;
 }
 
-static void unmake(tutti_trainer *trainer, const struct home *home, struct pool_slot *slot)
+static void slot_pool_unmake(tutti_trainer *trainer, const struct home *home,
+			     struct pool_slot *slot)
 {
 	if (slot->is_local) {
 		values_free(home, slot->memory);
@@ -106,11 +107,11 @@ void pool_mark(struct slot_pool *pool)
 void pool_forget(tutti_trainer *trainer, struct slot_pool *pool)
 {
 	while (pool->count > pool->marked)
-		unmake(trainer, pool->home, &pool->slots[--pool->count]);
+		slot_pool_unmake(trainer, pool->home, &pool->slots[--pool->count]);
 }
 
 /* The smallest slot that fits, or NO_SLOT. */
-static int smallest(const struct slot_pool *pool, size_t bytes, bool is_free)
+static int slot_pool_smallest(const struct slot_pool *pool, size_t bytes, bool is_free)
 {
 	int best = NO_SLOT;
 
@@ -126,7 +127,8 @@ static int smallest(const struct slot_pool *pool, size_t bytes, bool is_free)
 
 bool pool_has(const struct slot_pool *pool, size_t bytes)
 {
-	int kind = smallest(pool, bytes, false), found = smallest(pool, bytes, true);
+	int kind = slot_pool_smallest(pool, bytes, false),
+	    found = slot_pool_smallest(pool, bytes, true);
 
 	return found != NO_SLOT && pool->slots[found].bytes == pool->slots[kind].bytes;
 }
@@ -136,7 +138,7 @@ static void drop_unused(tutti_trainer *trainer, struct slot_pool *pool)
 {
 	for (int i = 0; i < pool->count; i++)
 		if (!pool->slots[i].is_planned && !pool->slots[i].used)
-			unmake(trainer, pool->home, &pool->slots[i]);
+			slot_pool_unmake(trainer, pool->home, &pool->slots[i]);
 }
 
 tutti_status pool_grows(tutti_trainer *trainer, size_t bytes)
@@ -164,7 +166,7 @@ static tutti_status empty_entry(struct slot_pool *pool, int *entry)
 	for (*entry = 0; *entry < pool->count; ++*entry)
 		if (!pool->slots[*entry].memory)
 			return TUTTI_OK;
-	return add(pool, (struct pool_slot){0});
+	return slot_pool_add(pool, (struct pool_slot){0});
 }
 
 static tutti_status make_more(tutti_trainer *trainer, struct slot_pool *pool, size_t bytes,
@@ -174,14 +176,14 @@ static tutti_status make_more(tutti_trainer *trainer, struct slot_pool *pool, si
 
 	TRY(pool_grows(trainer, slot.bytes));
 	TRY(empty_entry(pool, made));
-	TRY(make_own(trainer, pool->home, &slot));
+	TRY(slot_pool_make_own(trainer, pool->home, &slot));
 	pool->slots[*made] = slot;
 	return TUTTI_OK;
 }
 
 tutti_status pool_take(tutti_trainer *trainer, struct slot_pool *pool, size_t bytes, char **memory)
 {
-	int found = smallest(pool, bytes, true);
+	int found = slot_pool_smallest(pool, bytes, true);
 
 	if (found == NO_SLOT)
 		TRY(make_more(trainer, pool, bytes, &found));

@@ -86,7 +86,7 @@ bool comm_is_broken(const tutti_comm *comm)
 	return comm && tutti_comm_status(comm) != TUTTI_OK;
 }
 
-static bool has_failed(const tutti_trainer *trainer)
+static bool trainer_collectives_has_failed(const tutti_trainer *trainer)
 {
 	bool has = comm_is_broken(trainer->comm) || comm_is_broken(trainer->job.comm);
 
@@ -112,7 +112,8 @@ static void pass_failure_on(const tutti_trainer *trainer, tutti_status status)
 	const struct home *home = &trainer->homes[0];
 	bool has_groups = trainer->mesh || (home && home->gather && home->replicas);
 
-	if ((!has_groups && status != TUTTI_ERR_MISMATCH) || !has_failed(trainer))
+	if ((!has_groups && status != TUTTI_ERR_MISMATCH) ||
+	    !trainer_collectives_has_failed(trainer))
 		return;
 	struct kept_error why = kept_error_of(status);
 	trainer_abort(trainer);

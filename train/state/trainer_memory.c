@@ -8,7 +8,7 @@
 
 enum { SPAN_ALIGNMENT = 64 };
 
-static size_t aligned(size_t bytes)
+static size_t trainer_memory_aligned(size_t bytes)
 {
 	return (bytes + SPAN_ALIGNMENT - 1) / SPAN_ALIGNMENT * SPAN_ALIGNMENT;
 }
@@ -61,11 +61,11 @@ static struct needs needs_of(const tutti_trainer *trainer, const struct param_sp
 	return needs;
 }
 
-static char *carve(char **next, size_t bytes)
+static char *trainer_memory_carve(char **next, size_t bytes)
 {
 	char *place = bytes ? *next : NULL;
 
-	*next += aligned(bytes);
+	*next += trainer_memory_aligned(bytes);
 	return place;
 }
 
@@ -75,11 +75,11 @@ static void place_bucket(tutti_trainer *trainer, struct bucket *bucket, char *ne
 	const struct param *param = &trainer->model.params[span->params[0]];
 	struct needs needs = needs_of(trainer, span);
 	bool is_same = trainer->config.grad_dtype == trainer->config.reduce_dtype;
-	char *data = carve(&next[REGION_DATA], needs.bytes[REGION_DATA]),
-	     *grad = carve(&next[REGION_GRAD], needs.bytes[REGION_GRAD]);
+	char *data = trainer_memory_carve(&next[REGION_DATA], needs.bytes[REGION_DATA]),
+	     *grad = trainer_memory_carve(&next[REGION_GRAD], needs.bytes[REGION_GRAD]);
 
 	*(span->is_sharded ? &bucket->shard : &bucket->data) = data;
-	bucket->wire = carve(&next[REGION_WIRE], needs.bytes[REGION_WIRE]);
+	bucket->wire = trainer_memory_carve(&next[REGION_WIRE], needs.bytes[REGION_WIRE]);
 	bucket->sum_dtype = span_sum_dtype(span, &trainer->config);
 	if (span->is_in_place) {
 		bucket->data = param->data;
@@ -169,7 +169,7 @@ static tutti_status place_regions(tutti_trainer *trainer, struct home *home)
 	for (int b = 0; b < trainer->layout.span_count; b++) {
 		struct needs needs = needs_of(trainer, &trainer->layout.spans[b]);
 		for (int r = 0; r < REGIONS && trainer->buckets[b].home == home; r++)
-			bytes[r] += aligned(needs.bytes[r]);
+			bytes[r] += trainer_memory_aligned(needs.bytes[r]);
 	}
 	for (int r = 0; r < REGIONS; r++) {
 		if (bytes[r])

@@ -28,7 +28,7 @@ tutti_status mesh_divide(struct trainer_mesh **mesh, struct tutti_model *model,
 }
 
 /* The least rank that differs from this one in the axes of the set only. */
-static int first_of(const struct trainer_mesh *mesh, unsigned set)
+static int trainer_mesh_first_of(const struct trainer_mesh *mesh, unsigned set)
 {
 	int first = mesh->rank;
 
@@ -48,8 +48,8 @@ static tutti_status split_group(struct trainer_mesh *mesh, int g, tutti_comm *jo
 		!group->stages || group->stages >> axes_coord(&mesh->axes, pp, mesh->rank) & 1;
 	unsigned set = group->axes | (group->stages ? 1u << pp : 0);
 
-	return tutti_comm_split(job, is_of_it ? first_of(mesh, set) : -1, mesh->rank, config,
-				&mesh->sums[g]);
+	return tutti_comm_split(job, is_of_it ? trainer_mesh_first_of(mesh, set) : -1, mesh->rank,
+				config, &mesh->sums[g]);
 }
 
 tutti_status mesh_split(struct trainer_mesh *mesh, tutti_comm *job, const tutti_config *config)
@@ -67,7 +67,8 @@ tutti_status mesh_split(struct trainer_mesh *mesh, tutti_comm *job, const tutti_
 	named.device = 0;
 	if (mesh->other_count == 1)
 		return TUTTI_OK;
-	TRY(tutti_comm_split(job, first_of(mesh, others), mesh->rank, &named, &mesh->others));
+	TRY(tutti_comm_split(job, trainer_mesh_first_of(mesh, others), mesh->rank, &named,
+			     &mesh->others));
 	mesh->other_rank = tutti_rank(mesh->others);
 	return TUTTI_OK;
 }

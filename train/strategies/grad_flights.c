@@ -89,7 +89,7 @@ tutti_status flight_start(tutti_trainer *trainer, struct flight *flight)
 	return flight->failed;
 }
 
-static tutti_status progress(tutti_trainer *trainer, struct flight *flight, bool wait)
+static tutti_status grad_flights_progress(tutti_trainer *trainer, struct flight *flight, bool wait)
 {
 	while (flight->stage != FLIGHT_DONE) {
 		enum rank_group group =
@@ -115,13 +115,14 @@ static tutti_status progress(tutti_trainer *trainer, struct flight *flight, bool
 
 /* Progresses the flight; with wait, to its end. A flight that failed has no sum, and stays failed.
  */
-static tutti_status advance(tutti_trainer *trainer, struct flight *flight, bool wait)
+static tutti_status grad_flights_advance(tutti_trainer *trainer, struct flight *flight, bool wait)
 {
 	if (flight->failed != TUTTI_OK)
 		return fail(flight->failed, "This step has no gradients: an earlier call of it "
 					    "failed, and its error says why.");
-	flight->failed = bucket_status(trainer, &trainer->buckets[flight->bucket],
-				       "Reducing gradients of", progress(trainer, flight, wait));
+	flight->failed =
+		bucket_status(trainer, &trainer->buckets[flight->bucket], "Reducing gradients of",
+			      grad_flights_progress(trainer, flight, wait));
 	return flight->failed;
 }
 
@@ -131,7 +132,7 @@ tutti_status flight_finish(tutti_trainer *trainer)
 	struct bucket *bucket = &trainer->buckets[flight->bucket];
 	struct kept_error failure = {0};
 
-	kept_error_note(&failure, advance(trainer, flight, true));
+	kept_error_note(&failure, grad_flights_advance(trainer, flight, true));
 	tutti_work_wait(&flight->work, 0); /* a failed work may still exist */
 	pool_give(trainer, &bucket->home->grad_pool, &flight->grad);
 	pool_give(trainer, &bucket->home->grad_pool, &flight->copy);
@@ -151,7 +152,7 @@ tutti_status grads_poll(tutti_trainer *trainer)
 
 	for (int i = trainer->flights.done; i < trainer->flights.count; i++) {
 		struct flight *flight = flight_at(trainer, i);
-		TRY(advance(trainer, flight, false));
+		TRY(grad_flights_advance(trainer, flight, false));
 		if (flight->stage == FLIGHT_DONE && i == trainer->flights.done)
 			trainer->flights.done++;
 		if (flight->stage == FLIGHT_SHARDS ||

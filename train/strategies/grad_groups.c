@@ -5,7 +5,8 @@
 
 #include "train/base/base.h"
 
-static tutti_status add_piece(tutti_trainer *trainer, const struct piece *piece, int group)
+static tutti_status grad_groups_add_piece(tutti_trainer *trainer, const struct piece *piece,
+					  int group)
 {
 	tutti_comm *comm = trainer->mesh->sums[group];
 	uint64_t before = trainer->stats.sent_grad_bytes;
@@ -17,13 +18,13 @@ static tutti_status add_piece(tutti_trainer *trainer, const struct piece *piece,
 				comm, NULL);
 }
 
-static tutti_status add_all(tutti_trainer *trainer)
+static tutti_status grad_groups_add_all(tutti_trainer *trainer)
 {
 	for (int i = 0; i < trainer->piece_count; i++) {
 		const struct piece *piece = &trainer->pieces[i];
 		int group = trainer->model.params[piece->param].part.sum_group;
 		if (piece->sum && group >= 0)
-			TRY(add_piece(trainer, piece, group));
+			TRY(grad_groups_add_piece(trainer, piece, group));
 	}
 	return TUTTI_OK;
 }
@@ -36,6 +37,6 @@ tutti_status grads_sum_groups(tutti_trainer *trainer)
 	if (!trainer->mesh || trainer->mesh->groups.count == 0)
 		return TUTTI_OK;
 	TRY(tutti_group_begin());
-	tutti_status added = add_all(trainer), status = tutti_group_end(&call);
+	tutti_status added = grad_groups_add_all(trainer), status = tutti_group_end(&call);
 	return added != TUTTI_OK ? added : trainer_finish(trainer, status, &work);
 }

@@ -121,7 +121,7 @@ tutti_status grad_make(tutti_trainer *trainer, int b)
 
 /* Sets what is sent: the gradients themselves, or a copy in another type or from the caller's
  * memory. */
-static tutti_status load(tutti_trainer *trainer, struct flight *flight)
+static tutti_status grad_reduce_load(tutti_trainer *trainer, struct flight *flight)
 {
 	struct bucket *bucket = &trainer->buckets[flight->bucket];
 	const struct param_span *span = bucket->span;
@@ -150,7 +150,7 @@ static tutti_status load(tutti_trainer *trainer, struct flight *flight)
 	return TUTTI_OK;
 }
 
-static tutti_status start(tutti_trainer *trainer, int b)
+static tutti_status grad_reduce_start(tutti_trainer *trainer, int b)
 {
 	struct bucket *bucket = &trainer->buckets[b];
 	struct flight flight = {.bucket = b};
@@ -162,7 +162,7 @@ static tutti_status start(tutti_trainer *trainer, int b)
 	if (trainer->config.deterministic == 2)
 		sum_tree_finish(trainer, b);
 	flight.is_last = trainer->batch.pass == TUTTI_PASS_LAST;
-	TRY(load(trainer, &flight));
+	TRY(grad_reduce_load(trainer, &flight));
 	if (!bucket->span->keeps_grad) {
 		flight.grad = bucket->grad;
 		bucket->grad = NULL;
@@ -175,7 +175,8 @@ static tutti_status start(tutti_trainer *trainer, int b)
 static tutti_status start_complete(tutti_trainer *trainer, int b)
 {
 	if (trainer->layout.by_unit)
-		return trainer->buckets[b].params_left == 0 ? start(trainer, b) : TUTTI_OK;
+		return trainer->buckets[b].params_left == 0 ? grad_reduce_start(trainer, b)
+							    : TUTTI_OK;
 	for (; trainer->flights.next_bucket < trainer->layout.trained_count;
 	     trainer->flights.next_bucket++) {
 		const struct bucket *next = &trainer->buckets[trainer->flights.next_bucket];
@@ -183,7 +184,7 @@ static tutti_status start_complete(tutti_trainer *trainer, int b)
 			continue;
 		if (next->params_left > 0)
 			break;
-		TRY(start(trainer, trainer->flights.next_bucket));
+		TRY(grad_reduce_start(trainer, trainer->flights.next_bucket));
 	}
 	return TUTTI_OK;
 }
@@ -205,7 +206,7 @@ tutti_status grads_flush(tutti_trainer *trainer)
 	for (int b = 0; b < trainer->layout.trained_count; b++) {
 		const struct bucket *bucket = &trainer->buckets[b];
 		if (bucket_reduces(trainer, bucket) && !bucket->is_started)
-			TRY(start(trainer, b));
+			TRY(grad_reduce_start(trainer, b));
 		else if (!config_has_wire(&trainer->config) && trainer->config.deterministic == 2 &&
 			 trainer->batch.pass == TUTTI_PASS_LAST)
 			sum_tree_finish(trainer, b);

@@ -82,7 +82,7 @@ static void drop_levels(tutti_trainer *trainer, int levels)
 		}
 }
 
-static tutti_status make(tutti_trainer *trainer, int levels, size_t sums)
+static tutti_status grad_reserve_make(tutti_trainer *trainer, int levels, size_t sums)
 {
 	size_t grads = memory_of_slots(trainer);
 
@@ -112,7 +112,7 @@ tutti_status grads_reserve(tutti_trainer *trainer, int micro_batches)
 	if (trainer->step.kept_levels == 0)
 		status = plan_whole(trainer);
 	if (status == TUTTI_OK)
-		status = make(trainer, levels, sums);
+		status = grad_reserve_make(trainer, levels, sums);
 	if (status != TUTTI_OK) {
 		for (int h = 0; h < trainer->home_count; h++)
 			pool_forget(trainer, &trainer->homes[h].grad_pool);

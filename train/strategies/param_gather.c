@@ -97,7 +97,7 @@ tutti_status params_publish(tutti_trainer *trainer)
 }
 
 /* Beyond MOST_EVENTS in a micro-batch nothing is gathered ahead. */
-static tutti_status events_add(struct unit_events *events, uint32_t event)
+static tutti_status param_gather_events_add(struct unit_events *events, uint32_t event)
 {
 	if (events->count == events->room && events->room < MOST_EVENTS) {
 		int room = events->room ? 2 * events->room : 64;
@@ -186,7 +186,7 @@ tutti_status params_open(tutti_trainer *trainer, int unit, enum unit_pass pass)
 	if (!trainer->layout.by_unit || !trainer->homes[0].gather)
 		return TUTTI_OK;
 	TRY(free_lingering(trainer, unit, is_as_planned(&trainer->plan, event)));
-	TRY(events_add(&trainer->seen, event));
+	TRY(param_gather_events_add(&trainer->seen, event));
 	follow_plan(&trainer->plan, event);
 	for (const int *s = spans; *s >= 0; s++)
 		if (trainer->buckets[*s].span->is_sharded)

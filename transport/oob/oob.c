@@ -60,8 +60,8 @@ void oob_destroy(struct oob_endpoint *endpoint)
 	free(endpoint);
 }
 
-static void post(struct oob_conn *conn, struct oob_io *io, void *buf, size_t bytes, uint32_t tag,
-		 bool is_send)
+static void oob_post(struct oob_conn *conn, struct oob_io *io, void *buf, size_t bytes,
+		     uint32_t tag, bool is_send)
 {
 	*io = (struct oob_io){.io = {.buf = buf, .bytes = bytes, .tag = tag}, .conn = conn};
 	if (is_send)
@@ -86,9 +86,10 @@ tutti_status oob_connect(struct oob_conn *conn, struct oob_endpoint *endpoint, i
 	}
 	memcpy(conn->own_hello, hello, hello_bytes);
 	conn->own_bytes = (uint32_t)hello_bytes;
-	post(conn, &conn->out_bytes, &conn->own_bytes, sizeof conn->own_bytes, TAG_BYTES, true);
-	post(conn, &conn->out_hello, conn->own_hello, hello_bytes, TAG_HELLO, true);
-	post(conn, &conn->in_bytes, &conn->hello_bytes, sizeof conn->hello_bytes, TAG_BYTES, false);
+	oob_post(conn, &conn->out_bytes, &conn->own_bytes, sizeof conn->own_bytes, TAG_BYTES, true);
+	oob_post(conn, &conn->out_hello, conn->own_hello, hello_bytes, TAG_HELLO, true);
+	oob_post(conn, &conn->in_bytes, &conn->hello_bytes, sizeof conn->hello_bytes, TAG_BYTES,
+		 false);
 	return TUTTI_OK;
 }
 
@@ -98,14 +99,14 @@ void oob_send_note(struct oob_conn *conn, const struct oob_note *note)
 	if (conn->has_ended)
 		return;
 	conn->own_notes[conn->noted] = *note;
-	post(conn, &conn->out_notes[conn->noted], &conn->own_notes[conn->noted], sizeof *note,
-	     TAG_NOTE, true);
+	oob_post(conn, &conn->out_notes[conn->noted], &conn->own_notes[conn->noted], sizeof *note,
+		 TAG_NOTE, true);
 	conn->noted++;
 }
 
 static void await_note(struct oob_conn *conn)
 {
-	post(conn, &conn->in_note, &conn->note, sizeof conn->note, TAG_NOTE, false);
+	oob_post(conn, &conn->in_note, &conn->note, sizeof conn->note, TAG_NOTE, false);
 }
 
 void oob_note_taken(struct oob_conn *conn)
@@ -116,7 +117,7 @@ void oob_note_taken(struct oob_conn *conn)
 		await_note(conn);
 }
 
-static void has_news(struct oob_conn *conn)
+static void oob_has_news(struct oob_conn *conn)
 {
 	struct oob_endpoint *endpoint = conn->endpoint;
 
@@ -167,25 +168,25 @@ void oob_close(struct oob_conn *conn)
 	conn->error = "";
 }
 
-static void end(struct oob_conn *conn, tutti_status status, const char *error)
+static void oob_end(struct oob_conn *conn, tutti_status status, const char *error)
 {
 	if (conn->has_ended)
 		return;
 	conn->has_ended = true;
 	conn->status = status;
 	conn->error = error;
-	has_news(conn);
+	oob_has_news(conn);
 }
 
 static void end_greeting(struct oob_conn *conn, tutti_status status, const char *why)
 {
 	snprintf(conn->own_error, sizeof conn->own_error, "rank %d is not greeted: %s",
 		 conn->tcp->peer, why);
-	end(conn, status, conn->own_error);
+	oob_end(conn, status, conn->own_error);
 }
 
 /* The peer is a rank of the job; what it says is checked all the same. */
-static void take_bytes(struct oob_conn *conn)
+static void oob_take_bytes(struct oob_conn *conn)
 {
 	if (conn->hello_bytes == 0 || conn->hello_bytes > OOB_HELLO_MOST) {
 		end_greeting(conn, TUTTI_ERR_MISMATCH,
@@ -196,23 +197,23 @@ static void take_bytes(struct oob_conn *conn)
 	if (!conn->hello)
 		end_greeting(conn, TUTTI_ERR_MEMORY, "no memory for its hello");
 	else
-		post(conn, &conn->in_hello, conn->hello, conn->hello_bytes, TAG_HELLO, false);
+		oob_post(conn, &conn->in_hello, conn->hello, conn->hello_bytes, TAG_HELLO, false);
 }
 
-static void take(struct oob_conn *conn, const struct oob_io *io)
+static void oob_take(struct oob_conn *conn, const struct oob_io *io)
 {
 	if (io->io.status != TUTTI_OK) {
-		end(conn, io->io.status, conn->tcp->error);
+		oob_end(conn, io->io.status, conn->tcp->error);
 	} else if (io == &conn->in_bytes) {
-		take_bytes(conn);
+		oob_take_bytes(conn);
 	} else if (io == &conn->in_hello) {
 		conn->has_greeted = true;
 		await_note(conn);
-		has_news(conn);
+		oob_has_news(conn);
 	} else if (io == &conn->in_note) {
 		conn->has_note = true;
 		conn->note.text[sizeof conn->note.text - 1] = '\0';
-		has_news(conn);
+		oob_has_news(conn);
 	}
 }
 
@@ -224,7 +225,7 @@ bool oob_progress(struct oob_endpoint *endpoint)
 	tutti_done_init(&done);
 	is_moving = transport_tcp.progress(endpoint->tcp, &done);
 	for (struct tutti_io *io; (io = tutti_done_pop(&done));)
-		take(((struct oob_io *)io)->conn, (struct oob_io *)io);
+		oob_take(((struct oob_io *)io)->conn, (struct oob_io *)io);
 	return is_moving;
 }
 

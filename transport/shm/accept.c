@@ -13,7 +13,7 @@
 #define ACCEPTS 16 /* in one look */
 
 /* False: there is none. */
-static bool drop_oldest(struct shm_endpoint *endpoint)
+static bool shm_drop_oldest(struct shm_endpoint *endpoint)
 {
 	struct admission_entry *oldest = admission_oldest(&endpoint->pending, false);
 
@@ -24,7 +24,7 @@ static bool drop_oldest(struct shm_endpoint *endpoint)
 
 /* There is a spare one. A socket that epoll does not take (fs.epoll.max_user_watches) is pending
  * for a moment only: dialers say hello at once, and rings that can then not be watched say so. */
-static void add_pending(struct shm_endpoint *endpoint, int fd)
+static void shm_add_pending(struct shm_endpoint *endpoint, int fd)
 {
 	struct shm_accepted *accepted = endpoint->spare;
 	tutti_status status = net_unix_check(fd, NULL);
@@ -38,7 +38,7 @@ static void add_pending(struct shm_endpoint *endpoint, int fd)
 	}
 	endpoint->spare = NULL;
 	while (!admission_has_room(&endpoint->pending))
-		drop_oldest(endpoint);
+		shm_drop_oldest(endpoint);
 	accepted->watch = (struct shm_watch){.kind = SHM_ACCEPTED, .fd = fd};
 	accepted->next = endpoint->accepted;
 	endpoint->accepted = accepted;
@@ -49,7 +49,7 @@ static void add_pending(struct shm_endpoint *endpoint, int fd)
 
 /* Asked before a connection is accepted: a rank that is hung up on would take this rank for dead.
  */
-static bool has_room(struct shm_endpoint *endpoint)
+static bool shm_has_room(struct shm_endpoint *endpoint)
 {
 	if (!endpoint->spare)
 		endpoint->spare = calloc(1, sizeof *endpoint->spare);
@@ -58,17 +58,17 @@ static bool has_room(struct shm_endpoint *endpoint)
 	return endpoint->spare != NULL;
 }
 
-static bool accept_one(struct shm_endpoint *endpoint)
+static bool shm_accept_one(struct shm_endpoint *endpoint)
 {
 	int fd;
 
-	if (!has_room(endpoint))
+	if (!shm_has_room(endpoint))
 		return false;
 	fd = accept4(endpoint->listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	if (fd >= 0)
-		add_pending(endpoint, fd);
+		shm_add_pending(endpoint, fd);
 	else if ((errno == EMFILE || errno == ENFILE) && net_has_caller(endpoint->listener.fd) &&
-		 drop_oldest(endpoint))
+		 shm_drop_oldest(endpoint))
 		return true; /* its descriptor will do */
 	else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
 		fail_errno("rank %d cannot accept connections (accept4)", endpoint->rank);
@@ -80,13 +80,13 @@ static bool accept_one(struct shm_endpoint *endpoint)
 
 void shm_accept_some(struct shm_endpoint *endpoint)
 {
-	for (int i = 0; i < ACCEPTS && accept_one(endpoint); i++)
+	for (int i = 0; i < ACCEPTS && shm_accept_one(endpoint); i++)
 		continue;
 }
 
 void shm_accept_backlog(struct shm_endpoint *endpoint)
 {
-	for (int i = 0; i < SHM_BACKLOG && accept_one(endpoint); i++)
+	for (int i = 0; i < SHM_BACKLOG && shm_accept_one(endpoint); i++)
 		continue;
 	for (struct shm_accepted *g = endpoint->accepted, *next; g; g = next) {
 		next = g->next;

@@ -60,7 +60,7 @@ static struct shm_conn *find_conn(const struct shm_endpoint *endpoint, int peer,
 }
 
 /* Here this conn has ended, and its peer may not know. */
-static bool has_ended(const struct shm_endpoint *endpoint, int peer, int channel)
+static bool shm_has_ended(const struct shm_endpoint *endpoint, int peer, int channel)
 {
 	const struct shm_conn *conn = find_conn(endpoint, peer, channel);
 	const struct shm_ended *ended = endpoint->ended;
@@ -77,7 +77,7 @@ void shm_accepted_drop_ended(struct shm_endpoint *endpoint)
 	endpoint->has_failed = false;
 	for (struct shm_accepted *g = endpoint->accepted, *next; g; g = next) {
 		next = g->next;
-		if (g->is_known && has_ended(endpoint, g->from, g->channel))
+		if (g->is_known && shm_has_ended(endpoint, g->from, g->channel))
 			shm_accepted_drop(endpoint, g);
 	}
 }
@@ -139,8 +139,8 @@ void shm_accepted_adopt(struct shm_conn *conn, struct shm_accepted *accepted)
 }
 
 /* Acts on a hello that is for us. False: drop it. */
-static bool take_hello(struct shm_endpoint *endpoint, struct shm_accepted *accepted,
-		       const struct shm_hello *hello, int memfd)
+static bool shm_take_hello(struct shm_endpoint *endpoint, struct shm_accepted *accepted,
+			   const struct shm_hello *hello, int memfd)
 {
 	struct shm_conn *conn = find_conn(endpoint, hello->from, hello->channel);
 
@@ -149,7 +149,7 @@ static bool take_hello(struct shm_endpoint *endpoint, struct shm_accepted *accep
 		fail(TUTTI_ERR_AUTH, "it is for another communicator or rank");
 		return false;
 	}
-	if (has_ended(endpoint, hello->from, hello->channel)) {
+	if (shm_has_ended(endpoint, hello->from, hello->channel)) {
 		fail(TUTTI_ERR_PEER, "rank %d's connection to this rank has ended already",
 		     hello->from);
 		return false;
@@ -187,7 +187,7 @@ static void pending_event(struct shm_endpoint *endpoint, struct shm_accepted *ac
 		return;
 	if (status == TUTTI_ERR_SYSTEM)
 		shm_connect_refuse_all(endpoint, last_error(), true);
-	if (status != TUTTI_OK || !take_hello(endpoint, accepted, &hello, memfd)) {
+	if (status != TUTTI_OK || !shm_take_hello(endpoint, accepted, &hello, memfd)) {
 		log_seldom("shm: rank %d dropped a connection: %s", endpoint->rank, last_error());
 		shm_accepted_drop(endpoint, accepted);
 	}

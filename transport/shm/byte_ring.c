@@ -47,7 +47,7 @@ void ring_write(struct byte_ring_writer *ring, const void *bytes, size_t n)
 
 /* After our index was stored. Partner: the store in byte_ring_*_sleeps, which the sleeper's look at
  * our index follows. Either we see its flag, or it sees our index. */
-static bool wake(_Atomic uint32_t *sleeps)
+static bool shm_wake(_Atomic uint32_t *sleeps)
 {
 	/* One doorbell for each sleep: only one of several publishes gets the flag. */
 	return atomic_load(sleeps) && atomic_exchange(sleeps, 0);
@@ -60,7 +60,7 @@ bool byte_ring_publish(struct byte_ring_writer *ring)
 	ring->published = ring->written;
 	/* Partner: the load in byte_ring_available. The bytes come before the index. */
 	atomic_store(&ring->shared->written, ring->written);
-	return wake(&ring->shared->reader_sleeps);
+	return shm_wake(&ring->shared->reader_sleeps);
 }
 
 size_t byte_ring_available(struct byte_ring_reader *ring, size_t want)
@@ -99,7 +99,7 @@ bool byte_ring_release(struct byte_ring_reader *ring)
 	ring->released = ring->read;
 	/* Partner: the load in byte_ring_room. Our loads of the bytes come before. */
 	atomic_store(&ring->shared->read, ring->read);
-	return wake(&ring->shared->writer_sleeps);
+	return shm_wake(&ring->shared->writer_sleeps);
 }
 
 /* Partner, of both: the load in wake. */

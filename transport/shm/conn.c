@@ -15,7 +15,7 @@ struct shm_frame {
 
 #define FRAME_ALIGN 64
 
-static size_t padding(uint64_t index)
+static size_t shm_padding(uint64_t index)
 {
 	return (size_t)(-index & (FRAME_ALIGN - 1));
 }
@@ -30,7 +30,7 @@ static bool has_rings(const struct shm_conn *conn)
 	return conn->state == SHM_OPEN || conn->state == SHM_ENDED;
 }
 
-static void activate(struct shm_conn *conn)
+static void shm_activate(struct shm_conn *conn)
 {
 	if (conn->is_active)
 		return;
@@ -46,7 +46,7 @@ void shm_conn_deactivate(struct shm_conn *conn)
 	LIST_REMOVE(conn, active);
 }
 
-static void complete(struct shm_conn *conn, struct tutti_done *queue, tutti_status status)
+static void shm_complete(struct shm_conn *conn, struct tutti_done *queue, tutti_status status)
 {
 	tutti_done_push(&shm_endpoint_of(conn)->done, tutti_done_pop(queue), status);
 }
@@ -69,9 +69,9 @@ void shm_conn_fail(struct shm_conn *conn, tutti_status status, const char *forma
 	conn->state = SHM_FAILED;
 	shm_endpoint_of(conn)->has_failed = true;
 	while (conn->sends.head)
-		complete(conn, &conn->sends, status);
+		shm_complete(conn, &conn->sends, status);
 	while (conn->recvs.head)
-		complete(conn, &conn->recvs, status);
+		shm_complete(conn, &conn->recvs, status);
 	shm_conn_deactivate(conn);
 	shm_conn_settle(conn);
 	shm_watch_close(shm_endpoint_of(conn), &conn->watch);
@@ -79,26 +79,26 @@ void shm_conn_fail(struct shm_conn *conn, tutti_status status, const char *forma
 	conn->rings = NULL;
 }
 
-static void publish(struct shm_conn *conn)
+static void shm_publish(struct shm_conn *conn)
 {
 	if (byte_ring_publish(&conn->out))
 		shm_ring_doorbell(conn->watch.fd);
 }
 
-static bool can_send(struct shm_conn *conn)
+static bool shm_can_send(struct shm_conn *conn)
 {
 	size_t want = 1;
 
 	if (!conn->in_payload[0])
-		want = padding(conn->out.written) + sizeof(struct shm_frame);
+		want = shm_padding(conn->out.written) + sizeof(struct shm_frame);
 	return byte_ring_room(&conn->out, want) >= want;
 }
 
-static void send_frame(struct shm_conn *conn, const struct tutti_io *io)
+static void shm_send_frame(struct shm_conn *conn, const struct tutti_io *io)
 {
 	const struct shm_frame frame = {io->bytes, io->tag, conn->sent++};
 
-	ring_write(&conn->out, NULL, padding(conn->out.written));
+	ring_write(&conn->out, NULL, shm_padding(conn->out.written));
 	ring_write(&conn->out, &frame, sizeof frame);
 	conn->in_payload[0] = true;
 }
@@ -112,9 +112,9 @@ static bool move_sends(struct shm_conn *conn)
 
 	while ((io = conn->sends.head) && out->written - begin < out->capacity) {
 		if (!conn->in_payload[0]) {
-			if (!can_send(conn))
+			if (!shm_can_send(conn))
 				break;
-			send_frame(conn, io);
+			shm_send_frame(conn, io);
 		}
 		size_t here;
 		const void *from = tutti_io_here(io, &here);
@@ -124,18 +124,18 @@ static bool move_sends(struct shm_conn *conn)
 		tutti_io_moved(io, n);
 		if (io->moved == io->bytes) {
 			conn->in_payload[0] = false;
-			complete(conn, &conn->sends, TUTTI_OK);
+			shm_complete(conn, &conn->sends, TUTTI_OK);
 		} else if (n == 0) {
 			break;
 		}
 		if (out->written - out->published >= SHM_PIECE_BYTES)
-			publish(conn);
+			shm_publish(conn);
 	}
-	publish(conn);
+	shm_publish(conn);
 	return out->written != begin;
 }
 
-static void release(struct shm_conn *conn)
+static void shm_release(struct shm_conn *conn)
 {
 	if (byte_ring_release(&conn->in))
 		shm_ring_doorbell(conn->watch.fd);
@@ -146,11 +146,11 @@ static bool can_recv(struct shm_conn *conn)
 	size_t want = 1;
 
 	if (!conn->in_payload[1])
-		want = padding(conn->in.read) + sizeof(struct shm_frame);
+		want = shm_padding(conn->in.read) + sizeof(struct shm_frame);
 	return byte_ring_available(&conn->in, want) >= want;
 }
 
-static void damaged(struct shm_conn *conn)
+static void shm_damaged(struct shm_conn *conn)
 {
 	shm_conn_fail(
 		conn, TUTTI_ERR_PEER,
@@ -164,10 +164,10 @@ static bool recv_frame(struct shm_conn *conn, const struct tutti_io *io)
 {
 	struct shm_frame frame; /* a copy: the peer can still write to the ring */
 
-	byte_ring_read(&conn->in, NULL, padding(conn->in.read));
+	byte_ring_read(&conn->in, NULL, shm_padding(conn->in.read));
 	byte_ring_read(&conn->in, &frame, sizeof frame);
 	if (frame.number != conn->received++) {
-		damaged(conn);
+		shm_damaged(conn);
 		return false;
 	}
 	if (frame.bytes != io->bytes || frame.tag != io->tag) {
@@ -206,14 +206,14 @@ static bool move_recvs(struct shm_conn *conn)
 		tutti_io_moved(io, n);
 		if (io->moved == io->bytes) {
 			conn->in_payload[1] = false;
-			complete(conn, &conn->recvs, TUTTI_OK);
+			shm_complete(conn, &conn->recvs, TUTTI_OK);
 		} else if (n == 0) {
 			break;
 		}
 		if (in->read - in->released >= SHM_PIECE_BYTES)
-			release(conn);
+			shm_release(conn);
 	}
-	release(conn);
+	shm_release(conn);
 	return in->read != begin;
 }
 
@@ -227,7 +227,7 @@ static bool has_nothing_left(struct shm_conn *conn)
 /* The peer is gone. The conn fails, and all that is posted with it, when what the peer left has
  * been received. While it waits for receives of the caller, sends end well: one that completes says
  * no more than that its buffer is free. */
-static bool move_ended(struct shm_conn *conn)
+static bool shm_move_ended(struct shm_conn *conn)
 {
 	bool is_moving = move_recvs(conn);
 
@@ -241,7 +241,7 @@ static bool move_ended(struct shm_conn *conn)
 		return true;
 	}
 	while (conn->sends.head) {
-		complete(conn, &conn->sends, TUTTI_OK);
+		shm_complete(conn, &conn->sends, TUTTI_OK);
 		is_moving = true;
 	}
 	return is_moving;
@@ -252,7 +252,7 @@ bool shm_conn_move(struct shm_conn *conn)
 	bool is_moving = false;
 
 	if (conn->state == SHM_ENDED) {
-		is_moving = move_ended(conn);
+		is_moving = shm_move_ended(conn);
 	} else {
 		if (conn->sends.head)
 			is_moving |= move_sends(conn);
@@ -262,7 +262,7 @@ bool shm_conn_move(struct shm_conn *conn)
 	if (conn->state == SHM_FAILED)
 		return true;
 	if (conn->out.is_broken || conn->in.is_broken) {
-		damaged(conn);
+		shm_damaged(conn);
 		return true;
 	}
 	if (!conn->sends.head && !conn->recvs.head)
@@ -274,7 +274,7 @@ void shm_conn_opened(struct shm_conn *conn)
 {
 	conn->state = SHM_OPEN;
 	if (conn->sends.head || conn->recvs.head)
-		activate(conn);
+		shm_activate(conn);
 }
 
 void shm_conn_ended(struct shm_conn *conn)
@@ -293,12 +293,12 @@ void shm_conn_post(struct shm_conn *conn, struct tutti_io *io, bool is_send)
 	tutti_io_rewind(io);
 	tutti_done_push(queue, io, TUTTI_IN_PROGRESS);
 	if (conn->state == SHM_FAILED) {
-		complete(conn, queue, conn->base.status);
+		shm_complete(conn, queue, conn->base.status);
 		return;
 	}
 	if (!has_rings(conn))
 		return;
-	activate(conn);
+	shm_activate(conn);
 	/* The peer may wait for it: into the ring at once. */
 	if (is_send && is_first)
 		shm_conn_move(conn);
@@ -315,5 +315,5 @@ void shm_conn_sleeps(struct shm_conn *conn, bool sleeps)
 bool shm_conn_has_work(struct shm_conn *conn)
 {
 	return conn->state == SHM_ENDED || conn->in.is_broken || conn->out.is_broken ||
-	       (conn->recvs.head && can_recv(conn)) || (conn->sends.head && can_send(conn));
+	       (conn->recvs.head && can_recv(conn)) || (conn->sends.head && shm_can_send(conn));
 }

@@ -11,7 +11,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-static tutti_status add(struct shm_endpoint *endpoint, struct shm_watch *watch)
+static tutti_status shm_add(struct shm_endpoint *endpoint, struct shm_watch *watch)
 {
 	struct epoll_event event = {.events = EPOLLIN, .data.ptr = watch};
 
@@ -28,7 +28,7 @@ tutti_status shm_epoll_open(struct shm_endpoint *endpoint)
 	endpoint->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (endpoint->epoll_fd < 0)
 		return fail_errno("rank %d cannot watch sockets (epoll_create1)", endpoint->rank);
-	if (endpoint->listener.fd < 0 || add(endpoint, &endpoint->listener) == TUTTI_OK)
+	if (endpoint->listener.fd < 0 || shm_add(endpoint, &endpoint->listener) == TUTTI_OK)
 		return TUTTI_OK;
 	close(endpoint->epoll_fd);
 	endpoint->epoll_fd = -1;
@@ -38,7 +38,7 @@ tutti_status shm_epoll_open(struct shm_endpoint *endpoint)
 tutti_status shm_watch_add(struct shm_endpoint *endpoint, struct shm_watch *watch)
 {
 	TRY(shm_epoll_open(endpoint));
-	return add(endpoint, watch);
+	return shm_add(endpoint, watch);
 }
 
 bool shm_timer_open(struct shm_endpoint *endpoint)

@@ -137,7 +137,7 @@ static bool set_timer(struct shm_endpoint *endpoint, uint64_t due_ns)
 	return true;
 }
 
-static void disarm(struct shm_endpoint *endpoint)
+static void shm_disarm(struct shm_endpoint *endpoint)
 {
 	endpoint->is_armed = false;
 	endpoint->passes = 0; /* what woke us may be a socket */
@@ -147,11 +147,11 @@ static void disarm(struct shm_endpoint *endpoint)
 }
 
 /* A thread may sleep on event_fd, and what it was armed for has changed. */
-static void kick(struct shm_endpoint *endpoint)
+static void shm_kick(struct shm_endpoint *endpoint)
 {
 	if (!endpoint->is_armed)
 		return;
-	disarm(endpoint);
+	shm_disarm(endpoint);
 	set_timer(endpoint, 0);
 }
 
@@ -177,7 +177,7 @@ static int shm_arm(struct tutti_endpoint *base)
 	 * to sleep on the caller looks again and again. */
 	if (is_work || shm_look(endpoint) || shm_epoll_open(endpoint) != TUTTI_OK ||
 	    !set_timer(endpoint, shm_due_ns(endpoint))) {
-		disarm(endpoint);
+		shm_disarm(endpoint);
 		return 1;
 	}
 	return 0;
@@ -219,7 +219,7 @@ static tutti_status shm_connect(struct tutti_endpoint *base, int peer, int chann
 	tutti_done_init(&conn->recvs);
 	conn->next = endpoint->conns;
 	endpoint->conns = conn;
-	kick(endpoint);
+	shm_kick(endpoint);
 	endpoint->unsettled++;
 	accepted = shm_accepted_find(endpoint, peer, channel);
 	if (accepted)
@@ -232,13 +232,13 @@ static tutti_status shm_connect(struct tutti_endpoint *base, int peer, int chann
 
 static void shm_send(struct tutti_conn *conn, struct tutti_io *io)
 {
-	kick((struct shm_endpoint *)conn->endpoint);
+	shm_kick((struct shm_endpoint *)conn->endpoint);
 	shm_conn_post((struct shm_conn *)conn, io, true);
 }
 
 static void shm_recv(struct tutti_conn *conn, struct tutti_io *io)
 {
-	kick((struct shm_endpoint *)conn->endpoint);
+	shm_kick((struct shm_endpoint *)conn->endpoint);
 	shm_conn_post((struct shm_conn *)conn, io, false);
 }
 
@@ -248,7 +248,7 @@ static int shm_progress(struct tutti_endpoint *base, struct tutti_done *done)
 	bool is_moving = false;
 
 	if (endpoint->is_armed)
-		disarm(endpoint);
+		shm_disarm(endpoint);
 	if (endpoint->unsettled || endpoint->passes++ % SHM_LOOK_PASSES == 0)
 		is_moving = shm_look(endpoint);
 	for (struct shm_conn *conn = LIST_FIRST(&endpoint->active), *next; conn; conn = next) {
@@ -259,7 +259,7 @@ static int shm_progress(struct tutti_endpoint *base, struct tutti_done *done)
 }
 
 /* The peer may come for it only now. */
-static void remember_ended(struct shm_endpoint *endpoint, struct shm_conn *conn)
+static void shm_remember_ended(struct shm_endpoint *endpoint, struct shm_conn *conn)
 {
 	if (conn->state == SHM_OPEN || conn->state == SHM_ENDED)
 		return;
@@ -285,7 +285,7 @@ static void shm_close(struct tutti_conn *base)
 	shm_watch_close(endpoint, &conn->watch);
 	shared_memory_close(conn->rings);
 	done_list_forget(&endpoint->done, base);
-	remember_ended(endpoint, conn);
+	shm_remember_ended(endpoint, conn);
 	free(conn->ended);
 	free(conn);
 }

@@ -18,7 +18,7 @@ static void peer_left(struct shm_conn *conn)
 	conn->is_settled = false;
 }
 
-static void conn_event(struct shm_conn *conn)
+static void shm_conn_event(struct shm_conn *conn)
 {
 	bool has_bytes = false;
 	bool is_there = shm_socket_drain(conn->watch.fd, &has_bytes);
@@ -35,7 +35,7 @@ static void conn_event(struct shm_conn *conn)
 }
 
 /* watch may be closed by what came before it in the same look. */
-static void event(struct shm_endpoint *endpoint, struct shm_watch *watch)
+static void shm_event(struct shm_endpoint *endpoint, struct shm_watch *watch)
 {
 	uint64_t expirations;
 
@@ -53,7 +53,8 @@ static void event(struct shm_endpoint *endpoint, struct shm_watch *watch)
 		shm_accepted_event(endpoint, (struct shm_accepted *)watch);
 		break;
 	case SHM_CONN:
-		conn_event((struct shm_conn *)((char *)watch - offsetof(struct shm_conn, watch)));
+		shm_conn_event(
+			(struct shm_conn *)((char *)watch - offsetof(struct shm_conn, watch)));
 		break;
 	}
 }
@@ -103,7 +104,7 @@ static bool look_at_sockets(struct shm_endpoint *endpoint)
 	}
 	n = epoll_wait(endpoint->epoll_fd, events, EVENTS, 0);
 	for (int i = 0; i < n; i++)
-		event(endpoint, events[i].data.ptr);
+		shm_event(endpoint, events[i].data.ptr);
 	return n > 0;
 }
 

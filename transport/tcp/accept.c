@@ -20,7 +20,7 @@
  * answered knows the communicator's number, and where connections are not made again its rank takes
  * itself for connected when it has sent its proof: it goes last, while a rank that has not been
  * answered dials again. False: there is none. */
-static bool drop_oldest(struct tcp_endpoint *ep, bool was_answered)
+static bool tcp_drop_oldest(struct tcp_endpoint *ep, bool was_answered)
 {
 	struct admission_entry *oldest = admission_oldest(&ep->pending, was_answered);
 
@@ -54,8 +54,8 @@ static void accepted_add(struct tcp_endpoint *ep, int fd, const struct sockaddr 
 		return;
 	}
 	while (!admission_has_room(&ep->pending))
-		if (!drop_oldest(ep, false))
-			drop_oldest(ep, true);
+		if (!tcp_drop_oldest(ep, false))
+			tcp_drop_oldest(ep, true);
 	tcp_address_print(sockaddr, a->from);
 	a->is_local = tcp_address_is_loopback(sockaddr);
 	a->watch = (struct tcp_watch){.kind = WATCH_ACCEPTED, .fd = fd};
@@ -112,7 +112,7 @@ void tcp_accept_all(struct tcp_endpoint *ep)
 				return;
 			/* A connection that was answered keeps its descriptor: its rank may take
 			 * itself for connected, and then this one for dead. */
-			if (drop_oldest(ep, false))
+			if (tcp_drop_oldest(ep, false))
 				continue;
 			accept_fail(ep, error);
 			if (error == EMFILE || error == ENFILE)

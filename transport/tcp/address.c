@@ -112,7 +112,7 @@ static bool item_from_sockaddr(struct item *item, const struct sockaddr *sockadd
 	return false;
 }
 
-static bool is_own(const struct item *item, const struct ifaddrs *interfaces)
+static bool tcp_is_own(const struct item *item, const struct ifaddrs *interfaces)
 {
 	struct item own;
 
@@ -157,7 +157,7 @@ static tutti_status add_preferred(struct blob *blob, const struct ifaddrs *inter
 	TRY(read_literal(&item, preferred));
 	if (item.family)
 		blob_add(blob, &item);
-	if (item.family && !is_own(&item, interfaces)) {
+	if (item.family && !tcp_is_own(&item, interfaces)) {
 		blob->flags |= FLAG_FOREIGN;
 		log_info("tcp: TUTTI_ADDRESS=%s is no address of this machine; ranks on others try "
 			 "it first all the same, for a router may forward it",
@@ -195,7 +195,7 @@ static void add_interfaces(struct blob *blob, const struct ifaddrs *interfaces, 
 
 /* Where no link is up one may be again soon: its address stays, and those who dial try again until
  * their deadline. */
-static void add_all(struct blob *blob, const struct ifaddrs *interfaces, bool has_ipv6)
+static void tcp_add_all(struct blob *blob, const struct ifaddrs *interfaces, bool has_ipv6)
 {
 	bool must_run = true;
 
@@ -226,7 +226,7 @@ tutti_status tcp_address_make(struct tcp_endpoint *ep, const char *preferred)
 				  ep->rank);
 	if (preferred && preferred[0])
 		status = add_preferred(&blob, interfaces, preferred);
-	add_all(&blob, interfaces, own.ss_family == AF_INET6);
+	tcp_add_all(&blob, interfaces, own.ss_family == AF_INET6);
 	freeifaddrs(interfaces);
 	ep->has_ipv6_loopback = own.ss_family == AF_INET6 && strchr(netaddr_loopback(), ':');
 	TRY(status);

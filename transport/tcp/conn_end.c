@@ -42,7 +42,7 @@ static bool say_end(struct tcp_conn *c)
 
 /* Closing a socket with unread data makes the kernel throw away what it has not delivered yet. So
  * we end our direction, drop what still comes in, and close when the peer's kernel has it all. */
-static void linger(struct tcp_conn *c)
+static void tcp_linger(struct tcp_conn *c)
 {
 	uint8_t dropped[DISCARD_BYTES];
 	bool has_said_all = say_end(c);
@@ -65,7 +65,7 @@ static void begin_closing(struct tcp_conn *c)
 	}
 	c->deadline_ns = deadline_after_ms(LINGER_MS);
 	tcp_conn_set_state(c, CONN_CLOSING);
-	linger(c);
+	tcp_linger(c);
 	if (c->state == CONN_CLOSING)
 		tcp_conn_watch(c);
 }
@@ -137,7 +137,7 @@ static void forget_busy(struct tcp_endpoint *ep, struct tcp_conn *c)
 	c->is_busy = false;
 }
 
-static void remember_ended(struct tcp_conn *c)
+static void tcp_remember_ended(struct tcp_conn *c)
 {
 	struct tcp_endpoint *ep = tcp_endpoint_of(c);
 	bool is_over =
@@ -161,7 +161,7 @@ void tcp_close(struct tutti_conn *conn)
 	done_list_forget(&tcp_endpoint_of(c)->finished, conn);
 	forget_busy(tcp_endpoint_of(c), c);
 	c->is_owned = false;
-	remember_ended(c);
+	tcp_remember_ended(c);
 	begin_closing(c);
 	if (c->state == CONN_CLOSED)
 		tcp_conn_free(c);
@@ -188,7 +188,7 @@ void tcp_conn_linger(struct tcp_conn *c, uint64_t now_ns)
 	if (now_ns >= c->deadline_ns)
 		end_socket(c);
 	else
-		linger(c);
+		tcp_linger(c);
 	if (c->state == CONN_CLOSED && !c->is_owned)
 		tcp_conn_free(c);
 }

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 /* Edge-triggered: the receiver of an event takes all there is, or remembers that there is more. */
-static tutti_status add(struct tcp_endpoint *ep, struct tcp_watch *watch, uint32_t events)
+static tutti_status tcp_add(struct tcp_endpoint *ep, struct tcp_watch *watch, uint32_t events)
 {
 	struct epoll_event event = {.events = events | EPOLLET, .data.ptr = watch};
 
@@ -26,8 +26,8 @@ tutti_status tcp_epoll_open(struct tcp_endpoint *ep)
 	ep->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (ep->epoll_fd < 0)
 		return fail_errno("rank %d cannot watch its tcp sockets (epoll_create1)", ep->rank);
-	if (add(ep, &ep->listener, EPOLLIN) == TUTTI_OK &&
-	    (ep->alarm.fd < 0 || add(ep, &ep->alarm, EPOLLIN) == TUTTI_OK))
+	if (tcp_add(ep, &ep->listener, EPOLLIN) == TUTTI_OK &&
+	    (ep->alarm.fd < 0 || tcp_add(ep, &ep->alarm, EPOLLIN) == TUTTI_OK))
 		return TUTTI_OK;
 	close(ep->epoll_fd);
 	ep->epoll_fd = -1;
@@ -37,7 +37,7 @@ tutti_status tcp_epoll_open(struct tcp_endpoint *ep)
 tutti_status tcp_watch_add(struct tcp_endpoint *ep, struct tcp_watch *watch, uint32_t events)
 {
 	TRY(tcp_epoll_open(ep));
-	return add(ep, watch, events);
+	return tcp_add(ep, watch, events);
 }
 
 /* Events that were taken but not yet looked at must not find a watch that is gone. */

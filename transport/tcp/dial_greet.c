@@ -47,7 +47,7 @@ static void dial_give_up_call(struct tcp_conn *c, const char *what)
 	tcp_dial_give_up(c, end, last_error());
 }
 
-static void greet(struct tcp_conn *c)
+static void tcp_dial_greet(struct tcp_conn *c)
 {
 	struct tcp_endpoint *ep = tcp_endpoint_of(c);
 	uint8_t context[AUTH_CONTEXT_BYTES], hello[AUTH_HELLO_BYTES];
@@ -70,7 +70,7 @@ static void greet(struct tcp_conn *c)
 }
 
 /* Where connections are made again, this end's position is said next. */
-static void settle(struct tcp_conn *c)
+static void tcp_settle(struct tcp_conn *c)
 {
 	uint64_t received = htole64(c->resend.received);
 	struct iovec position = {&received, sizeof received};
@@ -87,10 +87,10 @@ static void settle(struct tcp_conn *c)
 	c->state = CONN_AGREEING;
 }
 
-static void handshake(struct tcp_conn *c)
+static void tcp_handshake(struct tcp_conn *c)
 {
 	if (tls_handshake(c->watch.tls) == 0) {
-		settle(c);
+		tcp_settle(c);
 	} else if (errno == EBADMSG) {
 		c->dial->is_changed = true;
 		tcp_dial_give_up(c, TRIED_HUNG_UP, tls_error_text(c->watch.tls));
@@ -109,10 +109,10 @@ static void begin_handshake(struct tcp_conn *c)
 		return;
 	}
 	c->state = CONN_HANDSHAKE;
-	handshake(c);
+	tcp_handshake(c);
 }
 
-static void prove(struct tcp_conn *c)
+static void tcp_prove(struct tcp_conn *c)
 {
 	struct tcp_dial *d = c->dial;
 
@@ -127,7 +127,7 @@ static void prove(struct tcp_conn *c)
 	if (tcp_endpoint_of(c)->has_tls)
 		begin_handshake(c);
 	else
-		settle(c);
+		tcp_settle(c);
 }
 
 /* The peer has accepted the proof, and says how far it has come. */
@@ -152,10 +152,10 @@ static void take_position(struct tcp_conn *c)
 void tcp_dial_continue(struct tcp_conn *c)
 {
 	if (c->state == CONN_GREETING && c->dial->has_proof)
-		prove(c);
+		tcp_prove(c);
 }
 
-static void take_answer(struct tcp_conn *c)
+static void tcp_take_answer(struct tcp_conn *c)
 {
 	struct tcp_dial *d = c->dial;
 	char why[TCP_TEXT_BYTES + 70];
@@ -168,11 +168,11 @@ static void take_answer(struct tcp_conn *c)
 		return;
 	}
 	d->has_proof = true;
-	prove(c);
+	tcp_prove(c);
 }
 
 /* The peer keeps its proof back, so nothing more can come but the end. */
-static void check_end(struct tcp_conn *c)
+static void tcp_check_end(struct tcp_conn *c)
 {
 	char byte;
 	ssize_t n = recv(c->watch.fd, &byte, 1, 0);
@@ -184,7 +184,7 @@ static void check_end(struct tcp_conn *c)
 }
 
 /* Whether all of it has come. */
-static bool read_whole(struct tcp_conn *c, uint8_t *to, size_t bytes, size_t *have)
+static bool tcp_read_whole(struct tcp_conn *c, uint8_t *to, size_t bytes, size_t *have)
 {
 	const char *problem = tcp_stream_fill(&c->watch, to, bytes, have);
 
@@ -214,17 +214,17 @@ void tcp_dial_event(struct tcp_conn *c)
 		}
 		if (getpeername(c->watch.fd, (struct sockaddr *)&peer, &bytes) != 0)
 			return;
-		greet(c);
+		tcp_dial_greet(c);
 	}
 	if (c->state == CONN_GREETING && c->dial->has_proof)
-		check_end(c);
+		tcp_check_end(c);
 	else if (c->state == CONN_GREETING &&
-		 read_whole(c, c->dial->answer, AUTH_ANSWER_BYTES, &c->dial->answered))
-		take_answer(c);
+		 tcp_read_whole(c, c->dial->answer, AUTH_ANSWER_BYTES, &c->dial->answered))
+		tcp_take_answer(c);
 	else if (c->state == CONN_HANDSHAKE)
-		handshake(c);
+		tcp_handshake(c);
 	/* Either may have come so far. */
 	if (c->state == CONN_AGREEING &&
-	    read_whole(c, c->dial->position, TCP_POSITION_BYTES, &c->dial->position_read))
+	    tcp_read_whole(c, c->dial->position, TCP_POSITION_BYTES, &c->dial->position_read))
 		take_position(c);
 }

@@ -58,8 +58,8 @@ static bool is_open(struct tcp_endpoint *ep, const struct tcp_conn *c, const str
 
 /* The connection that it wants to go on with was closed here; or the one that it wants has failed
  * here, or was closed before it was up, and what comes too late must not wait for it. */
-static bool is_late(const struct tcp_endpoint *ep, const struct tcp_conn *c,
-		    const struct tcp_accepted *a)
+static bool tcp_is_late(const struct tcp_endpoint *ep, const struct tcp_conn *c,
+			const struct tcp_accepted *a)
 {
 	const struct tcp_ended *ended = ep->ended;
 
@@ -70,7 +70,7 @@ static bool is_late(const struct tcp_endpoint *ep, const struct tcp_conn *c,
 	return ended && (ended->is_over || a->epoch > 0);
 }
 
-static const char *take_hello(struct tcp_endpoint *ep, struct tcp_accepted *a)
+static const char *tcp_take_hello(struct tcp_endpoint *ep, struct tcp_accepted *a)
 {
 	uint8_t answer[AUTH_ANSWER_BYTES];
 	const struct tcp_conn *c;
@@ -80,7 +80,7 @@ static const char *take_hello(struct tcp_endpoint *ep, struct tcp_accepted *a)
 	if (!take_context(ep, a))
 		return "it asked for another communicator or rank";
 	c = tcp_conn_for(ep, a->peer, a->channel);
-	if (!is_late(ep, c, a) && !is_open(ep, c, a))
+	if (!tcp_is_late(ep, c, a) && !is_open(ep, c, a))
 		return "this connection is there already";
 	if (send(a->watch.fd, answer, sizeof answer, MSG_NOSIGNAL) != (ssize_t)sizeof answer)
 		return "it could not be answered";
@@ -105,9 +105,9 @@ static bool leave_older_socket(struct tcp_endpoint *ep, struct tcp_conn *c, stru
 }
 
 /* Each end says how far it has come in the other's stream, and goes on from there. */
-static const char *agree(struct tcp_endpoint *ep, struct tcp_conn *c, struct tcp_accepted *a)
+static const char *tcp_agree(struct tcp_endpoint *ep, struct tcp_conn *c, struct tcp_accepted *a)
 {
-	bool is_over = is_late(ep, c, a);
+	bool is_over = tcp_is_late(ep, c, a);
 	uint64_t received = TCP_STREAM_CLOSED;
 	struct iovec position = {&received, sizeof received};
 
@@ -125,14 +125,14 @@ static const char *agree(struct tcp_endpoint *ep, struct tcp_conn *c, struct tcp
 	return is_over ? "its connection has been closed" : NULL;
 }
 
-static const char *take_proof(struct tcp_endpoint *ep, struct tcp_accepted *a)
+static const char *tcp_take_proof(struct tcp_endpoint *ep, struct tcp_accepted *a)
 {
 	const struct tcp_conn *c;
 
 	if (auth_check_proof(&a->auth, a->bytes) != TUTTI_OK)
 		return "it could not prove the job's secret";
 	c = tcp_conn_for(ep, a->peer, a->channel);
-	if (!is_late(ep, c, a) && !is_open(ep, c, a))
+	if (!tcp_is_late(ep, c, a) && !is_open(ep, c, a))
 		return "this connection is there already";
 	admission_proved(&ep->pending, &a->pending);
 	a->have = 0;
@@ -142,7 +142,7 @@ static const char *take_proof(struct tcp_endpoint *ep, struct tcp_accepted *a)
 	return NULL;
 }
 
-static const char *handshake(struct tcp_accepted *a)
+static const char *tcp_greet_handshake(struct tcp_accepted *a)
 {
 	if (tls_handshake(a->watch.tls) == 0) {
 		a->is_secure = true;
@@ -162,17 +162,17 @@ static const char *turn_away(const struct tcp_accepted *a)
 }
 
 /* Nothing is missing of its greeting. */
-static const char *arrive(struct tcp_endpoint *ep, struct tcp_accepted *a)
+static const char *tcp_arrive(struct tcp_endpoint *ep, struct tcp_accepted *a)
 {
 	struct tcp_conn *c = tcp_conn_for(ep, a->peer, a->channel);
 	const char *problem = NULL;
 	struct tcp_accepted *other;
 
-	if (!is_late(ep, c, a) && !is_open(ep, c, a))
+	if (!tcp_is_late(ep, c, a) && !is_open(ep, c, a))
 		return "this connection is there already";
 	if (a->reconnects)
-		problem = agree(ep, c, a);
-	else if (is_late(ep, c, a))
+		problem = tcp_agree(ep, c, a);
+	else if (tcp_is_late(ep, c, a))
 		problem = turn_away(a);
 	if (problem)
 		return problem;
@@ -189,7 +189,7 @@ static const char *arrive(struct tcp_endpoint *ep, struct tcp_accepted *a)
 }
 
 /* Reads what is missing of what comes next; never more, for what follows is the conn's. */
-static bool read_whole(struct tcp_accepted *a, size_t bytes, const char **problem)
+static bool tcp_greet_read_whole(struct tcp_accepted *a, size_t bytes, const char **problem)
 {
 	*problem = tcp_stream_fill(&a->watch, a->bytes, bytes, &a->have);
 	return !*problem && a->have == bytes;
@@ -198,16 +198,16 @@ static bool read_whole(struct tcp_accepted *a, size_t bytes, const char **proble
 /* Whether nothing is missing of its greeting. problem: why it cannot stay. */
 static bool hears_all(struct tcp_endpoint *ep, struct tcp_accepted *a, const char **problem)
 {
-	if (!a->has_greeted && read_whole(a, AUTH_HELLO_BYTES, problem))
-		*problem = take_hello(ep, a);
+	if (!a->has_greeted && tcp_greet_read_whole(a, AUTH_HELLO_BYTES, problem))
+		*problem = tcp_take_hello(ep, a);
 	if (!*problem && a->has_greeted && !a->pending.has_proved &&
-	    read_whole(a, AUTH_PROOF_BYTES, problem))
-		*problem = take_proof(ep, a);
+	    tcp_greet_read_whole(a, AUTH_PROOF_BYTES, problem))
+		*problem = tcp_take_proof(ep, a);
 	if (!*problem && a->pending.has_proved && !a->is_secure)
-		*problem = handshake(a);
+		*problem = tcp_greet_handshake(a);
 	if (*problem || !a->is_secure)
 		return false;
-	return !a->reconnects || read_whole(a, TCP_POSITION_BYTES, problem);
+	return !a->reconnects || tcp_greet_read_whole(a, TCP_POSITION_BYTES, problem);
 }
 
 void tcp_greet(struct tcp_endpoint *ep, struct tcp_accepted *a, const char *drop)
@@ -218,7 +218,7 @@ void tcp_greet(struct tcp_endpoint *ep, struct tcp_accepted *a, const char *drop
 	if (a->is_known)
 		return;
 	if (hears_all(ep, a, &problem)) {
-		problem = arrive(ep, a);
+		problem = tcp_arrive(ep, a);
 		if (!problem)
 			return;
 	}

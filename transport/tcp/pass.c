@@ -15,7 +15,7 @@
 #define CALM         64  /* visits without need of epoll, until it is left */
 #define BLIND_MS     1   /* between two looks where there is no descriptor to sleep on */
 
-static void conn_event(struct tcp_conn *c, uint32_t events)
+static void tcp_conn_event(struct tcp_conn *c, uint32_t events)
 {
 	if (c->state == CONN_CLOSING) {
 		tcp_conn_linger(c, 0);
@@ -37,7 +37,7 @@ static void conn_event(struct tcp_conn *c, uint32_t events)
 		c->may_write = true;
 }
 
-static void tick(struct tcp_endpoint *ep)
+static void tcp_tick(struct tcp_endpoint *ep)
 {
 	uint64_t now = clock_now_ns();
 	struct tcp_conn *next;
@@ -57,10 +57,10 @@ static void take_tick(struct tcp_endpoint *ep)
 	uint64_t ticks;
 
 	if (read(ep->timer.fd, &ticks, sizeof ticks) == (ssize_t)sizeof ticks)
-		tick(ep);
+		tcp_tick(ep);
 }
 
-static void take_event(struct tcp_endpoint *ep, const struct epoll_event *event)
+static void tcp_take_event(struct tcp_endpoint *ep, const struct epoll_event *event)
 {
 	struct tcp_watch *watch = event->data.ptr;
 
@@ -77,7 +77,7 @@ static void take_event(struct tcp_endpoint *ep, const struct epoll_event *event)
 		tcp_greet(ep, (struct tcp_accepted *)watch, NULL);
 		break;
 	case WATCH_CONN:
-		conn_event(tcp_conn_of(watch), event->events);
+		tcp_conn_event(tcp_conn_of(watch), event->events);
 		break;
 	case WATCH_ALARM:
 		ep->has_rung = true;
@@ -91,7 +91,7 @@ static int take_events(struct tcp_endpoint *ep, int epoll_fd)
 
 	ep->event_count = n > 0 ? n : 0;
 	for (ep->event_at = 0; ep->event_at < ep->event_count; ep->event_at++)
-		take_event(ep, &ep->events[ep->event_at]);
+		tcp_take_event(ep, &ep->events[ep->event_at]);
 	ep->event_at = ep->event_count = 0;
 	return n > 0 ? n : 0;
 }
@@ -110,7 +110,7 @@ int tcp_take_events(struct tcp_endpoint *ep)
 	int n = ep->epoll_fd < 0 ? look_at_listener(ep) : take_events(ep, ep->epoll_fd);
 
 	if (tcp_tick_by_clock(ep)) {
-		tick(ep);
+		tcp_tick(ep);
 		n++;
 	}
 	if (!ep->has_rung)

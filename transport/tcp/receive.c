@@ -26,7 +26,7 @@ bool tcp_can_take(const struct tcp_conn *c)
 	return c->recvs.head && tcp_read_ahead(c) >= (c->in_payload ? 1 : tcp_header_bytes(c));
 }
 
-static void mismatch(struct tcp_conn *c, uint64_t bytes, uint32_t tag)
+static void tcp_mismatch(struct tcp_conn *c, uint64_t bytes, uint32_t tag)
 {
 	const struct tutti_io *io = c->recvs.head;
 
@@ -37,7 +37,7 @@ static void mismatch(struct tcp_conn *c, uint64_t bytes, uint32_t tag)
 		      io->bytes, io->tag, c->base.channel, c->received);
 }
 
-static void damaged(struct tcp_conn *c, const char *what, uint32_t sum, uint32_t expected)
+static void tcp_damaged(struct tcp_conn *c, const char *what, uint32_t sum, uint32_t expected)
 {
 	tcp_conn_fail(
 		c, TUTTI_ERR_SYSTEM,
@@ -58,12 +58,12 @@ static bool check_header(struct tcp_conn *c, const uint8_t header[TCP_SUMMED_BYT
 	c->sum_expected = le32toh(words[0]);
 	if (sum == le32toh(words[1]))
 		return true;
-	damaged(c, "header", sum, le32toh(words[1]));
+	tcp_damaged(c, "header", sum, le32toh(words[1]));
 	return false;
 }
 
 /* Returns false when the connection has failed. */
-static bool take_header(struct tcp_conn *c, const uint8_t *header)
+static bool tcp_take_header(struct tcp_conn *c, const uint8_t *header)
 {
 	const struct tutti_io *io = c->recvs.head;
 	uint64_t bytes;
@@ -85,19 +85,19 @@ static bool take_header(struct tcp_conn *c, const uint8_t *header)
 		return false;
 	}
 	if (bytes != io->bytes || words[0] != io->tag) {
-		mismatch(c, bytes, words[0]);
+		tcp_mismatch(c, bytes, words[0]);
 		return false;
 	}
 	c->in_payload = true;
 	return true;
 }
 
-static void finish_if_whole(struct tcp_conn *c)
+static void tcp_finish_if_whole(struct tcp_conn *c)
 {
 	if (c->recvs.head->moved < c->recvs.head->bytes)
 		return;
 	if (tcp_has_checksums(tcp_endpoint_of(c)) && c->sum != c->sum_expected) {
-		damaged(c, "payload", c->sum, c->sum_expected);
+		tcp_damaged(c, "payload", c->sum, c->sum_expected);
 		return;
 	}
 	c->in_payload = false;
@@ -106,7 +106,7 @@ static void finish_if_whole(struct tcp_conn *c)
 }
 
 /* So many bytes have been put where io's next ones belong. */
-static void landed(struct tcp_conn *c, struct tutti_io *io, size_t bytes)
+static void tcp_landed(struct tcp_conn *c, struct tutti_io *io, size_t bytes)
 {
 	if (!tcp_has_checksums(tcp_endpoint_of(c))) {
 		tutti_io_moved(io, bytes);
@@ -131,7 +131,7 @@ static void take_payload(struct tcp_conn *c, struct tutti_io *io)
 		if (bytes > tcp_read_ahead(c))
 			bytes = tcp_read_ahead(c);
 		memcpy(to, c->ahead + c->ahead_at, bytes);
-		landed(c, io, bytes);
+		tcp_landed(c, io, bytes);
 		c->ahead_at += (uint32_t)bytes;
 	}
 }
@@ -147,11 +147,11 @@ static bool take_buffered(struct tcp_conn *c)
 		if (!c->in_payload) {
 			const uint8_t *header = c->ahead + c->ahead_at;
 			c->ahead_at += tcp_header_bytes(c);
-			if (!take_header(c, header))
+			if (!tcp_take_header(c, header))
 				return true;
 		}
 		take_payload(c, io);
-		finish_if_whole(c);
+		tcp_finish_if_whole(c);
 	}
 	return moved;
 }
@@ -177,7 +177,7 @@ static void places_add(struct payload_places *p, void *data, size_t bytes)
  * may come with it: where a peer runs ahead of us, as a root does, one call then brings the
  * messages of many receives to come. No more than a little: what no receive waits for stays in the
  * kernel, which makes the peer wait when it is much. */
-static size_t wanted(const struct tcp_conn *c)
+static size_t tcp_wanted(const struct tcp_conn *c)
 {
 	const struct tutti_io *io = c->recvs.head;
 	size_t bytes = (c->in_payload ? 0 : tcp_header_bytes(c)) + io->bytes - io->moved;
@@ -191,7 +191,7 @@ static size_t wanted(const struct tcp_conn *c)
 	return bytes > EAGER_BYTES ? bytes : EAGER_BYTES;
 }
 
-static void add_payload(struct payload_places *p, const struct tutti_io *io)
+static void tcp_add_payload(struct payload_places *p, const struct tutti_io *io)
 {
 	size_t bytes, begun = io->in_piece;
 
@@ -221,7 +221,7 @@ static bool plan_direct(struct tcp_conn *c, struct payload_places *p, uint32_t h
 
 	if (!c->in_payload)
 		places_add(p, c->ahead + have, p->header = tcp_header_bytes(c) - have);
-	add_payload(p, io);
+	tcp_add_payload(p, io);
 	/* The next header with it; more would only be copied once more. */
 	if (p->payload == io->bytes - io->moved && io->next)
 		places_add(p, c->ahead + have + p->header, tcp_header_bytes(c));
@@ -245,7 +245,7 @@ static void plan_read(struct tcp_conn *c, struct payload_places *p)
 		return;
 	p->count = 0;
 	p->bytes = p->header = p->payload = 0;
-	bytes = wanted(c);
+	bytes = tcp_wanted(c);
 	places_add(p, c->ahead + have, (bytes < TCP_AHEAD_BYTES ? bytes : TCP_AHEAD_BYTES) - have);
 }
 
@@ -261,12 +261,12 @@ static void accept_read(struct tcp_conn *c, const struct payload_places *p, size
 		if (c->ahead_end < tcp_header_bytes(c))
 			return;
 		c->ahead_at += tcp_header_bytes(c);
-		if (!take_header(c, c->ahead))
+		if (!tcp_take_header(c, c->ahead))
 			return;
 	}
-	landed(c, io, payload);
+	tcp_landed(c, io, payload);
 	if (c->in_payload)
-		finish_if_whole(c);
+		tcp_finish_if_whole(c);
 }
 
 static ssize_t read_socket(struct tcp_conn *c, struct payload_places *p)

@@ -65,8 +65,8 @@ bool tcp_unread_take(struct tcp_unread *unread, const struct tcp_watch *watch)
 	return true;
 }
 
-static void ring_write(uint8_t *ring, size_t ring_bytes, uint64_t position, const uint8_t *from,
-		       size_t bytes)
+static void tcp_ring_write(uint8_t *ring, size_t ring_bytes, uint64_t position, const uint8_t *from,
+			   size_t bytes)
 {
 	while (bytes > 0) {
 		size_t at = position & (ring_bytes - 1), step = ring_bytes - at;
@@ -93,7 +93,7 @@ static void ring_grow(struct tcp_resend *r, uint64_t needed)
 	for (uint64_t p = r->kept_from; p < r->sent;) {
 		size_t at = p & (old - 1), step = old - at;
 		step = step < r->sent - p ? step : (size_t)(r->sent - p);
-		ring_write(ring, bytes, p, r->kept + at, step);
+		tcp_ring_write(ring, bytes, p, r->kept + at, step);
 		p += step;
 	}
 	free(r->kept);
@@ -103,7 +103,7 @@ static void ring_grow(struct tcp_resend *r, uint64_t needed)
 
 /* For so many bytes more, which the socket has already. Returns how many of them need not be kept:
  * the first ones. */
-static size_t make_room(struct tcp_conn *c, size_t bytes)
+static size_t tcp_make_room(struct tcp_conn *c, size_t bytes)
 {
 	struct tcp_resend *r = &c->resend;
 	uint64_t end = r->sent + bytes;
@@ -130,7 +130,7 @@ static size_t make_room(struct tcp_conn *c, size_t bytes)
 void tcp_resend_keep(struct tcp_conn *c, const struct iovec *iov, size_t bytes)
 {
 	struct tcp_resend *r = &c->resend;
-	size_t skip = make_room(c, bytes);
+	size_t skip = tcp_make_room(c, bytes);
 
 	if (skip > 0)
 		r->kept_from = r->sent + skip;
@@ -139,8 +139,8 @@ void tcp_resend_keep(struct tcp_conn *c, const struct iovec *iov, size_t bytes)
 		size_t step = iov->iov_len < bytes ? iov->iov_len : bytes;
 		size_t skipped = skip < step ? skip : step;
 		if (step > skipped)
-			ring_write(r->kept, r->kept_bytes, r->sent + skipped, from + skipped,
-				   step - skipped);
+			tcp_ring_write(r->kept, r->kept_bytes, r->sent + skipped, from + skipped,
+				       step - skipped);
 		skip -= skipped;
 		r->sent += step;
 		bytes -= step;

@@ -52,7 +52,7 @@ static void batch_copy(struct tcp_batch *b, const void *data, size_t bytes)
 }
 
 /* Each message needs room for its header and something more. */
-static bool is_full(const struct tcp_batch *b)
+static bool tcp_is_full(const struct tcp_batch *b)
 {
 	return b->bytes >= BATCH_BYTES || b->iov_count > BATCH_PLACES - 2 ||
 	       b->copied > COPIES_BYTES - TCP_SUMMED_BYTES - COPY_BYTES;
@@ -73,7 +73,7 @@ static uint32_t sum_payload(const struct tutti_io *io)
 }
 
 /* A message is gathered again when the socket had no room for it; its sum is kept. */
-static uint32_t sum_of(struct tcp_conn *c, const struct tutti_io *io, uint32_t number)
+static uint32_t tcp_sum_of(struct tcp_conn *c, const struct tutti_io *io, uint32_t number)
 {
 	if (number == c->summed) {
 		c->sums[number % TCP_BATCH] = sum_payload(io);
@@ -92,7 +92,7 @@ static void add_header(struct tcp_conn *c, struct tcp_batch *b, const struct tut
 
 	_Static_assert(sizeof header == TCP_SUMMED_BYTES, "header");
 	if (tcp_has_checksums(tcp_endpoint_of(c))) {
-		header.payload_sum = htole32(sum_of(c, io, number));
+		header.payload_sum = htole32(tcp_sum_of(c, io, number));
 		header.sum = htole32(crc32c(0, &header, TCP_SUMMED_BYTES - 4));
 	}
 	batch_copy(b, (const uint8_t *)&header + begun, tcp_header_bytes(c) - begun);
@@ -101,7 +101,7 @@ static void add_header(struct tcp_conn *c, struct tcp_batch *b, const struct tut
 /* Bytes are left of whole. Returns false when a part of it must wait for the next batch. Whether it
  * is copied does not depend on how much is left, so that a batch that is gathered again ends no
  * sooner than before. */
-static bool add_piece(struct tcp_batch *b, void *data, size_t bytes, size_t whole)
+static bool tcp_add_piece(struct tcp_batch *b, void *data, size_t bytes, size_t whole)
 {
 	size_t part = bytes < BATCH_BYTES ? bytes : BATCH_BYTES;
 
@@ -112,40 +112,40 @@ static bool add_piece(struct tcp_batch *b, void *data, size_t bytes, size_t whol
 	return part == bytes;
 }
 
-static bool add_payload(struct tcp_batch *b, const struct tutti_io *io)
+static bool tcp_send_add_payload(struct tcp_batch *b, const struct tutti_io *io)
 {
 	size_t begun = io->in_piece;
 
 	if (!io->pieces)
-		return add_piece(b, (uint8_t *)io->buf + io->moved, io->bytes - io->moved,
-				 io->bytes);
+		return tcp_add_piece(b, (uint8_t *)io->buf + io->moved, io->bytes - io->moved,
+				     io->bytes);
 	for (uint32_t i = io->piece; i < io->piece_count; i++, begun = 0) {
 		const struct tutti_piece *piece = &io->pieces[i];
-		if (is_full(b) || !add_piece(b, (uint8_t *)piece->buf + begun, piece->bytes - begun,
-					     piece->bytes))
+		if (tcp_is_full(b) || !tcp_add_piece(b, (uint8_t *)piece->buf + begun,
+						     piece->bytes - begun, piece->bytes))
 			return false;
 	}
 	return true;
 }
 
 /* Only the first of the queue may have begun. */
-static void gather(struct tcp_conn *c, struct tcp_batch *b)
+static void tcp_gather(struct tcp_conn *c, struct tcp_batch *b)
 {
 	uint32_t n = 0, begun = c->header_sent;
 
 	b->iov_count = 0;
 	b->bytes = b->copied = 0;
 	for (struct tutti_io *io = c->sends.head; io; io = io->next, n++, begun = 0) {
-		if (n == TCP_BATCH || is_full(b))
+		if (n == TCP_BATCH || tcp_is_full(b))
 			return;
 		if (begun < tcp_header_bytes(c))
 			add_header(c, b, io, c->sent + n, begun);
-		if (!add_payload(b, io))
+		if (!tcp_send_add_payload(b, io))
 			return;
 	}
 }
 
-static void account(struct tcp_conn *c, size_t bytes)
+static void tcp_account(struct tcp_conn *c, size_t bytes)
 {
 	while (c->sends.head) {
 		struct tutti_io *io = c->sends.head;
@@ -182,12 +182,12 @@ bool tcp_send_some(struct tcp_conn *c)
 	}
 	for (int i = 0; i < BATCHES && c->sends.head && c->may_write; i++) {
 		ssize_t n;
-		gather(c, &b);
+		tcp_gather(c, &b);
 		n = tcp_stream_send(&c->watch, b.iov, b.iov_count);
 		if (n > 0) {
 			if (c->reconnects)
 				tcp_resend_keep(c, b.iov, (size_t)n);
-			account(c, (size_t)n);
+			tcp_account(c, (size_t)n);
 			moved = true;
 		}
 		if (n < (ssize_t)b.bytes)

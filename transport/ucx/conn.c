@@ -3,7 +3,7 @@
 
 /* Messages that have arrived are received first. While the conn waits for receives of the caller,
  * sends end well: one that completes says no more than that its buffer is free. */
-static bool move_ended(struct ucx_conn *conn)
+static bool ucx_move_ended(struct ucx_conn *conn)
 {
 	bool is_moving = ucx_receive_some(conn);
 
@@ -21,7 +21,7 @@ static bool move_ended(struct ucx_conn *conn)
 }
 
 /* UCX has lost the peer. oob gets one more pass to say it better. */
-static void break_off(struct ucx_conn *conn)
+static void ucx_break_off(struct ucx_conn *conn)
 {
 	struct ucx_endpoint *endpoint = ucx_endpoint_of(conn);
 
@@ -57,7 +57,7 @@ static bool move_wire(struct ucx_conn *conn)
 	if (conn->has_left && (conn->is_closing || conn->arrived == conn->peer.committed))
 		answer_bye(conn);
 	else if (conn->wire.broken != UCS_OK)
-		break_off(conn);
+		ucx_break_off(conn);
 	else
 		return is_moving;
 	return true;
@@ -83,7 +83,7 @@ bool ucx_conn_move(struct ucx_conn *conn)
 	if (conn->is_closing)
 		return is_moving;
 	if (conn->state == UCX_ENDED) {
-		is_moving |= move_ended(conn);
+		is_moving |= ucx_move_ended(conn);
 	} else {
 		is_moving |= ucx_receive_some(conn);
 		if (conn->state != UCX_FAILED)

@@ -32,14 +32,14 @@ bool ucx_conn_is_in_flight(const struct ucx_conn *conn)
 	return !ucx_reached(conn->completed, conn->ends.bulk) || conn->got != conn->next;
 }
 
-static void settle(struct ucx_conn *conn)
+static void ucx_settle(struct ucx_conn *conn)
 {
 	if (conn->state < UCX_OPEN)
 		ucx_endpoint_of(conn)->unsettled--;
 }
 
 /* The peer learns why, but from a conn that it has ended itself. */
-static void tell_peer(struct ucx_conn *conn, tutti_status status)
+static void ucx_tell_peer(struct ucx_conn *conn, tutti_status status)
 {
 	struct oob_note note = {.kind = UCX_NOTE_FAILED, .status = (int32_t)status};
 
@@ -59,12 +59,12 @@ void ucx_conn_fail(struct ucx_conn *conn, tutti_status status, const char *forma
 	va_start(args, format);
 	vsnprintf(conn->base.error, sizeof conn->base.error, format, args);
 	va_end(args);
-	settle(conn);
+	ucx_settle(conn);
 	ucx_wire_close(conn);
 	conn->state = UCX_FAILED;
 	conn->base.status = status;
 	ucx_conn_deactivate(conn);
-	tell_peer(conn, status);
+	ucx_tell_peer(conn, status);
 	while (conn->receiving.head)
 		ucx_conn_complete(conn, &conn->receiving, status);
 	while (conn->recvs.head)
@@ -81,7 +81,7 @@ void ucx_conn_end(struct ucx_conn *conn, tutti_status status, const char *format
 
 	if (conn->state >= UCX_ENDED)
 		return;
-	settle(conn);
+	ucx_settle(conn);
 	ucx_wire_close(conn);
 	conn->state = UCX_ENDED;
 	conn->ended.status = status;

@@ -17,12 +17,12 @@
 #define CLOSING_MS   5000        /* for the peer to take the last messages */
 #define DRAIN_PASSES 1000        /* for what a peer that is gone has left on the way */
 
-static struct ucx_conn *conn_of(struct oob_conn *oob)
+static struct ucx_conn *ucx_conn_of(struct oob_conn *oob)
 {
 	return (struct ucx_conn *)((char *)oob - offsetof(struct ucx_conn, oob));
 }
 
-static void conn_free(struct ucx_conn *conn)
+static void ucx_conn_free(struct ucx_conn *conn)
 {
 	struct ucx_endpoint *endpoint = ucx_endpoint_of(conn);
 	struct ucx_conn **at = &endpoint->conns;
@@ -41,7 +41,7 @@ static void conn_free(struct ucx_conn *conn)
 	free(conn);
 }
 
-static tutti_status begin(struct ucx_conn *conn, const uint8_t *address, size_t address_bytes)
+static tutti_status ucx_begin(struct ucx_conn *conn, const uint8_t *address, size_t address_bytes)
 {
 	struct ucx_endpoint *endpoint = ucx_endpoint_of(conn);
 	struct ucx_hello *hello;
@@ -83,16 +83,16 @@ tutti_status ucx_connect(struct tutti_endpoint *base, int peer, int channel, con
 	conn->next_conn = endpoint->conns;
 	endpoint->conns = conn;
 	endpoint->unsettled++;
-	tutti_status status = begin(conn, address, address_bytes);
+	tutti_status status = ucx_begin(conn, address, address_bytes);
 	if (status != TUTTI_OK) {
-		conn_free(conn);
+		ucx_conn_free(conn);
 		return status;
 	}
 	*out = &conn->base;
 	return TUTTI_OK;
 }
 
-static void noted(struct ucx_conn *conn)
+static void ucx_noted(struct ucx_conn *conn)
 {
 	const struct oob_note note = conn->oob.note, ack = {.kind = UCX_NOTE_BYE_ACK};
 
@@ -113,7 +113,7 @@ static void noted(struct ucx_conn *conn)
 }
 
 /* Its process, or its endpoint. */
-static void peer_is_gone(struct ucx_conn *conn)
+static void ucx_peer_is_gone(struct ucx_conn *conn)
 {
 	if (conn->state == UCX_CONNECTING) {
 		ucx_conn_fail(conn, conn->oob.status, "%s", conn->oob.error);
@@ -133,12 +133,12 @@ static void cannot_connect(struct ucx_conn *conn, tutti_status status)
 	snprintf(why, sizeof why, "%s", last_error());
 	oob_progress(conn->oob.endpoint);
 	if (conn->oob.has_ended && !conn->oob.has_note)
-		peer_is_gone(conn);
+		ucx_peer_is_gone(conn);
 	else
 		ucx_conn_fail(conn, status, "%s", why);
 }
 
-static void greeted(struct ucx_conn *conn)
+static void ucx_greeted(struct ucx_conn *conn)
 {
 	const struct oob_conn *oob = &conn->oob;
 	tutti_status status = TUTTI_ERR_MISMATCH;
@@ -161,14 +161,14 @@ static void greeted(struct ucx_conn *conn)
 	ucx_send_greeting(conn);
 }
 
-static void take_news(struct ucx_conn *conn)
+static void ucx_take_news(struct ucx_conn *conn)
 {
 	if (conn->oob.has_greeted && conn->state == UCX_CONNECTING)
-		greeted(conn);
+		ucx_greeted(conn);
 	if (conn->oob.has_note)
-		noted(conn);
+		ucx_noted(conn);
 	if (conn->oob.has_ended)
-		peer_is_gone(conn);
+		ucx_peer_is_gone(conn);
 }
 
 bool ucx_look(struct ucx_endpoint *endpoint)
@@ -176,7 +176,7 @@ bool ucx_look(struct ucx_endpoint *endpoint)
 	bool is_moving = oob_progress(endpoint->oob);
 
 	for (struct oob_conn *oob; (oob = oob_next_news(endpoint->oob));) {
-		take_news(conn_of(oob));
+		ucx_take_news(ucx_conn_of(oob));
 		is_moving = true;
 	}
 	return is_moving;
@@ -186,7 +186,7 @@ void ucx_close_on(struct ucx_conn *conn)
 {
 	if (conn->state != UCX_OPEN || conn->is_released || conn->oob.has_ended ||
 	    conn->wire.broken != UCS_OK || clock_now_ns() >= conn->deadline_ns)
-		conn_free(conn);
+		ucx_conn_free(conn);
 }
 
 void ucx_close(struct tutti_conn *base)
@@ -206,7 +206,7 @@ void ucx_close(struct tutti_conn *base)
 	conn->deadline_ns = deadline_after_ms(CLOSING_MS);
 	/* Buffers are the caller's again. While UCX uses some nothing else is on its way. */
 	if (is_in_flight || conn->state != UCX_OPEN) {
-		conn_free(conn);
+		ucx_conn_free(conn);
 		return;
 	}
 	oob_send_note(&conn->oob, &bye);

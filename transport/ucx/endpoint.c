@@ -130,7 +130,7 @@ static void ucx_recv(struct tutti_conn *conn, struct tutti_io *io)
 	ucx_conn_post((struct ucx_conn *)conn, io, false);
 }
 
-static bool look_at_idle(struct ucx_endpoint *endpoint)
+static bool ucx_look_at_idle(struct ucx_endpoint *endpoint)
 {
 	bool is_moving = false;
 
@@ -152,7 +152,7 @@ static int ucx_progress(struct tutti_endpoint *base, struct tutti_done *done)
 	if (!endpoint->oob)
 		return 0;
 	if (endpoint->unsettled || endpoint->passes++ % LOOK_PASSES == 0)
-		is_moving = ucx_look(endpoint) | look_at_idle(endpoint);
+		is_moving = ucx_look(endpoint) | ucx_look_at_idle(endpoint);
 	for (struct ucx_conn *conn = LIST_FIRST(&endpoint->active), *next; conn; conn = next) {
 		next = LIST_NEXT(conn, active);
 		is_moving |= ucx_conn_move(conn);
@@ -174,7 +174,7 @@ static int ucx_mend(struct tutti_endpoint *base, int *fd)
 		return 0;
 	for (int pass = 0; pass < MEND_PASSES; pass++) {
 		ucx_look(endpoint);
-		look_at_idle(endpoint);
+		ucx_look_at_idle(endpoint);
 		for (struct ucx_conn *conn = LIST_FIRST(&endpoint->active), *next; conn;
 		     conn = next) {
 			next = LIST_NEXT(conn, active);

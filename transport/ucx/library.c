@@ -52,7 +52,7 @@ static char **environment_with_settings(void)
 	return all;
 }
 
-static void *open_library(void)
+static void *ucx_open_library(void)
 {
 	char **before = environ;
 	void *library;
@@ -71,9 +71,9 @@ static void *open_library(void)
 	return library;
 }
 
-static void load(void)
+static void ucx_load(void)
 {
-	void *library = open_library(), *symbol;
+	void *library = ucx_open_library(), *symbol;
 
 	if (!library)
 		return;
@@ -91,7 +91,7 @@ tutti_status ucx_library(const struct ucx_library **library)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-	pthread_once(&once, load);
+	pthread_once(&once, ucx_load);
 	if (reason[0])
 		return fail(TUTTI_ERR_UNSUPPORTED, "ucx: %s", reason);
 	*library = &loaded;

@@ -14,7 +14,7 @@ bool ucx_is_in_doubt(const struct ucx_conn *conn)
 	return conn->state == UCX_OPEN && !conn->is_active && ucx_owes(conn);
 }
 
-static void tell(struct ucx_conn *conn, struct ucx_header *header)
+static void ucx_tell(struct ucx_conn *conn, struct ucx_header *header)
 {
 	header->got = conn->told.got = conn->got;
 	header->arrived = conn->told.arrived = conn->arrived;
@@ -34,7 +34,7 @@ static void send_notice(struct ucx_conn *conn, bool wants_ack)
 {
 	conn->notice.conn = conn;
 	conn->notice.header = (struct ucx_header){.kind = UCX_NOTICE, .wants_ack = wants_ack};
-	tell(conn, &conn->notice.header);
+	ucx_tell(conn, &conn->notice.header);
 	ucx_wire_send(conn, &conn->notice, NULL, 0);
 }
 
@@ -75,7 +75,7 @@ static bool take_bulk(struct ucx_conn *conn, struct tutti_io *io, struct ucx_slo
 }
 
 /* Bytes of eager blocks of which the peer has not said that they have come. */
-static size_t outstanding(struct ucx_conn *conn)
+static size_t ucx_outstanding(struct ucx_conn *conn)
 {
 	for (; conn->outstanding.from != conn->sent &&
 	       ucx_reached(conn->peer.arrived, conn->outstanding.from + 1);
@@ -96,7 +96,7 @@ static bool send_block(struct ucx_conn *conn, struct tutti_io *io)
 	size_t bytes = io->bytes;
 	bool is_bulk = io->bytes > UCX_EAGER;
 
-	outstanding(conn); /* reads the slots that have arrived */
+	ucx_outstanding(conn); /* reads the slots that have arrived */
 	*slot = (struct ucx_slot){.conn = conn,
 				  .header = {.bytes = io->bytes,
 					     .offset = io->moved,
@@ -109,7 +109,7 @@ static bool send_block(struct ucx_conn *conn, struct tutti_io *io)
 		tutti_io_copy_out(io, copy, bytes);
 	else if (!take_bulk(conn, io, slot, &at, &bytes))
 		return false;
-	tell(conn, &slot->header);
+	ucx_tell(conn, &slot->header);
 	conn->sent++;
 	if (!is_bulk)
 		conn->outstanding.bytes += bytes;
@@ -161,7 +161,7 @@ static bool may_start(struct ucx_conn *conn, const struct tutti_io *io)
 	if (conn->sent - conn->peer.got >= UCX_WINDOW ||
 	    conn->slots[conn->sent % UCX_WINDOW].is_busy)
 		return false;
-	if (io->bytes <= UCX_EAGER ? outstanding(conn) + io->bytes <= UCX_OUTSTANDING
+	if (io->bytes <= UCX_EAGER ? ucx_outstanding(conn) + io->bytes <= UCX_OUTSTANDING
 				   : !ucx_owes(conn))
 		return true;
 	if (!conn->has_asked && !conn->notice.is_busy) {

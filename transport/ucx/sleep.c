@@ -9,7 +9,7 @@
 
 #define LOOK_NS 100000000 /* between two looks of a rank that is in no call */
 
-static bool watch(struct ucx_endpoint *endpoint, int fd)
+static bool ucx_watch(struct ucx_endpoint *endpoint, int fd)
 {
 	struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
 
@@ -26,7 +26,7 @@ int ucx_event_fd(struct tutti_endpoint *base)
 		return endpoint->epoll_fd;
 	endpoint->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (endpoint->epoll_fd >= 0 && endpoint->oob &&
-	    !watch(endpoint, oob_event_fd(endpoint->oob))) {
+	    !ucx_watch(endpoint, oob_event_fd(endpoint->oob))) {
 		close(endpoint->epoll_fd);
 		endpoint->epoll_fd = -1;
 	}
@@ -34,14 +34,14 @@ int ucx_event_fd(struct tutti_endpoint *base)
 }
 
 /* True: there is work at once. */
-static bool arm_conn(struct ucx_endpoint *endpoint, struct ucx_conn *conn)
+static bool ucx_arm_conn(struct ucx_endpoint *endpoint, struct ucx_conn *conn)
 {
 	if ((!conn->is_active && !ucx_is_in_doubt(conn)) || !conn->wire.worker) {
 		ucx_wire_unwatch(conn);
 		return conn->is_active;
 	}
 	if (!conn->wire.is_watched)
-		conn->wire.is_watched = watch(endpoint, conn->wire.fd);
+		conn->wire.is_watched = ucx_watch(endpoint, conn->wire.fd);
 	return !conn->wire.is_watched || conn->wire.broken != UCS_OK || conn->has_left ||
 	       ucx_can_receive(conn) || ucx_owes_notice(conn) ||
 	       endpoint->library->ucp_worker_arm(conn->wire.worker) != UCS_OK;
@@ -59,7 +59,7 @@ int ucx_arm(struct tutti_endpoint *base)
 	if (ucx_look(endpoint) || oob_arm(endpoint->oob))
 		return 1;
 	for (struct ucx_conn *conn = endpoint->conns; conn; conn = conn->next_conn)
-		if (arm_conn(endpoint, conn))
+		if (ucx_arm_conn(endpoint, conn))
 			return 1;
 	return 0;
 }

@@ -15,12 +15,12 @@
 #define DESCRIPTORS    64    /* more than a worker takes */
 #define PASSES         16    /* of UCX's progress in one of ours */
 
-static const struct ucx_library *library_of(const struct ucx_conn *conn)
+static const struct ucx_library *ucx_library_of(const struct ucx_conn *conn)
 {
 	return ucx_endpoint_of(conn)->library;
 }
 
-static void broke(struct ucx_conn *conn, ucs_status_t status)
+static void ucx_broke(struct ucx_conn *conn, ucs_status_t status)
 {
 	if (conn->wire.broken == UCS_OK && !conn->wire.is_closing)
 		conn->wire.broken = status;
@@ -29,24 +29,24 @@ static void broke(struct ucx_conn *conn, ucs_status_t status)
 static void peer_failed(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
 	(void)ep;
-	broke(arg, status);
+	ucx_broke(arg, status);
 }
 
-static void slot_done(struct ucx_slot *slot, ucs_status_t status)
+static void ucx_slot_done(struct ucx_slot *slot, ucs_status_t status)
 {
 	slot->is_busy = false;
 	slot->conn->busy--;
 	slot->conn->busy_small -= !slot->is_bulk;
 	if (status != UCS_OK)
-		broke(slot->conn, status);
+		ucx_broke(slot->conn, status);
 	else
 		slot->is_complete = true;
 }
 
-static void on_sent(void *request, ucs_status_t status, void *slot)
+static void ucx_on_sent(void *request, ucs_status_t status, void *slot)
 {
-	slot_done(slot, status);
-	library_of(((struct ucx_slot *)slot)->conn)->ucp_request_free(request);
+	ucx_slot_done(slot, status);
+	ucx_library_of(((struct ucx_slot *)slot)->conn)->ucp_request_free(request);
 }
 
 static void fetch_done(struct ucx_fetch *fetch, ucs_status_t status, size_t bytes)
@@ -54,7 +54,7 @@ static void fetch_done(struct ucx_fetch *fetch, ucs_status_t status, size_t byte
 	if (status == UCS_OK && bytes != fetch->bytes)
 		status = UCS_ERR_MESSAGE_TRUNCATED;
 	if (status != UCS_OK)
-		broke(fetch->conn, status);
+		ucx_broke(fetch->conn, status);
 	else
 		fetch->is_done = true;
 }
@@ -62,7 +62,7 @@ static void fetch_done(struct ucx_fetch *fetch, ucs_status_t status, size_t byte
 static void on_fetched(void *request, ucs_status_t status, size_t bytes, void *fetch)
 {
 	fetch_done(fetch, status, bytes);
-	library_of(((struct ucx_fetch *)fetch)->conn)->ucp_request_free(request);
+	ucx_library_of(((struct ucx_fetch *)fetch)->conn)->ucp_request_free(request);
 }
 
 static void take_counts(struct ucx_conn *conn, const struct ucx_header *header)
@@ -91,7 +91,7 @@ static ucs_status_t on_arrival(void *arg, const void *at, size_t header_bytes, v
 	if (conn->wire.is_closing || conn->wire.broken != UCS_OK)
 		return UCS_OK;
 	if (header_bytes != sizeof header) {
-		broke(conn, UCS_ERR_INVALID_PARAM);
+		ucx_broke(conn, UCS_ERR_INVALID_PARAM);
 		return UCS_OK;
 	}
 	memcpy(&header, at, sizeof header);
@@ -102,7 +102,7 @@ static ucs_status_t on_arrival(void *arg, const void *at, size_t header_bytes, v
 	struct ucx_arrival *arrival = &conn->arrivals[place];
 	if (header.number - conn->got >= UCX_WINDOW || arrival->is_here ||
 	    bytes > (is_bulk ? UCX_BLOCK : UCX_EAGER)) {
-		broke(conn, UCS_ERR_INVALID_PARAM);
+		ucx_broke(conn, UCS_ERR_INVALID_PARAM);
 		return UCS_OK;
 	}
 	*arrival = (struct ucx_arrival){header, bytes, is_bulk ? data : NULL, true};
@@ -116,12 +116,12 @@ static ucs_status_t on_arrival(void *arg, const void *at, size_t header_bytes, v
 	return is_bulk ? UCS_INPROGRESS : UCS_OK;
 }
 
-static tutti_status cannot(const struct ucx_conn *conn, const char *what, ucs_status_t status)
+static tutti_status ucx_cannot(const struct ucx_conn *conn, const char *what, ucs_status_t status)
 {
 	return fail(ucx_status(status),
 		    "ucx: rank %d cannot connect to rank %d (%s): %s; " UCX_SAYS_MORE,
 		    ucx_endpoint_of(conn)->rank, conn->base.peer, what,
-		    library_of(conn)->ucs_status_string(status));
+		    ucx_library_of(conn)->ucs_status_string(status));
 }
 
 /* If /dev/shm is full, UCX returns one of three statuses. */
@@ -132,13 +132,14 @@ static tutti_status cannot_create_worker(const struct ucx_conn *conn, ucs_status
 	if (status == UCS_ERR_SHMEM_SEGMENT) /* of this end */
 		status = UCS_ERR_NO_MEMORY;
 	if (ucx_status(status) != TUTTI_ERR_MEMORY || room >= UCX_SHM_WORKER_BYTES)
-		return cannot(conn, "ucp_worker_create", status);
+		return ucx_cannot(conn, "ucp_worker_create", status);
 	return fail(TUTTI_ERR_MEMORY,
 		    "ucx: rank %d cannot connect to rank %d: %s; /dev/shm has %llu KiB left, of "
 		    "which a connection takes up to 1 MiB: make it larger (docker: --shm-size), or "
 		    "set UCX_TLS=^posix",
 		    ucx_endpoint_of(conn)->rank, conn->base.peer,
-		    library_of(conn)->ucs_status_string(status), (unsigned long long)(room >> 10));
+		    ucx_library_of(conn)->ucs_status_string(status),
+		    (unsigned long long)(room >> 10));
 }
 
 tutti_status ucx_wire_open(struct ucx_conn *conn)
@@ -152,7 +153,7 @@ tutti_status ucx_wire_open(struct ucx_conn *conn)
 		.flags = UCP_AM_FLAG_WHOLE_MSG,
 		.cb = on_arrival,
 		.arg = conn};
-	const struct ucx_library *library = library_of(conn);
+	const struct ucx_library *library = ucx_library_of(conn);
 
 	TRY(ucx_needs_descriptors(DESCRIPTORS));
 	ucs_status_t status = library->ucp_worker_create(ucx_endpoint_of(conn)->context, &params,
@@ -164,23 +165,23 @@ tutti_status ucx_wire_open(struct ucx_conn *conn)
 	}
 	status = library->ucp_worker_set_am_recv_handler(conn->wire.worker, &handler);
 	if (status != UCS_OK)
-		return cannot(conn, "ucp_worker_set_am_recv_handler", status);
+		return ucx_cannot(conn, "ucp_worker_set_am_recv_handler", status);
 	status = library->ucp_worker_get_efd(conn->wire.worker, &conn->wire.fd);
 	if (status != UCS_OK)
-		return cannot(conn, "ucp_worker_get_efd", status);
+		return ucx_cannot(conn, "ucp_worker_get_efd", status);
 	return TUTTI_OK;
 }
 
 tutti_status ucx_wire_hello(struct ucx_conn *conn, struct ucx_hello **out, size_t *out_bytes)
 {
-	const struct ucx_library *library = library_of(conn);
+	const struct ucx_library *library = ucx_library_of(conn);
 	struct ucx_hello *hello;
 	ucp_address_t *address;
 	size_t bytes;
 	ucs_status_t status = library->ucp_worker_get_address(conn->wire.worker, &address, &bytes);
 
 	if (status != UCS_OK)
-		return cannot(conn, "ucp_worker_get_address", status);
+		return ucx_cannot(conn, "ucp_worker_get_address", status);
 	*out_bytes = sizeof *hello + bytes;
 	hello = *out_bytes <= OOB_HELLO_MOST ? malloc(*out_bytes) : NULL;
 	if (hello) {
@@ -207,7 +208,7 @@ tutti_status ucx_wire_connect(struct ucx_conn *conn, const void *address)
 				  .address = address,
 				  .err_mode = UCP_ERR_HANDLING_MODE_PEER,
 				  .err_handler = {peer_failed, conn}};
-	const struct ucx_library *library = library_of(conn);
+	const struct ucx_library *library = ucx_library_of(conn);
 	ucs_status_t status = library->ucp_ep_create(conn->wire.worker, &params, &conn->wire.ep);
 
 	conn->wire.has_force = status == UCS_OK;
@@ -223,7 +224,7 @@ tutti_status ucx_wire_connect(struct ucx_conn *conn, const void *address)
 			    "ucx: no transport of UCX connects rank %d to rank %d; UCX_TLS and "
 			    "UCX_NET_DEVICES say which it may use",
 			    ucx_endpoint_of(conn)->rank, conn->base.peer);
-	return cannot(conn, "ucp_ep_create", status);
+	return ucx_cannot(conn, "ucp_ep_create", status);
 }
 
 void ucx_wire_unwatch(struct ucx_conn *conn)
@@ -239,14 +240,14 @@ void ucx_wire_unwatch(struct ucx_conn *conn)
 static void finish_requests(struct ucx_conn *conn)
 {
 	for (int pass = 0, idle = 0; pass < CLOSING_PASSES && idle < IDLE_PASSES; pass++)
-		idle = library_of(conn)->ucp_worker_progress(conn->wire.worker) ? 0 : idle + 1;
+		idle = ucx_library_of(conn)->ucp_worker_progress(conn->wire.worker) ? 0 : idle + 1;
 }
 
 void ucx_wire_close(struct ucx_conn *conn)
 {
 	const ucp_request_param_t force = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
 					   .flags = UCP_EP_CLOSE_FLAG_FORCE};
-	const struct ucx_library *library = library_of(conn);
+	const struct ucx_library *library = ucx_library_of(conn);
 
 	if (!conn->wire.worker)
 		return;
@@ -274,7 +275,7 @@ bool ucx_wire_progress(struct ucx_conn *conn)
 	bool is_moving = false;
 
 	for (int i = 0; i < PASSES && conn->wire.worker; i++) {
-		if (library_of(conn)->ucp_worker_progress(conn->wire.worker) == 0)
+		if (ucx_library_of(conn)->ucp_worker_progress(conn->wire.worker) == 0)
 			break;
 		is_moving = true;
 	}
@@ -287,17 +288,17 @@ void ucx_wire_send(struct ucx_conn *conn, struct ucx_slot *slot, const void *at,
 		.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
 				UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_MEMORY_TYPE,
 		.flags = slot->is_bulk ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER,
-		.cb.send = on_sent,
+		.cb.send = ucx_on_sent,
 		.memory_type = UCS_MEMORY_TYPE_HOST,
 		.user_data = slot};
 
 	slot->is_busy = true;
 	conn->busy++;
 	conn->busy_small += !slot->is_bulk;
-	ucs_status_ptr_t request = library_of(conn)->ucp_am_send_nbx(
+	ucs_status_ptr_t request = ucx_library_of(conn)->ucp_am_send_nbx(
 		conn->wire.ep, AM_ID, &slot->header, sizeof slot->header, at, bytes, &param);
 	if (!UCS_PTR_IS_PTR(request))
-		slot_done(slot, UCS_PTR_STATUS(request));
+		ucx_slot_done(slot, UCS_PTR_STATUS(request));
 }
 
 void ucx_wire_fetch(struct ucx_conn *conn, struct ucx_fetch *fetch, void *desc, void *to)
@@ -310,8 +311,8 @@ void ucx_wire_fetch(struct ucx_conn *conn, struct ucx_fetch *fetch, void *desc, 
 		.memory_type = UCS_MEMORY_TYPE_HOST,
 		.recv_info.length = &bytes,
 		.user_data = fetch};
-	ucs_status_ptr_t request = library_of(conn)->ucp_am_recv_data_nbx(conn->wire.worker, desc,
-									  to, fetch->bytes, &param);
+	ucs_status_ptr_t request = ucx_library_of(conn)->ucp_am_recv_data_nbx(
+		conn->wire.worker, desc, to, fetch->bytes, &param);
 
 	if (!UCS_PTR_IS_PTR(request))
 		fetch_done(fetch, UCS_PTR_STATUS(request), bytes);

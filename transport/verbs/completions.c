@@ -24,7 +24,7 @@ static bool is_peers(enum ibv_wc_status status)
 }
 
 /* Completions of flushed requests come behind the one that tells why. */
-static void break_off(struct verbs_conn *conn, int r, enum ibv_wc_status status)
+static void verbs_break_off(struct verbs_conn *conn, int r, enum ibv_wc_status status)
 {
 	if (conn->rails[r].state != VERBS_RAIL_WORKS)
 		return;
@@ -48,7 +48,7 @@ static void break_off(struct verbs_conn *conn, int r, enum ibv_wc_status status)
 				rank, conn->base.peer, name, state, conn->base.channel, words);
 }
 
-static void acknowledge(struct verbs_conn *conn, struct verbs_rail *rail)
+static void verbs_acknowledge(struct verbs_conn *conn, struct verbs_rail *rail)
 {
 	const struct verbs_asked *asked = &rail->asked.of[rail->asked.first++ % VERBS_ASKED];
 
@@ -61,7 +61,7 @@ static void acknowledge(struct verbs_conn *conn, struct verbs_rail *rail)
 	verbs_conn_complete_acked(conn);
 }
 
-static void damaged(struct verbs_conn *conn)
+static void verbs_damaged(struct verbs_conn *conn)
 {
 	verbs_conn_end(conn, TUTTI_ERR_INTERNAL,
 		       "what rank %d sends to rank %d (verbs, channel %d) has a form that no rank "
@@ -70,7 +70,7 @@ static void damaged(struct verbs_conn *conn)
 }
 
 /* By another rail it may have come before its turn. */
-static void take_piece(struct verbs_conn *conn, uint32_t number, uint64_t bytes)
+static void verbs_take_piece(struct verbs_conn *conn, uint32_t number, uint64_t bytes)
 {
 	uint32_t ahead = (number - conn->pieces_in.first) & VERBS_NUMBER_BITS;
 	struct verbs_piece *piece =
@@ -79,7 +79,7 @@ static void take_piece(struct verbs_conn *conn, uint32_t number, uint64_t bytes)
 
 	if (ahead >= VERBS_CHUNKS || piece->is_here ||
 	    bytes > (is_placed ? VERBS_IN_PLACE : conn->memory.chunk_bytes)) {
-		damaged(conn);
+		verbs_damaged(conn);
 		return;
 	}
 	*piece = (struct verbs_piece){true, is_placed, (uint32_t)bytes};
@@ -90,7 +90,7 @@ static void take_grant(struct verbs_conn *conn, const uint8_t *payload, uint32_t
 	struct verbs_grant grant;
 
 	if (bytes != sizeof grant) {
-		damaged(conn);
+		verbs_damaged(conn);
 		return;
 	}
 	memcpy(&grant, payload, sizeof grant);
@@ -123,7 +123,7 @@ static void take_frame(struct verbs_conn *conn, int rail, uint32_t slot, uint32_
 	struct verbs_frame frame;
 
 	if (bytes < sizeof frame) {
-		damaged(conn);
+		verbs_damaged(conn);
 		return;
 	}
 	memcpy(&frame, at, sizeof frame);
@@ -131,7 +131,7 @@ static void take_frame(struct verbs_conn *conn, int rail, uint32_t slot, uint32_
 	conn->slots += frame.slots;
 	conn->chunks += frame.chunks;
 	if (conn->slots > VERBS_SLOTS || conn->chunks > VERBS_CHUNKS) {
-		damaged(conn);
+		verbs_damaged(conn);
 		return;
 	}
 	if (frame.kind == VERBS_DATA || frame.kind == VERBS_BULK || frame.kind == VERBS_ASKS) {
@@ -144,11 +144,11 @@ static void take_frame(struct verbs_conn *conn, int rail, uint32_t slot, uint32_
 	conn->due.slots += frame.kind == VERBS_GRANT;
 	verbs_post_receive(conn, rail, slot);
 	if (frame.kind == VERBS_PIECE)
-		take_piece(conn, frame.number, frame.bytes);
+		verbs_take_piece(conn, frame.number, frame.bytes);
 	else if (frame.kind == VERBS_BYE)
 		take_bye(conn, frame.number);
 	else if (frame.kind < VERBS_GRANT || frame.kind > VERBS_BYE)
-		damaged(conn);
+		verbs_damaged(conn);
 }
 
 static void take_completion(struct verbs_conn *conn, int r, const struct ibv_wc *wc)
@@ -157,12 +157,12 @@ static void take_completion(struct verbs_conn *conn, int r, const struct ibv_wc 
 
 	conn->rails[r].receives -= is_receive;
 	if (wc->status != IBV_WC_SUCCESS) {
-		break_off(conn, r, wc->status);
+		verbs_break_off(conn, r, wc->status);
 	} else if (!is_receive) {
-		acknowledge(conn, &conn->rails[r]);
+		verbs_acknowledge(conn, &conn->rails[r]);
 	} else if (wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
 		verbs_post_receive(conn, r, (uint32_t)wc->wr_id);
-		take_piece(conn, ntohl(wc->imm_data), wc->byte_len);
+		verbs_take_piece(conn, ntohl(wc->imm_data), wc->byte_len);
 	} else {
 		take_frame(conn, r, (uint32_t)wc->wr_id, wc->byte_len);
 	}

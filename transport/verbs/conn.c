@@ -5,7 +5,7 @@
 
 /* Messages that have arrived are received first. While the conn waits for receives of the caller,
  * sends end well: one that completes says no more than that its buffer is free. */
-static bool move_ended(struct verbs_conn *conn)
+static bool verbs_move_ended(struct verbs_conn *conn)
 {
 	bool is_moving = verbs_receive_some(conn);
 
@@ -35,7 +35,7 @@ bool verbs_conn_move(struct verbs_conn *conn)
 	if (conn->is_closing)
 		return is_moving;
 	if (conn->state == VERBS_ENDED) {
-		is_moving |= move_ended(conn);
+		is_moving |= verbs_move_ended(conn);
 	} else {
 		is_moving |= verbs_receive_some(conn);
 		is_moving |= verbs_send_some(conn);

@@ -61,21 +61,21 @@ bool verbs_conn_owes(const struct verbs_conn *conn)
 }
 
 /* The peer writes nowhere by it any more, and the device reads nothing for it. */
-static void stop(struct verbs_rail *rail)
+static void verbs_stop(struct verbs_rail *rail)
 {
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
 
 	rail->port->device->library->modify_qp(rail->qp, &attr, IBV_QP_STATE);
 }
 
-static void settle(struct verbs_conn *conn)
+static void verbs_settle(struct verbs_conn *conn)
 {
 	if (conn->state < VERBS_OPEN)
 		verbs_endpoint_of(conn)->unsettled--;
 }
 
 /* The peer learns why, but from a conn that it has ended itself. */
-static void tell_peer(struct verbs_conn *conn, tutti_status status)
+static void verbs_tell_peer(struct verbs_conn *conn, tutti_status status)
 {
 	struct oob_note note = {.kind = VERBS_NOTE_FAILED, .status = (int32_t)status};
 
@@ -95,14 +95,14 @@ void verbs_conn_fail(struct verbs_conn *conn, tutti_status status, const char *f
 	va_start(args, format);
 	vsnprintf(conn->base.error, sizeof conn->base.error, format, args);
 	va_end(args);
-	settle(conn);
+	verbs_settle(conn);
 	if (verbs_conn_is_read(conn) || verbs_conn_is_written(conn))
 		for (int r = 0; r < conn->rail_count; r++)
-			stop(&conn->rails[r]);
+			verbs_stop(&conn->rails[r]);
 	conn->state = VERBS_FAILED;
 	conn->base.status = status;
 	verbs_conn_deactivate(conn);
-	tell_peer(conn, status);
+	verbs_tell_peer(conn, status);
 	while (conn->recvs.head)
 		verbs_conn_complete(conn, &conn->recvs, status);
 	while (conn->unacked.head)
@@ -117,7 +117,7 @@ void verbs_conn_end(struct verbs_conn *conn, tutti_status status, const char *fo
 
 	if (conn->state >= VERBS_ENDED)
 		return;
-	settle(conn);
+	verbs_settle(conn);
 	conn->state = VERBS_ENDED;
 	conn->failing = 0; /* nothing is sent again */
 	conn->ended.status = status;
@@ -154,6 +154,6 @@ void verbs_rail_lost(struct verbs_conn *conn, int r, tutti_status status, const 
 	log_seldom("%s; the other ports have to do", error);
 	rail->state = VERBS_RAIL_LOST;
 	conn->failing++;
-	stop(rail);
+	verbs_stop(rail);
 	verbs_conn_activate(conn);
 }

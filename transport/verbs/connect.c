@@ -16,12 +16,12 @@
 #define CLOSING_MS  5000 /* for acknowledgements of the last messages */
 #define STOPPING_MS 20   /* for them, where close itself waits */
 
-static struct verbs_conn *conn_of(struct oob_conn *oob)
+static struct verbs_conn *verbs_conn_of(struct oob_conn *oob)
 {
 	return (struct verbs_conn *)((char *)oob - offsetof(struct verbs_conn, oob));
 }
 
-static void conn_free(struct verbs_conn *conn)
+static void verbs_conn_free(struct verbs_conn *conn)
 {
 	struct verbs_endpoint *endpoint = verbs_endpoint_of(conn);
 	struct verbs_conn **at = &endpoint->conns;
@@ -64,7 +64,7 @@ tutti_status verbs_connect(struct tutti_endpoint *base, int peer, int channel,
 				     verbs_address_oob(address_bytes), &hello, sizeof hello);
 	}
 	if (status != TUTTI_OK) {
-		conn_free(conn);
+		verbs_conn_free(conn);
 		return status;
 	}
 	*out = &conn->base;
@@ -72,7 +72,7 @@ tutti_status verbs_connect(struct tutti_endpoint *base, int peer, int channel,
 }
 
 /* The peer may send from now on, and only then. */
-static void greeted(struct verbs_conn *conn)
+static void verbs_greeted(struct verbs_conn *conn)
 {
 	const struct oob_note ready = {.kind = VERBS_NOTE_READY};
 	tutti_status status = TUTTI_ERR_MISMATCH;
@@ -94,7 +94,7 @@ static void greeted(struct verbs_conn *conn)
 	oob_send_note(&conn->oob, &ready);
 }
 
-static void noted(struct verbs_conn *conn)
+static void verbs_noted(struct verbs_conn *conn)
 {
 	const struct oob_note note = conn->oob.note;
 
@@ -111,7 +111,7 @@ static void noted(struct verbs_conn *conn)
 }
 
 /* Its process, or its endpoint. What it had sent is in the completion queue by now. */
-static void peer_is_gone(struct verbs_conn *conn)
+static void verbs_peer_is_gone(struct verbs_conn *conn)
 {
 	if (conn->state == VERBS_CONNECTING) {
 		verbs_conn_fail(conn, conn->oob.status, "%s", conn->oob.error);
@@ -122,14 +122,14 @@ static void peer_is_gone(struct verbs_conn *conn)
 	verbs_conn_end(conn, conn->oob.status, "%s", conn->oob.error);
 }
 
-static void take_news(struct verbs_conn *conn)
+static void verbs_take_news(struct verbs_conn *conn)
 {
 	if (conn->oob.has_greeted && conn->state == VERBS_CONNECTING)
-		greeted(conn);
+		verbs_greeted(conn);
 	if (conn->oob.has_note)
-		noted(conn);
+		verbs_noted(conn);
 	if (conn->oob.has_ended)
-		peer_is_gone(conn);
+		verbs_peer_is_gone(conn);
 }
 
 bool verbs_look(struct verbs_endpoint *endpoint)
@@ -137,7 +137,7 @@ bool verbs_look(struct verbs_endpoint *endpoint)
 	bool is_moving = oob_progress(endpoint->oob);
 
 	for (struct oob_conn *oob; (oob = oob_next_news(endpoint->oob));) {
-		take_news(conn_of(oob));
+		verbs_take_news(verbs_conn_of(oob));
 		is_moving = true;
 	}
 	return is_moving;
@@ -156,7 +156,7 @@ void verbs_close_on(struct verbs_conn *conn)
 	say_bye(conn);
 	if (conn->state != VERBS_OPEN || !verbs_has_unacked(conn) || conn->oob.has_ended ||
 	    clock_now_ns() >= conn->deadline_ns)
-		conn_free(conn);
+		verbs_conn_free(conn);
 }
 
 /* The peer may write into a buffer of the caller. Only the end of the queue pair keeps it from
@@ -189,7 +189,7 @@ void verbs_close(struct tutti_conn *base)
 	if (is_written)
 		await_acks(conn);
 	if (is_read || is_written) {
-		conn_free(conn);
+		verbs_conn_free(conn);
 		return;
 	}
 	if (conn->state == VERBS_OPEN)

@@ -128,7 +128,7 @@ static int verbs_reach(struct tutti_endpoint *endpoint, int peer, const uint8_t 
 	return verbs_address_reach((struct verbs_endpoint *)endpoint, peer, address, address_bytes);
 }
 
-static bool watch(struct verbs_endpoint *endpoint, int fd)
+static bool verbs_watch(struct verbs_endpoint *endpoint, int fd)
 {
 	struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
 
@@ -139,9 +139,9 @@ static bool watch(struct verbs_endpoint *endpoint, int fd)
 static bool watch_all(struct verbs_endpoint *endpoint)
 {
 	for (int i = 0; i < endpoint->port_count; i++)
-		if (!watch(endpoint, endpoint->channels[i]->fd))
+		if (!verbs_watch(endpoint, endpoint->channels[i]->fd))
 			return false;
-	return watch(endpoint, oob_event_fd(endpoint->oob));
+	return verbs_watch(endpoint, oob_event_fd(endpoint->oob));
 }
 
 /* -1: without descriptors to watch. */
@@ -160,7 +160,7 @@ static int verbs_event_fd(struct tutti_endpoint *base)
 }
 
 /* Takes the events that have woken a sleeper. */
-static void disarm(struct verbs_endpoint *endpoint)
+static void verbs_disarm(struct verbs_endpoint *endpoint)
 {
 	struct ibv_cq *cq;
 	void *conn;
@@ -175,7 +175,7 @@ static void disarm(struct verbs_endpoint *endpoint)
 }
 
 /* A completion before this is no event. */
-static bool arm_conn(struct verbs_conn *conn)
+static bool verbs_arm_conn(struct verbs_conn *conn)
 {
 	bool is_work = false;
 
@@ -195,9 +195,9 @@ static int verbs_arm(struct tutti_endpoint *base)
 	endpoint->is_armed = true;
 	for (struct verbs_conn *conn = endpoint->conns; conn && !is_work; conn = conn->next)
 		if (conn->is_active || verbs_conn_may_fail(conn))
-			is_work = arm_conn(conn);
+			is_work = verbs_arm_conn(conn);
 	if (is_work || verbs_look(endpoint) || verbs_event_fd(base) < 0 || oob_arm(endpoint->oob)) {
-		disarm(endpoint);
+		verbs_disarm(endpoint);
 		return 1;
 	}
 	return 0;
@@ -215,7 +215,7 @@ static void verbs_recv(struct tutti_conn *conn, struct tutti_io *io)
 
 /* Those that have nothing to do, but something on its way: a failure is told to the peer, which
  * waits for it. */
-static bool look_at_idle(struct verbs_endpoint *endpoint)
+static bool verbs_look_at_idle(struct verbs_endpoint *endpoint)
 {
 	bool is_moving = false;
 
@@ -237,9 +237,9 @@ static int verbs_progress(struct tutti_endpoint *base, struct tutti_done *done)
 	if (!endpoint->oob)
 		return 0;
 	if (endpoint->is_armed)
-		disarm(endpoint);
+		verbs_disarm(endpoint);
 	if (endpoint->unsettled || endpoint->passes++ % LOOK_PASSES == 0)
-		is_moving = verbs_look(endpoint) | look_at_idle(endpoint);
+		is_moving = verbs_look(endpoint) | verbs_look_at_idle(endpoint);
 	for (struct verbs_conn *conn = LIST_FIRST(&endpoint->active), *next; conn; conn = next) {
 		next = LIST_NEXT(conn, active);
 		is_moving |= verbs_conn_move(conn);

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-static struct verbs_tally count(const struct verbs_conn *conn)
+static struct verbs_tally verbs_count(const struct verbs_conn *conn)
 {
 	struct verbs_tally tally = {conn->frames_received, conn->pieces_in.first, 0};
 
@@ -25,22 +25,22 @@ static bool has_piece(const struct verbs_tally *tally, uint32_t number)
 	return (int32_t)ahead < 0 || (ahead < VERBS_CHUNKS && (tally->ahead >> ahead & 1));
 }
 
-static void tell(struct verbs_conn *conn, int r)
+static void verbs_tell(struct verbs_conn *conn, int r)
 {
 	struct oob_note note = {.kind = VERBS_NOTE_RAIL, .number = (uint64_t)r};
-	struct verbs_tally tally = count(conn);
+	struct verbs_tally tally = verbs_count(conn);
 
 	memcpy(note.text, &tally, sizeof tally);
 	oob_send_note(&conn->oob, &note);
 	conn->rails[r].state = VERBS_RAIL_COUNTED;
 }
 
-static bool is_settled(struct verbs_conn *conn)
+static bool verbs_is_settled(struct verbs_conn *conn)
 {
 	for (int r = 0; r < conn->rail_count; r++) {
 		struct verbs_rail *rail = &conn->rails[r];
 		if (rail->state == VERBS_RAIL_LOST && rail->receives == 0)
-			tell(conn, r);
+			verbs_tell(conn, r);
 		if (rail->state == VERBS_RAIL_LOST ||
 		    (rail->state == VERBS_RAIL_COUNTED && !rail->has_tally))
 			return false;
@@ -84,7 +84,7 @@ bool verbs_failover(struct verbs_conn *conn)
 	bool is_new[VERBS_RAILS] = {false};
 
 	verbs_endpoint_of(conn)->passes = 0; /* the peer's note is to be seen soon */
-	if (!is_settled(conn))
+	if (!verbs_is_settled(conn))
 		return false;
 	for (int r = 0; r < conn->rail_count; r++)
 		if (conn->rails[r].state == VERBS_RAIL_COUNTED) {

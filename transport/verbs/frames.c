@@ -34,7 +34,8 @@ uint8_t *verbs_frame_at(const struct verbs_conn *conn, uint32_t number)
 }
 
 /* That of number; it has so many bytes of payload. */
-static void transmit(struct verbs_conn *conn, uint32_t number, uint32_t bytes, bool is_signaled)
+static void verbs_transmit(struct verbs_conn *conn, uint32_t number, uint32_t bytes,
+			   bool is_signaled)
 {
 	const struct verbs_rail *rail = &conn->rails[conn->frame_rail];
 	struct verbs_asked asked = {.is_frame = true, .frame = number + 1};
@@ -64,10 +65,10 @@ void verbs_post_frame(struct verbs_conn *conn, struct verbs_frame frame, uint32_
 	frame.chunks = (uint16_t)conn->due.chunks;
 	conn->due.slots = conn->due.chunks = 0;
 	memcpy(verbs_frame_at(conn, number), &frame, sizeof frame);
-	transmit(conn, number, bytes,
-		 conn->frames % VERBS_SIGNAL == 0 || frame.kind == VERBS_BYE ||
-			 frame.kind == VERBS_BULK || frame.kind == VERBS_ASKS ||
-			 frame.kind == VERBS_PIECE);
+	verbs_transmit(conn, number, bytes,
+		       conn->frames % VERBS_SIGNAL == 0 || frame.kind == VERBS_BYE ||
+			       frame.kind == VERBS_BULK || frame.kind == VERBS_ASKS ||
+			       frame.kind == VERBS_PIECE);
 }
 
 void verbs_send_frame_again(struct verbs_conn *conn, uint32_t number)
@@ -80,7 +81,7 @@ void verbs_send_frame_again(struct verbs_conn *conn, uint32_t number)
 		bytes = (uint32_t)frame.bytes;
 	else if (frame.kind == VERBS_GRANT || frame.kind == VERBS_OWED)
 		bytes = sizeof(struct verbs_grant);
-	transmit(conn, number, bytes, true);
+	verbs_transmit(conn, number, bytes, true);
 }
 
 void verbs_send_credit(struct verbs_conn *conn)

@@ -17,7 +17,7 @@
 static struct verbs_library loaded;
 static char reason[240]; /* why it is not, or "" */
 
-static void *find(void *library, const char *name)
+static void *verbs_find(void *library, const char *name)
 {
 	void *symbol = dlsym(library, name);
 
@@ -27,7 +27,7 @@ static void *find(void *library, const char *name)
 	return symbol;
 }
 
-static void load(void)
+static void verbs_load(void)
 {
 	void *library = dlopen(NAME, RTLD_NOW | RTLD_LOCAL);
 	void *symbol;
@@ -38,13 +38,13 @@ static void load(void)
 		return;
 	}
 #define FUNCTION(result, name, parameters)                                                         \
-	symbol = find(library, "ibv_" #name);                                                      \
+	symbol = verbs_find(library, "ibv_" #name);                                                \
 	memcpy(&loaded.name, &symbol, sizeof symbol);
 	VERBS_FUNCTIONS(FUNCTION)
 #undef FUNCTION
-	symbol = find(library, "ibv_query_port");
+	symbol = verbs_find(library, "ibv_query_port");
 	memcpy(&loaded.port_query, &symbol, sizeof symbol);
-	symbol = find(library, "_ibv_query_gid_ex");
+	symbol = verbs_find(library, "_ibv_query_gid_ex");
 	memcpy(&loaded.gid_query, &symbol, sizeof symbol);
 	/* Before anything is registered: a fork does not take registered pages away from here. */
 	if (!reason[0])
@@ -55,7 +55,7 @@ tutti_status verbs_library(const struct verbs_library **library)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-	pthread_once(&once, load);
+	pthread_once(&once, verbs_load);
 	if (reason[0])
 		return fail(TUTTI_ERR_UNSUPPORTED, "verbs: %s", reason);
 	*library = &loaded;

@@ -131,7 +131,7 @@ bool verbs_keys_of(const struct verbs_conn *conn, int rail, const struct verbs_m
 	return true;
 }
 
-static bool covers(const struct verbs_map *map, const void *ptr, size_t bytes)
+static bool verbs_covers(const struct verbs_map *map, const void *ptr, size_t bytes)
 {
 	uintptr_t at = (uintptr_t)ptr;
 
@@ -142,7 +142,7 @@ static bool covers(const struct verbs_map *map, const void *ptr, size_t bytes)
 bool verbs_map_covers(const struct verbs_map *map, const struct tutti_io *io)
 {
 	for (uint32_t i = 0; io->pieces && i < io->piece_count; i++)
-		if (!covers(map, io->pieces[i].buf, io->pieces[i].bytes))
+		if (!verbs_covers(map, io->pieces[i].buf, io->pieces[i].bytes))
 			return false;
-	return io->pieces || covers(map, io->buf, io->bytes);
+	return io->pieces || verbs_covers(map, io->buf, io->bytes);
 }

@@ -109,7 +109,7 @@ double verbs_link_gigabits(const struct ibv_port_attr *attr)
 }
 
 /* "mlx5_0, mlx5_1:2" has all ports of mlx5_0, and port 2 of mlx5_1. */
-static bool is_wanted(const char *wanted, const char *device, int port)
+static bool verbs_is_wanted(const char *wanted, const char *device, int port)
 {
 	char name[80];
 
@@ -129,7 +129,7 @@ const char *verbs_port_check(struct verbs_port *port, int gid_index, const char 
 	const char *name = library->get_device_name(port->device->context->device);
 	struct ibv_port_attr attr;
 
-	if (!is_wanted(wanted, name, port->number))
+	if (!verbs_is_wanted(wanted, name, port->number))
 		return "is not in TUTTI_VERBS_DEVICES";
 	if (verbs_port_query(library, port->device->context, port->number, &attr) != 0)
 		return "cannot be queried";
@@ -145,7 +145,8 @@ const char *verbs_port_check(struct verbs_port *port, int gid_index, const char 
 }
 
 /* The fastest first, and in the order of their names where they are alike. */
-static void insert(struct verbs_port ports[VERBS_PORTS], int *count, const struct verbs_port *port)
+static void verbs_insert(struct verbs_port ports[VERBS_PORTS], int *count,
+			 const struct verbs_port *port)
 {
 	int at = 0;
 
@@ -166,7 +167,8 @@ struct complaint {
 	char text[400];
 };
 
-static void complain(struct complaint *complaint, const char *device, int port, const char *what)
+static void verbs_complain(struct complaint *complaint, const char *device, int port,
+			   const char *what)
 {
 	size_t used = strlen(complaint->text);
 
@@ -193,16 +195,16 @@ static void open_device_ports(struct verbs_port ports[VERBS_PORTS], int *count,
 	struct verbs_device *device = verbs_device_open(library, found);
 
 	if (!device) {
-		complain(complaint, name, 0, strerror(errno));
+		verbs_complain(complaint, name, 0, strerror(errno));
 		return;
 	}
 	for (uint8_t p = 1; p <= device->limits.phys_port_cnt; p++) {
 		struct verbs_port port = {.device = device, .number = p};
 		const char *lacks = verbs_port_check(&port, wish->gid_index, wish->devices);
 		if (lacks)
-			complain(complaint, name, p, lacks);
+			verbs_complain(complaint, name, p, lacks);
 		else
-			insert(ports, count, &port);
+			verbs_insert(ports, count, &port);
 	}
 	verbs_device_close(device);
 }

@@ -26,7 +26,7 @@ _Static_assert(VERBS_ASKED >= VERBS_SENDS + VERBS_CHUNKS && (VERBS_ASKED & (VERB
 _Static_assert(sizeof(struct verbs_tally) <= OOB_TEXT_BYTES && VERBS_RAILS + 2 <= OOB_NOTES,
 	       "each rail may fail");
 
-static const struct verbs_library *library_of(const struct verbs_rail *rail)
+static const struct verbs_library *verbs_library_of(const struct verbs_rail *rail)
 {
 	return rail->port->device->library;
 }
@@ -92,13 +92,13 @@ static tutti_status register_memory(struct verbs_conn *conn, struct verbs_rail *
 			      IBV_ACCESS_LOCAL_WRITE);
 }
 
-static tutti_status open_queue(struct verbs_conn *conn, int r)
+static tutti_status verbs_open_queue(struct verbs_conn *conn, int r)
 {
 	const int most = (int)(VERBS_RECEIVES + VERBS_SENDS + 2 * VERBS_CHUNKS);
 	struct verbs_rail *rail = &conn->rails[r];
 
-	rail->cq = library_of(rail)->create_cq(rail->port->device->context, most, conn,
-					       verbs_endpoint_of(conn)->channels[r], 0);
+	rail->cq = verbs_library_of(rail)->create_cq(rail->port->device->context, most, conn,
+						     verbs_endpoint_of(conn)->channels[r], 0);
 	if (!rail->cq)
 		return fail_device(conn, rail, "ibv_create_cq", errno);
 	return TUTTI_OK;
@@ -119,7 +119,7 @@ static tutti_status create_pair(struct verbs_conn *conn, struct verbs_rail *rail
 				.max_send_sge = 1,
 				.max_recv_sge = 1,
 				.max_inline_data = inlines[i]}};
-		rail->qp = library_of(rail)->create_qp(rail->port->device->pd, &attr);
+		rail->qp = verbs_library_of(rail)->create_qp(rail->port->device->pd, &attr);
 	}
 	if (!rail->qp)
 		return fail_device(conn, rail, "ibv_create_qp", errno);
@@ -127,10 +127,10 @@ static tutti_status create_pair(struct verbs_conn *conn, struct verbs_rail *rail
 	return TUTTI_OK;
 }
 
-static tutti_status modify(struct verbs_conn *conn, struct verbs_rail *rail,
-			   struct ibv_qp_attr *attr, int mask, const char *what)
+static tutti_status verbs_modify(struct verbs_conn *conn, struct verbs_rail *rail,
+				 struct ibv_qp_attr *attr, int mask, const char *what)
 {
-	int why = library_of(rail)->modify_qp(rail->qp, attr, mask);
+	int why = verbs_library_of(rail)->modify_qp(rail->qp, attr, mask);
 
 	return why == 0 ? TUTTI_OK : fail_device(conn, rail, what, why);
 }
@@ -174,11 +174,11 @@ static tutti_status open_rail(struct verbs_conn *conn, int r)
 
 	rail->slots = conn->memory.receives + (size_t)r * VERBS_RECEIVES * conn->memory.slot_bytes;
 	TRY(register_memory(conn, rail));
-	TRY(open_queue(conn, r));
+	TRY(verbs_open_queue(conn, r));
 	TRY(create_pair(conn, rail));
-	TRY(modify(conn, rail, &init,
-		   IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
-		   "ibv_modify_qp to INIT"));
+	TRY(verbs_modify(conn, rail, &init,
+			 IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
+			 "ibv_modify_qp to INIT"));
 	for (uint32_t slot = 0; slot < VERBS_RECEIVES; slot++) {
 		int why = post_receive(conn, rail, slot);
 		if (why != 0)
@@ -269,19 +269,19 @@ static tutti_status connect_rail(struct verbs_conn *conn, struct verbs_rail *rai
 				   .sq_psn = rail->packet_number,
 				   .max_rd_atomic = 1};
 
-	TRY(modify(conn, rail, &receive,
-		   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-			   IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
-		   "ibv_modify_qp to RTR"));
-	return modify(conn, rail, &send,
-		      IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-			      IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC,
-		      "ibv_modify_qp to RTS");
+	TRY(verbs_modify(conn, rail, &receive,
+			 IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+				 IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+			 "ibv_modify_qp to RTR"));
+	return verbs_modify(conn, rail, &send,
+			    IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+				    IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC,
+			    "ibv_modify_qp to RTS");
 }
 
 static void close_rail(struct verbs_conn *conn, struct verbs_rail *rail)
 {
-	const struct verbs_library *library = library_of(rail);
+	const struct verbs_library *library = verbs_library_of(rail);
 
 	if (rail->qp)
 		library->destroy_qp(rail->qp);

@@ -12,7 +12,7 @@ bool verbs_can_receive(const struct verbs_conn *conn)
 	return conn->arrived.first != conn->arrived.end;
 }
 
-static void finish_if_whole(struct verbs_conn *conn, struct tutti_io *io)
+static void verbs_finish_if_whole(struct verbs_conn *conn, struct tutti_io *io)
 {
 	if (io->moved < io->bytes)
 		return;
@@ -20,7 +20,7 @@ static void finish_if_whole(struct verbs_conn *conn, struct tutti_io *io)
 	verbs_conn_complete(conn, &conn->recvs, TUTTI_OK);
 }
 
-static void damaged(struct verbs_conn *conn)
+static void verbs_receive_damaged(struct verbs_conn *conn)
 {
 	verbs_conn_fail(conn, TUTTI_ERR_INTERNAL,
 			"rank %d (verbs, channel %d) sends to rank %d what does not belong to its "
@@ -35,7 +35,7 @@ static void receive_piece(struct verbs_conn *conn, struct tutti_io *io)
 	struct verbs_memory *m = &conn->memory;
 
 	if (piece->bytes > io->bytes - io->moved || (verbs_is_mapped(io) && !piece->is_placed)) {
-		damaged(conn);
+		verbs_receive_damaged(conn);
 		return;
 	}
 	if (piece->is_placed)
@@ -45,7 +45,7 @@ static void receive_piece(struct verbs_conn *conn, struct tutti_io *io)
 	piece->is_here = false;
 	conn->pieces_in.first++;
 	conn->due.chunks++;
-	finish_if_whole(conn, io);
+	verbs_finish_if_whole(conn, io);
 }
 
 static void receive_frame(struct verbs_conn *conn, struct tutti_io *io,
@@ -58,7 +58,7 @@ static void receive_frame(struct verbs_conn *conn, struct tutti_io *io,
 	size_t payload = arrival->bytes - sizeof frame;
 	if (frame.number != conn->received ||
 	    (payload != frame.bytes && frame.kind == VERBS_DATA)) {
-		damaged(conn);
+		verbs_receive_damaged(conn);
 		return;
 	}
 	conn->received++;
@@ -89,7 +89,7 @@ static void receive_frame(struct verbs_conn *conn, struct tutti_io *io,
 	conn->in_payload[1] = frame.kind != VERBS_DATA;
 	conn->granted.is_asked = frame.kind == VERBS_ASKS;
 	if (frame.kind == VERBS_DATA)
-		finish_if_whole(conn, io);
+		verbs_finish_if_whole(conn, io);
 }
 
 bool verbs_receive_some(struct verbs_conn *conn)

@@ -22,7 +22,7 @@ static struct verbs_device *device_of(struct long_lived_watcher *watcher)
 }
 
 /* Memory that cannot be registered is sent and received through the memory of each conn. */
-static void added(struct long_lived_watcher *watcher, void *base, size_t bytes)
+static void verbs_added(struct long_lived_watcher *watcher, void *base, size_t bytes)
 {
 	struct verbs_device *device = device_of(watcher);
 	struct verbs_registered *registered = &device->registered;
@@ -44,7 +44,7 @@ static void added(struct long_lived_watcher *watcher, void *base, size_t bytes)
 	pthread_mutex_unlock(&registered->lock);
 }
 
-static void removed(struct long_lived_watcher *watcher, void *base)
+static void verbs_removed(struct long_lived_watcher *watcher, void *base)
 {
 	struct verbs_device *device = device_of(watcher);
 	struct verbs_region **at = &device->registered.regions, *region;
@@ -65,7 +65,7 @@ void verbs_registered_open(struct verbs_device *device)
 {
 	pthread_mutex_init(&device->registered.lock, NULL);
 	device->registered.watcher =
-		(struct long_lived_watcher){.added = added, .removed = removed};
+		(struct long_lived_watcher){.added = verbs_added, .removed = verbs_removed};
 	long_lived_watch(&device->registered.watcher);
 }
 
@@ -73,7 +73,7 @@ void verbs_registered_close(struct verbs_device *device)
 {
 	long_lived_unwatch(&device->registered.watcher);
 	while (device->registered.regions)
-		removed(&device->registered.watcher, device->registered.regions->base);
+		verbs_removed(&device->registered.watcher, device->registered.regions->base);
 	pthread_mutex_destroy(&device->registered.lock);
 }
 

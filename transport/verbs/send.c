@@ -22,7 +22,7 @@ static void finish_send(struct verbs_conn *conn)
 }
 
 /* The message, or what announces it. */
-static void send_frame(struct verbs_conn *conn, struct tutti_io *io)
+static void verbs_send_frame(struct verbs_conn *conn, struct tutti_io *io)
 {
 	uint8_t *at = verbs_frame_at(conn, conn->frames);
 	bool asks = verbs_asks(io);
@@ -58,7 +58,8 @@ static int choose_rail(const struct verbs_conn *conn)
 
 /* The peer's word on a message that is being sent; NULL: its receive is not posted, or not
  * registered, or of another size. */
-static const struct verbs_grant *answer_to(const struct verbs_conn *conn, const struct tutti_io *io)
+static const struct verbs_grant *verbs_answer_to(const struct verbs_conn *conn,
+						 const struct tutti_io *io)
 {
 	uint32_t number = conn->sent - 1;
 	const struct verbs_grant *grant = &conn->grants[number % VERBS_GRANTS];
@@ -68,7 +69,7 @@ static const struct verbs_grant *answer_to(const struct verbs_conn *conn, const 
 
 static const struct verbs_grant *grant_for(const struct verbs_conn *conn, const struct tutti_io *io)
 {
-	const struct verbs_grant *grant = answer_to(conn, io);
+	const struct verbs_grant *grant = verbs_answer_to(conn, io);
 
 	return grant && !grant->is_chunks ? grant : NULL;
 }
@@ -140,7 +141,7 @@ static void take_copy(struct verbs_conn *conn, struct tutti_io *io, struct verbs
 	tutti_io_copy_out(io, chunk, flight->bytes);
 }
 
-static void send_piece(struct verbs_conn *conn, struct tutti_io *io)
+static void verbs_send_piece(struct verbs_conn *conn, struct tutti_io *io)
 {
 	const struct verbs_grant *grant = grant_for(conn, io);
 	uint32_t number = conn->pieces, local, remote;
@@ -184,14 +185,14 @@ void verbs_send_piece_again(struct verbs_conn *conn, uint32_t number)
 	post_piece(conn, number, flight, keys.local, keys.remote);
 }
 
-static bool can_send(const struct verbs_conn *conn)
+static bool verbs_can_send(const struct verbs_conn *conn)
 {
 	if (conn->failing || !verbs_has_frames(conn, VERBS_SPARE))
 		return false;
 	if (!conn->in_payload[0])
 		return conn->slots > 0;
 	const struct tutti_io *io = conn->sends.head;
-	if (verbs_asks(io) && !answer_to(conn, io))
+	if (verbs_asks(io) && !verbs_answer_to(conn, io))
 		return false;
 	if (verbs_is_mapped(io) && verbs_conn_owes(conn))
 		return false;
@@ -203,11 +204,11 @@ bool verbs_send_some(struct verbs_conn *conn)
 {
 	bool is_moving = false;
 
-	while (conn->sends.head && conn->state == VERBS_OPEN && can_send(conn)) {
+	while (conn->sends.head && conn->state == VERBS_OPEN && verbs_can_send(conn)) {
 		if (conn->in_payload[0])
-			send_piece(conn, conn->sends.head);
+			verbs_send_piece(conn, conn->sends.head);
 		else
-			send_frame(conn, conn->sends.head);
+			verbs_send_frame(conn, conn->sends.head);
 		is_moving = true;
 	}
 	return is_moving;

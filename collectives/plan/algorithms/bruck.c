@@ -5,7 +5,7 @@
 #include "collectives/plan/plan.h"
 
 /* How many numbers from first on, below n, have a bit. first is the least of a run of them. */
-static int count_of(int first, int bit, int n)
+static int bruck_count_of(int first, int bit, int n)
 {
 	int left = n - first, rest = left % (2 * bit);
 	if (left <= 0)
@@ -16,7 +16,7 @@ static int count_of(int first, int bit, int n)
 /* The slots with these numbers. */
 static struct span with_bit(struct span slots, int first, int bit)
 {
-	int n = (int)slots.count, count = count_of(first, bit, n);
+	int n = (int)slots.count, count = bruck_count_of(first, bit, n);
 	return runs(part(slots, count ? first : 0, n), count, bit, 2 * bit);
 }
 
@@ -45,7 +45,7 @@ struct cost bruck_all_to_all_cost(struct topology p)
 {
 	double blocks = 0;
 	for (int bit = 1; bit < p.ranks; bit *= 2)
-		blocks += count_of(bit, bit, p.ranks);
+		blocks += bruck_count_of(bit, bit, p.ranks);
 	struct cost c = cost_flat(p, log2_up(p.ranks), blocks, (double)p.ranks / p.nodes);
 	c.reduced = p.ranks - 1 + blocks;
 	return c;

@@ -8,7 +8,7 @@
 #include <assert.h>
 
 /* All ranks' contributions to my part arrive in scratch; one n-ary reduction makes mine of it. */
-static void collect(struct plan *p, struct group g, struct span in, struct span mine)
+static void direct_collect(struct plan *p, struct group g, struct span in, struct span mine)
 {
 	struct span source[PLAN_SOURCES_MAX], own = part(in, g.me, g.size);
 
@@ -24,7 +24,7 @@ static void collect(struct plan *p, struct group g, struct span in, struct span 
 }
 
 /* My part of out goes to all ranks. */
-static void share(struct plan *p, struct group g, struct span out)
+static void direct_share(struct plan *p, struct group g, struct span out)
 {
 	for (int k = 1; k < g.size; k++) {
 		plan_send(p, member(g, g.me + k), part(out, g.me, g.size));
@@ -34,19 +34,19 @@ static void share(struct plan *p, struct group g, struct span out)
 
 void direct_reduce_scatter(struct plan *p, struct group g, struct span in, struct span out)
 {
-	collect(p, g, in, out);
+	direct_collect(p, g, in, out);
 }
 
 void direct_all_gather(struct plan *p, struct group g, struct span in, struct span out)
 {
 	plan_copy(p, part(out, g.me, g.size), in);
-	share(p, g, out);
+	direct_share(p, g, out);
 }
 
 void direct_all_reduce(struct plan *p, struct group g, struct span in, struct span out)
 {
-	collect(p, g, in, part(out, g.me, g.size));
-	share(p, g, out);
+	direct_collect(p, g, in, part(out, g.me, g.size));
+	direct_share(p, g, out);
 }
 
 void direct_broadcast(struct plan *p, struct group g, struct span in, struct span out)
@@ -81,7 +81,7 @@ void direct_reduce(struct plan *p, struct group g, struct span in, struct span o
 }
 
 /* Block of member k: blocks are in the order of ranks, members begin with the root. */
-static struct span block(struct group g, struct span all, int k)
+static struct span direct_block(struct group g, struct span all, int k)
 {
 	return part(all, g.shift + k, g.size);
 }
@@ -93,8 +93,8 @@ void direct_gather(struct plan *p, struct group g, struct span in, struct span o
 		return;
 	}
 	for (int k = 1; k < g.size; k++)
-		plan_recv(p, member(g, k), block(g, out, k));
-	plan_copy(p, block(g, out, 0), in);
+		plan_recv(p, member(g, k), direct_block(g, out, k));
+	plan_copy(p, direct_block(g, out, 0), in);
 }
 
 void direct_scatter(struct plan *p, struct group g, struct span in, struct span out)
@@ -104,8 +104,8 @@ void direct_scatter(struct plan *p, struct group g, struct span in, struct span 
 		return;
 	}
 	for (int k = 1; k < g.size; k++)
-		plan_send(p, member(g, k), block(g, in, k));
-	plan_copy(p, out, block(g, in, 0));
+		plan_send(p, member(g, k), direct_block(g, in, k));
+	plan_copy(p, out, direct_block(g, in, 0));
 }
 
 void direct_all_to_all(struct plan *p, struct group g, struct span in, struct span out)

@@ -23,14 +23,14 @@ void knomial_broadcast(struct plan *p, struct group g, struct span in, struct sp
 /* The rank that holds the sum of the ranks from first on, n of them: the root if it is one, else
  * the first.
  */
-static int holder(struct group g, int first, int n)
+static int knomial_holder(struct group g, int first, int n)
 {
 	return g.shift >= first && g.shift < first + n ? g.shift : first;
 }
 
 /* Sums of neighbours far apart by 1, then 2, 4 ...: the further one's holder sends its to the
  * nearer one's, or the other way round when that is the root. Partial sums rest in sums. */
-static void add_up(struct plan *p, struct group g, struct span in, struct span sums)
+static void knomial_add_up(struct plan *p, struct group g, struct span in, struct span sums)
 {
 	int me = modulo(g.me + g.shift, g.size);
 	struct span sum = in;
@@ -40,8 +40,8 @@ static void add_up(struct plan *p, struct group g, struct span in, struct span s
 		int low = me - me % (2 * far), high = low + far;
 		if (high >= g.size)
 			continue;
-		int a = holder(g, low, far), b = holder(g, high, far);
-		int to = holder(g, low, 2 * far), from = to == a ? b : a;
+		int a = knomial_holder(g, low, far), b = knomial_holder(g, high, far);
+		int to = knomial_holder(g, low, 2 * far), from = to == a ? b : a;
 		if (me == from) {
 			plan_send(p, member(g, to - g.shift), sum);
 			return;
@@ -55,7 +55,7 @@ static void add_up(struct plan *p, struct group g, struct span in, struct span s
 
 void knomial_reduce(struct plan *p, struct group g, struct span in, struct span out)
 {
-	add_up(p, g, in, g.me == 0 ? out : plan_scratch(p, in));
+	knomial_add_up(p, g, in, g.me == 0 ? out : plan_scratch(p, in));
 	if (g.me == 0)
 		plan_finish(p, out);
 }
@@ -63,7 +63,7 @@ void knomial_reduce(struct plan *p, struct group g, struct span in, struct span 
 /* Every rank has room for sums in out. */
 void knomial_all_reduce(struct plan *p, struct group g, struct span in, struct span out)
 {
-	add_up(p, g, in, out);
+	knomial_add_up(p, g, in, out);
 	if (g.me == 0)
 		plan_finish(p, out);
 	knomial_broadcast(p, g, out, out);
@@ -75,34 +75,34 @@ void knomial_barrier(struct plan *p, struct group g, struct span in, struct span
 	struct span token = plan_scratch(p, in);
 	(void)out;
 
-	add_up(p, g, token, token);
+	knomial_add_up(p, g, token, token);
 	knomial_broadcast(p, g, token, token);
 }
 
 /* How many members the subtree of i has: those that follow it as far as its lowest bit says. */
-static int subtree(int i, int size)
+static int knomial_subtree(int i, int size)
 {
 	int low = i ? i & -i : size;
 	return low < size - i ? low : size - i;
 }
 
 /* Blocks of the subtree of member i: in the order of ranks, while members begin with the root. */
-static struct span blocks(struct group g, struct span all, int i)
+static struct span knomial_blocks(struct group g, struct span all, int i)
 {
-	return parts(all, g.shift + i, subtree(i, g.size), g.size);
+	return parts(all, g.shift + i, knomial_subtree(i, g.size), g.size);
 }
 
 /* Collects its subtree's blocks, the nearest first, and passes them on. */
 void knomial_gather(struct plan *p, struct group g, struct span in, struct span out)
 {
-	int n = subtree(g.me, g.size);
-	struct span mine = n == 1 ? in : blocks(g, out, g.me);
+	int n = knomial_subtree(g.me, g.size);
+	struct span mine = n == 1 ? in : knomial_blocks(g, out, g.me);
 
 	if (g.me != 0 && n > 1)
 		mine = plan_scratch(p, mine);
 	for (int far = 1; far < n; far *= 2) {
-		int k = subtree(g.me + far, g.size);
-		struct span theirs = g.me ? parts(mine, far, k, n) : blocks(g, out, far);
+		int k = knomial_subtree(g.me + far, g.size);
+		struct span theirs = g.me ? parts(mine, far, k, n) : knomial_blocks(g, out, far);
 		plan_recv(p, member(g, g.me + far), theirs);
 	}
 	plan_copy(p, g.me ? part(mine, 0, n) : part(out, g.shift, g.size), in);
@@ -113,8 +113,8 @@ void knomial_gather(struct plan *p, struct group g, struct span in, struct span 
 /* Gets its subtree's blocks and passes the largest subtrees' on first. */
 void knomial_scatter(struct plan *p, struct group g, struct span in, struct span out)
 {
-	int n = subtree(g.me, g.size), far = 1;
-	struct span mine = n == 1 ? out : blocks(g, in, g.me);
+	int n = knomial_subtree(g.me, g.size), far = 1;
+	struct span mine = n == 1 ? out : knomial_blocks(g, in, g.me);
 
 	if (g.me != 0 && n > 1)
 		mine = plan_scratch(p, mine);
@@ -123,8 +123,8 @@ void knomial_scatter(struct plan *p, struct group g, struct span in, struct span
 	while (far < n)
 		far *= 2;
 	for (far /= 2; far >= 1; far /= 2) {
-		int k = subtree(g.me + far, g.size);
-		struct span theirs = g.me ? parts(mine, far, k, n) : blocks(g, in, far);
+		int k = knomial_subtree(g.me + far, g.size);
+		struct span theirs = g.me ? parts(mine, far, k, n) : knomial_blocks(g, in, far);
 		plan_send(p, member(g, g.me + far), theirs);
 	}
 	plan_copy(p, out, g.me ? part(mine, 0, n) : part(in, g.shift, g.size));
@@ -134,13 +134,13 @@ void knomial_scatter(struct plan *p, struct group g, struct span in, struct span
  * rounds. */
 void knomial_all_gather(struct plan *p, struct group g, struct span in, struct span out)
 {
-	int n = subtree(g.me, g.size);
+	int n = knomial_subtree(g.me, g.size);
 
 	plan_copy(p, part(out, g.me, g.size), in);
 	for (int far = 1; far < n; far *= 2)
-		plan_recv(p, member(g, g.me + far), blocks(g, out, g.me + far));
+		plan_recv(p, member(g, g.me + far), knomial_blocks(g, out, g.me + far));
 	if (g.me != 0)
-		plan_send(p, member(g, g.me - (g.me & -g.me)), blocks(g, out, g.me));
+		plan_send(p, member(g, g.me - (g.me & -g.me)), knomial_blocks(g, out, g.me));
 	knomial_broadcast(p, g, out, out);
 }
 
@@ -148,20 +148,20 @@ void knomial_all_gather(struct plan *p, struct group g, struct span in, struct s
  * rested, so that they wait for those to be sent: out may lie within in. */
 void knomial_reduce_scatter(struct plan *p, struct group g, struct span in, struct span out)
 {
-	int n = subtree(g.me, g.size), far = 1;
+	int n = knomial_subtree(g.me, g.size), far = 1;
 
 	struct span sums = plan_scratch(p, in);
 	if (n == 1)
 		plan_copy(p, sums, in);
-	add_up(p, g, n == 1 ? sums : in, sums);
+	knomial_add_up(p, g, n == 1 ? sums : in, sums);
 	if (g.me == 0)
 		plan_finish(p, sums);
 	else
-		plan_recv(p, member(g, g.me - (g.me & -g.me)), blocks(g, sums, g.me));
+		plan_recv(p, member(g, g.me - (g.me & -g.me)), knomial_blocks(g, sums, g.me));
 	while (far < n)
 		far *= 2;
 	for (far /= 2; far >= 1; far /= 2)
-		plan_send(p, member(g, g.me + far), blocks(g, sums, g.me + far));
+		plan_send(p, member(g, g.me + far), knomial_blocks(g, sums, g.me + far));
 	plan_copy(p, out, part(sums, g.me, g.size));
 }
 
@@ -169,7 +169,8 @@ void knomial_reduce_scatter(struct plan *p, struct group g, struct span in, stru
  * for. */
 void knomial_all_to_all(struct plan *p, struct group g, struct span in, struct span out)
 {
-	int n = g.size, k = subtree(g.me, n), far = 1, parent = member(g, g.me - (g.me & -g.me));
+	int n = g.size, k = knomial_subtree(g.me, n), far = 1,
+	    parent = member(g, g.me - (g.me & -g.me));
 	struct span rows = in, columns = out;
 
 	if (k > 1) {
@@ -179,7 +180,7 @@ void knomial_all_to_all(struct plan *p, struct group g, struct span in, struct s
 		rows.count *= (uint32_t)k;
 		plan_copy(p, parts(rows, 0, n, k * n), in);
 		for (; far < k; far *= 2) {
-			int theirs = subtree(g.me + far, n);
+			int theirs = knomial_subtree(g.me + far, n);
 			plan_recv(p, member(g, g.me + far),
 				  parts(rows, far * n, theirs * n, k * n));
 		}
@@ -191,8 +192,8 @@ void knomial_all_to_all(struct plan *p, struct group g, struct span in, struct s
 	}
 	for (far /= 2; far >= 1; far /= 2)
 		plan_send(p, member(g, g.me + far),
-			  runs(part(columns, far, n * k), n * subtree(g.me + far, n),
-			       subtree(g.me + far, n), k));
+			  runs(part(columns, far, n * k), n * knomial_subtree(g.me + far, n),
+			       knomial_subtree(g.me + far, n), k));
 	if (g.me == 0 || k > 1)
 		plan_copy(p, out, runs(columns, n, 1, k));
 }

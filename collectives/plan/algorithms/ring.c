@@ -12,14 +12,14 @@ struct ring {
 	int turn, next, prev;
 };
 
-static struct ring ring_of(struct group g, int way)
+static struct ring algorithms_ring_of(struct group g, int way)
 {
 	int turn = way ? -1 : 1;
 	return (struct ring){turn, member(g, g.me + turn), member(g, g.me - turn)};
 }
 
 /* Of block i of all, what goes this one of so many ways. */
-static struct span share_of(struct group g, struct span all, int i, int way, int ways)
+static struct span ring_share_of(struct group g, struct span all, int i, int way, int ways)
 {
 	return part(part(all, i, g.size), way, ways);
 }
@@ -34,10 +34,11 @@ static void reduce_scatter(struct plan *p, struct group g, struct span in, struc
 
 	for (int k = 1; k < n; k++)
 		for (int way = 0; way < ways; way++) {
-			struct ring r = ring_of(g, way);
-			struct span mine = share_of(g, in, g.me - r.turn * (k + 1), way, ways);
+			struct ring r = algorithms_ring_of(g, way);
+			struct span mine = ring_share_of(g, in, g.me - r.turn * (k + 1), way, ways);
 			plan_send(p, r.next,
-				  k == 1 ? share_of(g, in, g.me - r.turn, way, ways) : sum[way]);
+				  k == 1 ? ring_share_of(g, in, g.me - r.turn, way, ways)
+					 : sum[way]);
 			sum[way] = k == n - 1 ? part(out, way, ways) : plan_scratch(p, mine);
 			plan_recv_reduce(p, r.prev, sum[way], mine);
 		}
@@ -45,20 +46,21 @@ static void reduce_scatter(struct plan *p, struct group g, struct span in, struc
 }
 
 /* Every rank starts with the part of out that carries its number and ends with all of them. */
-static void share(struct plan *p, struct group g, struct span out, int ways)
+static void ring_share(struct plan *p, struct group g, struct span out, int ways)
 {
 	for (int k = 0; k < g.size - 1; k++)
 		for (int way = 0; way < ways; way++) {
-			struct ring r = ring_of(g, way);
-			plan_send(p, r.next, share_of(g, out, g.me - r.turn * k, way, ways));
-			plan_recv(p, r.prev, share_of(g, out, g.me - r.turn * (k + 1), way, ways));
+			struct ring r = algorithms_ring_of(g, way);
+			plan_send(p, r.next, ring_share_of(g, out, g.me - r.turn * k, way, ways));
+			plan_recv(p, r.prev,
+				  ring_share_of(g, out, g.me - r.turn * (k + 1), way, ways));
 		}
 }
 
 static void all_gather(struct plan *p, struct group g, struct span in, struct span out, int ways)
 {
 	plan_copy(p, part(out, g.me, g.size), in);
-	share(p, g, out, ways);
+	ring_share(p, g, out, ways);
 }
 
 /* A reduce_scatter whose partial sums rest in out, then an all_gather. */
@@ -66,14 +68,15 @@ static void all_reduce(struct plan *p, struct group g, struct span in, struct sp
 {
 	for (int k = 1; k < g.size; k++)
 		for (int way = 0; way < ways; way++) {
-			struct ring r = ring_of(g, way);
+			struct ring r = algorithms_ring_of(g, way);
 			int i = g.me - r.turn * (k + 1);
-			plan_send(p, r.next, share_of(g, k == 1 ? in : out, i + r.turn, way, ways));
-			plan_recv_reduce(p, r.prev, share_of(g, out, i, way, ways),
-					 share_of(g, in, i, way, ways));
+			plan_send(p, r.next,
+				  ring_share_of(g, k == 1 ? in : out, i + r.turn, way, ways));
+			plan_recv_reduce(p, r.prev, ring_share_of(g, out, i, way, ways),
+					 ring_share_of(g, in, i, way, ways));
 		}
 	plan_finish(p, part(out, g.me, g.size));
-	share(p, g, out, ways);
+	ring_share(p, g, out, ways);
 }
 
 void ring_reduce_scatter(struct plan *p, struct group g, struct span in, struct span out)

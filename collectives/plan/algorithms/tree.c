@@ -13,7 +13,7 @@ struct node {
 /* Places 1 to n are in order (left subtree, node, right subtree): odd ones are leaves, even ones
  * have children as far away as half their lowest bit. On the right there may be fewer places than
  * that. */
-static int right_of(int x, int n)
+static int tree_right_of(int x, int n)
 {
 	for (int far = (x & -x) / 2; far > 0; far /= 2)
 		if (x + far <= n)
@@ -21,7 +21,7 @@ static int right_of(int x, int n)
 	return 0;
 }
 
-static int left_of(int x)
+static int tree_left_of(int x)
 {
 	return x % 2 ? 0 : x - (x & -x) / 2;
 }
@@ -36,7 +36,7 @@ static int top_of(int n)
 
 /* The other tree's places are the members mirrored when n is even, else moved on by one: either way
  * odd and even change sides, but for one leaf that is a leaf in both. */
-static int place(int tree, int i, int n)
+static int tree_place(int tree, int i, int n)
 {
 	return tree == 0 ? i : n % 2 ? i % n + 1 : n + 1 - i;
 }
@@ -48,24 +48,25 @@ static int member_at(int tree, int x, int n)
 	return tree == 0 ? x : n % 2 ? (x + n - 2) % n + 1 : n + 1 - x;
 }
 
-static struct node find(int tree, int i, int size)
+static struct node tree_find(int tree, int i, int size)
 {
-	int n = size - 1, at = top_of(n), above = 0, x = place(tree, i, n);
+	int n = size - 1, at = top_of(n), above = 0, x = tree_place(tree, i, n);
 
 	if (i == 0)
 		return (struct node){-1, {member_at(tree, at, n), -1}};
 	while (at != x) {
 		above = at;
-		at = x < at ? left_of(at) : right_of(at, n);
+		at = x < at ? tree_left_of(at) : tree_right_of(at, n);
 	}
-	return (struct node){above ? member_at(tree, above, n) : 0,
-			     {member_at(tree, left_of(x), n), member_at(tree, right_of(x, n), n)}};
+	return (struct node){
+		above ? member_at(tree, above, n) : 0,
+		{member_at(tree, tree_left_of(x), n), member_at(tree, tree_right_of(x, n), n)}};
 }
 
 /* A node adds what its children send to its own data and passes the sum on; sums has room. */
-static void add_up(struct plan *p, struct group g, int tree, struct span in, struct span sums)
+static void tree_add_up(struct plan *p, struct group g, int tree, struct span in, struct span sums)
 {
-	struct node at = find(tree, g.me, g.size);
+	struct node at = tree_find(tree, g.me, g.size);
 	struct span sum = in;
 
 	for (int c = 0; c < 2; c++)
@@ -81,7 +82,7 @@ static void add_up(struct plan *p, struct group g, int tree, struct span in, str
 
 static void pass_down(struct plan *p, struct group g, int tree, struct span in, struct span out)
 {
-	struct node at = find(tree, g.me, g.size);
+	struct node at = tree_find(tree, g.me, g.size);
 
 	if (at.parent >= 0)
 		plan_recv(p, member(g, at.parent), out);
@@ -93,7 +94,7 @@ static void pass_down(struct plan *p, struct group g, int tree, struct span in, 
 void tree_all_reduce(struct plan *p, struct group g, struct span in, struct span out)
 {
 	for (int tree = 0; tree < 2; tree++)
-		add_up(p, g, tree, part(in, tree, 2), part(out, tree, 2));
+		tree_add_up(p, g, tree, part(in, tree, 2), part(out, tree, 2));
 	for (int tree = 0; tree < 2; tree++)
 		pass_down(p, g, tree, part(out, tree, 2), part(out, tree, 2));
 }
@@ -103,11 +104,11 @@ void tree_reduce(struct plan *p, struct group g, struct span in, struct span out
 {
 	for (int tree = 0; tree < 2; tree++) {
 		struct span own = part(in, tree, 2);
-		bool is_leaf = find(tree, g.me, g.size).child[0] < 0;
-		add_up(p, g, tree, own,
-		       g.me == 0 ? part(out, tree, 2)
-		       : is_leaf ? own
-				 : plan_scratch(p, own));
+		bool is_leaf = tree_find(tree, g.me, g.size).child[0] < 0;
+		tree_add_up(p, g, tree, own,
+			    g.me == 0 ? part(out, tree, 2)
+			    : is_leaf ? own
+				      : plan_scratch(p, own));
 	}
 }
 

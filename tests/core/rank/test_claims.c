@@ -11,18 +11,18 @@ static char name[40];
 
 static void one_process_has_it(void **state)
 {
-	int fd = claim(name), status;
+	int fd = rank_claim(name), status;
 
 	(void)state;
 	assert_true(fd >= 0);
-	assert_int_equal(claim(name), -1);
+	assert_int_equal(rank_claim(name), -1);
 	pid_t child = fork();
 	if (child == 0)
-		_exit(claim(name) == -1 ? 0 : 1);
+		_exit(rank_claim(name) == -1 ? 0 : 1);
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_int_equal(close(fd), 0); /* the child had it, too, and has ended */
 	assert_int_equal(status, 0);
-	fd = claim(name);
+	fd = rank_claim(name);
 	assert_true(fd >= 0);
 	close(fd);
 }
@@ -36,15 +36,15 @@ static void a_killed_process_has_it_no_more(void **state)
 	assert_int_equal(pipe(ready), 0);
 	pid_t child = fork();
 	if (child == 0) {
-		if (claim(name) < 0 || write(ready[1], "", 1) != 1)
+		if (rank_claim(name) < 0 || write(ready[1], "", 1) != 1)
 			_exit(1);
 		pause();
 	}
 	assert_int_equal(read(ready[0], &byte, 1), 1);
-	assert_int_equal(claim(name), -1);
+	assert_int_equal(rank_claim(name), -1);
 	kill(child, SIGKILL);
 	assert_int_equal(waitpid(child, NULL, 0), child);
-	assert_true(claim(name) >= 0);
+	assert_true(rank_claim(name) >= 0);
 }
 
 int main(void)

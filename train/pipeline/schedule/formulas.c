@@ -2,7 +2,7 @@
  * lists of actions that are executed in virtual time. */
 #include "train/pipeline/schedule/schedule.h"
 
-static double larger(double a, double b)
+static double formulas_larger(double a, double b)
 {
 	return a > b ? a : b;
 }
@@ -35,7 +35,8 @@ static double unsplit_time(const struct pipeline_shape *shape, double turn)
 static double zero_bubble_time(const struct pipeline_shape *shape, const struct action_times *times)
 {
 	int ranks = shape->ranks, count = shape->micro_batches;
-	double gap = larger(times->forward, times->forward + times->inputs - times->weights);
+	double gap =
+		formulas_larger(times->forward, times->forward + times->inputs - times->weights);
 	double idle = (ranks - 1) * gap;
 	double part = times->inputs < times->weights ? times->inputs : times->weights;
 

@@ -35,7 +35,7 @@ const char *schedule_name(tutti_schedule schedule)
 	return NULL;
 }
 
-static int groups(const struct pipeline_shape *shape)
+static int schedule_groups(const struct pipeline_shape *shape)
 {
 	return shape->micro_batches / shape->ranks + (shape->micro_batches % shape->ranks != 0);
 }
@@ -58,7 +58,8 @@ bool schedule_fits(const struct pipeline_shape *shape, char why[SCHEDULE_WHY_BYT
 			 "%s has one chunk on each rank, not %d: interleaved and zero_bubble take "
 			 "several",
 			 name, shape->chunks);
-	else if ((double)groups(shape) * shape->ranks * shape->chunks * 3 > SCHEDULE_ACTIONS_MAX ||
+	else if ((double)schedule_groups(shape) * shape->ranks * shape->chunks * 3 >
+			 SCHEDULE_ACTIONS_MAX ||
 		 (double)shape->ranks * shape->chunks > SCHEDULE_ACTIONS_MAX)
 		snprintf(why, SCHEDULE_WHY_BYTES,
 			 "%d micro-batches of %d chunks on %d ranks are more than %d actions a "
@@ -101,8 +102,8 @@ static struct action action_at(const struct pipeline_shape *shape, int rank, enu
 			       k / in_group * shape->ranks + k % shape->ranks};
 }
 
-static void append(struct action_list *list, const struct pipeline_shape *shape, int rank,
-		   enum action_kind kind, int k)
+static void schedule_append(struct action_list *list, const struct pipeline_shape *shape, int rank,
+			    enum action_kind kind, int k)
 {
 	struct action action = action_at(shape, rank, kind, k);
 
@@ -112,7 +113,7 @@ static void append(struct action_list *list, const struct pipeline_shape *shape,
 
 struct action_list schedule_list(const struct pipeline_shape *shape, int rank)
 {
-	int all = groups(shape) * shape->ranks * shape->chunks;
+	int all = schedule_groups(shape) * shape->ranks * shape->chunks;
 	int warm = warm_up(shape, rank, all);
 	bool splits = splits_backward(shape);
 	enum action_kind backward = splits ? ACTION_BACKWARD_INPUTS : ACTION_BACKWARD;
@@ -121,28 +122,28 @@ struct action_list schedule_list(const struct pipeline_shape *shape, int rank)
 	if (!list.at)
 		return list;
 	for (int k = 0; k < warm; k++)
-		append(&list, shape, rank, ACTION_FORWARD, k);
+		schedule_append(&list, shape, rank, ACTION_FORWARD, k);
 	for (int k = 0; k < all; k++) {
 		if (warm + k < all)
-			append(&list, shape, rank, ACTION_FORWARD, warm + k);
-		append(&list, shape, rank, backward, k);
+			schedule_append(&list, shape, rank, ACTION_FORWARD, warm + k);
+		schedule_append(&list, shape, rank, backward, k);
 		/* Weights wait `rank` backwards: gradients come to this rank so much earlier than
 		 * to the first, and the weights fill its gap at the end instead. */
 		if (splits && k >= rank)
-			append(&list, shape, rank, ACTION_BACKWARD_WEIGHTS, k - rank);
+			schedule_append(&list, shape, rank, ACTION_BACKWARD_WEIGHTS, k - rank);
 	}
 	for (int k = all > rank ? all - rank : 0; splits && k < all; k++)
-		append(&list, shape, rank, ACTION_BACKWARD_WEIGHTS, k);
+		schedule_append(&list, shape, rank, ACTION_BACKWARD_WEIGHTS, k);
 	return list;
 }
 
 struct action_list schedule_evaluation(const struct pipeline_shape *shape, int rank)
 {
-	int all = groups(shape) * shape->ranks * shape->chunks;
+	int all = schedule_groups(shape) * shape->ranks * shape->chunks;
 	struct action_list list = {malloc((size_t)all * sizeof *list.at), 0};
 
 	for (int k = 0; list.at && k < all; k++)
-		append(&list, shape, rank, ACTION_EVALUATE, k);
+		schedule_append(&list, shape, rank, ACTION_EVALUATE, k);
 	return list;
 }
 

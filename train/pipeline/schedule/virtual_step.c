@@ -63,8 +63,8 @@ static void post_next(struct virtual_world *world, int rank, enum direction way,
 }
 
 /* When the message for a task is there; NEVER: nobody knows yet. */
-static double arrival(const struct virtual_world *world, const struct task *task,
-		      enum direction way)
+static double virtual_step_arrival(const struct virtual_world *world, const struct task *task,
+				   enum direction way)
 {
 	double sent = task->sent[way], posted = task->posted[way];
 
@@ -94,10 +94,10 @@ static double room_at(const struct virtual_world *world, int rank, const struct 
 
 	if (oldest < 0 || !action_sends(world->shape, action))
 		return 0;
-	return arrival(world, &world->tasks[channel->sends[oldest]], way);
+	return virtual_step_arrival(world, &world->tasks[channel->sends[oldest]], way);
 }
 
-static double duration(const struct virtual_world *world, const struct action *action)
+static double virtual_step_duration(const struct virtual_world *world, const struct action *action)
 {
 	const struct action_times *times = &world->times[action->stage * world->stride];
 
@@ -116,7 +116,8 @@ static double duration(const struct virtual_world *world, const struct action *a
 	return times->weights;
 }
 
-static void send(struct virtual_world *world, int rank, const struct action *action, double now)
+static void virtual_step_send(struct virtual_world *world, int rank, const struct action *action,
+			      double now)
 {
 	enum direction way = direction_of(action);
 	struct channel *channel = channel_of(world, rank, way);
@@ -127,11 +128,12 @@ static void send(struct virtual_world *world, int rank, const struct action *act
 	channel->sends[channel->send_count++] = (int)(task - world->tasks);
 }
 
-static void finish(struct virtual_world *world, int rank, const struct action *action, double end)
+static void virtual_step_finish(struct virtual_world *world, int rank, const struct action *action,
+				double end)
 {
 	task_of(world, action->stage, action->micro_batch)->did[action->kind] = true;
 	if (action_sends(world->shape, action))
-		send(world, rank, action, end);
+		virtual_step_send(world, rank, action, end);
 	if (!action_releases(world->shape, action))
 		return;
 	if (action->stage > 0)
@@ -140,8 +142,8 @@ static void finish(struct virtual_world *world, int rank, const struct action *a
 		post_next(world, rank, GRADIENTS, end);
 }
 
-static void count_held(struct virtual_world *world, int rank, int *held,
-		       const struct action *action)
+static void virtual_step_count_held(struct virtual_world *world, int rank, int *held,
+				    const struct action *action)
 {
 	*held += action_is_forward(action);
 	if (world->ranks[rank].peak < *held)
@@ -150,7 +152,7 @@ static void count_held(struct virtual_world *world, int rank, int *held,
 }
 
 /* The rank's next action, if nothing keeps it from beginning. */
-static bool advance(struct virtual_world *world, int rank, int *held)
+static bool virtual_step_advance(struct virtual_world *world, int rank, int *held)
 {
 	struct virtual_rank *me = &world->ranks[rank];
 	const struct action *action = &world->lists[rank].at[me->done];
@@ -162,19 +164,20 @@ static bool advance(struct virtual_world *world, int rank, int *held)
 		return false;
 	start = room > start ? room : start;
 	if (action_receives(world->shape, action)) {
-		there = arrival(world, task_of(world, action->stage, action->micro_batch),
-				direction_of(action));
+		there = virtual_step_arrival(world,
+					     task_of(world, action->stage, action->micro_batch),
+					     direction_of(action));
 		if (there < 0)
 			return false;
 		start = there > start ? there : start;
 	}
-	me->ends = start + duration(world, action);
+	me->ends = start + virtual_step_duration(world, action);
 	me->busy += me->ends - start;
 	if (world->spans)
 		world->spans[rank][me->done] = (struct virtual_span){start, me->ends};
 	me->done++;
-	count_held(world, rank, held, action);
-	finish(world, rank, action, me->ends);
+	virtual_step_count_held(world, rank, held, action);
+	virtual_step_finish(world, rank, action, me->ends);
 	return true;
 }
 
@@ -201,7 +204,7 @@ static bool prepare_channel(struct virtual_world *world, int rank, enum directio
 	return true;
 }
 
-static bool prepare(struct virtual_world *world)
+static bool virtual_step_prepare(struct virtual_world *world)
 {
 	size_t tasks = (size_t)schedule_stages(world->shape) * (size_t)world->shape->micro_batches;
 	int ranks = world->shape->ranks;
@@ -221,7 +224,7 @@ static bool prepare(struct virtual_world *world)
 
 /* Visits the ranks round and round, each time from another one on and for another number of
  * actions, until none can go on. */
-static void execute(struct virtual_world *world, uint64_t seed, int *held)
+static void virtual_step_execute(struct virtual_world *world, uint64_t seed, int *held)
 {
 	int ranks = world->shape->ranks;
 	bool moved = true;
@@ -232,14 +235,14 @@ static void execute(struct virtual_world *world, uint64_t seed, int *held)
 			seed = seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
 			int rank = (i + (int)(seed >> 40) % ranks) % ranks;
 			for (int n = (int)(seed >> 60); n >= 0; n--)
-				moved |= advance(world, rank, &held[rank]);
+				moved |= virtual_step_advance(world, rank, &held[rank]);
 		}
 		for (int i = 0; !moved && i < ranks; i++)
-			moved = advance(world, i, &held[i]);
+			moved = virtual_step_advance(world, i, &held[i]);
 	}
 }
 
-static struct virtual_step conclude(const struct virtual_world *world)
+static struct virtual_step virtual_step_conclude(const struct virtual_world *world)
 {
 	struct virtual_step step = {.has_memory = true, .ends = true};
 	double busy = 0;
@@ -254,16 +257,16 @@ static struct virtual_step conclude(const struct virtual_world *world)
 	return step;
 }
 
-static struct virtual_step run(struct virtual_world *world, uint64_t seed)
+static struct virtual_step schedule_virtual_step_run(struct virtual_world *world, uint64_t seed)
 {
 	int count = world->shape->ranks;
 	struct virtual_step step = {0};
 	int *held = calloc((size_t)count, sizeof *held);
 
 	memset(world->ranks, 0, (size_t)count * sizeof *world->ranks);
-	if (held && prepare(world)) {
-		execute(world, seed, held);
-		step = conclude(world);
+	if (held && virtual_step_prepare(world)) {
+		virtual_step_execute(world, seed, held);
+		step = virtual_step_conclude(world);
 	}
 	for (int i = 0; world->channels && i < count * DIRECTIONS; i++) {
 		free(world->channels[i].receives);
@@ -283,7 +286,7 @@ struct virtual_step virtual_step_run(const struct pipeline_shape *shape,
 {
 	struct virtual_world world = {shape, lists, buffers, times, 0, ranks, spans, NULL, NULL};
 
-	return run(&world, seed);
+	return schedule_virtual_step_run(&world, seed);
 }
 
 struct virtual_step virtual_step_by_stage(const struct pipeline_shape *shape,
@@ -294,5 +297,5 @@ struct virtual_step virtual_step_by_stage(const struct pipeline_shape *shape,
 {
 	struct virtual_world world = {shape, lists, buffers, times, 1, ranks, NULL, NULL, NULL};
 
-	return run(&world, 1);
+	return schedule_virtual_step_run(&world, 1);
 }
