@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, Generic, Optional, Sequence, Tuple, TypeV
 
 from ._buffers import Buffer
 from ._checks import Table, block_at, block_count, fits, needs, own_block, plain, same_dtype, written
+from ._flights import State
 from ._issue import CallArgs
 from ._ops import SUM, Op, numbers_of
-from ._works import State
+from ._types import Options
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-    from ._issue import Options
 
 ANY = -1  # recv: from whichever rank sends first
 R = TypeVar("R")  # None where a call returns when its result is there, else Work

@@ -5,13 +5,11 @@ from __future__ import annotations
 from ctypes import c_size_t
 from itertools import accumulate
 from operator import index
-from typing import TYPE_CHECKING, Any, Optional, Sequence
+from typing import Any, Optional, Sequence
 
 from ._buffers import Buffer, buffer_of
+from ._types import Options
 from .errors import InvalidError
-
-if TYPE_CHECKING:
-    from ._issue import Options
 
 
 def plain(call: str, what: str, memory: Any, options: Options) -> Buffer:

@@ -5,37 +5,22 @@ from __future__ import annotations
 import ctypes
 import warnings
 from ctypes import byref, c_int, c_void_p
+from functools import partial
 from typing import TYPE_CHECKING, Any, List, NamedTuple, NoReturn, Optional, Sequence, Union
 
 from . import _ends, _exits, _groups, _interrupts, _issue, _memory, _objects, _ops
 from ._buffers import buffer_of
 from ._calls import ANY, Calls
 from ._checks import fits, text
+from ._flights import State
+from ._issue import CallArgs
 from ._library import OK, Config, Stats, lib
-from ._works import State, Work
+from ._types import ChildConfig, GrowConfig, InitConfig, Options
+from ._works import Work
 from .errors import Error, InvalidError, PeerError, check, error_of
 
 if TYPE_CHECKING:
-    from typing import TypedDict
-
     from typing_extensions import Unpack
-
-    from ._issue import CallArgs, Options
-
-    class ChildConfig(TypedDict, total=False):
-        transports: Optional[str]
-        timeout: Optional[float]
-        device: Optional[int]
-        deterministic: int
-        name: Optional[str]
-
-    class GrowConfig(ChildConfig, total=False):
-        rendezvous: Optional[str]
-        secret: Optional[str]
-
-    class InitConfig(GrowConfig, total=False):
-        rank: int
-        world_size: int
 
 
 class CommStats(NamedTuple):
@@ -146,7 +131,7 @@ class Start(Calls[Work]):
         done = args.options.pop("done", None) if args.options else None
         work = Work(_issue.begin(self._state, args, self._comm, _ends.fd_of(done)))
         if done is not None:
-            _ends.of_done().call(work, done)
+            _ends.of_done().call(work._flight, partial(done, work))
         return work
 
     def recv(self, buffer: Any, peer: int = ANY, tag: int = 0, **options: Unpack[Options]) -> Work:

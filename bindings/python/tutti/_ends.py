@@ -16,13 +16,11 @@ from _thread import allocate_lock, get_ident, start_new_thread
 from collections import deque
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, Generator, List, Optional, Tuple
+from typing import Any, Callable, Deque, Dict, Generator, List, Optional
 
+from ._flights import Flight
 from ._library import lib
 from .errors import Error, InvalidError
-
-if TYPE_CHECKING:
-    from ._works import Flight, Work
 
 LOOK_S = 0.001
 _STOP_S = 5  # at exit, for done functions
@@ -196,21 +194,21 @@ class DoneEnds(Ends):
 
     def __init__(self) -> None:
         super().__init__()
-        self._ready: Deque[Optional[Tuple[Callable[[Work], Any], Work]]] = deque()
+        self._ready: Deque[Optional[Callable[[], Any]]] = deque()
         self.ended = allocate_lock()
         self.ended.acquire()
         self._thread = 0
         start_new_thread(self._run, ())
 
-    def call(self, work: Work, function: Callable[[Work], Any]) -> None:
-        """Once work is over."""
-        self.add(work._flight, lambda: self.put((function, work)))
+    def call(self, flight: Flight, function: Callable[[], Any]) -> None:
+        """Once it is over."""
+        self.add(flight, lambda: self.put(function))
         if self.untold:
             _add(self.fd, 1)
 
-    def put(self, entry: Optional[Tuple[Callable[[Work], Any], Work]]) -> None:
+    def put(self, function: Optional[Callable[[], Any]]) -> None:
         """None: the thread ends."""
-        self._ready.append(entry)
+        self._ready.append(function)
         if get_ident() != self._thread:
             _add(self.fd, 1)
 
@@ -223,16 +221,16 @@ class DoneEnds(Ends):
             self.read()
             self.look_at_untold()
             while self._ready:
-                entry = self._ready.popleft()
-                if entry is None:
+                function = self._ready.popleft()
+                if function is None:
                     self.ended.release()
                     return
-                _call(*entry)
+                _call(function)
 
 
-def _call(function: Callable[[Work], Any], work: Work) -> None:
+def _call(function: Callable[[], Any]) -> None:
     try:
-        function(work)
+        function()
     except BaseException as error:  # there is no caller that could get it
         try:
             sys.excepthook(type(error), error, error.__traceback__)
@@ -254,7 +252,7 @@ def of_done() -> DoneEnds:
         return _done[0]
 
 
-def fd_of(done: Optional[Callable[[Work], Any]]) -> Optional[int]:
+def fd_of(done: Optional[Callable[..., Any]]) -> Optional[int]:
     """What a call names that is issued here. None: nothing, since no loop runs in this thread."""
     if done is not None:
         if not callable(done):

@@ -7,8 +7,8 @@ import time
 from typing import Dict
 
 from . import _ends, _interrupts
+from ._flights import SLICE_MS, State
 from ._library import lib
-from ._works import SLICE_MS, State
 from .errors import InvalidError
 
 _EXIT_S = 10  # for threads of the program that an abort calls back

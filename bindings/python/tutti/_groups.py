@@ -4,12 +4,14 @@ import contextlib
 import threading
 import weakref
 from ctypes import addressof, byref, c_void_p
+from functools import partial
 from typing import Any, Callable, List, Optional, Set, Tuple
 
 from . import _ends
 from ._buffers import stream_of
+from ._flights import Flight, State, end_here, failure_of, wait_here
 from ._library import OK, Call, lib
-from ._works import Flight, State, Work, end_here, failure_of, wait_here
+from ._works import Work
 from .errors import InvalidError, check
 
 
@@ -130,7 +132,7 @@ class group:
             flight.end(OK)
         work = Work(flight)
         if self._done is not None:
-            _ends.of_done().call(work, self._done)
+            _ends.of_done().call(flight, partial(self._done, work))
         return work
 
 

@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 from ctypes import addressof, byref, c_int, c_void_p
-from typing import TYPE_CHECKING, Any, Optional, Tuple
+from typing import Any, Optional, Tuple
 
 from . import _groups
 from ._buffers import Buffer, stream_of
 from ._checks import text
 from ._ends import DONE
+from ._flights import Flight, State, end_here, failure_of, wait_here
 from ._library import FUNCTIONS, OK, Call, lib
 from ._ops import Op, Watch
-from ._works import Flight, State, end_here, failure_of, wait_here
+from ._types import Options
 from .errors import check
-
-if TYPE_CHECKING:
-    from typing import TypedDict
-
-    class Options(TypedDict, total=False):
-        """Of every call."""
-
-        dtype: Any
-        timeout: Optional[float]
-        label: Optional[str]
-        stream: Optional[int]
-        done: Any  # of Comm.start's
 
 
 class CallArgs:

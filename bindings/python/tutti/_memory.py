@@ -9,8 +9,8 @@ from typing import Any, Iterable, List, NamedTuple, Optional, Sequence, Tuple, U
 
 from . import _dtypes, _interrupts, _ops
 from ._buffers import buffer_of
+from ._flights import State
 from ._library import OK, Place, lib
-from ._works import State
 from .errors import InvalidError, check
 
 _later: List[int] = []  # addresses whose arrays ended where the library could not be called

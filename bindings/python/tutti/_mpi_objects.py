@@ -9,15 +9,13 @@ from array import array
 from functools import reduce
 from itertools import chain, count
 from pickle import dumps
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from . import _objects
+from ._communicator import Comm
 from ._mpi_ops import SUM, function_of
 from ._mpi_requests import ANY_SOURCE, ObjectReceive, ObjectSend, Request, Status
 from .errors import Error, InvalidError
-
-if TYPE_CHECKING:
-    from ._communicator import Comm
 
 _FIRST_OF_DATA = 1 << 30
 _messages = count()
@@ -40,7 +38,7 @@ class ObjectCalls:
     Irecv: Callable[..., Request]
 
     @property
-    def tutti(self) -> "Comm":
+    def tutti(self) -> Comm:
         raise NotImplementedError
 
     def bcast(self, obj: Any, root: int = 0) -> Any:

@@ -8,14 +8,11 @@ they also agree on whether each has unpickled what it received (read_together).
 import pickle
 from array import array
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Callable, Iterable, List, NamedTuple, Optional, Tuple, TypeVar
+from typing import Any, Callable, Iterable, List, NamedTuple, Optional, Tuple, TypeVar
 
 from ._groups import is_open
+from ._types import Comm
 from .errors import Error, InvalidError
-
-if TYPE_CHECKING:
-    from ._communicator import Comm
-
 
 _Read = TypeVar("_Read")
 
@@ -40,7 +37,7 @@ def unpickled(call: str, data: Any, rank: int) -> Any:
     return value
 
 
-def agree(comm: "Comm", call: str, error: Optional[Exception]) -> None:
+def agree(comm: Comm, call: str, error: Optional[Exception]) -> None:
     """Raises on all ranks if one has an error: a rank's own, or one that quotes that of the first rank which has one."""
     has_error = array("B", bytes(comm.size))
     try:
@@ -59,7 +56,7 @@ def agree(comm: "Comm", call: str, error: Optional[Exception]) -> None:
         raise error
 
 
-def read_together(comm: "Comm", call: str, error: Optional[Exception], read: Callable[[], _Read]) -> _Read:
+def read_together(comm: Comm, call: str, error: Optional[Exception], read: Callable[[], _Read]) -> _Read:
     """Returns read(), which unpickles what this rank received. All ranks raise if it raises on one, or if one has an error
     from before."""
     if error is None:
@@ -86,7 +83,7 @@ def check_no_group(call: str) -> None:
         raise InvalidError(f"{call}: an object is not sent in a group: its length is received first")
 
 
-def broadcast(comm: "Comm", value: Any, root: int) -> Any:
+def broadcast(comm: Comm, value: Any, root: int) -> Any:
     own, error = _pickled(value) if comm.rank == root else (b"", None)
     data = broadcast_bytes(comm, own, root)
     if error is not None:
@@ -94,7 +91,7 @@ def broadcast(comm: "Comm", value: Any, root: int) -> Any:
     return value if comm.rank == root else unpickled("broadcast_object", data, root)
 
 
-def broadcast_bytes(comm: "Comm", own: bytes, root: int) -> bytearray:
+def broadcast_bytes(comm: Comm, own: bytes, root: int) -> bytearray:
     """own: of root; the others need not know its length."""
     check_no_group("broadcast_object")
     length = array("q", [len(own)])
@@ -104,7 +101,7 @@ def broadcast_bytes(comm: "Comm", own: bytes, root: int) -> bytearray:
     return data
 
 
-def all_gather(comm: "Comm", value: Any) -> List[Any]:
+def all_gather(comm: Comm, value: Any) -> List[Any]:
     check_no_group("all_gather_object")
     data, error = _pickled(value)
     lengths = array("q", bytes(8 * comm.size))
@@ -114,13 +111,13 @@ def all_gather(comm: "Comm", value: Any) -> List[Any]:
     return _read_blocks(comm, "all_gather_object", error, whole, lengths)
 
 
-def _read_blocks(comm: "Comm", call: str, error: Optional[Exception], whole: bytearray, lengths: Iterable[int]) -> List[Any]:
+def _read_blocks(comm: Comm, call: str, error: Optional[Exception], whole: bytearray, lengths: Iterable[int]) -> List[Any]:
     """whole: a block from each rank."""
     blocks = [memoryview(whole)[end - n : end] for end, n in zip(accumulate(lengths), lengths)]
     return read_together(comm, call, error, lambda: [unpickled(call, block, rank) for rank, block in enumerate(blocks)])
 
 
-def scatter(comm: "Comm", parts: List[bytes], root: int) -> bytearray:
+def scatter(comm: Comm, parts: List[bytes], root: int) -> bytearray:
     """parts: what root has for each rank; else empty."""
     check_no_group("scatter")
     lengths = array("q", [len(part) for part in parts] or bytes(8 * comm.size))
@@ -130,7 +127,7 @@ def scatter(comm: "Comm", parts: List[bytes], root: int) -> bytearray:
     return own
 
 
-def all_to_all(comm: "Comm", values: Iterable[Any]) -> List[Any]:
+def all_to_all(comm: Comm, values: Iterable[Any]) -> List[Any]:
     """values: one for each rank."""
     check_no_group("alltoall")
     refused: Optional[Exception] = None

@@ -10,7 +10,7 @@ import weakref
 import numpy as np
 import tutti
 from checks import raises
-from tutti import _works
+from tutti import _flights
 
 comm = tutti.init(timeout=60)
 rank, P = comm.rank, comm.size
@@ -56,7 +56,7 @@ def unseen():
     for look in (lambda work: work.test(), lambda work: work.wait(60) or work.test()):
         work = comm.start.barrier()
         while work._flight.cell.value:
-            _works._wait(ctypes.byref(work._flight.cell), 50)
+            _flights._wait(ctypes.byref(work._flight.cell), 50)
         assert look(work) and not comm._state.flights
         work.wait()
 
