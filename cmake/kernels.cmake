@@ -1,4 +1,4 @@
-# One source of reduction kernels, compiled for several instruction sets; core/memory/reduce_choice.c chooses at run
+# One source of reduction kernels, compiled for several instruction sets; core/simd.c chooses at run
 # time. No-trapping: nobody reads the floating point exception flags; no bit of a result depends on it, and
 # loops that select become vector code. Optimised in every build: tests of large messages are slow enough.
 set(kernel_flags -O3 -fno-trapping-math)
@@ -31,7 +31,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|AMD64)$")
 			COMPILE_OPTIONS "${kernel_flags};${avx512_flags};-mavx512bf16")
 		set_source_files_properties(core/memory/reduce_avx512_fp16.c PROPERTIES
 			COMPILE_OPTIONS "${kernel_flags};${avx512_flags};-mavx512fp16")
-		set_source_files_properties(core/memory/reduce_choice.c core/memory/reduce_avx512.c PROPERTIES
-			COMPILE_DEFINITIONS REDUCE_HAS_FP16)
+		set_source_files_properties(core/simd.c core/memory/reduce.c core/memory/reduce_avx512.c PROPERTIES
+			COMPILE_DEFINITIONS SIMD_HAS_FP16)
 	endif()
 endif()

@@ -59,7 +59,7 @@
 
 #define ENV_TEXTS(X)                                                                               \
 	X(simd, "TUTTI_SIMD", "base|avx2|avx512|avx512_bf16|avx512_fp16",                          \
-	  "the instructions of reductions; by itself the latest of the CPU")                       \
+	  "vector instructions of reductions and of training; default: the latest of the CPU")     \
 	X(log, "TUTTI_LOG", "off|info|debug",                                                      \
 	  "what is written to stderr; by itself waits that last and errors that no call returns")  \
 	X(secret, "TUTTI_SECRET", "", "the job's secret")                                          \

@@ -6,8 +6,8 @@
 #include "core/log.h"
 #include "cuda/device.h"
 #include "cuda/kind.h"
-#include "core/memory/reduce.h"
 #include "core/join/rendezvous.h"
+#include "core/simd.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -67,7 +67,7 @@ static tutti_status load_settings(struct env *env)
 	job_reserve_ports(env);
 	if (env->cuda)
 		cuda_kind_use();
-	return reduce_use(env->simd);
+	return simd_use(env->simd);
 }
 
 static tutti_status init_join(struct tutti_comm *comm, const struct job *job)

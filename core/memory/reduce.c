@@ -192,6 +192,23 @@ reduce_sum_fn *reduce_sum_of(const struct reduce_kernels *k, const struct reduct
 	return is_sum && r->n_src <= REDUCE_FUSED ? k->sum[r->dtype] : NULL;
 }
 
+const struct reduce_kernels *reduce_kernels_of(enum simd_level level)
+{
+	static const struct reduce_kernels *const of[SIMD_LEVELS] = {
+		[SIMD_BASE] = &reduce_kernels_base,
+#ifdef __x86_64__
+		[SIMD_AVX2] = &reduce_kernels_avx2,
+		[SIMD_AVX512] = &reduce_kernels_avx512,
+#ifdef SIMD_HAS_FP16
+		[SIMD_AVX512_BF16] = &reduce_kernels_avx512_bf16,
+		[SIMD_AVX512_FP16] = &reduce_kernels_avx512_fp16,
+#endif
+#endif
+	};
+
+	return of[level];
+}
+
 void reduce_with(const struct reduce_kernels *k, const struct reduction *r)
 {
 	reduce_sum_fn *sum = reduce_sum_of(k, r);
@@ -227,7 +244,7 @@ void reduce_prepare(struct prepared_reduction *p, const struct reduction *r)
 	p->r.op = op_kernel(r->op);
 	p->user = op_user(p->r.op);
 	assert(p->user ? dtype_bytes(r->dtype) > 0 : op_fits(p->r.op, r->dtype));
-	p->sum = p->user ? NULL : reduce_sum_of(reduce_kernels_here(), &p->r);
+	p->sum = p->user ? NULL : reduce_sum_of(reduce_kernels_of(simd_level()), &p->r);
 }
 
 void reduce_run(const struct prepared_reduction *p)
@@ -240,7 +257,7 @@ void reduce_run(const struct prepared_reduction *p)
 	if (p->sum)
 		p->sum(&p->r, 0, 0);
 	else
-		reduce_blocks(reduce_kernels_here(), &p->r);
+		reduce_blocks(reduce_kernels_of(simd_level()), &p->r);
 	float_unit_end(unit);
 }
 

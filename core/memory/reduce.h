@@ -51,9 +51,4 @@ void reduce_run(const struct prepared_reduction *prepared);
  * ops. Integers: not exact where a partial sum has overflowed; callers average integers by
  * reduce(). */
 void reduce_finish(void *dst, size_t count, tutti_dtype dtype, tutti_op op, int divisor);
-/* Chooses the instructions that this process reduces with: base, avx2, avx512, avx512_bf16 or
- * avx512_fp16; NULL: the latest of this CPU, the default. INVALID: the CPU does not have them. All
- * give the same bits, so it may be called at any time. */
-tutti_status reduce_use(const char *name);
-
 #endif

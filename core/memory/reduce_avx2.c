@@ -1,7 +1,7 @@
 /* The kernels of reduce.c for AVX2 and F16C; cmake/kernels.cmake gives this file those flags. */
 #ifdef __x86_64__
-#define REDUCE_KERNELS      reduce_kernels_avx2
-#define REDUCE_KERNELS_NAME "avx2"
+#define REDUCE_KERNELS       reduce_kernels_avx2
+#define REDUCE_KERNELS_LEVEL SIMD_AVX2
 #include "core/memory/reduce_template.h"
 
 #define REST(tag)                                                                                  \

@@ -7,6 +7,7 @@
 
 #include "core/memory/ops.h"
 #include "core/memory/reduce.h"
+#include "core/simd.h"
 
 #include <stdbool.h>
 
@@ -23,7 +24,7 @@ struct scaling {
 };
 
 struct reduce_kernels {
-	const char *name;
+	enum simd_level level;
 	/* Sums and averages of at most REDUCE_FUSED sources, in one pass, from element first to
 	 * r->count, or NULL; fast to one destination and to as many as sources. While it sums it
 	 * fetches what lies so many bytes ahead in every source, also beyond its end, unless that
@@ -57,12 +58,9 @@ reduce_rest_fn reduce_rest_f16_avx2, reduce_rest_bf16_avx2;
 void reduce_sum_bf16_avx512(const struct reduction *r, size_t first, size_t ahead);
 void reduce_sum_f16_avx512(const struct reduction *r, size_t first, size_t ahead);
 #endif
-/* The best of this machine, or those that reduce_use() chose: they may differ from call to call.
- * All have widen, narrow, merge and scale of the same types, but not sums: see reduce_sum_of(). */
-const struct reduce_kernels *reduce_kernels_here(void);
-/* All that this machine can run; returns how many. */
-#define REDUCE_KERNELS_MOST 5
-int reduce_kernels_list(const struct reduce_kernels *list[REDUCE_KERNELS_MOST]);
+/* Those of a level that this build has. All have widen, narrow, merge and scale of the same types,
+ * but not sums: see reduce_sum_of(). */
+const struct reduce_kernels *reduce_kernels_of(enum simd_level level);
 
 /* The kernel that does r in one pass, so that it may be done part by part; or NULL. */
 reduce_sum_fn *reduce_sum_of(const struct reduce_kernels *kernels, const struct reduction *r);

@@ -275,9 +275,9 @@ static void copy_short(void *dst, const void *src, size_t bytes)
 	}
 
 /* The sums of 16-bit floats are what the latest instruction sets do otherwise. */
-#define TABLE(label, f16_sum, bf16_sum)                                                            \
+#define TABLE(which, f16_sum, bf16_sum)                                                            \
 	{                                                                                          \
-		.name = label,                                                                     \
+		.level = which,                                                                    \
 		.widen = {[TUTTI_F16] = widen_f16_fast,                                            \
 			  [TUTTI_BF16] = widen_bf16,                                               \
 			  [TUTTI_F8_E4M3] = widen_e4m3,                                            \
@@ -316,6 +316,6 @@ static void copy_short(void *dst, const void *src, size_t bytes)
 	}
 
 #if !defined(REDUCE_SUMS_ONLY)
-const struct reduce_kernels REDUCE_KERNELS = TABLE(REDUCE_KERNELS_NAME, fused_sum_f16,
+const struct reduce_kernels REDUCE_KERNELS = TABLE(REDUCE_KERNELS_LEVEL, fused_sum_f16,
 						   fused_sum_bf16);
 #endif

@@ -34,6 +34,7 @@ void scale(void *dst, const void *src, const void *scalar, size_t count, tutti_d
 {
 	assert(dtype_bytes(dtype) > 0);
 	uint64_t unit = float_unit_begin();
-	scale_with(reduce_kernels_here(), &(struct scaling){dst, src, scalar, count, dtype});
+	scale_with(reduce_kernels_of(simd_level()),
+		   &(struct scaling){dst, src, scalar, count, dtype});
 	float_unit_end(unit);
 }

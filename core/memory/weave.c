@@ -38,7 +38,7 @@ void weave_reduce(struct weave *w, const struct reduction *r)
 	kernels.op = op_kernel(r->op);
 	if (w->reduction.count)
 		weave_run(w);
-	w->sum = reduce_sum_of(reduce_kernels_here(), &kernels);
+	w->sum = reduce_sum_of(reduce_kernels_of(simd_level()), &kernels);
 	if (w->sum) {
 		w->reduction = kernels;
 		w->unit_shift = __builtin_ctzl(dtype_bytes(r->dtype));
@@ -86,7 +86,7 @@ static size_t weave_longest_of(const struct weave *w)
 
 void weave_run(struct weave *w)
 {
-	const struct reduce_kernels *k = reduce_kernels_here();
+	const struct reduce_kernels *k = reduce_kernels_of(simd_level());
 	struct reduction part = w->reduction;
 	size_t strands = (size_t)w->n_copies + (part.count > 0);
 	size_t places = strands ? (STREAMS + strands - 1) / strands : 1, stretch;

@@ -2,7 +2,6 @@
  * those flags.
  */
 #ifdef __x86_64__
-#define KERNEL_TABLE      kernel_table_avx2
-#define KERNEL_TABLE_NAME "avx2"
+#define KERNEL_TABLE kernel_table_avx2
 #include "train/precision/kernel_template.h"
 #endif

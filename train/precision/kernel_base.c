@@ -1,5 +1,4 @@
 /* The loops of train/precision/kernels.c for the instruction set that the compiler targets by
  * default. */
-#define KERNEL_TABLE      kernel_table_base
-#define KERNEL_TABLE_NAME "base"
+#define KERNEL_TABLE kernel_table_base
 #include "train/precision/kernel_template.h"

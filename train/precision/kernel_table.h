@@ -23,7 +23,6 @@ struct kernel_sgd {
 };
 
 struct kernel_table {
-	const char *name;
 	void (*adamw)(const struct kernel_adamw *a);
 	void (*sgd)(const struct kernel_sgd *s);
 	void (*widen_bf16)(float *out, const uint16_t *x, size_t n);
@@ -45,11 +44,5 @@ extern const struct kernel_table kernel_table_base;
 #ifdef __x86_64__
 extern const struct kernel_table kernel_table_avx2, kernel_table_avx512;
 #endif
-
-#define KERNEL_TABLES_MOST 3
-/* Lists all tables that this machine can run, the best last. Returns their number. */
-int kernel_tables(const struct kernel_table *list[KERNEL_TABLES_MOST]);
-/* Uses this table from now on, or with NULL the best one. For tests, while no kernel runs. */
-void kernel_use(const struct kernel_table *table);
 
 #endif

@@ -1,5 +1,5 @@
 /* The loops of a kernel_table. Each file that is compiled for an instruction set includes this file
- * once, with KERNEL_TABLE and KERNEL_TABLE_NAME defined.
+ * once, with KERNEL_TABLE defined.
  *
  * Compilers vectorise these plain loops, except for f16, for which x86 has instructions that
  * compilers do not find. The bits are the same everywhere: no contraction, no reassociation, and
@@ -248,7 +248,6 @@ static bool any_has_16(const uint16_t *x, size_t n, uint16_t mask)
 }
 
 const struct kernel_table KERNEL_TABLE = {
-	.name = KERNEL_TABLE_NAME,
 	.adamw = adamw,
 	.sgd = sgd,
 	.widen_bf16 = widen_bf16,

@@ -1,68 +1,32 @@
 /* Processes arrays in blocks that fit in L1, in which 16-bit numbers are f32, by the loops of the
- * best instruction set that this machine has. kernel_template.h has the loops. */
+ * instruction set that core/simd.h chooses. kernel_template.h has the loops. */
 #include "train/precision/precision.h"
 
+#include "core/simd.h"
 #include "train/base/base.h"
 #include "train/precision/kernel_table.h"
 
 #include <assert.h>
-#ifdef __x86_64__
-#include <cpuid.h>
-#endif
 #include <fenv.h>
 #include <math.h>
-#include <stdatomic.h>
 #include <string.h>
 
 #define BLOCK 1024 /* elements; a multiple of 8 */
 
-#ifdef __x86_64__
-static bool has_avx2(void)
-{
-	unsigned a, b, c = 0, d;
-	return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
-}
-
-static bool kernels_has_avx512(void)
-{
-	return has_avx2() && __builtin_cpu_supports("avx512f") &&
-	       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-	       __builtin_cpu_supports("avx512dq");
-}
-#endif
-
-int kernel_tables(const struct kernel_table *list[KERNEL_TABLES_MOST])
-{
-	int n = 0;
-
-	list[n++] = &kernel_table_base;
-#ifdef __x86_64__
-	if (has_avx2())
-		list[n++] = &kernel_table_avx2;
-	if (kernels_has_avx512())
-		list[n++] = &kernel_table_avx512;
-#endif
-	return n;
-}
-
-/* NULL until the first call. Threads that choose at the same time choose the same table. */
-static _Atomic(const struct kernel_table *) chosen;
-
+/* The loops of a level; those above AVX-512 have none of their own. */
 static const struct kernel_table *kernels_loops(void)
 {
-	const struct kernel_table *table = atomic_load_explicit(&chosen, memory_order_acquire);
+	static const struct kernel_table *const of[SIMD_LEVELS] = {
+		[SIMD_BASE] = &kernel_table_base,
+#ifdef __x86_64__
+		[SIMD_AVX2] = &kernel_table_avx2,
+		[SIMD_AVX512] = &kernel_table_avx512,
+		[SIMD_AVX512_BF16] = &kernel_table_avx512,
+		[SIMD_AVX512_FP16] = &kernel_table_avx512,
+#endif
+	};
 
-	if (!table) {
-		const struct kernel_table *list[KERNEL_TABLES_MOST];
-		table = list[kernel_tables(list) - 1];
-		atomic_store_explicit(&chosen, table, memory_order_release);
-	}
-	return table;
-}
-
-void kernel_use(const struct kernel_table *table)
-{
-	atomic_store_explicit(&chosen, table, memory_order_release);
+	return of[simd_level()];
 }
 
 /* A program may flush subnormal numbers or trap. A kernel would then give other bits than on other

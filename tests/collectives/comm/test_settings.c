@@ -3,7 +3,7 @@
 #include "collectives/select/select.h"
 #include "core/status.h"
 #include "core/memory/reduce.h"
-#include "core/memory/reduce_kernels.h"
+#include "core/simd.h"
 #include "transport/registry.h"
 
 #include <stdint.h>
@@ -100,31 +100,30 @@ static void one_rank_alone_looks_at_its_settings(void **state)
 static void instructions_are_chosen_by_name(void **state)
 {
 	static const char *const names[] = {"base", "avx2", "avx512", "avx512_bf16", "avx512_fp16"};
-	const struct reduce_kernels *list[REDUCE_KERNELS_MOST];
-	int n = reduce_kernels_list(list), taken = 0;
+	int taken = 0;
 	tutti_comm *comm;
 
 	(void)state;
 	refused_alone("TUTTI_SIMD", "avx3", "TUTTI_SIMD=avx3 is not one of base|avx2|");
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-		const struct reduce_kernels *before = reduce_kernels_here();
+		enum simd_level before = simd_level();
 
 		setenv("TUTTI_SIMD", names[i], 1);
 		if (tutti_init_all(&comm, 1, NULL) == TUTTI_OK) {
 			tutti_comm_destroy(comm);
-			assert_string_equal(reduce_kernels_here()->name, names[i]);
+			assert_string_equal(simd_name(simd_level()), names[i]);
 			taken++;
 		} else {
 			expect_message("this CPU");
-			assert_ptr_equal(reduce_kernels_here(), before);
+			assert_int_equal(simd_level(), before);
 		}
 	}
-	assert_int_equal(taken, n);
+	assert_int_equal(taken, simd_highest() + 1);
 	unsetenv("TUTTI_SIMD");
 	assert_int_equal(tutti_init_all(&comm, 1, NULL), TUTTI_OK);
 	tutti_comm_destroy(comm);
-	assert_ptr_equal(reduce_kernels_here(), list[n - 1]);
-	assert_int_equal(reduce_use("avx512_fp32"), TUTTI_ERR_INVALID);
+	assert_int_equal(simd_level(), simd_highest());
+	assert_int_equal(simd_use("avx512_fp32"), TUTTI_ERR_INVALID);
 	expect_message("there are base");
 }
 

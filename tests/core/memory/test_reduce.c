@@ -21,7 +21,6 @@
 #define SOURCES_MOST 40
 #define GUARD        64
 
-static const struct reduce_kernels *variants[REDUCE_KERNELS_MOST];
 static int n_variants;
 
 static uint64_t random_state;
@@ -170,7 +169,7 @@ static void check_variant(const struct shape *s, const struct reduce_kernels *k,
 		reduce_with(k, &r);
 	else
 		reduce(dst, s->n_dst, src, s->n_src, s->count, s->dtype, s->op, s->divisor);
-	check_result(s, k ? k->name : "reduce", (char **)dst, expected);
+	check_result(s, k ? simd_name(k->level) : "reduce", (char **)dst, expected);
 	buffers_check_guards(&results);
 	buffers_free(&results);
 }
@@ -194,7 +193,7 @@ static void check_shape(const struct shape *s)
 	for (size_t e = 0; e < s->count; e++)
 		expected[e] = twin_reduce(&r, e);
 	for (int v = 0; v < n_variants; v++)
-		check_variant(s, variants[v], &sources, expected);
+		check_variant(s, reduce_kernels_of((enum simd_level)v), &sources, expected);
 	check_variant(s, NULL, &sources, expected);
 	buffers_free(&sources);
 	free(expected);
@@ -271,7 +270,7 @@ static void every_small_float_is_itself(void **state)
 			memcpy(in + i * bytes, &i, bytes);
 		for (int v = 0; v < n_variants; v++) {
 			struct reduction r = {&dst, &src, 1, 1, n, small[d], TUTTI_SUM, 0};
-			reduce_with(variants[v], &r);
+			reduce_with(reduce_kernels_of((enum simd_level)v), &r);
 			for (size_t i = 0; i < n; i++) {
 				uint64_t got = 0, want = twin_reduce(&r, i);
 				memcpy(&got, out + i * bytes, bytes);
@@ -364,9 +363,9 @@ int main(void)
 {
 	const char *seed = getenv("SEED");
 	random_state = seed ? strtoull(seed, NULL, 0) : (uint64_t)time(NULL);
-	n_variants = reduce_kernels_list(variants);
+	n_variants = (int)simd_highest() + 1;
 	for (int v = 0; v < n_variants; v++)
-		printf("%s ", variants[v]->name);
+		printf("%s ", simd_name((enum simd_level)v));
 	printf("SEED=%llu\n", (unsigned long long)random_state);
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(results_by_hand),

@@ -18,7 +18,6 @@
 
 #define MOST 70000 /* elements of one check */
 
-static const struct reduce_kernels *variants[REDUCE_KERNELS_MOST];
 static int n_variants;
 static uint64_t random_state;
 
@@ -147,7 +146,7 @@ static void check_variant(const struct reduce_kernels *k, const struct reduction
 	all.dst = &dst;
 	all.n_dst = 1;
 	reduce_with(k, &all);
-	check_same(r, k->name, result, expected);
+	check_same(r, simd_name(k->level), result, expected);
 	memset(result, 0, r->count * dtype_bytes(r->dtype));
 	size_t stride = r->count / 2000 + 1, bytes = dtype_bytes(r->dtype);
 	for (size_t i = 0; i < r->count; i += stride) {
@@ -160,7 +159,7 @@ static void check_variant(const struct reduce_kernels *k, const struct reduction
 		one.count = 1;
 		reduce_with(k, &one);
 		if (get(result, i, r->dtype) != get(expected, i, r->dtype))
-			check_same(&one, k->name, dst, expected + i * bytes);
+			check_same(&one, simd_name(k->level), dst, expected + i * bytes);
 	}
 }
 
@@ -169,7 +168,7 @@ static void check(const struct reduction *r)
 	for (size_t i = 0; i < r->count; i++)
 		put(expected, i, r->dtype, twin_reduce(r, i));
 	for (int v = 0; v < n_variants; v++)
-		check_variant(variants[v], r);
+		check_variant(reduce_kernels_of((enum simd_level)v), r);
 }
 
 typedef void each_fn(tutti_dtype dtype, tutti_op op);
@@ -197,7 +196,7 @@ static void check_pairs(tutti_dtype dtype, tutti_op op, size_t count)
 		for (int v = 0; v < 2 * n_variants; v++) {
 			src[0] = v % 2 ? right : left;
 			src[1] = v % 2 ? left : right;
-			check_variant(variants[v / 2], &r);
+			check_variant(reduce_kernels_of((enum simd_level)(v / 2)), &r);
 		}
 	}
 }
@@ -269,11 +268,11 @@ static void sums_of_halves_with_many_partners(void **state)
 		for (size_t i = 0; i < 65536; i++)
 			put(left, i, dtype, partner);
 		r.dst = &dst[0];
-		reduce_with(variants[0], &r);
+		reduce_with(reduce_kernels_of(SIMD_BASE), &r);
 		r.dst = &dst[1];
 		for (int v = 1; v < n_variants; v++) {
-			reduce_with(variants[v], &r);
-			check_same(&r, variants[v]->name, result, expected);
+			reduce_with(reduce_kernels_of((enum simd_level)v), &r);
+			check_same(&r, simd_name((enum simd_level)v), result, expected);
 		}
 	}
 }
@@ -399,7 +398,8 @@ static void groupings_of(tutti_dtype dtype, tutti_op op)
 	for (int s = 0; s < SOURCES; s++)
 		src[s] = kept[s];
 	for (int again = 0; again < 60 && (is_wide || is_exact(dtype, op)); again++) {
-		const struct reduce_kernels *k = variants[again % n_variants];
+		const struct reduce_kernels *k =
+			reduce_kernels_of((enum simd_level)(again % n_variants));
 		int n = 1 + (int)random_below(SOURCES);
 		struct reduction r = {NULL, src, 0, n, ROW, dtype, op, n};
 		for (int s = 0; s < n; s++)
@@ -413,7 +413,7 @@ static void groupings_of(tutti_dtype dtype, tutti_op op)
 			merge_by_distance(k, &r);
 		void *dst = result;
 		reduce_with(k, &(struct reduction){&dst, &sum, 1, 1, ROW, dtype, op, n});
-		check_same(&r, k->name, result, expected);
+		check_same(&r, simd_name(k->level), result, expected);
 	}
 }
 
@@ -460,7 +460,7 @@ int main(void)
 {
 	const char *seed = getenv("SEED");
 	random_state = seed ? strtoull(seed, NULL, 0) : (uint64_t)time(NULL);
-	n_variants = reduce_kernels_list(variants);
+	n_variants = (int)simd_highest() + 1;
 	printf("SEED=%llu\n", (unsigned long long)random_state);
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(pairs_in_both_orders),

@@ -4,6 +4,7 @@
 #include "core/memory/dtype.h"
 #include "core/memory/reduce.h"
 #include "core/memory/weave.h"
+#include "core/simd.h"
 
 #include <stdint.h>
 #include <stdio.h>
@@ -102,8 +103,7 @@ static void test_same_as_alone(void **state)
  * any time. */
 static void test_other_instructions(void **state)
 {
-	const struct reduce_kernels *list[REDUCE_KERNELS_MOST];
-	int n = reduce_kernels_list(list);
+	int n = (int)simd_highest() + 1;
 	uint16_t one[100] = {0}, two[100] = {0}, sum[100];
 	const void *src[] = {one, two};
 	void *dst[] = {sum};
@@ -114,13 +114,13 @@ static void test_other_instructions(void **state)
 			struct weave w = {.n_copies = 0};
 			struct reduction r = {dst, src, 1, 2, 100, TUTTI_F16, TUTTI_SUM, 0};
 			memset(sum, 1, sizeof sum);
-			assert_int_equal(reduce_use(list[before]->name), TUTTI_OK);
+			assert_int_equal(simd_use(simd_name((enum simd_level)before)), TUTTI_OK);
 			weave_reduce(&w, &r);
-			assert_int_equal(reduce_use(list[after]->name), TUTTI_OK);
+			assert_int_equal(simd_use(simd_name((enum simd_level)after)), TUTTI_OK);
 			weave_run(&w);
 			assert_memory_equal(sum, one, sizeof sum);
 		}
-	assert_int_equal(reduce_use(NULL), TUTTI_OK);
+	assert_int_equal(simd_use(NULL), TUTTI_OK);
 }
 
 int main(int argc, char **argv)

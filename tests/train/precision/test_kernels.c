@@ -2,11 +2,11 @@
 /* Breaks when a kernel of the training layer differs by one bit from its plain definition, on any
  * instruction set, at any count and alignment, with subnormal numbers, infinities and NaNs; when it
  * writes beside its arrays; or when the thread's floating point settings change a result. */
+#include "core/simd.h"
 #include "train/precision/precision.h"
 
 #include "tests/core/memory/twin.h"
 #include "tests/train/precision/random_bits.h"
-#include "train/precision/kernel_table.h"
 
 #include <fenv.h>
 #include <math.h>
@@ -25,8 +25,7 @@
 #define GUARD  16
 #define ROUNDS 30
 
-static const struct kernel_table *tables[KERNEL_TABLES_MOST];
-static int n_tables;
+static int n_levels;
 static const tutti_dtype dtypes[] = {TUTTI_F32, TUTTI_BF16, TUTTI_F16};
 
 /* Any bits at all; numbers near one; or specials among those. */
@@ -141,14 +140,14 @@ static struct array a1, a2, a3, a4;
 /* Calls test with every instruction set, each gradient type, some counts and flavours. */
 static void for_all(void (*test)(tutti_dtype dtype, size_t count, int flavour))
 {
-	for (int t = 0; t < n_tables; t++) {
-		kernel_use(tables[t]);
+	for (int t = 0; t < n_levels; t++) {
+		assert_int_equal(simd_use(simd_name((enum simd_level)t)), TUTTI_OK);
 		for (int i = 0; i < 3 * ROUNDS; i++) {
 			size_t count = i < 60 ? (size_t)i / 3 : draw_below(MOST);
 			test(dtypes[i % 3], count, (int)draw_below(3));
 		}
 	}
-	kernel_use(NULL);
+	assert_int_equal(simd_use(NULL), TUTTI_OK);
 }
 
 static const tutti_optimizer adam = {.lr = 3e-4f,
@@ -251,8 +250,8 @@ static void test_widen(void **unused)
 	(void)unused;
 	for (uint32_t i = 0; i < 65536; i++)
 		small[i + 1] = (uint16_t)i;
-	for (int t = 0; t < n_tables; t++) {
-		kernel_use(tables[t]);
+	for (int t = 0; t < n_levels; t++) {
+		assert_int_equal(simd_use(simd_name((enum simd_level)t)), TUTTI_OK);
 		for (int d = 0; d < 3; d++) {
 			tutti_dtype dtype = dtypes[d];
 			memset(wide, 0xa5, sizeof wide);
@@ -268,7 +267,7 @@ static void test_widen(void **unused)
 			assert_int_equal(bits_of(wide[65536]), 0xa5a5a5a5);
 		}
 	}
-	kernel_use(NULL);
+	assert_int_equal(simd_use(NULL), TUTTI_OK);
 }
 
 static void one_add(tutti_dtype dtype, size_t count, int flavour)
@@ -375,12 +374,12 @@ static void set_unit(void)
 static void test_float_unit(void **unused)
 {
 	(void)unused;
-	for (int t = 0; t < n_tables; t++) {
+	for (int t = 0; t < n_levels; t++) {
 		float x[40], half[40];
 		uint16_t small[40];
 		for (uint32_t i = 0; i < 40; i++)
 			x[i] = of_bits(0x0e4000 + i);
-		kernel_use(tables[t]);
+		assert_int_equal(simd_use(simd_name((enum simd_level)t)), TUTTI_OK);
 		set_unit();
 		kernel_scale(half, TUTTI_F32, x, TUTTI_F32, 40, 0.5f);
 		kernel_convert(small, TUTTI_F16, x, TUTTI_F32, 40);
@@ -394,24 +393,12 @@ static void test_float_unit(void **unused)
 			assert_int_equal(small[i], 0);
 		assert_true(sum > 0);
 	}
-	kernel_use(NULL);
-}
-
-/* Otherwise only one instruction set would be tested. */
-static void test_tables(void **unused)
-{
-	(void)unused;
-	assert_true(n_tables >= 1);
-	assert_string_equal(tables[0]->name, "base");
-	for (int i = 1; i < n_tables; i++)
-		assert_true(strcmp(tables[i]->name, tables[i - 1]->name) != 0 &&
-			    tables[i]->adamw != tables[i - 1]->adamw);
+	assert_int_equal(simd_use(NULL), TUTTI_OK);
 }
 
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_tables),
 		cmocka_unit_test(test_adamw),
 		cmocka_unit_test(test_sgd),
 		cmocka_unit_test(test_narrow),
@@ -423,8 +410,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_float_unit),
 	};
 	random_state = argc > 1 ? strtoull(argv[1], NULL, 0) : (uint64_t)time(NULL);
-	n_tables = kernel_tables(tables);
+	n_levels = 1 + (int)(simd_highest() < SIMD_AVX512 ? simd_highest() : SIMD_AVX512);
 	printf("seed %llu, %d instruction sets, the best is %s\n", (unsigned long long)random_state,
-	       n_tables, tables[n_tables - 1]->name);
+	       n_levels, simd_name((enum simd_level)(n_levels - 1)));
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

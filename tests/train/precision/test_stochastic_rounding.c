@@ -2,6 +2,7 @@
 /* Breaks when stochastic rounding is biased, depends on the division of an array or on the
  * instruction set, repeats itself among steps, seeds or parameters, changes what BF16 can
  * represent, or makes an infinity of a finite number. */
+#include "core/simd.h"
 #include "train/precision/kernel_table.h"
 #include "train/precision/precision.h"
 #include "tests/train/precision/random_bits.h"
@@ -17,9 +18,6 @@
 #include "tests/unit.h"
 
 #define MOST 4096
-
-static const struct kernel_table *tables[KERNEL_TABLES_MOST];
-static int n_tables;
 
 static float x[MOST + 1];
 static uint16_t whole[MOST + 1], parts[MOST + 1];
@@ -73,18 +71,20 @@ static void test_cuts(void **unused)
 		struct kernel_rounding r = random_place(), shard = r;
 		for (size_t i = 0; i < MOST; i++)
 			x[i] = of_bits((uint32_t)random_u64());
-		kernel_use(tables[0]);
+		assert_int_equal(simd_use("base"), TUTTI_OK);
 		kernel_narrow_at_random(whole, x, MOST, &r);
 		for (size_t first = 0, n; first < MOST; first += n) {
 			n = 1 + draw_below(draw_below(2) ? 40 : MOST);
 			n = n < MOST - first ? n : MOST - first;
 			shard.first = r.first + first;
-			kernel_use(tables[draw_below((size_t)n_tables)]);
+			assert_int_equal(simd_use(simd_name((enum simd_level)draw_below(
+						 (size_t)simd_highest() + 1))),
+					 TUTTI_OK);
 			kernel_narrow_at_random(parts + first, x + first, n, &shard);
 		}
 		assert_memory_equal(parts, whole, MOST * sizeof *whole);
 	}
-	kernel_use(NULL);
+	assert_int_equal(simd_use(NULL), TUTTI_OK);
 }
 
 /* How many of MOST numbers that are fraction / 65536 above a BF16 number go up. */
@@ -167,9 +167,9 @@ static void test_keys(void **unused)
 	(void)unused;
 	for (size_t i = 0; i < MOST; i++)
 		x[i] = of_bits(0x3f808000);
-	tables[0]->narrow_at_random(parts, x, MOST, keys[0], 0);
+	kernel_table_base.narrow_at_random(parts, x, MOST, keys[0], 0);
 	for (int k = 0; k < 5; k++) {
-		tables[0]->narrow_at_random(whole, x, MOST, keys[k], 0);
+		kernel_table_base.narrow_at_random(whole, x, MOST, keys[k], 0);
 		for (size_t i = 0; i < MOST; i++)
 			same[k] += whole[i] == parts[i];
 	}
@@ -186,7 +186,6 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_keys),
 	};
 	random_state = argc > 1 ? strtoull(argv[1], NULL, 0) : (uint64_t)time(NULL);
-	n_tables = kernel_tables(tables);
 	printf("seed %llu\n", (unsigned long long)random_state);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

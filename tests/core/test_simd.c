@@ -1,6 +1,6 @@
 /* Breaks when reductions leave instructions of this CPU unused, or claim some that it does not
  * have. */
-#include "core/memory/reduce_kernels.h"
+#include "core/simd.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -27,11 +27,8 @@ static char *cpu_flags(void)
 
 static bool is_listed(const char *name)
 {
-	const struct reduce_kernels *list[REDUCE_KERNELS_MOST];
-	int n = reduce_kernels_list(list);
-
-	for (int i = 0; i < n; i++)
-		if (strcmp(list[i]->name, name) == 0)
+	for (int i = 0; i <= (int)simd_highest(); i++)
+		if (strcmp(simd_name((enum simd_level)i), name) == 0)
 			return true;
 	return false;
 }
@@ -40,7 +37,7 @@ static void the_list_is_what_the_cpu_has(void **state)
 {
 #ifdef __x86_64__
 	static const struct {
-		const char *kernels, *flag;
+		const char *level, *flag;
 	} rows[] = {
 		{"avx2", " avx2 "},
 		{"avx512", " avx512dq "},
@@ -53,8 +50,8 @@ static void the_list_is_what_the_cpu_has(void **state)
 
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
 		bool has = strstr(flags, rows[i].flag) != NULL;
-		print_message("%s: %s\n", rows[i].kernels, has ? "yes" : "no");
-		assert_int_equal(is_listed(rows[i].kernels), has);
+		print_message("%s: %s\n", rows[i].level, has ? "yes" : "no");
+		assert_int_equal(is_listed(rows[i].level), has);
 	}
 	free(flags);
 #endif
