@@ -49,23 +49,6 @@ struct collective {
 	double (*bus_factor)(int ranks); /* busbw / algbw, as nccl-tests defines it */
 };
 
-/* busbw / algbw where all but a rank's own share of the whole travels over its link. */
-static inline double bus_share(int ranks)
-{
-	return (double)(ranks - 1) / ranks;
-}
-
-/* Where block r of what arrived is block of what rank r sent: how many elements are wrong. */
-static inline uint64_t wrong_blocks(const struct arrival *a, struct span block)
-{
-	size_t bytes = block.count * a->values->element_bytes;
-	uint64_t sum = 0;
-
-	for (int rank = 0; rank < a->at.ranks; rank++)
-		sum += values_wrong(a->values, rank, block, a->recv + (size_t)rank * bytes);
-	return sum;
-}
-
 /* A benchmark's main. Returns the exit code: 0, 1 wrong values, 2 a bad command line, 3 a call or
  * the output failed. */
 int perf_main(int argc, char **argv, const struct collective *collective);

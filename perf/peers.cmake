@@ -4,7 +4,8 @@
 # peer_programs(PEER collective...): of PEER's objects and the driver.
 function(peer_programs peer)
 	foreach(collective IN LISTS ARGN)
-		add_executable(${peer}_${collective}_perf ${collective}_perf.c)
+		add_executable(${peer}_${collective}_perf collectives.c)
+		target_compile_definitions(${peer}_${collective}_perf PRIVATE COLLECTIVE="${collective}")
 		target_link_libraries(${peer}_${collective}_perf PRIVATE perf_${peer} perf_driver m)
 	endforeach()
 endfunction()
@@ -62,7 +63,7 @@ if(Gloo_FOUND AND CMAKE_CXX_COMPILER)
 	target_compile_definitions(perf_gloo PRIVATE GLOO_PACKAGE="${package}" _GNU_SOURCE)
 	target_include_directories(perf_gloo PRIVATE ${PROJECT_SOURCE_DIR}/include)
 	target_link_libraries(perf_gloo PUBLIC gloo)
-	# The one that Gloo has is an older class, made for one pair of buffers.
+	# See gloo.cc.
 	set(of_gloo ${collectives})
 	list(REMOVE_ITEM of_gloo reduce_scatter)
 	peer_programs(gloo ${of_gloo})

@@ -13,12 +13,10 @@ add_library(sabotage OBJECT perf/sabotage_main.c)
 target_link_libraries(sabotage PUBLIC tutti_warnings)
 target_include_directories(sabotage PRIVATE ${PROJECT_SOURCE_DIR}/include)
 target_link_options(sabotage INTERFACE ${wraps})
-file(GLOB programs CONFIGURE_DEPENDS ${driver}/*_perf.c)
-list(FILTER programs EXCLUDE REGEX "/rpc_perf.c$") # not a collective
-foreach(program IN LISTS programs)
-	get_filename_component(name ${program} NAME_WE)
-	tutti_program(wrong_${name} ${program})
-	target_link_libraries(wrong_${name} PRIVATE sabotage perf_tutti perf_driver)
+foreach(collective all_reduce all_gather reduce_scatter broadcast reduce gather scatter all_to_all sendrecv barrier)
+	tutti_program(wrong_${collective}_perf ${driver}/collectives.c)
+	target_compile_definitions(wrong_${collective}_perf PRIVATE COLLECTIVE="${collective}")
+	target_link_libraries(wrong_${collective}_perf PRIVATE sabotage perf_tutti perf_driver)
 endforeach()
 
 # MPI's ranks spin: next to another test both would be slow.
