@@ -2,7 +2,7 @@
  * that soon waits for it. A short one posts its line and is alone: its work is filled in and takes
  * its place among the others when another thread, or another call, takes the engine's lock. Most
  * are over before. */
-#include "collectives/engine/engine_internal.h"
+#include "collectives/engine/helper.h"
 
 #include <assert.h>
 

@@ -139,26 +139,7 @@ void engine_clean_up(struct engine *e); /* after a failure; once */
  * lock and will. */
 void engine_try_clean(struct engine *e);
 
-/* helper_list.c, helper.c: the process's one helper thread */
-int wake_open(void);  /* the descriptor to sleep on, or -1 with errno; the helper alone */
-void wake_close(void);
-enum helper_state { HELPER_AWAKE, HELPER_NAPS, HELPER_SLEEPS };
-/* The helper is about to nap or sleep, or awake. Returns whether it was reminded meanwhile. */
-bool wake_set_state(enum helper_state state);
-bool wake_was_used(void); /* whether it was reminded since it last asked */
-void helper_wake(void);
-/* Works of e are in flight that no thread waits for. Where threads have always come soon, and
- * is_urgent is false, the helper sees them at its next look, 1 ms later at the most. */
-void helper_call_for(struct engine *e, bool is_urgent);
-/* A thread has come to wait for work. */
-void helper_note_wait(const struct tutti_work *work, struct engine *e);
-/* Whether asynchronous works are in flight. */
-bool helper_has_works(struct engine *e);
-/* Whether the helper is to make progress: no thread does, or will do soon. */
-bool helper_is_needed(struct engine *e);
-tutti_status helper_attach(struct engine *e);
-/* False: it does not help e. Else it cleans e up, soon. */
-bool helper_clean(struct engine *e);
+/* engine.c */
 /* How long a wait of engine_destroy lasts at most: not less than a thread that works may have to
  * wait for a processor. 0, of a simulated engine: no limit. */
 static inline int engine_give_up_ms(const struct engine *e)
@@ -173,11 +154,5 @@ static inline uint64_t engine_give_up_ns(const struct engine *e)
 {
 	return engine_give_up_ms(e) > 0 ? deadline_after_ms(engine_give_up_ms(e)) : DEADLINE_NONE;
 }
-/* Returns when the helper thread no longer uses e. False: no callback has returned for
- * engine_give_up_ms. */
-bool helper_detach(struct engine *e);
-/* helper_loop.c: the callback that the helper thread is in, as callback_now; NULL: none. While an
- * engine is attached: without one the thread may end meanwhile. */
-const char *helper_callback(void);
 
 #endif

@@ -1,5 +1,5 @@
 /* A call becomes a work, and its task begins. */
-#include "collectives/engine/engine_internal.h"
+#include "collectives/engine/helper.h"
 
 #include "core/memory/ops.h"
 

@@ -243,7 +243,7 @@ struct engine_watch {
 	uint64_t absent_ns;   /* since when its absent ranks are asked for, or 0 */
 	uint64_t late_ns;     /* the last deadline that passed ... */
 	uint64_t asked_ns;    /* ... and when the other ranks were asked about it */
-	/* replays.c: when it last looked, what had ended then, and since when that is so. */
+	/* helper.c: when it last looked, what had ended then, and since when that is so. */
 	uint64_t replays_looked_ns, replays_ended, replays_since_ns;
 	uint64_t reported_ns; /* when the failure that another rank reported was first looked at */
 };
@@ -455,7 +455,7 @@ void engine_work_failed(struct engine *e, struct tutti_work *work, tutti_status 
 /* Where a chunk of POOL_FILLED lies, of work whose scratch is there. */
 void *run_filled(const struct tutti_work *work, uint32_t chunk);
 
-/* replays.c */
+/* helper.c */
 /* A call has been captured. */
 void engine_expect_replays(struct engine *e);
 

@@ -1,7 +1,7 @@
 /* Waiting for a work. The thread that waits makes the progress: a pass under the engine's lock,
  * then looks without it. Where all that is in flight waits for one word of the window's memory it
  * looks at that word alone. The helper thread keeps away meanwhile. */
-#include "collectives/engine/engine_internal.h"
+#include "collectives/engine/helper.h"
 
 #include "core/status.h"
 

@@ -1,6 +1,6 @@
 /* Works: the handles of calls in flight, and how they end. The work of a group ends when its last
  * part ends. How threads wait is in progress.c. */
-#include "collectives/engine/engine_internal.h"
+#include "collectives/engine/helper.h"
 
 #include "core/callback.h"
 #include "core/poison.h"

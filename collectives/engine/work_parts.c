@@ -1,6 +1,6 @@
 /* The work of a group: works of one or several engines that end as one. It is on the list of no
  * engine; its parts count it down (work.c). */
-#include "collectives/engine/engine_internal.h"
+#include "collectives/engine/helper.h"
 
 #include <stdlib.h>
 
