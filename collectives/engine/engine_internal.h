@@ -27,25 +27,12 @@ bool engine_in_doubt(struct engine *e);
 void engine_fail_outside(struct engine *e);
 /* The window has failed a call; the error message is this thread's last error. */
 void engine_window_failed(struct engine *e, const struct tutti_work *work, tutti_status status);
-/* watch.c: work's deadline has passed. Says what it waited for, and which ranks are not in it. */
-void engine_timed_out(struct engine *e, const struct tutti_work *work);
-/* Fails with failure, which all ranks are told, and adds the call that this rank was in: work,
- * or if NULL its oldest. */
-void engine_fail_with_call(struct engine *e, const struct failure *failure,
-			   const struct tutti_work *work);
-
-/* explain.c: what an operation that lasts waits for */
-/* In words, and a rank of it, or -1. */
-int work_explain(struct engine *e, const struct tutti_work *work, char *text, size_t text_bytes);
-void work_tell(struct engine *e, const struct tutti_work *work, uint64_t now); /* tells the trace */
-/* Tells the user, after a long wait, which ranks have not come to work, which makes a communicator
- * (call_is_join). To be called again and again. */
-void join_tell(struct engine *e, const struct tutti_work *work, uint64_t now);
-/* Both, of the window's blocking call, which has no work. */
+/* The window's blocking call, which has no work, lasts: tells the trace what it waits for, and the
+ * user, after a long wait for a call that makes a communicator (call_is_join), which ranks have not
+ * come. To be called again and again. */
 void window_tell(struct engine *e, struct window_run *run, const struct trace_mark *mark,
 		 uint64_t now);
 
-/* watch.c */
 enum report_state { REPORT_NONE, REPORT_NEW, REPORT_SEEN };
 /* Takes note of a failure of all; from any thread, without the lock. */
 void engine_take_failure(struct engine *e, const struct failure *failure);

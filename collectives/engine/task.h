@@ -234,7 +234,7 @@ struct engine_runs {
 /* The state of the looks at a wait that lasts. Under the engine's lock. */
 struct engine_watch {
 	uint32_t passes;
-	uint64_t watched_ns;  /* when watch.c last looked at all works */
+	uint64_t watched_ns;  /* when engine_watch last looked at all works */
 	uint64_t looked_ns;   /* when it last asked around */
 	bool moved;           /* the last pass did */
 	uint64_t told_ns;     /* when the trace was last told what is waited for */
@@ -414,8 +414,7 @@ const char *engine_queue_error(const struct engine *e, const struct memory_kind 
 /* "rank 3: ", the call in words, and why. text has ERROR_BYTES; returns it. */
 const char *engine_in_words(const struct engine *e, const struct tutti_work *work, const char *why,
 			    char *text);
-/* watch.c: work's connection to peer is lost, for why; that is the failure unless a rank knows
- * better. */
+/* work's connection to peer is lost, for why; that is the failure unless a rank knows better. */
 void engine_lost(struct engine *e, const struct tutti_work *work, int peer, tutti_status status,
 		 const char *why);
 /* clean_up.c: how every holder of the lock lets it go; a failure that came meanwhile is cleaned up.
