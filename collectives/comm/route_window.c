@@ -1,6 +1,6 @@
 /* The routes through the window. A plain call on host memory needs no task: a blocking one runs in
  * its caller's thread, and one with a handle beside which nothing is in flight is alone
- * (collectives/engine/alone.c). */
+ * (collectives/engine/window_task.c). */
 #include "collectives/comm/routes.h"
 
 static bool route_is_plain(const struct route_call *c)

@@ -67,16 +67,16 @@ void work_finish(struct engine *e, struct tutti_work *work, tutti_status status)
 /* An engine is freed when it has ended and no work of it is outside. No lock. */
 void engine_ref_owner(struct engine *e);
 void engine_unref_owner(struct engine *e);
-void engine_unref(struct engine *e); /* a work's */
 /* Calls what waits in e->called. Without any lock. Returns whether there was anything. */
 bool engine_call_back(struct engine *e);
 /* Of a group's work: one part less, which has ended. */
 void work_part_ended(struct tutti_work *whole, const struct tutti_work *part);
 void work_count_down(struct tutti_work *whole);
-
-/* enlist.c */
-/* work is made from args; alone.c has given it its timeout_ms and its entry in the trace. */
-void work_enlist(struct engine *e, struct tutti_work *work, const struct call_args *args);
+/* Of a work that has ended, no lock. */
+/* Why it failed. text has ERROR_BYTES; returns it or a text that stays. */
+const char *work_error(const struct tutti_work *work, char *text);
+/* Its status; an error is this thread's last error then. */
+tutti_status work_result(const struct tutti_work *work);
 
 /* submit.c, under the lock: a call of a replay, as if it were submitted now. */
 tutti_status engine_submit_replay(struct engine *e, const struct task_spec *spec);
@@ -91,15 +91,12 @@ static inline bool engine_has_started(const struct engine *e)
 }
 void captured_free_all(struct engine *e);
 
-/* alone.c */
-/* A call beside which nothing is in flight needs no whole pass. True: it is over and well, and work
- * is released. By its waiting thread, without the lock. */
-bool work_end_alone(struct tutti_work *work);
-
 /* bounce.c */
 void bounce_free(struct engine *e, struct tutti_work *work); /* its host copies */
 
 /* window_task.c */
+/* work is made from args; it has its timeout_ms and its entry in the trace. */
+void work_enlist(struct engine *e, struct tutti_work *work, const struct call_args *args);
 /* Posts the line of a call that begins at once, before the rest of work is filled: the other ranks
  * wait for that line alone. */
 void window_task_post(struct engine *e, struct tutti_work *work, const struct call_args *args);
@@ -110,17 +107,10 @@ bool window_task_advanced(struct engine *e, struct tutti_work *work, tutti_statu
 /* Whether all that is in flight waits for one word of the window's memory, and for which. */
 bool window_task_awaits(struct engine *e, struct window_awaited *awaited);
 
-/* work_error.c: of a work that has ended, no lock. */
-/* Why it failed. text has ERROR_BYTES; returns it or a text that stays. */
-const char *work_error(const struct tutti_work *work, char *text);
-/* Its status; an error is this thread's last error then. */
-tutti_status work_result(const struct tutti_work *work);
-
 /* progress.c */
 void engine_finish_ended(struct engine *e); /* the works whose tasks are over */
 bool engine_settle(struct engine *e); /* what can be done without asking an endpoint */
 
-/* clean_up.c */
 void engine_clean_up(struct engine *e); /* after a failure; once */
 /* Without the lock, after a failure was set or taken: cleans up, unless another thread has the
  * lock and will. */

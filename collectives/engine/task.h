@@ -210,7 +210,7 @@ struct engine_direct {
 /* The works in flight, and the calls that are to become works. Under the engine's lock. */
 struct engine_works {
 	struct tutti_work *newest; /* the first of the list */
-	/* alone.c: the only call, without a spec; or NULL. Any thread reads the pointer. */
+	/* submit.c: the only call, without a spec; or NULL. Any thread reads the pointer. */
 	struct tutti_work *_Atomic alone;
 	atomic_int count;          /* without alone; any thread reads it */
 	atomic_int numbered;       /* of these: collectives, which have a sequence number */
@@ -354,9 +354,9 @@ static inline uint64_t engine_coarse_now(const struct engine *e)
 }
 
 /* For kinds of task and groups of calls; engine_internal.h has the rest. */
-/* enlist.c */
-/* The call that is alone takes its place among the works. */
+/* window_task.c: the call that is alone takes its place among the works. */
 void engine_enlist(struct engine *e);
+/* progress.c */
 /* Ends the process, with a message: this thread already holds the lock, since a reduction function
  * has called the library or was left by longjmp. */
 void engine_lock_is_ours(const struct engine *e) __attribute__((noreturn, cold));
@@ -375,7 +375,8 @@ static inline void engine_release_lock(struct engine *e)
 	atomic_store_explicit(&e->lock_holder, 0, memory_order_relaxed);
 	pthread_mutex_unlock(&e->lock);
 }
-/* Takes the lock. alone.c, and engine_destroy with its timeout, take it by themselves. */
+/* Takes the lock. A work's waiting thread, and engine_destroy with its timeout, take it by
+ * themselves. */
 static inline void engine_lock(struct engine *e)
 {
 	if (__builtin_expect(engine_holds_lock(e), 0))
@@ -394,6 +395,9 @@ static inline bool engine_trylock(struct engine *e)
 		engine_enlist(e);
 	return true;
 }
+
+/* How every holder of the lock lets it go; a failure that came meanwhile is cleaned up. */
+void engine_unlock(struct engine *e);
 
 /* connections.c */
 /* A connection of its own on a channel that is not 0: the caller's to keep and to close. */
@@ -417,10 +421,6 @@ const char *engine_in_words(const struct engine *e, const struct tutti_work *wor
 /* work's connection to peer is lost, for why; that is the failure unless a rank knows better. */
 void engine_lost(struct engine *e, const struct tutti_work *work, int peer, tutti_status status,
 		 const char *why);
-/* clean_up.c: how every holder of the lock lets it go; a failure that came meanwhile is cleaned up.
- */
-void engine_unlock(struct engine *e);
-
 /* progress.c */
 /* One pass over everything; is_eager: by a thread that waits. Returns whether anything moved. */
 bool engine_pass(struct engine *e, bool is_eager);
@@ -458,7 +458,7 @@ void *run_filled(const struct tutti_work *work, uint32_t chunk);
 /* A call has been captured. */
 void engine_expect_replays(struct engine *e);
 
-/* work_parts.c */
+/* submit.c */
 /* A group's work: made for up to count parts; then parts are added, and it is sealed. false: it
  * has none. Until then it cannot end. Parts are given away to it. No lock. */
 tutti_status work_new_whole(struct tutti_work **whole, struct engine *e, size_t count,
