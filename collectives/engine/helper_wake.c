@@ -20,8 +20,8 @@ void helper_wake_close(void)
 	wake_fd = -1;
 }
 
-/* Partner: helper_wake after async_works grew, and helper_remind after is_used was set. Both sides write,
- * then look at the other's. */
+/* Partner: helper_wake after async_works grew, and helper_remind after is_used was set. Both sides
+ * write, then look at the other's. */
 bool helper_wake_set_state(enum helper_state next)
 {
 	atomic_store(&state, next);

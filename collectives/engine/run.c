@@ -460,7 +460,7 @@ int run_explain(struct engine *e, const struct tutti_work *work, char *text, siz
 {
 	const struct run *r = work_task(work)->run;
 	const struct lane_run *l = run_waiting_lane(r);
-	char peers[200], progress[200];
+	char peers[212], progress[200]; /* peers: run_peers_text puts words before 200 bytes */
 	(void)e;
 
 	snprintf(text, text_bytes, "%s; %s", run_peers_text(r, peers, sizeof peers),

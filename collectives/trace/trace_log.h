@@ -80,17 +80,4 @@ void trace_write(FILE *file, const struct trace_process *processes, size_t count
 tutti_status trace_write_file(const char *path, const struct trace_process *processes,
 			      size_t count);
 
-/* trace_read.c: one entry of a page, read while it may be being written. */
-
-/* The page whose entries are read, and its clock. */
-struct page_reading {
-	struct ticks_moment start, now;
-	const struct trace_page *page;
-};
-
-static inline uint64_t trace_load(const _Atomic uint64_t *word)
-{
-	return atomic_load_explicit((_Atomic uint64_t *)(uintptr_t)word, memory_order_acquire);
-}
-
 #endif

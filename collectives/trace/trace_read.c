@@ -9,6 +9,17 @@
 
 #define TRIES 4 /* to read what is being written */
 
+/* The page whose entries are read, and its clock. */
+struct page_reading {
+	struct ticks_moment start, now;
+	const struct trace_page *page;
+};
+
+static uint64_t trace_load(const _Atomic uint64_t *word)
+{
+	return atomic_load_explicit((_Atomic uint64_t *)(uintptr_t)word, memory_order_acquire);
+}
+
 const char *const trace_state_names[TRACE_STATES] = {"under way", "done", "failed"};
 
 static void load_words(void *to, const _Atomic uint64_t *from, size_t words)
