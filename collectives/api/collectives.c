@@ -1,15 +1,276 @@
 /* The collectives of tutti.h: each puts its arguments into one form, and make_call checks them and
  * makes the call, or adds it to the group that this thread has open. The common case is recognised
- * here by few instructions; check.c looks at the others and says what is wrong with them. */
-#include "collectives/api/check.h"
+ * here by few instructions; check_arguments looks at the others and says what is wrong with them.
+ * Also tutti_send and tutti_recv. */
+#include "collectives/api/collectives.h"
+
 #include "collectives/api/group.h"
 #include "collectives/api/purpose.h"
-
 #include "collectives/engine/engine.h"
+#include "collectives/p2p/p2p.h"
 #include "collectives/plan/plan.h"
 #include "core/forks.h"
 #include "core/memory/dtype.h"
 #include "core/memory/ops.h"
+
+#include <stdlib.h>
+
+/* The checks of arguments, alike for all collectives; calls.h and layout.h have what differs. */
+
+tutti_status check_call(const char *name, const tutti_call *call)
+{
+	if (!call)
+		return TUTTI_OK;
+	if (call->timeout_ms < 0)
+		return fail(TUTTI_ERR_INVALID, "%s: call.timeout_ms is %d: it must not be negative",
+			    name, call->timeout_ms);
+	return TUTTI_OK;
+}
+
+/* Of collectives and messages: comm, dtype, a count that memory can hold for every rank, and the
+ * fields of call. */
+static tutti_status check_common(const char *name, const tutti_comm *comm, size_t count,
+				 tutti_dtype dtype, const tutti_call *call)
+{
+	group_note_errors();
+	TRY(forks_check(name));
+	if (!comm)
+		return fail(TUTTI_ERR_INVALID, "%s: comm is NULL", name);
+	size_t element = dtype_bytes(dtype);
+	if (element == 0)
+		return fail(TUTTI_ERR_INVALID, "%s: there is no dtype %d", name, (int)dtype);
+	size_t bytes; /* without a division: that costs more than all other checks together */
+	if (__builtin_mul_overflow(count, element * (size_t)comm->size, &bytes) ||
+	    bytes > PTRDIFF_MAX)
+		return fail(
+			TUTTI_ERR_INVALID,
+			"%s: %zu elements of %zu bytes for %d ranks are more than memory can hold",
+			name, count, element, comm->size);
+	return check_call(name, call);
+}
+
+static tutti_status api_check_op(const char *name, tutti_op op, tutti_dtype dtype)
+{
+	if (!op_is_known(op))
+		return fail(TUTTI_ERR_INVALID, "%s: there is no operation %d, or it was destroyed",
+			    name, (int)op);
+	if (!op_fits(op, dtype))
+		return fail(TUTTI_ERR_INVALID, "%s: %s does not work on %s", name, op_name(op),
+			    dtype_name(dtype));
+	return TUTTI_OK;
+}
+
+static tutti_status check_all(const struct call_args *a, const tutti_comm *comm,
+			      const tutti_call *call)
+{
+	enum collective pattern = collective_pattern(a->collective);
+	const char *name = collective_name(a->collective);
+
+	TRY(check_common(name, comm, a->count, a->dtype, call));
+	if (collective_reduces(pattern))
+		TRY(api_check_op(name, a->op, a->dtype));
+	if (collective_has_root(pattern) && (a->root < 0 || a->root >= comm->size))
+		return fail(TUTTI_ERR_INVALID, "%s: root %d is not in 0..%d", name, a->root,
+			    comm->size - 1);
+	return TUTTI_OK;
+}
+
+/* Of collectives: the same, and op and root. */
+static tutti_status check_arguments(const struct call_args *a, const tutti_comm *comm,
+				    const tutti_call *call)
+{
+	tutti_status status = check_all(a, comm, call);
+
+	return comm ? engine_name_error(comm->engine, status) : status;
+}
+
+/* Bytes of memory; numbers, since as pointers they may lie outside of all memory. */
+struct bytes {
+	uintptr_t first, end;
+};
+
+static int check_blocks_of(const struct call_args *a, int side, int size)
+{
+	return collective_has_blocks(collective_pattern(a->collective), side) ? size : 1;
+}
+
+/* Block i of a side: of a side with one block the rank's own. */
+static struct bytes check_block_of(const struct call_args *a, const tutti_comm *comm, int side,
+				   int i)
+{
+	size_t unit = dtype_bytes(a->dtype), count = a->count, at = a->count * (size_t)i;
+	uintptr_t base = (uintptr_t)(side == SEND_SIDE ? a->send : a->recv);
+	bool alone = !collective_has_blocks(collective_pattern(a->collective), side);
+
+	if (a->counts[side]) {
+		count = a->counts[side][alone ? comm->rank : i];
+		at = alone ? 0 : a->offsets[side][i];
+	}
+	return (struct bytes){base + at * unit, base + (at + count) * unit};
+}
+
+static bool check_overlap(struct bytes a, struct bytes b)
+{
+	return a.first < a.end && b.first < b.end && a.first < b.end && b.first < a.end;
+}
+
+/* Whether the call is in place: what each side has for this rank lies at one address. */
+static bool is_in_place(const struct call_args *a, const tutti_comm *comm)
+{
+	enum collective pattern = collective_pattern(a->collective);
+	int own[2];
+
+	if (pattern == COLL_ALL_REDUCE || pattern == COLL_REDUCE || pattern == COLL_BROADCAST)
+		return a->send == a->recv; /* what follows comes to the same */
+	if (pattern == COLL_ALL_TO_ALL)
+		return a->send == a->recv; /* send is copied first */
+	for (int side = 0; side < 2; side++)
+		own[side] = check_blocks_of(a, side, comm->size) == 1 ? 0 : comm->rank;
+	return check_block_of(a, comm, SEND_SIDE, own[SEND_SIDE]).first ==
+	       check_block_of(a, comm, RECV_SIDE, own[RECV_SIDE]).first;
+}
+
+/* Checks that the buffers are there, and that they do not overlap unless they are in place. */
+static tutti_status check_buffers(const struct call_args *a, const tutti_comm *comm)
+{
+	const char *name = collective_name(a->collective);
+	size_t send = layout_extent(a, comm->rank, comm->size, SEND_SIDE);
+	size_t recv = layout_extent(a, comm->rank, comm->size, RECV_SIDE);
+	uintptr_t s = (uintptr_t)a->send, r = (uintptr_t)a->recv;
+
+	if ((!a->send && send) || (!a->recv && recv))
+		return fail(TUTTI_ERR_INVALID, "%s: %s is NULL", name,
+			    !a->send && send ? "send" : "recv");
+	if (!check_overlap((struct bytes){s, s + send}, (struct bytes){r, r + recv}) ||
+	    is_in_place(a, comm))
+		return TUTTI_OK;
+	for (int i = 0; i < check_blocks_of(a, SEND_SIDE, comm->size); i++)
+		for (int k = 0; k < check_blocks_of(a, RECV_SIDE, comm->size); k++)
+			if (check_overlap(check_block_of(a, comm, SEND_SIDE, i),
+					  check_block_of(a, comm, RECV_SIDE, k)))
+				return fail(TUTTI_ERR_INVALID,
+					    "%s: send (%p, %zu bytes) and recv (%p, %zu bytes) "
+					    "overlap but are not in place",
+					    name, a->send, send, a->recv, recv);
+	return TUTTI_OK;
+}
+
+static tutti_status check_pack(struct tutti_comm *comm, int side, const size_t *counts)
+{
+	size_t at = 0, n = (size_t)comm->size;
+	if (!comm->calls.packed[side] && !(comm->calls.packed[side] = calloc(n, sizeof(size_t))))
+		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for %zu offsets", comm->rank, n);
+	for (size_t i = 0; i < n; i++) {
+		comm->calls.packed[side][i] = at;
+		at += counts[i];
+	}
+	return TUTTI_OK;
+}
+
+static tutti_status check_side(struct call_args *a, int side, tutti_comm *comm)
+{
+	const size_t *counts = a->counts[side], *offsets = a->offsets[side];
+	size_t most = (size_t)PTRDIFF_MAX / dtype_bytes(a->dtype), sum = 0;
+	const char *name = collective_name(a->collective);
+
+	if (!counts)
+		return fail(TUTTI_ERR_INVALID, "%s: counts is NULL", name);
+	for (int i = 0; i < comm->size; i++) {
+		size_t at = offsets ? offsets[i] : 0;
+		if (counts[i] > most - sum || at > most - counts[i])
+			return fail(TUTTI_ERR_INVALID,
+				    "%s: %zu elements at offset %zu for rank %d are more than "
+				    "memory can hold",
+				    name, counts[i], at, i);
+		sum += counts[i];
+	}
+	if (!offsets) {
+		TRY(check_pack(comm, side, counts));
+		a->offsets[side] = comm->calls.packed[side];
+	}
+	if (a->collective != COLL_ALL_TO_ALLV)
+		a->count = sum;
+	return TUTTI_OK;
+}
+
+/* One behind the other, as nearly all callers have them: nothing needs to be sorted. */
+static bool are_in_order(const size_t *counts, const size_t *offsets, int size)
+{
+	size_t end = 0;
+
+	for (int i = 0; i < size; i++) {
+		if (counts[i] && offsets[i] < end)
+			return false;
+		if (counts[i])
+			end = offsets[i] + counts[i];
+	}
+	return true;
+}
+
+struct recv_block {
+	size_t first, end;
+	int rank;
+};
+
+static int compare_blocks(const void *a, const void *b)
+{
+	const struct recv_block *x = a, *y = b;
+	return x->first < y->first ? -1 : x->first > y->first;
+}
+
+static tutti_status check_sorted(const struct recv_block *blocks, int n, const char *name)
+{
+	for (int i = 1; i < n; i++) {
+		const struct recv_block *a = &blocks[i - 1], *b = &blocks[i];
+		if (b->first < a->end)
+			return fail(TUTTI_ERR_INVALID,
+				    "%s: blocks of recv overlap: that of rank %d is elements %zu "
+				    "to %zu, that of rank %d %zu to %zu",
+				    name, a->rank, a->first, a->end - 1, b->rank, b->first,
+				    b->end - 1);
+	}
+	return TUTTI_OK;
+}
+
+/* The data of two ranks must not go to one place. */
+static tutti_status check_received(const struct call_args *a, const tutti_comm *comm)
+{
+	const size_t *counts = a->counts[RECV_SIDE], *offsets = a->offsets[RECV_SIDE];
+	const char *name = collective_name(a->collective);
+	int n = 0;
+
+	if (!a->recv || check_blocks_of(a, RECV_SIDE, comm->size) == 1 ||
+	    are_in_order(counts, offsets, comm->size))
+		return TUTTI_OK;
+	struct recv_block *blocks = malloc((size_t)comm->size * sizeof *blocks);
+	if (!blocks)
+		return fail(TUTTI_ERR_MEMORY, "rank %d: %s: no memory for %d blocks", comm->rank,
+			    name, comm->size);
+	for (int i = 0; i < comm->size; i++)
+		if (counts[i])
+			blocks[n++] = (struct recv_block){offsets[i], offsets[i] + counts[i], i};
+	qsort(blocks, (size_t)n, sizeof *blocks, compare_blocks);
+	tutti_status status = check_sorted(blocks, n, name);
+	free(blocks);
+	return status;
+}
+
+tutti_status check_counts(struct call_args *a, tutti_comm *comm)
+{
+	TRY(check_side(a, SEND_SIDE, comm));
+	if (a->collective != COLL_ALL_TO_ALLV) {
+		a->counts[RECV_SIDE] = a->counts[SEND_SIDE];
+		a->offsets[RECV_SIDE] = a->offsets[SEND_SIDE];
+		return check_received(a, comm);
+	}
+	TRY(check_side(a, RECV_SIDE, comm));
+	TRY(check_received(a, comm));
+	size_t out = a->counts[SEND_SIDE][comm->rank], in = a->counts[RECV_SIDE][comm->rank];
+	return out == in ? TUTTI_OK
+			 : fail(TUTTI_ERR_INVALID,
+				"%s: rank %d sends itself %zu elements and expects %zu",
+				collective_name(a->collective), comm->rank, out, in);
+}
 
 static inline bool is_plain_call(const tutti_call *call)
 {
@@ -230,4 +491,92 @@ tutti_status tutti_barrier(tutti_comm *comm, const tutti_call *call)
 {
 	struct call_args args = {.collective = COLL_BARRIER, .dtype = TUTTI_U8, .op = TUTTI_BOR};
 	return make_call(&args, comm, call);
+}
+
+/* tutti_send and tutti_recv: each checks its arguments and becomes one task of the engine. They use
+ * no sequence number of the communicator's. */
+static tutti_status send_recv_check_peer(const char *name, const tutti_comm *comm, int peer,
+					 bool sends)
+{
+	if (peer >= 0 && peer < comm->size)
+		return TUTTI_OK;
+	if (peer == TUTTI_ANY)
+		return sends ? fail(TUTTI_ERR_INVALID,
+				    "%s: TUTTI_ANY is for recv: a send names its peer", name)
+			     : TUTTI_OK;
+	return fail(TUTTI_ERR_INVALID, "%s: peer %d is not in 0..%d", name, peer, comm->size - 1);
+}
+
+struct message_args {
+	enum p2p_side side;
+	void *buf; /* of a send: not written                                      */
+	size_t count;
+	tutti_dtype dtype;
+	int peer;
+};
+
+static tutti_status send_recv_check(const char *name, const struct message_args *m,
+				    const tutti_comm *comm, const tutti_call *call)
+{
+	TRY(check_common(name, comm, m->count, m->dtype, call));
+	if (!m->buf && m->count)
+		return fail(TUTTI_ERR_INVALID, "%s: buf is NULL", name);
+	TRY(send_recv_check_peer(name, comm, m->peer, m->side == P2P_SEND));
+	if (call && call->tag < 0)
+		return fail(TUTTI_ERR_INVALID, "%s: call.tag is %d: it must not be negative", name,
+			    call->tag);
+	return TUTTI_OK;
+}
+
+static struct task_spec spec_of(const char *name, const struct message_args *m,
+				const struct tutti_comm *comm, const tutti_call *call)
+{
+	bool sends = m->side == P2P_SEND;
+	size_t bytes = m->count * dtype_bytes(m->dtype);
+	struct task_spec spec = {.kind = &p2p_tasks,
+				 .memory = memory_of(m->buf),
+				 .send_bytes = sends ? bytes : 0,
+				 .recv_bytes = sends ? 0 : bytes,
+				 .args = {.dtype = m->dtype,
+					  .count = m->count,
+					  .send = sends ? m->buf : NULL,
+					  .recv = sends ? NULL : m->buf},
+				 .p2p = {.side = m->side, .peer = m->peer},
+				 .name = name,
+				 .algorithm = "p2p",
+				 .timeout_ms = comm_timeout_ms(comm, call)};
+	if (call) {
+		spec.p2p.tag = call->tag;
+		spec.p2p.source = call->source;
+		spec.done = call->done;
+		spec.done_arg = call->done_arg;
+	}
+	return spec;
+}
+
+static tutti_status send_recv_pass_on(const char *name, const struct message_args *m,
+				      struct tutti_comm *comm, const tutti_call *call)
+{
+	last_error_clear();
+	tutti_status status = send_recv_check(name, m, comm, call);
+	if (status == TUTTI_OK) {
+		struct task_spec spec = spec_of(name, m, comm, call);
+		status = group_is_open() ? group_add_message(comm, &spec, call)
+					 : comm_call_message(comm, &spec, call);
+	}
+	return status != TUTTI_OK && comm ? engine_name_error(comm->engine, status) : status;
+}
+
+tutti_status tutti_send(const void *buf, size_t count, tutti_dtype dtype, int peer,
+			tutti_comm *comm, const tutti_call *call)
+{
+	struct message_args m = {P2P_SEND, (void *)(uintptr_t)buf, count, dtype, peer};
+	return send_recv_pass_on("send", &m, comm, call);
+}
+
+tutti_status tutti_recv(void *buf, size_t count, tutti_dtype dtype, int peer, tutti_comm *comm,
+			const tutti_call *call)
+{
+	struct message_args m = {P2P_RECV, buf, count, dtype, peer};
+	return send_recv_pass_on("recv", &m, comm, call);
 }

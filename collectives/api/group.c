@@ -1,7 +1,7 @@
 /* tutti_group_begin and _end: what is collected in between, and how it becomes one work. */
 #include "collectives/api/group.h"
 
-#include "collectives/api/check.h"
+#include "collectives/api/collectives.h"
 #include "collectives/device/device.h"
 #include "collectives/engine/task.h"
 #include "core/callback.h"

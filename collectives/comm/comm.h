@@ -199,11 +199,7 @@ static inline int comm_timeout_ms(const struct tutti_comm *comm, const tutti_cal
  * for: the communicator fails, with the thread's last error message. */
 void comm_lacks_memory(struct tutti_comm *comm);
 
-/* plan_cache.c: a plan serves every size, pointer and dtype; built when first asked for. MEMORY. */
-tutti_status plan_cache_find(struct tutti_comm *comm, const struct algorithm *algorithm,
-			     const struct plan_key *key, const struct plan **plan);
+/* routes.c: frees the plans that calls have asked for. */
 void plan_cache_free(struct tutti_comm *comm);
-/* Its row in the table of algorithms. */
-int plan_cache_index(const struct algorithm *algorithm);
 
 #endif

@@ -86,12 +86,10 @@ tutti_status comm_connect(struct tutti_comm *comm, uint64_t deadline_ns, bool (*
  */
 void comm_close(struct tutti_comm *comm);
 
-/* child.c: a new communicator of ranks of parent; the caller fills in parent.ranks. After an error
+/* split.c: a new communicator of ranks of parent; the caller fills in parent.ranks. After an error
  * *child may be there, to be freed. */
 tutti_status comm_new_child(struct tutti_comm **child, const struct tutti_comm *parent,
 			    const tutti_config *config, int rank, int size);
-/* After parent.ranks was set: child is of the parent's job. MEMORY. */
-tutti_status comm_keep_job(struct tutti_comm *child, const struct tutti_comm *parent);
 /* Sets the id and key of child: keyed hashes of parent's id, the names and of, which are the same
  * on all ranks of child. Ranks that are not in parent cannot know them. */
 void comm_derive_identity(struct tutti_comm *child, const struct tutti_comm *parent,

@@ -6,17 +6,6 @@
 #include "collectives/comm/comm.h"
 #include "collectives/trace/recorder.h"
 
-/* In order of priority: the first that serves a call takes it. A line NAME is the struct route_NAME
- * of some file of this folder. */
-#define ROUTES(X) \
-	X(kernels)  /* route_device.c: kernels of all ranks, which meet              */ \
-	X(replay)   /* route_plan.c: into a graph, whose launches the engine follows */ \
-	X(turns)    /* route_device.c: kernels of ranks that share a GPU             */ \
-	X(across)   /* route_device.c: kernels on each node, messages between nodes  */ \
-	X(alone)    /* route_window.c: the window, a handle, nothing else in flight  */ \
-	X(window)   /* route_window.c: shared memory                                 */ \
-	X(messages) /* route_plan.c: a plan of messages                              */
-
 /* How a call ends for its caller. */
 enum route_ending {
 	ROUTE_WAITS,     /* it returns when it is over; from comm_begin_wait on it waits for that */
@@ -52,25 +41,17 @@ struct route {
 	bool is_in_stream; /* it is an operation of the call's stream: nothing has to wait for it */
 };
 
-#define ROUTE_DECLARE(name) extern const struct route route_##name;
-ROUTES(ROUTE_DECLARE)
+/* Those of plain calls on host memory, which take them without route_find. */
+extern const struct route route_alone, route_window;
 
-/* routes.c: fills in c, of which comm, args and call are set, as far as its route. */
+/* Fills in c, of which comm, args and call are set, as far as its route. */
 tutti_status route_find(struct route_call *c);
 
-/* route_task.c: a call as a task of the engine. */
-/* INVALID: an operation, or a call in place, that needs host memory. */
-tutti_status route_check_memory(struct route_call *c);
+/* A call as a task of the engine. */
 /* Fills in c's stream and ending. */
 tutti_status route_find_stream(struct route_call *c);
-/* A spec for route_start: its plan, its sizes, its entry in the trace. */
-tutti_status route_describe(struct tutti_comm *comm, const struct route_call *c,
-			    const struct task_kind *kind, struct task_spec *spec);
 /* The call becomes the communicator's next. */
 void route_take_number(struct tutti_comm *comm, const struct route_call *c);
-/* Takes the number, and runs spec to its end or submits it. */
-tutti_status route_start(struct tutti_comm *comm, const struct route_call *c,
-			 const struct task_spec *spec);
 /* Hands out the work of a call that does not wait, or makes its stream wait for it. */
 tutti_status route_submit(struct tutti_comm *comm, const struct route_call *c,
 			  const struct task_spec *spec);

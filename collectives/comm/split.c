@@ -1,15 +1,305 @@
-/* tutti_comm_split and tutti_comm_dup: what each rank asks for, and its part of its child. The
- * rounds are in split.h. */
+/* tutti_comm_split and tutti_comm_dup: the rounds, what each rank asks for and is told in them, and
+ * its part of its child. split.h says how they work. */
 #include "collectives/comm/split.h"
 
+#include "collectives/comm/join.h"
 #include "collectives/control/control.h"
 #include "collectives/engine/engine.h"
-
+#include "collectives/p2p/p2p.h"
+#include "core/auth.h"
 #include "core/clock.h"
+#include "core/net.h"
+#include "core/rank_list.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Messages among the ranks of a list, all to or from the lowest, whose tags no caller can use. */
+static int split_list_left_ms(const struct split *s)
+{
+	int ms = deadline_poll_ms(s->deadline_ns, INT32_MAX);
+	return ms > 0 ? ms : 1;
+}
+
+int list_leader(const struct split *s)
+{
+	int least = 0;
+
+	for (int i = 1; i < s->count; i++)
+		if (s->list[i] < s->list[least])
+			least = i;
+	return least;
+}
+
+/* Other threads may issue calls of the parent, and make children of other tags: each call waits for
+ * the other's submission. */
+static tutti_status split_list_submit(struct split *s, const struct task_spec *spec,
+				      struct tutti_work **work)
+{
+	tutti_call call = {.work = work};
+	struct task_spec own = *spec;
+	tutti_status status;
+
+	while ((status = comm_call_message(s->parent, &own, &call)) == TUTTI_ERR_INVALID &&
+	       clock_now_ns() < s->deadline_ns)
+		net_pause(0, s->deadline_ns);
+	return status;
+}
+
+static tutti_status split_list_begin(struct split *s, enum p2p_side side, void *buf, size_t bytes,
+				     int place, struct tutti_work **work)
+{
+	bool sends = side == P2P_SEND;
+	struct task_spec spec = {.kind = &p2p_tasks,
+				 .memory = &memory_host,
+				 .send_bytes = sends ? bytes : 0,
+				 .recv_bytes = sends ? 0 : bytes,
+				 .args = {.dtype = TUTTI_U8,
+					  .count = bytes,
+					  .send = sends ? buf : NULL,
+					  .recv = sends ? NULL : buf},
+				 .p2p = {.side = side, .peer = s->list[place], .tag = -1 - s->tag},
+				 .name = "comm_create_from",
+				 .algorithm = "p2p",
+				 .timeout_ms = split_list_left_ms(s)};
+
+	return split_list_submit(s, &spec, work);
+}
+
+enum { LOOK_MS = 500 };
+
+/* The ranks at first and later places, count of them, whose works are not over. The lowest rank
+ * knows who has not come; the others know that it has not answered. */
+static void split_list_say_awaited(const struct split *s, struct tutti_work **works, int first,
+				   int count)
+{
+	char text[180];
+	struct rank_list list;
+
+	rank_list_begin(&list, text, sizeof text);
+	for (int i = 0; i < count; i++) {
+		bool is_done = true;
+		if (works[i] && work_test(works[i], &is_done) == TUTTI_OK && !is_done)
+			rank_list_add(&list, s->list[first + i]);
+	}
+	if (list.count > 0)
+		long_wait_say("%s%s in tutti_%s", s->me == list_leader(s) ? "" : "an answer of ",
+			      rank_list_end(&list), split_name(s).text);
+}
+
+/* works[which], of count works with the ranks at first and later places. */
+static tutti_status split_list_finish(struct split *s, struct tutti_work **works, int which,
+				      int first, int count)
+{
+	tutti_status status;
+
+	while ((status = work_wait(&works[which], LOOK_MS)) == TUTTI_IN_PROGRESS)
+		if (long_wait_is_due(&s->wait, clock_now_ns()))
+			split_list_say_awaited(s, works, first, count);
+	return status;
+}
+
+tutti_status list_exchange(struct split *s, enum p2p_side side, void *buf, size_t bytes, int place)
+{
+	struct tutti_work *work = NULL;
+
+	TRY(split_list_begin(s, side, buf, bytes, place, &work));
+	return split_list_finish(s, &work, 0, place, 1);
+}
+
+tutti_status list_exchange_all(struct split *s, enum p2p_side side, void *buf, size_t bytes,
+			       size_t stride)
+{
+	struct tutti_work **works = calloc((size_t)s->count, sizeof(struct tutti_work *));
+	tutti_status status =
+		works ? TUTTI_OK
+		      : fail(TUTTI_ERR_MEMORY,
+			     "rank %d: comm_create_from (tag %d): no memory for %d works",
+			     s->parent->rank, s->tag, s->count);
+
+	for (int i = 0; i < s->count && status == TUTTI_OK; i++)
+		if (i != s->me)
+			status = split_list_begin(s, side, (uint8_t *)buf + (size_t)i * stride,
+						  bytes, i, &works[i]);
+	/* After an error all have ended, or are ended by it. */
+	for (int i = 0; works && i < s->count; i++) {
+		tutti_status ended =
+			works[i] ? split_list_finish(s, works, i, 0, s->count) : TUTTI_OK;
+		status = status == TUTTI_OK ? ended : status;
+	}
+	free(works);
+	return status;
+}
+
+/* The same, where there is a list. */
+static tutti_status list_all_gather(struct split *s, const void *mine, size_t bytes, void *all)
+{
+	size_t total = bytes * (size_t)s->count;
+
+	if (s->me != list_leader(s)) {
+		TRY(list_exchange(s, P2P_SEND, (void *)(uintptr_t)mine, bytes, list_leader(s)));
+		return list_exchange(s, P2P_RECV, all, total, list_leader(s));
+	}
+	memcpy((uint8_t *)all + (size_t)s->me * bytes, mine, bytes);
+	TRY(list_exchange_all(s, P2P_RECV, all, bytes, bytes));
+	return list_exchange_all(s, P2P_SEND, all, total, 0);
+}
+
+struct split_report {
+	int32_t status;
+	uint32_t has; /* comm_has of its child */
+};
+
+static int split_rounds_left_ms(const struct split *s)
+{
+	uint64_t now = clock_now_ns();
+	return now + 1000000u < s->deadline_ns ? (int)((s->deadline_ns - now) / 1000000u) : 1;
+}
+
+struct split_name split_name(const struct split *s)
+{
+	struct split_name name;
+
+	if (s->list)
+		snprintf(name.text, sizeof name.text, "comm_create_from (tag %d)", s->tag);
+	else
+		snprintf(name.text, sizeof name.text, "%s #%llu", collective_name(s->collective),
+			 (unsigned long long)s->sequence);
+	return name;
+}
+
+/* One round: bytes of each rank that takes part, by place. */
+static tutti_status split_all_gather(struct split *s, const void *mine, size_t bytes, void *all)
+{
+	if (s->list)
+		return list_all_gather(s, mine, bytes, all);
+	tutti_call call = {.timeout_ms = split_rounds_left_ms(s)};
+	struct call_args args = {.collective = s->collective,
+				 .dtype = TUTTI_U8,
+				 .root = s->round++,
+				 .count = bytes,
+				 .send = mine,
+				 .recv = all};
+	tutti_status status = comm_call(s->parent, &args, &call);
+	s->sequence = args.sequence;
+	return status;
+}
+
+/* When it is told it follows this rank's name, so it does not begin with the name again. */
+static void split_remember(struct split *s, tutti_status status)
+{
+	const char *said = last_error();
+	const char *rest = outcome_behind_name(said, s->size > 0 ? s->rank : s->parent->rank);
+	char in_child[60] = "";
+
+	s->own.status = (int32_t)status;
+	if (status == TUTTI_OK)
+		return;
+	if (s->size > 0)
+		snprintf(in_child, sizeof in_child, " (%d of %d in its child)", s->rank, s->size);
+	snprintf(s->own.message, sizeof s->own.message, "%s%s%.400s", in_child, rest ? "" : ": ",
+		 rest ? rest : said);
+}
+
+/* The round after a failure, to which all ranks come: they return its status and message. */
+static tutti_status split_explain(struct split *s)
+{
+	const struct outcome *all = s->gathered;
+
+	TRY(split_all_gather(s, &s->own, sizeof s->own, s->gathered));
+	int cause = outcome_cause(all, sizeof *all, s->count, NULL, 0);
+	if (cause >= 0)
+		return fail(status_said(all[cause].status), "%s: rank %d%.*s", split_name(s).text,
+			    split_rank(s, cause), ERROR_BYTES - 1, all[cause].message);
+	return fail(TUTTI_ERR_INTERNAL, "%s: a rank has failed without a message",
+		    split_name(s).text);
+}
+
+/* OK when all ranks are. *all_have: of this rank's child, for comm_keep. */
+static tutti_status split_agree(struct split *s, uint32_t *all_have)
+{
+	struct split_report *all = s->gathered;
+	struct split_report mine = {s->own.status, s->child ? comm_has(s->child) : 0};
+
+	TRY(split_all_gather(s, &mine, sizeof mine, all));
+	for (int r = 0; r < s->count; r++)
+		if (all[r].status != TUTTI_OK)
+			return split_explain(s);
+	*all_have = HAS_ALL;
+	for (int r = 0; s->child && r < s->child->size; r++)
+		*all_have &= all[s->ours[r].place].has;
+	return TUTTI_OK;
+}
+
+/* child has no ancestors yet: it holds its parent's, and its parent's consensus if that misses a
+ * rank. */
+static tutti_status keep_ancestors(struct tutti_comm *child, const struct tutti_comm *comm)
+{
+	size_t most = (size_t)comm->recovery.ancestor_count + 1;
+
+	child->recovery.ancestors = calloc(most, sizeof(struct consensus *));
+	if (!child->recovery.ancestors)
+		return fail(TUTTI_ERR_MEMORY, "no memory for %zu ancestors", most);
+	for (int i = 0; i < comm->recovery.ancestor_count; i++)
+		child->recovery.ancestors[child->recovery.ancestor_count++] =
+			consensus_hold(comm->recovery.ancestors[i]);
+	if (consensus_misses(comm->recovery.consensus))
+		child->recovery.ancestors[child->recovery.ancestor_count++] =
+			consensus_hold(comm->recovery.consensus);
+	return TUTTI_OK;
+}
+
+tutti_status comm_new_child(struct tutti_comm **out, const struct tutti_comm *parent,
+			    const tutti_config *config, int rank, int size)
+{
+	struct tutti_comm *child;
+
+	TRY(comm_new(&child, config, &parent->settings.env, rank, size));
+	*out = child;
+	memcpy(child->place.host_id, parent->place.host_id, sizeof child->place.host_id);
+	child->place.ranks_on_host = parent->place.ranks_on_host;
+	child->place.cores = parent->place.cores;
+	child->recovery.origin = origin_hold(parent->recovery.origin);
+	if (!config->device) {
+		child->settings.device = parent->settings.device;
+		child->settings.device_memory = parent->settings.device_memory;
+	}
+	child->select = parent->select;
+	child->select.nodes = NULL; /* those were the parent's; a child of one rank has none */
+	child->select.num_nodes = 1;
+	child->parent.ranks = calloc((size_t)size, sizeof *child->parent.ranks);
+	if (!child->parent.ranks)
+		return fail(TUTTI_ERR_MEMORY, "no memory for a communicator of %d ranks", size);
+	return keep_ancestors(child, parent);
+}
+
+void comm_derive_identity(struct tutti_comm *child, const struct tutti_comm *parent,
+			  const char *key_name, const char *id_name, const void *of, size_t bytes)
+{
+	uint8_t id[TUTTI_KEY_BYTES];
+
+	auth_derive(child->identity.key, parent->identity.key, key_name, of, bytes);
+	auth_derive(id, parent->identity.key, id_name, of, bytes);
+	memcpy(child->identity.id, id, sizeof child->identity.id);
+}
+
+/* After parent.ranks was set: child is of the parent's job. MEMORY. */
+static tutti_status comm_keep_job(struct tutti_comm *child, const struct tutti_comm *parent)
+{
+	const int *numbers = parent->parent.numbers;
+
+	child->parent.job = job_hold(parent->parent.job);
+	child->parent.numbers = calloc((size_t)child->size, sizeof *child->parent.numbers);
+	if (!child->parent.numbers)
+		return fail(TUTTI_ERR_MEMORY, "no memory for a communicator of %d ranks",
+			    child->size);
+	for (int r = 0; r < child->size; r++) {
+		int rank = child->parent.ranks[r];
+		child->parent.numbers[r] = numbers ? numbers[rank] : rank;
+	}
+	return TUTTI_OK;
+}
 
 static tutti_status prepare_ask(const struct split *s, struct ask *ask)
 {

@@ -54,24 +54,13 @@ struct split_name {
 struct split_name split_name(const struct split *split);
 /* Makes the child, or fails. The parent was entered, or there is a list. */
 tutti_status split_run(struct split *split, int color, int key, struct tutti_comm **child);
-/* One round: bytes of each rank that takes part, by place. */
-tutti_status split_all_gather(struct split *split, const void *mine, size_t bytes, void *all);
 
-/* split_list.c, for where there is a list: the same; */
-tutti_status list_all_gather(struct split *split, const void *mine, size_t bytes, void *all);
-/* the place of the lowest rank; */
+/* Where there is a list: the place of the lowest rank; */
 int list_leader(const struct split *split);
 /* one message; or one to or from each other rank, whose buffers are stride bytes apart. */
 tutti_status list_exchange(struct split *split, enum p2p_side side, void *buf, size_t bytes,
 			   int place);
 tutti_status list_exchange_all(struct split *split, enum p2p_side side, void *buf, size_t bytes,
 			       size_t stride);
-
-/* Keeps this rank's error until the next round in which it can be told. */
-void split_remember(struct split *split, tutti_status status);
-/* The round after a failure, to which all ranks come: they return its status and message. */
-tutti_status split_explain(struct split *split);
-/* OK when all ranks are. *all_have: of this rank's child, for comm_keep. */
-tutti_status split_agree(struct split *split, uint32_t *all_have);
 
 #endif

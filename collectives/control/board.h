@@ -71,11 +71,6 @@ void board_begin(struct board *board);
  * first failure of a rank stays. When this returns the other ranks see the failure before they see
  * what this rank does next with its buffers. From any thread. */
 void board_tell(struct board *board, const struct failure *failure);
-/* Another rank of the job has failed, perhaps in another communicator: who finds this one gone is
- * told. From any thread. */
-void board_tell_first(struct board *board, int first);
-/* The first failure that rank has told becomes the job's. */
-void board_hear_first(const struct board *board, int rank);
 /* This rank makes no more calls: the others see it. */
 void board_leave(struct board *board);
 /* This rank's flight recorder. */
@@ -83,9 +78,6 @@ static inline struct recorder *board_recorder(const struct board *board)
 {
 	return &board->places[board->rank].recorder;
 }
-
-/* The failure that a look or board_tell has decided here; NULL: none. From any thread. */
-const struct failure *board_decided(struct board *board);
 
 /* All looks return OK, or the status of what they have decided. Its message, the same on all ranks,
  * is this thread's last error. */
@@ -99,9 +91,6 @@ tutti_status board_failure_while_reading(struct board *board);
 /* Looks, at a pace of its own, for a reason to end a wait that lasts: a failure, another call, a
  * rank that has ended or left, a stopped one. OK: nothing. */
 tutti_status board_check(struct board *board, const struct board_wait *wait, uint64_t now_ns);
-/* The same for call sequence, or NO_CALL, that goes by messages: which ranks it waits for is not
- * known here. is_bad: a rank is gone whether or not it made that call. */
-tutti_status board_check_call(struct board *board, uint64_t sequence, bool is_bad);
 
 /* A deadline has passed: TIMEOUT when another rank is stopped. */
 tutti_status board_check_late(struct board *board);
@@ -113,18 +102,7 @@ void board_tell_consensus(struct board *board, const uint8_t *address, size_t by
 /* Returns the bytes of rank's, or 0: it rests, or rank takes part in no question. */
 size_t board_find_consensus(const struct board *board, int rank, uint8_t *address);
 bool board_has_no_consensus(const struct board *board, int rank);
-bool board_has_left(const struct board *board, int rank);
 /* For sure: its process has ended, or runs another program. */
 bool board_has_ended(const struct board *board, int rank);
-/* One read of /proc, which tells more than the rank's descriptor: that it runs another program. */
-bool board_is_replaced(const struct board *board, int rank, struct process_look *look);
-/* The ranks that have not made call sequence, as "ranks 1, 3"; "" for none. Returns text. */
-const char *board_missing(const struct board *board, uint64_t sequence, char *text,
-			  size_t text_bytes);
-/* "Rank 2 (process 123 on node7)", as it numbers itself. Returns text. */
-const char *board_who(const struct board *board, int rank, char *text, size_t text_bytes);
-/* Decides failure, unless something was decided before. */
-tutti_status board_decide(struct board *board, const struct failure *failure);
-
 
 #endif

@@ -1,5 +1,4 @@
-/* Shared by consensus.c (its life, and asking) and inquiry.c (a question under way, and the
- * decisions before it). */
+/* Shared by consensus.c and consensus_link.c. */
 #ifndef COLLECTIVES_CONTROL_CONSENSUS_INTERNAL_H
 #define COLLECTIVES_CONTROL_CONSENSUS_INTERNAL_H
 
@@ -91,12 +90,5 @@ struct inquiry {
 	struct long_wait wait;
 	tutti_status status; /* not OK: this rank gives up                                */
 };
-
-/* Until all that need it know how it has ended, or q->status says why this rank gives up. */
-void inquiry_run(struct inquiry *q);
-/* The error of a rank that the others have left out. */
-tutti_status inquiry_left_out(const struct inquiry *q);
-
-void decisions_remember(struct consensus *c, uint64_t number, const struct agreement *a);
 
 #endif

@@ -163,24 +163,18 @@ static inline struct control_ring *ring_of(struct control *control)
 	return (struct control_ring *)control;
 }
 
-/* ring_link.c */
+/* ring_messages.c */
 void control_post(struct control_link *link, const struct control_message *message);
 /* Drops the messages that wait in the queue: message replaces them. */
 void control_post_last(struct control_link *link, const struct control_message *message);
-void control_listen(struct control_link *link);
-/* Begins to send the next message that waits, unless one is being sent. */
-void control_flush(struct control_link *link);
 struct control_link *control_other(struct control_link *link); /* NULL: of two ranks */
 /* The first failure stays, and all ranks are told. */
 void control_decide(struct control_ring *c, const struct failure *failure);
 tutti_status control_connect(struct control_link *link); /* to link->peer */
-/* Another neighbour for each link that was cut. Nothing of theirs may be on the done list. */
-void control_repair(struct control_ring *c);
 
 /* "Rank 3 (process 311 on box)". Returns text. */
 const char *control_who(const struct control_ring *c, int rank, char *text, size_t text_bytes);
 
-/* ring_messages.c */
 /* One pass over the endpoint; whether anything moved. */
 bool control_pass(struct control_ring *c);
 /* Until nothing moves. A caller that has used the endpoint leaves it armed, as another thread
@@ -188,24 +182,11 @@ bool control_pass(struct control_ring *c);
 void control_settle(struct control_ring *c);
 /* Unlocks, and hands out what was decided and sent before. */
 void control_unlock(struct control_ring *c);
-
-/* ring_watch.c */
-void control_watch(struct control_ring *c); /* a wait lasts */
-void control_take_watch(struct control_link *link, const struct control_message *message);
-/* Sends WHO on. After a deadline the neighbour has to answer. */
-void control_post_question(struct control_link *link, const struct control_message *message);
-void control_measure_silence(struct control_ring *c);
-
-/* ring_question.c */
-bool control_ring_ask(struct control *control, uint64_t sequence, uint64_t deadline_ns);
-const char *control_ring_missing(struct control *control, uint64_t sequence, char *text,
-				 size_t text_bytes);
-bool control_ring_all_agree(struct control *control, uint64_t sequence);
-void control_take_question(struct control_link *link, struct control_message *message);
-
-/* ring_calls.c */
 void control_send_calls(struct control_link *link, uint64_t first, uint64_t last);
-void control_take_calls(struct control_link *link, const struct control_message *message);
 void control_compare_kept(struct control_ring *c); /* again at what is kept */
+
+/* control_ring.c */
+void control_take_watch(struct control_link *link, const struct control_message *message);
+void control_take_question(struct control_link *link, struct control_message *message);
 
 #endif

@@ -1,7 +1,10 @@
-/* The messages that the ring's neighbours send, and what they make this rank decide. Call records
- * are compared in ring_calls.c. */
+/* The ring's connections and messages, and what these make this rank decide: the failure that is
+ * decided once, and records of calls, which are compared along the ring.
+ *
+ * A connection to each of the two neighbours has a queue of messages. Where a neighbour has left or
+ * died, the next rank in that direction follows. Both ends of the gap see it and connect to each
+ * other, so the ring closes without a word. */
 #include "collectives/control/control_internal.h"
-
 #include "core/clock.h"
 #include "core/log.h"
 #include "core/machine.h"
@@ -9,6 +12,342 @@
 
 #include <stdio.h>
 #include <string.h>
+
+/* Begins to send the next message that waits, unless one is being sent. */
+static void control_flush(struct control_link *l)
+{
+	if (l->is_sending || l->queued == 0 || !l->conn)
+		return;
+	l->sending = l->queue[l->queue_at];
+	l->sending.failed_first = job_first(&l->ring->base.job);
+	l->queue_at = (l->queue_at + 1) % CONTROL_QUEUE;
+	l->queued--;
+	l->is_sending = true;
+	l->out = (struct tutti_io){
+		.buf = &l->sending, .bytes = sizeof l->sending, .tag = CONTROL_TAG};
+	transport_send(l->conn, &l->out);
+}
+
+void control_post(struct control_link *l, const struct control_message *m)
+{
+	if (!l->conn || l->is_cut || l->queued == CONTROL_QUEUE)
+		return;
+	l->queue[(l->queue_at + l->queued++) % CONTROL_QUEUE] = *m;
+	control_flush(l);
+}
+
+void control_post_last(struct control_link *l, const struct control_message *m)
+{
+	l->queued = 0;
+	control_post(l, m);
+}
+
+static void control_listen(struct control_link *l)
+{
+	if (!l->conn)
+		return;
+	l->in = (struct tutti_io){
+		.buf = &l->received, .bytes = sizeof l->received, .tag = CONTROL_TAG};
+	transport_recv(l->conn, &l->in);
+}
+
+struct control_link *control_other(struct control_link *l)
+{
+	struct control_ring *c = l->ring;
+	struct control_link *other = &c->links[l == &c->links[0]];
+	return c->link_count < 2 || other->peer < 0 ? NULL : other;
+}
+
+const char *control_who(const struct control_ring *c, int rank, char *text, size_t text_bytes)
+{
+	const struct control_peer *peer = &c->config.peers[rank];
+	char number[JOB_WHO_BYTES];
+
+	snprintf(text, text_bytes, "Rank %d (%sprocess %d on %s)", rank,
+		 job_who(&c->base.job, rank, number), peer->process, peer->host);
+	return text;
+}
+
+static void post_failure(struct control_link *l)
+{
+	const struct control_ring *c = l->ring;
+	struct control_message m = {.kind = CONTROL_FAILED,
+				    .origin = c->config.rank,
+				    .status = (int32_t)c->decided.status,
+				    .rank = c->decided.rank,
+				    .is_common = c->decided.is_common,
+				    .first = c->decided.sequence};
+
+	memcpy(m.text, c->message, sizeof m.text);
+	control_post_last(l, &m);
+}
+
+void control_decide(struct control_ring *c, const struct failure *failure)
+{
+	if (c->has_failed)
+		return;
+	c->has_failed = true;
+	snprintf(c->message, sizeof c->message, "%s", failure->message);
+	c->decided = *failure;
+	c->decided.message = c->message;
+	for (int i = 0; i < c->link_count; i++)
+		post_failure(&c->links[i]);
+}
+
+/* A rank that does not reach the other is not reached either: the ring is open there. */
+tutti_status control_connect(struct control_link *l)
+{
+	struct control_ring *c = l->ring;
+	const struct control_peer *peer = &c->config.peers[l->peer];
+	struct tutti_endpoint *ep = c->config.endpoint;
+	struct control_message hello = {.kind = CONTROL_HELLO, .origin = c->config.rank};
+
+	l->is_up = peer->address_bytes == 0;
+	if (l->is_up)
+		return TUTTI_OK;
+	TRY(transport_connect(ep, l->peer, CONTROL_CHANNEL, peer->address, peer->address_bytes,
+			      &l->conn));
+	control_listen(l);
+	control_post(l, &hello);
+	return TUTTI_OK;
+}
+
+/* The next rank in the link's direction that is not known to be gone; this one: there is none. */
+static int next_living(const struct control_link *l)
+{
+	const struct control_ring *c = l->ring;
+	int n = c->config.size, step = l == &c->links[0] ? n - 1 : 1, rank = l->peer;
+
+	do
+		rank = (rank + step) % n;
+	while (rank != c->config.rank && c->known[rank].is_gone);
+	return rank;
+}
+
+static void close_conn(struct control_link *l)
+{
+	struct tutti_conn *conn = l->conn;
+
+	l->conn = NULL;
+	l->is_cut = l->is_sending = l->is_awaited = false;
+	l->asker = -1;
+	l->queued = 0;
+	transport_close(conn);
+}
+
+/* Messages that wait for the neighbour that is gone, such as a failure, go to the next one. */
+static void move_on(struct control_link *l)
+{
+	struct control_ring *c = l->ring;
+	const struct control_link *other = control_other(l);
+	int next = next_living(l);
+
+	l->is_later = true;
+	l->told = l->answered = 0;
+	l->peer = -1;
+	l->is_up = true;
+	if (next == c->config.rank || (other && next == other->peer))
+		return;
+	l->peer = next;
+	if (control_connect(l) == TUTTI_OK && c->has_failed)
+		post_failure(l);
+}
+
+/* If this rank or a neighbour leaves after it has passed the failure on, a cut link needs no new
+ * neighbour. */
+static void control_repair(struct control_ring *c)
+{
+	for (int i = 0; i < c->link_count; i++) {
+		struct control_link *l = &c->links[i];
+		if (!l->is_cut)
+			continue;
+		bool is_over = c->is_leaving || (c->has_failed && c->known[l->peer].has_left);
+		c->known[l->peer].is_gone = true;
+		close_conn(l);
+		if (!is_over && c->config.size > 2)
+			move_on(l);
+	}
+}
+
+static uint64_t ring_calls_end_of(const struct control_message *m)
+{
+	return m->first + m->count;
+}
+
+static bool is_same_call(const struct call_record *a, const struct call_record *b)
+{
+	return a->what == b->what && a->op == b->op && a->counts == b->counts &&
+	       a->count == b->count;
+}
+
+/* Our own records of calls first..last, as far as we have them. */
+void control_send_calls(struct control_link *l, uint64_t first, uint64_t last)
+{
+	const struct recorder *r = l->ring->config.recorder;
+	struct control_message m = {.kind = CONTROL_CALLS,
+				    .origin = l->ring->config.rank,
+				    .first = first,
+				    .issued = recorder_issued(r)};
+
+	while (first <= last && !recorder_find(r, first, &m.calls[0]))
+		first++;
+	for (m.first = first; first <= last && m.count < CONTROL_CALLS_MOST; first++, m.count++)
+		if (!recorder_find(r, first, &m.calls[m.count]))
+			break;
+	if (m.count == 0)
+		return;
+	if (ring_calls_end_of(&m) > l->told)
+		l->told = ring_calls_end_of(&m);
+	control_post(l, &m);
+}
+
+static void ring_calls_report(struct control_ring *c, int rank_a, const struct call_record *a,
+			      int rank_b, const struct call_record *b, uint64_t sequence)
+{
+	char text[ERROR_BYTES];
+	call_record_mismatch(rank_a, a, rank_b, b, sequence, text, sizeof text);
+	control_decide(c, &(struct failure){.status = TUTTI_ERR_MISMATCH,
+					    .rank = FAILURE_NO_RANK,
+					    .sequence = sequence,
+					    .message = text});
+}
+
+enum comparison { ALIKE, UNKNOWN, DIFFER };
+
+/* The first call of theirs that we know differs: either it is the mismatch, or one before it is,
+ * and our records of those before go back: the two ranks go back together until they find it. */
+static enum comparison ring_calls_compare(struct control_link *l, const struct control_message *m)
+{
+	struct control_ring *c = l->ring;
+	const struct recorder *r = c->config.recorder;
+	enum comparison comparison = UNKNOWN;
+
+	for (uint32_t i = 0; i < m->count; i++) {
+		uint64_t sequence = m->first + i;
+		struct call_record mine, before;
+		if (!recorder_find(r, sequence, &mine))
+			continue;
+		if (mine.fingerprint == m->calls[i].fingerprint) {
+			comparison = ALIKE;
+			continue;
+		}
+		if (is_same_call(&mine, &m->calls[i]) && sequence > 0 &&
+		    recorder_find(r, sequence - 1, &before)) {
+			uint64_t back =
+				sequence > CONTROL_CALLS_MOST ? sequence - CONTROL_CALLS_MOST : 0;
+			control_send_calls(l, back, sequence - 1);
+			return DIFFER;
+		}
+		ring_calls_report(c, m->origin, &m->calls[i], c->config.rank, &mine, sequence);
+		return DIFFER;
+	}
+	return comparison;
+}
+
+/* This rank has made none of the calls that both neighbours have made, and yet knows that they
+ * differ. */
+static void compare_kept(struct control_ring *c)
+{
+	const struct control_message *a = &c->links[0].kept, *b = &c->links[1].kept;
+
+	if (c->link_count < 2 || !c->links[0].is_keeping || !c->links[1].is_keeping)
+		return;
+	for (uint32_t i = 0; i < a->count; i++) {
+		uint64_t sequence = a->first + i;
+		if (sequence < b->first || sequence >= ring_calls_end_of(b))
+			continue;
+		const struct call_record *other = &b->calls[sequence - b->first];
+		if (a->calls[i].fingerprint == other->fingerprint)
+			continue;
+		if (a->origin != b->origin && !is_same_call(&a->calls[i], other))
+			ring_calls_report(c, a->origin, &a->calls[i], b->origin, other, sequence);
+		return;
+	}
+}
+
+/* So far behind that there is nothing to compare: then they compare with what we did last. */
+static void answer_from_behind(struct control_link *l, const struct control_message *m)
+{
+	uint64_t issued = recorder_issued(l->ring->config.recorder);
+	if (issued == 0 || issued > m->first || l->answered == issued)
+		return;
+	l->answered = issued;
+	control_send_calls(l, issued > CONTROL_CALLS_MOST ? issued - CONTROL_CALLS_MOST : 0,
+			   issued - 1);
+}
+
+/* A rank that has left never makes the call that another rank waits in. */
+static void check_leavers(struct control_ring *c, const struct control_message *m)
+{
+	char text[ERROR_BYTES], call[128], who[128];
+	uint64_t last = ring_calls_end_of(m) - 1;
+	int r = 0;
+
+	while (r < c->config.size && (!c->known[r].has_left || c->known[r].left_at > last))
+		r++;
+	if (r == c->config.size)
+		return;
+	struct call_summary summary = call_record_summary(&m->calls[m->count - 1], last);
+	snprintf(text, sizeof text,
+		 "%s " FAILURE_HAS_LEFT " after %llu calls, and rank %d called %s.",
+		 control_who(c, r, who, sizeof who), (unsigned long long)c->known[r].left_at,
+		 m->origin, call_in_words(&summary, call, sizeof call));
+	control_decide(
+		c, &(struct failure){
+			   .status = TUTTI_ERR_PEER, .rank = r, .sequence = last, .message = text});
+}
+
+static void ring_calls_keep(struct control_link *l, const struct control_message *m)
+{
+	if (l->is_keeping && ring_calls_end_of(&l->kept) >= ring_calls_end_of(m))
+		return;
+	l->kept = *m;
+	l->ring->needs_helper |= !l->is_keeping;
+	l->is_keeping = true;
+}
+
+static void control_take_calls(struct control_link *l, const struct control_message *m)
+{
+	struct control_ring *c = l->ring;
+	struct control_link *on = control_other(l);
+	bool is_ours = m->origin == c->config.rank;
+
+	if (m->count == 0 || m->count > CONTROL_CALLS_MOST || is_ours ||
+	    ring_calls_compare(l, m) == DIFFER)
+		return;
+	bool is_behind = recorder_issued(c->config.recorder) < ring_calls_end_of(m);
+	if (is_behind) {
+		ring_calls_keep(l, m);
+		compare_kept(c);
+		answer_from_behind(l, m);
+	}
+	if (m->kind == CONTROL_LEAVING)
+		return;
+	if (c->some_have_left)
+		check_leavers(c, m);
+	if (!on || c->known[m->origin].is_gone) /* the records have gone round to where it was */
+		return;
+	if (is_behind)
+		control_post(on, m);
+	else if (on->told < ring_calls_end_of(m))
+		control_send_calls(on, m->first, ring_calls_end_of(m) - 1);
+}
+
+void control_compare_kept(struct control_ring *c)
+{
+	uint64_t issued = recorder_issued(c->config.recorder);
+
+	for (int i = 0; i < c->link_count; i++) {
+		struct control_link *l = &c->links[i];
+		if (!l->is_keeping || c->has_failed)
+			continue;
+		enum comparison comparison = ring_calls_compare(l, &l->kept);
+		if (comparison == DIFFER || issued >= ring_calls_end_of(&l->kept))
+			l->is_keeping = false;
+		else
+			answer_from_behind(l, &l->kept);
+	}
+}
 
 static void ring_messages_take_failure(struct control_link *l, struct control_message *m)
 {

@@ -7,7 +7,7 @@
  * Eager calls are in order of submission, and replays in that of the graphs' launches, which ranks
  * see at different moments. So replays have connections and a history of fingerprints of their own,
  * and meet only each other. */
-#include "collectives/engine/engine_internal.h"
+#include "collectives/engine/helper.h"
 
 #include "core/memory/ops.h"
 

@@ -119,55 +119,6 @@ void *direct_map_of(const struct direct_map *m)
 	return m ? m->map : NULL;
 }
 
-void direct_give_all(struct engine *e, struct tutti_work *work)
-{
-	struct memory_queue *q = e->links.queues[work->spec.memory->id];
-	struct work_direct *direct = &work_task(work)->direct;
-
-	for (int i = 0; i < DIRECT_PARTS; i++) {
-		direct_give(e, direct->maps[i]);
-		direct->maps[i] = NULL;
-	}
-	if (direct->scratch)
-		q->kind->device_free(q, direct->scratch);
-	direct->scratch = NULL;
-}
-
-static bool direct_take_part(struct engine *e, struct tutti_work *work, enum direct_part part,
-			     const void *ptr, size_t bytes)
-{
-	if (!bytes)
-		return true;
-	struct direct_map *map = direct_take(e, work->spec.memory, ptr, bytes);
-	work_task(work)->direct.maps[part] = map;
-	return map != NULL;
-}
-
-static bool take_scratch(struct engine *e, struct tutti_work *work, size_t bytes)
-{
-	const struct task_spec *spec = &work->spec;
-	struct memory_queue *q = e->links.queues[spec->memory->id];
-
-	if (!bytes)
-		return true;
-	void *scratch = q->kind->device_alloc(q, bytes,
-					      spec->args.recv ? spec->args.recv : spec->args.send);
-	work_task(work)->direct.scratch = scratch;
-	return scratch && direct_take_part(e, work, DIRECT_SCRATCH, scratch, bytes);
-}
-
-bool direct_take_all(struct engine *e, struct tutti_work *work, size_t scratch_bytes)
-{
-	const struct task_spec *spec = &work->spec;
-
-	if (direct_take_part(e, work, DIRECT_IN, spec->args.send, spec->send_bytes) &&
-	    direct_take_part(e, work, DIRECT_OUT, spec->args.recv, spec->recv_bytes) &&
-	    take_scratch(e, work, scratch_bytes))
-		return true;
-	direct_give_all(e, work);
-	return false;
-}
-
 bool direct_reaches(const struct engine *e, int peer, int kind)
 {
 	return e->links.routes[peer].maps >> kind & 1;

@@ -21,8 +21,4 @@ struct direct_map *direct_take(struct engine *e, const struct memory_kind *kind,
 void direct_give(struct engine *e, struct direct_map *map);
 void *direct_map_of(const struct direct_map *map); /* for ios; of NULL it is NULL */
 
-/* The same of work's buffers, and scratch in their memory: all, or nothing. */
-bool direct_take_all(struct engine *e, struct tutti_work *work, size_t scratch_bytes);
-void direct_give_all(struct engine *e, struct tutti_work *work);
-
 #endif

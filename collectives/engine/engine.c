@@ -1,5 +1,6 @@
 /* Making and ending an engine, and what may be asked of it at any time. */
 #include "collectives/engine/direct.h"
+#include "collectives/engine/helper.h"
 #include "collectives/engine/run.h"
 #include "core/log.h"
 

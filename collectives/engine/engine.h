@@ -185,7 +185,6 @@ void engine_forget_stats(struct engine *engine); /* counts messages from here on
 /* From any thread. If timeout_ms is 0, as long as it takes. Releases and forgets *work, but on
  * IN_PROGRESS. */
 tutti_status work_wait(struct tutti_work **work, int timeout_ms);
-void work_await(struct tutti_work *work); /* returns at its end, however it ends */
 tutti_status work_test(struct tutti_work *work, bool *is_done);
 tutti_status work_cancel(struct tutti_work *work); /* as tutti_work_cancel */
 void work_release(struct tutti_work *work);

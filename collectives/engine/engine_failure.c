@@ -1,11 +1,121 @@
-/* How a communicator fails: the first failure sticks, and its error message is made here. Files
- * above see to it that everything in flight ends with it (progress.c). */
+/* How a communicator fails. The first failure sticks, and its error message is made here; that
+ * everything in flight ends with it is up to progress.c. Before that, what the engine looks at once
+ * a call has turned slow: what it waits for; its deadline; the window or the control ring, which
+ * may know why the call does not end; and connections that broke, whose message counts only when no
+ * other rank has a better one. */
+#include "collectives/control/control.h"
 #include "collectives/engine/engine_internal.h"
-
 #include "core/log.h"
 
 #include <stdio.h>
 #include <string.h>
+
+#define TELL_NS 20000000u /* between two looks at one wait: the missing ranks may change */
+
+/* Deadlines are some ms. A look at all works costs the more the more there are, so it is not made
+ * with each pass. */
+enum { WATCH_NS = 500000 };
+
+/* What work waits for, in words, and a rank of it, or -1. */
+static int work_explain(struct engine *e, const struct tutti_work *work, char *text,
+			size_t text_bytes)
+{
+	if (work->stage == WORK_PREPARES) {
+		snprintf(text, text_bytes, "for staging in %s memory", work->spec.memory->name);
+		return -1;
+	}
+	return work->spec.kind->explain(e, work, text, text_bytes);
+}
+
+static void tell_trace(struct engine *e, const struct trace_mark *mark, int rank, const char *text)
+{
+	struct trace_wait wait = {.ticks = ticks_now(trace_clock), .rank = rank};
+	uint64_t issued = atomic_load_explicit(&e->config.trace->issued, memory_order_relaxed);
+
+	wait.index = issued - (uint32_t)((uint32_t)issued - mark->index);
+	memcpy(wait.text, text, strlen(text) + 1);
+	trace_waits(e->config.trace, &wait);
+}
+
+static bool is_due(struct engine *e, const struct trace_mark *mark, uint64_t now)
+{
+	if (!e->config.trace || !mark->entry || now - e->watch.told_ns < TELL_NS)
+		return false;
+	e->watch.told_ns = now;
+	return true;
+}
+
+/* Asks which ranks have not come. False: their answers are still to come. An answer of 30 s ago is
+ * no answer, so each time begins with another question. */
+static bool ask_for_absent(struct engine *e, uint64_t sequence, uint64_t now)
+{
+	struct engine_watch *w = &e->watch;
+
+	if (!w->absent_ns)
+		control_ask(e->config.control, NO_CALL, 0);
+	w->absent_ns = w->absent_ns ? w->absent_ns : now;
+	if (now - w->absent_ns < MS_TO_NS(ANSWERS_MS) &&
+	    control_ask(e->config.control, sequence, 0))
+		return false;
+	w->absent_ns = 0;
+	return true;
+}
+
+/* Tells the user of a call that makes a communicator, once it has waited long. rank: that this one
+ * waits for, which may itself be waiting for those that have not come. */
+static void say_absent(struct engine *e, const struct call_args *args, int rank, uint64_t now)
+{
+	struct engine_watch *w = &e->watch;
+	char absent[128] = "";
+
+	if (w->join != args->sequence + 1) {
+		w->join = args->sequence + 1;
+		w->wait = (struct long_wait){0};
+		w->absent_ns = 0;
+	}
+	if (!w->absent_ns && !long_wait_is_due(&w->wait, now))
+		return;
+	if (e->config.control) {
+		if (!ask_for_absent(e, args->sequence, now))
+			return;
+		control_missing(e->config.control, args->sequence, absent, sizeof absent);
+	}
+	if (!absent[0])
+		snprintf(absent, sizeof absent, "rank %d", rank);
+	long_wait_say("%s in tutti_%s", absent, collective_name(args->collective));
+}
+
+static void work_tell(struct engine *e, const struct tutti_work *work, uint64_t now)
+{
+	const struct trace_mark *mark = &work->spec.trace;
+	char text[sizeof((struct trace_wait *)0)->text];
+
+	if (is_due(e, mark, now))
+		tell_trace(e, mark, work_explain(e, work, text, sizeof text), text);
+}
+
+/* Tells the user, after a long wait, which ranks have not come to work, which makes a communicator
+ * (call_is_join). To be called again and again. */
+static void join_tell(struct engine *e, const struct tutti_work *work, uint64_t now)
+{
+	char text[200];
+
+	say_absent(e, &work->spec.args, work_explain(e, work, text, sizeof text), now);
+}
+
+void window_tell(struct engine *e, struct window_run *run, const struct trace_mark *mark,
+		 uint64_t now)
+{
+	char ranks[200], text[sizeof((struct trace_wait *)0)->text];
+
+	if (call_is_join(&run->args))
+		say_absent(e, &run->args, window_waits_for(e->config.window, run), now);
+	if (!is_due(e, mark, now))
+		return;
+	snprintf(text, sizeof text, "for %s",
+		 window_explain(e->config.window, run, ranks, sizeof ranks));
+	tell_trace(e, mark, window_waits_for(e->config.window, run), text);
+}
 
 /* A message that was composed without the engine, or on another rank, may lack it. */
 static bool has_name(const struct engine *e, const char *message)
@@ -89,9 +199,7 @@ const char *engine_queue_error(const struct engine *e, const struct memory_kind 
 	return q && q->error[0] ? q->error : tutti_status_string(status);
 }
 
-/* The call by its name, whatever kind it is. Returns text. */
-static const char *engine_failure_call_words(const struct tutti_work *work, char *text,
-					     size_t text_bytes)
+static const char *engine_call_words(const struct tutti_work *work, char *text, size_t text_bytes)
 {
 	return work->spec.kind->words(work, text, text_bytes);
 }
@@ -116,7 +224,7 @@ const char *engine_in_words(const struct engine *e, const struct tutti_work *wor
 {
 	char call[100];
 	snprintf(text, ERROR_BYTES, "rank %d: %s: %.380s", e->config.rank,
-		 engine_failure_call_words(work, call, sizeof call), why);
+		 engine_call_words(work, call, sizeof call), why);
 	return text;
 }
 
@@ -139,7 +247,7 @@ void engine_fail_outside(struct engine *e)
 		 "of them to end; the oldest, %s, has lasted %llu ms; wait for some before issuing "
 		 "more, or issue them in a group",
 		 e->works.count, engine_works_most(e), ms_since(e, e->works.outside_since_ns),
-		 engine_failure_call_words(oldest, call, sizeof call),
+		 engine_call_words(oldest, call, sizeof call),
 		 ms_since(e, oldest->deadline_ns - (uint64_t)oldest->spec.timeout_ms * 1000000u));
 	engine_set_failure(e, TUTTI_ERR_TIMEOUT, FAILURE_NO_RANK,
 			   engine_in_words(e, &named, why, text));
@@ -162,9 +270,10 @@ static bool ends_with_stop(const char *text)
 	return n > 0 && strchr(".?!", text[n - 1]);
 }
 
-/* Adds this rank's own operation, which is work or its oldest, to the message for all ranks. */
-void engine_fail_with_call(struct engine *e, const struct failure *failure,
-			   const struct tutti_work *work)
+/* Fails with failure, which all ranks are told. The message here names this rank's own operation,
+ * too: work, or if NULL its oldest. */
+static void engine_fail_with_call(struct engine *e, const struct failure *failure,
+				  const struct tutti_work *work)
 {
 	char text[ERROR_BYTES], call[100], who[360];
 
@@ -177,26 +286,8 @@ void engine_fail_with_call(struct engine *e, const struct failure *failure,
 	work_explain(e, work, who, sizeof who);
 	snprintf(text, sizeof text, "%.260s%s Rank %d was in %s and waited %.110s%s",
 		 failure->message, ends_with_stop(failure->message) ? "" : ".", e->config.rank,
-		 engine_failure_call_words(work, call, sizeof call), who,
-		 ends_with_stop(who) ? "" : ".");
+		 engine_call_words(work, call, sizeof call), who, ends_with_stop(who) ? "" : ".");
 	engine_set_failure(e, failure->status, failure->rank, text);
-}
-
-/* A mismatch that the window has seen itself has the same message on both ranks. */
-void engine_window_failed(struct engine *e, const struct tutti_work *work, tutti_status status)
-{
-	const struct failure *found = e->config.control ? control_found(e->config.control) : NULL;
-	char why[ERROR_BYTES];
-
-	snprintf(why, sizeof why, "%s", last_error());
-	if (found)
-		engine_fail_with_call(e, found, work);
-	else if (status == TUTTI_ERR_MISMATCH)
-		engine_set_failure(e, status, FAILURE_NO_RANK, why);
-	else if (status == TUTTI_ERR_TIMEOUT)
-		engine_timed_out(e, work);
-	else
-		engine_fail_in(e, work, status, why);
 }
 
 tutti_status engine_status(const struct engine *e)
@@ -220,4 +311,230 @@ void engine_show_failure(struct engine *e)
 	if (e->failure.trace_dir && engine_status(e) != TUTTI_OK &&
 	    !atomic_exchange(&e->failure.is_shown, true))
 		trace_dump_failure(e->failure.trace_dir);
+}
+
+/* The earlier work of a call's stream may take any time. */
+static void put_off_deadline(struct tutti_work *work, uint64_t now)
+{
+	bool is_held =
+		work->spec.kind->is_held ? work->spec.kind->is_held(work) : work->bounce.is_held;
+
+	if (is_held)
+		work->deadline_ns = now + MS_TO_NS(work->spec.timeout_ms);
+}
+
+static uint64_t watch_age(const struct tutti_work *work, uint64_t now)
+{
+	uint64_t start = work->deadline_ns - (uint64_t)work->spec.timeout_ms * 1000000u;
+	return now > start ? now - start : 0;
+}
+
+/* work's deadline has passed. Says what it waited for, and which ranks are not in it. */
+static void engine_timed_out(struct engine *e, const struct tutti_work *work)
+{
+	char who[300], absent[128] = "", text[ERROR_BYTES];
+
+	work_explain(e, work, who, sizeof who);
+	if (work_is_collective(work) && e->config.control)
+		control_missing(e->config.control, work->spec.args.sequence, absent, sizeof absent);
+	if (absent[0])
+		snprintf(text, sizeof text,
+			 "waited %d ms %s; not in this call: %s. "
+			 "TUTTI_TIMEOUT_MS sets how long to wait.",
+			 work->spec.timeout_ms, who, absent);
+	else
+		snprintf(text, sizeof text, "waited %d ms %s%s", work->spec.timeout_ms, who,
+			 work_message(work) ? "" : "; is every rank alive and in this call?");
+	engine_fail_in(e, work, TUTTI_ERR_TIMEOUT, text);
+}
+
+/* A mismatch that the window has seen itself has the same message on both ranks. */
+void engine_window_failed(struct engine *e, const struct tutti_work *work, tutti_status status)
+{
+	const struct failure *found = e->config.control ? control_found(e->config.control) : NULL;
+	char why[ERROR_BYTES];
+
+	snprintf(why, sizeof why, "%s", last_error());
+	if (found)
+		engine_fail_with_call(e, found, work);
+	else if (status == TUTTI_ERR_MISMATCH)
+		engine_set_failure(e, status, FAILURE_NO_RANK, why);
+	else if (status == TUTTI_ERR_TIMEOUT)
+		engine_timed_out(e, work);
+	else
+		engine_fail_in(e, work, status, why);
+}
+
+bool engine_suspect(struct engine *e, const struct tutti_work *work, int peer, tutti_status status,
+		    const char *message)
+{
+	struct failure failure = {
+		.status = status,
+		.rank = status == TUTTI_ERR_PEER ? peer : FAILURE_NO_RANK,
+		.sequence = work && work_is_collective(work) ? work->spec.args.sequence : NO_CALL,
+		.is_of_replay = work && work->spec.captured != NULL,
+		.message = message};
+
+	/* Ranks keep no records of replays that could say more. */
+	if (!e->config.control || (failure.is_of_replay && status == TUTTI_ERR_MISMATCH))
+		return e->failure.stop;
+	return e->failure.stop || control_suspect(e->config.control, &failure, engine_now(e));
+}
+
+void engine_lost(struct engine *e, const struct tutti_work *work, int peer, tutti_status status,
+		 const char *why)
+{
+	char text[ERROR_BYTES];
+
+	engine_in_words(e, work, why, text);
+	if (!engine_suspect(e, work, peer, status, text))
+		engine_set_failure(e, status, status == TUTTI_ERR_PEER ? peer : -1, text);
+}
+
+static void fail_with(struct engine *e, const struct failure *failure)
+{
+	engine_set_failure(e, failure->status, failure->rank, failure->message);
+}
+
+/* Any rank that has died might have been the sender. */
+static bool waits_for_anybody(const struct engine *e)
+{
+	for (const struct tutti_work *work = e->works.newest; work; work = work->next)
+		if (work->spec.p2p.side == P2P_RECV && work->spec.p2p.peer == TUTTI_ANY)
+			return true;
+	return false;
+}
+
+/* lasts: since the oldest work, be it a message, was submitted: other ranks may fail while its
+ * stream's earlier work keeps it from beginning. oldest: the oldest collective. */
+static void look_around(struct engine *e, const struct tutti_work *oldest, uint64_t lasts,
+			uint64_t now)
+{
+	struct control *control = e->config.control;
+	bool is_suspect = control_suspicion(control) != NULL;
+
+	if (now - e->watch.looked_ns < MS_TO_NS(LOOK_AROUND_MS) ||
+	    (lasts < MS_TO_NS(SLOW_MS) && !is_suspect))
+		return;
+	e->watch.looked_ns = now;
+	control_check(control,
+		      &(struct control_wait){
+			      .sequence = oldest ? oldest->spec.args.sequence : NO_CALL,
+			      .is_urgent = is_suspect || lasts > MS_TO_NS(DEATH_MATTERS_MS) ||
+					   waits_for_anybody(e)});
+	const struct failure *failure = e->failure.stop ? NULL : control_unexplained(control, now);
+	if (failure)
+		fail_with(e, failure);
+}
+
+static bool is_mismatch(const struct failure *suspected)
+{
+	return suspected && suspected->status == TUTTI_ERR_MISMATCH;
+}
+
+/* Any rank may be why it is late: the rank that late waits for may itself wait. */
+static bool awaits_answers(struct engine *e, const struct tutti_work *late, uint64_t now)
+{
+	uint64_t sequence = work_is_collective(late) ? late->spec.args.sequence : NO_CALL;
+
+	if (!e->config.control)
+		return false;
+	if (e->watch.late_ns != late->deadline_ns) {
+		e->watch.late_ns = late->deadline_ns;
+		e->watch.asked_ns = now;
+	}
+	return now - e->watch.asked_ns < MS_TO_NS(ANSWERS_MS) &&
+	       control_ask(e->config.control, sequence, late->deadline_ns);
+}
+
+void engine_ask_around(struct engine *e)
+{
+	if (e->config.control && !e->failure.stop)
+		control_check(e->config.control, &(struct control_wait){NO_CALL, true});
+}
+
+void engine_take_failure(struct engine *e, const struct failure *failure)
+{
+	pthread_mutex_lock(&e->failure.lock);
+	if (e->failure.reported.status == TUTTI_OK) {
+		snprintf(e->failure.reported_message, sizeof e->failure.reported_message, "%s",
+			 failure->message);
+		e->failure.reported = *failure;
+		e->failure.reported.message = e->failure.reported_message;
+		/* Partner: engine_unlock, as for engine_fail. */
+		atomic_store(&e->failure.report_state, REPORT_NEW);
+	}
+	pthread_mutex_unlock(&e->failure.lock);
+}
+
+/* The rank that failed had made all calls before failure.sequence: what it sent for them has
+ * arrived or is on its way. */
+static bool may_end_well(const struct engine *e, const struct failure *failure, uint64_t now)
+{
+	if (!e->config.control || control_suspicion(e->config.control) ||
+	    now - e->watch.reported_ns > MS_TO_NS(END_WELL_MS))
+		return false;
+	for (const struct tutti_work *work = e->works.newest; work; work = work->next)
+		if (work_is_collective(work) && work->spec.args.sequence < failure->sequence)
+			return true;
+	return false;
+}
+
+void engine_act_on_failure(struct engine *e)
+{
+	uint64_t now = engine_now(e);
+	pthread_mutex_lock(&e->failure.lock);
+	struct failure failure = e->failure.reported;
+	pthread_mutex_unlock(&e->failure.lock);
+
+	if (atomic_exchange(&e->failure.report_state, REPORT_SEEN) == REPORT_NEW)
+		e->watch.reported_ns = now;
+	if (!may_end_well(e, &failure, now))
+		engine_fail_with_call(e, &failure, NULL);
+}
+
+void engine_watch(struct engine *e)
+{
+	uint64_t now = engine_now(e);
+	struct tutti_work *late = NULL, *oldest = NULL, *first = NULL, *join = NULL;
+	uint64_t lasts = 0;
+
+	if (!e->config.now_ns && now - e->watch.watched_ns < WATCH_NS)
+		return;
+	e->watch.watched_ns = now;
+	for (struct tutti_work *work = e->works.newest; work;
+	     work = work->next) { /* the oldest is last */
+		put_off_deadline(work, now);
+		if (work->deadline_ns <= now)
+			late = work;
+		if (work_is_collective(work))
+			oldest = work;
+		if (call_is_join(&work->spec.args))
+			join = work;
+		lasts = watch_age(work, now);
+		first = work;
+	}
+	if (late && e->failure.report_state)
+		return; /* engine_unlock acts on what another rank has said */
+	if (late) {
+		const struct failure *suspected =
+			e->config.control ? control_suspicion(e->config.control) : NULL;
+		/* A suspected mismatch explains more than this deadline. A connection that broke
+		 * does not: the deadline of the rank at its other end may have passed first. */
+		if (is_mismatch(suspected)) {
+			fail_with(e, suspected);
+			return;
+		}
+		if (!awaits_answers(e, late, now)) {
+			engine_timed_out(e, late);
+			return;
+		}
+	}
+	if (lasts >= MS_TO_NS(SLOW_MS))
+		work_tell(e, first, now);
+	if (join)
+		join_tell(e, join, now);
+	if (!e->config.control)
+		return;
+	look_around(e, oldest, first ? now - first->submitted_ns : 0, now);
 }

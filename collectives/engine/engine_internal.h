@@ -27,25 +27,12 @@ bool engine_in_doubt(struct engine *e);
 void engine_fail_outside(struct engine *e);
 /* The window has failed a call; the error message is this thread's last error. */
 void engine_window_failed(struct engine *e, const struct tutti_work *work, tutti_status status);
-/* watch.c: work's deadline has passed. Says what it waited for, and which ranks are not in it. */
-void engine_timed_out(struct engine *e, const struct tutti_work *work);
-/* Fails with failure, which all ranks are told, and adds the call that this rank was in: work,
- * or if NULL its oldest. */
-void engine_fail_with_call(struct engine *e, const struct failure *failure,
-			   const struct tutti_work *work);
-
-/* explain.c: what an operation that lasts waits for */
-/* In words, and a rank of it, or -1. */
-int work_explain(struct engine *e, const struct tutti_work *work, char *text, size_t text_bytes);
-void work_tell(struct engine *e, const struct tutti_work *work, uint64_t now); /* tells the trace */
-/* Tells the user, after a long wait, which ranks have not come to work, which makes a communicator
- * (call_is_join). To be called again and again. */
-void join_tell(struct engine *e, const struct tutti_work *work, uint64_t now);
-/* Both, of the window's blocking call, which has no work. */
+/* The window's blocking call, which has no work, lasts: tells the trace what it waits for, and the
+ * user, after a long wait for a call that makes a communicator (call_is_join), which ranks have not
+ * come. To be called again and again. */
 void window_tell(struct engine *e, struct window_run *run, const struct trace_mark *mark,
 		 uint64_t now);
 
-/* watch.c */
 enum report_state { REPORT_NONE, REPORT_NEW, REPORT_SEEN };
 /* Takes note of a failure of all; from any thread, without the lock. */
 void engine_take_failure(struct engine *e, const struct failure *failure);
@@ -80,16 +67,16 @@ void work_finish(struct engine *e, struct tutti_work *work, tutti_status status)
 /* An engine is freed when it has ended and no work of it is outside. No lock. */
 void engine_ref_owner(struct engine *e);
 void engine_unref_owner(struct engine *e);
-void engine_unref(struct engine *e); /* a work's */
 /* Calls what waits in e->called. Without any lock. Returns whether there was anything. */
 bool engine_call_back(struct engine *e);
 /* Of a group's work: one part less, which has ended. */
 void work_part_ended(struct tutti_work *whole, const struct tutti_work *part);
 void work_count_down(struct tutti_work *whole);
-
-/* enlist.c */
-/* work is made from args; alone.c has given it its timeout_ms and its entry in the trace. */
-void work_enlist(struct engine *e, struct tutti_work *work, const struct call_args *args);
+/* Of a work that has ended, no lock. */
+/* Why it failed. text has ERROR_BYTES; returns it or a text that stays. */
+const char *work_error(const struct tutti_work *work, char *text);
+/* Its status; an error is this thread's last error then. */
+tutti_status work_result(const struct tutti_work *work);
 
 /* submit.c, under the lock: a call of a replay, as if it were submitted now. */
 tutti_status engine_submit_replay(struct engine *e, const struct task_spec *spec);
@@ -104,15 +91,12 @@ static inline bool engine_has_started(const struct engine *e)
 }
 void captured_free_all(struct engine *e);
 
-/* alone.c */
-/* A call beside which nothing is in flight needs no whole pass. True: it is over and well, and work
- * is released. By its waiting thread, without the lock. */
-bool work_end_alone(struct tutti_work *work);
-
 /* bounce.c */
 void bounce_free(struct engine *e, struct tutti_work *work); /* its host copies */
 
 /* window_task.c */
+/* work is made from args; it has its timeout_ms and its entry in the trace. */
+void work_enlist(struct engine *e, struct tutti_work *work, const struct call_args *args);
 /* Posts the line of a call that begins at once, before the rest of work is filled: the other ranks
  * wait for that line alone. */
 void window_task_post(struct engine *e, struct tutti_work *work, const struct call_args *args);
@@ -123,42 +107,16 @@ bool window_task_advanced(struct engine *e, struct tutti_work *work, tutti_statu
 /* Whether all that is in flight waits for one word of the window's memory, and for which. */
 bool window_task_awaits(struct engine *e, struct window_awaited *awaited);
 
-/* work_error.c: of a work that has ended, no lock. */
-/* Why it failed. text has ERROR_BYTES; returns it or a text that stays. */
-const char *work_error(const struct tutti_work *work, char *text);
-/* Its status; an error is this thread's last error then. */
-tutti_status work_result(const struct tutti_work *work);
-
 /* progress.c */
 void engine_finish_ended(struct engine *e); /* the works whose tasks are over */
 bool engine_settle(struct engine *e); /* what can be done without asking an endpoint */
 
-/* clean_up.c */
 void engine_clean_up(struct engine *e); /* after a failure; once */
 /* Without the lock, after a failure was set or taken: cleans up, unless another thread has the
  * lock and will. */
 void engine_try_clean(struct engine *e);
 
-/* helper_list.c, helper.c: the process's one helper thread */
-int wake_open(void);  /* the descriptor to sleep on, or -1 with errno; the helper alone */
-void wake_close(void);
-enum helper_state { HELPER_AWAKE, HELPER_NAPS, HELPER_SLEEPS };
-/* The helper is about to nap or sleep, or awake. Returns whether it was reminded meanwhile. */
-bool wake_set_state(enum helper_state state);
-bool wake_was_used(void); /* whether it was reminded since it last asked */
-void helper_wake(void);
-/* Works of e are in flight that no thread waits for. Where threads have always come soon, and
- * is_urgent is false, the helper sees them at its next look, 1 ms later at the most. */
-void helper_call_for(struct engine *e, bool is_urgent);
-/* A thread has come to wait for work. */
-void helper_note_wait(const struct tutti_work *work, struct engine *e);
-/* Whether asynchronous works are in flight. */
-bool helper_has_works(struct engine *e);
-/* Whether the helper is to make progress: no thread does, or will do soon. */
-bool helper_is_needed(struct engine *e);
-tutti_status helper_attach(struct engine *e);
-/* False: it does not help e. Else it cleans e up, soon. */
-bool helper_clean(struct engine *e);
+/* engine.c */
 /* How long a wait of engine_destroy lasts at most: not less than a thread that works may have to
  * wait for a processor. 0, of a simulated engine: no limit. */
 static inline int engine_give_up_ms(const struct engine *e)
@@ -173,11 +131,5 @@ static inline uint64_t engine_give_up_ns(const struct engine *e)
 {
 	return engine_give_up_ms(e) > 0 ? deadline_after_ms(engine_give_up_ms(e)) : DEADLINE_NONE;
 }
-/* Returns when the helper thread no longer uses e. False: no callback has returned for
- * engine_give_up_ms. */
-bool helper_detach(struct engine *e);
-/* helper_loop.c: the callback that the helper thread is in, as callback_now; NULL: none. While an
- * engine is attached: without one the thread may end meanwhile. */
-const char *helper_callback(void);
 
 #endif

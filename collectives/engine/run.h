@@ -1,4 +1,4 @@
-/* Runs of plans: what run.c, run_create.c and run_words.c share. */
+/* Runs of plans: what run.c and run_create.c share. */
 #ifndef COLLECTIVES_ENGINE_RUN_H
 #define COLLECTIVES_ENGINE_RUN_H
 
@@ -65,47 +65,11 @@ struct run_cut run_cut(size_t longest, bool is_known, uint32_t width,
 void run_free_all(struct engine *e);
 
 /* run.c */
-extern const struct io_owner step_owner;
+extern const struct io_owner run_step_owner;
 void run_refill(struct run *run, uint32_t slot); /* all steps are to do again, for the next slice */
+/* Explains what work, which runs a plan, waits for, as a kind of task does. */
+int run_explain(struct engine *e, const struct tutti_work *work, char *text, size_t text_bytes);
 void run_start(struct engine *e, struct run *run);
 bool run_issue(struct engine *e); /* on one lane; false: there was none */
-
-/* How many elements a chunk of this shape has in slice. */
-static inline size_t run_length(const struct run *r, uint32_t shape, uint32_t slice)
-{
-	size_t at = (size_t)slice * r->slice_elements;
-	size_t chunk = layout_length(&r->work->spec.layout, shape);
-
-	if (at >= chunk)
-		return 0;
-	return chunk - at < r->slice_elements ? chunk - at : r->slice_elements;
-}
-
-/* Where chunk ref begins in slice. */
-static inline uint8_t *run_address(const struct run *r, struct ref ref, uint32_t slice)
-{
-	if (ref.buf == BUF_TMP) {
-		const struct tmp_chunk *t = &r->plan->tmp[ref.chunk];
-		if (t->pool == POOL_FILLED)
-			return r->tmp[t->pool] + t->index * r->filled_stride +
-			       slice * r->slice_elements * r->element;
-		return r->tmp[t->pool] +
-		       ((size_t)t->index * r->slots + slice % r->slots) * r->slice_stride;
-	}
-	size_t first = layout_offset(&r->work->spec.layout, (int)ref.buf, ref.chunk,
-				     plan_shape_of(r->plan, ref));
-	return r->base[ref.buf] + (first + (size_t)slice * r->slice_elements) * r->element;
-}
-
-/* run_message.c: what transports are to know of io, the message of step s. */
-void run_lay_message(const struct lane_run *l, const struct step *s, struct step_io *io);
-
-/* run_words.c: io, of a step, has failed. */
-void run_step_failed(struct engine *e, struct engine_io *io);
-/* For error messages and the trace; all return text, but run_waits_for */
-const char *run_explain(const struct run *run, char *text, size_t text_bytes);
-/* How far it is, and what it waits for first. */
-const char *run_progress_text(const struct run *run, char *text, size_t text_bytes);
-int run_waits_for(const struct run *run); /* one of the ranks, or -1 */
 
 #endif

@@ -1,5 +1,5 @@
-/* Creates runs: cuts a call into slices, and puts a run with all its tables and scratch into one
- * block, which later calls use again. */
+/* Plans as a kind of task: cuts a call into slices, and puts a run with all its tables and scratch
+ * into one block, which later calls use again. */
 #include "collectives/engine/direct.h"
 #include "collectives/engine/run.h"
 
@@ -69,7 +69,7 @@ static void *arena_take(struct arena *a, size_t n, size_t size)
 	return a->base ? a->base + at : NULL;
 }
 
-static void lay_out_lane(struct run *r, struct arena *a, uint32_t i)
+static void run_create_lane(struct run *r, struct arena *a, uint32_t i)
 {
 	const struct lane *l = &r->plan->lanes[i];
 	uint32_t depth = lane_depth(r, l), srcs = l->peer < 0 ? r->plan->max_refs : 2;
@@ -88,7 +88,7 @@ static void lay_out_lane(struct run *r, struct arena *a, uint32_t i)
 		ios[k].src = src + (size_t)k * srcs;
 		ios[k].pieces = piece + (size_t)k * pieces;
 		ios[k].lane = &r->lanes[i];
-		ios[k].base.owner = &step_owner;
+		ios[k].base.owner = &run_step_owner;
 	}
 }
 
@@ -102,13 +102,14 @@ static size_t run_create_lay_out(struct run *r, uint8_t *base)
 	r->pending = arena_take(&a, (size_t)p->count * r->slots, sizeof *r->pending);
 	r->lanes = arena_take(&a, p->lane_count, sizeof *r->lanes);
 	for (uint32_t i = 0; i < p->lane_count; i++)
-		lay_out_lane(r, &a, i);
+		run_create_lane(r, &a, i);
 	r->tmp[POOL_HOST] =
 		arena_take(&a, (size_t)p->pool_chunks[POOL_HOST] * r->slots, r->slice_stride);
 	return a.used;
 }
 
-static struct run *new_block(struct engine *e, const struct task_spec *spec, size_t bytes)
+static struct run *run_create_new_block(struct engine *e, const struct task_spec *spec,
+					size_t bytes)
 {
 	const struct memory_kind *kind = spec->memory;
 	const void *near = spec->args.recv ? spec->args.recv : spec->args.send;
@@ -123,7 +124,7 @@ static struct run *new_block(struct engine *e, const struct task_spec *spec, siz
 	return r;
 }
 
-static void free_block(struct engine *e, struct run *r)
+static void run_create_free_block(struct engine *e, struct run *r)
 {
 	if (r->kind->host_free)
 		r->kind->host_free(e->links.queues[r->kind->id], r);
@@ -131,7 +132,7 @@ static void free_block(struct engine *e, struct run *r)
 		free(r);
 }
 
-static struct run *run_create_block_of(struct engine *e, const struct task_spec *spec, size_t bytes)
+static struct run *run_create_block(struct engine *e, const struct task_spec *spec, size_t bytes)
 {
 	for (struct run **at = &e->runs.free; *at; at = &(*at)->next_free)
 		if ((*at)->block_bytes >= bytes && (*at)->block_bytes / 4 <= bytes + 65536 &&
@@ -141,7 +142,7 @@ static struct run *run_create_block_of(struct engine *e, const struct task_spec 
 			e->runs.free_count--;
 			return r;
 		}
-	return new_block(e, spec, bytes);
+	return run_create_new_block(e, spec, bytes);
 }
 
 /* A communicator keeps a few blocks, so that the calls of a training loop allocate nothing. The
@@ -163,7 +164,7 @@ static void run_recycle(struct engine *e, struct run *r)
 	struct run **last = &e->runs.free;
 	while ((*last)->next_free)
 		last = &(*last)->next_free;
-	free_block(e, *last);
+	run_create_free_block(e, *last);
 	*last = NULL;
 }
 
@@ -172,12 +173,12 @@ void run_free_all(struct engine *e)
 	while (e->runs.free) {
 		struct run *r = e->runs.free;
 		e->runs.free = r->next_free;
-		free_block(e, r);
+		run_create_free_block(e, r);
 	}
 }
 
 /* Messages go in the order of submission, so lanes queue up now and not when the run starts. */
-static void join_streams(struct engine *e, struct run *r)
+static void run_create_join_streams(struct engine *e, struct run *r)
 {
 	for (uint32_t i = 0; i < r->plan->lane_count; i++) {
 		struct lane_run *l = &r->lanes[i];
@@ -190,12 +191,12 @@ static void join_streams(struct engine *e, struct run *r)
 	}
 }
 
-static tutti_status engine_run_create(struct engine *e, struct tutti_work *work)
+static tutti_status run_create(struct engine *e, struct tutti_work *work)
 {
 	struct run head = {.work = work, .plan = work->spec.plan};
 	run_create_cut(e, &head, &work->spec);
 	size_t bytes = run_create_lay_out(&head, NULL);
-	struct run *r = run_create_block_of(e, &work->spec, bytes);
+	struct run *r = run_create_block(e, &work->spec, bytes);
 	if (!r)
 		return fail(TUTTI_ERR_MEMORY, "rank %d: %s: no memory for %zu bytes of scratch",
 			    e->config.rank, work->spec.name, bytes);
@@ -207,7 +208,7 @@ static tutti_status engine_run_create(struct engine *e, struct tutti_work *work)
 	r->base[BUF_OUT] = work->spec.args.recv;
 	for (uint32_t s = 0; s < r->slots; s++)
 		run_refill(r, s);
-	join_streams(e, r);
+	run_create_join_streams(e, r);
 	work_task(work)->run = r;
 	return TUTTI_OK;
 }
@@ -236,8 +237,59 @@ void *run_filled(const struct tutti_work *work, uint32_t chunk)
 	return scratch_of(work) + chunk * work_task(work)->run->filled_stride;
 }
 
+/* Gives back what run_create_map has taken. */
+static void run_create_unmap(struct engine *e, struct tutti_work *work)
+{
+	struct memory_queue *q = e->links.queues[work->spec.memory->id];
+	struct work_direct *direct = &work_task(work)->direct;
+
+	for (int i = 0; i < DIRECT_PARTS; i++) {
+		direct_give(e, direct->maps[i]);
+		direct->maps[i] = NULL;
+	}
+	if (direct->scratch)
+		q->kind->device_free(q, direct->scratch);
+	direct->scratch = NULL;
+}
+
+static bool run_create_map_part(struct engine *e, struct tutti_work *work, enum direct_part part,
+				const void *ptr, size_t bytes)
+{
+	if (!bytes)
+		return true;
+	struct direct_map *map = direct_take(e, work->spec.memory, ptr, bytes);
+	work_task(work)->direct.maps[part] = map;
+	return map != NULL;
+}
+
+static bool run_create_map_scratch(struct engine *e, struct tutti_work *work, size_t bytes)
+{
+	const struct task_spec *spec = &work->spec;
+	struct memory_queue *q = e->links.queues[spec->memory->id];
+
+	if (!bytes)
+		return true;
+	void *scratch = q->kind->device_alloc(q, bytes,
+					      spec->args.recv ? spec->args.recv : spec->args.send);
+	work_task(work)->direct.scratch = scratch;
+	return scratch && run_create_map_part(e, work, DIRECT_SCRATCH, scratch, bytes);
+}
+
+/* Maps work's buffers, and scratch in their memory: all, or nothing. */
+static bool run_create_map(struct engine *e, struct tutti_work *work, size_t scratch_bytes)
+{
+	const struct task_spec *spec = &work->spec;
+
+	if (run_create_map_part(e, work, DIRECT_IN, spec->args.send, spec->send_bytes) &&
+	    run_create_map_part(e, work, DIRECT_OUT, spec->args.recv, spec->recv_bytes) &&
+	    run_create_map_scratch(e, work, scratch_bytes))
+		return true;
+	run_create_unmap(e, work);
+	return false;
+}
+
 /* If this rank's memory is mapped its messages need no copies. Each rank sees that for itself. */
-static void choose_plan(struct engine *e, struct tutti_work *work)
+static void run_create_choose_plan(struct engine *e, struct tutti_work *work)
 {
 	struct run head = {.work = work, .plan = work->spec.direct_plan};
 
@@ -246,7 +298,7 @@ static void choose_plan(struct engine *e, struct tutti_work *work)
 	run_create_cut(e, &head, &work->spec);
 	if (head.slices == 1 && work->spec.whole_plan)
 		head.plan = work->spec.whole_plan;
-	if (direct_take_all(e, work, scratch_bytes(&head)))
+	if (run_create_map(e, work, scratch_bytes(&head)))
 		work->spec.plan = head.plan;
 }
 
@@ -263,8 +315,8 @@ static void run_create_prepared(struct engine *e, struct tutti_work *work)
 
 static tutti_status run_create_begin(struct engine *e, struct tutti_work *work)
 {
-	choose_plan(e, work);
-	TRY(engine_run_create(e, work));
+	run_create_choose_plan(e, work);
+	TRY(run_create(e, work));
 	const struct run *r = work_task(work)->run;
 	size_t bytes = work_task(work)->direct.scratch ? 0 : scratch_bytes(r);
 
@@ -281,23 +333,11 @@ static void run_create_finish(struct engine *e, struct tutti_work *work)
 	if (task->run)
 		run_recycle(e, task->run);
 	task->run = NULL;
-	direct_give_all(e, work);
-}
-
-static int run_create_explain(struct engine *e, const struct tutti_work *work, char *text,
-			      size_t text_bytes)
-{
-	const struct run *r = work_task(work)->run;
-	char ranks[200], progress[200];
-	(void)e;
-
-	snprintf(text, text_bytes, "%s; %s", run_explain(r, ranks, sizeof ranks),
-		 run_progress_text(r, progress, sizeof progress));
-	return run_waits_for(r);
+	run_create_unmap(e, work);
 }
 
 const struct task_kind plan_tasks = {.begin = run_create_begin,
 				     .prepared = run_create_prepared,
 				     .finish = run_create_finish,
-				     .explain = run_create_explain,
+				     .explain = run_explain,
 				     .words = collective_words};

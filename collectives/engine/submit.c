@@ -1,6 +1,8 @@
-/* A call becomes a work, and its task begins. */
-#include "collectives/engine/engine_internal.h"
-
+/* How calls come to the engine: a call becomes a work, and its task begins; a blocking call of the
+ * window runs in its caller's thread without one; a group of calls gets a work of its own. */
+#include "collectives/control/control.h"
+#include "collectives/engine/helper.h"
+#include "core/clock.h"
 #include "core/memory/ops.h"
 
 #include <stdio.h>
@@ -56,7 +58,7 @@ void task_move_tables(struct task_spec *spec, size_t *to, size_t n)
 }
 
 /* The caller may change its counts and offsets when an asynchronous call has returned. */
-static tutti_status keep_tables(struct engine *e, struct tutti_work *work)
+static tutti_status submit_keep_tables(struct engine *e, struct tutti_work *work)
 {
 	size_t n = (size_t)e->config.size, *to;
 	if (!work->spec.args.counts[SEND_SIDE])
@@ -72,7 +74,7 @@ static tutti_status keep_tables(struct engine *e, struct tutti_work *work)
 	return TUTTI_OK;
 }
 
-static tutti_status copy_send(struct engine *e, struct tutti_work *work)
+static tutti_status submit_copy_send(struct engine *e, struct tutti_work *work)
 {
 	struct task_spec *spec = &work->spec;
 
@@ -86,8 +88,8 @@ static tutti_status copy_send(struct engine *e, struct tutti_work *work)
 	return TUTTI_OK;
 }
 
-static tutti_status new_work(struct engine *e, const struct task_spec *spec,
-			     struct tutti_work **work)
+static tutti_status submit_new_work(struct engine *e, const struct task_spec *spec,
+				    struct tutti_work **work)
 {
 	TRY(submit_open_queue(e, spec->memory));
 	if (spec->stream_kind)
@@ -119,15 +121,15 @@ static tutti_status submit_task(struct engine *e, const struct task_spec *spec, 
 		engine_act_on_failure(e);
 	if (e->failure.stop)
 		return submit_refuse(e, spec, engine_status(e));
-	tutti_status status = new_work(e, spec, &work);
+	tutti_status status = submit_new_work(e, spec, &work);
 	if (status != TUTTI_OK)
 		return submit_refuse(e, spec, status);
 	work->spec = *spec;
 	op_hold(spec->args.op);
 	work_begin_life(e, work, is_async);
-	status = keep_tables(e, work);
+	status = submit_keep_tables(e, work);
 	if (status == TUTTI_OK)
-		status = copy_send(e, work);
+		status = submit_copy_send(e, work);
 	if (status == TUTTI_OK)
 		status = spec->kind->begin(e, work);
 	if (status != TUTTI_OK) {
@@ -151,7 +153,7 @@ tutti_status engine_submit_replay(struct engine *e, const struct task_spec *spec
 }
 
 /* In a world of one a call on host memory ends in submit, and needs no thread. */
-static bool needs_helper(const struct engine *e, const struct task_spec *spec)
+static bool submit_needs_helper(const struct engine *e, const struct task_spec *spec)
 {
 	return !e->config.now_ns && !e->help.is_attached &&
 	       (e->config.size > 1 || spec->done || spec->p2p.side || spec->stream_kind ||
@@ -160,7 +162,7 @@ static bool needs_helper(const struct engine *e, const struct task_spec *spec)
 
 tutti_status engine_submit(struct engine *e, const struct task_spec *spec, struct tutti_work **work)
 {
-	if (needs_helper(e, spec)) {
+	if (submit_needs_helper(e, spec)) {
 		tutti_status attached = helper_attach(e);
 		if (attached != TUTTI_OK) /* the other ranks wait for this call */
 			return submit_refuse(e, spec, attached);
@@ -176,7 +178,7 @@ tutti_status engine_submit(struct engine *e, const struct task_spec *spec, struc
 }
 
 /* A send that was copied may still be in flight when its call has ended: the helper moves it on. */
-static tutti_status drain_loose(struct engine *e)
+static tutti_status submit_drain_loose(struct engine *e)
 {
 	engine_lock(e);
 	if (e->loose && !e->failure.stop)
@@ -207,6 +209,228 @@ tutti_status engine_run(struct engine *e, const struct task_spec *spec)
 		status = work_wait(&work, 0);
 	}
 	if (status == TUTTI_OK && spec->p2p.side)
-		status = drain_loose(e);
+		status = submit_drain_loose(e);
 	return status;
+}
+
+/* A blocking call of the window, and its entry in the trace. Reading a clock costs as much as a
+ * short call. So a call that does not wait gets its entry at its end, without a time, and every
+ * TRACE_TIMED-th short call gets times, so that the others lie between known times. A call that
+ * waits gets its entry when the wait begins. */
+struct window_call {
+	struct engine *e;
+	struct window_run *run;
+	struct trace_mark mark;
+	uint64_t since_ns;
+};
+
+static void window_call_note(struct window_call *c)
+{
+	if (!c->e->config.trace || c->mark.entry)
+		return;
+	c->mark = trace_call(c->e->config.trace, &c->run->args, TRACE_BY_WINDOW, 0);
+	trace_began(&c->mark);
+}
+
+static void window_call_note_end(struct window_call *c, tutti_status status)
+{
+	if (__builtin_expect(status != TUTTI_OK, 0))
+		window_call_note(c);
+	if (c->mark.entry)
+		trace_ended(&c->mark, status != TUTTI_OK);
+	else if (c->e->config.trace)
+		trace_short(c->e->config.trace, &c->run->args);
+}
+
+static void window_call_waits(void *arg)
+{
+	struct window_call *c = arg;
+	struct engine *e = c->e;
+	uint64_t now = clock_now_ns();
+
+	window_call_note(c);
+	if (e->works.newest || e->loose || engine_has_started(e))
+		engine_pass(e, false);
+	if (!c->since_ns)
+		c->since_ns = now;
+	if (now - c->since_ns >= MS_TO_NS(SLOW_MS))
+		window_tell(e, c->run, &c->mark, now);
+}
+
+static struct task_spec window_call_spec(const struct call_args *args, int timeout_ms)
+{
+	return (struct task_spec){.kind = &window_tasks,
+				  .args = *args,
+				  .memory = &memory_host,
+				  .name = collective_name(args->collective),
+				  .algorithm = "window",
+				  .timeout_ms = timeout_ms};
+}
+
+static __attribute__((cold)) void window_call_failed(struct engine *e, const struct window_run *run,
+						     int timeout_ms, tutti_status status)
+{
+	if (!e->failure.stop) {
+		struct tutti_work named = {.engine = e,
+					   .stage = WORK_RUNS,
+					   .holds = WORK_HOLDS_WINDOW_RUN,
+					   .as.window_run = *run,
+					   .spec = window_call_spec(&run->args, timeout_ms)};
+		engine_window_failed(e, &named, status);
+	}
+	engine_clean_up(e);
+}
+
+/* Behind the calls of the window that are queued. */
+static tutti_status window_call_queue(struct engine *e, const struct call_args *args,
+				      int timeout_ms)
+{
+	struct task_spec spec = window_call_spec(args, timeout_ms);
+
+	if (e->config.trace)
+		spec.trace = trace_call(e->config.trace, args, TRACE_BY_WINDOW, 0);
+	return engine_run(e, &spec);
+}
+
+tutti_status engine_run_window(struct engine *e, const struct call_args *args, int timeout_ms)
+{
+	struct window_run run;
+	struct window_call call = {.e = e, .run = &run};
+
+	engine_lock(e);
+	if (__builtin_expect(e->works.window_head || e->failure.stop, 0)) {
+		engine_release_lock(e);
+		return window_call_queue(e, args, timeout_ms);
+	}
+	window_begin(e->config.window, &run, args);
+	if (trace_is_timed(args))
+		window_call_note(&call);
+	tutti_status status = window_drive(e->config.window, &run, (uint64_t)timeout_ms * 1000000u,
+					   &e->failure.stop, window_call_waits, &call);
+	window_call_note_end(&call, status);
+	if (__builtin_expect(status != TUTTI_OK, 0)) {
+		window_call_failed(e, &run, timeout_ms, status);
+		status = engine_status(e);
+	}
+	engine_unlock(e);
+	return status;
+}
+
+/* An asynchronous call of the window beside which nothing is in flight, most often of a program
+ * that soon waits for it. A short one posts its line and is alone: its work is filled in and takes
+ * its place among the others when another thread, or another call, takes the engine's lock. Most
+ * are over before. */
+static bool submit_alone_is_plain(const struct engine *e, const struct call_args *args)
+{
+	return !args->counts[SEND_SIDE] && !args->is_grouped && (unsigned)args->op < OPS_BUILT_IN &&
+	       e->help.is_attached && !e->config.now_ns;
+}
+
+/* The other ranks wait for its line, so that goes first. */
+static void submit_begin_alone(struct engine *e, struct tutti_work *work,
+			       const struct call_args *args)
+{
+	window_task_post(e, work, args);
+	work->submitted_ns = engine_coarse_now(e);
+	/* Partner: the helper, as in helper_wake. */
+	e->works.alone = work;
+}
+
+struct tutti_work *engine_submit_alone(struct engine *e, const struct call_args *args,
+				       int timeout_ms)
+{
+	struct tutti_work *work = NULL;
+
+	if (!submit_alone_is_plain(e, args) || !engine_trylock(e))
+		return NULL;
+	if (!e->works.newest && !e->failure.stop && !e->failure.report_state &&
+	    e->links.queues[TUTTI_MEMORY_HOST] && (work = work_new(e))) {
+		if (trace_is_short(args))
+			submit_begin_alone(e, work, args);
+		work->spec.timeout_ms = timeout_ms;
+		work->spec.trace = (struct trace_mark){0};
+		if (e->config.trace)
+			work->spec.trace =
+				trace_call(e->config.trace, args, TRACE_BY_WINDOW, TRACE_IS_ASYNC);
+		if (trace_is_timed(args))
+			trace_began(&work->spec.trace);
+		if (!trace_is_short(args))
+			work_enlist(e, work, args);
+	}
+	engine_unlock(e);
+	if (work)
+		helper_call_for(e, false);
+	return work;
+}
+
+/* The work of a group: works of one or several engines that end as one. It is on the list of no
+ * engine; its parts count it down (work.c). It and the list of its parts are one block of memory,
+ * which work.c frees. */
+struct whole {
+	struct tutti_work work;
+	struct work_parts parts;
+	void *tables[];
+};
+
+tutti_status work_new_whole(struct tutti_work **out, struct engine *e, size_t count,
+			    const tutti_call *call)
+{
+	struct whole *block = calloc(1, sizeof *block + 2 * count * sizeof block->tables[0]);
+	if (!block)
+		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for a group of %zu calls",
+			    e->config.rank, count);
+	tutti_status status = TUTTI_OK;
+	if (call->done && !e->config.now_ns)
+		status = helper_attach(e); /* it calls done */
+	if (status != TUTTI_OK) {
+		free(block);
+		return status;
+	}
+	struct tutti_work *whole = &block->work;
+	block->parts.part = (struct tutti_work **)block->tables;
+	block->parts.engine = (struct engine **)(block->tables + count);
+	block->parts.left = 1;
+	whole->parts = &block->parts;
+	whole->engine = e;
+	whole->submitted_ns = engine_coarse_now(e);
+	atomic_fetch_add_explicit(&e->refs, 1, memory_order_relaxed);
+	whole->spec.done = call->done;
+	whole->spec.done_arg = call->done_arg;
+	whole->refs = 2; /* one for the caller, one until it has ended */
+	whole->is_async = call->done != NULL;
+	if (whole->is_async)
+		atomic_fetch_add(&e->help.async_works, 1);
+	*out = whole;
+	return TUTTI_OK;
+}
+
+static void work_add_engine(struct work_parts *parts, struct engine *e)
+{
+	for (size_t i = 0; i < parts->engine_count; i++)
+		if (parts->engine[i] == e)
+			return;
+	parts->engine[parts->engine_count++] = e;
+}
+
+void work_add_part(struct tutti_work *whole, struct tutti_work *part)
+{
+	struct engine *e = part->engine;
+	whole->parts->part[whole->parts->count++] = part;
+	work_add_engine(whole->parts, e);
+	atomic_fetch_add_explicit(&whole->parts->left, 1, memory_order_relaxed);
+	engine_lock(e);
+	if (part->is_done)
+		work_part_ended(whole, part);
+	else
+		part->whole = whole;
+	engine_unlock(e);
+}
+
+bool work_seal(struct tutti_work *whole)
+{
+	bool has_parts = whole->parts->count > 0;
+	if (!has_parts)
+		whole->spec.done = NULL; /* the caller gets the error from the return value */
+	work_count_down(whole);
+	return has_parts;
 }

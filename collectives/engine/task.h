@@ -210,7 +210,7 @@ struct engine_direct {
 /* The works in flight, and the calls that are to become works. Under the engine's lock. */
 struct engine_works {
 	struct tutti_work *newest; /* the first of the list */
-	/* alone.c: the only call, without a spec; or NULL. Any thread reads the pointer. */
+	/* submit.c: the only call, without a spec; or NULL. Any thread reads the pointer. */
 	struct tutti_work *_Atomic alone;
 	atomic_int count;          /* without alone; any thread reads it */
 	atomic_int numbered;       /* of these: collectives, which have a sequence number */
@@ -234,7 +234,7 @@ struct engine_runs {
 /* The state of the looks at a wait that lasts. Under the engine's lock. */
 struct engine_watch {
 	uint32_t passes;
-	uint64_t watched_ns;  /* when watch.c last looked at all works */
+	uint64_t watched_ns;  /* when engine_watch last looked at all works */
 	uint64_t looked_ns;   /* when it last asked around */
 	bool moved;           /* the last pass did */
 	uint64_t told_ns;     /* when the trace was last told what is waited for */
@@ -243,7 +243,7 @@ struct engine_watch {
 	uint64_t absent_ns;   /* since when its absent ranks are asked for, or 0 */
 	uint64_t late_ns;     /* the last deadline that passed ... */
 	uint64_t asked_ns;    /* ... and when the other ranks were asked about it */
-	/* replays.c: when it last looked, what had ended then, and since when that is so. */
+	/* helper.c: when it last looked, what had ended then, and since when that is so. */
 	uint64_t replays_looked_ns, replays_ended, replays_since_ns;
 	uint64_t reported_ns; /* when the failure that another rank reported was first looked at */
 };
@@ -354,9 +354,9 @@ static inline uint64_t engine_coarse_now(const struct engine *e)
 }
 
 /* For kinds of task and groups of calls; engine_internal.h has the rest. */
-/* enlist.c */
-/* The call that is alone takes its place among the works. */
+/* window_task.c: the call that is alone takes its place among the works. */
 void engine_enlist(struct engine *e);
+/* progress.c */
 /* Ends the process, with a message: this thread already holds the lock, since a reduction function
  * has called the library or was left by longjmp. */
 void engine_lock_is_ours(const struct engine *e) __attribute__((noreturn, cold));
@@ -375,7 +375,8 @@ static inline void engine_release_lock(struct engine *e)
 	atomic_store_explicit(&e->lock_holder, 0, memory_order_relaxed);
 	pthread_mutex_unlock(&e->lock);
 }
-/* Takes the lock. alone.c, and engine_destroy with its timeout, take it by themselves. */
+/* Takes the lock. A work's waiting thread, and engine_destroy with its timeout, take it by
+ * themselves. */
 static inline void engine_lock(struct engine *e)
 {
 	if (__builtin_expect(engine_holds_lock(e), 0))
@@ -394,6 +395,9 @@ static inline bool engine_trylock(struct engine *e)
 		engine_enlist(e);
 	return true;
 }
+
+/* How every holder of the lock lets it go; a failure that came meanwhile is cleaned up. */
+void engine_unlock(struct engine *e);
 
 /* connections.c */
 /* A connection of its own on a channel that is not 0: the caller's to keep and to close. */
@@ -414,14 +418,9 @@ const char *engine_queue_error(const struct engine *e, const struct memory_kind 
 /* "rank 3: ", the call in words, and why. text has ERROR_BYTES; returns it. */
 const char *engine_in_words(const struct engine *e, const struct tutti_work *work, const char *why,
 			    char *text);
-/* watch.c: work's connection to peer is lost, for why; that is the failure unless a rank knows
- * better. */
+/* work's connection to peer is lost, for why; that is the failure unless a rank knows better. */
 void engine_lost(struct engine *e, const struct tutti_work *work, int peer, tutti_status status,
 		 const char *why);
-/* clean_up.c: how every holder of the lock lets it go; a failure that came meanwhile is cleaned up.
- */
-void engine_unlock(struct engine *e);
-
 /* progress.c */
 /* One pass over everything; is_eager: by a thread that waits. Returns whether anything moved. */
 bool engine_pass(struct engine *e, bool is_eager);
@@ -455,11 +454,11 @@ void engine_work_failed(struct engine *e, struct tutti_work *work, tutti_status 
 /* Where a chunk of POOL_FILLED lies, of work whose scratch is there. */
 void *run_filled(const struct tutti_work *work, uint32_t chunk);
 
-/* replays.c */
+/* helper.c */
 /* A call has been captured. */
 void engine_expect_replays(struct engine *e);
 
-/* work_parts.c */
+/* submit.c */
 /* A group's work: made for up to count parts; then parts are added, and it is sealed. false: it
  * has none. Until then it cannot end. Parts are given away to it. No lock. */
 tutti_status work_new_whole(struct tutti_work **whole, struct engine *e, size_t count,

@@ -1,13 +1,18 @@
-/* Waiting for a work. The thread that waits makes the progress: a pass under the engine's lock,
- * then looks without it. Where all that is in flight waits for one word of the window's memory it
- * looks at that word alone. The helper thread keeps away meanwhile. */
+/* Waiting for a work. A thread that waits makes the progress: a pass under the engine's lock, then
+ * looks without it. Where all that is in flight waits for one word of the window's memory it
+ * looks at that word alone. The helper thread keeps away meanwhile. A stream waits at a gate that
+ * work_finish opens. */
 #include "collectives/engine/engine_internal.h"
-
+#include "collectives/engine/helper.h"
+#include "core/callback.h"
 #include "core/status.h"
+
+#include <assert.h>
+#include <stdio.h>
 
 #define LOOKS_PER_PASS 64u
 
-static bool is_done(struct tutti_work *work)
+static bool work_is_done(struct tutti_work *work)
 {
 	return atomic_load_explicit(&work->is_done, memory_order_acquire);
 }
@@ -37,7 +42,7 @@ static struct found make_progress(struct tutti_work *work, bool has_slept)
 	struct engines on = engines_of(work);
 	struct found found = {0};
 
-	for (size_t i = 0; i < on.count && !is_done(work); i++) {
+	for (size_t i = 0; i < on.count && !work_is_done(work); i++) {
 		struct engine *e = on.engine[i];
 		if (!engine_trylock(e))
 			continue;
@@ -56,7 +61,7 @@ static void waiting_sleep_for(struct tutti_work *work)
 {
 	struct engine *e = work->engine;
 	for (size_t i = 0; work->parts && i < work->parts->count; i++)
-		if (!is_done(work->parts->part[i])) {
+		if (!work_is_done(work->parts->part[i])) {
 			e = work->parts->part[i]->engine;
 			break;
 		}
@@ -68,7 +73,7 @@ static bool look_at_memory(struct tutti_work *work, const struct window_awaited 
 			   struct wait *w)
 {
 	for (unsigned looks = 0; looks < LOOKS_PER_PASS; looks++) {
-		if (window_has_come(awaited) || is_done(work))
+		if (window_has_come(awaited) || work_is_done(work))
 			return false;
 		if (!wait_again_for(w, awaited->is_near)) {
 			window_sleep(awaited);
@@ -87,7 +92,7 @@ static tutti_status wait_in_turns(struct tutti_work *work, uint64_t deadline_ns)
 	bool has_slept = false;
 
 	wait_begin(&w, work->engine->config.policy);
-	while (!is_done(work)) {
+	while (!work_is_done(work)) {
 		struct found found = make_progress(work, has_slept);
 		has_slept = false;
 		if (found.moved) {
@@ -95,7 +100,7 @@ static tutti_status wait_in_turns(struct tutti_work *work, uint64_t deadline_ns)
 			continue;
 		}
 		if (deadline_ns != DEADLINE_NONE && clock_now_ns() >= deadline_ns)
-			return is_done(work) ? TUTTI_OK : TUTTI_IN_PROGRESS;
+			return work_is_done(work) ? TUTTI_OK : TUTTI_IN_PROGRESS;
 		if (found.has_word)
 			has_slept = look_at_memory(work, &found.awaited, &w);
 		else if (!wait_again(&w))
@@ -129,24 +134,77 @@ static void note_wait(struct tutti_work *work)
 		helper_note_wait(work, on.engine[i]);
 }
 
-void work_await(struct tutti_work *work)
+/* Returns at its end, however it ends. */
+static void work_await(struct tutti_work *work)
 {
-	if (!is_done(work))
+	if (!work_is_done(work))
 		wait_long(work, 0);
+}
+
+/* The lock's holder has the engine's reference to work, and this thread the caller's. */
+static void work_alone_ended(struct engine *e, struct tutti_work *work)
+{
+	const struct trace_mark *mark = &work->spec.trace;
+
+	if (!trace_ended_at_once(mark, &work_window_run(work)->args))
+		trace_ended_late(mark, false);
+	atomic_store_explicit(&e->help.ended, e->help.ended + 1, memory_order_relaxed);
+	atomic_store_explicit(&e->works.alone, NULL, memory_order_release);
+	assert(atomic_load_explicit(&work->refs, memory_order_relaxed) == 2);
+	atomic_store_explicit(&work->refs, 1, memory_order_relaxed);
+}
+
+static bool work_end_alone_if_over(struct engine *e, struct tutti_work *work)
+{
+	bool moved;
+	tutti_status status =
+		window_advance_eagerly(e->config.window, work_window_run(work), &moved);
+
+	if (status == TUTTI_OK) {
+		work_alone_ended(e, work);
+		return true;
+	}
+	engine_enlist(e);
+	window_task_advanced(e, work, status);
+	return false;
+}
+
+/* A call beside which nothing is in flight needs no whole pass. True: it is over and well, and work
+ * is released. By its waiting thread, without the lock. */
+static bool work_end_alone(struct tutti_work *work)
+{
+	struct engine *e = work->engine;
+	bool is_over = false;
+
+	if (work->parts || pthread_mutex_trylock(&e->lock) != 0)
+		return false;
+	engine_set_holder(e);
+	if (e->works.alone == work) {
+		is_over = work_end_alone_if_over(e, work);
+	} else if (e->works.window_head == work && e->works.newest == work && !work->next &&
+		   !e->loose && window_task_advance(e, true)) {
+		engine_finish_ended(e);
+		is_over = atomic_load(&work->is_done) && work->status == TUTTI_OK;
+	}
+	engine_unlock(e);
+	/* Until here the work keeps the engine, which another thread may be destroying. */
+	if (is_over)
+		work_release(work);
+	return is_over;
 }
 
 tutti_status work_wait(struct tutti_work **held, int timeout_ms)
 {
 	struct tutti_work *work = *held;
 
-	if (!is_done(work)) {
+	if (!work_is_done(work)) {
 		note_wait(work);
 		if (work_end_alone(work)) {
 			*held = NULL;
 			return TUTTI_OK;
 		}
 		make_progress(work, false);
-		if (!is_done(work))
+		if (!work_is_done(work))
 			TRY(wait_long(work, timeout_ms));
 	}
 	tutti_status status = work_result(work);
@@ -166,9 +224,9 @@ static void give_way(struct tutti_work *work)
 
 tutti_status work_test(struct tutti_work *work, bool *done)
 {
-	if (!(*done = is_done(work))) {
+	if (!(*done = work_is_done(work))) {
 		struct found found = make_progress(work, false);
-		*done = is_done(work);
+		*done = work_is_done(work);
 		if (!*done && !found.moved)
 			give_way(work);
 	}
@@ -186,7 +244,7 @@ tutti_status work_cancel(struct tutti_work *work)
 	engine_lock(e);
 	const char *name = work->spec.name;
 	bool never = !work->spec.kind->cancel;
-	if (!never && !is_done(work) && !e->failure.stop && work->stage == WORK_RUNS)
+	if (!never && !work_is_done(work) && !e->failure.stop && work->stage == WORK_RUNS)
 		is_cancelled = work->spec.kind->cancel(e, work);
 	if (is_cancelled) {
 		engine_work_failed(e, work, TUTTI_ERR_ABORTED);
@@ -202,4 +260,78 @@ tutti_status work_cancel(struct tutti_work *work)
 		    "tutti_work_cancel: work is a %s: only a recv that has met no message can be "
 		    "cancelled",
 		    name);
+}
+
+/* Whether the stream waits for a kernel's end, and for nothing that the host does. */
+static bool ends_in_stream(const struct tutti_work *work, const struct memory_kind *kind)
+{
+	return work->spec.kind->end_of && work->spec.memory == kind;
+}
+
+/* Of the kind's memory, or NULL. */
+static const void *work_stream_buffer(const struct tutti_work *work, const struct memory_kind *kind)
+{
+	const struct call_args *args = &work->spec.args;
+
+	if (work->spec.memory != kind)
+		return NULL;
+	return args->recv ? args->recv : args->send;
+}
+
+/* Whether the stream is one in which a program's copy would keep the engine from its work. In a
+ * callback nothing waits. */
+static bool waits_here(const struct tutti_work *work, const struct memory_kind *kind, void *stream)
+{
+	return !ends_in_stream(work, kind) && !callback_in_done &&
+	       kind->stream_blocks_others(stream, work_stream_buffer(work, kind));
+}
+
+/* A failure opens the gate, too: no stream waits for what cannot come. */
+static tutti_status wait_at_gate(struct tutti_work *work, const struct memory_kind *kind,
+				 void *stream)
+{
+	if (work_is_done(work))
+		return TUTTI_OK;
+	if (ends_in_stream(work, kind))
+		return kind->stream_join(work->spec.kind->end_of(work), stream,
+					 work_stream_buffer(work, kind));
+	if (!work->gate.kind)
+		TRY(kind->gate_take(&work->gate));
+	return kind->gate_wait(&work->gate, stream, work_stream_buffer(work, kind));
+}
+
+static tutti_status work_wait_stream_one(struct tutti_work *work, const struct memory_kind *kind,
+					 void *stream)
+{
+	struct engine *e = work->engine;
+
+	/* Partner: work_end. Its engine may be gone. */
+	if (work_is_done(work))
+		return TUTTI_OK;
+	if (waits_here(work, kind, stream)) {
+		work_await(work);
+		return TUTTI_OK;
+	}
+	engine_lock(e);
+	tutti_status status = wait_at_gate(work, kind, stream);
+	engine_unlock(e);
+	return status;
+}
+
+tutti_status work_wait_stream(struct tutti_work *work, const struct memory_kind *kind, void *stream)
+{
+	if (!work->parts)
+		return work_wait_stream_one(work, kind, stream);
+	for (size_t i = 0; i < work->parts->count; i++)
+		TRY(work_wait_stream_one(work->parts->part[i], kind, stream));
+	return TUTTI_OK;
+}
+
+void engine_fail_stream(struct engine *e, tutti_status status, const char *name)
+{
+	char text[ERROR_BYTES];
+
+	snprintf(text, sizeof text, "rank %d: %s: its stream cannot be made to wait: %.380s",
+		 e->config.rank, name, last_error());
+	engine_fail(e, status, text);
 }

@@ -1,5 +1,5 @@
-/* Asynchronous calls of the window, and blocking ones behind them: a queue that any thread which
- * makes progress moves. */
+/* Calls of the window as a kind of task: asynchronous ones, and blocking ones behind them. They are
+ * a queue that any thread which makes progress moves. */
 #include "collectives/engine/engine_internal.h"
 
 #include <assert.h>
@@ -109,3 +109,41 @@ const struct task_kind window_tasks = {.begin = window_task_begin,
 				       .explain = window_task_explain,
 				       .words = collective_words,
 				       .why = window_task_why};
+
+/* All but timeout_ms and the trace. The caller's spec would be filled and then copied, which takes
+ * longer than the rest. */
+static void window_task_fill(struct task_spec *spec, const struct engine *e,
+			     const struct call_args *args)
+{
+	spec->kind = &window_tasks;
+	spec->memory = &memory_host;
+	spec->stream_kind = NULL;
+	spec->args = *args;
+	spec->name = collective_name(args->collective);
+	spec->algorithm = "window";
+	spec->send_bytes = spec->recv_bytes = 0;
+	if (!trace_is_short(args)) {
+		spec->send_bytes = layout_extent(args, e->config.rank, e->config.size, SEND_SIDE);
+		spec->recv_bytes = layout_extent(args, e->config.rank, e->config.size, RECV_SIDE);
+	}
+	spec->copies_send = false;
+	spec->p2p.side = P2P_NONE;
+	spec->done = NULL;
+}
+
+/* Every holder of the engine's lock needs this, so nothing here takes the lock. */
+void work_enlist(struct engine *e, struct tutti_work *work, const struct call_args *args)
+{
+	window_task_fill(&work->spec, e, args);
+	work_begin_life(e, work, true);
+	window_tasks.begin(e, work);
+}
+
+void engine_enlist(struct engine *e)
+{
+	struct tutti_work *work = e->works.alone;
+
+	work_enlist(e, work, &work_window_run(work)->args);
+	/* Partner: helper_has_works, which looks at it before async_works. */
+	e->works.alone = NULL;
+}

@@ -1,10 +1,10 @@
 /* Works: the handles of calls in flight, and how they end. The work of a group ends when its last
- * part ends. How threads wait is in progress.c. */
+ * part ends. How threads and streams wait is in waiting.c. */
 #include "collectives/engine/engine_internal.h"
-
+#include "collectives/engine/helper.h"
 #include "core/callback.h"
-#include "core/poison.h"
 #include "core/memory/ops.h"
+#include "core/poison.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -37,7 +37,7 @@ static void free_list(struct tutti_work *work)
 
 static struct tutti_work *take_free(struct engine *e)
 {
-	/* Partner: recycle. */
+	/* Partner: work_recycle. */
 	if (!e->works.free)
 		e->works.free =
 			atomic_exchange_explicit(&e->lists.released, NULL, memory_order_acquire);
@@ -69,7 +69,7 @@ void engine_ref_owner(struct engine *e)
 	atomic_store(&e->refs, OWNER);
 }
 
-void engine_unref(struct engine *e)
+static void engine_unref(struct engine *e)
 {
 	if (atomic_fetch_sub_explicit(&e->refs, 1, memory_order_acq_rel) == 1)
 		free_engine(e);
@@ -189,6 +189,33 @@ static void unlink_work(struct engine *e, struct tutti_work *work)
 		work->next->prev = work->prev;
 	works_count(e, work, -1);
 	atomic_store_explicit(&e->help.ended, e->help.ended + 1, memory_order_relaxed);
+}
+
+const char *work_error(const struct tutti_work *work, char *text)
+{
+	if (work->parts)
+		return work->parts->why;
+	if (work->own_status == TUTTI_OK)
+		return engine_error(work->engine);
+	work->spec.kind->why(work, text, ERROR_BYTES);
+	return text;
+}
+
+static void show_failure(const struct tutti_work *work)
+{
+	if (!work->parts)
+		engine_show_failure(work->engine);
+	for (size_t i = 0; work->parts && i < work->parts->engine_count; i++)
+		engine_show_failure(work->parts->engine[i]);
+}
+
+tutti_status work_result(const struct tutti_work *work)
+{
+	char text[ERROR_BYTES];
+	if (__builtin_expect(work->status == TUTTI_OK, 1))
+		return TUTTI_OK;
+	show_failure(work);
+	return fail(work->status, "%s", work_error(work, text));
 }
 
 /* The helper thread calls done functions, without any lock. */

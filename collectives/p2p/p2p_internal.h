@@ -1,10 +1,9 @@
 /* Inside point-to-point: what the p2p files know of each other. No other file includes it.
  *
  *     p2p.c           as the engine knows it; a work's way in and out; peers
- *     p2p_receive.c   what comes in on a channel
+ *     p2p_receive.c   what comes in on a channel, and which recv it is for
  *     p2p_send.c      eager sends, requests, data
  *     p2p_staged.c    data from GPU to GPU
- *     p2p_match.c     which message is for which recv
  *     p2p_post.c      lists, ios, headers, control messages, slots and their credit
  *     p2p_failure.c   peers that are gone, calls that do not fit, words
  *
@@ -319,20 +318,13 @@ void p2p_free_slot(struct p2p_peer *peer, struct p2p_slot *slot); /* unless it i
 void p2p_take_back(struct p2p_peer *peer, uint32_t slot); /* the receiver's word, or our own   */
 void p2p_give_back(struct p2p_peer *peer, uint32_t slot); /* tells the sender, in a while      */
 
-/* p2p_match.c */
+/* p2p_receive.c */
 void p2p_post(struct p2p_message *m); /* a recv looks for its message           */
-/* The recv that a message is for, taken off its list; NULL if there is none yet. */
-struct p2p_message *p2p_find_recv(struct p2p_peer *peer, int64_t key);
-bool p2p_fits(const struct p2p_message *m, const struct p2p_header *h);
-/* recv has another count or dtype than the message h, whose sender is told. */
-void p2p_refuse(struct p2p_message *recv, struct p2p_peer *peer, const struct p2p_header *h);
-void p2p_meet(struct p2p_message *m, struct p2p_arrival *a); /* m is on no list, a is kept */
-struct p2p_arrival *p2p_keep_request(struct p2p_peer *peer, const struct p2p_header *h);
-struct p2p_arrival *p2p_keep_eager(struct p2p_peer *peer, const struct p2p_header *h);
-void p2p_drop(struct p2p_arrival *a); /* eager, unwanted: the slot is free once it has landed */
-void p2p_hand_over(struct p2p_arrival *a, struct p2p_message *m); /* eager, landed: copies     */
 void p2p_send_self(struct p2p_message *m);
 void p2p_forget_unexpected(struct p2p_peer *peer);
+void p2p_listen(struct p2p_peer *peer); /* posts the first receive of a channel   */
+void p2p_heard(struct p2p_peer *peer);  /* a header is there                      */
+void p2p_landed(struct p2p_peer *peer); /* a payload is there                     */
 
 /* p2p_send.c */
 void p2p_send_on(struct p2p_peer *peer); /* what the outbox has ready              */
@@ -352,10 +344,5 @@ void p2p_stage_taken(struct p2p_peer *peer, const struct p2p_header *h);  /* TAK
 void p2p_copied(struct p2p_io *io);
 /* An io of m's has ended, or its stream has come to it. */
 void p2p_staged_on(struct p2p_message *m);
-
-/* p2p_receive.c */
-void p2p_listen(struct p2p_peer *peer); /* posts the first receive of a channel   */
-void p2p_heard(struct p2p_peer *peer);  /* a header is there                      */
-void p2p_landed(struct p2p_peer *peer); /* a payload is there                     */
 
 #endif

@@ -1,12 +1,293 @@
 /* Receiving on a channel: a header is always posted, and a payload when the header before it has
- * announced one. The payload lands in the buffer of its recv, or in its slot. */
+ * announced one. The payload lands in the buffer of its recv, or in its slot. Which message is for
+ * which recv: by (peer, tag), in the order in which messages were sent and recvs were posted. */
 #include "collectives/engine/direct.h"
 #include "collectives/p2p/p2p_internal.h"
-
 #include "core/memory/dtype.h"
+#include "core/poison.h"
 
 #include <assert.h>
 #include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int64_t key_of(const struct p2p_message *m)
+{
+	return p2p_key(p2p_spec(m)->p2p.tag, p2p_spec(m)->captured != NULL);
+}
+
+static struct p2p_message *p2p_first_of(const struct p2p_queue *q, int64_t key)
+{
+	struct p2p_message *m = q->head;
+	while (m && key_of(m) != key)
+		m = m->next;
+	return m;
+}
+
+/* The recv that a message is for, taken off its list; NULL if there is none yet. */
+static struct p2p_message *p2p_find_recv(struct p2p_peer *peer, int64_t key)
+{
+	struct p2p_message *m = p2p_first_of(&peer->posted, key);
+	struct p2p_message *any = p2p_first_of(&peer->p2p->any, key);
+
+	if (any && (!m || any->stamp < m->stamp)) {
+		p2p_remove(&peer->p2p->any, any);
+		return any;
+	}
+	if (m)
+		p2p_remove(&peer->posted, m);
+	return m;
+}
+
+static bool p2p_fits(const struct p2p_message *m, const struct p2p_header *h)
+{
+	const struct task_spec *spec = p2p_spec(m);
+	return h->count == spec->args.count && h->dtype == (uint32_t)spec->args.dtype;
+}
+
+static struct p2p_arrival *p2p_match_keep(struct p2p_peer *peer, struct p2p_arrival *a,
+					  const struct p2p_header *h)
+{
+	uint8_t *data = a->data;
+	*a = (struct p2p_arrival){.peer = peer, .header = *h, .data = data, .is_used = true};
+	a->stamp = ++peer->p2p->stamp;
+	*peer->unexpected_tail = a;
+	peer->unexpected_tail = &a->next;
+	return a;
+}
+
+static bool make_kept(struct p2p_peer *peer)
+{
+	struct p2p_arrival *kept = calloc(P2P_SLOTS, sizeof *kept);
+	uint8_t *data = kept ? malloc(p2p_slot_offset(P2P_SLOTS)) : NULL;
+
+	if (!data) {
+		free(kept);
+		fail(TUTTI_ERR_MEMORY,
+		     "rank %d has no memory for messages of rank %d that no recv has asked for yet",
+		     p2p_engine(peer)->config.rank, peer->rank);
+		engine_set_failure(p2p_engine(peer), TUTTI_ERR_MEMORY, FAILURE_NO_RANK,
+				   last_error());
+		return false;
+	}
+	for (uint32_t i = 0; i < P2P_SLOTS; i++)
+		kept[i].data = data + p2p_slot_offset(i);
+	peer->kept = kept;
+	return true;
+}
+
+/* The slot is free: the sender uses a slot again only when it was given back. */
+static struct p2p_arrival *p2p_keep_eager(struct p2p_peer *peer, const struct p2p_header *h)
+{
+	if (!peer->kept && !make_kept(peer))
+		return NULL;
+	assert(!peer->kept[h->id].is_used);
+	return p2p_match_keep(peer, &peer->kept[h->id], h);
+}
+
+static struct p2p_arrival *p2p_keep_request(struct p2p_peer *peer, const struct p2p_header *h)
+{
+	struct p2p *p = peer->p2p;
+	struct p2p_arrival *a = p->free_arrivals;
+
+	if (peer->requests == P2P_REQUESTS) {
+		p2p_nonsense(peer, "more requests than a rank may have");
+		return NULL;
+	}
+	if (a)
+		p->free_arrivals = a->next;
+	else
+		a = malloc(sizeof *a);
+	if (!a) {
+		fail(TUTTI_ERR_MEMORY, "rank %d has no memory for the requests of rank %d",
+		     p->engine->config.rank, peer->rank);
+		engine_set_failure(p->engine, TUTTI_ERR_MEMORY, FAILURE_NO_RANK, last_error());
+		return NULL;
+	}
+	a->data = NULL;
+	peer->requests++;
+	return p2p_match_keep(peer, a, h);
+}
+
+static void take_off(struct p2p_arrival *a)
+{
+	struct p2p_peer *peer = a->peer;
+	struct p2p_arrival **at = &peer->unexpected;
+	while (*at != a)
+		at = &(*at)->next;
+	if (!(*at = a->next))
+		peer->unexpected_tail = at;
+}
+
+/* An eager one belongs to its slot. */
+static void p2p_match_forget(struct p2p_arrival *a)
+{
+	struct p2p *p = a->peer->p2p;
+	if (a->data)
+		return;
+	a->peer->requests--;
+	poison(a, sizeof *a);
+	a->next = p->free_arrivals;
+	p->free_arrivals = a;
+}
+
+void p2p_forget_unexpected(struct p2p_peer *peer)
+{
+	while (peer->unexpected) {
+		struct p2p_arrival *a = peer->unexpected;
+		take_off(a);
+		p2p_match_forget(a);
+	}
+}
+
+/* recv has another count or dtype than the message h, whose sender is told. */
+static void p2p_refuse(struct p2p_message *recv, struct p2p_peer *peer, const struct p2p_header *h)
+{
+	recv->peer = peer;
+	if (!p2p_is_gone(peer) && !p2p_is_self(peer))
+		p2p_send_header(recv, h->kind == P2P_EAGER ? P2P_UNFIT : P2P_MISMATCH, h->id);
+	p2p_misfit(recv, peer, h);
+}
+
+/* Eager, unwanted: the slot is free once it has landed. */
+static void p2p_drop(struct p2p_arrival *a)
+{
+	a->is_unwanted = true;
+	if (!a->has_landed)
+		return;
+	a->is_used = false;
+	p2p_give_back(a->peer, a->header.id);
+}
+
+static void meet_misfit(struct p2p_message *m, struct p2p_arrival *a)
+{
+	struct p2p_header own = p2p_header_of(m, P2P_MISMATCH, 0);
+
+	if (a->own)
+		p2p_misfit(a->own, a->peer, &own);
+	p2p_refuse(m, a->peer, &a->header);
+	if (a->data)
+		p2p_drop(a);
+}
+
+static void receive_copy(struct p2p_message *m, const void *data)
+{
+	if (!p2p_unstage(m))
+		return;
+	if (m->bytes)
+		memcpy(m->buf, data, m->bytes);
+	m->moved = m->bytes;
+	m->is_met = false; /* on no list */
+	p2p_receive_on(m);
+}
+
+/* Eager, landed: copies. */
+static void p2p_hand_over(struct p2p_arrival *a, struct p2p_message *m)
+{
+	a->is_used = false;
+	receive_copy(m, a->data);
+	p2p_give_back(a->peer, a->header.id);
+}
+
+/* m is on no list, a is kept. */
+static void p2p_meet(struct p2p_message *m, struct p2p_arrival *a)
+{
+	struct p2p_peer *peer = a->peer;
+
+	take_off(a);
+	if (!p2p_fits(m, &a->header)) {
+		meet_misfit(m, a);
+		p2p_match_forget(a);
+		return;
+	}
+	m->peer = peer;
+	if (a->data) {
+		a->taker = m;
+		if (a->has_landed)
+			p2p_hand_over(a, m);
+		else if (peer->is_lost)
+			p2p_check_gone(peer->p2p);
+		return;
+	}
+	if (a->own) {
+		receive_copy(m, a->own->buf);
+		p2p_done(a->own);
+	} else if (p2p_is_gone(peer)) {
+		p2p_check_gone(peer->p2p);
+	} else {
+		m->is_met = true;
+		p2p_send_clear(m, &a->header);
+	}
+	p2p_match_forget(a);
+}
+
+static struct p2p_arrival *find_arrival(const struct p2p_peer *peer, int64_t key)
+{
+	struct p2p_arrival *a = peer ? peer->unexpected : NULL;
+	while (a && p2p_key_of(&a->header) != key)
+		a = a->next;
+	return a;
+}
+
+/* The oldest, so no sender waits for ever. */
+static struct p2p_arrival *find_any_arrival(const struct p2p *p, int64_t key)
+{
+	struct p2p_arrival *first = NULL;
+	for (int r = 0; r < p->engine->config.size; r++) {
+		struct p2p_arrival *a = find_arrival(p->peers[r], key);
+		if (a && (!first || a->stamp < first->stamp))
+			first = a;
+	}
+	return first;
+}
+
+void p2p_post(struct p2p_message *m)
+{
+	struct p2p *p = m->work->engine->p2p;
+	struct p2p_peer *peer = m->peer;
+	int64_t key = key_of(m);
+	struct p2p_arrival *a = peer ? find_arrival(peer, key) : find_any_arrival(p, key);
+
+	if (a) {
+		p2p_meet(m, a);
+		return;
+	}
+	p2p_push(peer ? &peer->posted : &p->any, m);
+	if (!peer || p2p_is_gone(peer))
+		p2p_check_gone(p);
+}
+
+void p2p_send_self(struct p2p_message *m)
+{
+	struct p2p_peer *peer = m->peer;
+	struct p2p_header h = p2p_header_of(m, P2P_EAGER, 0);
+	struct p2p_message *recv = p2p_find_recv(peer, p2p_key_of(&h));
+	struct p2p_slot *slot;
+
+	if (recv && !p2p_fits(recv, &h)) {
+		struct p2p_header other = p2p_header_of(recv, P2P_MISMATCH, 0);
+		p2p_misfit(recv, peer, &h);
+		p2p_misfit(m, peer, &other);
+	} else if (recv) {
+		recv->peer = peer;
+		receive_copy(recv, m->buf);
+		p2p_done(m);
+	} else if ((slot = p2p_take_slot(peer, m->bytes))) {
+		h.id = p2p_slot_id(slot, peer);
+		slot->is_lent = true;
+		struct p2p_arrival *a = p2p_keep_eager(peer, &h);
+		if (!a)
+			return;
+		if (m->bytes)
+			memcpy(a->data, m->buf, m->bytes);
+		a->has_landed = true;
+		p2p_done(m);
+	} else {
+		struct p2p_arrival *a = p2p_keep_request(peer, &h);
+		if (a)
+			a->own = m;
+	}
+}
 
 void p2p_listen(struct p2p_peer *peer)
 {
