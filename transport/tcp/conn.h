@@ -2,10 +2,40 @@
 #ifndef TRANSPORT_TCP_CONN_H
 #define TRANSPORT_TCP_CONN_H
 
-#include "transport/tcp/resend.h"
+#include "transport/tcp/tcp.h"
 
-#define TCP_BATCH        32     /* messages that are sent in one call */
-#define TCP_AHEAD_BYTES  65536u /* read in one call where messages are small */
+#define TCP_BATCH       32     /* messages that are sent in one call */
+#define TCP_AHEAD_BYTES 65536u /* read in one call where messages are small */
+
+#define TCP_POSITION_BYTES 8          /* of a stream; a connection that reconnects begins with it */
+#define TCP_STREAM_CLOSED  UINT64_MAX /* for a position: this connection was closed */
+
+/* The bytes that a socket still held when it broke, or when another one took its place. */
+struct tcp_unread {
+	uint8_t *bytes;
+	size_t at, end, room;
+};
+
+/* The two streams of a connection that reconnects, over all its sockets. Positions are counts of
+ * bytes. */
+struct tcp_resend {
+	uint64_t sent, received;
+	uint64_t again;     /* from there to sent: to be sent again */
+	uint64_t kept_from; /* from there to sent: kept; byte p is kept[p % kept_bytes] */
+	uint64_t delivered; /* the peer's kernel had so many, when ours was last asked */
+	uint8_t *kept;
+	size_t kept_bytes;        /* a power of two */
+	struct tcp_unread unread; /* counted in received, and not yet taken */
+	bool was_up;
+	uint32_t epoch; /* of the socket in use; of the next one at least */
+	uint32_t next_epoch;
+	/* sent + received when it broke, and when that was; unless bytes have moved since, it is
+	 * the same trouble. cause: errno. */
+	uint64_t mark, since_ns;
+	int tries, cause;
+	size_t address_bytes; /* of the peer's endpoint */
+	uint8_t address[TUTTI_ADDRESS_BYTES];
+};
 
 /* Where a connection stands. Both ends may dial; the first proof that arrives decides, and crossing
  * dials are the lower rank's (dial.c). The higher rank dials at once, the lower one only if it has
@@ -15,8 +45,8 @@ enum tcp_state {
 	CONN_WAITING,
 	CONN_DIALING,
 	CONN_GREETING,
-	CONN_HANDSHAKE,  /* only with TLS: the proof is sent, and its handshake in flight */
-	CONN_AGREEING, /* only where connections are made again: the peer's position is awaited */
+	CONN_HANDSHAKE, /* only with TLS: the proof is sent, and its handshake in flight */
+	CONN_AGREEING,  /* only where connections are made again: the peer's position is awaited */
 	CONN_UP,
 	CONN_CLOSING,
 	CONN_CLOSED
@@ -34,17 +64,17 @@ struct tcp_conn {
 	struct tutti_conn base;
 	struct tcp_watch watch;
 	enum tcp_state state;
-	bool is_owned;            /* by the caller: close was not called yet */
-	bool is_busy;             /* on the endpoint's busy list */
-	bool reconnects;               /* as both ends have proved */
-	bool has_said_end;        /* of our stream */
-	bool has_hung_up;             /* epoll has seen an error or the end */
-	bool is_lost;              /* reading has seen an error or the end: lost_error, or 0 */
+	bool is_owned;     /* by the caller: close was not called yet */
+	bool is_busy;      /* on the endpoint's busy list */
+	bool reconnects;   /* as both ends have proved */
+	bool has_said_end; /* of our stream */
+	bool has_hung_up;  /* epoll has seen an error or the end */
+	bool is_lost;      /* reading has seen an error or the end: lost_error, or 0 */
 	int lost_error;
 	/* The conn fails with this when rest and ahead are taken; base.error says why. */
 	tutti_status fails_after_drain;
 	bool is_watched;          /* by epoll */
-	bool has_alarm;           /* its end is seen though it is not watched: idle.c */
+	bool has_alarm;           /* its end is seen though it is not watched: endpoint.c */
 	int calm;                 /* visits that needed no epoll, in a row */
 	bool may_read, may_write; /* as far as epoll and the last call said */
 	bool at_end;              /* the peer has hung up: reading will tell */
@@ -55,9 +85,9 @@ struct tcp_conn {
 	char where[TCP_TEXT_BYTES]; /* the peer's address */
 
 	struct tutti_done sends, recvs;
-	uint32_t sent, received;      /* messages */
-	uint32_t header_sent;         /* bytes of the header of sends.head */
-	uint32_t sums[TCP_BATCH];     /* of the payloads of messages before summed, by number */
+	uint32_t sent, received;  /* messages */
+	uint32_t header_sent;     /* bytes of the header of sends.head */
+	uint32_t sums[TCP_BATCH]; /* of the payloads of messages before summed, by number */
 	uint32_t summed;
 	uint32_t sum, sum_expected;   /* of the payload of recvs.head, as far as it is here */
 	bool in_payload;              /* the header of recvs.head has been taken */
@@ -67,7 +97,7 @@ struct tcp_conn {
 	struct tcp_ended *ended;
 };
 
-/* conn.c, conn_end.c */
+/* conn.c */
 tutti_status tcp_conn_new(struct tcp_conn **conn, struct tcp_endpoint *ep, int peer, int channel);
 void tcp_close(struct tutti_conn *conn);
 /* Puts io at the end of one of c's queues. */
@@ -97,6 +127,26 @@ void tcp_conn_linger(struct tcp_conn *c, uint64_t now_ns);
 void tcp_conn_free(struct tcp_conn *c);
 bool tcp_conn_has_unread(const struct tcp_conn *c);
 void tcp_conn_finish(struct tcp_conn *c, struct tutti_done *queue); /* its head is done, OK */
+/* The socket broke: another one is dialed. False: that is not wanted, or of no use. */
+bool tcp_reconnect(struct tcp_conn *c, int error) __attribute__((cold));
+/* The same, but another socket is there already. */
+bool tcp_reconnect_leave(struct tcp_conn *c, int error) __attribute__((cold));
+/* The socket has ended: error is errno, 0 for an orderly end. */
+void tcp_reconnect_or_fail(struct tcp_conn *c, int error) __attribute__((cold));
+/* Epoll saw its end while it was neither read nor written. */
+void tcp_reconnect_look(struct tcp_conn *c) __attribute__((cold));
+
+/* send.c: bytes that may be lost with their socket */
+/* Takes all that the socket has now. False: no memory for it. */
+bool tcp_unread_take(struct tcp_unread *unread, const struct tcp_watch *watch);
+void tcp_unread_free(struct tcp_unread *unread);
+/* Keeps bytes that have just gone into the socket: the first of iov. */
+void tcp_resend_keep(struct tcp_conn *c, const struct iovec *iov, size_t bytes);
+/* Another socket is up, and the peer has so much of our stream. False: the bytes behind that are
+ * not kept. */
+bool tcp_resend_from(struct tcp_resend *r, uint64_t position);
+void tcp_resend_free(struct tcp_resend *r);
+uint64_t tcp_position_read(const uint8_t bytes[TCP_POSITION_BYTES]);
 
 /* send.c, receive.c */
 void tcp_send(struct tutti_conn *conn, struct tutti_io *io);

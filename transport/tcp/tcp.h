@@ -1,24 +1,17 @@
 /* tcp: one socket per (communicator, peer, channel). What all files of this folder share; conn.h,
- * accepted.h, dial.h, resend.h and address.h have the rest. A file calls only files that stand
- * below it:
+ * accept.h, dial.h and address.h have the rest. A file calls only files that stand below it:
  *
- *     endpoint.c     the endpoint and the table of functions
- *     idle.c         what peers need of a rank that is in no call
- *     pass.c         events, and visits to connections with something posted; sleeping
- *     accept.c       accepting connections, and making room for them
- *     greet.c        what an accepted connection says until it is known
- *     reconnect.c    another socket takes the place of a broken one
- *     dial_greet.c   what the dialing end says until the connection is up
- *     dial.c         dialing the peer's addresses
- *     accepted.c     accepted connections that belong to no conn yet
- *     send.c         posted sends into the socket, many at a time
+ *     endpoint.c     the endpoint and the table of functions; events and visits to connections
+ *                    with something posted; what peers need of a rank that is in no call
+ *     accept.c       accepted connections, until each is known and a conn's
+ *     dial.c         dialing the peer's addresses, and greeting what answers
+ *     send.c         posted sends into the socket, many at a time; bytes that may be lost with it
  *     receive.c      the socket into posted receives
- *     conn.c         a connection: its state, its queues
- *     conn_end.c     its end; it and conn.c call each other
- *     resend.c       bytes of both streams that may be lost with their socket
+ *     conn.c         a connection: its state and queues, its end, another socket for a broken one
  *     address.c      what an endpoint tells its peers, and where to dial
- *     descriptors.c  what the endpoint's epolls watch; its timer
- *     socket.c       a socket's bytes, in clear or by TLS, and its options
+ *     socket.c       a socket's bytes, in clear or by TLS; its options; what the epolls watch
+ *
+ * (But accept.c and dial.c call each other, and conn.c dials anew.)
  *
  * On the wire a message is a header of 16 bytes (bytes: 8, tag: 4, number of the message in its
  * direction: 4; little-endian) and its payload. With checksums the header has 24 bytes: behind
@@ -39,15 +32,15 @@
 #include <sys/epoll.h>
 #include <sys/uio.h>
 
-#define TCP_HEADER_BYTES 16
-#define TCP_SUMMED_BYTES 24     /* a header with checksums */
-#define TCP_CHANNELS     256    /* of one peer */
-#define TCP_PENDING       64     /* accepted and not yet proved, besides one per rank */
-#define TCP_EPOCH_SHIFT  12     /* in the terms of a greeting */
-#define TCP_TICK_MS      50     /* between two looks at the deadlines of connections */
-#define TCP_EVENTS       64     /* taken from epoll at once */
-#define TCP_TEXT_BYTES   64     /* an address as text */
-#define TCP_CONGESTION_BYTES 16 /* the kernel's bound on such a name */
+#define TCP_HEADER_BYTES     16
+#define TCP_SUMMED_BYTES     24  /* a header with checksums */
+#define TCP_CHANNELS         256 /* of one peer */
+#define TCP_PENDING          64  /* accepted and not yet proved, besides one per rank */
+#define TCP_EPOCH_SHIFT      12  /* in the terms of a greeting */
+#define TCP_TICK_MS          50  /* between two looks at the deadlines of connections */
+#define TCP_EVENTS           64  /* taken from epoll at once */
+#define TCP_TEXT_BYTES       64  /* an address as text */
+#define TCP_CONGESTION_BYTES 16  /* the kernel's bound on such a name */
 
 /* The kinds of descriptors in the epolls; their data points to a struct tcp_watch. */
 enum tcp_watched { WATCH_LISTENER, WATCH_TIMER, WATCH_ACCEPTED, WATCH_CONN, WATCH_ALARM };
@@ -69,7 +62,7 @@ struct tcp_endpoint {
 	int port;
 	bool has_ipv6_loopback; /* and no IPv4 one: processes of this machine meet at ::1 */
 	char congestion[TCP_CONGESTION_BYTES]; /* the system's control; "": unknown */
-	int epoll_fd;           /* of everything; -1 until there is something to watch */
+	int epoll_fd; /* of everything; -1 until there is something to watch */
 	struct tcp_watch listener;
 	struct tcp_watch timer; /* none unless it ticks */
 	struct tcp_watch alarm; /* another epoll: what must not wait for the next call; or none */
@@ -79,10 +72,10 @@ struct tcp_endpoint {
 	struct tcp_accepted *accepted;
 	struct admission pending; /* accepted, and not known yet */
 	struct tcp_ended *ended;
-	int turned_away;          /* in a row, for want of memory: ranks dial again */
-	int unsettled;            /* conns that are connecting or closing */
+	int turned_away; /* in a row, for want of memory: ranks dial again */
+	int unsettled;   /* conns that are connecting or closing */
 	bool is_ticking, accept_again;
-	uint64_t tick_ns;         /* the next one, where the timer could not be had */
+	uint64_t tick_ns;           /* the next one, where the timer could not be had */
 	struct tutti_done finished; /* ios that ended outside of progress */
 
 	/* progress looks at epoll when wants_look, else only at the conns it expects news from */
@@ -114,7 +107,7 @@ void tcp_tune_timeout(int fd, int ms); /* of a silent peer's kernel; 0 for the s
 void tcp_tune_loopback(int fd);
 void tcp_tune_remote(const struct tcp_endpoint *ep, int fd);
 
-/* descriptors.c: an endpoint that is not used has its listener alone. */
+/* socket.c: an endpoint that is not used has its listener alone. */
 tutti_status tcp_epoll_open(struct tcp_endpoint *ep);
 tutti_status tcp_watch_add(struct tcp_endpoint *ep, struct tcp_watch *watch, uint32_t events);
 void tcp_watch_close(struct tcp_endpoint *ep, struct tcp_watch *watch);
@@ -126,22 +119,12 @@ static inline bool tcp_lacks_timer(const struct tcp_endpoint *ep)
 	return ep->is_ticking && ep->timer.fd < 0;
 }
 
-/* dial_greet.c: what both ends prove to each other: which communicator, and which rank calls
+/* dial.c: what both ends prove to each other: which communicator, and which rank calls
  * which. */
 void tcp_context(uint8_t context[AUTH_CONTEXT_BYTES], const struct tcp_endpoint *ep, int from,
 		 int to, int channel, int32_t terms);
 /* The form of what follows, as far as it may differ. */
 int32_t tcp_terms(const struct tcp_endpoint *ep, bool reconnects, uint32_t epoch);
-
-/* pass.c */
-int tcp_take_events(struct tcp_endpoint *ep); /* asks epoll; returns how many events there were */
-bool tcp_visit_busy(struct tcp_endpoint *ep);
-int tcp_progress(struct tutti_endpoint *endpoint, struct tutti_done *done);
-int tcp_arm(struct tutti_endpoint *endpoint);
-
-/* idle.c */
-int tcp_mend(struct tutti_endpoint *endpoint, int *fd);
-int tcp_in_doubt(struct tutti_endpoint *endpoint);
 
 /* Nothing but the end of a process breaks a connection inside of a machine. */
 static inline bool tcp_would_reconnect(const struct tcp_endpoint *ep, bool is_local)
