@@ -1,10 +1,11 @@
 /* Finding libssl. Its version is that of the headers that this was built with. */
 #include "core/tls_library.h"
 
+#include "core/dynamic_library.h"
 #include "core/status.h"
 
 #include <dlfcn.h>
-#include <string.h>
+#include <stddef.h>
 
 #define TEXT_OF(x)   #x
 #define TEXT(x)      TEXT_OF(x)
@@ -12,29 +13,14 @@
 
 struct tls_library openssl;
 
-/* libssl brings libcrypto along, so that it finds the names of both. */
-static const char *tls_library_find_all(struct tls_library *library, void *handle)
+tutti_status tls_library_load(struct tls_library *library)
 {
-	static const struct {
-		const char *name;
-		size_t offset;
-	} all[] = {
-#define ROW(name) {#name, offsetof(struct tls_library, name)},
+	/* libssl brings libcrypto along, so that it finds the names of both. */
+	static const struct dynamic_symbol functions[] = {
+#define ROW(name) {#name, offsetof(struct tls_library, name), false},
 		TLS_FUNCTIONS(ROW)
 #undef ROW
 	};
-
-	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-		void *symbol = dlsym(handle, all[i].name);
-		if (!symbol)
-			return all[i].name;
-		memcpy((char *)library + all[i].offset, &symbol, sizeof symbol);
-	}
-	return NULL;
-}
-
-tutti_status tls_library_load(struct tls_library *library)
-{
 	void *handle = dlopen(LIBRARY_NAME, RTLD_NOW | RTLD_LOCAL);
 	const char *missing;
 
@@ -43,7 +29,8 @@ tutti_status tls_library_load(struct tls_library *library)
 			    "TUTTI_TLS=1 needs OpenSSL's " LIBRARY_NAME
 			    ", which cannot be loaded here (Debian's package is libssl3): %.300s",
 			    dlerror());
-	missing = tls_library_find_all(library, handle);
+	missing = dynamic_library_fill(handle, functions, sizeof functions / sizeof *functions,
+				       library);
 	if (!missing)
 		return TUTTI_OK;
 	fail(TUTTI_ERR_UNSUPPORTED,
