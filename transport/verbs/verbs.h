@@ -1,24 +1,18 @@
 /* verbs: RDMA by InfiniBand or RoCE, reliable connected queue pairs (QPs) between two ranks. What
  * the files of this folder share.
  *
- *     endpoint.c     the endpoint: progress, sleeping, the table of functions
- *     connect.c      greeting the peer through oob; closing
- *     conn.c         a connection: what is posted on it, and how it moves
- *     send.c         posted sends into slots and chunks of the peer
- *     frames.c       frames, those that are about slots and memory too
+ *     endpoint.c     the endpoint: its address, progress, sleeping, the table of functions
+ *     conn.c         a connection: greeting the peer through oob, what is posted on it and how it
+ *                    moves, without rails that have failed; how it ends
  *     receive.c      what has arrived into posted receives
  *     completions.c  the completion queues of a conn
- *     failover.c     goes on without a rail that has failed
- *     listing.c      describes devices to people
+ *     send.c         posted sends into slots and chunks of the peer; all frames
  *     queue_pair.c   a conn's rails: their QPs, and its memory
- *     conn_end.c     how it ends
- *     address.c      what an endpoint tells its peers
- *     port.c         ports, GIDs
- *     device.c       devices                    library.c  libibverbs, loaded at run time
- *     registered.c   memory of tutti_mem_alloc, as a device knows it
- *     mapped.c       memory of GPUs, as an endpoint's devices know it
+ *     port.c         ports, GIDs; describes them to people
+ *     memory.c       memory of tutti_mem_alloc and of GPUs, as devices know it
+ *     device.c       devices; libibverbs, loaded at run time
  *
- * A file calls only files that stand below it.
+ * A file calls only files that stand below it (but conn.c is told of what has failed).
  *
  * A message of up to a slot goes out as one SEND: a frame, then the payload. The peer has posted a
  * slot for it. A longer one is announced by such a frame; its bytes follow in pieces, by RDMA
@@ -29,7 +23,7 @@
  * arrive in order; pieces take all, and their numbers say in which order. When a rail fails, both
  * ends say what has come by it, and the rest is sent again by the others.
  *
- * Memory that is registered (registered.h) is read where it lies. The receiver grants it: then the
+ * Memory that is registered (memory.h) is read where it lies. The receiver grants it: then the
  * rest of the message is written there, and not into chunks. Neither end waits for a grant. But
  * where an end's memory may be mapped (of a GPU; the caller maps it) the sender asks, and waits for
  * the grant, which the receiver owes to its first receive: of its memory, or of chunks.
@@ -55,7 +49,7 @@
 #define VERBS_SPARE    8u  /* of them, which messages leave to CREDIT and BYE */
 #define VERBS_SIGNAL   8u  /* each so many frames one asks for a completion */
 #define VERBS_INLINE   220u
-#define VERBS_GRANTS   8u  /* receives ahead that the peer may write into; a power of 2 */
+#define VERBS_GRANTS   8u /* receives ahead that the peer may write into; a power of 2 */
 #define VERBS_IN_PLACE ((size_t)1 << 20) /* of a piece that goes from or into registered memory */
 
 #define VERBS_CHUNK_BYTES ((size_t)64 << 10) /* while the world is small */
@@ -81,7 +75,7 @@ enum verbs_kind {
 
 /* The beginning of what a SEND carries. slots, chunks: of this direction's peer that are free. */
 struct verbs_frame {
-	uint64_t bytes;  /* of the message; PIECE: of the piece */
+	uint64_t bytes; /* of the message; PIECE: of the piece */
 	uint32_t tag;
 	uint32_t number; /* of the message in its direction; PIECE: as immediate data */
 	uint16_t kind, slots, chunks, reserved;
@@ -173,7 +167,7 @@ struct verbs_asked {
  * peer is gone; what it sent before can still be received. */
 enum verbs_state { VERBS_CONNECTING, VERBS_CONNECTED, VERBS_OPEN, VERBS_ENDED, VERBS_FAILED };
 
-#define VERBS_ARRIVALS 64u /* at least VERBS_RECEIVES; a power of 2 */
+#define VERBS_ARRIVALS 64u  /* at least VERBS_RECEIVES; a power of 2 */
 #define VERBS_ASKED    128u /* at least VERBS_SENDS + VERBS_CHUNKS; the same */
 
 /* LOST: nothing moves on it, and what had come is being counted. COUNTED: the peer knows it. DEAD:
@@ -186,17 +180,17 @@ struct verbs_rail {
 	const struct verbs_port *port;
 	struct ibv_cq *cq;
 	struct ibv_qp *qp;
-	struct ibv_mr *local, *remote;  /* the conn's memory                                   */
+	struct ibv_mr *local, *remote; /* the conn's memory                                   */
 	struct verbs_rail_hello peer;
-	uint8_t *slots;                 /* VERBS_RECEIVES of them                              */
+	uint8_t *slots; /* VERBS_RECEIVES of them                              */
 	uint32_t inline_bytes, packet_number;
-	uint32_t receives;              /* posted                                              */
-	uint32_t pieces;                /* on their way                                        */
+	uint32_t receives; /* posted                                              */
+	uint32_t pieces;   /* on their way                                        */
 	struct {
 		struct verbs_asked of[VERBS_ASKED];
 		uint32_t first, end;
-	} asked;                        /* completions that are to come                        */
-	bool has_tally;                 /* the peer's, when the rail has failed                */
+	} asked;        /* completions that are to come                        */
+	bool has_tally; /* the peer's, when the rail has failed                */
 	struct verbs_tally tally;
 };
 
@@ -204,54 +198,54 @@ struct verbs_conn {
 	struct tutti_conn base;
 	struct oob_conn oob;
 	enum verbs_state state;
-	bool is_closing;      /* by the caller: it goes on until all is acknowledged             */
-	bool is_active;       /* on the endpoint's list: has ios, or is closing                  */
-	bool has_told;        /* the peer, that it has failed                                    */
-	bool in_payload[2];   /* of the first send; of the first recv                            */
+	bool is_closing;    /* by the caller: it goes on until all is acknowledged             */
+	bool is_active;     /* on the endpoint's list: has ios, or is closing                  */
+	bool has_told;      /* the peer, that it has failed                                    */
+	bool in_payload[2]; /* of the first send; of the first recv                            */
 	struct verbs_conn *next;
 	LIST_ENTRY(verbs_conn) active;
 	uint64_t deadline_ns; /* of closing                                                      */
 	struct verbs_rail rails[VERBS_RAILS];
 	int rail_count, frame_rail;
-	bool has_immediate;   /* the devices of both ends                                        */
-	int failing;          /* rails that are LOST or COUNTED: nothing is sent meanwhile       */
+	bool has_immediate; /* the devices of both ends                                        */
+	int failing;        /* rails that are LOST or COUNTED: nothing is sent meanwhile       */
 	bool has_said_bye;
 	struct verbs_memory memory;
 	struct tutti_done sends, recvs; /* posted                                                */
 	/* Sends all of whose bytes are on their way, some from where they lie. moved: the frames,
 	 * and in_piece: the pieces, that were sent by then. */
 	struct tutti_done unacked;
-	bool in_place;                  /* of the first send a piece is such a one               */
+	bool in_place; /* of the first send a piece is such a one               */
 	struct {
 		tutti_status status;
 		char error[240];
-	} ended;                        /* why it has                                            */
+	} ended; /* why it has                                            */
 
 	uint64_t peer_chunks;                /* in the peer's memory                             */
 	uint32_t sent, frames, frames_acked; /* messages; frames                                 */
 	uint32_t pieces, pieces_acked;       /* all before pieces_acked are                      */
 	struct verbs_flight flights[VERBS_CHUNKS];
-	struct verbs_mark owed;              /* of sends that are done: not acknowledged yet     */
+	struct verbs_mark owed; /* of sends that are done: not acknowledged yet     */
 	struct verbs_grant grants[VERBS_GRANTS];
-	uint32_t slots, chunks;              /* free ones of the peer                            */
-	uint32_t posted, received;           /* messages                                         */
+	uint32_t slots, chunks;    /* free ones of the peer                            */
+	uint32_t posted, received; /* messages                                         */
 	uint32_t frames_received;
 	struct {
-		uint32_t of[VERBS_GRANTS];   /* the messages behind those that were granted      */
-		uint32_t end;                /* the one behind the last                          */
-		bool is_asked;               /* with in_payload[1]: for the first receive        */
+		uint32_t of[VERBS_GRANTS]; /* the messages behind those that were granted      */
+		uint32_t end;              /* the one behind the last                          */
+		bool is_asked;             /* with in_payload[1]: for the first receive        */
 	} granted;
 	struct {
 		uint32_t slots, chunks;
-	} due;                               /* free again, and not told yet                     */
+	} due; /* free again, and not told yet                     */
 	struct {
 		struct verbs_arrival arrivals[VERBS_ARRIVALS];
 		uint32_t first, end;
-	} arrived;                           /* frames                                           */
+	} arrived; /* frames                                           */
 	struct {
 		struct verbs_piece of[VERBS_CHUNKS];
-		uint32_t first;              /* the next to be received                          */
-		uint32_t end;                /* with has_end: BYE has come, and no more come     */
+		uint32_t first; /* the next to be received                          */
+		uint32_t end;   /* with has_end: BYE has come, and no more come     */
 		bool has_end;
 	} pieces_in;
 };
@@ -267,18 +261,13 @@ struct verbs_endpoint {
 	int epoll_fd;
 	struct verbs_conn *conns;
 	LIST_HEAD(, verbs_conn) active;
-	int unsettled;            /* conns that are not open yet                                 */
+	int unsettled; /* conns that are not open yet                                 */
 	unsigned passes;
 	bool is_armed;
 	struct tutti_done done;
 };
 
-/* address.c */
-void verbs_address_make(struct verbs_endpoint *endpoint);
-/* MB/s, roughly; 0: the peer is not reached this way. */
-int verbs_address_reach(const struct verbs_endpoint *endpoint, int peer, const uint8_t *address,
-			size_t bytes);
-/* The part that oob connects to. */
+/* endpoint.c: the part of an address that oob connects to. */
 size_t verbs_address_oob(size_t bytes);
 
 /* queue_pair.c */
@@ -293,27 +282,10 @@ void verbs_post_receive(struct verbs_conn *conn, int rail, uint32_t slot);
 /* completions.c: takes what has completed. Returns whether anything has. */
 bool verbs_take_completions(struct verbs_conn *conn);
 
-/* failover.c */
-/* The peer's word on a rail that has failed. */
-void verbs_rail_noted(struct verbs_conn *conn, const struct oob_note *note);
-/* While rails are failing: counts, tells the peer, sends again. Returns whether it is over. */
-bool verbs_failover(struct verbs_conn *conn);
-
 /* send.c */
 bool verbs_send_some(struct verbs_conn *conn);
 /* A piece that has not arrived, by a rail that works. */
 void verbs_send_piece_again(struct verbs_conn *conn, uint32_t number);
-
-/* frames.c */
-/* asked: what the completion says, if there will be one. On a rail that has failed nothing is
- * posted: it is sent again when both ends have counted. */
-void verbs_post(struct verbs_conn *conn, int rail, struct ibv_send_wr *wr,
-		struct verbs_asked asked);
-bool verbs_has_frames(const struct verbs_conn *conn, uint32_t spare);
-/* Where the frame of that number goes. */
-uint8_t *verbs_frame_at(const struct verbs_conn *conn, uint32_t number);
-/* The next one; the payload of so many bytes already lies behind it. */
-void verbs_post_frame(struct verbs_conn *conn, struct verbs_frame frame, uint32_t bytes);
 void verbs_send_frame_again(struct verbs_conn *conn, uint32_t number);
 /* Tells the peer of free slots and chunks when they are many. */
 void verbs_send_credit(struct verbs_conn *conn);
@@ -337,7 +309,7 @@ static inline bool verbs_conn_may_fail(const struct verbs_conn *conn)
 	return conn->state == VERBS_OPEN && verbs_has_unacked(conn);
 }
 
-/* mapped.c */
+/* memory.c */
 tutti_status verbs_map(struct tutti_endpoint *endpoint, int kind, void *ptr, size_t bytes,
 		       void **map);
 void verbs_unmap(struct tutti_endpoint *endpoint, void *map);
@@ -364,17 +336,11 @@ bool verbs_can_receive(const struct verbs_conn *conn);
 void verbs_conn_post(struct verbs_conn *conn, struct tutti_io *io, bool is_send);
 /* Moves what can be moved, a bounded amount. Returns whether anything was. */
 bool verbs_conn_move(struct verbs_conn *conn);
-
-/* conn_end.c */
 /* The head of one of its queues is done. */
 void verbs_conn_complete(struct verbs_conn *conn, struct tutti_done *queue, tutti_status status);
 void verbs_conn_activate(struct verbs_conn *conn);
-void verbs_conn_deactivate(struct verbs_conn *conn);
 /* The peer has pieces that are marked so: sends of which it has all are done. */
 void verbs_conn_complete_acked(struct verbs_conn *conn);
-/* Whether the device may read or write buffers of the caller, and no way back but to stop it. */
-bool verbs_conn_is_read(const struct verbs_conn *conn);
-bool verbs_conn_is_written(const struct verbs_conn *conn);
 /* A send that is done still has something on its way. */
 bool verbs_conn_owes(const struct verbs_conn *conn);
 /* A rail does not work any more. The conn goes on without it, or ends so if it was the last. */
@@ -386,8 +352,6 @@ void verbs_conn_fail(struct verbs_conn *conn, tutti_status status, const char *f
 /* No byte moves any more; what has arrived is received first, then the conn fails so. */
 void verbs_conn_end(struct verbs_conn *conn, tutti_status status, const char *format, ...)
 	__attribute__((format(printf, 3, 4), cold));
-
-/* connect.c */
 tutti_status verbs_connect(struct tutti_endpoint *endpoint, int peer, int channel,
 			   const uint8_t *address, size_t address_bytes, struct tutti_conn **conn);
 void verbs_close(struct tutti_conn *conn);
