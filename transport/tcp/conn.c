@@ -1,13 +1,13 @@
-/* A connection: how it begins, comes up, is watched, has ios posted, gets another socket, and ends.
- */
+/* A connection: how it begins, comes up, is watched, has ios posted, and ends; bytes that may be
+ * lost with its socket. */
 #include "transport/tcp/conn.h"
 
 #include "core/clock.h"
 #include "core/log.h"
 #include "core/status.h"
 #include "transport/done_list.h"
-#include "transport/tcp/dial.h"
 
+#include <endian.h>
 #include <errno.h>
 #include <linux/sockios.h>
 #include <stdarg.h>
@@ -16,6 +16,190 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+
+/* Why no byte of a connection is lost or doubled when its socket breaks.
+ *
+ * An io is done when its bytes have gone into the kernel, and some of them may be on their way
+ * then. So the last bytes that went into the socket are kept in a ring, as many as the kernel
+ * says (SIOCOUTQ) the peer's kernel has not got yet. Bytes that the peer's kernel has are not
+ * lost: they can be read from a socket that was reset, and are, before the socket is closed. Then
+ * each end says how many bytes it has received, and the other goes on from there: first the bytes
+ * in the ring, then new ones. No acknowledgement is ever sent, and a receiver that reads nothing
+ * for long holds up no other rank. */
+
+#define REST_STEP  65536u
+#define ASK_BYTES  16384u /* from here on asking what is delivered costs less than copying it */
+#define KEPT_FIRST 65536u /* bytes of sent ones that are kept, ... */
+#define KEPT_MOST  (64u << 20) /* ... as far as the kernel says that the peer lacks them */
+
+uint64_t tcp_position_read(const uint8_t bytes[TCP_POSITION_BYTES])
+{
+	uint64_t position;
+
+	memcpy(&position, bytes, sizeof position);
+	return le64toh(position);
+}
+
+void tcp_unread_free(struct tcp_unread *unread)
+{
+	free(unread->bytes);
+	*unread = (struct tcp_unread){0};
+}
+
+static bool unread_grow(struct tcp_unread *unread)
+{
+	size_t room = unread->room ? 2 * unread->room : REST_STEP;
+	uint8_t *bytes = realloc(unread->bytes, room);
+
+	if (!bytes)
+		return false;
+	unread->bytes = bytes;
+	unread->room = room;
+	return true;
+}
+
+bool tcp_unread_take(struct tcp_unread *unread, const struct tcp_watch *watch)
+{
+	for (;;) {
+		struct iovec room;
+		ssize_t n;
+		if (unread->end == unread->room && !unread_grow(unread))
+			return false;
+		room = (struct iovec){unread->bytes + unread->end, unread->room - unread->end};
+		n = tcp_stream_recv(watch, &room, 1);
+		if (n <= 0)
+			break;
+		unread->end += (size_t)n;
+	}
+	if (unread->at == unread->end)
+		tcp_unread_free(unread);
+	return true;
+}
+
+static void tcp_ring_write(uint8_t *ring, size_t ring_bytes, uint64_t position, const uint8_t *from,
+			   size_t bytes)
+{
+	while (bytes > 0) {
+		size_t at = position & (ring_bytes - 1), step = ring_bytes - at;
+		step = step < bytes ? step : bytes;
+		memcpy(ring + at, from, step);
+		position += step;
+		from += step;
+		bytes -= step;
+	}
+}
+
+/* A larger ring with the same bytes. Without memory for it the older ones are not kept; whether
+ * they were needed shows if the socket breaks. */
+static void ring_grow(struct tcp_resend *r, uint64_t needed)
+{
+	size_t bytes = KEPT_FIRST, old = r->kept_bytes;
+	uint8_t *ring;
+
+	while (bytes < needed && bytes < KEPT_MOST)
+		bytes *= 2;
+	ring = bytes > old ? malloc(bytes) : NULL;
+	if (!ring)
+		return;
+	for (uint64_t p = r->kept_from; p < r->sent;) {
+		size_t at = p & (old - 1), step = old - at;
+		step = step < r->sent - p ? step : (size_t)(r->sent - p);
+		tcp_ring_write(ring, bytes, p, r->kept + at, step);
+		p += step;
+	}
+	free(r->kept);
+	r->kept = ring;
+	r->kept_bytes = bytes;
+}
+
+/* For so many bytes more, which the socket has already. Returns how many of them need not be kept:
+ * the first ones. */
+static size_t tcp_make_room(struct tcp_conn *c, size_t bytes)
+{
+	struct tcp_resend *r = &c->resend;
+	uint64_t end = r->sent + bytes;
+	int undelivered = 0;
+	size_t skip;
+
+	if (bytes < ASK_BYTES && end - r->delivered <= r->kept_bytes)
+		return 0;
+	if (ioctl(c->watch.fd, SIOCOUTQ, &undelivered) == 0) {
+		/* Of TLS a record of which a byte is missing is as good as none; and a greeting may
+		 * be among what is on its way. */
+		uint64_t lacking = (uint64_t)undelivered + (c->watch.tls ? TLS_RECORD_BYTES : 0);
+		if (r->delivered + lacking < end)
+			r->delivered = end - lacking;
+	}
+	if (end - r->delivered > r->kept_bytes || r->kept_bytes == 0)
+		ring_grow(r, end - r->delivered);
+	skip = bytes > r->kept_bytes ? bytes - r->kept_bytes : 0;
+	if (r->delivered > r->sent + skip)
+		skip = (size_t)(r->delivered - r->sent);
+	return skip;
+}
+
+void tcp_resend_keep(struct tcp_conn *c, const struct iovec *iov, size_t bytes)
+{
+	struct tcp_resend *r = &c->resend;
+	size_t skip = tcp_make_room(c, bytes);
+
+	if (skip > 0)
+		r->kept_from = r->sent + skip;
+	for (; bytes > 0; iov++) {
+		const uint8_t *from = iov->iov_base;
+		size_t step = iov->iov_len < bytes ? iov->iov_len : bytes;
+		size_t skipped = skip < step ? skip : step;
+		if (step > skipped)
+			tcp_ring_write(r->kept, r->kept_bytes, r->sent + skipped, from + skipped,
+				       step - skipped);
+		skip -= skipped;
+		r->sent += step;
+		bytes -= step;
+	}
+	r->again = r->sent;
+	if (r->sent - r->kept_from > r->kept_bytes)
+		r->kept_from = r->sent - r->kept_bytes;
+}
+
+/* Another socket is up, and the peer has so much of our stream. False: the bytes behind that are
+ * not kept. */
+static bool tcp_resend_from(struct tcp_resend *r, uint64_t position)
+{
+	if (position < r->kept_from || position > r->sent)
+		return false;
+	r->again = r->delivered = position;
+	return true;
+}
+
+bool tcp_resend_some(struct tcp_conn *c)
+{
+	struct tcp_resend *r = &c->resend;
+	bool moved = false;
+
+	while (tcp_must_resend(c) && c->may_write) {
+		size_t at = r->again & (r->kept_bytes - 1), step = r->kept_bytes - at;
+		struct iovec rest;
+		ssize_t n;
+		step = step < r->sent - r->again ? step : (size_t)(r->sent - r->again);
+		rest = (struct iovec){r->kept + at, step};
+		n = tcp_stream_send(&c->watch, &rest, 1);
+		if (n > 0) {
+			r->again += (uint64_t)n;
+			moved = true;
+		} else if (n < 0) {
+			c->may_write = false;
+			if (errno != EAGAIN && !c->write_error)
+				c->write_error = errno;
+		}
+	}
+	return moved;
+}
+
+static void tcp_resend_free(struct tcp_resend *r)
+{
+	free(r->kept);
+	tcp_unread_free(&r->unread);
+}
 
 static bool is_unsettled(enum tcp_state state)
 {
@@ -349,146 +533,4 @@ void tcp_conn_linger(struct tcp_conn *c, uint64_t now_ns)
 		tcp_linger(c);
 	if (c->state == CONN_CLOSED && !c->is_owned)
 		tcp_conn_free(c);
-}
-
-/* A socket that breaks between live ranks (a link that flaps, a middlebox that forgets) is replaced
- * by another one, and no call notices. Both ends dial, as they did first (dial.c), at the address
- * that led to the peer before. If every address refuses, the peer is gone. If none answers, the
- * rank tries again, for as long and as often as is configured; but a peer whose kernel takes the
- * connection is alive, and may be busy elsewhere for longer than that.
- *
- * Sockets of a connection are numbered. The number is in what both ends prove, and one that is not
- * larger than that of the socket in use is refused: a late greeting changes nothing. */
-
-#define EPOCHS (1u << 19) /* sockets that a connection may have had */
-
-/* Keeps only the address of the list that has the socket's host. If none has it, addresses are
- * translated on the way, and all are kept. */
-static int keep_proven(struct tcp_address *list, int count, const char *where)
-{
-	const char *colon = strrchr(where, ':');
-	size_t host = colon ? (size_t)(colon - where) : 0;
-
-	for (int i = 0; i < count && colon; i++) {
-		char text[TCP_TEXT_BYTES];
-		tcp_address_print((const struct sockaddr *)&list[i].sockaddr, text);
-		if (strncmp(text, where, host + 1) != 0)
-			continue;
-		list[0] = list[i];
-		return 1;
-	}
-	return count;
-}
-
-/* The same trouble goes on until bytes have moved. */
-static void begin_trying(struct tcp_conn *c, int error)
-{
-	struct tcp_resend *r = &c->resend;
-
-	if (r->since_ns == 0 || r->mark != r->sent + r->received) {
-		r->mark = r->sent + r->received;
-		r->since_ns = clock_now_ns();
-		r->tries = 0;
-	}
-	r->cause = error;
-	c->deadline_ns = r->since_ns + (uint64_t)tcp_endpoint_of(c)->reconnect_ms * 1000000u;
-}
-
-/* EPIPE: the peer had ended the connection before it was reset. */
-static bool can_reconnect(const struct tcp_conn *c, int error)
-{
-	return c->reconnects && c->is_owned && c->state == CONN_UP && c->watch.fd >= 0 &&
-	       c->base.status == TUTTI_OK && error != 0 && error != EPIPE && error != EBADMSG &&
-	       c->resend.next_epoch < EPOCHS - 1;
-}
-
-bool tcp_reconnect_leave(struct tcp_conn *c, int error)
-{
-	size_t had = c->resend.unread.end;
-	struct tcp_dial *d;
-	bool is_taken;
-
-	if (!can_reconnect(c, error) || !(d = tcp_dial_new(c)))
-		return false;
-	d->count = keep_proven(d->candidates, d->count, c->where);
-	is_taken = tcp_unread_take(&c->resend.unread, &c->watch);
-	if (c->resend.unread.end > had)
-		c->resend.received += c->resend.unread.end - had;
-	if (!is_taken) {
-		free(d);
-		return false;
-	}
-	log_info("tcp: rank %d (tcp %s, channel %d) lost a connection, which is made again: %s",
-		 c->base.peer, c->where, c->base.channel, strerror(error));
-	tcp_watch_close(tcp_endpoint_of(c), &c->watch);
-	c->is_watched = c->has_hung_up = false;
-	c->write_error = 0;
-	c->dial = d;
-	begin_trying(c, error);
-	tcp_conn_set_state(c, CONN_WAITING);
-	return true;
-}
-
-bool tcp_reconnect(struct tcp_conn *c, int error)
-{
-	if (!tcp_reconnect_leave(c, error))
-		return false;
-	tcp_dial_begin(c);
-	return true;
-}
-
-void tcp_reconnect_look(struct tcp_conn *c)
-{
-	int error = 0;
-	socklen_t bytes = sizeof error;
-
-	c->has_hung_up = false;
-	if (c->state != CONN_UP || c->watch.fd < 0 ||
-	    getsockopt(c->watch.fd, SOL_SOCKET, SO_ERROR, &error, &bytes) != 0)
-		return;
-	/* The kernel reports this error only once, and counts what it still had to deliver for
-	 * ever as not delivered. */
-	if (!tcp_reconnect(c, error) && error && !c->write_error)
-		c->write_error = error;
-}
-
-/* Where in the stream the first changed byte was is unknown, so this connection is not made
- * again. */
-static void fail_changed(struct tcp_conn *c)
-{
-	tcp_conn_fail(c, TUTTI_ERR_AUTH,
-		      "the data between rank %d and rank %d (tcp %s, channel %d) is changed on its "
-		      "way (TLS: %s; is a proxy between them?)",
-		      tcp_endpoint_of(c)->rank, c->base.peer, c->where, c->base.channel,
-		      c->watch.tls ? tls_error_text(c->watch.tls) : "");
-}
-
-void tcp_reconnect_or_fail(struct tcp_conn *c, int error)
-{
-	int rank = tcp_endpoint_of(c)->rank;
-
-	if (error == EBADMSG) {
-		fail_changed(c);
-		return;
-	}
-	if (tcp_reconnect(c, error))
-		return;
-	if (c->fails_after_drain != TUTTI_OK) {
-		char message[sizeof c->base.error];
-		memcpy(message, c->base.error, sizeof message);
-		tcp_conn_fail(c, c->fails_after_drain, "%s", message);
-	} else if (error == 0)
-		tcp_conn_fail(c, TUTTI_ERR_PEER,
-			      "rank %d (tcp %s, channel %d) closed its connection to rank %d",
-			      c->base.peer, c->where, c->base.channel, rank);
-	else if (tried_of(error) == TRIED_DENIED)
-		tcp_conn_fail(
-			c, TUTTI_ERR_SYSTEM,
-			"rank %d cannot use its connection to rank %d (tcp %s, channel %d; sendmsg "
-			"or recvmsg): %s (errno %d)",
-			rank, c->base.peer, c->where, c->base.channel, strerror(error), error);
-	else
-		tcp_conn_fail(c, TUTTI_ERR_PEER,
-			      "rank %d (tcp %s, channel %d) lost its connection to rank %d: %s",
-			      c->base.peer, c->where, c->base.channel, rank, strerror(error));
 }

@@ -127,25 +127,14 @@ void tcp_conn_linger(struct tcp_conn *c, uint64_t now_ns);
 void tcp_conn_free(struct tcp_conn *c);
 bool tcp_conn_has_unread(const struct tcp_conn *c);
 void tcp_conn_finish(struct tcp_conn *c, struct tutti_done *queue); /* its head is done, OK */
-/* The socket broke: another one is dialed. False: that is not wanted, or of no use. */
-bool tcp_reconnect(struct tcp_conn *c, int error) __attribute__((cold));
-/* The same, but another socket is there already. */
-bool tcp_reconnect_leave(struct tcp_conn *c, int error) __attribute__((cold));
-/* The socket has ended: error is errno, 0 for an orderly end. */
-void tcp_reconnect_or_fail(struct tcp_conn *c, int error) __attribute__((cold));
-/* Epoll saw its end while it was neither read nor written. */
-void tcp_reconnect_look(struct tcp_conn *c) __attribute__((cold));
 
-/* send.c: bytes that may be lost with their socket */
+/* conn.c: bytes that may be lost with their socket */
 /* Takes all that the socket has now. False: no memory for it. */
 bool tcp_unread_take(struct tcp_unread *unread, const struct tcp_watch *watch);
 void tcp_unread_free(struct tcp_unread *unread);
 /* Keeps bytes that have just gone into the socket: the first of iov. */
 void tcp_resend_keep(struct tcp_conn *c, const struct iovec *iov, size_t bytes);
-/* Another socket is up, and the peer has so much of our stream. False: the bytes behind that are
- * not kept. */
-bool tcp_resend_from(struct tcp_resend *r, uint64_t position);
-void tcp_resend_free(struct tcp_resend *r);
+bool tcp_resend_some(struct tcp_conn *c); /* what is to be sent again; whether anything moved */
 uint64_t tcp_position_read(const uint8_t bytes[TCP_POSITION_BYTES]);
 
 /* send.c, receive.c */

@@ -35,4 +35,13 @@ void tcp_dial_event(struct tcp_conn *c);
 /* An accepted connection of this peer and channel has gone without a proof. */
 void tcp_dial_continue(struct tcp_conn *c);
 
+/* The socket broke: another one is dialed. False: that is not wanted, or of no use. */
+bool tcp_reconnect(struct tcp_conn *c, int error) __attribute__((cold));
+/* The same, but another socket is there already. */
+bool tcp_reconnect_leave(struct tcp_conn *c, int error) __attribute__((cold));
+/* The socket has ended: error is errno, 0 for an orderly end. */
+void tcp_reconnect_or_fail(struct tcp_conn *c, int error) __attribute__((cold));
+/* Epoll saw its end while it was neither read nor written. */
+void tcp_reconnect_look(struct tcp_conn *c) __attribute__((cold));
+
 #endif

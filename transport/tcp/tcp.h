@@ -4,14 +4,16 @@
  *     endpoint.c     the endpoint and the table of functions; events and visits to connections
  *                    with something posted; what peers need of a rank that is in no call
  *     accept.c       accepted connections, until each is known and a conn's
- *     dial.c         dialing the peer's addresses, and greeting what answers
- *     send.c         posted sends into the socket, many at a time; bytes that may be lost with it
+ *     dial.c         dialing the peer's addresses, and greeting what answers; another socket for a
+ *                    broken one
+ *     send.c         posted sends into the socket, many at a time
  *     receive.c      the socket into posted receives
- *     conn.c         a connection: its state and queues, its end, another socket for a broken one
+ *     conn.c         a connection: its state and queues, its end; bytes that may be lost with its
+ *                    socket
  *     address.c      what an endpoint tells its peers, and where to dial
  *     socket.c       a socket's bytes, in clear or by TLS; its options; what the epolls watch
  *
- * (But accept.c and dial.c call each other, and conn.c dials anew.)
+ * (But accept.c and dial.c call each other.)
  *
  * On the wire a message is a header of 16 bytes (bytes: 8, tag: 4, number of the message in its
  * direction: 4; little-endian) and its payload. With checksums the header has 24 bytes: behind
