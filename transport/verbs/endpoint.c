@@ -53,7 +53,8 @@ static void verbs_address_make(struct verbs_endpoint *endpoint)
 	endpoint->base.address_bytes = tcp->address_bytes + sizeof own;
 }
 
-size_t verbs_address_oob(size_t bytes)
+/* The part of an address that oob connects to. */
+static size_t verbs_address_oob(size_t bytes)
 {
 	return bytes < sizeof(struct trailer) ? 0 : bytes - sizeof(struct trailer);
 }
@@ -313,13 +314,21 @@ static int verbs_progress(struct tutti_endpoint *base, struct tutti_done *done)
 	return done_list_take(done, &endpoint->done) || is_moving;
 }
 
+static tutti_status verbs_connect_peer(struct tutti_endpoint *endpoint, int peer, int channel,
+				       const uint8_t *address, size_t address_bytes,
+				       struct tutti_conn **conn)
+{
+	return verbs_connect(endpoint, peer, channel, address, verbs_address_oob(address_bytes),
+			     conn);
+}
+
 const struct tutti_transport transport_verbs = {
 	.abi = TUTTI_TRANSPORT_ABI,
 	.name = "verbs",
 	.kinds = 1u << TUTTI_MEMORY_HOST,
 	.open = verbs_open,
 	.reach = verbs_reach,
-	.connect = verbs_connect,
+	.connect = verbs_connect_peer,
 	.send = verbs_send,
 	.recv = verbs_recv,
 	.progress = verbs_progress,

@@ -3,16 +3,18 @@
  *
  *     endpoint.c     the endpoint: its address, progress, sleeping, the table of functions
  *     conn.c         a connection: greeting the peer through oob, what is posted on it and how it
- *                    moves, without rails that have failed; how it ends
+ *                    moves, without rails that have failed
  *     receive.c      what has arrived into posted receives
  *     completions.c  the completion queues of a conn
  *     send.c         posted sends into slots and chunks of the peer; all frames
+ *     conn_end.c     how it ends
  *     queue_pair.c   a conn's rails: their QPs, and its memory
  *     port.c         ports, GIDs; describes them to people
  *     memory.c       memory of tutti_mem_alloc and of GPUs, as devices know it
  *     device.c       devices; libibverbs, loaded at run time
  *
- * A file calls only files that stand below it (but conn.c is told of what has failed).
+ * A file calls only files that stand below it, but for a rail
+ * that is lost.
  *
  * A message of up to a slot goes out as one SEND: a frame, then the payload. The peer has posted a
  * slot for it. A longer one is announced by such a frame; its bytes follow in pieces, by RDMA
@@ -267,9 +269,6 @@ struct verbs_endpoint {
 	struct tutti_done done;
 };
 
-/* endpoint.c: the part of an address that oob connects to. */
-size_t verbs_address_oob(size_t bytes);
-
 /* queue_pair.c */
 /* Everything that conn needs of the device, and all receives posted. */
 tutti_status verbs_pair_open(struct verbs_conn *conn);
@@ -336,11 +335,17 @@ bool verbs_can_receive(const struct verbs_conn *conn);
 void verbs_conn_post(struct verbs_conn *conn, struct tutti_io *io, bool is_send);
 /* Moves what can be moved, a bounded amount. Returns whether anything was. */
 bool verbs_conn_move(struct verbs_conn *conn);
+
+/* conn_end.c */
 /* The head of one of its queues is done. */
 void verbs_conn_complete(struct verbs_conn *conn, struct tutti_done *queue, tutti_status status);
 void verbs_conn_activate(struct verbs_conn *conn);
+void verbs_conn_deactivate(struct verbs_conn *conn);
 /* The peer has pieces that are marked so: sends of which it has all are done. */
 void verbs_conn_complete_acked(struct verbs_conn *conn);
+/* The device, or the peer, may read or write buffers of the caller. */
+bool verbs_conn_is_read(const struct verbs_conn *conn);
+bool verbs_conn_is_written(const struct verbs_conn *conn);
 /* A send that is done still has something on its way. */
 bool verbs_conn_owes(const struct verbs_conn *conn);
 /* A rail does not work any more. The conn goes on without it, or ends so if it was the last. */
@@ -352,6 +357,9 @@ void verbs_conn_fail(struct verbs_conn *conn, tutti_status status, const char *f
 /* No byte moves any more; what has arrived is received first, then the conn fails so. */
 void verbs_conn_end(struct verbs_conn *conn, tutti_status status, const char *format, ...)
 	__attribute__((format(printf, 3, 4), cold));
+
+/* conn.c */
+/* address: oob's part. */
 tutti_status verbs_connect(struct tutti_endpoint *endpoint, int peer, int channel,
 			   const uint8_t *address, size_t address_bytes, struct tutti_conn **conn);
 void verbs_close(struct tutti_conn *conn);
