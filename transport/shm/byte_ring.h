@@ -11,8 +11,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "core/shared_memory.h"
 
-#define BYTE_RING_LINE 128           /* two cache lines: the prefetcher fetches pairs */
+#define BYTE_RING_LINE 128 /* two cache lines: the prefetcher fetches pairs */
 
 /* The part that both sides map. Each line has one writer in the normal case; the flags are on a
  * line of their own, so that a look at them costs no transfer while neither side sleeps. */
@@ -27,17 +28,17 @@ struct byte_ring_writer {
 	struct byte_ring_shared *shared;
 	uint8_t *bytes;
 	size_t capacity;
-	uint64_t written, published;    /* private; published <= written                   */
-	uint64_t read;                  /* as last seen                                    */
-	bool is_broken;                 /* the other side stored what cannot be            */
+	uint64_t written, published; /* private; published <= written                   */
+	uint64_t read;               /* as last seen                                    */
+	bool is_broken;              /* the other side stored what cannot be            */
 };
 
 struct byte_ring_reader {
 	struct byte_ring_shared *shared;
 	const uint8_t *bytes;
 	size_t capacity;
-	uint64_t read, released;        /* private; released <= read                       */
-	uint64_t written;               /* as last seen                                    */
+	uint64_t read, released; /* private; released <= read                       */
+	uint64_t written;        /* as last seen                                    */
 	bool is_broken;
 };
 
@@ -58,5 +59,20 @@ bool byte_ring_release(struct byte_ring_reader *ring);
  * more than it has seen). It sleeps only when there is still nothing. */
 void byte_ring_reader_sleeps(struct byte_ring_reader *ring, bool sleeps);
 void byte_ring_writer_sleeps(struct byte_ring_writer *ring, bool sleeps);
+
+#define RING_BYTES_MIN ((size_t)16 << 10)
+#define RING_BYTES_MAX ((size_t)1 << 30)
+
+/* The memory of a pair of rings, one in each direction. Whether there could be one: a system may
+ * refuse shared memory (a seccomp filter, ulimit -f). */
+tutti_status ring_pair_try(size_t ring_bytes);
+/* The caller closes *fd when the peer has it. */
+tutti_status ring_pair_create(struct shared_memory **rings, size_t ring_bytes, int *fd);
+/* fd comes from the peer and is trusted with nothing. The caller keeps fd. */
+tutti_status ring_pair_open(struct shared_memory **rings, size_t ring_bytes, int fd);
+
+/* The ends of this side: the creator writes ring 0 and reads ring 1. */
+void ring_pair_ends(const struct shared_memory *rings, bool is_creator,
+		    struct byte_ring_writer *out, struct byte_ring_reader *in);
 
 #endif

@@ -1,13 +1,10 @@
 /* shm: a pair of byte rings between two ranks of one node. What the files of this folder share.
  *
- *     endpoint.c     the endpoint: progress, sleeping, the table of functions
- *     look.c         events of sockets, and deadlines
- *     accept.c       accepting connections, and making room for them
- *     accepted.c     accepted connections that belong to no conn yet
- *     connect.c      dialing the peer
+ *     endpoint.c     the endpoint: its address, progress, sleeping, the table of functions
+ *     connect.c      dialing the peer, accepting its connections; their events and deadlines
  *     conn.c         posted ios through the rings
- *     ring_pair.c    the memory of both rings    byte_ring.c  one ring of bytes in it
- *     descriptors.c  what epoll watches           address.c    what an endpoint tells its peers
+ *     byte_ring.c    one ring of bytes, and the memory of a pair
+ *     descriptors.c  what epoll watches
  *
  * A file calls only files that stand below it.
  *
@@ -23,33 +20,32 @@
 
 #include "core/admission.h"
 #include "transport/shm/byte_ring.h"
-#include "transport/shm/ring_pair.h"
 
 #include <tutti/transport.h>
 #include <sys/queue.h>
 
-#define SHM_RING_BYTES    ((size_t)256 << 10)   /* of one direction, while the world is small    */
-#define SHM_RINGS_BYTES   ((size_t)8 << 20)     /* of all conns of a rank, were there one each   */
-#define SHM_PIECE_BYTES   ((size_t)32 << 10)    /* a large message moves on by this much         */
-#define SHM_PENDING       64                          /* connections before their hello           */
-#define SHM_PENDING_MS    5000                        /* and how long they may take               */
-#define SHM_ACCEPTED_MOST 16                    /* known ones a rank that wait for our connect */
-#define SHM_BACKLOG       1024                  /* connections that wait for our accept           */
-#define SHM_REDIAL_MS     1                     /* when the peer's backlog is full               */
-#define SHM_LOOK_PASSES   32                    /* idle passes between two looks at the sockets  */
+#define SHM_RING_BYTES    ((size_t)256 << 10) /* of one direction, while the world is small    */
+#define SHM_RINGS_BYTES   ((size_t)8 << 20)   /* of all conns of a rank, were there one each   */
+#define SHM_PIECE_BYTES   ((size_t)32 << 10)  /* a large message moves on by this much         */
+#define SHM_PENDING       64                  /* connections before their hello           */
+#define SHM_PENDING_MS    5000                /* and how long they may take               */
+#define SHM_ACCEPTED_MOST 16                  /* known ones a rank that wait for our connect */
+#define SHM_BACKLOG       1024                /* connections that wait for our accept           */
+#define SHM_REDIAL_MS     1                   /* when the peer's backlog is full               */
+#define SHM_LOOK_PASSES   32                  /* idle passes between two looks at the sockets  */
 
 /* The kinds of descriptors in the epoll; its data points to a struct shm_watch. */
 enum shm_watched { SHM_LISTENER, SHM_TIMER, SHM_ACCEPTED, SHM_CONN };
 
 struct shm_watch {
 	enum shm_watched kind;
-	int fd;                         /* or -1                                                */
+	int fd; /* or -1                                                */
 };
 
 /* A hello asks for rings, whose memfd comes along, or to be told if the peer leaves first. */
 enum shm_purpose { SHM_RINGS = 1, SHM_AWAIT = 2 };
 
-#define SHM_MAGIC 0x31306d73u                       /* the form of the hello and of the frames   */
+#define SHM_MAGIC 0x31306d73u /* the form of the hello and of the frames   */
 
 struct shm_hello {
 	uint32_t magic;
@@ -68,14 +64,14 @@ struct shm_conn {
 	struct tutti_conn base;
 	struct shm_watch watch;
 	enum shm_state state;
-	bool is_settled;                /* the peer's endpoint is there: no deadline, no timer   */
-	bool peer_left;                 /* before there were rings                              */
-	bool is_active;                 /* on the endpoint's list: has ios, and rings            */
-	bool in_payload[2];             /* of the first send; of the first recv                  */
+	bool is_settled;    /* the peer's endpoint is there: no deadline, no timer   */
+	bool peer_left;     /* before there were rings                              */
+	bool is_active;     /* on the endpoint's list: has ios, and rings            */
+	bool in_payload[2]; /* of the first send; of the first recv                  */
 	struct shm_conn *next;
 	LIST_ENTRY(shm_conn) active;
-	uint64_t deadline_ns;           /* of settling                                           */
-	char name[40];                  /* the peer's listener                                   */
+	uint64_t deadline_ns; /* of settling                                           */
+	char name[40];        /* the peer's listener                                   */
 	struct shared_memory *rings;
 	struct byte_ring_writer out;
 	struct byte_ring_reader in;
@@ -95,8 +91,8 @@ struct shm_ended {
 struct shm_accepted {
 	struct shm_watch watch;
 	struct shm_accepted *next;
-	bool is_watched;                /* else it is looked at in turn: epoll took no more      */
-	bool is_known;                  /* the hello came and is for us; the rest is from it     */
+	bool is_watched; /* else it is looked at in turn: epoll took no more      */
+	bool is_known;   /* the hello came and is for us; the rest is from it     */
 	enum shm_purpose purpose;
 	int from, channel;
 	struct shared_memory *rings;
@@ -112,11 +108,11 @@ struct shm_endpoint {
 	struct shm_watch listener, timer;
 	struct shm_conn *conns;
 	LIST_HEAD(, shm_conn) active;
-	struct shm_accepted *accepted, *closed;        /* closed: freed after a look            */
-	struct shm_accepted *spare;     /* for the next connection that is accepted              */
+	struct shm_accepted *accepted, *closed; /* closed: freed after a look            */
+	struct shm_accepted *spare; /* for the next connection that is accepted              */
 	struct shm_ended *ended;
-	bool has_failed;                /* a conn has, and greetings may wait for it            */
-	int accepted_count, unsettled;  /* accepted_count: of known ones                        */
+	bool has_failed;               /* a conn has, and greetings may wait for it            */
+	int accepted_count, unsettled; /* accepted_count: of known ones                        */
 	struct admission pending;
 	bool is_armed, is_timed;
 	unsigned passes;
@@ -125,10 +121,7 @@ struct shm_endpoint {
 
 extern const struct tutti_transport transport_shm;
 
-/* address.c */
-tutti_status shm_address_make(struct tutti_endpoint *endpoint, const char *host_id,
-			      const char *name);
-/* The peer's listener, when it is on this node. */
+/* endpoint.c: the peer's listener, when it is on this node. */
 bool shm_address_read(const struct tutti_endpoint *endpoint, const uint8_t *address,
 		      size_t address_bytes, char name[40]);
 
@@ -143,36 +136,15 @@ void shm_watch_close(struct shm_endpoint *endpoint, struct shm_watch *watch);
 bool shm_socket_drain(int fd, bool *is_anything);
 void shm_ring_doorbell(int fd);
 
-/* look.c */
+/* connect.c */
 /* One look at all sockets and deadlines. Returns whether anything happened. */
 bool shm_look(struct shm_endpoint *endpoint);
 /* When the next look is due even though no socket has news; DEADLINE_NONE: never. */
 uint64_t shm_due_ns(const struct shm_endpoint *endpoint);
 
-/* accept.c */
-void shm_accept_some(struct shm_endpoint *endpoint);
-/* Everything that came before now has been seen. */
-void shm_accept_backlog(struct shm_endpoint *endpoint);
-/* Looks for the hello of accepted connections that epoll does not watch. */
-bool shm_accepted_look(struct shm_endpoint *endpoint);
-/* There are such. */
-bool shm_accepted_are_unwatched(const struct shm_endpoint *endpoint);
-bool shm_accepted_expire(struct shm_endpoint *endpoint, uint64_t now_ns);
-
-/* connect.c */
 void shm_connect_dial(struct shm_conn *conn);
-/* The other end of its socket is a process of this user, else AUTH. */
-tutti_status shm_connect_check(struct shm_conn *conn);
-void shm_connect_fail(struct shm_conn *conn, tutti_status status, const char *why);
-/* No connection can be accepted, so all conns that wait for rings fail. is_lost: a peer's rings
- * were lost, and the peer will take this rank for dead. Then all conns fail, so that this rank says
- * why before the peer does. */
-void shm_connect_refuse_all(struct shm_endpoint *endpoint, const char *why, bool is_lost);
-
-/* accepted.c */
 /* accepted's socket and rings become conn's. */
 void shm_accepted_adopt(struct shm_conn *conn, struct shm_accepted *accepted);
-void shm_accepted_event(struct shm_endpoint *endpoint, struct shm_accepted *accepted);
 void shm_accepted_drop(struct shm_endpoint *endpoint, struct shm_accepted *accepted);
 /* Frees those that were dropped: no event of them is held any more. */
 void shm_accepted_free_closed(struct shm_endpoint *endpoint);
