@@ -1,6 +1,6 @@
 /* TLS 1.3 over a socket whose two ends know a common key: what goes through it can be neither read
  * nor changed on its way, nor by an attacker who learns the key later. No certificates, no tickets,
- * no early data. By OpenSSL, which is looked for when it is first needed (tls_library.c). Nothing
+ * no early data. By OpenSSL, which is looked for when it is first needed. Nothing
  * here blocks, and nothing is allocated once the handshake is over. */
 #ifndef CORE_TLS_H
 #define CORE_TLS_H
@@ -14,7 +14,7 @@
 
 /* A stream that breaks loses at most so many bytes before its end. */
 #define TLS_RECORD_BYTES 16384u
-#define TLS_RECORDS      4      /* that are read or written in one system call, at the most */
+#define TLS_RECORDS      4          /* that are read or written in one system call, at the most */
 #define TLS_REKEY        (1u << 20) /* records of one key: RFC 8446, 5.5 allows 2^24.5 */
 
 struct tls;
