@@ -27,7 +27,7 @@ tutti_status net_look_up(const char *host, int port, int flags, struct addrinfo 
  * connection now; the caller may try again, or elsewhere. SYSTEM: this process is denied something,
  * or lacks it. host is for the message. */
 tutti_status net_connect(const struct addrinfo *list, const char *host, int port,
-			 uint64_t deadline_ns, int *fd);
+                         uint64_t deadline_ns, int *fd);
 /* Looks up and connects. */
 tutti_status net_try_connect(const char *host, int port, uint64_t deadline_ns, int *fd);
 /* How a connect has ended, once its socket is ready: *error is 0, or an errno. SYSTEM: getsockopt
@@ -45,7 +45,7 @@ bool net_has_caller(int listen_fd);
 tutti_status net_accept(int listen_fd, uint64_t deadline_ns, int *fd);
 
 tutti_status net_send_all(int fd, const void *data, size_t bytes, uint64_t deadline_ns);
-tutti_status net_recv_all(int fd, void *data, size_t bytes, uint64_t deadline_ns); /* EOF: PEER */
+tutti_status net_recv_all(int fd, void *data, size_t bytes, uint64_t deadline_ns);  /* EOF: PEER */
 
 /* The address of a TCP connection's other end, without the port; "" when it cannot be known any
  * more. */
@@ -71,7 +71,8 @@ void net_unix_ring(int fd, const char *name);
 void net_unix_quiet(int fd);
 /* n descriptors (at most 64) with bytes of payload (at least 1). Receiver owns what it gets. */
 tutti_status net_send_fds(int fd, const void *data, size_t bytes, const int *fds, int n,
-			  uint64_t deadline_ns);
-tutti_status net_recv_fds(int fd, void *data, size_t bytes, int *fds, int n, uint64_t deadline_ns);
+                          uint64_t deadline_ns);
+tutti_status net_recv_fds(int fd, void *data, size_t bytes, int *fds, int n,
+                          uint64_t deadline_ns);
 
 #endif

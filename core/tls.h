@@ -14,7 +14,7 @@
 
 /* A stream that breaks loses at most so many bytes before its end. */
 #define TLS_RECORD_BYTES 16384u
-#define TLS_RECORDS      4          /* that are read or written in one system call, at the most */
+#define TLS_RECORDS      4      /* that are read or written in one system call, at the most */
 #define TLS_REKEY        (1u << 20) /* records of one key: RFC 8446, 5.5 allows 2^24.5 */
 
 struct tls;

@@ -18,7 +18,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Fills the arguments of the kernels that reduce and scale; cuda/kernels has what they do. */
+/* The memory kind's operations that are kernels of ours, which reduce and scale; cuda/kernels has
+ * what they do. Each starts one on stream, between cuda_enter and cuda_leave. */
 
 /* A block has this to do at the least: 16 bytes a thread, several times. */
 #define BLOCK_BYTES (64u << 10)

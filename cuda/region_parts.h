@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Memory at an address of this process. */
+/* Memory that a handle of the driver's stands for (cuMemCreate), at an address of this process. */
 struct cuda_mapping {
 	CUdeviceptr address; /* 0: there is none */
 	size_t bytes;
@@ -51,7 +51,11 @@ struct region_way {
 
 extern const struct region_way region_by_ipc, region_by_pieces;
 
-/* Memory of all ranks at once. */
+/* A multicast object of the ranks' GPUs, to which each binds its part of a region: what is stored
+ * at its address goes to all of them, and what is loaded is the sum over all (NVLS). The ranks make
+ * it in steps, between which they agree: one creates and the others import it; each adds its GPU;
+ * when all are added, each binds; when all are bound, kernels may use it. A step before the
+ * agreement would wait in the driver, without end. */
 struct cuda_multicast {
 	CUmemGenericAllocationHandle handle; /* 0: there is none */
 	bool is_bound;
@@ -61,14 +65,14 @@ struct cuda_multicast {
 /* All between cuda_enter and cuda_leave, by memory's device. An error leaves what there is, which
  * cuda_multicast_end ends. */
 tutti_status cuda_multicast_create(struct cuda_multicast *multicast,
-				   const struct region_memory *memory, int devices);
+                                   const struct region_memory *memory, int devices);
 /* *fd: the caller's, or -1. */
 void cuda_multicast_describe(const struct cuda_multicast *multicast,
-			     const struct region_memory *memory, struct cuda_region *region,
+                             const struct region_memory *memory, struct cuda_region *region,
 			     int *fd);
 /* By the region of the rank that has created it. */
 tutti_status cuda_multicast_import(struct cuda_multicast *multicast,
-				   const struct cuda_region *region, int fd);
+                                   const struct cuda_region *region, int fd);
 tutti_status cuda_multicast_add(const struct cuda_multicast *multicast,
 				const struct region_memory *memory);
 /* And maps it. */
@@ -94,7 +98,7 @@ struct region_part {
 /* With the smallest number that this rank has free; as cuda_region_alloc. Between cuda_enter and
  * cuda_leave. */
 tutti_status region_part_take(const struct cuda_channels *channels, size_t bytes, bool is_plain,
-			      struct region_part **part);
+                              struct region_part **part);
 /* The part that is not complete yet, of which there is one at a time; or NULL. */
 struct region_part *region_part_incomplete(const struct cuda_channels *channels);
 /* Kernels of a call that has failed may be there that do not end. */

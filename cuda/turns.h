@@ -18,7 +18,7 @@ void cuda_turn_offers_take(struct cuda_channels *channels);
 void cuda_turn_offers_close(struct turn_page *own);
 /* Puts all turns of a call into the stream. */
 tutti_status cuda_turns_launch(struct cuda_channels *channels,
-			       const struct cuda_channels_launch *launch, CUstream stream);
+                               const struct cuda_channels_launch *launch, CUstream stream);
 /* As cuda_channels_is_running. */
 bool cuda_turns_are_running(const struct cuda_channels *channels, uint64_t *ended);
 /* From any thread: the rank's streams wait for no turn any more. */

@@ -7,8 +7,8 @@
 
 struct device {
 	struct cuda_channels *channels;
-	int rank, size;            /* of this rank among those that have part, ...     */
-	struct group ranks;        /* ... and which ranks of the communicator they are */
+	int rank, size;     /* of this rank among those that have part, ...     */
+	struct group ranks; /* ... and which ranks of the communicator they are */
 	const struct nodes *nodes; /* there are others, on other nodes; or NULL */
 	struct engine_stages stages;
 	bool may_multicast; /* sums may be in a switch's order                          */

@@ -14,9 +14,9 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define ENGINE_WORKS_MAX        1024 /* works in flight at once; submit waits for room                */
+#define ENGINE_WORKS_MAX 1024 /* works in flight at once; submit waits for room                */
 #define ENGINE_DEVICE_WORKS_MAX 128 /* the same where GPUs do them                          */
-#define RESEND_FDS              4 /* of an engine's endpoints, that the helper sleeps on           */
+#define RESEND_FDS         4    /* of an engine's endpoints, that the helper sleeps on           */
 
 struct direct_map;
 struct lane_run;
@@ -78,7 +78,7 @@ struct engine_user {
 	bool (*is_drained)(struct engine *e); /* all has left, or has had its time */
 	/* Before a rank leaves: tells the peers, which takes a moment. Takes the lock by itself. */
 	void (*leave)(struct engine *e);
-	void (*close)(struct engine *e); /* its connections, and all that it keeps for peers */
+	void (*close)(struct engine *e);      /* its connections, and all that it keeps for peers */
 	void (*free)(struct engine *e);
 };
 
@@ -153,11 +153,11 @@ struct tutti_work {
 	uint64_t submitted_ns, deadline_ns; /* by the coarse clock */
 	struct tutti_work *whole; /* the group's work that this is a part of; or NULL    */
 	struct work_parts *parts; /* of a group's work; it is on none of the lists       */
-	void *send_copy;          /* of a call that copies its send; or NULL             */
+	void *send_copy;         /* of a call that copies its send; or NULL             */
 	enum work_stage stage;
 	enum work_holds holds; /* of `as`                                              */
 	bool is_async;
-	atomic_int refs;    /* any thread                                        */
+	atomic_int refs;          /* any thread                                        */
 	atomic_int is_done; /* any thread; its release publishes status          */
 	tutti_status status;
 	tutti_status own_status; /* its own failure, which is not the communicator's; or OK */
@@ -212,14 +212,14 @@ struct engine_works {
 	struct tutti_work *newest; /* the first of the list */
 	/* alone.c: the only call, without a spec; or NULL. Any thread reads the pointer. */
 	struct tutti_work *_Atomic alone;
-	atomic_int count;                /* without alone; any thread reads it */
-	atomic_int numbered;             /* of these: collectives, which have a sequence number */
-	int by_message;                  /* so many of them are no calls of the window */
-	int groups;                      /* that start their calls now, without waiting for room */
+	atomic_int count;          /* without alone; any thread reads it */
+	atomic_int numbered;       /* of these: collectives, which have a sequence number */
+	int by_message;            /* so many of them are no calls of the window */
+	int groups;                /* that start their calls now, without waiting for room */
 	const struct task_spec *outside; /* the call that waits for room, or NULL, ... */
-	uint64_t outside_since_ns;       /* ... and since when */
+	uint64_t outside_since_ns;      /* ... and since when */
 	struct tutti_work *window_head, **window_tail; /* calls of the window, in order */
-	struct tutti_work *ended;                      /* to be finished by engine_settle */
+	struct tutti_work *ended; /* to be finished by engine_settle */
 	struct tutti_work *free;
 	int made; /* all works of the engine: in flight, free, and in the hands of callers */
 };
@@ -234,15 +234,15 @@ struct engine_runs {
 /* The state of the looks at a wait that lasts. Under the engine's lock. */
 struct engine_watch {
 	uint32_t passes;
-	uint64_t watched_ns;   /* when watch.c last looked at all works */
-	uint64_t looked_ns;    /* when it last asked around */
-	bool moved;            /* the last pass did */
-	uint64_t told_ns;      /* when the trace was last told what is waited for */
-	uint64_t join;         /* the last call that made a communicator: its number + 1 ... */
+	uint64_t watched_ns;  /* when watch.c last looked at all works */
+	uint64_t looked_ns;   /* when it last asked around */
+	bool moved;           /* the last pass did */
+	uint64_t told_ns;     /* when the trace was last told what is waited for */
+	uint64_t join;        /* the last call that made a communicator: its number + 1 ... */
 	struct long_wait wait; /* ... and how long it waits */
-	uint64_t absent_ns;    /* since when its absent ranks are asked for, or 0 */
-	uint64_t late_ns;      /* the last deadline that passed ... */
-	uint64_t asked_ns;     /* ... and when the other ranks were asked about it */
+	uint64_t absent_ns;   /* since when its absent ranks are asked for, or 0 */
+	uint64_t late_ns;     /* the last deadline that passed ... */
+	uint64_t asked_ns;    /* ... and when the other ranks were asked about it */
 	/* replays.c: when it last looked, what had ended then, and since when that is so. */
 	uint64_t replays_looked_ns, replays_ended, replays_since_ns;
 	uint64_t reported_ns; /* when the failure that another rank reported was first looked at */
@@ -251,13 +251,13 @@ struct engine_watch {
 /* How the engine failed. Any thread, but is_clean, which is under the engine's lock. Nothing is
  * called under the lock in here. */
 struct engine_failure {
-	atomic_int stop;         /* set on failure: the holder of the engine's lock cleans up */
-	bool is_clean;           /* nothing of ours is posted any more */
-	atomic_int report_state; /* enum report_state */
-	pthread_mutex_t lock;    /* of all below, but is_shown */
-	atomic_int status, peer; /* written once; peer: rank + 1, or 0 */
-	char error[ERROR_BYTES]; /* written once, before status */
-	struct failure reported; /* what another rank has failed with */
+	atomic_int stop;          /* set on failure: the holder of the engine's lock cleans up */
+	bool is_clean;            /* nothing of ours is posted any more */
+	atomic_int report_state;  /* enum report_state */
+	pthread_mutex_t lock;     /* of all below, but is_shown */
+	atomic_int status, peer;  /* written once; peer: rank + 1, or 0 */
+	char error[ERROR_BYTES];  /* written once, before status */
+	struct failure reported;  /* what another rank has failed with */
 	char reported_message[ERROR_BYTES];
 	char *trace_dir;      /* constant; or NULL */
 	atomic_bool is_shown; /* the trace of the failure has been written there */
@@ -267,8 +267,8 @@ struct engine_failure {
 struct engine_lists {
 	pthread_mutex_t lock;
 	struct tutti_work *called, **called_tail; /* their callback was not called yet */
-	atomic_bool has_called;                   /* there are such; any thread reads it */
-	struct tutti_work *_Atomic released;      /* by callers; without the lock        */
+	atomic_bool has_called;              /* there are such; any thread reads it */
+	struct tutti_work *_Atomic released; /* by callers; without the lock        */
 };
 
 /* While this rank is in no call: the descriptors that wake the helper when a peer needs bytes sent
@@ -280,12 +280,12 @@ struct resend {
 
 /* The helper thread's part of the engine. */
 struct engine_help {
-	struct engine *next; /* this and is_attached: under the lock of the helper's list */
+	struct engine *next;    /* this and is_attached: under the lock of the helper's list */
 	bool is_attached;
 	struct resend resend;   /* the helper thread alone */
 	atomic_int async_works; /* any thread: in flight, so that there is something to do */
 	atomic_int waiters;     /* any thread: threads that wait for a work, and make progress */
-	atomic_int prompt;      /* any thread: works in a row that a thread waited for soon */
+	atomic_int prompt; /* any thread: works in a row that a thread waited for soon */
 	_Atomic uint64_t ended; /* works; written under the engine's lock, the helper reads it */
 	uint64_t ended_before;  /* the same at its last nap; the helper thread alone         */
 	atomic_bool replays;    /* any thread: calls were captured, and may run at any time */
@@ -300,7 +300,7 @@ struct engine_traffic {
 /* The part of captured.c that others call: by a table, since it submits, and they would link what
  * submits in a circle. */
 struct replay_tasks {
-	void (*start)(struct engine *e);              /* those whose graphs have come to them */
+	void (*start)(struct engine *e); /* those whose graphs have come to them */
 	void (*began)(const struct tutti_work *work); /* of a replay, as the next one */
 	void (*ended)(struct engine *e, const struct tutti_work *work);
 };
@@ -308,7 +308,7 @@ struct replay_tasks {
 /* Calls that are captured: see captured.c. Under the engine's lock, but for what says otherwise. */
 struct engine_captured {
 	const struct replay_tasks *tasks; /* NULL: none was captured */
-	struct captured_call *newest;     /* of all */
+	struct captured_call *newest; /* of all */
 	int count;
 	uint32_t fingerprint;          /* of the replays of collectives so far      */
 	struct memory_captured latest; /* of the capture that is under way          */

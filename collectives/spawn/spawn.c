@@ -36,7 +36,7 @@
 #define OUTSIDE_SIGNALS 3
 #define OUTSIDE_CHANGED (OUTSIDE_SIGNALS + 1) /* and SIGCHLD */
 
-/* The signals from outside. */
+/* Signals from outside that would end this process: while it has ranks they end those first. */
 struct outside {
 	int fd;   /* becomes readable when one has come                          */
 	int last; /* the last that has come, or 0                                */

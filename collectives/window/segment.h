@@ -24,12 +24,12 @@
 #define WINDOW_FIRST_NUMBER (UINT32_MAX - 63)
 #define WINDOW_MAX_RANKS    1024 /* as many sources as reduce() takes */
 #define WINDOW_LINES        32u  /* of a rank; a power of two: see window.c */
-#ifndef WINDOW_SLOTS             /* test_window_orders is built with 3, too */
-#define WINDOW_SLOTS 4u          /* at least 3: see staged.c */
+#ifndef WINDOW_SLOTS               /* test_window_orders is built with 3, too */
+#define WINDOW_SLOTS 4u            /* at least 3: see staged.c */
 #endif
-#define WINDOW_ALIGN    128u  /* two cache lines: the adjacent-line prefetcher's unit */
-#define LINE_PAYLOAD    56u   /* bytes that travel in the header's own cache line */
-#define LINE_BODY       64u   /* where a longer payload begins in its line ... */
+#define WINDOW_ALIGN    128u /* two cache lines: the adjacent-line prefetcher's unit */
+#define LINE_PAYLOAD    56u /* bytes that travel in the header's own cache line */
+#define LINE_BODY       64u /* where a longer payload begins in its line ... */
 #define LINE_BODY_BYTES 1024u /* ... if it is not longer than that: short lines share few pages */
 #define BODY_GAP        2048u /* behind each body: the hardware fetches ahead */
 
@@ -48,10 +48,10 @@ struct line_buffers {
 	union {
 		uint64_t recv_offset;
 		uint64_t send_address; /* if it reads: of send in its own process */
-	};
-	uint8_t is_staged;    /* its first piece is in its slot already */
-	uint8_t is_free;      /* a root that has nothing to move for itself */
-	uint8_t reads;        /* it would copy out of the others' memory: reading.c */
+};
+	uint8_t is_staged; /* its first piece is in its slot already */
+	uint8_t is_free;   /* a root that has nothing to move for itself */
+	uint8_t reads;     /* it would copy out of the others' memory: reading.c */
 	uint8_t is_contended; /* others were in its way: contention.h */
 	/* all_to_allv: */
 	uint32_t sends;   /* enum line_sends */
@@ -83,9 +83,9 @@ struct word_line {
 struct rank_area {
 	struct word_line words[WORDS];
 	_Alignas(WINDOW_ALIGN) _Atomic uint32_t doorbell; /* the futex; written by wakers */
-	_Atomic uint32_t sleeps_for;  /* 1 + the rank it waits for; 0 while it is awake */
-	_Atomic uint32_t is_armed;    /* it sleeps on its doorbell */
-	_Atomic uint64_t doorbell_id; /* in the name of its doorbell, or 0 */
+	_Atomic uint32_t sleeps_for; /* 1 + the rank it waits for; 0 while it is awake */
+	_Atomic uint32_t is_armed;   /* it sleeps on its doorbell */
+	_Atomic uint64_t doorbell_id;      /* in the name of its doorbell, or 0 */
 	_Alignas(WINDOW_ALIGN) _Atomic int32_t cpu; /* 1 + where it was last, or 0 */
 	tutti_status memory_status; /* of the last COLL_MEM_ALLOC; before WORD_TAKEN */
 	char memory_error[MEMORY_ERROR_BYTES];
@@ -96,8 +96,8 @@ struct rank_area {
 
 struct geometry {
 	int size;
-	uint32_t shares_cores;     /* there are more ranks than cores, as the leader sees it */
-	uint64_t small_bytes;      /* the longest payload of a line */
+	uint32_t shares_cores; /* there are more ranks than cores, as the leader sees it */
+	uint64_t small_bytes;  /* the longest payload of a line */
 	uint64_t small_all_reduce; /* the same in an all_reduce */
 	uint64_t by_root_bytes;    /* the longest reduce that the root does alone */
 	uint64_t line_bytes, body_bytes, row_bytes, slot_bytes; /* from one to the next */
@@ -108,7 +108,7 @@ struct segment_head {
 	struct geometry geometry;
 	_Alignas(WINDOW_ALIGN) _Atomic uint32_t sleepers; /* ranks asleep or armed */
 	_Alignas(WINDOW_ALIGN) _Atomic uint32_t failures; /* ranks that have failed */
-	_Atomic uint32_t needs_fence;                     /* some rank's kernel has no membarrier */
+	_Atomic uint32_t needs_fence; /* some rank's kernel has no membarrier */
 };
 
 /* This process's mapping of a segment. Ranks as threads share one, so that ThreadSanitizer sees
@@ -120,7 +120,7 @@ struct segment {
 	struct geometry geometry; /* as it was checked: other processes can write the head */
 	int size, users;
 	bool watches; /* pid_fds are those of processes_watch */
-	int *pid_fds; /* one per rank; -1 for this process, or unknown */
+	int *pid_fds;   /* one per rank; -1 for this process, or unknown */
 };
 
 /* Where things lie in this process. */

@@ -48,15 +48,15 @@ struct window_moves; /* staged.h */
  * the run. */
 struct window_run {
 	struct call_args args;
-	uint32_t number;    /* which operation of the window this is; wraps */
-	uint32_t room;      /* the others must post this line before it posts its own: window.c */
-	uint32_t phase;     /* enum phase */
+	uint32_t number; /* which operation of the window this is; wraps */
+	uint32_t room;   /* the others must post this line before it posts its own: window.c */
+	uint32_t phase;  /* enum phase */
 	uint32_t failed_in; /* the phase before it failed; PHASE_FAILED: it never began */
-	bool is_small;      /* its data are in the lines */
-	bool is_staged;     /* for sure, whatever the others' lines say */
-	bool is_shared;     /* zero copy: the root and the others share the work */
+	bool is_small;   /* its data are in the lines */
+	bool is_staged;  /* for sure, whatever the others' lines say */
+	bool is_shared;  /* zero copy: the root and the others share the work */
 	bool first_is_staged;
-	bool may_be_long;     /* its pieces are short, but where cores are contended */
+	bool may_be_long; /* its pieces are short, but where cores are contended */
 	bool sees_all;        /* it waits for the lines of all others */
 	int first, peers;     /* it waits for the lines of ranks [first, peers) ... */
 	int peer;             /* ... and has come to this one; or to this one's word */
@@ -80,7 +80,7 @@ struct window_run {
 	size_t read; /* ... and how many bytes of its block have been read */
 	/* COLL_MEM_ALLOC, of args.count bytes. */
 	uint64_t memory_id;
-	void *memory;         /* that it has made */
+	void *memory; /* that it has made */
 	tutti_status outcome; /* what all ranks have agreed on at the end of the run */
 };
 
@@ -91,7 +91,7 @@ void window_begin(struct window *window, struct window_run *run, const struct ca
 tutti_status window_advance(struct window *window, struct window_run *run, bool *moved);
 /* Why run ended with its outcome, an error that leaves the ranks in step. */
 void window_outcome_text(const struct window *window, const struct window_run *run, char *text,
-			 size_t text_bytes);
+                         size_t text_bytes);
 /* For a thread that waits: looks for a missing line for a fraction of a microsecond. */
 tutti_status window_advance_eagerly(struct window *window, struct window_run *run, bool *moved);
 /* After window_begin. Returns when the run is done, at the deadline (TIMEOUT; the message names the
@@ -99,10 +99,10 @@ tutti_status window_advance_eagerly(struct window *window, struct window_run *ru
  * the clock only in waits that turn slow. background is called now and then while it waits; it must
  * not touch this window. stop and background may be NULL. */
 tutti_status window_drive(struct window *window, struct window_run *run, uint64_t timeout_ns,
-			  const _Atomic int *stop, void (*background)(void *arg), void *arg);
+                          const _Atomic int *stop, void (*background)(void *arg), void *arg);
 /* Which ranks a run waits for, as "ranks 1, 3": for hang reports. Returns text. */
 const char *window_explain(const struct window *window, const struct window_run *run, char *text,
-			   size_t text_bytes);
+                           size_t text_bytes);
 /* How far a run is: "staged, step 3 of 12". Returns text. */
 const char *window_progress_text(const struct window_run *run, char *text, size_t text_bytes);
 /* The first rank that it waits for, or -1. */

@@ -105,7 +105,7 @@ bool zero_copy_begin(struct window *window, struct window_run *run);
 /* Says in buffers where this rank's are, or an id of 0 where the others cannot reach one that they
  * would use. Returns whether the call may go without staging, for all that this rank knows. */
 bool reach_publish(struct window *window, const struct window_run *run,
-		   struct line_buffers *buffers);
+		  struct line_buffers *buffers);
 /* Whether the others use a buffer of rank. */
 bool reach_lends(const struct window_run *run, int rank);
 /* Whether, by the root's line, the root and the others may share the work. All lines decide. */

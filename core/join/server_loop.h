@@ -17,14 +17,14 @@ struct server_loop {
 	struct pollfd *polls;
 	struct admission pending;
 	int count, capacity, told;
-	int turned_away; /* in a row, for want of memory: ranks come again */
-	int stop_fd;     /* server.c's: readable when it is to stop, or -1 */
+	int turned_away;      /* in a row, for want of memory: ranks come again */
+	int stop_fd;          /* server.c's: readable when it is to stop, or -1 */
 	bool is_stopped;
 	uint8_t welcome[FRAME_WELCOME_BYTES];
-	uint64_t failed_ns; /* 0 until it fails                               */
-	uint64_t stop_ns;   /* rank 0, whose process this is, waits no longer */
+	uint64_t failed_ns;   /* 0 until it fails                               */
+	uint64_t stop_ns;     /* rank 0, whose process this is, waits no longer */
 	uint64_t idle_for_ns, idle_ns;
-	uint64_t now_ns;       /* at the end of the last turn                    */
+	uint64_t now_ns;      /* at the end of the last turn                    */
 	struct long_wait wait; /* for ranks                                     */
 };
 

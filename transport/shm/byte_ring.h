@@ -13,7 +13,7 @@
 #include <stdint.h>
 #include "core/shared_memory.h"
 
-#define BYTE_RING_LINE 128 /* two cache lines: the prefetcher fetches pairs */
+#define BYTE_RING_LINE 128           /* two cache lines: the prefetcher fetches pairs */
 
 /* The part that both sides map. Each line has one writer in the normal case; the flags are on a
  * line of their own, so that a look at them costs no transfer while neither side sleeps. */
@@ -28,17 +28,17 @@ struct byte_ring_writer {
 	struct byte_ring_shared *shared;
 	uint8_t *bytes;
 	size_t capacity;
-	uint64_t written, published; /* private; published <= written                   */
-	uint64_t read;               /* as last seen                                    */
-	bool is_broken;              /* the other side stored what cannot be            */
+	uint64_t written, published;    /* private; published <= written                   */
+	uint64_t read;                  /* as last seen                                    */
+	bool is_broken;                 /* the other side stored what cannot be            */
 };
 
 struct byte_ring_reader {
 	struct byte_ring_shared *shared;
 	const uint8_t *bytes;
 	size_t capacity;
-	uint64_t read, released; /* private; released <= read                       */
-	uint64_t written;        /* as last seen                                    */
+	uint64_t read, released;        /* private; released <= read                       */
+	uint64_t written;               /* as last seen                                    */
 	bool is_broken;
 };
 
@@ -73,6 +73,6 @@ tutti_status ring_pair_open(struct shared_memory **rings, size_t ring_bytes, int
 
 /* The ends of this side: the creator writes ring 0 and reads ring 1. */
 void ring_pair_ends(const struct shared_memory *rings, bool is_creator,
-		    struct byte_ring_writer *out, struct byte_ring_reader *in);
+		       struct byte_ring_writer *out, struct byte_ring_reader *in);
 
 #endif

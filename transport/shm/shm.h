@@ -24,28 +24,28 @@
 #include <tutti/transport.h>
 #include <sys/queue.h>
 
-#define SHM_RING_BYTES    ((size_t)256 << 10) /* of one direction, while the world is small    */
-#define SHM_RINGS_BYTES   ((size_t)8 << 20)   /* of all conns of a rank, were there one each   */
-#define SHM_PIECE_BYTES   ((size_t)32 << 10)  /* a large message moves on by this much         */
-#define SHM_PENDING       64                  /* connections before their hello           */
-#define SHM_PENDING_MS    5000                /* and how long they may take               */
-#define SHM_ACCEPTED_MOST 16                  /* known ones a rank that wait for our connect */
-#define SHM_BACKLOG       1024                /* connections that wait for our accept           */
-#define SHM_REDIAL_MS     1                   /* when the peer's backlog is full               */
-#define SHM_LOOK_PASSES   32                  /* idle passes between two looks at the sockets  */
+#define SHM_RING_BYTES    ((size_t)256 << 10)   /* of one direction, while the world is small    */
+#define SHM_RINGS_BYTES   ((size_t)8 << 20)     /* of all conns of a rank, were there one each   */
+#define SHM_PIECE_BYTES   ((size_t)32 << 10)    /* a large message moves on by this much         */
+#define SHM_PENDING       64                          /* connections before their hello           */
+#define SHM_PENDING_MS    5000                        /* and how long they may take               */
+#define SHM_ACCEPTED_MOST 16                    /* known ones a rank that wait for our connect */
+#define SHM_BACKLOG       1024                  /* connections that wait for our accept           */
+#define SHM_REDIAL_MS     1                     /* when the peer's backlog is full               */
+#define SHM_LOOK_PASSES   32                    /* idle passes between two looks at the sockets  */
 
 /* The kinds of descriptors in the epoll; its data points to a struct shm_watch. */
 enum shm_watched { SHM_LISTENER, SHM_TIMER, SHM_ACCEPTED, SHM_CONN };
 
 struct shm_watch {
 	enum shm_watched kind;
-	int fd; /* or -1                                                */
+	int fd;                         /* or -1                                                */
 };
 
 /* A hello asks for rings, whose memfd comes along, or to be told if the peer leaves first. */
 enum shm_purpose { SHM_RINGS = 1, SHM_AWAIT = 2 };
 
-#define SHM_MAGIC 0x31306d73u /* the form of the hello and of the frames   */
+#define SHM_MAGIC 0x31306d73u                       /* the form of the hello and of the frames   */
 
 struct shm_hello {
 	uint32_t magic;
@@ -64,14 +64,14 @@ struct shm_conn {
 	struct tutti_conn base;
 	struct shm_watch watch;
 	enum shm_state state;
-	bool is_settled;    /* the peer's endpoint is there: no deadline, no timer   */
-	bool peer_left;     /* before there were rings                              */
-	bool is_active;     /* on the endpoint's list: has ios, and rings            */
-	bool in_payload[2]; /* of the first send; of the first recv                  */
+	bool is_settled;                /* the peer's endpoint is there: no deadline, no timer   */
+	bool peer_left;                 /* before there were rings                              */
+	bool is_active;                 /* on the endpoint's list: has ios, and rings            */
+	bool in_payload[2];             /* of the first send; of the first recv                  */
 	struct shm_conn *next;
 	LIST_ENTRY(shm_conn) active;
-	uint64_t deadline_ns; /* of settling                                           */
-	char name[40];        /* the peer's listener                                   */
+	uint64_t deadline_ns;           /* of settling                                           */
+	char name[40];                  /* the peer's listener                                   */
 	struct shared_memory *rings;
 	struct byte_ring_writer out;
 	struct byte_ring_reader in;
@@ -91,8 +91,8 @@ struct shm_ended {
 struct shm_accepted {
 	struct shm_watch watch;
 	struct shm_accepted *next;
-	bool is_watched; /* else it is looked at in turn: epoll took no more      */
-	bool is_known;   /* the hello came and is for us; the rest is from it     */
+	bool is_watched;                /* else it is looked at in turn: epoll took no more      */
+	bool is_known;                  /* the hello came and is for us; the rest is from it     */
 	enum shm_purpose purpose;
 	int from, channel;
 	struct shared_memory *rings;
@@ -108,11 +108,11 @@ struct shm_endpoint {
 	struct shm_watch listener, timer;
 	struct shm_conn *conns;
 	LIST_HEAD(, shm_conn) active;
-	struct shm_accepted *accepted, *closed; /* closed: freed after a look            */
-	struct shm_accepted *spare; /* for the next connection that is accepted              */
+	struct shm_accepted *accepted, *closed;        /* closed: freed after a look            */
+	struct shm_accepted *spare;     /* for the next connection that is accepted              */
 	struct shm_ended *ended;
-	bool has_failed;               /* a conn has, and greetings may wait for it            */
-	int accepted_count, unsettled; /* accepted_count: of known ones                        */
+	bool has_failed;                /* a conn has, and greetings may wait for it            */
+	int accepted_count, unsettled;  /* accepted_count: of known ones                        */
 	struct admission pending;
 	bool is_armed, is_timed;
 	unsigned passes;

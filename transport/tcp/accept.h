@@ -16,8 +16,8 @@ struct tcp_accepted {
 	bool reconnects, is_broken;     /* is_broken: it could not be told our position */
 	int peer, channel;              /* believed once is_known */
 	uint32_t epoch;
-	uint64_t position;        /* what the peer has of our stream */
-	struct tcp_unread unread; /* of sockets whose place it took */
+	uint64_t position;              /* what the peer has of our stream */
+	struct tcp_unread unread;       /* of sockets whose place it took */
 	struct auth auth;
 	uint8_t bytes[AUTH_HELLO_BYTES];
 	size_t have;

@@ -4,11 +4,11 @@
 
 #include "transport/tcp/tcp.h"
 
-#define TCP_BATCH       32     /* messages that are sent in one call */
-#define TCP_AHEAD_BYTES 65536u /* read in one call where messages are small */
+#define TCP_BATCH        32     /* messages that are sent in one call */
+#define TCP_AHEAD_BYTES  65536u /* read in one call where messages are small */
 
-#define TCP_POSITION_BYTES 8          /* of a stream; a connection that reconnects begins with it */
-#define TCP_STREAM_CLOSED  UINT64_MAX /* for a position: this connection was closed */
+#define TCP_POSITION_BYTES 8    /* of a stream; a connection that reconnects begins with it */
+#define TCP_STREAM_CLOSED    UINT64_MAX /* for a position: this connection was closed */
 
 /* The bytes that a socket still held when it broke, or when another one took its place. */
 struct tcp_unread {
@@ -20,20 +20,20 @@ struct tcp_unread {
  * bytes. */
 struct tcp_resend {
 	uint64_t sent, received;
-	uint64_t again;     /* from there to sent: to be sent again */
-	uint64_t kept_from; /* from there to sent: kept; byte p is kept[p % kept_bytes] */
-	uint64_t delivered; /* the peer's kernel had so many, when ours was last asked */
+	uint64_t again;           /* from there to sent: to be sent again */
+	uint64_t kept_from;       /* from there to sent: kept; byte p is kept[p % kept_bytes] */
+	uint64_t delivered;       /* the peer's kernel had so many, when ours was last asked */
 	uint8_t *kept;
 	size_t kept_bytes;        /* a power of two */
-	struct tcp_unread unread; /* counted in received, and not yet taken */
+	struct tcp_unread unread;     /* counted in received, and not yet taken */
 	bool was_up;
-	uint32_t epoch; /* of the socket in use; of the next one at least */
+	uint32_t epoch;           /* of the socket in use; of the next one at least */
 	uint32_t next_epoch;
 	/* sent + received when it broke, and when that was; unless bytes have moved since, it is
 	 * the same trouble. cause: errno. */
 	uint64_t mark, since_ns;
 	int tries, cause;
-	size_t address_bytes; /* of the peer's endpoint */
+	size_t address_bytes;     /* of the peer's endpoint */
 	uint8_t address[TUTTI_ADDRESS_BYTES];
 };
 
@@ -45,8 +45,8 @@ enum tcp_state {
 	CONN_WAITING,
 	CONN_DIALING,
 	CONN_GREETING,
-	CONN_HANDSHAKE, /* only with TLS: the proof is sent, and its handshake in flight */
-	CONN_AGREEING,  /* only where connections are made again: the peer's position is awaited */
+	CONN_HANDSHAKE,  /* only with TLS: the proof is sent, and its handshake in flight */
+	CONN_AGREEING, /* only where connections are made again: the peer's position is awaited */
 	CONN_UP,
 	CONN_CLOSING,
 	CONN_CLOSED
@@ -64,12 +64,12 @@ struct tcp_conn {
 	struct tutti_conn base;
 	struct tcp_watch watch;
 	enum tcp_state state;
-	bool is_owned;     /* by the caller: close was not called yet */
-	bool is_busy;      /* on the endpoint's busy list */
-	bool reconnects;   /* as both ends have proved */
-	bool has_said_end; /* of our stream */
-	bool has_hung_up;  /* epoll has seen an error or the end */
-	bool is_lost;      /* reading has seen an error or the end: lost_error, or 0 */
+	bool is_owned;            /* by the caller: close was not called yet */
+	bool is_busy;             /* on the endpoint's busy list */
+	bool reconnects;               /* as both ends have proved */
+	bool has_said_end;        /* of our stream */
+	bool has_hung_up;             /* epoll has seen an error or the end */
+	bool is_lost;              /* reading has seen an error or the end: lost_error, or 0 */
 	int lost_error;
 	/* The conn fails with this when rest and ahead are taken; base.error says why. */
 	tutti_status fails_after_drain;
@@ -85,9 +85,9 @@ struct tcp_conn {
 	char where[TCP_TEXT_BYTES]; /* the peer's address */
 
 	struct tutti_done sends, recvs;
-	uint32_t sent, received;  /* messages */
-	uint32_t header_sent;     /* bytes of the header of sends.head */
-	uint32_t sums[TCP_BATCH]; /* of the payloads of messages before summed, by number */
+	uint32_t sent, received;      /* messages */
+	uint32_t header_sent;         /* bytes of the header of sends.head */
+	uint32_t sums[TCP_BATCH];     /* of the payloads of messages before summed, by number */
 	uint32_t summed;
 	uint32_t sum, sum_expected;   /* of the payload of recvs.head, as far as it is here */
 	bool in_payload;              /* the header of recvs.head has been taken */

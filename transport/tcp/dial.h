@@ -9,19 +9,19 @@
 /* The state of dialing; freed when the connection is up. */
 struct tcp_dial {
 	struct tcp_address candidates[TCP_CANDIDATES];
-	int count, next;     /* next candidate */
-	struct tries tries;  /* of this round; until its first try ends, of the one before */
-	bool is_gone;        /* in this round the peer has refused the dial over loopback */
-	bool is_changed;     /* data was changed on its way: TLS cannot be set up */
-	bool is_denied;      /* this process is denied, or lacks, what every dial needs */
-	bool is_resting;     /* until the next tick */
-	uint64_t give_up_ns; /* on this candidate; WAITING: on the peer's dialing */
+	int count, next;       /* next candidate */
+	struct tries tries;    /* of this round; until its first try ends, of the one before */
+	bool is_gone;          /* in this round the peer has refused the dial over loopback */
+	bool is_changed;       /* data was changed on its way: TLS cannot be set up */
+	bool is_denied;        /* this process is denied, or lacks, what every dial needs */
+	bool is_resting;       /* until the next tick */
+	uint64_t give_up_ns;   /* on this candidate; WAITING: on the peer's dialing */
 	struct auth auth;
 	uint8_t answer[AUTH_ANSWER_BYTES], proof[AUTH_PROOF_BYTES];
 	size_t answered;
-	bool has_proof;  /* the answer was right */
-	uint32_t epoch;  /* of the socket that this would be */
-	bool reconnects; /* what both ends must mean alike */
+	bool has_proof; /* the answer was right */
+	uint32_t epoch; /* of the socket that this would be */
+	bool reconnects;     /* what both ends must mean alike */
 	uint8_t position[TCP_POSITION_BYTES];
 	size_t position_read;
 };

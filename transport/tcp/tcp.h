@@ -34,15 +34,15 @@
 #include <sys/epoll.h>
 #include <sys/uio.h>
 
-#define TCP_HEADER_BYTES     16
-#define TCP_SUMMED_BYTES     24  /* a header with checksums */
-#define TCP_CHANNELS         256 /* of one peer */
-#define TCP_PENDING          64  /* accepted and not yet proved, besides one per rank */
-#define TCP_EPOCH_SHIFT      12  /* in the terms of a greeting */
-#define TCP_TICK_MS          50  /* between two looks at the deadlines of connections */
-#define TCP_EVENTS           64  /* taken from epoll at once */
-#define TCP_TEXT_BYTES       64  /* an address as text */
-#define TCP_CONGESTION_BYTES 16  /* the kernel's bound on such a name */
+#define TCP_HEADER_BYTES 16
+#define TCP_SUMMED_BYTES 24     /* a header with checksums */
+#define TCP_CHANNELS     256    /* of one peer */
+#define TCP_PENDING       64     /* accepted and not yet proved, besides one per rank */
+#define TCP_EPOCH_SHIFT  12     /* in the terms of a greeting */
+#define TCP_TICK_MS      50     /* between two looks at the deadlines of connections */
+#define TCP_EVENTS       64     /* taken from epoll at once */
+#define TCP_TEXT_BYTES   64     /* an address as text */
+#define TCP_CONGESTION_BYTES 16 /* the kernel's bound on such a name */
 
 /* The kinds of descriptors in the epolls; their data points to a struct tcp_watch. */
 enum tcp_watched { WATCH_LISTENER, WATCH_TIMER, WATCH_ACCEPTED, WATCH_CONN, WATCH_ALARM };
@@ -64,7 +64,7 @@ struct tcp_endpoint {
 	int port;
 	bool has_ipv6_loopback; /* and no IPv4 one: processes of this machine meet at ::1 */
 	char congestion[TCP_CONGESTION_BYTES]; /* the system's control; "": unknown */
-	int epoll_fd; /* of everything; -1 until there is something to watch */
+	int epoll_fd;           /* of everything; -1 until there is something to watch */
 	struct tcp_watch listener;
 	struct tcp_watch timer; /* none unless it ticks */
 	struct tcp_watch alarm; /* another epoll: what must not wait for the next call; or none */
@@ -74,10 +74,10 @@ struct tcp_endpoint {
 	struct tcp_accepted *accepted;
 	struct admission pending; /* accepted, and not known yet */
 	struct tcp_ended *ended;
-	int turned_away; /* in a row, for want of memory: ranks dial again */
-	int unsettled;   /* conns that are connecting or closing */
+	int turned_away;          /* in a row, for want of memory: ranks dial again */
+	int unsettled;            /* conns that are connecting or closing */
 	bool is_ticking, accept_again;
-	uint64_t tick_ns;           /* the next one, where the timer could not be had */
+	uint64_t tick_ns;         /* the next one, where the timer could not be had */
 	struct tutti_done finished; /* ios that ended outside of progress */
 
 	/* progress looks at epoll when wants_look, else only at the conns it expects news from */

@@ -5,7 +5,7 @@
  *     conn.c      a connection: greeting the peer through oob, what is posted on it, how it moves
  *     messages.c  posted sends into blocks, and blocks into posted receives
  *     conn_end.c  how it ends
- *     worker.c    its UCX worker and UCX endpoint; what UCX calls back
+ *     worker.c     its UCX worker and UCX endpoint; what UCX calls back
  *     library.c   libucp, loaded at run time
  *
  * A file calls only files that stand below it.

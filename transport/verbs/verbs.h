@@ -51,7 +51,7 @@
 #define VERBS_SPARE    8u  /* of them, which messages leave to CREDIT and BYE */
 #define VERBS_SIGNAL   8u  /* each so many frames one asks for a completion */
 #define VERBS_INLINE   220u
-#define VERBS_GRANTS   8u /* receives ahead that the peer may write into; a power of 2 */
+#define VERBS_GRANTS   8u  /* receives ahead that the peer may write into; a power of 2 */
 #define VERBS_IN_PLACE ((size_t)1 << 20) /* of a piece that goes from or into registered memory */
 
 #define VERBS_CHUNK_BYTES ((size_t)64 << 10) /* while the world is small */
@@ -77,7 +77,7 @@ enum verbs_kind {
 
 /* The beginning of what a SEND carries. slots, chunks: of this direction's peer that are free. */
 struct verbs_frame {
-	uint64_t bytes; /* of the message; PIECE: of the piece */
+	uint64_t bytes;  /* of the message; PIECE: of the piece */
 	uint32_t tag;
 	uint32_t number; /* of the message in its direction; PIECE: as immediate data */
 	uint16_t kind, slots, chunks, reserved;
@@ -169,7 +169,7 @@ struct verbs_asked {
  * peer is gone; what it sent before can still be received. */
 enum verbs_state { VERBS_CONNECTING, VERBS_CONNECTED, VERBS_OPEN, VERBS_ENDED, VERBS_FAILED };
 
-#define VERBS_ARRIVALS 64u  /* at least VERBS_RECEIVES; a power of 2 */
+#define VERBS_ARRIVALS 64u /* at least VERBS_RECEIVES; a power of 2 */
 #define VERBS_ASKED    128u /* at least VERBS_SENDS + VERBS_CHUNKS; the same */
 
 /* LOST: nothing moves on it, and what had come is being counted. COUNTED: the peer knows it. DEAD:
@@ -182,17 +182,17 @@ struct verbs_rail {
 	const struct verbs_port *port;
 	struct ibv_cq *cq;
 	struct ibv_qp *qp;
-	struct ibv_mr *local, *remote; /* the conn's memory                                   */
+	struct ibv_mr *local, *remote;  /* the conn's memory                                   */
 	struct verbs_rail_hello peer;
-	uint8_t *slots; /* VERBS_RECEIVES of them                              */
+	uint8_t *slots;                 /* VERBS_RECEIVES of them                              */
 	uint32_t inline_bytes, packet_number;
-	uint32_t receives; /* posted                                              */
-	uint32_t pieces;   /* on their way                                        */
+	uint32_t receives;              /* posted                                              */
+	uint32_t pieces;                /* on their way                                        */
 	struct {
 		struct verbs_asked of[VERBS_ASKED];
 		uint32_t first, end;
-	} asked;        /* completions that are to come                        */
-	bool has_tally; /* the peer's, when the rail has failed                */
+	} asked;                        /* completions that are to come                        */
+	bool has_tally;                 /* the peer's, when the rail has failed                */
 	struct verbs_tally tally;
 };
 
@@ -200,54 +200,54 @@ struct verbs_conn {
 	struct tutti_conn base;
 	struct oob_conn oob;
 	enum verbs_state state;
-	bool is_closing;    /* by the caller: it goes on until all is acknowledged             */
-	bool is_active;     /* on the endpoint's list: has ios, or is closing                  */
-	bool has_told;      /* the peer, that it has failed                                    */
-	bool in_payload[2]; /* of the first send; of the first recv                            */
+	bool is_closing;      /* by the caller: it goes on until all is acknowledged             */
+	bool is_active;       /* on the endpoint's list: has ios, or is closing                  */
+	bool has_told;        /* the peer, that it has failed                                    */
+	bool in_payload[2];   /* of the first send; of the first recv                            */
 	struct verbs_conn *next;
 	LIST_ENTRY(verbs_conn) active;
 	uint64_t deadline_ns; /* of closing                                                      */
 	struct verbs_rail rails[VERBS_RAILS];
 	int rail_count, frame_rail;
-	bool has_immediate; /* the devices of both ends                                        */
-	int failing;        /* rails that are LOST or COUNTED: nothing is sent meanwhile       */
+	bool has_immediate;   /* the devices of both ends                                        */
+	int failing;          /* rails that are LOST or COUNTED: nothing is sent meanwhile       */
 	bool has_said_bye;
 	struct verbs_memory memory;
 	struct tutti_done sends, recvs; /* posted                                                */
 	/* Sends all of whose bytes are on their way, some from where they lie. moved: the frames,
 	 * and in_piece: the pieces, that were sent by then. */
 	struct tutti_done unacked;
-	bool in_place; /* of the first send a piece is such a one               */
+	bool in_place;                  /* of the first send a piece is such a one               */
 	struct {
 		tutti_status status;
 		char error[240];
-	} ended; /* why it has                                            */
+	} ended;                        /* why it has                                            */
 
 	uint64_t peer_chunks;                /* in the peer's memory                             */
 	uint32_t sent, frames, frames_acked; /* messages; frames                                 */
 	uint32_t pieces, pieces_acked;       /* all before pieces_acked are                      */
 	struct verbs_flight flights[VERBS_CHUNKS];
-	struct verbs_mark owed; /* of sends that are done: not acknowledged yet     */
+	struct verbs_mark owed;              /* of sends that are done: not acknowledged yet     */
 	struct verbs_grant grants[VERBS_GRANTS];
-	uint32_t slots, chunks;    /* free ones of the peer                            */
-	uint32_t posted, received; /* messages                                         */
+	uint32_t slots, chunks;              /* free ones of the peer                            */
+	uint32_t posted, received;           /* messages                                         */
 	uint32_t frames_received;
 	struct {
-		uint32_t of[VERBS_GRANTS]; /* the messages behind those that were granted      */
-		uint32_t end;              /* the one behind the last                          */
-		bool is_asked;             /* with in_payload[1]: for the first receive        */
+		uint32_t of[VERBS_GRANTS];   /* the messages behind those that were granted      */
+		uint32_t end;                /* the one behind the last                          */
+		bool is_asked;               /* with in_payload[1]: for the first receive        */
 	} granted;
 	struct {
 		uint32_t slots, chunks;
-	} due; /* free again, and not told yet                     */
+	} due;                               /* free again, and not told yet                     */
 	struct {
 		struct verbs_arrival arrivals[VERBS_ARRIVALS];
 		uint32_t first, end;
-	} arrived; /* frames                                           */
+	} arrived;                           /* frames                                           */
 	struct {
 		struct verbs_piece of[VERBS_CHUNKS];
-		uint32_t first; /* the next to be received                          */
-		uint32_t end;   /* with has_end: BYE has come, and no more come     */
+		uint32_t first;              /* the next to be received                          */
+		uint32_t end;                /* with has_end: BYE has come, and no more come     */
 		bool has_end;
 	} pieces_in;
 };
@@ -263,7 +263,7 @@ struct verbs_endpoint {
 	int epoll_fd;
 	struct verbs_conn *conns;
 	LIST_HEAD(, verbs_conn) active;
-	int unsettled; /* conns that are not open yet                                 */
+	int unsettled;            /* conns that are not open yet                                 */
 	unsigned passes;
 	bool is_armed;
 	struct tutti_done done;
