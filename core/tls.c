@@ -135,7 +135,7 @@ struct tls_library {
 static struct tls_library openssl;
 
 /* Stays loaded to the end of the process. UNSUPPORTED with a message that says what is missing. */
-static tutti_status tls_library_load(struct tls_library *library)
+static tutti_status tls_load_library(struct tls_library *library)
 {
 	/* libssl brings libcrypto along, so that it finds the names of both. */
 	static const struct dynamic_symbol functions[] = {
@@ -331,7 +331,7 @@ static tutti_status tls_context_load(void)
 {
 	SSL_CTX *made = NULL;
 
-	TRY(tls_library_load(&openssl));
+	TRY(tls_load_library(&openssl));
 	/* Threads of ours may still be talking while the process exits: nothing is freed then. */
 	if (openssl.OPENSSL_init_ssl(OPENSSL_INIT_NO_ATEXIT, NULL) == 1 && make_method() &&
 	    make_context(&made)) {

@@ -199,7 +199,7 @@ static tutti_status cuda_dma_buf(struct memory_dma_buf *out, void *ptr, size_t b
 		    bytes, ptr, name ? name : "an unknown error", error);
 }
 
-static tutti_status dma_buf_attribute(int ordinal, CUdevice_attribute which, int *value)
+static tutti_status kind_dma_buf_attribute(int ordinal, CUdevice_attribute which, int *value)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	CUdevice number;
@@ -219,11 +219,11 @@ tutti_status cuda_dma_buf_offered(int ordinal)
 {
 	int has_dma_bufs, ordering, flushes;
 
-	TRY(dma_buf_attribute(ordinal, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, &has_dma_bufs));
-	TRY(dma_buf_attribute(ordinal, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING,
-			      &ordering));
-	TRY(dma_buf_attribute(ordinal, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS,
-			      &flushes));
+	TRY(kind_dma_buf_attribute(ordinal, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, &has_dma_bufs));
+	TRY(kind_dma_buf_attribute(ordinal, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING,
+				   &ordering));
+	TRY(kind_dma_buf_attribute(
+		ordinal, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS, &flushes));
 	if (!has_dma_bufs)
 		return fail(TUTTI_ERR_UNSUPPORTED,
 			    "the driver gives no dma-bufs of CUDA device %d: it takes Linux 5.12 "
@@ -303,8 +303,8 @@ static void free_event(struct memory_captured *latest)
 	latest->event = NULL;
 }
 
-static tutti_status captures_note_latest(struct memory_captured *latest, struct cuda_device *device,
-					 CUstream stream, uint64_t capture)
+static tutti_status kind_note_latest(struct memory_captured *latest, struct cuda_device *device,
+				     CUstream stream, uint64_t capture)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	CUevent event;
@@ -321,9 +321,9 @@ static tutti_status captures_note_latest(struct memory_captured *latest, struct 
 	return TUTTI_OK;
 }
 
-static tutti_status captures_put(const struct memory_gate *gate, CUstream stream,
-				 void (*start)(void *), void *arg,
-				 const struct memory_captured *latest, uint64_t capture)
+static tutti_status kind_put_gate(const struct memory_gate *gate, CUstream stream,
+				  void (*start)(void *), void *arg,
+				  const struct memory_captured *latest, uint64_t capture)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	CUstreamBatchMemOpParams wait = {.waitValue = {.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32,
@@ -351,9 +351,9 @@ static tutti_status cuda_gate_capture(const struct memory_gate *gate, void *stre
 	TRY(cuda_enter(device, &visit));
 	tutti_status status = cuda_capture_of(stream, &capture);
 	if (status == TUTTI_OK)
-		status = captures_put(gate, stream, start, arg, latest, capture);
+		status = kind_put_gate(gate, stream, start, arg, latest, capture);
 	if (status == TUTTI_OK)
-		status = captures_note_latest(latest, device, stream, capture);
+		status = kind_note_latest(latest, device, stream, capture);
 	cuda_leave(&visit);
 	return status;
 }
@@ -380,7 +380,7 @@ static struct {
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .used = WORDS_PER_PAGE};
 
 /* Pinned memory is some context's; this one's stays open. */
-static tutti_status gates_pin(_Atomic uint32_t **words)
+static tutti_status kind_pin_words(_Atomic uint32_t **words)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	struct cuda_device *device;
@@ -408,7 +408,7 @@ static tutti_status add_page(void)
 	if (!room)
 		return fail(TUTTI_ERR_MEMORY, "no memory for the gates of streams");
 	pool.free = room;
-	TRY(gates_pin(&pool.words));
+	TRY(kind_pin_words(&pool.words));
 	pool.room += WORDS_PER_PAGE;
 	pool.used = 0;
 	return TUTTI_OK;

@@ -55,7 +55,7 @@ static int device_pieces(const struct device *d, const struct call_args *a)
 }
 
 /* Elements of the longest block, or of the vector. All ranks know all counts. */
-static size_t across_args_longest_of(const struct device *d, const struct call_args *a)
+static size_t across_longest_of(const struct device *d, const struct call_args *a)
 {
 	size_t most = 0;
 
@@ -76,7 +76,7 @@ bool device_serves_across(const struct device *d, const struct call_args *a)
 	size_t ranks = is_vector(a) ? 1 : (size_t)d->nodes->count * (size_t)d->nodes->local;
 	size_t blocks = collective_has_counts(a->collective) ? 1 : ranks;
 	size_t bytes = a->count * blocks * dtype_bytes(a->dtype);
-	size_t staged = across_args_longest_of(d, a) * ranks * dtype_bytes(a->dtype);
+	size_t staged = across_longest_of(d, a) * ranks * dtype_bytes(a->dtype);
 	size_t pieces = (size_t)device_pieces(d, a);
 
 	return pieces <= PIECES_MOST && bytes / pieces >= ACROSS_BYTES &&
@@ -90,8 +90,7 @@ struct extent {
 };
 
 /* The last parts may be shorter, or empty. */
-static struct extent across_args_part_of(const struct device *d, const struct task_spec *spec,
-					 int local)
+static struct extent across_part_of(const struct device *d, const struct task_spec *spec, int local)
 {
 	size_t each = spec->layout.split / (size_t)d->size * spec->layout.each;
 	size_t first = (size_t)local * each, end = first + each, all = spec->args.count;
@@ -110,7 +109,7 @@ static struct extent extent_of(const struct device *d, const struct task_spec *s
 	int rank = piece * n->node_step + local * n->local_step;
 
 	if (is_vector(a))
-		return across_args_part_of(d, spec, local);
+		return across_part_of(d, spec, local);
 	if (a->counts[SEND_SIDE]) { /* one side has no offsets but 0 */
 		int side = collective_has_blocks(collective_pattern(a->collective), SEND_SIDE)
 				   ? SEND_SIDE
@@ -218,7 +217,7 @@ static bool awaits_turn(const struct tutti_work *work)
 	       work_task(work)->across.phase == AWAITS_TURN_TO_GATHER;
 }
 
-static tutti_status across_task_launch(const struct tutti_work *work, void **used)
+static tutti_status across_launch(const struct tutti_work *work, void **used)
 {
 	const struct device *d = work->spec.device;
 	struct cuda_channels_launch l = {.stream = cuda_channels_stream(d->channels),
@@ -235,7 +234,7 @@ static tutti_status across_task_launch(const struct tutti_work *work, void **use
 }
 
 /* The first call in order, if all is there that it needs. */
-static void across_task_start_next(struct engine *e, const struct device *d)
+static void across_start_next(struct engine *e, const struct device *d)
 {
 	struct tutti_work *work = d->across;
 	void *used;
@@ -244,14 +243,14 @@ static void across_task_start_next(struct engine *e, const struct device *d)
 		return;
 	struct across *a = &work_task(work)->across;
 	a->phase = a->phase == AWAITS_TURN_TO_ADD ? ADDS : GATHERS;
-	tutti_status status = across_task_launch(work, &used);
+	tutti_status status = across_launch(work, &used);
 	if (status == TUTTI_OK)
 		device_await(e, work, used, &across_owner);
 	else
 		engine_fail_in(e, work, status, last_error());
 }
 
-static tutti_status across_task_begin(struct engine *e, struct tutti_work *work)
+static tutti_status across_begin(struct engine *e, struct tutti_work *work)
 {
 	struct device *d = work->spec.device;
 	struct across *a = &work_task(work)->across;
@@ -263,30 +262,30 @@ static tutti_status across_task_begin(struct engine *e, struct tutti_work *work)
 	return plan_tasks.begin(e, work);
 }
 
-static void across_task_cross(struct engine *e, struct tutti_work *work)
+static void across_cross(struct engine *e, struct tutti_work *work)
 {
 	work_task(work)->across.phase = CROSSES;
 	plan_tasks.prepared(e, work);
 }
 
-static void across_task_prepared(struct engine *e, struct tutti_work *work)
+static void across_prepared(struct engine *e, struct tutti_work *work)
 {
 	if (!(phases_of(work) & ACROSS_ADDS)) {
-		across_task_cross(e, work);
+		across_cross(e, work);
 		return;
 	}
 	work_task(work)->across.phase = AWAITS_TURN_TO_ADD;
-	across_task_start_next(e, work->spec.device);
+	across_start_next(e, work->spec.device);
 }
 
-static void across_task_plan_ended(struct engine *e, struct tutti_work *work)
+static void across_plan_ended(struct engine *e, struct tutti_work *work)
 {
 	if (!(phases_of(work) & ACROSS_GATHERS)) {
 		engine_work_ended(e, work);
 		return;
 	}
 	work_task(work)->across.phase = AWAITS_TURN_TO_GATHER;
-	across_task_start_next(e, work->spec.device);
+	across_start_next(e, work->spec.device);
 }
 
 /* It has no more kernels to start. */
@@ -297,7 +296,7 @@ static void leave_turn(struct engine *e, struct tutti_work *work)
 	assert(d->across == work);
 	if (!(d->across = work_task(work)->across.next))
 		d->across_tail = &d->across;
-	across_task_start_next(e, d);
+	across_start_next(e, d);
 }
 
 static void kernels_ended(struct engine *e, struct engine_io *io)
@@ -309,7 +308,7 @@ static void kernels_ended(struct engine *e, struct engine_io *io)
 	if (!device_is_well(e, work))
 		return;
 	if (crosses)
-		across_task_cross(e, work);
+		across_cross(e, work);
 	else
 		engine_work_ended(e, work);
 	if (!crosses || !gathers)
@@ -317,7 +316,7 @@ static void kernels_ended(struct engine *e, struct engine_io *io)
 }
 
 /* After a failure works end in any order, and none begins any more. */
-static void across_task_finish(struct engine *e, struct tutti_work *work)
+static void across_finish(struct engine *e, struct tutti_work *work)
 {
 	struct device *d = work->spec.device;
 
@@ -328,8 +327,8 @@ static void across_task_finish(struct engine *e, struct tutti_work *work)
 	plan_tasks.finish(e, work);
 }
 
-static int across_task_explain(struct engine *e, const struct tutti_work *work, char *text,
-			       size_t text_bytes)
+static int across_explain(struct engine *e, const struct tutti_work *work, char *text,
+			  size_t text_bytes)
 {
 	static const char *const waits[] = {
 		[PREPARES] = "for the earlier work of its stream",
@@ -346,7 +345,7 @@ static int across_task_explain(struct engine *e, const struct tutti_work *work, 
 
 /* The earlier work of a stream may take any time, and so do the calls behind the one that waits for
  * it: their kernels come after its, and their messages after its. */
-static bool across_task_is_held(const struct tutti_work *work)
+static bool across_is_held(const struct tutti_work *work)
 {
 	bool is_behind = work->spec.device->across != work;
 	bool crosses = work_task(work)->across.phase == CROSSES;
@@ -355,10 +354,10 @@ static bool across_task_is_held(const struct tutti_work *work)
 	       (crosses && is_behind && phases_of(work) == ACROSS_GATHERS);
 }
 
-const struct task_kind device_across_tasks = {.begin = across_task_begin,
-					      .prepared = across_task_prepared,
-					      .plan_ended = across_task_plan_ended,
-					      .finish = across_task_finish,
-					      .explain = across_task_explain,
+const struct task_kind device_across_tasks = {.begin = across_begin,
+					      .prepared = across_prepared,
+					      .plan_ended = across_plan_ended,
+					      .finish = across_finish,
+					      .explain = across_explain,
 					      .words = collective_words,
-					      .is_held = across_task_is_held};
+					      .is_held = across_is_held};

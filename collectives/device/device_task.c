@@ -132,7 +132,7 @@ bool device_captures(const struct device *d, void *stream)
 	return device_meets(d) && memory_kind(TUTTI_MEMORY_CUDA)->is_captured(stream);
 }
 
-static void *device_messages_buffer_of(const struct task_spec *m)
+static void *device_message_buffer_of(const struct task_spec *m)
 {
 	return m->p2p.side == P2P_SEND ? (void *)(uintptr_t)m->args.send : m->args.recv;
 }
@@ -152,7 +152,7 @@ tutti_status device_check_captured(const struct task_spec *const *messages, size
 	return TUTTI_OK;
 }
 
-static tutti_status device_messages_check(const struct device *d, const struct task_spec *m)
+static tutti_status device_message_check(const struct device *d, const struct task_spec *m)
 {
 	if (m->args.count == 0)
 		return TUTTI_OK;
@@ -161,7 +161,7 @@ static tutti_status device_messages_check(const struct device *d, const struct t
 			    "%s: call.stream is being captured, and buf is %s memory: a graph's "
 			    "is memory of CUDA device %d",
 			    m->name, m->memory->name, cuda_channels_ordinal(d->channels));
-	return cuda_channels_check_buffer(d->channels, device_messages_buffer_of(m));
+	return cuda_channels_check_buffer(d->channels, device_message_buffer_of(m));
 }
 
 tutti_status device_check_messages(const struct device *d, const struct task_spec *const *messages,
@@ -170,12 +170,12 @@ tutti_status device_check_messages(const struct device *d, const struct task_spe
 	TRY(device_check_captured(messages, n));
 	TRY(cuda_channels_check_stream(d->channels, stream));
 	for (size_t i = 0; i < n; i++)
-		TRY(device_messages_check(d, messages[i]));
+		TRY(device_message_check(d, messages[i]));
 	return TUTTI_OK;
 }
 
 /* FNV-1a, of what both sides must agree on. */
-static uint64_t device_messages_fingerprint(const struct task_spec *m)
+static uint64_t device_message_fingerprint(const struct task_spec *m)
 {
 	const uint64_t words[] = {m->args.count, (uint64_t)m->args.dtype, (uint64_t)m->p2p.tag};
 	uint64_t hash = UINT64_C(0xcbf29ce484222325);
@@ -185,7 +185,7 @@ static uint64_t device_messages_fingerprint(const struct task_spec *m)
 	return hash;
 }
 
-static tutti_status device_messages_launch(const struct task_spec *spec)
+static tutti_status device_message_launch(const struct task_spec *spec)
 {
 	struct cuda_message messages[MESSAGES_MOST];
 	struct messages_args args;
@@ -196,8 +196,8 @@ static tutti_status device_messages_launch(const struct task_spec *spec)
 	for (size_t i = 0; i < spec->message_count; i++) {
 		const struct task_spec *m = spec->messages[i];
 		messages[i] = (struct cuda_message){
-			m->p2p.side == P2P_SEND, m->p2p.peer, device_messages_buffer_of(m),
-			m->send_bytes + m->recv_bytes, device_messages_fingerprint(m)};
+			m->p2p.side == P2P_SEND, m->p2p.peer, device_message_buffer_of(m),
+			m->send_bytes + m->recv_bytes, device_message_fingerprint(m)};
 	}
 	struct cuda_channels_launch launch = {.kernel = CUDA_KERNEL_messages,
 					      .args = &args,
@@ -210,8 +210,8 @@ static tutti_status device_messages_launch(const struct task_spec *spec)
 	return cuda_channels_launch(spec->device->channels, &launch, &used, &is_captured);
 }
 
-static const char *device_messages_words(const struct tutti_work *work, char *text,
-					 size_t text_bytes)
+static const char *device_message_words(const struct tutti_work *work, char *text,
+					size_t text_bytes)
 {
 	const struct p2p_args *p2p = &work->spec.p2p;
 
@@ -220,14 +220,14 @@ static const char *device_messages_words(const struct tutti_work *work, char *te
 	return text;
 }
 
-static tutti_status device_messages_begin(struct engine *e, struct tutti_work *work)
+static tutti_status device_message_begin(struct engine *e, struct tutti_work *work)
 {
-	tutti_status status = device_messages_launch(&work->spec);
+	tutti_status status = device_message_launch(&work->spec);
 	char call[80], before[120];
 
 	if (status != TUTTI_OK) {
 		snprintf(before, sizeof before, "rank %d: %s: ", e->config.rank,
-			 device_messages_words(work, call, sizeof call));
+			 device_message_words(work, call, sizeof call));
 		return fail_before(status, before);
 	}
 	engine_expect_replays(e);
@@ -235,5 +235,5 @@ static tutti_status device_messages_begin(struct engine *e, struct tutti_work *w
 	return TUTTI_OK;
 }
 
-const struct task_kind device_message_tasks = {.begin = device_messages_begin,
-					       .words = device_messages_words};
+const struct task_kind device_message_tasks = {.begin = device_message_begin,
+					       .words = device_message_words};

@@ -287,7 +287,7 @@ static void local_step(struct plan *p, enum step_kind kind, struct ref to, struc
 
 /* Called for the chunks that an algorithm reads. The first time it reads this rank's own data, a
  * scaled plan scales them: in place, or once into scratch. */
-static struct ref plan_steps_source(struct plan *p, struct ref r)
+static struct ref builder_source(struct plan *p, struct ref r)
 {
 	struct builder *b = p->builder;
 	if (!p->options.scaled || b->failed || r.buf == BUF_TMP || builder_chunk(p, r)->writer)
@@ -340,7 +340,7 @@ void plan_send(struct plan *p, int peer, struct span src)
 
 	assert(peer >= 0 && peer < p->size && peer != p->rank);
 	for (uint32_t i = 0; i < src.count && !b->failed; i++)
-		refs[i] = staged_source(p, peer, plan_steps_source(p, chunk_of(src, i)));
+		refs[i] = staged_source(p, peer, builder_source(p, chunk_of(src, i)));
 	if (!b->failed && src.count && builder_append(p, STEP_SEND, peer, (struct ref){0})) {
 		for (uint32_t i = 0; i < src.count; i++)
 			builder_reads(p, p->count - 1, refs[i]);
@@ -359,7 +359,7 @@ void plan_pace(struct plan *p)
 }
 
 /* Receives one message into the chunks landed. */
-static void plan_steps_receive(struct plan *p, int peer, const struct ref *landed, uint32_t n)
+static void builder_receive(struct plan *p, int peer, const struct ref *landed, uint32_t n)
 {
 	if (p->builder->failed || n == 0 || !builder_append(p, STEP_RECV, peer, (struct ref){0}))
 		return;
@@ -391,7 +391,7 @@ void plan_recv(struct plan *p, int peer, struct span dst)
 			landed[i] = builder_scratch(p, plan_shape_of(p, landed[i]), POOL_HOST);
 	}
 	if (!p->builder->failed)
-		plan_steps_receive(p, peer, landed, dst.count);
+		builder_receive(p, peer, landed, dst.count);
 	for (uint32_t i = 0; i < dst.count && !p->builder->failed; i++)
 		if (landed[i].buf != dst.buf || landed[i].chunk != span_chunk(dst, i)) {
 			local_step(p, STEP_COPY, chunk_of(dst, i), landed[i]);
@@ -418,7 +418,7 @@ void plan_recv_reduce(struct plan *p, int peer, struct span dst, struct span src
 	assert(peer >= 0 && peer < p->size && peer != p->rank && dst.count == src.count);
 	if (p->builder->failed || dst.count == 0)
 		return;
-	struct ref to = chunk_of(dst, 0), from = plan_steps_source(p, chunk_of(src, 0));
+	struct ref to = chunk_of(dst, 0), from = builder_source(p, chunk_of(src, 0));
 	bool waits = builder_chunk(p, to)->writer || builder_chunk(p, to)->readers ||
 		     builder_chunk(p, from)->writer;
 	if (dst.count == 1 && !waits && !p->options.staged) {
@@ -428,7 +428,7 @@ void plan_recv_reduce(struct plan *p, int peer, struct span dst, struct span src
 	struct span landed = plan_scratch(p, dst);
 	plan_recv(p, peer, landed);
 	for (uint32_t i = 0; i < dst.count && !p->builder->failed; i++) {
-		struct ref both[2] = {plan_steps_source(p, chunk_of(src, i)), chunk_of(landed, i)};
+		struct ref both[2] = {builder_source(p, chunk_of(src, i)), chunk_of(landed, i)};
 		reduce_two(p, -1, chunk_of(dst, i), both, 2);
 	}
 }
@@ -437,14 +437,14 @@ void plan_reduce(struct plan *p, struct span dst, const struct span *src, uint32
 {
 	for (uint32_t i = 0; i < dst.count && !p->builder->failed; i++) {
 		for (uint32_t k = 0; k < n; k++)
-			plan_steps_source(
+			builder_source(
 				p, chunk_of(src[k], i)); /* scaling steps come before this one */
 		if (!builder_append(p, STEP_REDUCE, -1, chunk_of(dst, i)))
 			return;
 		uint32_t step = p->count - 1;
 		p->steps[step].ends_average = !p->builder->is_partial;
 		for (uint32_t k = 0; k < n; k++)
-			builder_reads(p, step, plan_steps_source(p, chunk_of(src[k], i)));
+			builder_reads(p, step, builder_source(p, chunk_of(src[k], i)));
 		builder_writes(p, step, chunk_of(dst, i));
 	}
 }
@@ -452,7 +452,7 @@ void plan_reduce(struct plan *p, struct span dst, const struct span *src, uint32
 void plan_copy(struct plan *p, struct span dst, struct span src)
 {
 	for (uint32_t i = 0; i < dst.count && !p->builder->failed; i++) {
-		struct ref to = chunk_of(dst, i), from = plan_steps_source(p, chunk_of(src, i));
+		struct ref to = chunk_of(dst, i), from = builder_source(p, chunk_of(src, i));
 		if (to.buf != from.buf || to.chunk != from.chunk)
 			local_step(p, STEP_COPY, to, from);
 	}

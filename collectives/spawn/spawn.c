@@ -222,7 +222,7 @@ static void spawn_kill(const struct spawn *s, int signal)
 			syscall(SYS_pidfd_send_signal, s->rank[i].fd, signal, NULL, 0);
 }
 
-static void await_reap(struct spawn *s, struct spawned *rank)
+static void spawn_reap(struct spawn *s, struct spawned *rank)
 {
 	siginfo_t info = {0};
 	int rc;
@@ -242,14 +242,14 @@ static void await_reap(struct spawn *s, struct spawned *rank)
 	s->alive--;
 }
 
-static bool await_has_failed(const struct spawned *rank)
+static bool spawn_has_failed(const struct spawned *rank)
 {
 	return rank->is_lost || rank->ending.code || rank->ending.signal;
 }
 
 /* Of those that have ended since the last look one that was killed: more likely the cause than an
  * exit, which may be a survivor's complaint. */
-static struct spawned *await_look(struct spawn *s)
+static struct spawned *spawn_look(struct spawn *s)
 {
 	struct spawned *failed = NULL;
 
@@ -258,15 +258,15 @@ static struct spawned *await_look(struct spawn *s)
 
 		if (rank->fd < 0 || !s->poll[i].revents)
 			continue;
-		await_reap(s, rank);
-		if (rank->fd < 0 && await_has_failed(rank) &&
+		spawn_reap(s, rank);
+		if (rank->fd < 0 && spawn_has_failed(rank) &&
 		    (!failed || (rank->ending.signal && !failed->ending.signal)))
 			failed = rank;
 	}
 	return failed;
 }
 
-static void await_end_for(struct spawn *s, const struct spawned *failed)
+static void spawn_end_for(struct spawn *s, const struct spawned *failed)
 {
 	s->failed = failed;
 	s->asked = s->outside.last;
@@ -279,7 +279,7 @@ static void await_end_for(struct spawn *s, const struct spawned *failed)
 }
 
 /* is_early: it may have come before all ranks were there to get it. */
-static void await_hear(struct spawn *s, bool is_early)
+static void spawn_hear(struct spawn *s, bool is_early)
 {
 	bool has_all;
 	int signal;
@@ -297,7 +297,7 @@ static void await_hear(struct spawn *s, bool is_early)
 	}
 }
 
-static void await_handle_deadlines(struct spawn *s)
+static void spawn_handle_deadlines(struct spawn *s)
 {
 	uint64_t now = clock_now_ns();
 
@@ -312,19 +312,19 @@ static void await_handle_deadlines(struct spawn *s)
 	}
 }
 
-static int await_until_deadline(const struct spawn *s)
+static int spawn_until_deadline(const struct spawn *s)
 {
 	uint64_t at = s->term_at < s->kill_at ? s->term_at : s->kill_at;
 
 	return at == DEADLINE_NONE ? -1 : deadline_poll_ms(at, INT_MAX);
 }
 
-static void await_turn(struct spawn *s)
+static void spawn_turn(struct spawn *s)
 {
 	for (int i = 0; i < s->started; i++) /* poll takes no notice of those with fd -1 */
 		s->poll[i] = (struct pollfd){.fd = s->rank[i].fd, .events = POLLIN};
 	s->poll[s->started] = (struct pollfd){.fd = s->outside.fd, .events = POLLIN};
-	if (poll(s->poll, (nfds_t)s->started + 1, await_until_deadline(s)) < 0)
+	if (poll(s->poll, (nfds_t)s->started + 1, spawn_until_deadline(s)) < 0)
 		for (int i = 0; i <= s->started; i++)
 			s->poll[i].revents = 0; /* interrupted: look again */
 }
@@ -332,17 +332,17 @@ static void await_turn(struct spawn *s)
 /* Waits until all that were started have ended, and ends them after a failure. */
 static void spawn_await(struct spawn *s)
 {
-	await_hear(s, true);
+	spawn_hear(s, true);
 	while (s->alive > 0) {
 		const struct spawned *failed;
 
-		await_turn(s);
+		spawn_turn(s);
 		if (s->poll[s->started].revents)
-			await_hear(s, false);
-		failed = await_look(s);
+			spawn_hear(s, false);
+		failed = spawn_look(s);
 		if (failed && !s->failed)
-			await_end_for(s, failed);
-		await_handle_deadlines(s);
+			spawn_end_for(s, failed);
+		spawn_handle_deadlines(s);
 	}
 }
 
@@ -382,7 +382,7 @@ static tutti_status spawn_explain(const struct spawn *s)
 /* One rank becomes a process. It runs fn in a copy of this program, from where the caller is. */
 
 /* Variables of a launcher that has started the parent would send the rank to another job. */
-static void fork_rank_set_environment(const struct spawn *s, int rank)
+static void spawn_set_environment(const struct spawn *s, int rank)
 {
 	static const char *const others[] = {"TUTTI_RESTARTED", "TUTTI_MAX_RESTARTS",
 					     "TUTTIRUN_SOCKET"};
@@ -409,7 +409,7 @@ static void fork_rank_set_environment(const struct spawn *s, int rank)
 
 /* Rank 0 has the parent's. The others must not read what rank 0 shall, nor what the parent has read
  * ahead. */
-static void fork_rank_set_input(int rank)
+static void spawn_set_input(int rank)
 {
 	int fd = rank == 0 ? -1 : open("/dev/null", O_RDONLY | O_CLOEXEC);
 
@@ -422,7 +422,7 @@ static void fork_rank_set_input(int rank)
 }
 
 /* The exit code. The parent's exit handlers are the parent's; only output is not to be lost. */
-static int fork_rank_code_of(int returned, int rank)
+static int spawn_code_of(int returned, int rank)
 {
 	int code = returned & 0xff;
 
@@ -456,20 +456,20 @@ __attribute__((noreturn)) static void fork_rank_become(struct spawn *s, int rank
 	fresh_port_free(&s->port);
 	cores_bind(s->cores, rank);
 	wait_count_cores();
-	fork_rank_set_environment(s, rank);
+	spawn_set_environment(s, rank);
 	cores_free(s->cores);
-	fork_rank_set_input(rank);
+	spawn_set_input(rank);
 	clearerr(stdout); /* what the parent could not write is the parent's */
 	outside_leave(&s->outside, mask);
 	free(s->rank);
 	free(s->poll);
 	int code;
 	callback_call("the function", "tutti_spawn", rank, code = fn(rank, arg));
-	_exit(fork_rank_code_of(code, rank));
+	_exit(spawn_code_of(code, rank));
 }
 
 /* Without a pidfd its end could not be seen among those of the program's other children. */
-static tutti_status fork_rank_watch(struct spawn *s, struct spawned *rank)
+static tutti_status spawn_watch(struct spawn *s, struct spawned *rank)
 {
 	rank->fd = (int)syscall(SYS_pidfd_open, rank->pid, 0);
 	s->started++;
@@ -502,7 +502,7 @@ static tutti_status spawn_fork(struct spawn *s)
 		status = fail_errno("tutti_spawn: rank %d of %d cannot be started", s->started,
 				    s->n);
 	else
-		status = fork_rank_watch(s, rank);
+		status = spawn_watch(s, rank);
 	outside_release(&mask);
 	return status;
 }

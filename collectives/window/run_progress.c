@@ -219,7 +219,7 @@ const char *failure_call_text(const struct window *w, const struct window_run *r
 	return call_in_words(&summary, text, text_bytes);
 }
 
-static bool window_failure_awaits(const void *arg, int rank)
+static bool failure_awaits(const void *arg, int rank)
 {
 	const struct waiting_run *waiting = arg;
 	struct need need = progress_need(waiting->window, waiting->run);
@@ -288,7 +288,7 @@ static bool ends_well(const struct window *w, const struct window_run *run)
 tutti_status failure_check(struct window *w, const struct window_run *run, uint64_t now_ns)
 {
 	struct waiting_run waiting = {w, run};
-	struct board_wait wait = {window_failure_awaits, &waiting};
+	struct board_wait wait = {failure_awaits, &waiting};
 
 	if (progress_at_lines(run))
 		TRY(check_lines(w, run));

@@ -82,7 +82,7 @@ static tutti_status join_still_worth(const struct join_wait *p, const struct win
 				  : TUTTI_OK;
 }
 
-static bool window_create_allocate(struct window *w)
+static bool window_allocate(struct window *w)
 {
 	size_t n = (size_t)w->size;
 	bool is_whole = true;
@@ -128,7 +128,7 @@ static tutti_status window_create(struct window **window, struct segment *segmen
 				  .wake_all = doorbell_wake_all,
 				  .arg = w};
 	board_begin(&w->board);
-	if (!window_create_allocate(w)) {
+	if (!window_allocate(w)) {
 		window_destroy(w);
 		return fail(TUTTI_ERR_MEMORY, "Rank %d has no memory for a window of %d ranks.",
 			    config->rank, config->size);
@@ -176,7 +176,7 @@ struct gathering {
 
 /* False: no message has arrived yet. Closes a connection that is not a rank's silently. That it is
  * this user's was checked by accept_pending. */
-static bool join_leader_take_hello(struct gathering *g, int fd)
+static bool join_take_hello(struct gathering *g, int fd)
 {
 	const struct window_config *c = g->config;
 	struct join_hello hello;
@@ -198,7 +198,7 @@ static bool join_leader_take_hello(struct gathering *g, int fd)
 	return true;
 }
 
-static void join_leader_drop(struct gathering *g, struct pending_connection *c)
+static void join_drop(struct gathering *g, struct pending_connection *c)
 {
 	admission_remove(&g->pending, &c->entry);
 	close(c->fd);
@@ -218,11 +218,10 @@ static tutti_status accept_pending(struct gathering *g, int listener, uint64_t d
 		close(fd);
 		return status == TUTTI_ERR_SYSTEM ? status : TUTTI_OK;
 	}
-	if (join_leader_take_hello(g, fd))
+	if (join_take_hello(g, fd))
 		return TUTTI_OK;
 	while (!admission_has_room(&g->pending))
-		join_leader_drop(g,
-				 (struct pending_connection *)admission_oldest(&g->pending, false));
+		join_drop(g, (struct pending_connection *)admission_oldest(&g->pending, false));
 	while (c->entry.link)
 		c++;
 	c->fd = fd;
@@ -245,8 +244,7 @@ static tutti_status gather_some(struct gathering *g, int listener, const struct 
 	n = 0;
 	for (struct admission_entry *e = g->pending.oldest; e; e = next) {
 		next = e->next;
-		if (fds[n++].revents &&
-		    join_leader_take_hello(g, ((struct pending_connection *)e)->fd))
+		if (fds[n++].revents && join_take_hello(g, ((struct pending_connection *)e)->fd))
 			admission_remove(&g->pending, e);
 	}
 	if (fds[n].revents)
@@ -254,7 +252,7 @@ static tutti_status gather_some(struct gathering *g, int listener, const struct 
 	return g->missing > 0 ? join_still_worth(p, g->config) : TUTTI_OK;
 }
 
-static void join_leader_say_missing(const struct gathering *g)
+static void join_say_missing(const struct gathering *g)
 {
 	char text[180];
 	struct rank_list list;
@@ -266,14 +264,14 @@ static void join_leader_say_missing(const struct gathering *g)
 	long_wait_say("%s of the node's %d to share memory", rank_list_end(&list), g->config->size);
 }
 
-static tutti_status join_leader_gather(struct gathering *g, int listener, const struct join_wait *p)
+static tutti_status join_gather(struct gathering *g, int listener, const struct join_wait *p)
 {
 	tutti_status status = TUTTI_OK;
 	struct long_wait wait = {0};
 
 	while (g->missing > 0 && status == TUTTI_OK) {
 		if (long_wait_is_due(&wait, clock_now_ns()))
-			join_leader_say_missing(g);
+			join_say_missing(g);
 		status = gather_some(g, listener, p);
 		if (g->missing > 0 && status == TUTTI_OK &&
 		    clock_now_ns() >= cancel_deadline(p->deadline_ns))
@@ -281,7 +279,7 @@ static tutti_status join_leader_gather(struct gathering *g, int listener, const 
 				      g->config->size);
 	}
 	while (g->pending.oldest)
-		join_leader_drop(g, (struct pending_connection *)g->pending.oldest);
+		join_drop(g, (struct pending_connection *)g->pending.oldest);
 	return status;
 }
 
@@ -376,13 +374,13 @@ static tutti_status make_window(struct window **window, const struct window_conf
 	return status;
 }
 
-static tutti_status join_leader_lead(struct window **window, const struct window_config *config,
-				     struct gathering *g, int listener, const struct join_wait *p)
+static tutti_status join_lead(struct window **window, const struct window_config *config,
+			      struct gathering *g, int listener, const struct join_wait *p)
 {
 	tutti_status status;
 
 	g->pids[0] = (int)getpid();
-	TRY(join_leader_gather(g, listener, p));
+	TRY(join_gather(g, listener, p));
 	status = make_window(window, config, g, p->deadline_ns);
 	if (status == TUTTI_OK) {
 		segment_share_processes((*window)->segment);
@@ -407,7 +405,7 @@ tutti_status window_lead_at(struct window **window, const struct window_config *
 	struct window *w = NULL;
 	tutti_status status = TUTTI_ERR_MEMORY;
 
-	/* Only their number is bounded here: join_leader_gather() has a deadline of its own. */
+	/* Only their number is bounded here: join_gather() has a deadline of its own. */
 	admission_init(&g.pending, JOIN_PENDING_MAX, 0);
 	for (size_t i = 0; g.sockets && i < n; i++)
 		g.sockets[i] = -1;
@@ -415,7 +413,7 @@ tutti_status window_lead_at(struct window **window, const struct window_config *
 		fail(status, "Rank %d has no memory to gather %d ranks.", config->rank,
 		     config->size);
 	else
-		status = join_leader_lead(&w, config, &g, listener, p);
+		status = join_lead(&w, config, &g, listener, p);
 	close(listener);
 	for (size_t i = 0; g.sockets && i < n; i++)
 		if (g.sockets[i] >= 0)
