@@ -1,5 +1,6 @@
-/* The parts of this process, in one list: those in use, those that are kept until as much, or not
- * much less, is asked for, and those that are to be given back later. */
+/* The parts of regions: how their memory is made, mapped and bound to a multicast object. Those of
+ * this process are in one list: those in use, those that are kept until as much, or not much less,
+ * is asked for, and those that are to be given back later. */
 #include "cuda/region_parts.h"
 
 #include "core/clock.h"

@@ -14,8 +14,8 @@
 #include <string.h>
 
 /* A call becomes the arguments of a kernel: short ones of packets, the others of lines, and all of
- * turns where the ranks' kernels cannot wait for each other. They are
- * the same on all ranks, as far as it matters: they follow from what ranks agree on. */
+ * turns where the ranks' kernels cannot wait for each other. They are the same on all ranks, as far
+ * as it matters: they follow from what ranks agree on. */
 
 /* A block has so much to do at the least: 512 threads, 16 bytes each, several times. */
 #define BLOCK_BYTES (32u << 10)

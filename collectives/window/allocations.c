@@ -1,10 +1,10 @@
 /* The shared allocations of this process: each one memfd with a region for each rank, mapped whole
  * by every process; and the run in which ranks agree on a new one.
  *
- * They are known by address (memory_find, on the way of every long call)
- * and by id (memory_base). An allocation stays mapped here until every rank has freed its region:
- * until then another rank may still say "my buffer is in there", and all must agree that all can
- * reach it. A freed region gives its pages back at once; its addresses stay taken. */
+ * They are known by address (memory_find, on the way of every long call) and by id (memory_base).
+ * An allocation stays mapped here until every rank has freed its region: until then another rank
+ * may still say "my buffer is in there", and all must agree that all can reach it. A freed region
+ * gives its pages back at once; its addresses stay taken. */
 #include "collectives/window/allocations.h"
 
 #include "collectives/window/doorbell.h"
