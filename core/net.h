@@ -56,8 +56,6 @@ void net_peer_address(int fd, char text[NET_ADDRESS_BYTES]);
 bool net_is_gone(int error);
 /* Waits until fd is ready for events (poll's). TIMEOUT at the deadline, after one look. */
 tutti_status net_wait(int fd, short events, uint64_t deadline_ns);
-/* After a call that moved nothing, with its errno; what: "read from a socket". OK: try again. */
-tutti_status net_again(int fd, short events, const char *what, uint64_t deadline_ns);
 
 /* Unix sockets in the abstract namespace (no file is ever made). Connecting is one attempt:
  * IN_PROGRESS, without a message, when no process listens (ECONNREFUSED) or the listener has no

@@ -1,6 +1,6 @@
 /* TLS 1.3 over a socket whose two ends know a common key: what goes through it can be neither read
  * nor changed on its way, nor by an attacker who learns the key later. No certificates, no tickets,
- * no early data. By OpenSSL, which is looked for when it is first needed (tls_library.c). Nothing
+ * no early data. By OpenSSL, which is looked for when it is first needed. Nothing
  * here blocks, and nothing is allocated once the handshake is over. */
 #ifndef CORE_TLS_H
 #define CORE_TLS_H

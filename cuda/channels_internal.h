@@ -4,7 +4,7 @@
 
 #include "cuda/channels.h"
 #include "cuda/door.h"
-#include "cuda/region_way.h"
+#include "cuda/region_parts.h"
 #include "cuda/segment.h"
 
 #include <stdatomic.h>

@@ -1,11 +1,12 @@
 /* Finds the driver and its functions, and puts its errors into words. */
 #include "cuda/driver.h"
 
+#include "core/dynamic_library.h"
 #include "core/status.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
-#include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,31 +15,29 @@
 static struct cuda_driver functions;
 static char missing[240]; /* why it is not there, or "" */
 
-static void driver_find(void *library, const char *name, void *function, bool is_needed)
-{
-	void *symbol = dlsym(library, name);
-
-	memcpy(function, &symbol, sizeof symbol);
-	if (!symbol && is_needed && !missing[0])
-		snprintf(missing, sizeof missing, LIBRARY " has no %s: the driver is too old",
-			 name);
-}
-
 static void driver_load(void)
 {
+	static const struct dynamic_symbol symbols[] = {
+#define SYMBOL(name, symbol, parameters) {#symbol, offsetof(struct cuda_driver, name), false},
+		CUDA_FUNCTIONS(SYMBOL)
+#undef SYMBOL
+#define SYMBOL(name, symbol, parameters) {#symbol, offsetof(struct cuda_driver, name), true},
+			CUDA_NEWER_FUNCTIONS(SYMBOL)
+#undef SYMBOL
+	};
 	void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+	const char *lacks;
+
 	if (!library) {
 		snprintf(missing, sizeof missing, "%s", dlerror());
 		return;
 	}
-#define FIND(name, symbol, parameters) driver_find(library, #symbol, &functions.name, true);
-	CUDA_FUNCTIONS(FIND)
-#undef FIND
-#define FIND(name, symbol, parameters) driver_find(library, #symbol, &functions.name, false);
-	CUDA_NEWER_FUNCTIONS(FIND)
-#undef FIND
-	if (missing[0])
-		dlclose(library);
+	lacks = dynamic_library_fill(library, symbols, sizeof symbols / sizeof *symbols,
+				     &functions);
+	if (!lacks)
+		return;
+	snprintf(missing, sizeof missing, LIBRARY " has no %s: the driver is too old", lacks);
+	dlclose(library);
 }
 
 static void load_once(void)

@@ -5,6 +5,7 @@
 #include "core/auth.h"
 #include "core/log.h"
 #include "core/status.h"
+#include "cuda/channels_internal.h"
 #include "cuda/region_parts.h"
 
 #include <stdio.h>

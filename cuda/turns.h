@@ -11,10 +11,6 @@ bool cuda_turns_are_needed(const struct cuda_part *parts, int size);
 void cuda_turns_describe(const struct cuda_channels *channels, struct cuda_part *part);
 /* c->turns, or UNSUPPORTED with the reason; MEMORY, DEVICE. In the device's context, as below. */
 tutti_status cuda_turns_connect(struct cuda_channels *channels, const struct cuda_part *parts);
-/* Bytes of staging of a rank. */
-size_t cuda_turns_staging(const struct cuda_channels *channels);
-/* Maps the staging of all ranks, where this one leads: at the first call. */
-tutti_status cuda_turns_map(struct cuda_channels *channels);
 /* turn_exports.c: the place of a buffer, where the leader maps it by an IPC handle; else it is
  * offered, for later calls. The leader takes the offers of all; own: its page. */
 uint64_t cuda_turn_offer(struct cuda_channels *channels, const void *ptr);

@@ -1,7 +1,7 @@
 /* Binding in a build without hwloc: no rank is bound. */
 #include "binding.h"
 
-#include "core/words/automatic.h"
+#include "core/words/device_list.h"
 
 #include <stdio.h>
 

@@ -2,7 +2,6 @@
 #include "help.h"
 #include "options.h"
 
-#include "core/words/automatic.h"
 #include "core/words/device_list.h"
 
 #include <stdlib.h>

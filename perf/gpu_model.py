@@ -91,7 +91,7 @@ def on_device(p, collective, ranks, ranks_per_gpu, size, is_graph, by_switch=Fal
 
 
 def across(p, collective, ranks, nodes, ranks_per_gpu, size):
-    """Seconds of one call of several nodes (collectives/device/across_task.c): kernels of a node's ranks add, n / P of each
+    """Seconds of one call of several nodes (collectives/device/across.c): kernels of a node's ranks add, n / P of each
     crosses by the plan of two levels, kernels gather. The CPU starts each phase when it sees the end of the one before. A GPU
     has an adapter. None: the engine carries it."""
     here = ranks // nodes

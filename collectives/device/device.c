@@ -1,12 +1,271 @@
-/* A rank's part of the device: made, checked and ended. */
-#include "collectives/device/device_internal.h"
+/* A rank's part of the device: made, checked and ended; and how a call becomes a kernel's
+ * arguments. */
+#include "collectives/device/device.h"
 
+#include "collectives/device/device_internal.h"
 #include "core/log.h"
-#include "core/status.h"
+#include "core/memory/dtype.h"
 #include "core/memory/memory.h"
+#include "core/memory/ops.h"
+#include "core/status.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+/* A call becomes the arguments of a kernel: short ones of packets, the others of lines, and all of
+ * turns where the ranks' kernels cannot wait for each other. They are the same on all ranks, as far
+ * as it matters: they follow from what ranks agree on. */
+
+/* A block has so much to do at the least: 512 threads, 16 bytes each, several times. */
+#define BLOCK_BYTES (32u << 10)
+
+static bool comes_from_root(enum collective pattern)
+{
+	return pattern == COLL_BROADCAST || pattern == COLL_SCATTER;
+}
+
+static bool goes_to_root(enum collective pattern)
+{
+	return pattern == COLL_REDUCE || pattern == COLL_GATHER;
+}
+
+/* A call, in bytes. */
+struct call_shape {
+	enum collective pattern;
+	size_t element;
+	size_t block; /* bytes of a rank's block; of v-variants 0 */
+	bool has_counts, is_root;
+};
+
+static struct call_shape device_args_shape_of(const struct device *d, const struct call_args *a)
+{
+	struct call_shape s = {.pattern = collective_pattern(a->collective),
+			       .element = dtype_bytes(a->dtype),
+			       .has_counts = collective_has_counts(a->collective)};
+
+	s.block = s.has_counts ? 0 : a->count * s.element;
+	s.is_root = collective_has_root(s.pattern) && a->root == d->rank;
+	return s;
+}
+
+static size_t packet_channels(const struct call_shape *s)
+{
+	return s->block <= PACKET_SHARE ? 1 : (s->block + PACKET_SHARE - 1) / PACKET_SHARE;
+}
+
+static unsigned packet_blocks(const struct device *d, const struct call_shape *s)
+{
+	size_t channels = packet_channels(s);
+
+	return (unsigned)(channels <= cuda_channels_count(d->channels)
+				  ? channels
+				  : (channels + PACKET_EACH - 1) / PACKET_EACH);
+}
+
+/* A call of packets waits once, but sends all bytes to all ranks, twice as many of them. */
+static bool is_short(const struct device *d, const struct call_shape *s)
+{
+	size_t channels = packet_channels(s);
+
+	return !s->has_counts && channels <= channel_packets((uint32_t)d->size) &&
+	       channels <= PACKET_EACH * cuda_channels_count(d->channels);
+}
+
+static void fill_packets(const struct call_args *a, const struct call_shape *s,
+			 struct packets_args *p)
+{
+	p->send = a->send;
+	p->recv = a->recv;
+	p->bytes = s->block;
+	p->send_stride = collective_has_blocks(s->pattern, SEND_SIDE) ? s->block : 0;
+	p->recv_stride = collective_has_blocks(s->pattern, RECV_SIDE) ? s->block : 0;
+	p->sender = comes_from_root(s->pattern) ? a->root : -1;
+	p->receiver = goes_to_root(s->pattern) ? a->root : -1;
+	p->reduces = collective_reduces(s->pattern);
+}
+
+static size_t device_args_count_of(const struct call_args *a, int side, int rank)
+{
+	return a->counts[side] ? a->counts[side][rank] : a->count;
+}
+
+static size_t offset_of(const struct call_args *a, int side, int rank)
+{
+	return a->counts[side] ? a->offsets[side][rank] : (size_t)rank * a->count;
+}
+
+/* This rank sends to every rank, or the root to each, or each to the root. */
+static void fill_send(const struct device *d, const struct call_args *a, const struct call_shape *s,
+		      struct lines_args *l)
+{
+	bool has_blocks = collective_has_blocks(s->pattern, SEND_SIDE);
+	bool from_root = comes_from_root(s->pattern);
+
+	l->send_is_same = !has_blocks;
+	for (int r = 0; r < d->size; r++) {
+		bool sends = !from_root || s->is_root;
+		bool goes = s->pattern != COLL_GATHER || r == a->root;
+		size_t count = has_blocks ? device_args_count_of(a, SEND_SIDE, r)
+					  : device_args_count_of(a, SEND_SIDE, d->rank);
+		l->send_bytes[r] = sends && goes ? count * s->element : 0;
+		l->send_offset[r] = has_blocks ? offset_of(a, SEND_SIDE, r) * s->element : 0;
+	}
+}
+
+static void fill_recv(const struct device *d, const struct call_args *a, const struct call_shape *s,
+		      struct lines_args *l)
+{
+	bool has_blocks = collective_has_blocks(s->pattern, RECV_SIDE);
+	bool from_root = comes_from_root(s->pattern);
+
+	for (int r = 0; r < d->size; r++) {
+		bool comes = !from_root || r == a->root;
+		bool gets = s->pattern != COLL_GATHER || s->is_root;
+		size_t count = has_blocks ? device_args_count_of(a, RECV_SIDE, r)
+					  : device_args_count_of(a, RECV_SIDE, d->rank);
+		l->recv_bytes[r] = comes && gets ? count * s->element : 0;
+		l->recv_offset[r] = has_blocks ? offset_of(a, RECV_SIDE, r) * s->element : 0;
+	}
+}
+
+static bool uses_send(const struct device *d, const struct call_args *a)
+{
+	return a->root == d->rank || !comes_from_root(collective_pattern(a->collective));
+}
+
+static bool uses_recv(const struct device *d, const struct call_args *a)
+{
+	return a->root == d->rank || !goes_to_root(collective_pattern(a->collective));
+}
+
+/* INVALID: a buffer that this rank uses is not memory of its device. */
+static tutti_status device_check_buffers(const struct device *d, const struct call_args *a)
+{
+	if (uses_send(d, a))
+		TRY(cuda_channels_check_buffer(d->channels, a->send));
+	return uses_recv(d, a) ? cuda_channels_check_buffer(d->channels, a->recv) : TUTTI_OK;
+}
+
+/* A buffer that this rank does not have is in nobody's way. */
+static tutti_status device_args_place_of(const struct device *d, const void *ptr, bool is_used,
+					 uint64_t *place)
+{
+	*place = channel_place(0, 0);
+	return is_used ? cuda_channels_place(d->channels, ptr, place) : TUTTI_OK;
+}
+
+static tutti_status fill_lines(const struct device *d, const struct call_args *a,
+			       const struct call_shape *s, struct lines_args *l)
+{
+	l->send = a->send;
+	l->recv = a->recv;
+	TRY(device_args_place_of(d, a->send, uses_send(d, a), &l->send_place));
+	TRY(device_args_place_of(d, a->recv, uses_recv(d, a), &l->recv_place));
+	l->move = s->pattern == COLL_REDUCE_SCATTER ? CHANNEL_REDUCE_MINE
+		  : collective_reduces(s->pattern)  ? CHANNEL_REDUCE_SLICES
+						    : CHANNEL_PULL;
+	l->root = goes_to_root(s->pattern) ? a->root : -1;
+	fill_send(d, a, s, l);
+	if (l->move == CHANNEL_PULL)
+		fill_recv(d, a, s, l);
+	return TUTTI_OK;
+}
+
+unsigned device_line_blocks(const struct device *d, size_t bytes)
+{
+	unsigned most = cuda_channels_count(d->channels);
+	size_t blocks = bytes / BLOCK_BYTES + 1;
+
+	return blocks < most ? (unsigned)blocks : most;
+}
+
+/* Of all_to_allv ranks know only their own counts. */
+static unsigned line_blocks(const struct device *d, const struct call_args *a,
+			    const struct call_shape *s)
+{
+	if (a->collective == COLL_ALL_TO_ALLV)
+		return cuda_channels_count(d->channels);
+	return device_line_blocks(d, s->has_counts ? a->count * s->element
+						   : s->block * (size_t)d->size);
+}
+
+/* Bytes that any rank sends to any; of all_to_allv no rank knows them. */
+static size_t device_most(const struct device *d, const struct call_args *a)
+{
+	size_t most = a->counts[SEND_SIDE] ? 0 : a->count;
+
+	for (int r = 0; a->counts[SEND_SIDE] && r < d->size; r++)
+		most = a->counts[SEND_SIDE][r] > most ? a->counts[SEND_SIDE][r] : most;
+	return most * dtype_bytes(a->dtype);
+}
+
+static void prepare_packets(const struct device *d, const struct call_args *a,
+			    const struct call_shape *s, struct packets_args *p)
+{
+	const void *scalar = op_scalar(a->op);
+
+	fill_packets(a, s, p);
+	p->dtype = (int32_t)a->dtype;
+	p->op = (int32_t)op_kernel(a->op);
+	p->divisor = a->op == TUTTI_AVG ? d->size : 0;
+	p->is_scaled = scalar != NULL;
+	if (scalar)
+		memcpy(&p->scalar, scalar, s->element);
+	p->channel.fingerprint = a->fingerprint;
+}
+
+/* A sum that the switch may do, all in f32 and rounded once. An average of f16 it would round
+ * before the division: too large a sum becomes infinite. */
+static bool may_multicast(const struct device *d, const struct call_args *a)
+{
+	bool is_average = a->op == TUTTI_AVG;
+
+	return d->may_multicast && a->collective == COLL_ALL_REDUCE && !op_scalar(a->op) &&
+	       (is_average || a->op == TUTTI_SUM) &&
+	       (a->dtype == TUTTI_F32 || a->dtype == TUTTI_BF16 ||
+		(a->dtype == TUTTI_F16 && !is_average));
+}
+
+static tutti_status prepare_lines(const struct device *d, const struct call_args *a,
+				  const struct call_shape *s, struct lines_args *l)
+{
+	const void *scalar = op_scalar(a->op);
+
+	TRY(fill_lines(d, a, s, l));
+	l->dtype = (int32_t)a->dtype;
+	l->op = (int32_t)op_kernel(a->op);
+	l->divisor = a->op == TUTTI_AVG ? d->size : 0;
+	l->may_multicast = may_multicast(d, a);
+	l->is_scaled = scalar != NULL;
+	if (scalar) {
+		memcpy(&l->scalar, scalar, s->element);
+		l->send_place = CHANNEL_NOWHERE;
+	}
+	l->channel.fingerprint = a->fingerprint;
+	return TUTTI_OK;
+}
+
+tutti_status device_prepare(const struct device *d, const struct call_args *a,
+			    union device_args *args, struct cuda_channels_launch *launch)
+{
+	struct call_shape s = device_args_shape_of(d, a);
+	bool by_turns = cuda_channels_take_turns(d->channels);
+
+	memset(args, 0, sizeof *args);
+	launch->args = args;
+	launch->near = a->recv ? a->recv : a->send;
+	if (!by_turns && is_short(d, &s)) {
+		launch->kernel = CUDA_KERNEL_packets;
+		launch->blocks = packet_blocks(d, &s);
+		prepare_packets(d, a, &s, &args->packets);
+		return TUTTI_OK;
+	}
+	launch->kernel = by_turns ? CUDA_KERNEL_turn : CUDA_KERNEL_lines;
+	launch->blocks = line_blocks(d, a, &s);
+	launch->most = device_most(d, a);
+	return prepare_lines(d, a, &s, by_turns ? &args->turn.lines : &args->lines);
+}
 
 int device_wanted(int ordinal)
 {

@@ -21,26 +21,12 @@ union device_args {
 	struct lines_args lines;
 	struct turn_args turn;
 };
-/* device_args.c: which kernel, with how many blocks, and all of its arguments but those that
+/* device.c: which kernel, with how many blocks, and all of its arguments but those that
  * cuda_channels_launch fills in. */
-/* INVALID: a buffer that this rank uses is not memory of its device. */
-tutti_status device_check_buffers(const struct device *device, const struct call_args *call);
-/* Bytes that any rank sends to any; of all_to_allv no rank knows them. */
-size_t device_most(const struct device *device, const struct call_args *call);
 tutti_status device_prepare(const struct device *device, const struct call_args *call,
 			    union device_args *args, struct cuda_channels_launch *launch);
 /* For a kernel of lines or turns that moves so many bytes. */
 unsigned device_line_blocks(const struct device *device, size_t bytes);
-
-/* across_args.c: the kernels of a call across nodes. Those that add up come before its messages,
- * and those that gather behind them. */
-enum { ACROSS_ADDS = 1, ACROSS_GATHERS = 2 };
-unsigned device_phases(enum collective pattern); /* 0: the engine does all of it */
-/* Each phase has so many kernels, one for each piece of the shares. */
-int device_pieces(const struct device *device, const struct call_args *call);
-/* A kernel that adds up piece of this rank's share, or gathers piece of all shares. */
-tutti_status device_prepare_piece(const struct tutti_work *work, int piece, bool gathers,
-				  union device_args *args, struct cuda_channels_launch *launch);
 
 /* device_task.c: posts what owner hears of when stream has come here. */
 void device_await(struct engine *e, struct tutti_work *work, void *stream,

@@ -109,7 +109,7 @@ struct work_direct {
 	void *scratch;
 };
 
-/* A call whose kernels and plan take turns: see collectives/device/across_task.c. */
+/* A call whose kernels and plan take turns: see collectives/device/across.c. */
 struct across {
 	struct tutti_work *next; /* behind it, in order of submission */
 	int phase;

@@ -1,5 +1,6 @@
 /* The words --ranks N of a program's command line. */
 #include "core/callback.h"
+#include "core/rank/ending.h"
 #include "core/rank/variables.h"
 #include "collectives/spawn/spawn.h"
 

@@ -4,7 +4,7 @@
 
 #include "collectives/window/window_internal.h"
 
-/* ROOM: it has not posted its line; see entry.c. LINES and SMALL: it waits for other ranks' lines,
+/* ROOM: it has not posted its line; see window.c. LINES and SMALL: it waits for other ranks' lines,
  * of which SMALL are the data. STEPS: it goes its path. */
 enum phase { PHASE_ROOM, PHASE_LINES, PHASE_SMALL, PHASE_STEPS, PHASE_DONE, PHASE_FAILED };
 
@@ -42,11 +42,6 @@ static inline bool progress_at_lines(const struct window_run *run)
 
 /* Whether run, which has not posted its line, must not do so before rank has come further. */
 bool progress_lacks_room(const struct window *window, const struct window_run *run, int rank);
-/* The condition of the step that run has come to. */
-struct need progress_need(const struct window *window, const struct window_run *run);
-/* Whether run waits for rank, need being progress_need's. */
-bool progress_lacks(const struct window *window, const struct window_run *run, struct need need,
-		    int rank);
 /* Whether run may get on, or a rank has failed. A wait looks here again and again. */
 static inline bool progress_is_ready(const struct window *w, const struct window_run *run)
 {

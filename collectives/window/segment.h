@@ -23,7 +23,7 @@
 
 #define WINDOW_FIRST_NUMBER (UINT32_MAX - 63)
 #define WINDOW_MAX_RANKS    1024 /* as many sources as reduce() takes */
-#define WINDOW_LINES        32u  /* of a rank; a power of two: see entry.c */
+#define WINDOW_LINES        32u  /* of a rank; a power of two: see window.c */
 #ifndef WINDOW_SLOTS               /* test_window_orders is built with 3, too */
 #define WINDOW_SLOTS 4u            /* at least 3: see staged.c */
 #endif
@@ -48,7 +48,7 @@ struct line_buffers {
 	union {
 		uint64_t recv_offset;
 		uint64_t send_address; /* if it reads: of send in its own process */
-	};
+};
 	uint8_t is_staged; /* its first piece is in its slot already */
 	uint8_t is_free;   /* a root that has nothing to move for itself */
 	uint8_t reads;     /* it would copy out of the others' memory: reading.c */
@@ -119,7 +119,7 @@ struct segment {
 	struct segment_head *head;
 	struct geometry geometry; /* as it was checked: other processes can write the head */
 	int size, users;
-	bool watches;   /* pid_fds are processes.c's */
+	bool watches; /* pid_fds are those of processes_watch */
 	int *pid_fds;   /* one per rank; -1 for this process, or unknown */
 };
 
@@ -131,12 +131,10 @@ struct places {
 	struct board_place *board;
 };
 
-/* geometry.c: UNSUPPORTED where config's window_bytes are too few. */
+/* window_segment.c: UNSUPPORTED where config's window_bytes are too few. */
 tutti_status geometry_choose(struct geometry *geometry, const struct window_config *config);
-/* Another build, or another program, may have written it. */
-bool geometry_is_sound(const struct geometry *geometry);
 
-/* window_segment.c. The descriptor of a new segment's memory is the caller's. */
+/* The descriptor of a new segment's memory is the caller's. */
 tutti_status window_segment_create(const struct geometry *geometry, struct segment **segment,
 				   int *fd);
 tutti_status window_segment_open(struct segment **segment, int fd);
@@ -147,11 +145,5 @@ void segment_take_process(struct segment *segment, int rank, int pid_fd);
 void segment_share_processes(struct segment *segment);
 void segment_hold(struct segment *segment); /* one segment_drop more is due */
 void segment_drop(struct segment *segment); /* NULL is fine */
-
-/* processes.c: the processes of other ranks, each watched by one descriptor however many segments
- * they share with this one. token: process_token() there, or 0. Returns the descriptor to use, and
- * closes pid_fd if it is another. */
-int processes_watch(uint64_t token, int pid_fd);
-void processes_forget(int pid_fd);
 
 #endif

@@ -35,9 +35,7 @@ struct window_moves {
 	void (*finish)(struct window *window, struct window_run *run, uint64_t k);
 };
 
-/* staged_reduce.c, staged_copy.c */
-extern const struct window_moves moves_all_reduce, moves_reduce, moves_reduce_by_root;
-extern const struct window_moves moves_reduce_scatter;
+/* staged_copy.c */
 extern const struct window_moves moves_broadcast, moves_gather, moves_stream;
 
 #endif

@@ -49,7 +49,7 @@ struct window_moves; /* staged.h */
 struct window_run {
 	struct call_args args;
 	uint32_t number; /* which operation of the window this is; wraps */
-	uint32_t room;   /* the others must post this line before it posts its own: entry.c */
+	uint32_t room;   /* the others must post this line before it posts its own: window.c */
 	uint32_t phase;  /* enum phase */
 	uint32_t failed_in; /* the phase before it failed; PHASE_FAILED: it never began */
 	bool is_small;   /* its data are in the lines */

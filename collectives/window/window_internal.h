@@ -67,21 +67,8 @@ struct window {
 	char error[ERROR_BYTES];
 };
 
-/* window_create.c: rank's window on a segment, which it holds from then on. */
-tutti_status window_create(struct window **window, struct segment *segment,
-			   const struct window_config *config);
-
 /* window.c: moves run to its next post at the most, and looks after nothing else. */
 tutti_status window_advance_once(struct window *window, struct window_run *run);
-
-/* entry.c: how a run enters */
-
-/* OK when there is room. */
-tutti_status entry_see_room(struct window *window, struct window_run *run);
-/* There is room: says what this rank has to say. */
-void entry_post(struct window *window, struct window_run *run);
-/* From here on run waits for the lines of all ranks. */
-void entry_wait_for_all(const struct window *window, struct window_run *run);
 
 /* small.c: calls whose data fits the ranks' lines */
 
@@ -115,14 +102,10 @@ bool counts_finish(struct window *window, const struct window_run *run);
 /* With all lines there: run goes this path; false, on every rank alike: it cannot. */
 bool zero_copy_begin(struct window *window, struct window_run *run);
 
-/* reach.c */
 /* Says in buffers where this rank's are, or an id of 0 where the others cannot reach one that they
  * would use. Returns whether the call may go without staging, for all that this rank knows. */
 bool reach_publish(struct window *window, const struct window_run *run,
-		   struct line_buffers *buffers);
-/* With all ranks' lines: whether every buffer is reachable. The same on every rank. Sets
- * run->is_shared. */
-bool reach_all(struct window *window, struct window_run *run);
+		  struct line_buffers *buffers);
 /* Whether the others use a buffer of rank. */
 bool reach_lends(const struct window_run *run, int rank);
 /* Whether, by the root's line, the root and the others may share the work. All lines decide. */
@@ -142,7 +125,7 @@ bool read_publish(struct window *window, const struct window_run *run,
 /* With all lines there: run goes this path; false, on every rank alike: some rank would not. */
 bool read_begin(struct window *window, struct window_run *run);
 
-/* window_failure.c: what can end a run badly */
+/* run_progress.c: what can end a run badly */
 
 /* From now on all calls fail with status and last_error, unless they do already. OK: nothing. */
 void failure_keep(struct window *window, tutti_status status);

@@ -27,10 +27,6 @@ struct join_welcome {
 
 /* Where the leader listens. */
 void window_socket_name(char *name, size_t bytes, const uint64_t comm_id[2]);
-/* Leaves word where the others look (window_config.refusal). */
-void join_refuse(const struct window_config *config);
-/* Whether to go on waiting for the others: not when a rank has refused, or is_over says so. */
-tutti_status join_still_worth(const struct join_wait *wait, const struct window_config *config);
 /* Joins at the listener, or over a connection to it. Both close it where they do not keep it. */
 tutti_status window_lead_at(struct window **window, const struct window_config *config,
 			    int listener, const struct join_wait *wait);

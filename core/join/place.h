@@ -27,7 +27,7 @@ tutti_status place_is_here(const char *host, bool *is_here);
  * this machine's it is, else on all. */
 tutti_status place_listen(const char *host, int port, int *fd, int *bound_port);
 
-/* notice.c: the file of a file:// rendezvous: rank 0's tutti:// URL, one line. It appears whole or
+/* The file of a file:// rendezvous: rank 0's tutti:// URL, one line. It appears whole or
  * not at all.
  *
  * A stale one of an earlier job breaks nothing: the secret in it is proved only by the process

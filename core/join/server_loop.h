@@ -28,7 +28,6 @@ struct server_loop {
 	struct long_wait wait; /* for ranks                                     */
 };
 
-/* server_loop.c */
 /* The config's descriptors are the loop's from the call on, also when it fails. */
 tutti_status server_loop_new(struct server_loop **loop, const struct server_config *config);
 /* Waits for something to happen, most_ms at the most, and does what there is to do. False: it is
@@ -39,20 +38,7 @@ bool server_loop_turn(struct server_loop *loop, int most_ms);
 void server_loop_close_listeners(struct server_loop *loop);
 void server_loop_free(struct server_loop *loop);
 
-/* server_accept.c, which lets callers in. */
-
-/* False: no memory for one caller more. */
-bool server_make_room(struct server_loop *s);
 /* NULL if there is no memory; fd is closed. */
 struct caller *server_add_caller(struct server_loop *s, int fd);
-/* Reads what the caller says. It holds a place until it has proved the job's key, and is pending
- * until it has said which rank it is. */
-void server_read_caller(struct server_loop *s, struct caller *c);
-/* Takes connections, as many as a turn may; a failure to accept fails the meeting. */
-void server_accept(struct server_loop *s);
-/* Processes of this machine and this user get the key; others are closed. */
-void server_offer_key(struct server_loop *s);
-/* Drops connections that have been silent for too long. */
-void server_expire_pending(struct server_loop *s, uint64_t now_ns);
 
 #endif

@@ -1,6 +1,7 @@
 /* The kinds of memory of this process. */
 #include "core/memory/memory.h"
 
+#include "core/memory/dma_buf.h"
 #include "core/status.h"
 
 #include <stdatomic.h>
@@ -42,4 +43,16 @@ const struct memory_kind *memory_of_others(const void *ptr)
 			return kind;
 	}
 	return &memory_host;
+}
+
+tutti_status memory_dma_buf(struct memory_dma_buf *out, int kind, void *ptr, size_t bytes)
+{
+	const struct memory_kind *own = memory_kind(kind);
+
+	if (own && own->dma_buf)
+		return own->dma_buf(out, ptr, bytes);
+	return fail(TUTTI_ERR_UNSUPPORTED, "there is no dma-buf of %s memory",
+		    own                         ? own->name
+		    : kind == TUTTI_MEMORY_CUDA ? "a GPU's"
+						: "such");
 }

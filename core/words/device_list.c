@@ -1,8 +1,11 @@
-/* Lists of GPUs. */
+/* Lists of GPUs; how many there are, and CPUs. */
 #include "core/words/device_list.h"
 
 #include <ctype.h>
+#include <dirent.h>
+#include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* A number, or a name such as GPU-8932f937-d72c or MIG-41b3/1/0. With another word, also "all",
@@ -51,4 +54,39 @@ int device_list_count(const char *list)
 		list += *list == ',';
 	}
 	return count;
+}
+
+/* GPUs are counted by their files in /dev: to ask the driver takes a second, and memory of each
+ * GPU. */
+
+/* /dev/nvidia0, but not /dev/nvidiactl. */
+static int is_gpu(const char *name)
+{
+	return strncmp(name, "nvidia", 6) == 0 && isdigit((unsigned char)name[6]);
+}
+
+int automatic_gpus(void)
+{
+	const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+	struct dirent *entry;
+	int count = 0;
+	DIR *dev;
+
+	if (visible)
+		return device_list_count(visible);
+	dev = opendir("/dev");
+	while (dev && (entry = readdir(dev)))
+		count += is_gpu(entry->d_name);
+	if (dev)
+		closedir(dev);
+	return count;
+}
+
+int automatic_cpus(void)
+{
+	cpu_set_t cpus;
+
+	if (sched_getaffinity(0, sizeof cpus, &cpus) != 0)
+		return 1;
+	return CPU_COUNT(&cpus);
 }

@@ -1,4 +1,5 @@
-/* A list of GPUs as people type it, and CUDA_VISIBLE_DEVICES has it: "0,1", "GPU-8932f937-d72c". */
+/* A list of GPUs as people type it, and CUDA_VISIBLE_DEVICES has it: "0,1", "GPU-8932f937-d72c";
+ * and how many ranks a machine takes when the number is "auto". */
 #ifndef CORE_WORDS_DEVICE_LIST_H
 #define CORE_WORDS_DEVICE_LIST_H
 
@@ -12,5 +13,10 @@
 bool device_list_add(char *list, size_t bytes, const char *text) TUTTI_PRIVATE(device_list_add);
 /* How many CUDA would see: those before a negative number. */
 int device_list_count(const char *list) TUTTI_PRIVATE(device_list_count);
+
+/* GPUs of this machine that ranks may use, or 0. It loads no driver. */
+int automatic_gpus(void) TUTTI_PRIVATE(automatic_gpus);
+/* CPUs that this process may use, 1 at least. */
+int automatic_cpus(void) TUTTI_PRIVATE(automatic_cpus);
 
 #endif

@@ -5,7 +5,7 @@
 
 #include "core/crc32c.h"
 #include "core/net.h"
-#include "transport/tcp/accepted.h"
+#include "transport/tcp/accept.h"
 #include "transport/tcp/address.h"
 
 #include <string.h>

@@ -5,7 +5,7 @@
 
 #include "tests/transport/world.h"
 
-#include "transport/tcp/accepted.h"
+#include "transport/tcp/accept.h"
 #include "transport/tcp/dial.h"
 
 /* tcp is the subject, with a seed of this run. */

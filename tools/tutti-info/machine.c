@@ -6,7 +6,7 @@
 #include "transport/ucx/library.h"
 #endif
 #ifdef TUTTI_VERBS
-#include "transport/verbs/library.h"
+#include "transport/verbs/device.h"
 #endif
 
 #include <dlfcn.h>

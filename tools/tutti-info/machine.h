@@ -6,7 +6,7 @@
 #include "core/status.h"
 #include "gpus.h"
 #include "transport/registry.h"
-#include "transport/verbs/listing.h"
+#include "transport/verbs/port.h"
 
 #include <stdio.h>
 

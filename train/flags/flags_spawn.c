@@ -2,7 +2,7 @@
 #include "train/flags/flags.h"
 
 #include "core/callback.h"
-#include "core/words/automatic.h"
+#include "core/words/device_list.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "core/shared_memory.h"
 
 #define BYTE_RING_LINE 128           /* two cache lines: the prefetcher fetches pairs */
 
@@ -58,5 +59,20 @@ bool byte_ring_release(struct byte_ring_reader *ring);
  * more than it has seen). It sleeps only when there is still nothing. */
 void byte_ring_reader_sleeps(struct byte_ring_reader *ring, bool sleeps);
 void byte_ring_writer_sleeps(struct byte_ring_writer *ring, bool sleeps);
+
+#define RING_BYTES_MIN ((size_t)16 << 10)
+#define RING_BYTES_MAX ((size_t)1 << 30)
+
+/* The memory of a pair of rings, one in each direction. Whether there could be one: a system may
+ * refuse shared memory (a seccomp filter, ulimit -f). */
+tutti_status ring_pair_try(size_t ring_bytes);
+/* The caller closes *fd when the peer has it. */
+tutti_status ring_pair_create(struct shared_memory **rings, size_t ring_bytes, int *fd);
+/* fd comes from the peer and is trusted with nothing. The caller keeps fd. */
+tutti_status ring_pair_open(struct shared_memory **rings, size_t ring_bytes, int fd);
+
+/* The ends of this side: the creator writes ring 0 and reads ring 1. */
+void ring_pair_ends(const struct shared_memory *rings, bool is_creator,
+		       struct byte_ring_writer *out, struct byte_ring_reader *in);
 
 #endif

@@ -1,13 +1,10 @@
 /* shm: a pair of byte rings between two ranks of one node. What the files of this folder share.
  *
- *     endpoint.c     the endpoint: progress, sleeping, the table of functions
- *     look.c         events of sockets, and deadlines
- *     accept.c       accepting connections, and making room for them
- *     accepted.c     accepted connections that belong to no conn yet
- *     connect.c      dialing the peer
+ *     endpoint.c     the endpoint: its address, progress, sleeping, the table of functions
+ *     connect.c      dialing the peer, accepting its connections; their events and deadlines
  *     conn.c         posted ios through the rings
- *     ring_pair.c    the memory of both rings    byte_ring.c  one ring of bytes in it
- *     descriptors.c  what epoll watches           address.c    what an endpoint tells its peers
+ *     byte_ring.c    one ring of bytes, and the memory of a pair
+ *     descriptors.c  what epoll watches
  *
  * A file calls only files that stand below it.
  *
@@ -23,7 +20,6 @@
 
 #include "core/admission.h"
 #include "transport/shm/byte_ring.h"
-#include "transport/shm/ring_pair.h"
 
 #include <tutti/transport.h>
 #include <sys/queue.h>
@@ -125,10 +121,7 @@ struct shm_endpoint {
 
 extern const struct tutti_transport transport_shm;
 
-/* address.c */
-tutti_status shm_address_make(struct tutti_endpoint *endpoint, const char *host_id,
-			      const char *name);
-/* The peer's listener, when it is on this node. */
+/* endpoint.c: the peer's listener, when it is on this node. */
 bool shm_address_read(const struct tutti_endpoint *endpoint, const uint8_t *address,
 		      size_t address_bytes, char name[40]);
 
@@ -143,36 +136,15 @@ void shm_watch_close(struct shm_endpoint *endpoint, struct shm_watch *watch);
 bool shm_socket_drain(int fd, bool *is_anything);
 void shm_ring_doorbell(int fd);
 
-/* look.c */
+/* connect.c */
 /* One look at all sockets and deadlines. Returns whether anything happened. */
 bool shm_look(struct shm_endpoint *endpoint);
 /* When the next look is due even though no socket has news; DEADLINE_NONE: never. */
 uint64_t shm_due_ns(const struct shm_endpoint *endpoint);
 
-/* accept.c */
-void shm_accept_some(struct shm_endpoint *endpoint);
-/* Everything that came before now has been seen. */
-void shm_accept_backlog(struct shm_endpoint *endpoint);
-/* Looks for the hello of accepted connections that epoll does not watch. */
-bool shm_accepted_look(struct shm_endpoint *endpoint);
-/* There are such. */
-bool shm_accepted_are_unwatched(const struct shm_endpoint *endpoint);
-bool shm_accepted_expire(struct shm_endpoint *endpoint, uint64_t now_ns);
-
-/* connect.c */
 void shm_connect_dial(struct shm_conn *conn);
-/* The other end of its socket is a process of this user, else AUTH. */
-tutti_status shm_connect_check(struct shm_conn *conn);
-void shm_connect_fail(struct shm_conn *conn, tutti_status status, const char *why);
-/* No connection can be accepted, so all conns that wait for rings fail. is_lost: a peer's rings
- * were lost, and the peer will take this rank for dead. Then all conns fail, so that this rank says
- * why before the peer does. */
-void shm_connect_refuse_all(struct shm_endpoint *endpoint, const char *why, bool is_lost);
-
-/* accepted.c */
 /* accepted's socket and rings become conn's. */
 void shm_accepted_adopt(struct shm_conn *conn, struct shm_accepted *accepted);
-void shm_accepted_event(struct shm_endpoint *endpoint, struct shm_accepted *accepted);
 void shm_accepted_drop(struct shm_endpoint *endpoint, struct shm_accepted *accepted);
 /* Frees those that were dropped: no event of them is held any more. */
 void shm_accepted_free_closed(struct shm_endpoint *endpoint);

@@ -2,10 +2,40 @@
 #ifndef TRANSPORT_TCP_CONN_H
 #define TRANSPORT_TCP_CONN_H
 
-#include "transport/tcp/resend.h"
+#include "transport/tcp/tcp.h"
 
 #define TCP_BATCH        32     /* messages that are sent in one call */
 #define TCP_AHEAD_BYTES  65536u /* read in one call where messages are small */
+
+#define TCP_POSITION_BYTES 8    /* of a stream; a connection that reconnects begins with it */
+#define TCP_STREAM_CLOSED    UINT64_MAX /* for a position: this connection was closed */
+
+/* The bytes that a socket still held when it broke, or when another one took its place. */
+struct tcp_unread {
+	uint8_t *bytes;
+	size_t at, end, room;
+};
+
+/* The two streams of a connection that reconnects, over all its sockets. Positions are counts of
+ * bytes. */
+struct tcp_resend {
+	uint64_t sent, received;
+	uint64_t again;           /* from there to sent: to be sent again */
+	uint64_t kept_from;       /* from there to sent: kept; byte p is kept[p % kept_bytes] */
+	uint64_t delivered;       /* the peer's kernel had so many, when ours was last asked */
+	uint8_t *kept;
+	size_t kept_bytes;        /* a power of two */
+	struct tcp_unread unread;     /* counted in received, and not yet taken */
+	bool was_up;
+	uint32_t epoch;           /* of the socket in use; of the next one at least */
+	uint32_t next_epoch;
+	/* sent + received when it broke, and when that was; unless bytes have moved since, it is
+	 * the same trouble. cause: errno. */
+	uint64_t mark, since_ns;
+	int tries, cause;
+	size_t address_bytes;     /* of the peer's endpoint */
+	uint8_t address[TUTTI_ADDRESS_BYTES];
+};
 
 /* Where a connection stands. Both ends may dial; the first proof that arrives decides, and crossing
  * dials are the lower rank's (dial.c). The higher rank dials at once, the lower one only if it has
@@ -44,7 +74,7 @@ struct tcp_conn {
 	/* The conn fails with this when rest and ahead are taken; base.error says why. */
 	tutti_status fails_after_drain;
 	bool is_watched;          /* by epoll */
-	bool has_alarm;           /* its end is seen though it is not watched: idle.c */
+	bool has_alarm;           /* its end is seen though it is not watched: endpoint.c */
 	int calm;                 /* visits that needed no epoll, in a row */
 	bool may_read, may_write; /* as far as epoll and the last call said */
 	bool at_end;              /* the peer has hung up: reading will tell */
@@ -67,7 +97,7 @@ struct tcp_conn {
 	struct tcp_ended *ended;
 };
 
-/* conn.c, conn_end.c */
+/* conn.c */
 tutti_status tcp_conn_new(struct tcp_conn **conn, struct tcp_endpoint *ep, int peer, int channel);
 void tcp_close(struct tutti_conn *conn);
 /* Puts io at the end of one of c's queues. */
@@ -97,6 +127,15 @@ void tcp_conn_linger(struct tcp_conn *c, uint64_t now_ns);
 void tcp_conn_free(struct tcp_conn *c);
 bool tcp_conn_has_unread(const struct tcp_conn *c);
 void tcp_conn_finish(struct tcp_conn *c, struct tutti_done *queue); /* its head is done, OK */
+
+/* conn.c: bytes that may be lost with their socket */
+/* Takes all that the socket has now. False: no memory for it. */
+bool tcp_unread_take(struct tcp_unread *unread, const struct tcp_watch *watch);
+void tcp_unread_free(struct tcp_unread *unread);
+/* Keeps bytes that have just gone into the socket: the first of iov. */
+void tcp_resend_keep(struct tcp_conn *c, const struct iovec *iov, size_t bytes);
+bool tcp_resend_some(struct tcp_conn *c); /* what is to be sent again; whether anything moved */
+uint64_t tcp_position_read(const uint8_t bytes[TCP_POSITION_BYTES]);
 
 /* send.c, receive.c */
 void tcp_send(struct tutti_conn *conn, struct tutti_io *io);

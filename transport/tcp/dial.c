@@ -1,14 +1,15 @@
 /* The dialing side of a connection: tries the peer's addresses one after another, without ever
- * waiting. dial_greet.c has what is said at an address that answers. */
+ * waiting, and greets what answers; at first, and when a socket has broken. */
 #include "transport/tcp/dial.h"
 
 #include "core/clock.h"
 #include "core/log.h"
 #include "core/net.h"
 #include "core/status.h"
-#include "transport/tcp/accepted.h"
+#include "transport/tcp/accept.h"
 
 #include <assert.h>
+#include <endian.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,7 +38,8 @@ static void dial_note_end(struct tcp_conn *c, enum tried end, const char *why)
 	tries_add(&d->tries, end, 0, why);
 }
 
-void tcp_dial_give_up(struct tcp_conn *c, enum tried end, const char *why)
+/* This address did not lead to the peer: on to the next one. */
+static void tcp_dial_give_up(struct tcp_conn *c, enum tried end, const char *why)
 {
 	dial_note_end(c, end, why);
 	tcp_watch_close(tcp_endpoint_of(c), &c->watch);
@@ -233,4 +235,366 @@ void tcp_dial_tick(struct tcp_conn *c, uint64_t now_ns)
 	} else if (now_ns >= d->give_up_ns && !d->has_proof) {
 		tcp_dial_give_up(c, TRIED_SILENT, dial_say_silence(c, text));
 	}
+}
+
+/* The dialing end's messages at an address until the connection is up, or it gives that address up:
+ * its hello, its proof, TLS's handshake, and how far it has come in the stream.
+ *
+ * Both ends may dial. The dialing end is up when it sends its proof, the accepting end when that
+ * comes; both then refuse the other's hellos. So that two crossing dials cannot both end well, the
+ * higher rank keeps its proof back while a hello that it has answered may still turn into the lower
+ * rank's proof. Then the lower rank's connection is the one; and if the higher rank's proof was
+ * sent before the lower one's hello came, it is the higher rank's. */
+
+void tcp_context(uint8_t context[AUTH_CONTEXT_BYTES], const struct tcp_endpoint *ep, int from,
+		 int to, int channel, int32_t terms)
+{
+	const int32_t numbers[4] = {from, to, channel, terms};
+
+	_Static_assert(sizeof ep->comm_id + sizeof numbers == AUTH_CONTEXT_BYTES, "context");
+	memcpy(context, ep->comm_id, sizeof ep->comm_id);
+	memcpy(context + sizeof ep->comm_id, numbers, sizeof numbers);
+}
+
+int32_t tcp_terms(const struct tcp_endpoint *ep, bool reconnects, uint32_t epoch)
+{
+	const uint32_t version = 2;
+
+	return (int32_t)(version | (uint32_t)tcp_has_checksums(ep) << 8 |
+			 (uint32_t)reconnects << 9 | (uint32_t)ep->has_tls << 10 |
+			 epoch << TCP_EPOCH_SHIFT);
+}
+
+/* A call on the socket has failed; errno says why. */
+static void dial_give_up_call(struct tcp_conn *c, const char *what)
+{
+	enum tried end = tried_of(errno);
+
+	c->dial->is_denied |= end == TRIED_DENIED;
+	fail_errno("rank %d cannot %s to %s", tcp_endpoint_of(c)->rank, what, c->where);
+	tcp_dial_give_up(c, end, last_error());
+}
+
+static void tcp_dial_greet(struct tcp_conn *c)
+{
+	struct tcp_endpoint *ep = tcp_endpoint_of(c);
+	uint8_t context[AUTH_CONTEXT_BYTES], hello[AUTH_HELLO_BYTES];
+
+	c->dial->epoch = c->resend.next_epoch;
+	tcp_context(context, ep, ep->rank, c->base.peer, c->base.channel,
+		    tcp_terms(ep, c->dial->reconnects, c->dial->epoch));
+	auth_hello(&c->dial->auth, ep->key, context, hello);
+	/* A fresh socket's buffer holds more than this. */
+	if (send(c->watch.fd, hello, sizeof hello, MSG_NOSIGNAL) != (ssize_t)sizeof hello) {
+		dial_give_up_call(c, "send the greeting (send)");
+		return;
+	}
+	c->dial->answered = 0;
+	c->dial->has_proof = false;
+	/* The peer is there, and may be busy elsewhere. */
+	if (tcp_is_reconnecting(c))
+		c->dial->give_up_ns = DEADLINE_NONE;
+	c->state = CONN_GREETING;
+}
+
+/* Where connections are made again, this end's position is said next. */
+static void tcp_settle(struct tcp_conn *c)
+{
+	uint64_t received = htole64(c->resend.received);
+	struct iovec position = {&received, sizeof received};
+
+	if (!c->dial->reconnects) {
+		tcp_conn_up(c);
+		return;
+	}
+	if (tcp_stream_send(&c->watch, &position, 1) != (ssize_t)sizeof received) {
+		dial_give_up_call(c, "send its position in the stream (send)");
+		return;
+	}
+	c->dial->position_read = 0;
+	c->state = CONN_AGREEING;
+}
+
+static void tcp_handshake(struct tcp_conn *c)
+{
+	if (tls_handshake(c->watch.tls) == 0) {
+		tcp_settle(c);
+	} else if (errno == EBADMSG) {
+		c->dial->is_changed = true;
+		tcp_dial_give_up(c, TRIED_HUNG_UP, tls_error_text(c->watch.tls));
+	} else if (errno != EAGAIN) {
+		dial_give_up_call(c, "set up TLS");
+	}
+}
+
+/* The process that answered is the peer, and may be busy elsewhere. */
+static void begin_handshake(struct tcp_conn *c)
+{
+	c->dial->give_up_ns = DEADLINE_NONE;
+	if (!tcp_stream_secure(&c->watch, &c->dial->auth, true)) {
+		c->dial->is_denied = true;
+		tcp_dial_give_up(c, TRIED_DENIED, last_error());
+		return;
+	}
+	c->state = CONN_HANDSHAKE;
+	tcp_handshake(c);
+}
+
+static void tcp_prove(struct tcp_conn *c)
+{
+	struct tcp_dial *d = c->dial;
+
+	if (tcp_endpoint_of(c)->rank > c->base.peer && tcp_accepted_is_greeting(c))
+		return;
+	if (send(c->watch.fd, d->proof, AUTH_PROOF_BYTES, MSG_NOSIGNAL) != AUTH_PROOF_BYTES) {
+		dial_give_up_call(c, "send its proof (send)");
+		return;
+	}
+	if (d->reconnects)
+		c->resend.next_epoch = d->epoch + 1;
+	if (tcp_endpoint_of(c)->has_tls)
+		begin_handshake(c);
+	else
+		tcp_settle(c);
+}
+
+/* The peer has accepted the proof, and says how far it has come. */
+static void take_position(struct tcp_conn *c)
+{
+	uint64_t position = tcp_position_read(c->dial->position);
+
+	if (position == TCP_STREAM_CLOSED) {
+		memcpy(c->base.where, c->where, sizeof c->base.where);
+		tcp_conn_fail_after_drain(
+			c, TUTTI_ERR_PEER,
+			"rank %d (tcp %s, channel %d) closed its connection to rank %d",
+			c->base.peer, c->where, c->base.channel, tcp_endpoint_of(c)->rank);
+		return;
+	}
+	c->reconnects = true;
+	c->resend.epoch = c->dial->epoch;
+	tcp_tune_timeout(c->watch.fd, 0);
+	tcp_conn_up_at(c, position);
+}
+
+void tcp_dial_continue(struct tcp_conn *c)
+{
+	if (c->state == CONN_GREETING && c->dial->has_proof)
+		tcp_prove(c);
+}
+
+static void tcp_take_answer(struct tcp_conn *c)
+{
+	struct tcp_dial *d = c->dial;
+	char why[TCP_TEXT_BYTES + 70];
+
+	if (auth_check_answer(&d->auth, d->answer, d->proof) != TUTTI_OK) {
+		snprintf(why, sizeof why,
+			 "the process that listens at %s could not prove the job's secret",
+			 c->where);
+		tcp_dial_give_up(c, TRIED_OTHER_SECRET, why);
+		return;
+	}
+	d->has_proof = true;
+	tcp_prove(c);
+}
+
+/* The peer keeps its proof back, so nothing more can come but the end. */
+static void tcp_check_end(struct tcp_conn *c)
+{
+	char byte;
+	ssize_t n = recv(c->watch.fd, &byte, 1, 0);
+
+	if (n == 0)
+		tcp_dial_give_up(c, TRIED_HUNG_UP, "the other end hung up");
+	else if (n < 0 && errno != EAGAIN && errno != EINTR)
+		dial_give_up_call(c, "read the answer (recv)");
+}
+
+/* Whether all of it has come. */
+static bool tcp_read_whole(struct tcp_conn *c, uint8_t *to, size_t bytes, size_t *have)
+{
+	const char *problem = tcp_stream_fill(&c->watch, to, bytes, have);
+
+	if (problem && errno)
+		dial_give_up_call(c, "read the answer (recv)");
+	else if (problem)
+		tcp_dial_give_up(c, TRIED_HUNG_UP, problem);
+	return !problem && *have == bytes;
+}
+
+void tcp_dial_event(struct tcp_conn *c)
+{
+	struct sockaddr_storage peer;
+	socklen_t bytes = sizeof peer;
+	int error;
+
+	if (c->state == CONN_DIALING) {
+		if (net_connect_end(c->watch.fd, &error) != TUTTI_OK) {
+			c->dial->is_denied = true;
+			tcp_dial_give_up(c, TRIED_DENIED, last_error());
+			return;
+		}
+		if (error) {
+			net_say_unconnected(c->where, error);
+			tcp_dial_give_up(c, tried_of(error), last_error());
+			return;
+		}
+		if (getpeername(c->watch.fd, (struct sockaddr *)&peer, &bytes) != 0)
+			return;
+		tcp_dial_greet(c);
+	}
+	if (c->state == CONN_GREETING && c->dial->has_proof)
+		tcp_check_end(c);
+	else if (c->state == CONN_GREETING &&
+		 tcp_read_whole(c, c->dial->answer, AUTH_ANSWER_BYTES, &c->dial->answered))
+		tcp_take_answer(c);
+	else if (c->state == CONN_HANDSHAKE)
+		tcp_handshake(c);
+	/* Either may have come so far. */
+	if (c->state == CONN_AGREEING &&
+	    tcp_read_whole(c, c->dial->position, TCP_POSITION_BYTES, &c->dial->position_read))
+		take_position(c);
+}
+
+/* A socket that breaks between live ranks (a link that flaps, a middlebox that forgets) is replaced
+ * by another one, and no call notices. Both ends dial, as they did first, at the address
+ * that led to the peer before. If every address refuses, the peer is gone. If none answers, the
+ * rank tries again, for as long and as often as is configured; but a peer whose kernel takes the
+ * connection is alive, and may be busy elsewhere for longer than that.
+ *
+ * Sockets of a connection are numbered. The number is in what both ends prove, and one that is not
+ * larger than that of the socket in use is refused: a late greeting changes nothing. */
+
+#define EPOCHS (1u << 19) /* sockets that a connection may have had */
+
+/* Keeps only the address of the list that has the socket's host. If none has it, addresses are
+ * translated on the way, and all are kept. */
+static int keep_proven(struct tcp_address *list, int count, const char *where)
+{
+	const char *colon = strrchr(where, ':');
+	size_t host = colon ? (size_t)(colon - where) : 0;
+
+	for (int i = 0; i < count && colon; i++) {
+		char text[TCP_TEXT_BYTES];
+		tcp_address_print((const struct sockaddr *)&list[i].sockaddr, text);
+		if (strncmp(text, where, host + 1) != 0)
+			continue;
+		list[0] = list[i];
+		return 1;
+	}
+	return count;
+}
+
+/* The same trouble goes on until bytes have moved. */
+static void begin_trying(struct tcp_conn *c, int error)
+{
+	struct tcp_resend *r = &c->resend;
+
+	if (r->since_ns == 0 || r->mark != r->sent + r->received) {
+		r->mark = r->sent + r->received;
+		r->since_ns = clock_now_ns();
+		r->tries = 0;
+	}
+	r->cause = error;
+	c->deadline_ns = r->since_ns + (uint64_t)tcp_endpoint_of(c)->reconnect_ms * 1000000u;
+}
+
+/* EPIPE: the peer had ended the connection before it was reset. */
+static bool can_reconnect(const struct tcp_conn *c, int error)
+{
+	return c->reconnects && c->is_owned && c->state == CONN_UP && c->watch.fd >= 0 &&
+	       c->base.status == TUTTI_OK && error != 0 && error != EPIPE && error != EBADMSG &&
+	       c->resend.next_epoch < EPOCHS - 1;
+}
+
+bool tcp_reconnect_leave(struct tcp_conn *c, int error)
+{
+	size_t had = c->resend.unread.end;
+	struct tcp_dial *d;
+	bool is_taken;
+
+	if (!can_reconnect(c, error) || !(d = tcp_dial_new(c)))
+		return false;
+	d->count = keep_proven(d->candidates, d->count, c->where);
+	is_taken = tcp_unread_take(&c->resend.unread, &c->watch);
+	if (c->resend.unread.end > had)
+		c->resend.received += c->resend.unread.end - had;
+	if (!is_taken) {
+		free(d);
+		return false;
+	}
+	log_info("tcp: rank %d (tcp %s, channel %d) lost a connection, which is made again: %s",
+		 c->base.peer, c->where, c->base.channel, strerror(error));
+	tcp_watch_close(tcp_endpoint_of(c), &c->watch);
+	c->is_watched = c->has_hung_up = false;
+	c->write_error = 0;
+	c->dial = d;
+	begin_trying(c, error);
+	tcp_conn_set_state(c, CONN_WAITING);
+	return true;
+}
+
+bool tcp_reconnect(struct tcp_conn *c, int error)
+{
+	if (!tcp_reconnect_leave(c, error))
+		return false;
+	tcp_dial_begin(c);
+	return true;
+}
+
+void tcp_reconnect_look(struct tcp_conn *c)
+{
+	int error = 0;
+	socklen_t bytes = sizeof error;
+
+	c->has_hung_up = false;
+	if (c->state != CONN_UP || c->watch.fd < 0 ||
+	    getsockopt(c->watch.fd, SOL_SOCKET, SO_ERROR, &error, &bytes) != 0)
+		return;
+	/* The kernel reports this error only once, and counts what it still had to deliver for
+	 * ever as not delivered. */
+	if (!tcp_reconnect(c, error) && error && !c->write_error)
+		c->write_error = error;
+}
+
+/* Where in the stream the first changed byte was is unknown, so this connection is not made
+ * again. */
+static void fail_changed(struct tcp_conn *c)
+{
+	tcp_conn_fail(c, TUTTI_ERR_AUTH,
+		      "the data between rank %d and rank %d (tcp %s, channel %d) is changed on its "
+		      "way (TLS: %s; is a proxy between them?)",
+		      tcp_endpoint_of(c)->rank, c->base.peer, c->where, c->base.channel,
+		      c->watch.tls ? tls_error_text(c->watch.tls) : "");
+}
+
+void tcp_reconnect_or_fail(struct tcp_conn *c, int error)
+{
+	int rank = tcp_endpoint_of(c)->rank;
+
+	if (error == EBADMSG) {
+		fail_changed(c);
+		return;
+	}
+	if (tcp_reconnect(c, error))
+		return;
+	if (c->fails_after_drain != TUTTI_OK) {
+		char message[sizeof c->base.error];
+		memcpy(message, c->base.error, sizeof message);
+		tcp_conn_fail(c, c->fails_after_drain, "%s", message);
+	} else if (error == 0)
+		tcp_conn_fail(c, TUTTI_ERR_PEER,
+			      "rank %d (tcp %s, channel %d) closed its connection to rank %d",
+			      c->base.peer, c->where, c->base.channel, rank);
+	else if (tried_of(error) == TRIED_DENIED)
+		tcp_conn_fail(
+			c, TUTTI_ERR_SYSTEM,
+			"rank %d cannot use its connection to rank %d (tcp %s, channel %d; sendmsg "
+			"or recvmsg): %s (errno %d)",
+			rank, c->base.peer, c->where, c->base.channel, strerror(error), error);
+	else
+		tcp_conn_fail(c, TUTTI_ERR_PEER,
+			      "rank %d (tcp %s, channel %d) lost its connection to rank %d: %s",
+			      c->base.peer, c->where, c->base.channel, rank, strerror(error));
 }

@@ -30,15 +30,11 @@ struct tcp_dial {
 struct tcp_dial *tcp_dial_new(const struct tcp_conn *c);
 void tcp_dial_begin(struct tcp_conn *c);
 void tcp_dial_tick(struct tcp_conn *c, uint64_t now_ns);
-/* This address did not lead to the peer: on to the next one. */
-void tcp_dial_give_up(struct tcp_conn *c, enum tried end, const char *why);
 
-/* dial_greet.c */
 void tcp_dial_event(struct tcp_conn *c);
 /* An accepted connection of this peer and channel has gone without a proof. */
 void tcp_dial_continue(struct tcp_conn *c);
 
-/* reconnect.c */
 /* The socket broke: another one is dialed. False: that is not wanted, or of no use. */
 bool tcp_reconnect(struct tcp_conn *c, int error) __attribute__((cold));
 /* The same, but another socket is there already. */

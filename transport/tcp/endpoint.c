@@ -1,21 +1,377 @@
-/* The endpoint: its life, and the table of functions. */
-#include "transport/tcp/tcp.h"
-
+/* The endpoint: its life, its progress, and the table of functions. */
 #include "core/clock.h"
 #include "core/forks.h"
+#include "core/log.h"
 #include "core/net.h"
 #include "core/status.h"
+#include "transport/done_list.h"
 #include "transport/registry.h"
-#include "transport/tcp/accepted.h"
+#include "transport/tcp/accept.h"
+#include "transport/tcp/conn.h"
 #include "transport/tcp/dial.h"
+#include "transport/tcp/tcp.h"
 
 #include <assert.h>
+#include <linux/sockios.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+/* Progress of an endpoint: events are taken from epoll and handed to what they are for, then the
+ * connections with something posted are visited. */
+
+#define DIRECT_CONNS 2   /* so few are polled without asking epoll */
+#define LOOK_EVERY   16u /* passes, when epoll need not be asked at all */
+#define CALM         64  /* visits without need of epoll, until it is left */
+#define BLIND_MS     1   /* between two looks where there is no descriptor to sleep on */
+
+static void tcp_conn_event(struct tcp_conn *c, uint32_t events)
+{
+	if (c->state == CONN_CLOSING) {
+		tcp_conn_linger(c, 0);
+		return;
+	}
+	if (c->state != CONN_UP) {
+		tcp_dial_event(c);
+		return;
+	}
+	if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
+		c->at_end = c->may_read = c->may_write = true;
+	if ((events & (EPOLLHUP | EPOLLERR)) && c->reconnects) {
+		c->has_hung_up = true;
+		tcp_conn_busy(c);
+	}
+	if (events & EPOLLIN)
+		c->may_read = true;
+	if (events & EPOLLOUT)
+		c->may_write = true;
+}
+
+static void tcp_tick(struct tcp_endpoint *ep)
+{
+	uint64_t now = clock_now_ns();
+	struct tcp_conn *next;
+
+	tcp_accept_tick(ep, now);
+	for (struct tcp_conn *c = ep->conns; c; c = next) {
+		next = c->next;
+		if (c->state == CONN_CLOSING)
+			tcp_conn_linger(c, now);
+		else if (c->state < CONN_UP)
+			tcp_dial_tick(c, now);
+	}
+}
+
+static void take_tick(struct tcp_endpoint *ep)
+{
+	uint64_t ticks;
+
+	if (read(ep->timer.fd, &ticks, sizeof ticks) == (ssize_t)sizeof ticks)
+		tcp_tick(ep);
+}
+
+static void tcp_take_event(struct tcp_endpoint *ep, const struct epoll_event *event)
+{
+	struct tcp_watch *watch = event->data.ptr;
+
+	if (!watch)
+		return;
+	switch (watch->kind) {
+	case WATCH_LISTENER:
+		tcp_accept_all(ep);
+		break;
+	case WATCH_TIMER:
+		take_tick(ep);
+		break;
+	case WATCH_ACCEPTED:
+		tcp_greet(ep, (struct tcp_accepted *)watch, NULL);
+		break;
+	case WATCH_CONN:
+		tcp_conn_event(tcp_conn_of(watch), event->events);
+		break;
+	case WATCH_ALARM:
+		ep->has_rung = true;
+		break;
+	}
+}
+
+static int take_events(struct tcp_endpoint *ep, int epoll_fd)
+{
+	int n = epoll_wait(epoll_fd, ep->events, TCP_EVENTS, 0);
+
+	ep->event_count = n > 0 ? n : 0;
+	for (ep->event_at = 0; ep->event_at < ep->event_count; ep->event_at++)
+		tcp_take_event(ep, &ep->events[ep->event_at]);
+	ep->event_at = ep->event_count = 0;
+	return n > 0 ? n : 0;
+}
+
+/* Before there is an epoll the listener alone may have news. */
+static int look_at_listener(struct tcp_endpoint *ep)
+{
+	if (ep->accept_again || !net_has_caller(ep->listener.fd))
+		return 0;
+	tcp_accept_all(ep);
+	return 1;
+}
+
+/* Asks epoll; returns how many events there were. */
+static int tcp_take_events(struct tcp_endpoint *ep)
+{
+	int n = ep->epoll_fd < 0 ? look_at_listener(ep) : take_events(ep, ep->epoll_fd);
+
+	if (tcp_tick_by_clock(ep)) {
+		tcp_tick(ep);
+		n++;
+	}
+	if (!ep->has_rung)
+		return n;
+	ep->has_rung = false;
+	while (take_events(ep, ep->alarm.fd) == TCP_EVENTS)
+		;
+	return n;
+}
+
+/* The peer receives nothing any more. Receives to come still find the bytes that it sent before:
+ * until they have received those, sends end well, for one that completes says no more than that its
+ * buffer is free. */
+static bool end_writing(struct tcp_conn *c)
+{
+	bool moved = c->sends.head != NULL;
+
+	if (!tcp_conn_has_unread(c)) {
+		tcp_reconnect_or_fail(c, c->write_error);
+		return true;
+	}
+	c->may_read = true;
+	while (c->sends.head)
+		tcp_conn_finish(c, &c->sends);
+	c->resend.again = c->resend.sent;
+	return moved;
+}
+
+static bool has_to_send(const struct tcp_conn *c)
+{
+	return c->sends.head || tcp_must_resend(c);
+}
+
+/* Acts on the result of a visit. moved: so far. Returns whether anything has. */
+static bool end_visit(struct tcp_conn *c, bool moved, bool is_direct)
+{
+	if (c->is_lost) {
+		c->is_lost = false;
+		tcp_reconnect_or_fail(c, c->lost_error);
+	}
+	if (c->write_error && c->base.status == TUTTI_OK && c->state == CONN_UP) {
+		if (tcp_reconnect(c, c->write_error))
+			moved = true;
+		else if (!c->recvs.head)
+			moved |= end_writing(c);
+	}
+	if (c->state != CONN_UP)
+		return moved;
+	/* Of one that reconnects its end must be seen though nothing is posted on it. */
+	if (!is_direct || !c->may_write)
+		tcp_conn_watch(c);
+	else if (c->is_watched && moved && (!c->reconnects || c->has_alarm) && ++c->calm > CALM)
+		tcp_conn_unwatch(c);
+	return moved;
+}
+
+/* Visits every conn with something posted, and forgets those that have nothing left. */
+static bool tcp_visit_busy(struct tcp_endpoint *ep)
+{
+	bool any = false, is_direct = ep->waiting <= DIRECT_CONNS;
+	struct tcp_conn **at = &ep->busy;
+	int blocked = 0;
+
+	ep->waiting = 0;
+	while (*at) {
+		struct tcp_conn *c = *at;
+		bool moved = false;
+		if (c->has_hung_up && c->state == CONN_UP)
+			tcp_reconnect_look(c);
+		if (has_to_send(c) && c->may_write && c->state == CONN_UP)
+			moved = tcp_send_some(c);
+		if (c->recvs.head && (c->may_read || is_direct || tcp_can_take(c)) &&
+		    c->state == CONN_UP)
+			moved |= tcp_receive_some(c);
+		any |= end_visit(c, moved, is_direct);
+		ep->waiting += c->recvs.head != NULL;
+		blocked += has_to_send(c);
+		c->is_busy = c->recvs.head || has_to_send(c);
+		if (c->is_busy)
+			at = &c->next_busy;
+		else
+			*at = c->next_busy;
+	}
+	ep->passes++;
+	if (any || (ep->waiting > 0 && ep->waiting <= DIRECT_CONNS && blocked == 0))
+		ep->wants_look = ep->passes % LOOK_EVERY == 0;
+	else
+		ep->wants_look = true;
+	return any;
+}
+
+static int tcp_progress(struct tutti_endpoint *endpoint, struct tutti_done *done)
+{
+	struct tcp_endpoint *ep = (struct tcp_endpoint *)endpoint;
+	bool moved = false;
+
+	if (ep->wants_look || ep->unsettled > 0)
+		moved = tcp_take_events(ep) > 0;
+	moved |= tcp_visit_busy(ep);
+	return done_list_take(done, &ep->finished) || moved;
+}
+
+static bool has_work(const struct tcp_endpoint *ep)
+{
+	if (ep->finished.head)
+		return true;
+	for (const struct tcp_conn *c = ep->busy; c; c = c->next_busy) {
+		if (c->state != CONN_UP)
+			continue;
+		if ((has_to_send(c) && c->may_write) || tcp_can_take(c) ||
+		    (c->recvs.head && c->may_read) || c->write_error || c->has_hung_up)
+			return true;
+	}
+	return false;
+}
+
+/* Takes the edges that epoll holds: from then on its descriptor is readable only when a new one
+ * comes. Where there is no descriptor to sleep on, the caller looks again a little later. */
+static int tcp_arm(struct tutti_endpoint *endpoint)
+{
+	struct tcp_endpoint *ep = (struct tcp_endpoint *)endpoint;
+
+	if (tcp_epoll_open(ep) != TUTTI_OK || tcp_lacks_timer(ep)) {
+		poll(NULL, 0, BLIND_MS);
+		return 1;
+	}
+	/* They will not be looked at for a while. */
+	for (struct tcp_conn *c = ep->busy; c; c = c->next_busy)
+		if (c->state == CONN_UP)
+			tcp_conn_watch(c);
+	for (int i = 0; i < 8; i++)
+		if (tcp_take_events(ep) == 0)
+			return has_work(ep);
+	return 1;
+}
+
+/* Service for peers while a rank is in no call. A socket with bytes of its last messages
+ * may have broken, and the peer waits for these bytes; or a peer asks for its connection back, to
+ * send its own bytes again.
+ *
+ * The thread that does this sleeps on an epoll of its own, the alarm: only the ends of sockets and
+ * new connections wake it, and not the messages of a rank that computes or is in a call with
+ * another thread. While a connection is being made again it sleeps on the epoll of everything. The
+ * alarm is also a member of that one, so that a rank inside of a call takes its events itself.
+ * Where no connection is ever made again there is no alarm: the listener will do. */
+
+#define MEND_PASSES 16
+
+/* Known before a connection is up: one that is dialed from a call wakes nobody here. If none of a
+ * peer's loopback addresses answers but another does, such a connection is made again in calls. */
+static bool may_reconnect(const struct tcp_endpoint *ep)
+{
+	return tcp_would_reconnect(ep, !ep->has_far_peer);
+}
+
+static tutti_status open_alarm(struct tcp_endpoint *ep)
+{
+	struct epoll_event callers = {.events = EPOLLIN | EPOLLET, .data.ptr = &ep->listener};
+
+	ep->alarm.fd = epoll_create1(EPOLL_CLOEXEC);
+	if (ep->alarm.fd < 0 ||
+	    epoll_ctl(ep->alarm.fd, EPOLL_CTL_ADD, ep->listener.fd, &callers) != 0)
+		return fail_errno("rank %d cannot watch its tcp connections between calls (epoll)",
+				  ep->rank);
+	if (ep->epoll_fd >= 0)
+		TRY(tcp_watch_add(ep, &ep->alarm, EPOLLIN));
+	for (struct tcp_conn *c = ep->conns; c; c = c->next)
+		if (c->state == CONN_UP)
+			tcp_conn_add_alarm(c);
+	return TUTTI_OK;
+}
+
+/* Without descriptors or memory for it, connections are made again only in calls. */
+static bool has_alarm(struct tcp_endpoint *ep)
+{
+	if (ep->alarm.fd < 0 && open_alarm(ep) != TUTTI_OK) {
+		log_seldom("%s", last_error());
+		tcp_watch_close(ep, &ep->alarm);
+	}
+	return ep->alarm.fd >= 0;
+}
+
+/* Something can be done at once. */
+static bool has_repairs(const struct tcp_endpoint *ep)
+{
+	for (const struct tcp_conn *c = ep->busy; c; c = c->next_busy)
+		if (c->state == CONN_UP && (c->has_hung_up || (tcp_must_resend(c) && c->may_write)))
+			return true;
+	return false;
+}
+
+static bool is_reconnecting_any(const struct tcp_endpoint *ep)
+{
+	for (const struct tcp_conn *c = ep->conns; c; c = c->next)
+		if (tcp_is_reconnecting(c) || (c->state == CONN_UP && tcp_must_resend(c)))
+			return true;
+	return ep->pending.count > 0 || ep->accept_again;
+}
+
+static int sleeps_on(const struct tcp_endpoint *ep)
+{
+	if (is_reconnecting_any(ep))
+		return ep->epoll_fd;
+	return ep->alarm.fd >= 0 ? ep->alarm.fd : ep->listener.fd;
+}
+
+static int tcp_mend(struct tutti_endpoint *endpoint, int *fd)
+{
+	struct tcp_endpoint *ep = (struct tcp_endpoint *)endpoint;
+
+	*fd = -1;
+	if (ep->reconnect == 0 || (may_reconnect(ep) && !has_alarm(ep)))
+		return 0;
+	for (int pass = 0; pass < MEND_PASSES; pass++) {
+		int events = tcp_take_events(ep);
+		if (events == 0 && !has_repairs(ep)) {
+			*fd = sleeps_on(ep);
+			return tcp_lacks_timer(ep);
+		}
+		tcp_visit_busy(ep);
+	}
+	*fd = ep->epoll_fd;
+	return 1;
+}
+
+/* The peer's kernel has all of it, or it is not wanted any more. */
+static bool has_delivered(const struct tcp_conn *c)
+{
+	int undelivered = 0;
+
+	if (!c->reconnects || c->base.status != TUTTI_OK || c->fails_after_drain != TUTTI_OK ||
+	    c->write_error)
+		return true;
+	return c->state == CONN_UP && !tcp_must_resend(c) &&
+	       (ioctl(c->watch.fd, SIOCOUTQ, &undelivered) != 0 || undelivered == 0);
+}
+
+static int tcp_in_doubt(struct tutti_endpoint *endpoint)
+{
+	const struct tcp_endpoint *ep = (const struct tcp_endpoint *)endpoint;
+
+	for (const struct tcp_conn *c = ep->conns; c; c = c->next)
+		if (c->is_owned && !has_delivered(c))
+			return 1;
+	return 0;
+}
 
 #define PENDING_MS 10000 /* for the proof, and again for what follows it */
 #define LEAVE_MS   500   /* how long destroy waits for that */

@@ -5,7 +5,10 @@
 
 #include <endian.h>
 #include <errno.h>
+#include <linux/sockios.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 
 #define BATCH_PLACES 128          /* that their bytes lie in */
 #define BATCH_BYTES  (512u << 10) /* so that receiving gets its turn */

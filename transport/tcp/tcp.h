@@ -1,24 +1,19 @@
 /* tcp: one socket per (communicator, peer, channel). What all files of this folder share; conn.h,
- * accepted.h, dial.h, resend.h and address.h have the rest. A file calls only files that stand
- * below it:
+ * accept.h, dial.h and address.h have the rest. A file calls only files that stand below it:
  *
- *     endpoint.c     the endpoint and the table of functions
- *     idle.c         what peers need of a rank that is in no call
- *     pass.c         events, and visits to connections with something posted; sleeping
- *     accept.c       accepting connections, and making room for them
- *     greet.c        what an accepted connection says until it is known
- *     reconnect.c    another socket takes the place of a broken one
- *     dial_greet.c   what the dialing end says until the connection is up
- *     dial.c         dialing the peer's addresses
- *     accepted.c     accepted connections that belong to no conn yet
+ *     endpoint.c     the endpoint and the table of functions; events and visits to connections
+ *                    with something posted; what peers need of a rank that is in no call
+ *     accept.c       accepted connections, until each is known and a conn's
+ *     dial.c         dialing the peer's addresses, and greeting what answers; another socket for a
+ *                    broken one
  *     send.c         posted sends into the socket, many at a time
  *     receive.c      the socket into posted receives
- *     conn.c         a connection: its state, its queues
- *     conn_end.c     its end; it and conn.c call each other
- *     resend.c       bytes of both streams that may be lost with their socket
+ *     conn.c         a connection: its state and queues, its end; bytes that may be lost with its
+ *                    socket
  *     address.c      what an endpoint tells its peers, and where to dial
- *     descriptors.c  what the endpoint's epolls watch; its timer
- *     socket.c       a socket's bytes, in clear or by TLS, and its options
+ *     socket.c       a socket's bytes, in clear or by TLS; its options; what the epolls watch
+ *
+ * (But accept.c and dial.c call each other.)
  *
  * On the wire a message is a header of 16 bytes (bytes: 8, tag: 4, number of the message in its
  * direction: 4; little-endian) and its payload. With checksums the header has 24 bytes: behind
@@ -114,7 +109,7 @@ void tcp_tune_timeout(int fd, int ms); /* of a silent peer's kernel; 0 for the s
 void tcp_tune_loopback(int fd);
 void tcp_tune_remote(const struct tcp_endpoint *ep, int fd);
 
-/* descriptors.c: an endpoint that is not used has its listener alone. */
+/* socket.c: an endpoint that is not used has its listener alone. */
 tutti_status tcp_epoll_open(struct tcp_endpoint *ep);
 tutti_status tcp_watch_add(struct tcp_endpoint *ep, struct tcp_watch *watch, uint32_t events);
 void tcp_watch_close(struct tcp_endpoint *ep, struct tcp_watch *watch);
@@ -126,22 +121,12 @@ static inline bool tcp_lacks_timer(const struct tcp_endpoint *ep)
 	return ep->is_ticking && ep->timer.fd < 0;
 }
 
-/* dial_greet.c: what both ends prove to each other: which communicator, and which rank calls
+/* dial.c: what both ends prove to each other: which communicator, and which rank calls
  * which. */
 void tcp_context(uint8_t context[AUTH_CONTEXT_BYTES], const struct tcp_endpoint *ep, int from,
 		 int to, int channel, int32_t terms);
 /* The form of what follows, as far as it may differ. */
 int32_t tcp_terms(const struct tcp_endpoint *ep, bool reconnects, uint32_t epoch);
-
-/* pass.c */
-int tcp_take_events(struct tcp_endpoint *ep); /* asks epoll; returns how many events there were */
-bool tcp_visit_busy(struct tcp_endpoint *ep);
-int tcp_progress(struct tutti_endpoint *endpoint, struct tutti_done *done);
-int tcp_arm(struct tutti_endpoint *endpoint);
-
-/* idle.c */
-int tcp_mend(struct tutti_endpoint *endpoint, int *fd);
-int tcp_in_doubt(struct tutti_endpoint *endpoint);
 
 /* Nothing but the end of a process breaks a connection inside of a machine. */
 static inline bool tcp_would_reconnect(const struct tcp_endpoint *ep, bool is_local)

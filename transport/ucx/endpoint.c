@@ -1,15 +1,170 @@
-/* The endpoint of ucx: one pass over its active conns, and the table of functions. */
-#include "transport/ucx/ucx.h"
-
+/* The endpoint of ucx: its address, sleeping, one pass over its active conns, and the table of
+ * functions. */
 #include "core/clock.h"
 #include "core/log.h"
 #include "core/status.h"
 #include "transport/done_list.h"
+#include "transport/ucx/ucx.h"
 
 #include <assert.h>
+#include <errno.h>
+#include <glob.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
+
+/* An endpoint's address: oob's, and behind it what decides how well its peers reach it. */
+
+#define MAGIC 0x31786375u /* "ucx1" */
+
+/* MB/s. More than tcp says, less than verbs. */
+#define REACH 8000
+/* Without RDMA, tcp and shared memory do without UCX: for those who ask for it by name. */
+#define REACH_OTHER 1
+
+struct ucx_trailer {
+	uint32_t magic, has_rdma;
+	uint64_t host;
+};
+
+_Static_assert(sizeof(struct ucx_trailer) <= OOB_ROOM_BYTES, "it fits behind oob's address");
+
+static bool is_active(const char *path)
+{
+	FILE *file = fopen(path, "re");
+	char text[32] = "";
+
+	if (!file)
+		return false;
+	if (!fgets(text, sizeof text, file))
+		text[0] = '\0';
+	fclose(file);
+	return strstr(text, "ACTIVE") != NULL;
+}
+
+static bool ucx_has_rdma(void)
+{
+	bool has_rdma = false;
+	glob_t states;
+
+	if (glob("/sys/class/infiniband/*/ports/*/state", GLOB_NOSORT, NULL, &states) != 0)
+		return false;
+	for (size_t i = 0; i < states.gl_pathc; i++)
+		has_rdma |= is_active(states.gl_pathv[i]);
+	globfree(&states);
+	return has_rdma;
+}
+
+static void ucx_address_make(struct ucx_endpoint *endpoint, const char *host_id)
+{
+	const struct tutti_endpoint *tcp = oob_tcp(endpoint->oob);
+	struct ucx_trailer own = {
+		.magic = MAGIC, .has_rdma = endpoint->has_rdma, .host = 0xcbf29ce484222325u};
+
+	for (const char *c = host_id; *c; c++)
+		own.host = (own.host ^ (uint8_t)*c) * 0x100000001b3u;
+	memcpy(endpoint->base.address, tcp->address, tcp->address_bytes);
+	memcpy(endpoint->base.address + tcp->address_bytes, &own, sizeof own);
+	endpoint->base.address_bytes = tcp->address_bytes + sizeof own;
+}
+
+/* The part of an address that oob connects to. */
+static size_t ucx_address_oob(size_t bytes)
+{
+	return bytes < sizeof(struct ucx_trailer) ? 0 : bytes - sizeof(struct ucx_trailer);
+}
+
+static int ucx_address_reach(const struct ucx_endpoint *endpoint, int peer, const uint8_t *address,
+			     size_t bytes)
+{
+	const struct tutti_endpoint *base = &endpoint->base;
+	size_t oob_bytes = ucx_address_oob(bytes);
+	struct ucx_trailer own, theirs;
+
+	if (base->address_bytes == 0 || oob_bytes == 0)
+		return 0;
+	memcpy(&own, base->address + ucx_address_oob(base->address_bytes), sizeof own);
+	memcpy(&theirs, address + oob_bytes, sizeof theirs);
+	if (theirs.magic != MAGIC || !oob_reaches(endpoint->oob, peer, address, oob_bytes))
+		return 0;
+	return own.has_rdma && theirs.has_rdma && own.host != theirs.host ? REACH : REACH_OTHER;
+}
+
+/* Sleeping until a conn has work: an epoll of oob's descriptor and of those of the workers that
+ * have something to do. The others' may be readable all the time. */
+
+#define LOOK_NS 100000000 /* between two looks of a rank that is in no call */
+
+static bool ucx_watch(struct ucx_endpoint *endpoint, int fd)
+{
+	struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
+
+	return fd >= 0 &&
+	       (epoll_ctl(endpoint->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0 || errno == EEXIST);
+}
+
+/* -1: without descriptors to watch. */
+static int ucx_event_fd(struct tutti_endpoint *base)
+{
+	struct ucx_endpoint *endpoint = (struct ucx_endpoint *)base;
+
+	if (endpoint->epoll_fd >= 0)
+		return endpoint->epoll_fd;
+	endpoint->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	if (endpoint->epoll_fd >= 0 && endpoint->oob &&
+	    !ucx_watch(endpoint, oob_event_fd(endpoint->oob))) {
+		close(endpoint->epoll_fd);
+		endpoint->epoll_fd = -1;
+	}
+	return endpoint->epoll_fd;
+}
+
+/* True: there is work at once. */
+static bool ucx_arm_conn(struct ucx_endpoint *endpoint, struct ucx_conn *conn)
+{
+	if ((!conn->is_active && !ucx_is_in_doubt(conn)) || !conn->wire.worker) {
+		ucx_wire_unwatch(conn);
+		return conn->is_active;
+	}
+	if (!conn->wire.is_watched)
+		conn->wire.is_watched = ucx_watch(endpoint, conn->wire.fd);
+	return !conn->wire.is_watched || conn->wire.broken != UCS_OK || conn->has_left ||
+	       ucx_can_receive(conn) || ucx_owes_notice(conn) ||
+	       endpoint->library->ucp_worker_arm(conn->wire.worker) != UCS_OK;
+}
+
+static int ucx_arm(struct tutti_endpoint *base)
+{
+	struct ucx_endpoint *endpoint = (struct ucx_endpoint *)base;
+
+	if (ucx_event_fd(base) < 0 || endpoint->done.head)
+		return 1;
+	if (!endpoint->oob)
+		return 0;
+	endpoint->passes = 0; /* what wakes may be oob */
+	if (ucx_look(endpoint) || oob_arm(endpoint->oob))
+		return 1;
+	for (struct ucx_conn *conn = endpoint->conns; conn; conn = conn->next_conn)
+		if (ucx_arm_conn(endpoint, conn))
+			return 1;
+	return 0;
+}
+
+/* Setting it makes it unreadable. */
+static int ucx_next_look(struct ucx_endpoint *endpoint)
+{
+	const struct itimerspec next = {.it_value.tv_nsec = LOOK_NS};
+
+	if (endpoint->timer_fd < 0)
+		endpoint->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	if (endpoint->timer_fd >= 0)
+		timerfd_settime(endpoint->timer_fd, 0, &next, NULL);
+	return endpoint->timer_fd;
+}
 
 #define LOOK_PASSES 512 /* passes between two looks at oob, which are system calls */
 #define LEAVE_MS    300 /* how long destroy waits for peers to take the last messages */
@@ -193,13 +348,20 @@ static int ucx_in_doubt(struct tutti_endpoint *base)
 	return 0;
 }
 
+static tutti_status ucx_connect_peer(struct tutti_endpoint *endpoint, int peer, int channel,
+				     const uint8_t *address, size_t address_bytes,
+				     struct tutti_conn **conn)
+{
+	return ucx_connect(endpoint, peer, channel, address, ucx_address_oob(address_bytes), conn);
+}
+
 const struct tutti_transport transport_ucx = {
 	.abi = TUTTI_TRANSPORT_ABI,
 	.name = "ucx",
 	.kinds = 1u << TUTTI_MEMORY_HOST,
 	.open = ucx_open,
 	.reach = ucx_reach,
-	.connect = ucx_connect,
+	.connect = ucx_connect_peer,
 	.send = ucx_send,
 	.recv = ucx_recv,
 	.progress = ucx_progress,

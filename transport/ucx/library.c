@@ -1,6 +1,7 @@
 /* libucp, loaded once in a process; what its statuses mean. */
 #include "transport/ucx/library.h"
 
+#include "core/dynamic_library.h"
 #include "core/log.h"
 #include "core/status.h"
 
@@ -73,18 +74,21 @@ static void *ucx_open_library(void)
 
 static void ucx_load(void)
 {
-	void *library = ucx_open_library(), *symbol;
+	static const struct dynamic_symbol functions[] = {
+#define FUNCTION(result, name, parameters) {#name, offsetof(struct ucx_library, name), false},
+		UCX_FUNCTIONS(FUNCTION)
+#undef FUNCTION
+	};
+	void *library = ucx_open_library();
+	const char *missing;
 
 	if (!library)
 		return;
-#define FUNCTION(result, name, parameters)                                                         \
-	symbol = dlsym(library, #name);                                                            \
-	if (!symbol && !reason[0])                                                                 \
-		snprintf(reason, sizeof reason,                                                    \
-			 NAME " has no %s: it is too old (UCX 1.12 or later is needed)", #name);   \
-	memcpy(&loaded.name, &symbol, sizeof symbol);
-	UCX_FUNCTIONS(FUNCTION)
-#undef FUNCTION
+	missing = dynamic_library_fill(library, functions, sizeof functions / sizeof *functions,
+				       &loaded);
+	if (missing)
+		snprintf(reason, sizeof reason,
+			 NAME " has no %s: it is too old (UCX 1.12 or later is needed)", missing);
 }
 
 tutti_status ucx_library(const struct ucx_library **library)

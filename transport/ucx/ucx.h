@@ -1,15 +1,11 @@
 /* ucx: whatever UCX finds between two ranks: InfiniBand, RoCE, shared memory, tcp. What the files
  * of this folder share.
  *
- *     endpoint.c  the endpoint: progress, the table of functions
- *     sleep.c     sleeping until a conn has work
- *     connect.c   greeting the peer through oob; closing
- *     conn.c      a connection: what is posted on it, and how it moves
- *     send.c      posted sends into blocks
- *     receive.c   blocks into posted receives
+ *     endpoint.c  the endpoint: its address, progress, sleeping, the table of functions
+ *     conn.c      a connection: greeting the peer through oob, what is posted on it, how it moves
+ *     messages.c  posted sends into blocks, and blocks into posted receives
  *     conn_end.c  how it ends
  *     worker.c     its UCX worker and UCX endpoint; what UCX calls back
- *     address.c   what an endpoint tells its peers
  *     library.c   libucp, loaded at run time
  *
  * A file calls only files that stand below it.
@@ -168,14 +164,6 @@ struct ucx_endpoint {
 	struct tutti_done done;
 };
 
-/* address.c */
-void ucx_address_make(struct ucx_endpoint *endpoint, const char *host_id);
-bool ucx_has_rdma(void);
-int ucx_address_reach(const struct ucx_endpoint *endpoint, int peer, const uint8_t *address,
-		      size_t bytes);
-/* The part that oob connects to. */
-size_t ucx_address_oob(size_t bytes);
-
 /* worker.c */
 tutti_status ucx_wire_open(struct ucx_conn *conn);
 /* The worker's address, behind room bytes. The caller frees it. */
@@ -190,10 +178,8 @@ bool ucx_wire_progress(struct ucx_conn *conn);
 void ucx_wire_send(struct ucx_conn *conn, struct ucx_slot *slot, const void *at, size_t bytes);
 void ucx_wire_fetch(struct ucx_conn *conn, struct ucx_fetch *fetch, void *desc, void *to);
 
-/* send.c */
+/* messages.c */
 bool ucx_send_some(struct ucx_conn *conn);
-/* Tells the peer what it waits for, where no message does. */
-void ucx_send_notice(struct ucx_conn *conn);
 /* The first message of UCX: the peer may send when it has come. */
 void ucx_send_greeting(struct ucx_conn *conn);
 bool ucx_owes_notice(const struct ucx_conn *conn);
@@ -201,8 +187,6 @@ bool ucx_owes_notice(const struct ucx_conn *conn);
 bool ucx_owes(const struct ucx_conn *conn);
 /* Nothing is posted, but a send that is done may still be lost: then the peer is to be told. */
 bool ucx_is_in_doubt(const struct ucx_conn *conn);
-
-/* receive.c */
 bool ucx_receive_some(struct ucx_conn *conn);
 bool ucx_can_receive(const struct ucx_conn *conn);
 
@@ -227,13 +211,8 @@ void ucx_conn_end(struct ucx_conn *conn, tutti_status status, const char *format
 int ucx_stage_take(struct ucx_conn *conn, int is_in);
 uint8_t *ucx_stage_at(const struct ucx_conn *conn, int is_in, int stage);
 
-/* sleep.c */
-int ucx_event_fd(struct tutti_endpoint *endpoint);
-int ucx_arm(struct tutti_endpoint *endpoint);
-/* Readable when it is time to look at conns again between calls; -1: without descriptors. */
-int ucx_next_look(struct ucx_endpoint *endpoint);
-
-/* connect.c */
+/* conn.c */
+/* address: oob's part. */
 tutti_status ucx_connect(struct tutti_endpoint *endpoint, int peer, int channel,
 			 const uint8_t *address, size_t address_bytes, struct tutti_conn **conn);
 void ucx_close(struct tutti_conn *conn);

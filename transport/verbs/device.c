@@ -1,15 +1,87 @@
-/* RDMA devices: opened once in a process; memory for them. */
+/* RDMA devices: opened once in a process; memory for them; libibverbs. */
 #include "transport/verbs/device.h"
 
+#include "core/dynamic_library.h"
 #include "core/forks.h"
 #include "core/status.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+
+#define NAME "libibverbs.so.1"
+
+/* The header's macros would stand in the names below. */
+#undef ibv_reg_mr
+#undef ibv_query_port
+
+/* Loaded once in a process. */
+static struct verbs_library loaded;
+static char reason[240]; /* why it is not, or "" */
+
+static void verbs_load(void)
+{
+	static const struct dynamic_symbol functions[] = {
+#define FUNCTION(result, name, parameters)                                                         \
+	{"ibv_" #name, offsetof(struct verbs_library, name), false},
+		VERBS_FUNCTIONS(FUNCTION)
+#undef FUNCTION
+			{"ibv_query_port", offsetof(struct verbs_library, port_query), false},
+		{"_ibv_query_gid_ex", offsetof(struct verbs_library, gid_query), false},
+	};
+	void *library = dlopen(NAME, RTLD_NOW | RTLD_LOCAL);
+	const char *missing;
+
+	if (!library) {
+		snprintf(reason, sizeof reason, "%s (Debian: libibverbs1, ibverbs-providers)",
+			 dlerror());
+		return;
+	}
+	missing = dynamic_library_fill(library, functions, sizeof functions / sizeof *functions,
+				       &loaded);
+	if (missing)
+		snprintf(reason, sizeof reason,
+			 NAME " has no %s: it is too old (rdma-core 34 or later is needed)",
+			 missing);
+	else /* Before anything is registered: a fork does not take registered pages away from here.
+	      */
+		loaded.fork_init();
+}
+
+tutti_status verbs_library(const struct verbs_library **library)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, verbs_load);
+	if (reason[0])
+		return fail(TUTTI_ERR_UNSUPPORTED, "verbs: %s", reason);
+	*library = &loaded;
+	return TUTTI_OK;
+}
+
+bool verbs_library_is_loaded(void)
+{
+	void *library = dlopen(NAME, RTLD_NOW | RTLD_NOLOAD);
+
+	if (library)
+		dlclose(library);
+	return library != NULL;
+}
+
+/* As ibv_query_port of the header, which calls the function of that name. */
+int verbs_port_query(const struct verbs_library *library, struct ibv_context *context, uint8_t port,
+		     struct ibv_port_attr *attr)
+{
+	struct verbs_context *own = verbs_get_ctx_op(context, query_port);
+
+	memset(attr, 0, sizeof *attr);
+	return own ? own->query_port(context, port, attr, sizeof *attr)
+		   : library->port_query(context, port, attr);
+}
 
 /* Guards the list and the counts of users. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

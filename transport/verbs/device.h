@@ -3,10 +3,11 @@
 #ifndef TRANSPORT_VERBS_DEVICE_H
 #define TRANSPORT_VERBS_DEVICE_H
 
-#include "transport/verbs/library.h"
-#include "transport/verbs/registered.h"
+#include "transport/verbs/memory.h"
 
 #include <stdbool.h>
+#include <tutti/tutti.h>
+#include <infiniband/verbs.h>
 
 #define VERBS_RAISE_MEMLOCK                                                                        \
 	"raise the limit (ulimit -l unlimited; memlock in /etc/security/limits.conf; "             \
@@ -52,22 +53,13 @@ struct verbs_device *verbs_device_open(const struct verbs_library *library,
 /* One more user, who closes it, too. */
 void verbs_device_hold(struct verbs_device *device);
 void verbs_device_close(struct verbs_device *device);
-/* Fills in a port of this device and number. NULL: it carries messages; else what it lacks. */
-const char *verbs_port_check(struct verbs_port *port, int gid_index, const char *wanted);
-/* mapped.c: whether its driver registers dma-bufs, such as those of GPUs; if not, errno is why. */
+/* memory.c: whether its driver registers dma-bufs, such as those of GPUs; if not, errno is why. */
 bool verbs_device_maps(const struct verbs_device *device);
-/* In a second; 0: unknown. */
-double verbs_link_gigabits(const struct ibv_port_attr *attr);
-/* The properties by which a GID is chosen: "RoCE v2, IPv4, not link-local". */
-void verbs_gid_explain(const struct ibv_gid_entry *entry, char text[80]);
 
 /* "mlx5_0, port 1" */
 void verbs_port_name(const struct verbs_port *port, char text[80]);
 /* "down", "active" and so on, as it is now. */
 const char *verbs_port_state(const struct verbs_port *port, bool *is_active);
-
-/* The GID as text: an IPv4 address where it stands for one. */
-void verbs_gid_print(const union ibv_gid *gid, char text[64]);
 
 /* Where why is ENOMEM: how much this process may lock, and how to raise it; "" where there is no
  * limit. Queues are locked, too. */
@@ -77,5 +69,60 @@ const char *verbs_memlock_text(int why, char text[VERBS_MEMLOCK_BYTES]);
 /* Memory that the device may use; access as of ibv_reg_mr. MEMORY says how to raise the limit. */
 tutti_status verbs_register(struct ibv_mr **mr, const struct verbs_device *device, void *at,
 			    size_t bytes, int access);
+
+/* libibverbs, loaded at run time, so that one binary runs with and without it: its functions by
+ * name. What the header has inline (posting, polling) goes through the device's own table, and is
+ * called as it is.
+ *
+ *      result                     name                 parameters */
+#define VERBS_FUNCTIONS(X)                                                                         \
+	X(struct ibv_device **, get_device_list, (int *count))                                     \
+	X(void, free_device_list, (struct ibv_device **list))                                      \
+	X(const char *, get_device_name, (struct ibv_device *device))                              \
+	X(struct ibv_context *, open_device, (struct ibv_device *device))                          \
+	X(int, close_device, (struct ibv_context *context))                                        \
+	X(int, query_device, (struct ibv_context *context, struct ibv_device_attr *attr))          \
+	X(struct ibv_pd *, alloc_pd, (struct ibv_context *context))                                \
+	X(int, dealloc_pd, (struct ibv_pd *pd))                                                    \
+	X(struct ibv_mr *, reg_mr, (struct ibv_pd *pd, void *at, size_t bytes, int access))        \
+	X(struct ibv_mr *, reg_dmabuf_mr,                                                          \
+	  (struct ibv_pd *pd, uint64_t offset, size_t bytes, uint64_t iova, int fd, int access))   \
+	X(int, dereg_mr, (struct ibv_mr *mr))                                                      \
+	X(struct ibv_comp_channel *, create_comp_channel, (struct ibv_context *context))           \
+	X(int, destroy_comp_channel, (struct ibv_comp_channel *channel))                           \
+	X(struct ibv_cq *, create_cq,                                                              \
+	  (struct ibv_context *context, int cqe, void *cq_context,                                 \
+	   struct ibv_comp_channel *channel, int vector))                                          \
+	X(int, destroy_cq, (struct ibv_cq *cq))                                                    \
+	X(int, get_cq_event,                                                                       \
+	  (struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context))               \
+	X(void, ack_cq_events, (struct ibv_cq *cq, unsigned count))                                \
+	X(struct ibv_qp *, create_qp, (struct ibv_pd *pd, struct ibv_qp_init_attr *attr))          \
+	X(int, modify_qp, (struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask))                 \
+	X(int, destroy_qp, (struct ibv_qp *qp))                                                    \
+	X(int, fork_init, (void))                                                                  \
+	X(const char *, wc_status_str, (enum ibv_wc_status status))                                \
+	X(const char *, port_state_str, (enum ibv_port_state state))
+
+struct verbs_library {
+#define FUNCTION(result, name, parameters) result(*name) parameters;
+	VERBS_FUNCTIONS(FUNCTION)
+#undef FUNCTION
+	/* Names of its own: the header's are macros. */
+	int (*port_query)(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr);
+	int (*gid_query)(struct ibv_context *context, uint32_t port, uint32_t index,
+			 struct ibv_gid_entry *entry, uint32_t flags, size_t bytes);
+};
+
+/* The same for all threads, loaded by the first call. UNSUPPORTED says what is missing, and which
+ * package has it. */
+tutti_status verbs_library(const struct verbs_library **library);
+
+/* This process has it already; nothing is loaded. */
+bool verbs_library_is_loaded(void);
+
+/* A port of a device. Returns errno's value. */
+int verbs_port_query(const struct verbs_library *library, struct ibv_context *context, uint8_t port,
+		     struct ibv_port_attr *attr);
 
 #endif

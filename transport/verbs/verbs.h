@@ -1,24 +1,20 @@
 /* verbs: RDMA by InfiniBand or RoCE, reliable connected queue pairs (QPs) between two ranks. What
  * the files of this folder share.
  *
- *     endpoint.c     the endpoint: progress, sleeping, the table of functions
- *     connect.c      greeting the peer through oob; closing
- *     conn.c         a connection: what is posted on it, and how it moves
- *     send.c         posted sends into slots and chunks of the peer
- *     frames.c       frames, those that are about slots and memory too
+ *     endpoint.c     the endpoint: its address, progress, sleeping, the table of functions
+ *     conn.c         a connection: greeting the peer through oob, what is posted on it and how it
+ *                    moves, without rails that have failed
  *     receive.c      what has arrived into posted receives
  *     completions.c  the completion queues of a conn
- *     failover.c     goes on without a rail that has failed
- *     listing.c      describes devices to people
- *     queue_pair.c   a conn's rails: their QPs, and its memory
+ *     send.c         posted sends into slots and chunks of the peer; all frames
  *     conn_end.c     how it ends
- *     address.c      what an endpoint tells its peers
- *     port.c         ports, GIDs
- *     device.c       devices                    library.c  libibverbs, loaded at run time
- *     registered.c   memory of tutti_mem_alloc, as a device knows it
- *     mapped.c       memory of GPUs, as an endpoint's devices know it
+ *     queue_pair.c   a conn's rails: their QPs, and its memory
+ *     port.c         ports, GIDs; describes them to people
+ *     memory.c       memory of tutti_mem_alloc and of GPUs, as devices know it
+ *     device.c       devices; libibverbs, loaded at run time
  *
- * A file calls only files that stand below it.
+ * A file calls only files that stand below it, but for a rail
+ * that is lost.
  *
  * A message of up to a slot goes out as one SEND: a frame, then the payload. The peer has posted a
  * slot for it. A longer one is announced by such a frame; its bytes follow in pieces, by RDMA
@@ -29,7 +25,7 @@
  * arrive in order; pieces take all, and their numbers say in which order. When a rail fails, both
  * ends say what has come by it, and the rest is sent again by the others.
  *
- * Memory that is registered (registered.h) is read where it lies. The receiver grants it: then the
+ * Memory that is registered (memory.h) is read where it lies. The receiver grants it: then the
  * rest of the message is written there, and not into chunks. Neither end waits for a grant. But
  * where an end's memory may be mapped (of a GPU; the caller maps it) the sender asks, and waits for
  * the grant, which the receiver owes to its first receive: of its memory, or of chunks.
@@ -273,14 +269,6 @@ struct verbs_endpoint {
 	struct tutti_done done;
 };
 
-/* address.c */
-void verbs_address_make(struct verbs_endpoint *endpoint);
-/* MB/s, roughly; 0: the peer is not reached this way. */
-int verbs_address_reach(const struct verbs_endpoint *endpoint, int peer, const uint8_t *address,
-			size_t bytes);
-/* The part that oob connects to. */
-size_t verbs_address_oob(size_t bytes);
-
 /* queue_pair.c */
 /* Everything that conn needs of the device, and all receives posted. */
 tutti_status verbs_pair_open(struct verbs_conn *conn);
@@ -293,27 +281,10 @@ void verbs_post_receive(struct verbs_conn *conn, int rail, uint32_t slot);
 /* completions.c: takes what has completed. Returns whether anything has. */
 bool verbs_take_completions(struct verbs_conn *conn);
 
-/* failover.c */
-/* The peer's word on a rail that has failed. */
-void verbs_rail_noted(struct verbs_conn *conn, const struct oob_note *note);
-/* While rails are failing: counts, tells the peer, sends again. Returns whether it is over. */
-bool verbs_failover(struct verbs_conn *conn);
-
 /* send.c */
 bool verbs_send_some(struct verbs_conn *conn);
 /* A piece that has not arrived, by a rail that works. */
 void verbs_send_piece_again(struct verbs_conn *conn, uint32_t number);
-
-/* frames.c */
-/* asked: what the completion says, if there will be one. On a rail that has failed nothing is
- * posted: it is sent again when both ends have counted. */
-void verbs_post(struct verbs_conn *conn, int rail, struct ibv_send_wr *wr,
-		struct verbs_asked asked);
-bool verbs_has_frames(const struct verbs_conn *conn, uint32_t spare);
-/* Where the frame of that number goes. */
-uint8_t *verbs_frame_at(const struct verbs_conn *conn, uint32_t number);
-/* The next one; the payload of so many bytes already lies behind it. */
-void verbs_post_frame(struct verbs_conn *conn, struct verbs_frame frame, uint32_t bytes);
 void verbs_send_frame_again(struct verbs_conn *conn, uint32_t number);
 /* Tells the peer of free slots and chunks when they are many. */
 void verbs_send_credit(struct verbs_conn *conn);
@@ -337,7 +308,7 @@ static inline bool verbs_conn_may_fail(const struct verbs_conn *conn)
 	return conn->state == VERBS_OPEN && verbs_has_unacked(conn);
 }
 
-/* mapped.c */
+/* memory.c */
 tutti_status verbs_map(struct tutti_endpoint *endpoint, int kind, void *ptr, size_t bytes,
 		       void **map);
 void verbs_unmap(struct tutti_endpoint *endpoint, void *map);
@@ -372,7 +343,7 @@ void verbs_conn_activate(struct verbs_conn *conn);
 void verbs_conn_deactivate(struct verbs_conn *conn);
 /* The peer has pieces that are marked so: sends of which it has all are done. */
 void verbs_conn_complete_acked(struct verbs_conn *conn);
-/* Whether the device may read or write buffers of the caller, and no way back but to stop it. */
+/* The device, or the peer, may read or write buffers of the caller. */
 bool verbs_conn_is_read(const struct verbs_conn *conn);
 bool verbs_conn_is_written(const struct verbs_conn *conn);
 /* A send that is done still has something on its way. */
@@ -387,7 +358,8 @@ void verbs_conn_fail(struct verbs_conn *conn, tutti_status status, const char *f
 void verbs_conn_end(struct verbs_conn *conn, tutti_status status, const char *format, ...)
 	__attribute__((format(printf, 3, 4), cold));
 
-/* connect.c */
+/* conn.c */
+/* address: oob's part. */
 tutti_status verbs_connect(struct tutti_endpoint *endpoint, int peer, int channel,
 			   const uint8_t *address, size_t address_bytes, struct tutti_conn **conn);
 void verbs_close(struct tutti_conn *conn);

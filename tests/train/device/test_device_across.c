@@ -18,7 +18,7 @@
 #include "tests/unit.h"
 
 enum { RANKS = 4, NODES = 2, LOCAL = 2, UNITS = 3, COUNT = 90001, STEPS = 3 };
-/* As collectives/device/across_args.c has it. */
+/* As collectives/device/across.c has it. */
 #define PIECE_BYTES ((size_t)64 << 10)
 
 static const struct {

@@ -1,7 +1,7 @@
 /* slow: 3 s */
 /* Would break: bytes that a ring loses or invents, a sleeper that nobody wakes, or an index stored
  * by a hostile peer that leads us outside the ring. */
-#include "transport/shm/ring_pair.h"
+#include "transport/shm/byte_ring.h"
 
 #include "core/status.h"
 #include "tests/limit.h"

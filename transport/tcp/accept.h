@@ -1,6 +1,6 @@
 /* Accepted connections, from the listener until each is a conn's. */
-#ifndef TRANSPORT_TCP_ACCEPTED_H
-#define TRANSPORT_TCP_ACCEPTED_H
+#ifndef TRANSPORT_TCP_ACCEPT_H
+#define TRANSPORT_TCP_ACCEPT_H
 
 #include "transport/tcp/conn.h"
 
@@ -29,22 +29,14 @@ static inline struct tcp_accepted *tcp_accepted_of(struct admission_entry *entry
 	return (struct tcp_accepted *)((char *)entry - offsetof(struct tcp_accepted, pending));
 }
 
-/* accepted.c */
 void tcp_accepted_free(struct tcp_endpoint *ep, struct tcp_accepted *accepted);
-/* The known one of this peer and channel; NULL: there is none. */
-struct tcp_accepted *tcp_accepted_find(const struct tcp_endpoint *ep, int peer, int channel);
 /* The known one for this conn becomes its socket. False: there is none. */
 bool tcp_accepted_adopt(struct tcp_conn *c);
 /* A connection that may be this peer's was answered, and is not known yet. */
 bool tcp_accepted_is_greeting(const struct tcp_conn *c);
-
-/* greet.c */
 /* Reads what the connection says. Afterwards it may be gone: dropped, or a conn's socket. drop: why
  * it is dropped if it has not proved itself by now; NULL: it may stay. */
 void tcp_greet(struct tcp_endpoint *ep, struct tcp_accepted *accepted, const char *drop);
-void tcp_greet_drop(struct tcp_endpoint *ep, struct tcp_accepted *accepted, const char *why);
-
-/* accept.c */
 void tcp_accept_all(struct tcp_endpoint *ep);
 void tcp_accept_tick(struct tcp_endpoint *ep, uint64_t now_ns);
 

@@ -1,6 +1,6 @@
 /* Long-lived memory (core/long_lived.h) as one device has it registered. */
-#ifndef TRANSPORT_VERBS_REGISTERED_H
-#define TRANSPORT_VERBS_REGISTERED_H
+#ifndef TRANSPORT_VERBS_MEMORY_H
+#define TRANSPORT_VERBS_MEMORY_H
 
 #include "core/long_lived.h"
 
@@ -23,8 +23,5 @@ struct verbs_registered {
 
 void verbs_registered_open(struct verbs_device *device);
 void verbs_registered_close(struct verbs_device *device);
-/* The keys for so many bytes at ptr. False: they lie in no registered memory. Any thread. */
-bool verbs_registered_find(struct verbs_device *device, const void *ptr, size_t bytes,
-			   struct verbs_keys *keys);
 
 #endif

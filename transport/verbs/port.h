@@ -1,7 +1,7 @@
 /* All RDMA ports, for tutti-info: also ports that carry no messages, and GIDs that were not chosen.
  * It needs no header of libibverbs. */
-#ifndef TRANSPORT_VERBS_LISTING_H
-#define TRANSPORT_VERBS_LISTING_H
+#ifndef TRANSPORT_VERBS_PORT_H
+#define TRANSPORT_VERBS_PORT_H
 
 #include <tutti/tutti.h>
 
