@@ -2,7 +2,6 @@
 #include "train/remote/remote.h"
 
 #include "rpc/extension.h"
-#include "rpc/rpc_context.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -3,7 +3,6 @@
 #include "train/remote/remote.h"
 
 #include "rpc/extension.h"
-#include "rpc/rpc_context.h"
 
 #include <assert.h>
 #include <inttypes.h>

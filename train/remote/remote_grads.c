@@ -1,7 +1,7 @@
 /* Sums of gradients: what is added on the rank of the parameter, and what it is now. */
 #include "train/remote/remote.h"
 
-#include "rpc/rpc_context.h"
+#include "rpc/extension.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
