@@ -96,8 +96,8 @@ bool rpc_message_is_sound(const struct rpc_message *m)
 
 /* ---- sends and recvs ---- */
 
-/* Issued under the lock. None of them may wait there for room in the engine, so
- * more than a few go in groups, which never do. */
+/* Issued under the lock. None of them may wait there for room in the engine, so more than a few go
+ * in groups, which never do. */
 
 static tutti_status issue_piece(tutti_rpc *rpc, const struct rpc_io *io, int piece,
 				const tutti_call *call)

@@ -10,8 +10,8 @@ static void rpc_slot_look(struct rpc_slot *slot);
 
 /* ---- slots and requests ---- */
 
-/* A call takes one of the slots that its caller has for the peer, posts the recv of
- * the REPLY, and sends the REQUEST. */
+/* A call takes one of the slots that its caller has for the peer, posts the recv of the REPLY, and
+ * sends the REQUEST. */
 
 static tutti_status call_make_slots(tutti_rpc *rpc, int rank)
 {

@@ -415,8 +415,8 @@ static void rpc_on_cancel(tutti_rpc *rpc, int rank, const struct rpc_message *m)
 
 /* ---- messages that come in ---- */
 
-/* Some recvs from any rank are always posted. The library's helper thread
- * calls for each that has met one; it is copied, and posted again before its function runs. */
+/* Some recvs from any rank are always posted. The library's helper thread calls for each that has
+ * met one; it is copied, and posted again before its function runs. */
 
 static void on_message(void *arg, tutti_status status);
 

@@ -151,9 +151,9 @@ uint64_t values_hash(const struct home *home, const void *values, size_t bytes)
 
 /* ---- optimizer state ---- */
 
-/* In memory, on the device or in mapped files. A file is unlinked at once, so that
- * it goes with the process. Its space is allocated at once, so that a full disk is an error here
- * and not a signal later. */
+/* In memory, on the device or in mapped files. A file is unlinked at once, so that it goes with the
+ * process. Its space is allocated at once, so that a full disk is an error here and not a signal
+ * later. */
 
 /* Makes a file without a name. path is for messages. */
 static tutti_status state_open_file(const tutti_trainer *trainer, char path[DISK_PATH_BYTES],
