@@ -213,8 +213,7 @@ uint64_t rpc_now_ns(void)
 
 bool rpc_wait_changed(tutti_rpc *rpc, uint64_t deadline_ns)
 {
-	struct timespec at = {.tv_sec = (time_t)(deadline_ns / 1000000000u),
-			      .tv_nsec = (long)(deadline_ns % 1000000000u)};
+	struct timespec at = deadline_timespec(deadline_ns);
 
 	if (!deadline_ns) {
 		pthread_cond_wait(&rpc->changed, &rpc->lock);

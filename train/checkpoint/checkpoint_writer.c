@@ -2,6 +2,7 @@
  * values are written through staging. */
 #include "train/checkpoint/checkpoint_writer.h"
 
+#include "core/clock.h"
 #include "core/log.h"
 #include "train/base/base.h"
 #include "train/checkpoint/safetensors.h"
@@ -151,16 +152,15 @@ tutti_status staging_create(struct staging **staging, int fd, const char *path, 
  * that is written restarts the deadline. */
 static tutti_status wait_for_thread(struct staging *staging, size_t most)
 {
-	struct timespec deadline;
+	struct timespec deadline = deadline_timespec(deadline_after_ms(staging->timeout_ms));
 	size_t seen = staging->written;
 
-	cond_deadline(&deadline, staging->timeout_ms);
 	while (!staging->has_ended && staging->filled - staging->written >= most) {
 		int error = pthread_cond_clockwait(&staging->changed, &staging->lock,
 						   CLOCK_MONOTONIC, &deadline);
 		if (staging->written != seen) {
 			seen = staging->written;
-			cond_deadline(&deadline, staging->timeout_ms);
+			deadline = deadline_timespec(deadline_after_ms(staging->timeout_ms));
 		} else if (error == ETIMEDOUT && !staging->has_ended) {
 			return fail(TUTTI_ERR_TIMEOUT,
 				    "No part of '%s' was written for %d ms: the disk or the "

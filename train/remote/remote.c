@@ -3,6 +3,7 @@
 #include "train/remote/remote.h"
 
 #include "core/callback.h"
+#include "core/clock.h"
 #include "rpc/extension.h"
 
 #include <assert.h>
@@ -492,7 +493,7 @@ static tutti_status await_free(struct remote *remote, const int *numbers, int co
 	int busy, error = 0;
 
 	if (timeout_ms > 0)
-		cond_deadline(&deadline, timeout_ms);
+		deadline = deadline_timespec(deadline_after_ms(timeout_ms));
 	for (;;) {
 		TRY(find_busy(remote, numbers, count, updates, &busy));
 		if (busy < 0)
