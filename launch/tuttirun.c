@@ -11,7 +11,7 @@
 #include "ranks.h"
 #include "supervise.h"
 
-#include "train/mesh/grid.h"
+#include "train/mesh/axes.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-/* An attachment of another folder to an rpc, which does not know it: it is told of deaths, and
- * destroyed with the rpc. */
+/* What another folder of the library may use of an rpc: an attachment, which the rpc does not know,
+ * but tells of deaths, and destroys at its end; and the context of a thread. */
 #ifndef RPC_EXTENSION_H
 #define RPC_EXTENSION_H
 
@@ -8,6 +8,7 @@
 #include <tutti/rpc.h>
 
 #include <stdbool.h>
+#include <stdint.h>
 
 /* Without the lock; neither may wait. */
 struct rpc_extension {
@@ -29,5 +30,10 @@ tutti_status rpc_may_wait(const char *name) TUTTI_PRIVATE(rpc_may_wait);
 /* As tutti_rpc_register, with a name that begins with "tutti.". */
 tutti_status rpc_extension_register(tutti_rpc *rpc, const tutti_rpc_function *function)
 	TUTTI_PRIVATE(rpc_extension_register);
+
+/* The number of the context that a thread is in. A call carries it to its function, which runs with
+ * it; 0 is none. What it means is up to who sets it. */
+uint64_t rpc_context(void) TUTTI_PRIVATE(rpc_context); /* of this thread */
+void rpc_context_set(uint64_t number) TUTTI_PRIVATE(rpc_context_set);
 
 #endif

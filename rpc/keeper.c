@@ -4,6 +4,7 @@
 #include "rpc/rpc_internal.h"
 
 #include "core/callback.h"
+#include "core/clock.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -243,8 +244,7 @@ static void end_all(tutti_rpc *rpc)
 
 static void sleep_until(tutti_rpc *rpc, uint64_t due_ns)
 {
-	struct timespec at = {.tv_sec = (time_t)(due_ns / 1000000000u),
-			      .tv_nsec = (long)(due_ns % 1000000000u)};
+	struct timespec at = deadline_timespec(due_ns);
 
 	rpc->keeper.sleeps_ns = due_ns;
 	if (due_ns == UINT64_MAX)

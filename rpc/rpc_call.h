@@ -65,17 +65,13 @@ struct tutti_rpc_future {
 		**at; /* the list of calls with done, or of those that are over */
 };
 
-/* call_ending.c */
+/* answer.c */
 void rpc_slot_free(struct rpc_slot *slot);
-/* The slot of the call that m is about; NULL: it is over. */
-struct rpc_slot *rpc_slot_of(tutti_rpc *rpc, int rank, const struct rpc_message *m);
 /* The keeper looks after its deadline; it has done. */
 void rpc_call_watch(struct tutti_rpc_future *call);
 /* Ends the call, whose slot is left to the REPLY if that has not come. */
 void rpc_call_end(struct tutti_rpc_future *call, tutti_status status, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
-/* The same; its message, if status is not OK, is there. */
-void rpc_call_over(struct tutti_rpc_future *call, tutti_status status);
 /* Ends it with status (TIMEOUT, ABORTED) as soon as nothing reads or writes its memory. */
 void rpc_call_leave(struct tutti_rpc_future *call, tutti_status status);
 void rpc_call_left(struct tutti_rpc_future *call); /* a transfer of it is over */
@@ -84,7 +80,7 @@ void rpc_call_tell_cancel(struct tutti_rpc_future *call);
 /* At its deadline: asks the callee first, then ends it. */
 void rpc_call_look_at_clock(struct tutti_rpc_future *call, uint64_t now_ns);
 
-/* answer.c: messages to a caller; m is sound. */
+/* Messages to a caller; m is sound. */
 void rpc_on_pull(tutti_rpc *rpc, int rank, const struct rpc_message *m);
 void rpc_on_have(tutti_rpc *rpc, int rank, const struct rpc_message *m);
 void rpc_on_offer(tutti_rpc *rpc, int rank, const struct rpc_message *m);
@@ -94,27 +90,15 @@ void rpc_on_reply(struct rpc_slot *slot); /* it is in slot->reply, and what come
 bool rpc_reply_comes_along(const struct rpc_slot *slot);
 void *rpc_room_along(struct rpc_slot *slot);
 
-/* slots.c */
-/* Takes a slot, for which it waits if the thread may, and sends the request. If the rpc recovers,
- * the keeper sends it later. */
-tutti_status rpc_start(struct tutti_rpc_future *call);
+/* rpc_call.c */
 /* Posts the recv of the REPLY, and sends the request, or CANCEL of a slot that is left. */
 tutti_status rpc_slot_send(struct rpc_slot *slot);
-/* Waits for the slot's REPLY, which is dealt with. IN_PROGRESS: it has not come by then. */
-tutti_status rpc_slot_await(struct rpc_slot *slot, uint64_t deadline_ns);
 /* The recv of the slot is over with status. */
 void rpc_slot_answered(struct rpc_slot *slot, tutti_status status);
-/* Deals with the REPLY, if it has come and no thread waits for it. */
-void rpc_slot_look(struct rpc_slot *slot);
-void rpc_slots_look(tutti_rpc *rpc, int rank); /* all for rank */
+/* Deals with each REPLY of rank that has come and for which no thread waits. */
+void rpc_slots_look(tutti_rpc *rpc, int rank);
 
-/* call_wait.c */
-/* Waits until the call is over and its done function has returned, or it is_one_way and has landed.
- * IN_PROGRESS: deadline_ns, if not 0, has passed. TIMEOUT: the done function has not returned by
- * the call's deadline, or 1 s after the call's end. */
-tutti_status rpc_await(struct tutti_rpc_future *call, uint64_t deadline_ns);
-
-/* future.c: the lock is held before and after. Shutdown does not count it. */
+/* The lock is held before and after. Shutdown does not count it. */
 tutti_status rpc_call_own(tutti_rpc *rpc, int rank, const char *name, const tutti_rpc_piece *pieces,
 			  int num_pieces, tutti_rpc_answer *answer,
 			  const tutti_rpc_options *options);

@@ -1,30 +1,20 @@
 /* Inside the rpc: what its files know of each other. No other folder includes it.
  *
- *     create.c      an rpc's configuration and beginning
- *     destroy.c     its end
- *     keeper.c      the thread that recovers, and ends calls at their deadline
- *     inbox.c       messages that come in
+ *     rpc.c         an rpc begins, and ends
  *     leave.c       shutdown, abort
+ *     keeper.c      the thread that recovers, and ends calls at their deadline
  *     refs.c        remote references
  *     caller:
- *       future.c    the functions of rpc.h
- *       call_wait.c    waiting for a call
- *       slots.c     a call's way out: slots, requests
- *       answer.c    messages that come back
- *       call_ending.c  how a call ends
+ *       rpc_call.c  the functions of rpc.h, and a call's way out: slots, requests
+ *       answer.c    messages that come back, and how a call ends
  *     callee:
- *       serve.c     requests, until a function runs
- *       pool.c      threads that run functions
+ *       serve.c     messages that come in; requests, until a thread of the pool runs their function
  *       reply.c     a function runs; its answer, and its way back
- *     functions.c   names
- *     sends.c       messages on their way out
- *     post.c        sends and recvs, issued
- *     state.c       failed, ended
- *     lock.c        the lock, and what is called without it
- *     message.h     the messages
+ *     message.c     messages, and all sends and recvs
+ *     state.c       the lock, the state, the registered functions, the extension
  *
- * rpc_call.h has what the files of the caller declare, rpc_reply.h those of the callee, and
- * rpc_transfer.h post.c and sends.c; this one has the rest.
+ * rpc_call.h has what the files of the caller declare, rpc_reply.h those of the callee, message.h
+ * the messages and rpc_transfer.h how they are sent; this one has the rest.
  *
  * Each file calls those below it.
  *
@@ -43,7 +33,6 @@
 #include "core/status.h"
 #include "rpc/extension.h"
 #include "rpc/rpc_call.h"
-#include "rpc/rpc_context.h"
 #include "rpc/rpc_reply.h"
 
 #include <pthread.h>
@@ -147,7 +136,7 @@ struct tutti_rpc {
 	tutti_rpc *next_left; /* the next rpc that destroy has left allocated */
 };
 
-/* lock.c */
+/* state.c */
 void rpc_lock(tutti_rpc *rpc);
 /* Then calls what is due without the lock: releases, and in a thread of the library done. */
 void rpc_unlock(tutti_rpc *rpc);
@@ -164,7 +153,6 @@ uint64_t rpc_now_ns(void);
 /* More than 0: this thread is in a callback of the library, where nothing may wait. */
 extern _Thread_local int rpc_in_callback;
 
-/* state.c */
 /* The communicator has failed: the keeper is to recover, unless it does already. */
 void rpc_note_failure(tutti_rpc *rpc);
 /* Ends the rpc: the keeper ends every call with this failure, when no work is in flight. */
@@ -190,15 +178,12 @@ void rpc_leaving_free(tutti_rpc *rpc);
 /* Lists the calls that this rank serves, with their states: "'push', called by rank 2, runs". */
 void rpc_list_served(const tutti_rpc *rpc, char *text, size_t room);
 
-/* inbox.c */
+/* serve.c: some recvs from any rank are always posted. */
 tutti_status rpc_inboxes_post(tutti_rpc *rpc);
 void rpc_inboxes_cancel(tutti_rpc *rpc);
 
 /* keeper.c */
 tutti_status rpc_keeper_start(tutti_rpc *rpc);
 void rpc_keeper_stop(tutti_rpc *rpc); /* then it sets has_ended */
-
-/* destroy.c */
-void rpc_free(tutti_rpc *rpc); /* no other thread uses it any more */
 
 #endif

@@ -68,7 +68,7 @@ struct rpc_pool {
 	bool stops; /* no thread starts from now on */
 };
 
-/* functions.c */
+/* state.c */
 tutti_status rpc_functions_add(tutti_rpc *rpc, const tutti_rpc_function *function, bool is_own);
 const struct rpc_function *rpc_functions_find(const tutti_rpc *rpc, const char *name, size_t bytes);
 /* The registered name that is most like it; NULL: none is. */
@@ -94,15 +94,7 @@ struct tutti_rpc_reply *rpc_reply_running(const tutti_rpc *rpc, int rank);
 /* The entry of the call that m is about; NULL: there is none. */
 struct tutti_rpc_reply *rpc_entry_of(tutti_rpc *rpc, int rank, const struct rpc_message *m);
 
-/* pool.c */
-bool rpc_pool_is_full(const tutti_rpc *rpc); /* config.queue requests wait */
-tutti_status rpc_pool_push(tutti_rpc *rpc, struct tutti_rpc_reply *entry);
+/* serve.c: false: it does not wait for a thread. */
 bool rpc_pool_remove(tutti_rpc *rpc, struct tutti_rpc_reply *entry);
-
-/* serve.c: messages to a callee; m is sound. rpc_on_request returns an entry whose short function
- * is to run now, without the lock, by rpc_run; or NULL. */
-struct tutti_rpc_reply *rpc_on_request(tutti_rpc *rpc, int rank, const struct rpc_message *m);
-void rpc_on_coming(tutti_rpc *rpc, int rank, const struct rpc_message *m);
-void rpc_on_cancel(tutti_rpc *rpc, int rank, const struct rpc_message *m);
 
 #endif

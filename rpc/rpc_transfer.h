@@ -27,7 +27,7 @@ struct rpc_parcel {
 	uint8_t data[];
 };
 
-/* post.c: what it returns is OK, or the rpc recovers or has ended, or MEMORY. */
+/* What rpc_issue returns is OK, or the rpc recovers or has ended, or MEMORY. */
 struct rpc_io {
 	bool sends;
 	int rank, tag; /* rank: the first communicator's, or TUTTI_ANY */
@@ -44,7 +44,6 @@ void rpc_issued_over(tutti_rpc *rpc, bool has_called);
 /* Receives bytes that nobody wants. */
 void rpc_swallow(tutti_rpc *rpc, size_t bytes, int rank, int tag);
 
-/* sends.c */
 /* Sends a copy of m. */
 tutti_status rpc_post(tutti_rpc *rpc, const struct rpc_message *m, int rank, int tag);
 /* About the call of that message: kind, with its slot and id. */
@@ -55,7 +54,7 @@ tutti_status rpc_notes_reserve(tutti_rpc *rpc);
 struct rpc_parcel *rpc_parcel_make(const tutti_rpc_piece *pieces, int num_pieces, size_t bytes);
 void rpc_parcel_send(tutti_rpc *rpc, struct rpc_parcel *parcel, int rank, int tag);
 void rpc_parcel_let_go(struct rpc_parcel **parcel); /* NULL is fine */
-void rpc_sends_look(tutti_rpc *rpc); /* whether some are over */
+void rpc_sends_look(tutti_rpc *rpc);                /* whether some are over */
 /* Waits for all, of a communicator that has failed. */
 void rpc_sends_end(tutti_rpc *rpc);
 void rpc_notes_free(tutti_rpc *rpc);

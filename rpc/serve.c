@@ -1,8 +1,109 @@
-/* Requests of other ranks, and of this one: until their function runs. */
+/* Messages that come in, and requests of other ranks and of this one, until their function runs. */
 #include "rpc/rpc_internal.h"
 
+#include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- the pool: threads that start when requests wait, up to config.threads, and stay ---- */
+
+/* config.queue requests wait */
+static bool rpc_pool_is_full(const tutti_rpc *rpc)
+{
+	int free_threads = rpc->pool.idle_threads + rpc->config.threads - rpc->pool.num_threads;
+
+	return rpc->config.queue && rpc->queued - free_threads >= rpc->config.queue;
+}
+
+static struct tutti_rpc_reply *pool_pop(tutti_rpc *rpc)
+{
+	struct tutti_rpc_reply *entry = rpc->pool.queue;
+
+	if (!(rpc->pool.queue = entry->next))
+		rpc->pool.queue_tail = &rpc->pool.queue;
+	rpc->queued--;
+	entry->state = ENTRY_RUNS;
+	rpc->running++;
+	return entry;
+}
+
+static void *run_functions(void *arg)
+{
+	tutti_rpc *rpc = arg;
+
+	rpc_lock(rpc);
+	for (;;) {
+		while (!rpc->pool.queue && !rpc->pool.stops) {
+			rpc->pool.idle_threads++;
+			pthread_cond_wait(&rpc->has_request, &rpc->lock);
+			rpc->pool.idle_threads--;
+		}
+		if (!rpc->pool.queue || rpc->pool.stops)
+			break;
+		struct tutti_rpc_reply *entry = pool_pop(rpc);
+		rpc_unlock(rpc);
+		rpc_run(entry);
+		rpc_lock(rpc);
+	}
+	rpc_unlock(rpc); /* calls what is due, and destroy does not join this thread before */
+	pthread_mutex_lock(&rpc->lock);
+	rpc->pool.num_ended++;
+	pthread_cond_broadcast(&rpc->changed);
+	pthread_mutex_unlock(&rpc->lock);
+	return NULL;
+}
+
+/* Signals are for the threads of the host program. */
+static int pool_start_thread(tutti_rpc *rpc)
+{
+	sigset_t all, old;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	int error =
+		pthread_create(&rpc->pool.threads[rpc->pool.num_threads], NULL, run_functions, rpc);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	rpc->pool.num_threads += error == 0;
+	return error;
+}
+
+static tutti_status rpc_pool_push(tutti_rpc *rpc, struct tutti_rpc_reply *entry)
+{
+	if (rpc->pool.stops) /* nobody would join a new thread */
+		return fail(TUTTI_ERR_ABORTED, "the rank has left");
+	if (rpc->queued >= rpc->pool.idle_threads && rpc->pool.num_threads < rpc->config.threads) {
+		int error = pool_start_thread(rpc);
+		if (error && rpc->pool.num_threads == 0)
+			return fail(TUTTI_ERR_SYSTEM,
+				    "the rank cannot start a thread for it: pthread_create: "
+				    "%s",
+				    strerror(error));
+	}
+	entry->state = ENTRY_QUEUES;
+	entry->next = NULL;
+	*rpc->pool.queue_tail = entry;
+	rpc->pool.queue_tail = &entry->next;
+	rpc->queued++;
+	pthread_cond_signal(&rpc->has_request);
+	return TUTTI_OK;
+}
+
+bool rpc_pool_remove(tutti_rpc *rpc, struct tutti_rpc_reply *entry)
+{
+	struct tutti_rpc_reply **at = &rpc->pool.queue;
+
+	while (*at && *at != entry)
+		at = &(*at)->next;
+	if (!*at)
+		return false;
+	if (!(*at = entry->next))
+		rpc->pool.queue_tail = at;
+	rpc->queued--;
+	return true;
+}
+
+/* ---- requests ---- */
 
 /* NULL: no memory. */
 static struct tutti_rpc_reply *make_entry(tutti_rpc *rpc, int rank, uint32_t slot)
@@ -178,7 +279,7 @@ static void serve_receive(struct tutti_rpc_reply *entry)
 		entry->state = ENTRY_RECEIVES;
 }
 
-void rpc_on_coming(tutti_rpc *rpc, int rank, const struct rpc_message *m)
+static void rpc_on_coming(tutti_rpc *rpc, int rank, const struct rpc_message *m)
 {
 	struct tutti_rpc_reply *entry = rpc_entry_of(rpc, rank, m);
 
@@ -222,7 +323,7 @@ static void come_again(struct tutti_rpc_reply *entry, const struct rpc_message *
 		rpc_reply_send(entry);
 }
 
-struct tutti_rpc_reply *rpc_on_request(tutti_rpc *rpc, int rank, const struct rpc_message *m)
+static struct tutti_rpc_reply *rpc_on_request(tutti_rpc *rpc, int rank, const struct rpc_message *m)
 {
 	struct tutti_rpc_reply *entry = make_entry(rpc, rank, m->slot);
 
@@ -289,7 +390,7 @@ static void tell_state(const struct tutti_rpc_reply *entry)
 	rpc_post(entry->rpc, &m, entry->rank, RPC_TAG_NOTES);
 }
 
-void rpc_on_cancel(tutti_rpc *rpc, int rank, const struct rpc_message *m)
+static void rpc_on_cancel(tutti_rpc *rpc, int rank, const struct rpc_message *m)
 {
 	struct tutti_rpc_reply *entry = rpc_entry_of(rpc, rank, m);
 
@@ -310,4 +411,126 @@ void rpc_on_cancel(tutti_rpc *rpc, int rank, const struct rpc_message *m)
 		tell_state(entry);
 	else if (is_unheard(entry))
 		rpc_reply_send(entry);
+}
+
+/* ---- messages that come in ---- */
+
+/* Some recvs from any rank are always posted. The library's helper thread calls for each that has
+ * met one; it is copied, and posted again before its function runs. */
+
+static void on_message(void *arg, tutti_status status);
+
+static tutti_status rpc_inbox_post(struct rpc_inbox *in)
+{
+	tutti_rpc_piece piece = {&in->message, sizeof in->message};
+	struct rpc_io io = {.rank = TUTTI_ANY,
+			    .tag = RPC_TAG_NOTES,
+			    .pieces = &piece,
+			    .num_pieces = 1,
+			    .work = &in->work,
+			    .done = on_message,
+			    .done_arg = in,
+			    .source = &in->source};
+
+	return rpc_issue(in->rpc, &io);
+}
+
+/* A rank that cannot hear messages any more ends. If the communicator has failed, the keeper knows.
+ */
+static void post_again(struct rpc_inbox *in)
+{
+	tutti_status status = rpc_inbox_post(in);
+
+	if (status != TUTTI_OK && tutti_comm_status(in->rpc->comm) == TUTTI_OK)
+		rpc_end(in->rpc, status, tutti_comm_error(NULL));
+}
+
+/* Returns an entry whose function is to run. */
+static struct tutti_rpc_reply *inbox_dispatch(tutti_rpc *rpc, int rank, const struct rpc_message *m)
+{
+	switch (m->kind) {
+	case RPC_REQUEST:
+		return rpc_on_request(rpc, rank, m);
+	case RPC_COMING:
+		rpc_on_coming(rpc, rank, m);
+		break;
+	case RPC_CANCEL:
+		rpc_on_cancel(rpc, rank, m);
+		break;
+	case RPC_TAKE:
+		rpc_on_take(rpc, rank, m);
+		break;
+	case RPC_DROP:
+		rpc_on_drop(rpc, rank, m);
+		break;
+	case RPC_PULL:
+		rpc_on_pull(rpc, rank, m);
+		break;
+	case RPC_HAVE:
+		rpc_on_have(rpc, rank, m);
+		break;
+	case RPC_OFFER:
+		rpc_on_offer(rpc, rank, m);
+		break;
+	case RPC_STATE:
+		rpc_on_state(rpc, rank, m);
+		break;
+	default: /* a REPLY that has lost its way */
+		break;
+	}
+	return NULL;
+}
+
+static struct tutti_rpc_reply *inbox_receive(struct rpc_inbox *in)
+{
+	tutti_rpc *rpc = in->rpc;
+	int rank = rpc->first_rank[in->source];
+	struct tutti_rpc_reply *due = NULL;
+
+	if (rpc_message_is_sound(&in->message))
+		due = inbox_dispatch(rpc, rank, &in->message);
+	else
+		rpc_complain("rank %d has sent rank %d a message that makes no sense", rank,
+			     rpc->rank);
+	rpc_sends_look(rpc);
+	return due;
+}
+
+static void on_message(void *arg, tutti_status status)
+{
+	struct rpc_inbox *in = arg;
+	tutti_rpc *rpc = in->rpc;
+	struct tutti_rpc_reply *due = NULL;
+
+	rpc_in_callback++;
+	rpc_lock(rpc);
+	tutti_work_release(&in->work);
+	if (status == TUTTI_OK && rpc->state != RPC_ENDED)
+		due = inbox_receive(in);
+	else if (tutti_comm_status(rpc->comm) != TUTTI_OK)
+		rpc_note_failure(rpc);
+	/* ABORTED: it was cancelled. MISMATCH: a message of another length, which is gone. */
+	if (rpc->state != RPC_ENDED && (status == TUTTI_OK || status == TUTTI_ERR_MISMATCH))
+		post_again(in);
+	rpc_issued_over(rpc, !due);
+	rpc_unlock(rpc);
+	if (due)
+		rpc_run_inside(due);
+	rpc_in_callback--;
+}
+
+tutti_status rpc_inboxes_post(tutti_rpc *rpc)
+{
+	for (int i = 0; i < RPC_INBOXES; i++) {
+		rpc->inboxes[i].rpc = rpc;
+		TRY(rpc_inbox_post(&rpc->inboxes[i]));
+	}
+	return TUTTI_OK;
+}
+
+void rpc_inboxes_cancel(tutti_rpc *rpc)
+{
+	for (int i = 0; i < RPC_INBOXES; i++)
+		if (rpc->inboxes[i].work)
+			tutti_work_cancel(rpc->inboxes[i].work);
 }

@@ -1,16 +1,312 @@
-/* The end of a step. Every rank reports to all others how its step went (step_reports.c). So all
- * ranks divide by the same number of items, and update together or fail with the same message. */
-#include "train/step_end.h"
-#include "train/trainer.h"
-
+/* The end of a step. Every rank reports to all others how its step went. So all ranks divide by the
+ * same number of items, and update together or fail with the same message. */
 #include "train/base/base.h"
 #include "train/optimizer/optimizer.h"
 #include "train/precision/precision.h"
+#include "train/step_end.h"
 #include "train/strategies/strategies.h"
+#include "train/trainer.h"
 
 #include <assert.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
+
+/* ---- reports ---- */
+
+/* The ranks' reports at the end of a step, and the conclusion that all of them draw. */
+
+enum { HOOK_BYTES = 320 };
+
+static int first_missing(const tutti_trainer *trainer)
+{
+	for (int p = 0; p < trainer->model.param_count; p++) {
+		const struct param *param = &trainer->model.params[p];
+		bool may_miss = param->flags & TUTTI_PARAM_MAY_BE_UNUSED;
+		if (param_is_trained(param) && !trainer->tensors[p].is_ready && !may_miss)
+			return p;
+	}
+	return -1;
+}
+
+/* Finds the unit that has not ended its backward, and the hook that is missing. */
+static void report_find_hook(const tutti_trainer *trainer, struct step_report *report)
+{
+	const struct tutti_model *model = &trainer->model;
+	uint8_t use = 0;
+
+	report->hook = MISSING_FORWARD;
+	for (int i = 0; i < model->use_count && report->hook == MISSING_FORWARD; i++) {
+		const struct unit_state *unit = &trainer->units[model->uses[i].unit];
+		if (model->uses[i].param != report->missing)
+			continue;
+		if (unit->uses > unit->finished) {
+			report->hook = trainer->batch.is_held ? MISSING_RELEASE : MISSING_BACKWARD;
+			report->use = use;
+		}
+		use = (uint8_t)(use < UINT8_MAX ? use + 1 : use);
+	}
+}
+
+/* Sets this rank's report of the step. local: why it cannot update, or OK. */
+static void report_fill(tutti_trainer *trainer, tutti_status local)
+{
+	struct step_report *report = &trainer->step.reports[trainer->rank];
+
+	*report = (struct step_report){.items = trainer->step.items,
+				       .order = trainer->step.order,
+				       .missing = first_missing(trainer),
+				       .status = (int32_t)local,
+				       .batches = trainer->step.micro_batches + 1,
+				       .is_uneven = trainer->step.is_uneven,
+				       .is_given_up = trainer->step.is_given_up};
+	if (report->missing >= 0)
+		report_find_hook(trainer, report);
+}
+
+/* The unit of a report's use. Ranks that reduce with each other have the same units. */
+static const struct unit *report_unit_of(const struct tutti_model *model, int param, int use)
+{
+	int unit = model->params[param].unit;
+
+	for (int i = 0; i < model->use_count; i++)
+		if (model->uses[i].param == param && use-- == 0)
+			unit = model->uses[i].unit;
+	return &model->units[unit];
+}
+
+/* Writes which call is missing, and where. */
+static void report_describe_hook(const tutti_trainer *trainer, const struct step_report *report,
+				 char text[HOOK_BYTES])
+{
+	const struct tutti_model *model = &trainer->model;
+	const struct unit *unit = report_unit_of(model, report->missing, report->use);
+	const char *callback = trainer->batch.last_callback;
+	bool is_own = unit == &model->units[model->params[report->missing].unit];
+	char name[MODEL_NAME_BYTES + 8] = "that unit";
+
+	if (!is_own)
+		snprintf(name, sizeof name, "unit '%s'", unit->name);
+	if (report->hook == MISSING_RELEASE)
+		snprintf(text, HOOK_BYTES,
+			 "gradients are held: call tutti_grads_hold with 0 before the last "
+			 "backward of %.80s",
+			 name);
+	else if (!callback)
+		snprintf(text, HOOK_BYTES,
+			 "end every backward of its units, call tutti_grad_ready, or register it "
+			 "as TUTTI_PARAM_MAY_BE_UNUSED");
+	else if (report->hook == MISSING_FORWARD)
+		snprintf(text, HOOK_BYTES,
+			 "forward of stage %d has begun %.80s in no micro-batch: it must call "
+			 "tutti_forward_begin and tutti_forward_end for each unit of its stage",
+			 unit->stage, name);
+	else
+		snprintf(text, HOOK_BYTES,
+			 "%s of stage %d, micro-batch %d, has not ended the backward of %.80s: it "
+			 "must call tutti_backward_begin and tutti_backward_end for each unit of "
+			 "its stage%s",
+			 callback, unit->stage, trainer->batch.pipelined - 1, name,
+			 strcmp(callback, "backward") == 0 ? "" : ", even if backward has done so");
+}
+
+/* Which step of a rank is looked at. */
+struct looked_at {
+	int rank;
+	const char *step, *so; /* "this step" and what follows, for the message */
+};
+
+static bool report_has_failed(const tutti_trainer *trainer, int rank)
+{
+	const struct step_report *report = &trainer->step.reports[rank];
+
+	return report->status != TUTTI_OK && report->missing < 0;
+}
+
+/* why: of that rank, if it has failed. */
+static tutti_status check_finished(const tutti_trainer *trainer, struct looked_at at,
+				   const struct kept_error *why)
+{
+	const struct step_report *report = &trainer->step.reports[at.rank];
+
+	if (report_has_failed(trainer, at.rank))
+		return fail((tutti_status)report->status, "Rank %d could not %s in %s, so %s: %s",
+			    job_rank_of(trainer, at.rank),
+			    report->is_given_up ? "compute its part" : "make its optimizer state",
+			    at.step, at.so, why->message);
+	if (report->missing < 0)
+		return TUTTI_OK;
+	const struct param *param = &trainer->model.params[report->missing];
+	char hook[HOOK_BYTES];
+	report_describe_hook(trainer, report, hook);
+	return fail_invalid("Rank %d did not finish the gradient of parameter '%s' of unit '%s' "
+			    "in %s, so %s: %s.",
+			    job_rank_of(trainer, at.rank), param->name,
+			    trainer->model.units[param->unit].name, at.step, at.so, hook);
+}
+
+/* Collective if that rank has failed: it tells the others why. own: this rank's failure. */
+static tutti_status check_told(tutti_trainer *trainer, struct looked_at at,
+			       const struct kept_error *own)
+{
+	if (!report_has_failed(trainer, at.rank))
+		return check_finished(trainer, at, NULL);
+	struct kept_error why = *own;
+	TRY(trainer_broadcast(trainer, &why, sizeof why, TUTTI_U8, at.rank));
+	return check_finished(trainer, at, &why);
+}
+
+/* Local SGD, collective: OK if no rank has failed in a step since the last average. */
+static tutti_status reports_exchange_missed(tutti_trainer *trainer)
+{
+	struct step_report *own = &trainer->step.reports[trainer->rank];
+	const struct kept_error failed = trainer->local.failed;
+
+	own->missing = trainer->local.missed;
+	own->status = failed.status;
+	trainer->local.missed = -1;
+	trainer->local.failed = (struct kept_error){0};
+	TRY(trainer_all_gather(trainer, trainer->step.reports, sizeof *own));
+	for (int r = 0; r < trainer->size; r++)
+		TRY(check_told(trainer,
+			       (struct looked_at){r, "a step since the last average",
+						  "ranks do not average"},
+			       &failed));
+	return TUTTI_OK;
+}
+
+/* deterministic = 2: the tree over ranks continues the tree over micro-batches only if all ranks
+ * have the same number of them. */
+static tutti_status check_evenness(const tutti_trainer *trainer, int rank)
+{
+	const struct step_report *report = &trainer->step.reports[rank],
+				 *first = &trainer->step.reports[0];
+	bool is_power = (report->batches & (report->batches - 1)) == 0;
+
+	if (trainer->config.deterministic != 2 || trainer->size == 1 ||
+	    (is_power && !report->is_uneven && report->batches == first->batches &&
+	     report->items == first->items))
+		return TUTTI_OK;
+	char others[64] = "";
+	if (rank > 0)
+		snprintf(others, sizeof others, ", rank %d %g in %d", job_rank_of(trainer, 0),
+			 first->items, first->batches);
+	return fail_invalid("deterministic = 2 needs as many micro-batches on every rank, a power "
+			    "of two, all of the same items; rank %d had %g items in %d%s%s, so no "
+			    "rank updates.",
+			    job_rank_of(trainer, rank), report->items, report->batches,
+			    report->is_uneven ? " of unequal numbers" : "", others);
+}
+
+static tutti_status check_report(tutti_trainer *trainer, int rank, const struct kept_error *own)
+{
+	const struct step_report *report = &trainer->step.reports[rank];
+
+	TRY(check_told(trainer, (struct looked_at){rank, "this step", "no rank updates"}, own));
+	if (trainer->layout.by_unit && report->order != trainer->step.reports[0].order)
+		return fail(
+			TUTTI_ERR_MISMATCH,
+			"Rank %d ran other units than rank %d in this step, or in another order, "
+			"so no rank updates: with sharded parameters all ranks run the same units.",
+			job_rank_of(trainer, rank), job_rank_of(trainer, 0));
+	return check_evenness(trainer, rank);
+}
+
+/* Concludes from all reports, with the same result on every rank, or with local SGD from this
+ * rank's: OK, with the items of the step, if all ranks can update. own: the failure that this rank
+ * has reported; if it is the first one, the others are told its message. */
+static tutti_status reports_check(tutti_trainer *trainer, const struct kept_error *own,
+				  double *items)
+{
+	double sum = 0;
+
+	if (trainer_is_local(trainer)) {
+		*items = trainer->step.items;
+		return check_finished(
+			trainer,
+			(struct looked_at){trainer->rank, "this step", "it does not update"}, own);
+	}
+	for (int r = 0; r < trainer->size; r++) {
+		TRY(check_report(trainer, r, own));
+		sum += trainer->step.reports[r].items;
+	}
+	*items = sum;
+	return TUTTI_OK;
+}
+
+/* ---- a mesh ---- */
+
+/* Ranks that have other parts of the model hear how it went among the ranks that reduce the others'
+ * gradients. */
+
+static int find_same(const struct step_conclusion *all, int rank)
+{
+	int first = 0;
+
+	while (all[first].data != all[rank].data)
+		first++;
+	return first;
+}
+
+/* Those of ranks with the same data count once. */
+static tutti_status add_items(const tutti_trainer *trainer, const struct step_conclusion *all,
+			      double *items)
+{
+	const struct trainer_mesh *mesh = trainer->mesh;
+
+	*items = 0;
+	for (int r = 0; r < mesh->other_count; r++) {
+		int first = find_same(all, r);
+		if (first == r)
+			*items += all[r].items;
+		else if (all[r].items != all[first].items)
+			return fail(TUTTI_ERR_MISMATCH,
+				    "Rank %d, with those that it reduces with, had %g items in "
+				    "this step, and rank %d %g: ranks with parts of one model "
+				    "pass the same to tutti_micro_batch.",
+				    tutti_parent_rank(mesh->others, r), all[r].items,
+				    tutti_parent_rank(mesh->others, first), all[first].items);
+	}
+	return TUTTI_OK;
+}
+
+/* Of the first rank whose failure does not follow from another one's, as error_agree has it; but
+ * the message is that of all ranks with other data, and names ranks itself. */
+static tutti_status mesh_tell(tutti_trainer *trainer, const struct step_conclusion *all,
+			      struct kept_error *failure)
+{
+	int root = -1;
+
+	for (int pass = 0; pass < 2 && root < 0; pass++)
+		for (int r = trainer->mesh->other_count - 1; r >= 0; r--)
+			if (all[r].status != TUTTI_OK &&
+			    (pass == 1 || !status_is_secondary((tutti_status)all[r].status)))
+				root = r;
+	if (root < 0)
+		return TUTTI_OK;
+	TRY(others_broadcast(trainer, failure, sizeof *failure, root));
+	return kept_error_return(failure);
+}
+
+/* After reports_check, with its result, which is the same among the ranks of trainer->comm: returns
+ * what all ranks of the mesh can conclude. *items: in, of the ranks of comm; out, with those of
+ * "ep". MISMATCH: ranks with the same data have other items. */
+static tutti_status mesh_agree(tutti_trainer *trainer, tutti_status status, double *items)
+{
+	const struct trainer_mesh *mesh = trainer->mesh;
+	struct kept_error failure = kept_error_of(status);
+
+	if (!mesh || !mesh->others)
+		return status;
+	mesh->conclusions[mesh->other_rank] = (struct step_conclusion){
+		.items = *items, .status = (int32_t)status, .data = mesh_data(mesh)};
+	tutti_status gathered =
+		others_all_gather(trainer, mesh->conclusions, sizeof *mesh->conclusions);
+	if (gathered != TUTTI_OK) /* a failure of its own says more */
+		return status == TUTTI_OK ? gathered : kept_error_return(&failure);
+	TRY(mesh_tell(trainer, mesh->conclusions, &failure));
+	return add_items(trainer, mesh->conclusions, items);
+}
 
 static tutti_status step_check_step(const tutti_trainer *trainer, const char *function)
 {
@@ -21,6 +317,8 @@ static tutti_status step_check_step(const tutti_trainer *trainer, const char *fu
 				    function);
 	return trainer_check_no_unit(trainer, function);
 }
+
+/* ---- the end of a step ---- */
 
 /* Ends the reductions and exchanges reports. local is this rank's own failure. Gradients are sent
  * even if a hook is missing, because other ranks wait for them. */
@@ -51,7 +349,7 @@ static tutti_status step_exchange(tutti_trainer *trainer, tutti_status local)
 
 /* Computes the norm, the factor, and whether all ranks skip the update. With local SGD a rank
  * without items has no gradient. */
-static tutti_status train_step_measure(tutti_trainer *trainer, tutti_step_info *info, float *factor)
+static tutti_status step_measure(tutti_trainer *trainer, tutti_step_info *info, float *factor)
 {
 	double sum, limit = trainer->config.max_grad_norm;
 
@@ -107,7 +405,7 @@ static tutti_status step_finish(tutti_trainer *trainer, tutti_status local, tutt
 		status = fail_invalid("No rank had any items in this step, so there is no mean "
 				      "gradient: ask all_done on its first micro-batch.");
 	if (status == TUTTI_OK)
-		status = train_step_measure(trainer, info, factor);
+		status = step_measure(trainer, info, factor);
 	if (status != TUTTI_OK)
 		return status;
 	loss_scale_end_step(&trainer->scale, &trainer->config, info->items, !info->skipped);

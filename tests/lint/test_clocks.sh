@@ -2,7 +2,7 @@
 # What would break: tests that end too early beside busy processes: what bounds them is tests/limit.h, not alarm(), which goes
 # by the clock alone (mortal_main.c ends itself at random moments). And waits that end too early or never when somebody sets the clock. What is built knows
 # CLOCK_MONOTONIC only (core/clock.h); waits with a date of the calendar are not used at all. (core/ticks.c
-# asks for the date once, for readers of a trace, and train/metrics/log_file.c for readers of a log.)
+# asks for the date once, for readers of a trace, and train/metrics/logs.c for readers of a log.)
 set -u
 cd "$SOURCE_DIR" || exit 1
 scratch=$(mktemp -d)
@@ -16,7 +16,7 @@ uses()
 {
 	(cd "$1" && grep -rnE "$calendar" --include='*.c' --include='*.h' core cuda transport collectives \
 		train rpc launch tools examples include 2>/dev/null) | grep -v -e '^core/ticks.c:.*CLOCK_REALTIME)' \
-		-e '^train/metrics/log_file.c:.*CLOCK_REALTIME, &date' | grep .
+		-e '^train/metrics/logs.c:.*CLOCK_REALTIME, &date' | grep .
 }
 
 # The check sees what it is for.

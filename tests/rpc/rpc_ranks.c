@@ -2,7 +2,7 @@
 #include "tests/rpc/rpc_ranks.h"
 
 #include "core/clock.h"
-#include "rpc/rpc_context.h"
+#include "rpc/extension.h"
 #include "tests/random.h"
 #include "tests/whole.h"
 

@@ -5,7 +5,7 @@
 #include "tests/rpc/rpc_ranks.h"
 
 #include "rpc/message.h"
-#include "rpc/rpc_context.h"
+#include "rpc/extension.h"
 #include "tests/whole.h"
 
 #include <poll.h>

@@ -1,7 +1,7 @@
 /* The grid of a job's ranks. */
 #include "mesh.h"
 
-#include "train/mesh/grid.h"
+#include "train/mesh/axes.h"
 #include "tools/must.h"
 #include "tools/output.h"
 

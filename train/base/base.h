@@ -56,10 +56,6 @@ tutti_status disk_read_all(const char *path, size_t limit, char **text, size_t *
 /* Writes and syncs the file, not its folder. */
 tutti_status disk_write_all(const char *path, const char *text, size_t bytes);
 
-/* cond_deadline.c: when a wait on a condition ends, by CLOCK_MONOTONIC. */
-struct timespec;
-void cond_deadline(struct timespec *deadline, int timeout_ms);
-
 /* random.c: numbers that depend on their arguments alone. tutti_random is the public one. */
 
 /* A well mixed 64-bit word: a bijection. */
@@ -80,7 +76,7 @@ static inline size_t smaller(size_t a, size_t b)
 	return a < b ? a : b;
 }
 
-/* utf8.c: names in files are UTF-8. */
+/* Names in files are UTF-8. */
 bool utf8_is_valid(const char *text);
 
 #endif

@@ -54,15 +54,11 @@ struct checkpoint_name {
 	int64_t step;
 	unsigned again;
 };
-/* False: text is no name of a checkpoint. */
-bool checkpoint_name_parse(struct checkpoint_name *name, const char *text);
 void checkpoint_name_print(char text[CHECKPOINT_NAME_BYTES], struct checkpoint_name name);
 /* Lists the names below dir, newest first. The caller frees them. SYSTEM, MEMORY. */
 tutti_status checkpoint_names(struct checkpoint_name **names, size_t *count, const char *dir);
 /* The text of COMMIT for an index of these bytes. */
 void checkpoint_commit_text(char text[128], const char *index, size_t bytes);
-/* The name of a temporary folder: .step_00000200.tmp-0123456789abcdef. */
-void checkpoint_temporary_print(char text[CHECKPOINT_NAME_BYTES], int64_t step, uint64_t token);
 /* Removes what dead jobs have left below dir, as far as that is possible. */
 void checkpoint_sweep(const char *dir);
 /* Removes the files in path that a save has written, and path if it is empty then. A link is

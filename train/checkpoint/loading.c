@@ -1,15 +1,312 @@
 /* tutti_load: rank 0 finds the checkpoint, all ranks check that it fits the model before anything
- * is changed (load_check.c), and each rank reads what it holds. */
+ * is changed, and each rank reads what it holds. */
 #include "train/checkpoint/loading.h"
 
+#include "train/base/base.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/checkpoint_dir.h"
 #include "train/checkpoint/safetensors.h"
+#include "train/checkpoint/saving.h"
 #include "train/precision/precision.h"
 #include "train/strategies/strategies.h"
 
+#include <assert.h>
+#include <float.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- values from files into pieces ---- */
+
+enum { CHUNK = 8192 };
+
+tutti_status restore_misfit(const char *function, const char *path, const char *what,
+			    const char *name, const char *why)
+{
+	return fail_invalid("%s: '%s' does not fit this model: %s '%s' %s.", function,
+			    path_shown(path), what, name, why);
+}
+
+static bool is_float(int dtype)
+{
+	return dtype == TUTTI_F32 || dtype == TUTTI_F64 || dtype == TUTTI_F16 ||
+	       dtype == TUTTI_BF16;
+}
+
+const char *restore_difference(const struct param *param, int ndim, const int64_t *shape, int dtype)
+{
+	if (ndim != param->ndim || memcmp(shape, param->shape, (size_t)ndim * sizeof *shape) != 0)
+		return "has another shape there";
+	return is_float(dtype) ? NULL : "is not of F32, F64, F16 or BF16 there";
+}
+
+/* Reads elements that follow each other in stored, as f32. */
+static tutti_status read_run(const struct stored_tensor *stored, uint64_t first, size_t count,
+			     float *values)
+{
+	double raw[CHUNK];
+
+	assert(count <= CHUNK && is_float((int)stored->dtype));
+	if (stored->dtype == TUTTI_F32)
+		return stored->read(stored->file, stored->tensor, first, count, values);
+	TRY(stored->read(stored->file, stored->tensor, first, count, raw));
+	if (stored->dtype != TUTTI_F64) {
+		kernel_convert(values, TUTTI_F32, raw, stored->dtype, count);
+		return TUTTI_OK;
+	}
+	for (size_t i = 0; i < count; i++)
+		values[i] = (float)raw[i];
+	return TUTTI_OK;
+}
+
+/* Reads elements [first, first + count) of the piece, as f32, at most CHUNK of them. */
+static tutti_status read_floats(const tutti_trainer *trainer, const struct piece *piece,
+				const struct stored_tensor *stored, size_t first, size_t count,
+				float *values)
+{
+	const struct param *param = &trainer->model.params[piece->param];
+
+	for (size_t done = 0, run; done < count; done += run) {
+		size_t own = param->part.first + piece->first + first + done;
+		size_t place = order_map(param->part.order, stored->order, param->ndim,
+					 param->shape, own, &run);
+		run = smaller(run, count - done);
+		TRY(read_run(stored, place, run, values + done));
+	}
+	return TUTTI_OK;
+}
+
+tutti_status restore_piece(tutti_trainer *trainer, const struct piece *piece,
+			   const struct stored_tensor *stored)
+{
+	float values[CHUNK];
+
+	for (size_t done = 0, n; done < piece->count; done += n) {
+		n = smaller(CHUNK, piece->count - done);
+		TRY(read_floats(trainer, piece, stored, done, n, values));
+		piece_write(trainer, piece, done, n, values);
+	}
+	return TUTTI_OK;
+}
+
+/* Numbers of this type do not change on the way through f32. */
+static tutti_status restore_low(tutti_trainer *trainer, const struct piece *piece,
+				const struct stored_tensor *stored)
+{
+	tutti_dtype dtype = trainer->config.param_dtype;
+	float values[CHUNK];
+
+	for (size_t done = 0, n; done < piece->count; done += n) {
+		n = smaller(CHUNK, piece->count - done);
+		TRY(read_floats(trainer, piece, stored, done, n, values));
+		values_write(piece->home, element_at(piece->low, dtype, done), dtype, values, n);
+	}
+	return TUTTI_OK;
+}
+
+/* Sets STATE_M or STATE_V of the piece, if it has that; to zeros if the file does not. */
+static tutti_status restore_state(tutti_trainer *trainer, struct piece *piece, int which,
+				  const struct stored_tensor *stored)
+{
+	if (stored->tensor)
+		TRY(state_make(trainer, piece, which));
+	float read[CHUNK], *values = which == STATE_M ? piece->m : piece->v;
+	if (!values)
+		return TUTTI_OK;
+	for (size_t done = 0, n; done < piece->count; done += n) {
+		n = smaller(CHUNK, piece->count - done);
+		if (stored->tensor)
+			TRY(read_floats(trainer, piece, stored, done, n, read));
+		else
+			memset(read, 0, n * sizeof *read);
+		piece_set(piece, values + done, n, read);
+		state_let_go(trainer, piece, done, n);
+	}
+	return TUTTI_OK;
+}
+
+/* ---- checks: does the checkpoint fit the model, and are its numbers possible? ---- */
+
+/* A checkpoint that is being loaded. */
+struct loading {
+	tutti_trainer *trainer;
+	struct checkpoint *checkpoint;
+	const char *path;
+	int32_t *optimizers; /* these numbers are read and checked before anything is changed */
+	int64_t counts[COUNTS];
+	double scales[SCALES];
+};
+
+static tutti_status load_check_misfit(const struct loading *in, const char *what, const char *name,
+				      const char *why)
+{
+	return restore_misfit("tutti_load", in->path, what, name, why);
+}
+
+/* NULL: the checkpoint does not have it. */
+static const struct checkpoint_tensor *load_find(const struct loading *in, const char *kind,
+						 const char *name)
+{
+	return checkpoint_index_find(checkpoint_index_of(in->checkpoint), kind, name);
+}
+
+static tutti_status load_check_param(const struct loading *in, const struct param *param)
+{
+	static const char *const kinds[] = {"param", "m", "v"};
+
+	for (int k = 0; k < 3; k++) {
+		const struct checkpoint_tensor *tensor = load_find(in, kinds[k], param->name);
+		if (!tensor && k == 0)
+			return load_check_misfit(in, "parameter", param->name, "is not in it");
+		if (!tensor)
+			continue;
+		const char *why =
+			restore_difference(param, tensor->ndim, tensor->shape, (int)tensor->dtype);
+		if (why)
+			return load_check_misfit(in, "parameter", param->name, why);
+	}
+	return TUTTI_OK;
+}
+
+/* Finds parameters that the model does not have. */
+static tutti_status load_check_names(const struct loading *in)
+{
+	const struct checkpoint_index *index = checkpoint_index_of(in->checkpoint);
+	int params = 0;
+
+	for (size_t i = 0; i < index->tensor_count; i++)
+		params += strcmp(index->tensors[i].kind, "param") == 0;
+	if (params == trainer_whole(in->trainer)->param_count)
+		return TUTTI_OK;
+	return fail_invalid("tutti_load: '%s' does not fit this model: it has %d "
+			    "parameters, the model has %d of them.",
+			    path_shown(in->path), params, trainer_whole(in->trainer)->param_count);
+}
+
+static tutti_status check_flat(const struct loading *in, const char *what, const char *kind,
+			       const char *name, tutti_dtype dtype, size_t count)
+{
+	const struct checkpoint_tensor *tensor = load_find(in, kind, name);
+
+	if (!tensor)
+		return load_check_misfit(in, what, name, "is not in it");
+	if (tensor->dtype != dtype || tensor->count != count)
+		return load_check_misfit(in, what, name, "has another size or type there");
+	return TUTTI_OK;
+}
+
+static tutti_status load_check_state(const struct loading *in, const struct state *state)
+{
+	int ranks = checkpoint_index_of(in->checkpoint)->world_size;
+	char kind[CHECKPOINT_KIND_BYTES];
+
+	if (state->per_rank && ranks != in->trainer->job.size)
+		return fail_invalid("tutti_load: the state '%s' is per rank, and the checkpoint "
+				    "'%s' is of %d ranks, not %d: use as many ranks.",
+				    state->name, path_shown(in->path), ranks,
+				    in->trainer->job.size);
+	saved_state_kind(kind, state, in->trainer->job.rank);
+	return check_flat(in, "state", kind, state->name, TUTTI_U8, state->bytes);
+}
+
+static tutti_status checkpoint_load_check(const struct loading *in)
+{
+	const struct tutti_model *model = &in->trainer->model;
+
+	for (int p = 0; p < model->param_count; p++)
+		TRY(load_check_param(in, &model->params[p]));
+	TRY(load_check_names(in));
+	for (int b = 0; b < model->buffer_count; b++)
+		TRY(check_flat(in, "buffer", "buffer", model->buffers[b].name,
+			       model->buffers[b].dtype, model->buffers[b].count));
+	for (int s = 0; s < model->state_count; s++)
+		TRY(load_check_state(in, &model->states[s]));
+	TRY(check_flat(in, "the trainer's", "trainer", "counts", TUTTI_I64, COUNTS));
+	return check_flat(in, "the trainer's", "trainer", "scale", TUTTI_F64, SCALES);
+}
+
+/* Reads all values of a tensor that is there. */
+static tutti_status load_whole(const struct loading *in, const char *kind, const char *name,
+			       void *values)
+{
+	const struct checkpoint_tensor *tensor = load_find(in, kind, name);
+	return checkpoint_read(in->checkpoint, tensor, 0, tensor->count, values);
+}
+
+static tutti_status load_check_number(const struct loading *in, bool is_right, const char *kind,
+				      const char *name, double value, const char *meaning)
+{
+	char file[CHECKPOINT_FILE_BYTES];
+
+	if (is_right)
+		return TUTTI_OK;
+	checkpoint_file_name(file, load_find(in, kind, name)->pieces[0].rank,
+			     checkpoint_index_of(in->checkpoint)->world_size);
+	return fail_invalid("tutti_load: the checkpoint '%s' is damaged: '%s' (%s) in %s is "
+			    "%.17g, not %s. Remove the folder to load the checkpoint before it.",
+			    path_shown(in->path), name, kind, file, value, meaning);
+}
+
+static tutti_status read_optimizers(struct loading *in)
+{
+	const struct tutti_model *model = &in->trainer->model;
+
+	in->optimizers = calloc((size_t)model->param_count + 1, sizeof *in->optimizers);
+	if (!in->optimizers)
+		return fail_no_memory("reading '%s'", path_shown(in->path));
+	for (int p = 0; p < model->param_count; p++) {
+		const char *name = model->params[p].name;
+		int32_t *kind = &in->optimizers[p];
+		TRY(check_flat(in, "the optimizer of", "optimizer", name, TUTTI_I32, 1));
+		TRY(load_whole(in, "optimizer", name, kind));
+		TRY(load_check_number(in, *kind == -1 || *kind == TUTTI_ADAMW || *kind == TUTTI_SGD,
+				      "optimizer", name, *kind,
+				      "a kind of optimizer, or -1 for none"));
+	}
+	return TUTTI_OK;
+}
+
+static tutti_status read_counts(struct loading *in)
+{
+	static const char *const meanings[COUNTS] = {"a number of steps", "a number of updates"};
+
+	TRY(load_whole(in, "trainer", "counts", in->counts));
+	for (int i = 0; i < COUNTS; i++)
+		TRY(load_check_number(in, in->counts[i] >= 0, "trainer", "counts",
+				      (double)in->counts[i], meanings[i]));
+	return TUTTI_OK;
+}
+
+/* True if x is positive and finite as an f32. */
+static bool is_positive(double x)
+{
+	return x >= (double)FLT_TRUE_MIN && x <= (double)FLT_MAX;
+}
+
+static tutti_status read_scale(struct loading *in)
+{
+	const double *scales = in->scales;
+
+	TRY(load_whole(in, "trainer", "scale", in->scales));
+	TRY(load_check_number(in, is_positive(scales[0]), "trainer", "scale", scales[0],
+			      "a finite and positive loss scale"));
+	TRY(load_check_number(in, scales[1] >= 0 && scales[1] <= INT_MAX, "trainer", "scale",
+			      scales[1], "a number of good steps"));
+	TRY(load_check_number(in, is_positive(scales[2]), "trainer", "scale", scales[2],
+			      "a finite and positive divisor"));
+	double both = scales[0] / scales[2];
+	return load_check_number(in, is_positive(both), "trainer", "scale", both,
+				 "a finite and positive loss scale over its divisor");
+}
+
+/* Checks that the checkpoint fits the model, and reads its numbers. Does not change the trainer. */
+static tutti_status load_check(struct loading *in)
+{
+	TRY(checkpoint_load_check(in));
+	TRY(read_optimizers(in));
+	TRY(read_counts(in));
+	return read_scale(in);
+}
 
 static tutti_status loading_read_tensor(void *checkpoint, const void *tensor, uint64_t first,
 					uint64_t count, void *values)

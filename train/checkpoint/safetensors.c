@@ -1,11 +1,74 @@
-/* The places of tensors in a safetensors file: planned for a new file, checked for an existing one.
- */
+/* Tensors in a safetensors file: their types, and their places, which are planned for a new file
+ * and checked for an existing one. */
 #include "train/checkpoint/safetensors.h"
 
 #include "train/base/base.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- types ---- */
+
+/* The element types that the safetensors format names. */
+
+static const struct stored_type types[] = {
+	{"F32", 32, TUTTI_F32},
+	{"F64", 64, TUTTI_F64},
+	{"F16", 16, TUTTI_F16},
+	{"BF16", 16, TUTTI_BF16},
+	{"F8_E4M3", 8, TUTTI_F8_E4M3},
+	{"F8_E5M2", 8, TUTTI_F8_E5M2},
+	{"I8", 8, TUTTI_I8},
+	{"U8", 8, TUTTI_U8},
+	{"I16", 16, TUTTI_I16},
+	{"U16", 16, TUTTI_U16},
+	{"I32", 32, TUTTI_I32},
+	{"U32", 32, TUTTI_U32},
+	{"I64", 64, TUTTI_I64},
+	{"U64", 64, TUTTI_U64},
+	{"BOOL", 8, -1},
+	{"C64", 64, -1},
+	{"F8_E8M0", 8, -1},
+	{"F6_E2M3", 6, -1},
+	{"F6_E3M2", 6, -1},
+	{"F4", 4, -1},
+};
+
+enum { TYPES = sizeof types / sizeof *types };
+
+const struct stored_type *stored_type_of(tutti_dtype dtype)
+{
+	for (int i = 0; i < TYPES; i++)
+		if (types[i].dtype == (int)dtype)
+			return &types[i];
+	assert(!"a dtype that the format does not have");
+	return NULL;
+}
+
+const struct stored_type *stored_type_named(const char *name)
+{
+	for (int i = 0; i < TYPES; i++)
+		if (strcmp(types[i].name, name) == 0)
+			return &types[i];
+	return NULL;
+}
+
+bool stored_count(uint64_t *count, int ndim, const int64_t *shape)
+{
+	const uint64_t most = UINT64_C(1) << 62;
+	uint64_t product = 1;
+
+	for (int i = 0; i < ndim; i++) {
+		if (shape[i] < 0)
+			return false;
+		if (shape[i] > 0 && product > most / (uint64_t)shape[i])
+			return false;
+		product *= (uint64_t)shape[i];
+	}
+	*count = product;
+	return true;
+}
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 	       "values are written as they lie in memory");
@@ -14,6 +77,8 @@ static int compare_names(const void *a, const void *b)
 {
 	return strcmp(((const struct safetensor *)a)->name, ((const struct safetensor *)b)->name);
 }
+
+/* ---- places ---- */
 
 /* The order of the reference writer: every tensor is aligned to its own type. */
 static int compare_alignments(const void *a, const void *b)
@@ -110,8 +175,8 @@ static tutti_status safetensors_place(struct safetensors *file, const char *path
 	return TUTTI_OK;
 }
 
-static tutti_status checkpoint_safetensors_plan(struct safetensors *file, const char *path,
-						const char *format)
+static tutti_status safetensors_plan_one(struct safetensors *file, const char *path,
+					 const char *format)
 {
 	safetensors_sort(file, compare_names);
 	for (size_t i = 0; i < file->count; i++) {
@@ -139,7 +204,7 @@ tutti_status safetensors_plan(struct safetensors *file, const char *path,
 	tutti_status status = copy_tensors(&made, tensors, count);
 
 	if (status == TUTTI_OK)
-		status = checkpoint_safetensors_plan(&made, path, format);
+		status = safetensors_plan_one(&made, path, format);
 	if (status != TUTTI_OK) {
 		safetensors_finish(&made);
 		return status;

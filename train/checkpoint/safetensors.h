@@ -3,8 +3,8 @@
  * caller reads and writes the bytes, at file->data_at + tensor->begin, so that many ranks may write
  * one file.
  *
- *   safetensors.c       the layout of a new file, and of an existing one
- *   safetensors_type.c  the types that the format names
+ *   safetensors.c       the types that the format names; the layout of a new file, and of an
+ *                       existing one
  *   safetensors_json.c  the header as text; no_jansson.c in a build without jansson */
 #ifndef TRAIN_SAFETENSORS_H
 #define TRAIN_SAFETENSORS_H

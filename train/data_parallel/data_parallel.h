@@ -1,11 +1,10 @@
 /* The replicas of one process, and the functions that the files of data_parallel/ share.
  *
- *   data_parallel_create.c   tutti_data_parallel_create, tutti_mirrored_create, destroy
- *   data_parallel.c          the other public calls
- *   gathered_step.c          a step of DataParallel: phases, with the loss between them
- *   mirrored_step.c          a step of Mirrored: a trainer's step in each thread
- *   replica_copies.c         DataParallel's memory: parameters and gradients of each replica
- *   replica_calls.c          calls of the program's functions, and what these may call
+ *   data_parallel_create.c   tutti_data_parallel_create, tutti_mirrored_create, destroy; the memory of
+ *                            DataParallel: parameters and gradients of each replica
+ *   data_parallel.c          the other public calls; a step of DataParallel (phases, with the loss
+ *                            between them) and of Mirrored (a trainer's step in each thread); calls
+ *                            of the program's functions, and what these may call
  *   replica_threads.c        the threads */
 #ifndef TRAIN_DATA_PARALLEL_H
 #define TRAIN_DATA_PARALLEL_H
@@ -59,32 +58,13 @@ struct tutti_data_parallel {
 	size_t output_room;            /* floats */
 };
 
-/* replica_calls.c */
+/* data_parallel.c */
 
-/* Gives each replica its part of dp->batch. MEMORY. */
-tutti_status replicas_scatter(struct tutti_data_parallel *dp, bool with_grads);
-/* Before the program's function is called, and with its status afterwards: INVALID if a function
- * of this call has asked to destroy the replicas, which is not done. */
-void replicas_begin_function(void);
-tutti_status replicas_end_function(const struct tutti_data_parallel *dp, tutti_status status);
-/* Calls a function of the program, unless the replica has no items. what: "forward". */
-tutti_status replica_call(struct replica *replica, tutti_replica_fn fn, const char *what);
-/* Multiplies the gradients of its outputs by the trainer's scale. */
-void replica_scale_grads(const struct replica *replica, const tutti_trainer *trainer);
-/* The failure of the first count replicas: the first one that does not follow from another's. */
-tutti_status replicas_failure(const struct tutti_data_parallel *dp, int count);
 /* One turn: call on each replica. Returns when all have ended, with replicas_failure. */
 tutti_status replicas_run(struct tutti_data_parallel *dp, tutti_status (*call)(struct replica *));
-/* Tells the trainer that all gradients are final. */
-tutti_status replica_end_grads(tutti_trainer *trainer);
 
-/* replica_copies.c */
+/* data_parallel_create.c */
 
-/* UNSUPPORTED, INVALID: the config has what DataParallel does not do. Local. */
-tutti_status copies_check(const tutti_data_parallel_config *config);
-/* Makes memory, communicators and the trainer of replica 0. */
-tutti_status copies_create(struct tutti_data_parallel *dp);
-void copies_destroy(struct tutti_data_parallel *dp);
 /* OK, unless a communicator of the caller's has failed, or was aborted. */
 tutti_status copies_check_comms(const struct tutti_data_parallel *dp);
 /* On all replicas at once: copies the parameters of replica 0 to this one. */
@@ -95,9 +75,5 @@ void copies_zero_grads(struct replica *replica);
 const void *copies_param(const struct replica *replica, int param);
 void *copies_grad(const struct replica *replica, int param);
 tutti_status copies_stats(const struct replica *replica, tutti_train_stats *stats);
-
-/* Steps: dp->batch and dp->groups are set and checked. */
-tutti_status gathered_step(struct tutti_data_parallel *dp, tutti_data_parallel_info *info);
-tutti_status mirrored_step(struct tutti_data_parallel *dp, tutti_data_parallel_info *info);
 
 #endif

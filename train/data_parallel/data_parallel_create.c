@@ -1,11 +1,248 @@
 /* Makes the replicas of DataParallel and Mirrored, and ends them. */
-#include "train/data_parallel/data_parallel.h"
-
 #include "core/callback.h"
+#include "train/data_parallel/data_parallel.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+/* ---- memory ---- */
+
+/* The memory of DataParallel: each replica has all parameters and all gradients in one block each,
+ * which one collective moves. The trainer of replica 0 is alone in its communicator, and its
+ * parameters are in the block of replica 0. */
+
+enum { PARAM_ALIGNMENT = 64 };
+
+static size_t copies_aligned(size_t bytes)
+{
+	return (bytes + PARAM_ALIGNMENT - 1) / PARAM_ALIGNMENT * PARAM_ALIGNMENT;
+}
+
+static tutti_status copies_refuse(const char *what)
+{
+	return fail(TUTTI_ERR_UNSUPPORTED, "tutti_data_parallel_create: %s.", what);
+}
+
+/* UNSUPPORTED, INVALID: the config has what DataParallel does not do. Local. */
+static tutti_status copies_check(const tutti_data_parallel_config *config)
+{
+	const tutti_train_config *train = config->train;
+
+	for (int p = 0; p < config->model->param_count; p++)
+		if (config->model->params[p].is_extern)
+			return fail_invalid("tutti_data_parallel_create: parameter '%s' lies in "
+					    "the caller's memory, but each replica needs its own: "
+					    "register it with tutti_model_param.",
+					    config->model->params[p].name);
+	if (!train)
+		return TUTTI_OK;
+	if (train->strategy != TUTTI_DDP)
+		return copies_refuse(
+			"there is one optimizer, so nothing can be sharded or averaged: set "
+			"train.strategy to TUTTI_DDP, or use tutti_mirrored_create or a "
+			"trainer in each process");
+	if (train->on_device)
+		return copies_refuse("replicas compute in host memory: set train.on_device to 0");
+	if (train->grad_dtype != TUTTI_F32 || train->reduce_dtype != TUTTI_F32)
+		return copies_refuse("gradients are summed in f32: set train.grad_dtype and "
+				     "train.reduce_dtype to TUTTI_F32");
+	if (train->deterministic == 2)
+		return copies_refuse(
+			"sums over replicas depend on their number: set train.deterministic "
+			"to 1, for the same bits in every run");
+	if (train->memory_limit)
+		return copies_refuse("copies of the model are not counted for a limit: set "
+				     "train.memory_limit to 0");
+	return TUTTI_OK;
+}
+
+static tutti_status place_params(struct tutti_data_parallel *dp)
+{
+	dp->places = calloc((size_t)dp->model.param_count + 1, sizeof *dp->places);
+	if (!dp->places)
+		return fail_no_memory("a model of %d parameters", dp->model.param_count);
+	for (int p = 0; p < dp->model.param_count; p++) {
+		const struct param *param = &dp->model.params[p];
+		dp->places[p] = dp->total;
+		dp->total.data += copies_aligned(param->count * dtype_bytes(dp->train.param_dtype));
+		if (param_is_trained(param))
+			dp->total.grad += copies_aligned(param->count * sizeof(float));
+	}
+	return TUTTI_OK;
+}
+
+/* Collective among replicas. With memory of tutti_mem_alloc there are no copies in between. */
+static tutti_status open_replica(struct replica *replica)
+{
+	const struct tutti_data_parallel *dp = replica->of;
+	tutti_comm *comm = dp->alone;
+	tutti_config config;
+
+	if (dp->count > 1) {
+		TRY(tutti_comm_config(replica->comm, &config));
+		config.deterministic |= dp->train.deterministic;
+		TRY(tutti_comm_split(replica->comm, 0, replica->view.index, &config,
+				     &replica->copies));
+		comm = replica->copies;
+	}
+	void *grads, *data = NULL;
+	TRY(tutti_mem_alloc(&grads, dp->total.grad, comm));
+	replica->grads = grads;
+	if (!dp->config.share_params)
+		TRY(tutti_mem_alloc(&data, dp->total.data, comm));
+	else if (replica->view.index == 0)
+		TRY(tutti_mem_alloc(&data, dp->total.data, dp->alone));
+	replica->data = data;
+	return TUTTI_OK;
+}
+
+static tutti_status copies_make_trainer(struct tutti_data_parallel *dp)
+{
+	struct replica *first = &dp->replicas[0];
+
+	for (int p = 0; p < dp->model.param_count; p++) {
+		struct param *param = &dp->model.params[p];
+		param->is_extern = true;
+		param->dtype = dp->train.param_dtype;
+		param->data = first->data + dp->places[p].data;
+		param->grad = param_is_trained(param) ? first->grads + dp->places[p].grad : NULL;
+	}
+	return tutti_trainer_create(&first->trainer, &dp->model, dp->alone, &dp->train);
+}
+
+static tutti_status copies_create(struct tutti_data_parallel *dp)
+{
+	tutti_config callers;
+
+	TRY(tutti_comm_config(dp->replicas[0].comm, &callers));
+	const tutti_config config = {.world_size = 1, .timeout_ms = callers.timeout_ms};
+	TRY(place_params(dp));
+	TRY(tutti_init(&dp->alone, &config));
+	TRY(replicas_run(dp, open_replica));
+	return copies_make_trainer(dp);
+}
+
+/* Makes memory, communicators and the trainer of replica 0. */
+static void copies_destroy(struct tutti_data_parallel *dp)
+{
+	for (int r = 0; r < dp->count; r++) {
+		struct replica *replica = &dp->replicas[r];
+		if (replica->data)
+			tutti_mem_free(replica->data);
+		if (replica->grads)
+			tutti_mem_free(replica->grads);
+		tutti_comm_destroy(replica->copies);
+	}
+	tutti_comm_destroy(dp->alone);
+	free(dp->places);
+}
+
+static size_t copies_elements(const struct tutti_data_parallel *dp, bool trained_only)
+{
+	size_t sum = 0;
+
+	for (int p = 0; p < dp->model.param_count; p++)
+		if (!trained_only || param_is_trained(&dp->model.params[p]))
+			sum += dp->model.params[p].count;
+	return sum;
+}
+
+static size_t param_bytes(const struct tutti_data_parallel *dp)
+{
+	return copies_elements(dp, false) * dtype_bytes(dp->train.param_dtype);
+}
+
+static size_t grad_bytes(const struct tutti_data_parallel *dp)
+{
+	return copies_elements(dp, true) * sizeof(float);
+}
+
+/* Copies go by communicators of their own, on which threads never wait for long: so this is looked
+ * at between calls, and all replicas see the same. */
+tutti_status copies_check_comms(const struct tutti_data_parallel *dp)
+{
+	for (int r = 0; r < dp->count; r++) {
+		const tutti_comm *comm = dp->replicas[r].comm;
+		tutti_status status = tutti_comm_status(comm);
+		if (status != TUTTI_OK)
+			return tutti_set_error(status, tutti_comm_error(comm));
+	}
+	return TUTTI_OK;
+}
+
+tutti_status copies_replicate(struct replica *replica)
+{
+	const struct tutti_data_parallel *dp = replica->of;
+	const tutti_call call = {.label = "parameters to replicas"};
+	bool is_first = replica->view.index == 0;
+
+	if (dp->config.share_params || dp->count == 1)
+		return TUTTI_OK;
+	double since = seconds_now();
+	TRY(tutti_broadcast(replica->data, replica->data, dp->total.data, TUTTI_U8, 0,
+			    replica->copies, &call));
+	replica->sent.exposed_seconds += seconds_now() - since;
+	replica->sent.collectives++;
+	if (is_first)
+		replica->sent.sent_param_bytes += (uint64_t)(dp->count - 1) * param_bytes(dp);
+	return TUTTI_OK;
+}
+
+tutti_status copies_reduce(struct replica *replica)
+{
+	const struct tutti_data_parallel *dp = replica->of;
+	const tutti_call call = {.label = "gradients of replicas"};
+	bool is_first = replica->view.index == 0;
+
+	double since = seconds_now();
+	TRY(tutti_reduce(replica->grads, is_first ? replica->grads : NULL,
+			 dp->total.grad / sizeof(float), TUTTI_F32, TUTTI_SUM, 0, replica->copies,
+			 &call));
+	replica->sent.exposed_seconds += seconds_now() - since;
+	replica->sent.collectives++;
+	if (!is_first)
+		replica->sent.sent_grad_bytes += grad_bytes(dp);
+	return TUTTI_OK;
+}
+
+/* The trainer has zeroed those of replica 0. */
+void copies_zero_grads(struct replica *replica)
+{
+	if (replica->view.index > 0)
+		memset(replica->grads, 0, replica->of->total.grad);
+}
+
+const void *copies_param(const struct replica *replica, int param)
+{
+	const struct tutti_data_parallel *dp = replica->of;
+	const char *data = replica->data ? replica->data : dp->replicas[0].data;
+
+	return data + dp->places[param].data;
+}
+
+void *copies_grad(const struct replica *replica, int param)
+{
+	return replica->grads + replica->of->places[param].grad;
+}
+
+tutti_status copies_stats(const struct replica *replica, tutti_train_stats *stats)
+{
+	const struct tutti_data_parallel *dp = replica->of;
+
+	*stats = (tutti_train_stats){0};
+	if (replica->trainer)
+		TRY(tutti_trainer_stats(replica->trainer, stats));
+	stats->param_bytes = replica->data ? param_bytes(dp) : 0;
+	stats->grad_bytes = grad_bytes(dp);
+	stats->sent_param_bytes += replica->sent.sent_param_bytes;
+	stats->sent_grad_bytes += replica->sent.sent_grad_bytes;
+	stats->collectives += replica->sent.collectives;
+	stats->exposed_seconds += replica->sent.exposed_seconds;
+	return TUTTI_OK;
+}
+
+/* ---- create and destroy ---- */
 
 enum { REPLICAS_MAX = 1024 };
 

@@ -1,11 +1,7 @@
 /* A trainer's flags.
  *
- *   flags_read.c      tutti_train_config_read: which words are flags, and what goes together
- *   flags_table.c     the flags, and their help
- *   flag_values.c     the values of one flag
- *   word_shown.c      foreign words in messages
+ *   flags.c           the flags and their values: tutti_train_config_read, _help and _rest
  *   flags_file.c      the same flags in a JSON file; no_flags_file.c without jansson
- *   flags_rest.c      words that nobody knows
  *   flags_spawn.c     the ranks that flags ask for */
 #ifndef TRAIN_FLAGS_H
 #define TRAIN_FLAGS_H

@@ -1,10 +1,12 @@
 /* The axes of a mesh: names and sizes, which rank lies where, and the text "dp=2,tp=4". Plain
- * values without communication: tuttirun and tools are compiled with this file, too. */
+ * values without communication, and a table to print: tuttirun and tools are compiled with this
+ * file, too. */
 #ifndef TRAIN_MESH_AXES_H
 #define TRAIN_MESH_AXES_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 
 enum {
 	AXES_MAX = 8,
@@ -36,5 +38,9 @@ void axes_write(char text[AXES_TEXT_BYTES], const struct axes *axes);
 /* The axis of this name, of so many bytes; -1: there is none. */
 int axes_find(const struct axes *axes, const char *name, size_t bytes);
 int axes_coord(const struct axes *axes, int axis, int rank);
+
+/* Prints the ranks as a table: the last axis from left to right, a line for each place on the
+ * others. nodes[r]: the node of rank r. Also prints for each axis whether it leaves a node. */
+void grid_print(FILE *file, const struct axes *axes, const int *nodes);
 
 #endif

@@ -11,9 +11,5 @@ tutti_comm *mesh_all(const tutti_mesh *mesh);
 /* As tutti_mesh_comm. */
 tutti_status mesh_comm(tutti_mesh *mesh, const char *axes, tutti_comm **comm);
 const struct axes *mesh_axes(const tutti_mesh *mesh);
-/* This rank's number in the mesh. It and the axes stay when the communicators are gone. */
-int mesh_rank(const tutti_mesh *mesh);
-/* From here on the communicator that the mesh was made of goes with it. */
-void mesh_take_comm(tutti_mesh *mesh);
 
 #endif

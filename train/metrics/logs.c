@@ -1,9 +1,479 @@
 /* All log files of a run. Each row goes to every format that was asked for. */
 #include "train/metrics/logs.h"
 
+#include <assert.h>
+#include <dirent.h>
+#include <fcntl.h>
 #include <locale.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- files that grow by whole rows, and the buffer in which a row is built ---- */
+
+struct log_file {
+	int fd; /* -1: not open */
+	char path[DISK_PATH_BYTES];
+};
+
+/* The caller computes the room beforehand; to exceed it is a bug. */
+struct log_buffer {
+	char *bytes;
+	size_t used, room;
+};
+
+struct log_format {
+	unsigned flag;    /* TUTTI_LOG_* */
+	const char *name; /* of the file below dir, if open is NULL */
+	/* Opens the file. Writes *file on TUTTI_OK only. */
+	tutti_status (*open)(struct log_file *file, const char *dir);
+	/* Checks what is in the file and writes its head, before the first row and again after a
+	 * failure. buffer is empty. May be NULL. */
+	tutti_status (*begin)(struct log_file *file, struct log_buffer *buffer,
+			      const struct metric_id *ids, int count);
+	/* Appends a row to a buffer that has room for it. */
+	void (*encode)(struct log_buffer *buffer, const struct log_row *row);
+};
+
+enum { BLOCK_BYTES = 4096 };
+
+/* flags: for open(2), besides those for appending. Writes *file on TUTTI_OK only. */
+static tutti_status log_file_open(struct log_file *file, const char *dir, const char *name,
+				  int flags)
+{
+	struct log_file opened;
+
+	TRY(disk_path(opened.path, "%s/%s", dir, name));
+	opened.fd = open(opened.path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | flags, 0666);
+	if (opened.fd < 0)
+		return disk_fail("Opening", opened.path);
+	*file = opened;
+	return TUTTI_OK;
+}
+
+static void log_file_close(struct log_file *file)
+{
+	if (file->fd >= 0)
+		close(file->fd);
+	file->fd = -1;
+}
+
+static tutti_status log_file_read_size(struct log_file *file, off_t *size)
+{
+	struct stat stat;
+
+	if (fstat(file->fd, &stat) != 0)
+		return disk_fail("Looking at", file->path);
+	*size = stat.st_size;
+	return TUTTI_OK;
+}
+
+/* The file is open for appending, so the offset of a write does not matter. */
+static tutti_status log_file_append(struct log_file *file, const char *bytes, size_t count)
+{
+	off_t before = 0, after = 0;
+
+	TRY(log_file_read_size(file, &before));
+	tutti_status status = disk_write(file->fd, file->path, bytes, count, (uint64_t)before);
+	if (status == TUTTI_OK)
+		return TUTTI_OK;
+	struct kept_error kept = kept_error_of(status);
+	TRY(log_file_read_size(file, &after));
+	if (after > before) /* half a row would spoil the rows behind it */
+		TRY(disk_resize(file->fd, file->path, (uint64_t)before));
+	return kept_error_return(&kept);
+}
+
+/* *end: where the last line ends, or 0. */
+static tutti_status find_last_end(struct log_file *file, off_t size, off_t *end)
+{
+	char block[BLOCK_BYTES];
+
+	for (*end = size; *end > 0;) {
+		size_t bytes = *end < BLOCK_BYTES ? (size_t)*end : BLOCK_BYTES;
+		TRY(disk_read(file->fd, file->path, block, bytes, (uint64_t)*end - bytes));
+		const char *newline = memrchr(block, '\n', bytes);
+		*end -= newline ? block + bytes - (newline + 1) : (off_t)bytes;
+		if (newline)
+			break;
+	}
+	return TUTTI_OK;
+}
+
+/* *is_whole: the file begins with all of head. */
+static tutti_status check_head(struct log_file *file, off_t size, const char *head, size_t bytes,
+			       bool *is_whole)
+{
+	char block[BLOCK_BYTES];
+	size_t end = (uint64_t)size < bytes ? (size_t)size : bytes;
+
+	for (size_t at = 0; at < end;) {
+		size_t part = end - at < sizeof block ? end - at : sizeof block;
+		TRY(disk_read(file->fd, file->path, block, part, at));
+		if (memcmp(block, head + at, part) != 0)
+			return fail_invalid("The log file %s does not begin with %.120s: move it "
+					    "away, or log to another directory.",
+					    path_shown(file->path), head);
+		at += part;
+	}
+	*is_whole = end == bytes;
+	return TUTTI_OK;
+}
+
+/* Prepares a file of an earlier run for more rows: removes half a row at its end. INVALID if it
+ * does not begin with head. *is_new: the file is empty, also of head. */
+static tutti_status log_file_resume(struct log_file *file, const char *head, size_t bytes,
+				    bool *is_new)
+{
+	off_t size = 0, end = 0;
+	bool is_whole = false;
+
+	TRY(log_file_read_size(file, &size));
+	TRY(check_head(file, size, head, bytes, &is_whole));
+	if (is_whole)
+		TRY(find_last_end(file, size, &end));
+	if (end < size)
+		TRY(disk_resize(file->fd, file->path, (uint64_t)end));
+	*is_new = end == 0;
+	return TUTTI_OK;
+}
+
+static void log_put(struct log_buffer *buffer, const void *bytes, size_t count)
+{
+	assert(count <= buffer->room - buffer->used);
+	memcpy(buffer->bytes + buffer->used, bytes, count);
+	buffer->used += count;
+}
+
+static void log_print(struct log_buffer *buffer, const char *format, ...)
+{
+	size_t left = buffer->room - buffer->used;
+	va_list args;
+
+	va_start(args, format);
+	int count = vsnprintf(buffer->bytes + buffer->used, left, format, args);
+	va_end(args);
+	assert(count >= 0 && (size_t)count < left);
+	buffer->used += (size_t)count;
+}
+
+/* The shortest decimal digits that give the same double back; nan, inf and -inf. */
+static void log_put_number(struct log_buffer *buffer, double number)
+{
+	char text[40] = "nan";
+
+	for (int digits = 15; digits <= 17 && !isnan(number); digits++) {
+		snprintf(text, sizeof text, "%.*g", digits, number);
+		if (strtod(text, NULL) == number)
+			break;
+	}
+	log_print(buffer, "%s", text);
+}
+
+double log_date(void)
+{
+	struct timespec date;
+
+	clock_gettime(CLOCK_REALTIME, &date);
+	return (double)date.tv_sec + 1e-9 * (double)date.tv_nsec;
+}
+
+/* ---- CSV ---- */
+
+/* metrics.csv: RFC 4180 with lines that end in \n. The columns are step, time in seconds since
+ * 1970, and the metrics in the order of declaration. A field is empty if the row has no value. */
+
+/* Quotes the name if it would not be one field otherwise. */
+static void csv_put_name(struct log_buffer *buffer, const char *name)
+{
+	if (!strpbrk(name, ",\"\r\n") && name[0] != ' ' && name[strlen(name) - 1] != ' ') {
+		log_print(buffer, "%s", name);
+		return;
+	}
+	log_print(buffer, "\"");
+	for (; *name; name++) {
+		if (*name == '"')
+			log_print(buffer, "\"");
+		log_print(buffer, "%c", *name);
+	}
+	log_print(buffer, "\"");
+}
+
+static tutti_status csv_begin(struct log_file *file, struct log_buffer *buffer,
+			      const struct metric_id *ids, int count)
+{
+	bool is_new;
+
+	log_print(buffer, "step,time");
+	for (int m = 0; m < count; m++) {
+		log_print(buffer, ",");
+		csv_put_name(buffer, ids[m].name);
+	}
+	log_print(buffer, "\n");
+	TRY(log_file_resume(file, buffer->bytes, buffer->used, &is_new));
+	return is_new ? log_file_append(file, buffer->bytes, buffer->used) : TUTTI_OK;
+}
+
+static void csv_encode(struct log_buffer *buffer, const struct log_row *row)
+{
+	log_print(buffer, "%lld,%.3f", (long long)row->step, row->seconds);
+	for (int m = 0; m < row->count; m++) {
+		log_print(buffer, ",");
+		if (row->metrics[m].has_reduced)
+			log_put_number(buffer, row->metrics[m].reduced);
+	}
+	log_print(buffer, "\n");
+}
+
+static const struct log_format log_csv = {
+	.flag = TUTTI_LOG_CSV, .name = "metrics.csv", .begin = csv_begin, .encode = csv_encode};
+
+/* ---- JSON ---- */
+
+/* metrics.jsonl: one JSON object a line: step, time in seconds since 1970, and the metrics that
+ * have a value. JSON (RFC 8259) has no NaN and no infinity. They are the strings of protobuf's
+ * JSON, "NaN", "Infinity" and "-Infinity", which Python's float() and JavaScript's Number() read.
+ */
+
+static const char json_head[] = "{\"step\":";
+
+static tutti_status json_begin(struct log_file *file, struct log_buffer *buffer,
+			       const struct metric_id *ids, int count)
+{
+	bool is_new;
+
+	(void)buffer, (void)ids, (void)count;
+	return log_file_resume(file, json_head, sizeof json_head - 1, &is_new);
+}
+
+static void put_string(struct log_buffer *buffer, const char *text)
+{
+	log_print(buffer, "\"");
+	for (; *text; text++)
+		if ((unsigned char)*text < 0x20)
+			log_print(buffer, "\\u%04x", (unsigned)*text);
+		else
+			log_print(buffer, *text == '"' || *text == '\\' ? "\\%c" : "%c", *text);
+	log_print(buffer, "\"");
+}
+
+static void json_put_value(struct log_buffer *buffer, double value)
+{
+	if (isnan(value))
+		log_print(buffer, "\"NaN\"");
+	else if (isinf(value))
+		log_print(buffer, value > 0 ? "\"Infinity\"" : "\"-Infinity\"");
+	else
+		log_put_number(buffer, value);
+}
+
+static void json_encode(struct log_buffer *buffer, const struct log_row *row)
+{
+	log_print(buffer, "%s%lld,\"time\":%.3f", json_head, (long long)row->step, row->seconds);
+	for (int m = 0; m < row->count; m++) {
+		if (!row->metrics[m].has_reduced)
+			continue;
+		log_print(buffer, ",");
+		put_string(buffer, row->ids[m].name);
+		log_print(buffer, ":");
+		json_put_value(buffer, row->metrics[m].reduced);
+	}
+	log_print(buffer, "}\n");
+}
+
+static const struct log_format log_json = {.flag = TUTTI_LOG_JSON,
+					   .name = "metrics.jsonl",
+					   .begin = json_begin,
+					   .encode = json_encode};
+
+/* ---- TensorBoard ---- */
+
+/* events.out.tfevents.<seconds>.<host>: the file that TensorBoard reads, as its event.proto,
+ * summary.proto and record files define it. Each start of a run makes one file. TensorBoard reads
+ * the files of a directory in the order of their names, and where steps go back the later file
+ * replaces them.
+ *
+ * A record is little-endian: u64 bytes; u32 checksum of these eight; the data; u32 checksum of the
+ * data. A checksum is the CRC-32C, rotated and moved by a constant. The data is an Event: wall_time
+ * = 1 (double), step = 2 (varint), and file_version = 3 (string; in the first record) or summary =
+ * 5, which has for each metric a value = 1: tag = 1 (string), simple_value = 2 (float). A field
+ * begins with its number times eight plus its wire type: 0 varint, 1 eight bytes, 2 length and
+ * bytes, 5 four bytes. */
+
+enum { RECORD_HEAD_BYTES = 12, HOST_BYTES = 65, NAME_BYTES = 128, VERSION_BYTES = 64 };
+enum {
+	EVENT_WALL_TIME = 1 << 3 | 1,
+	EVENT_STEP = 2 << 3 | 0,
+	EVENT_FILE_VERSION = 3 << 3 | 2,
+	EVENT_SUMMARY = 5 << 3 | 2,
+	SUMMARY_VALUE = 1 << 3 | 2,
+	VALUE_TAG = 1 << 3 | 2,
+	VALUE_SIMPLE = 2 << 3 | 5,
+};
+static const char events_prefix[] = "events.out.tfevents.";
+
+static void put_little_endian(struct log_buffer *buffer, uint64_t number, int bytes)
+{
+	for (int i = 0; i < bytes; i++, number >>= 8) {
+		unsigned char byte = (unsigned char)(number & 0xff);
+		log_put(buffer, &byte, 1);
+	}
+}
+
+static void put_byte(struct log_buffer *buffer, int byte)
+{
+	put_little_endian(buffer, (uint64_t)byte, 1);
+}
+
+static void put_varint(struct log_buffer *buffer, uint64_t number)
+{
+	for (; number >= 0x80; number >>= 7)
+		put_byte(buffer, (int)(number & 0x7f) | 0x80);
+	put_byte(buffer, (int)number);
+}
+
+static size_t varint_bytes(uint64_t number)
+{
+	size_t bytes = 1;
+
+	while (number >>= 7)
+		bytes++;
+	return bytes;
+}
+
+static void put_checksum(struct log_buffer *buffer, size_t from)
+{
+	uint32_t crc = tutti_crc32c(0, buffer->bytes + from, buffer->used - from);
+	put_little_endian(buffer, (uint32_t)((crc >> 15 | crc << 17) + 0xa282ead8u), 4);
+}
+
+/* Leaves room for the record's head, which close_record fills in. */
+static void open_record(struct log_buffer *buffer, double seconds)
+{
+	uint64_t bits;
+
+	put_little_endian(buffer, 0, 8);
+	put_little_endian(buffer, 0, 4);
+	memcpy(&bits, &seconds, sizeof bits);
+	put_byte(buffer, EVENT_WALL_TIME);
+	put_little_endian(buffer, bits, 8);
+}
+
+static void close_record(struct log_buffer *buffer)
+{
+	struct log_buffer head = {.bytes = buffer->bytes, .room = RECORD_HEAD_BYTES};
+
+	put_little_endian(&head, buffer->used - RECORD_HEAD_BYTES, 8);
+	put_checksum(&head, 0);
+	put_checksum(buffer, RECORD_HEAD_BYTES);
+}
+
+static size_t value_bytes(const char *tag)
+{
+	size_t bytes = strlen(tag);
+	return 1 + varint_bytes(bytes) + bytes + 1 + sizeof(float);
+}
+
+static void tensorboard_put_value(struct log_buffer *buffer, const char *tag, double number)
+{
+	float value = (float)number;
+	uint32_t bits;
+
+	put_byte(buffer, SUMMARY_VALUE);
+	put_varint(buffer, value_bytes(tag));
+	put_byte(buffer, VALUE_TAG);
+	put_varint(buffer, strlen(tag));
+	log_print(buffer, "%s", tag);
+	put_byte(buffer, VALUE_SIMPLE);
+	memcpy(&bits, &value, sizeof bits);
+	put_little_endian(buffer, bits, 4);
+}
+
+static void tensorboard_encode(struct log_buffer *buffer, const struct log_row *row)
+{
+	size_t bytes = 0;
+
+	for (int m = 0; m < row->count; m++)
+		if (row->metrics[m].has_reduced) {
+			size_t value = value_bytes(row->ids[m].name);
+			bytes += 1 + varint_bytes(value) + value;
+		}
+	open_record(buffer, row->seconds);
+	put_byte(buffer, EVENT_STEP);
+	put_varint(buffer, (uint64_t)row->step);
+	put_byte(buffer, EVENT_SUMMARY);
+	put_varint(buffer, bytes);
+	for (int m = 0; m < row->count; m++)
+		if (row->metrics[m].has_reduced)
+			tensorboard_put_value(buffer, row->ids[m].name, row->metrics[m].reduced);
+	close_record(buffer);
+}
+
+/* The first second from now on that sorts after all event files of the directory, for two starts
+ * within a second and for a clock that was set back. */
+static tutti_status free_second(const char *dir, long long *second)
+{
+	struct dirent *entry;
+	DIR *listing = opendir(dir);
+
+	*second = (long long)log_date();
+	if (!listing)
+		return disk_fail("Listing", dir);
+	while ((entry = readdir(listing))) {
+		if (strncmp(entry->d_name, events_prefix, sizeof events_prefix - 1) != 0)
+			continue;
+		long long taken = strtoll(entry->d_name + sizeof events_prefix - 1, NULL, 10);
+		if (taken >= *second && taken < INT64_MAX)
+			*second = taken + 1;
+	}
+	closedir(listing);
+	return TUTTI_OK;
+}
+
+static tutti_status write_version(struct log_file *file, double seconds)
+{
+	static const char version[] = "brain.Event:2";
+	char bytes[VERSION_BYTES];
+	struct log_buffer buffer = {.bytes = bytes, .room = sizeof bytes};
+
+	open_record(&buffer, seconds);
+	put_byte(&buffer, EVENT_FILE_VERSION);
+	put_varint(&buffer, sizeof version - 1);
+	log_print(&buffer, "%s", version);
+	close_record(&buffer);
+	return log_file_append(file, buffer.bytes, buffer.used);
+}
+
+static tutti_status tensorboard_open(struct log_file *file, const char *dir)
+{
+	char host[HOST_BYTES] = "", name[NAME_BYTES];
+	long long second;
+
+	TRY(free_second(dir, &second));
+	if (gethostname(host, sizeof host - 1) != 0 || host[0] == '\0')
+		snprintf(host, sizeof host, "localhost");
+	snprintf(name, sizeof name, "%s%010lld.%s", events_prefix, second, host);
+	struct log_file opened;
+	TRY(log_file_open(&opened, dir, name, O_EXCL));
+	tutti_status status = write_version(&opened, (double)second);
+	if (status == TUTTI_OK) {
+		*file = opened;
+		return TUTTI_OK;
+	}
+	unlink(opened.path);
+	log_file_close(&opened);
+	return status;
+}
+
+static const struct log_format log_tensorboard = {
+	.flag = TUTTI_LOG_TENSORBOARD, .open = tensorboard_open, .encode = tensorboard_encode};
+
+/* ---- all formats ---- */
 
 static const struct log_format *const formats_there_are[] = {&log_csv, &log_json, &log_tensorboard};
 

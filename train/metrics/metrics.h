@@ -43,9 +43,4 @@ struct tutti_metrics {
 					        * ranks know it */
 };
 
-/* INVALID if metrics is NULL. */
-tutti_status metrics_check(const tutti_metrics *metrics, const char *function);
-/* Combines two values of a kind, of one rank or of several. */
-double metric_combine(int32_t kind, double before, double value);
-
 #endif

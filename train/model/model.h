@@ -122,14 +122,8 @@ bool unit_is_here(const struct unit *unit, const struct axes *axes, int rank);
 /* An axis along which ranks have other data: "dp" and "cp", which strategies reduce over. */
 bool axis_is_reduced(const char *name);
 
-/* INVALID: the name is not allowed. what: "unit", "state". */
-tutti_status model_check_name(const char *what, const char *name);
 /* INVALID: there is no such parameter. */
 tutti_status model_check_param(const struct tutti_model *model, const char *function, int param);
-/* As model_check_name for a "parameter" or "buffer"; no parameter or buffer may have that name yet.
- */
-tutti_status model_check_tensor_name(const struct tutti_model *model, const char *what,
-				     const char *name);
 
 static inline bool param_is_trained(const struct param *param)
 {
@@ -175,9 +169,6 @@ struct model_layout {
 	int *param_memory, *unit_memory;
 };
 
-/* The number of ranks that share a model's state. node: the ranks of a node, the default of HSDP.
- */
-int layout_shard_size(const tutti_train_config *config, int world_size, int node);
 /* MEMORY leaves nothing to free. */
 tutti_status layout_make(struct model_layout *layout, const struct tutti_model *model,
 			 const tutti_train_config *config, int world_size, int node);
@@ -202,14 +193,11 @@ static inline void *element_at(void *values, tutti_dtype dtype, size_t element)
 	return (char *)values + element * dtype_bytes(dtype);
 }
 
-/* unit_homes.c: where units compute. */
+/* Where units compute. */
 
 void *unit_stream(const struct tutti_model *model, const tutti_train_config *config, int unit);
 /* The first unit of the same stream. */
 int unit_leader(const struct tutti_model *model, const tutti_train_config *config, int unit);
-/* Sets unit_homes and home_count. MEMORY. */
-tutti_status layout_homes(struct model_layout *layout, const struct tutti_model *model,
-			  const tutti_train_config *config);
 /* A unit of this home; -1: there are no units. */
 int home_unit(const struct model_layout *layout, const struct tutti_model *model, int home);
 
@@ -234,8 +222,8 @@ bool config_has_wire(const tutti_train_config *config);
 /* The type of a span's reduced gradients. */
 tutti_dtype span_sum_dtype(const struct param_span *span, const tutti_train_config *config);
 
-/* plain_order.c, any_order.c, slot_sizes.c: the slots that a home needs for whole units while they
- * are gathered and for whole gradients until they are reduced. */
+/* memory_need.c: the slots that a home needs for whole units while they are gathered and for whole
+ * gradients until they are reduced. */
 
 /* The bytes of each slot. */
 struct slot_sizes {
@@ -256,7 +244,6 @@ tutti_status slots_for_grads(struct slot_sizes *slots, const struct model_layout
  * another type, smallest first: needed when micro-batches are added before gradients are sent. */
 tutti_status slots_for_whole(struct slot_sizes *slots, const struct model_layout *layout,
 			     const tutti_train_config *config, int home, int copies);
-size_t slots_sum(const struct slot_sizes *slots);
 void slots_finish(struct slot_sizes *slots);
 
 /* config's prefetch_units, at most the number of units. */

@@ -4,12 +4,138 @@
  * backward finishes gradients. A bucket ends with a unit. The first bucket has 1 MiB, so that
  * communication begins early, the others 25 MiB. FSDP has a span for every unit. Parameters of
  * different kinds (frozen, not sharded) or of different homes never share a span. */
-#include "train/model/span_cuts.h"
-
 #include "train/base/base.h"
+#include "train/model/model.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+/* The elements that a parameter takes in a span: the next one begins on a cache line. */
+static inline size_t param_room(size_t elements)
+{
+	return (elements + 15) / 16 * 16;
+}
+
+/* ---- how a span is divided among the ranks of a shard group ---- */
+
+enum { SHARD_ELEMENTS = 4 }; /* shards begin at multiples of 16 bytes */
+
+/* cut_flat and cut_whole set span->cuts, but for the last one. This one makes equal parts, also in
+ * the middle of a parameter. */
+static void cut_flat(struct param_span *span, const struct model_layout *layout,
+		     const struct tutti_model *model, size_t ranks)
+{
+	size_t each = span->elements / ranks, more = span->elements % ranks, before = 0;
+	int i = 0;
+
+	for (size_t r = 0; r < ranks; r++) {
+		size_t target = each * r + more * r / ranks;
+		while (i < span->param_count - 1 &&
+		       before + model->params[span->params[i]].count <= target)
+			before += model->params[span->params[i++]].count;
+		size_t cut = (target - before) / SHARD_ELEMENTS * SHARD_ELEMENTS;
+		span->cuts[r] = layout->places[span->params[i]].offset + cut;
+	}
+	span->cuts[0] = 0;
+}
+
+/* The rank with the fewest elements so far. Tensors are assigned longest first. */
+static int cut_lightest(const size_t *loads, int ranks)
+{
+	int best = 0;
+
+	for (int r = 1; r < ranks; r++)
+		if (loads[r] < loads[best])
+			best = r;
+	return best;
+}
+
+/* Assigns whole tensors, and reorders the span so that a rank's tensors are contiguous. loads: the
+ * elements of each rank in other spans so far. owners: room for one int per parameter. */
+static void cut_whole(struct param_span *span, const struct tutti_model *model, size_t *loads,
+		      int ranks, int *owners)
+{
+	for (int i = 0; i < span->param_count; i++)
+		owners[span->params[i]] = -1;
+	for (int i = 0; i < span->param_count; i++) {
+		int next = -1;
+		for (int j = 0; j < span->param_count; j++) {
+			int p = span->params[j];
+			if (owners[p] < 0 &&
+			    (next < 0 || model->params[p].count > model->params[next].count))
+				next = p;
+		}
+		owners[next] = cut_lightest(loads, ranks);
+		loads[owners[next]] += model->params[next].count;
+	}
+	int moved = 0;
+	for (int r = 0; r < ranks; r++)
+		for (int i = moved; i < span->param_count; i++)
+			if (owners[span->params[i]] == r) {
+				int p = span->params[i];
+				memmove(span->params + moved + 1, span->params + moved,
+					(size_t)(i - moved) * sizeof p);
+				span->params[moved++] = p;
+			}
+	size_t count = 0;
+	for (int r = 0, i = 0; r <= ranks; r++) {
+		span->cuts[r] = count;
+		for (; r < ranks && i < span->param_count && owners[span->params[i]] == r; i++)
+			count += span->is_in_place
+					 ? model->params[span->params[i]].count
+					 : param_room(model->params[span->params[i]].count);
+	}
+}
+
+/* ---- homes ---- */
+
+/* Homes: units that compute in the same stream have their values in one place. Homes are numbered
+ * in the order of their first units, so they have the same numbers on all ranks. */
+
+void *unit_stream(const struct tutti_model *model, const tutti_train_config *config, int unit)
+{
+	void *own = model->units[unit].stream;
+
+	return own ? own : config->stream;
+}
+
+int unit_leader(const struct tutti_model *model, const tutti_train_config *config, int unit)
+{
+	void *stream = unit_stream(model, config, unit);
+	int leader = 0;
+
+	while (unit_stream(model, config, leader) != stream)
+		leader++;
+	return leader;
+}
+
+/* Sets unit_homes and home_count. MEMORY. */
+static tutti_status layout_homes(struct model_layout *layout, const struct tutti_model *model,
+				 const tutti_train_config *config)
+{
+	layout->home_count = 0;
+	layout->unit_homes = malloc(((size_t)model->unit_count + 1) * sizeof *layout->unit_homes);
+	if (!layout->unit_homes)
+		return fail_no_memory("the model's layout");
+	for (int u = 0; u < model->unit_count; u++) {
+		int leader = unit_leader(model, config, u);
+		layout->unit_homes[u] =
+			leader < u ? layout->unit_homes[leader] : layout->home_count++;
+	}
+	if (model->unit_count == 0)
+		layout->home_count = 1;
+	return TUTTI_OK;
+}
+
+int home_unit(const struct model_layout *layout, const struct tutti_model *model, int home)
+{
+	for (int u = 0; u < model->unit_count; u++)
+		if (layout->unit_homes[u] == home)
+			return u;
+	return -1;
+}
+
+/* ---- spans ---- */
 
 #define FIRST_BUCKET_BYTES ((size_t)1 << 20)
 #define BUCKET_BYTES       ((size_t)25 << 20)
@@ -46,7 +172,9 @@ size_t dtype_bytes(tutti_dtype dtype)
 	}
 }
 
-int layout_shard_size(const tutti_train_config *config, int world_size, int node)
+/* The number of ranks that share a model's state. node: the ranks of a node, the default of HSDP.
+ */
+static int layout_shard_size(const tutti_train_config *config, int world_size, int node)
 {
 	switch (config->strategy) {
 	case TUTTI_ZERO1:

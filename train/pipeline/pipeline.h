@@ -73,38 +73,16 @@ static inline enum stage_way way_of(const struct action *action)
 	return action_is_forward(action) ? WAY_ACTIVATIONS : WAY_GRADIENTS;
 }
 
-/* stage_plan.c */
+/* pipeline.c */
 /* Takes the list. To be finished also when it fails. */
 tutti_status stage_plan_make(struct stage_plan *plan, const struct pipeline_shape *shape,
 		       struct action_list list);
 void stage_plan_finish(struct stage_plan *plan);
 
 /* pipeline_run.c */
-/* No more callbacks in this step. With a trainer its gathers and reductions end, on ranks with
- * other data, too. */
-void pipeline_fail(struct tutti_pipeline *pipeline);
-/* Carries out the plan, and agrees with all ranks of the mesh on how it went. */
-tutti_status pipeline_execute(struct tutti_pipeline *pipeline, const struct stage_plan *plan);
-
-/* stage_messages.c */
 tutti_status inbox_create(struct tutti_pipeline *pipeline, enum stage_way way);
 tutti_status outbox_create(struct tutti_pipeline *pipeline, enum stage_way way);
 void inbox_destroy(struct inbox *inbox);
 void outbox_destroy(struct outbox *outbox);
-/* Posts the receives that have a buffer. */
-tutti_status inbox_post(struct tutti_pipeline *pipeline, enum stage_way way);
-/* Waits for the action's message, which must be the next one. */
-tutti_status inbox_take(struct tutti_pipeline *pipeline, enum stage_way way, int action,
-			const void **data);
-/* The message of an earlier action is not needed any more. */
-void inbox_release(struct tutti_pipeline *pipeline, enum stage_way way, int action);
-/* The buffer for the next message, once its last one has gone. */
-tutti_status outbox_room(struct tutti_pipeline *pipeline, enum stage_way way, void **data);
-tutti_status outbox_send(struct tutti_pipeline *pipeline, enum stage_way way,
-			 const struct action *action);
-/* Waits until all that was sent has gone. */
-tutti_status outbox_flush(struct tutti_pipeline *pipeline, enum stage_way way);
-/* Ends what is in flight: of a communicator that has failed. */
-void messages_abandon(struct tutti_pipeline *pipeline);
 
 #endif

@@ -1,15 +1,9 @@
 /* Inside remote/: what its files know of each other. No other folder includes it.
  *
- *     remote.c         what an rpc has of ours, its functions and its end
- *     remote_params.c  parameters
- *     param_locks.c    readers and steps of them
- *     param_calls.c    the functions of rpc.h for them
- *     contexts.c       a rank's contexts: made, found, told of, freed
- *     context_calls.c  begin, end and questions
- *     remote_grads.c   sums of gradients
- *     remote_peers.c   one call to all participants
- *     remote_step.c    a step, on the beginner
- *     remote_update.c  a step, on a participant
+ *     remote.c         what an rpc has of ours, its functions and its end; parameters and their
+ *                      locks; contexts
+ *     remote_update.c  on a participant: sums of gradients, and its part of a step
+ *     remote_step.c    the functions of rpc.h for parameters and contexts; a step, on the beginner
  *
  * The lock of struct remote guards its tables and all that has no other; it is held for moments,
  * and for allocations. A context's own lock is held while gradients are added, and comes before it.
@@ -90,7 +84,7 @@ struct remote *remote_of_known(tutti_rpc *rpc); /* NULL: the rpc has none yet */
 /* Contexts that this rank knows: for tests. */
 int remote_context_count(tutti_rpc *rpc);
 
-/* remote_params.c: under the lock */
+/* Parameters: under the lock. */
 /* NULL: there is none. */
 struct remote_param *remote_param_of(const struct remote *remote, int number);
 tutti_status remote_param_unknown(const struct remote *remote, const char *call, int number);
@@ -101,14 +95,13 @@ tutti_status remote_params_insert(struct remote *remote, struct remote_param *ma
 struct remote_param *remote_params_look(struct remote *remote, int number);
 /* Without the lock: calls release, and frees it. NULL is fine. */
 void remote_param_end(struct remote_param *param);
-void remote_params_free(struct remote *remote);
 
-/* param_locks.c: all at once. timeout_ms <= 0: no limit. TIMEOUT, INVALID. Without the lock. */
+/* Locks of parameters: all at once. timeout_ms <= 0: no limit. TIMEOUT, INVALID. Without the lock. */
 tutti_status param_locks_take(struct remote *remote, const int *numbers, int count, bool updates,
 			      int timeout_ms);
 tutti_status param_locks_drop(struct remote *remote, const int *numbers, int count, bool updates);
 
-/* contexts.c: without the lock, where not said otherwise */
+/* Contexts: without the lock, where not said otherwise. */
 int context_beginner(uint64_t number);
 /* One more user; NULL: there is none. */
 struct remote_context *context_find(struct remote *remote, uint64_t number);
@@ -118,16 +111,8 @@ void context_leave(struct remote *remote, struct remote_context *context);
 tutti_status context_make(struct remote *remote, uint64_t number, bool is_begun,
 			  struct remote_context **context); /* under the lock; no user */
 void context_remove(struct remote *remote, struct remote_context *context); /* under the lock */
-/* The beginner's, for one thread that steps or ends it; one more user. INVALID. */
-tutti_status context_take(struct remote *remote, const char *call, uint64_t number,
-			  enum context_state state, struct remote_context **context);
-void context_give(struct remote *remote, struct remote_context *context, enum context_state state);
 /* INVALID: there is no such context, and why. */
 tutti_status context_unknown(const char *call, uint64_t number, const char *why);
-/* Functions of the rpc. */
-tutti_status context_on_join(void *arg, const tutti_rpc_request *request, tutti_rpc_reply *reply);
-tutti_status context_on_end(void *arg, const tutti_rpc_request *request, tutti_rpc_reply *reply);
-void contexts_died(void *arg, int rank);
 
 /* A step's request to a participant; the groups follow. */
 struct step_order {
@@ -151,26 +136,5 @@ tutti_status update_apply(struct remote *remote, const struct step_order *order,
 			  const tutti_optimizer *groups, int timeout_ms);
 tutti_status update_on_measure(void *arg, const tutti_rpc_request *request, tutti_rpc_reply *reply);
 tutti_status update_on_apply(void *arg, const tutti_rpc_request *request, tutti_rpc_reply *reply);
-
-/* remote_peers.c */
-struct remote_peer {
-	int rank;
-	tutti_rpc_future *future;
-	tutti_rpc_answer answer;
-	struct step_measure measure;
-	struct kept_error failure; /* of the last call */
-};
-struct remote_peers {
-	int count;
-	struct remote_peer each[];
-};
-/* The participants, in order. The caller frees them. */
-tutti_status remote_peers_of(struct remote *remote, const struct remote_context *context,
-			     struct remote_peers **peers);
-/* Calls the function on all but this rank, at once; then here does this rank's part, and all are
- * waited for. Each peer has its failure afterwards. */
-void remote_peers_call(struct remote *remote, struct remote_peers *peers, const char *function,
-		       const tutti_rpc_piece pieces[2], int timeout_ms,
-		       tutti_status (*here)(void *arg, struct remote_peer *self), void *arg);
 
 #endif

@@ -1,4 +1,7 @@
-/* Homes of a trainer: their GPUs and communicators, and the order of their streams. */
+/* Homes of a trainer: their GPUs and communicators, and the order of their streams; and its part of
+ * a mesh, with its communicators. */
+#include "train/state/homes.h"
+
 #include "train/base/base.h"
 #include "train/state/trainer_state.h"
 
@@ -92,8 +95,8 @@ tutti_status homes_open(tutti_trainer *trainer)
 	return trainer->config.on_device ? open_gpus(trainer) : TUTTI_OK;
 }
 
-static tutti_status state_homes_split(const tutti_trainer *trainer, struct home *home,
-				      const tutti_config *config)
+static tutti_status homes_split_one(const tutti_trainer *trainer, struct home *home,
+				    const tutti_config *config)
 {
 	int shards = trainer->layout.shard_size, group = trainer->rank / shards;
 
@@ -118,7 +121,7 @@ tutti_status homes_split(tutti_trainer *trainer)
 		struct home *home = &trainer->homes[h];
 		if (home->device)
 			config.device = train_device_ordinal(home->device) + 1;
-		TRY(state_homes_split(trainer, home, &config));
+		TRY(homes_split_one(trainer, home, &config));
 	}
 	return TUTTI_OK;
 }
@@ -149,7 +152,8 @@ void homes_wait(const tutti_trainer *trainer)
 			train_device_wait(trainer->homes[h].device);
 }
 
-void home_follow(const struct home *home, const struct home *other)
+/* The later work of this home's stream waits for what the other one has now. */
+static void home_follow(const struct home *home, const struct home *other)
 {
 	if (home != other)
 		train_device_follow(home->device, other->device);
@@ -175,4 +179,128 @@ void homes_leave_unit(const tutti_trainer *trainer, int unit)
 
 	for (const int *span = trainer->layout.unit_spans[unit]; *span >= 0; span++)
 		home_follow(trainer->buckets[*span].home, own);
+}
+
+/* ---- a trainer's part of a mesh ---- */
+
+tutti_status mesh_divide(struct trainer_mesh **mesh, struct tutti_model *model,
+			 const struct axes *axes, int rank)
+{
+	struct trainer_mesh *made = calloc(1, sizeof *made);
+
+	if (!made)
+		return fail_no_memory("a trainer's tables");
+	*mesh = made;
+	made->axes = *axes;
+	made->rank = rank;
+	made->other_count = 1;
+	for (int i = 0; i < axes->count; i++)
+		if (!axis_is_reduced(axes->axis[i].name))
+			made->other_count *= axes->axis[i].size;
+	made->conclusions = calloc((size_t)made->other_count, sizeof *made->conclusions);
+	if (!made->conclusions)
+		return fail_no_memory("a trainer's tables");
+	TRY(model_copy(&made->whole, model));
+	return model_localize(model, &made->locals, &made->groups, axes, rank);
+}
+
+/* The least rank that differs from this one in the axes of the set only. */
+static int mesh_first_of(const struct trainer_mesh *mesh, unsigned set)
+{
+	int first = mesh->rank;
+
+	for (int i = 0; i < mesh->axes.count; i++)
+		if (set >> i & 1)
+			first -= axes_coord(&mesh->axes, i, mesh->rank) * mesh->axes.axis[i].stride;
+	return first;
+}
+
+/* Of a tied parameter: whether this rank is on one of its stages. */
+static tutti_status split_group(struct trainer_mesh *mesh, int g, tutti_comm *job,
+				const tutti_config *config)
+{
+	const struct sum_group *group = &mesh->groups.list[g];
+	int pp = axes_find(&mesh->axes, "pp", 2);
+	bool is_of_it =
+		!group->stages || group->stages >> axes_coord(&mesh->axes, pp, mesh->rank) & 1;
+	unsigned set = group->axes | (group->stages ? 1u << pp : 0);
+
+	return tutti_comm_split(job, is_of_it ? mesh_first_of(mesh, set) : -1, mesh->rank, config,
+				&mesh->sums[g]);
+}
+
+tutti_status mesh_split(struct trainer_mesh *mesh, tutti_comm *job, const tutti_config *config)
+{
+	tutti_config named = *config;
+	unsigned others = 0;
+
+	named.name = "sums of gradients";
+	for (int g = 0; g < mesh->groups.count; g++)
+		TRY(split_group(mesh, g, job, &named));
+	for (int i = 0; i < mesh->axes.count; i++)
+		if (!axis_is_reduced(mesh->axes.axis[i].name))
+			others |= 1u << i;
+	named.name = "parts of the model";
+	named.device = 0;
+	if (mesh->other_count == 1)
+		return TUTTI_OK;
+	TRY(tutti_comm_split(job, mesh_first_of(mesh, others), mesh->rank, &named, &mesh->others));
+	mesh->other_rank = tutti_rank(mesh->others);
+	return TUTTI_OK;
+}
+
+void mesh_abort(const struct trainer_mesh *mesh)
+{
+	if (!mesh)
+		return;
+	for (int g = 0; g < mesh->groups.count; g++)
+		if (mesh->sums[g])
+			tutti_comm_abort(mesh->sums[g]);
+	if (mesh->others)
+		tutti_comm_abort(mesh->others);
+}
+
+bool mesh_has_failed(const struct trainer_mesh *mesh)
+{
+	bool has = mesh && comm_is_broken(mesh->others);
+
+	for (int g = 0; mesh && g < mesh->groups.count; g++)
+		has |= comm_is_broken(mesh->sums[g]);
+	return has;
+}
+
+void mesh_close(struct trainer_mesh *mesh)
+{
+	if (!mesh)
+		return;
+	for (int g = 0; g < mesh->groups.count; g++)
+		tutti_comm_destroy(mesh->sums[g]);
+	tutti_comm_destroy(mesh->others);
+	model_finish(&mesh->whole);
+	free(mesh->conclusions);
+	free(mesh->locals);
+	free(mesh);
+}
+
+bool mesh_counts_items(const struct trainer_mesh *mesh)
+{
+	for (int i = 0; mesh && i < mesh->axes.count; i++) {
+		const char *name = mesh->axes.axis[i].name;
+		if (!axis_is_reduced(name) && strcmp(name, "ep") != 0 &&
+		    axes_coord(&mesh->axes, i, mesh->rank) > 0)
+			return false;
+	}
+	return true;
+}
+
+int mesh_data(const struct trainer_mesh *mesh)
+{
+	int ep = axes_find(&mesh->axes, "ep", 2);
+
+	return ep < 0 ? 0 : axes_coord(&mesh->axes, ep, mesh->rank);
+}
+
+const struct tutti_model *trainer_whole(const tutti_trainer *trainer)
+{
+	return trainer->mesh ? &trainer->mesh->whole : &trainer->model;
 }

@@ -1,10 +1,323 @@
-/* The pieces of a trainer. They are made once, when buckets are placed. */
-#include "train/state/trainer_state.h"
+/* The pieces of a trainer, their optimizer state, and arrays of values, in host memory or a GPU's.
+ * Pieces are made once, when buckets are placed. */
+#include "train/state/pieces.h"
 
 #include "train/base/base.h"
+#include "train/state/trainer_state.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* ---- values ---- */
+
+enum { VALUES_ALIGNMENT = 64, VALUES_CHUNK = 1 << 12 };
+
+tutti_status values_alloc(const struct home *home, void **values, size_t bytes, const char *what)
+{
+	if (home->device)
+		return train_device_alloc(home->device, values, bytes);
+	if (posix_memalign(values, VALUES_ALIGNMENT, bytes) != 0)
+		return fail_no_memory("%s", what);
+	return TUTTI_OK;
+}
+
+void values_free(const struct home *home, void *values)
+{
+	if (home->device)
+		train_device_free(home->device, values);
+	else
+		free(values);
+}
+
+void values_zero(const struct home *home, void *values, size_t bytes)
+{
+	if (home->device)
+		train_device_fill(home->device, values, 0, bytes);
+	else
+		memset(values, 0, bytes);
+}
+
+void values_poison(const struct home *home, void *values, size_t bytes)
+{
+	enum { NAN_BYTE = 0xff }; /* NaN in every floating type */
+
+	if (home->device)
+		train_device_fill(home->device, values, NAN_BYTE, bytes);
+	else
+		memset(values, NAN_BYTE, bytes);
+}
+
+void values_copy(const struct home *home, void *to, const void *from, size_t bytes)
+{
+	if (home->device)
+		train_device_copy(home->device, to, from, bytes);
+	else
+		memcpy(to, from, bytes);
+}
+
+void values_convert(const struct home *home, void *out, tutti_dtype dtype, const void *x,
+		    tutti_dtype x_dtype, size_t count)
+{
+	if (home->device)
+		train_device_convert(home->device, out, dtype, x, x_dtype, count);
+	else
+		kernel_convert(out, dtype, x, x_dtype, count);
+}
+
+void values_add(const struct home *home, void *sum, tutti_dtype sum_dtype, const void *x,
+		tutti_dtype x_dtype, size_t count)
+{
+	if (home->device)
+		train_device_add(home->device, sum, sum_dtype, x, x_dtype, count);
+	else
+		kernel_add(sum, sum_dtype, x, x_dtype, count);
+}
+
+void values_scale(const struct home *home, void *out, tutti_dtype dtype, const void *x,
+		  tutti_dtype x_dtype, size_t count, float by)
+{
+	if (home->device)
+		train_device_scale(home->device, out, dtype, x, x_dtype, count, by);
+	else
+		kernel_scale(out, dtype, x, x_dtype, count, by);
+}
+
+const void *values_view(const struct home *home, const void *values, size_t bytes)
+{
+	return home->device ? train_device_view(home->device, values, bytes) : values;
+}
+
+static void read_16(const struct home *home, float *host, const uint16_t *values, tutti_dtype dtype,
+		    size_t count)
+{
+	for (size_t first = 0, n; first < count; first += n) {
+		n = smaller(VALUES_VIEW_BYTES / sizeof *values, count - first);
+		const void *raw =
+			train_device_view(home->device, values + first, n * sizeof *values);
+		kernel_convert(host + first, TUTTI_F32, raw, dtype, n);
+	}
+}
+
+static void values_read(const struct home *home, float *host, const void *values, tutti_dtype dtype,
+			size_t count)
+{
+	if (!home->device)
+		kernel_convert(host, TUTTI_F32, values, dtype, count);
+	else if (dtype == TUTTI_F32)
+		train_device_read(home->device, host, values, count * sizeof *host);
+	else
+		read_16(home, host, values, dtype, count);
+}
+
+static void write_16(const struct home *home, uint16_t *values, tutti_dtype dtype,
+		     const float *host, size_t count)
+{
+	uint16_t raw[VALUES_CHUNK];
+
+	for (size_t first = 0, n; first < count; first += n) {
+		n = smaller(VALUES_CHUNK, count - first);
+		kernel_convert(raw, dtype, host + first, TUTTI_F32, n);
+		train_device_write(home->device, values + first, raw, n * sizeof *raw);
+	}
+}
+
+void values_write(const struct home *home, void *values, tutti_dtype dtype, const float *host,
+		  size_t count)
+{
+	if (!home->device)
+		kernel_convert(values, dtype, host, TUTTI_F32, count);
+	else if (dtype == TUTTI_F32)
+		train_device_write(home->device, values, host, count * sizeof *host);
+	else
+		write_16(home, values, dtype, host, count);
+}
+
+uint64_t values_hash(const struct home *home, const void *values, size_t bytes)
+{
+	uint64_t hash = 0;
+
+	if (!home->device)
+		return random_hash(values, bytes);
+	for (size_t at = 0, n; at < bytes; at += n) {
+		n = smaller(VALUES_VIEW_BYTES, bytes - at);
+		const char *part = (const char *)values + at;
+		hash = random_mix(hash ^ random_hash(train_device_view(home->device, part, n), n));
+	}
+	return hash;
+}
+
+/* ---- optimizer state ---- */
+
+/* In memory, on the device or in mapped files. A file is unlinked at once, so that it goes with the
+ * process. Its space is allocated at once, so that a full disk is an error here and not a signal
+ * later. */
+
+/* Makes a file without a name. path is for messages. */
+static tutti_status state_open_file(const tutti_trainer *trainer, char path[DISK_PATH_BYTES],
+				    size_t bytes, int *file)
+{
+	TRY(disk_path(path, "%s/tutti_state_XXXXXX", trainer->config.offload_dir));
+	int fd = mkostemp(path, O_CLOEXEC);
+	if (fd < 0)
+		return disk_fail("Making the file of offload_dir", path);
+	unlink(path);
+	tutti_status status = disk_take_blocks(fd, path, bytes);
+	if (status == TUTTI_OK)
+		*file = fd;
+	else
+		close(fd);
+	return status;
+}
+
+static tutti_status map_file(tutti_trainer *trainer, size_t count, struct state_file *state)
+{
+	size_t bytes = count * sizeof(float);
+	char path[DISK_PATH_BYTES];
+	int file = -1;
+
+	TRY(state_open_file(trainer, path, bytes, &file));
+	void *values = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+	tutti_status status =
+		values == MAP_FAILED ? disk_fail("Mapping optimizer state in", path) : TUTTI_OK;
+	close(file);
+	TRY(status);
+	*state = (struct state_file){values, bytes};
+	return TUTTI_OK;
+}
+
+/* One array for all pieces of a home. */
+static tutti_status place_in_memory(const tutti_trainer *trainer, const struct home *home,
+				    struct state_file *state)
+{
+	size_t bytes = home->state_count * sizeof(float);
+	void *values = NULL;
+
+	if (trainer_offloads(trainer)) {
+		values = calloc(home->state_count, sizeof(float));
+		if (!values)
+			return fail_no_memory("optimizer state");
+	} else {
+		TRY(train_device_alloc(home->device, &values, bytes));
+		train_device_fill(home->device, values, 0, bytes);
+	}
+	*state = (struct state_file){values, bytes};
+	return TUTTI_OK;
+}
+
+static tutti_status make_array(tutti_trainer *trainer, struct home *home, int which)
+{
+	struct state_file *state = &home->files[which];
+
+	if (state->values)
+		return TUTTI_OK;
+	return trainer->config.offload_dir ? map_file(trainer, home->state_count, state)
+					   : place_in_memory(trainer, home, state);
+}
+
+static tutti_status state_make_own(const struct piece *piece, float **place)
+{
+	size_t bytes = piece->count * sizeof **place;
+	void *values;
+
+	if (!piece->home->device || piece->is_offloaded) {
+		*place = calloc(1, bytes);
+		return *place ? TUTTI_OK : fail_no_memory("optimizer state");
+	}
+	TRY(values_alloc(piece->home, &values, bytes, "optimizer state"));
+	values_zero(piece->home, values, bytes);
+	*place = values;
+	return TUTTI_OK;
+}
+
+/* Otherwise each piece has memory. */
+static bool has_arrays(const tutti_trainer *trainer)
+{
+	return trainer->config.on_device || trainer->config.offload_dir;
+}
+
+tutti_status state_make(tutti_trainer *trainer, struct piece *piece, int which)
+{
+	float **places[STATES] = {&piece->value, &piece->m, &piece->v}, **place = places[which];
+
+	if (*place)
+		return TUTTI_OK;
+	bool is_array = !piece->is_shadow && has_arrays(trainer);
+	if (is_array) {
+		struct home *home = state_home(trainer, piece);
+		TRY(make_array(trainer, home, which));
+		*place = home->files[which].values + piece->state_first;
+	} else {
+		TRY(state_make_own(piece, place));
+	}
+	if (!is_array || (trainer->config.on_device && !trainer_offloads(trainer)))
+		trainer->stats.optimizer_bytes += piece->count * sizeof **place;
+	return TUTTI_OK;
+}
+
+void state_clear(const struct piece *piece, int which)
+{
+	float *values = which == STATE_M ? piece->m : piece->v;
+	size_t bytes = piece->count * sizeof *values;
+
+	if (piece->is_offloaded)
+		memset(values, 0, bytes);
+	else
+		values_zero(piece->home, values, bytes);
+}
+
+/* For a missing page the kernel maps the whole folio that it holds in memory: pages that were let
+ * go come back with their neighbours. So whole folios are let go. */
+enum { FOLIO_BYTES = 2 << 20 };
+
+void state_let_go(const tutti_trainer *trainer, const struct piece *piece, size_t first,
+		  size_t count)
+{
+	if (!piece->sum || piece->is_shadow || !trainer->config.offload_dir) /* not in the files */
+		return;
+	size_t begin = (piece->state_first + first) * sizeof(float) / FOLIO_BYTES;
+	size_t end = (piece->state_first + first + count) * sizeof(float) / FOLIO_BYTES + 1;
+	for (int which = 0; which < STATES; which++) {
+		const struct state_file *file = &trainer->homes[0].files[which];
+		size_t from = begin * FOLIO_BYTES, to = end * FOLIO_BYTES;
+		if (to > file->bytes)
+			to = file->bytes;
+		if (file->values)
+			madvise((char *)file->values + from, to - from, MADV_DONTNEED);
+	}
+}
+
+static void free_array(const tutti_trainer *trainer, const struct home *home, int which)
+{
+	const struct state_file *state = &home->files[which];
+
+	if (!state->values)
+		return;
+	if (trainer->config.offload_dir)
+		munmap(state->values, state->bytes);
+	else if (trainer_offloads(trainer))
+		free(state->values);
+	else
+		train_device_free(home->device, state->values);
+}
+
+static void state_free(tutti_trainer *trainer)
+{
+	for (int i = 0; i < trainer->piece_count && !has_arrays(trainer); i++) {
+		struct piece *piece = &trainer->pieces[i];
+		free(piece->m);
+		free(piece->v);
+		if (piece->low)
+			free(piece->value);
+	}
+	for (int h = 0; h < trainer->home_count; h++)
+		for (int which = 0; which < STATES; which++)
+			free_array(trainer, &trainer->homes[h], which);
+}
+
+/* ---- pieces ---- */
 
 static size_t replica_cut(size_t count, int sharer, int sharers)
 {

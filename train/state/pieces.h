@@ -5,6 +5,8 @@
 #ifndef TRAIN_PIECES_H
 #define TRAIN_PIECES_H
 
+#include "train/device/train_device.h"
+
 #include <tutti/train.h>
 
 #include <stdbool.h>
@@ -63,6 +65,36 @@ void state_clear(const struct piece *piece, int which);
 /* Tells the kernel that these elements' pages of files need not stay in memory. */
 void state_let_go(const tutti_trainer *trainer, const struct piece *piece, size_t first,
 		  size_t count);
-void state_free(tutti_trainer *trainer);
+
+/* Arrays of the trainer's values, in the host memory or the GPU's memory of a home, and what is
+ * done with them there: on the calling thread, or in the order of the home's stream. A failure of
+ * the GPU stays (train_device_failure), and the end of the step returns it. */
+
+/* Memory of this rank alone, on a cache line. MEMORY: "... for <what>." */
+tutti_status values_alloc(const struct home *home, void **values, size_t bytes,
+			  const char *what);
+/* NULL is allowed. The GPU's are free when the stream has come to here. */
+void values_free(const struct home *home, void *values);
+
+void values_zero(const struct home *home, void *values, size_t bytes);
+/* Fills what is given back, so that a late reader notices. */
+void values_poison(const struct home *home, void *values, size_t bytes);
+void values_copy(const struct home *home, void *to, const void *from, size_t bytes);
+/* As the kernels of precision.h. */
+void values_convert(const struct home *home, void *out, tutti_dtype dtype, const void *x,
+		    tutti_dtype x_dtype, size_t count);
+void values_add(const struct home *home, void *sum, tutti_dtype sum_dtype, const void *x,
+		tutti_dtype x_dtype, size_t count);
+void values_scale(const struct home *home, void *out, tutti_dtype dtype, const void *x,
+		  tutti_dtype x_dtype, size_t count, float by);
+
+/* Between the trainer's values and host memory, where numbers are f32. They wait for the GPU.
+ * values_view: up to VALUES_VIEW_BYTES: values, or a copy that is valid until the next of these functions. */
+enum { VALUES_VIEW_BYTES = DEVICE_VIEW_BYTES };
+const void *values_view(const struct home *home, const void *values, size_t bytes);
+void values_write(const struct home *home, void *values, tutti_dtype dtype, const float *host,
+		  size_t count);
+/* Of the bits. On a GPU another one than in host memory. */
+uint64_t values_hash(const struct home *home, const void *values, size_t bytes);
 
 #endif

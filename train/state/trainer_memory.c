@@ -1,14 +1,289 @@
 /* The memory of a trainer. Memory that ranks of a node read from each other (parameters, gradients,
  * slots) is shared (values_share), one region of each class. */
-#include "train/state/trainer_state.h"
+#include "train/state/trainer_memory.h"
 
 #include "train/base/base.h"
+#include "train/state/trainer_state.h"
 
 #include <stdlib.h>
 
+/* ---- shared values ---- */
+
+/* Asks for a byte first: without kernels that reach each other tutti_mem_alloc gives memory of the
+ * host. */
+static tutti_status map_on_devices(void **memory, tutti_comm *comm, size_t bytes, bool *is_there)
+{
+	void *probe;
+
+	TRY(tutti_mem_alloc(&probe, 1, comm));
+	*is_there = train_device_of(probe) >= 0;
+	tutti_mem_free(probe);
+	return *is_there ? tutti_mem_alloc(memory, bytes, comm) : TUTTI_OK;
+}
+
+/* The ranks of comm do the same. */
+static tutti_status share_on_device(const tutti_trainer *trainer, const struct home *home,
+				    struct shared_values *values, tutti_comm *comm, size_t bytes)
+{
+	bool is_there = false;
+	void *memory = NULL;
+
+	if (trainer->memory.is_mapped)
+		TRY(map_on_devices(&memory, comm, bytes, &is_there));
+	if (!is_there) {
+		TRY(train_device_alloc(home->device, &memory, bytes));
+		train_device_fill(home->device, memory, 0, bytes);
+	}
+	*values = (struct shared_values){memory, is_there};
+	return TUTTI_OK;
+}
+
+/* Memory for collectives on comm, zero, of the same size on all ranks. Where all ranks have named a
+ * device to the caller's communicator, the GPUs of comm's ranks map it. Collective among all ranks.
+ */
+static tutti_status values_share(tutti_trainer *trainer, const struct home *home,
+				 struct shared_values *values, tutti_comm *comm, size_t bytes)
+{
+	if (home->device)
+		return trainer_agree(trainer, share_on_device(trainer, home, values, comm, bytes));
+	values->is_of_mem_alloc = true;
+	return tutti_mem_alloc(&values->memory, bytes, trainer->comm);
+}
+
+static void values_unshare(const struct home *home, const struct shared_values *values)
+{
+	if (!values->is_of_mem_alloc) {
+		values_free(home, values->memory);
+		return;
+	}
+	if (home->device)
+		train_device_wait(home->device); /* it is used again, in another stream */
+	if (values->memory)
+		tutti_mem_free(values->memory);
+}
+
+/* ---- slots for values that do not stay ---- */
+
+enum { NO_SLOT = -1 };
+
+static tutti_status pool_add(struct slot_pool *pool, struct pool_slot slot)
+{
+	TRY(array_grow(&pool->slots, (size_t)pool->count, sizeof slot, "a trainer's tables"));
+	pool->slots[pool->count++] = slot;
+	return TUTTI_OK;
+}
+
+/* Counts planned slots only: all ranks have the same. */
+static int count_from(const struct slot_pool *pool, int slots, size_t bytes)
+{
+	int count = 0;
+
+	for (int i = 0; i < slots; i++)
+		count += pool->slots[i].is_planned && pool->slots[i].bytes >= bytes;
+	return count;
+}
+
+tutti_status pool_plan(struct slot_pool *pool, struct slot_sizes *all)
+{
+	int before = pool->count, used = 0;
+	tutti_status status = TUTTI_OK;
+
+	for (int i = all->count - 1; i >= 0 && status == TUTTI_OK; i--)
+		if (count_from(pool, before, all->bytes[i]) > used)
+			used++;
+		else
+			status = pool_add(pool, (struct pool_slot){.bytes = all->bytes[i],
+								   .is_planned = true});
+	slots_finish(all);
+	return status;
+}
+
+static bool pool_is_missing(const struct pool_slot *slot)
+{
+	return !slot->memory && slot->is_planned;
+}
+
+/* Bytes that are planned and not made. */
+static size_t pool_missing(const struct slot_pool *pool)
+{
+	size_t bytes = 0;
+
+	for (int i = 0; i < pool->count; i++)
+		bytes += pool_is_missing(&pool->slots[i]) ? pool->slots[i].bytes : 0;
+	return bytes;
+}
+
+static tutti_status pool_fill(tutti_trainer *trainer, struct slot_pool *pool, tutti_comm *comm)
+{
+	size_t bytes = pool_missing(pool);
+
+	if (bytes == 0)
+		return TUTTI_OK;
+	TRY(values_share(trainer, pool->home, &pool->region, comm, bytes));
+	trainer->memory.held_bytes += bytes;
+	char *next = pool->region.memory;
+	for (int i = 0; i < pool->count; i++) {
+		pool->slots[i].memory = next;
+		next += pool->slots[i].bytes;
+	}
+	return TUTTI_OK;
+}
+
+static tutti_status pool_make_own(tutti_trainer *trainer, const struct home *home,
+				  struct pool_slot *slot)
+{
+	void *memory;
+
+	TRY(values_alloc(home, &memory, slot->bytes, "a whole unit or gradient"));
+	slot->memory = memory;
+	slot->is_local = true;
+	trainer->memory.held_bytes += slot->bytes;
+	return TUTTI_OK;
+}
+
+tutti_status pool_fill_local(tutti_trainer *trainer, struct slot_pool *pool)
+{
+	for (int i = 0; i < pool->count; i++)
+		if (pool_is_missing(&pool->slots[i]))
+			TRY(pool_make_own(trainer, pool->home, &pool->slots[i]));
+	return TUTTI_OK;
+}
+
+static void pool_unmake(tutti_trainer *trainer, const struct home *home, struct pool_slot *slot)
+{
+	if (slot->is_local) {
+		values_free(home, slot->memory);
+		trainer->memory.held_bytes -= slot->bytes;
+	}
+	*slot = (struct pool_slot){0};
+}
+
+void pool_mark(struct slot_pool *pool)
+{
+	pool->marked = pool->count;
+}
+
+void pool_forget(tutti_trainer *trainer, struct slot_pool *pool)
+{
+	while (pool->count > pool->marked)
+		pool_unmake(trainer, pool->home, &pool->slots[--pool->count]);
+}
+
+/* The smallest slot that fits, or NO_SLOT. */
+static int pool_smallest(const struct slot_pool *pool, size_t bytes, bool is_free)
+{
+	int best = NO_SLOT;
+
+	for (int i = 0; i < pool->count; i++) {
+		const struct pool_slot *slot = &pool->slots[i];
+		if (slot->bytes < bytes || (is_free && slot->used))
+			continue;
+		if (best == NO_SLOT || slot->bytes < pool->slots[best].bytes)
+			best = i;
+	}
+	return best;
+}
+
+bool pool_has(const struct slot_pool *pool, size_t bytes)
+{
+	int kind = pool_smallest(pool, bytes, false), found = pool_smallest(pool, bytes, true);
+
+	return found != NO_SLOT && pool->slots[found].bytes == pool->slots[kind].bytes;
+}
+
+/* Frees the slots that are not planned and not in use. */
+static void drop_unused(tutti_trainer *trainer, struct slot_pool *pool)
+{
+	for (int i = 0; i < pool->count; i++)
+		if (!pool->slots[i].is_planned && !pool->slots[i].used)
+			pool_unmake(trainer, pool->home, &pool->slots[i]);
+}
+
+tutti_status pool_grows(tutti_trainer *trainer, size_t bytes)
+{
+	size_t limit = trainer->config.memory_limit;
+
+	if (limit && trainer->memory.held_bytes + bytes > limit) {
+		for (int h = 0; h < trainer->home_count; h++) {
+			drop_unused(trainer, &trainer->homes[h].data_pool);
+			drop_unused(trainer, &trainer->homes[h].grad_pool);
+		}
+	}
+	if (!limit || trainer->memory.held_bytes + bytes <= limit)
+		return TUTTI_OK;
+	return fail(TUTTI_ERR_MEMORY,
+		    "In this order of units rank %d needs %zu bytes: %zu that it holds, and "
+		    "%zu for more whole units or gradients at once; memory_limit is %zu.",
+		    trainer->rank, trainer->memory.held_bytes + bytes, trainer->memory.held_bytes,
+		    bytes, limit);
+}
+
+/* An entry of the table without memory. */
+static tutti_status empty_entry(struct slot_pool *pool, int *entry)
+{
+	for (*entry = 0; *entry < pool->count; ++*entry)
+		if (!pool->slots[*entry].memory)
+			return TUTTI_OK;
+	return pool_add(pool, (struct pool_slot){0});
+}
+
+static tutti_status make_more(tutti_trainer *trainer, struct slot_pool *pool, size_t bytes,
+			      int *made)
+{
+	struct pool_slot slot = {.bytes = slot_bytes(bytes)};
+
+	TRY(pool_grows(trainer, slot.bytes));
+	TRY(empty_entry(pool, made));
+	TRY(pool_make_own(trainer, pool->home, &slot));
+	pool->slots[*made] = slot;
+	return TUTTI_OK;
+}
+
+tutti_status pool_take(tutti_trainer *trainer, struct slot_pool *pool, size_t bytes, char **memory)
+{
+	int found = pool_smallest(pool, bytes, true);
+
+	if (found == NO_SLOT)
+		TRY(make_more(trainer, pool, bytes, &found));
+	pool->slots[found].used = bytes;
+	*memory = pool->slots[found].memory;
+	trainer->memory.transient_bytes += bytes;
+	if (trainer->memory.transient_bytes > trainer->stats.gathered_peak_bytes)
+		trainer->stats.gathered_peak_bytes = trainer->memory.transient_bytes;
+	return TUTTI_OK;
+}
+
+void pool_give(tutti_trainer *trainer, struct slot_pool *pool, char **memory)
+{
+	for (int i = 0; *memory && i < pool->count; i++) {
+		struct pool_slot *slot = &pool->slots[i];
+		if (slot->memory != *memory)
+			continue;
+#ifdef TUTTI_POISON
+		values_poison(pool->home, slot->memory, slot->used);
+#endif
+		trainer->memory.transient_bytes -= slot->used;
+		slot->used = 0;
+		*memory = NULL;
+	}
+}
+
+/* Makes the memory of planned slots, for collectives on comm. Collective. */
+static void pool_free(struct slot_pool *pool)
+{
+	for (int i = 0; i < pool->count; i++)
+		if (pool->slots[i].is_local)
+			values_free(pool->home, pool->slots[i].memory);
+	values_unshare(pool->home, &pool->region);
+	free(pool->slots);
+	*pool = (struct slot_pool){0};
+}
+
+/* ---- regions ---- */
+
 enum { SPAN_ALIGNMENT = 64 };
 
-static size_t trainer_memory_aligned(size_t bytes)
+static size_t memory_aligned(size_t bytes)
 {
 	return (bytes + SPAN_ALIGNMENT - 1) / SPAN_ALIGNMENT * SPAN_ALIGNMENT;
 }
@@ -61,11 +336,11 @@ static struct needs needs_of(const tutti_trainer *trainer, const struct param_sp
 	return needs;
 }
 
-static char *trainer_memory_carve(char **next, size_t bytes)
+static char *memory_carve(char **next, size_t bytes)
 {
 	char *place = bytes ? *next : NULL;
 
-	*next += trainer_memory_aligned(bytes);
+	*next += memory_aligned(bytes);
 	return place;
 }
 
@@ -75,11 +350,11 @@ static void place_bucket(tutti_trainer *trainer, struct bucket *bucket, char *ne
 	const struct param *param = &trainer->model.params[span->params[0]];
 	struct needs needs = needs_of(trainer, span);
 	bool is_same = trainer->config.grad_dtype == trainer->config.reduce_dtype;
-	char *data = trainer_memory_carve(&next[REGION_DATA], needs.bytes[REGION_DATA]),
-	     *grad = trainer_memory_carve(&next[REGION_GRAD], needs.bytes[REGION_GRAD]);
+	char *data = memory_carve(&next[REGION_DATA], needs.bytes[REGION_DATA]),
+	     *grad = memory_carve(&next[REGION_GRAD], needs.bytes[REGION_GRAD]);
 
 	*(span->is_sharded ? &bucket->shard : &bucket->data) = data;
-	bucket->wire = trainer_memory_carve(&next[REGION_WIRE], needs.bytes[REGION_WIRE]);
+	bucket->wire = memory_carve(&next[REGION_WIRE], needs.bytes[REGION_WIRE]);
 	bucket->sum_dtype = span_sum_dtype(span, &trainer->config);
 	if (span->is_in_place) {
 		bucket->data = param->data;
@@ -97,56 +372,6 @@ static void place_bucket(tutti_trainer *trainer, struct bucket *bucket, char *ne
 		bucket->grad = grad ? grad : is_same ? bucket->wire : NULL;
 	if (config_has_wire(&trainer->config))
 		bucket->sum = bucket->wire + bucket->part.first * dtype_bytes(bucket->sum_dtype);
-}
-
-/* Asks for a byte first: without kernels that reach each other tutti_mem_alloc gives memory of the
- * host. */
-static tutti_status map_on_devices(void **memory, tutti_comm *comm, size_t bytes, bool *is_there)
-{
-	void *probe;
-
-	TRY(tutti_mem_alloc(&probe, 1, comm));
-	*is_there = train_device_of(probe) >= 0;
-	tutti_mem_free(probe);
-	return *is_there ? tutti_mem_alloc(memory, bytes, comm) : TUTTI_OK;
-}
-
-/* The ranks of comm do the same. */
-static tutti_status share_on_device(const tutti_trainer *trainer, const struct home *home,
-				    struct shared_values *values, tutti_comm *comm, size_t bytes)
-{
-	bool is_there = false;
-	void *memory = NULL;
-
-	if (trainer->memory.is_mapped)
-		TRY(map_on_devices(&memory, comm, bytes, &is_there));
-	if (!is_there) {
-		TRY(train_device_alloc(home->device, &memory, bytes));
-		train_device_fill(home->device, memory, 0, bytes);
-	}
-	*values = (struct shared_values){memory, is_there};
-	return TUTTI_OK;
-}
-
-tutti_status values_share(tutti_trainer *trainer, const struct home *home,
-			  struct shared_values *values, tutti_comm *comm, size_t bytes)
-{
-	if (home->device)
-		return trainer_agree(trainer, share_on_device(trainer, home, values, comm, bytes));
-	values->is_of_mem_alloc = true;
-	return tutti_mem_alloc(&values->memory, bytes, trainer->comm);
-}
-
-void values_unshare(const struct home *home, const struct shared_values *values)
-{
-	if (!values->is_of_mem_alloc) {
-		values_free(home, values->memory);
-		return;
-	}
-	if (home->device)
-		train_device_wait(home->device); /* it is used again, in another stream */
-	if (values->memory)
-		tutti_mem_free(values->memory);
 }
 
 /* The communicator whose calls have the memory of a class. The sums of FSDP are reduced among
@@ -169,7 +394,7 @@ static tutti_status place_regions(tutti_trainer *trainer, struct home *home)
 	for (int b = 0; b < trainer->layout.span_count; b++) {
 		struct needs needs = needs_of(trainer, &trainer->layout.spans[b]);
 		for (int r = 0; r < REGIONS && trainer->buckets[b].home == home; r++)
-			bytes[r] += trainer_memory_aligned(needs.bytes[r]);
+			bytes[r] += memory_aligned(needs.bytes[r]);
 	}
 	for (int r = 0; r < REGIONS; r++) {
 		if (bytes[r])

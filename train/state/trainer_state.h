@@ -9,10 +9,8 @@
 #include "train/state/homes.h"
 #include "train/state/pieces.h"
 #include "train/state/shadow.h"
-#include "train/state/slot_pool.h"
-#include "train/state/trainer_mesh.h"
+#include "train/state/trainer_memory.h"
 #include "train/state/trainer_collectives.h"
-#include "train/state/trainer_values.h"
 
 enum { TREE_LEVELS = 32 };
 
@@ -258,19 +256,5 @@ static inline uint32_t unit_event(int unit, enum unit_pass pass)
 
 /* "forward" or "backward". */
 const char *pass_name(enum unit_pass pass);
-
-/* trainer_memory.c: where parameters, gradients and optimizer state lie. */
-
-/* Makes the tables of buckets, flights and slots. Local. */
-tutti_status memory_tables(tutti_trainer *trainer);
-/* The bytes of slots that are planned and not made. */
-size_t memory_of_slots(const tutti_trainer *trainer);
-/* Allocates all memory but optimizer state, and sets the buckets' pointers. Collective. */
-tutti_status memory_place(tutti_trainer *trainer);
-void memory_free(tutti_trainer *trainer);
-
-/* The gradient that the author adds to. NULL: the parameter is frozen, or the gradient is not there
- * now. */
-void *param_grad(const tutti_trainer *trainer, int param);
 
 #endif

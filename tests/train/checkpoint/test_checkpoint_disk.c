@@ -3,7 +3,7 @@
 #include "tests/train/saved.h"
 
 #include "train/base/base.h"
-#include "train/checkpoint/staging.h"
+#include "train/checkpoint/checkpoint_writer.h"
 
 #include "tests/own_folder.h"
 #include "tests/threads.h"

@@ -1,7 +1,7 @@
 /* no_tsan: it has one thread */
 /* What would break: samples drawn twice or never, epochs that are hardly shuffled, and checkpoints
  * that continue in another order. */
-#include "train/data/permutation.h"
+#include "train/data/sampler.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

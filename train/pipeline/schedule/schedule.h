@@ -80,7 +80,7 @@ struct schedule_buffers {
 struct schedule_buffers schedule_buffers_of(const struct pipeline_shape *shape,
 					    const struct action_list *list, int rank);
 
-/* formulas.c: costs of whole steps. Times are those of one action: of a stage, so a rank of V
+/* Costs of whole steps. Times are those of one action: of a stage, so a rank of V
  * chunks takes V times as long for a micro-batch. */
 struct action_times {
 	double forward, inputs, weights; /* BACKWARD takes inputs + weights */

@@ -7,27 +7,14 @@
  *     buffer     rank 0's
  *     state      the caller's: rank 0's; state.3 is rank 3's
  *     trainer    counts and the loss scale */
-#ifndef TRAIN_SAVED_ITEMS_H
-#define TRAIN_SAVED_ITEMS_H
+#ifndef TRAIN_SAVING_H
+#define TRAIN_SAVING_H
 
 #include "train/checkpoint/checkpoint_writer.h"
 #include "train/state/trainer_state.h"
 
 enum { COUNTS = 2, SCALES = 4 };
 
-struct saved_items {
-	struct checkpoint_range *ranges;
-	const void **values;         /* of each range */
-	const struct piece **pieces; /* the range's piece, or NULL */
-	size_t count, room;
-	int64_t counts[COUNTS]; /* steps, updates */
-	double scales[SCALES];  /* factor, good steps, divisor, is_known */
-};
-
-/* The values stay where they are: the trainer's, the caller's and those of items. MEMORY leaves
- * nothing to free. */
-tutti_status saved_items_list(struct saved_items *items, const tutti_trainer *trainer);
-void saved_items_free(struct saved_items *items);
 /* The kind of a state: state.3 for rank 3's own. */
 void saved_state_kind(char kind[CHECKPOINT_KIND_BYTES], const struct state *state, int rank);
 

@@ -1,6 +1,6 @@
 /* An order of the numbers below count. Each place is computed, at the same cost. */
-#ifndef TRAIN_PERMUTATION_H
-#define TRAIN_PERMUTATION_H
+#ifndef TRAIN_SAMPLER_H
+#define TRAIN_SAMPLER_H
 
 #include <stdint.h>
 

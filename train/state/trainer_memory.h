@@ -1,11 +1,16 @@
 /* A pool of slots: memory for whole units while they are gathered, and for whole gradients while
  * they are reduced. The slots of the plan are the same on all ranks. A rank that needs more makes
  * ordinary memory. */
-#ifndef TRAIN_SLOT_POOL_H
-#define TRAIN_SLOT_POOL_H
+#ifndef TRAIN_TRAINER_MEMORY_H
+#define TRAIN_TRAINER_MEMORY_H
 
 #include "train/model/model.h"
-#include "train/state/trainer_values.h"
+#include "train/state/pieces.h"
+
+struct shared_values {
+	void *memory;
+	bool is_of_mem_alloc;
+};
 
 struct pool_slot {
 	char *memory; /* NULL: not made */
@@ -25,12 +30,6 @@ struct slot_pool {
 /* Plans the slots that these sizes, smallest first, need at once and the pool lacks. Frees the
  * sizes. */
 tutti_status pool_plan(struct slot_pool *pool, struct slot_sizes *all);
-/* Makes the memory of planned slots, for collectives on comm. Collective. */
-tutti_status pool_fill(tutti_trainer *trainer, struct slot_pool *pool, tutti_comm *comm);
-void pool_free(struct slot_pool *pool);
-
-/* Bytes that are planned and not made. */
-size_t pool_missing(const struct slot_pool *pool);
 /* Makes planned slots in ordinary memory. Local. */
 tutti_status pool_fill_local(tutti_trainer *trainer, struct slot_pool *pool);
 /* pool_forget removes all slots that are new since pool_mark. */
@@ -47,5 +46,19 @@ bool pool_has(const struct slot_pool *pool, size_t bytes);
 tutti_status pool_take(tutti_trainer *trainer, struct slot_pool *pool, size_t bytes, char **memory);
 /* Gives the slot back, and sets *memory to NULL. Does nothing if it is NULL. */
 void pool_give(tutti_trainer *trainer, struct slot_pool *pool, char **memory);
+
+/* Where parameters, gradients and optimizer state lie. */
+
+/* Makes the tables of buckets, flights and slots. Local. */
+tutti_status memory_tables(tutti_trainer *trainer);
+/* The bytes of slots that are planned and not made. */
+size_t memory_of_slots(const tutti_trainer *trainer);
+/* Allocates all memory but optimizer state, and sets the buckets' pointers. Collective. */
+tutti_status memory_place(tutti_trainer *trainer);
+void memory_free(tutti_trainer *trainer);
+
+/* The gradient that the author adds to. NULL: the parameter is frozen, or the gradient is not there
+ * now. */
+void *param_grad(const tutti_trainer *trainer, int param);
 
 #endif
