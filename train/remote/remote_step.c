@@ -183,7 +183,7 @@ static tutti_status end_on_others(struct remote *remote, struct remote_context *
 				  int timeout_ms)
 {
 	const tutti_rpc_piece pieces[] = {{&context->number, sizeof context->number}, {NULL, 0}};
-	struct remote_peers *peers;
+	struct remote_peers *peers = NULL;
 	struct kept_error first = {0};
 
 	TRY(remote_peers_of(remote, context, &peers));
