@@ -1,8 +1,6 @@
 /* Reads lists of machines. This machine itself needs no ssh, unless a command for it was given. */
 #include "hosts.h"
 
-#include "help.h"
-#include "option_values.h"
 #include "quote.h"
 
 #include "core/words/netaddr.h"

@@ -1,11 +1,145 @@
-/* Failed ranks are started again, alone or with all others, and stderr says so. restart.c chooses.
- */
+/* Failed ranks are started again, alone or with all others, and stderr says so; and ranks that
+ * end are waited for. */
 #include "job.h"
-
 #include "now.h"
-#include "restart.h"
+#include "ranks.h"
 
+#include <signal.h>
 #include <stdio.h>
+
+enum answer {
+	ANSWER_END,     /* the job                                                         */
+	ANSWER_ALONE,   /* that rank is started again                                      */
+	ANSWER_ALL,     /* all are                                                         */
+	ANSWER_ALL_TOO, /* all are, as one restart with those that no rank has taken in    */
+};
+
+/* ---- ranks that end ---- */
+
+/* Ranks that a signal from outside was passed to: how long they have, and who has not ended yet. */
+
+#define AGENTS_GRACE_MS 3000 /* longer than that for the agents of --hosts      */
+#define UNENDED_S       2    /* after that it is said who has not ended yet ... */
+#define NAMED_MOST      4    /* ... and so many are named                       */
+
+unsigned job_agents_grace(const struct job *j)
+{
+	return j->start->hosts ? AGENTS_GRACE_MS : 0;
+}
+
+/* Of an agent, the tuttirun that has started it says it. */
+void job_await_end(struct job *j, int signal)
+{
+	uint64_t now = now_ms();
+
+	j->kill_at = now + ASKED_GRACE_MS + job_agents_grace(j);
+	if (!j->options->is_agent)
+		j->tell_at = now + UNENDED_S * 1000;
+	j->end_signal = signal;
+}
+
+/* As ", rank 0 (pid 12), rank 3 (pid 15)". */
+static void list_alive(const struct ranks *ranks, char *list, size_t bytes)
+{
+	int named = 0;
+	size_t used = 0;
+
+	*list = '\0';
+	for (int i = 0; i < ranks->n && used < bytes; i++) {
+		const struct rank *rank = &ranks->rank[i];
+		if (rank->pid == 0 || rank->has_ended)
+			continue;
+		if (named++ == NAMED_MOST) {
+			snprintf(list + used, bytes - used, ", ...");
+			return;
+		}
+		used += (size_t)snprintf(list + used, bytes - used, ", %s", rank->name);
+	}
+}
+
+void job_say_unended(struct job *j)
+{
+	const char *name = j->end_signal == SIGINT    ? "SIGINT"
+			   : j->end_signal == SIGTERM ? "SIGTERM"
+						      : "SIGHUP";
+	char line[600], list[300];
+
+	if (j->ranks->alive == 0)
+		return;
+	list_alive(j->ranks, list, sizeof list);
+	snprintf(line, sizeof line,
+		 "tuttirun: %d s after %s %d of %d %s have not ended%s; they are killed in %d s, "
+		 "or by %s (Ctrl-C)\n",
+		 UNENDED_S, name, j->ranks->alive, j->ranks->n, j->start->hosts ? "hosts" : "ranks",
+		 list, ASKED_GRACE_MS / 1000 - UNENDED_S,
+		 j->interrupts > 0 ? "another SIGINT" : "SIGINT twice");
+	sink_say(&j->ranks->err, line);
+}
+
+/* ---- the choice when a rank has failed ---- */
+
+/* A program that goes on in place calls tutti_comm_grow in the ranks that are left; one that knows
+ * no restarts ends them with an error. By what they do the launcher knows which program it runs. */
+
+/* Ranks that were started again, since when no rank has called tutti_comm_grow. */
+static int restart_waiting(const struct ranks *ranks)
+{
+	int count = 0;
+
+	for (int i = 0; i < ranks->n; i++)
+		count += ranks->rank[i].is_new;
+	return count;
+}
+
+/* Some rank may still call tutti_comm_grow. */
+static bool any_can_grow(const struct ranks *ranks)
+{
+	for (int i = 0; i < ranks->n; i++)
+		if (!ranks->rank[i].has_ended && !ranks->rank[i].is_new && !ranks->rank[i].waits)
+			return true;
+	return false;
+}
+
+/* It was not killed: it gave up. */
+static bool gave_up(const struct rank *failed)
+{
+	return !failed->ending.signal || failed->ending.signal == SIGABRT;
+}
+
+/* A single rank does without others. */
+static bool may_be_all(const struct ranks *ranks, const struct options *o)
+{
+	return o->nodes == 1 && (o->restart != RESTART_RANK || ranks->n > 1);
+}
+
+/* Whether all are started again because no rank can take the others in. */
+static bool restart_none_left(const struct ranks *ranks, const struct options *o)
+{
+	return may_be_all(ranks, o) && !any_can_grow(ranks);
+}
+
+/* Whether all are started again when no rank calls tutti_comm_grow. */
+static bool restart_falls_back(const struct ranks *ranks, const struct options *o)
+{
+	return o->restart == RESTART_BY_NEED && o->nodes == 1 && restart_waiting(ranks) > 0;
+}
+
+/* used: restarts that there have been. */
+static enum answer restart_answer(const struct ranks *ranks, const struct rank *failed,
+				  const struct options *o, int used)
+{
+	/* Ranks that have ended well cannot be joined any more. */
+	if (o->restart != RESTART_JOB && ranks_any_done(ranks))
+		return ANSWER_END;
+	if (restart_falls_back(ranks, o) && !failed->is_new &&
+	    (gave_up(failed) || used >= o->max_restarts || !any_can_grow(ranks)))
+		return ANSWER_ALL_TOO;
+	if (used >= o->max_restarts)
+		return ANSWER_END;
+	if (o->restart == RESTART_JOB || restart_none_left(ranks, o))
+		return ANSWER_ALL;
+	return ANSWER_ALONE;
+}
 
 #define SOON_MS 100 /* where no time is left */
 

@@ -1,14 +1,332 @@
-/* tuttirun's options, one after the other; options_check.c says what goes together. */
+/* tuttirun's options: their values, --help, which go together, and how they are read. */
+#include "launch/options.h"
+
+#include "core/words/device_list.h"
+#include "core/words/nearest.h"
+#include "core/words/netaddr.h"
 #include "options.h"
 
-#include "help.h"
-#include "option_values.h"
-
-#include "core/words/nearest.h"
-
+#include <ctype.h>
+#include <errno.h>
 #include <getopt.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+/* ---- texts into values ---- */
+
+int value_int(const char *text, int min, int max, int *value)
+{
+	char *end;
+	long n;
+
+	errno = 0;
+	n = strtol(text, &end, 10);
+	if (errno || end == text || *end || n < min || n > max)
+		return 0;
+	*value = (int)n;
+	return 1;
+}
+
+static int value_seconds(const char *text, double *value)
+{
+	char *end;
+	double s = strtod(text, &end);
+
+	if (end == text || *end || !isfinite(s) || s <= 0 || s > 1e8)
+		return 0;
+	*value = s;
+	return 1;
+}
+
+/* The number of a name in a list that ends with NULL, or -1. */
+static int option_values_choice(const char *text, const char *const *names)
+{
+	for (int i = 0; names[i]; i++)
+		if (strcmp(text, names[i]) == 0)
+			return i;
+	return -1;
+}
+
+static int value_restart(const char *text, enum restart *value)
+{
+	static const char *const names[] = {"rank", "job", NULL};
+	int i = option_values_choice(text, names);
+
+	*value = (enum restart)(RESTART_RANK + i);
+	return i >= 0;
+}
+
+static int value_bind_to(const char *text, enum bind_to *value)
+{
+	static const char *const names[] = {"core", "numa", "none", NULL};
+	int i = option_values_choice(text, names);
+
+	*value = (enum bind_to)(BIND_CORE + i);
+	return i >= 0;
+}
+
+static int value_master(const char *text, char *host, size_t bytes, int *port)
+{
+	return !netaddr_read(text, host, bytes, port);
+}
+
+static int value_host(const char *text, char *host, size_t bytes)
+{
+	return !netaddr_read_host(text, host, bytes);
+}
+
+/* As core/words/netaddr.h reads them. */
+static int value_port(const char *text, int *port)
+{
+	return netaddr_read_port(text, port);
+}
+
+/* A number of ranks; 0 for auto, gpu and cpu, with *automatic the word. */
+static int value_ranks(const char *text, int *ranks, const char **automatic)
+{
+	static const char *const names[] = {"auto", "gpu", "cpu", NULL};
+	int i = option_values_choice(text, names);
+
+	*automatic = i >= 0 ? names[i] : NULL;
+	*ranks = 0;
+	return i >= 0 || value_int(text, 1, RANKS_MAX, ranks);
+}
+
+/* Whether a word has digits only: it belongs to the option before it. */
+static int value_is_number(const char *word)
+{
+	return *word && word[strspn(word, "0123456789")] == '\0';
+}
+
+/* Adds a device, or several with commas between them, to the list. */
+static int value_devices(const char *text, char *list, size_t bytes)
+{
+	return device_list_add(list, bytes, text);
+}
+
+/* ---- the text of --help ---- */
+
+static const char help_usage[] =
+	"usage: tuttirun -n RANKS [options] [--] PROGRAM [ARGUMENTS]\n"
+	"       tuttirun -n RANKS --hosts A,B [options] [--] PROGRAM [ARGUMENTS]\n"
+	"       tuttirun -n RANKS --nnodes N --node-rank K --master HOST:PORT [options] [--] "
+	"PROGRAM\n"
+	"tuttirun --help explains the options.\n";
+
+/* clang-format off */
+static const char help_text[] =
+	"\n"
+	"Runs PROGRAM as the ranks of one job and passes their output on, line by line.\n"
+	"\n"
+	"  -n, --ranks N       ranks on this machine; every machine of a job has as many. auto:\n"
+	"                      one for each of its GPUs, or else of its CPUs; gpu, cpu: of those\n"
+	"      --nproc-per-node N, -np N\n"
+	"                      the same\n"
+	"  -g, --gpus, --devices 0,1\n"
+	"                      the GPUs that the ranks may use: sets CUDA_VISIBLE_DEVICES. A rank\n"
+	"                      takes the one with the number LOCAL_RANK of them, in turn. -n is as\n"
+	"                      many by itself. -g 0 1 is the same as -g 0,1\n"
+	"      --hosts A,B     runs -n ranks on each of these machines, by ssh, which must ask\n"
+	"                      for no password; this one is started without\n"
+	"      --hostfile F    a file with a machine a line; 'slots=N' behind it is -n\n"
+	"      --agent         what that starts there; for itself only\n"
+	"      --ssh COMMAND   what runs a command on a machine (ssh -o BatchMode=yes\n"
+	"                      -o ConnectTimeout=60 -o ServerAliveInterval=15)\n"
+	"      --nnodes N      machines in the job (1); run tuttirun once on each of them\n"
+	"      --node-rank K   which of them this is, from 0\n"
+	"      --master H:P    where rank 0 serves: a name or address of machine 0, and a port\n"
+	"      --master-addr H, -p, --port, --master-port P\n"
+	"                      the same in two. The default port is 29500 with several\n"
+	"                      machines; with one it is a free port, also if P is taken\n"
+	"      --timeout S     ends the job after S seconds, with exit code 124, and says which call\n"
+	"                      of Tutti each rank is in\n"
+	"      --trace-dir D   sets TUTTI_TRACE_DIR: the folder of traces of failures, and of all\n"
+	"                      ranks when S seconds are over\n"
+	"      --log-dir D     writes what rank R prints to D/rank_R.log as well, on its machine\n"
+	"      --max-restarts R\n"
+	"                      starts failed ranks of this machine again, R times in all (0);\n"
+	"                      with --hosts all ranks of all machines\n"
+	"      --restart rank|job\n"
+	"                      with --max-restarts: the failed rank alone, which the others take in\n"
+	"                      by tutti_comm_grow; or all ranks of this machine. Default: that rank,\n"
+	"                      and all where no rank calls tutti_comm_grow within 5 s; with\n"
+	"                      --hosts the ranks of all machines\n"
+	"      --bind-to core  each rank to its part of the cores; where there are more ranks than\n"
+	"                      cores, or another tuttirun has bound ranks to them, to none (default)\n"
+	"      --bind-to numa  each rank to the cores of one NUMA node\n"
+	"      --bind-to none\n"
+	"      --report-bindings\n"
+	"                      says on stderr to which cores each rank is bound, or why to none\n"
+	"      --mesh dp=2,tp=4\n"
+	"                      prints the ranks as a grid with these axes, and sets TUTTI_MESH, the\n"
+	"                      axes of a tutti_mesh_create that is passed none; a size of 0 is what\n"
+	"                      the others leave\n"
+	"      --local-ranks T each process makes T ranks of the job, each with a thread, by\n"
+	"                      tutti_init_all and config.local_ranks: sets TUTTI_LOCAL_RANKS, and\n"
+	"                      --mesh and --explain count the ranks of all processes\n"
+	"  -p, --prefix        begins every line with the rank it came from; -p 29500 is the port\n"
+	"      --progress      a line below the output, on a terminal: how many ranks run and have\n"
+	"                      joined, and for how long; with --hosts how many hosts run\n"
+	"      --dry-run       prints what would be started, with the environment, and starts nothing\n"
+	"      --explain       prints a table of the ranks that would be started, with what each of\n"
+	"                      their numbers means, and starts nothing; it needs no PROGRAM\n"
+	"  -h, --help, --version\n"
+	"\n"
+	"Names of options may have _ for -, and be short where no other begins so.\n"
+	"The first rank that fails ends the job: the others have 0.5 s to say why they fail, too,\n"
+	"then get SIGTERM and, 2 s later, SIGKILL; tuttirun exits with that rank's code, or with\n"
+	"128 + the signal that killed it; with 3 when all ended well, but what they wrote could\n"
+	"not be passed on to stdout.\n"
+	"With --max-restarts a failed rank is started again instead, with TUTTI_RESTARTED in its\n"
+	"environment: it joins the others when they call tutti_comm_grow. Once a rank has ended\n"
+	"well, or R are used up, the next failure ends the job. With --restart job all ranks are\n"
+	"ended as above and started again, without TUTTI_RESTARTED. By default that is done where\n"
+	"a rank that was started again waits 5 s for the others to call tutti_comm_grow, or one\n"
+	"of them exits with an error first; and where none of them, or no restart, is left: as\n"
+	"one restart with those before. With --restart rank only where no rank is left. With\n"
+	"--hosts --restart job, the default there, means all ranks of all machines. Jobs with\n"
+	"--nnodes need the same --restart on each machine; their default is rank.\n"
+	"SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on; a second SIGINT kills.\n"
+	"Ranks find RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, NODE_RANK, MASTER_ADDR,\n"
+	"MASTER_PORT and TUTTI_SECRET in their environment; also OMP_NUM_THREADS, MKL_NUM_THREADS\n"
+	"and OPENBLAS_NUM_THREADS, the number of cores of a rank, where they are not set. With one\n"
+	"machine, and with --hosts, the secret is fresh for every job, unless TUTTI_SECRET or\n"
+	"TUTTI_SECRET_FILE is set; with --nnodes set one of them, the same on all.\n"
+	"--hosts runs this tuttirun on each machine, from the same path and in the same folder. It\n"
+	"sends them the secret and TUTTI_, OMP_, MKL_, OPENBLAS_, CUDA_, NCCL_, UCX_ and PYTHON\n"
+	"variables, PATH and LD_LIBRARY_PATH over ssh's stdin, and what a file that is stdin has,\n"
+	"for rank 0. Where it or the connection ends, so do the ranks there.\n";
+/* clang-format on */
+
+int help_wrong(const char *format, ...)
+{
+	va_list args;
+
+	fputs("tuttirun: ", stderr);
+	va_start(args, format);
+	vfprintf(stderr, format, args);
+	va_end(args);
+	fprintf(stderr, "\n%s", help_usage);
+	return 2;
+}
+
+/* ---- which options go together ---- */
+
+int options_have_secret(void)
+{
+	return getenv("TUTTI_SECRET") || getenv("TUTTI_SECRET_FILE");
+}
+
+/* Or the user's word that the job does without. */
+static int may_join(void)
+{
+	const char *insecure = getenv("TUTTI_INSECURE");
+
+	return options_have_secret() || (insecure && strcmp(insecure, "1") == 0);
+}
+
+bool options_start_hosts(const struct options *o)
+{
+	return !o->is_agent && (o->hosts || o->hostfile);
+}
+
+/* Ranks that take each other in by tutti_comm_grow are each machine's own. */
+bool options_restart_hosts(const struct options *o)
+{
+	return options_start_hosts(o) && o->max_restarts > 0 && o->restart != RESTART_RANK;
+}
+
+static int check_hosts(const struct options *o)
+{
+	if (o->hosts && o->hostfile)
+		return help_wrong("--hosts and --hostfile are both given; leave one away.");
+	if (o->ssh && !options_start_hosts(o) && !o->is_agent)
+		return help_wrong("--ssh needs --hosts or --hostfile.");
+	return -1;
+}
+
+static int options_check_nodes(const struct options *o)
+{
+	if (o->nodes == 1 && o->node_rank > 0)
+		return help_wrong("--node-rank %d needs --nnodes.", o->node_rank);
+	if (o->node_rank >= o->nodes)
+		return help_wrong("--node-rank %d is not below --nnodes %d.", o->node_rank,
+				  o->nodes);
+	if (o->nodes > 1 && !o->master_host)
+		return help_wrong("--nnodes %d needs --master HOST:PORT of node 0.", o->nodes);
+	if (o->nodes > 1 && !options_start_hosts(o) && !o->explain && !may_join())
+		return help_wrong("several nodes need the same secret: set TUTTI_SECRET or "
+				  "TUTTI_SECRET_FILE on each of them.");
+	return -1;
+}
+
+/* Where -n is no number. Each machine has as many GPUs as this one, as far as this one knows. */
+static int options_check_count_ranks(struct options *o)
+{
+	int gpus = o->devices[0] ? device_list_count(o->devices) : 0;
+
+	if (o->ranks > 0)
+		return -1;
+	if (o->automatic && gpus == 0)
+		gpus = automatic_gpus();
+	if (o->automatic && strcmp(o->automatic, "gpu") == 0 && gpus == 0)
+		return help_wrong("-n gpu: there is no GPU here; name a number of ranks.");
+	o->ranks = gpus;
+	if (o->automatic && (gpus == 0 || strcmp(o->automatic, "cpu") == 0))
+		o->ranks = automatic_cpus();
+	if (o->ranks > RANKS_MAX)
+		o->ranks = RANKS_MAX;
+	/* A file of hosts may say it; that is read later. */
+	if (o->ranks == 0 && !(options_start_hosts(o) && o->hostfile && o->nodes == 1))
+		return help_wrong("-n is missing: how many ranks shall run?");
+	return -1;
+}
+
+int options_size(const struct options *o)
+{
+	return o->nodes * o->ranks * (o->local_ranks ? o->local_ranks : 1);
+}
+
+static int options_check_size(const struct options *o)
+{
+	int64_t processes = (int64_t)o->nodes * o->ranks;
+
+	if (processes <= WORLD_MAX &&
+	    processes * (o->local_ranks ? o->local_ranks : 1) <= WORLD_MAX)
+		return -1;
+	return help_wrong("-n %d, --nnodes %d and --local-ranks %d are too many: a job has %d "
+			  "ranks at most.",
+			  o->ranks, o->nodes, o->local_ranks ? o->local_ranks : 1, WORLD_MAX);
+}
+
+static int check_mesh(struct options *o)
+{
+	char why[AXES_WHY_BYTES];
+
+	if (!o->mesh || (options_start_hosts(o) && o->nodes == 1) ||
+	    (axes_read(&o->axes, o->mesh, why) && axes_fit(&o->axes, options_size(o), why)))
+		return -1;
+	return help_wrong("--mesh: %s.", why);
+}
+
+int options_check(struct options *o)
+{
+	int code = options_check_count_ranks(o);
+
+	if (code < 0 && !*o->program && !o->explain)
+		code = help_wrong("the program is missing.");
+	if (code < 0)
+		code = check_hosts(o);
+	if (code < 0)
+		code = options_check_nodes(o);
+	if (code < 0)
+		code = options_check_size(o);
+	return code < 0 ? check_mesh(o) : code;
+}
 
 enum {
 	NNODES = 256,
@@ -66,6 +384,8 @@ static const struct option longs[] = {
 	{"help", 0, NULL, 'h'},
 	{NULL, 0, NULL, 0},
 };
+
+/* ---- options, one after the other ---- */
 
 /* Options that were given, where their values do not tell. */
 struct given {

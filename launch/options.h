@@ -58,4 +58,9 @@ bool options_restart_hosts(const struct options *options);
 /* Whether the environment has one for the job, or the name of a file with one. */
 int options_have_secret(void);
 
+/* Whether text is a number from min to max. */
+int value_int(const char *text, int min, int max, int *value);
+/* Says what is wrong, and the usage. Returns the exit code. */
+__attribute__((format(printf, 1, 2))) int help_wrong(const char *format, ...);
+
 #endif

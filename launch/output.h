@@ -7,11 +7,15 @@
 #ifndef LAUNCH_OUTPUT_H
 #define LAUNCH_OUTPUT_H
 
-#include "rank_log.h"
-
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/* A file with what a rank prints. */
+struct log_file {
+	int fd;    /* -1: there is none                                        */
+	int error; /* why it was given up; 0: it was not                      */
+};
 
 #define STREAM_BYTES 65536
 #define SINK_BYTES   (2 * STREAM_BYTES)
@@ -56,5 +60,11 @@ void sink_end_late_line(struct sink *sink);
 void sink_write(struct sink *sink);
 /* A line of the launcher's own. */
 void sink_say(struct sink *sink, const char *line);
+
+/* Makes the folder, unless it is there. Returns 0, or the exit code after a message on stderr. */
+int rank_log_prepare(const char *folder);
+/* Empties the file of a rank, unless is_again. Returns as rank_log_prepare. */
+int rank_log_open(struct log_file *log, const char *folder, int rank, bool is_again);
+void rank_log_close(struct log_file *log);
 
 #endif

@@ -25,9 +25,9 @@ foreach(source IN LISTS harnesses)
 	tutti_test_properties(fuzz/${name} fuzz)
 endforeach()
 # These read tuttirun's own files.
-set(options_files options.c options_check.c option_values.c help.c)
+set(options_files options.c)
 list(TRANSFORM options_files PREPEND ${PROJECT_SOURCE_DIR}/launch/)
-target_sources(fuzz_tuttirun PRIVATE ${options_files} ${PROJECT_SOURCE_DIR}/launch/output.c ${PROJECT_SOURCE_DIR}/launch/rank_log.c)
+target_sources(fuzz_tuttirun PRIVATE ${options_files} ${PROJECT_SOURCE_DIR}/launch/output.c)
 target_sources(fuzz_letter PRIVATE ${options_files} ${PROJECT_SOURCE_DIR}/launch/letter.c)
 # These read what the tools read.
 target_link_libraries(fuzz_trace PRIVATE tutti_trace_objects)

@@ -4,6 +4,6 @@ target_link_libraries(launched_main PRIVATE tutti_warnings tutti)
 # They read tuttirun's own files.
 target_sources(test_guard PRIVATE ${PROJECT_SOURCE_DIR}/launch/guard.c)
 target_sources(test_words PRIVATE ${PROJECT_SOURCE_DIR}/launch/words.c)
-set(letter_files letter.c options.c options_check.c option_values.c help.c)
+set(letter_files letter.c options.c)
 list(TRANSFORM letter_files PREPEND ${PROJECT_SOURCE_DIR}/launch/)
 target_sources(test_letter PRIVATE ${letter_files})
