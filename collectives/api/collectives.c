@@ -76,8 +76,9 @@ static tutti_status check_all(const struct call_args *a, const tutti_comm *comm,
 }
 
 /* Of collectives: the same, and op and root. */
-static tutti_status check_arguments(const struct call_args *a, const tutti_comm *comm,
-				    const tutti_call *call)
+__attribute__((noinline)) /* make_call's stack frame stays small: 10 % of a call of 64 bytes */
+static tutti_status
+check_arguments(const struct call_args *a, const tutti_comm *comm, const tutti_call *call)
 {
 	tutti_status status = check_all(a, comm, call);
 
