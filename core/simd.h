@@ -17,13 +17,13 @@ enum simd_level {
 };
 
 /* The highest level that this CPU and this build have. */
-enum simd_level simd_highest(void) TUTTI_PRIVATE(simd_highest);
+enum simd_level simd_highest(void);
 /* The level in use: the highest, or the one that simd_use chose. Another thread may change it from
  * one call to the next. */
 enum simd_level simd_level(void) TUTTI_PRIVATE(simd_level);
-const char *simd_name(enum simd_level level) TUTTI_PRIVATE(simd_name);
-/* Chooses the level of this process by its name (TUTTI_SIMD); NULL: the highest. May be called at any
- * time. Returns: INVALID: this CPU or this build does not have it. */
-tutti_status simd_use(const char *name) TUTTI_PRIVATE(simd_use);
+const char *simd_name(enum simd_level level);
+/* Chooses the level of this process by its name (TUTTI_SIMD); NULL selects the highest. May be
+ * called at any time, by any thread. Returns: INVALID if this CPU or build does not have it. */
+tutti_status simd_use(const char *name);
 
 #endif
