@@ -6,7 +6,6 @@
 #include "cuda/kernels/kernel_machine.h"
 
 #define EPOCHS_A_CLEARING (1u << 30)
-#define TURNS_A_LOOK      64 /* of a wait, between two looks at the abort word of the host */
 
 /* One call of one channel, as its block sees it. */
 struct channel_call {

@@ -4,9 +4,9 @@
 #define CUDA_KERNELS_CPU_MACHINE_H
 
 #include "cuda/kernels/block.h"
+#include "cuda/kernels/give_way.h"
 #include "core/memory/small_float.h"
 
-#include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -168,9 +168,12 @@ DEVICE void multicast_fence(void)
 {
 }
 
+/* Few: the threads of a block wait one after another here, each for as many turns. */
+#define TURNS_A_LOOK 2
+
 DEVICE void spin_pause(void)
 {
-	sched_yield();
+	give_way();
 }
 
 DEVICE float widen_f16(uint32_t bits)

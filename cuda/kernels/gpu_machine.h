@@ -220,6 +220,9 @@ MULTICAST_LOAD(f32, "v4.f32")
 MULTICAST_LOAD(f16, "acc::f32.v4.f16x2")
 MULTICAST_LOAD(bf16, "acc::f32.v4.bf16x2")
 
+/* Of a wait, between two looks at the abort word, which lies in the host's memory. */
+#define TURNS_A_LOOK 64
+
 DEVICE void spin_pause(void)
 {
 }

@@ -2,7 +2,8 @@
 #include "tests/cuda/driver/driver.h"
 #include "tests/cuda/driver/turn.h"
 
-#include <sched.h>
+#include "cuda/kernels/give_way.h"
+
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -192,5 +193,5 @@ void driver_delay(void)
 	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
 	x = (x ^ x >> 27) * 0x94d049bb133111eb;
 	for (x = x >> 33 & 15; x > 0; x--)
-		sched_yield();
+		give_way();
 }

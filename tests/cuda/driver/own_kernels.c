@@ -1,7 +1,8 @@
 /* The kernels of the driver's own tests, and of its cuBLAS. */
 #include "tests/cuda/driver/own_kernels.h"
 
-#include <sched.h>
+#include "cuda/kernels/give_way.h"
+
 #include <stdatomic.h>
 #include <string.h>
 
@@ -21,14 +22,14 @@ void fake_meet_block(const struct fake_meet_args *args, struct kernel_block *blo
 	(void)block;
 	atomic_fetch_add((_Atomic uint32_t *)kernel_reach(args->came, sizeof *args->came, 1), 1);
 	while (load(args->came) < args->n)
-		sched_yield();
+		give_way();
 }
 
 void fake_wait_block(const struct fake_wait_args *args, struct kernel_block *block)
 {
 	(void)block;
 	while (load(args->word) != args->value)
-		sched_yield();
+		give_way();
 }
 
 /* TF32 has 10 of the 23 bits behind the point. */

@@ -1,11 +1,11 @@
 /* Launches on threads; memory is where it is. */
 #include "launch.h"
 
+#include "cuda/kernels/give_way.h"
 #include "tests/random.h"
 
 #include <assert.h>
 #include <pthread.h>
-#include <sched.h>
 
 #define REACHES_A_YIELD 200
 
@@ -19,7 +19,7 @@ void *kernel_reach(const void *pointer, size_t bytes, int writes)
 	if (state == 0)
 		state = (uintptr_t)&state;
 	if (random_below(&state, REACHES_A_YIELD) == 0)
-		sched_yield();
+		give_way();
 	return (void *)(uintptr_t)pointer;
 }
 

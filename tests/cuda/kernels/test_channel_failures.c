@@ -2,11 +2,11 @@
  * where ranks make different calls, or differ in bytes; or when the record names the wrong peer. */
 #include "channel_world.h"
 #include "core/memory/dtype.h"
+#include "cuda/kernels/give_way.h"
 #include "tests/limit.h"
 #include "tests/random.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -106,7 +106,7 @@ static void check_absent(enum call_kind kind, bool by_packets, bool is_mapped, b
 	for (int r = 0; r < w.size; r++)
 		for (unsigned c = 0; r != absent && c < call.blocks; c++) {
 			while (word(&w.hosts[r]->started[c]) != FIRST_EPOCH + 1)
-				sched_yield();
+				give_way();
 			assert_int_equal(word(&w.hosts[r]->finished[c]), 0);
 		}
 	abort_all(&w);
@@ -154,7 +154,7 @@ static void check_late(enum call_kind kind, bool by_packets, bool is_mapped)
 	for (int r = 1; r < w.size; r++)
 		for (unsigned c = 0; c < call.blocks; c++)
 			while (word(&w.hosts[r]->started[c]) != FIRST_EPOCH + 1)
-				sched_yield();
+				give_way();
 	abort_all(&w);
 	wait_all(&w, 0);
 	world_start(&w, &call, 0, &launches[0], &arguments[0]);
@@ -264,7 +264,7 @@ static void ranks_differ_in_bytes(void **state)
 		world_start(&w, &call, r, &launches[r], &arguments[r]);
 	}
 	while (word(&w.hosts[1]->error) == 0)
-		sched_yield();
+		give_way();
 	abort_all(&w);
 	wait_all(&w, -1);
 	assert_int_equal(w.hosts[1]->error, CHANNEL_OTHER_BYTES);

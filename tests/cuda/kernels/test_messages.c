@@ -3,13 +3,13 @@
  * any messages between 2 to 8 ranks at each rank's own pace, more of them than mailboxes hold, with
  * unequal numbers of blocks; and where a peer never comes, or its message is another. */
 #include "channel_world.h"
+#include "cuda/kernels/give_way.h"
 #include "cuda/messages.h"
 #include "tests/limit.h"
 #include "tests/random.h"
 #include "tests/whole.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -259,7 +259,7 @@ static void a_mailbox_ends_a_send(void **state)
 	memset(out, 8, MAILBOX);
 	launch_one(&w, 0, &sent);
 	while (word(&w.hosts[0]->messages_started[0]) != 2)
-		sched_yield();
+		give_way();
 	for (int byte = 7; byte <= 8; byte++) {
 		assert_int_equal(word(&w.hosts[0]->messages_finished[0]), byte - 6);
 		launch_one(&w, 1, &got);
@@ -292,11 +292,11 @@ static void check_absent(bool sends)
 	launch_one(&w, 0, &message);
 	for (unsigned b = 0; b < launches[0].blocks; b++) {
 		while (word(&w.hosts[0]->messages_started[b]) != 1)
-			sched_yield();
+			give_way();
 	}
 	if (sends) /* lane 0 is longer than its slots: so its block waits */
 		while (word(&box_of(&w, 0, 1)->sent[0]) != MESSAGE_SLOTS)
-			sched_yield();
+			give_way();
 	assert_int_equal(word(&w.hosts[0]->messages_finished[0]), 0);
 	abort_all(&w);
 	launch_wait(&launches[0]);

@@ -6,12 +6,12 @@
 #include "channel_world.h"
 #include "core/memory/dtype.h"
 #include "core/memory/ops.h"
+#include "cuda/kernels/give_way.h"
 #include "tests/limit.h"
 #include "tests/random.h"
 #include "tests/whole.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -199,7 +199,7 @@ static void await(const struct turn_flag *flag, uint32_t turn)
 	_Atomic uint64_t *word = (_Atomic uint64_t *)(uintptr_t)flag;
 
 	while (!(atomic_load_explicit(word, memory_order_acquire) & turn_awaited(turn)))
-		sched_yield();
+		give_way();
 }
 
 /* What a rank's stream does in a turn. */
