@@ -137,6 +137,8 @@ tutti_status auth_check_answer(struct auth *a, const uint8_t answer[AUTH_ANSWER_
 	return TUTTI_OK;
 }
 
+const uint8_t auth_not_here[AUTH_ANSWER_BYTES];
+
 tutti_status auth_check_proof(const struct auth *a, const uint8_t proof[AUTH_PROOF_BYTES])
 {
 	return auth_verify(a, proof_label, proof);

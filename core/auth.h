@@ -6,7 +6,10 @@
  *     dialer   -> listener   proof   MAC(key, "proof", both nonces, context)
  *
  * Nothing that a peer sends is believed before its MAC was checked, and an answer cannot be
- * reflected as a proof. */
+ * reflected as a proof.
+ *
+ * A listener that is not the one that the hello asks for answers with zeros (auth_not_here). That
+ * is no more proof than a refused connection, and means the same. */
 #ifndef CORE_AUTH_H
 #define CORE_AUTH_H
 
@@ -42,6 +45,8 @@ tutti_status auth_take_hello(struct auth *a, const uint8_t key[TUTTI_KEY_BYTES],
                              const uint8_t hello[AUTH_HELLO_BYTES],
                              uint8_t answer[AUTH_ANSWER_BYTES]);
 tutti_status auth_check_proof(const struct auth *a, const uint8_t proof[AUTH_PROOF_BYTES]);
+
+extern const uint8_t auth_not_here[AUTH_ANSWER_BYTES];
 
 /* After the greeting, on either side: a key that this connection alone has, for TLS. */
 void auth_tls_key(const struct auth *a, uint8_t key[TUTTI_KEY_BYTES]);

@@ -130,6 +130,16 @@ static bool take_context(struct tcp_endpoint *ep, struct tcp_accepted *a)
 	       a->channel < TCP_CHANNELS;
 }
 
+/* The rank that it asks for listened at this port before, and has left. */
+static bool wants_another(const struct tcp_endpoint *ep, const struct tcp_accepted *a)
+{
+	int32_t numbers[2];
+
+	memcpy(numbers, a->auth.context + sizeof ep->comm_id, sizeof numbers);
+	return numbers[1] != ep->rank ||
+	       memcmp(a->auth.context, ep->comm_id, sizeof ep->comm_id) != 0;
+}
+
 /* Whether an accepted connection may become this conn's socket. (NULL: it will be kept.) One that
  * reconnects takes another socket's place at any time, but never one that is younger than itself.
  */
@@ -168,8 +178,11 @@ static const char *tcp_take_hello(struct tcp_endpoint *ep, struct tcp_accepted *
 
 	if (auth_take_hello(&a->auth, ep->key, a->bytes, answer) != TUTTI_OK)
 		return "it is no rank of a job";
-	if (!take_context(ep, a))
+	if (!take_context(ep, a)) {
+		if (wants_another(ep, a))
+			send(a->watch.fd, auth_not_here, sizeof auth_not_here, MSG_NOSIGNAL);
 		return "it asked for another communicator or rank";
+	}
 	c = tcp_conn_for(ep, a->peer, a->channel);
 	if (!tcp_is_late(ep, c, a) && !is_open(ep, c, a))
 		return "this connection is there already";

@@ -388,6 +388,12 @@ static void tcp_take_answer(struct tcp_conn *c)
 	struct tcp_dial *d = c->dial;
 	char why[TCP_TEXT_BYTES + 70];
 
+	if (memcmp(d->answer, auth_not_here, sizeof auth_not_here) == 0) {
+		snprintf(why, sizeof why, "another rank or communicator listens at %s by now",
+			 c->where);
+		tcp_dial_give_up(c, TRIED_REFUSED, why);
+		return;
+	}
 	if (auth_check_answer(&d->auth, d->answer, d->proof) != TUTTI_OK) {
 		snprintf(why, sizeof why,
 			 "the process that listens at %s could not prove the job's secret",

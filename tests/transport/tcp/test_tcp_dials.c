@@ -317,6 +317,43 @@ static void test_last_error_stays(void **state)
 	world_close(&w);
 }
 
+/* Rank 0 has left, and the system has given its port to another endpoint of the job: of another
+ * rank or of another communicator. Rank 1 hears that, as if nobody listened there. */
+static void left_its_port(bool to_another_rank)
+{
+	struct post recv;
+	uint64_t word = 0;
+	struct world w;
+	int new_owner = to_another_rank ? 2 : 0;
+
+	world_open(&w, 3);
+	subject->transport->destroy(w.endpoints[0]);
+	w.endpoints[0] = NULL;
+	if (!to_another_rank) {
+		w.configs[0].comm_id[0]++;
+		assert_int_equal(subject->transport->open(&w.endpoints[0], &w.configs[0]),
+				 TUTTI_OK);
+	}
+	assert_int_equal(subject->transport->connect(w.endpoints[1], 0, 0,
+						     w.endpoints[new_owner]->address,
+						     w.endpoints[new_owner]->address_bytes,
+						     &w.conns[1][0][0]),
+			 TUTTI_OK);
+	post_recv(&recv, w.conns[1][0][0], &word, sizeof word, 1);
+	world_finish(&w, &recv, 1);
+	assert_int_equal(recv.io.status, TUTTI_ERR_PEER);
+	assert_non_null(strstr(w.conns[1][0][0]->error, "refuses the connection of rank 1"));
+	assert_non_null(strstr(w.conns[1][0][0]->error, "another rank or communicator"));
+	world_close(&w);
+}
+
+static void test_left_its_port(void **state)
+{
+	(void)state;
+	left_its_port(true);
+	left_its_port(false);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -328,6 +365,7 @@ int main(void)
 		cmocka_unit_test(test_congestion),
 		cmocka_unit_test(test_failed_before_connect),
 		cmocka_unit_test(test_last_error_stays),
+		cmocka_unit_test(test_left_its_port),
 	};
 
 	hand_setup();
