@@ -18,6 +18,9 @@
  * Epochs wrap from 2^32 - 1 to 2, so that their parity goes on and none is 0. A slot may hold
  * packets that are 2^32 calls old; so each is cleared every 2^30 calls.
  *
+ * A call that fails on a rank ends there when no peer reads the rank's buffers any more: it tells
+ * STEP_ABANDON, and waits for those that have greeted until they leave or give up, too.
+ *
  * Where processes share a GPU no kernel waits for another rank's: see struct turn_args. */
 #ifndef CUDA_KERNELS_CHANNEL_H
 #define CUDA_KERNELS_CHANNEL_H
@@ -40,6 +43,13 @@
 #define PACKET_SHARE    (PACKET_SLOT * PACKET_BYTES) /* bytes of a channel, of a rank  */
 #define PACKETS_TOTAL   (512u << 10) /* bytes of the blocks of all ranks, but at least ... */
 #define PACKET_CHANNELS 8            /* ... so many channels' for each                     */
+
+/* Steps of a call of lines besides those of its chunks. */
+#define STEP_LEAVE   (UINT32_MAX - 1) /* this rank has done all                         */
+#define STEP_ABANDON UINT32_MAX       /* it gives the call up, and does not leave it    */
+
+/* After a failure a rank's kernel waits so long for kernels of peers that read its buffers. */
+#define ABANDON_MOST_NS 500000000u
 
 /* Fields of a greeting, which calls of lines send in packets. */
 enum greeting_field {

@@ -181,22 +181,6 @@ DEVICE void channel_tell(const struct channel_call *call, uint32_t peer, uint32_
 			word_of(call, step));
 }
 
-/* Whether peer has done the step, sooner or later; 0 if the call fails. */
-DEVICE int channel_await_step(const struct channel_call *call, uint32_t peer, uint32_t step)
-{
-	const uint64_t *steps = &channel_of(call, call->args->rank)->steps[peer];
-	unsigned turns = 0;
-	uint64_t word;
-
-	for (;;) {
-		word = load_acquire(steps);
-		if (word >> 32 == call->epoch && (uint32_t)word >= step)
-			return 1;
-		if (wait_fails(call, &turns))
-			return 0;
-	}
-}
-
 /* Old packets and steps must not look like those of an epoch that comes again. */
 DEVICE void channel_clear(const struct channel_call *call, unsigned t, unsigned threads)
 {

@@ -223,6 +223,13 @@ MULTICAST_LOAD(bf16, "acc::f32.v4.bf16x2")
 /* Of a wait, between two looks at the abort word, which lies in the host's memory. */
 #define TURNS_A_LOOK 64
 
+DEVICE uint64_t time_ns(void)
+{
+	uint64_t ns;
+	asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
+	return ns;
+}
+
 DEVICE void spin_pause(void)
 {
 }

@@ -9,7 +9,6 @@
 #include "cuda/kernels/scale_core.h"
 
 #define LINE_THREADS THREADS_OF_lines
-#define STEP_LEAVE   UINT32_MAX
 
 /* The block's knowledge of all ranks once they have arrived. */
 struct arrivals {
@@ -92,7 +91,24 @@ DEVICE void lines_greet(const struct lines_call *l, uint32_t to)
 	channel_publish(&l->call, &g->word, word_of(&l->call, a->channel.fingerprint));
 }
 
-/* Asks for all at once. The word publishes what the peer's stream has written before. */
+DEVICE const uint64_t *lines_steps_of(const struct lines_call *l, uint32_t peer)
+{
+	return &channel_of(&l->call, l->rank)->steps[peer];
+}
+
+/* The step of this call that a peer has told by this word; 0: none. A peer that is in a later call
+ * has given this one up: else it would wait here for this rank. */
+DEVICE uint32_t lines_step_in(const struct lines_call *l, uint64_t word)
+{
+	int32_t behind = (int32_t)(l->call.epoch - (uint32_t)(word >> 32));
+
+	if (behind == 0)
+		return (uint32_t)word;
+	return behind > 0 || word == 0 ? 0 : STEP_ABANDON; /* 0: it was cleared */
+}
+
+/* Asks for all at once. The word publishes what the peer's stream has written before. A peer that
+ * gave the call up after its greeting may not let others read its buffers any more. */
 DEVICE int lines_hear(const struct lines_call *l, uint32_t from, uint64_t *fields)
 {
 	const struct channel_greeting *g = greeting_of(&l->call, l->rank, from);
@@ -101,12 +117,15 @@ DEVICE int lines_hear(const struct lines_call *l, uint32_t from, uint64_t *field
 	int are_there;
 
 	do {
+		uint64_t steps = load_relaxed(lines_steps_of(l, from));
 		UNROLL
 		for (int f = 0; f < GREETING_FIELDS; f++)
 			packets[f] = load_packet(&g->fields[f]);
 		uint64_t word = load_acquire(&g->word);
 		are_there = word >> 32 == l->call.epoch;
 		if (are_there && !channel_is_the_same(&l->call, from, word))
+			return 0;
+		if (lines_step_in(l, steps) == STEP_ABANDON)
 			return 0;
 		UNROLL
 		for (int f = 0; f < GREETING_FIELDS; f++)
@@ -143,6 +162,18 @@ DEVICE void lines_arrive(const struct lines_call *l, uint32_t from)
 	}
 }
 
+/* Waits until peer has done the step; returns 0 if the call fails. */
+DEVICE int lines_await(const struct lines_call *l, uint32_t peer, uint32_t step)
+{
+	unsigned turns = 0;
+	uint32_t told;
+
+	while ((told = lines_step_in(l, load_acquire(lines_steps_of(l, peer)))) < step)
+		if (wait_fails(&l->call, &turns))
+			return 0;
+	return told != STEP_ABANDON;
+}
+
 /* Every rank tells all, and waits for all. Returns 0 if the call fails. */
 DEVICE int lines_meet(const struct lines_call *l, uint32_t step)
 {
@@ -151,10 +182,47 @@ DEVICE int lines_meet(const struct lines_call *l, uint32_t step)
 		if (thread_and_rank(l, t))
 			channel_tell(&l->call, (uint32_t)t, step);
 	for (int t = thread_first(); t < LINE_THREADS; t += thread_step())
-		if (thread_and_rank(l, t) && !channel_await_step(&l->call, (uint32_t)t, step))
+		if (thread_and_rank(l, t) && !lines_await(l, (uint32_t)t, step))
 			l->s->has_failed = 1;
 	block_barrier();
 	return !l->s->has_failed;
+}
+
+#define ABANDON_LOOKS 64 /* at the least: a peer's greeting may be on its way */
+
+/* Whether peer has arrived, or may have, and has neither left nor given up. */
+DEVICE int lines_is_read_by(const struct lines_call *l, uint32_t peer)
+{
+	uint64_t greeting = load_acquire(&greeting_of(&l->call, l->rank, peer)->word);
+
+	return greeting == word_of(&l->call, l->a->channel.fingerprint) &&
+	       lines_step_in(l, load_acquire(lines_steps_of(l, peer))) < STEP_LEAVE;
+}
+
+/* The call has failed on this rank. Its buffers are the caller's again when this kernel has ended,
+ * so peers that arrived before they heard of that, and read the buffers, are waited for; those that
+ * arrive later see STEP_ABANDON and do not read them. Ends when the host knows that the call has
+ * failed. last: STEP_LEAVE if this rank has told that already. */
+DEVICE void lines_abandon(const struct lines_call *l, uint32_t last)
+{
+	uint64_t begun_ns = time_ns();
+
+	block_barrier();
+	for (int t = thread_first(); t < LINE_THREADS; t += thread_step())
+		if (thread_and_rank(l, t))
+			channel_tell(&l->call, (uint32_t)t, last);
+	for (int t = thread_first(); t < LINE_THREADS; t += thread_step()) {
+		if (!thread_and_rank(l, t))
+			continue;
+		for (unsigned looks = 0; looks < ABANDON_LOOKS ||
+					 (lines_is_read_by(l, (uint32_t)t) &&
+					  time_ns() - begun_ns < ABANDON_MOST_NS);
+		     looks++)
+			spin_pause();
+		while (!channel_is_aborted(&l->call))
+			spin_pause();
+	}
+	block_barrier();
 }
 
 /* Slices go to all ranks, or to the root. */

@@ -254,8 +254,10 @@ DEVICE void lines_body(const struct lines_args *a, struct kernel_block *block)
 			lines_arrive(&l, (uint32_t)t);
 	}
 	block_barrier();
-	int is_well = !s.has_failed && (all_are_mapped(&l) ? lines_mapped(&l) : lines_staged(&l)) &&
-		      lines_meet(&l, STEP_LEAVE);
+	int has_moved = !s.has_failed && (all_are_mapped(&l) ? lines_mapped(&l) : lines_staged(&l));
+	int is_well = has_moved && lines_meet(&l, STEP_LEAVE);
+	if (!is_well)
+		lines_abandon(&l, has_moved ? STEP_LEAVE : STEP_ABANDON);
 	for (int t = thread_first(); t < LINE_THREADS; t += thread_step()) {
 		if (is_well)
 			channel_clear(&l.call, (unsigned)t, LINE_THREADS);

@@ -1,5 +1,6 @@
 /* Breaks when a kernel of a collective does not end: where a rank never comes and the host aborts,
- * where ranks make different calls, or differ in bytes; or when the record names the wrong peer. */
+ * where ranks make different calls, or differ in bytes; or when the record names the wrong peer; when
+ * a rank's kernel ends while another one's reads its buffer, or reads those of ranks that gave up. */
 #include "channel_world.h"
 #include "core/memory/dtype.h"
 #include "cuda/kernels/give_way.h"
@@ -89,6 +90,23 @@ static void greet_by_hand(const struct world *w, const struct world_call *call, 
 		}
 }
 
+/* Of this call: the last step that a rank has told another; 0: none. */
+static uint32_t step_told(const struct world *w, int from, int to, unsigned channel)
+{
+	const struct channel_segment *segment = w->segments[to];
+	uint64_t told = word(&segment->channels[channel].steps[from]);
+
+	return told >> 32 == FIRST_EPOCH + 1 ? (uint32_t)told : 0;
+}
+
+static void tell_step(const struct world *w, int from, int to, unsigned channel, uint32_t step)
+{
+	struct channel_segment *segment = w->segments[to];
+
+	atomic_store((_Atomic uint64_t *)&segment->channels[channel].steps[from],
+		     (uint64_t)(FIRST_EPOCH + 1) << 32 | step);
+}
+
 /* All but one start; the host sees that their kernels run and none ends, and aborts. */
 static void check_absent(enum call_kind kind, bool by_packets, bool is_mapped, bool greets)
 {
@@ -163,6 +181,72 @@ static void check_late(enum call_kind kind, bool by_packets, bool is_mapped)
 	free(before);
 	world_release(&w, &call);
 	world_destroy(&w);
+}
+
+/* The same of a rank whose host does not know of the failure yet: the others have given up. */
+static void check_unaware(enum call_kind kind)
+{
+	struct world w;
+	struct world_call call;
+
+	world_create(&w, 4, FIRST_EPOCH);
+	make_call(&w, &call, kind, false, true);
+	char *before = malloc(call.recv_bytes[0]);
+	memcpy(before, call.recv[0], call.recv_bytes[0]);
+	for (int r = 1; r < w.size; r++) {
+		world_start(&w, &call, r, &launches[r], &arguments[r]);
+		world_abort(w.hosts[r], 1);
+	}
+	wait_all(&w, 0);
+	world_start(&w, &call, 0, &launches[0], &arguments[0]);
+	for (unsigned c = 0; c < call.blocks; c++)
+		while (step_told(&w, 0, 1, c) != STEP_ABANDON)
+			give_way();
+	assert_int_equal(word(&w.hosts[0]->finished[0]), 0); /* its host would take it for done */
+	world_abort(w.hosts[0], 1);
+	launch_wait(&launches[0]);
+	assert_memory_equal(before, call.recv[0], call.recv_bytes[0]);
+	free(before);
+	world_release(&w, &call);
+	world_destroy(&w);
+}
+
+/* Rank 1 has arrived, and reads rank 0's buffer, when the host of rank 0 aborts. That buffer is the
+ * caller's again when the kernel has ended: not before rank 1 leaves, unless that takes so long
+ * that it may have died. */
+static void check_reader(enum call_kind kind)
+{
+	struct world w;
+	struct world_call call;
+
+	world_create(&w, 2, FIRST_EPOCH);
+	make_call(&w, &call, kind, false, true);
+	greet_by_hand(&w, &call, 1);
+	world_start(&w, &call, 0, &launches[0], &arguments[0]);
+	for (unsigned c = 0; c < call.blocks; c++)
+		while (step_told(&w, 0, 1, c) != STEP_LEAVE)
+			give_way();
+	uint64_t aborted_ns = give_way_now();
+	world_abort(w.hosts[0], 1);
+	for (int i = 0; i < 500; i++)
+		give_way();
+	for (unsigned c = 0; c < call.blocks; c++) {
+		bool has_ended = word(&w.hosts[0]->finished[c]) != 0;
+		assert_true(!has_ended || give_way_now() - aborted_ns >= ABANDON_MOST_NS);
+		tell_step(&w, 1, 0, c, STEP_LEAVE);
+	}
+	launch_wait(&launches[0]);
+	world_release(&w, &call);
+	world_destroy(&w);
+}
+
+static void buffers_are_read_until_the_kernel_ends(void **state)
+{
+	(void)state;
+	check_unaware(CALL_ALL_GATHER);
+	check_unaware(CALL_ALL_REDUCE);
+	check_reader(CALL_ALL_GATHER);
+	check_reader(CALL_ALL_REDUCE);
 }
 
 static void a_rank_comes_after_the_failure(void **state)
@@ -283,6 +367,7 @@ int main(void)
 		cmocka_unit_test(a_rank_never_comes),
 		cmocka_unit_test(a_rank_dies_after_its_greeting),
 		cmocka_unit_test(a_rank_comes_after_the_failure),
+		cmocka_unit_test(buffers_are_read_until_the_kernel_ends),
 		cmocka_unit_test(ranks_make_different_calls),
 		cmocka_unit_test(the_first_failure_stays),
 		cmocka_unit_test(ranks_differ_in_bytes),
