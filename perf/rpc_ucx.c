@@ -5,9 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <ucp/api/ucp.h>
 
-enum { REQUEST = 1, ANSWER = 2 };
+enum { REQUEST = 1, ANSWER = 2, DEADLINE_S = 60 };
 
 static struct {
 	ucp_context_h context;
@@ -16,6 +17,7 @@ static struct {
 	int served;
 	int answered; /* of rank 0 */
 	uint64_t digest;
+	time_t idle_since; /* 0: it was not idle */
 } ucx;
 
 static int rpc_ucx_fail(const char *what, ucs_status_t status)
@@ -24,11 +26,26 @@ static int rpc_ucx_fail(const char *what, ucs_status_t status)
 	return -1;
 }
 
+/* Progress of a wait. A peer that is gone ends the program. */
+static void rpc_ucx_progress(void)
+{
+	if (ucp_worker_progress(ucx.worker)) {
+		ucx.idle_since = 0;
+		return;
+	}
+	if (!ucx.idle_since)
+		ucx.idle_since = time(NULL);
+	if (time(NULL) - ucx.idle_since < DEADLINE_S)
+		return;
+	fprintf(stderr, "rpc_perf: ucx: nothing came within %d s\n", DEADLINE_S);
+	exit(3);
+}
+
 static void rpc_ucx_finish(void *request)
 {
 	if (UCS_PTR_IS_PTR(request)) {
 		while (ucp_request_check_status(request) == UCS_INPROGRESS)
-			ucp_worker_progress(ucx.worker);
+			rpc_ucx_progress();
 		ucp_request_free(request);
 	}
 }
@@ -180,11 +197,12 @@ static int short_calls(int calls, int in_flight)
 	static uint8_t out[RPC_PERF_IN_FLIGHT][RPC_PERF_SHORT];
 	void *requests[RPC_PERF_IN_FLIGHT] = {NULL};
 
+	ucx.idle_since = 0;
 	ucx.answered = 0;
 	for (int i = 0; i < calls; i++) {
 		int at = i % in_flight;
 		while (ucx.answered <= i - in_flight)
-			ucp_worker_progress(ucx.worker);
+			rpc_ucx_progress();
 		rpc_ucx_finish(requests[at]);
 		rpc_perf_fill(out[at], (uint64_t)i);
 		requests[at] = rpc_ucx_begin_call(out[at], RPC_PERF_SHORT);
@@ -192,7 +210,7 @@ static int short_calls(int calls, int in_flight)
 			return rpc_ucx_fail("a call", UCS_PTR_STATUS(requests[at]));
 	}
 	while (ucx.answered < calls)
-		ucp_worker_progress(ucx.worker);
+		rpc_ucx_progress();
 	for (int at = 0; at < in_flight; at++)
 		rpc_ucx_finish(requests[at]);
 	return 0;
@@ -200,13 +218,14 @@ static int short_calls(int calls, int in_flight)
 
 static int long_calls(int calls, const uint8_t *data, size_t bytes)
 {
+	ucx.idle_since = 0;
 	for (int i = 0; i < calls; i++) {
 		ucx.answered = 0;
 		void *request = rpc_ucx_begin_call(data, bytes);
 		if (UCS_PTR_IS_ERR(request))
 			return rpc_ucx_fail("a call", UCS_PTR_STATUS(request));
 		while (!ucx.answered)
-			ucp_worker_progress(ucx.worker);
+			rpc_ucx_progress();
 		rpc_ucx_finish(request);
 		if (ucx.digest != rpc_perf_digest(data, bytes)) {
 			fprintf(stderr,
@@ -221,12 +240,15 @@ static int long_calls(int calls, const uint8_t *data, size_t bytes)
 
 static int rpc_ucx_serve(int calls, size_t bytes)
 {
+	const ucp_request_param_t whole = {0};
+
 	(void)bytes;
+	ucx.idle_since = 0;
 	ucx.served = 0;
 	while (ucx.served < calls)
-		ucp_worker_progress(ucx.worker);
-	for (int i = 0; i < 1000; i++) /* what was posted goes out */
-		ucp_worker_progress(ucx.worker);
+		rpc_ucx_progress();
+	/* Answers, and what else the peer waits for, may not have gone out yet. */
+	rpc_ucx_finish(ucp_worker_flush_nbx(ucx.worker, &whole));
 	return 0;
 }
 

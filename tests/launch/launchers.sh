@@ -27,7 +27,8 @@ four()
 two_at_once()
 {
 	local other
-	"$@" >other 2>&1 & other=$!
+	mkdir other_job
+	OMPI_MCA_orte_tmpdir_base=$PWD/other_job "$@" >other 2>&1 & other=$!
 	expect 0 "$@"
 	wait $other || complain "the other job: $(cat other)"
 	cat other >>out
