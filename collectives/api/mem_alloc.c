@@ -5,68 +5,11 @@
 #include "collectives/engine/engine.h"
 
 #include "core/forks.h"
+#include "core/known_memory.h"
 #include "core/log.h"
-#include "core/long_lived.h"
 #include "core/outcome.h"
 
-#include <pthread.h>
 #include <stdlib.h>
-#include <sys/mman.h>
-
-#define HUGE_PAGE ((size_t)2 << 20)
-
-/* Memory without a window, so that mem_free knows it. */
-struct private_block {
-	struct private_block *next;
-	void *ptr;
-	size_t bytes;
-};
-static pthread_mutex_t blocks_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct private_block *blocks;
-
-static void *map_zeroed(size_t bytes)
-{
-	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (p == MAP_FAILED)
-		return NULL;
-	if (bytes >= HUGE_PAGE)
-		(void)madvise(p, bytes, MADV_HUGEPAGE); /* a hint; small pages do as well */
-	return p;
-}
-
-static tutti_status private_alloc(void **ptr, size_t bytes)
-{
-	struct private_block *b = malloc(sizeof *b);
-	void *p = b ? map_zeroed(bytes ? bytes : 1) : NULL;
-	if (!p) {
-		fail_errno("tutti_mem_alloc: no memory for %zu bytes", bytes);
-		free(b);
-		return TUTTI_ERR_MEMORY;
-	}
-	pthread_mutex_lock(&blocks_lock);
-	*b = (struct private_block){blocks, p, bytes ? bytes : 1};
-	blocks = b;
-	pthread_mutex_unlock(&blocks_lock);
-	*ptr = p;
-	return TUTTI_OK;
-}
-
-/* OK when it was ours; INVALID, without a message, when not. */
-static tutti_status private_free(void *ptr)
-{
-	pthread_mutex_lock(&blocks_lock);
-	struct private_block **at = &blocks, *b;
-	while (*at && (*at)->ptr != ptr)
-		at = &(*at)->next;
-	if ((b = *at))
-		*at = b->next;
-	pthread_mutex_unlock(&blocks_lock);
-	if (!b)
-		return TUTTI_ERR_INVALID;
-	munmap(b->ptr, b->bytes);
-	free(b);
-	return TUTTI_OK;
-}
 
 /* A rank's part of an allocation without a window, or on GPUs. */
 struct alloc_report {
@@ -195,12 +138,12 @@ static tutti_status alloc_on_device(void **ptr, size_t bytes, struct tutti_comm 
 static tutti_status alloc_of_process(void **ptr, size_t bytes, struct tutti_comm *comm)
 {
 	void *memory = NULL;
-	tutti_status status = private_alloc(&memory, bytes);
+	tutti_status status = known_memory_map(&memory, bytes);
 
 	if (comm->size > 1)
 		status = mem_alloc_agree(comm, bytes, status);
 	if (status != TUTTI_OK) {
-		private_free(memory);
+		known_memory_unmap(memory);
 		return status;
 	}
 	*ptr = memory;
@@ -246,7 +189,7 @@ tutti_status tutti_mem_alloc(void **ptr, size_t bytes, tutti_comm *comm)
 		return engine_name_error(comm->engine, alloc_on_device(ptr, bytes, comm));
 	TRY(engine_name_error(comm->engine, comm->window ? alloc_of_window(ptr, bytes, comm)
 							 : alloc_of_process(ptr, bytes, comm)));
-	if (bytes > 0 && long_lived_add(*ptr, bytes) != TUTTI_OK)
+	if (bytes > 0 && known_memory_add(*ptr, bytes) != TUTTI_OK)
 		last_error_clear(); /* it works as other memory does */
 	return TUTTI_OK;
 }
@@ -258,8 +201,8 @@ tutti_status tutti_mem_free(void *ptr)
 		return TUTTI_OK;
 	if (device_mem_free(ptr))
 		return TUTTI_OK;
-	long_lived_remove(ptr);
-	if (private_free(ptr) == TUTTI_OK)
+	known_memory_remove(ptr);
+	if (known_memory_unmap(ptr))
 		return TUTTI_OK;
 	return window_mem_free(ptr);
 }
@@ -300,12 +243,12 @@ static tutti_status check_hint(const char *name, const void *ptr, const tutti_co
 tutti_status tutti_mem_register(void *ptr, size_t bytes, tutti_comm *comm)
 {
 	TRY(check_hint("tutti_mem_register", ptr, comm));
-	return bytes > 0 ? long_lived_add(ptr, bytes) : TUTTI_OK;
+	return bytes > 0 ? known_memory_add(ptr, bytes) : TUTTI_OK;
 }
 
 tutti_status tutti_mem_deregister(void *ptr, tutti_comm *comm)
 {
 	TRY(check_hint("tutti_mem_deregister", ptr, comm));
-	long_lived_remove(ptr);
+	known_memory_remove(ptr);
 	return TUTTI_OK;
 }

@@ -13,7 +13,7 @@
 #include "core/auth.h"
 #include "core/clock.h"
 #include "core/log.h"
-#include "core/long_lived.h"
+#include "core/known_memory.h"
 #include "core/machine.h"
 #include "core/memory_left.h"
 #include "core/net.h"
@@ -467,7 +467,7 @@ tutti_status window_mem_withdraw(struct window *w)
 		for (int rank = 0; rank < a->size && status == TUTTI_OK; rank++) {
 			if (!a->is_own[rank])
 				continue;
-			long_lived_remove(allocation_region(a, rank));
+			known_memory_remove(allocation_region(a, rank));
 			status = allocation_make_private(allocation_region(a, rank), a->stride);
 		}
 	}

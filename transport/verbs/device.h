@@ -25,7 +25,7 @@ struct verbs_device {
 	struct ibv_pd *pd;
 	struct ibv_device_attr limits;
 	bool has_immediate; /* RDMA writes may carry immediate data */
-	struct verbs_registered registered;
+	struct known_memory_user registers;
 	int users;
 	struct verbs_device *next;
 };

@@ -1,4 +1,4 @@
-/* Memory that devices read and write where it lies: long-lived memory, and memory of a GPU, which
+/* Memory that devices read and write where it lies: known memory, and memory of a GPU, which
  * the CPU may not touch. */
 #include "transport/verbs/memory.h"
 
@@ -14,93 +14,40 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Long-lived memory as one device has it registered: when it comes, for as long as it stays. */
+/* Known memory as one device has it registered: for as long as it is known. */
 
-struct verbs_region {
-	struct verbs_region *next;
-	void *base;
-	size_t bytes;
-	struct ibv_mr *mr;
-};
-
-static struct verbs_device *device_of(struct long_lived_watcher *watcher)
+static struct verbs_device *device_of(struct known_memory_user *user)
 {
-	return (struct verbs_device *)((char *)watcher -
-				       offsetof(struct verbs_device, registered.watcher));
+	return (struct verbs_device *)((char *)user - offsetof(struct verbs_device, registers));
 }
 
 /* Memory that cannot be registered is sent and received through the memory of each conn. */
-static void verbs_added(struct long_lived_watcher *watcher, void *base, size_t bytes)
+static void *verbs_registered_add(struct known_memory_user *user, void *base, size_t bytes)
 {
-	struct verbs_device *device = device_of(watcher);
-	struct verbs_registered *registered = &device->registered;
-	struct verbs_region *region = calloc(1, sizeof *region);
+	struct ibv_mr *mr;
 
-	if (!region)
-		return;
-	region->base = base;
-	region->bytes = bytes;
-	if (verbs_register(&region->mr, device, base, bytes,
-			   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE) != TUTTI_OK) {
-		log_seldom("%s; messages from and to it are copied", last_error());
-		free(region);
-		return;
-	}
-	pthread_mutex_lock(&registered->lock);
-	region->next = registered->regions;
-	registered->regions = region;
-	pthread_mutex_unlock(&registered->lock);
+	if (verbs_register(&mr, device_of(user), base, bytes,
+			   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE) == TUTTI_OK)
+		return mr;
+	log_seldom("%s; messages from and to it are copied", last_error());
+	return NULL;
 }
 
-static void verbs_removed(struct long_lived_watcher *watcher, void *base)
+static void verbs_registered_remove(struct known_memory_user *user, void *mr)
 {
-	struct verbs_device *device = device_of(watcher);
-	struct verbs_region **at = &device->registered.regions, *region;
-
-	pthread_mutex_lock(&device->registered.lock);
-	while (*at && (*at)->base != base)
-		at = &(*at)->next;
-	region = *at;
-	if (region)
-		*at = region->next;
-	pthread_mutex_unlock(&device->registered.lock);
-	if (region)
-		device->library->dereg_mr(region->mr);
-	free(region);
+	device_of(user)->library->dereg_mr(mr);
 }
 
 void verbs_registered_open(struct verbs_device *device)
 {
-	pthread_mutex_init(&device->registered.lock, NULL);
-	device->registered.watcher =
-		(struct long_lived_watcher){.added = verbs_added, .removed = verbs_removed};
-	long_lived_watch(&device->registered.watcher);
+	device->registers = (struct known_memory_user){.add = verbs_registered_add,
+						       .remove = verbs_registered_remove};
+	known_memory_join(&device->registers);
 }
 
 void verbs_registered_close(struct verbs_device *device)
 {
-	long_lived_unwatch(&device->registered.watcher);
-	while (device->registered.regions)
-		verbs_removed(&device->registered.watcher, device->registered.regions->base);
-	pthread_mutex_destroy(&device->registered.lock);
-}
-
-/* The keys for so many bytes at ptr. False: they lie in no registered memory. Any thread. */
-static bool verbs_registered_find(struct verbs_device *device, const void *ptr, size_t bytes,
-				  struct verbs_keys *keys)
-{
-	struct verbs_registered *registered = &device->registered;
-	bool is_found = false;
-
-	pthread_mutex_lock(&registered->lock);
-	for (struct verbs_region *r = registered->regions; r && !is_found; r = r->next) {
-		uintptr_t from = (uintptr_t)r->base, at = (uintptr_t)ptr;
-		is_found = at >= from && at - from < r->bytes && bytes <= r->bytes - (at - from);
-		if (is_found)
-			*keys = (struct verbs_keys){r->mr->lkey, r->mr->rkey};
-	}
-	pthread_mutex_unlock(&registered->lock);
-	return is_found;
+	known_memory_leave(&device->registers);
 }
 
 struct verbs_map {
@@ -218,9 +165,12 @@ void verbs_unmap(struct tutti_endpoint *base, void *map)
 bool verbs_keys_of(const struct verbs_conn *conn, int rail, const struct verbs_map *map,
 		   const void *ptr, size_t bytes, struct verbs_keys *keys)
 {
-	if (!map)
-		return verbs_registered_find(conn->rails[rail].port->device, ptr, bytes, keys);
-	const struct ibv_mr *mr = map->mr[conn->rails[rail].port - verbs_endpoint_of(conn)->ports];
+	const struct verbs_port *port = conn->rails[rail].port;
+	const struct ibv_mr *mr = map ? map->mr[port - verbs_endpoint_of(conn)->ports]
+				      : known_memory_handle(&port->device->registers, ptr, bytes);
+
+	if (!mr)
+		return false;
 	*keys = (struct verbs_keys){mr->lkey, mr->rkey};
 	return true;
 }

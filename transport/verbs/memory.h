@@ -1,12 +1,10 @@
-/* Long-lived memory (core/long_lived.h) as one device has it registered. */
+/* Known memory (core/known_memory.h) as one device has it registered. */
 #ifndef TRANSPORT_VERBS_MEMORY_H
 #define TRANSPORT_VERBS_MEMORY_H
 
-#include "core/long_lived.h"
+#include "core/known_memory.h"
 
 #include <infiniband/verbs.h>
-#include <pthread.h>
-#include <stdbool.h>
 #include <stdint.h>
 
 struct verbs_device;
@@ -15,13 +13,9 @@ struct verbs_keys {
 	uint32_t local, remote;
 };
 
-struct verbs_registered {
-	struct long_lived_watcher watcher;
-	pthread_mutex_t lock;
-	struct verbs_region *regions;
-};
-
+/* Registers known memory with the device from here on, ... */
 void verbs_registered_open(struct verbs_device *device);
+/* ... and no longer. */
 void verbs_registered_close(struct verbs_device *device);
 
 #endif

@@ -4,7 +4,7 @@
 #ifndef TESTS_TRANSPORT_VERBS_ARENA_H
 #define TESTS_TRANSPORT_VERBS_ARENA_H
 
-#include "core/long_lived.h"
+#include "core/known_memory.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -86,7 +86,7 @@ void __wrap_free(void *ptr)
 static bool arena_open(void)
 {
 	arena.base = mmap(NULL, ARENA, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	return arena.base != MAP_FAILED && long_lived_add(arena.base, ARENA) == TUTTI_OK;
+	return arena.base != MAP_FAILED && known_memory_add(arena.base, ARENA) == TUTTI_OK;
 }
 
 #endif

@@ -3,7 +3,7 @@
 #include "tests/whole.h"
 
 #include "core/clock.h"
-#include "core/long_lived.h"
+#include "core/known_memory.h"
 #include "transport/registry.h"
 
 #include <stdio.h>
@@ -46,7 +46,7 @@ uint8_t *on_fake_registered(size_t bytes)
 	static int count;
 	uint8_t *block = malloc(bytes);
 
-	if (!block || count == 2 || long_lived_add(block, bytes) != TUTTI_OK) {
+	if (!block || count == 2 || known_memory_add(block, bytes) != TUTTI_OK) {
 		fprintf(stderr, "no memory that is registered: %s\n", last_error());
 		exit(1);
 	}

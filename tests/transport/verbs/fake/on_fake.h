@@ -14,7 +14,7 @@ int on_fake_conformance(const struct fake_config *config);
 void on_fake_post(struct post *post, struct tutti_conn *conn, bool is_send, void *buf, size_t bytes,
 		  void *map);
 
-/* So many bytes that the devices know (core/long_lived.h), until the process ends. */
+/* So many bytes that the devices know (core/known_memory.h), until the process ends. */
 uint8_t *on_fake_registered(size_t bytes);
 
 /* Each of the words is in the text. */

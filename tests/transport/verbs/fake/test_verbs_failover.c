@@ -4,7 +4,7 @@
 #include "tests/transport/verbs/fake/on_fake.h"
 #include "tests/whole.h"
 
-#include "core/long_lived.h"
+#include "core/known_memory.h"
 #include "transport/registry.h"
 #include "transport/verbs/verbs.h"
 
@@ -237,7 +237,7 @@ static void test_grants_ahead(void **state)
 
 	(void)state;
 	assert_non_null(other);
-	assert_int_equal(long_lived_add(other, MOST), TUTTI_OK);
+	assert_int_equal(known_memory_add(other, MOST), TUTTI_OK);
 	start(test_seed, 2, 8);
 	post_recv(&to[1], world_conn(&w, 1, 0, 0), got, sizeof *got, 1);
 	post_send(&from[1], world_conn(&w, 0, 1, 0), words, sizeof *words, 1);
@@ -270,7 +270,7 @@ static void test_grants_ahead(void **state)
 	fake_repair();
 	world_close(&w);
 	assert_true(fake_is_clean());
-	long_lived_remove(other);
+	known_memory_remove(other);
 	free(other);
 }
 
@@ -338,10 +338,10 @@ int main(void)
 	subject = &verbs;
 	test_seed = on_fake_seed();
 	block = malloc(4 * N * MOST);
-	if (!block || long_lived_add(block, 4 * N * MOST) != TUTTI_OK)
+	if (!block || known_memory_add(block, 4 * N * MOST) != TUTTI_OK)
 		return 1;
 	int failed = cmocka_run_group_tests(tests, NULL, NULL);
-	long_lived_remove(block);
+	known_memory_remove(block);
 	free(block);
 	return failed;
 }

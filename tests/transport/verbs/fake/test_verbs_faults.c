@@ -2,7 +2,7 @@
  * after its call, or an error that does not say which rank, port and status it was. */
 #include "tests/transport/verbs/fake/on_fake.h"
 
-#include "core/long_lived.h"
+#include "core/known_memory.h"
 #include "core/status.h"
 #include "transport/registry.h"
 #include "transport/verbs/verbs.h"
@@ -465,13 +465,13 @@ static void test_close_before_read(void **state)
 static void test_unregistered(void **state)
 {
 	(void)state;
-	long_lived_remove(out);
-	long_lived_remove(in);
+	known_memory_remove(out);
+	known_memory_remove(in);
 	start();
 	fake_fail_call(FAKE_REG_MR, 0, ENOMEM);
 	world_open(&w, 2);
-	assert_int_equal(long_lived_add(out, LONG), TUTTI_OK);
-	assert_int_equal(long_lived_add(in, LONG), TUTTI_OK);
+	assert_int_equal(known_memory_add(out, LONG), TUTTI_OK);
+	assert_int_equal(known_memory_add(in, LONG), TUTTI_OK);
 	fake_repair();
 	pass(LONG);
 	assert_true(fake_count().writes > (long)(LONG / VERBS_CHUNK_BYTES) / 2);
