@@ -9,8 +9,6 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 cd "$scratch" || exit 1
 failures=0
-# Jobs of Open MPI share a folder that the last one to end removes while another makes it.
-export OMPI_MCA_orte_tmpdir_base=$scratch
 for name in SOURCE_DIR BUILD_DIR; do
 	[[ ${!name-} != *[[:space:]]* ]] || { ln -s "${!name}" "$scratch/.$name" && printf -v "$name" %s "$scratch/.$name"; }
 done

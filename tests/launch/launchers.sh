@@ -3,6 +3,8 @@
 program=$BUILD_DIR/tests/launched_main
 unset TUTTI_SECRET TUTTI_SECRET_FILE TUTTI_RESTARTED RANK WORLD_SIZE MASTER_ADDR MASTER_PORT
 limit="timeout -k 5 120"
+# Jobs of Open MPI share a folder that the last one to end removes while another makes it.
+export OMPI_MCA_orte_tmpdir_base=$scratch
 
 # needs NAME COMMAND...: the test is skipped where one of the commands is not there.
 needs()

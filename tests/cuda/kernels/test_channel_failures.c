@@ -1,6 +1,7 @@
 /* Breaks when a kernel of a collective does not end: where a rank never comes and the host aborts,
- * where ranks make different calls, or differ in bytes; or when the record names the wrong peer; when
- * a rank's kernel ends while another one's reads its buffer, or reads those of ranks that gave up. */
+ * where ranks make different calls, or differ in bytes; or when the record names the wrong peer;
+ * when a rank's kernel ends while another one's reads its buffer, or reads those of ranks that gave
+ * up. */
 #include "channel_world.h"
 #include "core/memory/dtype.h"
 #include "cuda/kernels/give_way.h"

@@ -334,10 +334,9 @@ static void left_its_port(bool to_another_rank)
 		assert_int_equal(subject->transport->open(&w.endpoints[0], &w.configs[0]),
 				 TUTTI_OK);
 	}
-	assert_int_equal(subject->transport->connect(w.endpoints[1], 0, 0,
-						     w.endpoints[new_owner]->address,
-						     w.endpoints[new_owner]->address_bytes,
-						     &w.conns[1][0][0]),
+	assert_int_equal(subject->transport->connect(
+				 w.endpoints[1], 0, 0, w.endpoints[new_owner]->address,
+				 w.endpoints[new_owner]->address_bytes, &w.conns[1][0][0]),
 			 TUTTI_OK);
 	post_recv(&recv, w.conns[1][0][0], &word, sizeof word, 1);
 	world_finish(&w, &recv, 1);
