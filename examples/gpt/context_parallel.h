@@ -1,5 +1,4 @@
-/* Context parallelism: the ranks of "cp" divide each sequence. Of 2 * size equal parts a rank has
- * part number rank and, counted from the end, part number rank again, so that causal attention gives
+/* Context parallelism: the ranks of "cp" divide each sequence (part_position). Causal attention gives
  * all of them the same work. Only attention looks at other ranks' tokens, in one of two forms:
  *
  * ring: keys and values of one rank after another come to the queries of this one.
@@ -14,15 +13,14 @@
 
 #include <tutti/parallel.h>
 
+#include <stdbool.h>
+
 struct context {
 	tutti_comm *comm;   /* of "cp"; NULL: alone                  */
 	int rank, size;
 	int length;         /* of this rank's part of each sequence  */
-	int by_heads;
+	bool by_heads;
 };
-
-/* The position of a rank's row in its sequence. */
-int context_position(const struct context *context, int rank, int row);
 
 /* The values that backward needs of forward. */
 struct context_memory {
@@ -44,13 +42,5 @@ void context_attention_forward(const struct context *context, float *out,
 void context_attention_backward(const struct context *context, float *qkv_grad,
 				const float *out_grad, const struct context_memory *memory,
 				float *scratch, struct attention_shape s);
-
-/* The ring form, which these two call: ring_attention.c. */
-size_t ring_scratch(const struct context *context, struct attention_shape s);
-void ring_attention_forward(const struct context *context, float *out, float *weights,
-			    const float *qkv, float *scratch, struct attention_shape s);
-void ring_attention_backward(const struct context *context, float *qkv_grad, const float *out_grad,
-			     const struct context_memory *memory, float *scratch,
-			     struct attention_shape s);
 
 #endif

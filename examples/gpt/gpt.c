@@ -1,100 +1,251 @@
-/* The GPT: which units, and where the hooks are. Blocks are in block.c, the arithmetic in layers.c,
- * or for a GPU in examples/gpt_cuda/layers.c.
+/* The GPT, unit by unit, forward and backward side by side. The arithmetic is in layers.c, or for a
+ * GPU in examples/gpt_cuda/layers.c. A block has two branches:
+ *
+ * middle = in + proj(attention(qkv(norm1(in)))); out = middle + down(gelu(up(norm2(middle))))
  *
  * Each unit's part is between its begin and its end, in forward and in backward. That is all the
  * trainer needs: the end of a unit's backward starts its gradients on their way to the other ranks.
  */
-#include "activations.h"
-#include "block.h"
+#include "gpt.h"
+
 #include "place.h"
-#include "vocabulary.h"
 
 #include <string.h>
 
-/* Elements of a parameter on this rank. */
-static size_t own_count(const struct gpt *gpt, int param)
-{
-	int64_t first, count;
+/* A block at work, or with ids NULL the embedding or the head. */
+struct unit {
+	struct gpt *gpt;
+	const int *ids;
+	struct gpt_activations *a;
+	struct block_activations *b;
+	float *in, *out; /* the streams before and behind it (own, c)               */
+	int n, own, c;   /* rows in a branch, of the stream; channels of the stream */
+	int part;        /* this rank's channels inside of attention                */
+	int what;        /* gradients to make                                       */
+};
 
-	if (!gpt->split_sizes[param])
-		return gpt->counts[param];
-	must(tutti_param_piece(gpt->trainer, param, &first, &count));
-	return gpt->counts[param] / (size_t)gpt->split_sizes[param] * (size_t)count;
+static struct unit gpt_unit(struct gpt *gpt, int unit, int what)
+{
+	struct gpt_activations *a = gpt->activations;
+	int c = gpt->shape.channels;
+	struct unit u = {.gpt = gpt, .a = a, .n = a->n, .own = a->own, .c = c, .what = what};
+
+	u.part = c / gpt->split.size;
+	u.in = a->streams[unit];
+	u.out = unit <= gpt->shape.layers ? a->streams[unit + 1] : NULL;
+	if (unit > 0 && unit <= gpt->shape.layers) {
+		u.ids = gpt->blocks[unit - 1];
+		u.b = &a->blocks[unit - 1];
+	}
+	return u;
 }
 
-const float *gpt_data(const struct gpt *gpt, int param)
+static struct embedding_shape embedding_shape_of(const struct unit *u)
 {
-	const void *values = tutti_param_data(gpt->trainer, param);
+	const struct context *context = &u->gpt->context;
 
-	if (gpt->config.dtype == TUTTI_F32)
-		return values;
-	widen(gpt->wide[param], values, own_count(gpt, param), gpt->config.dtype);
-	return gpt->wide[param];
+	return (struct embedding_shape){u->n,          context->length, u->c, u->gpt->split.vocab,
+					context->rank, context->size,   0,    u->gpt->split.first};
 }
 
-float *gpt_grad(const struct gpt *gpt, int param)
+static void embedding_forward(const struct unit *u)
 {
-	return tutti_param_grad(gpt->trainer, param);
+	const struct gpt *gpt = u->gpt;
+
+	split_embed_forward(&gpt->split, u->out, u->a->tokens, gpt_data(gpt, gpt->token_w),
+			    gpt_data(gpt, gpt->position_w), embedding_shape_of(u));
 }
 
-static struct vocabulary vocabulary_of(const struct gpt *gpt)
+static void embedding_backward(const struct unit *u)
 {
-	return (struct vocabulary){&gpt->split, &gpt->context, gpt->shape.channels};
+	const struct gpt *gpt = u->gpt;
+
+	split_embed_backward(&gpt->split, gpt_grad(gpt, gpt->token_w),
+			     gpt_grad(gpt, gpt->position_w), u->a->embed_grad, u->a->tokens,
+			     embedding_shape_of(u));
 }
 
-static void embedding_forward(struct gpt *gpt)
+static struct product scores_of(const struct unit *u)
 {
-	vocabulary_embed_forward(vocabulary_of(gpt), block_stream_after(gpt, -1),
-				 gpt->activations->tokens, gpt_data(gpt, gpt->token_w),
-				 gpt_data(gpt, gpt->position_w), gpt->activations->n);
+	return (struct product){gpt_data(u->gpt, u->gpt->token_w), NULL, u->c, u->gpt->split.vocab,
+				.is_transposed = true};
 }
 
-static void embedding_backward(struct gpt *gpt, const float *out_grad)
+static void head_forward(const struct unit *u)
 {
-	vocabulary_embed_backward(vocabulary_of(gpt), gpt_grad(gpt, gpt->token_w),
-				  gpt_grad(gpt, gpt->position_w), out_grad,
-				  gpt->activations->tokens, gpt->activations->n);
+	const struct gpt *gpt = u->gpt;
+	const struct gpt_activations *a = u->a;
+	struct product scores = scores_of(u);
+
+	layernorm_forward(a->norm, a->stats, u->in, gpt_data(gpt, gpt->norm_w),
+			  gpt_data(gpt, gpt->norm_b), u->own, u->c);
+	split_forward(&gpt->split, &scores, a->logits, a->norm, a->shared.scratch, u->n);
 }
 
-/* logits = norm(out) * transposed token_w */
-static void head_forward(struct gpt *gpt)
+/* The gradients that are wanted now of what products and norms read and of parameters. */
+static float *input_grad(const struct unit *u, float *in)
 {
-	const struct gpt_activations *a = gpt->activations;
-
-	layernorm_forward(a->norm, a->stats, a->out, gpt_data(gpt, gpt->norm_w),
-			  gpt_data(gpt, gpt->norm_b), a->own, gpt->shape.channels);
-	vocabulary_scores_forward(vocabulary_of(gpt), a->logits, a->scratch, a->norm,
-				  gpt_data(gpt, gpt->token_w), a->n);
+	return u->what & GPT_INPUTS ? in : NULL;
 }
 
-/* logits are their own gradient by now, narrow_grad or norm_grad that of the norm. */
-static void head_weights(struct gpt *gpt)
+static float *param_grad(const struct unit *u, int param)
 {
-	const struct gpt_activations *a = gpt->activations;
-	struct norm_grads norm = {NULL, gpt_grad(gpt, gpt->norm_w), gpt_grad(gpt, gpt->norm_b)};
-	const float *norm_grad = a->norm_grad ? a->norm_grad : a->narrow_grad;
-
-	layernorm_backward(norm, norm_grad, a->out, a->stats, gpt_data(gpt, gpt->norm_w), a->own,
-			   gpt->shape.channels);
-	vocabulary_scores_backward(vocabulary_of(gpt), NULL, gpt_grad(gpt, gpt->token_w), a->logits,
-				   a->norm, gpt_data(gpt, gpt->token_w), a->n);
+	return u->what & GPT_WEIGHTS ? gpt_grad(u->gpt, param) : NULL;
 }
 
-static void head_backward(struct gpt *gpt)
+/* Adds to the stream's gradient. norm_w's bias is the parameter behind it. */
+static void norm_backward(const struct unit *u, const float *out_grad, const float *in,
+			  struct norm_stats stats, int norm_w)
 {
-	const struct gpt_activations *a = gpt->activations;
-	size_t count = (size_t)a->own * (size_t)gpt->shape.channels;
+	struct norm_grads grads = {input_grad(u, u->a->shared.stream_grad), param_grad(u, norm_w),
+				   param_grad(u, norm_w + 1)};
 
-	vocabulary_scores_backward(vocabulary_of(gpt), a->narrow_grad, NULL, a->logits, a->norm,
-				   gpt_data(gpt, gpt->token_w), a->n);
-	if (a->norm_grad)
-		memcpy(a->norm_grad, a->narrow_grad, count * sizeof(float));
-	else
-		head_weights(gpt);
-	clear(a->stream_grad, count);
-	layernorm_backward((struct norm_grads){.in = a->stream_grad}, a->narrow_grad, a->out,
-			   a->stats, gpt_data(gpt, gpt->norm_w), a->own, gpt->shape.channels);
+	layernorm_backward(grads, out_grad, in, stats, gpt_data(u->gpt, norm_w), u->own, u->c);
 }
+
+/* Logits are their own gradient by now. */
+static void head_backward(const struct unit *u)
+{
+	const struct gpt *gpt = u->gpt;
+	const struct gpt_activations *a = u->a;
+	struct product scores = scores_of(u);
+	struct linear_grads grads = {input_grad(u, a->norm_grad), param_grad(u, gpt->token_w), NULL,
+				     a->shared.scratch};
+
+	split_backward(&gpt->split, &scores, &grads, a->logits, a->norm, u->n);
+	if (u->what & GPT_INPUTS)
+		clear(a->shared.stream_grad, (size_t)u->own * (size_t)u->c);
+	norm_backward(u, a->norm_grad, u->in, a->stats, gpt->norm_w);
+}
+
+/* ---- a block ---- */
+
+static struct product product_of(const struct unit *u, int weight, int ins, int outs)
+{
+	return (struct product){gpt_data(u->gpt, u->ids[weight]),
+				gpt_data(u->gpt, u->ids[weight] + 1), ins, outs,
+				.ends_branch = weight == PROJ_W || weight == DOWN_W};
+}
+
+static void product_forward(const struct unit *u, int weight, float *out, const float *in, int ins,
+			    int outs)
+{
+	struct product product = product_of(u, weight, ins, outs);
+
+	split_forward(&u->gpt->split, &product, out, in, NULL, u->n);
+}
+
+static void product_backward(const struct unit *u, int weight, float *in_grad,
+			     const float *out_grad, const float *in, int ins, int outs)
+{
+	struct product product = product_of(u, weight, ins, outs);
+	struct linear_grads grads = {input_grad(u, in_grad), param_grad(u, u->ids[weight]),
+				     param_grad(u, u->ids[weight] + 1), u->a->shared.scratch};
+
+	split_backward(&u->gpt->split, &product, &grads, out_grad, in, u->n);
+}
+
+static void block_norm_forward(const struct unit *u, int weight, float *out,
+			       struct norm_stats stats, const float *in)
+{
+	layernorm_forward(out, stats, in, gpt_data(u->gpt, u->ids[weight]),
+			  gpt_data(u->gpt, u->ids[weight] + 1), u->own, u->c);
+}
+
+static struct attention_shape attention_of(const struct unit *u)
+{
+	return (struct attention_shape){u->a->sequences, u->gpt->context.length, u->part,
+					u->gpt->shape.heads / u->gpt->split.size};
+}
+
+static struct expert_weights experts_of(const struct unit *u)
+{
+	const struct gpt *gpt = u->gpt;
+
+	return (struct expert_weights){gpt_data(gpt, u->ids[GATE_W]), gpt_data(gpt, u->ids[UP_W]),
+				       gpt_data(gpt, u->ids[UP_B]), gpt_data(gpt, u->ids[DOWN_W]),
+				       gpt_data(gpt, u->ids[DOWN_B])};
+}
+
+/* is_again: of its input once more, for backward, which needs all but the last product. */
+static void block_forward(const struct unit *u, bool is_again)
+{
+	const struct gpt *gpt = u->gpt;
+	struct block_activations *b = u->b;
+	const struct gpt_scratch *s = &u->a->shared;
+	float *branch = s->narrow_grad; /* not yet used for gradients */
+	float *qkv = gpt->context.by_heads ? s->wide_grad : b->attention.qkv;
+
+	block_norm_forward(u, NORM1_W, b->norm1, b->stats1, u->in);
+	product_forward(u, QKV_W, qkv, b->norm1, u->c, 3 * u->part);
+	context_attention_forward(&gpt->context, b->mixed, &b->attention, qkv, s->scratch,
+				  attention_of(u));
+	product_forward(u, PROJ_W, branch, b->mixed, u->part, u->c);
+	add(b->middle, u->in, branch, u->own * u->c);
+	block_norm_forward(u, NORM2_W, b->norm2, b->stats2, b->middle);
+	if (gpt->experts.count > 0) {
+		experts_forward(&gpt->experts, branch, &b->experts, b->norm2, experts_of(u),
+				s->scratch, u->own);
+	} else {
+		product_forward(u, UP_W, b->up, b->norm2, u->c, 4 * u->part);
+		gelu_forward(b->gelu, b->up, u->n * 4 * u->part);
+		if (!is_again)
+			product_forward(u, DOWN_W, branch, b->gelu, 4 * u->part, u->c);
+	}
+	if (!is_again)
+		add(u->out, b->middle, branch, u->own * u->c);
+}
+
+static void mixture_backward(const struct unit *u)
+{
+	const struct gpt *gpt = u->gpt;
+	struct expert_grads grads = {gpt_grad(gpt, u->ids[GATE_W]), gpt_grad(gpt, u->ids[UP_W]),
+				     gpt_grad(gpt, u->ids[UP_B]), gpt_grad(gpt, u->ids[DOWN_W]),
+				     gpt_grad(gpt, u->ids[DOWN_B])};
+
+	experts_backward(&gpt->experts, u->b->norm2_grad, grads, u->a->shared.stream_grad,
+			 &u->b->experts, u->b->norm2, experts_of(u), u->a->shared.scratch, u->own,
+			 tutti_grad_scale(gpt->trainer));
+}
+
+/* The stream's gradient where a branch ends, which stays the same until the branch begins. */
+static void block_keep_stream_grad(const struct unit *u, float *place)
+{
+	const float *grad = u->a->shared.stream_grad;
+
+	if (u->what & GPT_INPUTS && place != grad)
+		memcpy(place, grad, (size_t)u->own * (size_t)u->c * sizeof *grad);
+}
+
+/* stream_grad is the gradient of the block's output, and becomes that of its input. */
+static void block_backward(const struct unit *u)
+{
+	const struct gpt *gpt = u->gpt;
+	const struct block_activations *b = u->b;
+	const struct gpt_scratch *s = &u->a->shared;
+
+	if (gpt->config.recompute)
+		block_forward(u, true);
+	if (gpt->experts.count == 0) {
+		block_keep_stream_grad(u, b->down_grad);
+		product_backward(u, DOWN_W, b->up_grad, b->down_grad, b->gelu, 4 * u->part, u->c);
+		if (u->what & GPT_INPUTS)
+			gelu_backward(b->up_grad, b->up, u->n * 4 * u->part);
+		product_backward(u, UP_W, b->norm2_grad, b->up_grad, b->norm2, u->c, 4 * u->part);
+	} else if (u->what & GPT_INPUTS) {
+		mixture_backward(u);
+	}
+	norm_backward(u, b->norm2_grad, b->middle, b->stats2, u->ids[NORM2_W]);
+	block_keep_stream_grad(u, b->proj_grad);
+	product_backward(u, PROJ_W, s->narrow_grad, b->proj_grad, b->mixed, u->part, u->c);
+	if (u->what & GPT_INPUTS)
+		context_attention_backward(&gpt->context, b->qkv_grad, s->narrow_grad,
+					   &b->attention, s->scratch, attention_of(u));
+	product_backward(u, QKV_W, b->norm1_grad, b->qkv_grad, b->norm1, u->c, 3 * u->part);
+	norm_backward(u, b->norm1_grad, u->in, b->stats1, u->ids[NORM1_W]);
+}
+
+/* ---- stages ---- */
 
 int gpt_length(const struct gpt *gpt)
 {
@@ -103,7 +254,7 @@ int gpt_length(const struct gpt *gpt)
 
 int gpt_position(const struct gpt *gpt, int token)
 {
-	return context_position(&gpt->context, gpt->context.rank, token);
+	return part_position(gpt->context.rank, gpt->context.size, gpt->context.length, token);
 }
 
 size_t gpt_stream_count(const struct gpt *gpt, int sequences)
@@ -112,50 +263,47 @@ size_t gpt_stream_count(const struct gpt *gpt, int sequences)
 	       (size_t)gpt->shape.channels;
 }
 
-static size_t stream_bytes(const struct gpt *gpt)
+static size_t gpt_stream_bytes(const struct gpt *gpt)
 {
 	return gpt_stream_count(gpt, gpt->activations->sequences) * sizeof(float);
 }
 
-static int first_layer(const struct gpt *gpt, int stage)
+int gpt_first_unit(const struct gpt *gpt, int stage)
 {
-	return gpt->shape.layers * stage / gpt->stages;
+	int layers = gpt->shape.layers;
+
+	return stage == 0             ? 0
+	       : stage == gpt->stages ? layers + 2
+				      : layers * stage / gpt->stages + 1;
 }
 
 /* The stages' streams lie in host memory. */
-static void begin_stream(struct gpt *gpt, int stage, const unsigned char *tokens, const float *in)
-{
-	if (stage > 0) {
-		memcpy(block_stream_after(gpt, first_layer(gpt, stage) - 1), in, stream_bytes(gpt));
-		return;
-	}
-	place_upload(gpt->activations->tokens, tokens, (size_t)gpt->activations->n);
-	must(tutti_forward_begin(gpt->trainer, gpt->embed_unit));
-	embedding_forward(gpt);
-	must(tutti_forward_end(gpt->trainer, gpt->embed_unit));
-}
-
 void gpt_stage_forward(struct gpt *gpt, int stage, const unsigned char *tokens, int sequences,
 		       const float *in, float *out)
 {
-	int last = first_layer(gpt, stage + 1);
+	int first = gpt_first_unit(gpt, stage), end = gpt_first_unit(gpt, stage + 1);
+	struct gpt_activations *a = gpt->activations;
 
-	gpt->activations->sequences = sequences;
-	gpt->activations->n = sequences * gpt->context.length;
-	gpt->activations->own = gpt->activations->n / gpt->split.size;
-	begin_stream(gpt, stage, tokens, in);
-	for (int l = first_layer(gpt, stage); l < last; l++) {
-		must(tutti_forward_begin(gpt->trainer, gpt->blocks[l].unit));
-		block_forward(gpt, l);
-		must(tutti_forward_end(gpt->trainer, gpt->blocks[l].unit));
+	a->sequences = sequences;
+	a->n = sequences * gpt->context.length;
+	a->own = a->n / gpt->split.size;
+	if (stage > 0)
+		memcpy(a->streams[first], in, gpt_stream_bytes(gpt));
+	else
+		place_upload(a->tokens, tokens, (size_t)a->n);
+	for (int i = first; i < end; i++) {
+		struct unit u = gpt_unit(gpt, i, 0);
+		must(tutti_forward_begin(gpt->trainer, i));
+		if (i == 0)
+			embedding_forward(&u);
+		else if (u.ids)
+			block_forward(&u, false);
+		else
+			head_forward(&u);
+		must(tutti_forward_end(gpt->trainer, i));
 	}
-	if (stage + 1 < gpt->stages) {
-		memcpy(out, block_stream_after(gpt, last - 1), stream_bytes(gpt));
-		return;
-	}
-	must(tutti_forward_begin(gpt->trainer, gpt->head_unit));
-	head_forward(gpt);
-	must(tutti_forward_end(gpt->trainer, gpt->head_unit));
+	if (stage + 1 < gpt->stages)
+		memcpy(out, a->streams[end], gpt_stream_bytes(gpt));
 }
 
 void gpt_forward(struct gpt *gpt, const unsigned char *tokens, int sequences)
@@ -176,75 +324,50 @@ void gpt_loss(struct gpt *gpt, const unsigned char *targets, int with_gradient)
 	const float scale = tutti_grad_scale(gpt->trainer);
 
 	place_upload(a->targets, targets, (size_t)a->n);
-	vocabulary_loss(vocabulary_of(gpt), a->loss, a->logits, a->targets, a->narrow_grad, a->n,
-			with_gradient ? &scale : NULL);
+	split_loss(&gpt->split, a->shared.loss, a->logits, a->targets, a->shared.wide_grad, a->n,
+		   with_gradient ? &scale : NULL);
 }
 
 double gpt_loss_sum(struct gpt *gpt)
 {
 	static const double zero;
-	double sum = *(const double *)place_view(gpt->activations->loss, sizeof sum);
+	double *loss = gpt->activations->shared.loss;
+	double sum = *(const double *)place_view(loss, sizeof sum);
 
-	place_upload(gpt->activations->loss, &zero, sizeof zero);
+	place_upload(loss, &zero, sizeof zero);
 	if (gpt->split.size > 1)
 		must(tutti_all_reduce(&sum, &sum, 1, TUTTI_F64, TUTTI_SUM, gpt->split.comm, NULL));
 	return sum;
 }
 
-/* The gradient of what the last layer before or the stage behind made. */
-static void begin_grad(struct gpt *gpt, int stage, const float *out_grad)
+void gpt_stage_backward(struct gpt *gpt, int stage, int what, const float *out_grad, float *in_grad)
 {
-	if (stage + 1 < gpt->stages) {
-		memcpy(gpt->activations->stream_grad, out_grad, stream_bytes(gpt));
-		return;
-	}
-	must(tutti_backward_begin(gpt->trainer, gpt->head_unit));
-	head_backward(gpt);
-	must(tutti_backward_end(gpt->trainer, gpt->head_unit));
-}
+	int first = gpt_first_unit(gpt, stage), end = gpt_first_unit(gpt, stage + 1);
+	const struct gpt_activations *a = gpt->activations;
+	bool has_inputs = what & GPT_INPUTS;
 
-void gpt_stage_backward(struct gpt *gpt, int stage, const float *out_grad, float *in_grad)
-{
-	begin_grad(gpt, stage, out_grad);
-	for (int l = first_layer(gpt, stage + 1) - 1; l >= first_layer(gpt, stage); l--) {
-		must(tutti_backward_begin(gpt->trainer, gpt->blocks[l].unit));
-		block_backward(gpt, l);
-		must(tutti_backward_end(gpt->trainer, gpt->blocks[l].unit));
+	if (has_inputs && stage + 1 < gpt->stages)
+		memcpy(a->shared.stream_grad, out_grad, gpt_stream_bytes(gpt));
+	for (int i = end - 1; i >= first; i--) {
+		struct unit u = gpt_unit(gpt, i, what);
+		if (i == 0)
+			block_keep_stream_grad(&u, a->embed_grad);
+		if (i == 0 && !(what & GPT_WEIGHTS))
+			continue;
+		must(tutti_backward_begin(gpt->trainer, i));
+		if (i == 0)
+			embedding_backward(&u);
+		else if (u.ids)
+			block_backward(&u);
+		else
+			head_backward(&u);
+		must(tutti_backward_end(gpt->trainer, i));
 	}
-	if (stage > 0) {
-		memcpy(in_grad, gpt->activations->stream_grad, stream_bytes(gpt));
-		return;
-	}
-	if (gpt->config.weights_later) {
-		memcpy(gpt->activations->embed_grad, gpt->activations->stream_grad,
-		       stream_bytes(gpt));
-		return;
-	}
-	must(tutti_backward_begin(gpt->trainer, gpt->embed_unit));
-	embedding_backward(gpt, gpt->activations->stream_grad);
-	must(tutti_backward_end(gpt->trainer, gpt->embed_unit));
-}
-
-void gpt_stage_weights(struct gpt *gpt, int stage)
-{
-	if (stage + 1 == gpt->stages) {
-		must(tutti_backward_begin(gpt->trainer, gpt->head_unit));
-		head_weights(gpt);
-		must(tutti_backward_end(gpt->trainer, gpt->head_unit));
-	}
-	for (int l = first_layer(gpt, stage + 1) - 1; l >= first_layer(gpt, stage); l--) {
-		must(tutti_backward_begin(gpt->trainer, gpt->blocks[l].unit));
-		block_weights(gpt, l);
-		must(tutti_backward_end(gpt->trainer, gpt->blocks[l].unit));
-	}
-	if (stage > 0)
-		return;
-	must(tutti_backward_begin(gpt->trainer, gpt->embed_unit));
-	embedding_backward(gpt, gpt->activations->embed_grad);
-	must(tutti_backward_end(gpt->trainer, gpt->embed_unit));
+	if (has_inputs && stage > 0)
+		memcpy(in_grad, a->shared.stream_grad, gpt_stream_bytes(gpt));
 }
 
 void gpt_backward(struct gpt *gpt)
 {
-	gpt_stage_backward(gpt, 0, NULL, NULL);
+	gpt_stage_backward(gpt, 0, GPT_INPUTS | GPT_WEIGHTS, NULL, NULL);
 }

@@ -20,37 +20,67 @@ struct gpt_shape {
 	int experts;                                   /* of each block; 0: it has none        */
 };
 
-/* Indices in the model. up and down are the experts', where there are some. */
-struct gpt_block_ids {
-	int unit;
-	int norm1_w, norm1_b, qkv_w, qkv_b, proj_w, proj_b;
-	int norm2_w, norm2_b, gate_w, up_w, up_b, down_w, down_b;
+/* Parameters of a block; a bias follows its weight. up and down are the experts', where there are some. */
+enum gpt_block_param {
+	NORM1_W, NORM1_B, QKV_W, QKV_B, PROJ_W, PROJ_B, NORM2_W, NORM2_B, UP_W, UP_B, DOWN_W,
+	DOWN_B, GATE_W, GPT_BLOCK_PARAMS,
 };
 
 /* How a rank computes its part. */
 struct gpt_config {
 	int max_sequences;
 	tutti_dtype dtype;                             /* of parameters: f32, bf16 or f16      */
-	int by_heads;                                  /* context parallelism in this form     */
+	bool by_heads;                                 /* context parallelism in this form     */
 	int group;                                     /* tokens that share experts' capacity  */
 	float capacity, balance;                       /* times what all would have evenly; experts.h */
-	int recompute;                                 /* keep only the streams between blocks */
-	int weights_later;                             /* gpt_stage_weights follows            */
+	bool recompute;                                /* keep only the streams between blocks */
+	bool weights_later;                            /* a backward of weights follows        */
 };
 
-struct gpt_activations;
+/* The values that forward leaves for backward in a block. Ranks of "tp" divide the rows of the streams
+ * and norms, own of n; inside of a branch they have all n rows and divide channels. */
+struct block_activations {
+	float *norm1, *mixed;
+	struct context_memory attention;
+	float *middle, *norm2, *up, *gelu;            /* middle: the stream after attention   */
+	struct norm_stats stats1, stats2;
+	struct expert_memory experts;                 /* instead of up and gelu               */
+	/* What products and norms write has these gradients: with weights_later the block's own, else
+	 * those of a moment, which all blocks share. */
+	float *norm1_grad, *qkv_grad, *proj_grad, *norm2_grad, *up_grad, *down_grad;
+};
+
+struct gpt_activations {
+	int sequences, n, own;                        /* of the last forward                  */
+	unsigned char *tokens, *targets;
+	float *streams[GPT_MAX_LAYERS + 2];           /* (own, c): what each unit reads       */
+	struct block_activations blocks[GPT_MAX_LAYERS];
+	float *norm, *logits;                         /* of the head                          */
+	struct norm_stats stats;
+	float *norm_grad, *embed_grad;                /* as those of a block                  */
+	/* Of a moment: the same in all activations. wide_grad (n, 4, part of c), narrow_grad (own, c). */
+	struct gpt_scratch {
+		float *stream_grad, *wide_grad, *narrow_grad, *scratch;
+		double *loss;
+		struct block_activations block;       /* with recompute: that of all blocks   */
+	} shared;
+	float *memory;                                /* of all of these                      */
+	bool is_shared;                               /* memory: with peers; else of place.h  */
+};
+
+enum { GPT_INPUTS = 1, GPT_WEIGHTS = 2 };             /* gradients that a backward makes      */
 
 struct gpt {
 	struct gpt_shape shape;
 	struct gpt_config config;
 	tutti_trainer *trainer;
 	float *wide[GPT_MAX_PARAMS];                   /* of 16 bits: the open unit's in f32   */
-	int embed_unit, head_unit, token_w, position_w, norm_w, norm_b;
-	struct gpt_block_ids blocks[GPT_MAX_LAYERS];
+	int token_w, position_w, norm_w, norm_b;       /* indices in the model                 */
+	int blocks[GPT_MAX_LAYERS][GPT_BLOCK_PARAMS];
 	int stages;                                    /* of a pipeline; 1: none               */
 	int params;                                    /* their indices are 0 .. params - 1    */
+	const struct gpt_tensor *tensors[GPT_MAX_PARAMS];
 	size_t counts[GPT_MAX_PARAMS];                 /* elements of each whole one           */
-	int split_sizes[GPT_MAX_PARAMS];               /* of the dimension that is divided; or 0 */
 	struct split split;
 	struct context context;
 	struct experts experts;
@@ -85,10 +115,14 @@ void gpt_backward(struct gpt *gpt);
 size_t gpt_stream_count(const struct gpt *gpt, int sequences);
 void gpt_stage_forward(struct gpt *gpt, int stage, const unsigned char *tokens, int sequences, const float *in,
 		       float *out);
-void gpt_stage_backward(struct gpt *gpt, int stage, const float *out_grad, float *in_grad);
-/* With weights_later: the gradients of products' weights, which gpt_stage_backward leaves out. */
-void gpt_stage_weights(struct gpt *gpt, int stage);
-/* Room for so many sequences at most. What is not kept between calls, and the loss, is in gpt->activations for all. */
+/* what: GPT_INPUTS, then with weights_later GPT_WEIGHTS; else both at once. */
+void gpt_stage_backward(struct gpt *gpt, int stage, int what, const float *out_grad, float *in_grad);
+/* The units of a stage are those from this on to the next one's first: 0 is the embedding, layers + 1 the head. */
+int gpt_first_unit(const struct gpt *gpt, int stage);
+/* The values and gradients of parameters, while their unit is open. */
+const float *gpt_data(const struct gpt *gpt, int param);
+float *gpt_grad(const struct gpt *gpt, int param);
+/* Room for so many sequences at most. What is shared is that of gpt->activations, if there are some. */
 struct gpt_activations *gpt_make_activations(const struct gpt *gpt, int sequences);
 void gpt_free_activations(struct gpt_activations *activations);
 

@@ -1,11 +1,8 @@
 /* The layers of a GPT on the CPU, forward and backward side by side.
  *
  * Loops are written so that compilers vectorize them without being allowed to reorder sums: the
- * innermost one runs along a row and its additions are independent. examples/gpt_cuda/layers.c is
- * the same for a GPU. */
+ * innermost one runs along a row and its additions are independent. */
 #include "layers.h"
-
-#include "matmul.h"
 
 #include <math.h>
 #include <string.h>
@@ -37,15 +34,25 @@ void widen(float *wide, const uint16_t *narrow, size_t count, tutti_dtype dtype)
 		wide[i] = layers_widened(narrow[i], dtype);
 }
 
+/* The position of row r in its sequence. */
+static int layers_position(struct embedding_shape s, int r)
+{
+	return part_position(s.part, s.parts, s.length, (s.first_row + r) % s.length);
+}
+
 void embed_forward(float *out, const unsigned char *tokens, const float *token_w,
 		   const float *position_w, struct embedding_shape s)
 {
 	int c = s.channels;
 
-	for (int r = 0; r < s.n; r++)
-		for (int j = 0; j < c; j++)
-			out[r * c + j] =
-				token_w[tokens[r] * c + j] + position_w[r % s.length * c + j];
+	clear(out, (size_t)s.n * (size_t)c);
+	for (int r = 0; r < s.n; r++) {
+		int token = tokens[r] - s.first_token;
+		if (token >= 0 && token < s.vocab)
+			layers_add_row(out + r * c, 1, token_w + token * c, c);
+		if (position_w)
+			layers_add_row(out + r * c, 1, position_w + layers_position(s, r) * c, c);
+	}
 }
 
 void embed_backward(float *token_grad, float *position_grad, const float *out_grad,
@@ -53,31 +60,14 @@ void embed_backward(float *token_grad, float *position_grad, const float *out_gr
 {
 	int c = s.channels;
 
-	for (int r = 0; r < s.n; r++)
-		for (int j = 0; j < c; j++) {
-			float dx = out_grad[r * c + j];
-			token_grad[tokens[r] * c + j] += dx;
-			position_grad[r % s.length * c + j] += dx;
-		}
-}
-
-void scores_forward(float *scores, float *scratch, const float *in, const float *token_w, int n,
-		    int c, int vocab)
-{
-	transpose(scratch, token_w, vocab, c);
-	memset(scores, 0, (size_t)(n * vocab) * sizeof *scores);
-	matmul_add(scores, in, scratch, n, c, vocab);
-}
-
-void scores_backward(float *in_grad, float *token_grad, const float *scores_grad, const float *in,
-		     const float *token_w, int n, int c, int vocab)
-{
-	if (in_grad) {
-		clear(in_grad, (size_t)n * (size_t)c);
-		matmul_add(in_grad, scores_grad, token_w, n, vocab, c);
+	for (int r = 0; r < s.n; r++) {
+		int token = tokens[r] - s.first_token;
+		if (token >= 0 && token < s.vocab)
+			layers_add_row(token_grad + token * c, 1, out_grad + r * c, c);
+		if (position_grad)
+			layers_add_row(position_grad + layers_position(s, r) * c, 1,
+				       out_grad + r * c, c);
 	}
-	if (token_grad)
-		matmul_transposed_add(token_grad, scores_grad, in, vocab, n, c);
 }
 
 void add(float *out, const float *a, const float *b, int count)
@@ -86,11 +76,60 @@ void add(float *out, const float *a, const float *b, int count)
 		out[i] = a[i] + b[i];
 }
 
-/* c (cols) += x * b (cols) */
-static inline void layers_add_row(float *restrict c, float x, const float *restrict b, int cols)
+/* Where the time goes: compiled for more than one instruction set, chosen when the program starts.
+ */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__)
+#define MULTIVERSIONED __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define MULTIVERSIONED
+#endif
+
+/* c (cols) += x[0] * b (4, cols) row 0 + ... + x[3] * row 3 */
+static inline void layers_add_rows(float *restrict c, const float x[4], const float *restrict b,
+				   int cols)
 {
+	const float *b0 = b, *b1 = b + cols, *b2 = b + 2 * cols, *b3 = b + 3 * cols;
+
 	for (int j = 0; j < cols; j++)
-		c[j] += x * b[j];
+		c[j] += x[0] * b0[j] + x[1] * b1[j] + x[2] * b2[j] + x[3] * b3[j];
+}
+
+MULTIVERSIONED
+static void layers_matmul_add(float *c, const float *a, const float *b, int rows, int inner,
+			      int cols)
+{
+	for (int r = 0; r < rows; r++) {
+		const float *x = a + r * inner;
+		int i = 0;
+		for (; i + 4 <= inner; i += 4)
+			layers_add_rows(c + r * cols, x + i, b + i * cols, cols);
+		for (; i < inner; i++)
+			layers_add_row(c + r * cols, x[i], b + i * cols, cols);
+	}
+}
+
+MULTIVERSIONED
+static void layers_matmul_transposed_add(float *c, const float *a, const float *b, int rows,
+					 int inner, int cols)
+{
+	int i = 0;
+
+	for (; i + 4 <= inner; i += 4)
+		for (int r = 0; r < rows; r++) {
+			const float *x = a + i * rows + r;
+			const float four[4] = {x[0], x[rows], x[2 * rows], x[3 * rows]};
+			layers_add_rows(c + r * cols, four, b + i * cols, cols);
+		}
+	for (; i < inner; i++)
+		for (int r = 0; r < rows; r++)
+			layers_add_row(c + r * cols, a[i * rows + r], b + i * cols, cols);
+}
+
+static void layers_transpose(float *out, const float *in, int rows, int cols)
+{
+	for (int r = 0; r < rows; r++)
+		for (int c = 0; c < cols; c++)
+			out[c * rows + r] = in[r * cols + c];
 }
 
 void linear_forward(float *out, const float *in, const float *weight, const float *bias, int n,
@@ -100,19 +139,19 @@ void linear_forward(float *out, const float *in, const float *weight, const floa
 		clear(out, (size_t)n * (size_t)outs);
 	for (int r = 0; bias && r < n; r++)
 		memcpy(out + r * outs, bias, (size_t)outs * sizeof *out);
-	matmul_add(out, in, weight, n, ins, outs);
+	layers_matmul_add(out, in, weight, n, ins, outs);
 }
 
 void linear_backward(const struct linear_grads *grads, const float *out_grad, const float *in,
 		     const float *weight, int n, int ins, int outs)
 {
 	if (grads->in) {
-		transpose(grads->scratch, weight, ins, outs);
+		layers_transpose(grads->scratch, weight, ins, outs);
 		clear(grads->in, (size_t)n * (size_t)ins);
-		matmul_add(grads->in, out_grad, grads->scratch, n, outs, ins);
+		layers_matmul_add(grads->in, out_grad, grads->scratch, n, outs, ins);
 	}
 	if (grads->weight)
-		matmul_transposed_add(grads->weight, in, out_grad, ins, n, outs);
+		layers_matmul_transposed_add(grads->weight, in, out_grad, ins, n, outs);
 	for (int r = 0; grads->bias && r < n; r++)
 		layers_add_row(grads->bias, 1, out_grad + r * outs, outs);
 }
@@ -174,15 +213,6 @@ static struct head head_of(const float *qkv, struct attention_shape s, int seque
 
 	return (struct head){q,      q + s.channels, q + 2 * s.channels,
 			     stride, size,           1 / sqrtf((float)size)};
-}
-
-static float layers_dot(const float *a, const float *b, int n)
-{
-	float sum = 0;
-
-	for (int i = 0; i < n; i++)
-		sum += a[i] * b[i];
-	return sum;
 }
 
 /* The weights of token t over tokens 0..t: softmax of q.k, scaled. */

@@ -14,30 +14,52 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* On the CPU. */
+static inline float layers_dot(const float *a, const float *b, int n)
+{
+	float sum = 0;
+
+	for (int i = 0; i < n; i++)
+		sum += a[i] * b[i];
+	return sum;
+}
+/* to (n) += x * from */
+static inline void layers_add_row(float *restrict to, float x, const float *restrict from, int n)
+{
+	for (int i = 0; i < n; i++)
+		to[i] += x * from[i];
+}
+
 /* x (count) = 0 */
 void clear(float *x, size_t count);
 /* wide (count) = narrow (count), which is bf16 or f16 */
 void widen(float *wide, const uint16_t *narrow, size_t count, tutti_dtype dtype);
 
+/* The position of a row of a sequence's part. Where so many ranks divide sequences, of 2 * parts equal
+ * pieces each has piece number part and, counted from the end, piece number part again. */
+static inline int part_position(int part, int parts, int length, int row)
+{
+	int half = length / 2;
+
+	return row < half ? part * half + row : (2 * parts - 1 - part) * half + row - half;
+}
+
+/* A GPU has whole sequences and the whole vocabulary: part, first_row and first_token are 0, parts is 1. */
 struct embedding_shape {
-	int n, length, channels, vocab;
+	int n, length, channels, vocab;          /* length: of this part of a sequence  */
+	int part, parts, first_row, first_token; /* the first of n rows; the first of vocab tokens */
 };
-/* out (n, channels) = token_w (vocab, channels)[token] + position_w (length, channels)[position] */
+/* out (n, channels) = token_w (vocab, channels)[token] + position_w (positions, channels)[position].
+ * On the CPU tokens of another rank add nothing, nor do positions that are NULL. */
 void embed_forward(float *out, const unsigned char *tokens, const float *token_w,
 		   const float *position_w, struct embedding_shape shape);
 void embed_backward(float *token_grad, float *position_grad, const float *out_grad,
 		    const unsigned char *tokens, struct embedding_shape shape);
-/* scores (n, vocab) = in (n, c) * transposed token_w (vocab, c). scratch has room for vocab * c. */
-void scores_forward(float *scores, float *scratch, const float *in, const float *token_w, int n,
-		    int c, int vocab);
-/* A gradient that is NULL is not wanted. */
-void scores_backward(float *in_grad, float *token_grad, const float *scores_grad, const float *in,
-		     const float *token_w, int n, int c, int vocab);
 
 /* out (count) = a + b */
 void add(float *out, const float *a, const float *b, int count);
 
-/* out (n, outs) = in (n, ins) * weight (ins, outs) + bias (outs), which may be NULL on the CPU */
+/* out (n, outs) = in (n, ins) * weight (ins, outs) + bias (outs), which may be NULL */
 void linear_forward(float *out, const float *in, const float *weight, const float *bias, int n,
 		    int ins, int outs);
 /* The arrays that linear_backward writes; NULL: not wanted. scratch has room for ins * outs. */

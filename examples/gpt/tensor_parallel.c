@@ -1,21 +1,13 @@
-/* Products that begin and end a branch, block by block of rows: forward and backward side by side.
- */
+/* Layers whose rows come or go rank by rank: forward and backward side by side. */
 #include "tensor_parallel.h"
 
 #include "gpt.h"
 
-/* One call. What is all ranks' has a block of rows for each; blocks come, or go, one by one. */
-struct rows {
-	const struct split *split;
-	const struct product *product;
-	struct linear_grads grads;
-	float *out; /* these three: of all ranks' rows */
-	const float *in, *out_grad;
-	int count; /* rows of a rank */
-};
+#include <math.h>
 
-void split_gather_rows(const struct split *split, const float *own, int count, tutti_block_fn fn,
-		       void *arg)
+/* Calls fn with the count elements of each rank, this one's first. */
+static void split_gather(const struct split *split, const float *own, int count, tutti_block_fn fn,
+			 void *arg)
 {
 	if (split->size == 1)
 		must(fn(arg, 0, (void *)(uintptr_t)own, (size_t)count));
@@ -24,8 +16,9 @@ void split_gather_rows(const struct split *split, const float *own, int count, t
 					   NULL));
 }
 
-void split_scatter_rows(const struct split *split, float *own, int count, tutti_block_fn fn,
-			void *arg)
+/* own (count) = the sum over ranks of what fn writes for this one. */
+static void split_scatter(const struct split *split, float *own, int count, tutti_block_fn fn,
+			  void *arg)
 {
 	if (split->size == 1)
 		must(fn(arg, 0, own, (size_t)count));
@@ -34,133 +27,209 @@ void split_scatter_rows(const struct split *split, float *own, int count, tutti_
 					       split->comm, NULL));
 }
 
-static struct rows tensor_parallel_rows_of(const struct split *split, const struct product *product,
-					   int n)
+/* A product of all rows, one rank's after the other: forward if there is out. Arrays are of all
+ * ranks' rows, but own, which is one of them, and of which only this rank's are here. */
+struct split_product {
+	const struct split *split;
+	const struct product *product;
+	const float *own;
+	float *out, *scratch;
+	const float *in, *out_grad;
+	struct linear_grads grads;
+	int count; /* rows of a rank */
+};
+
+/* A rank's rows of an array; block: those of own. */
+static float *split_rows(const struct split_product *s, const float *array, int width, int rank,
+			 float *block)
 {
-	return (struct rows){.split = split, .product = product, .count = n / split->size};
+	if (!array || array == s->own)
+		return array ? block : NULL;
+	return (float *)(uintptr_t)array + (size_t)rank * (size_t)s->count * (size_t)width;
 }
 
-static void tensor_parallel_gather(struct rows *rows, const float *own, int width,
-				   tutti_block_fn fn)
+/* As the gradient of a product with the weight as it lies, and the other way around. */
+static void split_multiply_transposed(const struct split_product *s, float *out, const float *in,
+				      const float *out_grad, const struct linear_grads *grads)
 {
-	split_gather_rows(rows->split, own, rows->count * width, fn, rows);
-}
+	const struct product *p = s->product;
 
-static void tensor_parallel_scatter(struct rows *rows, float *own, int width, tutti_block_fn fn)
-{
-	split_scatter_rows(rows->split, own, rows->count * width, fn, rows);
-}
-
-/* Where the rows of a rank begin in an array of all of them. */
-static size_t block_at(const struct rows *rows, int rank, int width)
-{
-	return (size_t)rank * (size_t)rows->count * (size_t)width;
-}
-
-static tutti_status multiply_gathered(void *arg, int rank, void *block, size_t count)
-{
-	const struct rows *rows = arg;
-	const struct product *p = rows->product;
-
-	(void)count;
-	linear_forward(rows->out + block_at(rows, rank, p->outs), block, p->weight, p->bias,
-		       rows->count, p->ins, p->outs);
-	return TUTTI_OK;
-}
-
-void split_gather_forward(const struct split *split, float *out, const float *in,
-			  const struct product *product, int n)
-{
-	struct rows rows = tensor_parallel_rows_of(split, product, n);
-
-	rows.out = out;
-	tensor_parallel_gather(&rows, in, product->ins, multiply_gathered);
-}
-
-/* block: of the gradient of in */
-static tutti_status tensor_parallel_fill_in_grad(void *arg, int rank, void *block, size_t count)
-{
-	const struct rows *rows = arg;
-	const struct product *p = rows->product;
-	struct linear_grads grads = {.in = block, .scratch = rows->grads.scratch};
-
-	(void)count;
-	linear_backward(&grads, rows->out_grad + block_at(rows, rank, p->outs), NULL, p->weight,
-			rows->count, p->ins, p->outs);
-	return TUTTI_OK;
-}
-
-/* block: of in */
-static tutti_status add_weight_grad(void *arg, int rank, void *block, size_t count)
-{
-	const struct rows *rows = arg;
-	const struct product *p = rows->product;
-	struct linear_grads grads = {.weight = rows->grads.weight, .bias = rows->grads.bias};
-
-	(void)count;
-	linear_backward(&grads, rows->out_grad + block_at(rows, rank, p->outs), block, p->weight,
-			rows->count, p->ins, p->outs);
-	return TUTTI_OK;
-}
-
-void split_gather_backward(const struct split *split, const struct linear_grads *grads,
-			   const float *out_grad, const float *in, const struct product *product,
-			   int n)
-{
-	struct rows rows = tensor_parallel_rows_of(split, product, n);
-
-	rows.grads = *grads;
-	rows.out_grad = out_grad;
+	if (out)
+		linear_backward(&(struct linear_grads){.in = out, .scratch = s->scratch}, in, NULL,
+				p->weight, s->count, p->outs, p->ins);
 	if (grads->in)
-		tensor_parallel_scatter(&rows, grads->in, product->ins,
-					tensor_parallel_fill_in_grad);
+		linear_forward(grads->in, out_grad, p->weight, NULL, s->count, p->outs, p->ins);
 	if (grads->weight)
-		tensor_parallel_gather(&rows, in, product->ins, add_weight_grad);
+		linear_backward(&(struct linear_grads){.weight = grads->weight}, in, out_grad, NULL,
+				s->count, p->outs, p->ins);
 }
 
-/* block: of out. The bias is added once to each row. */
-static tutti_status fill_out(void *arg, int rank, void *block, size_t count)
+/* At the end of a branch the bias is added once to each row. */
+static tutti_status split_multiply(void *arg, int rank, void *block, size_t count)
 {
-	const struct rows *rows = arg;
-	const struct product *p = rows->product;
+	const struct split_product *s = arg;
+	const struct product *p = s->product;
+	bool has_bias = !p->ends_branch || rank == s->split->rank;
+	const float *in = split_rows(s, s->in, p->ins, rank, block);
+	const float *out_grad = split_rows(s, s->out_grad, p->outs, rank, block);
+	float *out = split_rows(s, s->out, p->outs, rank, block);
+	struct linear_grads grads = {split_rows(s, s->grads.in, p->ins, rank, block),
+				     s->grads.weight, has_bias ? s->grads.bias : NULL, s->scratch};
 
 	(void)count;
-	linear_forward(block, rows->in + block_at(rows, rank, p->ins), p->weight,
-		       rank == rows->split->rank ? p->bias : NULL, rows->count, p->ins, p->outs);
+	if (p->is_transposed)
+		split_multiply_transposed(s, out, in, out_grad, &grads);
+	else if (out)
+		linear_forward(out, in, p->weight, has_bias ? p->bias : NULL, s->count, p->ins,
+			       p->outs);
+	else
+		linear_backward(&grads, out_grad, in, p->weight, s->count, p->ins, p->outs);
 	return TUTTI_OK;
 }
 
-void split_scatter_forward(const struct split *split, float *out, const float *in,
-			   const struct product *product, int n)
+void split_forward(const struct split *split, const struct product *p, float *out, const float *in,
+		   float *scratch, int n)
 {
-	struct rows rows = tensor_parallel_rows_of(split, product, n);
+	struct split_product s = {split, p,         p->ends_branch ? out : in,
+				  out,   scratch,   in,
+				  NULL,  {.in = 0}, n / split->size};
 
-	rows.in = in;
-	tensor_parallel_scatter(&rows, out, product->outs, fill_out);
+	if (p->ends_branch)
+		split_scatter(split, out, s.count * p->outs, split_multiply, &s);
+	else
+		split_gather(split, in, s.count * p->ins, split_multiply, &s);
+}
+
+void split_backward(const struct split *split, const struct product *p,
+		    const struct linear_grads *grads, const float *out_grad, const float *in, int n)
+{
+	struct split_product s = {split, p,        out_grad, NULL,           grads->scratch,
+				  in,    out_grad, *grads,   n / split->size};
+
+	if (p->ends_branch) {
+		split_gather(split, out_grad, s.count * p->outs, split_multiply, &s);
+		return;
+	}
+	if (grads->in) {
+		s.own = grads->in;
+		s.grads.weight = s.grads.bias = NULL;
+		split_scatter(split, grads->in, s.count * p->ins, split_multiply, &s);
+	}
+	if (grads->weight) {
+		s.own = in;
+		s.grads = *grads;
+		s.grads.in = NULL;
+		split_gather(split, in, s.count * p->ins, split_multiply, &s);
+	}
+}
+
+/* Of a token all ranks know the row where it goes, one knows its embedding, and that of the row its
+ * position. */
+struct split_embedding {
+	int rank;
+	const unsigned char *tokens;
+	const float *token_w, *position_w;
+	float *token_grad, *position_grad;
+	struct embedding_shape shape; /* of a rank's rows */
+};
+
+static struct embedding_shape split_embedded_rows(const struct split_embedding *e, int rank)
+{
+	struct embedding_shape shape = e->shape;
+
+	shape.first_row = rank * shape.n;
+	return shape;
+}
+
+static tutti_status split_embed(void *arg, int rank, void *block, size_t count)
+{
+	const struct split_embedding *e = arg;
+	struct embedding_shape shape = split_embedded_rows(e, rank);
+
+	(void)count;
+	embed_forward(block, e->tokens + shape.first_row, e->token_w,
+		      rank == e->rank ? e->position_w : NULL, shape);
+	return TUTTI_OK;
+}
+
+void split_embed_forward(const struct split *split, float *out, const unsigned char *tokens,
+			 const float *token_w, const float *position_w,
+			 struct embedding_shape shape)
+{
+	struct split_embedding e = {split->rank, tokens, token_w, position_w, NULL, NULL, shape};
+
+	e.shape.n /= split->size;
+	split_scatter(split, out, e.shape.n * shape.channels, split_embed, &e);
 }
 
 /* block: of the gradient of out */
-static tutti_status go_back(void *arg, int rank, void *block, size_t count)
+static tutti_status split_embed_back(void *arg, int rank, void *block, size_t count)
 {
-	const struct rows *rows = arg;
-	const struct product *p = rows->product;
-	struct linear_grads grads = rows->grads;
-	size_t at = block_at(rows, rank, p->ins);
+	const struct split_embedding *e = arg;
+	struct embedding_shape shape = split_embedded_rows(e, rank);
 
 	(void)count;
-	grads.in = grads.in ? grads.in + at : NULL;
-	grads.bias = rank == rows->split->rank ? grads.bias : NULL;
-	linear_backward(&grads, block, rows->in + at, p->weight, rows->count, p->ins, p->outs);
+	embed_backward(e->token_grad, rank == e->rank ? e->position_grad : NULL, block,
+		       e->tokens + shape.first_row, shape);
 	return TUTTI_OK;
 }
 
-void split_scatter_backward(const struct split *split, const struct linear_grads *grads,
-			    const float *out_grad, const float *in, const struct product *product,
-			    int n)
+void split_embed_backward(const struct split *split, float *token_grad, float *position_grad,
+			  const float *out_grad, const unsigned char *tokens,
+			  struct embedding_shape shape)
 {
-	struct rows rows = tensor_parallel_rows_of(split, product, n);
+	struct split_embedding e = {split->rank, tokens,        NULL, NULL,
+				    token_grad,  position_grad, shape};
 
-	rows.grads = *grads;
-	rows.in = in;
-	tensor_parallel_gather(&rows, out_grad, product->outs, go_back);
+	e.shape.n /= split->size;
+	split_gather(split, out_grad, e.shape.n * shape.channels, split_embed_back, &e);
+}
+
+static void split_reduce(const struct split *split, float *x, int count, tutti_op op)
+{
+	must(tutti_all_reduce(x, x, (size_t)count, TUTTI_F32, op, split->comm, NULL));
+}
+
+/* The score of row r's target less the row's largest; 0 where it is another rank's. */
+static double split_right(const struct split *split, const float *scores, int token, float most)
+{
+	int right = token - split->first;
+
+	return right >= 0 && right < split->vocab ? (double)(scores[right] - most) : 0;
+}
+
+/* For each row log(all) - (right - most), where all is the sum of exponentials. */
+void split_loss(const struct split *split, double *sum, float *scores, const unsigned char *targets,
+		float *scratch, int n, const float *grad_scale)
+{
+	float *most = scratch, *all = scratch + n;
+	int vocab = split->vocab;
+	double loss = 0;
+
+	if (split->size == 1) {
+		softmax_loss(sum, scores, targets, scratch, n, vocab, grad_scale);
+		return;
+	}
+	for (int r = 0; r < n; r++) {
+		most[r] = scores[r * vocab];
+		for (int v = 1; v < vocab; v++)
+			most[r] = fmaxf(most[r], scores[r * vocab + v]);
+	}
+	split_reduce(split, most, n, TUTTI_MAX);
+	for (int r = 0; r < n; r++) {
+		const float *x = scores + r * vocab;
+		loss -= split_right(split, x, targets[r], most[r]);
+		all[r] = 0;
+		for (int v = 0; v < vocab; v++)
+			all[r] += expf(x[v] - most[r]);
+	}
+	split_reduce(split, all, n, TUTTI_SUM);
+	*sum += loss;
+	for (int r = 0; r < n; r++) {
+		float *x = scores + r * vocab;
+		*sum += split->rank == 0 ? (double)logf(all[r]) : 0;
+		for (int v = 0; grad_scale && v < vocab; v++)
+			x[v] = (expf(x[v] - most[r]) / all[r] - (v == targets[r] - split->first)) *
+			       *grad_scale;
+	}
 }

@@ -4,7 +4,7 @@
  * left their ranks. Rings send exactly what a collective has to. */
 #include "tests/train/ranks.h"
 
-#include "examples/gpt/activations.h"
+#include "examples/gpt/gpt.h"
 
 #include <math.h>
 #include <stdio.h>

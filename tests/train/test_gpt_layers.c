@@ -5,7 +5,7 @@
  * the number of ranks or the strategy, and 16-bit parameters that compute with other numbers. */
 #include "tests/train/ranks.h"
 
-#include "examples/gpt/activations.h"
+#include "examples/gpt/gpt.h"
 
 #include <math.h>
 #include <stdbool.h>
