@@ -72,25 +72,33 @@ static void lay_out_experts(struct expert_memory *m, struct room *room)
 	m->back = room_carve(room, rows * room->c);
 }
 
-static struct block_activations lay_out_block(struct room *room, const struct gpt_scratch *shared)
+/* All but the streams. */
+static struct unit_activations lay_out_unit(struct room *room, const struct gpt_scratch *shared,
+					    bool is_head)
 {
 	const struct gpt *gpt = room->gpt;
 	bool has_grads = gpt->config.weights_later, is_dense = gpt->experts.count == 0;
-	struct block_activations b = {.norm1_grad = shared->narrow_grad,
-				      .qkv_grad = shared->wide_grad,
-				      .proj_grad = shared->stream_grad,
-				      .norm2_grad = shared->narrow_grad,
-				      .up_grad = shared->wide_grad,
-				      .down_grad = shared->stream_grad};
+	struct unit_activations b = {.norm1_grad = shared->narrow_grad,
+				     .qkv_grad = shared->wide_grad,
+				     .proj_grad = shared->stream_grad,
+				     .norm2_grad = shared->narrow_grad,
+				     .up_grad = shared->wide_grad,
+				     .down_grad = shared->stream_grad};
 
 	b.norm1 = room_carve_stream(room);
+	b.stats1 = room_carve_stats(room);
+	if (has_grads)
+		b.norm1_grad = room_carve_stream(room);
+	if (is_head) {
+		b.logits = room_carve(room, room->n * (size_t)gpt->split.vocab);
+		return b;
+	}
 	b.attention.qkv = room_carve_branch(room, 3);
 	b.attention.weights =
 		room_carve(room, context_weights(&gpt->context, activations_attention(room)));
 	b.attention.out = b.mixed = room_carve_branch(room, 1);
 	b.middle = room_carve_stream(room);
 	b.norm2 = room_carve_stream(room);
-	b.stats1 = room_carve_stats(room);
 	b.stats2 = room_carve_stats(room);
 	if (!is_dense)
 		lay_out_experts(&b.experts, room);
@@ -98,7 +106,6 @@ static struct block_activations lay_out_block(struct room *room, const struct gp
 	b.gelu = is_dense ? room_carve_branch(room, 4) : NULL;
 	if (!has_grads)
 		return b;
-	b.norm1_grad = room_carve_stream(room);
 	b.qkv_grad = room_carve_branch(room, 3);
 	b.proj_grad = room_carve_stream(room);
 	b.norm2_grad = room_carve_stream(room);
@@ -130,16 +137,16 @@ static struct gpt_scratch lay_out_shared(struct room *room)
 	s.scratch = room_carve(room, activations_scratch(room));
 	s.loss = (double *)room_carve(room, sizeof(double) / sizeof(float));
 	if (room->gpt->config.recompute)
-		s.block = lay_out_block(room, &s);
+		s.block = lay_out_unit(room, &s, false);
 	return s;
 }
 
-/* Whether the rank has a parameter, and so its unit. */
-static bool activations_are_here(const struct gpt *gpt, int param)
+/* Whether the rank has the unit. */
+static bool activations_are_here(const struct gpt *gpt, int unit)
 {
 	int64_t first, count;
 
-	must(tutti_param_piece(gpt->trainer, param, &first, &count));
+	must(tutti_param_piece(gpt->trainer, gpt->units[unit][NORM1_W], &first, &count));
 	return count > 0;
 }
 
@@ -147,23 +154,17 @@ static bool activations_are_here(const struct gpt *gpt, int param)
 static void activations_lay_out(struct gpt_activations *a, struct room *room)
 {
 	const struct gpt *gpt = room->gpt;
-	bool has_grads = gpt->config.weights_later;
+	int head = gpt->shape.layers + 1;
 
 	a->shared = gpt->activations ? gpt->activations->shared : lay_out_shared(room);
-	for (int unit = 1; unit < gpt->shape.layers + 2; unit++)
-		a->streams[unit] = room_carve_stream(room);
-	for (int l = 0; l < gpt->shape.layers; l++)
-		if (gpt->config.recompute)
-			a->blocks[l] = a->shared.block;
-		else if (activations_are_here(gpt, gpt->blocks[l][NORM1_W]))
-			a->blocks[l] = lay_out_block(room, &a->shared);
-	if (activations_are_here(gpt, gpt->norm_w)) {
-		a->norm = room_carve_stream(room);
-		a->logits = room_carve(room, room->n * (size_t)gpt->split.vocab);
-		a->stats = room_carve_stats(room);
+	a->embed_grad = gpt->config.weights_later ? room_carve_stream(room) : a->shared.stream_grad;
+	for (int u = 1; u <= head; u++) {
+		if (u < head && gpt->config.recompute)
+			a->units[u] = a->shared.block;
+		else if (activations_are_here(gpt, u))
+			a->units[u] = lay_out_unit(room, &a->shared, u == head);
+		a->units[u].in = room_carve_stream(room);
 	}
-	a->embed_grad = has_grads ? room_carve_stream(room) : a->shared.stream_grad;
-	a->norm_grad = has_grads ? room_carve_stream(room) : a->shared.narrow_grad;
 	a->tokens = (unsigned char *)room_carve(room, room->n / sizeof(float) + 1);
 	a->targets = (unsigned char *)room_carve(room, room->n / sizeof(float) + 1);
 }

@@ -229,7 +229,7 @@ static void experts_add_rows(const struct experts *x, const struct expert_memory
 
 /* Rows of one expert from one rank lie behind each other. */
 static void experts_compute(const struct experts *x, float *results,
-			    const struct expert_memory *memory, struct expert_weights w)
+			    const struct expert_memory *memory, struct expert_params w)
 {
 	int c = x->channels, hidden = x->hidden;
 
@@ -245,7 +245,7 @@ static void experts_compute(const struct experts *x, float *results,
 }
 
 void experts_forward(const struct experts *x, float *out, struct expert_memory *memory,
-		     const float *in, struct expert_weights weights, float *scratch, int n)
+		     const float *in, struct expert_params weights, float *scratch, int n)
 {
 	struct rooms s = experts_divide(x, scratch);
 
@@ -262,8 +262,8 @@ void experts_forward(const struct experts *x, float *out, struct expert_memory *
 
 /* results: gradients of results, then of what came in */
 static void experts_compute_backward(const struct experts *x, const struct rooms *s,
-				     const struct expert_memory *memory, struct expert_weights w,
-				     struct expert_grads g)
+				     const struct expert_memory *memory, struct expert_params w,
+				     struct expert_params g)
 {
 	int c = x->channels, hidden = x->hidden;
 
@@ -282,9 +282,9 @@ static void experts_compute_backward(const struct experts *x, const struct rooms
 	}
 }
 
-void experts_backward(const struct experts *x, float *in_grad, struct expert_grads grads,
+void experts_backward(const struct experts *x, float *in_grad, struct expert_params grads,
 		      const float *out_grad, const struct expert_memory *memory, const float *in,
-		      struct expert_weights weights, float *scratch, int n, float grad_scale)
+		      struct expert_params weights, float *scratch, int n, float grad_scale)
 {
 	struct rooms s = experts_divide(x, scratch);
 	struct linear_grads gate = {in_grad, grads.gate_w, NULL, s.transposed};

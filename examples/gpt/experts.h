@@ -25,12 +25,9 @@ struct experts {
 	float balance;         /* the load-balance loss, times this                     */
 };
 
-/* A rank's experts one behind the other: gate_w (channels, count), up_w (own, channels, hidden),
- * up_b (own, hidden), down_w (own, hidden, channels), down_b (own, channels). */
-struct expert_weights {
-	const float *gate_w, *up_w, *up_b, *down_w, *down_b;
-};
-struct expert_grads {
+/* A rank's experts one behind the other, values or gradients: gate_w (channels, count),
+ * up_w (own, channels, hidden), up_b (own, hidden), down_w (own, hidden, channels), down_b (own, channels). */
+struct expert_params {
 	float *gate_w, *up_w, *up_b, *down_w, *down_b;
 };
 
@@ -51,12 +48,12 @@ size_t experts_scratch(const struct experts *experts);
 /* group divides n, which may be another number on each rank. */
 /* out (n, channels) = the branch of in (n, channels) */
 void experts_forward(const struct experts *experts, float *out, struct expert_memory *memory,
-		     const float *in, struct expert_weights weights, float *scratch, int n);
+		     const float *in, struct expert_params weights, float *scratch, int n);
 /* in_grad (n, channels). Gradients are also those of the load-balance loss, which no loss that is
  * printed contains: for each token balance * count * the sum over experts of (the share of its group
  * that chose the expert first) * (the group's mean chance of it). */
-void experts_backward(const struct experts *experts, float *in_grad, struct expert_grads grads,
+void experts_backward(const struct experts *experts, float *in_grad, struct expert_params grads,
 		      const float *out_grad, const struct expert_memory *memory, const float *in,
-		      struct expert_weights weights, float *scratch, int n, float grad_scale);
+		      struct expert_params weights, float *scratch, int n, float grad_scale);
 
 #endif

@@ -12,119 +12,69 @@
 
 #include <string.h>
 
-/* A block at work, or with ids NULL the embedding or the head. */
+/* A unit at work. */
 struct unit {
 	struct gpt *gpt;
-	const int *ids;
+	const int *ids; /* of its parameters                                       */
 	struct gpt_activations *a;
-	struct block_activations *b;
-	float *in, *out; /* the streams before and behind it (own, c)               */
-	int n, own, c;   /* rows in a branch, of the stream; channels of the stream */
-	int part;        /* this rank's channels inside of attention                */
-	int what;        /* gradients to make                                       */
+	struct unit_activations *b;
+	int n, own, c; /* rows in a branch, of the stream; channels of the stream */
+	int part;      /* this rank's channels inside of attention                */
+	int what;      /* gradients to make                                       */
 };
 
 static struct unit gpt_unit(struct gpt *gpt, int unit, int what)
 {
 	struct gpt_activations *a = gpt->activations;
 	int c = gpt->shape.channels;
-	struct unit u = {.gpt = gpt, .a = a, .n = a->n, .own = a->own, .c = c, .what = what};
 
-	u.part = c / gpt->split.size;
-	u.in = a->streams[unit];
-	u.out = unit <= gpt->shape.layers ? a->streams[unit + 1] : NULL;
-	if (unit > 0 && unit <= gpt->shape.layers) {
-		u.ids = gpt->blocks[unit - 1];
-		u.b = &a->blocks[unit - 1];
-	}
-	return u;
+	return (struct unit){gpt, gpt->units[unit],    a,   &a->units[unit], a->n, a->own,
+			     c,   c / gpt->split.size, what};
 }
 
-static struct embedding_shape embedding_shape_of(const struct unit *u)
+static float *unit_data(const struct unit *u, int param)
 {
-	const struct context *context = &u->gpt->context;
-
-	return (struct embedding_shape){u->n,          context->length, u->c, u->gpt->split.vocab,
-					context->rank, context->size,   0,    u->gpt->split.first};
+	return gpt_data(u->gpt, u->ids[param]);
 }
 
-static void embedding_forward(const struct unit *u)
-{
-	const struct gpt *gpt = u->gpt;
-
-	split_embed_forward(&gpt->split, u->out, u->a->tokens, gpt_data(gpt, gpt->token_w),
-			    gpt_data(gpt, gpt->position_w), embedding_shape_of(u));
-}
-
-static void embedding_backward(const struct unit *u)
-{
-	const struct gpt *gpt = u->gpt;
-
-	split_embed_backward(&gpt->split, gpt_grad(gpt, gpt->token_w),
-			     gpt_grad(gpt, gpt->position_w), u->a->embed_grad, u->a->tokens,
-			     embedding_shape_of(u));
-}
-
-static struct product scores_of(const struct unit *u)
-{
-	return (struct product){gpt_data(u->gpt, u->gpt->token_w), NULL, u->c, u->gpt->split.vocab,
-				.is_transposed = true};
-}
-
-static void head_forward(const struct unit *u)
-{
-	const struct gpt *gpt = u->gpt;
-	const struct gpt_activations *a = u->a;
-	struct product scores = scores_of(u);
-
-	layernorm_forward(a->norm, a->stats, u->in, gpt_data(gpt, gpt->norm_w),
-			  gpt_data(gpt, gpt->norm_b), u->own, u->c);
-	split_forward(&gpt->split, &scores, a->logits, a->norm, a->shared.scratch, u->n);
-}
-
-/* The gradients that are wanted now of what products and norms read and of parameters. */
-static float *input_grad(const struct unit *u, float *in)
+/* The gradients that are wanted now of what products and norms read, and of parameters. */
+static float *unit_in_grad(const struct unit *u, float *in)
 {
 	return u->what & GPT_INPUTS ? in : NULL;
 }
 
-static float *param_grad(const struct unit *u, int param)
+static float *unit_grad(const struct unit *u, int param)
 {
-	return u->what & GPT_WEIGHTS ? gpt_grad(u->gpt, param) : NULL;
+	return u->what & GPT_WEIGHTS ? gpt_grad(u->gpt, u->ids[param]) : NULL;
 }
 
-/* Adds to the stream's gradient. norm_w's bias is the parameter behind it. */
-static void norm_backward(const struct unit *u, const float *out_grad, const float *in,
-			  struct norm_stats stats, int norm_w)
+static void norm_forward(const struct unit *u, int weight, float *out, struct norm_stats stats,
+			 const float *in)
 {
-	struct norm_grads grads = {input_grad(u, u->a->shared.stream_grad), param_grad(u, norm_w),
-				   param_grad(u, norm_w + 1)};
-
-	layernorm_backward(grads, out_grad, in, stats, gpt_data(u->gpt, norm_w), u->own, u->c);
+	layernorm_forward(out, stats, in, unit_data(u, weight), unit_data(u, weight + 1), u->own,
+			  u->c);
 }
 
-/* Logits are their own gradient by now. */
-static void head_backward(const struct unit *u)
+/* Adds to the stream's gradient. */
+static void norm_backward(const struct unit *u, int weight, const float *out_grad,
+			  struct norm_stats stats, const float *in)
 {
-	const struct gpt *gpt = u->gpt;
-	const struct gpt_activations *a = u->a;
-	struct product scores = scores_of(u);
-	struct linear_grads grads = {input_grad(u, a->norm_grad), param_grad(u, gpt->token_w), NULL,
-				     a->shared.scratch};
+	struct norm_grads grads = {unit_in_grad(u, u->a->shared.stream_grad), unit_grad(u, weight),
+				   unit_grad(u, weight + 1)};
 
-	split_backward(&gpt->split, &scores, &grads, a->logits, a->norm, u->n);
-	if (u->what & GPT_INPUTS)
-		clear(a->shared.stream_grad, (size_t)u->own * (size_t)u->c);
-	norm_backward(u, a->norm_grad, u->in, a->stats, gpt->norm_w);
+	layernorm_backward(grads, out_grad, in, stats, unit_data(u, weight), u->own, u->c);
 }
-
-/* ---- a block ---- */
 
 static struct product product_of(const struct unit *u, int weight, int ins, int outs)
 {
-	return (struct product){gpt_data(u->gpt, u->ids[weight]),
-				gpt_data(u->gpt, u->ids[weight] + 1), ins, outs,
-				.ends_branch = weight == PROJ_W || weight == DOWN_W};
+	bool is_transposed = weight == TOKEN_W;
+
+	return (struct product){unit_data(u, weight),
+				is_transposed ? NULL : unit_data(u, weight + 1),
+				ins,
+				outs,
+				weight == PROJ_W || weight == DOWN_W,
+				is_transposed};
 }
 
 static void product_forward(const struct unit *u, int weight, float *out, const float *in, int ins,
@@ -132,25 +82,64 @@ static void product_forward(const struct unit *u, int weight, float *out, const 
 {
 	struct product product = product_of(u, weight, ins, outs);
 
-	split_forward(&u->gpt->split, &product, out, in, NULL, u->n);
+	split_forward(&u->gpt->split, &product, out, in, u->a->shared.scratch, u->n);
 }
 
 static void product_backward(const struct unit *u, int weight, float *in_grad,
 			     const float *out_grad, const float *in, int ins, int outs)
 {
 	struct product product = product_of(u, weight, ins, outs);
-	struct linear_grads grads = {input_grad(u, in_grad), param_grad(u, u->ids[weight]),
-				     param_grad(u, u->ids[weight] + 1), u->a->shared.scratch};
+	struct linear_grads grads = {unit_in_grad(u, in_grad), unit_grad(u, weight),
+				     product.bias ? unit_grad(u, weight + 1) : NULL,
+				     u->a->shared.scratch};
 
 	split_backward(&u->gpt->split, &product, &grads, out_grad, in, u->n);
 }
 
-static void block_norm_forward(const struct unit *u, int weight, float *out,
-			       struct norm_stats stats, const float *in)
+/* ---- the embedding and the head ---- */
+
+static struct embedding_shape embedding_shape_of(const struct unit *u)
 {
-	layernorm_forward(out, stats, in, gpt_data(u->gpt, u->ids[weight]),
-			  gpt_data(u->gpt, u->ids[weight] + 1), u->own, u->c);
+	const struct context *context = &u->gpt->context;
+
+	return (struct embedding_shape){.n = u->n,
+					.length = context->length,
+					.channels = u->c,
+					.vocab = u->gpt->split.vocab,
+					.part = context->rank,
+					.parts = context->size,
+					.first_token = u->gpt->split.first};
 }
+
+static void embedding_forward(const struct unit *u)
+{
+	split_embed_forward(&u->gpt->split, u->b[1].in, u->a->tokens, unit_data(u, TOKEN_W),
+			    unit_data(u, POSITION_W), embedding_shape_of(u));
+}
+
+static void embedding_backward(const struct unit *u)
+{
+	split_embed_backward(&u->gpt->split, unit_grad(u, TOKEN_W), unit_grad(u, POSITION_W),
+			     u->a->embed_grad, u->a->tokens, embedding_shape_of(u));
+}
+
+static void head_forward(const struct unit *u)
+{
+	norm_forward(u, NORM1_W, u->b->norm1, u->b->stats1, u->b->in);
+	product_forward(u, TOKEN_W, u->b->logits, u->b->norm1, u->c, u->gpt->split.vocab);
+}
+
+/* Logits are their own gradient by now. */
+static void head_backward(const struct unit *u)
+{
+	product_backward(u, TOKEN_W, u->b->norm1_grad, u->b->logits, u->b->norm1, u->c,
+			 u->gpt->split.vocab);
+	if (u->what & GPT_INPUTS)
+		clear(u->a->shared.stream_grad, (size_t)u->own * (size_t)u->c);
+	norm_backward(u, NORM1_W, u->b->norm1_grad, u->b->stats1, u->b->in);
+}
+
+/* ---- a block ---- */
 
 static struct attention_shape attention_of(const struct unit *u)
 {
@@ -158,34 +147,32 @@ static struct attention_shape attention_of(const struct unit *u)
 					u->gpt->shape.heads / u->gpt->split.size};
 }
 
-static struct expert_weights experts_of(const struct unit *u)
+static struct expert_params experts_of(const struct unit *u,
+				       float *(*get)(const struct unit *, int))
 {
-	const struct gpt *gpt = u->gpt;
-
-	return (struct expert_weights){gpt_data(gpt, u->ids[GATE_W]), gpt_data(gpt, u->ids[UP_W]),
-				       gpt_data(gpt, u->ids[UP_B]), gpt_data(gpt, u->ids[DOWN_W]),
-				       gpt_data(gpt, u->ids[DOWN_B])};
+	return (struct expert_params){get(u, GATE_W), get(u, UP_W), get(u, UP_B), get(u, DOWN_W),
+				      get(u, DOWN_B)};
 }
 
 /* is_again: of its input once more, for backward, which needs all but the last product. */
 static void block_forward(const struct unit *u, bool is_again)
 {
 	const struct gpt *gpt = u->gpt;
-	struct block_activations *b = u->b;
+	struct unit_activations *b = u->b;
 	const struct gpt_scratch *s = &u->a->shared;
 	float *branch = s->narrow_grad; /* not yet used for gradients */
 	float *qkv = gpt->context.by_heads ? s->wide_grad : b->attention.qkv;
 
-	block_norm_forward(u, NORM1_W, b->norm1, b->stats1, u->in);
+	norm_forward(u, NORM1_W, b->norm1, b->stats1, b->in);
 	product_forward(u, QKV_W, qkv, b->norm1, u->c, 3 * u->part);
 	context_attention_forward(&gpt->context, b->mixed, &b->attention, qkv, s->scratch,
 				  attention_of(u));
 	product_forward(u, PROJ_W, branch, b->mixed, u->part, u->c);
-	add(b->middle, u->in, branch, u->own * u->c);
-	block_norm_forward(u, NORM2_W, b->norm2, b->stats2, b->middle);
+	add(b->middle, b->in, branch, u->own * u->c);
+	norm_forward(u, NORM2_W, b->norm2, b->stats2, b->middle);
 	if (gpt->experts.count > 0) {
-		experts_forward(&gpt->experts, branch, &b->experts, b->norm2, experts_of(u),
-				s->scratch, u->own);
+		experts_forward(&gpt->experts, branch, &b->experts, b->norm2,
+				experts_of(u, unit_data), s->scratch, u->own);
 	} else {
 		product_forward(u, UP_W, b->up, b->norm2, u->c, 4 * u->part);
 		gelu_forward(b->gelu, b->up, u->n * 4 * u->part);
@@ -193,19 +180,7 @@ static void block_forward(const struct unit *u, bool is_again)
 			product_forward(u, DOWN_W, branch, b->gelu, 4 * u->part, u->c);
 	}
 	if (!is_again)
-		add(u->out, b->middle, branch, u->own * u->c);
-}
-
-static void mixture_backward(const struct unit *u)
-{
-	const struct gpt *gpt = u->gpt;
-	struct expert_grads grads = {gpt_grad(gpt, u->ids[GATE_W]), gpt_grad(gpt, u->ids[UP_W]),
-				     gpt_grad(gpt, u->ids[UP_B]), gpt_grad(gpt, u->ids[DOWN_W]),
-				     gpt_grad(gpt, u->ids[DOWN_B])};
-
-	experts_backward(&gpt->experts, u->b->norm2_grad, grads, u->a->shared.stream_grad,
-			 &u->b->experts, u->b->norm2, experts_of(u), u->a->shared.scratch, u->own,
-			 tutti_grad_scale(gpt->trainer));
+		add(b[1].in, b->middle, branch, u->own * u->c);
 }
 
 /* The stream's gradient where a branch ends, which stays the same until the branch begins. */
@@ -217,32 +192,38 @@ static void block_keep_stream_grad(const struct unit *u, float *place)
 		memcpy(place, grad, (size_t)u->own * (size_t)u->c * sizeof *grad);
 }
 
-/* stream_grad is the gradient of the block's output, and becomes that of its input. */
+/* stream_grad is the gradient of the block's output, and becomes that of its input. The experts'
+ * gradients are made with those of inputs: their unit's are all written then. */
 static void block_backward(const struct unit *u)
 {
 	const struct gpt *gpt = u->gpt;
-	const struct block_activations *b = u->b;
+	const struct unit_activations *b = u->b;
 	const struct gpt_scratch *s = &u->a->shared;
+	bool has_inputs = u->what & GPT_INPUTS;
+	struct unit both = *u;
 
+	both.what = GPT_INPUTS | GPT_WEIGHTS;
 	if (gpt->config.recompute)
 		block_forward(u, true);
 	if (gpt->experts.count == 0) {
 		block_keep_stream_grad(u, b->down_grad);
 		product_backward(u, DOWN_W, b->up_grad, b->down_grad, b->gelu, 4 * u->part, u->c);
-		if (u->what & GPT_INPUTS)
+		if (has_inputs)
 			gelu_backward(b->up_grad, b->up, u->n * 4 * u->part);
 		product_backward(u, UP_W, b->norm2_grad, b->up_grad, b->norm2, u->c, 4 * u->part);
-	} else if (u->what & GPT_INPUTS) {
-		mixture_backward(u);
+	} else if (has_inputs) {
+		experts_backward(&gpt->experts, b->norm2_grad, experts_of(&both, unit_grad),
+				 s->stream_grad, &b->experts, b->norm2, experts_of(u, unit_data),
+				 s->scratch, u->own, tutti_grad_scale(gpt->trainer));
 	}
-	norm_backward(u, b->norm2_grad, b->middle, b->stats2, u->ids[NORM2_W]);
+	norm_backward(u, NORM2_W, b->norm2_grad, b->stats2, b->middle);
 	block_keep_stream_grad(u, b->proj_grad);
 	product_backward(u, PROJ_W, s->narrow_grad, b->proj_grad, b->mixed, u->part, u->c);
-	if (u->what & GPT_INPUTS)
+	if (has_inputs)
 		context_attention_backward(&gpt->context, b->qkv_grad, s->narrow_grad,
 					   &b->attention, s->scratch, attention_of(u));
 	product_backward(u, QKV_W, b->norm1_grad, b->qkv_grad, b->norm1, u->c, 3 * u->part);
-	norm_backward(u, b->norm1_grad, u->in, b->stats1, u->ids[NORM1_W]);
+	norm_backward(u, NORM1_W, b->norm1_grad, b->stats1, b->in);
 }
 
 /* ---- stages ---- */
@@ -288,7 +269,7 @@ void gpt_stage_forward(struct gpt *gpt, int stage, const unsigned char *tokens, 
 	a->n = sequences * gpt->context.length;
 	a->own = a->n / gpt->split.size;
 	if (stage > 0)
-		memcpy(a->streams[first], in, gpt_stream_bytes(gpt));
+		memcpy(a->units[first].in, in, gpt_stream_bytes(gpt));
 	else
 		place_upload(a->tokens, tokens, (size_t)a->n);
 	for (int i = first; i < end; i++) {
@@ -296,14 +277,14 @@ void gpt_stage_forward(struct gpt *gpt, int stage, const unsigned char *tokens, 
 		must(tutti_forward_begin(gpt->trainer, i));
 		if (i == 0)
 			embedding_forward(&u);
-		else if (u.ids)
+		else if (i <= gpt->shape.layers)
 			block_forward(&u, false);
 		else
 			head_forward(&u);
 		must(tutti_forward_end(gpt->trainer, i));
 	}
 	if (stage + 1 < gpt->stages)
-		memcpy(out, a->streams[end], gpt_stream_bytes(gpt));
+		memcpy(out, a->units[end].in, gpt_stream_bytes(gpt));
 }
 
 void gpt_forward(struct gpt *gpt, const unsigned char *tokens, int sequences)
@@ -314,8 +295,9 @@ void gpt_forward(struct gpt *gpt, const unsigned char *tokens, int sequences)
 const float *gpt_logits(const struct gpt *gpt)
 {
 	const struct gpt_activations *a = gpt->activations;
+	size_t count = (size_t)a->n * (size_t)gpt->split.vocab;
 
-	return place_view(a->logits, (size_t)a->n * (size_t)gpt->split.vocab * sizeof *a->logits);
+	return place_view(a->units[gpt->shape.layers + 1].logits, count * sizeof(float));
 }
 
 void gpt_loss(struct gpt *gpt, const unsigned char *targets, int with_gradient)
@@ -324,8 +306,8 @@ void gpt_loss(struct gpt *gpt, const unsigned char *targets, int with_gradient)
 	const float scale = tutti_grad_scale(gpt->trainer);
 
 	place_upload(a->targets, targets, (size_t)a->n);
-	split_loss(&gpt->split, a->shared.loss, a->logits, a->targets, a->shared.wide_grad, a->n,
-		   with_gradient ? &scale : NULL);
+	split_loss(&gpt->split, a->shared.loss, a->units[gpt->shape.layers + 1].logits, a->targets,
+		   a->shared.wide_grad, a->n, with_gradient ? &scale : NULL);
 }
 
 double gpt_loss_sum(struct gpt *gpt)
@@ -357,7 +339,7 @@ void gpt_stage_backward(struct gpt *gpt, int stage, int what, const float *out_g
 		must(tutti_backward_begin(gpt->trainer, i));
 		if (i == 0)
 			embedding_backward(&u);
-		else if (u.ids)
+		else if (i <= gpt->shape.layers)
 			block_backward(&u);
 		else
 			head_backward(&u);

@@ -10,6 +10,7 @@
 
 enum {
 	GPT_MAX_LAYERS = 16,
+	GPT_MAX_UNITS = GPT_MAX_LAYERS + 2,
 	GPT_MAX_PARAMS = 4 + 13 * GPT_MAX_LAYERS,
 	GPT_MAX_LENGTH = 4096,
 	GPT_MAX_VOCAB = 256,                           /* tokens are bytes                     */
@@ -20,10 +21,11 @@ struct gpt_shape {
 	int experts;                                   /* of each block; 0: it has none        */
 };
 
-/* Parameters of a block; a bias follows its weight. up and down are the experts', where there are some. */
-enum gpt_block_param {
-	NORM1_W, NORM1_B, QKV_W, QKV_B, PROJ_W, PROJ_B, NORM2_W, NORM2_B, UP_W, UP_B, DOWN_W,
-	DOWN_B, GATE_W, GPT_BLOCK_PARAMS,
+/* Parameters of a unit, which is the embedding, a block or the head; a bias follows its weight. up and
+ * down are the experts', where there are some. The head has norm1, and uses the embedding of tokens. */
+enum gpt_param {
+	TOKEN_W, POSITION_W, NORM1_W, NORM1_B, QKV_W, QKV_B, PROJ_W, PROJ_B, NORM2_W, NORM2_B, GATE_W,
+	UP_W, UP_B, DOWN_W, DOWN_B, GPT_UNIT_PARAMS,
 };
 
 /* How a rank computes its part. */
@@ -37,32 +39,31 @@ struct gpt_config {
 	bool weights_later;                            /* a backward of weights follows        */
 };
 
-/* The values that forward leaves for backward in a block. Ranks of "tp" divide the rows of the streams
- * and norms, own of n; inside of a branch they have all n rows and divide channels. */
-struct block_activations {
+/* The values that forward leaves for backward in a unit, but the embedding. Ranks of "tp" divide the rows of
+ * the streams and norms, own of n; inside of a branch they have all n rows and divide channels. */
+struct unit_activations {
+	float *in;                                    /* the stream before it (own, c)        */
 	float *norm1, *mixed;
 	struct context_memory attention;
 	float *middle, *norm2, *up, *gelu;            /* middle: the stream after attention   */
 	struct norm_stats stats1, stats2;
 	struct expert_memory experts;                 /* instead of up and gelu               */
-	/* What products and norms write has these gradients: with weights_later the block's own, else
-	 * those of a moment, which all blocks share. */
+	float *logits;                                /* of the head                          */
+	/* What products and norms write has these gradients: with weights_later the unit's own, else
+	 * those of a moment, which all units share. */
 	float *norm1_grad, *qkv_grad, *proj_grad, *norm2_grad, *up_grad, *down_grad;
 };
 
 struct gpt_activations {
 	int sequences, n, own;                        /* of the last forward                  */
 	unsigned char *tokens, *targets;
-	float *streams[GPT_MAX_LAYERS + 2];           /* (own, c): what each unit reads       */
-	struct block_activations blocks[GPT_MAX_LAYERS];
-	float *norm, *logits;                         /* of the head                          */
-	struct norm_stats stats;
-	float *norm_grad, *embed_grad;                /* as those of a block                  */
+	struct unit_activations units[GPT_MAX_UNITS];
+	float *embed_grad;                            /* as those of a unit                   */
 	/* Of a moment: the same in all activations. wide_grad (n, 4, part of c), narrow_grad (own, c). */
 	struct gpt_scratch {
 		float *stream_grad, *wide_grad, *narrow_grad, *scratch;
 		double *loss;
-		struct block_activations block;       /* with recompute: that of all blocks   */
+		struct unit_activations block;        /* with recompute: that of all blocks   */
 	} shared;
 	float *memory;                                /* of all of these                      */
 	bool is_shared;                               /* memory: with peers; else of place.h  */
@@ -75,8 +76,7 @@ struct gpt {
 	struct gpt_config config;
 	tutti_trainer *trainer;
 	float *wide[GPT_MAX_PARAMS];                   /* of 16 bits: the open unit's in f32   */
-	int token_w, position_w, norm_w, norm_b;       /* indices in the model                 */
-	int blocks[GPT_MAX_LAYERS][GPT_BLOCK_PARAMS];
+	int units[GPT_MAX_UNITS][GPT_UNIT_PARAMS];     /* indices in the model                 */
 	int stages;                                    /* of a pipeline; 1: none               */
 	int params;                                    /* their indices are 0 .. params - 1    */
 	const struct gpt_tensor *tensors[GPT_MAX_PARAMS];
@@ -120,7 +120,7 @@ void gpt_stage_backward(struct gpt *gpt, int stage, int what, const float *out_g
 /* The units of a stage are those from this on to the next one's first: 0 is the embedding, layers + 1 the head. */
 int gpt_first_unit(const struct gpt *gpt, int stage);
 /* The values and gradients of parameters, while their unit is open. */
-const float *gpt_data(const struct gpt *gpt, int param);
+float *gpt_data(const struct gpt *gpt, int param);
 float *gpt_grad(const struct gpt *gpt, int param);
 /* Room for so many sequences at most. What is shared is that of gpt->activations, if there are some. */
 struct gpt_activations *gpt_make_activations(const struct gpt *gpt, int sequences);

@@ -33,48 +33,41 @@ int must_index(int index)
  * Deviations are larger than GPT-2's 0.02: on a small residual stream layernorm magnifies the
  * differences that rounding makes between one rank and four a thousandfold. Layers that add to the
  * residual stream start smaller, the more of them there are. */
-enum values { ZEROS, ONES, EMBEDDING, WEIGHT, SMALL_WEIGHT };
+enum values { ZEROS, ONES, EMBEDDINGS, WEIGHTS, SMALL_WEIGHTS };
 
 /* A letter for each dimension: channels, heads' 3 vectors, inside of a branch (4 * channels),
  * vocab, length, experts. Ranks of an axis divide dimension dim. Those of "tp" have other rows of
  * the stream, and so parts of the gradients of what they do not divide. */
 static const struct gpt_tensor {
-	const char *name, *dims;
-	enum values values;
-	const char *axis;
+	enum gpt_param param;
+	enum { EMBEDDING, BLOCK, DENSE, MIXTURE, HEAD } unit; /* blocks may have experts */
+	const char *name, *dims, *axis;
 	int dim;
-	enum { ALL, DENSE, MIXTURE } layers;
-	enum gpt_block_param param;
-} block_tensors[] =
-	{
-		/* Queries, keys and values are a dimension of their own, so that a rank's piece has
-		 * its heads of each. */
-		{"norm1_w", "c", ONES, NULL, 0, ALL, NORM1_W},
-		{"norm1_b", "c", ZEROS, NULL, 0, ALL, NORM1_B},
-		{"qkv_w", "c3c", WEIGHT, "tp", 2, ALL, QKV_W},
-		{"qkv_b", "3c", ZEROS, "tp", 1, ALL, QKV_B},
-		{"proj_w", "cc", SMALL_WEIGHT, "tp", 0, ALL, PROJ_W},
-		{"proj_b", "c", ZEROS, NULL, 0, ALL, PROJ_B},
-		{"norm2_w", "c", ONES, NULL, 0, ALL, NORM2_W},
-		{"norm2_b", "c", ZEROS, NULL, 0, ALL, NORM2_B},
-		{"up_w", "ci", WEIGHT, "tp", 1, DENSE, UP_W},
-		{"up_b", "i", ZEROS, "tp", 0, DENSE, UP_B},
-		{"down_w", "ic", SMALL_WEIGHT, "tp", 0, DENSE, DOWN_W},
-		{"down_b", "c", ZEROS, NULL, 0, DENSE, DOWN_B},
-		{"gate_w", "ce", WEIGHT, NULL, 0, MIXTURE, GATE_W},
-		{"expert_up_w", "eci", WEIGHT, "ep", 0, MIXTURE, UP_W},
-		{"expert_up_b", "ei", ZEROS, "ep", 0, MIXTURE, UP_B},
-		{"expert_down_w", "eic", SMALL_WEIGHT, "ep", 0, MIXTURE, DOWN_W},
-		{"expert_down_b", "ec", ZEROS, "ep", 0, MIXTURE, DOWN_B},
-},
-  embedding_tensors[] =
-	  {
-		  {.name = "token_w", .dims = "vc", EMBEDDING, "tp", 0},
-		  {.name = "position_w", .dims = "lc", EMBEDDING},
-},
-  head_tensors[] = {
-	  {.name = "norm_w", .dims = "c", ONES},
-	  {.name = "norm_b", .dims = "c", ZEROS},
+	enum values values;
+} model_tensors[] = {
+	{TOKEN_W, EMBEDDING, "token_w", "vc", "tp", 0, EMBEDDINGS},
+	{POSITION_W, EMBEDDING, "position_w", "lc", NULL, 0, EMBEDDINGS},
+	{NORM1_W, BLOCK, "norm1_w", "c", NULL, 0, ONES},
+	{NORM1_B, BLOCK, "norm1_b", "c", NULL, 0, ZEROS},
+	/* Queries, keys and values are a dimension of their own, so that a rank's piece has its
+	 * heads of each. */
+	{QKV_W, BLOCK, "qkv_w", "c3c", "tp", 2, WEIGHTS},
+	{QKV_B, BLOCK, "qkv_b", "3c", "tp", 1, ZEROS},
+	{PROJ_W, BLOCK, "proj_w", "cc", "tp", 0, SMALL_WEIGHTS},
+	{PROJ_B, BLOCK, "proj_b", "c", NULL, 0, ZEROS},
+	{NORM2_W, BLOCK, "norm2_w", "c", NULL, 0, ONES},
+	{NORM2_B, BLOCK, "norm2_b", "c", NULL, 0, ZEROS},
+	{UP_W, DENSE, "up_w", "ci", "tp", 1, WEIGHTS},
+	{UP_B, DENSE, "up_b", "i", "tp", 0, ZEROS},
+	{DOWN_W, DENSE, "down_w", "ic", "tp", 0, SMALL_WEIGHTS},
+	{DOWN_B, DENSE, "down_b", "c", NULL, 0, ZEROS},
+	{GATE_W, MIXTURE, "gate_w", "ce", NULL, 0, WEIGHTS},
+	{UP_W, MIXTURE, "expert_up_w", "eci", "ep", 0, WEIGHTS},
+	{UP_B, MIXTURE, "expert_up_b", "ei", "ep", 0, ZEROS},
+	{DOWN_W, MIXTURE, "expert_down_w", "eic", "ep", 0, SMALL_WEIGHTS},
+	{DOWN_B, MIXTURE, "expert_down_b", "ec", "ep", 0, ZEROS},
+	{NORM1_W, HEAD, "norm_w", "c", NULL, 0, ONES},
+	{NORM1_B, HEAD, "norm_b", "c", NULL, 0, ZEROS},
 };
 
 static int model_size(const struct gpt_shape *shape, char dim)
@@ -93,14 +86,6 @@ static int model_size(const struct gpt_shape *shape, char dim)
 	default:
 		return dim - '0';
 	}
-}
-
-static int model_add_unit(tutti_model *model, int unit, int stage, const char *name)
-{
-	if (must_index(tutti_model_unit(model, name)) != unit)
-		must(tutti_set_error(TUTTI_ERR_INVALID, "The model has other units."));
-	must(tutti_model_unit_stage(model, unit, stage));
-	return unit;
 }
 
 /* Returns the parameter's index. */
@@ -129,43 +114,50 @@ static int model_add(struct gpt *gpt, tutti_model *model, int unit, const char *
 	return param;
 }
 
-static void model_add_block(struct gpt *gpt, tutti_model *model, int layer, int stage)
+static bool model_has(const struct gpt *gpt, int unit, const struct gpt_tensor *t)
+{
+	if (unit == 0 || unit > gpt->shape.layers)
+		return t->unit == (unit == 0 ? EMBEDDING : HEAD);
+	return t->unit == BLOCK || t->unit == (gpt->shape.experts > 0 ? MIXTURE : DENSE);
+}
+
+static void model_add_unit(struct gpt *gpt, tutti_model *model, int unit, int stage)
 {
 	char name[32];
 
-	snprintf(name, sizeof name, "block.%d", layer);
-	int unit = model_add_unit(model, layer + 1, stage, name);
-	for (size_t i = 0; i < sizeof block_tensors / sizeof *block_tensors; i++) {
-		const struct gpt_tensor *t = &block_tensors[i];
-		if (t->layers == ALL || (t->layers == MIXTURE) == (gpt->shape.experts > 0))
-			gpt->blocks[layer][t->param] = model_add(gpt, model, unit, name, t);
+	snprintf(name, sizeof name, "block.%d", unit - 1);
+	if (unit == 0 || unit > gpt->shape.layers)
+		snprintf(name, sizeof name, unit == 0 ? "embedding" : "head");
+	if (must_index(tutti_model_unit(model, name)) != unit)
+		must(tutti_set_error(TUTTI_ERR_INVALID, "The model has other units."));
+	must(tutti_model_unit_stage(model, unit, stage));
+	for (size_t i = 0; i < sizeof model_tensors / sizeof *model_tensors; i++) {
+		const struct gpt_tensor *t = &model_tensors[i];
+		if (model_has(gpt, unit, t))
+			gpt->units[unit][t->param] = model_add(gpt, model, unit, name, t);
 	}
 }
 
 void gpt_register(struct gpt *gpt, struct gpt_shape shape, int stages, tutti_model *model)
 {
+	int head = shape.layers + 1;
+
 	memset(gpt, 0, sizeof *gpt);
 	gpt->shape = shape;
 	gpt->stages = stages;
-	int unit = model_add_unit(model, 0, 0, "embedding");
-	gpt->token_w = model_add(gpt, model, unit, "embedding", &embedding_tensors[0]);
-	gpt->position_w = model_add(gpt, model, unit, "embedding", &embedding_tensors[1]);
-	for (int l = 0, stage = 0; l < shape.layers; l++) {
-		while (l + 1 >= gpt_first_unit(gpt, stage + 1))
-			stage++;
-		model_add_block(gpt, model, l, stage);
-	}
-	unit = model_add_unit(model, shape.layers + 1, stages - 1, "head");
-	gpt->norm_w = model_add(gpt, model, unit, "head", &head_tensors[0]);
-	gpt->norm_b = model_add(gpt, model, unit, "head", &head_tensors[1]);
+	for (int stage = 0; stage < stages; stage++)
+		for (int u = gpt_first_unit(gpt, stage); u < gpt_first_unit(gpt, stage + 1); u++)
+			model_add_unit(gpt, model, u, stage);
 	/* Tied: the head scores a token by its embedding, so both add to one gradient. */
-	must(tutti_model_unit_uses(model, unit, gpt->token_w));
+	gpt->units[head][TOKEN_W] = gpt->units[0][TOKEN_W];
+	must(tutti_model_unit_uses(model, head, gpt->units[0][TOKEN_W]));
 }
 
 static void model_set_first_values(const struct gpt *gpt, int param)
 {
 	const float weight = 0.08f, small = weight / sqrtf(2 * (float)gpt->shape.layers);
-	const float deviations[] = {[EMBEDDING] = 0.1f, [WEIGHT] = weight, [SMALL_WEIGHT] = small};
+	const float deviations[] = {
+		[EMBEDDINGS] = 0.1f, [WEIGHTS] = weight, [SMALL_WEIGHTS] = small};
 	enum values values = gpt->tensors[param]->values;
 
 	if (values == ONES)
@@ -185,7 +177,7 @@ static struct split model_split(const struct gpt *gpt, tutti_mesh *mesh)
 {
 	int64_t first, count;
 
-	must(tutti_param_piece(gpt->trainer, gpt->token_w, &first, &count));
+	must(tutti_param_piece(gpt->trainer, gpt->units[0][TOKEN_W], &first, &count));
 	return (struct split){model_axis(mesh, "tp"), tutti_mesh_coord(mesh, "tp"),
 			      tutti_mesh_size(mesh, "tp"), (int)first, (int)count};
 }
@@ -243,10 +235,10 @@ void gpt_start(struct gpt *gpt, tutti_trainer *trainer, tutti_mesh *mesh,
 }
 
 /* Parameters of 16 bits are computed with in f32. */
-const float *gpt_data(const struct gpt *gpt, int param)
+float *gpt_data(const struct gpt *gpt, int param)
 {
 	const struct gpt_tensor *t = gpt->tensors[param];
-	const void *values = tutti_param_data(gpt->trainer, param);
+	void *values = tutti_param_data(gpt->trainer, param);
 	size_t count = gpt->counts[param];
 	int64_t first, piece;
 

@@ -150,7 +150,8 @@ static uint64_t rows_sent(const struct own *own)
 	for (int l = 0; l < shape.layers; l++)
 		for (int e = 0; e < experts->count; e++)
 			if (e / experts->own != experts->rank)
-				rows += (uint64_t)own->gpt.activations->blocks[l].experts.sent[e];
+				rows += (uint64_t)own->gpt.activations->units[l + 1]
+						.experts.sent[e];
 	return rows;
 }
 
