@@ -74,11 +74,13 @@ static void exchange_run(const struct exchange *x, float *to, const float *from,
 
 /* A softmax over blocks keeps for each query the largest score so far, and what has been added up
  * is scaled down when a larger one comes. Backward computes the weights again, from the logarithm
- * of each query's sum. Vectors of a token are 3 * channels apart in qkv, 2 * channels in a block of
- * keys and values. */
+ * of each query's sum. A query is a head of a token, and its number that in (sequences, heads,
+ * length).
+ */
 struct ring {
 	const struct context *context;
 	struct attention_shape s;
+	int size; /* of a head                                                    */
 	const float *qkv, *out_grad;
 	float *kv;               /* (sequences, length, 2, channels): this rank's                */
 	float *out, *weights;    /* forward; weights: sums, then their logarithms                */
@@ -87,98 +89,62 @@ struct ring {
 	float *kv_grads;         /* (size, sequences, length, 2, channels)                       */
 };
 
-/* One head of a token of this rank, and a block of keys and values. */
-struct query {
-	size_t number;   /* of all queries                                                   */
-	int row, at;     /* its row; where its head begins in a vector                       */
-	int size;        /* of a head                                                        */
-	int seen[2];     /* tokens of the block's first and second half that are not later   */
-	const float *kv; /* of its sequence and head                                         */
-};
-
-static int ring_stride(const struct ring *ring, int arrays)
+/* Where a query's head begins in rows (sequences, length, arrays, channels): in the row of a token.
+ */
+static size_t ring_at(const struct ring *ring, size_t query, int token, int arrays)
 {
-	return arrays * ring->s.channels;
+	int i = (int)query / ring->s.length, head = i % ring->s.heads, sequence = i / ring->s.heads;
+
+	return (size_t)((sequence * ring->s.length + token) * arrays * ring->s.channels +
+			head * ring->size);
 }
 
-/* The block is that of rank; NULL: none. */
-static struct query query_of(const struct ring *ring, size_t number, int rank, const float *block)
+static int ring_token(const struct ring *ring, size_t query)
 {
-	const struct context *c = ring->context;
-	int length = ring->s.length, heads = ring->s.heads, token = (int)number % length;
-	int sequence = (int)number / length / heads, size = ring->s.channels / heads;
-	int position = part_position(c->rank, c->size, length, token);
-	struct query q = {.number = number,
-			  .row = sequence * length + token,
-			  .at = (int)number / length % heads * size,
-			  .size = size};
-
-	for (int half = 0; block && half < 2; half++) {
-		int first = part_position(rank, c->size, length, half * (length / 2));
-		int seen = position + 1 - first;
-		q.seen[half] = seen < 0 ? 0 : seen < length / 2 ? seen : length / 2;
-	}
-	q.kv = block ? block + sequence * length * ring_stride(ring, 2) + q.at : NULL;
-	return q;
+	return (int)query % ring->s.length;
 }
 
-static int query_seen(const struct query *q)
+/* Returns the largest of scores, which are of a query with a rank's keys; later ones are not seen.
+ */
+static float ring_score(const struct ring *ring, size_t query, int rank, const float *block)
 {
-	return q->seen[0] + q->seen[1];
-}
+	const struct context *context = ring->context;
+	int length = ring->s.length, token = ring_token(ring, query);
+	int position = part_position(context->rank, context->size, length, token);
+	const float *q = ring->qkv + ring_at(ring, query, token, 3);
+	float most = -INFINITY, scale = 1 / sqrtf((float)ring->size);
 
-/* Where the key of the i-th token that is seen lies in the block, from kv on; its value is channels
- * further. */
-static size_t query_key(const struct ring *ring, const struct query *q, int i)
-{
-	int token = i < q->seen[0] ? i : ring->s.length / 2 + i - q->seen[0];
-
-	return (size_t)(token * ring_stride(ring, 2));
-}
-
-/* The largest score of a query with a block's keys; scores: all of them. */
-static float query_score(const struct ring *ring, const struct query *q)
-{
-	const float *vector = ring->qkv + q->row * ring_stride(ring, 3) + q->at;
-	float most = -INFINITY, scale = 1 / sqrtf((float)q->size);
-
-	for (int i = 0; i < query_seen(q); i++) {
-		ring->scores[i] =
-			scale * layers_dot(vector, q->kv + query_key(ring, q, i), q->size);
-		most = ring->scores[i] > most ? ring->scores[i] : most;
+	for (int t = 0; t < length; t++) {
+		bool is_seen = part_position(rank, context->size, length, t) <= position;
+		const float *k = block + ring_at(ring, query, t, 2);
+		ring->scores[t] = is_seen ? scale * layers_dot(q, k, ring->size) : -INFINITY;
+		most = ring->scores[t] > most ? ring->scores[t] : most;
 	}
 	return most;
 }
 
-static void query_attend(const struct ring *ring, const struct query *q)
-{
-	float *out = ring->out + q->row * ring->s.channels + q->at;
-	float before = ring->most[q->number], most = query_score(ring, q);
-
-	most = most > before ? most : before;
-	float scale = expf(before - most), sum = ring->weights[q->number] * scale;
-	for (int j = 0; j < q->size; j++)
-		out[j] *= scale;
-	for (int i = 0; i < query_seen(q); i++) {
-		float weight = expf(ring->scores[i] - most);
-		sum += weight;
-		layers_add_row(out, weight, q->kv + query_key(ring, q, i) + ring->s.channels,
-			       q->size);
-	}
-	ring->most[q->number] = most;
-	ring->weights[q->number] = sum;
-}
-
-/* Where a query sees nothing of a rank the largest score would be -infinity minus itself. */
+/* A query sees itself in its own rank's block, which comes first. */
 static tutti_status ring_attend(void *arg, int rank, void *block, size_t count)
 {
 	const struct ring *ring = arg;
 
 	(void)count;
 	for (size_t i = 0; i < query_count(ring->s); i++) {
-		struct query q = query_of(ring, i, rank, block);
-		if (query_seen(&q) > 0)
-			query_attend(ring, &q);
+		float *out = ring->out + ring_at(ring, i, ring_token(ring, i), 1);
+		float before = ring->most[i], most = ring_score(ring, i, rank, block);
+		most = most > before ? most : before;
+		float scale = expf(before - most), sum = ring->weights[i] * scale;
+		for (int j = 0; j < ring->size; j++)
+			out[j] *= scale;
+		for (int t = 0; t < ring->s.length; t++) {
+			const float *v = (float *)block + ring_at(ring, i, t, 2) + ring->s.channels;
+			float weight = expf(ring->scores[t] - most);
+			sum += weight;
+			if (weight > 0)
+				layers_add_row(out, weight, v, ring->size);
+		}
+		ring->most[i] = most;
+		ring->weights[i] = sum;
 	}
 	return TUTTI_OK;
 }
@@ -203,7 +169,11 @@ static void ring_copy(const struct ring *ring, float *three, bool to_three)
 static struct ring ring_of(const struct context *context, const float *qkv, float *scratch,
 			   struct attention_shape s)
 {
-	struct ring ring = {.context = context, .s = s, .qkv = qkv, .kv = scratch};
+	struct ring ring = {.context = context,
+			    .s = s,
+			    .size = s.channels / s.heads,
+			    .qkv = qkv,
+			    .kv = scratch};
 
 	ring.kv_grads = ring.kv + 2 * vectors_count(s);
 	ring.most = ring.inner = ring.kv_grads + (size_t)context->size * 2 * vectors_count(s);
@@ -231,42 +201,36 @@ static void ring_forward(const struct context *context, float *out, float *weigh
 		ring.most[i] = -INFINITY;
 	ring_gather(&ring, ring_attend);
 	for (size_t i = 0; i < query_count(s); i++) {
-		struct query q = query_of(&ring, i, 0, NULL);
-		float *vector = out + q.row * s.channels + q.at;
-		for (int j = 0; j < q.size; j++)
+		float *vector = out + ring_at(&ring, i, ring_token(&ring, i), 1);
+		for (int j = 0; j < ring.size; j++)
 			vector[j] /= weights[i];
 		weights[i] = ring.most[i] + logf(weights[i]);
-	}
-}
-
-/* kv_grad: of q->kv */
-static void query_attend_back(const struct ring *ring, const struct query *q, float *kv_grad)
-{
-	const float *vector = ring->qkv + q->row * ring_stride(ring, 3) + q->at;
-	const float *dout = ring->out_grad + q->row * ring->s.channels + q->at;
-	float *grad = ring->qkv_grad + q->row * ring_stride(ring, 3) + q->at;
-	float scale = 1 / sqrtf((float)q->size), inner = ring->inner[q->number];
-
-	query_score(ring, q);
-	for (int i = 0; i < query_seen(q); i++) {
-		size_t k = query_key(ring, q, i), v = k + (size_t)ring->s.channels;
-		float weight = expf(ring->scores[i] - ring->weights[q->number]);
-		float slope = weight * (layers_dot(dout, q->kv + v, q->size) - inner) * scale;
-		layers_add_row(kv_grad + v, weight, dout, q->size);
-		layers_add_row(kv_grad + k, slope, vector, q->size);
-		layers_add_row(grad, slope, q->kv + k, q->size);
 	}
 }
 
 static tutti_status ring_attend_back(void *arg, int rank, void *block, size_t count)
 {
 	const struct ring *ring = arg;
+	const float *kv = block, scale = 1 / sqrtf((float)ring->size);
 	float *kv_grad = ring->kv_grads + (size_t)rank * count;
 
 	clear(kv_grad, count);
 	for (size_t i = 0; i < query_count(ring->s); i++) {
-		struct query q = query_of(ring, i, rank, block);
-		query_attend_back(ring, &q, kv_grad + (q.kv - (float *)block));
+		int token = ring_token(ring, i), size = ring->size;
+		size_t q = ring_at(ring, i, token, 3);
+		const float *dout = ring->out_grad + ring_at(ring, i, token, 1);
+		ring_score(ring, i, rank, kv);
+		for (int t = 0; t < ring->s.length; t++) {
+			size_t k = ring_at(ring, i, t, 2), v = k + (size_t)ring->s.channels;
+			float weight = expf(ring->scores[t] - ring->weights[i]);
+			if (weight == 0)
+				continue;
+			float slope =
+				weight * (layers_dot(dout, kv + v, size) - ring->inner[i]) * scale;
+			layers_add_row(kv_grad + v, weight, dout, size);
+			layers_add_row(kv_grad + k, slope, ring->qkv + q, size);
+			layers_add_row(ring->qkv_grad + q, slope, kv + k, size);
+		}
 	}
 	return TUTTI_OK;
 }
@@ -291,9 +255,8 @@ static void ring_backward(const struct context *context, float *qkv_grad, const 
 	ring.out_grad = out_grad;
 	clear(qkv_grad, 3 * vectors_count(s));
 	for (size_t i = 0; i < query_count(s); i++) {
-		struct query q = query_of(&ring, i, 0, NULL);
-		int at = q.row * s.channels + q.at;
-		ring.inner[i] = layers_dot(out_grad + at, memory->out + at, q.size);
+		size_t at = ring_at(&ring, i, ring_token(&ring, i), 1);
+		ring.inner[i] = layers_dot(out_grad + at, memory->out + at, ring.size);
 	}
 	ring_gather(&ring, ring_attend_back);
 	must(tutti_reduce_scatter_each(ring.kv, 2 * vectors_count(s), TUTTI_F32, TUTTI_SUM,

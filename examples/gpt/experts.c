@@ -8,18 +8,6 @@
 
 /* ---- the gate ---- */
 
-static void gate_softmax(float *x, int count)
-{
-	float most = x[0], sum = 0;
-
-	for (int i = 1; i < count; i++)
-		most = x[i] > most ? x[i] : most;
-	for (int i = 0; i < count; i++)
-		sum += x[i] = expf(x[i] - most);
-	for (int i = 0; i < count; i++)
-		x[i] /= sum;
-}
-
 /* The best two; of equal ones the first. */
 static void gate_choose_best(int chosen[EXPERTS_CHOSEN], const float *chances, int count)
 {
@@ -59,7 +47,7 @@ static void gate_choose(const struct experts *x, struct expert_memory *memory, c
 	memset(memory->sent, 0, (size_t)x->count * sizeof *memory->sent);
 	for (int r = 0; r < n; r++) {
 		float *chances = memory->chances + r * x->count;
-		gate_softmax(chances, x->count);
+		layers_softmax(chances, x->count);
 		gate_choose_best(memory->chosen + r * EXPERTS_CHOSEN, chances, x->count);
 	}
 	for (int first = 0; first < n; first += x->group)
@@ -127,15 +115,6 @@ static void gate_balance(const struct experts *x, float *chances_grad,
 				x->balance * (float)x->count * share[e] * grad_scale;
 }
 
-/* grad: of softmax(x) = chances, becomes that of x */
-static void gate_softmax_backward(float *grad, const float *chances, int count)
-{
-	float sum = layers_dot(grad, chances, count);
-
-	for (int e = 0; e < count; e++)
-		grad[e] = chances[e] * (grad[e] - sum);
-}
-
 /* grad (n, count): of chances, then of scores */
 static void gate_backward(const struct experts *x, float *grad, const struct expert_memory *memory,
 			  const float *out_grad, int n, float grad_scale)
@@ -145,7 +124,7 @@ static void gate_backward(const struct experts *x, float *grad, const struct exp
 	for (int r = 0; r < n; r++) {
 		int at = r * x->count;
 		gate_add_weight_grads(x, grad + at, memory, out_grad, r);
-		gate_softmax_backward(grad + at, memory->chances + at, x->count);
+		layers_softmax_backward(grad + at, memory->chances + at, x->count);
 	}
 }
 

@@ -215,22 +215,6 @@ static struct head head_of(const float *qkv, struct attention_shape s, int seque
 			     stride, size,           1 / sqrtf((float)size)};
 }
 
-/* The weights of token t over tokens 0..t: softmax of q.k, scaled. */
-static void layers_attend(float *weights, const struct head *head, int t)
-{
-	float most = -INFINITY, sum = 0;
-
-	for (int u = 0; u <= t; u++) {
-		weights[u] = head->scale * layers_dot(head->q + t * head->stride,
-						      head->k + u * head->stride, head->size);
-		most = weights[u] > most ? weights[u] : most;
-	}
-	for (int u = 0; u <= t; u++)
-		sum += weights[u] = expf(weights[u] - most);
-	for (int u = 0; u <= t; u++)
-		weights[u] /= sum;
-}
-
 size_t attention_scratch(struct attention_shape s)
 {
 	return (size_t)s.length;
@@ -245,7 +229,10 @@ void attention_forward(float *out, float *weights, const float *qkv, struct atte
 		for (int t = 0; t < s.length; t++) {
 			float *w = weights + (i * s.length + t) * s.length;
 			float *o = out + (sequence * s.length + t) * s.channels + h * head.size;
-			layers_attend(w, &head, t);
+			for (int u = 0; u <= t; u++)
+				w[u] = head.scale * layers_dot(head.q + t * head.stride,
+							       head.k + u * head.stride, head.size);
+			layers_softmax(w, t + 1);
 			for (int u = 0; u <= t; u++)
 				layers_add_row(o, w[u], head.v + u * head.stride, head.size);
 		}
@@ -259,15 +246,14 @@ static void layers_attend_backward(const struct head *grads, float *dw, const fl
 {
 	float *dq = (float *)grads->q, *dk = (float *)grads->k, *dv = (float *)grads->v;
 	int stride = head->stride;
-	float sum = 0;
 
 	for (int u = 0; u <= t; u++) {
 		dw[u] = layers_dot(dout, head->v + u * stride, head->size);
-		sum += dw[u] * w[u];
 		layers_add_row(dv + u * stride, w[u], dout, head->size);
 	}
+	layers_softmax_backward(dw, w, t + 1);
 	for (int u = 0; u <= t; u++) {
-		float score = w[u] * (dw[u] - sum) * head->scale;
+		float score = dw[u] * head->scale;
 		layers_add_row(dq + t * stride, score, head->k + u * stride, head->size);
 		layers_add_row(dk + u * stride, score, head->q + t * stride, head->size);
 	}
@@ -281,11 +267,11 @@ void attention_backward(float *qkv_grad, float *scratch, const float *out_grad, 
 		int sequence = i / s.heads, h = i % s.heads;
 		struct head head = head_of(qkv, s, sequence, h);
 		struct head grads = head_of(qkv_grad, s, sequence, h);
-		for (int t = 0; t < s.length; t++)
-			layers_attend_backward(&grads, scratch,
-					       out_grad + (sequence * s.length + t) * s.channels +
-						       h * head.size,
+		for (int t = 0; t < s.length; t++) {
+			int row = (sequence * s.length + t) * s.channels + h * head.size;
+			layers_attend_backward(&grads, scratch, out_grad + row,
 					       weights + (i * s.length + t) * s.length, &head, t);
+		}
 	}
 }
 
@@ -311,27 +297,40 @@ void gelu_backward(float *grad, const float *in, int count)
 	}
 }
 
-void softmax_loss(double *sum, float *logits, const unsigned char *targets, float *scratch, int n,
-		  int vocab, const float *grad_scale)
+static void layers_reduce(struct loss_shape s, float *x, tutti_op op)
 {
-	const float scale = grad_scale ? *grad_scale : 1;
+	if (s.reduce)
+		s.reduce(s.arg, x, s.n, op);
+}
+
+/* For each row log(all) - (right - most), where all is the sum of exponentials, on the rank that
+ * has its target. */
+void softmax_loss(double *sum, float *logits, const unsigned char *targets, float *scratch,
+		  struct loss_shape s, const float *grad_scale)
+{
+	float *most = scratch, *all = scratch + s.n;
 	double loss = 0;
 
-	(void)scratch;
-	for (int r = 0; r < n; r++) {
-		float *x = logits + r * vocab, most = x[0], all = 0, right = x[targets[r]];
-		for (int v = 1; v < vocab; v++)
-			most = x[v] > most ? x[v] : most;
-		for (int v = 0; v < vocab; v++)
-			all += expf(x[v] - most);
-		loss += (double)(logf(all) - (right - most));
-		if (!grad_scale)
-			continue;
-		for (int v = 0; v < vocab; v++)
-			x[v] = expf(x[v] - most) / all;
-		x[targets[r]] -= 1;
-		for (int v = 0; scale != 1 && v < vocab; v++)
-			x[v] *= scale;
+	for (int r = 0; r < s.n; r++) {
+		const float *x = logits + r * s.vocab;
+		most[r] = x[0];
+		for (int v = 1; v < s.vocab; v++)
+			most[r] = x[v] > most[r] ? x[v] : most[r];
+	}
+	layers_reduce(s, most, TUTTI_MAX);
+	for (int r = 0; r < s.n; r++) {
+		all[r] = 0;
+		for (int v = 0; v < s.vocab; v++)
+			all[r] += expf(logits[r * s.vocab + v] - most[r]);
+	}
+	layers_reduce(s, all, TUTTI_SUM);
+	for (int r = 0; r < s.n; r++) {
+		float *x = logits + r * s.vocab;
+		int right = targets[r] - s.first_token;
+		if (right >= 0 && right < s.vocab)
+			loss += (double)(logf(all[r]) - (x[right] - most[r]));
+		for (int v = 0; grad_scale && v < s.vocab; v++)
+			x[v] = (expf(x[v] - most[r]) / all[r] - (v == right)) * *grad_scale;
 	}
 	*sum += loss;
 }

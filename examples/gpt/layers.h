@@ -11,6 +11,7 @@
 
 #include <tutti/tutti.h>
 
+#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -28,6 +29,27 @@ static inline void layers_add_row(float *restrict to, float x, const float *rest
 {
 	for (int i = 0; i < n; i++)
 		to[i] += x * from[i];
+}
+
+/* x (n) = softmax(x), and grad of it becomes that of x */
+static inline void layers_softmax(float *x, int n)
+{
+	float most = x[0], sum = 0;
+
+	for (int i = 1; i < n; i++)
+		most = x[i] > most ? x[i] : most;
+	for (int i = 0; i < n; i++)
+		sum += x[i] = expf(x[i] - most);
+	for (int i = 0; i < n; i++)
+		x[i] /= sum;
+}
+
+static inline void layers_softmax_backward(float *grad, const float *softmax, int n)
+{
+	float sum = layers_dot(grad, softmax, n);
+
+	for (int i = 0; i < n; i++)
+		grad[i] = softmax[i] * (grad[i] - sum);
 }
 
 /* x (count) = 0 */
@@ -98,9 +120,16 @@ void gelu_forward(float *out, const float *in, int count);
 /* grad: of out, becomes that of in */
 void gelu_backward(float *grad, const float *in, int count);
 
+struct loss_shape {
+	int n, vocab;
+	int first_token;   /* of those of vocab; 0 on a GPU                                    */
+	/* Reduces n numbers over the ranks that divide the vocabulary; NULL: none, and on a GPU. */
+	void (*reduce)(const void *arg, float *x, int n, tutti_op op);
+	const void *arg;
+};
 /* Adds the cross entropy of softmax(logits (n, vocab)) with targets (n), summed over n, to *sum, which is an array
- * of place.h, too. grad_scale: logits become their own gradient times that; NULL: they stay. scratch (n). */
-void softmax_loss(double *sum, float *logits, const unsigned char *targets, float *scratch, int n,
-		  int vocab, const float *grad_scale);
+ * of place.h, too. grad_scale: logits become their own gradient times that; NULL: they stay. scratch (2, n). */
+void softmax_loss(double *sum, float *logits, const unsigned char *targets, float *scratch,
+		  struct loss_shape shape, const float *grad_scale);
 
 #endif

@@ -3,8 +3,6 @@
 
 #include "gpt.h"
 
-#include <math.h>
-
 /* Calls fn with the count elements of each rank, this one's first. */
 static void split_gather(const struct split *split, const float *own, int count, tutti_block_fn fn,
 			 void *arg)
@@ -124,7 +122,7 @@ void split_backward(const struct split *split, const struct product *p,
 }
 
 /* Of a token all ranks know the row where it goes, one knows its embedding, and that of the row its
- * position. */
+ * position. Backward if there is token_grad. */
 struct split_embedding {
 	int rank;
 	const unsigned char *tokens;
@@ -133,103 +131,53 @@ struct split_embedding {
 	struct embedding_shape shape; /* of a rank's rows */
 };
 
-static struct embedding_shape split_embedded_rows(const struct split_embedding *e, int rank)
-{
-	struct embedding_shape shape = e->shape;
-
-	shape.first_row = rank * shape.n;
-	return shape;
-}
-
 static tutti_status split_embed(void *arg, int rank, void *block, size_t count)
 {
 	const struct split_embedding *e = arg;
-	struct embedding_shape shape = split_embedded_rows(e, rank);
+	struct embedding_shape shape = e->shape;
 
 	(void)count;
-	embed_forward(block, e->tokens + shape.first_row, e->token_w,
-		      rank == e->rank ? e->position_w : NULL, shape);
+	shape.first_row = rank * shape.n;
+	if (e->token_grad)
+		embed_backward(e->token_grad, rank == e->rank ? e->position_grad : NULL, block,
+			       e->tokens + shape.first_row, shape);
+	else
+		embed_forward(block, e->tokens + shape.first_row, e->token_w,
+			      rank == e->rank ? e->position_w : NULL, shape);
 	return TUTTI_OK;
 }
 
 void split_embed_forward(const struct split *split, float *out, const unsigned char *tokens,
-			 const float *token_w, const float *position_w,
-			 struct embedding_shape shape)
+			 const float *token_w, const float *position_w, struct embedding_shape s)
 {
-	struct split_embedding e = {split->rank, tokens, token_w, position_w, NULL, NULL, shape};
-
-	e.shape.n /= split->size;
-	split_scatter(split, out, e.shape.n * shape.channels, split_embed, &e);
-}
-
-/* block: of the gradient of out */
-static tutti_status split_embed_back(void *arg, int rank, void *block, size_t count)
-{
-	const struct split_embedding *e = arg;
-	struct embedding_shape shape = split_embedded_rows(e, rank);
-
-	(void)count;
-	embed_backward(e->token_grad, rank == e->rank ? e->position_grad : NULL, block,
-		       e->tokens + shape.first_row, shape);
-	return TUTTI_OK;
+	s.n /= split->size;
+	split_scatter(
+		split, out, s.n * s.channels, split_embed,
+		&(struct split_embedding){split->rank, tokens, token_w, position_w, NULL, NULL, s});
 }
 
 void split_embed_backward(const struct split *split, float *token_grad, float *position_grad,
 			  const float *out_grad, const unsigned char *tokens,
-			  struct embedding_shape shape)
+			  struct embedding_shape s)
 {
-	struct split_embedding e = {split->rank, tokens,        NULL, NULL,
-				    token_grad,  position_grad, shape};
-
-	e.shape.n /= split->size;
-	split_gather(split, out_grad, e.shape.n * shape.channels, split_embed_back, &e);
+	s.n /= split->size;
+	split_gather(split, out_grad, s.n * s.channels, split_embed,
+		     &(struct split_embedding){split->rank, tokens, NULL, NULL, token_grad,
+					       position_grad, s});
 }
 
-static void split_reduce(const struct split *split, float *x, int count, tutti_op op)
+static void split_reduce(const void *arg, float *x, int n, tutti_op op)
 {
-	must(tutti_all_reduce(x, x, (size_t)count, TUTTI_F32, op, split->comm, NULL));
+	const struct split *split = arg;
+
+	must(tutti_all_reduce(x, x, (size_t)n, TUTTI_F32, op, split->comm, NULL));
 }
 
-/* The score of row r's target less the row's largest; 0 where it is another rank's. */
-static double split_right(const struct split *split, const float *scores, int token, float most)
-{
-	int right = token - split->first;
-
-	return right >= 0 && right < split->vocab ? (double)(scores[right] - most) : 0;
-}
-
-/* For each row log(all) - (right - most), where all is the sum of exponentials. */
 void split_loss(const struct split *split, double *sum, float *scores, const unsigned char *targets,
 		float *scratch, int n, const float *grad_scale)
 {
-	float *most = scratch, *all = scratch + n;
-	int vocab = split->vocab;
-	double loss = 0;
+	struct loss_shape shape = {n, split->vocab, split->first,
+				   split->size > 1 ? split_reduce : NULL, split};
 
-	if (split->size == 1) {
-		softmax_loss(sum, scores, targets, scratch, n, vocab, grad_scale);
-		return;
-	}
-	for (int r = 0; r < n; r++) {
-		most[r] = scores[r * vocab];
-		for (int v = 1; v < vocab; v++)
-			most[r] = fmaxf(most[r], scores[r * vocab + v]);
-	}
-	split_reduce(split, most, n, TUTTI_MAX);
-	for (int r = 0; r < n; r++) {
-		const float *x = scores + r * vocab;
-		loss -= split_right(split, x, targets[r], most[r]);
-		all[r] = 0;
-		for (int v = 0; v < vocab; v++)
-			all[r] += expf(x[v] - most[r]);
-	}
-	split_reduce(split, all, n, TUTTI_SUM);
-	*sum += loss;
-	for (int r = 0; r < n; r++) {
-		float *x = scores + r * vocab;
-		*sum += split->rank == 0 ? (double)logf(all[r]) : 0;
-		for (int v = 0; grad_scale && v < vocab; v++)
-			x[v] = (expf(x[v] - most[r]) / all[r] - (v == targets[r] - split->first)) *
-			       *grad_scale;
-	}
+	softmax_loss(sum, scores, targets, scratch, shape, grad_scale);
 }

@@ -221,10 +221,10 @@ void gelu_backward(float *grad, const float *in, int count)
 	       .count = (uint64_t)count, .what = GPT_GELU_BACKWARD);
 }
 
-void softmax_loss(double *sum, float *logits, const unsigned char *targets, float *scratch, int n,
-		  int vocab, const float *grad_scale)
+void softmax_loss(double *sum, float *logits, const unsigned char *targets, float *scratch,
+		  struct loss_shape s, const float *grad_scale)
 {
-	LAUNCH(gpt_loss, for_rows((uint64_t)n), scratch, logits, targets, n, vocab,
+	LAUNCH(gpt_loss, for_rows((uint64_t)s.n), scratch, logits, targets, s.n, s.vocab,
 	       .with_grad = grad_scale != NULL, .scale = grad_scale ? *grad_scale : 1);
-	LAUNCH(gpt_loss_sum, 1, .sum = sum, .x = scratch, .n = n);
+	LAUNCH(gpt_loss_sum, 1, .sum = sum, .x = scratch, .n = s.n);
 }

@@ -292,13 +292,14 @@ static void try_attention(void)
 static void try_loss(void)
 {
 	int n = draw(1, 60), vocab = draw(1, 90);
-	struct array *logits = numbers(n, vocab), *scratch = nothing(1, n);
+	struct array *logits = numbers(n, vocab), *scratch = nothing(2, n);
+	struct loss_shape shape = {.n = n, .vocab = vocab};
 	unsigned char *targets = draw_tokens(n, vocab);
 	const float scale = draw(0, 1) ? 1 : 0.375f, *grad_scale = draw(0, 3) ? &scale : NULL;
 	double cpu = 3, gpu = 3; /* sums that are added to */
 
-	cpu_softmax_loss(&cpu, logits->cpu, targets, scratch->cpu, n, vocab, grad_scale);
-	softmax_loss(&gpu, logits->gpu, targets, scratch->gpu, n, vocab, grad_scale);
+	cpu_softmax_loss(&cpu, logits->cpu, targets, scratch->cpu, shape, grad_scale);
+	softmax_loss(&gpu, logits->gpu, targets, scratch->gpu, shape, grad_scale);
 	compare(logits, "loss, logits");
 	if (!(fabs(cpu - gpu) <= 1e-6 * (1 + cpu)))
 		fail_msg("the loss is %.9g, not %.9g as on the CPU", gpu, cpu);
