@@ -15,21 +15,9 @@
 
 enum { EXPERTS_CHOSEN = 2, EXPERTS_MAX = 64 };
 
-struct experts {
-	tutti_comm *comm;      /* of "ep"; NULL: alone                                  */
-	int rank, size;
-	int count, own;        /* of all; of this rank                                  */
-	int group, capacity;   /* tokens of a group; of these that an expert takes      */
-	int most;              /* tokens of any rank in a call: a multiple of group     */
-	int channels, hidden;  /* of a token; inside of an expert                       */
-	float balance;         /* the load-balance loss, times this                     */
-};
-
-/* A rank's experts one behind the other, values or gradients: gate_w (channels, count),
- * up_w (own, channels, hidden), up_b (own, hidden), down_w (own, hidden, channels), down_b (own, channels). */
-struct expert_params {
-	float *gate_w, *up_w, *up_b, *down_w, *down_b;
-};
+/* A rank's experts one behind the other: (channels, count), (own, channels, hidden), (own, hidden),
+ * (own, hidden, channels), (own, channels). */
+enum expert_param { EXPERT_GATE, EXPERT_UP, EXPERT_UP_BIAS, EXPERT_DOWN, EXPERT_DOWN_BIAS, EXPERT_PARAMS };
 
 /* The values that backward needs of forward. At most experts_room rows travel, either way: as many as
  * all ranks of "ep" together could send to one. */
@@ -42,18 +30,31 @@ struct expert_memory {
 	float *back;           /* (room, channels): results, as the rows were sent                */
 };
 
+struct experts {
+	tutti_comm *comm;      /* of "ep"; NULL: alone                                  */
+	int rank, size;
+	int count, own;        /* of all; of this rank                                  */
+	int group, capacity;   /* tokens of a group; of these that an expert takes      */
+	int most;              /* tokens of any rank in a call: a multiple of group     */
+	int channels, hidden;  /* of a token; inside of an expert                       */
+	float balance;         /* the load-balance loss, times this                     */
+	/* Of a call: */
+	struct expert_memory *memory;
+	float *values[EXPERT_PARAMS], *grads[EXPERT_PARAMS];
+	const float *in;       /* (n, channels)                                         */
+	float *scratch;
+	int n;                 /* a multiple of group, which may differ between ranks   */
+};
+
 size_t experts_room(const struct experts *experts);
-/* Floats of the scratch of both functions. */
+/* Floats of the scratch. */
 size_t experts_scratch(const struct experts *experts);
-/* group divides n, which may be another number on each rank. */
-/* out (n, channels) = the branch of in (n, channels) */
-void experts_forward(const struct experts *experts, float *out, struct expert_memory *memory,
-		     const float *in, struct expert_params weights, float *scratch, int n);
+/* out (n, channels) = the branch of in */
+void experts_forward(const struct experts *experts, float *out);
 /* in_grad (n, channels). Gradients are also those of the load-balance loss, which no loss that is
  * printed contains: for each token balance * count * the sum over experts of (the share of its group
  * that chose the expert first) * (the group's mean chance of it). */
-void experts_backward(const struct experts *experts, float *in_grad, struct expert_params grads,
-		      const float *out_grad, const struct expert_memory *memory, const float *in,
-		      struct expert_params weights, float *scratch, int n, float grad_scale);
+void experts_backward(const struct experts *experts, float *in_grad, const float *out_grad,
+		      float grad_scale);
 
 #endif

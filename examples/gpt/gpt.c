@@ -147,11 +147,20 @@ static struct attention_shape attention_of(const struct unit *u)
 					u->gpt->shape.heads / u->gpt->split.size};
 }
 
-static struct expert_params experts_of(const struct unit *u,
-				       float *(*get)(const struct unit *, int))
+/* In either pass: the experts' gradients are made with those of inputs. */
+static struct experts experts_of(const struct unit *u)
 {
-	return (struct expert_params){get(u, GATE_W), get(u, UP_W), get(u, UP_B), get(u, DOWN_W),
-				      get(u, DOWN_B)};
+	struct experts x = u->gpt->experts;
+
+	x.memory = &u->b->experts;
+	x.in = u->b->norm2;
+	x.scratch = u->a->shared.scratch;
+	x.n = u->own;
+	for (int i = 0; i < EXPERT_PARAMS; i++) {
+		x.values[i] = unit_data(u, GATE_W + i);
+		x.grads[i] = u->what ? gpt_grad(u->gpt, u->ids[GATE_W + i]) : NULL;
+	}
+	return x;
 }
 
 /* is_again: of its input once more, for backward, which needs all but the last product. */
@@ -171,8 +180,8 @@ static void block_forward(const struct unit *u, bool is_again)
 	add(b->middle, b->in, branch, u->own * u->c);
 	norm_forward(u, NORM2_W, b->norm2, b->stats2, b->middle);
 	if (gpt->experts.count > 0) {
-		experts_forward(&gpt->experts, branch, &b->experts, b->norm2,
-				experts_of(u, unit_data), s->scratch, u->own);
+		struct experts x = experts_of(u);
+		experts_forward(&x, branch);
 	} else {
 		product_forward(u, UP_W, b->up, b->norm2, u->c, 4 * u->part);
 		gelu_forward(b->gelu, b->up, u->n * 4 * u->part);
@@ -192,17 +201,14 @@ static void block_keep_stream_grad(const struct unit *u, float *place)
 		memcpy(place, grad, (size_t)u->own * (size_t)u->c * sizeof *grad);
 }
 
-/* stream_grad is the gradient of the block's output, and becomes that of its input. The experts'
- * gradients are made with those of inputs: their unit's are all written then. */
+/* stream_grad is the gradient of the block's output, and becomes that of its input. */
 static void block_backward(const struct unit *u)
 {
 	const struct gpt *gpt = u->gpt;
 	const struct unit_activations *b = u->b;
 	const struct gpt_scratch *s = &u->a->shared;
 	bool has_inputs = u->what & GPT_INPUTS;
-	struct unit both = *u;
 
-	both.what = GPT_INPUTS | GPT_WEIGHTS;
 	if (gpt->config.recompute)
 		block_forward(u, true);
 	if (gpt->experts.count == 0) {
@@ -212,9 +218,8 @@ static void block_backward(const struct unit *u)
 			gelu_backward(b->up_grad, b->up, u->n * 4 * u->part);
 		product_backward(u, UP_W, b->norm2_grad, b->up_grad, b->norm2, u->c, 4 * u->part);
 	} else if (has_inputs) {
-		experts_backward(&gpt->experts, b->norm2_grad, experts_of(&both, unit_grad),
-				 s->stream_grad, &b->experts, b->norm2, experts_of(u, unit_data),
-				 s->scratch, u->own, tutti_grad_scale(gpt->trainer));
+		struct experts x = experts_of(u);
+		experts_backward(&x, b->norm2_grad, s->stream_grad, tutti_grad_scale(gpt->trainer));
 	}
 	norm_backward(u, NORM2_W, b->norm2_grad, b->stats2, b->middle);
 	block_keep_stream_grad(u, b->proj_grad);
