@@ -27,47 +27,35 @@ static struct attention_shape whole_shape(const struct context *context, struct 
 					s.channels / context->size, s.heads / context->size};
 }
 
-/* An exchange of arrays of vectors that lie side by side in a row: 3 of qkv, 1 of out. */
-struct exchange {
-	const struct context *context;
-	struct attention_shape s;
-	int arrays;
-	float *sent, *received; /* (size, rows of a rank, arrays, channels of some heads) */
-};
-
-/* Copies between pieces of all ranks, as they travel, and rows (rows, arrays, channels) or whole
- * sequences (sequences, whole length, arrays, channels of some heads). */
-static void exchange_copy(const struct exchange *x, float *pieces, bool from_pieces, float *other,
-			  bool is_whole)
+/* From rows (rows, arrays, channels) to whole sequences (sequences, whole length, arrays, channels
+ * of some heads), or back. scratch: what is sent, (size, rows, arrays, channels of some heads), and
+ * what is received. */
+static void exchange_heads(const struct attention *a, int arrays, float *to, const float *from,
+			   bool to_whole)
 {
-	int size = x->context->size, length = x->s.length, width = x->s.channels / size;
-	int rows = x->s.sequences * length;
+	int size = a->context->size, length = a->s.length, width = a->s.channels / size;
+	int rows = a->s.sequences * length;
+	size_t count = vectors_count(a->s) * (size_t)arrays, bytes = (size_t)width * sizeof(float);
+	float *sent = a->scratch, *received = a->scratch + count;
 
-	for (int i = 0; i < size * rows * x->arrays; i++) {
-		int array = i % x->arrays, row = i / x->arrays % rows, rank = i / x->arrays / rows;
-		int at = row / length * length * size +
-			 part_position(rank, size, length, row % length);
-		float *piece = pieces + (size_t)i * (size_t)width;
-		float *place = is_whole
-				       ? other + ((size_t)at * (size_t)x->arrays + (size_t)array) *
-							 (size_t)width
-				       : other +
-						 ((size_t)row * (size_t)x->arrays + (size_t)array) *
-							 (size_t)x->s.channels +
-						 (size_t)(rank * width);
-		memcpy(from_pieces ? place : piece, from_pieces ? piece : place,
-		       (size_t)width * sizeof(float));
+	for (int is_received = 0; is_received < 2; is_received++) {
+		for (int i = 0; i < size * rows * arrays; i++) {
+			int array = i % arrays, row = i / arrays % rows, rank = i / arrays / rows;
+			int at = row / length * length * size +
+				 part_position(rank, size, length, row % length);
+			int in_rows = (row * arrays + array) * a->s.channels + rank * width;
+			int in_whole = (at * arrays + array) * width;
+			if (is_received)
+				memcpy(to + (to_whole ? in_whole : in_rows), received + i * width,
+				       bytes);
+			else
+				memcpy(sent + i * width, from + (to_whole ? in_rows : in_whole),
+				       bytes);
+		}
+		if (!is_received)
+			must(tutti_all_to_all(sent, received, count / (size_t)size, TUTTI_F32,
+					      a->context->comm, NULL));
 	}
-}
-
-/* From rows to whole sequences, or back. */
-static void exchange_run(const struct exchange *x, float *to, const float *from, bool to_whole)
-{
-	size_t count = vectors_count(x->s) * (size_t)x->arrays / (size_t)x->context->size;
-
-	exchange_copy(x, x->sent, false, (float *)(uintptr_t)from, !to_whole);
-	must(tutti_all_to_all(x->sent, x->received, count, TUTTI_F32, x->context->comm, NULL));
-	exchange_copy(x, x->received, true, to, to_whole);
 }
 
 /* ---- ring ---- */
@@ -78,7 +66,7 @@ static void exchange_run(const struct exchange *x, float *to, const float *from,
  * length).
  */
 struct ring {
-	const struct context *context;
+	const struct attention *a;
 	struct attention_shape s;
 	int size; /* of a head                                                    */
 	const float *qkv, *out_grad;
@@ -108,7 +96,7 @@ static int ring_token(const struct ring *ring, size_t query)
  */
 static float ring_score(const struct ring *ring, size_t query, int rank, const float *block)
 {
-	const struct context *context = ring->context;
+	const struct context *context = ring->a->context;
 	int length = ring->s.length, token = ring_token(ring, query);
 	int position = part_position(context->rank, context->size, length, token);
 	const float *q = ring->qkv + ring_at(ring, query, token, 3);
@@ -149,12 +137,6 @@ static tutti_status ring_attend(void *arg, int rank, void *block, size_t count)
 	return TUTTI_OK;
 }
 
-static size_t ring_scratch(const struct context *context, struct attention_shape s)
-{
-	return (size_t)(context->size + 1) * 2 * vectors_count(s) + query_count(s) +
-	       (size_t)s.length;
-}
-
 /* Copies keys and values between rows of three vectors and of two. */
 static void ring_copy(const struct ring *ring, float *three, bool to_three)
 {
@@ -166,18 +148,19 @@ static void ring_copy(const struct ring *ring, float *three, bool to_three)
 	}
 }
 
-static struct ring ring_of(const struct context *context, const float *qkv, float *scratch,
-			   struct attention_shape s)
+static struct ring ring_of(const struct attention *a, const float *qkv)
 {
-	struct ring ring = {.context = context,
-			    .s = s,
-			    .size = s.channels / s.heads,
+	size_t block = 2 * vectors_count(a->s);
+	struct ring ring = {.a = a,
+			    .s = a->s,
+			    .size = a->s.channels / a->s.heads,
 			    .qkv = qkv,
-			    .kv = scratch};
+			    .weights = a->memory->weights,
+			    .kv = a->scratch};
 
-	ring.kv_grads = ring.kv + 2 * vectors_count(s);
-	ring.most = ring.inner = ring.kv_grads + (size_t)context->size * 2 * vectors_count(s);
-	ring.scores = ring.most + query_count(s);
+	ring.kv_grads = ring.kv + block;
+	ring.most = ring.inner = ring.kv_grads + (size_t)a->context->size * block;
+	ring.scores = ring.most + query_count(a->s);
 	ring_copy(&ring, (float *)(uintptr_t)qkv, false);
 	return ring;
 }
@@ -185,26 +168,24 @@ static struct ring ring_of(const struct context *context, const float *qkv, floa
 static void ring_gather(struct ring *ring, tutti_block_fn fn)
 {
 	must(tutti_all_gather_each(ring->kv, 2 * vectors_count(ring->s), TUTTI_F32, fn, ring,
-				   ring->context->comm, NULL));
+				   ring->a->context->comm, NULL));
 }
 
-static void ring_forward(const struct context *context, float *out, float *weights,
-			 const float *qkv, float *scratch, struct attention_shape s)
+static void ring_forward(const struct attention *a, float *out, const float *qkv)
 {
-	struct ring ring = ring_of(context, qkv, scratch, s);
+	struct ring ring = ring_of(a, qkv);
 
 	ring.out = out;
-	ring.weights = weights;
-	clear(out, vectors_count(s));
-	clear(weights, query_count(s));
-	for (size_t i = 0; i < query_count(s); i++)
+	clear(out, vectors_count(a->s));
+	clear(ring.weights, query_count(a->s));
+	for (size_t i = 0; i < query_count(a->s); i++)
 		ring.most[i] = -INFINITY;
 	ring_gather(&ring, ring_attend);
-	for (size_t i = 0; i < query_count(s); i++) {
+	for (size_t i = 0; i < query_count(a->s); i++) {
 		float *vector = out + ring_at(&ring, i, ring_token(&ring, i), 1);
 		for (int j = 0; j < ring.size; j++)
-			vector[j] /= weights[i];
-		weights[i] = ring.most[i] + logf(weights[i]);
+			vector[j] /= ring.weights[i];
+		ring.weights[i] = ring.most[i] + logf(ring.weights[i]);
 	}
 }
 
@@ -244,23 +225,20 @@ static tutti_status ring_take_kv_grad(void *arg, int rank, void *block, size_t c
 	return TUTTI_OK;
 }
 
-static void ring_backward(const struct context *context, float *qkv_grad, const float *out_grad,
-			  const struct context_memory *memory, float *scratch,
-			  struct attention_shape s)
+static void ring_backward(const struct attention *a, float *qkv_grad, const float *out_grad)
 {
-	struct ring ring = ring_of(context, memory->qkv, scratch, s);
+	struct ring ring = ring_of(a, a->memory->qkv);
 
-	ring.weights = memory->weights;
 	ring.qkv_grad = qkv_grad;
 	ring.out_grad = out_grad;
-	clear(qkv_grad, 3 * vectors_count(s));
-	for (size_t i = 0; i < query_count(s); i++) {
+	clear(qkv_grad, 3 * vectors_count(a->s));
+	for (size_t i = 0; i < query_count(a->s); i++) {
 		size_t at = ring_at(&ring, i, ring_token(&ring, i), 1);
-		ring.inner[i] = layers_dot(out_grad + at, memory->out + at, ring.size);
+		ring.inner[i] = layers_dot(out_grad + at, a->memory->out + at, ring.size);
 	}
 	ring_gather(&ring, ring_attend_back);
-	must(tutti_reduce_scatter_each(ring.kv, 2 * vectors_count(s), TUTTI_F32, TUTTI_SUM,
-				       ring_take_kv_grad, &ring, context->comm, NULL));
+	must(tutti_reduce_scatter_each(ring.kv, 2 * vectors_count(a->s), TUTTI_F32, TUTTI_SUM,
+				       ring_take_kv_grad, &ring, a->context->comm, NULL));
 	ring_copy(&ring, qkv_grad, true);
 }
 
@@ -273,52 +251,46 @@ size_t context_weights(const struct context *context, struct attention_shape s)
 	return query_count(s) * (is_ring ? 1 : (size_t)whole_shape(context, s).length);
 }
 
-/* Where the heads form has: what it sends, what it receives, whole gradients, whole outputs. */
+/* Heads: what is sent, what is received, whole gradients, whole outputs. */
 size_t context_scratch(const struct context *context, struct attention_shape s)
 {
+	size_t count = vectors_count(s), size = (size_t)context->size;
+
 	if (context->size > 1 && !context->by_heads)
-		return ring_scratch(context, s);
-	return (context->size > 1 ? 4 * 3 * vectors_count(s) : 0) +
-	       attention_scratch(whole_shape(context, s));
+		return (size + 1) * 2 * count + query_count(s) + (size_t)s.length;
+	return (size > 1 ? 4 * 3 * count : 0) + attention_scratch(whole_shape(context, s));
 }
 
-void context_attention_forward(const struct context *context, float *out,
-			       const struct context_memory *memory, const float *qkv,
-			       float *scratch, struct attention_shape s)
+void context_attention_forward(const struct attention *a, float *out, const float *qkv)
 {
-	size_t count = 3 * vectors_count(s);
-	struct exchange three = {context, s, 3, scratch, scratch + count};
-	struct exchange one = {context, s, 1, scratch, scratch + count};
-	float *whole_out = scratch + 2 * count;
+	const struct context_memory *m = a->memory;
+	float *whole_out = a->scratch + 2 * 3 * vectors_count(a->s);
 
-	if (context->size == 1) {
-		attention_forward(out, memory->weights, qkv, s);
-	} else if (!context->by_heads) {
-		ring_forward(context, out, memory->weights, qkv, scratch, s);
+	if (a->context->size == 1) {
+		attention_forward(out, m->weights, qkv, a->s);
+	} else if (!a->context->by_heads) {
+		ring_forward(a, out, qkv);
 	} else {
-		exchange_run(&three, memory->qkv, qkv, true);
-		attention_forward(whole_out, memory->weights, memory->qkv, whole_shape(context, s));
-		exchange_run(&one, out, whole_out, false);
+		exchange_heads(a, 3, m->qkv, qkv, true);
+		attention_forward(whole_out, m->weights, m->qkv, whole_shape(a->context, a->s));
+		exchange_heads(a, 1, out, whole_out, false);
 	}
 }
 
-void context_attention_backward(const struct context *context, float *qkv_grad,
-				const float *out_grad, const struct context_memory *memory,
-				float *scratch, struct attention_shape s)
+void context_attention_backward(const struct attention *a, float *qkv_grad, const float *out_grad)
 {
-	size_t count = 3 * vectors_count(s);
-	struct exchange three = {context, s, 3, scratch, scratch + count};
-	struct exchange one = {context, s, 1, scratch, scratch + count};
-	float *whole_grad = scratch + 2 * count, *whole_out_grad = scratch + 3 * count;
+	const struct context_memory *m = a->memory;
+	size_t count = 3 * vectors_count(a->s);
+	float *whole_grad = a->scratch + 2 * count, *whole_out_grad = whole_grad + count;
 
-	if (context->size == 1) {
-		attention_backward(qkv_grad, scratch, out_grad, memory->qkv, memory->weights, s);
-	} else if (!context->by_heads) {
-		ring_backward(context, qkv_grad, out_grad, memory, scratch, s);
+	if (a->context->size == 1) {
+		attention_backward(qkv_grad, a->scratch, out_grad, m->qkv, m->weights, a->s);
+	} else if (!a->context->by_heads) {
+		ring_backward(a, qkv_grad, out_grad);
 	} else {
-		exchange_run(&one, whole_out_grad, out_grad, true);
-		attention_backward(whole_grad, scratch + 4 * count, whole_out_grad, memory->qkv,
-				   memory->weights, whole_shape(context, s));
-		exchange_run(&three, qkv_grad, whole_grad, false);
+		exchange_heads(a, 1, whole_out_grad, out_grad, true);
+		attention_backward(whole_grad, whole_out_grad + count, whole_out_grad, m->qkv,
+				   m->weights, whole_shape(a->context, a->s));
+		exchange_heads(a, 3, qkv_grad, whole_grad, false);
 	}
 }

@@ -29,18 +29,20 @@ struct context_memory {
 	const float *out;    /* the caller's                                                        */
 };
 
-/* Shapes are of this rank's rows: s.length is context->length. */
+struct attention {
+	const struct context *context;
+	struct attention_shape s;    /* of this rank's rows: s.length is context->length        */
+	const struct context_memory *memory;
+	float *scratch;
+};
 
 /* Floats of memory->weights, and of the scratch of both functions. */
 size_t context_weights(const struct context *context, struct attention_shape s);
 size_t context_scratch(const struct context *context, struct attention_shape s);
 /* out (sequences, length, channels). qkv (sequences, length, 3, channels) is memory->qkv, unless
  * the form is heads. */
-void context_attention_forward(const struct context *context, float *out,
-			       const struct context_memory *memory, const float *qkv,
-			       float *scratch, struct attention_shape s);
-void context_attention_backward(const struct context *context, float *qkv_grad,
-				const float *out_grad, const struct context_memory *memory,
-				float *scratch, struct attention_shape s);
+void context_attention_forward(const struct attention *attention, float *out, const float *qkv);
+void context_attention_backward(const struct attention *attention, float *qkv_grad,
+				const float *out_grad);
 
 #endif

@@ -141,10 +141,15 @@ static void head_backward(const struct unit *u)
 
 /* ---- a block ---- */
 
-static struct attention_shape attention_of(const struct unit *u)
+static struct attention attention_of(const struct unit *u)
 {
-	return (struct attention_shape){u->a->sequences, u->gpt->context.length, u->part,
-					u->gpt->shape.heads / u->gpt->split.size};
+	const struct gpt *gpt = u->gpt;
+
+	return (struct attention){
+		&gpt->context,
+		{u->a->sequences, gpt->context.length, u->part, gpt->shape.heads / gpt->split.size},
+		&u->b->attention,
+		u->a->shared.scratch};
 }
 
 /* In either pass: the experts' gradients are made with those of inputs. */
@@ -169,13 +174,13 @@ static void block_forward(const struct unit *u, bool is_again)
 	const struct gpt *gpt = u->gpt;
 	struct unit_activations *b = u->b;
 	const struct gpt_scratch *s = &u->a->shared;
+	struct attention attention = attention_of(u);
 	float *branch = s->narrow_grad; /* not yet used for gradients */
 	float *qkv = gpt->context.by_heads ? s->wide_grad : b->attention.qkv;
 
 	norm_forward(u, NORM1_W, b->norm1, b->stats1, b->in);
 	product_forward(u, QKV_W, qkv, b->norm1, u->c, 3 * u->part);
-	context_attention_forward(&gpt->context, b->mixed, &b->attention, qkv, s->scratch,
-				  attention_of(u));
+	context_attention_forward(&attention, b->mixed, qkv);
 	product_forward(u, PROJ_W, branch, b->mixed, u->part, u->c);
 	add(b->middle, b->in, branch, u->own * u->c);
 	norm_forward(u, NORM2_W, b->norm2, b->stats2, b->middle);
@@ -207,6 +212,7 @@ static void block_backward(const struct unit *u)
 	const struct gpt *gpt = u->gpt;
 	const struct unit_activations *b = u->b;
 	const struct gpt_scratch *s = &u->a->shared;
+	struct attention attention = attention_of(u);
 	bool has_inputs = u->what & GPT_INPUTS;
 
 	if (gpt->config.recompute)
@@ -225,8 +231,7 @@ static void block_backward(const struct unit *u)
 	block_keep_stream_grad(u, b->proj_grad);
 	product_backward(u, PROJ_W, s->narrow_grad, b->proj_grad, b->mixed, u->part, u->c);
 	if (has_inputs)
-		context_attention_backward(&gpt->context, b->qkv_grad, s->narrow_grad,
-					   &b->attention, s->scratch, attention_of(u));
+		context_attention_backward(&attention, b->qkv_grad, s->narrow_grad);
 	product_backward(u, QKV_W, b->norm1_grad, b->qkv_grad, b->norm1, u->c, 3 * u->part);
 	norm_backward(u, NORM1_W, b->norm1_grad, b->stats1, b->in);
 }
