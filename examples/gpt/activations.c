@@ -53,7 +53,7 @@ static struct attention_shape activations_attention(const struct room *room)
 	const struct gpt *gpt = room->gpt;
 
 	return (struct attention_shape){(int)room->n / gpt->context.length, gpt->context.length,
-					(int)room->part, gpt->shape.heads / gpt->split.size};
+					(int)room->part, gpt->shape.heads / gpt->split.axis.size};
 }
 
 static void lay_out_experts(struct expert_memory *m, struct room *room)
@@ -172,7 +172,7 @@ static void activations_lay_out(struct gpt_activations *a, struct room *room)
 static struct room room_of(const struct gpt *gpt, int sequences, float *memory)
 {
 	size_t n = (size_t)sequences * (size_t)gpt->context.length;
-	size_t ranks = (size_t)gpt->split.size, c = (size_t)gpt->shape.channels;
+	size_t ranks = (size_t)gpt->split.axis.size, c = (size_t)gpt->shape.channels;
 
 	return (struct room){gpt, n, n / ranks, c, c / ranks, memory, 0, 0};
 }

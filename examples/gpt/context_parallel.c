@@ -1,6 +1,4 @@
 /* Attention over the tokens of all ranks: by heads, and in a ring. */
-#include "context_parallel.h"
-
 #include "gpt.h"
 
 #include <math.h>
@@ -23,8 +21,9 @@ static size_t query_count(struct attention_shape s)
 /* This rank's heads of whole sequences. */
 static struct attention_shape whole_shape(const struct context *context, struct attention_shape s)
 {
-	return (struct attention_shape){s.sequences, s.length * context->size,
-					s.channels / context->size, s.heads / context->size};
+	return (struct attention_shape){s.sequences, s.length * context->axis.size,
+					s.channels / context->axis.size,
+					s.heads / context->axis.size};
 }
 
 /* From rows (rows, arrays, channels) to whole sequences (sequences, whole length, arrays, channels
@@ -33,7 +32,7 @@ static struct attention_shape whole_shape(const struct context *context, struct 
 static void exchange_heads(const struct attention *a, int arrays, float *to, const float *from,
 			   bool to_whole)
 {
-	int size = a->context->size, length = a->s.length, width = a->s.channels / size;
+	int size = a->context->axis.size, length = a->s.length, width = a->s.channels / size;
 	int rows = a->s.sequences * length;
 	size_t count = vectors_count(a->s) * (size_t)arrays, bytes = (size_t)width * sizeof(float);
 	float *sent = a->scratch, *received = a->scratch + count;
@@ -54,7 +53,7 @@ static void exchange_heads(const struct attention *a, int arrays, float *to, con
 		}
 		if (!is_received)
 			must(tutti_all_to_all(sent, received, count / (size_t)size, TUTTI_F32,
-					      a->context->comm, NULL));
+					      a->context->axis.comm, NULL));
 	}
 }
 
@@ -98,12 +97,12 @@ static float ring_score(const struct ring *ring, size_t query, int rank, const f
 {
 	const struct context *context = ring->a->context;
 	int length = ring->s.length, token = ring_token(ring, query);
-	int position = part_position(context->rank, context->size, length, token);
+	int position = part_position(context->axis.rank, context->axis.size, length, token);
 	const float *q = ring->qkv + ring_at(ring, query, token, 3);
 	float most = -INFINITY, scale = 1 / sqrtf((float)ring->size);
 
 	for (int t = 0; t < length; t++) {
-		bool is_seen = part_position(rank, context->size, length, t) <= position;
+		bool is_seen = part_position(rank, context->axis.size, length, t) <= position;
 		const float *k = block + ring_at(ring, query, t, 2);
 		ring->scores[t] = is_seen ? scale * layers_dot(q, k, ring->size) : -INFINITY;
 		most = ring->scores[t] > most ? ring->scores[t] : most;
@@ -159,7 +158,7 @@ static struct ring ring_of(const struct attention *a, const float *qkv)
 			    .kv = a->scratch};
 
 	ring.kv_grads = ring.kv + block;
-	ring.most = ring.inner = ring.kv_grads + (size_t)a->context->size * block;
+	ring.most = ring.inner = ring.kv_grads + (size_t)a->context->axis.size * block;
 	ring.scores = ring.most + query_count(a->s);
 	ring_copy(&ring, (float *)(uintptr_t)qkv, false);
 	return ring;
@@ -168,7 +167,7 @@ static struct ring ring_of(const struct attention *a, const float *qkv)
 static void ring_gather(struct ring *ring, tutti_block_fn fn)
 {
 	must(tutti_all_gather_each(ring->kv, 2 * vectors_count(ring->s), TUTTI_F32, fn, ring,
-				   ring->a->context->comm, NULL));
+				   ring->a->context->axis.comm, NULL));
 }
 
 static void ring_forward(const struct attention *a, float *out, const float *qkv)
@@ -238,7 +237,7 @@ static void ring_backward(const struct attention *a, float *qkv_grad, const floa
 	}
 	ring_gather(&ring, ring_attend_back);
 	must(tutti_reduce_scatter_each(ring.kv, 2 * vectors_count(a->s), TUTTI_F32, TUTTI_SUM,
-				       ring_take_kv_grad, &ring, a->context->comm, NULL));
+				       ring_take_kv_grad, &ring, a->context->axis.comm, NULL));
 	ring_copy(&ring, qkv_grad, true);
 }
 
@@ -246,7 +245,7 @@ static void ring_backward(const struct attention *a, float *qkv_grad, const floa
 
 size_t context_weights(const struct context *context, struct attention_shape s)
 {
-	bool is_ring = context->size > 1 && !context->by_heads;
+	bool is_ring = context->axis.size > 1 && !context->by_heads;
 
 	return query_count(s) * (is_ring ? 1 : (size_t)whole_shape(context, s).length);
 }
@@ -254,9 +253,9 @@ size_t context_weights(const struct context *context, struct attention_shape s)
 /* Heads: what is sent, what is received, whole gradients, whole outputs. */
 size_t context_scratch(const struct context *context, struct attention_shape s)
 {
-	size_t count = vectors_count(s), size = (size_t)context->size;
+	size_t count = vectors_count(s), size = (size_t)context->axis.size;
 
-	if (context->size > 1 && !context->by_heads)
+	if (context->axis.size > 1 && !context->by_heads)
 		return (size + 1) * 2 * count + query_count(s) + (size_t)s.length;
 	return (size > 1 ? 4 * 3 * count : 0) + attention_scratch(whole_shape(context, s));
 }
@@ -266,7 +265,7 @@ void context_attention_forward(const struct attention *a, float *out, const floa
 	const struct context_memory *m = a->memory;
 	float *whole_out = a->scratch + 2 * 3 * vectors_count(a->s);
 
-	if (a->context->size == 1) {
+	if (a->context->axis.size == 1) {
 		attention_forward(out, m->weights, qkv, a->s);
 	} else if (!a->context->by_heads) {
 		ring_forward(a, out, qkv);
@@ -283,7 +282,7 @@ void context_attention_backward(const struct attention *a, float *qkv_grad, cons
 	size_t count = 3 * vectors_count(a->s);
 	float *whole_grad = a->scratch + 2 * count, *whole_out_grad = whole_grad + count;
 
-	if (a->context->size == 1) {
+	if (a->context->axis.size == 1) {
 		attention_backward(qkv_grad, a->scratch, out_grad, m->qkv, m->weights, a->s);
 	} else if (!a->context->by_heads) {
 		ring_backward(a, qkv_grad, out_grad);

@@ -1,6 +1,4 @@
 /* The gate, and the way of a token through its experts: forward and backward. */
-#include "experts.h"
-
 #include "gpt.h"
 
 #include <math.h>
@@ -161,11 +159,11 @@ size_t experts_scratch(const struct experts *x)
 
 static void experts_tell_counts(const struct experts *x)
 {
-	if (x->size == 1)
+	if (x->axis.size == 1)
 		memcpy(x->memory->received, x->memory->sent, (size_t)x->count * sizeof(int));
 	else
 		must(tutti_all_to_all(x->memory->sent, x->memory->received, (size_t)x->own,
-				      TUTTI_I32, x->comm, NULL));
+				      TUTTI_I32, x->axis.comm, NULL));
 }
 
 /* Packed rows to the ranks of their experts, or from there. */
@@ -177,11 +175,12 @@ static void experts_exchange(const struct experts *x, float *to, const float *fr
 		there[e / x->own] += (size_t)(x->memory->sent[e] * x->channels);
 		here[e / x->own] += (size_t)(x->memory->received[e] * x->channels);
 	}
-	if (x->size == 1)
+	if (x->axis.size == 1)
 		memcpy(to, from, there[0] * sizeof *to);
 	else
 		must(tutti_all_to_allv(from, is_back ? here : there, NULL, to,
-				       is_back ? there : here, NULL, TUTTI_F32, x->comm, NULL));
+				       is_back ? there : here, NULL, TUTTI_F32, x->axis.comm,
+				       NULL));
 }
 
 /* to (zeros) += from for each choice that was taken: to the place of packed rows from its row, or

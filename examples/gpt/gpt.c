@@ -28,8 +28,8 @@ static struct unit gpt_unit(struct gpt *gpt, int unit, int what)
 	struct gpt_activations *a = gpt->activations;
 	int c = gpt->shape.channels;
 
-	return (struct unit){gpt, gpt->units[unit],    a,   &a->units[unit], a->n, a->own,
-			     c,   c / gpt->split.size, what};
+	return (struct unit){gpt, gpt->units[unit],         a,   &a->units[unit], a->n, a->own,
+			     c,   c / gpt->split.axis.size, what};
 }
 
 static float *unit_data(const struct unit *u, int param)
@@ -106,8 +106,8 @@ static struct embedding_shape embedding_shape_of(const struct unit *u)
 					.length = context->length,
 					.channels = u->c,
 					.vocab = u->gpt->split.vocab,
-					.part = context->rank,
-					.parts = context->size,
+					.part = context->axis.rank,
+					.parts = context->axis.size,
 					.first_token = u->gpt->split.first};
 }
 
@@ -145,11 +145,11 @@ static struct attention attention_of(const struct unit *u)
 {
 	const struct gpt *gpt = u->gpt;
 
-	return (struct attention){
-		&gpt->context,
-		{u->a->sequences, gpt->context.length, u->part, gpt->shape.heads / gpt->split.size},
-		&u->b->attention,
-		u->a->shared.scratch};
+	return (struct attention){&gpt->context,
+				  {u->a->sequences, gpt->context.length, u->part,
+				   gpt->shape.heads / gpt->split.axis.size},
+				  &u->b->attention,
+				  u->a->shared.scratch};
 }
 
 /* In either pass: the experts' gradients are made with those of inputs. */
@@ -238,19 +238,15 @@ static void block_backward(const struct unit *u)
 
 /* ---- stages ---- */
 
-int gpt_length(const struct gpt *gpt)
-{
-	return gpt->context.length;
-}
-
 int gpt_position(const struct gpt *gpt, int token)
 {
-	return part_position(gpt->context.rank, gpt->context.size, gpt->context.length, token);
+	return part_position(gpt->context.axis.rank, gpt->context.axis.size, gpt->context.length,
+			     token);
 }
 
 size_t gpt_stream_count(const struct gpt *gpt, int sequences)
 {
-	return (size_t)sequences * (size_t)gpt->context.length / (size_t)gpt->split.size *
+	return (size_t)sequences * (size_t)gpt->context.length / (size_t)gpt->split.axis.size *
 	       (size_t)gpt->shape.channels;
 }
 
@@ -277,7 +273,7 @@ void gpt_stage_forward(struct gpt *gpt, int stage, const unsigned char *tokens, 
 
 	a->sequences = sequences;
 	a->n = sequences * gpt->context.length;
-	a->own = a->n / gpt->split.size;
+	a->own = a->n / gpt->split.axis.size;
 	if (stage > 0)
 		memcpy(a->units[first].in, in, gpt_stream_bytes(gpt));
 	else
@@ -327,8 +323,9 @@ double gpt_loss_sum(struct gpt *gpt)
 	double sum = *(const double *)place_view(loss, sizeof sum);
 
 	place_upload(loss, &zero, sizeof zero);
-	if (gpt->split.size > 1)
-		must(tutti_all_reduce(&sum, &sum, 1, TUTTI_F64, TUTTI_SUM, gpt->split.comm, NULL));
+	if (gpt->split.axis.size > 1)
+		must(tutti_all_reduce(&sum, &sum, 1, TUTTI_F64, TUTTI_SUM, gpt->split.axis.comm,
+				      NULL));
 	return sum;
 }
 

@@ -2,9 +2,7 @@
 #ifndef EXAMPLES_GPT_GPT_H
 #define EXAMPLES_GPT_GPT_H
 
-#include "context_parallel.h"
-#include "experts.h"
-#include "tensor_parallel.h"
+#include "parallel.h"
 
 #include <setjmp.h>
 
@@ -34,7 +32,7 @@ struct gpt_config {
 	tutti_dtype dtype;                             /* of parameters: f32, bf16 or f16      */
 	bool by_heads;                                 /* context parallelism in this form     */
 	int group;                                     /* tokens that share experts' capacity  */
-	float capacity, balance;                       /* times what all would have evenly; experts.h */
+	float capacity, balance;                       /* times what all would have evenly; parallel.h */
 	bool recompute;                                /* keep only the streams between blocks */
 	bool weights_later;                            /* a backward of weights follows        */
 };
@@ -97,8 +95,7 @@ size_t gpt_param_count(const struct gpt *gpt);
 /* The same number only where every bit of the parameters is the same. Collective. */
 uint64_t gpt_fingerprint(const struct gpt *gpt);
 
-/* Where "cp" divides sequences, length below is that of this rank's part: tokens are those at gpt_position. */
-int gpt_length(const struct gpt *gpt);
+/* Where "cp" divides sequences, length below is context.length, of this rank's part: tokens are those at gpt_position. */
 int gpt_position(const struct gpt *gpt, int token);
 /* tokens (sequences, length). Afterwards gpt_logits has the scores of every next token. */
 void gpt_forward(struct gpt *gpt, const unsigned char *tokens, int sequences);

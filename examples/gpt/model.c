@@ -72,20 +72,11 @@ static const struct gpt_tensor {
 
 static int model_size(const struct gpt_shape *shape, char dim)
 {
-	switch (dim) {
-	case 'c':
-		return shape->channels;
-	case 'i':
-		return 4 * shape->channels;
-	case 'v':
-		return shape->vocab;
-	case 'l':
-		return shape->length;
-	case 'e':
-		return shape->experts;
-	default:
-		return dim - '0';
-	}
+	const int sizes[] = {
+		['c'] = shape->channels, ['i'] = 4 * shape->channels, ['v'] = shape->vocab,
+		['l'] = shape->length,   ['e'] = shape->experts,      ['3'] = 3};
+
+	return sizes[(int)dim];
 }
 
 /* Returns the parameter's index. */
@@ -166,61 +157,49 @@ static void model_set_first_values(const struct gpt *gpt, int param)
 		must(tutti_param_init_normal(gpt->trainer, param, 0, deviations[values]));
 }
 
-/* The communicator of an axis that divides something. */
-static tutti_comm *model_axis(tutti_mesh *mesh, const char *axis)
+static struct axis model_axis(tutti_mesh *mesh, const char *name)
 {
-	return tutti_mesh_size(mesh, axis) > 1 ? tutti_mesh_comm(mesh, axis) : NULL;
-}
+	int size = tutti_mesh_size(mesh, name);
 
-/* This rank's part of the vocabulary, where it has the embedding. */
-static struct split model_split(const struct gpt *gpt, tutti_mesh *mesh)
-{
-	int64_t first, count;
-
-	must(tutti_param_piece(gpt->trainer, gpt->units[0][TOKEN_W], &first, &count));
-	return (struct split){model_axis(mesh, "tp"), tutti_mesh_coord(mesh, "tp"),
-			      tutti_mesh_size(mesh, "tp"), (int)first, (int)count};
-}
-
-static struct context model_context(const struct gpt *gpt, tutti_mesh *mesh)
-{
-	int size = tutti_mesh_size(mesh, "cp");
-
-	return (struct context){model_axis(mesh, "cp"), tutti_mesh_coord(mesh, "cp"), size,
-				gpt->shape.length / size, size > 1 && gpt->config.by_heads};
+	return (struct axis){size > 1 ? tutti_mesh_comm(mesh, name) : NULL,
+			     tutti_mesh_coord(mesh, name), size};
 }
 
 /* A group's tokens make EXPERTS_CHOSEN choices each. */
 static struct experts model_experts(const struct gpt *gpt, tutti_mesh *mesh)
 {
-	int size = tutti_mesh_size(mesh, "ep"), count = gpt->shape.experts;
-	int group = gpt->config.group;
+	const struct gpt_config *config = &gpt->config;
+	struct axis axis = model_axis(mesh, "ep");
+	int count = gpt->shape.experts, group = config->group;
 	float even = count > 0 ? (float)(EXPERTS_CHOSEN * group) / (float)count : 0;
-	int capacity = (int)ceilf(even * gpt->config.capacity);
+	int capacity = (int)ceilf(even * config->capacity);
+	int most = config->max_sequences * gpt->context.length / gpt->split.axis.size;
 
-	return (struct experts){.comm = model_axis(mesh, "ep"),
-				.rank = tutti_mesh_coord(mesh, "ep"),
-				.size = size,
+	return (struct experts){.axis = axis,
 				.count = count,
-				.own = count / size,
+				.own = count / axis.size,
 				.group = group,
 				.capacity = capacity < group ? capacity : group,
-				.most = gpt->config.max_sequences * gpt->context.length /
-					gpt->split.size,
+				.most = most,
 				.channels = gpt->shape.channels,
 				.hidden = 4 * gpt->shape.channels,
-				.balance = gpt->config.balance};
+				.balance = config->balance};
 }
 
 void gpt_start(struct gpt *gpt, tutti_trainer *trainer, tutti_mesh *mesh,
 	       const struct gpt_config *config)
 {
+	struct axis cp = model_axis(mesh, "cp");
+	int64_t first, count;
+
 	gpt->trainer = trainer;
 	gpt->config = *config;
-	gpt->split = model_split(gpt, mesh);
-	gpt->context = model_context(gpt, mesh);
+	must(tutti_param_piece(trainer, gpt->units[0][TOKEN_W], &first, &count));
+	gpt->split = (struct split){model_axis(mesh, "tp"), (int)first, (int)count};
+	gpt->context =
+		(struct context){cp, gpt->shape.length / cp.size, cp.size > 1 && config->by_heads};
 	gpt->experts = model_experts(gpt, mesh);
-	if (gpt->split.size * gpt->context.size > 1)
+	if (gpt->split.axis.size * cp.size > 1)
 		gpt->peers = tutti_mesh_comm(mesh, "cp,tp");
 	gpt->activations = gpt_make_activations(gpt, config->max_sequences);
 	for (int p = 0; p < gpt->params; p++)

@@ -30,7 +30,7 @@ static void pipeline_forward_now(struct stages *s, struct gpt_activations **held
 	struct gpt *gpt = &run->gpt;
 	int first = pipeline_first_sequence(s, m),
 	    count = pipeline_first_sequence(s, m + 1) - first;
-	size_t row = (size_t)first * (size_t)gpt_length(gpt);
+	size_t row = (size_t)first * (size_t)gpt->context.length;
 
 	*held = s->free_count > 0 ? s->free[--s->free_count]
 				  : gpt_make_activations(gpt, gpt->config.max_sequences);

@@ -1,16 +1,14 @@
 /* Layers whose rows come or go rank by rank: forward and backward side by side. */
-#include "tensor_parallel.h"
-
 #include "gpt.h"
 
 /* Calls fn with the count elements of each rank, this one's first. */
 static void split_gather(const struct split *split, const float *own, int count, tutti_block_fn fn,
 			 void *arg)
 {
-	if (split->size == 1)
+	if (split->axis.size == 1)
 		must(fn(arg, 0, (void *)(uintptr_t)own, (size_t)count));
 	else
-		must(tutti_all_gather_each(own, (size_t)count, TUTTI_F32, fn, arg, split->comm,
+		must(tutti_all_gather_each(own, (size_t)count, TUTTI_F32, fn, arg, split->axis.comm,
 					   NULL));
 }
 
@@ -18,11 +16,11 @@ static void split_gather(const struct split *split, const float *own, int count,
 static void split_scatter(const struct split *split, float *own, int count, tutti_block_fn fn,
 			  void *arg)
 {
-	if (split->size == 1)
+	if (split->axis.size == 1)
 		must(fn(arg, 0, own, (size_t)count));
 	else
 		must(tutti_reduce_scatter_each(own, (size_t)count, TUTTI_F32, TUTTI_SUM, fn, arg,
-					       split->comm, NULL));
+					       split->axis.comm, NULL));
 }
 
 /* A product of all rows, one rank's after the other: forward if there is out. Arrays are of all
@@ -67,7 +65,7 @@ static tutti_status split_multiply(void *arg, int rank, void *block, size_t coun
 {
 	const struct split_product *s = arg;
 	const struct product *p = s->product;
-	bool has_bias = !p->ends_branch || rank == s->split->rank;
+	bool has_bias = !p->ends_branch || rank == s->split->axis.rank;
 	const float *in = split_rows(s, s->in, p->ins, rank, block);
 	const float *out_grad = split_rows(s, s->out_grad, p->outs, rank, block);
 	float *out = split_rows(s, s->out, p->outs, rank, block);
@@ -88,9 +86,8 @@ static tutti_status split_multiply(void *arg, int rank, void *block, size_t coun
 void split_forward(const struct split *split, const struct product *p, float *out, const float *in,
 		   float *scratch, int n)
 {
-	struct split_product s = {split, p,         p->ends_branch ? out : in,
-				  out,   scratch,   in,
-				  NULL,  {.in = 0}, n / split->size};
+	struct split_product s = {split, p,         p->ends_branch ? out : in, out, scratch, in,
+				  NULL,  {.in = 0}, n / split->axis.size};
 
 	if (p->ends_branch)
 		split_scatter(split, out, s.count * p->outs, split_multiply, &s);
@@ -101,8 +98,15 @@ void split_forward(const struct split *split, const struct product *p, float *ou
 void split_backward(const struct split *split, const struct product *p,
 		    const struct linear_grads *grads, const float *out_grad, const float *in, int n)
 {
-	struct split_product s = {split, p,        out_grad, NULL,           grads->scratch,
-				  in,    out_grad, *grads,   n / split->size};
+	struct split_product s = {split,
+				  p,
+				  out_grad,
+				  NULL,
+				  grads->scratch,
+				  in,
+				  out_grad,
+				  *grads,
+				  n / split->axis.size};
 
 	if (p->ends_branch) {
 		split_gather(split, out_grad, s.count * p->outs, split_multiply, &s);
@@ -150,19 +154,19 @@ static tutti_status split_embed(void *arg, int rank, void *block, size_t count)
 void split_embed_forward(const struct split *split, float *out, const unsigned char *tokens,
 			 const float *token_w, const float *position_w, struct embedding_shape s)
 {
-	s.n /= split->size;
-	split_scatter(
-		split, out, s.n * s.channels, split_embed,
-		&(struct split_embedding){split->rank, tokens, token_w, position_w, NULL, NULL, s});
+	s.n /= split->axis.size;
+	split_scatter(split, out, s.n * s.channels, split_embed,
+		      &(struct split_embedding){split->axis.rank, tokens, token_w, position_w, NULL,
+						NULL, s});
 }
 
 void split_embed_backward(const struct split *split, float *token_grad, float *position_grad,
 			  const float *out_grad, const unsigned char *tokens,
 			  struct embedding_shape s)
 {
-	s.n /= split->size;
+	s.n /= split->axis.size;
 	split_gather(split, out_grad, s.n * s.channels, split_embed,
-		     &(struct split_embedding){split->rank, tokens, NULL, NULL, token_grad,
+		     &(struct split_embedding){split->axis.rank, tokens, NULL, NULL, token_grad,
 					       position_grad, s});
 }
 
@@ -170,14 +174,14 @@ static void split_reduce(const void *arg, float *x, int n, tutti_op op)
 {
 	const struct split *split = arg;
 
-	must(tutti_all_reduce(x, x, (size_t)n, TUTTI_F32, op, split->comm, NULL));
+	must(tutti_all_reduce(x, x, (size_t)n, TUTTI_F32, op, split->axis.comm, NULL));
 }
 
 void split_loss(const struct split *split, double *sum, float *scores, const unsigned char *targets,
 		float *scratch, int n, const float *grad_scale)
 {
 	struct loss_shape shape = {n, split->vocab, split->first,
-				   split->size > 1 ? split_reduce : NULL, split};
+				   split->axis.size > 1 ? split_reduce : NULL, split};
 
 	softmax_loss(sum, scores, targets, scratch, shape, grad_scale);
 }

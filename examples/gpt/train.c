@@ -15,7 +15,7 @@ static double train_seconds_now(void)
 /* This rank's tokens and targets of the sequence that begins at text. */
 static void train_load(struct run *run, int sequence, const unsigned char *text)
 {
-	int length = gpt_length(&run->gpt);
+	int length = run->gpt.context.length;
 
 	for (int t = 0; t < length; t++) {
 		int at = gpt_position(&run->gpt, t);
@@ -52,7 +52,7 @@ static float train_rate(const struct options *o, int step)
 static double train_pass(struct run *run, int step)
 {
 	int64_t sequences = train_load_batch(run, step), parts = run->options.micro_batches;
-	int length = gpt_length(&run->gpt);
+	int length = run->gpt.context.length;
 
 	if (run->stages) {
 		must(tutti_micro_batch(run->trainer, TUTTI_PASS_LAST, (double)(sequences * length),
@@ -185,7 +185,7 @@ void train_evaluate(struct run *run)
 		int64_t first = i + (int64_t)most * run->part;
 		int64_t left = first < windows ? windows - first : 0;
 		int count = (int)(left < most ? left : most);
-		double own = (double)count * gpt_length(&run->gpt);
+		double own = (double)count * run->gpt.context.length;
 		if (run->stages && count == 0)
 			train_load(run, 0, run->text.tokens);
 		for (int w = 0; w < count; w++)
@@ -228,7 +228,7 @@ static void sample_scores(struct run *run, int position, float *scores)
 	const float *logits = train_has_head(run) ? gpt_logits(gpt) : NULL;
 
 	memset(scores, 0, (size_t)run->text.vocab * sizeof *scores);
-	for (int t = 0; logits && t < gpt_length(gpt); t++)
+	for (int t = 0; logits && t < gpt->context.length; t++)
 		if (gpt_position(gpt, t) == position)
 			memcpy(scores + split->first, logits + t * split->vocab,
 			       (size_t)split->vocab * sizeof *scores);

@@ -67,7 +67,7 @@ static int load(const struct own *own, int step, unsigned char *tokens, unsigned
 	int ranks = own->run->sizes[0], rank = tutti_mesh_coord(own->mesh, "ep");
 	int batch = own->run->batch, first = batch * rank / ranks;
 	int count = batch * (rank + 1) / ranks - first;
-	int length = gpt_length(&own->gpt);
+	int length = own->gpt.context.length;
 
 	for (int i = 0; i < count * length; i++) {
 		int at = gpt_position(&own->gpt, i % length);
@@ -84,7 +84,7 @@ static int pass(struct own *own, int step, double *loss)
 {
 	unsigned char tokens[BATCH * 32], targets[BATCH * 32];
 	int sequences = load(own, step, tokens, targets);
-	int items = sequences * gpt_length(&own->gpt);
+	int items = sequences * own->gpt.context.length;
 
 	must(tutti_micro_batch(own->trainer, TUTTI_PASS_LAST, items, NULL));
 	gpt_forward(&own->gpt, tokens, sequences);
@@ -149,7 +149,7 @@ static uint64_t rows_sent(const struct own *own)
 
 	for (int l = 0; l < shape.layers; l++)
 		for (int e = 0; e < experts->count; e++)
-			if (e / experts->own != experts->rank)
+			if (e / experts->own != experts->axis.rank)
 				rows += (uint64_t)own->gpt.activations->units[l + 1]
 						.experts.sent[e];
 	return rows;
