@@ -11,57 +11,44 @@ struct stages {
 	tutti_pipeline *pipeline;
 	int sequences;                 /* of this rank in a step                      */
 	bool is_evaluation;            /* of one sequence: nothing is kept            */
-	struct gpt_activations **of;   /* [stage][micro-batch]; NULL: not held        */
+	struct gpt_activations **of;   /* [stage][micro-batch]                        */
 	struct gpt_activations **free; /* so many; the first that was there is gpt's  */
 	int free_count;
 };
-
-enum turn { FORWARD, BACKWARD, BACKWARD_WEIGHTS };
 
 static int pipeline_first_sequence(const struct stages *s, int m)
 {
 	return (int)((int64_t)s->sequences * m / s->run->options.micro_batches);
 }
 
-static void pipeline_forward_now(struct stages *s, struct gpt_activations **held, int stage, int m,
-				 const void *in, void *out)
+/* what: gradients to make; 0: a forward */
+static void pipeline_act(struct stages *s, int what, int stage, int m, const void *in, void *out)
 {
 	struct run *run = s->run;
 	struct gpt *gpt = &run->gpt;
-	int first = pipeline_first_sequence(s, m),
-	    count = pipeline_first_sequence(s, m + 1) - first;
-	size_t row = (size_t)first * (size_t)gpt->context.length;
+	struct gpt_activations **held = &s->of[stage * run->options.micro_batches + m];
+	int first = pipeline_first_sequence(s, m), next = pipeline_first_sequence(s, m + 1);
+	int row = first * gpt->context.length;
 
-	*held = s->free_count > 0 ? s->free[--s->free_count]
-				  : gpt_make_activations(gpt, gpt->config.max_sequences);
+	if (what == 0)
+		*held = s->free_count > 0 ? s->free[--s->free_count]
+					  : gpt_make_activations(gpt, gpt->config.max_sequences);
 	gpt->activations = *held;
-	gpt_stage_forward(gpt, stage, run->tokens + row, count, in, out);
-	if (stage + 1 == gpt->stages)
+	if (what != 0)
+		gpt_stage_backward(gpt, stage, what, in, out);
+	else
+		gpt_stage_forward(gpt, stage, run->tokens + row, next - first, in, out);
+	if (what == 0 && stage + 1 == gpt->stages)
 		gpt_loss(gpt, run->targets + row, 1);
-}
-
-static void pipeline_backward_now(struct stages *s, struct gpt_activations **held, enum turn turn,
-				  int stage, const void *out_grad, void *in_grad)
-{
-	struct gpt *gpt = &s->run->gpt;
-	int what = turn == BACKWARD_WEIGHTS    ? GPT_WEIGHTS
-		   : gpt->config.weights_later ? GPT_INPUTS
-					       : GPT_INPUTS | GPT_WEIGHTS;
-
-	gpt->activations = *held;
-	gpt_stage_backward(gpt, stage, what, out_grad, in_grad);
-	if (what & GPT_WEIGHTS) {
+	if (what & GPT_WEIGHTS)
 		s->free[s->free_count++] = *held;
-		*held = NULL;
-	}
 }
 
 /* No jump may leave the pipeline's run: a turn that hears of a death returns it. Other ranks may
  * wait for this one in another communicator of the mesh; they are told. */
-static tutti_status pipeline_turn(struct stages *s, enum turn turn, int stage, int m,
-				  const void *in, void *out)
+static tutti_status pipeline_turn(struct stages *s, int what, int stage, int m, const void *in,
+				  void *out)
 {
-	struct gpt_activations **held = &s->of[stage * s->run->options.micro_batches + m];
 	jmp_buf here, *outer = rescue;
 
 	if (setjmp(here)) {
@@ -72,28 +59,29 @@ static tutti_status pipeline_turn(struct stages *s, enum turn turn, int stage, i
 	rescue = outer ? &here : NULL;
 	if (s->is_evaluation)
 		gpt_stage_forward(&s->run->gpt, stage, s->run->tokens, 1, in, out);
-	else if (turn == FORWARD)
-		pipeline_forward_now(s, held, stage, m, in, out);
 	else
-		pipeline_backward_now(s, held, turn, stage, in, out);
+		pipeline_act(s, what, stage, m, in, out);
 	rescue = outer;
 	return TUTTI_OK;
 }
 
 static tutti_status pipeline_forward(void *arg, int stage, int m, const void *in, void *out)
 {
-	return pipeline_turn(arg, FORWARD, stage, m, in, out);
+	return pipeline_turn(arg, 0, stage, m, in, out);
 }
 
 static tutti_status pipeline_backward(void *arg, int stage, int m, const void *out_grad,
 				      void *in_grad)
 {
-	return pipeline_turn(arg, BACKWARD, stage, m, out_grad, in_grad);
+	struct stages *s = arg;
+	int weights = s->run->gpt.config.weights_later ? 0 : GPT_WEIGHTS;
+
+	return pipeline_turn(s, GPT_INPUTS | weights, stage, m, out_grad, in_grad);
 }
 
 static tutti_status pipeline_backward_weights(void *arg, int stage, int m)
 {
-	return pipeline_turn(arg, BACKWARD_WEIGHTS, stage, m, NULL, NULL);
+	return pipeline_turn(arg, GPT_WEIGHTS, stage, m, NULL, NULL);
 }
 
 struct stages *stages_create(struct run *run)
