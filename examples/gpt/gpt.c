@@ -48,16 +48,16 @@ static float *unit_grad(const struct unit *u, int param)
 	return u->what & GPT_WEIGHTS ? gpt_grad(u->gpt, u->ids[param]) : NULL;
 }
 
-static void norm_forward(const struct unit *u, int weight, float *out, struct norm_stats stats,
-			 const float *in)
+static void unit_norm(const struct unit *u, int weight, float *out, struct norm_stats stats,
+		      const float *in)
 {
 	layernorm_forward(out, stats, in, unit_data(u, weight), unit_data(u, weight + 1), u->own,
 			  u->c);
 }
 
 /* Adds to the stream's gradient. */
-static void norm_backward(const struct unit *u, int weight, const float *out_grad,
-			  struct norm_stats stats, const float *in)
+static void unit_norm_back(const struct unit *u, int weight, const float *out_grad,
+			   struct norm_stats stats, const float *in)
 {
 	struct norm_grads grads = {unit_in_grad(u, u->a->shared.stream_grad), unit_grad(u, weight),
 				   unit_grad(u, weight + 1)};
@@ -65,35 +65,42 @@ static void norm_backward(const struct unit *u, int weight, const float *out_gra
 	layernorm_backward(grads, out_grad, in, stats, unit_data(u, weight), u->own, u->c);
 }
 
-static struct product product_of(const struct unit *u, int weight, int ins, int outs)
+static struct product unit_product(const struct unit *u, int weight, int ins, int outs)
 {
-	bool is_transposed = weight == TOKEN_W;
+	bool has_bias = weight != TOKEN_W;
 
-	return (struct product){unit_data(u, weight),
-				is_transposed ? NULL : unit_data(u, weight + 1),
-				ins,
-				outs,
-				weight == PROJ_W || weight == DOWN_W,
-				is_transposed};
+	return (struct product){.split = &u->gpt->split,
+				.n = u->n,
+				.ins = ins,
+				.outs = outs,
+				.weight = unit_data(u, weight),
+				.bias = has_bias ? unit_data(u, weight + 1) : NULL,
+				.ends_branch = weight == PROJ_W || weight == DOWN_W,
+				.is_transposed = !has_bias,
+				.grads = {.scratch = u->a->shared.scratch}};
 }
 
-static void product_forward(const struct unit *u, int weight, float *out, const float *in, int ins,
-			    int outs)
+static void unit_multiply(const struct unit *u, int weight, float *out, const float *in, int ins,
+			  int outs)
 {
-	struct product product = product_of(u, weight, ins, outs);
+	struct product product = unit_product(u, weight, ins, outs);
 
-	split_forward(&u->gpt->split, &product, out, in, u->a->shared.scratch, u->n);
+	product.in = in;
+	product.out = out;
+	product_forward(product);
 }
 
-static void product_backward(const struct unit *u, int weight, float *in_grad,
-			     const float *out_grad, const float *in, int ins, int outs)
+static void unit_multiply_back(const struct unit *u, int weight, float *in_grad,
+			       const float *out_grad, const float *in, int ins, int outs)
 {
-	struct product product = product_of(u, weight, ins, outs);
-	struct linear_grads grads = {unit_in_grad(u, in_grad), unit_grad(u, weight),
-				     product.bias ? unit_grad(u, weight + 1) : NULL,
-				     u->a->shared.scratch};
+	struct product product = unit_product(u, weight, ins, outs);
 
-	split_backward(&u->gpt->split, &product, &grads, out_grad, in, u->n);
+	product.in = in;
+	product.out_grad = out_grad;
+	product.grads.in = unit_in_grad(u, in_grad);
+	product.grads.weight = unit_grad(u, weight);
+	product.grads.bias = product.bias ? unit_grad(u, weight + 1) : NULL;
+	product_backward(product);
 }
 
 /* ---- the embedding and the head ---- */
@@ -125,18 +132,18 @@ static void embedding_backward(const struct unit *u)
 
 static void head_forward(const struct unit *u)
 {
-	norm_forward(u, NORM1_W, u->b->norm1, u->b->stats1, u->b->in);
-	product_forward(u, TOKEN_W, u->b->logits, u->b->norm1, u->c, u->gpt->split.vocab);
+	unit_norm(u, NORM1_W, u->b->norm1, u->b->stats1, u->b->in);
+	unit_multiply(u, TOKEN_W, u->b->logits, u->b->norm1, u->c, u->gpt->split.vocab);
 }
 
 /* Logits are their own gradient by now. */
 static void head_backward(const struct unit *u)
 {
-	product_backward(u, TOKEN_W, u->b->norm1_grad, u->b->logits, u->b->norm1, u->c,
-			 u->gpt->split.vocab);
+	unit_multiply_back(u, TOKEN_W, u->b->norm1_grad, u->b->logits, u->b->norm1, u->c,
+			   u->gpt->split.vocab);
 	if (u->what & GPT_INPUTS)
 		clear(u->a->shared.stream_grad, (size_t)u->own * (size_t)u->c);
-	norm_backward(u, NORM1_W, u->b->norm1_grad, u->b->stats1, u->b->in);
+	unit_norm_back(u, NORM1_W, u->b->norm1_grad, u->b->stats1, u->b->in);
 }
 
 /* ---- a block ---- */
@@ -178,20 +185,20 @@ static void block_forward(const struct unit *u, bool is_again)
 	float *branch = s->narrow_grad; /* not yet used for gradients */
 	float *qkv = gpt->context.by_heads ? s->wide_grad : b->attention.qkv;
 
-	norm_forward(u, NORM1_W, b->norm1, b->stats1, b->in);
-	product_forward(u, QKV_W, qkv, b->norm1, u->c, 3 * u->part);
+	unit_norm(u, NORM1_W, b->norm1, b->stats1, b->in);
+	unit_multiply(u, QKV_W, qkv, b->norm1, u->c, 3 * u->part);
 	context_attention_forward(&attention, b->mixed, qkv);
-	product_forward(u, PROJ_W, branch, b->mixed, u->part, u->c);
+	unit_multiply(u, PROJ_W, branch, b->mixed, u->part, u->c);
 	add(b->middle, b->in, branch, u->own * u->c);
-	norm_forward(u, NORM2_W, b->norm2, b->stats2, b->middle);
+	unit_norm(u, NORM2_W, b->norm2, b->stats2, b->middle);
 	if (gpt->experts.count > 0) {
 		struct experts x = experts_of(u);
 		experts_forward(&x, branch);
 	} else {
-		product_forward(u, UP_W, b->up, b->norm2, u->c, 4 * u->part);
+		unit_multiply(u, UP_W, b->up, b->norm2, u->c, 4 * u->part);
 		gelu_forward(b->gelu, b->up, u->n * 4 * u->part);
 		if (!is_again)
-			product_forward(u, DOWN_W, branch, b->gelu, 4 * u->part, u->c);
+			unit_multiply(u, DOWN_W, branch, b->gelu, 4 * u->part, u->c);
 	}
 	if (!is_again)
 		add(b[1].in, b->middle, branch, u->own * u->c);
@@ -219,21 +226,21 @@ static void block_backward(const struct unit *u)
 		block_forward(u, true);
 	if (gpt->experts.count == 0) {
 		block_keep_stream_grad(u, b->down_grad);
-		product_backward(u, DOWN_W, b->up_grad, b->down_grad, b->gelu, 4 * u->part, u->c);
+		unit_multiply_back(u, DOWN_W, b->up_grad, b->down_grad, b->gelu, 4 * u->part, u->c);
 		if (has_inputs)
 			gelu_backward(b->up_grad, b->up, u->n * 4 * u->part);
-		product_backward(u, UP_W, b->norm2_grad, b->up_grad, b->norm2, u->c, 4 * u->part);
+		unit_multiply_back(u, UP_W, b->norm2_grad, b->up_grad, b->norm2, u->c, 4 * u->part);
 	} else if (has_inputs) {
 		struct experts x = experts_of(u);
 		experts_backward(&x, b->norm2_grad, s->stream_grad, tutti_grad_scale(gpt->trainer));
 	}
-	norm_backward(u, NORM2_W, b->norm2_grad, b->stats2, b->middle);
+	unit_norm_back(u, NORM2_W, b->norm2_grad, b->stats2, b->middle);
 	block_keep_stream_grad(u, b->proj_grad);
-	product_backward(u, PROJ_W, s->narrow_grad, b->proj_grad, b->mixed, u->part, u->c);
+	unit_multiply_back(u, PROJ_W, s->narrow_grad, b->proj_grad, b->mixed, u->part, u->c);
 	if (has_inputs)
 		context_attention_backward(&attention, b->qkv_grad, s->narrow_grad);
-	product_backward(u, QKV_W, b->norm1_grad, b->qkv_grad, b->norm1, u->c, 3 * u->part);
-	norm_backward(u, NORM1_W, b->norm1_grad, b->stats1, b->in);
+	unit_multiply_back(u, QKV_W, b->norm1_grad, b->qkv_grad, b->norm1, u->c, 3 * u->part);
+	unit_norm_back(u, NORM1_W, b->norm1_grad, b->stats1, b->in);
 }
 
 /* ---- stages ---- */

@@ -28,22 +28,23 @@ struct split {
 	int first, vocab;   /* its tokens */
 };
 
-struct product {
-	const float *weight, *bias;   /* (ins, outs), (outs): this rank's; bias may be NULL */
-	int ins, outs;
-	bool ends_branch;
-	bool is_transposed;           /* weight (outs, ins), and there is no bias */
-};
-
 /* out = in * weight + bias. One that begins a branch has in (n / size, ins) of each rank, out (n, outs). One
- * that ends it has in (n, ins), and out (n / size, outs): this rank's rows of the sum over ranks. scratch has
- * room for the weight. */
-void split_forward(const struct split *split, const struct product *product, float *out,
-		   const float *in, float *scratch, int n);
-/* grads->in as in, out_grad as out. At the end of a branch grads->bias is a part of the gradient: of this rank's
- * rows. */
-void split_backward(const struct split *split, const struct product *product,
-		    const struct linear_grads *grads, const float *out_grad, const float *in, int n);
+ * that ends it has in (n, ins), and out (n / size, outs): this rank's rows of the sum over ranks. */
+struct product {
+	const struct split *split;
+	int n, ins, outs;
+	const float *weight, *bias;   /* (ins, outs), (outs): this rank's; bias may be NULL          */
+	bool ends_branch;
+	bool is_transposed;           /* weight (outs, ins), and there is no bias                    */
+	const float *in, *out_grad;   /* out_grad: as out, for backward                              */
+	float *out;                   /* for forward; else NULL                                      */
+	/* grads.in as in. At the end of a branch grads.bias is a part of the gradient: of this rank's rows.
+	 * scratch has room for the weight. */
+	struct linear_grads grads;
+	const float *own;             /* tensor_parallel.c: that of these arrays whose rows travel   */
+};
+void product_forward(struct product product);
+void product_backward(struct product product);
 
 /* out (n / size, channels) = the embeddings of tokens (n), and of their positions. shape: of all rows. The gradient
  * of positions is a part: of this rank's rows. */

@@ -23,106 +23,79 @@ static void split_scatter(const struct split *split, float *own, int count, tutt
 					       split->axis.comm, NULL));
 }
 
-/* A product of all rows, one rank's after the other: forward if there is out. Arrays are of all
- * ranks' rows, but own, which is one of them, and of which only this rank's are here. */
-struct split_product {
-	const struct split *split;
-	const struct product *product;
-	const float *own;
-	float *out, *scratch;
-	const float *in, *out_grad;
-	struct linear_grads grads;
-	int count; /* rows of a rank */
-};
+/* Rows of a rank. */
+static int product_rows(const struct product *p)
+{
+	return p->n / p->split->axis.size;
+}
 
-/* A rank's rows of an array; block: those of own. */
-static float *split_rows(const struct split_product *s, const float *array, int width, int rank,
+/* A rank's rows of an array; block: those of the one that travels. */
+static float *product_at(const struct product *p, const float *array, int width, int rank,
 			 float *block)
 {
-	if (!array || array == s->own)
+	if (!array || array == p->own)
 		return array ? block : NULL;
-	return (float *)(uintptr_t)array + (size_t)rank * (size_t)s->count * (size_t)width;
+	return (float *)(uintptr_t)array + rank * product_rows(p) * width;
 }
 
-/* As the gradient of a product with the weight as it lies, and the other way around. */
-static void split_multiply_transposed(const struct split_product *s, float *out, const float *in,
-				      const float *out_grad, const struct linear_grads *grads)
+/* With transposed weights a product is as the gradient of one with the weight as it lies, and the
+ * other way around. At the end of a branch the bias is added once to each row. */
+static tutti_status product_compute(void *arg, int rank, void *block, size_t count)
 {
-	const struct product *p = s->product;
-
-	if (out)
-		linear_backward(&(struct linear_grads){.in = out, .scratch = s->scratch}, in, NULL,
-				p->weight, s->count, p->outs, p->ins);
-	if (grads->in)
-		linear_forward(grads->in, out_grad, p->weight, NULL, s->count, p->outs, p->ins);
-	if (grads->weight)
-		linear_backward(&(struct linear_grads){.weight = grads->weight}, in, out_grad, NULL,
-				s->count, p->outs, p->ins);
-}
-
-/* At the end of a branch the bias is added once to each row. */
-static tutti_status split_multiply(void *arg, int rank, void *block, size_t count)
-{
-	const struct split_product *s = arg;
-	const struct product *p = s->product;
-	bool has_bias = !p->ends_branch || rank == s->split->axis.rank;
-	const float *in = split_rows(s, s->in, p->ins, rank, block);
-	const float *out_grad = split_rows(s, s->out_grad, p->outs, rank, block);
-	float *out = split_rows(s, s->out, p->outs, rank, block);
-	struct linear_grads grads = {split_rows(s, s->grads.in, p->ins, rank, block),
-				     s->grads.weight, has_bias ? s->grads.bias : NULL, s->scratch};
+	const struct product *p = arg;
+	bool has_bias = !p->ends_branch || rank == p->split->axis.rank;
+	const float *in = product_at(p, p->in, p->ins, rank, block);
+	const float *out_grad = product_at(p, p->out_grad, p->outs, rank, block);
+	float *out = product_at(p, p->out, p->outs, rank, block);
+	struct linear_grads grads = p->grads, outs = {.in = out, .scratch = grads.scratch};
+	int n = product_rows(p), ins = p->ins, width = p->outs;
 
 	(void)count;
-	if (p->is_transposed)
-		split_multiply_transposed(s, out, in, out_grad, &grads);
+	grads.in = product_at(p, grads.in, ins, rank, block);
+	grads.bias = has_bias ? grads.bias : NULL;
+	if (!p->is_transposed && out)
+		linear_forward(out, in, p->weight, has_bias ? p->bias : NULL, n, ins, width);
+	else if (!p->is_transposed)
+		linear_backward(&grads, out_grad, in, p->weight, n, ins, width);
 	else if (out)
-		linear_forward(out, in, p->weight, has_bias ? p->bias : NULL, s->count, p->ins,
-			       p->outs);
+		linear_backward(&outs, in, NULL, p->weight, n, width, ins);
+	else if (grads.in)
+		linear_forward(grads.in, out_grad, p->weight, NULL, n, width, ins);
 	else
-		linear_backward(&grads, out_grad, in, p->weight, s->count, p->ins, p->outs);
+		linear_backward(&grads, in, out_grad, NULL, n, width, ins);
 	return TUTTI_OK;
 }
 
-void split_forward(const struct split *split, const struct product *p, float *out, const float *in,
-		   float *scratch, int n)
+static void product_run(struct product p, const float *own)
 {
-	struct split_product s = {split, p,         p->ends_branch ? out : in, out, scratch, in,
-				  NULL,  {.in = 0}, n / split->axis.size};
+	const struct split *split = p.split;
+	bool is_scatter = own == p.out || own == p.grads.in;
+	int count = product_rows(&p) * (own == p.in || own == p.grads.in ? p.ins : p.outs);
 
-	if (p->ends_branch)
-		split_scatter(split, out, s.count * p->outs, split_multiply, &s);
+	p.own = own;
+	if (is_scatter)
+		split_scatter(split, (float *)(uintptr_t)own, count, product_compute, &p);
 	else
-		split_gather(split, in, s.count * p->ins, split_multiply, &s);
+		split_gather(split, own, count, product_compute, &p);
 }
 
-void split_backward(const struct split *split, const struct product *p,
-		    const struct linear_grads *grads, const float *out_grad, const float *in, int n)
+void product_forward(struct product p)
 {
-	struct split_product s = {split,
-				  p,
-				  out_grad,
-				  NULL,
-				  grads->scratch,
-				  in,
-				  out_grad,
-				  *grads,
-				  n / split->axis.size};
+	product_run(p, p.ends_branch ? p.out : p.in);
+}
 
-	if (p->ends_branch) {
-		split_gather(split, out_grad, s.count * p->outs, split_multiply, &s);
-		return;
-	}
-	if (grads->in) {
-		s.own = grads->in;
-		s.grads.weight = s.grads.bias = NULL;
-		split_scatter(split, grads->in, s.count * p->ins, split_multiply, &s);
-	}
-	if (grads->weight) {
-		s.own = in;
-		s.grads = *grads;
-		s.grads.in = NULL;
-		split_gather(split, in, s.count * p->ins, split_multiply, &s);
-	}
+void product_backward(struct product p)
+{
+	struct product in = p, weight = p;
+
+	in.grads.weight = in.grads.bias = NULL;
+	weight.grads.in = NULL;
+	if (p.ends_branch)
+		product_run(p, p.out_grad);
+	if (!p.ends_branch && p.grads.in)
+		product_run(in, p.grads.in);
+	if (!p.ends_branch && p.grads.weight)
+		product_run(weight, p.in);
 }
 
 /* Of a token all ranks know the row where it goes, one knows its embedding, and that of the row its
