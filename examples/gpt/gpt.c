@@ -105,29 +105,25 @@ static void unit_multiply_back(const struct unit *u, int weight, float *in_grad,
 
 /* ---- the embedding and the head ---- */
 
-static struct embedding_shape embedding_shape_of(const struct unit *u)
+static void embedding_pass(const struct unit *u, float *out)
 {
-	const struct context *context = &u->gpt->context;
-
-	return (struct embedding_shape){.n = u->n,
-					.length = context->length,
+	const struct gpt *gpt = u->gpt;
+	const struct axis *cp = &gpt->context.axis;
+	struct embedding e = {.split = &gpt->split,
+			      .shape = {.n = u->n,
+					.length = gpt->context.length,
 					.channels = u->c,
-					.vocab = u->gpt->split.vocab,
-					.part = context->axis.rank,
-					.parts = context->axis.size,
-					.first_token = u->gpt->split.first};
-}
+					.vocab = gpt->split.vocab,
+					.part = cp->rank,
+					.parts = cp->size,
+					.first_token = gpt->split.first},
+			      .tokens = u->a->tokens,
+			      .token_w = unit_data(u, TOKEN_W),
+			      .position_w = unit_data(u, POSITION_W),
+			      .token_grad = unit_grad(u, TOKEN_W),
+			      .position_grad = unit_grad(u, POSITION_W)};
 
-static void embedding_forward(const struct unit *u)
-{
-	split_embed_forward(&u->gpt->split, u->b[1].in, u->a->tokens, unit_data(u, TOKEN_W),
-			    unit_data(u, POSITION_W), embedding_shape_of(u));
-}
-
-static void embedding_backward(const struct unit *u)
-{
-	split_embed_backward(&u->gpt->split, unit_grad(u, TOKEN_W), unit_grad(u, POSITION_W),
-			     u->a->embed_grad, u->a->tokens, embedding_shape_of(u));
+	embedding_run(e, out);
 }
 
 static void head_forward(const struct unit *u)
@@ -289,7 +285,7 @@ void gpt_stage_forward(struct gpt *gpt, int stage, const unsigned char *tokens, 
 		struct unit u = gpt_unit(gpt, i, 0);
 		must(tutti_forward_begin(gpt->trainer, i));
 		if (i == 0)
-			embedding_forward(&u);
+			embedding_pass(&u, a->units[1].in);
 		else if (i <= gpt->shape.layers)
 			block_forward(&u, false);
 		else
@@ -352,7 +348,7 @@ void gpt_stage_backward(struct gpt *gpt, int stage, int what, const float *out_g
 			continue;
 		must(tutti_backward_begin(gpt->trainer, i));
 		if (i == 0)
-			embedding_backward(&u);
+			embedding_pass(&u, a->embed_grad);
 		else if (i <= gpt->shape.layers)
 			block_backward(&u);
 		else

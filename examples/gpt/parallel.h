@@ -46,13 +46,17 @@ struct product {
 void product_forward(struct product product);
 void product_backward(struct product product);
 
-/* out (n / size, channels) = the embeddings of tokens (n), and of their positions. shape: of all rows. The gradient
- * of positions is a part: of this rank's rows. */
-void split_embed_forward(const struct split *split, float *out, const unsigned char *tokens,
-			 const float *token_w, const float *position_w, struct embedding_shape shape);
-void split_embed_backward(const struct split *split, float *token_grad, float *position_grad,
-			  const float *out_grad, const unsigned char *tokens,
-			  struct embedding_shape shape);
+/* Of a token all ranks know the row where it goes, one knows its embedding, and that of the row its position. */
+struct embedding {
+	const struct split *split;
+	struct embedding_shape shape;             /* of all rows                                 */
+	const unsigned char *tokens;              /* (n)                                         */
+	const float *token_w, *position_w;
+	float *token_grad, *position_grad;        /* for backward; else NULL. That of positions is a part
+	                                           * of the gradient: of this rank's rows        */
+};
+/* out (n / size, channels) = the embeddings of tokens and of their positions; for backward its gradient. */
+void embedding_run(struct embedding embedding, float *out);
 /* softmax_loss of scores (n, split->vocab) of all ranks: one MAX and one SUM of a number a row. Adds this rank's
  * share to *sum. scratch (2 * n). */
 void split_loss(const struct split *split, double *sum, float *scores, const unsigned char *targets,

@@ -98,49 +98,32 @@ void product_backward(struct product p)
 		product_run(weight, p.in);
 }
 
-/* Of a token all ranks know the row where it goes, one knows its embedding, and that of the row its
- * position. Backward if there is token_grad. */
-struct split_embedding {
-	int rank;
-	const unsigned char *tokens;
-	const float *token_w, *position_w;
-	float *token_grad, *position_grad;
-	struct embedding_shape shape; /* of a rank's rows */
-};
-
-static tutti_status split_embed(void *arg, int rank, void *block, size_t count)
+static tutti_status embedding_compute(void *arg, int rank, void *block, size_t count)
 {
-	const struct split_embedding *e = arg;
+	const struct embedding *e = arg;
+	bool is_own = rank == e->split->axis.rank;
 	struct embedding_shape shape = e->shape;
 
 	(void)count;
+	shape.n /= e->split->axis.size;
 	shape.first_row = rank * shape.n;
 	if (e->token_grad)
-		embed_backward(e->token_grad, rank == e->rank ? e->position_grad : NULL, block,
+		embed_backward(e->token_grad, is_own ? e->position_grad : NULL, block,
 			       e->tokens + shape.first_row, shape);
 	else
 		embed_forward(block, e->tokens + shape.first_row, e->token_w,
-			      rank == e->rank ? e->position_w : NULL, shape);
+			      is_own ? e->position_w : NULL, shape);
 	return TUTTI_OK;
 }
 
-void split_embed_forward(const struct split *split, float *out, const unsigned char *tokens,
-			 const float *token_w, const float *position_w, struct embedding_shape s)
+void embedding_run(struct embedding e, float *out)
 {
-	s.n /= split->axis.size;
-	split_scatter(split, out, s.n * s.channels, split_embed,
-		      &(struct split_embedding){split->axis.rank, tokens, token_w, position_w, NULL,
-						NULL, s});
-}
+	int count = e.shape.n / e.split->axis.size * e.shape.channels;
 
-void split_embed_backward(const struct split *split, float *token_grad, float *position_grad,
-			  const float *out_grad, const unsigned char *tokens,
-			  struct embedding_shape s)
-{
-	s.n /= split->axis.size;
-	split_gather(split, out_grad, s.n * s.channels, split_embed,
-		     &(struct split_embedding){split->axis.rank, tokens, NULL, NULL, token_grad,
-					       position_grad, s});
+	if (e.token_grad)
+		split_gather(e.split, out, count, embedding_compute, &e);
+	else
+		split_scatter(e.split, out, count, embedding_compute, &e);
 }
 
 static void split_reduce(const void *arg, float *x, int n, tutti_op op)
