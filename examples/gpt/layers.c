@@ -198,21 +198,22 @@ void layernorm_backward(struct norm_grads grads, const float *out_grad, const fl
 	}
 }
 
-/* One head of one sequence: where its vectors begin, how far apart they are, and how long they are.
- */
-struct head {
-	const float *q, *k, *v;
-	int stride, size;
+/* A head of a token, whose number is that in (sequences, heads, length): where its vector begins in
+ * qkv and in out, and where the head's keys and values of its sequence begin in qkv. */
+struct query {
+	int t, q, k, v, out, size, stride;
 	float scale;
 };
 
-static struct head head_of(const float *qkv, struct attention_shape s, int sequence, int h)
+static struct query query_of(struct attention_shape s, int number)
 {
-	int size = s.channels / s.heads, stride = 3 * s.channels;
-	const float *q = qkv + sequence * s.length * stride + h * size;
+	int t = number % s.length, head = number / s.length % s.heads, c = s.channels;
+	int first = number / s.length / s.heads * s.length, size = c / s.heads;
+	int k = first * 3 * c + c + head * size;
 
-	return (struct head){q,      q + s.channels, q + 2 * s.channels,
-			     stride, size,           1 / sqrtf((float)size)};
+	return (struct query){
+		t,     k - c + t * 3 * c,     k, k + c, (first + t) * c + head * size, size,
+		3 * c, 1 / sqrtf((float)size)};
 }
 
 size_t attention_scratch(struct attention_shape s)
@@ -222,55 +223,40 @@ size_t attention_scratch(struct attention_shape s)
 
 void attention_forward(float *out, float *weights, const float *qkv, struct attention_shape s)
 {
-	memset(out, 0, (size_t)(s.sequences * s.length * s.channels) * sizeof *out);
-	for (int i = 0; i < s.sequences * s.heads; i++) {
-		int sequence = i / s.heads, h = i % s.heads;
-		struct head head = head_of(qkv, s, sequence, h);
-		for (int t = 0; t < s.length; t++) {
-			float *w = weights + (i * s.length + t) * s.length;
-			float *o = out + (sequence * s.length + t) * s.channels + h * head.size;
-			for (int u = 0; u <= t; u++)
-				w[u] = head.scale * layers_dot(head.q + t * head.stride,
-							       head.k + u * head.stride, head.size);
-			layers_softmax(w, t + 1);
-			for (int u = 0; u <= t; u++)
-				layers_add_row(o, w[u], head.v + u * head.stride, head.size);
-		}
+	clear(out, (size_t)(s.sequences * s.length * s.channels));
+	for (int i = 0; i < s.sequences * s.heads * s.length; i++) {
+		struct query q = query_of(s, i);
+		const float *k = qkv + q.k, *v = qkv + q.v;
+		float *w = weights + i * s.length;
+		for (int u = 0; u <= q.t; u++)
+			w[u] = q.scale * layers_dot(qkv + q.q, k + u * q.stride, q.size);
+		layers_softmax(w, q.t + 1);
+		for (int u = 0; u <= q.t; u++)
+			layers_add_row(out + q.out, w[u], v + u * q.stride, q.size);
 	}
 }
 
-/* The gradient dout of token t's output flows to v, through the softmax, to q and k. dq, dk, dv lie
- * as head's q, k, v do. */
-static void layers_attend_backward(const struct head *grads, float *dw, const float *dout,
-				   const float *w, const struct head *head, int t)
-{
-	float *dq = (float *)grads->q, *dk = (float *)grads->k, *dv = (float *)grads->v;
-	int stride = head->stride;
-
-	for (int u = 0; u <= t; u++) {
-		dw[u] = layers_dot(dout, head->v + u * stride, head->size);
-		layers_add_row(dv + u * stride, w[u], dout, head->size);
-	}
-	layers_softmax_backward(dw, w, t + 1);
-	for (int u = 0; u <= t; u++) {
-		float score = dw[u] * head->scale;
-		layers_add_row(dq + t * stride, score, head->k + u * stride, head->size);
-		layers_add_row(dk + u * stride, score, head->q + t * stride, head->size);
-	}
-}
-
+/* The gradient of a token's output flows to v, through the softmax, to q and k. */
 void attention_backward(float *qkv_grad, float *scratch, const float *out_grad, const float *qkv,
 			const float *weights, struct attention_shape s)
 {
-	memset(qkv_grad, 0, (size_t)(s.sequences * s.length * 3 * s.channels) * sizeof *qkv_grad);
-	for (int i = 0; i < s.sequences * s.heads; i++) {
-		int sequence = i / s.heads, h = i % s.heads;
-		struct head head = head_of(qkv, s, sequence, h);
-		struct head grads = head_of(qkv_grad, s, sequence, h);
-		for (int t = 0; t < s.length; t++) {
-			int row = (sequence * s.length + t) * s.channels + h * head.size;
-			layers_attend_backward(&grads, scratch, out_grad + row,
-					       weights + (i * s.length + t) * s.length, &head, t);
+	float *dw = scratch;
+
+	clear(qkv_grad, (size_t)(s.sequences * s.length * 3 * s.channels));
+	for (int i = 0; i < s.sequences * s.heads * s.length; i++) {
+		struct query q = query_of(s, i);
+		const float *dout = out_grad + q.out, *w = weights + i * s.length;
+		for (int u = 0; u <= q.t; u++) {
+			int v = q.v + u * q.stride;
+			dw[u] = layers_dot(dout, qkv + v, q.size);
+			layers_add_row(qkv_grad + v, w[u], dout, q.size);
+		}
+		layers_softmax_backward(dw, w, q.t + 1);
+		for (int u = 0; u <= q.t; u++) {
+			int k = q.k + u * q.stride;
+			float slope = dw[u] * q.scale;
+			layers_add_row(qkv_grad + q.q, slope, qkv + k, q.size);
+			layers_add_row(qkv_grad + k, slope, qkv + q.q, q.size);
 		}
 	}
 }
