@@ -7,12 +7,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static bool text_refuse(const char *path)
-{
-	fprintf(stderr, "gpt: cannot read %s: %s\n", path, strerror(errno));
-	return false;
-}
-
 static bool text_read_file(struct text *text, const char *path)
 {
 	enum { PIECE = 1 << 16 };
@@ -28,19 +22,19 @@ static bool text_read_file(struct text *text, const char *path)
 	}
 	bool is_read = file && got == 0 && !ferror(file);
 	if (!is_read)
-		text_refuse(path);
+		fprintf(stderr, "gpt: cannot read %s: %s\n", path, strerror(errno));
 	if (file)
 		fclose(file);
 	return is_read;
 }
 
-/* Links are left out: in a folder they mostly lead to its other files. */
-static bool text_read_folder(struct text *text, const char *path)
+/* A file, or all of a folder. Links there are left out: they mostly lead to its other files. */
+static bool text_read_path(struct text *text, const char *path)
 {
 	struct dirent **names;
 	struct stat what;
 	int count = scandir(path, &names, NULL, alphasort);
-	bool is_read = count >= 0 || text_refuse(path);
+	bool is_read = count >= 0 || text_read_file(text, path);
 
 	for (int i = 0; i < count; i++) {
 		char file[4096];
@@ -71,13 +65,9 @@ static void text_number_bytes(struct text *text)
 
 bool text_read(struct text *text, char *const *paths, int count, size_t at_least)
 {
-	struct stat what;
-
-	for (int i = 0; i < count; i++) {
-		bool is_folder = stat(paths[i], &what) == 0 && S_ISDIR(what.st_mode);
-		if (!(is_folder ? text_read_folder : text_read_file)(text, paths[i]))
+	for (int i = 0; i < count; i++)
+		if (!text_read_path(text, paths[i]))
 			return false;
-	}
 	if (text->count < at_least) {
 		fprintf(stderr,
 			"gpt: the text has %zu bytes, too few: one sequence and its targets take "
