@@ -215,15 +215,6 @@ static tutti_status ring_attend_back(void *arg, int rank, void *block, size_t co
 	return TUTTI_OK;
 }
 
-/* block: of the gradient of a rank's keys and values */
-static tutti_status ring_take_kv_grad(void *arg, int rank, void *block, size_t count)
-{
-	const struct ring *ring = arg;
-
-	memcpy(block, ring->kv_grads + (size_t)rank * count, count * sizeof(float));
-	return TUTTI_OK;
-}
-
 static void ring_backward(const struct attention *a, float *qkv_grad, const float *out_grad)
 {
 	struct ring ring = ring_of(a, a->memory->qkv);
@@ -236,8 +227,8 @@ static void ring_backward(const struct attention *a, float *qkv_grad, const floa
 		ring.inner[i] = layers_dot(out_grad + at, a->memory->out + at, ring.size);
 	}
 	ring_gather(&ring, ring_attend_back);
-	must(tutti_reduce_scatter_each(ring.kv, 2 * vectors_count(a->s), TUTTI_F32, TUTTI_SUM,
-				       ring_take_kv_grad, &ring, a->context->axis.comm, NULL));
+	must(tutti_reduce_scatter(ring.kv_grads, ring.kv, 2 * vectors_count(a->s), TUTTI_F32,
+				  TUTTI_SUM, a->context->axis.comm, NULL));
 	ring_copy(&ring, qkv_grad, true);
 }
 

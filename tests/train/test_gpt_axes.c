@@ -137,8 +137,7 @@ static uint64_t over_cp(const struct run *run)
 
 	if (run->config.by_heads)
 		return blocks((8 + 4 * again) * shape.layers, ranks, vectors / ranks);
-	return blocks((3 + again) * shape.layers, ranks, 2 * vectors) +
-	       all_reduces(shape.layers, ranks, 1);
+	return blocks((3 + again) * shape.layers, ranks, 2 * vectors);
 }
 
 /* The rows that a rank sent to others. */
