@@ -123,39 +123,34 @@ static void options_print_usage(void)
 	       tutti_train_config_help(), place_usage);
 }
 
-/* The index of text among those of a kind; -1. */
-static int options_choose(enum kind kind, const char *text)
+/* Whether text is a value of the option. */
+static bool options_set(struct options *o, const struct setting *s, const char *text)
 {
 	static const char *const choices[][5] = {
 		[SCHEDULE] = {"gpipe", "1f1b", "interleaved", "zero_bubble"},
 		[FORM] = {"ring", "heads"},
 		[DTYPE] = {"f32", "bf16", "f16"},
 	};
-
-	for (int i = 0; choices[kind][i]; i++)
-		if (strcmp(text, choices[kind][i]) == 0)
-			return i;
-	return -1;
-}
-
-/* Whether text is a value of the option. */
-static bool options_set(struct options *o, const struct setting *s, const char *text)
-{
 	static const tutti_dtype dtypes[] = {TUTTI_F32, TUTTI_BF16, TUTTI_F16};
 	void *field = (char *)o + s->field;
-	int choice = s->kind >= SCHEDULE ? options_choose(s->kind, text) : 0;
+	int choice = 0;
 	char *end;
 
+	while (s->kind >= SCHEDULE && choices[s->kind][choice] &&
+	       strcmp(text, choices[s->kind][choice]) != 0)
+		choice++;
+	if (s->kind >= SCHEDULE && !choices[s->kind][choice])
+		return false;
 	if (s->kind == PATH)
 		*(const char **)field = text;
 	else if (s->kind == FLAG)
 		*(int *)field = 1;
-	else if (s->kind == DTYPE && choice >= 0)
+	else if (s->kind == DTYPE)
 		*(tutti_dtype *)field = dtypes[choice];
 	else if (s->kind >= SCHEDULE)
 		*(int *)field = choice;
 	if (s->kind >= PATH)
-		return choice >= 0;
+		return true;
 	errno = 0;
 	double value = strtod(text, &end);
 	if (errno != 0 || end == text || *end != '\0' || !(value >= s->least && value <= s->most) ||
@@ -197,16 +192,6 @@ static bool options_refuse_word(char *word, bool lacks_value)
 		options_refuse("%s", tutti_comm_error(NULL));
 	fprintf(stderr, "%s --help has all options\n", place_program);
 	return false;
-}
-
-static bool options_refuse_value(const struct setting *s, const char *text)
-{
-	char range[80] = "";
-
-	if (s->most > 0)
-		snprintf(range, sizeof range, ": it is a number from %g to %g", s->least, s->most);
-	return options_refuse("--%s %s is not possible%s; %s --help has all options", s->name, text,
-			      range, place_program);
 }
 
 /* ---- what goes together ---- */
@@ -303,6 +288,7 @@ static bool options_read_own(struct options *o, int argc, char **argv)
 	static char *default_paths[] = {"/usr/share/common-licenses"};
 	struct option longs[SETTINGS + 2] = {[SETTINGS] = {"help", no_argument, NULL, 'h'}};
 	int option, which = 0;
+	char range[80];
 
 	for (int i = 0; i < SETTINGS; i++)
 		longs[i] = (struct option){
@@ -311,6 +297,7 @@ static bool options_read_own(struct options *o, int argc, char **argv)
 	opterr = 0;
 	while ((option = getopt_long(argc, argv, ":h", longs, &which)) != -1) {
 		const struct setting *s = &settings[which];
+		snprintf(range, sizeof range, ": it is a number from %g to %g", s->least, s->most);
 		if (option == 'h') {
 			options_print_usage();
 			exit(0);
@@ -323,7 +310,9 @@ static bool options_read_own(struct options *o, int argc, char **argv)
 					      "sets it",
 					      s->name, o->flags.precision);
 		if (!options_set(o, s, optarg))
-			return options_refuse_value(s, optarg);
+			return options_refuse(
+				"--%s %s is not possible%s; %s --help has all options", s->name,
+				optarg, s->most > 0 ? range : "", place_program);
 	}
 	o->paths = optind < argc ? argv + optind : default_paths;
 	o->path_count = optind < argc ? argc - optind : 1;
