@@ -1,181 +1,286 @@
-/* Whose tokens are where, and attention by heads. */
-#include "context_parallel.h"
-
+/* Attention over the tokens of all ranks: by heads, and in a ring. */
 #include "gpt.h"
 
+#include <math.h>
 #include <string.h>
 
-int context_position(const struct context *context, int rank, int row)
+/* Numbers of a rank in vectors of one channel: (sequences, length, channels). */
+static size_t vectors_count(struct attention_shape s)
 {
-	int half = context->length / 2, at = row % context->length;
-
-	return at < half ? rank * half + at : (2 * context->size - 1 - rank) * half + at - half;
+	return (size_t)s.sequences * (size_t)s.length * (size_t)s.channels;
 }
+
+/* A number of each query. */
+static size_t query_count(struct attention_shape s)
+{
+	return (size_t)s.sequences * (size_t)s.heads * (size_t)s.length;
+}
+
+/* ---- heads ---- */
 
 /* This rank's heads of whole sequences. */
-static struct attention_shape by_heads(const struct context *context, struct attention_shape s)
+static struct attention_shape whole_shape(const struct context *context, struct attention_shape s)
 {
-	return (struct attention_shape){s.sequences, s.length * context->size,
-					s.channels / context->size, s.heads / context->size};
+	return (struct attention_shape){s.sequences, s.length * context->axis.size,
+					s.channels / context->axis.size,
+					s.heads / context->axis.size};
 }
+
+/* From rows (rows, arrays, channels) to whole sequences (sequences, whole length, arrays, channels
+ * of some heads), or back. scratch: what is sent, (size, rows, arrays, channels of some heads), and
+ * what is received. */
+static void exchange_heads(const struct attention *a, int arrays, float *to, const float *from,
+			   bool to_whole)
+{
+	int size = a->context->axis.size, length = a->s.length, width = a->s.channels / size;
+	int rows = a->s.sequences * length;
+	size_t count = vectors_count(a->s) * (size_t)arrays, bytes = (size_t)width * sizeof(float);
+	float *sent = a->scratch, *received = a->scratch + count;
+
+	for (int is_received = 0; is_received < 2; is_received++) {
+		for (int i = 0; i < size * rows * arrays; i++) {
+			int array = i % arrays, row = i / arrays % rows, rank = i / arrays / rows;
+			int at = row / length * length * size +
+				 part_position(rank, size, length, row % length);
+			int in_rows = (row * arrays + array) * a->s.channels + rank * width;
+			int in_whole = (at * arrays + array) * width;
+			if (is_received)
+				memcpy(to + (to_whole ? in_whole : in_rows), received + i * width,
+				       bytes);
+			else
+				memcpy(sent + i * width, from + (to_whole ? in_rows : in_whole),
+				       bytes);
+		}
+		if (!is_received)
+			must(tutti_all_to_all(sent, received, count / (size_t)size, TUTTI_F32,
+					      a->context->axis.comm, NULL));
+	}
+}
+
+/* ---- ring ---- */
+
+/* A softmax over blocks keeps for each query the largest score so far, and what has been added up
+ * is scaled down when a larger one comes. Backward computes the weights again, from the logarithm
+ * of each query's sum. A query is a head of a token, and its number that in (sequences, heads,
+ * length).
+ */
+struct ring {
+	const struct attention *a;
+	struct attention_shape s;
+	int size; /* of a head                                                    */
+	const float *qkv, *out_grad;
+	float *kv;               /* (sequences, length, 2, channels): this rank's                */
+	float *out, *weights;    /* forward; weights: sums, then their logarithms                */
+	float *most, *scores;    /* forward: largest scores so far; both: of a query and a block */
+	float *qkv_grad, *inner; /* backward; inner: product of an output and its gradient       */
+	float *kv_grads;         /* (size, sequences, length, 2, channels)                       */
+};
+
+/* Where a query's head begins in rows (sequences, length, arrays, channels): in the row of a token.
+ */
+static size_t ring_at(const struct ring *ring, size_t query, int token, int arrays)
+{
+	int i = (int)query / ring->s.length, head = i % ring->s.heads, sequence = i / ring->s.heads;
+
+	return (size_t)((sequence * ring->s.length + token) * arrays * ring->s.channels +
+			head * ring->size);
+}
+
+static int ring_token(const struct ring *ring, size_t query)
+{
+	return (int)query % ring->s.length;
+}
+
+/* Returns the largest of scores, which are of a query with a rank's keys; later ones are not seen.
+ */
+static float ring_score(const struct ring *ring, size_t query, int rank, const float *block)
+{
+	const struct context *context = ring->a->context;
+	int length = ring->s.length, token = ring_token(ring, query);
+	int position = part_position(context->axis.rank, context->axis.size, length, token);
+	const float *q = ring->qkv + ring_at(ring, query, token, 3);
+	float most = -INFINITY, scale = 1 / sqrtf((float)ring->size);
+
+	for (int t = 0; t < length; t++) {
+		bool is_seen = part_position(rank, context->axis.size, length, t) <= position;
+		const float *k = block + ring_at(ring, query, t, 2);
+		ring->scores[t] = is_seen ? scale * layers_dot(q, k, ring->size) : -INFINITY;
+		most = ring->scores[t] > most ? ring->scores[t] : most;
+	}
+	return most;
+}
+
+/* A query sees itself in its own rank's block, which comes first. */
+static tutti_status ring_attend(void *arg, int rank, void *block, size_t count)
+{
+	const struct ring *ring = arg;
+
+	(void)count;
+	for (size_t i = 0; i < query_count(ring->s); i++) {
+		float *out = ring->out + ring_at(ring, i, ring_token(ring, i), 1);
+		float before = ring->most[i], most = ring_score(ring, i, rank, block);
+		most = most > before ? most : before;
+		float scale = expf(before - most), sum = ring->weights[i] * scale;
+		for (int j = 0; j < ring->size; j++)
+			out[j] *= scale;
+		for (int t = 0; t < ring->s.length; t++) {
+			const float *v = (float *)block + ring_at(ring, i, t, 2) + ring->s.channels;
+			float weight = expf(ring->scores[t] - most);
+			sum += weight;
+			if (weight > 0)
+				layers_add_row(out, weight, v, ring->size);
+		}
+		ring->most[i] = most;
+		ring->weights[i] = sum;
+	}
+	return TUTTI_OK;
+}
+
+/* Copies keys and values between rows of three vectors and of two. */
+static void ring_copy(const struct ring *ring, float *three, bool to_three)
+{
+	size_t c = (size_t)ring->s.channels;
+
+	for (size_t r = 0; r < vectors_count(ring->s) / c; r++) {
+		float *two = ring->kv + r * 2 * c, *others = three + (r * 3 + 1) * c;
+		memcpy(to_three ? others : two, to_three ? two : others, 2 * c * sizeof(float));
+	}
+}
+
+static struct ring ring_of(const struct attention *a, const float *qkv)
+{
+	size_t block = 2 * vectors_count(a->s);
+	struct ring ring = {.a = a,
+			    .s = a->s,
+			    .size = a->s.channels / a->s.heads,
+			    .qkv = qkv,
+			    .weights = a->memory->weights,
+			    .kv = a->scratch};
+
+	ring.kv_grads = ring.kv + block;
+	ring.most = ring.inner = ring.kv_grads + (size_t)a->context->axis.size * block;
+	ring.scores = ring.most + query_count(a->s);
+	ring_copy(&ring, (float *)(uintptr_t)qkv, false);
+	return ring;
+}
+
+static void ring_gather(struct ring *ring, tutti_block_fn fn)
+{
+	must(tutti_all_gather_each(ring->kv, 2 * vectors_count(ring->s), TUTTI_F32, fn, ring,
+				   ring->a->context->axis.comm, NULL));
+}
+
+static void ring_forward(const struct attention *a, float *out, const float *qkv)
+{
+	struct ring ring = ring_of(a, qkv);
+
+	ring.out = out;
+	clear(out, vectors_count(a->s));
+	clear(ring.weights, query_count(a->s));
+	for (size_t i = 0; i < query_count(a->s); i++)
+		ring.most[i] = -INFINITY;
+	ring_gather(&ring, ring_attend);
+	for (size_t i = 0; i < query_count(a->s); i++) {
+		float *vector = out + ring_at(&ring, i, ring_token(&ring, i), 1);
+		for (int j = 0; j < ring.size; j++)
+			vector[j] /= ring.weights[i];
+		ring.weights[i] = ring.most[i] + logf(ring.weights[i]);
+	}
+}
+
+static tutti_status ring_attend_back(void *arg, int rank, void *block, size_t count)
+{
+	const struct ring *ring = arg;
+	const float *kv = block, scale = 1 / sqrtf((float)ring->size);
+	float *kv_grad = ring->kv_grads + (size_t)rank * count;
+
+	clear(kv_grad, count);
+	for (size_t i = 0; i < query_count(ring->s); i++) {
+		int token = ring_token(ring, i), size = ring->size;
+		size_t q = ring_at(ring, i, token, 3);
+		const float *dout = ring->out_grad + ring_at(ring, i, token, 1);
+		ring_score(ring, i, rank, kv);
+		for (int t = 0; t < ring->s.length; t++) {
+			size_t k = ring_at(ring, i, t, 2), v = k + (size_t)ring->s.channels;
+			float weight = expf(ring->scores[t] - ring->weights[i]);
+			if (weight == 0)
+				continue;
+			float slope =
+				weight * (layers_dot(dout, kv + v, size) - ring->inner[i]) * scale;
+			layers_add_row(kv_grad + v, weight, dout, size);
+			layers_add_row(kv_grad + k, slope, ring->qkv + q, size);
+			layers_add_row(ring->qkv_grad + q, slope, kv + k, size);
+		}
+	}
+	return TUTTI_OK;
+}
+
+static void ring_backward(const struct attention *a, float *qkv_grad, const float *out_grad)
+{
+	struct ring ring = ring_of(a, a->memory->qkv);
+
+	ring.qkv_grad = qkv_grad;
+	ring.out_grad = out_grad;
+	clear(qkv_grad, 3 * vectors_count(a->s));
+	for (size_t i = 0; i < query_count(a->s); i++) {
+		size_t at = ring_at(&ring, i, ring_token(&ring, i), 1);
+		ring.inner[i] = layers_dot(out_grad + at, a->memory->out + at, ring.size);
+	}
+	ring_gather(&ring, ring_attend_back);
+	must(tutti_reduce_scatter(ring.kv_grads, ring.kv, 2 * vectors_count(a->s), TUTTI_F32,
+				  TUTTI_SUM, a->context->axis.comm, NULL));
+	ring_copy(&ring, qkv_grad, true);
+}
+
+/* ---- either ---- */
 
 size_t context_weights(const struct context *context, struct attention_shape s)
 {
-	struct attention_shape own = by_heads(context, s);
-	size_t rows = (size_t)s.sequences * (size_t)s.length * (size_t)s.heads;
+	bool is_ring = context->axis.size > 1 && !context->by_heads;
 
-	if (context->size > 1 && !context->by_heads)
-		return rows;
-	return rows * (size_t)own.length;
+	return query_count(s) * (is_ring ? 1 : (size_t)whole_shape(context, s).length);
 }
 
-static size_t qkv_count(struct attention_shape s)
-{
-	return (size_t)s.sequences * (size_t)s.length * 3 * (size_t)s.channels;
-}
-
-/* Where the heads form has: what it sends, what it receives, whole gradients, whole outputs. */
-static float *context_parallel_piece_of(float *scratch, struct attention_shape s, int which)
-{
-	return scratch + (size_t)which * qkv_count(s);
-}
-
+/* Heads: what is sent, what is received, whole gradients, whole outputs. */
 size_t context_scratch(const struct context *context, struct attention_shape s)
 {
-	if (context->size == 1)
-		return attention_scratch(s);
-	if (!context->by_heads)
-		return ring_scratch(context, s);
-	return 4 * qkv_count(s) + attention_scratch(by_heads(context, s));
+	size_t count = vectors_count(s), size = (size_t)context->axis.size;
+
+	if (context->axis.size > 1 && !context->by_heads)
+		return (size + 1) * 2 * count + query_count(s) + (size_t)s.length;
+	return (size > 1 ? 4 * 3 * count : 0) + attention_scratch(whole_shape(context, s));
 }
 
-/* An exchange of arrays of vectors that lie side by side in a row: 3 of qkv, 1 of out. */
-struct exchange {
-	const struct context *context;
-	struct attention_shape shape;
-	int arrays;
-	float *sent, *received; /* (size, rows of a rank, arrays, channels of some heads) */
-};
-
-static struct exchange exchange_of(const struct context *context, struct attention_shape s,
-				   int arrays, float *scratch)
+void context_attention_forward(const struct attention *a, float *out, const float *qkv)
 {
-	return (struct exchange){context, s, arrays, context_parallel_piece_of(scratch, s, 0),
-				 context_parallel_piece_of(scratch, s, 1)};
-}
+	const struct context_memory *m = a->memory;
+	float *whole_out = a->scratch + 2 * 3 * vectors_count(a->s);
 
-static void context_parallel_swap(const struct exchange *x)
-{
-	struct attention_shape s = x->shape;
-	size_t count = (size_t)s.sequences * (size_t)s.length * (size_t)x->arrays *
-		       (size_t)s.channels / (size_t)x->context->size;
-
-	must(tutti_all_to_all(x->sent, x->received, count, TUTTI_F32, x->context->comm, NULL));
-}
-
-/* A vector in the piece of a rank, (rows, arrays, width). */
-static float *context_parallel_packed(const struct exchange *x, float *pieces, int rank, int row,
-				      int array)
-{
-	struct attention_shape s = x->shape;
-	int rows = s.sequences * s.length, width = s.channels / x->context->size;
-
-	return pieces +
-	       (((size_t)rank * (size_t)rows + (size_t)row) * (size_t)x->arrays + (size_t)array) *
-		       (size_t)width;
-}
-
-/* A rank's heads in a row of rows (rows, arrays, channels). */
-static float *in_rows(const struct exchange *x, float *rows, int rank, int row, int array)
-{
-	struct attention_shape s = x->shape;
-	int width = s.channels / x->context->size;
-
-	return rows + ((size_t)row * (size_t)x->arrays + (size_t)array) * (size_t)s.channels +
-	       (size_t)rank * (size_t)width;
-}
-
-/* A row of a rank in whole sequences (sequences, whole length, arrays, width). */
-static float *in_whole(const struct exchange *x, float *whole, int rank, int row, int array)
-{
-	struct attention_shape s = x->shape;
-	int width = s.channels / x->context->size, length = s.length * x->context->size;
-	int at = row / s.length * length + context_position(x->context, rank, row);
-
-	return whole + ((size_t)at * (size_t)x->arrays + (size_t)array) * (size_t)width;
-}
-
-/* Copies between the pieces of all ranks and rows or whole sequences. */
-typedef float *(*finder)(const struct exchange *, float *, int rank, int row, int array);
-
-static void context_parallel_copy(const struct exchange *x, finder to_find, float *to,
-				  finder from_find, float *from)
-{
-	struct attention_shape s = x->shape;
-	size_t bytes = (size_t)(s.channels / x->context->size) * sizeof(float);
-
-	for (int rank = 0; rank < x->context->size; rank++)
-		for (int row = 0; row < s.sequences * s.length; row++)
-			for (int a = 0; a < x->arrays; a++)
-				memcpy(to_find(x, to, rank, row, a),
-				       from_find(x, from, rank, row, a), bytes);
-}
-
-static void to_whole(const struct exchange *x, float *whole, const float *rows)
-{
-	context_parallel_copy(x, context_parallel_packed, x->sent, in_rows,
-			      (float *)(uintptr_t)rows);
-	context_parallel_swap(x);
-	context_parallel_copy(x, in_whole, whole, context_parallel_packed, x->received);
-}
-
-static void to_rows(const struct exchange *x, float *rows, float *whole)
-{
-	context_parallel_copy(x, context_parallel_packed, x->sent, in_whole, whole);
-	context_parallel_swap(x);
-	context_parallel_copy(x, in_rows, rows, context_parallel_packed, x->received);
-}
-
-void context_attention_forward(const struct context *context, float *out,
-			       const struct context_memory *memory, const float *qkv,
-			       float *scratch, struct attention_shape s)
-{
-	struct exchange three = exchange_of(context, s, 3, scratch);
-	struct exchange one = exchange_of(context, s, 1, scratch);
-	float *whole_out = context_parallel_piece_of(scratch, s, 2);
-
-	if (context->size == 1) {
-		attention_forward(out, memory->weights, qkv, s);
-		return;
+	if (a->context->axis.size == 1) {
+		attention_forward(out, m->weights, qkv, a->s);
+	} else if (!a->context->by_heads) {
+		ring_forward(a, out, qkv);
+	} else {
+		exchange_heads(a, 3, m->qkv, qkv, true);
+		attention_forward(whole_out, m->weights, m->qkv, whole_shape(a->context, a->s));
+		exchange_heads(a, 1, out, whole_out, false);
 	}
-	if (!context->by_heads) {
-		ring_attention_forward(context, out, memory->weights, qkv, scratch, s);
-		return;
-	}
-	to_whole(&three, memory->qkv, qkv);
-	attention_forward(whole_out, memory->weights, memory->qkv, by_heads(context, s));
-	to_rows(&one, out, whole_out);
 }
 
-void context_attention_backward(const struct context *context, float *qkv_grad,
-				const float *out_grad, const struct context_memory *memory,
-				float *scratch, struct attention_shape s)
+void context_attention_backward(const struct attention *a, float *qkv_grad, const float *out_grad)
 {
-	struct exchange three = exchange_of(context, s, 3, scratch);
-	struct exchange one = exchange_of(context, s, 1, scratch);
-	float *whole_grad = context_parallel_piece_of(scratch, s, 2),
-	      *whole_out_grad = context_parallel_piece_of(scratch, s, 3);
+	const struct context_memory *m = a->memory;
+	size_t count = 3 * vectors_count(a->s);
+	float *whole_grad = a->scratch + 2 * count, *whole_out_grad = whole_grad + count;
 
-	if (context->size == 1) {
-		attention_backward(qkv_grad, scratch, out_grad, memory->qkv, memory->weights, s);
-		return;
+	if (a->context->axis.size == 1) {
+		attention_backward(qkv_grad, a->scratch, out_grad, m->qkv, m->weights, a->s);
+	} else if (!a->context->by_heads) {
+		ring_backward(a, qkv_grad, out_grad);
+	} else {
+		exchange_heads(a, 1, whole_out_grad, out_grad, true);
+		attention_backward(whole_grad, whole_out_grad + count, whole_out_grad, m->qkv,
+				   m->weights, whole_shape(a->context, a->s));
+		exchange_heads(a, 3, qkv_grad, whole_grad, false);
 	}
-	if (!context->by_heads) {
-		ring_attention_backward(context, qkv_grad, out_grad, memory, scratch, s);
-		return;
-	}
-	to_whole(&one, whole_out_grad, out_grad);
-	attention_backward(whole_grad, context_parallel_piece_of(scratch, s, 4), whole_out_grad,
-			   memory->qkv, memory->weights, by_heads(context, s));
-	to_rows(&three, qkv_grad, whole_grad);
 }

@@ -1,161 +1,299 @@
-/* The GPT: which units, and where the hooks are. Blocks are in block.c, the arithmetic in layers.c,
- * or for a GPU in examples/gpt_cuda/layers.c.
+/* The GPT, unit by unit, forward and backward side by side. The arithmetic is in layers.c, or for a
+ * GPU in examples/gpt_cuda/layers.c. A block has two branches:
+ *
+ * middle = in + proj(attention(qkv(norm1(in)))); out = middle + down(gelu(up(norm2(middle))))
  *
  * Each unit's part is between its begin and its end, in forward and in backward. That is all the
  * trainer needs: the end of a unit's backward starts its gradients on their way to the other ranks.
  */
-#include "activations.h"
-#include "block.h"
+#include "gpt.h"
+
 #include "place.h"
-#include "vocabulary.h"
 
 #include <string.h>
 
-/* Elements of a parameter on this rank. */
-static size_t own_count(const struct gpt *gpt, int param)
-{
-	int64_t first, count;
+/* A unit at work. */
+struct unit {
+	struct gpt *gpt;
+	const int *ids; /* of its parameters                                       */
+	struct gpt_activations *a;
+	struct unit_activations *b;
+	int n, own, c; /* rows in a branch, of the stream; channels of the stream */
+	int part;      /* this rank's channels inside of attention                */
+	int what;      /* gradients to make                                       */
+};
 
-	if (!gpt->split_sizes[param])
-		return gpt->counts[param];
-	must(tutti_param_piece(gpt->trainer, param, &first, &count));
-	return gpt->counts[param] / (size_t)gpt->split_sizes[param] * (size_t)count;
+static struct unit gpt_unit(struct gpt *gpt, int unit, int what)
+{
+	struct gpt_activations *a = gpt->activations;
+	int c = gpt->shape.channels;
+
+	return (struct unit){gpt, gpt->units[unit],         a,   &a->units[unit], a->n, a->own,
+			     c,   c / gpt->split.axis.size, what};
 }
 
-const float *gpt_data(const struct gpt *gpt, int param)
+static float *unit_data(const struct unit *u, int param)
 {
-	const void *values = tutti_param_data(gpt->trainer, param);
-
-	if (gpt->config.dtype == TUTTI_F32)
-		return values;
-	widen(gpt->wide[param], values, own_count(gpt, param), gpt->config.dtype);
-	return gpt->wide[param];
+	return gpt_data(u->gpt, u->ids[param]);
 }
 
-float *gpt_grad(const struct gpt *gpt, int param)
+/* The gradients that are wanted now of what products and norms read, and of parameters. */
+static float *unit_in_grad(const struct unit *u, float *in)
 {
-	return tutti_param_grad(gpt->trainer, param);
+	return u->what & GPT_INPUTS ? in : NULL;
 }
 
-static struct vocabulary vocabulary_of(const struct gpt *gpt)
+static float *unit_grad(const struct unit *u, int param)
 {
-	return (struct vocabulary){&gpt->split, &gpt->context, gpt->shape.channels};
+	return u->what & GPT_WEIGHTS ? gpt_grad(u->gpt, u->ids[param]) : NULL;
 }
 
-static void embedding_forward(struct gpt *gpt)
+static void unit_norm(const struct unit *u, int weight, float *out, struct norm_stats stats,
+		      const float *in)
 {
-	vocabulary_embed_forward(vocabulary_of(gpt), block_stream_after(gpt, -1),
-				 gpt->activations->tokens, gpt_data(gpt, gpt->token_w),
-				 gpt_data(gpt, gpt->position_w), gpt->activations->n);
+	layernorm_forward(out, stats, in, unit_data(u, weight), unit_data(u, weight + 1), u->own,
+			  u->c);
 }
 
-static void embedding_backward(struct gpt *gpt, const float *out_grad)
+/* Adds to the stream's gradient. */
+static void unit_norm_back(const struct unit *u, int weight, const float *out_grad,
+			   struct norm_stats stats, const float *in)
 {
-	vocabulary_embed_backward(vocabulary_of(gpt), gpt_grad(gpt, gpt->token_w),
-				  gpt_grad(gpt, gpt->position_w), out_grad,
-				  gpt->activations->tokens, gpt->activations->n);
+	struct norm_grads grads = {unit_in_grad(u, u->a->shared.stream_grad), unit_grad(u, weight),
+				   unit_grad(u, weight + 1)};
+
+	layernorm_backward(grads, out_grad, in, stats, unit_data(u, weight), u->own, u->c);
 }
 
-/* logits = norm(out) * transposed token_w */
-static void head_forward(struct gpt *gpt)
+static struct product unit_product(const struct unit *u, int weight, int ins, int outs)
 {
-	const struct gpt_activations *a = gpt->activations;
+	bool has_bias = weight != TOKEN_W;
 
-	layernorm_forward(a->norm, a->stats, a->out, gpt_data(gpt, gpt->norm_w),
-			  gpt_data(gpt, gpt->norm_b), a->own, gpt->shape.channels);
-	vocabulary_scores_forward(vocabulary_of(gpt), a->logits, a->scratch, a->norm,
-				  gpt_data(gpt, gpt->token_w), a->n);
+	return (struct product){.split = &u->gpt->split,
+				.n = u->n,
+				.ins = ins,
+				.outs = outs,
+				.weight = unit_data(u, weight),
+				.bias = has_bias ? unit_data(u, weight + 1) : NULL,
+				.ends_branch = weight == PROJ_W || weight == DOWN_W,
+				.is_transposed = !has_bias,
+				.grads = {.scratch = u->a->shared.scratch}};
 }
 
-/* logits are their own gradient by now, narrow_grad or norm_grad that of the norm. */
-static void head_weights(struct gpt *gpt)
+static void unit_multiply(const struct unit *u, int weight, float *out, const float *in, int ins,
+			  int outs)
 {
-	const struct gpt_activations *a = gpt->activations;
-	struct norm_grads norm = {NULL, gpt_grad(gpt, gpt->norm_w), gpt_grad(gpt, gpt->norm_b)};
-	const float *norm_grad = a->norm_grad ? a->norm_grad : a->narrow_grad;
+	struct product product = unit_product(u, weight, ins, outs);
 
-	layernorm_backward(norm, norm_grad, a->out, a->stats, gpt_data(gpt, gpt->norm_w), a->own,
-			   gpt->shape.channels);
-	vocabulary_scores_backward(vocabulary_of(gpt), NULL, gpt_grad(gpt, gpt->token_w), a->logits,
-				   a->norm, gpt_data(gpt, gpt->token_w), a->n);
+	product.in = in;
+	product.out = out;
+	product_forward(product);
 }
 
-static void head_backward(struct gpt *gpt)
+static void unit_multiply_back(const struct unit *u, int weight, float *in_grad,
+			       const float *out_grad, const float *in, int ins, int outs)
 {
-	const struct gpt_activations *a = gpt->activations;
-	size_t count = (size_t)a->own * (size_t)gpt->shape.channels;
+	struct product product = unit_product(u, weight, ins, outs);
 
-	vocabulary_scores_backward(vocabulary_of(gpt), a->narrow_grad, NULL, a->logits, a->norm,
-				   gpt_data(gpt, gpt->token_w), a->n);
-	if (a->norm_grad)
-		memcpy(a->norm_grad, a->narrow_grad, count * sizeof(float));
-	else
-		head_weights(gpt);
-	clear(a->stream_grad, count);
-	layernorm_backward((struct norm_grads){.in = a->stream_grad}, a->narrow_grad, a->out,
-			   a->stats, gpt_data(gpt, gpt->norm_w), a->own, gpt->shape.channels);
+	product.in = in;
+	product.out_grad = out_grad;
+	product.grads.in = unit_in_grad(u, in_grad);
+	product.grads.weight = unit_grad(u, weight);
+	product.grads.bias = product.bias ? unit_grad(u, weight + 1) : NULL;
+	product_backward(product);
 }
 
-int gpt_length(const struct gpt *gpt)
+/* ---- the embedding and the head ---- */
+
+static void embedding_pass(const struct unit *u, float *out)
 {
-	return gpt->context.length;
+	const struct gpt *gpt = u->gpt;
+	const struct axis *cp = &gpt->context.axis;
+	struct embedding e = {.split = &gpt->split,
+			      .shape = {.n = u->n,
+					.length = gpt->context.length,
+					.channels = u->c,
+					.vocab = gpt->split.vocab,
+					.part = cp->rank,
+					.parts = cp->size,
+					.first_token = gpt->split.first},
+			      .tokens = u->a->tokens,
+			      .token_w = unit_data(u, TOKEN_W),
+			      .position_w = unit_data(u, POSITION_W),
+			      .token_grad = unit_grad(u, TOKEN_W),
+			      .position_grad = unit_grad(u, POSITION_W)};
+
+	embedding_run(e, out);
 }
+
+static void head_forward(const struct unit *u)
+{
+	unit_norm(u, NORM1_W, u->b->norm1, u->b->stats1, u->b->in);
+	unit_multiply(u, TOKEN_W, u->b->logits, u->b->norm1, u->c, u->gpt->split.vocab);
+}
+
+/* Logits are their own gradient by now. */
+static void head_backward(const struct unit *u)
+{
+	unit_multiply_back(u, TOKEN_W, u->b->norm1_grad, u->b->logits, u->b->norm1, u->c,
+			   u->gpt->split.vocab);
+	if (u->what & GPT_INPUTS)
+		clear(u->a->shared.stream_grad, (size_t)u->own * (size_t)u->c);
+	unit_norm_back(u, NORM1_W, u->b->norm1_grad, u->b->stats1, u->b->in);
+}
+
+/* ---- a block ---- */
+
+static struct attention attention_of(const struct unit *u)
+{
+	const struct gpt *gpt = u->gpt;
+
+	return (struct attention){&gpt->context,
+				  {u->a->sequences, gpt->context.length, u->part,
+				   gpt->shape.heads / gpt->split.axis.size},
+				  &u->b->attention,
+				  u->a->shared.scratch};
+}
+
+/* In either pass: the experts' gradients are made with those of inputs. */
+static struct experts experts_of(const struct unit *u)
+{
+	struct experts x = u->gpt->experts;
+
+	x.memory = &u->b->experts;
+	x.in = u->b->norm2;
+	x.scratch = u->a->shared.scratch;
+	x.n = u->own;
+	for (int i = 0; i < EXPERT_PARAMS; i++) {
+		x.values[i] = unit_data(u, GATE_W + i);
+		x.grads[i] = u->what ? gpt_grad(u->gpt, u->ids[GATE_W + i]) : NULL;
+	}
+	return x;
+}
+
+/* is_again: of its input once more, for backward, which needs all but the last product. */
+static void block_forward(const struct unit *u, bool is_again)
+{
+	const struct gpt *gpt = u->gpt;
+	struct unit_activations *b = u->b;
+	const struct gpt_scratch *s = &u->a->shared;
+	struct attention attention = attention_of(u);
+	float *branch = s->narrow_grad; /* not yet used for gradients */
+	float *qkv = gpt->context.by_heads ? s->wide_grad : b->attention.qkv;
+
+	unit_norm(u, NORM1_W, b->norm1, b->stats1, b->in);
+	unit_multiply(u, QKV_W, qkv, b->norm1, u->c, 3 * u->part);
+	context_attention_forward(&attention, b->mixed, qkv);
+	unit_multiply(u, PROJ_W, branch, b->mixed, u->part, u->c);
+	add(b->middle, b->in, branch, u->own * u->c);
+	unit_norm(u, NORM2_W, b->norm2, b->stats2, b->middle);
+	if (gpt->experts.count > 0) {
+		struct experts x = experts_of(u);
+		experts_forward(&x, branch);
+	} else {
+		unit_multiply(u, UP_W, b->up, b->norm2, u->c, 4 * u->part);
+		gelu_forward(b->gelu, b->up, u->n * 4 * u->part);
+		if (!is_again)
+			unit_multiply(u, DOWN_W, branch, b->gelu, 4 * u->part, u->c);
+	}
+	if (!is_again)
+		add(b[1].in, b->middle, branch, u->own * u->c);
+}
+
+/* The stream's gradient where a branch ends, which stays the same until the branch begins. */
+static void block_keep_stream_grad(const struct unit *u, float *place)
+{
+	const float *grad = u->a->shared.stream_grad;
+
+	if (u->what & GPT_INPUTS && place != grad)
+		memcpy(place, grad, (size_t)u->own * (size_t)u->c * sizeof *grad);
+}
+
+/* stream_grad is the gradient of the block's output, and becomes that of its input. */
+static void block_backward(const struct unit *u)
+{
+	const struct gpt *gpt = u->gpt;
+	const struct unit_activations *b = u->b;
+	const struct gpt_scratch *s = &u->a->shared;
+	struct attention attention = attention_of(u);
+	bool has_inputs = u->what & GPT_INPUTS;
+
+	if (gpt->config.recompute)
+		block_forward(u, true);
+	if (gpt->experts.count == 0) {
+		block_keep_stream_grad(u, b->down_grad);
+		unit_multiply_back(u, DOWN_W, b->up_grad, b->down_grad, b->gelu, 4 * u->part, u->c);
+		if (has_inputs)
+			gelu_backward(b->up_grad, b->up, u->n * 4 * u->part);
+		unit_multiply_back(u, UP_W, b->norm2_grad, b->up_grad, b->norm2, u->c, 4 * u->part);
+	} else if (has_inputs) {
+		struct experts x = experts_of(u);
+		experts_backward(&x, b->norm2_grad, s->stream_grad, tutti_grad_scale(gpt->trainer));
+	}
+	unit_norm_back(u, NORM2_W, b->norm2_grad, b->stats2, b->middle);
+	block_keep_stream_grad(u, b->proj_grad);
+	unit_multiply_back(u, PROJ_W, s->narrow_grad, b->proj_grad, b->mixed, u->part, u->c);
+	if (has_inputs)
+		context_attention_backward(&attention, b->qkv_grad, s->narrow_grad);
+	unit_multiply_back(u, QKV_W, b->norm1_grad, b->qkv_grad, b->norm1, u->c, 3 * u->part);
+	unit_norm_back(u, NORM1_W, b->norm1_grad, b->stats1, b->in);
+}
+
+/* ---- stages ---- */
 
 int gpt_position(const struct gpt *gpt, int token)
 {
-	return context_position(&gpt->context, gpt->context.rank, token);
+	return part_position(gpt->context.axis.rank, gpt->context.axis.size, gpt->context.length,
+			     token);
 }
 
 size_t gpt_stream_count(const struct gpt *gpt, int sequences)
 {
-	return (size_t)sequences * (size_t)gpt->context.length / (size_t)gpt->split.size *
+	return (size_t)sequences * (size_t)gpt->context.length / (size_t)gpt->split.axis.size *
 	       (size_t)gpt->shape.channels;
 }
 
-static size_t stream_bytes(const struct gpt *gpt)
+static size_t gpt_stream_bytes(const struct gpt *gpt)
 {
 	return gpt_stream_count(gpt, gpt->activations->sequences) * sizeof(float);
 }
 
-static int first_layer(const struct gpt *gpt, int stage)
+int gpt_first_unit(const struct gpt *gpt, int stage)
 {
-	return gpt->shape.layers * stage / gpt->stages;
+	int layers = gpt->shape.layers;
+
+	return stage == 0             ? 0
+	       : stage == gpt->stages ? layers + 2
+				      : layers * stage / gpt->stages + 1;
 }
 
 /* The stages' streams lie in host memory. */
-static void begin_stream(struct gpt *gpt, int stage, const unsigned char *tokens, const float *in)
-{
-	if (stage > 0) {
-		memcpy(block_stream_after(gpt, first_layer(gpt, stage) - 1), in, stream_bytes(gpt));
-		return;
-	}
-	place_upload(gpt->activations->tokens, tokens, (size_t)gpt->activations->n);
-	must(tutti_forward_begin(gpt->trainer, gpt->embed_unit));
-	embedding_forward(gpt);
-	must(tutti_forward_end(gpt->trainer, gpt->embed_unit));
-}
-
 void gpt_stage_forward(struct gpt *gpt, int stage, const unsigned char *tokens, int sequences,
 		       const float *in, float *out)
 {
-	int last = first_layer(gpt, stage + 1);
+	int first = gpt_first_unit(gpt, stage), end = gpt_first_unit(gpt, stage + 1);
+	struct gpt_activations *a = gpt->activations;
 
-	gpt->activations->sequences = sequences;
-	gpt->activations->n = sequences * gpt->context.length;
-	gpt->activations->own = gpt->activations->n / gpt->split.size;
-	begin_stream(gpt, stage, tokens, in);
-	for (int l = first_layer(gpt, stage); l < last; l++) {
-		must(tutti_forward_begin(gpt->trainer, gpt->blocks[l].unit));
-		block_forward(gpt, l);
-		must(tutti_forward_end(gpt->trainer, gpt->blocks[l].unit));
+	a->sequences = sequences;
+	a->n = sequences * gpt->context.length;
+	a->own = a->n / gpt->split.axis.size;
+	if (stage > 0)
+		memcpy(a->units[first].in, in, gpt_stream_bytes(gpt));
+	else
+		place_upload(a->tokens, tokens, (size_t)a->n);
+	for (int i = first; i < end; i++) {
+		struct unit u = gpt_unit(gpt, i, 0);
+		must(tutti_forward_begin(gpt->trainer, i));
+		if (i == 0)
+			embedding_pass(&u, a->units[1].in);
+		else if (i <= gpt->shape.layers)
+			block_forward(&u, false);
+		else
+			head_forward(&u);
+		must(tutti_forward_end(gpt->trainer, i));
 	}
-	if (stage + 1 < gpt->stages) {
-		memcpy(out, block_stream_after(gpt, last - 1), stream_bytes(gpt));
-		return;
-	}
-	must(tutti_forward_begin(gpt->trainer, gpt->head_unit));
-	head_forward(gpt);
-	must(tutti_forward_end(gpt->trainer, gpt->head_unit));
+	if (stage + 1 < gpt->stages)
+		memcpy(out, a->units[end].in, gpt_stream_bytes(gpt));
 }
 
 void gpt_forward(struct gpt *gpt, const unsigned char *tokens, int sequences)
@@ -166,8 +304,9 @@ void gpt_forward(struct gpt *gpt, const unsigned char *tokens, int sequences)
 const float *gpt_logits(const struct gpt *gpt)
 {
 	const struct gpt_activations *a = gpt->activations;
+	size_t count = (size_t)a->n * (size_t)gpt->split.vocab;
 
-	return place_view(a->logits, (size_t)a->n * (size_t)gpt->split.vocab * sizeof *a->logits);
+	return place_view(a->units[gpt->shape.layers + 1].logits, count * sizeof(float));
 }
 
 void gpt_loss(struct gpt *gpt, const unsigned char *targets, int with_gradient)
@@ -176,75 +315,51 @@ void gpt_loss(struct gpt *gpt, const unsigned char *targets, int with_gradient)
 	const float scale = tutti_grad_scale(gpt->trainer);
 
 	place_upload(a->targets, targets, (size_t)a->n);
-	vocabulary_loss(vocabulary_of(gpt), a->loss, a->logits, a->targets, a->narrow_grad, a->n,
-			with_gradient ? &scale : NULL);
+	split_loss(&gpt->split, a->shared.loss, a->units[gpt->shape.layers + 1].logits, a->targets,
+		   a->shared.wide_grad, a->n, with_gradient ? &scale : NULL);
 }
 
 double gpt_loss_sum(struct gpt *gpt)
 {
 	static const double zero;
-	double sum = *(const double *)place_view(gpt->activations->loss, sizeof sum);
+	double *loss = gpt->activations->shared.loss;
+	double sum = *(const double *)place_view(loss, sizeof sum);
 
-	place_upload(gpt->activations->loss, &zero, sizeof zero);
-	if (gpt->split.size > 1)
-		must(tutti_all_reduce(&sum, &sum, 1, TUTTI_F64, TUTTI_SUM, gpt->split.comm, NULL));
+	place_upload(loss, &zero, sizeof zero);
+	if (gpt->split.axis.size > 1)
+		must(tutti_all_reduce(&sum, &sum, 1, TUTTI_F64, TUTTI_SUM, gpt->split.axis.comm,
+				      NULL));
 	return sum;
 }
 
-/* The gradient of what the last layer before or the stage behind made. */
-static void begin_grad(struct gpt *gpt, int stage, const float *out_grad)
+void gpt_stage_backward(struct gpt *gpt, int stage, int what, const float *out_grad, float *in_grad)
 {
-	if (stage + 1 < gpt->stages) {
-		memcpy(gpt->activations->stream_grad, out_grad, stream_bytes(gpt));
-		return;
-	}
-	must(tutti_backward_begin(gpt->trainer, gpt->head_unit));
-	head_backward(gpt);
-	must(tutti_backward_end(gpt->trainer, gpt->head_unit));
-}
+	int first = gpt_first_unit(gpt, stage), end = gpt_first_unit(gpt, stage + 1);
+	const struct gpt_activations *a = gpt->activations;
+	bool has_inputs = what & GPT_INPUTS;
 
-void gpt_stage_backward(struct gpt *gpt, int stage, const float *out_grad, float *in_grad)
-{
-	begin_grad(gpt, stage, out_grad);
-	for (int l = first_layer(gpt, stage + 1) - 1; l >= first_layer(gpt, stage); l--) {
-		must(tutti_backward_begin(gpt->trainer, gpt->blocks[l].unit));
-		block_backward(gpt, l);
-		must(tutti_backward_end(gpt->trainer, gpt->blocks[l].unit));
+	if (has_inputs && stage + 1 < gpt->stages)
+		memcpy(a->shared.stream_grad, out_grad, gpt_stream_bytes(gpt));
+	for (int i = end - 1; i >= first; i--) {
+		struct unit u = gpt_unit(gpt, i, what);
+		if (i == 0)
+			block_keep_stream_grad(&u, a->embed_grad);
+		if (i == 0 && !(what & GPT_WEIGHTS))
+			continue;
+		must(tutti_backward_begin(gpt->trainer, i));
+		if (i == 0)
+			embedding_pass(&u, a->embed_grad);
+		else if (i <= gpt->shape.layers)
+			block_backward(&u);
+		else
+			head_backward(&u);
+		must(tutti_backward_end(gpt->trainer, i));
 	}
-	if (stage > 0) {
-		memcpy(in_grad, gpt->activations->stream_grad, stream_bytes(gpt));
-		return;
-	}
-	if (gpt->config.weights_later) {
-		memcpy(gpt->activations->embed_grad, gpt->activations->stream_grad,
-		       stream_bytes(gpt));
-		return;
-	}
-	must(tutti_backward_begin(gpt->trainer, gpt->embed_unit));
-	embedding_backward(gpt, gpt->activations->stream_grad);
-	must(tutti_backward_end(gpt->trainer, gpt->embed_unit));
-}
-
-void gpt_stage_weights(struct gpt *gpt, int stage)
-{
-	if (stage + 1 == gpt->stages) {
-		must(tutti_backward_begin(gpt->trainer, gpt->head_unit));
-		head_weights(gpt);
-		must(tutti_backward_end(gpt->trainer, gpt->head_unit));
-	}
-	for (int l = first_layer(gpt, stage + 1) - 1; l >= first_layer(gpt, stage); l--) {
-		must(tutti_backward_begin(gpt->trainer, gpt->blocks[l].unit));
-		block_weights(gpt, l);
-		must(tutti_backward_end(gpt->trainer, gpt->blocks[l].unit));
-	}
-	if (stage > 0)
-		return;
-	must(tutti_backward_begin(gpt->trainer, gpt->embed_unit));
-	embedding_backward(gpt, gpt->activations->embed_grad);
-	must(tutti_backward_end(gpt->trainer, gpt->embed_unit));
+	if (has_inputs && stage > 0)
+		memcpy(in_grad, a->shared.stream_grad, gpt_stream_bytes(gpt));
 }
 
 void gpt_backward(struct gpt *gpt)
 {
-	gpt_stage_backward(gpt, 0, NULL, NULL);
+	gpt_stage_backward(gpt, 0, GPT_INPUTS | GPT_WEIGHTS, NULL, NULL);
 }

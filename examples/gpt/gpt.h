@@ -2,14 +2,13 @@
 #ifndef EXAMPLES_GPT_GPT_H
 #define EXAMPLES_GPT_GPT_H
 
-#include "context_parallel.h"
-#include "experts.h"
-#include "tensor_parallel.h"
+#include "parallel.h"
 
 #include <setjmp.h>
 
 enum {
 	GPT_MAX_LAYERS = 16,
+	GPT_MAX_UNITS = GPT_MAX_LAYERS + 2,
 	GPT_MAX_PARAMS = 4 + 13 * GPT_MAX_LAYERS,
 	GPT_MAX_LENGTH = 4096,
 	GPT_MAX_VOCAB = 256,                           /* tokens are bytes                     */
@@ -20,37 +19,66 @@ struct gpt_shape {
 	int experts;                                   /* of each block; 0: it has none        */
 };
 
-/* Indices in the model. up and down are the experts', where there are some. */
-struct gpt_block_ids {
-	int unit;
-	int norm1_w, norm1_b, qkv_w, qkv_b, proj_w, proj_b;
-	int norm2_w, norm2_b, gate_w, up_w, up_b, down_w, down_b;
+/* Parameters of a unit, which is the embedding, a block or the head; a bias follows its weight. up and
+ * down are the experts', where there are some. The head has norm1, and uses the embedding of tokens. */
+enum gpt_param {
+	TOKEN_W, POSITION_W, NORM1_W, NORM1_B, QKV_W, QKV_B, PROJ_W, PROJ_B, NORM2_W, NORM2_B, GATE_W,
+	UP_W, UP_B, DOWN_W, DOWN_B, GPT_UNIT_PARAMS,
 };
 
 /* How a rank computes its part. */
 struct gpt_config {
 	int max_sequences;
 	tutti_dtype dtype;                             /* of parameters: f32, bf16 or f16      */
-	int by_heads;                                  /* context parallelism in this form     */
+	bool by_heads;                                 /* context parallelism in this form     */
 	int group;                                     /* tokens that share experts' capacity  */
-	float capacity, balance;                       /* times what all would have evenly; experts.h */
-	int recompute;                                 /* keep only the streams between blocks */
-	int weights_later;                             /* gpt_stage_weights follows            */
+	float capacity, balance;                       /* times what all would have evenly; parallel.h */
+	bool recompute;                                /* keep only the streams between blocks */
+	bool weights_later;                            /* a backward of weights follows        */
 };
 
-struct gpt_activations;
+/* The values that forward leaves for backward in a unit, but the embedding. Ranks of "tp" divide the rows of
+ * the streams and norms, own of n; inside of a branch they have all n rows and divide channels. */
+struct unit_activations {
+	float *in;                                    /* the stream before it (own, c)        */
+	float *norm1, *mixed;
+	struct context_memory attention;
+	float *middle, *norm2, *up, *gelu;            /* middle: the stream after attention   */
+	struct norm_stats stats1, stats2;
+	struct expert_memory experts;                 /* instead of up and gelu               */
+	float *logits;                                /* of the head                          */
+	/* What products and norms write has these gradients: with weights_later the unit's own, else
+	 * those of a moment, which all units share. */
+	float *norm1_grad, *qkv_grad, *proj_grad, *norm2_grad, *up_grad, *down_grad;
+};
+
+struct gpt_activations {
+	int sequences, n, own;                        /* of the last forward                  */
+	unsigned char *tokens, *targets;
+	struct unit_activations units[GPT_MAX_UNITS];
+	float *embed_grad;                            /* as those of a unit                   */
+	/* Of a moment: the same in all activations. wide_grad (n, 4, part of c), narrow_grad (own, c). */
+	struct gpt_scratch {
+		float *stream_grad, *wide_grad, *narrow_grad, *scratch;
+		double *loss;
+		struct unit_activations block;        /* with recompute: that of all blocks   */
+	} shared;
+	float *memory;                                /* of all of these                      */
+	bool is_shared;                               /* memory: with peers; else of place.h  */
+};
+
+enum { GPT_INPUTS = 1, GPT_WEIGHTS = 2 };             /* gradients that a backward makes      */
 
 struct gpt {
 	struct gpt_shape shape;
 	struct gpt_config config;
 	tutti_trainer *trainer;
 	float *wide[GPT_MAX_PARAMS];                   /* of 16 bits: the open unit's in f32   */
-	int embed_unit, head_unit, token_w, position_w, norm_w, norm_b;
-	struct gpt_block_ids blocks[GPT_MAX_LAYERS];
+	int units[GPT_MAX_UNITS][GPT_UNIT_PARAMS];     /* indices in the model                 */
 	int stages;                                    /* of a pipeline; 1: none               */
 	int params;                                    /* their indices are 0 .. params - 1    */
+	const struct gpt_tensor *tensors[GPT_MAX_PARAMS];
 	size_t counts[GPT_MAX_PARAMS];                 /* elements of each whole one           */
-	int split_sizes[GPT_MAX_PARAMS];               /* of the dimension that is divided; or 0 */
 	struct split split;
 	struct context context;
 	struct experts experts;
@@ -67,8 +95,7 @@ size_t gpt_param_count(const struct gpt *gpt);
 /* The same number only where every bit of the parameters is the same. Collective. */
 uint64_t gpt_fingerprint(const struct gpt *gpt);
 
-/* Where "cp" divides sequences, length below is that of this rank's part: tokens are those at gpt_position. */
-int gpt_length(const struct gpt *gpt);
+/* Where "cp" divides sequences, length below is context.length, of this rank's part: tokens are those at gpt_position. */
 int gpt_position(const struct gpt *gpt, int token);
 /* tokens (sequences, length). Afterwards gpt_logits has the scores of every next token. */
 void gpt_forward(struct gpt *gpt, const unsigned char *tokens, int sequences);
@@ -85,10 +112,14 @@ void gpt_backward(struct gpt *gpt);
 size_t gpt_stream_count(const struct gpt *gpt, int sequences);
 void gpt_stage_forward(struct gpt *gpt, int stage, const unsigned char *tokens, int sequences, const float *in,
 		       float *out);
-void gpt_stage_backward(struct gpt *gpt, int stage, const float *out_grad, float *in_grad);
-/* With weights_later: the gradients of products' weights, which gpt_stage_backward leaves out. */
-void gpt_stage_weights(struct gpt *gpt, int stage);
-/* Room for so many sequences at most. What is not kept between calls, and the loss, is in gpt->activations for all. */
+/* what: GPT_INPUTS, then with weights_later GPT_WEIGHTS; else both at once. */
+void gpt_stage_backward(struct gpt *gpt, int stage, int what, const float *out_grad, float *in_grad);
+/* The units of a stage are those from this on to the next one's first: 0 is the embedding, layers + 1 the head. */
+int gpt_first_unit(const struct gpt *gpt, int stage);
+/* The values and gradients of parameters, while their unit is open. */
+float *gpt_data(const struct gpt *gpt, int param);
+float *gpt_grad(const struct gpt *gpt, int param);
+/* Room for so many sequences at most. What is shared is that of gpt->activations, if there are some. */
 struct gpt_activations *gpt_make_activations(const struct gpt *gpt, int sequences);
 void gpt_free_activations(struct gpt_activations *activations);
 

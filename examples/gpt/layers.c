@@ -1,11 +1,8 @@
 /* The layers of a GPT on the CPU, forward and backward side by side.
  *
  * Loops are written so that compilers vectorize them without being allowed to reorder sums: the
- * innermost one runs along a row and its additions are independent. examples/gpt_cuda/layers.c is
- * the same for a GPU. */
+ * innermost one runs along a row and its additions are independent. */
 #include "layers.h"
-
-#include "matmul.h"
 
 #include <math.h>
 #include <string.h>
@@ -37,15 +34,25 @@ void widen(float *wide, const uint16_t *narrow, size_t count, tutti_dtype dtype)
 		wide[i] = layers_widened(narrow[i], dtype);
 }
 
+/* The position of row r in its sequence. */
+static int layers_position(struct embedding_shape s, int r)
+{
+	return part_position(s.part, s.parts, s.length, (s.first_row + r) % s.length);
+}
+
 void embed_forward(float *out, const unsigned char *tokens, const float *token_w,
 		   const float *position_w, struct embedding_shape s)
 {
 	int c = s.channels;
 
-	for (int r = 0; r < s.n; r++)
-		for (int j = 0; j < c; j++)
-			out[r * c + j] =
-				token_w[tokens[r] * c + j] + position_w[r % s.length * c + j];
+	clear(out, (size_t)s.n * (size_t)c);
+	for (int r = 0; r < s.n; r++) {
+		int token = tokens[r] - s.first_token;
+		if (token >= 0 && token < s.vocab)
+			layers_add_row(out + r * c, 1, token_w + token * c, c);
+		if (position_w)
+			layers_add_row(out + r * c, 1, position_w + layers_position(s, r) * c, c);
+	}
 }
 
 void embed_backward(float *token_grad, float *position_grad, const float *out_grad,
@@ -53,31 +60,14 @@ void embed_backward(float *token_grad, float *position_grad, const float *out_gr
 {
 	int c = s.channels;
 
-	for (int r = 0; r < s.n; r++)
-		for (int j = 0; j < c; j++) {
-			float dx = out_grad[r * c + j];
-			token_grad[tokens[r] * c + j] += dx;
-			position_grad[r % s.length * c + j] += dx;
-		}
-}
-
-void scores_forward(float *scores, float *scratch, const float *in, const float *token_w, int n,
-		    int c, int vocab)
-{
-	transpose(scratch, token_w, vocab, c);
-	memset(scores, 0, (size_t)(n * vocab) * sizeof *scores);
-	matmul_add(scores, in, scratch, n, c, vocab);
-}
-
-void scores_backward(float *in_grad, float *token_grad, const float *scores_grad, const float *in,
-		     const float *token_w, int n, int c, int vocab)
-{
-	if (in_grad) {
-		clear(in_grad, (size_t)n * (size_t)c);
-		matmul_add(in_grad, scores_grad, token_w, n, vocab, c);
+	for (int r = 0; r < s.n; r++) {
+		int token = tokens[r] - s.first_token;
+		if (token >= 0 && token < s.vocab)
+			layers_add_row(token_grad + token * c, 1, out_grad + r * c, c);
+		if (position_grad)
+			layers_add_row(position_grad + layers_position(s, r) * c, 1,
+				       out_grad + r * c, c);
 	}
-	if (token_grad)
-		matmul_transposed_add(token_grad, scores_grad, in, vocab, n, c);
 }
 
 void add(float *out, const float *a, const float *b, int count)
@@ -86,11 +76,60 @@ void add(float *out, const float *a, const float *b, int count)
 		out[i] = a[i] + b[i];
 }
 
-/* c (cols) += x * b (cols) */
-static inline void layers_add_row(float *restrict c, float x, const float *restrict b, int cols)
+/* Where the time goes: compiled for more than one instruction set, chosen when the program starts.
+ */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__)
+#define MULTIVERSIONED __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define MULTIVERSIONED
+#endif
+
+/* c (cols) += x[0] * b (4, cols) row 0 + ... + x[3] * row 3 */
+static inline void layers_add_rows(float *restrict c, const float x[4], const float *restrict b,
+				   int cols)
 {
+	const float *b0 = b, *b1 = b + cols, *b2 = b + 2 * cols, *b3 = b + 3 * cols;
+
 	for (int j = 0; j < cols; j++)
-		c[j] += x * b[j];
+		c[j] += x[0] * b0[j] + x[1] * b1[j] + x[2] * b2[j] + x[3] * b3[j];
+}
+
+MULTIVERSIONED
+static void layers_matmul_add(float *c, const float *a, const float *b, int rows, int inner,
+			      int cols)
+{
+	for (int r = 0; r < rows; r++) {
+		const float *x = a + r * inner;
+		int i = 0;
+		for (; i + 4 <= inner; i += 4)
+			layers_add_rows(c + r * cols, x + i, b + i * cols, cols);
+		for (; i < inner; i++)
+			layers_add_row(c + r * cols, x[i], b + i * cols, cols);
+	}
+}
+
+MULTIVERSIONED
+static void layers_matmul_transposed_add(float *c, const float *a, const float *b, int rows,
+					 int inner, int cols)
+{
+	int i = 0;
+
+	for (; i + 4 <= inner; i += 4)
+		for (int r = 0; r < rows; r++) {
+			const float *x = a + i * rows + r;
+			const float four[4] = {x[0], x[rows], x[2 * rows], x[3 * rows]};
+			layers_add_rows(c + r * cols, four, b + i * cols, cols);
+		}
+	for (; i < inner; i++)
+		for (int r = 0; r < rows; r++)
+			layers_add_row(c + r * cols, a[i * rows + r], b + i * cols, cols);
+}
+
+static void layers_transpose(float *out, const float *in, int rows, int cols)
+{
+	for (int r = 0; r < rows; r++)
+		for (int c = 0; c < cols; c++)
+			out[c * rows + r] = in[r * cols + c];
 }
 
 void linear_forward(float *out, const float *in, const float *weight, const float *bias, int n,
@@ -100,19 +139,19 @@ void linear_forward(float *out, const float *in, const float *weight, const floa
 		clear(out, (size_t)n * (size_t)outs);
 	for (int r = 0; bias && r < n; r++)
 		memcpy(out + r * outs, bias, (size_t)outs * sizeof *out);
-	matmul_add(out, in, weight, n, ins, outs);
+	layers_matmul_add(out, in, weight, n, ins, outs);
 }
 
 void linear_backward(const struct linear_grads *grads, const float *out_grad, const float *in,
 		     const float *weight, int n, int ins, int outs)
 {
 	if (grads->in) {
-		transpose(grads->scratch, weight, ins, outs);
+		layers_transpose(grads->scratch, weight, ins, outs);
 		clear(grads->in, (size_t)n * (size_t)ins);
-		matmul_add(grads->in, out_grad, grads->scratch, n, outs, ins);
+		layers_matmul_add(grads->in, out_grad, grads->scratch, n, outs, ins);
 	}
 	if (grads->weight)
-		matmul_transposed_add(grads->weight, in, out_grad, ins, n, outs);
+		layers_matmul_transposed_add(grads->weight, in, out_grad, ins, n, outs);
 	for (int r = 0; grads->bias && r < n; r++)
 		layers_add_row(grads->bias, 1, out_grad + r * outs, outs);
 }
@@ -159,46 +198,22 @@ void layernorm_backward(struct norm_grads grads, const float *out_grad, const fl
 	}
 }
 
-/* One head of one sequence: where its vectors begin, how far apart they are, and how long they are.
- */
-struct head {
-	const float *q, *k, *v;
-	int stride, size;
+/* A head of a token, whose number is that in (sequences, heads, length): where its vector begins in
+ * qkv and in out, and where the head's keys and values of its sequence begin in qkv. */
+struct query {
+	int t, q, k, v, out, size, stride;
 	float scale;
 };
 
-static struct head head_of(const float *qkv, struct attention_shape s, int sequence, int h)
+static struct query query_of(struct attention_shape s, int number)
 {
-	int size = s.channels / s.heads, stride = 3 * s.channels;
-	const float *q = qkv + sequence * s.length * stride + h * size;
+	int t = number % s.length, head = number / s.length % s.heads, c = s.channels;
+	int first = number / s.length / s.heads * s.length, size = c / s.heads;
+	int k = first * 3 * c + c + head * size;
 
-	return (struct head){q,      q + s.channels, q + 2 * s.channels,
-			     stride, size,           1 / sqrtf((float)size)};
-}
-
-static float layers_dot(const float *a, const float *b, int n)
-{
-	float sum = 0;
-
-	for (int i = 0; i < n; i++)
-		sum += a[i] * b[i];
-	return sum;
-}
-
-/* The weights of token t over tokens 0..t: softmax of q.k, scaled. */
-static void layers_attend(float *weights, const struct head *head, int t)
-{
-	float most = -INFINITY, sum = 0;
-
-	for (int u = 0; u <= t; u++) {
-		weights[u] = head->scale * layers_dot(head->q + t * head->stride,
-						      head->k + u * head->stride, head->size);
-		most = weights[u] > most ? weights[u] : most;
-	}
-	for (int u = 0; u <= t; u++)
-		sum += weights[u] = expf(weights[u] - most);
-	for (int u = 0; u <= t; u++)
-		weights[u] /= sum;
+	return (struct query){
+		t,     k - c + t * 3 * c,     k, k + c, (first + t) * c + head * size, size,
+		3 * c, 1 / sqrtf((float)size)};
 }
 
 size_t attention_scratch(struct attention_shape s)
@@ -208,54 +223,41 @@ size_t attention_scratch(struct attention_shape s)
 
 void attention_forward(float *out, float *weights, const float *qkv, struct attention_shape s)
 {
-	memset(out, 0, (size_t)(s.sequences * s.length * s.channels) * sizeof *out);
-	for (int i = 0; i < s.sequences * s.heads; i++) {
-		int sequence = i / s.heads, h = i % s.heads;
-		struct head head = head_of(qkv, s, sequence, h);
-		for (int t = 0; t < s.length; t++) {
-			float *w = weights + (i * s.length + t) * s.length;
-			float *o = out + (sequence * s.length + t) * s.channels + h * head.size;
-			layers_attend(w, &head, t);
-			for (int u = 0; u <= t; u++)
-				layers_add_row(o, w[u], head.v + u * head.stride, head.size);
-		}
+	clear(out, (size_t)(s.sequences * s.length * s.channels));
+	for (int i = 0; i < s.sequences * s.heads * s.length; i++) {
+		struct query q = query_of(s, i);
+		const float *k = qkv + q.k, *v = qkv + q.v;
+		float *w = weights + i * s.length;
+		for (int u = 0; u <= q.t; u++)
+			w[u] = q.scale * layers_dot(qkv + q.q, k + u * q.stride, q.size);
+		layers_softmax(w, q.t + 1);
+		for (int u = 0; u <= q.t; u++)
+			layers_add_row(out + q.out, w[u], v + u * q.stride, q.size);
 	}
 }
 
-/* The gradient dout of token t's output flows to v, through the softmax, to q and k. dq, dk, dv lie
- * as head's q, k, v do. */
-static void layers_attend_backward(const struct head *grads, float *dw, const float *dout,
-				   const float *w, const struct head *head, int t)
-{
-	float *dq = (float *)grads->q, *dk = (float *)grads->k, *dv = (float *)grads->v;
-	int stride = head->stride;
-	float sum = 0;
-
-	for (int u = 0; u <= t; u++) {
-		dw[u] = layers_dot(dout, head->v + u * stride, head->size);
-		sum += dw[u] * w[u];
-		layers_add_row(dv + u * stride, w[u], dout, head->size);
-	}
-	for (int u = 0; u <= t; u++) {
-		float score = w[u] * (dw[u] - sum) * head->scale;
-		layers_add_row(dq + t * stride, score, head->k + u * stride, head->size);
-		layers_add_row(dk + u * stride, score, head->q + t * stride, head->size);
-	}
-}
-
+/* The gradient of a token's output flows to v, through the softmax, to q and k. */
 void attention_backward(float *qkv_grad, float *scratch, const float *out_grad, const float *qkv,
 			const float *weights, struct attention_shape s)
 {
-	memset(qkv_grad, 0, (size_t)(s.sequences * s.length * 3 * s.channels) * sizeof *qkv_grad);
-	for (int i = 0; i < s.sequences * s.heads; i++) {
-		int sequence = i / s.heads, h = i % s.heads;
-		struct head head = head_of(qkv, s, sequence, h);
-		struct head grads = head_of(qkv_grad, s, sequence, h);
-		for (int t = 0; t < s.length; t++)
-			layers_attend_backward(&grads, scratch,
-					       out_grad + (sequence * s.length + t) * s.channels +
-						       h * head.size,
-					       weights + (i * s.length + t) * s.length, &head, t);
+	float *dw = scratch;
+
+	clear(qkv_grad, (size_t)(s.sequences * s.length * 3 * s.channels));
+	for (int i = 0; i < s.sequences * s.heads * s.length; i++) {
+		struct query q = query_of(s, i);
+		const float *dout = out_grad + q.out, *w = weights + i * s.length;
+		for (int u = 0; u <= q.t; u++) {
+			int v = q.v + u * q.stride;
+			dw[u] = layers_dot(dout, qkv + v, q.size);
+			layers_add_row(qkv_grad + v, w[u], dout, q.size);
+		}
+		layers_softmax_backward(dw, w, q.t + 1);
+		for (int u = 0; u <= q.t; u++) {
+			int k = q.k + u * q.stride;
+			float slope = dw[u] * q.scale;
+			layers_add_row(qkv_grad + q.q, slope, qkv + k, q.size);
+			layers_add_row(qkv_grad + k, slope, qkv + q.q, q.size);
+		}
 	}
 }
 
@@ -281,27 +283,40 @@ void gelu_backward(float *grad, const float *in, int count)
 	}
 }
 
-void softmax_loss(double *sum, float *logits, const unsigned char *targets, float *scratch, int n,
-		  int vocab, const float *grad_scale)
+static void layers_reduce(struct loss_shape s, float *x, tutti_op op)
 {
-	const float scale = grad_scale ? *grad_scale : 1;
+	if (s.reduce)
+		s.reduce(s.arg, x, s.n, op);
+}
+
+/* For each row log(all) - (right - most), where all is the sum of exponentials, on the rank that
+ * has its target. */
+void softmax_loss(double *sum, float *logits, const unsigned char *targets, float *scratch,
+		  struct loss_shape s, const float *grad_scale)
+{
+	float *most = scratch, *all = scratch + s.n;
 	double loss = 0;
 
-	(void)scratch;
-	for (int r = 0; r < n; r++) {
-		float *x = logits + r * vocab, most = x[0], all = 0, right = x[targets[r]];
-		for (int v = 1; v < vocab; v++)
-			most = x[v] > most ? x[v] : most;
-		for (int v = 0; v < vocab; v++)
-			all += expf(x[v] - most);
-		loss += (double)(logf(all) - (right - most));
-		if (!grad_scale)
-			continue;
-		for (int v = 0; v < vocab; v++)
-			x[v] = expf(x[v] - most) / all;
-		x[targets[r]] -= 1;
-		for (int v = 0; scale != 1 && v < vocab; v++)
-			x[v] *= scale;
+	for (int r = 0; r < s.n; r++) {
+		const float *x = logits + r * s.vocab;
+		most[r] = x[0];
+		for (int v = 1; v < s.vocab; v++)
+			most[r] = x[v] > most[r] ? x[v] : most[r];
+	}
+	layers_reduce(s, most, TUTTI_MAX);
+	for (int r = 0; r < s.n; r++) {
+		all[r] = 0;
+		for (int v = 0; v < s.vocab; v++)
+			all[r] += expf(logits[r * s.vocab + v] - most[r]);
+	}
+	layers_reduce(s, all, TUTTI_SUM);
+	for (int r = 0; r < s.n; r++) {
+		float *x = logits + r * s.vocab;
+		int right = targets[r] - s.first_token;
+		if (right >= 0 && right < s.vocab)
+			loss += (double)(logf(all[r]) - (x[right] - most[r]));
+		for (int v = 0; grad_scale && v < s.vocab; v++)
+			x[v] = (expf(x[v] - most[r]) / all[r] - (v == right)) * *grad_scale;
 	}
 	*sum += loss;
 }

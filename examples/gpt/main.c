@@ -16,18 +16,31 @@
  * that any of them has finished, with the rank that is started in its place: see regroup.c. Where a
  * rank's part of the state was nowhere else (zero1 to fsdp without --shadow), all go on from the
  * last checkpoint. A mesh (--tp, --pp, ...) goes on with as many whole replicas as there can be. */
-#include "pipeline.h"
+#include "run.h"
+
 #include "place.h"
-#include "regroup.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A token is the number of a character among those of the text: of other ones the parameters know
- * nothing. */
-static void load_fitting(struct run *run, const char *flag, const char *dir)
+/* Whether the run trains nothing. */
+static bool main_is_test(const struct run *run)
+{
+	return run->options.flags.test[0] != '\0';
+}
+
+/* Ends the program, on all ranks alike. */
+static void main_refuse(const struct run *run, const char *flag, const char *dir, const char *why)
+{
+	if (tutti_rank(run->comm) == 0)
+		fprintf(stderr, "gpt: %s '%s'%s\n", flag, dir, why);
+	exit(2);
+}
+
+/* Sets run->done; -1: there is no checkpoint. A token is the number of a character among those of
+ * the text: of other ones the parameters know nothing. */
+static void main_load_from(struct run *run, const char *flag, const char *dir)
 {
 	tutti_status status = tutti_load(run->next.trainer, dir, &run->done);
 
@@ -37,41 +50,28 @@ static void load_fitting(struct run *run, const char *flag, const char *dir)
 			"options and the characters of this text, %d different ones\n",
 			flag, dir, run->text.vocab);
 	must(status);
-	if (run->done < 0 || memcmp(run->alphabet, run->text.bytes, sizeof run->alphabet) == 0)
-		return;
-	if (tutti_rank(run->comm) == 0)
-		fprintf(stderr,
-			"gpt: %s '%s' was trained on text of other characters: give that one, or "
-			"one with the same characters\n",
-			flag, dir);
-	exit(2);
-}
-
-/* Sets the step of a checkpoint that there must be. */
-static void load_from(struct run *run, const char *flag, const char *dir)
-{
-	load_fitting(run, flag, dir);
-	if (run->done >= 0)
-		return;
-	if (tutti_rank(run->comm) == 0)
-		fprintf(stderr, "gpt: %s '%s': there is no checkpoint\n", flag, dir);
-	exit(2);
+	if (run->done >= 0 && memcmp(run->alphabet, run->text.bytes, sizeof run->alphabet) != 0)
+		main_refuse(run, flag, dir,
+			    " was trained on text of other characters: give that one, or one with "
+			    "the same characters");
 }
 
 /* The newest checkpoint of where this job saves; of a job before only if that has none yet. */
 static void main_load(struct run *run)
 {
 	const struct options *o = &run->options;
+	bool is_test = main_is_test(run);
+	const char *flag = is_test ? "--test" : "--resume";
+	const char *from = is_test ? o->flags.test : o->flags.resume;
 
-	if (is_test(run)) {
-		load_from(run, "--test", o->flags.test);
-		return;
-	}
 	run->done = -1;
-	if (o->save)
-		load_fitting(run, "--save", o->save);
-	if (run->done < 0 && o->flags.resume[0] && strcmp(o->flags.resume, "auto") != 0)
-		load_from(run, "--resume", o->flags.resume);
+	if (o->save && !is_test)
+		main_load_from(run, "--save", o->save);
+	if (run->done < 0 && from[0] && (is_test || strcmp(from, "auto") != 0)) {
+		main_load_from(run, flag, from);
+		if (run->done < 0)
+			main_refuse(run, flag, from, ": there is no checkpoint");
+	}
 	run->done = run->done > 0 ? run->done : 0;
 }
 
@@ -91,24 +91,25 @@ static void main_catch_up(struct run *run)
 }
 
 /* A trainer on run->ranks that goes on from the last step that any rank has finished. */
-static void gpt_main_start(struct run *run)
+static void main_start(struct run *run)
 {
 	const struct options *o = &run->options;
 	const struct gpt_shape shape = {run->text.vocab, o->length,   o->layers,
 					o->heads,        o->channels, o->experts};
 	tutti_model *model;
 	int sequences = (o->batch + run->parts - 1) / run->parts;
-	struct gpt_config config = {.max_sequences =
-					    (sequences + o->micro_batches - 1) / o->micro_batches,
-				    .dtype = o->flags.config.param_dtype,
-				    .by_heads = o->by_heads,
-				    .group = o->expert_group,
-				    .capacity = (float)o->expert_capacity,
-				    .balance = (float)o->expert_balance,
-				    .recompute = o->recompute,
-				    .weights_later = o->pp > 1 && o->schedule == TUTTI_ZERO_BUBBLE};
+	const struct gpt_config config = {
+		.max_sequences = (sequences + o->micro_batches - 1) / o->micro_batches,
+		.dtype = o->flags.config.param_dtype,
+		.by_heads = o->by_heads,
+		.group = o->expert_group,
+		.capacity = o->expert_capacity,
+		.balance = o->expert_balance,
+		.recompute = o->recompute,
+		.weights_later = o->pp > 1 && o->schedule == TUTTI_ZERO_BUBBLE};
+
 	must(tutti_model_create(&model));
-	gpt_register(&run->next.gpt, shape, o->pp > 1 ? o->pp * o->chunks : 1, model);
+	gpt_register(&run->next.gpt, shape, o->pp * o->chunks, model);
 	memcpy(run->alphabet, run->text.bytes, sizeof run->alphabet);
 	must(tutti_model_state(model, "alphabet", run->alphabet, sizeof run->alphabet, 0));
 	tutti_status status = run->next.mesh
@@ -120,7 +121,7 @@ static void gpt_main_start(struct run *run)
 	must(status);
 	gpt_start(&run->next.gpt, run->next.trainer, run->next.mesh, &config);
 	main_catch_up(run);
-	drop(run);
+	regroup_drop(run);
 	run->gpt = run->next.gpt;
 	run->trainer = run->next.trainer;
 	run->mesh = run->next.mesh;
@@ -129,15 +130,15 @@ static void gpt_main_start(struct run *run)
 	run->targets = realloc(run->targets, (size_t)sequences * (size_t)o->length);
 	if (o->pp > 1)
 		run->stages = stages_create(run);
-	if (!is_test(run))
-		log_start(run);
+	if (!main_is_test(run))
+		train_start_log(run);
 }
 
 static void main_introduce(const struct run *run)
 {
 	const struct options *o = &run->options;
 
-	if (run->rank != 0 || (run->done > 0 && !run->is_later && !is_test(run)))
+	if (run->rank != 0 || (run->done > 0 && !run->is_later && !main_is_test(run)))
 		return;
 	if (run->is_later)
 		printf("goes on at step %d on %d rank%s\n", (int)run->done, run->size,
@@ -154,51 +155,33 @@ static void main_introduce(const struct run *run)
 		       tutti_mesh_size(run->mesh, "tp"));
 }
 
-static void main_check(struct run *run)
+static void main_work(struct run *run)
 {
-	must(tutti_check_replicas(run->trainer));
-	uint64_t fingerprint = gpt_fingerprint(&run->gpt);
-	if (run->rank == 0)
-		printf("parameters are the same to the bit on %d rank%s, fingerprint %016llx\n",
-		       run->size, run->size > 1 ? "s" : "", (unsigned long long)fingerprint);
-}
-
-static void main_finish(struct run *run)
-{
+	main_start(run);
+	main_introduce(run);
+	if (main_is_test(run)) {
+		train_evaluate(run);
+	} else {
+		train(run);
+		train_sample(run);
+		must(tutti_check_replicas(run->trainer));
+		uint64_t fingerprint = gpt_fingerprint(&run->gpt);
+		if (run->rank == 0)
+			printf("parameters are the same to the bit on %d rank%s, fingerprint "
+			       "%016llx\n",
+			       run->size, run->size > 1 ? "s" : "",
+			       (unsigned long long)fingerprint);
+	}
 	must(tutti_save_wait(run->trainer));
-	if (run->options.export_to && !is_test(run))
+	if (run->options.export_to && !main_is_test(run))
 		must(tutti_export_safetensors(run->trainer, run->options.export_to));
 	if (run->metrics)
 		must(tutti_metrics_flush(run->metrics));
-	tell_spares(run, true);
-}
-
-static void main_work(struct run *run)
-{
-	gpt_main_start(run);
-	main_introduce(run);
-	if (is_test(run)) {
-		evaluate_text(run);
-	} else {
-		train(run);
-		sample(run);
-		main_check(run);
-	}
-	main_finish(run);
-}
-
-static void main_close_all(struct run *run)
-{
-	tutti_metrics_destroy(run->metrics);
-	drop(run);
-	tutti_comm_destroy(run->comm);
-	text_free(&run->text);
-	free(run->tokens);
-	free(run->targets);
+	regroup_tell_spares(run, true);
 }
 
 /* A loss file that is not whole is worse than none. */
-static int close_losses(struct run *run)
+static int main_close_losses(struct run *run)
 {
 	if (!run->losses)
 		return 0;
@@ -213,12 +196,12 @@ static int close_losses(struct run *run)
 }
 
 /* Of the ranks that train the first one has them. Returns 0, or -1 after saying why. */
-static int open_losses(struct run *run)
+static int main_open_losses(struct run *run)
 {
 	const char *name = run->options.dump_loss;
 
 	if (run->rank != 0)
-		return close_losses(run);
+		return main_close_losses(run);
 	if (!name || run->losses)
 		return 0;
 	run->losses = fopen(name, run->is_later ? "a" : "w");
@@ -233,38 +216,39 @@ static int open_losses(struct run *run)
 static int main_run_rank(void *arg)
 {
 	struct run *run = arg;
-	char error[256];
+	const struct options *o = &run->options;
 
-	if (text_read(&run->text, run->options.paths, run->options.path_count,
-		      (size_t)run->options.length + 1, error) != 0) {
-		fprintf(stderr, "gpt: %s\n", error);
+	if (!text_read(&run->text, o->paths, o->path_count, (size_t)o->length + 1) ||
+	    place_open(&run->options) != 0)
 		return 2;
-	}
-	if (place_open(&run->options) != 0)
-		return 2;
-	join(run);
+	regroup_join(run);
 	jmp_buf died;
 	if (setjmp(died))
 		regroup(run);
 	rescue = &died;
-	bool has_place = take_place(run);
-	if (open_losses(run) != 0)
+	bool has_place = regroup_take_place(run);
+	if (main_open_losses(run) != 0)
 		return 2;
 	if (has_place)
 		main_work(run);
 	else
-		stand_by(run);
-	main_close_all(run);
-	return close_losses(run) == 0 ? 0 : 1;
+		regroup_stand_by(run);
+	tutti_metrics_destroy(run->metrics);
+	regroup_drop(run);
+	tutti_comm_destroy(run->comm);
+	free(run->text.tokens);
+	free(run->tokens);
+	free(run->targets);
+	return main_close_losses(run) == 0 ? 0 : 1;
 }
 
 int main(int argc, char **argv)
 {
 	static struct run run;
-	int code, stop = options_read(&run.options, argc, argv);
+	int code;
 
-	if (stop)
-		return stop - 1;
+	if (!options_read(&run.options, argc, argv))
+		return 2;
 	tutti_status status = tutti_train_spawn(&run.options.flags, main_run_rank, &run, &code);
 	if (status == TUTTI_OK && code == 0 && (fflush(stdout) != 0 || ferror(stdout))) {
 		fprintf(stderr, "gpt: the output could not be written\n");

@@ -1,5 +1,6 @@
 /* The GPT's parameters: what is registered, which part a rank has, first values. */
-#include "activations.h"
+#include "gpt.h"
+
 #include "place.h"
 
 #include <math.h>
@@ -27,192 +28,183 @@ int must_index(int index)
 	return index;
 }
 
-/* Where parameters are being registered. */
-struct unit {
-	tutti_model *model;
-	int index;
-	const char *name;
+/* First values: all 0 or 1, or drawn. Norms and biases, which are not drawn, do not decay.
+ *
+ * Deviations are larger than GPT-2's 0.02: on a small residual stream layernorm magnifies the
+ * differences that rounding makes between one rank and four a thousandfold. Layers that add to the
+ * residual stream start smaller, the more of them there are. */
+enum values { ZEROS, ONES, EMBEDDINGS, WEIGHTS, SMALL_WEIGHTS };
+
+/* A letter for each dimension: channels, heads' 3 vectors, inside of a branch (4 * channels),
+ * vocab, length, experts. Ranks of an axis divide dimension dim. Those of "tp" have other rows of
+ * the stream, and so parts of the gradients of what they do not divide. */
+static const struct gpt_tensor {
+	enum gpt_param param;
+	enum { EMBEDDING, BLOCK, DENSE, MIXTURE, HEAD } unit; /* blocks may have experts */
+	const char *name, *dims, *axis;
+	int dim;
+	enum values values;
+} model_tensors[] = {
+	{TOKEN_W, EMBEDDING, "token_w", "vc", "tp", 0, EMBEDDINGS},
+	{POSITION_W, EMBEDDING, "position_w", "lc", NULL, 0, EMBEDDINGS},
+	{NORM1_W, BLOCK, "norm1_w", "c", NULL, 0, ONES},
+	{NORM1_B, BLOCK, "norm1_b", "c", NULL, 0, ZEROS},
+	/* Queries, keys and values are a dimension of their own, so that a rank's piece has its
+	 * heads of each. */
+	{QKV_W, BLOCK, "qkv_w", "c3c", "tp", 2, WEIGHTS},
+	{QKV_B, BLOCK, "qkv_b", "3c", "tp", 1, ZEROS},
+	{PROJ_W, BLOCK, "proj_w", "cc", "tp", 0, SMALL_WEIGHTS},
+	{PROJ_B, BLOCK, "proj_b", "c", NULL, 0, ZEROS},
+	{NORM2_W, BLOCK, "norm2_w", "c", NULL, 0, ONES},
+	{NORM2_B, BLOCK, "norm2_b", "c", NULL, 0, ZEROS},
+	{UP_W, DENSE, "up_w", "ci", "tp", 1, WEIGHTS},
+	{UP_B, DENSE, "up_b", "i", "tp", 0, ZEROS},
+	{DOWN_W, DENSE, "down_w", "ic", "tp", 0, SMALL_WEIGHTS},
+	{DOWN_B, DENSE, "down_b", "c", NULL, 0, ZEROS},
+	{GATE_W, MIXTURE, "gate_w", "ce", NULL, 0, WEIGHTS},
+	{UP_W, MIXTURE, "expert_up_w", "eci", "ep", 0, WEIGHTS},
+	{UP_B, MIXTURE, "expert_up_b", "ei", "ep", 0, ZEROS},
+	{DOWN_W, MIXTURE, "expert_down_w", "eic", "ep", 0, SMALL_WEIGHTS},
+	{DOWN_B, MIXTURE, "expert_down_b", "ec", "ep", 0, ZEROS},
+	{NORM1_W, HEAD, "norm_w", "c", NULL, 0, ONES},
+	{NORM1_B, HEAD, "norm_b", "c", NULL, 0, ZEROS},
 };
 
-static struct unit model_add_unit(tutti_model *model, const char *name)
+static int model_size(const struct gpt_shape *shape, char dim)
 {
-	return (struct unit){model, must_index(tutti_model_unit(model, name)), name};
+	const int sizes[] = {
+		['c'] = shape->channels, ['i'] = 4 * shape->channels, ['v'] = shape->vocab,
+		['l'] = shape->length,   ['e'] = shape->experts,      ['3'] = 3};
+
+	return sizes[(int)dim];
 }
 
-static int add_tensor(struct gpt *gpt, struct unit unit, const char *name, int ndim,
-		      const int64_t *shape, unsigned flags)
+/* Returns the parameter's index. */
+static int model_add(struct gpt *gpt, tutti_model *model, int unit, const char *prefix,
+		     const struct gpt_tensor *t)
 {
-	char full[64];
+	int ndim = (int)strlen(t->dims);
+	unsigned flags = t->values == ZEROS || t->values == ONES ? TUTTI_PARAM_NO_DECAY : 0;
+	size_t count = 1;
+	int64_t shape[3];
+	char name[64];
 
-	snprintf(full, sizeof full, "%s.%s", unit.name, name);
-	int param = must_index(tutti_model_param(unit.model, unit.index, full, ndim, shape, flags));
-	gpt->counts[param] = 1;
-	for (int i = 0; i < ndim; i++)
-		gpt->counts[param] *= (size_t)shape[i];
+	for (int i = 0; i < ndim; i++) {
+		shape[i] = model_size(&gpt->shape, t->dims[i]);
+		count *= (size_t)shape[i];
+	}
+	snprintf(name, sizeof name, "%s.%s", prefix, t->name);
+	int param = must_index(tutti_model_param(model, unit, name, ndim, shape, flags));
+	if (t->axis)
+		must(tutti_model_param_split(model, param, t->axis, t->dim));
+	if (!t->axis || strcmp(t->axis, "tp") != 0)
+		must(tutti_model_param_partial(model, param, "tp"));
+	gpt->tensors[param] = t;
+	gpt->counts[param] = count;
 	gpt->params = param + 1;
 	return param;
 }
 
-static int add_matrix(struct gpt *gpt, struct unit unit, const char *name, int rows, int cols)
+static bool model_has(const struct gpt *gpt, int unit, const struct gpt_tensor *t)
 {
-	return add_tensor(gpt, unit, name, 2, (int64_t[]){rows, cols}, 0);
+	if (unit == 0 || unit > gpt->shape.layers)
+		return t->unit == (unit == 0 ? EMBEDDING : HEAD);
+	return t->unit == BLOCK || t->unit == (gpt->shape.experts > 0 ? MIXTURE : DENSE);
 }
 
-/* Norms and biases do not decay. */
-static int add_vector(struct gpt *gpt, struct unit unit, const char *name, int count)
+static void model_add_unit(struct gpt *gpt, tutti_model *model, int unit, int stage)
 {
-	return add_tensor(gpt, unit, name, 1, (int64_t[]){count}, TUTTI_PARAM_NO_DECAY);
-}
-
-/* Of that size along dim, which the axis divides where there is one. */
-static int divide_over(struct gpt *gpt, tutti_model *model, const char *axis, int param, int dim,
-		       int size)
-{
-	must(tutti_model_param_split(model, param, axis, dim));
-	gpt->split_sizes[param] = size;
-	return param;
-}
-
-static int model_divide(struct gpt *gpt, tutti_model *model, int param, int dim, int size)
-{
-	return divide_over(gpt, model, "tp", param, dim, size);
-}
-
-/* Ranks of "tp" have other rows of the stream, and gradients of what is computed there. */
-static int model_partial(tutti_model *model, int param)
-{
-	must(tutti_model_param_partial(model, param, "tp"));
-	return param;
-}
-
-/* Queries, keys and values are a dimension of their own, so that a rank's piece has its heads of
- * each. */
-static void register_attention(struct gpt *gpt, struct unit unit, struct gpt_block_ids *ids)
-{
-	int c = gpt->shape.channels;
-	const int64_t qkv[] = {c, 3, c};
-	tutti_model *model = unit.model;
-
-	ids->qkv_w = model_divide(gpt, model, add_tensor(gpt, unit, "qkv_w", 3, qkv, 0), 2, c);
-	ids->qkv_b = model_divide(
-		gpt, model, add_tensor(gpt, unit, "qkv_b", 2, qkv + 1, TUTTI_PARAM_NO_DECAY), 1, c);
-	ids->proj_w = model_divide(gpt, model, add_matrix(gpt, unit, "proj_w", c, c), 0, c);
-	ids->proj_b = model_partial(model, add_vector(gpt, unit, "proj_b", c));
-}
-
-static void register_products(struct gpt *gpt, struct unit unit, struct gpt_block_ids *ids)
-{
-	int c = gpt->shape.channels;
-	tutti_model *model = unit.model;
-
-	ids->up_w = model_divide(gpt, model, add_matrix(gpt, unit, "up_w", c, 4 * c), 1, 4 * c);
-	ids->up_b = model_divide(gpt, model, add_vector(gpt, unit, "up_b", 4 * c), 0, 4 * c);
-	ids->down_w = model_divide(gpt, model, add_matrix(gpt, unit, "down_w", 4 * c, c), 0, 4 * c);
-	ids->down_b = model_partial(model, add_vector(gpt, unit, "down_b", c));
-}
-
-/* Of all experts, one behind the other. */
-static int add_experts(struct gpt *gpt, struct unit unit, const char *name, int rows, int cols)
-{
-	int experts = gpt->shape.experts, is_matrix = cols > 0;
-	const int64_t shape[] = {experts, rows, cols};
-	int param = add_tensor(gpt, unit, name, is_matrix ? 3 : 2, shape,
-			       is_matrix ? 0 : TUTTI_PARAM_NO_DECAY);
-
-	return model_partial(unit.model, divide_over(gpt, unit.model, "ep", param, 0, experts));
-}
-
-static void register_experts(struct gpt *gpt, struct unit unit, struct gpt_block_ids *ids)
-{
-	int c = gpt->shape.channels;
-
-	ids->gate_w =
-		model_partial(unit.model, add_matrix(gpt, unit, "gate_w", c, gpt->shape.experts));
-	ids->up_w = add_experts(gpt, unit, "expert_up_w", c, 4 * c);
-	ids->up_b = add_experts(gpt, unit, "expert_up_b", 4 * c, 0);
-	ids->down_w = add_experts(gpt, unit, "expert_down_w", 4 * c, c);
-	ids->down_b = add_experts(gpt, unit, "expert_down_b", c, 0);
-}
-
-static void register_block(struct gpt *gpt, tutti_model *model, int layer)
-{
-	struct gpt_block_ids *ids = &gpt->blocks[layer];
-	int c = gpt->shape.channels;
 	char name[32];
 
-	snprintf(name, sizeof name, "block.%d", layer);
-	struct unit unit = model_add_unit(model, name);
-	ids->unit = unit.index;
-	ids->norm1_w = model_partial(model, add_vector(gpt, unit, "norm1_w", c));
-	ids->norm1_b = model_partial(model, add_vector(gpt, unit, "norm1_b", c));
-	register_attention(gpt, unit, ids);
-	ids->norm2_w = model_partial(model, add_vector(gpt, unit, "norm2_w", c));
-	ids->norm2_b = model_partial(model, add_vector(gpt, unit, "norm2_b", c));
-	if (gpt->shape.experts > 0)
-		register_experts(gpt, unit, ids);
-	else
-		register_products(gpt, unit, ids);
-}
-
-/* Layers are divided evenly; the embedding is on the first stage, the head on the last. */
-static void set_stages(const struct gpt *gpt, tutti_model *model)
-{
-	int layers = gpt->shape.layers;
-
-	must(tutti_model_unit_stage(model, gpt->embed_unit, 0));
-	for (int s = 0; s < gpt->stages; s++)
-		for (int l = layers * s / gpt->stages; l < layers * (s + 1) / gpt->stages; l++)
-			must(tutti_model_unit_stage(model, gpt->blocks[l].unit, s));
-	must(tutti_model_unit_stage(model, gpt->head_unit, gpt->stages - 1));
+	snprintf(name, sizeof name, "block.%d", unit - 1);
+	if (unit == 0 || unit > gpt->shape.layers)
+		snprintf(name, sizeof name, unit == 0 ? "embedding" : "head");
+	if (must_index(tutti_model_unit(model, name)) != unit)
+		must(tutti_set_error(TUTTI_ERR_INVALID, "The model has other units."));
+	must(tutti_model_unit_stage(model, unit, stage));
+	for (size_t i = 0; i < sizeof model_tensors / sizeof *model_tensors; i++) {
+		const struct gpt_tensor *t = &model_tensors[i];
+		if (model_has(gpt, unit, t))
+			gpt->units[unit][t->param] = model_add(gpt, model, unit, name, t);
+	}
 }
 
 void gpt_register(struct gpt *gpt, struct gpt_shape shape, int stages, tutti_model *model)
 {
+	int head = shape.layers + 1;
+
 	memset(gpt, 0, sizeof *gpt);
 	gpt->shape = shape;
 	gpt->stages = stages;
-	struct unit embedding = model_add_unit(model, "embedding");
-	gpt->embed_unit = embedding.index;
-	gpt->token_w = model_divide(
-		gpt, model, add_matrix(gpt, embedding, "token_w", shape.vocab, shape.channels), 0,
-		shape.vocab);
-	gpt->position_w = model_partial(
-		model, add_matrix(gpt, embedding, "position_w", shape.length, shape.channels));
-	for (int l = 0; l < shape.layers; l++)
-		register_block(gpt, model, l);
-	struct unit head = model_add_unit(model, "head");
-	gpt->head_unit = head.index;
-	gpt->norm_w = model_partial(model, add_vector(gpt, head, "norm_w", shape.channels));
-	gpt->norm_b = model_partial(model, add_vector(gpt, head, "norm_b", shape.channels));
+	for (int stage = 0; stage < stages; stage++)
+		for (int u = gpt_first_unit(gpt, stage); u < gpt_first_unit(gpt, stage + 1); u++)
+			model_add_unit(gpt, model, u, stage);
 	/* Tied: the head scores a token by its embedding, so both add to one gradient. */
-	must(tutti_model_unit_uses(model, gpt->head_unit, gpt->token_w));
-	set_stages(gpt, model);
+	gpt->units[head][TOKEN_W] = gpt->units[0][TOKEN_W];
+	must(tutti_model_unit_uses(model, head, gpt->units[0][TOKEN_W]));
 }
 
-/* Deviations of first values. They are larger than GPT-2's 0.02: on a small residual stream
- * layernorm magnifies the differences that rounding makes between one rank and four a thousandfold.
- */
-static const float embedding_std = 0.1f, weight_std = 0.08f;
-
-static void init_block(const struct gpt *gpt, const struct gpt_block_ids *ids)
+static void model_set_first_values(const struct gpt *gpt, int param)
 {
-	/* Layers that add to the residual stream start smaller, the more of them there are. */
-	float small = weight_std / sqrtf(2 * (float)gpt->shape.layers);
+	const float weight = 0.08f, small = weight / sqrtf(2 * (float)gpt->shape.layers);
+	const float deviations[] = {
+		[EMBEDDINGS] = 0.1f, [WEIGHTS] = weight, [SMALL_WEIGHTS] = small};
+	enum values values = gpt->tensors[param]->values;
 
-	must(tutti_param_init_constant(gpt->trainer, ids->norm1_w, 1));
-	must(tutti_param_init_constant(gpt->trainer, ids->norm2_w, 1));
-	must(tutti_param_init_normal(gpt->trainer, ids->qkv_w, 0, weight_std));
-	if (gpt->shape.experts > 0)
-		must(tutti_param_init_normal(gpt->trainer, ids->gate_w, 0, weight_std));
-	must(tutti_param_init_normal(gpt->trainer, ids->proj_w, 0, small));
-	must(tutti_param_init_normal(gpt->trainer, ids->up_w, 0, weight_std));
-	must(tutti_param_init_normal(gpt->trainer, ids->down_w, 0, small));
+	if (values == ONES)
+		must(tutti_param_init_constant(gpt->trainer, param, 1));
+	else if (values != ZEROS)
+		must(tutti_param_init_normal(gpt->trainer, param, 0, deviations[values]));
 }
 
-/* Parameters of 16 bits are computed with in f32. */
-static void make_room_for_wide(struct gpt *gpt)
+static struct axis model_axis(tutti_mesh *mesh, const char *name)
 {
-	for (int p = 0; p < gpt->params && gpt->config.dtype != TUTTI_F32; p++) {
+	int size = tutti_mesh_size(mesh, name);
+
+	return (struct axis){size > 1 ? tutti_mesh_comm(mesh, name) : NULL,
+			     tutti_mesh_coord(mesh, name), size};
+}
+
+/* A group's tokens make EXPERTS_CHOSEN choices each. */
+static struct experts model_experts(const struct gpt *gpt, tutti_mesh *mesh)
+{
+	const struct gpt_config *config = &gpt->config;
+	struct axis axis = model_axis(mesh, "ep");
+	int count = gpt->shape.experts, group = config->group;
+	float even = count > 0 ? (float)(EXPERTS_CHOSEN * group) / (float)count : 0;
+	int capacity = (int)ceilf(even * config->capacity);
+	int most = config->max_sequences * gpt->context.length / gpt->split.axis.size;
+
+	return (struct experts){.axis = axis,
+				.count = count,
+				.own = count / axis.size,
+				.group = group,
+				.capacity = capacity < group ? capacity : group,
+				.most = most,
+				.channels = gpt->shape.channels,
+				.hidden = 4 * gpt->shape.channels,
+				.balance = config->balance};
+}
+
+void gpt_start(struct gpt *gpt, tutti_trainer *trainer, tutti_mesh *mesh,
+	       const struct gpt_config *config)
+{
+	struct axis cp = model_axis(mesh, "cp");
+	int64_t first, count;
+
+	gpt->trainer = trainer;
+	gpt->config = *config;
+	must(tutti_param_piece(trainer, gpt->units[0][TOKEN_W], &first, &count));
+	gpt->split = (struct split){model_axis(mesh, "tp"), (int)first, (int)count};
+	gpt->context =
+		(struct context){cp, gpt->shape.length / cp.size, cp.size > 1 && config->by_heads};
+	gpt->experts = model_experts(gpt, mesh);
+	if (gpt->split.axis.size * cp.size > 1)
+		gpt->peers = tutti_mesh_comm(mesh, "cp,tp");
+	gpt->activations = gpt_make_activations(gpt, config->max_sequences);
+	for (int p = 0; p < gpt->params; p++)
+		model_set_first_values(gpt, p);
+	for (int p = 0; p < gpt->params && config->dtype != TUTTI_F32; p++) {
 		gpt->wide[p] = place_alloc(gpt->counts[p] * sizeof(float));
 		if (!gpt->wide[p]) {
 			fprintf(stderr, "gpt: there is no memory for the parameters in f32\n");
@@ -221,75 +213,27 @@ static void make_room_for_wide(struct gpt *gpt)
 	}
 }
 
-/* The communicator of an axis that divides something. */
-static tutti_comm *comm_of(tutti_mesh *mesh, const char *axis)
+/* Parameters of 16 bits are computed with in f32. */
+float *gpt_data(const struct gpt *gpt, int param)
 {
-	return tutti_mesh_size(mesh, axis) > 1 ? tutti_mesh_comm(mesh, axis) : NULL;
+	const struct gpt_tensor *t = gpt->tensors[param];
+	void *values = tutti_param_data(gpt->trainer, param);
+	size_t count = gpt->counts[param];
+	int64_t first, piece;
+
+	if (gpt->config.dtype == TUTTI_F32)
+		return values;
+	if (t->axis) {
+		must(tutti_param_piece(gpt->trainer, param, &first, &piece));
+		count = count / (size_t)model_size(&gpt->shape, t->dims[t->dim]) * (size_t)piece;
+	}
+	widen(gpt->wide[param], values, count, gpt->config.dtype);
+	return gpt->wide[param];
 }
 
-/* This rank's part of the vocabulary, where it has the embedding. */
-static struct split find_split(const struct gpt *gpt, tutti_mesh *mesh)
+float *gpt_grad(const struct gpt *gpt, int param)
 {
-	int64_t first, count;
-
-	must(tutti_param_piece(gpt->trainer, gpt->token_w, &first, &count));
-	return (struct split){.comm = comm_of(mesh, "tp"),
-			      .rank = tutti_mesh_coord(mesh, "tp"),
-			      .size = tutti_mesh_size(mesh, "tp"),
-			      .first = (int)first,
-			      .vocab = (int)count};
-}
-
-static struct context find_context(const struct gpt *gpt, tutti_mesh *mesh)
-{
-	int size = tutti_mesh_size(mesh, "cp");
-
-	return (struct context){.comm = comm_of(mesh, "cp"),
-				.rank = tutti_mesh_coord(mesh, "cp"),
-				.size = size,
-				.length = gpt->shape.length / size,
-				.by_heads = size > 1 && gpt->config.by_heads};
-}
-
-/* A group's tokens make EXPERTS_CHOSEN choices each. */
-static struct experts find_experts(const struct gpt *gpt, tutti_mesh *mesh)
-{
-	int size = tutti_mesh_size(mesh, "ep"), count = gpt->shape.experts;
-	int group = gpt->config.group;
-	float even = count > 0 ? (float)(EXPERTS_CHOSEN * group) / (float)count : 0;
-	int capacity = (int)ceilf(even * gpt->config.capacity);
-
-	return (struct experts){.comm = comm_of(mesh, "ep"),
-				.rank = tutti_mesh_coord(mesh, "ep"),
-				.size = size,
-				.count = count,
-				.own = count / size,
-				.group = group,
-				.capacity = capacity < group ? capacity : group,
-				.most = gpt->config.max_sequences * gpt->context.length /
-					gpt->split.size,
-				.channels = gpt->shape.channels,
-				.hidden = 4 * gpt->shape.channels,
-				.balance = gpt->config.balance};
-}
-
-void gpt_start(struct gpt *gpt, tutti_trainer *trainer, tutti_mesh *mesh,
-	       const struct gpt_config *config)
-{
-	gpt->trainer = trainer;
-	gpt->config = *config;
-	gpt->split = find_split(gpt, mesh);
-	gpt->context = find_context(gpt, mesh);
-	gpt->experts = find_experts(gpt, mesh);
-	if (gpt->split.size * gpt->context.size > 1)
-		gpt->peers = tutti_mesh_comm(mesh, "cp,tp");
-	gpt->activations = gpt_make_activations(gpt, config->max_sequences);
-	make_room_for_wide(gpt);
-	must(tutti_param_init_normal(trainer, gpt->token_w, 0, embedding_std));
-	must(tutti_param_init_normal(trainer, gpt->position_w, 0, embedding_std));
-	must(tutti_param_init_constant(trainer, gpt->norm_w, 1));
-	for (int l = 0; l < gpt->shape.layers; l++)
-		init_block(gpt, &gpt->blocks[l]);
+	return tutti_param_grad(gpt->trainer, param);
 }
 
 size_t gpt_param_count(const struct gpt *gpt)

@@ -7,254 +7,288 @@
 #include <errno.h>
 #include <getopt.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char usage[] =
-	" [options] [file or folder ...]\n"
-	"Trains a small character-level GPT on the text (default: /usr/share/common-licenses), "
-	"alone or on\n"
-	"every rank that tuttirun, torchrun, srun or mpirun starts.\n"
-	"  --ranks N             starts so many ranks, without a launcher; as --devices (1)\n"
-	"  --steps N             updates (200)\n"
-	"  --batch N             sequences in a step, of all ranks together (8)\n"
-	"  --micro-batches N     parts in which each rank does its sequences (1)\n"
-	"  --seq N               characters in a sequence (64)\n"
-	"  --layers N, --heads N, --channels N     of the model (2, 4, 64)\n"
-	"  --lr X                AdamW's highest learning rate (0.002)\n"
-	"  --seed N              of first values and of the choice of sequences (1)\n"
-	"  --dtype T             of parameters: f32, or bf16 or f16 with a master copy in f32 "
-	"(f32)\n"
-	"  --reduce T            of travelling gradients: f32, or the type of parameters (f32)\n"
-	"  --loss-scale X        losses are multiplied by it; below 0: dynamic; 0: none (0)\n"
-	"  --deterministic N     1: the same bits at every strategy; 2: at every number of ranks "
-	"too (0)\n"
-	"  --prefetch N          fsdp: units gathered ahead (1)\n"
-	"  --shard-size N        hsdp: ranks in a shard group (those of a node)\n"
-	"  --local-steps N       local_sgd: steps between averages (10), of which --steps is a "
-	"multiple\n"
-	"  --tp N                ranks that divide each layer: heads, columns and rows, "
-	"vocabulary; "
-	"and between them tokens (no mesh)\n"
-	"  --cp N                ranks that divide each sequence (no mesh)\n"
-	"  --cp-form F           ring: keys and values come from rank to rank; heads: each rank "
-	"has "
-	"some heads of whole sequences (ring)\n"
-	"  --pp N                ranks that have parts of the layers, as a pipeline of "
-	"--micro-batches (no mesh)\n"
-	"  --schedule S          gpipe, 1f1b, interleaved or zero_bubble (1f1b)\n"
-	"  --chunks N            interleaved, zero_bubble: stages on each rank (1)\n"
-	"  --experts N           of each layer, of which a token takes two (none)\n"
-	"  --ep N                ranks that divide the experts; they have sequences of their own, "
-	"as those of dp (no mesh)\n"
-	"  --expert-capacity X   tokens that an expert takes, times what all would have evenly "
-	"(1.25)\n"
-	"  --expert-group N      tokens among which that holds (8)\n"
-	"  --expert-balance X    of the loss that has them chosen evenly (0.01)\n"
-	"  --dp N                on a mesh: replicas, or parts of the strategy (what the others "
-	"leave)\n"
-	"  --recompute           keeps no activations inside of layers, and computes them again\n"
-	"  --whole-tensors       shards are whole tensors\n"
-	"  --shadow              zero1, zero2, fsdp: each rank keeps its neighbour's part too\n"
-	"  --memory-limit N      bytes that a rank's trainer may hold (no limit)\n"
-	"  --offload FOLDER      optimizer state in files there\n"
-	"  --save FOLDER         checkpoints; the newest one there is loaded first\n"
-	"  --save-every N        steps between them (50)\n"
-	"  --export FILE         all parameters in one safetensors file, at the end\n"
-	"  --log FOLDER          loss, norm and rate as CSV, JSON lines and for TensorBoard\n"
-	"  --report-every N      steps between lines with loss and speed (20)\n"
-	"  --sample N            characters that it writes at the end (240)\n"
-	"  --grow-wait S          seconds for which ranks in the place of dead ones are waited for "
-	"(30)\n"
-	"  --dump-loss FILE      rank 0 writes a line with step and loss for every step\n"
-	"Those of every trainer (docs/flags.md); of --micro-batches and --accumulate one is "
-	"enough:\n";
+enum kind { INT, COUNT, REAL, PATH, FLAG, SCHEDULE, FORM, DTYPE };
 
-static const char *default_paths[] = {"/usr/share/common-licenses"};
-
-enum kind { INT, SIZE, SEED, REAL, SINGLE, TEXT, SCHEDULE, FORM, DTYPE, FLAG };
-
-/* An option and the field that it sets. */
-#define FIELD(member) offsetof(struct options, member)
+/* An option, the field that it sets, its kind, the least and the most of a number, and what it is
+ * if it is not given; NULL: 0, of which help says what it means. */
 static const struct setting {
 	const char *name;
-	enum kind kind;
 	size_t field;
+	enum kind kind;
 	double least, most;
+	const char *preset, *help;
 } settings[] = {
-	{"ranks", INT, FIELD(ranks), 1, 4096},
-	{"steps", INT, FIELD(steps), 0, 1e9},
-	{"batch", INT, FIELD(batch), 1, 65536},
-	{"micro-batches", INT, FIELD(micro_batches), 1, 65536},
-	{"seq", INT, FIELD(length), 1, GPT_MAX_LENGTH},
-	{"layers", INT, FIELD(layers), 1, GPT_MAX_LAYERS},
-	{"heads", INT, FIELD(heads), 1, 64},
-	{"channels", INT, FIELD(channels), 1, 4096},
-	{"lr", REAL, FIELD(lr), 0, 1e6},
-	{"seed", SEED, FIELD(seed), 0, 9e15},
-	{"dtype", DTYPE, FIELD(flags.config.param_dtype), 0, 0},
-	{"reduce", DTYPE, FIELD(flags.config.reduce_dtype), 0, 0},
-	{"loss-scale", SINGLE, FIELD(flags.config.loss_scale), -1e9, 1e9},
-	{"deterministic", INT, FIELD(flags.config.deterministic), 0, 2},
-	{"prefetch", INT, FIELD(flags.config.prefetch_units), 1, 64},
-	{"shard-size", INT, FIELD(flags.config.shard_size), 1, 65536},
-	{"local-steps", INT, FIELD(flags.config.local_sgd_steps), 1, 1e9},
-	{"tp", INT, FIELD(tp), 1, 64},
-	{"pp", INT, FIELD(pp), 1, 64},
-	{"dp", INT, FIELD(dp), 1, 65536},
-	{"cp", INT, FIELD(cp), 1, 64},
-	{"ep", INT, FIELD(ep), 1, EXPERTS_MAX},
-	{"cp-form", FORM, FIELD(by_heads), 0, 0},
-	{"experts", INT, FIELD(experts), 2, EXPERTS_MAX},
-	{"expert-capacity", REAL, FIELD(expert_capacity), 0.1, 64},
-	{"expert-balance", REAL, FIELD(expert_balance), 0, 1e6},
-	{"expert-group", INT, FIELD(expert_group), 1, GPT_MAX_LENGTH},
-	{"recompute", FLAG, FIELD(recompute), 0, 0},
-	{"schedule", SCHEDULE, FIELD(schedule), 0, 0},
-	{"chunks", INT, FIELD(chunks), 1, 64},
-	{"whole-tensors", FLAG, FIELD(flags.config.whole_tensors), 0, 0},
-	{"shadow", FLAG, FIELD(flags.config.shadow), 0, 0},
-	{"memory-limit", SIZE, FIELD(flags.config.memory_limit), 1, 9e15},
-	{"offload", TEXT, FIELD(flags.config.offload_dir), 0, 0},
-	{"save", TEXT, FIELD(save), 0, 0},
-	{"save-every", INT, FIELD(save_every), 1, 1e9},
-	{"export", TEXT, FIELD(export_to), 0, 0},
-	{"log", TEXT, FIELD(log), 0, 0},
-	{"report-every", INT, FIELD(report_every), 1, 1e9},
-	{"sample", INT, FIELD(sample), 0, 1e9},
-	{"grow-wait", INT, FIELD(grow_wait_s), 1, 86400},
-	{"dump-loss", TEXT, FIELD(dump_loss), 0, 0},
-	{"matmul", TEXT, FIELD(matmul), 0, 0},
+#define AT(member) offsetof(struct options, member)
+	{"ranks", AT(ranks), INT, 1, 4096, NULL,
+	 "starts so many ranks, without a launcher; as --devices"},
+	{"steps", AT(steps), INT, 0, 1e9, "200", "updates"},
+	{"batch", AT(batch), INT, 1, 65536, "8", "sequences in a step, of all ranks together"},
+	{"micro-batches", AT(micro_batches), INT, 1, 65536, NULL,
+	 "parts in which each rank does its sequences (1)"},
+	{"seq", AT(length), INT, 1, GPT_MAX_LENGTH, "64", "characters in a sequence"},
+	{"layers", AT(layers), INT, 1, GPT_MAX_LAYERS, "2", "of the model"},
+	{"heads", AT(heads), INT, 1, 64, "4", "of attention"},
+	{"channels", AT(channels), INT, 1, 4096, "64", "of a token"},
+	{"lr", AT(lr), REAL, 0, 1e6, "0.002", "AdamW's highest learning rate"},
+	{"seed", AT(seed), COUNT, 0, 9e15, "1", "of first values and of the choice of sequences"},
+	{"dtype", AT(flags.config.param_dtype), DTYPE, 0, 0, NULL,
+	 "of parameters: f32, or bf16 or f16 with a master copy in f32 (f32)"},
+	{"reduce", AT(flags.config.reduce_dtype), DTYPE, 0, 0, NULL,
+	 "of travelling gradients: f32, or the type of parameters (f32)"},
+	{"loss-scale", AT(flags.config.loss_scale), REAL, -1e9, 1e9, NULL,
+	 "losses are multiplied by it; below 0: dynamic; 0: none (0)"},
+	{"deterministic", AT(flags.config.deterministic), INT, 0, 2, NULL,
+	 "1: the same bits at every strategy; 2: at every number of ranks too (0)"},
+	{"prefetch", AT(flags.config.prefetch_units), INT, 1, 64, NULL,
+	 "fsdp: units gathered ahead (1)"},
+	{"shard-size", AT(flags.config.shard_size), INT, 1, 65536, NULL,
+	 "hsdp: ranks in a shard group (those of a node)"},
+	{"local-steps", AT(flags.config.local_sgd_steps), INT, 1, 1e9, "10",
+	 "local_sgd: steps between averages, of which --steps is a multiple"},
+	{"tp", AT(tp), INT, 1, 64, NULL,
+	 "ranks that divide each layer: heads, columns and rows, vocabulary; and between them "
+	 "tokens (no mesh)"},
+	{"cp", AT(cp), INT, 1, 64, NULL, "ranks that divide each sequence (no mesh)"},
+	{"cp-form", AT(by_heads), FORM, 0, 0, "ring",
+	 "ring: keys and values come from rank to rank; heads: each rank has some heads of whole "
+	 "sequences"},
+	{"pp", AT(pp), INT, 1, 64, NULL,
+	 "ranks that have parts of the layers, as a pipeline of --micro-batches (no mesh)"},
+	{"schedule", AT(schedule), SCHEDULE, 0, 0, "1f1b",
+	 "gpipe, 1f1b, interleaved or zero_bubble"},
+	{"chunks", AT(chunks), INT, 1, 64, "1", "interleaved, zero_bubble: stages on each rank"},
+	{"experts", AT(experts), INT, 2, EXPERTS_MAX, NULL,
+	 "of each layer, of which a token takes two (none)"},
+	{"ep", AT(ep), INT, 1, EXPERTS_MAX, NULL,
+	 "ranks that divide the experts; they have sequences of their own, as those of dp (no "
+	 "mesh)"},
+	{"expert-capacity", AT(expert_capacity), REAL, 0.1, 64, "1.25",
+	 "tokens that an expert takes, times what all would have evenly"},
+	{"expert-group", AT(expert_group), INT, 1, GPT_MAX_LENGTH, "8",
+	 "tokens among which that holds"},
+	{"expert-balance", AT(expert_balance), REAL, 0, 1e6, "0.01",
+	 "of the loss that has them chosen evenly"},
+	{"dp", AT(dp), INT, 1, 65536, NULL,
+	 "on a mesh: replicas, or parts of the strategy (what the others leave)"},
+	{"recompute", AT(recompute), FLAG, 0, 0, NULL,
+	 "keeps no activations inside of layers, and computes them again"},
+	{"whole-tensors", AT(flags.config.whole_tensors), FLAG, 0, 0, NULL,
+	 "shards are whole tensors"},
+	{"shadow", AT(flags.config.shadow), FLAG, 0, 0, NULL,
+	 "zero1, zero2, fsdp: each rank keeps its neighbour's part too"},
+	{"memory-limit", AT(flags.config.memory_limit), COUNT, 1, 9e15, NULL,
+	 "bytes that a rank's trainer may hold (no limit)"},
+	{"offload", AT(flags.config.offload_dir), PATH, 0, 0, NULL,
+	 "optimizer state in files there"},
+	{"save", AT(save), PATH, 0, 0, NULL, "checkpoints; the newest one there is loaded first"},
+	{"save-every", AT(save_every), INT, 1, 1e9, "50", "steps between them"},
+	{"export", AT(export_to), PATH, 0, 0, NULL,
+	 "all parameters in one safetensors file, at the end"},
+	{"log", AT(log), PATH, 0, 0, NULL,
+	 "loss, norm and rate as CSV, JSON lines and for TensorBoard"},
+	{"report-every", AT(report_every), INT, 1, 1e9, "20",
+	 "steps between lines with loss and speed"},
+	{"sample", AT(sample), INT, 0, 1e9, "240", "characters that it writes at the end"},
+	{"grow-wait", AT(grow_wait_s), INT, 1, 86400, "30",
+	 "seconds for which ranks in the place of dead ones are waited for"},
+	{"dump-loss", AT(dump_loss), PATH, 0, 0, NULL,
+	 "rank 0 writes a line with step and loss for every step"},
+	{"matmul", AT(matmul), PATH, 0, 0, NULL, NULL}, /* place_usage has it */
 };
 enum { SETTINGS = sizeof settings / sizeof *settings };
 
-static int options_number(const char *text, const struct setting *setting, double *value)
+static void options_print_usage(void)
 {
+	static const char *const values[] = {"N", "N", "X", "PATH", "", "S", "F", "T"};
+
+	printf("usage: %s [options] [file or folder ...]\n"
+	       "Trains a small character-level GPT on the text (default: "
+	       "/usr/share/common-licenses), alone or on\n"
+	       "every rank that tuttirun, torchrun, srun or mpirun starts.\n",
+	       place_program);
+	for (const struct setting *s = settings; s->help; s++) {
+		char option[32];
+		snprintf(option, sizeof option, "%s %s", s->name, values[s->kind]);
+		printf("  --%-19s %s%s%s%s\n", option, s->help, s->preset ? " (" : "",
+		       s->preset ? s->preset : "", s->preset ? ")" : "");
+	}
+	printf("Those of every trainer (docs/flags.md); of --micro-batches and --accumulate one is "
+	       "enough:\n%s%s",
+	       tutti_train_config_help(), place_usage);
+}
+
+/* Whether text is a value of the option. */
+static bool options_set(struct options *o, const struct setting *s, const char *text)
+{
+	static const char *const choices[][5] = {
+		[SCHEDULE] = {"gpipe", "1f1b", "interleaved", "zero_bubble"},
+		[FORM] = {"ring", "heads"},
+		[DTYPE] = {"f32", "bf16", "f16"},
+	};
+	static const tutti_dtype dtypes[] = {TUTTI_F32, TUTTI_BF16, TUTTI_F16};
+	void *field = (char *)o + s->field;
+	int choice = 0;
 	char *end;
 
-	errno = 0;
-	*value = strtod(text, &end);
-	return errno == 0 && end != text && *end == '\0' && *value >= setting->least &&
-	       *value <= setting->most &&
-	       (setting->kind == REAL || setting->kind == SINGLE || *value == floor(*value));
-}
-
-/* The index of name in names, which NULL ends; -1. */
-static int index_of(const char *name, const char *const *names)
-{
-	for (int i = 0; names[i]; i++)
-		if (strcmp(name, names[i]) == 0)
-			return i;
-	return -1;
-}
-
-static int set_option(struct options *o, const struct setting *setting, const char *text)
-{
-	static const char *const dtypes[] = {"f32", "bf16", "f16", NULL};
-	static const char *const schedules[] = {"gpipe", "1f1b", "interleaved", "zero_bubble",
-						NULL};
-	static const char *const forms[] = {"ring", "heads", NULL};
-	void *field = (char *)o + setting->field;
-	double value = 0;
-	int which = 0;
-
-	switch (setting->kind) {
-	case TEXT:
+	while (s->kind >= SCHEDULE && choices[s->kind][choice] &&
+	       strcmp(text, choices[s->kind][choice]) != 0)
+		choice++;
+	if (s->kind >= SCHEDULE && !choices[s->kind][choice])
+		return false;
+	if (s->kind == PATH)
 		*(const char **)field = text;
-		return 1;
-	case FLAG:
+	else if (s->kind == FLAG)
 		*(int *)field = 1;
-		return 1;
-	case SCHEDULE:
-		which = index_of(text, schedules);
-		*(tutti_schedule *)field = (tutti_schedule)which;
-		return which >= 0;
-	case FORM:
-		which = index_of(text, forms);
-		*(int *)field = which;
-		return which >= 0;
-	case DTYPE:
-		which = index_of(text, dtypes);
-		*(tutti_dtype *)field = which == 2   ? TUTTI_F16
-					: which == 1 ? TUTTI_BF16
-						     : TUTTI_F32;
-		return which >= 0;
-	default:
-		break;
-	}
-	if (!options_number(text, setting, &value))
-		return 0;
-	if (setting->kind == INT)
+	else if (s->kind == DTYPE)
+		*(tutti_dtype *)field = dtypes[choice];
+	else if (s->kind >= SCHEDULE)
+		*(int *)field = choice;
+	if (s->kind >= PATH)
+		return true;
+	errno = 0;
+	double value = strtod(text, &end);
+	if (errno != 0 || end == text || *end != '\0' || !(value >= s->least && value <= s->most) ||
+	    (s->kind != REAL && value != floor(value)))
+		return false;
+	if (s->kind == INT)
 		*(int *)field = (int)value;
-	else if (setting->kind == SIZE)
+	else if (s->kind == COUNT)
 		*(size_t *)field = (size_t)value;
-	else if (setting->kind == SEED)
-		*(uint64_t *)field = (uint64_t)value;
-	else if (setting->kind == SINGLE)
-		*(float *)field = (float)value;
 	else
-		*(double *)field = value;
-	return 1;
+		*(float *)field = (float)value;
+	return true;
 }
 
-static void print_usage(FILE *to)
+/* Returns false. */
+static bool options_refuse(const char *format, ...)
 {
-	fprintf(to, "usage: %s%s%s%s", place_program, usage, tutti_train_config_help(),
-		place_usage);
+	va_list list;
+
+	va_start(list, format);
+	fputs("gpt: ", stderr);
+	vfprintf(stderr, format, list);
+	fputc('\n', stderr);
+	va_end(list);
+	return false;
 }
 
-static int options_complain(const struct setting *setting, const char *text)
+/* A word of argv that is no option, or one without its value. */
+static bool options_refuse_word(char *word, bool lacks_value)
 {
-	fprintf(stderr, "gpt: --%s %s is not possible", setting->name, text);
-	if (setting->most > 0)
-		fprintf(stderr, ": it is a number from %g to %g", setting->least, setting->most);
-	fprintf(stderr, "; %s --help has all options\n", place_program);
-	return 3;
-}
-
-/* Whether --precision sets the field, too. */
-static int sets_types(const struct setting *setting)
-{
-	return setting->kind == DTYPE || setting->field == FIELD(flags.config.loss_scale);
-}
-
-static int complain_of_types(const struct setting *setting, const char *precision)
-{
-	fprintf(stderr, "gpt: --%s is not possible with --precision %s, which sets it\n",
-		setting->name, precision);
-	return 3;
-}
-
-static const char *const *own_names(void)
-{
-	static const char *names[SETTINGS + 2];
+	static const char *names[SETTINGS + 2] = {[SETTINGS] = "help"};
+	char *const words[] = {word, word};
 
 	for (int i = 0; i < SETTINGS; i++)
 		names[i] = settings[i].name;
-	names[SETTINGS] = "help";
-	return names;
-}
-
-/* A word of argv that is no flag, or one without its value. Returns the exit status plus 1. */
-static int complain_of(char *word, int option)
-{
-	char *const words[] = {word, word};
-
-	if (option == ':')
-		fprintf(stderr, "gpt: %s needs a value\n", word);
-	else if (tutti_train_config_rest(2, words, own_names()) != TUTTI_OK)
-		fprintf(stderr, "gpt: %s\n", tutti_comm_error(NULL));
+	if (lacks_value)
+		options_refuse("%s needs a value", word);
+	else if (tutti_train_config_rest(2, words, names) != TUTTI_OK)
+		options_refuse("%s", tutti_comm_error(NULL));
 	fprintf(stderr, "%s --help has all options\n", place_program);
-	return 3;
+	return false;
 }
 
-/* The options that no other trainer has. Returns as options_read. */
-static int options_read_own(struct options *o, int argc, char **argv)
+/* ---- what goes together ---- */
+
+static bool options_divide(const char *axis, int by, const char *what, int count)
 {
+	return count % by == 0 ||
+	       options_refuse("%d %s cannot be divided by %s %d", count, what, axis, by);
+}
+
+/* Between averages the ranks of local SGD have values of their own, which cannot be saved, sampled
+ * or exported as one model. */
+static bool options_are_averaged(const struct options *o, const char *name, int steps)
+{
+	int between = o->flags.config.local_sgd_steps;
+
+	return o->flags.config.strategy != TUTTI_LOCAL_SGD || steps % between == 0 ||
+	       options_refuse("--%s %d is not possible with local_sgd, whose ranks have the same "
+			      "values only when they average (--local-steps %d): %lld is the next "
+			      "multiple",
+			      name, steps, between, ((long long)steps / between + 1) * between);
+}
+
+/* Two names of one number. */
+static bool options_agree(const char *a, int first, const char *b, int second)
+{
+	return !first || !second || first == second ||
+	       options_refuse("%s %d and %s %d differ: give one of them", a, first, b, second);
+}
+
+/* "cp" has pairs of parts of a sequence. A group's tokens stay on one rank of "cp" and "tp". */
+static bool options_check_divisors(const struct options *o)
+{
+	int part = o->length / o->cp, half = o->cp > 1 ? part / 2 : part;
+	const char *neighbours = "neighbouring tokens of a rank";
+
+	if (!options_divide("--heads", o->heads, "channels", o->channels) ||
+	    !options_divide("--tp", o->tp, "heads", o->heads) ||
+	    (o->by_heads && !options_divide("--cp", o->cp, "heads of a rank (--heads by --tp)",
+					    o->heads / o->tp)) ||
+	    (o->cp > 1 &&
+	     !options_divide("twice --cp,", 2 * o->cp, "characters (--seq)", o->length)) ||
+	    !options_divide("--tp", o->tp, "characters of a rank (--seq by --cp)", part))
+		return false;
+	if (!o->experts)
+		return o->ep == 1 ||
+		       options_refuse("--ep %d is not possible: there are no --experts", o->ep);
+	return options_divide("--ep", o->ep, "experts", o->experts) &&
+	       options_divide("--expert-group", o->expert_group, neighbours, half) &&
+	       options_divide("--expert-group", o->expert_group, neighbours, part / o->tp);
+}
+
+static bool options_check_stages(const struct options *o)
+{
+	bool has_chunks = o->schedule == TUTTI_INTERLEAVED || o->schedule == TUTTI_ZERO_BUBBLE;
+
+	if (o->chunks > 1 && (!has_chunks || o->pp == 1))
+		return options_refuse("--chunks %d is not possible but with --pp and --schedule "
+				      "interleaved or zero_bubble",
+				      o->chunks);
+	if (o->pp > 1 && o->pp * o->chunks > o->layers)
+		return options_refuse("--pp %d is not possible: %d layers make no %d stages", o->pp,
+				      o->layers, o->pp * o->chunks);
+	return !o->recompute || o->pp == 1 || o->schedule != TUTTI_ZERO_BUBBLE ||
+	       options_refuse("--recompute is not possible with zero_bubble, which would compute "
+			      "everything three times");
+}
+
+static bool options_check(const struct options *o)
+{
+	int devices = o->flags.devices > 0 ? o->flags.devices : o->flags.num_gpus;
+	const char *name = o->flags.devices > 0 ? "--devices" : "the number of --gpus,";
+
+	if (!options_agree("--ranks", o->ranks, name, devices) ||
+	    !options_agree("--micro-batches", o->micro_batches, "--accumulate",
+			   o->flags.accumulate))
+		return false;
+	if (strcmp(o->flags.resume, "auto") == 0 && !o->save)
+		return options_refuse("--resume auto is not possible without --save, the folder "
+				      "that it looks in");
+	if (o->dp && !o->has_mesh)
+		return options_refuse("--dp %d is not possible without another axis; with --tp 1 "
+				      "each rank has whole layers",
+				      o->dp);
+	return options_check_divisors(o) && options_check_stages(o) &&
+	       options_are_averaged(o, "steps", o->steps) &&
+	       (!o->save || o->save_every >= o->steps ||
+		options_are_averaged(o, "save-every", o->save_every));
+}
+
+/* The options that no other trainer has. */
+static bool options_read_own(struct options *o, int argc, char **argv)
+{
+	static char *default_paths[] = {"/usr/share/common-licenses"};
 	struct option longs[SETTINGS + 2] = {[SETTINGS] = {"help", no_argument, NULL, 'h'}};
 	int option, which = 0;
+	char range[80];
 
 	for (int i = 0; i < SETTINGS; i++)
 		longs[i] = (struct option){
@@ -262,53 +296,46 @@ static int options_read_own(struct options *o, int argc, char **argv)
 			settings[i].kind == FLAG ? no_argument : required_argument, NULL, 1};
 	opterr = 0;
 	while ((option = getopt_long(argc, argv, ":h", longs, &which)) != -1) {
+		const struct setting *s = &settings[which];
+		snprintf(range, sizeof range, ": it is a number from %g to %g", s->least, s->most);
 		if (option == 'h') {
-			print_usage(stdout);
-			return 1;
+			options_print_usage();
+			exit(0);
 		}
 		if (option == '?' || option == ':')
-			return complain_of(argv[optind - 1], option);
-		if (o->flags.precision[0] && sets_types(&settings[which]))
-			return complain_of_types(&settings[which], o->flags.precision);
-		if (!set_option(o, &settings[which], optarg))
-			return options_complain(&settings[which], optarg);
+			return options_refuse_word(argv[optind - 1], option == ':');
+		if (o->flags.precision[0] &&
+		    (s->kind == DTYPE || s->field == AT(flags.config.loss_scale)))
+			return options_refuse("--%s is not possible with --precision %s, which "
+					      "sets it",
+					      s->name, o->flags.precision);
+		if (!options_set(o, s, optarg))
+			return options_refuse(
+				"--%s %s is not possible%s; %s --help has all options", s->name,
+				optarg, s->most > 0 ? range : "", place_program);
 	}
-	o->paths = optind < argc ? argv + optind : (char *const *)default_paths;
+	o->paths = optind < argc ? argv + optind : default_paths;
 	o->path_count = optind < argc ? argc - optind : 1;
-	return 0;
+	return true;
 }
 
-int options_read(struct options *o, int argc, char **argv)
+bool options_read(struct options *o, int argc, char **argv)
 {
-	*o = (struct options){.steps = 200,
-			      .batch = 8,
-			      .length = 64,
-			      .layers = 2,
-			      .heads = 4,
-			      .channels = 64,
-			      .lr = 2e-3,
-			      .seed = 1,
-			      .save_every = 50,
-			      .report_every = 20,
-			      .sample = 240,
-			      .grow_wait_s = 30,
-			      .schedule = TUTTI_1F1B,
-			      .chunks = 1,
-			      .expert_capacity = 1.25,
-			      .expert_balance = 0.01,
-			      .expert_group = 8,
-			      .flags.config = {.max_grad_norm = 1,
-					       .check_replicas_every = 50,
-					       .local_sgd_steps = 10}};
-	if (tutti_train_config_read(&o->flags, &argc, argv) != TUTTI_OK) {
-		fprintf(stderr, "gpt: %s\n", tutti_comm_error(NULL));
-		return 3;
-	}
-	int stop = options_read_own(o, argc, argv);
-	if (stop)
-		return stop;
+	*o = (struct options){.flags.config = {.max_grad_norm = 1, .check_replicas_every = 50}};
+	for (int i = 0; i < SETTINGS; i++)
+		if (settings[i].preset)
+			options_set(o, &settings[i], settings[i].preset);
+	if (tutti_train_config_read(&o->flags, &argc, argv) != TUTTI_OK)
+		return options_refuse("%s", tutti_comm_error(NULL));
+	if (!options_read_own(o, argc, argv))
+		return false;
+	o->has_mesh = o->ep || o->pp || o->cp || o->tp;
+	o->ep = o->ep ? o->ep : 1;
+	o->pp = o->pp ? o->pp : 1;
+	o->cp = o->cp ? o->cp : 1;
+	o->tp = o->tp ? o->tp : 1;
 	if (!options_check(o))
-		return 3;
+		return false;
 	if (!o->micro_batches)
 		o->micro_batches = o->flags.accumulate ? o->flags.accumulate : 1;
 	if (o->ranks)
@@ -316,5 +343,5 @@ int options_read(struct options *o, int argc, char **argv)
 	o->flags.config.grad_dtype = TUTTI_F32; /* in which the layers add, also with bf16 */
 	o->flags.config.seed = o->seed;
 	o->flags.config.offload_optimizer = o->flags.config.offload_dir != NULL;
-	return 0;
+	return true;
 }

@@ -1,10 +1,7 @@
-/* The callbacks of a pipeline. A micro-batch has activations of its own from its forward to its
- * backward; those that are free are used again, so there are as many as the schedule holds at a
- * time.
- */
-#include "pipeline.h"
-
-#include "activations.h"
+/* Pipeline parallelism: the layers in stages, through which a step's micro-batches go. A
+ * micro-batch has activations of its own from its forward to its last backward; those that are free
+ * are used again, so there are as many as the schedule holds at a time. */
+#include "run.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,102 +9,45 @@
 struct stages {
 	struct run *run;
 	tutti_pipeline *pipeline;
-	int sequences, micro_batches;  /* of this rank; parts of them                  */
-	int longest;                   /* sequences in a micro-batch, at most          */
-	struct gpt_activations **of;   /* [stage][micro-batch]; NULL: not held         */
-	struct gpt_activations **free; /* free_count of count; the first is gpt's own  */
-	int free_count, count;
-	int is_evaluation;
+	int sequences;                 /* of this rank in a step                      */
+	bool is_evaluation;            /* of one sequence: nothing is kept            */
+	struct gpt_activations **of;   /* [stage][micro-batch]                        */
+	struct gpt_activations **free; /* so many; the first that was there is gpt's  */
+	int free_count;
 };
 
-static int pipeline_first_of(const struct stages *s, int m)
+static int pipeline_first_sequence(const struct stages *s, int m)
 {
-	return (int)((int64_t)s->sequences * m / s->micro_batches);
+	return (int)((int64_t)s->sequences * m / s->run->options.micro_batches);
 }
 
-static struct gpt_activations **pipeline_place(struct stages *s, int stage, int m)
-{
-	return &s->of[stage * s->micro_batches + m];
-}
-
-/* The list has room for all that were made. */
-static void pipeline_give_back(struct stages *s, struct gpt_activations *set)
-{
-	s->free[s->free_count++] = set;
-}
-
-static void add_set(struct stages *s, struct gpt_activations *set)
-{
-	s->free = realloc(s->free, (size_t)++s->count * sizeof(void *));
-	if (!s->free) {
-		fprintf(stderr, "gpt: there is no memory for a list\n");
-		exit(1);
-	}
-	pipeline_give_back(s, set);
-}
-
-static struct gpt_activations *pipeline_take(struct stages *s)
-{
-	if (s->free_count == 0)
-		add_set(s, gpt_make_activations(&s->run->gpt, s->longest));
-	return s->free[--s->free_count];
-}
-
-/* The arguments of a callback. */
-struct turn {
-	int stage, m;
-	const void *in;
-	void *out;
-};
-
-/* Of the window: nothing is kept. */
-static void pipeline_evaluate(struct stages *s, const struct turn *t)
-{
-	gpt_stage_forward(&s->run->gpt, t->stage, s->run->tokens, 1, t->in, t->out);
-}
-
-static void run_forward(struct stages *s, const struct turn *t)
+/* what: gradients to make; 0: a forward */
+static void pipeline_act(struct stages *s, int what, int stage, int m, const void *in, void *out)
 {
 	struct run *run = s->run;
-	int first = pipeline_first_of(s, t->m), count = pipeline_first_of(s, t->m + 1) - first;
-	size_t row = (size_t)first * (size_t)gpt_length(&run->gpt);
-	struct gpt_activations *set = pipeline_take(s);
+	struct gpt *gpt = &run->gpt;
+	struct gpt_activations **held = &s->of[stage * run->options.micro_batches + m];
+	int first = pipeline_first_sequence(s, m), next = pipeline_first_sequence(s, m + 1);
+	int row = first * gpt->context.length;
 
-	run->gpt.activations = *pipeline_place(s, t->stage, t->m) = set;
-	gpt_stage_forward(&run->gpt, t->stage, run->tokens + row, count, t->in, t->out);
-	if (t->stage + 1 == run->gpt.stages)
-		gpt_loss(&run->gpt, run->targets + row, 1);
-}
-
-/* The set of a micro-batch whose last action this is. */
-static void pipeline_let_go(struct stages *s, const struct turn *t)
-{
-	pipeline_give_back(s, *pipeline_place(s, t->stage, t->m));
-	*pipeline_place(s, t->stage, t->m) = NULL;
-}
-
-static void run_backward(struct stages *s, const struct turn *t)
-{
-	struct gpt *gpt = &s->run->gpt;
-
-	gpt->activations = *pipeline_place(s, t->stage, t->m);
-	gpt_stage_backward(gpt, t->stage, t->in, t->out);
-	if (!gpt->config.weights_later)
-		pipeline_let_go(s, t);
-}
-
-static void run_weights(struct stages *s, const struct turn *t)
-{
-	s->run->gpt.activations = *pipeline_place(s, t->stage, t->m);
-	gpt_stage_weights(&s->run->gpt, t->stage);
-	pipeline_let_go(s, t);
+	if (what == 0)
+		*held = s->free_count > 0 ? s->free[--s->free_count]
+					  : gpt_make_activations(gpt, gpt->config.max_sequences);
+	gpt->activations = *held;
+	if (what != 0)
+		gpt_stage_backward(gpt, stage, what, in, out);
+	else
+		gpt_stage_forward(gpt, stage, run->tokens + row, next - first, in, out);
+	if (what == 0 && stage + 1 == gpt->stages)
+		gpt_loss(gpt, run->targets + row, 1);
+	if (what & GPT_WEIGHTS)
+		s->free[s->free_count++] = *held;
 }
 
 /* No jump may leave the pipeline's run: a turn that hears of a death returns it. Other ranks may
  * wait for this one in another communicator of the mesh; they are told. */
-static tutti_status pipeline_take_turn(struct stages *s,
-				       void (*act)(struct stages *, const struct turn *),
-				       struct turn turn)
+static tutti_status pipeline_turn(struct stages *s, int what, int stage, int m, const void *in,
+				  void *out)
 {
 	jmp_buf here, *outer = rescue;
 
@@ -117,57 +57,61 @@ static tutti_status pipeline_take_turn(struct stages *s,
 		return TUTTI_ERR_PEER;
 	}
 	rescue = outer ? &here : NULL;
-	act(s, &turn);
+	if (s->is_evaluation)
+		gpt_stage_forward(&s->run->gpt, stage, s->run->tokens, 1, in, out);
+	else
+		pipeline_act(s, what, stage, m, in, out);
 	rescue = outer;
 	return TUTTI_OK;
 }
 
 static tutti_status pipeline_forward(void *arg, int stage, int m, const void *in, void *out)
 {
-	struct stages *s = arg;
-
-	return pipeline_take_turn(s, s->is_evaluation ? pipeline_evaluate : run_forward,
-				  (struct turn){stage, m, in, out});
+	return pipeline_turn(arg, 0, stage, m, in, out);
 }
 
 static tutti_status pipeline_backward(void *arg, int stage, int m, const void *out_grad,
 				      void *in_grad)
 {
-	return pipeline_take_turn(arg, run_backward, (struct turn){stage, m, out_grad, in_grad});
+	struct stages *s = arg;
+	int weights = s->run->gpt.config.weights_later ? 0 : GPT_WEIGHTS;
+
+	return pipeline_turn(s, GPT_INPUTS | weights, stage, m, out_grad, in_grad);
 }
 
-static tutti_status backward_weights(void *arg, int stage, int m)
+static tutti_status pipeline_backward_weights(void *arg, int stage, int m)
 {
-	return pipeline_take_turn(arg, run_weights, (struct turn){stage, m, NULL, NULL});
+	return pipeline_turn(arg, GPT_WEIGHTS, stage, m, NULL, NULL);
 }
 
 struct stages *stages_create(struct run *run)
 {
 	const struct options *o = &run->options;
 	struct stages *s = calloc(1, sizeof *s);
-	size_t held = (size_t)run->gpt.stages * (size_t)o->micro_batches;
+	size_t most = (size_t)run->gpt.stages * (size_t)o->micro_batches;
 
-	if (s)
-		s->of = calloc(held, sizeof *s->of);
-	if (!s || !s->of) {
+	if (s) {
+		s->of = calloc(most, sizeof(void *));
+		s->free = calloc(most, sizeof(void *));
+	}
+	if (!s || !s->of || !s->free) {
 		fprintf(stderr, "gpt: there is no memory for a pipeline\n");
 		exit(1);
 	}
 	s->run = run;
-	s->micro_batches = o->micro_batches;
-	s->longest = run->gpt.config.max_sequences;
-	add_set(s, run->gpt.activations);
+	s->free[s->free_count++] = run->gpt.activations;
+	size_t count = gpt_stream_count(&run->gpt, run->gpt.config.max_sequences);
 	must(tutti_pipeline_create(
 		&s->pipeline, run->mesh,
 		&(tutti_pipeline_config){.schedule = o->schedule,
 					 .micro_batches = o->micro_batches,
 					 .chunks = o->chunks,
-					 .count = gpt_stream_count(&run->gpt, s->longest),
+					 .count = count,
 					 .trainer = run->trainer,
 					 .arg = s,
 					 .forward = pipeline_forward,
 					 .backward = pipeline_backward,
-					 .backward_weights = backward_weights}));
+					 .backward_weights = pipeline_backward_weights}));
 	return s;
 }
 
@@ -196,7 +140,7 @@ void stages_run(struct stages *s, int sequences)
 
 void stages_evaluate(struct stages *s)
 {
-	s->is_evaluation = 1;
+	s->is_evaluation = true;
 	must(tutti_pipeline_forward(s->pipeline, 1));
-	s->is_evaluation = 0;
+	s->is_evaluation = false;
 }

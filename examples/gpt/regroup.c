@@ -4,16 +4,14 @@
  * Ranks that no replica has a place for stay as spares. They have no part of the model, and take
  * part in one small sum of all ranks in each step: so they hear when another rank dies, and the
  * others when one of them does. All regroup then, and a spare takes a place as a new rank would. */
-#include "regroup.h"
+#include "run.h"
 
-#include "pipeline.h"
 #include "place.h"
 
 #include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 
-void drop(struct run *run)
+void regroup_drop(struct run *run)
 {
 	stages_destroy(run->stages);
 	run->stages = NULL;
@@ -25,7 +23,7 @@ void drop(struct run *run)
 }
 
 /* A rank that is started again may come while others die: it tries once more. */
-void join(struct run *run)
+void regroup_join(struct run *run)
 {
 	const tutti_config config = {.device = place_device()};
 	tutti_status status = tutti_init(&run->comm, &config);
@@ -41,14 +39,11 @@ void join(struct run *run)
 
 /* The first mesh, or that of the ranks which are left of one, and of those in the dead ones' place.
  * NULL: this rank is left over. */
-static tutti_mesh *open_mesh(struct run *run)
+static tutti_mesh *regroup_open_mesh(struct run *run)
 {
 	const struct options *o = &run->options;
-	const tutti_axis axes[] = {{"dp", o->dp},
-				   {"ep", o->ep ? o->ep : 1},
-				   {"cp", o->cp ? o->cp : 1},
-				   {"pp", o->pp ? o->pp : 1},
-				   {"tp", o->tp ? o->tp : 1}};
+	const tutti_axis axes[] = {
+		{"dp", o->dp}, {"ep", o->ep}, {"cp", o->cp}, {"pp", o->pp}, {"tp", o->tp}};
 
 	/* All ranks ask: one that was started again may be among others that have no mesh yet. */
 	tutti_mesh *mesh = NULL;
@@ -62,28 +57,26 @@ static tutti_mesh *open_mesh(struct run *run)
 	return mesh;
 }
 
-bool take_place(struct run *run)
+bool regroup_take_place(struct run *run)
 {
-	tutti_mesh *mesh = NULL;
+	bool has_mesh = run->options.has_mesh;
+	tutti_mesh *mesh = has_mesh ? regroup_open_mesh(run) : NULL;
 
-	run->ranks = run->comm;
+	run->ranks = has_mesh ? NULL : run->comm;
 	run->rank = -1;
-	if (options_have_mesh(&run->options)) {
-		mesh = open_mesh(run);
-		if (!mesh)
-			return false;
-		run->next.mesh = mesh;
+	run->next.mesh = mesh;
+	if (has_mesh && !mesh)
+		return false;
+	if (has_mesh)
 		run->ranks = tutti_mesh_comm(mesh, "dp,ep,pp,cp,tp");
-		if (!run->ranks)
-			must(TUTTI_ERR_PEER); /* only the communicator can fail here */
-	}
-	run->part = run->rank = tutti_rank(run->ranks);
-	run->parts = run->size = tutti_size(run->ranks);
-	if (!mesh)
-		return true;
+	if (!run->ranks)
+		must(TUTTI_ERR_PEER); /* only the communicator can fail here */
+	run->rank = tutti_rank(run->ranks);
+	run->size = tutti_size(run->ranks);
 	int ep = tutti_mesh_size(mesh, "ep");
-	run->part = tutti_mesh_coord(mesh, "dp") * ep + tutti_mesh_coord(mesh, "ep");
-	run->parts = tutti_mesh_size(mesh, "dp") * ep;
+	run->part = has_mesh ? tutti_mesh_coord(mesh, "dp") * ep + tutti_mesh_coord(mesh, "ep")
+			     : run->rank;
+	run->parts = has_mesh ? tutti_mesh_size(mesh, "dp") * ep : run->size;
 	return true;
 }
 
@@ -95,21 +88,21 @@ static int regroup_meet(struct run *run, int has_ended, int timeout_ms)
 	return has_ended;
 }
 
-void tell_spares(struct run *run, bool has_ended)
+void regroup_tell_spares(struct run *run, bool has_ended)
 {
 	if (tutti_size(run->comm) > run->size)
 		regroup_meet(run, has_ended, 0);
 }
 
 /* A step, and all that follows the last one, may take longer than any wait in it. */
-void stand_by(struct run *run)
+void regroup_stand_by(struct run *run)
 {
 	printf("gpt: a rank is left over, since a replica of the model has more ranks: it stands "
 	       "by\n");
 	fflush(stdout);
 	tutti_metrics_destroy(run->metrics);
 	run->metrics = NULL;
-	drop(run);
+	regroup_drop(run);
 	while (!regroup_meet(run, 0, INT_MAX))
 		;
 }

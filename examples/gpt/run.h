@@ -4,16 +4,23 @@
 
 #include "gpt.h"
 #include "options.h"
-#include "text.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
+/* Every different byte that occurs is a token. */
+struct text {
+	unsigned char *tokens;
+	size_t count;
+	int vocab;
+	unsigned char bytes[GPT_MAX_VOCAB];  /* of token i */
+};
+
 struct run {
 	struct options options;
 	struct text text;
-	unsigned char alphabet[256];     /* text.bytes, as checkpoints have them             */
+	unsigned char alphabet[GPT_MAX_VOCAB]; /* text.bytes, as checkpoints have them       */
 	tutti_comm *comm;                /* all ranks that are there                         */
 	tutti_comm *ranks;               /* those that train: the mesh's, or comm            */
 	tutti_mesh *mesh;                /* NULL: all ranks have the whole model             */
@@ -36,20 +43,42 @@ struct run {
 	int loss_metric, norm_metric, rate_metric;
 };
 
+/* ---- text.c ---- */
+/* Reads files, or all files of folders in the order of their names, one after the other, and says what is wrong: a file
+ * is not there or unreadable, or there are fewer than at_least bytes in all. */
+bool text_read(struct text *text, char *const *paths, int count, size_t at_least);
+
+/* ---- train.c ---- */
 /* The metrics of this communicator, if any are wanted. */
-void log_start(struct run *run);
-/* Whether this rank has the last stage. */
-int run_has_head(const struct run *run);
+void train_start_log(struct run *run);
 /* The steps that are not done yet. Rank 0 prints how it goes. */
 void train(struct run *run);
-/* The loss over the whole text, which rank 0 prints: --test. evaluate.c */
-void evaluate_text(struct run *run);
-/* Whether the run trains nothing. */
-static inline bool is_test(const struct run *run)
-{
-	return run->options.flags.test[0] != '\0';
-}
+/* The loss over the whole text, which rank 0 prints: --test. */
+void train_evaluate(struct run *run);
 /* Rank 0 prints what the model writes now; all ranks compute it. */
-void sample(struct run *run);
+void train_sample(struct run *run);
+
+/* ---- pipeline.c ---- */
+/* Of run->mesh and run->gpt. */
+struct stages *stages_create(struct run *run);
+void stages_destroy(struct stages *stages);
+/* One sequence, run->tokens, forward; the last stage's logits are gpt's. */
+void stages_evaluate(struct stages *stages);
+/* A step's micro-batches, forward and backward, of this many sequences. */
+void stages_run(struct stages *stages, int sequences);
+
+/* ---- regroup.c: which ranks train, at the start and when some have died ---- */
+/* Makes run->comm. */
+void regroup_join(struct run *run);
+/* Ranks have died: a new run->comm of the others, and of those in the dead ones' place. */
+void regroup(struct run *run);
+/* run->next.mesh, and which part of a batch is this rank's. False: no replica has a place for it. */
+bool regroup_take_place(struct run *run);
+/* As a spare, until the others have ended. A death ends it as any call of must. */
+void regroup_stand_by(struct run *run);
+/* To be called in each step, so that all hear when a spare dies; and with true at the end. */
+void regroup_tell_spares(struct run *run, bool has_ended);
+/* Frees the trainer, and what is on it. */
+void regroup_drop(struct run *run);
 
 #endif

@@ -1,166 +1,143 @@
-/* Products that begin and end a branch, block by block of rows: forward and backward side by side.
- */
-#include "tensor_parallel.h"
-
+/* Layers whose rows come or go rank by rank: forward and backward side by side. */
 #include "gpt.h"
 
-/* One call. What is all ranks' has a block of rows for each; blocks come, or go, one by one. */
-struct rows {
-	const struct split *split;
-	const struct product *product;
-	struct linear_grads grads;
-	float *out; /* these three: of all ranks' rows */
-	const float *in, *out_grad;
-	int count; /* rows of a rank */
-};
-
-void split_gather_rows(const struct split *split, const float *own, int count, tutti_block_fn fn,
-		       void *arg)
+/* Calls fn with the count elements of each rank, this one's first. */
+static void split_gather(const struct split *split, const float *own, int count, tutti_block_fn fn,
+			 void *arg)
 {
-	if (split->size == 1)
+	if (split->axis.size == 1)
 		must(fn(arg, 0, (void *)(uintptr_t)own, (size_t)count));
 	else
-		must(tutti_all_gather_each(own, (size_t)count, TUTTI_F32, fn, arg, split->comm,
+		must(tutti_all_gather_each(own, (size_t)count, TUTTI_F32, fn, arg, split->axis.comm,
 					   NULL));
 }
 
-void split_scatter_rows(const struct split *split, float *own, int count, tutti_block_fn fn,
-			void *arg)
+/* own (count) = the sum over ranks of what fn writes for this one. */
+static void split_scatter(const struct split *split, float *own, int count, tutti_block_fn fn,
+			  void *arg)
 {
-	if (split->size == 1)
+	if (split->axis.size == 1)
 		must(fn(arg, 0, own, (size_t)count));
 	else
 		must(tutti_reduce_scatter_each(own, (size_t)count, TUTTI_F32, TUTTI_SUM, fn, arg,
-					       split->comm, NULL));
+					       split->axis.comm, NULL));
 }
 
-static struct rows tensor_parallel_rows_of(const struct split *split, const struct product *product,
-					   int n)
+/* Rows of a rank. */
+static int product_rows(const struct product *p)
 {
-	return (struct rows){.split = split, .product = product, .count = n / split->size};
+	return p->n / p->split->axis.size;
 }
 
-static void tensor_parallel_gather(struct rows *rows, const float *own, int width,
-				   tutti_block_fn fn)
+/* A rank's rows of an array; block: those of the one that travels. */
+static float *product_at(const struct product *p, const float *array, int width, int rank,
+			 float *block)
 {
-	split_gather_rows(rows->split, own, rows->count * width, fn, rows);
+	if (!array || array == p->own)
+		return array ? block : NULL;
+	return (float *)(uintptr_t)array + rank * product_rows(p) * width;
 }
 
-static void tensor_parallel_scatter(struct rows *rows, float *own, int width, tutti_block_fn fn)
+/* With transposed weights a product is as the gradient of one with the weight as it lies, and the
+ * other way around. At the end of a branch the bias is added once to each row. */
+static tutti_status product_compute(void *arg, int rank, void *block, size_t count)
 {
-	split_scatter_rows(rows->split, own, rows->count * width, fn, rows);
-}
-
-/* Where the rows of a rank begin in an array of all of them. */
-static size_t block_at(const struct rows *rows, int rank, int width)
-{
-	return (size_t)rank * (size_t)rows->count * (size_t)width;
-}
-
-static tutti_status multiply_gathered(void *arg, int rank, void *block, size_t count)
-{
-	const struct rows *rows = arg;
-	const struct product *p = rows->product;
+	const struct product *p = arg;
+	bool has_bias = !p->ends_branch || rank == p->split->axis.rank;
+	const float *in = product_at(p, p->in, p->ins, rank, block);
+	const float *out_grad = product_at(p, p->out_grad, p->outs, rank, block);
+	float *out = product_at(p, p->out, p->outs, rank, block);
+	struct linear_grads grads = p->grads, outs = {.in = out, .scratch = grads.scratch};
+	int n = product_rows(p), ins = p->ins, width = p->outs;
 
 	(void)count;
-	linear_forward(rows->out + block_at(rows, rank, p->outs), block, p->weight, p->bias,
-		       rows->count, p->ins, p->outs);
+	grads.in = product_at(p, grads.in, ins, rank, block);
+	grads.bias = has_bias ? grads.bias : NULL;
+	if (!p->is_transposed && out)
+		linear_forward(out, in, p->weight, has_bias ? p->bias : NULL, n, ins, width);
+	else if (!p->is_transposed)
+		linear_backward(&grads, out_grad, in, p->weight, n, ins, width);
+	else if (out)
+		linear_backward(&outs, in, NULL, p->weight, n, width, ins);
+	else if (grads.in)
+		linear_forward(grads.in, out_grad, p->weight, NULL, n, width, ins);
+	else
+		linear_backward(&grads, in, out_grad, NULL, n, width, ins);
 	return TUTTI_OK;
 }
 
-void split_gather_forward(const struct split *split, float *out, const float *in,
-			  const struct product *product, int n)
+static void product_run(struct product p, const float *own)
 {
-	struct rows rows = tensor_parallel_rows_of(split, product, n);
+	const struct split *split = p.split;
+	bool is_scatter = own == p.out || own == p.grads.in;
+	int count = product_rows(&p) * (own == p.in || own == p.grads.in ? p.ins : p.outs);
 
-	rows.out = out;
-	tensor_parallel_gather(&rows, in, product->ins, multiply_gathered);
+	p.own = own;
+	if (is_scatter)
+		split_scatter(split, (float *)(uintptr_t)own, count, product_compute, &p);
+	else
+		split_gather(split, own, count, product_compute, &p);
 }
 
-/* block: of the gradient of in */
-static tutti_status tensor_parallel_fill_in_grad(void *arg, int rank, void *block, size_t count)
+void product_forward(struct product p)
 {
-	const struct rows *rows = arg;
-	const struct product *p = rows->product;
-	struct linear_grads grads = {.in = block, .scratch = rows->grads.scratch};
+	product_run(p, p.ends_branch ? p.out : p.in);
+}
+
+void product_backward(struct product p)
+{
+	struct product in = p, weight = p;
+
+	in.grads.weight = in.grads.bias = NULL;
+	weight.grads.in = NULL;
+	if (p.ends_branch)
+		product_run(p, p.out_grad);
+	if (!p.ends_branch && p.grads.in)
+		product_run(in, p.grads.in);
+	if (!p.ends_branch && p.grads.weight)
+		product_run(weight, p.in);
+}
+
+static tutti_status embedding_compute(void *arg, int rank, void *block, size_t count)
+{
+	const struct embedding *e = arg;
+	bool is_own = rank == e->split->axis.rank;
+	struct embedding_shape shape = e->shape;
 
 	(void)count;
-	linear_backward(&grads, rows->out_grad + block_at(rows, rank, p->outs), NULL, p->weight,
-			rows->count, p->ins, p->outs);
+	shape.n /= e->split->axis.size;
+	shape.first_row = rank * shape.n;
+	if (e->token_grad)
+		embed_backward(e->token_grad, is_own ? e->position_grad : NULL, block,
+			       e->tokens + shape.first_row, shape);
+	else
+		embed_forward(block, e->tokens + shape.first_row, e->token_w,
+			      is_own ? e->position_w : NULL, shape);
 	return TUTTI_OK;
 }
 
-/* block: of in */
-static tutti_status add_weight_grad(void *arg, int rank, void *block, size_t count)
+void embedding_run(struct embedding e, float *out)
 {
-	const struct rows *rows = arg;
-	const struct product *p = rows->product;
-	struct linear_grads grads = {.weight = rows->grads.weight, .bias = rows->grads.bias};
+	int count = e.shape.n / e.split->axis.size * e.shape.channels;
 
-	(void)count;
-	linear_backward(&grads, rows->out_grad + block_at(rows, rank, p->outs), block, p->weight,
-			rows->count, p->ins, p->outs);
-	return TUTTI_OK;
+	if (e.token_grad)
+		split_gather(e.split, out, count, embedding_compute, &e);
+	else
+		split_scatter(e.split, out, count, embedding_compute, &e);
 }
 
-void split_gather_backward(const struct split *split, const struct linear_grads *grads,
-			   const float *out_grad, const float *in, const struct product *product,
-			   int n)
+static void split_reduce(const void *arg, float *x, int n, tutti_op op)
 {
-	struct rows rows = tensor_parallel_rows_of(split, product, n);
+	const struct split *split = arg;
 
-	rows.grads = *grads;
-	rows.out_grad = out_grad;
-	if (grads->in)
-		tensor_parallel_scatter(&rows, grads->in, product->ins,
-					tensor_parallel_fill_in_grad);
-	if (grads->weight)
-		tensor_parallel_gather(&rows, in, product->ins, add_weight_grad);
+	must(tutti_all_reduce(x, x, (size_t)n, TUTTI_F32, op, split->axis.comm, NULL));
 }
 
-/* block: of out. The bias is added once to each row. */
-static tutti_status fill_out(void *arg, int rank, void *block, size_t count)
+void split_loss(const struct split *split, double *sum, float *scores, const unsigned char *targets,
+		float *scratch, int n, const float *grad_scale)
 {
-	const struct rows *rows = arg;
-	const struct product *p = rows->product;
+	struct loss_shape shape = {n, split->vocab, split->first,
+				   split->axis.size > 1 ? split_reduce : NULL, split};
 
-	(void)count;
-	linear_forward(block, rows->in + block_at(rows, rank, p->ins), p->weight,
-		       rank == rows->split->rank ? p->bias : NULL, rows->count, p->ins, p->outs);
-	return TUTTI_OK;
-}
-
-void split_scatter_forward(const struct split *split, float *out, const float *in,
-			   const struct product *product, int n)
-{
-	struct rows rows = tensor_parallel_rows_of(split, product, n);
-
-	rows.in = in;
-	tensor_parallel_scatter(&rows, out, product->outs, fill_out);
-}
-
-/* block: of the gradient of out */
-static tutti_status go_back(void *arg, int rank, void *block, size_t count)
-{
-	const struct rows *rows = arg;
-	const struct product *p = rows->product;
-	struct linear_grads grads = rows->grads;
-	size_t at = block_at(rows, rank, p->ins);
-
-	(void)count;
-	grads.in = grads.in ? grads.in + at : NULL;
-	grads.bias = rank == rows->split->rank ? grads.bias : NULL;
-	linear_backward(&grads, block, rows->in + at, p->weight, rows->count, p->ins, p->outs);
-	return TUTTI_OK;
-}
-
-void split_scatter_backward(const struct split *split, const struct linear_grads *grads,
-			    const float *out_grad, const float *in, const struct product *product,
-			    int n)
-{
-	struct rows rows = tensor_parallel_rows_of(split, product, n);
-
-	rows.grads = *grads;
-	rows.in = in;
-	tensor_parallel_gather(&rows, out_grad, product->outs, go_back);
+	softmax_loss(sum, scores, targets, scratch, shape, grad_scale);
 }

@@ -64,25 +64,6 @@ void embed_backward(float *token_grad, float *position_grad, const float *out_gr
 	       .x = out_grad, .rows = s.n / s.length, .cols = s.length * s.channels);
 }
 
-/* scratch is not needed: the transposed weights are read as they lie, here and below. */
-void scores_forward(float *scores, float *scratch, const float *in, const float *token_w, int n,
-		    int c, int vocab)
-{
-	(void)scratch;
-	layers_multiply((struct matmul){scores, in, token_w, n, c, vocab, .b_transposed = true});
-}
-
-void scores_backward(float *in_grad, float *token_grad, const float *scores_grad, const float *in,
-		     const float *token_w, int n, int c, int vocab)
-{
-	if (in_grad)
-		layers_multiply(
-			(struct matmul){in_grad, scores_grad, token_w, n, vocab, c, .add = false});
-	if (token_grad)
-		layers_multiply((struct matmul){token_grad, scores_grad, in, vocab, n, c,
-						.a_transposed = true, .add = true});
-}
-
 void add(float *out, const float *a, const float *b, int count)
 {
 	LAUNCH(gpt_map, for_elements((uint64_t)count), .out = out, .a = a, .b = b,
@@ -92,11 +73,13 @@ void add(float *out, const float *a, const float *b, int count)
 void linear_forward(float *out, const float *in, const float *weight, const float *bias, int n,
 		    int ins, int outs)
 {
-	LAUNCH(gpt_map, for_elements(layers_product(n, outs)), .out = out, .a = bias,
-	       .count = layers_product(n, outs), .what = GPT_ROWS, .cols = outs);
-	layers_multiply((struct matmul){out, in, weight, n, ins, outs, .add = true});
+	if (bias)
+		LAUNCH(gpt_map, for_elements(layers_product(n, outs)), .out = out, .a = bias,
+		       .count = layers_product(n, outs), .what = GPT_ROWS, .cols = outs);
+	layers_multiply((struct matmul){out, in, weight, n, ins, outs, .add = bias != NULL});
 }
 
+/* scratch is not needed: the transposed weights are read as they lie. */
 void linear_backward(const struct linear_grads *grads, const float *out_grad, const float *in,
 		     const float *weight, int n, int ins, int outs)
 {
@@ -238,10 +221,10 @@ void gelu_backward(float *grad, const float *in, int count)
 	       .count = (uint64_t)count, .what = GPT_GELU_BACKWARD);
 }
 
-void softmax_loss(double *sum, float *logits, const unsigned char *targets, float *scratch, int n,
-		  int vocab, const float *grad_scale)
+void softmax_loss(double *sum, float *logits, const unsigned char *targets, float *scratch,
+		  struct loss_shape s, const float *grad_scale)
 {
-	LAUNCH(gpt_loss, for_rows((uint64_t)n), scratch, logits, targets, n, vocab,
+	LAUNCH(gpt_loss, for_rows((uint64_t)s.n), scratch, logits, targets, s.n, s.vocab,
 	       .with_grad = grad_scale != NULL, .scale = grad_scale ? *grad_scale : 1);
-	LAUNCH(gpt_loss_sum, 1, .sum = sum, .x = scratch, .n = n);
+	LAUNCH(gpt_loss_sum, 1, .sum = sum, .x = scratch, .n = s.n);
 }

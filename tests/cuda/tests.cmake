@@ -78,9 +78,9 @@ api_threads_test(cuda 3 ARGUMENTS --cuda --quick ${cuda_passes})
 api_threads_test(cuda_destroy 2 ENVIRONMENT SEED=2 FAKE_CUDA FAKE_CUDA_SMS=64 ARGUMENTS --cuda --quick programs)
 api_threads_test(cuda_tcp 2 ENVIRONMENT ${tcp} FAKE_CUDA FAKE_CUDA_DEVICES=2 ARGUMENTS --cuda --quick ${cuda_passes})
 # The layers of examples/gpt_cuda beside those of examples/gpt, whose names get a prefix.
-add_library(cpu_layers OBJECT ${PROJECT_SOURCE_DIR}/examples/gpt/layers.c ${PROJECT_SOURCE_DIR}/examples/gpt/matmul.c)
+add_library(cpu_layers OBJECT ${PROJECT_SOURCE_DIR}/examples/gpt/layers.c)
 target_link_libraries(cpu_layers PRIVATE tutti_flags)
-foreach(layer clear widen embed_forward embed_backward scores_forward scores_backward add linear_forward linear_backward
+foreach(layer clear widen embed_forward embed_backward add linear_forward linear_backward
 	layernorm_forward layernorm_backward attention_forward attention_backward attention_scratch gelu_forward gelu_backward
 	softmax_loss)
 	target_compile_definitions(cpu_layers PRIVATE ${layer}=cpu_${layer})

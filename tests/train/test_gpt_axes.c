@@ -4,7 +4,7 @@
  * left their ranks. Rings send exactly what a collective has to. */
 #include "tests/train/ranks.h"
 
-#include "examples/gpt/activations.h"
+#include "examples/gpt/gpt.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -67,7 +67,7 @@ static int load(const struct own *own, int step, unsigned char *tokens, unsigned
 	int ranks = own->run->sizes[0], rank = tutti_mesh_coord(own->mesh, "ep");
 	int batch = own->run->batch, first = batch * rank / ranks;
 	int count = batch * (rank + 1) / ranks - first;
-	int length = gpt_length(&own->gpt);
+	int length = own->gpt.context.length;
 
 	for (int i = 0; i < count * length; i++) {
 		int at = gpt_position(&own->gpt, i % length);
@@ -84,7 +84,7 @@ static int pass(struct own *own, int step, double *loss)
 {
 	unsigned char tokens[BATCH * 32], targets[BATCH * 32];
 	int sequences = load(own, step, tokens, targets);
-	int items = sequences * gpt_length(&own->gpt);
+	int items = sequences * own->gpt.context.length;
 
 	must(tutti_micro_batch(own->trainer, TUTTI_PASS_LAST, items, NULL));
 	gpt_forward(&own->gpt, tokens, sequences);
@@ -137,8 +137,7 @@ static uint64_t over_cp(const struct run *run)
 
 	if (run->config.by_heads)
 		return blocks((8 + 4 * again) * shape.layers, ranks, vectors / ranks);
-	return blocks((3 + again) * shape.layers, ranks, 2 * vectors) +
-	       all_reduces(shape.layers, ranks, 1);
+	return blocks((3 + again) * shape.layers, ranks, 2 * vectors);
 }
 
 /* The rows that a rank sent to others. */
@@ -149,8 +148,9 @@ static uint64_t rows_sent(const struct own *own)
 
 	for (int l = 0; l < shape.layers; l++)
 		for (int e = 0; e < experts->count; e++)
-			if (e / experts->own != experts->rank)
-				rows += (uint64_t)own->gpt.activations->blocks[l].experts.sent[e];
+			if (e / experts->own != experts->axis.rank)
+				rows += (uint64_t)own->gpt.activations->units[l + 1]
+						.experts.sent[e];
 	return rows;
 }
 

@@ -5,7 +5,7 @@
  * the number of ranks or the strategy, and 16-bit parameters that compute with other numbers. */
 #include "tests/train/ranks.h"
 
-#include "examples/gpt/activations.h"
+#include "examples/gpt/gpt.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -71,16 +71,16 @@ static void keep_choices(struct small_gpt *small)
 {
 	for (int l = 0; l < tiny.layers; l++)
 		for (int r = 0; r < SEQUENCES * tiny.length; r++)
-			small->chosen[l][r] = small->gpt.activations->blocks[l]
+			small->chosen[l][r] = small->gpt.activations->units[l + 1]
 						      .experts.chosen[r * EXPERTS_CHOSEN];
 }
 
-/* A layer's load-balance loss, by experts.h: the share of a group's tokens that chose an expert
+/* A layer's load-balance loss, by parallel.h: the share of a group's tokens that chose an expert
  * first, which has no slope, times the sum of the group's chances of it. */
 static double balance_of(const struct small_gpt *small, int layer)
 {
 	const struct experts *x = &small->gpt.experts;
-	const float *chances = small->gpt.activations->blocks[layer].experts.chances;
+	const float *chances = small->gpt.activations->units[layer + 1].experts.chances;
 	double sum = 0;
 
 	for (int r = 0; r < SEQUENCES * tiny.length; r++)
@@ -145,7 +145,8 @@ static void gradients(tutti_comm *comm, void *arg)
 	shape.experts = way->experts;
 	start_as(&small, comm, &config, shape, way->config);
 	for (int p = 0; p < small.gpt.params; p++)
-		must(tutti_param_init_normal(small.trainer, p, p == small.gpt.norm_w ? 1 : 0,
+		must(tutti_param_init_normal(small.trainer, p,
+					     p == small.gpt.units[tiny.layers + 1][NORM1_W] ? 1 : 0,
 					     0.4f));
 	load(&small, 0, 0, SEQUENCES);
 	must(tutti_micro_batch(small.trainer, TUTTI_PASS_LAST, 1, NULL));
@@ -355,7 +356,7 @@ static void score(tutti_comm *comm, void *arg)
 	struct small_gpt small;
 
 	start(&small, comm, &config);
-	CHECK(small.gpt.token_w < 2 && small.gpt.position_w < 2);
+	CHECK(small.gpt.units[0][TOKEN_W] < 2 && small.gpt.units[0][POSITION_W] < 2);
 	for (int p = 0; p < small.gpt.params; p++)
 		for (size_t i = 0; i < small.gpt.counts[p]; i++) {
 			float value = value_of(scores, p, i);

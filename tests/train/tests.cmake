@@ -1,7 +1,7 @@
 # The gradients and losses of the example's own layers.
 foreach(name test_gpt_layers test_gpt_axes)
 	target_sources(${name} PRIVATE ${gpt_model})
-	foreach(source layers matmul host)
+	foreach(source layers host)
 		target_sources(${name} PRIVATE ${PROJECT_SOURCE_DIR}/examples/gpt/${source}.c)
 	endforeach()
 endforeach()

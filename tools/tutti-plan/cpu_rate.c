@@ -1,4 +1,4 @@
-/* Multiplies matrices as examples/gpt does (matmul.c), and looks at the clock. */
+/* Multiplies matrices as examples/gpt does (layers.c), and looks at the clock. */
 #include "cpu_rate.h"
 
 #include "tools/must.h"

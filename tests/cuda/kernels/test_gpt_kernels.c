@@ -9,6 +9,7 @@
 #include "tests/random.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,8 +25,6 @@ CPU(clear)
 CPU(widen)
 CPU(embed_forward)
 CPU(embed_backward)
-CPU(scores_forward)
-CPU(scores_backward)
 CPU(add)
 CPU(linear_forward)
 CPU(linear_backward)
@@ -193,7 +192,11 @@ static void try_maps(void)
 static void try_embedding(void)
 {
 	int length = draw(1, 20), sequences = draw(1, 20), c = draw(1, 300), vocab = draw(1, 60);
-	struct embedding_shape shape = {sequences * length, length, c, vocab};
+	struct embedding_shape shape = {.n = sequences * length,
+					.length = length,
+					.channels = c,
+					.vocab = vocab,
+					.parts = 1};
 	struct array *token_w = numbers(vocab, c), *position_w = numbers(length, c);
 	struct array *out = nothing(shape.n, c), *out_grad = numbers(shape.n, c);
 	unsigned char *tokens = draw_tokens(shape.n, vocab);
@@ -208,24 +211,6 @@ static void try_embedding(void)
 	free(tokens);
 }
 
-static void try_scores(void)
-{
-	int n = draw(1, 60), c = draw(1, 60), vocab = draw(1, 60);
-	struct array *in = numbers(n, c), *token_w = numbers(vocab, c), *scores = nothing(n, vocab);
-	struct array *in_grad = nothing(n, c), *token_grad = numbers(vocab, c);
-	struct array *scratch = nothing(vocab, c);
-
-	cpu_scores_forward(scores->cpu, scratch->cpu, in->cpu, token_w->cpu, n, c, vocab);
-	scores_forward(scores->gpu, scratch->gpu, in->gpu, token_w->gpu, n, c, vocab);
-	compare(scores, "scores");
-	cpu_scores_backward(in_grad->cpu, token_grad->cpu, scores->cpu, in->cpu, token_w->cpu, n, c,
-			    vocab);
-	scores_backward(in_grad->gpu, token_grad->gpu, scores->cpu, in->gpu, token_w->gpu, n, c,
-			vocab);
-	compare(in_grad, "scores, gradient of in");
-	compare(token_grad, "scores, gradient of tokens");
-}
-
 static void try_linear(void)
 {
 	int n = draw(1, 60), ins = draw(1, 60), outs = draw(1, 60);
@@ -236,9 +221,11 @@ static void try_linear(void)
 	struct array *scratch = nothing(ins, outs);
 	struct linear_grads cpu = {in_grad->cpu, weight_grad->cpu, bias_grad->cpu, scratch->cpu};
 	struct linear_grads gpu = {in_grad->gpu, weight_grad->gpu, bias_grad->gpu, scratch->gpu};
+	bool has_bias = draw(0, 1);
 
-	cpu_linear_forward(out->cpu, in->cpu, weight->cpu, bias->cpu, n, ins, outs);
-	linear_forward(out->gpu, in->gpu, weight->gpu, bias->gpu, n, ins, outs);
+	cpu_linear_forward(out->cpu, in->cpu, weight->cpu, has_bias ? bias->cpu : NULL, n, ins,
+			   outs);
+	linear_forward(out->gpu, in->gpu, weight->gpu, has_bias ? bias->gpu : NULL, n, ins, outs);
 	compare(out, "linear");
 	cpu_linear_backward(&cpu, out_grad->cpu, in->cpu, weight->cpu, n, ins, outs);
 	linear_backward(&gpu, out_grad->gpu, in->gpu, weight->gpu, n, ins, outs);
@@ -305,13 +292,14 @@ static void try_attention(void)
 static void try_loss(void)
 {
 	int n = draw(1, 60), vocab = draw(1, 90);
-	struct array *logits = numbers(n, vocab), *scratch = nothing(1, n);
+	struct array *logits = numbers(n, vocab), *scratch = nothing(2, n);
+	struct loss_shape shape = {.n = n, .vocab = vocab};
 	unsigned char *targets = draw_tokens(n, vocab);
 	const float scale = draw(0, 1) ? 1 : 0.375f, *grad_scale = draw(0, 3) ? &scale : NULL;
 	double cpu = 3, gpu = 3; /* sums that are added to */
 
-	cpu_softmax_loss(&cpu, logits->cpu, targets, scratch->cpu, n, vocab, grad_scale);
-	softmax_loss(&gpu, logits->gpu, targets, scratch->gpu, n, vocab, grad_scale);
+	cpu_softmax_loss(&cpu, logits->cpu, targets, scratch->cpu, shape, grad_scale);
+	softmax_loss(&gpu, logits->gpu, targets, scratch->gpu, shape, grad_scale);
 	compare(logits, "loss, logits");
 	if (!(fabs(cpu - gpu) <= 1e-6 * (1 + cpu)))
 		fail_msg("the loss is %.9g, not %.9g as on the CPU", gpu, cpu);
@@ -320,7 +308,7 @@ static void try_loss(void)
 
 static void test_layers(void **state)
 {
-	static void (*const tries[])(void) = {try_maps, try_embedding, try_scores, try_linear,
+	static void (*const tries[])(void) = {try_maps, try_embedding, try_linear,
 					      try_norm, try_attention, try_loss};
 
 	(void)state;
