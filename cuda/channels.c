@@ -16,7 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STAGE_ALIGN ((size_t)4096)
+#define STAGE_ALIGN    ((size_t)4096)
+#define LEADERS_END_MS 500 /* after a failure: for leaders to leave our buffers alone */
 
 static uint8_t own_process[16];
 
@@ -440,6 +441,9 @@ static bool channels_settle(const struct cuda_channels *c)
 		}
 		sched_yield();
 	}
+	uint64_t leaders_until_ns = deadline_after_ms(LEADERS_END_MS); /* they may have died */
+	while (cuda_turns_use_buffers(c) && clock_now_ns() < leaders_until_ns)
+		sched_yield();
 	return true;
 }
 

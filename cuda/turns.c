@@ -477,6 +477,15 @@ bool cuda_turns_are_running(const struct cuda_channels *c, uint64_t *ended)
 	return *ended != atomic_load((_Atomic uint32_t *)&page->posted[c->rank].turn);
 }
 
+bool cuda_turns_use_buffers(const struct cuda_channels *c)
+{
+	bool any = false;
+
+	for (int r = 0; c->turns && r < c->size; r++)
+		any |= atomic_load((_Atomic uint32_t *)&c->turns->views[r]->moves) != 0;
+	return any;
+}
+
 /* Partner: the streams, and leaders' kernels, which tell nobody then. The abort word is set before,
  * so this rank's kernels do nothing. */
 void cuda_turns_release(const struct cuda_channels *c)

@@ -266,7 +266,8 @@ struct turn_page {
 	uint64_t is_over;       /* this rank takes no more turns       */
 	uint64_t has_failed;    /* its buffers may be used otherwise   */
 	uint32_t finished;      /* turn_mark() of the last turn of the latest call that has ended */
-	uint32_t unused[7];
+	uint32_t moves;         /* 1: as leader its kernel uses the buffers of the ranks */
+	uint32_t unused[6];
 	struct turn_flag posted[CHANNEL_RANKS]; /* by each rank: a leader waits here */
 	struct turn_flag done[CHANNEL_RANKS];   /* by each leader                    */
 	struct turn_posting postings[TURN_CALLS];

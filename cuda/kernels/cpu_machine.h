@@ -130,6 +130,11 @@ DEVICE uint64_t add_flag(uint64_t *p, uint64_t value)
 	return atomic_fetch_add_explicit(word, value, memory_order_acq_rel);
 }
 
+DEVICE void fence_system(void)
+{
+	atomic_thread_fence(memory_order_seq_cst);
+}
+
 DEVICE void store_release_32(uint32_t *p, uint32_t value)
 {
 	_Atomic uint32_t *word = kernel_reach(p, sizeof *p, 1);

@@ -166,6 +166,11 @@ DEVICE uint64_t add_flag(uint64_t *p, uint64_t value)
 	return was;
 }
 
+DEVICE void fence_system(void)
+{
+	__threadfence_system();
+}
+
 DEVICE void store_release_32(uint32_t *p, uint32_t value)
 {
 	asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(p), "r"(value) : "memory");

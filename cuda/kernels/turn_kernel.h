@@ -119,8 +119,20 @@ DEVICE void turn_understand(const struct lines_call *l, uint32_t rank)
 	turn_find(l, rank, &p->recv);
 }
 
+/* Before it looks who has failed. Partner: cuda_turns_use_buffers, after it has said so. */
+DEVICE void turn_say_moves(const struct lines_call *l)
+{
+	for (int t = thread_first(); t < LINE_THREADS; t += thread_step())
+		if (t == 0) {
+			store_release_32(&l->turn->pages[l->rank]->moves, 1);
+			fence_system();
+		}
+	block_barrier();
+}
+
 DEVICE void turn_gather(const struct lines_call *l)
 {
+	turn_say_moves(l);
 	turn_read_host(l);
 	/* After an abort the stream may be here before a peer has posted. */
 	int has_failed = l->s->has_failed;
@@ -282,6 +294,9 @@ DEVICE void turn_leave(const struct lines_call *l, int *is_last)
 	block_barrier();
 	if (!*is_last)
 		return;
+	for (int t = thread_first(); t < LINE_THREADS; t += thread_step())
+		if (t == 0)
+			store_release_32(&l->turn->pages[l->rank]->moves, 0);
 	for (int t = thread_first(); t < LINE_THREADS; t += thread_step())
 		if (thread_and_rank(l, t))
 			turn_look_at_rank(l, (uint32_t)t);

@@ -424,7 +424,8 @@ static void a_rank_has_failed(void **state)
 	close_turns(&w);
 }
 
-/* While the leader's kernel moves: the others' stream must not find that the turn is done. */
+/* While the leader's kernel moves: the others' stream must not find that the turn is done. Their
+ * hosts see how long it uses the buffers, whether the call fails or not. */
 static void a_rank_fails_meanwhile(void **state)
 {
 	static struct world_call call;
@@ -442,16 +443,20 @@ static void a_rank_fails_meanwhile(void **state)
 	/* One block of two, which does its part; then the rank fails, and the other one comes. */
 	a.phase = TURN_MOVE;
 	launch_turn_block(&a, &(struct kernel_block){0, 2});
+	assert_int_equal(w.pages[0]->moves, 1);
 	assert_int_equal(w.pages[1]->done[0].turn, 0);
 	w.pages[1]->has_failed = 1;
 	launch_turn_block(&a, &(struct kernel_block){1, 2});
+	assert_int_equal(w.pages[0]->moves, 0);
 	for (int r = 0; r < 2; r++)
 		assert_int_equal(w.pages[r]->done[0].turn, 0);
 	/* And where none fails both are told. */
 	w.pages[1]->has_failed = 0;
 	launch_turn_block(&a, &(struct kernel_block){1, 2});
+	assert_int_equal(w.pages[0]->moves, 1);
 	assert_int_equal(w.pages[1]->done[0].turn, 0);
 	launch_turn_block(&a, &(struct kernel_block){0, 2});
+	assert_int_equal(w.pages[0]->moves, 0);
 	for (int r = 0; r < 2; r++)
 		assert_int_equal(w.pages[r]->done[0].turn, turn_mark(0));
 	world_release(&w.world, &call);
