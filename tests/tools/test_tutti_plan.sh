@@ -104,34 +104,6 @@ grep -q '</svg>' "$scratch/c.svg" && [ "$(grep -c 'fill-opacity' "$scratch/c.svg
 }
 expect 1 'could not be written' pipeline gpipe --stages 2 --micro-batches 2 --svg "$scratch/no/such/folder.svg"
 
-# Layouts: the head, a table of as many rows as asked for, what is left out, and the same again.
-expect 0 '^a GPT of 1\.56 billion parameters in bf16: 48 layers, 25 heads, 1600 channels, 50257 tokens' \
-	layout --model gpt-1.5B --ranks 64 --nodes 8 --memory 80G --flops 150T --dtype bf16
-[ "$(grep -cE '^ +[0-9]+ +[0-9]+ +[0-9]+ +[0-9]+  ' "$scratch/out")" = 10 ] || {
-	echo "there are not ten rows:"
-	cat "$scratch/out"
-	failures=1
-}
-cp "$scratch/out" "$scratch/before"
-expect 0 '^left out: 56 meshes where tp does not divide the heads$' \
-	layout --model gpt-1.5B --ranks 64 --nodes 8 --memory 80G --flops 150T --dtype bf16
-cmp "$scratch/before" "$scratch/out" || failures=1
-expect 0 'measured on a core here' layout --model gpt-small --ranks 2 --top 3
-expect 0 '^8 ranks share 2 cores of a node$' layout --model gpt-small --ranks 8 --flops 5G --links "$scratch/links"
-expect 0 '^[0-9]+ combinations, of which [0-9]+ had to be timed' \
-	layout --model layers=4,heads=4,channels=32,vocab=80,length=16 --ranks 8 --flops 1G --top 7 --csv "$scratch/rows.csv"
-[ "$(wc -l <"$scratch/rows.csv")" = 8 ] && [ "$(awk -F, '{ print NF }' "$scratch/rows.csv" | sort -u)" = 18 ] || {
-	echo "the file of rows has other rows or columns:"
-	cat "$scratch/rows.csv"
-	failures=1
-}
-expect 1 'Nothing fits into 1 MiB. The least memory is [0-9.]+ GiB, with dp=' \
-	layout --model gpt-1.5B --ranks 64 --memory 1M --flops 1T
-expect 1 'No mesh of 3 ranks is possible' layout --model gpt-small --ranks 3 --batch 7 --micro-batches 5 --flops 1T
-expect 1 'could not be written' layout --model gpt-small --ranks 2 --flops 1T --csv "$scratch/no/such/folder.csv"
-expect 2 'not a value for --model, which takes gpt-small, .*layers=L' layout --model gpt-9 --ranks 2
-expect 2 'not a value for --flops, which takes a rate such as 300T' layout --model gpt-small --ranks 2 --flops fast
-
 # What cannot be done: exit code 2 and a message.
 refused()
 {
@@ -180,18 +152,5 @@ refused pipeline 1f1b --stages 2 --micro-batches 4 --times 1,1,1,1,1
 refused pipeline 1f1b --stages 2 --micro-batches 4 --times 0,0,0
 refused pipeline interleaved --stages 4096 --micro-batches 4096 --chunks 4096
 refused pipeline 1f1b --stages 4096 --micro-batches 4096
-refused layout
-refused layout --model gpt-small
-refused layout --ranks 4
-refused layout gpt-small --ranks 4
-refused layout --model gpt-small --ranks 4-8
-refused layout --model gpt-small --ranks 8192
-refused layout --model gpt-small --ranks 4 --nodes 3
-refused layout --model gpt-small --ranks 4 --memory much
-refused layout --model gpt-small --ranks 4 --batch 0
-refused layout --model gpt-small --ranks 4 --top 0
-refused layout --model gpt-small --ranks 4 --micro-batches 0
-refused layout --model gpt-small --ranks 4 --dtype i32
-refused layout --model layers=4,heads=3,channels=32,vocab=80,length=16 --ranks 4
 
 exit $failures

@@ -27,9 +27,6 @@ enum kind {
 	OP,
 	DAMAGE,
 	TIMES,
-	MODEL,
-	FLOPS,
-	TOP,
 	TEXT
 };
 
@@ -65,18 +62,10 @@ static const struct parameter {
 	{"op", OP, AT(op), 0},
 	{"deterministic", FLAG, AT(deterministic), 0},
 	{"svg", TEXT, AT(svg), 0},
-	{"csv", TEXT, AT(csv), 0},
 	{"stages", COUNT, AT(shape.ranks), 0},
 	{"micro-batches", COUNT, AT(shape.micro_batches), 0},
 	{"chunks", COUNT, AT(shape.chunks), 0},
 	{"times", TIMES, AT(times), 0},
-	{"model", MODEL, AT(model), 0},
-	{"memory", BYTES, AT(memory), 1},
-	{"flops", FLOPS, AT(rate), 0},
-	{"layer-overhead", SECONDS, AT(layer_overhead), 0},
-	{"batch", TOP, AT(batch), 0},
-	{"top", TOP, AT(top), 0},
-	{"flash-attention", FLAG, AT(flash_attention), 0},
 	{"effort", EFFORT, AT(effort), 0},
 };
 #define PARAMETERS ((int)(sizeof parameters / sizeof *parameters))
@@ -156,12 +145,6 @@ static bool parse_value(struct arguments *a, const struct parameter *p, const ch
 		return a->range_count == 0 && arguments_ranges(a, value);
 	case EFFORT:
 		return parse_number(value, 0.001, 10000, to);
-	case MODEL:
-		return gpt_sizes_read(to, value);
-	case FLOPS:
-		return units_flops(value, to);
-	case TOP:
-		return arguments_parse_int(value, 1, TOP_MAX, to);
 	case BYTES:
 		return units_bytes(value, to) && *(size_t *)to >= p->least;
 	case SECONDS:
@@ -202,15 +185,6 @@ static const char *values_of(const struct parameter *p, char *text, size_t bytes
 		return "a number of ranks";
 	case EFFORT:
 		return "a number from 0.001 to 10000";
-	case MODEL:
-		return "gpt-small, gpt-medium, gpt-large, gpt-1.5B, gpt-2.7B, gpt-6.7B, gpt-13B, "
-		       "gpt-175B, or layers=L,heads=H,channels=C,vocab=V,length=S where H divides "
-		       "C";
-	case FLOPS:
-		return "a rate such as 300T or 2.5G";
-	case TOP:
-		snprintf(text, bytes, "a number from 1 to %d", TOP_MAX);
-		return text;
 	case BYTES:
 		snprintf(text, bytes, "a size such as 64K or 1M, of %zu bytes at least", p->least);
 		return text;
@@ -258,7 +232,6 @@ int arguments_parse(struct arguments *a, int argc, char **argv)
 				.rank = -1,
 				.root = -1,
 				.effort = 20,
-				.top = 10,
 				.shape = {.chunks = 1},
 				.times = {1, 1, 1, 0},
 				.machine = {.links = {{{-1, -1, -1}, {-1, -1, -1}}, -1},

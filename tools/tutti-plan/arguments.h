@@ -4,12 +4,11 @@
 
 #include "clock.h"
 #include "damage.h"
-#include "layout_model.h"
 #include "look.h"
 
 #include "train/pipeline/schedule/schedule.h"
 
-enum verb { VERB_SHOW, VERB_CHECK, VERB_EXPLAIN, VERB_SIMULATE, VERB_PIPELINE, VERB_LAYOUT };
+enum verb { VERB_SHOW, VERB_CHECK, VERB_EXPLAIN, VERB_SIMULATE, VERB_PIPELINE };
 
 #define RANGES_MAX 16
 struct rank_range {
@@ -30,26 +29,18 @@ struct arguments {
 	struct damage_order damage;
 	struct machine machine;
 	double effort; /* simulate: at most so many steps and slices for a point    */
-	const char *svg, *csv, *links; /* NULL: not given                                 */
+	const char *svg, *links; /* NULL: not given                                 */
 	tutti_op op;
 	tutti_dtype dtype;
 	bool deterministic;
 	struct pipeline_shape shape; /* pipeline: 0 ranks, micro-batches: not given          */
 	struct action_times times;
-	struct gpt_sizes model; /* layout: no layers, not given                              */
-	int batch, top;         /* batch 0: not given                                        */
-	size_t memory;          /* 0: no limit                                               */
-	double rate;            /* operations a second of a rank; 0: to be measured          */
-	double layer_overhead;  /* seconds                                                   */
-	bool flash_attention;
 };
 
 #define RANKS_MAX       65536
 #define CHECK_RANKS_MAX 1024
 #define PIPELINE_MAX    4096 /* ranks, micro-batches, chunks */
 #define PIPELINE_TASKS_MAX 1000000
-#define LAYOUT_RANKS_MAX 4096
-#define TOP_MAX 100000
 
 /* -1: there is something to do. Else the exit code: 0 after --help, 2 after a bad line and a
  * message. */
@@ -74,6 +65,5 @@ int plan_check(const struct arguments *arguments);
 int plan_explain(const struct arguments *arguments);
 int plan_simulate(const struct arguments *arguments);
 int plan_pipeline(const struct arguments *arguments);
-int plan_layout(const struct arguments *arguments);
 
 #endif

@@ -41,15 +41,13 @@ bool arguments_ranges(struct arguments *a, const char *text)
 
 static int find_verb(struct arguments *a, const char *word)
 {
-	static const char *const verbs[] = {"show",     "check",    "explain",
-					    "simulate", "pipeline", "layout"};
-	for (int i = 0; i <= VERB_LAYOUT; i++)
+	static const char *const verbs[] = {"show", "check", "explain", "simulate", "pipeline"};
+	for (int i = 0; i <= VERB_PIPELINE; i++)
 		if (strcmp(verbs[i], word) == 0) {
 			a->verb = (enum verb)i;
 			return -1;
 		}
-	return usage_error(
-		"'%s' is not one of show, check, explain, simulate, pipeline and layout.", word);
+	return usage_error("'%s' is not one of show, check, explain, simulate and pipeline.", word);
 }
 
 static int find_collective(struct arguments *a, const char *word)
@@ -124,21 +122,6 @@ static int find_schedule(struct arguments *a, int n, char **words)
 	return -1;
 }
 
-static int find_model(const struct arguments *a, int n, char **words)
-{
-	if (n > 1)
-		return usage_error("'%s' is one word too many.", words[1]);
-	if (!a->model.layers)
-		return usage_error("--model says what is to be placed on the ranks, such as "
-				   "gpt-1.5B.");
-	if (a->dtype != TUTTI_F32 && a->dtype != TUTTI_BF16 && a->dtype != TUTTI_F16)
-		return usage_error("Parameters are f32, bf16 or f16, not %s.",
-				   dtype_name(a->dtype));
-	if (a->range_count == 1 && a->ranges[0].last > LAYOUT_RANKS_MAX)
-		return usage_error("layout takes at most %d ranks.", LAYOUT_RANKS_MAX);
-	return -1;
-}
-
 static int words_find_all(struct arguments *a, int n, char **words)
 {
 	int code, at = 2;
@@ -149,8 +132,6 @@ static int words_find_all(struct arguments *a, int n, char **words)
 		return code;
 	if (a->verb == VERB_PIPELINE)
 		return find_schedule(a, n, words);
-	if (a->verb == VERB_LAYOUT)
-		return find_model(a, n, words);
 	if (n < 2)
 		return usage_error("%s what? A collective is missing.", words[0]);
 	if ((code = find_collective(a, words[1])) >= 0)
