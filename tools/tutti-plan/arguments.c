@@ -25,7 +25,6 @@ enum kind {
 	RATE,
 	DTYPE,
 	OP,
-	DAMAGE,
 	TIMES,
 	TEXT
 };
@@ -46,7 +45,6 @@ static const struct parameter {
 	{"in-place", FLAG, AT(in_place), 0},
 	{"staged", FLAG, AT(options.staged), 0},
 	{"scaled", FLAG, AT(options.scaled), 0},
-	{"damage", DAMAGE, 0, 0},
 	{"alpha", SECONDS, NET(alpha), 0},
 	{"beta", RATE, NET(beta), 0},
 	{"overhead", SECONDS, NET(overhead), 0},
@@ -155,8 +153,6 @@ static bool parse_value(struct arguments *a, const struct parameter *p, const ch
 		return arguments_parse_dtype(value, to);
 	case OP:
 		return arguments_parse_op(value, to);
-	case DAMAGE:
-		return a->has_damage = damage_parse(value, &a->damage);
 	case TEXT:
 		*(const char **)to = value;
 		return *value != '\0';
@@ -202,8 +198,6 @@ static const char *values_of(const struct parameter *p, char *text, size_t bytes
 			n += snprintf(text + n, bytes - (size_t)n, "%s%s", n ? ", " : "",
 				      op_name((tutti_op)o));
 		return text;
-	case DAMAGE:
-		return "drop, shift, double or edge, and :RANK:STEP[:WHICH]";
 	case FLAG:
 	case TEXT:
 		break;

@@ -3,7 +3,6 @@
 #define TUTTI_PLAN_ARGUMENTS_H
 
 #include "clock.h"
-#include "damage.h"
 #include "look.h"
 
 #include "train/pipeline/schedule/schedule.h"
@@ -25,8 +24,6 @@ struct arguments {
 	int rank, root, nodes; /* -1, -1, 0: not given                                  */
 	bool in_place;
 	struct plan_options options;
-	bool has_damage;
-	struct damage_order damage;
 	struct machine machine;
 	double effort; /* simulate: at most so many steps and slices for a point    */
 	const char *svg, *links; /* NULL: not given                                 */

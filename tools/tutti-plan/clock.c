@@ -348,6 +348,27 @@ static void clock_happen(struct clock *c, const struct event *e)
 	}
 }
 
+/* A receive that was posted says best why nothing goes on, a send least. */
+static uint32_t clock_stuck_step(const struct clock *c, int rank)
+{
+	const struct world *w = c->world;
+	uint32_t step = w->first_step[rank];
+	int best = 0;
+
+	for (uint32_t l = w->first_lane[rank]; l < w->first_lane[rank + 1]; l++) {
+		const struct lane_clock *lane = &c->lanes[l];
+		bool is_posted = lane->retired != lane->posted;
+		bool has_more = lane->cursor.base < c->slices.count;
+		int says = is_posted ? (w->lanes[l].sends ? 1 : 3) : has_more ? 2 : 0;
+		if (says <= best)
+			continue;
+		best = says;
+		step = is_posted ? c->ios[lane->ios + lane->retired % lane->depth].step
+				 : w->order[w->lanes[l].first + lane->cursor.index];
+	}
+	return step - w->first_step[rank];
+}
+
 struct run_time clock_run(const struct world *w, const struct machine *m, struct slices slices)
 {
 	struct clock c = {.world = w, .machine = m, .slices = slices, .result = {.stuck = -1}};
@@ -364,6 +385,8 @@ struct run_time clock_run(const struct world *w, const struct machine *m, struct
 	for (int r = w->ranks - 1; r >= 0; r--)
 		if (w->first_step[r + 1] > w->first_step[r] && c.ranks[r].finished < slices.count)
 			c.result.stuck = r;
+	if (c.result.stuck >= 0)
+		c.result.stuck_step = clock_stuck_step(&c, c.result.stuck);
 	c.result.seconds = (double)c.events.now * 1e-12;
 	struct run_time result = c.result;
 	clock_close(&c);

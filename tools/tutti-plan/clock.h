@@ -27,6 +27,7 @@ struct run_time {
 	double seconds;
 	uint64_t messages, bytes; /* sent, by all ranks of the world */
 	int stuck;                /* the first rank that never ended, or -1 */
+	uint32_t stuck_step;      /* the step that it waits for */
 };
 struct run_time clock_run(const struct world *world, const struct machine *machine,
 			  struct slices slices);

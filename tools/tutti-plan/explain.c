@@ -1,6 +1,5 @@
 /* tutti-plan explain: what each algorithm should take, which is chosen, what forces another. */
 #include "arguments.h"
-#include "cases.h"
 #include "predict.h"
 #include "units.h"
 
@@ -24,7 +23,7 @@ static void print_algorithm(const struct arguments *a, struct question q, const 
 			    bool is_chosen)
 {
 	printf("%c %-12s", is_chosen ? '*' : ' ', q.algorithm->name);
-	if (!q.algorithm->cost || cases_why_not(q.algorithm, q.ranks, q.nodes)) {
+	if (!q.algorithm->cost || look_why_not(q.algorithm, q.ranks, q.nodes)) {
 		printf("  %10s  %10s", "-", "-");
 	} else {
 		struct point p = plan_predict(&q);

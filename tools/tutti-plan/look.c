@@ -14,6 +14,16 @@ struct nodes look_nodes(const struct plan_set *set)
 	return nodes_in_order(set->size, set->nodes);
 }
 
+const char *look_why_not(const struct algorithm *a, int size, int nodes)
+{
+	struct nodes where = nodes_in_order(size, nodes);
+	bool several = nodes > 1 && nodes < size;
+	struct select select = {.size = size, .nodes = several ? &where : NULL};
+	struct call_args args = {.collective = a->collective, .op = TUTTI_SUM, .count = 1};
+	return a->build ? select_why_not(&select, a, &args)
+			: "it has no plan: ranks load and store each other's memory";
+}
+
 size_t look_bytes(const struct plan *p)
 {
 	size_t edges = 0, refs = 0;
@@ -76,11 +86,6 @@ struct refs look_writes(const struct plan *p, uint32_t step)
 struct refs look_message(const struct plan *p, uint32_t step)
 {
 	return p->steps[step].kind == STEP_SEND ? look_reads(p, step) : look_writes(p, step);
-}
-
-bool look_receives(const struct plan *p, uint32_t step)
-{
-	return p->steps[step].kind == STEP_RECV || p->steps[step].kind == STEP_RECV_REDUCE;
 }
 
 uint32_t look_cells(const struct plan *p)

@@ -1,6 +1,5 @@
 /* tutti-plan show: plans, to be read. */
 #include "arguments.h"
-#include "cases.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,7 +61,7 @@ int plan_show(const struct arguments *a)
 			       .nodes = a->nodes ? a->nodes : 1,
 			       .in_place = a->in_place,
 			       .options = a->options};
-	const char *why = cases_why_not(a->algorithm, set.size, set.nodes);
+	const char *why = look_why_not(a->algorithm, set.size, set.nodes);
 	int first = a->rank < 0 ? 0 : a->rank, last = a->rank < 0 ? set.size - 1 : a->rank;
 
 	if (why) {

@@ -186,8 +186,6 @@ static int words_check_together(const struct arguments *a)
 	if (a->nodes && ranks % a->nodes)
 		return usage_error("%d ranks cannot lie on %d nodes with equally many on each.",
 				   ranks, a->nodes);
-	if (a->has_damage && !a->algorithm)
-		return usage_error("--damage needs one algorithm.");
 	if (!op_fits(a->op, a->dtype))
 		return usage_error("%s is not for elements of %s.", op_name(a->op),
 				   dtype_name(a->dtype));

@@ -129,12 +129,13 @@ bool world_open(struct world *w, const struct plan_set *set, size_t steps_max, b
 	bool fits = true;
 	size_t work = 0; /* plans of few steps may name many chunks */
 	for (int r = 0; r < w->ranks && fits; r++) {
-		struct plan *p = look_build(set, r);
+		struct plan *p = set->of ? set->of[r] : look_build(set, r);
 		work += look_cells(p) + (p->count ? p->steps[p->count - 1].ref : 0);
 		fits = w->step_count + p->count <= steps_max && work <= WORK_MAX;
 		if (fits)
 			add_rank(w, set, p, r);
-		plan_free(p);
+		if (!set->of)
+			plan_free(p);
 	}
 	w->first_step[w->ranks] = (uint32_t)w->step_count;
 	w->first_lane[w->ranks] = (uint32_t)w->lane_count;

@@ -39,7 +39,7 @@ struct world {
 };
 
 /* False: it would have more than steps_max steps, or take as long to build; there is no world then. exact: all ranks, whatever they
- * have in common. set->of is not looked at. */
+ * have in common. set->of: the plans, or NULL to build them one by one. */
 bool world_open(struct world *world, const struct plan_set *set, size_t steps_max, bool exact);
 void world_close(struct world *world);
 
