@@ -3,7 +3,6 @@
 /* Without this the predictions could differ from the model that they claim, from what the engine
  * does in the same model, or one rank could stand for all where it does not. */
 #include "tests/collectives/sim_ranks.h"
-#include "tools/tutti-plan/events.h"
 #include "tools/tutti-plan/predict.h"
 
 #include "core/memory/dtype.h"

@@ -23,7 +23,7 @@ __attribute__((format(printf, 2, 3))) static bool check_finds(struct finding *f,
 	return false;
 }
 
-/* ---- messages match by position: the k-th that a rank sends to a peer is the k-th that the peer
+/* Messages match by position: the k-th that a rank sends to a peer is the k-th that the peer
  * receives from it. So both must count alike, and be equally long. */
 
 /* Of all_to_all a block has one number at its sender and another at its receiver; that the right
@@ -108,7 +108,7 @@ static bool check_messages(const struct plan_set *set, const struct plan *p, str
 	return true;
 }
 
-/* ---- steps that touch the same memory, at least one of them writing, must wait for each other in
+/* Steps that touch the same memory, at least one of them writing, must wait for each other in
  * the order of the program: read after write, write after read, write after write. Otherwise what a
  * plan does depends on when messages arrive. The edges needed are found anew here, with in place's
  * overlaps, and compared. */
@@ -237,7 +237,7 @@ static bool check_order(const struct plan *p, bool in_place, struct finding *f)
 	return ok;
 }
 
-/* ---- every step ends, also where a send waits for its receive. */
+/* Every step ends, also where a send waits for its receive. */
 
 static bool check_end(const struct plan_set *set, struct finding *f)
 {
@@ -265,7 +265,7 @@ bool check_plans(const struct plan_set *set, struct finding *f)
 	return check_end(set, f);
 }
 
-/* ---- the calls to check, one after the other. */
+/* The calls to check, one after the other. */
 
 static bool has_in_place(enum collective c)
 {
@@ -377,8 +377,8 @@ static bool check_size(const struct arguments *a, const struct algorithm *algori
 static bool check_algorithm(const struct arguments *a, const struct algorithm *algorithm)
 {
 	static const struct rank_range usual[] = {{1, 17}, {31, 33}, {64, 64}};
-	const struct rank_range *ranges = a->range_count ? a->ranges : usual;
-	int n = a->range_count ? a->range_count : 3, checked = 0;
+	const struct rank_range *ranges = a->ranks.count ? a->ranks.of : usual;
+	int n = a->ranks.count ? a->ranks.count : 3, checked = 0;
 
 	for (int i = 0; i < n; i++)
 		for (int size = ranges[i].first; size <= ranges[i].last; size++)

@@ -51,7 +51,7 @@ static void print_call(const struct arguments *a, const struct call_args *args)
 	call_in_words(&summary, words, sizeof words);
 	if ((number = strstr(words, " as #")))
 		*number = '\0';
-	printf("%s on %d rank%s", words, a->ranges[0].first, a->ranges[0].first > 1 ? "s" : "");
+	printf("%s on %d rank%s", words, a->ranks.of[0].first, a->ranks.of[0].first > 1 ? "s" : "");
 	if (a->nodes)
 		printf(" of %d node%s", a->nodes, a->nodes > 1 ? "s" : "");
 	puts(a->deterministic ? ", deterministic" : "");
@@ -61,7 +61,7 @@ static void print_machine(const struct arguments *a)
 {
 	char machine[2][200];
 
-	machine_in_words(a, machine);
+	arguments_machine(a, machine);
 	printf("%s\n%s%s", machine[0], machine[1], machine[1][0] ? "\n" : "");
 	if (a->nodes <= 1 && a->machine.links.cores > 0)
 		printf("A node's ranks share %g cores: the formula counts that, the simulation "
@@ -107,7 +107,7 @@ static void print_rules(struct select select, struct call_args args)
 
 int plan_explain(const struct arguments *a)
 {
-	int ranks = a->ranges[0].first, nodes = a->nodes ? a->nodes : 1;
+	int ranks = a->ranks.of[0].first, nodes = a->nodes ? a->nodes : 1;
 	struct nodes where = nodes_in_order(ranks, nodes);
 	struct select select = {.size = ranks,
 				.num_nodes = nodes,

@@ -145,16 +145,16 @@ static int simulate_draw(const struct arguments *a, struct chart *chart)
 int plan_simulate(const struct arguments *a)
 {
 	struct curve curves[ALGORITHMS];
-	int ranks[POINTS_MAX], points = simulate_list_ranks(a->ranges[0].first, ranks), n = 0;
+	int ranks[POINTS_MAX], points = simulate_list_ranks(a->ranks.of[0].first, ranks), n = 0;
 	char title[120], machine[2][200];
 	struct question q = {.root = a->root < 0 ? 0 : a->root,
 			     .bytes = (double)a->bytes,
 			     .machine = &a->machine,
 			     .steps_max = a->effort * 1e6};
-	int local = a->nodes > 1 ? a->ranges[0].first / a->nodes : a->ranges[0].first;
+	int local = a->nodes > 1 ? a->ranks.of[0].first / a->nodes : a->ranks.of[0].first;
 
 	call_in_title(a, title, sizeof title);
-	machine_in_words(a, machine);
+	arguments_machine(a, machine);
 	printf("%s, predicted, not measured\n%s\n%s%s", title, machine[0], machine[1],
 	       machine[1][0] ? "\n" : "");
 	for (int i = 0; algorithm_at(i); i++) {
