@@ -52,7 +52,5 @@ const char *transport_state_name(enum transport_state state);
 
 /* ranks: those of a job that are on this machine, as "0, 1, 5"; or NULL. */
 void machine_print(FILE *file, const struct machine *machine, const char *ranks);
-/* gpu_table.c: its part of that. */
-void gpus_print(FILE *file, const struct gpus *gpus);
 
 #endif
