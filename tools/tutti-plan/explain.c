@@ -69,42 +69,6 @@ static void print_machine(const struct arguments *a)
 		       a->machine.links.cores);
 }
 
-/* 65536 as TUTTI_ALGO has it: 64K. */
-static void print_power(int shift)
-{
-	static const char *const units[] = {"", "K", "M", "G"};
-	printf("%d%s", 1 << shift % 10, units[shift / 10]);
-}
-
-#define LARGEST 36 /* sizes up to 2^36 */
-
-/* The library's own choices for powers of two, as rules that say the same. */
-static void print_rules(struct select select, struct call_args args)
-{
-	const struct algorithm *last = NULL, *best;
-
-	select.rules = 0;
-	select.has_window = false;
-	printf("by the formula alone: TUTTI_ALGO=");
-	for (int shift = 0; shift <= LARGEST; shift++) {
-		args.count = ((size_t)1 << shift) / dtype_bytes(args.dtype);
-		if (select_algorithm(&select, &args, &best) != TUTTI_OK || best == last)
-			continue;
-		if (last) {
-			print_power(shift - 1);
-			printf("=%s,", last->name);
-		}
-		printf("%s:", collective_name(args.collective));
-		if (last)
-			print_power(shift - 1);
-		else
-			printf("0");
-		printf("-");
-		last = best;
-	}
-	printf("=%s\n", last ? last->name : "");
-}
-
 int plan_explain(const struct arguments *a)
 {
 	int ranks = a->ranks.of[0].first, nodes = a->nodes ? a->nodes : 1;
@@ -144,7 +108,5 @@ int plan_explain(const struct arguments *a)
 	}
 	if (status != TUTTI_OK)
 		printf("%s.\n", last_error());
-	if (a->collective != COLL_BARRIER)
-		print_rules(select, args);
 	return status == TUTTI_OK ? 0 : 1;
 }
