@@ -51,16 +51,8 @@ expect 0 'no: config.deterministic' explain all_reduce 1M --ranks 16 --nodes 4 -
 expect 0 'no: direct exchange reduces at most 1024' explain all_reduce 1M --ranks 2000
 expect 0 'TUTTI_ALGO=broadcast=ring' explain broadcast 1M --ranks 5
 
-expect 0 '^ +512 ' simulate all_reduce 1M --ranks 512 --alpha 2us --beta 25GB/s --svg "$scratch/a.svg"
-grep -q '</svg>' "$scratch/a.svg" && grep -q '>512<' "$scratch/a.svg" && grep -q '>ring<' "$scratch/a.svg" || {
-	echo "the drawing lacks its end, an axis or a legend"
-	failures=1
-}
-expect 0 '^ +1024 .*~' simulate all_reduce 1K --ranks 1024 --effort 0.001 --svg "$scratch/b.svg"
-grep -q 'stroke-dasharray' "$scratch/b.svg" && grep -q 'extrapolated' "$scratch/b.svg" || {
-	echo "the drawing does not show what was extrapolated"
-	failures=1
-}
+expect 0 '^ +512 ' simulate all_reduce 1M --ranks 512 --alpha 2us --beta 25GB/s
+expect 0 '^ +1024 .*~' simulate all_reduce 1K --ranks 1024 --effort 0.001
 expect 0 'of 2048 ranks: direct exchange' simulate all_reduce 8 --ranks 2048
 expect 0 '^ +16 ' simulate all_reduce 1M --ranks 16 --nodes 4 --local-alpha 500ns
 # Memory: a ring's plan grows as the ranks do, a doubling's by a step or two a round.
@@ -74,7 +66,7 @@ awk '/^memory of/ { seen = 1 }
 	cat "$scratch/out"
 	failures=1
 }
-expect 1 'could not be written' simulate barrier 0 --ranks 4 --svg "$scratch/no/such/folder.svg"
+expect 0 '^barrier, predicted' simulate barrier 0 --ranks 4
 
 # Pipelines: one action a column, the costs, and a drawing with a box for each action.
 expect 0 '^rank 0 F0 F1 F2 F3 \.  \.  \.  \.  \.  \.  B0 =  F4 B1 =  F5 B2 =  F6 B3 =  F7 B4' \

@@ -25,7 +25,7 @@ static const char arguments_help[] =
 	"       tutti-plan explain COLLECTIVE SIZE --ranks P [--nodes N] [the machine]\n"
 	"                  [--dtype TYPE] [--op OP] [--deterministic]\n"
 	"       tutti-plan simulate COLLECTIVE SIZE --ranks P [--nodes N] [the machine]\n"
-	"                  [--svg FILE] [--effort N]\n"
+	"                  [--effort N]\n"
 	"       tutti-plan pipeline SCHEDULE --stages P --micro-batches M [--chunks V]\n"
 	"                  [--times F,B,W[,T]] [--svg FILE]\n"
 	"\n"
@@ -66,7 +66,7 @@ static const char arguments_help[] =
 	"  --times F,B,W[,T]   pipeline: time of a stage's forward, of its gradients of inputs "
 	"and\n"
 	"                      of weights, and of a message (1,1,1,0)\n"
-	"  --svg FILE          simulate: draws time against ranks; pipeline: ranks against time\n"
+	"  --svg FILE          pipeline: draws ranks against time\n"
 	"  --effort N          simulate: at most N million steps for a point of a curve; beyond,\n"
 	"                      the cost formula goes on from the last point (20)\n"
 	"  --help, --version\n";
@@ -336,8 +336,10 @@ static int arguments_find_words(struct arguments *a, int n, char **words)
 	if ((code = arguments_find_collective(a, words[1])) >= 0)
 		return code;
 	if (has_size) {
-		if (n < 3 || !units_bytes(words[at++], &a->bytes))
+		if (n < 3)
 			return usage_error("A size such as 8, 64K or 1M is missing.");
+		if (!units_bytes(words[at++], &a->bytes))
+			return usage_error("'%s' is not a size such as 8, 64K or 1M.", words[2]);
 	} else if (a->collective != COLL_COUNT && n > at &&
 		   (words[at][0] < '0' || words[at][0] > '9')) {
 		if ((code = arguments_find_algorithm(a, words[at++])) >= 0)
