@@ -44,8 +44,6 @@ void machine_close(struct machine *machine);
 /* Which adapters reach a GPU's memory, and why others do not. */
 #define MACHINE_ADAPTERS_BYTES 600
 void machine_adapters(const struct machine *machine, int gpu, char text[MACHINE_ADAPTERS_BYTES]);
-/* Why none reaches it, whatever the adapter; NULL: those may that can. */
-const char *machine_no_dma_buf(const struct machine *machine, int gpu);
 /* Whether a job can run here. */
 bool machine_works(const struct machine *machine);
 const char *transport_state_name(enum transport_state state);

@@ -172,7 +172,9 @@ const char *look_refs_in_words(struct refs refs, char *text, size_t bytes)
 
 #define REFS_IN_WORDS 160
 
-const char *look_operation_in_words(const struct plan *p, uint32_t step, char *text, size_t bytes)
+/* Returns text. */
+static const char *look_operation_in_words(const struct plan *p, uint32_t step, char *text,
+					   size_t bytes)
 {
 	const struct step *s = &p->steps[step];
 	char reads[REFS_IN_WORDS], writes[REFS_IN_WORDS];

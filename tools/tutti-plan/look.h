@@ -53,7 +53,5 @@ void look_before_free(struct before *before);
 /* "IN[3]", "scratch[0..2]"; and "step 7 (receive OUT[3] from rank 1)". Both return text. */
 const char *look_refs_in_words(struct refs refs, char *text, size_t bytes);
 const char *look_step_in_words(const struct plan *plan, uint32_t step, char *text, size_t bytes);
-/* The step without its number. */
-const char *look_operation_in_words(const struct plan *plan, uint32_t step, char *text, size_t bytes);
 
 #endif
