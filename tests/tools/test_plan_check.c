@@ -1,7 +1,7 @@
 /* slow: 5 s */
 /* no_asan: one thread that computes for long in plain arrays */
-/* Without this a plan could lose, double or misplace a contribution, race with itself or wait for
- * itself, for some rank count that no other test runs. */
+/* Without this a plan could race with itself, wait for itself, or send what nobody receives, for
+ * some rank count that no other test runs. */
 #include "tools/tutti-plan/check.h"
 
 #include <stdlib.h>

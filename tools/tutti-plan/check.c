@@ -26,21 +26,20 @@ __attribute__((format(printf, 2, 3))) static bool check_finds(struct finding *f,
 /* Messages match by position: the k-th that a rank sends to a peer is the k-th that the peer
  * receives from it. So both must count alike, and be equally long. */
 
-/* Of all_to_all a block has one number at its sender and another at its receiver; that the right
- * one arrives is for the execution to find out. */
-static bool has_common_shapes(const struct plan_set *set)
+/* Of all_to_all a block has one number at its sender and another at its receiver. */
+static bool check_has_common_shapes(const struct plan_set *set)
 {
 	return set->algorithm->collective != COLL_ALL_TO_ALL;
 }
 
-static bool is_as_long(const struct plan_set *set, const struct plan *a, uint32_t send,
-		       const struct plan *b, uint32_t recv)
+static bool check_is_as_long(const struct plan_set *set, const struct plan *a, uint32_t send,
+			     const struct plan *b, uint32_t recv)
 {
 	struct refs from = look_message(a, send), to = look_message(b, recv);
 
 	if (from.n != to.n)
 		return false;
-	for (uint32_t i = 0; i < from.n && has_common_shapes(set); i++)
+	for (uint32_t i = 0; i < from.n && check_has_common_shapes(set); i++)
 		if (plan_shape_of(a, from.at[i]) != plan_shape_of(b, to.at[i]))
 			return false;
 	return true;
@@ -82,7 +81,7 @@ static bool check_pair(const struct plan_set *set, const struct plan *a, uint32_
 	for (uint32_t k = 0; k < sent && k < received; k++) {
 		uint32_t send = check_step_at(a, out, k), recv = check_step_at(b, in, k);
 		char send_words[512], recv_words[512];
-		if (!is_as_long(set, a, send, b, recv))
+		if (!check_is_as_long(set, a, send, b, recv))
 			return check_finds(
 				f, "Rank %d: %s meets rank %d's %s, of other chunks.", a->rank,
 				look_step_in_words(a, send, send_words, sizeof send_words), b->rank,
