@@ -8,6 +8,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -134,6 +135,20 @@ enum attach_code attach_read(int pid, struct trace_process *process, char *why, 
 		trace_process_free(process);
 	process->pid = pid;
 	return code;
+}
+
+void attach_op_name(const struct trace_op *op, char text[ATTACH_OP_BYTES])
+{
+	if (!op)
+		snprintf(text, ATTACH_OP_BYTES, "-");
+	else if (op->sequence >= 0)
+		snprintf(text, ATTACH_OP_BYTES, "%s #%" PRId64, op->name, op->sequence);
+	else if (op->peer >= 0)
+		snprintf(text, ATTACH_OP_BYTES, "%s %s %d", op->name,
+			 strcmp(op->name, "send") == 0 ? "to" : "from", op->peer);
+	else
+		snprintf(text, ATTACH_OP_BYTES, "%s%s", op->name,
+			 strcmp(op->name, "recv") == 0 ? " from any" : "");
 }
 
 void log_add(struct log *log, const struct trace_process *process)

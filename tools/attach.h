@@ -34,4 +34,8 @@ enum attach_code attach_read(int pid, struct trace_process *process, char *why, 
  * message for each. */
 enum attach_code attach_all(struct log *log, char *const *pids, int count, bool says_why);
 
+#define ATTACH_OP_BYTES 48
+/* An operation in words: "all_reduce #5", "send to 3"; "-" for NULL. */
+void attach_op_name(const struct trace_op *op, char text[ATTACH_OP_BYTES]);
+
 #endif

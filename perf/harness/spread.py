@@ -56,17 +56,3 @@ def is_slower(new, old, effect, significance):
 
 def geometric_mean(values):
     return math.exp(sum(math.log(v) for v in values) / len(values))
-
-
-def shared_ranks(values):
-    """The place of each value, from 1; equal ones share the mean of theirs."""
-    return [(sum(other < v for other in values) + sum(other <= v for other in values) + 1) / 2 for v in values]
-
-
-def spearman(one, other):
-    """Rank correlation of two lists: 1 if both have one order, -1 if the reverse; nan if all of a list are equal."""
-    a, b = shared_ranks(one), shared_ranks(other)
-    mean = (len(a) + 1) / 2
-    both = sum((x - mean) * (y - mean) for x, y in zip(a, b))
-    size = math.sqrt(sum((x - mean) ** 2 for x in a) * sum((y - mean) ** 2 for y in b))
-    return both / size if size else math.nan

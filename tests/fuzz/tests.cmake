@@ -32,5 +32,5 @@ target_sources(fuzz_letter PRIVATE ${options_files} ${PROJECT_SOURCE_DIR}/launch
 # These read what the tools read.
 target_link_libraries(fuzz_trace PRIVATE tutti_trace_objects)
 target_link_libraries(fuzz_trace_page PRIVATE tutti_trace_objects)
-target_sources(fuzz_trace_page PRIVATE ${PROJECT_SOURCE_DIR}/tools/tutti-top/rows.c ${PROJECT_SOURCE_DIR}/tools/tutti-top/rows_json.c)
+target_sources(fuzz_trace_page PRIVATE ${PROJECT_SOURCE_DIR}/tools/tutti-top/rows.c)
 target_sources(fuzz_top_request PRIVATE ${PROJECT_SOURCE_DIR}/tools/tutti-top/request.c)

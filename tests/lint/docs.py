@@ -23,7 +23,7 @@ BUILT = {"tuttirun": "launch", "tutti-plan": "tools", "tutti-trace": "tools", "t
          "gpt": "examples/gpt", "gpt_cuda": "examples/gpt_cuda",
          "parameter_server": "examples/parameter_server", "inference_server": "examples/inference_server",
          "limits": "perf", "fault_main": "tests", "overlap": "perf"}
-IN_TREE = ("perf/compare", "perf/regress", "perf/scale", "perf/training", "perf/layouts", "perf/spawned")
+IN_TREE = ("perf/compare", "perf/regress", "perf/scale", "perf/training", "perf/spawned")
 # Options of programs that are not ours, where a page names them alone.
 FOREIGN = {"--mca", "--help", "--preset", "--build"}
 

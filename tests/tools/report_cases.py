@@ -6,7 +6,6 @@ import json
 import os
 import random
 import re
-import statistics
 import sys
 import unittest
 import xml.etree.ElementTree as ElementTree
@@ -16,7 +15,7 @@ SOURCE = os.environ["SOURCE_DIR"]
 TOOLS = os.path.join(os.environ["BUILD_DIR"], "tools")
 sys.path[:0] = [os.path.join(SOURCE, "perf"), os.path.join(SOURCE, "tools", "tutti-report")]
 from harness import curves, page  # noqa: E402
-from tutti_report import main, perf_section, sources, timeline, trace_events, trace_section, training_section  # noqa: E402
+from tutti_report import main, perf_section, sources, timeline, trace_section, training_section  # noqa: E402
 
 FOLDER = sys.argv.pop(1)
 FOREIGN = re.compile(r"(?:https?|ftp|file)://|\b(?:src|href|srcset|action)\s*=|@import|\burl\(|\bfetch\(|XMLHttpRequest|WebSocket")
@@ -75,14 +74,6 @@ class Page(unittest.TestCase):
                          for name in ("reduce2.json", "reduce2p.json"))
         for size in first:
             self.has_mark(f"reduce2p.json: {size:g} B, {first[size] / second[size]:.4g}")
-
-    def test_every_point_and_ratio_of_compare(self):
-        data = json.loads(text_of("result/results.json"))
-        self.assertTrue(data["points"])
-        for point in data["points"]:
-            for name, times in point["times_us"].items():
-                self.has_mark(f"{name}: {point['bytes']:g} B, {statistics.median(times):.4g}")
-        self.assertIn("above 1 Tutti is faster", self.text)
 
     def test_every_metric_of_every_run(self):
         for run in ("one", "two"):
@@ -202,30 +193,17 @@ class Events(unittest.TestCase):
     BLOCK = {"ph": "X", "name": "barrier", "pid": 1, "tid": 1, "ts": 5, "dur": 2, "args": {"sequence": 1}}
 
     def test_tracks(self):
-        track, = trace_events.tracks_of("x", [*self.TRACK, self.BLOCK])
+        track, = trace_section.tracks_of([*self.TRACK, self.BLOCK])
         self.assertEqual((track.rank, track.size, track.comm, track.title, track.way), (3, 4, "0123456789abcdef", "model (2)", "window"))
         self.assertEqual([(op.name, op.begin, op.duration) for op in track.operations], [("barrier", 5, 2)])
-
-    def test_every_field_that_viewers_need_is_asked_for(self):
-        begin = {"ph": "b", "name": "send", "cat": "tutti", "id2": {"local": "1"}, "pid": 1, "tid": 1, "ts": 1, "args": {}}
-        end = dict(begin, ph="e", ts=3)
-        self.assertEqual(len(trace_events.tracks_of("x", [*self.TRACK, begin, end])[0].operations), 1)
-        for events, key in [((self.BLOCK,), key) for key in self.BLOCK] + [((begin, end), key) for key in begin]:
-            broken = [dict(events[0]), *events[1:]]
-            del broken[0][key]
-            with self.assertRaisesRegex(sources.Refused, "^x is damaged: ", msg=key):
-                trace_events.tracks_of("x", [*self.TRACK, *broken])
-        for broken in ([begin], [end], [dict(begin, ts=4), end], [dict(begin, id2={}), end], [dict(self.BLOCK, tid=2)], [dict(self.BLOCK, dur=-1)]):
-            with self.assertRaises(sources.Refused, msg=broken):
-                trace_events.tracks_of("x", [*self.TRACK, *broken])
 
     def test_who_waited_for_whom(self):
         tracks = []
         for rank, begin, last in ((0, 10, None), (1, 70, 50), (2, 20, None)):
             text = f"rank {rank} of 3, communicator 0123456789abcdef (tcp)"
             args = {"sequence": 4, **({"came_last_by_us": last} if last else {})}
-            tracks += trace_events.tracks_of("x", [dict(self.TRACK[1], args={"name": text}), dict(self.BLOCK, ts=begin, dur=80 - begin, args=args)])
-        trace_events.find_waits(tracks)
+            tracks += trace_section.tracks_of([dict(self.TRACK[1], args={"name": text}), dict(self.BLOCK, ts=begin, dur=80 - begin, args=args)])
+        trace_section.find_waits(tracks)
         self.assertEqual(trace_section.waits_between(tracks), {(0, 1): 60, (2, 1): 50})
         self.assertEqual(trace_section.came_last(tracks), [(0, 0, 0), (1, 1, 50), (2, 0, 0)])
         table = trace_section.waits_table(tracks)
@@ -233,22 +211,22 @@ class Events(unittest.TestCase):
         self.assertTrue("60 us" in table and "50 us" in table and "110 us" in table, table)
 
     def test_lanes_of_what_overlaps(self):
-        track = trace_events.Track("p", "t")
+        track = trace_section.Track("p", "t")
         spans = ((0, 10), (5, 10), (11, 2), (16, 1))
-        ops = [trace_events.Operation(track, {"name": "send", "ts": ts, "args": {}, "ph": "b"}, length) for ts, length in spans]
+        ops = [trace_section.Operation(track, {"name": "send", "ts": ts, "args": {}, "ph": "b"}, length) for ts, length in spans]
         ends = []
         self.assertEqual([timeline.lane_of(ends, op) for op in ops], [0, 1, 0, 0])
 
     def test_rows_are_named_after_ranks(self):
         def tracks_of(*texts):
-            return [trace_events.Track(process, f"{of}, communicator {comm * 16} (tcp)") for process, of, comm in texts]
+            return [trace_section.Track(process, f"{of}, communicator {comm * 16} (tcp)") for process, of, comm in texts]
 
         processes = tracks_of(("rank 3 of 4: h, process 7", "rank 3 of 4", "a"), ("rank 3 of 4: h, process 7", "rank 1 of 2", "b"),
                               ("rank 2 of 4: h, process 8", "rank 2 of 4", "a"))
         self.assertEqual([row[:2] for row in timeline.rows_of(processes)], [("rank 3", "a" * 8), ("", "b" * 8), ("rank 2", "a" * 8)])
         threads = tracks_of(("rank 0 of 2: h, process 7", "rank 0 of 2", "a"), ("rank 0 of 2: h, process 7", "rank 1 of 2", "a"))
         self.assertEqual([row[0] for row in timeline.rows_of(threads)], ["rank 0", "rank 1"])
-        operation = trace_events.Operation(threads[1], {"name": "send", "ts": 0, "args": {}, "ph": "b"}, 5)
+        operation = trace_section.Operation(threads[1], {"name": "send", "ts": 0, "args": {}, "ph": "b"}, 5)
         threads[1].operations = [operation]
         self.assertEqual([row[:2] for row in timeline.rows_of(threads)][1:], [("rank 1", "a" * 8), ("", "a" * 8 + ", asynchronous")])
 
@@ -260,7 +238,7 @@ class Events(unittest.TestCase):
 
 class Damage(unittest.TestCase):
     """Files of any bytes end in a page, or in one error message."""
-    NAMES = ("reduce2p.json", "barrier.json", "result/results.json", "one/metrics.csv", "one/metrics.jsonl", "small.json")
+    NAMES = ("reduce2p.json", "barrier.json", "one/metrics.csv", "one/metrics.jsonl", "small.json")
     ODD = (None, True, -1, 0, 1e-300, 1e99, 10 ** 400, "", "x", "\x01<&]]>", [], {}, [1], {"a": 1})
 
     def check(self, path, what):

@@ -10,7 +10,7 @@ import unittest
 sys.dont_write_bytecode = True
 SOURCE = os.environ["SOURCE_DIR"]
 sys.path[:0] = [os.path.join(SOURCE, "perf"), os.path.join(SOURCE, "tools", "tutti-sweep")]
-from tutti_sweep import command, guard, journal, methods, metrics, resources, space  # noqa: E402
+from tutti_sweep import command, journal, methods, metrics, resources, running, space  # noqa: E402
 from tutti_sweep.refused import Refused  # noqa: E402
 
 
@@ -271,12 +271,12 @@ class Journals(InFolder):
 class Guards(unittest.TestCase):
     def test_a_group_of_which_a_zombie_is_left_has_gone(self):
         child = subprocess.Popen(["sleep", "1000"], start_new_session=True)
-        self.assertTrue(guard.is_there(child.pid))
-        guard.kill_group(child.pid)
+        self.assertTrue(running.is_there(child.pid))
+        running.kill_group(child.pid)
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-        self.assertFalse(guard.is_there(child.pid))
+        self.assertFalse(running.is_there(child.pid))
         child.wait()
-        self.assertFalse(guard.is_there(child.pid))
+        self.assertFalse(running.is_there(child.pid))
 
 
 class Resources(unittest.TestCase):

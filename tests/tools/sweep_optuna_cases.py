@@ -5,9 +5,9 @@ import statistics
 import unittest
 
 from sweep_forks import FAKE, Sweeps
-from tutti_sweep import study
+from tutti_sweep import methods
 
-study.load("the test")       # once, and not in each fork
+methods.load("the test")       # once, and not in each fork
 BY_TPE = "space.json --method tpe --seed 3"
 TRAINER = f"-- {FAKE} {{dir}} {{n}} {{lr}} {{c}}"
 

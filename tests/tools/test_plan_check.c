@@ -1,8 +1,8 @@
 /* slow: 5 s */
 /* no_asan: one thread that computes for long in plain arrays */
-/* Without this a plan could lose, double or misplace a contribution, race with itself or wait for
- * itself, for some rank count that no other test runs. */
-#include "tools/tutti-plan/cases.h"
+/* Without this a plan could race with itself, wait for itself, or send what nobody receives, for
+ * some rank count that no other test runs. */
+#include "tools/tutti-plan/check.h"
 
 #include <stdlib.h>
 
@@ -34,7 +34,7 @@ static void test_every_algorithm(void **state)
 static bool has_few_steps(const struct algorithm *a, int size)
 {
 	struct plan_set set = {.algorithm = a, .size = size, .nodes = 1};
-	if (!a->build || (a->needs & NEEDS_NODES) || cases_why_not(a, size, 1))
+	if (!a->build || (a->needs & NEEDS_NODES) || look_why_not(a, size, 1))
 		return false;
 	struct plan *first = look_build(&set, 0);
 	bool few = first->count < 100;

@@ -3,8 +3,6 @@
 /* Without this the predictions could differ from the model that they claim, from what the engine
  * does in the same model, or one rank could stand for all where it does not. */
 #include "tests/collectives/sim_ranks.h"
-#include "tools/tutti-plan/cases.h"
-#include "tools/tutti-plan/events.h"
 #include "tools/tutti-plan/predict.h"
 
 #include "core/memory/dtype.h"
@@ -133,7 +131,7 @@ static bool test_symmetry_at(const struct algorithm *a, int size, double bytes, 
 	struct machine m = machine_of(slice);
 	bool is_one = false;
 
-	if (cases_why_not(a, size, 1))
+	if (look_why_not(a, size, 1))
 		return false;
 	m.links.link[LINK_LOCAL].overhead = m.links.link[LINK_NET].overhead =
 		ALPHA / (size % 3 + 1);
@@ -256,7 +254,7 @@ static void test_nobody_waits_forever(void **state)
 			struct plan_set set = {
 				.algorithm = a, .size = size, .nodes = by_nodes ? 2 : 1};
 			struct machine m = machine_of(64);
-			if (!a->build || cases_why_not(a, size, set.nodes))
+			if (!a->build || look_why_not(a, size, set.nodes))
 				continue;
 			m.rendezvous = true;
 			struct run_time time = run(&set, &m, 64.0 * 19 * size, true);

@@ -2,7 +2,6 @@
 /* Without this a cost formula could say anything, and its algorithm be chosen where it is slow, or
  * not where it is fast: the seconds of each formula are compared with those that its plans take in
  * virtual time, on several numbers of ranks and for several sizes. */
-#include "tools/tutti-plan/cases.h"
 #include "tools/tutti-plan/predict.h"
 
 #include <string.h>
@@ -70,7 +69,7 @@ static void compare(const struct algorithm *a, int ranks, int nodes, double byte
 			     .machine = &machine,
 			     .steps_max = 1e6};
 
-	if (cases_why_not(a, ranks, nodes))
+	if (look_why_not(a, ranks, nodes))
 		return;
 	struct point p = plan_predict(&q);
 	if (p.how != HOW_SIMULATED)

@@ -50,13 +50,6 @@ static void test_times_and_rates(void **state)
 	assert_close(1 / x, 1073741824.0);
 	assert_false(units_rate("0GB/s", &x));
 	assert_false(units_rate("25GB", &x));
-	assert_true(units_flops("300T", &x));
-	assert_close(x, 3e14);
-	assert_true(units_flops("2.5 G", &x));
-	assert_close(x, 2.5e9);
-	assert_false(units_flops("0", &x));
-	assert_false(units_flops("300TB", &x));
-	assert_false(units_flops("fast", &x));
 }
 
 static void test_words(void **state)

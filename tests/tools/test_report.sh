@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # slow: 7 s
 # What would break: a page that lacks what its inputs hold, that needs a network, or of a file that nobody can read; and
-# traces that viewers refuse. The inputs are of real programs; perf/compare runs on fake ones.
+# traces that viewers refuse. The inputs are of real programs.
 set -u
-. "$SOURCE_DIR/tests/perf/fake_compare.sh"
+. "$SOURCE_DIR/tests/scratch.sh"
 report="timeout -k 5 100 $BUILD_DIR/tools/tutti-report"
 . "$SOURCE_DIR/tests/tools/report_inputs.sh"
 make_inputs
 
 # Viewers open each trace, of every origin.
 expect 0 python3 -B "$SOURCE_DIR/tests/tools/chrome_trace.py" own.json merged.json traces/*.json dumped.json
-expect 0 $report reduce2.json reduce2p.json barrier.json own.json one two result -o page.html
+expect 0 $report reduce2.json reduce2p.json barrier.json own.json one two -o page.html
 [ ! -s out ] && [ ! -s err ] || complain "a page that was made says: $(cat out err)"
 python3 -B "$SOURCE_DIR/tests/tools/report_cases.py" "$scratch" >cases 2>&1 || complain "$(cat cases)"
 

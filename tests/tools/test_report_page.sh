@@ -3,11 +3,11 @@
 # What would break: a page of tutti-report that is right to read and wrong to look at: its script fails, the time line stays
 # empty, or the pointer finds nothing.
 set -u
-. "$SOURCE_DIR/tests/perf/fake_compare.sh"
+. "$SOURCE_DIR/tests/scratch.sh"
 . "$SOURCE_DIR/tests/tools/browser.sh"
 . "$SOURCE_DIR/tests/tools/report_inputs.sh"
 make_inputs
-expect 0 "$BUILD_DIR/tools/tutti-report" reduce2.json reduce2p.json barrier.json own.json one two result -o page.html
+expect 0 "$BUILD_DIR/tools/tutti-report" reduce2.json reduce2p.json barrier.json own.json one two -o page.html
 browse "file://$scratch/page.html" --screenshot="$scratch/page.png" >/dev/null || complain "no screenshot: $(cat console)"
 no_messages
 is_picture page.png

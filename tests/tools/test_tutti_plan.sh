@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # slow: 9 s
 # no_asan: one thread that computes for long in plain arrays
-# What would break: tutti-plan's command line. What it prints of right plans and damaged ones, its tables and
+# What would break: tutti-plan's command line. What it prints of plans, its tables and
 # drawings, its exit codes, and a full message for every line that it cannot do.
 set -u
 plan=$BUILD_DIR/tools/tutti-plan
@@ -35,12 +35,6 @@ expect 0 'scaled' show all_reduce ring 2 --scaled
 expect 0 'all_reduce ring: 4 calls checked, nothing wrong|all_reduce ring: [0-9]+ calls' check all_reduce ring 8
 expect 0 'all_reduce doubling: .* nothing wrong' check all_reduce 5
 expect 0 'barrier doubling: .* nothing wrong' check all 1-6,9
-expect 1 'Rank 2: step 4 \(send OUT\[3\] to rank 3\) does not wait for step 3' \
-	check all_reduce ring 4 --damage edge:2:4
-expect 1 'Rank [0-9]+: step [0-9]+ ' check all_reduce ring 8 --damage drop:3:5
-expect 1 "adds rank [0-9]+'s contribution twice" check all_reduce direct 4 --damage double:2:6
-expect 1 'of other chunks' check all_reduce ring 4 --damage shift:1:2
-
 expect 0 '^\*' explain all_reduce 1M --ranks 16 --nodes 4
 printf 'here:tcp 1e-5 1e-5 1e-10 1e-5 1e-5 1e-10 1e-11 2\n' >"$scratch/links"
 expect 0 '^\* star' explain all_reduce 1K --ranks 8 --links "$scratch/links"
@@ -57,16 +51,8 @@ expect 0 'no: config.deterministic' explain all_reduce 1M --ranks 16 --nodes 4 -
 expect 0 'no: direct exchange reduces at most 1024' explain all_reduce 1M --ranks 2000
 expect 0 'TUTTI_ALGO=broadcast=ring' explain broadcast 1M --ranks 5
 
-expect 0 '^ +512 ' simulate all_reduce 1M --ranks 512 --alpha 2us --beta 25GB/s --svg "$scratch/a.svg"
-grep -q '</svg>' "$scratch/a.svg" && grep -q '>512<' "$scratch/a.svg" && grep -q '>ring<' "$scratch/a.svg" || {
-	echo "the drawing lacks its end, an axis or a legend"
-	failures=1
-}
-expect 0 '^ +1024 .*~' simulate all_reduce 1K --ranks 1024 --effort 0.001 --svg "$scratch/b.svg"
-grep -q 'stroke-dasharray' "$scratch/b.svg" && grep -q 'extrapolated' "$scratch/b.svg" || {
-	echo "the drawing does not show what was extrapolated"
-	failures=1
-}
+expect 0 '^ +512 ' simulate all_reduce 1M --ranks 512 --alpha 2us --beta 25GB/s
+expect 0 '^ +1024 .*~' simulate all_reduce 1K --ranks 1024 --effort 0.001
 expect 0 'of 2048 ranks: direct exchange' simulate all_reduce 8 --ranks 2048
 expect 0 '^ +16 ' simulate all_reduce 1M --ranks 16 --nodes 4 --local-alpha 500ns
 # Memory: a ring's plan grows as the ranks do, a doubling's by a step or two a round.
@@ -80,7 +66,7 @@ awk '/^memory of/ { seen = 1 }
 	cat "$scratch/out"
 	failures=1
 }
-expect 1 'could not be written' simulate barrier 0 --ranks 4 --svg "$scratch/no/such/folder.svg"
+expect 0 '^barrier, predicted' simulate barrier 0 --ranks 4
 
 # Pipelines: one action a column, the costs, and a drawing with a box for each action.
 expect 0 '^rank 0 F0 F1 F2 F3 \.  \.  \.  \.  \.  \.  B0 =  F4 B1 =  F5 B2 =  F6 B3 =  F7 B4' \
@@ -103,34 +89,6 @@ grep -q '</svg>' "$scratch/c.svg" && [ "$(grep -c 'fill-opacity' "$scratch/c.svg
 	failures=1
 }
 expect 1 'could not be written' pipeline gpipe --stages 2 --micro-batches 2 --svg "$scratch/no/such/folder.svg"
-
-# Layouts: the head, a table of as many rows as asked for, what is left out, and the same again.
-expect 0 '^a GPT of 1\.56 billion parameters in bf16: 48 layers, 25 heads, 1600 channels, 50257 tokens' \
-	layout --model gpt-1.5B --ranks 64 --nodes 8 --memory 80G --flops 150T --dtype bf16
-[ "$(grep -cE '^ +[0-9]+ +[0-9]+ +[0-9]+ +[0-9]+  ' "$scratch/out")" = 10 ] || {
-	echo "there are not ten rows:"
-	cat "$scratch/out"
-	failures=1
-}
-cp "$scratch/out" "$scratch/before"
-expect 0 '^left out: 56 meshes where tp does not divide the heads$' \
-	layout --model gpt-1.5B --ranks 64 --nodes 8 --memory 80G --flops 150T --dtype bf16
-cmp "$scratch/before" "$scratch/out" || failures=1
-expect 0 'measured on a core here' layout --model gpt-small --ranks 2 --top 3
-expect 0 '^8 ranks share 2 cores of a node$' layout --model gpt-small --ranks 8 --flops 5G --links "$scratch/links"
-expect 0 '^[0-9]+ combinations, of which [0-9]+ had to be timed' \
-	layout --model layers=4,heads=4,channels=32,vocab=80,length=16 --ranks 8 --flops 1G --top 7 --csv "$scratch/rows.csv"
-[ "$(wc -l <"$scratch/rows.csv")" = 8 ] && [ "$(awk -F, '{ print NF }' "$scratch/rows.csv" | sort -u)" = 18 ] || {
-	echo "the file of rows has other rows or columns:"
-	cat "$scratch/rows.csv"
-	failures=1
-}
-expect 1 'Nothing fits into 1 MiB. The least memory is [0-9.]+ GiB, with dp=' \
-	layout --model gpt-1.5B --ranks 64 --memory 1M --flops 1T
-expect 1 'No mesh of 3 ranks is possible' layout --model gpt-small --ranks 3 --batch 7 --micro-batches 5 --flops 1T
-expect 1 'could not be written' layout --model gpt-small --ranks 2 --flops 1T --csv "$scratch/no/such/folder.csv"
-expect 2 'not a value for --model, which takes gpt-small, .*layers=L' layout --model gpt-9 --ranks 2
-expect 2 'not a value for --flops, which takes a rate such as 300T' layout --model gpt-small --ranks 2 --flops fast
 
 # What cannot be done: exit code 2 and a message.
 refused()
@@ -155,8 +113,6 @@ refused show all_reduce ring 8 --nodes 3
 refused show all_reduce ring 8 --colour
 refused check all_reduce ring 8-4
 refused check all_reduce ring 5000
-refused check all_reduce ring 4 --damage 7
-refused check all 4 --damage drop:0:0
 refused explain all_reduce 1M
 refused explain all_reduce big --ranks 4
 refused explain all_reduce 1M --ranks 4 --op band
@@ -180,18 +136,5 @@ refused pipeline 1f1b --stages 2 --micro-batches 4 --times 1,1,1,1,1
 refused pipeline 1f1b --stages 2 --micro-batches 4 --times 0,0,0
 refused pipeline interleaved --stages 4096 --micro-batches 4096 --chunks 4096
 refused pipeline 1f1b --stages 4096 --micro-batches 4096
-refused layout
-refused layout --model gpt-small
-refused layout --ranks 4
-refused layout gpt-small --ranks 4
-refused layout --model gpt-small --ranks 4-8
-refused layout --model gpt-small --ranks 8192
-refused layout --model gpt-small --ranks 4 --nodes 3
-refused layout --model gpt-small --ranks 4 --memory much
-refused layout --model gpt-small --ranks 4 --batch 0
-refused layout --model gpt-small --ranks 4 --top 0
-refused layout --model gpt-small --ranks 4 --micro-batches 0
-refused layout --model gpt-small --ranks 4 --dtype i32
-refused layout --model layers=4,heads=3,channels=32,vocab=80,length=16 --ranks 4
 
 exit $failures

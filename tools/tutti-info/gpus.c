@@ -91,7 +91,6 @@ static void gpus_fill_in(struct gpus *g)
 	for (int i = 0; i < g->count * g->count; i++)
 		if (i / g->count != i % g->count)
 			look_between(&g->links[i], devices[i / g->count], devices[i % g->count]);
-	gpus_find_ways(g);
 	free(devices);
 }
 

@@ -1,4 +1,4 @@
-/* This machine's GPUs, as the CUDA driver lists them, and the ways between them. */
+/* This machine's GPUs, as the CUDA driver lists them, and which can map each other. */
 #ifndef TOOLS_TUTTI_INFO_GPUS_H
 #define TOOLS_TUTTI_INFO_GPUS_H
 
@@ -6,7 +6,6 @@
 #include <stddef.h>
 
 #define GPU_UUID_BYTES 44
-#define GPU_WAY_BYTES  80
 
 struct gpu_row {
 	char name[100], uuid[GPU_UUID_BYTES], pci[16];
@@ -22,8 +21,7 @@ struct gpu_row {
 struct gpu_link {
 	bool can_map; /* kernels there may use the other's memory */
 	bool has_atomics;
-	int performance_rank;    /* the driver's: less is faster */
-	char way[GPU_WAY_BYTES]; /* NVLink, PCIe, or why that is not known */
+	int performance_rank; /* the driver's: less is faster */
 };
 
 struct gpus {
@@ -56,8 +54,5 @@ enum gpu_relation gpus_relation(const struct gpus *gpus, int own, const char *uu
 /* How the device buffers of such a pair of processes move: "engine", "kernels" or "turns". */
 const char *gpus_path(enum gpu_relation relation);
 const char *gpus_relation_text(enum gpu_relation relation);
-
-/* gpu_ways.c: fills in the links' ways, from libnvidia-ml.so.1 and sysfs. */
-void gpus_find_ways(struct gpus *gpus);
 
 #endif

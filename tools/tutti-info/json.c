@@ -106,11 +106,11 @@ static json_t *gpu_links_of(const struct gpus *g)
 		const struct gpu_link *link = &g->links[i];
 		if (i / g->count == i % g->count)
 			continue;
-		json_array_append_new(list, json_pack("{s:i, s:i, s:b, s:i, s:b, s:s}", "from",
-						      i / g->count, "to", i % g->count, "can_map",
-						      link->can_map, "performance_rank",
-						      link->performance_rank, "native_atomics",
-						      link->has_atomics, "way", link->way));
+		json_array_append_new(list,
+				      json_pack("{s:i, s:i, s:b, s:i, s:b}", "from", i / g->count,
+						"to", i % g->count, "can_map", link->can_map,
+						"performance_rank", link->performance_rank,
+						"native_atomics", link->has_atomics));
 	}
 	return list;
 }

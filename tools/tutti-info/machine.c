@@ -187,7 +187,8 @@ bool machine_works(const struct machine *m)
 	return false;
 }
 
-const char *machine_no_dma_buf(const struct machine *m, int gpu)
+/* Why no adapter reaches the GPU's memory; NULL: those may that can. */
+static const char *machine_no_dma_buf(const struct machine *m, int gpu)
 {
 	if (!m->uses_dma_buf)
 		return "TUTTI_DMA_BUF is 0";

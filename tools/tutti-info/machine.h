@@ -44,15 +44,11 @@ void machine_close(struct machine *machine);
 /* Which adapters reach a GPU's memory, and why others do not. */
 #define MACHINE_ADAPTERS_BYTES 600
 void machine_adapters(const struct machine *machine, int gpu, char text[MACHINE_ADAPTERS_BYTES]);
-/* Why none reaches it, whatever the adapter; NULL: those may that can. */
-const char *machine_no_dma_buf(const struct machine *machine, int gpu);
 /* Whether a job can run here. */
 bool machine_works(const struct machine *machine);
 const char *transport_state_name(enum transport_state state);
 
 /* ranks: those of a job that are on this machine, as "0, 1, 5"; or NULL. */
 void machine_print(FILE *file, const struct machine *machine, const char *ranks);
-/* gpu_table.c: its part of that. */
-void gpus_print(FILE *file, const struct gpus *gpus);
 
 #endif

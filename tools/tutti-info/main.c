@@ -1,10 +1,10 @@
 /* tutti-info: which transports and RDMA ports there are, which of them a job's ranks use between
  * each other, and why. */
 #include "json.h"
-#include "mesh.h"
 
 #include "tools/must.h"
 #include "tools/output.h"
+#include "train/mesh/axes.h"
 
 #include <getopt.h>
 #include <string.h>
@@ -14,24 +14,21 @@ static const char help[] =
 	"       tuttirun -n N tutti-info [--json] [--mesh AXIS=SIZE,...]   or torchrun, srun,\n"
 	"                                                                  mpirun\n"
 	"\n"
-	"Lists what this machine has: transports, RDMA ports with their GIDs, GPUs, the links\n"
-	"between them and the adapters that reach their memory, limits, and what is missing, with\n"
-	"the Debian package that brings it. In a job it is a rank: rank 0 lists all machines, "
-	"which\n"
-	"transport each pair of ranks uses, and why, and what moves their device buffers. Ranks "
-	"take\n"
-	"the GPUs of a machine in turn, and use them. The numbers are those by which transports "
-	"are\n"
-	"compared: the highest is taken, and 0 does not connect the two.\n"
+	"Lists what this machine has: transports, RDMA ports with their GIDs, GPUs, which of them\n"
+	"map each other and the adapters that reach their memory, limits, and what is missing,\n"
+	"with the Debian package that brings it. In a job it is a rank: rank 0 lists all\n"
+	"machines, which transport each pair of ranks uses, and why, and what moves their device\n"
+	"buffers. Ranks take the GPUs of a machine in turn, and use them. The numbers are those "
+	"by\n"
+	"which transports are compared: the highest is taken, and 0 does not connect the two.\n"
 	"\n"
 	"  -j, --json    the same as JSON\n"
 	"  -m, --mesh dp=2,tp=4\n"
 	"                only the ranks as a grid with these axes, and which of these cross nodes\n"
 	"  -h, --help, --version\n"
 	"\n"
-	"Exit codes: 0 a job can run; 1 no transport works, or the ranks could not join, or "
-	"stdout\n"
-	"cannot be written; 2 the command line.\n";
+	"Exit codes: 0 a job can run; 1 no transport works, or the ranks could not join, or\n"
+	"stdout cannot be written; 2 the command line.\n";
 
 struct asked {
 	bool is_json;
@@ -176,6 +173,32 @@ static tutti_status look_together(bool is_json, tutti_comm *comm)
 	return status;
 }
 
+static int main_mesh_print(tutti_comm *comm, const struct axes *axes, int *nodes)
+{
+	int own = tutti_node_rank(comm);
+
+	if (tutti_all_gather(&own, nodes, 1, TUTTI_I32, comm, NULL) != TUTTI_OK)
+		return main_failed(tutti_comm_error(comm));
+	if (tutti_rank(comm) == 0)
+		grid_print(stdout, axes, nodes);
+	return 0;
+}
+
+/* --mesh: the job's ranks as a grid. They have the same command line, so all refuse it, and rank 0
+ * says so. */
+static int main_mesh_show(tutti_comm *comm, const char *text)
+{
+	char why[AXES_WHY_BYTES];
+	struct axes axes;
+
+	if (!axes_read(&axes, text, why) || !axes_fit(&axes, tutti_size(comm), why))
+		return tutti_rank(comm) == 0 ? usage_error("--mesh: %s.", why) : 2;
+	int *nodes = must_alloc((size_t)tutti_size(comm), sizeof *nodes);
+	int code = main_mesh_print(comm, &axes, nodes);
+	free(nodes);
+	return code;
+}
+
 /* Without a launcher it is a world of its own. */
 static int main_join(const struct asked *asked)
 {
@@ -185,7 +208,7 @@ static int main_join(const struct asked *asked)
 	if (tutti_init(&comm, NULL) != TUTTI_OK)
 		return main_failed(tutti_comm_error(NULL));
 	if (asked->mesh)
-		code = mesh_show(comm, asked->mesh);
+		code = main_mesh_show(comm, asked->mesh);
 	else if (comm->size == 1)
 		code = look_alone(asked->is_json, comm);
 	else if (look_together(asked->is_json, comm) != TUTTI_OK)

@@ -7,7 +7,7 @@
 #define MATRIX_RANKS 32 /* of more ranks there is no matrix */
 #define PAIRS_SHOWN  8  /* of those that are connected alike */
 
-static void print_gids(FILE *f, const struct verbs_listed_port *port)
+static void table_gids(FILE *f, const struct verbs_listed_port *port)
 {
 	for (int i = 0; i < port->gid_count; i++) {
 		const struct verbs_listed_gid *gid = &port->gids[i];
@@ -17,7 +17,7 @@ static void print_gids(FILE *f, const struct verbs_listed_port *port)
 	}
 }
 
-static void print_port(FILE *f, const struct verbs_listed_port *port)
+static void table_port(FILE *f, const struct verbs_listed_port *port)
 {
 	if (port->number == 0) {
 		fprintf(f, "  %s: %s\n", port->device, port->lacks);
@@ -31,10 +31,56 @@ static void print_port(FILE *f, const struct verbs_listed_port *port)
 		: port->lacks[0] ? "not used: "
 				 : "not used: four others are as fast or faster",
 		port->lacks);
-	print_gids(f, port);
+	table_gids(f, port);
 }
 
-static void print_adapters(FILE *f, const struct machine *m)
+static void table_gpu(FILE *f, int number, const struct gpu_row *row)
+{
+	fprintf(f, "  %d: %s, %s, PCI %s, %zu MiB, compute capability %d.%d, %d multiprocessors\n",
+		number, row->name, row->uuid, row->pci, row->bytes >> 20, row->major, row->minor,
+		row->multiprocessors);
+	fprintf(f, "      dma-buf %s, POSIX descriptors %s, fabric handles %s, multicast %s; ",
+		row->no_dma_buf[0] ? "no" : "yes", row->has_descriptors ? "yes" : "no",
+		row->has_fabric ? "yes" : "no", row->has_multicast ? "yes" : "no");
+	fprintf(f, "to the host by %s", row->uses_host_pages ? "C2C" : "PCIe");
+	if (row->numa_node >= 0)
+		fprintf(f, ", NUMA node %d", row->numa_node);
+	fputc('\n', f);
+}
+
+static void table_link(FILE *f, const struct gpus *g, int a, int b)
+{
+	const struct gpu_link *to = gpus_link(g, a, b), *back = gpus_link(g, b, a);
+
+	fprintf(f, "  %d-%d: %s; performance rank %d, native atomics %s\n", a, b,
+		to->can_map && back->can_map ? "each can map the other's memory"
+		: to->can_map                ? "the first can map the second's memory only"
+		: back->can_map              ? "the second can map the first's memory only"
+					     : "neither can map the other's memory",
+		to->performance_rank, to->has_atomics && back->has_atomics ? "yes" : "no");
+}
+
+static void table_gpus(FILE *f, const struct gpus *g)
+{
+	const char *kernels = g->has_kernels ? "this build has kernels"
+					     : "this build has no kernels: there was no nvcc";
+
+	if (g->missing[0]) {
+		fprintf(f, "GPUs: none: %s; %s\n", g->missing, kernels);
+		return;
+	}
+	fprintf(f, "GPUs: CUDA driver %d.%d; %s\n", g->driver_version / 1000,
+		g->driver_version % 1000 / 10, kernels);
+	for (int i = 0; i < g->count; i++)
+		table_gpu(f, i, &g->rows[i]);
+	if (g->count > 1)
+		fputs("Between GPUs:\n", f);
+	for (int a = 0; a < g->count; a++)
+		for (int b = a + 1; b < g->count; b++)
+			table_link(f, g, a, b);
+}
+
+static void table_adapters(FILE *f, const struct machine *m)
 {
 	char text[MACHINE_ADAPTERS_BYTES];
 
@@ -46,7 +92,7 @@ static void print_adapters(FILE *f, const struct machine *m)
 	}
 }
 
-static void print_limits(FILE *f, const struct machine *m)
+static void table_limits(FILE *f, const struct machine *m)
 {
 	const struct verbs_listing *rdma = &m->rdma;
 
@@ -78,17 +124,17 @@ void machine_print(FILE *f, const struct machine *m, const char *ranks)
 	}
 	fprintf(f, "RDMA ports:%s\n", m->rdma.count ? "" : " none");
 	for (int i = 0; i < m->rdma.count; i++)
-		print_port(f, &m->rdma.ports[i]);
-	gpus_print(f, &m->gpus);
-	print_adapters(f, m);
-	print_limits(f, m);
+		table_port(f, &m->rdma.ports[i]);
+	table_gpus(f, &m->gpus);
+	table_adapters(f, m);
+	table_limits(f, m);
 	fprintf(f, "Missing:%s\n", m->missing_count ? "" : " nothing");
 	for (int i = 0; i < m->missing_count; i++)
 		fprintf(f, "  %s (%s); Debian: %s\n", m->missing[i].name, m->missing[i].serves,
 			m->missing[i].package);
 }
 
-static void print_matrix(FILE *f, const struct pairs *p)
+static void table_matrix(FILE *f, const struct pairs *p)
 {
 	fprintf(f, "  %4s", "");
 	for (int b = 0; b < p->size; b++)
@@ -101,7 +147,7 @@ static void print_matrix(FILE *f, const struct pairs *p)
 	fputc('\n', f);
 }
 
-static void print_kind(FILE *f, const struct pairs *p, const struct pair_kind *kind)
+static void table_kind(FILE *f, const struct pairs *p, const struct pair_kind *kind)
 {
 	int a = kind->pairs[0][0], b = kind->pairs[0][1];
 
@@ -125,7 +171,7 @@ static void print_kind(FILE *f, const struct pairs *p, const struct pair_kind *k
 }
 
 /* Of each machine, whose ranks are alike in this. */
-static void print_gpu_parts(FILE *f, const struct pairs *p)
+static void table_gpu_parts(FILE *f, const struct pairs *p)
 {
 	fputs("Device buffers of a communicator of all ranks:\n", f);
 	for (int r = 0; r < p->size; r++) {
@@ -142,11 +188,11 @@ void pairs_print(FILE *f, const struct pairs *p)
 {
 	fprintf(f, "Messages between %d ranks go by\n", p->size);
 	if (p->size <= MATRIX_RANKS)
-		print_matrix(f, p);
+		table_matrix(f, p);
 	fprintf(f, "Window for collectives: %s%s\n", p->no_window ? "none: " : "yes",
 		p->no_window ? p->no_window : ", all ranks share memory");
 	if (p->has_gpus)
-		print_gpu_parts(f, p);
+		table_gpu_parts(f, p);
 	for (size_t k = 0; k < p->kind_count; k++)
-		print_kind(f, p, &p->kinds[k]);
+		table_kind(f, p, &p->kinds[k]);
 }

@@ -1,18 +1,30 @@
-/* Checks the plans of all ranks of one call together: whether they end, and end with what the collective
- * promises, whatever the order in which steps happen. Symbolically; no byte is moved. */
+/* Checks the plans of all ranks of a call together: whether their messages match, no steps race, and all
+ * end, whatever the order in which things happen. No byte is moved: that results are right is shown by
+ * tests/collectives/plan, where the engine runs the plans. */
 #ifndef TUTTI_PLAN_CHECK_H
 #define TUTTI_PLAN_CHECK_H
 
-#include "finding.h"
 #include "look.h"
 
-/* True: nothing is wrong. The four parts in the order in which check_plans takes them; each relies on what
- * the ones before have found right. */
+/* The first thing that is wrong, as a message that names rank and step. */
+struct finding {
+	char text[1024];
+};
+
+/* True: nothing is wrong with the plans of set. */
 bool check_plans(const struct plan_set *set, struct finding *finding);
-bool check_messages(const struct plan_set *set, struct finding *finding);
-bool check_order(const struct plan_set *set, struct finding *finding);
-/* Executes all ranks. rendezvous: a send ends when its receive has been posted, and is read then; else at
- * once. */
-bool check_execution(const struct plan_set *set, bool rendezvous, struct finding *finding);
+
+/* Which calls of an algorithm there are to check: roots, in place and not, staged, scaled, nodes. */
+struct cases {
+	const struct algorithm *algorithm;
+	int size;
+	int root, nodes;      /* -1 and 0 stand for several                         */
+	bool thorough;        /* in place, staged and scaled plans too              */
+	int checked;          /* how many calls there were, so far                  */
+	struct plan_set last; /* the one that went wrong, without its plans         */
+};
+
+/* Checks them until something is wrong. */
+bool check_cases(struct cases *cases, struct finding *finding);
 
 #endif

@@ -1,7 +1,6 @@
 /* Lanes issue steps as run.c does, messages take the ports of ranks and nodes, events say when. */
 #include "clock.h"
 
-#include "events.h"
 #include "tools/must.h"
 
 #include "collectives/engine/cursor.h"
@@ -9,6 +8,79 @@
 
 #include <math.h>
 #include <string.h>
+
+/* The queue of events: Ahuja, Mehlhorn, Orlin, Tarjan, "Faster algorithms for the shortest
+ * path problem", 1990. */
+
+#define TAKEN 64 /* the bucket that no time needs: what was handed out lies there */
+
+void events_open(struct events *e)
+{
+	memset(e, 0, sizeof *e);
+}
+
+void events_close(struct events *e)
+{
+	for (int b = 0; b < 65; b++)
+		free(e->bucket[b].event);
+}
+
+static int events_bucket(const struct events *e, uint64_t at)
+{
+	return at == e->now ? 0 : 64 - __builtin_clzll(at ^ e->now);
+}
+
+static void events_put(struct events *e, int b, struct event event)
+{
+	e->bucket[b].event =
+		must_grow(e->bucket[b].event, e->bucket[b].count, &e->bucket[b].room, sizeof event);
+	e->bucket[b].event[e->bucket[b].count++] = event;
+}
+
+void events_add(struct events *e, struct event event)
+{
+	events_put(e, events_bucket(e, event.at), event);
+	e->pending++;
+}
+
+/* Moves time on to the earliest event, and what is in its bucket closer to bucket 0. */
+static void events_advance(struct events *e)
+{
+	int b = 1;
+	while (e->bucket[b].count == 0)
+		b++;
+	size_t n = e->bucket[b].count;
+	const struct event *event = e->bucket[b].event;
+	e->now = event[0].at;
+	for (size_t i = 1; i < n; i++)
+		if (event[i].at < e->now)
+			e->now = event[i].at;
+	e->bucket[b].count = 0;
+	for (size_t i = 0; i < n; i++)
+		events_put(e, events_bucket(e, event[i].at), event[i]);
+}
+
+size_t events_take(struct events *e, const struct event **due)
+{
+	struct event *event = e->bucket[TAKEN].event;
+	size_t room = e->bucket[TAKEN].room;
+
+	if (e->pending == 0)
+		return 0;
+	if (e->bucket[0].count == 0)
+		events_advance(e);
+	e->bucket[TAKEN] = e->bucket[0];
+	size_t n = e->bucket[TAKEN].count;
+	e->bucket[TAKEN].count = 0;
+	e->bucket[0].event = event;
+	e->bucket[0].room = room;
+	e->bucket[0].count = 0;
+	e->pending -= n;
+	*due = e->bucket[TAKEN].event;
+	return n;
+}
+
+/* Lanes issue steps, messages take ports. */
 
 enum { ARRIVES, LANDED, SENT, COMPUTED };
 
@@ -66,7 +138,7 @@ static uint64_t clock_later(uint64_t a, uint64_t b)
 	return a > b ? a : b;
 }
 
-static double slice_bytes(const struct clock *c, const struct io *io)
+static double clock_slice_bytes(const struct clock *c, const struct io *io)
 {
 	double at = io->slice * c->slices.slice, left = c->slices.chunk - at;
 	return left < 0 ? 0 : left < c->slices.slice ? left : c->slices.slice;
@@ -74,7 +146,7 @@ static double slice_bytes(const struct clock *c, const struct io *io)
 
 static double clock_message_bytes(const struct clock *c, const struct io *io)
 {
-	return slice_bytes(c, io) * c->world->steps[io->step].chunks;
+	return clock_slice_bytes(c, io) * c->world->steps[io->step].chunks;
 }
 
 static void clock_mark_dirty(struct clock *c, uint32_t lane)
@@ -126,28 +198,23 @@ static void clock_complete(struct clock *c, uint32_t lane, uint32_t at)
 		clock_slice_done(c, rank);
 }
 
-static const struct link_speed *speed_of(const struct clock *c, uint32_t lane)
+static const struct link_speed *clock_speed(const struct clock *c, uint32_t lane)
 {
 	return &c->machine->links.link[c->world->lanes[lane].link];
 }
 
-/* The port of the lane's node, if its messages use it. One rank that stands for all shares it with
- * itself. */
-static uint64_t *node_port(struct clock *c, uint32_t lane, bool sends)
+/* The port of the lane's node, if its messages use it. */
+static uint64_t *clock_node_port(struct clock *c, uint32_t lane, bool sends)
 {
 	const struct world *w = c->world;
-	if (w->lanes[lane].link != LINK_NET || w->local == 1 || w->symmetry != SYMMETRY_NONE)
+	if (w->lanes[lane].link != LINK_NET || w->local == 1)
 		return NULL;
 	return &c->node_free[sends][w->lanes[lane].rank / (uint32_t)w->local];
 }
 
-static uint64_t wire_ticks(const struct clock *c, uint32_t lane, double bytes)
+static uint64_t clock_wire_ticks(const struct clock *c, uint32_t lane, double bytes)
 {
-	const struct world *w = c->world;
-	double beta = speed_of(c, lane)->beta;
-	bool shares =
-		w->lanes[lane].link == LINK_NET && w->local > 1 && w->symmetry != SYMMETRY_NONE;
-	return clock_ticks(bytes * (shares ? fmax(beta, w->local * c->machine->node_beta) : beta));
+	return clock_ticks(bytes * clock_speed(c, lane)->beta);
 }
 
 /* Takes the ports of the lane's rank and node, not before begin. Returns when the bytes are
@@ -157,14 +224,14 @@ static uint64_t clock_occupy(struct clock *c, uint32_t lane, uint64_t begin, dou
 	bool sends = c->world->lanes[lane].sends;
 	struct rank_clock *rank = &c->ranks[c->world->lanes[lane].rank];
 	uint64_t *rank_free = sends ? &rank->send_free : &rank->receive_free;
-	uint64_t *node_free = node_port(c, lane, sends);
+	uint64_t *node_free = clock_node_port(c, lane, sends);
 
-	begin = clock_later(begin, *rank_free) + clock_ticks(speed_of(c, lane)->overhead);
+	begin = clock_later(begin, *rank_free) + clock_ticks(clock_speed(c, lane)->overhead);
 	if (node_free) {
 		begin = clock_later(begin, *node_free);
 		*node_free = begin + clock_ticks(bytes * c->machine->node_beta);
 	}
-	return *rank_free = begin + wire_ticks(c, lane, bytes);
+	return *rank_free = begin + clock_wire_ticks(c, lane, bytes);
 }
 
 static void clock_compute(struct clock *c, uint32_t lane, uint32_t at, double bytes)
@@ -184,7 +251,7 @@ static void clock_match(struct clock *c, uint32_t lane)
 		uint32_t at = l->matched++ % l->depth;
 		const struct io *io = &c->ios[l->ios + at];
 		if (c->world->steps[io->step].kind == STEP_RECV_REDUCE)
-			clock_compute(c, lane, at, slice_bytes(c, io));
+			clock_compute(c, lane, at, clock_slice_bytes(c, io));
 		else
 			clock_complete(c, lane, at);
 	}
@@ -197,13 +264,13 @@ static void clock_arrive(struct clock *c, const struct event *e)
 	events_add(&c->events, (struct event){.at = end, .kind = LANDED, .lane = e->lane});
 }
 
-static void start_message(struct clock *c, uint32_t lane, uint32_t at)
+static void clock_start_message(struct clock *c, uint32_t lane, uint32_t at)
 {
-	const struct link_speed *speed = speed_of(c, lane);
+	const struct link_speed *speed = clock_speed(c, lane);
 	double bytes = clock_message_bytes(c, &c->ios[c->lanes[lane].ios + at]);
 	uint64_t end = clock_occupy(c, lane, c->events.now, bytes);
 	/* At a free port the message lands alpha + bytes * beta after it left. */
-	uint64_t at_port = end - wire_ticks(c, lane, bytes) - clock_ticks(speed->overhead) +
+	uint64_t at_port = end - clock_wire_ticks(c, lane, bytes) - clock_ticks(speed->overhead) +
 			   clock_ticks(speed->alpha) - clock_ticks(speed->overhead);
 
 	c->result.messages++;
@@ -215,13 +282,13 @@ static void start_message(struct clock *c, uint32_t lane, uint32_t at)
 					      .bytes = (float)bytes});
 }
 
-static void start_messages(struct clock *c, uint32_t lane)
+static void clock_start_messages(struct clock *c, uint32_t lane)
 {
 	struct lane_clock *l = &c->lanes[lane];
 	const struct lane_clock *other = &c->lanes[c->world->lanes[lane].other];
 	while (l->started < l->posted && (!c->machine->rendezvous || l->started < other->posted)) {
 		l->started++;
-		start_message(c, lane, (l->started - 1) % l->depth);
+		clock_start_message(c, lane, (l->started - 1) % l->depth);
 	}
 }
 
@@ -236,13 +303,13 @@ static void clock_post(struct clock *c, uint32_t lane, uint32_t step, uint32_t s
 	*io = (struct io){step, slice, false};
 	if (to->is_local) {
 		double adds = s->kind == STEP_REDUCE ? (double)s->chunks - 1 : 0;
-		clock_compute(c, lane, at, slice_bytes(c, io) * adds);
+		clock_compute(c, lane, at, clock_slice_bytes(c, io) * adds);
 	} else if (to->sends) {
-		start_messages(c, lane);
+		clock_start_messages(c, lane);
 	} else {
 		clock_match(c, lane);
 		if (c->machine->rendezvous)
-			start_messages(c, to->other);
+			clock_start_messages(c, to->other);
 	}
 }
 
@@ -263,19 +330,19 @@ static void clock_issue(struct clock *c, uint32_t lane)
 	}
 }
 
-static int by_number(const void *a, const void *b)
+static int clock_compare_lanes(const void *a, const void *b)
 {
 	const uint32_t *x = a, *y = b;
 	return (*x > *y) - (*x < *y);
 }
 
 /* In the order of lanes, so that one rank that stands for all does as each of them would. */
-static void issue_dirty(struct clock *c)
+static void clock_issue_dirty(struct clock *c)
 {
 	while (c->dirty_count) {
 		size_t n = c->dirty_count;
 		if (n > 1)
-			qsort(c->dirty, n, sizeof *c->dirty, by_number);
+			qsort(c->dirty, n, sizeof *c->dirty, clock_compare_lanes);
 		for (size_t i = 0; i < n; i++)
 			clock_issue(c, c->dirty[i]);
 		memmove(c->dirty, c->dirty + n, (c->dirty_count - n) * sizeof *c->dirty);
@@ -283,7 +350,7 @@ static void issue_dirty(struct clock *c)
 	}
 }
 
-static void open_lanes(struct clock *c)
+static void clock_open_lanes(struct clock *c)
 {
 	const struct world *w = c->world;
 	size_t ios = 0;
@@ -305,7 +372,7 @@ static void clock_open(struct clock *c)
 
 	c->slots = c->slices.count < RUN_SLOTS ? c->slices.count : RUN_SLOTS;
 	c->interleave = c->slices.count < RUN_INTERLEAVE ? c->slices.count : RUN_INTERLEAVE;
-	open_lanes(c);
+	clock_open_lanes(c);
 	c->ranks = must_alloc(ranks, sizeof *c->ranks);
 	for (int sends = 0; sends < 2; sends++)
 		c->node_free[sends] =
@@ -348,6 +415,27 @@ static void clock_happen(struct clock *c, const struct event *e)
 	}
 }
 
+/* A receive that was posted says best why nothing goes on, a send least. */
+static uint32_t clock_stuck_step(const struct clock *c, int rank)
+{
+	const struct world *w = c->world;
+	uint32_t step = w->first_step[rank];
+	int best = 0;
+
+	for (uint32_t l = w->first_lane[rank]; l < w->first_lane[rank + 1]; l++) {
+		const struct lane_clock *lane = &c->lanes[l];
+		bool is_posted = lane->retired != lane->posted;
+		bool has_more = lane->cursor.base < c->slices.count;
+		int says = is_posted ? (w->lanes[l].sends ? 1 : 3) : has_more ? 2 : 0;
+		if (says <= best)
+			continue;
+		best = says;
+		step = is_posted ? c->ios[lane->ios + lane->retired % lane->depth].step
+				 : w->order[w->lanes[l].first + lane->cursor.index];
+	}
+	return step - w->first_step[rank];
+}
+
 struct run_time clock_run(const struct world *w, const struct machine *m, struct slices slices)
 {
 	struct clock c = {.world = w, .machine = m, .slices = slices, .result = {.stuck = -1}};
@@ -355,15 +443,17 @@ struct run_time clock_run(const struct world *w, const struct machine *m, struct
 	size_t n;
 
 	clock_open(&c);
-	issue_dirty(&c);
+	clock_issue_dirty(&c);
 	while ((n = events_take(&c.events, &due))) {
 		for (size_t i = 0; i < n; i++)
 			clock_happen(&c, &due[i]);
-		issue_dirty(&c);
+		clock_issue_dirty(&c);
 	}
 	for (int r = w->ranks - 1; r >= 0; r--)
 		if (w->first_step[r + 1] > w->first_step[r] && c.ranks[r].finished < slices.count)
 			c.result.stuck = r;
+	if (c.result.stuck >= 0)
+		c.result.stuck_step = clock_stuck_step(&c, c.result.stuck);
 	c.result.seconds = (double)c.events.now * 1e-12;
 	struct run_time result = c.result;
 	clock_close(&c);

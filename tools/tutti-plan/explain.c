@@ -1,6 +1,5 @@
 /* tutti-plan explain: what each algorithm should take, which is chosen, what forces another. */
 #include "arguments.h"
-#include "cases.h"
 #include "predict.h"
 #include "units.h"
 
@@ -24,7 +23,7 @@ static void print_algorithm(const struct arguments *a, struct question q, const 
 			    bool is_chosen)
 {
 	printf("%c %-12s", is_chosen ? '*' : ' ', q.algorithm->name);
-	if (!q.algorithm->cost || cases_why_not(q.algorithm, q.ranks, q.nodes)) {
+	if (!q.algorithm->cost || look_why_not(q.algorithm, q.ranks, q.nodes)) {
 		printf("  %10s  %10s", "-", "-");
 	} else {
 		struct point p = plan_predict(&q);
@@ -52,7 +51,7 @@ static void print_call(const struct arguments *a, const struct call_args *args)
 	call_in_words(&summary, words, sizeof words);
 	if ((number = strstr(words, " as #")))
 		*number = '\0';
-	printf("%s on %d rank%s", words, a->ranges[0].first, a->ranges[0].first > 1 ? "s" : "");
+	printf("%s on %d rank%s", words, a->ranks.of[0].first, a->ranks.of[0].first > 1 ? "s" : "");
 	if (a->nodes)
 		printf(" of %d node%s", a->nodes, a->nodes > 1 ? "s" : "");
 	puts(a->deterministic ? ", deterministic" : "");
@@ -62,7 +61,7 @@ static void print_machine(const struct arguments *a)
 {
 	char machine[2][200];
 
-	machine_in_words(a, machine);
+	arguments_machine(a, machine);
 	printf("%s\n%s%s", machine[0], machine[1], machine[1][0] ? "\n" : "");
 	if (a->nodes <= 1 && a->machine.links.cores > 0)
 		printf("A node's ranks share %g cores: the formula counts that, the simulation "
@@ -70,45 +69,9 @@ static void print_machine(const struct arguments *a)
 		       a->machine.links.cores);
 }
 
-/* 65536 as TUTTI_ALGO has it: 64K. */
-static void print_power(int shift)
-{
-	static const char *const units[] = {"", "K", "M", "G"};
-	printf("%d%s", 1 << shift % 10, units[shift / 10]);
-}
-
-#define LARGEST 36 /* sizes up to 2^36 */
-
-/* The library's own choices for powers of two, as rules that say the same. */
-static void print_rules(struct select select, struct call_args args)
-{
-	const struct algorithm *last = NULL, *best;
-
-	select.rules = 0;
-	select.has_window = false;
-	printf("by the formula alone: TUTTI_ALGO=");
-	for (int shift = 0; shift <= LARGEST; shift++) {
-		args.count = ((size_t)1 << shift) / dtype_bytes(args.dtype);
-		if (select_algorithm(&select, &args, &best) != TUTTI_OK || best == last)
-			continue;
-		if (last) {
-			print_power(shift - 1);
-			printf("=%s,", last->name);
-		}
-		printf("%s:", collective_name(args.collective));
-		if (last)
-			print_power(shift - 1);
-		else
-			printf("0");
-		printf("-");
-		last = best;
-	}
-	printf("=%s\n", last ? last->name : "");
-}
-
 int plan_explain(const struct arguments *a)
 {
-	int ranks = a->ranges[0].first, nodes = a->nodes ? a->nodes : 1;
+	int ranks = a->ranks.of[0].first, nodes = a->nodes ? a->nodes : 1;
 	struct nodes where = nodes_in_order(ranks, nodes);
 	struct select select = {.size = ranks,
 				.num_nodes = nodes,
@@ -145,7 +108,5 @@ int plan_explain(const struct arguments *a)
 	}
 	if (status != TUTTI_OK)
 		printf("%s.\n", last_error());
-	if (a->collective != COLL_BARRIER)
-		print_rules(select, args);
 	return status == TUTTI_OK ? 0 : 1;
 }

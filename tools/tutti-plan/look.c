@@ -1,5 +1,7 @@
-/* Says what is in a plan. */
+/* Says what is in a plan; tutti-plan show prints it. */
 #include "look.h"
+
+#include "arguments.h"
 
 #include "tools/must.h"
 
@@ -12,6 +14,16 @@ struct nodes look_nodes(const struct plan_set *set)
 	if (set->in_turn)
 		return (struct nodes){set->nodes, local, 1, set->nodes};
 	return nodes_in_order(set->size, set->nodes);
+}
+
+const char *look_why_not(const struct algorithm *a, int size, int nodes)
+{
+	struct nodes where = nodes_in_order(size, nodes);
+	bool several = nodes > 1 && nodes < size;
+	struct select select = {.size = size, .nodes = several ? &where : NULL};
+	struct call_args args = {.collective = a->collective, .op = TUTTI_SUM, .count = 1};
+	return a->build ? select_why_not(&select, a, &args)
+			: "it has no plan: ranks load and store each other's memory";
 }
 
 size_t look_bytes(const struct plan *p)
@@ -76,11 +88,6 @@ struct refs look_writes(const struct plan *p, uint32_t step)
 struct refs look_message(const struct plan *p, uint32_t step)
 {
 	return p->steps[step].kind == STEP_SEND ? look_reads(p, step) : look_writes(p, step);
-}
-
-bool look_receives(const struct plan *p, uint32_t step)
-{
-	return p->steps[step].kind == STEP_RECV || p->steps[step].kind == STEP_RECV_REDUCE;
 }
 
 uint32_t look_cells(const struct plan *p)
@@ -165,7 +172,9 @@ const char *look_refs_in_words(struct refs refs, char *text, size_t bytes)
 
 #define REFS_IN_WORDS 160
 
-const char *look_operation_in_words(const struct plan *p, uint32_t step, char *text, size_t bytes)
+/* Returns text. */
+static const char *look_operation_in_words(const struct plan *p, uint32_t step, char *text,
+					   size_t bytes)
 {
 	const struct step *s = &p->steps[step];
 	char reads[REFS_IN_WORDS], writes[REFS_IN_WORDS];
@@ -206,4 +215,80 @@ const char *look_step_in_words(const struct plan *p, uint32_t step, char *text, 
 	snprintf(text, bytes, "step %u (%s)", step,
 		 look_operation_in_words(p, step, operation, sizeof operation));
 	return text;
+}
+
+/* Tutti-plan show */
+
+#define LISTED_MAX 8
+
+static const char *look_lane_in_words(const struct lane *l, char *text, size_t bytes)
+{
+	if (l->peer < 0)
+		snprintf(text, bytes, "local");
+	else
+		snprintf(text, bytes, "%s %d", l->sends ? "to" : "from", l->peer);
+	return text;
+}
+
+static void look_print_before(const struct before *b, uint32_t step)
+{
+	uint32_t n = b->first[step + 1] - b->first[step];
+
+	for (uint32_t i = 0; i < n && i < LISTED_MAX; i++)
+		printf("%s%u", i ? ", " : "", b->at[b->first[step] + i]);
+	if (n > LISTED_MAX)
+		printf(" and %u more", n - LISTED_MAX);
+	puts(n ? "" : "-");
+}
+
+static void look_print_plan(const struct plan_set *set, const struct plan *p)
+{
+	struct before before = look_before(p);
+	char operation[400], lane[32];
+	int width = 4;
+
+	for (uint32_t s = 0; s < p->count; s++) {
+		int n = (int)strlen(look_operation_in_words(p, s, operation, sizeof operation));
+		width = n > width ? n : width;
+	}
+	width = width > 60 ? 60 : width;
+	printf("%s %s, rank %d of %d: %u step%s on %u lane%s; chunks: %u IN, %u OUT, %u scratch\n",
+	       collective_name(set->algorithm->collective), set->algorithm->name, p->rank, p->size,
+	       p->count, p->count == 1 ? "" : "s", p->lane_count, p->lane_count == 1 ? "" : "s",
+	       p->chunks[BUF_IN], p->chunks[BUF_OUT], p->chunks[BUF_TMP]);
+	if (p->count)
+		printf("  step  %-*s  %-10s after\n", width, "does", "lane");
+	for (uint32_t s = 0; s < p->count; s++) {
+		printf("  %4u  %-*s  %-10s ", s, width,
+		       look_operation_in_words(p, s, operation, sizeof operation),
+		       look_lane_in_words(&p->lanes[p->steps[s].lane], lane, sizeof lane));
+		look_print_before(&before, s);
+	}
+	look_before_free(&before);
+}
+
+int plan_show(const struct arguments *a)
+{
+	struct plan_set set = {.algorithm = a->algorithm,
+			       .size = a->ranks.of[0].first,
+			       .root = a->root < 0 ? 0 : a->root,
+			       .nodes = a->nodes ? a->nodes : 1,
+			       .in_place = a->in_place,
+			       .options = a->options};
+	const char *why = look_why_not(a->algorithm, set.size, set.nodes);
+	int first = a->rank < 0 ? 0 : a->rank, last = a->rank < 0 ? set.size - 1 : a->rank;
+
+	if (why) {
+		fprintf(stderr, "tutti-plan: There is no plan of %s for %d ranks: %s.\n",
+			a->algorithm->name, set.size, why);
+		return 1;
+	}
+	for (int r = first; r <= last; r++) {
+		struct plan *p = look_build(&set, r);
+		if (r > first)
+			puts("");
+		look_print_plan(&set, p);
+		plan_free(p);
+	}
+	return 0;
 }

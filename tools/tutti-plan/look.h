@@ -23,6 +23,8 @@ struct plan *look_build(const struct plan_set *set, int rank);
 void look_build_all(struct plan_set *set);
 void look_free_all(struct plan_set *set);
 struct nodes look_nodes(const struct plan_set *set);
+/* Why there is no plan at this size; NULL: there is. */
+const char *look_why_not(const struct algorithm *algorithm, int size, int nodes);
 
 /* The plan's memory: a communicator keeps one for every kind of call that it makes. */
 size_t look_bytes(const struct plan *plan);
@@ -36,7 +38,6 @@ struct refs look_reads(const struct plan *plan, uint32_t step);
 struct refs look_writes(const struct plan *plan, uint32_t step);
 /* The bytes on the wire: the chunks as long as those of the message of a step with a peer. */
 struct refs look_message(const struct plan *plan, uint32_t step);
-bool look_receives(const struct plan *plan, uint32_t step);
 
 /* Where a chunk lies: numbers below look_cells, the same for two chunks in the same memory. */
 uint32_t look_cells(const struct plan *plan);
@@ -52,7 +53,5 @@ void look_before_free(struct before *before);
 /* "IN[3]", "scratch[0..2]"; and "step 7 (receive OUT[3] from rank 1)". Both return text. */
 const char *look_refs_in_words(struct refs refs, char *text, size_t bytes);
 const char *look_step_in_words(const struct plan *plan, uint32_t step, char *text, size_t bytes);
-/* The step without its number. */
-const char *look_operation_in_words(const struct plan *plan, uint32_t step, char *text, size_t bytes);
 
 #endif

@@ -1,4 +1,4 @@
-/* tutti-plan: prints, checks, explains and simulates plans, schedules of pipelines, and meshes. */
+/* tutti-plan: prints, checks, explains and simulates plans, and schedules of pipelines. */
 #include "arguments.h"
 
 #include "tools/output.h"
@@ -6,7 +6,7 @@
 int main(int argc, char **argv)
 {
 	static int (*const verbs[])(const struct arguments *) = {
-		plan_show, plan_check, plan_explain, plan_simulate, plan_pipeline, plan_layout};
+		plan_show, plan_check, plan_explain, plan_simulate, plan_pipeline};
 	struct arguments arguments;
 	int code;
 

@@ -1,8 +1,6 @@
 /* Chooses between simulation and formula, point by point. */
 #include "predict.h"
 
-#include "cases.h"
-
 #include <math.h>
 
 /* However many steps a point may take: of a world with more there would not be enough memory. */
@@ -55,7 +53,7 @@ struct point plan_predict(const struct question *q)
 	struct slices slices;
 	struct world world;
 
-	if ((p.why = cases_why_not(q->algorithm, q->ranks, q->nodes)))
+	if ((p.why = look_why_not(q->algorithm, q->ranks, q->nodes)))
 		return p;
 	slices = slices_of(q);
 	p.how = HOW_FORMULA;
@@ -89,7 +87,7 @@ void predict_curve(struct question q, int local, struct point *points, int n)
 		}
 		if (!beyond)
 			*p = plan_predict(&q);
-		else if ((p->why = cases_why_not(q.algorithm, q.ranks, q.nodes)))
+		else if ((p->why = look_why_not(q.algorithm, q.ranks, q.nodes)))
 			p->how = HOW_NOT;
 		else
 			p->how = HOW_FORMULA;

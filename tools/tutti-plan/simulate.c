@@ -1,16 +1,20 @@
-/* tutti-plan simulate: the table and the drawing of time against ranks. */
+/* tutti-plan simulate: a table of time against ranks. */
 #include "arguments.h"
-#include "chart.h"
+#include "predict.h"
 #include "tools/must.h"
 #include "units.h"
 
 #include "collectives/plan/layout.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #define POINTS_MAX 20
+
+struct curve {
+	const char *name;
+	struct point *points;
+};
 
 /* 2, 4, 8 ... and the number itself. */
 static int simulate_list_ranks(int most, int *ranks)
@@ -129,32 +133,19 @@ static int put_shown_first(struct curve *curves, int n, int points)
 	return shown;
 }
 
-static int simulate_draw(const struct arguments *a, struct chart *chart)
-{
-	FILE *file = fopen(a->svg, "w");
-	if (file)
-		chart_draw(file, chart);
-	if (!file || ferror(file) | fclose(file)) {
-		fprintf(stderr, "tutti-plan: '%s' could not be written: %s.\n", a->svg,
-			strerror(errno));
-		return 1;
-	}
-	return 0;
-}
-
 int plan_simulate(const struct arguments *a)
 {
 	struct curve curves[ALGORITHMS];
-	int ranks[POINTS_MAX], points = simulate_list_ranks(a->ranges[0].first, ranks), n = 0;
+	int ranks[POINTS_MAX], points = simulate_list_ranks(a->ranks.of[0].first, ranks), n = 0;
 	char title[120], machine[2][200];
 	struct question q = {.root = a->root < 0 ? 0 : a->root,
 			     .bytes = (double)a->bytes,
 			     .machine = &a->machine,
 			     .steps_max = a->effort * 1e6};
-	int local = a->nodes > 1 ? a->ranges[0].first / a->nodes : a->ranges[0].first;
+	int local = a->nodes > 1 ? a->ranks.of[0].first / a->nodes : a->ranks.of[0].first;
 
 	call_in_title(a, title, sizeof title);
-	machine_in_words(a, machine);
+	arguments_machine(a, machine);
 	printf("%s, predicted, not measured\n%s\n%s%s", title, machine[0], machine[1],
 	       machine[1][0] ? "\n" : "");
 	for (int i = 0; algorithm_at(i); i++) {
@@ -171,9 +162,7 @@ int plan_simulate(const struct arguments *a)
 	simulate_print_table(curves, shown, ranks, points);
 	print_reasons(curves, n, points);
 	print_plans(curves, shown, ranks, points);
-	struct chart chart = {title, {machine[0], machine[1]}, curves, shown, points};
-	int code = a->svg ? simulate_draw(a, &chart) : 0;
 	for (int i = 0; i < n; i++)
 		free(curves[i].points);
-	return code;
+	return 0;
 }

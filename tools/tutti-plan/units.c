@@ -72,18 +72,6 @@ bool units_rate(const char *text, double *seconds_per_byte)
 	return true;
 }
 
-bool units_flops(const char *text, double *per_second)
-{
-	static const struct unit units[] = {{"", 1},     {"M", 1e6},  {"G", 1e9},
-					    {"T", 1e12}, {"P", 1e15}, {NULL, 0}};
-	double value;
-
-	if (!units_parse(text, units, &value) || value < 1 || value > 1e20)
-		return false;
-	*per_second = value;
-	return true;
-}
-
 const char *units_bytes_in_words(double bytes, char *text, size_t size)
 {
 	static const char *const names[] = {"B", "KiB", "MiB", "GiB", "TiB"};

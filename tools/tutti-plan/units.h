@@ -11,8 +11,6 @@ bool units_bytes(const char *text, size_t *bytes);
 bool units_seconds(const char *text, double *seconds);
 /* "25GB/s", "200Gbit/s", "10 GiB/s", as what one byte takes. */
 bool units_rate(const char *text, double *seconds_per_byte);
-/* "300T", "2.5G": operations a second, in powers of ten. */
-bool units_flops(const char *text, double *per_second);
 
 /* These return text. */
 const char *units_bytes_in_words(double bytes, char *text, size_t size);     /* "64 KiB"      */

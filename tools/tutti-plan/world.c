@@ -5,7 +5,100 @@
 
 #include <string.h>
 
-static void add_edges(struct world *w, const struct plan *p, uint32_t step, uint32_t first)
+/* Do the plans of all ranks look alike when each rank calls its peers by how far away they
+ * are? */
+
+#define SAMPLES     16
+#define STEPS_FULLY (1 << 22) /* so many in all plans together: every rank is looked at */
+
+static enum link world_link(const struct plan_set *set, int a, int b)
+{
+	struct nodes nodes = look_nodes(set);
+	return node_of(&nodes, a) == node_of(&nodes, b) ? LINK_LOCAL : LINK_NET;
+}
+
+static int symmetry_name(enum symmetry symmetry, const struct plan_set *set, int rank, int peer)
+{
+	return symmetry == SYMMETRY_XOR ? peer ^ rank : modulo(peer - rank, set->size);
+}
+
+static uint64_t symmetry_mix(uint64_t hash, uint64_t word)
+{
+	hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
+	return hash ^ hash >> 29;
+}
+
+/* Of everything that time depends on. The order in which a step names what it reads, or those that
+ * wait for it, does not matter. */
+static uint64_t symmetry_hash_of(enum symmetry symmetry, const struct plan_set *set,
+				 const struct plan *p)
+{
+	uint64_t hash = symmetry_mix(p->count, p->lane_count);
+
+	for (uint32_t l = 0; l < p->lane_count; l++) {
+		int peer = p->lanes[l].peer;
+		hash = symmetry_mix(hash, p->lanes[l].sends);
+		hash = symmetry_mix(
+			hash, peer < 0 ? UINT64_MAX
+				       : (uint64_t)symmetry_name(symmetry, set, p->rank, peer));
+		hash = symmetry_mix(hash, peer < 0 ? 0 : world_link(set, p->rank, peer));
+	}
+	for (uint32_t i = 0; i < p->count; i++) {
+		const struct step *s = &p->steps[i];
+		uint64_t succs = 0;
+		for (uint32_t k = 0; k < s->succs; k++)
+			succs += symmetry_mix(1, p->edges[s->succ + k]);
+		hash = symmetry_mix(hash, (uint64_t)s->kind << 32 | s->lane);
+		hash = symmetry_mix(hash, (uint64_t)s->deps << 32 | s->refs);
+		hash = symmetry_mix(hash, succs);
+	}
+	return hash;
+}
+
+/* A few at both ends and in the middle, where trees and chains differ, and some between. */
+static int symmetry_sample(const struct plan_set *set, int i)
+{
+	if (i < 4)
+		return i % set->size;
+	if (i < 8)
+		return modulo(-(i - 3), set->size);
+	if (i < 10)
+		return set->size / 2 - (i - 8);
+	return (int)((uint64_t)i * 0x9e3779b97f4a7c15u % (uint64_t)set->size);
+}
+
+static bool symmetry_holds(enum symmetry symmetry, const struct plan_set *set)
+{
+	struct plan *first = look_build(set, 0);
+	uint64_t hash = symmetry_hash_of(symmetry, set, first);
+	bool fully = (uint64_t)first->count * (uint64_t)set->size <= STEPS_FULLY;
+	int n = fully ? set->size : SAMPLES;
+	bool same = true;
+
+	plan_free(first);
+	for (int i = 0; i < n && same; i++) {
+		struct plan *p = look_build(set, fully ? i : symmetry_sample(set, i));
+		same = symmetry_hash_of(symmetry, set, p) == hash;
+		plan_free(p);
+	}
+	return same;
+}
+
+/* Ranks of a node share its ports, so none stands for all. */
+enum symmetry symmetry_of(const struct plan_set *set)
+{
+	if (set->nodes > 1 && set->nodes < set->size)
+		return SYMMETRY_NONE;
+	if (symmetry_holds(SYMMETRY_ROTATION, set))
+		return SYMMETRY_ROTATION;
+	return (set->size & (set->size - 1)) == 0 && symmetry_holds(SYMMETRY_XOR, set)
+		       ? SYMMETRY_XOR
+		       : SYMMETRY_NONE;
+}
+
+/* The lanes of all ranks, joined. */
+
+static void world_add_edges(struct world *w, const struct plan *p, uint32_t step, uint32_t first)
 {
 	for (uint32_t k = 0; k < p->steps[step].succs; k++) {
 		w->edges = must_grow(w->edges, w->edge_count, &w->edges_room, sizeof *w->edges);
@@ -13,7 +106,7 @@ static void add_edges(struct world *w, const struct plan *p, uint32_t step, uint
 	}
 }
 
-static void add_steps(struct world *w, const struct plan *p)
+static void world_add_steps(struct world *w, const struct plan *p)
 {
 	uint32_t first = (uint32_t)w->step_count, first_lane = (uint32_t)w->lane_count;
 
@@ -28,17 +121,18 @@ static void add_steps(struct world *w, const struct plan *p)
 								.succs = s->succs,
 								.chunks = s->refs,
 								.kind = (uint8_t)s->kind};
-		add_edges(w, p, i, first);
+		world_add_edges(w, p, i, first);
 	}
 }
 
-static void add_rank(struct world *w, const struct plan_set *set, const struct plan *p, int rank)
+static void world_add_rank(struct world *w, const struct plan_set *set, const struct plan *p,
+			   int rank)
 {
 	uint32_t first = (uint32_t)w->step_count;
 
 	w->first_step[rank] = first;
 	w->first_lane[rank] = (uint32_t)w->lane_count;
-	add_steps(w, p);
+	world_add_steps(w, p);
 	for (uint32_t l = 0; l < p->lane_count; l++) {
 		const struct lane *lane = &p->lanes[l];
 		w->lanes = must_grow(w->lanes, w->lane_count, &w->lanes_room, sizeof *w->lanes);
@@ -62,7 +156,7 @@ struct end {
 	uint32_t rank, peer, lane;
 };
 
-static int by_names(const void *a, const void *b)
+static int world_compare_ends(const void *a, const void *b)
 {
 	const struct end *x = a, *y = b;
 	if (x->rank != y->rank)
@@ -72,7 +166,7 @@ static int by_names(const void *a, const void *b)
 
 /* How the lane's receiver calls itself and its sender. Where one rank stands for all it is both:
  * the sender is the peer as seen from rank 0, and rank 0 as seen from the peer it sends to. */
-static struct end names_of(const struct world *w, const struct plan_set *set, uint32_t lane)
+static struct end world_names(const struct world *w, const struct plan_set *set, uint32_t lane)
 {
 	const struct world_lane *l = &w->lanes[lane];
 	int peer = (int)l->other;
@@ -94,13 +188,13 @@ static bool world_join(struct world *w, const struct plan_set *set)
 
 	for (uint32_t l = 0; l < w->lane_count; l++)
 		if (!w->lanes[l].sends && !w->lanes[l].is_local)
-			ends[n++] = names_of(w, set, l);
-	qsort(ends, n, sizeof *ends, by_names);
+			ends[n++] = world_names(w, set, l);
+	qsort(ends, n, sizeof *ends, world_compare_ends);
 	for (uint32_t l = 0; l < w->lane_count; l++) {
 		if (!w->lanes[l].sends)
 			continue;
-		struct end name = names_of(w, set, l);
-		struct end *end = bsearch(&name, ends, n, sizeof *ends, by_names);
+		struct end name = world_names(w, set, l);
+		struct end *end = bsearch(&name, ends, n, sizeof *ends, world_compare_ends);
 		sends++;
 		if (!end || w->lanes[end->lane].count != w->lanes[l].count)
 			break;
@@ -129,12 +223,13 @@ bool world_open(struct world *w, const struct plan_set *set, size_t steps_max, b
 	bool fits = true;
 	size_t work = 0; /* plans of few steps may name many chunks */
 	for (int r = 0; r < w->ranks && fits; r++) {
-		struct plan *p = look_build(set, r);
+		struct plan *p = set->of ? set->of[r] : look_build(set, r);
 		work += look_cells(p) + (p->count ? p->steps[p->count - 1].ref : 0);
 		fits = w->step_count + p->count <= steps_max && work <= WORK_MAX;
 		if (fits)
-			add_rank(w, set, p, r);
-		plan_free(p);
+			world_add_rank(w, set, p, r);
+		if (!set->of)
+			plan_free(p);
 	}
 	w->first_step[w->ranks] = (uint32_t)w->step_count;
 	w->first_lane[w->ranks] = (uint32_t)w->lane_count;

@@ -10,7 +10,6 @@ enum symmetry {
 	SYMMETRY_NONE,
 	SYMMETRY_ROTATION, /* peer - rank, modulo their number                         */
 	SYMMETRY_XOR,      /* peer ^ rank, of a power of two                           */
-	SYMMETRY_TORUS,    /* place in the node and number of the node, each rotated   */
 };
 
 struct world_step {
@@ -39,15 +38,11 @@ struct world {
 };
 
 /* False: it would have more than steps_max steps, or take as long to build; there is no world then. exact: all ranks, whatever they
- * have in common. set->of is not looked at. */
+ * have in common. set->of: the plans, or NULL to build them one by one. */
 bool world_open(struct world *world, const struct plan_set *set, size_t steps_max, bool exact);
 void world_close(struct world *world);
 
-/* symmetry.c: looks at a few ranks' plans, or at all of them when they are small. */
+/* Looks at a few ranks' plans, or at all of them when they are small. */
 enum symmetry symmetry_of(const struct plan_set *set);
-/* peer's name as rank sees it; and the name that this rank has for that peer. */
-int symmetry_name(enum symmetry symmetry, const struct plan_set *set, int rank, int peer);
-/* LINK_LOCAL or LINK_NET. */
-enum link world_link(const struct plan_set *set, int a, int b);
 
 #endif

@@ -1,4 +1,4 @@
-/* The rows of tutti-top's table, and the table as text. */
+/* The rows of tutti-top's table, as text and as JSON. */
 #include "rows.h"
 
 #include "tools/must.h"
@@ -6,6 +6,15 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* A line of the table: a communicator of a process. */
+struct row {
+	const struct trace_process *process;
+	const struct trace_comm *comm;
+	const struct trace_op *op; /* the oldest in flight, or the latest; NULL: there is none */
+	bool waits;                /* op has told what it waits for                            */
+	double calls, bytes;       /* begun, and named in calls; a second, since before        */
+};
 
 static const struct trace_comm *rows_find(const struct sample *s, int pid,
 					  const struct trace_comm *comm)
@@ -20,7 +29,7 @@ static const struct trace_comm *rows_find(const struct sample *s, int pid,
 }
 
 /* Of more operations than a trace remembers, those that it does stand for all. */
-static void find_rates(struct row *row, const struct trace_comm *before, double seconds)
+static void rows_find_rates(struct row *row, const struct trace_comm *before, double seconds)
 {
 	const struct trace_comm *now = row->comm;
 	size_t seen = 0;
@@ -38,7 +47,7 @@ static void find_rates(struct row *row, const struct trace_comm *before, double 
 }
 
 /* The oldest in flight, or the latest. */
-static const struct trace_op *operation_of(const struct trace_comm *c)
+static const struct trace_op *rows_find_operation(const struct trace_comm *c)
 {
 	for (size_t k = 0; k < c->op_count; k++)
 		if (c->ops[k].state == TRACE_STATE_RUNS)
@@ -46,24 +55,8 @@ static const struct trace_op *operation_of(const struct trace_comm *c)
 	return c->op_count ? &c->ops[c->op_count - 1] : NULL;
 }
 
-void row_operation(const struct row *row, char text[ROW_OPERATION_BYTES])
-{
-	const struct trace_op *op = row->op;
-
-	if (!op)
-		snprintf(text, ROW_OPERATION_BYTES, "-");
-	else if (op->sequence >= 0)
-		snprintf(text, ROW_OPERATION_BYTES, "%s #%" PRId64, op->name, op->sequence);
-	else if (op->peer >= 0)
-		snprintf(text, ROW_OPERATION_BYTES, "%s %s %d", op->name,
-			 strcmp(op->name, "send") == 0 ? "to" : "from", op->peer);
-	else
-		snprintf(text, ROW_OPERATION_BYTES, "%s%s", op->name,
-			 strcmp(op->name, "recv") == 0 ? " from any" : "");
-}
-
 /* A short call that was over at once has no time of its own. */
-double row_seconds(const struct row *row, bool *is_about)
+static double rows_seconds(const struct row *row, bool *is_about)
 {
 	const struct trace_op *op = row->op;
 	int64_t now_ns = row->process->now_ns;
@@ -77,12 +70,12 @@ double row_seconds(const struct row *row, bool *is_about)
 
 static void rows_print_operation(const struct row *row, FILE *file)
 {
-	char what[ROW_OPERATION_BYTES], ago[32] = "-";
+	char what[ATTACH_OP_BYTES], ago[32] = "-";
 	bool is_about;
 
-	row_operation(row, what);
+	attach_op_name(row->op, what);
 	if (row->op) {
-		double seconds = row_seconds(row, &is_about);
+		double seconds = rows_seconds(row, &is_about);
 		snprintf(ago, sizeof ago, "%s%.3f s", is_about ? "<" : "", seconds);
 	}
 	fprintf(file, " %-24s %-9s %10s", what, row->op ? trace_state_names[row->op->state] : "-",
@@ -115,7 +108,7 @@ static int rows_compare(int64_t a, int64_t b)
 }
 
 /* The communicators of most ranks first. */
-static int by_comm_and_rank(const void *a, const void *b)
+static int rows_compare_rows(const void *a, const void *b)
 {
 	const struct row *x = a, *y = b;
 	int order = rows_compare(y->comm->size, x->comm->size);
@@ -127,18 +120,19 @@ static int by_comm_and_rank(const void *a, const void *b)
 	return order ? order : rows_compare(x->process->pid, y->process->pid);
 }
 
-static void fill_row(struct row *row, const struct sample *before, double seconds)
+static void rows_fill(struct row *row, const struct sample *before, double seconds)
 {
 	const struct trace_comm *c = row->comm;
-	const struct trace_op *op = operation_of(c);
+	const struct trace_op *op = rows_find_operation(c);
 
 	row->op = op;
 	row->waits =
 		op && op->state == TRACE_STATE_RUNS && c->waits[0] && c->waits_index == op->index;
-	find_rates(row, rows_find(before, row->process->pid, c), seconds);
+	rows_find_rates(row, rows_find(before, row->process->pid, c), seconds);
 }
 
-struct row *rows_of(const struct sample *before, const struct sample *now, size_t *count)
+/* The largest communicators first, by rank. The caller frees them, before now is freed. */
+static struct row *rows_of(const struct sample *before, const struct sample *now, size_t *count)
 {
 	double seconds = (double)(now->ns - before->ns) * 1e-9;
 	const struct log *log = &now->log;
@@ -150,10 +144,10 @@ struct row *rows_of(const struct sample *before, const struct sample *now, size_
 			rows = must_grow(rows, n, &room, sizeof *rows);
 			rows[n] = (struct row){.process = &log->processes[i],
 					       .comm = &log->processes[i].comms[c]};
-			fill_row(&rows[n++], before, seconds);
+			rows_fill(&rows[n++], before, seconds);
 		}
 	if (n)
-		qsort(rows, n, sizeof *rows, by_comm_and_rank);
+		qsort(rows, n, sizeof *rows, rows_compare_rows);
 	*count = n;
 	return rows;
 }
@@ -170,5 +164,57 @@ void sample_print(const struct sample *before, const struct sample *now, FILE *f
 		rows_print_row(&rows[i], file);
 	if (!count)
 		fputs("No process that this user may look at has a communicator of Tutti.\n", file);
+	free(rows);
+}
+
+/* As JSON, for the page. The texts are those of traces: printable, without quotes and backslashes.
+ */
+
+static void rows_json_operation(const struct row *row, FILE *file)
+{
+	char what[ATTACH_OP_BYTES];
+	bool is_about;
+	double seconds;
+
+	attach_op_name(row->op, what);
+	if (!row->op)
+		return;
+	seconds = rows_seconds(row, &is_about);
+	fprintf(file,
+		",\"operation\":\"%s\",\"state\":\"%s\",\"seconds\":%.6f,\"is_about\":%s"
+		",\"label\":\"%s\"",
+		what, trace_state_names[row->op->state], seconds, is_about ? "true" : "false",
+		row->op->label);
+	if (row->waits)
+		fprintf(file, ",\"waits\":\"%s\",\"waits_for\":%d", row->comm->waits,
+			row->comm->waits_rank);
+}
+
+static void rows_json_row(const struct row *row, FILE *file)
+{
+	const struct trace_comm *c = row->comm;
+
+	fprintf(file,
+		"{\"pid\":%d,\"host\":\"%s\",\"rank\":%d,\"ranks\":%d,\"comm\":\"%016" PRIx64
+		"\",\"name\":\"%s\",\"way\":\"%s\",\"calls\":%.3f,\"bytes\":%.3f",
+		row->process->pid, row->process->host, c->rank, c->size, c->name, c->title, c->way,
+		row->calls, row->bytes);
+	rows_json_operation(row, file);
+	if (c->status != TUTTI_OK)
+		fprintf(file, ",\"failed\":\"%s\"", tutti_status_string((tutti_status)c->status));
+	fputc('}', file);
+}
+
+void sample_print_json(const struct sample *before, const struct sample *now, FILE *file)
+{
+	size_t count;
+	struct row *rows = rows_of(before, now, &count);
+
+	fprintf(file, "{\"between\":%.6f,\"rows\":[", (double)(now->ns - before->ns) * 1e-9);
+	for (size_t i = 0; i < count; i++) {
+		fputs(i ? ",\n" : "\n", file);
+		rows_json_row(&rows[i], file);
+	}
+	fputs("]}\n", file);
 	free(rows);
 }

@@ -14,21 +14,14 @@ static double calls_seconds(int64_t since_ns, int64_t now_ns)
 
 enum { NAME_BYTES = 120 };
 
-/* "all_reduce #17", "send to 3 (unit h.3)". Returns text. */
+/* With what it is for: "send to 3 (unit h.3)". Returns text. */
 static const char *calls_name_of(const struct trace_op *op, char text[NAME_BYTES])
 {
-	int n;
+	char name[ATTACH_OP_BYTES];
 
-	if (op->sequence >= 0)
-		n = snprintf(text, NAME_BYTES, "%s #%" PRId64, op->name, op->sequence);
-	else if (op->peer >= 0)
-		n = snprintf(text, NAME_BYTES, "%s %s %d", op->name,
-			     strcmp(op->name, "send") == 0 ? "to" : "from", op->peer);
-	else
-		n = snprintf(text, NAME_BYTES, "%s%s", op->name,
-			     strcmp(op->name, "recv") == 0 ? " from any" : "");
-	if (op->label[0])
-		snprintf(text + n, NAME_BYTES - (size_t)n, " (%s)", op->label);
+	attach_op_name(op, name);
+	snprintf(text, NAME_BYTES, "%s%s%s%s", name, op->label[0] ? " (" : "", op->label,
+		 op->label[0] ? ")" : "");
 	return text;
 }
 

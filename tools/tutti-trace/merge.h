@@ -4,8 +4,7 @@
 
 #include "tools/attach.h"
 
-/* load.c: adds what is in a file that trace_write has written. False: why has a message. */
-bool trace_load_file(struct log *log, const char *path, char *why, size_t why_bytes);
+/* parse.c: adds what is in a file that trace_write has written. False: why has a message. */
 bool load_text(struct log *log, const char *text, char *why, size_t why_bytes);
 
 /* One rank's part in one collective. */
@@ -22,7 +21,7 @@ struct parts {
 	int hosts; /* processes' hosts have numbers below */
 };
 
-/* meetings.c */
+/* clocks.c */
 void parts_find(struct parts *parts, struct log *log);
 void parts_free(struct parts *parts);
 /* Where the collective that begins at i ends: one behind its last part. */
@@ -37,7 +36,7 @@ bool meets_all(const struct trace_op *op);
 /* late.c: which rank came last. */
 void late_report(const struct log *log, const struct parts *parts, bool all, FILE *report);
 
-/* arguments.c: tutti-trace's command line. */
+/* tutti-trace's command line. */
 struct arguments {
 	bool merges, calls; /* else it dumps                             */
 	const char *output; /* NULL: stdout                              */
@@ -46,14 +45,9 @@ struct arguments {
 	int word_count;
 };
 
-/* -1: go on; else the exit code, after help on stdout or a message on stderr. */
-int arguments_parse(struct arguments *arguments, int argc, char **argv);
-
 /* The verbs; what they return is the exit code. */
 int trace_dump(const struct arguments *arguments);
 int trace_calls(const struct arguments *arguments);
 int trace_merge(const struct arguments *arguments);
-/* dump.c: to where the arguments say. */
-int write_out(const struct arguments *arguments, const struct log *log);
 
 #endif

@@ -3,7 +3,6 @@ needs no network.
 
 Give it any of these, or folders with them:
   results of a perf program (-J FILE)     curves, and ratios of two or more
-  results.json of perf/compare            curves, and ratios to the best peer
   traces (tutti-trace, TUTTI_TRACE_DIR)   the ranks' time line; who waited for whom
   metrics.csv or metrics.jsonl            a curve for each metric (examples/gpt --log)
 
@@ -15,10 +14,9 @@ import os
 import sys
 
 from harness import files, page, streams
-from tutti_report import compare_section, perf_section, sources, trace_section, training_section
+from tutti_report import perf_section, sources, trace_section, training_section
 
-SECTIONS = ((sources.TRACE, trace_section), (sources.LOG, training_section), (sources.COMPARISON, compare_section),
-            (sources.PERF, perf_section))
+SECTIONS = ((sources.TRACE, trace_section), (sources.LOG, training_section), (sources.PERF, perf_section))
 NAME = "tutti-report"
 DONE, FAILED, USAGE = 0, 1, 2
 _streams = streams.Streams(NAME)

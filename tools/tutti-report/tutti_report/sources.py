@@ -3,7 +3,7 @@ import csv
 import json
 import os
 
-COMPARISON, PERF, TRACE, LOG = "results of perf/compare", "results of a perf program", "a trace", "a training log"
+PERF, TRACE, LOG = "results of a perf program", "a trace", "a training log"
 
 
 class Refused(Exception):
@@ -57,15 +57,14 @@ def read(path):
     if first.startswith("{") and first.endswith("}") and '"step"' in first:
         return Source(path, LOG, rows_of_jsonl(path, text))
     data = parse_json(path, text)
-    for kind, check in ((COMPARISON, check_comparison), (PERF, check_perf), (TRACE, check_trace)):
+    for kind, check in ((PERF, check_perf), (TRACE, check_trace)):
         if KEYS[kind] <= set(data):
             check(path, data)
             return Source(path, kind, None if kind == TRACE else data)
-    raise Foreign(f"{path} is JSON, but not that of a perf program (-J), of perf/compare (results.json), of tutti-trace or of "
-                  "a training log.")
+    raise Foreign(f"{path} is JSON, but not that of a perf program (-J), of tutti-trace or of a training log.")
 
 
-KEYS = {COMPARISON: {"points", "contenders"}, PERF: {"program", "rows", "ranks"}, TRACE: {"traceEvents"}}
+KEYS = {PERF: {"program", "rows", "ranks"}, TRACE: {"traceEvents"}}
 
 
 # Of any number: what is larger, or nearer to zero, is no result of anything, and sums and ratios of it would overflow.
@@ -79,21 +78,6 @@ def is_number(value):
 def need(is_so, path, what):
     if not is_so:
         raise Refused(f"{path} is damaged: {what}.")
-
-
-def check_comparison(path, data):
-    need(isinstance(data["points"], list), path, "its points are no list")
-    if not data["points"]:
-        raise Refused(f"{path} has no point of measurement.")
-    for i, p in enumerate(data["points"]):
-        where = f"point {i + 1}"
-        need(isinstance(p, dict) and {"over", "ranks", "collective", "dtype", "bytes", "times_us"} <= set(p), path, f"{where} lacks something")
-        need(all(isinstance(p[key], str) for key in ("over", "collective", "dtype")), path, f"{where} has no place")
-        need(all(isinstance(p[key], int) and is_number(p[key]) and p[key] >= least for key, least in (("ranks", 1), ("bytes", 0))),
-             path, f"{where} has no size or no ranks")
-        need(isinstance(p["times_us"], dict) and all(isinstance(times, list) and all(is_number(t) and t > 0 for t in times)
-                                                     for times in p["times_us"].values()), path, f"{where} has a time that is none")
-        need(len({len(times) for times in p["times_us"].values()}) <= 1, path, f"{where} has rounds that are not whole")
 
 
 def check_perf(path, data):

@@ -1,15 +1,16 @@
 """Traces: the time line of all ranks, which came last, and who waited for whom. tutti-trace merge puts them on one
 clock and judges which rank came last; what it says is on the page, too."""
 import os
+import re
 import subprocess
 import tempfile
 
 from harness import page
 from harness.page import escape
 from tutti_report import sources, timeline
-from tutti_report.sources import Refused
-from tutti_report.trace_events import find_waits, tracks_of
+from tutti_report.sources import Refused, is_number
 
+TRACK = re.compile(r"rank (\d+) of (\d+), communicator ([0-9a-f]{16})(?: (.*))? \(([^()]*)\)$")
 MERGE_S = 600           # deadline of tutti-trace merge
 MOST_RANKS = 32         # in the table of who waited for whom: those that waited or were waited for longest
 STYLE = timeline.STYLE + ".waits td { min-width: 4.5em }\n"
@@ -33,6 +34,64 @@ def merge(paths, tools):
         return sources.parse_json(merged, sources.read_text(merged)), done.stdout
 
 
+class Track:
+    """A communicator of a process."""
+
+    def __init__(self, process, text):
+        found = TRACK.match(text)
+        self.process, self.text = process, text
+        self.rank, self.size = (int(found[1]), int(found[2])) if found else (-1, 0)
+        self.comm, self.title, self.way = (found[3], found[4] or "", found[5]) if found else (text, "", "")
+        self.operations = []
+
+    def name(self):
+        return self.title or self.comm[:8]
+
+
+class Operation:
+    """Times in microseconds. wait: how long, from its begin, the last rank had not come, and late, which that was."""
+
+    def __init__(self, track, event, duration):
+        self.track, self.name, self.begin, self.args = track, event["name"], event["ts"], event["args"]
+        self.duration, self.is_async = duration, event["ph"] == "b"
+        self.wait, self.late = 0, -1
+
+
+def tracks_of(events):
+    """In the order of processes and their communicators. Every operation is on one: tutti-trace merge has just written them."""
+    processes, tracks, begun = {}, {}, {}
+    for event in events:
+        key = event["pid"], event["tid"]
+        if event["ph"] == "M" and event["name"] == "process_name":
+            processes[event["pid"]] = event["args"]["name"]
+        elif event["ph"] == "M" and event["name"] == "thread_name":
+            tracks[key] = Track(processes.get(event["pid"], f"process {event['pid']}"), event["args"]["name"])
+        elif event["ph"] == "X":
+            tracks[key].operations.append(Operation(tracks[key], event, event["dur"]))
+        elif event["ph"] == "b":
+            begun[key, event["id2"]["local"]] = event
+        elif event["ph"] == "e":
+            begin = begun.pop((key, event["id2"]["local"]))
+            tracks[key].operations.append(Operation(tracks[key], begin, event["ts"] - begin["ts"]))
+    for track in tracks.values():
+        track.operations.sort(key=lambda op: op.begin)
+    return list(tracks.values())
+
+
+def find_waits(tracks):
+    """Of collectives of which merge says which rank came last: how long each other rank waited for it."""
+    meetings = {}
+    for track in tracks:
+        for op in track.operations:
+            if "sequence" in op.args:
+                meetings.setdefault((track.comm, op.args["sequence"]), []).append(op)
+    for parts in meetings.values():
+        last = next((op for op in parts if is_number(op.args.get("came_last_by_us"))), None)
+        for op in parts if last else ():
+            if op is not last:
+                op.late, op.wait = last.track.rank, min(max(0, last.begin - op.begin), op.duration)
+
+
 def time_text(us):
     for unit, size in (("s", 1e6), ("ms", 1e3), ("us", 1)):
         if us >= size:
@@ -53,7 +112,7 @@ def came_last(tracks):
     """[(rank, how often it came last, how long it alone was missing)]."""
     found = []
     for track in tracks:
-        by = [op.args["came_last_by_us"] for op in track.operations if sources.is_number(op.args.get("came_last_by_us"))]
+        by = [op.args["came_last_by_us"] for op in track.operations if is_number(op.args.get("came_last_by_us"))]
         found.append((track.rank, len(by), sum(by)))
     return found
 
@@ -123,7 +182,7 @@ def unfinished(tracks):
 def html_of(found, tools):
     data, report = merge([source.path for source in found], tools)
     where = found[0].path if not found[1:] else "the traces"
-    tracks = tracks_of(where, data["traceEvents"])
+    tracks = tracks_of(data["traceEvents"])
     find_waits(tracks)
     if not any(track.operations for track in tracks):
         raise Refused(f"{where} could be read, but no rank has an operation in it.")

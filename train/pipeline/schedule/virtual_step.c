@@ -28,8 +28,7 @@ struct virtual_world {
 	const struct pipeline_shape *shape;
 	const struct action_list *lists;
 	const struct schedule_buffers *buffers;
-	const struct action_times *times; /* of stage s: times[s * stride] */
-	int stride;
+	const struct action_times *times;
 	struct virtual_rank *ranks;
 	struct virtual_span *const *spans;
 	struct task *tasks;       /* [stage][micro-batch] */
@@ -99,7 +98,7 @@ static double room_at(const struct virtual_world *world, int rank, const struct 
 
 static double virtual_step_duration(const struct virtual_world *world, const struct action *action)
 {
-	const struct action_times *times = &world->times[action->stage * world->stride];
+	const struct action_times *times = world->times;
 
 	switch (action->kind) {
 	case ACTION_FORWARD:
@@ -284,18 +283,7 @@ struct virtual_step virtual_step_run(const struct pipeline_shape *shape,
 				     const struct action_times *times, uint64_t seed,
 				     struct virtual_rank *ranks, struct virtual_span *const *spans)
 {
-	struct virtual_world world = {shape, lists, buffers, times, 0, ranks, spans, NULL, NULL};
+	struct virtual_world world = {shape, lists, buffers, times, ranks, spans, NULL, NULL};
 
 	return schedule_virtual_step_run(&world, seed);
-}
-
-struct virtual_step virtual_step_by_stage(const struct pipeline_shape *shape,
-					  const struct action_list *lists,
-					  const struct schedule_buffers *buffers,
-					  const struct action_times *times,
-					  struct virtual_rank *ranks)
-{
-	struct virtual_world world = {shape, lists, buffers, times, 1, ranks, NULL, NULL, NULL};
-
-	return schedule_virtual_step_run(&world, 1);
 }

@@ -31,11 +31,5 @@ struct virtual_step virtual_step_run(const struct pipeline_shape *shape,
 				     const struct schedule_buffers *buffers,
 				     const struct action_times *times, uint64_t seed,
 				     struct virtual_rank *ranks, struct virtual_span *const *spans);
-/* The same with times of each stage; a message takes times[0].transfer. */
-struct virtual_step virtual_step_by_stage(const struct pipeline_shape *shape,
-					  const struct action_list *lists,
-					  const struct schedule_buffers *buffers,
-					  const struct action_times *times,
-					  struct virtual_rank *ranks);
 
 #endif

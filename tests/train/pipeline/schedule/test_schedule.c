@@ -414,25 +414,6 @@ static void test_receives_in_the_wrong_order_are_seen(void **state)
 	drop(&lists, &shape);
 }
 
-/* 1F1B on two ranks, of which the second takes twice as long. Rank 1 does F0 from 1 to 3, B0 to 7,
- * F1 to 9 and B1 to 13; rank 0 waits for it twice, and does B0 from 7 and B1 from 13 to 15. */
-static void test_stages_have_times_of_their_own(void **state)
-{
-	const struct pipeline_shape shape = {TUTTI_1F1B, 2, 2, 1};
-	const struct action_times times[2] = {{1, 1, 1, 0}, {2, 2, 2, 0}};
-	struct virtual_rank ranks[RANKS_MAX];
-	struct lists lists;
-
-	(void)state;
-	make(&lists, &shape);
-	struct virtual_step step =
-		virtual_step_by_stage(&shape, lists.of, lists.buffers, times, ranks);
-	drop(&lists, &shape);
-	assert_true(step.has_memory && step.ends);
-	assert_true(step.time == 15 && ranks[0].busy == 6 && ranks[1].busy == 12);
-	assert_true(ranks[0].ends == 15 && ranks[1].ends == 13);
-}
-
 static void refuse(struct pipeline_shape shape, const char *part)
 {
 	char why[SCHEDULE_WHY_BYTES];
@@ -468,7 +449,6 @@ int main(void)
 		cmocka_unit_test(test_zero_bubble_is_below_a_third),
 		cmocka_unit_test(test_a_deadlock_is_seen),
 		cmocka_unit_test(test_receives_in_the_wrong_order_are_seen),
-		cmocka_unit_test(test_stages_have_times_of_their_own),
 		cmocka_unit_test(test_what_cannot_be_is_refused),
 	};
 

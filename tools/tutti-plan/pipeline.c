@@ -1,12 +1,18 @@
 /* tutti-plan pipeline: the order in which ranks do a step, what it costs, and whether it ends. */
 #include "arguments.h"
-#include "pipeline_drawing.h"
 #include "tools/must.h"
+#include "train/pipeline/schedule/virtual_step.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+#define LEFT      70
+#define TOP       66
+#define ROW       26
+#define WIDTH_MAX 1400.0 /* of the boxes */
+#define UNIT      26.0   /* wide at most: so is the shortest action's box */
 
 #define CELLS_MAX 400 /* of a row; longer steps are printed without gaps */
 
@@ -19,7 +25,7 @@ struct schedule_run {
 	struct virtual_step step;
 };
 
-static void pipeline_verb_run_create(struct schedule_run *run, const struct arguments *a)
+static void pipeline_run_create(struct schedule_run *run, const struct arguments *a)
 {
 	size_t ranks = (size_t)a->shape.ranks;
 
@@ -39,7 +45,7 @@ static void pipeline_verb_run_create(struct schedule_run *run, const struct argu
 	must_have(run->step.has_memory ? run : NULL);
 }
 
-static void run_destroy(struct schedule_run *run)
+static void pipeline_run_destroy(struct schedule_run *run)
 {
 	for (int r = 0; r < run->a->shape.ranks; r++) {
 		free(run->lists[r].at);
@@ -52,7 +58,7 @@ static void run_destroy(struct schedule_run *run)
 }
 
 /* "F3", or "F3.1" of chunk 1. */
-static void action_in_words(const struct schedule_run *run, const struct action *action,
+static void pipeline_action(const struct schedule_run *run, const struct action *action,
 			    char text[32])
 {
 	const struct pipeline_shape *shape = &run->a->shape;
@@ -69,7 +75,7 @@ static void action_in_words(const struct schedule_run *run, const struct action 
 }
 
 /* A cell for each unit of time, if times are whole numbers and not too many. */
-static bool has_cells(const struct schedule_run *run)
+static bool pipeline_has_cells(const struct schedule_run *run)
 {
 	const struct action_times *t = &run->a->times;
 
@@ -78,7 +84,7 @@ static bool has_cells(const struct schedule_run *run)
 	       t->transfer == floor(t->transfer);
 }
 
-static void print_cells(const struct schedule_run *run, int rank, int width)
+static void pipeline_print_cells(const struct schedule_run *run, int rank, int width)
 {
 	const struct action_list *list = &run->lists[rank];
 	int now = 0;
@@ -88,7 +94,7 @@ static void print_cells(const struct schedule_run *run, int rank, int width)
 		const struct virtual_span *span = &run->spans[rank][i];
 		for (; now < (int)span->start; now++)
 			printf(" %-*s", width, ".");
-		action_in_words(run, &list->at[i], text);
+		pipeline_action(run, &list->at[i], text);
 		for (; now < (int)span->end; now++, strcpy(text, "="))
 			printf(" %-*s", width, text);
 	}
@@ -96,25 +102,25 @@ static void print_cells(const struct schedule_run *run, int rank, int width)
 		printf(" %-*s", width, ".");
 }
 
-static void print_order(const struct schedule_run *run, int rank, int width)
+static void pipeline_print_order(const struct schedule_run *run, int rank, int width)
 {
 	char text[32];
 
 	for (int i = 0; i < run->lists[rank].count; i++) {
-		action_in_words(run, &run->lists[rank].at[i], text);
+		pipeline_action(run, &run->lists[rank].at[i], text);
 		printf(" %-*s", width, text);
 	}
 }
 
-static void pipeline_verb_print_ranks(const struct schedule_run *run)
+static void pipeline_print_ranks(const struct schedule_run *run)
 {
 	const struct pipeline_shape *shape = &run->a->shape;
 	struct action longest = {ACTION_FORWARD, schedule_stages(shape) - 1,
 				 shape->micro_batches - 1};
-	bool cells = has_cells(run);
+	bool cells = pipeline_has_cells(run);
 	char text[32];
 
-	action_in_words(run, &longest, text);
+	pipeline_action(run, &longest, text);
 	puts(cells ? "A column is a unit of time: F forward, B backward, W backward of weights, = "
 		     "goes "
 		     "on, . idle"
@@ -122,14 +128,14 @@ static void pipeline_verb_print_ranks(const struct schedule_run *run)
 	for (int r = 0; r < shape->ranks; r++) {
 		printf("rank %-*d", snprintf(NULL, 0, "%d", shape->ranks - 1), r);
 		if (cells)
-			print_cells(run, r, (int)strlen(text));
+			pipeline_print_cells(run, r, (int)strlen(text));
 		else
-			print_order(run, r, (int)strlen(text));
+			pipeline_print_order(run, r, (int)strlen(text));
 		puts("");
 	}
 }
 
-static void print_costs(const struct schedule_run *run)
+static void pipeline_print_costs(const struct schedule_run *run)
 {
 	const struct pipeline_shape *shape = &run->a->shape;
 	double formula = schedule_step_time(shape, &run->a->times);
@@ -154,13 +160,101 @@ static void print_costs(const struct schedule_run *run)
 	       shape->chunks > 1 ? "chunk" : "stage");
 }
 
-static int pipeline_verb_draw(const struct schedule_run *run)
+/* The drawing: a colour for each kind of action, paler for each further chunk, with the number of
+ * the micro-batch where it fits. */
+
+static const struct {
+	const char *name, *fill;
+} looks[] = {
+	[ACTION_FORWARD] = {"forward", "#56b4e9"},
+	[ACTION_BACKWARD] = {"backward", "#e69f00"},
+	[ACTION_BACKWARD_INPUTS] = {"backward, inputs", "#e69f00"},
+	[ACTION_BACKWARD_WEIGHTS] = {"backward, weights", "#009e73"},
+};
+
+static double pipeline_shortest(const struct schedule_run *run)
+{
+	double least = run->step.time;
+
+	for (int r = 0; r < run->a->shape.ranks; r++)
+		for (int i = 0; i < run->lists[r].count; i++) {
+			double t = run->spans[r][i].end - run->spans[r][i].start;
+			if (t > 0)
+				least = fmin(least, t);
+		}
+	return least;
+}
+
+static void pipeline_draw_box(FILE *f, const struct action *action,
+			      const struct pipeline_shape *shape, double x, double y, double width)
+{
+	double opacity = 1 - 0.7 * (action->stage / shape->ranks) / shape->chunks;
+
+	fprintf(f,
+		"<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%d\" fill=\"%s\" "
+		"fill-opacity=\"%.2f\" stroke=\"#fff\"/>\n",
+		x, y, width, ROW - 4, looks[action->kind].fill, opacity);
+	if (width >= 8 * (1 + floor(log10(fmax(action->micro_batch, 1)))))
+		fprintf(f, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%d</text>\n",
+			x + width / 2, y + 15, action->micro_batch);
+}
+
+static void pipeline_draw_legend(FILE *f, const struct schedule_run *run, double y)
+{
+	bool is_there[sizeof looks / sizeof *looks] = {false};
+	double x = LEFT;
+
+	for (int i = 0; i < run->lists[0].count; i++)
+		is_there[run->lists[0].at[i].kind] = true;
+	for (size_t k = 0; k < sizeof looks / sizeof *looks; k++) {
+		if (!is_there[k])
+			continue;
+		fprintf(f,
+			"<rect x=\"%.1f\" y=\"%.1f\" width=\"14\" height=\"14\" fill=\"%s\"/>\n"
+			"<text x=\"%.1f\" y=\"%.1f\">%s</text>\n",
+			x, y, looks[k].fill, x + 20, y + 12, looks[k].name);
+		x += 40 + 7.0 * (double)strlen(looks[k].name);
+	}
+	if (run->a->shape.chunks > 1)
+		fprintf(f, "<text x=\"%.1f\" y=\"%.1f\">later chunks are paler</text>\n", x,
+			y + 12);
+}
+
+static void pipeline_draw(FILE *f, const struct schedule_run *run, const char *title,
+			  const char *subtitle)
+{
+	double unit = fmin(UNIT / pipeline_shortest(run), WIDTH_MAX / run->step.time);
+	double width = run->step.time * unit, height = run->a->shape.ranks * ROW;
+
+	fprintf(f,
+		"<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" "
+		"font-family=\"sans-serif\" font-size=\"12\">\n"
+		"<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n"
+		"<text x=\"%d\" y=\"24\" font-size=\"16\">%s</text>\n"
+		"<text x=\"%d\" y=\"46\">%s</text>\n"
+		"<rect x=\"%d\" y=\"%d\" width=\"%.1f\" height=\"%.1f\" fill=\"#f2f2f2\"/>\n",
+		fmax(LEFT + width + 20, 640), TOP + height + 50, LEFT, title, LEFT, subtitle, LEFT,
+		TOP, width, height);
+	for (int r = 0; r < run->a->shape.ranks; r++) {
+		double y = TOP + r * ROW + 2;
+		fprintf(f, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">rank %d</text>\n",
+			LEFT - 8, y + 15, r);
+		for (int i = 0; i < run->lists[r].count; i++) {
+			const struct virtual_span *span = &run->spans[r][i];
+			pipeline_draw_box(f, &run->lists[r].at[i], &run->a->shape,
+					  LEFT + span->start * unit, y,
+					  (span->end - span->start) * unit);
+		}
+	}
+	pipeline_draw_legend(f, run, TOP + height + 16);
+	fputs("</svg>\n", f);
+}
+
+static int pipeline_write(const struct schedule_run *run)
 {
 	const struct pipeline_shape *shape = &run->a->shape;
 	const struct action_times *t = &run->a->times;
 	char title[128], subtitle[160];
-	struct pipeline_drawing drawing = {shape,          run->lists, run->spans,
-					   run->step.time, title,      subtitle};
 	FILE *file = fopen(run->a->svg, "w");
 
 	snprintf(title, sizeof title, "%s: %d ranks, %d micro-batches, %d chunk%s",
@@ -172,7 +266,7 @@ static int pipeline_verb_draw(const struct schedule_run *run)
 		 t->forward, t->inputs, t->weights, t->transfer, run->step.time,
 		 100 * run->step.bubble, run->ranks[0].peak);
 	if (file)
-		pipeline_draw(file, &drawing);
+		pipeline_draw(file, run, title, subtitle);
 	if (!file || (ferror(file) | fclose(file))) {
 		fprintf(stderr, "tutti-plan: '%s' could not be written: %s.\n", run->a->svg,
 			strerror(errno));
@@ -182,14 +276,14 @@ static int pipeline_verb_draw(const struct schedule_run *run)
 }
 
 /* Names each rank that waits, and for what. */
-static int print_deadlock(const struct schedule_run *run)
+static int pipeline_print_deadlock(const struct schedule_run *run)
 {
 	char text[32];
 
 	for (int r = 0; r < run->a->shape.ranks; r++) {
 		if (run->ranks[r].done == run->lists[r].count)
 			continue;
-		action_in_words(run, &run->lists[r].at[run->ranks[r].done], text);
+		pipeline_action(run, &run->lists[r].at[run->ranks[r].done], text);
 		fprintf(stderr, "tutti-plan: Rank %d waits for ever before %s, its action %d.\n", r,
 			text, run->ranks[r].done);
 	}
@@ -202,13 +296,13 @@ int plan_pipeline(const struct arguments *a)
 	double formula = schedule_step_time(&a->shape, &a->times);
 	int code;
 
-	pipeline_verb_run_create(&run, a);
-	pipeline_verb_print_ranks(&run);
+	pipeline_run_create(&run, a);
+	pipeline_print_ranks(&run);
 	if (!run.step.ends) {
-		code = print_deadlock(&run);
+		code = pipeline_print_deadlock(&run);
 	} else {
-		print_costs(&run);
-		code = a->svg ? pipeline_verb_draw(&run) : 0;
+		pipeline_print_costs(&run);
+		code = a->svg ? pipeline_write(&run) : 0;
 	}
 	if (run.step.ends && a->times.transfer == 0 && formula >= 0 &&
 	    fabs(formula - run.step.time) > 1e-9 * formula) {
@@ -216,6 +310,6 @@ int plan_pipeline(const struct arguments *a)
 			run.step.time, formula);
 		code = 1;
 	}
-	run_destroy(&run);
+	pipeline_run_destroy(&run);
 	return code;
 }
