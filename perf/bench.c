@@ -10,6 +10,7 @@
 #include "bench.h"
 
 #include "bench_gpu.h"
+#include "library.h"
 #include "ram.h"
 
 #include <errno.h>
@@ -31,12 +32,14 @@ static bool is_touched(const struct options *o)
 /* A barrier is verified by the clock, which several nodes do not share. */
 bool bench_is_checked(const struct bench *b)
 {
-	return b->options->check && (b->collective->wrong || tutti_num_nodes(b->comm) == 1);
+	return b->options->check &&
+	       (collective_has_data(b->collective) || tutti_num_nodes(b->comm) == 1);
 }
 
 bool bench_is_stamped(const struct bench *b)
 {
-	return b->options->percentiles || (!b->collective->wrong && bench_is_checked(b));
+	return b->options->percentiles ||
+	       (!collective_has_data(b->collective) && bench_is_checked(b));
 }
 
 /* From one call's buffer to the next one's. */
@@ -72,12 +75,12 @@ static size_t area_bytes_of(const struct bench *b)
 	const struct options *o = b->options;
 	size_t most = burst_bytes(o);
 
-	if (!b->collective->shape)
+	if (!collective_has_data(b->collective))
 		return most;
 	for (int dtype = 0; dtype < DTYPES; dtype++) {
 		size_t element = element_bytes((tutti_dtype)dtype);
-		struct shape shape = b->collective->shape(o->max_bytes / element,
-							  (struct place){b->rank, b->ranks, 0});
+		struct shape shape = collective_shape(b->collective, o->max_bytes / element,
+						      (struct place){b->rank, b->ranks, 0});
 		size_t bytes = bench_stride_of(o, &shape, element) * (size_t)o->aggregated;
 
 		if ((o->dtype == ALL || o->dtype == dtype) && bytes > most)
@@ -91,7 +94,7 @@ static double bench_values_share(const struct options *o, const struct collectiv
 {
 	tutti_dtype widest = o->dtype == ALL ? TUTTI_F64 : (tutti_dtype)o->dtype;
 
-	return c->shape ? (double)values_bytes(ranks, widest) / o->threads : 0;
+	return collective_has_data(c) ? (double)values_bytes(ranks, widest) / o->threads : 0;
 }
 
 double bench_needs(const struct options *o, const struct collective *c, int ranks)
@@ -199,6 +202,7 @@ static struct operation bench_buffers(const struct bench *b, const struct sample
 		recv += s->shape.recv_in_place * element;
 	}
 	return (struct operation){
+		.what = b->collective->call,
 		.send = s->shape.send ? send : NULL,
 		.recv = s->shape.recv ? recv : NULL,
 		.count = s->shape.count,
@@ -248,7 +252,7 @@ static uint64_t count_wrong(const struct bench *b, const struct sample *s, int s
 			.iteration = b->iteration + (uint64_t)slot,
 		};
 
-		wrong += b->collective->wrong(&a);
+		wrong += collective_wrong(b->collective, &a);
 		if (!s->in_place || !s->shape.recv)
 			wrong += values_wrong(&b->values, b->rank, bench_sent(b, s, slot), o.send);
 	}
@@ -264,7 +268,7 @@ static tutti_status iterate_async(struct bench *b, const struct sample *s, int f
 		struct operation o = bench_buffers(b, s, first + i);
 
 		o.call = &call;
-		TRY(b->collective->call(&o));
+		TRY(library_call(&o));
 	}
 	for (int i = 0; i < calls; i++)
 		TRY(tutti_work_wait(&b->works[i], 0));
@@ -280,7 +284,7 @@ static tutti_status iterate_on_gpu(struct bench *b, const struct sample *s, int 
 		struct operation o = bench_gpu_place(b, bench_buffers(b, s, first + i));
 
 		o.call = &call;
-		TRY(b->collective->call(&o));
+		TRY(library_call(&o));
 	}
 	return b->options->blocking ? gpu_rank_wait(b->gpu) : TUTTI_OK;
 }
@@ -293,7 +297,7 @@ static tutti_status iterate_once(struct bench *b, const struct sample *s, int fi
 		return iterate_on_gpu(b, s, first);
 	if (b->options->aggregated > 1 || b->options->blocking == 0)
 		return iterate_async(b, s, first);
-	return b->collective->call(&o);
+	return library_call(&o);
 }
 
 static tutti_status bench_iterate(struct bench *b, const struct sample *s, int n)
@@ -359,7 +363,7 @@ static tutti_status bench_verify(struct bench *b, struct sample *s, int n)
 
 	if (!bench_is_checked(b))
 		return TUTTI_OK;
-	if (b->collective->wrong) {
+	if (collective_has_data(b->collective)) {
 		int slots = n * b->options->aggregated;
 
 		if (b->gpu)
@@ -377,9 +381,9 @@ static tutti_status bench_burst(struct bench *b, struct sample *s, int n)
 	int slots = n * b->options->aggregated;
 	double seconds;
 
-	if (is_touched(b->options) && b->collective->shape)
+	if (is_touched(b->options) && collective_has_data(b->collective))
 		TRY(bench_fill(b, s, slots));
-	TRY(tutti_barrier(b->comm, NULL));
+	TRY(library_call(&(struct operation){.what = CALL_BARRIER, .comm = b->comm}));
 	TRY(b->gpu ? time_on_gpu(b, s, n, &seconds) : bench_time_calls(b, s, n, &seconds));
 	s->seconds += seconds;
 	if (b->options->percentiles)
@@ -429,7 +433,7 @@ tutti_status bench_measure(struct bench *b, struct sample *s)
 	int most = burst_of(b, bench_stride_of(o, &s->shape, b->values.element_bytes)), n;
 
 	s->wrong = 0;
-	if (!is_touched(o) && b->collective->shape)
+	if (!is_touched(o) && collective_has_data(b->collective))
 		TRY(bench_fill(b, s, o->aggregated));
 	for (int i = 0; i < o->warmups; i++)
 		TRY(bench_burst(b, s, 1));
@@ -457,5 +461,5 @@ double sample_algbw(const struct sample *s)
 
 double sample_busbw(const struct sample *s, const struct bench *b)
 {
-	return sample_algbw(s) * b->collective->bus_factor(b->ranks);
+	return sample_algbw(s) * collective_bus_factor(b->collective, b->ranks);
 }

@@ -6,14 +6,6 @@
 #include "options.h"
 #include "stamps.h"
 
-/* Passes a failed call up; the function that began it says what happened. */
-#define TRY(expression)                                                                            \
-	do {                                                                                       \
-		tutti_status try_status_ = (expression);                                           \
-		if (try_status_ != TUTTI_OK)                                                       \
-			return try_status_;                                                        \
-	} while (0)
-
 struct bench {
 	const struct options *options;
 	const struct collective *collective;

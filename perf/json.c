@@ -101,7 +101,7 @@ void json_row(struct json *j, const struct bench *b, const struct sample *s)
 	fputs(j->rows++ > 0 ? ",\n  {" : "\n  {", j->file);
 	json_put_number(j, "bytes", sample_bytes(s));
 	json_put_number(j, "count", s->shape.count);
-	put_text(j, "dtype", c->shape ? element_name(s->dtype) : "none");
+	put_text(j, "dtype", collective_has_data(c) ? element_name(s->dtype) : "none");
 	put_text(j, "op", c->is_reduced ? operation_name(s->op) : "none");
 	fprintf(j->file, "\"root\": %d, \"in_place\": %s, ", c->has_root ? s->root : -1,
 		s->in_place ? "true" : "false");

@@ -15,13 +15,6 @@ struct copies {
 	size_t bytes;
 };
 
-#define TRY(expression)                                                                            \
-	do {                                                                                       \
-		tutti_status try_status_ = (expression);                                           \
-		if (try_status_ != TUTTI_OK)                                                       \
-			return try_status_;                                                        \
-	} while (0)
-
 /* The best of all tries, since the first ones wake the clocks. */
 static tutti_status limits_gpu_copy(const struct copies *c, void *to, const void *from,
 				    const char *figure, double passes)

@@ -239,7 +239,7 @@ static int check_gpus(struct options *o, const struct given *given, const struct
 		return options_wrong("-G is for memory of GPUs: it needs -g.");
 	if (!o->gpus)
 		return -1;
-	if (!c->shape)
+	if (!collective_has_data(c))
 		return options_wrong("a barrier has no buffers: no -g.");
 	if (!given->blocking)
 		o->blocking = 0;

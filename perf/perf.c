@@ -1,5 +1,5 @@
-/* The driver of all benchmark programs: the sweep over types, operations, roots and sizes. */
-#include "collective.h"
+/* The sweep over types, operations, roots and sizes. */
+#include "perf.h"
 
 #include "bench.h"
 #include "gpu_rank.h"
@@ -21,6 +21,7 @@ struct job {
 	struct table table;
 	struct json json;  /* rank 0's */
 	struct load load;  /* of the first rank of a machine */
+	bool has_joined;   /* the library's ranks */
 	bool is_refused;   /* it cannot begin, and a message has said why */
 	bool is_unwritten; /* the table could not be written; rank 0 has said why */
 };
@@ -64,8 +65,8 @@ static tutti_status measure_size(struct job *j, struct sample sample, size_t ele
 	const struct collective *c = b->collective;
 	struct sample both[2];
 
-	if (c->shape)
-		sample.shape = c->shape(elements, (struct place){b->rank, b->ranks, sample.root});
+	sample.shape =
+		collective_shape(c, elements, (struct place){b->rank, b->ranks, sample.root});
 	for (int i = 0; i < 2; i++) {
 		both[i] = sample;
 		both[i].in_place = i == 1;
@@ -148,7 +149,7 @@ static tutti_status perf_sweep(struct job *j)
 	const struct options *o = j->bench.options;
 	bool is_reduced = j->bench.collective->is_reduced;
 
-	if (!j->bench.collective->shape)
+	if (!collective_has_data(j->bench.collective))
 		return measure_size(j, (struct sample){0}, 0);
 
 	for (int dtype = 0; dtype < DTYPES; dtype++) {
@@ -240,6 +241,8 @@ static tutti_status perf_measure(struct job *j, const struct plan *plan, tutti_c
 	TRY(can_begin(j, plan, comm));
 	if (j->is_refused)
 		return TUTTI_OK;
+	j->has_joined = true;
+	TRY(library_join(comm));
 	TRY(bench_init(&j->bench, plan->options, plan->collective, comm));
 	if (j->bench.rank == 0) {
 		table_begin(&j->bench);
@@ -264,6 +267,7 @@ static int perf_run(tutti_comm *comm, const void *arg)
 	if (why) {
 		if (tutti_rank(comm) == 0)
 			fprintf(stderr, "%s: %s.\n", program_invocation_short_name, why);
+		tutti_barrier(comm, NULL); /* so that no launcher ends rank 0 before that */
 		return 2;
 	}
 	status = perf_measure(&job, plan, comm);
@@ -279,6 +283,8 @@ static int perf_run(tutti_comm *comm, const void *arg)
 			*tutti_comm_error(NULL) ? ": " : ".", tutti_comm_error(NULL));
 	load_stop(&job.load);
 	bench_finish(&job.bench);
+	if (job.has_joined)
+		library_leave();
 	if (status != TUTTI_OK || !is_written)
 		return 3;
 	return job.is_refused ? 2 : job.table.failed ? 1 : 0;
@@ -291,7 +297,7 @@ static struct gpu_rank *open_first_gpu(const struct options *o)
 	const char *why, *local = getenv("LOCAL_RANK");
 	struct gpu_rank *gpu = NULL;
 
-	if (!o->gpus || gpu_rank_count(&why) == 0 ||
+	if (!library_has_kernels || !o->gpus || gpu_rank_count(&why) == 0 ||
 	    gpu_rank_open(&gpu, local && o->threads == 1 ? atoi(local) : 0, NULL) != TUTTI_OK)
 		return NULL;
 	return gpu;
@@ -323,18 +329,25 @@ static int perf_take_part(int rank, void *arg)
 	return output_is_well() ? code : 3;
 }
 
-int perf_main(int argc, char **argv, const struct collective *collective)
+int perf_main(int argc, char **argv, const char *collective)
 {
 	struct options options;
-	struct plan plan = {&options, collective};
+	struct plan plan = {&options, collective_named(collective)};
+	const char *why;
 	int code;
 
 	if (!output_open())
 		return 3;
-	code = options_parse(&options, argc, argv, collective);
-	if (code < 0)
-		return options.ranks ? start_processes(options.ranks, perf_take_part, &plan)
-				     : perf_take_part(0, &plan);
-	output_flush(); /* of --help */
-	return output_is_well() ? code : 3;
+	code = options_parse(&options, argc, argv, plan.collective);
+	if (code >= 0) {
+		output_flush(); /* of --help */
+		return output_is_well() ? code : 3;
+	}
+	why = library_refuses_ranks(options.ranks > 0, options.threads > 1, &code);
+	if (why) {
+		fprintf(stderr, "%s: %s.\n", program_invocation_short_name, why);
+		return code;
+	}
+	return options.ranks ? start_processes(options.ranks, perf_take_part, &plan)
+			     : perf_take_part(0, &plan);
 }

@@ -102,7 +102,7 @@ void table_row(struct table *t, const struct bench *b, const struct sample sampl
 	const struct collective *c = b->collective;
 
 	printf("%12zu %13zu %9s %7s %7d", sample_bytes(s), s->shape.count,
-	       c->shape ? element_name(s->dtype) : "none",
+	       collective_has_data(c) ? element_name(s->dtype) : "none",
 	       c->is_reduced ? operation_name(s->op) : "none", c->has_root ? s->root : -1);
 	print_sample(t, b, &samples[0]);
 	print_sample(t, b, &samples[1]);
