@@ -339,10 +339,8 @@ int perf_main(int argc, char **argv, const char *collective)
 	if (!output_open())
 		return 3;
 	code = options_parse(&options, argc, argv, plan.collective);
-	if (code >= 0) {
-		output_flush(); /* of --help */
-		return output_is_well() ? code : 3;
-	}
+	if (code >= 0)
+		return code;
 	why = library_refuses_ranks(options.ranks > 0, options.threads > 1, &code);
 	if (why) {
 		fprintf(stderr, "%s: %s.\n", program_invocation_short_name, why);
