@@ -300,23 +300,17 @@ static tutti_status iterate_once(struct bench *b, const struct sample *s, int fi
 	return library_call(&o);
 }
 
-static tutti_status bench_iterate(struct bench *b, const struct sample *s, int n)
-{
-	int calls = is_touched(b->options) ? b->options->aggregated : 0;
-
-	for (int i = 0; i < n; i++)
-		TRY(iterate_once(b, s, i * calls));
-	return TUTTI_OK;
-}
-
-static tutti_status iterate_stamped(struct bench *b, const struct sample *s, int n)
+/* Each call is timed by itself where the stamps are asked for. */
+static tutti_status bench_iterate(struct bench *b, const struct sample *s, int n, bool is_stamped)
 {
 	int calls = is_touched(b->options) ? b->options->aggregated : 0;
 
 	for (int i = 0; i < n; i++) {
-		b->stamps.enter[i] = stamps_now();
+		if (is_stamped)
+			b->stamps.enter[i] = stamps_now();
 		TRY(iterate_once(b, s, i * calls));
-		b->stamps.leave[i] = stamps_now();
+		if (is_stamped)
+			b->stamps.leave[i] = stamps_now();
 	}
 	return TUTTI_OK;
 }
@@ -325,15 +319,12 @@ static tutti_status iterate_stamped(struct bench *b, const struct sample *s, int
 static tutti_status bench_time_calls(struct bench *b, const struct sample *s, int n,
 				     double *seconds)
 {
+	bool is_stamped = bench_is_stamped(b);
 	uint64_t start = stamps_now();
 
-	if (bench_is_stamped(b)) {
-		TRY(iterate_stamped(b, s, n));
-		*seconds = stamps_seconds(&b->stamps, (size_t)n);
-		return TUTTI_OK;
-	}
-	TRY(bench_iterate(b, s, n));
-	*seconds = (double)(stamps_now() - start) * 1e-9;
+	TRY(bench_iterate(b, s, n, is_stamped));
+	*seconds = is_stamped ? stamps_seconds(&b->stamps, (size_t)n)
+			      : (double)(stamps_now() - start) * 1e-9;
 	return TUTTI_OK;
 }
 
@@ -401,7 +392,7 @@ static tutti_status burst_of_graphs(struct bench *b, struct sample *s, int n)
 	tutti_status status;
 
 	TRY(gpu_rank_capture_begin(b->gpu));
-	status = bench_iterate(b, s, n);
+	status = bench_iterate(b, s, n, false);
 	TRY(gpu_rank_capture_end(b->gpu, status));
 	b->is_captured = true;
 	for (int i = 0; i <= b->options->graphs && status == TUTTI_OK; i++) {

@@ -70,34 +70,27 @@ template <typename T> static Reduction gloo_reduction_of(tutti_op op)
 	}
 }
 
+/* By tutti.h's order of types; nullptr: Gloo has no such numbers or operation. */
 static Reduction gloo_reduction(tutti_dtype dtype, tutti_op op)
 {
-	switch (dtype) {
-	case TUTTI_F32:
-		return gloo_reduction_of<float>(op);
-	case TUTTI_F64:
-		return gloo_reduction_of<double>(op);
-	case TUTTI_F16:
-		return gloo_reduction_of<gloo::float16>(op);
-	case TUTTI_I8:
-		return gloo_reduction_of<int8_t>(op);
-	case TUTTI_U8:
-		return gloo_reduction_of<uint8_t>(op);
-	case TUTTI_I16:
-		return gloo_reduction_of<int16_t>(op);
-	case TUTTI_U16:
-		return gloo_reduction_of<uint16_t>(op);
-	case TUTTI_I32:
-		return gloo_reduction_of<int32_t>(op);
-	case TUTTI_U32:
-		return gloo_reduction_of<uint32_t>(op);
-	case TUTTI_I64:
-		return gloo_reduction_of<int64_t>(op);
-	case TUTTI_U64:
-		return gloo_reduction_of<uint64_t>(op);
-	default:
-		return nullptr;
-	}
+	static Reduction (*const types[DTYPES])(tutti_op) = {
+		gloo_reduction_of<float>,
+		gloo_reduction_of<double>,
+		gloo_reduction_of<gloo::float16>,
+		nullptr,
+		nullptr,
+		nullptr,
+		gloo_reduction_of<int8_t>,
+		gloo_reduction_of<uint8_t>,
+		gloo_reduction_of<int16_t>,
+		gloo_reduction_of<uint16_t>,
+		gloo_reduction_of<int32_t>,
+		gloo_reduction_of<uint32_t>,
+		gloo_reduction_of<int64_t>,
+		gloo_reduction_of<uint64_t>,
+	};
+
+	return types[dtype] ? types[dtype](op) : nullptr;
 }
 
 const char *library_name(void)

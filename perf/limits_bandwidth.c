@@ -22,7 +22,6 @@
 #define TOGETHER 0.25 /* of a try's time: how far apart its cores may begin */
 #define VECTOR   64
 #define INLINE   static inline __attribute__((always_inline))
-#define PER_LINE (VECTOR / sizeof(float))
 
 typedef float vector __attribute__((vector_size(VECTOR)));
 
@@ -233,41 +232,37 @@ static void limits_bandwidth_report(const struct memory *m, int cores, enum patt
 	puts("");
 }
 
-static int limits_bandwidth_measure(struct shared *shared, struct memory *m, int cores)
+static int limits_bandwidth_measure(struct trial *t, int cores)
 {
-	struct trial t = {.ranks = cores, .shared = shared, .arg = m};
-
-	if (limits_run_pinned(t, limits_bandwidth_body) != 0)
+	t->ranks = cores;
+	if (limits_run(t, limits_bandwidth_body) != 0)
 		return 1;
 	for (int pattern = 0; pattern < PATTERNS; pattern++) {
 		if (pattern != COPY || cores > 1)
-			limits_bandwidth_report(m, cores, (enum pattern)pattern);
+			limits_bandwidth_report(t->arg, cores, (enum pattern)pattern);
 	}
 	return 0;
 }
 
 /* One core, and all of them but an odd one. */
-int limits_bandwidth(void)
+int limits_bandwidth(struct trial *t)
 {
-	int cores = limits_cores() & ~1, failed = 1;
+	int cores = limits_cores() & ~1, failed;
 	size_t most = (size_t)LIMITS_RANKS * SIZES * PATTERNS * TRIES * sizeof(struct span);
 	size_t room = (size_t)(cores > 1 ? cores : 1) * BUFFERS * MOST;
 	struct memory m = {.base = limits_map(room), .spans = limits_map(most)};
-	struct shared *shared = limits_shared();
 
-	if (m.base && m.spans && shared) {
-		failed = limits_bandwidth_measure(shared, &m, 1);
-		memset(m.spans, 0, most);
-		if (cores > 1)
-			failed |= limits_bandwidth_measure(shared, &m, cores);
-		else
-			limits_skip("copy", "there is one core only");
-	}
-	if (m.base)
-		munmap(m.base, room);
-	if (m.spans)
-		munmap(m.spans, most);
-	if (shared)
-		munmap(shared, sizeof *shared);
+	if (!m.base || !m.spans)
+		return 1;
+	t->arg = &m;
+	t->is_pinned = true;
+	failed = limits_bandwidth_measure(t, 1);
+	memset(m.spans, 0, most);
+	if (cores > 1)
+		failed |= limits_bandwidth_measure(t, cores);
+	else
+		limits_skip("copy", "there is one core only");
+	munmap(m.base, room);
+	munmap(m.spans, most);
 	return failed;
 }

@@ -72,11 +72,12 @@ static tutti_status limits_gpu_measure(struct copies *c)
 	return limits_gpu_turn(c);
 }
 
-int limits_gpu(void)
+int limits_gpu(struct trial *trial)
 {
 	struct copies c = {0};
 	const char *why;
 
+	(void)trial;
 	if (gpu_rank_count(&why) == 0) {
 		limits_skip("GPU", why);
 		return 0;

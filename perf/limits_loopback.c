@@ -184,19 +184,14 @@ static void limits_loopback_report(const struct times *times)
 	limits_figure_spread("loopback_GBps", both_ways);
 }
 
-int limits_loopback(void)
+int limits_loopback(struct trial *t)
 {
-	struct trial t = {.ranks = 2, .shared = limits_shared()};
-	int failed = 1;
-
-	t.arg = t.shared ? limits_map(sizeof(struct times)) : NULL;
-	if (t.arg && limits_run_pinned(t, limits_loopback_body) == 0) {
-		limits_loopback_report(t.arg);
-		failed = 0;
-	}
-	if (t.arg)
-		munmap(t.arg, sizeof(struct times));
-	if (t.shared)
-		munmap(t.shared, sizeof *t.shared);
-	return failed;
+	t->ranks = 2;
+	t->is_pinned = true;
+	t->arg = limits_map(sizeof(struct times));
+	if (!t->arg || limits_run(t, limits_loopback_body) != 0)
+		return 1;
+	limits_loopback_report(t->arg);
+	munmap(t->arg, sizeof(struct times));
+	return 0;
 }

@@ -10,64 +10,36 @@
 const bool library_has_kernels = false;
 
 /* MPI_DATATYPE_NULL: MPI has no such numbers. */
-static MPI_Datatype mpi_type_of(tutti_dtype dtype)
-{
-	switch (dtype) {
-	case TUTTI_F32:
-		return MPI_FLOAT;
-	case TUTTI_F64:
-		return MPI_DOUBLE;
-	case TUTTI_I8:
-		return MPI_INT8_T;
-	case TUTTI_U8:
-		return MPI_UINT8_T;
-	case TUTTI_I16:
-		return MPI_INT16_T;
-	case TUTTI_U16:
-		return MPI_UINT16_T;
-	case TUTTI_I32:
-		return MPI_INT32_T;
-	case TUTTI_U32:
-		return MPI_UINT32_T;
-	case TUTTI_I64:
-		return MPI_INT64_T;
-	case TUTTI_U64:
-		return MPI_UINT64_T;
-	default:
-		return MPI_DATATYPE_NULL;
-	}
-}
+static const MPI_Datatype mpi_types[DTYPES] = {
+	[TUTTI_F32] = MPI_FLOAT,
+	[TUTTI_F64] = MPI_DOUBLE,
+	[TUTTI_F16] = MPI_DATATYPE_NULL,
+	[TUTTI_BF16] = MPI_DATATYPE_NULL,
+	[TUTTI_F8_E4M3] = MPI_DATATYPE_NULL,
+	[TUTTI_F8_E5M2] = MPI_DATATYPE_NULL,
+	[TUTTI_I8] = MPI_INT8_T,
+	[TUTTI_U8] = MPI_UINT8_T,
+	[TUTTI_I16] = MPI_INT16_T,
+	[TUTTI_U16] = MPI_UINT16_T,
+	[TUTTI_I32] = MPI_INT32_T,
+	[TUTTI_U32] = MPI_UINT32_T,
+	[TUTTI_I64] = MPI_INT64_T,
+	[TUTTI_U64] = MPI_UINT64_T,
+};
+static const MPI_Op mpi_ops[OPS] = {
+	[TUTTI_SUM] = MPI_SUM, [TUTTI_PROD] = MPI_PROD,   [TUTTI_MIN] = MPI_MIN,
+	[TUTTI_MAX] = MPI_MAX, [TUTTI_AVG] = MPI_OP_NULL, [TUTTI_BAND] = MPI_BAND,
+	[TUTTI_BOR] = MPI_BOR, [TUTTI_BXOR] = MPI_BXOR,
+};
 
 /* Elements that are only moved may be of another type of the same size. */
 static MPI_Datatype mpi_moved_type(tutti_dtype dtype)
 {
-	MPI_Datatype type = mpi_type_of(dtype);
+	MPI_Datatype type = mpi_types[dtype];
 
 	if (type != MPI_DATATYPE_NULL)
 		return type;
 	return element_bytes(dtype) == 1 ? MPI_UINT8_T : MPI_UINT16_T;
-}
-
-static MPI_Op mpi_op_of(tutti_op op)
-{
-	switch (op) {
-	case TUTTI_SUM:
-		return MPI_SUM;
-	case TUTTI_PROD:
-		return MPI_PROD;
-	case TUTTI_MIN:
-		return MPI_MIN;
-	case TUTTI_MAX:
-		return MPI_MAX;
-	case TUTTI_BAND:
-		return MPI_BAND;
-	case TUTTI_BOR:
-		return MPI_BOR;
-	case TUTTI_BXOR:
-		return MPI_BXOR;
-	default:
-		return MPI_OP_NULL;
-	}
 }
 
 /* Their messages begin differently: "Open MPI v4.1.4, package ...", "MPICH Version:      4.0.2"
@@ -114,9 +86,9 @@ const char *library_refuses(const struct request *r)
 		return "MPI has no memory like that of --zero-copy";
 	if (!r->collective->is_reduced)
 		return NULL;
-	if (mpi_type_of(r->dtype) == MPI_DATATYPE_NULL)
+	if (mpi_types[r->dtype] == MPI_DATATYPE_NULL)
 		return "MPI has no such type";
-	if (mpi_op_of(r->op) == MPI_OP_NULL)
+	if (mpi_ops[r->op] == MPI_OP_NULL)
 		return "MPI has no such operation";
 	if (r->in_place && r->collective->call == CALL_REDUCE_SCATTER)
 		return "MPI leaves the result elsewhere";
@@ -175,9 +147,9 @@ static bool mpi_is_block(const struct operation *o, const void *block, const voi
 
 static int mpi_make(const struct operation *o)
 {
-	MPI_Datatype type = mpi_type_of(o->dtype), moved = mpi_moved_type(o->dtype);
+	MPI_Datatype type = mpi_types[o->dtype], moved = mpi_moved_type(o->dtype);
 	MPI_Comm world = MPI_COMM_WORLD;
-	MPI_Op op = mpi_op_of(o->op);
+	MPI_Op op = mpi_ops[o->op];
 	bool is_root = tutti_rank(o->comm) == o->root;
 	const void *same = o->send == o->recv ? MPI_IN_PLACE : o->send;
 	const void *part = mpi_is_block(o, o->send, o->recv) ? MPI_IN_PLACE : o->send;

@@ -311,19 +311,21 @@ static int perf_take_part(int rank, void *arg)
 	struct gpu_rank *first = open_first_gpu(o);
 	/* Whose memory --zero-copy asks for. */
 	const tutti_config config = {.device = first ? gpu_rank_ordinal(first) + 1 : 0};
-	tutti_comm *comm;
-	int code = 3;
+	int n = o->threads, code = 3;
+	tutti_comm **comms = calloc((size_t)n, sizeof(tutti_comm *));
+	tutti_status status = !comms  ? TUTTI_ERR_MEMORY
+			      : n > 1 ? tutti_init_all(comms, n, &config)
+				      : tutti_init(comms, &config);
 
 	(void)rank;
-	if (o->threads > 1) {
-		code = start_threads(o->threads, &config, perf_run, plan);
-	} else if (tutti_init(&comm, &config) != TUTTI_OK) {
+	if (status != TUTTI_OK)
 		fprintf(stderr, "%s: tutti_init failed: %s\n", program_invocation_short_name,
 			tutti_comm_error(NULL));
-	} else {
-		code = perf_run(comm, plan);
-		tutti_comm_destroy(comm);
-	}
+	else
+		code = start_threads(comms, n, perf_run, plan);
+	for (int i = 0; status == TUTTI_OK && i < n; i++)
+		tutti_comm_destroy(comms[i]);
+	free(comms);
 	gpu_rank_close(first);
 	output_flush();
 	return output_is_well() ? code : 3;
