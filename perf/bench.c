@@ -6,10 +6,9 @@
  * at before and after every call of a burst.
  *
  * On a GPU the buffers are written and compared in images of them in host memory, and the clock is
- * the GPU's: events in the stream that has the calls. bench_gpu.c has what differs. */
+ * the GPU's: events in the stream that has the calls. */
 #include "bench.h"
 
-#include "bench_gpu.h"
 #include "library.h"
 #include "ram.h"
 
@@ -118,31 +117,95 @@ static tutti_status bench_no_memory(const struct bench *b, double bytes, const c
 	return TUTTI_ERR_MEMORY;
 }
 
-static tutti_status area_open(const struct bench *b, unsigned char **area)
-{
-	void *memory = NULL;
+/* ---- buffers on a GPU: written and compared on the host, and moved as a whole ---- */
 
-	if (b->gpu) {
-		TRY(gpu_rank_alloc_host(b->gpu, &memory, b->area_bytes));
-	} else if (b->options->zero_copy) {
-		TRY(tutti_mem_alloc(&memory, b->area_bytes, b->comm));
-	} else {
-		if (posix_memalign(&memory, 4096, b->area_bytes) != 0)
-			return bench_no_memory(b, (double)b->area_bytes, "a buffer");
-		memset(memory, 0, b->area_bytes);
+static void *bench_gpu_address(const struct bench *b, const unsigned char *image)
+{
+	if (!image)
+		return NULL;
+	if (image >= b->send.host && image < b->send.host + b->area_bytes)
+		return b->send.gpu + (image - b->send.host);
+	return b->recv.gpu + (image - b->recv.host);
+}
+
+static struct operation bench_gpu_place(const struct bench *b, struct operation o)
+{
+	o.send = bench_gpu_address(b, o.send);
+	o.recv = bench_gpu_address(b, o.recv);
+	return o;
+}
+
+/* So many bytes of both images to the GPU, or back from there; these are there on return. */
+static tutti_status bench_gpu_copy(struct bench *b, bool is_back, size_t bytes)
+{
+	const struct area *areas[] = {&b->send, &b->recv};
+
+	for (int i = 0; i < 2; i++)
+		TRY(gpu_rank_copy(b->gpu, is_back ? areas[i]->host : areas[i]->gpu,
+				  is_back ? areas[i]->gpu : areas[i]->host, bytes));
+	return gpu_rank_wait(b->gpu);
+}
+
+/* The stamps of n calls from the events 0 to n around them. */
+static tutti_status bench_gpu_stamps(struct bench *b, int n)
+{
+	b->stamps.enter[0] = 0;
+	for (int i = 0; i < n; i++) {
+		double seconds;
+
+		TRY(gpu_rank_seconds(b->gpu, 0, i + 1, &seconds));
+		b->stamps.leave[i] = (uint64_t)(seconds * 1e9);
+		if (i + 1 < n)
+			b->stamps.enter[i + 1] = b->stamps.leave[i];
 	}
-	*area = memory;
 	return TUTTI_OK;
 }
 
-static void area_close(const struct bench *b, unsigned char *area)
+int bench_ranks_per_gpu(const struct bench *b)
 {
-	if (b->gpu)
-		gpu_rank_free_host(b->gpu, area);
-	else if (area && b->options->zero_copy)
-		tutti_mem_free(area);
+	const char *why;
+	int gpus = gpu_rank_count(&why);
+
+	return (tutti_local_size(b->comm) + gpus - 1) / gpus;
+}
+
+/* ---- one measurement ---- */
+
+/* With a GPU what is measured is there, or in memory of tutti_mem_alloc, and the image here. */
+static tutti_status bench_area_open(const struct bench *b, struct area *area)
+{
+	size_t bytes = b->area_bytes;
+	void *image = NULL, *memory = NULL;
+
+	if (b->gpu) {
+		TRY(gpu_rank_alloc_host(b->gpu, &image, bytes));
+		area->host = image;
+	}
+	if (b->options->zero_copy) {
+		TRY(tutti_mem_alloc(&memory, bytes, b->comm));
+	} else if (b->gpu) {
+		TRY(gpu_rank_alloc(b->gpu, &memory, bytes));
+	} else {
+		if (posix_memalign(&memory, 4096, bytes) != 0)
+			return bench_no_memory(b, (double)bytes, "a buffer");
+		memset(memory, 0, bytes);
+	}
+	*(b->gpu ? &area->gpu : &area->host) = memory;
+	return TUTTI_OK;
+}
+
+static void bench_area_close(const struct bench *b, struct area *area)
+{
+	void *memory = b->gpu ? area->gpu : area->host;
+
+	if (memory && b->options->zero_copy)
+		tutti_mem_free(memory);
+	else if (b->gpu)
+		gpu_rank_free(b->gpu, memory);
 	else
-		free(area);
+		free(memory);
+	if (b->gpu)
+		gpu_rank_free_host(b->gpu, area->host);
 }
 
 tutti_status bench_init(struct bench *b, const struct options *o, const struct collective *c,
@@ -164,9 +227,9 @@ tutti_status bench_init(struct bench *b, const struct options *o, const struct c
 		return bench_no_memory(b, (double)latencies_bytes((size_t)o->iterations),
 				       "the times of all calls (-n)");
 	if (o->gpus)
-		TRY(bench_gpu_open(b));
-	TRY(area_open(b, &b->send));
-	return area_open(b, &b->recv);
+		TRY(gpu_rank_open(&b->gpu, tutti_local_rank(comm), comm));
+	TRY(bench_area_open(b, &b->send));
+	return bench_area_open(b, &b->recv);
 }
 
 tutti_status bench_values(struct bench *b, const struct sample *s)
@@ -180,9 +243,10 @@ tutti_status bench_values(struct bench *b, const struct sample *s)
 
 void bench_finish(struct bench *b)
 {
-	area_close(b, b->send);
-	area_close(b, b->recv);
-	bench_gpu_close(b);
+	bench_area_close(b, &b->send);
+	bench_area_close(b, &b->recv);
+	gpu_rank_close(b->gpu);
+	b->gpu = NULL;
 	values_finish(&b->values);
 	latencies_finish(&b->latencies);
 	free(b->works);
@@ -195,7 +259,7 @@ static struct operation bench_buffers(const struct bench *b, const struct sample
 	size_t element = b->values.element_bytes;
 	size_t at = (size_t)slot * bench_stride_of(b->options, &s->shape, element) +
 		    (size_t)b->options->unalign * element;
-	unsigned char *send = b->send + at, *recv = b->recv + at;
+	unsigned char *send = b->send.host + at, *recv = b->recv.host + at;
 
 	if (s->in_place) {
 		send = recv + s->shape.send_in_place * element;
@@ -233,7 +297,7 @@ static tutti_status bench_fill(struct bench *b, const struct sample *s, int slot
 			memset(o.recv, POISON, s->shape.recv * b->values.element_bytes);
 		values_fill(&b->values, b->rank, bench_sent(b, s, slot), (void *)o.send);
 	}
-	return b->gpu ? bench_gpu_put(b, area_used(b, s, slots)) : TUTTI_OK;
+	return b->gpu ? bench_gpu_copy(b, false, area_used(b, s, slots)) : TUTTI_OK;
 }
 
 /* Checks the values that arrived, and those that were sent: these must be as they were, where
@@ -358,7 +422,7 @@ static tutti_status bench_verify(struct bench *b, struct sample *s, int n)
 		int slots = n * b->options->aggregated;
 
 		if (b->gpu)
-			TRY(bench_gpu_get(b, area_used(b, s, slots)));
+			TRY(bench_gpu_copy(b, true, area_used(b, s, slots)));
 		s->wrong += count_wrong(b, s, slots);
 		return TUTTI_OK;
 	}

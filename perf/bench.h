@@ -6,15 +6,19 @@
 #include "options.h"
 #include "stamps.h"
 
+struct area {
+	unsigned char *host; /* with a GPU an image of what is there */
+	unsigned char *gpu;
+};
+
 struct bench {
 	const struct options *options;
 	const struct collective *collective;
 	tutti_comm *comm;
 	int rank, ranks;
 	struct gpu_rank *gpu;        /* NULL: the buffers are in host memory                     */
-	size_t area_bytes;
-	unsigned char *send, *recv;  /* area_bytes each; with a GPU the host's images of ...     */
-	unsigned char *gpu_send, *gpu_recv; /* ... these                                         */
+	size_t area_bytes;           /* of each of these                                         */
+	struct area send, recv;
 	bool is_captured;            /* the calls of the burst that runs are gpu's graph         */
 	tutti_work **works;          /* one for each call of an iteration                        */
 	struct values values;        /* of the dtype and op that are measured now                */

@@ -4,55 +4,19 @@
 #include <string.h>
 
 static const struct collective collectives[] = {
-	{.name = "all_reduce",
-	 .call = CALL_ALL_REDUCE,
-	 .send = BUFFER_COUNT,
-	 .recv = BUFFER_COUNT,
-	 .is_reduced = true},
-	{.name = "all_gather",
-	 .call = CALL_ALL_GATHER,
-	 .send = BUFFER_COUNT,
-	 .recv = BUFFER_BLOCKS},
-	{.name = "reduce_scatter",
-	 .call = CALL_REDUCE_SCATTER,
-	 .send = BUFFER_BLOCKS,
-	 .recv = BUFFER_COUNT,
-	 .is_reduced = true},
-	{.name = "broadcast",
-	 .call = CALL_BROADCAST,
-	 .send = BUFFER_COUNT,
-	 .recv = BUFFER_COUNT,
-	 .has_root = true},
-	{.name = "reduce",
-	 .call = CALL_REDUCE,
-	 .send = BUFFER_COUNT,
-	 .recv = BUFFER_COUNT,
-	 .is_reduced = true,
-	 .has_root = true,
+	{"all_reduce", CALL_ALL_REDUCE, BUFFER_COUNT, BUFFER_COUNT, .is_reduced = true},
+	{"all_gather", CALL_ALL_GATHER, BUFFER_COUNT, .recv = BUFFER_BLOCKS},
+	{"reduce_scatter", CALL_REDUCE_SCATTER, BUFFER_BLOCKS, BUFFER_COUNT, .is_reduced = true},
+	{"broadcast", CALL_BROADCAST, BUFFER_COUNT, BUFFER_COUNT, .has_root = true},
+	{"reduce", CALL_REDUCE, BUFFER_COUNT, BUFFER_COUNT, .is_reduced = true, .has_root = true,
 	 .has_root_recv = true},
-	{.name = "gather",
-	 .call = CALL_GATHER,
-	 .send = BUFFER_COUNT,
-	 .recv = BUFFER_BLOCKS,
-	 .has_root = true,
+	{"gather", CALL_GATHER, BUFFER_COUNT, BUFFER_BLOCKS, .has_root = true,
 	 .has_root_recv = true},
-	{.name = "scatter",
-	 .call = CALL_SCATTER,
-	 .send = BUFFER_BLOCKS,
-	 .recv = BUFFER_COUNT,
-	 .has_root = true,
+	{"scatter", CALL_SCATTER, BUFFER_BLOCKS, BUFFER_COUNT, .has_root = true,
 	 .has_root_send = true},
-	{.name = "all_to_all",
-	 .call = CALL_ALL_TO_ALL,
-	 .send = BUFFER_BLOCKS,
-	 .recv = BUFFER_BLOCKS,
-	 .is_never_in_place = true},
-	{.name = "sendrecv",
-	 .call = CALL_SENDRECV,
-	 .send = BUFFER_COUNT,
-	 .recv = BUFFER_COUNT,
-	 .is_never_in_place = true},
-	{.name = "barrier", .call = CALL_BARRIER, .is_never_in_place = true},
+	{"all_to_all", CALL_ALL_TO_ALL, BUFFER_BLOCKS, BUFFER_BLOCKS, .is_never_in_place = true},
+	{"sendrecv", CALL_SENDRECV, BUFFER_COUNT, BUFFER_COUNT, .is_never_in_place = true},
+	{"barrier", CALL_BARRIER, BUFFER_NONE, BUFFER_NONE, .is_never_in_place = true},
 };
 
 const struct collective *collective_named(const char *name)
@@ -108,9 +72,9 @@ uint64_t collective_wrong(const struct collective *c, const struct arrival *a)
 	if (c->send == BUFFER_BLOCKS)
 		block.first = (size_t)a->at.rank * a->count;
 	for (int i = 0; a->recv && i < blocks; i++) {
-		int source = blocks > 1 || c->recv == BUFFER_BLOCKS ? i
-			     : c->is_reduced                        ? VALUES_RESULT
-			     : c->has_root                          ? a->at.root
+		int source = c->recv == BUFFER_BLOCKS ? i
+			     : c->is_reduced          ? VALUES_RESULT
+			     : c->has_root            ? a->at.root
 					   : collective_previous(a->at.rank, a->at.ranks);
 
 		wrong += values_wrong(a->values, source, block, a->recv + (size_t)i * bytes);

@@ -30,7 +30,6 @@ struct shared {
 		_Alignas(128) _Atomic int count;
 	} met[LIMITS_MOST];                     /* meetings that each rank has come to */
 	_Atomic bool is_over[2];                /* of limits_again */
-	_Atomic int port;                       /* of limits_loopback */
 	struct raw_line lines[2][LIMITS_RANKS]; /* by parity */
 	double figures[LIMITS_MOST][8];         /* what each rank found */
 	struct spread found;                    /* by rank 0 */

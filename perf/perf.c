@@ -3,14 +3,13 @@
 
 #include "bench.h"
 #include "gpu_rank.h"
-#include "json.h"
 #include "library.h"
 #include "load.h"
 #include "options.h"
 #include "output.h"
 #include "ram.h"
+#include "results.h"
 #include "start.h"
-#include "table.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -18,8 +17,7 @@
 
 struct job {
 	struct bench bench;
-	struct table table;
-	struct json json;  /* rank 0's */
+	struct results results;
 	struct load load;  /* of the first rank of a machine */
 	bool has_joined;   /* the library's ranks */
 	bool is_refused;   /* it cannot begin, and a message has said why */
@@ -74,13 +72,10 @@ static tutti_status measure_size(struct job *j, struct sample sample, size_t ele
 		if (both[i].is_left_out)
 			continue;
 		TRY(bench_measure(b, &both[i]));
-		j->table.failed += b->rank != 0 && both[i].wrong != 0;
+		j->results.failed += b->rank != 0 && both[i].wrong != 0;
 	}
-	if (b->rank == 0) {
-		table_row(&j->table, b, both);
-		json_row(&j->json, b, &both[0]);
-		json_row(&j->json, b, &both[1]);
-	}
+	if (b->rank == 0)
+		results_row(&j->results, b, both);
 	return perf_show(j);
 }
 
@@ -103,7 +98,7 @@ static void explain_in_place(const struct bench *b, struct sample sample)
 	sample.in_place = true;
 	why = perf_refusal(b, &sample);
 	if (why && b->rank == 0 && !b->collective->is_never_in_place)
-		table_left_out("in place", why);
+		results_left_out("in place", why);
 }
 
 static tutti_status sweep_roots(struct job *j, struct sample sample)
@@ -138,7 +133,7 @@ static tutti_status sweep_one(struct job *j, struct sample sample)
 	snprintf(subject, sizeof subject, "%s %s", element_name(sample.dtype),
 		 c->is_reduced ? operation_name(sample.op) : "is left out");
 	if (j->bench.rank == 0)
-		table_left_out(subject, why);
+		results_left_out(subject, why);
 	return TUTTI_OK;
 }
 
@@ -229,8 +224,8 @@ static tutti_status can_begin(struct job *j, const struct plan *plan, tutti_comm
 
 	if (can && tutti_local_rank(comm) == 0)
 		can = load_start(&j->load, o->load);
-	if (can && o->json && tutti_rank(comm) == 0)
-		can = json_open(&j->json, o->json);
+	if (can && tutti_rank(comm) == 0)
+		can = results_open(&j->results, o->json);
 	TRY(tutti_all_reduce(&can, &can, 1, TUTTI_I32, TUTTI_MIN, comm, NULL));
 	j->is_refused = !can;
 	return TUTTI_OK;
@@ -244,14 +239,12 @@ static tutti_status perf_measure(struct job *j, const struct plan *plan, tutti_c
 	j->has_joined = true;
 	TRY(library_join(comm));
 	TRY(bench_init(&j->bench, plan->options, plan->collective, comm));
-	if (j->bench.rank == 0) {
-		table_begin(&j->bench);
-		json_begin(&j->json, &j->bench);
-	}
+	if (j->bench.rank == 0)
+		results_begin(&j->results, &j->bench);
 	TRY(perf_show(j));
 	TRY(perf_sweep(j));
 	if (j->bench.rank == 0)
-		table_end(&j->table);
+		results_end(&j->results);
 	return perf_show(j);
 }
 
@@ -271,7 +264,8 @@ static int perf_run(tutti_comm *comm, const void *arg)
 		return 2;
 	}
 	status = perf_measure(&job, plan, comm);
-	is_written = json_close(&job.json, status == TUTTI_OK && !job.is_refused);
+	is_written = results_close(&job.results, plan->options->json,
+				   status == TUTTI_OK && !job.is_refused);
 	/* No rank's exit code ends the job before all know how it went. */
 	if (status == TUTTI_OK)
 		status = tutti_barrier(comm, NULL);
@@ -287,7 +281,7 @@ static int perf_run(tutti_comm *comm, const void *arg)
 		library_leave();
 	if (status != TUTTI_OK || !is_written)
 		return 3;
-	return job.is_refused ? 2 : job.table.failed ? 1 : 0;
+	return job.is_refused ? 2 : job.results.failed ? 1 : 0;
 }
 
 /* A GPU is current before the communicators are made: so their kernels may meet. A failure comes

@@ -3,7 +3,6 @@
 #include "rpc_perf.h"
 
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/generic/generic_stub.h>

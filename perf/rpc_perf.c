@@ -94,36 +94,49 @@ static void fail_if(bool failed, const char *who)
 	exit(3);
 }
 
-/* Seconds of a call, of one contender. */
-static double time_short(int contender, int calls, int in_flight)
+/* What is called: short calls, so many of them in flight, or long ones. */
+struct kind {
+	int calls, in_flight;
+	uint8_t *data; /* NULL: short */
+	size_t bytes;
+};
+
+/* Seconds of a call; 0: the contender has no such calls. */
+static double rpc_perf_time(int contender, const struct kind *k, uint64_t number)
 {
 	const struct rpc_contender *c = contenders[contender];
+	bool has = k->data ? c->long_calls != NULL : k->in_flight == 1 || c != &rpc_perf_messages;
 
-	give_job(contender, calls, RPC_PERF_SHORT);
+	if (!has)
+		return 0;
+	if (k->data)
+		rpc_perf_change(k->data, k->bytes, number);
+	give_job(contender, k->calls, k->bytes);
 	double begin = measure_seconds(CLOCK_MONOTONIC);
-	fail_if(c->short_calls(calls, in_flight), c->name);
-	return (measure_seconds(CLOCK_MONOTONIC) - begin) / calls;
+	fail_if(k->data ? c->long_calls(k->calls, k->data, k->bytes)
+			: c->short_calls(k->calls, k->in_flight),
+		c->name);
+	return (measure_seconds(CLOCK_MONOTONIC) - begin) / k->calls;
 }
 
-static double time_long(int contender, int calls, uint8_t *data, size_t bytes, uint64_t number)
+static double times[CONTENDERS_MAX][MEASURE_ROUNDS];
+
+static void rpc_perf_measure(const struct kind *k)
 {
-	const struct rpc_contender *c = contenders[contender];
-
-	rpc_perf_change(data, bytes, number);
-	give_job(contender, calls, bytes);
-	double begin = measure_seconds(CLOCK_MONOTONIC);
-	fail_if(c->long_calls(calls, data, bytes), c->name);
-	return (measure_seconds(CLOCK_MONOTONIC) - begin) / calls;
+	for (int round = -1; round < setting.rounds; round++)
+		for (int c = 0; c < CONTENDERS_MAX && contenders[c]; c++)
+			times[c][round < 0 ? 0 : round] =
+				rpc_perf_time(c, k, (uint64_t)(round + 2) * 1000 + (uint64_t)c);
 }
 
-static void rpc_perf_print_row(const char *what, double times[CONTENDERS_MAX][MEASURE_ROUNDS],
-			       double (*figure)(double seconds, double of), double of)
+/* Of what each call is worth; 0: in microseconds. */
+static void rpc_perf_print_row(const char *what, double of)
 {
 	printf("%-20s", what);
 	for (int c = 0; c < CONTENDERS_MAX && contenders[c]; c++) {
 		double m = measure_median(times[c], setting.rounds);
 		if (m > 0)
-			printf(" %12.2f", figure(m, of));
+			printf(" %12.2f", of > 0 ? of / m : m * 1e6);
 		else
 			printf(" %12s", "-");
 	}
@@ -131,53 +144,27 @@ static void rpc_perf_print_row(const char *what, double times[CONTENDERS_MAX][ME
 	output_flush();
 }
 
-static double as_us(double seconds, double of)
-{
-	(void)of;
-	return seconds * 1e6;
-}
-
-static double as_rate(double seconds, double of)
-{
-	return of / seconds;
-}
-
-static double times[CONTENDERS_MAX][MEASURE_ROUNDS];
-
-static void measure_short(int in_flight)
+static void rpc_perf_measure_short(int in_flight)
 {
 	char what[32];
 
-	for (int round = -1; round < setting.rounds; round++)
-		for (int c = 0; c < CONTENDERS_MAX && contenders[c]; c++) {
-			bool has = in_flight == 1 || contenders[c] != &rpc_perf_messages;
-			double t = has ? time_short(c, setting.calls, in_flight) : 0;
-			times[c][round < 0 ? 0 : round] = t;
-		}
+	rpc_perf_measure(&(struct kind){setting.calls, in_flight, NULL, RPC_PERF_SHORT});
 	if (in_flight == 1)
-		rpc_perf_print_row("round trip, us", times, as_us, 0);
+		rpc_perf_print_row("round trip, us", 0);
 	snprintf(what, sizeof what, "calls/s, %d in flight", in_flight);
-	rpc_perf_print_row(what, times, as_rate, 1);
+	rpc_perf_print_row(what, 1);
 }
 
-static void measure_long(size_t bytes)
+static void rpc_perf_measure_long(size_t bytes)
 {
-	int calls = bytes > 8 * MEBI ? 1 : 8;
-	uint8_t *data = calloc(1, bytes);
+	struct kind k = {bytes > 8 * MEBI ? 1 : 8, 1, calloc(1, bytes), bytes};
 	char what[32];
 
-	fail_if(!data, "the memory of a payload");
-	for (int round = -1; round < setting.rounds; round++)
-		for (int c = 0; c < CONTENDERS_MAX && contenders[c]; c++) {
-			uint64_t number = (uint64_t)(round + 2) * 1000 + (uint64_t)c;
-			double t = contenders[c]->long_calls
-					   ? time_long(c, calls, data, bytes, number)
-					   : 0;
-			times[c][round < 0 ? 0 : round] = t;
-		}
+	fail_if(!k.data, "the memory of a payload");
+	rpc_perf_measure(&k);
 	snprintf(what, sizeof what, "MB/s, %zu MiB", bytes / MEBI);
-	rpc_perf_print_row(what, times, as_rate, (double)bytes / 1e6);
-	free(data);
+	rpc_perf_print_row(what, (double)bytes / 1e6);
+	free(k.data);
 }
 
 static void rpc_perf_print_head(void)
@@ -206,10 +193,10 @@ static void rpc_perf_call_all(void)
 {
 	rpc_perf_print_head();
 	for (int in_flight = 1; in_flight <= RPC_PERF_IN_FLIGHT; in_flight *= 2)
-		measure_short(in_flight);
-	measure_long(MEBI);
+		rpc_perf_measure_short(in_flight);
+	rpc_perf_measure_long(MEBI);
 	if (setting.mib > 1)
-		measure_long((size_t)setting.mib * MEBI);
+		rpc_perf_measure_long((size_t)setting.mib * MEBI);
 	give_job(-1, 0, 0);
 }
 
