@@ -6,10 +6,10 @@
  * at before and after every call of a burst.
  *
  * On a GPU the buffers are written and compared in images of them in host memory, and the clock is
- * the GPU's: events in the stream that has the calls. bench_gpu.c has what differs. */
+ * the GPU's: events in the stream that has the calls. */
 #include "bench.h"
 
-#include "bench_gpu.h"
+#include "library.h"
 #include "ram.h"
 
 #include <errno.h>
@@ -31,12 +31,14 @@ static bool is_touched(const struct options *o)
 /* A barrier is verified by the clock, which several nodes do not share. */
 bool bench_is_checked(const struct bench *b)
 {
-	return b->options->check && (b->collective->wrong || tutti_num_nodes(b->comm) == 1);
+	return b->options->check &&
+	       (collective_has_data(b->collective) || tutti_num_nodes(b->comm) == 1);
 }
 
 bool bench_is_stamped(const struct bench *b)
 {
-	return b->options->percentiles || (!b->collective->wrong && bench_is_checked(b));
+	return b->options->percentiles ||
+	       (!collective_has_data(b->collective) && bench_is_checked(b));
 }
 
 /* From one call's buffer to the next one's. */
@@ -72,12 +74,12 @@ static size_t area_bytes_of(const struct bench *b)
 	const struct options *o = b->options;
 	size_t most = burst_bytes(o);
 
-	if (!b->collective->shape)
+	if (!collective_has_data(b->collective))
 		return most;
 	for (int dtype = 0; dtype < DTYPES; dtype++) {
 		size_t element = element_bytes((tutti_dtype)dtype);
-		struct shape shape = b->collective->shape(o->max_bytes / element,
-							  (struct place){b->rank, b->ranks, 0});
+		struct shape shape = collective_shape(b->collective, o->max_bytes / element,
+						      (struct place){b->rank, b->ranks, 0});
 		size_t bytes = bench_stride_of(o, &shape, element) * (size_t)o->aggregated;
 
 		if ((o->dtype == ALL || o->dtype == dtype) && bytes > most)
@@ -91,7 +93,7 @@ static double bench_values_share(const struct options *o, const struct collectiv
 {
 	tutti_dtype widest = o->dtype == ALL ? TUTTI_F64 : (tutti_dtype)o->dtype;
 
-	return c->shape ? (double)values_bytes(ranks, widest) / o->threads : 0;
+	return collective_has_data(c) ? (double)values_bytes(ranks, widest) / o->threads : 0;
 }
 
 double bench_needs(const struct options *o, const struct collective *c, int ranks)
@@ -115,31 +117,95 @@ static tutti_status bench_no_memory(const struct bench *b, double bytes, const c
 	return TUTTI_ERR_MEMORY;
 }
 
-static tutti_status area_open(const struct bench *b, unsigned char **area)
-{
-	void *memory = NULL;
+/* ---- buffers on a GPU: written and compared on the host, and moved as a whole ---- */
 
-	if (b->gpu) {
-		TRY(gpu_rank_alloc_host(b->gpu, &memory, b->area_bytes));
-	} else if (b->options->zero_copy) {
-		TRY(tutti_mem_alloc(&memory, b->area_bytes, b->comm));
-	} else {
-		if (posix_memalign(&memory, 4096, b->area_bytes) != 0)
-			return bench_no_memory(b, (double)b->area_bytes, "a buffer");
-		memset(memory, 0, b->area_bytes);
+static void *bench_gpu_address(const struct bench *b, const unsigned char *image)
+{
+	if (!image)
+		return NULL;
+	if (image >= b->send.host && image < b->send.host + b->area_bytes)
+		return b->send.gpu + (image - b->send.host);
+	return b->recv.gpu + (image - b->recv.host);
+}
+
+static struct operation bench_gpu_place(const struct bench *b, struct operation o)
+{
+	o.send = bench_gpu_address(b, o.send);
+	o.recv = bench_gpu_address(b, o.recv);
+	return o;
+}
+
+/* So many bytes of both images to the GPU, or back from there; these are there on return. */
+static tutti_status bench_gpu_copy(struct bench *b, bool is_back, size_t bytes)
+{
+	const struct area *areas[] = {&b->send, &b->recv};
+
+	for (int i = 0; i < 2; i++)
+		TRY(gpu_rank_copy(b->gpu, is_back ? areas[i]->host : areas[i]->gpu,
+				  is_back ? areas[i]->gpu : areas[i]->host, bytes));
+	return gpu_rank_wait(b->gpu);
+}
+
+/* The stamps of n calls from the events 0 to n around them. */
+static tutti_status bench_gpu_stamps(struct bench *b, int n)
+{
+	b->stamps.enter[0] = 0;
+	for (int i = 0; i < n; i++) {
+		double seconds;
+
+		TRY(gpu_rank_seconds(b->gpu, 0, i + 1, &seconds));
+		b->stamps.leave[i] = (uint64_t)(seconds * 1e9);
+		if (i + 1 < n)
+			b->stamps.enter[i + 1] = b->stamps.leave[i];
 	}
-	*area = memory;
 	return TUTTI_OK;
 }
 
-static void area_close(const struct bench *b, unsigned char *area)
+int bench_ranks_per_gpu(const struct bench *b)
 {
-	if (b->gpu)
-		gpu_rank_free_host(b->gpu, area);
-	else if (area && b->options->zero_copy)
-		tutti_mem_free(area);
+	const char *why;
+	int gpus = gpu_rank_count(&why);
+
+	return (tutti_local_size(b->comm) + gpus - 1) / gpus;
+}
+
+/* ---- one measurement ---- */
+
+/* With a GPU what is measured is there, or in memory of tutti_mem_alloc, and the image here. */
+static tutti_status bench_area_open(const struct bench *b, struct area *area)
+{
+	size_t bytes = b->area_bytes;
+	void *image = NULL, *memory = NULL;
+
+	if (b->gpu) {
+		TRY(gpu_rank_alloc_host(b->gpu, &image, bytes));
+		area->host = image;
+	}
+	if (b->options->zero_copy) {
+		TRY(tutti_mem_alloc(&memory, bytes, b->comm));
+	} else if (b->gpu) {
+		TRY(gpu_rank_alloc(b->gpu, &memory, bytes));
+	} else {
+		if (posix_memalign(&memory, 4096, bytes) != 0)
+			return bench_no_memory(b, (double)bytes, "a buffer");
+		memset(memory, 0, bytes);
+	}
+	*(b->gpu ? &area->gpu : &area->host) = memory;
+	return TUTTI_OK;
+}
+
+static void bench_area_close(const struct bench *b, struct area *area)
+{
+	void *memory = b->gpu ? area->gpu : area->host;
+
+	if (memory && b->options->zero_copy)
+		tutti_mem_free(memory);
+	else if (b->gpu)
+		gpu_rank_free(b->gpu, memory);
 	else
-		free(area);
+		free(memory);
+	if (b->gpu)
+		gpu_rank_free_host(b->gpu, area->host);
 }
 
 tutti_status bench_init(struct bench *b, const struct options *o, const struct collective *c,
@@ -161,9 +227,9 @@ tutti_status bench_init(struct bench *b, const struct options *o, const struct c
 		return bench_no_memory(b, (double)latencies_bytes((size_t)o->iterations),
 				       "the times of all calls (-n)");
 	if (o->gpus)
-		TRY(bench_gpu_open(b));
-	TRY(area_open(b, &b->send));
-	return area_open(b, &b->recv);
+		TRY(gpu_rank_open(&b->gpu, tutti_local_rank(comm), comm));
+	TRY(bench_area_open(b, &b->send));
+	return bench_area_open(b, &b->recv);
 }
 
 tutti_status bench_values(struct bench *b, const struct sample *s)
@@ -177,9 +243,10 @@ tutti_status bench_values(struct bench *b, const struct sample *s)
 
 void bench_finish(struct bench *b)
 {
-	area_close(b, b->send);
-	area_close(b, b->recv);
-	bench_gpu_close(b);
+	bench_area_close(b, &b->send);
+	bench_area_close(b, &b->recv);
+	gpu_rank_close(b->gpu);
+	b->gpu = NULL;
 	values_finish(&b->values);
 	latencies_finish(&b->latencies);
 	free(b->works);
@@ -192,13 +259,14 @@ static struct operation bench_buffers(const struct bench *b, const struct sample
 	size_t element = b->values.element_bytes;
 	size_t at = (size_t)slot * bench_stride_of(b->options, &s->shape, element) +
 		    (size_t)b->options->unalign * element;
-	unsigned char *send = b->send + at, *recv = b->recv + at;
+	unsigned char *send = b->send.host + at, *recv = b->recv.host + at;
 
 	if (s->in_place) {
 		send = recv + s->shape.send_in_place * element;
 		recv += s->shape.recv_in_place * element;
 	}
 	return (struct operation){
+		.what = b->collective->call,
 		.send = s->shape.send ? send : NULL,
 		.recv = s->shape.recv ? recv : NULL,
 		.count = s->shape.count,
@@ -229,7 +297,7 @@ static tutti_status bench_fill(struct bench *b, const struct sample *s, int slot
 			memset(o.recv, POISON, s->shape.recv * b->values.element_bytes);
 		values_fill(&b->values, b->rank, bench_sent(b, s, slot), (void *)o.send);
 	}
-	return b->gpu ? bench_gpu_put(b, area_used(b, s, slots)) : TUTTI_OK;
+	return b->gpu ? bench_gpu_copy(b, false, area_used(b, s, slots)) : TUTTI_OK;
 }
 
 /* Checks the values that arrived, and those that were sent: these must be as they were, where
@@ -248,7 +316,7 @@ static uint64_t count_wrong(const struct bench *b, const struct sample *s, int s
 			.iteration = b->iteration + (uint64_t)slot,
 		};
 
-		wrong += b->collective->wrong(&a);
+		wrong += collective_wrong(b->collective, &a);
 		if (!s->in_place || !s->shape.recv)
 			wrong += values_wrong(&b->values, b->rank, bench_sent(b, s, slot), o.send);
 	}
@@ -264,7 +332,7 @@ static tutti_status iterate_async(struct bench *b, const struct sample *s, int f
 		struct operation o = bench_buffers(b, s, first + i);
 
 		o.call = &call;
-		TRY(b->collective->call(&o));
+		TRY(library_call(&o));
 	}
 	for (int i = 0; i < calls; i++)
 		TRY(tutti_work_wait(&b->works[i], 0));
@@ -280,7 +348,7 @@ static tutti_status iterate_on_gpu(struct bench *b, const struct sample *s, int 
 		struct operation o = bench_gpu_place(b, bench_buffers(b, s, first + i));
 
 		o.call = &call;
-		TRY(b->collective->call(&o));
+		TRY(library_call(&o));
 	}
 	return b->options->blocking ? gpu_rank_wait(b->gpu) : TUTTI_OK;
 }
@@ -293,26 +361,20 @@ static tutti_status iterate_once(struct bench *b, const struct sample *s, int fi
 		return iterate_on_gpu(b, s, first);
 	if (b->options->aggregated > 1 || b->options->blocking == 0)
 		return iterate_async(b, s, first);
-	return b->collective->call(&o);
+	return library_call(&o);
 }
 
-static tutti_status bench_iterate(struct bench *b, const struct sample *s, int n)
-{
-	int calls = is_touched(b->options) ? b->options->aggregated : 0;
-
-	for (int i = 0; i < n; i++)
-		TRY(iterate_once(b, s, i * calls));
-	return TUTTI_OK;
-}
-
-static tutti_status iterate_stamped(struct bench *b, const struct sample *s, int n)
+/* Each call is timed by itself where the stamps are asked for. */
+static tutti_status bench_iterate(struct bench *b, const struct sample *s, int n, bool is_stamped)
 {
 	int calls = is_touched(b->options) ? b->options->aggregated : 0;
 
 	for (int i = 0; i < n; i++) {
-		b->stamps.enter[i] = stamps_now();
+		if (is_stamped)
+			b->stamps.enter[i] = stamps_now();
 		TRY(iterate_once(b, s, i * calls));
-		b->stamps.leave[i] = stamps_now();
+		if (is_stamped)
+			b->stamps.leave[i] = stamps_now();
 	}
 	return TUTTI_OK;
 }
@@ -321,15 +383,12 @@ static tutti_status iterate_stamped(struct bench *b, const struct sample *s, int
 static tutti_status bench_time_calls(struct bench *b, const struct sample *s, int n,
 				     double *seconds)
 {
+	bool is_stamped = bench_is_stamped(b);
 	uint64_t start = stamps_now();
 
-	if (bench_is_stamped(b)) {
-		TRY(iterate_stamped(b, s, n));
-		*seconds = stamps_seconds(&b->stamps, (size_t)n);
-		return TUTTI_OK;
-	}
-	TRY(bench_iterate(b, s, n));
-	*seconds = (double)(stamps_now() - start) * 1e-9;
+	TRY(bench_iterate(b, s, n, is_stamped));
+	*seconds = is_stamped ? stamps_seconds(&b->stamps, (size_t)n)
+			      : (double)(stamps_now() - start) * 1e-9;
 	return TUTTI_OK;
 }
 
@@ -359,11 +418,11 @@ static tutti_status bench_verify(struct bench *b, struct sample *s, int n)
 
 	if (!bench_is_checked(b))
 		return TUTTI_OK;
-	if (b->collective->wrong) {
+	if (collective_has_data(b->collective)) {
 		int slots = n * b->options->aggregated;
 
 		if (b->gpu)
-			TRY(bench_gpu_get(b, area_used(b, s, slots)));
+			TRY(bench_gpu_copy(b, true, area_used(b, s, slots)));
 		s->wrong += count_wrong(b, s, slots);
 		return TUTTI_OK;
 	}
@@ -377,9 +436,9 @@ static tutti_status bench_burst(struct bench *b, struct sample *s, int n)
 	int slots = n * b->options->aggregated;
 	double seconds;
 
-	if (is_touched(b->options) && b->collective->shape)
+	if (is_touched(b->options) && collective_has_data(b->collective))
 		TRY(bench_fill(b, s, slots));
-	TRY(tutti_barrier(b->comm, NULL));
+	TRY(library_call(&(struct operation){.what = CALL_BARRIER, .comm = b->comm}));
 	TRY(b->gpu ? time_on_gpu(b, s, n, &seconds) : bench_time_calls(b, s, n, &seconds));
 	s->seconds += seconds;
 	if (b->options->percentiles)
@@ -397,7 +456,7 @@ static tutti_status burst_of_graphs(struct bench *b, struct sample *s, int n)
 	tutti_status status;
 
 	TRY(gpu_rank_capture_begin(b->gpu));
-	status = bench_iterate(b, s, n);
+	status = bench_iterate(b, s, n, false);
 	TRY(gpu_rank_capture_end(b->gpu, status));
 	b->is_captured = true;
 	for (int i = 0; i <= b->options->graphs && status == TUTTI_OK; i++) {
@@ -429,7 +488,7 @@ tutti_status bench_measure(struct bench *b, struct sample *s)
 	int most = burst_of(b, bench_stride_of(o, &s->shape, b->values.element_bytes)), n;
 
 	s->wrong = 0;
-	if (!is_touched(o) && b->collective->shape)
+	if (!is_touched(o) && collective_has_data(b->collective))
 		TRY(bench_fill(b, s, o->aggregated));
 	for (int i = 0; i < o->warmups; i++)
 		TRY(bench_burst(b, s, 1));
@@ -457,5 +516,5 @@ double sample_algbw(const struct sample *s)
 
 double sample_busbw(const struct sample *s, const struct bench *b)
 {
-	return sample_algbw(s) * b->collective->bus_factor(b->ranks);
+	return sample_algbw(s) * collective_bus_factor(b->collective, b->ranks);
 }

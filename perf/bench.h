@@ -6,13 +6,10 @@
 #include "options.h"
 #include "stamps.h"
 
-/* Passes a failed call up; the function that began it says what happened. */
-#define TRY(expression)                                                                            \
-	do {                                                                                       \
-		tutti_status try_status_ = (expression);                                           \
-		if (try_status_ != TUTTI_OK)                                                       \
-			return try_status_;                                                        \
-	} while (0)
+struct area {
+	unsigned char *host; /* with a GPU an image of what is there */
+	unsigned char *gpu;
+};
 
 struct bench {
 	const struct options *options;
@@ -20,9 +17,8 @@ struct bench {
 	tutti_comm *comm;
 	int rank, ranks;
 	struct gpu_rank *gpu;        /* NULL: the buffers are in host memory                     */
-	size_t area_bytes;
-	unsigned char *send, *recv;  /* area_bytes each; with a GPU the host's images of ...     */
-	unsigned char *gpu_send, *gpu_recv; /* ... these                                         */
+	size_t area_bytes;           /* of each of these                                         */
+	struct area send, recv;
 	bool is_captured;            /* the calls of the burst that runs are gpu's graph         */
 	tutti_work **works;          /* one for each call of an iteration                        */
 	struct values values;        /* of the dtype and op that are measured now                */

@@ -252,57 +252,9 @@ def rows_of(groups, kind, library):
             for row in run["rows"] if not row["in_place"]}
 
 
-def times_of(groups, kind, library):
-    return {size: us for size, (us, _) in rows_of(groups, kind, library).items()}
-
-
 def without_zero_copy(kind):
     """As NCCL is measured, which has no such memory."""
     return kind._replace(is_zero_copy=False)
-
-
-def compared(groups):
-    """Of all that both libraries did, and of processes beside threads."""
-    lines = []
-    for kind in sorted(groups):
-        dtype, ranks, ranks_as = kind.dtype, kind.ranks, kind.ranks_as
-        ours, theirs = times_of(groups, kind, "Tutti"), times_of(groups, without_zero_copy(kind), "NCCL")
-        both = {size: theirs[size] / ours[size] for size in ours if size in theirs}
-        if both:
-            least = min(both, key=both.get)
-            lines.append(f"| {kind.collective}, {dtype}, {ranks} ranks by {kind.how}: NCCL's time over ours at least 1 | "
-                         f"{both[least]:.2f} at {text_of(least)} | {'yes' if both[least] >= 1 else 'no'} |")
-        threads = times_of(groups, kind._replace(ranks_as="threads"), "Tutti")
-        if ranks_as == "processes" and 64 << 20 in ours and 64 << 20 in threads:
-            part = threads[64 << 20] / ours[64 << 20]
-            lines.append(f"| {kind.collective}, {dtype}, 64 MiB, {ranks} processes on a GPU: at least half of the threads' bandwidth | "
-                         f"{part:.2f} | {'yes' if part >= 0.5 else 'no'} |")
-    return lines
-
-
-def targets(p, groups):
-    """The issue's floors, of what was measured."""
-    lines = ["### Floors", "", "| floor | measured | |", "|---|---|---|"] + compared(groups)
-    for kind, runs in groups.items():
-        collective, dtype, ranks, per_gpu, how, ranks_as = kind[:6]
-        if collective != "all_reduce" or per_gpu != ranks or kind.is_zero_copy:
-            continue
-        for run in runs:
-            if not run["library"].startswith("Tutti"):
-                continue
-            for row in run["rows"]:
-                if row["in_place"]:
-                    continue
-                us, size = row["time_us"], row["bytes"]
-                if size >= 64 << 20 and ranks == 8 and ranks_as == "threads":
-                    least = traffic(collective, ranks, size) / p["copy"] * 1e6
-                    lines.append(f"| {dtype}, {text_of(size)}, 8 ranks by {how}: at least 0.80 of the traffic limit | "
-                                 f"{least / us:.2f} | {'yes' if least / us >= 0.8 else 'no'} |")
-                most = {2: 6, 8: 9}.get(ranks)
-                if how == "graph" and size <= 32 << 10 and most and ranks_as == "threads":
-                    lines.append(f"| {dtype}, {text_of(size)}, {ranks} ranks in a graph: at most {most} us | "
-                                 f"{us:.2f} us | {'yes' if us <= most else 'no'} |")
-    return lines + [""] if len(lines) > 4 else []
 
 
 def report(folder):
@@ -317,7 +269,6 @@ def report(folder):
     lines = [f"# {first['gpu']}: {', '.join(libraries)}", "",
              f"Parameters of the predictions: {source}: copy {p['copy'] / 1e9:.0f} GB/s read and written, to the host "
              f"{p['to_host'] / 1e9:.1f} GB/s, a turn {p['turn'] * 1e6:.1f} us.", ""]
-    lines += targets(p, groups)
     for kind in sorted(groups):
         lines += table(p, kind, groups)
     text = "\n".join(lines)
@@ -326,36 +277,33 @@ def report(folder):
     print(text)
 
 
-def predict(counts):
-    p = PARAMETERS
-    print("| size | " + " | ".join(f"{n} ranks, graph | stream | turns | staged | engine" for n in counts) + " |")
-    print("|---" * (1 + 5 * len(counts)) + "|")
-    size = 8
-    while size <= 256 << 20:
-        cells = [f"{1e6 * t:.1f}" for n in counts for t in (on_device(p, "all_reduce", n, n, size, True),
-                                                              on_device(p, "all_reduce", n, n, size, False),
-                                                              by_turns(p, "all_reduce", n, n, size),
-                                                              by_turns(p, "all_reduce", n, n, size, True),
-                                                              by_engine(p, "all_reduce", n, n, size))]
+def predict(columns, counts, sizes, seconds):
+    """seconds(ranks, size): a figure for each column."""
+    print("| size | " + " | ".join(columns.format(n=n) for n in counts) + " |")
+    print("|---" * (1 + len(counts) * (columns.count(" | ") + 1)) + "|")
+    for size in sizes:
+        cells = [f"{1e6 * t:.1f}" for n in counts for t in seconds(n, size)]
         print(f"| {text_of(size)} | " + " | ".join(cells) + " |")
-        size *= 8 if size < 64 << 20 else 4
+
+
+def predict_together(counts):
+    p, call = PARAMETERS, "all_reduce"
+    predict("{n} ranks, graph | stream | turns | staged | engine", counts, [8 ** k for k in range(1, 10)], lambda n, size: (
+        on_device(p, call, n, n, size, True), on_device(p, call, n, n, size, False), by_turns(p, call, n, n, size),
+        by_turns(p, call, n, n, size, True), by_engine(p, call, n, n, size)))
 
 
 def predict_apart(counts):
-    p = PARAMETERS
-    print("| size | " + " | ".join(f"{n} ranks, stream | by the switch | a message in stages | 2 nodes of {n}" for n in counts) + " |")
-    print("|---" * (1 + 4 * len(counts)) + "|")
-    for size in (64 << 10, 1 << 20, 16 << 20, 64 << 20, 256 << 20):
-        cells = [f"{1e6 * t:.1f}" for n in counts for t in (on_device(p, "all_reduce", n, 1, size, False),
-                                                              on_device(p, "all_reduce", n, 1, size, False, True),
-                                                              by_stages(p, n, 1, size, False),
-                                                              across(p, "all_reduce", 2 * n, 2, 1, size))]
-        print(f"| {text_of(size)} | " + " | ".join(cells) + " |")
+    p, call = PARAMETERS, "all_reduce"
+    predict("{n} ranks, stream | by the switch | a message in stages | 2 nodes of {n}", counts,
+            (64 << 10, 1 << 20, 16 << 20, 64 << 20, 256 << 20), lambda n, size: (
+                on_device(p, call, n, 1, size, False), on_device(p, call, n, 1, size, False, True),
+                by_stages(p, n, 1, size, False), across(p, call, 2 * n, 2, 1, size)))
 
 
 def main():
     if sys.argv[1:2] == ["--predict"]:
-        predict([int(n) for n in sys.argv[2:]] or [2, 4, 8])
+        predict_together([int(n) for n in sys.argv[2:]] or [2, 4, 8])
     elif sys.argv[1:2] == ["--predict-apart"]:
         predict_apart([int(n) for n in sys.argv[2:]] or [4, 8])
     elif len(sys.argv) == 2 and not sys.argv[1].startswith("-"):

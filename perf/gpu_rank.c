@@ -109,12 +109,6 @@ static tutti_status gpu_rank_judge(const struct gpu_rank *gpu, CUresult error, c
 	return tutti_set_error(TUTTI_ERR_DEVICE, text);
 }
 
-#define TRY(expression)                                                                            \
-	do {                                                                                       \
-		tutti_status try_status_ = (expression);                                           \
-		if (try_status_ != TUTTI_OK)                                                       \
-			return try_status_;                                                        \
-	} while (0)
 #define CUDA_TRY(gpu, function, ...) TRY(gpu_rank_judge(gpu, cuda.function(__VA_ARGS__), #function))
 
 static tutti_status gpu_rank_fill_in(struct gpu_rank *gpu, int ordinal)

@@ -11,6 +11,14 @@
 #define GPU_RANK_EVENTS 513 /* around each call of a burst: STAMPS_MAX + 1 */
 #define GPU_RANK_NAME   100
 
+/* Passes a failed call up; the function that began it says what happened. */
+#define TRY(expression)                                                                            \
+	do {                                                                                       \
+		tutti_status try_status_ = (expression);                                           \
+		if (try_status_ != TUTTI_OK)                                                       \
+			return try_status_;                                                        \
+	} while (0)
+
 struct gpu_rank;
 
 /* How many GPUs the driver has; 0: none, and *why says so as a message without its full stop. */

@@ -30,7 +30,6 @@ struct shared {
 		_Alignas(128) _Atomic int count;
 	} met[LIMITS_MOST];                     /* meetings that each rank has come to */
 	_Atomic bool is_over[2];                /* of limits_again */
-	_Atomic int port;                       /* of limits_loopback */
 	struct raw_line lines[2][LIMITS_RANKS]; /* by parity */
 	double figures[LIMITS_MOST][8];         /* what each rank found */
 	struct spread found;                    /* by rank 0 */
@@ -38,20 +37,20 @@ struct shared {
 
 struct trial {
 	int rank, ranks;
+	bool is_pinned; /* each rank to a core of its own, as far as there are so many */
 	struct shared *shared;
 	void *arg;
-	int looks;           /* a wait's, before each gives up the core: 0 where ranks share one */
-	double until;        /* when limits_again ends it */
-	tutti_config config; /* for tutti_init; of limits_run only */
+	int looks;    /* a wait's, before each gives up the core: 0 where ranks share one */
+	double until; /* when limits_again ends it */
 };
 
-/* Runs body as that many processes; not 0 after a message when one failed, died, or they took
- * longer than limits_timeout_s; then all have been ended. So a rank may wait for another without
- * looking at a clock. */
-int limits_run(int ranks, struct shared *shared, int (*body)(struct trial *trial));
-/* The same without a rendezvous, each process on a core of its own as far as there are so many. */
-int limits_run_pinned(struct trial like, int (*body)(struct trial *trial));
+/* Runs body as that many processes (tutti_spawn), in which tutti_init joins the others. Not 0 after a
+ * message when one failed, died, or they took longer than limits_timeout_s; then all have been ended.
+ * So a rank may wait for another without looking at a clock. */
+int limits_run(struct trial *trial, int (*body)(struct trial *trial));
 extern int limits_timeout_s;
+/* tutti_init; the rank ends with a message when that fails. */
+tutti_comm *limits_join(const struct trial *trial);
 /* Waits until all ranks of the trial have come here as often as this one. */
 void limits_meet(struct trial *trial);
 /* Meets, before try number tries; false when there have been most of them, or a few and it takes
@@ -61,13 +60,11 @@ bool limits_again(struct trial *trial, int tries, int most);
 void limits_wait(const struct trial *trial, int look);
 /* That many have no core each; asked of the process that starts them. */
 bool limits_share_cores(int ranks);
-struct shared *limits_shared(void);
 void *limits_map(size_t bytes); /* shared with the processes it starts; NULL after a message */
 int limits_cores(void);         /* that this process may use, at most LIMITS_RANKS */
 double limits_now(void);
 double limits_rollup(const char *name); /* kilobytes, of a line of /proc/self/smaps_rollup */
-double limits_middle(double *values, int n, double share); /* sorts; share 0.5: the median */
-struct spread limits_lowest(double *values, int n);        /* of times; sorts */
+struct spread limits_lowest(double *values, int n); /* of times; sorts */
 struct spread limits_rate(struct spread seconds, double amount);
 
 /* For -J: what the measurements found. */
@@ -76,18 +73,19 @@ void limits_figure_spread(const char *name, struct spread found);
 void limits_bandwidth_figure(const char *pattern, int cores, size_t bytes, struct spread gigabytes);
 /* Prints that something cannot be measured here, which is no failure. */
 void limits_skip(const char *what, const char *why);
-bool limits_open(const char *path); /* before measuring; false after a message */
+bool limits_open(const char *path); /* before measuring; NULL: no file. False after a message */
 int limits_close(bool is_complete); /* writes them, if they are complete */
 
-/* The measurements: each prints its lines. They return 0, or 1 when something failed. */
-int limits_bandwidth(void); /* memory, in the access patterns of collectives */
-int limits_flag(void);      /* one signal from core to core */
-int limits_loopback(void);  /* TCP */
-int limits_call(void);      /* one blocking call against the fastest path */
-int limits_join(void);      /* how long 8 ranks take to join */
-int limits_idle(void);      /* what the helper thread uses */
-int limits_memory(void);    /* of each rank */
-int limits_gpu(void);       /* a GPU's memory, and its way to the host; skipped without one */
+/* The measurements, which have a trial's memory: each prints its lines. They return 0, or 1 when
+ * something failed. */
+int limits_bandwidth(struct trial *trial); /* memory, in the access patterns of collectives */
+int limits_flag(struct trial *trial);      /* one signal from core to core */
+int limits_loopback(struct trial *trial);  /* TCP */
+int limits_call(struct trial *trial);      /* one blocking call against the fastest path */
+int limits_join_time(struct trial *trial); /* how long 8 ranks take to join */
+int limits_idle(struct trial *trial);      /* what the helper thread uses */
+int limits_memory(struct trial *trial);    /* of each rank */
+int limits_gpu(struct trial *trial);       /* a GPU's memory, and its way to the host; skipped without one */
 
 #if defined(__x86_64__)
 #define pause_core() __builtin_ia32_pause()

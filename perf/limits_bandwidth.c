@@ -22,7 +22,6 @@
 #define TOGETHER 0.25 /* of a try's time: how far apart its cores may begin */
 #define VECTOR   64
 #define INLINE   static inline __attribute__((always_inline))
-#define PER_LINE (VECTOR / sizeof(float))
 
 typedef float vector __attribute__((vector_size(VECTOR)));
 
@@ -41,52 +40,6 @@ struct memory {
 	struct span *spans;  /* of [core][size][pattern][try]                               */
 };
 
-INLINE void reduce_any(vector *c, const vector *a, const vector *b, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		c[i] = a[i] + b[i];
-}
-
-INLINE void two_out_any(vector *a, vector *b, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		a[i] = b[i] = a[i] + b[i];
-}
-
-static void reduce_plain(vector *c, const vector *a, const vector *b, size_t n)
-{
-	reduce_any(c, a, b, n);
-}
-
-static void two_out_plain(vector *a, vector *b, size_t n)
-{
-	two_out_any(a, b, n);
-}
-
-#if defined(__x86_64__)
-#define WIDE __attribute__((target("avx512f")))
-static bool is_wide(void)
-{
-	return __builtin_cpu_supports("avx512f");
-}
-#else
-#define WIDE
-static bool is_wide(void)
-{
-	return false;
-}
-#endif
-
-WIDE static void limits_bandwidth_reduce_wide(vector *c, const vector *a, const vector *b, size_t n)
-{
-	reduce_any(c, a, b, n);
-}
-
-WIDE static void two_out_wide(vector *a, vector *b, size_t n)
-{
-	two_out_any(a, b, n);
-}
-
 static void *limits_bandwidth_buffer(const struct memory *m, int core, int which)
 {
 	return m->base + ((size_t)core * BUFFERS + (size_t)which) * MOST;
@@ -98,32 +51,53 @@ static struct span *limits_bandwidth_spans_of(const struct memory *m, int core, 
 	return m->spans + (((size_t)core * SIZES + size) * PATTERNS + pattern) * TRIES;
 }
 
-static void run_pattern(struct trial *t, enum pattern pattern, size_t bytes)
+INLINE void limits_bandwidth_run_any(struct trial *t, enum pattern pattern, size_t bytes)
 {
 	const struct memory *m = t->arg;
-	vector *a = limits_bandwidth_buffer(m, t->rank & ~1, 0),
-	       *b = limits_bandwidth_buffer(m, t->rank | (t->ranks > 1), 0);
+	const vector *from = limits_bandwidth_buffer(m, t->rank, 0);
+	const vector *other = limits_bandwidth_buffer(m, t->rank, 1);
+	vector *to = limits_bandwidth_buffer(m, t->rank, 2);
+	vector *a = limits_bandwidth_buffer(m, t->rank & ~1, 0);
+	vector *b = t->ranks == 1 ? limits_bandwidth_buffer(m, 0, 1)
+				  : limits_bandwidth_buffer(m, t->rank | 1, 0);
 	size_t vectors = bytes / VECTOR, share = t->ranks > 1 ? vectors / 2 : vectors;
+	size_t first = (size_t)(t->rank & 1) * share;
 
 	switch (pattern) {
 	case REDUCE:
-		(is_wide() ? limits_bandwidth_reduce_wide
-			   : reduce_plain)(limits_bandwidth_buffer(m, t->rank, 2),
-					   limits_bandwidth_buffer(m, t->rank, 0),
-					   limits_bandwidth_buffer(m, t->rank, 1), vectors);
+		for (size_t i = 0; i < vectors; i++)
+			to[i] = from[i] + other[i];
 		break;
 	case COPY:
-		memcpy(limits_bandwidth_buffer(m, t->rank, 2),
-		       limits_bandwidth_buffer(m, (t->rank + 1) % t->ranks, 0), bytes);
+		memcpy(to, limits_bandwidth_buffer(m, (t->rank + 1) % t->ranks, 0), bytes);
 		break;
 	default:
-		if (t->ranks == 1)
-			b = limits_bandwidth_buffer(m, 0, 1);
-		a += (size_t)(t->rank & 1) * share;
-		b += (size_t)(t->rank & 1) * share;
-		(is_wide() ? two_out_wide : two_out_plain)(a, b, share);
+		for (size_t i = first; i < first + share; i++)
+			a[i] = b[i] = a[i] + b[i];
 	}
 }
+
+static void limits_bandwidth_run_plain(struct trial *t, enum pattern pattern, size_t bytes)
+{
+	limits_bandwidth_run_any(t, pattern, bytes);
+}
+
+/* By the widest registers that the core has. */
+#if defined(__x86_64__)
+__attribute__((target("avx512f"))) static void
+limits_bandwidth_run_wide(struct trial *t, enum pattern pattern, size_t bytes)
+{
+	limits_bandwidth_run_any(t, pattern, bytes);
+}
+
+static void limits_bandwidth_run(struct trial *t, enum pattern pattern, size_t bytes)
+{
+	(__builtin_cpu_supports("avx512f") ? limits_bandwidth_run_wide
+					   : limits_bandwidth_run_plain)(t, pattern, bytes);
+}
+#else
+#define limits_bandwidth_run limits_bandwidth_run_plain
+#endif
 
 /* Those of this core's buffers that the pattern uses, each try with other values: no store writes
  * what is there already. */
@@ -157,7 +131,7 @@ static void try_pattern(struct trial *t, size_t size, enum pattern pattern)
 		limits_bandwidth_dirty(t, pattern, sizes[size], try);
 		limits_meet(t);
 		span.start = limits_now();
-		run_pattern(t, pattern, sizes[size]);
+		limits_bandwidth_run(t, pattern, sizes[size]);
 		span.end = limits_now();
 		if (try >= 0)
 			spans[try] = span;
@@ -233,41 +207,37 @@ static void limits_bandwidth_report(const struct memory *m, int cores, enum patt
 	puts("");
 }
 
-static int limits_bandwidth_measure(struct shared *shared, struct memory *m, int cores)
+static int limits_bandwidth_measure(struct trial *t, int cores)
 {
-	struct trial t = {.ranks = cores, .shared = shared, .arg = m};
-
-	if (limits_run_pinned(t, limits_bandwidth_body) != 0)
+	t->ranks = cores;
+	if (limits_run(t, limits_bandwidth_body) != 0)
 		return 1;
 	for (int pattern = 0; pattern < PATTERNS; pattern++) {
 		if (pattern != COPY || cores > 1)
-			limits_bandwidth_report(m, cores, (enum pattern)pattern);
+			limits_bandwidth_report(t->arg, cores, (enum pattern)pattern);
 	}
 	return 0;
 }
 
 /* One core, and all of them but an odd one. */
-int limits_bandwidth(void)
+int limits_bandwidth(struct trial *t)
 {
-	int cores = limits_cores() & ~1, failed = 1;
+	int cores = limits_cores() & ~1, failed;
 	size_t most = (size_t)LIMITS_RANKS * SIZES * PATTERNS * TRIES * sizeof(struct span);
 	size_t room = (size_t)(cores > 1 ? cores : 1) * BUFFERS * MOST;
 	struct memory m = {.base = limits_map(room), .spans = limits_map(most)};
-	struct shared *shared = limits_shared();
 
-	if (m.base && m.spans && shared) {
-		failed = limits_bandwidth_measure(shared, &m, 1);
-		memset(m.spans, 0, most);
-		if (cores > 1)
-			failed |= limits_bandwidth_measure(shared, &m, cores);
-		else
-			limits_skip("copy", "there is one core only");
-	}
-	if (m.base)
-		munmap(m.base, room);
-	if (m.spans)
-		munmap(m.spans, most);
-	if (shared)
-		munmap(shared, sizeof *shared);
+	if (!m.base || !m.spans)
+		return 1;
+	t->arg = &m;
+	t->is_pinned = true;
+	failed = limits_bandwidth_measure(t, 1);
+	memset(m.spans, 0, most);
+	if (cores > 1)
+		failed |= limits_bandwidth_measure(t, cores);
+	else
+		limits_skip("copy", "there is one core only");
+	munmap(m.base, room);
+	munmap(m.spans, most);
 	return failed;
 }

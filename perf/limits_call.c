@@ -2,11 +2,9 @@
  * shared memory for each rank and parity, written, seen and summed, with nothing around it. Both
  * are timed in turns, so that they see the same machine. */
 #include "limits.h"
+#include "measure.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #define ROUNDS 201
 #define CALLS  1000
@@ -60,43 +58,33 @@ static int limits_call_body(struct trial *t)
 	static double raw[ROUNDS], tutti[ROUNDS], extra[ROUNDS];
 	uint32_t sequence = 0;
 	int rounds = 0;
-	tutti_comm *comm;
+	tutti_comm *comm = limits_join(t);
 
-	if (tutti_init(&comm, &t->config) != TUTTI_OK) {
-		fprintf(stderr, "limits: rank %d: %s\n", t->rank, tutti_comm_error(NULL));
-		return 1;
-	}
 	for (; limits_again(t, rounds, ROUNDS); rounds++) {
 		raw[rounds] = time_raw(t, &sequence);
 		tutti[rounds] = time_tutti(t, comm);
 		extra[rounds] = tutti[rounds] - raw[rounds];
 	}
-	t->shared->figures[t->rank][0] = limits_middle(raw, rounds, 0.5);
-	t->shared->figures[t->rank][1] = limits_middle(tutti, rounds, 0.5);
-	t->shared->figures[t->rank][2] = limits_middle(extra, rounds, 0.5);
+	t->shared->figures[t->rank][0] = measure_median(raw, rounds);
+	t->shared->figures[t->rank][1] = measure_median(tutti, rounds);
+	t->shared->figures[t->rank][2] = measure_median(extra, rounds);
 	t->shared->figures[t->rank][3] = rounds;
 	tutti_comm_destroy(comm);
 	return 0;
 }
 
-int limits_call(void)
+int limits_call(struct trial *t)
 {
-	struct shared *shared = limits_shared();
-	const double *found;
-	int failed;
+	const double *found = t->shared->figures[0];
 
-	if (!shared)
+	t->ranks = 2;
+	if (limits_run(t, limits_call_body) != 0)
 		return 1;
-	failed = limits_run(2, shared, limits_call_body);
-	found = shared->figures[0];
-	if (failed == 0) {
-		printf("one blocking all_reduce of 16 B, 2 ranks%s: %.0f ns; bare exchange of "
-		       "lines %.0f ns; overhead %.0f ns (median of %.0f rounds)\n",
-		       limits_share_cores(2) ? " on one core" : "", found[1] * 1e9, found[0] * 1e9,
-		       found[2] * 1e9, found[3]);
-		limits_figure("bare_exchange_ns", found[0] * 1e9);
-		limits_figure("call_ns", found[1] * 1e9);
-	}
-	munmap(shared, sizeof *shared);
-	return failed;
+	printf("one blocking all_reduce of 16 B, 2 ranks%s: %.0f ns; bare exchange of lines %.0f "
+	       "ns; overhead %.0f ns (median of %.0f rounds)\n",
+	       limits_share_cores(2) ? " on one core" : "", found[1] * 1e9, found[0] * 1e9,
+	       found[2] * 1e9, found[3]);
+	limits_figure("bare_exchange_ns", found[0] * 1e9);
+	limits_figure("call_ns", found[1] * 1e9);
+	return 0;
 }

@@ -4,7 +4,6 @@
 #include "limits.h"
 
 #include <stdio.h>
-#include <sys/mman.h>
 
 #define TRIES 101
 #define TRIPS 2000
@@ -37,25 +36,21 @@ static int limits_flag_body(struct trial *t)
 	return 0;
 }
 
-int limits_flag(void)
+int limits_flag(struct trial *t)
 {
-	struct trial t = {.ranks = 2, .shared = limits_shared()};
-	int failed = 1;
-
-	if (!t.shared)
-		return 1;
-	if (limits_share_cores(t.ranks)) {
+	t->ranks = 2;
+	t->is_pinned = true;
+	if (limits_share_cores(t->ranks)) {
 		limits_skip("flag", "there is one core only");
-		failed = 0;
-	} else if (limits_run_pinned(t, limits_flag_body) == 0) {
-		struct spread found = t.shared->found;
-
-		printf("a flag from core to core, one way: %.0f ns at the least (median %.0f, the "
-		       "middle half of the tries %.0f-%.0f)\n",
-		       found.best, found.middle, found.low, found.high);
-		limits_figure_spread("flag_ns", found);
-		failed = 0;
+		return 0;
 	}
-	munmap(t.shared, sizeof *t.shared);
-	return failed;
+	if (limits_run(t, limits_flag_body) != 0)
+		return 1;
+	struct spread found = t->shared->found;
+
+	printf("a flag from core to core, one way: %.0f ns at the least (median %.0f, the middle "
+	       "half of the tries %.0f-%.0f)\n",
+	       found.best, found.middle, found.low, found.high);
+	limits_figure_spread("flag_ns", found);
+	return 0;
 }

@@ -15,13 +15,6 @@ struct copies {
 	size_t bytes;
 };
 
-#define TRY(expression)                                                                            \
-	do {                                                                                       \
-		tutti_status try_status_ = (expression);                                           \
-		if (try_status_ != TUTTI_OK)                                                       \
-			return try_status_;                                                        \
-	} while (0)
-
 /* The best of all tries, since the first ones wake the clocks. */
 static tutti_status limits_gpu_copy(const struct copies *c, void *to, const void *from,
 				    const char *figure, double passes)
@@ -79,11 +72,12 @@ static tutti_status limits_gpu_measure(struct copies *c)
 	return limits_gpu_turn(c);
 }
 
-int limits_gpu(void)
+int limits_gpu(struct trial *trial)
 {
 	struct copies c = {0};
 	const char *why;
 
+	(void)trial;
 	if (gpu_rank_count(&why) == 0) {
 		limits_skip("GPU", why);
 		return 0;

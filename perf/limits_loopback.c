@@ -23,6 +23,7 @@ enum { LATENCY, ONE_WAY, BOTH_WAYS, WHATS };
 
 /* Of each rank, what and try; a try that was not made has ended at 0. */
 struct times {
+	int listener; /* for rank 0; rank 1 asks it for the address */
 	struct {
 		double start, end;
 	} of[2][WHATS][TRIES];
@@ -45,30 +46,24 @@ static int open_socket(void)
 	return fd;
 }
 
-static int limits_loopback_serve(struct trial *t)
-{
-	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	socklen_t bytes = sizeof at;
-	int listener = open_socket(), fd;
-
-	if (listener < 0 || bind(listener, (struct sockaddr *)&at, sizeof at) != 0 ||
-	    getsockname(listener, (struct sockaddr *)&at, &bytes) != 0 || listen(listener, 1) != 0)
-		return limits_loopback_fail("listening on loopback");
-	atomic_store(&t->shared->port, (int)ntohs(at.sin_port));
-	limits_meet(t);
-	fd = accept(listener, NULL, NULL);
-	close(listener);
-	return fd >= 0 ? fd : limits_loopback_fail("accept");
-}
-
-static int limits_loopback_reach(struct trial *t)
+static int limits_loopback_listen(void)
 {
 	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	int fd = open_socket();
 
-	limits_meet(t);
-	at.sin_port = htons((uint16_t)atomic_load(&t->shared->port));
-	if (fd >= 0 && connect(fd, (struct sockaddr *)&at, sizeof at) == 0)
+	if (fd >= 0 && bind(fd, (struct sockaddr *)&at, sizeof at) == 0 && listen(fd, 1) == 0)
+		return fd;
+	return limits_loopback_fail("listening on loopback");
+}
+
+static int limits_loopback_connect(int listener)
+{
+	struct sockaddr_in at;
+	socklen_t bytes = sizeof at;
+	int fd = open_socket();
+
+	if (fd >= 0 && getsockname(listener, (struct sockaddr *)&at, &bytes) == 0 &&
+	    connect(fd, (struct sockaddr *)&at, bytes) == 0)
 		return fd;
 	return limits_loopback_fail("connect");
 }
@@ -125,7 +120,8 @@ static bool limits_loopback_once(const struct trial *t, int fd, int what)
 static int limits_loopback_body(struct trial *t)
 {
 	struct times *times = t->arg;
-	int fd = t->rank == 0 ? limits_loopback_serve(t) : limits_loopback_reach(t);
+	int fd = t->rank == 0 ? accept(times->listener, NULL, NULL)
+			      : limits_loopback_connect(times->listener);
 
 	if (fd < 0)
 		return 1;
@@ -184,19 +180,20 @@ static void limits_loopback_report(const struct times *times)
 	limits_figure_spread("loopback_GBps", both_ways);
 }
 
-int limits_loopback(void)
+int limits_loopback(struct trial *t)
 {
-	struct trial t = {.ranks = 2, .shared = limits_shared()};
-	int failed = 1;
+	struct times *times = limits_map(sizeof *times);
+	int failed;
 
-	t.arg = t.shared ? limits_map(sizeof(struct times)) : NULL;
-	if (t.arg && limits_run_pinned(t, limits_loopback_body) == 0) {
-		limits_loopback_report(t.arg);
-		failed = 0;
-	}
-	if (t.arg)
-		munmap(t.arg, sizeof(struct times));
-	if (t.shared)
-		munmap(t.shared, sizeof *t.shared);
+	t->ranks = 2;
+	t->is_pinned = true;
+	t->arg = times;
+	if (!times || (times->listener = limits_loopback_listen()) < 0)
+		return 1;
+	failed = limits_run(t, limits_loopback_body);
+	if (!failed)
+		limits_loopback_report(times);
+	close(times->listener);
+	munmap(times, sizeof *times);
 	return failed;
 }

@@ -1,15 +1,12 @@
 /* Ranks as processes that this program forks, so that they can also be timed without the library,
  * over memory that they share. */
 #include "limits.h"
-#include "limits_watch.h"
+#include "measure.h"
 
-#include <errno.h>
 #include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #define LOOKS    20000 /* about a millisecond: a rank that is away for longer has lost its core */
@@ -20,10 +17,7 @@ int limits_timeout_s = 120;
 
 double limits_now(void)
 {
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+	return measure_seconds(CLOCK_MONOTONIC);
 }
 
 double limits_rollup(const char *name)
@@ -41,26 +35,15 @@ double limits_rollup(const char *name)
 	return kilobytes;
 }
 
-static int limits_ranks_by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
-double limits_middle(double *values, int n, double share)
-{
-	qsort(values, (size_t)n, sizeof *values, limits_ranks_by_value);
-	return values[(int)((double)(n - 1) * share + 0.5)];
-}
-
 struct spread limits_lowest(double *values, int n)
 {
+	double middle = measure_median(values, n);
+
 	return (struct spread){
-		.best = limits_middle(values, n, 0),
-		.low = limits_middle(values, n, 0.25),
-		.middle = limits_middle(values, n, 0.5),
-		.high = limits_middle(values, n, 0.75),
+		.best = values[0],
+		.low = values[(int)((n - 1) * 0.25 + 0.5)],
+		.middle = middle,
+		.high = values[(int)((n - 1) * 0.75 + 0.5)],
 	};
 }
 
@@ -81,13 +64,8 @@ void *limits_map(size_t bytes)
 
 	if (base != MAP_FAILED)
 		return base;
-	perror("limits: mmap");
+	fprintf(stderr, "%s: mmap: %s.\n", program_invocation_short_name, strerror(errno));
 	return NULL;
-}
-
-struct shared *limits_shared(void)
-{
-	return limits_map(sizeof(struct shared));
 }
 
 void limits_wait(const struct trial *t, int look)
@@ -128,15 +106,24 @@ int limits_cores(void)
 	return n < LIMITS_RANKS ? n : LIMITS_RANKS;
 }
 
-/* On the rank-th core that this process may use. Where that is refused the figures are noisier. */
-static void limits_ranks_pin(int rank)
+bool limits_share_cores(int ranks)
 {
-	cpu_set_t allowed, one;
+	return ranks > limits_cores();
+}
 
-	if (sched_getaffinity(0, sizeof allowed, &allowed) != 0)
-		return;
+struct limits_start {
+	struct trial trial;
+	int (*body)(struct trial *trial);
+	cpu_set_t cores; /* of the program: tutti_spawn binds its ranks */
+};
+
+/* On the rank-th of these cores. Where that is refused the figures are noisier. */
+static void limits_ranks_pin(const cpu_set_t *cores, int rank)
+{
+	cpu_set_t one;
+
 	for (size_t core = 0; core < CPU_SETSIZE; core++) {
-		if (!CPU_ISSET(core, &allowed) || rank-- > 0)
+		if (!CPU_ISSET(core, cores) || rank-- > 0)
 			continue;
 		CPU_ZERO(&one);
 		CPU_SET(core, &one);
@@ -145,47 +132,52 @@ static void limits_ranks_pin(int rank)
 	}
 }
 
-bool limits_share_cores(int ranks)
+static int limits_ranks_body(int rank, void *arg)
 {
-	return ranks > limits_cores();
+	struct limits_start *start = arg;
+
+	start->trial.rank = rank;
+	sched_setaffinity(0, sizeof start->cores, &start->cores);
+	if (start->trial.is_pinned)
+		limits_ranks_pin(&start->cores, rank);
+	alarm((unsigned)limits_timeout_s);
+	return start->body(&start->trial);
 }
 
-static int limits_ranks_run(struct trial like, bool is_pinned, int (*body)(struct trial *trial))
+int limits_run(struct trial *t, int (*body)(struct trial *trial))
 {
-	struct watch watch = {.timeout_s = limits_timeout_s};
+	struct limits_start start = {.body = body};
 
-	memset(like.shared, 0, sizeof *like.shared);
-	like.looks = limits_share_cores(like.ranks) ? 0 : LOOKS;
-	like.until = limits_now() + BUDGET_S;
-	while (watch.started < like.ranks) {
-		like.rank = like.config.rank = watch.started;
-		switch (watch_fork(&watch)) {
-		case -1:
-			watch_kill(&watch);
-			return 1;
-		case 0:
-			if (is_pinned)
-				limits_ranks_pin(like.rank);
-			_exit(body(&like));
-		}
+	memset(t->shared, 0, sizeof *t->shared);
+	t->looks = limits_share_cores(t->ranks) ? 0 : LOOKS;
+	t->until = limits_now() + BUDGET_S;
+	start.trial = *t;
+	sched_getaffinity(0, sizeof start.cores, &start.cores);
+	switch (tutti_spawn(limits_ranks_body, &start, t->ranks)) {
+	case TUTTI_OK:
+		return 0;
+	case TUTTI_ERR_ABORTED:
+		exit(tutti_spawn_exit_code());
+	default:
+		break;
 	}
-	return watch_until_end(&watch) ? 0 : 1;
+	if (tutti_spawn_exit_code() == 128 + SIGALRM)
+		fprintf(stderr,
+			"%s: the %d ranks were not done after %d s, so all of them were ended: one "
+			"is stopped, or the machine is busy.\n",
+			program_invocation_short_name, t->ranks, limits_timeout_s);
+	else
+		fprintf(stderr, "%s: %s.\n", program_invocation_short_name, tutti_comm_error(NULL));
+	return 1;
 }
 
-int limits_run(int ranks, struct shared *shared, int (*body)(struct trial *trial))
+tutti_comm *limits_join(const struct trial *t)
 {
-	char url[512];
-	struct trial t = {.ranks = ranks, .shared = shared};
+	tutti_comm *comm;
 
-	if (tutti_rendezvous_open(url, sizeof url) != TUTTI_OK) {
-		fprintf(stderr, "%s: %s\n", program_invocation_short_name, tutti_comm_error(NULL));
-		return 1;
-	}
-	t.config = (tutti_config){.world_size = ranks, .rendezvous = url, .timeout_ms = 60000};
-	return limits_ranks_run(t, false, body);
-}
-
-int limits_run_pinned(struct trial t, int (*body)(struct trial *trial))
-{
-	return limits_ranks_run(t, true, body);
+	if (tutti_init(&comm, NULL) == TUTTI_OK)
+		return comm;
+	fprintf(stderr, "%s: rank %d: %s\n", program_invocation_short_name, t->rank,
+		tutti_comm_error(NULL));
+	_exit(1);
 }

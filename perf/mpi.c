@@ -1,107 +1,45 @@
-/* MPI behind the calls that the benchmark driver makes, so that Open MPI and MPICH are measured by
- * the very same loop. Not a way to use Tutti over MPI: it knows blocking collectives on
- * MPI_COMM_WORLD. */
+/* MPI as the library that is measured: Open MPI or MPICH. It makes blocking calls on
+ * MPI_COMM_WORLD, whose ranks have the numbers that Tutti reads of the same launcher. */
 #include "library.h"
-#include "start.h"
 
 #include <mpi.h>
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-struct tutti_comm {
-	int rank, size, local_rank, local_size;
-};
-
-/* Passes a failed call up. */
-#define TRY(expression)                                                                            \
-	do {                                                                                       \
-		tutti_status try_status_ = (expression);                                           \
-		if (try_status_ != TUTTI_OK)                                                       \
-			return try_status_;                                                        \
-	} while (0)
-
-static const char *message = "";
-
-static tutti_status mpi_refuse(const char *why)
-{
-	message = why;
-	return TUTTI_ERR_UNSUPPORTED;
-}
-
-static tutti_status mpi_result_of(int code)
-{
-	message = code == MPI_SUCCESS ? "" : "an MPI call failed";
-	return code == MPI_SUCCESS ? TUTTI_OK : TUTTI_ERR_SYSTEM;
-}
-
-/* MPI counts with int. */
-static tutti_status mpi_check(size_t count, const tutti_comm *comm)
-{
-	return count > INT_MAX / (size_t)comm->size ? mpi_refuse("MPI counts with int") : TUTTI_OK;
-}
+const bool library_has_kernels = false;
 
 /* MPI_DATATYPE_NULL: MPI has no such numbers. */
-static MPI_Datatype mpi_type_of(tutti_dtype dtype)
-{
-	switch (dtype) {
-	case TUTTI_F32:
-		return MPI_FLOAT;
-	case TUTTI_F64:
-		return MPI_DOUBLE;
-	case TUTTI_I8:
-		return MPI_INT8_T;
-	case TUTTI_U8:
-		return MPI_UINT8_T;
-	case TUTTI_I16:
-		return MPI_INT16_T;
-	case TUTTI_U16:
-		return MPI_UINT16_T;
-	case TUTTI_I32:
-		return MPI_INT32_T;
-	case TUTTI_U32:
-		return MPI_UINT32_T;
-	case TUTTI_I64:
-		return MPI_INT64_T;
-	case TUTTI_U64:
-		return MPI_UINT64_T;
-	default:
-		return MPI_DATATYPE_NULL;
-	}
-}
+static const MPI_Datatype mpi_types[DTYPES] = {
+	[TUTTI_F32] = MPI_FLOAT,
+	[TUTTI_F64] = MPI_DOUBLE,
+	[TUTTI_F16] = MPI_DATATYPE_NULL,
+	[TUTTI_BF16] = MPI_DATATYPE_NULL,
+	[TUTTI_F8_E4M3] = MPI_DATATYPE_NULL,
+	[TUTTI_F8_E5M2] = MPI_DATATYPE_NULL,
+	[TUTTI_I8] = MPI_INT8_T,
+	[TUTTI_U8] = MPI_UINT8_T,
+	[TUTTI_I16] = MPI_INT16_T,
+	[TUTTI_U16] = MPI_UINT16_T,
+	[TUTTI_I32] = MPI_INT32_T,
+	[TUTTI_U32] = MPI_UINT32_T,
+	[TUTTI_I64] = MPI_INT64_T,
+	[TUTTI_U64] = MPI_UINT64_T,
+};
+static const MPI_Op mpi_ops[OPS] = {
+	[TUTTI_SUM] = MPI_SUM, [TUTTI_PROD] = MPI_PROD,   [TUTTI_MIN] = MPI_MIN,
+	[TUTTI_MAX] = MPI_MAX, [TUTTI_AVG] = MPI_OP_NULL, [TUTTI_BAND] = MPI_BAND,
+	[TUTTI_BOR] = MPI_BOR, [TUTTI_BXOR] = MPI_BXOR,
+};
 
 /* Elements that are only moved may be of another type of the same size. */
-static MPI_Datatype moved_type(tutti_dtype dtype)
+static MPI_Datatype mpi_moved_type(tutti_dtype dtype)
 {
-	MPI_Datatype type = mpi_type_of(dtype);
+	MPI_Datatype type = mpi_types[dtype];
 
 	if (type != MPI_DATATYPE_NULL)
 		return type;
 	return element_bytes(dtype) == 1 ? MPI_UINT8_T : MPI_UINT16_T;
-}
-
-static MPI_Op mpi_op_of(tutti_op op)
-{
-	switch (op) {
-	case TUTTI_SUM:
-		return MPI_SUM;
-	case TUTTI_PROD:
-		return MPI_PROD;
-	case TUTTI_MIN:
-		return MPI_MIN;
-	case TUTTI_MAX:
-		return MPI_MAX;
-	case TUTTI_BAND:
-		return MPI_BAND;
-	case TUTTI_BOR:
-		return MPI_BOR;
-	case TUTTI_BXOR:
-		return MPI_BXOR;
-	default:
-		return MPI_OP_NULL;
-	}
 }
 
 /* Their messages begin differently: "Open MPI v4.1.4, package ...", "MPICH Version:      4.0.2"
@@ -118,11 +56,20 @@ const char *library_name(void)
 	return text;
 }
 
+const char *library_refuses_ranks(bool are_processes, bool are_threads, int *code)
+{
+	*code = 2;
+	return are_processes || are_threads
+		       ? "MPI's ranks are processes: start N of them with " MPIRUN
+			 " -n N, without --ranks, -t and -g"
+		       : NULL;
+}
+
 /* MPICH 4.0 takes MPI_IN_PLACE for an address when the root is not rank 0, from 4 KiB on. */
-static const char *refuses_reduce(const struct request *r)
+static const char *mpi_refuses_reduce(const struct request *r)
 {
 #ifdef MPICH_VERSION
-	if (r->in_place && r->root != 0 && strcmp(r->collective->name, "reduce") == 0)
+	if (r->in_place && r->root != 0 && r->collective->call == CALL_REDUCE)
 		return "MPICH crashes where the root is not rank 0";
 #endif
 	(void)r;
@@ -139,277 +86,108 @@ const char *library_refuses(const struct request *r)
 		return "MPI has no memory like that of --zero-copy";
 	if (!r->collective->is_reduced)
 		return NULL;
-	if (mpi_type_of(r->dtype) == MPI_DATATYPE_NULL)
+	if (mpi_types[r->dtype] == MPI_DATATYPE_NULL)
 		return "MPI has no such type";
-	if (mpi_op_of(r->op) == MPI_OP_NULL)
+	if (mpi_ops[r->op] == MPI_OP_NULL)
 		return "MPI has no such operation";
-	if (r->in_place && strcmp(r->collective->name, "reduce_scatter") == 0)
+	if (r->in_place && r->collective->call == CALL_REDUCE_SCATTER)
 		return "MPI leaves the result elsewhere";
-	return refuses_reduce(r);
+	return mpi_refuses_reduce(r);
 }
 
-tutti_status tutti_init(tutti_comm **comm, const tutti_config *config)
+tutti_status library_join(tutti_comm *comm)
 {
-	tutti_comm *c = malloc(sizeof *c);
-	MPI_Comm local;
+	int rank, size;
 
-	(void)config;
-	if (!c)
-		return TUTTI_ERR_MEMORY;
 	MPI_Init(NULL, NULL);
-	MPI_Comm_rank(MPI_COMM_WORLD, &c->rank);
-	MPI_Comm_size(MPI_COMM_WORLD, &c->size);
-	MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &local);
-	MPI_Comm_rank(local, &c->local_rank);
-	MPI_Comm_size(local, &c->local_size);
-	MPI_Comm_free(&local);
-	*comm = c;
-	return TUTTI_OK;
+	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	MPI_Comm_size(MPI_COMM_WORLD, &size);
+	if (rank == tutti_rank(comm) && size == tutti_size(comm))
+		return TUTTI_OK;
+	return tutti_set_error(TUTTI_ERR_UNSUPPORTED, "the launcher is not " MPIRUN);
 }
 
-void tutti_comm_destroy(tutti_comm *comm)
+void library_leave(void)
 {
 	MPI_Finalize();
-	free(comm);
-}
-
-/* The launcher ends the other ranks when this one exits. */
-tutti_status tutti_comm_abort(tutti_comm *comm)
-{
-	(void)comm;
-	return TUTTI_OK;
-}
-
-int tutti_rank(const tutti_comm *comm)
-{
-	return comm->rank;
-}
-
-int tutti_size(const tutti_comm *comm)
-{
-	return comm->size;
-}
-
-int tutti_local_rank(const tutti_comm *comm)
-{
-	return comm->local_rank;
-}
-
-int tutti_local_size(const tutti_comm *comm)
-{
-	return comm->local_size;
-}
-
-int tutti_num_nodes(const tutti_comm *comm)
-{
-	(void)comm;
-	return 1;
-}
-
-const char *tutti_comm_error(const tutti_comm *comm)
-{
-	(void)comm;
-	return message;
-}
-
-tutti_status tutti_set_error(tutti_status status, const char *text)
-{
-	message = text;
-	return status;
-}
-
-const char *tutti_status_string(tutti_status status)
-{
-	return status == TUTTI_ERR_UNSUPPORTED ? "not supported here" : "failed";
-}
-
-tutti_status tutti_barrier(tutti_comm *comm, const tutti_call *call)
-{
-	(void)comm, (void)call;
-	return mpi_result_of(MPI_Barrier(MPI_COMM_WORLD));
-}
-
-tutti_status tutti_all_reduce(const void *send, void *recv, size_t count, tutti_dtype dtype,
-			      tutti_op op, tutti_comm *comm, const tutti_call *call)
-{
-	(void)call;
-	TRY(mpi_check(count, comm));
-	return mpi_result_of(MPI_Allreduce(send == recv ? MPI_IN_PLACE : send, recv, (int)count,
-					   mpi_type_of(dtype), mpi_op_of(op), MPI_COMM_WORLD));
-}
-
-tutti_status tutti_reduce(const void *send, void *recv, size_t count, tutti_dtype dtype,
-			  tutti_op op, int root, tutti_comm *comm, const tutti_call *call)
-{
-	bool in_place = comm->rank == root && send == recv;
-
-	(void)call;
-	TRY(mpi_check(count, comm));
-	return mpi_result_of(MPI_Reduce(in_place ? MPI_IN_PLACE : send, recv, (int)count,
-					mpi_type_of(dtype), mpi_op_of(op), root, MPI_COMM_WORLD));
 }
 
 /* MPI's has one buffer. */
-tutti_status tutti_broadcast(const void *send, void *recv, size_t count, tutti_dtype dtype,
-			     int root, tutti_comm *comm, const tutti_call *call)
+static int mpi_broadcast(const struct operation *o, int n, MPI_Datatype type)
 {
-	bool is_root = comm->rank == root;
+	bool is_root = tutti_rank(o->comm) == o->root;
+	int code = MPI_Bcast(is_root ? (void *)o->send : o->recv, n, type, o->root, MPI_COMM_WORLD);
 
-	(void)call;
-	TRY(mpi_check(count, comm));
-	TRY(mpi_result_of(MPI_Bcast(is_root ? (void *)send : recv, (int)count, moved_type(dtype),
-				    root, MPI_COMM_WORLD)));
-	if (is_root && send != recv && count > 0)
-		memcpy(recv, send, count * element_bytes(dtype));
-	return TUTTI_OK;
+	if (is_root && o->send != o->recv && n > 0)
+		memcpy(o->recv, o->send, o->count * element_bytes(o->dtype));
+	return code;
 }
 
-/* Where rank's block of count elements begins. */
-static const void *mpi_block(const void *base, int rank, size_t count, tutti_dtype dtype)
+static int mpi_sendrecv(const struct operation *o, int n, MPI_Datatype type)
 {
-	return (const char *)base + (size_t)rank * count * element_bytes(dtype);
-}
-
-tutti_status tutti_all_gather(const void *send, void *recv, size_t count, tutti_dtype dtype,
-			      tutti_comm *comm, const tutti_call *call)
-{
-	bool in_place = send == mpi_block(recv, comm->rank, count, dtype);
-	MPI_Datatype type = moved_type(dtype);
-
-	(void)call;
-	TRY(mpi_check(count, comm));
-	return mpi_result_of(MPI_Allgather(in_place ? MPI_IN_PLACE : send, (int)count, type, recv,
-					   (int)count, type, MPI_COMM_WORLD));
-}
-
-tutti_status tutti_reduce_scatter(const void *send, void *recv, size_t count, tutti_dtype dtype,
-				  tutti_op op, tutti_comm *comm, const tutti_call *call)
-{
-	(void)call;
-	TRY(mpi_check(count, comm));
-	return mpi_result_of(MPI_Reduce_scatter_block(send, recv, (int)count, mpi_type_of(dtype),
-						      mpi_op_of(op), MPI_COMM_WORLD));
-}
-
-tutti_status tutti_gather(const void *send, void *recv, size_t count, tutti_dtype dtype, int root,
-			  tutti_comm *comm, const tutti_call *call)
-{
-	bool in_place = comm->rank == root && send == mpi_block(recv, root, count, dtype);
-	MPI_Datatype type = moved_type(dtype);
-
-	(void)call;
-	TRY(mpi_check(count, comm));
-	return mpi_result_of(MPI_Gather(in_place ? MPI_IN_PLACE : send, (int)count, type, recv,
-					(int)count, type, root, MPI_COMM_WORLD));
-}
-
-tutti_status tutti_scatter(const void *send, void *recv, size_t count, tutti_dtype dtype, int root,
-			   tutti_comm *comm, const tutti_call *call)
-{
-	bool in_place = comm->rank == root && recv == mpi_block(send, root, count, dtype);
-	MPI_Datatype type = moved_type(dtype);
-
-	(void)call;
-	TRY(mpi_check(count, comm));
-	return mpi_result_of(MPI_Scatter(send, (int)count, type, in_place ? MPI_IN_PLACE : recv,
-					 (int)count, type, root, MPI_COMM_WORLD));
-}
-
-tutti_status tutti_all_to_all(const void *send, void *recv, size_t count, tutti_dtype dtype,
-			      tutti_comm *comm, const tutti_call *call)
-{
-	MPI_Datatype type = moved_type(dtype);
-
-	(void)call;
-	TRY(mpi_check(count, comm));
-	return mpi_result_of(
-		MPI_Alltoall(send, (int)count, type, recv, (int)count, type, MPI_COMM_WORLD));
-}
-
-/* ---- messages: they begin at once, and the end of the group waits for all ------------------- */
-static struct {
-	MPI_Request requests[2];
-	int count;
-} group;
-
-tutti_status tutti_group_begin(void)
-{
-	group.count = 0;
-	return TUTTI_OK;
-}
-
-static tutti_status add_to_group(size_t count, const tutti_comm *comm, MPI_Request **request)
-{
-	TRY(mpi_check(count, comm));
-	if (group.count == 2)
-		return mpi_refuse("a group has two messages here");
-	*request = &group.requests[group.count++];
-	**request = MPI_REQUEST_NULL;
-	return TUTTI_OK;
-}
-
-tutti_status tutti_send(const void *buf, size_t count, tutti_dtype dtype, int peer,
-			tutti_comm *comm, const tutti_call *call)
-{
-	MPI_Request *request;
-
-	(void)call;
-	TRY(add_to_group(count, comm, &request));
-	return mpi_result_of(
-		MPI_Isend(buf, (int)count, moved_type(dtype), peer, 0, MPI_COMM_WORLD, request));
-}
-
-tutti_status tutti_recv(void *buf, size_t count, tutti_dtype dtype, int peer, tutti_comm *comm,
-			const tutti_call *call)
-{
-	MPI_Request *request;
-
-	(void)call;
-	TRY(add_to_group(count, comm, &request));
-	return mpi_result_of(
-		MPI_Irecv(buf, (int)count, moved_type(dtype), peer, 0, MPI_COMM_WORLD, request));
-}
-
-tutti_status tutti_group_end(const tutti_call *call)
-{
+	int rank = tutti_rank(o->comm), ranks = tutti_size(o->comm);
+	MPI_Request requests[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
 	MPI_Status statuses[2]; /* MPICH's header warns where they are ignored */
+	int code = MPI_Irecv(o->recv, n, type, collective_previous(rank, ranks), 0, MPI_COMM_WORLD,
+			     &requests[0]);
 
-	(void)call;
-	return mpi_result_of(MPI_Waitall(group.count, group.requests, statuses));
+	if (code == MPI_SUCCESS)
+		code = MPI_Isend(o->send, n, type, (rank + 1) % ranks, 0, MPI_COMM_WORLD,
+				 &requests[1]);
+	return code == MPI_SUCCESS ? MPI_Waitall(2, requests, statuses) : code;
 }
 
-tutti_status tutti_work_wait(tutti_work **work, int timeout_ms)
+/* Whether it is this rank's block of all. */
+static bool mpi_is_block(const struct operation *o, const void *block, const void *all)
 {
-	(void)work, (void)timeout_ms;
-	return mpi_refuse("no asynchronous calls");
+	size_t bytes = o->count * element_bytes(o->dtype);
+
+	return (uintptr_t)block == (uintptr_t)all + (size_t)tutti_rank(o->comm) * bytes;
 }
 
-tutti_status tutti_mem_alloc(void **ptr, size_t bytes, tutti_comm *comm)
+static int mpi_make(const struct operation *o)
 {
-	(void)ptr, (void)bytes, (void)comm;
-	return mpi_refuse("no memory of all ranks");
+	MPI_Datatype type = mpi_types[o->dtype], moved = mpi_moved_type(o->dtype);
+	MPI_Comm world = MPI_COMM_WORLD;
+	MPI_Op op = mpi_ops[o->op];
+	bool is_root = tutti_rank(o->comm) == o->root;
+	const void *same = o->send == o->recv ? MPI_IN_PLACE : o->send;
+	const void *part = mpi_is_block(o, o->send, o->recv) ? MPI_IN_PLACE : o->send;
+	int n = (int)o->count;
+
+	switch (o->what) {
+	case CALL_ALL_REDUCE:
+		return MPI_Allreduce(same, o->recv, n, type, op, world);
+	case CALL_ALL_GATHER:
+		return MPI_Allgather(part, n, moved, o->recv, n, moved, world);
+	case CALL_REDUCE_SCATTER:
+		return MPI_Reduce_scatter_block(o->send, o->recv, n, type, op, world);
+	case CALL_BROADCAST:
+		return mpi_broadcast(o, n, moved);
+	case CALL_REDUCE:
+		return MPI_Reduce(is_root ? same : o->send, o->recv, n, type, op, o->root, world);
+	case CALL_GATHER:
+		return MPI_Gather(is_root ? part : o->send, n, moved, o->recv, n, moved, o->root,
+				  world);
+	case CALL_SCATTER:
+		return MPI_Scatter(o->send, n, moved,
+				   is_root && mpi_is_block(o, o->recv, o->send) ? MPI_IN_PLACE
+										: o->recv,
+				   n, moved, o->root, world);
+	case CALL_ALL_TO_ALL:
+		return MPI_Alltoall(o->send, n, moved, o->recv, n, moved, world);
+	case CALL_SENDRECV:
+		return mpi_sendrecv(o, n, moved);
+	default:
+		return MPI_Barrier(world);
+	}
 }
 
-tutti_status tutti_mem_free(void *ptr)
+tutti_status library_call(const struct operation *o)
 {
-	(void)ptr;
-	return TUTTI_OK;
-}
-
-int start_processes(int ranks, int (*part)(int rank, void *arg), void *arg)
-{
-	(void)part, (void)arg;
-	fprintf(stderr, "%s: start it with: " MPIRUN " -n %d %s\n", program_invocation_short_name,
-		ranks, program_invocation_name);
-	return 2;
-}
-
-int start_threads(int n, const tutti_config *config, int (*body)(tutti_comm *comm, const void *arg),
-		  const void *arg)
-{
-	(void)config;
-	(void)n, (void)body, (void)arg;
-	fprintf(stderr, "%s: MPI's ranks are processes: no -t, no -g.\n",
-		program_invocation_short_name);
-	return 2;
+	if (o->count > INT_MAX / (size_t)tutti_size(o->comm))
+		return tutti_set_error(TUTTI_ERR_UNSUPPORTED, "MPI counts with int");
+	if (mpi_make(o) == MPI_SUCCESS)
+		return TUTTI_OK;
+	return tutti_set_error(TUTTI_ERR_SYSTEM, "an MPI call failed");
 }

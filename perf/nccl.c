@@ -1,19 +1,14 @@
-/* NCCL behind the calls that the benchmark driver makes, so that it is measured by the very same
- * loop. Its ranks are threads; libnccl.so.2 is loaded at run time, and these are our own
- * declarations of it. What the driver sends between ranks on the host goes by nccl_host.c. */
+/* NCCL as the library that is measured. Its ranks are threads; libnccl.so.2 is loaded at run time,
+ * and these are our own declarations of it. */
 #include "gpu_rank.h"
 #include "library.h"
-#include "nccl_host.h"
-#include "start.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#define NO_NCCL 77 /* the exit code: nothing can be compared */
+const bool library_has_kernels = false;
 
 typedef void *ncclComm_t;
 typedef void *stream_t;
@@ -50,13 +45,9 @@ static struct {
 } nccl;
 static const char *lacks = "libnccl.so.2 is not here"; /* NULL: it is */
 
-struct tutti_comm {
-	int rank, size;
-	ncclComm_t comm;
-	struct gpu_rank *gpu;
-};
-
-static _Thread_local char message[300] = "";
+/* This rank's: a thread. */
+static _Thread_local ncclComm_t nccl_comm;
+static _Thread_local struct gpu_rank *nccl_gpu;
 
 static void nccl_load(void)
 {
@@ -84,17 +75,18 @@ static bool nccl_is_here(void)
 	return !lacks;
 }
 
-static tutti_status nccl_result_of(int error, const char *call)
+/* The others do not wait for this rank. */
+static tutti_status nccl_result_of(int error, tutti_comm *comm, const char *call)
 {
+	char text[300];
+
 	if (error == 0)
 		return TUTTI_OK;
-	snprintf(message, sizeof message, "nccl%s failed: %s", call,
+	snprintf(text, sizeof text, "nccl%s failed: %s", call,
 		 nccl.text ? nccl.text(error) : "no text");
-	nccl_host_abort();
-	return TUTTI_ERR_DEVICE;
+	tutti_comm_abort(comm);
+	return tutti_set_error(TUTTI_ERR_DEVICE, text);
 }
-
-#define NCCL(name, ...) nccl_result_of(nccl.name(__VA_ARGS__), #name)
 
 const char *library_name(void)
 {
@@ -123,11 +115,20 @@ static int nccl_op_of(tutti_op op)
 	return op <= TUTTI_AVG ? ops[op] : -1;
 }
 
+const char *library_refuses_ranks(bool are_processes, bool are_threads, int *code)
+{
+	(void)are_threads;
+	*code = nccl_is_here() ? 2 : LIBRARY_MISSING;
+	if (lacks)
+		return lacks;
+	return are_processes ? "NCCL's ranks are threads here: -g N, no --ranks" : NULL;
+}
+
 const char *library_refuses(const struct request *r)
 {
 	if (!r->is_on_gpu)
 		return "NCCL has memory of GPUs only: -g is needed";
-	if (r->is_zero_copy || !r->collective->shape)
+	if (r->is_zero_copy || !collective_has_data(r->collective))
 		return "NCCL has neither a barrier nor --zero-copy";
 	if (nccl_type_of(r->dtype) < 0)
 		return "NCCL has no such type";
@@ -136,305 +137,101 @@ const char *library_refuses(const struct request *r)
 	return NULL;
 }
 
-/* ---- ranks ------------------------------------------------------------------------------- */
-static struct {
-	int size;
-	ncclUniqueId id;
-} job;
-
-static tutti_status nccl_join(struct tutti_comm *comm)
+tutti_status library_join(tutti_comm *comm)
 {
-	if (gpu_rank_open(&comm->gpu, comm->rank, comm) != TUTTI_OK)
-		return TUTTI_ERR_DEVICE;
-	return NCCL(CommInitRank, &comm->comm, job.size, job.id, comm->rank);
-}
-
-static bool nccl_prepare(int size)
-{
+	ncclUniqueId id = {{0}};
+	int error = 0;
 	const char *why;
 
-	if (gpu_rank_count(&why) == 0) {
-		fprintf(stderr, "%s: %s.\n", program_invocation_short_name, why);
-		return false;
-	}
-	job.size = size;
-	nccl_host_open(size);
-	return nccl.GetUniqueId(&job.id) == 0;
+	if (gpu_rank_count(&why) == 0)
+		return tutti_set_error(TUTTI_ERR_DEVICE, why);
+	if (tutti_rank(comm) == 0)
+		error = nccl.GetUniqueId(&id);
+	TRY(nccl_result_of(error, comm, "GetUniqueId"));
+	TRY(tutti_broadcast(&id, &id, sizeof id, TUTTI_U8, 0, comm, NULL));
+	TRY(gpu_rank_open(&nccl_gpu, tutti_local_rank(comm), comm));
+	error = nccl.CommInitRank(&nccl_comm, tutti_size(comm), id, tutti_rank(comm));
+	return nccl_result_of(error, comm, "CommInitRank");
 }
 
-/* Nobody to talk to, but NCCL's own copies. */
-tutti_status tutti_init(tutti_comm **comm, const tutti_config *config)
+void library_leave(void)
 {
-	struct tutti_comm *c = calloc(1, sizeof *c);
-
-	(void)config;
-	if (!c || !nccl_is_here() || !nccl_prepare(1)) {
-		snprintf(message, sizeof message, "%s", lacks ? lacks : "no memory, or no GPU");
-		free(c);
-		return TUTTI_ERR_UNSUPPORTED;
-	}
-	c->size = 1;
-	*comm = c;
-	return nccl_join(c);
+	if (nccl_comm)
+		nccl.CommDestroy(nccl_comm);
+	gpu_rank_close(nccl_gpu);
 }
 
-void tutti_comm_destroy(tutti_comm *comm)
+/* What NCCL has no call for: blocks of send to all ranks, or to the root, and of recv from these.
+ */
+static int nccl_exchange(const struct operation *o, void *stream)
 {
-	if (comm->comm)
-		nccl.CommDestroy(comm->comm);
-	gpu_rank_close(comm->gpu);
-	free(comm);
-}
+	int type = nccl_type_of(o->dtype), error = nccl.GroupStart();
+	size_t block = o->count * element_bytes(o->dtype);
+	bool is_root = tutti_rank(o->comm) == o->root;
 
-int start_processes(int ranks, int (*part)(int rank, void *arg), void *arg)
-{
-	(void)ranks, (void)part, (void)arg;
-	fprintf(stderr, "%s: NCCL's ranks are threads here: -g N, no --ranks.\n",
-		program_invocation_short_name);
-	return 2;
-}
+	for (int peer = 0; error == 0 && peer < tutti_size(o->comm); peer++) {
+		size_t at = (size_t)peer * block;
+		bool sends = o->what == CALL_GATHER ? peer == o->root
+						    : o->what == CALL_ALL_TO_ALL || is_root;
+		bool receives = o->what == CALL_SCATTER ? peer == o->root
+							: o->what == CALL_ALL_TO_ALL || is_root;
 
-struct thread {
-	pthread_t id;
-	struct tutti_comm *comm;
-	int (*body)(tutti_comm *comm, const void *arg);
-	const void *arg;
-	int code;
-};
-
-static void *nccl_run_body(void *arg)
-{
-	struct thread *t = arg;
-
-	t->code = 3;
-	if (nccl_join(t->comm) == TUTTI_OK)
-		t->code = t->body(t->comm, t->arg);
-	else
-		fprintf(stderr, "%s: rank %d: %s\n", program_invocation_short_name, t->comm->rank,
-			message);
-	return NULL;
-}
-
-static int nccl_run_all(struct thread *threads, int n)
-{
-	int code = 0;
-
-	for (int i = 0; i < n; i++)
-		if (pthread_create(&threads[i].id, NULL, nccl_run_body, &threads[i]) != 0)
-			exit(3);
-	for (int i = 0; i < n; i++) {
-		pthread_join(threads[i].id, NULL);
-		code = threads[i].code > code ? threads[i].code : code;
-	}
-	return code;
-}
-
-int start_threads(int n, const tutti_config *config, int (*body)(tutti_comm *comm, const void *arg),
-		  const void *arg)
-{
-	(void)config;
-	struct thread *threads = calloc((size_t)n, sizeof *threads);
-	int code = 2;
-
-	if (!nccl_is_here()) {
-		fprintf(stderr, "%s: %s.\n", program_invocation_short_name, lacks);
-		code = NO_NCCL;
-	} else if (threads && nccl_prepare(n)) {
-		for (int i = 0; i < n; i++) {
-			struct tutti_comm *comm = calloc(1, sizeof *comm);
-
-			if (!comm)
-				exit(3);
-			*comm = (struct tutti_comm){.rank = i, .size = n};
-			threads[i] = (struct thread){.comm = comm, .body = body, .arg = arg};
-		}
-		code = nccl_run_all(threads, n);
-		for (int i = 0; i < n; i++)
-			tutti_comm_destroy(threads[i].comm);
-	}
-	free(threads);
-	return code;
-}
-
-tutti_status tutti_comm_abort(tutti_comm *comm)
-{
-	(void)comm;
-	nccl_host_abort();
-	return TUTTI_OK;
-}
-
-int tutti_rank(const tutti_comm *comm)
-{
-	return comm->rank;
-}
-
-int tutti_size(const tutti_comm *comm)
-{
-	return comm->size;
-}
-
-int tutti_local_rank(const tutti_comm *comm)
-{
-	return comm->rank;
-}
-
-int tutti_local_size(const tutti_comm *comm)
-{
-	return comm->size;
-}
-
-int tutti_num_nodes(const tutti_comm *comm)
-{
-	(void)comm;
-	return 1;
-}
-
-const char *tutti_comm_error(const tutti_comm *comm)
-{
-	(void)comm;
-	return message;
-}
-
-tutti_status tutti_set_error(tutti_status status, const char *text)
-{
-	snprintf(message, sizeof message, "%s", text);
-	return status;
-}
-
-const char *tutti_status_string(tutti_status status)
-{
-	return status == TUTTI_ERR_ABORTED ? "another rank has failed" : "failed";
-}
-
-/* ---- calls ------------------------------------------------------------------------------- */
-tutti_status tutti_barrier(tutti_comm *comm, const tutti_call *call)
-{
-	(void)comm, (void)call;
-	return nccl_host_meet();
-}
-
-/* Without a call it is one of the driver's own, on the host. */
-tutti_status tutti_all_reduce(const void *send, void *recv, size_t count, tutti_dtype dtype,
-			      tutti_op op, tutti_comm *comm, const tutti_call *call)
-{
-	if (!call)
-		return nccl_host_all_reduce(comm->rank, recv, count, dtype, op);
-	return NCCL(AllReduce, send, recv, count, nccl_type_of(dtype), nccl_op_of(op), comm->comm,
-		    call->stream);
-}
-
-tutti_status tutti_reduce(const void *send, void *recv, size_t count, tutti_dtype dtype,
-			  tutti_op op, int root, tutti_comm *comm, const tutti_call *call)
-{
-	return NCCL(Reduce, send, recv, count, nccl_type_of(dtype), nccl_op_of(op), root,
-		    comm->comm, call->stream);
-}
-
-tutti_status tutti_broadcast(const void *send, void *recv, size_t count, tutti_dtype dtype,
-			     int root, tutti_comm *comm, const tutti_call *call)
-{
-	return NCCL(Broadcast, send, recv, count, nccl_type_of(dtype), root, comm->comm,
-		    call->stream);
-}
-
-tutti_status tutti_all_gather(const void *send, void *recv, size_t count, tutti_dtype dtype,
-			      tutti_comm *comm, const tutti_call *call)
-{
-	return NCCL(AllGather, send, recv, count, nccl_type_of(dtype), comm->comm, call->stream);
-}
-
-tutti_status tutti_reduce_scatter(const void *send, void *recv, size_t count, tutti_dtype dtype,
-				  tutti_op op, tutti_comm *comm, const tutti_call *call)
-{
-	return NCCL(ReduceScatter, send, recv, count, nccl_type_of(dtype), nccl_op_of(op),
-		    comm->comm, call->stream);
-}
-
-/* Blocks of send to all ranks, and of recv from all: NULL where this rank has none. */
-static tutti_status nccl_exchange(const char *send, size_t send_step, char *recv, size_t recv_step,
-				  size_t count, tutti_dtype dtype, int root, tutti_comm *comm,
-				  const tutti_call *call)
-{
-	int type = nccl_type_of(dtype), error = nccl.GroupStart();
-
-	for (int peer = 0; error == 0 && peer < comm->size; peer++) {
-		bool is_sent_to = send && (send_step || root < 0 || peer == root);
-		bool is_heard = recv && (recv_step || root < 0 || peer == root);
-
-		if (is_sent_to)
-			error = nccl.Send(send + (size_t)peer * send_step, count, type, peer,
-					  comm->comm, call->stream);
-		if (error == 0 && is_heard)
-			error = nccl.Recv(recv + (size_t)peer * recv_step, count, type, peer,
-					  comm->comm, call->stream);
+		if (sends)
+			error = nccl.Send((const char *)o->send + (o->what == CALL_GATHER ? 0 : at),
+					  o->count, type, peer, nccl_comm, stream);
+		if (error == 0 && receives)
+			error = nccl.Recv((char *)o->recv + (o->what == CALL_SCATTER ? 0 : at),
+					  o->count, type, peer, nccl_comm, stream);
 	}
 	int ended = nccl.GroupEnd();
-	return nccl_result_of(error ? error : ended, "Send or Recv");
+	return error ? error : ended;
 }
 
-tutti_status tutti_all_to_all(const void *send, void *recv, size_t count, tutti_dtype dtype,
-			      tutti_comm *comm, const tutti_call *call)
+static int nccl_sendrecv(const struct operation *o, void *stream)
 {
-	size_t step = count * element_bytes(dtype);
+	int rank = tutti_rank(o->comm), ranks = tutti_size(o->comm), type = nccl_type_of(o->dtype);
+	int error = nccl.GroupStart();
 
-	return nccl_exchange(send, step, recv, step, count, dtype, -1, comm, call);
+	if (error == 0)
+		error = nccl.Recv(o->recv, o->count, type, collective_previous(rank, ranks),
+				  nccl_comm, stream);
+	if (error == 0)
+		error = nccl.Send(o->send, o->count, type, (rank + 1) % ranks, nccl_comm, stream);
+	int ended = nccl.GroupEnd();
+	return error ? error : ended;
 }
 
-tutti_status tutti_gather(const void *send, void *recv, size_t count, tutti_dtype dtype, int root,
-			  tutti_comm *comm, const tutti_call *call)
+static int nccl_make(const struct operation *o, void *stream)
 {
-	size_t step = count * element_bytes(dtype);
+	int type = nccl_type_of(o->dtype), op = nccl_op_of(o->op);
 
-	return nccl_exchange(send, 0, comm->rank == root ? recv : NULL, step, count, dtype, root,
-			     comm, call);
+	switch (o->what) {
+	case CALL_ALL_REDUCE:
+		return nccl.AllReduce(o->send, o->recv, o->count, type, op, nccl_comm, stream);
+	case CALL_ALL_GATHER:
+		return nccl.AllGather(o->send, o->recv, o->count, type, nccl_comm, stream);
+	case CALL_REDUCE_SCATTER:
+		return nccl.ReduceScatter(o->send, o->recv, o->count, type, op, nccl_comm, stream);
+	case CALL_BROADCAST:
+		return nccl.Broadcast(o->send, o->recv, o->count, type, o->root, nccl_comm, stream);
+	case CALL_REDUCE:
+		return nccl.Reduce(o->send, o->recv, o->count, type, op, o->root, nccl_comm,
+				   stream);
+	case CALL_SENDRECV:
+		return nccl_sendrecv(o, stream);
+	default:
+		return nccl_exchange(o, stream);
+	}
 }
 
-tutti_status tutti_scatter(const void *send, void *recv, size_t count, tutti_dtype dtype, int root,
-			   tutti_comm *comm, const tutti_call *call)
+tutti_status library_call(const struct operation *o)
 {
-	size_t step = count * element_bytes(dtype);
+	static const char *const calls[] = {
+		"AllReduce",    "AllGather",    "ReduceScatter", "Broadcast",    "Reduce",
+		"Send or Recv", "Send or Recv", "Send or Recv",  "Send or Recv", "",
+	};
 
-	return nccl_exchange(comm->rank == root ? send : NULL, step, recv, 0, count, dtype, root,
-			     comm, call);
-}
-
-tutti_status tutti_group_begin(void)
-{
-	return NCCL(GroupStart);
-}
-
-tutti_status tutti_send(const void *buf, size_t count, tutti_dtype dtype, int peer,
-			tutti_comm *comm, const tutti_call *call)
-{
-	return NCCL(Send, buf, count, nccl_type_of(dtype), peer, comm->comm, call->stream);
-}
-
-tutti_status tutti_recv(void *buf, size_t count, tutti_dtype dtype, int peer, tutti_comm *comm,
-			const tutti_call *call)
-{
-	return NCCL(Recv, buf, count, nccl_type_of(dtype), peer, comm->comm, call->stream);
-}
-
-tutti_status tutti_group_end(const tutti_call *call)
-{
-	(void)call;
-	return NCCL(GroupEnd);
-}
-
-tutti_status tutti_work_wait(tutti_work **work, int timeout_ms)
-{
-	(void)work, (void)timeout_ms;
-	return TUTTI_ERR_UNSUPPORTED;
-}
-
-tutti_status tutti_mem_alloc(void **ptr, size_t bytes, tutti_comm *comm)
-{
-	(void)ptr, (void)bytes, (void)comm;
-	return TUTTI_ERR_UNSUPPORTED;
-}
-
-tutti_status tutti_mem_free(void *ptr)
-{
-	(void)ptr;
-	return TUTTI_OK;
+	if (o->what == CALL_BARRIER)
+		return tutti_barrier(o->comm, NULL);
+	return nccl_result_of(nccl_make(o, o->call->stream), o->comm, calls[o->what]);
 }

@@ -12,6 +12,7 @@
 struct options {
 	size_t min_bytes, max_bytes;    /* -b -e */
 	size_t step_bytes, step_factor; /* -i -f; a factor of 0: steps */
+	int factor;                     /* -f, as given; 0: it was not */
 	int iterations, warmups;        /* -n -w */
 	int aggregated;                 /* -m: calls in flight at once, each counts as one */
 	int check, dirty;               /* -c --dirty */
@@ -29,8 +30,7 @@ struct options {
 	int ranks;        /* --ranks: processes to start; 0: this one is a rank */
 };
 
-/* Returns -1 when there is something to measure, else the exit code: 0 after --help, 2 after a bad
- * line, which was then explained on stderr. */
+/* Returns -1 when there is something to measure, else the exit code, as line_parse. */
 int options_parse(struct options *options, int argc, char **argv,
 		  const struct collective *collective);
 /* The size that follows in the sweep; SIZE_MAX after the last. */

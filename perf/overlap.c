@@ -1,48 +1,19 @@
 /* overlap: a matrix product on every rank's block, whose blocks are gathered first, or come one by
  * one; and products whose sum over the ranks is scattered. What the second way hides of the
  * communication shows in the difference; it is for loaded machines (--load), too. */
+#include "line.h"
 #include "load.h"
-#include "median.h"
+#include "measure.h"
 #include "output.h"
 
-#include <getopt.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
 #include <tutti/parallel.h>
 
-#define MUST(call)                                                                                 \
-	((call) == TUTTI_OK ? (void)0                                                              \
-			    : (fprintf(stderr, "overlap: %s\n", tutti_comm_error(NULL)), exit(3)))
-
-enum { WIDTH = 1024, ROWS_MAX = 65536, COLUMNS_MAX = 1024, ROUNDS_MAX = 1000 };
+enum { WIDTH = 1024, ROWS_MAX = 65536, COLUMNS_MAX = 1024 };
 /* Of both directions: the collective alone, one after the other, each. */
 enum { ALONE, AFTER, EACH, WAYS };
 
-static const char usage[] =
-	"usage: overlap [--ranks N] [--rows N] [--columns N] [--rounds N] [--scatter] "
-	"[--zero-copy]\n"
-	"       [--load N]\n"
-	"A block of each rank, N rows of 1024 f32, is multiplied by a matrix of so many columns on "
-	"all\n"
-	"ranks, three ways in turns: all_gather alone; all_gather, then the products; the products "
-	"in\n"
-	"tutti_all_gather_each.\n"
-	"  --ranks N    starts N ranks of itself; without it a launcher has\n"
-	"  --rows N     of a block, 1 to 65536 (1024: 4 MiB)\n"
-	"  --columns N  of the matrix, 8 to 1024, rounded to eights (64)\n"
-	"  --rounds N   counted ones, 1 to 1000 (20); one before them is not\n"
-	"  --scatter    products of so many rows of N columns with 1024 columns, for each rank's\n"
-	"               block; reduce_scatter alone, after all products, and\n"
-	"               tutti_reduce_scatter_each\n"
-	"  --zero-copy  blocks in memory of tutti_mem_alloc\n"
-	"  --load N     N busy processes beside the ranks of each machine (0)\n"
-	"  -h, --help\n"
-	"Exit code: 0; 2 for a line that cannot be understood; 3 when a call failed.\n";
-
 struct setting {
-	int rows, columns, rounds, load, scatters, is_zero_copy;
+	int ranks, rows, columns, rounds, load, scatters, is_zero_copy;
 	tutti_comm *comm;
 	int rank, size;
 	size_t count;  /* of a block */
@@ -52,12 +23,31 @@ struct setting {
 	float *sum;    /* of a scatter: one block */
 };
 
-static double overlap_now_ms(clockid_t clock)
-{
-	struct timespec t;
-	clock_gettime(clock, &t);
-	return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
-}
+#define AT(member) .at = offsetof(struct setting, member)
+
+static const struct line_option overlap_options[] = {
+	{"ranks", 0, "N", AT(ranks), 1, 4096, NULL,
+	 "starts N ranks of itself; without it a launcher has"},
+	{"rows", 0, "N", AT(rows), 1, ROWS_MAX, NULL, "of a block, 1 to 65536 (1024: 4 MiB)"},
+	{"columns", 0, "N", AT(columns), 8, COLUMNS_MAX, NULL,
+	 "of the matrix, 8 to 1024, rounded to eights (64)"},
+	{"rounds", 0, "N", AT(rounds), 1, MEASURE_ROUNDS, NULL,
+	 "counted ones, 1 to 1000 (20); one before them is not"},
+	{"scatter", 0, NULL, AT(scatters),
+	 .help = "products of so many rows of N columns with 1024 columns, for each\n"
+		 "rank's block; reduce_scatter alone, after all products, and\n"
+		 "tutti_reduce_scatter_each"},
+	{"zero-copy", 0, NULL, AT(is_zero_copy), .help = "blocks in memory of tutti_mem_alloc"},
+	{"load", 0, "N", AT(load), 0, LOAD_MAX, NULL,
+	 "N busy processes beside the ranks of each machine (0)"},
+	{0},
+};
+static const struct line overlap_line = {
+	overlap_options, NULL,
+	"A block of each rank, N rows of 1024 f32, is multiplied by a matrix of so many columns\n"
+	"on all ranks, three ways in turns: all_gather alone; all_gather, then the products; the\n"
+	"products in tutti_all_gather_each.\n"
+	"Exit code: 0; 2 for a line that cannot be understood; 3 when a call failed."};
 
 /* y (rows, columns) = x (rows, WIDTH) times the matrix, eight columns at a time, from which x is
  * read once each. */
@@ -163,37 +153,36 @@ static void overlap_dirty(const struct setting *at, int round)
 }
 
 /* Milliseconds: of the slowest rank, and of processor time, the ranks' mean. */
-struct times {
-	double wall[ROUNDS_MAX], cpu[ROUNDS_MAX];
-};
+static double walls[WAYS][MEASURE_ROUNDS], cpus[WAYS][MEASURE_ROUNDS];
 
-static void overlap_measure(struct setting *at, int way, int round, struct times *times)
+static void overlap_measure(void *arg, int way, int round)
 {
+	struct setting *at = arg;
+
 	overlap_dirty(at, round);
 	MUST(tutti_barrier(at->comm, NULL));
-	double wall = overlap_now_ms(CLOCK_MONOTONIC),
-	       cpu = overlap_now_ms(CLOCK_PROCESS_CPUTIME_ID);
+	double wall = measure_seconds(CLOCK_MONOTONIC),
+	       cpu = measure_seconds(CLOCK_PROCESS_CPUTIME_ID);
 	overlap_run(at, way);
-	wall = overlap_now_ms(CLOCK_MONOTONIC) - wall;
-	cpu = overlap_now_ms(CLOCK_PROCESS_CPUTIME_ID) - cpu;
+	wall = (measure_seconds(CLOCK_MONOTONIC) - wall) * 1e3;
+	cpu = (measure_seconds(CLOCK_PROCESS_CPUTIME_ID) - cpu) * 1e3;
 	MUST(tutti_all_reduce(&wall, &wall, 1, TUTTI_F64, TUTTI_MAX, at->comm, NULL));
 	MUST(tutti_all_reduce(&cpu, &cpu, 1, TUTTI_F64, TUTTI_AVG, at->comm, NULL));
-	if (round >= 0) {
-		times->wall[round] = wall;
-		times->cpu[round] = cpu;
-	}
+	if (round < 0)
+		return;
+	walls[way][round] = wall;
+	cpus[way][round] = cpu;
 }
-
-static struct times times[WAYS];
-static double hidden[ROUNDS_MAX];
 
 static void overlap_report(const struct setting *at)
 {
+	static double hidden[MEASURE_ROUNDS];
 	int n = at->rounds;
 
 	for (int i = 0; i < n; i++)
-		hidden[i] = (times[AFTER].wall[i] - times[EACH].wall[i]) / times[ALONE].wall[i];
-	double middle = median(hidden, n), low = hidden[n / 4], high = hidden[n - 1 - n / 4];
+		hidden[i] = (walls[AFTER][i] - walls[EACH][i]) / walls[ALONE][i];
+	double middle = measure_median(hidden, n), low = hidden[n / 4],
+	       high = hidden[n - 1 - n / 4];
 	if (at->rank != 0)
 		return;
 	printf("# %s%s, %d ranks, blocks of %d x %d f32, %d columns, %d busy processes, %d rounds; "
@@ -202,78 +191,10 @@ static void overlap_report(const struct setting *at)
 	       at->is_zero_copy ? ", zero copy" : "", at->size, at->rows, WIDTH, at->columns,
 	       at->load, n);
 	printf("# %10s %10s %10s   hidden: (after - each) / alone\n", "alone", "after", "each");
-	printf("  %10.3f %10.3f %10.3f   %.2f (%.2f-%.2f)\n", median(times[ALONE].wall, n),
-	       median(times[AFTER].wall, n), median(times[EACH].wall, n), middle, low, high);
-	printf("# %10.3f %10.3f %10.3f   of processor time\n", median(times[ALONE].cpu, n),
-	       median(times[AFTER].cpu, n), median(times[EACH].cpu, n));
-}
-
-static void overlap_measure_all(struct setting *at)
-{
-	for (int round = -1; round < at->rounds; round++)
-		for (int i = 0; i < WAYS; i++) {
-			int way = (i + round + WAYS) % WAYS; /* each begins some rounds */
-			overlap_measure(at, way, round, &times[way]);
-		}
-	overlap_report(at);
-}
-
-static int overlap_number(const char *text, int least, int most)
-{
-	char *end;
-	long value = strtol(text, &end, 10);
-
-	if (*text >= '0' && *text <= '9' && !*end && value >= least && value <= most)
-		return (int)value;
-	fprintf(stderr, "overlap: '%s' is not a number from %d to %d.\n%s", text, least, most,
-		usage);
-	exit(2);
-}
-
-static void read_option(struct setting *at, int option)
-{
-	switch (option) {
-	case 'h':
-		fputs(usage, stdout);
-		exit(fflush(stdout) == 0 ? 0 : 3);
-	case 's':
-		at->scatters = 1;
-		break;
-	case 'z':
-		at->is_zero_copy = 1;
-		break;
-	case 'r':
-		at->rows = overlap_number(optarg, 1, ROWS_MAX);
-		break;
-	case 'c':
-		at->columns = overlap_number(optarg, 8, COLUMNS_MAX) / 8 * 8;
-		break;
-	case 'n':
-		at->rounds = overlap_number(optarg, 1, ROUNDS_MAX);
-		break;
-	case 'l':
-		at->load = overlap_number(optarg, 0, LOAD_MAX);
-		break;
-	default:
-		fputs(usage, stderr);
-		exit(2);
-	}
-}
-
-static struct setting setting_of(int argc, char **argv)
-{
-	static const struct option names[] = {
-		{"rows", required_argument, NULL, 'r'},   {"columns", required_argument, NULL, 'c'},
-		{"rounds", required_argument, NULL, 'n'}, {"scatter", no_argument, NULL, 's'},
-		{"zero-copy", no_argument, NULL, 'z'},    {"load", required_argument, NULL, 'l'},
-		{"help", no_argument, NULL, 'h'},         {0}};
-	struct setting at = {.rows = 1024, .columns = 64, .rounds = 20};
-
-	for (int c; (c = getopt_long(argc, argv, "h", names, NULL)) != -1;)
-		read_option(&at, c);
-	if (optind < argc)
-		overlap_number(argv[optind], 1, 0);
-	return at;
+	printf("  %10.3f %10.3f %10.3f   %.2f (%.2f-%.2f)\n", measure_median(walls[ALONE], n),
+	       measure_median(walls[AFTER], n), measure_median(walls[EACH], n), middle, low, high);
+	printf("# %10.3f %10.3f %10.3f   of processor time\n", measure_median(cpus[ALONE], n),
+	       measure_median(cpus[AFTER], n), measure_median(cpus[EACH], n));
 }
 
 static float *new_floats(size_t count)
@@ -307,14 +228,19 @@ static void overlap_make(struct setting *at)
 
 static int overlap_take_part(int argc, char **argv)
 {
-	struct setting at = setting_of(argc, argv);
+	struct setting at = {.rows = 1024, .columns = 64, .rounds = 20};
 	struct load load = {0};
+	int code = line_parse(&overlap_line, &at, argc, argv);
 
+	if (code >= 0)
+		return code;
+	at.columns -= at.columns % 8;
 	MUST(tutti_init(&at.comm, NULL));
 	overlap_make(&at);
 	if (tutti_local_rank(at.comm) == 0 && !load_start(&load, at.load))
 		return 3;
-	overlap_measure_all(&at);
+	measure_turns(at.rounds, WAYS, overlap_measure, &at);
+	overlap_report(&at);
 	load_stop(&load);
 	if (at.is_zero_copy)
 		tutti_mem_free(at.blocks);

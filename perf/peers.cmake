@@ -1,14 +1,4 @@
-# The same programs with a peer behind the calls of tutti.h: <peer>_<collective>_perf, for every peer that is
-# here. Not installed.
-
-# peer_programs(PEER collective...): of PEER's objects and the driver.
-function(peer_programs peer)
-	foreach(collective IN LISTS ARGN)
-		add_executable(${peer}_${collective}_perf collectives.c)
-		target_compile_definitions(${peer}_${collective}_perf PRIVATE COLLECTIVE="${collective}")
-		target_link_libraries(${peer}_${collective}_perf PRIVATE perf_${peer} perf_driver m)
-	endforeach()
-endfunction()
+# The same programs with a peer as the library: <peer>_<collective>_perf, for every peer that is here.
 
 # mpi_programs(PEER NAME OPTION SHOWS): for the MPI of that name, whose compiler wrapper given OPTION says SHOWS. Debian
 # has both, as mpicc.openmpi and mpicc.mpich; elsewhere mpicc is one of them.
@@ -39,7 +29,7 @@ function(mpi_programs peer name option shows)
 	target_link_libraries(perf_${peer} PUBLIC perf_driver ${words})
 	target_include_directories(perf_${peer} SYSTEM PRIVATE ${folders})
 	target_compile_definitions(perf_${peer} PRIVATE MPIRUN="${launcher}")
-	peer_programs(${peer} ${collectives})
+	perf_programs(${peer} ${peer}_ ${collectives})
 endfunction()
 
 mpi_programs(openmpi "Open MPI" -showme:version "Open MPI")
@@ -66,7 +56,7 @@ if(Gloo_FOUND AND CMAKE_CXX_COMPILER)
 	# See gloo.cc.
 	set(of_gloo ${collectives})
 	list(REMOVE_ITEM of_gloo reduce_scatter)
-	peer_programs(gloo ${of_gloo})
+	perf_programs(gloo gloo_ ${of_gloo})
 	foreach(collective IN LISTS of_gloo)
 		set_target_properties(gloo_${collective}_perf PROPERTIES LINKER_LANGUAGE CXX)
 	endforeach()

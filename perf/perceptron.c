@@ -1,8 +1,8 @@
-/* The perceptron's arithmetic, on one thread. */
+/* The perceptron's arithmetic, on one thread, and its step of a trainer. */
 #include "perceptron.h"
 
-#include <stdio.h>
-#include <stdlib.h>
+#include "measure.h"
+
 #include <string.h>
 
 enum { LAYERS = PERCEPTRON_LAYERS, WIDTH = PERCEPTRON_WIDTH, WEIGHTS = PERCEPTRON_WEIGHTS };
@@ -103,5 +103,65 @@ double perceptron_loss(const float *out, float *grad, size_t samples)
 		grad[i] = out[i] - 1;
 		sum += 0.5 * (double)(grad[i] * grad[i]);
 	}
+	return sum;
+}
+
+float *perceptron_floats(size_t count)
+{
+	float *made = calloc(count ? count : 1, sizeof *made);
+
+	MUST(made ? TUTTI_OK
+		  : tutti_set_error(TUTTI_ERR_MEMORY, "There is no memory for activations."));
+	return made;
+}
+
+void perceptron_work_create(struct perceptron_work *w, size_t samples)
+{
+	for (int l = 1; l < LAYERS; l++)
+		w->hidden[l] = perceptron_floats(samples * WIDTH);
+	w->dz = perceptron_floats(samples * WIDTH);
+	w->spare = perceptron_floats(samples * WIDTH);
+}
+
+void perceptron_work_destroy(struct perceptron_work *w)
+{
+	for (int l = 1; l < LAYERS; l++)
+		free(w->hidden[l]);
+	free(w->dz);
+	free(w->spare);
+}
+
+float *perceptron_output(struct perceptron_work *w, int l, float *outputs)
+{
+	float *out = l + 1 < LAYERS ? w->hidden[l + 1] : outputs;
+
+	w->x[l + 1] = out;
+	return out;
+}
+
+double perceptron_step(tutti_trainer *trainer, const tutti_optimizer *optimizer,
+		       struct perceptron_work *w, const float *inputs, float *outputs,
+		       size_t samples)
+{
+	double sum;
+
+	MUST(tutti_micro_batch(trainer, TUTTI_PASS_LAST, (double)samples, NULL));
+	w->x[0] = inputs;
+	for (int l = 0; l < LAYERS; l++) {
+		MUST(tutti_forward_begin(trainer, l));
+		perceptron_forward(tutti_param_data(trainer, l), w->x[l],
+				   perceptron_output(w, l, outputs), samples);
+		MUST(tutti_forward_end(trainer, l));
+	}
+	sum = perceptron_loss(outputs, w->dz, samples);
+	for (int l = LAYERS - 1; l >= 0; l--) {
+		MUST(tutti_backward_begin(trainer, l));
+		perceptron_backward(
+			tutti_param_data(trainer, l),
+			(struct perceptron_grads){tutti_param_grad(trainer, l), w->dz, w->spare},
+			w->x[l], w->x[l + 1], samples);
+		MUST(tutti_backward_end(trainer, l));
+	}
+	MUST(tutti_step(trainer, optimizer, 1, NULL));
 	return sum;
 }

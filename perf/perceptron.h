@@ -32,4 +32,22 @@ void perceptron_backward(const float *w, struct perceptron_grads to, const float
 /* Of the loss (out - 1)^2 / 2: its sum, and the gradient. */
 double perceptron_loss(const float *out, float *grad, size_t samples);
 
+/* One replica's activations: x[l] goes into layer l. */
+struct perceptron_work {
+	const float *x[PERCEPTRON_LAYERS + 1];
+	float *hidden[PERCEPTRON_LAYERS]; /* x[1] to x[LAYERS - 1] */
+	float *dz, *spare;
+};
+/* Zeros; without memory the program ends. */
+float *perceptron_floats(size_t count);
+void perceptron_work_create(struct perceptron_work *work, size_t samples);
+void perceptron_work_destroy(struct perceptron_work *work);
+/* Of layer l, which becomes the next one's input; of the last one outputs. */
+float *perceptron_output(struct perceptron_work *work, int l, float *outputs);
+/* One step of a trainer, from inputs to outputs; the sum of the losses. The program ends if a call
+ * fails. */
+double perceptron_step(tutti_trainer *trainer, const tutti_optimizer *optimizer,
+		       struct perceptron_work *work, const float *inputs, float *outputs,
+		       size_t samples);
+
 #endif

@@ -1,16 +1,15 @@
-/* The driver of all benchmark programs: the sweep over types, operations, roots and sizes. */
-#include "collective.h"
+/* The sweep over types, operations, roots and sizes. */
+#include "perf.h"
 
 #include "bench.h"
 #include "gpu_rank.h"
-#include "json.h"
 #include "library.h"
 #include "load.h"
 #include "options.h"
 #include "output.h"
 #include "ram.h"
+#include "results.h"
 #include "start.h"
-#include "table.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -18,9 +17,9 @@
 
 struct job {
 	struct bench bench;
-	struct table table;
-	struct json json;  /* rank 0's */
+	struct results results;
 	struct load load;  /* of the first rank of a machine */
+	bool has_joined;   /* the library's ranks */
 	bool is_refused;   /* it cannot begin, and a message has said why */
 	bool is_unwritten; /* the table could not be written; rank 0 has said why */
 };
@@ -64,8 +63,8 @@ static tutti_status measure_size(struct job *j, struct sample sample, size_t ele
 	const struct collective *c = b->collective;
 	struct sample both[2];
 
-	if (c->shape)
-		sample.shape = c->shape(elements, (struct place){b->rank, b->ranks, sample.root});
+	sample.shape =
+		collective_shape(c, elements, (struct place){b->rank, b->ranks, sample.root});
 	for (int i = 0; i < 2; i++) {
 		both[i] = sample;
 		both[i].in_place = i == 1;
@@ -73,13 +72,10 @@ static tutti_status measure_size(struct job *j, struct sample sample, size_t ele
 		if (both[i].is_left_out)
 			continue;
 		TRY(bench_measure(b, &both[i]));
-		j->table.failed += b->rank != 0 && both[i].wrong != 0;
+		j->results.failed += b->rank != 0 && both[i].wrong != 0;
 	}
-	if (b->rank == 0) {
-		table_row(&j->table, b, both);
-		json_row(&j->json, b, &both[0]);
-		json_row(&j->json, b, &both[1]);
-	}
+	if (b->rank == 0)
+		results_row(&j->results, b, both);
 	return perf_show(j);
 }
 
@@ -102,7 +98,7 @@ static void explain_in_place(const struct bench *b, struct sample sample)
 	sample.in_place = true;
 	why = perf_refusal(b, &sample);
 	if (why && b->rank == 0 && !b->collective->is_never_in_place)
-		table_left_out("in place", why);
+		results_left_out("in place", why);
 }
 
 static tutti_status sweep_roots(struct job *j, struct sample sample)
@@ -137,7 +133,7 @@ static tutti_status sweep_one(struct job *j, struct sample sample)
 	snprintf(subject, sizeof subject, "%s %s", element_name(sample.dtype),
 		 c->is_reduced ? operation_name(sample.op) : "is left out");
 	if (j->bench.rank == 0)
-		table_left_out(subject, why);
+		results_left_out(subject, why);
 	return TUTTI_OK;
 }
 
@@ -148,7 +144,7 @@ static tutti_status perf_sweep(struct job *j)
 	const struct options *o = j->bench.options;
 	bool is_reduced = j->bench.collective->is_reduced;
 
-	if (!j->bench.collective->shape)
+	if (!collective_has_data(j->bench.collective))
 		return measure_size(j, (struct sample){0}, 0);
 
 	for (int dtype = 0; dtype < DTYPES; dtype++) {
@@ -228,8 +224,8 @@ static tutti_status can_begin(struct job *j, const struct plan *plan, tutti_comm
 
 	if (can && tutti_local_rank(comm) == 0)
 		can = load_start(&j->load, o->load);
-	if (can && o->json && tutti_rank(comm) == 0)
-		can = json_open(&j->json, o->json);
+	if (can && tutti_rank(comm) == 0)
+		can = results_open(&j->results, o->json);
 	TRY(tutti_all_reduce(&can, &can, 1, TUTTI_I32, TUTTI_MIN, comm, NULL));
 	j->is_refused = !can;
 	return TUTTI_OK;
@@ -240,15 +236,15 @@ static tutti_status perf_measure(struct job *j, const struct plan *plan, tutti_c
 	TRY(can_begin(j, plan, comm));
 	if (j->is_refused)
 		return TUTTI_OK;
+	j->has_joined = true;
+	TRY(library_join(comm));
 	TRY(bench_init(&j->bench, plan->options, plan->collective, comm));
-	if (j->bench.rank == 0) {
-		table_begin(&j->bench);
-		json_begin(&j->json, &j->bench);
-	}
+	if (j->bench.rank == 0)
+		results_begin(&j->results, &j->bench);
 	TRY(perf_show(j));
 	TRY(perf_sweep(j));
 	if (j->bench.rank == 0)
-		table_end(&j->table);
+		results_end(&j->results);
 	return perf_show(j);
 }
 
@@ -264,10 +260,12 @@ static int perf_run(tutti_comm *comm, const void *arg)
 	if (why) {
 		if (tutti_rank(comm) == 0)
 			fprintf(stderr, "%s: %s.\n", program_invocation_short_name, why);
+		tutti_barrier(comm, NULL); /* so that no launcher ends rank 0 before that */
 		return 2;
 	}
 	status = perf_measure(&job, plan, comm);
-	is_written = json_close(&job.json, status == TUTTI_OK && !job.is_refused);
+	is_written = results_close(&job.results, plan->options->json,
+				   status == TUTTI_OK && !job.is_refused);
 	/* No rank's exit code ends the job before all know how it went. */
 	if (status == TUTTI_OK)
 		status = tutti_barrier(comm, NULL);
@@ -279,9 +277,11 @@ static int perf_run(tutti_comm *comm, const void *arg)
 			*tutti_comm_error(NULL) ? ": " : ".", tutti_comm_error(NULL));
 	load_stop(&job.load);
 	bench_finish(&job.bench);
+	if (job.has_joined)
+		library_leave();
 	if (status != TUTTI_OK || !is_written)
 		return 3;
-	return job.is_refused ? 2 : job.table.failed ? 1 : 0;
+	return job.is_refused ? 2 : job.results.failed ? 1 : 0;
 }
 
 /* A GPU is current before the communicators are made: so their kernels may meet. A failure comes
@@ -291,7 +291,7 @@ static struct gpu_rank *open_first_gpu(const struct options *o)
 	const char *why, *local = getenv("LOCAL_RANK");
 	struct gpu_rank *gpu = NULL;
 
-	if (!o->gpus || gpu_rank_count(&why) == 0 ||
+	if (!library_has_kernels || !o->gpus || gpu_rank_count(&why) == 0 ||
 	    gpu_rank_open(&gpu, local && o->threads == 1 ? atoi(local) : 0, NULL) != TUTTI_OK)
 		return NULL;
 	return gpu;
@@ -305,36 +305,43 @@ static int perf_take_part(int rank, void *arg)
 	struct gpu_rank *first = open_first_gpu(o);
 	/* Whose memory --zero-copy asks for. */
 	const tutti_config config = {.device = first ? gpu_rank_ordinal(first) + 1 : 0};
-	tutti_comm *comm;
-	int code = 3;
+	int n = o->threads, code = 3;
+	tutti_comm **comms = calloc((size_t)n, sizeof(tutti_comm *));
+	tutti_status status = !comms  ? TUTTI_ERR_MEMORY
+			      : n > 1 ? tutti_init_all(comms, n, &config)
+				      : tutti_init(comms, &config);
 
 	(void)rank;
-	if (o->threads > 1) {
-		code = start_threads(o->threads, &config, perf_run, plan);
-	} else if (tutti_init(&comm, &config) != TUTTI_OK) {
+	if (status != TUTTI_OK)
 		fprintf(stderr, "%s: tutti_init failed: %s\n", program_invocation_short_name,
 			tutti_comm_error(NULL));
-	} else {
-		code = perf_run(comm, plan);
-		tutti_comm_destroy(comm);
-	}
+	else
+		code = start_threads(comms, n, perf_run, plan);
+	for (int i = 0; status == TUTTI_OK && i < n; i++)
+		tutti_comm_destroy(comms[i]);
+	free(comms);
 	gpu_rank_close(first);
 	output_flush();
 	return output_is_well() ? code : 3;
 }
 
-int perf_main(int argc, char **argv, const struct collective *collective)
+int perf_main(int argc, char **argv, const char *collective)
 {
 	struct options options;
-	struct plan plan = {&options, collective};
+	struct plan plan = {&options, collective_named(collective)};
+	const char *why;
 	int code;
 
 	if (!output_open())
 		return 3;
-	code = options_parse(&options, argc, argv, collective);
-	if (code < 0)
-		return options.ranks ? start_processes(options.ranks, perf_take_part, &plan)
-				     : perf_take_part(0, &plan);
-	output_flush(); /* of --help */
-	return output_is_well() ? code : 3;
+	code = options_parse(&options, argc, argv, plan.collective);
+	if (code >= 0)
+		return code;
+	why = library_refuses_ranks(options.ranks > 0, options.threads > 1, &code);
+	if (why) {
+		fprintf(stderr, "%s: %s.\n", program_invocation_short_name, why);
+		return code;
+	}
+	return options.ranks ? start_processes(options.ranks, perf_take_part, &plan)
+			     : perf_take_part(0, &plan);
 }

@@ -1,34 +1,14 @@
 /* replica_step: trains the perceptron by DDP, Mirrored or DataParallel, and prints its speed as
  * examples/gpt does: perf/training runs it for its rows of replicas. */
+#include "line.h"
+#include "measure.h"
 #include "output.h"
 #include "perceptron.h"
 
-#include <getopt.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-#define MUST(call)                                                                                 \
-	((call) == TUTTI_OK                                                                        \
-		 ? (void)0                                                                         \
-		 : (fprintf(stderr, "replica_step: %s\n", tutti_comm_error(NULL)), exit(3)))
 
 enum { LAYERS = PERCEPTRON_LAYERS, WIDTH = PERCEPTRON_WIDTH };
 enum { REPLICAS_MAX = 64, BATCH_MAX = 4096, STEPS_MAX = 1000000 };
-
-static const char usage[] =
-	"usage: replica_step [--ranks N] [--way WAY] [--replicas N] [--batch N] [--steps N]\n"
-	"Trains a perceptron of 5 million parameters with AdamW, and prints samples a second.\n"
-	"  --ranks N     of way ddp: starts N ranks of itself, without tuttirun\n"
-	"  --way WAY     ddp: one rank, under tuttirun with as many as it starts (the default);\n"
-	"                mirrored, data_parallel: replicas in threads; share_params: DataParallel\n"
-	"                whose replicas read the first one's parameters in place\n"
-	"  --replicas N  threads, 1 to 64 (2); not with ddp\n"
-	"  --batch N     samples of a step, over all, 1 to 4096 (16)\n"
-	"  --steps N     1 to 1000000 (21); the last line is of all but the first\n"
-	"  -h, --help\n"
-	"Exit code: 0; 2 for a line that cannot be understood; 3 when a call failed.\n";
 
 static const char *const ways[] = {"ddp", "mirrored", "data_parallel", "share_params"};
 enum way { DDP, MIRRORED, DATA_PARALLEL, SHARE_PARAMS, WAYS };
@@ -37,60 +17,51 @@ static const tutti_optimizer adamw = {
 	.kind = TUTTI_ADAMW, .lr = 1e-4f, .beta1 = 0.9f, .beta2 = 0.99f, .eps = 1e-8f};
 
 struct options {
-	enum way way;
-	int replicas, batch, steps;
+	int ranks, way, replicas, batch, steps;
 };
 
-/* One replica's activations: x[l] goes into layer l. */
-struct work {
-	const float *x[LAYERS + 1];
-	float *hidden[LAYERS]; /* x[1] to x[LAYERS - 1] */
-	float *dz, *spare;
+static bool replica_step_parse_way(const char *text, void *to)
+{
+	for (int way = DDP; way < WAYS; way++)
+		if (strcmp(text, ways[way]) == 0) {
+			*(int *)to = way;
+			return true;
+		}
+	return false;
+}
+
+#define AT(member) .at = offsetof(struct options, member)
+
+static const struct line_option replica_step_options[] = {
+	{"ranks", 0, "N", AT(ranks), 1, 4096, NULL,
+	 "of way ddp: starts N ranks of itself, without tuttirun"},
+	{"way", 0, "WAY", AT(way), .parse = replica_step_parse_way,
+	 .help = "ddp: one rank, under tuttirun with as many as it starts (the default);\n"
+		 "mirrored, data_parallel: replicas in threads; share_params: DataParallel\n"
+		 "whose replicas read the first one's parameters in place"},
+	{"replicas", 0, "N", AT(replicas), 1, REPLICAS_MAX, NULL,
+	 "threads, 1 to 64 (2); not with ddp"},
+	{"batch", 0, "N", AT(batch), 1, BATCH_MAX, NULL,
+	 "samples of a step, over all, 1 to 4096 (16)"},
+	{"steps", 0, "N", AT(steps), 1, STEPS_MAX, NULL,
+	 "1 to 1000000 (21); the last line is of all but the first"},
+	{0},
 };
-
-static float *replica_step_floats(size_t count)
-{
-	float *made = calloc(count ? count : 1, sizeof *made);
-
-	MUST(made ? TUTTI_OK
-		  : tutti_set_error(TUTTI_ERR_MEMORY, "There is no memory for activations."));
-	return made;
-}
-
-static void work_create(struct work *w, size_t samples)
-{
-	for (int l = 1; l < LAYERS; l++)
-		w->hidden[l] = replica_step_floats(samples * WIDTH);
-	w->dz = replica_step_floats(samples * WIDTH);
-	w->spare = replica_step_floats(samples * WIDTH);
-}
-
-static void work_destroy(struct work *w)
-{
-	for (int l = 1; l < LAYERS; l++)
-		free(w->hidden[l]);
-	free(w->dz);
-	free(w->spare);
-}
-
-static float *layer_output(struct work *w, int l, float *outputs)
-{
-	float *out = l + 1 < LAYERS ? w->hidden[l + 1] : outputs;
-
-	w->x[l + 1] = out;
-	return out;
-}
+static const struct line replica_step_line = {
+	replica_step_options, NULL,
+	"Trains a perceptron of 5 million parameters with AdamW, and prints samples a second.\n"
+	"Exit code: 0; 2 for a line that cannot be understood; 3 when a call failed."};
 
 /* ---- the functions of a replica */
 
 static tutti_status replica_step_forward(tutti_replica *r)
 {
-	struct work *w = (struct work *)r->arg + r->index;
+	struct perceptron_work *w = (struct perceptron_work *)r->arg + r->index;
 
 	w->x[0] = r->inputs;
 	for (int l = 0; l < LAYERS; l++)
 		perceptron_forward(tutti_replica_param(r, l), w->x[l],
-				   layer_output(w, l, r->outputs), r->items);
+				   perceptron_output(w, l, r->outputs), r->items);
 	return TUTTI_OK;
 }
 
@@ -102,7 +73,7 @@ static tutti_status replica_step_loss(tutti_replica *r)
 
 static tutti_status replica_step_backward(tutti_replica *r)
 {
-	struct work *w = (struct work *)r->arg + r->index;
+	struct perceptron_work *w = (struct perceptron_work *)r->arg + r->index;
 	tutti_status status = TUTTI_OK;
 
 	memcpy(w->dz, r->output_grads, r->items * WIDTH * sizeof *w->dz);
@@ -124,7 +95,7 @@ struct training {
 	tutti_comm *comms[REPLICAS_MAX];
 	tutti_trainer *trainer;  /* DDP */
 	tutti_data_parallel *dp; /* else */
-	struct work work[REPLICAS_MAX];
+	struct perceptron_work work[REPLICAS_MAX];
 	float *inputs, *outputs; /* of this process */
 	size_t first, items;     /* its samples of each batch */
 	int rank;
@@ -179,9 +150,9 @@ static void replica_step_start(struct training *t)
 	}
 	tutti_model_destroy(model);
 	for (int r = 0; r < o->replicas; r++) /* a replica has at most so many */
-		work_create(&t->work[r], t->items / (size_t)o->replicas + 1);
-	t->inputs = replica_step_floats(t->items * WIDTH);
-	t->outputs = replica_step_floats(t->items * WIDTH);
+		perceptron_work_create(&t->work[r], t->items / (size_t)o->replicas + 1);
+	t->inputs = perceptron_floats(t->items * WIDTH);
+	t->outputs = perceptron_floats(t->items * WIDTH);
 }
 
 static void replica_step_stop(struct training *t)
@@ -190,37 +161,18 @@ static void replica_step_stop(struct training *t)
 	tutti_trainer_destroy(t->trainer);
 	for (int r = 0; r < t->options.replicas; r++) {
 		tutti_comm_destroy(t->comms[r]);
-		work_destroy(&t->work[r]);
+		perceptron_work_destroy(&t->work[r]);
 	}
 	free(t->inputs);
 	free(t->outputs);
 }
 
-static double step_ddp(struct training *t)
+static double replica_step_ddp(struct training *t)
 {
-	struct work *w = &t->work[0];
-	tutti_trainer *trainer = t->trainer;
 	double items = (double)t->items, sum;
 
-	MUST(tutti_micro_batch(trainer, TUTTI_PASS_LAST, items, NULL));
-	w->x[0] = t->inputs;
-	for (int l = 0; l < LAYERS; l++) {
-		MUST(tutti_forward_begin(trainer, l));
-		perceptron_forward(tutti_param_data(trainer, l), w->x[l],
-				   layer_output(w, l, t->outputs), t->items);
-		MUST(tutti_forward_end(trainer, l));
-	}
-	sum = perceptron_loss(t->outputs, w->dz, t->items);
-	for (int l = LAYERS - 1; l >= 0; l--) {
-		MUST(tutti_backward_begin(trainer, l));
-		perceptron_backward(
-			tutti_param_data(trainer, l),
-			(struct perceptron_grads){tutti_param_grad(trainer, l), w->dz, w->spare},
-			w->x[l], w->x[l + 1], t->items);
-		MUST(tutti_backward_end(trainer, l));
-	}
-	MUST(tutti_step(trainer, &adamw, 1, NULL));
-	MUST(tutti_means(trainer, &sum, &items, &sum, 1));
+	sum = perceptron_step(t->trainer, &adamw, &t->work[0], t->inputs, t->outputs, t->items);
+	MUST(tutti_means(t->trainer, &sum, &items, &sum, 1));
 	return sum;
 }
 
@@ -232,16 +184,9 @@ static double perf_replica_step(struct training *t)
 		.inputs = t->inputs, .items = t->items, .outputs = t->outputs};
 
 	if (t->trainer)
-		return step_ddp(t);
+		return replica_step_ddp(t);
 	MUST(tutti_data_parallel_step(t->dp, &batch, &adamw, 1, &info));
 	return info.loss;
-}
-
-static double replica_step_seconds_now(void)
-{
-	struct timespec now;
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
 static double replica_step_waited(const struct training *t)
@@ -257,7 +202,7 @@ static double replica_step_waited(const struct training *t)
 static void replica_step_train(struct training *t)
 {
 	const struct options *o = &t->options;
-	double since = replica_step_seconds_now(), waited_since = replica_step_waited(t);
+	double since = measure_seconds(CLOCK_MONOTONIC), waited_since = replica_step_waited(t);
 	int steps = 0;
 
 	for (int s = 0; s < o->steps; s++) {
@@ -266,7 +211,7 @@ static void replica_step_train(struct training *t)
 		steps++;
 		if (s > 0 && s + 1 < o->steps)
 			continue;
-		double now = replica_step_seconds_now(), waited_now = replica_step_waited(t);
+		double now = measure_seconds(CLOCK_MONOTONIC), waited_now = replica_step_waited(t);
 		if (t->rank == 0)
 			printf("step %4d   loss %.4f   %6.0f tokens/s   %4.1f %% waiting for "
 			       "ranks\n",
@@ -279,71 +224,14 @@ static void replica_step_train(struct training *t)
 	}
 }
 
-/* ---- options */
-
-static void replica_step_refuse(const char *text, const char *why)
-{
-	fprintf(stderr, "replica_step: '%s' is not %s.\n%s", text, why, usage);
-	exit(2);
-}
-
-static int replica_step_number(const char *text, int most)
-{
-	char *end, why[48];
-	long value = strtol(text, &end, 10);
-
-	if (*text >= '0' && *text <= '9' && !*end && value >= 1 && value <= most)
-		return (int)value;
-	snprintf(why, sizeof why, "a number from 1 to %d", most);
-	replica_step_refuse(text, why);
-	return 0;
-}
-
-static enum way way_of(const char *name)
-{
-	for (enum way way = DDP; way < WAYS; way++)
-		if (strcmp(name, ways[way]) == 0)
-			return way;
-	replica_step_refuse(name, "a way");
-	return DDP;
-}
-
-static struct options replica_step_options_of(int argc, char **argv)
-{
-	static const struct option names[] = {
-		{"way", required_argument, NULL, 'w'},   {"replicas", required_argument, NULL, 'r'},
-		{"batch", required_argument, NULL, 'b'}, {"steps", required_argument, NULL, 's'},
-		{"help", no_argument, NULL, 'h'},        {0}};
-	struct options o = {.way = DDP, .replicas = 2, .batch = 16, .steps = 21};
-
-	for (int c; (c = getopt_long(argc, argv, "h", names, NULL)) != -1;) {
-		if (c == 'h') {
-			fputs(usage, stdout);
-			exit(fflush(stdout) == 0 ? 0 : 3);
-		}
-		if (c == '?') {
-			fputs(usage, stderr);
-			exit(2);
-		}
-		if (c == 'w')
-			o.way = way_of(optarg);
-		else if (c == 'r')
-			o.replicas = replica_step_number(optarg, REPLICAS_MAX);
-		else if (c == 'b')
-			o.batch = replica_step_number(optarg, BATCH_MAX);
-		else
-			o.steps = replica_step_number(optarg, STEPS_MAX);
-	}
-	if (optind < argc)
-		replica_step_refuse(argv[optind], "an option");
-	return o;
-}
-
 static int replica_step_take_part(int argc, char **argv)
 {
 	static struct training training;
 
-	training.options = replica_step_options_of(argc, argv);
+	training.options = (struct options){.replicas = 2, .batch = 16, .steps = 21};
+	int code = line_parse(&replica_step_line, &training.options, argc, argv);
+	if (code >= 0)
+		return code;
 	replica_step_start(&training);
 	replica_step_train(&training);
 	replica_step_stop(&training);

@@ -3,7 +3,6 @@
 #include "rpc_perf.h"
 
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/generic/generic_stub.h>
@@ -176,13 +175,7 @@ int long_calls(int calls, const uint8_t *data, size_t bytes)
 		uint64_t digest = 0;
 		std::vector<uint8_t> answer = bytes_of(call->answer);
 		std::memcpy(&digest, answer.data(), std::min(answer.size(), sizeof digest));
-		if (digest != rpc_perf_digest(data, bytes)) {
-			std::fprintf(
-				stderr,
-				"rpc_perf: grpc: the answer of a call with %zu bytes is wrong\n",
-				bytes);
-			std::exit(1);
-		}
+		rpc_perf_check_digest("grpc", digest, data, bytes);
 	}
 	return 0;
 }

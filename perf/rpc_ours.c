@@ -1,18 +1,51 @@
-/* Plain messages and calls of the rpc, as rpc_perf measures them. */
+/* Plain messages and calls of the rpc, as rpc_perf measures them; payloads, and what their answers
+ * must be. */
 #include "rpc_ours.h"
 
 #include <string.h>
 
-tutti_comm *rpc_perf_comm;
-tutti_rpc *rpc_perf_rpc;
+/* ---- payloads ---- */
 
-static void check_digest(const char *who, uint64_t got, const uint8_t *data, size_t bytes)
+uint64_t rpc_perf_digest(const uint8_t *data, size_t bytes)
+{
+	uint64_t digest = bytes, word;
+	size_t step = bytes / RPC_PERF_SAMPLES;
+
+	for (size_t i = 0; i < RPC_PERF_SAMPLES && step >= sizeof word; i++) {
+		memcpy(&word, data + i * step, sizeof word);
+		digest = (digest ^ word) * 0x9e3779b97f4a7c15u;
+	}
+	return digest;
+}
+
+void rpc_perf_fill(uint8_t *data, uint64_t number)
+{
+	for (size_t i = 0; i < RPC_PERF_SHORT; i += sizeof number, number = number * 5 + 1)
+		memcpy(data + i, &number, sizeof number);
+}
+
+int rpc_perf_differs(const char *who, const uint8_t *data, uint64_t number)
+{
+	uint8_t expected[RPC_PERF_SHORT];
+
+	rpc_perf_fill(expected, number);
+	if (memcmp(data, expected, sizeof expected) == 0)
+		return 0;
+	fprintf(stderr, "rpc_perf: %s: the answer of call %llu is wrong\n", who,
+		(unsigned long long)number);
+	exit(1);
+}
+
+void rpc_perf_check_digest(const char *who, uint64_t got, const uint8_t *data, size_t bytes)
 {
 	if (got == rpc_perf_digest(data, bytes))
 		return;
 	fprintf(stderr, "rpc_perf: %s: the answer of a call with %zu bytes is wrong\n", who, bytes);
 	exit(1);
 }
+
+tutti_comm *rpc_perf_comm;
+tutti_rpc *rpc_perf_rpc;
 
 /* ---- messages ---- */
 
@@ -37,7 +70,7 @@ static int messages_long(int calls, const uint8_t *data, size_t bytes)
 	for (int i = 0; i < calls; i++) {
 		MUST(tutti_send(data, bytes, TUTTI_U8, 1, rpc_perf_comm, NULL));
 		MUST(tutti_recv(&digest, 1, TUTTI_U64, 1, rpc_perf_comm, NULL));
-		check_digest("messages", digest, data, bytes);
+		rpc_perf_check_digest("messages", digest, data, bytes);
 	}
 	return 0;
 }
@@ -131,7 +164,7 @@ static int rpc_long(int calls, const uint8_t *data, size_t bytes)
 	for (int i = 0; i < calls; i++) {
 		tutti_rpc_answer answer = {.data = &got, .bytes = sizeof got};
 		MUST(tutti_rpc_call(rpc_perf_rpc, 1, "digest", &piece, 1, &answer, NULL));
-		check_digest("rpc", got, data, bytes);
+		rpc_perf_check_digest("rpc", got, data, bytes);
 	}
 	return 0;
 }

@@ -2,16 +2,10 @@
 #ifndef PERF_RPC_OURS_H
 #define PERF_RPC_OURS_H
 
+#include "measure.h"
 #include "rpc_perf.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <tutti/rpc.h>
-
-#define MUST(call)                                                                                 \
-	((call) == TUTTI_OK                                                                        \
-		 ? (void)0                                                                         \
-		 : (fprintf(stderr, "rpc_perf: %s\n", tutti_comm_error(NULL)), exit(3)))
 
 #define RPC_PERF_FUNCTIONS 3 /* that the calls need on rank 1 */
 

@@ -3,37 +3,42 @@
  * all in turns, round by round. Every answer is compared. */
 #include "rpc_ours.h"
 
+#include "line.h"
 #include "load.h"
-#include "median.h"
 #include "output.h"
 
-#include <getopt.h>
 #include <semaphore.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-enum { ROUNDS_MAX = 1000, MEBI = 1 << 20, CONTENDERS_MAX = 5 };
+enum { MEBI = 1 << 20, CONTENDERS_MAX = 5 };
 
-static const char usage[] =
-	"usage: rpc_perf [--ranks 2] [--rounds N] [--calls N] [--mib N] [--load N]\n"
+struct setting {
+	int ranks, rounds, calls, mib, load;
+};
+static struct setting setting = {.rounds = 8, .calls = 2000, .mib = 64};
+
+#define AT(member) .at = offsetof(struct setting, member)
+
+static const struct line_option rpc_perf_options[] = {
+	{"ranks", 0, "2", AT(ranks), 2, 2, NULL,
+	 "starts 2 ranks of itself; without it a launcher has"},
+	{"rounds", 0, "N", AT(rounds), 1, MEASURE_ROUNDS, NULL,
+	 "counted ones, 1 to 1000 (8); one before them is not"},
+	{"calls", 0, "N", AT(calls), 64, 1000000, NULL,
+	 "short calls of each round and contender, 64 to 1000000 (2000)"},
+	{"mib", 0, "N", AT(mib), 1, 1024, NULL, "of the longest payload, 1 to 1024 (64)"},
+	{"load", 0, "N", AT(load), 0, LOAD_MAX, NULL, "N busy processes beside the ranks (0)"},
+	{0},
+};
+static const struct line rpc_perf_line = {
+	rpc_perf_options, NULL,
 	"Rank 0 calls rank 1: round trips of 64 bytes, calls a second with 1 to 64 in flight, and\n"
 	"MB/s of long payloads, as medians of the rounds.\n"
-	"  --ranks 2   starts 2 ranks of itself; without it a launcher has\n"
-	"  --rounds N  counted ones, 1 to 1000 (8); one before them is not\n"
-	"  --calls N   short calls of each round and contender, 64 to 1000000 (2000)\n"
-	"  --mib N     of the longest payload, 1 to 1024 (64)\n"
-	"  --load N    N busy processes beside the ranks (0)\n"
-	"  -h, --help\n"
-	"Exit code: 0; 1 for a wrong answer; 2 for a line that cannot be understood; 3 when a "
-	"call\n"
-	"failed.\n";
-
-static struct {
-	int rounds, calls, mib, load;
-} setting = {8, 2000, 64, 0};
+	"Exit code: 0; 1 for a wrong answer; 2 for a line that cannot be understood; 3 when a\n"
+	"call failed."};
 
 static void rpc_perf_change(uint8_t *data, size_t bytes, uint64_t number)
 {
@@ -72,13 +77,6 @@ static const struct rpc_contender *contenders[CONTENDERS_MAX] = {
 
 /* ---- rounds ---- */
 
-static double now_s(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static void give_job(int contender, int calls, size_t bytes)
 {
 	struct job given = {contender, calls, bytes};
@@ -96,36 +94,49 @@ static void fail_if(bool failed, const char *who)
 	exit(3);
 }
 
-/* Seconds of a call, of one contender. */
-static double time_short(int contender, int calls, int in_flight)
+/* What is called: short calls, so many of them in flight, or long ones. */
+struct kind {
+	int calls, in_flight;
+	uint8_t *data; /* NULL: short */
+	size_t bytes;
+};
+
+/* Seconds of a call; 0: the contender has no such calls. */
+static double rpc_perf_time(int contender, const struct kind *k, uint64_t number)
 {
 	const struct rpc_contender *c = contenders[contender];
+	bool has = k->data ? c->long_calls != NULL : k->in_flight == 1 || c != &rpc_perf_messages;
 
-	give_job(contender, calls, RPC_PERF_SHORT);
-	double begin = now_s();
-	fail_if(c->short_calls(calls, in_flight), c->name);
-	return (now_s() - begin) / calls;
+	if (!has)
+		return 0;
+	if (k->data)
+		rpc_perf_change(k->data, k->bytes, number);
+	give_job(contender, k->calls, k->bytes);
+	double begin = measure_seconds(CLOCK_MONOTONIC);
+	fail_if(k->data ? c->long_calls(k->calls, k->data, k->bytes)
+			: c->short_calls(k->calls, k->in_flight),
+		c->name);
+	return (measure_seconds(CLOCK_MONOTONIC) - begin) / k->calls;
 }
 
-static double time_long(int contender, int calls, uint8_t *data, size_t bytes, uint64_t number)
+static double times[CONTENDERS_MAX][MEASURE_ROUNDS];
+
+static void rpc_perf_measure(const struct kind *k)
 {
-	const struct rpc_contender *c = contenders[contender];
-
-	rpc_perf_change(data, bytes, number);
-	give_job(contender, calls, bytes);
-	double begin = now_s();
-	fail_if(c->long_calls(calls, data, bytes), c->name);
-	return (now_s() - begin) / calls;
+	for (int round = -1; round < setting.rounds; round++)
+		for (int c = 0; c < CONTENDERS_MAX && contenders[c]; c++)
+			times[c][round < 0 ? 0 : round] =
+				rpc_perf_time(c, k, (uint64_t)(round + 2) * 1000 + (uint64_t)c);
 }
 
-static void rpc_perf_print_row(const char *what, double times[CONTENDERS_MAX][ROUNDS_MAX],
-			       double (*figure)(double seconds, double of), double of)
+/* Of what each call is worth; 0: in microseconds. */
+static void rpc_perf_print_row(const char *what, double of)
 {
 	printf("%-20s", what);
 	for (int c = 0; c < CONTENDERS_MAX && contenders[c]; c++) {
-		double m = median(times[c], setting.rounds);
+		double m = measure_median(times[c], setting.rounds);
 		if (m > 0)
-			printf(" %12.2f", figure(m, of));
+			printf(" %12.2f", of > 0 ? of / m : m * 1e6);
 		else
 			printf(" %12s", "-");
 	}
@@ -133,53 +144,27 @@ static void rpc_perf_print_row(const char *what, double times[CONTENDERS_MAX][RO
 	output_flush();
 }
 
-static double as_us(double seconds, double of)
-{
-	(void)of;
-	return seconds * 1e6;
-}
-
-static double as_rate(double seconds, double of)
-{
-	return of / seconds;
-}
-
-static double times[CONTENDERS_MAX][ROUNDS_MAX];
-
-static void measure_short(int in_flight)
+static void rpc_perf_measure_short(int in_flight)
 {
 	char what[32];
 
-	for (int round = -1; round < setting.rounds; round++)
-		for (int c = 0; c < CONTENDERS_MAX && contenders[c]; c++) {
-			bool has = in_flight == 1 || contenders[c] != &rpc_perf_messages;
-			double t = has ? time_short(c, setting.calls, in_flight) : 0;
-			times[c][round < 0 ? 0 : round] = t;
-		}
+	rpc_perf_measure(&(struct kind){setting.calls, in_flight, NULL, RPC_PERF_SHORT});
 	if (in_flight == 1)
-		rpc_perf_print_row("round trip, us", times, as_us, 0);
+		rpc_perf_print_row("round trip, us", 0);
 	snprintf(what, sizeof what, "calls/s, %d in flight", in_flight);
-	rpc_perf_print_row(what, times, as_rate, 1);
+	rpc_perf_print_row(what, 1);
 }
 
-static void measure_long(size_t bytes)
+static void rpc_perf_measure_long(size_t bytes)
 {
-	int calls = bytes > 8 * MEBI ? 1 : 8;
-	uint8_t *data = calloc(1, bytes);
+	struct kind k = {bytes > 8 * MEBI ? 1 : 8, 1, calloc(1, bytes), bytes};
 	char what[32];
 
-	fail_if(!data, "the memory of a payload");
-	for (int round = -1; round < setting.rounds; round++)
-		for (int c = 0; c < CONTENDERS_MAX && contenders[c]; c++) {
-			uint64_t number = (uint64_t)(round + 2) * 1000 + (uint64_t)c;
-			double t = contenders[c]->long_calls
-					   ? time_long(c, calls, data, bytes, number)
-					   : 0;
-			times[c][round < 0 ? 0 : round] = t;
-		}
+	fail_if(!k.data, "the memory of a payload");
+	rpc_perf_measure(&k);
 	snprintf(what, sizeof what, "MB/s, %zu MiB", bytes / MEBI);
-	rpc_perf_print_row(what, times, as_rate, (double)bytes / 1e6);
-	free(data);
+	rpc_perf_print_row(what, (double)bytes / 1e6);
+	free(k.data);
 }
 
 static void rpc_perf_print_head(void)
@@ -208,10 +193,10 @@ static void rpc_perf_call_all(void)
 {
 	rpc_perf_print_head();
 	for (int in_flight = 1; in_flight <= RPC_PERF_IN_FLIGHT; in_flight *= 2)
-		measure_short(in_flight);
-	measure_long(MEBI);
+		rpc_perf_measure_short(in_flight);
+	rpc_perf_measure_long(MEBI);
 	if (setting.mib > 1)
-		measure_long((size_t)setting.mib * MEBI);
+		rpc_perf_measure_long((size_t)setting.mib * MEBI);
 	give_job(-1, 0, 0);
 }
 
@@ -269,59 +254,17 @@ static void rpc_perf_run(void)
 	tutti_rpc_destroy(rpc_perf_rpc);
 }
 
-/* ---- the command line ---- */
-
-static bool read_number(const char *text, int least, int most, int *number)
-{
-	char *end;
-	long value = strtol(text, &end, 10);
-
-	if (end == text || *end || value < least || value > most)
-		return false;
-	*number = (int)value;
-	return true;
-}
-
-static void rpc_perf_refuse(void)
-{
-	fputs(usage, stderr);
-	exit(2);
-}
-
-static void rpc_perf_read_options(int argc, char **argv)
-{
-	static const struct option options[] = {
-		{"rounds", required_argument, NULL, 'r'}, {"calls", required_argument, NULL, 'c'},
-		{"mib", required_argument, NULL, 'm'},    {"load", required_argument, NULL, 'l'},
-		{"help", no_argument, NULL, 'h'},         {NULL, 0, NULL, 0}};
-	int option;
-	bool is_fine = true;
-
-	opterr = 0;
-	while ((option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-		if (option == 'h') {
-			fputs(usage, stdout);
-			exit(output_is_well() ? 0 : 3);
-		}
-		is_fine &= option == 'r'   ? read_number(optarg, 1, ROUNDS_MAX, &setting.rounds)
-			   : option == 'c' ? read_number(optarg, 64, 1000000, &setting.calls)
-			   : option == 'm' ? read_number(optarg, 1, 1024, &setting.mib)
-			   : option == 'l' ? read_number(optarg, 0, LOAD_MAX, &setting.load)
-					   : false;
-	}
-	if (!is_fine || optind < argc)
-		rpc_perf_refuse();
-}
-
 static int rpc_perf_take_part(int argc, char **argv)
 {
-	rpc_perf_read_options(argc, argv);
+	int code = line_parse(&rpc_perf_line, &setting, argc, argv);
+
+	if (code >= 0)
+		return code;
 	sem_init(&has_job, 0, 0);
 	MUST(tutti_init(&rpc_perf_comm, NULL));
-	if (tutti_size(rpc_perf_comm) != 2) {
-		fprintf(stderr, "rpc_perf: it needs 2 ranks, not %d\n", tutti_size(rpc_perf_comm));
-		rpc_perf_refuse();
-	}
+	if (tutti_size(rpc_perf_comm) != 2)
+		return line_wrong(&rpc_perf_line, "it needs 2 ranks, not %d",
+				  tutti_size(rpc_perf_comm));
 	rpc_perf_run();
 	tutti_comm_destroy(rpc_perf_comm);
 	output_flush();

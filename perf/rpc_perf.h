@@ -37,7 +37,9 @@ extern const struct rpc_contender rpc_perf_ucx, rpc_perf_grpc; /* where they are
 uint64_t rpc_perf_digest(const uint8_t *data, size_t bytes);
 /* Fills a short payload, which differs from call to call. */
 void rpc_perf_fill(uint8_t *data, uint64_t number);
+/* 0, or the program ends. */
 int rpc_perf_differs(const char *who, const uint8_t *data, uint64_t number);
+void rpc_perf_check_digest(const char *who, uint64_t got, const uint8_t *data, size_t bytes);
 
 #ifdef __cplusplus
 }

@@ -1,16 +1,12 @@
 /* scale_point: what one communicator of so many local ranks costs: time to join, memory of a rank,
  * and the latency of small calls. One point of perf/scale's table. */
 #include "limits.h"
+#include "measure.h"
 #include "output.h"
+#include "start.h"
 
 #include <dirent.h>
-#include <pthread.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #define LARGEST ((size_t)1 << 20) /* bytes of the largest call before memory is looked at */
@@ -65,14 +61,6 @@ static double scale_point_descriptors(void)
 	return n;
 }
 
-static double cpu_seconds(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static bool scale_point_use(tutti_comm *comm, unsigned char *buffer)
 {
 	for (size_t bytes = 8; bytes <= LARGEST; bytes *= 8) {
@@ -106,7 +94,7 @@ static bool scale_point_latency(tutti_comm *comm, bool is_barrier, double *secon
 		}
 		rounds[i] = (limits_now() - start) / CALLS;
 	}
-	*seconds = limits_middle(rounds, ROUNDS, 0.5);
+	*seconds = measure_median(rounds, ROUNDS);
 	return true;
 }
 
@@ -140,95 +128,57 @@ static bool scale_point_measure(struct trial *t, tutti_comm *comm, double before
 	return is_well;
 }
 
-static int process_body(struct trial *t)
+static int scale_point_process(struct trial *t)
 {
 	double before = limits_rollup("Pss:"), start, cpu;
 	double *figures = t->shared->figures[t->rank];
 	tutti_comm *comm;
 	bool is_well;
 
-	alarm(120);
 	limits_meet(t);
 	figures[DESCRIPTORS] = -scale_point_descriptors();
-	cpu = cpu_seconds();
+	cpu = measure_seconds(CLOCK_PROCESS_CPUTIME_ID);
 	start = limits_now();
-	if (tutti_init(&comm, &t->config) != TUTTI_OK) {
-		fprintf(stderr, "scale_point: rank %d: %s\n", t->rank, tutti_comm_error(NULL));
-		return 1;
-	}
+	comm = limits_join(t);
 	figures[INIT_S] = limits_now() - start;
-	figures[INIT_CPU_S] = cpu_seconds() - cpu;
+	figures[INIT_CPU_S] = measure_seconds(CLOCK_PROCESS_CPUTIME_ID) - cpu;
 	is_well = scale_point_measure(t, comm, before, true);
 	tutti_comm_destroy(comm);
 	return !is_well;
 }
 
-struct thread {
-	struct trial trial;
-	tutti_comm *comm;
-	pthread_t id;
-	bool is_well;
-};
-
-static void *thread_body(void *arg)
+static int scale_point_thread(tutti_comm *comm, const void *arg)
 {
-	struct thread *t = arg;
+	struct trial t = *(const struct trial *)arg;
 
-	t->is_well = scale_point_measure(&t->trial, t->comm, 0, false);
-	return NULL;
-}
-
-static bool run_threads(struct thread *threads, tutti_comm **comms, struct trial like)
-{
-	int started = 0, error = 0;
-	bool is_well = true;
-
-	for (; started < like.ranks; started++) {
-		struct thread *t = &threads[started];
-
-		t->trial = like;
-		t->trial.rank = started;
-		t->comm = comms[started];
-		error = pthread_create(&t->id, NULL, thread_body, t);
-		if (error)
-			break;
-	}
-	if (error) {
-		fprintf(stderr, "scale_point: only %d of %d threads could be started: %s.\n",
-			started, like.ranks, strerror(error));
-		tutti_comm_abort(comms[0]);
-	}
-	for (int i = 0; i < started; i++) {
-		pthread_join(threads[i].id, NULL);
-		is_well = is_well && threads[i].is_well;
-	}
-	return is_well && started == like.ranks;
+	t.rank = tutti_rank(comm);
+	return !scale_point_measure(&t, comm, 0, false);
 }
 
 /* The process' memory is that of all ranks: each has its share of it. */
-static int measure_threads(struct trial t)
+static int scale_point_threads(struct trial *t)
 {
-	static struct thread threads[LIMITS_MOST];
 	tutti_comm *comms[LIMITS_MOST];
-	double before = limits_rollup("Pss:"), start = limits_now(), cpu = cpu_seconds();
-	double share = 1.0 / t.ranks, opened = -scale_point_descriptors();
-	double *figures = t.shared->figures[0];
-	bool is_well;
+	double before = limits_rollup("Pss:"), start = limits_now();
+	double cpu = measure_seconds(CLOCK_PROCESS_CPUTIME_ID);
+	double share = 1.0 / t->ranks, opened = -scale_point_descriptors();
+	double *figures = t->shared->figures[0];
+	int code;
 
-	if (tutti_init_all(comms, t.ranks, NULL) != TUTTI_OK) {
+	if (tutti_init_all(comms, t->ranks, NULL) != TUTTI_OK) {
 		fprintf(stderr, "scale_point: %s\n", tutti_comm_error(NULL));
 		return 1;
 	}
 	figures[INIT_S] = limits_now() - start;
-	figures[INIT_CPU_S] = (cpu_seconds() - cpu) * share;
+	figures[INIT_CPU_S] = (measure_seconds(CLOCK_PROCESS_CPUTIME_ID) - cpu) * share;
 	figures[INIT_KIB] = (limits_rollup("Pss:") - before) * share;
 	figures[SHARED_KIB] = shared_kilobytes() * share;
-	is_well = run_threads(threads, comms, t);
+	code = start_threads(comms, t->ranks, scale_point_thread, t);
 	figures[USED_KIB] = (limits_rollup("Pss:") - before) * share;
 	figures[DESCRIPTORS] = (opened + scale_point_descriptors()) * share;
-	for (int i = 0; i < t.ranks; i++)
+	for (int i = 0; i < t->ranks; i++)
 		tutti_comm_destroy(comms[i]);
-	return !is_well;
+	return code;
 }
 
 /* Joining is over with the slowest; memory is what a rank takes in the mean; time is rank 0's. */
@@ -259,7 +209,6 @@ int main(int argc, char **argv)
 
 	if (!output_open())
 		return 1;
-	t.shared = limits_shared();
 	if (argc == 3 && strspn(argv[2], "0123456789") == strlen(argv[2]))
 		t.ranks = atoi(argv[2]);
 	if ((!has_processes && (argc != 3 || strcmp(argv[1], "threads") != 0)) || t.ranks < 2 ||
@@ -269,11 +218,9 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	alarm(120);
-	if (!t.shared) {
-		perror("scale_point: no memory for the ranks to share");
-		return 1;
-	}
-	if ((has_processes ? limits_run(t.ranks, t.shared, process_body) : measure_threads(t)) != 0)
+	t.shared = limits_map(sizeof *t.shared);
+	if (!t.shared ||
+	    (has_processes ? limits_run(&t, scale_point_process) : scale_point_threads(&t)) != 0)
 		return 1;
 	scale_point_print(t, has_processes);
 	output_flush();

@@ -1,9 +1,9 @@
 /* Takes the times of calls, and judges them. */
 #include "stamps.h"
 
-#include <stdlib.h>
+#include "measure.h"
+
 #include <string.h>
-#include <time.h>
 
 #define CLOCK_LOOKS 1001
 #define PIECE       65536 /* latencies that are combined at once */
@@ -16,27 +16,19 @@ uint64_t stamps_now(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-static int stamps_ascending(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return (x > y) - (x < y);
-}
-
 /* Ten at a time: it counts in whole nanoseconds. */
 double stamps_clock_ns(void)
 {
-	uint64_t took[CLOCK_LOOKS];
+	double took[CLOCK_LOOKS];
 
 	for (int i = 0; i < CLOCK_LOOKS; i++) {
 		uint64_t start = stamps_now(), end = start;
 
 		for (int k = 0; k < 10; k++)
 			end = stamps_now();
-		took[i] = end - start;
+		took[i] = (double)(end - start) / 10;
 	}
-	qsort(took, CLOCK_LOOKS, sizeof *took, stamps_ascending);
-	return (double)took[CLOCK_LOOKS / 2] / 10;
+	return measure_median(took, CLOCK_LOOKS);
 }
 
 double stamps_seconds(const struct stamps *s, size_t n)
@@ -66,7 +58,7 @@ tutti_status stamps_early(const struct stamps *s, size_t n, tutti_comm *comm, ui
 /* glibc's qsort sorts into a copy. */
 size_t latencies_bytes(size_t room)
 {
-	return 2 * room * sizeof(uint64_t);
+	return 2 * room * sizeof(double);
 }
 
 bool latencies_init(struct latencies *l, size_t room)
@@ -84,7 +76,7 @@ void latencies_finish(struct latencies *l)
 void latencies_add(struct latencies *l, const struct stamps *s, size_t n)
 {
 	for (size_t i = 0; i < n && l->count < l->room; i++)
-		l->ns[l->count++] = s->leave[i] - s->enter[i];
+		l->ns[l->count++] = (double)(s->leave[i] - s->enter[i]);
 }
 
 /* The least that so many of a hundred calls do not pass. */
@@ -92,21 +84,21 @@ static double microseconds_at(const struct latencies *l, size_t percent)
 {
 	size_t place = (l->count * percent + 99) / 100;
 
-	return (double)l->ns[place > 0 ? place - 1 : 0] * 1e-3;
+	return l->ns[place > 0 ? place - 1 : 0] * 1e-3;
 }
 
 tutti_status latencies_combine(struct latencies *l, tutti_comm *comm, struct percentiles *p)
 {
 	for (size_t done = 0, n; done < l->count; done += n) {
-		uint64_t *piece = l->ns + done;
+		double *piece = l->ns + done;
 		tutti_status status;
 
 		n = l->count - done < PIECE ? l->count - done : PIECE;
-		status = tutti_all_reduce(piece, piece, n, TUTTI_U64, TUTTI_MAX, comm, NULL);
+		status = tutti_all_reduce(piece, piece, n, TUTTI_F64, TUTTI_MAX, comm, NULL);
 		if (status != TUTTI_OK)
 			return status;
 	}
-	qsort(l->ns, l->count, sizeof *l->ns, stamps_ascending);
+	qsort(l->ns, l->count, sizeof *l->ns, measure_compare);
 	p->min = microseconds_at(l, 0);
 	p->p50 = microseconds_at(l, 50);
 	p->p99 = microseconds_at(l, 99);

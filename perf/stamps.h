@@ -23,7 +23,7 @@ struct percentiles {
 
 /* How long each of a measurement's calls took, in nanoseconds. */
 struct latencies {
-	uint64_t *ns;
+	double *ns;
 	size_t count, room;
 };
 

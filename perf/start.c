@@ -56,27 +56,22 @@ static int start_run_all(struct thread *threads, int n)
 	return code;
 }
 
-int start_threads(int n, const tutti_config *config, int (*body)(tutti_comm *comm, const void *arg),
+int start_threads(tutti_comm **comms, int n, int (*body)(tutti_comm *comm, const void *arg),
 		  const void *arg)
 {
-	struct thread *threads = calloc((size_t)n, sizeof *threads);
-	tutti_comm **comms = calloc((size_t)n, sizeof(tutti_comm *));
-	int code = 3;
+	struct thread *threads = n > 1 ? calloc((size_t)n, sizeof *threads) : NULL;
+	int code;
 
-	if (!threads || !comms) {
+	if (n == 1)
+		return body(comms[0], arg);
+	if (!threads) {
 		fprintf(stderr, "%s: no memory for %d threads.\n", program_invocation_short_name,
 			n);
-	} else if (tutti_init_all(comms, n, config) != TUTTI_OK) {
-		fprintf(stderr, "%s: tutti_init_all of %d ranks failed: %s\n",
-			program_invocation_short_name, n, tutti_comm_error(NULL));
-	} else {
-		for (int i = 0; i < n; i++)
-			threads[i] = (struct thread){.comm = comms[i], .body = body, .arg = arg};
-		code = start_run_all(threads, n);
-		for (int i = 0; i < n; i++)
-			tutti_comm_destroy(comms[i]);
+		return 3;
 	}
-	free(comms);
+	for (int i = 0; i < n; i++)
+		threads[i] = (struct thread){.comm = comms[i], .body = body, .arg = arg};
+	code = start_run_all(threads, n);
 	free(threads);
 	return code;
 }

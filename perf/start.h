@@ -4,10 +4,11 @@
 
 #include <tutti/tutti.h>
 
-/* part(rank, arg) in each of so many ranks; returns the exit code, in a rank of a peer too. */
+/* part(rank, arg) in each of so many ranks; returns the exit code. */
 int start_processes(int ranks, int (*part)(int rank, void *arg), void *arg);
-/* body(comm, arg) in each of n threads; returns the highest of their exit codes. */
-int start_threads(int n, const tutti_config *config,
-		  int (*body)(tutti_comm *comm, const void *arg), const void *arg);
+/* body(comm, arg) in each of n threads, of one in this thread; returns the highest of their exit
+ * codes. */
+int start_threads(tutti_comm **comms, int n, int (*body)(tutti_comm *comm, const void *arg),
+		  const void *arg);
 
 #endif

@@ -13,18 +13,18 @@ import statistics
 import sys
 import tempfile
 import time
-import traceback
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from torch import multiprocessing
 from torch.nn.parallel import DistributedDataParallel
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "bindings", "python"))
+sys.path[:0] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), folder) for folder in (".", "../bindings/python")]
 import tutti.torch  # noqa: E402,F401 registers the backend
+from harness import load  # noqa: E402
 
 ROUND_S = 0.12  # what one round of one backend takes, about
-BUSY_CHECK = 1 << 16
 
 
 def slowest(seconds: float) -> float:
@@ -191,28 +191,7 @@ def show(what: str, size: int, medians: dict, options) -> None:
             file.write("\n")
 
 
-def busy() -> None:
-    while os.getppid() != 1:
-        sum(range(BUSY_CHECK))
-
-
-def forked(function, *arguments) -> int:
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            function(*arguments)
-            code = 0
-        except Exception:
-            traceback.print_exc()
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(code)
-    return pid
-
-
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
     parser.add_argument("--rounds", type=int, default=9)
@@ -225,17 +204,11 @@ def main() -> int:
     options = parser.parse_args()
     print(f"torch {torch.__version__}, {os.cpu_count()} CPUs, medians of {options.rounds} rounds, us")
     print("| | ranks | busy | tutti | gloo | gloo / tutti | silent | no_sync |\n|---|---|---|---|---|---|---|---|", flush=True)
-    beside = [forked(busy) for _ in range(options.busy)]
-    failed = False
-    for size in options.ranks:
-        with tempfile.TemporaryDirectory() as folder:
-            pids = [forked(rank_main, rank, size, folder, options) for rank in range(size)]
-            failed |= any([os.waitpid(pid, 0)[1] for pid in pids])
-    for pid in beside:
-        os.kill(pid, 9)
-        os.waitpid(pid, 0)
-    return int(failed)
+    with load.beside(options.busy):
+        for size in options.ranks:
+            with tempfile.TemporaryDirectory() as folder:
+                multiprocessing.spawn(rank_main, (size, folder, options), nprocs=size)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

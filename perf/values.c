@@ -94,66 +94,32 @@ static uint64_t bit_pattern(tutti_op op, uint64_t bits)
 	return op == TUTTI_BAND ? ~rare : op == TUTTI_BOR ? rare : bits;
 }
 
-/* Rank's value at index as a number: of a float type or an integer within 2^62. */
-static double float_value(const struct maker *m, int rank, size_t index)
-{
-	uint64_t bits = random_bits((uint64_t)rank + 1, index);
-	int turn = (int)(((uint64_t)rank + random_bits(0, index)) % (uint64_t)m->ranks);
-
-	if (m->op == TUTTI_PROD)
-		return values_factor(m, turn, bits);
-	if (turn >= m->active)
-		return 0;
-	return (double)(integer_in(bits, m->limit, true) * m->unit);
-}
-
-static int64_t integer_value(const struct maker *m, int rank, size_t index)
+/* Rank's value at index. long double holds every number that is used here, of floats and integers
+ * within 2^63. */
+static long double values_number(const struct maker *m, int rank, size_t index)
 {
 	uint64_t bits = random_bits((uint64_t)rank + 1, index);
 	int turn = (int)(((uint64_t)rank + random_bits(0, index)) % (uint64_t)m->ranks);
 
 	if (operation_is_bitwise(m->op))
-		return (int64_t)bit_pattern(m->op, bits);
+		return (long double)(int64_t)bit_pattern(m->op, bits);
 	if (m->op == TUTTI_PROD)
-		return (int64_t)values_factor(m, turn, bits);
-	return turn < m->active ? integer_in(bits, m->limit, element_is_signed(m->dtype)) : 0;
+		return values_factor(m, turn, bits);
+	if (turn >= m->active)
+		return 0;
+	return (long double)(integer_in(bits, m->limit, element_is_signed(m->dtype)) * m->unit);
 }
 
-static uint64_t value_bits(const struct maker *m, int rank, size_t index)
+static uint64_t values_bits(const struct maker *m, long double number)
 {
-	if (!m->is_reduced)
-		return random_bits((uint64_t)rank + 1, index);
-	if (element_is_float(m->dtype))
-		return float_bits(m->dtype, float_value(m, rank, index));
-	return (uint64_t)integer_value(m, rank, index);
+	return element_is_float(m->dtype) ? float_bits(m->dtype, (double)number)
+					  : (uint64_t)(int64_t)number;
 }
 
-/* A sum in its place would verify every run as wrong, or a wrong one as right. */
-_Noreturn static void lacks_op(tutti_op op)
+static long double values_combine(tutti_op op, long double a, long double b)
 {
-	fprintf(stderr, "values.c does not know what op %d makes\n", (int)op);
-	abort();
-}
+	int64_t x = (int64_t)a, y = (int64_t)b;
 
-static double float_combine(tutti_op op, double a, double b)
-{
-	switch ((int)op) {
-	case TUTTI_SUM:
-	case TUTTI_AVG:
-		return a + b;
-	case TUTTI_PROD:
-		return a * b;
-	case TUTTI_MIN:
-		return a < b ? a : b;
-	case TUTTI_MAX:
-		return a > b ? a : b;
-	default:
-		lacks_op(op);
-	}
-}
-
-static int64_t integer_combine(tutti_op op, int64_t a, int64_t b)
-{
 	switch (op) { /* without a default: an op that has no case does not compile */
 	case TUTTI_SUM:
 	case TUTTI_AVG:
@@ -165,39 +131,45 @@ static int64_t integer_combine(tutti_op op, int64_t a, int64_t b)
 	case TUTTI_MAX:
 		return a > b ? a : b;
 	case TUTTI_BAND:
-		return a & b;
+		return (long double)(x & y);
 	case TUTTI_BOR:
-		return a | b;
+		return (long double)(x | y);
 	case TUTTI_BXOR:
-		return a ^ b;
+		return (long double)(x ^ y);
 	case TUTTI_OP_MAX_:
 		break;
 	}
-	lacks_op(op);
+	/* A sum in its place would verify every run as wrong, or a wrong one as right. */
+	fprintf(stderr, "values.c does not know what op %d makes\n", (int)op);
+	abort();
 }
 
 /* The quotient in the precision that the library accumulates in. */
-static double values_average(const struct maker *m, double sum)
+static long double values_average(const struct maker *m, long double sum)
 {
+	if (!element_is_float(m->dtype))
+		return (long double)((int64_t)sum / m->ranks);
 	if (m->dtype == TUTTI_F64)
-		return sum / m->ranks;
-	return (double)((float)sum / (float)m->ranks);
+		return (double)sum / m->ranks;
+	return (float)sum / (float)m->ranks;
 }
 
-static uint64_t result_bits(const struct maker *m, size_t index)
+static uint64_t values_result(const struct maker *m, size_t index)
 {
-	if (element_is_float(m->dtype)) {
-		double r = float_value(m, 0, index);
-
-		for (int rank = 1; rank < m->ranks; rank++)
-			r = float_combine(m->op, r, float_value(m, rank, index));
-		return float_bits(m->dtype, m->op == TUTTI_AVG ? values_average(m, r) : r);
-	}
-	int64_t r = integer_value(m, 0, index);
+	long double r = values_number(m, 0, index);
 
 	for (int rank = 1; rank < m->ranks; rank++)
-		r = integer_combine(m->op, r, integer_value(m, rank, index));
-	return (uint64_t)(m->op == TUTTI_AVG ? r / m->ranks : r);
+		r = values_combine(m->op, r, values_number(m, rank, index));
+	return values_bits(m, m->op == TUTTI_AVG ? values_average(m, r) : r);
+}
+
+/* Of a copy any bits. */
+static uint64_t values_element(const struct maker *m, int rank, size_t index)
+{
+	if (rank == VALUES_RESULT)
+		return m->is_reduced ? values_result(m, index) : 0;
+	return m->is_reduced ? values_bits(m, values_number(m, rank, index))
+			     : random_bits((uint64_t)rank + 1, index);
 }
 
 /* Ranks that are threads use the same: each would take as long to make them as their number
@@ -236,9 +208,7 @@ static void make_table(const struct maker *m, int rank, unsigned char *table)
 	size_t element = element_bytes(m->dtype);
 
 	for (size_t i = 0; i < VALUES_PERIOD; i++) {
-		uint64_t bits = rank >= 0       ? value_bits(m, rank, i)
-				: m->is_reduced ? result_bits(m, i)
-						: 0;
+		uint64_t bits = values_element(m, rank, i);
 
 		/* Little-endian, as are all machines that Tutti runs on: the low bytes. */
 		memcpy(table + i * element, &bits, element);

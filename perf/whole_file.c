@@ -8,15 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Beside the file, so that renaming it stays on one file system. NULL: no memory. */
-static char *temporary_name(const struct whole_file *f)
-{
-	char *name = NULL;
-
-	return asprintf(&name, "%s.%d.tmp", f->path, (int)getpid()) < 0 ? NULL : name;
-}
-
-static bool is_special(const char *path)
+static bool whole_file_is_special(const char *path)
 {
 	struct stat status;
 
@@ -25,34 +17,36 @@ static bool is_special(const char *path)
 
 /* A new file is made and taken away again: that there is room for its text shows only in the end.
  */
-static bool can_be_written(const struct whole_file *f)
+static bool whole_file_can_be_written(const struct whole_file *f)
 {
-	char *name;
 	int fd;
 
-	if (access(f->path, F_OK) == 0 && access(f->path, W_OK) != 0)
-		return false;
-	if (is_special(f->path)) {
+	if (!f->beside) {
 		fd = open(f->path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
 		if (fd >= 0)
 			close(fd);
 		return fd >= 0 || errno == ENXIO; /* a pipe that has no reader yet */
 	}
-	name = temporary_name(f);
-	fd = name ? open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666) : -1;
+	if (access(f->path, F_OK) == 0 && access(f->path, W_OK) != 0)
+		return false;
+	fd = open(f->beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 	if (fd >= 0) {
 		close(fd);
-		unlink(name);
+		unlink(f->beside);
 	}
-	free(name);
 	return fd >= 0;
 }
 
+/* errno stays. */
 static void whole_file_forget(struct whole_file *f)
 {
+	int error = errno;
+
 	free(f->text);
 	free(f->path);
+	free(f->beside);
 	*f = (struct whole_file){0};
+	errno = error;
 }
 
 bool whole_file_open(struct whole_file *f, const char *path)
@@ -60,57 +54,43 @@ bool whole_file_open(struct whole_file *f, const char *path)
 	*f = (struct whole_file){.path = realpath(path, NULL)};
 	if (!f->path)
 		f->path = strdup(path);
-	if (f->path && can_be_written(f))
+	if (f->path && !whole_file_is_special(f->path) &&
+	    asprintf(&f->beside, "%s.%d.tmp", f->path, (int)getpid()) < 0)
+		f->beside = NULL;
+	if (f->path && whole_file_can_be_written(f))
 		f->stream = open_memstream(&f->text, &f->bytes);
 	if (f->stream)
 		return true;
-	int error = errno;
 	whole_file_forget(f);
-	errno = error;
 	return false;
 }
 
-static bool write_to(FILE *file, const struct whole_file *f)
+static bool whole_file_write(const struct whole_file *f)
 {
-	bool is_written;
+	FILE *file = fopen(f->beside ? f->beside : f->path, f->beside ? "wxe" : "we");
+	bool is_written = file && fwrite(f->text, 1, f->bytes, file) == f->bytes;
 
-	if (!file)
-		return false;
-	is_written = fwrite(f->text, 1, f->bytes, file) == f->bytes;
-	return fclose(file) == 0 && is_written;
-}
-
-static bool put_in_place(const struct whole_file *f)
-{
-	char *name;
-	bool is_there;
-
-	if (is_special(f->path))
-		return write_to(fopen(f->path, "we"), f);
-	name = temporary_name(f);
-	is_there = name && write_to(fopen(name, "wxe"), f) && rename(name, f->path) == 0;
-	if (name && !is_there) {
-		int error = errno;
-		unlink(name);
-		errno = error;
-	}
-	free(name);
-	return is_there;
+	if (file)
+		is_written = fclose(file) == 0 && is_written;
+	if (!f->beside || (is_written && rename(f->beside, f->path) == 0))
+		return is_written;
+	int error = errno;
+	if (file)
+		unlink(f->beside);
+	errno = error;
+	return false;
 }
 
 bool whole_file_close(struct whole_file *f, bool is_complete)
 {
 	bool is_written;
-	int error;
 
 	if (!f->stream)
 		return true;
 	is_written = !ferror(f->stream);
 	is_written = fclose(f->stream) == 0 && is_written;
 	if (is_written && is_complete)
-		is_written = put_in_place(f);
-	error = errno;
+		is_written = whole_file_write(f);
 	whole_file_forget(f);
-	errno = error;
 	return is_written;
 }

@@ -9,6 +9,7 @@
 
 struct whole_file {
 	char *path;   /* as given; of a link, where it leads */
+	char *beside; /* what it is called until it is whole; NULL: a device or a pipe */
 	FILE *stream; /* what is to be in the file; NULL: not open */
 	char *text;
 	size_t bytes;

@@ -41,6 +41,12 @@ def busy_processes(text):
     return int(text)
 
 
+def whole(text):
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number above 0")
+    return int(text)
+
+
 def at_least(least, why):
     def parse(text):
         if not text.isdecimal() or int(text) < least:

@@ -1,5 +1,5 @@
 """The charts and tables of points of measurement in one place: times, bandwidths, and ratios to the best peer."""
-from harness import bounds, curves, tables, targets
+from harness import bounds, curves, page, tables, targets
 from harness.page import escape
 from harness.sizes import text_of
 from harness.spread import median, middle_half
@@ -61,11 +61,8 @@ def ratio_chart(points, names):
 
 def times_table(points):
     """tables.table_of, as HTML."""
-    rows = [line.strip("| ").split(" | ") for line in tables.table_of(points).splitlines()]
+    def cell(text):
+        return page.Cell("<td>" + escape(text).replace("**", "<b>", 1).replace("**", "</b>", 1) + "</td>")
 
-    def bold(text):
-        return escape(text).replace("**", "<b>", 1).replace("**", "</b>", 1)
-
-    head = "".join(f"<th>{escape(w)}</th>" for w in rows[0])
-    body = "".join("<tr>" + "".join(f"<td>{bold(w)}</td>" for w in row) + "</tr>" for row in rows[2:])
-    return f"<table><tr>{head}</tr>{body}</table>"
+    head, _, *rows = [line.strip("| ").split(" | ") for line in tables.table_of(points).splitlines()]
+    return page.table(head, [[cell(word) for word in row] for row in rows])

@@ -153,8 +153,9 @@ def gloo(build, over):
                       options=["--ranks", "{ranks}"])], None
 
 
-PEERS = ((open_mpi, "Open MPI", "openmpi-bin and libopenmpi-dev"), (mpich, "MPICH", "mpich and libmpich-dev"),
-         (gloo, "Gloo", "libgloo-dev"))
+# library: (its contenders, its programs' prefix, Debian's packages)
+PEERS = {"Open MPI": (open_mpi, "openmpi_", "openmpi-bin and libopenmpi-dev"), "MPICH": (mpich, "mpich_", "mpich and libmpich-dev"),
+         "Gloo": (gloo, "gloo_", "libgloo-dev")}
 
 
 def all_contenders(build, over):
@@ -163,7 +164,7 @@ def all_contenders(build, over):
     if over == "shm":
         found.append(tutti(build, over, zero_copy=True))
     missing = {}
-    for peer, library, _ in PEERS:
+    for library, (peer, _, _) in PEERS.items():
         here, why_not = peer(build, over)
         found += here
         if why_not:
@@ -180,14 +181,9 @@ def without_program(contenders, collective):
 
 def why_no_program(library, collective):
     """Without a full stop."""
-    packages = {name: names for _, name, names in PEERS}
     if (library, collective) in LACKING:
         return LACKING[library, collective]
-    if library == "Tutti":
+    if library not in PEERS:
         return f"{collective}_perf was not built; cmake --build --preset release does"
-    return (f"{_program(library)}{collective}_perf was not built; CMake builds it where Debian's "
-            f"{packages.get(library, 'packages')} are installed")
-
-
-def _program(library):
-    return {"Open MPI": "openmpi_", "MPICH": "mpich_", "Gloo": "gloo_"}.get(library, "")
+    _, prefix, packages = PEERS[library]
+    return f"{prefix}{collective}_perf was not built; CMake builds it where Debian's {packages} are installed"

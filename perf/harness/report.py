@@ -16,7 +16,7 @@ def state_class(verdict):
 
 def verdict_cell(verdicts):
     if not verdicts:
-        return "<td></td>"
+        return page.Cell("<td></td>")
     order = ("missed", "nearly", "reached", "none")
     worst = min((state_class(v) for v in verdicts), key=order.index)
     lines = []
@@ -29,26 +29,22 @@ def verdict_cell(verdicts):
         sizes = "; ".join(f"{text_of(s) if s else 'no data'}: {tables.cell(found).replace('**', '')}" for s, found in v.sizes.items())
         lines.append(f'<span title="{escape(sizes)}">{v.target:g}x{against}: <b>{significant(v.worst)}</b> at worst{at}, '
                      f'{significant(v.mean)} in the mean<br/><small>{v.state}</small></span>')
-    return f'<td class="{worst}">{"<br/>".join(lines)}</td>'
+    return page.Cell(f'<td class="{worst}">{"<br/>".join(lines)}</td>')
 
 
 def targets_table(table):
     ranks = sorted({r for _, row in table for r in row})
-    head = "".join(f"<th>{r} ranks</th>" for r in ranks)
-    rows = "".join(f"<tr><td>{escape(name)}</td>" + "".join(verdict_cell(row.get(r)) for r in ranks) + "</tr>"
-                   for name, row in table)
-    return f"<table><tr><th></th>{head}</tr>{rows}</table>"
+    return page.table(["", *(f"{r} ranks" for r in ranks)],
+                      [[name, *(verdict_cell(row.get(r)) for r in ranks)] for name, row in table])
 
 
 def limits_text(limits, points):
-    rows = "".join(f"<tr><td>{escape(b['pattern'])}</td><td>{b['cores']}</td><td>{text_of(b['bytes'])}</td>"
-                   f"<td>{b['GBps']:.1f}</td><td>{b['low']:.1f} - {b['high']:.1f}</td></tr>"
-                   for b in (limits or {}).get("bandwidth", ()))
-    table = f"<table><tr><th>pattern</th><th>cores</th><th>buffer</th><th>GB/s</th><th>medians</th></tr>{rows}</table>" if rows else ""
-    about = bounds.__doc__.strip().splitlines()
-    gap = about.index("")
+    rows = [(b["pattern"], str(b["cores"]), text_of(b["bytes"]), f"{b['GBps']:.1f}", f"{b['low']:.1f} - {b['high']:.1f}")
+            for b in (limits or {}).get("bandwidth", ())]
+    table = page.table(("pattern", "cores", "buffer", "GB/s", "medians"), rows) if rows else ""
+    about, _, names = bounds.__doc__.strip().partition("\n\n")
     return ("".join(f"<p>{escape(message)}</p>" for message in tables.limit_messages(limits, points)) + table
-            + f"<p><small>{escape(' '.join(about[:gap]))}</small></p><pre>{escape(chr(10).join(about[gap + 1:]))}</pre>")
+            + f"<p><small>{escape(about)}</small></p><pre>{escape(names)}</pre>")
 
 
 def head_of(results):
@@ -59,13 +55,10 @@ def head_of(results):
     parts.append(f"<p>Commit of Tutti: {escape(results.commit)}.</p>")
     if results.notes:
         parts.append("<ul>" + "".join(f"<li>{escape(note)}</li>" for note in results.notes) + "</ul>")
-    rows = "".join(f"<tr><td>{escape(name)}</td><td>{escape(str(value))}</td></tr>"
-                   for name, value in results.machine.items() if value != "")
-    parts.append(f'<h2>The machine</h2><table class="peers">{rows}</table>{limits_text(results.limits, results.points)}')
-    rows = "".join("<tr>" + "".join(f"<td>{escape(word)}</td>" for word in line) + "</tr>"
-                   for line in results.peer_lines())
-    parts.append('<h2>Who is compared</h2><table class="peers"><tr><th>over</th><th>contender</th><th>version</th>'
-                 f"<th>settings</th></tr>{rows}</table>")
+    rows = [(name, str(value)) for name, value in results.machine.items() if value != ""]
+    parts.append(f'<h2>The machine</h2>{page.table((), rows, "peers")}{limits_text(results.limits, results.points)}')
+    peers = page.table(("over", "contender", "version", "settings"), results.peer_lines(), "peers")
+    parts.append(f"<h2>Who is compared</h2>{peers}")
     settings = ", ".join(f"{name} {value}" for name, value in results.settings.items())
     parts.append(f"<p>Settings: {escape(settings)}. Times are medians over the rounds of the mean time of a call; a ratio is "
                  "taken within each round, the best peer's time by ours: median, and in brackets the middle half, which the curves "

@@ -1,9 +1,7 @@
 """A comparison's results and the files that they go to: results.csv, results.json, table.md, report.html."""
-import csv
-import io
 import json
 
-from harness import files, machine, report, shortfalls, tables, targets
+from harness import machine, report, shortfalls, study, tables, targets
 
 FAILED, REFUSED, MISSING = "failed", "cannot be had", "not here"      # why a contender was left out somewhere
 
@@ -76,19 +74,12 @@ def as_json(results):
 
 
 def as_csv(results):
-    text = io.StringIO(newline="")
-    writer = csv.writer(text)
-    writer.writerow(("over", "ranks", "collective", "dtype", "bytes", "contender", "round", "time_us"))
-    for p in results.points:
-        for name, times in p.times.items():
-            for turn, time in enumerate(times, 1):
-                writer.writerow((p.place.over, p.place.ranks, p.place.collective, p.dtype, p.size, name, turn, time))
-    return text.getvalue()
+    return study.csv_of(("over", "ranks", "collective", "dtype", "bytes", "contender", "round", "time_us"),
+                        [(p.place.over, p.place.ranks, p.place.collective, p.dtype, p.size, name, turn, time)
+                         for p in results.points for name, times in p.times.items() for turn, time in enumerate(times, 1)])
 
 
-def write_all(results, folder):
-    """The files' names."""
-    texts = {"results.csv": as_csv(results), "results.json": json.dumps(as_json(results), indent=1),
-             "table.md": tables.markdown(results), "report.html": report.html_of(results)}
-    files.write_whole(folder, texts)
-    return list(texts)
+def texts_of(results):
+    """{file: text}."""
+    return {"results.csv": as_csv(results), "results.json": json.dumps(as_json(results), indent=1),
+            "table.md": tables.markdown(results), "report.html": report.html_of(results)}

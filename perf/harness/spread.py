@@ -2,7 +2,7 @@
 import math
 import statistics
 
-median = statistics.median
+median, geometric_mean = statistics.median, statistics.geometric_mean
 
 
 def middle_half(values):
@@ -19,16 +19,8 @@ def ratios(above, below):
 
 def signed_ranks(values):
     """Ranks by size, doubled so that shared ones stay whole, of values that are not zero: [(rank, is_positive)]."""
-    ordered = sorted((v for v in values if v != 0), key=abs)
-    ranks = []
-    while len(ranks) < len(ordered):
-        first = len(ranks)
-        last = first
-        while last + 1 < len(ordered) and abs(ordered[last + 1]) == abs(ordered[first]):
-            last += 1
-        shared = first + last + 2          # twice the mean of first + 1 .. last + 1
-        ranks += [(shared, ordered[i] > 0) for i in range(first, last + 1)]
-    return ranks
+    kept = [v for v in values if v != 0]
+    return [(round(2 * rank), v > 0) for rank, v in zip(shared_ranks([abs(v) for v in kept]), kept)]
 
 
 def wilcoxon_greater(values):
@@ -54,5 +46,6 @@ def is_slower(new, old, effect, significance):
     return median(logs) > math.log(1 + effect) and wilcoxon_greater(logs) < significance
 
 
-def geometric_mean(values):
-    return math.exp(sum(math.log(v) for v in values) / len(values))
+def shared_ranks(values):
+    """The place of each value, from 1; equal ones share the mean of theirs."""
+    return [(sum(other < v for other in values) + sum(other <= v for other in values) + 1) / 2 for v in values]

@@ -1,5 +1,5 @@
 """A comparison's results as Markdown tables."""
-from harness import machine, targets
+from harness import machine, study, targets
 from harness.figures import significant, us
 from harness.sizes import text_of
 from harness.spread import median
@@ -26,16 +26,17 @@ def table_of(points):
     names = list(dict.fromkeys(name for p in points for name in p.times))
     ours = [n for n in names if not targets.is_peer(n)]
     has_peers = len(names) > len(ours)
-    lines = ["| size | " + " | ".join(f"{n} (us)" for n in names)
-             + "".join(f" | best peer / {n}" for n in ours if has_peers) + (" | best peer |" if has_peers else " |")]
-    lines.append("|---" * (lines[0].count(" | ") + 1) + "|")
+    head = ["size", *(f"{n} (us)" for n in names)]
+    if has_peers:
+        head += [*(f"best peer / {n}" for n in ours), "best peer"]
+    rows = []
     for p in points:
         row = [size_text(p)] + [us(median(p.times[n])) if n in p.times else "" for n in names]
         if has_peers:
             row += [cell(targets.ratio_to(p, n, targets.PEERS)) for n in ours]
             row.append(targets.best_peer(p) or "")
-        lines.append("| " + " | ".join(row) + " |")
-    return "\n".join(lines)
+        rows.append(row)
+    return study.table(head, rows)
 
 
 def verdict_text(verdict):
@@ -48,12 +49,9 @@ def verdict_text(verdict):
 
 def targets_of(table):
     ranks = sorted({r for _, row in table for r in row})
-    lines = ["| | " + " | ".join(f"{r} ranks" for r in ranks) + " |", "|---" * (len(ranks) + 1) + "|"]
-    for name, row in table:
-        cells = ["; ".join(verdict_text(v) + (f" ({v.against})" if len(row[r]) > 1 else "") for v in row[r])
-                 if r in row else "" for r in ranks]
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    rows = [[name] + ["; ".join(verdict_text(v) + (f" ({v.against})" if len(row[r]) > 1 else "") for v in row[r]) if r in row else ""
+                      for r in ranks] for name, row in table]
+    return study.table(["", *(f"{r} ranks" for r in ranks)], rows)
 
 
 def limit_messages(limits, points):
@@ -83,8 +81,7 @@ def markdown(results):
     parts += [f"**{message}**" for message in results.why_incomplete()]
     parts.append("\n".join(f"- {note}" for note in results.notes))
     parts.append("\n".join(f"- {line}" for line in limit_messages(results.limits, results.points) + bandwidth_lines(results.limits)))
-    parts.append("| over | contender | version | settings |\n|---|---|---|---|\n" + "\n".join(
-        "| " + " | ".join(line) + " |" for line in results.peer_lines()))
+    parts.append(study.table(("over", "contender", "version", "settings"), results.peer_lines()))
     parts += [targets_of(table) for table in results.verdict_tables() if table]
     if results.shortfalls():
         parts.append("Where targets were not reached:\n\n" + "\n".join(f"- {s}" for s in results.shortfalls()))

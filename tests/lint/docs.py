@@ -272,7 +272,7 @@ def helps_of(root, build):
         if path.startswith("script/"):
             found[path] = options_in(tables.text_of(root, path))
     programs = {path: [sys.executable, os.path.join(root, path)] for path in IN_TREE}
-    collectives = re.findall(r'\.name = "(\w+)"', tables.text_of(root, "perf/collectives.c"))
+    collectives = re.findall(r'\{"(\w+)", CALL_', tables.text_of(root, "perf/collectives.c"))
     names = dict(BUILT, rpc_perf="perf", **{f"{name}_perf": "perf" for name in collectives})
     programs.update({name: [os.path.join(build, folder, name)] for name, folder in names.items()})
     running = {name: subprocess.Popen([*command, "--help"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,

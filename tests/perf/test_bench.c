@@ -2,6 +2,7 @@
  * purpose, once and in one element, and the measurement must say so whichever call and element it
  * was. */
 #include "perf/bench.h"
+#include "perf/library.h"
 
 #include <malloc.h>
 #include <stdint.h>
@@ -21,15 +22,11 @@ static struct {
 	const void *seen[64];
 } plan;
 
-static struct shape shape(size_t elements, struct place at)
+/* In place of a library: all_reduce. */
+tutti_status library_call(const struct operation *o)
 {
-	(void)at;
-	return (struct shape){
-		.count = elements, .whole = elements, .send = elements, .recv = elements};
-}
-
-static tutti_status call(const struct operation *o)
-{
+	if (o->what == CALL_BARRIER)
+		return tutti_barrier(o->comm, NULL);
 	int number = plan.calls++;
 
 	plan.seen[number % 64] = o->recv;
@@ -44,16 +41,6 @@ static tutti_status call(const struct operation *o)
 		((unsigned char *)o->send)[(o->count - 1) * 4] ^= 1;
 	return TUTTI_OK;
 }
-
-static uint64_t wrong(const struct arrival *a)
-{
-	struct span all = {.iteration = a->iteration, .count = a->count};
-
-	return values_wrong(a->values, VALUES_RESULT, all, a->recv);
-}
-
-static const struct collective collective = {
-	.name = "all_reduce", .is_reduced = true, .shape = shape, .call = call, .wrong = wrong};
 
 static struct options options_with(int check)
 {
@@ -76,9 +63,11 @@ static uint64_t measure(tutti_comm *comm, const struct options *options, bool in
 	struct bench bench;
 
 	plan.calls = 0;
-	assert_int_equal(bench_init(&bench, options, &collective, comm), TUTTI_OK);
+	assert_int_equal(bench_init(&bench, options, collective_named("all_reduce"), comm),
+			 TUTTI_OK);
 	assert_true(values_init(&bench.values, 1, TUTTI_F32, TUTTI_SUM, true));
-	sample.shape = shape(COUNT, (struct place){0, 1, 0});
+	sample.shape =
+		collective_shape(collective_named("all_reduce"), COUNT, (struct place){0, 1, 0});
 	assert_int_equal(bench_measure(&bench, &sample), TUTTI_OK);
 	assert_int_equal(plan.calls, ITERATIONS + WARMUPS);
 	bench_finish(&bench);
@@ -177,8 +166,9 @@ static void what_is_taken_is_counted(void **state)
 	options.max_bytes = 1 << 20;
 	options.percentiles = 1;
 	options.iterations = 100000;
-	needs = bench_needs(&options, &collective, MANY);
-	assert_int_equal(bench_init(&bench, &options, &collective, *state), TUTTI_OK);
+	needs = bench_needs(&options, collective_named("all_reduce"), MANY);
+	assert_int_equal(bench_init(&bench, &options, collective_named("all_reduce"), *state),
+			 TUTTI_OK);
 	bench.ranks = MANY;
 	assert_int_equal(bench_values(&bench, &sample), TUTTI_OK);
 	used = taken() - before + 100000 * sizeof *bench.latencies.ns;
@@ -186,7 +176,7 @@ static void what_is_taken_is_counted(void **state)
 	assert_true(tables > 4000000);
 	assert_true(needs > (double)used - SLACK && needs < (double)used + SLACK);
 	options.threads = MANY;
-	needs -= bench_needs(&options, &collective, MANY);
+	needs -= bench_needs(&options, collective_named("all_reduce"), MANY);
 	assert_true(needs > (double)tables * 0.99 && needs < (double)tables);
 }
 #endif

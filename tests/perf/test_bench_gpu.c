@@ -2,6 +2,7 @@
  * once and believed afterwards. The calls here are copies by the driver, and go wrong on purpose.
  */
 #include "perf/bench.h"
+#include "perf/library.h"
 
 #include "tests/cuda/gpu.h"
 
@@ -20,21 +21,17 @@ static struct {
 	int calls;
 } plan;
 
-static struct shape shape(size_t elements, struct place at)
-{
-	(void)at;
-	return (struct shape){
-		.count = elements, .whole = elements, .send = elements, .recv = elements};
-}
-
 static CUdeviceptr byte_of(const void *buffer, size_t at)
 {
 	return (CUdeviceptr)(uintptr_t)buffer + at;
 }
 
 /* What an all_reduce of one rank does, in the stream. */
-static tutti_status call(const struct operation *o)
+/* In place of a library: all_reduce. */
+tutti_status library_call(const struct operation *o)
 {
+	if (o->what == CALL_BARRIER)
+		return tutti_barrier(o->comm, NULL);
 	int number = plan.calls++;
 	CUstream stream = o->call->stream;
 
@@ -51,16 +48,6 @@ static tutti_status call(const struct operation *o)
 		GPU(memset_d8_async, byte_of(o->send, (o->count - 1) * 4), 0xee, 1, stream);
 	return TUTTI_OK;
 }
-
-static uint64_t wrong(const struct arrival *a)
-{
-	struct span all = {.iteration = a->iteration, .count = a->count};
-
-	return values_wrong(a->values, VALUES_RESULT, all, a->recv);
-}
-
-static const struct collective collective = {
-	.name = "all_reduce", .is_reduced = true, .shape = shape, .call = call, .wrong = wrong};
 
 static struct options options_with(int graphs)
 {
@@ -83,11 +70,13 @@ static tutti_status try(tutti_comm *comm, const struct options *options, struct 
 	struct bench bench;
 
 	plan.calls = 0;
-	assert_int_equal(bench_init(&bench, options, &collective, comm), TUTTI_OK);
+	assert_int_equal(bench_init(&bench, options, collective_named("all_reduce"), comm),
+			 TUTTI_OK);
 	assert_true(values_init(&bench.values, 1, TUTTI_F32, TUTTI_SUM, true));
 	sample->dtype = TUTTI_F32;
 	sample->op = TUTTI_SUM;
-	sample->shape = shape(COUNT, (struct place){0, 1, 0});
+	sample->shape =
+		collective_shape(collective_named("all_reduce"), COUNT, (struct place){0, 1, 0});
 	tutti_status status = bench_measure(&bench, sample);
 	bench_finish(&bench);
 	return status;

@@ -4,7 +4,6 @@
 # What would break: a step under load that nobody can measure, busy processes that are left, a flag that is passed over.
 set -u
 . "$SOURCE_DIR/tests/perf/common.sh"
-step="timeout -k 5 100 $BUILD_DIR/perf/ddp_step"
 tuttirun="$BUILD_DIR/launch/tuttirun"
 
 for load in 0 2; do
@@ -15,12 +14,5 @@ for load in 0 2; do
 	left=$(grep -lzx "LOAD_OF=$$" /proc/[0-9]*/environ 2>/dev/null)
 	[ -z "$left" ] || complain "busy processes are left: $left"
 done
-expect 0 $step --help
-for wrong in "--rounds 0" "--rounds 1001" "--samples 257" "--load x" "--load -1" "--no-such-flag" "5"; do
-	# shellcheck disable=SC2086
-	expect 2 $step $wrong
-	grep -q '^usage: ddp_step' err || complain "$wrong: no usage: $(cat err)"
-done
-expect 3 env RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=9 TUTTI_TIMEOUT_MS=200 $step --rounds 1
-grep -q '^ddp_step: ' err || complain "no message: $(cat err)"
+refuses ddp_step "--rounds 0" "--rounds 1001" "--samples 257" "--load x" "--load -1" --no-such-flag 5
 exit $failures

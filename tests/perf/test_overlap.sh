@@ -4,7 +4,6 @@
 # What would break: hidden communication that nobody can measure, a flag that is passed over.
 set -u
 . "$SOURCE_DIR/tests/perf/common.sh"
-overlap="timeout -k 5 100 $BUILD_DIR/perf/overlap"
 tuttirun="$BUILD_DIR/launch/tuttirun"
 
 for flags in "" "--scatter" "--zero-copy" "--zero-copy --scatter --load 1"; do
@@ -14,12 +13,5 @@ for flags in "" "--scatter" "--zero-copy" "--zero-copy --scatter --load 1"; do
 	awk '!/^#/ { n++; if (!($1 > 0 && $2 > 0 && $3 > 0 && NF == 5)) bad = 1 } END { exit bad || n != 1 }' out ||
 		complain "the row: $(cat out)"
 done
-expect 0 $overlap --help
-for wrong in "--rounds 0" "--rows 0" "--columns 7" "--load x" "--no-such-flag" "5"; do
-	# shellcheck disable=SC2086
-	expect 2 $overlap $wrong
-	grep -q '^usage: overlap' err || complain "$wrong: no usage: $(cat err)"
-done
-expect 3 env RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=9 TUTTI_TIMEOUT_MS=200 $overlap --rounds 1
-grep -q '^overlap: ' err || complain "no message: $(cat err)"
+refuses overlap "--rounds 0" "--rows 0" "--columns 7" "--load x" --no-such-flag 5
 exit $failures

@@ -10,15 +10,6 @@
 
 #include <getopt.h>
 
-static struct shape shape(size_t elements, struct place at)
-{
-	(void)at;
-	return (struct shape){.count = elements};
-}
-
-static const struct collective reducing = {
-	.name = "all_reduce", .is_reduced = true, .shape = shape};
-
 /* Parses a line of words. */
 static int parse(const char *line, struct options *options)
 {
@@ -29,7 +20,7 @@ static int parse(const char *line, struct options *options)
 	for (word = strtok(copy, " "); word; word = strtok(NULL, " "))
 		words[n++] = word;
 	optind = 0; /* glibc: begin anew */
-	return options_parse(options, n, words, &reducing);
+	return options_parse(options, n, words, collective_named("all_reduce"));
 }
 
 /* The sizes of a sweep, as text; gives up after 50. */
@@ -156,7 +147,7 @@ static void empty_values_are_usage_errors(void **state)
 			if (k == 1 && strcmp(options[i], "-J") == 0)
 				continue;
 			optind = 0;
-			if (options_parse(&o, 3, words, &reducing) != 2)
+			if (options_parse(&o, 3, words, collective_named("all_reduce")) != 2)
 				fail_msg("%s '%s' is not a usage error", options[i], values[k]);
 		}
 	}
