@@ -8,7 +8,18 @@ mpiexec="$limit mpiexec.hydra -launcher ssh -launcher-exec $PWD/rsh -hosts n1,n2
 
 expect 0 $mpiexec -genv MASTER_ADDR n1 -genv MASTER_PORT 29500 -genv TUTTI_SECRET ours "$program"
 four
-two_each $mpiexec hostname
+# Where ranks end at once hydra itself ends by SIGPIPE now and then.
+hostname_by_hydra()
+{
+	local code=141
+	for _ in 1 2 3 4 5; do
+		[ $code = 141 ] || break
+		$mpiexec hostname
+		code=$?
+	done
+	return $code
+}
+two_each hostname_by_hydra
 $mpiexec "$program" >out 2>err && complain "ranks of two hosts need no MASTER_ADDR"
 grep -q 'mpiexec -genv MASTER_ADDR <host of rank 0>' err || complain "not what to do: $(head -3 err)"
 exit $failures
