@@ -10,6 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/unit.h"
+
 enum { MAX_RANKS = 16, TIMEOUT_MS = 30000 };
 
 static atomic_int failures;
@@ -55,6 +57,14 @@ static void *thread_main(void *arg)
 int ranks_as_threads(int n, rank_fn fn, void *arg)
 {
 	return ranks_with_timeout(n, TIMEOUT_MS, fn, arg);
+}
+
+void ranks_test(void **state)
+{
+	const struct ranks_test *test = *state;
+
+	for (int n = test->fewest; n <= test->most; n++)
+		assert_int_equal(ranks_as_threads(n, test->fn, NULL), 0);
 }
 
 int ranks_with_timeout(int n, int timeout_ms, rank_fn fn, void *arg)

@@ -5,11 +5,22 @@
 
 #include <tutti/train.h>
 
+/* A rank's function need not use what it gets. */
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+
 typedef void (*rank_fn)(tutti_comm *comm, void *arg);
 
 /* Returns how many checks failed on all ranks together. */
 int ranks_as_threads(int n, rank_fn fn, void *arg);
 int ranks_with_timeout(int n, int timeout_ms, rank_fn fn, void *arg);
+/* A case in a table of cmocka: fn(comm, NULL) on each number of ranks that are threads. */
+struct ranks_test {
+	rank_fn fn;
+	int fewest, most;
+};
+void ranks_test(void **state);
+#define RANKS_TEST(fn, fewest, most)                                                               \
+	{#fn, ranks_test, NULL, NULL, &(struct ranks_test){fn, fewest, most}}
 /* Returns how many ranks failed. Call it before the process has threads. */
 int ranks_as_processes(int n, rank_fn fn, void *arg);
 /* The same on several machines, as far as Tutti can tell: rank r is on machine nodes[r]. */

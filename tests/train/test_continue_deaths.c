@@ -291,25 +291,21 @@ static void sweep(tutti_strategy strategy)
 
 static void test_ddp(void **state)
 {
-	(void)state;
 	sweep(TUTTI_DDP);
 }
 
 static void test_zero1(void **state)
 {
-	(void)state;
 	sweep(TUTTI_ZERO1);
 }
 
 static void test_zero2(void **state)
 {
-	(void)state;
 	sweep(TUTTI_ZERO2);
 }
 
 static void test_fsdp(void **state)
 {
-	(void)state;
 	sweep(TUTTI_FSDP);
 }
 
@@ -318,7 +314,6 @@ static void test_hsdp(void **state)
 {
 	tutti_train_config config = config_of(TUTTI_HSDP);
 
-	(void)state;
 	config.shard_size = 2;
 	config.shadow = 0;
 	expect(config);
@@ -330,7 +325,6 @@ static void test_hsdp_of_one_group(void **state)
 {
 	tutti_train_config config = config_of(TUTTI_HSDP);
 
-	(void)state;
 	config.shard_size = 3;
 	expect(config);
 	each_call(config, 3, 2, 7);
@@ -341,7 +335,6 @@ static void test_of_16_bits(void **state)
 {
 	static const tutti_strategy strategies[] = {TUTTI_ZERO1, TUTTI_ZERO2, TUTTI_FSDP};
 
-	(void)state;
 	for (int s = 0; s < 3; s++) {
 		tutti_train_config config = config_of(strategies[s]);
 		config.param_dtype = TUTTI_BF16;

@@ -64,7 +64,6 @@ static void test_given_up(void **state)
 {
 	static const tutti_strategy strategies[] = {TUTTI_DDP, TUTTI_ZERO2, TUTTI_FSDP};
 
-	(void)state;
 	for (int s = 0; s < 3; s++)
 		for (int n = 2; n <= 3; n++) {
 			struct scene scene = {

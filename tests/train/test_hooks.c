@@ -77,7 +77,6 @@ static void any_order(tutti_comm *comm, void *arg)
 
 static void test_any_order(void **state)
 {
-	(void)state;
 	uint64_t seed = (uint64_t)time(NULL);
 	printf("seed %llu\n", (unsigned long long)seed);
 	for (int n = 1; n <= 4; n++)
@@ -128,7 +127,6 @@ static void hooks_return(tutti_comm *comm, void *arg)
 
 static void test_hooks_return(void **state)
 {
-	(void)state;
 	sem_t hooks_done;
 	sem_init(&hooks_done, 0, 0);
 	for (int n = 2; n <= 4; n++)
@@ -139,7 +137,6 @@ static void test_hooks_return(void **state)
 /* Two uses of a unit, and recomputation: gradients are final with the last use, not before. */
 static void uses_count(tutti_comm *comm, void *arg)
 {
-	(void)arg;
 	struct toy toy;
 	tutti_trainer *t;
 
@@ -165,17 +162,9 @@ static void uses_count(tutti_comm *comm, void *arg)
 	toy_destroy(&toy);
 }
 
-static void test_uses_count(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(1, uses_count, NULL), 0);
-	assert_int_equal(ranks_as_threads(2, uses_count, NULL), 0);
-}
-
 /* The tied parameter waits for both units, in either order, but only for those that ran. */
 static void tied(tutti_comm *comm, void *arg)
 {
-	(void)arg;
 	struct toy toy;
 
 	toy_register(&toy, comm, 0);
@@ -203,18 +192,10 @@ static void tied(tutti_comm *comm, void *arg)
 	toy_destroy(&toy);
 }
 
-static void test_tied(void **state)
-{
-	(void)state;
-	for (int n = 1; n <= 3; n++)
-		assert_int_equal(ranks_as_threads(n, tied, NULL), 0);
-}
-
 /* Rank 1 skips a unit: every rank names the parameter and the rank, no rank updates or hangs, and
  * the next step is good. */
 static void missing(tutti_comm *comm, void *arg)
 {
-	(void)arg;
 	struct toy toy;
 	int rank = tutti_rank(comm), skipping = tutti_size(comm) > 1;
 	float before[TOY_MAX];
@@ -239,17 +220,9 @@ static void missing(tutti_comm *comm, void *arg)
 	toy_destroy(&toy);
 }
 
-static void test_missing(void **state)
-{
-	(void)state;
-	for (int n = 1; n <= 4; n++)
-		assert_int_equal(ranks_as_threads(n, missing, NULL), 0);
-}
-
 /* A parameter that may be unused may be used on some ranks only. */
 static void may_be_unused(tutti_comm *comm, void *arg)
 {
-	(void)arg;
 	const int64_t four = 4;
 	struct toy toy;
 	int rank = tutti_rank(comm), size = tutti_size(comm);
@@ -278,17 +251,9 @@ static void may_be_unused(tutti_comm *comm, void *arg)
 	toy_destroy(&toy);
 }
 
-static void test_may_be_unused(void **state)
-{
-	(void)state;
-	for (int n = 1; n <= 4; n++)
-		assert_int_equal(ranks_as_threads(n, may_be_unused, NULL), 0);
-}
-
 /* ACCUMULATE and EVAL send nothing. */
 static void silent(tutti_comm *comm, void *arg)
 {
-	(void)arg;
 	struct toy toy;
 	tutti_stats comm_before, comm_after;
 	tutti_train_stats before, after;
@@ -323,17 +288,9 @@ static void silent(tutti_comm *comm, void *arg)
 	toy_destroy(&toy);
 }
 
-static void test_silent(void **state)
-{
-	(void)state;
-	for (int n = 1; n <= 4; n++)
-		assert_int_equal(ranks_as_threads(n, silent, NULL), 0);
-}
-
 /* Hooks in a wrong order have a message. */
 static void order_rules(tutti_comm *comm, void *arg)
 {
-	(void)arg;
 	struct toy toy;
 	tutti_trainer *t;
 	int all_done;
@@ -367,17 +324,9 @@ static void order_rules(tutti_comm *comm, void *arg)
 	toy_destroy(&toy);
 }
 
-static void test_order_rules(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(1, order_rules, NULL), 0);
-	assert_int_equal(ranks_as_threads(2, order_rules, NULL), 0);
-}
-
 /* Uneven data: rank 0 has a batch more than the others; all stop together. Buffers are rank 0's. */
 static void all_done(tutti_comm *comm, void *arg)
 {
-	(void)arg;
 	struct toy toy;
 	int rank = tutti_rank(comm), done = 0, steps = 0, mine = rank == 0 ? 3 : 2;
 	double statistic[3] = {0};
@@ -403,13 +352,6 @@ static void all_done(tutti_comm *comm, void *arg)
 	toy_destroy(&toy);
 }
 
-static void test_all_done(void **state)
-{
-	(void)state;
-	for (int n = 1; n <= 4; n++)
-		assert_int_equal(ranks_as_threads(n, all_done, NULL), 0);
-}
-
 /* A trainer that is destroyed in the middle of a step leaves no reduction behind that writes into
  * its memory. */
 static void early_end(tutti_comm *comm, void *arg)
@@ -427,7 +369,6 @@ static void test_early_end(void **state)
 {
 	pthread_barrier_t all_have_started;
 
-	(void)state;
 	pthread_barrier_init(&all_have_started, NULL, 2);
 	assert_int_equal(ranks_as_threads(2, early_end, &all_have_started), 0);
 	pthread_barrier_destroy(&all_have_started);
@@ -436,11 +377,11 @@ static void test_early_end(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_any_order),  cmocka_unit_test(test_hooks_return),
-		cmocka_unit_test(test_uses_count), cmocka_unit_test(test_tied),
-		cmocka_unit_test(test_missing),    cmocka_unit_test(test_may_be_unused),
-		cmocka_unit_test(test_silent),     cmocka_unit_test(test_order_rules),
-		cmocka_unit_test(test_all_done),   cmocka_unit_test(test_early_end),
+		cmocka_unit_test(test_any_order), cmocka_unit_test(test_hooks_return),
+		RANKS_TEST(uses_count, 1, 2),     RANKS_TEST(tied, 1, 3),
+		RANKS_TEST(missing, 1, 4),        RANKS_TEST(may_be_unused, 1, 4),
+		RANKS_TEST(silent, 1, 4),         RANKS_TEST(order_rules, 1, 2),
+		RANKS_TEST(all_done, 1, 4),       cmocka_unit_test(test_early_end),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

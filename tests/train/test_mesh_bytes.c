@@ -45,16 +45,12 @@ static void backward_stage(struct bytes_rank *own, int stage)
 
 static tutti_status forward(void *arg, int stage, int m, const void *in, void *out)
 {
-	(void)m;
-	(void)in;
-	(void)out;
 	forward_stage(arg, stage);
 	return TUTTI_OK;
 }
 
 static tutti_status weights(void *arg, int stage, int m)
 {
-	(void)m;
 	backward_stage(arg, stage);
 	return TUTTI_OK;
 }
@@ -63,8 +59,6 @@ static tutti_status backward(void *arg, int stage, int m, const void *out_grad, 
 {
 	struct bytes_rank *own = arg;
 
-	(void)out_grad;
-	(void)in_grad;
 	return own->run->schedule == TUTTI_ZERO_BUBBLE ? TUTTI_OK : weights(arg, stage, m);
 }
 
@@ -323,7 +317,6 @@ static void run_on(int mesh, struct bytes_run run)
 
 static void test_every_strategy(void **state)
 {
-	(void)state;
 	for (int m = 0; m < MESHES; m++)
 		for (int s = TUTTI_DDP; s <= TUTTI_HSDP; s++)
 			if ((m + s) % long_or(1, 3, 5, 5) == 0)
@@ -336,7 +329,6 @@ static void test_every_schedule(void **state)
 {
 	static const tutti_strategy strategies[] = {TUTTI_DDP, TUTTI_FSDP};
 
-	(void)state;
 	for (int m = 0; m < MESHES; m++)
 		for (int s = TUTTI_GPIPE; s <= TUTTI_ZERO_BUBBLE && strstr(meshes[m].axes, "pp");
 		     s++)

@@ -78,7 +78,6 @@ static void named(tutti_comm *comm, void *arg)
 
 static void test_named(void **state)
 {
-	(void)state;
 	static const tutti_strategy strategies[] = {TUTTI_ZERO1, TUTTI_ZERO2, TUTTI_FSDP,
 						    TUTTI_HSDP};
 
@@ -117,7 +116,6 @@ static void mismatched(tutti_comm *comm, void *arg)
 
 static void test_mismatched(void **state)
 {
-	(void)state;
 	struct run run = {.config = {.strategy = TUTTI_HSDP, .shard_size = 2}, .skipping = 3};
 
 	assert_int_equal(ranks_with_timeout(4, 10000, mismatched, &run), 0);

@@ -312,7 +312,6 @@ static void all_variants(const tutti_dtype types[2], int micro_batches)
 static void test_as_tutti_step(void **state)
 {
 	static const tutti_dtype f32[2] = {TUTTI_F32, TUTTI_F32};
-	(void)state;
 	all_variants(f32, 1);
 	all_variants(f32, 2);
 }
@@ -322,7 +321,6 @@ static void test_of_16_bits(void **state)
 {
 	static const tutti_dtype wide_grads[2] = {TUTTI_BF16, TUTTI_F32};
 	static const tutti_dtype narrow_grads[2] = {TUTTI_BF16, TUTTI_BF16};
-	(void)state;
 	all_variants(wide_grads, 2);
 	all_variants(narrow_grads, 1);
 }
@@ -414,7 +412,6 @@ static void test_large_slices(void **state)
 {
 	static const tutti_strategy strategies[] = {TUTTI_DDP, TUTTI_ZERO1};
 
-	(void)state;
 	for (int s = 0; s < 2; s++)
 		for (int n = 1; n <= 3; n++) {
 			tutti_strategy strategy = strategies[s];

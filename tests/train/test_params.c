@@ -21,7 +21,6 @@ static void not_there(tutti_comm *comm, void *arg)
 	const int64_t shape[] = {8};
 	struct toy toy;
 
-	(void)arg;
 	toy_register(&toy, comm, 0);
 	int frozen = tutti_model_param(toy.model, 0, "frozen", 1, shape, TUTTI_PARAM_FROZEN);
 	toy_train(&toy, comm, &config);
@@ -107,15 +106,8 @@ static void named(tutti_comm *comm, void *arg)
 	toy_destroy(&toy);
 }
 
-static void test_not_there(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(2, not_there, NULL), 0);
-}
-
 static void test_differ(void **state)
 {
-	(void)state;
 	for (tutti_strategy s = TUTTI_DDP; s <= TUTTI_FSDP; s++)
 		assert_int_equal(ranks_as_threads(RANKS, differ, &s), 0);
 }
@@ -124,7 +116,6 @@ static void test_named(void **state)
 {
 	tutti_strategy strategies[] = {TUTTI_DDP, TUTTI_ZERO2, TUTTI_FSDP};
 
-	(void)state;
 	for (int s = 0; s < 3; s++) {
 		pthread_barrier_init(&aborted, NULL, RANKS);
 		assert_int_equal(ranks_as_threads(RANKS, named, &strategies[s]), 0);
@@ -135,7 +126,7 @@ static void test_named(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_not_there),
+		RANKS_TEST(not_there, 2, 2),
 		cmocka_unit_test(test_differ),
 		cmocka_unit_test(test_named),
 	};

@@ -178,21 +178,18 @@ static void goes_on(tutti_train_config config)
 
 static void test_f32(void **state)
 {
-	(void)state;
 	goes_on((tutti_train_config){.param_dtype = TUTTI_F32});
 }
 
 /* Rounding is keyed by the count of updates; the rounded values are copied with the master copy. */
 static void test_of_16_bits(void **state)
 {
-	(void)state;
 	goes_on((tutti_train_config){.param_dtype = TUTTI_BF16, .stochastic_rounding = 1});
 	goes_on((tutti_train_config){.param_dtype = TUTTI_F16});
 }
 
 static void from_nothing(tutti_comm *comm, void *arg)
 {
-	(void)arg;
 	float first[TOY_PARAMS][TOY_MAX], then[TOY_PARAMS][TOY_MAX];
 	struct toy toy;
 	int64_t steps = -7;
@@ -214,7 +211,6 @@ static void from_nothing(tutti_comm *comm, void *arg)
 /* Rank 1's earlier trainer has another type. All ranks fail, and nothing changes. */
 static void refused(tutti_comm *comm, void *arg)
 {
-	(void)arg;
 	const tutti_train_config narrow = {.param_dtype =
 						   tutti_rank(comm) == 1 ? TUTTI_BF16 : TUTTI_F32};
 	float first[TOY_PARAMS][TOY_MAX], then[TOY_PARAMS][TOY_MAX];
@@ -322,7 +318,6 @@ static void check_loss(struct loss loss)
 /* Whatever the strategies are, before and after. */
 static void test_other_strategies(void **state)
 {
-	(void)state;
 	for (tutti_strategy from = TUTTI_DDP; from <= TUTTI_HSDP; from++)
 		for (tutti_strategy to = TUTTI_DDP; to <= TUTTI_HSDP; to++) {
 			if ((from + to) % (unsigned)whole_or(1, 1, 5) != 0)
@@ -337,7 +332,6 @@ static void test_other_strategies(void **state)
 /* Ranks 0 and 2 die at once: each has its shadow, or its replica. */
 static void test_two_apart(void **state)
 {
-	(void)state;
 	for (tutti_strategy s = TUTTI_DDP; s <= TUTTI_FSDP; s++)
 		check_loss((struct loss){.before = sharded(s, 1),
 					 .after = sharded(s, 1),
@@ -358,7 +352,6 @@ static void test_no_copy_left(void **state)
 	const int lost[][RANKS] = {{1, 1}, {0, 1}};
 	char folder[] = "/tmp/tutti_continue_XXXXXX", command[64];
 
-	(void)state;
 	assert_non_null(mkdtemp(folder));
 	for (int shadow = 0; shadow < 2; shadow++)
 		for (tutti_strategy s = TUTTI_ZERO1; s <= TUTTI_FSDP; s++) {
@@ -383,7 +376,6 @@ static void test_no_copy_left(void **state)
 
 static void rejects(tutti_comm *comm, void *arg)
 {
-	(void)arg;
 	const tutti_train_config config = sharded(TUTTI_ZERO1, 1), wrong = {.shadow = 2};
 	struct toy toy;
 	tutti_trainer *none = NULL;
@@ -435,7 +427,6 @@ static void costs(tutti_comm *comm, void *arg)
 
 static void test_costs(void **state)
 {
-	(void)state;
 	for (tutti_strategy s = TUTTI_ZERO1; s <= TUTTI_FSDP; s++)
 		for (int is_narrow = 0; is_narrow < 2; is_narrow++) {
 			tutti_train_config config = sharded(s, 0);
@@ -444,38 +435,18 @@ static void test_costs(void **state)
 		}
 }
 
-static void test_rejects(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(2, rejects, NULL), 0);
-}
-
-static void test_from_nothing(void **state)
-{
-	(void)state;
-	for (int n = 1; n <= 3; n++)
-		assert_int_equal(ranks_as_threads(n, from_nothing, NULL), 0);
-}
-
-static void test_refused(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(2, refused, NULL), 0);
-	assert_int_equal(ranks_as_threads(3, refused, NULL), 0);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_f32),
 		cmocka_unit_test(test_of_16_bits),
-		cmocka_unit_test(test_from_nothing),
-		cmocka_unit_test(test_refused),
+		RANKS_TEST(from_nothing, 1, 3),
+		RANKS_TEST(refused, 2, 3),
 		cmocka_unit_test(test_other_strategies),
 		cmocka_unit_test(test_two_apart),
 		cmocka_unit_test(test_no_copy_left),
 		cmocka_unit_test(test_costs),
-		cmocka_unit_test(test_rejects),
+		RANKS_TEST(rejects, 2, 2),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

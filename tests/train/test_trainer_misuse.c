@@ -67,7 +67,6 @@ static void in_the_middle(tutti_comm *comm, void *arg)
 
 static void test_in_the_middle(void **state)
 {
-	(void)state;
 	for (int s = 0; s < STRATEGIES; s++) {
 		tutti_train_config config = {.strategy = strategies[s]};
 		assert_int_equal(ranks_as_threads(2, in_the_middle, &config), 0);
@@ -96,7 +95,6 @@ static void without_its_comm(tutti_comm *comm, void *arg)
 
 static void test_without_its_comm(void **state)
 {
-	(void)state;
 	for (int s = 0; s < STRATEGIES; s++) {
 		tutti_train_config config = {.strategy = strategies[s], .bucket_bytes = 1};
 		assert_int_equal(ranks_as_threads(2, without_its_comm, &config), 0);
@@ -134,7 +132,6 @@ static void too_large(tutti_comm *comm, void *arg)
 
 static void test_too_large(void **state)
 {
-	(void)state;
 	for (int s = 0; s < STRATEGIES; s++) {
 		const tutti_train_config config = {.strategy = strategies[s], .max_grad_norm = 1};
 		struct extreme large = {config, 3e38f, 1}, small = {config, 0, 1e-40};
@@ -183,7 +180,6 @@ static void many_buckets(tutti_comm *comm, void *arg)
 
 static void test_many_buckets(void **state)
 {
-	(void)state;
 	for (int s = 0; s < 2; s++) { /* its hooks do not wait */
 		struct many many = {.config = {.strategy = strategies[s], .bucket_bytes = 1}};
 		pthread_barrier_init(&many.is_ahead, NULL, 2);

@@ -67,7 +67,6 @@ static void own_update(tutti_comm *comm, void *arg)
 	int rank = tutti_rank(comm), size = tutti_size(comm);
 	tutti_shard shard;
 
-	(void)arg;
 	for (int step = 0; step < 4; step++) {
 		micro_batch(t, TUTTI_PASS_LAST, 2, rank + 1, true);
 		CHECK(tutti_grads_finish(t, NULL) == TUTTI_OK);
@@ -89,13 +88,6 @@ static void own_update(tutti_comm *comm, void *arg)
 	tutti_trainer_destroy(t);
 }
 
-static void test_own_update(void **state)
-{
-	(void)state;
-	for (int n = 1; n <= 4; n++)
-		assert_int_equal(ranks_as_threads(n, own_update, NULL), 0);
-}
-
 /* Rank 1 skips a hook: it gets the error at once, the others at the next average; then all
  * continue. */
 static void missed_hook(tutti_comm *comm, void *arg)
@@ -104,7 +96,6 @@ static void missed_hook(tutti_comm *comm, void *arg)
 	tutti_trainer *t = make(comm, &config);
 	int rank = tutti_rank(comm);
 
-	(void)arg;
 	for (int step = 0; step < 6; step++) {
 		bool forgets = rank == 1 && step == 1;
 		micro_batch(t, TUTTI_PASS_LAST, 1, 1, !forgets);
@@ -128,20 +119,12 @@ static void missed_hook(tutti_comm *comm, void *arg)
 	tutti_trainer_destroy(t);
 }
 
-static void test_missed_hook(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(2, missed_hook, NULL), 0);
-	assert_int_equal(ranks_as_threads(3, missed_hook, NULL), 0);
-}
-
 /* Without items nothing changes, neither by decay nor by momentum. */
 static void no_items(tutti_comm *comm, void *arg)
 {
 	const tutti_train_config config = {.strategy = TUTTI_LOCAL_SGD, .local_sgd_steps = 100};
 	tutti_trainer *t = make(comm, &config);
 
-	(void)arg;
 	CHECK(tutti_param_init_constant(t, 0, 1) == TUTTI_OK);
 	micro_batch(t, TUTTI_PASS_LAST, 1, 1, true);
 	CHECK(tutti_step(t, &decaying, 1, NULL) == TUTTI_OK);
@@ -150,12 +133,6 @@ static void no_items(tutti_comm *comm, void *arg)
 	CHECK(tutti_step(t, &decaying, 1, NULL) == TUTTI_OK);
 	CHECK((value(t) == before) == (tutti_rank(comm) != 0));
 	tutti_trainer_destroy(t);
-}
-
-static void test_no_items(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(2, no_items, NULL), 0);
 }
 
 struct step_of {
@@ -194,7 +171,6 @@ static void test_uneven(void **state)
 		{{1, 1}, {0, 2}, 0, TUTTI_ERR_INVALID},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
 		assert_int_equal(ranks_as_threads(2, uneven, &steps[i]), 0);
 }
@@ -229,7 +205,6 @@ static void test_16_bits(void **state)
 {
 	static const tutti_strategy strategies[] = {TUTTI_ZERO1, TUTTI_ZERO2, TUTTI_FSDP};
 
-	(void)state;
 	for (int n = 2; n <= 3; n++) {
 		struct finished ddp = {.strategy = TUTTI_DDP};
 		assert_int_equal(ranks_as_threads(n, finish_in_16_bits, &ddp), 0);
@@ -246,7 +221,6 @@ static void folder_is_copied(tutti_comm *comm, void *arg)
 	char *name = strdup("/tmp");
 	tutti_trainer *t = make(comm, &(tutti_train_config){.offload_dir = name});
 
-	(void)arg;
 	memset(name, '?', strlen(name));
 	free(name);
 	micro_batch(t, TUTTI_PASS_LAST, 1, 1, true);
@@ -254,18 +228,11 @@ static void folder_is_copied(tutti_comm *comm, void *arg)
 	tutti_trainer_destroy(t);
 }
 
-static void test_folder_is_copied(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(2, folder_is_copied, NULL), 0);
-}
-
 /* In debug builds what FSDP has freed is NaN. */
 static void poisoned(tutti_comm *comm, void *arg)
 {
 	tutti_trainer *t = make(comm, &(tutti_train_config){.strategy = TUTTI_FSDP});
 
-	(void)arg;
 	CHECK(tutti_param_init_constant(t, 0, 1) == TUTTI_OK);
 	CHECK(tutti_micro_batch(t, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
 	CHECK(tutti_forward_begin(t, 0) == TUTTI_OK);
@@ -280,7 +247,6 @@ static void poisoned(tutti_comm *comm, void *arg)
 
 static void test_poisoned(void **state)
 {
-	(void)state;
 #ifdef TUTTI_POISON
 	assert_int_equal(ranks_as_threads(2, poisoned, NULL), 0);
 #else
@@ -292,9 +258,9 @@ static void test_poisoned(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_own_update), cmocka_unit_test(test_missed_hook),
-		cmocka_unit_test(test_no_items),   cmocka_unit_test(test_uneven),
-		cmocka_unit_test(test_16_bits),    cmocka_unit_test(test_folder_is_copied),
+		RANKS_TEST(own_update, 1, 4),    RANKS_TEST(missed_hook, 2, 3),
+		RANKS_TEST(no_items, 2, 2),      cmocka_unit_test(test_uneven),
+		cmocka_unit_test(test_16_bits),  RANKS_TEST(folder_is_copied, 2, 2),
 		cmocka_unit_test(test_poisoned),
 	};
 	test_limit(120);

@@ -130,7 +130,6 @@ static void test_training_is_the_same(void **state)
 {
 	struct run *one = calloc(1, sizeof *one), *other = calloc(1, sizeof *other);
 
-	(void)state;
 	assert_true(one && other);
 	assert_int_equal(ranks_as_threads(1, train_to_the_end, one), 0);
 	assert_int_equal(one->steps, STEPS);
@@ -213,7 +212,6 @@ static void own_data(tutti_comm *comm, void *arg)
 
 static void test_own_data_runs_out(void **state)
 {
-	(void)state;
 	for (int s = 0; s < STRATEGIES; s++) {
 		struct ends ends = {.strategy = strategies[s]};
 		assert_int_equal(ranks_as_threads(3, own_data, &ends), 0);
@@ -261,7 +259,6 @@ static void test_padded_evaluation(void **state)
 {
 	double plain = 0, means[2];
 
-	(void)state;
 	for (int64_t sample = 0; sample < COUNT; sample++)
 		plain += score(sample);
 	plain /= COUNT;

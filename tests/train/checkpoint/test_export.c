@@ -178,7 +178,6 @@ static void test_read_by_python(void **state)
 	struct job first;
 	char dir[64];
 
-	(void)state;
 	if (!saved_has_python())
 		skip();
 	saved_folder(dir);

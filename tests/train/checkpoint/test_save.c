@@ -193,7 +193,6 @@ static void any_to_any(void **state)
 	struct job whole = {.variant = &ddp, .optimizer = &toy_adamw, .last = WHOLE};
 	int fds = saved_fds(), threads = threads_alone();
 
-	(void)state;
 	run(&whole, 1);
 	for (size_t s = 0; s < sizeof savers / sizeof *savers; s++) {
 		save_half(savers[s].variant, &whole, savers[s].ranks);
@@ -209,7 +208,6 @@ static void one_moment(void **state)
 {
 	struct job whole = {.variant = &ddp, .optimizer = &momentum, .last = WHOLE};
 
-	(void)state;
 	run(&whole, 1);
 	save_half(&fsdp, &whole, 3);
 	load_everywhere(&whole);
@@ -222,7 +220,6 @@ static void sixteen_bits(void **state)
 		.variant = &ddp, .optimizer = &toy_adamw, .last = WHOLE, .dtype = TUTTI_BF16};
 	struct job half = whole;
 
-	(void)state;
 	run(&whole, 1);
 	save_half(&fsdp, &whole, 4);
 	struct job other = whole;
@@ -245,7 +242,6 @@ static void one_file(void **state)
 	char path[200];
 	struct job job = {.variant = &fsdp, .optimizer = &toy_adamw, .last = HALF, .file = path};
 
-	(void)state;
 	snprintf(path, sizeof path, "%s/model.safetensors", saved_dir);
 	for (int ranks = 1; ranks <= 4; ranks += 3) {
 		run(&job, ranks);
@@ -281,7 +277,6 @@ static void export_names(tutti_comm *comm, void *arg)
 	struct stat about;
 	char path[200], beside[200], kept[200], target[6] = "";
 
-	(void)arg;
 	start(&toy, &own, comm, &job);
 	snprintf(kept, sizeof kept, "%s/file", saved_dir);
 	for (int i = 0; i < 4; i++) {
@@ -320,7 +315,6 @@ static void taken_names(void **state)
 {
 	char path[200];
 
-	(void)state;
 	write_five("file");
 	write_five("new.tmp");
 	snprintf(path, sizeof path, "%s/folder", saved_dir);
@@ -342,7 +336,6 @@ static void refusals(tutti_comm *comm, void *arg)
 	char path[200], nowhere[200];
 	int64_t step = 5;
 
-	(void)arg;
 	snprintf(path, sizeof path, "%s/file", saved_dir);
 	snprintf(nowhere, sizeof nowhere, "%s/nowhere/at/all", saved_dir);
 	start(&toy, &own, comm, &job);
@@ -381,7 +374,6 @@ static void refusals(tutti_comm *comm, void *arg)
 
 static void refused(void **state)
 {
-	(void)state;
 	assert_int_equal(ranks_as_threads(3, refusals, NULL), 0);
 }
 
@@ -395,7 +387,6 @@ static void misfits(tutti_comm *comm, void *arg)
 	char path[200], each[8] = "";
 	int64_t step = 5;
 
-	(void)arg;
 	for (int what = 0; what < 3; what++) {
 		set_own(&own, 0);
 		toy_register(&toy, comm, 0);
@@ -438,7 +429,6 @@ static void misfit(void **state)
 {
 	struct job half = {.variant = &ddp, .optimizer = &toy_adamw, .last = HALF};
 
-	(void)state;
 	half.save_after = HALF;
 	run(&half, 2);
 	assert_int_equal(ranks_as_threads(3, misfits, NULL), 0);
@@ -452,7 +442,6 @@ static void own_states(tutti_comm *comm, void *arg)
 	struct toy toy;
 	int64_t step = 5;
 
-	(void)arg;
 	toy_register(&toy, comm, 0);
 	CHECK(tutti_model_state(toy.model, "mine", &mine, sizeof mine, 1) == 0);
 	toy_train(&toy, comm, &fsdp.config);
@@ -475,7 +464,6 @@ static void own_states(tutti_comm *comm, void *arg)
 
 static void states(void **state)
 {
-	(void)state;
 	assert_int_equal(ranks_as_threads(3, own_states, NULL), 0);
 }
 
@@ -484,18 +472,11 @@ static void other_states(tutti_comm *comm, void *arg)
 	char mine[4] = "";
 	struct toy toy;
 
-	(void)arg;
 	toy_register(&toy, comm, 0);
 	CHECK(tutti_model_state(toy.model, "mine", mine, tutti_rank(comm) == 1 ? 3 : 4, 1) == 0);
 	CHECK_ERROR(tutti_trainer_create(&toy.trainer, toy.model, comm, NULL), TUTTI_ERR_MISMATCH,
 		    "state 'mine': 3 bytes of each rank");
 	tutti_model_destroy(toy.model);
-}
-
-static void differing_states(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(3, other_states, NULL), 0);
 }
 
 /* Between averages ranks differ. */
@@ -507,7 +488,6 @@ static void alone(tutti_comm *comm, void *arg)
 	char path[200];
 	int64_t step;
 
-	(void)arg;
 	snprintf(path, sizeof path, "%s/model.safetensors", saved_dir);
 	toy_register(&toy, comm, 0);
 	toy_train(&toy, comm, &config);
@@ -548,7 +528,6 @@ static void alone(tutti_comm *comm, void *arg)
 
 static void local_sgd(void **state)
 {
-	(void)state;
 	assert_int_equal(ranks_as_threads(2, alone, NULL), 0);
 }
 
@@ -563,7 +542,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(refused, saved_setup, saved_teardown),
 		cmocka_unit_test_setup_teardown(misfit, saved_setup, saved_teardown),
 		cmocka_unit_test_setup_teardown(states, saved_setup, saved_teardown),
-		cmocka_unit_test(differing_states),
+		RANKS_TEST(other_states, 3, 3),
 		cmocka_unit_test_setup_teardown(local_sgd, saved_setup, saved_teardown),
 	};
 	if (jansson_needed() != TUTTI_OK)

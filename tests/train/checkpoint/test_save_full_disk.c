@@ -126,13 +126,11 @@ static void with(tutti_strategy strategy)
 
 static void ddp(void **state)
 {
-	(void)state;
 	with(TUTTI_DDP);
 }
 
 static void fsdp(void **state)
 {
-	(void)state;
 	with(TUTTI_FSDP);
 }
 

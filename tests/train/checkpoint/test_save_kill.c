@@ -208,7 +208,6 @@ static void keep_calm(tutti_comm *comm, void *arg)
 {
 	struct toy toy;
 
-	(void)arg;
 	make_toy(&toy, comm, TUTTI_DDP);
 	CHECK(read_values(&toy, shared->values[0]) == TUTTI_OK);
 	for (int step = 0; step < atomic_load(&shared->calm_steps); step++) {
@@ -338,7 +337,6 @@ static void killed(void **state)
 	int kills = (int)number_of("KILLS", KILLS), ranks = 3, unfinished = 0;
 	struct running running;
 
-	(void)state;
 	print_message("TEST_SEED=%u KILLS=%d\n", seed, kills);
 	saved_folder(dir);
 	atomic_store(&shared->committed, -1);

@@ -161,7 +161,6 @@ static void numbers(void **state)
 		{SCALE(1e38, 1, 1e-38, 1), "not a finite and positive loss scale over its"},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof forgeries / sizeof *forgeries; i++) {
 		struct forgery forgery = forgeries[i];
 		if (ranks_as_threads(RANKS, load, &forgery) != 0)
@@ -216,7 +215,6 @@ static void save_own_moments(tutti_comm *comm, void *arg)
 
 static void own_moments(void **state)
 {
-	(void)state;
 	for (int is_averaged = 0; is_averaged < 2; is_averaged++)
 		assert_int_equal(ranks_as_threads(3, save_own_moments, &is_averaged), 0);
 }

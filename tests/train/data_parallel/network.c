@@ -43,8 +43,6 @@ tutti_status net_init(tutti_trainer *trainer, int replica, void *arg)
 {
 	float values[NET_IN * NET_HIDDEN];
 
-	(void)replica;
-	(void)arg;
 	for (int p = 0; p < NET_PARAMS; p++) {
 		for (int64_t i = 0; i < counts[p]; i++)
 			values[i] = 0.7f * uniform(5 + (uint64_t)p, (uint64_t)i);

@@ -127,7 +127,6 @@ static void test_bytes(void **state)
 {
 	static const int sizes[] = {1, 2, 4};
 
-	(void)state;
 	for (int i = 0; i < 3; i++) {
 		check_gathered(false, sizes[i]);
 		check_gathered(true, sizes[i]);
@@ -139,7 +138,6 @@ static void test_bytes(void **state)
  * has no items in a batch that is too small. */
 static void test_calls(void **state)
 {
-	(void)state;
 	for (int is_mirrored = 0; is_mirrored < 2; is_mirrored++) {
 		tutti_data_parallel *dp = start(is_mirrored, false, 4);
 		tutti_data_parallel_batch one = batch;
@@ -173,7 +171,6 @@ static void test_overlaps(void **state)
 	tutti_data_parallel_config c = net_config(&network);
 	tutti_data_parallel *dp;
 
-	(void)state;
 	own_backward = c.backward;
 	c.backward = watch_backward;
 	c.train = &train;
@@ -206,7 +203,6 @@ static bool has_round_without_allocation(tutti_data_parallel *dp)
 
 static void test_allocates_nothing(void **state)
 {
-	(void)state;
 	for (int is_mirrored = 0; is_mirrored < 2; is_mirrored++) {
 		tutti_data_parallel *dp = start(is_mirrored, false, 2);
 		assert_true(atomic_load(&allocations) > 0);

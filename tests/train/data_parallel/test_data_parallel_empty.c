@@ -72,7 +72,6 @@ static void run_replicas(bool is_mirrored, int n, int params)
 
 static void test_replicas(void **state)
 {
-	(void)state;
 	for (int n = 1; n <= 4; n++)
 		for (int params = 1; params <= 2; params++) {
 			run_replicas(false, n, params);
@@ -83,8 +82,6 @@ static void test_replicas(void **state)
 /* A function of the program that leaves a step open. */
 static tutti_status begin_step(tutti_trainer *trainer, int replica, void *arg)
 {
-	(void)replica;
-	(void)arg;
 	return tutti_micro_batch(trainer, TUTTI_PASS_LAST, 1, NULL);
 }
 
@@ -98,7 +95,6 @@ static void test_a_step_that_stays_open(void **state)
 	tutti_data_parallel *dp;
 	tutti_comm *comm;
 
-	(void)state;
 	assert_int_equal(tutti_init_all(&comm, 1, NULL), TUTTI_OK);
 	assert_int_equal(tutti_data_parallel_create(&dp, &comm, 1, &config), TUTTI_OK);
 	tutti_model_destroy(config.model);

@@ -81,7 +81,6 @@ static void test_functions_fail(void **state)
 	static const int sizes[] = {1, 2, 4};
 	float with[NET_COUNT], without[NET_COUNT];
 
-	(void)state;
 	for (int is_mirrored = 0; is_mirrored < 2; is_mirrored++)
 		for (int i = 0; i < 3; i++) {
 			tutti_data_parallel *dp = start(is_mirrored, sizes[i]);
@@ -98,7 +97,6 @@ static void test_functions_fail(void **state)
 /* All say what happened to the others, too. */
 static void test_messages(void **state)
 {
-	(void)state;
 	tutti_data_parallel *dp = start(false, 2);
 	network = (struct network){.fails_in = 1, .fails_at = 1, .why = "No."};
 	CHECK_ERROR(tutti_data_parallel_step(dp, &batch, &sgd, 1, NULL), TUTTI_ERR_SYSTEM,
@@ -119,7 +117,6 @@ static void test_skipped(void **state)
 	float before[NET_COUNT], after[NET_COUNT];
 	tutti_data_parallel_info info;
 
-	(void)state;
 	for (int is_mirrored = 0; is_mirrored < 2; is_mirrored++) {
 		tutti_data_parallel *dp = start(is_mirrored, 2);
 		assert_int_equal(tutti_data_parallel_run(dp, net_read, before), TUTTI_OK);
@@ -144,7 +141,6 @@ static void test_forward_fails(void **state)
 	const tutti_data_parallel_batch wanted = {
 		.inputs = data.inputs, .items = ITEMS, .outputs = outputs[0]};
 
-	(void)state;
 	for (int is_mirrored = 0; is_mirrored < 2; is_mirrored++) {
 		tutti_data_parallel *dp = start(is_mirrored, 2);
 		network = (struct network){.fails_in = 1, .fails_at = 1, .why = "No."};
@@ -163,14 +159,12 @@ static void test_forward_fails(void **state)
 
 static tutti_status fail_in_one(tutti_trainer *trainer, int replica, void *arg)
 {
-	(void)arg;
 	assert_non_null(trainer);
 	return replica == 1 ? tutti_set_error(TUTTI_ERR_INVALID, "Not here.") : TUTTI_OK;
 }
 
 static void test_run_fails(void **state)
 {
-	(void)state;
 	tutti_data_parallel *dp = start(true, 4);
 	CHECK_ERROR(tutti_data_parallel_run(dp, fail_in_one, NULL), TUTTI_ERR_INVALID, "Not here.");
 	must_step(dp);
@@ -184,7 +178,6 @@ static void test_run_fails(void **state)
 /* An abort from elsewhere ends the step in all threads, and destroy after it. */
 static void test_abort(void **state)
 {
-	(void)state;
 	for (int is_mirrored = 0; is_mirrored < 2; is_mirrored++) {
 		tutti_data_parallel *dp = start(is_mirrored, 2);
 		must_step(dp);
@@ -218,7 +211,6 @@ static int threads_named(const char *begin)
 
 static void test_threads(void **state)
 {
-	(void)state;
 	tutti_data_parallel *dp = start(false, 4);
 	must_step(dp);
 	assert_int_equal(threads_named("tutti-rep-"), 3);

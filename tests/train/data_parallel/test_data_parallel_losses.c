@@ -181,7 +181,6 @@ static void test_same_losses(void **state)
 	struct result *ddp =
 		mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
-	(void)state;
 	assert_true(ddp != MAP_FAILED);
 	/* Processes before threads. */
 	for (int i = SIZES - 1; i >= 0; i--)
@@ -215,7 +214,6 @@ static tutti_status no_loss(tutti_replica *r)
 
 static tutti_status no_backward(tutti_replica *r)
 {
-	(void)r;
 	return TUTTI_OK;
 }
 
@@ -254,7 +252,6 @@ static float one_step(int n, int is_mirrored)
 /* The mean over the items is 1, wherever they are. */
 static void forward_may_add_to_gradients(void **state)
 {
-	(void)state;
 	for (int n = 1; n <= RANKS_MAX; n++)
 		for (int is_mirrored = 0; is_mirrored < 2; is_mirrored++)
 			assert_float_equal(one_step(n, is_mirrored), -0.5f, 1e-6);

@@ -46,7 +46,6 @@ static void test_configs(void **state)
 	const tutti_data_parallel_config good = good_config(model);
 	tutti_data_parallel_config c;
 
-	(void)state;
 	assert_int_equal(tutti_init_all(comms, 2, NULL), TUTTI_OK);
 	CHECK_ERROR(tutti_data_parallel_create(NULL, comms, 2, &good), TUTTI_ERR_INVALID,
 		    "needs a place");
@@ -78,7 +77,6 @@ static void test_comms(void **state)
 	tutti_model *model = net_model();
 	const tutti_data_parallel_config good = good_config(model);
 
-	(void)state;
 	assert_int_equal(tutti_init_all(comms, 3, NULL), TUTTI_OK);
 	expect_refused(&good, 0, TUTTI_ERR_INVALID, "n is 0");
 	expect_refused(&good, 2, TUTTI_ERR_INVALID, "it has 3, n is 2");
@@ -127,7 +125,6 @@ static void test_train_configs(void **state)
 	tutti_model *model = net_model();
 	tutti_data_parallel_config c = good_config(model);
 
-	(void)state;
 	assert_int_equal(tutti_init_all(comms, 2, NULL), TUTTI_OK);
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		tutti_data_parallel *dp;
@@ -151,7 +148,6 @@ static void test_empty_models(void **state)
 {
 	const int64_t shape[] = {4};
 
-	(void)state;
 	assert_int_equal(tutti_init_all(comms, 2, NULL), TUTTI_OK);
 	for (int params = 0; params < 2; params++)
 		for (int is_mirrored = 0; is_mirrored < 2; is_mirrored++) {
@@ -185,7 +181,6 @@ static void test_shared_memory(void **state)
 	const int64_t shape[] = {4};
 	tutti_model *models[3];
 
-	(void)state;
 	assert_int_equal(tutti_init_all(comms, 2, NULL), TUTTI_OK);
 	for (int i = 0; i < 3; i++)
 		models[i] = net_model();
@@ -257,7 +252,6 @@ static void test_steps(void **state)
 {
 	const tutti_data_parallel_batch any = {.items = 1};
 
-	(void)state;
 	net_batch(&data, 0, NET_ITEMS);
 	expect_step_refused(NULL, &any, &sgd, "needs a tutti_data_parallel");
 	CHECK_ERROR(tutti_data_parallel_forward(NULL, &any), TUTTI_ERR_INVALID,
@@ -303,7 +297,6 @@ static void test_functions(void **state)
 	const tutti_data_parallel_batch one = {
 		.inputs = data.inputs, .items = 1, .outputs = outputs};
 
-	(void)state;
 	for (int is_mirrored = 0; is_mirrored < 2; is_mirrored++) {
 		tutti_model *model = net_model();
 		tutti_data_parallel_config c = good_config(model);
@@ -350,7 +343,6 @@ static tutti_status destroy_in_thread(tutti_replica *r)
 
 static tutti_status do_nothing(tutti_trainer *trainer, int replica, void *arg)
 {
-	(void)trainer, (void)replica, (void)arg;
 	return TUTTI_OK;
 }
 
@@ -366,7 +358,6 @@ static tutti_status destroy_before_call(tutti_replica *r)
 
 static tutti_status destroy_in_run(tutti_trainer *trainer, int replica, void *arg)
 {
-	(void)trainer, (void)replica, (void)arg;
 	tutti_data_parallel_destroy(made);
 	return TUTTI_OK;
 }
@@ -419,7 +410,6 @@ static void check_destroy(tutti_replica_fn forward, bool is_mirrored)
 /* The threads that destroy would wait for are in a step, or not in this process. */
 static void test_destroy(void **state)
 {
-	(void)state;
 	for (int is_mirrored = 0; is_mirrored < 2; is_mirrored++) {
 		check_destroy(destroy_in_function, is_mirrored);
 		check_destroy(destroy_in_thread, is_mirrored);

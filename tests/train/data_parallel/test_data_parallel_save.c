@@ -57,7 +57,6 @@ static void train(tutti_data_parallel *dp, int first, int steps)
 
 static tutti_status save(tutti_trainer *trainer, int replica, void *arg)
 {
-	(void)replica;
 	tutti_status status = tutti_save(trainer, arg, BEFORE);
 	return status == TUTTI_OK ? tutti_save_wait(trainer) : status;
 }
@@ -67,7 +66,6 @@ static tutti_status load(tutti_trainer *trainer, int replica, void *arg)
 	int64_t step;
 	tutti_status status = tutti_load(trainer, arg, &step);
 
-	(void)replica;
 	CHECK(step == BEFORE);
 	return status;
 }
@@ -90,7 +88,6 @@ static void test_save(void **state)
 	static const int sizes[] = {1, 2, 4};
 	float expected[NET_COUNT], found[NET_COUNT];
 
-	(void)state;
 	assert_non_null(mkdtemp(folder));
 	for (int saver = 0; saver < 2; saver++) {
 		train_and_save(saver == 1, 2, expected);

@@ -94,21 +94,18 @@ static void round_trip(tutti_train_config config)
 
 static void test_f32(void **state)
 {
-	(void)state;
 	round_trip((tutti_train_config){.strategy = TUTTI_FSDP, .seed = 3});
 	round_trip((tutti_train_config){.strategy = TUTTI_DDP, .seed = 4});
 }
 
 static void test_bf16(void **state)
 {
-	(void)state;
 	round_trip((tutti_train_config){
 		.strategy = TUTTI_ZERO2, .seed = 5, .param_dtype = TUTTI_BF16});
 }
 
 static void test_offloaded(void **state)
 {
-	(void)state;
 	round_trip((tutti_train_config){.strategy = TUTTI_FSDP, .seed = 6, .offload_optimizer = 1});
 	round_trip((tutti_train_config){.strategy = TUTTI_ZERO1,
 					.seed = 7,

@@ -92,7 +92,6 @@ static void test_f32(void **state)
 	const tutti_train_config ddp = {.strategy = TUTTI_DDP}, fsdp = {.strategy = TUTTI_FSDP},
 				 zero1 = {.strategy = TUTTI_ZERO1, .offload_optimizer = 1};
 
-	(void)state;
 	same_bits(fsdp, ddp);
 	same_bits(ddp, fsdp);
 	same_bits(zero1, fsdp);
@@ -116,7 +115,6 @@ static void lose_one(tutti_train_config config)
 
 static void test_shadow(void **state)
 {
-	(void)state;
 	lose_one((tutti_train_config){.strategy = TUTTI_FSDP});
 	lose_one((tutti_train_config){.strategy = TUTTI_ZERO1, .offload_optimizer = 1});
 	lose_one((tutti_train_config){.strategy = TUTTI_ZERO2, .param_dtype = TUTTI_BF16});
@@ -133,7 +131,6 @@ static void test_bf16(void **state)
 					.param_dtype = TUTTI_BF16,
 					.offload_optimizer = 1};
 
-	(void)state;
 	same_bits(zero2, ddp);
 	same_bits(ddp, zero2);
 }
@@ -144,7 +141,6 @@ static void misfit(tutti_comm *comm, void *arg)
 	struct toy before, toy;
 	int64_t done;
 
-	(void)arg;
 	device_rank_begin(comm, &config, false);
 	toy_register(&before, comm, 0);
 	toy_train(&before, comm, &config);
@@ -158,19 +154,13 @@ static void misfit(tutti_comm *comm, void *arg)
 	device_rank_end();
 }
 
-static void test_misfit(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(RANKS, misfit, NULL), 0);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_f32),
 		cmocka_unit_test(test_bf16),
 		cmocka_unit_test(test_shadow),
-		cmocka_unit_test(test_misfit),
+		RANKS_TEST(misfit, RANKS, RANKS),
 	};
 
 	test_limit(300);

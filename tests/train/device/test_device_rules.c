@@ -135,7 +135,6 @@ static void same_bits(rank_fn fn, tutti_train_config config, int bad_param)
 
 static void test_skip(void **state)
 {
-	(void)state;
 	for (int bad = 3; bad < 7; bad += 3) { /* of either GPU */
 		same_bits(skipped_step,
 			  (tutti_train_config){.strategy = TUTTI_DDP, .loss_scale = -1}, bad);
@@ -146,7 +145,6 @@ static void test_skip(void **state)
 
 static void test_own_update(void **state)
 {
-	(void)state;
 	same_bits(own_update, (tutti_train_config){.strategy = TUTTI_DDP}, 0);
 	same_bits(own_update, (tutti_train_config){.strategy = TUTTI_FSDP}, 0);
 	same_bits(own_update,
@@ -183,7 +181,6 @@ static void other_units(tutti_comm *comm, void *arg)
 
 static void test_other_units(void **state)
 {
-	(void)state;
 	for (int gpus = 0; gpus <= GPUS; gpus++) {
 		struct job job = {.config = {.strategy = TUTTI_FSDP}, .gpus = gpus};
 		atomic_store(&say_units, 0);
@@ -231,7 +228,6 @@ static void test_limit_of_two(void **state)
 		 .bucket_bytes = 200},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof configs / sizeof *configs; i++)
 		assert_int_equal(ranks_as_threads(2, at_limit,
 						  &(struct job){.config = configs[i], .gpus = 2}),
@@ -244,7 +240,6 @@ static void refused(tutti_comm *comm, void *arg)
 	tutti_trainer *trainer;
 	struct toy toy;
 
-	(void)arg;
 	device_rank_begin_on(comm, &config, 2);
 	toy_register(&toy, comm, 1);
 	CHECK_ERROR(tutti_trainer_create(&trainer, toy.model, comm, &on_host), TUTTI_ERR_INVALID,
@@ -268,7 +263,6 @@ static void refused(tutti_comm *comm, void *arg)
 
 static void test_refused(void **state)
 {
-	(void)state;
 	if (gpu_count() == 1)
 		skip(); /* its units have streams of two */
 	assert_int_equal(ranks_as_threads(2, refused, NULL), 0);
@@ -281,7 +275,6 @@ static void test_host_trainer(void **state)
 	tutti_comm *comm;
 	struct toy toy;
 
-	(void)state;
 	gpu_use(0);
 	assert_int_equal(tutti_init_all(&comm, 1, &(tutti_config){.device = 1}), TUTTI_OK);
 	toy_register(&toy, comm, 0);

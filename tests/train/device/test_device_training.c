@@ -218,7 +218,6 @@ static void every_variant(int n, int (*as)(int n, rank_fn fn, void *arg))
  */
 static void test_processes(void **state)
 {
-	(void)state;
 	if (whole_or(1, 1, 0))
 		every_variant(2, ranks_as_processes);
 	if (whole_or(1, 0, 0))
@@ -227,7 +226,6 @@ static void test_processes(void **state)
 
 static void test_threads(void **state)
 {
-	(void)state;
 	if (whole_or(1, 0, 0))
 		every_variant(1, ranks_as_threads);
 	every_variant(2, ranks_as_threads);

@@ -250,7 +250,6 @@ static uint64_t first_seed(void)
 
 static void test_random_models(void **state)
 {
-	(void)state;
 	uint64_t first = first_seed();
 	for (uint64_t seed = first; seed < first + MODELS; seed++) {
 		drawn = seed << 20;
@@ -271,7 +270,6 @@ static void test_random_models(void **state)
 /* One large unit among small ones has a slot of its own; the others' slots are small. */
 static void test_one_large_unit(void **state)
 {
-	(void)state;
 	for (int v = 0; v < 3; v++) {
 		struct run run = {.design = equal_units(MOST_UNITS, GRAIN, 0),
 				  .config = {.strategy = TUTTI_FSDP,
@@ -288,19 +286,12 @@ static void ask_far_ahead(tutti_comm *comm, void *arg)
 	struct run run = {.design = equal_units(4, GRAIN, 0), .config = {.strategy = TUTTI_FSDP}};
 	static const int prefetch[] = {4, 5, 1 << 30, INT_MAX};
 
-	(void)arg;
 	for (int i = 0; i < 4; i++) {
 		run.config.prefetch_units = prefetch[i];
 		size_t units = 4 * sizeof(float) * GRAIN, gradients = 2 * sizeof(float) * GRAIN;
 		CHECK(estimate_of(&run, comm).gathered_peak_bytes == units + gradients);
 		keep_within(comm, &run);
 	}
-}
-
-static void test_far_ahead(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(2, ask_far_ahead, NULL), 0);
 }
 
 static void backward_some(tutti_trainer *trainer, int units, int rank, int step)
@@ -332,7 +323,6 @@ static void leave_some_out(tutti_comm *comm, void *arg)
 			  .config = {.bucket_bytes = 1}};
 	float values[2][8][GRAIN];
 
-	(void)arg;
 	for (int v = 0; v < 2; v++) {
 		run.config.strategy = v == 0 ? TUTTI_DDP : TUTTI_ZERO2;
 		tutti_trainer *trainer = create(&run, comm, 0);
@@ -345,13 +335,6 @@ static void leave_some_out(tutti_comm *comm, void *arg)
 		tutti_trainer_destroy(trainer);
 	}
 	CHECK(memcmp(values[0], values[1], sizeof values[0]) == 0);
-}
-
-static void test_unused_on_some(void **state)
-{
-	(void)state;
-	for (int n = 2; n <= 3; n++)
-		assert_int_equal(ranks_as_threads(n, leave_some_out, NULL), 0);
 }
 
 static tutti_status backward_in_forward_order(tutti_trainer *trainer, int units)
@@ -377,7 +360,6 @@ static void turn_round(tutti_comm *comm, void *arg)
 	tutti_train_stats estimate = estimate_of(&run, comm), stats;
 	size_t all = 6 * sizeof(float) * GRAIN;
 
-	(void)arg;
 	tutti_trainer *trainer = create(&run, comm, 0);
 	CHECK(backward_in_forward_order(trainer, 6) == TUTTI_OK);
 	CHECK(tutti_step(trainer, &adamw, 1, NULL) == TUTTI_OK);
@@ -419,7 +401,6 @@ static void run_out_together(tutti_comm *comm, void *arg)
 	tutti_train_stats estimate = estimate_of(&run, comm);
 	size_t enough = sum_of(&estimate) + 4 * sizeof(float) * (GRAIN + 16);
 
-	(void)arg;
 	tutti_trainer *trainer = create(&run, comm, enough - 1);
 	CHECK_ERROR(run_twice(trainer, 6), TUTTI_ERR_MEMORY, "memory_limit");
 	CHECK(tutti_barrier(comm, NULL) == TUTTI_OK); /* neither has ended the other's wait */
@@ -432,7 +413,6 @@ static void run_out_together(tutti_comm *comm, void *arg)
 
 static void test_other_order(void **state)
 {
-	(void)state;
 	assert_int_equal(ranks_as_threads(2, turn_round, NULL), 0);
 	assert_int_equal(ranks_as_threads(2, run_out_together, NULL), 0);
 }
@@ -491,7 +471,6 @@ static void refuse(tutti_comm *comm, void *arg)
 
 static void test_accumulation(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
 		struct kept k = kept[i];
 		if (ranks_as_threads(2, refuse, &k) != 0)
@@ -534,7 +513,6 @@ static void mix(tutti_comm *comm, void *arg)
 
 static void test_mixed_buffers(void **state)
 {
-	(void)state;
 	for (int n = 2; n <= 3; n++)
 		for (int odd = 0; odd < n; odd++) {
 			assert_int_equal(ranks_as_processes(n, mix, &odd), 0);
@@ -547,7 +525,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_mixed_buffers), /* first: it forks */
 		cmocka_unit_test(test_random_models), cmocka_unit_test(test_one_large_unit),
-		cmocka_unit_test(test_far_ahead),     cmocka_unit_test(test_unused_on_some),
+		RANKS_TEST(ask_far_ahead, 2, 2),      RANKS_TEST(leave_some_out, 2, 3),
 		cmocka_unit_test(test_other_order),   cmocka_unit_test(test_accumulation),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -206,7 +206,6 @@ static void test_random_models(void **state)
 	const char *chosen = getenv("TEST_SEED");
 	uint64_t first = chosen ? strtoull(chosen, NULL, 10) : 1;
 
-	(void)state;
 	for (uint64_t seed = first; seed < first + MODELS; seed++) {
 		uint64_t drawn = seed << 20;
 		struct run run = draw_run(&drawn);
@@ -234,7 +233,6 @@ static void test_large_ends(void **state)
 			  .is_exact = true};
 	tutti_train_stats stats;
 
-	(void)state;
 	tutti_model *model = build(&run);
 	assert_int_equal(tutti_memory_estimate_on(model, axes, 2, &run.config, &stats), TUTTI_OK);
 	tutti_model_destroy(model);

@@ -122,7 +122,6 @@ static void plain_twin(tutti_comm *comm, void *arg)
 
 static void test_grads_are_means(void **state)
 {
-	(void)state;
 	for (int n = 1; n <= 4; n++)
 		for (int is_extern = 0; is_extern < 2; is_extern++)
 			for (int micro_batches = 1; micro_batches < 4; micro_batches += 2) {
@@ -149,20 +148,17 @@ static void same_everywhere(const tutti_optimizer *optimizer)
 
 static void test_adamw(void **state)
 {
-	(void)state;
 	same_everywhere(&toy_adamw);
 }
 
 static void test_sgd(void **state)
 {
-	(void)state;
 	same_everywhere(&sgd);
 }
 
 /* Groups have their own optimizer; frozen and no-decay parameters are treated as such. */
 static void groups(tutti_comm *comm, void *arg)
 {
-	(void)arg;
 	const int64_t four = 4;
 	const tutti_optimizer both[] = {{.kind = TUTTI_SGD, .lr = 1, .weight_decay = 0.5f},
 					{.kind = TUTTI_ADAMW, .lr = 0.5f, .eps = 1e-8f}};
@@ -203,16 +199,9 @@ static void groups(tutti_comm *comm, void *arg)
 	tutti_trainer_destroy(t);
 }
 
-static void test_groups(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(3, groups, NULL), 0);
-}
-
 /* Bad optimizers and bad items fail before anything is sent. */
 static void refusals(tutti_comm *comm, void *arg)
 {
-	(void)arg;
 	const struct {
 		tutti_optimizer optimizer;
 		const char *why;
@@ -254,16 +243,9 @@ static void refusals(tutti_comm *comm, void *arg)
 	toy_destroy(&toy);
 }
 
-static void test_refusals(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(2, refusals, NULL), 0);
-}
-
 /* A rank with a NaN stops the update on all ranks; no items anywhere is an error on all. */
 static void nothing_to_update(tutti_comm *comm, void *arg)
 {
-	(void)arg;
 	struct toy toy;
 	tutti_step_info info;
 	float before[TOY_MAX];
@@ -287,16 +269,9 @@ static void nothing_to_update(tutti_comm *comm, void *arg)
 	toy_destroy(&toy);
 }
 
-static void test_nothing_to_update(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(3, nothing_to_update, NULL), 0);
-}
-
 /* Means are weighted by items, not means of means. */
 static void means(tutti_comm *comm, void *arg)
 {
-	(void)arg;
 	struct toy toy;
 	int rank = tutti_rank(comm), size = tutti_size(comm);
 	double sums[2] = {rank * 10.0, 1}, items[2] = {rank, 1}, result[2];
@@ -309,17 +284,9 @@ static void means(tutti_comm *comm, void *arg)
 	toy_destroy(&toy);
 }
 
-static void test_means(void **state)
-{
-	(void)state;
-	for (int n = 1; n <= 4; n++)
-		assert_int_equal(ranks_as_threads(n, means, NULL), 0);
-}
-
 /* The same as threads; processes join, share memory and meet in another way. */
 static void test_processes(void **state)
 {
-	(void)state;
 	for (int n = 2; n <= 4; n++)
 		for (int is_extern = 0; is_extern < 2; is_extern++) {
 			struct outcome how = {.is_extern = is_extern, .micro_batches = 2};
@@ -334,10 +301,10 @@ int main(void)
 		cmocka_unit_test(test_grads_are_means),
 		cmocka_unit_test(test_adamw),
 		cmocka_unit_test(test_sgd),
-		cmocka_unit_test(test_groups),
-		cmocka_unit_test(test_refusals),
-		cmocka_unit_test(test_nothing_to_update),
-		cmocka_unit_test(test_means),
+		RANKS_TEST(groups, 3, 3),
+		RANKS_TEST(refusals, 2, 2),
+		RANKS_TEST(nothing_to_update, 3, 3),
+		RANKS_TEST(means, 1, 4),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -92,7 +92,6 @@ static tutti_status backward(void *arg, int stage, int m, const void *out_grad, 
 {
 	struct own *own = arg;
 
-	(void)out_grad;
 	if (in_grad)
 		memset(in_grad, 0, COUNT * sizeof(float));
 	if (pipelines[own->run->which].schedule == TUTTI_ZERO_BUBBLE)
@@ -172,7 +171,6 @@ static void test_as_one_rank(void **state)
 						    TUTTI_FSDP};
 	struct run one = {.which = -1, .failing_rank = -1};
 
-	(void)state;
 	assert_int_equal(ranks_as_threads(1, train_and_evaluate, &one), 0);
 	assert_true(memcmp(one.losses[0], one.losses[1], sizeof one.losses[0]) != 0);
 	for (size_t s = 0; s < sizeof strategies / sizeof *strategies; s++)
@@ -211,7 +209,6 @@ static void test_too_early(void **state)
 {
 	struct run run = {.which = 5, .strategy = TUTTI_FSDP, .failing_rank = -1};
 
-	(void)state;
 	assert_int_equal(ranks_with_timeout(4, 60000, too_early, &run), 0);
 }
 
@@ -232,7 +229,6 @@ static void test_failure(void **state)
 {
 	static const tutti_strategy strategies[] = {TUTTI_DDP, TUTTI_FSDP};
 
-	(void)state;
 	for (size_t s = 0; s < 2; s++) {
 		struct run run = {.which = 5, .strategy = strategies[s], .failing_rank = 3};
 		assert_int_equal(ranks_with_timeout(4, 60000, fail_once, &run), 0);

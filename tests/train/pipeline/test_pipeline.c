@@ -70,7 +70,6 @@ static void run_all_shapes(tutti_comm *comm, void *arg)
 	tutti_mesh *mesh = NULL;
 	unsigned turn = 0;
 
-	(void)arg;
 	CHECK(tutti_mesh_create(&mesh, comm, pp_only, 1) == TUTTI_OK);
 	for (int count = 1; mesh && count <= 2 * ranks + 1; count++)
 		for (int s = TUTTI_GPIPE; s <= TUTTI_ZERO_BUBBLE; s++)
@@ -85,7 +84,6 @@ static void run_all_shapes(tutti_comm *comm, void *arg)
 
 static void test_every_schedule(void **state)
 {
-	(void)state;
 	for (int ranks = 1; ranks <= whole_or(8, 5, 4); ranks++)
 		assert_int_equal(ranks_as_threads(ranks, run_all_shapes, NULL), 0);
 }
@@ -109,7 +107,6 @@ static void test_many_micro_batches(void **state)
 {
 	size_t bytes = 100;
 
-	(void)state;
 	assert_int_equal(ranks_as_threads(2, run_many, &bytes), 0);
 }
 
@@ -118,13 +115,11 @@ static void test_processes_on_nodes(void **state)
 	const int nodes[] = {0, 0, 1, 1};
 	size_t bytes = 30000;
 
-	(void)state;
 	assert_int_equal(ranks_on_nodes(4, nodes, run_many, &bytes), 0);
 }
 
 static tutti_status twice(void *arg, int stage, int m, const void *in, void *out)
 {
-	(void)arg;
 	for (int i = 0; stage == 0 && i < 5; i++)
 		((float *)out)[i] = (float)(m + i);
 	for (int i = 0; in && out && i < 5; i++)
@@ -138,7 +133,6 @@ static tutti_status twice_back(void *arg, int stage, int m, const void *out_grad
 {
 	float *sum = arg;
 
-	(void)stage;
 	for (int i = 0; in_grad && i < 5; i++)
 		((float *)in_grad)[i] = out_grad ? 2 * ((const float *)out_grad)[i] : (float)m;
 	for (int i = 0; !in_grad && i < 5; i++)
@@ -163,7 +157,6 @@ static void run_on_mesh(tutti_comm *comm, void *arg)
 					.backward = twice_back};
 	int token = tutti_rank(comm);
 
-	(void)arg;
 	CHECK(tutti_mesh_create(&mesh, comm, axes, 2) == TUTTI_OK);
 	CHECK(tutti_pipeline_create(&pipeline, mesh, &config) == TUTTI_OK);
 	tutti_comm *line = tutti_mesh_comm(mesh, "pp");
@@ -182,12 +175,6 @@ static void run_on_mesh(tutti_comm *comm, void *arg)
 	tutti_mesh_destroy(mesh);
 }
 
-static void test_pipelines_side_by_side(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(6, run_on_mesh, NULL), 0);
-}
-
 /* Each type's width, and a count that is not even. */
 static void run_dtypes(tutti_comm *comm, void *arg)
 {
@@ -195,7 +182,6 @@ static void run_dtypes(tutti_comm *comm, void *arg)
 	struct pipeline_shape shape = {TUTTI_1F1B, 2, 3, 1};
 	tutti_mesh *mesh = NULL;
 
-	(void)arg;
 	CHECK(tutti_mesh_create(&mesh, comm, pp_only, 1) == TUTTI_OK);
 	for (int d = TUTTI_F32; d <= TUTTI_U64; d++) {
 		struct stages stages;
@@ -214,12 +200,6 @@ static void run_dtypes(tutti_comm *comm, void *arg)
 	tutti_mesh_destroy(mesh);
 }
 
-static void test_every_dtype(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(2, run_dtypes, NULL), 0);
-}
-
 /* A mesh without "pp": all stages are here. */
 static void run_without_axis(tutti_comm *comm, void *arg)
 {
@@ -227,16 +207,9 @@ static void run_without_axis(tutti_comm *comm, void *arg)
 	struct pipeline_shape shape = {TUTTI_ZERO_BUBBLE, 1, 4, 3};
 	tutti_mesh *mesh = NULL;
 
-	(void)arg;
 	CHECK(tutti_mesh_create(&mesh, comm, axes, 1) == TUTTI_OK);
 	run_shape(mesh, shape, 100, seed);
 	tutti_mesh_destroy(mesh);
-}
-
-static void test_no_axis_is_one_rank(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(2, run_without_axis, NULL), 0);
 }
 
 int main(void)
@@ -245,9 +218,9 @@ int main(void)
 		cmocka_unit_test(test_processes_on_nodes), /* before there are threads */
 		cmocka_unit_test(test_every_schedule),
 		cmocka_unit_test(test_many_micro_batches),
-		cmocka_unit_test(test_pipelines_side_by_side),
-		cmocka_unit_test(test_every_dtype),
-		cmocka_unit_test(test_no_axis_is_one_rank),
+		RANKS_TEST(run_on_mesh, 6, 6),
+		RANKS_TEST(run_dtypes, 2, 2),
+		RANKS_TEST(run_without_axis, 2, 2),
 	};
 
 	seed = random_seed();

@@ -153,8 +153,6 @@ static tutti_status act(struct counter *me, enum action_kind kind, const void *i
 
 static tutti_status forward(void *arg, int stage, int m, const void *in, void *out)
 {
-	(void)stage;
-	(void)m;
 	return act(arg, ACTION_FORWARD, in, out);
 }
 
@@ -163,15 +161,11 @@ static tutti_status backward(void *arg, int stage, int m, const void *out_grad, 
 	struct counter *me = arg;
 	bool splits = me->world->shape.schedule == TUTTI_ZERO_BUBBLE;
 
-	(void)stage;
-	(void)m;
 	return act(me, splits ? ACTION_BACKWARD_INPUTS : ACTION_BACKWARD, out_grad, in_grad);
 }
 
 static tutti_status backward_weights(void *arg, int stage, int m)
 {
-	(void)stage;
-	(void)m;
 	return act(arg, ACTION_BACKWARD_WEIGHTS, NULL, NULL);
 }
 
@@ -284,7 +278,6 @@ static void test_idle_turns(void **state)
 {
 	int turn = 0;
 
-	(void)state;
 	for (int ranks = 1; ranks <= whole_or(8, 5, 4); ranks++) {
 		const int counts[] = {1, ranks - 1, ranks, ranks + 1, 2 * ranks + 1, 3 * ranks};
 		for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
@@ -302,7 +295,6 @@ static void test_idle_turns(void **state)
 /* All times of the page, and the schedules that it compares, at one number of ranks. */
 static void test_all_times(void **state)
 {
-	(void)state;
 	for (int t = 0; t < TIMES; t++)
 		for (int s = TUTTI_GPIPE; s <= TUTTI_ZERO_BUBBLE; s++)
 			for (int v = 1; v <= (s < TUTTI_INTERLEAVED ? 1 : 2); v++)
@@ -315,7 +307,6 @@ static void test_processes_on_nodes(void **state)
 {
 	const int nodes[] = {0, 0, 1, 1};
 
-	(void)state;
 	for (int s = TUTTI_GPIPE; s <= TUTTI_ZERO_BUBBLE; s++) {
 		struct world world;
 		world_make(&world,
@@ -338,7 +329,6 @@ static double bubble_of(tutti_schedule schedule, int ranks, int chunks)
 
 static void test_zero_bubble_is_below_a_third(void **state)
 {
-	(void)state;
 	for (int ranks = 2; ranks <= 4; ranks++) {
 		double most = bubble_of(TUTTI_1F1B, ranks, 1);
 		assert_true(fabs(most - (ranks - 1) / (3.0 * ranks - 1)) < 1e-12);

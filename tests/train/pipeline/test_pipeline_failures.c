@@ -118,7 +118,6 @@ static void test_a_callback_that_fails(void **state)
 {
 	int one = 1, two = 2;
 
-	(void)state;
 	for (int ranks = 1; ranks <= 4; ranks++)
 		assert_int_equal(ranks_as_threads(ranks, run_failures, &one), 0);
 	assert_int_equal(ranks_as_threads(6, run_failures, &two), 0);
@@ -135,7 +134,6 @@ static void run_two_failures(tutti_comm *comm, void *arg)
 	tutti_pipeline *pipeline = NULL;
 	tutti_mesh *mesh = NULL;
 
-	(void)arg;
 	CHECK(tutti_mesh_create(&mesh, comm, axes, 1) == TUTTI_OK);
 	CHECK(tutti_pipeline_create(&pipeline, mesh, &config) == TUTTI_OK);
 	stages.failing = (struct action){ACTION_FORWARD, me, me == 2 ? 0 : 2};
@@ -148,12 +146,6 @@ static void run_two_failures(tutti_comm *comm, void *arg)
 	tutti_pipeline_destroy(pipeline);
 	tutti_mesh_destroy(mesh);
 	stages_destroy(&stages);
-}
-
-static void test_two_callbacks_that_fail(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(3, run_two_failures, NULL), 0);
 }
 
 static void die(struct stages *stages, const struct action *action)
@@ -192,7 +184,6 @@ static void test_a_rank_that_dies(void **state)
 {
 	int one = 1, two = 2;
 
-	(void)state;
 	assert_int_equal(ranks_as_processes(4, run_death, &one), 1);
 	assert_int_equal(ranks_as_processes(4, run_death, &two), 1);
 }
@@ -201,8 +192,6 @@ static atomic_int returned;
 
 static void wait_for_other(struct stages *stages, const struct action *action)
 {
-	(void)stages;
-	(void)action;
 	while (!atomic_load(&returned))
 		sched_yield();
 }
@@ -218,7 +207,6 @@ static void run_late(tutti_comm *comm, void *arg)
 	tutti_pipeline *pipeline = NULL;
 	tutti_mesh *mesh = NULL;
 
-	(void)arg;
 	CHECK(tutti_mesh_create(&mesh, comm, axes, 1) == TUTTI_OK);
 	CHECK(tutti_pipeline_create(&pipeline, mesh, &config) == TUTTI_OK);
 	stages.before = me == 1 ? wait_for_other : NULL;
@@ -239,13 +227,11 @@ static void run_late(tutti_comm *comm, void *arg)
 
 static void test_a_rank_that_is_late(void **state)
 {
-	(void)state;
 	assert_int_equal(ranks_with_timeout(2, 1500, run_late, NULL), 0);
 }
 
 static void run_again(struct stages *stages, const struct action *action)
 {
-	(void)action;
 	CHECK_ERROR(tutti_pipeline_run(stages->before_arg), TUTTI_ERR_INVALID, "in a callback");
 }
 
@@ -270,7 +256,6 @@ static void run_refusals(tutti_comm *comm, void *arg)
 	tutti_pipeline_stats stats;
 	tutti_mesh *mesh = NULL;
 
-	(void)arg;
 	CHECK(tutti_mesh_create(&mesh, comm, axes, 1) == TUTTI_OK);
 	CHECK_ERROR(tutti_pipeline_create(NULL, mesh, &good), TUTTI_ERR_INVALID,
 		    "pipeline is NULL");
@@ -313,20 +298,12 @@ static void run_refusals(tutti_comm *comm, void *arg)
 	stages_destroy(&stages);
 }
 
-static void test_what_cannot_be_is_refused(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(2, run_refusals, NULL), 0);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_a_rank_that_dies), /* before there are threads */
-		cmocka_unit_test(test_a_callback_that_fails),
-		cmocka_unit_test(test_two_callbacks_that_fail),
-		cmocka_unit_test(test_a_rank_that_is_late),
-		cmocka_unit_test(test_what_cannot_be_is_refused),
+		cmocka_unit_test(test_a_callback_that_fails), RANKS_TEST(run_two_failures, 3, 3),
+		cmocka_unit_test(test_a_rank_that_is_late),   RANKS_TEST(run_refusals, 2, 2),
 	};
 
 	seed = random_seed();

@@ -81,7 +81,6 @@ static void run_all_shapes(tutti_comm *comm, void *arg)
 	tutti_mesh *mesh = NULL;
 	unsigned turn = 0;
 
-	(void)arg;
 	CHECK(tutti_mesh_create(&mesh, comm, pp_only, 1) == TUTTI_OK);
 	for (int i = 0; mesh && i < 3; i++)
 		for (int s = TUTTI_GPIPE; s <= TUTTI_ZERO_BUBBLE; s++)
@@ -96,7 +95,6 @@ static void run_all_shapes(tutti_comm *comm, void *arg)
 
 static void test_every_schedule(void **state)
 {
-	(void)state;
 	for (int ranks = 1; ranks <= whole_or(8, 5, 4); ranks++)
 		assert_int_equal(ranks_as_threads(ranks, run_all_shapes, NULL), 0);
 }
@@ -107,7 +105,6 @@ static void run_many(tutti_comm *comm, void *arg)
 	int ranks = tutti_size(comm);
 	tutti_mesh *mesh = NULL;
 
-	(void)arg;
 	CHECK(tutti_mesh_create(&mesh, comm, pp_only, 1) == TUTTI_OK);
 	for (int s = TUTTI_GPIPE; mesh && s <= TUTTI_ZERO_BUBBLE; s++) {
 		int chunks = s < TUTTI_INTERLEAVED ? 1 : 2;
@@ -121,7 +118,6 @@ static void test_many_on_nodes(void **state)
 {
 	const int nodes[] = {0, 0, 1, 1};
 
-	(void)state;
 	assert_int_equal(ranks_on_nodes(4, nodes, run_many, NULL), 0);
 }
 
@@ -167,7 +163,6 @@ static void run_failures(tutti_comm *comm, void *arg)
 	uint64_t random = seed; /* the same draws on all ranks */
 	tutti_mesh *mesh = NULL;
 
-	(void)arg;
 	CHECK(tutti_mesh_create(&mesh, comm, pp_only, 1) == TUTTI_OK);
 	for (int i = 0; mesh && i < whole_or(12, 4, 4); i++) {
 		int s = i % 4,
@@ -191,13 +186,6 @@ static void run_failures(tutti_comm *comm, void *arg)
 	tutti_mesh_destroy(mesh);
 }
 
-static void test_a_callback_that_fails(void **state)
-{
-	(void)state;
-	for (int ranks = 1; ranks <= 4; ranks++)
-		assert_int_equal(ranks_as_threads(ranks, run_failures, NULL), 0);
-}
-
 static void die(struct stages *stages, const struct action *action)
 {
 	const struct action *last = stages->before_arg;
@@ -215,7 +203,6 @@ static void run_death(tutti_comm *comm, void *arg)
 	tutti_pipeline *pipeline = NULL;
 	tutti_mesh *mesh = NULL;
 
-	(void)arg;
 	CHECK(tutti_mesh_create(&mesh, comm, pp_only, 1) == TUTTI_OK);
 	CHECK(tutti_pipeline_create(&pipeline, mesh, &config) == TUTTI_OK);
 	evaluate(pipeline, &stages, 8);
@@ -230,13 +217,11 @@ static void run_death(tutti_comm *comm, void *arg)
 
 static void test_a_rank_that_dies(void **state)
 {
-	(void)state;
 	assert_int_equal(ranks_as_processes(4, run_death, NULL), 1);
 }
 
 static void forward_again(struct stages *stages, const struct action *action)
 {
-	(void)action;
 	CHECK_ERROR(tutti_pipeline_forward(stages->before_arg, 3), TUTTI_ERR_INVALID,
 		    "in a callback");
 }
@@ -250,7 +235,6 @@ static void run_refusals(tutti_comm *comm, void *arg)
 	tutti_pipeline *pipeline = NULL;
 	tutti_mesh *mesh = NULL;
 
-	(void)arg;
 	CHECK_ERROR(tutti_pipeline_forward(NULL, 1), TUTTI_ERR_INVALID, "is NULL");
 	CHECK(tutti_mesh_create(&mesh, comm, pp_only, 1) == TUTTI_OK);
 	CHECK(tutti_pipeline_create(&pipeline, mesh, &config) == TUTTI_OK);
@@ -271,20 +255,12 @@ static void run_refusals(tutti_comm *comm, void *arg)
 	stages_destroy(&stages);
 }
 
-static void test_what_cannot_be_is_refused(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(3, run_refusals, NULL), 0);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_many_on_nodes), /* before there are threads */
-		cmocka_unit_test(test_a_rank_that_dies),
-		cmocka_unit_test(test_every_schedule),
-		cmocka_unit_test(test_a_callback_that_fails),
-		cmocka_unit_test(test_what_cannot_be_is_refused),
+		cmocka_unit_test(test_a_rank_that_dies), cmocka_unit_test(test_every_schedule),
+		RANKS_TEST(run_failures, 1, 4),          RANKS_TEST(run_refusals, 3, 3),
 	};
 
 	seed = random_seed();

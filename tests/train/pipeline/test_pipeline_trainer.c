@@ -92,7 +92,6 @@ static tutti_status backward(void *arg, int stage, int m, const void *out_grad, 
 {
 	struct own *own = arg;
 
-	(void)out_grad;
 	if (in_grad)
 		memset(in_grad, 0, COUNT * sizeof(float));
 	if (own->rank == own->run->fails.rank && stage == own->run->fails.stage &&
@@ -154,7 +153,6 @@ static void test_bits(void **state)
 						    TUTTI_FSDP};
 	float expected[VALUES];
 
-	(void)state;
 	for (size_t s = 0; s < sizeof strategies / sizeof *strategies; s++)
 		for (int i = 0; i < PIPELINES; i++) {
 			struct run run = {
@@ -198,7 +196,6 @@ static void test_reduced_in_the_run(void **state)
 {
 	struct run run = {.which = 8, .strategy = TUTTI_DDP, .fails = {.rank = -1}};
 
-	(void)state;
 	assert_int_equal(ranks_as_threads(4, count, &run), 0);
 }
 
@@ -253,7 +250,6 @@ static void limit(tutti_comm *comm, void *arg)
 /* Those that shard over two ranks of "dp". */
 static void test_memory(void **state)
 {
-	(void)state;
 	for (int s = TUTTI_DDP; s <= TUTTI_HSDP; s++)
 		for (int i = 7; i < PIPELINES; i++) {
 			struct run run = {.which = i,
@@ -281,7 +277,6 @@ static void test_failure(void **state)
 {
 	static const tutti_strategy strategies[] = {TUTTI_DDP, TUTTI_FSDP};
 
-	(void)state;
 	for (size_t s = 0; s < 2; s++) {
 		struct run run = {.which = 8,
 				  .strategy = strategies[s],
@@ -296,7 +291,6 @@ static void wrong_mesh(tutti_comm *comm, void *arg)
 	tutti_pipeline *pipeline = NULL;
 	struct mesh_toy toy, plain;
 
-	(void)arg;
 	mesh_toy_make(&toy, comm, "pp=2", &config);
 	mesh_toy_make(&plain, comm, "", &config);
 	CHECK_ERROR(tutti_pipeline_create(&pipeline, toy.mesh,
@@ -331,14 +325,7 @@ static void test_too_early(void **state)
 {
 	struct run run = {.which = 8, .strategy = TUTTI_ZERO1, .fails = {.rank = -1}};
 
-	(void)state;
 	assert_int_equal(ranks_with_timeout(4, 60000, too_early, &run), 0);
-}
-
-static void test_wrong_mesh(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(2, wrong_mesh, NULL), 0);
 }
 
 int main(void)
@@ -346,7 +333,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_bits),      cmocka_unit_test(test_reduced_in_the_run),
 		cmocka_unit_test(test_memory),    cmocka_unit_test(test_failure),
-		cmocka_unit_test(test_too_early), cmocka_unit_test(test_wrong_mesh),
+		cmocka_unit_test(test_too_early), RANKS_TEST(wrong_mesh, 2, 2),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

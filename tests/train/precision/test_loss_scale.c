@@ -65,7 +65,6 @@ static void grow(tutti_comm *comm, void *arg)
 
 static void test_grows(void **state)
 {
-	(void)state;
 	tutti_strategy ddp = TUTTI_DDP, zero1 = TUTTI_ZERO1;
 
 	assert_int_equal(ranks_as_threads(1, grow, &ddp), 0);

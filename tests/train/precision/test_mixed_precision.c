@@ -113,7 +113,6 @@ static void same_everywhere(const tutti_train_config *config)
 
 static void test_rounded_to_nearest(void **state)
 {
-	(void)state;
 	const tutti_train_config configs[] = {
 		{COMMON, .param_dtype = TUTTI_BF16},
 		{COMMON, .param_dtype = TUTTI_F16, .reduce_dtype = TUTTI_F16},
@@ -124,7 +123,6 @@ static void test_rounded_to_nearest(void **state)
 
 static void test_rounded_at_random(void **state)
 {
-	(void)state;
 	const tutti_train_config config = {COMMON, .param_dtype = TUTTI_BF16,
 					   .reduce_dtype = TUTTI_BF16, .stochastic_rounding = 1};
 	struct run other_seed = {.config = config}, run = {.config = config};

@@ -154,7 +154,6 @@ static void no_rank_updates(tutti_comm *comm, void *arg)
 	tutti_step_info info;
 	char text[64];
 
-	(void)arg;
 	world_open(&world, comm);
 	if (world.rank == 0) {
 		int last = world.size - 1;
@@ -194,7 +193,6 @@ static void bad_steps(tutti_comm *comm, void *arg)
 	struct world world;
 	tutti_step_info info;
 
-	(void)arg;
 	world_open(&world, comm);
 	uint64_t context = begin(&world);
 	CHECK_ERROR(tutti_rpc_context_step(world.rpc, context, NULL, NULL), TUTTI_ERR_INVALID,
@@ -218,7 +216,6 @@ static void groups_and_removed(tutti_comm *comm, void *arg)
 	float values[2] = {0}, grad[2] = {1, 1};
 	int number;
 
-	(void)arg;
 	world_open(&world, comm);
 	const tutti_rpc_param param = {.name = "x", .values = values, .count = 2, .group = 3};
 	CHECK(tutti_rpc_param_add(world.rpc, &param, &number) == TUTTI_OK);
@@ -289,7 +286,6 @@ static void costs(tutti_comm *comm, void *arg)
 {
 	struct world world;
 
-	(void)arg;
 	world_open(&world, comm);
 	if (world.rank == 0) {
 		int others = world.size - 1;
@@ -342,7 +338,6 @@ static void waits_for_readers(tutti_comm *comm, void *arg)
 {
 	struct world world;
 
-	(void)arg;
 	world_open(&world, comm);
 	if (world.rank == 0) {
 		struct stepper stepper = {.world = &world, .context = begin(&world)};
@@ -387,7 +382,6 @@ static void ends_on_all_ranks(tutti_comm *comm, void *arg)
 	struct stepper stepper;
 	struct world world;
 
-	(void)arg;
 	world_open(&world, comm);
 	int last = world.size - 1;
 	if (world.rank == last)
@@ -480,7 +474,6 @@ static void no_update_is_lost(tutti_comm *comm, void *arg)
 	struct world world;
 	int param;
 
-	(void)arg;
 	world_open(&world, comm);
 	for (int i = 0; i < LARGE; i++)
 		ones[i] = 1;
@@ -514,7 +507,6 @@ static void test_adamw_is_the_twins(void **state)
 			     .eps = 1e-8f,
 			     .weight_decay = 0.1f};
 
-	(void)state;
 	on_ranks(trains_like_twin, &o);
 }
 
@@ -523,7 +515,6 @@ static void test_sgd_is_the_twins(void **state)
 	tutti_optimizer o = {
 		.kind = TUTTI_SGD, .lr = 0.01f, .momentum = 0.9f, .weight_decay = 0.1f};
 
-	(void)state;
 	assert_int_equal(ranks_as_processes(4, trains_like_twin, &o), 0);
 	on_ranks(trains_like_twin, &o);
 }
@@ -532,7 +523,6 @@ static void test_norm_does_not_depend_on_ranks(void **state)
 {
 	float norms[5] = {0};
 
-	(void)state;
 	on_ranks(norm_of_any_ranks, norms);
 	assert_true(norms[1] > 0);
 	assert_memory_equal(&norms[2], &norms[1], sizeof *norms);
@@ -541,7 +531,6 @@ static void test_norm_does_not_depend_on_ranks(void **state)
 
 static void test_errors_come_before_updates(void **state)
 {
-	(void)state;
 	on_ranks(no_rank_updates, NULL);
 	on_ranks(bad_steps, NULL);
 	on_ranks(groups_and_removed, NULL);
@@ -549,21 +538,13 @@ static void test_errors_come_before_updates(void **state)
 
 static void test_messages_are_counted(void **state)
 {
-	(void)state;
 	on_ranks(costs, NULL);
-}
-
-static void test_concurrent_steps_are_whole(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(1, no_update_is_lost, NULL), 0);
 }
 
 static void test_steps_wait_for_readers(void **state)
 {
 	int timeout_ms = 1000;
 
-	(void)state;
 	on_ranks(waits_for_readers, NULL);
 	on_ranks(reader_stays, NULL);
 	assert_int_equal(ranks_as_threads(2, ends_on_all_ranks, NULL), 0);
@@ -579,7 +560,7 @@ int main(void)
 		cmocka_unit_test(test_norm_does_not_depend_on_ranks),
 		cmocka_unit_test(test_errors_come_before_updates),
 		cmocka_unit_test(test_messages_are_counted),
-		cmocka_unit_test(test_concurrent_steps_are_whole),
+		RANKS_TEST(no_update_is_lost, 1, 1),
 		cmocka_unit_test(test_steps_wait_for_readers),
 	};
 

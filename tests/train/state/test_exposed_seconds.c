@@ -100,7 +100,6 @@ static double exposed(const tutti_trainer *trainer)
 
 static void nothing(struct toy *toy)
 {
-	(void)toy;
 }
 
 static void micro_batch(struct toy *toy)
@@ -166,7 +165,6 @@ static void test_late(void **state)
 		{.strategy = TUTTI_ZERO2, .before = micro_batch, .wait = step},
 	};
 
-	(void)state;
 	for (size_t m = 0; m < sizeof meetings / sizeof *meetings; m++) {
 		assert_int_equal(sem_init(&meetings[m].has_begun, 0, 0), 0);
 		assert_int_equal(ranks_as_threads(RANKS, meet, &meetings[m]), 0);
@@ -203,7 +201,6 @@ static void test_alone(void **state)
 		{.strategy = TUTTI_LOCAL_SGD, .local_sgd_steps = 2},
 	};
 
-	(void)state;
 	for (size_t c = 0; c < sizeof configs / sizeof *configs; c++) {
 		tutti_train_config config = configs[c];
 		assert_int_equal(ranks_as_threads(1, alone, &config), 0);

@@ -122,7 +122,6 @@ static void limited(tutti_comm *comm, void *arg)
 
 static void test_strategies(void **state)
 {
-	(void)state;
 	for (int i = 0; i < CASES; i++)
 		if (ranks_as_threads(cases[i].ranks, limited, (void *)&cases[i].config) != 0)
 			fail_msg("%s on %d ranks", cases[i].name, cases[i].ranks);
@@ -153,7 +152,6 @@ static void too_large(tutti_comm *comm, void *arg)
 
 static void test_too_large(void **state)
 {
-	(void)state;
 	for (tutti_strategy s = TUTTI_DDP; s <= TUTTI_LOCAL_SGD; s++)
 		for (int is_16_bits = 0; is_16_bits < 2; is_16_bits++) {
 			tutti_train_config config = {

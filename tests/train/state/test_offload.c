@@ -119,7 +119,6 @@ static void test_files_leave(void **state)
 	static const tutti_strategy strategies[] = {TUTTI_DDP, TUTTI_ZERO1, TUTTI_FSDP,
 						    TUTTI_LOCAL_SGD};
 
-	(void)state;
 	for (size_t s = 0; s < sizeof strategies / sizeof *strategies; s++) {
 		tutti_train_config config = {.strategy = strategies[s],
 					     .param_dtype = TUTTI_BF16,
@@ -193,7 +192,6 @@ static void test_frozen(void **state)
 {
 	tutti_train_config config = {.strategy = TUTTI_ZERO1, .offload_dir = dir};
 
-	(void)state;
 	saved_folder(dir);
 	assert_int_equal(ranks_as_threads(1, frozen_on_disk, &config), 0);
 	saved_remove(dir);

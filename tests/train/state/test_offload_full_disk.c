@@ -81,7 +81,6 @@ static void test_first_step(void **state)
 	static const tutti_strategy strategies[] = {TUTTI_DDP, TUTTI_ZERO1, TUTTI_ZERO2,
 						    TUTTI_FSDP};
 
-	(void)state;
 	for (size_t s = 0; s < sizeof strategies / sizeof *strategies; s++) {
 		tutti_train_config config = {
 			.seed = 7, .strategy = strategies[s], .offload_dir = saved_dir};
@@ -117,7 +116,6 @@ static void test_local_sgd(void **state)
 	tutti_train_config config = {
 		.strategy = TUTTI_LOCAL_SGD, .local_sgd_steps = 2, .offload_dir = saved_dir};
 
-	(void)state;
 	assert_int_equal(ranks_as_threads(RANKS, local_sgd, &config), 0);
 }
 
@@ -147,7 +145,6 @@ static void test_take_over(void **state)
 {
 	tutti_train_config config = {.offload_dir = saved_dir};
 
-	(void)state;
 	assert_int_equal(ranks_as_threads(RANKS, take_over, &config), 0);
 }
 
@@ -171,7 +168,6 @@ static void test_limited(void **state)
 {
 	tutti_train_config config = {.offload_dir = saved_dir};
 
-	(void)state;
 	assert_int_equal(ranks_as_threads(1, limited, &config), 0);
 }
 

@@ -127,13 +127,11 @@ static void wait_for_silent_rank(bool aborts)
 
 static void test_deadline(void **state)
 {
-	(void)state;
 	wait_for_silent_rank(false);
 }
 
 static void test_abort(void **state)
 {
-	(void)state;
 	wait_for_silent_rank(true);
 }
 
@@ -143,7 +141,6 @@ static void inherits(tutti_comm *comm, void *arg)
 					{.strategy = TUTTI_FSDP, .deterministic = 1}};
 	tutti_config of_own, of_comm;
 
-	(void)arg;
 	CHECK(tutti_comm_config(comm, &of_comm) == TUTTI_OK);
 	for (int i = 0; i < 2; i++) {
 		struct toy toy;
@@ -161,7 +158,6 @@ static void inherits(tutti_comm *comm, void *arg)
 
 static void test_inherits(void **state)
 {
-	(void)state;
 	assert_int_equal(ranks_with_timeout(RANKS, 12345, inherits, NULL), 0);
 }
 
@@ -194,7 +190,6 @@ static void test_messages(void **state)
 	static const tutti_strategy all[] = {TUTTI_DDP, TUTTI_ZERO1, TUTTI_ZERO2, TUTTI_FSDP,
 					     TUTTI_HSDP};
 
-	(void)state;
 	for (size_t s = 0; s < sizeof all / sizeof *all; s++) {
 		int n = all[s] == TUTTI_HSDP ? 4 : 2;
 		struct scene scene = {.config = {.strategy = all[s],
@@ -246,7 +241,6 @@ static void test_ends_early(void **state)
 {
 	struct scene scene = {.config = {.strategy = TUTTI_FSDP}};
 
-	(void)state;
 	pthread_barrier_init(&scene.is_out, NULL, RANKS);
 	assert_int_equal(ranks_with_timeout(RANKS, 2000, ends_early, &scene), 0);
 	pthread_barrier_destroy(&scene.is_out);
@@ -259,7 +253,6 @@ static void wrong_on_one(tutti_comm *comm, void *arg)
 	tutti_train_config config = {0};
 	int rank = tutti_rank(comm);
 
-	(void)arg;
 	toy_register(&toy, comm, 0);
 	if (rank == 1)
 		config.prefetch_units = -1;
@@ -273,7 +266,6 @@ static void wrong_on_one(tutti_comm *comm, void *arg)
 
 static void test_wrong_on_one(void **state)
 {
-	(void)state;
 	assert_int_equal(ranks_with_timeout(3, 30000, wrong_on_one, NULL), 0);
 }
 

@@ -201,13 +201,11 @@ static void all_sizes(const tutti_optimizer *optimizer, int states)
 
 static void test_adamw(void **state)
 {
-	(void)state;
 	all_sizes(&adamw, 2);
 }
 
 static void test_momentum(void **state)
 {
-	(void)state;
 	all_sizes(&momentum, 1);
 }
 

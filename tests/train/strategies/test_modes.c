@@ -81,7 +81,6 @@ static void offloaded(tutti_comm *comm, void *arg)
 
 static void test_offload(void **state)
 {
-	(void)state;
 	tutti_train_config config = {.seed = 3, .deterministic = 1, .param_dtype = TUTTI_BF16};
 	struct run expected = {.config = config}, run = {.config = config};
 	char folder[] = "/tmp/tutti_offload_XXXXXX";
@@ -158,7 +157,6 @@ static void infinite(tutti_comm *comm, void *arg)
 
 static void test_infinite(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < sizeof with_infinity / sizeof *with_infinity; i++)
 		for (int s = 0; s <= STRATEGIES; s++)
 			for (int n = 1; n <= 4; n++) {
@@ -232,7 +230,6 @@ static void tree(tutti_comm *comm, void *arg)
 
 static void test_tree(void **state)
 {
-	(void)state;
 	const tutti_train_config config = {.seed = 5, .deterministic = 2, .max_grad_norm = 1};
 	struct run expected = {.config = config}, loose = {.config = config};
 
@@ -253,7 +250,6 @@ static void test_tree(void **state)
 /* 3 ranks have other samples than 2, 4 and 8. */
 static void test_strategies_agree(void **state)
 {
-	(void)state;
 	static const int ranks[] = {2, 3, 4, 8};
 	struct run expected[4];
 
@@ -274,7 +270,6 @@ static void test_strategies_agree(void **state)
 
 static void local_sgd(tutti_comm *comm, void *arg)
 {
-	(void)arg;
 	const tutti_train_config config = {
 		.strategy = TUTTI_LOCAL_SGD, .local_sgd_steps = 2, .seed = 7};
 	const tutti_optimizer sgd = {.kind = TUTTI_SGD, .lr = 0.25f};
@@ -310,16 +305,8 @@ static void local_sgd(tutti_comm *comm, void *arg)
 	toy_destroy(&toy);
 }
 
-static void test_local_sgd(void **state)
-{
-	(void)state;
-	for (int n = 1; n <= 4; n++)
-		assert_int_equal(ranks_as_threads(n, local_sgd, NULL), 0);
-}
-
 static void limited(tutti_comm *comm, void *arg)
 {
-	(void)arg;
 	tutti_train_config config = {.strategy = TUTTI_DDP, .memory_limit = 2200};
 	tutti_trainer *trainer = NULL;
 	struct toy toy;
@@ -334,18 +321,12 @@ static void limited(tutti_comm *comm, void *arg)
 	toy_destroy(&toy);
 }
 
-static void test_limited(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(2, limited, NULL), 0);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_offload),   cmocka_unit_test(test_infinite),
-		cmocka_unit_test(test_tree),      cmocka_unit_test(test_strategies_agree),
-		cmocka_unit_test(test_local_sgd), cmocka_unit_test(test_limited),
+		cmocka_unit_test(test_offload), cmocka_unit_test(test_infinite),
+		cmocka_unit_test(test_tree),    cmocka_unit_test(test_strategies_agree),
+		RANKS_TEST(local_sgd, 1, 4),    RANKS_TEST(limited, 2, 2),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

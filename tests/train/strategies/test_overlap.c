@@ -171,7 +171,6 @@ static void judge(const struct overlap *o)
 
 static void test_overlap(void **state)
 {
-	(void)state;
 	struct overlap cases[] = {
 		{.strategy = TUTTI_DDP, .ranks = 2, .names = {"all_reduce"}},
 		{.strategy = TUTTI_ZERO1, .ranks = 2, .names = {"reduce_scatterv"}},

@@ -133,7 +133,6 @@ static void same_bits(const struct run *expected, int most)
 
 static void test_same_bits(void **state)
 {
-	(void)state;
 	for (int micro_batches = 1; micro_batches <= 3; micro_batches += 2) {
 		struct run expected = {.variant = &variants[0],
 				       .micro_batches = micro_batches,
@@ -198,7 +197,6 @@ static void test_groups(void **state)
 		.variant = &variants[0], .in_groups = true, .micro_batches = 1, .deterministic = 1};
 	float first[TOY_PARAMS][TOY_MAX];
 
-	(void)state;
 	assert_int_equal(ranks_as_threads(1, first_values, first), 0);
 	assert_int_equal(ranks_as_threads(1, train, &expected), 0);
 	for (int p = 0; p < TOY_PARAMS; p++)
@@ -211,7 +209,6 @@ static void test_processes(void **state)
 	/* TSan sees nothing of what processes share. */
 	const int all = (int)(sizeof variants / sizeof *variants), count = whole_or(all, all, 1);
 
-	(void)state;
 	for (int v = 0; v < count; v++) {
 		struct run run = {.variant = &variants[v], .micro_batches = 2};
 		assert_int_equal(ranks_as_processes(2, train, &run), 0);
@@ -296,7 +293,6 @@ static void test_bytes(void **state)
 {
 	const int most = whole_or(8, 4, 2);
 
-	(void)state;
 	for (int micro_batches = 1; micro_batches <= 3; micro_batches += 2)
 		for (size_t v = 0; v < sizeof variants / sizeof *variants; v++)
 			for (int n = 1; n <= most; n *= 2) {
@@ -311,7 +307,6 @@ static void test_bytes(void **state)
 
 static void freed(tutti_comm *comm, void *arg)
 {
-	(void)arg;
 	const tutti_train_config config = {.strategy = TUTTI_FSDP};
 	struct toy toy;
 
@@ -344,17 +339,9 @@ static void freed(tutti_comm *comm, void *arg)
 	toy_destroy(&toy);
 }
 
-static void test_freed(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(2, freed, NULL), 0);
-	assert_int_equal(ranks_as_threads(3, freed, NULL), 0);
-}
-
 /* Rank 1 skips a unit, of the same size as the next one, that the others run. */
 static void other_order(tutti_comm *comm, void *arg)
 {
-	(void)arg;
 	const tutti_train_config config = {.strategy = TUTTI_FSDP};
 	const int64_t shape = 12;
 	tutti_model *model;
@@ -391,7 +378,6 @@ static void test_other_order(void **state)
 {
 	static const char *const ways[][2] = {{"1", "shm,tcp"}, {"0", "shm"}, {"0", "tcp"}};
 
-	(void)state;
 	for (int w = 0; w < 3; w++) {
 		setenv("TUTTI_WINDOW", ways[w][0], 1);
 		setenv("TUTTI_TRANSPORTS", ways[w][1], 1);
@@ -406,7 +392,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_processes), cmocka_unit_test(test_same_bits),
-		cmocka_unit_test(test_bytes),     cmocka_unit_test(test_freed),
+		cmocka_unit_test(test_bytes),     RANKS_TEST(freed, 2, 3),
 		cmocka_unit_test(test_groups),    cmocka_unit_test(test_other_order),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
