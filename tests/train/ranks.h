@@ -29,6 +29,14 @@ int ranks_on_nodes(int n, const int *nodes, rank_fn fn, void *arg);
 /* Collectives that a trainer has started. */
 uint64_t collectives(const tutti_trainer *trainer);
 
+/* The hooks of units that add no gradients, up to the first that fails: of all, backward from the
+ * last one. */
+tutti_status unit_forward(tutti_trainer *trainer, int unit);
+tutti_status unit_backward(tutti_trainer *trainer, int unit);
+tutti_status units_forward(tutti_trainer *trainer, int units);
+tutti_status units_backward(tutti_trainer *trainer, int units);
+tutti_status units_micro_batch(tutti_trainer *trainer, tutti_pass pass, double items, int units);
+
 /* How many checks have failed in this process: for checks outside of such functions. */
 int checks_failed(void);
 void check_failed(const char *file, int line, const char *what);

@@ -14,7 +14,6 @@
 #include "tests/whole.h"
 #include "train/state/trainer_state.h"
 
-#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,43 +50,15 @@ struct scene {
 	float values[TOY_PARAMS][TOY_MAX];
 };
 
-static tutti_status pass(struct toy *toy, int number)
-{
-	tutti_trainer *t = toy->trainer;
-	int from = number * 1000 + SAMPLES * toy->rank / toy->size;
-	int to = number * 1000 + SAMPLES * (toy->rank + 1) / toy->size;
-
-	TRY(tutti_micro_batch(t, TUTTI_PASS_LAST, to - from, NULL));
-	for (int u = 0; u < TOY_UNITS; u++) {
-		TRY(tutti_forward_begin(t, u));
-		TRY(tutti_forward_end(t, u));
-	}
-	for (int u = TOY_UNITS - 1; u >= 0; u--) {
-		TRY(tutti_backward_begin(t, u));
-		toy_backward(toy, u, from, to);
-		if (u == 1 && number == SKIPPED)
-			((float *)tutti_param_grad(t, 3))[9] = INFINITY;
-		TRY(tutti_backward_end(t, u));
-	}
-	return TUTTI_OK;
-}
-
 /* Steps from first on, to the end or an error. */
 static tutti_status train(struct toy *toy, const struct scene *scene, int first)
 {
+	toy->infinite_batch = SKIPPED;
 	for (int number = first; number < STEPS; number++) {
 		own.is_counting = scene && number == scene->dies_in;
-		TRY(pass(toy, number));
-		TRY(tutti_step(toy->trainer, &toy_adamw, 1, NULL));
+		TRY(toy_step(toy, number, SAMPLES));
 	}
 	return TUTTI_OK;
-}
-
-static void read_values(tutti_trainer *t, float values[TOY_PARAMS][TOY_MAX])
-{
-	memset(values, 0, sizeof(float[TOY_PARAMS][TOY_MAX]));
-	for (int p = 0; p < TOY_PARAMS; p++)
-		CHECK(tutti_param_read(t, p, 0, toy_count(p), values[p]) == TUTTI_OK);
 }
 
 static void calm(tutti_comm *comm, void *arg)
@@ -95,10 +66,9 @@ static void calm(tutti_comm *comm, void *arg)
 	struct scene *scene = arg;
 	struct toy toy;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &scene->config);
+	toy_make(&toy, comm, &scene->config);
 	CHECK(train(&toy, NULL, 0) == TUTTI_OK);
-	read_values(toy.trainer, scene->values);
+	toy_read(toy.trainer, scene->values);
 	toy_destroy(&toy);
 }
 
@@ -135,8 +105,7 @@ static void go_on(struct scene *scene, struct toy *before, int rank)
 	struct toy toy;
 	int64_t steps = -7;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &scene->after);
+	toy_make(&toy, comm, &scene->after);
 	tutti_status status = tutti_trainer_continue(toy.trainer, before->trainer, &steps);
 	if (status == TUTTI_ERR_UNSUPPORTED && scene->dies_in == 0) {
 		CHECK_MESSAGE("start again"); /* the first shadow was not there yet */
@@ -149,7 +118,7 @@ static void go_on(struct scene *scene, struct toy *before, int rank)
 	toy_destroy(before); /* nothing of it is used any more */
 	CHECK(train(&toy, NULL, (int)steps) == TUTTI_OK);
 	CHECK(tutti_check_replicas(toy.trainer) == TUTTI_OK);
-	read_values(toy.trainer, values);
+	toy_read(toy.trainer, values);
 	if (tutti_rank(comm) == 0)
 		memcpy(scene->values, values, sizeof values);
 	toy_destroy(&toy);
@@ -169,8 +138,7 @@ static void rank_main(tutti_comm *all, void *arg)
 	own.ends_after = rank == scene->behind;
 	if (rank == (scene->behind < 0 ? scene->victim : scene->behind))
 		own.ends_at = scene->dies_at;
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &scene->config);
+	toy_make(&toy, comm, &scene->config);
 	CHECK((train(&toy, scene, 0) == TUTTI_OK) == (scene->dies_at == 0));
 	own.is_counting = false;
 	scene->finished[rank] = rank == scene->victim ? -1 : (int64_t)toy.trainer->steps;

@@ -42,8 +42,7 @@ static void give_up(tutti_comm *comm, void *arg)
 	struct toy toy;
 	bool leaves = tutti_rank(comm) == 0;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &scene->config);
+	toy_make(&toy, comm, &scene->config);
 	CHECK(forward(&toy) == TUTTI_OK);
 	if (leaves) {
 		CHECK(tutti_backward_begin(toy.trainer, TOY_UNITS - 1) == TUTTI_OK);

@@ -19,10 +19,7 @@ static const tutti_train_config small_buckets = {.bucket_bytes = 1};
 
 static void forward(struct toy *toy)
 {
-	for (int u = 0; u < TOY_UNITS; u++) {
-		CHECK(tutti_forward_begin(toy->trainer, u) == TUTTI_OK);
-		CHECK(tutti_forward_end(toy->trainer, u) == TUTTI_OK);
-	}
+	CHECK(units_forward(toy->trainer, TOY_UNITS) == TUTTI_OK);
 }
 
 static void backward(struct toy *toy, int unit, int first, int last)
@@ -50,8 +47,7 @@ static void any_order(tutti_comm *comm, void *arg)
 	int size = tutti_size(comm), rank = tutti_rank(comm);
 	tutti_train_stats before, after;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &small_buckets);
+	toy_make(&toy, comm, &small_buckets);
 	CHECK(tutti_trainer_stats(toy.trainer, &before) == TUTTI_OK);
 	for (int step = 0; step < 20; step++) {
 		int order[TOY_UNITS] = {0, 1, 2, 3};
@@ -105,8 +101,7 @@ static void hooks_return(tutti_comm *comm, void *arg)
 	struct toy toy;
 	int rank = tutti_rank(comm);
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &small_buckets);
+	toy_make(&toy, comm, &small_buckets);
 	if (rank > 0)
 		wait_for(hooks_done);
 	CHECK(tutti_micro_batch(toy.trainer, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
@@ -140,13 +135,11 @@ static void uses_count(tutti_comm *comm, void *arg)
 	struct toy toy;
 	tutti_trainer *t;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &small_buckets);
+	toy_make(&toy, comm, &small_buckets);
 	t = toy.trainer;
 	CHECK(tutti_micro_batch(t, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
 	forward(&toy);
-	CHECK(tutti_forward_begin(t, 3) == TUTTI_OK);
-	CHECK(tutti_forward_end(t, 3) == TUTTI_OK);
+	CHECK(unit_forward(t, 3) == TUTTI_OK);
 	uint64_t sequence = collectives(toy.trainer);
 	backward(&toy, 3, 0, 1);
 	CHECK(collectives(toy.trainer) == sequence);
@@ -167,8 +160,7 @@ static void tied(tutti_comm *comm, void *arg)
 {
 	struct toy toy;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, NULL);
+	toy_make(&toy, comm, NULL);
 	CHECK(tutti_micro_batch(toy.trainer, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
 	forward(&toy);
 	uint64_t sequence = collectives(toy.trainer);
@@ -183,8 +175,7 @@ static void tied(tutti_comm *comm, void *arg)
 	check_means(&toy, 0, 1);
 
 	CHECK(tutti_micro_batch(toy.trainer, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
-	CHECK(tutti_forward_begin(toy.trainer, 3) == TUTTI_OK);
-	CHECK(tutti_forward_end(toy.trainer, 3) == TUTTI_OK);
+	CHECK(unit_forward(toy.trainer, 3) == TUTTI_OK);
 	backward(&toy, 3, 0, 1);
 	for (int p = 1; p < 5; p++)
 		CHECK(tutti_grad_ready(toy.trainer, p) == TUTTI_OK);
@@ -200,8 +191,7 @@ static void missing(tutti_comm *comm, void *arg)
 	int rank = tutti_rank(comm), skipping = tutti_size(comm) > 1;
 	float before[TOY_MAX];
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &small_buckets);
+	toy_make(&toy, comm, &small_buckets);
 	CHECK(tutti_param_read(toy.trainer, 3, 0, toy_count(3), before) == TUTTI_OK);
 	CHECK(tutti_micro_batch(toy.trainer, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
 	forward(&toy);
@@ -236,8 +226,7 @@ static void may_be_unused(tutti_comm *comm, void *arg)
 	CHECK(tutti_micro_batch(toy.trainer, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
 	forward(&toy);
 	if (rank == size - 1) {
-		CHECK(tutti_forward_begin(toy.trainer, unit) == TUTTI_OK);
-		CHECK(tutti_forward_end(toy.trainer, unit) == TUTTI_OK);
+		CHECK(unit_forward(toy.trainer, unit) == TUTTI_OK);
 		CHECK(tutti_backward_begin(toy.trainer, unit) == TUTTI_OK);
 		((float *)tutti_param_grad(toy.trainer, expert))[2] += 12;
 		CHECK(tutti_backward_end(toy.trainer, unit) == TUTTI_OK);
@@ -259,8 +248,7 @@ static void silent(tutti_comm *comm, void *arg)
 	tutti_train_stats before, after;
 	int size = tutti_size(comm);
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &small_buckets);
+	toy_make(&toy, comm, &small_buckets);
 	CHECK(tutti_comm_stats(comm, &comm_before) == TUTTI_OK);
 	CHECK(tutti_trainer_stats(toy.trainer, &before) == TUTTI_OK);
 	uint64_t sequence = collectives(toy.trainer);
@@ -295,8 +283,7 @@ static void order_rules(tutti_comm *comm, void *arg)
 	tutti_trainer *t;
 	int all_done;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, NULL);
+	toy_make(&toy, comm, NULL);
 	t = toy.trainer;
 	CHECK_ERROR(tutti_forward_begin(t, 0), TUTTI_ERR_INVALID, "no micro-batch has begun");
 	CHECK_ERROR(tutti_grads_finish(t, NULL), TUTTI_ERR_INVALID, "has not begun");
@@ -358,8 +345,7 @@ static void early_end(tutti_comm *comm, void *arg)
 {
 	struct toy toy;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &small_buckets);
+	toy_make(&toy, comm, &small_buckets);
 	toy_micro_batch(&toy, TUTTI_PASS_LAST, 0, 8);
 	pthread_barrier_wait(arg); /* the first to leave ends the others' step */
 	toy_destroy(&toy);

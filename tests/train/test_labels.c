@@ -31,12 +31,7 @@ static void one_step(tutti_trainer *t)
 {
 	const tutti_optimizer sgd = {.kind = TUTTI_SGD, .lr = 1};
 
-	CHECK(tutti_micro_batch(t, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
-	for (int u = 0; u < 2; u++)
-		CHECK(tutti_forward_begin(t, u) == TUTTI_OK && tutti_forward_end(t, u) == TUTTI_OK);
-	for (int u = 1; u >= 0; u--)
-		CHECK(tutti_backward_begin(t, u) == TUTTI_OK &&
-		      tutti_backward_end(t, u) == TUTTI_OK);
+	CHECK(units_micro_batch(t, TUTTI_PASS_LAST, 1, 2) == TUTTI_OK);
 	CHECK(tutti_step(t, &sgd, 1, NULL) == TUTTI_OK);
 }
 

@@ -5,6 +5,8 @@
 #include "tests/train/ranks.h"
 #include "tests/train/toy.h"
 
+#include "train/base/base.h"
+
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -23,29 +25,17 @@ struct run {
 static tutti_status micro_batch(struct toy *toy, bool forgets)
 {
 	tutti_trainer *t = toy->trainer;
-	tutti_status status = tutti_micro_batch(t, TUTTI_PASS_LAST, 1, NULL);
 
-	for (int u = 0; u < TOY_UNITS && status == TUTTI_OK; u++) {
-		status = tutti_forward_begin(t, u);
-		if (status == TUTTI_OK)
-			status = tutti_forward_end(t, u);
-	}
-	for (int u = TOY_UNITS - 1; u >= 0 && status == TUTTI_OK; u--) {
+	TRY(tutti_micro_batch(t, TUTTI_PASS_LAST, 1, NULL));
+	TRY(units_forward(t, TOY_UNITS));
+	for (int u = TOY_UNITS - 1; u >= 0; u--) {
 		if (u == 1 && forgets)
 			continue;
-		status = tutti_backward_begin(t, u);
-		if (status != TUTTI_OK)
-			break;
+		TRY(tutti_backward_begin(t, u));
 		toy_backward(toy, u, toy->rank, toy->rank + 1);
-		status = tutti_backward_end(t, u);
+		TRY(tutti_backward_end(t, u));
 	}
-	return status;
-}
-
-static void read_values(tutti_trainer *t, float values[TOY_PARAMS][TOY_MAX])
-{
-	for (int p = 0; p < TOY_PARAMS; p++)
-		CHECK(tutti_param_read(t, p, 0, toy_count(p), values[p]) == TUTTI_OK);
+	return TUTTI_OK;
 }
 
 /* Every rank names the parameter and the rank, no rank updates, and the next step is good. */
@@ -56,19 +46,18 @@ static void named(tutti_comm *comm, void *arg)
 	struct toy toy;
 	char message[96];
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &run->config);
-	read_values(toy.trainer, before);
+	toy_make(&toy, comm, &run->config);
+	toy_read(toy.trainer, before);
 	snprintf(message, sizeof message,
 		 "Rank %d did not finish the gradient of parameter 'param.2' of unit 'unit.1'",
 		 run->skipping < 0 ? 0 : run->skipping);
 	CHECK(micro_batch(&toy, run->skipping < 0 || toy.rank == run->skipping) == TUTTI_OK);
 	CHECK_ERROR(tutti_step(toy.trainer, &sgd, 1, NULL), TUTTI_ERR_INVALID, message);
-	read_values(toy.trainer, after);
+	toy_read(toy.trainer, after);
 	CHECK(memcmp(before, after, sizeof before) == 0);
 	toy_micro_batch(&toy, TUTTI_PASS_LAST, 4, 8);
 	CHECK(tutti_step(toy.trainer, &sgd, 1, NULL) == TUTTI_OK);
-	read_values(toy.trainer, after);
+	toy_read(toy.trainer, after);
 	for (int p = 0; p < TOY_PARAMS; p++)
 		for (size_t i = 0; i < toy_count(p); i++)
 			CHECK(after[p][i] ==
@@ -99,8 +88,7 @@ static void mismatched(tutti_comm *comm, void *arg)
 	struct run *run = arg;
 	struct toy toy;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &run->config);
+	toy_make(&toy, comm, &run->config);
 	tutti_status status = micro_batch(&toy, toy.rank == run->skipping);
 	if (status == TUTTI_OK)
 		status = tutti_step(toy.trainer, &sgd, 1, NULL);

@@ -145,8 +145,7 @@ static void drift(tutti_comm *comm, void *arg)
 	int culprit = tutti_size(comm) - 1;
 	uint32_t bits;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &config);
+	toy_make(&toy, comm, &config);
 	CHECK(tutti_check_replicas(toy.trainer) == TUTTI_OK);
 	if (tutti_rank(comm) == culprit) {
 		float *x = tutti_param_data(toy.trainer, 5);
@@ -207,8 +206,7 @@ static void drift_apart(tutti_comm *comm, void *arg)
 	char message[96];
 
 	config.check_replicas_every = 2;
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &config);
+	toy_make(&toy, comm, &config);
 	toy_micro_batch(&toy, TUTTI_PASS_LAST, 0, 8);
 	CHECK(tutti_step(toy.trainer, &still, 1, NULL) == TUTTI_OK);
 	CHECK(tutti_check_replicas(toy.trainer) == TUTTI_OK);

@@ -522,15 +522,11 @@ static void on_a_mesh(tutti_comm *comm, void *arg)
 	tutti_model_destroy(model);
 	CHECK(tutti_micro_batch(own.trainer, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
 	for (int u = 0; u < run->layout->units; u++)
-		if (u % 2 == tutti_mesh_coord(mesh, "pp")) {
-			CHECK(tutti_forward_begin(own.trainer, u) == TUTTI_OK);
-			CHECK(tutti_forward_end(own.trainer, u) == TUTTI_OK);
-		}
+		if (u % 2 == tutti_mesh_coord(mesh, "pp"))
+			CHECK(unit_forward(own.trainer, u) == TUTTI_OK);
 	for (int u = run->layout->units - 1; u >= 0; u--)
-		if (u % 2 == tutti_mesh_coord(mesh, "pp")) {
-			CHECK(tutti_backward_begin(own.trainer, u) == TUTTI_OK);
-			CHECK(tutti_backward_end(own.trainer, u) == TUTTI_OK);
-		}
+		if (u % 2 == tutti_mesh_coord(mesh, "pp"))
+			CHECK(unit_backward(own.trainer, u) == TUTTI_OK);
 	CHECK(tutti_step(own.trainer, &adamw, 1, NULL) == TUTTI_OK);
 	CHECK(tutti_check_replicas(own.trainer) == TUTTI_OK);
 	read_values(&own, values);

@@ -178,10 +178,7 @@ static void micro_batch(struct own *own, tutti_pass pass, int number)
 	int last = number * SAMPLES + SAMPLES * (own->rank + 1) / own->size;
 
 	CHECK(tutti_micro_batch(t, pass, last - first, NULL) == TUTTI_OK);
-	for (int u = 0; u < UNITS; u++) {
-		CHECK(tutti_forward_begin(t, u) == TUTTI_OK);
-		CHECK(tutti_forward_end(t, u) == TUTTI_OK);
-	}
+	CHECK(units_forward(t, UNITS) == TUTTI_OK);
 	for (int u = UNITS - 1; u >= 0; u--) {
 		CHECK(tutti_backward_begin(t, u) == TUTTI_OK);
 		for (int sample = first; sample < last; sample++) {
@@ -356,10 +353,7 @@ static tutti_trainer *start_large(tutti_comm *comm, struct large *large, tutti_s
 static void step_large(tutti_trainer *t, struct large *large, int rank)
 {
 	CHECK(tutti_micro_batch(t, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
-	for (int u = 0; u < LARGE_UNITS; u++) {
-		CHECK(tutti_forward_begin(t, u) == TUTTI_OK);
-		CHECK(tutti_forward_end(t, u) == TUTTI_OK);
-	}
+	CHECK(units_forward(t, LARGE_UNITS) == TUTTI_OK);
 	for (int u = LARGE_UNITS - 1; u >= 0; u--) {
 		CHECK(tutti_backward_begin(t, u) == TUTTI_OK);
 		for (size_t i = 0; i < LARGE; i++)

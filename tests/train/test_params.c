@@ -45,8 +45,7 @@ static void differ(tutti_comm *comm, void *arg)
 	float values[COUNT] = {0}, first[TOY_MAX], then[TOY_MAX];
 	struct toy toy;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &config);
+	toy_make(&toy, comm, &config);
 	CHECK(tutti_param_read(toy.trainer, PARAM, 0, TOY_MAX, first) == TUTTI_OK);
 	for (int other = 1; other < RANKS; other++) {
 		int is_other = toy.rank == other;
@@ -71,17 +70,9 @@ static void differ(tutti_comm *comm, void *arg)
 	toy_destroy(&toy);
 }
 
-static tutti_status micro_batch(struct toy *toy)
+static tutti_status run_step(struct toy *toy)
 {
-	TRY(tutti_micro_batch(toy->trainer, TUTTI_PASS_LAST, 1, NULL));
-	for (int u = 0; u < TOY_UNITS; u++) {
-		TRY(tutti_forward_begin(toy->trainer, u));
-		TRY(tutti_forward_end(toy->trainer, u));
-	}
-	for (int u = TOY_UNITS - 1; u >= 0; u--) {
-		TRY(tutti_backward_begin(toy->trainer, u));
-		TRY(tutti_backward_end(toy->trainer, u));
-	}
+	TRY(units_micro_batch(toy->trainer, TUTTI_PASS_LAST, 1, TOY_UNITS));
 	return tutti_step(toy->trainer, &toy_adamw, 1, NULL);
 }
 
@@ -93,13 +84,12 @@ static void named(tutti_comm *comm, void *arg)
 					   .bucket_bytes = 128};
 	struct toy toy;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &config);
+	toy_make(&toy, comm, &config);
 	if (toy.rank == 0)
 		trainer_abort(toy.trainer);
 	pthread_barrier_wait(&aborted);
 	if (toy.rank > 0)
-		CHECK_ERROR(micro_batch(&toy), TUTTI_ERR_ABORTED,
+		CHECK_ERROR(run_step(&toy), TUTTI_ERR_ABORTED,
 			    config.strategy == TUTTI_FSDP
 				    ? "Gathering unit 'unit."
 				    : "Reducing gradients of parameters 'param.");

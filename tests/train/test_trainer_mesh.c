@@ -138,8 +138,7 @@ static void run_forward(const struct mesh_toy *toy)
 	for (int u = 0; u < MESH_UNITS; u++) {
 		if (u * stages / MESH_UNITS != tutti_mesh_coord(toy->mesh, "pp"))
 			continue;
-		CHECK(tutti_forward_begin(toy->trainer, u) == TUTTI_OK);
-		CHECK(tutti_forward_end(toy->trainer, u) == TUTTI_OK);
+		CHECK(unit_forward(toy->trainer, u) == TUTTI_OK);
 	}
 }
 
@@ -214,8 +213,7 @@ static void miss(tutti_comm *comm, void *arg)
 		if (u * 2 / MESH_UNITS != tutti_mesh_coord(toy.mesh, "pp") ||
 		    (u == 1 && tutti_rank(comm) == 5))
 			continue;
-		CHECK(tutti_backward_begin(toy.trainer, u) == TUTTI_OK);
-		CHECK(tutti_backward_end(toy.trainer, u) == TUTTI_OK);
+		CHECK(unit_backward(toy.trainer, u) == TUTTI_OK);
 	}
 	CHECK_ERROR(tutti_step(toy.trainer, &toy_adamw, 1, NULL), TUTTI_ERR_INVALID,
 		    "Rank 5 did not finish the gradient of parameter 'param.2' of unit 'unit.1'");
@@ -232,10 +230,7 @@ static void other_items(tutti_comm *comm, void *arg)
 	CHECK(tutti_micro_batch(toy.trainer, TUTTI_PASS_LAST, 3 + tutti_rank(comm), NULL) ==
 	      TUTTI_OK);
 	run_forward(&toy);
-	for (int u = MESH_UNITS - 1; u >= 0; u--) {
-		CHECK(tutti_backward_begin(toy.trainer, u) == TUTTI_OK);
-		CHECK(tutti_backward_end(toy.trainer, u) == TUTTI_OK);
-	}
+	CHECK(units_backward(toy.trainer, MESH_UNITS) == TUTTI_OK);
 	CHECK_ERROR(
 		tutti_step(toy.trainer, &toy_adamw, 1, NULL), TUTTI_ERR_MISMATCH,
 		"Rank 1, with those that it reduces with, had 4 items in this step, and rank 0 3");

@@ -82,8 +82,7 @@ static void without_its_comm(tutti_comm *comm, void *arg)
 	CHECK(tutti_comm_dup(comm, &own) == TUTTI_OK);
 	tutti_trainer *t = make(own, arg, 2);
 	CHECK(tutti_micro_batch(t, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
-	for (int u = 0; u < 2; u++)
-		CHECK(tutti_forward_begin(t, u) == TUTTI_OK && tutti_forward_end(t, u) == TUTTI_OK);
+	CHECK(units_forward(t, 2) == TUTTI_OK);
 	backward(t, 1, 1);
 	CHECK(tutti_backward_begin(t, 0) == TUTTI_OK);
 	if (tutti_rank(comm) == 0)
@@ -116,8 +115,7 @@ static void too_large(tutti_comm *comm, void *arg)
 	float values[5];
 
 	CHECK(tutti_micro_batch(t, TUTTI_PASS_LAST, extreme->items, NULL) == TUTTI_OK);
-	for (int u = 0; u < 2; u++)
-		CHECK(tutti_forward_begin(t, u) == TUTTI_OK && tutti_forward_end(t, u) == TUTTI_OK);
+	CHECK(units_forward(t, 2) == TUTTI_OK);
 	for (int u = 1; u >= 0; u--)
 		backward(t, u, tutti_rank(comm) == 0 ? extreme->slope : 0);
 	CHECK(tutti_step(t, &adamw, 1, &info) == TUTTI_OK);
@@ -167,8 +165,7 @@ static void many_buckets(tutti_comm *comm, void *arg)
 	if (tutti_rank(comm) == 1)
 		pthread_barrier_wait(&many->is_ahead);
 	CHECK(tutti_micro_batch(t, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
-	for (int u = 0; u < UNITS; u++)
-		CHECK(tutti_forward_begin(t, u) == TUTTI_OK && tutti_forward_end(t, u) == TUTTI_OK);
+	CHECK(units_forward(t, UNITS) == TUTTI_OK);
 	for (int u = UNITS - 1; u >= 0; u--)
 		backward(t, u, 1);
 	if (tutti_rank(comm) == 0)

@@ -19,10 +19,7 @@ static void finish_step(struct toy *toy, const int64_t *samples, int64_t count,
 {
 	tutti_trainer *t = toy->trainer;
 
-	for (int u = 0; u < TOY_UNITS; u++) {
-		CHECK(tutti_forward_begin(t, u) == TUTTI_OK);
-		CHECK(tutti_forward_end(t, u) == TUTTI_OK);
-	}
+	CHECK(units_forward(t, TOY_UNITS) == TUTTI_OK);
 	for (int u = TOY_UNITS - 1; u >= 0; u--) {
 		CHECK(tutti_backward_begin(t, u) == TUTTI_OK);
 		for (int64_t i = 0; i < count; i++)

@@ -362,8 +362,7 @@ static void refusals(tutti_comm *comm, void *arg)
 		    "a step has begun");
 	CHECK_ERROR(tutti_export_safetensors(toy.trainer, path), TUTTI_ERR_INVALID, "a step has");
 	CHECK_ERROR(tutti_import_safetensors(toy.trainer, path), TUTTI_ERR_INVALID, "a step has");
-	toy_micro_batch(&toy, TUTTI_PASS_LAST, 0, SAMPLES);
-	CHECK(tutti_step(toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
+	CHECK(toy_step(&toy, 0, SAMPLES) == TUTTI_OK);
 	/* Without tutti_save_wait the save is dropped. */
 	CHECK(tutti_save(toy.trainer, saved_dir, 1) == TUTTI_OK);
 	toy_destroy(&toy);
@@ -489,11 +488,9 @@ static void alone(tutti_comm *comm, void *arg)
 	int64_t step;
 
 	snprintf(path, sizeof path, "%s/model.safetensors", saved_dir);
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &config);
+	toy_make(&toy, comm, &config);
 	for (int i = 0; i < 2; i++) {
-		toy_micro_batch(&toy, TUTTI_PASS_LAST, i, SAMPLES);
-		CHECK(tutti_step(toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
+		CHECK(toy_step(&toy, i, SAMPLES) == TUTTI_OK);
 		if (i > 0)
 			continue;
 		CHECK_ERROR(tutti_save(toy.trainer, saved_dir, 1), TUTTI_ERR_INVALID,
@@ -509,18 +506,15 @@ static void alone(tutti_comm *comm, void *arg)
 	CHECK(tutti_save_wait(toy.trainer) == TUTTI_OK);
 	toy_destroy(&toy);
 	/* The count of steps continues. */
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &config);
+	toy_make(&toy, comm, &config);
 	CHECK(tutti_load(toy.trainer, saved_dir, &step) == TUTTI_OK && step == 2);
-	toy_micro_batch(&toy, TUTTI_PASS_LAST, 2, SAMPLES);
-	CHECK(tutti_step(toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
+	CHECK(toy_step(&toy, 2, SAMPLES) == TUTTI_OK);
 	CHECK_ERROR(tutti_save(toy.trainer, saved_dir, 3), TUTTI_ERR_INVALID, "after 3 steps");
 	toy_destroy(&toy);
 	/* All ranks load the same values, whatever their interval of averages. */
 	const tutti_train_config rarely = {COMMON, .strategy = TUTTI_LOCAL_SGD,
 					   .local_sgd_steps = 5};
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &rarely);
+	toy_make(&toy, comm, &rarely);
 	CHECK(tutti_load(toy.trainer, saved_dir, &step) == TUTTI_OK && step == 2);
 	CHECK(tutti_check_replicas(toy.trainer) == TUTTI_OK);
 	toy_destroy(&toy);

@@ -104,8 +104,7 @@ static void load(tutti_comm *comm, void *arg)
 	float before[TOY_MAX], after[TOY_MAX];
 	int64_t step = 5;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &config);
+	toy_make(&toy, comm, &config);
 	one_step(&toy, 0);
 	CHECK(tutti_save(toy.trainer, saved_dir, 1) == TUTTI_OK);
 	CHECK(tutti_save_wait(toy.trainer) == TUTTI_OK);
@@ -194,8 +193,7 @@ static void save_own_moments(tutti_comm *comm, void *arg)
 	struct toy toy;
 	int64_t step;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &config);
+	toy_make(&toy, comm, &config);
 	one_step(&toy, 0);
 	one_step(&toy, 1);
 	for (int i = 0; i < toy.trainer->piece_count && toy.rank == 0; i++) {

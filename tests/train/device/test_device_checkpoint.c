@@ -24,8 +24,7 @@ static void steps(struct toy *toy, int first, int last)
 {
 	for (int step = first; step < last; step++) {
 		device_rank_reuse();
-		toy_micro_batch(toy, TUTTI_PASS_LAST, step, SAMPLES);
-		CHECK(tutti_step(toy->trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
+		CHECK(toy_step(toy, step, SAMPLES) == TUTTI_OK);
 	}
 }
 
@@ -56,8 +55,7 @@ static void save_and_load(tutti_comm *comm, void *arg)
 	int64_t step;
 
 	device_rank_begin_on(comm, &config, job->saves_on);
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &config);
+	toy_make(&toy, comm, &config);
 	steps(&toy, 0, 2);
 	CHECK(tutti_save(toy.trainer, saved_dir, 2) == TUTTI_OK);
 	CHECK(tutti_save_wait(toy.trainer) == TUTTI_OK);
@@ -68,8 +66,7 @@ static void save_and_load(tutti_comm *comm, void *arg)
 
 	device_rank_begin_on(comm, &config, job->loads_on);
 	config.seed += !config.stochastic_rounding; /* what is not loaded differs */
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &config);
+	toy_make(&toy, comm, &config);
 	CHECK(tutti_load(toy.trainer, saved_dir, &step) == TUTTI_OK && step == 2);
 	steps(&toy, 2, 3);
 	keep(&toy, job, 1);

@@ -21,8 +21,7 @@ static void steps(struct toy *toy, int first, int last)
 {
 	for (int step = first; step < last; step++) {
 		device_rank_reuse();
-		toy_micro_batch(toy, TUTTI_PASS_LAST, step, SAMPLES);
-		CHECK(tutti_step(toy->trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
+		CHECK(toy_step(toy, step, SAMPLES) == TUTTI_OK);
 	}
 }
 
@@ -36,8 +35,7 @@ static void go_on(struct toy *toy, struct toy *before, tutti_comm *comm, const s
 	config.stream = device_rank.stream;
 	config.seed = 99;
 	device_rank.is_spread = scene->gpus_after == 2;
-	toy_register(toy, comm, 0);
-	toy_train(toy, comm, &config);
+	toy_make(toy, comm, &config);
 	tutti_trainer *held = scene->is_lost && toy->rank == 1 ? NULL : before->trainer;
 	CHECK(tutti_trainer_continue(toy->trainer, held, &done) == TUTTI_OK);
 	CHECK(done == STOP);
@@ -55,8 +53,7 @@ static void run(tutti_comm *comm, void *arg)
 
 	device_rank_begin_on(comm, &config, has_two ? 2 : scene->gpus);
 	device_rank.is_spread = scene->gpus == 2;
-	toy_register(now, comm, 0);
-	toy_train(now, comm, &config);
+	toy_make(now, comm, &config);
 	steps(now, 0, STOP);
 	if (scene->continues) {
 		go_on(&toys[1], now, comm, scene);
@@ -142,11 +139,9 @@ static void misfit(tutti_comm *comm, void *arg)
 	int64_t done;
 
 	device_rank_begin(comm, &config, false);
-	toy_register(&before, comm, 0);
-	toy_train(&before, comm, &config);
+	toy_make(&before, comm, &config);
 	device_rank_begin(comm, &config, true);
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &config);
+	toy_make(&toy, comm, &config);
 	CHECK_ERROR(tutti_trainer_continue(toy.trainer, before.trainer, &done), TUTTI_ERR_INVALID,
 		    "one of the two trainers is on a GPU");
 	toy_destroy(&toy);

@@ -27,26 +27,12 @@ struct job {
 	char faults[64]; /* of rank 1 */
 };
 
-static tutti_status micro_batch(struct toy *toy, int step)
-{
-	tutti_trainer *t = toy->trainer;
-	tutti_status status = tutti_micro_batch(t, TUTTI_PASS_LAST, SAMPLES, NULL);
-
-	for (int u = 0; u < TOY_UNITS && status == TUTTI_OK; u++)
-		if ((status = tutti_forward_begin(t, u)) == TUTTI_OK)
-			status = tutti_forward_end(t, u);
-	for (int u = TOY_UNITS - 1; u >= 0 && status == TUTTI_OK; u--)
-		if ((status = tutti_backward_begin(t, u)) == TUTTI_OK)
-			status = tutti_backward_end(t, u);
-	return status;
-}
-
 static tutti_status run(struct toy *toy, tutti_comm *comm, const tutti_train_config *config)
 {
 	tutti_status status = tutti_trainer_create(&toy->trainer, toy->model, comm, config);
 
 	for (int step = 0; step < STEPS && status == TUTTI_OK; step++) {
-		status = micro_batch(toy, step);
+		status = units_micro_batch(toy->trainer, TUTTI_PASS_LAST, SAMPLES, TOY_UNITS);
 		if (status == TUTTI_OK)
 			status = tutti_step(toy->trainer, &toy_adamw, 1, NULL);
 	}

@@ -37,8 +37,7 @@ static void begin(struct toy *toy, tutti_comm *comm, const struct job *job)
 	tutti_train_config config = job->config;
 
 	device_rank_begin_on(comm, &config, job->gpus);
-	toy_register(toy, comm, 0);
-	toy_train(toy, comm, &config);
+	toy_make(toy, comm, &config);
 }
 
 static void end(struct toy *toy)
@@ -206,8 +205,7 @@ static void at_limit(tutti_comm *comm, void *arg)
 	for (int step = 0; step < 2; step++) {
 		device_rank_reuse();
 		toy_micro_batch(&toy, TUTTI_PASS_ACCUMULATE, 2 * step, SAMPLES);
-		toy_micro_batch(&toy, TUTTI_PASS_LAST, 2 * step + 1, SAMPLES);
-		CHECK(tutti_step(toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
+		CHECK(toy_step(&toy, 2 * step + 1, SAMPLES) == TUTTI_OK);
 	}
 	CHECK(tutti_trainer_stats(toy.trainer, &has) == TUTTI_OK);
 	CHECK(has.gathered_peak_bytes > 0 && has.gathered_peak_bytes <= need.gathered_peak_bytes);

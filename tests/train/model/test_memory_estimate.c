@@ -119,32 +119,17 @@ static tutti_train_config draw_config(int ranks)
 static const tutti_optimizer adamw = {
 	.kind = TUTTI_ADAMW, .lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f};
 
-/* The first failure. */
-static tutti_status run_units(tutti_trainer *trainer, int units, bool with_backward)
-{
-	tutti_status status = TUTTI_OK;
-
-	for (int u = 0; u < units && status == TUTTI_OK; u++) {
-		status = tutti_forward_begin(trainer, u);
-		if (status == TUTTI_OK)
-			status = tutti_forward_end(trainer, u);
-	}
-	for (int u = units - 1; u >= 0 && status == TUTTI_OK && with_backward; u--) {
-		status = tutti_backward_begin(trainer, u);
-		if (status == TUTTI_OK)
-			status = tutti_backward_end(trainer, u);
-	}
-	return status;
-}
-
 /* The result of tutti_micro_batch; later calls do not fail. */
 static tutti_status pass(tutti_trainer *trainer, int units, tutti_pass which)
 {
 	tutti_status status = tutti_micro_batch(trainer, which, 1, NULL);
 
-	if (status == TUTTI_OK)
-		CHECK(run_units(trainer, units, which != TUTTI_PASS_EVAL) == TUTTI_OK);
-	return status;
+	if (status != TUTTI_OK)
+		return status;
+	CHECK(units_forward(trainer, units) == TUTTI_OK);
+	if (which != TUTTI_PASS_EVAL)
+		CHECK(units_backward(trainer, units) == TUTTI_OK);
+	return TUTTI_OK;
 }
 
 static size_t sum_of(const tutti_train_stats *stats)
@@ -298,10 +283,8 @@ static void backward_some(tutti_trainer *trainer, int units, int rank, int step)
 {
 	CHECK(tutti_micro_batch(trainer, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
 	for (int u = 0; u < units; u++)
-		if (rank == 0 || u % 2 == step % 2) {
-			CHECK(tutti_forward_begin(trainer, u) == TUTTI_OK);
-			CHECK(tutti_forward_end(trainer, u) == TUTTI_OK);
-		}
+		if (rank == 0 || u % 2 == step % 2)
+			CHECK(unit_forward(trainer, u) == TUTTI_OK);
 	for (int u = 0; u < units; u++) { /* the first bucket's comes last */
 		if (rank != 0 && u % 2 != step % 2)
 			continue;
@@ -341,10 +324,8 @@ static tutti_status backward_in_forward_order(tutti_trainer *trainer, int units)
 {
 	tutti_status status = tutti_micro_batch(trainer, TUTTI_PASS_LAST, 1, NULL);
 
-	for (int u = 0; u < units && status == TUTTI_OK; u++) {
-		CHECK(tutti_forward_begin(trainer, u) == TUTTI_OK);
-		CHECK(tutti_forward_end(trainer, u) == TUTTI_OK);
-	}
+	for (int u = 0; u < units && status == TUTTI_OK; u++)
+		CHECK(unit_forward(trainer, u) == TUTTI_OK);
 	for (int u = 0; u < units && status == TUTTI_OK; u++) {
 		status = tutti_backward_begin(trainer, u);
 		if (status == TUTTI_OK)

@@ -70,19 +70,15 @@ static bool is_of(const struct own *own, int unit, int chunk)
 static void forward(const struct own *own, int chunk)
 {
 	for (int u = 0; u < own->run->units; u++)
-		if (is_of(own, u, chunk)) {
-			CHECK(tutti_forward_begin(own->trainer, u) == TUTTI_OK);
-			CHECK(tutti_forward_end(own->trainer, u) == TUTTI_OK);
-		}
+		if (is_of(own, u, chunk))
+			CHECK(unit_forward(own->trainer, u) == TUTTI_OK);
 }
 
 static void backward(const struct own *own, int chunk)
 {
 	for (int u = own->run->units - 1; u >= 0; u--)
-		if (is_of(own, u, chunk)) {
-			CHECK(tutti_backward_begin(own->trainer, u) == TUTTI_OK);
-			CHECK(tutti_backward_end(own->trainer, u) == TUTTI_OK);
-		}
+		if (is_of(own, u, chunk))
+			CHECK(unit_backward(own->trainer, u) == TUTTI_OK);
 }
 
 /* What a rank has done in a step, by chunk. */

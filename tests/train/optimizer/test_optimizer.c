@@ -109,8 +109,7 @@ static void plain_twin(tutti_comm *comm, void *arg)
 	const tutti_train_config config = {.seed = 7};
 	struct toy toy;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &config);
+	toy_make(&toy, comm, &config);
 	for (int p = 0; p < TOY_PARAMS; p++) {
 		double x[TOY_MAX];
 		train_plainly(outcome->optimizer, tutti_param_data(toy.trainer, p), p, x);
@@ -216,8 +215,7 @@ static void refusals(tutti_comm *comm, void *arg)
 	struct toy toy;
 	float x;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, NULL);
+	toy_make(&toy, comm, NULL);
 	CHECK_ERROR(tutti_step(toy.trainer, &sgd, 1, NULL), TUTTI_ERR_INVALID, "TUTTI_PASS_LAST");
 	CHECK_ERROR(tutti_micro_batch(toy.trainer, TUTTI_PASS_LAST, -1, NULL), TUTTI_ERR_INVALID,
 		    "-1");
@@ -250,8 +248,7 @@ static void nothing_to_update(tutti_comm *comm, void *arg)
 	tutti_step_info info;
 	float before[TOY_MAX];
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, NULL);
+	toy_make(&toy, comm, NULL);
 	CHECK(tutti_param_read(toy.trainer, 3, 0, toy_count(3), before) == TUTTI_OK);
 	CHECK(tutti_micro_batch(toy.trainer, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
 	if (tutti_rank(comm) == tutti_size(comm) - 1)
@@ -276,8 +273,7 @@ static void means(tutti_comm *comm, void *arg)
 	int rank = tutti_rank(comm), size = tutti_size(comm);
 	double sums[2] = {rank * 10.0, 1}, items[2] = {rank, 1}, result[2];
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, NULL);
+	toy_make(&toy, comm, NULL);
 	CHECK(tutti_means(toy.trainer, sums, items, result, size > 1 ? 2 : 0) == TUTTI_OK);
 	CHECK(size == 1 || (result[0] == 10 && result[1] == 1));
 	CHECK_ERROR(tutti_means(toy.trainer, NULL, items, result, 1), TUTTI_ERR_INVALID, "sums");

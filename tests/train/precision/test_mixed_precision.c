@@ -69,13 +69,11 @@ static void train(tutti_comm *comm, void *arg)
 	struct run *run = arg;
 	struct toy toy;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &run->config);
+	toy_make(&toy, comm, &run->config);
 	for (int step = 0; step < STEPS; step++) {
 		float masters[TOY_PARAMS][TOY_MAX] = {{0}};
 		uint16_t seen[TOY_PARAMS][TOY_MAX] = {{0}};
-		toy_micro_batch(&toy, TUTTI_PASS_LAST, step, SAMPLES);
-		CHECK(tutti_step(toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
+		CHECK(toy_step(&toy, step, SAMPLES) == TUTTI_OK);
 		for (int p = 0; p < TOY_PARAMS; p++)
 			CHECK(tutti_param_read(toy.trainer, p, 0, toy_count(p), masters[p]) ==
 			      TUTTI_OK);

@@ -133,8 +133,7 @@ static void meet(tutti_comm *comm, void *arg)
 	const tutti_train_config config = {.strategy = meeting->strategy};
 	struct toy toy;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &config);
+	toy_make(&toy, comm, &config);
 	CHECK(tutti_barrier(comm, NULL) == TUTTI_OK);
 	double before = exposed(toy.trainer), began = seconds_now();
 	if (toy.rank == 0) {
@@ -177,8 +176,7 @@ static void alone(tutti_comm *comm, void *arg)
 	const tutti_train_config *config = arg;
 	struct toy toy;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, config);
+	toy_make(&toy, comm, config);
 	CHECK(exposed(toy.trainer) == 0);
 	for (int number = 0; number < 3; number++) {
 		toy_micro_batch(&toy, TUTTI_PASS_ACCUMULATE, number, SAMPLES);

@@ -57,7 +57,7 @@ static void fill_grad(tutti_trainer *t)
 	char *grad;
 
 	CHECK(tutti_micro_batch(t, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
-	CHECK(tutti_forward_begin(t, 0) == TUTTI_OK && tutti_forward_end(t, 0) == TUTTI_OK);
+	CHECK(unit_forward(t, 0) == TUTTI_OK);
 	CHECK(tutti_backward_begin(t, 0) == TUTTI_OK);
 	CHECK((grad = tutti_param_grad(t, 0)) != NULL);
 	for (size_t i = 0; grad && i < ELEMENTS; i++)
@@ -166,8 +166,8 @@ static void frozen_on_disk(tutti_comm *comm, void *arg)
 	void *near = mmap(NULL, NEAR, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	memset(near, 77, NEAR);
 	CHECK(tutti_micro_batch(t, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
-	CHECK(tutti_forward_begin(t, 0) == TUTTI_OK && tutti_forward_end(t, 0) == TUTTI_OK);
-	CHECK(tutti_backward_begin(t, 0) == TUTTI_OK && tutti_backward_end(t, 0) == TUTTI_OK);
+	CHECK(unit_forward(t, 0) == TUTTI_OK);
+	CHECK(unit_backward(t, 0) == TUTTI_OK);
 	CHECK(tutti_step(t, &adamw, 1, NULL) == TUTTI_OK);
 	if (jansson_needed() == TUTTI_OK) {
 		CHECK(tutti_save(t, dir, 1) == TUTTI_OK && tutti_save_wait(t) == TUTTI_OK);

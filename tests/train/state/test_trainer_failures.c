@@ -29,19 +29,8 @@ struct scene {
 /* A step of the toy without its arithmetic, until something fails. */
 static tutti_status run_step(tutti_trainer *t)
 {
-	tutti_status status = tutti_micro_batch(t, TUTTI_PASS_LAST, 1, NULL);
-
-	for (int u = 0; u < TOY_UNITS && status == TUTTI_OK; u++) {
-		status = tutti_forward_begin(t, u);
-		if (status == TUTTI_OK)
-			status = tutti_forward_end(t, u);
-	}
-	for (int u = TOY_UNITS - 1; u >= 0 && status == TUTTI_OK; u--) {
-		status = tutti_backward_begin(t, u);
-		if (status == TUTTI_OK)
-			status = tutti_backward_end(t, u);
-	}
-	return status == TUTTI_OK ? tutti_step(t, &sgd, 1, NULL) : status;
+	TRY(units_micro_batch(t, TUTTI_PASS_LAST, 1, TOY_UNITS));
+	return tutti_step(t, &sgd, 1, NULL);
 }
 
 struct watchdog {
@@ -101,8 +90,7 @@ static void silent_rank(tutti_comm *comm, void *arg)
 	struct scene *scene = arg;
 	struct toy toy;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &scene->config);
+	toy_make(&toy, comm, &scene->config);
 	if (tutti_rank(comm) == 0 && scene->aborts)
 		CHECK_ERROR(run_step_that_is_aborted(toy.trainer, comm), TUTTI_ERR_ABORTED,
 			    "tutti_comm_abort was called");
@@ -144,8 +132,7 @@ static void inherits(tutti_comm *comm, void *arg)
 	CHECK(tutti_comm_config(comm, &of_comm) == TUTTI_OK);
 	for (int i = 0; i < 2; i++) {
 		struct toy toy;
-		toy_register(&toy, comm, 0);
-		toy_train(&toy, comm, &configs[i]);
+		toy_make(&toy, comm, &configs[i]);
 		const tutti_comm *own =
 			i == 0 ? toy.trainer->homes[0].replicas : toy.trainer->homes[0].reduce;
 		CHECK(tutti_comm_config(own, &of_own) == TUTTI_OK);
@@ -169,8 +156,7 @@ static void loses_own(tutti_comm *comm, void *arg)
 	int size = tutti_size(comm), rank = tutti_rank(comm);
 	bool is_hsdp = scene->config.strategy == TUTTI_HSDP;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &scene->config);
+	toy_make(&toy, comm, &scene->config);
 	if (rank == size - 1) {
 		trainer_abort(toy.trainer);
 		CHECK(run_step(toy.trainer) == TUTTI_ERR_ABORTED);
@@ -209,23 +195,16 @@ static void ends_early(tutti_comm *comm, void *arg)
 	struct toy toy;
 	tutti_status status = TUTTI_OK;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &scene->config);
+	toy_make(&toy, comm, &scene->config);
 	tutti_trainer *t = toy.trainer;
 	CHECK(tutti_micro_batch(t, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
-	for (int u = 0; u < TOY_UNITS; u++)
-		CHECK(tutti_forward_begin(t, u) == TUTTI_OK && tutti_forward_end(t, u) == TUTTI_OK);
+	CHECK(units_forward(t, TOY_UNITS) == TUTTI_OK);
 	for (int u = TOY_UNITS - 1; u > 1; u--)
-		CHECK(tutti_backward_begin(t, u) == TUTTI_OK &&
-		      tutti_backward_end(t, u) == TUTTI_OK);
+		CHECK(unit_backward(t, u) == TUTTI_OK);
 	if (tutti_rank(comm) == 0)
 		status = tutti_grads_finish(t, NULL);
 	else /* any hook may be the first that fails */
-		for (int u = 1; u >= 0 && status == TUTTI_OK; u--) {
-			status = tutti_backward_begin(t, u);
-			if (status == TUTTI_OK)
-				status = tutti_backward_end(t, u);
-		}
+		status = units_backward(t, 2);
 	if (tutti_rank(comm) == 0)
 		CHECK_ERROR(status, TUTTI_ERR_MISMATCH, "the end of the step");
 	else /* it detects that itself, or rank 0 tells it */

@@ -24,20 +24,13 @@ struct run {
 	float values[TOY_PARAMS][TOY_MAX];
 };
 
-static void read_values(tutti_trainer *t, float values[TOY_PARAMS][TOY_MAX])
-{
-	for (int p = 0; p < TOY_PARAMS; p++)
-		CHECK(tutti_param_read(t, p, 0, toy_count(p), values[p]) == TUTTI_OK);
-}
-
 static void train(tutti_comm *comm, void *arg)
 {
 	struct run *run = arg;
 	struct toy toy;
 	float values[TOY_PARAMS][TOY_MAX] = {{0}};
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &run->config);
+	toy_make(&toy, comm, &run->config);
 	for (int step = 0; step < STEPS; step++) {
 		tutti_step_info info;
 		toy_micro_batch(&toy, TUTTI_PASS_LAST, step, SAMPLES);
@@ -45,7 +38,7 @@ static void train(tutti_comm *comm, void *arg)
 		CHECK(!info.skipped);
 	}
 	CHECK(tutti_check_replicas(toy.trainer) == TUTTI_OK);
-	read_values(toy.trainer, values);
+	toy_read(toy.trainer, values);
 	if (tutti_rank(comm) == 0)
 		memcpy(run->values, values, sizeof values);
 	toy_destroy(&toy);
@@ -58,10 +51,8 @@ static void offloaded(tutti_comm *comm, void *arg)
 	struct toy toy;
 
 	train(comm, arg);
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &run->config);
-	toy_micro_batch(&toy, TUTTI_PASS_LAST, 0, SAMPLES);
-	CHECK(tutti_step(toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
+	toy_make(&toy, comm, &run->config);
+	CHECK(toy_step(&toy, 0, SAMPLES) == TUTTI_OK);
 	CHECK(tutti_trainer_stats(toy.trainer, &stats) == TUTTI_OK);
 	CHECK(stats.optimizer_bytes == 0);
 	toy_destroy(&toy);
@@ -70,8 +61,7 @@ static void offloaded(tutti_comm *comm, void *arg)
 	tutti_train_config missing = run->config;
 	missing.param_dtype = TUTTI_F32;
 	missing.offload_dir = tutti_rank(comm) == 1 ? "/nowhere/at/all" : run->config.offload_dir;
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &missing);
+	toy_make(&toy, comm, &missing);
 	toy_micro_batch(&toy, TUTTI_PASS_LAST, 0, SAMPLES);
 	CHECK_ERROR(tutti_step(toy.trainer, &toy_adamw, 1, NULL), TUTTI_ERR_SYSTEM,
 		    "Rank 1 could not make its optimizer state in this step, so no rank updates: "
@@ -109,10 +99,7 @@ static void one_sample(struct toy *toy, float at_60)
 	tutti_trainer *t = toy->trainer;
 
 	CHECK(tutti_micro_batch(t, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
-	for (int u = 0; u < TOY_UNITS; u++) {
-		CHECK(tutti_forward_begin(t, u) == TUTTI_OK);
-		CHECK(tutti_forward_end(t, u) == TUTTI_OK);
-	}
+	CHECK(units_forward(t, TOY_UNITS) == TUTTI_OK);
 	for (int u = TOY_UNITS - 1; u >= 0; u--) {
 		CHECK(tutti_backward_begin(t, u) == TUTTI_OK);
 		float *grad = tutti_param_grad(t, 3);
@@ -132,10 +119,9 @@ static void infinite(tutti_comm *comm, void *arg)
 	float factor = config->loss_scale < 0 ? 65536 : 1, half = factor > 1 ? 2 : 1;
 	float divisor = 1;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, config);
+	toy_make(&toy, comm, config);
 	tutti_trainer *t = toy.trainer;
-	read_values(t, before);
+	toy_read(t, before);
 	while (config->reduce_dtype == TUTTI_F16 && divisor < (float)toy.size)
 		divisor *= 2;
 	CHECK(tutti_grad_scale(t) == factor);
@@ -145,12 +131,12 @@ static void infinite(tutti_comm *comm, void *arg)
 	CHECK(tutti_grad_scale(t) == factor / half / divisor);
 	CHECK(tutti_skipped_param(t) == 3);
 	CHECK(strstr(tutti_comm_error(NULL), "'param.3'") != NULL);
-	read_values(t, after);
+	toy_read(t, after);
 	CHECK(memcmp(before, after, sizeof before) == 0);
 	one_sample(&toy, 1);
 	CHECK(tutti_step(t, &toy_adamw, 1, &info) == TUTTI_OK);
 	CHECK(!info.skipped && tutti_skipped_param(t) == -1);
-	read_values(t, after);
+	toy_read(t, after);
 	CHECK(before[3][60] != after[3][60]);
 	toy_destroy(&toy);
 }
@@ -177,10 +163,7 @@ static float piece(int item, int p, size_t i)
 static void tree_micro_batch(tutti_trainer *t, tutti_pass pass, int item)
 {
 	CHECK(tutti_micro_batch(t, pass, 1, NULL) == TUTTI_OK);
-	for (int u = 0; u < TOY_UNITS; u++) {
-		CHECK(tutti_forward_begin(t, u) == TUTTI_OK);
-		CHECK(tutti_forward_end(t, u) == TUTTI_OK);
-	}
+	CHECK(units_forward(t, TOY_UNITS) == TUTTI_OK);
 	for (int u = TOY_UNITS - 1; u >= 0; u--) {
 		CHECK(tutti_backward_begin(t, u) == TUTTI_OK);
 		for (int p = 0; p < TOY_PARAMS; p++) {
@@ -209,8 +192,7 @@ static void tree(tutti_comm *comm, void *arg)
 	float values[TOY_PARAMS][TOY_MAX] = {{0}};
 	struct toy toy;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &run->config);
+	toy_make(&toy, comm, &run->config);
 	if (run->config.deterministic) {
 		expect_deterministic(toy.trainer->homes[0].reduce);
 		expect_deterministic(toy.trainer->homes[0].replicas);
@@ -222,7 +204,7 @@ static void tree(tutti_comm *comm, void *arg)
 					 step * 100 + first + m);
 		CHECK(tutti_step(toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
 	}
-	read_values(toy.trainer, values);
+	toy_read(toy.trainer, values);
 	if (tutti_rank(comm) == 0)
 		memcpy(run->values, values, sizeof values);
 	toy_destroy(&toy);
@@ -277,17 +259,13 @@ static void local_sgd(tutti_comm *comm, void *arg)
 	int rank = tutti_rank(comm), size = tutti_size(comm);
 	float start = 0, value = 0;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &config);
+	toy_make(&toy, comm, &config);
 	tutti_trainer *t = toy.trainer;
 	CHECK(tutti_param_read(t, 3, 5, 1, &start) == TUTTI_OK);
 	for (int step = 0; step < 2; step++) {
 		uint64_t before = collectives(t);
 		CHECK(tutti_micro_batch(t, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
-		for (int u = 0; u < TOY_UNITS; u++) {
-			CHECK(tutti_forward_begin(t, u) == TUTTI_OK);
-			CHECK(tutti_forward_end(t, u) == TUTTI_OK);
-		}
+		CHECK(units_forward(t, TOY_UNITS) == TUTTI_OK);
 		for (int u = TOY_UNITS - 1; u >= 0; u--) {
 			CHECK(tutti_backward_begin(t, u) == TUTTI_OK);
 			if (u == 1)

@@ -184,8 +184,7 @@ static void first_values(tutti_comm *comm, void *arg)
 	float(*values)[TOY_MAX] = arg;
 	struct toy toy;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &variants[0].config);
+	toy_make(&toy, comm, &variants[0].config);
 	for (int p = 0; p < TOY_PARAMS; p++)
 		CHECK(tutti_param_read(toy.trainer, p, 0, toy_count(p), values[p]) == TUTTI_OK);
 	toy_destroy(&toy);
@@ -310,8 +309,7 @@ static void freed(tutti_comm *comm, void *arg)
 	const tutti_train_config config = {.strategy = TUTTI_FSDP};
 	struct toy toy;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &config);
+	toy_make(&toy, comm, &config);
 	tutti_trainer *t = toy.trainer;
 	CHECK(tutti_param_data(t, 0) == NULL && tutti_param_grad(t, 0) == NULL);
 	CHECK(tutti_micro_batch(t, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
