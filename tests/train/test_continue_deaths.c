@@ -101,7 +101,6 @@ static void check_numbers(const tutti_trainer *before, int64_t steps)
 static void go_on(struct scene *scene, struct toy *before, int rank)
 {
 	tutti_comm *comm = next_of(scene, rank);
-	float values[TOY_PARAMS][TOY_MAX];
 	struct toy toy;
 	int64_t steps = -7;
 
@@ -118,9 +117,7 @@ static void go_on(struct scene *scene, struct toy *before, int rank)
 	toy_destroy(before); /* nothing of it is used any more */
 	CHECK(train(&toy, NULL, (int)steps) == TUTTI_OK);
 	CHECK(tutti_check_replicas(toy.trainer) == TUTTI_OK);
-	toy_read(toy.trainer, values);
-	if (tutti_rank(comm) == 0)
-		memcpy(scene->values, values, sizeof values);
+	toy_keep(&toy, scene->values);
 	toy_destroy(&toy);
 }
 

@@ -92,7 +92,6 @@ static void once_more(tutti_comm *comm, const struct scene *scene, const struct 
 static void go_on(tutti_comm *comm, void *arg)
 {
 	struct scene *scene = arg;
-	float values[TOY_PARAMS][TOY_MAX];
 	int rank = tutti_rank(comm), finished = scene->finished[rank];
 	tutti_comm *own, *copy;
 	struct toy before = {0}, after;
@@ -114,9 +113,7 @@ static void go_on(tutti_comm *comm, void *arg)
 	CHECK(tutti_grad_scale(after.trainer) == (scene->most > SKIPPED ? 32768 : 65536));
 	train(&after, scene->most, STEPS);
 	CHECK(tutti_check_replicas(after.trainer) == TUTTI_OK);
-	toy_read(after.trainer, values);
-	if (rank == 0)
-		memcpy(scene->values, values, sizeof values);
+	toy_keep(&after, scene->values);
 	once_more(comm, scene, &after);
 	toy_destroy(&after);
 	tutti_comm_destroy(copy);

@@ -162,6 +162,15 @@ void toy_read(tutti_trainer *trainer, float values[TOY_PARAMS][TOY_MAX])
 		CHECK(tutti_param_read(trainer, p, 0, toy_count(p), values[p]) == TUTTI_OK);
 }
 
+void toy_keep(const struct toy *toy, float values[TOY_PARAMS][TOY_MAX])
+{
+	float read[TOY_PARAMS][TOY_MAX];
+
+	toy_read(toy->trainer, read);
+	if (toy->rank == 0)
+		memcpy(values, read, sizeof read);
+}
+
 double toy_sum(int param, size_t index, int batch, int samples)
 {
 	int sum = 0;

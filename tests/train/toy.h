@@ -51,6 +51,8 @@ tutti_status toy_try_micro_batch(struct toy *toy, tutti_pass pass, int batch, in
 tutti_status toy_step(struct toy *toy, int batch, int samples);
 /* All values; those that a parameter does not have are 0. Collective. */
 void toy_read(tutti_trainer *trainer, float values[TOY_PARAMS][TOY_MAX]);
+/* The same, of which rank 0 keeps the values: for memory that ranks share. */
+void toy_keep(const struct toy *toy, float values[TOY_PARAMS][TOY_MAX]);
 /* The gradient summed over the samples [0, samples) of that batch. */
 double toy_sum(int param, size_t index, int batch, int samples);
 

@@ -105,7 +105,6 @@ static void run_job(tutti_comm *comm, void *arg)
 	struct job *job = arg;
 	struct toy toy;
 	struct own own;
-	float values[TOY_MAX];
 
 	start(&toy, &own, comm, job);
 	if (job->first > 0)
@@ -129,11 +128,7 @@ static void run_job(tutti_comm *comm, void *arg)
 		CHECK(tutti_export_safetensors(toy.trainer, job->file) == TUTTI_OK);
 	toy_micro_batch(&toy, TUTTI_PASS_EVAL, 0, SAMPLES);
 	CHECK(tutti_check_replicas(toy.trainer) == TUTTI_OK);
-	for (int p = 0; p < TOY_PARAMS; p++) {
-		CHECK(tutti_param_read(toy.trainer, p, 0, toy_count(p), values) == TUTTI_OK);
-		if (tutti_rank(comm) == 0)
-			memcpy(job->values[p], values, sizeof values);
-	}
+	toy_keep(&toy, job->values);
 	toy_destroy(&toy);
 }
 

@@ -31,13 +31,8 @@ static void steps(struct toy *toy, int first, int last)
 static void keep(const struct toy *toy, struct job *job, int which)
 {
 	char path[128];
-	float values[TOY_MAX];
 
-	for (int p = 0; p < TOY_PARAMS; p++) {
-		CHECK(tutti_param_read(toy->trainer, p, 0, toy_count(p), values) == TUTTI_OK);
-		if (toy->rank == 0)
-			memcpy(job->values[which][p], values, toy_count(p) * sizeof *values);
-	}
+	toy_keep(toy, job->values[which]);
 	snprintf(path, sizeof path, "%s/%d.safetensors", saved_dir, which);
 	CHECK(tutti_export_safetensors(toy->trainer, path) == TUTTI_OK);
 	FILE *file = toy->rank == 0 ? fopen(path, "rb") : NULL;

@@ -47,7 +47,6 @@ static void run(tutti_comm *comm, void *arg)
 	struct scene *scene = arg;
 	tutti_train_config config = scene->first;
 	struct toy toys[2], *now = &toys[0];
-	float values[TOY_MAX];
 
 	bool has_two = scene->gpus == 2 || scene->gpus_after == 2;
 
@@ -61,11 +60,7 @@ static void run(tutti_comm *comm, void *arg)
 	}
 	steps(now, STOP, STEPS);
 	CHECK(tutti_check_replicas(now->trainer) == TUTTI_OK);
-	for (int p = 0; p < TOY_PARAMS; p++) {
-		CHECK(tutti_param_read(now->trainer, p, 0, toy_count(p), values) == TUTTI_OK);
-		if (now->rank == 0)
-			memcpy(scene->values[p], values, toy_count(p) * sizeof *values);
-	}
+	toy_keep(now, scene->values);
 	toy_destroy(now);
 	device_rank_end();
 }

@@ -23,13 +23,8 @@ struct job {
 
 static void keep(const struct toy *toy, struct job *job)
 {
-	float values[TOY_MAX];
 
-	for (int p = 0; p < TOY_PARAMS; p++) {
-		CHECK(tutti_param_read(toy->trainer, p, 0, toy_count(p), values) == TUTTI_OK);
-		if (toy->rank == 0)
-			memcpy(job->values[p], values, toy_count(p) * sizeof *values);
-	}
+	toy_keep(toy, job->values);
 }
 
 static void begin(struct toy *toy, tutti_comm *comm, const struct job *job)

@@ -2,6 +2,7 @@
  * depends on where parameters are, an error after which some ranks have updated, and a step that is
  * not whole beside readers and additions. */
 #include "tests/random.h"
+#include "tests/train/plain_update.h"
 #include "tests/train/remote/remote_world.h"
 
 #include "tests/unit.h"
@@ -50,7 +51,7 @@ static void check_value(struct world *world, int rank, int param, float first)
 
 /* ---- the twin: the same in f64, in one loop ----------------------------------------------- */
 struct twin {
-	double value[16][WORLD_COUNT], m[16][WORLD_COUNT], v[16][WORLD_COUNT];
+	struct plain at[16][WORLD_COUNT];
 };
 
 static double twin_norm(const float *grads, int n, double items)
@@ -66,23 +67,10 @@ static double twin_norm(const float *grads, int n, double items)
 static void twin_step(struct twin *twin, const tutti_optimizer *o, const float *grads, int n,
 		      double scale, int number)
 {
-	for (int k = 0; k < n * WORLD_COUNT; k++) {
-		int p = k / WORLD_COUNT, i = k % WORLD_COUNT;
-		double g = (double)grads[p] * (i + 1) * scale;
-		double *value = &twin->value[p][i], *m = &twin->m[p][i], *v = &twin->v[p][i];
-		if (o->kind == TUTTI_SGD) {
-			g += (double)o->weight_decay * *value;
-			*m = (double)o->momentum * *m + g;
-			*value -= (double)o->lr * *m;
-			continue;
-		}
-		*m = (double)o->beta1 * *m + (1 - (double)o->beta1) * g;
-		*v = (double)o->beta2 * *v + (1 - (double)o->beta2) * g * g;
-		double rate = (double)o->lr / (1 - pow((double)o->beta1, number));
-		double root = sqrt(*v) / sqrt(1 - pow((double)o->beta2, number));
-		*value = (1 - (double)o->lr * (double)o->weight_decay) * *value -
-			 rate * *m / (root + (double)o->eps);
-	}
+	for (int p = 0; p < n; p++)
+		for (int i = 0; i < WORLD_COUNT; i++)
+			plain_update(&twin->at[p][i], (double)grads[p] * (i + 1) * scale, o,
+				     number - 1);
 }
 
 static void check_twin(struct world *world, const struct twin *twin)
@@ -91,8 +79,8 @@ static void check_twin(struct world *world, const struct twin *twin)
 		float value[WORLD_COUNT];
 		world_value(world, p % world->size, p / world->size, value);
 		for (int i = 0; i < WORLD_COUNT; i++)
-			CHECK(fabs((double)value[i] - twin->value[p][i]) <=
-			      1e-5 * (1e-2 + fabs(twin->value[p][i])));
+			CHECK(fabs((double)value[i] - twin->at[p][i].value) <=
+			      1e-5 * (1e-2 + fabs(twin->at[p][i].value)));
 	}
 }
 

@@ -28,6 +28,7 @@ static const struct {
 	tutti_train_config config;
 	int ranks;
 } cases[] = {
+	{"ddp", {.strategy = TUTTI_DDP}, 2},
 	{"zero1", {.strategy = TUTTI_ZERO1}, 2},
 	{"zero1", {.strategy = TUTTI_ZERO1}, 4},
 	{"zero1 of whole tensors", {.strategy = TUTTI_ZERO1, .whole_tensors = 1}, 2},

@@ -1,5 +1,6 @@
-/* What would break: a wait inside a trainer that the deadline or an abort of the caller's
- * communicator does not end; and failures without a message, or with wrong rank numbers. */
+/* What would break: a wait inside a trainer that the deadline does not end, nor an abort of the
+ * caller's communicator, nor a trainer that is destroyed in the middle of a step; and failures
+ * without a message, or with wrong rank numbers. */
 #include "tests/limit.h"
 #include "tests/train/ranks.h"
 #include "tests/train/toy.h"
@@ -225,6 +226,45 @@ static void test_ends_early(void **state)
 	pthread_barrier_destroy(&scene.is_out);
 }
 
+/* Rank 0 starts its gradients and is destroyed before the others have started theirs: neither side
+ * waits for the other's until its deadline. */
+static void gives_up(tutti_comm *comm, void *arg)
+{
+	struct scene *scene = arg;
+	struct toy toy;
+	bool leaves = tutti_rank(comm) == 0;
+
+	toy_make(&toy, comm, &scene->config);
+	CHECK(tutti_micro_batch(toy.trainer, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
+	CHECK(units_forward(toy.trainer, TOY_UNITS) == TUTTI_OK);
+	if (leaves) {
+		CHECK(unit_backward(toy.trainer, TOY_UNITS - 1) == TUTTI_OK);
+		toy_destroy(&toy);
+	}
+	pthread_barrier_wait(&scene->is_out);
+	if (leaves)
+		return;
+	tutti_status status = units_backward(toy.trainer, TOY_UNITS);
+	if (status == TUTTI_OK)
+		status = tutti_grads_finish(toy.trainer, NULL);
+	CHECK_ERROR(status, TUTTI_ERR_ABORTED, "ank 0");
+	toy_destroy(&toy);
+}
+
+static void test_given_up(void **state)
+{
+	static const tutti_strategy given_up[] = {TUTTI_DDP, TUTTI_ZERO2, TUTTI_FSDP};
+
+	for (int s = 0; s < 3; s++)
+		for (int n = 2; n <= 3; n++) {
+			struct scene scene = {
+				.config = {.strategy = given_up[s], .bucket_bytes = BLOCK_BYTES}};
+			pthread_barrier_init(&scene.is_out, NULL, (unsigned)n);
+			assert_int_equal(ranks_as_threads(n, gives_up, &scene), 0);
+			pthread_barrier_destroy(&scene.is_out);
+		}
+}
+
 /* A bad argument on one rank fails all ranks: no rank waits for a trainer that does not come. */
 static void wrong_on_one(tutti_comm *comm, void *arg)
 {
@@ -251,9 +291,10 @@ static void test_wrong_on_one(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_deadline),   cmocka_unit_test(test_abort),
-		cmocka_unit_test(test_inherits),   cmocka_unit_test(test_messages),
-		cmocka_unit_test(test_ends_early), cmocka_unit_test(test_wrong_on_one),
+		cmocka_unit_test(test_deadline),     cmocka_unit_test(test_abort),
+		cmocka_unit_test(test_inherits),     cmocka_unit_test(test_messages),
+		cmocka_unit_test(test_ends_early),   cmocka_unit_test(test_given_up),
+		cmocka_unit_test(test_wrong_on_one),
 	};
 	test_limit(120);
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,6 +3,7 @@
  * its arithmetic says, or leaves parameters readable that it has freed. The toy's gradients are
  * sums of small integers, so whatever the order of additions every strategy and number of ranks has
  * the same bits. */
+#include "tests/train/plain_update.h"
 #include "tests/train/ranks.h"
 #include "tests/train/toy.h"
 #include "tests/whole.h"
@@ -26,6 +27,10 @@ struct variant {
 
 static const struct variant variants[] = {
 	{"ddp", {COMMON, .strategy = TUTTI_DDP}, 0, 1},
+	{"ddp of any order, in the caller's memory",
+	 {.seed = 7, .max_grad_norm = 3, .bucket_bytes = 200, .strategy = TUTTI_DDP},
+	 1,
+	 1},
 	{"zero1", {COMMON, .strategy = TUTTI_ZERO1}, 0, 1},
 	{"zero1 of whole tensors", {COMMON, .strategy = TUTTI_ZERO1, .whole_tensors = 1}, 0, 1},
 	{"zero1 in the caller's memory", {COMMON, .strategy = TUTTI_ZERO1}, 1, 1},
@@ -87,7 +92,6 @@ static void train(tutti_comm *comm, void *arg)
 	struct run *run = arg;
 	tutti_train_config config = run->variant->config;
 	struct toy toy;
-	float values[TOY_MAX];
 
 	config.deterministic = run->deterministic;
 	toy_register(&toy, comm, run->variant->is_extern);
@@ -96,11 +100,7 @@ static void train(tutti_comm *comm, void *arg)
 	toy_train(&toy, comm, &config);
 	train_steps(&toy, run, tutti_rank(comm));
 	CHECK(tutti_check_replicas(toy.trainer) == TUTTI_OK);
-	for (int p = 0; p < TOY_PARAMS; p++) {
-		CHECK(tutti_param_read(toy.trainer, p, 0, toy_count(p), values) == TUTTI_OK);
-		if (tutti_rank(comm) == 0)
-			memcpy(run->values[p], values, sizeof values);
-	}
+	toy_keep(&toy, run->values);
 	toy_destroy(&toy);
 }
 
@@ -123,7 +123,7 @@ static void same_bits(const struct run *expected, int most)
 			struct run run = {.variant = &variants[v],
 					  .in_groups = expected->in_groups,
 					  .micro_batches = expected->micro_batches,
-					  .deterministic = 1};
+					  .deterministic = variants[v].config.deterministic};
 			if (n % variants[v].least != 0 || (n > 4 && n < 8))
 				continue;
 			assert_int_equal(ranks_as_threads(n, train, &run), 0);
@@ -142,25 +142,6 @@ static void test_same_bits(void **state)
 	}
 }
 
-struct plain {
-	double value, m, v;
-};
-
-static void update_plainly(struct plain *x, double gradient, const tutti_optimizer *o, int step)
-{
-	if (o->kind == TUTTI_SGD) {
-		x->m = (double)o->momentum * x->m + gradient + (double)o->weight_decay * x->value;
-		x->value -= (double)o->lr * x->m;
-		return;
-	}
-	x->m = (double)o->beta1 * x->m + (1 - (double)o->beta1) * gradient;
-	x->v = (double)o->beta2 * x->v + (1 - (double)o->beta2) * gradient * gradient;
-	double mean = x->m / (1 - pow((double)o->beta1, step + 1));
-	double square = x->v / (1 - pow((double)o->beta2, step + 1));
-	x->value -= (double)o->lr *
-		    (mean / (sqrt(square) + (double)o->eps) + (double)o->weight_decay * x->value);
-}
-
 /* One parameter of the run, computed from its first values by the formulas. */
 static void check_plainly(const struct run *run, int param, const float *first)
 {
@@ -171,7 +152,7 @@ static void check_plainly(const struct run *run, int param, const float *first)
 			double clip = fmin(1, 3 / (double)run->norms[step]);
 			double sum = toy_sum(param, i, step * 10, SAMPLES);
 			optimizers(groups, step);
-			update_plainly(&x, clip * sum / SAMPLES, &groups[param % 2], step);
+			plain_update(&x, clip * sum / SAMPLES, &groups[param % 2], step);
 		}
 		if (!(fabs(x.value - (double)run->values[param][i]) < 2e-5))
 			fail_msg("parameter %d, element %zu: %g instead of %g", param, i,
@@ -181,12 +162,10 @@ static void check_plainly(const struct run *run, int param, const float *first)
 
 static void first_values(tutti_comm *comm, void *arg)
 {
-	float(*values)[TOY_MAX] = arg;
 	struct toy toy;
 
 	toy_make(&toy, comm, &variants[0].config);
-	for (int p = 0; p < TOY_PARAMS; p++)
-		CHECK(tutti_param_read(toy.trainer, p, 0, toy_count(p), values[p]) == TUTTI_OK);
+	toy_read(toy.trainer, arg);
 	toy_destroy(&toy);
 }
 
