@@ -3,6 +3,7 @@
  * lack of it in the middle of a step. Random models, with units of very different sizes and tied
  * parameters, run with memory_limit at the estimate, and their tutti_mem_alloc memory is counted.
  */
+#include "tests/train/design.h"
 #include "tests/train/ranks.h"
 
 #include <inttypes.h>
@@ -16,7 +17,7 @@
 
 /* Every part of every parameter on 1 to 4 ranks begins on a cache line, in 16 bits too: no padding.
  */
-enum { MOST_UNITS = 8, MOST_PARAMS = 16, GRAIN = 32 * 4 * 3, MODELS = 100, MOST_RANKS = 4 };
+enum { MOST_UNITS = 8, GRAIN = 32 * 4 * 3, MODELS = 100, MOST_RANKS = 4 };
 
 static _Thread_local size_t taken; /* by this rank, of what it has not freed in one piece */
 
@@ -29,71 +30,11 @@ tutti_status __wrap_tutti_mem_alloc(void **ptr, size_t bytes, tutti_comm *comm)
 	return __real_tutti_mem_alloc(ptr, bytes, comm);
 }
 
-struct design {
-	int units, params;
-	int unit[MOST_PARAMS], tied_to[MOST_PARAMS]; /* -1: to none */
-	int64_t count[MOST_PARAMS];
-	unsigned flags[MOST_PARAMS];
-};
-
 static uint64_t drawn;
 
 static int draw(int below)
 {
-	return (int)(tutti_random(drawn++, 1, 2, 3) % (uint32_t)below);
-}
-
-static tutti_model *build(const struct design *design)
-{
-	tutti_model *model = NULL;
-	char name[32];
-
-	CHECK(tutti_model_create(&model) == TUTTI_OK);
-	for (int u = 0; u < design->units; u++) {
-		snprintf(name, sizeof name, "u%d", u);
-		CHECK(tutti_model_unit(model, name) == u);
-	}
-	for (int p = 0; p < design->params; p++) {
-		snprintf(name, sizeof name, "p%d", p);
-		CHECK(tutti_model_param(model, design->unit[p], name, 1, &design->count[p],
-					design->flags[p]) == p);
-	}
-	for (int p = 0; p < design->params; p++)
-		if (design->tied_to[p] >= 0)
-			CHECK(tutti_model_unit_uses(model, design->tied_to[p], p) == TUTTI_OK);
-	return model;
-}
-
-static struct design equal_units(int units, int64_t count, unsigned flags)
-{
-	struct design design = {.units = units, .params = units};
-
-	for (int p = 0; p < units; p++) {
-		design.unit[p] = p;
-		design.tied_to[p] = -1;
-		design.count[p] = count;
-		design.flags[p] = flags;
-	}
-	return design;
-}
-
-static struct design draw_design(void)
-{
-	struct design design = {.units = 1 + draw(MOST_UNITS)};
-	int spread = 1 + draw(20);
-
-	design.params = design.units + draw(MOST_PARAMS - MOST_UNITS + 1);
-	for (int p = 0; p < design.params; p++) {
-		design.unit[p] = p < design.units ? p : draw(design.units);
-		design.tied_to[p] = draw(4) == 0 ? draw(design.units) : -1;
-		design.count[p] = GRAIN * (1 + draw(draw(3) == 0 ? spread : 2));
-		if (draw(6) == 0)
-			design.count[p] = 0;
-		design.flags[p] = draw(4) == 0   ? TUTTI_PARAM_FROZEN
-				  : draw(6) == 0 ? TUTTI_PARAM_NO_SHARD
-						 : 0;
-	}
-	return design;
+	return design_draw_below(&drawn, below);
 }
 
 static tutti_train_config draw_config(int ranks)
@@ -148,7 +89,7 @@ struct run {
 static tutti_train_stats estimate_of(const struct run *run, tutti_comm *comm)
 {
 	tutti_train_stats estimate = {0};
-	tutti_model *model = build(&run->design);
+	tutti_model *model = design_build(&run->design);
 
 	CHECK(tutti_memory_estimate(model, tutti_size(comm), &run->config, &estimate) == TUTTI_OK);
 	tutti_model_destroy(model);
@@ -158,7 +99,7 @@ static tutti_train_stats estimate_of(const struct run *run, tutti_comm *comm)
 static tutti_trainer *create(const struct run *run, tutti_comm *comm, size_t limit)
 {
 	tutti_train_config config = run->config;
-	tutti_model *model = build(&run->design);
+	tutti_model *model = design_build(&run->design);
 	tutti_trainer *trainer = NULL;
 
 	config.memory_limit = limit;
@@ -239,12 +180,12 @@ static void test_random_models(void **state)
 	for (uint64_t seed = first; seed < first + MODELS; seed++) {
 		drawn = seed << 20;
 		int ranks = 1 + draw(MOST_RANKS);
-		struct run run = {.design = draw_design(),
+		struct run run = {.design = design_draw(&drawn, 1, MOST_UNITS, GRAIN),
 				  .config = draw_config(ranks),
 				  .micro_batches = 1 + draw(3)};
 		if (run.config.deterministic == 2)
 			run.micro_batches = 1 << draw(3);
-		run.more = run.config.deterministic ? (size_t)draw(MOST_PARAMS * 20 * GRAIN) : 0;
+		run.more = run.config.deterministic ? (size_t)draw(DESIGN_PARAMS * 20 * GRAIN) : 0;
 		if (ranks_as_threads(ranks, keep_within, &run) == 0)
 			continue;
 		print_run(seed, &run, ranks);
@@ -256,7 +197,7 @@ static void test_random_models(void **state)
 static void test_one_large_unit(void **state)
 {
 	for (int v = 0; v < 3; v++) {
-		struct run run = {.design = equal_units(MOST_UNITS, GRAIN, 0),
+		struct run run = {.design = design_equal(MOST_UNITS, GRAIN, 0),
 				  .config = {.strategy = TUTTI_FSDP,
 					     .keep_after_forward = v == 1,
 					     .prefetch_units = v == 2 ? 64 : 0},
@@ -268,7 +209,7 @@ static void test_one_large_unit(void **state)
 
 static void ask_far_ahead(tutti_comm *comm, void *arg)
 {
-	struct run run = {.design = equal_units(4, GRAIN, 0), .config = {.strategy = TUTTI_FSDP}};
+	struct run run = {.design = design_equal(4, GRAIN, 0), .config = {.strategy = TUTTI_FSDP}};
 	static const int prefetch[] = {4, 5, 1 << 30, INT_MAX};
 
 	for (int i = 0; i < 4; i++) {
@@ -302,7 +243,7 @@ static void backward_some(tutti_trainer *trainer, int units, int rank, int step)
 /* Buckets that start late hold their gradients: more of them on ranks that miss a unit. */
 static void leave_some_out(tutti_comm *comm, void *arg)
 {
-	struct run run = {.design = equal_units(8, GRAIN, TUTTI_PARAM_MAY_BE_UNUSED),
+	struct run run = {.design = design_equal(8, GRAIN, TUTTI_PARAM_MAY_BE_UNUSED),
 			  .config = {.bucket_bytes = 1}};
 	float values[2][8][GRAIN];
 
@@ -336,7 +277,7 @@ static tutti_status backward_in_forward_order(tutti_trainer *trainer, int units)
 
 static void turn_round(tutti_comm *comm, void *arg)
 {
-	struct run run = {.design = equal_units(6, GRAIN, 0),
+	struct run run = {.design = design_equal(6, GRAIN, 0),
 			  .config = {.strategy = TUTTI_ZERO2, .bucket_bytes = 1}};
 	tutti_train_stats estimate = estimate_of(&run, comm), stats;
 	size_t all = 6 * sizeof(float) * GRAIN;
@@ -377,7 +318,7 @@ static tutti_status run_twice(tutti_trainer *trainer, int units)
 /* Rank 1 holds a little more. Rank 0, which has room, fails with it instead of waiting. */
 static void run_out_together(tutti_comm *comm, void *arg)
 {
-	struct run run = {.design = equal_units(6, GRAIN + 4, 0),
+	struct run run = {.design = design_equal(6, GRAIN + 4, 0),
 			  .config = {.strategy = TUTTI_FSDP}};
 	tutti_train_stats estimate = estimate_of(&run, comm);
 	size_t enough = sum_of(&estimate) + 4 * sizeof(float) * (GRAIN + 16);
@@ -428,7 +369,7 @@ static tutti_status accumulate(tutti_trainer *trainer, int micro_batches)
 static void refuse(tutti_comm *comm, void *arg)
 {
 	const struct kept *k = arg;
-	struct run run = {.design = equal_units(6, k->count, 0), .config = k->config};
+	struct run run = {.design = design_equal(6, k->count, 0), .config = k->config};
 	size_t block = (size_t)(k->count + 15) / 16 * 16 * sizeof(float);
 
 	run.config.bucket_bytes = 1;

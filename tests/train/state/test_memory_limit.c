@@ -1,6 +1,7 @@
 /* What would break: a memory_limit that leaves something out, refuses what fits, or is checked
  * after memory was taken. For every strategy one byte less than tutti_memory_estimate fails on all
  * ranks, with the sum, and the estimate itself is enough to train. */
+#include "tests/train/design.h"
 #include "tests/train/ranks.h"
 #include "tests/train/toy.h"
 
@@ -131,18 +132,11 @@ static void test_strategies(void **state)
 /* 4 TiB of parameters: allocating first would fail with another message. */
 static void too_large(tutti_comm *comm, void *arg)
 {
-	const int64_t quarter = (int64_t)1 << 38;
+	const struct design design = design_equal(4, (int64_t)1 << 38, 0);
 	tutti_train_config config = *(const tutti_train_config *)arg;
 	tutti_trainer *trainer = NULL;
-	tutti_model *model;
-	char name[16];
+	tutti_model *model = design_build(&design);
 
-	CHECK(tutti_model_create(&model) == TUTTI_OK);
-	for (int u = 0; u < 4; u++) {
-		snprintf(name, sizeof name, "u%d", u);
-		CHECK(tutti_model_unit(model, name) == u);
-		CHECK(tutti_model_param(model, u, name, 1, &quarter, 0) == u);
-	}
 	config.memory_limit = (size_t)1 << 30;
 	taken = 0;
 	CHECK_ERROR(tutti_trainer_create(&trainer, model, comm, &config), TUTTI_ERR_MEMORY,

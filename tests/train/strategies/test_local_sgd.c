@@ -3,6 +3,7 @@
  * that is blamed for differences between averages.
  *
  * Every rank's training is computed again in double precision, for all ranks at once. */
+#include "tests/train/design.h"
 #include "tests/train/plain_update.h"
 #include "tests/train/ranks.h"
 
@@ -143,14 +144,11 @@ static void train(tutti_comm *comm, void *arg)
 					   .param_dtype = run->dtype,
 					   .local_sgd_steps = EVERY,
 					   .local_sgd_state = run->with_state};
-	const int64_t shape = COUNT;
+	const struct design design = design_equal(1, COUNT, 0);
 	tutti_train_stats stats;
-	tutti_model *model;
+	tutti_model *model = design_build(&design);
 	tutti_trainer *t;
 
-	CHECK(tutti_model_create(&model) == TUTTI_OK);
-	CHECK(tutti_model_unit(model, "unit") == 0);
-	CHECK(tutti_model_param(model, 0, "w", 1, &shape, 0) == 0);
 	CHECK(tutti_trainer_create(&t, model, comm, &config) == TUTTI_OK);
 	tutti_model_destroy(model);
 	CHECK(tutti_param_init_constant(t, 0, 1) == TUTTI_OK);

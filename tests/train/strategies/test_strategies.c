@@ -3,6 +3,7 @@
  * its arithmetic says, or leaves parameters readable that it has freed. The toy's gradients are
  * sums of small integers, so whatever the order of additions every strategy and number of ranks has
  * the same bits. */
+#include "tests/train/design.h"
 #include "tests/train/plain_update.h"
 #include "tests/train/ranks.h"
 #include "tests/train/toy.h"
@@ -320,32 +321,23 @@ static void freed(tutti_comm *comm, void *arg)
 static void other_order(tutti_comm *comm, void *arg)
 {
 	const tutti_train_config config = {.strategy = TUTTI_FSDP};
-	const int64_t shape = 12;
-	tutti_model *model;
+	const struct design design = design_equal(4, 12, TUTTI_PARAM_MAY_BE_UNUSED);
+	tutti_model *model = design_build(&design);
 	tutti_trainer *t;
 	tutti_status status = TUTTI_OK;
-	char name[32];
 
-	CHECK(tutti_model_create(&model) == TUTTI_OK);
-	for (int u = 0; u < 4; u++) {
-		snprintf(name, sizeof name, "h.%d", u);
-		CHECK(tutti_model_unit(model, name) == u);
-		CHECK(tutti_model_param(model, u, name, 1, &shape, TUTTI_PARAM_MAY_BE_UNUSED) == u);
-	}
 	CHECK(tutti_trainer_create(&t, model, comm, &config) == TUTTI_OK);
 	tutti_model_destroy(model);
 	CHECK(tutti_micro_batch(t, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
 	for (int u = 0; u < 4 && status == TUTTI_OK; u++) {
 		if (u == 2 && tutti_rank(comm) == 1)
 			continue;
-		status = tutti_forward_begin(t, u);
-		if (status == TUTTI_OK)
-			status = tutti_forward_end(t, u);
+		status = unit_forward(t, u);
 	}
 	if (status == TUTTI_OK)
 		status = tutti_grads_finish(t, NULL);
-	CHECK_ERROR(status, TUTTI_ERR_MISMATCH, " is at the forward of unit 'h.2'");
-	CHECK_MESSAGE("ank 1 is at the forward of unit 'h.3'");
+	CHECK_ERROR(status, TUTTI_ERR_MISMATCH, " is at the forward of unit 'u2'");
+	CHECK_MESSAGE("ank 1 is at the forward of unit 'u3'");
 	CHECK_MESSAGE("run the same units in the same order on all ranks");
 	tutti_trainer_destroy(t);
 }
