@@ -254,24 +254,10 @@ static void sweep(tutti_strategy strategy)
 	each_call(config, 5, 0, 23);
 }
 
-static void test_ddp(void **state)
+static void test_each_strategy(void **state)
 {
-	sweep(TUTTI_DDP);
-}
-
-static void test_zero1(void **state)
-{
-	sweep(TUTTI_ZERO1);
-}
-
-static void test_zero2(void **state)
-{
-	sweep(TUTTI_ZERO2);
-}
-
-static void test_fsdp(void **state)
-{
-	sweep(TUTTI_FSDP);
+	for (tutti_strategy s = TUTTI_DDP; s <= TUTTI_FSDP; s++)
+		sweep(s);
 }
 
 /* The other shard group has each part, without a shadow. */
@@ -312,9 +298,9 @@ static void test_of_16_bits(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_ddp),        cmocka_unit_test(test_zero1),
-		cmocka_unit_test(test_zero2),      cmocka_unit_test(test_fsdp),
-		cmocka_unit_test(test_hsdp),       cmocka_unit_test(test_hsdp_of_one_group),
+		cmocka_unit_test(test_each_strategy),
+		cmocka_unit_test(test_hsdp),
+		cmocka_unit_test(test_hsdp_of_one_group),
 		cmocka_unit_test(test_of_16_bits),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

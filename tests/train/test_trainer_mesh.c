@@ -94,35 +94,16 @@ static void run_all(tutti_strategy strategy, int is_held)
 				  .strategy = strategy,
 				  .deterministic = 1,
 				  .is_held = is_held};
-		print_message("%s\n", run.axes);
+		print_message("%s, strategy %d\n", run.axes, (int)strategy);
 		assert_int_equal(ranks_as_threads(meshes[m].ranks, train, &run), 0);
 		compare(&run);
 	}
 }
 
-static void test_ddp(void **state)
+static void test_each_strategy(void **state)
 {
-	run_all(TUTTI_DDP, 0);
-}
-
-static void test_zero1(void **state)
-{
-	run_all(TUTTI_ZERO1, 0);
-}
-
-static void test_zero2(void **state)
-{
-	run_all(TUTTI_ZERO2, 0);
-}
-
-static void test_fsdp(void **state)
-{
-	run_all(TUTTI_FSDP, 0);
-}
-
-static void test_hsdp(void **state)
-{
-	run_all(TUTTI_HSDP, 0);
+	for (tutti_strategy s = TUTTI_DDP; s <= TUTTI_HSDP; s++)
+		run_all(s, 0);
 }
 
 static void test_held(void **state)
@@ -334,17 +315,12 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_nodes), /* forks */
-		cmocka_unit_test(test_ddp),
-		cmocka_unit_test(test_zero1),
-		cmocka_unit_test(test_zero2),
-		cmocka_unit_test(test_fsdp),
-		cmocka_unit_test(test_hsdp),
+		cmocka_unit_test(test_each_strategy),
 		cmocka_unit_test(test_held),
 		RANKS_TEST(skip_step, 8, 8),
 		RANKS_TEST(miss, 8, 8),
 		RANKS_TEST(other_items, 2, 2),
 		RANKS_TEST(differ, 3, 3),
-
 		cmocka_unit_test(test_differing_nan),
 		cmocka_unit_test(test_estimate),
 		RANKS_TEST(misuse, 2, 2),

@@ -276,54 +276,18 @@ static void removal(tutti_comm *comm, void *arg)
 	world_close(&world);
 }
 
-static void on_ranks(rank_fn fn)
-{
-	const int sizes[] = {1, 2, 4, 5};
-
-	for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-		assert_int_equal(ranks_as_threads(sizes[i], fn, NULL), 0);
-}
-
-static void test_contexts_do_not_mix(void **state)
-{
-	on_ranks(two_contexts);
-}
-
 static void test_in_processes(void **state)
 {
 	assert_int_equal(ranks_as_processes(4, two_contexts, NULL), 0);
 }
 
-static void test_participants_have_gradients(void **state)
-{
-	on_ranks(participants);
-}
-
-static void test_misuse_is_explained(void **state)
-{
-	on_ranks(misuse);
-}
-
-static void test_short_functions_do_not_wait(void **state)
-{
-	on_ranks(short_functions);
-}
-
-static void test_removed_parameters(void **state)
-{
-	on_ranks(removal);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_in_processes),
-		cmocka_unit_test(test_contexts_do_not_mix),
-		cmocka_unit_test(test_participants_have_gradients),
-		cmocka_unit_test(test_misuse_is_explained),
-		cmocka_unit_test(test_short_functions_do_not_wait),
-		RANKS_TEST(too_many, 2, 2),
-		cmocka_unit_test(test_removed_parameters),
+		cmocka_unit_test(test_in_processes), RANKS_TEST(two_contexts, 1, 5),
+		RANKS_TEST(participants, 1, 5),      RANKS_TEST(misuse, 1, 5),
+		RANKS_TEST(short_functions, 1, 5),   RANKS_TEST(too_many, 2, 2),
+		RANKS_TEST(removal, 1, 5),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -517,18 +517,6 @@ static void test_norm_does_not_depend_on_ranks(void **state)
 	assert_memory_equal(&norms[4], &norms[1], sizeof *norms);
 }
 
-static void test_errors_come_before_updates(void **state)
-{
-	on_ranks(no_rank_updates, NULL);
-	on_ranks(bad_steps, NULL);
-	on_ranks(groups_and_removed, NULL);
-}
-
-static void test_messages_are_counted(void **state)
-{
-	on_ranks(costs, NULL);
-}
-
 static void test_steps_wait_for_readers(void **state)
 {
 	int timeout_ms = 1000;
@@ -546,8 +534,10 @@ int main(void)
 		cmocka_unit_test(test_sgd_is_the_twins), /* forks */
 		cmocka_unit_test(test_adamw_is_the_twins),
 		cmocka_unit_test(test_norm_does_not_depend_on_ranks),
-		cmocka_unit_test(test_errors_come_before_updates),
-		cmocka_unit_test(test_messages_are_counted),
+		RANKS_TEST(no_rank_updates, 1, 4),
+		RANKS_TEST(bad_steps, 1, 4),
+		RANKS_TEST(groups_and_removed, 1, 4),
+		RANKS_TEST(costs, 1, 4),
 		RANKS_TEST(no_update_is_lost, 1, 1),
 		cmocka_unit_test(test_steps_wait_for_readers),
 	};
