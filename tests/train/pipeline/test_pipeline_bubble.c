@@ -31,7 +31,6 @@ struct world {
 	struct virtual_span *spans[RANKS_MAX]; /* by the schedule */
 	double schedule_time;
 	size_t count;   /* of a message: its turn, and what makes it longer */
-	double bubble;  /* that was counted: a share of the step */
 	bool is_shared; /* ranks share this memory: callbacks wait for each other */
 	atomic_int begun[RANKS_MAX];
 	int steps;
@@ -184,8 +183,6 @@ static void check_step(const struct counter *me, const tutti_pipeline *pipeline,
 	/* Exactly, not within 5 %: turns are whole numbers. */
 	CHECK(formula < 0 || idle == formula);
 	CHECK(end == world->schedule_time);
-	if (me->rank == 0)
-		world->bubble = idle / end;
 	CHECK(tutti_pipeline_stats_of(pipeline, &stats) == TUTTI_OK);
 	CHECK(stats.peak_in_flight == peak ||
 	      (shape->schedule == TUTTI_INTERLEAVED && shape->micro_batches % shape->ranks &&
@@ -253,8 +250,7 @@ static void world_drop(struct world *world)
 	}
 }
 
-/* Returns the bubble. */
-static double run_shape(struct pipeline_shape shape, struct action_times times)
+static void run_shape(struct pipeline_shape shape, struct action_times times)
 {
 	struct world world;
 
@@ -268,7 +264,6 @@ static double run_shape(struct pipeline_shape shape, struct action_times times)
 			      shape.chunks, times.forward, times.inputs, times.weights);
 	assert_int_equal(failed, 0);
 	world_drop(&world);
-	return world.bubble;
 }
 
 static const struct action_times some_times[] = {{1, 1, 1, 0}, {2, 3, 1, 0}, {3, 2, 4, 0}};
@@ -318,32 +313,12 @@ static void test_processes_on_nodes(void **state)
 	}
 }
 
-/* Of the same model: V chunks of a V-th of the time each. */
-static double bubble_of(tutti_schedule schedule, int ranks, int chunks)
-{
-	double time = 6.0 / chunks;
-
-	return run_shape((struct pipeline_shape){schedule, ranks, 2 * ranks, chunks},
-			 (struct action_times){time, time, time, 0});
-}
-
-static void test_zero_bubble_is_below_a_third(void **state)
-{
-	for (int ranks = 2; ranks <= 4; ranks++) {
-		double most = bubble_of(TUTTI_1F1B, ranks, 1);
-		assert_true(fabs(most - (ranks - 1) / (3.0 * ranks - 1)) < 1e-12);
-		for (int chunks = 2; chunks <= 3; chunks++)
-			assert_true(bubble_of(TUTTI_ZERO_BUBBLE, ranks, chunks) < most / 3);
-	}
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_processes_on_nodes), /* before there are threads */
 		cmocka_unit_test(test_idle_turns),
 		cmocka_unit_test(test_all_times),
-		cmocka_unit_test(test_zero_bubble_is_below_a_third),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

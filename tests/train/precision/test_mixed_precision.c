@@ -71,12 +71,10 @@ static void train(tutti_comm *comm, void *arg)
 
 	toy_make(&toy, comm, &run->config);
 	for (int step = 0; step < STEPS; step++) {
-		float masters[TOY_PARAMS][TOY_MAX] = {{0}};
+		float masters[TOY_PARAMS][TOY_MAX];
 		uint16_t seen[TOY_PARAMS][TOY_MAX] = {{0}};
 		CHECK(toy_step(&toy, step, SAMPLES) == TUTTI_OK);
-		for (int p = 0; p < TOY_PARAMS; p++)
-			CHECK(tutti_param_read(toy.trainer, p, 0, toy_count(p), masters[p]) ==
-			      TUTTI_OK);
+		toy_read(toy.trainer, masters);
 		look(&toy, seen);
 		expect_rounded(&run->config, step, masters, seen);
 		if (toy.rank == 0) {

@@ -303,22 +303,6 @@ static void test_evaluations_end(void **state)
 	}
 }
 
-static void test_1f1b_holds_little(void **state)
-{
-	struct virtual_rank ranks[RANKS_MAX];
-
-	for (int p = 1; p <= 16; p++)
-		for (int m = 1; m <= 2 * p + 1; m++) {
-			struct pipeline_shape shape = {TUTTI_1F1B, p, m, 1};
-			struct lists lists;
-			make(&lists, &shape);
-			run(&lists, &shape, true, &unit, ranks);
-			for (int r = 0; r < p; r++)
-				EXPECT(&shape, ranks[r].peak == (p - r < m ? p - r : m));
-			drop(&lists, &shape);
-		}
-}
-
 static double bubble_of(tutti_schedule schedule, int ranks, int count, int chunks, int *peak)
 {
 	struct virtual_rank virtual_ranks[RANKS_MAX];
@@ -453,7 +437,6 @@ int main(void)
 		cmocka_unit_test(test_buffers_are_enough),
 		cmocka_unit_test(test_no_order_of_events_is_a_deadlock),
 		cmocka_unit_test(test_evaluations_end),
-		cmocka_unit_test(test_1f1b_holds_little),
 		cmocka_unit_test(test_zero_bubble_is_below_a_third),
 		cmocka_unit_test(test_a_deadlock_is_seen),
 		cmocka_unit_test(test_receives_in_the_wrong_order_are_seen),
