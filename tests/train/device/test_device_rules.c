@@ -21,12 +21,6 @@ struct job {
 	float values[TOY_PARAMS][TOY_MAX];
 };
 
-static void keep(const struct toy *toy, struct job *job)
-{
-
-	toy_keep(toy, job->values);
-}
-
 static void begin(struct toy *toy, tutti_comm *comm, const struct job *job)
 {
 	tutti_train_config config = job->config;
@@ -66,7 +60,7 @@ static void skipped_step(tutti_comm *comm, void *arg)
 		CHECK(tutti_skipped_param(toy.trainer) == (step == 1 ? job->bad_param : -1));
 		CHECK(info.loss_scale == (step < 2 ? 65536 : 32768));
 	}
-	keep(&toy, job);
+	toy_keep(&toy, job->values);
 	end(&toy);
 }
 
@@ -111,7 +105,7 @@ static void own_update(tutti_comm *comm, void *arg)
 		CHECK(tutti_params_updated(toy.trainer) == TUTTI_OK);
 	}
 	CHECK(tutti_check_replicas(toy.trainer) == TUTTI_OK);
-	keep(&toy, job);
+	toy_keep(&toy, job->values);
 	end(&toy);
 }
 
