@@ -76,7 +76,6 @@ static void test_functions_fail(void **state)
 			net_stop(&replicas);
 			assert_memory_equal(with, without, sizeof with);
 		}
-	assert_int_equal(checks_failed(), 0);
 }
 
 /* All say what happened to the others, too. */
@@ -93,7 +92,6 @@ static void test_messages(void **state)
 		    "Rank 1 could not compute its part in this step, so no rank updates: The "
 		    "forward of replica 1 failed: No.");
 	net_stop(&replicas);
-	assert_int_equal(checks_failed(), 0);
 }
 
 /* An infinite gradient of one replica: all skip, and the message says why. */
@@ -116,7 +114,6 @@ static void test_skipped(void **state)
 		assert_int_equal(info.step.skipped, 0);
 		net_stop(&replicas);
 	}
-	assert_int_equal(checks_failed(), 0);
 }
 
 /* An evaluation that fails, and a call from a function. */
@@ -139,7 +136,6 @@ static void test_forward_fails(void **state)
 		assert_int_equal(tutti_data_parallel_forward(dp, &wanted), TUTTI_OK);
 		net_stop(&replicas);
 	}
-	assert_int_equal(checks_failed(), 0);
 }
 
 static tutti_status fail_in_one(tutti_trainer *trainer, int replica, void *arg)
@@ -157,7 +153,6 @@ static void test_run_fails(void **state)
 	dp = start(false, 4); /* replica 1 has no trainer there */
 	assert_int_equal(tutti_data_parallel_run(dp, fail_in_one, NULL), TUTTI_OK);
 	net_stop(&replicas);
-	assert_int_equal(checks_failed(), 0);
 }
 
 /* An abort from elsewhere ends the step in all threads, and destroy after it. */
@@ -171,7 +166,6 @@ static void test_abort(void **state)
 			    "tutti_comm_abort");
 		net_stop(&replicas);
 	}
-	assert_int_equal(checks_failed(), 0);
 }
 
 /* How many threads of this process have a name that begins so. */
@@ -205,7 +199,6 @@ static void test_threads(void **state)
 	dp = start(true, 1);
 	assert_int_equal(threads_named("tutti-rep-"), 0);
 	net_stop(&replicas);
-	assert_int_equal(checks_failed(), 0);
 }
 
 int main(void)
@@ -218,5 +211,5 @@ int main(void)
 	};
 
 	test_limit(300);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests(tests, NULL, NULL) || checks_failed();
 }

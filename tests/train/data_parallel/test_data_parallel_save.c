@@ -92,7 +92,6 @@ static void test_save(void **state)
 	char command[64];
 	snprintf(command, sizeof command, "rm -rf %s", folder);
 	assert_int_equal(system(command), 0);
-	assert_int_equal(checks_failed(), 0);
 }
 
 int main(void)
@@ -102,5 +101,5 @@ int main(void)
 	test_limit(300);
 	if (jansson_needed() != TUTTI_OK)
 		return saved_refusal();
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests(tests, NULL, NULL) || checks_failed();
 }

@@ -5,6 +5,7 @@
  */
 #include "tests/train/design.h"
 #include "tests/train/ranks.h"
+#include "tests/train/toy.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -56,9 +57,6 @@ static tutti_train_config draw_config(int ranks)
 	config.shard_size = ranks % 2 == 0 ? 2 : 1;
 	return config;
 }
-
-static const tutti_optimizer adamw = {
-	.kind = TUTTI_ADAMW, .lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f};
 
 /* The result of tutti_micro_batch; later calls do not fail. */
 static tutti_status pass(tutti_trainer *trainer, int units, tutti_pass which)
@@ -142,7 +140,7 @@ static void keep_within(tutti_comm *comm, void *arg)
 		accumulate_some(trainer, run);
 		CHECK(pass(trainer, run->design.units, TUTTI_PASS_EVAL) == TUTTI_OK);
 		CHECK(pass(trainer, run->design.units, TUTTI_PASS_LAST) == TUTTI_OK);
-		CHECK(tutti_step(trainer, &adamw, 1, NULL) == TUTTI_OK);
+		CHECK(tutti_step(trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
 	}
 	size_t expected = estimate.param_bytes + estimate.grad_bytes + estimate.gathered_peak_bytes;
 	CHECK(at_create >= expected && at_create <= expected + padding_of(&run->design));
@@ -284,7 +282,7 @@ static void turn_round(tutti_comm *comm, void *arg)
 
 	tutti_trainer *trainer = create(&run, comm, 0);
 	CHECK(backward_in_forward_order(trainer, 6) == TUTTI_OK);
-	CHECK(tutti_step(trainer, &adamw, 1, NULL) == TUTTI_OK);
+	CHECK(tutti_step(trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
 	CHECK(tutti_trainer_stats(trainer, &stats) == TUTTI_OK);
 	CHECK(stats.gathered_peak_bytes == all);
 	tutti_trainer_destroy(trainer);
@@ -294,7 +292,7 @@ static void turn_round(tutti_comm *comm, void *arg)
 	tutti_trainer_destroy(trainer);
 	trainer = create(&run, comm, sum_of(&estimate) + 4 * sizeof(float) * GRAIN);
 	CHECK(backward_in_forward_order(trainer, 6) == TUTTI_OK);
-	CHECK(tutti_step(trainer, &adamw, 1, NULL) == TUTTI_OK);
+	CHECK(tutti_step(trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
 	tutti_trainer_destroy(trainer);
 }
 
@@ -329,7 +327,7 @@ static void run_out_together(tutti_comm *comm, void *arg)
 	tutti_trainer_destroy(trainer);
 	trainer = create(&run, comm, enough);
 	CHECK(run_twice(trainer, 6) == TUTTI_OK);
-	CHECK(tutti_step(trainer, &adamw, 1, NULL) == TUTTI_OK);
+	CHECK(tutti_step(trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
 	tutti_trainer_destroy(trainer);
 }
 
@@ -380,13 +378,13 @@ static void refuse(tutti_comm *comm, void *arg)
 		CHECK_ERROR(accumulate(trainer, k->micro_batches), TUTTI_ERR_MEMORY,
 			    "memory_limit");
 		CHECK(pass(trainer, 6, TUTTI_PASS_LAST) == TUTTI_OK);
-		CHECK(tutti_step(trainer, &adamw, 1, NULL) == TUTTI_OK);
+		CHECK(tutti_step(trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
 	}
 	tutti_trainer_destroy(trainer);
 	trainer = create(&run, comm, enough);
 	for (int step = 0; step < 2; step++) {
 		CHECK(accumulate(trainer, k->micro_batches) == TUTTI_OK);
-		CHECK(tutti_step(trainer, &adamw, 1, NULL) == TUTTI_OK);
+		CHECK(tutti_step(trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
 	}
 	tutti_trainer_destroy(trainer);
 }

@@ -4,6 +4,7 @@
  * and backwards, with memory_limit at the estimate. */
 #include "tests/train/design.h"
 #include "tests/train/ranks.h"
+#include "tests/train/toy.h"
 
 #include <tutti/parallel.h>
 
@@ -95,7 +96,6 @@ static void mix(const struct own *own, int step)
 
 static void keep_within(tutti_comm *comm, void *arg)
 {
-	static const tutti_optimizer adamw = {.kind = TUTTI_ADAMW, .lr = 0.01f, .eps = 1e-8f};
 	struct own own = {.run = arg};
 	tutti_train_config config = own.run->config;
 	tutti_train_stats estimate, stats = {0};
@@ -114,7 +114,7 @@ static void keep_within(tutti_comm *comm, void *arg)
 		forward(&own, 0);
 		CHECK(tutti_micro_batch(own.trainer, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
 		mix(&own, step);
-		CHECK(tutti_step(own.trainer, &adamw, 1, NULL) == TUTTI_OK);
+		CHECK(tutti_step(own.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
 	}
 	CHECK(tutti_trainer_stats(own.trainer, &stats) == TUTTI_OK);
 	uint64_t most = stats.gathered_peak_bytes;
