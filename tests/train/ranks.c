@@ -2,6 +2,8 @@
 #include "tests/limit.h"
 #include "tests/train/ranks.h"
 
+#include "train/base/base.h"
+
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -9,6 +11,8 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "tests/unit.h"
 
 enum { MAX_RANKS = 16, TIMEOUT_MS = 30000 };
 
@@ -55,6 +59,14 @@ static void *thread_main(void *arg)
 int ranks_as_threads(int n, rank_fn fn, void *arg)
 {
 	return ranks_with_timeout(n, TIMEOUT_MS, fn, arg);
+}
+
+void ranks_test(void **state)
+{
+	const struct ranks_test *test = *state;
+
+	for (int n = test->fewest; n <= test->most; n++)
+		assert_int_equal(ranks_as_threads(n, test->fn, NULL), 0);
 }
 
 int ranks_with_timeout(int n, int timeout_ms, rank_fn fn, void *arg)
@@ -139,4 +151,37 @@ uint64_t collectives(const tutti_trainer *trainer)
 
 	CHECK(tutti_trainer_stats(trainer, &stats) == TUTTI_OK);
 	return stats.collectives;
+}
+
+tutti_status unit_forward(tutti_trainer *trainer, int unit)
+{
+	TRY(tutti_forward_begin(trainer, unit));
+	return tutti_forward_end(trainer, unit);
+}
+
+tutti_status unit_backward(tutti_trainer *trainer, int unit)
+{
+	TRY(tutti_backward_begin(trainer, unit));
+	return tutti_backward_end(trainer, unit);
+}
+
+tutti_status units_forward(tutti_trainer *trainer, int units)
+{
+	for (int u = 0; u < units; u++)
+		TRY(unit_forward(trainer, u));
+	return TUTTI_OK;
+}
+
+tutti_status units_backward(tutti_trainer *trainer, int units)
+{
+	for (int u = units - 1; u >= 0; u--)
+		TRY(unit_backward(trainer, u));
+	return TUTTI_OK;
+}
+
+tutti_status units_micro_batch(tutti_trainer *trainer, tutti_pass pass, double items, int units)
+{
+	TRY(tutti_micro_batch(trainer, pass, items, NULL));
+	TRY(units_forward(trainer, units));
+	return pass == TUTTI_PASS_EVAL ? TUTTI_OK : units_backward(trainer, units);
 }

@@ -299,7 +299,6 @@ static int next_mesh(int m)
 /* Where each replica has all: no step is lost. */
 static void test_ddp(void **state)
 {
-	(void)state;
 	for (int m = next_mesh(-1); m < MESHES; m = next_mesh(m))
 		deaths_on(meshes[m].axes, meshes[m].ranks, config_of(TUTTI_DDP, 0), NULL,
 			  long_or(40, 4, 2, 2));
@@ -307,7 +306,6 @@ static void test_ddp(void **state)
 
 static void test_hsdp(void **state)
 {
-	(void)state;
 	deaths_on("dp=4,tp=2", 8, config_of(TUTTI_HSDP, 2), NULL, long_or(40, 4, 2, 2));
 	deaths_on("dp=2,pp=2,tp=2", 8, config_of(TUTTI_HSDP, 1), NULL, long_or(40, 4, 2, 2));
 }
@@ -319,7 +317,6 @@ static void test_shadows(void **state)
 {
 	int s = (int)random_below(&draws, 3);
 
-	(void)state;
 	for (int m = next_mesh(-1); m < MESHES; m = next_mesh(m)) {
 		tutti_train_config config = config_of(sharded[(s + m) % 3], 0);
 		config.shadow = 1;

@@ -263,7 +263,6 @@ static int ranks_of(const struct run *run)
 
 static void test_bytes(void **state)
 {
-	(void)state;
 	for (int i = 0; i < RUNS; i++)
 		assert_int_equal(
 			ranks_as_threads(ranks_of(&runs[i]), count, (void *)(uintptr_t)&runs[i]),
@@ -274,7 +273,6 @@ static void test_losses(void **state)
 {
 	double alone[STEPS], divided[STEPS];
 
-	(void)state;
 	for (int i = 0; i < RUNS; i++) {
 		struct run run = runs[i], one = {{1, 1, 1}, run.batch, run.experts, {0}, alone};
 		double worst = 0;

@@ -182,7 +182,6 @@ static void gradients(tutti_comm *comm, void *arg)
 
 static void test_gradients(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
 		assert_int_equal(ranks_as_threads(1, gradients, (void *)(uintptr_t)&ways[i]), 0);
 }
@@ -283,7 +282,6 @@ static void compare(const char *name)
 
 static int draw_alone(void **state)
 {
-	(void)state;
 	draw(&alone, &strategies[0], 1, TUTTI_F32);
 	printf("loss %g to %g, norm %g to %g\n", alone.losses[0], alone.losses[STEPS - 1],
 	       alone.norms[0], alone.norms[STEPS - 1]);
@@ -295,7 +293,6 @@ static int draw_alone(void **state)
  * by definition. */
 static void test_every_strategy(void **state)
 {
-	(void)state;
 	for (int s = 0; s < STRATEGIES; s++)
 		for (int n = 1; n <= MAX_RANKS; n *= 2) {
 			draw(&many, &strategies[s], n, TUTTI_F32);
@@ -306,7 +303,6 @@ static void test_every_strategy(void **state)
 /* Numbers of ranks that divide neither bytes nor sequences. */
 static void test_odd_ranks(void **state)
 {
-	(void)state;
 	for (int n = 3; n <= 7; n += 2) {
 		draw(&many, &strategies[0], n, TUTTI_F32);
 		compare(strategies[0].name);
@@ -315,7 +311,6 @@ static void test_odd_ranks(void **state)
 
 static void test_bf16_learns(void **state)
 {
-	(void)state;
 	for (int s = 0; s < STRATEGIES; s++) {
 		draw(&many, &strategies[s], 2, TUTTI_BF16);
 		double by = fabs(many.losses[STEPS - 1] - alone.losses[STEPS - 1]);
@@ -372,7 +367,6 @@ static void score(tutti_comm *comm, void *arg)
 
 static void test_16_bits(void **state)
 {
-	(void)state;
 	struct scores types[] = {{.dtype = TUTTI_F16, .least = -14, .bits = 10},
 				 {.dtype = TUTTI_BF16, .least = -20, .bits = 7}};
 	static struct scores narrow, wide;

@@ -1,11 +1,18 @@
 /* What would break: a hook that comes too early or never, buckets that start in different orders on
- * different ranks, hooks that wait, and needless communication. */
+ * different ranks, hooks that wait, and needless communication; a hook that one rank skips and
+ * others wait for, or that is not named (test_trainer_rules has local SGD). If units are gathered
+ * by all ranks (HSDP), a unit that some ranks skip is a MISMATCH; a hook that all ranks skip is
+ * named. */
 #include "tests/train/ranks.h"
 #include "tests/train/toy.h"
+
+#include "train/base/base.h"
 
 #include <errno.h>
 #include <semaphore.h>
 #include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,10 +26,7 @@ static const tutti_train_config small_buckets = {.bucket_bytes = 1};
 
 static void forward(struct toy *toy)
 {
-	for (int u = 0; u < TOY_UNITS; u++) {
-		CHECK(tutti_forward_begin(toy->trainer, u) == TUTTI_OK);
-		CHECK(tutti_forward_end(toy->trainer, u) == TUTTI_OK);
-	}
+	CHECK(units_forward(toy->trainer, TOY_UNITS) == TUTTI_OK);
 }
 
 static void backward(struct toy *toy, int unit, int first, int last)
@@ -50,8 +54,7 @@ static void any_order(tutti_comm *comm, void *arg)
 	int size = tutti_size(comm), rank = tutti_rank(comm);
 	tutti_train_stats before, after;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &small_buckets);
+	toy_make(&toy, comm, &small_buckets);
 	CHECK(tutti_trainer_stats(toy.trainer, &before) == TUTTI_OK);
 	for (int step = 0; step < 20; step++) {
 		int order[TOY_UNITS] = {0, 1, 2, 3};
@@ -77,7 +80,6 @@ static void any_order(tutti_comm *comm, void *arg)
 
 static void test_any_order(void **state)
 {
-	(void)state;
 	uint64_t seed = (uint64_t)time(NULL);
 	printf("seed %llu\n", (unsigned long long)seed);
 	for (int n = 1; n <= 4; n++)
@@ -106,8 +108,7 @@ static void hooks_return(tutti_comm *comm, void *arg)
 	struct toy toy;
 	int rank = tutti_rank(comm);
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &small_buckets);
+	toy_make(&toy, comm, &small_buckets);
 	if (rank > 0)
 		wait_for(hooks_done);
 	CHECK(tutti_micro_batch(toy.trainer, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
@@ -128,7 +129,6 @@ static void hooks_return(tutti_comm *comm, void *arg)
 
 static void test_hooks_return(void **state)
 {
-	(void)state;
 	sem_t hooks_done;
 	sem_init(&hooks_done, 0, 0);
 	for (int n = 2; n <= 4; n++)
@@ -139,17 +139,14 @@ static void test_hooks_return(void **state)
 /* Two uses of a unit, and recomputation: gradients are final with the last use, not before. */
 static void uses_count(tutti_comm *comm, void *arg)
 {
-	(void)arg;
 	struct toy toy;
 	tutti_trainer *t;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &small_buckets);
+	toy_make(&toy, comm, &small_buckets);
 	t = toy.trainer;
 	CHECK(tutti_micro_batch(t, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
 	forward(&toy);
-	CHECK(tutti_forward_begin(t, 3) == TUTTI_OK);
-	CHECK(tutti_forward_end(t, 3) == TUTTI_OK);
+	CHECK(unit_forward(t, 3) == TUTTI_OK);
 	uint64_t sequence = collectives(toy.trainer);
 	backward(&toy, 3, 0, 1);
 	CHECK(collectives(toy.trainer) == sequence);
@@ -165,21 +162,12 @@ static void uses_count(tutti_comm *comm, void *arg)
 	toy_destroy(&toy);
 }
 
-static void test_uses_count(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(1, uses_count, NULL), 0);
-	assert_int_equal(ranks_as_threads(2, uses_count, NULL), 0);
-}
-
 /* The tied parameter waits for both units, in either order, but only for those that ran. */
 static void tied(tutti_comm *comm, void *arg)
 {
-	(void)arg;
 	struct toy toy;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, NULL);
+	toy_make(&toy, comm, NULL);
 	CHECK(tutti_micro_batch(toy.trainer, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
 	forward(&toy);
 	uint64_t sequence = collectives(toy.trainer);
@@ -194,8 +182,7 @@ static void tied(tutti_comm *comm, void *arg)
 	check_means(&toy, 0, 1);
 
 	CHECK(tutti_micro_batch(toy.trainer, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
-	CHECK(tutti_forward_begin(toy.trainer, 3) == TUTTI_OK);
-	CHECK(tutti_forward_end(toy.trainer, 3) == TUTTI_OK);
+	CHECK(unit_forward(toy.trainer, 3) == TUTTI_OK);
 	backward(&toy, 3, 0, 1);
 	for (int p = 1; p < 5; p++)
 		CHECK(tutti_grad_ready(toy.trainer, p) == TUTTI_OK);
@@ -203,53 +190,102 @@ static void tied(tutti_comm *comm, void *arg)
 	toy_destroy(&toy);
 }
 
-static void test_tied(void **state)
+/* ---- a unit that some rank skips ---- */
+
+struct run {
+	tutti_train_config config;
+	int skipping;         /* the rank that skips unit 1's backward; -1: all */
+	atomic_int say_units; /* ranks that name the units that differ */
+};
+
+static tutti_status pass(struct toy *toy, bool forgets)
 {
-	(void)state;
-	for (int n = 1; n <= 3; n++)
-		assert_int_equal(ranks_as_threads(n, tied, NULL), 0);
+	tutti_trainer *t = toy->trainer;
+
+	TRY(tutti_micro_batch(t, TUTTI_PASS_LAST, 1, NULL));
+	TRY(units_forward(t, TOY_UNITS));
+	for (int u = TOY_UNITS - 1; u >= 0; u--) {
+		if (u == 1 && forgets)
+			continue;
+		TRY(tutti_backward_begin(t, u));
+		toy_backward(toy, u, toy->rank, toy->rank + 1);
+		TRY(tutti_backward_end(t, u));
+	}
+	return TUTTI_OK;
 }
 
-/* Rank 1 skips a unit: every rank names the parameter and the rank, no rank updates or hangs, and
- * the next step is good. */
-static void missing(tutti_comm *comm, void *arg)
+/* Every rank names the parameter and the rank, no rank updates, and the next step is good. */
+static void named(tutti_comm *comm, void *arg)
 {
-	(void)arg;
+	const struct run *run = arg;
+	float before[TOY_PARAMS][TOY_MAX] = {{0}}, after[TOY_PARAMS][TOY_MAX] = {{0}};
 	struct toy toy;
-	int rank = tutti_rank(comm), skipping = tutti_size(comm) > 1;
-	float before[TOY_MAX];
+	char message[96];
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &small_buckets);
-	CHECK(tutti_param_read(toy.trainer, 3, 0, toy_count(3), before) == TUTTI_OK);
-	CHECK(tutti_micro_batch(toy.trainer, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
-	forward(&toy);
-	for (int u = TOY_UNITS - 1; u >= 0; u--)
-		if (u != 1 || rank != skipping)
-			backward(&toy, u, rank, rank + 1);
-	char message[80];
+	toy_make(&toy, comm, &run->config);
+	toy_read(toy.trainer, before);
 	snprintf(message, sizeof message,
 		 "Rank %d did not finish the gradient of parameter 'param.2' of unit 'unit.1'",
-		 skipping);
+		 run->skipping < 0 ? 0 : run->skipping);
+	CHECK(pass(&toy, run->skipping < 0 || toy.rank == run->skipping) == TUTTI_OK);
 	CHECK_ERROR(tutti_step(toy.trainer, &sgd, 1, NULL), TUTTI_ERR_INVALID, message);
-	CHECK(memcmp(before, tutti_param_data(toy.trainer, 3), toy_count(3) * sizeof(float)) == 0);
+	toy_read(toy.trainer, after);
+	CHECK(memcmp(before, after, sizeof before) == 0);
 	toy_micro_batch(&toy, TUTTI_PASS_LAST, 4, 8);
-	CHECK(tutti_grads_finish(toy.trainer, NULL) == TUTTI_OK);
-	check_means(&toy, 4, 8);
+	CHECK(tutti_step(toy.trainer, &sgd, 1, NULL) == TUTTI_OK);
+	toy_read(toy.trainer, after);
+	for (int p = 0; p < TOY_PARAMS; p++)
+		for (size_t i = 0; i < toy_count(p); i++)
+			CHECK(after[p][i] ==
+			      before[p][i] - 0.5f * (float)(toy_sum(p, i, 4, 8) / 8));
 	toy_destroy(&toy);
 }
 
-static void test_missing(void **state)
+static void test_named(void **state)
 {
-	(void)state;
-	for (int n = 1; n <= 4; n++)
-		assert_int_equal(ranks_as_threads(n, missing, NULL), 0);
+	for (tutti_strategy s = TUTTI_DDP; s <= TUTTI_HSDP; s++)
+		for (int n = s == TUTTI_DDP ? 1 : 2; n <= 4; n++) {
+			struct run run = {.config = {.strategy = s,
+						     .bucket_bytes = 1,
+						     .shard_size = n % 2 == 0 ? 2 : 1}};
+			/* A rank with another order of units is a MISMATCH. */
+			run.skipping = s < TUTTI_FSDP ? n - 1 : -1;
+			assert_int_equal(ranks_as_threads(n, named, &run), 0);
+		}
+}
+
+/* Rank 3 of two shard groups: ranks of its group, or of both, name the units that differ, and no
+ * rank is left waiting. */
+static void mismatched(tutti_comm *comm, void *arg)
+{
+	struct run *run = arg;
+	struct toy toy;
+
+	toy_make(&toy, comm, &run->config);
+	tutti_status status = pass(&toy, toy.rank == run->skipping);
+	if (status == TUTTI_OK)
+		status = tutti_step(toy.trainer, &sgd, 1, NULL);
+	CHECK(status != TUTTI_OK && status != TUTTI_ERR_TIMEOUT);
+	if (status == TUTTI_ERR_MISMATCH) {
+		CHECK(toy.rank >= 2);
+		CHECK_MESSAGE("ank 2 is at the backward of unit 'unit.1'");
+		CHECK_MESSAGE("ank 3 is at the backward of unit 'unit.0'");
+		atomic_fetch_add(&run->say_units, 1);
+	}
+	toy_destroy(&toy);
+}
+
+static void test_mismatched(void **state)
+{
+	struct run run = {.config = {.strategy = TUTTI_HSDP, .shard_size = 2}, .skipping = 3};
+
+	assert_int_equal(ranks_with_timeout(4, 10000, mismatched, &run), 0);
+	assert_true(atomic_load(&run.say_units) > 0);
 }
 
 /* A parameter that may be unused may be used on some ranks only. */
 static void may_be_unused(tutti_comm *comm, void *arg)
 {
-	(void)arg;
 	const int64_t four = 4;
 	struct toy toy;
 	int rank = tutti_rank(comm), size = tutti_size(comm);
@@ -263,8 +299,7 @@ static void may_be_unused(tutti_comm *comm, void *arg)
 	CHECK(tutti_micro_batch(toy.trainer, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
 	forward(&toy);
 	if (rank == size - 1) {
-		CHECK(tutti_forward_begin(toy.trainer, unit) == TUTTI_OK);
-		CHECK(tutti_forward_end(toy.trainer, unit) == TUTTI_OK);
+		CHECK(unit_forward(toy.trainer, unit) == TUTTI_OK);
 		CHECK(tutti_backward_begin(toy.trainer, unit) == TUTTI_OK);
 		((float *)tutti_param_grad(toy.trainer, expert))[2] += 12;
 		CHECK(tutti_backward_end(toy.trainer, unit) == TUTTI_OK);
@@ -278,24 +313,15 @@ static void may_be_unused(tutti_comm *comm, void *arg)
 	toy_destroy(&toy);
 }
 
-static void test_may_be_unused(void **state)
-{
-	(void)state;
-	for (int n = 1; n <= 4; n++)
-		assert_int_equal(ranks_as_threads(n, may_be_unused, NULL), 0);
-}
-
 /* ACCUMULATE and EVAL send nothing. */
 static void silent(tutti_comm *comm, void *arg)
 {
-	(void)arg;
 	struct toy toy;
 	tutti_stats comm_before, comm_after;
 	tutti_train_stats before, after;
 	int size = tutti_size(comm);
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &small_buckets);
+	toy_make(&toy, comm, &small_buckets);
 	CHECK(tutti_comm_stats(comm, &comm_before) == TUTTI_OK);
 	CHECK(tutti_trainer_stats(toy.trainer, &before) == TUTTI_OK);
 	uint64_t sequence = collectives(toy.trainer);
@@ -323,23 +349,14 @@ static void silent(tutti_comm *comm, void *arg)
 	toy_destroy(&toy);
 }
 
-static void test_silent(void **state)
-{
-	(void)state;
-	for (int n = 1; n <= 4; n++)
-		assert_int_equal(ranks_as_threads(n, silent, NULL), 0);
-}
-
 /* Hooks in a wrong order have a message. */
 static void order_rules(tutti_comm *comm, void *arg)
 {
-	(void)arg;
 	struct toy toy;
 	tutti_trainer *t;
 	int all_done;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, NULL);
+	toy_make(&toy, comm, NULL);
 	t = toy.trainer;
 	CHECK_ERROR(tutti_forward_begin(t, 0), TUTTI_ERR_INVALID, "no micro-batch has begun");
 	CHECK_ERROR(tutti_grads_finish(t, NULL), TUTTI_ERR_INVALID, "has not begun");
@@ -367,17 +384,9 @@ static void order_rules(tutti_comm *comm, void *arg)
 	toy_destroy(&toy);
 }
 
-static void test_order_rules(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(1, order_rules, NULL), 0);
-	assert_int_equal(ranks_as_threads(2, order_rules, NULL), 0);
-}
-
 /* Uneven data: rank 0 has a batch more than the others; all stop together. Buffers are rank 0's. */
 static void all_done(tutti_comm *comm, void *arg)
 {
-	(void)arg;
 	struct toy toy;
 	int rank = tutti_rank(comm), done = 0, steps = 0, mine = rank == 0 ? 3 : 2;
 	double statistic[3] = {0};
@@ -403,21 +412,13 @@ static void all_done(tutti_comm *comm, void *arg)
 	toy_destroy(&toy);
 }
 
-static void test_all_done(void **state)
-{
-	(void)state;
-	for (int n = 1; n <= 4; n++)
-		assert_int_equal(ranks_as_threads(n, all_done, NULL), 0);
-}
-
 /* A trainer that is destroyed in the middle of a step leaves no reduction behind that writes into
  * its memory. */
 static void early_end(tutti_comm *comm, void *arg)
 {
 	struct toy toy;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &small_buckets);
+	toy_make(&toy, comm, &small_buckets);
 	toy_micro_batch(&toy, TUTTI_PASS_LAST, 0, 8);
 	pthread_barrier_wait(arg); /* the first to leave ends the others' step */
 	toy_destroy(&toy);
@@ -427,7 +428,6 @@ static void test_early_end(void **state)
 {
 	pthread_barrier_t all_have_started;
 
-	(void)state;
 	pthread_barrier_init(&all_have_started, NULL, 2);
 	assert_int_equal(ranks_as_threads(2, early_end, &all_have_started), 0);
 	pthread_barrier_destroy(&all_have_started);
@@ -436,11 +436,12 @@ static void test_early_end(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_any_order),  cmocka_unit_test(test_hooks_return),
-		cmocka_unit_test(test_uses_count), cmocka_unit_test(test_tied),
-		cmocka_unit_test(test_missing),    cmocka_unit_test(test_may_be_unused),
-		cmocka_unit_test(test_silent),     cmocka_unit_test(test_order_rules),
-		cmocka_unit_test(test_all_done),   cmocka_unit_test(test_early_end),
+		cmocka_unit_test(test_any_order), cmocka_unit_test(test_hooks_return),
+		RANKS_TEST(uses_count, 1, 2),     RANKS_TEST(tied, 1, 3),
+		cmocka_unit_test(test_named),     cmocka_unit_test(test_mismatched),
+		RANKS_TEST(may_be_unused, 1, 4),  RANKS_TEST(silent, 1, 4),
+		RANKS_TEST(order_rules, 1, 2),    RANKS_TEST(all_done, 1, 4),
+		cmocka_unit_test(test_early_end),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,12 +31,7 @@ static void one_step(tutti_trainer *t)
 {
 	const tutti_optimizer sgd = {.kind = TUTTI_SGD, .lr = 1};
 
-	CHECK(tutti_micro_batch(t, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
-	for (int u = 0; u < 2; u++)
-		CHECK(tutti_forward_begin(t, u) == TUTTI_OK && tutti_forward_end(t, u) == TUTTI_OK);
-	for (int u = 1; u >= 0; u--)
-		CHECK(tutti_backward_begin(t, u) == TUTTI_OK &&
-		      tutti_backward_end(t, u) == TUTTI_OK);
+	CHECK(units_micro_batch(t, TUTTI_PASS_LAST, 1, 2) == TUTTI_OK);
 	CHECK(tutti_step(t, &sgd, 1, NULL) == TUTTI_OK);
 }
 
@@ -88,7 +83,6 @@ static void test_units(void **state)
 			      {"\"label\":\"unit embed\"", "\"label\":\"unit head\"",
 			       ",\"unit head\"]", " model (", "\"title\":\"model\"", NULL}};
 
-	(void)state;
 	assert_int_equal(ranks_as_threads(2, train, &scene), 0);
 }
 
@@ -99,7 +93,6 @@ static void test_parameters(void **state)
 	struct scene single = {{.strategy = TUTTI_ZERO1, .bucket_bytes = 1},
 			       {"\"label\":\"parameter head.w\"", NULL}};
 
-	(void)state;
 	assert_int_equal(ranks_as_threads(2, train, &scene), 0);
 	assert_int_equal(ranks_as_threads(2, train, &single), 0);
 }
@@ -113,7 +106,6 @@ static void call_all(tutti_comm *comm, void *arg)
 	tutti_call blocks = {.label = "blocks"}, grouped = {.label = "in a group"},
 		   next = {.label = "to the next"};
 
-	(void)arg;
 	CHECK(tutti_all_reduce(&x, &y, 1, TUTTI_I32, TUTTI_SUM, comm, &blocks) == TUTTI_OK);
 	CHECK(y == 2 && tutti_group_begin() == TUTTI_OK);
 	CHECK(tutti_all_reduce(&x, &y, 1, TUTTI_I32, TUTTI_SUM, comm, &grouped) == TUTTI_OK);
@@ -125,18 +117,12 @@ static void call_all(tutti_comm *comm, void *arg)
 	CHECK(tutti_barrier(comm, NULL) == TUTTI_OK);
 }
 
-static void test_calls(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(2, call_all, NULL), 0);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_units),
 		cmocka_unit_test(test_parameters),
-		cmocka_unit_test(test_calls),
+		RANKS_TEST(call_all, 2, 2),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

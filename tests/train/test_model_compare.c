@@ -64,7 +64,6 @@ static void differ(tutti_comm *comm, void *arg)
 
 static void test_differences(void **state)
 {
-	(void)state;
 	struct difference cases[] = {
 		{.name = "v",
 		 .shape = shape,
@@ -124,7 +123,6 @@ static void first_values(tutti_comm *comm, void *arg)
 
 static void test_first_values(void **state)
 {
-	(void)state;
 	float expected[TOY_PARAMS][TOY_MAX];
 	double sum = 0, squares = 0;
 
@@ -142,14 +140,12 @@ static void test_first_values(void **state)
 /* One flipped bit on one rank is found and named, also by check_replicas_every. */
 static void drift(tutti_comm *comm, void *arg)
 {
-	(void)arg;
 	const tutti_train_config config = {.check_replicas_every = 2};
 	struct toy toy;
 	int culprit = tutti_size(comm) - 1;
 	uint32_t bits;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &config);
+	toy_make(&toy, comm, &config);
 	CHECK(tutti_check_replicas(toy.trainer) == TUTTI_OK);
 	if (tutti_rank(comm) == culprit) {
 		float *x = tutti_param_data(toy.trainer, 5);
@@ -170,7 +166,6 @@ static void drift(tutti_comm *comm, void *arg)
 
 static void test_drift(void **state)
 {
-	(void)state;
 	for (int n = 2; n <= 4; n++)
 		assert_int_equal(ranks_as_threads(n, drift, NULL), 0);
 	assert_int_equal(ranks_as_processes(3, drift, NULL), 0);
@@ -211,8 +206,7 @@ static void drift_apart(tutti_comm *comm, void *arg)
 	char message[96];
 
 	config.check_replicas_every = 2;
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &config);
+	toy_make(&toy, comm, &config);
 	toy_micro_batch(&toy, TUTTI_PASS_LAST, 0, 8);
 	CHECK(tutti_step(toy.trainer, &still, 1, NULL) == TUTTI_OK);
 	CHECK(tutti_check_replicas(toy.trainer) == TUTTI_OK);
@@ -237,7 +231,6 @@ static void drift_apart(tutti_comm *comm, void *arg)
 
 static void test_drift_of_shards(void **state)
 {
-	(void)state;
 	static struct drifting cases[] = {
 		{{.strategy = TUTTI_HSDP, .shard_size = 2}, 4, 2, VALUES},
 		{{.strategy = TUTTI_HSDP, .shard_size = 2}, 4, 3, VALUES},
@@ -262,7 +255,6 @@ static void test_drift_of_shards(void **state)
 /* The same arguments give the same number on every machine and in every version. */
 static void test_random(void **state)
 {
-	(void)state;
 	double sum = 0;
 
 	assert_int_equal(tutti_random(1, 2, 3, 4), tutti_random(1, 2, 3, 4));

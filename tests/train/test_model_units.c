@@ -138,7 +138,6 @@ static void train(tutti_comm *comm, void *arg)
 
 static void test_units(void **state)
 {
-	(void)state;
 	const tutti_train_config configs[] = {
 		{.strategy = TUTTI_DDP},
 		{.strategy = TUTTI_ZERO1},

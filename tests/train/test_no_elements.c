@@ -283,7 +283,6 @@ static bool is_possible(const struct variant *variant, tutti_strategy strategy)
 /* All ways give the bits of one rank, which has none of the variants but its types. */
 static void test_strategies(void **state)
 {
-	(void)state;
 	for (int l = 0; l < LAYOUTS; l++)
 		for (int v = 0; v < VARIANTS; v++) {
 			struct run one = {.layout = &layouts[l],
@@ -334,7 +333,6 @@ static void update_and_continue(tutti_comm *comm, void *arg)
 
 static void test_update_and_continue(void **state)
 {
-	(void)state;
 	for (int l = 0; l < LAYOUTS; l++)
 		for (int s = TUTTI_DDP; s <= TUTTI_HSDP; s++) {
 			struct run run = {.layout = &layouts[l],
@@ -363,7 +361,6 @@ static void miss_hook(tutti_comm *comm, void *arg)
 
 static void test_missing_hook(void **state)
 {
-	(void)state;
 	for (int s = TUTTI_DDP; s <= TUTTI_ZERO2; s++) {
 		struct run run = {.layout = &layouts[1],
 				  .config = config_of(&variants[0], (tutti_strategy)s, 2)};
@@ -378,19 +375,12 @@ static void other_shape(tutti_comm *comm, void *arg)
 	tutti_model *model;
 	tutti_trainer *trainer = NULL;
 
-	(void)arg;
 	CHECK(tutti_model_create(&model) == TUTTI_OK);
 	CHECK(tutti_model_unit(model, "u") == 0);
 	CHECK(tutti_model_param(model, 0, "p", 2, shapes[tutti_rank(comm)], 0) == 0);
 	CHECK_ERROR(tutti_trainer_create(&trainer, model, comm, NULL), TUTTI_ERR_MISMATCH,
 		    "parameter 'p' of unit 'u': f32 [16, 0]");
 	tutti_model_destroy(model);
-}
-
-static void test_other_shape(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(2, other_shape, NULL), 0);
 }
 
 /* ---- files ---- */
@@ -486,7 +476,6 @@ static void read_by_python(const struct files *files)
 
 static void test_files(void **state)
 {
-	(void)state;
 	for (int l = 0; l < LAYOUTS; l++)
 		for (int s = TUTTI_DDP; s <= TUTTI_HSDP; s++) {
 			int other = TUTTI_HSDP - s;
@@ -533,15 +522,11 @@ static void on_a_mesh(tutti_comm *comm, void *arg)
 	tutti_model_destroy(model);
 	CHECK(tutti_micro_batch(own.trainer, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
 	for (int u = 0; u < run->layout->units; u++)
-		if (u % 2 == tutti_mesh_coord(mesh, "pp")) {
-			CHECK(tutti_forward_begin(own.trainer, u) == TUTTI_OK);
-			CHECK(tutti_forward_end(own.trainer, u) == TUTTI_OK);
-		}
+		if (u % 2 == tutti_mesh_coord(mesh, "pp"))
+			CHECK(unit_forward(own.trainer, u) == TUTTI_OK);
 	for (int u = run->layout->units - 1; u >= 0; u--)
-		if (u % 2 == tutti_mesh_coord(mesh, "pp")) {
-			CHECK(tutti_backward_begin(own.trainer, u) == TUTTI_OK);
-			CHECK(tutti_backward_end(own.trainer, u) == TUTTI_OK);
-		}
+		if (u % 2 == tutti_mesh_coord(mesh, "pp"))
+			CHECK(unit_backward(own.trainer, u) == TUTTI_OK);
 	CHECK(tutti_step(own.trainer, &adamw, 1, NULL) == TUTTI_OK);
 	CHECK(tutti_check_replicas(own.trainer) == TUTTI_OK);
 	read_values(&own, values);
@@ -553,7 +538,6 @@ static void on_a_mesh(tutti_comm *comm, void *arg)
 
 static void test_meshes(void **state)
 {
-	(void)state;
 	for (int l = 0; l < LAYOUTS; l++)
 		for (int s = TUTTI_DDP; s <= TUTTI_HSDP; s++) {
 			struct run run = {.layout = &layouts[l],
@@ -569,7 +553,7 @@ int main(void)
 		cmocka_unit_test(test_strategies),
 		cmocka_unit_test(test_update_and_continue),
 		cmocka_unit_test(test_missing_hook),
-		cmocka_unit_test(test_other_shape),
+		RANKS_TEST(other_shape, 2, 2),
 		cmocka_unit_test(test_meshes),
 		cmocka_unit_test_setup_teardown(test_files, saved_setup, saved_teardown),
 	};

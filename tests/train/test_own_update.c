@@ -178,10 +178,7 @@ static void micro_batch(struct own *own, tutti_pass pass, int number)
 	int last = number * SAMPLES + SAMPLES * (own->rank + 1) / own->size;
 
 	CHECK(tutti_micro_batch(t, pass, last - first, NULL) == TUTTI_OK);
-	for (int u = 0; u < UNITS; u++) {
-		CHECK(tutti_forward_begin(t, u) == TUTTI_OK);
-		CHECK(tutti_forward_end(t, u) == TUTTI_OK);
-	}
+	CHECK(units_forward(t, UNITS) == TUTTI_OK);
 	for (int u = UNITS - 1; u >= 0; u--) {
 		CHECK(tutti_backward_begin(t, u) == TUTTI_OK);
 		for (int sample = first; sample < last; sample++) {
@@ -312,7 +309,6 @@ static void all_variants(const tutti_dtype types[2], int micro_batches)
 static void test_as_tutti_step(void **state)
 {
 	static const tutti_dtype f32[2] = {TUTTI_F32, TUTTI_F32};
-	(void)state;
 	all_variants(f32, 1);
 	all_variants(f32, 2);
 }
@@ -322,7 +318,6 @@ static void test_of_16_bits(void **state)
 {
 	static const tutti_dtype wide_grads[2] = {TUTTI_BF16, TUTTI_F32};
 	static const tutti_dtype narrow_grads[2] = {TUTTI_BF16, TUTTI_BF16};
-	(void)state;
 	all_variants(wide_grads, 2);
 	all_variants(narrow_grads, 1);
 }
@@ -358,10 +353,7 @@ static tutti_trainer *start_large(tutti_comm *comm, struct large *large, tutti_s
 static void step_large(tutti_trainer *t, struct large *large, int rank)
 {
 	CHECK(tutti_micro_batch(t, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
-	for (int u = 0; u < LARGE_UNITS; u++) {
-		CHECK(tutti_forward_begin(t, u) == TUTTI_OK);
-		CHECK(tutti_forward_end(t, u) == TUTTI_OK);
-	}
+	CHECK(units_forward(t, LARGE_UNITS) == TUTTI_OK);
 	for (int u = LARGE_UNITS - 1; u >= 0; u--) {
 		CHECK(tutti_backward_begin(t, u) == TUTTI_OK);
 		for (size_t i = 0; i < LARGE; i++)
@@ -414,7 +406,6 @@ static void test_large_slices(void **state)
 {
 	static const tutti_strategy strategies[] = {TUTTI_DDP, TUTTI_ZERO1};
 
-	(void)state;
 	for (int s = 0; s < 2; s++)
 		for (int n = 1; n <= 3; n++) {
 			tutti_strategy strategy = strategies[s];

@@ -21,7 +21,6 @@ static void not_there(tutti_comm *comm, void *arg)
 	const int64_t shape[] = {8};
 	struct toy toy;
 
-	(void)arg;
 	toy_register(&toy, comm, 0);
 	int frozen = tutti_model_param(toy.model, 0, "frozen", 1, shape, TUTTI_PARAM_FROZEN);
 	toy_train(&toy, comm, &config);
@@ -46,8 +45,7 @@ static void differ(tutti_comm *comm, void *arg)
 	float values[COUNT] = {0}, first[TOY_MAX], then[TOY_MAX];
 	struct toy toy;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &config);
+	toy_make(&toy, comm, &config);
 	CHECK(tutti_param_read(toy.trainer, PARAM, 0, TOY_MAX, first) == TUTTI_OK);
 	for (int other = 1; other < RANKS; other++) {
 		int is_other = toy.rank == other;
@@ -72,17 +70,9 @@ static void differ(tutti_comm *comm, void *arg)
 	toy_destroy(&toy);
 }
 
-static tutti_status micro_batch(struct toy *toy)
+static tutti_status run_step(struct toy *toy)
 {
-	TRY(tutti_micro_batch(toy->trainer, TUTTI_PASS_LAST, 1, NULL));
-	for (int u = 0; u < TOY_UNITS; u++) {
-		TRY(tutti_forward_begin(toy->trainer, u));
-		TRY(tutti_forward_end(toy->trainer, u));
-	}
-	for (int u = TOY_UNITS - 1; u >= 0; u--) {
-		TRY(tutti_backward_begin(toy->trainer, u));
-		TRY(tutti_backward_end(toy->trainer, u));
-	}
+	TRY(units_micro_batch(toy->trainer, TUTTI_PASS_LAST, 1, TOY_UNITS));
 	return tutti_step(toy->trainer, &toy_adamw, 1, NULL);
 }
 
@@ -94,28 +84,20 @@ static void named(tutti_comm *comm, void *arg)
 					   .bucket_bytes = 128};
 	struct toy toy;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &config);
+	toy_make(&toy, comm, &config);
 	if (toy.rank == 0)
 		trainer_abort(toy.trainer);
 	pthread_barrier_wait(&aborted);
 	if (toy.rank > 0)
-		CHECK_ERROR(micro_batch(&toy), TUTTI_ERR_ABORTED,
+		CHECK_ERROR(run_step(&toy), TUTTI_ERR_ABORTED,
 			    config.strategy == TUTTI_FSDP
 				    ? "Gathering unit 'unit."
 				    : "Reducing gradients of parameters 'param.");
 	toy_destroy(&toy);
 }
 
-static void test_not_there(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(2, not_there, NULL), 0);
-}
-
 static void test_differ(void **state)
 {
-	(void)state;
 	for (tutti_strategy s = TUTTI_DDP; s <= TUTTI_FSDP; s++)
 		assert_int_equal(ranks_as_threads(RANKS, differ, &s), 0);
 }
@@ -124,7 +106,6 @@ static void test_named(void **state)
 {
 	tutti_strategy strategies[] = {TUTTI_DDP, TUTTI_ZERO2, TUTTI_FSDP};
 
-	(void)state;
 	for (int s = 0; s < 3; s++) {
 		pthread_barrier_init(&aborted, NULL, RANKS);
 		assert_int_equal(ranks_as_threads(RANKS, named, &strategies[s]), 0);
@@ -135,7 +116,7 @@ static void test_named(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_not_there),
+		RANKS_TEST(not_there, 2, 2),
 		cmocka_unit_test(test_differ),
 		cmocka_unit_test(test_named),
 	};

@@ -9,7 +9,6 @@
 #include "tests/whole.h"
 #include "train/checkpoint/safetensors.h"
 
-#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,35 +29,14 @@ struct scene {
  * differ from what the count of steps suggests. */
 static void train(struct toy *toy, int first, int last)
 {
-	tutti_trainer *t = toy->trainer;
-
+	toy->infinite_batch = SKIPPED;
 	for (int number = first; number < last; number++) {
-		int from = number * 1000 + SAMPLES * toy->rank / toy->size;
-		int to = number * 1000 + SAMPLES * (toy->rank + 1) / toy->size;
 		tutti_step_info info;
-		CHECK(tutti_micro_batch(t, TUTTI_PASS_LAST, to - from, NULL) == TUTTI_OK);
-		for (int u = 0; u < TOY_UNITS; u++) {
-			CHECK(tutti_forward_begin(t, u) == TUTTI_OK);
-			CHECK(tutti_forward_end(t, u) == TUTTI_OK);
-		}
-		for (int u = TOY_UNITS - 1; u >= 0; u--) {
-			CHECK(tutti_backward_begin(t, u) == TUTTI_OK);
-			toy_backward(toy, u, from, to);
-			if (u == 1 && number == SKIPPED)
-				((float *)tutti_param_grad(t, 3))[9] = INFINITY;
-			CHECK(tutti_backward_end(t, u) == TUTTI_OK);
-		}
-		CHECK(tutti_step(t, &toy_adamw, 1, &info) == TUTTI_OK);
+		toy_micro_batch(toy, TUTTI_PASS_LAST, number, SAMPLES);
+		CHECK(tutti_step(toy->trainer, &toy_adamw, 1, &info) == TUTTI_OK);
 		CHECK(info.skipped == (number == SKIPPED));
 		CHECK(info.loss_scale == (number <= SKIPPED ? 65536 : 32768));
 	}
-}
-
-static void read_values(tutti_trainer *t, float values[TOY_PARAMS][TOY_MAX])
-{
-	memset(values, 0, sizeof(float[TOY_PARAMS][TOY_MAX]));
-	for (int p = 0; p < TOY_PARAMS; p++)
-		CHECK(tutti_param_read(t, p, 0, toy_count(p), values[p]) == TUTTI_OK);
 }
 
 static void undisturbed(tutti_comm *comm, void *arg)
@@ -66,18 +44,16 @@ static void undisturbed(tutti_comm *comm, void *arg)
 	struct scene *scene = arg;
 	struct toy toy;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &scene->config);
+	toy_make(&toy, comm, &scene->config);
 	train(&toy, 0, STEPS);
-	read_values(toy.trainer, scene->values);
+	toy_read(toy.trainer, scene->values);
 	toy_destroy(&toy);
 }
 
 /* A trainer with first values of its own, which must be replaced. */
 static void start_again(struct toy *toy, tutti_comm *comm, const tutti_train_config *config)
 {
-	toy_register(toy, comm, 0);
-	toy_train(toy, comm, config);
+	toy_make(toy, comm, config);
 	for (int p = 0; p < TOY_PARAMS; p++)
 		CHECK(tutti_param_init_constant(toy->trainer, p, (float)toy->rank) == TUTTI_OK);
 }
@@ -116,7 +92,6 @@ static void once_more(tutti_comm *comm, const struct scene *scene, const struct 
 static void go_on(tutti_comm *comm, void *arg)
 {
 	struct scene *scene = arg;
-	float values[TOY_PARAMS][TOY_MAX];
 	int rank = tutti_rank(comm), finished = scene->finished[rank];
 	tutti_comm *own, *copy;
 	struct toy before = {0}, after;
@@ -124,8 +99,7 @@ static void go_on(tutti_comm *comm, void *arg)
 
 	CHECK(tutti_comm_split(comm, rank, 0, NULL, &own) == TUTTI_OK);
 	if (finished != NO_TRAINER) {
-		toy_register(&before, own, 0);
-		toy_train(&before, own, &scene->config);
+		toy_make(&before, own, &scene->config);
 		train(&before, 0, finished);
 	}
 	CHECK(tutti_comm_dup(comm, &copy) == TUTTI_OK);
@@ -139,9 +113,7 @@ static void go_on(tutti_comm *comm, void *arg)
 	CHECK(tutti_grad_scale(after.trainer) == (scene->most > SKIPPED ? 32768 : 65536));
 	train(&after, scene->most, STEPS);
 	CHECK(tutti_check_replicas(after.trainer) == TUTTI_OK);
-	read_values(after.trainer, values);
-	if (rank == 0)
-		memcpy(scene->values, values, sizeof values);
+	toy_keep(&after, scene->values);
 	once_more(comm, scene, &after);
 	toy_destroy(&after);
 	tutti_comm_destroy(copy);
@@ -178,31 +150,27 @@ static void goes_on(tutti_train_config config)
 
 static void test_f32(void **state)
 {
-	(void)state;
 	goes_on((tutti_train_config){.param_dtype = TUTTI_F32});
 }
 
 /* Rounding is keyed by the count of updates; the rounded values are copied with the master copy. */
 static void test_of_16_bits(void **state)
 {
-	(void)state;
 	goes_on((tutti_train_config){.param_dtype = TUTTI_BF16, .stochastic_rounding = 1});
 	goes_on((tutti_train_config){.param_dtype = TUTTI_F16});
 }
 
 static void from_nothing(tutti_comm *comm, void *arg)
 {
-	(void)arg;
 	float first[TOY_PARAMS][TOY_MAX], then[TOY_PARAMS][TOY_MAX];
 	struct toy toy;
 	int64_t steps = -7;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, NULL);
-	read_values(toy.trainer, first);
+	toy_make(&toy, comm, NULL);
+	toy_read(toy.trainer, first);
 	CHECK(tutti_trainer_continue(toy.trainer, NULL, &steps) == TUTTI_OK);
 	CHECK(steps == 0);
-	read_values(toy.trainer, then);
+	toy_read(toy.trainer, then);
 	CHECK(memcmp(first, then, sizeof then) == 0);
 	CHECK_ERROR(tutti_trainer_continue(toy.trainer, toy.trainer, &steps), TUTTI_ERR_INVALID,
 		    "an earlier trainer that is not the new one");
@@ -214,7 +182,6 @@ static void from_nothing(tutti_comm *comm, void *arg)
 /* Rank 1's earlier trainer has another type. All ranks fail, and nothing changes. */
 static void refused(tutti_comm *comm, void *arg)
 {
-	(void)arg;
 	const tutti_train_config narrow = {.param_dtype =
 						   tutti_rank(comm) == 1 ? TUTTI_BF16 : TUTTI_F32};
 	float first[TOY_PARAMS][TOY_MAX], then[TOY_PARAMS][TOY_MAX];
@@ -223,15 +190,13 @@ static void refused(tutti_comm *comm, void *arg)
 	tutti_comm *own;
 
 	CHECK(tutti_comm_split(comm, tutti_rank(comm), 0, NULL, &own) == TUTTI_OK);
-	toy_register(&other, own, 0);
-	toy_train(&other, own, &narrow);
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, NULL);
-	read_values(toy.trainer, first);
+	toy_make(&other, own, &narrow);
+	toy_make(&toy, comm, NULL);
+	toy_read(toy.trainer, first);
 	CHECK_ERROR(tutti_trainer_continue(toy.trainer, other.trainer, &steps), TUTTI_ERR_INVALID,
 		    tutti_rank(comm) == 1 ? "different models" : "On rank 1: ");
 	CHECK(steps == -7);
-	read_values(toy.trainer, then);
+	toy_read(toy.trainer, then);
 	CHECK(memcmp(first, then, sizeof then) == 0);
 	toy_destroy(&toy);
 	toy_destroy(&other);
@@ -271,8 +236,7 @@ static void lose(tutti_comm *comm, void *arg)
 	struct toy before, after;
 	int64_t steps = -7;
 
-	toy_register(&before, comm, 0);
-	toy_train(&before, comm, &loss->before);
+	toy_make(&before, comm, &loss->before);
 	train_and_save(&before, loss);
 	if (loss->lost[before.rank]) {
 		toy_destroy(&before);
@@ -289,7 +253,7 @@ static void lose(tutti_comm *comm, void *arg)
 	CHECK(status == (loss->steps < 0 ? TUTTI_ERR_UNSUPPORTED : TUTTI_OK));
 	if (status == TUTTI_OK) {
 		train(&after, (int)steps, STEPS);
-		read_values(after.trainer, values);
+		toy_read(after.trainer, values);
 		if (after.rank == 0)
 			memcpy(loss->values, values, sizeof values);
 	}
@@ -322,7 +286,6 @@ static void check_loss(struct loss loss)
 /* Whatever the strategies are, before and after. */
 static void test_other_strategies(void **state)
 {
-	(void)state;
 	for (tutti_strategy from = TUTTI_DDP; from <= TUTTI_HSDP; from++)
 		for (tutti_strategy to = TUTTI_DDP; to <= TUTTI_HSDP; to++) {
 			if ((from + to) % (unsigned)whole_or(1, 1, 5) != 0)
@@ -337,7 +300,6 @@ static void test_other_strategies(void **state)
 /* Ranks 0 and 2 die at once: each has its shadow, or its replica. */
 static void test_two_apart(void **state)
 {
-	(void)state;
 	for (tutti_strategy s = TUTTI_DDP; s <= TUTTI_FSDP; s++)
 		check_loss((struct loss){.before = sharded(s, 1),
 					 .after = sharded(s, 1),
@@ -358,7 +320,6 @@ static void test_no_copy_left(void **state)
 	const int lost[][RANKS] = {{1, 1}, {0, 1}};
 	char folder[] = "/tmp/tutti_continue_XXXXXX", command[64];
 
-	(void)state;
 	assert_non_null(mkdtemp(folder));
 	for (int shadow = 0; shadow < 2; shadow++)
 		for (tutti_strategy s = TUTTI_ZERO1; s <= TUTTI_FSDP; s++) {
@@ -383,7 +344,6 @@ static void test_no_copy_left(void **state)
 
 static void rejects(tutti_comm *comm, void *arg)
 {
-	(void)arg;
 	const tutti_train_config config = sharded(TUTTI_ZERO1, 1), wrong = {.shadow = 2};
 	struct toy toy;
 	tutti_trainer *none = NULL;
@@ -435,7 +395,6 @@ static void costs(tutti_comm *comm, void *arg)
 
 static void test_costs(void **state)
 {
-	(void)state;
 	for (tutti_strategy s = TUTTI_ZERO1; s <= TUTTI_FSDP; s++)
 		for (int is_narrow = 0; is_narrow < 2; is_narrow++) {
 			tutti_train_config config = sharded(s, 0);
@@ -444,38 +403,18 @@ static void test_costs(void **state)
 		}
 }
 
-static void test_rejects(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(2, rejects, NULL), 0);
-}
-
-static void test_from_nothing(void **state)
-{
-	(void)state;
-	for (int n = 1; n <= 3; n++)
-		assert_int_equal(ranks_as_threads(n, from_nothing, NULL), 0);
-}
-
-static void test_refused(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(2, refused, NULL), 0);
-	assert_int_equal(ranks_as_threads(3, refused, NULL), 0);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_f32),
 		cmocka_unit_test(test_of_16_bits),
-		cmocka_unit_test(test_from_nothing),
-		cmocka_unit_test(test_refused),
+		RANKS_TEST(from_nothing, 1, 3),
+		RANKS_TEST(refused, 2, 3),
 		cmocka_unit_test(test_other_strategies),
 		cmocka_unit_test(test_two_apart),
 		cmocka_unit_test(test_no_copy_left),
 		cmocka_unit_test(test_costs),
-		cmocka_unit_test(test_rejects),
+		RANKS_TEST(rejects, 2, 2),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

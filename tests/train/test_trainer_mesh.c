@@ -94,45 +94,20 @@ static void run_all(tutti_strategy strategy, int is_held)
 				  .strategy = strategy,
 				  .deterministic = 1,
 				  .is_held = is_held};
-		print_message("%s\n", run.axes);
+		print_message("%s, strategy %d\n", run.axes, (int)strategy);
 		assert_int_equal(ranks_as_threads(meshes[m].ranks, train, &run), 0);
 		compare(&run);
 	}
 }
 
-static void test_ddp(void **state)
+static void test_each_strategy(void **state)
 {
-	(void)state;
-	run_all(TUTTI_DDP, 0);
-}
-
-static void test_zero1(void **state)
-{
-	(void)state;
-	run_all(TUTTI_ZERO1, 0);
-}
-
-static void test_zero2(void **state)
-{
-	(void)state;
-	run_all(TUTTI_ZERO2, 0);
-}
-
-static void test_fsdp(void **state)
-{
-	(void)state;
-	run_all(TUTTI_FSDP, 0);
-}
-
-static void test_hsdp(void **state)
-{
-	(void)state;
-	run_all(TUTTI_HSDP, 0);
+	for (tutti_strategy s = TUTTI_DDP; s <= TUTTI_HSDP; s++)
+		run_all(s, 0);
 }
 
 static void test_held(void **state)
 {
-	(void)state;
 	run_all(TUTTI_DDP, 1);
 	run_all(TUTTI_FSDP, 1);
 }
@@ -144,8 +119,7 @@ static void run_forward(const struct mesh_toy *toy)
 	for (int u = 0; u < MESH_UNITS; u++) {
 		if (u * stages / MESH_UNITS != tutti_mesh_coord(toy->mesh, "pp"))
 			continue;
-		CHECK(tutti_forward_begin(toy->trainer, u) == TUTTI_OK);
-		CHECK(tutti_forward_end(toy->trainer, u) == TUTTI_OK);
+		CHECK(unit_forward(toy->trainer, u) == TUTTI_OK);
 	}
 }
 
@@ -176,7 +150,6 @@ static void differing_nan(tutti_comm *comm, void *arg)
 
 static void test_differing_nan(void **state)
 {
-	(void)state;
 	for (int deterministic = 0; deterministic < 2; deterministic++)
 		assert_int_equal(ranks_as_threads(2, differing_nan, &deterministic), 0);
 }
@@ -188,7 +161,6 @@ static void skip_step(tutti_comm *comm, void *arg)
 	struct mesh_toy toy;
 	tutti_step_info info;
 
-	(void)arg;
 	mesh_toy_make(&toy, comm, "dp=2,pp=2,tp=2", &config);
 	mesh_toy_backward(&toy, 0, 1);
 	CHECK(tutti_step(toy.trainer, &toy_adamw, 1, &info) == TUTTI_OK && !info.skipped);
@@ -209,19 +181,12 @@ static void skip_step(tutti_comm *comm, void *arg)
 	mesh_toy_destroy(&toy);
 }
 
-static void test_skip(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(8, skip_step, NULL), 0);
-}
-
 /* A hook that is missing on one rank ends the step on all, also where no data are shared. */
 static void miss(tutti_comm *comm, void *arg)
 {
 	tutti_train_config config = {.strategy = TUTTI_DDP, .seed = 7};
 	struct mesh_toy toy;
 
-	(void)arg;
 	mesh_toy_make(&toy, comm, "dp=2,pp=2,tp=2", &config);
 	CHECK(tutti_micro_batch(toy.trainer, TUTTI_PASS_LAST, 3, NULL) == TUTTI_OK);
 	run_forward(&toy);
@@ -229,8 +194,7 @@ static void miss(tutti_comm *comm, void *arg)
 		if (u * 2 / MESH_UNITS != tutti_mesh_coord(toy.mesh, "pp") ||
 		    (u == 1 && tutti_rank(comm) == 5))
 			continue;
-		CHECK(tutti_backward_begin(toy.trainer, u) == TUTTI_OK);
-		CHECK(tutti_backward_end(toy.trainer, u) == TUTTI_OK);
+		CHECK(unit_backward(toy.trainer, u) == TUTTI_OK);
 	}
 	CHECK_ERROR(tutti_step(toy.trainer, &toy_adamw, 1, NULL), TUTTI_ERR_INVALID,
 		    "Rank 5 did not finish the gradient of parameter 'param.2' of unit 'unit.1'");
@@ -238,36 +202,20 @@ static void miss(tutti_comm *comm, void *arg)
 	mesh_toy_destroy(&toy);
 }
 
-static void test_missing_hook(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(8, miss, NULL), 0);
-}
-
 static void other_items(tutti_comm *comm, void *arg)
 {
 	tutti_train_config config = {.strategy = TUTTI_DDP};
 	struct mesh_toy toy;
 
-	(void)arg;
 	mesh_toy_make(&toy, comm, "tp=2", &config);
 	CHECK(tutti_micro_batch(toy.trainer, TUTTI_PASS_LAST, 3 + tutti_rank(comm), NULL) ==
 	      TUTTI_OK);
 	run_forward(&toy);
-	for (int u = MESH_UNITS - 1; u >= 0; u--) {
-		CHECK(tutti_backward_begin(toy.trainer, u) == TUTTI_OK);
-		CHECK(tutti_backward_end(toy.trainer, u) == TUTTI_OK);
-	}
+	CHECK(units_backward(toy.trainer, MESH_UNITS) == TUTTI_OK);
 	CHECK_ERROR(
 		tutti_step(toy.trainer, &toy_adamw, 1, NULL), TUTTI_ERR_MISMATCH,
 		"Rank 1, with those that it reduces with, had 4 items in this step, and rank 0 3");
 	mesh_toy_destroy(&toy);
-}
-
-static void test_other_items(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(2, other_items, NULL), 0);
 }
 
 /* One replica of a replicated tensor differs: the check names its rank in the job. */
@@ -276,7 +224,6 @@ static void differ(tutti_comm *comm, void *arg)
 	tutti_train_config config = {.strategy = TUTTI_DDP, .seed = 7};
 	struct mesh_toy toy;
 
-	(void)arg;
 	mesh_toy_make(&toy, comm, "dp=1,tp=3", &config);
 	CHECK(tutti_check_replicas(toy.trainer) == TUTTI_OK);
 	if (tutti_rank(comm) == 2)
@@ -284,12 +231,6 @@ static void differ(tutti_comm *comm, void *arg)
 	CHECK_ERROR(tutti_check_replicas(toy.trainer), TUTTI_ERR_MISMATCH,
 		    "rank 2 has other values of parameter 'param.4'");
 	mesh_toy_destroy(&toy);
-}
-
-static void test_replicas(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(3, differ, NULL), 0);
 }
 
 /* The rank that holds most holds what was estimated. */
@@ -321,7 +262,6 @@ static void hold(tutti_comm *comm, void *arg)
 
 static void test_estimate(void **state)
 {
-	(void)state;
 	for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++)
 		for (int s = TUTTI_DDP; s <= TUTTI_ZERO2; s++) {
 			struct run run = {.axes = meshes[m].axes,
@@ -338,7 +278,6 @@ static void by_nodes(tutti_comm *comm, void *arg)
 	tutti_train_config config = {.strategy = TUTTI_HSDP};
 	struct mesh_toy toy;
 
-	(void)arg;
 	CHECK_ERROR(mesh_toy_try(&toy, comm, "dp=2,tp=2", &config), TUTTI_ERR_INVALID,
 		    "set shard_size");
 	mesh_toy_destroy(&toy);
@@ -348,7 +287,6 @@ static void test_nodes(void **state)
 {
 	const int nodes[] = {0, 0, 0, 1};
 
-	(void)state;
 	assert_int_equal(ranks_on_nodes(4, nodes, by_nodes, NULL), 0);
 }
 
@@ -359,7 +297,6 @@ static void misuse(tutti_comm *comm, void *arg)
 	struct mesh_toy toy;
 	int64_t first, count;
 
-	(void)arg;
 	CHECK_ERROR(mesh_toy_try(&toy, comm, "pp=2", &local), TUTTI_ERR_UNSUPPORTED, "LOCAL_SGD");
 	mesh_toy_destroy(&toy);
 	mesh_toy_make(&toy, comm, "pp=2", &config);
@@ -374,24 +311,19 @@ static void misuse(tutti_comm *comm, void *arg)
 	mesh_toy_destroy(&toy);
 }
 
-static void test_misuse(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(2, misuse, NULL), 0);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_nodes), /* forks */
-		cmocka_unit_test(test_ddp),           cmocka_unit_test(test_zero1),
-		cmocka_unit_test(test_zero2),         cmocka_unit_test(test_fsdp),
-		cmocka_unit_test(test_hsdp),          cmocka_unit_test(test_held),
-		cmocka_unit_test(test_skip),          cmocka_unit_test(test_missing_hook),
-		cmocka_unit_test(test_other_items),   cmocka_unit_test(test_replicas),
-
-		cmocka_unit_test(test_differing_nan), cmocka_unit_test(test_estimate),
-		cmocka_unit_test(test_misuse),
+		cmocka_unit_test(test_each_strategy),
+		cmocka_unit_test(test_held),
+		RANKS_TEST(skip_step, 8, 8),
+		RANKS_TEST(miss, 8, 8),
+		RANKS_TEST(other_items, 2, 2),
+		RANKS_TEST(differ, 3, 3),
+		cmocka_unit_test(test_differing_nan),
+		cmocka_unit_test(test_estimate),
+		RANKS_TEST(misuse, 2, 2),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,7 @@
 /* What would break: local SGD whose ranks pair different steps, or save and average what differs;
  * and rules without a check: uneven steps with deterministic = 2, a folder's name that is gone,
- * values that are freed. */
+ * values that are freed; calls in the middle of what they would destroy, or after it, norms beyond
+ * f32, and hooks whose cost grows with what is in flight. */
 #include "tests/limit.h"
 #include "tests/train/ranks.h"
 #include "tests/train/toy.h"
@@ -8,6 +9,7 @@
 #include "train/state/trainer_state.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,33 +22,51 @@ static const tutti_optimizer sgd = {.kind = TUTTI_SGD, .lr = 0.5f};
 static const tutti_optimizer decaying = {
 	.kind = TUTTI_SGD, .lr = 0.5f, .momentum = 0.5f, .weight_decay = 0.1f};
 
-/* One unit, one parameter of 6 elements whose gradient is rank + 1 times the items. */
-static tutti_trainer *make(tutti_comm *comm, const tutti_train_config *config)
+enum { ELEMENTS = 6 };
+
+/* Units of one parameter each, of which all elements are value. */
+static tutti_trainer *make_units(tutti_comm *comm, const tutti_train_config *config, int units,
+				 float value)
 {
-	const int64_t six = 6;
+	const int64_t six = ELEMENTS;
 	tutti_model *model;
 	tutti_trainer *t = NULL;
+	char name[32];
 
 	CHECK(tutti_model_create(&model) == TUTTI_OK);
-	CHECK(tutti_model_unit(model, "u") == 0);
-	CHECK(tutti_model_param(model, 0, "w", 1, &six, 0) == 0);
+	for (int u = 0; u < units; u++) {
+		snprintf(name, sizeof name, "u%d", u);
+		CHECK(tutti_model_unit(model, name) == u);
+		CHECK(tutti_model_param(model, u, name, 1, &six, 0) == u);
+	}
 	CHECK(tutti_trainer_create(&t, model, comm, config) == TUTTI_OK);
+	for (int u = 0; u < units && value != 0; u++)
+		CHECK(tutti_param_init_constant(t, u, value) == TUTTI_OK);
 	tutti_model_destroy(model);
 	return t;
+}
+
+static tutti_trainer *make(tutti_comm *comm, const tutti_train_config *config)
+{
+	return make_units(comm, config, 1, 0);
+}
+
+static void backward(tutti_trainer *t, int unit, float slope)
+{
+	CHECK(tutti_backward_begin(t, unit) == TUTTI_OK);
+	float *grad = tutti_param_grad(t, unit);
+	for (int i = 0; i < ELEMENTS; i++)
+		grad[i] += slope;
+	CHECK(tutti_backward_end(t, unit) == TUTTI_OK);
 }
 
 static void micro_batch(tutti_trainer *t, tutti_pass pass, double items, double slope,
 			bool has_hook)
 {
 	CHECK(tutti_micro_batch(t, pass, items, NULL) == TUTTI_OK);
-	CHECK(tutti_forward_begin(t, 0) == TUTTI_OK && tutti_forward_end(t, 0) == TUTTI_OK);
-	if (!has_hook)
-		return;
-	CHECK(tutti_backward_begin(t, 0) == TUTTI_OK);
-	float *grad = tutti_param_grad(t, 0);
-	for (int i = 0; i < 6; i++)
-		grad[i] += (float)(slope * items);
-	CHECK(tutti_backward_end(t, 0) == TUTTI_OK);
+	CHECK(unit_forward(t, 0) == TUTTI_OK);
+	if (has_hook)
+		backward(t, 0, (float)(slope * items));
 }
 
 static float value(tutti_trainer *t)
@@ -67,7 +87,6 @@ static void own_update(tutti_comm *comm, void *arg)
 	int rank = tutti_rank(comm), size = tutti_size(comm);
 	tutti_shard shard;
 
-	(void)arg;
 	for (int step = 0; step < 4; step++) {
 		micro_batch(t, TUTTI_PASS_LAST, 2, rank + 1, true);
 		CHECK(tutti_grads_finish(t, NULL) == TUTTI_OK);
@@ -89,13 +108,6 @@ static void own_update(tutti_comm *comm, void *arg)
 	tutti_trainer_destroy(t);
 }
 
-static void test_own_update(void **state)
-{
-	(void)state;
-	for (int n = 1; n <= 4; n++)
-		assert_int_equal(ranks_as_threads(n, own_update, NULL), 0);
-}
-
 /* Rank 1 skips a hook: it gets the error at once, the others at the next average; then all
  * continue. */
 static void missed_hook(tutti_comm *comm, void *arg)
@@ -104,7 +116,6 @@ static void missed_hook(tutti_comm *comm, void *arg)
 	tutti_trainer *t = make(comm, &config);
 	int rank = tutti_rank(comm);
 
-	(void)arg;
 	for (int step = 0; step < 6; step++) {
 		bool forgets = rank == 1 && step == 1;
 		micro_batch(t, TUTTI_PASS_LAST, 1, 1, !forgets);
@@ -112,8 +123,8 @@ static void missed_hook(tutti_comm *comm, void *arg)
 		if (step == 2)
 			CHECK_ERROR(
 				status, TUTTI_ERR_INVALID,
-				"Rank 1 did not finish the gradient of parameter 'w' of unit "
-				"'u' in a step since the last average, so ranks do not average");
+				"Rank 1 did not finish the gradient of parameter 'u0' of unit "
+				"'u0' in a step since the last average, so ranks do not average");
 		if (step == 2) { /* each has values of its own */
 			CHECK_ERROR(tutti_save(t, "/nowhere/at/all", 3), TUTTI_ERR_INVALID,
 				    "ranks average every");
@@ -128,20 +139,12 @@ static void missed_hook(tutti_comm *comm, void *arg)
 	tutti_trainer_destroy(t);
 }
 
-static void test_missed_hook(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(2, missed_hook, NULL), 0);
-	assert_int_equal(ranks_as_threads(3, missed_hook, NULL), 0);
-}
-
 /* Without items nothing changes, neither by decay nor by momentum. */
 static void no_items(tutti_comm *comm, void *arg)
 {
 	const tutti_train_config config = {.strategy = TUTTI_LOCAL_SGD, .local_sgd_steps = 100};
 	tutti_trainer *t = make(comm, &config);
 
-	(void)arg;
 	CHECK(tutti_param_init_constant(t, 0, 1) == TUTTI_OK);
 	micro_batch(t, TUTTI_PASS_LAST, 1, 1, true);
 	CHECK(tutti_step(t, &decaying, 1, NULL) == TUTTI_OK);
@@ -150,12 +153,6 @@ static void no_items(tutti_comm *comm, void *arg)
 	CHECK(tutti_step(t, &decaying, 1, NULL) == TUTTI_OK);
 	CHECK((value(t) == before) == (tutti_rank(comm) != 0));
 	tutti_trainer_destroy(t);
-}
-
-static void test_no_items(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(2, no_items, NULL), 0);
 }
 
 struct step_of {
@@ -194,7 +191,6 @@ static void test_uneven(void **state)
 		{{1, 1}, {0, 2}, 0, TUTTI_ERR_INVALID},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
 		assert_int_equal(ranks_as_threads(2, uneven, &steps[i]), 0);
 }
@@ -227,14 +223,11 @@ static void finish_in_16_bits(tutti_comm *comm, void *arg)
 
 static void test_16_bits(void **state)
 {
-	static const tutti_strategy strategies[] = {TUTTI_ZERO1, TUTTI_ZERO2, TUTTI_FSDP};
-
-	(void)state;
 	for (int n = 2; n <= 3; n++) {
 		struct finished ddp = {.strategy = TUTTI_DDP};
 		assert_int_equal(ranks_as_threads(n, finish_in_16_bits, &ddp), 0);
-		for (int s = 0; s < 3; s++) {
-			struct finished other = {.strategy = strategies[s]};
+		for (tutti_strategy s = TUTTI_ZERO1; s <= TUTTI_FSDP; s++) {
+			struct finished other = {.strategy = s};
 			assert_int_equal(ranks_as_threads(n, finish_in_16_bits, &other), 0);
 			assert_memory_equal(other.grads, ddp.grads, sizeof ddp.grads);
 		}
@@ -246,7 +239,6 @@ static void folder_is_copied(tutti_comm *comm, void *arg)
 	char *name = strdup("/tmp");
 	tutti_trainer *t = make(comm, &(tutti_train_config){.offload_dir = name});
 
-	(void)arg;
 	memset(name, '?', strlen(name));
 	free(name);
 	micro_batch(t, TUTTI_PASS_LAST, 1, 1, true);
@@ -254,25 +246,18 @@ static void folder_is_copied(tutti_comm *comm, void *arg)
 	tutti_trainer_destroy(t);
 }
 
-static void test_folder_is_copied(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(2, folder_is_copied, NULL), 0);
-}
-
 /* In debug builds what FSDP has freed is NaN. */
 static void poisoned(tutti_comm *comm, void *arg)
 {
 	tutti_trainer *t = make(comm, &(tutti_train_config){.strategy = TUTTI_FSDP});
 
-	(void)arg;
 	CHECK(tutti_param_init_constant(t, 0, 1) == TUTTI_OK);
 	CHECK(tutti_micro_batch(t, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
 	CHECK(tutti_forward_begin(t, 0) == TUTTI_OK);
 	const float *kept = tutti_param_data(t, 0);
 	CHECK(kept && kept[0] == 1 && kept[5] == 1);
 	CHECK(tutti_forward_end(t, 0) == TUTTI_OK);
-	CHECK(tutti_backward_begin(t, 0) == TUTTI_OK && tutti_backward_end(t, 0) == TUTTI_OK);
+	CHECK(unit_backward(t, 0) == TUTTI_OK);
 	CHECK(tutti_grads_finish(t, NULL) == TUTTI_OK);
 	CHECK(isnan(kept[0]) && isnan(kept[5]));
 	tutti_trainer_destroy(t);
@@ -280,7 +265,6 @@ static void poisoned(tutti_comm *comm, void *arg)
 
 static void test_poisoned(void **state)
 {
-	(void)state;
 #ifdef TUTTI_POISON
 	assert_int_equal(ranks_as_threads(2, poisoned, NULL), 0);
 #else
@@ -289,14 +273,163 @@ static void test_poisoned(void **state)
 #endif
 }
 
+static const tutti_strategy strategies[] = {TUTTI_DDP, TUTTI_ZERO1, TUTTI_ZERO2, TUTTI_FSDP};
+enum { STRATEGIES = sizeof strategies / sizeof *strategies, UNITS = 200 };
+
+static void in_the_middle(tutti_comm *comm, void *arg)
+{
+	tutti_trainer *t = make_units(comm, arg, 1, 1), *other = make_units(comm, arg, 1, 1);
+	int64_t steps;
+
+	CHECK(tutti_micro_batch(t, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
+	CHECK(tutti_forward_begin(t, 0) == TUTTI_OK);
+	CHECK_ERROR(tutti_params_updated(t), TUTTI_ERR_INVALID, "unit 'u0' is still in");
+	const float *values = tutti_param_data(t, 0);
+	CHECK(values && values[5] == 1);
+	CHECK(tutti_forward_end(t, 0) == TUTTI_OK);
+	CHECK_ERROR(tutti_trainer_continue(t, other, &steps), TUTTI_ERR_INVALID,
+		    "a step has begun");
+	backward(t, 0, 1);
+	CHECK(tutti_step(t, &toy_adamw, 1, NULL) == TUTTI_OK);
+	tutti_trainer_destroy(t);
+	tutti_trainer_destroy(other);
+}
+
+static void test_in_the_middle(void **state)
+{
+	for (int s = 0; s < STRATEGIES; s++) {
+		tutti_train_config config = {.strategy = strategies[s]};
+		assert_int_equal(ranks_as_threads(2, in_the_middle, &config), 0);
+	}
+}
+
+/* As after tutti_recover: the trainer's communicator is gone, and rank 0's last gradients are on
+ * their way to a rank that will not send its own. */
+static void without_its_comm(tutti_comm *comm, void *arg)
+{
+	tutti_comm *own;
+
+	CHECK(tutti_comm_dup(comm, &own) == TUTTI_OK);
+	tutti_trainer *t = make_units(own, arg, 2, 1);
+	CHECK(tutti_micro_batch(t, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
+	CHECK(units_forward(t, 2) == TUTTI_OK);
+	backward(t, 1, 1);
+	CHECK(tutti_backward_begin(t, 0) == TUTTI_OK);
+	if (tutti_rank(comm) == 0)
+		CHECK(tutti_backward_end(t, 0) == TUTTI_OK);
+	CHECK(tutti_barrier(comm, NULL) == TUTTI_OK);
+	tutti_comm_destroy(own);
+	tutti_trainer_destroy(t);
+}
+
+static void test_without_its_comm(void **state)
+{
+	for (int s = 0; s < STRATEGIES; s++) {
+		tutti_train_config config = {.strategy = strategies[s], .bucket_bytes = 1};
+		assert_int_equal(ranks_as_threads(2, without_its_comm, &config), 0);
+	}
+}
+
+struct extreme {
+	tutti_train_config config;
+	float slope;
+	double items;
+};
+
+/* Every gradient is finite, but a division by their norm, or by the items, is not. */
+static void too_large(tutti_comm *comm, void *arg)
+{
+	const struct extreme *extreme = arg;
+	tutti_trainer *t = make_units(comm, &extreme->config, 2, 1);
+	tutti_step_info info;
+	float values[ELEMENTS];
+
+	CHECK(tutti_micro_batch(t, TUTTI_PASS_LAST, extreme->items, NULL) == TUTTI_OK);
+	CHECK(units_forward(t, 2) == TUTTI_OK);
+	for (int u = 1; u >= 0; u--)
+		backward(t, u, tutti_rank(comm) == 0 ? extreme->slope : 0);
+	CHECK(tutti_step(t, &toy_adamw, 1, &info) == TUTTI_OK);
+	CHECK(info.skipped == 1 && !isinf(info.grad_norm) == !extreme->slope);
+	CHECK_MESSAGE("is not a finite f32");
+	for (int u = 0; u < 2; u++) {
+		CHECK(tutti_param_read(t, u, 0, ELEMENTS, values) == TUTTI_OK);
+		CHECK(values[0] == 1 && values[5] == 1);
+	}
+	tutti_trainer_destroy(t);
+}
+
+static void test_too_large(void **state)
+{
+	for (int s = 0; s < STRATEGIES; s++) {
+		const tutti_train_config config = {.strategy = strategies[s], .max_grad_norm = 1};
+		struct extreme large = {config, 3e38f, 1}, small = {config, 0, 1e-40};
+		for (int n = 1; n <= 2; n++) {
+			assert_int_equal(ranks_as_threads(n, too_large, &large), 0);
+			assert_int_equal(ranks_as_threads(n, too_large, &small), 0);
+		}
+	}
+}
+
+static _Thread_local int tests;
+tutti_status __real_tutti_work_test(tutti_work *work, int *is_done);
+tutti_status __wrap_tutti_work_test(tutti_work *work, int *is_done);
+
+tutti_status __wrap_tutti_work_test(tutti_work *work, int *is_done)
+{
+	tests++;
+	return __real_tutti_work_test(work, is_done);
+}
+
+struct many {
+	tutti_train_config config;
+	pthread_barrier_t is_ahead; /* rank 0 has been in all of its hooks */
+};
+
+/* A hook checks only some of what is in flight. */
+static void many_buckets(tutti_comm *comm, void *arg)
+{
+	struct many *many = arg;
+	tutti_trainer *t = make_units(comm, &many->config, UNITS, 1);
+
+	tests = 0;
+	if (tutti_rank(comm) == 1)
+		pthread_barrier_wait(&many->is_ahead);
+	CHECK(tutti_micro_batch(t, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
+	CHECK(units_forward(t, UNITS) == TUTTI_OK);
+	for (int u = UNITS - 1; u >= 0; u--)
+		backward(t, u, 1);
+	if (tutti_rank(comm) == 0)
+		pthread_barrier_wait(&many->is_ahead);
+	CHECK(tutti_step(t, &toy_adamw, 1, NULL) == TUTTI_OK);
+	CHECK(tests <= 5 * UNITS);
+	tutti_trainer_destroy(t);
+}
+
+static void test_many_buckets(void **state)
+{
+	for (int s = 0; s < 2; s++) { /* its hooks do not wait */
+		struct many many = {.config = {.strategy = strategies[s], .bucket_bytes = 1}};
+		pthread_barrier_init(&many.is_ahead, NULL, 2);
+		assert_int_equal(ranks_as_threads(2, many_buckets, &many), 0);
+		pthread_barrier_destroy(&many.is_ahead);
+	}
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_own_update), cmocka_unit_test(test_missed_hook),
-		cmocka_unit_test(test_no_items),   cmocka_unit_test(test_uneven),
-		cmocka_unit_test(test_16_bits),    cmocka_unit_test(test_folder_is_copied),
+	const struct CMUnitTest rules[] = {
+		RANKS_TEST(own_update, 1, 4),
+		RANKS_TEST(missed_hook, 2, 3),
+		RANKS_TEST(no_items, 2, 2),
+		cmocka_unit_test(test_uneven),
+		cmocka_unit_test(test_16_bits),
+		RANKS_TEST(folder_is_copied, 2, 2),
 		cmocka_unit_test(test_poisoned),
+		cmocka_unit_test(test_in_the_middle),
+		cmocka_unit_test(test_without_its_comm),
+		cmocka_unit_test(test_too_large),
+		cmocka_unit_test(test_many_buckets),
 	};
 	test_limit(120);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests(rules, NULL, NULL);
 }

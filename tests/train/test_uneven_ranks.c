@@ -19,10 +19,7 @@ static void finish_step(struct toy *toy, const int64_t *samples, int64_t count,
 {
 	tutti_trainer *t = toy->trainer;
 
-	for (int u = 0; u < TOY_UNITS; u++) {
-		CHECK(tutti_forward_begin(t, u) == TUTTI_OK);
-		CHECK(tutti_forward_end(t, u) == TUTTI_OK);
-	}
+	CHECK(units_forward(t, TOY_UNITS) == TUTTI_OK);
 	for (int u = TOY_UNITS - 1; u >= 0; u--) {
 		CHECK(tutti_backward_begin(t, u) == TUTTI_OK);
 		for (int64_t i = 0; i < count; i++)
@@ -130,7 +127,6 @@ static void test_training_is_the_same(void **state)
 {
 	struct run *one = calloc(1, sizeof *one), *other = calloc(1, sizeof *other);
 
-	(void)state;
 	assert_true(one && other);
 	assert_int_equal(ranks_as_threads(1, train_to_the_end, one), 0);
 	assert_int_equal(one->steps, STEPS);
@@ -213,7 +209,6 @@ static void own_data(tutti_comm *comm, void *arg)
 
 static void test_own_data_runs_out(void **state)
 {
-	(void)state;
 	for (int s = 0; s < STRATEGIES; s++) {
 		struct ends ends = {.strategy = strategies[s]};
 		assert_int_equal(ranks_as_threads(3, own_data, &ends), 0);
@@ -261,7 +256,6 @@ static void test_padded_evaluation(void **state)
 {
 	double plain = 0, means[2];
 
-	(void)state;
 	for (int64_t sample = 0; sample < COUNT; sample++)
 		plain += score(sample);
 	plain /= COUNT;

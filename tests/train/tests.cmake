@@ -23,7 +23,7 @@ foreach(name work_wait all_gather all_reduce)
 	target_link_options(test_exposed_seconds PRIVATE LINKER:--wrap=tutti_${name})
 endforeach()
 # Counts how often hooks test what is in flight.
-target_link_options(test_trainer_misuse PRIVATE LINKER:--wrap=tutti_work_test)
+target_link_options(test_trainer_rules PRIVATE LINKER:--wrap=tutti_work_test)
 target_link_options(test_trainer_failures PRIVATE LINKER:--wrap=tutti_work_wait)
 # A rank dies at each of its calls.
 foreach(name all_reduce all_gather all_gatherv reduce_scatterv broadcast work_wait)

@@ -3,6 +3,9 @@
 
 #include "tests/train/ranks.h"
 
+#include "train/base/base.h"
+
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -80,6 +83,12 @@ void toy_train(struct toy *toy, tutti_comm *comm, const tutti_train_config *conf
 		CHECK(tutti_param_init_normal(toy->trainer, p, 0.5f, 2) == TUTTI_OK);
 }
 
+void toy_make(struct toy *toy, tutti_comm *comm, const tutti_train_config *config)
+{
+	toy_register(toy, comm, 0);
+	toy_train(toy, comm, config);
+}
+
 void toy_destroy(struct toy *toy)
 {
 	tutti_trainer_destroy(toy->trainer);
@@ -117,22 +126,49 @@ void toy_backward(struct toy *toy, int unit, int first, int last)
 	}
 }
 
-void toy_micro_batch(struct toy *toy, tutti_pass pass, int batch, int samples)
+tutti_status toy_try_micro_batch(struct toy *toy, tutti_pass pass, int batch, int samples)
 {
 	tutti_trainer *t = toy->trainer;
 	int first = batch * 1000 + samples * toy->rank / toy->size;
 	int last = batch * 1000 + samples * (toy->rank + 1) / toy->size;
 
-	CHECK(tutti_micro_batch(t, pass, last - first, NULL) == TUTTI_OK);
-	for (int u = 0; u < TOY_UNITS; u++) {
-		CHECK(tutti_forward_begin(t, u) == TUTTI_OK);
-		CHECK(tutti_forward_end(t, u) == TUTTI_OK);
-	}
+	TRY(tutti_micro_batch(t, pass, last - first, NULL));
+	TRY(units_forward(t, TOY_UNITS));
 	for (int u = TOY_UNITS - 1; u >= 0 && pass != TUTTI_PASS_EVAL; u--) {
-		CHECK(tutti_backward_begin(t, u) == TUTTI_OK);
+		TRY(tutti_backward_begin(t, u));
 		toy_backward(toy, u, first, last);
-		CHECK(tutti_backward_end(t, u) == TUTTI_OK);
+		if (u == 1 && batch > 0 && batch == toy->infinite_batch)
+			((float *)tutti_param_grad(t, 3))[9] = INFINITY;
+		TRY(tutti_backward_end(t, u));
 	}
+	return TUTTI_OK;
+}
+
+void toy_micro_batch(struct toy *toy, tutti_pass pass, int batch, int samples)
+{
+	CHECK(toy_try_micro_batch(toy, pass, batch, samples) == TUTTI_OK);
+}
+
+tutti_status toy_step(struct toy *toy, int batch, int samples)
+{
+	TRY(toy_try_micro_batch(toy, TUTTI_PASS_LAST, batch, samples));
+	return tutti_step(toy->trainer, &toy_adamw, 1, NULL);
+}
+
+void toy_read(tutti_trainer *trainer, float values[TOY_PARAMS][TOY_MAX])
+{
+	memset(values, 0, sizeof(float[TOY_PARAMS][TOY_MAX]));
+	for (int p = 0; p < TOY_PARAMS; p++)
+		CHECK(tutti_param_read(trainer, p, 0, toy_count(p), values[p]) == TUTTI_OK);
+}
+
+void toy_keep(const struct toy *toy, float values[TOY_PARAMS][TOY_MAX])
+{
+	float read[TOY_PARAMS][TOY_MAX];
+
+	toy_read(toy->trainer, read);
+	if (toy->rank == 0)
+		memcpy(values, read, sizeof read);
 }
 
 double toy_sum(int param, size_t index, int batch, int samples)

@@ -23,6 +23,7 @@ struct toy {
 	tutti_trainer *trainer;
 	int size, rank;
 	int is_extern;                       /* the caller's memory instead of the trainer's     */
+	int infinite_batch;                  /* has an infinity in parameter 3's gradient; 0: no */
 	float data[TOY_PARAMS][TOY_MAX], grad[TOY_PARAMS][TOY_MAX];
 };
 
@@ -35,6 +36,8 @@ int toy_unit(int param); /* that it is registered in */
 void toy_register(struct toy *toy, tutti_comm *comm, int is_extern);
 /* Makes the trainer, with values drawn from its seed. */
 void toy_train(struct toy *toy, tutti_comm *comm, const tutti_train_config *config);
+/* Both. */
+void toy_make(struct toy *toy, tutti_comm *comm, const tutti_train_config *config);
 void toy_destroy(struct toy *toy);
 
 /* What samples [first, last) add to the gradients when unit's backward runs. */
@@ -42,6 +45,14 @@ void toy_backward(struct toy *toy, int unit, int first, int last);
 /* A micro-batch of the samples [0, samples) of global batch number batch, this rank's share of
  * them, with all hooks in the usual order. */
 void toy_micro_batch(struct toy *toy, tutti_pass pass, int batch, int samples);
+/* The same, which ends with the first call that fails. */
+tutti_status toy_try_micro_batch(struct toy *toy, tutti_pass pass, int batch, int samples);
+/* A micro-batch and the update by AdamW; ends with the first call that fails. */
+tutti_status toy_step(struct toy *toy, int batch, int samples);
+/* All values; those that a parameter does not have are 0. Collective. */
+void toy_read(tutti_trainer *trainer, float values[TOY_PARAMS][TOY_MAX]);
+/* The same, of which rank 0 keeps the values: for memory that ranks share. */
+void toy_keep(const struct toy *toy, float values[TOY_PARAMS][TOY_MAX]);
 /* The gradient summed over the samples [0, samples) of that batch. */
 double toy_sum(int param, size_t index, int batch, int samples);
 

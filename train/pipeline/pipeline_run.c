@@ -235,13 +235,18 @@ static tutti_status outbox_flush(struct tutti_pipeline *pipeline, enum stage_way
 	return TUTTI_OK;
 }
 
-/* Ends what is in flight: of a communicator that has failed. */
+/* Ends what is in flight: of a communicator that has failed. All buffers are free again, so that
+ * another step fails at its first message. */
 static void messages_abandon(struct tutti_pipeline *pipeline)
 {
 	tutti_comm_abort(pipeline->line);
 	for (int way = 0; way < WAYS; way++) {
-		for (struct stage_buffer *b = pipeline->inbox[way].buffers; b->data; b++)
+		struct inbox *inbox = &pipeline->inbox[way];
+		inbox->free_count = 0;
+		for (struct stage_buffer *b = inbox->buffers; b->data; b++) {
 			tutti_work_wait(&b->work, 0);
+			inbox->free[inbox->free_count++] = (int)(b - inbox->buffers);
+		}
 		for (struct stage_buffer *b = pipeline->outbox[way].buffers; b->data; b++)
 			tutti_work_wait(&b->work, 0);
 	}

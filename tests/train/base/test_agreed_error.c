@@ -36,7 +36,6 @@ static void test_the_cause_goes_before_what_follows_from_it(void **state)
 	static const tutti_status secondary[] = {TUTTI_ERR_PEER, TUTTI_ERR_TIMEOUT,
 						 TUTTI_ERR_ABORTED};
 
-	(void)state;
 	for (int i = 0; i < 3; i++) {
 		struct scene scene = {{secondary[i], TUTTI_OK, TUTTI_ERR_SYSTEM, TUTTI_ERR_MEMORY},
 				      2};
@@ -48,7 +47,6 @@ static void test_the_first_secondary_error_is_better_than_none(void **state)
 {
 	struct scene scene = {{TUTTI_OK, TUTTI_OK, TUTTI_ERR_TIMEOUT, TUTTI_ERR_PEER}, 2};
 
-	(void)state;
 	assert_int_equal(ranks_as_threads(RANKS, agree, &scene), 0);
 }
 
@@ -69,7 +67,6 @@ static void test_its_own_error_is_better_than_the_communicators(void **state)
 {
 	tutti_status own[] = {TUTTI_ERR_SYSTEM, TUTTI_ERR_TIMEOUT};
 
-	(void)state;
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(ranks_as_threads(1, on_a_failed_one, &own[i]), 0);
 }

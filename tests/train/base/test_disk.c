@@ -21,7 +21,6 @@ static void test_full(void **state)
 {
 	char host[41] = "", text[200];
 
-	(void)state;
 	gethostname(host, sizeof host - 1);
 	snprintf(text, sizeof text, "(errno %d): on host '%s' this disk is full: make room", ENOSPC,
 		 host);
@@ -33,7 +32,6 @@ static void test_full(void **state)
 
 static void test_other_errors(void **state)
 {
-	(void)state;
 	assert_string_equal(message_of(EACCES, "/x/file"),
 			    "Taking room for optimizer state in '/x/file' failed: Permission "
 			    "denied (errno 13).");
@@ -47,7 +45,6 @@ static void test_long_path(void **state)
 					       "step since the last average, so ranks do not "
 					       "average: ";
 
-	(void)state;
 	memset(path, 'x', sizeof path);
 	path[sizeof path - 1] = '\0';
 	const char *message = message_of(ENOSPC, path);

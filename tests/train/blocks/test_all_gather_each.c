@@ -93,7 +93,6 @@ static void gather_all(struct rank *r)
 
 static void test_bits(void **state)
 {
-	(void)state;
 	for (int n = 1; n <= RANKS_MAX; n++) {
 		with_ranks(n, NULL, 0, gather_all);
 		with_ranks(n, "shm", 0, gather_all);
@@ -106,7 +105,6 @@ static void test_forced(void **state)
 {
 	static const char *const forced[] = {"all_gather=knomial", "broadcast=spread"};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof forced / sizeof *forced; i++) {
 		setenv("TUTTI_ALGO", forced[i], 1);
 		for (int n = 2; n <= 3; n++) {
@@ -144,7 +142,6 @@ static void gather_long(struct rank *r)
 
 static void test_long(void **state)
 {
-	(void)state;
 	everywhere(gather_long);
 }
 
@@ -162,7 +159,6 @@ static tutti_status nested(void *arg, int rank, void *data, size_t count)
 	uint64_t own = 1000 + (uint64_t)rank, size = (uint64_t)n->r->size;
 	const uint64_t *value = data;
 
-	(void)count;
 	if (n->depth == 0) {
 		/* Other ranks are at another block: each sends its own number. */
 		own = 100 + (uint64_t)n->r->rank;
@@ -189,7 +185,6 @@ static void gather_nested(struct rank *r)
 
 static void test_nested(void **state)
 {
-	(void)state;
 	everywhere(gather_nested);
 }
 

@@ -21,16 +21,12 @@ static uint64_t sent_bytes(const tutti_comm *comm)
 
 static tutti_status use(void *arg, int rank, void *data, size_t count)
 {
-	(void)arg;
-	(void)rank;
-	(void)data;
 	CHECK(count == COUNT);
 	return TUTTI_OK;
 }
 
 static tutti_status fill(void *arg, int rank, void *data, size_t count)
 {
-	(void)arg;
 	for (size_t i = 0; i < count; i++)
 		((float *)data)[i] = (float)rank;
 	return TUTTI_OK;
@@ -42,7 +38,6 @@ static void pass_blocks(tutti_comm *comm, void *arg)
 	float sum[COUNT];
 	uint64_t others = (uint64_t)tutti_size(comm) - 1, bytes = others * COUNT * ELEMENT;
 
-	(void)arg;
 	uint64_t before = sent_bytes(comm);
 	CHECK(tutti_all_gather_each(block, COUNT, TUTTI_F32, use, NULL, comm, NULL) == TUTTI_OK);
 	uint64_t gathered = sent_bytes(comm) - before;
@@ -56,16 +51,9 @@ static void pass_blocks(tutti_comm *comm, void *arg)
 	CHECK(all == (others + 1) * bytes + 2 * others * AGREEMENT);
 }
 
-static void test_bytes(void **state)
-{
-	(void)state;
-	for (int n = 1; n <= 8; n++)
-		assert_int_equal(ranks_as_threads(n, pass_blocks, NULL), 0);
-}
-
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_bytes)};
+	const struct CMUnitTest tests[] = {RANKS_TEST(pass_blocks, 1, 8)};
 
 	setenv("TUTTI_WINDOW", "0", 1);
 	setenv("TUTTI_ALGO", "all_reduce=ring,all_gather=ring,broadcast=ring,reduce=ring", 1);

@@ -72,13 +72,11 @@ static void die_in(const char *name, void (*body)(tutti_comm *))
 
 static void test_gather(void **state)
 {
-	(void)state;
 	die_in("all_gather_each", gather);
 }
 
 static void test_scatter(void **state)
 {
-	(void)state;
 	die_in("reduce_scatter_each", scatter);
 }
 

@@ -126,13 +126,11 @@ static void fail_in_fn(struct rank *r)
 
 static void test_fn(void **state)
 {
-	(void)state;
 	everywhere(fail_in_fn);
 }
 
 static tutti_status never(void *arg, int rank, void *data, size_t count)
 {
-	(void)rank, (void)data, (void)count;
 	report_wrong(arg, "fn is called by a call that is refused", TUTTI_OK);
 	return TUTTI_OK;
 }
@@ -151,7 +149,6 @@ static void gather_refused(struct rank *r, const char *text, tutti_status wanted
 
 static void done_never(void *arg, tutti_status status)
 {
-	(void)status;
 	report_wrong(arg, "done is called", status);
 }
 
@@ -217,7 +214,6 @@ static void refuse_all(struct rank *r)
 
 static void test_refused(void **state)
 {
-	(void)state;
 	assert_int_equal(proof_kind_use(1), TUTTI_OK);
 	everywhere(refuse_all);
 }
@@ -227,7 +223,6 @@ static int odd_one; /* 0: count, 1: dtype, 2: the other function */
 
 static tutti_status ignore(void *arg, int rank, void *data, size_t count)
 {
-	(void)arg, (void)rank, (void)data, (void)count;
 	return TUTTI_OK;
 }
 
@@ -250,7 +245,6 @@ static void differ(struct rank *r)
 
 static void test_mismatch(void **state)
 {
-	(void)state;
 	for (odd_one = 0; odd_one < 3; odd_one++)
 		for (int n = 2; n <= 5; n += 3) {
 			with_ranks(n, NULL, 0, differ);
@@ -276,7 +270,6 @@ static void lack_memory(struct rank *r)
 
 static void test_memory(void **state)
 {
-	(void)state;
 	everywhere(lack_memory);
 }
 

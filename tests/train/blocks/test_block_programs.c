@@ -193,7 +193,6 @@ static void test_programs(void **state)
 	uint64_t seed = (uint64_t)time(NULL);
 	const char *given = getenv("SEED");
 
-	(void)state;
 	seed = given ? strtoull(given, NULL, 0) : seed;
 	print_message("SEED=%llu\n", (unsigned long long)seed);
 	for (int n = 1; n <= RANKS_MAX; n++) {

@@ -179,7 +179,6 @@ static void scatter_all(struct rank *r)
 
 static void test_values(void **state)
 {
-	(void)state;
 	for (int n = 1; n <= RANKS_MAX; n++) {
 		with_ranks(n, NULL, 0, scatter_all);
 		with_ranks(n, n % 2 ? "shm" : "tcp", 0, scatter_all);
@@ -202,7 +201,6 @@ static void scatter_long(struct rank *r)
 
 static void test_long(void **state)
 {
-	(void)state;
 	everywhere(scatter_long);
 }
 
@@ -235,7 +233,6 @@ static void scatter_deterministically(struct rank *r)
 
 static void test_deterministic(void **state)
 {
-	(void)state;
 	everywhere(scatter_deterministically);
 }
 

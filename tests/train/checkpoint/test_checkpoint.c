@@ -75,7 +75,6 @@ static void a_folder_that_is_a_checkpoint(void **state)
 	struct checkpoint_found found;
 	char path[200];
 
-	(void)state;
 	save(10, 2);
 	save(20, 2);
 	path_of(path, "step_00000010");
@@ -101,7 +100,6 @@ static void ranks_differ(void **state)
 {
 	int fds = saved_fds();
 
-	(void)state;
 	read_at_all_sizes(&(struct saving){.dir = saved_dir, .step = 0, .ranks = 4});
 	read_at_all_sizes(&(struct saving){.dir = saved_dir, .step = 1, .ranks = 1});
 	/* More ranks than some tensors have elements, and pieces of one element or of no whole
@@ -125,7 +123,6 @@ static void ranges(void **state)
 	static char got[8 * COUNT], expected[8 * COUNT];
 	unsigned seed = (unsigned)getpid();
 
-	(void)state;
 	print_message("seed %u\n", seed);
 	assert_int_equal(saved_write(&(struct saving){
 				 .dir = saved_dir, .step = 3, .ranks = 4, .piece_bytes = 4096}),
@@ -154,7 +151,6 @@ static void none(void **state)
 	struct checkpoint_found found;
 	char path[200];
 
-	(void)state;
 	assert_int_equal(checkpoint_dir_find(&found, saved_dir), TUTTI_OK);
 	assert_true(!found.path[0] && found.step == -1 && found.passed_over == 0);
 	path_of(path, "nowhere");
@@ -172,7 +168,6 @@ static void none(void **state)
 
 static void newest(void **state)
 {
-	(void)state;
 	save(100, 2);
 	save(99999999, 1);
 	save(100000000, 1); /* one digit more */
@@ -188,7 +183,6 @@ static void again(void **state)
 {
 	char path[200];
 
-	(void)state;
 	save(5, 3);
 	for (int i = 1; i <= 12; i++)
 		save(5, 1 + i % 2);
@@ -211,7 +205,6 @@ static void truncated(void **state)
 	struct checkpoint_found found;
 	char path[200];
 
-	(void)state;
 	save(1, 2);
 	save(2, 2);
 	save(3, 2);
@@ -266,7 +259,6 @@ static void flip_all(const char *name, off_t step, const char *words)
 
 static void flipped(void **state)
 {
-	(void)state;
 	assert_int_equal(saved_write(&(struct saving){
 				 .dir = saved_dir, .step = 9, .ranks = 2, .piece_bytes = 8192}),
 			 TUTTI_OK);
@@ -283,7 +275,6 @@ static void flipped_words(void **state)
 	int64_t step;
 	bool is_right;
 
-	(void)state;
 	save(9, 2);
 	path_of(folder, "step_00000009");
 	path_of(path, "step_00000009/part-00001-of-00002.safetensors");
@@ -302,7 +293,6 @@ static void renamed(void **state)
 	struct checkpoint_found found;
 	char from[200], to[200];
 
-	(void)state;
 	save(1, 2);
 	save(2, 2);
 	path_of(from, "step_00000002");
@@ -320,7 +310,6 @@ static void holes(void **state)
 {
 	struct checkpoint_found found;
 
-	(void)state;
 	save(1, 3);
 	assert_fails(saved_write(&(struct saving){
 			     .dir = saved_dir, .step = 2, .ranks = 3, .missing_rank = 2}),
@@ -371,7 +360,6 @@ static void differing_ranks(void **state)
 		{5, 5, 10, 0, TUTTI_ERR_INVALID, "no file of rank 1, of 2 ranks"},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof second / sizeof *second; i++) {
 		struct checkpoint_index all = {0}, a = {0}, b = {0};
 		add_ranges(&a, 0, 0, 5, 10);
@@ -405,7 +393,6 @@ static void leftovers(void **state)
 	struct checkpoint_dir living;
 	char path[200];
 
-	(void)state;
 	leave(".step_00000001.tmp-00000000000000aa", "part-00000-of-00001.safetensors");
 	leave(".step_00000001.tmp-00000000000000aa.lock", NULL);
 	leave(".step_00000001.tmp-00000000000000bb.lock",
@@ -452,7 +439,6 @@ static bool is_there(const char *name)
  * stays. */
 static void links(void **state)
 {
-	(void)state;
 	save(7, 2);
 	char from[200], to[200];
 	path_of(from, "step_00000007");
@@ -479,7 +465,6 @@ static void foreign_files(void **state)
 					    "part-0-of-2.safetensors", "index.json~", ".COMMIT"};
 	char path[200], name[100];
 
-	(void)state;
 	save(7, 2);
 	leave(".step_00000001.tmp-00000000000000aa", "notes.txt");
 	leave("precious", "a");

@@ -68,7 +68,6 @@ static void bytes_arrive(void **state)
 	struct staging *staging;
 	int threads = threads_alive(), fds = saved_fds(), fd = new_file(path);
 
-	(void)state;
 	saved_fill(values, 1, 0, 0, 2 * HALF);
 	assert_int_equal(staging_create(&staging, fd, path, 0, 60000), TUTTI_OK);
 	for (size_t at = 0, n; at < HALF; at += n) {
@@ -109,7 +108,6 @@ static void dropped(void **state)
 	uint32_t sum = 0;
 	int threads = threads_alive(), fds = saved_fds(), fd = new_file(path);
 
-	(void)state;
 	assert_int_equal(staging_create(&staging, fd, path, 0, 60000), TUTTI_OK);
 	for (int i = 0; i < 5; i++)
 		assert_int_equal(staging_write(staging, 0, &sum, values, STAGING_SLOT_BYTES),
@@ -131,7 +129,6 @@ static void slow_disk(void **state)
 	int threads = threads_alive(), fd = new_file(path);
 	tutti_status status = TUTTI_OK;
 
-	(void)state;
 	assert_int_equal(staging_create(&staging, fd, path, 0, 0), TUTTI_OK);
 	while (status == TUTTI_OK)
 		status = staging_write(staging, 0, &sum, values, STAGING_SLOT_BYTES);
@@ -155,7 +152,6 @@ static void not_writable(void **state)
 	uint32_t sum = 0;
 	int fd = new_file(path);
 
-	(void)state;
 	close(fd);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	assert_int_equal(staging_create(&staging, fd, path, 0, 60000), TUTTI_OK);
@@ -231,7 +227,6 @@ static int on_a_small_disk(void)
 
 static void full_disk(void **state)
 {
-	(void)state;
 	in_child(on_a_small_disk);
 }
 
@@ -247,7 +242,6 @@ static int with_short_files(void)
 
 static void large_file(void **state)
 {
-	(void)state;
 	in_child(with_short_files);
 }
 
@@ -277,7 +271,6 @@ static int with_few_descriptors(void)
 
 static void few_descriptors(void **state)
 {
-	(void)state;
 	in_child(with_few_descriptors);
 }
 
@@ -286,7 +279,6 @@ static void no_folder(void **state)
 	char path[200];
 	struct saving saving = {.dir = path, .step = 1, .ranks = 1};
 
-	(void)state;
 	/* The last part of a path is made, its parent is not. */
 	snprintf(path, sizeof path, "%s/new", saved_dir);
 	assert_int_equal(saved_write(&saving), TUTTI_OK);
@@ -311,7 +303,6 @@ static int as_nobody(void)
 
 static void not_allowed(void **state)
 {
-	(void)state;
 	assert_int_equal(chmod(saved_dir, 0555), 0);
 	in_child(as_nobody);
 	assert_int_equal(chmod(saved_dir, 0755), 0);
@@ -328,7 +319,6 @@ static void not_shared(void **state)
 	struct checkpoint_writer *save;
 	int threads = threads_alive(), fds = saved_fds();
 
-	(void)state;
 	assert_int_equal(checkpoint_writer_create(&save, &part, NULL, 0), TUTTI_ERR_SYSTEM);
 	assert_true(says("Rank 1 cannot find the folder of '"));
 	assert_int_equal(threads_alive(), threads);
@@ -346,7 +336,6 @@ static void wrong_values(void **state)
 	char *text;
 	size_t bytes;
 
-	(void)state;
 	assert_int_equal(checkpoint_writer_create(&save, &part, &range, 1), TUTTI_OK);
 	assert_int_equal(checkpoint_writer_values(save, 1, values, 4), TUTTI_ERR_INVALID);
 	assert_int_equal(checkpoint_writer_values(save, 0, values, 44), TUTTI_ERR_INVALID);
@@ -380,7 +369,6 @@ static void dead_disk(void **state)
 	char *text;
 	size_t bytes;
 
-	(void)state;
 	assert_int_equal(checkpoint_writer_create(&save, &part, &range, 1), TUTTI_OK);
 	atomic_store(&is_stuck, true);
 	assert_int_equal(checkpoint_writer_values(save, 0, values, sizeof values), TUTTI_OK);

@@ -106,7 +106,6 @@ static void killed(void **state)
 	int64_t newest = 0;
 	struct saving first = {.dir = dir, .ranks = RANKS};
 
-	(void)state;
 	print_message("seed %u\n", seed);
 	saved_folder(dir);
 	assert_int_equal(saved_write(&first), TUTTI_OK);

@@ -78,7 +78,6 @@ static void large(void **state)
 	size_t bytes[2];
 	uint16_t got[3];
 
-	(void)state;
 	saved_folder(dir);
 	assert_int_equal(checkpoint_dir_make(&made, dir, 1), TUTTI_OK);
 	for (int rank = 0; rank < 2; rank++)

@@ -213,7 +213,6 @@ static void on_the_disk(void **state)
 		.dir = dir, .step = 5, .ranks = RANKS, .piece_bytes = 4096, .portion = 1000};
 	char above[64];
 
-	(void)state;
 	saved_folder(dir);
 	strcpy(above, dir);
 	strcat(dir, "/new"); /* made by the first save */

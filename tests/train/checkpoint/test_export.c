@@ -32,8 +32,6 @@ static size_t count_of(int param)
 
 static void export(tutti_comm *comm, void *arg)
 {
-	const tutti_optimizer adamw = {
-		.kind = TUTTI_ADAMW, .lr = 0.05f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f};
 	struct job *job = arg;
 	struct toy toy;
 	double buffer[BUFFER] = {0.1, -2e300, 3};
@@ -47,7 +45,7 @@ static void export(tutti_comm *comm, void *arg)
 	CHECK(tutti_param_init_normal(toy.trainer, TOY_PARAMS, 0, 3) == TUTTI_OK);
 	for (int step = 0; step < STEPS; step++) {
 		toy_micro_batch(&toy, TUTTI_PASS_LAST, step, SAMPLES);
-		CHECK(tutti_step(toy.trainer, &adamw, 1, NULL) == TUTTI_OK);
+		CHECK(tutti_step(toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
 	}
 	CHECK(tutti_export_safetensors(toy.trainer, job->path) == TUTTI_OK);
 	for (int p = 0; p <= TOY_PARAMS; p++) {
@@ -178,7 +176,6 @@ static void test_read_by_python(void **state)
 	struct job first;
 	char dir[64];
 
-	(void)state;
 	if (!saved_has_python())
 		skip();
 	saved_folder(dir);

@@ -34,7 +34,6 @@ static void read_and_written(void **state)
 	char *text;
 	size_t bytes;
 
-	(void)state;
 	assert_int_equal(parse(&index, 2, "\"split\":{\"dim\":1,\"parts\":2},"), TUTTI_OK);
 	assert_int_equal(checkpoint_index_print(&index, &text, &bytes), TUTTI_OK);
 	assert_non_null(strstr(text, "\"version\": 2,"));
@@ -53,7 +52,6 @@ static void without_split(void **state)
 	char *text;
 	size_t bytes;
 
-	(void)state;
 	for (int version = 1; version <= 2; version++) {
 		assert_int_equal(parse(&index, version, ""), TUTTI_OK);
 		assert_int_equal(checkpoint_index_print(&index, &text, &bytes), TUTTI_OK);
@@ -86,7 +84,6 @@ static void refused(void **state)
 	};
 	struct checkpoint_index index;
 
-	(void)state;
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		assert_int_equal(parse(&index, cases[i].version, cases[i].split), cases[i].status);
 		assert_non_null(strstr(tutti_comm_error(NULL), cases[i].words));

@@ -108,9 +108,6 @@ static void import(tutti_comm *comm, void *arg)
 
 static int remove_one(const char *name, const struct stat *about, int type, struct FTW *ftw)
 {
-	(void)about;
-	(void)type;
-	(void)ftw;
 	return remove(name);
 }
 
@@ -159,13 +156,11 @@ static void all_ways(tutti_dtype dtype)
 
 static void test_f32(void **state)
 {
-	(void)state;
 	all_ways(TUTTI_F32);
 }
 
 static void test_bf16(void **state)
 {
-	(void)state;
 	all_ways(TUTTI_BF16);
 }
 

@@ -18,7 +18,6 @@ static char dir[64], path[200];
 
 static int make_folder(void **state)
 {
-	(void)state;
 	saved_folder(dir);
 	snprintf(path, sizeof path, "%s/model.safetensors", dir);
 	return 0;
@@ -26,7 +25,6 @@ static int make_folder(void **state)
 
 static int remove_folder(void **state)
 {
-	(void)state;
 	saved_remove(dir);
 	return 0;
 }
@@ -51,7 +49,6 @@ static void bytes(void **state)
 	struct safetensors file;
 	uint64_t length;
 
-	(void)state;
 	assert_int_equal(safetensors_plan(&file, "f", list, 3, "pt"), TUTTI_OK);
 	memcpy(&length, file.header, 8);
 	assert_int_equal(length % 8, 0);
@@ -129,7 +126,6 @@ static void python_reads(void **state)
 	uint64_t size;
 	int fd;
 
-	(void)state;
 	if (!saved_has_python())
 		skip();
 	for (int i = 0; i < SAVED_TENSORS; i++) {
@@ -166,7 +162,6 @@ static void python_writes(void **state)
 	float values[4];
 	int fd;
 
-	(void)state;
 	if (!saved_has_python())
 		skip();
 	free(python("write"));
@@ -196,7 +191,6 @@ static void refused_plans(void **state)
 				     tensor("a", TUTTI_U8, 1, 3, 0)};
 	struct safetensors file;
 
-	(void)state;
 	assert_refused(safetensors_plan(&file, "f", list, 2, NULL), "two tensors 'a'");
 	list[0].name = (char *)"__metadata__";
 	assert_refused(safetensors_plan(&file, "f", list, 2, NULL), "reserves");
@@ -285,7 +279,6 @@ static void refused_files(void **state)
 		 "'__metadata__' has a value that is not a string"},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
 		assert_refused(read_planted(wrong[i].header, wrong[i].data, 0), wrong[i].words);
 		assert_refused(TUTTI_ERR_INVALID, path);
@@ -319,7 +312,6 @@ static void beyond_4_gib(void **state)
 	uint64_t size;
 	int fd;
 
-	(void)state;
 	assert_int_equal(safetensors_plan(&file, path, list, 2, NULL), TUTTI_OK);
 	assert_true(file.file_bytes == file.data_at + (UINT64_C(3) << 33) + 8);
 	assert_int_equal(disk_create(&fd, path), TUTTI_OK);

@@ -105,7 +105,6 @@ static void run_job(tutti_comm *comm, void *arg)
 	struct job *job = arg;
 	struct toy toy;
 	struct own own;
-	float values[TOY_MAX];
 
 	start(&toy, &own, comm, job);
 	if (job->first > 0)
@@ -129,11 +128,7 @@ static void run_job(tutti_comm *comm, void *arg)
 		CHECK(tutti_export_safetensors(toy.trainer, job->file) == TUTTI_OK);
 	toy_micro_batch(&toy, TUTTI_PASS_EVAL, 0, SAMPLES);
 	CHECK(tutti_check_replicas(toy.trainer) == TUTTI_OK);
-	for (int p = 0; p < TOY_PARAMS; p++) {
-		CHECK(tutti_param_read(toy.trainer, p, 0, toy_count(p), values) == TUTTI_OK);
-		if (tutti_rank(comm) == 0)
-			memcpy(job->values[p], values, sizeof values);
-	}
+	toy_keep(&toy, job->values);
 	toy_destroy(&toy);
 }
 
@@ -193,7 +188,6 @@ static void any_to_any(void **state)
 	struct job whole = {.variant = &ddp, .optimizer = &toy_adamw, .last = WHOLE};
 	int fds = saved_fds(), threads = threads_alone();
 
-	(void)state;
 	run(&whole, 1);
 	for (size_t s = 0; s < sizeof savers / sizeof *savers; s++) {
 		save_half(savers[s].variant, &whole, savers[s].ranks);
@@ -209,7 +203,6 @@ static void one_moment(void **state)
 {
 	struct job whole = {.variant = &ddp, .optimizer = &momentum, .last = WHOLE};
 
-	(void)state;
 	run(&whole, 1);
 	save_half(&fsdp, &whole, 3);
 	load_everywhere(&whole);
@@ -222,7 +215,6 @@ static void sixteen_bits(void **state)
 		.variant = &ddp, .optimizer = &toy_adamw, .last = WHOLE, .dtype = TUTTI_BF16};
 	struct job half = whole;
 
-	(void)state;
 	run(&whole, 1);
 	save_half(&fsdp, &whole, 4);
 	struct job other = whole;
@@ -245,7 +237,6 @@ static void one_file(void **state)
 	char path[200];
 	struct job job = {.variant = &fsdp, .optimizer = &toy_adamw, .last = HALF, .file = path};
 
-	(void)state;
 	snprintf(path, sizeof path, "%s/model.safetensors", saved_dir);
 	for (int ranks = 1; ranks <= 4; ranks += 3) {
 		run(&job, ranks);
@@ -281,7 +272,6 @@ static void export_names(tutti_comm *comm, void *arg)
 	struct stat about;
 	char path[200], beside[200], kept[200], target[6] = "";
 
-	(void)arg;
 	start(&toy, &own, comm, &job);
 	snprintf(kept, sizeof kept, "%s/file", saved_dir);
 	for (int i = 0; i < 4; i++) {
@@ -320,7 +310,6 @@ static void taken_names(void **state)
 {
 	char path[200];
 
-	(void)state;
 	write_five("file");
 	write_five("new.tmp");
 	snprintf(path, sizeof path, "%s/folder", saved_dir);
@@ -342,7 +331,6 @@ static void refusals(tutti_comm *comm, void *arg)
 	char path[200], nowhere[200];
 	int64_t step = 5;
 
-	(void)arg;
 	snprintf(path, sizeof path, "%s/file", saved_dir);
 	snprintf(nowhere, sizeof nowhere, "%s/nowhere/at/all", saved_dir);
 	start(&toy, &own, comm, &job);
@@ -369,8 +357,7 @@ static void refusals(tutti_comm *comm, void *arg)
 		    "a step has begun");
 	CHECK_ERROR(tutti_export_safetensors(toy.trainer, path), TUTTI_ERR_INVALID, "a step has");
 	CHECK_ERROR(tutti_import_safetensors(toy.trainer, path), TUTTI_ERR_INVALID, "a step has");
-	toy_micro_batch(&toy, TUTTI_PASS_LAST, 0, SAMPLES);
-	CHECK(tutti_step(toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
+	CHECK(toy_step(&toy, 0, SAMPLES) == TUTTI_OK);
 	/* Without tutti_save_wait the save is dropped. */
 	CHECK(tutti_save(toy.trainer, saved_dir, 1) == TUTTI_OK);
 	toy_destroy(&toy);
@@ -381,7 +368,6 @@ static void refusals(tutti_comm *comm, void *arg)
 
 static void refused(void **state)
 {
-	(void)state;
 	assert_int_equal(ranks_as_threads(3, refusals, NULL), 0);
 }
 
@@ -395,7 +381,6 @@ static void misfits(tutti_comm *comm, void *arg)
 	char path[200], each[8] = "";
 	int64_t step = 5;
 
-	(void)arg;
 	for (int what = 0; what < 3; what++) {
 		set_own(&own, 0);
 		toy_register(&toy, comm, 0);
@@ -438,7 +423,6 @@ static void misfit(void **state)
 {
 	struct job half = {.variant = &ddp, .optimizer = &toy_adamw, .last = HALF};
 
-	(void)state;
 	half.save_after = HALF;
 	run(&half, 2);
 	assert_int_equal(ranks_as_threads(3, misfits, NULL), 0);
@@ -452,7 +436,6 @@ static void own_states(tutti_comm *comm, void *arg)
 	struct toy toy;
 	int64_t step = 5;
 
-	(void)arg;
 	toy_register(&toy, comm, 0);
 	CHECK(tutti_model_state(toy.model, "mine", &mine, sizeof mine, 1) == 0);
 	toy_train(&toy, comm, &fsdp.config);
@@ -475,7 +458,6 @@ static void own_states(tutti_comm *comm, void *arg)
 
 static void states(void **state)
 {
-	(void)state;
 	assert_int_equal(ranks_as_threads(3, own_states, NULL), 0);
 }
 
@@ -484,18 +466,11 @@ static void other_states(tutti_comm *comm, void *arg)
 	char mine[4] = "";
 	struct toy toy;
 
-	(void)arg;
 	toy_register(&toy, comm, 0);
 	CHECK(tutti_model_state(toy.model, "mine", mine, tutti_rank(comm) == 1 ? 3 : 4, 1) == 0);
 	CHECK_ERROR(tutti_trainer_create(&toy.trainer, toy.model, comm, NULL), TUTTI_ERR_MISMATCH,
 		    "state 'mine': 3 bytes of each rank");
 	tutti_model_destroy(toy.model);
-}
-
-static void differing_states(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(3, other_states, NULL), 0);
 }
 
 /* Between averages ranks differ. */
@@ -507,13 +482,10 @@ static void alone(tutti_comm *comm, void *arg)
 	char path[200];
 	int64_t step;
 
-	(void)arg;
 	snprintf(path, sizeof path, "%s/model.safetensors", saved_dir);
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &config);
+	toy_make(&toy, comm, &config);
 	for (int i = 0; i < 2; i++) {
-		toy_micro_batch(&toy, TUTTI_PASS_LAST, i, SAMPLES);
-		CHECK(tutti_step(toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
+		CHECK(toy_step(&toy, i, SAMPLES) == TUTTI_OK);
 		if (i > 0)
 			continue;
 		CHECK_ERROR(tutti_save(toy.trainer, saved_dir, 1), TUTTI_ERR_INVALID,
@@ -529,18 +501,15 @@ static void alone(tutti_comm *comm, void *arg)
 	CHECK(tutti_save_wait(toy.trainer) == TUTTI_OK);
 	toy_destroy(&toy);
 	/* The count of steps continues. */
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &config);
+	toy_make(&toy, comm, &config);
 	CHECK(tutti_load(toy.trainer, saved_dir, &step) == TUTTI_OK && step == 2);
-	toy_micro_batch(&toy, TUTTI_PASS_LAST, 2, SAMPLES);
-	CHECK(tutti_step(toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
+	CHECK(toy_step(&toy, 2, SAMPLES) == TUTTI_OK);
 	CHECK_ERROR(tutti_save(toy.trainer, saved_dir, 3), TUTTI_ERR_INVALID, "after 3 steps");
 	toy_destroy(&toy);
 	/* All ranks load the same values, whatever their interval of averages. */
 	const tutti_train_config rarely = {COMMON, .strategy = TUTTI_LOCAL_SGD,
 					   .local_sgd_steps = 5};
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &rarely);
+	toy_make(&toy, comm, &rarely);
 	CHECK(tutti_load(toy.trainer, saved_dir, &step) == TUTTI_OK && step == 2);
 	CHECK(tutti_check_replicas(toy.trainer) == TUTTI_OK);
 	toy_destroy(&toy);
@@ -548,7 +517,6 @@ static void alone(tutti_comm *comm, void *arg)
 
 static void local_sgd(void **state)
 {
-	(void)state;
 	assert_int_equal(ranks_as_threads(2, alone, NULL), 0);
 }
 
@@ -563,7 +531,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(refused, saved_setup, saved_teardown),
 		cmocka_unit_test_setup_teardown(misfit, saved_setup, saved_teardown),
 		cmocka_unit_test_setup_teardown(states, saved_setup, saved_teardown),
-		cmocka_unit_test(differing_states),
+		RANKS_TEST(other_states, 3, 3),
 		cmocka_unit_test_setup_teardown(local_sgd, saved_setup, saved_teardown),
 	};
 	if (jansson_needed() != TUTTI_OK)

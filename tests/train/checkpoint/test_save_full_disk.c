@@ -85,21 +85,14 @@ static void check_words(tutti_comm *comm)
 		CHECK(strncmp(error, start, strlen(start)) == 0);
 }
 
-static void step(struct toy *toy, int number)
-{
-	toy_micro_batch(toy, TUTTI_PASS_LAST, number, SAMPLES);
-	CHECK(tutti_step(toy->trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
-}
-
 static void save_with_a_full_disk(tutti_comm *comm, void *arg)
 {
 	const tutti_train_config config = {.seed = 7, .strategy = *(const tutti_strategy *)arg};
 	struct toy toy;
 	int64_t found = -1;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &config);
-	step(&toy, 0);
+	toy_make(&toy, comm, &config);
+	CHECK(toy_step(&toy, 0, SAMPLES) == TUTTI_OK);
 	set_disk(comm, FULL);
 	CHECK_ERROR(tutti_save(toy.trainer, saved_dir, 1), TUTTI_ERR_SYSTEM, "Taking room in '");
 	check_words(comm);
@@ -112,7 +105,7 @@ static void save_with_a_full_disk(tutti_comm *comm, void *arg)
 	check_words(comm);
 	set_disk(comm, GOOD);
 	CHECK(saved_count(saved_dir, "step_") == 0 && saved_count(saved_dir, ".step_") == 0);
-	step(&toy, 1);
+	CHECK(toy_step(&toy, 1, SAMPLES) == TUTTI_OK);
 	CHECK(tutti_save(toy.trainer, saved_dir, 2) == TUTTI_OK);
 	CHECK(tutti_save_wait(toy.trainer) == TUTTI_OK);
 	CHECK(tutti_load(toy.trainer, saved_dir, &found) == TUTTI_OK && found == 2);
@@ -126,13 +119,11 @@ static void with(tutti_strategy strategy)
 
 static void ddp(void **state)
 {
-	(void)state;
 	with(TUTTI_DDP);
 }
 
 static void fsdp(void **state)
 {
-	(void)state;
 	with(TUTTI_FSDP);
 }
 

@@ -63,27 +63,7 @@ static void make_toy(struct toy *toy, tutti_comm *comm, tutti_strategy strategy)
 					   .bucket_bytes = 200,
 					   .deterministic = 1};
 
-	toy_register(toy, comm, 0);
-	toy_train(toy, comm, &config);
-}
-
-/* As toy_micro_batch, but a rank may be dead. */
-static tutti_status train(struct toy *toy, int64_t step)
-{
-	int base = (int)step * 1000, first = base + SAMPLES * toy->rank / toy->size;
-	int last = base + SAMPLES * (toy->rank + 1) / toy->size;
-
-	TRY(tutti_micro_batch(toy->trainer, TUTTI_PASS_LAST, last - first, NULL));
-	for (int u = 0; u < TOY_UNITS; u++) {
-		TRY(tutti_forward_begin(toy->trainer, u));
-		TRY(tutti_forward_end(toy->trainer, u));
-	}
-	for (int u = TOY_UNITS - 1; u >= 0; u--) {
-		TRY(tutti_backward_begin(toy->trainer, u));
-		toy_backward(toy, u, first, last);
-		TRY(tutti_backward_end(toy->trainer, u));
-	}
-	return tutti_step(toy->trainer, &toy_adamw, 1, NULL);
+	toy_make(toy, comm, &config);
 }
 
 static tutti_status read_values(struct toy *toy, float values[TOY_PARAMS][TOY_MAX])
@@ -159,7 +139,7 @@ static tutti_status go_on(struct toy *toy, const struct job *job, int64_t steps)
 	say(job, first);
 	last = steps ? first + steps : last - LAST_STEPS;
 	for (int64_t step = first; step < last; step++) {
-		TRY(train(toy, step));
+		TRY(toy_step(toy, (int)step, SAMPLES));
 		TRY(compare_values(toy, step + 1, "after a step"));
 		TRY(save(toy, job, step + 1, step == first ? 0 : step));
 	}
@@ -208,11 +188,10 @@ static void keep_calm(tutti_comm *comm, void *arg)
 {
 	struct toy toy;
 
-	(void)arg;
 	make_toy(&toy, comm, TUTTI_DDP);
 	CHECK(read_values(&toy, shared->values[0]) == TUTTI_OK);
 	for (int step = 0; step < atomic_load(&shared->calm_steps); step++) {
-		CHECK(train(&toy, step) == TUTTI_OK);
+		CHECK(toy_step(&toy, step, SAMPLES) == TUTTI_OK);
 		CHECK(read_values(&toy, shared->values[step + 1]) == TUTTI_OK);
 	}
 	toy_destroy(&toy);
@@ -338,7 +317,6 @@ static void killed(void **state)
 	int kills = (int)number_of("KILLS", KILLS), ranks = 3, unfinished = 0;
 	struct running running;
 
-	(void)state;
 	print_message("TEST_SEED=%u KILLS=%d\n", seed, kills);
 	saved_folder(dir);
 	atomic_store(&shared->committed, -1);

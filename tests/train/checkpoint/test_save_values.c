@@ -20,9 +20,6 @@
 
 enum { RANKS = 2, SAMPLES = 8 };
 
-static const tutti_optimizer adamw = {
-	.kind = TUTTI_ADAMW, .lr = 0.05f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f};
-
 struct forgery {
 	const char *kind, *name; /* the tensor */
 	const void *bytes;       /* its new bytes; NULL: it is removed */
@@ -88,12 +85,6 @@ static void forge(const struct forgery *forgery)
 	checkpoint_index_finish(&index);
 }
 
-static void one_step(struct toy *toy, int batch)
-{
-	toy_micro_batch(toy, TUTTI_PASS_LAST, batch, SAMPLES);
-	CHECK(tutti_step(toy->trainer, &adamw, 1, NULL) == TUTTI_OK);
-}
-
 /* The load fails before anything is changed: the trainer continues. */
 static void load(tutti_comm *comm, void *arg)
 {
@@ -104,12 +95,11 @@ static void load(tutti_comm *comm, void *arg)
 	float before[TOY_MAX], after[TOY_MAX];
 	int64_t step = 5;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &config);
-	one_step(&toy, 0);
+	toy_make(&toy, comm, &config);
+	CHECK(toy_step(&toy, 0, SAMPLES) == TUTTI_OK);
 	CHECK(tutti_save(toy.trainer, saved_dir, 1) == TUTTI_OK);
 	CHECK(tutti_save_wait(toy.trainer) == TUTTI_OK);
-	one_step(&toy, 1);
+	CHECK(toy_step(&toy, 1, SAMPLES) == TUTTI_OK);
 	CHECK(tutti_param_read(toy.trainer, 3, 0, TOY_MAX, before) == TUTTI_OK);
 	if (toy.rank == 0)
 		forge(forgery);
@@ -123,7 +113,7 @@ static void load(tutti_comm *comm, void *arg)
 		CHECK(tutti_param_read(toy.trainer, 3, 0, TOY_MAX, after) == TUTTI_OK);
 		CHECK(memcmp(before, after, sizeof before) == 0);
 	}
-	one_step(&toy, 2);
+	CHECK(toy_step(&toy, 2, SAMPLES) == TUTTI_OK);
 	toy_destroy(&toy);
 }
 
@@ -161,7 +151,6 @@ static void numbers(void **state)
 		{SCALE(1e38, 1, 1e-38, 1), "not a finite and positive loss scale over its"},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof forgeries / sizeof *forgeries; i++) {
 		struct forgery forgery = forgeries[i];
 		if (ranks_as_threads(RANKS, load, &forgery) != 0)
@@ -195,10 +184,9 @@ static void save_own_moments(tutti_comm *comm, void *arg)
 	struct toy toy;
 	int64_t step;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &config);
-	one_step(&toy, 0);
-	one_step(&toy, 1);
+	toy_make(&toy, comm, &config);
+	CHECK(toy_step(&toy, 0, SAMPLES) == TUTTI_OK);
+	CHECK(toy_step(&toy, 1, SAMPLES) == TUTTI_OK);
 	for (int i = 0; i < toy.trainer->piece_count && toy.rank == 0; i++) {
 		const struct piece *piece = &toy.trainer->pieces[i];
 		memcpy(of_rank_0[0][piece->param], piece->m, piece->count * sizeof(float));
@@ -208,7 +196,7 @@ static void save_own_moments(tutti_comm *comm, void *arg)
 	compare_moments(&toy, config.local_sgd_state || toy.rank == 0);
 	CHECK(tutti_save(toy.trainer, saved_dir, 2) == TUTTI_OK);
 	CHECK(tutti_save_wait(toy.trainer) == TUTTI_OK);
-	one_step(&toy, 2);
+	CHECK(toy_step(&toy, 2, SAMPLES) == TUTTI_OK);
 	CHECK(tutti_load(toy.trainer, saved_dir, &step) == TUTTI_OK && step == 2);
 	compare_moments(&toy, true);
 	toy_destroy(&toy);
@@ -216,7 +204,6 @@ static void save_own_moments(tutti_comm *comm, void *arg)
 
 static void own_moments(void **state)
 {
-	(void)state;
 	for (int is_averaged = 0; is_averaged < 2; is_averaged++)
 		assert_int_equal(ranks_as_threads(3, save_own_moments, &is_averaged), 0);
 }

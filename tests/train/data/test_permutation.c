@@ -40,7 +40,6 @@ static void check_permutation(uint64_t count, uint64_t seed, uint64_t epoch)
 
 static void test_small_counts(void **state)
 {
-	(void)state;
 	for (uint64_t count = 1; count <= 300; count++)
 		for (uint64_t seed = 0; seed < 4; seed++)
 			check_permutation(count, seed * PI, seed + count % 3);
@@ -50,7 +49,6 @@ static void test_counts_near_powers_and_squares(void **state)
 {
 	const uint64_t counts[] = {1023, 1024, 1025, 4095, 4096, 4097, 9409, 9410, 65521, 65536};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
 		check_permutation(counts[i], PI, i);
 }
@@ -63,7 +61,6 @@ static void test_large_counts(void **state)
 				   ((uint64_t)1 << 32) + 1, 1000000000039u, (uint64_t)INT64_MAX};
 	static uint64_t numbers[2 * PLACES];
 
-	(void)state;
 	for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
 		double quarters[4] = {0};
 		for (uint64_t i = 0; i < PLACES; i++) {
@@ -104,7 +101,6 @@ static void test_all_orders_come(void **state)
 {
 	enum { PER_ORDER = 60 };
 
-	(void)state;
 	for (uint64_t count = 2, orders = 2; count <= 6; orders *= ++count)
 		for (int by_seed = 0; by_seed < 2; by_seed++) {
 			int times[720] = {0};
@@ -127,7 +123,6 @@ static void test_orders_are_odd_and_even(void **state)
 {
 	enum { EPOCHS = 400, MOST = 40 };
 
-	(void)state;
 	for (uint64_t count = 2; count <= MOST; count++) {
 		int odd = 0;
 		for (uint64_t e = 0; e < EPOCHS; e++) {
@@ -154,7 +149,6 @@ static void test_pairs_are_independent(void **state)
 	enum { EPOCHS = 10000, PARTS = 8, COUNT = 1000 };
 	const uint64_t distances[] = {1, 2, 32, 500};
 
-	(void)state;
 	for (size_t d = 0; d < sizeof distances / sizeof *distances; d++) {
 		int cells[PARTS][PARTS] = {{0}}, kept = 0;
 		double sum = 0, expected = (double)EPOCHS / (PARTS * PARTS);
@@ -188,7 +182,6 @@ static void test_orders_stay(void **state)
 		 {1066561766696, 885740341065, 33456066258, 1015211744465}},
 	};
 
-	(void)state;
 	for (size_t o = 0; o < sizeof orders / sizeof *orders; o++)
 		for (uint64_t i = 0; i < 4; i++)
 			assert_int_equal(place(orders[o].count, 1, orders[o].epoch, i),

@@ -90,7 +90,6 @@ static void test_same_order_at_every_size(void **state)
 {
 	static const int mixed[] = {3, 8, 1, 5, 2, 7};
 
-	(void)state;
 	for (int s = 0; s < SHAPES; s++)
 		for (int shuffle = 0; shuffle < 2; shuffle++) {
 			tutti_sampler start = {.count = shapes[s].count,
@@ -124,7 +123,6 @@ static void test_orders_differ(void **state)
 	int64_t orders[ORDERS][COUNT];
 	int size = 1;
 
-	(void)state;
 	for (int i = 0; i < ORDERS; i++) {
 		tutti_sampler sampler = {.count = COUNT,
 					 .batch = 8,
@@ -151,7 +149,6 @@ static void test_resume(void **state)
 	tutti_sampler_share share;
 	int size = 1;
 
-	(void)state;
 	for (int e = 0; e < EPOCHS; e++)
 		assert_int_equal(whole_epoch(&whole, &size, 1, all + e * COUNT), COUNT);
 	for (int64_t position = 0; position < EPOCHS * COUNT; position++) {
@@ -176,7 +173,6 @@ static void test_resume(void **state)
 /* seek finds the positions that next reaches. */
 static void test_seek(void **state)
 {
-	(void)state;
 	for (int s = 0; s < SHAPES; s++)
 		for (int drop_last = 0; drop_last < 2; drop_last++) {
 			tutti_sampler walked = {.count = shapes[s].count,
@@ -203,7 +199,6 @@ static void test_drop_last(void **state)
 	int64_t order[MAX_COUNT], plain[MAX_COUNT];
 	int sizes[] = {3, 4}, size = 1;
 
-	(void)state;
 	for (int s = 0; s < SHAPES; s++) {
 		tutti_sampler sampler = {.count = shapes[s].count,
 					 .batch = shapes[s].batch,
@@ -231,7 +226,6 @@ static void test_drop_last(void **state)
 /* Every rank gets as many indices at every step; the first items are those without padding. */
 static void test_pad(void **state)
 {
-	(void)state;
 	for (int s = 0; s < SHAPES; s++)
 		for (int size = 1; size <= 8; size++) {
 			tutti_sampler padded = {.count = shapes[s].count,
@@ -273,7 +267,6 @@ static void test_large_numbers(void **state)
 	int64_t samples[MAX_BATCH];
 	tutti_sampler_share share;
 
-	(void)state;
 	assert_int_equal(whole_step(&sampler, 8, samples, &share), 3);
 	assert_true(share.is_last && sampler.position == most);
 	sampler.size = 1;
@@ -326,7 +319,6 @@ static void test_refusals(void **state)
 	int64_t indices[4];
 	tutti_sampler_share share;
 
-	(void)state;
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
 		tutti_sampler sampler = bad[i].sampler;
 		assert_refused(tutti_sampler_next(&sampler, indices, 4, &share), bad[i].why);

@@ -7,6 +7,8 @@
 #include <signal.h>
 #include <string.h>
 
+#include "tests/unit.h"
+
 enum { IN_W, OUT_W, OUT_B, SHIFT };
 static const int64_t counts[] = {NET_IN * NET_HIDDEN, NET_HIDDEN *NET_OUT, NET_OUT, NET_OUT};
 
@@ -43,8 +45,6 @@ tutti_status net_init(tutti_trainer *trainer, int replica, void *arg)
 {
 	float values[NET_IN * NET_HIDDEN];
 
-	(void)replica;
-	(void)arg;
 	for (int p = 0; p < NET_PARAMS; p++) {
 		for (int64_t i = 0; i < counts[p]; i++)
 			values[i] = 0.7f * uniform(5 + (uint64_t)p, (uint64_t)i);
@@ -245,4 +245,29 @@ double net_ddp_step(tutti_trainer *trainer, struct network *network, const struc
 	CHECK(tutti_step(trainer, optimizer, 1, NULL) == TUTTI_OK);
 	CHECK(tutti_means(trainer, &sum, &items, &sum, 1) == TUTTI_OK);
 	return sum;
+}
+
+void net_start(struct net_replicas *replicas, bool is_mirrored, int n,
+	       const tutti_data_parallel_config *config)
+{
+	tutti_data_parallel_config own = *config;
+
+	replicas->n = n;
+	if (!own.model)
+		own.model = net_model();
+	assert_int_equal(tutti_init_all(replicas->comms, n, &(tutti_config){.timeout_ms = 30000}),
+			 TUTTI_OK);
+	tutti_status made =
+		is_mirrored ? tutti_mirrored_create(&replicas->dp, replicas->comms, n, &own)
+			    : tutti_data_parallel_create(&replicas->dp, replicas->comms, n, &own);
+	if (made != TUTTI_OK)
+		fail_msg("%s", tutti_comm_error(NULL));
+	tutti_model_destroy(own.model);
+}
+
+void net_stop(struct net_replicas *replicas)
+{
+	tutti_data_parallel_destroy(replicas->dp);
+	for (int r = 0; r < replicas->n; r++)
+		tutti_comm_destroy(replicas->comms[r]);
 }

@@ -5,6 +5,8 @@
 
 #include <tutti/train.h>
 
+#include <stdbool.h>
+
 enum {
 	NET_IN = 3,
 	NET_HIDDEN = 16,
@@ -41,6 +43,17 @@ tutti_data_parallel_config net_config(struct network *network);
 tutti_status net_init(tutti_trainer *trainer, int replica, void *arg);
 /* All parameters one after the other, of replica 0: values of NET_COUNT floats. */
 tutti_status net_read(tutti_trainer *trainer, int replica, void *values);
+
+/* Replicas of ranks that are threads. The case fails if they cannot be made. */
+struct net_replicas {
+	tutti_data_parallel *dp;
+	tutti_comm *comms[4];
+	int n;
+};
+/* Destroys the config's model; NULL: net_model(). */
+void net_start(struct net_replicas *replicas, bool is_mirrored, int n,
+	       const tutti_data_parallel_config *config);
+void net_stop(struct net_replicas *replicas);
 
 /* A trainer's own loop, in one rank: a step over items [first, last) of the batch. Returns the mean
  * loss of all ranks. */

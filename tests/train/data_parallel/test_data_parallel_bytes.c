@@ -13,7 +13,7 @@
 
 #include "tests/unit.h"
 
-enum { RANKS_MAX = 4, STEPS = 3, ITEMS = 16, TRAINED = NET_TRAINED * 4, ALL = NET_COUNT * 4 };
+enum { STEPS = 3, ITEMS = 16, TRAINED = NET_TRAINED * 4, ALL = NET_COUNT * 4 };
 enum { PADDED_GRADS = 192 + 128 + 64, PADDED_DATA = PADDED_GRADS + 64 };
 
 static const tutti_optimizer adamw = {
@@ -24,7 +24,8 @@ static struct net_batch data;
 static float outputs[ITEMS * NET_OUT];
 static const tutti_data_parallel_batch batch = {
 	.inputs = data.inputs, .targets = data.targets, .items = ITEMS, .outputs = outputs};
-static tutti_comm *comms[RANKS_MAX];
+static struct net_replicas replicas;
+static tutti_data_parallel *dp; /* theirs */
 
 /* Linked with --wrap of these: calls of all threads. */
 static atomic_int allocations;
@@ -53,36 +54,22 @@ void *__wrap_realloc(void *old, size_t bytes)
 	return __real_realloc(old, bytes);
 }
 
-static tutti_data_parallel *start(bool is_mirrored, bool shares, int n)
+static void start(bool is_mirrored, bool shares, int n)
 {
-	const tutti_config config = {.timeout_ms = 30000};
 	tutti_data_parallel_config c = net_config(&network);
-	tutti_data_parallel *dp;
 
 	net_batch(&data, 0, ITEMS);
-	assert_int_equal(tutti_init_all(comms, n, &config), TUTTI_OK);
-	c.model = net_model();
 	c.share_params = shares;
-	assert_int_equal(is_mirrored ? tutti_mirrored_create(&dp, comms, n, &c)
-				     : tutti_data_parallel_create(&dp, comms, n, &c),
-			 TUTTI_OK);
-	tutti_model_destroy(c.model);
+	net_start(&replicas, is_mirrored, n, &c);
+	dp = replicas.dp;
 	assert_int_equal(tutti_data_parallel_run(dp, net_init, NULL), TUTTI_OK);
 	for (int s = 0; s < STEPS; s++)
 		assert_int_equal(tutti_data_parallel_step(dp, &batch, &adamw, 1, NULL), TUTTI_OK);
-	return dp;
-}
-
-static void stop(tutti_data_parallel *dp, int n)
-{
-	tutti_data_parallel_destroy(dp);
-	for (int r = 0; r < n; r++)
-		tutti_comm_destroy(comms[r]);
 }
 
 static void check_gathered(bool shares, int n)
 {
-	tutti_data_parallel *dp = start(false, shares, n);
+	start(false, shares, n);
 	uint64_t moved = 0;
 
 	for (int r = 0; r < n; r++) {
@@ -104,12 +91,12 @@ static void check_gathered(bool shares, int n)
 		moved += stats.window_bytes + stats.sent_bytes + stats.staged_bytes;
 	}
 	assert_int_equal(moved, n > 1 ? STEPS * (uint64_t)n * (params + PADDED_GRADS) : 0);
-	stop(dp, n);
+	net_stop(&replicas);
 }
 
 static void check_mirrored(int n)
 {
-	tutti_data_parallel *dp = start(true, false, n);
+	start(true, false, n);
 
 	for (int r = 0; r < n; r++) {
 		tutti_train_stats s;
@@ -120,14 +107,13 @@ static void check_mirrored(int n)
 		assert_int_equal(s.sent_grad_bytes,
 				 STEPS * (2 * (uint64_t)(n - 1) * TRAINED / (uint64_t)n));
 	}
-	stop(dp, n);
+	net_stop(&replicas);
 }
 
 static void test_bytes(void **state)
 {
 	static const int sizes[] = {1, 2, 4};
 
-	(void)state;
 	for (int i = 0; i < 3; i++) {
 		check_gathered(false, sizes[i]);
 		check_gathered(true, sizes[i]);
@@ -139,9 +125,8 @@ static void test_bytes(void **state)
  * has no items in a batch that is too small. */
 static void test_calls(void **state)
 {
-	(void)state;
 	for (int is_mirrored = 0; is_mirrored < 2; is_mirrored++) {
-		tutti_data_parallel *dp = start(is_mirrored, false, 4);
+		start(is_mirrored, false, 4);
 		tutti_data_parallel_batch one = batch;
 		memset(network.calls, 0, sizeof network.calls);
 		one.items = 1;
@@ -149,7 +134,7 @@ static void test_calls(void **state)
 		assert_int_equal(network.calls[0], 0);
 		assert_int_equal(network.calls[1], is_mirrored ? 0 : 1);
 		assert_int_equal(network.calls[2], 0);
-		stop(dp, 4);
+		net_stop(&replicas);
 	}
 }
 
@@ -171,25 +156,21 @@ static void test_overlaps(void **state)
 {
 	const tutti_train_config train = {.bucket_bytes = 1};
 	tutti_data_parallel_config c = net_config(&network);
-	tutti_data_parallel *dp;
 
-	(void)state;
 	own_backward = c.backward;
 	c.backward = watch_backward;
 	c.train = &train;
-	c.model = net_model();
-	assert_int_equal(tutti_init_all(comms, 2, NULL), TUTTI_OK);
-	assert_int_equal(tutti_mirrored_create(&dp, comms, 2, &c), TUTTI_OK);
-	tutti_model_destroy(c.model);
+	net_start(&replicas, true, 2, &c);
+	dp = replicas.dp;
 	assert_int_equal(tutti_data_parallel_step(dp, &batch, &adamw, 1, NULL), TUTTI_OK);
 	assert_int_equal(atomic_load(&early), 2);
 	assert_int_equal(atomic_load(&late), 0);
-	stop(dp, 2);
+	net_stop(&replicas);
 }
 
 /* Connections between ranks are made when a message is first sent, and accepted some time later:
  * such an allocation happens once, so of many rounds one is without any. */
-static bool has_round_without_allocation(tutti_data_parallel *dp)
+static bool has_round_without_allocation(void)
 {
 	for (int round = 0; round < 50; round++) {
 		int before = atomic_load(&allocations);
@@ -206,12 +187,11 @@ static bool has_round_without_allocation(tutti_data_parallel *dp)
 
 static void test_allocates_nothing(void **state)
 {
-	(void)state;
 	for (int is_mirrored = 0; is_mirrored < 2; is_mirrored++) {
-		tutti_data_parallel *dp = start(is_mirrored, false, 2);
+		start(is_mirrored, false, 2);
 		assert_true(atomic_load(&allocations) > 0);
-		assert_true(has_round_without_allocation(dp));
-		stop(dp, 2);
+		assert_true(has_round_without_allocation());
+		net_stop(&replicas);
 	}
 }
 

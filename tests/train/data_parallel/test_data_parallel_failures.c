@@ -10,7 +10,7 @@
 
 #include "tests/unit.h"
 
-enum { RANKS_MAX = 4, ITEMS = 9 };
+enum { ITEMS = 9 };
 
 static const tutti_optimizer sgd = {.kind = TUTTI_SGD, .lr = 0.05f, .momentum = 0.9f};
 
@@ -18,32 +18,17 @@ static struct network network;
 static struct net_batch data;
 static const tutti_data_parallel_batch batch = {
 	.inputs = data.inputs, .targets = data.targets, .items = ITEMS};
-static tutti_comm *comms[RANKS_MAX];
+static struct net_replicas replicas;
 
 static tutti_data_parallel *start(bool is_mirrored, int n)
 {
-	const tutti_config config = {.timeout_ms = 30000};
 	tutti_data_parallel_config c = net_config(&network);
-	tutti_data_parallel *dp;
 
 	memset(&network, 0, sizeof network);
 	net_batch(&data, 0, NET_ITEMS);
-	assert_int_equal(tutti_init_all(comms, n, &config), TUTTI_OK);
-	c.model = net_model();
-	tutti_status made = is_mirrored ? tutti_mirrored_create(&dp, comms, n, &c)
-					: tutti_data_parallel_create(&dp, comms, n, &c);
-	if (made != TUTTI_OK)
-		fail_msg("%s", tutti_comm_error(NULL));
-	tutti_model_destroy(c.model);
-	assert_int_equal(tutti_data_parallel_run(dp, net_init, NULL), TUTTI_OK);
-	return dp;
-}
-
-static void stop(tutti_data_parallel *dp, int n)
-{
-	tutti_data_parallel_destroy(dp);
-	for (int r = 0; r < n; r++)
-		tutti_comm_destroy(comms[r]);
+	net_start(&replicas, is_mirrored, n, &c);
+	assert_int_equal(tutti_data_parallel_run(replicas.dp, net_init, NULL), TUTTI_OK);
+	return replicas.dp;
 }
 
 static void must_step(tutti_data_parallel *dp)
@@ -81,36 +66,32 @@ static void test_functions_fail(void **state)
 	static const int sizes[] = {1, 2, 4};
 	float with[NET_COUNT], without[NET_COUNT];
 
-	(void)state;
 	for (int is_mirrored = 0; is_mirrored < 2; is_mirrored++)
 		for (int i = 0; i < 3; i++) {
 			tutti_data_parallel *dp = start(is_mirrored, sizes[i]);
 			train(dp, false, sizes[i], without);
-			stop(dp, sizes[i]);
+			net_stop(&replicas);
 			dp = start(is_mirrored, sizes[i]);
 			train(dp, true, sizes[i], with);
-			stop(dp, sizes[i]);
+			net_stop(&replicas);
 			assert_memory_equal(with, without, sizeof with);
 		}
-	assert_int_equal(checks_failed(), 0);
 }
 
 /* All say what happened to the others, too. */
 static void test_messages(void **state)
 {
-	(void)state;
 	tutti_data_parallel *dp = start(false, 2);
 	network = (struct network){.fails_in = 1, .fails_at = 1, .why = "No."};
 	CHECK_ERROR(tutti_data_parallel_step(dp, &batch, &sgd, 1, NULL), TUTTI_ERR_SYSTEM,
 		    "Nothing was updated in this step. The forward of replica 1 failed: No.");
-	stop(dp, 2);
+	net_stop(&replicas);
 	dp = start(true, 2);
 	network = (struct network){.fails_in = 1, .fails_at = 1, .why = "No."};
 	CHECK_ERROR(tutti_data_parallel_step(dp, &batch, &sgd, 1, NULL), TUTTI_ERR_SYSTEM,
 		    "Rank 1 could not compute its part in this step, so no rank updates: The "
 		    "forward of replica 1 failed: No.");
-	stop(dp, 2);
-	assert_int_equal(checks_failed(), 0);
+	net_stop(&replicas);
 }
 
 /* An infinite gradient of one replica: all skip, and the message says why. */
@@ -119,7 +100,6 @@ static void test_skipped(void **state)
 	float before[NET_COUNT], after[NET_COUNT];
 	tutti_data_parallel_info info;
 
-	(void)state;
 	for (int is_mirrored = 0; is_mirrored < 2; is_mirrored++) {
 		tutti_data_parallel *dp = start(is_mirrored, 2);
 		assert_int_equal(tutti_data_parallel_run(dp, net_read, before), TUTTI_OK);
@@ -132,9 +112,8 @@ static void test_skipped(void **state)
 		assert_memory_equal(before, after, sizeof before);
 		assert_int_equal(tutti_data_parallel_step(dp, &batch, &sgd, 1, &info), TUTTI_OK);
 		assert_int_equal(info.step.skipped, 0);
-		stop(dp, 2);
+		net_stop(&replicas);
 	}
-	assert_int_equal(checks_failed(), 0);
 }
 
 /* An evaluation that fails, and a call from a function. */
@@ -144,7 +123,6 @@ static void test_forward_fails(void **state)
 	const tutti_data_parallel_batch wanted = {
 		.inputs = data.inputs, .items = ITEMS, .outputs = outputs[0]};
 
-	(void)state;
 	for (int is_mirrored = 0; is_mirrored < 2; is_mirrored++) {
 		tutti_data_parallel *dp = start(is_mirrored, 2);
 		network = (struct network){.fails_in = 1, .fails_at = 1, .why = "No."};
@@ -156,44 +134,38 @@ static void test_forward_fails(void **state)
 			    "call is under way");
 		network.dp = NULL;
 		assert_int_equal(tutti_data_parallel_forward(dp, &wanted), TUTTI_OK);
-		stop(dp, 2);
+		net_stop(&replicas);
 	}
-	assert_int_equal(checks_failed(), 0);
 }
 
 static tutti_status fail_in_one(tutti_trainer *trainer, int replica, void *arg)
 {
-	(void)arg;
 	assert_non_null(trainer);
 	return replica == 1 ? tutti_set_error(TUTTI_ERR_INVALID, "Not here.") : TUTTI_OK;
 }
 
 static void test_run_fails(void **state)
 {
-	(void)state;
 	tutti_data_parallel *dp = start(true, 4);
 	CHECK_ERROR(tutti_data_parallel_run(dp, fail_in_one, NULL), TUTTI_ERR_INVALID, "Not here.");
 	must_step(dp);
-	stop(dp, 4);
+	net_stop(&replicas);
 	dp = start(false, 4); /* replica 1 has no trainer there */
 	assert_int_equal(tutti_data_parallel_run(dp, fail_in_one, NULL), TUTTI_OK);
-	stop(dp, 4);
-	assert_int_equal(checks_failed(), 0);
+	net_stop(&replicas);
 }
 
 /* An abort from elsewhere ends the step in all threads, and destroy after it. */
 static void test_abort(void **state)
 {
-	(void)state;
 	for (int is_mirrored = 0; is_mirrored < 2; is_mirrored++) {
 		tutti_data_parallel *dp = start(is_mirrored, 2);
 		must_step(dp);
-		assert_int_equal(tutti_comm_abort(comms[1]), TUTTI_OK);
+		assert_int_equal(tutti_comm_abort(replicas.comms[1]), TUTTI_OK);
 		CHECK_ERROR(tutti_data_parallel_step(dp, &batch, &sgd, 1, NULL), TUTTI_ERR_ABORTED,
 			    "tutti_comm_abort");
-		stop(dp, 2);
+		net_stop(&replicas);
 	}
-	assert_int_equal(checks_failed(), 0);
 }
 
 /* How many threads of this process have a name that begins so. */
@@ -218,17 +190,15 @@ static int threads_named(const char *begin)
 
 static void test_threads(void **state)
 {
-	(void)state;
 	tutti_data_parallel *dp = start(false, 4);
 	must_step(dp);
 	assert_int_equal(threads_named("tutti-rep-"), 3);
 	assert_int_equal(threads_named("tutti-rep-3\n"), 1);
-	stop(dp, 4);
+	net_stop(&replicas);
 	assert_int_equal(threads_named("tutti-rep-"), 0);
 	dp = start(true, 1);
 	assert_int_equal(threads_named("tutti-rep-"), 0);
-	stop(dp, 1);
-	assert_int_equal(checks_failed(), 0);
+	net_stop(&replicas);
 }
 
 int main(void)
@@ -241,5 +211,5 @@ int main(void)
 	};
 
 	test_limit(300);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests(tests, NULL, NULL) || checks_failed();
 }

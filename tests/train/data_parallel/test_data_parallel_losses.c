@@ -75,37 +75,27 @@ static void train_replicas(const struct run *run, enum way way, int n)
 	struct run own = *run;
 	static struct network network; /* of all replicas */
 	static struct net_batch batch;
-	const tutti_config config = {.timeout_ms = 30000};
-	tutti_comm *comms[RANKS_MAX];
-	tutti_data_parallel *dp;
+	struct net_replicas replicas;
 	tutti_data_parallel_config c = net_config(&network);
 
 	network = (struct network){.is_bf16 = run->train.param_dtype == TUTTI_BF16};
-	assert_int_equal(tutti_init_all(comms, n, &config), TUTTI_OK);
-	c.model = net_model();
 	c.train = &run->train;
 	c.share_params = way == SHARED;
-	tutti_status made = way == MIRRORED ? tutti_mirrored_create(&dp, comms, n, &c)
-					    : tutti_data_parallel_create(&dp, comms, n, &c);
-	if (made != TUTTI_OK)
-		fail_msg("%s", tutti_comm_error(NULL));
-	tutti_model_destroy(c.model);
-	assert_int_equal(tutti_data_parallel_run(dp, net_init, NULL), TUTTI_OK);
+	net_start(&replicas, way == MIRRORED, n, &c);
+	assert_int_equal(tutti_data_parallel_run(replicas.dp, net_init, NULL), TUTTI_OK);
 	for (int step = 0; step < STEPS; step++) {
 		tutti_data_parallel_info info;
 		int items = batches[step % BATCHES];
 		net_batch(&batch, step, items);
 		tutti_data_parallel_batch b = {
 			.inputs = batch.inputs, .targets = batch.targets, .items = (size_t)items};
-		if (tutti_data_parallel_step(dp, &b, &adamw, 1, &info) != TUTTI_OK)
+		if (tutti_data_parallel_step(replicas.dp, &b, &adamw, 1, &info) != TUTTI_OK)
 			fail_msg("%s", tutti_comm_error(NULL));
 		assert_int_equal(info.step.items, items);
 		run->result->losses[step] = info.loss;
 	}
-	assert_int_equal(tutti_data_parallel_run(dp, read_values, &own), TUTTI_OK);
-	tutti_data_parallel_destroy(dp);
-	for (int r = 0; r < n; r++)
-		tutti_comm_destroy(comms[r]);
+	assert_int_equal(tutti_data_parallel_run(replicas.dp, read_values, &own), TUTTI_OK);
+	net_stop(&replicas);
 }
 
 static void train(struct run *run, enum way way, int n)
@@ -181,7 +171,6 @@ static void test_same_losses(void **state)
 	struct result *ddp =
 		mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
-	(void)state;
 	assert_true(ddp != MAP_FAILED);
 	/* Processes before threads. */
 	for (int i = SIZES - 1; i >= 0; i--)
@@ -215,7 +204,6 @@ static tutti_status no_loss(tutti_replica *r)
 
 static tutti_status no_backward(tutti_replica *r)
 {
-	(void)r;
 	return TUTTI_OK;
 }
 
@@ -233,28 +221,21 @@ static float one_step(int n, int is_mirrored)
 					     .loss = no_loss,
 					     .backward = no_backward,
 					     .output_count = 1};
-	tutti_data_parallel *dp;
-	tutti_comm *comms[RANKS_MAX];
+	struct net_replicas replicas;
 	float value;
 
 	CHECK(tutti_model_create(&config.model) == TUTTI_OK);
 	tutti_model_param(config.model, tutti_model_unit(config.model, "u"), "p", 1, &shape, 0);
-	CHECK(tutti_init_all(comms, n, NULL) == TUTTI_OK);
-	CHECK((is_mirrored ? tutti_mirrored_create
-			   : tutti_data_parallel_create)(&dp, comms, n, &config) == TUTTI_OK);
-	tutti_model_destroy(config.model);
-	CHECK(tutti_data_parallel_step(dp, &batch, &sgd, 1, NULL) == TUTTI_OK);
-	CHECK(tutti_data_parallel_run(dp, read_one, &value) == TUTTI_OK);
-	tutti_data_parallel_destroy(dp);
-	for (int r = 0; r < n; r++)
-		tutti_comm_destroy(comms[r]);
+	net_start(&replicas, is_mirrored, n, &config);
+	CHECK(tutti_data_parallel_step(replicas.dp, &batch, &sgd, 1, NULL) == TUTTI_OK);
+	CHECK(tutti_data_parallel_run(replicas.dp, read_one, &value) == TUTTI_OK);
+	net_stop(&replicas);
 	return value;
 }
 
 /* The mean over the items is 1, wherever they are. */
 static void forward_may_add_to_gradients(void **state)
 {
-	(void)state;
 	for (int n = 1; n <= RANKS_MAX; n++)
 		for (int is_mirrored = 0; is_mirrored < 2; is_mirrored++)
 			assert_float_equal(one_step(n, is_mirrored), -0.5f, 1e-6);

@@ -1,4 +1,5 @@
-/* What would break: a mistake that is not refused, or refused without saying what to do. */
+/* What would break: a mistake that is not refused, or refused without saying what to do; and models
+ * without parameters or elements, which are no mistake. */
 #include "tests/limit.h"
 #include "tests/train/data_parallel/network.h"
 #include "tests/train/ranks.h"
@@ -12,6 +13,7 @@
 
 static struct network network;
 static struct net_batch data;
+static struct net_replicas replicas;
 static tutti_comm *comms[3];
 
 static tutti_data_parallel_config good_config(tutti_model *model)
@@ -46,7 +48,6 @@ static void test_configs(void **state)
 	const tutti_data_parallel_config good = good_config(model);
 	tutti_data_parallel_config c;
 
-	(void)state;
 	assert_int_equal(tutti_init_all(comms, 2, NULL), TUTTI_OK);
 	CHECK_ERROR(tutti_data_parallel_create(NULL, comms, 2, &good), TUTTI_ERR_INVALID,
 		    "needs a place");
@@ -70,7 +71,6 @@ static void test_configs(void **state)
 	tutti_model_destroy(model);
 	tutti_comm_destroy(comms[0]);
 	tutti_comm_destroy(comms[1]);
-	assert_int_equal(checks_failed(), 0);
 }
 
 static void test_comms(void **state)
@@ -78,7 +78,6 @@ static void test_comms(void **state)
 	tutti_model *model = net_model();
 	const tutti_data_parallel_config good = good_config(model);
 
-	(void)state;
 	assert_int_equal(tutti_init_all(comms, 3, NULL), TUTTI_OK);
 	expect_refused(&good, 0, TUTTI_ERR_INVALID, "n is 0");
 	expect_refused(&good, 2, TUTTI_ERR_INVALID, "it has 3, n is 2");
@@ -95,7 +94,6 @@ static void test_comms(void **state)
 	tutti_model_destroy(model);
 	for (int r = 0; r < 3; r++)
 		tutti_comm_destroy(comms[r]);
-	assert_int_equal(checks_failed(), 0);
 }
 
 static void test_train_configs(void **state)
@@ -127,7 +125,6 @@ static void test_train_configs(void **state)
 	tutti_model *model = net_model();
 	tutti_data_parallel_config c = good_config(model);
 
-	(void)state;
 	assert_int_equal(tutti_init_all(comms, 2, NULL), TUTTI_OK);
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		tutti_data_parallel *dp;
@@ -143,7 +140,6 @@ static void test_train_configs(void **state)
 	tutti_model_destroy(model);
 	tutti_comm_destroy(comms[0]);
 	tutti_comm_destroy(comms[1]);
-	assert_int_equal(checks_failed(), 0);
 }
 
 /* Without parameters, or without one that is trained. */
@@ -151,30 +147,18 @@ static void test_empty_models(void **state)
 {
 	const int64_t shape[] = {4};
 
-	(void)state;
-	assert_int_equal(tutti_init_all(comms, 2, NULL), TUTTI_OK);
 	for (int params = 0; params < 2; params++)
 		for (int is_mirrored = 0; is_mirrored < 2; is_mirrored++) {
-			tutti_data_parallel *dp;
-			tutti_model *model;
-			assert_int_equal(tutti_model_create(&model), TUTTI_OK);
-			int unit = tutti_model_unit(model, "unit");
+			tutti_data_parallel_config c = good_config(NULL);
+			assert_int_equal(tutti_model_create(&c.model), TUTTI_OK);
+			int unit = tutti_model_unit(c.model, "unit");
 			if (params > 0)
-				assert_int_equal(tutti_model_param(model, unit, "p", 1, shape,
+				assert_int_equal(tutti_model_param(c.model, unit, "p", 1, shape,
 								   TUTTI_PARAM_FROZEN),
 						 0);
-			const tutti_data_parallel_config c = good_config(model);
-			assert_int_equal(is_mirrored
-						 ? tutti_mirrored_create(&dp, comms, 2, &c)
-						 : tutti_data_parallel_create(&dp, comms, 2, &c),
-					 TUTTI_OK);
-			tutti_data_parallel_destroy(dp);
-			tutti_model_destroy(model);
+			net_start(&replicas, is_mirrored, 2, &c);
+			net_stop(&replicas);
 		}
-	tutti_comm_destroy(comms[0]);
-	tutti_comm_destroy(comms[1]);
-
-	assert_int_equal(checks_failed(), 0);
 }
 
 /* What is one memory for all replicas. */
@@ -185,7 +169,6 @@ static void test_shared_memory(void **state)
 	const int64_t shape[] = {4};
 	tutti_model *models[3];
 
-	(void)state;
 	assert_int_equal(tutti_init_all(comms, 2, NULL), TUTTI_OK);
 	for (int i = 0; i < 3; i++)
 		models[i] = net_model();
@@ -207,7 +190,6 @@ static void test_shared_memory(void **state)
 		tutti_model_destroy(models[i]);
 	tutti_comm_destroy(comms[0]);
 	tutti_comm_destroy(comms[1]);
-	assert_int_equal(checks_failed(), 0);
 }
 
 static const tutti_optimizer sgd = {.kind = TUTTI_SGD, .lr = 0.1f};
@@ -257,27 +239,17 @@ static void test_steps(void **state)
 {
 	const tutti_data_parallel_batch any = {.items = 1};
 
-	(void)state;
 	net_batch(&data, 0, NET_ITEMS);
 	expect_step_refused(NULL, &any, &sgd, "needs a tutti_data_parallel");
 	CHECK_ERROR(tutti_data_parallel_forward(NULL, &any), TUTTI_ERR_INVALID,
 		    "needs a tutti_data_parallel");
 	for (int is_mirrored = 0; is_mirrored < 2; is_mirrored++) {
-		tutti_model *model = net_model();
-		const tutti_data_parallel_config c = good_config(model);
-		tutti_data_parallel *dp;
-		assert_int_equal(tutti_init_all(comms, 2, NULL), TUTTI_OK);
-		assert_int_equal(is_mirrored ? tutti_mirrored_create(&dp, comms, 2, &c)
-					     : tutti_data_parallel_create(&dp, comms, 2, &c),
-				 TUTTI_OK);
-		tutti_model_destroy(model);
-		check_steps(dp);
-		tutti_data_parallel_destroy(dp);
-		tutti_comm_destroy(comms[0]);
-		tutti_comm_destroy(comms[1]);
+		const tutti_data_parallel_config c = good_config(NULL);
+		net_start(&replicas, is_mirrored, 2, &c);
+		check_steps(replicas.dp);
+		net_stop(&replicas);
 	}
 	tutti_data_parallel_destroy(NULL);
-	assert_int_equal(checks_failed(), 0);
 }
 
 /* What functions of the program may get wrong. */
@@ -303,24 +275,16 @@ static void test_functions(void **state)
 	const tutti_data_parallel_batch one = {
 		.inputs = data.inputs, .items = 1, .outputs = outputs};
 
-	(void)state;
 	for (int is_mirrored = 0; is_mirrored < 2; is_mirrored++) {
-		tutti_model *model = net_model();
-		tutti_data_parallel_config c = good_config(model);
-		tutti_data_parallel *dp;
+		tutti_data_parallel_config c = good_config(NULL);
 		c.forward = ask_wrongly;
-		assert_int_equal(tutti_init_all(comms, 1, NULL), TUTTI_OK);
-		assert_int_equal(is_mirrored ? tutti_mirrored_create(&dp, comms, 1, &c)
-					     : tutti_data_parallel_create(&dp, comms, 1, &c),
-				 TUTTI_OK);
-		assert_int_equal(tutti_data_parallel_forward(dp, &one), TUTTI_OK);
-		tutti_data_parallel_destroy(dp);
-		tutti_model_destroy(model);
-		tutti_comm_destroy(comms[0]);
+		net_start(&replicas, is_mirrored, 1, &c);
+		assert_int_equal(tutti_data_parallel_forward(replicas.dp, &one), TUTTI_OK);
+		net_stop(&replicas);
 	}
-	assert_int_equal(checks_failed(), 0);
 }
 
+static struct net_replicas others;
 static tutti_data_parallel *made, *other;
 
 static tutti_status destroy_in_function(tutti_replica *r)
@@ -350,7 +314,6 @@ static tutti_status destroy_in_thread(tutti_replica *r)
 
 static tutti_status do_nothing(tutti_trainer *trainer, int replica, void *arg)
 {
-	(void)trainer, (void)replica, (void)arg;
 	return TUTTI_OK;
 }
 
@@ -366,7 +329,6 @@ static tutti_status destroy_before_call(tutti_replica *r)
 
 static tutti_status destroy_in_run(tutti_trainer *trainer, int replica, void *arg)
 {
-	(void)trainer, (void)replica, (void)arg;
 	tutti_data_parallel_destroy(made);
 	return TUTTI_OK;
 }
@@ -394,49 +356,124 @@ static void check_destroy(tutti_replica_fn forward, bool is_mirrored)
 	const tutti_data_parallel_batch good = {
 		.inputs = data.inputs, .targets = data.targets, .items = 8};
 	static const char wanted[] = "tutti_data_parallel_destroy was called by a function";
-	tutti_model *model = net_model();
-	tutti_data_parallel_config c = good_config(model);
+	tutti_data_parallel_config c = good_config(NULL);
 
 	c.forward = forward;
-	assert_int_equal(tutti_init_all(comms, 2, NULL), TUTTI_OK);
-	assert_int_equal(tutti_init_all(&comms[2], 1, NULL), TUTTI_OK);
-	assert_int_equal(is_mirrored ? tutti_mirrored_create(&made, comms, 2, &c)
-				     : tutti_data_parallel_create(&made, comms, 2, &c),
-			 TUTTI_OK);
-	assert_int_equal(tutti_mirrored_create(&other, &comms[2], 1, &c), TUTTI_OK);
-	tutti_model_destroy(model);
+	net_start(&replicas, is_mirrored, 2, &c);
+	net_start(&others, true, 1, &c);
+	made = replicas.dp;
+	other = others.dp;
 	expect_step_refused(made, &good, &sgd, wanted);
 	CHECK_ERROR(tutti_data_parallel_run(made, destroy_in_run, NULL), TUTTI_ERR_INVALID, wanted);
 	CHECK(tutti_data_parallel_run(made, do_nothing, NULL) == TUTTI_OK);
 	assert_int_equal(in_forked_child(&good), 0);
 	expect_step_refused(made, &good, &sgd, wanted); /* all is still there */
-	tutti_data_parallel_destroy(made);
-	tutti_data_parallel_destroy(other);
-	for (int r = 0; r < 3; r++)
-		tutti_comm_destroy(comms[r]);
+	net_stop(&replicas);
+	net_stop(&others);
 }
 
 /* The threads that destroy would wait for are in a step, or not in this process. */
 static void test_destroy(void **state)
 {
-	(void)state;
 	for (int is_mirrored = 0; is_mirrored < 2; is_mirrored++) {
 		check_destroy(destroy_in_function, is_mirrored);
 		check_destroy(destroy_in_thread, is_mirrored);
 		check_destroy(destroy_before_call, is_mirrored);
 	}
-	assert_int_equal(checks_failed(), 0);
+}
+
+/* No parameter has elements (a dimension is 0), so copies have no bytes: parameters and gradients
+ * at NULL would be taken for an error. */
+static tutti_status see_param(tutti_replica *replica)
+{
+	for (size_t i = 0; i < replica->items; i++)
+		replica->outputs[i] = 1;
+	return tutti_replica_param(replica, 0) ? TUTTI_OK : TUTTI_ERR_INVALID;
+}
+
+static tutti_status set_loss(tutti_replica *replica)
+{
+	replica->loss = (double)replica->items;
+	for (size_t i = 0; i < replica->items; i++)
+		replica->output_grads[i] = 1;
+	return TUTTI_OK;
+}
+
+static tutti_status see_grad(tutti_replica *replica)
+{
+	return tutti_replica_grad(replica, 0) ? tutti_replica_grad_ready(replica, 0)
+					      : TUTTI_ERR_INVALID;
+}
+
+static tutti_data_parallel_config config_without_elements(int params)
+{
+	const int64_t shapes[2][3] = {{0, 16, 1}, {4, 0, 2}};
+	tutti_data_parallel_config config = {
+		.forward = see_param, .loss = set_loss, .backward = see_grad, .output_count = 1};
+
+	assert_int_equal(tutti_model_create(&config.model), TUTTI_OK);
+	assert_int_equal(tutti_model_unit(config.model, "unit"), 0);
+	for (int p = 0; p < params; p++)
+		assert_int_equal(tutti_model_param(config.model, 0, p ? "b" : "a", 3, shapes[p], 0),
+				 p);
+	return config;
+}
+
+static void run_without_elements(bool is_mirrored, int n, int params)
+{
+	const tutti_data_parallel_batch batch = {.items = 8};
+	const tutti_data_parallel_config config = config_without_elements(params);
+	tutti_data_parallel_info info;
+
+	net_start(&replicas, is_mirrored, n, &config);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(tutti_data_parallel_step(replicas.dp, &batch, &sgd, 1, &info),
+				 TUTTI_OK);
+	assert_true(info.loss == 1 && info.step.items == 8 && info.step.grad_norm == 0);
+	net_stop(&replicas);
+}
+
+static void test_no_elements(void **state)
+{
+	for (int n = 1; n <= 4; n++)
+		for (int params = 1; params <= 2; params++) {
+			run_without_elements(false, n, params);
+			run_without_elements(true, n, params);
+		}
+}
+
+/* A function of the program that leaves a step open. */
+static tutti_status begin_step(tutti_trainer *trainer, int replica, void *arg)
+{
+	return tutti_micro_batch(trainer, TUTTI_PASS_LAST, 1, NULL);
+}
+
+static void test_a_step_that_stays_open(void **state)
+{
+	const tutti_data_parallel_config config = config_without_elements(1);
+
+	net_start(&replicas, false, 1, &config);
+	CHECK_ERROR(tutti_data_parallel_run(replicas.dp, begin_step, NULL), TUTTI_ERR_INVALID,
+		    "tutti_data_parallel_run: the function has begun a step of replica 0's "
+		    "trainer and not ended it: steps are those of tutti_data_parallel_step.");
+	net_stop(&replicas);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_configs),       cmocka_unit_test(test_comms),
-		cmocka_unit_test(test_train_configs), cmocka_unit_test(test_empty_models),
-		cmocka_unit_test(test_shared_memory), cmocka_unit_test(test_steps),
-		cmocka_unit_test(test_functions),     cmocka_unit_test(test_destroy),
+		cmocka_unit_test(test_configs),
+		cmocka_unit_test(test_comms),
+		cmocka_unit_test(test_train_configs),
+		cmocka_unit_test(test_empty_models),
+		cmocka_unit_test(test_shared_memory),
+		cmocka_unit_test(test_steps),
+		cmocka_unit_test(test_functions),
+		cmocka_unit_test(test_no_elements),
+		cmocka_unit_test(test_a_step_that_stays_open),
+		cmocka_unit_test(test_destroy),
 	};
 
 	test_limit(300);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests(tests, NULL, NULL) || checks_failed();
 }

@@ -161,7 +161,6 @@ static void test_same_values(void **state)
 	float *values = mmap(NULL, N * NET_COUNT * sizeof *values, PROT_READ | PROT_WRITE,
 			     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
-	(void)state;
 	assert_true(values != MAP_FAILED);
 	for (int i = 0; i < N; i++) {
 		struct worker w = {.processes = divisions[i][0],
@@ -196,7 +195,6 @@ static void fail_in_last(const struct worker *w, tutti_data_parallel *dp)
 
 static void test_failure_is_heard(void **state)
 {
-	(void)state;
 	assert_int_equal(
 		run((struct worker){.processes = 2, .threads = 2, .fn = fail_in_last}, false), 0);
 }
@@ -214,7 +212,6 @@ static void be_killed(const struct worker *w, tutti_data_parallel *dp)
 
 static void test_killed(void **state)
 {
-	(void)state;
 	assert_int_equal(run((struct worker){.processes = 2, .threads = 2, .fn = be_killed}, true),
 			 0);
 }

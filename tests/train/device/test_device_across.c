@@ -197,7 +197,6 @@ static int rank_main(int rank, int v)
 
 static void test_bytes(void **state)
 {
-	(void)state;
 	for (int v = 0; v < VARIANTS; v++) {
 		gpu_ranks_run(RANKS, rank_main, v, 0);
 		gpu_ranks_run(RANKS, rank_main, v + VARIANTS, 0);

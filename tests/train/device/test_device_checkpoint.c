@@ -24,21 +24,15 @@ static void steps(struct toy *toy, int first, int last)
 {
 	for (int step = first; step < last; step++) {
 		device_rank_reuse();
-		toy_micro_batch(toy, TUTTI_PASS_LAST, step, SAMPLES);
-		CHECK(tutti_step(toy->trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
+		CHECK(toy_step(toy, step, SAMPLES) == TUTTI_OK);
 	}
 }
 
 static void keep(const struct toy *toy, struct job *job, int which)
 {
 	char path[128];
-	float values[TOY_MAX];
 
-	for (int p = 0; p < TOY_PARAMS; p++) {
-		CHECK(tutti_param_read(toy->trainer, p, 0, toy_count(p), values) == TUTTI_OK);
-		if (toy->rank == 0)
-			memcpy(job->values[which][p], values, toy_count(p) * sizeof *values);
-	}
+	toy_keep(toy, job->values[which]);
 	snprintf(path, sizeof path, "%s/%d.safetensors", saved_dir, which);
 	CHECK(tutti_export_safetensors(toy->trainer, path) == TUTTI_OK);
 	FILE *file = toy->rank == 0 ? fopen(path, "rb") : NULL;
@@ -56,8 +50,7 @@ static void save_and_load(tutti_comm *comm, void *arg)
 	int64_t step;
 
 	device_rank_begin_on(comm, &config, job->saves_on);
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &config);
+	toy_make(&toy, comm, &config);
 	steps(&toy, 0, 2);
 	CHECK(tutti_save(toy.trainer, saved_dir, 2) == TUTTI_OK);
 	CHECK(tutti_save_wait(toy.trainer) == TUTTI_OK);
@@ -68,8 +61,7 @@ static void save_and_load(tutti_comm *comm, void *arg)
 
 	device_rank_begin_on(comm, &config, job->loads_on);
 	config.seed += !config.stochastic_rounding; /* what is not loaded differs */
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &config);
+	toy_make(&toy, comm, &config);
 	CHECK(tutti_load(toy.trainer, saved_dir, &step) == TUTTI_OK && step == 2);
 	steps(&toy, 2, 3);
 	keep(&toy, job, 1);
@@ -94,21 +86,18 @@ static void round_trip(tutti_train_config config)
 
 static void test_f32(void **state)
 {
-	(void)state;
 	round_trip((tutti_train_config){.strategy = TUTTI_FSDP, .seed = 3});
 	round_trip((tutti_train_config){.strategy = TUTTI_DDP, .seed = 4});
 }
 
 static void test_bf16(void **state)
 {
-	(void)state;
 	round_trip((tutti_train_config){
 		.strategy = TUTTI_ZERO2, .seed = 5, .param_dtype = TUTTI_BF16});
 }
 
 static void test_offloaded(void **state)
 {
-	(void)state;
 	round_trip((tutti_train_config){.strategy = TUTTI_FSDP, .seed = 6, .offload_optimizer = 1});
 	round_trip((tutti_train_config){.strategy = TUTTI_ZERO1,
 					.seed = 7,

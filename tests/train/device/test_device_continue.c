@@ -21,8 +21,7 @@ static void steps(struct toy *toy, int first, int last)
 {
 	for (int step = first; step < last; step++) {
 		device_rank_reuse();
-		toy_micro_batch(toy, TUTTI_PASS_LAST, step, SAMPLES);
-		CHECK(tutti_step(toy->trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
+		CHECK(toy_step(toy, step, SAMPLES) == TUTTI_OK);
 	}
 }
 
@@ -36,8 +35,7 @@ static void go_on(struct toy *toy, struct toy *before, tutti_comm *comm, const s
 	config.stream = device_rank.stream;
 	config.seed = 99;
 	device_rank.is_spread = scene->gpus_after == 2;
-	toy_register(toy, comm, 0);
-	toy_train(toy, comm, &config);
+	toy_make(toy, comm, &config);
 	tutti_trainer *held = scene->is_lost && toy->rank == 1 ? NULL : before->trainer;
 	CHECK(tutti_trainer_continue(toy->trainer, held, &done) == TUTTI_OK);
 	CHECK(done == STOP);
@@ -49,14 +47,12 @@ static void run(tutti_comm *comm, void *arg)
 	struct scene *scene = arg;
 	tutti_train_config config = scene->first;
 	struct toy toys[2], *now = &toys[0];
-	float values[TOY_MAX];
 
 	bool has_two = scene->gpus == 2 || scene->gpus_after == 2;
 
 	device_rank_begin_on(comm, &config, has_two ? 2 : scene->gpus);
 	device_rank.is_spread = scene->gpus == 2;
-	toy_register(now, comm, 0);
-	toy_train(now, comm, &config);
+	toy_make(now, comm, &config);
 	steps(now, 0, STOP);
 	if (scene->continues) {
 		go_on(&toys[1], now, comm, scene);
@@ -64,11 +60,7 @@ static void run(tutti_comm *comm, void *arg)
 	}
 	steps(now, STOP, STEPS);
 	CHECK(tutti_check_replicas(now->trainer) == TUTTI_OK);
-	for (int p = 0; p < TOY_PARAMS; p++) {
-		CHECK(tutti_param_read(now->trainer, p, 0, toy_count(p), values) == TUTTI_OK);
-		if (now->rank == 0)
-			memcpy(scene->values[p], values, toy_count(p) * sizeof *values);
-	}
+	toy_keep(now, scene->values);
 	toy_destroy(now);
 	device_rank_end();
 }
@@ -92,7 +84,6 @@ static void test_f32(void **state)
 	const tutti_train_config ddp = {.strategy = TUTTI_DDP}, fsdp = {.strategy = TUTTI_FSDP},
 				 zero1 = {.strategy = TUTTI_ZERO1, .offload_optimizer = 1};
 
-	(void)state;
 	same_bits(fsdp, ddp);
 	same_bits(ddp, fsdp);
 	same_bits(zero1, fsdp);
@@ -116,7 +107,6 @@ static void lose_one(tutti_train_config config)
 
 static void test_shadow(void **state)
 {
-	(void)state;
 	lose_one((tutti_train_config){.strategy = TUTTI_FSDP});
 	lose_one((tutti_train_config){.strategy = TUTTI_ZERO1, .offload_optimizer = 1});
 	lose_one((tutti_train_config){.strategy = TUTTI_ZERO2, .param_dtype = TUTTI_BF16});
@@ -133,7 +123,6 @@ static void test_bf16(void **state)
 					.param_dtype = TUTTI_BF16,
 					.offload_optimizer = 1};
 
-	(void)state;
 	same_bits(zero2, ddp);
 	same_bits(ddp, zero2);
 }
@@ -144,24 +133,15 @@ static void misfit(tutti_comm *comm, void *arg)
 	struct toy before, toy;
 	int64_t done;
 
-	(void)arg;
 	device_rank_begin(comm, &config, false);
-	toy_register(&before, comm, 0);
-	toy_train(&before, comm, &config);
+	toy_make(&before, comm, &config);
 	device_rank_begin(comm, &config, true);
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &config);
+	toy_make(&toy, comm, &config);
 	CHECK_ERROR(tutti_trainer_continue(toy.trainer, before.trainer, &done), TUTTI_ERR_INVALID,
 		    "one of the two trainers is on a GPU");
 	toy_destroy(&toy);
 	toy_destroy(&before);
 	device_rank_end();
-}
-
-static void test_misfit(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(RANKS, misfit, NULL), 0);
 }
 
 int main(void)
@@ -170,7 +150,7 @@ int main(void)
 		cmocka_unit_test(test_f32),
 		cmocka_unit_test(test_bf16),
 		cmocka_unit_test(test_shadow),
-		cmocka_unit_test(test_misfit),
+		RANKS_TEST(misfit, RANKS, RANKS),
 	};
 
 	test_limit(300);

@@ -27,27 +27,12 @@ struct job {
 	char faults[64]; /* of rank 1 */
 };
 
-static tutti_status micro_batch(struct toy *toy, int step)
-{
-	tutti_trainer *t = toy->trainer;
-	tutti_status status = tutti_micro_batch(t, TUTTI_PASS_LAST, SAMPLES, NULL);
-
-	for (int u = 0; u < TOY_UNITS && status == TUTTI_OK; u++)
-		if ((status = tutti_forward_begin(t, u)) == TUTTI_OK)
-			status = tutti_forward_end(t, u);
-	for (int u = TOY_UNITS - 1; u >= 0 && status == TUTTI_OK; u--)
-		if ((status = tutti_backward_begin(t, u)) == TUTTI_OK)
-			status = tutti_backward_end(t, u);
-	(void)step;
-	return status;
-}
-
 static tutti_status run(struct toy *toy, tutti_comm *comm, const tutti_train_config *config)
 {
 	tutti_status status = tutti_trainer_create(&toy->trainer, toy->model, comm, config);
 
 	for (int step = 0; step < STEPS && status == TUTTI_OK; step++) {
-		status = micro_batch(toy, step);
+		status = units_micro_batch(toy->trainer, TUTTI_PASS_LAST, SAMPLES, TOY_UNITS);
 		if (status == TUTTI_OK)
 			status = tutti_step(toy->trainer, &toy_adamw, 1, NULL);
 	}
@@ -112,7 +97,6 @@ static void each_call(const char *fault, int step, int gpus, tutti_strategy stra
 
 static void test_no_memory(void **state)
 {
-	(void)state;
 	each_call("memory", 1, 1, TUTTI_FSDP, TUTTI_ERR_MEMORY);
 	each_call("memory", 1, 1, TUTTI_DDP, TUTTI_ERR_MEMORY);
 }
@@ -139,7 +123,6 @@ static void no_mapped_memory(int gpus, int calls, int least)
 
 static void test_no_mapped_memory(void **state)
 {
-	(void)state;
 	no_mapped_memory(1, 30, 6);
 	no_mapped_memory(2, 50, 12);
 }
@@ -166,14 +149,12 @@ static void test_too_large(void **state)
 {
 	tutti_strategy strategies[] = {TUTTI_DDP, TUTTI_FSDP};
 
-	(void)state;
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(ranks_as_processes(RANKS, too_large, &strategies[i]), 0);
 }
 
 static void test_failing_gpu(void **state)
 {
-	(void)state;
 	each_call("launch_illegal", 5, 1, TUTTI_FSDP, TUTTI_OK);
 	each_call("copy_ecc", 5, 1, TUTTI_ZERO1, TUTTI_OK);
 	each_call("launch_illegal", 11, 2, TUTTI_FSDP, TUTTI_OK);
@@ -187,7 +168,6 @@ static void refused(tutti_comm *comm, void *arg)
 	int64_t one = 1;
 	struct toy toy;
 
-	(void)arg;
 	device_rank_begin(comm, &config, true);
 	toy_memory = NULL; /* registers memory of the host */
 	toy_register(&toy, comm, 1);
@@ -216,7 +196,6 @@ static void refused(tutti_comm *comm, void *arg)
 
 static void test_refused(void **state)
 {
-	(void)state;
 	assert_int_equal(ranks_as_processes(RANKS, refused, NULL), 0);
 }
 

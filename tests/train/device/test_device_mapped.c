@@ -100,7 +100,6 @@ static int rank_main(int rank, int v)
 
 static void test_mapped(void **state)
 {
-	(void)state;
 	for (int v = 0; v < (int)(sizeof variants / sizeof *variants); v++) {
 		print_message("%s\n", variants[v].name);
 		gpu_ranks_run(variants[v].ranks, rank_main, v, 0);
@@ -114,7 +113,6 @@ static int some_named(int rank, int unused)
 	tutti_train_config train_config = {.strategy = TUTTI_FSDP};
 	tutti_comm *comm;
 
-	(void)unused;
 	gpu_use(device_rank_gpu(rank, 0));
 	gpu_rank_must(tutti_init(&comm, &config), "init");
 	device_rank_begin(comm, &train_config, true);
@@ -126,7 +124,6 @@ static int some_named(int rank, int unused)
 
 static void test_some_named(void **state)
 {
-	(void)state;
 	gpu_ranks_run(2, some_named, 0, 0);
 }
 
@@ -137,7 +134,6 @@ static int apart(int rank, int unused)
 	tutti_train_config train_config = {.strategy = TUTTI_ZERO1};
 	tutti_comm *comm;
 
-	(void)unused;
 	gpu_rank_must(tutti_init(&comm, &config), "init");
 	device_rank_begin(comm, &train_config, true);
 	train(comm, &train_config);
@@ -149,7 +145,6 @@ static int apart(int rank, int unused)
 
 static void test_apart(void **state)
 {
-	(void)state;
 	setenv("FAKE_CUDA_PEERS", "none", 1);
 	gpu_ranks_run(2, apart, 0, 0);
 	gpu_ranks_run(1, apart, 0, 0);

@@ -86,7 +86,6 @@ static void same_bits(tutti_dtype param_dtype, size_t width)
 
 static void test_same_bits(void **state)
 {
-	(void)state;
 	same_bits(TUTTI_F32, 4);
 	same_bits(TUTTI_BF16, 2);
 }

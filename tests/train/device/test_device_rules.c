@@ -21,24 +21,12 @@ struct job {
 	float values[TOY_PARAMS][TOY_MAX];
 };
 
-static void keep(const struct toy *toy, struct job *job)
-{
-	float values[TOY_MAX];
-
-	for (int p = 0; p < TOY_PARAMS; p++) {
-		CHECK(tutti_param_read(toy->trainer, p, 0, toy_count(p), values) == TUTTI_OK);
-		if (toy->rank == 0)
-			memcpy(job->values[p], values, toy_count(p) * sizeof *values);
-	}
-}
-
 static void begin(struct toy *toy, tutti_comm *comm, const struct job *job)
 {
 	tutti_train_config config = job->config;
 
 	device_rank_begin_on(comm, &config, job->gpus);
-	toy_register(toy, comm, 0);
-	toy_train(toy, comm, &config);
+	toy_make(toy, comm, &config);
 }
 
 static void end(struct toy *toy)
@@ -72,7 +60,7 @@ static void skipped_step(tutti_comm *comm, void *arg)
 		CHECK(tutti_skipped_param(toy.trainer) == (step == 1 ? job->bad_param : -1));
 		CHECK(info.loss_scale == (step < 2 ? 65536 : 32768));
 	}
-	keep(&toy, job);
+	toy_keep(&toy, job->values);
 	end(&toy);
 }
 
@@ -117,7 +105,7 @@ static void own_update(tutti_comm *comm, void *arg)
 		CHECK(tutti_params_updated(toy.trainer) == TUTTI_OK);
 	}
 	CHECK(tutti_check_replicas(toy.trainer) == TUTTI_OK);
-	keep(&toy, job);
+	toy_keep(&toy, job->values);
 	end(&toy);
 }
 
@@ -135,7 +123,6 @@ static void same_bits(rank_fn fn, tutti_train_config config, int bad_param)
 
 static void test_skip(void **state)
 {
-	(void)state;
 	for (int bad = 3; bad < 7; bad += 3) { /* of either GPU */
 		same_bits(skipped_step,
 			  (tutti_train_config){.strategy = TUTTI_DDP, .loss_scale = -1}, bad);
@@ -146,7 +133,6 @@ static void test_skip(void **state)
 
 static void test_own_update(void **state)
 {
-	(void)state;
 	same_bits(own_update, (tutti_train_config){.strategy = TUTTI_DDP}, 0);
 	same_bits(own_update, (tutti_train_config){.strategy = TUTTI_FSDP}, 0);
 	same_bits(own_update,
@@ -183,7 +169,6 @@ static void other_units(tutti_comm *comm, void *arg)
 
 static void test_other_units(void **state)
 {
-	(void)state;
 	for (int gpus = 0; gpus <= GPUS; gpus++) {
 		struct job job = {.config = {.strategy = TUTTI_FSDP}, .gpus = gpus};
 		atomic_store(&say_units, 0);
@@ -209,8 +194,7 @@ static void at_limit(tutti_comm *comm, void *arg)
 	for (int step = 0; step < 2; step++) {
 		device_rank_reuse();
 		toy_micro_batch(&toy, TUTTI_PASS_ACCUMULATE, 2 * step, SAMPLES);
-		toy_micro_batch(&toy, TUTTI_PASS_LAST, 2 * step + 1, SAMPLES);
-		CHECK(tutti_step(toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
+		CHECK(toy_step(&toy, 2 * step + 1, SAMPLES) == TUTTI_OK);
 	}
 	CHECK(tutti_trainer_stats(toy.trainer, &has) == TUTTI_OK);
 	CHECK(has.gathered_peak_bytes > 0 && has.gathered_peak_bytes <= need.gathered_peak_bytes);
@@ -231,7 +215,6 @@ static void test_limit_of_two(void **state)
 		 .bucket_bytes = 200},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof configs / sizeof *configs; i++)
 		assert_int_equal(ranks_as_threads(2, at_limit,
 						  &(struct job){.config = configs[i], .gpus = 2}),
@@ -244,7 +227,6 @@ static void refused(tutti_comm *comm, void *arg)
 	tutti_trainer *trainer;
 	struct toy toy;
 
-	(void)arg;
 	device_rank_begin_on(comm, &config, 2);
 	toy_register(&toy, comm, 1);
 	CHECK_ERROR(tutti_trainer_create(&trainer, toy.model, comm, &on_host), TUTTI_ERR_INVALID,
@@ -268,7 +250,6 @@ static void refused(tutti_comm *comm, void *arg)
 
 static void test_refused(void **state)
 {
-	(void)state;
 	if (gpu_count() == 1)
 		skip(); /* its units have streams of two */
 	assert_int_equal(ranks_as_threads(2, refused, NULL), 0);
@@ -281,7 +262,6 @@ static void test_host_trainer(void **state)
 	tutti_comm *comm;
 	struct toy toy;
 
-	(void)state;
 	gpu_use(0);
 	assert_int_equal(tutti_init_all(&comm, 1, &(tutti_config){.device = 1}), TUTTI_OK);
 	toy_register(&toy, comm, 0);

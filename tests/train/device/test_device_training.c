@@ -152,7 +152,6 @@ static void train(tutti_comm *comm, void *arg)
 	struct run *run = arg;
 	tutti_train_config config = run->variant->config;
 	_Atomic uint32_t *gate = NULL;
-	float values[TOY_MAX];
 	struct toy toy;
 
 	device_rank_begin_on(comm, &config, run->gpus);
@@ -165,11 +164,7 @@ static void train(tutti_comm *comm, void *arg)
 	for (int step = 0; step < STEPS; step++)
 		train_step(&toy, run, step, gate);
 	CHECK(tutti_check_replicas(toy.trainer) == TUTTI_OK);
-	for (int p = 0; p < TOY_PARAMS; p++) {
-		CHECK(tutti_param_read(toy.trainer, p, 0, toy_count(p), values) == TUTTI_OK);
-		if (toy.rank == 0)
-			memcpy(run->values[p], values, toy_count(p) * sizeof *values);
-	}
+	toy_keep(&toy, run->values);
 	toy_destroy(&toy);
 	device_rank_end();
 }
@@ -218,7 +213,6 @@ static void every_variant(int n, int (*as)(int n, rank_fn fn, void *arg))
  */
 static void test_processes(void **state)
 {
-	(void)state;
 	if (whole_or(1, 1, 0))
 		every_variant(2, ranks_as_processes);
 	if (whole_or(1, 0, 0))
@@ -227,7 +221,6 @@ static void test_processes(void **state)
 
 static void test_threads(void **state)
 {
-	(void)state;
 	if (whole_or(1, 0, 0))
 		every_variant(1, ranks_as_threads);
 	every_variant(2, ranks_as_threads);

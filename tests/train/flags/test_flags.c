@@ -43,7 +43,6 @@ static void refuses(const char *line, const char *why)
 
 static void each_flag_sets_its_field(void **state)
 {
-	(void)state;
 	reads("--devices 3", "");
 	assert_int_equal(options.devices, 3);
 	reads("--devices=auto", "");
@@ -67,7 +66,6 @@ static void strategies_have_their_names(void **state)
 	static const char *const names[] = {"ddp", "zero1", "zero2", "fsdp", "hsdp", "local_sgd"};
 	char line[64];
 
-	(void)state;
 	for (int i = 0; i < 6; i++) {
 		snprintf(line, sizeof line, "--strategy %s", names[i]);
 		reads(line, "");
@@ -87,7 +85,6 @@ static void precisions_set_all_four_fields(void **state)
 		    {"--precision bf16-mixed", TUTTI_BF16, TUTTI_F32, TUTTI_F32, 0},
 		    {"--precision 16-mixed", TUTTI_F16, TUTTI_F32, TUTTI_F32, -1}};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
 		options = (tutti_train_options){.config = {.param_dtype = TUTTI_F64,
 							   .grad_dtype = TUTTI_F64,
@@ -104,7 +101,6 @@ static void precisions_set_all_four_fields(void **state)
 
 static void lists_and_short_flags(void **state)
 {
-	(void)state;
 	reads("-g 0 1 text", "text");
 	assert_string_equal(options.gpus, "0,1");
 	assert_int_equal(options.num_gpus, 2);
@@ -123,7 +119,6 @@ static void lists_and_short_flags(void **state)
 
 static void the_program_keeps_its_own_words(void **state)
 {
-	(void)state;
 	reads("", "");
 	reads("a --steps 3 --devices 2 b --x=--nodes -v - c", "a --steps 3 b --x=--nodes -v - c");
 	reads("--nodes 2 x -- --nodes 3 -p", "x -- --nodes 3 -p");
@@ -139,7 +134,6 @@ static void the_program_keeps_its_own_words(void **state)
 
 static void what_is_not_given_stays(void **state)
 {
-	(void)state;
 	options = (tutti_train_options){.accumulate = 4, .config = {.max_grad_norm = 1}};
 	assert_int_equal(words_read(&words, &options, "--nodes 2"), TUTTI_OK);
 	assert_int_equal(options.accumulate, 4);
@@ -151,7 +145,6 @@ static void what_is_not_given_stays(void **state)
 
 static void wrong_values_are_refused(void **state)
 {
-	(void)state;
 	refuses("--devices 0", "--devices: '0' is not a number from 1 to 4096, or auto.");
 	refuses("--devices 4097", "'4097' is not a number from 1 to 4096");
 	refuses("--devices -1", "'-1' is not a number");
@@ -191,7 +184,6 @@ static void wrong_values_are_refused(void **state)
 
 static void missing_values_and_pairs_are_refused(void **state)
 {
-	(void)state;
 	refuses("--strategy", "--strategy needs a value: ddp, zero1, zero2, fsdp, hsdp or");
 	refuses("x --test", "--test needs a value: a checkpoint.");
 	refuses("--resume --test x", "--resume needs a value");
@@ -211,7 +203,6 @@ static void long_and_foreign_bytes(void **state)
 	char program[] = "prog", flag[] = "--resume", *argv[] = {program, flag, path, NULL};
 	int argc = 3;
 
-	(void)state;
 	memset(path, 'x', sizeof path - 1);
 	path[sizeof path - 1] = '\0';
 	options = (tutti_train_options){0};
@@ -235,7 +226,6 @@ static void empty_and_broken_command_lines(void **state)
 	char *none[] = {NULL};
 	int argc = 0;
 
-	(void)state;
 	options = (tutti_train_options){.nodes = 7};
 	assert_int_equal(tutti_train_config_read(&options, NULL, NULL), TUTTI_OK);
 	assert_int_equal(tutti_train_config_read(&options, &argc, none), TUTTI_OK);
@@ -278,7 +268,6 @@ static void the_rest_is_told_the_nearest_name(void **state)
 {
 	char program[] = "prog", wrong[] = "--wrong", *argv[] = {program, wrong};
 
-	(void)state;
 	rest("", NULL);
 	rest("a - b", NULL);
 	rest("a -- --stratgy", NULL);
@@ -301,7 +290,6 @@ static void a_long_list_of_flags_is_cut(void **state)
 	static const char *own[301];
 	char program[] = "prog", wrong[] = "--7", *argv[] = {program, wrong};
 
-	(void)state;
 	for (int i = 0; i < 300; i++) {
 		memset(names[i], 'a' + i % 26, (size_t)(i % 59 + 1));
 		own[i] = names[i];
@@ -318,7 +306,6 @@ static void the_help_has_every_flag(void **state)
 					    "--resume DIR",   "--test CHECKPOINT", "--config FILE",
 					    "-g, --gpus 0 1", "-p, --port N"};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
 		assert_non_null(strstr(tutti_train_config_help(), flags[i]));
 }
@@ -328,7 +315,6 @@ static void numbers_do_not_depend_on_the_language(void **state)
 {
 	char folder[] = "/tmp/flags_XXXXXX", command[512];
 
-	(void)state;
 	assert_non_null(mkdtemp(folder));
 	snprintf(command, sizeof command,
 		 "cd %s && printf 'LC_NUMERIC\\ndecimal_point \",\"\\nthousands_sep "

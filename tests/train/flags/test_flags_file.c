@@ -51,7 +51,6 @@ static void refuses(const char *json, const char *why)
 
 static void each_key_sets_its_field(void **state)
 {
-	(void)state;
 	reads("{\"devices\": 2, \"nodes\": 3, \"strategy\": \"fsdp\", \"precision\": \"bf16\",\n"
 	      " \"accumulate\": 4, \"clip\": 0.5, \"resume\": \"auto\", \"test\": \"\u00e9/x\",\n"
 	      " \"gpus\": [0, \"GPU-a\"], \"port\": 29500}",
@@ -85,7 +84,6 @@ static void the_command_line_wins(void **state)
 {
 	const char *json = "{\"strategy\": \"fsdp\", \"nodes\": 3, \"gpus\": [0, 1]}";
 
-	(void)state;
 	reads(json, "--nodes 7 --config @ -g 5 x");
 	assert_int_equal(options.nodes, 7);
 	assert_int_equal(options.config.strategy, TUTTI_FSDP);
@@ -109,7 +107,6 @@ static void the_command_line_wins(void **state)
 
 static void mistakes_name_the_file_and_the_key(void **state)
 {
-	(void)state;
 	refuses("{\"stratgy\": \"fsdp\"}", "there is no \"stratgy\": did you mean \"strategy\"?");
 	refuses("{\"lr\": 1}", "there is no \"lr\"; a file may have devices, nodes, ");
 	refuses("{\"config\": \"x\"}", "there is no \"config\"");
@@ -149,7 +146,6 @@ static void long_files_are_refused(void **state)
 {
 	static char json[(1 << 20) + 2];
 
-	(void)state;
 	memset(json, ' ', sizeof json);
 	memcpy(json, "{}", 2);
 	write_file(json, sizeof json - 2);
@@ -164,14 +160,12 @@ static void long_files_are_refused(void **state)
 
 static int make_path(void **state)
 {
-	(void)state;
 	snprintf(path, sizeof path, "/tmp/flags_%d.json", (int)getpid());
 	return 0;
 }
 
 static int remove_path(void **state)
 {
-	(void)state;
 	return unlink(path);
 }
 

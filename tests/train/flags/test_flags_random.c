@@ -276,7 +276,6 @@ static void random_lines_are_read_as_the_twin_reads_them(void **state)
 	int taken = 0, rounds = whole_or(200000, 20000, 20000);
 	char line[1024];
 
-	(void)state;
 	print_message("seed %llu\n", (unsigned long long)seed);
 	for (int i = 0; i < rounds; i++) {
 		random_line(&random, line);

@@ -19,7 +19,6 @@ static const char *const variables[] = {
 
 static int clear(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
 		unsetenv(variables[i]);
 	return 0;
@@ -81,7 +80,6 @@ static void runs(const char *line, struct wanted wanted)
 
 static void flags_start_their_ranks(void **state)
 {
-	(void)state;
 	runs("", (struct wanted){.size = 1, .nodes = 1});
 	runs("--nodes 1", (struct wanted){.size = 1, .nodes = 1});
 	runs("--devices 1", (struct wanted){.size = 1, .nodes = 1, .code = 7});
@@ -98,7 +96,6 @@ static void a_port_is_where_ranks_meet(void **state)
 {
 	char line[64];
 
-	(void)state;
 	snprintf(line, sizeof line, "--devices 2 -p %d", test_ports());
 	runs(line, (struct wanted){.size = 2, .nodes = 1});
 }
@@ -110,7 +107,6 @@ static void two_nodes_are_one_job(void **state)
 	char line[64];
 	pid_t node[2];
 
-	(void)state;
 	snprintf(line, sizeof line, "--devices 2 --nodes 2 -p %d", test_ports() + 1);
 	read_line(line);
 	setenv("MASTER_ADDR", "127.0.0.1", 1);
@@ -135,7 +131,6 @@ static void two_nodes_are_one_job(void **state)
 
 static int never(void *arg)
 {
-	(void)arg;
 	fail_msg("fn runs");
 	return 0;
 }
@@ -153,7 +148,6 @@ static void refuses(const char *why)
 
 static void what_nodes_need_is_said(void **state)
 {
-	(void)state;
 	refuses("--nodes 2 without a launcher needs NODE_RANK, the number of this node: set it");
 	setenv("NODE_RANK", "2", 1);
 	refuses("--nodes 2 needs NODE_RANK, the number of this node: '2' is no number from 0 to 1");
@@ -179,7 +173,6 @@ static void a_launcher_comes_first(void **state)
 {
 	int code;
 
-	(void)state;
 	assert_int_equal(tutti_launched(), 0);
 	setenv("RANK", "0", 1);
 	setenv("WORLD_SIZE", "1", 1);

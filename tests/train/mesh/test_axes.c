@@ -18,7 +18,6 @@ static void refused(const char *text, int ranks, const char *reason)
 
 static void test_refused(void **state)
 {
-	(void)state;
 	refused("", 1, "'' is no mesh");
 	refused("dp", 1, "'dp' is no mesh");
 	refused("dp=", 1, "is no mesh");
@@ -43,7 +42,6 @@ static void test_places(void **state)
 	char why[AXES_WHY_BYTES], text[AXES_TEXT_BYTES];
 	struct axes axes;
 
-	(void)state;
 	assert_true(axes_read(&axes, "dp=3,cp=0,tp=2", why));
 	assert_true(axes_fit(&axes, 24, why));
 	axes_write(text, &axes);
@@ -64,7 +62,6 @@ static void test_longest(void **state)
 	char why[AXES_WHY_BYTES], text[AXES_TEXT_BYTES], name[AXIS_NAME_BYTES];
 	struct axes axes = {0};
 
-	(void)state;
 	memset(name, 'a', sizeof name - 1);
 	name[sizeof name - 1] = '\0';
 	for (int i = 0; i < AXES_MAX; i++) {

@@ -41,7 +41,6 @@ static void places(tutti_comm *comm, void *arg)
 	int own = tutti_rank(comm);
 	tutti_mesh *mesh;
 
-	(void)arg;
 	CHECK(tutti_mesh_create(&mesh, comm, axes, 3) == TUTTI_OK);
 	CHECK(tutti_mesh_size(mesh, "pp") == 2 && tutti_mesh_size(mesh, "cp") == 1);
 	CHECK(tutti_mesh_coord(mesh, "dp") == own / 4 && tutti_mesh_coord(mesh, "cp") == 0);
@@ -63,12 +62,6 @@ static void places(tutti_comm *comm, void *arg)
 	tutti_mesh_destroy(mesh);
 }
 
-static void test_places(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(8, places, NULL), 0);
-}
-
 static void differ(tutti_comm *comm, void *arg)
 {
 	const tutti_axis axes[] = {{"dp", tutti_rank(comm) == 2 ? 1 : 2},
@@ -76,7 +69,6 @@ static void differ(tutti_comm *comm, void *arg)
 			 wrong[] = {{"dp", 3}};
 	tutti_mesh *mesh = NULL;
 
-	(void)arg;
 	CHECK_ERROR(tutti_mesh_create(&mesh, comm, axes, 2), TUTTI_ERR_MISMATCH,
 		    "rank 2 has dp=1,tp=4, but rank 0 has dp=2,tp=2");
 	CHECK_ERROR(tutti_mesh_create(&mesh, comm, wrong, 1), TUTTI_ERR_INVALID,
@@ -89,17 +81,10 @@ static void differ(tutti_comm *comm, void *arg)
 	tutti_mesh_destroy(mesh);
 }
 
-static void test_disagree(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(4, differ, NULL), 0);
-}
-
 static void from_environment(tutti_comm *comm, void *arg)
 {
 	tutti_mesh *mesh;
 
-	(void)arg;
 	CHECK(tutti_mesh_create(&mesh, comm, NULL, 0) == TUTTI_OK);
 	CHECK(tutti_mesh_size(mesh, "tp") == 3);
 	tutti_mesh_destroy(mesh);
@@ -107,7 +92,6 @@ static void from_environment(tutti_comm *comm, void *arg)
 
 static void test_environment(void **state)
 {
-	(void)state;
 	setenv("TUTTI_MESH", "tp=0", 1);
 	assert_int_equal(ranks_as_threads(3, from_environment, NULL), 0);
 	unsetenv("TUTTI_MESH");
@@ -119,16 +103,9 @@ static void one_is_wrong(tutti_comm *comm, void *arg)
 	tutti_axis axis = {tutti_rank(comm) == 1 ? "DP" : "dp", 2};
 	tutti_mesh *mesh = NULL;
 
-	(void)arg;
 	CHECK_ERROR(tutti_mesh_create(&mesh, comm, &axis, 1), TUTTI_ERR_INVALID, "'DP'");
 	CHECK_ERROR(tutti_mesh_create(NULL, comm, &axis, 1), TUTTI_ERR_INVALID, "mesh is NULL");
 	tutti_mesh_destroy(NULL);
-}
-
-static void test_one(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(2, one_is_wrong, NULL), 0);
 }
 
 /* A program that loses ranks twice aborts the same mesh again, when its communicator is gone. */
@@ -138,7 +115,6 @@ static void abort_twice(tutti_comm *comm, void *arg)
 	tutti_comm *copy;
 	tutti_mesh *mesh;
 
-	(void)arg;
 	CHECK(tutti_comm_split(comm, 0, 0, NULL, &copy) == TUTTI_OK);
 	CHECK(tutti_mesh_create(&mesh, copy, axes, 1) == TUTTI_OK);
 	CHECK(tutti_mesh_abort(mesh) == TUTTI_OK);
@@ -154,7 +130,6 @@ static void leave(tutti_comm *comm, void *arg)
 	tutti_comm *child;
 	int own = tutti_rank(comm);
 
-	(void)arg;
 	CHECK(tutti_comm_split(comm, 0, own, NULL, &child) == TUTTI_OK);
 	if (own < 2)
 		CHECK(tutti_barrier(child, NULL) == TUTTI_ERR_PEER);
@@ -167,24 +142,12 @@ static void leave(tutti_comm *comm, void *arg)
 	CHECK(!strstr(tutti_comm_error(NULL), "failed first"));
 }
 
-static void test_leave(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(3, leave, NULL), 0);
-}
-
-static void test_abort_twice(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(2, abort_twice, NULL), 0);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_places),      cmocka_unit_test(test_disagree),
-		cmocka_unit_test(test_environment), cmocka_unit_test(test_one),
-		cmocka_unit_test(test_abort_twice), cmocka_unit_test(test_leave),
+		RANKS_TEST(places, 8, 8),           RANKS_TEST(differ, 4, 4),
+		cmocka_unit_test(test_environment), RANKS_TEST(one_is_wrong, 2, 2),
+		RANKS_TEST(abort_twice, 2, 2),      RANKS_TEST(leave, 3, 3),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -124,7 +124,6 @@ static void test_random(void **state)
 		{{{"dp", 1}, {"pp", 2}, {"tp", 2}}, 4, 0, 0, false},
 		{{{"own", 2}, {"pp", 1}, {"tp", 3}}, 6, -1, 0, false}};
 
-	(void)state;
 	for (int i = 0; i < whole_or(60, 20, 10); i++) {
 		struct scene scene = scenes[i % 5];
 		int deaths = 1 + (int)random_below(&seed, 4);
@@ -143,7 +142,6 @@ static void misuse(tutti_comm *comm, void *arg)
 	tutti_axis axes[] = {{"dp", 2}, {"tp", 2}};
 	tutti_mesh *mesh = NULL, *other = NULL, *next = NULL;
 
-	(void)arg;
 	CHECK_ERROR(tutti_mesh_continue(&next, comm, NULL), TUTTI_ERR_UNSUPPORTED,
 		    "no rank has an earlier mesh");
 	CHECK_ERROR(tutti_mesh_continue(NULL, comm, NULL), TUTTI_ERR_INVALID, "mesh is NULL");
@@ -164,16 +162,9 @@ static void misuse(tutti_comm *comm, void *arg)
 	tutti_mesh_destroy(mesh);
 }
 
-static void test_misuse(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(4, misuse, NULL), 0);
-}
-
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_random),
-					   cmocka_unit_test(test_misuse)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_random), RANKS_TEST(misuse, 4, 4)};
 
 	seed = random_seed();
 	return cmocka_run_group_tests(tests, NULL, NULL);

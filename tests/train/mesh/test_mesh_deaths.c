@@ -65,7 +65,6 @@ WRAP(work_wait, (tutti_work * *work, int timeout_ms), (work, timeout_ms))
 
 static tutti_status pass(void *arg, int stage, int micro_batch, const void *in, void *out)
 {
-	(void)arg, (void)stage, (void)micro_batch, (void)in;
 	if (out)
 		memset(out, 0, COUNT);
 	count(false);
@@ -143,7 +142,6 @@ static void test_deaths(void **state)
 	static const tutti_strategy strategies[] = {TUTTI_DDP, TUTTI_ZERO1, TUTTI_FSDP};
 	int rounds = long_or(200, 36, 12, 6);
 
-	(void)state;
 	for (int i = 0; i < rounds; i++) {
 		struct scene scene = {.axes = meshes[i % 6].axes,
 				      .ranks = meshes[i % 6].ranks,

@@ -1,6 +1,3 @@
-target_link_libraries(test_mesh PRIVATE tests_train)
-target_link_libraries(test_mesh_continue PRIVATE tests_train)
-target_link_libraries(test_mesh_deaths PRIVATE tests_train)
 # A rank dies at one of its calls.
 foreach(name all_reduce all_gather work_wait)
 	target_link_options(test_mesh_deaths PRIVATE LINKER:--wrap=tutti_${name})

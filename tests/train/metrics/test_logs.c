@@ -180,7 +180,6 @@ static void put_expected(char **next, const char *format, int first, int steps)
 
 static void test_read_back(void **state)
 {
-	(void)state;
 	static char got[TEXT_BYTES], expected[TEXT_BYTES];
 
 	if (system("command -v python3 >/dev/null") != 0) {
@@ -206,7 +205,6 @@ static void test_read_back(void **state)
 /* The exact text, for machines without Python. */
 static void test_text(void **state)
 {
-	(void)state;
 	static char text[TEXT_BYTES];
 	struct job job = {.formats = TUTTI_LOG_CSV | TUTTI_LOG_JSON,
 			  .interval = 1,
@@ -238,7 +236,6 @@ static void test_text(void **state)
 /* Rank 0 died in the middle of a row, or of the head. */
 static void test_half_rows(void **state)
 {
-	(void)state;
 	static char text[TEXT_BYTES], big[3 * 4096];
 	struct job job = {.formats = TUTTI_LOG_CSV | TUTTI_LOG_JSON, .interval = 1, .steps = 1};
 
@@ -287,7 +284,6 @@ static void first_step_fails(tutti_comm *comm, void *arg)
 
 static void test_other_files(void **state)
 {
-	(void)state;
 	static char text[TEXT_BYTES];
 	struct refusal csv = {.job = {.formats = TUTTI_LOG_CSV},
 			      .status = TUTTI_ERR_INVALID,
@@ -343,7 +339,6 @@ static void declares_the_rest(tutti_comm *comm, void *arg)
 
 static void test_declared_after_refusal(void **state)
 {
-	(void)state;
 	static char text[TEXT_BYTES], head[MORE * 16];
 	struct job job = {0};
 	char *next = head + sprintf(head, "step,time,loss");
@@ -405,7 +400,6 @@ static long long events_bytes(const struct job *job)
 
 static void test_full_device(void **state)
 {
-	(void)state;
 	char path[PATH_BYTES];
 	struct refusal csv = {.job = {.formats = TUTTI_LOG_CSV},
 			      .status = TUTTI_ERR_SYSTEM,
@@ -448,7 +442,6 @@ static void create_fails(tutti_comm *comm, void *arg)
 
 static void test_no_directory(void **state)
 {
-	(void)state;
 	char path[PATH_BYTES];
 	struct refusal cases[] = {
 		{.job = {.dir = "/nowhere/logs"},
@@ -504,7 +497,6 @@ static void half_a_write(tutti_comm *comm, void *arg)
 
 static void test_half_a_write(void **state)
 {
-	(void)state;
 	static char text[TEXT_BYTES];
 	struct job job = {0};
 
@@ -522,7 +514,6 @@ static void test_half_a_write(void **state)
 /* A program with a locale of decimal commas. */
 static void test_comma(void **state)
 {
-	(void)state;
 	static char text[TEXT_BYTES];
 	struct job job = {.formats = TUTTI_LOG_CSV | TUTTI_LOG_JSON,
 			  .interval = 1,

@@ -105,7 +105,6 @@ static void check_run(const struct run *run, int size)
 
 static void test_values(void **state)
 {
-	(void)state;
 	static struct run run;
 	const char *given = getenv("TEST_SEED");
 	uint64_t seed = given ? strtoull(given, NULL, 0) : (uint64_t)time(NULL);
@@ -171,7 +170,6 @@ static void odd_values(tutti_comm *comm, void *arg)
 
 static void test_odd_values(void **state)
 {
-	(void)state;
 	for (int n = 1; n <= 4; n++)
 		for (int culprit = 0; culprit < n; culprit++)
 			assert_int_equal(ranks_as_threads(n, odd_values, &culprit), 0);
@@ -210,7 +208,6 @@ static void differ(tutti_comm *comm, void *arg)
 
 static void test_differences(void **state)
 {
-	(void)state;
 	struct difference cases[] = {
 		{"lost", TUTTI_METRIC_MEAN, 0, 0, 2,
 		 "rank %d has metric 'lost' (mean), but rank 0 has metric 'loss'"},
@@ -231,7 +228,6 @@ static void test_differences(void **state)
 /* Ranks at different steps: reported once, and the next row is good. */
 static void other_step(tutti_comm *comm, void *arg)
 {
-	(void)arg;
 	int is_last = tutti_rank(comm) == tutti_size(comm) - 1;
 	tutti_metrics *metrics = NULL;
 	char message[128];
@@ -248,17 +244,9 @@ static void other_step(tutti_comm *comm, void *arg)
 	tutti_metrics_destroy(metrics);
 }
 
-static void test_other_step(void **state)
-{
-	(void)state;
-	for (int n = 2; n <= 3; n++)
-		assert_int_equal(ranks_as_threads(n, other_step, NULL), 0);
-}
-
 /* A flush makes a row of the remaining steps, if there are any. */
 static void flushes(tutti_comm *comm, void *arg)
 {
-	(void)arg;
 	const tutti_metrics_config config = {.interval = 3};
 	tutti_metrics *metrics = NULL;
 
@@ -275,13 +263,6 @@ static void flushes(tutti_comm *comm, void *arg)
 		CHECK(value_of(metrics, 0) == 2 * tutti_size(comm));
 	}
 	tutti_metrics_destroy(metrics);
-}
-
-static void test_flush(void **state)
-{
-	(void)state;
-	for (int n = 1; n <= 3; n++)
-		assert_int_equal(ranks_as_threads(n, flushes, NULL), 0);
 }
 
 static void bad_names(tutti_metrics *metrics)
@@ -316,7 +297,6 @@ static void bad_names(tutti_metrics *metrics)
 
 static void misuse(tutti_comm *comm, void *arg)
 {
-	(void)arg;
 	tutti_metrics *metrics = NULL;
 	double value;
 
@@ -353,17 +333,9 @@ static void misuse(tutti_comm *comm, void *arg)
 	tutti_metrics_destroy(NULL);
 }
 
-static void test_misuse(void **state)
-{
-	(void)state;
-	for (int n = 1; n <= 3; n++)
-		assert_int_equal(ranks_as_threads(n, misuse, NULL), 0);
-}
-
 /* What fails is the communicator, and nothing is left open. */
 static void aborted(tutti_comm *comm, void *arg)
 {
-	(void)arg;
 	tutti_metrics *metrics = NULL, *more = NULL;
 
 	CHECK(tutti_metrics_create(&metrics, comm, NULL) == TUTTI_OK);
@@ -376,19 +348,13 @@ static void aborted(tutti_comm *comm, void *arg)
 	tutti_metrics_destroy(metrics);
 }
 
-static void test_aborted(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(1, aborted, NULL), 0);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_values),      cmocka_unit_test(test_odd_values),
-		cmocka_unit_test(test_differences), cmocka_unit_test(test_other_step),
-		cmocka_unit_test(test_flush),       cmocka_unit_test(test_misuse),
-		cmocka_unit_test(test_aborted),
+		cmocka_unit_test(test_differences), RANKS_TEST(other_step, 2, 3),
+		RANKS_TEST(flushes, 1, 3),          RANKS_TEST(misuse, 1, 3),
+		RANKS_TEST(aborted, 1, 1),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,7 +22,6 @@ static void ready(tutti_trainer *t, int param, float value)
 /* 60 units of 512 KiB: buckets of 1 MiB, 25 MiB and the remaining 4 MiB, the last units first. */
 static void sizes(tutti_comm *comm, void *arg)
 {
-	(void)arg;
 	const int64_t half_mib = 1 << 17;
 	tutti_model *model;
 	tutti_trainer *t;
@@ -51,18 +50,10 @@ static void sizes(tutti_comm *comm, void *arg)
 	tutti_trainer_destroy(t);
 }
 
-static void test_sizes(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(1, sizes, NULL), 0);
-	assert_int_equal(ranks_as_threads(2, sizes, NULL), 0);
-}
-
 /* The middle one of three extern gradients is large: reduced where it lies, while the small ones
  * share a bucket of copies. */
 static void in_place(tutti_comm *comm, void *arg)
 {
-	(void)arg;
 	const int64_t counts[] = {10, 1 << 18, 20};
 	float *data[3], *grad[3];
 	tutti_model *model;
@@ -105,7 +96,6 @@ static void in_place(tutti_comm *comm, void *arg)
 
 static void test_in_place(void **state)
 {
-	(void)state;
 	assert_int_equal(ranks_as_processes(2, in_place, NULL), 0);
 	for (int n = 1; n <= 4; n *= 2)
 		assert_int_equal(ranks_as_threads(n, in_place, NULL), 0);
@@ -115,7 +105,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_in_place),
-		cmocka_unit_test(test_sizes),
+		RANKS_TEST(sizes, 1, 2),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,7 +3,9 @@
  * lack of it in the middle of a step. Random models, with units of very different sizes and tied
  * parameters, run with memory_limit at the estimate, and their tutti_mem_alloc memory is counted.
  */
+#include "tests/train/design.h"
 #include "tests/train/ranks.h"
+#include "tests/train/toy.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -16,7 +18,7 @@
 
 /* Every part of every parameter on 1 to 4 ranks begins on a cache line, in 16 bits too: no padding.
  */
-enum { MOST_UNITS = 8, MOST_PARAMS = 16, GRAIN = 32 * 4 * 3, MODELS = 100, MOST_RANKS = 4 };
+enum { MOST_UNITS = 8, GRAIN = 32 * 4 * 3, MODELS = 100, MOST_RANKS = 4 };
 
 static _Thread_local size_t taken; /* by this rank, of what it has not freed in one piece */
 
@@ -29,71 +31,11 @@ tutti_status __wrap_tutti_mem_alloc(void **ptr, size_t bytes, tutti_comm *comm)
 	return __real_tutti_mem_alloc(ptr, bytes, comm);
 }
 
-struct design {
-	int units, params;
-	int unit[MOST_PARAMS], tied_to[MOST_PARAMS]; /* -1: to none */
-	int64_t count[MOST_PARAMS];
-	unsigned flags[MOST_PARAMS];
-};
-
 static uint64_t drawn;
 
 static int draw(int below)
 {
-	return (int)(tutti_random(drawn++, 1, 2, 3) % (uint32_t)below);
-}
-
-static tutti_model *build(const struct design *design)
-{
-	tutti_model *model = NULL;
-	char name[32];
-
-	CHECK(tutti_model_create(&model) == TUTTI_OK);
-	for (int u = 0; u < design->units; u++) {
-		snprintf(name, sizeof name, "u%d", u);
-		CHECK(tutti_model_unit(model, name) == u);
-	}
-	for (int p = 0; p < design->params; p++) {
-		snprintf(name, sizeof name, "p%d", p);
-		CHECK(tutti_model_param(model, design->unit[p], name, 1, &design->count[p],
-					design->flags[p]) == p);
-	}
-	for (int p = 0; p < design->params; p++)
-		if (design->tied_to[p] >= 0)
-			CHECK(tutti_model_unit_uses(model, design->tied_to[p], p) == TUTTI_OK);
-	return model;
-}
-
-static struct design equal_units(int units, int64_t count, unsigned flags)
-{
-	struct design design = {.units = units, .params = units};
-
-	for (int p = 0; p < units; p++) {
-		design.unit[p] = p;
-		design.tied_to[p] = -1;
-		design.count[p] = count;
-		design.flags[p] = flags;
-	}
-	return design;
-}
-
-static struct design draw_design(void)
-{
-	struct design design = {.units = 1 + draw(MOST_UNITS)};
-	int spread = 1 + draw(20);
-
-	design.params = design.units + draw(MOST_PARAMS - MOST_UNITS + 1);
-	for (int p = 0; p < design.params; p++) {
-		design.unit[p] = p < design.units ? p : draw(design.units);
-		design.tied_to[p] = draw(4) == 0 ? draw(design.units) : -1;
-		design.count[p] = GRAIN * (1 + draw(draw(3) == 0 ? spread : 2));
-		if (draw(6) == 0)
-			design.count[p] = 0;
-		design.flags[p] = draw(4) == 0   ? TUTTI_PARAM_FROZEN
-				  : draw(6) == 0 ? TUTTI_PARAM_NO_SHARD
-						 : 0;
-	}
-	return design;
+	return design_draw_below(&drawn, below);
 }
 
 static tutti_train_config draw_config(int ranks)
@@ -116,35 +58,17 @@ static tutti_train_config draw_config(int ranks)
 	return config;
 }
 
-static const tutti_optimizer adamw = {
-	.kind = TUTTI_ADAMW, .lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f};
-
-/* The first failure. */
-static tutti_status run_units(tutti_trainer *trainer, int units, bool with_backward)
-{
-	tutti_status status = TUTTI_OK;
-
-	for (int u = 0; u < units && status == TUTTI_OK; u++) {
-		status = tutti_forward_begin(trainer, u);
-		if (status == TUTTI_OK)
-			status = tutti_forward_end(trainer, u);
-	}
-	for (int u = units - 1; u >= 0 && status == TUTTI_OK && with_backward; u--) {
-		status = tutti_backward_begin(trainer, u);
-		if (status == TUTTI_OK)
-			status = tutti_backward_end(trainer, u);
-	}
-	return status;
-}
-
 /* The result of tutti_micro_batch; later calls do not fail. */
 static tutti_status pass(tutti_trainer *trainer, int units, tutti_pass which)
 {
 	tutti_status status = tutti_micro_batch(trainer, which, 1, NULL);
 
-	if (status == TUTTI_OK)
-		CHECK(run_units(trainer, units, which != TUTTI_PASS_EVAL) == TUTTI_OK);
-	return status;
+	if (status != TUTTI_OK)
+		return status;
+	CHECK(units_forward(trainer, units) == TUTTI_OK);
+	if (which != TUTTI_PASS_EVAL)
+		CHECK(units_backward(trainer, units) == TUTTI_OK);
+	return TUTTI_OK;
 }
 
 static size_t sum_of(const tutti_train_stats *stats)
@@ -163,7 +87,7 @@ struct run {
 static tutti_train_stats estimate_of(const struct run *run, tutti_comm *comm)
 {
 	tutti_train_stats estimate = {0};
-	tutti_model *model = build(&run->design);
+	tutti_model *model = design_build(&run->design);
 
 	CHECK(tutti_memory_estimate(model, tutti_size(comm), &run->config, &estimate) == TUTTI_OK);
 	tutti_model_destroy(model);
@@ -173,7 +97,7 @@ static tutti_train_stats estimate_of(const struct run *run, tutti_comm *comm)
 static tutti_trainer *create(const struct run *run, tutti_comm *comm, size_t limit)
 {
 	tutti_train_config config = run->config;
-	tutti_model *model = build(&run->design);
+	tutti_model *model = design_build(&run->design);
 	tutti_trainer *trainer = NULL;
 
 	config.memory_limit = limit;
@@ -216,7 +140,7 @@ static void keep_within(tutti_comm *comm, void *arg)
 		accumulate_some(trainer, run);
 		CHECK(pass(trainer, run->design.units, TUTTI_PASS_EVAL) == TUTTI_OK);
 		CHECK(pass(trainer, run->design.units, TUTTI_PASS_LAST) == TUTTI_OK);
-		CHECK(tutti_step(trainer, &adamw, 1, NULL) == TUTTI_OK);
+		CHECK(tutti_step(trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
 	}
 	size_t expected = estimate.param_bytes + estimate.grad_bytes + estimate.gathered_peak_bytes;
 	CHECK(at_create >= expected && at_create <= expected + padding_of(&run->design));
@@ -250,17 +174,16 @@ static uint64_t first_seed(void)
 
 static void test_random_models(void **state)
 {
-	(void)state;
 	uint64_t first = first_seed();
 	for (uint64_t seed = first; seed < first + MODELS; seed++) {
 		drawn = seed << 20;
 		int ranks = 1 + draw(MOST_RANKS);
-		struct run run = {.design = draw_design(),
+		struct run run = {.design = design_draw(&drawn, 1, MOST_UNITS, GRAIN),
 				  .config = draw_config(ranks),
 				  .micro_batches = 1 + draw(3)};
 		if (run.config.deterministic == 2)
 			run.micro_batches = 1 << draw(3);
-		run.more = run.config.deterministic ? (size_t)draw(MOST_PARAMS * 20 * GRAIN) : 0;
+		run.more = run.config.deterministic ? (size_t)draw(DESIGN_PARAMS * 20 * GRAIN) : 0;
 		if (ranks_as_threads(ranks, keep_within, &run) == 0)
 			continue;
 		print_run(seed, &run, ranks);
@@ -271,9 +194,8 @@ static void test_random_models(void **state)
 /* One large unit among small ones has a slot of its own; the others' slots are small. */
 static void test_one_large_unit(void **state)
 {
-	(void)state;
 	for (int v = 0; v < 3; v++) {
-		struct run run = {.design = equal_units(MOST_UNITS, GRAIN, 0),
+		struct run run = {.design = design_equal(MOST_UNITS, GRAIN, 0),
 				  .config = {.strategy = TUTTI_FSDP,
 					     .keep_after_forward = v == 1,
 					     .prefetch_units = v == 2 ? 64 : 0},
@@ -285,10 +207,9 @@ static void test_one_large_unit(void **state)
 
 static void ask_far_ahead(tutti_comm *comm, void *arg)
 {
-	struct run run = {.design = equal_units(4, GRAIN, 0), .config = {.strategy = TUTTI_FSDP}};
+	struct run run = {.design = design_equal(4, GRAIN, 0), .config = {.strategy = TUTTI_FSDP}};
 	static const int prefetch[] = {4, 5, 1 << 30, INT_MAX};
 
-	(void)arg;
 	for (int i = 0; i < 4; i++) {
 		run.config.prefetch_units = prefetch[i];
 		size_t units = 4 * sizeof(float) * GRAIN, gradients = 2 * sizeof(float) * GRAIN;
@@ -297,20 +218,12 @@ static void ask_far_ahead(tutti_comm *comm, void *arg)
 	}
 }
 
-static void test_far_ahead(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(2, ask_far_ahead, NULL), 0);
-}
-
 static void backward_some(tutti_trainer *trainer, int units, int rank, int step)
 {
 	CHECK(tutti_micro_batch(trainer, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
 	for (int u = 0; u < units; u++)
-		if (rank == 0 || u % 2 == step % 2) {
-			CHECK(tutti_forward_begin(trainer, u) == TUTTI_OK);
-			CHECK(tutti_forward_end(trainer, u) == TUTTI_OK);
-		}
+		if (rank == 0 || u % 2 == step % 2)
+			CHECK(unit_forward(trainer, u) == TUTTI_OK);
 	for (int u = 0; u < units; u++) { /* the first bucket's comes last */
 		if (rank != 0 && u % 2 != step % 2)
 			continue;
@@ -328,11 +241,10 @@ static void backward_some(tutti_trainer *trainer, int units, int rank, int step)
 /* Buckets that start late hold their gradients: more of them on ranks that miss a unit. */
 static void leave_some_out(tutti_comm *comm, void *arg)
 {
-	struct run run = {.design = equal_units(8, GRAIN, TUTTI_PARAM_MAY_BE_UNUSED),
+	struct run run = {.design = design_equal(8, GRAIN, TUTTI_PARAM_MAY_BE_UNUSED),
 			  .config = {.bucket_bytes = 1}};
 	float values[2][8][GRAIN];
 
-	(void)arg;
 	for (int v = 0; v < 2; v++) {
 		run.config.strategy = v == 0 ? TUTTI_DDP : TUTTI_ZERO2;
 		tutti_trainer *trainer = create(&run, comm, 0);
@@ -347,21 +259,12 @@ static void leave_some_out(tutti_comm *comm, void *arg)
 	CHECK(memcmp(values[0], values[1], sizeof values[0]) == 0);
 }
 
-static void test_unused_on_some(void **state)
-{
-	(void)state;
-	for (int n = 2; n <= 3; n++)
-		assert_int_equal(ranks_as_threads(n, leave_some_out, NULL), 0);
-}
-
 static tutti_status backward_in_forward_order(tutti_trainer *trainer, int units)
 {
 	tutti_status status = tutti_micro_batch(trainer, TUTTI_PASS_LAST, 1, NULL);
 
-	for (int u = 0; u < units && status == TUTTI_OK; u++) {
-		CHECK(tutti_forward_begin(trainer, u) == TUTTI_OK);
-		CHECK(tutti_forward_end(trainer, u) == TUTTI_OK);
-	}
+	for (int u = 0; u < units && status == TUTTI_OK; u++)
+		CHECK(unit_forward(trainer, u) == TUTTI_OK);
 	for (int u = 0; u < units && status == TUTTI_OK; u++) {
 		status = tutti_backward_begin(trainer, u);
 		if (status == TUTTI_OK)
@@ -372,15 +275,14 @@ static tutti_status backward_in_forward_order(tutti_trainer *trainer, int units)
 
 static void turn_round(tutti_comm *comm, void *arg)
 {
-	struct run run = {.design = equal_units(6, GRAIN, 0),
+	struct run run = {.design = design_equal(6, GRAIN, 0),
 			  .config = {.strategy = TUTTI_ZERO2, .bucket_bytes = 1}};
 	tutti_train_stats estimate = estimate_of(&run, comm), stats;
 	size_t all = 6 * sizeof(float) * GRAIN;
 
-	(void)arg;
 	tutti_trainer *trainer = create(&run, comm, 0);
 	CHECK(backward_in_forward_order(trainer, 6) == TUTTI_OK);
-	CHECK(tutti_step(trainer, &adamw, 1, NULL) == TUTTI_OK);
+	CHECK(tutti_step(trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
 	CHECK(tutti_trainer_stats(trainer, &stats) == TUTTI_OK);
 	CHECK(stats.gathered_peak_bytes == all);
 	tutti_trainer_destroy(trainer);
@@ -390,7 +292,7 @@ static void turn_round(tutti_comm *comm, void *arg)
 	tutti_trainer_destroy(trainer);
 	trainer = create(&run, comm, sum_of(&estimate) + 4 * sizeof(float) * GRAIN);
 	CHECK(backward_in_forward_order(trainer, 6) == TUTTI_OK);
-	CHECK(tutti_step(trainer, &adamw, 1, NULL) == TUTTI_OK);
+	CHECK(tutti_step(trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
 	tutti_trainer_destroy(trainer);
 }
 
@@ -414,25 +316,23 @@ static tutti_status run_twice(tutti_trainer *trainer, int units)
 /* Rank 1 holds a little more. Rank 0, which has room, fails with it instead of waiting. */
 static void run_out_together(tutti_comm *comm, void *arg)
 {
-	struct run run = {.design = equal_units(6, GRAIN + 4, 0),
+	struct run run = {.design = design_equal(6, GRAIN + 4, 0),
 			  .config = {.strategy = TUTTI_FSDP}};
 	tutti_train_stats estimate = estimate_of(&run, comm);
 	size_t enough = sum_of(&estimate) + 4 * sizeof(float) * (GRAIN + 16);
 
-	(void)arg;
 	tutti_trainer *trainer = create(&run, comm, enough - 1);
 	CHECK_ERROR(run_twice(trainer, 6), TUTTI_ERR_MEMORY, "memory_limit");
 	CHECK(tutti_barrier(comm, NULL) == TUTTI_OK); /* neither has ended the other's wait */
 	tutti_trainer_destroy(trainer);
 	trainer = create(&run, comm, enough);
 	CHECK(run_twice(trainer, 6) == TUTTI_OK);
-	CHECK(tutti_step(trainer, &adamw, 1, NULL) == TUTTI_OK);
+	CHECK(tutti_step(trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
 	tutti_trainer_destroy(trainer);
 }
 
 static void test_other_order(void **state)
 {
-	(void)state;
 	assert_int_equal(ranks_as_threads(2, turn_round, NULL), 0);
 	assert_int_equal(ranks_as_threads(2, run_out_together, NULL), 0);
 }
@@ -467,7 +367,7 @@ static tutti_status accumulate(tutti_trainer *trainer, int micro_batches)
 static void refuse(tutti_comm *comm, void *arg)
 {
 	const struct kept *k = arg;
-	struct run run = {.design = equal_units(6, k->count, 0), .config = k->config};
+	struct run run = {.design = design_equal(6, k->count, 0), .config = k->config};
 	size_t block = (size_t)(k->count + 15) / 16 * 16 * sizeof(float);
 
 	run.config.bucket_bytes = 1;
@@ -478,20 +378,19 @@ static void refuse(tutti_comm *comm, void *arg)
 		CHECK_ERROR(accumulate(trainer, k->micro_batches), TUTTI_ERR_MEMORY,
 			    "memory_limit");
 		CHECK(pass(trainer, 6, TUTTI_PASS_LAST) == TUTTI_OK);
-		CHECK(tutti_step(trainer, &adamw, 1, NULL) == TUTTI_OK);
+		CHECK(tutti_step(trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
 	}
 	tutti_trainer_destroy(trainer);
 	trainer = create(&run, comm, enough);
 	for (int step = 0; step < 2; step++) {
 		CHECK(accumulate(trainer, k->micro_batches) == TUTTI_OK);
-		CHECK(tutti_step(trainer, &adamw, 1, NULL) == TUTTI_OK);
+		CHECK(tutti_step(trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
 	}
 	tutti_trainer_destroy(trainer);
 }
 
 static void test_accumulation(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
 		struct kept k = kept[i];
 		if (ranks_as_threads(2, refuse, &k) != 0)
@@ -534,7 +433,6 @@ static void mix(tutti_comm *comm, void *arg)
 
 static void test_mixed_buffers(void **state)
 {
-	(void)state;
 	for (int n = 2; n <= 3; n++)
 		for (int odd = 0; odd < n; odd++) {
 			assert_int_equal(ranks_as_processes(n, mix, &odd), 0);
@@ -547,7 +445,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_mixed_buffers), /* first: it forks */
 		cmocka_unit_test(test_random_models), cmocka_unit_test(test_one_large_unit),
-		cmocka_unit_test(test_far_ahead),     cmocka_unit_test(test_unused_on_some),
+		RANKS_TEST(ask_far_ahead, 2, 2),      RANKS_TEST(leave_some_out, 2, 3),
 		cmocka_unit_test(test_other_order),   cmocka_unit_test(test_accumulation),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

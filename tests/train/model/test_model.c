@@ -13,7 +13,6 @@ static const int64_t shape[] = {2, 3};
 
 static void registration(tutti_comm *comm, void *arg)
 {
-	(void)comm, (void)arg;
 	tutti_model *model;
 	const int64_t bad[] = {2, -1}, huge[] = {INT64_MAX, 4}, none[] = {0, INT64_MAX};
 	float data[6], grad[6];
@@ -83,7 +82,6 @@ static void large(tutti_comm *comm, void *arg)
 	tutti_model *model;
 	tutti_trainer *trainer;
 
-	(void)arg;
 	CHECK(tutti_model_create(&model) == TUTTI_OK);
 	CHECK(tutti_model_unit(model, "unit") == 0);
 	CHECK(tutti_model_param(model, 0, "w", 1, &most, 0) == 0);
@@ -101,7 +99,6 @@ static void large(tutti_comm *comm, void *arg)
 /* A model that a checkpoint or an export could not hold is refused before training. */
 static void names(tutti_comm *comm, void *arg)
 {
-	(void)comm, (void)arg;
 	static const char *const bad[] = {"caf\xe9", "\xc0\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80",
 					  "half \xe2\x82"};
 	tutti_model *model;
@@ -140,7 +137,6 @@ static void names(tutti_comm *comm, void *arg)
 
 static void unbuilt(tutti_comm *comm, void *arg)
 {
-	(void)arg;
 	static const struct {
 		tutti_train_config config;
 		tutti_status status;
@@ -180,7 +176,6 @@ static void unbuilt(tutti_comm *comm, void *arg)
 
 static void bad_configs(tutti_comm *comm, void *arg)
 {
-	(void)arg;
 	const tutti_train_config negative = {.max_grad_norm = -1}, reserved = {.reserved = {1}};
 	const tutti_train_config strange = {.strategy = (tutti_strategy)77},
 				 tight = {.memory_limit = 95};
@@ -235,42 +230,12 @@ static void bad_configs(tutti_comm *comm, void *arg)
 	tutti_model_destroy(model);
 }
 
-static void test_registration(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(1, registration, NULL), 0);
-}
-
-static void test_large(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(1, large, NULL), 0);
-}
-
-static void test_names(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(1, names, NULL), 0);
-}
-
-static void test_unbuilt(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(2, unbuilt, NULL), 0);
-}
-
-static void test_bad_configs(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(2, bad_configs, NULL), 0);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_registration), cmocka_unit_test(test_names),
-		cmocka_unit_test(test_large),        cmocka_unit_test(test_unbuilt),
-		cmocka_unit_test(test_bad_configs),
+		RANKS_TEST(registration, 1, 1), RANKS_TEST(names, 1, 1),
+		RANKS_TEST(large, 1, 1),        RANKS_TEST(unbuilt, 2, 2),
+		RANKS_TEST(bad_configs, 2, 2),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,7 +2,9 @@
 /* What would break: a trainer that lacks memory in the middle of a pipeline's step although it has
  * what tutti_memory_estimate_on says. Random models run in random orders of their stages' forwards
  * and backwards, with memory_limit at the estimate. */
+#include "tests/train/design.h"
 #include "tests/train/ranks.h"
+#include "tests/train/toy.h"
 
 #include <tutti/parallel.h>
 
@@ -13,48 +15,19 @@
 
 #include "tests/unit.h"
 
-enum { MOST_UNITS = 10, MOST_PARAMS = 16, GRAIN = 128, MODELS = 30, DATA = 2, PIPE = 2 };
+enum { GRAIN = 128, MODELS = 30, DATA = 2, PIPE = 2 };
 enum { RANKS = DATA * PIPE, MICRO_BATCHES = 3, MOST_CHUNKS = 2 };
 
 static const tutti_axis axes[] = {{"dp", DATA}, {"pp", PIPE}};
 
 struct run {
-	int units, params, chunks;
-	int stage[MOST_UNITS], unit[MOST_PARAMS], tied_to[MOST_PARAMS]; /* -1: to none */
-	int64_t count[MOST_PARAMS];
-	unsigned flags[MOST_PARAMS];
+	struct design design;
+	int chunks;
 	tutti_train_config config;
 	uint64_t order;   /* of actions is drawn from it */
 	bool is_exact;    /* some rank has all at once */
 	bool is_repeated; /* both steps have the same order */
 };
-
-static int draw(uint64_t *drawn, int below)
-{
-	return (int)(tutti_random((*drawn)++, 1, 2, 3) % (uint32_t)below);
-}
-
-static tutti_model *build(const struct run *run)
-{
-	tutti_model *model = NULL;
-	char name[32];
-
-	CHECK(tutti_model_create(&model) == TUTTI_OK);
-	for (int u = 0; u < run->units; u++) {
-		snprintf(name, sizeof name, "u%d", u);
-		CHECK(tutti_model_unit(model, name) == u);
-		CHECK(tutti_model_unit_stage(model, u, run->stage[u]) == TUTTI_OK);
-	}
-	for (int p = 0; p < run->params; p++) {
-		snprintf(name, sizeof name, "p%d", p);
-		CHECK(tutti_model_param(model, run->unit[p], name, 1, &run->count[p],
-					run->flags[p]) == p);
-	}
-	for (int p = 0; p < run->params; p++)
-		if (run->tied_to[p] >= 0)
-			CHECK(tutti_model_unit_uses(model, run->tied_to[p], p) == TUTTI_OK);
-	return model;
-}
 
 struct own {
 	const struct run *run;
@@ -64,25 +37,21 @@ struct own {
 
 static bool is_of(const struct own *own, int unit, int chunk)
 {
-	return own->run->stage[unit] == chunk * PIPE + own->place;
+	return own->run->design.stage[unit] == chunk * PIPE + own->place;
 }
 
 static void forward(const struct own *own, int chunk)
 {
-	for (int u = 0; u < own->run->units; u++)
-		if (is_of(own, u, chunk)) {
-			CHECK(tutti_forward_begin(own->trainer, u) == TUTTI_OK);
-			CHECK(tutti_forward_end(own->trainer, u) == TUTTI_OK);
-		}
+	for (int u = 0; u < own->run->design.units; u++)
+		if (is_of(own, u, chunk))
+			CHECK(unit_forward(own->trainer, u) == TUTTI_OK);
 }
 
 static void backward(const struct own *own, int chunk)
 {
-	for (int u = own->run->units - 1; u >= 0; u--)
-		if (is_of(own, u, chunk)) {
-			CHECK(tutti_backward_begin(own->trainer, u) == TUTTI_OK);
-			CHECK(tutti_backward_end(own->trainer, u) == TUTTI_OK);
-		}
+	for (int u = own->run->design.units - 1; u >= 0; u--)
+		if (is_of(own, u, chunk))
+			CHECK(unit_backward(own->trainer, u) == TUTTI_OK);
 }
 
 /* What a rank has done in a step, by chunk. */
@@ -107,8 +76,8 @@ static void mix(const struct own *own, int step)
 	uint64_t drawn = own->run->order + (own->run->is_repeated ? 0 : 1000 * (uint64_t)step);
 
 	for (int left = 2 * own->run->chunks * MICRO_BATCHES; left > 0;) {
-		int chunk = draw(&drawn, own->run->chunks);
-		bool goes_back = draw(&drawn, 2);
+		int chunk = design_draw_below(&drawn, own->run->chunks);
+		bool goes_back = design_draw_below(&drawn, 2);
 		if (!may_follow(own, &done, chunk, goes_back))
 			continue;
 		left--;
@@ -127,11 +96,10 @@ static void mix(const struct own *own, int step)
 
 static void keep_within(tutti_comm *comm, void *arg)
 {
-	static const tutti_optimizer adamw = {.kind = TUTTI_ADAMW, .lr = 0.01f, .eps = 1e-8f};
 	struct own own = {.run = arg};
 	tutti_train_config config = own.run->config;
 	tutti_train_stats estimate, stats = {0};
-	tutti_model *model = build(own.run);
+	tutti_model *model = design_build(&own.run->design);
 	tutti_mesh *mesh = NULL;
 
 	CHECK(tutti_mesh_create(&mesh, comm, axes, 2) == TUTTI_OK);
@@ -146,7 +114,7 @@ static void keep_within(tutti_comm *comm, void *arg)
 		forward(&own, 0);
 		CHECK(tutti_micro_batch(own.trainer, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
 		mix(&own, step);
-		CHECK(tutti_step(own.trainer, &adamw, 1, NULL) == TUTTI_OK);
+		CHECK(tutti_step(own.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
 	}
 	CHECK(tutti_trainer_stats(own.trainer, &stats) == TUTTI_OK);
 	uint64_t most = stats.gathered_peak_bytes;
@@ -160,44 +128,30 @@ static tutti_train_config draw_config(uint64_t *drawn)
 {
 	static const tutti_strategy strategies[] = {TUTTI_ZERO2, TUTTI_ZERO2, TUTTI_FSDP,
 						    TUTTI_FSDP, TUTTI_HSDP};
-	tutti_train_config config = {.strategy = strategies[draw(drawn, 5)],
-				     .bucket_bytes = (size_t)draw(drawn, 1 << 12),
-				     .prefetch_units = draw(drawn, 4) ? draw(drawn, 4) : 64,
-				     .keep_after_forward = draw(drawn, 3) == 0,
-				     .deterministic = draw(drawn, 4) == 0,
-				     .shard_size = DATA};
+	tutti_train_config config = {
+		.strategy = strategies[design_draw_below(drawn, 5)],
+		.bucket_bytes = (size_t)design_draw_below(drawn, 1 << 12),
+		.prefetch_units = design_draw_below(drawn, 4) ? design_draw_below(drawn, 4) : 64,
+		.keep_after_forward = design_draw_below(drawn, 3) == 0,
+		.deterministic = design_draw_below(drawn, 4) == 0,
+		.shard_size = DATA};
 
-	if (draw(drawn, 2)) {
+	if (design_draw_below(drawn, 2)) {
 		config.param_dtype = TUTTI_BF16;
-		config.grad_dtype = draw(drawn, 2) ? TUTTI_BF16 : TUTTI_F32;
-		config.reduce_dtype = draw(drawn, 2) ? TUTTI_BF16 : TUTTI_F32;
+		config.grad_dtype = design_draw_below(drawn, 2) ? TUTTI_BF16 : TUTTI_F32;
+		config.reduce_dtype = design_draw_below(drawn, 2) ? TUTTI_BF16 : TUTTI_F32;
 	}
 	return config;
 }
 
-/* Each stage has a unit. */
 static struct run draw_run(uint64_t *drawn)
 {
-	struct run run = {.chunks = 1 + draw(drawn, MOST_CHUNKS),
+	struct run run = {.chunks = 1 + design_draw_below(drawn, MOST_CHUNKS),
 			  .config = draw_config(drawn),
 			  .order = *drawn,
-			  .is_repeated = draw(drawn, 2)};
-	int stages = run.chunks * PIPE, spread = 1 + draw(drawn, 20);
+			  .is_repeated = design_draw_below(drawn, 2)};
 
-	run.units = stages + draw(drawn, MOST_UNITS - stages + 1);
-	run.params = run.units + draw(drawn, MOST_PARAMS - run.units + 1);
-	for (int u = 0; u < run.units; u++)
-		run.stage[u] = u < stages ? u : draw(drawn, stages);
-	for (int p = 0; p < run.params; p++) {
-		run.unit[p] = p < run.units ? p : draw(drawn, run.units);
-		run.tied_to[p] = draw(drawn, 4) == 0 ? draw(drawn, run.units) : -1;
-		run.count[p] = GRAIN * (1 + draw(drawn, draw(drawn, 3) == 0 ? spread : 2));
-		if (draw(drawn, 6) == 0)
-			run.count[p] = 0;
-		run.flags[p] = draw(drawn, 4) == 0   ? TUTTI_PARAM_FROZEN
-			       : draw(drawn, 6) == 0 ? TUTTI_PARAM_NO_SHARD
-						     : 0;
-	}
+	run.design = design_draw(drawn, run.chunks * PIPE, DESIGN_UNITS, GRAIN);
 	return run;
 }
 
@@ -206,7 +160,6 @@ static void test_random_models(void **state)
 	const char *chosen = getenv("TEST_SEED");
 	uint64_t first = chosen ? strtoull(chosen, NULL, 10) : 1;
 
-	(void)state;
 	for (uint64_t seed = first; seed < first + MODELS; seed++) {
 		uint64_t drawn = seed << 20;
 		struct run run = draw_run(&drawn);
@@ -223,19 +176,15 @@ static void test_random_models(void **state)
  * are there at once, with all gradients. */
 static void test_large_ends(void **state)
 {
-	struct run run = {.units = 5,
-			  .params = 5,
+	struct run run = {.design = design_equal(5, GRAIN, 0),
 			  .chunks = 1,
-			  .stage = {0, 0, 0, 0, 1},
-			  .unit = {0, 1, 2, 3, 4},
-			  .tied_to = {-1, -1, -1, -1, -1},
-			  .count = {10 * GRAIN, GRAIN, GRAIN, 10 * GRAIN, GRAIN},
 			  .config = {.strategy = TUTTI_FSDP},
 			  .is_exact = true};
 	tutti_train_stats stats;
 
-	(void)state;
-	tutti_model *model = build(&run);
+	run.design.count[0] = run.design.count[3] = 10 * GRAIN;
+	run.design.stage[4] = 1;
+	tutti_model *model = design_build(&run.design);
 	assert_int_equal(tutti_memory_estimate_on(model, axes, 2, &run.config, &stats), TUTTI_OK);
 	tutti_model_destroy(model);
 	assert_int_equal(stats.gathered_peak_bytes, (2 * 10 + 22) * GRAIN * sizeof(float));

@@ -83,7 +83,6 @@ static void test_random(void **state)
 {
 	uint64_t seed = 4;
 
-	(void)state;
 	print_message("seed %d\n", (int)seed);
 	for (int i = 0; i < 2000; i++) {
 		struct tensor t = draw(&seed);
@@ -98,7 +97,6 @@ static void test_runs(void **state)
 	const struct tensor_order plain = {0, 0}, split = {1, 3};
 	size_t run;
 
-	(void)state;
 	assert_int_equal(split_count(7, 3, 0), 3);
 	assert_int_equal(split_first(7, 3, 2), 5);
 	assert_int_equal(order_first(split, 3, shape, 1), 3 * 3 * 2);

@@ -1,6 +1,6 @@
 /* no_tsan: other tests of the trainer run the same code with fewer models */
-/* What would break: gradients that are not the global mean, updates that depend on the number of
- * ranks, and wrong arithmetic in AdamW, SGD and clipping. */
+/* What would break: gradients that are not the global mean, and optimizers of groups, bad ones, and
+ * steps that must not update. test_strategies has the arithmetic of AdamW, SGD and clipping. */
 #include "tests/train/ranks.h"
 #include "tests/train/toy.h"
 
@@ -14,17 +14,13 @@ enum { SAMPLES = 8 };
 static const tutti_optimizer sgd = {
 	.kind = TUTTI_SGD, .lr = 0.05f, .momentum = 0.9f, .weight_decay = 0.01f};
 
-/* The parameters of all ranks after some steps, to compare ranks and runs of other numbers of
- * ranks. */
-struct outcome {
-	const tutti_optimizer *optimizer;
+struct way {
 	int is_extern, micro_batches;
-	float values[TOY_PARAMS][TOY_MAX];
 };
 
 static void grads_are_means(tutti_comm *comm, void *arg)
 {
-	const struct outcome *how = arg;
+	const struct way *how = arg;
 	struct toy toy;
 	tutti_step_info info;
 
@@ -53,116 +49,20 @@ static void grads_are_means(tutti_comm *comm, void *arg)
 	toy_destroy(&toy);
 }
 
-static void train(tutti_comm *comm, void *arg)
-{
-	struct outcome *outcome = arg;
-	const tutti_train_config config = {.seed = 7, .max_grad_norm = 3, .bucket_bytes = 200};
-	struct toy toy;
-
-	toy_register(&toy, comm, outcome->is_extern);
-	toy_train(&toy, comm, &config);
-	for (int step = 0; step < 5; step++) {
-		toy_micro_batch(&toy, TUTTI_PASS_LAST, step, SAMPLES);
-		CHECK(tutti_step(toy.trainer, outcome->optimizer, 1, NULL) == TUTTI_OK);
-	}
-	CHECK(tutti_check_replicas(toy.trainer) == TUTTI_OK);
-	for (int p = 0; p < TOY_PARAMS && tutti_rank(comm) == 0; p++)
-		CHECK(tutti_param_read(toy.trainer, p, 0, toy_count(p), outcome->values[p]) ==
-		      TUTTI_OK);
-	toy_destroy(&toy);
-}
-
-/* The same steps once more in double precision, straight from the formulas. */
-static void train_plainly(const tutti_optimizer *o, const float *start, int param, double *x)
-{
-	double m[TOY_MAX] = {0}, v[TOY_MAX] = {0};
-
-	for (size_t i = 0; i < toy_count(param); i++)
-		x[i] = start[i];
-	for (int step = 0; step < 5; step++) {
-		double squares = 0;
-		for (int p = 0; p < TOY_PARAMS; p++)
-			for (size_t i = 0; i < toy_count(p); i++)
-				squares += pow(toy_sum(p, i, step, SAMPLES) / SAMPLES, 2);
-		double clip = fmin(1, 3 / sqrt(squares));
-		for (size_t i = 0; i < toy_count(param); i++) {
-			double g = clip * toy_sum(param, i, step, SAMPLES) / SAMPLES;
-			if (o->kind == TUTTI_SGD) {
-				m[i] = (double)o->momentum * m[i] + g +
-				       (double)o->weight_decay * x[i];
-				x[i] -= (double)o->lr * m[i];
-				continue;
-			}
-			m[i] = (double)o->beta1 * m[i] + (1 - (double)o->beta1) * g;
-			v[i] = (double)o->beta2 * v[i] + (1 - (double)o->beta2) * g * g;
-			double mean = m[i] / (1 - pow((double)o->beta1, step + 1));
-			double square = v[i] / (1 - pow((double)o->beta2, step + 1));
-			x[i] -= (double)o->lr * (mean / (sqrt(square) + (double)o->eps) +
-						 (double)o->weight_decay * x[i]);
-		}
-	}
-}
-
-static void plain_twin(tutti_comm *comm, void *arg)
-{
-	struct outcome *outcome = arg;
-	const tutti_train_config config = {.seed = 7};
-	struct toy toy;
-
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &config);
-	for (int p = 0; p < TOY_PARAMS; p++) {
-		double x[TOY_MAX];
-		train_plainly(outcome->optimizer, tutti_param_data(toy.trainer, p), p, x);
-		for (size_t i = 0; i < toy_count(p); i++)
-			CHECK(fabs(outcome->values[p][i] - x[i]) < 2e-5);
-	}
-	toy_destroy(&toy);
-}
-
 static void test_grads_are_means(void **state)
 {
-	(void)state;
 	for (int n = 1; n <= 4; n++)
 		for (int is_extern = 0; is_extern < 2; is_extern++)
 			for (int micro_batches = 1; micro_batches < 4; micro_batches += 2) {
-				struct outcome how = {.is_extern = is_extern,
-						      .micro_batches = micro_batches};
+				struct way how = {.is_extern = is_extern,
+						  .micro_batches = micro_batches};
 				assert_int_equal(ranks_as_threads(n, grads_are_means, &how), 0);
 			}
-}
-
-/* 1, 2, 3 and 4 ranks, own and extern memory: the same bits, and those that the formulas give. */
-static void same_everywhere(const tutti_optimizer *optimizer)
-{
-	struct outcome first = {.optimizer = optimizer};
-
-	assert_int_equal(ranks_as_threads(1, train, &first), 0);
-	assert_int_equal(ranks_as_threads(1, plain_twin, &first), 0);
-	for (int n = 1; n <= 4; n++)
-		for (int is_extern = 0; is_extern < 2; is_extern++) {
-			struct outcome other = {.optimizer = optimizer, .is_extern = is_extern};
-			assert_int_equal(ranks_as_threads(n, train, &other), 0);
-			assert_memory_equal(first.values, other.values, sizeof first.values);
-		}
-}
-
-static void test_adamw(void **state)
-{
-	(void)state;
-	same_everywhere(&toy_adamw);
-}
-
-static void test_sgd(void **state)
-{
-	(void)state;
-	same_everywhere(&sgd);
 }
 
 /* Groups have their own optimizer; frozen and no-decay parameters are treated as such. */
 static void groups(tutti_comm *comm, void *arg)
 {
-	(void)arg;
 	const int64_t four = 4;
 	const tutti_optimizer both[] = {{.kind = TUTTI_SGD, .lr = 1, .weight_decay = 0.5f},
 					{.kind = TUTTI_ADAMW, .lr = 0.5f, .eps = 1e-8f}};
@@ -203,16 +103,9 @@ static void groups(tutti_comm *comm, void *arg)
 	tutti_trainer_destroy(t);
 }
 
-static void test_groups(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(3, groups, NULL), 0);
-}
-
 /* Bad optimizers and bad items fail before anything is sent. */
 static void refusals(tutti_comm *comm, void *arg)
 {
-	(void)arg;
 	const struct {
 		tutti_optimizer optimizer;
 		const char *why;
@@ -227,8 +120,7 @@ static void refusals(tutti_comm *comm, void *arg)
 	struct toy toy;
 	float x;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, NULL);
+	toy_make(&toy, comm, NULL);
 	CHECK_ERROR(tutti_step(toy.trainer, &sgd, 1, NULL), TUTTI_ERR_INVALID, "TUTTI_PASS_LAST");
 	CHECK_ERROR(tutti_micro_batch(toy.trainer, TUTTI_PASS_LAST, -1, NULL), TUTTI_ERR_INVALID,
 		    "-1");
@@ -254,22 +146,14 @@ static void refusals(tutti_comm *comm, void *arg)
 	toy_destroy(&toy);
 }
 
-static void test_refusals(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(2, refusals, NULL), 0);
-}
-
 /* A rank with a NaN stops the update on all ranks; no items anywhere is an error on all. */
 static void nothing_to_update(tutti_comm *comm, void *arg)
 {
-	(void)arg;
 	struct toy toy;
 	tutti_step_info info;
 	float before[TOY_MAX];
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, NULL);
+	toy_make(&toy, comm, NULL);
 	CHECK(tutti_param_read(toy.trainer, 3, 0, toy_count(3), before) == TUTTI_OK);
 	CHECK(tutti_micro_batch(toy.trainer, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
 	if (tutti_rank(comm) == tutti_size(comm) - 1)
@@ -287,42 +171,26 @@ static void nothing_to_update(tutti_comm *comm, void *arg)
 	toy_destroy(&toy);
 }
 
-static void test_nothing_to_update(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(3, nothing_to_update, NULL), 0);
-}
-
 /* Means are weighted by items, not means of means. */
 static void means(tutti_comm *comm, void *arg)
 {
-	(void)arg;
 	struct toy toy;
 	int rank = tutti_rank(comm), size = tutti_size(comm);
 	double sums[2] = {rank * 10.0, 1}, items[2] = {rank, 1}, result[2];
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, NULL);
+	toy_make(&toy, comm, NULL);
 	CHECK(tutti_means(toy.trainer, sums, items, result, size > 1 ? 2 : 0) == TUTTI_OK);
 	CHECK(size == 1 || (result[0] == 10 && result[1] == 1));
 	CHECK_ERROR(tutti_means(toy.trainer, NULL, items, result, 1), TUTTI_ERR_INVALID, "sums");
 	toy_destroy(&toy);
 }
 
-static void test_means(void **state)
-{
-	(void)state;
-	for (int n = 1; n <= 4; n++)
-		assert_int_equal(ranks_as_threads(n, means, NULL), 0);
-}
-
 /* The same as threads; processes join, share memory and meet in another way. */
 static void test_processes(void **state)
 {
-	(void)state;
 	for (int n = 2; n <= 4; n++)
 		for (int is_extern = 0; is_extern < 2; is_extern++) {
-			struct outcome how = {.is_extern = is_extern, .micro_batches = 2};
+			struct way how = {.is_extern = is_extern, .micro_batches = 2};
 			assert_int_equal(ranks_as_processes(n, grads_are_means, &how), 0);
 		}
 }
@@ -332,12 +200,10 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_processes),
 		cmocka_unit_test(test_grads_are_means),
-		cmocka_unit_test(test_adamw),
-		cmocka_unit_test(test_sgd),
-		cmocka_unit_test(test_groups),
-		cmocka_unit_test(test_refusals),
-		cmocka_unit_test(test_nothing_to_update),
-		cmocka_unit_test(test_means),
+		RANKS_TEST(groups, 3, 3),
+		RANKS_TEST(refusals, 2, 2),
+		RANKS_TEST(nothing_to_update, 3, 3),
+		RANKS_TEST(means, 1, 4),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

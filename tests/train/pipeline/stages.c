@@ -151,6 +151,7 @@ void stages_evaluate(struct stages *stages, int micro_batches_of_it)
 	stages->evaluated = micro_batches_of_it;
 	size_t tasks = (size_t)stages->shape.chunks * (size_t)micro_batches(stages);
 	stages_destroy(stages);
+	stages->call_count = 0;
 	stages->calls = calloc(3 * tasks, sizeof *stages->calls);
 	stages->in = calloc(tasks, sizeof *stages->in);
 	stages->out_grad = calloc(tasks, sizeof *stages->out_grad);

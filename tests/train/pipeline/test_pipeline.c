@@ -1,7 +1,8 @@
-/* slow: 10 s */
-/* What would break: what passes between the stages of a pipeline, in every schedule: an activation
- * or gradient of another micro-batch, buffers that are used again too early, callbacks in another
- * order, and what the statistics say. Ranks are threads. */
+/* slow: 12 s */
+/* What would break: what passes between the stages of a pipeline, in every schedule, in steps and
+ * in evaluations of another number of micro-batches: an activation or gradient of another
+ * micro-batch, buffers that are used again too early, callbacks in another order, and what the
+ * statistics say. Ranks are threads. */
 #include "tests/train/pipeline/stages.h"
 
 #include "tests/random.h"
@@ -39,7 +40,35 @@ static void check_stats(const tutti_pipeline *pipeline, const struct pipeline_sh
 	CHECK(stats.bubble_expected >= 0 && stats.bubble_expected < 1);
 }
 
-static void run_shape(tutti_mesh *mesh, struct pipeline_shape shape, size_t bytes, uint64_t pauses)
+/* Only sent_bytes may grow. */
+static void check_growth(const tutti_pipeline *pipeline, const struct stages *stages,
+			 const tutti_pipeline_stats *before)
+{
+	const struct pipeline_shape *shape = &stages->shape;
+	int sends = shape->chunks - (stages->rank == shape->ranks - 1);
+	tutti_pipeline_stats after, expected = *before;
+
+	if (shape->ranks > 1)
+		expected.sent_bytes +=
+			(uint64_t)sends * (uint64_t)stages->evaluated * stages->bytes;
+	CHECK(tutti_pipeline_stats_of(pipeline, &after) == TUTTI_OK);
+	CHECK(memcmp(&after, &expected, sizeof after) == 0);
+}
+
+static void evaluate(tutti_pipeline *pipeline, struct stages *stages, int micro_batches)
+{
+	tutti_pipeline_stats before;
+
+	stages_evaluate(stages, micro_batches);
+	CHECK(tutti_pipeline_stats_of(pipeline, &before) == TUTTI_OK);
+	CHECK(tutti_pipeline_forward(pipeline, micro_batches) == TUTTI_OK);
+	stages_check_order(stages);
+	check_growth(pipeline, stages, &before);
+}
+
+/* Two steps, without evaluations or with some of so many micro-batches around them. */
+static void run_shape(tutti_mesh *mesh, struct pipeline_shape shape, int evaluated, size_t bytes,
+		      uint64_t pauses)
 {
 	int rank = tutti_mesh_coord(mesh, "pp");
 	struct stages stages;
@@ -48,9 +77,15 @@ static void run_shape(tutti_mesh *mesh, struct pipeline_shape shape, size_t byte
 
 	CHECK(tutti_pipeline_create(&pipeline, mesh, &config) == TUTTI_OK);
 	for (int step = 1; pipeline && step <= 2; step++) {
+		if (evaluated > 0)
+			evaluate(pipeline, &stages, evaluated);
+		if (evaluated > 0 && step == 2)
+			evaluate(pipeline, &stages, 1);
+		stages_evaluate(&stages, 0);
 		CHECK(tutti_pipeline_run(pipeline) == TUTTI_OK);
 		stages_check_order(&stages);
-		check_stats(pipeline, &shape, rank, bytes, step);
+		if (evaluated == 0)
+			check_stats(pipeline, &shape, rank, bytes, step);
 	}
 	tutti_pipeline_destroy(pipeline);
 	stages_destroy(&stages);
@@ -66,41 +101,49 @@ static void run_all_shapes(tutti_comm *comm, void *arg)
 {
 	static const size_t sizes[] = {1, 64, 37, 0, 40000};
 	int ranks = tutti_size(comm);
+	const int evaluated[] = {ranks + 1, 3 * ranks, 2, ranks};
 	uint64_t pauses = seed + (uint64_t)tutti_rank(comm);
 	tutti_mesh *mesh = NULL;
 	unsigned turn = 0;
 
-	(void)arg;
 	CHECK(tutti_mesh_create(&mesh, comm, pp_only, 1) == TUTTI_OK);
 	for (int count = 1; mesh && count <= 2 * ranks + 1; count++)
 		for (int s = TUTTI_GPIPE; s <= TUTTI_ZERO_BUBBLE; s++)
 			for (int chunks = 1; chunks <= (s < TUTTI_INTERLEAVED ? 1 : 3); chunks++) {
 				struct pipeline_shape shape = {(tutti_schedule)s, ranks, count,
 							       chunks};
-				if (is_of_interest(ranks, count))
-					run_shape(mesh, shape, sizes[turn++ % 5], pauses++);
+				if (!is_of_interest(ranks, count))
+					continue;
+				run_shape(mesh, shape, 0, sizes[turn % 5], pauses++);
+				if (count == 1 || count == ranks || count == 2 * ranks + 1)
+					run_shape(mesh, shape, evaluated[turn % 4], sizes[turn % 5],
+						  pauses++);
+				turn++;
 			}
 	tutti_mesh_destroy(mesh);
 }
 
 static void test_every_schedule(void **state)
 {
-	(void)state;
 	for (int ranks = 1; ranks <= whole_or(8, 5, 4); ranks++)
 		assert_int_equal(ranks_as_threads(ranks, run_all_shapes, NULL), 0);
 }
 
-/* More micro-batches than receives may be posted; run on nodes with long messages, too. */
+/* More micro-batches than receives may be posted, in a step or an evaluation; run on nodes with
+ * long messages, too. */
 static void run_many(tutti_comm *comm, void *arg)
 {
 	int ranks = tutti_size(comm);
+	uint64_t pauses = seed + (uint64_t)tutti_rank(comm);
 	tutti_mesh *mesh = NULL;
 
 	CHECK(tutti_mesh_create(&mesh, comm, pp_only, 1) == TUTTI_OK);
 	for (int s = TUTTI_GPIPE; mesh && s <= TUTTI_ZERO_BUBBLE; s++) {
 		int chunks = s < TUTTI_INTERLEAVED ? 1 : 2;
 		struct pipeline_shape shape = {(tutti_schedule)s, ranks, 70, chunks};
-		run_shape(mesh, shape, *(const size_t *)arg, seed + (uint64_t)tutti_rank(comm));
+		run_shape(mesh, shape, 0, *(const size_t *)arg, pauses);
+		shape.micro_batches = 1;
+		run_shape(mesh, shape, 70, *(const size_t *)arg, pauses);
 	}
 	tutti_mesh_destroy(mesh);
 }
@@ -109,7 +152,6 @@ static void test_many_micro_batches(void **state)
 {
 	size_t bytes = 100;
 
-	(void)state;
 	assert_int_equal(ranks_as_threads(2, run_many, &bytes), 0);
 }
 
@@ -118,13 +160,11 @@ static void test_processes_on_nodes(void **state)
 	const int nodes[] = {0, 0, 1, 1};
 	size_t bytes = 30000;
 
-	(void)state;
 	assert_int_equal(ranks_on_nodes(4, nodes, run_many, &bytes), 0);
 }
 
 static tutti_status twice(void *arg, int stage, int m, const void *in, void *out)
 {
-	(void)arg;
 	for (int i = 0; stage == 0 && i < 5; i++)
 		((float *)out)[i] = (float)(m + i);
 	for (int i = 0; in && out && i < 5; i++)
@@ -138,7 +178,6 @@ static tutti_status twice_back(void *arg, int stage, int m, const void *out_grad
 {
 	float *sum = arg;
 
-	(void)stage;
 	for (int i = 0; in_grad && i < 5; i++)
 		((float *)in_grad)[i] = out_grad ? 2 * ((const float *)out_grad)[i] : (float)m;
 	for (int i = 0; !in_grad && i < 5; i++)
@@ -163,7 +202,6 @@ static void run_on_mesh(tutti_comm *comm, void *arg)
 					.backward = twice_back};
 	int token = tutti_rank(comm);
 
-	(void)arg;
 	CHECK(tutti_mesh_create(&mesh, comm, axes, 2) == TUTTI_OK);
 	CHECK(tutti_pipeline_create(&pipeline, mesh, &config) == TUTTI_OK);
 	tutti_comm *line = tutti_mesh_comm(mesh, "pp");
@@ -182,12 +220,6 @@ static void run_on_mesh(tutti_comm *comm, void *arg)
 	tutti_mesh_destroy(mesh);
 }
 
-static void test_pipelines_side_by_side(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(6, run_on_mesh, NULL), 0);
-}
-
 /* Each type's width, and a count that is not even. */
 static void run_dtypes(tutti_comm *comm, void *arg)
 {
@@ -195,7 +227,6 @@ static void run_dtypes(tutti_comm *comm, void *arg)
 	struct pipeline_shape shape = {TUTTI_1F1B, 2, 3, 1};
 	tutti_mesh *mesh = NULL;
 
-	(void)arg;
 	CHECK(tutti_mesh_create(&mesh, comm, pp_only, 1) == TUTTI_OK);
 	for (int d = TUTTI_F32; d <= TUTTI_U64; d++) {
 		struct stages stages;
@@ -214,12 +245,6 @@ static void run_dtypes(tutti_comm *comm, void *arg)
 	tutti_mesh_destroy(mesh);
 }
 
-static void test_every_dtype(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(2, run_dtypes, NULL), 0);
-}
-
 /* A mesh without "pp": all stages are here. */
 static void run_without_axis(tutti_comm *comm, void *arg)
 {
@@ -227,16 +252,9 @@ static void run_without_axis(tutti_comm *comm, void *arg)
 	struct pipeline_shape shape = {TUTTI_ZERO_BUBBLE, 1, 4, 3};
 	tutti_mesh *mesh = NULL;
 
-	(void)arg;
 	CHECK(tutti_mesh_create(&mesh, comm, axes, 1) == TUTTI_OK);
-	run_shape(mesh, shape, 100, seed);
+	run_shape(mesh, shape, 0, 100, seed);
 	tutti_mesh_destroy(mesh);
-}
-
-static void test_no_axis_is_one_rank(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(2, run_without_axis, NULL), 0);
 }
 
 int main(void)
@@ -245,9 +263,9 @@ int main(void)
 		cmocka_unit_test(test_processes_on_nodes), /* before there are threads */
 		cmocka_unit_test(test_every_schedule),
 		cmocka_unit_test(test_many_micro_batches),
-		cmocka_unit_test(test_pipelines_side_by_side),
-		cmocka_unit_test(test_every_dtype),
-		cmocka_unit_test(test_no_axis_is_one_rank),
+		RANKS_TEST(run_on_mesh, 6, 6),
+		RANKS_TEST(run_dtypes, 2, 2),
+		RANKS_TEST(run_without_axis, 2, 2),
 	};
 
 	seed = random_seed();

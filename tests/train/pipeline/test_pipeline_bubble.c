@@ -31,7 +31,6 @@ struct world {
 	struct virtual_span *spans[RANKS_MAX]; /* by the schedule */
 	double schedule_time;
 	size_t count;   /* of a message: its turn, and what makes it longer */
-	double bubble;  /* that was counted: a share of the step */
 	bool is_shared; /* ranks share this memory: callbacks wait for each other */
 	atomic_int begun[RANKS_MAX];
 	int steps;
@@ -153,8 +152,6 @@ static tutti_status act(struct counter *me, enum action_kind kind, const void *i
 
 static tutti_status forward(void *arg, int stage, int m, const void *in, void *out)
 {
-	(void)stage;
-	(void)m;
 	return act(arg, ACTION_FORWARD, in, out);
 }
 
@@ -163,15 +160,11 @@ static tutti_status backward(void *arg, int stage, int m, const void *out_grad, 
 	struct counter *me = arg;
 	bool splits = me->world->shape.schedule == TUTTI_ZERO_BUBBLE;
 
-	(void)stage;
-	(void)m;
 	return act(me, splits ? ACTION_BACKWARD_INPUTS : ACTION_BACKWARD, out_grad, in_grad);
 }
 
 static tutti_status backward_weights(void *arg, int stage, int m)
 {
-	(void)stage;
-	(void)m;
 	return act(arg, ACTION_BACKWARD_WEIGHTS, NULL, NULL);
 }
 
@@ -190,8 +183,6 @@ static void check_step(const struct counter *me, const tutti_pipeline *pipeline,
 	/* Exactly, not within 5 %: turns are whole numbers. */
 	CHECK(formula < 0 || idle == formula);
 	CHECK(end == world->schedule_time);
-	if (me->rank == 0)
-		world->bubble = idle / end;
 	CHECK(tutti_pipeline_stats_of(pipeline, &stats) == TUTTI_OK);
 	CHECK(stats.peak_in_flight == peak ||
 	      (shape->schedule == TUTTI_INTERLEAVED && shape->micro_batches % shape->ranks &&
@@ -259,8 +250,7 @@ static void world_drop(struct world *world)
 	}
 }
 
-/* Returns the bubble. */
-static double run_shape(struct pipeline_shape shape, struct action_times times)
+static void run_shape(struct pipeline_shape shape, struct action_times times)
 {
 	struct world world;
 
@@ -274,7 +264,6 @@ static double run_shape(struct pipeline_shape shape, struct action_times times)
 			      shape.chunks, times.forward, times.inputs, times.weights);
 	assert_int_equal(failed, 0);
 	world_drop(&world);
-	return world.bubble;
 }
 
 static const struct action_times some_times[] = {{1, 1, 1, 0}, {2, 3, 1, 0}, {3, 2, 4, 0}};
@@ -284,7 +273,6 @@ static void test_idle_turns(void **state)
 {
 	int turn = 0;
 
-	(void)state;
 	for (int ranks = 1; ranks <= whole_or(8, 5, 4); ranks++) {
 		const int counts[] = {1, ranks - 1, ranks, ranks + 1, 2 * ranks + 1, 3 * ranks};
 		for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
@@ -302,7 +290,6 @@ static void test_idle_turns(void **state)
 /* All times of the page, and the schedules that it compares, at one number of ranks. */
 static void test_all_times(void **state)
 {
-	(void)state;
 	for (int t = 0; t < TIMES; t++)
 		for (int s = TUTTI_GPIPE; s <= TUTTI_ZERO_BUBBLE; s++)
 			for (int v = 1; v <= (s < TUTTI_INTERLEAVED ? 1 : 2); v++)
@@ -315,7 +302,6 @@ static void test_processes_on_nodes(void **state)
 {
 	const int nodes[] = {0, 0, 1, 1};
 
-	(void)state;
 	for (int s = TUTTI_GPIPE; s <= TUTTI_ZERO_BUBBLE; s++) {
 		struct world world;
 		world_make(&world,
@@ -327,33 +313,12 @@ static void test_processes_on_nodes(void **state)
 	}
 }
 
-/* Of the same model: V chunks of a V-th of the time each. */
-static double bubble_of(tutti_schedule schedule, int ranks, int chunks)
-{
-	double time = 6.0 / chunks;
-
-	return run_shape((struct pipeline_shape){schedule, ranks, 2 * ranks, chunks},
-			 (struct action_times){time, time, time, 0});
-}
-
-static void test_zero_bubble_is_below_a_third(void **state)
-{
-	(void)state;
-	for (int ranks = 2; ranks <= 4; ranks++) {
-		double most = bubble_of(TUTTI_1F1B, ranks, 1);
-		assert_true(fabs(most - (ranks - 1) / (3.0 * ranks - 1)) < 1e-12);
-		for (int chunks = 2; chunks <= 3; chunks++)
-			assert_true(bubble_of(TUTTI_ZERO_BUBBLE, ranks, chunks) < most / 3);
-	}
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_processes_on_nodes), /* before there are threads */
 		cmocka_unit_test(test_idle_turns),
 		cmocka_unit_test(test_all_times),
-		cmocka_unit_test(test_zero_bubble_is_below_a_third),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -79,7 +79,6 @@ static tutti_status each_unit(const struct own *own, enum place place, int stage
 
 static tutti_status forward(void *arg, int stage, int m, const void *in, void *out)
 {
-	(void)in;
 	if (out)
 		memset(out, 0, COUNT * sizeof(float));
 	return each_unit(arg, FORWARD, stage, m);
@@ -89,7 +88,6 @@ static tutti_status backward(void *arg, int stage, int m, const void *out_grad, 
 {
 	const struct own *own = arg;
 
-	(void)out_grad;
 	if (in_grad)
 		memset(in_grad, 0, COUNT * sizeof(float));
 	return own->run->only_weights ? TUTTI_OK : each_unit(own, BACKWARD, stage, m);
@@ -226,7 +224,6 @@ static const struct run unfinished[] = {
 
 static void test_gradients_that_are_not_finished(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < sizeof unfinished / sizeof *unfinished; i++) {
 		struct run run = unfinished[i];
 		run.is_of_step = true;
@@ -261,7 +258,6 @@ static void test_units_that_stay_open(void **state)
 			 "backward has ended in the pipeline's last callback of its stage"},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
 		struct run run = runs[i];
 		run.axes = "pp=2";
@@ -297,7 +293,6 @@ static void test_evaluation(void **state)
 			  .schedule = TUTTI_1F1B,
 			  .faults = {{FORWARD, 3, 1, LEAVES_OPEN}}};
 
-	(void)state;
 	assert_int_equal(ranks_as_threads(2, evaluate, &run), 0);
 }
 
@@ -332,7 +327,6 @@ static void test_held(void **state)
 {
 	struct run run = {.axes = "pp=1", .chunks = 1, .schedule = TUTTI_GPIPE};
 
-	(void)state;
 	assert_int_equal(ranks_as_threads(1, hold, &run), 0);
 }
 

@@ -1,13 +1,14 @@
-/* slow: 8 s */
-/* What would break: a callback that fails, and ranks that wait for its messages until their
- * deadline, or a pipeline that is of no use for the next step; a rank that dies or does not come;
- * arguments that differ among ranks or cannot be. */
+/* slow: 9 s */
+/* What would break: a callback of a step or an evaluation that fails, and ranks that wait for its
+ * messages until their deadline, or a pipeline that is of no use for what comes next; a rank that
+ * dies or does not come; arguments that differ among ranks or cannot be. */
 #include "tests/train/pipeline/stages.h"
 
 #include "tests/random.h"
 #include "tests/train/ranks.h"
 #include "tests/whole.h"
 
+#include <limits.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -27,15 +28,20 @@ struct place {
 	const char *message;
 };
 
+/* In a step, or in an evaluation of so many micro-batches. */
 static struct place draw_place(uint64_t *random, const tutti_mesh *mesh,
-			       const struct pipeline_shape *shape)
+			       const struct pipeline_shape *shape, int evaluated)
 {
 	static const tutti_status statuses[] = {TUTTI_ERR_SYSTEM, TUTTI_ERR_INVALID,
 						TUTTI_ERR_DEVICE, TUTTI_ERR_PEER};
+	struct pipeline_shape all = *shape;
 	int pp = (int)random_below(random, (uint64_t)shape->ranks);
 	int dp = (int)random_below(random, (uint64_t)tutti_mesh_size(mesh, "dp"));
-	struct action_list list = schedule_list(shape, pp);
 	const int coords[] = {dp, pp};
+
+	all.micro_batches = evaluated;
+	struct action_list list =
+		evaluated ? schedule_evaluation(&all, pp) : schedule_list(shape, pp);
 	struct place place = {tutti_mesh_rank(mesh, coords),
 			      list.at[random_below(random, (uint64_t)list.count)],
 			      statuses[random_below(random, 4)],
@@ -45,11 +51,13 @@ static struct place draw_place(uint64_t *random, const tutti_mesh *mesh,
 	return place;
 }
 
-static void check_failed_step(const struct place *place)
+static void check_message(const struct place *place)
 {
-	const char *name = place->action.kind == ACTION_FORWARD            ? "forward"
-			   : place->action.kind == ACTION_BACKWARD_WEIGHTS ? "backward_weights"
-									   : "backward";
+	const char *name = place->action.kind == ACTION_BACKWARD_WEIGHTS ? "backward_weights"
+			   : place->action.kind == ACTION_BACKWARD ||
+					   place->action.kind == ACTION_BACKWARD_INPUTS
+				   ? "backward"
+				   : "forward";
 	char expected[512], what[128] = "the disk is full";
 
 	if (!place->message)
@@ -64,34 +72,51 @@ static void check_failed_step(const struct place *place)
 	}
 }
 
-/* A bad step and a good one, a few times. */
+static tutti_status run_or_evaluate(tutti_pipeline *pipeline, struct stages *stages, int evaluated)
+{
+	stages_evaluate(stages, evaluated);
+	return evaluated ? tutti_pipeline_forward(pipeline, evaluated)
+			 : tutti_pipeline_run(pipeline);
+}
+
+static void fail_once(tutti_pipeline *pipeline, struct stages *stages, const struct place *place,
+		      int evaluated, bool is_here)
+{
+	stages->failing = place->action;
+	stages->failing_status = is_here ? place->status : TUTTI_OK;
+	stages->failing_message = place->message;
+	CHECK(run_or_evaluate(pipeline, stages, evaluated) == place->status);
+	check_message(place);
+	/* Nothing is called after the one that failed. */
+	if (is_here)
+		CHECK(stages->call_count > 0 && memcmp(&stages->calls[stages->call_count - 1],
+						       &place->action, sizeof place->action) == 0);
+	stages->failing_status = TUTTI_OK;
+	stages->call_count = 0;
+}
+
+/* Bad steps and evaluations, each followed by a good one, a few times. */
 static void fail_sometimes(tutti_mesh *mesh, struct pipeline_shape shape, uint64_t *random, int me)
 {
+	enum { FAILS = 1, EVALUATES = 2 };
+	static const int turns[] = {FAILS, FAILS, 0, FAILS | EVALUATES, EVALUATES,
+				    0,     FAILS, 0, FAILS | EVALUATES, EVALUATES,
+				    0};
 	struct stages stages;
 	tutti_pipeline_config config = stages_create(&stages, shape, tutti_mesh_coord(mesh, "pp"),
 						     random_below(random, 30000), *random);
 	tutti_pipeline *pipeline = NULL;
 
 	CHECK(tutti_pipeline_create(&pipeline, mesh, &config) == TUTTI_OK);
-	for (int step = 0; pipeline && step < 6; step++) {
-		struct place place = draw_place(random, mesh, &shape);
-		if (step % 3 == 2) {
-			CHECK(tutti_pipeline_run(pipeline) == TUTTI_OK);
-			stages_check_order(&stages);
+	for (size_t t = 0; pipeline && t < sizeof turns / sizeof *turns; t++) {
+		int evaluated = turns[t] & EVALUATES ? 1 + (int)random_below(random, 9) : 0;
+		struct place place = draw_place(random, mesh, &shape, evaluated);
+		if (turns[t] & FAILS) {
+			fail_once(pipeline, &stages, &place, evaluated, me == place.rank);
 			continue;
 		}
-		stages.failing = place.action;
-		stages.failing_status = me == place.rank ? place.status : TUTTI_OK;
-		stages.failing_message = place.message;
-		CHECK(tutti_pipeline_run(pipeline) == place.status);
-		check_failed_step(&place);
-		/* Nothing is called after the one that failed. */
-		if (me == place.rank)
-			CHECK(stages.call_count > 0 &&
-			      memcmp(&stages.calls[stages.call_count - 1], &place.action,
-				     sizeof place.action) == 0);
-		stages.failing_status = TUTTI_OK;
-		stages.call_count = 0;
+		CHECK(run_or_evaluate(pipeline, &stages, evaluated) == TUTTI_OK);
+		stages_check_order(&stages);
 	}
 	tutti_pipeline_destroy(pipeline);
 	stages_destroy(&stages);
@@ -118,7 +143,6 @@ static void test_a_callback_that_fails(void **state)
 {
 	int one = 1, two = 2;
 
-	(void)state;
 	for (int ranks = 1; ranks <= 4; ranks++)
 		assert_int_equal(ranks_as_threads(ranks, run_failures, &one), 0);
 	assert_int_equal(ranks_as_threads(6, run_failures, &two), 0);
@@ -135,7 +159,6 @@ static void run_two_failures(tutti_comm *comm, void *arg)
 	tutti_pipeline *pipeline = NULL;
 	tutti_mesh *mesh = NULL;
 
-	(void)arg;
 	CHECK(tutti_mesh_create(&mesh, comm, axes, 1) == TUTTI_OK);
 	CHECK(tutti_pipeline_create(&pipeline, mesh, &config) == TUTTI_OK);
 	stages.failing = (struct action){ACTION_FORWARD, me, me == 2 ? 0 : 2};
@@ -150,12 +173,6 @@ static void run_two_failures(tutti_comm *comm, void *arg)
 	stages_destroy(&stages);
 }
 
-static void test_two_callbacks_that_fail(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(3, run_two_failures, NULL), 0);
-}
-
 static void die(struct stages *stages, const struct action *action)
 {
 	const struct action *last = stages->before_arg;
@@ -164,25 +181,31 @@ static void die(struct stages *stages, const struct action *action)
 		raise(SIGKILL);
 }
 
-/* Rank 1 of 4, in a step of two pipelines of two ranks, or of one of four. */
+struct death {
+	int dp, evaluated; /* in an evaluation of so many micro-batches; 0: in a step */
+	struct action last;
+};
+
+/* Rank 1 of 4, of two pipelines of two ranks, or of one of four. */
 static void run_death(tutti_comm *comm, void *arg)
 {
-	int dp = *(const int *)arg, me = tutti_rank(comm);
-	const tutti_axis axes[] = {{"dp", dp}, {"pp", 0}};
-	struct pipeline_shape shape = {TUTTI_1F1B, 4 / dp, 6, 1};
-	struct action last = {ACTION_BACKWARD, 1, 1};
+	const struct death *death = arg;
+	int me = tutti_rank(comm), ranks = 4 / death->dp;
+	const tutti_axis axes[] = {{"dp", death->dp}, {"pp", 0}};
+	struct pipeline_shape shape = {TUTTI_1F1B, ranks, 6, 1};
+	struct action last = death->last;
 	struct stages stages;
-	tutti_pipeline_config config = stages_create(&stages, shape, me % (4 / dp), 100, seed);
+	tutti_pipeline_config config = stages_create(&stages, shape, me % ranks, 100, seed);
 	tutti_pipeline *pipeline = NULL;
 	tutti_mesh *mesh = NULL;
 
 	CHECK(tutti_mesh_create(&mesh, comm, axes, 2) == TUTTI_OK);
 	CHECK(tutti_pipeline_create(&pipeline, mesh, &config) == TUTTI_OK);
-	CHECK(tutti_pipeline_run(pipeline) == TUTTI_OK);
-	stages.call_count = 0;
+	CHECK(run_or_evaluate(pipeline, &stages, death->evaluated) == TUTTI_OK);
 	stages.before = me == 1 ? die : NULL;
 	stages.before_arg = &last;
-	CHECK_ERROR(tutti_pipeline_run(pipeline), TUTTI_ERR_PEER, "ank 1");
+	CHECK_ERROR(run_or_evaluate(pipeline, &stages, death->evaluated), TUTTI_ERR_PEER, "ank 1");
+	CHECK(run_or_evaluate(pipeline, &stages, death->evaluated) != TUTTI_OK);
 	tutti_pipeline_destroy(pipeline);
 	tutti_mesh_destroy(mesh);
 	stages_destroy(&stages);
@@ -190,19 +213,18 @@ static void run_death(tutti_comm *comm, void *arg)
 
 static void test_a_rank_that_dies(void **state)
 {
-	int one = 1, two = 2;
+	struct death deaths[] = {{1, 0, {ACTION_BACKWARD, 1, 1}},
+				 {2, 0, {ACTION_BACKWARD, 1, 1}},
+				 {1, 8, {ACTION_EVALUATE, 1, 4}}};
 
-	(void)state;
-	assert_int_equal(ranks_as_processes(4, run_death, &one), 1);
-	assert_int_equal(ranks_as_processes(4, run_death, &two), 1);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(ranks_as_processes(4, run_death, &deaths[i]), 1);
 }
 
 static atomic_int returned;
 
 static void wait_for_other(struct stages *stages, const struct action *action)
 {
-	(void)stages;
-	(void)action;
 	while (!atomic_load(&returned))
 		sched_yield();
 }
@@ -218,7 +240,6 @@ static void run_late(tutti_comm *comm, void *arg)
 	tutti_pipeline *pipeline = NULL;
 	tutti_mesh *mesh = NULL;
 
-	(void)arg;
 	CHECK(tutti_mesh_create(&mesh, comm, axes, 1) == TUTTI_OK);
 	CHECK(tutti_pipeline_create(&pipeline, mesh, &config) == TUTTI_OK);
 	stages.before = me == 1 ? wait_for_other : NULL;
@@ -239,13 +260,11 @@ static void run_late(tutti_comm *comm, void *arg)
 
 static void test_a_rank_that_is_late(void **state)
 {
-	(void)state;
 	assert_int_equal(ranks_with_timeout(2, 1500, run_late, NULL), 0);
 }
 
 static void run_again(struct stages *stages, const struct action *action)
 {
-	(void)action;
 	CHECK_ERROR(tutti_pipeline_run(stages->before_arg), TUTTI_ERR_INVALID, "in a callback");
 }
 
@@ -270,7 +289,6 @@ static void run_refusals(tutti_comm *comm, void *arg)
 	tutti_pipeline_stats stats;
 	tutti_mesh *mesh = NULL;
 
-	(void)arg;
 	CHECK(tutti_mesh_create(&mesh, comm, axes, 1) == TUTTI_OK);
 	CHECK_ERROR(tutti_pipeline_create(NULL, mesh, &good), TUTTI_ERR_INVALID,
 		    "pipeline is NULL");
@@ -313,20 +331,50 @@ static void run_refusals(tutti_comm *comm, void *arg)
 	stages_destroy(&stages);
 }
 
-static void test_what_cannot_be_is_refused(void **state)
+static void forward_again(struct stages *stages, const struct action *action)
 {
-	(void)state;
-	assert_int_equal(ranks_as_threads(2, run_refusals, NULL), 0);
+	CHECK_ERROR(tutti_pipeline_forward(stages->before_arg, 3), TUTTI_ERR_INVALID,
+		    "in a callback");
+}
+
+static void run_evaluation_refusals(tutti_comm *comm, void *arg)
+{
+	int me = tutti_rank(comm);
+	struct pipeline_shape shape = {TUTTI_ZERO_BUBBLE, 3, 2, 1};
+	struct stages stages;
+	tutti_pipeline_config config = stages_create(&stages, shape, me, 100, seed);
+	tutti_pipeline *pipeline = NULL;
+	tutti_mesh *mesh = NULL;
+
+	CHECK_ERROR(tutti_pipeline_forward(NULL, 1), TUTTI_ERR_INVALID, "is NULL");
+	CHECK(tutti_mesh_create(&mesh, comm, &(tutti_axis){"pp", 0}, 1) == TUTTI_OK);
+	CHECK(tutti_pipeline_create(&pipeline, mesh, &config) == TUTTI_OK);
+	CHECK_ERROR(tutti_pipeline_forward(pipeline, 0), TUTTI_ERR_INVALID, "not 3, 0 and 1");
+	CHECK_ERROR(tutti_pipeline_forward(pipeline, INT_MIN), TUTTI_ERR_INVALID, "not 3, -");
+	CHECK_ERROR(tutti_pipeline_forward(pipeline, 1 << 30), TUTTI_ERR_INVALID, "are more than");
+	/* On one rank only. */
+	CHECK_ERROR(tutti_pipeline_forward(pipeline, me == 2 ? -1 : 4), TUTTI_ERR_INVALID,
+		    me == 2 ? "not 3, -1 and 1" : "On rank 2: ");
+	CHECK_ERROR(tutti_pipeline_forward(pipeline, me == 1 ? 5 : 4), TUTTI_ERR_MISMATCH,
+		    "rank 1 has 5 micro-batches, but rank 0 has 4 micro-batches");
+	stages.before = forward_again;
+	stages.before_arg = pipeline;
+	CHECK(run_or_evaluate(pipeline, &stages, 4) == TUTTI_OK);
+	stages_check_order(&stages);
+	CHECK(run_or_evaluate(pipeline, &stages, 0) == TUTTI_OK);
+	stages_check_order(&stages);
+	tutti_pipeline_destroy(pipeline);
+	tutti_mesh_destroy(mesh);
+	stages_destroy(&stages);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_a_rank_that_dies), /* before there are threads */
-		cmocka_unit_test(test_a_callback_that_fails),
-		cmocka_unit_test(test_two_callbacks_that_fail),
-		cmocka_unit_test(test_a_rank_that_is_late),
-		cmocka_unit_test(test_what_cannot_be_is_refused),
+		cmocka_unit_test(test_a_callback_that_fails), RANKS_TEST(run_two_failures, 3, 3),
+		cmocka_unit_test(test_a_rank_that_is_late),   RANKS_TEST(run_refusals, 2, 2),
+		RANKS_TEST(run_evaluation_refusals, 3, 3),
 	};
 
 	seed = random_seed();

@@ -1,10 +1,12 @@
 /* A pipeline with a trainer: the schedules, with every strategy, must end with the bits of one
- * rank; reductions begin with a stage's last backward and not before; a trainer holds the bytes
- * that were estimated; a callback that fails on one rank ends the step on ranks with other data,
- * too. */
+ * rank, and so must evaluations before, between and after steps, which change no step; reductions
+ * begin with a stage's last backward and not before; a trainer holds the bytes that were estimated;
+ * a callback that fails on one rank ends the step or evaluation on ranks with other data, too. */
 #include "tests/train/pipeline/toy_pipeline.h"
 #include "tests/train/ranks.h"
 #include "tests/train/toy.h"
+
+#include "train/base/base.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -12,69 +14,82 @@
 #include "tests/unit.h"
 
 enum { STEPS = 2, MICRO_BATCHES = 4, VALUES = MESH_PARAMS * MESH_ELEMENTS, COUNT = 5 };
+enum { EVALUATED = 5, EVALUATIONS = STEPS + 1 }; /* micro-batches; how often */
 
 static const struct {
 	const char *axes;
 	int ranks, chunks;
 	tutti_schedule schedule;
-} pipelines[] = {{"pp=1", 1, 1, TUTTI_1F1B},        {"pp=2", 2, 1, TUTTI_GPIPE},
-		 {"pp=2", 2, 1, TUTTI_1F1B},        {"pp=2", 2, 2, TUTTI_INTERLEAVED},
-		 {"pp=2", 2, 1, TUTTI_ZERO_BUBBLE}, {"pp=4", 4, 1, TUTTI_1F1B},
+} pipelines[] = {{"pp=1", 1, 1, TUTTI_1F1B},        {"pp=1", 1, 2, TUTTI_INTERLEAVED},
+		 {"pp=2", 2, 1, TUTTI_GPIPE},       {"pp=2", 2, 1, TUTTI_1F1B},
+		 {"pp=2", 2, 2, TUTTI_INTERLEAVED}, {"pp=2", 2, 1, TUTTI_ZERO_BUBBLE},
+		 {"pp=2", 2, 2, TUTTI_ZERO_BUBBLE}, {"pp=4", 4, 1, TUTTI_1F1B},
 		 {"pp=4", 4, 1, TUTTI_ZERO_BUBBLE}, {"dp=2,pp=2", 4, 2, TUTTI_INTERLEAVED},
-		 {"pp=2,dp=2", 4, 1, TUTTI_1F1B},   {"pp=2,dp=2,tp=2", 8, 2, TUTTI_ZERO_BUBBLE}};
-enum { PIPELINES = sizeof pipelines / sizeof *pipelines };
+		 {"pp=2,dp=2", 4, 1, TUTTI_1F1B},   {"pp=2,dp=2", 4, 1, TUTTI_ZERO_BUBBLE},
+		 {"pp=4,dp=2", 8, 1, TUTTI_1F1B},   {"pp=2,dp=2,tp=2", 8, 2, TUTTI_ZERO_BUBBLE}};
+enum { PIPELINES = sizeof pipelines / sizeof *pipelines, SHARDED = 9, IN_LINES = 10, SPLIT = 11 };
 
 struct run {
-	int which;
+	int which; /* -1: one rank without a pipeline */
 	tutti_strategy strategy;
 	int is_any_order; /* of additions; else deterministic, for the bits */
+	bool evaluates;
 	size_t limit;     /* of memory; 0: none */
-	float values[VALUES];
-	struct { /* the callback that fails; rank -1: none */
-		int rank, stage, micro_batch;
-	} fails;
+	int failing_rank; /* in micro-batch 2: the forward of an evaluation or a step's backward */
+	/* Of the last stage, and of rank 0. */
+	float losses[EVALUATIONS][EVALUATED][COUNT], values[VALUES];
 };
 
 /* A rank's own. */
 struct own {
-	const struct run *run;
+	struct run *run;
 	struct toy_pipeline p;
 	int batch, rank;
+	bool is_evaluation;
+	float (*losses)[COUNT]; /* of what runs; where losses are not looked at NULL */
 };
 
 /* Where a callback fails hooks may, too. */
 static tutti_status bare_hooks(const struct own *own, int stage,
-			       tutti_status (*begin)(tutti_trainer *, int),
-			       tutti_status (*end)(tutti_trainer *, int))
+			       tutti_status (*hooks)(tutti_trainer *, int))
 {
-	for (int u = 0; u < MESH_UNITS; u++) {
-		if (!toy_pipeline_has(&own->p, stage, u))
-			continue;
-		tutti_status status = begin(own->p.toy.trainer, u);
-		if (status == TUTTI_OK)
-			status = end(own->p.toy.trainer, u);
-		if (status != TUTTI_OK)
-			return status;
-	}
+	for (int u = 0; u < MESH_UNITS; u++)
+		if (toy_pipeline_has(&own->p, stage, u))
+			TRY(hooks(own->p.toy.trainer, u));
 	return TUTTI_OK;
+}
+
+/* What a unit makes of its input depends on its values. */
+static void forward_unit(struct own *own, int unit, float *x)
+{
+	static const int params[MESH_UNITS] = {1, 4, 5, 7};
+
+	CHECK(tutti_forward_begin(own->p.toy.trainer, unit) == TUTTI_OK);
+	const float *values = tutti_param_data(own->p.toy.trainer, params[unit]);
+	CHECK(values != NULL);
+	for (int i = 0; values && i < COUNT; i++)
+		x[i] = 0.5f * x[i] + values[i];
+	CHECK(tutti_forward_end(own->p.toy.trainer, unit) == TUTTI_OK);
 }
 
 static tutti_status forward(void *arg, int stage, int m, const void *in, void *out)
 {
 	struct own *own = arg;
-	const float *from = in;
-	float *to = out;
+	float x[COUNT];
 
-	if (own->run->fails.rank >= 0)
-		return bare_hooks(own, stage, tutti_forward_begin, tutti_forward_end);
+	if (own->is_evaluation && own->rank == own->run->failing_rank && m == 2)
+		return tutti_set_error(TUTTI_ERR_SYSTEM, "no more");
+	if (own->run->failing_rank >= 0)
+		return own->is_evaluation ? TUTTI_OK : bare_hooks(own, stage, unit_forward);
+	for (int i = 0; i < COUNT; i++)
+		x[i] = in ? ((const float *)in)[i] : (float)(m * COUNT + i);
 	for (int u = 0; u < MESH_UNITS; u++)
 		if (toy_pipeline_has(&own->p, stage, u))
-			mesh_toy_forward(&own->p.toy, u);
-	for (int i = 0; i < COUNT; i++) {
-		CHECK(!from || from[i] == (float)(stage * 100 + m * 10 + i));
-		if (to)
-			to[i] = (float)((stage + 1) * 100 + m * 10 + i);
-	}
+			forward_unit(own, u, x);
+	if (out)
+		memcpy(out, x, sizeof x);
+	else if (own->losses)
+		memcpy(own->losses[m], x, sizeof x);
 	return TUTTI_OK;
 }
 
@@ -82,8 +97,8 @@ static tutti_status weights(void *arg, int stage, int m)
 {
 	struct own *own = arg;
 
-	if (own->run->fails.rank >= 0)
-		return bare_hooks(own, stage, tutti_backward_begin, tutti_backward_end);
+	if (own->run->failing_rank >= 0)
+		return bare_hooks(own, stage, unit_backward);
 	toy_pipeline_backward(&own->p, stage, own->batch, m);
 	return TUTTI_OK;
 }
@@ -92,11 +107,9 @@ static tutti_status backward(void *arg, int stage, int m, const void *out_grad, 
 {
 	struct own *own = arg;
 
-	(void)out_grad;
 	if (in_grad)
 		memset(in_grad, 0, COUNT * sizeof(float));
-	if (own->rank == own->run->fails.rank && stage == own->run->fails.stage &&
-	    m == own->run->fails.micro_batch)
+	if (own->rank == own->run->failing_rank && m == 2)
 		return tutti_set_error(TUTTI_ERR_SYSTEM, "no more");
 	if (pipelines[own->run->which].schedule == TUTTI_ZERO_BUBBLE)
 		return TUTTI_OK;
@@ -111,61 +124,116 @@ static tutti_train_config config_of(const struct run *run)
 				    .seed = 7};
 }
 
-static void make(struct own *own, tutti_comm *comm, const struct run *run)
+static void make(struct own *own, tutti_comm *comm, struct run *run)
 {
 	int which = run->which;
 	tutti_train_config config = config_of(run);
+	tutti_pipeline_config stages = {.chunks = 1};
 
 	*own = (struct own){.run = run, .rank = tutti_rank(comm)};
-	toy_pipeline_create(&own->p, comm, pipelines[which].axes, &config,
-			    &(tutti_pipeline_config){.schedule = pipelines[which].schedule,
-						     .micro_batches = MICRO_BATCHES,
-						     .chunks = pipelines[which].chunks,
-						     .count = COUNT,
-						     .arg = own,
-						     .forward = forward,
-						     .backward = backward,
-						     .backward_weights = weights});
+	if (which >= 0)
+		stages = (tutti_pipeline_config){.schedule = pipelines[which].schedule,
+						 .micro_batches = MICRO_BATCHES,
+						 .chunks = pipelines[which].chunks,
+						 .count = COUNT,
+						 .arg = own,
+						 .forward = forward,
+						 .backward = backward,
+						 .backward_weights = weights};
+	toy_pipeline_create(&own->p, comm, which < 0 ? "" : pipelines[which].axes, &config,
+			    &stages);
+}
+
+static void begin(struct own *own, tutti_pass pass)
+{
+	own->is_evaluation = pass == TUTTI_PASS_EVAL;
+	CHECK(tutti_micro_batch(own->p.toy.trainer, pass, mesh_toy_items(&own->p.toy, own->batch),
+				NULL) == TUTTI_OK);
+}
+
+static void evaluate(struct own *own, float losses[EVALUATED][COUNT])
+{
+	begin(own, TUTTI_PASS_EVAL);
+	own->losses = losses;
+	if (own->p.pipeline)
+		CHECK(tutti_pipeline_forward(own->p.pipeline, EVALUATED) == TUTTI_OK);
+	for (int m = 0; !own->p.pipeline && m < EVALUATED; m++)
+		CHECK(forward(own, 0, m, NULL, NULL) == TUTTI_OK);
+	own->is_evaluation = false;
+	own->losses = NULL;
+}
+
+static void run_step(struct own *own)
+{
+	if (own->p.pipeline) {
+		toy_pipeline_step(&own->p, own->batch);
+		return;
+	}
+	mesh_toy_backward(&own->p.toy, own->batch, MICRO_BATCHES);
+	CHECK(tutti_step(own->p.toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
 }
 
 static void run_steps(struct own *own)
 {
 	for (own->batch = 0; own->batch < STEPS; own->batch++)
-		toy_pipeline_step(&own->p, own->batch);
+		run_step(own);
 }
 
+/* A step has the losses that an evaluation before it has. */
 static void train(tutti_comm *comm, void *arg)
 {
 	struct run *run = arg;
-	float values[VALUES];
+	float losses[EVALUATIONS][EVALUATED][COUNT] = {{{0}}}, values[VALUES];
 	struct own own;
 
 	make(&own, comm, run);
-	run_steps(&own);
+	for (own.batch = 0; own.batch < STEPS; own.batch++) {
+		if (run->evaluates)
+			evaluate(&own, losses[own.batch]);
+		else
+			own.losses = losses[own.batch];
+		run_step(&own);
+	}
+	own.losses = NULL;
+	if (run->evaluates)
+		evaluate(&own, losses[STEPS]);
 	mesh_toy_read(&own.p.toy, values);
-	if (tutti_rank(comm) == 0)
+	bool is_last = tutti_mesh_coord(own.p.toy.mesh, "pp") ==
+		       (own.p.stages - 1) % tutti_mesh_size(own.p.toy.mesh, "pp");
+	if (is_last && own.rank == tutti_size(comm) - 1)
+		memcpy(run->losses, losses, sizeof losses);
+	if (own.rank == 0)
 		memcpy(run->values, values, sizeof values);
 	toy_pipeline_destroy(&own.p);
 }
 
-static void test_bits(void **state)
+static void check_losses(const struct run *run, const struct run *one)
 {
-	static const tutti_strategy strategies[] = {TUTTI_DDP, TUTTI_ZERO1, TUTTI_ZERO2,
-						    TUTTI_FSDP};
-	float expected[VALUES];
+	for (int batch = 0; batch < STEPS && !run->evaluates; batch++)
+		assert_memory_equal(run->losses[batch], one->losses[batch],
+				    MICRO_BATCHES * sizeof *run->losses[batch]);
+	if (run->evaluates)
+		assert_memory_equal(run->losses, one->losses, sizeof one->losses);
+}
 
-	(void)state;
-	for (size_t s = 0; s < sizeof strategies / sizeof *strategies; s++)
-		for (int i = 0; i < PIPELINES; i++) {
-			struct run run = {
-				.which = i, .strategy = strategies[s], .fails = {.rank = -1}};
+static void test_as_one_rank(void **state)
+{
+	struct run one = {.which = -1, .evaluates = true, .failing_rank = -1};
+
+	assert_int_equal(ranks_as_threads(1, train, &one), 0);
+	assert_true(memcmp(one.losses[0], one.losses[1], sizeof one.losses[0]) != 0);
+	for (tutti_strategy s = TUTTI_DDP; s <= TUTTI_FSDP; s++)
+		for (int i = 0; i < 2 * PIPELINES; i++) {
+			struct run run = {.which = i / 2,
+					  .strategy = s,
+					  .evaluates = i % 2,
+					  .failing_rank = -1};
 			print_message("%s, schedule %d, %d chunks, strategy %d\n",
-				      pipelines[i].axes, (int)pipelines[i].schedule,
-				      pipelines[i].chunks, (int)run.strategy);
-			assert_int_equal(ranks_as_threads(pipelines[i].ranks, train, &run), 0);
-			if (s == 0 && i == 0)
-				memcpy(expected, run.values, sizeof expected);
-			assert_memory_equal(run.values, expected, sizeof expected);
+				      pipelines[i / 2].axes, (int)pipelines[i / 2].schedule,
+				      pipelines[i / 2].chunks, (int)s);
+			assert_int_equal(ranks_as_threads(pipelines[i / 2].ranks, train, &run), 0);
+			check_losses(&run, &one);
+			assert_memory_equal(run.values, one.values, sizeof one.values);
 		}
 }
 
@@ -177,7 +245,7 @@ static void count(tutti_comm *comm, void *arg)
 	struct own own;
 
 	make(&own, comm, run);
-	CHECK(tutti_micro_batch(own.p.toy.trainer, TUTTI_PASS_LAST, 12, NULL) == TUTTI_OK);
+	begin(&own, TUTTI_PASS_LAST);
 	CHECK(tutti_trainer_stats(own.p.toy.trainer, &before) == TUTTI_OK);
 	CHECK(tutti_pipeline_run(own.p.pipeline) == TUTTI_OK);
 	CHECK(tutti_trainer_stats(own.p.toy.trainer, &after) == TUTTI_OK);
@@ -196,9 +264,8 @@ static void count(tutti_comm *comm, void *arg)
 
 static void test_reduced_in_the_run(void **state)
 {
-	struct run run = {.which = 8, .strategy = TUTTI_DDP, .fails = {.rank = -1}};
+	struct run run = {.which = IN_LINES, .strategy = TUTTI_DDP, .failing_rank = -1};
 
-	(void)state;
 	assert_int_equal(ranks_as_threads(4, count, &run), 0);
 }
 
@@ -253,13 +320,12 @@ static void limit(tutti_comm *comm, void *arg)
 /* Those that shard over two ranks of "dp". */
 static void test_memory(void **state)
 {
-	(void)state;
 	for (int s = TUTTI_DDP; s <= TUTTI_HSDP; s++)
-		for (int i = 7; i < PIPELINES; i++) {
+		for (int i = SHARDED; i < PIPELINES; i++) {
 			struct run run = {.which = i,
 					  .strategy = (tutti_strategy)s,
 					  .is_any_order = i % 2,
-					  .fails = {.rank = -1}};
+					  .failing_rank = -1};
 			print_message("%s, strategy %d\n", pipelines[i].axes, s);
 			assert_int_equal(ranks_as_threads(pipelines[i].ranks, limit, &run), 0);
 		}
@@ -267,13 +333,17 @@ static void test_memory(void **state)
 
 static void fail_once(tutti_comm *comm, void *arg)
 {
-	struct run *run = arg;
+	const struct run *run = arg;
 	struct own own;
 
-	make(&own, comm, run);
-	CHECK(tutti_micro_batch(own.p.toy.trainer, TUTTI_PASS_LAST, 12, NULL) == TUTTI_OK);
-	CHECK_ERROR(tutti_pipeline_run(own.p.pipeline), TUTTI_ERR_SYSTEM,
-		    "On rank 3: The backward of stage 1, micro-batch 2, failed: no more");
+	make(&own, comm, arg);
+	begin(&own, run->evaluates ? TUTTI_PASS_EVAL : TUTTI_PASS_LAST);
+	if (run->evaluates)
+		CHECK_ERROR(tutti_pipeline_forward(own.p.pipeline, EVALUATED), TUTTI_ERR_SYSTEM,
+			    "On rank 3: The forward of stage 1, micro-batch 2, failed: no more");
+	else
+		CHECK_ERROR(tutti_pipeline_run(own.p.pipeline), TUTTI_ERR_SYSTEM,
+			    "On rank 3: The backward of stage 1, micro-batch 2, failed: no more");
 	toy_pipeline_destroy(&own.p);
 }
 
@@ -281,11 +351,11 @@ static void test_failure(void **state)
 {
 	static const tutti_strategy strategies[] = {TUTTI_DDP, TUTTI_FSDP};
 
-	(void)state;
-	for (size_t s = 0; s < 2; s++) {
-		struct run run = {.which = 8,
-				  .strategy = strategies[s],
-				  .fails = {.rank = 3, .stage = 1, .micro_batch = 2}};
+	for (int i = 0; i < 4; i++) {
+		struct run run = {.which = i % 2 ? SPLIT : IN_LINES,
+				  .strategy = strategies[i / 2],
+				  .evaluates = i % 2,
+				  .failing_rank = 3};
 		assert_int_equal(ranks_with_timeout(4, 60000, fail_once, &run), 0);
 	}
 }
@@ -296,7 +366,6 @@ static void wrong_mesh(tutti_comm *comm, void *arg)
 	tutti_pipeline *pipeline = NULL;
 	struct mesh_toy toy, plain;
 
-	(void)arg;
 	mesh_toy_make(&toy, comm, "pp=2", &config);
 	mesh_toy_make(&plain, comm, "", &config);
 	CHECK_ERROR(tutti_pipeline_create(&pipeline, toy.mesh,
@@ -311,42 +380,45 @@ static void wrong_mesh(tutti_comm *comm, void *arg)
 	mesh_toy_destroy(&toy);
 }
 
-/* Outside of a step, and in an evaluation, nothing has happened. */
+/* Outside of a step, or in an evaluation, a step is refused; outside of an evaluation, or in a
+ * step, an evaluation. Nothing has happened, and both go on. */
 static void too_early(tutti_comm *comm, void *arg)
 {
-	struct run *run = arg;
+	float losses[EVALUATED][COUNT];
 	struct own own;
 
-	make(&own, comm, run);
+	make(&own, comm, arg);
 	CHECK_ERROR(tutti_pipeline_run(own.p.pipeline), TUTTI_ERR_INVALID, "tutti_micro_batch");
-	CHECK(tutti_micro_batch(own.p.toy.trainer, TUTTI_PASS_EVAL, 12, NULL) == TUTTI_OK);
+	CHECK_ERROR(tutti_pipeline_forward(own.p.pipeline, 3), TUTTI_ERR_INVALID,
+		    "TUTTI_PASS_EVAL first");
+	begin(&own, TUTTI_PASS_EVAL);
 	CHECK_ERROR(tutti_pipeline_run(own.p.pipeline), TUTTI_ERR_INVALID, "tutti_micro_batch");
-	CHECK(tutti_micro_batch(own.p.toy.trainer, TUTTI_PASS_LAST, 12, NULL) == TUTTI_OK);
+	begin(&own, TUTTI_PASS_LAST);
+	CHECK_ERROR(tutti_pipeline_forward(own.p.pipeline, 3), TUTTI_ERR_INVALID,
+		    "TUTTI_PASS_EVAL first");
 	CHECK(tutti_pipeline_run(own.p.pipeline) == TUTTI_OK);
 	CHECK(tutti_step(own.p.toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
+	evaluate(&own, losses);
 	toy_pipeline_destroy(&own.p);
 }
 
 static void test_too_early(void **state)
 {
-	struct run run = {.which = 8, .strategy = TUTTI_ZERO1, .fails = {.rank = -1}};
+	struct run runs[] = {
+		{.which = IN_LINES, .strategy = TUTTI_ZERO1, .failing_rank = -1},
+		{.which = SPLIT, .strategy = TUTTI_FSDP, .failing_rank = -1},
+	};
 
-	(void)state;
-	assert_int_equal(ranks_with_timeout(4, 60000, too_early, &run), 0);
-}
-
-static void test_wrong_mesh(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(2, wrong_mesh, NULL), 0);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(ranks_with_timeout(4, 60000, too_early, &runs[i]), 0);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_bits),      cmocka_unit_test(test_reduced_in_the_run),
-		cmocka_unit_test(test_memory),    cmocka_unit_test(test_failure),
-		cmocka_unit_test(test_too_early), cmocka_unit_test(test_wrong_mesh),
+		cmocka_unit_test(test_as_one_rank), cmocka_unit_test(test_reduced_in_the_run),
+		cmocka_unit_test(test_memory),      cmocka_unit_test(test_failure),
+		cmocka_unit_test(test_too_early),   RANKS_TEST(wrong_mesh, 2, 2),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

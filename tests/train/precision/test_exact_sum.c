@@ -71,7 +71,6 @@ static void test_twin(void **unused)
 {
 	static float x[MOST];
 
-	(void)unused;
 	for (int round = 0; round < 60; round++) {
 		size_t count = round < 10 ? (size_t)round : draw_below(MOST);
 		struct exact_sum sum;
@@ -108,7 +107,6 @@ static void test_rounding(void **unused)
 	const float tie[] = {large, one, one}, more[] = {large, one, one, tiny};
 	const float odd[] = {large, one, one, one, one, one, one}, little[] = {large, one, tiny};
 
-	(void)unused;
 	assert_true(value_of(tie, 3) == 0x1p54);
 	assert_true(value_of(more, 4) == 0x1p54 + 4);
 	assert_true(value_of(odd, 7) == 0x1p54 + 8);
@@ -155,7 +153,6 @@ static void test_cuts_and_orders(void **unused)
 	static float x[MOST];
 	struct exact_sum whole, parts, merged;
 
-	(void)unused;
 	assert_int_equal(sizeof whole, EXACT_SUM_WORDS * sizeof(int64_t));
 	for (int round = 0; round < 30; round++) {
 		size_t count = draw_below(MOST);
@@ -184,7 +181,6 @@ static void test_many(void **unused)
 	const double one = 0x1.fffffep0 * 0x1.fffffep0;
 	struct exact_sum sum, all;
 
-	(void)unused;
 	assert_non_null(x);
 	for (size_t i = 0; i < COUNT; i++)
 		x[i] = 0x1.fffffep0f;
@@ -211,7 +207,6 @@ static void test_16_bits(void **unused)
 	static float wide[MOST];
 	const tutti_dtype dtypes[] = {TUTTI_BF16, TUTTI_F16};
 
-	(void)unused;
 	for (int round = 0; round < 20; round++) {
 		tutti_dtype dtype = dtypes[round % 2];
 		size_t count = draw_below(MOST);
@@ -233,7 +228,6 @@ static void test_nonfinite(void **unused)
 	static float x[MOST];
 	const uint32_t bad[] = {0x7f800000, 0xff800000, 0x7fc00000, 0xffffffff, 0x7f800001};
 
-	(void)unused;
 	for (int round = 0; round < 20; round++) {
 		size_t count = 1 + draw_below(MOST);
 		struct exact_sum sum, finite;

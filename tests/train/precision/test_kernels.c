@@ -188,7 +188,6 @@ static void one_adamw(tutti_dtype dtype, size_t count, int flavour)
 
 static void test_adamw(void **unused)
 {
-	(void)unused;
 	for_all(one_adamw);
 }
 
@@ -218,7 +217,6 @@ static void one_sgd(tutti_dtype dtype, size_t count, int flavour)
 
 static void test_sgd(void **unused)
 {
-	(void)unused;
 	for_all(one_sgd);
 }
 
@@ -237,7 +235,6 @@ static void one_conversion(tutti_dtype dtype, size_t count, int flavour)
 
 static void test_narrow(void **unused)
 {
-	(void)unused;
 	for_all(one_conversion);
 }
 
@@ -247,7 +244,6 @@ static void test_widen(void **unused)
 	static uint16_t small[65536 + 1];
 	static float wide[65536 + 1];
 
-	(void)unused;
 	for (uint32_t i = 0; i < 65536; i++)
 		small[i + 1] = (uint16_t)i;
 	for (int t = 0; t < n_levels; t++) {
@@ -283,7 +279,6 @@ static void one_add(tutti_dtype dtype, size_t count, int flavour)
 
 static void test_add(void **unused)
 {
-	(void)unused;
 	for_all(one_add);
 }
 
@@ -306,7 +301,6 @@ static void one_scale(tutti_dtype dtype, size_t count, int flavour)
 
 static void test_scale(void **unused)
 {
-	(void)unused;
 	for_all(one_scale);
 }
 
@@ -326,7 +320,6 @@ static void one_sum_of_squares(tutti_dtype dtype, size_t count, int flavour)
 
 static void test_sum_of_squares(void **unused)
 {
-	(void)unused;
 	for_all(one_sum_of_squares);
 }
 
@@ -354,7 +347,6 @@ static void one_first_nonfinite(tutti_dtype dtype, size_t count, int flavour)
 
 static void test_first_nonfinite(void **unused)
 {
-	(void)unused;
 	for_all(one_first_nonfinite);
 }
 
@@ -373,7 +365,6 @@ static void set_unit(void)
 
 static void test_float_unit(void **unused)
 {
-	(void)unused;
 	for (int t = 0; t < n_levels; t++) {
 		float x[40], half[40];
 		uint16_t small[40];

@@ -2,6 +2,7 @@
 /* What would break: a dynamic loss scale that never grows again, grows too soon, or at different
  * steps on different ranks: it doubles after 2000 steps without an infinity, counted from the last
  * one that had any. */
+#include "tests/train/design.h"
 #include "tests/train/ranks.h"
 
 #include <math.h>
@@ -13,15 +14,12 @@ enum { GOOD_STEPS = 2000 };
 /* A parameter of one element, whose hook is called without units. */
 static tutti_trainer *make(tutti_comm *comm, tutti_strategy strategy)
 {
-	const int64_t one = 1;
+	const struct design design = design_equal(1, 1, 0);
 	const tutti_train_config config = {
 		.strategy = strategy, .param_dtype = TUTTI_F16, .loss_scale = -1};
-	tutti_model *model;
+	tutti_model *model = design_build(&design);
 	tutti_trainer *t = NULL;
 
-	CHECK(tutti_model_create(&model) == TUTTI_OK);
-	CHECK(tutti_model_unit(model, "u") == 0);
-	CHECK(tutti_model_param(model, 0, "w", 1, &one, 0) == 0);
 	CHECK(tutti_trainer_create(&t, model, comm, &config) == TUTTI_OK);
 	tutti_model_destroy(model);
 	return t;
@@ -65,7 +63,6 @@ static void grow(tutti_comm *comm, void *arg)
 
 static void test_grows(void **state)
 {
-	(void)state;
 	tutti_strategy ddp = TUTTI_DDP, zero1 = TUTTI_ZERO1;
 
 	assert_int_equal(ranks_as_threads(1, grow, &ddp), 0);

@@ -48,7 +48,6 @@ static void test_neighbours(void **unused)
 					   0x7f800000, 0xff800000, 0x7f800001, 0xffc12345,
 					   1,          0x8000ffff, 0x007fffff, 0x80000000};
 
-	(void)unused;
 	for (int round = 0; round < 20; round++) {
 		struct kernel_rounding r = random_place();
 		for (size_t i = 0; i < MOST; i++)
@@ -66,7 +65,6 @@ static void test_neighbours(void **unused)
  * beyond 2^32. */
 static void test_cuts(void **unused)
 {
-	(void)unused;
 	for (int round = 0; round < 40; round++) {
 		struct kernel_rounding r = random_place(), shard = r;
 		for (size_t i = 0; i < MOST; i++)
@@ -106,7 +104,6 @@ static void test_mean(void **unused)
 {
 	const uint32_t fractions[] = {1, 100, 0x2000, 0x5555, 0x8000, 0xc000, 0xff00, 0xffff};
 
-	(void)unused;
 	for (int f = 0; f < 8; f++) {
 		double p = fractions[f] / 65536.0;
 		int up = 0, over[3] = {0};
@@ -144,7 +141,6 @@ static void test_independence(void **unused)
 						 {3, 1, 7, 0}};
 	static uint16_t first[MOST];
 
-	(void)unused;
 	count_up(0x8000, &a);
 	memcpy(first, whole, sizeof first);
 	for (size_t o = 0; o < sizeof others / sizeof others[0]; o++) {
@@ -164,7 +160,6 @@ static void test_keys(void **unused)
 				 0x9fb21c65d6e8feb8, 0x9fb21c651e98df24};
 	int same[5] = {0};
 
-	(void)unused;
 	for (size_t i = 0; i < MOST; i++)
 		x[i] = of_bits(0x3f808000);
 	kernel_table_base.narrow_at_random(parts, x, MOST, keys[0], 0);

@@ -15,7 +15,6 @@ static tutti_status on_add(void *arg, const tutti_rpc_request *request, tutti_rp
 	struct path path;
 	float grad[WORLD_COUNT];
 
-	(void)reply;
 	CHECK(request->bytes == sizeof path);
 	memcpy(&path, request->data, sizeof path);
 	for (int i = 0; i < WORLD_COUNT; i++)
@@ -55,7 +54,6 @@ static tutti_status on_count(void *arg, const tutti_rpc_request *request, tutti_
 	struct world *world = arg;
 	int32_t count = remote_context_count(world->rpc);
 
-	(void)request;
 	return tutti_rpc_reply_copy(reply, &count, sizeof count);
 }
 

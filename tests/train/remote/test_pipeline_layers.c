@@ -70,7 +70,6 @@ static void check_layer(int number)
 
 static void test_layers(void **state)
 {
-	(void)state;
 	check_layer(0);
 	check_layer(1);
 	check_layer(LAYERS - 1);
@@ -81,7 +80,6 @@ static void test_cross_entropy(void **state)
 	const int32_t labels[ROWS] = {3, 7};
 	float logits[ROWS * CLASSES], grad[ROWS * CLASSES], moved[ROWS * CLASSES];
 
-	(void)state;
 	for (int i = 0; i < ROWS * CLASSES; i++)
 		logits[i] = (float)(3 * as_number((uint32_t)i));
 	memcpy(grad, logits, sizeof grad);

@@ -32,7 +32,6 @@ static void two_contexts(tutti_comm *comm, void *arg)
 	uint64_t a, b;
 	int ranks[PATH_MOST], count;
 
-	(void)arg;
 	world_open(&world, comm);
 	float mine = (float)(world.rank + 1);
 	CHECK(tutti_rpc_context_begin(world.rpc, &a) == TUTTI_OK);
@@ -75,7 +74,6 @@ static void participants(tutti_comm *comm, void *arg)
 	uint64_t context;
 	int rank, count;
 
-	(void)arg;
 	world_open(&world, comm);
 	if (world.rank == 0) {
 		float value[WORLD_COUNT];
@@ -164,7 +162,6 @@ static void misuse(tutti_comm *comm, void *arg)
 	uint64_t context, ended, others;
 	int count;
 
-	(void)arg;
 	world_open(&world, comm);
 	CHECK(tutti_rpc_context_begin(world.rpc, &ended) == TUTTI_OK);
 	CHECK(tutti_rpc_context_end(world.rpc, ended, 0) == TUTTI_OK);
@@ -201,7 +198,6 @@ static tutti_status waits_in_short(void *arg, const tutti_rpc_request *request,
 	uint64_t context;
 	int param = 0;
 
-	(void)reply;
 	memcpy(&context, request->data, sizeof context);
 	CHECK_ERROR(tutti_rpc_context_end(world->rpc, context, 0), TUTTI_ERR_INVALID, "waits");
 	CHECK_ERROR(tutti_rpc_context_step(world->rpc, context, &step, NULL), TUTTI_ERR_INVALID,
@@ -215,7 +211,6 @@ static void short_functions(tutti_comm *comm, void *arg)
 	struct world world;
 	uint64_t context;
 
-	(void)arg;
 	world_open(&world, comm);
 	const tutti_rpc_function function = {
 		.name = "waits", .fn = waits_in_short, .arg = &world, .flags = TUTTI_RPC_SHORT};
@@ -236,7 +231,6 @@ static void too_many(tutti_comm *comm, void *arg)
 	struct world world;
 	uint64_t context = 0, one_more = 5;
 
-	(void)arg;
 	world_open(&world, comm);
 	for (int i = 0; i < TUTTI_RPC_CONTEXTS; i++) {
 		const struct path path = {.length = 1, .value = 1, .ranks = {world.size - 1}};
@@ -260,7 +254,6 @@ static void removal(tutti_comm *comm, void *arg)
 	float values[2] = {0};
 	int number, again, twice[2];
 
-	(void)arg;
 	world_open(&world, comm);
 	const tutti_rpc_param param = {.name = "x", .values = values, .count = 2};
 	CHECK(tutti_rpc_param_add(world.rpc, &param, &number) == TUTTI_OK);
@@ -283,66 +276,18 @@ static void removal(tutti_comm *comm, void *arg)
 	world_close(&world);
 }
 
-static void on_ranks(rank_fn fn)
-{
-	const int sizes[] = {1, 2, 4, 5};
-
-	for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-		assert_int_equal(ranks_as_threads(sizes[i], fn, NULL), 0);
-}
-
-static void test_contexts_do_not_mix(void **state)
-{
-	(void)state;
-	on_ranks(two_contexts);
-}
-
 static void test_in_processes(void **state)
 {
-	(void)state;
 	assert_int_equal(ranks_as_processes(4, two_contexts, NULL), 0);
-}
-
-static void test_participants_have_gradients(void **state)
-{
-	(void)state;
-	on_ranks(participants);
-}
-
-static void test_misuse_is_explained(void **state)
-{
-	(void)state;
-	on_ranks(misuse);
-}
-
-static void test_short_functions_do_not_wait(void **state)
-{
-	(void)state;
-	on_ranks(short_functions);
-}
-
-static void test_contexts_are_bounded(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(2, too_many, NULL), 0);
-}
-
-static void test_removed_parameters(void **state)
-{
-	(void)state;
-	on_ranks(removal);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_in_processes),
-		cmocka_unit_test(test_contexts_do_not_mix),
-		cmocka_unit_test(test_participants_have_gradients),
-		cmocka_unit_test(test_misuse_is_explained),
-		cmocka_unit_test(test_short_functions_do_not_wait),
-		cmocka_unit_test(test_contexts_are_bounded),
-		cmocka_unit_test(test_removed_parameters),
+		cmocka_unit_test(test_in_processes), RANKS_TEST(two_contexts, 1, 5),
+		RANKS_TEST(participants, 1, 5),      RANKS_TEST(misuse, 1, 5),
+		RANKS_TEST(short_functions, 1, 5),   RANKS_TEST(too_many, 2, 2),
+		RANKS_TEST(removal, 1, 5),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -25,7 +25,6 @@ static void close_checked(struct world *world)
 
 static tutti_status on_die(void *arg, const tutti_rpc_request *request, tutti_rpc_reply *reply)
 {
-	(void)arg, (void)request, (void)reply;
 	return raise(SIGKILL) == 0 ? TUTTI_OK : TUTTI_ERR_SYSTEM;
 }
 
@@ -34,7 +33,6 @@ static tutti_status on_hold(void *arg, const tutti_rpc_request *request, tutti_r
 {
 	struct world *world = arg;
 
-	(void)request, (void)reply;
 	return tutti_rpc_param_lock(world->rpc, world->params, 1, 0);
 }
 
@@ -92,7 +90,6 @@ static void beginner_dies(tutti_comm *comm, void *arg)
 	struct world world;
 	uint64_t context;
 
-	(void)arg;
 	open_mortal(&world, comm);
 	if (world.rank == 0) {
 		for (int i = 0; i < 3; i++) {
@@ -119,7 +116,6 @@ static void participant_dies(tutti_comm *comm, void *arg)
 	struct world world;
 	uint64_t context;
 
-	(void)arg;
 	open_mortal(&world, comm);
 	int last = world.size - 1;
 	if (world.rank == 0) {
@@ -172,7 +168,6 @@ static void dies_in_update(tutti_comm *comm, void *arg)
 {
 	struct world world;
 
-	(void)arg;
 	open_mortal(&world, comm);
 	int last = world.size - 1;
 	if (world.rank == 0) {
@@ -204,7 +199,6 @@ static void beginner_dies_in_update(tutti_comm *comm, void *arg)
 {
 	struct world world;
 
-	(void)arg;
 	open_mortal(&world, comm);
 	if (world.rank == 0) {
 		struct stepper stepper = {.world = &world};
@@ -233,14 +227,12 @@ static void check_one_death(rank_fn fn)
 
 static void test_beginner_dies(void **state)
 {
-	(void)state;
 	check_one_death(beginner_dies);
 	check_one_death(beginner_dies_in_update);
 }
 
 static void test_participant_dies(void **state)
 {
-	(void)state;
 	check_one_death(participant_dies);
 	check_one_death(dies_in_update);
 }

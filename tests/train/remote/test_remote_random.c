@@ -174,7 +174,6 @@ static void test_random_programs(void **state)
 	uint64_t seed = given ? strtoull(given, NULL, 0) : clock_now_ns();
 	int programs = given ? 1 : whole_or(10, 5, 3);
 
-	(void)state;
 	for (int i = 0; i < programs; i++) {
 		struct totals totals = {.seed = seed, .rounds = whole_or(80, 40, 30)};
 		int size = 1 + (int)(seed % RANKS_MOST);
@@ -195,7 +194,6 @@ static void of_no_values(tutti_comm *comm, void *arg)
 	tutti_step_info info;
 	int number;
 
-	(void)arg;
 	world_open(&world, comm);
 	CHECK(tutti_rpc_param_add(world.rpc, &none, &number) == TUTTI_OK);
 	uint64_t context = 0;
@@ -209,16 +207,10 @@ static void of_no_values(tutti_comm *comm, void *arg)
 	world_close(&world);
 }
 
-static void test_no_values(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(2, of_no_values, NULL), 0);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_programs),
-					   cmocka_unit_test(test_no_values)};
+					   RANKS_TEST(of_no_values, 2, 2)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

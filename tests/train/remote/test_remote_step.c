@@ -2,6 +2,7 @@
  * depends on where parameters are, an error after which some ranks have updated, and a step that is
  * not whole beside readers and additions. */
 #include "tests/random.h"
+#include "tests/train/plain_update.h"
 #include "tests/train/remote/remote_world.h"
 
 #include "tests/unit.h"
@@ -50,7 +51,7 @@ static void check_value(struct world *world, int rank, int param, float first)
 
 /* ---- the twin: the same in f64, in one loop ----------------------------------------------- */
 struct twin {
-	double value[16][WORLD_COUNT], m[16][WORLD_COUNT], v[16][WORLD_COUNT];
+	struct plain at[16][WORLD_COUNT];
 };
 
 static double twin_norm(const float *grads, int n, double items)
@@ -66,23 +67,10 @@ static double twin_norm(const float *grads, int n, double items)
 static void twin_step(struct twin *twin, const tutti_optimizer *o, const float *grads, int n,
 		      double scale, int number)
 {
-	for (int k = 0; k < n * WORLD_COUNT; k++) {
-		int p = k / WORLD_COUNT, i = k % WORLD_COUNT;
-		double g = (double)grads[p] * (i + 1) * scale;
-		double *value = &twin->value[p][i], *m = &twin->m[p][i], *v = &twin->v[p][i];
-		if (o->kind == TUTTI_SGD) {
-			g += (double)o->weight_decay * *value;
-			*m = (double)o->momentum * *m + g;
-			*value -= (double)o->lr * *m;
-			continue;
-		}
-		*m = (double)o->beta1 * *m + (1 - (double)o->beta1) * g;
-		*v = (double)o->beta2 * *v + (1 - (double)o->beta2) * g * g;
-		double rate = (double)o->lr / (1 - pow((double)o->beta1, number));
-		double root = sqrt(*v) / sqrt(1 - pow((double)o->beta2, number));
-		*value = (1 - (double)o->lr * (double)o->weight_decay) * *value -
-			 rate * *m / (root + (double)o->eps);
-	}
+	for (int p = 0; p < n; p++)
+		for (int i = 0; i < WORLD_COUNT; i++)
+			plain_update(&twin->at[p][i], (double)grads[p] * (i + 1) * scale, o,
+				     number - 1);
 }
 
 static void check_twin(struct world *world, const struct twin *twin)
@@ -91,8 +79,8 @@ static void check_twin(struct world *world, const struct twin *twin)
 		float value[WORLD_COUNT];
 		world_value(world, p % world->size, p / world->size, value);
 		for (int i = 0; i < WORLD_COUNT; i++)
-			CHECK(fabs((double)value[i] - twin->value[p][i]) <=
-			      1e-5 * (1e-2 + fabs(twin->value[p][i])));
+			CHECK(fabs((double)value[i] - twin->at[p][i].value) <=
+			      1e-5 * (1e-2 + fabs(twin->at[p][i].value)));
 	}
 }
 
@@ -154,7 +142,6 @@ static void no_rank_updates(tutti_comm *comm, void *arg)
 	tutti_step_info info;
 	char text[64];
 
-	(void)arg;
 	world_open(&world, comm);
 	if (world.rank == 0) {
 		int last = world.size - 1;
@@ -194,7 +181,6 @@ static void bad_steps(tutti_comm *comm, void *arg)
 	struct world world;
 	tutti_step_info info;
 
-	(void)arg;
 	world_open(&world, comm);
 	uint64_t context = begin(&world);
 	CHECK_ERROR(tutti_rpc_context_step(world.rpc, context, NULL, NULL), TUTTI_ERR_INVALID,
@@ -218,7 +204,6 @@ static void groups_and_removed(tutti_comm *comm, void *arg)
 	float values[2] = {0}, grad[2] = {1, 1};
 	int number;
 
-	(void)arg;
 	world_open(&world, comm);
 	const tutti_rpc_param param = {.name = "x", .values = values, .count = 2, .group = 3};
 	CHECK(tutti_rpc_param_add(world.rpc, &param, &number) == TUTTI_OK);
@@ -289,7 +274,6 @@ static void costs(tutti_comm *comm, void *arg)
 {
 	struct world world;
 
-	(void)arg;
 	world_open(&world, comm);
 	if (world.rank == 0) {
 		int others = world.size - 1;
@@ -342,7 +326,6 @@ static void waits_for_readers(tutti_comm *comm, void *arg)
 {
 	struct world world;
 
-	(void)arg;
 	world_open(&world, comm);
 	if (world.rank == 0) {
 		struct stepper stepper = {.world = &world, .context = begin(&world)};
@@ -387,7 +370,6 @@ static void ends_on_all_ranks(tutti_comm *comm, void *arg)
 	struct stepper stepper;
 	struct world world;
 
-	(void)arg;
 	world_open(&world, comm);
 	int last = world.size - 1;
 	if (world.rank == last)
@@ -480,7 +462,6 @@ static void no_update_is_lost(tutti_comm *comm, void *arg)
 	struct world world;
 	int param;
 
-	(void)arg;
 	world_open(&world, comm);
 	for (int i = 0; i < LARGE; i++)
 		ones[i] = 1;
@@ -514,7 +495,6 @@ static void test_adamw_is_the_twins(void **state)
 			     .eps = 1e-8f,
 			     .weight_decay = 0.1f};
 
-	(void)state;
 	on_ranks(trains_like_twin, &o);
 }
 
@@ -523,7 +503,6 @@ static void test_sgd_is_the_twins(void **state)
 	tutti_optimizer o = {
 		.kind = TUTTI_SGD, .lr = 0.01f, .momentum = 0.9f, .weight_decay = 0.1f};
 
-	(void)state;
 	assert_int_equal(ranks_as_processes(4, trains_like_twin, &o), 0);
 	on_ranks(trains_like_twin, &o);
 }
@@ -532,38 +511,16 @@ static void test_norm_does_not_depend_on_ranks(void **state)
 {
 	float norms[5] = {0};
 
-	(void)state;
 	on_ranks(norm_of_any_ranks, norms);
 	assert_true(norms[1] > 0);
 	assert_memory_equal(&norms[2], &norms[1], sizeof *norms);
 	assert_memory_equal(&norms[4], &norms[1], sizeof *norms);
 }
 
-static void test_errors_come_before_updates(void **state)
-{
-	(void)state;
-	on_ranks(no_rank_updates, NULL);
-	on_ranks(bad_steps, NULL);
-	on_ranks(groups_and_removed, NULL);
-}
-
-static void test_messages_are_counted(void **state)
-{
-	(void)state;
-	on_ranks(costs, NULL);
-}
-
-static void test_concurrent_steps_are_whole(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(1, no_update_is_lost, NULL), 0);
-}
-
 static void test_steps_wait_for_readers(void **state)
 {
 	int timeout_ms = 1000;
 
-	(void)state;
 	on_ranks(waits_for_readers, NULL);
 	on_ranks(reader_stays, NULL);
 	assert_int_equal(ranks_as_threads(2, ends_on_all_ranks, NULL), 0);
@@ -577,9 +534,11 @@ int main(void)
 		cmocka_unit_test(test_sgd_is_the_twins), /* forks */
 		cmocka_unit_test(test_adamw_is_the_twins),
 		cmocka_unit_test(test_norm_does_not_depend_on_ranks),
-		cmocka_unit_test(test_errors_come_before_updates),
-		cmocka_unit_test(test_messages_are_counted),
-		cmocka_unit_test(test_concurrent_steps_are_whole),
+		RANKS_TEST(no_rank_updates, 1, 4),
+		RANKS_TEST(bad_steps, 1, 4),
+		RANKS_TEST(groups_and_removed, 1, 4),
+		RANKS_TEST(costs, 1, 4),
+		RANKS_TEST(no_update_is_lost, 1, 1),
 		cmocka_unit_test(test_steps_wait_for_readers),
 	};
 

@@ -100,7 +100,6 @@ static double exposed(const tutti_trainer *trainer)
 
 static void nothing(struct toy *toy)
 {
-	(void)toy;
 }
 
 static void micro_batch(struct toy *toy)
@@ -134,8 +133,7 @@ static void meet(tutti_comm *comm, void *arg)
 	const tutti_train_config config = {.strategy = meeting->strategy};
 	struct toy toy;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &config);
+	toy_make(&toy, comm, &config);
 	CHECK(tutti_barrier(comm, NULL) == TUTTI_OK);
 	double before = exposed(toy.trainer), began = seconds_now();
 	if (toy.rank == 0) {
@@ -166,7 +164,6 @@ static void test_late(void **state)
 		{.strategy = TUTTI_ZERO2, .before = micro_batch, .wait = step},
 	};
 
-	(void)state;
 	for (size_t m = 0; m < sizeof meetings / sizeof *meetings; m++) {
 		assert_int_equal(sem_init(&meetings[m].has_begun, 0, 0), 0);
 		assert_int_equal(ranks_as_threads(RANKS, meet, &meetings[m]), 0);
@@ -179,8 +176,7 @@ static void alone(tutti_comm *comm, void *arg)
 	const tutti_train_config *config = arg;
 	struct toy toy;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, config);
+	toy_make(&toy, comm, config);
 	CHECK(exposed(toy.trainer) == 0);
 	for (int number = 0; number < 3; number++) {
 		toy_micro_batch(&toy, TUTTI_PASS_ACCUMULATE, number, SAMPLES);
@@ -203,7 +199,6 @@ static void test_alone(void **state)
 		{.strategy = TUTTI_LOCAL_SGD, .local_sgd_steps = 2},
 	};
 
-	(void)state;
 	for (size_t c = 0; c < sizeof configs / sizeof *configs; c++) {
 		tutti_train_config config = configs[c];
 		assert_int_equal(ranks_as_threads(1, alone, &config), 0);

@@ -1,6 +1,7 @@
 /* What would break: a memory_limit that leaves something out, refuses what fits, or is checked
  * after memory was taken. For every strategy one byte less than tutti_memory_estimate fails on all
  * ranks, with the sum, and the estimate itself is enough to train. */
+#include "tests/train/design.h"
 #include "tests/train/ranks.h"
 #include "tests/train/toy.h"
 
@@ -28,6 +29,7 @@ static const struct {
 	tutti_train_config config;
 	int ranks;
 } cases[] = {
+	{"ddp", {.strategy = TUTTI_DDP}, 2},
 	{"zero1", {.strategy = TUTTI_ZERO1}, 2},
 	{"zero1", {.strategy = TUTTI_ZERO1}, 4},
 	{"zero1 of whole tensors", {.strategy = TUTTI_ZERO1, .whole_tensors = 1}, 2},
@@ -99,7 +101,6 @@ static void is_refused(tutti_model *model, tutti_comm *comm, const tutti_train_c
 
 static void limited(tutti_comm *comm, void *arg)
 {
-	const tutti_optimizer adamw = {.kind = TUTTI_ADAMW, .lr = 0.01f, .eps = 1e-8f};
 	tutti_train_config config = *(const tutti_train_config *)arg;
 	tutti_train_stats estimate;
 	struct toy toy;
@@ -114,15 +115,13 @@ static void limited(tutti_comm *comm, void *arg)
 	CHECK(taken > 0);
 	for (int step = 0; step < 2; step++) {
 		toy_micro_batch(&toy, TUTTI_PASS_EVAL, step, 8);
-		toy_micro_batch(&toy, TUTTI_PASS_LAST, step, 8);
-		CHECK(tutti_step(toy.trainer, &adamw, 1, NULL) == TUTTI_OK);
+		CHECK(toy_step(&toy, step, 8) == TUTTI_OK);
 	}
 	toy_destroy(&toy);
 }
 
 static void test_strategies(void **state)
 {
-	(void)state;
 	for (int i = 0; i < CASES; i++)
 		if (ranks_as_threads(cases[i].ranks, limited, (void *)&cases[i].config) != 0)
 			fail_msg("%s on %d ranks", cases[i].name, cases[i].ranks);
@@ -131,18 +130,11 @@ static void test_strategies(void **state)
 /* 4 TiB of parameters: allocating first would fail with another message. */
 static void too_large(tutti_comm *comm, void *arg)
 {
-	const int64_t quarter = (int64_t)1 << 38;
+	const struct design design = design_equal(4, (int64_t)1 << 38, 0);
 	tutti_train_config config = *(const tutti_train_config *)arg;
 	tutti_trainer *trainer = NULL;
-	tutti_model *model;
-	char name[16];
+	tutti_model *model = design_build(&design);
 
-	CHECK(tutti_model_create(&model) == TUTTI_OK);
-	for (int u = 0; u < 4; u++) {
-		snprintf(name, sizeof name, "u%d", u);
-		CHECK(tutti_model_unit(model, name) == u);
-		CHECK(tutti_model_param(model, u, name, 1, &quarter, 0) == u);
-	}
 	config.memory_limit = (size_t)1 << 30;
 	taken = 0;
 	CHECK_ERROR(tutti_trainer_create(&trainer, model, comm, &config), TUTTI_ERR_MEMORY,
@@ -153,7 +145,6 @@ static void too_large(tutti_comm *comm, void *arg)
 
 static void test_too_large(void **state)
 {
-	(void)state;
 	for (tutti_strategy s = TUTTI_DDP; s <= TUTTI_LOCAL_SGD; s++)
 		for (int is_16_bits = 0; is_16_bits < 2; is_16_bits++) {
 			tutti_train_config config = {

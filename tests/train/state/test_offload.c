@@ -3,6 +3,7 @@
  * does not count. The kernel reports how much of the mapped files is in memory. */
 #include "tests/train/ranks.h"
 #include "tests/train/saved.h"
+#include "tests/train/toy.h"
 
 #include "train/checkpoint/safetensors.h"
 
@@ -17,8 +18,6 @@
  */
 enum { ELEMENTS = 1 << 21, RANKS = 2, MOST_KIB = 1024 };
 
-static const tutti_optimizer adamw = {
-	.kind = TUTTI_ADAMW, .lr = 0.05f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f};
 static char dir[64];
 
 /* Of the files' mappings in this process, so of all ranks. */
@@ -57,7 +56,7 @@ static void fill_grad(tutti_trainer *t)
 	char *grad;
 
 	CHECK(tutti_micro_batch(t, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
-	CHECK(tutti_forward_begin(t, 0) == TUTTI_OK && tutti_forward_end(t, 0) == TUTTI_OK);
+	CHECK(unit_forward(t, 0) == TUTTI_OK);
 	CHECK(tutti_backward_begin(t, 0) == TUTTI_OK);
 	CHECK((grad = tutti_param_grad(t, 0)) != NULL);
 	for (size_t i = 0; grad && i < ELEMENTS; i++)
@@ -93,7 +92,7 @@ static void offloaded(tutti_comm *comm, void *arg)
 	CHECK(tutti_param_init_normal(t, 0, 0, 1) == TUTTI_OK);
 	expect_none(comm, "tutti_param_init_normal");
 	fill_grad(t);
-	CHECK(tutti_step(t, &adamw, 1, NULL) == TUTTI_OK);
+	CHECK(tutti_step(t, &toy_adamw, 1, NULL) == TUTTI_OK);
 	expect_none(comm, "tutti_step");
 	CHECK(tutti_check_replicas(t) == TUTTI_OK);
 	expect_none(comm, "tutti_check_replicas");
@@ -119,7 +118,6 @@ static void test_files_leave(void **state)
 	static const tutti_strategy strategies[] = {TUTTI_DDP, TUTTI_ZERO1, TUTTI_FSDP,
 						    TUTTI_LOCAL_SGD};
 
-	(void)state;
 	for (size_t s = 0; s < sizeof strategies / sizeof *strategies; s++) {
 		tutti_train_config config = {.strategy = strategies[s],
 					     .param_dtype = TUTTI_BF16,
@@ -167,9 +165,9 @@ static void frozen_on_disk(tutti_comm *comm, void *arg)
 	void *near = mmap(NULL, NEAR, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	memset(near, 77, NEAR);
 	CHECK(tutti_micro_batch(t, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
-	CHECK(tutti_forward_begin(t, 0) == TUTTI_OK && tutti_forward_end(t, 0) == TUTTI_OK);
-	CHECK(tutti_backward_begin(t, 0) == TUTTI_OK && tutti_backward_end(t, 0) == TUTTI_OK);
-	CHECK(tutti_step(t, &adamw, 1, NULL) == TUTTI_OK);
+	CHECK(unit_forward(t, 0) == TUTTI_OK);
+	CHECK(unit_backward(t, 0) == TUTTI_OK);
+	CHECK(tutti_step(t, &toy_adamw, 1, NULL) == TUTTI_OK);
 	if (jansson_needed() == TUTTI_OK) {
 		CHECK(tutti_save(t, dir, 1) == TUTTI_OK && tutti_save_wait(t) == TUTTI_OK);
 		CHECK(count_other(near, NEAR, 77) == 0);
@@ -193,7 +191,6 @@ static void test_frozen(void **state)
 {
 	tutti_train_config config = {.strategy = TUTTI_ZERO1, .offload_dir = dir};
 
-	(void)state;
 	saved_folder(dir);
 	assert_int_equal(ranks_as_threads(1, frozen_on_disk, &config), 0);
 	saved_remove(dir);

@@ -35,34 +35,21 @@ static void check_full(tutti_status status, const char *start)
 	CHECK(strncmp(tutti_comm_error(NULL), start, strlen(start)) == 0);
 }
 
-static tutti_status step(struct toy *toy, int number)
-{
-	toy_micro_batch(toy, TUTTI_PASS_LAST, number, SAMPLES);
-	return tutti_step(toy->trainer, &toy_adamw, 1, NULL);
-}
-
-static void read_values(tutti_trainer *t, float values[TOY_PARAMS][TOY_MAX])
-{
-	memset(values, 0, sizeof(float[TOY_PARAMS][TOY_MAX]));
-	for (int p = 0; p < TOY_PARAMS; p++)
-		CHECK(tutti_param_read(t, p, 0, toy_count(p), values[p]) == TUTTI_OK);
-}
-
 static void train(tutti_comm *comm, const tutti_train_config *config, bool is_disturbed,
 		  float values[TOY_PARAMS][TOY_MAX])
 {
 	struct toy toy;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, config);
+	toy_make(&toy, comm, config);
 	is_full = is_disturbed && toy.rank == FULL_RANK;
 	for (int i = 0; i < 2 && is_disturbed; i++)
-		check_full(step(&toy, 0), "Rank 1 could not make its optimizer state in this step, "
-					  "so no rank updates: ");
+		check_full(toy_step(&toy, 0, SAMPLES),
+			   "Rank 1 could not make its optimizer state in this step, "
+			   "so no rank updates: ");
 	is_full = false;
 	for (int i = 0; i < STEPS; i++)
-		CHECK(step(&toy, i) == TUTTI_OK);
-	read_values(toy.trainer, values);
+		CHECK(toy_step(&toy, i, SAMPLES) == TUTTI_OK);
+	toy_read(toy.trainer, values);
 	toy_destroy(&toy);
 }
 
@@ -81,7 +68,6 @@ static void test_first_step(void **state)
 	static const tutti_strategy strategies[] = {TUTTI_DDP, TUTTI_ZERO1, TUTTI_ZERO2,
 						    TUTTI_FSDP};
 
-	(void)state;
 	for (size_t s = 0; s < sizeof strategies / sizeof *strategies; s++) {
 		tutti_train_config config = {
 			.seed = 7, .strategy = strategies[s], .offload_dir = saved_dir};
@@ -95,19 +81,19 @@ static void local_sgd(tutti_comm *comm, void *arg)
 	bool is_rank = tutti_rank(comm) == FULL_RANK;
 	struct toy toy;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, arg);
+	toy_make(&toy, comm, arg);
 	is_full = is_rank;
-	tutti_status status = step(&toy, 0);
+	tutti_status status = toy_step(&toy, 0, SAMPLES);
 	is_full = false;
 	if (is_rank)
 		check_full(status, "Rank 1 could not make its optimizer state in this step, so it "
 				   "does not update: ");
 	else
 		CHECK(status == TUTTI_OK);
-	check_full(step(&toy, 1), "Rank 1 could not make its optimizer state in a step since the "
-				  "last average, so ranks do not average: ");
-	CHECK(step(&toy, 2) == TUTTI_OK && step(&toy, 3) == TUTTI_OK);
+	check_full(toy_step(&toy, 1, SAMPLES),
+		   "Rank 1 could not make its optimizer state in a step since the "
+		   "last average, so ranks do not average: ");
+	CHECK(toy_step(&toy, 2, SAMPLES) == TUTTI_OK && toy_step(&toy, 3, SAMPLES) == TUTTI_OK);
 	CHECK(tutti_check_replicas(toy.trainer) == TUTTI_OK);
 	toy_destroy(&toy);
 }
@@ -117,7 +103,6 @@ static void test_local_sgd(void **state)
 	tutti_train_config config = {
 		.strategy = TUTTI_LOCAL_SGD, .local_sgd_steps = 2, .offload_dir = saved_dir};
 
-	(void)state;
 	assert_int_equal(ranks_as_threads(RANKS, local_sgd, &config), 0);
 }
 
@@ -127,18 +112,16 @@ static void take_over(tutti_comm *comm, void *arg)
 	struct toy before, after;
 	int64_t steps;
 
-	toy_register(&before, comm, 0);
-	toy_train(&before, comm, arg);
-	CHECK(step(&before, 0) == TUTTI_OK);
-	toy_register(&after, comm, 0);
-	toy_train(&after, comm, arg);
+	toy_make(&before, comm, arg);
+	CHECK(toy_step(&before, 0, SAMPLES) == TUTTI_OK);
+	toy_make(&after, comm, arg);
 	is_full = tutti_rank(comm) == FULL_RANK;
 	check_full(tutti_trainer_continue(after.trainer, before.trainer, &steps),
 		   is_full ? "Taking room" : "On rank 1: ");
 	is_full = false;
 	CHECK(tutti_trainer_continue(after.trainer, before.trainer, &steps) == TUTTI_OK);
 	CHECK(steps == 1);
-	CHECK(step(&after, 1) == TUTTI_OK);
+	CHECK(toy_step(&after, 1, SAMPLES) == TUTTI_OK);
 	toy_destroy(&after);
 	toy_destroy(&before);
 }
@@ -147,7 +130,6 @@ static void test_take_over(void **state)
 {
 	tutti_train_config config = {.offload_dir = saved_dir};
 
-	(void)state;
 	assert_int_equal(ranks_as_threads(RANKS, take_over, &config), 0);
 }
 
@@ -158,12 +140,12 @@ static void limited(tutti_comm *comm, void *arg)
 	struct rlimit limit = {64, RLIM_INFINITY}, before;
 	struct toy toy;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, arg);
+	toy_make(&toy, comm, arg);
 	CHECK(getrlimit(RLIMIT_FSIZE, &before) == 0 && setrlimit(RLIMIT_FSIZE, &limit) == 0);
-	CHECK_ERROR(step(&toy, 0), TUTTI_ERR_SYSTEM, "File too large (errno 27): `ulimit -f`");
+	CHECK_ERROR(toy_step(&toy, 0, SAMPLES), TUTTI_ERR_SYSTEM,
+		    "File too large (errno 27): `ulimit -f`");
 	CHECK(setrlimit(RLIMIT_FSIZE, &before) == 0);
-	CHECK(step(&toy, 1) == TUTTI_OK);
+	CHECK(toy_step(&toy, 1, SAMPLES) == TUTTI_OK);
 	toy_destroy(&toy);
 }
 
@@ -171,7 +153,6 @@ static void test_limited(void **state)
 {
 	tutti_train_config config = {.offload_dir = saved_dir};
 
-	(void)state;
 	assert_int_equal(ranks_as_threads(1, limited, &config), 0);
 }
 

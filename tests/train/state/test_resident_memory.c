@@ -265,7 +265,6 @@ static void check_variant(int variant, int ranks, int micro_batches)
 
 static void held_by_all(void **state)
 {
-	(void)state;
 	for (int n = 1; n <= MOST_RANKS; n *= 2)
 		for (int v = 0; v < VARIANTS; v++)
 			for (int m = 1; m <= MOST_BATCHES; m++)

@@ -1,5 +1,6 @@
-/* What would break: a wait inside a trainer that the deadline or an abort of the caller's
- * communicator does not end; and failures without a message, or with wrong rank numbers. */
+/* What would break: a wait inside a trainer that the deadline does not end, nor an abort of the
+ * caller's communicator, nor a trainer that is destroyed in the middle of a step; and failures
+ * without a message, or with wrong rank numbers. */
 #include "tests/limit.h"
 #include "tests/train/ranks.h"
 #include "tests/train/toy.h"
@@ -29,19 +30,8 @@ struct scene {
 /* A step of the toy without its arithmetic, until something fails. */
 static tutti_status run_step(tutti_trainer *t)
 {
-	tutti_status status = tutti_micro_batch(t, TUTTI_PASS_LAST, 1, NULL);
-
-	for (int u = 0; u < TOY_UNITS && status == TUTTI_OK; u++) {
-		status = tutti_forward_begin(t, u);
-		if (status == TUTTI_OK)
-			status = tutti_forward_end(t, u);
-	}
-	for (int u = TOY_UNITS - 1; u >= 0 && status == TUTTI_OK; u--) {
-		status = tutti_backward_begin(t, u);
-		if (status == TUTTI_OK)
-			status = tutti_backward_end(t, u);
-	}
-	return status == TUTTI_OK ? tutti_step(t, &sgd, 1, NULL) : status;
+	TRY(units_micro_batch(t, TUTTI_PASS_LAST, 1, TOY_UNITS));
+	return tutti_step(t, &sgd, 1, NULL);
 }
 
 struct watchdog {
@@ -101,8 +91,7 @@ static void silent_rank(tutti_comm *comm, void *arg)
 	struct scene *scene = arg;
 	struct toy toy;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &scene->config);
+	toy_make(&toy, comm, &scene->config);
 	if (tutti_rank(comm) == 0 && scene->aborts)
 		CHECK_ERROR(run_step_that_is_aborted(toy.trainer, comm), TUTTI_ERR_ABORTED,
 			    "tutti_comm_abort was called");
@@ -127,13 +116,11 @@ static void wait_for_silent_rank(bool aborts)
 
 static void test_deadline(void **state)
 {
-	(void)state;
 	wait_for_silent_rank(false);
 }
 
 static void test_abort(void **state)
 {
-	(void)state;
 	wait_for_silent_rank(true);
 }
 
@@ -143,12 +130,10 @@ static void inherits(tutti_comm *comm, void *arg)
 					{.strategy = TUTTI_FSDP, .deterministic = 1}};
 	tutti_config of_own, of_comm;
 
-	(void)arg;
 	CHECK(tutti_comm_config(comm, &of_comm) == TUTTI_OK);
 	for (int i = 0; i < 2; i++) {
 		struct toy toy;
-		toy_register(&toy, comm, 0);
-		toy_train(&toy, comm, &configs[i]);
+		toy_make(&toy, comm, &configs[i]);
 		const tutti_comm *own =
 			i == 0 ? toy.trainer->homes[0].replicas : toy.trainer->homes[0].reduce;
 		CHECK(tutti_comm_config(own, &of_own) == TUTTI_OK);
@@ -161,7 +146,6 @@ static void inherits(tutti_comm *comm, void *arg)
 
 static void test_inherits(void **state)
 {
-	(void)state;
 	assert_int_equal(ranks_with_timeout(RANKS, 12345, inherits, NULL), 0);
 }
 
@@ -173,8 +157,7 @@ static void loses_own(tutti_comm *comm, void *arg)
 	int size = tutti_size(comm), rank = tutti_rank(comm);
 	bool is_hsdp = scene->config.strategy == TUTTI_HSDP;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &scene->config);
+	toy_make(&toy, comm, &scene->config);
 	if (rank == size - 1) {
 		trainer_abort(toy.trainer);
 		CHECK(run_step(toy.trainer) == TUTTI_ERR_ABORTED);
@@ -194,7 +177,6 @@ static void test_messages(void **state)
 	static const tutti_strategy all[] = {TUTTI_DDP, TUTTI_ZERO1, TUTTI_ZERO2, TUTTI_FSDP,
 					     TUTTI_HSDP};
 
-	(void)state;
 	for (size_t s = 0; s < sizeof all / sizeof *all; s++) {
 		int n = all[s] == TUTTI_HSDP ? 4 : 2;
 		struct scene scene = {.config = {.strategy = all[s],
@@ -214,23 +196,16 @@ static void ends_early(tutti_comm *comm, void *arg)
 	struct toy toy;
 	tutti_status status = TUTTI_OK;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &scene->config);
+	toy_make(&toy, comm, &scene->config);
 	tutti_trainer *t = toy.trainer;
 	CHECK(tutti_micro_batch(t, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
-	for (int u = 0; u < TOY_UNITS; u++)
-		CHECK(tutti_forward_begin(t, u) == TUTTI_OK && tutti_forward_end(t, u) == TUTTI_OK);
+	CHECK(units_forward(t, TOY_UNITS) == TUTTI_OK);
 	for (int u = TOY_UNITS - 1; u > 1; u--)
-		CHECK(tutti_backward_begin(t, u) == TUTTI_OK &&
-		      tutti_backward_end(t, u) == TUTTI_OK);
+		CHECK(unit_backward(t, u) == TUTTI_OK);
 	if (tutti_rank(comm) == 0)
 		status = tutti_grads_finish(t, NULL);
 	else /* any hook may be the first that fails */
-		for (int u = 1; u >= 0 && status == TUTTI_OK; u--) {
-			status = tutti_backward_begin(t, u);
-			if (status == TUTTI_OK)
-				status = tutti_backward_end(t, u);
-		}
+		status = units_backward(t, 2);
 	if (tutti_rank(comm) == 0)
 		CHECK_ERROR(status, TUTTI_ERR_MISMATCH, "the end of the step");
 	else /* it detects that itself, or rank 0 tells it */
@@ -246,10 +221,48 @@ static void test_ends_early(void **state)
 {
 	struct scene scene = {.config = {.strategy = TUTTI_FSDP}};
 
-	(void)state;
 	pthread_barrier_init(&scene.is_out, NULL, RANKS);
 	assert_int_equal(ranks_with_timeout(RANKS, 2000, ends_early, &scene), 0);
 	pthread_barrier_destroy(&scene.is_out);
+}
+
+/* Rank 0 starts its gradients and is destroyed before the others have started theirs: neither side
+ * waits for the other's until its deadline. */
+static void gives_up(tutti_comm *comm, void *arg)
+{
+	struct scene *scene = arg;
+	struct toy toy;
+	bool leaves = tutti_rank(comm) == 0;
+
+	toy_make(&toy, comm, &scene->config);
+	CHECK(tutti_micro_batch(toy.trainer, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
+	CHECK(units_forward(toy.trainer, TOY_UNITS) == TUTTI_OK);
+	if (leaves) {
+		CHECK(unit_backward(toy.trainer, TOY_UNITS - 1) == TUTTI_OK);
+		toy_destroy(&toy);
+	}
+	pthread_barrier_wait(&scene->is_out);
+	if (leaves)
+		return;
+	tutti_status status = units_backward(toy.trainer, TOY_UNITS);
+	if (status == TUTTI_OK)
+		status = tutti_grads_finish(toy.trainer, NULL);
+	CHECK_ERROR(status, TUTTI_ERR_ABORTED, "ank 0");
+	toy_destroy(&toy);
+}
+
+static void test_given_up(void **state)
+{
+	static const tutti_strategy given_up[] = {TUTTI_DDP, TUTTI_ZERO2, TUTTI_FSDP};
+
+	for (int s = 0; s < 3; s++)
+		for (int n = 2; n <= 3; n++) {
+			struct scene scene = {
+				.config = {.strategy = given_up[s], .bucket_bytes = BLOCK_BYTES}};
+			pthread_barrier_init(&scene.is_out, NULL, (unsigned)n);
+			assert_int_equal(ranks_as_threads(n, gives_up, &scene), 0);
+			pthread_barrier_destroy(&scene.is_out);
+		}
 }
 
 /* A bad argument on one rank fails all ranks: no rank waits for a trainer that does not come. */
@@ -259,7 +272,6 @@ static void wrong_on_one(tutti_comm *comm, void *arg)
 	tutti_train_config config = {0};
 	int rank = tutti_rank(comm);
 
-	(void)arg;
 	toy_register(&toy, comm, 0);
 	if (rank == 1)
 		config.prefetch_units = -1;
@@ -273,16 +285,16 @@ static void wrong_on_one(tutti_comm *comm, void *arg)
 
 static void test_wrong_on_one(void **state)
 {
-	(void)state;
 	assert_int_equal(ranks_with_timeout(3, 30000, wrong_on_one, NULL), 0);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_deadline),   cmocka_unit_test(test_abort),
-		cmocka_unit_test(test_inherits),   cmocka_unit_test(test_messages),
-		cmocka_unit_test(test_ends_early), cmocka_unit_test(test_wrong_on_one),
+		cmocka_unit_test(test_deadline),     cmocka_unit_test(test_abort),
+		cmocka_unit_test(test_inherits),     cmocka_unit_test(test_messages),
+		cmocka_unit_test(test_ends_early),   cmocka_unit_test(test_given_up),
+		cmocka_unit_test(test_wrong_on_one),
 	};
 	test_limit(120);
 	return cmocka_run_group_tests(tests, NULL, NULL);

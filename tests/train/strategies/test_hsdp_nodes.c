@@ -78,7 +78,6 @@ static void nodes_of_two(void **state)
 {
 	int local = 2;
 
-	(void)state;
 	assert_int_equal(ranks_on_nodes(4, two_of_two, same_bits, &local), 0);
 }
 
@@ -86,7 +85,6 @@ static void nodes_of_four(void **state)
 {
 	int local = 4;
 
-	(void)state;
 	assert_int_equal(ranks_on_nodes(8, two_of_four, same_bits, &local), 0);
 }
 
@@ -115,7 +113,6 @@ static void uneven(void **state)
 		{4, {0, 1, 1, 0}, "but a node's ranks are not in a row: start ranks node by node"},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
 		char message[100];
 		strcpy(message, places[i].message);
@@ -130,7 +127,6 @@ static void of_two(tutti_comm *comm, void *arg)
 	const tutti_train_config ddp = config_of(TUTTI_DDP, 0), hsdp = config_of(TUTTI_HSDP, 2);
 	struct values *both = malloc(2 * sizeof *both);
 
-	(void)arg;
 	train(comm, &ddp, &both[0]);
 	train(comm, &hsdp, &both[1]);
 	CHECK(memcmp(&both[0], &both[1], sizeof *both) == 0);
@@ -141,7 +137,6 @@ static void in_turn(void **state)
 {
 	const int nodes[] = {0, 1, 0, 1};
 
-	(void)state;
 	assert_int_equal(ranks_on_nodes(4, nodes, of_two, NULL), 0);
 }
 

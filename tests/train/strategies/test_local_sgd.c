@@ -3,6 +3,8 @@
  * that is blamed for differences between averages.
  *
  * Every rank's training is computed again in double precision, for all ranks at once. */
+#include "tests/train/design.h"
+#include "tests/train/plain_update.h"
 #include "tests/train/ranks.h"
 
 #include "train/state/trainer_state.h"
@@ -31,29 +33,10 @@ struct run {
 	uint64_t sent_bytes; /* by rank 0, of values */
 };
 
-struct plain {
-	double value, m, v;
-};
-
 /* What a rank's one item of a step adds. */
 static float gradient(int rank, int step, size_t i)
 {
 	return (float)((rank * 13 + step * 7 + (int)i * 3) % 11) - 5;
-}
-
-static void update_plainly(struct plain *x, double g, const tutti_optimizer *o, int step)
-{
-	if (o->kind == TUTTI_SGD) {
-		x->m = (double)o->momentum * x->m + g;
-		x->value -= (double)o->lr * x->m;
-		return;
-	}
-	x->m = (double)o->beta1 * x->m + (1 - (double)o->beta1) * g;
-	x->v = (double)o->beta2 * x->v + (1 - (double)o->beta2) * g * g;
-	double mean = x->m / (1 - pow((double)o->beta1, step + 1));
-	double square = x->v / (1 - pow((double)o->beta2, step + 1));
-	x->value -= (double)o->lr *
-		    (mean / (sqrt(square) + (double)o->eps) + (double)o->weight_decay * x->value);
 }
 
 static void average_plainly(struct plain ranks[RANKS], int size, bool with_state)
@@ -80,8 +63,8 @@ static struct plain expected(const struct run *run, int rank, int size, size_t i
 		ranks[r] = (struct plain){.value = 1};
 	for (int step = 0; step < steps; step++) {
 		for (int r = 0; r < size; r++)
-			update_plainly(&ranks[r], (double)gradient(r, step, i), &run->optimizer,
-				       step);
+			plain_update(&ranks[r], (double)gradient(r, step, i), &run->optimizer,
+				     step);
 		if ((step + 1) % EVERY == 0)
 			average_plainly(ranks, size, run->with_state);
 	}
@@ -161,20 +144,19 @@ static void train(tutti_comm *comm, void *arg)
 					   .param_dtype = run->dtype,
 					   .local_sgd_steps = EVERY,
 					   .local_sgd_state = run->with_state};
-	const int64_t shape = COUNT;
+	const struct design design = design_equal(1, COUNT, 0);
 	tutti_train_stats stats;
-	tutti_model *model;
+	tutti_model *model = design_build(&design);
 	tutti_trainer *t;
 
-	CHECK(tutti_model_create(&model) == TUTTI_OK);
-	CHECK(tutti_model_unit(model, "unit") == 0);
-	CHECK(tutti_model_param(model, 0, "w", 1, &shape, 0) == 0);
 	CHECK(tutti_trainer_create(&t, model, comm, &config) == TUTTI_OK);
 	tutti_model_destroy(model);
 	CHECK(tutti_param_init_constant(t, 0, 1) == TUTTI_OK);
 	CHECK(tutti_check_replicas(t) == TUTTI_OK);
 	for (int step = 0; step < STEPS; step++) {
+		uint64_t before = collectives(t);
 		one_step(t, run, step);
+		CHECK((collectives(t) > before) == ((step + 1) % EVERY == 0));
 		check_rank(t, run, step + 1);
 		check_compared(t, step + 1);
 	}
@@ -201,13 +183,11 @@ static void all_sizes(const tutti_optimizer *optimizer, int states)
 
 static void test_adamw(void **state)
 {
-	(void)state;
 	all_sizes(&adamw, 2);
 }
 
 static void test_momentum(void **state)
 {
-	(void)state;
 	all_sizes(&momentum, 1);
 }
 

@@ -1,7 +1,7 @@
 /* no_tsan: other tests of the trainer run the same code with fewer models */
 /* What would break: an infinity on one rank after which not all ranks skip, strategies that add in
- * another order than DDP, deterministic = 2 that depends on the number of ranks, local SGD that
- * never averages, and state in files that trains differently from state in memory. */
+ * another order than DDP, deterministic = 2 that depends on the number of ranks, and state in
+ * files that trains differently from state in memory. */
 #include "tests/train/ranks.h"
 #include "tests/train/toy.h"
 
@@ -24,20 +24,12 @@ struct run {
 	float values[TOY_PARAMS][TOY_MAX];
 };
 
-static void read_values(tutti_trainer *t, float values[TOY_PARAMS][TOY_MAX])
-{
-	for (int p = 0; p < TOY_PARAMS; p++)
-		CHECK(tutti_param_read(t, p, 0, toy_count(p), values[p]) == TUTTI_OK);
-}
-
 static void train(tutti_comm *comm, void *arg)
 {
 	struct run *run = arg;
 	struct toy toy;
-	float values[TOY_PARAMS][TOY_MAX] = {{0}};
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &run->config);
+	toy_make(&toy, comm, &run->config);
 	for (int step = 0; step < STEPS; step++) {
 		tutti_step_info info;
 		toy_micro_batch(&toy, TUTTI_PASS_LAST, step, SAMPLES);
@@ -45,9 +37,7 @@ static void train(tutti_comm *comm, void *arg)
 		CHECK(!info.skipped);
 	}
 	CHECK(tutti_check_replicas(toy.trainer) == TUTTI_OK);
-	read_values(toy.trainer, values);
-	if (tutti_rank(comm) == 0)
-		memcpy(run->values, values, sizeof values);
+	toy_keep(&toy, run->values);
 	toy_destroy(&toy);
 }
 
@@ -58,10 +48,8 @@ static void offloaded(tutti_comm *comm, void *arg)
 	struct toy toy;
 
 	train(comm, arg);
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &run->config);
-	toy_micro_batch(&toy, TUTTI_PASS_LAST, 0, SAMPLES);
-	CHECK(tutti_step(toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
+	toy_make(&toy, comm, &run->config);
+	CHECK(toy_step(&toy, 0, SAMPLES) == TUTTI_OK);
 	CHECK(tutti_trainer_stats(toy.trainer, &stats) == TUTTI_OK);
 	CHECK(stats.optimizer_bytes == 0);
 	toy_destroy(&toy);
@@ -70,8 +58,7 @@ static void offloaded(tutti_comm *comm, void *arg)
 	tutti_train_config missing = run->config;
 	missing.param_dtype = TUTTI_F32;
 	missing.offload_dir = tutti_rank(comm) == 1 ? "/nowhere/at/all" : run->config.offload_dir;
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &missing);
+	toy_make(&toy, comm, &missing);
 	toy_micro_batch(&toy, TUTTI_PASS_LAST, 0, SAMPLES);
 	CHECK_ERROR(tutti_step(toy.trainer, &toy_adamw, 1, NULL), TUTTI_ERR_SYSTEM,
 		    "Rank 1 could not make its optimizer state in this step, so no rank updates: "
@@ -81,7 +68,6 @@ static void offloaded(tutti_comm *comm, void *arg)
 
 static void test_offload(void **state)
 {
-	(void)state;
 	tutti_train_config config = {.seed = 3, .deterministic = 1, .param_dtype = TUTTI_BF16};
 	struct run expected = {.config = config}, run = {.config = config};
 	char folder[] = "/tmp/tutti_offload_XXXXXX";
@@ -110,10 +96,7 @@ static void one_sample(struct toy *toy, float at_60)
 	tutti_trainer *t = toy->trainer;
 
 	CHECK(tutti_micro_batch(t, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
-	for (int u = 0; u < TOY_UNITS; u++) {
-		CHECK(tutti_forward_begin(t, u) == TUTTI_OK);
-		CHECK(tutti_forward_end(t, u) == TUTTI_OK);
-	}
+	CHECK(units_forward(t, TOY_UNITS) == TUTTI_OK);
 	for (int u = TOY_UNITS - 1; u >= 0; u--) {
 		CHECK(tutti_backward_begin(t, u) == TUTTI_OK);
 		float *grad = tutti_param_grad(t, 3);
@@ -133,10 +116,9 @@ static void infinite(tutti_comm *comm, void *arg)
 	float factor = config->loss_scale < 0 ? 65536 : 1, half = factor > 1 ? 2 : 1;
 	float divisor = 1;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, config);
+	toy_make(&toy, comm, config);
 	tutti_trainer *t = toy.trainer;
-	read_values(t, before);
+	toy_read(t, before);
 	while (config->reduce_dtype == TUTTI_F16 && divisor < (float)toy.size)
 		divisor *= 2;
 	CHECK(tutti_grad_scale(t) == factor);
@@ -146,19 +128,18 @@ static void infinite(tutti_comm *comm, void *arg)
 	CHECK(tutti_grad_scale(t) == factor / half / divisor);
 	CHECK(tutti_skipped_param(t) == 3);
 	CHECK(strstr(tutti_comm_error(NULL), "'param.3'") != NULL);
-	read_values(t, after);
+	toy_read(t, after);
 	CHECK(memcmp(before, after, sizeof before) == 0);
 	one_sample(&toy, 1);
 	CHECK(tutti_step(t, &toy_adamw, 1, &info) == TUTTI_OK);
 	CHECK(!info.skipped && tutti_skipped_param(t) == -1);
-	read_values(t, after);
+	toy_read(t, after);
 	CHECK(before[3][60] != after[3][60]);
 	toy_destroy(&toy);
 }
 
 static void test_infinite(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < sizeof with_infinity / sizeof *with_infinity; i++)
 		for (int s = 0; s <= STRATEGIES; s++)
 			for (int n = 1; n <= 4; n++) {
@@ -179,10 +160,7 @@ static float piece(int item, int p, size_t i)
 static void tree_micro_batch(tutti_trainer *t, tutti_pass pass, int item)
 {
 	CHECK(tutti_micro_batch(t, pass, 1, NULL) == TUTTI_OK);
-	for (int u = 0; u < TOY_UNITS; u++) {
-		CHECK(tutti_forward_begin(t, u) == TUTTI_OK);
-		CHECK(tutti_forward_end(t, u) == TUTTI_OK);
-	}
+	CHECK(units_forward(t, TOY_UNITS) == TUTTI_OK);
 	for (int u = TOY_UNITS - 1; u >= 0; u--) {
 		CHECK(tutti_backward_begin(t, u) == TUTTI_OK);
 		for (int p = 0; p < TOY_PARAMS; p++) {
@@ -208,11 +186,9 @@ static void tree(tutti_comm *comm, void *arg)
 {
 	struct run *run = arg;
 	int each = SAMPLES / tutti_size(comm), first = each * tutti_rank(comm);
-	float values[TOY_PARAMS][TOY_MAX] = {{0}};
 	struct toy toy;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &run->config);
+	toy_make(&toy, comm, &run->config);
 	if (run->config.deterministic) {
 		expect_deterministic(toy.trainer->homes[0].reduce);
 		expect_deterministic(toy.trainer->homes[0].replicas);
@@ -224,15 +200,12 @@ static void tree(tutti_comm *comm, void *arg)
 					 step * 100 + first + m);
 		CHECK(tutti_step(toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
 	}
-	read_values(toy.trainer, values);
-	if (tutti_rank(comm) == 0)
-		memcpy(run->values, values, sizeof values);
+	toy_keep(&toy, run->values);
 	toy_destroy(&toy);
 }
 
 static void test_tree(void **state)
 {
-	(void)state;
 	const tutti_train_config config = {.seed = 5, .deterministic = 2, .max_grad_norm = 1};
 	struct run expected = {.config = config}, loose = {.config = config};
 
@@ -253,7 +226,6 @@ static void test_tree(void **state)
 /* 3 ranks have other samples than 2, 4 and 8. */
 static void test_strategies_agree(void **state)
 {
-	(void)state;
 	static const int ranks[] = {2, 3, 4, 8};
 	struct run expected[4];
 
@@ -272,80 +244,13 @@ static void test_strategies_agree(void **state)
 	assert_memory_not_equal(expected[0].values, expected[3].values, sizeof expected->values);
 }
 
-static void local_sgd(tutti_comm *comm, void *arg)
-{
-	(void)arg;
-	const tutti_train_config config = {
-		.strategy = TUTTI_LOCAL_SGD, .local_sgd_steps = 2, .seed = 7};
-	const tutti_optimizer sgd = {.kind = TUTTI_SGD, .lr = 0.25f};
-	struct toy toy;
-	int rank = tutti_rank(comm), size = tutti_size(comm);
-	float start = 0, value = 0;
-
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &config);
-	tutti_trainer *t = toy.trainer;
-	CHECK(tutti_param_read(t, 3, 5, 1, &start) == TUTTI_OK);
-	for (int step = 0; step < 2; step++) {
-		uint64_t before = collectives(t);
-		CHECK(tutti_micro_batch(t, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
-		for (int u = 0; u < TOY_UNITS; u++) {
-			CHECK(tutti_forward_begin(t, u) == TUTTI_OK);
-			CHECK(tutti_forward_end(t, u) == TUTTI_OK);
-		}
-		for (int u = TOY_UNITS - 1; u >= 0; u--) {
-			CHECK(tutti_backward_begin(t, u) == TUTTI_OK);
-			if (u == 1)
-				((float *)tutti_param_grad(t, 3))[5] += (float)rank;
-			CHECK(tutti_backward_end(t, u) == TUTTI_OK);
-		}
-		CHECK(tutti_step(t, &sgd, 1, NULL) == TUTTI_OK);
-		CHECK((collectives(t) > before) == (step == 1));
-		CHECK(tutti_param_read(t, 3, 5, 1, &value) == TUTTI_OK);
-		if (step == 0)
-			CHECK(value == start - 0.25f * (float)rank);
-	}
-	CHECK(fabsf(value - (start - 0.5f * (float)(size - 1) / 2)) < 1e-5f);
-	CHECK(tutti_check_replicas(t) == TUTTI_OK);
-	toy_destroy(&toy);
-}
-
-static void test_local_sgd(void **state)
-{
-	(void)state;
-	for (int n = 1; n <= 4; n++)
-		assert_int_equal(ranks_as_threads(n, local_sgd, NULL), 0);
-}
-
-static void limited(tutti_comm *comm, void *arg)
-{
-	(void)arg;
-	tutti_train_config config = {.strategy = TUTTI_DDP, .memory_limit = 2200};
-	tutti_trainer *trainer = NULL;
-	struct toy toy;
-
-	toy_register(&toy, comm, 0);
-	CHECK_ERROR(tutti_trainer_create(&trainer, toy.model, comm, &config), TUTTI_ERR_MEMORY,
-		    "needs 2,608 B: 652 parameters + 652 gradients + 1,304 optimizer");
-	config.strategy = TUTTI_ZERO1;
-	CHECK(tutti_trainer_create(&trainer, toy.model, comm, &config) == TUTTI_OK);
-	tutti_trainer_destroy(trainer);
-	toy.trainer = NULL;
-	toy_destroy(&toy);
-}
-
-static void test_limited(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(2, limited, NULL), 0);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_offload),   cmocka_unit_test(test_infinite),
-		cmocka_unit_test(test_tree),      cmocka_unit_test(test_strategies_agree),
-		cmocka_unit_test(test_local_sgd), cmocka_unit_test(test_limited),
+		cmocka_unit_test(test_offload),
+		cmocka_unit_test(test_infinite),
+		cmocka_unit_test(test_tree),
+		cmocka_unit_test(test_strategies_agree),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -60,15 +60,11 @@ static void train(tutti_comm *comm, void *arg)
 	struct toy toy;
 	tutti_comm *alone;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &config);
+	toy_make(&toy, comm, &config);
 	CHECK(tutti_init_all(&alone, 1, NULL) == TUTTI_OK);
 	tutti_trainer *t = toy.trainer;
 	CHECK(tutti_micro_batch(t, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
-	for (int u = 0; u < TOY_UNITS; u++) {
-		CHECK(tutti_forward_begin(t, u) == TUTTI_OK);
-		CHECK(tutti_forward_end(t, u) == TUTTI_OK);
-	}
+	CHECK(units_forward(t, TOY_UNITS) == TUTTI_OK);
 	if (toy.rank > 1) /* in another shard group, whose calls are not rank 0's */
 		wait_for(&o->computed);
 	for (int u = TOY_UNITS - 1; u >= 0; u--) {
@@ -171,7 +167,6 @@ static void judge(const struct overlap *o)
 
 static void test_overlap(void **state)
 {
-	(void)state;
 	struct overlap cases[] = {
 		{.strategy = TUTTI_DDP, .ranks = 2, .names = {"all_reduce"}},
 		{.strategy = TUTTI_ZERO1, .ranks = 2, .names = {"reduce_scatterv"}},

@@ -125,7 +125,6 @@ static void train(tutti_comm *comm, void *arg)
 
 static void test_ahead(void **state)
 {
-	(void)state;
 	for (int prefetch = 0; prefetch <= 3; prefetch++)
 		for (int n = 2; n <= 4; n += 2)
 			for (tutti_strategy s = TUTTI_FSDP; s <= TUTTI_HSDP; s++) {

@@ -222,7 +222,6 @@ static struct stack full = {.weight = 1008, .bias = 16}, ragged = {.weight = 100
 
 static void over_tcp(void **state)
 {
-	(void)state;
 	setenv("TUTTI_TRANSPORTS", "tcp", 1);
 	assert_int_equal(ranks_as_processes(2, check_all, &full), 0);
 	unsetenv("TUTTI_TRANSPORTS");
@@ -230,7 +229,6 @@ static void over_tcp(void **state)
 
 static void of_threads(void **state)
 {
-	(void)state;
 	for (int n = 1; n <= 8; n *= 2)
 		assert_int_equal(ranks_as_threads(n, check_all, n % 4 == 0 ? &ragged : &full), 0);
 }
@@ -238,7 +236,6 @@ static void of_threads(void **state)
 /* A ring adds in an order of its own, so it is not for these; direct exchange sends as much. */
 static void in_order(void **state)
 {
-	(void)state;
 	setenv("TUTTI_ALGO", "all_reduce=direct,reduce_scatter=direct,all_gather=direct", 1);
 	is_in_order = 1;
 	for (int n = 1; n <= 4; n *= 2)

@@ -3,6 +3,8 @@
  * its arithmetic says, or leaves parameters readable that it has freed. The toy's gradients are
  * sums of small integers, so whatever the order of additions every strategy and number of ranks has
  * the same bits. */
+#include "tests/train/design.h"
+#include "tests/train/plain_update.h"
 #include "tests/train/ranks.h"
 #include "tests/train/toy.h"
 #include "tests/whole.h"
@@ -26,6 +28,10 @@ struct variant {
 
 static const struct variant variants[] = {
 	{"ddp", {COMMON, .strategy = TUTTI_DDP}, 0, 1},
+	{"ddp of any order, in the caller's memory",
+	 {.seed = 7, .max_grad_norm = 3, .bucket_bytes = 200, .strategy = TUTTI_DDP},
+	 1,
+	 1},
 	{"zero1", {COMMON, .strategy = TUTTI_ZERO1}, 0, 1},
 	{"zero1 of whole tensors", {COMMON, .strategy = TUTTI_ZERO1, .whole_tensors = 1}, 0, 1},
 	{"zero1 in the caller's memory", {COMMON, .strategy = TUTTI_ZERO1}, 1, 1},
@@ -87,7 +93,6 @@ static void train(tutti_comm *comm, void *arg)
 	struct run *run = arg;
 	tutti_train_config config = run->variant->config;
 	struct toy toy;
-	float values[TOY_MAX];
 
 	config.deterministic = run->deterministic;
 	toy_register(&toy, comm, run->variant->is_extern);
@@ -96,11 +101,7 @@ static void train(tutti_comm *comm, void *arg)
 	toy_train(&toy, comm, &config);
 	train_steps(&toy, run, tutti_rank(comm));
 	CHECK(tutti_check_replicas(toy.trainer) == TUTTI_OK);
-	for (int p = 0; p < TOY_PARAMS; p++) {
-		CHECK(tutti_param_read(toy.trainer, p, 0, toy_count(p), values) == TUTTI_OK);
-		if (tutti_rank(comm) == 0)
-			memcpy(run->values[p], values, sizeof values);
-	}
+	toy_keep(&toy, run->values);
 	toy_destroy(&toy);
 }
 
@@ -123,7 +124,7 @@ static void same_bits(const struct run *expected, int most)
 			struct run run = {.variant = &variants[v],
 					  .in_groups = expected->in_groups,
 					  .micro_batches = expected->micro_batches,
-					  .deterministic = 1};
+					  .deterministic = variants[v].config.deterministic};
 			if (n % variants[v].least != 0 || (n > 4 && n < 8))
 				continue;
 			assert_int_equal(ranks_as_threads(n, train, &run), 0);
@@ -133,7 +134,6 @@ static void same_bits(const struct run *expected, int most)
 
 static void test_same_bits(void **state)
 {
-	(void)state;
 	for (int micro_batches = 1; micro_batches <= 3; micro_batches += 2) {
 		struct run expected = {.variant = &variants[0],
 				       .micro_batches = micro_batches,
@@ -141,25 +141,6 @@ static void test_same_bits(void **state)
 		assert_int_equal(ranks_as_threads(1, train, &expected), 0);
 		same_bits(&expected, whole_or(8, 4, 4));
 	}
-}
-
-struct plain {
-	double value, m, v;
-};
-
-static void update_plainly(struct plain *x, double gradient, const tutti_optimizer *o, int step)
-{
-	if (o->kind == TUTTI_SGD) {
-		x->m = (double)o->momentum * x->m + gradient + (double)o->weight_decay * x->value;
-		x->value -= (double)o->lr * x->m;
-		return;
-	}
-	x->m = (double)o->beta1 * x->m + (1 - (double)o->beta1) * gradient;
-	x->v = (double)o->beta2 * x->v + (1 - (double)o->beta2) * gradient * gradient;
-	double mean = x->m / (1 - pow((double)o->beta1, step + 1));
-	double square = x->v / (1 - pow((double)o->beta2, step + 1));
-	x->value -= (double)o->lr *
-		    (mean / (sqrt(square) + (double)o->eps) + (double)o->weight_decay * x->value);
 }
 
 /* One parameter of the run, computed from its first values by the formulas. */
@@ -172,7 +153,7 @@ static void check_plainly(const struct run *run, int param, const float *first)
 			double clip = fmin(1, 3 / (double)run->norms[step]);
 			double sum = toy_sum(param, i, step * 10, SAMPLES);
 			optimizers(groups, step);
-			update_plainly(&x, clip * sum / SAMPLES, &groups[param % 2], step);
+			plain_update(&x, clip * sum / SAMPLES, &groups[param % 2], step);
 		}
 		if (!(fabs(x.value - (double)run->values[param][i]) < 2e-5))
 			fail_msg("parameter %d, element %zu: %g instead of %g", param, i,
@@ -182,13 +163,10 @@ static void check_plainly(const struct run *run, int param, const float *first)
 
 static void first_values(tutti_comm *comm, void *arg)
 {
-	float(*values)[TOY_MAX] = arg;
 	struct toy toy;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &variants[0].config);
-	for (int p = 0; p < TOY_PARAMS; p++)
-		CHECK(tutti_param_read(toy.trainer, p, 0, toy_count(p), values[p]) == TUTTI_OK);
+	toy_make(&toy, comm, &variants[0].config);
+	toy_read(toy.trainer, arg);
 	toy_destroy(&toy);
 }
 
@@ -198,7 +176,6 @@ static void test_groups(void **state)
 		.variant = &variants[0], .in_groups = true, .micro_batches = 1, .deterministic = 1};
 	float first[TOY_PARAMS][TOY_MAX];
 
-	(void)state;
 	assert_int_equal(ranks_as_threads(1, first_values, first), 0);
 	assert_int_equal(ranks_as_threads(1, train, &expected), 0);
 	for (int p = 0; p < TOY_PARAMS; p++)
@@ -211,7 +188,6 @@ static void test_processes(void **state)
 	/* TSan sees nothing of what processes share. */
 	const int all = (int)(sizeof variants / sizeof *variants), count = whole_or(all, all, 1);
 
-	(void)state;
 	for (int v = 0; v < count; v++) {
 		struct run run = {.variant = &variants[v], .micro_batches = 2};
 		assert_int_equal(ranks_as_processes(2, train, &run), 0);
@@ -296,7 +272,6 @@ static void test_bytes(void **state)
 {
 	const int most = whole_or(8, 4, 2);
 
-	(void)state;
 	for (int micro_batches = 1; micro_batches <= 3; micro_batches += 2)
 		for (size_t v = 0; v < sizeof variants / sizeof *variants; v++)
 			for (int n = 1; n <= most; n *= 2) {
@@ -311,12 +286,10 @@ static void test_bytes(void **state)
 
 static void freed(tutti_comm *comm, void *arg)
 {
-	(void)arg;
 	const tutti_train_config config = {.strategy = TUTTI_FSDP};
 	struct toy toy;
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &config);
+	toy_make(&toy, comm, &config);
 	tutti_trainer *t = toy.trainer;
 	CHECK(tutti_param_data(t, 0) == NULL && tutti_param_grad(t, 0) == NULL);
 	CHECK(tutti_micro_batch(t, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
@@ -344,44 +317,27 @@ static void freed(tutti_comm *comm, void *arg)
 	toy_destroy(&toy);
 }
 
-static void test_freed(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(2, freed, NULL), 0);
-	assert_int_equal(ranks_as_threads(3, freed, NULL), 0);
-}
-
 /* Rank 1 skips a unit, of the same size as the next one, that the others run. */
 static void other_order(tutti_comm *comm, void *arg)
 {
-	(void)arg;
 	const tutti_train_config config = {.strategy = TUTTI_FSDP};
-	const int64_t shape = 12;
-	tutti_model *model;
+	const struct design design = design_equal(4, 12, TUTTI_PARAM_MAY_BE_UNUSED);
+	tutti_model *model = design_build(&design);
 	tutti_trainer *t;
 	tutti_status status = TUTTI_OK;
-	char name[32];
 
-	CHECK(tutti_model_create(&model) == TUTTI_OK);
-	for (int u = 0; u < 4; u++) {
-		snprintf(name, sizeof name, "h.%d", u);
-		CHECK(tutti_model_unit(model, name) == u);
-		CHECK(tutti_model_param(model, u, name, 1, &shape, TUTTI_PARAM_MAY_BE_UNUSED) == u);
-	}
 	CHECK(tutti_trainer_create(&t, model, comm, &config) == TUTTI_OK);
 	tutti_model_destroy(model);
 	CHECK(tutti_micro_batch(t, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
 	for (int u = 0; u < 4 && status == TUTTI_OK; u++) {
 		if (u == 2 && tutti_rank(comm) == 1)
 			continue;
-		status = tutti_forward_begin(t, u);
-		if (status == TUTTI_OK)
-			status = tutti_forward_end(t, u);
+		status = unit_forward(t, u);
 	}
 	if (status == TUTTI_OK)
 		status = tutti_grads_finish(t, NULL);
-	CHECK_ERROR(status, TUTTI_ERR_MISMATCH, " is at the forward of unit 'h.2'");
-	CHECK_MESSAGE("ank 1 is at the forward of unit 'h.3'");
+	CHECK_ERROR(status, TUTTI_ERR_MISMATCH, " is at the forward of unit 'u2'");
+	CHECK_MESSAGE("ank 1 is at the forward of unit 'u3'");
 	CHECK_MESSAGE("run the same units in the same order on all ranks");
 	tutti_trainer_destroy(t);
 }
@@ -391,7 +347,6 @@ static void test_other_order(void **state)
 {
 	static const char *const ways[][2] = {{"1", "shm,tcp"}, {"0", "shm"}, {"0", "tcp"}};
 
-	(void)state;
 	for (int w = 0; w < 3; w++) {
 		setenv("TUTTI_WINDOW", ways[w][0], 1);
 		setenv("TUTTI_TRANSPORTS", ways[w][1], 1);
@@ -406,7 +361,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_processes), cmocka_unit_test(test_same_bits),
-		cmocka_unit_test(test_bytes),     cmocka_unit_test(test_freed),
+		cmocka_unit_test(test_bytes),     RANKS_TEST(freed, 2, 3),
 		cmocka_unit_test(test_groups),    cmocka_unit_test(test_other_order),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
