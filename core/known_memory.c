@@ -195,18 +195,21 @@ void known_memory_leave(struct known_memory_user *user)
 	pthread_mutex_unlock(&known_changes);
 }
 
-void *known_memory_handle(const struct known_memory_user *user, const void *ptr, size_t bytes)
+bool known_memory_read(const struct known_memory_user *user, const void *ptr, size_t bytes,
+		       void (*read)(const void *handle, void *to), void *to)
 {
-	void *handle = NULL;
+	const void *handle = NULL;
 
 	if (!user->slot)
-		return NULL;
+		return false;
 	pthread_mutex_lock(&known_lock);
 	for (struct known_block *b = known_blocks; b && !handle; b = b->next) {
 		uintptr_t offset = (uintptr_t)ptr - (uintptr_t)b->base;
 		if (offset < b->bytes && bytes <= b->bytes - offset)
 			handle = b->handles[user->slot - 1];
 	}
+	if (handle)
+		read(handle, to);
 	pthread_mutex_unlock(&known_lock);
-	return handle;
+	return handle != NULL;
 }

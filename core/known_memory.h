@@ -14,8 +14,8 @@
 
 #define KNOWN_MEMORY_USERS 32 /* at a time: devices of this process */
 
-/* A device that registers known memory. One thread at a time calls its functions, which call none
- * of those here. */
+/* A device that registers known memory. Its functions run in one thread at a time, and may not call
+ * the functions of this header. */
 struct known_memory_user {
 	/* Returns the handle of the registration; NULL: the device does without this block. */
 	void *(*add)(struct known_memory_user *user, void *base, size_t bytes);
@@ -38,8 +38,9 @@ bool known_memory_unmap(void *base);
 void known_memory_join(struct known_memory_user *user);
 /* Removes all registrations of the user. */
 void known_memory_leave(struct known_memory_user *user);
-/* The user's handle of a block in which so many bytes at ptr lie; NULL: there is none. It is valid
- * until the block is removed, which its owner does after all calls on it. */
-void *known_memory_handle(const struct known_memory_user *user, const void *ptr, size_t bytes);
+/* Calls read(handle, to) with the user's handle of a block in which so many bytes at ptr lie: under
+ * a lock, so that the block is not removed meanwhile. False: there is none. */
+bool known_memory_read(const struct known_memory_user *user, const void *ptr, size_t bytes,
+                       void (*read)(const void *handle, void *to), void *to);
 
 #endif

@@ -23,8 +23,8 @@ tutti_status cuda_turns_launch(struct cuda_channels *channels,
 bool cuda_turns_are_running(const struct cuda_channels *channels, uint64_t *ended);
 /* From any thread: the rank's streams wait for no turn any more. */
 void cuda_turns_release(const struct cuda_channels *channels);
-/* Whether a leader's kernel may read or write buffers of ranks. After cuda_turns_release none that
- * begins later uses those of this rank. */
+/* Whether a leader's kernel is using the buffers of ranks. A leader's kernel that begins after
+ * cuda_turns_release does not use those of this rank. */
 bool cuda_turns_use_buffers(const struct cuda_channels *channels);
 /* NULL is fine. unmaps: no kernel uses the others' memory any more. */
 void cuda_turns_close(struct cuda_channels *channels, bool unmaps);

@@ -18,8 +18,9 @@
  * Epochs wrap from 2^32 - 1 to 2, so that their parity goes on and none is 0. A slot may hold
  * packets that are 2^32 calls old; so each is cleared every 2^30 calls.
  *
- * A call that fails on a rank ends there when no peer reads the rank's buffers any more: it tells
- * STEP_ABANDON, and waits for those that have greeted until they leave or give up, too.
+ * When a call fails on a rank, the rank tells its peers STEP_ABANDON. Peers that have not seen all
+ * greetings then give the call up, too. The rank's kernel ends when every peer that has greeted has
+ * left or given up: from then on nobody reads the rank's buffers.
  *
  * Where processes share a GPU no kernel waits for another rank's: see struct turn_args. */
 #ifndef CUDA_KERNELS_CHANNEL_H
@@ -48,8 +49,10 @@
 #define STEP_LEAVE   (UINT32_MAX - 1) /* this rank has done all                         */
 #define STEP_ABANDON UINT32_MAX       /* it gives the call up, and does not leave it    */
 
-/* After a failure a rank's kernel waits so long for kernels of peers that read its buffers. */
-#define ABANDON_MOST_NS 500000000u
+/* After a failure a rank's kernel waits for those of peers that read its buffers: for a store to
+ * reach another GPU at the least, and not longer than a peer that lives takes. */
+#define ABANDON_LEAST_NS 50000u
+#define ABANDON_MOST_NS  500000000u
 
 /* Fields of a greeting, which calls of lines send in packets. */
 enum greeting_field {

@@ -96,8 +96,8 @@ DEVICE const uint64_t *lines_steps_of(const struct lines_call *l, uint32_t peer)
 	return &channel_of(&l->call, l->rank)->steps[peer];
 }
 
-/* The step of this call that a peer has told by this word; 0: none. A peer that is in a later call
- * has given this one up: else it would wait here for this rank. */
+/* The step of this call that a peer has told by this word; 0: none. Only after a failure a peer is
+ * in a later call: it may have given this one up. */
 DEVICE uint32_t lines_step_in(const struct lines_call *l, uint64_t word)
 {
 	int32_t behind = (int32_t)(l->call.epoch - (uint32_t)(word >> 32));
@@ -107,8 +107,8 @@ DEVICE uint32_t lines_step_in(const struct lines_call *l, uint64_t word)
 	return behind > 0 || word == 0 ? 0 : STEP_ABANDON; /* 0: it was cleared */
 }
 
-/* Asks for all at once. The word publishes what the peer's stream has written before. A peer that
- * gave the call up after its greeting may not let others read its buffers any more. */
+/* Asks for all at once. The word publishes what the peer's stream has written before. Once a peer
+ * has given the call up its buffers are not to be read. */
 DEVICE int lines_hear(const struct lines_call *l, uint32_t from, uint64_t *fields)
 {
 	const struct channel_greeting *g = greeting_of(&l->call, l->rank, from);
@@ -188,8 +188,6 @@ DEVICE int lines_meet(const struct lines_call *l, uint32_t step)
 	return !l->s->has_failed;
 }
 
-#define ABANDON_LOOKS 64 /* at the least: a peer's greeting may be on its way */
-
 /* Whether peer has arrived, or may have, and has neither left nor given up. */
 DEVICE int lines_is_read_by(const struct lines_call *l, uint32_t peer)
 {
@@ -199,29 +197,30 @@ DEVICE int lines_is_read_by(const struct lines_call *l, uint32_t peer)
 	       lines_step_in(l, load_acquire(lines_steps_of(l, peer))) < STEP_LEAVE;
 }
 
+/* The greeting of a peer that has arrived may be on its way. */
+DEVICE int lines_may_end(const struct lines_call *l, uint32_t peer, uint64_t told_ns)
+{
+	uint64_t waited_ns = time_ns() - told_ns;
+	int is_over = waited_ns >= ABANDON_MOST_NS ||
+		      (waited_ns >= ABANDON_LEAST_NS && !lines_is_read_by(l, peer));
+
+	return is_over && channel_is_aborted(&l->call);
+}
+
 /* The call has failed on this rank. Its buffers are the caller's again when this kernel has ended,
  * so peers that arrived before they heard of that, and read the buffers, are waited for; those that
  * arrive later see STEP_ABANDON and do not read them. Ends when the host knows that the call has
  * failed. last: STEP_LEAVE if this rank has told that already. */
 DEVICE void lines_abandon(const struct lines_call *l, uint32_t last)
 {
-	uint64_t begun_ns = time_ns();
-
 	block_barrier();
 	for (int t = thread_first(); t < LINE_THREADS; t += thread_step())
 		if (thread_and_rank(l, t))
 			channel_tell(&l->call, (uint32_t)t, last);
-	for (int t = thread_first(); t < LINE_THREADS; t += thread_step()) {
-		if (!thread_and_rank(l, t))
-			continue;
-		for (unsigned looks = 0; looks < ABANDON_LOOKS ||
-					 (lines_is_read_by(l, (uint32_t)t) &&
-					  time_ns() - begun_ns < ABANDON_MOST_NS);
-		     looks++)
+	uint64_t told_ns = time_ns();
+	for (int t = thread_first(); t < LINE_THREADS; t += thread_step())
+		while (thread_and_rank(l, t) && !lines_may_end(l, (uint32_t)t, told_ns))
 			spin_pause();
-		while (!channel_is_aborted(&l->call))
-			spin_pause();
-	}
 	block_barrier();
 }
 

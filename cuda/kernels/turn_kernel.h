@@ -119,7 +119,8 @@ DEVICE void turn_understand(const struct lines_call *l, uint32_t rank)
 	turn_find(l, rank, &p->recv);
 }
 
-/* Before it looks who has failed. Partner: cuda_turns_use_buffers, after it has said so. */
+/* The leader looks who has failed only after this. Partner: cuda_turns_use_buffers, which the host
+ * of a rank that fails calls after cuda_turns_release. */
 DEVICE void turn_say_moves(const struct lines_call *l)
 {
 	for (int t = thread_first(); t < LINE_THREADS; t += thread_step())

@@ -235,8 +235,8 @@ static tutti_status outbox_flush(struct tutti_pipeline *pipeline, enum stage_way
 	return TUTTI_OK;
 }
 
-/* Ends what is in flight: of a communicator that has failed. All buffers are free again, so that
- * another step fails at its first message. */
+/* After a failure of the communicator: ends the messages in flight. All buffers are free again, so
+ * that another step fails at its first message. */
 static void messages_abandon(struct tutti_pipeline *pipeline)
 {
 	tutti_comm_abort(pipeline->line);

@@ -130,7 +130,7 @@ static bool take_context(struct tcp_endpoint *ep, struct tcp_accepted *a)
 	       a->channel < TCP_CHANNELS;
 }
 
-/* The rank that it asks for listened at this port before, and has left. */
+/* Whether it asks for another rank or communicator, which may have had this port before. */
 static bool wants_another(const struct tcp_endpoint *ep, const struct tcp_accepted *a)
 {
 	int32_t numbers[2];

@@ -162,16 +162,23 @@ void verbs_unmap(struct tutti_endpoint *base, void *map)
 	free(map);
 }
 
+static void verbs_read_keys(const void *handle, void *to)
+{
+	const struct ibv_mr *mr = handle;
+	struct verbs_keys *keys = to;
+
+	*keys = (struct verbs_keys){mr->lkey, mr->rkey};
+}
+
 bool verbs_keys_of(const struct verbs_conn *conn, int rail, const struct verbs_map *map,
 		   const void *ptr, size_t bytes, struct verbs_keys *keys)
 {
 	const struct verbs_port *port = conn->rails[rail].port;
-	const struct ibv_mr *mr = map ? map->mr[port - verbs_endpoint_of(conn)->ports]
-				      : known_memory_handle(&port->device->registers, ptr, bytes);
 
-	if (!mr)
-		return false;
-	*keys = (struct verbs_keys){mr->lkey, mr->rkey};
+	if (!map)
+		return known_memory_read(&port->device->registers, ptr, bytes, verbs_read_keys,
+					 keys);
+	verbs_read_keys(map->mr[port - verbs_endpoint_of(conn)->ports], keys);
 	return true;
 }
 
