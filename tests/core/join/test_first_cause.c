@@ -145,7 +145,7 @@ static void cut_rounds_short(void)
 /* Another program, which answers every caller. */
 static void *answer_all(void *listener)
 {
-	uint8_t hello[AUTH_HELLO_BYTES], answer[AUTH_ANSWER_BYTES] = {0};
+	uint8_t hello[AUTH_HELLO_BYTES], answer[AUTH_ANSWER_BYTES] = {1};
 	int fd;
 
 	for (;;) {
