@@ -196,6 +196,7 @@ def _futures(rank, size, folder):
     elif rank == 0:
         work.wait()
         assert future.value()[0].tolist() == [1, 1] == chained.value()[0].tolist()
+    dist.barrier()  # the next call ends the group, and with it what is under way
     # A call that failed is done, and its value is the error.
     work = dist.all_reduce(torch.ones(2 + rank), async_op=True)
     error = raised(RuntimeError, work.wait, "called all_reduce")
