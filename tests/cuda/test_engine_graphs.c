@@ -297,6 +297,14 @@ static int messages(int rank, int which)
 /* Graphs that rank 1 has otherwise: another count, another order, another message. */
 enum { OTHER_COUNT, OTHER_ORDER, OTHER_MESSAGE, DIFFERENCES };
 
+/* Ranks that compare their calls before this one has captured all of its own have failed by then.
+ */
+static void expect_captured(struct rank *r, const char *what, tutti_status status)
+{
+	if (status != TUTTI_ERR_MISMATCH)
+		expect(r, what, status);
+}
+
 static void capture_different(struct rank *r, int how, uint32_t *x, uint32_t *y, CUstream stream)
 {
 	tutti_call call = {.stream = stream};
@@ -305,12 +313,13 @@ static void capture_different(struct rank *r, int how, uint32_t *x, uint32_t *y,
 
 	if (how == OTHER_MESSAGE) {
 		if (r->rank == 0)
-			expect(r, "send", tutti_send(x, 5, TUTTI_U32, 1, r->comm, &call));
+			expect_captured(r, "send", tutti_send(x, 5, TUTTI_U32, 1, r->comm, &call));
 		if (r->rank == 1)
-			expect(r, "recv", tutti_recv(x, 6, TUTTI_U32, 0, r->comm, &call));
+			expect_captured(r, "recv", tutti_recv(x, 6, TUTTI_U32, 0, r->comm, &call));
 		return;
 	}
-	expect(r, "captured", tutti_all_reduce(x, y, n, TUTTI_U32, TUTTI_SUM, r->comm, &call));
+	expect_captured(r, "all_reduce",
+			tutti_all_reduce(x, y, n, TUTTI_U32, TUTTI_SUM, r->comm, &call));
 }
 
 static int different(int rank, int how)
@@ -338,6 +347,8 @@ static int different(int rank, int how)
 	gpu_sync(stream);
 	for (int i = 0; i < 2; i++)
 		GPU(graph_exec_destroy, exec[i]);
+	if (r.why[0])
+		fprintf(stderr, "rank %d: %s\n", r.rank, r.why);
 	return result || r.why[0];
 }
 
