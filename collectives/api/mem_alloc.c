@@ -201,9 +201,9 @@ tutti_status tutti_mem_free(void *ptr)
 		return TUTTI_OK;
 	if (device_mem_free(ptr))
 		return TUTTI_OK;
-	known_memory_remove(ptr);
 	if (known_memory_unmap(ptr))
 		return TUTTI_OK;
+	known_memory_remove(ptr);
 	return window_mem_free(ptr);
 }
 

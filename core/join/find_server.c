@@ -76,7 +76,7 @@ static tutti_status shake_hands(struct wire *w, const struct keys *keys, const s
 	TRY(net_send_all(w->fd, hello, sizeof hello, attempt_ns));
 	TRY(net_recv_all(w->fd, answer, sizeof answer, attempt_ns));
 	if (memcmp(answer, auth_not_here, sizeof answer) == 0)
-		return fail(TUTTI_ERR_PEER, "a rank of a job listens there, and no meeting");
+		return fail(TUTTI_ERR_PEER, "that is the port of a rank, not of a rendezvous");
 	TRY(check_answer(&auth, keys, answer, reply));
 	find_server_put_name(frame, job, deadline_ns);
 	status = net_send_all(w->fd, reply, first, attempt_ns);
