@@ -3,8 +3,11 @@
 #include "limits.h"
 #include "measure.h"
 
+#include <dirent.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -140,8 +143,75 @@ static int limits_ranks_body(int rank, void *arg)
 	sched_setaffinity(0, sizeof start->cores, &start->cores);
 	if (start->trial.is_pinned)
 		limits_ranks_pin(&start->cores, rank);
-	alarm((unsigned)limits_timeout_s);
 	return start->body(&start->trial);
+}
+
+/* Ends the ranks when time is up. A signal of their own would not wake one that is stopped. */
+struct limits_watch {
+	pthread_mutex_t lock;
+	pthread_cond_t ended;
+	bool is_over;
+	bool is_late;
+	pid_t stopped; /* one that was stopped when time was up; 0: none */
+};
+
+static void limits_watch_kill(struct limits_watch *watch)
+{
+	DIR *folder = opendir("/proc");
+	char path[300], line[512];
+
+	for (struct dirent *e; folder && (e = readdir(folder));) {
+		pid_t pid = (pid_t)atoi(e->d_name);
+		int parent = 0;
+		char state = 0;
+		if (pid <= 0)
+			continue;
+		snprintf(path, sizeof path, "/proc/%s/stat", e->d_name);
+		FILE *file = fopen(path, "r");
+		const char *at = file && fgets(line, sizeof line, file) ? strrchr(line, ')') : NULL;
+		if (file)
+			fclose(file);
+		if (!at || sscanf(at + 1, " %c %d", &state, &parent) != 2 || parent != getpid())
+			continue;
+		if (state == 'T' || state == 't')
+			watch->stopped = pid;
+		kill(pid, SIGKILL);
+	}
+	if (folder)
+		closedir(folder);
+}
+
+static void *limits_watch_run(void *arg)
+{
+	struct limits_watch *watch = arg;
+	struct timespec until;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += limits_timeout_s;
+	pthread_mutex_lock(&watch->lock);
+	while (!watch->is_over && !watch->is_late)
+		watch->is_late = pthread_cond_clockwait(&watch->ended, &watch->lock,
+							CLOCK_MONOTONIC, &until) != 0;
+	if (watch->is_late)
+		limits_watch_kill(watch);
+	pthread_mutex_unlock(&watch->lock);
+	return NULL;
+}
+
+/* tutti_spawn, which waits for its ranks as long as they take. */
+static tutti_status limits_watch_spawn(struct limits_watch *watch, struct limits_start *start)
+{
+	pthread_t thread;
+
+	if (pthread_create(&thread, NULL, limits_watch_run, watch) != 0)
+		abort();
+	tutti_status status = tutti_spawn(limits_ranks_body, start, start->trial.ranks);
+	pthread_mutex_lock(&watch->lock);
+	watch->is_over = true;
+	pthread_cond_signal(&watch->ended);
+	pthread_mutex_unlock(&watch->lock);
+	pthread_join(thread, NULL);
+	return status;
 }
 
 int limits_run(struct trial *t, int (*body)(struct trial *trial))
@@ -153,19 +223,20 @@ int limits_run(struct trial *t, int (*body)(struct trial *trial))
 	t->until = limits_now() + BUDGET_S;
 	start.trial = *t;
 	sched_getaffinity(0, sizeof start.cores, &start.cores);
-	switch (tutti_spawn(limits_ranks_body, &start, t->ranks)) {
-	case TUTTI_OK:
+	struct limits_watch watch = {.lock = PTHREAD_MUTEX_INITIALIZER,
+				     .ended = PTHREAD_COND_INITIALIZER};
+	tutti_status status = limits_watch_spawn(&watch, &start);
+	if (status == TUTTI_OK)
 		return 0;
-	case TUTTI_ERR_ABORTED:
+	if (status == TUTTI_ERR_ABORTED)
 		exit(tutti_spawn_exit_code());
-	default:
-		break;
-	}
-	if (tutti_spawn_exit_code() == 128 + SIGALRM)
+	char why[60] = "is the machine busy?";
+	if (watch.stopped)
+		snprintf(why, sizeof why, "process %d was stopped.", (int)watch.stopped);
+	if (watch.is_late)
 		fprintf(stderr,
-			"%s: the %d ranks were not done after %d s, so all of them were ended: one "
-			"is stopped, or the machine is busy.\n",
-			program_invocation_short_name, t->ranks, limits_timeout_s);
+			"%s: not all of %d ranks were done after %d s, so they were ended; %s\n",
+			program_invocation_short_name, t->ranks, limits_timeout_s, why);
 	else
 		fprintf(stderr, "%s: %s.\n", program_invocation_short_name, tutti_comm_error(NULL));
 	return 1;

@@ -97,14 +97,18 @@ for part in $parts; do
 done
 
 # ---- who is stopped is given up after a while
-"$program" --timeout 2 idle >out 2>err &
-pid=$!
-of_limits $pid && kill -STOP "${children%% *}"
-ended $pid
-[ $got = 3 ] || complain "exit code $got after a rank was stopped: $(cat err)"
-says '^limits: the 2 ranks were not done after 2 s, so all of them were ended: one is stopped, or the machine is busy\.$' err
-for child in $children; do
-	kill -0 "$child" 2>/dev/null && complain "a rank lives on"
+for ranks in 1 2; do
+	part=idle
+	[ $ranks = 2 ] || part=bandwidth                # it begins with one
+	"$program" --timeout 2 $part >out 2>err &
+	pid=$!
+	of_limits $pid && kill -STOP "${children%% *}"
+	ended $pid
+	[ $got = 3 ] || complain "exit code $got after a rank of $part was stopped: $(cat err)"
+	says "^limits: not all of $ranks ranks were done after 2 s, so they were ended; process [0-9]+ was stopped\.$" err
+	for child in $children; do
+		kill -0 "$child" 2>/dev/null && complain "a rank lives on"
+	done
 done
 
 # ---- its processes spin: they end with the one that started them, however that ended
