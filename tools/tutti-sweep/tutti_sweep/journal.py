@@ -132,7 +132,7 @@ class Journal(History):
 
     def write_end(self, trial):
         self.write(event="end", trial=trial.number, state=trial.state, value=trial.value, step=trial.step,
-                   seconds=round(trial.seconds, 3), reason=trial.reason)
+                   seconds=trial.seconds, reason=trial.reason)
 
 
 def folder_of(out, number):

@@ -143,7 +143,7 @@ class Sweep:
         if was_told and live.verdict is None:
             return                                   # it was interrupted, and runs again
         trial, series = live.trial, live.series
-        trial.seconds, trial.step = seconds, series.last_step
+        trial.seconds, trial.step = round(seconds, 3), series.last_step  # as the journal keeps it, for one table in every run
         if live.verdict:
             trial.state, trial.step, trial.reason = live.verdict
             trial.value = series.values.get(trial.step) if trial.state == PRUNED else None
