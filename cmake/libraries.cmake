@@ -32,6 +32,7 @@ function(tutti_library name)
 		COMMENT "Linking ${name}.o, hidden symbols made local"
 		COMMAND_EXPAND_LISTS VERBATIM)
 	add_library(${name}_static STATIC ${one_object})
+	add_dependencies(${name}_static ${library_OBJECTS})     # Makefiles do not derive it from DEPENDS
 	set_source_files_properties(${one_object} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
 	set_target_properties(${name}_static PROPERTIES OUTPUT_NAME ${name} LINKER_LANGUAGE C)
 	list(TRANSFORM library_USES APPEND _static)
