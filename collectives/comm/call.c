@@ -92,7 +92,7 @@ static tutti_status call_find_route(struct route_call *c)
 	c->memory = &memory_host;
 	c->is_selected_for_window = true;
 	c->ending = call && (call->work || call->done) ? ROUTE_HANDLED : ROUTE_WAITS;
-	c->route = call && route_alone.serves(c) ? &route_alone : &route_window;
+	c->route = &route_window;
 	return TUTTI_OK;
 }
 

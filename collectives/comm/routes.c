@@ -233,11 +233,10 @@ tutti_status route_submit(struct tutti_comm *comm, const struct route_call *c,
 	return status;
 }
 
-/* Takes the number, and runs spec to its end or submits it. */
+/* Runs spec to its end or submits it. */
 static tutti_status route_start(struct tutti_comm *comm, const struct route_call *c,
 				const struct task_spec *spec)
 {
-	route_take_number(comm, c);
 	if (c->ending != ROUTE_WAITS)
 		return route_submit(comm, c, spec);
 	comm_begin_wait(comm);
@@ -264,6 +263,7 @@ static tutti_status route_begin_replay(struct tutti_comm *comm, const struct rou
 	TRY(engine_check_capture(comm->engine));
 	TRY(route_describe(comm, c, &captured_tasks, &spec));
 	spec.replays_as = &plan_tasks;
+	route_take_number(comm, c);
 	return route_start(comm, c, &spec);
 }
 
@@ -279,6 +279,7 @@ static tutti_status route_begin_messages(struct tutti_comm *comm, const struct r
 	struct task_spec spec;
 
 	TRY(route_describe(comm, c, &plan_tasks, &spec));
+	route_take_number(comm, c);
 	return route_start(comm, c, &spec);
 }
 
@@ -334,6 +335,7 @@ static tutti_status route_begin_in_stream(struct tutti_comm *comm, const struct 
 	struct task_spec spec;
 
 	TRY(route_describe(comm, c, &device_tasks, &spec));
+	route_take_number(comm, c);
 	return route_start(comm, c, &spec);
 }
 
@@ -367,6 +369,7 @@ static tutti_status route_begin_across(struct tutti_comm *comm, const struct rou
 	struct task_spec spec;
 
 	TRY(route_describe(comm, c, &device_across_tasks, &spec));
+	route_take_number(comm, c);
 	return route_start(comm, c, &spec);
 }
 
@@ -388,61 +391,56 @@ static const struct route route_across = {.name = "across",
 					  .begin = route_begin_across,
 					  .by_kernels = true};
 
-/* The routes through the window. A plain call on host memory needs no task: a blocking one runs in
- * its caller's thread, and one with a handle beside which nothing is in flight is alone
- * (collectives/engine/window_task.c). */
-static bool route_is_plain(const struct route_call *c)
-{
-	const tutti_call *call = c->call;
-
-	return c->is_selected_for_window && c->memory->id == TUTTI_MEMORY_HOST &&
-	       !route_copies_send(c->args) && !(call && (call->stream || call->label));
-}
-
-static bool route_serves_alone(const struct route_call *c)
-{
-	return c->call && c->call->work && !c->call->done && route_is_plain(c);
-}
-
-/* Whether something is in flight is known under the engine's lock: then it is submitted. */
-static tutti_status route_begin_alone(struct tutti_comm *comm, const struct route_call *c)
-{
-	struct task_spec spec;
-
-	route_take_number(comm, c);
-	struct tutti_work *work =
-		engine_submit_alone(comm->engine, c->args, comm_timeout_ms(comm, c->call));
-	if (work) {
-		*c->call->work = work;
-		return TUTTI_OK;
-	}
-	TRY(route_describe(comm, c, &window_tasks, &spec));
-	return route_submit(comm, c, &spec);
-}
-
-/* An allocation has no algorithm. */
+/* The route through the window. An allocation has no algorithm. */
 static bool route_serves_window(const struct route_call *c)
 {
 	return c->is_selected_for_window || !c->algorithm;
 }
 
+/* A plain call on host memory needs no task of the engine: a blocking one runs in its caller's
+ * thread, and one with a handle is alone (collectives/engine/window_calls.c). */
+static bool route_is_plain(const struct route_call *c)
+{
+	const tutti_call *call = c->call;
+
+	return c->is_selected_for_window && c->memory->id == TUTTI_MEMORY_HOST &&
+	       !route_copies_send(c->args) &&
+	       !(call && (call->stream || call->label || call->done));
+}
+
+/* IN_PROGRESS: it has to be queued behind other calls. */
+static tutti_status route_run_plain(struct tutti_comm *comm, const struct route_call *c)
+{
+	int timeout_ms = comm_timeout_ms(comm, c->call);
+
+	route_take_number(comm, c);
+	if (c->ending == ROUTE_WAITS) {
+		comm_begin_wait(comm);
+		return engine_run_window(comm->engine, c->args, timeout_ms);
+	}
+	struct tutti_work *work = engine_submit_alone(comm->engine, c->args, timeout_ms);
+	if (!work)
+		return TUTTI_IN_PROGRESS;
+	*c->call->work = work;
+	return TUTTI_OK;
+}
+
 static tutti_status route_begin_window(struct tutti_comm *comm, const struct route_call *c)
 {
 	struct task_spec spec;
+	bool is_plain = route_is_plain(c);
 
-	if (c->ending == ROUTE_WAITS && route_is_plain(c)) {
-		route_take_number(comm, c);
-		comm_begin_wait(comm);
-		return engine_run_window(comm->engine, c->args, comm_timeout_ms(comm, c->call));
+	if (is_plain) {
+		tutti_status status = route_run_plain(comm, c);
+		if (status != TUTTI_IN_PROGRESS)
+			return status;
 	}
 	TRY(route_describe(comm, c, &window_tasks, &spec));
+	if (!is_plain)
+		route_take_number(comm, c);
 	return route_start(comm, c, &spec);
 }
 
-const struct route route_alone = {.name = "alone",
-				  .serves = route_serves_alone,
-				  .check = route_check_memory,
-				  .begin = route_begin_alone};
 const struct route route_window = {.name = "window",
 				   .serves = route_serves_window,
 				   .check = route_check_memory,
@@ -454,7 +452,6 @@ static const struct route *const routes[] = {
 	&route_replay,   /* into a graph, whose launches the engine follows */
 	&route_turns,    /* kernels of ranks that share a GPU               */
 	&route_across,   /* kernels on each node, messages between nodes    */
-	&route_alone,    /* the window, a handle, nothing else in flight    */
 	&route_window,   /* shared memory                                   */
 	&route_messages, /* a plan of messages                              */
 };

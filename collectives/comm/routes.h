@@ -34,15 +34,15 @@ struct route {
 	/* Writes c->algorithm and c->memory where they are not as selected, and refuses what this
 	 * rank cannot ask for, by route_check_memory too. The call may never be made. */
 	tutti_status (*check)(struct route_call *c);
-	/* Starts it, by route_start: it becomes the communicator's next call. An error before that
-	 * leaves the communicator as it is. */
+	/* Starts it, when route_take_number has made it the communicator's next call. An error before
+	 * that leaves the communicator as it is. */
 	tutti_status (*begin)(struct tutti_comm *comm, const struct route_call *c);
 	bool by_kernels;   /* of the device: all of it, or the part of a node */
 	bool is_in_stream; /* it is an operation of the call's stream: nothing has to wait for it */
 };
 
-/* Those of plain calls on host memory, which take them without route_find. */
-extern const struct route route_alone, route_window;
+/* That of plain calls on host memory, which take it without route_find. */
+extern const struct route route_window;
 
 /* Fills in c, of which comm, args and call are set, as far as its route. */
 tutti_status route_find(struct route_call *c);

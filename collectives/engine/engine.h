@@ -143,12 +143,13 @@ struct task_spec {
 tutti_status engine_submit(struct engine *engine, const struct task_spec *spec,
 			   struct tutti_work **work);
 /* A call of the window that has a handle and no callback, where nothing else is in flight, in less
- * time. NULL: it is another call, or there is no memory; engine_submit is to do it then. */
+ * time. NULL: other calls are in flight, or there is no memory; engine_submit is to do it. */
 struct tutti_work *engine_submit_alone(struct engine *engine, const struct call_args *args,
 				       int timeout_ms);
 /* The blocking call: the shortest way from here to the wire. */
 tutti_status engine_run(struct engine *engine, const struct task_spec *spec);
-/* The same to the window, for a call on host memory. */
+/* The same to the window, for a call on host memory. IN_PROGRESS: engine_run is to do it, since other
+ * calls are before it or the engine has failed. */
 tutti_status engine_run_window(struct engine *engine, const struct call_args *args, int timeout_ms);
 
 /* Whether one more call may be captured: INVALID. */

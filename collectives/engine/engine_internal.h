@@ -94,9 +94,16 @@ void captured_free_all(struct engine *e);
 /* bounce.c */
 void bounce_free(struct engine *e, struct tutti_work *work); /* its host copies */
 
+/* window_calls.c */
+/* Without the lock, by a thread that waits for work. A call beside which nothing is in flight needs
+ * no whole pass. True: it is over and well, and work is released. */
+bool window_call_end(struct tutti_work *work);
+
 /* window_task.c */
+/* All of a spec but timeout_ms and the trace, in place: to copy one takes longer than the rest. */
+void window_task_fill(struct task_spec *spec, const struct engine *e, const struct call_args *args);
 /* work is made from args; it has its timeout_ms and its entry in the trace. */
-void work_enlist(struct engine *e, struct tutti_work *work, const struct call_args *args);
+void window_task_enlist(struct engine *e, struct tutti_work *work, const struct call_args *args);
 /* Posts the line of a call that begins at once, before the rest of work is filled: the other ranks
  * wait for that line alone. */
 void window_task_post(struct engine *e, struct tutti_work *work, const struct call_args *args);

@@ -141,65 +141,13 @@ static void work_await(struct tutti_work *work)
 		wait_long(work, 0);
 }
 
-/* The lock's holder has the engine's reference to work, and this thread the caller's. */
-static void work_alone_ended(struct engine *e, struct tutti_work *work)
-{
-	const struct trace_mark *mark = &work->spec.trace;
-
-	if (!trace_ended_at_once(mark, &work_window_run(work)->args))
-		trace_ended_late(mark, false);
-	atomic_store_explicit(&e->help.ended, e->help.ended + 1, memory_order_relaxed);
-	atomic_store_explicit(&e->works.alone, NULL, memory_order_release);
-	assert(atomic_load_explicit(&work->refs, memory_order_relaxed) == 2);
-	atomic_store_explicit(&work->refs, 1, memory_order_relaxed);
-}
-
-static bool work_end_alone_if_over(struct engine *e, struct tutti_work *work)
-{
-	bool moved;
-	tutti_status status =
-		window_advance_eagerly(e->config.window, work_window_run(work), &moved);
-
-	if (status == TUTTI_OK) {
-		work_alone_ended(e, work);
-		return true;
-	}
-	engine_enlist(e);
-	window_task_advanced(e, work, status);
-	return false;
-}
-
-/* A call beside which nothing is in flight needs no whole pass. True: it is over and well, and work
- * is released. By its waiting thread, without the lock. */
-static bool work_end_alone(struct tutti_work *work)
-{
-	struct engine *e = work->engine;
-	bool is_over = false;
-
-	if (work->parts || pthread_mutex_trylock(&e->lock) != 0)
-		return false;
-	engine_set_holder(e);
-	if (e->works.alone == work) {
-		is_over = work_end_alone_if_over(e, work);
-	} else if (e->works.window_head == work && e->works.newest == work && !work->next &&
-		   !e->loose && window_task_advance(e, true)) {
-		engine_finish_ended(e);
-		is_over = atomic_load(&work->is_done) && work->status == TUTTI_OK;
-	}
-	engine_unlock(e);
-	/* Until here the work keeps the engine, which another thread may be destroying. */
-	if (is_over)
-		work_release(work);
-	return is_over;
-}
-
 tutti_status work_wait(struct tutti_work **held, int timeout_ms)
 {
 	struct tutti_work *work = *held;
 
 	if (!work_is_done(work)) {
 		note_wait(work);
-		if (work_end_alone(work)) {
+		if (window_call_end(work)) {
 			*held = NULL;
 			return TUTTI_OK;
 		}

@@ -1,5 +1,5 @@
-/* Calls of the window as a kind of task: asynchronous ones, and blocking ones behind them. They are
- * a queue that any thread which makes progress moves. */
+/* Calls of the window as a kind of task: those that are queued. They are a queue that any thread
+ * which makes progress moves. */
 #include "collectives/engine/engine_internal.h"
 
 #include <assert.h>
@@ -39,21 +39,6 @@ static tutti_status window_task_begin(struct engine *e, struct tutti_work *work)
 	return TUTTI_OK;
 }
 
-/* One operation of the window at a time: the head of the queue. */
-bool window_task_advance(struct engine *e, bool is_eager)
-{
-	struct tutti_work *work = e->works.window_head;
-	bool moved = false;
-
-	if (!work || work->stage != WORK_RUNS)
-		return false;
-	if (!work_has_begun(work))
-		window_task_start(e, work);
-	tutti_status status = (is_eager ? window_advance_eagerly : window_advance)(
-		e->config.window, work_window_run(work), &moved);
-	return window_task_advanced(e, work, status) || moved;
-}
-
 bool window_task_advanced(struct engine *e, struct tutti_work *work, tutti_status status)
 {
 	if (status == TUTTI_IN_PROGRESS) {
@@ -73,6 +58,21 @@ bool window_task_advanced(struct engine *e, struct tutti_work *work, tutti_statu
 	else
 		engine_work_failed(e, work, status);
 	return true;
+}
+
+/* One operation of the window at a time: the head of the queue. */
+bool window_task_advance(struct engine *e, bool is_eager)
+{
+	struct tutti_work *work = e->works.window_head;
+	bool moved = false;
+
+	if (!work || work->stage != WORK_RUNS)
+		return false;
+	if (!work_has_begun(work))
+		window_task_start(e, work);
+	tutti_status status = (is_eager ? window_advance_eagerly : window_advance)(
+		e->config.window, work_window_run(work), &moved);
+	return window_task_advanced(e, work, status) || moved;
 }
 
 bool window_task_awaits(struct engine *e, struct window_awaited *awaited)
@@ -110,10 +110,7 @@ const struct task_kind window_tasks = {.begin = window_task_begin,
 				       .words = collective_words,
 				       .why = window_task_why};
 
-/* All but timeout_ms and the trace. The caller's spec would be filled and then copied, which takes
- * longer than the rest. */
-static void window_task_fill(struct task_spec *spec, const struct engine *e,
-			     const struct call_args *args)
+void window_task_fill(struct task_spec *spec, const struct engine *e, const struct call_args *args)
 {
 	spec->kind = &window_tasks;
 	spec->memory = &memory_host;
@@ -132,7 +129,7 @@ static void window_task_fill(struct task_spec *spec, const struct engine *e,
 }
 
 /* Every holder of the engine's lock needs this, so nothing here takes the lock. */
-void work_enlist(struct engine *e, struct tutti_work *work, const struct call_args *args)
+void window_task_enlist(struct engine *e, struct tutti_work *work, const struct call_args *args)
 {
 	window_task_fill(&work->spec, e, args);
 	work_begin_life(e, work, true);
@@ -143,7 +140,7 @@ void engine_enlist(struct engine *e)
 {
 	struct tutti_work *work = e->works.alone;
 
-	work_enlist(e, work, &work_window_run(work)->args);
+	window_task_enlist(e, work, &work_window_run(work)->args);
 	/* Partner: helper_has_works, which looks at it before async_works. */
 	e->works.alone = NULL;
 }

@@ -55,7 +55,7 @@ static void test_window(void **state)
 	with_window();
 	expect_route("window", &args, NULL);
 	expect_route("window", &args, &(tutti_call){.timeout_ms = 5});
-	expect_route("alone", &args, &(tutti_call){.work = &work});
+	expect_route("window", &args, &(tutti_call){.work = &work});
 	expect_route("window", &args, &(tutti_call){.done = done});
 	expect_route("window", &args, &(tutti_call){.work = &work, .done = done});
 	expect_route("window", &args, &(tutti_call){.work = &work, .label = "named"});
@@ -97,7 +97,7 @@ static void test_rules(void **state)
 	expect_route("messages", &args, NULL);
 	args.collective = COLL_ALL_GATHER;
 	expect_route("window", &args, NULL);
-	expect_route("alone", &args, &(tutti_call){.work = &work});
+	expect_route("window", &args, &(tutti_call){.work = &work});
 }
 
 static void test_allocation(void **state)
