@@ -42,7 +42,6 @@ static void a_listener_has_a_bound(void **state)
 	struct admission_entry entries[MOST];
 	struct admission a;
 
-	(void)state;
 	open_list(&a, 20, entries);
 	assert_int_equal(fill(&a, entries), 20);
 	admission_remove(&a, &entries[7]);
@@ -59,7 +58,6 @@ static void the_oldest_goes_first(void **state)
 	struct admission_entry e[MOST];
 	struct admission a;
 
-	(void)state;
 	open_list(&a, 20, e);
 	assert_null(admission_oldest(&a, false));
 	assert_int_equal(admission_due_ns(&a), DEADLINE_NONE);
@@ -95,7 +93,6 @@ static void all_listeners_share_one(void **state)
 	struct admission first, second;
 	struct rlimit limit, small;
 
-	(void)state;
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
 	small = limit;
 	small.rlim_cur = 80;
@@ -141,7 +138,6 @@ static void a_flood_is_soon_told_of(void **state)
 	uint64_t begun_ns = clock_now_ns(), deadline_ns, seconds;
 	int lines = lines_of(text, sizeof text);
 
-	(void)state;
 	seconds = (clock_now_ns() - begun_ns) / 1000000000u;
 	assert_in_range(lines, LOG_AT_ONCE, LOG_AT_ONCE + (int)seconds + 1);
 	assert_non_null(strstr(text, "tutti: connection 0\n"));

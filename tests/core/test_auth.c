@@ -42,7 +42,6 @@ static void the_same_secret_is_accepted(void **state)
 {
 	uint8_t a[TUTTI_KEY_BYTES], b[TUTTI_KEY_BYTES];
 
-	(void)state;
 	auth_key_from_secret(a, "a secret");
 	auth_key_from_secret(b, "a secret");
 	assert_int_equal(talk_with(a, b, -1), 0);
@@ -52,7 +51,6 @@ static void another_secret_is_refused(void **state)
 {
 	uint8_t ours[TUTTI_KEY_BYTES], theirs[TUTTI_KEY_BYTES];
 
-	(void)state;
 	auth_key_from_secret(ours, "a secret");
 	auth_key_from_secret(theirs, "a secret ");
 	assert_int_equal(talk_with(theirs, ours, -1), 2);
@@ -78,7 +76,6 @@ static void a_dialer_that_skips_the_answer_is_refused(void **state)
 {
 	uint8_t ours[TUTTI_KEY_BYTES], theirs[TUTTI_KEY_BYTES];
 
-	(void)state;
 	auth_key_from_secret(ours, "a secret");
 	auth_key_from_secret(theirs, "another");
 	assert_int_equal(proof_made_with(ours, ours), TUTTI_OK);
@@ -90,7 +87,6 @@ static void every_flipped_bit_is_refused(void **state)
 	uint8_t key[TUTTI_KEY_BYTES];
 	int bits = 8 * (AUTH_HELLO_BYTES + AUTH_ANSWER_BYTES + AUTH_PROOF_BYTES);
 
-	(void)state;
 	auth_key_from_secret(key, "a secret");
 	for (int flip = 0; flip < bits; flip++)
 		assert_int_not_equal(talk_with(key, key, flip), 0);
@@ -103,7 +99,6 @@ static void an_answer_is_no_proof(void **state)
 	uint8_t key[TUTTI_KEY_BYTES];
 	struct talk t;
 
-	(void)state;
 	auth_key_from_secret(key, "a secret");
 	auth_hello(&t.dialer, key, context, t.hello);
 	assert_int_equal(auth_take_hello(&t.listener, key, t.hello, t.answer), TUTTI_OK);
@@ -115,7 +110,6 @@ static void a_proof_is_good_once(void **state)
 	uint8_t key[TUTTI_KEY_BYTES], answer[AUTH_ANSWER_BYTES];
 	struct talk t;
 
-	(void)state;
 	auth_key_from_secret(key, "a secret");
 	auth_hello(&t.dialer, key, context, t.hello);
 	assert_int_equal(auth_take_hello(&t.listener, key, t.hello, t.answer), TUTTI_OK);
@@ -131,7 +125,6 @@ static void another_context_is_refused(void **state)
 	uint8_t key[TUTTI_KEY_BYTES];
 	struct talk t;
 
-	(void)state;
 	auth_key_from_secret(key, "a secret");
 	auth_hello(&t.dialer, key, context, t.hello);
 	t.hello[AUTH_HELLO_BYTES - AUTH_CONTEXT_BYTES + 5] = '2'; /* "rank 2 ..." */
@@ -147,7 +140,6 @@ static void derived_keys_differ(void **state)
 	uint8_t key[2][TUTTI_KEY_BYTES], made[12][TUTTI_KEY_BYTES];
 	size_t n = 0;
 
-	(void)state;
 	auth_key_from_secret(key[0], "a secret");
 	auth_key_from_secret(key[1], "another");
 	memcpy(made[n++], key[0], sizeof key[0]);
@@ -166,7 +158,6 @@ static void random_bytes_differ(void **state)
 {
 	uint8_t a[32], b[32];
 
-	(void)state;
 	auth_random(a, sizeof a);
 	auth_random(b, sizeof b);
 	assert_memory_not_equal(a, b, sizeof a);

@@ -82,7 +82,6 @@ static void destroy_beside_short_function(void)
 
 static void test_rpc_blocks(void **state)
 {
-	(void)state;
 	child_expect_end(destroy_beside_done_of_rpc, 0,
 			 "done of tutti_rpc_options does not return");
 	child_expect_end(destroy_beside_short_function, 0,
@@ -125,7 +124,6 @@ static void call_in_rpc(void)
 
 static void test_calls_in_rpc(void **state)
 {
-	(void)state;
 	child_expect_end(call_in_rpc, 0, "it was called in a function with TUTTI_RPC_SHORT");
 	child_expect_end(call_in_rpc, 0, "it was called in a release function of an rpc");
 	child_expect_end(call_in_rpc, 0, "it was called in done of tutti_rpc_options");

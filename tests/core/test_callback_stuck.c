@@ -68,7 +68,6 @@ static void destroy_after_longjmp(void)
 
 static void test_longjmp(void **state)
 {
-	(void)state;
 	child_expect_end(destroy_after_longjmp, 0, "this thread holds its lock: a callback");
 	setenv("TUTTI_WINDOW", "0", 1);
 	child_expect_end(destroy_after_longjmp, 0, "this thread holds its lock: a callback");
@@ -106,7 +105,6 @@ static void destroy_in_other_thread(void)
 
 static void test_other_thread(void **state)
 {
-	(void)state;
 	child_expect_end(destroy_in_other_thread, 0, "a thread has held its lock for 1000 ms");
 }
 
@@ -207,7 +205,6 @@ static void call_in_reduction(void)
 
 static void test_calls_in_reduction(void **state)
 {
-	(void)state;
 	child_expect_end(destroy_in_reduction, 0, "this thread holds its lock: a callback");
 	child_expect_end(cancel_in_reduction, -SIGABRT,
 			 "a reduction function must not call Tutti with its communicator");
@@ -269,7 +266,6 @@ static void destroy_while_done_blocks(void)
 
 static void test_done_blocks(void **state)
 {
-	(void)state;
 	child_expect_end(destroy_while_done_blocks, 0,
 			 "the done function of a tutti_call does not return");
 }
@@ -333,7 +329,6 @@ static void call_in_done(void)
 
 static void test_calls_in_done(void **state)
 {
-	(void)state;
 	child_expect_end(
 		call_in_done, 0,
 		"tutti_comm_destroy destroys nothing: it was called in the done function of a "
@@ -385,7 +380,6 @@ static void test_pipeline(void **state)
 	static const char notice[] =
 		"tutti_pipeline_destroy destroys nothing: a callback of the pipeline runs";
 
-	(void)state;
 	child_expect_end(run_pipeline, 0, notice);
 	leaves = true;
 	child_expect_end(run_pipeline, 0, notice);
@@ -425,7 +419,6 @@ static void leave_replica(void)
 
 static void test_replica(void **state)
 {
-	(void)state;
 	child_expect_end(leave_replica, 0,
 			 "tutti_data_parallel_destroy destroys nothing: a function of a replica");
 }
@@ -547,7 +540,6 @@ static void expect_kept(void (*scenario)(void))
 
 static void test_all_in_done(void **state)
 {
-	(void)state;
 	expect_kept(destroy_in_done_of_group);
 	expect_kept(destroy_in_done_of_rpc);
 	expect_kept(destroy_in_done_of_call);

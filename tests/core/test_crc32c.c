@@ -28,7 +28,6 @@ static void test_known(void **state)
 {
 	uint8_t bytes[32];
 
-	(void)state;
 	assert_int_equal(crc32c(0, "123456789", 9), 0xe3069283);
 	assert_int_equal(crc32c(0, NULL, 0), 0);
 	assert_int_equal(tutti_crc32c(tutti_crc32c(0, "1234", 4), "56789", 5), 0xe3069283);
@@ -46,7 +45,6 @@ static void test_against_table(void **state)
 {
 	uint8_t bytes[BYTES];
 
-	(void)state;
 	for (size_t i = 0; i < BYTES; i++)
 		bytes[i] = (uint8_t)random_below(256);
 	for (int i = 0; i < 3000; i++) {
@@ -65,7 +63,6 @@ static void test_sees_damage(void **state)
 	uint8_t bytes[100];
 	uint32_t sum;
 
-	(void)state;
 	for (size_t i = 0; i < sizeof bytes; i++)
 		bytes[i] = (uint8_t)random_below(256);
 	sum = crc32c(0, bytes, sizeof bytes);

@@ -15,7 +15,6 @@ extern char **environ;
 /* Every test begins with no TUTTI_ variable at all. */
 static int clean(void **state)
 {
-	(void)state;
 	for (size_t i = 0; environ[i];) {
 		char name[256];
 		snprintf(name, sizeof name, "%.*s", (int)strcspn(environ[i], "="), environ[i]);
@@ -54,7 +53,6 @@ static void defaults_are_the_tables(void **state)
 {
 	struct env env;
 
-	(void)state;
 	assert_int_equal(env_load(&env), TUTTI_OK);
 #define CHECK(field, name, unit, min, max, init, help)                                             \
 	assert_int_equal(env.field, init);                                                         \
@@ -71,7 +69,6 @@ static void every_number_takes_its_limits(void **state)
 	struct env env;
 	char text[32];
 
-	(void)state;
 #define CHECK(field, name, unit, min, max, init, help)                                             \
 	snprintf(text, sizeof text, "%lld", (long long)(min));                                     \
 	setenv(name, text, 1);                                                                     \
@@ -91,7 +88,6 @@ static void every_number_takes_its_limits(void **state)
 
 static void a_misspelt_name_gets_a_suggestion(void **state)
 {
-	(void)state;
 	expect_refused("TUTTI_TIMEOUT_MSS", "1000",
 		       "TUTTI_TIMEOUT_MSS is not a variable of Tutti: did you mean "
 		       "TUTTI_TIMEOUT_MS?");
@@ -109,7 +105,6 @@ static void a_long_name_does_no_harm(void **state)
 {
 	char name[5000] = "TUTTI_";
 
-	(void)state;
 	memset(name + 6, 'X', sizeof name - 7);
 	expect_refused(name, "1", "is not a variable");
 }
@@ -118,7 +113,6 @@ static void other_programs_variables_are_theirs(void **state)
 {
 	struct env env;
 
-	(void)state;
 	setenv("TUTTIFRUTTI", "1", 1);
 	setenv("TUTTITEST_X", "1", 1);
 	setenv("MY_TUTTI_X", "1", 1);
@@ -139,7 +133,6 @@ static void other_programs_variables_are_theirs(void **state)
 
 static void bytes_take_suffixes(void **state)
 {
-	(void)state;
 	expect_bytes("65536", 65536);
 	expect_bytes("64K", 65536);
 	expect_bytes("64k", 65536);
@@ -159,7 +152,6 @@ static void what_is_no_number_is_refused(void **state)
 	static const char *const wrong[] = {"",     " 1",  "1 ", "+1", "abc", "1.5",
 					    "0x10", "1e3", "-",  "-K", "1\n"};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
 		expect_refused("TUTTI_TIMEOUT_MS", wrong[i], "TUTTI_TIMEOUT_MS=");
 	expect_refused("TUTTI_TIMEOUT_MS", "soon",
@@ -172,7 +164,6 @@ static void choices_are_checked(void **state)
 {
 	struct env env;
 
-	(void)state;
 	expect_refused("TUTTI_LOG", "loud", "TUTTI_LOG=loud is not one of off|info|debug");
 	expect_refused("TUTTI_LOG", "inf", "is not one of");
 	expect_refused("TUTTI_LOG", "off|info", "is not one of");
@@ -194,14 +185,12 @@ static void choices_are_checked(void **state)
 
 static void an_empty_secret_is_not_no_secret(void **state)
 {
-	(void)state;
 	expect_refused("TUTTI_SECRET", "", "TUTTI_SECRET is set but empty");
 	expect_refused("TUTTI_ALGO", "", "TUTTI_ALGO is set but empty");
 }
 
 static void secrets_are_not_printed(void **state)
 {
-	(void)state;
 	setenv("TUTTI_SECRET", "hunter2", 1);
 	expect_refused("TUTTI_SECRTE", "hunter2", "did you mean");
 	assert_null(strstr(last_error(), "hunter2"));
@@ -256,7 +245,6 @@ static void the_table_is_documented(void **state)
 	size_t bytes = 0;
 	FILE *file = open_memstream(&table, &bytes);
 
-	(void)state;
 	print_table(file);
 	fclose(file);
 	snprintf(path, sizeof path, "%s/docs/environment.md", root ? root : ".");

@@ -25,7 +25,6 @@ static void test_states(void **state)
 	int fd = (int)syscall(SYS_pidfd_open, pid, 0), status;
 	siginfo_t info;
 
-	(void)state;
 	assert_true(fd >= 0);
 	assert_int_equal(process_of(fd), pid);
 	assert_false(process_is_stopped(pid));
@@ -56,7 +55,6 @@ static void test_programs(void **state)
 	int ends[2];
 	char byte;
 
-	(void)state;
 	assert_true(own != 0);
 	assert_true(process_look(pid).program == own);
 	kill(pid, SIGKILL);
@@ -80,7 +78,6 @@ static void test_programs(void **state)
 
 static void test_nobody(void **state)
 {
-	(void)state;
 	assert_int_equal(process_of(-1), 0);
 	assert_int_equal(process_of(0), 0); /* no pidfd */
 	assert_false(process_is_stopped(0));

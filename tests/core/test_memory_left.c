@@ -15,7 +15,6 @@ static char root[64];
 
 static int set_up(void **state)
 {
-	(void)state;
 	snprintf(root, sizeof root, "/tmp/tutti-memory-XXXXXX");
 	return mkdtemp(root) ? 0 : -1;
 }
@@ -24,7 +23,6 @@ static int tear_down(void **state)
 {
 	char command[128];
 
-	(void)state;
 	snprintf(command, sizeof command, "rm -r %s", root);
 	return system(command);
 }
@@ -54,7 +52,6 @@ static void put_machine(void)
 
 static void it_is_the_machines(void **state)
 {
-	(void)state;
 	assert_int_equal(memory_left(root), 0);
 	put_machine();
 	assert_int_equal(memory_left(root), 8 * MB);
@@ -70,7 +67,6 @@ static void it_is_the_machines(void **state)
 /* What files in memory take is given back; other groups' limits are others'. */
 static void a_group_has_less(void **state)
 {
-	(void)state;
 	put_machine();
 	put("proc/self/cgroup", "0::/a/b\n");
 	put("sys/fs/cgroup/a/b/memory.max", "7340032\n");
@@ -91,7 +87,6 @@ static void a_group_has_less(void **state)
 /* The first version; a container that sees its own group as the base, whatever its name is. */
 static void the_first_version_too(void **state)
 {
-	(void)state;
 	put_machine();
 	put("proc/self/cgroup", "4:memory:/docker/1234\n3:cpuset:/\n0::/\n");
 	put("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
@@ -106,7 +101,6 @@ static void the_first_version_too(void **state)
 /* What it says here is no more than the machine has. */
 static void it_is_here(void **state)
 {
-	(void)state;
 	assert_true(memory_left("") > 0);
 	assert_true(memory_left("") < UINT64_C(1) << 50);
 }

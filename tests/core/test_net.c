@@ -42,14 +42,12 @@ static int fds_before;
 
 static int count_before(void **state)
 {
-	(void)state;
 	fds_before = open_descriptors();
 	return 0;
 }
 
 static int count_after(void **state)
 {
-	(void)state;
 	if (open_descriptors() == fds_before)
 		return 0;
 	fprintf(stderr, "%d descriptors before, %d after\n", fds_before, open_descriptors());
@@ -98,7 +96,6 @@ static void bytes_arrive(void **state)
 {
 	int pair[2];
 
-	(void)state;
 	make_pair("127.0.0.1", pair);
 	check_flags(pair[0]);
 	check_flags(pair[1]);
@@ -119,7 +116,6 @@ static void all_interfaces_are_both_families(void **state)
 					.sin6_addr = IN6ADDR_LOOPBACK_INIT};
 	int has_ipv6 = probe >= 0 && bind(probe, (void *)&loopback, sizeof loopback) == 0;
 
-	(void)state;
 	if (probe >= 0)
 		close(probe);
 	if (!has_ipv6)
@@ -140,7 +136,6 @@ static void deadlines_hold(void **state)
 	char byte = 'x';
 	static char much[16 << 20];
 
-	(void)state;
 	make_pair("127.0.0.1", pair);
 	assert_int_equal(net_recv_all(pair[1], &byte, 1, soon()), TUTTI_ERR_TIMEOUT);
 	assert_int_equal(net_send_all(pair[0], much, sizeof much, soon()), TUTTI_ERR_TIMEOUT);
@@ -156,7 +151,6 @@ static void what_is_there_is_taken_after_the_deadline(void **state)
 	int pair[2];
 	char byte = 0;
 
-	(void)state;
 	make_pair("127.0.0.1", pair);
 	assert_int_equal(net_send_all(pair[0], "y", 1, 0), TUTTI_OK);
 	assert_int_equal(net_wait(pair[1], POLLIN, later()), TUTTI_OK);
@@ -171,7 +165,6 @@ static void a_closed_end_is_a_peer_error(void **state)
 	char bytes[10];
 	tutti_status status = TUTTI_OK;
 
-	(void)state;
 	make_pair("127.0.0.1", pair);
 	assert_int_equal(net_send_all(pair[0], "abc", 3, later()), TUTTI_OK);
 	close(pair[0]);
@@ -198,7 +191,6 @@ static void no_other_end_is_a_peer_error(void **state)
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	char byte = 0;
 
-	(void)state;
 	assert_int_equal(net_recv_all(fd, &byte, 1, later()), TUTTI_ERR_PEER);
 	assert_int_equal(net_send_all(fd, &byte, 1, later()), TUTTI_ERR_PEER);
 	close(fd);
@@ -213,7 +205,6 @@ static void no_listener_is_named(void **state)
 	int port = free_port(), fd = -1;
 	char where[64];
 
-	(void)state;
 	snprintf(where, sizeof where, "127.0.0.1:%d", port);
 	assert_int_equal(net_try_connect("127.0.0.1", port, later(), &fd), TUTTI_IN_PROGRESS);
 	assert_int_equal(errno, ECONNREFUSED);
@@ -227,7 +218,6 @@ static void a_taken_port_is_named(void **state)
 	int listener, other = -1, port;
 	char where[64];
 
-	(void)state;
 	assert_int_equal(net_listen("127.0.0.1", 0, 1, &listener, &port), TUTTI_OK);
 	snprintf(where, sizeof where, "127.0.0.1:%d", port);
 	assert_int_equal(net_listen("127.0.0.1", port, 1, &other, NULL), TUTTI_ERR_SYSTEM);
@@ -246,7 +236,6 @@ static void an_unknown_name_is_named(void **state)
 {
 	int fd = -1;
 
-	(void)state;
 	assert_int_equal(net_listen("not a host name", 0, 1, &fd, NULL), TUTTI_ERR_SYSTEM);
 	assert_non_null(strstr(last_error(), "not a host name"));
 	assert_int_equal(net_try_connect("not a host name", 1, later(), &fd), TUTTI_IN_PROGRESS);
@@ -260,7 +249,6 @@ static void a_missing_scope_is_explained(void **state)
 	static const char needs[] = "link-local IPv6 address needs a scope, as in fe80::1%eth0)";
 	int fd = -1;
 
-	(void)state;
 	net_say_unconnected("node1:29500", EINVAL);
 	assert_non_null(strstr(last_error(), "node1:29500 cannot be reached"));
 	assert_non_null(strstr(last_error(), needs));
@@ -278,7 +266,6 @@ static void too_many_files_are_explained(void **state)
 	struct rlimit old, low;
 	int listener, port, pair[2], fd = -1;
 
-	(void)state;
 	assert_int_equal(net_listen("127.0.0.1", 0, 4, &listener, &port), TUTTI_OK);
 	assert_int_equal(net_try_connect("127.0.0.1", port, later(), &pair[0]), TUTTI_OK);
 	getrlimit(RLIMIT_NOFILE, &old);
@@ -305,7 +292,6 @@ static void nobody_needs_a_descriptor(void **state)
 	int listener, port, fd = -1, caller;
 	tutti_status alone, called;
 
-	(void)state;
 	assert_int_equal(net_listen("127.0.0.1", 0, 8, &listener, &port), TUTTI_OK);
 	assert_int_equal(net_try_connect("127.0.0.1", port, later(), &caller), TUTTI_OK);
 	assert_int_equal(net_accept(listener, later(), &fd), TUTTI_OK);
@@ -355,7 +341,6 @@ static void signals_do_not_disturb(void **state)
 	void *result;
 	int pair[2];
 
-	(void)state;
 	make_pair("127.0.0.1", pair);
 	sigaction(SIGALRM, &action, &old);
 	setitimer(ITIMER_REAL, &often, NULL);

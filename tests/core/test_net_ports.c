@@ -43,7 +43,6 @@ static void meet_itself(void)
 
 static void nobody_meets_himself(void **state)
 {
-	(void)state;
 	own_network_case(FIRST, 2, meet_itself);
 }
 
@@ -71,7 +70,6 @@ static void dial_from_each(void)
 
 static void dialers_ports_can_be_listened_on(void **state)
 {
-	(void)state;
 	own_network_case(FIRST, DIALERS, dial_from_each);
 }
 
@@ -93,7 +91,6 @@ static void leave_reserved(void)
 
 static void reserved_ports_are_for_those_who_name_them(void **state)
 {
-	(void)state;
 	own_network_case(FIRST, 4, leave_reserved);
 }
 

@@ -35,7 +35,6 @@ static char name[64];
 
 static int count_before(void **state)
 {
-	(void)state;
 	fds_before = open_descriptors();
 	snprintf(name, sizeof name, "tuttitest-%d-%llu", (int)getpid(),
 		 (unsigned long long)clock_now_ns());
@@ -44,7 +43,6 @@ static int count_before(void **state)
 
 static int count_after(void **state)
 {
-	(void)state;
 	if (open_descriptors() == fds_before)
 		return 0;
 	fprintf(stderr, "%d descriptors before, %d after\n", fds_before, open_descriptors());
@@ -71,7 +69,6 @@ static void the_other_end_is_known(void **state)
 {
 	int pair[2], pid = 0;
 
-	(void)state;
 	make_pair(pair);
 	assert_true(fcntl(pair[0], F_GETFL) & fcntl(pair[1], F_GETFL) & O_NONBLOCK);
 	assert_true(fcntl(pair[0], F_GETFD) & fcntl(pair[1], F_GETFD) & FD_CLOEXEC);
@@ -86,7 +83,6 @@ static void another_user_is_refused(void **state)
 	int listener, fd, status;
 	pid_t child;
 
-	(void)state;
 	if (geteuid() != 0)
 		skip_because("becoming another user needs root");
 	assert_int_equal(net_unix_listen(name, 4, &listener), TUTTI_OK);
@@ -113,7 +109,6 @@ static void names_are_taken_once(void **state)
 	int listener, other = -1;
 	char long_name[200];
 
-	(void)state;
 	assert_int_equal(net_unix_listen(name, 4, &listener), TUTTI_OK);
 	assert_int_equal(net_unix_listen(name, 4, &other), TUTTI_ERR_SYSTEM);
 	assert_int_equal(errno, EADDRINUSE);
@@ -136,7 +131,6 @@ static void a_full_backlog_is_told(void **state)
 	int listener, fds[8], n = 0;
 	tutti_status status = TUTTI_OK;
 
-	(void)state;
 	assert_int_equal(net_unix_listen(name, 1, &listener), TUTTI_OK);
 	while (n < 8 && (status = net_unix_connect(name, &fds[n])) == TUTTI_OK)
 		n++;
@@ -177,7 +171,6 @@ static void descriptors_arrive(void **state)
 	int pair[2], fds[65] = {0};
 	char byte = 0;
 
-	(void)state;
 	make_pair(pair);
 	pass(pair, 0);
 	pass(pair, 1);
@@ -205,7 +198,6 @@ static void a_long_payload_comes_whole(void **state)
 	pthread_t sender;
 	void *result;
 
-	(void)state;
 	make_pair(pair);
 	pthread_create(&sender, NULL, send_much, pair);
 	assert_int_equal(net_recv_fds(pair[1], much, MUCH, &fd, 1, later()), TUTTI_OK);
@@ -221,7 +213,6 @@ static void what_is_not_wanted_is_closed(void **state)
 	int pair[2], fds[3] = {0, 1, 2}, got[3] = {-1, -1, -1};
 	char bytes[8] = "1234567";
 
-	(void)state;
 	make_pair(pair);
 	assert_int_equal(net_send_fds(pair[0], bytes, 8, fds, 3, later()), TUTTI_OK);
 	assert_int_equal(net_recv_fds(pair[1], bytes, 8, got, 2, later()), TUTTI_ERR_MISMATCH);
@@ -242,7 +233,6 @@ static void too_many_files_are_explained(void **state)
 	struct rlimit old, low;
 	char byte = 0;
 
-	(void)state;
 	make_pair(pair);
 	assert_int_equal(net_send_fds(pair[0], &byte, 1, fds, 4, later()), TUTTI_OK);
 	getrlimit(RLIMIT_NOFILE, &old);
@@ -260,7 +250,6 @@ static void no_other_end_is_a_peer_error(void **state)
 {
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), passed = 0;
 
-	(void)state;
 	assert_int_equal(net_send_fds(fd, "x", 1, &passed, 1, later()), TUTTI_ERR_PEER);
 	assert_non_null(strstr(last_error(), "went away"));
 	close(fd);

@@ -22,7 +22,6 @@ static void expect_cause(int cause)
 
 static void test_cause(void **state)
 {
-	(void)state;
 	memset(all, 0, sizeof all);
 	expect_cause(-1);
 	all[3].outcome.status = TUTTI_ERR_PEER;
@@ -40,7 +39,6 @@ static void test_members(void **state)
 {
 	const uint8_t marks[RANKS] = {1, 2, 1, 1, 2};
 
-	(void)state;
 	memset(all, 0, sizeof all);
 	all[1].outcome.status = TUTTI_ERR_MEMORY;
 	assert_int_equal(outcome_cause(&all[0].outcome, sizeof all[0], RANKS, marks, 1), -1);
@@ -57,7 +55,6 @@ static void expect_message(int rank, const char *before, const char *message)
 
 static void test_message(void **state)
 {
-	(void)state;
 	fail(TUTTI_ERR_MEMORY, "no memory for %d ranks", 7);
 	outcome_set(&all[0].outcome, TUTTI_ERR_MEMORY);
 	expect_message(3, "", "rank 3: no memory for 7 ranks");
@@ -76,7 +73,6 @@ static void test_nonsense(void **state)
 {
 	struct outcome o = {.status = 4711};
 
-	(void)state;
 	memset(o.message, 'x', sizeof o.message);
 	assert_int_equal(outcome_fail(&o, 0, "grow: "), TUTTI_ERR_INTERNAL);
 	assert_int_equal(strlen(last_error()), ERROR_BYTES - 1);

@@ -28,7 +28,6 @@ static void expect(const char *text, size_t text_bytes, const int *ranks, int co
 
 static void test_lists(void **state)
 {
-	(void)state;
 	expect("", 128, NULL, 0);
 	EXPECT("rank 0", 128, 0);
 	EXPECT("ranks 1, 2", 128, 1, 2);
@@ -39,7 +38,6 @@ static void test_lists(void **state)
 
 static void test_no_room(void **state)
 {
-	(void)state;
 	EXPECT("rank 2147483647", RANK_LIST_LEAST, INT_MAX);
 	EXPECT("ranks 2147483640 to 2147483647 and 1 more", RANK_LIST_LEAST, INT_MAX - 7,
 	       INT_MAX - 6, INT_MAX - 5, INT_MAX - 4, INT_MAX - 3, INT_MAX - 2, INT_MAX - 1,

@@ -29,7 +29,6 @@ static const char *under(int resource, rlim_t limit, int error)
 
 static void limits_are_named_with_their_numbers(void **state)
 {
-	(void)state;
 	assert_string_equal(under(RLIMIT_NOFILE, 20, EMFILE),
 			    "; this process may have 20 open: raise `ulimit -n`");
 	assert_string_equal(under(RLIMIT_FSIZE, 4096, EFBIG),
@@ -47,7 +46,6 @@ static void what_is_no_limit_is_not_blamed(void **state)
 {
 	char text[RESOURCE_LIMIT_BYTES] = "from before";
 
-	(void)state;
 	assert_string_equal(resource_limit_text(ECONNREFUSED, text), "");
 	assert_string_equal(resource_limit_text(EFBIG, text), "");
 	assert_non_null(strstr(resource_limit_text(ENOMEM, text), "ask for less"));
@@ -58,7 +56,6 @@ static void messages_end_with_it(void **state)
 {
 	char path[400];
 
-	(void)state;
 	errno = ENFILE;
 	fail_errno("tcp: epoll_create1");
 	assert_string_equal(last_error(),
@@ -76,7 +73,6 @@ static void memory_has_advice(void **state)
 {
 	char first[ERROR_BYTES];
 
-	(void)state;
 	errno = ENOMEM;
 	fail(TUTTI_ERR_MEMORY, "No memory for %d ranks.", 3);
 	assert_string_equal(last_error(), "No memory for 3 ranks; ask for less, or see "

@@ -22,7 +22,6 @@ static void it_has_one_length_for_ever(void **state)
 {
 	int fd = -1;
 
-	(void)state;
 	assert_int_equal(shared_memory_create("test", BYTES, &fd), TUTTI_OK);
 	assert_int_equal(lseek(fd, 0, SEEK_END), BYTES);
 	assert_int_not_equal(ftruncate(fd, BYTES - 1), 0);
@@ -36,7 +35,6 @@ static void what_may_change_is_not_mapped(void **state)
 	int file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
 	struct shared_memory *m = NULL;
 
-	(void)state;
 	assert_int_equal(ftruncate(loose, BYTES), 0);
 	assert_int_equal(shared_memory_open(&m, loose, BYTES, twice), TUTTI_ERR_MISMATCH);
 	assert_int_equal(shared_memory_open(&m, file, 100, twice), TUTTI_ERR_MISMATCH);
@@ -57,7 +55,6 @@ static void users_of_a_process_share_a_mapping(void **state)
 	struct shared_memory *one, *other, *third = NULL;
 	int fd = -1, copy;
 
-	(void)state;
 	assert_int_equal(shared_memory_create("test", BYTES, &fd), TUTTI_OK);
 	copy = dup(fd);
 	assert_int_equal(shared_memory_open(&one, fd, BYTES, twice), TUTTI_OK);
@@ -83,7 +80,6 @@ static void huge_pages_are_aligned(void **state)
 	struct shared_memory *m;
 	int fd = -1;
 
-	(void)state;
 	assert_int_equal(shared_memory_create("test", 5u << 20, &fd), TUTTI_OK);
 	assert_int_equal(shared_memory_open(&m, fd, 5u << 20, huge), TUTTI_OK);
 	assert_int_equal((uintptr_t)m->base % (2u << 20), 0);
@@ -97,7 +93,6 @@ static void published_memory_is_read_only(void **state)
 	void *base = NULL, *theirs;
 	int fd = -1;
 
-	(void)state;
 	assert_int_equal(shared_memory_publish("test", BYTES, &fd, &base), TUTTI_OK);
 	memcpy(base, "news", 5);
 	theirs = mmap(NULL, BYTES, PROT_READ, MAP_SHARED, fd, 0);
@@ -118,7 +113,6 @@ static void a_limit_is_an_error(void **state)
 	void *base = NULL;
 	int fd = -1;
 
-	(void)state;
 	assert_int_equal(getrlimit(RLIMIT_FSIZE, &whole), 0);
 	little.rlim_max = whole.rlim_max;
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &little), 0);

@@ -13,7 +13,6 @@ static void test_here(void **state)
 	enum ticks_kind kind = ticks_kind_here();
 	struct ticks_moment first = ticks_moment(kind), second;
 	uint64_t before, ticks, after;
-	(void)state;
 	do /* some time, so that what a tick is worth can be told */
 		second = ticks_moment(kind);
 	while (second.monotonic_ns - first.monotonic_ns < 2000000);
@@ -31,7 +30,6 @@ static void test_here(void **state)
 static void test_line(void **state)
 {
 	struct ticks_moment a = {1000, 5000, 0}, b = {2000, 5500, 0};
-	(void)state;
 	assert_int_equal(ticks_to_ns(&a, &b, 1000), 5000);
 	assert_int_equal(ticks_to_ns(&a, &b, 2000), 5500);
 	assert_int_equal(ticks_to_ns(&a, &b, 4000), 6500);
@@ -50,7 +48,6 @@ static void test_any_numbers(void **state)
 {
 	const char *given = getenv("SEED");
 	uint64_t seed = given ? strtoull(given, NULL, 0) : 20261122, x = seed | 1;
-	(void)state;
 	printf("seed %llu\n", (unsigned long long)seed);
 	for (int i = 0; i < 200000; i++) {
 		int shift = (int)(next(&x) % 64);

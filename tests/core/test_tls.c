@@ -61,7 +61,6 @@ static void one_key_is_enough(void **state)
 {
 	struct line l;
 
-	(void)state;
 	line_up(&l);
 	expect_works(&l);
 	assert_true(l.wires[DIALER].bytes < HANDSHAKE_MOST);
@@ -70,7 +69,6 @@ static void one_key_is_enough(void **state)
 
 static void another_key_is_refused(void **state)
 {
-	(void)state;
 	for (int i = 0; i < 2; i++) {
 		struct line l;
 		line_open(&l, i ? key : other_key, i ? other_key : key);
@@ -85,7 +83,6 @@ static void another_key_is_refused(void **state)
 /* However the bytes come: all but the first so many late, and one by one. */
 static void any_cut_means_the_same(void **state)
 {
-	(void)state;
 	for (size_t first = 0; first < HANDSHAKE_MOST + 40; first++) {
 		struct line l;
 		char word[10] = "";
@@ -109,7 +106,6 @@ static void a_part_of_a_record_is_nothing(void **state)
 	struct line l;
 	char in[40];
 
-	(void)state;
 	line_up(&l);
 	for (size_t part = 0; part < SEALED(sizeof text); part++) {
 		struct wire *w = &l.wires[LISTENER];
@@ -134,7 +130,6 @@ static void every_flipped_bit_of_the_handshake(void **state)
 	int refused = 0, bytes[2];
 	struct line l;
 
-	(void)state;
 	line_up(&l);
 	for (int end = 0; end < 2; end++)
 		bytes[end] = (int)l.wires[end].bytes;
@@ -159,7 +154,6 @@ static void every_flipped_bit_of_a_record(void **state)
 	char text[100] = "text", in[200];
 	uint64_t random = seed;
 
-	(void)state;
 	for (size_t at = 0; at < SEALED(sizeof text); at++) {
 		struct line l;
 		ssize_t n;
@@ -187,7 +181,6 @@ static void every_flipped_bit_of_a_record(void **state)
 /* What was said once is not heard twice, nor in another order, nor by who said it. */
 static void no_record_is_believed_again(void **state)
 {
-	(void)state;
 	for (int how = 0; how < 3; how++) {
 		struct line l;
 		struct wire *w;
@@ -223,7 +216,6 @@ static void less_is_all(void **state)
 	char in[30];
 	struct line l;
 
-	(void)state;
 	line_up(&l);
 	line_say(&l, DIALER, "what has been", 13);
 	line_say(&l, DIALER, " said ", 6);
@@ -239,7 +231,6 @@ static void a_cut_is_no_end(void **state)
 {
 	enum { RECORDS = 3, BYTES = 30 };
 
-	(void)state;
 	for (size_t cut = 0; cut <= RECORDS * SEALED(BYTES); cut++) {
 		char text[BYTES] = "thirty bytes", in[RECORDS * BYTES + 1];
 		size_t whole = cut / SEALED(BYTES) * BYTES;
@@ -264,7 +255,6 @@ static void a_goodbye_is_an_end(void **state)
 	char in[10];
 	struct line l;
 
-	(void)state;
 	for (int end = 0; end < 2; end++) {
 		line_up(&l);
 		line_say(&l, end, "bye", 4);
@@ -334,7 +324,6 @@ static void random_talks(void **state)
 {
 	uint64_t random = seed;
 
-	(void)state;
 	for (int round = 0; round < 60; round++) {
 		struct talker talkers[2] = {{.said = 0}};
 		int small = 4096;
@@ -373,7 +362,6 @@ static void sent_is_what_can_be_read(void **state)
 	static uint8_t out[200000], in[sizeof out + 1];
 	uint64_t random = seed;
 
-	(void)state;
 	for (size_t i = 0; i < sizeof out; i++)
 		out[i] = byte_at(DIALER, i);
 	for (int round = 0; round < 50; round++) {
@@ -421,7 +409,6 @@ static void nothing_can_be_read_on_the_way(void **state)
 	char in[sizeof text];
 	struct line l;
 
-	(void)state;
 	line_up(&l);
 	line_say(&l, DIALER, text, sizeof text);
 	assert_int_equal(line_hear(&l, LISTENER, in, sizeof in), sizeof in);
@@ -441,7 +428,6 @@ static void keys_are_changed_in_time(void **state)
 	size_t rounds = TLS_REKEY / 1024, before;
 	struct line l;
 
-	(void)state;
 	line_up(&l);
 	before = l.wires[LISTENER].bytes;
 	for (size_t i = 0; i < rounds + 2; i++) {
@@ -473,7 +459,6 @@ static void nothing_is_allocated_on_the_way(void **state)
 	size_t before = 0;
 	struct line l;
 
-	(void)state;
 	line_up(&l);
 	for (int round = 0; round < 30; round++) {
 		size_t heard = 0;

@@ -14,7 +14,6 @@ static void the_most_telling_end_is_kept(void **state)
 				     ECONNRESET,  EADDRINUSE, EPERM};
 	char text[TRIES_TEXT_BYTES], why[24];
 
-	(void)state;
 	/* In every order of two. */
 	for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
 		for (size_t j = 0; j < sizeof errors / sizeof *errors; j++) {
@@ -44,7 +43,6 @@ static void one_try_is_not_counted_aloud(void **state)
 	struct tries tries = {0};
 	char text[TRIES_TEXT_BYTES], why[2 * TRIES_WHY_BYTES];
 
-	(void)state;
 	memset(why, 'x', sizeof why - 1);
 	why[sizeof why - 1] = '\0';
 	errno = EDOM;

@@ -32,7 +32,6 @@ int clock_gettime(clockid_t clock, struct timespec *t)
 
 static int set_up(void **state)
 {
-	(void)state;
 	now_ns += 1000 * MS; /* nothing of the last test counts any more */
 	look_ns = yield_ns = 300;
 	yields = 0;
@@ -54,7 +53,6 @@ static void spins_take_a_time(void **state)
 	struct wait w;
 	uint64_t began;
 
-	(void)state;
 	for (look_ns = 10; look_ns <= 10000; look_ns *= 10) {
 		wait_begin(&w, (struct wait_policy){.spin_ns = 1 * MS});
 		began = now_ns;
@@ -72,7 +70,6 @@ static void yields_follow_spins(void **state)
 {
 	struct wait w;
 
-	(void)state;
 	wait_begin(&w, (struct wait_policy){.spin_ns = 1, .yields = 5});
 	looks_until_sleep(&w, false);
 	assert_int_equal(yields, 5);
@@ -84,7 +81,6 @@ static void a_long_yield_is_the_last(void **state)
 	struct wait_policy policy = {.spin_ns = 1, .yields = 100};
 	struct wait w;
 
-	(void)state;
 	yield_ns = 3 * MS;
 	for (int wait = 0; wait < 3; wait++) {
 		wait_begin(&w, policy);
@@ -109,7 +105,6 @@ static void one_wait_of_oversubscribed_threads(void)
 /* Also with more threads than cores, where the others' turns are shorter than another program's. */
 static void oversubscribed_threads_sleep_beside_others(void **state)
 {
-	(void)state;
 	yield_ns = 1 * MS;
 	one_wait_of_oversubscribed_threads();
 	assert_int_equal(yields, 20);
@@ -130,7 +125,6 @@ static void a_program_that_stays_has_few_turns(void **state)
 {
 	uint64_t began = now_ns;
 
-	(void)state;
 	yield_ns = 3 * MS;
 	for (; now_ns - began < 1000 * MS; now_ns += 1 * MS)
 		one_wait_of_oversubscribed_threads();
@@ -149,7 +143,6 @@ static void apart_a_yield_comes_late(void **state)
 	struct wait w;
 	uint64_t began = now_ns;
 
-	(void)state;
 	wait_begin(&w, (struct wait_policy){.spin_ns = 1 * MS, .yields = 2, .shares_cores = true});
 	assert_true(looks_until_sleep(&w, false) > 2);
 	assert_int_equal(yields, 2);
@@ -161,7 +154,6 @@ static void near_a_yield_comes_at_once(void **state)
 {
 	struct wait w;
 
-	(void)state;
 	for (int shares = 0; shares < 2; shares++) {
 		yields = 0;
 		wait_begin(&w, (struct wait_policy){
@@ -181,7 +173,6 @@ static void oversubscribed_threads_yield_at_once(void **state)
 	struct wait_policy oversubscribed = wait_policy_on(1 << 20, wait_cores());
 	struct wait w;
 
-	(void)state;
 	assert_false(alone.shares_cores);
 	assert_in_range(alone.spin_ns, 1000, 100000);
 	assert_true(oversubscribed.shares_cores);

@@ -287,39 +287,33 @@ static void run_all(int (*body)(int rank, int which))
 
 static void test_ordinary(void **state)
 {
-	(void)state;
 	print_message("seed %llu\n", (unsigned long long)seed());
 	run_all(ordinary);
 }
 
 static void test_mapped(void **state)
 {
-	(void)state;
 	print_message("seed %llu\n", (unsigned long long)seed());
 	run_all(mapped);
 }
 
 static void test_traffic(void **state)
 {
-	(void)state;
 	run_all(traffic);
 }
 
 static void test_deterministic(void **state)
 {
-	(void)state;
 	gpu_ranks_run(clusters[0].ranks, deterministic, 0, 0);
 }
 
 static void test_forced(void **state)
 {
-	(void)state;
 	gpu_ranks_run(clusters[0].ranks, forced, 0, 0);
 }
 
 static void test_killed(void **state)
 {
-	(void)state;
 	for (int what = 0; what < ACROSS_WHATS; what++)
 		gpu_ranks_run(clusters[0].ranks, killed, what, 1u << (clusters[0].ranks - 1));
 }

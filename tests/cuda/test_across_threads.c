@@ -102,13 +102,11 @@ static void run(int ranks, int on_nodes, bool numbered_in_turn)
 
 static void test_by_node(void **state)
 {
-	(void)state;
 	run(4, 2, false);
 }
 
 static void test_in_turn(void **state)
 {
-	(void)state;
 	if (gpu_threads(6, STREAMS) == 6)
 		run(6, 3, true);
 	else

@@ -483,7 +483,6 @@ ON_SIZES(refusals)
 
 static void test_differ(void **state)
 {
-	(void)state;
 	gpu_use(0);
 	with_ranks(2, NULL, 1, differ);
 	with_ranks(4, NULL, 1, differ);
@@ -491,7 +490,6 @@ static void test_differ(void **state)
 
 static void test_invalidated(void **state)
 {
-	(void)state;
 	gpu_use(0);
 	with_ranks(2, NULL, 1, invalidated);
 	GPU(ctx_set_current, NULL);

@@ -300,7 +300,6 @@ static void on_sizes(void (*body)(struct rank *))
 
 static void test_graphs(void **state)
 {
-	(void)state;
 	on_sizes(replay_short);
 	on_sizes(replay_long);
 	on_sizes(replay_handles);
@@ -308,20 +307,17 @@ static void test_graphs(void **state)
 
 static void test_handles(void **state)
 {
-	(void)state;
 	on_sizes(handles);
 	on_sizes(two_streams);
 }
 
 static void test_nothing(void **state)
 {
-	(void)state;
 	on_sizes(nothing);
 }
 
 static void test_differ(void **state)
 {
-	(void)state;
 	gpu_use(0);
 	with_ranks(2, NULL, 1, differ);
 	with_ranks(4, NULL, 1, differ);
@@ -330,7 +326,6 @@ static void test_differ(void **state)
 
 static void test_late(void **state)
 {
-	(void)state;
 	gpu_use(0);
 	with_ranks(2, NULL, 1, late);
 	with_ranks(5, NULL, 1, late);
@@ -338,7 +333,6 @@ static void test_late(void **state)
 
 static void test_refusals(void **state)
 {
-	(void)state;
 	on_sizes(refusals);
 }
 

@@ -333,7 +333,6 @@ static int log_end(const char *text)
 /* Rank 1 copies through host memory, and says so once; the others need not. */
 static void test_refused(void **state)
 {
-	(void)state;
 	log_begin();
 	run(3, every_call);
 	long from = fake_count().from_device, into = fake_count().into_device;
@@ -363,7 +362,6 @@ static void ways(struct one *r)
 
 static void test_adapter(void **state)
 {
-	(void)state;
 	has_no_dma_buf = true;
 	run(4, ways);
 	log_begin();
@@ -387,41 +385,35 @@ static void flushed(struct one *r)
 
 static void test_flushed(void **state)
 {
-	(void)state;
 	run(4, flushed);
 	run(3, every_call);
 }
 
 static void test_held(void **state)
 {
-	(void)state;
 	run(2, held);
 	run(5, held);
 }
 
 static void test_freed(void **state)
 {
-	(void)state;
 	run(2, freed);
 	run(4, freed);
 }
 
 static void test_many(void **state)
 {
-	(void)state;
 	run(2, many);
 }
 
 static void test_aborted(void **state)
 {
-	(void)state;
 	for (int round = 0; round < 10; round++, direct_seed++)
 		run(3 + round % 3, aborted);
 }
 
 static void test_every_call(void **state)
 {
-	(void)state;
 	run(4, ways);
 	run(2, every_call);
 	run(3, every_call);
@@ -431,7 +423,6 @@ static void test_every_call(void **state)
 
 static void test_no_copies(void **state)
 {
-	(void)state;
 	setenv("TUTTI_ALGO",
 	       "all_gather=ring,broadcast=tree,all_to_all=pairwise,all_reduce=ring,"
 	       "reduce_scatter=ring",

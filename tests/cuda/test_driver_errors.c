@@ -45,7 +45,6 @@ static int rank_main(int rank, int unused)
 
 static void test_kernel(void **state)
 {
-	(void)state;
 	setenv("FAKE_CUDA_FAULTS", "0:launch_ecc=2", 1);
 	gpu_ranks_run(RANKS, rank_main, 0, 0);
 }

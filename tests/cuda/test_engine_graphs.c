@@ -449,32 +449,27 @@ static void run_everywhere(int (*body)(int rank, int which))
 
 static void test_collectives(void **state)
 {
-	(void)state;
 	run_everywhere(collectives);
 }
 
 static void test_in_one_stream(void **state)
 {
-	(void)state;
 	print_message("seeds from 7 on\n");
 	run_everywhere(in_one_stream);
 }
 
 static void test_one_by_one(void **state)
 {
-	(void)state;
 	run_everywhere(one_by_one);
 }
 
 static void test_messages(void **state)
 {
-	(void)state;
 	run_everywhere(messages);
 }
 
 static void test_different(void **state)
 {
-	(void)state;
 	make_gpus(0);
 	for (int how = 0; how < DIFFERENCES; how++)
 		gpu_ranks_run(clusters[0].ranks, different, how, 0);
@@ -482,13 +477,11 @@ static void test_different(void **state)
 
 static void test_overlapping(void **state)
 {
-	(void)state;
 	run_on(0, overlapping);
 }
 
 static void test_refused(void **state)
 {
-	(void)state;
 	run_on(4, refused);
 }
 

@@ -76,7 +76,6 @@ static void test_products(void **state)
 	struct options options = {.matmul = "plain"};
 	float plain[ROOM], cublas[ROOM];
 
-	(void)state;
 	assert_true(gpu_open());
 	assert_int_equal(place_open(&options), 0);
 	for (int round = 0; round < ROUNDS; round++) {

@@ -83,7 +83,6 @@ static void test_nothing_waits(void **state)
 	struct options options = {.matmul = "plain"};
 	tutti_comm *comm;
 
-	(void)state;
 	assert_true(gpu_open());
 	assert_int_equal(place_open(&options), 0);
 	CUstream stream = options.flags.config.stream;

@@ -31,13 +31,11 @@ static void run(void)
 
 static void test_kernels(void **state)
 {
-	(void)state;
 	run();
 }
 
 static void test_engine(void **state)
 {
-	(void)state;
 	setenv("TUTTI_CUDA", "1", 1);
 	run();
 	unsetenv("TUTTI_CUDA");

@@ -15,7 +15,6 @@ static struct cuda_visit visit;
 
 static int enter(void **state)
 {
-	(void)state;
 	gpu_use(0);
 	assert_int_equal(cuda_device_open(&device, 0), TUTTI_OK);
 	assert_int_equal(cuda_enter(device, &visit), TUTTI_OK);
@@ -24,7 +23,6 @@ static int enter(void **state)
 
 static int leave(void **state)
 {
-	(void)state;
 	cuda_leave(&visit);
 	return 0;
 }
@@ -33,7 +31,6 @@ static void test_idle(void **state)
 {
 	CUstream first, second, again;
 
-	(void)state;
 	assert_int_equal(cuda_stream_take(device, &first), TUTTI_OK);
 	assert_int_equal(cuda_stream_take(device, &second), TUTTI_OK);
 	assert_ptr_not_equal(first, second);
@@ -52,7 +49,6 @@ static void test_busy(void **state)
 	CUstream busy, other;
 	CUdeviceptr word;
 
-	(void)state;
 	atomic_store(gate, 0);
 	GPU(mem_host_get_device_pointer, &word, (void *)(uintptr_t)gate, 0);
 	assert_int_equal(cuda_stream_take(device, &busy), TUTTI_OK);
@@ -69,7 +65,6 @@ static void test_communicators(void **state)
 {
 	CUstream before, after;
 
-	(void)state;
 	assert_int_equal(cuda_stream_take(device, &before), TUTTI_OK);
 	cuda_stream_give(device, before);
 	for (int round = 0; round < 3; round++) {

@@ -70,19 +70,16 @@ static int sums(int rank, int ending)
 
 static void test_in_stream(void **state)
 {
-	(void)state;
 	gpu_ranks_run(2, sums, IN_STREAM, 0);
 }
 
 static void test_by_work(void **state)
 {
-	(void)state;
 	gpu_ranks_run(2, sums, BY_WORK, 0);
 }
 
 static void test_as_group(void **state)
 {
-	(void)state;
 	gpu_ranks_run(2, sums, AS_GROUP, 0);
 }
 

@@ -59,7 +59,6 @@ static int open_line(void **state)
 	struct cuda_device *device;
 	CUdeviceptr word;
 
-	(void)state;
 	gpu_use(0);
 	assert_int_equal(cuda_device_open(&device, 0), TUTTI_OK);
 	assert_int_equal(cuda_line_create(&line, device), TUTTI_OK);
@@ -74,7 +73,6 @@ static int open_line(void **state)
 
 static int close_line(void **state)
 {
-	(void)state;
 	atomic_store(gate, 1);
 	cuda_line_destroy(line);
 	for (int i = 0; i < 2; i++) {
@@ -91,7 +89,6 @@ static void test_order(void **state)
 {
 	struct tutti_done done;
 
-	(void)state;
 	tutti_done_init(&done);
 	for (int i = 0; i < CALLS; i++) {
 		post(0, i, false);
@@ -128,7 +125,6 @@ static void test_lazy(void **state)
 	struct tutti_done done;
 	unsigned before = queries();
 
-	(void)state;
 	tutti_done_init(&done);
 	for (int i = 0; i < CALLS; i++)
 		post(0, i, true);

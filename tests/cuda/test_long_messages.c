@@ -147,7 +147,6 @@ static int all_with_all(int rank, int n)
 
 static void test_all_with_all(void **state)
 {
-	(void)state;
 	for (int n = 2; n <= 4; n++)
 		gpu_ranks_run(n, all_with_all, n, 0);
 }
@@ -201,7 +200,6 @@ static int mixed(int rank, int unused)
 
 static void test_mixed(void **state)
 {
-	(void)state;
 	gpu_ranks_run(2, mixed, 0, 0);
 }
 
@@ -256,7 +254,6 @@ static int held(int rank, int unused)
 
 static void test_held(void **state)
 {
-	(void)state;
 	gpu_ranks_run(2, held, 0, 0);
 }
 
@@ -281,7 +278,6 @@ static int misfit(int rank, int unused)
 
 static void test_misfit(void **state)
 {
-	(void)state;
 	gpu_ranks_run(2, misfit, 0, 0);
 }
 
@@ -321,7 +317,6 @@ static int killed(int rank, int victim)
 
 static void test_killed(void **state)
 {
-	(void)state;
 	gpu_ranks_run(2, killed, 0, 1u << 0);
 	gpu_ranks_run(2, killed, 1, 1u << 1);
 }

@@ -126,19 +126,16 @@ static int destroyed_early(int rank, int unused)
 
 static void test_bad_member(void **state)
 {
-	(void)state;
 	gpu_ranks_run(2, bad_member, 0, 0);
 }
 
 static void test_mixed_nodes(void **state)
 {
-	(void)state;
 	gpu_ranks_run(4, mixed_nodes, 0, 0);
 }
 
 static void test_destroyed_early(void **state)
 {
-	(void)state;
 	gpu_ranks_run(2, destroyed_early, 0, 0);
 }
 

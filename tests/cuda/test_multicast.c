@@ -340,27 +340,23 @@ static void set(const char *name, const char *value)
 
 static void test_processes(void **state)
 {
-	(void)state;
 	for (int n = 3; n <= MOST; n += n == 3 ? 2 : 3)
 		gpu_ranks_run(n, calls, ALL, 0);
 }
 
 static void test_threads(void **state)
 {
-	(void)state;
 	gpu_ranks_run(1, threads, 3, 0);
 	gpu_ranks_run(1, threads, 5, 0);
 }
 
 static void test_replays(void **state)
 {
-	(void)state;
 	gpu_ranks_run(3, replays, 0, 0);
 }
 
 static void test_fabric(void **state)
 {
-	(void)state;
 	set("FAKE_CUDA_FABRIC", "1");
 	gpu_ranks_run(4, calls, ALL, 0);
 	set("FAKE_CUDA_FDS", "0");
@@ -375,7 +371,6 @@ static void test_without(void **state)
 {
 	static const char *const faults[] = {"0:multicast=1", "0:multicast=2", "0:multicast=3"};
 
-	(void)state;
 	gpu_ranks_run(2, calls, NONE, 0); /* too few */
 	gpu_ranks_run(3, deterministic, NONE, 0);
 	set("FAKE_CUDA_MULTICAST", "0");
@@ -390,7 +385,6 @@ static void test_without(void **state)
 
 static void test_failure(void **state)
 {
-	(void)state;
 	gpu_ranks_run(3, fails, 0, 0);
 }
 

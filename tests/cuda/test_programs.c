@@ -281,13 +281,11 @@ static uint64_t seed(void)
 
 static void test_by_engine(void **state)
 {
-	(void)state;
 	run_all(seed());
 }
 
 static void test_on_device(void **state)
 {
-	(void)state;
 	gpu_use(0);
 	run_all(seed());
 	GPU(ctx_set_current, NULL);

@@ -161,7 +161,6 @@ static int foreign_main(int rank, int arg)
 
 static void test_foreign_stream(void **state)
 {
-	(void)state;
 	gpu_ranks_run(RANKS, foreign_main, 0, 0);
 }
 
@@ -173,7 +172,6 @@ static void run_all(int (*body)(int rank, int arg))
 
 static void test_kernels(void **state)
 {
-	(void)state;
 	run_all(rank_main);
 	run_all(ring_main);
 }
@@ -181,7 +179,6 @@ static void test_kernels(void **state)
 /* The same where the engine replays the calls. */
 static void test_engine(void **state)
 {
-	(void)state;
 	setenv("TUTTI_CUDA", "1", 1);
 	run_all(rank_main);
 	run_all(ring_main);

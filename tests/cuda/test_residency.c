@@ -132,7 +132,6 @@ static void test_ways(void **state)
 /* Of an H200's 132 multiprocessors 116 may be taken, but by no more than 112 kernels. */
 static void test_shares(void **state)
 {
-	(void)state;
 	assert_int_equal(cuda_residency_share(112, 112, 1), 64);
 	assert_int_equal(cuda_residency_share(112, 48, 1), 24);
 	assert_int_equal(cuda_residency_share(112, 112, 8), 9);

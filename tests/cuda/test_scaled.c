@@ -133,7 +133,6 @@ static void replays(struct rank *r)
 
 static void test_replays(void **state)
 {
-	(void)state;
 	gpu_use(0);
 	with_ranks(2, NULL, 1, replays);
 	with_ranks(3, NULL, 2, replays);

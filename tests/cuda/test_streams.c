@@ -376,7 +376,6 @@ static void on_all(void (*body)(struct rank *))
 
 static void test_every_call(void **state)
 {
-	(void)state;
 	on_all(every_call);
 }
 
@@ -384,7 +383,6 @@ static void test_every_call(void **state)
  * each other. */
 static void test_on_device(void **state)
 {
-	(void)state;
 	gpu_use(0);
 	on_all(every_call);
 	on_all(chain);
@@ -396,13 +394,11 @@ static void test_on_device(void **state)
 
 static void test_chain(void **state)
 {
-	(void)state;
 	on_all(chain);
 }
 
 static void test_destroy(void **state)
 {
-	(void)state;
 	with_ranks(2, "tcp", 1, destroy_while_held);
 	with_ranks(3, NULL, 1, destroy_while_held);
 	gpu_use(0);
@@ -412,7 +408,6 @@ static void test_destroy(void **state)
 
 static void test_failure(void **state)
 {
-	(void)state;
 	with_ranks(2, NULL, 1, failure);
 	with_ranks(3, "tcp", 1, failure);
 	with_ranks(3, NULL, 1, failure_while_held);

@@ -221,7 +221,6 @@ static void test_calls(void **state)
 		{"FAKE_CUDA_FAULTS", "0:ipc=3", "FAKE_CUDA_FABRIC", "1", NULL},
 	};
 
-	(void)state;
 	print_message("seed 7\n");
 	for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
 		run_with(ways[i], rank_main, 7);
@@ -233,14 +232,12 @@ static void test_freed(void **state)
 									 "FAKE_CUDA_FABRIC", "1",
 									 NULL};
 
-	(void)state;
 	run_with(by_fd, come_and_go, 1000);
 	run_with(by_fabric, come_and_go, 20);
 }
 
 static void test_differ(void **state)
 {
-	(void)state;
 	gpu_ranks_run(RANKS, differ, 0, 0);
 }
 

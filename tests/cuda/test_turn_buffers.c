@@ -158,14 +158,12 @@ static int run_opened(int rank, int may_open)
 
 static void test_mapped(void **state)
 {
-	(void)state;
 	gpu_ranks_run(2, run_mapped, 0, 0);
 	gpu_ranks_run(4, run_mapped, 0, 0);
 }
 
 static void test_opened(void **state)
 {
-	(void)state;
 	gpu_ranks_run(2, run_opened, 1, 0);
 	gpu_ranks_run(3, run_opened, 1, 0);
 	setenv("TUTTI_CUDA_IPC", "0", 1);
@@ -195,7 +193,6 @@ static int run_narrow(int rank, int unused)
 
 static void test_narrow(void **state)
 {
-	(void)state;
 	setenv("FAKE_CUDA_WAITS_64", "0", 1);
 	gpu_ranks_run(2, run_narrow, 0, 0);
 	unsetenv("FAKE_CUDA_WAITS_64");

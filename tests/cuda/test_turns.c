@@ -289,7 +289,6 @@ static int run_unmapped(int rank, int unused)
 
 static void test_calls(void **state)
 {
-	(void)state;
 	gpu_ranks_run(2, run_calls, 0, 0);
 	gpu_ranks_run(3, run_calls, 0, 0);
 	gpu_ranks_run(8, run_calls, 0, 0);
@@ -297,7 +296,6 @@ static void test_calls(void **state)
 
 static void test_threads(void **state)
 {
-	(void)state;
 	/* A stream that waits must not keep off one whose call it waits for. */
 	setenv("FAKE_CUDA_CONNECTIONS", "0", 1);
 	gpu_ranks_run(2, run_threads, 2, 0);
@@ -306,7 +304,6 @@ static void test_threads(void **state)
 
 static void test_captured(void **state)
 {
-	(void)state;
 	/* What opens a gate must not stand behind the stream that waits there. */
 	setenv("FAKE_CUDA_CONNECTIONS", "0", 1);
 	gpu_ranks_run(2, run_captured, 0, 0);
@@ -315,33 +312,28 @@ static void test_captured(void **state)
 
 static void test_one_after_the_other(void **state)
 {
-	(void)state;
 	gpu_ranks_run(2, run_one_after_the_other, 0, 0);
 }
 
 static void test_different(void **state)
 {
-	(void)state;
 	gpu_ranks_run(2, run_different, 0, 0);
 	gpu_ranks_run(4, run_different, 0, 0);
 }
 
 static void test_late(void **state)
 {
-	(void)state;
 	gpu_ranks_run(2, run_late, 0, 0);
 	gpu_ranks_run(4, run_late, 0, 0);
 }
 
 static void test_held(void **state)
 {
-	(void)state;
 	gpu_ranks_run(3, run_held, 0, 0);
 }
 
 static void test_killed(void **state)
 {
-	(void)state;
 	gpu_ranks_run(2, run_killed, 0, 1u << 1);
 	gpu_ranks_run(3, run_killed, 0, 1u << 1);
 	gpu_ranks_run(3, run_killed, 2, 1u << 1);
@@ -350,7 +342,6 @@ static void test_killed(void **state)
 /* Its first handle of another process is the segment of rank 1, and so on; then come stagings. */
 static void test_unmapped(void **state)
 {
-	(void)state;
 	if (!gpu_is_emulated()) {
 		print_message("only an emulated driver refuses a handle when it is told to\n");
 		skip();

@@ -135,7 +135,6 @@ static void is_late(struct rank *r)
 
 static void test_waits(void **state)
 {
-	(void)state;
 	gpu_use(0);
 	with_ranks(1, NULL, 1, waits);
 	with_ranks(2, NULL, 1, waits);
@@ -144,7 +143,6 @@ static void test_waits(void **state)
 
 static void test_is_late(void **state)
 {
-	(void)state;
 	gpu_use(0);
 	with_ranks(2, NULL, 1, is_late);
 	with_ranks(3, NULL, 1, is_late);

@@ -88,7 +88,6 @@ static void say(int rank, const char *message)
 
 static void test_right(void **state)
 {
-	(void)state;
 	write_death();
 	expect(0, "");
 	assert_int_equal(judge_first_ns(&truth), INJECTED_NS);
@@ -98,7 +97,6 @@ static void test_right(void **state)
 
 static void test_nothing_had_happened(void **state)
 {
-	(void)state;
 	write_death();
 	truth.dead_ns[VICTIM] = LATER + 10;
 	expect(1, "though nothing had happened");
@@ -107,7 +105,6 @@ static void test_nothing_had_happened(void **state)
 /* A connection that is made again is nothing that anybody may be told of; one that is not is. */
 static void test_broken_connection(void **state)
 {
-	(void)state;
 	for (int reconnects = 0; reconnects < 2; reconnects++) {
 		write_death();
 		truth.dead_ns[VICTIM] = 0;
@@ -122,7 +119,6 @@ static void test_broken_connection(void **state)
 
 static void test_another_is_named(void **state)
 {
-	(void)state;
 	write_death();
 	say(0, "Rank 3 (process 103 on box) has died.");
 	expect(1, "nothing has happened to rank 3");
@@ -138,7 +134,6 @@ static void say_lost(void)
 /* The end of a connection proves no death. */
 static void test_the_living_have_not_died(void **state)
 {
-	(void)state;
 	for (int lives = 0; lives < 2; lives++) {
 		write_death();
 		if (lives) {
@@ -157,7 +152,6 @@ static void test_the_living_have_not_died(void **state)
 
 static void test_nobody_is_named(void **state)
 {
-	(void)state;
 	write_death();
 	say(0, "A rank has died: rank 1 was told so.");
 	expect(1, "names none of");
@@ -166,7 +160,6 @@ static void test_nobody_is_named(void **state)
 /* In a child that the victim is not in, a rank waits for one that waits for the victim. */
 static void test_child_without_victim(void **state)
 {
-	(void)state;
 	for (int names = 0; names < 2; names++) {
 		write_death();
 		struct event *e = event_of(0, HAD_FAILURE);
@@ -183,7 +176,6 @@ static void test_child_without_victim(void **state)
 
 static void test_another_process(void **state)
 {
-	(void)state;
 	write_death();
 	say(0, "Rank 2 (process 103 on box) has died.");
 	expect(1, "is process 102, not 103");
@@ -191,7 +183,6 @@ static void test_another_process(void **state)
 
 static void test_another_call(void **state)
 {
-	(void)state;
 	write_death();
 	snprintf(event_of(1, HAD_FAILURE)->call, 32, "broadcast");
 	expect(1, "rank 1 was in broadcast");
@@ -199,7 +190,6 @@ static void test_another_call(void **state)
 
 static void test_another_status(void **state)
 {
-	(void)state;
 	write_death();
 	event_of(1, HAD_FAILURE)->status = TUTTI_ERR_TIMEOUT;
 	expect(1, "is not what happened");
@@ -214,7 +204,6 @@ static void test_another_status(void **state)
 
 static void test_living_rank_is_listed(void **state)
 {
-	(void)state;
 	write_death();
 	event_of(3, HAD_FAILURE)->failed = 1u << 1;
 	expect(1, "tutti_comm_failed lists 0x2");
@@ -223,7 +212,6 @@ static void test_living_rank_is_listed(void **state)
 /* Ranks of a child count anew. */
 static void test_numbers_of_a_child(void **state)
 {
-	(void)state;
 	write_death();
 	struct event *e = event_of(3, HAD_FAILURE);
 	e->size = 2;
@@ -239,7 +227,6 @@ static void test_numbers_of_a_child(void **state)
  * deadline. */
 static void test_failure_of_a_child(void **state)
 {
-	(void)state;
 	for (int is_child = 0; is_child < 2; is_child++) {
 		write_death();
 		event_of(3, HAD_FAILURE)->is_child = is_child;
@@ -254,7 +241,6 @@ static void test_failure_of_a_child(void **state)
 
 static void test_stopped(void **state)
 {
-	(void)state;
 	write_death();
 	truth.dead_ns[VICTIM] = 0;
 	truth.silent_ns[VICTIM] = INJECTED_NS;
@@ -273,7 +259,6 @@ static void test_stopped(void **state)
 
 static void test_sides(void **state)
 {
-	(void)state;
 	write_death();
 	truth.dead_ns[VICTIM] = 0;
 	truth.cut_ns = INJECTED_NS;
@@ -312,7 +297,6 @@ static void test_growth(void **state)
 {
 	static const char why[] = "tutti_comm_grow: rank 2 did not come within 5000 ms";
 
-	(void)state;
 	write_growth();
 	expect(0, "");
 	/* One has it, the others not: for nothing, and of three. */
@@ -348,7 +332,6 @@ static void test_growth(void **state)
 
 static void test_left_behind(void **state)
 {
-	(void)state;
 	write_death();
 	for (int r = 0; r < 2; r++)
 		event_of(r, HAD_SHRINK)->members = 0x3;
@@ -359,7 +342,6 @@ static void test_left_behind(void **state)
 
 static void test_two_groups(void **state)
 {
-	(void)state;
 	write_death();
 	truth.dead_ns[VICTIM] = 0;
 	truth.silent_ns[3] = truth.silent_ns[VICTIM] = INJECTED_NS;
@@ -381,7 +363,6 @@ static void test_two_groups(void **state)
 
 static void test_dead_member(void **state)
 {
-	(void)state;
 	write_death();
 	for (int r = 0; r < RANKS; r++)
 		if (r != VICTIM)
@@ -391,7 +372,6 @@ static void test_dead_member(void **state)
 
 static void test_refused(void **state)
 {
-	(void)state;
 	write_death();
 	event_of(1, HAD_SHRINK)->status = TUTTI_ERR_TIMEOUT;
 	expect(1, "enough are well");
@@ -432,7 +412,6 @@ static void write_verdicts(void)
 
 static void test_verdicts(void **state)
 {
-	(void)state;
 	write_verdicts();
 	expect(0, "");
 	write_verdicts();
@@ -452,7 +431,6 @@ static void test_words(void **state)
 {
 	struct claim c[CLAIMS_MOST];
 
-	(void)state;
 	assert_int_equal(words_read("ranks 1, 3 and 5 to 7 are missing; rank 9 has failed", c), 6);
 	assert_int_equal(c[4].rank, 7);
 	assert_int_equal(c[5].kind, CLAIM_FAILED);
@@ -470,7 +448,6 @@ static void test_seeds(void **state)
 {
 	int kinds[KINDS] = {0}, points[POINTS] = {0}, ways[WAYS] = {0};
 
-	(void)state;
 	for (uint64_t seed = 1; seed <= 2000; seed++) {
 		const struct wish any = {-1, -1, -1, -1};
 		struct scenario a, b;
@@ -500,7 +477,6 @@ static void test_seeds(void **state)
 /* No seed draws them by itself; asked for, they have the faults of processes and of sockets. */
 static void test_fabrics(void **state)
 {
-	(void)state;
 	for (int way = WAY_VERBS; way <= WAY_UCX; way++) {
 		int kinds[KINDS] = {0};
 		for (uint64_t seed = 1; seed <= 1000; seed++) {

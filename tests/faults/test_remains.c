@@ -26,7 +26,6 @@ static int complaints_of_a_name(bool is_private)
 
 static void a_name_of_somebody_else(void **state)
 {
-	(void)state;
 	assert_int_equal(complaints_of_a_name(false), 0);
 }
 
@@ -52,7 +51,6 @@ static int leave_a_name(void)
 
 static void a_name_that_is_left(void **state)
 {
-	(void)state;
 	assert_int_equal(in_child(leave_a_name), 1);
 }
 
@@ -72,7 +70,6 @@ static int hide_the_build(void)
 
 static void a_build_stays_in_sight(void **state)
 {
-	(void)state;
 	assert_int_equal(in_child(hide_the_build), 0);
 }
 

@@ -146,7 +146,6 @@ static void try_one(size_t call, size_t error, size_t way, int victim)
 
 static void denied_calls_are_named(void **state)
 {
-	(void)state;
 	for (int i = 0; i < whole_or(CASES, 3, 2) && !getenv("DENIED_ALL"); i++)
 		try_one(random_below(&random_state, CALLS), random_below(&random_state, ERRORS),
 			random_below(&random_state, WAYS), (int)random_below(&random_state, 2));

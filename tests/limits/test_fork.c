@@ -121,7 +121,6 @@ static void children_disturb_nobody(void **state)
 {
 	static const char *const transports[] = {NULL, "tcp", "shm"};
 
-	(void)state;
 	for (int i = 0; i < 3; i++) {
 		setenv("TUTTI_WINDOW", i == 2 ? "0" : "1", 1);
 		join_all(transports[i]);
@@ -145,7 +144,6 @@ static void join_and_leave(void)
 /* A process that has none when it forks has children that may have their own. */
 static void children_of_nobody_may_join(void **state)
 {
-	(void)state;
 	in_child(join_and_leave);
 	join_all(NULL);
 	leave_all();
@@ -170,7 +168,6 @@ static void works_stay_with_the_parent(void **state)
 	tutti_call call = {.work = &pending};
 	int64_t out = 7;
 
-	(void)state;
 	join_all(NULL);
 	assert_int_equal(tutti_recv(&word, 1, TUTTI_I64, 1, comms[0], &call), TUTTI_OK);
 	in_child(wait_for_it);
@@ -254,7 +251,6 @@ static void a_child_hides_no_death(void **state)
 {
 	static const char *const transports[] = {"tcp", "shm", NULL};
 
-	(void)state;
 	setenv("TUTTI_WINDOW", "0", 1);
 	setenv("TUTTI_SILENCE_MS", "0", 1);
 	for (int i = 0; i < 3; i++) {

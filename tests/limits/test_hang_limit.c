@@ -48,7 +48,6 @@ static int look_after(long seconds, long load)
 
 static void test_seconds_of_a_busy_machine(void **state)
 {
-	(void)state;
 	assert_int_equal(look_after(SECONDS, 0), -1);
 	assert_int_equal(look_after(SECONDS, 1), -1);
 	assert_in_range(look_after(SECONDS, 2), SECONDS / 2, SECONDS);
@@ -58,7 +57,6 @@ static void test_seconds_of_a_busy_machine(void **state)
 
 static void test_stretched(void **state)
 {
-	(void)state;
 	set_load(1);
 	assert_int_equal(test_limit_stretched(3000), 3000);
 	set_load(9);
@@ -67,7 +65,6 @@ static void test_stretched(void **state)
 
 static void test_load_unknown(void **state)
 {
-	(void)state;
 	assert_int_equal(unlink(load_file), 0);
 	assert_int_equal(test_limit_load(), 0);
 	assert_int_equal(test_limit_stretched(3000), 3000);
@@ -79,7 +76,6 @@ static void test_hang(void **state)
 	pid_t pid = fork();
 	int status;
 
-	(void)state;
 	assert_true(pid >= 0);
 	if (pid == 0) {
 		test_limit(1);

@@ -256,19 +256,16 @@ static void refuse_threads(struct scene scene)
 
 static void of_threads_in_a_window(void **state)
 {
-	(void)state;
 	refuse_threads((struct scene){.window = true});
 }
 
 static void of_threads_over_tcp(void **state)
 {
-	(void)state;
 	refuse_threads((struct scene){.transports = "tcp"});
 }
 
 static void of_threads_over_shm(void **state)
 {
-	(void)state;
 	refuse_threads((struct scene){.transports = "shm"});
 }
 
@@ -343,19 +340,16 @@ static void refuse_processes(struct scene scene)
 
 static void of_processes_in_a_window(void **state)
 {
-	(void)state;
 	refuse_processes((struct scene){.size = 2, .window = true});
 }
 
 static void of_processes_over_tcp(void **state)
 {
-	(void)state;
 	refuse_processes((struct scene){.size = 2, .transports = "tcp"});
 }
 
 static void of_processes_over_shm(void **state)
 {
-	(void)state;
 	refuse_processes((struct scene){.size = 3, .transports = "shm"});
 }
 

@@ -90,14 +90,12 @@ static void refuse(const char *transports, tutti_status (*call)(tutti_comm *comm
 
 static void for_offsets(void **state)
 {
-	(void)state;
 	refuse(NULL, gather);
 	refuse("tcp", gather);
 }
 
 static void for_a_plan(void **state)
 {
-	(void)state;
 	refuse("tcp", reduce);
 }
 

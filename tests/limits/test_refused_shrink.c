@@ -115,13 +115,11 @@ static void refuse_in_turn(const char *transports)
 
 static void by_window(void **state)
 {
-	(void)state;
 	refuse_in_turn(NULL);
 }
 
 static void by_tcp(void **state)
 {
-	(void)state;
 	setenv("TUTTI_WINDOW", "0", 1);
 	refuse_in_turn("tcp");
 }

@@ -192,19 +192,16 @@ static void refuse_in_turn(tutti_strategy strategy)
 
 static void of_ddp(void **state)
 {
-	(void)state;
 	refuse_in_turn(TUTTI_DDP);
 }
 
 static void of_zero2(void **state)
 {
-	(void)state;
 	refuse_in_turn(TUTTI_ZERO2);
 }
 
 static void of_fsdp(void **state)
 {
-	(void)state;
 	refuse_in_turn(TUTTI_FSDP);
 }
 

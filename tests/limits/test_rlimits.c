@@ -113,7 +113,6 @@ static void descriptors_of(struct scene scene, int victim)
 
 static void few_descriptors(void **state)
 {
-	(void)state;
 	descriptors_of((struct scene){.size = 2, .window = true}, -1);
 	descriptors_of((struct scene){.size = 2, .window = true}, 0);
 	descriptors_of((struct scene){.size = 4, .window = true}, 2);
@@ -133,7 +132,6 @@ static void other_limits(void **state)
 	struct limited no_files = {RLIMIT_FSIZE, 0, 1000, false};
 	struct scene scene = {.size = 3, .window = true, .prepare = shorten, .arg = &none_locked};
 
-	(void)state;
 	expect_well(&scene, "no locked memory");
 	scene.arg = &no_files;
 	expect_well(&scene, "no long files of rank 0");
@@ -158,7 +156,6 @@ static void little_address_space(void **state)
 	struct limited limited = {RLIMIT_AS, 1, 0, false};
 	struct scene scene = {.size = 2, .prepare = shorten, .arg = &limited};
 
-	(void)state;
 	for (int i = 0; i < 2; i++) {
 		scene.window = i == 0;
 		for (rlim_t mib = 12; mib < 400; mib += mib / 3) {
@@ -169,7 +166,6 @@ static void little_address_space(void **state)
 		}
 	}
 #else
-	(void)state;
 	skip_because("ASan's shadow takes all address space");
 #endif
 }
@@ -199,7 +195,6 @@ static void no_memory_files(void **state)
 	struct scene scene = {.size = 3, .prepare = refuse_memory_files, .arg = &victim};
 	const struct outcome *outcomes;
 
-	(void)state;
 	for (victim = -1; victim < scene.size; victim++) {
 		scene.window = true;
 		expect_well(&scene, "no memory files");
@@ -219,7 +214,6 @@ static void a_tiny_dev_shm(void **state)
 	pid_t pid = fork();
 	int status;
 
-	(void)state;
 	if (pid == 0) {
 		struct scene scene = {.size = 2, .window = true};
 		if ((!own_mounts() && (unshare(CLONE_NEWUSER) != 0 || !own_mounts())) ||

@@ -60,7 +60,6 @@ static void run(struct scene scene, const char *what)
 
 static void nobody_notices(void **state)
 {
-	(void)state;
 	run((struct scene){.size = 3, .window = true}, "window");
 	run((struct scene){.size = 2, .transports = "tcp"}, "tcp");
 	run((struct scene){.size = 3, .transports = "shm"}, "shm");

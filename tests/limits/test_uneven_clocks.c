@@ -73,7 +73,6 @@ static const struct scene scenes[] = {
 
 static void the_time_of_day_may_be_set(void **state)
 {
-	(void)state;
 	for (int i = 0; i < ROUNDS * SCENES; i++) {
 		const struct scene *scene = &scenes[i % SCENES];
 		struct conditions w = {.victim = i % 2 ? -1 : 1};
@@ -84,7 +83,6 @@ static void the_time_of_day_may_be_set(void **state)
 
 static void a_clock_may_stand_still(void **state)
 {
-	(void)state;
 	for (int i = 0; i < ROUNDS * SCENES; i++) {
 		const struct scene *scene = &scenes[i % SCENES];
 		struct conditions w = {.victim = i % 2 ? -1 : (int)below(scene->size)};
@@ -128,7 +126,6 @@ static void an_hour_may_be_skipped(void **state)
 {
 	int ended = 0;
 
-	(void)state;
 	for (int i = 0; i < ROUNDS * SCENES; i++) {
 		struct scene scene = scenes[i % SCENES];
 		struct conditions w = {.victim = (int)below(scene.size)};

@@ -37,7 +37,6 @@ static void sizes(struct rank *rank)
 
 static void calls_of_all_sizes(void **state)
 {
-	(void)state;
 	rpc_everywhere(sizes);
 }
 
@@ -72,7 +71,6 @@ static void answers(struct rank *rank)
 
 static void answers_fit_their_room(void **state)
 {
-	(void)state;
 	with_ranks(1, NULL, 1, answers);
 	with_ranks(2, NULL, 1, answers);
 	with_ranks(3, "tcp", 1, answers);
@@ -118,7 +116,6 @@ static void errors(struct rank *rank)
 
 static void errors_come_with_their_message(void **state)
 {
-	(void)state;
 	with_ranks(1, NULL, 1, errors);
 	with_ranks(3, NULL, 1, errors);
 	with_ranks(2, "tcp", 1, errors);
@@ -150,7 +147,6 @@ static void names(struct rank *rank)
 
 static void names_are_checked(void **state)
 {
-	(void)state;
 	with_ranks(2, NULL, 1, names);
 }
 
@@ -230,7 +226,6 @@ static void asynchronous(struct rank *rank)
 
 static void asynchronous_calls(void **state)
 {
-	(void)state;
 	rpc_everywhere(asynchronous);
 }
 
@@ -262,7 +257,6 @@ static void one_way(struct rank *rank)
 
 static void floods_of_one_way_calls(void **state)
 {
-	(void)state;
 	with_ranks(1, NULL, 1, one_way);
 	with_ranks(2, "tcp", 1, one_way);
 	with_ranks(4, NULL, 1, one_way);
@@ -283,7 +277,6 @@ static void nested(struct rank *rank)
 
 static void a_function_calls_its_caller(void **state)
 {
-	(void)state;
 	with_ranks(1, NULL, 1, nested);
 	with_ranks(3, NULL, 1, nested);
 	with_ranks(2, "tcp", 1, nested);
@@ -317,7 +310,6 @@ static void deferred(struct rank *rank)
 
 static void an_answer_comes_later(void **state)
 {
-	(void)state;
 	with_ranks(1, NULL, 1, deferred);
 	with_ranks(3, NULL, 1, deferred);
 }
@@ -340,7 +332,6 @@ static void contexts(struct rank *rank)
 
 static void the_context_goes_along(void **state)
 {
-	(void)state;
 	with_ranks(2, NULL, 1, contexts);
 }
 

@@ -83,7 +83,6 @@ static void late(struct rank *rank)
 
 static void half_an_answer_is_none(void **state)
 {
-	(void)state;
 	with_ranks(2, NULL, 1, late);
 	with_ranks(2, "tcp", 1, late);
 	with_ranks(1, NULL, 1, late);
@@ -163,7 +162,6 @@ static void references(struct rank *rank)
 
 static void a_reference_goes_with_its_answer(void **state)
 {
-	(void)state;
 	with_ranks(2, NULL, 1, references);
 }
 

@@ -158,7 +158,6 @@ static void all_call(tutti_comm *comm)
 
 static void a_rank_is_killed(void **state)
 {
-	(void)state;
 	run_seed = getenv("TEST_SEED") ? strtoull(getenv("TEST_SEED"), NULL, 10)
 				       : (uint64_t)getpid() * 1000;
 	print_message("TEST_SEED=%llu\n", (unsigned long long)run_seed);
@@ -173,7 +172,6 @@ static void a_rank_is_killed(void **state)
 
 static void no_rank_is_killed(void **state)
 {
-	(void)state;
 	run_seed = 5;
 	rounds = 10;
 	victim = -1;
@@ -258,7 +256,6 @@ static void references(tutti_comm *comm)
 
 static void references_of_a_rank_that_is_killed(void **state)
 {
-	(void)state;
 	process_count = 3;
 	for (int w = 0; w < way_count; w++)
 		processes_run(&ways[w], NULL, references, NULL, 1u << 1);
@@ -283,7 +280,6 @@ static void leave(tutti_comm *comm)
 
 static void a_rank_is_killed_while_the_others_leave(void **state)
 {
-	(void)state;
 	process_count = 4;
 	for (victim = 0; victim < 4; victim += 3) /* the one that all report to, and another */
 		for (int w = 0; w < way_count; w++)

@@ -171,7 +171,6 @@ static int own_stderr, captured;
 
 static int capture(void **state)
 {
-	(void)state;
 	own_stderr = dup(STDERR_FILENO);
 	captured = memfd_create("stderr", 0);
 	return dup2(captured, STDERR_FILENO) < 0;
@@ -183,7 +182,6 @@ static int release(void **state)
 	char text[4000];
 	ssize_t n = pread(captured, text, sizeof text, 0);
 
-	(void)state;
 	dup2(own_stderr, STDERR_FILENO);
 	close(own_stderr);
 	close(captured);
@@ -217,7 +215,6 @@ static void destroy_has_a_deadline(void **state)
 		{DIED, true, "a done, release or died function"},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof scenes / sizeof scenes[0]; i++) {
 		scene = scenes[i];
 		atomic_store(&begun, 0);
@@ -249,7 +246,6 @@ static void stays(struct rank *rank)
 
 static void shutdown_has_a_deadline(void **state)
 {
-	(void)state;
 	atomic_store(&returned, 0);
 	atomic_store(&has_no_timeout, true);
 	with_ranks(2, NULL, 1, stays);

@@ -75,7 +75,6 @@ static void cancelled(struct rank *rank)
 
 static void a_cancelled_call_is_not_waited_for(void **state)
 {
-	(void)state;
 	with_ranks(2, NULL, 1, cancelled);
 }
 
@@ -124,7 +123,6 @@ static void aborted(struct rank *rank)
 
 static void done_is_called_before_destroy_returns(void **state)
 {
-	(void)state;
 	for (int i = 0; i < 5; i++) {
 		atomic_store(&dones, 0);
 		with_ranks(2, NULL, 1, aborted);
@@ -167,7 +165,6 @@ static void within(struct rank *rank)
 
 static void done_is_not_called_within_a_function(void **state)
 {
-	(void)state;
 	atomic_store(&dones, 0);
 	with_ranks(2, NULL, 1, within);
 }
@@ -214,7 +211,6 @@ static void by_two(struct rank *rank)
 
 static void shutdown_may_be_called_again(void **state)
 {
-	(void)state;
 	with_ranks(2, NULL, 1, again);
 	with_ranks(1, NULL, 1, by_two);
 	with_ranks(3, NULL, 1, by_two);
@@ -259,7 +255,6 @@ static void from_within(struct rank *rank)
 
 static void a_function_does_not_end_its_rpc(void **state)
 {
-	(void)state;
 	setenv("TUTTI_LOG", "off", 1); /* it says so */
 	atomic_store(&dones, 0);
 	with_ranks(2, NULL, 1, from_within);
@@ -311,7 +306,6 @@ static void released_early(struct rank *rank)
 
 static void release_never_waits_in_a_function(void **state)
 {
-	(void)state;
 	setenv("TUTTI_LOG", "off", 1); /* it says so */
 	with_ranks(2, "tcp", 1, released_early);
 	unsetenv("TUTTI_LOG");
@@ -356,7 +350,6 @@ static void no_traffic(struct rank *rank)
 
 static void an_object_goes_at_once(void **state)
 {
-	(void)state;
 	atomic_store(&destroyed, 0);
 	with_ranks(1, NULL, 1, no_traffic);
 }
@@ -421,7 +414,6 @@ static void holds(struct rank *rank)
 
 static void an_object_may_release_another(void **state)
 {
-	(void)state;
 	with_ranks(2, NULL, 1, holds);
 }
 
@@ -487,7 +479,6 @@ static void twice(struct rank *rank)
 
 static void an_answer_is_given_once(void **state)
 {
-	(void)state;
 	with_ranks(2, NULL, 1, twice);
 }
 
@@ -509,7 +500,6 @@ static void sizes(struct rank *rank)
 
 static void impossible_sizes_are_refused(void **state)
 {
-	(void)state;
 	with_ranks(2, NULL, 1, sizes);
 }
 

@@ -58,7 +58,6 @@ static void chain(struct rank *rank)
 
 static void all_calls_are_over_before_a_rank_leaves(void **state)
 {
-	(void)state;
 	rpc_everywhere(chain);
 }
 
@@ -80,7 +79,6 @@ static void missing(struct rank *rank)
 
 static void shutdown_names_ranks_that_are_missing(void **state)
 {
-	(void)state;
 	with_ranks(2, NULL, 1, missing);
 	with_ranks(4, "tcp", 1, missing);
 }
@@ -103,7 +101,6 @@ static void own_call(struct rank *rank)
 
 static void shutdown_waits_for_calls(void **state)
 {
-	(void)state;
 	with_ranks(1, NULL, 1, own_call);
 	with_ranks(3, NULL, 1, own_call);
 }
@@ -159,7 +156,6 @@ static void aborted(struct rank *rank)
 
 static void a_rank_leaves_without_waiting(void **state)
 {
-	(void)state;
 	with_ranks(1, NULL, 1, aborted);
 	with_ranks(2, NULL, 1, aborted);
 	with_ranks(4, NULL, 1, aborted);
@@ -206,7 +202,6 @@ static void served(struct rank *rank)
 
 static void a_rank_in_shutdown_hears_of_deaths(void **state)
 {
-	(void)state;
 	with_ranks(3, NULL, 1, served);
 }
 
@@ -294,13 +289,11 @@ static void references(struct rank *rank)
 
 static void references_are_counted(void **state)
 {
-	(void)state;
 	rpc_everywhere(references);
 }
 
 static void nothing(void **state)
 {
-	(void)state;
 	tutti_rpc_destroy(NULL);
 	tutti_rpc_abort(NULL);
 	tutti_rpc_free(NULL);
@@ -325,7 +318,6 @@ static void bad_config(struct rank *rank)
 
 static void all_ranks_refuse_a_bad_config(void **state)
 {
-	(void)state;
 	with_ranks(3, NULL, 1, bad_config);
 }
 

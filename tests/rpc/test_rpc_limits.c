@@ -85,7 +85,6 @@ static void running(struct rank *rank)
 
 static void timeout_and_cancel_while_it_runs(void **state)
 {
-	(void)state;
 	with_ranks(1, NULL, 1, running);
 	with_ranks(2, NULL, 1, running);
 	with_ranks(3, "tcp", 1, running);
@@ -123,7 +122,6 @@ static void queued(struct rank *rank)
 
 static void a_full_queue(void **state)
 {
-	(void)state;
 	with_ranks(1, NULL, 1, queued);
 	with_ranks(2, NULL, 1, queued);
 	with_ranks(3, "tcp", 1, queued);
@@ -156,7 +154,6 @@ static void slots(struct rank *rank)
 
 static void a_bound_of_calls_in_flight(void **state)
 {
-	(void)state;
 	with_ranks(1, NULL, 1, slots);
 	with_ranks(2, NULL, 1, slots);
 	with_ranks(2, "tcp", 1, slots);
@@ -187,7 +184,6 @@ static void memory(struct rank *rank)
 
 static void payloads_that_are_too_long(void **state)
 {
-	(void)state;
 	setenv("TUTTI_LOG", "off", 1);
 	with_ranks(1, NULL, 1, memory);
 	with_ranks(2, NULL, 1, memory);
@@ -236,7 +232,6 @@ static void moments(struct rank *rank)
 
 static void cancelled_at_any_moment(void **state)
 {
-	(void)state;
 	with_ranks(1, NULL, 1, moments);
 	with_ranks(2, NULL, 1, moments);
 	with_ranks(3, "tcp", 1, moments);
@@ -276,7 +271,6 @@ static void copies(struct rank *rank)
 
 static void copies_of_payloads_are_freed(void **state)
 {
-	(void)state;
 	with_ranks(2, "tcp", 1, copies);
 	with_ranks(2, "shm", 1, copies);
 }
@@ -308,7 +302,6 @@ static void done_at_deadline(struct rank *rank)
 
 static void done_is_called_at_the_deadline(void **state)
 {
-	(void)state;
 	with_ranks(1, NULL, 1, done_at_deadline);
 	with_ranks(2, NULL, 1, done_at_deadline);
 }

@@ -26,7 +26,6 @@ static void sound_messages(void **state)
 	struct rpc_message m = request(RPC_INLINE_BYTES - 4);
 	tutti_rpc_piece two[] = {{NULL, 5}, {NULL, 1000}};
 
-	(void)state;
 	assert_true(rpc_message_is_sound(&m));
 	m.bytes++;
 	assert_false(rpc_message_is_sound(&m)); /* it would overlap the name */
@@ -105,7 +104,6 @@ static void a_rank_sends_nonsense(void **state)
 	const char *given = getenv("TEST_SEED");
 	uint64_t seed = given ? strtoull(given, NULL, 10) : (uint64_t)getpid() * 1000;
 
-	(void)state;
 	print_message("TEST_SEED=%llu\n", (unsigned long long)seed);
 	setenv("TUTTI_LOG", "off", 1);
 	for (int i = 0; i < 3; i++)

@@ -176,7 +176,6 @@ static void random_programs(void **state)
 	uint64_t seed = getenv("TEST_SEED") ? strtoull(getenv("TEST_SEED"), NULL, 10)
 					    : (uint64_t)getpid() * 1000;
 
-	(void)state;
 	print_message("TEST_SEED=%llu\n", (unsigned long long)seed);
 	rounds = whole_or(100, 40, 25);
 	for (int t = 0; t < 3; t++)

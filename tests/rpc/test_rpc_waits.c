@@ -61,7 +61,6 @@ static void blocking(struct rank *rank)
 
 static void a_done_function_that_blocks_ends_the_wait(void **state)
 {
-	(void)state;
 	atomic_store(&dones, 0);
 	with_ranks(2, NULL, 1, blocking);
 }
@@ -103,7 +102,6 @@ static void keeping(struct rank *rank)
 
 static void a_timeout_says_that_the_reply_is_held(void **state)
 {
-	(void)state;
 	with_ranks(1, NULL, 1, keeping);
 }
 

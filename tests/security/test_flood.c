@@ -264,19 +264,16 @@ static const char secret[] = "the flood's secret";
 
 static void a_job_with_a_window(void **state)
 {
-	(void)state;
 	flood_job(&(struct scene){"window", NULL, secret, 4, true, false});
 }
 
 static void a_job_over_tcp(void **state)
 {
-	(void)state;
 	flood_job(&(struct scene){"tcp", "tcp", secret, 3, false, false});
 }
 
 static void a_job_over_tls(void **state)
 {
-	(void)state;
 	if (!openssl_is_here())
 		skip();
 	flood_job(&(struct scene){"tls", "tcp", secret, 3, false, true});
@@ -284,14 +281,12 @@ static void a_job_over_tls(void **state)
 
 static void a_job_over_shm(void **state)
 {
-	(void)state;
 	flood_job(&(struct scene){"shm", "shm", secret, 4, false, false});
 }
 
 /* Its ranks learn the key from rank 0's Unix socket. */
 static void a_job_without_a_secret(void **state)
 {
-	(void)state;
 	flood_job(&(struct scene){"no secret", NULL, NULL, 2, true, false});
 }
 

@@ -121,7 +121,6 @@ static void no_secret_is_left(void **state)
 	char path[] = "/tmp/tutti-forgotten-XXXXXX";
 	int fd = mkstemp(path), status;
 
-	(void)state;
 	assert_true(fd >= 0);
 	close(fd);
 	unlink(path);

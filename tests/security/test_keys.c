@@ -96,7 +96,6 @@ static _Noreturn void be_a_rank(int rank, int port, bool has_window)
 
 static void what_is_shared_shows_nothing(void **state)
 {
-	(void)state;
 	for (int has_window = 0; has_window < 2; has_window++) {
 		pid_t pids[2];
 		int fd, port, status;
@@ -121,7 +120,6 @@ static void the_search_finds(void **state)
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	char *shared;
 
-	(void)state;
 	assert_int_equal(ftruncate(fd, (off_t)page), 0);
 	shared = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	assert_int_equal(shared_without(secret, sizeof secret - 1), 1);
@@ -139,7 +137,6 @@ static void a_wrong_url_is_not_repeated(void **state)
 		"http://h/as-secret-as-it-gets",   "tcp://h/as-secret-as-it-gets",
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof urls / sizeof *urls; i++) {
 		tutti_config config = {.rank = 1, .world_size = 2, .rendezvous = urls[i]};
 		tutti_comm *comm;

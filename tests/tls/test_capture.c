@@ -172,7 +172,6 @@ static void in_clear_all_can_be_read(void **state)
 {
 	char machine[37];
 
-	(void)state;
 	boot_id(machine);
 	run_job(false);
 	assert_true(capture_has(small_text, sizeof small_text));
@@ -216,7 +215,6 @@ static void with_tls_nothing_can_be_read(void **state)
 	char machine[37];
 	int count, busy = 0;
 
-	(void)state;
 	boot_id(machine);
 	run_job(true);
 	for (size_t at = 0; at + 8 < sizeof small_text; at++)

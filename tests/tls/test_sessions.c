@@ -115,7 +115,6 @@ static void a_recorded_handshake(void **state)
 	size_t bytes;
 	int fd;
 
-	(void)state;
 	capture_begin();
 	world_open(&w, 2);
 	world_conn(&w, 0, 1, 0);
@@ -146,7 +145,6 @@ static void a_recorded_message(void **state)
 	size_t before, bytes;
 	uint64_t received;
 
-	(void)state;
 	capture_begin();
 	world_open(&w, 2);
 	world_conn(&w, 0, 1, 0);

@@ -20,7 +20,6 @@ static void ranks_meet(void **state)
 	test_ports(); /* its descriptor is not counted */
 	int fds = open_descriptors();
 
-	(void)state;
 	for (int n = 2; n <= 6; n += 2) {
 		prepare(runs, n);
 		ranks_run(runs, n);
@@ -35,7 +34,6 @@ static void long_records_and_many_rounds(void **state)
 {
 	static struct rank_run runs[5];
 
-	(void)state;
 	prepare(runs, 5);
 	for (int r = 0; r < 5; r++) {
 		runs[r].rounds = 20;
@@ -54,7 +52,6 @@ static void processes_meet_again_and_again(void **state)
 {
 	static struct rank_run runs[3];
 
-	(void)state;
 	prepare(runs, 3);
 	for (int r = 0; r < 3; r++)
 		runs[r].joins = 4;
@@ -66,7 +63,6 @@ static void who_differs_is_named(void **state)
 {
 	static struct rank_run runs[3];
 
-	(void)state;
 	for (int odd = 0; odd < 6; odd++) {
 		prepare(runs, 3);
 		for (int r = 0; r < 3; r++)
@@ -81,7 +77,6 @@ static void another_secret_is_refused(void **state)
 {
 	static struct rank_run runs[2];
 
-	(void)state;
 	prepare(runs, 2);
 	strcpy(runs[1].job.secret, "another");
 	for (int r = 0; r < 2; r++)
@@ -96,7 +91,6 @@ static void a_server_of_its_own(void **state)
 {
 	static struct rank_run runs[3];
 
-	(void)state;
 	for (int with = 0; with < 2; with++) {
 		struct env env = {.timeout_ms = LONG_MS};
 		tutti_config config = {.world_size = 3};

@@ -42,7 +42,6 @@ static void mismatch(size_t sent, uint32_t sent_tag, size_t received, uint32_t r
 
 void test_mismatch_bytes(void **state)
 {
-	(void)state;
 	mismatch(100, 5, 200, 5);
 	mismatch(200, 5, 100, 5);
 	mismatch(300000, 5, 8, 5);
@@ -51,7 +50,6 @@ void test_mismatch_bytes(void **state)
 
 void test_mismatch_tag(void **state)
 {
-	(void)state;
 	mismatch(64, 5, 64, 6);
 	mismatch(300000, 5, 300000, 6);
 }
@@ -66,7 +64,6 @@ void test_close_forgets(void **state)
 	static struct post recvs[N], sends[N], peer_sends[N], before[N];
 	uint8_t *in = calloc(N, bytes), *out = calloc(N, bytes), *peer_out = calloc(N, bytes);
 
-	(void)state;
 	world_open(&w, 2);
 	world_pair(&w, 0, 1, 0);
 	for (uint32_t i = 0; i < N; i++) {
@@ -105,7 +102,6 @@ void test_close_delivers(void **state)
 	uint8_t *out[N], *in = malloc(bytes), *other = calloc(1, bytes);
 	int completed = 0;
 
-	(void)state;
 	world_open(&w, 2);
 	world_pair(&w, 0, 1, 0);
 	post_send(&unread[0], w.conns[1][0][0], other, bytes, 1);
@@ -191,7 +187,6 @@ static void last_notice(int closer, bool is_late, int unread)
 
 void test_last_notice(void **state)
 {
-	(void)state;
 	for (int n = 0; n < 12; n++)
 		last_notice(n % 2, n / 2 % 2, n / 4 * 4);
 }
@@ -203,7 +198,6 @@ void test_close_ends_peer(void **state)
 	struct post recvs[2], send, first;
 	uint8_t *out = calloc(1, bytes), *in = calloc(1, bytes), one = 1, got = 0;
 
-	(void)state;
 	world_open(&w, 3);
 	world_pair(&w, 0, 1, 0);
 	world_pair(&w, 1, 2, 0);
@@ -234,7 +228,6 @@ void test_close_ends_peer(void **state)
 /* One end hangs up while the two are still connecting, or before the other begins. */
 void test_closed_early(void **state)
 {
-	(void)state;
 	for (int way = 0; way < 6; way++)
 		for (int passes = 0; passes < 40; passes += 1 + passes / (subject->costs ? 1 : 4)) {
 			struct world w;
@@ -270,7 +263,6 @@ void test_close_ends_many(void **state)
 	struct tutti_endpoint *busy;
 	uint64_t out = 7, in[PEERS + 1][2] = {{0}};
 
-	(void)state;
 	world_open(&w, WORLD_RANKS);
 	for (int p = 1; p <= PEERS; p++) {
 		world_pair(&w, 0, p, 0);
@@ -308,7 +300,6 @@ void test_post_on_failed(void **state)
 	struct post posts[3];
 	uint8_t byte = 0x77;
 
-	(void)state;
 	world_open(&w, 2);
 	world_pair(&w, 0, 1, 0);
 	post_recv(&posts[0], w.conns[0][1][0], &byte, 1, 1);
@@ -335,7 +326,6 @@ void test_unused_endpoints(void **state)
 {
 	struct world w;
 
-	(void)state;
 	subject->transport->close(NULL);
 	subject->transport->destroy(NULL);
 	for (int size = 1; size <= 3; size++) {
@@ -393,7 +383,6 @@ static bool waits_for_peer(int rank, int timeout_ms)
  * itself may take that long. */
 void test_never_connected(void **state)
 {
-	(void)state;
 	for (int rank = 0; rank < 2; rank++)
 		for (int ms = 150; !waits_for_peer(rank, ms); ms *= 2)
 			assert_true(ms < 5000);
@@ -402,7 +391,6 @@ void test_never_connected(void **state)
 /* The peer is alive and has no use for this conn, and then it leaves. */
 void test_left_before_connect(void **state)
 {
-	(void)state;
 	for (int rank = 0; rank < 2; rank++) {
 		struct post posts[2];
 		uint64_t word = 0;
@@ -423,7 +411,6 @@ void test_left_before_connect(void **state)
 /* The peer is stopped: the ios end by the endpoint's timeout. */
 void test_stopped(void **state)
 {
-	(void)state;
 	for (int rank = 0; rank < 2; rank++) {
 		struct world w;
 		struct post posts[2];
@@ -445,7 +432,6 @@ void test_stopped(void **state)
 /* The peer's endpoint is gone before we connect to it. */
 void test_gone_before_connect(void **state)
 {
-	(void)state;
 	for (int rank = 0; rank < 2; rank++) {
 		struct world w;
 		struct post recv;
@@ -478,7 +464,6 @@ void test_killed_in_world(void **state)
 	struct post sends[N], recvs[N];
 	uint8_t out[N] = {0}, in[N];
 
-	(void)state;
 	world_open(&w, 3);
 	world_pair(&w, 0, 1, 0);
 	world_pair(&w, 0, 2, 0);

@@ -71,7 +71,6 @@ void test_order_and_sizes(void **state)
 	struct stream to, from;
 	int next[4] = {0, 0, 0, 0};
 
-	(void)state;
 	world_open(&w, 2);
 	world_pair(&w, 0, 1, 0);
 	stream_init(&to, messages, 300000, &random);
@@ -105,7 +104,6 @@ void test_empty_messages(void **state)
 	struct world w;
 	struct post sends[20], recvs[20];
 
-	(void)state;
 	world_open(&w, 2);
 	world_pair(&w, 0, 1, 0);
 	for (uint32_t i = 0; i < 20; i++) {
@@ -130,7 +128,6 @@ void test_unaligned(void **state)
 	struct world w;
 	uint8_t *out = bytes_new(BYTES + 8, 0), *in = bytes_new(BYTES + 16, 0);
 
-	(void)state;
 	world_open(&w, 2);
 	world_pair(&w, 0, 1, 0);
 	for (size_t shift = 0; shift < 8; shift++) {
@@ -160,7 +157,6 @@ void test_small_messages(void **state)
 		    *recvs = calloc(MESSAGES, sizeof *recvs);
 	uint32_t *out = calloc(MESSAGES, sizeof *out), *in = calloc(MESSAGES, sizeof *in);
 
-	(void)state;
 	world_open(&w, 2);
 	world_pair(&w, 0, 1, 0);
 	for (uint32_t i = 0; i < MESSAGES; i++) {
@@ -187,7 +183,6 @@ void test_huge_exchange(void **state)
 	struct post sends[2], recvs[2];
 	void *out[2], *in[2];
 
-	(void)state;
 	world_open(&w, 2);
 	world_pair(&w, 0, 1, 0);
 	for (int r = 0; r < 2; r++) {
@@ -215,7 +210,6 @@ void test_sends_before_recvs(void **state)
 	struct post sends[2], recvs[2];
 	void *out[2], *in[2];
 
-	(void)state;
 	world_open(&w, 2);
 	world_pair(&w, 0, 1, 0);
 	for (int r = 0; r < 2; r++) {
@@ -244,7 +238,6 @@ void test_recvs_before_sends(void **state)
 	struct post send, recvs[4];
 	void *out, *in[4];
 
-	(void)state;
 	world_open(&w, 2);
 	world_pair(&w, 0, 1, 0);
 	for (int i = 0; i < 4; i++) {
@@ -273,7 +266,6 @@ void test_many_peers(void **state)
 	static struct post sends[ROUNDS][RANKS][RANKS], recvs[ROUNDS][RANKS][RANKS];
 	uint8_t *in = bytes_new((size_t)ROUNDS * RANKS * RANKS * BYTES, 0), *out[RANKS];
 
-	(void)state;
 	world_open(&w, RANKS);
 	for (int r = 0; r < RANKS; r++)
 		out[r] = bytes_new(BYTES, (uint64_t)r + 1);
@@ -325,7 +317,6 @@ void test_change_of_habit(void **state)
 	void *out = bytes_new(bytes, 4), *in = bytes_new(bytes, 0);
 	uint64_t words[WORLD_RANKS] = {0};
 
-	(void)state;
 	world_open(&w, WORLD_RANKS);
 	ping_pong(&w, 0, 1, 300);
 	post_send(&send, w.conns[0][1][0], out, bytes, 5);
@@ -362,7 +353,6 @@ void test_channels(void **state)
 	uint64_t in[WORLD_CHANNELS] = {0}, out[WORLD_CHANNELS];
 	void *big = bytes_new(bytes, 77), *big_in = bytes_new(bytes, 0);
 
-	(void)state;
 	world_open(&w, 2);
 	for (int c = 0; c < WORLD_CHANNELS; c++)
 		world_conn(&w, 1, 0, c);
@@ -395,7 +385,6 @@ void test_channels_unopened(void **state)
 	const size_t bytes = (size_t)3 << 20;
 	uint8_t *big = bytes_new(bytes, 7), *big_in[2] = {bytes_new(bytes, 0), bytes_new(bytes, 0)};
 
-	(void)state;
 	for (int n = 0; n < 6; n++) {
 		int late = n / 2, early = (late + 1) % 3, rank = n % 2, peer = 1 - rank;
 		uint64_t out[3] = {1, 2, 3}, in[3] = {0};
@@ -439,7 +428,6 @@ void test_both_connect(void **state)
 	const int rounds = (int)world_part(60);
 	uint64_t random = test_seed;
 
-	(void)state;
 	for (int round = 0; round < rounds; round++) {
 		int first = (int)random_below(&random, 2);
 		struct post sends[2][N], recvs[2][N];
@@ -476,7 +464,6 @@ void test_communicators(void **state)
 	struct post sends[WORLDS], recvs[WORLDS];
 	uint64_t out[WORLDS], in[WORLDS];
 
-	(void)state;
 	for (int i = 0; i < WORLDS; i++)
 		world_open(&w[i], 2);
 	for (int i = WORLDS - 1; i >= 0; i--) {
@@ -499,7 +486,6 @@ void test_early_connect(void **state)
 {
 	const size_t bytes = (size_t)1 << 20;
 
-	(void)state;
 	for (int early = 0; early < 2; early++) {
 		int late = 1 - early;
 		struct world w;

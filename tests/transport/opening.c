@@ -70,7 +70,6 @@ void test_few_descriptors(void **state)
 	struct tutti_endpoint *peer = open_as(subject->transport, 0, "conformance");
 	int before = open_descriptors(), enough = 0;
 
-	(void)state;
 	for (int files = 0; files < MOST && enough < ENOUGH; files++) {
 		struct tutti_endpoint *endpoint = NULL;
 		last_error_clear();
@@ -142,7 +141,6 @@ void test_reach(void **state)
 	struct tutti_endpoint *near = open_as(subject->transport, 1, "conformance");
 	struct tutti_endpoint *far = open_as(subject->transport, 1, "elsewhere");
 
-	(void)state;
 	assert_true(reach_endpoint(mine, 1, near) > 0);
 	assert_int_equal(reach_endpoint(mine, 1, near), reach_endpoint(near, 0, mine));
 	assert_int_equal(reach_endpoint(mine, 1, far), reach_endpoint(far, 0, mine));

@@ -129,7 +129,6 @@ void test_pieces_random(void **state)
 	struct world w;
 	int next[4] = {0};
 
-	(void)state;
 	world_open(&w, 2);
 	world_pair(&w, 0, 1, 0);
 	for (int i = 0; i < 2 * MESSAGES; i++) {
@@ -187,7 +186,6 @@ void test_pieces_of_one_byte(void **state)
 	static const size_t sizes[] = {1, 2, 100, 528, 529, 8192, 70001};
 	struct world w;
 
-	(void)state;
 	world_open(&w, 2);
 	world_pair(&w, 0, 1, 0);
 	for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
@@ -207,7 +205,6 @@ void test_pieces_huge(void **state)
 	struct scatter out[2], in[2];
 	struct world w;
 
-	(void)state;
 	world_open(&w, 2);
 	world_pair(&w, 0, 1, 0);
 	for (uint64_t r = 0; r < 2; r++) {
@@ -239,7 +236,6 @@ void test_pieces_mismatch(void **state)
 	struct scatter out, in;
 	struct world w;
 
-	(void)state;
 	world_open(&w, 2);
 	world_pair(&w, 0, 1, 0);
 	scatter_init(&out, 20000, 5, &random);

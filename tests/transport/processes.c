@@ -225,7 +225,6 @@ void test_processes_exchange(void **state)
 {
 	struct family f = family_start(exchange_main);
 
-	(void)state;
 	for (int r = 0; r < MEMBERS; r++)
 		assert_int_equal(family_reap(&f, r), 0);
 }
@@ -279,7 +278,6 @@ void test_process_killed(void **state)
 	struct family f = family_start(killed_main);
 	uint8_t go = 1;
 
-	(void)state;
 	family_hear(&f, 1);
 	kill(f.pids[1], SIGKILL);
 	assert_true(WIFSIGNALED(family_reap(&f, 1)));
@@ -355,7 +353,6 @@ void test_killed_leave_nothing(void **state)
 	int status;
 	pid_t pid;
 
-	(void)state;
 	fflush(NULL);
 	pid = fork();
 	assert_true(pid >= 0);
@@ -413,7 +410,6 @@ void test_process_leaves(void **state)
 	struct family f = family_start(leaves_main);
 	uint8_t completed = family_hear(&f, 1);
 
-	(void)state;
 	assert_int_equal(family_reap(&f, 1), 0);
 	assert_int_equal(write(f.sockets[0], &completed, 1), 1);
 	assert_int_equal(family_reap(&f, 0), 0);

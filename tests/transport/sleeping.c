@@ -58,7 +58,6 @@ void test_idle_uses_no_cpu(void **state)
 	uint64_t word = 0, out = 5, deadline, cpu;
 	int wakes = 0;
 
-	(void)state;
 	world_open(&w, 2);
 	warm_up(&w);
 	post_recv(&recv, w.conns[0][1][0], &word, sizeof word, 1);
@@ -107,7 +106,6 @@ void test_wakes_for_message(void **state)
 	uint64_t out = 5, in = 0;
 	char *big = calloc(2, bytes);
 
-	(void)state;
 	world_open(&w, 3);
 	warm_up(&w);
 	post_recv(&recv, w.conns[0][1][0], &in, sizeof in, 1);
@@ -268,7 +266,6 @@ void test_threads_never_miss(void **state)
 	struct sleeper sleepers[THREADS];
 	pthread_t threads[THREADS];
 
-	(void)state;
 	world_open(&w, THREADS);
 	for (int r = 0; r < THREADS; r++) {
 		sleepers[r] = (struct sleeper){.w = &w, .rank = r};

@@ -59,7 +59,6 @@ static void expect_bad_plugin(const char *how, const char *text)
 
 static void test_all(void **state)
 {
-	(void)state;
 	expect_ok(NULL, NULL);
 	assert_true(is_listed("tcp"));
 	assert_ptr_equal(list[count - 1], &transport_tcp); /* the best come first */
@@ -72,7 +71,6 @@ static void test_filter(void **state)
 {
 	int all;
 
-	(void)state;
 	expect_ok(NULL, NULL);
 	all = count;
 	expect_ok("tcp", NULL);
@@ -93,7 +91,6 @@ static void test_filter(void **state)
 
 static void test_bad_filters(void **state)
 {
-	(void)state;
 	expect_invalid("tpc", NULL, "did you mean tcp?");
 	expect_invalid("tcpp", NULL, "did you mean tcp?");
 	expect_invalid("tcp,tp", NULL, "did you mean tcp?");
@@ -107,7 +104,6 @@ static void test_bad_filters(void **state)
 
 static void test_bad_plugins(void **state)
 {
-	(void)state;
 	expect_invalid(NULL, "/nowhere/at/all.so", "/nowhere/at/all.so");
 	expect_invalid(NULL, "libc.so.6", "tutti_transport_plugin");
 	expect_bad_plugin("null", "version 0");
@@ -119,7 +115,6 @@ static void test_bad_plugins(void **state)
 
 static void test_abilities(void **state)
 {
-	(void)state;
 	expect_ok(NULL, NULL);
 	assert_ptr_equal(transport_widest(list, count), &transport_tcp);
 	assert_true(transport_shares_memory(list, count));

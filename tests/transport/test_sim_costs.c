@@ -110,7 +110,6 @@ static void test_nodes(void **state)
 	} cases[] = {{0, 1, 10 + BYTES},      {1, 0, 10 + BYTES},      {3, 2, 10 + BYTES},
 		     {0, 2, 500 + 3 * BYTES}, {3, 1, 500 + 3 * BYTES}, {2, 0, 500 + 3 * BYTES}};
 
-	(void)state;
 	for (int has_ports = 0; has_ports < 2; has_ports++) {
 		int nodes[4] = {7, 7, -1, -1};
 		struct net net;
@@ -138,7 +137,6 @@ static void test_ports(void **state)
 {
 	enum { N = 9, ALPHA = 500, BETA = 2, WIRE = BETA * BYTES };
 
-	(void)state;
 	for (int has_ports = 0; has_ports < 2; has_ports++) {
 		struct letter letters[N];
 		struct net net;
@@ -173,7 +171,6 @@ static void test_arrivals(void **state)
 	struct letter letters[3];
 	struct net net;
 
-	(void)state;
 	net_open(&net, (struct sim_config){.size = 3,
 					   .alpha_ns = 100000,
 					   .beta_ns = 1,
@@ -239,7 +236,6 @@ static void test_same_again(void **state)
 {
 	uint64_t end_ns[3];
 
-	(void)state;
 	for (int has_ports = 0; has_ports < 2; has_ports++) {
 		uint64_t hash = everything(5, has_ports, &end_ns[has_ports]);
 		assert_true(everything(5, has_ports, &end_ns[2]) == hash);
@@ -313,7 +309,6 @@ static void test_thousands(void **state)
 	struct sim *sim;
 	int pair[2];
 
-	(void)state;
 	for (int r = 0; r < RANKS; r++)
 		nodes[r] = r >> LOCAL;
 	const struct sim_config config = {.size = RANKS,

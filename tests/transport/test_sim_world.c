@@ -183,7 +183,6 @@ static struct random_run *random_run(uint64_t seed)
 
 static void test_random_order(void **state)
 {
-	(void)state;
 	int early = 0, same = 0;
 	uint64_t last = 0;
 
@@ -204,7 +203,6 @@ static void test_random_order(void **state)
 /* Until it completes, a send's bytes are read from the caller's buffer: late, in some seeds. */
 static void test_late_reads(void **state)
 {
-	(void)state;
 	int late = 0, early = 0, pair[2];
 
 	for (uint64_t seed = 1; seed <= 40; seed++) {
@@ -232,7 +230,6 @@ static void test_late_reads(void **state)
 
 static void test_clock(void **state)
 {
-	(void)state;
 	struct net net = net_open((struct sim_config){
 		.size = 3, .order = SIM_TIMED, .alpha_ns = 1000, .beta_ns = 2, .dry = true});
 	struct tutti_conn *to1 = net_connect(&net, 0, 1), *to2 = net_connect(&net, 0, 2);
@@ -293,7 +290,6 @@ static void ring_post(struct ring_rank *rank, size_t bytes)
 /* 1,024 ranks, 2 (n - 1) steps each: time is exactly that many messages, and it takes seconds. */
 static void test_large_ring(void **state)
 {
-	(void)state;
 	enum { N = 1024, STEPS = 2 * (N - 1), BYTES = 100 };
 	struct net net = net_open((struct sim_config){
 		.size = N, .order = SIM_TIMED, .alpha_ns = 500, .beta_ns = 3, .dry = true});
@@ -330,7 +326,6 @@ static void test_large_ring(void **state)
 
 static void test_delay(void **state)
 {
-	(void)state;
 	for (int order = SIM_RANDOM; order <= SIM_TIMED; order++) {
 		struct net net = net_open(
 			(struct sim_config){.size = 3, .seed = 5, .order = (enum sim_order)order});
@@ -358,7 +353,6 @@ static void test_delay(void **state)
 
 static void test_kill(void **state)
 {
-	(void)state;
 	struct net net = net_open((struct sim_config){.size = 3, .order = SIM_TIMED});
 	struct tutti_conn *a1 = net_connect(&net, 0, 1), *a2 = net_connect(&net, 0, 2);
 	struct tutti_conn *b0 = net_connect(&net, 1, 0), *c0 = net_connect(&net, 2, 0);

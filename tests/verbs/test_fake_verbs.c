@@ -184,7 +184,6 @@ static void expect_nothing(int which)
 
 static void test_states(void **state)
 {
-	(void)state;
 	setup();
 	assert_int_equal(post_receive(0, 8), EINVAL);
 	assert_int_equal(step(0, IBV_QPS_RTR, TO_RTR), EINVAL);
@@ -212,7 +211,6 @@ static void test_path(void **state)
 {
 	struct ibv_qp_attr attr;
 
-	(void)state;
 	setup();
 	attr = values(1);
 	attr.qp_state = IBV_QPS_INIT;
@@ -237,7 +235,6 @@ static void test_path(void **state)
  * expect: nobody answers. */
 static void test_nobody_answers(void **state)
 {
-	(void)state;
 	for (int i = 0; i < 4; i++) {
 		struct ibv_qp_attr attr;
 		setup();
@@ -261,7 +258,6 @@ static void test_messages(void **state)
 {
 	struct ibv_wc wc;
 
-	(void)state;
 	setup();
 	connect_all();
 	assert_int_equal(post_receive(1, BYTES), 0);
@@ -290,7 +286,6 @@ static void test_messages(void **state)
 /* What is sent inline is read at once, all else when it is moved. */
 static void test_inline(void **state)
 {
-	(void)state;
 	setup();
 	connect_all();
 	fake_hold_work(true);
@@ -314,7 +309,6 @@ static void test_inline(void **state)
 /* Slots come back when a completion behind them is polled, and not before. */
 static void test_slots(void **state)
 {
-	(void)state;
 	setup();
 	connect_all();
 	for (int i = 0; i < SENDS; i++)
@@ -345,7 +339,6 @@ static void test_keys(void **state)
 {
 	const int all = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
 
-	(void)state;
 	for (int i = 0; i < 4; i++) {
 		struct ibv_pd *other;
 		setup();
@@ -370,7 +363,6 @@ static void test_keys(void **state)
 
 static void test_receives(void **state)
 {
-	(void)state;
 	setup();
 	connect_all();
 	assert_int_equal(post_to(0, IBV_WR_SEND, 8, 0), 0);
@@ -392,7 +384,6 @@ static void test_overrun(void **state)
 	struct fake_config config;
 	struct ibv_wc wc;
 
-	(void)state;
 	fake_config_roce(&config, 1);
 	open_all(&config, 2);
 	connect_all();
@@ -410,7 +401,6 @@ static void test_events(void **state)
 	struct ibv_cq *cq;
 	void *context;
 
-	(void)state;
 	setup();
 	connect_all();
 	assert_int_equal(post_to(0, IBV_WR_RDMA_WRITE, 8, IBV_SEND_SIGNALED), 0);
@@ -431,7 +421,6 @@ static void test_events(void **state)
 
 static void test_in_use(void **state)
 {
-	(void)state;
 	setup();
 	assert_int_equal(ibv_dealloc_pd(it.pd), EBUSY);
 	assert_int_equal(ibv_destroy_cq(it.cq[0]), EBUSY);
@@ -444,7 +433,6 @@ static void test_no_immediate(void **state)
 {
 	struct fake_config config;
 
-	(void)state;
 	fake_config_roce(&config, 1);
 	config.device[0].has_no_immediate = true;
 	open_all(&config, 64);
@@ -460,7 +448,6 @@ static void test_bytes_before_completion(void **state)
 {
 	struct ibv_wc wc;
 
-	(void)state;
 	setup();
 	connect_all();
 	for (int round = 1; round < 200; round++) {

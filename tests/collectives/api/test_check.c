@@ -29,7 +29,6 @@ static void test_overlaps(void **state)
 		     same[RANKS] = {5, 6, 7, 5}, inside[RANKS] = {0, 20, 0, 1};
 	tutti_comm *comm = comms[0];
 
-	(void)state;
 	expect_overlap(tutti_all_gatherv(send, recv[0], counts, near, TUTTI_I32, comm, NULL),
 		       "rank 0 is elements 0 to 3, that of rank 1 3 to 5");
 	expect_overlap(tutti_all_gatherv(send, recv[0], counts, far, TUTTI_I32, comm, NULL),
@@ -50,7 +49,6 @@ static void test_any_order(void **state)
 	const size_t zeros[RANKS] = {0};
 	tutti_work *works[RANKS];
 
-	(void)state;
 	for (int i = 0; i < ROOM; i++)
 		send[i] = i + 1;
 	for (int r = 0; r < RANKS; r++) {
@@ -79,13 +77,11 @@ static int open_all(void **state)
 {
 	const tutti_config config = {.timeout_ms = 20000};
 
-	(void)state;
 	return tutti_init_all(comms, RANKS, &config) != TUTTI_OK;
 }
 
 static int close_all(void **state)
 {
-	(void)state;
 	for (int r = 0; r < RANKS; r++)
 		tutti_comm_destroy(comms[r]);
 	return 0;

@@ -136,7 +136,6 @@ static void one_thread(int n, const char *transport, enum how how)
 static void test_one_thread(void **state)
 {
 	static const int sizes[] = {1, 2, 5};
-	(void)state;
 	for (int t = 0; t < 3; t++)
 		for (int s = 0; s < 3; s++)
 			for (int how = BLOCKS; how < WAYS; how++)
@@ -149,7 +148,6 @@ static void test_many_communicators(void **state)
 	enum { COMMS = 4 };
 	tutti_comm *comms[COMMS][N];
 	int32_t x[COMMS][N][100];
-	(void)state;
 
 	for (int c = 0; c < COMMS; c++)
 		open_all(comms[c], N, transports[c % 3]);
@@ -236,7 +234,6 @@ static void copied_arguments(const char *transport)
 
 static void test_arguments_are_copied(void **state)
 {
-	(void)state;
 	for (int t = 0; t < 3; t++)
 		copied_arguments(transports[t]);
 }
@@ -284,7 +281,6 @@ static void *wait_for(void *arg)
 
 static void test_crossed(void **state)
 {
-	(void)state;
 	for (int t = 0; t < 3; t++)
 		for (int n = 1; n <= 5; n += 2) {
 			struct rank ranks[RANKS_MAX] = {{0}};
@@ -307,7 +303,6 @@ static void test_crossed(void **state)
  */
 static void test_waits_elsewhere(void **state)
 {
-	(void)state;
 	for (int t = 0; t < 3; t++) {
 		struct rank ranks[2] = {{0}};
 		tutti_comm *comms[2];
@@ -342,7 +337,6 @@ static void test_many_calls(void **state)
 	enum { CALLS = 3000 };
 	static int32_t out[CALLS][5000], in[CALLS][5000];
 	tutti_comm *comms[2];
-	(void)state;
 
 	open_all(comms, 2, "shm");
 	ok(tutti_group_begin());
@@ -364,7 +358,6 @@ static void test_many_calls(void **state)
 /* It ends as the group's call says, not as its own. */
 static void test_one_call(void **state)
 {
-	(void)state;
 	for (size_t t = 0; t < sizeof transports / sizeof transports[0]; t++)
 		for (enum how how = 0; how < WAYS; how++) {
 			tutti_comm *comms[2];
@@ -396,7 +389,6 @@ static void test_invalid(void **state)
 	int32_t x = 5, y = 0;
 	struct done done = {0};
 	tutti_call bad = {.timeout_ms = -1}, call = {.done = note_done, .done_arg = &done};
-	(void)state;
 
 	open_all(&comm, 1, NULL);
 	assert_int_equal(tutti_group_end(NULL), TUTTI_ERR_INVALID);
@@ -447,7 +439,6 @@ static void test_invalid(void **state)
 /* The first failure is the group's, once; what can still end does. */
 static void test_failures(void **state)
 {
-	(void)state;
 	for (int t = 0; t < 3; t++) {
 		tutti_comm *a[2], *b[2];
 		struct done done = {0};
@@ -488,7 +479,6 @@ static void test_handles(void **state)
 	static int32_t out[LONG], in[LONG];
 	tutti_work *work = NULL;
 	tutti_call call = {.work = &work};
-	(void)state;
 
 	for (int keeps = 0; keeps < 2; keeps++) {
 		open_all(comms, 2, NULL);

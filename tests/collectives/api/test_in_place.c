@@ -100,7 +100,6 @@ static void on_all_sizes(const char *transports, bool may_vary)
 
 static void test_window(void **state)
 {
-	(void)state;
 	on_all_sizes(NULL, true);
 }
 
@@ -108,7 +107,6 @@ static void test_algorithms(void **state)
 {
 	static const char *const names[] = {"direct", "bruck", "pairwise", "knomial"};
 	char algo[40];
-	(void)state;
 
 	for (int i = 0; i < 4; i++) {
 		snprintf(algo, sizeof algo, "all_to_all=%s", names[i]);
@@ -125,7 +123,6 @@ static void test_overlap(void **state)
 	int32_t x[8] = {0};
 	size_t one = 4, at[2] = {0, 1};
 	tutti_comm *comm;
-	(void)state;
 
 	assert_int_equal(tutti_init_all(&comm, 1, NULL), TUTTI_OK);
 	assert_int_equal(tutti_all_to_all(x, x + 1, 4, TUTTI_I32, comm, NULL), TUTTI_ERR_INVALID);
@@ -142,7 +139,6 @@ static void test_offset_on_one_rank(void **state)
 	int32_t x[8] = {0, 1, 2, 3, 4, 5, 6, 7};
 	size_t count = 4, offset = 2;
 	tutti_comm *comm;
-	(void)state;
 
 	assert_int_equal(tutti_init_all(&comm, 1, NULL), TUTTI_OK);
 	assert_int_equal(tutti_all_gatherv(x + 2, x, &count, &offset, TUTTI_I32, comm, NULL),

@@ -45,7 +45,6 @@ static void check_refused(tutti_status status, uint64_t sequence, tutti_comm *co
 /* While a thread waits in a call, others are refused, blocking or not; then all goes on. */
 static void test_second_thread(void **state)
 {
-	(void)state;
 	for (int t = 0; t < 3; t++) {
 		tutti_comm *comms[2];
 		pthread_t inside, peer;
@@ -92,7 +91,6 @@ static void issue(void *arg, tutti_status status)
  * inside a blocking call. */
 static void test_callback(void **state)
 {
-	(void)state;
 	for (int blocks = 0; blocks < 2; blocks++) {
 		tutti_comm *comms[2];
 		pthread_t inside, peer;
@@ -154,7 +152,6 @@ static void *contend(void *arg)
 
 static void test_contention(void **state)
 {
-	(void)state;
 	for (int t = 0; t < 3; t++) {
 		tutti_comm *comms[2];
 		struct contender contenders[2];
@@ -261,7 +258,6 @@ static void issue_around(const char *which)
 
 static void test_oversubscribed(void **state)
 {
-	(void)state;
 	for (int t = 0; t < 3; t++)
 		issue_around(transports[t]);
 }

@@ -174,7 +174,6 @@ static void test_kinds(void **state)
 {
 	static const char *const transports[] = {"tcp", "shm", NULL};
 	static const int sizes[] = {1, 2, 3, 5};
-	(void)state;
 	assert_int_equal(proof_kind_use(20261120), TUTTI_OK);
 	for (int t = 0; t < 3; t++)
 		for (int s = 0; s < 4; s++) {
@@ -188,7 +187,6 @@ static void test_two_kinds(void **state)
 {
 	tutti_comm *comm;
 	float host[4] = {1, 2, 3, 4};
-	(void)state;
 	assert_int_equal(tutti_init_all(&comm, 1, NULL), TUTTI_OK);
 	void *proof = proof_alloc(sizeof host);
 	assert_int_equal(tutti_all_reduce(host, proof, 4, TUTTI_F32, TUTTI_SUM, comm, NULL),

@@ -127,31 +127,26 @@ static void on_all_ways(void (*body)(tutti_comm *))
 
 static void test_memory(void **state)
 {
-	(void)state;
 	on_all_ways(one_lacks_memory);
 }
 
 static void test_sizes(void **state)
 {
-	(void)state;
 	on_all_ways(one_wants_more);
 }
 
 static void test_another_call(void **state)
 {
-	(void)state;
 	on_all_ways(one_calls_another);
 }
 
 static void test_group(void **state)
 {
-	(void)state;
 	on_all_ways(in_a_group);
 }
 
 static void test_never_begun(void **state)
 {
-	(void)state;
 	on_all_ways(one_never_begins);
 }
 

@@ -67,7 +67,6 @@ static void exchange(struct rank *r)
 
 static void test_places(void **state)
 {
-	(void)state;
 	everywhere(exchange);
 }
 

@@ -20,7 +20,6 @@ static void test_in_messages(void **state)
 	tutti_comm *comms[2], *alone, *copy, *child;
 	tutti_call soon = {.timeout_ms = 20};
 	int x = 0;
-	(void)state;
 
 	assert_int_equal(tutti_init_all(comms, 2, &config), TUTTI_OK);
 	assert_int_equal(tutti_init_all(&alone, 1, &config), TUTTI_OK);
@@ -59,7 +58,6 @@ static void test_in_messages(void **state)
 static void test_in_mismatches(void **state)
 {
 	static const char *const transports[] = {"shm", "tcp"};
-	(void)state;
 
 	for (int t = 0; t < 2; t++) {
 		tutti_config config = {.name = "data", .transports = transports[t]};
@@ -92,7 +90,6 @@ static void test_in_other_errors(void **state)
 	const tutti_call wrong = {.timeout_ms = -1};
 	tutti_comm *comms[3], *made = NULL;
 	int x = 0, flag = 0, twice[2] = {0, 0};
-	(void)state;
 
 	assert_int_equal(tutti_init_all(comms, 3, &config), TUTTI_OK);
 	assert_int_equal(tutti_broadcast(&x, &x, 1, TUTTI_I32, 7, comms[0], NULL),
@@ -132,7 +129,6 @@ static void test_bad_names(void **state)
 					  "of more than thirty-one letters."};
 	tutti_config config = {.name = "of no more than thirty letters."};
 	tutti_comm *comm;
-	(void)state;
 
 	assert_int_equal(tutti_init_all(&comm, 1, &config), TUTTI_OK);
 	tutti_comm_destroy(comm);

@@ -90,13 +90,11 @@ static void no_purpose(struct rank *r)
 
 static void test_other_purpose(void **state)
 {
-	(void)state;
 	everywhere(other_purpose);
 }
 
 static void test_no_purpose(void **state)
 {
-	(void)state;
 	everywhere(no_purpose);
 }
 
@@ -118,7 +116,6 @@ static void not_compared(struct rank *r)
 
 static void test_not_compared(void **state)
 {
-	(void)state;
 	everywhere(not_compared);
 }
 
@@ -151,7 +148,6 @@ static void test_read(void **state)
 		{"rank 0 called all_gather(i32", false, {{0, 0}}},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		char message[512];
 		struct rank_purpose calls[2];

@@ -117,7 +117,6 @@ static void canonical_nans(struct rank *r)
 
 static void test_blocking(void **state)
 {
-	(void)state;
 	everywhere(all_reduce_sizes);
 	everywhere(other_collectives);
 	everywhere(canonical_nans);
@@ -294,7 +293,6 @@ static void short_timeouts(struct rank *r)
 
 static void test_asynchronous(void **state)
 {
-	(void)state;
 	everywhere(many_works);
 	everywhere(by_themselves);
 	everywhere(told_by_eventfd);
@@ -449,20 +447,17 @@ static void two_callers(struct rank *r)
 
 static void test_two_callers(void **state)
 {
-	(void)state;
 	everywhere(two_callers);
 }
 
 static void test_mismatch(void **state)
 {
-	(void)state;
 	everywhere(different_calls);
 	assert_true(atomic_load(&mismatches) >= 3 * 4);
 }
 
 static void test_deadlines(void **state)
 {
-	(void)state;
 	everywhere(one_is_missing);
 	assert_true(atomic_load(&named) >= 3 * 4);
 	everywhere(aborted);

@@ -160,7 +160,6 @@ static void scatters_complex_products(struct world *w, size_t count)
 
 static void user_ops_reduce_everywhere(void **state)
 {
-	(void)state;
 	static const char *const transports[] = {"tcp", "shm", NULL};
 	static const int sizes[] = {1, 2, 3, 5};
 	static const size_t counts[] = {0, 1, 5, 777, COUNT};
@@ -187,7 +186,6 @@ static void assert_error(tutti_status status, tutti_status expected, const char 
 /* Between a member call and the group's end its op may go. */
 static void a_group_keeps_its_ops(void **state)
 {
-	(void)state;
 	struct world w;
 	atomic_size_t calls = 0;
 	world_open(&w, 3, NULL);
@@ -215,7 +213,6 @@ static void a_group_keeps_its_ops(void **state)
 
 static void different_names_are_a_mismatch(void **state)
 {
-	(void)state;
 	struct world w;
 	tutti_op op[2];
 	assert_int_equal(tutti_op_create(&op[0], "one", multiply_complex, NULL), TUTTI_OK);
@@ -234,7 +231,6 @@ static void different_names_are_a_mismatch(void **state)
 
 static void bad_ops_are_refused(void **state)
 {
-	(void)state;
 	char name[65];
 	float f = 2;
 	tutti_op op;
@@ -255,7 +251,6 @@ static void bad_ops_are_refused(void **state)
 
 static void a_bad_op_in_a_call_is_refused(void **state)
 {
-	(void)state;
 	struct world w;
 	float f = 2;
 	atomic_size_t calls = 0;

@@ -48,7 +48,6 @@ static void agree_and_shrink(tutti_comm *comm)
 
 static void test_no_dials(void **state)
 {
-	(void)state;
 	for (int w = 0; w < way_count; w++) {
 		if (strcmp(ways[w].name, "tcp") != 0)
 			continue;

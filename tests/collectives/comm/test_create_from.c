@@ -49,7 +49,6 @@ static void make_some_then_all(struct rank *r)
 
 static void members_alone(void **state)
 {
-	(void)state;
 	for (int wire = 0; wire < WIRES; wire++)
 		for (int size = 1; size <= RANKS_MAX; size++) {
 			struct team t = {0};
@@ -98,7 +97,6 @@ static void make_at_once(struct rank *r)
 
 static void groups_at_once(void **state)
 {
-	(void)state;
 	for (int wire = 0; wire < WIRES; wire++)
 		for (int size = THREADS; size <= RANKS_MAX; size++) {
 			struct team t = {0};
@@ -122,7 +120,6 @@ static void lists_that_differ(void **state)
 	static const char *const words[] = {"comm_create_from (tag 5)", "rank 0 lists 3",
 					    "the lists differ", NULL};
 
-	(void)state;
 	for (int wire = 0; wire < WIRES; wire++) {
 		struct team t = {0};
 		with_team(&t, 3, &wires[wire], list_differently);
@@ -147,7 +144,6 @@ static void errors_are_shared(void **state)
 	static const char *const words[] = {"rank 2", "config.deterministic is 7", NULL};
 	struct team t = {0};
 
-	(void)state;
 	with_team(&t, 3, &wires[0], one_is_wrong);
 	check_verdict(&t, TUTTI_ERR_INVALID, words);
 }
@@ -167,7 +163,6 @@ static void one_does_not_come(struct rank *r)
 
 static void missing_ranks_are_named(void **state)
 {
-	(void)state;
 	for (int wire = 0; wire < WIRES; wire++) {
 		struct team t = {0};
 		tutti_config config = wires[wire];
@@ -200,7 +195,6 @@ static void nonsense_is_refused(void **state)
 {
 	struct team t = {0};
 
-	(void)state;
 	with_team(&t, 2, &wires[0], refuse);
 }
 

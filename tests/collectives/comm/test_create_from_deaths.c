@@ -23,7 +23,6 @@ static void die_or_make(tutti_comm *comm)
 
 static void test_death(void **state)
 {
-	(void)state;
 	for (int w = 0; w < way_count; w++) {
 		processes_run(&ways[w], NULL, die_or_make, NULL, 1u << DEAD);
 		for (int r = 0; r < PROCESSES; r++) {

@@ -130,14 +130,12 @@ static void share_memory(tutti_comm *comm)
 
 static void test_shared_memory(void **state)
 {
-	(void)state;
 	before = open_descriptors();
 	processes_run(&ways[0], NULL, share_memory, NULL, 0);
 }
 
 static void test_messages(void **state)
 {
-	(void)state;
 	before = open_descriptors();
 	for (size_t i = 0; i < sizeof of_ways / sizeof *of_ways; i++) {
 		limits = &of_ways[i];

@@ -170,7 +170,6 @@ static void try_numbers(const struct way *way)
 
 static void test_window(void **state)
 {
-	(void)state;
 	try_numbers(&(struct way){"window", "1", NULL, 1});
 	try_numbers(&(struct way){"two nodes", "1", NULL, 2});
 }
@@ -192,7 +191,6 @@ static void test_transports(void **state)
 	const struct tutti_transport *list[TRANSPORTS_MAX];
 	int count;
 
-	(void)state;
 	assert_int_equal(transport_list(list, &count, NULL, NULL), TUTTI_OK);
 	for (int i = 0; i < count; i++)
 		if (works_here(list[i]))

@@ -126,7 +126,6 @@ static void nobody_joins_what_was_given_up(void **state)
 {
 	int codes[3];
 
-	(void)state;
 	run(3, be_there, codes);
 	assert_true(WIFSIGNALED(codes[1]) && WTERMSIG(codes[1]) == SIGKILL);
 	assert_int_equal(codes[0], ENDS_WELL);
@@ -137,7 +136,6 @@ static void nobody_waits_for_a_dead_server(void **state)
 {
 	int codes[2];
 
-	(void)state;
 	run(2, lose_server, codes);
 	assert_true(WIFSIGNALED(codes[0]) && WTERMSIG(codes[0]) == SIGKILL);
 	assert_int_equal(codes[1], ENDS_WELL);

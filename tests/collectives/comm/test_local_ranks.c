@@ -133,7 +133,6 @@ static void whole_process(const struct team *team)
 
 static void one_communicator_of_all(void **state)
 {
-	(void)state;
 	everywhere(whole_process, 1, 0, 0);
 }
 
@@ -181,7 +180,6 @@ static void dying_process(const struct team *team)
 
 static void a_process_that_dies_takes_its_ranks(void **state)
 {
-	(void)state;
 	everywhere(dying_process, 2, ~0u, 0);
 }
 
@@ -212,7 +210,6 @@ static void growing_process(const struct team *team)
 
 static void a_new_process_brings_as_many(void **state)
 {
-	(void)state;
 	everywhere(growing_process, 2, ~0u, 1);
 }
 
@@ -238,7 +235,6 @@ static void aborting_process(const struct team *team)
 
 static void an_abort_ends_all(void **state)
 {
-	(void)state;
 	everywhere(aborting_process, 2, 0, 0);
 }
 
@@ -273,7 +269,6 @@ static void process_of_single_ranks(const struct team *team)
 
 static void threads_that_join_by_themselves(void **state)
 {
-	(void)state;
 	everywhere(process_of_single_ranks, 2, 0, 0);
 }
 
@@ -334,7 +329,6 @@ static void uneven_processes_are_told(void **state)
 {
 	struct team team = {.processes = 2, .local_ranks = 2, .way = &link_ways[0]};
 
-	(void)state;
 	team_run(team, uneven_process, 0, 0);
 	/* More ranks come than the first process counts: the last ones are told, too. */
 	team.processes = 3;
@@ -355,7 +349,6 @@ static void waiting_process(const struct team *team)
 
 static void a_process_that_is_missing_is_named(void **state)
 {
-	(void)state;
 	team_run((struct team){.processes = 2, .local_ranks = 2, .way = &link_ways[0]},
 		 waiting_process, 0, 0);
 }
@@ -379,7 +372,6 @@ static void wrong_numbers_process(const struct team *team)
 
 static void wrong_numbers_are_refused(void **state)
 {
-	(void)state;
 	team_run((struct team){.processes = 1, .local_ranks = 2, .way = &link_ways[0]},
 		 wrong_numbers_process, 0, 0);
 }
@@ -403,7 +395,6 @@ static void old_process(const struct team *team)
 
 static void without_it_the_process_is_alone(void **state)
 {
-	(void)state;
 	team_run((struct team){.processes = 1, .local_ranks = 3, .way = &link_ways[0]}, old_process,
 		 0, 0);
 }
@@ -445,7 +436,6 @@ static void tf_chief(const struct team *team)
 
 static void workers_of_several_replicas(void **state)
 {
-	(void)state;
 	for (int w = 0; w < link_way_count; w++) {
 		struct team team = {.processes = 2, .local_ranks = 2, .way = &link_ways[w]};
 		team_run(team, tf_workers, 0, 0);

@@ -134,19 +134,16 @@ static void run(void (*body)(void))
 
 static void test_environment(void **state)
 {
-	(void)state;
 	run(meet_by_environment);
 }
 
 static void test_config(void **state)
 {
-	(void)state;
 	run(meet_by_config);
 }
 
 static void test_later(void **state)
 {
-	(void)state;
 	run(meet_later);
 }
 

@@ -51,7 +51,6 @@ static void test_window(void **state)
 	struct call_args args = sum();
 	tutti_work *work;
 
-	(void)state;
 	with_window();
 	expect_route("window", &args, NULL);
 	expect_route("window", &args, &(tutti_call){.timeout_ms = 5});
@@ -66,7 +65,6 @@ static void test_in_place(void **state)
 	struct call_args args = sum();
 	tutti_work *work;
 
-	(void)state;
 	args.collective = COLL_ALL_TO_ALL;
 	with_window();
 	expect_route("window", &args, &(tutti_call){.work = &work}); /* it copies what it sends */
@@ -79,7 +77,6 @@ static void test_messages(void **state)
 	struct call_args args = sum();
 	tutti_work *work;
 
-	(void)state;
 	without_window();
 	expect_route("messages", &args, NULL);
 	expect_route("messages", &args, &(tutti_call){.work = &work});
@@ -91,7 +88,6 @@ static void test_rules(void **state)
 	struct call_args args = sum();
 	tutti_work *work;
 
-	(void)state;
 	with_window();
 	assert_int_equal(select_parse(&comm.select, "all_reduce=ring"), TUTTI_OK);
 	expect_route("messages", &args, NULL);
@@ -105,7 +101,6 @@ static void test_allocation(void **state)
 	struct call_args args = {.collective = COLL_MEM_ALLOC, .count = 4096};
 	tutti_work *work;
 
-	(void)state;
 	with_window();
 	expect_route("window", &args, &(tutti_call){.work = &work});
 	assert_int_equal(select_parse(&comm.select, "all_reduce=ring"), TUTTI_OK);
@@ -117,7 +112,6 @@ static void test_failed(void **state)
 	struct call_args args = sum();
 	struct route_call c = {.comm = &comm, .args = &args};
 
-	(void)state;
 	with_window();
 	engine.failure.status = TUTTI_ERR_PEER;
 	assert_int_equal(route_find(&c), TUTTI_ERR_PEER);

@@ -22,7 +22,6 @@ static void algorithms_are_read(void **state)
 {
 	struct select s = {0};
 
-	(void)state;
 	assert_int_equal(select_parse(&s, "all_reduce:64K-1M=ring,broadcast=direct"), TUTTI_OK);
 	assert_int_equal(s.rules, 2);
 	assert_int_equal(s.rule[0].first, 64 << 10);
@@ -51,7 +50,6 @@ static void other_algorithms_are_refused(void **state)
 					    "barrier=ring"};
 	struct select s;
 
-	(void)state;
 	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
 		last_error_clear();
 		if (select_parse(&s, wrong[i]) != TUTTI_ERR_INVALID)
@@ -89,7 +87,6 @@ static void one_rank_alone_looks_at_its_settings(void **state)
 {
 	char text[200];
 
-	(void)state;
 	refused_alone("TUTTI_ALGO", "all_reduce=oak", "names no algorithm of all_reduce");
 	refused_alone("TUTTI_TRANSPORTS", "shm,tpc", "there is no transport \"tpc\"");
 	refused_alone("TUTTI_TRANSPORTS", all_left_out(text, sizeof text), "leaves no transport");
@@ -103,7 +100,6 @@ static void instructions_are_chosen_by_name(void **state)
 	int taken = 0;
 	tutti_comm *comm;
 
-	(void)state;
 	refused_alone("TUTTI_SIMD", "avx3", "TUTTI_SIMD=avx3 is not one of base|avx2|");
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
 		enum simd_level before = simd_level();
@@ -142,7 +138,6 @@ static void configs_are_checked(void **state)
 {
 	tutti_config config = {.transports = "shm,tpc"};
 
-	(void)state;
 	refused_config(config, "there is no transport \"tpc\"");
 	refused_config((tutti_config){.timeout_ms = -1}, "timeout_ms is -1");
 	refused_config((tutti_config){.deterministic = 2}, "deterministic is 2");

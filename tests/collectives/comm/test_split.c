@@ -72,7 +72,6 @@ static void test_configs(void **state)
 	static const tutti_config config = {.timeout_ms = 60000};
 	struct team team;
 
-	(void)state;
 	for (size_t i = 0; i < sizeof wishes / sizeof wishes[0]; i++) {
 		team.arg = &wishes[i];
 		with_team(&team, 5, &config, wish_for);
@@ -118,7 +117,6 @@ static void inherit(struct rank *r)
 static void test_inheritance(void **state)
 {
 	struct team team;
-	(void)state;
 	for (size_t w = 0; w < WIRES; w++)
 		for (int deterministic = 0; deterministic < 2; deterministic++) {
 			tutti_config config = wires[w];
@@ -172,7 +170,6 @@ static void collect_names(struct rank *r)
 static void test_names(void **state)
 {
 	struct team team;
-	(void)state;
 	with_team(&team, 4, &wires[0], collect_names);
 }
 
@@ -231,7 +228,6 @@ static void test_leaks(void **state)
 {
 	static const int splits[WIRES] = {200, 60, 60};
 	struct team team;
-	(void)state;
 	for (size_t w = 0; w < WIRES; w++) {
 		team.arg = &splits[w];
 		with_team(&team, 4, &wires[w], many_children);
@@ -266,7 +262,6 @@ static void alone(struct rank *r)
 static void test_alone(void **state)
 {
 	struct team team;
-	(void)state;
 	for (size_t w = 0; w < WIRES; w++)
 		with_team(&team, 3, &wires[w], alone);
 }
@@ -294,7 +289,6 @@ static void count_messages(struct rank *r)
 static void test_traffic(void **state)
 {
 	struct team team;
-	(void)state;
 	with_team(&team, 8, &wires[2], count_messages);
 }
 
@@ -323,7 +317,6 @@ static void call_out_of_place(struct rank *r)
 static void test_out_of_place(void **state)
 {
 	struct team team;
-	(void)state;
 	with_team(&team, 3, &wires[0], call_out_of_place);
 }
 

@@ -98,7 +98,6 @@ static void test_nobody_comes(void **state)
 	char first[60], second[60];
 	struct team team;
 
-	(void)state;
 	/* Over tcp, as a window needs no connections. */
 	with_team(&team, SIZE, &wires[2], split_alone);
 	check_verdict(&team, TUTTI_ERR_TIMEOUT, words);

@@ -62,7 +62,6 @@ static void test_little_room(void **state)
 	struct team team;
 	int refused = 0;
 
-	(void)state;
 	for (int n = 0; n < 30; n = n * 5 / 3 + 1) {
 		atomic_store(&room, n);
 		with_team(&team, 4, &config, with_little_room);
@@ -99,7 +98,6 @@ static void test_mismatch(void **state)
 	static const char *const others[] = {"all_reduce", "comm_dup"};
 	struct team team;
 
-	(void)state;
 	for (size_t w = 0; w < WIRES; w++)
 		for (int i = 0; i < 2; i++) {
 			team.arg = others[i];
@@ -124,7 +122,6 @@ static void test_missing(void **state)
 {
 	struct team team;
 
-	(void)state;
 	for (size_t w = 0; w < WIRES; w++) {
 		tutti_config config = wires[w];
 		int files = open_descriptors();
@@ -180,7 +177,6 @@ static void test_abort(void **state)
 	uint64_t seed = given ? strtoull(given, NULL, 0) : clock_now_ns(), spins;
 	struct team team;
 
-	(void)state;
 	print_message("SEED=%llu\n", (unsigned long long)seed);
 	for (size_t w = 0; w < WIRES; w++)
 		for (int i = 0; i < 6; i++) {

@@ -213,7 +213,6 @@ static void test_any_ranks(void **state)
 	static const char *const transports[] = {"shm,tcp", "shm", "tcp"};
 	uint64_t random = seed;
 
-	(void)state;
 	for (int t = 0; t < 3; t++) {
 		if (t == 1)
 			setenv("TUTTI_WINDOW", "0", 1);
@@ -249,7 +248,6 @@ static void test_undelivered(void **state)
 	const size_t bytes = 64u << 20;
 	char *data = calloc(1, bytes);
 
-	(void)state;
 	setenv("TUTTI_WINDOW", "0", 1);
 	for (int t = 0; t < 2; t++) {
 		tutti_comm *comms[2];
@@ -278,7 +276,6 @@ static void abort_in_callback(void *arg, tutti_status status)
 static void test_out_of_a_callback(void **state)
 {
 	static const char *const transports[] = {"shm,tcp", "tcp"};
-	(void)state;
 	for (int t = 0; t < 2; t++) {
 		tutti_comm *comms[2];
 		tutti_work *works[2] = {0};
@@ -306,7 +303,6 @@ static void test_out_of_a_callback(void **state)
  */
 static void test_status_without_a_call(void **state)
 {
-	(void)state;
 	for (int way = 0; way < 2; way++) {
 		tutti_comm *comms[2];
 		tutti_config config = {.transports = way ? "tcp" : NULL};

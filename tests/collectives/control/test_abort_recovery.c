@@ -191,7 +191,6 @@ static void abort_one(const struct way *way, enum kind kind, int given_up)
 
 static void test_one_of_those_who_wait(void **state)
 {
-	(void)state;
 	for (int w = 0; w < WAYS; w++)
 		for (int kind = 0; kind < KINDS; kind++)
 			abort_one(&ways[w], (enum kind)kind, (w + kind) % 2);
@@ -200,7 +199,6 @@ static void test_one_of_those_who_wait(void **state)
 /* The others need not wait for one that cannot take part: it has left. */
 static void test_no_memory(void **state)
 {
-	(void)state;
 	for (int w = 0; w < WAYS; w++)
 		for (int kind = 0; kind < GROW; kind++) {
 			struct rank ranks[RANKS];
@@ -222,7 +220,6 @@ static void test_no_memory(void **state)
  * another left has heard of that, and ends by itself. The lowest serves them. */
 static void test_in_the_meeting_of_a_job_that_grows(void **state)
 {
-	(void)state;
 	for (int w = 0; w < WAYS; w++)
 		for (int given_up = 0; given_up < 2; given_up++) {
 			struct rank ranks[RANKS];
@@ -247,7 +244,6 @@ static void test_in_the_meeting_of_a_job_that_grows(void **state)
 
 static void test_aborts_of_before(void **state)
 {
-	(void)state;
 	for (int w = 0; w < WAYS; w++)
 		for (int kind = 0; kind < GROW; kind++) {
 			struct rank ranks[RANKS];
@@ -270,7 +266,6 @@ static int find_place(void **state)
 {
 	const char *folder = getenv("TMPDIR");
 
-	(void)state;
 	folder = folder ? folder : "/tmp";
 	snprintf(place, sizeof place, "file://%.150s/tutti_abort_%d", folder, (int)getpid());
 	snprintf(notice, sizeof notice, "%s.grow", place + sizeof "file://" - 1);

@@ -56,7 +56,6 @@ static void all_orders(void **state)
 	static struct world w;
 	uint64_t seed = first_seed();
 	int decided = 0, hopeless = 0, left_out = 0;
-	(void)state;
 
 	for (int i = 0; i < orders(); i++, seed++) {
 		world_begin(&w, 1 + (int)(seed % WORLD_RANKS), seed * 7919, rules_of(seed));
@@ -82,7 +81,6 @@ static void duels(void **state)
 {
 	static struct world w;
 	uint64_t seed = first_seed();
-	(void)state;
 
 	for (int i = 0; i < orders(); i++, seed++) {
 		struct world_rules rules = {.crashes = seed % 8 == 7,
@@ -104,7 +102,6 @@ static void deaths_alone(void **state)
 {
 	static struct world w;
 	uint64_t seed = first_seed();
-	(void)state;
 
 	for (int i = 0; i < orders() / 4; i++, seed++) {
 		world_begin(&w, 1 + (int)(seed % WORLD_RANKS), seed * 104729,
@@ -126,7 +123,6 @@ static void broken_connections(void **state)
 {
 	static struct world w;
 	uint64_t seed = first_seed();
-	(void)state;
 
 	for (int i = 0; i < orders() / 4; i++, seed++) {
 		world_begin(&w, 2 + (int)(seed % (WORLD_RANKS - 1)), seed * 32452843,
@@ -171,7 +167,6 @@ static void never_comes(uint64_t late_ns)
 
 static void who_never_comes(void **state)
 {
-	(void)state;
 	never_comes(0);
 	never_comes(7ull * WORLD_GRACE);
 }
@@ -181,7 +176,6 @@ static void who_never_comes(void **state)
 static void one_dead_one_silent(void **state)
 {
 	static struct world w;
-	(void)state;
 
 	for (int silent = 0; silent < 3; silent++)
 		for (int dead = 0; dead < 3; dead++) {
@@ -209,7 +203,6 @@ static void successive(void **state)
 	static struct world w;
 	uint64_t seed = first_seed();
 	int last = 0, alone = 0, differing = 0;
-	(void)state;
 
 	for (int i = 0; i < orders() / 2; i++, seed++) {
 		struct world_rules rules = rules_of(seed / 2);
@@ -242,7 +235,6 @@ static void sides(void **state)
 	static struct world w;
 	uint64_t seed = first_seed();
 	int groups = 0;
-	(void)state;
 
 	for (int i = 0; i < orders() / 4; i++, seed++) {
 		world_begin(&w, 2 + (int)(seed % 5), seed * 49979687,
@@ -286,7 +278,6 @@ static void promises_are_kept(void **state)
 					  .grace_ns = WORLD_GRACE,
 					  .now_ns = now_ns};
 	struct agreement a;
-	(void)state;
 
 	assert_int_equal(agreement_init(&a, &config), TUTTI_OK);
 	agreement_step(&a, now_ns);
@@ -327,7 +318,6 @@ static void joins_are_of_a_ballot(void **state)
 	struct agreement_message join = {
 		.kind = AGREEMENT_JOIN, .ballot = first, .record = &record};
 	struct agreement a;
-	(void)state;
 
 	assert_int_equal(agreement_init(&a, &config), TUTTI_OK);
 	agreement_step(&a, now_ns);

@@ -181,7 +181,6 @@ static void any_message_is_lost(void **state)
 						    AGREEMENT_PROPOSE, AGREEMENT_ACCEPT,
 						    AGREEMENT_DECIDE,  AGREEMENT_KNOWN};
 
-	(void)state;
 	late_rank = -1;
 	for (size_t i = 0; i < 2 * sizeof kinds / sizeof *kinds; i++) {
 		lost_kind = kinds[i / 2];
@@ -196,7 +195,6 @@ static void any_message_is_lost(void **state)
 /* By tcp nobody is connected before the other answers, and who is not dials again by itself. */
 static void broken_before_the_other_comes(void **state)
 {
-	(void)state;
 	lost_kind = AGREEMENT_NOTHING;
 	for (late_rank = 0; late_rank < RANKS; late_rank++)
 		agree(&transport_shm);

@@ -162,25 +162,21 @@ static void stop_one(const char *what, void (*body)(tutti_comm *))
 
 static void test_before_the_call(void **state)
 {
-	(void)state;
 	stop_one("before", stops_before_the_call);
 }
 
 static void test_in_a_call(void **state)
 {
-	(void)state;
 	stop_one("in a call", stops_in_a_call);
 }
 
 static void test_messages(void **state)
 {
-	(void)state;
 	stop_one("messages", stops_in_a_chain);
 }
 
 static void test_two(void **state)
 {
-	(void)state;
 	for (int w = 0; w < way_count; w++) {
 		processes_run(&ways[w], NULL, two_stop, wake_two_after_the_others, 0);
 		look_at_stop("two", &ways[w], 1u << 1 | 1u << 3);
@@ -203,7 +199,6 @@ static bool says_that_odd_is_missing(const char *error)
  */
 static void test_elsewhere(void **state)
 {
-	(void)state;
 	for (int w = 0; w < way_count; w++) {
 		processes_run(&ways[w], NULL, is_elsewhere, NULL, 0);
 		for (int r = 0; r < PROCESSES; r++) {

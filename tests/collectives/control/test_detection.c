@@ -143,7 +143,6 @@ static void deaths(const char *what, void (*body)(tutti_comm *))
 
 static void test_deaths(void **state)
 {
-	(void)state;
 	deaths("between calls", dies_between_calls);
 	deaths("in a call", dies_late);
 	deaths("never heard of", dies_unknown);
@@ -174,7 +173,6 @@ static void kill_it_after_the_others(void)
 
 static void test_another_program(void **state)
 {
-	(void)state;
 	for (int w = 0; w < way_count; w++) {
 		processes_run(&ways[w], NULL, execs, kill_it_after_the_others, 1u << ODD);
 		look_at_deaths("another program", &ways[w]);
@@ -258,7 +256,6 @@ static void look_at_silence(const struct way *way, bool is_odd)
 
 static void test_stopped(void **state)
 {
-	(void)state;
 	for (int w = 0; w < way_count; w++) {
 		processes_run(&ways[w], short_silence, stops, wake_one_after_the_others, 0);
 		look_at_silence(&ways[w], true);
@@ -341,7 +338,6 @@ static void all_are_well(const struct way *way)
 
 static void test_not_silent(void **state)
 {
-	(void)state;
 	for (int w = 0; w < way_count; w++) {
 		processes_run(&ways[w], short_silence, computes, NULL, 0);
 		all_are_well(&ways[w]);
@@ -386,7 +382,6 @@ static void leave_and_abort(tutti_comm *comm)
 
 static void test_ring_is_closed(void **state)
 {
-	(void)state;
 	for (int w = 0; w < way_count; w++) {
 		processes_run(&ways[w], NULL, leave_and_abort, NULL, 0);
 		for (int r = 2; r < PROCESSES; r += 2) {

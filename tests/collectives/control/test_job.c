@@ -22,7 +22,6 @@ static void test_first(void **state)
 	struct job_member a = {.tell = keep, .arg = &before}, b = {.tell = keep, .arg = &after},
 			  c = {.tell = keep, .arg = &gone};
 
-	(void)state;
 	job_join(job, &a);
 	job_join(job, &c);
 	job_leave(job, &c);
@@ -52,7 +51,6 @@ static void test_words(void **state)
 	const struct job_view view = {job, ranks}, same = {job, NULL}, none = {NULL, NULL};
 	char who[JOB_WHO_BYTES], first[JOB_FIRST_BYTES];
 
-	(void)state;
 	assert_string_equal(job_who(&view, 0, who), "rank 4 of 8, ");
 	assert_string_equal(job_who(&view, 1, who), "");
 	assert_string_equal(job_who(&same, 0, who), "");

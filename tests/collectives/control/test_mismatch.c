@@ -170,7 +170,6 @@ static void differ(const struct pair *pair, const struct way *way, int n, int od
 
 static void test_pairs(void **state)
 {
-	(void)state;
 	for (size_t p = 0; p < PAIRS; p++) {
 		for (size_t w = 0; w < WAYS; w++) {
 			static const int sizes[] = {2, 3, 5};
@@ -186,7 +185,6 @@ static void test_pairs(void **state)
 static void test_pair_counts(void **state)
 {
 	static const struct any_call most = {COLL_ALL_TO_ALLV, TUTTI_F32, TUTTI_SUM, 0, 100, 0};
-	(void)state;
 	for (size_t w = 0; w < WAYS; w++) {
 		tutti_comm *comms[3];
 		struct rank ranks[3] = {{0}};
@@ -237,7 +235,6 @@ static void all_mismatch(const struct way *way, void *(*body)(void *))
 
 static void test_counts_of_others(void **state)
 {
-	(void)state;
 	for (size_t w = 0; w < WAYS; w++)
 		all_mismatch(&ways[w], send_too_little);
 }
@@ -271,7 +268,6 @@ static void *send_too_little_before_timeout(void *arg)
 
 static void test_deadline_of_a_mismatch(void **state)
 {
-	(void)state;
 	for (size_t w = 0; w < WAYS; w++) /* the window compares once all have come */
 		if (ways[w].window[0] == '0')
 			all_mismatch(&ways[w], send_too_little_before_timeout);
@@ -302,7 +298,6 @@ static void *take_part_in_child(void *arg)
 
 static void test_children(void **state)
 {
-	(void)state;
 	for (size_t w = 0; w < WAYS; w++) {
 		tutti_comm *comms[5];
 		struct rank ranks[5] = {{0}};

@@ -245,7 +245,6 @@ static void test_programs(void **state)
 {
 	const char *given = getenv("TEST_SEED");
 	uint64_t seed = given ? strtoull(given, NULL, 0) : (uint64_t)time(NULL);
-	(void)state;
 
 	print_message("TEST_SEED=%llu\n", (unsigned long long)seed);
 	for (uint64_t k = 0; k < TRIALS; k++)

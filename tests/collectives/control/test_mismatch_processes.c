@@ -190,7 +190,6 @@ static void look_killed(const struct way *way, int r, const struct report *got)
 
 static void test_killed(void **state)
 {
-	(void)state;
 	on_every_way(killed, false, look_killed);
 }
 
@@ -202,7 +201,6 @@ static void look_aborted(const struct way *way, int r, const struct report *got)
 
 static void test_aborts(void **state)
 {
-	(void)state;
 	on_every_way(aborts, true, look_aborted);
 }
 
@@ -214,7 +212,6 @@ static void look_left(const struct way *way, int r, const struct report *got)
 
 static void test_leaves(void **state)
 {
-	(void)state;
 	on_every_way(leaves, false, look_left);
 	on_every_way(leaves_a_message, false, look_left);
 }
@@ -232,7 +229,6 @@ static void look_absent(const struct way *way, int r, const struct report *got)
 
 static void test_absent(void **state)
 {
-	(void)state;
 	on_every_way(absent, true, look_absent);
 	on_every_way(absent_from_two, true, look_absent);
 }
@@ -249,7 +245,6 @@ static void look_mismatch(const struct way *way, int r, const struct report *got
 
 static void test_differs(void **state)
 {
-	(void)state;
 	on_every_way(differs, true, look_mismatch);
 	on_every_way(differs_from_afar, true, look_mismatch);
 }
@@ -261,7 +256,6 @@ static void look_well(const struct way *way, int r, const struct report *got)
 
 static void test_ends_without_a_word(void **state)
 {
-	(void)state;
 	on_every_way(ends_without_a_word, true, look_well);
 }
 

@@ -40,7 +40,6 @@ static bool may_go_on(int voters, unsigned present, unsigned gone, unsigned here
 static void groups_meet(void **state)
 {
 	static bool may[1 << MOST][1 << MOST];
-	(void)state;
 
 	for (int n = 1; n <= MOST; n++) {
 		unsigned all = (1u << n) - 1;
@@ -63,7 +62,6 @@ static void groups_meet(void **state)
 static void generations_count_alike(void **state)
 {
 	unsigned all = (1u << MOST) - 1;
-	(void)state;
 
 	for (unsigned here = 1; here <= all; here++)
 		for (unsigned gone = 0; gone <= all; gone++)
@@ -103,7 +101,6 @@ static void cases(void **state)
 		{5, 28, 17, 12, true},
 		{1, 1, 0, 1, true},
 	};
-	(void)state;
 
 	for (size_t i = 0; i < sizeof list / sizeof list[0]; i++)
 		if (may_go_on(list[i].voters, list[i].present, list[i].gone, list[i].here) !=

@@ -34,7 +34,6 @@ static void test_none(void **state)
 {
 	struct suspicion s = {0};
 
-	(void)state;
 	assert_false(suspicion_is_open(&s));
 	assert_false(suspicion_is_over(&s, false, START));
 	assert_false(suspicion_is_over(&s, true, UINT64_MAX));
@@ -44,7 +43,6 @@ static void test_unexplained(void **state)
 {
 	struct suspicion s = {0};
 
-	(void)state;
 	assert_true(suspicion_note(&s, &lost_in_call, START));
 	assert_false(suspicion_is_mismatch(&s));
 	expect_open_for(&s, false, EXPLAIN_LOST_MS);
@@ -61,7 +59,6 @@ static void test_mismatch(void **state)
 {
 	struct suspicion s = {0};
 
-	(void)state;
 	assert_true(suspicion_note(&s, &mismatch, START));
 	assert_true(suspicion_is_mismatch(&s));
 	expect_open_for(&s, false, EXPLAIN_MISMATCH_MS);
@@ -75,7 +72,6 @@ static void test_several(void **state)
 	struct failure lost = lost_in_call;
 	struct suspicion s = {0};
 
-	(void)state;
 	lost.message = text;
 	assert_true(suspicion_note(&s, &lost, START));
 	memset(text, 'x', sizeof text - 1);
@@ -92,7 +88,6 @@ static void test_several(void **state)
 
 static void test_kinds(void **state)
 {
-	(void)state;
 	assert_true(suspicion_may_be_explained(TUTTI_ERR_PEER));
 	assert_true(suspicion_may_be_explained(TUTTI_ERR_MISMATCH));
 	assert_false(suspicion_may_be_explained(TUTTI_ERR_MEMORY));

@@ -102,7 +102,6 @@ static void expect_mismatch(enum program program, const char *name)
 
 static void test_different_roots(void **state)
 {
-	(void)state;
 	expect_mismatch(BROADCASTS, "broadcast");
 	expect_mismatch(SCATTERS, "scatter");
 	expect_mismatch(REDUCES, "reduce");
@@ -112,7 +111,6 @@ static void test_right_program(void **state)
 {
 	char text[8000];
 
-	(void)state;
 	run_job(RIGHT, NULL, text, sizeof text);
 	assert_string_equal(text, "");
 }
@@ -123,7 +121,6 @@ static void gives_up_late(void **state)
 {
 	static struct engine e;
 
-	(void)state;
 	e.config.timeout_ms = 1;
 	assert_int_equal(engine_give_up_ms(&e), 1000);
 	e.config.timeout_ms = 1001;

@@ -56,7 +56,6 @@ static void abort_between_calls(const char *transports, long after)
 
 static void test_abort(void **state)
 {
-	(void)state;
 	for (long k = 0; k < 30; k++) {
 		abort_between_calls(NULL, 40 + 7 * k);
 		abort_between_calls("shm", 4 + k);
@@ -116,7 +115,6 @@ static void time_out_answered(const char *transports, bool is_async)
 
 static void test_timeout(void **state)
 {
-	(void)state;
 	for (int is_async = 0; is_async < 2; is_async++) {
 		time_out_answered(NULL, is_async);
 		time_out_answered("shm", is_async);
@@ -132,7 +130,6 @@ static void test_messages(void **state)
 	tutti_work *work = NULL, *other = NULL;
 	tutti_call call = {.work = &work}, again = {.work = &other};
 	int is_done = 0;
-	(void)state;
 
 	assert_int_equal(tutti_init_all(comms, 2, NULL), TUTTI_OK);
 	assert_int_equal(tutti_barrier(comms[0], &call), TUTTI_OK);
@@ -255,7 +252,6 @@ static void crash_one(const char *transports, uint64_t seed)
 static void test_flight(void **state)
 {
 	static const char *const transports[] = {"tcp", "shm", NULL};
-	(void)state;
 	for (uint64_t round = 0; round < 24; round++) {
 		uint64_t seed = 20261120 + round;
 		print_message("seed %llu\n", (unsigned long long)seed);
@@ -312,7 +308,6 @@ static void tell_pending(int messages, int barriers)
 
 static void test_pending(void **state)
 {
-	(void)state;
 	tell_pending(0, 0);
 	tell_pending(0, 2);
 	tell_pending(3, 0);
@@ -334,7 +329,6 @@ static void test_refused(void **state)
 	tutti_comm *comms[2];
 	atomic_int calls = 0;
 	tutti_call call = {.done = count_calls, .done_arg = &calls};
-	(void)state;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 	return; /* their malloc ends the process instead of failing; nothing else is tried here */
 #endif
@@ -360,7 +354,6 @@ static void test_measuring(void **state)
 	tutti_comm *comms[2];
 	struct links links;
 
-	(void)state;
 	assert_int_equal(tutti_init_all(comms, 2, &(tutti_config){.transports = "tcp"}), TUTTI_OK);
 	assert_int_equal(tutti_comm_abort(comms[0]), TUTTI_OK);
 	tutti_set_error(TUTTI_ERR_INTERNAL, "An old one.");

@@ -151,7 +151,6 @@ static void close_ranks(void)
 static void test_no_allocation(void **state)
 {
 	static const char *const all[] = {"tcp", "shm", NULL};
-	(void)state;
 	for (int t = 0; t < 3; t++) {
 		transports = all[t];
 		run_ranks();
@@ -178,7 +177,6 @@ static long allocations_of_group(tutti_comm *comm, int calls)
 static void test_groups(void **state)
 {
 	tutti_comm *comm;
-	(void)state;
 	assert_int_equal(tutti_init_all(&comm, 1, NULL), TUTTI_OK);
 	allocations_of_group(comm, 16);
 	long one = allocations_of_group(comm, 1), many = allocations_of_group(comm, 16);
@@ -194,7 +192,6 @@ static void test_groups(void **state)
 static void test_idle(void **state)
 {
 	struct rusage before, after;
-	(void)state;
 	transports = NULL;
 	run_ranks();
 	/* The helper goes to bed soon after the last work; give it as long as it takes. */
@@ -214,7 +211,6 @@ static void test_alone(void **state)
 {
 	tutti_comm *comm;
 	float x = 3, y = 0;
-	(void)state;
 	unsetenv("WORLD_SIZE");
 	unsetenv("RANK");
 	assert_int_equal(tutti_init(&comm, NULL), TUTTI_OK);

@@ -45,7 +45,6 @@ static void test_callback_during_destroy(void **state)
 	tutti_comm *comm;
 	struct late late = {.value = 3};
 	tutti_call call = {.done = call_the_other, .done_arg = &late};
-	(void)state;
 
 	assert_int_equal(tutti_init_all(&comm, 1, NULL), TUTTI_OK);
 	assert_int_equal(tutti_init_all(&late.other, 1, NULL), TUTTI_OK);
@@ -69,7 +68,6 @@ static void test_doorbell_fd(void **state)
 {
 	tutti_comm *comms[2];
 	float x[2] = {1, 2};
-	(void)state;
 
 	assert_int_equal(tutti_init_all(comms, 2, NULL), TUTTI_OK);
 	for (int round = 0; comms[0]->window && round < 10; round++) {
@@ -98,7 +96,6 @@ static void test_alone(void **state)
 	tutti_call call = {.work = &work};
 	float x = 3, y = 0;
 	int before = threads_alive(), is_done = 0;
-	(void)state;
 
 	assert_int_equal(tutti_init_all(&comm, 1, NULL), TUTTI_OK);
 	assert_int_equal(tutti_all_reduce(&x, &y, 1, TUTTI_F32, TUTTI_SUM, comm, &call), TUTTI_OK);
@@ -114,7 +111,6 @@ static void test_helpers_count(void **state)
 {
 	tutti_comm *comms[64];
 	cpu_set_t cores;
-	(void)state;
 	assert_int_equal(sched_getaffinity(0, sizeof cores, &cores), 0);
 	int n = CPU_COUNT(&cores) < 64 ? CPU_COUNT(&cores) : 64;
 	assert_int_equal(tutti_init_all(comms, n, NULL), TUTTI_OK);

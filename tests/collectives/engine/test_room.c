@@ -63,7 +63,6 @@ static void assert_no_room(tutti_comm *comm, const char *call)
 /* Nobody receives, or sends: the first call without room says so, at its own deadline. */
 static void test_own_deadline(void **state)
 {
-	(void)state;
 	for (int k = 0; k < 6; k++) {
 		bool sends = k % 2;
 		tutti_comm *comms[2];
@@ -82,7 +81,6 @@ static void test_own_deadline(void **state)
 static void test_deadline_of_another(void **state)
 {
 	tutti_comm *comms[2];
-	(void)state;
 	open_two(comms, "shm");
 	fill(comms[0], false, ENGINE_WORKS_MAX - 1);
 	assert_int_equal(issue(comms[0], false, OLD_MS), TUTTI_OK);
@@ -95,7 +93,6 @@ static void test_deadline_of_another(void **state)
 /* Room comes while a call waits for it. */
 static void test_room_comes(void **state)
 {
-	(void)state;
 	for (int w = 0; w < 3; w++) {
 		tutti_comm *comms[2];
 		open_two(comms, ways[w]);
@@ -133,7 +130,6 @@ static void *send_then_receive_in_groups(void *arg)
 
 static void test_group_of_one(void **state)
 {
-	(void)state;
 	for (int w = 0; w < 3; w++) {
 		tutti_comm *comms[2];
 		pthread_t threads[2];
@@ -174,7 +170,6 @@ static void *receive_then_send(void *arg)
  * why. */
 static void test_both_sides(void **state)
 {
-	(void)state;
 	for (int w = 0; w < 3; w++) {
 		tutti_comm *comms[2];
 		struct side sides[2];
@@ -204,7 +199,6 @@ static void test_looks_are_rare(void **state)
 	tutti_comm *comms[2];
 	uint64_t before, looks = 0, begin;
 
-	(void)state;
 	open_two(comms, "shm");
 	fill(comms[0], false, WORKS);
 	begin = clock_now_ns();

@@ -40,13 +40,11 @@ static tutti_work *works[RANKS];
 
 static int set_up(void **state)
 {
-	(void)state;
 	return tutti_init_all(comms, RANKS, NULL);
 }
 
 static int tear_down(void **state)
 {
-	(void)state;
 	for (int r = 0; r < RANKS; r++)
 		tutti_comm_destroy(comms[r]);
 	return 0;
@@ -74,7 +72,6 @@ static void test_tests(void **state)
 {
 	int is_done = 0;
 
-	(void)state;
 	if (!comms[0]->window)
 		skip();
 	submit(0);
@@ -93,7 +90,6 @@ static void test_tests(void **state)
 static void test_nobody_waits(void **state)
 {
 	uint64_t deadline = deadline_after_ms(60000);
-	(void)state;
 
 	for (int calls = 0; calls < 200; calls++) {
 		submit(0);
@@ -147,7 +143,6 @@ static void test_calls_behind(void **state)
 	int ranks[RANKS] = {0, 1};
 	pthread_t thread;
 
-	(void)state;
 	assert_int_equal(pthread_create(&thread, NULL, call_behind, &ranks[0]), 0);
 	call_behind(&ranks[1]);
 	assert_int_equal(pthread_join(thread, NULL), 0);
@@ -160,7 +155,6 @@ static void test_alone(void **state)
 	float first[RANKS], second[RANKS];
 	tutti_work *behind[RANKS];
 
-	(void)state;
 	if (!comms[0]->window)
 		skip();
 	for (int calls = 0; calls < 64; calls++) {
@@ -195,7 +189,6 @@ static void *wait_for_0(void *arg)
 
 static void test_destroy(void **state)
 {
-	(void)state;
 	for (int round = 0; round < DESTROY; round++) {
 		tutti_status status = TUTTI_ERR_INTERNAL;
 		pthread_t thread;

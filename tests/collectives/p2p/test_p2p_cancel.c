@@ -187,19 +187,16 @@ static void race(struct rank *r)
 
 static void test_in_between(void **state)
 {
-	(void)state;
 	everywhere(in_between);
 }
 
 static void test_what_cannot(void **state)
 {
-	(void)state;
 	everywhere(what_cannot);
 }
 
 static void test_race(void **state)
 {
-	(void)state;
 	with_ranks(2, "tcp", 1, race);
 	with_ranks(2, "shm", 2, race);
 	with_ranks(3, NULL, 3, race);

@@ -100,7 +100,6 @@ static void nobody_is_left(struct leaving *c)
 
 static void test_nobody_is_left(void **state)
 {
-	(void)state;
 	for (int w = 0; w < 3; w++)
 		for (int size = 2; size <= RANKS_MAX; size += 2)
 			for (int k = 0; k < 4; k++)
@@ -132,7 +131,6 @@ static void one_is_left(struct leaving *c)
 
 static void test_one_is_left(void **state)
 {
-	(void)state;
 	for (int w = 0; w < 3; w++)
 		for (int spoke = 0; spoke < 2; spoke++)
 			one_is_left(&(struct leaving){ways[w], 3 + spoke, spoke, true});

@@ -91,7 +91,6 @@ static void beside_collectives(struct rank *r)
 
 static void test_simple(void **state)
 {
-	(void)state;
 	everywhere(ring);
 	everywhere(beside_collectives);
 }
@@ -194,7 +193,6 @@ static void random_program(struct rank *r)
 static void test_random_programs(void **state)
 {
 	static const char *const transports[] = {"tcp", "shm", NULL};
-	(void)state;
 	for (int t = 0; t < 3; t++)
 		for (uint64_t seed = 1; seed <= 4; seed++)
 			with_ranks(1 + (int)(seed * 2 - 1), transports[t], seed, random_program);
@@ -204,7 +202,6 @@ static void test_random_programs(void **state)
 static void test_plugin(void **state)
 {
 	char path[1024];
-	(void)state;
 
 	if (!getenv("BUILD_DIR"))
 		fail_msg("BUILD_DIR is not set: run this by ctest");
@@ -292,7 +289,6 @@ static void left_without_a_word(struct rank *r)
 
 static void test_leaving(void **state)
 {
-	(void)state;
 	everywhere(left_without_a_word);
 	everywhere(master_and_workers);
 	everywhere(sent_and_left);
@@ -394,7 +390,6 @@ static void aborted(struct rank *r)
 
 static void test_failures(void **state)
 {
-	(void)state;
 	everywhere(mismatch);
 	everywhere(late);
 	everywhere(aborted);
@@ -405,7 +400,6 @@ static void test_invalid(void **state)
 	tutti_comm *comm;
 	int x = 0;
 	tutti_call bad_tag = {.tag = -1}, bad_time = {.timeout_ms = -1};
-	(void)state;
 
 	assert_int_equal(tutti_init_all(&comm, 1, NULL), TUTTI_OK);
 	assert_int_equal(tutti_send(&x, 1, TUTTI_I32, 0, NULL, NULL), TUTTI_ERR_INVALID);

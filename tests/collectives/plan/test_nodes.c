@@ -68,13 +68,11 @@ static void every_shape(bool staged, size_t most)
 
 static void test_every_shape(void **state)
 {
-	(void)state;
 	every_shape(false, sizeof shapes / sizeof shapes[0]);
 }
 
 static void test_staged(void **state)
 {
-	(void)state;
 	assert_int_equal(proof_kind_use(1), TUTTI_OK);
 	every_shape(true, 3);
 	assert_int_equal(proof_allocated(), 0);
@@ -83,7 +81,6 @@ static void test_staged(void **state)
 /* An average is divided once, at the end, by the number of all ranks. */
 static void test_average(void **state)
 {
-	(void)state;
 	struct nodes nodes = nodes_in_order(6, 2);
 	const struct algorithm *a = algorithm_find(COLL_ALL_REDUCE, "two_level");
 	for (uint64_t seed = 1; seed < 20; seed++) {
@@ -104,7 +101,6 @@ static void test_average(void **state)
  * more bytes than a ring, and one message for each peer and phase. */
 static void test_traffic(void **state)
 {
-	(void)state;
 	for (size_t s = 0; s < 6; s++) {
 		int count = shapes[s][0], local = shapes[s][1], size = count * local;
 		struct nodes nodes = nodes_in_order(size, count);

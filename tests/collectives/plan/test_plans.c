@@ -98,7 +98,6 @@ static void test_every_algorithm(void **state)
 {
 	uint64_t seed = sim_first_seed();
 	const int most_ranks = most().ranks;
-	(void)state;
 	for (int i = 0; algorithm_at(i); i++)
 		for (int size = 1; is_tried(algorithm_at(i), size) && size <= most_ranks; size++)
 			if (size <= 9)
@@ -116,7 +115,6 @@ static void test_many_ranks(void **state)
 	static const char *const names[] = {"doubling", "circulant", "knomial", "tree", "bruck"};
 	static const int sizes[] = {100, 127, 128, 1000};
 	uint64_t seed = sim_first_seed();
-	(void)state;
 	for (int i = 0; algorithm_at(i); i++)
 		for (int k = 0; k < 5; k++)
 			for (int s = 0; s < 4 && strcmp(algorithm_at(i)->name, names[k]) == 0;
@@ -132,7 +130,6 @@ static void test_many_ranks(void **state)
 static void test_every_root(void **state)
 {
 	uint64_t seed = sim_first_seed();
-	(void)state;
 	for (int i = 0; algorithm_at(i); i++)
 		for (int size = 2; size <= 9; size++)
 			for (int root = 0; root < size; root++) {
@@ -149,7 +146,6 @@ static void test_every_root(void **state)
 static void test_staged(void **state)
 {
 	uint64_t seed = sim_first_seed();
-	(void)state;
 	assert_int_equal(proof_kind_use(seed), TUTTI_OK);
 	for (int i = 0; algorithm_at(i); i++)
 		for (int size = 1; is_tried(algorithm_at(i), size) && size <= 8;
@@ -184,7 +180,6 @@ static void width_holds(const struct algorithm *a, int size, struct plan_options
 
 static void test_width(void **state)
 {
-	(void)state;
 	for (int i = 0; algorithm_at(i); i++)
 		for (int size = 1; is_tried(algorithm_at(i), size) && size <= 33;
 		     size += 1 + size / 12)
@@ -198,7 +193,6 @@ static void test_many_works(void **state)
 {
 	uint64_t seed = sim_first_seed();
 	struct trial_run run[24];
-	(void)state;
 	for (int round = 0; round < 40; round++) {
 		struct sim_ranks_config config = {
 			.sim = {.size = 1 + (int)(sim_mix(&seed) % 8), .seed = sim_mix(&seed)},
@@ -309,7 +303,6 @@ static void every_edge(const char *name)
 static void test_damage_is_caught(void **state)
 {
 	const char *const names[] = {"ring", "direct", "circulant", "rings"};
-	(void)state;
 	for (int i = 0; i < 4; i++)
 		for (int rank = 0; rank < 4; rank++) {
 			struct damage d = {.rank = rank};
@@ -327,7 +320,6 @@ static void test_damage_is_caught(void **state)
 /* One rank that makes no call: the others' deadline names it. */
 static void test_deadline(void **state)
 {
-	(void)state;
 	struct sim_ranks ranks;
 	struct sim_ranks_config config = {.sim = {.size = 3, .seed = 5}};
 	struct trial_run run;
@@ -357,7 +349,6 @@ static void test_deadline(void **state)
 /* A rank dies in the middle: its peers end with PEER and name it. */
 static void test_death(void **state)
 {
-	(void)state;
 	for (int after = 0; after < 12; after++) {
 		struct sim_ranks ranks;
 		struct sim_ranks_config config = {.sim = {.size = 4, .seed = 7 + (uint64_t)after}};

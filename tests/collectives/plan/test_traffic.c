@@ -314,7 +314,6 @@ static bool is_tried(const struct algorithm *a, int size)
 static void test_traffic(void **state)
 {
 	static const int sizes[] = {1, 2, 3, 4, 5, 7, 8, 12, 13, 16, 31, 33, 64};
-	(void)state;
 	for (int i = 0; algorithm_at(i); i++)
 		for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
 			if (is_tried(algorithm_at(i), sizes[s]))
@@ -343,7 +342,6 @@ static uint32_t messages_of(const struct algorithm *a, int size)
 /* Every collective has an algorithm of logarithmically many rounds and messages. */
 static void test_logarithmic(void **state)
 {
-	(void)state;
 	for (int c = 0; c < COLL_PATTERNS; c++) {
 		bool is_known = false, is_quick = false;
 		for (int i = 0; algorithm_at(i) && !is_quick; i++) {

@@ -26,7 +26,6 @@ static const char *chosen(struct select select, enum collective collective, size
 static void test_many_ranks(void **state)
 {
 	struct select s = {.size = 2000};
-	(void)state;
 	for (size_t count = 1; count < 1 << 30; count *= 8) {
 		assert_string_not_equal(chosen(s, COLL_ALL_REDUCE, count, TUTTI_F32, TUTTI_SUM),
 					"direct");
@@ -43,7 +42,6 @@ static void test_many_ranks(void **state)
 static void test_one_association(void **state)
 {
 	struct select s = {.size = 5};
-	(void)state;
 	assert_string_not_equal(chosen(s, COLL_ALL_REDUCE, 1, TUTTI_F32, TUTTI_SUM), "none");
 	assert_string_equal(chosen(s, COLL_ALL_REDUCE, 1, TUTTI_I8, TUTTI_AVG), "direct");
 	s.deterministic = true;
@@ -61,7 +59,6 @@ static void test_links_decide(void **state)
 	const struct algorithm *a;
 	double least = 1e9;
 
-	(void)state;
 	select_prepare(&s, &links); /* slow to start: the fewest messages */
 	assert_int_equal(select_algorithm(&s, &args, &a), TUTTI_OK);
 	struct cost c = a->cost((struct topology){8, 1});
@@ -99,7 +96,6 @@ static void assert_cheapest(int size, double cores, enum collective collective, 
  * rounds do. */
 static void test_shared_cores(void **state)
 {
-	(void)state;
 	assert_cheapest(8, 0, COLL_ALL_REDUCE, 4, "doubling");
 	assert_cheapest(8, 8, COLL_ALL_REDUCE, 4, "doubling");
 	assert_cheapest(8, 8, COLL_BARRIER, 0, "doubling");
@@ -118,7 +114,6 @@ static void test_shared_cores(void **state)
 /* One way ranks run ahead: the root's messages count, rounds hardly. */
 static void test_one_way(void **state)
 {
-	(void)state;
 	assert_cheapest(4, 2, COLL_BROADCAST, 4, "ring");
 	assert_cheapest(8, 2, COLL_BROADCAST, 4, "doubling");
 	assert_cheapest(8, 8, COLL_BROADCAST, 4, "knomial");
@@ -142,7 +137,6 @@ static bool goes_one_way(const struct algorithm *a, const struct nodes *nodes)
 /* A cost that lacks is_one_way, or has it by mistake, is wrong where ranks share cores. */
 static void test_one_way_is_said(void **state)
 {
-	(void)state;
 	for (int i = 0; algorithm_at(i); i++) {
 		const struct algorithm *a = algorithm_at(i);
 		struct nodes two = nodes_in_order(8, 2);
@@ -163,7 +157,6 @@ static void test_one_way_is_said(void **state)
  * goes from rank to rank costs more work than one that goes straight. */
 static void test_long_on_shared_cores(void **state)
 {
-	(void)state;
 	for (int size = 4; size <= 8; size += 4) {
 		assert_cheapest(size, 2, COLL_REDUCE_SCATTER, 1 << 20, "direct");
 		assert_cheapest(size, 2, COLL_SCATTER, 1 << 20, "direct");
@@ -179,7 +172,6 @@ static void test_few_ranks(void **state)
 	struct call_args args = {.collective = COLL_ALL_TO_ALL, .dtype = TUTTI_I8, .count = 1};
 	const struct algorithm *a = algorithm_find(COLL_ALL_TO_ALL, "knomial");
 
-	(void)state;
 	assert_null(select_why_not(&s, a, &args));
 	s.size = 33;
 	assert_non_null(strstr(select_why_not(&s, a, &args), "32 ranks"));
@@ -206,7 +198,6 @@ static void count_sends(const struct algorithm *a, int size, double *all, double
 /* What costs say of all ranks' messages is what the plans send. */
 static void test_means(void **state)
 {
-	(void)state;
 	for (int i = 0; algorithm_at(i); i++)
 		for (int size = 2; size <= 33; size++) {
 			const struct algorithm *a = algorithm_at(i);
@@ -229,7 +220,6 @@ static void test_links_file(void **state)
 	char folder[] = "/tmp/tutti_links_XXXXXX", path[64], pipe[64], nowhere[64];
 	struct links links = links_default(), read = {0};
 
-	(void)state;
 	assert_non_null(mkdtemp(folder));
 	snprintf(path, sizeof path, "%s/links", folder);
 	snprintf(pipe, sizeof pipe, "%s/pipe", folder);
@@ -277,7 +267,6 @@ static void test_links_file(void **state)
 static void test_forced(void **state)
 {
 	struct select s = {.size = 5};
-	(void)state;
 	assert_int_equal(select_parse(&s, "all_reduce:4-8=ring,all_reduce=window"), TUTTI_OK);
 	assert_string_equal(chosen(s, COLL_ALL_REDUCE, 2, TUTTI_F32, TUTTI_SUM), "ring");
 	assert_string_equal(chosen(s, COLL_ALL_REDUCE, 3, TUTTI_F32, TUTTI_SUM), "none");

@@ -70,7 +70,6 @@ static void test_all_reduce(void **state)
 {
 	static const int sizes[] = {1, 2, 4, 8};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
 		int size = sizes[i], before = open_files();
 
@@ -94,7 +93,6 @@ static int return_three(int rank, void *arg)
 
 static void test_code(void **state)
 {
-	(void)state;
 	assert_int_equal(tutti_spawn(return_three, NULL, 3), TUTTI_ERR_PEER);
 	assert_said("^rank 1 \\(pid [0-9]+\\) exited with code 3; the job was ended$");
 	assert_int_equal(tutti_spawn_exit_code(), 3);
@@ -112,7 +110,6 @@ static void test_codes(void **state)
 {
 	static const int codes[][2] = {{256, 1}, {-1, 255}, {255, 255}, {257, 1}, {-256, 1}};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
 		int code = codes[i][0];
 
@@ -145,7 +142,6 @@ static int killed_between_calls(int rank, void *arg)
 
 static void test_kill(void **state)
 {
-	(void)state;
 	assert_int_equal(tutti_spawn(killed_between_calls, NULL, 4), TUTTI_ERR_PEER);
 	assert_said("^rank 2 \\(pid [0-9]+\\) was killed by signal 9 \\(Killed\\); the job was "
 		    "ended$");
@@ -173,7 +169,6 @@ static int last_words(int rank, void *arg)
 
 static void test_last_words(void **state)
 {
-	(void)state;
 	memset(shared, 0, sizeof *shared);
 	assert_int_equal(tutti_spawn(last_words, NULL, 3), TUTTI_ERR_PEER);
 	assert_int_equal(tutti_spawn_exit_code(), 4);
@@ -191,7 +186,6 @@ static void test_two_fail(void **state)
 {
 	char pattern[80];
 
-	(void)state;
 	assert_int_equal(tutti_spawn(fail_by_rank, NULL, 2), TUTTI_ERR_PEER);
 	assert_in_range(tutti_spawn_exit_code(), 5, 6);
 	snprintf(pattern, sizeof pattern, "^rank %d .* exited with code %d; the job was ended$",
@@ -220,7 +214,6 @@ static int hang(int rank, void *arg)
 
 static void test_hang(void **state)
 {
-	(void)state;
 	memset(shared, 0, sizeof *shared);
 	assert_int_equal(tutti_spawn(hang, NULL, 3), TUTTI_ERR_PEER);
 	assert_said("^rank 1 \\(pid [0-9]+\\) exited with code 7; the job was ended$");
@@ -264,7 +257,6 @@ static void test_misuse(void **state)
 	int one = 1;
 	tutti_comm *comm;
 
-	(void)state;
 	assert_int_equal(tutti_spawn(NULL, NULL, 1), TUTTI_ERR_INVALID);
 	assert_said("fn is NULL");
 	assert_int_equal(tutti_spawn(sum_ranks, &one, 0), TUTTI_ERR_INVALID);
@@ -318,7 +310,6 @@ static void test_environment(void **state)
 {
 	char port[2][20], secret[2][100];
 
-	(void)state;
 	read_meeting(port[0], secret[0]);
 	read_meeting(port[1], secret[1]);
 	assert_int_equal(strlen(secret[0]), 64);
@@ -347,7 +338,6 @@ static int spawn_again(int rank, void *arg)
 
 static void test_ports(void **state)
 {
-	(void)state;
 	assert_int_equal(tutti_spawn(spawn_again, NULL, 2), TUTTI_OK);
 }
 
@@ -376,7 +366,6 @@ static void test_other_child(void **state)
 	struct other other;
 	int code;
 
-	(void)state;
 	memset(shared, 0, sizeof *shared);
 	assert_int_equal(pipe(other.end), 0);
 	other.pid = fork();
@@ -405,7 +394,6 @@ static void test_closed_stdin(void **state)
 {
 	int kept = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
 
-	(void)state;
 	close(STDIN_FILENO);
 	tutti_status status = tutti_spawn(open_one, NULL, 2);
 	bool is_closed = fcntl(STDIN_FILENO, F_GETFD) < 0;
@@ -421,7 +409,6 @@ static void test_children_ignored(void **state)
 	struct sigaction action;
 	int code = 9;
 
-	(void)state;
 	signal(SIGCHLD, SIG_IGN);
 	assert_int_equal(tutti_spawn(return_arg, &code, 2), TUTTI_ERR_PEER);
 	assert_int_equal(tutti_spawn_exit_code(), 9);
@@ -445,7 +432,6 @@ static void test_children_taken(void **state)
 {
 	int code = 0;
 
-	(void)state;
 	signal(SIGCHLD, take_any);
 	assert_int_equal(tutti_spawn(return_arg, &code, 2), TUTTI_ERR_SYSTEM);
 	signal(SIGCHLD, SIG_DFL);
@@ -481,7 +467,6 @@ static void test_interrupts(void **state)
 	int size = 4;
 	pid_t pid;
 
-	(void)state;
 	sigaction(SIGUSR1, &action, NULL);
 	pid = interrupt_often();
 	while (atomic_load(&interrupts) < 20)
@@ -504,7 +489,6 @@ static void test_output(void **state)
 	int ends[2];
 	FILE *file;
 
-	(void)state;
 	assert_int_equal(pipe(ends), 0);
 	file = fdopen(ends[1], "w");
 	fputs("begin", file);
@@ -529,7 +513,6 @@ static void test_descriptors(void **state)
 {
 	int before = open_files();
 
-	(void)state;
 	assert_int_equal(tutti_spawn(count_files, &before, RANKS), TUTTI_OK);
 	for (int r = 0; r < RANKS; r++)
 		assert_int_equal(atomic_load(&shared->number[r]), 0);

@@ -67,7 +67,6 @@ static void test_cores(void **state)
 {
 	int cpus;
 
-	(void)state;
 	unsetenv("OMP_NUM_THREADS");
 	sched_getaffinity(0, sizeof *affinity, &affinity[2]);
 	cpus = CPU_COUNT(&affinity[2]);
@@ -91,7 +90,6 @@ static void test_too_few_files(void **state)
 {
 	struct rlimit old, few;
 
-	(void)state;
 	getrlimit(RLIMIT_NOFILE, &old);
 	few = old;
 	few.rlim_cur = (rlim_t)open_files() + 6;
@@ -125,7 +123,6 @@ static void test_too_few_processes(void **state)
 	pid_t pid = fork();
 	int code;
 
-	(void)state;
 	if (pid == 0)
 		_exit(spawn_as_nobody());
 	assert_int_equal(waitpid(pid, &code, 0), pid);

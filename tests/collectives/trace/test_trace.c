@@ -65,7 +65,6 @@ static const struct trace_comm *find(const struct trace_process *p, uint64_t nam
 static void test_states(void **state)
 {
 	struct trace *t = open_one(7, 1, 3);
-	(void)state;
 	note_over(t, 0, false);
 	note_at_once(t, 1);
 	note_over(t, 2, true);
@@ -105,7 +104,6 @@ static void test_states(void **state)
 static void test_between(void **state)
 {
 	struct trace *t = open_one(13, 0, 1);
-	(void)state;
 	note_at_once(t, 0);
 	note_over(t, 1, false);
 	for (uint64_t i = 2; i < 10; i++)
@@ -134,7 +132,6 @@ static void test_between(void **state)
 static void test_the_last_ones(void **state)
 {
 	struct trace *t = open_one(8, 0, 1);
-	(void)state;
 	for (uint64_t i = 0; i < 3 * TRACE_OPS + 5; i++)
 		note_over(t, i, false);
 	struct trace_process p = read_all();
@@ -154,7 +151,6 @@ static void test_long_ago(void **state)
 {
 	struct trace *t = open_one(9, 0, 1);
 	uint64_t first = (UINT64_C(5) << 32) - 2;
-	(void)state;
 	for (uint64_t i = 0; i < 4; i++)
 		note(t, first + i);
 	struct trace_process p = read_all();
@@ -169,7 +165,6 @@ static void test_late_end(void **state)
 {
 	struct trace *t = open_one(10, 0, 1);
 	struct trace_mark old = note(t, 0), none = {0};
-	(void)state;
 	for (uint64_t i = 1; i <= TRACE_OPS; i++)
 		note(t, i);
 	trace_ended_late(&old, false); /* its entry is another call's by now */
@@ -200,7 +195,6 @@ static void test_late_begin(void **state)
 	struct trace *t = open_one(14, 0, 8);
 	struct trace_mark prompt = trace_call(t, &args, TRACE_BY_WINDOW, TRACE_IS_ASYNC);
 	struct trace_mark slow = trace_call(t, &args, TRACE_BY_WINDOW, TRACE_IS_ASYNC);
-	(void)state;
 	trace_began_late(&slow);
 	assert_true(trace_ended_at_once(&prompt, &args));
 	assert_false(trace_ended_at_once(&slow, &args));
@@ -227,7 +221,6 @@ static void test_many_communicators(void **state)
 {
 	struct trace *traces[3 * TRACE_SLOTS];
 	int files = open_descriptors();
-	(void)state;
 	for (uint64_t i = 0; i < 3 * TRACE_SLOTS; i++) {
 		traces[i] = open_one(100 + i, (int)i, 100);
 		note(traces[i], i);
@@ -259,7 +252,6 @@ static void test_waits(void **state)
 {
 	struct trace *t = open_one(11, 0, 4);
 	struct trace_wait wait = {.index = 0, .rank = 3, .text = "for \"rank\" 3\n"};
-	(void)state;
 	note(t, 0);
 	trace_waits(t, &wait);
 	struct trace_process p = read_all();
@@ -275,7 +267,6 @@ static void test_waits(void **state)
 static void test_labels(void **state)
 {
 	char text[100], longest[56];
-	(void)state;
 
 	memset(text, 'x', sizeof text - 1);
 	text[sizeof text - 1] = '\0';
@@ -334,7 +325,6 @@ static void test_no_mixture(void **state)
 	struct trace *t = open_one(12, 0, 4);
 	pthread_t writer;
 	size_t reads = 0, seen = 0;
-	(void)state;
 	atomic_store(&is_over, false);
 	assert_int_equal(pthread_create(&writer, NULL, write_many, t), 0);
 	while (!atomic_load(&is_over)) {

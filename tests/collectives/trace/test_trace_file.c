@@ -68,7 +68,6 @@ int lstat(const char *path, struct stat *about)
 
 static int enter(void **state)
 {
-	(void)state;
 	strcpy(folder + sizeof folder - 7, "XXXXXX");
 	return mkdtemp(folder) && chdir(folder) == 0 ? 0 : -1;
 }
@@ -76,7 +75,6 @@ static int enter(void **state)
 static int leave(void **state)
 {
 	char command[100];
-	(void)state;
 	snprintf(command, sizeof command, "rm -rf '%s'", folder);
 	return chdir("/") == 0 && system(command) == 0 ? 0 : -1;
 }
@@ -85,7 +83,6 @@ static int leave(void **state)
 static void test_file(void **state)
 {
 	struct stat about;
-	(void)state;
 	assert_int_equal(write_to("new"), TUTTI_OK);
 	assert_trace("new");
 	make_file("old", "old");
@@ -102,7 +99,6 @@ static void test_file(void **state)
 
 static void test_link(void **state)
 {
-	(void)state;
 	assert_int_equal(mkdir("sub", 0700), 0);
 	make_file("sub/there", "old");
 	assert_int_equal(symlink("sub/there", "link"), 0);
@@ -118,7 +114,6 @@ static void test_link(void **state)
 /* Another thread writes the same new file at the same time. */
 static void test_two_at_once(void **state)
 {
-	(void)state;
 	comes_first = true;
 	assert_int_equal(write_to("new"), TUTTI_OK);
 	assert_false(comes_first);
@@ -129,7 +124,6 @@ static void test_two_at_once(void **state)
 static void test_planted_link(void **state)
 {
 	char content[16];
-	(void)state;
 	make_file("precious", "precious");
 	assert_int_equal(symlink("precious", "trace.part"), 0);
 	assert_int_equal(write_to("trace"), TUTTI_OK);
@@ -141,7 +135,6 @@ static void test_planted_link(void **state)
 static void test_pipe(void **state)
 {
 	char content[4096];
-	(void)state;
 	assert_int_equal(mkfifo("pipe", 0600), 0);
 	int fd = open("pipe", O_RDONLY | O_NONBLOCK);
 	assert_true(fd >= 0);
@@ -157,7 +150,6 @@ static void test_pipe(void **state)
 /* A device of our own with /dev/full's numbers: this one may be lost. */
 static void test_full_device(void **state)
 {
-	(void)state;
 	int fd = -1;
 	if (mknod("full", S_IFCHR | 0600, makedev(1, 7)) == 0)
 		fd = open("full", O_WRONLY);
@@ -177,7 +169,6 @@ static void test_full_device(void **state)
 static void test_failure(void **state)
 {
 	char name[64], content[16];
-	(void)state;
 	make_file("precious", "precious");
 	snprintf(name, sizeof name, "tutti-trace.%d.json", trace_first_rank());
 	assert_int_equal(symlink("precious", name), 0);

@@ -33,7 +33,6 @@ static void unjudged(struct contention *c)
 
 static void test_judged(void **state)
 {
-	(void)state;
 	struct contention c = {0};
 
 	judged(&c, 100, 50, 50);
@@ -110,7 +109,6 @@ static void makes_calls(struct window *window, int rank, void *arg)
 
 static void test_all_agree(void **state)
 {
-	(void)state;
 	for (int size = 2; size <= RANKS; size += 2) {
 		struct seen seen = {.size = size};
 		int contended = 0;
@@ -151,7 +149,6 @@ static void lengths(struct window *window, int rank, void *arg)
 
 static void test_lengths(void **state)
 {
-	(void)state;
 	size_t bytes[4];
 
 	run(4, lengths, bytes);
@@ -186,7 +183,6 @@ static void waits(struct window *window, int rank, void *arg)
 
 static void test_noticed(void **state)
 {
-	(void)state;
 	bool has_noticed[4];
 
 	run(4, waits, has_noticed);
@@ -208,7 +204,6 @@ static void broadcasts(struct window *window, int rank, void *arg)
 
 static void test_not_used_up(void **state)
 {
-	(void)state;
 	unsigned calls[4];
 
 	run(4, broadcasts, calls);

@@ -45,7 +45,6 @@ static void test_doorbell(void **state)
 	struct team team = {.size = 2};
 	struct window *windows[2];
 
-	(void)state;
 	test_limit(100);
 	team_open(&team, windows);
 	for (int round = 0; round < 2000; round++) {
@@ -84,7 +83,6 @@ static void test_doorbell_is_quiet(void **state)
 	struct window_run run, other;
 	struct pollfd fd;
 
-	(void)state;
 	team_open(&team, windows);
 	fd = (struct pollfd){window_event_fd(windows[0]), POLLIN, 0};
 	window_begin(windows[0], &run, &args);

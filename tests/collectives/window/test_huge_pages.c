@@ -111,7 +111,6 @@ static void take_large(struct window *window, int rank, void *arg)
 
 static void large_pages_on_every_rank(void **state)
 {
-	(void)state;
 	if (!can_collapse()) {
 		print_message("MADV_COLLAPSE (Linux 6.1): ");
 		skip_because("the kernel makes no 2 MiB pages of shared memory");
@@ -140,7 +139,6 @@ static void less_than_a_page_takes_nothing(void **state)
 {
 	struct team team = {.size = RANKS, .member = take_little};
 
-	(void)state;
 	assert_int_equal(team_run(&team), 0);
 }
 
@@ -163,7 +161,6 @@ static void a_refusal_harms_nobody(void **state)
 {
 	struct team team = {.size = RANKS, .are_processes = true, .member = be_refused};
 
-	(void)state;
 	assert_int_equal(team_run(&team), 0);
 }
 
@@ -198,7 +195,6 @@ static size_t taken_kib(const char *huge_pages)
 /* Killed: tutti_mem_alloc without window_mem_enlarge; the variable not looked at. */
 static void as_the_variable_says(void **state)
 {
-	(void)state;
 	assert_in_range(taken_kib("0"), 0, 64);
 	if (can_collapse())
 		assert_in_range(taken_kib("1"), HUGE_KIB, HUGE_KIB + 64);

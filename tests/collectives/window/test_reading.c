@@ -86,7 +86,6 @@ static void test_collectives(void **state)
 {
 	struct window *windows[RANKS];
 
-	(void)state;
 	open_team(windows, 1);
 	for (enum collective c = 0; c < COLL_BARRIER; c++) {
 		bool reads = c == COLL_ALL_GATHER || c == COLL_ALL_TO_ALL || c == COLL_SCATTER;
@@ -109,7 +108,6 @@ static void test_who_decides(void **state)
 	struct window *windows[RANKS];
 	size_t whole = RANKS * LONG * sizeof(float);
 
-	(void)state;
 	/* Threads, and who copies its own block too, only want to from 8 times as much on. */
 	open_team(windows, whole / 2);
 	assert_string_equal(path_of(windows, COLL_ALL_GATHER, LONG, true, true), "staged");
@@ -141,7 +139,6 @@ static void test_not_known_yet(void **state)
 	struct window *windows[RANKS];
 	struct window_run runs[RANKS];
 
-	(void)state;
 	open_team(windows, 1);
 	windows[2]->area->reads_from = 0;
 	for (int rank = 0; rank < RANKS; rank++) {
@@ -199,7 +196,6 @@ static void make_calls(struct window *window, int rank, void *arg)
 
 static void test_values(void **state)
 {
-	(void)state;
 	for (int size = 1; size <= 4; size++) {
 		for (int kind = 0; kind < 2; kind++) {
 			struct team team = {.size = size,
@@ -249,7 +245,6 @@ static void test_permission_lost(void **state)
 {
 	struct team team = {
 		.size = RANKS, .read_bytes = 1, .are_processes = true, .member = lose_permission};
-	(void)state;
 	assert_int_equal(team_run(&team), 0);
 }
 
@@ -259,7 +254,6 @@ static void test_another_process(void **state)
 {
 	struct window *windows[RANKS];
 
-	(void)state;
 	for (int found_out = 0; found_out < 2; found_out++) {
 		open_team(windows, 1);
 		windows[1]->area->process ^= 1;
@@ -287,7 +281,6 @@ static void test_not_mapped(void **state)
 	tutti_status status[RANKS];
 	bool moved;
 
-	(void)state;
 	munmap(gone, bytes);
 	open_team(windows, 1);
 	for (int rank = 0; rank < RANKS; rank++) {
@@ -322,7 +315,6 @@ static void test_failed_before_read(void **state)
 	struct window_run runs[RANKS];
 	bool moved;
 
-	(void)state;
 	open_team(windows, 1);
 	for (int rank = 0; rank < RANKS; rank++) {
 		struct call_args args = args_for(COLL_ALL_GATHER, LONG, rank, false);
@@ -352,7 +344,6 @@ static void test_failed_after_read(void **state)
 	struct window_run runs[RANKS];
 	bool moved;
 
-	(void)state;
 	open_team(windows, 1);
 	for (int rank = 0; rank < RANKS; rank++) {
 		struct call_args args = args_for(COLL_ALL_GATHER, LONG, rank, false);
@@ -382,7 +373,6 @@ static void test_kill(void **state)
 				 copying_call,
 				 .rounds = 6,
 				 .most_calls = 50};
-	(void)state;
 	team_kill(&plan, seed);
 }
 

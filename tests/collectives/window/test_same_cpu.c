@@ -30,7 +30,6 @@ static int set_up(void **state)
 {
 	struct team team = {.size = RANKS, .is_oversubscribed = true};
 
-	(void)state;
 	team_open(&team, windows);
 	here = 1;
 	return 0;
@@ -38,7 +37,6 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-	(void)state;
 	team_close(windows, RANKS);
 	return 0;
 }
@@ -75,7 +73,6 @@ static void test_lines(void **state)
 	struct call_args args = {.collective = COLL_BARRIER, .fingerprint = 9};
 	struct window_run runs[RANKS];
 
-	(void)state;
 	for (int rank = 1; rank < RANKS; rank++)
 		runs_on(rank, rank / 2 + 1);
 	window_begin(windows[0], &runs[0], &args);
@@ -103,7 +100,6 @@ static void test_says_where(void **state)
 	struct call_args args = {.collective = COLL_BARRIER, .fingerprint = 9};
 	struct window_run runs[RANKS];
 
-	(void)state;
 	for (int rank = 0; rank < RANKS; rank++)
 		runs_on(rank, 3);
 	window_begin(windows[0], &runs[0], &args);
@@ -128,7 +124,6 @@ static void test_roots(void **state)
 	uint8_t data[RANKS][8] = {{0}};
 	struct window_run runs[RANKS];
 
-	(void)state;
 	for (int rank = 0; rank < RANKS; rank++)
 		runs_on(rank, rank == 3 ? 2 : 1);
 	for (int rank = 0; rank < RANKS; rank++)
@@ -161,7 +156,6 @@ static void test_room(void **state)
 		.collective = COLL_BROADCAST, .fingerprint = 9, .count = 8, .dtype = TUTTI_U8};
 	int done = 0;
 
-	(void)state;
 	args.send = args.recv = data[0];
 	for (window_begin(windows[0], &runs[0], &args); advance(0, &runs[0]) == TUTTI_OK; done++)
 		window_begin(windows[0], &runs[0], &args);
@@ -190,7 +184,6 @@ static void test_words(void **state)
 	static uint8_t data[RANKS][BYTES];
 	struct window_run runs[RANKS];
 
-	(void)state;
 	for (int rank = 0; rank < RANKS; rank++) {
 		struct call_args args = {.collective = COLL_ALL_REDUCE,
 					 .fingerprint = 9,
@@ -247,7 +240,6 @@ static int yields_of_drive(void)
 /* Killed: wait_for_peers yields whatever same_cpu_trails says, or never. */
 static void test_drive(void **state)
 {
-	(void)state;
 	windows[0]->policy.spin_ns = UINT32_MAX; /* longer than until the others come */
 	for (int rank = 1; rank < RANKS; rank++)
 		runs_on(rank, 2);

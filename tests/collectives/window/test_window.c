@@ -67,7 +67,6 @@ static void every_size(struct window *window, int rank, void *arg)
 
 static void test_every_size(void **state)
 {
-	(void)state;
 	for (int size = 1; size <= 8; size = size < 5 ? size + 1 : 8 + (size == 8)) {
 		struct team team = {.size = size, .member = every_size, .arg = &size};
 		team.window_bytes = size % 2 ? 0 : TINY_WINDOW;
@@ -104,7 +103,6 @@ static void every_type(struct window *window, int rank, void *arg)
 
 static void test_every_type(void **state)
 {
-	(void)state;
 	for (int size = 2; size <= 5; size += 3) {
 		struct team team = {.size = size, .member = every_type, .arg = &size};
 		team.window_bytes = TINY_WINDOW;
@@ -146,7 +144,6 @@ static void mixed(struct window *window, int rank, void *arg)
 
 static void test_mixed(void **state)
 {
-	(void)state;
 	for (int size = 2; size <= 4; size++) {
 		struct team team = {.size = size, .member = mixed, .arg = &size};
 		team.window_bytes = TINY_WINDOW;

@@ -42,7 +42,6 @@ static void bounded_for_any_number_of_ranks(void **state)
 {
 	static const size_t windows[] = {(size_t)1 << 20, WINDOW_BYTES, (size_t)64 << 20};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof windows / sizeof *windows; i++) {
 		for (int ranks = 2; ranks <= WINDOW_MAX_RANKS; ranks += 1 + ranks / 8) {
 			for (int shares = 0; shares < 2; shares++) {
@@ -62,7 +61,6 @@ static void cores_are_those_of_all_ranks(void **state)
 	struct window_config config = {.size = 4, .window_bytes = WINDOW_BYTES};
 	struct geometry on_two, on_three;
 
-	(void)state;
 	config.policy.shares_cores = true;
 	config.cores = 2;
 	assert_int_equal(geometry_choose(&on_two, &config), TUTTI_OK);
@@ -75,7 +73,6 @@ static void cores_are_those_of_all_ranks(void **state)
  */
 static void nothing_but_rows_grows(void **state)
 {
-	(void)state;
 	for (int shares = 0; shares < 2; shares++) {
 		struct geometry few = geometry_of(2, WINDOW_BYTES, shares);
 
@@ -125,7 +122,6 @@ static void bounded_as_mapped(void **state)
 {
 	static const int worlds[] = {2, 9, MOST};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof worlds / sizeof *worlds; i++) {
 		tutti_comm *comms[MOST];
 		pthread_t threads[MOST];

@@ -80,7 +80,6 @@ static void check_mismatch(struct call_args a, struct call_args b, const char *f
 
 static void test_mismatch(void **state)
 {
-	(void)state;
 	check_mismatch(call(COLL_ALL_REDUCE, 3, 0, 0), call(COLL_BROADCAST, 3, 1, 2),
 		       "rank 0 called all_reduce(f32, 3, sum) as #17",
 		       "rank 2 called broadcast(f32, 3, root 1) as #17");
@@ -138,7 +137,6 @@ static void check_counts(size_t count, size_t offset)
 
 static void test_counts_mismatch(void **state)
 {
-	(void)state;
 	check_counts(3, 10);
 	check_counts(60000, 65536);
 }
@@ -152,7 +150,6 @@ static void test_swapped_counts(void **state)
 	size_t sends[3] = {4, 4, 4}, expects[3][3] = {{4, 4, 4}, {4, 4, 4}, {4, 4, 4}};
 	size_t offsets[3] = {0, 100, 200};
 
-	(void)state;
 	expects[1][0] = 5;
 	expects[1][2] = 3;
 	team_open(&team, windows);
@@ -181,7 +178,6 @@ static void test_deadline_at_the_line(void **state)
 	struct window_run runs[3];
 	struct call_args args = call(COLL_BARRIER, 0, 0, 0);
 
-	(void)state;
 	test_limit(60);
 	for (int oversubscribed = 0; oversubscribed < 2; oversubscribed++) {
 		team.is_oversubscribed = oversubscribed;
@@ -203,7 +199,6 @@ static void test_deadline_in_the_middle(void **state)
 	struct window *windows[3];
 	struct window_run runs[3];
 
-	(void)state;
 	test_limit(60);
 	team_open(&team, windows);
 	for (int rank = 0; rank < 3; rank++) {
@@ -242,7 +237,6 @@ static void *wait_in_drive(void *arg)
 /* Killed: the stop word's test left out of check(); failures left out of board_check. */
 static void test_stop_and_failures(void **state)
 {
-	(void)state;
 	test_limit(60);
 	for (int kind = 0; kind < 4; kind++) {
 		struct team team = {.size = 2, .is_oversubscribed = kind & 1};
@@ -271,7 +265,6 @@ static void test_all_lines_came(void **state)
 {
 	static const size_t counts[] = {3, 200000};
 
-	(void)state;
 	for (int is_long = 0; is_long < 2; is_long++) {
 		struct team team = {.size = 2};
 		struct window *windows[2];
@@ -302,7 +295,6 @@ static void test_failure_rings(void **state)
 	struct call_args args = call(COLL_BARRIER, 0, 0, 0);
 	char ring;
 
-	(void)state;
 	team_open(&team, windows);
 	window_begin(windows[0], &run, &args);
 	assert_false(window_arm(windows[0], &run));
@@ -321,7 +313,6 @@ static void test_a_call_after_a_failure(void **state)
 {
 	static const enum collective kinds[] = {COLL_BARRIER, COLL_ALL_REDUCE, COLL_BROADCAST};
 
-	(void)state;
 	for (int k = 0; k < 3; k++) {
 		struct team team = {.size = 2};
 		struct window *windows[2];
@@ -362,7 +353,6 @@ static void test_kill_in_the_middle(void **state)
 				 mixed_call,
 				 .rounds = 4,
 				 .most_calls = 300};
-	(void)state;
 	team_kill(&plan, seed);
 }
 
@@ -394,7 +384,6 @@ static void test_leaving_is_not_failing(void **state)
 	int *done = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	struct team team = {.size = 2, .are_processes = true, .member = leave_early, .arg = done};
 
-	(void)state;
 	assert_int_equal(team_run(&team), 0);
 }
 

@@ -91,7 +91,6 @@ static void test_wrong_connections(void **state)
 	char junk[200] = {1, 2, 3};
 	int silent, talker, leaver;
 
-	(void)state;
 	test_limit(100);
 	silent = connect_to(id);
 	talker = connect_to(id);
@@ -182,7 +181,6 @@ static void test_missing_rank(void **state)
 	uint64_t id[2] = {clock_now_ns(), (uint64_t)getpid() + 1};
 	pid_t leader = start(leads, id, 0), other = start(follows, id, 2);
 
-	(void)state;
 	assert_int_equal(end(leader), 0);
 	assert_int_equal(end(other), 0);
 	id[0]++;
@@ -195,7 +193,6 @@ static void test_too_little_room(void **state)
 				  true, 0,   1,      NULL};
 	struct window *window[300];
 
-	(void)state;
 	assert_int_equal(window_join_all(window, &c, 300), TUTTI_ERR_UNSUPPORTED);
 	assert_non_null(strstr(last_error(), "TUTTI_WINDOW_BYTES=65536"));
 }
@@ -238,7 +235,6 @@ static void test_poor_leader(void **state)
 	pid_t early = start(turned_away, id, 1), leader = start(poor_leader, id, 0), late;
 	int status;
 
-	(void)state;
 	assert_int_equal(waitpid(leader, &status, WUNTRACED), leader);
 	assert_true(WIFSTOPPED(status));
 	late = start(turned_away, id, 2);
@@ -267,7 +263,6 @@ static void test_nothing_is_left(void **state)
 	struct team team = {.size = 4};
 	struct window *windows[4];
 
-	(void)state;
 	assert_true(WIFSIGNALED(end(leader)));
 	assert_true(WIFSIGNALED(end(other)));
 	/* Windows of this process give their descriptors back. */
@@ -331,7 +326,6 @@ static void test_two_in_one_process(void **state)
 	uint64_t id[2] = {clock_now_ns(), (uint64_t)getpid() + 4};
 	pid_t first = start(two_in_one_process, id, 0), second = start(two_in_one_process, id, 2);
 
-	(void)state;
 	assert_int_equal(end(first), 0);
 	assert_int_equal(end(second), 0);
 }
@@ -364,7 +358,6 @@ static void test_small_shm(void **state)
 	uint64_t id[2] = {clock_now_ns(), (uint64_t)getpid() + 3};
 	int status = end(start(with_small_shm, id, 0));
 
-	(void)state;
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
 		skip_because(OWN_MOUNTS_WHY);
 	assert_int_equal(status, 0);

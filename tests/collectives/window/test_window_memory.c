@@ -78,7 +78,6 @@ static void use_shared(struct window *window, int rank, void *arg)
 
 static void test_zero_copy(void **state)
 {
-	(void)state;
 	for (int processes = 0; processes < 2; processes++) {
 		for (int size = 2; size <= 3; size++) {
 			struct team team = {.size = size,
@@ -136,7 +135,6 @@ static void test_reach(void **state)
 	uint64_t id[2] = {clock_now_ns(), (uint64_t)getpid()};
 	pid_t pids[3];
 
-	(void)state;
 	for (int rank = 0; rank < 3; rank++) {
 		pids[rank] = fork();
 		assert_true(pids[rank] >= 0);
@@ -191,7 +189,6 @@ static void allocate_much(struct window *window, int rank, void *arg)
 
 static void test_allocations_end(void **state)
 {
-	(void)state;
 	for (int processes = 0; processes < 2; processes++) {
 		int size = 2;
 		struct team team = {.size = size,
@@ -224,7 +221,6 @@ static void test_little_room(void **state)
 	struct team team = {
 		.size = TEAM_RANKS, .are_processes = true, .member = pass_through_little_room};
 
-	(void)state;
 	assert_int_equal(team_run(&team), 0);
 }
 
@@ -262,7 +258,6 @@ static void test_late_waker(void **state)
 		mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	struct team team = {.size = 2, .are_processes = true, .member = wake_late, .arg = phase};
 
-	(void)state;
 	assert_int_equal(team_run(&team), 0);
 	munmap(phase, 4096);
 }
@@ -342,7 +337,6 @@ static void test_late(void **state)
 	struct window *windows[LATE_RANKS];
 	uint8_t *arenas[LATE_RANKS];
 
-	(void)state;
 	for (int is_oversubscribed = 0; is_oversubscribed < 2; is_oversubscribed++) {
 		struct team team = {.size = LATE_RANKS, .is_oversubscribed = is_oversubscribed};
 		team_open(&team, windows);
@@ -397,7 +391,6 @@ static void test_lost_taker(void **state)
 	struct team team = {
 		.size = size, .are_processes = true, .member = lose_the_taker, .arg = &size};
 
-	(void)state;
 	assert_int_equal(team_run(&team), 0);
 }
 
@@ -427,7 +420,6 @@ static void test_limited_files(void **state)
 	int size = 2;
 	struct team team = {.size = size, .are_processes = true, .member = want_much, .arg = &size};
 
-	(void)state;
 	assert_int_equal(team_run(&team), 0);
 }
 
@@ -464,7 +456,6 @@ static void test_limited_addresses(void **state)
 	struct team team = {
 		.size = size, .are_processes = true, .member = want_more_than_fits, .arg = &size};
 
-	(void)state;
 	assert_int_equal(team_run(&team), 0);
 }
 #endif

@@ -511,7 +511,6 @@ static void play_one(int size, const struct kind *calls, int count)
 /* Killed: two slots: a slot is staged into before its rank has copied out what it needs. */
 static void test_each_call(void **state)
 {
-	(void)state;
 	for (int size = 2; size <= RANKS_MAX; size++)
 		for (int i = 0; i < kind_count; i++)
 			play_one(size, &kinds[i], 1);
@@ -520,7 +519,6 @@ static void test_each_call(void **state)
 /* What is left of a call when the next one begins. */
 static void test_each_pair(void **state)
 {
-	(void)state;
 	for (int i = 0; i < kind_count; i++)
 		for (int k = 0; k < kind_count; k++)
 			play_one(2, (struct kind[]){kinds[i], kinds[k]}, 2);
@@ -532,7 +530,6 @@ static void test_root_ahead(void **state)
 	static const enum collective each[] = {COLL_BROADCAST, COLL_SCATTER, COLL_GATHER,
 					       COLL_REDUCE};
 
-	(void)state;
 	for (size_t c = 0; c < sizeof each / sizeof *each; c++) {
 		struct program program = {.size = 2};
 		for (uint32_t i = 0; i < WINDOW_LINES + 4; i++)
@@ -548,7 +545,6 @@ static void test_more(void **state)
 	const char *bound = getenv("WINDOW_ORDERS");
 	bool is_long = bound && strcmp(bound, "long") == 0;
 
-	(void)state;
 	for (int i = 0; i < kind_count; i++)
 		for (int k = 0; k < kind_count; k++) {
 			struct kind three[] = {kinds[i], kinds[k], kinds[(i + 5 * k) % kind_count]};

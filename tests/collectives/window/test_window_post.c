@@ -92,7 +92,6 @@ static void test_payload_before_line(void **state)
 	struct team team = {.size = RANKS};
 	struct window *windows[RANKS];
 
-	(void)state;
 	assert_int_equal(sigaction(SIGSEGV, &action, &before), 0); /* cmocka has one of its own */
 	team_open(&team, windows);
 	for (size_t c = 0; c < sizeof each / sizeof *each; c++)

@@ -64,7 +64,6 @@ static void stress(struct window *window, int rank, void *arg)
 
 static void test_stress(void **state)
 {
-	(void)state;
 	for (int size = 1; size <= 8; size++) {
 		struct team team = {
 			.size = size, .are_processes = true, .member = stress, .arg = &size};

@@ -127,7 +127,6 @@ static int fail_between(enum collective collective, int victim, int root, bool i
 /* Killed: zero_copy_step without a look at the failures. */
 static void test_failed_rank(void **state)
 {
-	(void)state;
 	for (int victim = 0; victim < RANKS; victim += 2) {
 		assert_int_equal(fail_between(COLL_ALL_REDUCE, victim, 0, false), 0);
 		assert_int_equal(fail_between(COLL_REDUCE_SCATTER, victim, 0, false), 0);
@@ -152,7 +151,6 @@ static void test_freed_memory(void **state)
 {
 	struct player players[RANKS];
 
-	(void)state;
 	open(players);
 	assert_int_equal(window_mem_free(players[1].send), TUTTI_OK);
 	assert_int_equal(players[1].send[BLOCK], 0);

@@ -44,7 +44,6 @@ static void test_who_waits(void **state)
 	struct window *windows[2];
 	static const size_t counts[] = {0, 1, 300, 100000};
 
-	(void)state;
 	team_open(&team, windows);
 	for (int collective = 0; collective < COLL_MEM_ALLOC; collective++) {
 		for (int c = 0; c < 8; c++) {
@@ -112,7 +111,6 @@ static void check_ahead(enum collective collective, int ahead)
 
 static void test_who_runs_ahead(void **state)
 {
-	(void)state;
 	check_ahead(COLL_BROADCAST, 0);
 	check_ahead(COLL_SCATTER, 0);
 	check_ahead(COLL_REDUCE, 1);
@@ -162,7 +160,6 @@ static void check_long(enum collective collective, int first, int second)
  * senders. */
 static void test_long_alone(void **state)
 {
-	(void)state;
 	check_long(COLL_BROADCAST, 0, 1);
 	check_long(COLL_SCATTER, 0, 1);
 	check_long(COLL_REDUCE, 1, 0);
@@ -178,7 +175,6 @@ static void test_mismatch_ahead(void **state)
 	tutti_status status = TUTTI_OK;
 	uint8_t byte = 0;
 
-	(void)state;
 	team_open(&team, windows);
 	for (uint32_t i = 0; i < 2 * WINDOW_LINES && status == TUTTI_OK; i++) {
 		int rank = (int)(i % 2);
@@ -273,7 +269,6 @@ static void play(uint64_t calls, bool is_oversubscribed)
 
 static void test_any_order(void **state)
 {
-	(void)state;
 	for (int round = 0; round < 16; round++, seed++)
 		play(400, round % 2);
 }
@@ -287,7 +282,6 @@ static void test_numbers_wrap(void **state)
 	uint32_t first = 0;
 	int wraps = 0;
 
-	(void)state;
 	team_open(&team, windows);
 	for (int i = 0; i < 200; i++) {
 		window_begin(windows[0], &run, &args);
@@ -325,7 +319,6 @@ static void test_missed_sleeper_wakes(void **state)
 	pthread_t thread;
 	struct line *line;
 
-	(void)state;
 	test_limit(60);
 	team_open(&team, windows);
 	s.window = windows[0];
@@ -349,7 +342,6 @@ static void test_post_rings(void **state)
 	struct sleeper s = {.args = {.collective = COLL_BARRIER, .fingerprint = 9}};
 	uint32_t rings = 0;
 
-	(void)state;
 	test_limit(60);
 	team_open(&team, windows);
 	s.window = windows[0];
@@ -389,7 +381,6 @@ static void test_drive_takes_over(void **state)
 	enum { COUNT = 50000 };
 	static int32_t a[COUNT], b[COUNT];
 
-	(void)state;
 	test_limit(60);
 	team_open(&team, windows);
 	for (int round = 0; round < 20; round++) {
@@ -469,7 +460,6 @@ static void test_litmus(void **state)
 	uint64_t end = clock_now_ns() + LITMUS_NS;
 	int lost = 0;
 
-	(void)state;
 	if (wait_policy_on(2, wait_cores()).shares_cores)
 		skip();
 	test_limit(100);

@@ -71,7 +71,6 @@ static void share(struct window *window, int rank, void *arg)
 
 static void test_share(void **state)
 {
-	(void)state;
 	for (int kind = 0; kind < 4; kind++) {
 		for (int size = 2; size <= 4; size += 2) {
 			struct team team = {.size = size,
@@ -111,7 +110,6 @@ static void share_unequal(struct window *window, int rank, void *arg)
 
 static void test_share_unequal(void **state)
 {
-	(void)state;
 	for (int size = 2; size <= 5; size += 3) {
 		struct team team = {.size = size, .member = share_unequal, .arg = &size};
 		assert_int_equal(team_run(&team), 0);

@@ -69,7 +69,6 @@ static int set_up(void **state)
 {
 	struct team team = {.size = RANKS, .is_oversubscribed = true};
 
-	(void)state;
 	now_ns = used_ns = 5000u * MS;
 	memset(&mask, 0xff, sizeof mask);
 	CPU_ZERO(&cpuset);
@@ -84,7 +83,6 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-	(void)state;
 	team_close(windows, RANKS);
 	return 0;
 }
@@ -117,7 +115,6 @@ static void wait_for(int rank, uint64_t ms, uint64_t share)
 
 static void test_spread(void **state)
 {
-	(void)state;
 	for (int rank = 0; rank < 3; rank++)
 		wait_for(rank, 20, 25);
 	assert_int_equal(moves, 0);
@@ -137,7 +134,6 @@ static void test_spread(void **state)
  * said. */
 static void test_not_at_once(void **state)
 {
-	(void)state;
 	here = 4;
 	look(3);
 	now_ns += MS;
@@ -152,7 +148,6 @@ static void test_not_at_once(void **state)
 
 static void test_mask(void **state)
 {
-	(void)state;
 	CPU_CLR(7, &mask);
 	wait_for(3, 20, 25);
 	wait_for(3, 20, 25);
@@ -162,7 +157,6 @@ static void test_mask(void **state)
 /* Its program has bound it to some CPUs of several, and means it: also when there come more. */
 static void test_bound(void **state)
 {
-	(void)state;
 	CPU_SET(2, &cpuset);
 	mask = cpuset;
 	CPU_CLR(2, &mask);
@@ -174,7 +168,6 @@ static void test_bound(void **state)
 /* On trial elsewhere, it is bound to where it is: it does not go back, not even for a moment. */
 static void test_bound_on_trial(void **state)
 {
-	(void)state;
 	wait_for(3, 20, 25);
 	assert_int_equal(cpu_of(3), 7);
 	CPU_CLR(4, &mask);
@@ -186,7 +179,6 @@ static void test_bound_on_trial(void **state)
 /* Another program has the new CPU: back, and a second's rest, then two. */
 static void test_taken(void **state)
 {
-	(void)state;
 	for (int trial = 0; trial < 2; trial++) {
 		wait_for(3, 20, 25);
 		assert_int_equal(moves, 2 * trial + 1);
@@ -206,7 +198,6 @@ static void test_taken(void **state)
 /* Both CPUs have another program each. */
 static void test_shared(void **state)
 {
-	(void)state;
 	wait_for(3, 20, 12);
 	wait_for(3, 20, 50);
 	assert_int_equal(cpu_of(3), 7);
@@ -215,7 +206,6 @@ static void test_shared(void **state)
 
 static void test_taken_back(void **state)
 {
-	(void)state;
 	wait_for(3, 20, 25);
 	assert_int_equal(moves, 1);
 	atomic_store(&windows[3]->area->cpu, 4 + 1);
@@ -234,7 +224,6 @@ static void test_when(void **state)
 	struct tutti_comm comm = {
 		.size = RANKS, .place.ranks_on_host = RANKS, .settings.env = {.spread = 1}};
 
-	(void)state;
 	assert_true(windows[0]->spread.is_on);
 	assert_true(comm_window_config(&comm).spreads);
 	comm.place.ranks_on_host++;
@@ -248,7 +237,6 @@ static int set_up_few(void **state)
 {
 	struct team team = {.size = RANKS, .has_cores = true};
 
-	(void)state;
 	now_ns = used_ns = 5000u * MS;
 	memset(&mask, 0xff, sizeof mask);
 	CPU_ZERO(&cpuset);
@@ -262,7 +250,6 @@ static int set_up_few(void **state)
 /* As many ranks as cores. */
 static void test_few(void **state)
 {
-	(void)state;
 	assert_true(windows[0]->spread.is_on);
 	for (int rank = 0; rank < RANKS; rank++)
 		atomic_store(&windows[rank]->area->cpu, 4 + 1);
@@ -280,7 +267,6 @@ static void test_few(void **state)
 /* Such ranks say it nowhere else. */
 static void test_says(void **state)
 {
-	(void)state;
 	here = 6;
 	spread_look(&windows[2]->spread);
 	assert_int_equal(cpu_of(2), 6);

@@ -105,7 +105,6 @@ static void every_collective(struct window *window, int rank, void *arg)
 
 static void test_staged(void **state)
 {
-	(void)state;
 	for (int size = 2; size <= 6; size += 2) {
 		struct team team = {.size = size, .member = every_collective, .arg = &size};
 		team.window_bytes = size == 4 ? 0 : 65536;

@@ -49,7 +49,6 @@ static tutti_config config;
 
 static int clean(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < sizeof all_names / sizeof *all_names; i++)
 		unsetenv(all_names[i]);
 	env = (struct env){.timeout_ms = 1000};
@@ -113,7 +112,6 @@ static void check_local(int rank, int size)
 
 static void nobody_is_alone(void **state)
 {
-	(void)state;
 	found("");
 	assert_int_equal(job.meeting, JOB_ALONE);
 	assert_int_equal(job.size, 1);
@@ -128,7 +126,6 @@ static void nobody_is_alone(void **state)
 
 static void tuttirun_and_torchrun(void **state)
 {
-	(void)state;
 	found("RANK=3 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2" MASTER);
 	check("environment", 3, 8, "node1", 29500);
 	check_local(1, 2);
@@ -163,7 +160,6 @@ static void tuttirun_and_torchrun(void **state)
 
 static void contradictions_are_named(void **state)
 {
-	(void)state;
 	refused("RANK=3", "RANK is set but WORLD_SIZE is not");
 	refused("WORLD_SIZE=3", "WORLD_SIZE is set but RANK is not");
 	refused("RANK=3 WORLD_SIZE=3" MASTER, "RANK=3 is not a rank of a world with WORLD_SIZE=3");
@@ -199,7 +195,6 @@ static void open_mpi(void **state)
 {
 	int port;
 
-	(void)state;
 #define OMPI                                                                                       \
 	"OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=1 "              \
 	"OMPI_COMM_WORLD_LOCAL_SIZE="
@@ -229,7 +224,6 @@ static void mpich(void **state)
 {
 	int port;
 
-	(void)state;
 #define HYDRA "PMI_RANK=3 PMI_SIZE=4 MPI_LOCALRANKID=1 MPI_LOCALNRANKS="
 	found(HYDRA "4");
 	check("mpich", 3, 4, "127.0.0.1", job.port);
@@ -252,7 +246,6 @@ static void slurm(void **state)
 {
 	int port;
 
-	(void)state;
 #define SLURM "SLURM_PROCID=5 SLURM_NTASKS=8 SLURM_LOCALID=1 SLURM_JOB_NODELIST=node[03-04,7] "
 	found(SLURM "SLURM_JOB_ID=1234");
 	check("slurm", 5, 8, "node03", job.port);
@@ -291,7 +284,6 @@ static void host_lists(void **state)
 					    "a[1]\n", "[,1]", "a/b"};
 	char host[20];
 
-	(void)state;
 	for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
 		assert_int_equal(hostlist_first(right[i][0], host, sizeof host), TUTTI_OK);
 		assert_string_equal(host, right[i][1]);
@@ -306,7 +298,6 @@ static void host_lists(void **state)
 
 static void the_config_comes_first(void **state)
 {
-	(void)state;
 	config = (tutti_config){.rank = 2, .world_size = 4, .rendezvous = "tcp://[fe80::1%lo]:9"};
 	assert_int_equal(job_find(&job, &config, &env), TUTTI_OK);
 	check("config", 2, 4, "fe80::1%lo", 9);
@@ -341,7 +332,6 @@ static void the_config_comes_first(void **state)
 
 static void a_world_of_one_is_no_part_of_the_job(void **state)
 {
-	(void)state;
 	set_all("RANK=2 WORLD_SIZE=4 LOCAL_RANK=2 LOCAL_WORLD_SIZE=4 TUTTIRUN_JOB=1" MASTER);
 	config = (tutti_config){.world_size = 1};
 	if (job_find(&job, &config, &env) != TUTTI_OK)
@@ -361,7 +351,6 @@ static void a_world_of_one_is_no_part_of_the_job(void **state)
 
 static void impossible_configs_are_refused(void **state)
 {
-	(void)state;
 	config = (tutti_config){.rank = 4, .world_size = 4};
 	refused("", "config.rank is 4");
 	config = (tutti_config){.rank = -1, .world_size = 4};
@@ -408,7 +397,6 @@ static void urls(void **state)
 	};
 	char url[URL_BYTES], made[URL_BYTES];
 
-	(void)state;
 	config = (tutti_config){.rank = 1, .world_size = 2, .rendezvous = url};
 	snprintf(url, sizeof url, "file:///tmp/a b");
 	assert_int_equal(job_find(&job, &config, &env), TUTTI_OK);
@@ -446,7 +434,6 @@ static void lists_of_hosts(void **state)
 	static const char *const hosts[] = {"a", "::1", "10.0.0.1", "b.c"};
 	char host[HOST_BYTES];
 
-	(void)state;
 	for (int i = 0; i < 4; i++) {
 		assert_true(place_next_host(&list, host));
 		assert_string_equal(host, hosts[i]);
@@ -461,7 +448,6 @@ static void addresses_of_this_machine(void **state)
 {
 	bool is_here;
 
-	(void)state;
 	assert_int_equal(place_is_here("127.0.0.1", &is_here), TUTTI_OK);
 	assert_true(is_here);
 	assert_int_equal(place_is_here("localhost", &is_here), TUTTI_OK);
@@ -508,7 +494,6 @@ static void secrets_that_others_can_read(void **state)
 {
 	char dir[] = "/tmp/tuttitest-XXXXXX", path[64], lines[4000], *said;
 
-	(void)state;
 	assert_non_null(mkdtemp(dir));
 	snprintf(path, sizeof path, "%s/secret", dir);
 	env.secret_file = path;
@@ -529,7 +514,6 @@ static void secrets(void **state)
 {
 	char dir[] = "/tmp/tuttitest-XXXXXX", path[64], longest[300];
 
-	(void)state;
 	assert_non_null(mkdtemp(dir));
 	snprintf(path, sizeof path, "%s/secret", dir);
 	assert_int_equal(job_find(&job, &config, &env), TUTTI_OK);

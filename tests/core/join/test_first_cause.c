@@ -223,19 +223,16 @@ static void try_two_addresses(void)
 
 static void the_first_cause_is_said(void **state)
 {
-	(void)state;
 	own_network_case(PLACE + 100, 101, look_for_nobody);
 }
 
 static void the_deadline_hides_no_cause(void **state)
 {
-	(void)state;
 	own_network_case(PLACE + 100, 101, cut_rounds_short);
 }
 
 static void an_answer_says_more_than_no_route(void **state)
 {
-	(void)state;
 	own_network_case(PLACE + 100, 101, try_two_addresses);
 	own_network_case(PLACE + 100, 101, look_at_two_addresses);
 }

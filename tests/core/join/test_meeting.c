@@ -40,7 +40,6 @@ static void rounds_collect_in_rank_order(void **state)
 {
 	struct meeting m = with(3, 3);
 
-	(void)state;
 	assert_true(m.is_complete);
 	give(&m, 2, "ccc", false);
 	give(&m, 0, "aaa", false);
@@ -66,7 +65,6 @@ static void processes_that_disagree_are_named(void **state)
 {
 	struct meeting m = with(6, 0);
 
-	(void)state;
 	assert_true(meeting_compare_local_ranks(&m, 4, 2));
 	assert_true(meeting_join(&m, 4, 6, 900));
 	assert_true(meeting_compare_local_ranks(&m, 1, 2));
@@ -84,7 +82,6 @@ static void sizes_that_disagree_are_named(void **state)
 {
 	struct meeting m = with(3, 1);
 
-	(void)state;
 	assert_false(meeting_join(&m, 2, 4, 900));
 	expect(&m, TUTTI_ERR_MISMATCH, "rank 2 says the world has 4 ranks, rank 0 says 3");
 	meeting_finish(&m);
@@ -100,7 +97,6 @@ static void hosts_that_disagree_are_named(void **state)
 {
 	struct meeting m = with(5, 5);
 
-	(void)state;
 	meeting_compare_hosts(&m, 3, 0);
 	meeting_compare_hosts(&m, 1, 77);
 	meeting_compare_hosts(&m, 0, 77);
@@ -116,7 +112,6 @@ static void a_rank_joins_once(void **state)
 {
 	struct meeting m = with(3, 2);
 
-	(void)state;
 	assert_false(meeting_join(&m, 1, 3, 900));
 	expect(&m, TUTTI_ERR_MISMATCH, "two processes say they are rank 1 of 3");
 	/* The first failure stays. */
@@ -129,7 +124,6 @@ static void impossible_ranks_are_refused(void **state)
 {
 	static const int wrong[][2] = {{3, 3}, {-1, 3}, {0, 0}, {0, -1}, {0, 65537}};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
 		struct meeting m = with(3, 0);
 		assert_false(meeting_join(&m, wrong[i][0], wrong[i][1], 900));
@@ -142,7 +136,6 @@ static void missing_ranks_are_named(void **state)
 {
 	struct meeting m = with(8, 3);
 
-	(void)state;
 	assert_true(meeting_join(&m, 6, 8, 800));
 	meeting_tick(&m, 799);
 	assert_int_equal(m.status, TUTTI_OK);
@@ -162,7 +155,6 @@ static void long_lists_are_cut(void **state)
 	struct meeting m = with(1000, 0);
 	char text[80];
 
-	(void)state;
 	for (int r = 0; r < 1000; r += 2)
 		assert_true(meeting_join(&m, r, 1000, 900));
 	meeting_list(&m, SEAT_TAKEN, text, sizeof text);
@@ -177,7 +169,6 @@ static void the_dead_are_named(void **state)
 {
 	struct meeting m = with(3, 2);
 
-	(void)state;
 	meeting_leave(&m, 1, false);
 	expect(&m, TUTTI_ERR_PEER,
 	       "the connection to rank 1 was lost (has it died?) while the 3 ranks");
@@ -200,7 +191,6 @@ static void leaving_is_no_failure_until_somebody_waits(void **state)
 {
 	struct meeting m = with(3, 3);
 
-	(void)state;
 	meeting_leave(&m, 1, true);
 	meeting_leave(&m, 1, false);
 	assert_int_equal(m.left, 1);
@@ -229,7 +219,6 @@ static void records_have_one_size(void **state)
 {
 	struct meeting m = with(2, 2);
 
-	(void)state;
 	give(&m, 0, "abc", false);
 	assert_null(meeting_record(&m, 1, 8, 500));
 	expect(&m, TUTTI_ERR_MISMATCH, "rank 1 gave 8 bytes where rank 0 gave 4");

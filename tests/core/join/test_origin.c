@@ -94,7 +94,6 @@ static void find_again(size_t i, int again)
 
 static void each_part_is_the_communicators(void **state)
 {
-	(void)state;
 	setenv("RANK", "0", 1);
 	setenv("WORLD_SIZE", "3", 1);
 	setenv("MASTER_ADDR", "node1", 1);
@@ -112,7 +111,6 @@ static void variables_may_change(void **state)
 	struct job job = first_job(NULL, "own", &env, 3);
 	struct origin *origin = origin_new(&job);
 
-	(void)state;
 	setenv("MASTER_ADDR", "elsewhere", 1);
 	unsetenv("MASTER_PORT");
 	assert_int_equal(job_find_again(&job, 1, 4, origin, &nothing, &env), TUTTI_OK);
@@ -132,7 +130,6 @@ static void alone(void **state)
 	struct job job = first_job(NULL, NULL, &env, 1);
 	struct origin *origin = origin_new(&job);
 
-	(void)state;
 	assert_int_equal(job_find_again(&job, 1, 4, origin, &nothing, &env), TUTTI_OK);
 	assert_string_equal(job.host, "node1");
 	origin_drop(origin);
@@ -158,7 +155,6 @@ static void a_url_is_where_its_first_address_is(void **state)
 {
 	struct env env = {0};
 
-	(void)state;
 	struct job job = first_job("tutti://240.0.0.1,127.0.0.1:77/" HEX "9abcde1", NULL, &env, 3);
 	job.is_served = 0;
 	assert_false(job_is_here(&job));

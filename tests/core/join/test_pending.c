@@ -62,7 +62,6 @@ static void what_was_heard_is_no_proof(void **state)
 	struct words words = {0};
 	int port = ranks_free_port(), rank, attacker;
 
-	(void)state;
 	ranks_prepare(runs, 3, port);
 	runs[0].rounds = runs[2].rounds = 0;
 	ranks_start(&runs[0]);
@@ -121,7 +120,6 @@ static void a_silent_flood_keeps_nobody_out(void **state)
 {
 	int callers[CALLERS];
 
-	(void)state;
 	join_among(callers, CALLERS, ranks_free_port(), false);
 }
 
@@ -129,7 +127,6 @@ static void nor_does_one_that_knows_the_first_words(void **state)
 {
 	int callers[CALLERS];
 
-	(void)state;
 	join_among(callers, CALLERS, ranks_free_port(), true);
 }
 
@@ -140,7 +137,6 @@ static void few_descriptors_are_for_ranks(void **state)
 	int callers[40], port = ranks_free_port(), status;
 	pid_t server;
 
-	(void)state;
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
 	server = fork();
 	if (server == 0) {
@@ -206,7 +202,6 @@ static void a_flood_keeps_nobody_out(void **state)
 	struct flood flood = {0};
 	int port = ranks_free_port();
 
-	(void)state;
 	ranks_prepare(runs, 3, port);
 	atomic_store(&flood.port, port);
 	ranks_start(&runs[0]);
@@ -318,7 +313,6 @@ static void who_is_hung_up_on_comes_again(void **state)
 	struct door door = {.hang_ups = 5};
 	struct rank_run runs[2];
 
-	(void)state;
 	join_by(&door, runs);
 	ranks_finish(&runs[0]);
 	ranks_expect_well(runs, 2);
@@ -331,7 +325,6 @@ static void nor_for_ever(void **state)
 	struct door shut = {.hang_ups = 1, .shuts = true}, keeps_hanging_up = {.hang_ups = 1000000};
 	struct rank_run runs[4];
 
-	(void)state;
 	join_by(&shut, runs);
 	ranks_expect(&runs[1], TUTTI_ERR_PEER, "was lost");
 	join_by(&keeps_hanging_up, runs + 2);

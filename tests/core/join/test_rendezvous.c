@@ -20,7 +20,6 @@ static void check_world(const struct rank_run *runs, int n)
 
 static void threads_meet(void **state)
 {
-	(void)state;
 	for (int n = 1; n <= 8; n++) {
 		struct rank_run runs[8];
 		ranks_prepare(runs, n, ranks_free_port());
@@ -33,7 +32,6 @@ static void sixty_four_meet(void **state)
 {
 	static struct rank_run runs[64];
 
-	(void)state;
 	ranks_prepare(runs, 64, ranks_free_port());
 	ranks_run(runs, 64);
 	check_world(runs, 64);
@@ -43,7 +41,6 @@ static void processes_meet(void **state)
 {
 	struct rank_run runs[5];
 
-	(void)state;
 	ranks_prepare(runs, 5, ranks_free_port());
 	ranks_fork(runs, 5);
 }
@@ -54,7 +51,6 @@ static void the_same_port_serves_again(void **state)
 	int port = ranks_free_port();
 	uint64_t last[2] = {0, 0};
 
-	(void)state;
 	ranks_prepare(runs, 4, port);
 	for (int r = 0; r < 4; r++)
 		runs[r].joins = 5; /* one after the other, without waiting for each other */
@@ -71,7 +67,6 @@ static void ranks_of_one_user_need_no_secret(void **state)
 {
 	struct rank_run runs[4];
 
-	(void)state;
 	for (int joins = 1; joins <= 4; joins += 3) {
 		ranks_prepare(runs, 4, ranks_free_port());
 		for (int r = 0; r < 4; r++) {
@@ -91,7 +86,6 @@ static void insecure_means_without(void **state)
 {
 	struct rank_run runs[3];
 
-	(void)state;
 	ranks_prepare(runs, 3, ranks_free_port());
 	for (int r = 0; r < 3; r++) {
 		runs[r].job.secret[0] = '\0';
@@ -107,7 +101,6 @@ static void taken_ports_are_probed(void **state)
 	struct rank_run runs[3];
 	int agent, other, port = 0;
 
-	(void)state;
 	for (int tries = 0; tries < 100 && !port; tries++) {
 		assert_int_equal(net_listen("127.0.0.1", 0, 8, &agent, &port), TUTTI_OK);
 		if (net_listen("127.0.0.1", port + 1, 8, &other, NULL) == TUTTI_OK)
@@ -136,7 +129,6 @@ static void neighbours_are_told_apart(void **state)
 	struct rank_run runs[6];
 	int port = ranks_free_port();
 
-	(void)state;
 	ranks_prepare(runs, 3, port);
 	ranks_prepare(runs + 3, 3, port + 2);
 	for (int r = 0; r < 6; r++)
@@ -152,7 +144,6 @@ static void other_names_of_this_machine_do(void **state)
 	static const char *const hosts[] = {"localhost", "0.0.0.0", "127.0.0.1"};
 	struct rank_run runs[3];
 
-	(void)state;
 	for (int has_secret = 0; has_secret < 2; has_secret++) {
 		for (int i = 0; i < 3; i++) {
 			ranks_prepare(runs, 3, ranks_free_port());
@@ -174,7 +165,6 @@ static void a_file_is_a_meeting_place(void **state)
 	struct rank_run runs[4];
 	struct stat about;
 
-	(void)state;
 	assert_non_null(mkdtemp(dir));
 	snprintf(path, sizeof path, "%s/here", dir);
 	for (int has_secret = 0; has_secret < 2; has_secret++) {
@@ -201,7 +191,6 @@ static void a_stale_file_breaks_nothing(void **state)
 	int other, port;
 	FILE *file;
 
-	(void)state;
 	assert_non_null(mkdtemp(dir));
 	snprintf(path, sizeof path, "%s/here", dir);
 	assert_int_equal(net_listen("127.0.0.1", 0, 64, &other, &port), TUTTI_OK);
@@ -225,7 +214,6 @@ static void a_url_is_a_meeting_place(void **state)
 	struct rank_run runs[5];
 	struct env env = {.timeout_ms = LONG_MS};
 
-	(void)state;
 	for (int n = 2; n <= 5; n++) {
 		assert_int_equal(rendezvous_serve(url, sizeof url, &env), TUTTI_OK);
 		ranks_prepare(runs, n, 0);
@@ -244,7 +232,6 @@ static void big_records_and_many_rounds(void **state)
 {
 	struct rank_run runs[5];
 
-	(void)state;
 	ranks_prepare(runs, 5, ranks_free_port());
 	for (int r = 0; r < 5; r++) {
 		runs[r].rounds = 20;
@@ -263,7 +250,6 @@ static void alone_is_without_sockets_and_threads(void **state)
 	uint8_t key[TUTTI_KEY_BYTES];
 	int all = 0, mine = 7, fds = open_descriptors();
 
-	(void)state;
 	assert_int_equal(rendezvous_join(&r, &job, &env, 0), TUTTI_OK);
 	assert_int_equal(rendezvous_all_gather(r, &mine, sizeof mine, &all, 0), TUTTI_OK);
 	assert_int_equal(all, 7);

@@ -38,13 +38,11 @@ static void one_dies(int victim)
 
 static void death_in_a_round_is_said_to_all(void **state)
 {
-	(void)state;
 	one_dies(2);
 }
 
 static void the_death_of_rank_0_is_noticed(void **state)
 {
-	(void)state;
 	one_dies(0);
 }
 
@@ -79,7 +77,6 @@ static void leaving_keeps_the_message(void **state)
 	char message[ERROR_BYTES];
 	pid_t child;
 
-	(void)state;
 	ranks_prepare(runs, 2, ranks_free_port());
 	runs[0].between = await_death;
 	child = ranks_fork_one(&runs[0]);

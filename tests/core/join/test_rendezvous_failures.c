@@ -52,7 +52,6 @@ static void a_wrong_secret_fails_the_attacker_alone(void **state)
 {
 	struct rank_run runs[3], attacker;
 
-	(void)state;
 	ranks_prepare(runs, 3, ranks_free_port());
 	attacker = runs[1];
 	strcpy(attacker.job.secret, "a wrong secret");
@@ -73,7 +72,6 @@ static void a_wrong_secret_is_said_after_all_ports(void **state)
 {
 	struct rank_run runs[2], attacker;
 
-	(void)state;
 	ranks_prepare(runs, 2, ranks_free_port());
 	runs[0].job.port_is_taken = runs[1].job.port_is_taken = 1;
 	attacker = runs[1];
@@ -97,7 +95,6 @@ static void the_other_kind_of_meeting_is_told_apart(void **state)
 					   "waited for the ranks of a job that begins"};
 	static const tutti_status status[] = {TUTTI_ERR_MISMATCH, TUTTI_ERR_TIMEOUT};
 
-	(void)state;
 	for (int grows = 0; grows < 2; grows++) {
 		struct rank_run runs[2], attacker;
 
@@ -122,7 +119,6 @@ static void no_secret_is_not_the_jobs_secret(void **state)
 {
 	struct rank_run runs[2], attacker;
 
-	(void)state;
 	ranks_prepare(runs, 2, ranks_free_port());
 	ranks_start(&runs[0]);
 	attacker = runs[1];
@@ -153,7 +149,6 @@ static void attackers_are_dropped(void **state)
 	struct auth auth;
 	uint8_t hello[AUTH_HELLO_BYTES], answer[AUTH_ANSWER_BYTES], key[TUTTI_KEY_BYTES];
 
-	(void)state;
 	ranks_prepare(runs, 3, port);
 	ranks_start(&runs[0]);
 	silent = ranks_call(port);
@@ -194,7 +189,6 @@ static void a_claim_without_a_proof_is_not_believed(void **state)
 	uint8_t key[TUTTI_KEY_BYTES], hello[AUTH_HELLO_BYTES], answer[AUTH_ANSWER_BYTES];
 	uint8_t reply[AUTH_PROOF_BYTES + FRAME_BYTES + FRAME_HELLO_BYTES] = {0};
 
-	(void)state;
 	ranks_prepare(runs, 2, port);
 	ranks_start(&runs[0]);
 	fd = ranks_call(port);
@@ -249,7 +243,6 @@ static void who_has_another_secret_is_counted(void **state)
 	struct rank_run runs[3];
 	int port = ranks_free_port(), fd;
 
-	(void)state;
 	ranks_prepare(runs, 3, port);
 	ranks_start(&runs[0]);
 	fd = ranks_call(port);
@@ -273,7 +266,6 @@ static void pending_connections_gives_way(void **state)
 	struct rank_run runs[2];
 	int port = ranks_free_port(), callers[100];
 
-	(void)state;
 	ranks_prepare(runs, 2, port);
 	/* Less than a single attacker is allowed. */
 	runs[0].timeout_ms = runs[1].timeout_ms = 8000;
@@ -294,7 +286,6 @@ static void giant_records_end_the_join(void **state)
 	uint8_t bytes[FRAME_BYTES + FRAME_WELCOME_BYTES];
 	int port = ranks_free_port(), fd;
 
-	(void)state;
 	ranks_prepare(runs, 2, port);
 	ranks_start(&runs[0]);
 	fd = call_as(port, 1, 2);
@@ -313,7 +304,6 @@ static void nonsense_after_the_welcome_counts_as_death(void **state)
 	static const struct frame nonsense[] = {
 		{FRAME_HELLO, 0, 0}, {FRAME_ANSWER, 0, 0}, {77, 1000, 0}, {FRAME_BYE, 4, 0}};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof nonsense / sizeof *nonsense; i++) {
 		struct rank_run runs[2];
 		uint8_t bytes[FRAME_BYTES + FRAME_WELCOME_BYTES];
@@ -335,7 +325,6 @@ static void sizes_that_disagree_are_said_to_all(void **state)
 {
 	struct rank_run runs[3];
 
-	(void)state;
 	ranks_prepare(runs, 3, ranks_free_port());
 	runs[2].job.size = 4;
 	ranks_run(runs, 3);
@@ -348,7 +337,6 @@ static void hosts_that_disagree_are_said_to_all(void **state)
 {
 	struct rank_run runs[3];
 
-	(void)state;
 	ranks_prepare(runs, 3, ranks_free_port());
 	for (int r = 0; r < 3; r++)
 		runs[r].job.hosts = r == 1 ? 5 : 4;
@@ -362,7 +350,6 @@ static void a_rank_twice_is_said_to_all(void **state)
 {
 	struct rank_run runs[4];
 
-	(void)state;
 	ranks_prepare(runs, 4, ranks_free_port());
 	runs[3].job.rank = 2;
 	ranks_run(runs, 4);
@@ -375,7 +362,6 @@ static void records_that_disagree_are_said_to_all(void **state)
 {
 	struct rank_run runs[3];
 
-	(void)state;
 	ranks_prepare(runs, 3, ranks_free_port());
 	runs[1].max_record = 50;
 	ranks_run(runs, 3);
@@ -392,7 +378,6 @@ static void late_ranks_are_told(void **state)
 	struct rank_run run[3];
 	int port = ranks_free_port(), wrong, late;
 
-	(void)state;
 	ranks_prepare(run, 3, port);
 	ranks_start(&run[0]);
 	wrong = call_as(port, 1, 9);
@@ -408,7 +393,6 @@ static void no_listener_is_named(void **state)
 	struct rank_run runs[2];
 	char where[64];
 
-	(void)state;
 	ranks_prepare(runs, 2, ranks_free_port());
 	runs[1].timeout_ms = SHORT_MS;
 	ranks_start(&runs[1]);
@@ -437,7 +421,6 @@ static void missing_ranks_are_named_to_all(void **state)
 {
 	struct rank_run runs[4];
 
-	(void)state;
 	for (int has_secret = 0; has_secret < 2; has_secret++) {
 		ranks_prepare(runs, 4, ranks_free_port());
 		for (int r = 0; r < 4 && !has_secret; r++)
@@ -466,7 +449,6 @@ static void a_rank_that_leaves_is_named_to_all(void **state)
 {
 	struct rank_run runs[3];
 
-	(void)state;
 	ranks_prepare(runs, 3, ranks_free_port());
 	runs[1].between = go;
 	ranks_run(runs, 3);
@@ -502,7 +484,6 @@ static void a_silent_rank_is_named_to_all(void **state)
 	struct rank_run runs[3];
 	int hold[2];
 
-	(void)state;
 	assert_int_equal(pipe(hold), 0);
 	ranks_prepare(runs, 3, ranks_free_port());
 	runs[0].between = runs[2].between = shorten;
@@ -525,7 +506,6 @@ static void death_while_joining_is_said_to_all(void **state)
 	struct rank_run runs[3];
 	int port = ranks_free_port(), fd;
 
-	(void)state;
 	ranks_prepare(runs, 3, port);
 	ranks_start(&runs[0]);
 	fd = call_as(port, 1, 3);

@@ -42,7 +42,6 @@ static void join_late(void)
 
 static void rank_0_may_come_late(void **state)
 {
-	(void)state;
 	own_network_case(PLACE, 2, join_late);
 }
 

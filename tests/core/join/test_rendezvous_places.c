@@ -16,7 +16,6 @@ static void a_taken_port_is_named(void **state)
 	int fds[17], port = 0, n = 0;
 	char where[64];
 
-	(void)state;
 	ranks_prepare(runs, 2, 0);
 	assert_int_equal(net_listen("127.0.0.1", 0, 1, &fds[0], &port), TUTTI_OK);
 	runs[0].job.port = port;
@@ -46,7 +45,6 @@ static void a_second_job_without_a_secret_is_named(void **state)
 	struct rank_run runs[2];
 	int unix_fd;
 
-	(void)state;
 	ranks_prepare(runs, 2, ranks_free_port());
 	runs[0].job.secret[0] = '\0';
 	assert_int_equal(secret_listen(&runs[0].job, &unix_fd), TUTTI_OK);
@@ -60,7 +58,6 @@ static void across_machines_a_secret_is_needed(void **state)
 {
 	struct rank_run runs[2];
 
-	(void)state;
 	for (int r = 0; r < 2; r++) {
 		ranks_prepare(runs, 2, 29500);
 		runs[r].job.secret[0] = '\0';
@@ -80,7 +77,6 @@ static void another_user_gets_no_key(void **state)
 	int fd, status = 0;
 	pid_t child;
 
-	(void)state;
 	if (geteuid() != 0)
 		skip_because("becoming another user needs root");
 	ranks_prepare(runs, 2, ranks_free_port());
@@ -113,7 +109,6 @@ static void another_users_key_is_not_taken(void **state)
 	char byte;
 	pid_t child;
 
-	(void)state;
 	if (geteuid() != 0)
 		skip_because("becoming another user needs root");
 	ranks_prepare(runs, 2, ranks_free_port());
@@ -148,7 +143,6 @@ static void files_that_are_not_ours_are_left_alone(void **state)
 	struct rank_run runs[2];
 	FILE *file;
 
-	(void)state;
 	assert_non_null(mkdtemp(dir));
 	snprintf(path, sizeof path, "%s/thesis.txt", dir);
 	file = fopen(path, "w");
@@ -185,7 +179,6 @@ static void rank_0_says_what_is_wrong_with_its_file(void **state)
 {
 	struct rank_run runs[2];
 
-	(void)state;
 	ranks_prepare(runs, 2, 0);
 	runs[0].job.meeting = JOB_FILE;
 	strcpy(runs[0].job.path, "/tmp/tuttitest-there-is-no/such-file");
@@ -214,7 +207,6 @@ static void a_url_nobody_uses_ends(void **state)
 	struct rank_run runs[2];
 	char url[URL_BYTES];
 
-	(void)state;
 	assert_int_equal(rendezvous_serve(url, sizeof url, &env), TUTTI_OK);
 	ranks_prepare(runs, 2, 0);
 	tutti_config config = {.rank = 0, .world_size = 2, .rendezvous = url};
@@ -239,7 +231,6 @@ static void a_url_has_what_others_can_connect_to(void **state)
 {
 	char url[URL_BYTES], wanted[URL_BYTES];
 
-	(void)state;
 	for (size_t i = 0; i < sizeof own_hosts / sizeof *own_hosts; i++) {
 		struct env env = {.address = own_hosts[i][0]};
 		assert_int_equal(place_url(url, sizeof url, "secret", 78, &env), TUTTI_OK);

@@ -33,7 +33,6 @@ static void a_closed_one_is_gone(void **state)
 	char url[URL_BYTES], other_url[URL_BYTES];
 	int fds = open_descriptors(), port = open_one(url), other = open_one(other_url);
 
-	(void)state;
 	assert_true(is_served(port));
 	assert_int_equal(tutti_rendezvous_close(url), TUTTI_OK);
 	assert_false(is_served(port));
@@ -48,7 +47,6 @@ static void other_urls_are_none_to_close(void **state)
 {
 	char url[URL_BYTES];
 
-	(void)state;
 	assert_int_equal(tutti_rendezvous_close(NULL), TUTTI_ERR_INVALID);
 	assert_int_equal(tutti_rendezvous_close(""), TUTTI_ERR_INVALID);
 	assert_int_equal(tutti_rendezvous_close("tcp://h:1"), TUTTI_ERR_INVALID);
@@ -65,7 +63,6 @@ static void a_forked_child_closes_nothing(void **state)
 	int port = open_one(url), status = -1;
 	pid_t child = fork();
 
-	(void)state;
 	if (child == 0) {
 		test_limit(60);
 		_exit(tutti_rendezvous_close(url));
@@ -84,7 +81,6 @@ static void a_taken_port_is_no_end(void **state)
 	char url[URL_BYTES];
 	int port = open_one(url), other;
 
-	(void)state;
 	assert_int_equal(tutti_rendezvous_close(url), TUTTI_OK);
 	assert_int_equal(net_listen(NULL, port, 16, &other, NULL), TUTTI_OK);
 	ranks_prepare(runs, 2, port);
@@ -108,7 +104,6 @@ static void a_forked_child_keeps_no_port(void **state)
 	int port = open_one(url), status = -1, until[2], here[2];
 	pid_t child;
 
-	(void)state;
 	assert_int_equal(pipe(until) | pipe(here), 0);
 	child = fork();
 	if (child == 0) {
@@ -135,7 +130,6 @@ static void both_may_end_it(void **state)
 	struct rank_run runs[2];
 	char url[URL_BYTES];
 
-	(void)state;
 	for (int i = 0; i < 100; i++) {
 		int port = open_one(url);
 		ranks_prepare(runs, 2, port);

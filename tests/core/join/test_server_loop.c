@@ -115,7 +115,6 @@ static void its_own_rank_hears_why_however_late(void **state)
 	int own;
 	struct server_loop *loop = late_server(&own, key);
 
-	(void)state;
 	take_turns(loop, 10);
 	join(loop, own, key);
 	assert_int_equal(hear(own, error), TUTTI_ERR_TIMEOUT);
@@ -133,7 +132,6 @@ static void versions_that_differ_are_named(void **state)
 	int own;
 	struct server_loop *loop = new_server(&own, key, 3, ranks_later());
 
-	(void)state;
 	join_in(1, loop, own, key);
 	assert_int_equal(hear(own, error), TUTTI_ERR_MISMATCH);
 	assert_non_null(strstr(error, "rank 0 speaks version 1 of the joining protocol"));
@@ -147,7 +145,6 @@ static void a_rank_that_gives_up_ends_it(void **state)
 	int own;
 	struct server_loop *loop = late_server(&own, key);
 
-	(void)state;
 	take_turns(loop, 10);
 	close(own);
 	take_turns(loop, 1);
@@ -163,7 +160,6 @@ static void a_closed_one_tells_who_waits(void **state)
 	struct server_loop *loop = new_server(&own, key, 3, ranks_later());
 	int stop_fd = eventfd(1, EFD_CLOEXEC);
 
-	(void)state;
 	join(loop, own, key);
 	loop->stop_fd = stop_fd;
 	take_turns(loop, 3); /* it stays until that has been read */
@@ -184,7 +180,6 @@ static void it_stays_where_sizes_differ(void **state)
 	int own;
 	struct server_loop *loop = new_server(&own, key, 1, ranks_later());
 
-	(void)state;
 	join(loop, own, key);
 	assert_int_equal(hear(own, error), TUTTI_ERR_MISMATCH);
 	close(own);
@@ -243,7 +238,6 @@ static void expect_heard(int fd, tutti_status status, const char *says)
 /* The server finds the end of the first connection and the name on the second in one poll. */
 static void a_lost_connection_is_no_second_process(void **state)
 {
-	(void)state;
 	for (int first = 0; first < 2; first++) {
 		struct pair p;
 
@@ -269,7 +263,6 @@ static void the_last_ranks_connection_is_lost(void **state)
 	struct pair p;
 	int one;
 
-	(void)state;
 	greet_both(&p, 0);
 	memcpy(key, p.loop->config.key, sizeof key);
 	one = add_caller(p.loop);
@@ -293,7 +286,6 @@ static void two_that_are_there_are_two_processes(void **state)
 {
 	struct pair p;
 
-	(void)state;
 	greet_both(&p, 0);
 	say_rank_2(&p, 0);
 	take_turns(p.loop, 1);

@@ -36,7 +36,6 @@ static void refused(const char *text, const char *says)
 
 static void workers_and_chiefs(void **state)
 {
-	(void)state;
 	expect("{\"cluster\": {" WORKERS "}, \"task\": {\"type\": \"worker\", \"index\": 2}}", 2, 3,
 	       "a", 1);
 	expect("{\"task\":{\"index\":0,\"type\":\"worker\"},\"cluster\":{" WORKERS "}}", 0, 3, "a",
@@ -71,7 +70,6 @@ static void lists_of_hosts_are_told_apart(void **state)
 {
 	uint32_t hosts = hosts_of("\"worker\": [\"a:1\", \"b:2\"], \"chief\": [\"c:3\"]");
 
-	(void)state;
 	assert_int_not_equal(hosts, 0);
 	assert_int_equal(
 		hosts,
@@ -88,7 +86,6 @@ static void the_environment_is_read(void **state)
 	struct env env = {.timeout_ms = 1000};
 	struct job job;
 
-	(void)state;
 	unsetenv("RANK");
 	unsetenv("WORLD_SIZE");
 	setenv("TF_CONFIG",
@@ -108,7 +105,6 @@ static void the_environment_is_read(void **state)
 
 static void what_is_missing_is_named(void **state)
 {
-	(void)state;
 	refused("{}", "cluster.worker");
 	refused("{\"cluster\": {" WORKERS "}}", "task.type");
 	refused("{\"cluster\": {" WORKERS "}, \"task\": {\"type\": \"worker\"}}", "task.index");
@@ -168,7 +164,6 @@ static void what_is_not_json_is_refused(void **state)
 					    "{'a':1}",
 					    "{\"a\":nullx}"};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
 		refused(wrong[i], "TF_CONFIG is no JSON object: ");
 	refused("{\"a\":1 \"b\":2}", "'}' expected near '\"b\"', at byte 10");
@@ -179,7 +174,6 @@ static void wrong_types_are_named(void **state)
 	static const char *const tasks[] = {"-1", "1.0", "\"1\"", "null", "[]"};
 	char text[300];
 
-	(void)state;
 	for (size_t i = 0; i < sizeof tasks / sizeof *tasks; i++) {
 		snprintf(text, sizeof text,
 			 "{\"cluster\": {" WORKERS "}, \"task\": {\"type\": \"worker\", "
@@ -206,7 +200,6 @@ static void damage_does_no_harm(void **state)
 	static const char bytes[] = "{}[]\",:\\ux019-.eE \tatf\n\x80";
 	unsigned seed = 20261120;
 
-	(void)state;
 	print_message("seed %u\n", seed);
 	for (size_t n = 0; n < sizeof text; n++) {
 		char *cut = strndup(text, n);

@@ -74,7 +74,6 @@ static void test_own_kind(void **state)
 	uint8_t bytes[10000], *ptr = proof_alloc(3 * sizeof bytes);
 	struct memory_dma_buf dma_buf;
 
-	(void)state;
 	for (size_t i = 0; i < sizeof bytes; i++)
 		bytes[i] = (uint8_t)(i * 7 + i / 256);
 	for (size_t at = 0; at < 9000; at += 4095) {
@@ -92,7 +91,6 @@ static void test_refusals(void **state)
 	struct memory_dma_buf dma_buf;
 	uint8_t host[64];
 
-	(void)state;
 	assert_int_equal(memory_dma_buf(&dma_buf, TUTTI_MEMORY_HOST, host, sizeof host),
 			 TUTTI_ERR_UNSUPPORTED);
 	assert_non_null(strstr(last_error(), "host memory"));
@@ -130,7 +128,6 @@ static void test_gpu(void **state)
 	static uint8_t bytes[(2 << 20) + 12];
 	unsigned long long base, other;
 
-	(void)state;
 	if (!open_cuda())
 		skip_because("there is no GPU whose driver could be asked");
 	cuda_kind_use();

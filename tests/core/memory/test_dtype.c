@@ -9,7 +9,6 @@
 
 static void sizes_and_names(void **state)
 {
-	(void)state;
 	static const struct {
 		tutti_dtype dtype;
 		size_t bytes;
@@ -33,7 +32,6 @@ static void sizes_and_names(void **state)
 
 static void unknown_values(void **state)
 {
-	(void)state;
 	static const int unknown[] = {-1, TUTTI_U64 + 1, 1000, TUTTI_DTYPE_MAX_};
 	for (size_t i = 0; i < sizeof unknown / sizeof unknown[0]; i++) {
 		tutti_dtype dtype = (tutti_dtype)unknown[i];
@@ -50,7 +48,6 @@ static void unknown_values(void **state)
 
 static void which_ops_fit(void **state)
 {
-	(void)state;
 	for (int op = TUTTI_SUM; op < OPS_BUILT_IN; op++) {
 		bool is_bitwise = op == TUTTI_BAND || op == TUTTI_BOR || op == TUTTI_BXOR;
 		assert_int_equal(op_is_bitwise((tutti_op)op), is_bitwise);

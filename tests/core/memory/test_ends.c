@@ -26,7 +26,6 @@ static int set_up(void **state)
 	size_t all = (2 * BUFFERS + 1) * PAGE;
 	uint8_t *space = mmap(NULL, all, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-	(void)state;
 	if (space == MAP_FAILED)
 		return -1;
 	for (int i = 0; i < BUFFERS; i++) {
@@ -80,7 +79,6 @@ static void reductions_keep_to_their_buffers(void **state)
 {
 	int n = (int)simd_highest() + 1;
 
-	(void)state;
 	for (int k = 0; k < n; k++)
 		for (int dtype = 0; dtype < REDUCE_DTYPES; dtype++)
 			for (int op = 0; op < OPS_BUILT_IN; op++)
@@ -97,7 +95,6 @@ static void the_rest_does_so_too(void **state)
 	int n = (int)simd_highest() + 1;
 	uint64_t scalar = 0;
 
-	(void)state;
 	for (int k = 0; k < n; k++)
 		for (size_t bytes = 0; bytes <= 1100; bytes++) {
 			reduce_kernels_of((enum simd_level)k)

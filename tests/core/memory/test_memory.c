@@ -38,7 +38,6 @@ static void progress_until(struct memory_queue *queue, struct tutti_done *done, 
 static void host_alone(void **state)
 {
 	int here = 0;
-	(void)state;
 	assert_ptr_equal(memory_of(&here), &memory_host);
 	assert_ptr_equal(memory_of(NULL), &memory_host);
 	assert_ptr_equal(memory_kind(TUTTI_MEMORY_HOST), &memory_host);
@@ -49,7 +48,6 @@ static void host_alone(void **state)
 
 static void host_finishes_at_once(void **state)
 {
-	(void)state;
 	struct memory_queue *queue;
 	struct tutti_done done;
 	float a[3] = {1, 2, 3}, b[3] = {10, 20, 30}, sum[3] = {0}, copy[3] = {0};
@@ -96,7 +94,6 @@ static void host_finishes_at_once(void **state)
 
 static void kinds_are_told_apart(void **state)
 {
-	(void)state;
 	int here = 0;
 	assert_int_equal(memory_register(&memory_proof), TUTTI_OK); /* again is fine */
 	struct memory_kind other = memory_proof;
@@ -120,7 +117,6 @@ static void kinds_are_told_apart(void **state)
 
 static void the_cpu_may_not_touch_it(void **state)
 {
-	(void)state;
 	char *p = proof_alloc(100);
 	int ends[2], status;
 
@@ -144,7 +140,6 @@ static void the_cpu_may_not_touch_it(void **state)
 
 static void proof_operations(void **state)
 {
-	(void)state;
 	struct memory_queue *queue;
 	struct tutti_done done;
 	float data[4] = {1, 2, 3, 4}, host[4] = {5, 5, 5, 5}, result[4];
@@ -186,7 +181,6 @@ static void proof_operations(void **state)
  */
 static void order_is_random_but_respects_overlap(void **state)
 {
-	(void)state;
 	enum { N = 8 };
 	struct memory_queue *queue;
 	struct tutti_done done;
@@ -230,7 +224,6 @@ static void order_is_random_but_respects_overlap(void **state)
 /* The ios are freed right after cancel: a sanitizer sees any touch. */
 static void cancel_forgets(void **state)
 {
-	(void)state;
 	struct memory_queue *queue;
 	struct tutti_done done;
 	char text[] = "untouched", *p = proof_alloc(sizeof text);
@@ -263,7 +256,6 @@ static void cancel_forgets(void **state)
 
 static int use_proof_kind(void **state)
 {
-	(void)state;
 	const char *seed = getenv("SEED");
 	uint64_t value = seed ? strtoull(seed, NULL, 0) : (uint64_t)time(NULL);
 	printf("SEED=%llu\n", (unsigned long long)value);

@@ -39,7 +39,6 @@ static tutti_op create(const char *name)
 
 static void a_created_op_is_found_until_destroyed(void **state)
 {
-	(void)state;
 	tutti_op op = create("first");
 	assert_true((int)op >= OPS_FIRST);
 	assert_true(op_is_known(op));
@@ -63,7 +62,6 @@ static void a_created_op_is_found_until_destroyed(void **state)
 
 static void a_scaled_sum_has_one_dtype_and_a_copy(void **state)
 {
-	(void)state;
 	double half = 0.5;
 	tutti_op op;
 	assert_int_equal(op_add_scaled(&op, &half, TUTTI_F64), TUTTI_OK);
@@ -80,7 +78,6 @@ static void a_scaled_sum_has_one_dtype_and_a_copy(void **state)
 /* Ranks number their ops differently; what they compare must not. */
 static void identities_follow_names(void **state)
 {
-	(void)state;
 	char text[80];
 	float f = 1;
 	int8_t i = 2;
@@ -111,7 +108,6 @@ static void identities_follow_names(void **state)
 
 static void a_held_op_outlives_its_end(void **state)
 {
-	(void)state;
 	static tutti_op others[OPS_MOST];
 	tutti_op op = create("held"), late;
 	op_hold(op);
@@ -134,7 +130,6 @@ static void a_held_op_outlives_its_end(void **state)
 
 static void built_in_ops_are_not_held_nor_destroyed(void **state)
 {
-	(void)state;
 	for (int op = -1; op < OPS_BUILT_IN; op++) {
 		op_hold((tutti_op)op);
 		op_release((tutti_op)op);
@@ -207,7 +202,6 @@ static void check_user(tutti_op op, tutti_dtype dtype, int n_src, size_t count)
 
 static void a_callers_function_walks_the_tree(void **state)
 {
-	(void)state;
 	struct seen seen = {0};
 	tutti_op op;
 	assert_int_equal(op_add_user(&op, "3a+b", (struct op_user){three_a_plus_b, &seen}),
@@ -307,7 +301,6 @@ static void check_scale(const struct reduce_kernels *k, tutti_dtype dtype, size_
 
 static void scaled_inputs_have_the_plain_bits(void **state)
 {
-	(void)state;
 	int n = (int)simd_highest() + 1;
 	static const size_t counts[] = {0, 1, 3, 100, 511, 512, 513, 3000};
 	for (int v = 0; v <= n; v++) /* the last is NULL: scale() itself */
@@ -356,7 +349,6 @@ static void *create_and_reduce(void *arg)
 
 static void threads_do_not_meet_in_the_table(void **state)
 {
-	(void)state;
 	pthread_t thread[THREADS];
 	int mark[THREADS];
 	for (int i = 0; i < THREADS; i++) {

@@ -247,7 +247,6 @@ static void check_dtype_and_op(tutti_dtype dtype, tutti_op op)
 
 static void every_dtype_op_and_shape(void **state)
 {
-	(void)state;
 	for (int dtype = 0; dtype < REDUCE_DTYPES; dtype++) {
 		for (int op = 0; op < OPS_BUILT_IN; op++) {
 			if (op_fits((tutti_op)op, (tutti_dtype)dtype))
@@ -259,7 +258,6 @@ static void every_dtype_op_and_shape(void **state)
 /* Every value of a small float comes back from a reduction of one source as itself. */
 static void every_small_float_is_itself(void **state)
 {
-	(void)state;
 	static const tutti_dtype small[] = {TUTTI_F16, TUTTI_BF16, TUTTI_F8_E4M3, TUTTI_F8_E5M2};
 	for (size_t d = 0; d < 4; d++) {
 		size_t bytes = dtype_bytes(small[d]), n = (size_t)1 << (8 * bytes);
@@ -294,7 +292,6 @@ static uint64_t pair(tutti_dtype dtype, tutti_op op, uint64_t a, uint64_t b, int
 
 static void results_by_hand(void **state)
 {
-	(void)state;
 	assert_int_equal(pair(TUTTI_F32, TUTTI_SUM, 0x3f800000, 0x40000000, 0), 0x40400000);
 	assert_int_equal(pair(TUTTI_F32, TUTTI_SUM, 0x7f800000, 0xff800000, 0), 0x7fc00000);
 	assert_int_equal(pair(TUTTI_F32, TUTTI_MIN, 0, 0x80000000, 0), 0x80000000);
@@ -329,7 +326,6 @@ static void results_by_hand(void **state)
 /* (1 + tiny) + (-1 + tiny) in the tree differs from the sum in a row. */
 static void the_association_is_the_tree(void **state)
 {
-	(void)state;
 	float x[5] = {1e30f, 1.0f, -1e30f, 1.0f, 0.5f}, sum = 0;
 	const void *src[] = {&x[0], &x[1], &x[2], &x[3], &x[4]};
 	void *dst = &sum;
@@ -343,7 +339,6 @@ static void the_association_is_the_tree(void **state)
 
 static void finish_divides_averages_only(void **state)
 {
-	(void)state;
 	float f[3] = {3, -1, 7};
 	int32_t i[2] = {-7, 9};
 	uint16_t bf[1] = {0x4040}; /* 3 */

@@ -111,7 +111,6 @@ static void check_narrow(const struct reduce_kernels *k, tutti_dtype dtype,
 
 static void narrowing_is_to_the_nearest(void **state)
 {
-	(void)state;
 	for (int d = 0; d < 4; d++) {
 		struct case_list c = {malloc(8 * 65536 * sizeof(float)),
 				      malloc(8 * 65536 * sizeof(uint32_t)), 0};
@@ -178,7 +177,6 @@ static void check_unit(void)
 
 static void the_callers_rounding_mode_does_not_matter(void **state)
 {
-	(void)state;
 	static const int modes[] = {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO};
 	fill();
 	for (int m = 0; m < 3; m++) {
@@ -191,7 +189,6 @@ static void the_callers_rounding_mode_does_not_matter(void **state)
 
 static void the_callers_traps_do_not_spring(void **state)
 {
-	(void)state;
 	fill();
 	if (feenableexcept(FE_INVALID | FE_OVERFLOW) < 0)
 		skip_because("this CPU has no floating point traps"); /* many of ARM's */
@@ -225,7 +222,6 @@ static void unit_set(unsigned to)
 
 static void flushed_subnormals_do_not_matter(void **state)
 {
-	(void)state;
 #ifndef FLUSHES
 	skip();
 #else

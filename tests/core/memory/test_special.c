@@ -219,14 +219,12 @@ static void pairs_of(tutti_dtype dtype, tutti_op op)
 
 static void pairs_in_both_orders(void **state)
 {
-	(void)state;
 	every_dtype_and_op(pairs_of);
 }
 
 /* Every 16-bit float with some partners. */
 static void all_halves_in_both_orders(void **state)
 {
-	(void)state;
 	static const tutti_dtype dtypes[] = {TUTTI_F16, TUTTI_BF16};
 	static const size_t partners[] = {0, 1, 7, 9, 10, 16, 21};
 	for (int d = 0; d < 2; d++) {
@@ -252,7 +250,6 @@ static void sums_of_halves_with_many_partners(void **state)
 	const void *src[] = {left, right};
 	void *dst[] = {expected, result};
 
-	(void)state;
 	for (size_t i = 0; i < 65536; i++)
 		put(right, i, TUTTI_BF16, i);
 	for (size_t p = 0; p < 1024; p++) {
@@ -326,7 +323,6 @@ static void places_of(tutti_dtype dtype, tutti_op op)
 
 static void two_special_values_in_all_places(void **state)
 {
-	(void)state;
 	every_dtype_and_op(places_of);
 }
 
@@ -419,7 +415,6 @@ static void groupings_of(tutti_dtype dtype, tutti_op op)
 
 static void partial_results_in_any_allowed_grouping(void **state)
 {
-	(void)state;
 	every_dtype_and_op(groupings_of);
 }
 
@@ -452,7 +447,6 @@ static void averages_of(tutti_dtype dtype, tutti_op op)
 /* Of 1,024 times the largest the average is the largest. */
 static void averages_of_large_integers(void **state)
 {
-	(void)state;
 	every_dtype_and_op(averages_of);
 }
 

@@ -79,7 +79,6 @@ static void test_same_as_alone(void **state)
 {
 	struct weave w = {.n_copies = 0};
 	size_t most = 2 * WEAVE_COPIES * (2 * ROOM + 128) + 2 * SOURCES * (ROOM + 64) + 128;
-	(void)state;
 
 	woven = malloc(most);
 	plain = malloc(most);
@@ -108,7 +107,6 @@ static void test_other_instructions(void **state)
 	const void *src[] = {one, two};
 	void *dst[] = {sum};
 
-	(void)state;
 	for (int before = 0; before < n; before++)
 		for (int after = 0; after < n; after++) {
 			struct weave w = {.n_copies = 0};

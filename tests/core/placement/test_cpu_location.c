@@ -92,7 +92,6 @@ static void *park(void *arg)
 
 static int set_up(void **state)
 {
-	(void)state;
 	here = bind_to_one(); /* the threads inherit it */
 	there = here + 1;
 	moves = 0;
@@ -107,7 +106,6 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-	(void)state;
 	pthread_barrier_wait(&may_go);
 	for (int i = 0; i < RANKS - 1; i++)
 		pthread_join(parked[i].thread, NULL);
@@ -119,7 +117,6 @@ static void test_cpu(void **state)
 	static const char *const names[] = {"plain", ") 7 (a) b", ""};
 	struct cpu_location none = parked[0].at;
 
-	(void)state;
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
 		prctl(PR_SET_NAME, names[i]);
 		struct cpu_location mine = cpu_location_here();
@@ -155,7 +152,6 @@ static void test_moves(void **state)
 	struct spread s = filled();
 	int before = here;
 
-	(void)state;
 	for (int i = 0; i < 3 && !moves; i++)
 		look(&s, 5);
 	assert_int_equal(moves, 1);
@@ -167,7 +163,6 @@ static void test_stays(void **state)
 {
 	struct spread s = filled();
 
-	(void)state;
 	near_ranks[0] = near_ranks[RANKS - 1];
 	near_ranks[RANKS - 1] = parked[0].at;
 	spread_near(&s, near_ranks, RANKS, 0);
@@ -186,7 +181,6 @@ static void test_pace(void **state)
 	struct spread s = {0};
 	int looks = 0;
 
-	(void)state;
 	near_ranks[0] = cpu_location_here();
 	spread_near(&s, near_ranks, 1, 0);
 	for (int ms = 0; ms < 1000; ms++) {
@@ -222,7 +216,6 @@ static void test_when(void **state)
 				  .place.ranks_on_host = RANKS,
 				  .settings.env = {.spread = 1}};
 
-	(void)state;
 	for (int r = 0; r < RANKS; r++)
 		members[r].cpu_location = (struct cpu_location){77, 100 + r, 100 + r};
 	assert_int_equal(near(&comm), RANKS);

@@ -13,7 +13,6 @@ static void one_process_has_it(void **state)
 {
 	int fd = rank_claim(name), status;
 
-	(void)state;
 	assert_true(fd >= 0);
 	assert_int_equal(rank_claim(name), -1);
 	pid_t child = fork();
@@ -32,7 +31,6 @@ static void a_killed_process_has_it_no_more(void **state)
 	int ready[2];
 	char byte;
 
-	(void)state;
 	assert_int_equal(pipe(ready), 0);
 	pid_t child = fork();
 	if (child == 0) {

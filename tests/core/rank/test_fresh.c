@@ -53,7 +53,6 @@ static void keep_what_a_connection_has(void)
 
 static void connections_keep_no_job_out(void **state)
 {
-	(void)state;
 	own_network_case(FIRST, 100, keep_what_a_connection_has);
 }
 
@@ -77,7 +76,6 @@ static void refuse_what_others_have(void)
 
 static void a_port_has_one_job(void **state)
 {
-	(void)state;
 	own_network_case(FIRST, 100, refuse_what_others_have);
 }
 
@@ -112,7 +110,6 @@ static void give_it_to_nobody_else(void)
 
 static void the_system_gives_it_to_nobody(void **state)
 {
-	(void)state;
 	own_network_case(FIRST, 4, give_it_to_nobody_else);
 }
 

@@ -24,7 +24,6 @@ static const char *meant(const char *typed)
 
 static void slips_are_understood(void **state)
 {
-	(void)state;
 	assert_string_equal(meant("stratgy"), "strategy");
 	assert_string_equal(meant("STRATEGY"), "strategy");
 	assert_string_equal(meant("device"), "devices");
@@ -71,7 +70,6 @@ static void distances_are_those_of_the_definition(void **state)
 {
 	uint64_t seed = 20, random = seed;
 
-	(void)state;
 	print_message("seed %llu\n", (unsigned long long)seed);
 	for (int i = 0; i < 2000; i++) {
 		char a[7], b[7];
@@ -91,7 +89,6 @@ static void words_of_any_length_are_compared(void **state)
 {
 	char word[200];
 
-	(void)state;
 	memset(word, 'a', sizeof word - 1);
 	word[sizeof word - 1] = '\0';
 	assert_int_equal(nearest_distance(word, 64, "aa"), 62);

@@ -119,7 +119,6 @@ static const struct {
 
 static void hosts_with_ports(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
 		char host[256] = "none";
 		int port = 0;
@@ -167,7 +166,6 @@ static const struct {
 
 static void hosts_alone(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++) {
 		char host[256] = "none";
 		const char *why = netaddr_read_host(hosts[i].text, host, sizeof host);
@@ -185,7 +183,6 @@ static void random_texts(void **state)
 	const char *given = getenv("TEST_SEED");
 	uint64_t seed = given ? strtoull(given, NULL, 10) : 2026;
 
-	(void)state;
 	printf("TEST_SEED=%llu\n", (unsigned long long)seed);
 	for (int i = 0; i < 300000; i++) {
 		char text[40] = "", host[12], again[12], whole[40];
@@ -213,7 +210,6 @@ static void random_texts(void **state)
 
 static void kinds_of_hosts(void **state)
 {
-	(void)state;
 	assert_true(netaddr_is_literal("10.0.0.1") && netaddr_is_literal("fe80::1%eth0"));
 	assert_false(netaddr_is_literal("node1") || netaddr_is_literal("[::1]"));
 	assert_true(netaddr_lacks_scope("fe80::1") && netaddr_lacks_scope("[fe80::1]"));

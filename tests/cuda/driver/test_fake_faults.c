@@ -57,7 +57,6 @@ static int fails_at(const char *faults, CUresult expected)
 
 static void the_call_that_was_named(void **state)
 {
-	(void)state;
 	/* The first two allocations are the test's own. */
 	assert_int_equal(fails_at("0:memory=5", CUDA_ERROR_OUT_OF_MEMORY), 3);
 	assert_int_equal(fails_at("0:peer=2", CUDA_ERROR_PEER_ACCESS_UNSUPPORTED), 2);
@@ -73,7 +72,6 @@ static void a_call_that_the_seed_chooses(void **state)
 {
 	int seen[6] = {0};
 
-	(void)state;
 	for (int seed = 1; seed <= 5; seed++) {
 		char faults[32];
 		snprintf(faults, sizeof faults, "%d:launch_ecc=5", seed);

@@ -16,7 +16,6 @@ static CUevent forked, joined;
 
 static int begin(void **state)
 {
-	(void)state;
 	use_gpu(0);
 	s = new_stream(CU_STREAM_NON_BLOCKING);
 	fork_stream = new_stream(CU_STREAM_NON_BLOCKING);
@@ -27,7 +26,6 @@ static int begin(void **state)
 
 static int finish(void **state)
 {
-	(void)state;
 	ok(cuStreamDestroy_v2(s));
 	ok(cuStreamDestroy_v2(fork_stream));
 	ok(cuEventDestroy_v2(forked));
@@ -72,7 +70,6 @@ static void every_node_is_replayed(void **state)
 	struct fake_fill_args fill = {(uint32_t *)(uintptr_t)p + 1, 1, 5};
 	int calls = 0;
 
-	(void)state;
 	ok(cuMemsetD8Async(p, 0, 12, s));
 	ok(cuStreamBeginCapture_v2(s, GLOBAL));
 	ok(cuStreamWaitValue32_v2(s, address(gate), 1, CU_STREAM_WAIT_VALUE_GEQ));
@@ -132,7 +129,6 @@ static void a_batch_waits_in_each_replay(void **state)
 			       .value = 1,
 			       .flags = CU_STREAM_WAIT_VALUE_GEQ}}};
 
-	(void)state;
 	ops[1] = ops[0];
 	ops[1].waitValue.address = address(words + 1);
 	words[0] = 1; /* before the first one, too */
@@ -165,7 +161,6 @@ static void branches_run_at_once(void **state)
 	uint32_t *came = pinned_memory(4);
 	struct fake_meet_args meet = {came, 2};
 
-	(void)state;
 	ok(cuStreamBeginCapture_v2(s, GLOBAL));
 	ok(cuStreamWriteValue32_v2(s, address(came), 0, 0));
 	fork_here();
@@ -195,7 +190,6 @@ static void launches_do_not_overlap(void **state)
 	_Atomic uint32_t *gate = pinned_memory(4);
 	_Atomic int calls = 0;
 
-	(void)state;
 	ok(cuStreamBeginCapture_v2(s, GLOBAL));
 	fork_here();
 	ok(cuLaunchHostFunc(s, count_one, &calls));
@@ -221,7 +215,6 @@ static void destroyed_streams_end_captures(void **state)
 	CUstream origin = new_stream(0), other = new_stream(0);
 	CUgraph graph;
 
-	(void)state;
 	ok(cuStreamBeginCapture_v2(origin, GLOBAL));
 	ok(cuStreamDestroy_v2(origin));
 	ok(cuMemFree_v2(device_memory(64))); /* nothing forbids it */
@@ -237,7 +230,6 @@ static void a_capture_has_a_number(void **state)
 	CUstreamCaptureStatus status;
 	uint64_t id = 0, other = 0;
 
-	(void)state;
 	ok(cuStreamGetCaptureInfo_v2(s, &status, NULL, NULL, NULL, NULL));
 	assert_int_equal(status, CU_STREAM_CAPTURE_STATUS_NONE);
 	for (int i = 0; i < 2; i++) {
@@ -280,7 +272,6 @@ static CUdeviceptr begin_wrong(CUstreamCaptureMode mode)
 
 static void forks_must_join(void **state)
 {
-	(void)state;
 	CUdeviceptr p = begin_wrong(GLOBAL);
 	ok(cuMemsetD8Async(p, 0, 4, fork_stream));
 	end_fails(CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
@@ -292,7 +283,6 @@ static void calls_that_fail_a_capture(void **state)
 	CUevent before = new_event();
 	CUdeviceptr p, q;
 
-	(void)state;
 	ok(cuEventRecord(before, s));
 	for (int wrong = 0; wrong < 6; wrong++) {
 		p = begin_wrong(GLOBAL);
@@ -331,7 +321,6 @@ static void the_legacy_stream_is_forbidden(void **state)
 	CUstreamCaptureStatus status;
 	CUgraph graph;
 
-	(void)state;
 	fails(cuStreamBeginCapture_v2(NULL, GLOBAL), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 	ok(cuStreamBeginCapture_v2(s, GLOBAL)); /* which is not blocking */
 	ok(cuMemsetD8Async(p, 0, 4, NULL));
@@ -355,7 +344,6 @@ static void captures_stay_apart(void **state)
 	CUstream other = new_stream(0);
 	CUgraph graph;
 
-	(void)state;
 	fails(cuStreamEndCapture(s, &graph), CUDA_ERROR_ILLEGAL_STATE);
 	begin_wrong(GLOBAL);
 	fails(cuStreamBeginCapture_v2(s, GLOBAL), CUDA_ERROR_ILLEGAL_STATE);
@@ -405,7 +393,6 @@ static void threads_forbid_each_other(void **state)
 		{RELAXED, GLOBAL, CUDA_SUCCESS, CUDA_SUCCESS},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		struct other other = {.mode = cases[i].thread};
 		pthread_t thread;
@@ -430,7 +417,6 @@ static void a_thread_lets_itself(void **state)
 	CUdeviceptr p, q;
 	CUgraph graph;
 
-	(void)state;
 	ok(cuStreamBeginCapture_v2(s, THREAD_LOCAL));
 	ok(cuThreadExchangeStreamCaptureMode(&mode));
 	p = device_memory(64);

@@ -16,7 +16,6 @@ static void streams_share_connections(void **state)
 	CUstream c = new_stream(CU_STREAM_NON_BLOCKING);
 	CUdeviceptr p = device_memory(4);
 
-	(void)state;
 	ok(cuStreamWaitValue32_v2(a, address((void *)(uintptr_t)gate), 1, 0));
 	ok(cuMemsetD8Async(p, 1, 4, c));
 	ok(cuMemsetD8Async(p, 2, 4, b));
@@ -44,7 +43,6 @@ static void graphs_share_connections(void **state)
 	CUgraphExec exec;
 	CUgraph graph;
 
-	(void)state;
 	ok(cuStreamBeginCapture_v2(b, CU_STREAM_CAPTURE_MODE_RELAXED));
 	ok(cuMemsetD8Async(p, 3, 4, b));
 	ok(cuStreamEndCapture(b, &graph));
@@ -85,7 +83,6 @@ static void loading_waits(void **state)
 	struct fake_wait_args wait = {(const uint32_t *)(uintptr_t)gate, 1};
 	pthread_t thread;
 
-	(void)state;
 	launch("fake_wait", 1, &wait, s);
 	pthread_create(&thread, NULL, load_kernel, NULL);
 	let_others_run();
@@ -114,7 +111,6 @@ static void freeing_waits(void **state)
 	CUdeviceptr p = device_memory(4);
 	pthread_t thread;
 
-	(void)state;
 	ok(cuStreamWaitValue32_v2(s, address((void *)(uintptr_t)gate), 1, 0));
 	ok(cuMemsetD8Async(p, 1, 4, s));
 	pthread_create(&thread, NULL, free_memory, (void *)(uintptr_t)p);
@@ -129,7 +125,6 @@ static void freeing_waits(void **state)
 
 static int begin(void **state)
 {
-	(void)state;
 	use_gpu(0);
 	return 0;
 }

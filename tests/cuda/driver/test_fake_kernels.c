@@ -17,7 +17,6 @@ static uint32_t *word_at(CUdeviceptr p)
 
 static int begin(void **state)
 {
-	(void)state;
 	use_gpu(0);
 	return 0;
 }
@@ -30,7 +29,6 @@ static void kernels_compute(void **state)
 	CUstream s = new_stream(CU_STREAM_NON_BLOCKING);
 	struct fake_fill_args args = {word_at(p), N, 3};
 
-	(void)state;
 	ok(cuMemsetD8Async(p, 0, sizeof got, s));
 	launch("fake_fill", 16, &args, s); /* more than fit at once */
 	args.add = 4;
@@ -63,7 +61,6 @@ static void kernels_of_the_library(void **state)
 				   .divisor = 1};
 	void *parameters[] = {&args};
 
-	(void)state;
 	ok(cuMemcpyAsync(p, address(&a), 4, NULL));
 	ok(cuMemcpyAsync(p + 4, address(&b), 4, NULL));
 	ok(cuLaunchKernel(kernel("tutti_reduce"), 3, 1, 1, 512, 1, 1, 0, NULL, parameters, NULL));
@@ -83,7 +80,6 @@ static void launches_are_checked(void **state)
 	CUstream other;
 	int blocks;
 
-	(void)state;
 	ok(cuLibraryLoadData(&library, "any", NULL, NULL, 0, NULL, NULL, 0));
 	fails(cuLibraryGetKernel(&none, library, "unknown"), CUDA_ERROR_NOT_FOUND);
 	ok(cuLibraryUnload(library));
@@ -110,7 +106,6 @@ static void kernels_meet(void **state)
 	uint32_t *came = pinned_memory(4);
 	struct fake_meet_args args = {came, PLACES};
 
-	(void)state;
 	launch("fake_meet", PLACES / 2, &args, a);
 	launch("fake_meet", PLACES / 2, &args, b);
 	ok(cuStreamSynchronize(a));
@@ -129,7 +124,6 @@ static void no_more_blocks_than_places(void **state)
 	_Atomic uint32_t *came = pinned_memory(4);
 	struct fake_meet_args args = {(uint32_t *)came, PLACES + 1};
 
-	(void)state;
 	launch("fake_meet", PLACES, &args, a);
 	while (atomic_load(came) < PLACES)
 		;
@@ -156,7 +150,6 @@ static void kernels_reach_no_further(void **state)
 	uint32_t *gate = pinned_memory(4);
 	uint32_t *to[] = {&own, word_at(elsewhere), NULL, NULL, NULL};
 
-	(void)state;
 	for (int i = 0; i < 5; i++) {
 		use_gpu(1);
 		CUdeviceptr p = device_memory(64);

@@ -13,7 +13,6 @@ static void every_function_is_there(void **state)
 	CUresult (*get_count)(int *);
 	int count;
 
-	(void)state;
 	assert_non_null(driver);
 #define IS_THERE(name, symbol, parameters) assert_non_null(dlsym(driver, #symbol));
 	CUDA_FUNCTIONS(IS_THERE)

@@ -12,7 +12,6 @@ static void nothing_before_init(void **state)
 	CUdeviceptr p;
 	int n;
 
-	(void)state;
 	fails(cuMemAlloc_v2(&p, 64), CUDA_ERROR_NOT_INITIALIZED);
 	fails(cuDeviceGetCount(&n), CUDA_ERROR_NOT_INITIALIZED);
 	ok(cuInit(0));
@@ -40,7 +39,6 @@ static void touch(volatile const char *p)
 
 static void the_cpu_faults(void **state)
 {
-	(void)state;
 	use_gpu(0);
 	CUdeviceptr p = device_memory(1000);
 	assert_int_equal(p % 512, 0);
@@ -51,7 +49,6 @@ static void the_cpu_faults(void **state)
 
 static void memory_begins_as_garbage(void **state)
 {
-	(void)state;
 	use_gpu(0);
 	CUdeviceptr p = device_memory(64);
 	assert_int_not_equal(read_word(p, NULL), 0);
@@ -74,7 +71,6 @@ static void pointers_say_what_they_are(void **state)
 	size_t bytes;
 	int ordinal;
 
-	(void)state;
 	ok(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, p + 99));
 	assert_int_equal(type, CU_MEMORYTYPE_DEVICE);
 	ok(cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, p));
@@ -113,7 +109,6 @@ static void memory_ends(void **state)
 	size_t left, total;
 	CUdeviceptr p;
 
-	(void)state;
 	use_gpu(0);
 	ok(cuMemGetInfo_v2(&left, &total));
 	assert_int_equal(total, 1 << 20);
@@ -131,7 +126,6 @@ static void peers_need_access(void **state)
 	CUcontext two = use_gpu(2);
 	int can;
 
-	(void)state;
 	CUcontext zero = use_gpu(0);
 	ok(cuDeviceCanAccessPeer(&can, 0, 1));
 	assert_int_equal(can, 1);
@@ -151,7 +145,6 @@ static void errors_stay(void **state)
 	CUdeviceptr p, zeros;
 	CUcontext context;
 
-	(void)state;
 	use_gpu(0);
 	zeros = device_memory(64);
 	use_gpu(2);

@@ -74,7 +74,6 @@ static void aborts(void (*body)(void))
 /* Before this process has a driver. */
 static void all_are_added_first(void **state)
 {
-	(void)state;
 	aborts(bind_early);
 	aborts(map_early);
 }
@@ -85,7 +84,6 @@ static void objects_have_rules(void **state)
 	CUmemGenericAllocationHandle object, other;
 	size_t unit;
 
-	(void)state;
 	use_gpu(0);
 	fails(cuMulticastCreate(&object, &prop), CUDA_ERROR_INVALID_VALUE);
 	prop.size = PIECE;
@@ -127,7 +125,6 @@ static void addresses_are_not_memory(void **state)
 				  CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
 	CUdeviceptr at;
 
-	(void)state;
 	use_gpu(0);
 	CUmemGenericAllocationHandle object = new_object(1);
 	ok(cuMulticastAddDevice(object, 0));
@@ -150,7 +147,6 @@ static void descriptors_are_sent(void **state)
 	char path[64];
 	int fd;
 
-	(void)state;
 	use_gpu(0);
 	CUmemGenericAllocationHandle memory = new_memory(0, 1);
 	ok(cuMemExportToShareableHandle(&fd, memory, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));

@@ -130,7 +130,6 @@ static void memory_by_handle(void **state)
 	CUipcMemHandle handle;
 	uint32_t word = 22;
 
-	(void)state;
 	use_gpu(0);
 	before = device_memory(700);
 	for (int i = 0; i < 2; i++) {
@@ -169,7 +168,6 @@ static void memory_of_the_dead(void **state)
 	CUdeviceptr p;
 	int status;
 
-	(void)state;
 	use_gpu(0);
 	hear(child.socket, &handle, sizeof handle);
 	ok(cuIpcOpenMemHandle_v2(&p, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
@@ -215,7 +213,6 @@ static void mappings_do_not_overlap(void **state)
 	CUmemGenericAllocationHandle one, two;
 	CUdeviceptr p;
 
-	(void)state;
 	use_gpu(0);
 	ok(cuMemCreate(&one, PIECE, &prop, 0));
 	ok(cuMemCreate(&two, 2 * PIECE, &prop, 0));
@@ -265,7 +262,6 @@ static void memory_by_descriptor(void **state)
 	uint32_t word = 33;
 	int fd;
 
-	(void)state;
 	use_gpu(0);
 	ok(cuMemGetInfo_v2(&left, &total));
 	ok(cuMemGetAllocationGranularity(&granularity, &prop, 0));
@@ -305,7 +301,6 @@ static void kernels_take_turns(void **state)
 {
 	CUdeviceptr word;
 
-	(void)state;
 	use_gpu(0);
 	word = device_memory(4);
 	ok(cuMemsetD8Async(word, 0, 4, NULL));

@@ -30,7 +30,6 @@ static void open_gate(struct gate *gate)
 
 static int begin(void **state)
 {
-	(void)state;
 	use_gpu(0);
 	return 0;
 }
@@ -42,7 +41,6 @@ static void work_waits_for_a_word(void **state)
 	CUevent e = new_event();
 	uint32_t *out = pinned_memory(4);
 
-	(void)state;
 	wait_at(gate, s);
 	ok(cuStreamWriteValue32_v2(s, address(out), 7, 0));
 	ok(cuEventRecord(e, s));
@@ -67,7 +65,6 @@ static void words_are_compared(void **state)
 	CUstream s = new_stream(CU_STREAM_NON_BLOCKING);
 	CUdeviceptr word = device_memory(4);
 
-	(void)state;
 	ok(cuStreamWriteValue32_v2(s, word, 3, 0));
 	ok(cuStreamWaitValue32_v2(s, word, 0xfffffff0, CU_STREAM_WAIT_VALUE_GEQ));
 	ok(cuStreamWaitValue32_v2(s, word, 3, CU_STREAM_WAIT_VALUE_EQ));
@@ -96,7 +93,6 @@ static void bits_are_awaited(void **state)
 	uint32_t *words = aligned_alloc(4096, 4096);
 	CUdeviceptr at;
 
-	(void)state;
 	memset(words, 0, 4096);
 	fails(cuMemHostGetDevicePointer_v2(&at, words, 0), CUDA_ERROR_INVALID_VALUE);
 	ok(cuMemHostRegister_v2(words, 4096, CU_MEMHOSTREGISTER_PORTABLE));
@@ -144,7 +140,6 @@ static void batches_have_an_order(void **state)
 					   wait_for_wide_bits(address(words + 2), 1ull << 33 | 4),
 					   write_word(address(words + 4), 1)};
 
-	(void)state;
 	ok(cuStreamBatchMemOp_v2(s, 3, ops, 0));
 	while (__atomic_load_n(words, __ATOMIC_ACQUIRE) == 0)
 		sched_yield();
@@ -172,7 +167,6 @@ static void streams_wait_for_events(void **state)
 	CUevent e = new_event(), never = new_event();
 	CUdeviceptr p = device_memory(4);
 
-	(void)state;
 	ok(cuMemsetD8Async(p, 0, 4, b));
 	ok(cuStreamSynchronize(b));
 	wait_at(gate, a);
@@ -198,7 +192,6 @@ static void the_legacy_stream_waits(void **state)
 	CUstream blocking = new_stream(0), free_stream = new_stream(CU_STREAM_NON_BLOCKING);
 	CUevent in_blocking = new_event(), in_free = new_event(), legacy = new_event();
 
-	(void)state;
 	wait_at(gate, blocking);
 	ok(cuEventRecord(legacy, NULL));
 	ok(cuEventRecord(in_free, free_stream));
@@ -246,7 +239,6 @@ static void each_thread_has_a_stream(void **state)
 	CUevent e = new_event();
 	pthread_t thread;
 
-	(void)state;
 	wait_at(gate, CU_STREAM_PER_THREAD);
 	pthread_create(&thread, NULL, other_thread, e);
 	pthread_join(thread, NULL);
@@ -265,7 +257,6 @@ static void copies_of_host_memory(void **state)
 	CUdeviceptr p = device_memory(8);
 	uint32_t *pinned = pinned_memory(4), pageable = 5;
 
-	(void)state;
 	ok(cuMemcpyAsync(p + 4, address(&pageable), 4, s));
 	pageable = 6;
 	*pinned = 1;
@@ -287,7 +278,6 @@ static void elapsed_time(void **state)
 	struct gate *gate = new_gate();
 	float ms = -1;
 
-	(void)state;
 	ok(cuEventCreate(&untimed, CU_EVENT_DISABLE_TIMING));
 	fails(cuEventElapsedTime(&ms, a, b), CUDA_ERROR_INVALID_HANDLE);
 	ok(cuEventRecord(a, NULL));
@@ -316,7 +306,6 @@ static void host_functions_run_in_order(void **state)
 	CUstream s = new_stream(0);
 	uint32_t word = 0;
 
-	(void)state;
 	for (int i = 0; i < 10; i++)
 		ok(cuLaunchHostFunc(s, add_one, &word));
 	ok(cuStreamSynchronize(s));
@@ -347,7 +336,6 @@ static void host_functions_may_not_call(void **state)
 	int status;
 	pid_t child = fork();
 
-	(void)state;
 	if (child == 0) {
 		execl("/proc/self/exe", "test_fake_streams", "calls", NULL);
 		_exit(1);
@@ -363,7 +351,6 @@ static void streams_of_two_devices(void **state)
 	CUstream s = new_stream(0), other;
 	CUcontext of;
 
-	(void)state;
 	use_gpu(1);
 	other = new_stream(0);
 	ok(cuStreamGetCtx(other, &of));
@@ -388,7 +375,6 @@ static void forks_have_no_driver(void **state)
 	int status;
 	pid_t child = fork();
 
-	(void)state;
 	if (child == 0)
 		_exit(cuInit(0) == CUDA_ERROR_NOT_INITIALIZED &&
 				      cuStreamSynchronize(NULL) == CUDA_ERROR_NOT_INITIALIZED

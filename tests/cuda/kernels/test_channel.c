@@ -113,25 +113,21 @@ static void run_worlds(int by, uint32_t first_epoch)
 
 static void by_packets(void **state)
 {
-	(void)state;
 	run_worlds(1, 0);
 }
 
 static void by_lines(void **state)
 {
-	(void)state;
 	run_worlds(0, 0);
 }
 
 static void in_any_order(void **state)
 {
-	(void)state;
 	run_worlds(2, (uint32_t)draw(1000));
 }
 
 static void while_epochs_wrap(void **state)
 {
-	(void)state;
 	run_worlds(2, UINT32_MAX - CALLS + (uint32_t)draw(CALLS));
 }
 
@@ -142,7 +138,6 @@ static void old_packets_are_cleared(void **state)
 	static struct world_call calls[2];
 	struct world w;
 
-	(void)state;
 	world_create(&w, 3, 1);
 	for (int round = 0; round < whole_or(40, 20, 6); round++) {
 		for (int i = 0; i < 2; i++) {
@@ -172,7 +167,6 @@ static void replayed(void **state)
 	static struct world_call calls[CALLS];
 	struct world w;
 
-	(void)state;
 	world_create(&w, 4, 0);
 	draw_call(&w, &calls[0], true);
 	calls[0].in_place = false;

@@ -138,7 +138,6 @@ static void check_absent(enum call_kind kind, bool by_packets, bool is_mapped, b
 
 static void a_rank_never_comes(void **state)
 {
-	(void)state;
 	check_absent(CALL_ALL_REDUCE, true, true, false);
 	check_absent(CALL_ALL_GATHER, true, true, false);
 	check_absent(CALL_ALL_REDUCE, false, true, false);
@@ -149,7 +148,6 @@ static void a_rank_never_comes(void **state)
 /* The others wait for its packets, its steps, or its leave. */
 static void a_rank_dies_after_its_greeting(void **state)
 {
-	(void)state;
 	check_absent(CALL_ALL_REDUCE, true, true, true);
 	check_absent(CALL_ALL_TO_ALL, true, true, true);
 	check_absent(CALL_ALL_REDUCE, false, false, true);
@@ -243,7 +241,6 @@ static void check_reader(enum call_kind kind)
 
 static void buffers_are_read_until_the_kernel_ends(void **state)
 {
-	(void)state;
 	check_unaware(CALL_ALL_GATHER);
 	check_unaware(CALL_ALL_REDUCE);
 	check_reader(CALL_ALL_GATHER);
@@ -252,7 +249,6 @@ static void buffers_are_read_until_the_kernel_ends(void **state)
 
 static void a_rank_comes_after_the_failure(void **state)
 {
-	(void)state;
 	check_late(CALL_ALL_GATHER, true, true);
 	check_late(CALL_ALL_REDUCE, true, true);
 	check_late(CALL_ALL_GATHER, false, true);
@@ -297,7 +293,6 @@ static void check_mismatch(bool by_packets, bool odd_by_packets, unsigned odd_bl
 
 static void ranks_make_different_calls(void **state)
 {
-	(void)state;
 	for (int round = 0; round < 8; round++) {
 		check_mismatch(true, true, 2);
 		check_mismatch(false, false, 2);
@@ -314,7 +309,6 @@ static void the_first_failure_stays(void **state)
 	struct world w;
 	struct world_call call;
 
-	(void)state;
 	world_create(&w, 4, FIRST_EPOCH);
 	make_call(&w, &call, CALL_ALL_REDUCE, true, true);
 	for (int odd = 2; odd >= 1; odd--) {
@@ -341,7 +335,6 @@ static void ranks_differ_in_bytes(void **state)
 	struct world w;
 	struct world_call call;
 
-	(void)state;
 	world_create(&w, 3, FIRST_EPOCH);
 	make_call(&w, &call, CALL_ALL_TO_ALLV, false, true);
 	for (int r = 0; r < w.size; r++) {

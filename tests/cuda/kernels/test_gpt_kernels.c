@@ -311,7 +311,6 @@ static void test_layers(void **state)
 	static void (*const tries[])(void) = {try_maps, try_embedding, try_linear,
 					      try_norm, try_attention, try_loss};
 
-	(void)state;
 	for (int round = 0; round < ROUNDS; round++)
 		for (size_t i = 0; i < sizeof tries / sizeof *tries; i++) {
 			tries[i]();

@@ -188,7 +188,6 @@ static void every_dtype_op_and_shape(void **state)
 {
 	int flavours = whole_or(3, 2, 1);
 
-	(void)state;
 	for (int dtype = 0; dtype < (int)DTYPE_COUNT; dtype++)
 		for (int op = 0; op < OPS_BUILT_IN; op++) {
 			if (!op_fits((tutti_op)op, (tutti_dtype)dtype))
@@ -215,7 +214,6 @@ static void sums_of_many_vectors(void **state)
 {
 	static const tutti_dtype dtypes[] = {TUTTI_F32, TUTTI_BF16, TUTTI_F16, TUTTI_F64, TUTTI_I8};
 
-	(void)state;
 	for (int round = 0; round < whole_or(60, 30, 10); round++) {
 		struct shape s = {.dtype = dtypes[draw(5)],
 				  .op = draw(2) ? TUTTI_SUM : TUTTI_AVG,
@@ -232,7 +230,6 @@ static void as_many_sources_as_there_may_be(void **state)
 {
 	static const int n[] = {64, 65, 511, 1000, 1023, 1024};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof n / sizeof n[0]; i++) {
 		struct shape s = {.dtype = draw(2) ? TUTTI_BF16 : TUTTI_F32,
 				  .op = TUTTI_SUM,
@@ -253,7 +250,6 @@ static void scaled_inputs(void **state)
 {
 	static char want[ROOM], result[ROOM] __attribute__((aligned(64)));
 
-	(void)state;
 	for (int round = 0; round < whole_or(300, 150, 60); round++) {
 		struct shape s = {.dtype = (tutti_dtype)draw(DTYPE_COUNT),
 				  .count = draw(draw(2) ? 40 : COUNT_MOST),

@@ -16,7 +16,6 @@ static void a_whole_fatbin(void **state)
 	uint16_t header_bytes;
 	uint64_t bytes;
 
-	(void)state;
 	if (!cuda_kernels_are_built)
 		skip_because("this build has no kernels for GPUs: there was no nvcc, or "
 			     "TUTTI_CUDA is OFF");
@@ -29,7 +28,6 @@ static void a_whole_fatbin(void **state)
 
 static void a_text_without_nvcc(void **state)
 {
-	(void)state;
 	if (!cuda_kernels_are_built)
 		assert_string_equal(cuda_kernels_image, "built without nvcc");
 }

@@ -221,13 +221,11 @@ static void run_worlds(uint64_t count)
 
 static void any_messages(void **state)
 {
-	(void)state;
 	run_worlds(0);
 }
 
 static void counts_beyond_32_bits(void **state)
 {
-	(void)state;
 	run_worlds(UINT32_MAX - draw(20));
 }
 
@@ -251,7 +249,6 @@ static void a_mailbox_ends_a_send(void **state)
 	char *out = malloc(MAILBOX), *in = malloc(MAILBOX);
 	struct cuda_message sent = {true, 1, out, MAILBOX, 1}, got = {false, 0, in, MAILBOX, 1};
 
-	(void)state;
 	memset(out, 7, MAILBOX);
 	world_create(&w, 2, 0);
 	launch_one(&w, 0, &sent);
@@ -308,7 +305,6 @@ static void check_absent(bool sends)
 
 static void a_peer_never_comes(void **state)
 {
-	(void)state;
 	check_absent(true);
 	check_absent(false);
 }
@@ -320,7 +316,6 @@ static void a_recv_comes_after_the_failure(void **state)
 	char out[400], in[400], before[400];
 	struct cuda_message sent = {true, 1, out, 400, 1}, got = {false, 0, in, 400, 1};
 
-	(void)state;
 	memset(out, 7, sizeof out);
 	memset(in, 6, sizeof in);
 	memcpy(before, in, sizeof in);
@@ -362,7 +357,6 @@ static void check_other(uint64_t bytes, uint64_t fingerprint)
 
 static void messages_differ(void **state)
 {
-	(void)state;
 	check_other(396, 1);
 	check_other(800, 1);
 	check_other(0, 1);
@@ -376,7 +370,6 @@ static void many_to_one_peer(void **state)
 	struct cuda_message sent[MESSAGES_MOST], got[MESSAGES_MOST];
 	uint32_t out[MESSAGES_MOST], in[MESSAGES_MOST];
 
-	(void)state;
 	for (uint32_t i = 0; i < MESSAGES_MOST; i++) {
 		out[i] = i;
 		sent[i] = (struct cuda_message){true, 1, &out[i], 4, 1};

@@ -126,7 +126,6 @@ static void updates(void **state)
 {
 	static struct twin value, m, v, grad, low;
 
-	(void)state;
 	for (int round = 0; round < ROUNDS; round++) {
 		size_t count = draw(draw(2) ? 40 : MOST);
 		tutti_dtype grad_dtype = dtypes[draw(3)], low_dtype = dtypes[draw(3)];
@@ -204,7 +203,6 @@ static void maps(void **state)
 {
 	static struct twin out, x;
 
-	(void)state;
 	for (int round = 0; round < 3 * ROUNDS; round++) {
 		struct train_map_args args = {.count = draw(draw(2) ? 40 : MOST),
 					      .what = (int)draw(3),
@@ -237,7 +235,6 @@ static void squares(void **state)
 	enum { LONG = 200000 };
 	static _Alignas(16) unsigned char x[LONG * 4 + 16];
 
-	(void)state;
 	for (int round = 0; round < 60; round++) {
 		uint64_t sums[TRAIN_SQUARES_WORDS] = {0}, worst = UINT64_MAX;
 		struct exact_sum want = {{0}, 0}, got = {{0}, 0};

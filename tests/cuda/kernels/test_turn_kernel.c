@@ -308,7 +308,6 @@ static void any_calls(void **state)
 {
 	int rounds = long_or(32, 12, 8, 6);
 
-	(void)state;
 	for (int i = 0; i < rounds; i++)
 		run_random(2 + (int)draw(WORLD_RANKS - 1), 0);
 }
@@ -317,7 +316,6 @@ static void while_turns_wrap(void **state)
 {
 	int rounds = long_or(8, 4, 3, 2);
 
-	(void)state;
 	for (int i = 0; i < rounds; i++)
 		run_random(2 + (int)draw(WORLD_RANKS - 1), UINT32_MAX - (uint32_t)draw(CALLS));
 }
@@ -354,7 +352,6 @@ static void ranks_make_different_calls(void **state)
 	struct turns w;
 	const int odd = 2;
 
-	(void)state;
 	open_turns(&w, 5, 2, (uint32_t)draw(8));
 	make_long_call(&w, &calls[0], CALL_ALL_REDUCE);
 	make_long_call(&w, &calls[1], CALL_ALL_TO_ALL);
@@ -397,7 +394,6 @@ static void a_rank_has_failed(void **state)
 	struct program programs[3];
 	struct turns w;
 
-	(void)state;
 	open_turns(&w, 3, 1, 0);
 	make_long_call(&w, &call, CALL_ALL_GATHER);
 	char *before = copy_of(call.recv[2], call.recv_bytes[2]);
@@ -432,7 +428,6 @@ static void a_rank_fails_meanwhile(void **state)
 	struct turn_args a;
 	struct turns w;
 
-	(void)state;
 	open_turns(&w, 2, 1, 0);
 	make_long_call(&w, &call, CALL_ALL_GATHER);
 	fill_in(&w, &call, 0, &a);

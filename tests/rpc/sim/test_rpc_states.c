@@ -535,7 +535,6 @@ static void calls_end_as_the_table_says(void **state)
 	uint64_t seed = given ? strtoull(given, NULL, 10) : (uint64_t)getpid() * 1000000u;
 	int n = rounds ? atoi(rounds) : given ? 1 : 100;
 
-	(void)state;
 	printf("seed %llu, %d rounds (SEED=... ROUNDS=... repeats them)\n",
 	       (unsigned long long)seed, n);
 	fflush(stdout);

@@ -94,7 +94,6 @@ static size_t read_some(struct byte_ring_reader *reader, size_t n)
 
 static void test_bytes(void **state)
 {
-	(void)state;
 	uint64_t seed = (uint64_t)time(NULL), random = seed;
 	struct fixture f;
 
@@ -157,7 +156,6 @@ static void *write_all(void *arg)
 
 static void test_sleepers(void **state)
 {
-	(void)state;
 	struct pair d = {.total = 3000000};
 	struct byte_ring_reader *reader = &d.f.reader;
 	pthread_t thread;
@@ -246,7 +244,6 @@ static void *answer(void *arg)
 
 static void test_close_calls(void **state)
 {
-	(void)state;
 	const unsigned rounds = 300000;
 	struct fixture there, back;
 	sem_t doorbells[2];
@@ -273,7 +270,6 @@ static void test_close_calls(void **state)
 /* Whatever the other side stores, it is at most seen as broken. */
 static void test_hostile_indices(void **state)
 {
-	(void)state;
 	const uint64_t bad[] = {0, 99, 100 + 1025, 1u << 20, UINT64_MAX, 1ull << 63};
 
 	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
@@ -297,7 +293,6 @@ static void test_hostile_indices(void **state)
 /* A peer's descriptor is believed only when it cannot shrink under us and has the right size. */
 static void test_foreign_memory(void **state)
 {
-	(void)state;
 	struct shared_memory *made, *opened;
 	int fd, loose = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	int file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
@@ -338,7 +333,6 @@ static void test_limited_files(void **state)
 	struct shared_memory *made;
 	int fd;
 
-	(void)state;
 	assert_int_equal(getrlimit(RLIMIT_FSIZE, &whole), 0);
 	little.rlim_max = whole.rlim_max;
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &little), 0);

@@ -60,7 +60,6 @@ static void expect_lost(struct world *w, int rank, struct post *post)
  * fails, too, and does not wait for one that will not come again. */
 static void test_failed_before_connect(void **state)
 {
-	(void)state;
 	for (int rank = 0; rank < 2; rank++) {
 		struct world w;
 		struct post first, second;
@@ -85,7 +84,6 @@ static void test_rings_break_while_pending(void **state)
 	uint8_t byte = 0;
 	int fd;
 
-	(void)state;
 	world_open(&w, 2);
 	post_recv(&posts[0], world_conn(&w, 0, 1, 0), &byte, 1, 3);
 	while (!conn_of(&w, 0, 1)->is_settled)
@@ -178,7 +176,6 @@ static void test_pending_connections(void **state)
 	struct world w;
 	int wrong[WRONG], silent[SILENT];
 
-	(void)state;
 	for (int is_before = 0; is_before < 2; is_before++) {
 		world_open(&w, 3);
 		uint64_t begun_ns = clock_now_ns();
@@ -211,7 +208,6 @@ static void test_other_user(void **state)
 	struct world w;
 	int status;
 
-	(void)state;
 	if (geteuid() != 0)
 		skip_because("becoming another user needs root");
 	world_open(&w, 2);
@@ -255,7 +251,6 @@ static void test_damaged_memory(void **state)
 	struct post post;
 	uint8_t *buf = calloc(1, bytes);
 
-	(void)state;
 	world_open(&w, 3);
 	expect_exchange(&w, 0, 1);
 	atomic_store(&conn_of(&w, 1, 0)->out.shared->written, UINT64_MAX - 7);
@@ -307,7 +302,6 @@ static void test_sleeping(void **state)
 	struct post send, recv, later;
 	uint8_t out = 4, in = 0;
 
-	(void)state;
 	world_open(&w, 3);
 	expect_exchange(&w, 0, 1);
 
@@ -349,7 +343,6 @@ static void test_deadline_wakes(void **state)
 {
 	struct world w;
 
-	(void)state;
 	for (int rank = 0; rank < 2; rank++) {
 		struct post recv;
 		uint8_t byte;
@@ -394,7 +387,6 @@ static void test_nothing_stays(void **state)
 	struct world w;
 	int fds = count_fds();
 
-	(void)state;
 	world_open(&w, 8);
 	assert_true(count_lines("/proc/net/unix", "@tutti-") >= 8);
 	for (int a = 0; a < 8; a++)
@@ -446,7 +438,6 @@ static void test_killed(void **state)
 	char name[48] = "@";
 	int fds[2], status;
 
-	(void)state;
 	w.configs[0] = config_of(0, 2, 77, WORLD_TIMEOUT_MS);
 	assert_int_equal(transport_shm.open(&w.endpoints[0], &w.configs[0]), TUTTI_OK);
 	assert_int_equal(pipe(fds), 0);
@@ -513,7 +504,6 @@ static void test_small_dev_shm(void **state)
 	int status;
 	pid_t pid = fork();
 
-	(void)state;
 	if (pid == 0)
 		_exit(with_small_dev_shm());
 	assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -526,7 +516,6 @@ static void test_small_dev_shm(void **state)
 /* What the rings of a rank may take does not grow with the world, but for 32 KiB a conn. */
 static void test_budget(void **state)
 {
-	(void)state;
 	for (int size = 2; size <= 4096; size *= 2) {
 		struct tutti_endpoint_config config = config_of(0, size, 5, 1000);
 		struct tutti_endpoint *endpoint;

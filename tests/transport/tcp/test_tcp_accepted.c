@@ -28,7 +28,6 @@ static void test_garbage(void **state)
 	uint64_t random = test_seed;
 	struct world w;
 
-	(void)state;
 	world_open(&w, 2);
 	for (int i = 0; i < 20; i++) {
 		int fd = hand_dial(&w, 0);
@@ -45,7 +44,6 @@ static void test_hung_up(void **state)
 	uint8_t bytes[AUTH_HELLO_BYTES] = {0};
 	struct world w;
 
-	(void)state;
 	world_open(&w, 2);
 	for (size_t i = 0; i < 40; i++) {
 		int fd = hand_dial(&w, 0);
@@ -66,7 +64,6 @@ static void test_wrong_context(void **state)
 				       {0, 1, 0}, {2, 0, -1}, {2, 0, 9999}};
 	struct world w;
 
-	(void)state;
 	world_open(&w, 3);
 	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
 		int fd = hand_dial(&w, 0);
@@ -93,7 +90,6 @@ static void test_reflection(void **state)
 	uint8_t context[AUTH_CONTEXT_BYTES], hello[AUTH_HELLO_BYTES], answer[AUTH_ANSWER_BYTES];
 	int fd;
 
-	(void)state;
 	world_open(&w, 2);
 	ep = endpoint_of(&w, 0);
 	fd = hand_dial(&w, 0);
@@ -117,7 +113,6 @@ static void test_replay(void **state)
 	uint8_t proof[AUTH_PROOF_BYTES];
 	int heard, fd;
 
-	(void)state;
 	world_open(&w, 2);
 	ep = endpoint_of(&w, 0);
 	heard = hand_dial(&w, 0);
@@ -146,7 +141,6 @@ static void test_flood(void **state)
 	struct world w;
 	struct tcp_endpoint *ep;
 
-	(void)state;
 	world_open(&w, 2);
 	ep = endpoint_of(&w, 0);
 	before = open_descriptors() + 2; /* an epoll and a timer */
@@ -202,7 +196,6 @@ static void test_flood_after_the_answer(void **state)
 	int fds[FLOOD], rank;
 	struct world w;
 
-	(void)state;
 	world_open(&w, 2);
 	rank = answered(&w, proof);
 	for (int i = 0; i < FLOOD; i++) {
@@ -225,7 +218,6 @@ static void test_no_descriptor_after_the_answer(void **state)
 	int fds[CALLERS], rank, lowest;
 	struct world w;
 
-	(void)state;
 	world_open(&w, 2);
 	rank = answered(&w, proof);
 	for (int i = 0; i < CALLERS; i++)
@@ -253,7 +245,6 @@ static void test_wrong_secret(void **state)
 	struct post recvs[2];
 	uint64_t word = 0;
 
-	(void)state;
 	world_open_with(&w, 2, 2000);
 	subject->transport->destroy(w.endpoints[1]);
 	memcpy(config.comm_id, w.configs[0].comm_id, sizeof config.comm_id);
@@ -281,7 +272,6 @@ static void test_twins(void **state)
 	uint64_t word = 0, out = 31;
 	int first, second, third;
 
-	(void)state;
 	world_open(&w, 2);
 	first = hand_dial(&w, 0);
 	assert_true(hand_prove(&w, first, 1, 0, 0));

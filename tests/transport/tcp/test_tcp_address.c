@@ -41,7 +41,6 @@ static void test_loopback_first(void **state)
 	struct world w;
 	char texts[TCP_CANDIDATES][TCP_TEXT_BYTES];
 
-	(void)state;
 	world_open(&w, 2);
 	assert_true(candidates_of(w.endpoints[1], w.endpoints[0], texts) >= 1);
 	assert_true(begins(texts[0], "127.0.0.1:"));
@@ -65,7 +64,6 @@ static void test_host_id_does_not_matter(void **state)
 	struct tutti_endpoint_config config = config_of(0, 2, 7, 1000);
 	struct tutti_endpoint *a, *b;
 
-	(void)state;
 	assert_int_equal(subject->transport->open(&a, &config), TUTTI_OK);
 	config = config_of(1, 2, 7, 1000);
 	config.host_id = "quite another node";
@@ -81,7 +79,6 @@ static void test_preferred(void **state)
 	char texts[TCP_CANDIDATES][TCP_TEXT_BYTES];
 	struct tutti_endpoint *a, *b;
 
-	(void)state;
 	assert_int_equal(open_with(&a, 0, "127.0.0.2"), TUTTI_OK);
 	assert_int_equal(open_with(&b, 1, "lo"), TUTTI_OK);
 	assert_true(candidates_of(b, a, texts) >= 2);
@@ -130,7 +127,6 @@ static void test_next_candidate(void **state)
 	struct post send, recv;
 	uint64_t out = 3, in = 0;
 
-	(void)state;
 	world_open(&w, 2);
 	/* Nothing listens on this endpoint's port at that address: it says so itself. */
 	subject->transport->destroy(w.endpoints[0]);
@@ -154,7 +150,6 @@ static void test_nonsense(void **state)
 	struct tutti_conn *conn = NULL;
 	uint64_t random = test_seed;
 
-	(void)state;
 	world_open(&w, 2);
 	for (size_t bytes = 0; bytes <= sizeof address; bytes++) {
 		bytes_fill(address, sizeof address, random_next(&random));

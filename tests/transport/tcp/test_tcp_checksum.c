@@ -34,7 +34,6 @@ static void test_format(void **state)
 	struct post sends[3];
 	int fd = hand_peer(&w);
 
-	(void)state;
 	post_send(&sends[0], w.conns[0][1][3], "abc", 3, 0xdeadbeef);
 	post_send(&sends[1], w.conns[0][1][3], NULL, 0, 7);
 	post_send(&sends[2], w.conns[0][1][3], "de", 2, 8);
@@ -89,7 +88,6 @@ static void test_every_byte(void **state)
 {
 	uint8_t message[TCP_SUMMED_BYTES + SMALL];
 
-	(void)state;
 	bytes_fill(message + TCP_SUMMED_BYTES, SMALL, test_seed);
 	hand_summed_header(message, message + TCP_SUMMED_BYTES, SMALL, 6, 1);
 	for (size_t byte = 0; byte < sizeof message; byte++)
@@ -101,7 +99,6 @@ static void test_large(void **state)
 	uint8_t *message = malloc(TCP_SUMMED_BYTES + LARGE);
 	uint64_t random = test_seed;
 
-	(void)state;
 	bytes_fill(message + TCP_SUMMED_BYTES, LARGE, test_seed);
 	hand_summed_header(message, message + TCP_SUMMED_BYTES, LARGE, 6, 1);
 	for (int i = 0; i < 20; i++)
@@ -115,7 +112,6 @@ static void test_settings_differ(void **state)
 {
 	struct world w;
 
-	(void)state;
 	world_open_with(&w, 2, 300);
 	((struct tcp_endpoint *)w.endpoints[0])->header_bytes = TCP_HEADER_BYTES;
 	hand_expect_apart(&w);

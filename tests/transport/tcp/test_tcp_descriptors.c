@@ -42,7 +42,6 @@ static void test_as_few_as_needed(void **state)
 	uint64_t deadline = deadline_after_ms(WORLD_TIMEOUT_MS);
 	struct world w;
 
-	(void)state;
 	world_open(&w, PEERS);
 	assert_int_equal(open_descriptors() - before, PEERS);
 	world_pump_for(&w, 100);
@@ -66,7 +65,6 @@ static void test_callers_wake_it(void **state)
 	int before = open_descriptors(), fd;
 	struct world w;
 
-	(void)state;
 	world_open(&w, 2);
 	endpoint_of(&w, 0)->reconnect = 1;
 	assert_int_equal(subject->transport->mend(w.endpoints[0], &callers.fd), 0);
@@ -104,7 +102,6 @@ static void test_none_to_connect(void **state)
 	uint64_t word = 0;
 	struct world w;
 
-	(void)state;
 	for (int has_epoll = 0; has_epoll < 2; has_epoll++) {
 		world_open(&w, 2);
 		if (has_epoll)
@@ -127,7 +124,6 @@ static void test_none_to_accept(void **state)
 	struct world w;
 	int fd;
 
-	(void)state;
 	world_open(&w, 2);
 	fd = hand_dial(&w, 0);
 	take_all();

@@ -78,7 +78,6 @@ static void test_crossing(void **state)
 	uint64_t random = test_seed;
 	int dialed[2] = {0, 0};
 
-	(void)state;
 	for (int round = 0; round < ROUNDS; round++) {
 		int first = (int)random_below(&random, 2), before, after;
 		struct talk t;
@@ -111,7 +110,6 @@ static void test_lower_wins(void **state)
 	struct talk t;
 	struct world w;
 
-	(void)state;
 	world_open(&w, 2);
 	talk_post(&t, &w, 0);
 	talk_post(&t, &w, 1);
@@ -133,7 +131,6 @@ static void test_first_wins(void **state)
 	struct talk t;
 	struct world w;
 
-	(void)state;
 	world_open(&w, 2);
 	talk_post(&t, &w, 1);
 	while (conn_of(&w, 1)->state != CONN_UP) {
@@ -157,7 +154,6 @@ static void test_held_back(void **state)
 	struct world w;
 	int fd;
 
-	(void)state;
 	world_open(&w, 2);
 	ep = (const struct tcp_endpoint *)w.endpoints[0];
 	fd = hand_dial(&w, 1);
@@ -186,7 +182,6 @@ static void test_late_proof(void **state)
 	struct talk t;
 	struct world w;
 
-	(void)state;
 	world_open(&w, 2);
 	ep = (struct tcp_endpoint *)w.endpoints[0];
 	talk_post(&t, &w, 1);
@@ -219,7 +214,6 @@ static void test_congestion(void **state)
 	struct talk t;
 	struct world w;
 
-	(void)state;
 	for (size_t i = 0; i < sizeof addresses / sizeof *addresses; i++) {
 		struct sockaddr_in four = {.sin_family = AF_INET};
 		assert_int_equal(inet_pton(AF_INET, addresses[i].text, &four.sin_addr), 1);
@@ -277,7 +271,6 @@ static void test_failed_before_connect(void **state)
 	const struct conformance *usual = subject;
 	int kinds = tls_load() == TUTTI_OK ? 4 : 2;
 
-	(void)state;
 	for (int kind = 0; kind < kinds; kind++) {
 		struct conformance other = *usual;
 		other.reconnect = kind & 1 ? 2 : 0;
@@ -298,7 +291,6 @@ static void test_last_error_stays(void **state)
 	uint64_t word = 0;
 	struct world w;
 
-	(void)state;
 	world_open(&w, 2);
 	post_recv(&recv, world_conn(&w, 0, 1, 0), &word, sizeof word, 1);
 	while (conn_of(&w, 0)->state != CONN_GREETING)
@@ -348,7 +340,6 @@ static void left_its_port(bool to_another_rank)
 
 static void test_left_its_port(void **state)
 {
-	(void)state;
 	left_its_port(true);
 	left_its_port(false);
 }

@@ -71,7 +71,6 @@ static void expect_to_go_on(size_t cut)
 
 static void test_every_cut(void **state)
 {
-	(void)state;
 	for (size_t cut = 0; cut <= TCP_HEADER_BYTES + 2; cut++)
 		expect_to_go_on(cut);
 	for (size_t cut = TCP_HEADER_BYTES + 299; cut <= TCP_HEADER_BYTES + 300; cut++)
@@ -88,7 +87,6 @@ static void test_old_epochs(void **state)
 	struct world w;
 	int fd = hand_peer(&w, 5), next;
 
-	(void)state;
 	for (size_t i = 0; i < sizeof old / sizeof *old; i++) {
 		next = hand_dial(&w, 0);
 		assert_false(hand_resume(&w, next, 1, 0, 0, old[i], 0, &has));
@@ -116,7 +114,6 @@ static void test_older_than_own_proof(void **state)
 	struct world w;
 	int fd = hand_peer(&w, 0), next;
 
-	(void)state;
 	conn_of(&w)->resend.next_epoch = 7;
 	for (uint32_t epoch = 1; epoch < 7; epoch += 5) {
 		next = hand_dial(&w, 0);
@@ -141,7 +138,6 @@ static void test_no_proof(void **state)
 	struct world w;
 	int fd = hand_peer(&w, 0), next = hand_dial(&w, 0);
 
-	(void)state;
 	memcpy(as.comm_id, w.configs[0].comm_id, sizeof as.comm_id);
 	tcp_context(context, &as, 1, 0, 0, tcp_terms(&as, true, 1));
 	auth_hello(&auth, w.configs[0].key, context, hello);
@@ -161,7 +157,6 @@ static void test_impossible_positions(void **state)
 	enum { BYTES = 100000, N = 8 };
 	uint8_t *out = calloc(1, BYTES), *got = malloc(BYTES + TCP_HEADER_BYTES);
 
-	(void)state;
 	for (int i = 0; i < 2; i++) {
 		struct post sends[N];
 		uint64_t has = 0;
@@ -195,7 +190,6 @@ static void test_over(void **state)
 	struct world w;
 	int fd = hand_peer(&w, 0), next;
 
-	(void)state;
 	world_hang_up(&w, 0, 1, 0);
 	close(fd);
 	next = hand_dial(&w, 0);
@@ -212,7 +206,6 @@ static void test_idle_end(void **state)
 	struct world w;
 	int fd = hand_peer(&w, 0);
 
-	(void)state;
 	setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
 	close(fd);
 	for (int pass = 0; pass < 5000 && conn_of(&w)->state == CONN_UP; pass++)

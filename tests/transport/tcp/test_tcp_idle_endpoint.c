@@ -105,7 +105,6 @@ static void expect_no_doubt(struct world *w, int rank)
 
 static void test_sent_again(void **state)
 {
-	(void)state;
 	for (int round = 0; round < 10; round++) {
 		struct post sends[N];
 		struct world w;
@@ -126,7 +125,6 @@ static void test_many_resets(void **state)
 	struct post sends[N], recvs[N];
 	struct world w;
 
-	(void)state;
 	open_pair(&w);
 	send_all(&w, sends);
 	for (int i = 0; i < N; i++)
@@ -154,7 +152,6 @@ static void test_both_idle(void **state)
 	struct post send, recv;
 	struct world w;
 
-	(void)state;
 	open_pair(&w);
 	post_send(&send, w.conns[0][1][0], &word, sizeof word, 1);
 	world_pump_only(&w, 0, 5);
@@ -176,7 +173,6 @@ static void test_nobody_is_woken(void **state)
 	struct pollfd alarms[2];
 	struct world w;
 
-	(void)state;
 	open_pair(&w);
 	for (int r = 0; r < 2; r++) {
 		alarms[r] = (struct pollfd){.events = POLLIN};
@@ -206,7 +202,6 @@ static void test_nobody_is_woken(void **state)
  * bytes. */
 static void test_peer_has_closed(void **state)
 {
-	(void)state;
 	for (int breaks = 0; breaks < 2; breaks++) {
 		struct post sends[N];
 		struct world w;
@@ -235,7 +230,6 @@ static void kill_rank(struct world *w, int rank)
  * and will not have them, and nobody waits for that. */
 static void test_peer_was_killed(void **state)
 {
-	(void)state;
 	for (int is_late = 0; is_late < 2; is_late++) {
 		uint64_t deadline = deadline_after_ms(WORLD_TIMEOUT_MS);
 		struct post sends[N];

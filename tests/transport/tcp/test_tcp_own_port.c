@@ -55,13 +55,11 @@ static void dial_without_a_route(void)
 
 static void test_own_port(void **state)
 {
-	(void)state;
 	own_network_case(40000, 2, dial_where_nobody_listens);
 }
 
 static void test_no_route(void **state)
 {
-	(void)state;
 	own_network_case(40000, 2, dial_without_a_route);
 }
 

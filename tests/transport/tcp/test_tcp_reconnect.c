@@ -172,7 +172,6 @@ static void expect_unnoticed(int least)
 
 static void test_resets(void **state)
 {
-	(void)state;
 	expect_unnoticed(400);
 }
 
@@ -181,7 +180,6 @@ static void test_resets_summed(void **state)
 	const struct conformance *before = subject;
 	struct conformance summed = *subject;
 
-	(void)state;
 	summed.has_checksums = true;
 	subject = &summed;
 	expect_unnoticed(100);
@@ -196,7 +194,6 @@ static void test_completed_sends(void **state)
 	uint8_t *out = malloc(BYTES), *in = malloc(BYTES);
 	uint64_t random = test_seed;
 
-	(void)state;
 	for (int i = 0; i < 20; i++) {
 		struct post sends[N], recvs[N];
 		struct world w;
@@ -233,7 +230,6 @@ static void test_before_connect(void **state)
 	struct post sends[3], recvs[3];
 	struct world w;
 
-	(void)state;
 	world_open(&w, 2);
 	world_conn(&w, 1, 0, 0);
 	for (uint64_t k = 0; k < 3; k++) {
@@ -259,7 +255,6 @@ static void test_flap(void **state)
 	uint64_t word = 7, got[2] = {0, 0}, deadline;
 	struct world w;
 
-	(void)state;
 	world_open(&w, 2);
 	world_pair(&w, 0, 1, 0);
 	post_send(&sends[0], w.conns[0][1][0], &word, sizeof word, 1);
@@ -322,7 +317,6 @@ static void test_limits(void **state)
 {
 	struct world w;
 
-	(void)state;
 	world_open(&w, 2);
 	set_limits(&w, 60000, 2);
 	expect_limit(&w, "; 2 attempts in ", 0);
@@ -338,7 +332,6 @@ static void test_busy_peer(void **state)
 	struct post send, recv;
 	struct world w;
 
-	(void)state;
 	for (int busy = 0; busy < 2; busy++) {
 		struct tutti_endpoint *other;
 		world_open(&w, 2);
@@ -366,7 +359,6 @@ static void test_busy_peer(void **state)
 /* The peer's process is dead: no process listens, and its kernel answers with resets. */
 static void test_dead_peer(void **state)
 {
-	(void)state;
 	for (int dead = 0; dead < 2; dead++) {
 		struct post recv, send;
 		uint64_t word;
@@ -401,7 +393,6 @@ static void test_dead_peer(void **state)
 /* Closed on the other side while this one had no connection: it is told, and does not wait. */
 static void test_closed_meanwhile(void **state)
 {
-	(void)state;
 	for (int closer = 0; closer < 2; closer++) {
 		struct post recv;
 		uint64_t word;

@@ -62,7 +62,6 @@ static void test_format(void **state)
 	struct peer p;
 	size_t have = 0;
 
-	(void)state;
 	peer_open(&p);
 	hand_header(message, 3, 7, 0);
 	memcpy(message + TCP_HEADER_BYTES, "abc", 3);
@@ -93,7 +92,6 @@ static void test_opened_besides(void **state)
 	struct peer p;
 	uint32_t n = 0;
 
-	(void)state;
 	peer_open(&p);
 	ep = p.w.endpoints[0];
 	for (; conn_of(&p)->is_watched; n++) {
@@ -126,7 +124,6 @@ static void test_parts_are_kept(void **state)
 	int lacking;
 	ssize_t n;
 
-	(void)state;
 	peer_open(&p);
 	c = conn_of(&p);
 	n = send(c->watch.fd, bytes, sizeof bytes, MSG_DONTWAIT);
@@ -165,7 +162,6 @@ static void test_foreign_bytes(void **state)
 	static const uint8_t record[40] = {23, 3, 3, 0, 35};
 	struct peer p;
 
-	(void)state;
 	for (int how = 0; how < 2; how++) {
 		peer_open(&p);
 		if (how)
@@ -184,7 +180,6 @@ static void test_foreign_bytes_behind(void **state)
 	struct post recv;
 	struct peer p;
 
-	(void)state;
 	peer_open(&p);
 	hand_header(message, sizeof in, 1, 0);
 	peer_say(&p, message, sizeof message - 1);
@@ -203,7 +198,6 @@ static void test_ends(void **state)
 {
 	struct peer p;
 
-	(void)state;
 	for (int says_so = 0; says_so < 2; says_so++) {
 		peer_open(&p);
 		if (says_so)
@@ -223,7 +217,6 @@ static void test_last_words(void **state)
 	struct post recv, sends[2];
 	struct peer p;
 
-	(void)state;
 	peer_open(&p);
 	hand_header(message, 3, 1, 0);
 	memcpy(message + TCP_HEADER_BYTES, "bye", 3);
@@ -279,7 +272,6 @@ static void test_taken_over(void **state)
 	uint8_t noise[300];
 	struct world w;
 
-	(void)state;
 	for (int how = 0; how < 4; how++) {
 		bool is_noise = how == 1 || how == 3;
 		int fd;
@@ -306,7 +298,6 @@ static void test_settings_differ(void **state)
 {
 	struct world w;
 
-	(void)state;
 	for (int without = 0; without < 2; without++) {
 		world_open_with(&w, 2, 300);
 		((struct tcp_endpoint *)w.endpoints[without])->has_tls = false;
@@ -324,7 +315,6 @@ static void test_full_and_closed(void **state)
 	struct world w;
 	int done = 0, received;
 
-	(void)state;
 	world_open(&w, 2);
 	world_pair(&w, 0, 1, 0);
 	bytes_fill(out, BYTES, test_seed);

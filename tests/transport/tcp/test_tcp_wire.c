@@ -32,7 +32,6 @@ static void test_format(void **state)
 	struct post sends[3];
 	int fd = hand_peer(&w);
 
-	(void)state;
 	post_send(&sends[0], w.conns[0][1][0], "abc", 3, 0xdeadbeef);
 	post_send(&sends[1], w.conns[0][1][0], NULL, 0, 7);
 	post_send(&sends[2], w.conns[0][1][0], "de", 2, 8);
@@ -57,7 +56,6 @@ static void test_fragments(void **state)
 	struct post recvs[3];
 	int fd = hand_peer(&w);
 
-	(void)state;
 	for (uint32_t round = 0; round < 70; round++) {
 		size_t at[2] = {round < 58 ? round : BYTES - (round - 50), BYTES};
 		hand_header(stream, 5, 1, 3 * round);
@@ -94,7 +92,6 @@ static void test_cut_short(void **state)
 	static const size_t sent[] = {0, 1, 15, 16, 17, 8000};
 	uint8_t message[16 + 10000] = {0}, in[10000];
 
-	(void)state;
 	hand_header(message, sizeof in, 1, 0);
 	for (size_t i = 0; i < 2 * sizeof sent / sizeof *sent; i++) {
 		struct linger reset = {1, 0};
@@ -125,7 +122,6 @@ static void test_out_of_step(void **state)
 	struct post recv;
 	int fd = hand_peer(&w);
 
-	(void)state;
 	post_recv(&recv, w.conns[0][1][0], &byte, 1, 1);
 	hand_header(header, 1, 1, 1);
 	hand_write(fd, header, sizeof header);
@@ -145,7 +141,6 @@ static void test_last_words(void **state)
 	struct post sends[3], recvs[2];
 	int fd = hand_peer(&w);
 
-	(void)state;
 	hand_header(message, 3, 1, 0);
 	memcpy(message + TCP_HEADER_BYTES, "bye", 3);
 	hand_write(fd, message, sizeof message);
@@ -179,7 +174,6 @@ static void test_no_allocation(void **state)
 	struct post sends[N], recvs[N];
 	size_t before = 0;
 
-	(void)state;
 	world_open(&w, 2);
 	world_pair(&w, 0, 1, 0);
 	for (int round = 0; round < 20; round++) {
@@ -205,7 +199,6 @@ static void test_timeout_messages(void **state)
 	char port[32];
 	uint64_t word;
 
-	(void)state;
 	world_open_with(&w, 2, 200);
 	snprintf(port, sizeof port, "127.0.0.1:%d", ((struct tcp_endpoint *)w.endpoints[0])->port);
 	post_recv(&recvs[1], world_conn(&w, 1, 0, 0), &word, sizeof word, 1);

@@ -143,31 +143,26 @@ static void run(const char *shm, const char *wires, int (*body)(void))
 
 static void eight_ranks_in_a_container(void **state)
 {
-	(void)state;
 	run("size=64m", "sm,self", all_pairs);
 }
 
 static void communicators_in_a_container(void **state)
 {
-	(void)state;
 	run("size=64m", "sm,self", many_communicators);
 }
 
 static void next_to_no_dev_shm(void **state)
 {
-	(void)state;
 	run("size=64k", NULL, all_pairs);
 }
 
 static void a_full_dev_shm(void **state)
 {
-	(void)state;
 	run("size=64k", "posix,self", no_room);
 }
 
 static void a_job_of_many_machines(void **state)
 {
-	(void)state;
 	run("size=64m", NULL, small_jobs_only);
 }
 

@@ -63,7 +63,6 @@ static void test_reset(void **state)
 	uint64_t out = 7, in = 0;
 	struct post send, recv;
 
-	(void)state;
 	for (int round = 0; round < 4; round++) {
 		world_open(&w, 2);
 		for (int rank = 0; rank < 2; rank++) {

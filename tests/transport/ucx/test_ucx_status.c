@@ -35,7 +35,6 @@ static void test_statuses(void **state)
 		{UCS_ERR_INVALID_PARAM, TUTTI_ERR_INTERNAL},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
 		assert_int_equal(ucx_status(cases[i].theirs), cases[i].ours);
 }
@@ -58,7 +57,6 @@ static void test_loading_changes_nothing(void **state)
 	char **before = environ;
 	uint8_t code[2][16];
 
-	(void)state;
 	look(code[0], handlers[0]);
 	if (ucx_library(&library) != TUTTI_OK)
 		skip_because(last_error());

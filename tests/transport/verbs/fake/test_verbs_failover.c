@@ -136,7 +136,6 @@ static void test_one_breaks(void **state)
 {
 	const uint64_t rounds = (uint64_t)ROUNDS;
 
-	(void)state;
 	for (uint64_t round = 0; round < rounds; round++) {
 		uint64_t random = test_seed + round;
 		int rails = 2 + (int)(round % 2);
@@ -159,7 +158,6 @@ static void test_close_behind(void **state)
 {
 	const uint64_t rounds = (uint64_t)ROUNDS;
 
-	(void)state;
 	for (uint64_t round = 0; round < rounds; round++) {
 		uint64_t random = test_seed + round;
 		struct post send, recv;
@@ -201,7 +199,6 @@ static void test_all_break(void **state)
 {
 	const uint64_t rounds = (uint64_t)whole_or(8, 4, 2);
 
-	(void)state;
 	for (uint64_t round = 0; round < rounds; round++) {
 		uint64_t random = test_seed + round;
 		start(random, 2, 8);
@@ -235,7 +232,6 @@ static void test_grants_ahead(void **state)
 	uint64_t words[LAST], got[LAST];
 	uint8_t *other = malloc(MOST);
 
-	(void)state;
 	assert_non_null(other);
 	assert_int_equal(known_memory_add(other, MOST), TUTTI_OK);
 	start(test_seed, 2, 8);
@@ -281,7 +277,6 @@ static void test_ends_meanwhile(void **state)
 	struct verbs_conn *conn;
 	uint64_t word = 1, got = 0;
 
-	(void)state;
 	start(test_seed, 2, 8);
 	for (int i = 0; i < 3; i++)
 		post_send(&sends_out[i], world_conn(&w, 0, 1, 0), &word, sizeof word, 1);
@@ -314,7 +309,6 @@ static void test_both_carry(void **state)
 	const struct verbs_conn *conn;
 	uint32_t ends[2];
 
-	(void)state;
 	start(test_seed, 2, 8);
 	post_all(&random);
 	finish_all();

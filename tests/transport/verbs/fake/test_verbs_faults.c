@@ -111,7 +111,6 @@ static void test_statuses(void **state)
 	};
 	uint64_t random = seed;
 
-	(void)state;
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		bool is_write = cases[i].opcode != IBV_WR_SEND;
 		start_pair();
@@ -132,7 +131,6 @@ static void test_failure_wakes(void **state)
 	struct pollfd event;
 	struct post posts[2];
 
-	(void)state;
 	start_pair();
 	fake_hold_work(true);
 	post_recv(&posts[1], w.conns[1][0][0], in, SHORT, 1);
@@ -162,7 +160,6 @@ static int who_failed(void)
 
 static void test_port_down(void **state)
 {
-	(void)state;
 	start_pair();
 	fake_set_port(0, 1, IBV_PORT_DOWN);
 	fail_pass(LONG);
@@ -173,7 +170,6 @@ static void test_port_down(void **state)
 
 static void test_pairs_break(void **state)
 {
-	(void)state;
 	start_pair();
 	fake_break_pairs(0);
 	fail_pass(LONG);
@@ -186,7 +182,6 @@ static void test_device_gone(void **state)
 {
 	struct post posts[2];
 
-	(void)state;
 	start_pair();
 	fake_move_only(3);
 	post_recv(&posts[1], w.conns[1][0][0], in, LONG, 1);
@@ -214,7 +209,6 @@ static void test_posting_fails(void **state)
 		{FAKE_POLL_CQ, EIO, "completion queue", "has failed"},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		struct post posts[2];
 		start_pair();
@@ -256,7 +250,6 @@ static void test_connect_fails(void **state)
 	};
 	struct rlimit before, little;
 
-	(void)state;
 	assert_int_equal(getrlimit(RLIMIT_MEMLOCK, &before), 0);
 	little = before;
 	little.rlim_cur = 64 << 10;
@@ -281,7 +274,6 @@ static void test_connect_fails(void **state)
 /* The peer's hello is here, and the queue pair does not connect. */
 static void test_greeting_fails(void **state)
 {
-	(void)state;
 	for (long after = 2; after < 4; after++) {
 		struct post posts[2];
 		start();
@@ -299,7 +291,6 @@ static void test_greeting_fails(void **state)
 /* A peer that is slow to post receives is waited for. */
 static void test_not_ready(void **state)
 {
-	(void)state;
 	start_pair();
 	fake_refuse_receives(20);
 	pass(SHORT);
@@ -315,7 +306,6 @@ static void test_late_completions(void **state)
 	enum { N = 200 };
 	static struct post sends[N], recvs[N];
 
-	(void)state;
 	for (int kind = 0; kind < 3; kind++) {
 		start_pair();
 		if (kind == 0)
@@ -385,7 +375,6 @@ static void close_when_done(bool has_no_immediate)
 
 static void test_close_when_done(void **state)
 {
-	(void)state;
 	close_when_done(false);
 	close_when_done(true);
 }
@@ -396,7 +385,6 @@ static void test_close_while_written(void **state)
 {
 	int arrived = 0;
 
-	(void)state;
 	for (int round = 0; round < 30; round++) {
 		struct post posts[4];
 		uint64_t got;
@@ -441,7 +429,6 @@ static void test_close_before_read(void **state)
 	const size_t bytes = 4 * VERBS_CHUNK_BYTES;
 	struct post posts[2];
 
-	(void)state;
 	start_pair();
 	pass(LONG);
 	fake_settle();
@@ -464,7 +451,6 @@ static void test_close_before_read(void **state)
 /* Memory that cannot be registered is copied. */
 static void test_unregistered(void **state)
 {
-	(void)state;
 	known_memory_remove(out);
 	known_memory_remove(in);
 	start();

@@ -191,7 +191,6 @@ static void round_of(uint64_t seed, void (*breaks)(uint64_t *random))
 
 static void test_messages(void **state)
 {
-	(void)state;
 	for (int round = 0; round < ROUNDS; round++) {
 		int devices = 1 + round % 3;
 		start(test_seed + (uint64_t)round, devices, devices != 1 || round % 2);
@@ -210,7 +209,6 @@ static void break_one(uint64_t *random)
 
 static void test_a_rail_breaks(void **state)
 {
-	(void)state;
 	for (int round = 0; round < ROUNDS; round++) {
 		start(test_seed + (uint64_t)round, 2, true);
 		round_of(test_seed + (uint64_t)round, break_one);
@@ -224,7 +222,6 @@ static void test_grant_without_slot(void **state)
 	struct post hosts[VERBS_SLOTS + 8], late[VERBS_SLOTS + 8], send, recv;
 	uint64_t word = 5, got = 0;
 
-	(void)state;
 	start(test_seed, 1, true);
 	proof_write(areas[1][0], &word, sizeof word);
 	for (size_t i = 0; i < VERBS_SLOTS + 8; i++)
@@ -249,7 +246,6 @@ static void test_mismatch(void **state)
 {
 	uint8_t host[64] = {0};
 
-	(void)state;
 	for (int i = 0; i < 3; i++) {
 		struct post send, recv;
 		bool is_from = i == 2;
@@ -281,7 +277,6 @@ static void test_pieces(void **state)
 	struct tutti_piece in[] = {{host + 8990, 10}, {host, 8990}};
 	struct post send[2], recv[2];
 
-	(void)state;
 	bytes_fill(bytes, sizeof bytes, 1);
 	start(test_seed, 2, true);
 	for (size_t i = 0, at = 0; i < 3; at += out[i++].bytes)
@@ -315,7 +310,6 @@ static void test_pieces(void **state)
 /* After close neither end's memory is touched. */
 static void test_closed(void **state)
 {
-	(void)state;
 	for (int round = 0; round < ROUNDS; round++) {
 		uint64_t random = test_seed + (uint64_t)round, before = 7, after = 0;
 		struct post send, recv;
@@ -344,7 +338,6 @@ static void test_refusals(void **state)
 	uint8_t host[64];
 	void *map;
 
-	(void)state;
 	fake_config_roce(&config, test_seed);
 	config.devices = 2;
 	config.device[1] = config.device[0];

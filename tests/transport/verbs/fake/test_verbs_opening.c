@@ -37,7 +37,6 @@ static void test_open_fails(void **state)
 		{FAKE_CREATE_CHANNEL, EMFILE, "ibv_create_comp_channel"},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		struct tutti_endpoint_config config = config_of(0, 2, i, WORLD_TIMEOUT_MS);
 		struct tutti_endpoint *endpoint;
@@ -68,7 +67,6 @@ static void test_ports(void **state)
 	};
 	struct fake_config fakes;
 
-	(void)state;
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		struct tutti_endpoint_config config = config_of(0, 2, 50 + i, WORLD_TIMEOUT_MS);
 		struct tutti_endpoint *endpoint;
@@ -97,7 +95,6 @@ static void test_gid(void **state)
 	static const enum verbs_wire wires[] = {VERBS_ROCE_V1, VERBS_ROCE_V2_IPV6, VERBS_ROCE_V1,
 						VERBS_ROCE_V2};
 
-	(void)state;
 	for (int gid = 0; gid <= 4; gid++) {
 		struct tutti_endpoint_config config = config_of(0, 2, 60, WORLD_TIMEOUT_MS);
 		struct tutti_endpoint *endpoint;

@@ -107,7 +107,6 @@ static void test_ports_differ(void **state)
 	};
 	struct fake_config config;
 
-	(void)state;
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		configure(&config);
 		fake_start(&config);
@@ -128,7 +127,6 @@ static void test_one_without_immediate(void **state)
 {
 	struct fake_config config;
 
-	(void)state;
 	for (int without = 0; without < 2; without++) {
 		fake_config_roce(&config, test_seed);
 		config.device[1] = config.device[0];
@@ -148,7 +146,6 @@ static void test_families(void **state)
 {
 	struct fake_config config;
 
-	(void)state;
 	fake_config_roce(&config, test_seed);
 	config.device[1] = config.device[0];
 	config.devices = 2;
