@@ -10,7 +10,7 @@
 
 static atomic_int unproved_of_all;
 
-static int most_of_all(void)
+static int admission_most_of_all(void)
 {
 	struct rlimit limit;
 
@@ -29,8 +29,8 @@ void admission_init(struct admission *a, int most, int time_ms)
 /* Two listeners that ask at the same time may take one place too many: it is no exact bound. */
 bool admission_has_room(const struct admission *a)
 {
-	return a->unproved < a->most &&
-	       (a->unproved < ADMISSION_LEAST || atomic_load(&unproved_of_all) < most_of_all());
+	return a->unproved < a->most && (a->unproved < ADMISSION_LEAST ||
+					 atomic_load(&unproved_of_all) < admission_most_of_all());
 }
 
 void admission_add(struct admission *a, struct admission_entry *e)
@@ -47,7 +47,7 @@ void admission_add(struct admission *a, struct admission_entry *e)
 	atomic_fetch_add(&unproved_of_all, 1);
 }
 
-static void give_place_back(struct admission *a, struct admission_entry *e)
+static void admission_give_place_back(struct admission *a, struct admission_entry *e)
 {
 	int before;
 
@@ -62,7 +62,7 @@ static void give_place_back(struct admission *a, struct admission_entry *e)
 void admission_proved(struct admission *a, struct admission_entry *e)
 {
 	assert(e->link);
-	give_place_back(a, e);
+	admission_give_place_back(a, e);
 	e->has_proved = true;
 	e->deadline_ns = deadline_after_ms(a->time_ms);
 }
@@ -71,7 +71,7 @@ void admission_remove(struct admission *a, struct admission_entry *e)
 {
 	if (!e->link)
 		return;
-	give_place_back(a, e);
+	admission_give_place_back(a, e);
 	a->count--;
 	*e->link = e->next;
 	if (e->next)

@@ -34,7 +34,7 @@ _Static_assert(AUTH_PROOF_BYTES == MAC_BYTES, "proof");
 
 static pthread_once_t started = PTHREAD_ONCE_INIT;
 
-static void start_sodium(void)
+static void auth_start_sodium(void)
 {
 	/* Fails only where the kernel has no random numbers. */
 	int rc = sodium_init();
@@ -44,7 +44,7 @@ static void start_sodium(void)
 
 void auth_random(void *bytes, size_t n)
 {
-	pthread_once(&started, start_sodium);
+	pthread_once(&started, auth_start_sodium);
 	randombytes_buf(bytes, n);
 }
 
@@ -52,7 +52,7 @@ void auth_key_from_secret(uint8_t key[TUTTI_KEY_BYTES], const char *secret)
 {
 	static const uint8_t domain[] = "tutti job secret 1";
 
-	pthread_once(&started, start_sodium);
+	pthread_once(&started, auth_start_sodium);
 	crypto_generichash(key, TUTTI_KEY_BYTES, (const uint8_t *)secret, strlen(secret), domain,
 			   sizeof domain - 1);
 }
@@ -66,7 +66,7 @@ void auth_derive(uint8_t out[TUTTI_KEY_BYTES], const uint8_t key[TUTTI_KEY_BYTES
 
 	assert(length <= sizeof padded);
 	memcpy(padded, label, length);
-	pthread_once(&started, start_sodium);
+	pthread_once(&started, auth_start_sodium);
 	crypto_auth_hmacsha512256_init(&state, key, TUTTI_KEY_BYTES);
 	crypto_auth_hmacsha512256_update(&state, padded, sizeof padded);
 	crypto_auth_hmacsha512256_update(&state, what, bytes);

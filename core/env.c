@@ -72,7 +72,7 @@ static tutti_status unknown_name(const char *name)
 }
 
 /* Variables of the layers above: bindings, and programs' own. */
-static bool is_of_others(const char *entry)
+static bool env_is_of_others(const char *entry)
 {
 	static const char *const prefixes[] = {"TUTTI_EXT_", "TUTTI_PY_", "TUTTI_TORCH_"};
 
@@ -88,7 +88,7 @@ static tutti_status env_check_names(void)
 		char name[NAME_MAX_BYTES + 1];
 		bool is_known = false;
 
-		if (strncmp(*entry, PREFIX, strlen(PREFIX)) != 0 || is_of_others(*entry))
+		if (strncmp(*entry, PREFIX, strlen(PREFIX)) != 0 || env_is_of_others(*entry))
 			continue;
 		snprintf(name, sizeof name, "%.*s", (int)strcspn(*entry, "="), *entry);
 		for (size_t i = 0; i < NAMES && !is_known; i++)
@@ -128,7 +128,7 @@ static tutti_status bad_number(const struct number *n, const char *text, const c
 		    is_bytes ? ", with K, M or G where you like" : "", (long long)n->init);
 }
 
-static tutti_status load_number(const struct number *n, const char *text, int64_t *value)
+static tutti_status env_load_number(const struct number *n, const char *text, int64_t *value)
 {
 	char *end;
 	long long v;
@@ -193,8 +193,8 @@ tutti_status env_load(struct env *env)
 
 	TRY(env_check_names());
 	for (size_t i = 0; i < NUMBERS; i++)
-		TRY(load_number(&numbers[i], getenv(numbers[i].name),
-				(int64_t *)((char *)&loaded + numbers[i].offset)));
+		TRY(env_load_number(&numbers[i], getenv(numbers[i].name),
+				    (int64_t *)((char *)&loaded + numbers[i].offset)));
 	for (size_t i = 0; i < TEXTS; i++)
 		TRY(env_load_text(&texts[i], getenv(texts[i].name),
 				  (const char **)((char *)&loaded + texts[i].offset)));

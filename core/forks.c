@@ -37,7 +37,7 @@ static void in_child(void)
 }
 
 /* Without memory for it a child is not told apart: nothing that works is refused for that. */
-static void ask_to_be_told(void)
+static void forks_ask_to_be_told(void)
 {
 	int error = pthread_atfork(NULL, NULL, in_child);
 
@@ -46,7 +46,7 @@ static void ask_to_be_told(void)
 
 void forks_watch(void)
 {
-	pthread_once(&registered, ask_to_be_told);
+	pthread_once(&registered, forks_ask_to_be_told);
 	atomic_fetch_add(&communicators, 1);
 }
 
@@ -62,7 +62,7 @@ int forks_communicators(void)
 
 void forks_own(int fd)
 {
-	pthread_once(&registered, ask_to_be_told);
+	pthread_once(&registered, forks_ask_to_be_told);
 	if (fd >= 0 && fd < OWNED_MOST)
 		atomic_fetch_or(&owned[fd / 64], UINT64_C(1) << fd % 64);
 }

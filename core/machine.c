@@ -67,20 +67,20 @@ int process_of(int pid_fd)
 
 /* The state and what follows it in a stat file; NULL: there is none. The name before it is the
  * program's own choice, and may have blanks and brackets in it. */
-static const char *read_stat(const char *path, char *text, size_t text_bytes)
+static const char *machine_read_stat(const char *path, char *text, size_t text_bytes)
 {
 	const char *at = machine_text(path, text, text_bytes) ? strrchr(text, ')') : NULL;
 	return at && at[1] == ' ' ? at + 2 : NULL;
 }
 
 /* A thread that has begun to end runs no more code of its program: the kernel closes its files. */
-static bool has_thread_ended(int pid, const char *thread)
+static bool machine_has_thread_ended(int pid, const char *thread)
 {
 	char path[64], text[1024], state;
 	unsigned flags = 0;
 
 	snprintf(path, sizeof path, "/proc/%d/task/%.20s/stat", pid, thread);
-	const char *at = read_stat(path, text, sizeof text);
+	const char *at = machine_read_stat(path, text, sizeof text);
 	if (!at)
 		return true;
 	return sscanf(at, "%c %*d %*d %*d %*d %*d %u", &state, &flags) == 2 &&
@@ -104,7 +104,7 @@ bool process_has_ended(int pid)
 		return false;
 	while ((entry = readdir(dir)))
 		if (entry->d_name[0] != '.') {
-			has_ended &= has_thread_ended(pid, entry->d_name);
+			has_ended &= machine_has_thread_ended(pid, entry->d_name);
 			threads++;
 		}
 	closedir(dir);
@@ -130,7 +130,7 @@ struct process_look process_look(int pid)
 	const char *at;
 
 	snprintf(path, sizeof path, "/proc/%d/stat", pid);
-	at = pid > 0 ? read_stat(path, text, sizeof text) : NULL;
+	at = pid > 0 ? machine_read_stat(path, text, sizeof text) : NULL;
 	if (!at)
 		return look;
 	uint64_t stack = stat_field(at, FIELD_START_STACK);

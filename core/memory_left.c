@@ -36,7 +36,7 @@ static const struct version first = {"/sys/fs/cgroup/memory", "memory.limit_in_b
 static const struct version second = {"/sys/fs/cgroup", "memory.max", "memory.current",
 				      "inactive_file "};
 
-static uint64_t left_at(const char *directory, const struct version *v)
+static uint64_t memory_left_at(const char *directory, const struct version *v)
 {
 	uint64_t limit = memory_left_number_in(directory, v->limit, "");
 	uint64_t used = memory_left_number_in(directory, v->used, "");
@@ -50,7 +50,7 @@ static uint64_t left_at(const char *directory, const struct version *v)
 
 /* The least of a group and of all around it. A container may see its own group as the base, under
  * whatever name it has outside. */
-static uint64_t left_in(const char *root, const struct version *v, const char *group)
+static uint64_t memory_left_in(const char *root, const struct version *v, const char *group)
 {
 	char directory[PATH_MAX];
 	int base = snprintf(directory, sizeof directory, "%s%s", root, v->base);
@@ -59,7 +59,7 @@ static uint64_t left_in(const char *root, const struct version *v, const char *g
 
 	snprintf(directory + base, sizeof directory - (size_t)base, "%s", group);
 	do {
-		uint64_t left = left_at(directory, v);
+		uint64_t left = memory_left_at(directory, v);
 		least = left < least ? left : least;
 		if ((end = strrchr(directory + base, '/')))
 			*end = '\0';
@@ -69,7 +69,7 @@ static uint64_t left_in(const char *root, const struct version *v, const char *g
 
 /* /proc/self/cgroup has lines "number:controllers:group"; the second version names no controllers.
  */
-static uint64_t left_in_groups(const char *root)
+static uint64_t memory_left_in_groups(const char *root)
 {
 	char path[PATH_MAX], line[PATH_MAX];
 	uint64_t least = UNKNOWN;
@@ -85,7 +85,7 @@ static uint64_t left_in_groups(const char *root)
 		group[strcspn(group, "\n")] = '\0';
 		bool is_first = strcmp(controllers + 1, "memory") == 0;
 		uint64_t left = is_first || !controllers[1]
-					? left_in(root, is_first ? &first : &second, group)
+					? memory_left_in(root, is_first ? &first : &second, group)
 					: UNKNOWN;
 		least = left < least ? left : least;
 	}
@@ -100,7 +100,7 @@ uint64_t memory_left(const char *root)
 
 	snprintf(proc, sizeof proc, "%s/proc", root);
 	uint64_t kib = memory_left_number_in(proc, "meminfo", "MemAvailable:");
-	uint64_t groups = left_in_groups(root);
+	uint64_t groups = memory_left_in_groups(root);
 	uint64_t all = kib == UNKNOWN ? 0 : kib << 10;
 
 	return groups < all ? groups : all;

@@ -248,7 +248,7 @@ union fds_message {
 	char bytes[CMSG_SPACE(FDS_MAX * sizeof(int))];
 };
 
-static tutti_status check_fds(size_t bytes, int n)
+static tutti_status net_check_fds(size_t bytes, int n)
 {
 	if (bytes == 0 || n < 0 || n > FDS_MAX)
 		return fail(TUTTI_ERR_INVALID,
@@ -266,7 +266,7 @@ tutti_status net_send_fds(int fd, const void *data, size_t bytes, const int *fds
 	struct msghdr message = {.msg_iov = &payload, .msg_iovlen = 1};
 	ssize_t sent;
 
-	TRY(check_fds(bytes, n));
+	TRY(net_check_fds(bytes, n));
 	if (n > 0) {
 		struct cmsghdr *header;
 		message.msg_control = control.bytes;
@@ -291,7 +291,7 @@ static void net_unix_close_all(const int *fds, int n)
 }
 
 /* How many descriptors came with message; they are ours from now on. */
-static int take_fds(struct msghdr *message, int fds[FDS_MAX])
+static int net_take_fds(struct msghdr *message, int fds[FDS_MAX])
 {
 	int n = 0;
 
@@ -315,7 +315,7 @@ tutti_status net_recv_fds(int fd, void *data, size_t bytes, int *fds, int n, uin
 	ssize_t received;
 	tutti_status status;
 
-	TRY(check_fds(bytes, n));
+	TRY(net_check_fds(bytes, n));
 	do {
 		message.msg_control = control.bytes;
 		message.msg_controllen = sizeof control.bytes;
@@ -330,7 +330,7 @@ tutti_status net_recv_fds(int fd, void *data, size_t bytes, int *fds, int n, uin
 			    "the other end closed a Unix socket before it passed %d "
 			    "descriptors",
 			    n);
-	got = take_fds(&message, got_fds);
+	got = net_take_fds(&message, got_fds);
 	status = net_recv_all(fd, (char *)data + received, bytes - (size_t)received, deadline_ns);
 	if (status == TUTTI_OK && (message.msg_flags & MSG_CTRUNC) && got < n)
 		status = fail(TUTTI_ERR_SYSTEM, "only %d of %d descriptors could be received%s",

@@ -22,7 +22,7 @@ struct listen_place {
 	int port;
 };
 
-static void close_keeping_errno(int fd)
+static void net_tcp_close_keeping_errno(int fd)
 {
 	int error = errno;
 	close(fd);
@@ -88,7 +88,7 @@ void net_reserve_port(int port)
 	atomic_fetch_or(&reserved[port / 64], UINT64_C(1) << port % 64);
 }
 
-static bool is_reserved(int port)
+static bool net_tcp_is_reserved(int port)
 {
 	return atomic_load(&reserved[port / 64]) >> port % 64 & 1;
 }
@@ -102,7 +102,7 @@ int net_tcp_socket(int family)
 		fail_errno("cannot make a TCP socket (socket)");
 	} else if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) != 0) {
 		fail_errno("cannot let a TCP socket share its port (setsockopt, SO_REUSEADDR)");
-		close_keeping_errno(fd);
+		net_tcp_close_keeping_errno(fd);
 		fd = -1;
 	}
 	return fd;
@@ -121,12 +121,12 @@ static int net_fail_listen(int fd, const struct listen_place *at, const char *ca
 {
 	fail_errno("cannot listen on %.200s:%d (%s%s)", at->host ? at->host : "*", at->port, call,
 		   net_scope_hint(errno));
-	close_keeping_errno(fd);
+	net_tcp_close_keeping_errno(fd);
 	return -1;
 }
 
 /* Returns the bound socket, or -1 with errno and a message. */
-static int bind_at(const struct addrinfo *at, const struct listen_place *place)
+static int net_tcp_bind_at(const struct addrinfo *at, const struct listen_place *place)
 {
 	int zero = 0, fd = net_tcp_socket(at->ai_family);
 
@@ -142,34 +142,35 @@ static int bind_at(const struct addrinfo *at, const struct listen_place *place)
 }
 
 /* The same on any port. A reserved one is held while others are tried, or it would come again. */
-static int bind_anywhere(const struct addrinfo *at, const struct listen_place *place)
+static int net_tcp_bind_anywhere(const struct addrinfo *at, const struct listen_place *place)
 {
-	int fd = bind_at(at, place), port = fd < 0 ? -1 : port_of(fd), other;
+	int fd = net_tcp_bind_at(at, place), port = fd < 0 ? -1 : port_of(fd), other;
 
 	if (fd >= 0 && port < 0)
 		return net_fail_listen(fd, place, "getsockname");
-	if (fd < 0 || !is_reserved(port))
+	if (fd < 0 || !net_tcp_is_reserved(port))
 		return fd;
-	other = bind_anywhere(at, place);
-	close_keeping_errno(fd);
+	other = net_tcp_bind_anywhere(at, place);
+	net_tcp_close_keeping_errno(fd);
 	return other;
 }
 
 /* Returns the listening socket, or -1 with errno and a message. */
-static int listen_at(const struct addrinfo *at, const struct listen_place *place, int backlog)
+static int net_tcp_listen_at(const struct addrinfo *at, const struct listen_place *place,
+			     int backlog)
 {
-	int fd = place->port ? bind_at(at, place) : bind_anywhere(at, place);
+	int fd = place->port ? net_tcp_bind_at(at, place) : net_tcp_bind_anywhere(at, place);
 
 	if (fd < 0 || listen(fd, backlog) == 0)
 		return fd;
 	return net_fail_listen(fd, place, "listen");
 }
 
-/* listen_at, which adds to tries why it cannot. */
-static int listen_try(const struct addrinfo *at, const struct listen_place *place, int backlog,
-		      struct tries *tries)
+/* net_tcp_listen_at, which adds to tries why it cannot. */
+static int net_tcp_listen_try(const struct addrinfo *at, const struct listen_place *place,
+			      int backlog, struct tries *tries)
 {
-	int listener = listen_at(at, place, backlog);
+	int listener = net_tcp_listen_at(at, place, backlog);
 
 	if (listener < 0)
 		tries_add(tries, tried_of(errno), errno, last_error());
@@ -179,13 +180,13 @@ static int listen_try(const struct addrinfo *at, const struct listen_place *plac
 /* Returns the listening socket, or -1 with errno. Peers dial the addresses of a
  * name in this order, too. So if another program has the port at one of them, a later one is of no
  * use. */
-static int listen_at_any(const struct addrinfo *list, const struct listen_place *place, int backlog,
-			 struct tries *tries)
+static int net_tcp_listen_at_any(const struct addrinfo *list, const struct listen_place *place,
+				 int backlog, struct tries *tries)
 {
 	int listener = -1;
 
 	for (const struct addrinfo *at = list; at && listener < 0; at = at->ai_next) {
-		listener = listen_try(at, place, backlog, tries);
+		listener = net_tcp_listen_try(at, place, backlog, tries);
 		if (listener < 0 && errno == EADDRINUSE)
 			break;
 	}
@@ -193,8 +194,8 @@ static int listen_at_any(const struct addrinfo *list, const struct listen_place 
 }
 
 /* On all interfaces: the address that serves both families comes first. */
-static int listen_everywhere(const struct addrinfo *list, const struct listen_place *place,
-			     int backlog, struct tries *tries)
+static int net_tcp_listen_everywhere(const struct addrinfo *list, const struct listen_place *place,
+				     int backlog, struct tries *tries)
 {
 	const int families[] = {AF_INET6, AF_INET};
 	int listener = -1;
@@ -202,7 +203,7 @@ static int listen_everywhere(const struct addrinfo *list, const struct listen_pl
 	for (int i = 0; i < 2 && listener < 0; i++)
 		for (const struct addrinfo *at = list; at && listener < 0; at = at->ai_next)
 			if (at->ai_family == families[i])
-				listener = listen_try(at, place, backlog, tries);
+				listener = net_tcp_listen_try(at, place, backlog, tries);
 	return listener;
 }
 
@@ -214,8 +215,8 @@ tutti_status net_listen(const char *host, int port, int backlog, int *fd, int *b
 
 	if (net_look_up(host, port, AI_PASSIVE, &list) != TUTTI_OK)
 		return TUTTI_ERR_SYSTEM;
-	int listener = host ? listen_at_any(list, &place, backlog, &tries)
-			    : listen_everywhere(list, &place, backlog, &tries);
+	int listener = host ? net_tcp_listen_at_any(list, &place, backlog, &tries)
+			    : net_tcp_listen_everywhere(list, &place, backlog, &tries);
 	freeaddrinfo(list);
 	if (listener < 0) {
 		errno = tries.error;
@@ -293,7 +294,7 @@ static tutti_status net_connect_to(const struct addrinfo *to, int port, uint64_t
 	status = net_connect_socket(s, (struct sockaddr *)&address, to->ai_addrlen, deadline_ns,
 				    error);
 	if (status != TUTTI_OK || *error != 0) {
-		close_keeping_errno(s);
+		net_tcp_close_keeping_errno(s);
 		return status;
 	}
 	setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
@@ -348,7 +349,7 @@ tutti_status net_try_connect(const char *host, int port, uint64_t deadline_ns, i
 }
 
 /* The accepted connection itself was already broken, or there is none. */
-static bool accept_again(int error)
+static bool net_tcp_accept_again(int error)
 {
 	switch (error) {
 	case EAGAIN:
@@ -378,7 +379,7 @@ tutti_status net_accept(int listen_fd, uint64_t deadline_ns, int *fd)
 		if (is_full && !net_has_caller(listen_fd))
 			error = EAGAIN;
 		errno = error;
-		if (!accept_again(error))
+		if (!net_tcp_accept_again(error))
 			return fail_errno("cannot accept a connection (accept4)");
 		tutti_status status = net_wait(listen_fd, POLLIN, deadline_ns);
 		if (status == TUTTI_ERR_TIMEOUT)

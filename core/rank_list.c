@@ -18,7 +18,7 @@ static void rank_list_append(struct rank_list *l, const char *before, int number
 				    number, after);
 }
 
-static void write_run(struct rank_list *l)
+static void rank_list_write_run(struct rank_list *l)
 {
 	if (l->used + RANK_LIST_LEAST > l->text_bytes) {
 		l->left_out += l->last - l->first + 1;
@@ -33,7 +33,7 @@ void rank_list_add_run(struct rank_list *l, int first, int last)
 {
 	if (!l->count || first - 1 != l->last) {
 		if (l->count)
-			write_run(l);
+			rank_list_write_run(l);
 		l->first = first;
 	}
 	l->last = last;
@@ -48,7 +48,7 @@ void rank_list_add(struct rank_list *l, int rank)
 const char *rank_list_end(struct rank_list *l)
 {
 	if (l->count)
-		write_run(l);
+		rank_list_write_run(l);
 	if (l->left_out)
 		rank_list_append(l, " and ", l->left_out, " more");
 	if (l->count > 1) { /* "rank 1, 3": "ranks 1, 3" */

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <sys/resource.h>
 
-static bool is_limited(int resource, unsigned long long *most)
+static bool resource_limits_is_limited(int resource, unsigned long long *most)
 {
 	struct rlimit limit;
 
@@ -22,10 +22,10 @@ static void resource_limits_no_memory(char text[RESOURCE_LIMIT_BYTES])
 {
 	unsigned long long most;
 
-	if (is_limited(RLIMIT_AS, &most))
+	if (resource_limits_is_limited(RLIMIT_AS, &most))
 		snprintf(text, RESOURCE_LIMIT_BYTES,
 			 "; this process may map %llu bytes in all: raise `ulimit -v`", most);
-	else if (is_limited(RLIMIT_DATA, &most))
+	else if (resource_limits_is_limited(RLIMIT_DATA, &most))
 		snprintf(text, RESOURCE_LIMIT_BYTES,
 			 "; this process may have %llu bytes of data: raise `ulimit -d`", most);
 	else
@@ -38,13 +38,13 @@ const char *resource_limit_text(int error, char text[RESOURCE_LIMIT_BYTES])
 	unsigned long long most;
 
 	text[0] = '\0';
-	if (error == EMFILE && is_limited(RLIMIT_NOFILE, &most))
+	if (error == EMFILE && resource_limits_is_limited(RLIMIT_NOFILE, &most))
 		snprintf(text, RESOURCE_LIMIT_BYTES,
 			 "; this process may have %llu open: raise `ulimit -n`", most);
 	else if (error == ENFILE)
 		snprintf(text, RESOURCE_LIMIT_BYTES,
 			 "; the whole machine has no more: raise fs.file-max");
-	else if (error == EFBIG && is_limited(RLIMIT_FSIZE, &most))
+	else if (error == EFBIG && resource_limits_is_limited(RLIMIT_FSIZE, &most))
 		snprintf(text, RESOURCE_LIMIT_BYTES,
 			 "; this process may make files of %llu bytes: raise `ulimit -f`", most);
 	else if (error == ENOMEM)

@@ -87,7 +87,7 @@ static tutti_status shared_memory_check(int fd, size_t bytes, struct stat *st)
 }
 
 /* At a multiple of 2 MiB, so that the system can use huge pages. */
-static void *map_aligned(int fd, size_t bytes)
+static void *shared_memory_map_aligned(int fd, size_t bytes)
 {
 	size_t mapped = shared_memory_round_up(bytes, PAGE), room = mapped + HUGE_PAGE, before;
 	uint8_t *space =
@@ -118,15 +118,16 @@ static void *shared_memory_map(int fd, size_t bytes)
 }
 
 /* Under the lock. */
-static tutti_status map_new(struct shared_memory **memory, int fd, size_t bytes,
-			    const struct stat *st, bool wants_huge_pages)
+static tutti_status shared_memory_map_new(struct shared_memory **memory, int fd, size_t bytes,
+					  const struct stat *st, bool wants_huge_pages)
 {
 	struct shared_memory *m = malloc(sizeof *m);
 	void *base;
 
 	if (!m)
 		return fail(TUTTI_ERR_MEMORY, "No memory to map shared memory.");
-	base = wants_huge_pages ? map_aligned(fd, bytes) : shared_memory_map(fd, bytes);
+	base = wants_huge_pages ? shared_memory_map_aligned(fd, bytes)
+				: shared_memory_map(fd, bytes);
 	if (base == MAP_FAILED) {
 		free(m);
 		return fail_errno("Cannot map %zu bytes of shared memory", bytes);
@@ -136,15 +137,15 @@ static tutti_status map_new(struct shared_memory **memory, int fd, size_t bytes,
 	return TUTTI_OK;
 }
 
-static tutti_status share_or_map(struct shared_memory **memory, int fd, size_t bytes,
-				 const struct stat *st, struct shared_memory_use use)
+static tutti_status shared_memory_share_or_map(struct shared_memory **memory, int fd, size_t bytes,
+					       const struct stat *st, struct shared_memory_use use)
 {
 	struct shared_memory *m = all;
 
 	while (m && (m->device != st->st_dev || m->inode != st->st_ino))
 		m = m->next;
 	if (!m)
-		return map_new(memory, fd, bytes, st, use.wants_huge_pages);
+		return shared_memory_map_new(memory, fd, bytes, st, use.wants_huge_pages);
 	if (m->bytes != bytes || m->users >= use.most_users)
 		return fail(TUTTI_ERR_MISMATCH, "A peer passed the same shared memory twice.");
 	m->users++;
@@ -160,7 +161,7 @@ tutti_status shared_memory_open(struct shared_memory **memory, int fd, size_t by
 
 	TRY(shared_memory_check(fd, bytes, &st));
 	pthread_mutex_lock(&lock);
-	status = share_or_map(memory, fd, bytes, &st, use);
+	status = shared_memory_share_or_map(memory, fd, bytes, &st, use);
 	pthread_mutex_unlock(&lock);
 	return status;
 }

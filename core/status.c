@@ -41,7 +41,7 @@ const char *tutti_status_string(tutti_status status)
 
 /* Behind a message about memory: the limit of this process and what to do, unless the message,
  * which may come from an earlier failure, says so already. */
-static void add_advice(char text[ERROR_BYTES])
+static void status_add_advice(char text[ERROR_BYTES])
 {
 	char advice[RESOURCE_LIMIT_BYTES];
 	size_t end = strlen(text);
@@ -62,7 +62,7 @@ tutti_status fail(tutti_status status, const char *format, ...)
 	vsnprintf(text, sizeof text, format, args);
 	va_end(args);
 	if (status == TUTTI_ERR_MEMORY && error == ENOMEM)
-		add_advice(text);
+		status_add_advice(text);
 	memcpy(messages[fail_is_aside], text, sizeof text);
 	atomic_store_explicit(&something_has_failed, true, memory_order_relaxed);
 	if (kept_error && !fail_is_aside && kept_error->status == TUTTI_OK) {

@@ -19,7 +19,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 /* The kernel watches the counter, and takes another clock as soon as the cores' differ. A virtual
  * machine's kernel may prefer its host's clock, which is made of the same counter: there the CPU's
  * own word counts. */
-static bool is_trusted(const char *clock)
+static bool ticks_is_trusted(const char *clock)
 {
 	unsigned eax, ebx, ecx, edx;
 
@@ -31,7 +31,7 @@ static bool is_trusted(const char *clock)
 }
 #endif
 
-static void find_kind(void)
+static void ticks_find_kind(void)
 {
 #if defined(__x86_64__)
 	char name[48] = "";
@@ -39,7 +39,7 @@ static void find_kind(void)
 		fopen("/sys/devices/system/clocksource/clocksource0/current_clocksource", "re");
 	if (!file)
 		return;
-	if (fgets(name, sizeof name, file) && is_trusted(name))
+	if (fgets(name, sizeof name, file) && ticks_is_trusted(name))
 		here = TICKS_TSC;
 	fclose(file);
 #elif defined(__aarch64__)
@@ -49,7 +49,7 @@ static void find_kind(void)
 
 enum ticks_kind ticks_kind_here(void)
 {
-	pthread_once(&once, find_kind);
+	pthread_once(&once, ticks_find_kind);
 	return here;
 }
 

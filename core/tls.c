@@ -234,7 +234,7 @@ static const char identity[] = "tutti";
 static const uint8_t cipher_of_key[2] = {0x13, 0x01};
 
 /* Where instructions for AES are missing it is ten times slower than ChaCha20. */
-static bool has_aes(void)
+static bool tls_has_aes(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
 	return __builtin_cpu_supports("aes") && __builtin_cpu_supports("pclmul");
@@ -261,8 +261,8 @@ static SSL_SESSION *session_of(SSL *of)
 	return NULL;
 }
 
-static int use_key(SSL *of, const EVP_MD *hash, const unsigned char **id, size_t *id_bytes,
-		   SSL_SESSION **session)
+static int tls_use_key(SSL *of, const EVP_MD *hash, const unsigned char **id, size_t *id_bytes,
+		       SSL_SESSION **session)
 {
 	(void)hash; /* the second time that it is asked, the one that was chosen: SHA-256 */
 	*id = (const unsigned char *)identity;
@@ -271,7 +271,7 @@ static int use_key(SSL *of, const EVP_MD *hash, const unsigned char **id, size_t
 	return *session != NULL;
 }
 
-static int find_key(SSL *of, const unsigned char *id, size_t id_bytes, SSL_SESSION **session)
+static int tls_find_key(SSL *of, const unsigned char *id, size_t id_bytes, SSL_SESSION **session)
 {
 	*session = NULL;
 	if (id_bytes != sizeof identity - 1 || memcmp(id, identity, id_bytes) != 0)
@@ -286,7 +286,7 @@ static long tls_context_control(BIO *bio, int command, long number, void *pointe
 	return command == BIO_CTRL_FLUSH; /* tls.c does, when OpenSSL is done */
 }
 
-static bool make_method(void)
+static bool tls_make_method(void)
 {
 	method = openssl.BIO_meth_new(BIO_TYPE_SOURCE_SINK | 127, "tutti socket");
 	return method && openssl.BIO_meth_set_read(method, socket_read) &&
@@ -295,7 +295,7 @@ static bool make_method(void)
 }
 
 /* Whatever the system's openssl.cnf says. */
-static bool make_context(SSL_CTX **made)
+static bool tls_make_context(SSL_CTX **made)
 {
 	SSL_CTX *c = openssl.SSL_CTX_new(openssl.TLS_method());
 
@@ -309,13 +309,13 @@ static bool make_context(SSL_CTX **made)
 	openssl.SSL_CTX_clear_options(c, SSL_OP_IGNORE_UNEXPECTED_EOF | SSL_OP_ALLOW_NO_DHE_KEX |
 						 SSL_OP_ENABLE_MIDDLEBOX_COMPAT);
 	openssl.SSL_CTX_ctrl(c, SSL_CTRL_SET_SESS_CACHE_MODE, SSL_SESS_CACHE_OFF, NULL);
-	openssl.SSL_CTX_set_psk_use_session_callback(c, use_key);
-	openssl.SSL_CTX_set_psk_find_session_callback(c, find_key);
+	openssl.SSL_CTX_set_psk_use_session_callback(c, tls_use_key);
+	openssl.SSL_CTX_set_psk_find_session_callback(c, tls_find_key);
 	return openssl.SSL_CTX_ctrl(c, SSL_CTRL_SET_MIN_PROTO_VERSION, TLS1_3_VERSION, NULL) == 1 &&
 	       openssl.SSL_CTX_ctrl(c, SSL_CTRL_SET_MAX_PROTO_VERSION, TLS1_3_VERSION, NULL) == 1 &&
 	       openssl.SSL_CTX_ctrl(c, SSL_CTRL_SET_GROUPS_LIST, 0, (char[]){"X25519:P-256"}) ==
 		       1 &&
-	       openssl.SSL_CTX_set_ciphersuites(c, has_aes() ? WITH_AES : WITHOUT_AES) == 1 &&
+	       openssl.SSL_CTX_set_ciphersuites(c, tls_has_aes() ? WITH_AES : WITHOUT_AES) == 1 &&
 	       openssl.SSL_CTX_set_num_tickets(c, 0) == 1;
 }
 
@@ -333,8 +333,8 @@ static tutti_status tls_context_load(void)
 
 	TRY(tls_load_library(&openssl));
 	/* Threads of ours may still be talking while the process exits: nothing is freed then. */
-	if (openssl.OPENSSL_init_ssl(OPENSSL_INIT_NO_ATEXIT, NULL) == 1 && make_method() &&
-	    make_context(&made)) {
+	if (openssl.OPENSSL_init_ssl(OPENSSL_INIT_NO_ATEXIT, NULL) == 1 && tls_make_method() &&
+	    tls_make_context(&made)) {
 		context = made;
 		return TUTTI_OK;
 	}
@@ -419,7 +419,7 @@ void tls_free(struct tls *t)
 }
 
 /* The bytes of those records that have gone since it was last asked. */
-static size_t count_sent(struct tls *t)
+static size_t tls_count_sent(struct tls *t)
 {
 	size_t bytes = 0;
 
@@ -471,7 +471,7 @@ int tls_handshake(struct tls *t)
 	error = rc == 1 ? 0 : error_of(t);
 	if (tls_socket_flush(t) != 0 && (rc == 1 || error == EAGAIN))
 		return -1;
-	count_sent(t);
+	tls_count_sent(t);
 	/* Said goodbye before it was known. */
 	if (rc != 1 && error == 0)
 		error = ECONNRESET;
@@ -497,7 +497,7 @@ struct tls_place {
 	size_t at; /* in iov[0] */
 };
 
-static bool skip_empty(struct tls_place *p)
+static bool tls_skip_empty(struct tls_place *p)
 {
 	while (p->count > 0 && p->at == p->iov->iov_len) {
 		p->iov++;
@@ -512,7 +512,7 @@ static size_t tls_take_bytes(struct tls_place *p, uint8_t *to, size_t bytes)
 {
 	size_t done = 0;
 
-	while (done < bytes && skip_empty(p)) {
+	while (done < bytes && tls_skip_empty(p)) {
 		size_t step = p->iov->iov_len - p->at;
 		step = step < bytes - done ? step : bytes - done;
 		if (to)
@@ -524,7 +524,7 @@ static size_t tls_take_bytes(struct tls_place *p, uint8_t *to, size_t bytes)
 }
 
 /* The bytes of the next record: where they are if they lie side by side, else gathered. */
-static const uint8_t *next_record(struct tls *t, struct tls_place *p, size_t *bytes)
+static const uint8_t *tls_next_record(struct tls *t, struct tls_place *p, size_t *bytes)
 {
 	const uint8_t *here = (const uint8_t *)p->iov->iov_base + p->at;
 	size_t left = p->iov->iov_len - p->at;
@@ -543,9 +543,9 @@ static const uint8_t *next_record(struct tls *t, struct tls_place *p, size_t *by
 /* As many records as there is room for. False, with errno: OpenSSL could not. */
 static bool tls_seal(struct tls *t, struct tls_place *p)
 {
-	while (t->count < t->records && skip_empty(p)) {
+	while (t->count < t->records && tls_skip_empty(p)) {
 		size_t bytes, done = 0;
-		const uint8_t *from = next_record(t, p, &bytes);
+		const uint8_t *from = tls_next_record(t, p, &bytes);
 
 		if (t->until_rekey-- == 0) {
 			t->until_rekey = TLS_REKEY;
@@ -575,8 +575,8 @@ ssize_t tls_send(struct tls *t, const struct iovec *iov, int count)
 	assert(seen == sealed); /* it offers again what it was not told of */
 	for (;;) {
 		rc = tls_socket_flush(t);
-		gone += count_sent(t);
-		if (rc != 0 || !skip_empty(&p))
+		gone += tls_count_sent(t);
+		if (rc != 0 || !tls_skip_empty(&p))
 			break;
 		if (!tls_seal(t, &p)) {
 			rc = -1;
@@ -590,7 +590,7 @@ int tls_end(struct tls *t)
 {
 	if (tls_socket_flush(t) != 0)
 		return -1;
-	count_sent(t);
+	tls_count_sent(t);
 	if (t->is_up && !t->is_ending && !(t->has_ended && t->error))
 		openssl.SSL_shutdown(t->ssl);
 	t->is_ending = true;
@@ -598,8 +598,8 @@ int tls_end(struct tls *t)
 }
 
 /* False: errno says why, 0 is the end. */
-static bool open_some(struct tls *t, int (*how)(SSL *, void *, size_t, size_t *), void *to,
-		      size_t bytes, size_t *got)
+static bool tls_open_some(struct tls *t, int (*how)(SSL *, void *, size_t, size_t *), void *to,
+			  size_t bytes, size_t *got)
 {
 	if (t->has_ended) {
 		errno = t->error;
@@ -627,8 +627,8 @@ ssize_t tls_recv(struct tls *t, const struct iovec *iov, int count)
 			/* The last read of the socket emptied it. */
 			if (all > 0 && t->is_short && !openssl.SSL_has_pending(t->ssl))
 				return (ssize_t)all;
-			if (!open_some(t, openssl.SSL_read_ex, (char *)iov[i].iov_base + at,
-				       iov[i].iov_len - at, &got))
+			if (!tls_open_some(t, openssl.SSL_read_ex, (char *)iov[i].iov_base + at,
+					   iov[i].iov_len - at, &got))
 				return all > 0 ? (ssize_t)all : errno == 0 ? 0 : -1;
 		}
 	}
@@ -640,7 +640,7 @@ bool tls_has_unread(struct tls *t)
 	uint8_t byte;
 	size_t got;
 
-	return t->is_up && open_some(t, openssl.SSL_peek_ex, &byte, 1, &got);
+	return t->is_up && tls_open_some(t, openssl.SSL_peek_ex, &byte, 1, &got);
 }
 
 bool tls_may_have_more(const struct tls *t)

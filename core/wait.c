@@ -109,7 +109,7 @@ static _Thread_local uint64_t shared_until_ns, shared_ns;
 static _Thread_local unsigned yields_unwatched, yields_to_watch;
 
 /* Whether there is time left to spin. */
-static bool may_spin(struct wait *w)
+static bool wait_may_spin(struct wait *w)
 {
 	if (++w->looks % LOOKS_PER_CLOCK)
 		return true;
@@ -122,7 +122,7 @@ static bool may_spin(struct wait *w)
 	return false;
 }
 
-static void note_turn(uint64_t before, uint64_t after)
+static void wait_note_turn(uint64_t before, uint64_t after)
 {
 	if (before - shared_until_ns >= 4 * shared_ns)
 		shared_ns = after - before;
@@ -135,7 +135,7 @@ static void note_turn(uint64_t before, uint64_t after)
 }
 
 /* False: another program wants the core, and would have its whole turn. */
-static bool yield_watched(void)
+static bool wait_yield_watched(void)
 {
 	uint64_t before = clock_now_ns();
 
@@ -145,28 +145,28 @@ static bool yield_watched(void)
 	sched_yield();
 	uint64_t after = clock_now_ns();
 	if (after - before > TURN_NS)
-		note_turn(before, after);
+		wait_note_turn(before, after);
 	return true;
 }
 
-static bool yield_to_ranks(struct wait *w)
+static bool wait_yield_to_ranks(struct wait *w)
 {
 	w->looks = 0;
 	w->since_ns = 0;
 	if (yields_to_watch > 0 || ++yields_unwatched % YIELDS_PER_CLOCK == 0)
-		return yield_watched();
+		return wait_yield_watched();
 	sched_yield();
 	return true;
 }
 
 bool wait_again_for(struct wait *w, bool is_near)
 {
-	if (!is_near && may_spin(w)) {
+	if (!is_near && wait_may_spin(w)) {
 		pause_core();
 		return true;
 	}
 	if (w->yields == w->policy.yields)
 		return false;
 	w->yields++;
-	return w->policy.shares_cores || is_near ? yield_to_ranks(w) : yield_watched();
+	return w->policy.shares_cores || is_near ? wait_yield_to_ranks(w) : wait_yield_watched();
 }

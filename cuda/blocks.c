@@ -66,7 +66,8 @@ static struct cuda_block **blocks_find(struct cuda_block **list, const struct cu
 }
 
 /* Of a power of two of bytes that another queue has left, or NULL. */
-static struct cuda_block *take_left(const struct cuda_device *device, bool is_host, size_t bytes)
+static struct cuda_block *blocks_take_left(const struct cuda_device *device, bool is_host,
+					   size_t bytes)
 {
 	struct cuda_block *b = NULL;
 
@@ -100,7 +101,8 @@ tutti_status cuda_blocks_take(struct cuda_blocks *blocks, const struct cuda_devi
 			      bool is_host, size_t bytes, void **ptr)
 {
 	struct cuda_block **found = blocks_find(&blocks->all, device, is_host, bytes);
-	struct cuda_block *b = found ? *found : take_left(device, is_host, blocks_rounded(bytes));
+	struct cuda_block *b =
+		found ? *found : blocks_take_left(device, is_host, blocks_rounded(bytes));
 
 	if (!b)
 		TRY(blocks_make(device, is_host, blocks_rounded(bytes), &b));

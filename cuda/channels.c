@@ -21,7 +21,7 @@
 
 static uint8_t own_process[16];
 
-static void draw_process(void)
+static void channels_draw_process(void)
 {
 	auth_random(own_process, sizeof own_process);
 }
@@ -78,7 +78,7 @@ static tutti_status channels_describe(struct cuda_channels *c, struct cuda_part 
 	CUdevice number;
 	CUuuid uuid;
 
-	pthread_once(&once, draw_process);
+	pthread_once(&once, channels_draw_process);
 	CUDA_TRY(device_get, &number, c->device->ordinal);
 	CUDA_TRY(device_get_uuid, &uuid, number);
 	memcpy(part->process, own_process, sizeof part->process);
@@ -98,7 +98,7 @@ static tutti_status channels_describe(struct cuda_channels *c, struct cuda_part 
 	return TUTTI_OK;
 }
 
-static tutti_status make_events(struct cuda_channels *c)
+static tutti_status channels_make_events(struct cuda_channels *c)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 
@@ -109,12 +109,12 @@ static tutti_status make_events(struct cuda_channels *c)
 	return TUTTI_OK;
 }
 
-static tutti_status make_stream(struct cuda_channels *c)
+static tutti_status channels_make_stream(struct cuda_channels *c)
 {
 	struct cuda_visit visit;
 
 	TRY(cuda_enter(c->device, &visit));
-	tutti_status status = make_events(c);
+	tutti_status status = channels_make_events(c);
 	cuda_leave(&visit);
 	return status;
 }
@@ -133,7 +133,7 @@ tutti_status cuda_channels_create(struct cuda_channels **out, struct cuda_part *
 	if (status == TUTTI_OK)
 		status = cuda_segment_take(&c->segment, c->device, place_stages(c, size));
 	if (status == TUTTI_OK)
-		status = make_stream(c);
+		status = channels_make_stream(c);
 	if (status == TUTTI_OK)
 		status = channels_describe(c, part);
 	if (status != TUTTI_OK) {
@@ -150,7 +150,7 @@ static bool channels_is_same(const uint8_t *a, const uint8_t *b)
 }
 
 /* The smallest number of blocks that any rank may ask for. */
-static unsigned count_wanted(const struct cuda_channels *c, const struct cuda_part *parts)
+static unsigned channels_count_wanted(const struct cuda_channels *c, const struct cuda_part *parts)
 {
 	unsigned wanted = CHANNELS_MOST;
 
@@ -169,7 +169,7 @@ static unsigned count_wanted(const struct cuda_channels *c, const struct cuda_pa
 }
 
 /* The blocks of kernels that wait for no other rank. */
-static unsigned count_blocks(const struct cuda_channels *c, const struct cuda_part *parts)
+static unsigned channels_count_blocks(const struct cuda_channels *c, const struct cuda_part *parts)
 {
 	unsigned most = c->size == 1 ? CHANNELS_MOST : TURN_BLOCKS_MOST;
 
@@ -191,7 +191,7 @@ static tutti_status channels_take_blocks(struct cuda_channels *c, unsigned wante
 		    c->named, c->device->ordinal);
 }
 
-static void give_blocks(struct cuda_channels *c)
+static void channels_give_blocks(struct cuda_channels *c)
 {
 	if (c->resident)
 		cuda_residency_give(c->device, c->resident);
@@ -213,7 +213,8 @@ void cuda_channels_limit(struct cuda_channels *c, unsigned count)
 #define MULTICAST_FEWEST 3
 
 /* A GPU joins a multicast object once. */
-static const char *find_no_multicast(const struct cuda_channels *c, const struct cuda_part *parts)
+static const char *channels_find_no_multicast(const struct cuda_channels *c,
+					      const struct cuda_part *parts)
 {
 	for (int r = 0; r < c->size; r++) {
 		if (!parts[r].has_multicast)
@@ -230,7 +231,8 @@ const char *cuda_channels_no_multicast(const struct cuda_channels *c)
 	return c->no_multicast;
 }
 
-static tutti_status check_parts(const struct cuda_channels *c, const struct cuda_part *parts)
+static tutti_status channels_check_parts(const struct cuda_channels *c,
+					 const struct cuda_part *parts)
 {
 	for (int r = 0; r < c->size; r++)
 		if (!parts[r].is_there)
@@ -239,7 +241,7 @@ static tutti_status check_parts(const struct cuda_channels *c, const struct cuda
 }
 
 /* A GPU that this process does not see (CUDA_VISIBLE_DEVICES) cannot be mapped. */
-static tutti_status find_gpu(const struct cuda_part *part, int rank, int *ordinal)
+static tutti_status channels_find_gpu(const struct cuda_part *part, int rank, int *ordinal)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	CUdevice number;
@@ -255,7 +257,7 @@ static tutti_status find_gpu(const struct cuda_part *part, int rank, int *ordina
 		    rank);
 }
 
-static tutti_status may_reach(const struct cuda_channels *c, int ordinal, int rank)
+static tutti_status channels_may_reach(const struct cuda_channels *c, int ordinal, int rank)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	CUdevice mine, theirs;
@@ -270,7 +272,8 @@ static tutti_status may_reach(const struct cuda_channels *c, int ordinal, int ra
 			  rank);
 }
 
-static tutti_status reach_thread(struct cuda_channels *c, const struct cuda_part *part, int ordinal)
+static tutti_status channels_reach_thread(struct cuda_channels *c, const struct cuda_part *part,
+					  int ordinal)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	struct cuda_device *peer;
@@ -284,7 +287,8 @@ static tutti_status reach_thread(struct cuda_channels *c, const struct cuda_part
 	return part->segment ? TUTTI_OK : fail(TUTTI_ERR_INTERNAL, "a rank has no segment");
 }
 
-static tutti_status map_process(struct cuda_channels *c, const struct cuda_part *part, int r)
+static tutti_status channels_map_process(struct cuda_channels *c, const struct cuda_part *part,
+					 int r)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	CUipcMemHandle handle;
@@ -295,8 +299,8 @@ static tutti_status map_process(struct cuda_channels *c, const struct cuda_part 
 	return TUTTI_OK;
 }
 
-static tutti_status connect_to(struct cuda_channels *c, const struct cuda_part *own,
-			       const struct cuda_part *part, int r)
+static tutti_status channels_connect_to(struct cuda_channels *c, const struct cuda_part *own,
+					const struct cuda_part *part, int r)
 {
 	int ordinal;
 
@@ -305,17 +309,17 @@ static tutti_status connect_to(struct cuda_channels *c, const struct cuda_part *
 	memcpy(c->doors[r], part->door, sizeof c->doors[r]);
 	if (r == c->rank)
 		return TUTTI_OK;
-	TRY(find_gpu(part, r, &ordinal));
+	TRY(channels_find_gpu(part, r, &ordinal));
 	if (ordinal != c->device->ordinal)
-		TRY(may_reach(c, ordinal, r));
+		TRY(channels_may_reach(c, ordinal, r));
 	if (channels_is_same(part->process, own_process))
-		return reach_thread(c, part, ordinal);
+		return channels_reach_thread(c, part, ordinal);
 	c->is_one_process = false;
-	return map_process(c, part, r);
+	return channels_map_process(c, part, r);
 }
 
 /* Tells later communicators that other processes share the device: kernels must not wait there. */
-static void note_processes(struct cuda_channels *c, const struct cuda_part *parts)
+static void channels_note_processes(struct cuda_channels *c, const struct cuda_part *parts)
 {
 	for (int r = 0; r < c->size; r++)
 		c->shares_device |= channels_is_same(parts[r].gpu, parts[c->rank].gpu) &&
@@ -325,7 +329,7 @@ static void note_processes(struct cuda_channels *c, const struct cuda_part *part
 }
 
 /* Logs why calls take turns, unless the reason is that processes share a GPU. */
-static void explain_turns(const struct cuda_channels *c, const struct cuda_part *parts)
+static void channels_explain_turns(const struct cuda_channels *c, const struct cuda_part *parts)
 {
 	int full = 0;
 
@@ -359,24 +363,24 @@ tutti_status cuda_channels_connect(struct cuda_channels *c, const struct cuda_pa
 	c->size = size;
 	c->named = named;
 	c->staging -= c->staging % staging_unit(size); /* it was made for more ranks */
-	TRY(check_parts(c, parts));
-	unsigned wanted = c->size == 1 ? 0 : count_wanted(c, parts);
+	TRY(channels_check_parts(c, parts));
+	unsigned wanted = c->size == 1 ? 0 : channels_count_wanted(c, parts);
 	bool by_turns = c->size > 1 && (cuda_turns_are_needed(parts, c->size) || wanted == 0);
 	c->is_one_process = c->is_one_gpu = true;
-	c->count = count_blocks(c, parts);
-	c->no_multicast = find_no_multicast(c, parts);
+	c->count = channels_count_blocks(c, parts);
+	c->no_multicast = channels_find_no_multicast(c, parts);
 	if (!c->no_multicast && by_turns)
 		c->no_multicast = "its calls take turns";
-	note_processes(c, parts);
+	channels_note_processes(c, parts);
 	if (by_turns)
-		explain_turns(c, parts);
+		channels_explain_turns(c, parts);
 	else if (wanted > 0)
 		TRY(channels_take_blocks(c, wanted));
 	if (c->count == 0)
 		return fail(TUTTI_ERR_UNSUPPORTED, "a GPU does not hold a block of our kernels");
 	TRY(cuda_enter(c->device, &visit));
 	for (int r = 0; status == TUTTI_OK && r < c->size; r++)
-		status = connect_to(c, &parts[rank], &parts[r], r);
+		status = channels_connect_to(c, &parts[rank], &parts[r], r);
 	if (status == TUTTI_OK && by_turns)
 		status = cuda_turns_connect(c, parts);
 	cuda_leave(&visit);
@@ -419,7 +423,7 @@ void cuda_channels_abort(struct cuda_channels *c)
 }
 
 /* Then no kernel runs, and none will say that it has ended. */
-static bool has_broken(const struct cuda_channels *c)
+static bool channels_has_broken(const struct cuda_channels *c)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	CUresult error = cuda->stream_query(c->stream);
@@ -432,7 +436,7 @@ static bool channels_settle(const struct cuda_channels *c)
 {
 	uint64_t deadline_ns = deadline_after_ms(CUDA_END_MS);
 
-	while (cuda_channels_is_running(c, NULL) && !has_broken(c)) {
+	while (cuda_channels_is_running(c, NULL) && !channels_has_broken(c)) {
 		if (clock_now_ns() > deadline_ns) {
 			log_notice("rank %d: kernels of a call that has failed do not end on CUDA "
 				   "device %d: its buffers may still change",
@@ -454,11 +458,11 @@ void cuda_channels_settle(struct cuda_channels *c)
 	if (cuda_enter(c->device, &visit) != TUTTI_OK)
 		return;
 	if (channels_settle(c)) /* kernels that start later end at once */
-		give_blocks(c);
+		channels_give_blocks(c);
 	cuda_leave(&visit);
 }
 
-static void close_device(struct cuda_channels *c)
+static void channels_close_device(struct cuda_channels *c)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	struct cuda_visit visit;
@@ -493,9 +497,9 @@ void cuda_channels_destroy(struct cuda_channels *c)
 	cuda_regions_forget(c);
 	cuda_door_close(c->door);
 	if (c->device)
-		close_device(c);
+		channels_close_device(c);
 	if (!c->has_failed) /* else kernels that have not ended may still wait */
-		give_blocks(c);
+		channels_give_blocks(c);
 	if (c->shares_device)
 		cuda_residency_unshare_device(c->device);
 	if (c->segment && !c->has_failed)

@@ -59,7 +59,8 @@ tutti_status cuda_channels_check_stream(const struct cuda_channels *c, void *str
 
 /* Behind the rank's latest call. In a capture only calls of the same one are before it: those of
  * other graphs, and those outside, are ordered by the program that launches the graph. */
-static tutti_status follow_latest(struct cuda_channels *c, CUstream stream, uint64_t capture)
+static tutti_status channels_launch_follow_latest(struct cuda_channels *c, CUstream stream,
+						  uint64_t capture)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 
@@ -82,7 +83,7 @@ static tutti_status channels_launch_note_latest(struct cuda_channels *c, CUstrea
 }
 
 /* The stream of our own, behind what the caller's has now. */
-static tutti_status fork_from(struct cuda_channels *c, CUstream stream)
+static tutti_status channels_launch_fork_from(struct cuda_channels *c, CUstream stream)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 
@@ -123,7 +124,7 @@ static tutti_status channels_launch_start(struct cuda_channels *c,
 {
 	assert(l->blocks <= c->count); /* more might never be resident: cuda/residency.h */
 	channels_launch_fill_in(c, l->args);
-	TRY(follow_latest(c, stream, capture));
+	TRY(channels_launch_follow_latest(c, stream, capture));
 	TRY(channels_launch_put(c, l, stream));
 	return channels_launch_note_latest(c, stream, capture);
 }
@@ -140,7 +141,7 @@ static tutti_status channels_launch_kernel(struct cuda_channels *c,
 	*is_captured = capture != 0;
 	*used = l->in_stream || *is_captured ? l->stream : c->stream;
 	if (*used != l->stream)
-		TRY(fork_from(c, l->stream));
+		TRY(channels_launch_fork_from(c, l->stream));
 	return channels_launch_start(c, l, *used, capture);
 }
 

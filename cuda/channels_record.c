@@ -10,7 +10,8 @@ static uint64_t channels_record_look(const uint64_t *word)
 	return atomic_load_explicit((_Atomic uint64_t *)(uintptr_t)word, memory_order_acquire);
 }
 
-static bool any_runs(const uint64_t *started, const uint64_t *finished, unsigned n, uint64_t *ended)
+static bool channels_record_any_runs(const uint64_t *started, const uint64_t *finished, unsigned n,
+				     uint64_t *ended)
 {
 	bool runs = false;
 
@@ -31,8 +32,9 @@ bool cuda_channels_is_running(const struct cuda_channels *c, uint64_t *ended)
 	if (c->turns) {
 		runs = cuda_turns_are_running(c, &sum);
 	} else {
-		runs = any_runs(host->started, host->finished, c->count, &sum);
-		runs |= any_runs(host->messages_started, host->messages_finished, c->count, &sum);
+		runs = channels_record_any_runs(host->started, host->finished, c->count, &sum);
+		runs |= channels_record_any_runs(host->messages_started, host->messages_finished,
+						 c->count, &sum);
 	}
 	if (ended)
 		*ended = sum;

@@ -33,7 +33,7 @@ int cuda_device_count(void)
 	return count < CUDA_DEVICES_MAX ? count : CUDA_DEVICES_MAX;
 }
 
-static tutti_status load_image(CUlibrary *library)
+static tutti_status cuda_device_load_image(CUlibrary *library)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	CUresult error =
@@ -54,7 +54,7 @@ static tutti_status device_load_kernels(struct cuda_device *device)
 	const struct cuda_driver *cuda = cuda_driver();
 	CUkernel kernel;
 
-	TRY(load_image(&device->library));
+	TRY(cuda_device_load_image(&device->library));
 	for (int i = 0; i < CUDA_KERNEL_COUNT; i++) {
 		int blocks = 0;
 		CUDA_TRY(library_get_kernel, &kernel, device->library, kernels[i].name);
@@ -142,7 +142,7 @@ static tutti_status device_make(struct cuda_device *device)
 	return status;
 }
 
-static tutti_status open_new(int ordinal)
+static tutti_status cuda_device_open_new(int ordinal)
 {
 	struct cuda_device *device = calloc(1, sizeof *device);
 
@@ -166,7 +166,7 @@ tutti_status cuda_device_open(struct cuda_device **device, int ordinal)
 	if (!atomic_load_explicit(&devices[ordinal], memory_order_acquire)) {
 		pthread_mutex_lock(&lock);
 		if (!atomic_load_explicit(&devices[ordinal], memory_order_acquire))
-			status = open_new(ordinal);
+			status = cuda_device_open_new(ordinal);
 		pthread_mutex_unlock(&lock);
 	}
 	if (status == TUTTI_OK)

@@ -87,7 +87,7 @@ tutti_status cuda_door_send(const uint8_t name[CUDA_DOOR_NAME], const struct cud
 
 /* Another process of this user that has found the name can take a slot from a rank. Without the
  * token its descriptor is not used. */
-static void take_in(struct cuda_door *door, int socket)
+static void door_take_in(struct cuda_door *door, int socket)
 {
 	struct cuda_door_note note;
 	int fd;
@@ -113,7 +113,7 @@ int cuda_door_take(struct cuda_door *door, const struct cuda_door_note *note)
 
 	while (net_has_caller(door->listener) &&
 	       net_accept(door->listener, clock_now_ns(), &socket) == TUTTI_OK) {
-		take_in(door, socket);
+		door_take_in(door, socket);
 		close(socket);
 	}
 	if (slot->token != note->token || note->token == 0)

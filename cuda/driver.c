@@ -40,7 +40,7 @@ static void driver_load(void)
 	dlclose(library);
 }
 
-static void load_once(void)
+static void driver_load_once(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -49,13 +49,13 @@ static void load_once(void)
 
 const struct cuda_driver *cuda_driver(void)
 {
-	load_once();
+	driver_load_once();
 	return missing[0] ? NULL : &functions;
 }
 
 const char *cuda_driver_missing(void)
 {
-	load_once();
+	driver_load_once();
 	return missing;
 }
 

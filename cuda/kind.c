@@ -210,7 +210,7 @@ static tutti_status kind_dma_buf_attribute(int ordinal, CUdevice_attribute which
 }
 
 /* Below OWNER the device's own work may see old bytes behind an adapter's completion. */
-static bool needs_flush(int writes_ordering)
+static bool kind_needs_flush(int writes_ordering)
 {
 	return writes_ordering < CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER;
 }
@@ -229,7 +229,7 @@ tutti_status cuda_dma_buf_offered(int ordinal)
 			    "the driver gives no dma-bufs of CUDA device %d: it takes Linux 5.12 "
 			    "and the open kernel modules of driver 515 or later",
 			    ordinal);
-	if (needs_flush(ordering) && !(flushes & CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST))
+	if (kind_needs_flush(ordering) && !(flushes & CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST))
 		return fail(TUTTI_ERR_UNSUPPORTED,
 			    "CUDA device %d neither orders nor flushes what adapters write",
 			    ordinal);
@@ -269,7 +269,7 @@ static tutti_status cuda_landed(const void *ptr)
 	struct cuda_visit visit;
 
 	TRY(cuda_device_of(&device, ptr));
-	if (!needs_flush(device->writes_ordering))
+	if (!kind_needs_flush(device->writes_ordering))
 		return TUTTI_OK;
 	TRY(cuda_enter(device, &visit));
 	CUresult error = cuda->flush_gpu_direct_rdma_writes(
@@ -296,7 +296,7 @@ static bool cuda_is_captured(void *stream)
 	       cuda_capture_of_any(stream, NULL, &capture) == TUTTI_OK && capture != 0;
 }
 
-static void free_event(struct memory_captured *latest)
+static void kind_free_event(struct memory_captured *latest)
 {
 	if (latest->event)
 		cuda_driver()->event_destroy(latest->event);
@@ -310,7 +310,7 @@ static tutti_status kind_note_latest(struct memory_captured *latest, struct cuda
 	CUevent event;
 
 	if (latest->device != device) /* an event is recorded in its own context */
-		free_event(latest);
+		kind_free_event(latest);
 	if (!latest->event) {
 		CUDA_TRY(event_create, &event, CU_EVENT_DISABLE_TIMING);
 		latest->event = event;
@@ -360,7 +360,7 @@ static tutti_status cuda_gate_capture(const struct memory_gate *gate, void *stre
 
 static void cuda_captured_free(struct memory_captured *latest)
 {
-	free_event(latest);
+	kind_free_event(latest);
 }
 
 /* Gates: words of pinned memory at which streams wait, by the driver's stream memory operations.
@@ -400,7 +400,7 @@ static tutti_status kind_pin_words(_Atomic uint32_t **words)
 	return status;
 }
 
-static tutti_status add_page(void)
+static tutti_status kind_add_page(void)
 {
 	_Atomic uint32_t **room =
 		realloc(pool.free, (pool.room + WORDS_PER_PAGE) * sizeof *pool.free);
@@ -414,14 +414,14 @@ static tutti_status add_page(void)
 	return TUTTI_OK;
 }
 
-static tutti_status take_word(_Atomic uint32_t **word)
+static tutti_status kind_take_word(_Atomic uint32_t **word)
 {
 	if (pool.free_count) {
 		*word = pool.free[--pool.free_count];
 		return TUTTI_OK;
 	}
 	if (pool.used == WORDS_PER_PAGE)
-		TRY(add_page());
+		TRY(kind_add_page());
 	*word = &pool.words[pool.used++];
 	return TUTTI_OK;
 }
@@ -429,7 +429,7 @@ static tutti_status take_word(_Atomic uint32_t **word)
 static tutti_status cuda_gate_take(struct memory_gate *gate)
 {
 	pthread_mutex_lock(&pool.lock);
-	tutti_status status = take_word(&gate->word);
+	tutti_status status = kind_take_word(&gate->word);
 	pthread_mutex_unlock(&pool.lock);
 	if (status != TUTTI_OK)
 		return status;

@@ -31,9 +31,9 @@ static unsigned blocks_for(const struct cuda_device *device, enum cuda_kernel ke
 	return (unsigned)(blocks < most ? blocks : most);
 }
 
-static tutti_status reduce_launch(const struct cuda_device *device, CUstream stream,
-				  enum cuda_kernel kernel, const struct memory_io *io,
-				  const void *args)
+static tutti_status cuda_line_reduce_launch(const struct cuda_device *device, CUstream stream,
+					    enum cuda_kernel kernel, const struct memory_io *io,
+					    const void *args)
 {
 	size_t bytes = io->count * dtype_bytes(io->dtype);
 
@@ -55,7 +55,7 @@ static tutti_status cuda_reduce_wide(const struct cuda_device *device, CUstream 
 
 	assert(io->n_src <= REDUCE_WIDE_KERNEL_SOURCES);
 	memcpy(args.src, io->src, (size_t)io->n_src * sizeof args.src[0]);
-	return reduce_launch(device, stream, CUDA_KERNEL_reduce_wide, io, &args);
+	return cuda_line_reduce_launch(device, stream, CUDA_KERNEL_reduce_wide, io, &args);
 }
 
 static tutti_status cuda_reduce_sources(const struct cuda_device *device, CUstream stream,
@@ -71,7 +71,7 @@ static tutti_status cuda_reduce_sources(const struct cuda_device *device, CUstre
 				   .divisor = io->divisor};
 
 	memcpy(args.src, src, (size_t)n_src * sizeof args.src[0]);
-	return reduce_launch(device, stream, CUDA_KERNEL_reduce, io, &args);
+	return cuda_line_reduce_launch(device, stream, CUDA_KERNEL_reduce, io, &args);
 }
 
 static tutti_status cuda_reduce(const struct cuda_device *device, CUstream stream,
@@ -100,7 +100,7 @@ static tutti_status cuda_scale(const struct cuda_device *device, CUstream stream
 		.dst = io->dst, .src = io->src[0], .count = io->count, .dtype = (int32_t)io->dtype};
 
 	memcpy(&args.scalar, op_scalar(io->reduce_op), dtype_bytes(io->dtype));
-	return reduce_launch(device, stream, CUDA_KERNEL_scale, io, &args);
+	return cuda_line_reduce_launch(device, stream, CUDA_KERNEL_scale, io, &args);
 }
 
 #define LAZY_LOOK_NS 20000 /* sooner than one that waits for room goes to sleep */
@@ -111,7 +111,7 @@ static struct memory_io *memory_io_of(struct tutti_io *io)
 }
 
 /* Other operations do not say it. */
-static bool is_lazy(const struct memory_io *io)
+static bool cuda_line_is_lazy(const struct memory_io *io)
 {
 	return io->op == MEMORY_AFTER && io->is_lazy;
 }
@@ -152,7 +152,7 @@ static tutti_status line_take_event(struct cuda_line *line, CUevent *event)
 	return TUTTI_OK;
 }
 
-static void give_event(struct cuda_line *line, CUevent event)
+static void cuda_line_give_event(struct cuda_line *line, CUevent event)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 
@@ -194,7 +194,7 @@ static tutti_status line_put(struct cuda_line *line, struct memory_io *io)
 	return fail(TUTTI_ERR_INTERNAL, "a stream has no operation %d", (int)io->op);
 }
 
-static tutti_status put_with_event(struct cuda_line *line, struct memory_io *io)
+static tutti_status cuda_line_put_with_event(struct cuda_line *line, struct memory_io *io)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	CUstream stream = io->op == MEMORY_AFTER ? io->dst : line->stream;
@@ -204,7 +204,7 @@ static tutti_status put_with_event(struct cuda_line *line, struct memory_io *io)
 	TRY(line_take_event(line, &event));
 	CUresult error = cuda->event_record(event, stream);
 	if (error != CUDA_SUCCESS) {
-		give_event(line, event);
+		cuda_line_give_event(line, event);
 		return cuda_status(error, "event_record");
 	}
 	io->ticket = event;
@@ -216,11 +216,11 @@ tutti_status cuda_line_post(struct cuda_line *line, struct memory_io *io)
 	struct cuda_visit visit;
 
 	TRY(cuda_enter(line->device, &visit));
-	tutti_status status = put_with_event(line, io);
+	tutti_status status = cuda_line_put_with_event(line, io);
 	cuda_leave(&visit);
 	if (status != TUTTI_OK)
 		return status;
-	line->prompt += !is_lazy(io);
+	line->prompt += !cuda_line_is_lazy(io);
 	struct tutti_io ***tail = io->op == MEMORY_AFTER ? &line->after_tail : &line->tail;
 	io->io.next = NULL;
 	**tail = &io->io;
@@ -238,8 +238,8 @@ static tutti_status line_ended(struct cuda_line *line, struct tutti_io *io, char
 
 	if (result == CUDA_ERROR_NOT_READY)
 		return TUTTI_IN_PROGRESS;
-	line->prompt -= !is_lazy(memory_io_of(io));
-	give_event(line, event);
+	line->prompt -= !cuda_line_is_lazy(memory_io_of(io));
+	cuda_line_give_event(line, event);
 	tutti_status status = cuda_status(result, "event_query");
 	if (status != TUTTI_OK)
 		snprintf(error, error_bytes, "work on CUDA device %d has failed: %s",
@@ -247,8 +247,8 @@ static tutti_status line_ended(struct cuda_line *line, struct tutti_io *io, char
 	return status;
 }
 
-static int finish_in_order(struct cuda_line *line, struct tutti_done *done, char *error,
-			   size_t error_bytes)
+static int cuda_line_finish_in_order(struct cuda_line *line, struct tutti_done *done, char *error,
+				     size_t error_bytes)
 {
 	int count = 0;
 
@@ -278,7 +278,7 @@ static bool line_is_busy(const struct busy *busy, const void *stream)
 	return i < busy->count;
 }
 
-static void add_busy(struct busy *busy, const void *stream)
+static void cuda_line_add_busy(struct busy *busy, const void *stream)
 {
 	if (!line_is_busy(busy, stream) &&
 	    busy->count < sizeof busy->streams / sizeof *busy->streams)
@@ -287,8 +287,8 @@ static void add_busy(struct busy *busy, const void *stream)
 
 /* Of a stream the next is asked alone: with a hundred calls in flight to ask for each takes longer
  * than the calls. */
-static int finish_after(struct cuda_line *line, struct tutti_done *done, char *error,
-			size_t error_bytes)
+static int cuda_line_finish_after(struct cuda_line *line, struct tutti_done *done, char *error,
+				  size_t error_bytes)
 {
 	struct busy busy = {.count = 0};
 	int count = 0;
@@ -299,7 +299,7 @@ static int finish_after(struct cuda_line *line, struct tutti_done *done, char *e
 					      ? TUTTI_IN_PROGRESS
 					      : line_ended(line, io, error, error_bytes);
 		if (status == TUTTI_IN_PROGRESS) {
-			add_busy(&busy, stream);
+			cuda_line_add_busy(&busy, stream);
 			at = &io->next;
 			continue;
 		}
@@ -313,7 +313,7 @@ static int finish_after(struct cuda_line *line, struct tutti_done *done, char *e
 
 /* The driver serves the threads of a process one after the other: one that looks all the time keeps
  * those off that launch. */
-static bool must_look(struct cuda_line *line)
+static bool cuda_line_must_look(struct cuda_line *line)
 {
 	uint64_t now_ns;
 
@@ -332,10 +332,10 @@ int cuda_line_progress(struct cuda_line *line, struct tutti_done *done, char *er
 {
 	struct cuda_visit visit;
 
-	if (!must_look(line) || cuda_enter(line->device, &visit) != TUTTI_OK)
+	if (!cuda_line_must_look(line) || cuda_enter(line->device, &visit) != TUTTI_OK)
 		return 0;
-	int count = finish_in_order(line, done, error, error_bytes) +
-		    finish_after(line, done, error, error_bytes);
+	int count = cuda_line_finish_in_order(line, done, error, error_bytes) +
+		    cuda_line_finish_after(line, done, error, error_bytes);
 	cuda_leave(&visit);
 	return count;
 }
@@ -360,7 +360,7 @@ static void line_drain(struct cuda_line *line)
 static void line_forget(struct cuda_line *line, struct tutti_io *list)
 {
 	for (; list; list = list->next)
-		give_event(line, memory_io_of(list)->ticket);
+		cuda_line_give_event(line, memory_io_of(list)->ticket);
 }
 
 void cuda_line_cancel(struct cuda_line *line)

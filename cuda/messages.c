@@ -14,8 +14,8 @@ static uint32_t lanes_of(uint64_t bytes)
 }
 
 /* Those to the peer, or from it, behind the items that are there. */
-static void add_queue(struct messages_args *args, const struct cuda_message *messages, unsigned n,
-		      const struct cuda_message *like)
+static void cuda_messages_add_queue(struct messages_args *args, const struct cuda_message *messages,
+				    unsigned n, const struct cuda_message *like)
 {
 	struct message_queue *queue = &args->queues[args->n_queues];
 	uint16_t end = args->n_queues ? queue[-1].end : 0;
@@ -30,7 +30,7 @@ static void add_queue(struct messages_args *args, const struct cuda_message *mes
 	args->n_queues++;
 }
 
-static bool has_queue(const struct messages_args *args, const struct cuda_message *m)
+static bool cuda_messages_has_queue(const struct messages_args *args, const struct cuda_message *m)
 {
 	for (unsigned q = 0; q < args->n_queues; q++)
 		if (args->queues[q].peer == m->peer && args->queues[q].sends == m->sends)
@@ -49,8 +49,8 @@ unsigned cuda_messages_fill(struct messages_args *args, const struct cuda_messag
 		uint32_t lanes = lanes_of(messages[i].bytes);
 		bytes += messages[i].bytes;
 		args->n_lanes = lanes > args->n_lanes ? lanes : args->n_lanes;
-		if (!has_queue(args, &messages[i]))
-			add_queue(args, messages, n, &messages[i]);
+		if (!cuda_messages_has_queue(args, &messages[i]))
+			cuda_messages_add_queue(args, messages, n, &messages[i]);
 	}
 	blocks = bytes / BLOCK_BYTES + 1;
 	blocks = blocks < most ? blocks : most;

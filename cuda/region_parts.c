@@ -213,7 +213,7 @@ static tutti_status region_pieces_create(struct region_memory *m, size_t bytes,
 }
 
 /* A device may offer fabric handles, and refuse them to this process: without an IMEX channel. */
-static tutti_status create_any(struct region_memory *m, size_t bytes)
+static tutti_status region_parts_create_any(struct region_memory *m, size_t bytes)
 {
 	CUmemAllocationHandleType types = m->device->pieces.types,
 				  plain = types & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
@@ -227,7 +227,7 @@ static tutti_status create_any(struct region_memory *m, size_t bytes)
 
 /* As peer access does for cuMemAlloc's memory: kernels of this process's other GPUs may use it. A
  * GPU for which that fails finds out when it does. */
-static void let_others_in(const struct region_memory *m)
+static void region_parts_let_others_in(const struct region_memory *m)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	CUdevice own, other;
@@ -248,14 +248,14 @@ static tutti_status region_pieces_make(struct region_memory *m, size_t bytes)
 {
 	struct cuda_mapping here;
 
-	TRY(create_any(m, bytes));
+	TRY(region_parts_create_any(m, bytes));
 	tutti_status status = cuda_mapping_make(&here, m->device, m->handle, m->bytes, 0);
 	if (status != TUTTI_OK) {
 		cuda_driver()->mem_release(m->handle);
 		return status;
 	}
 	m->address = here.address;
-	let_others_in(m);
+	region_parts_let_others_in(m);
 	return TUTTI_OK;
 }
 
@@ -364,7 +364,7 @@ void cuda_multicast_end(struct cuda_multicast *m, const struct region_memory *me
 static struct region_part *parts;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the list and what is in it */
 
-static bool is_taken(const struct cuda_channels *c, uint32_t number)
+static bool region_parts_is_taken(const struct cuda_channels *c, uint32_t number)
 {
 	for (const struct region_part *p = parts; p; p = p->next)
 		if (p->is_used && p->channels == c && p->number == number)
@@ -373,17 +373,17 @@ static bool is_taken(const struct cuda_channels *c, uint32_t number)
 }
 
 /* The smallest number of a region that this rank has free, or 0. */
-static uint32_t free_number(const struct cuda_channels *c)
+static uint32_t region_parts_free_number(const struct cuda_channels *c)
 {
 	uint32_t number = 1;
 
-	while (number < CHANNEL_REGIONS && is_taken(c, number))
+	while (number < CHANNEL_REGIONS && region_parts_is_taken(c, number))
 		number++;
 	return number < CHANNEL_REGIONS ? number : 0;
 }
 
 /* The smallest that fits, unless half of it would do. */
-static struct region_part *find_kept(const struct cuda_device *device, size_t bytes)
+static struct region_part *region_parts_find_kept(const struct cuda_device *device, size_t bytes)
 {
 	struct region_part *best = NULL;
 
@@ -404,25 +404,25 @@ static void region_parts_take(struct region_part *p, const struct cuda_channels 
 }
 
 /* Only this rank takes numbers of its channels. */
-static void add_part(struct region_part *p, const struct cuda_channels *c)
+static void region_parts_add_part(struct region_part *p, const struct cuda_channels *c)
 {
 	pthread_mutex_lock(&lock);
-	region_parts_take(p, c, free_number(c));
+	region_parts_take(p, c, region_parts_free_number(c));
 	p->next = parts;
 	parts = p;
 	pthread_mutex_unlock(&lock);
 }
 
 /* A kept part, or room for a new one. */
-static tutti_status find_part(const struct cuda_channels *c, size_t bytes, bool is_plain,
-			      struct region_part **out)
+static tutti_status region_parts_find_part(const struct cuda_channels *c, size_t bytes,
+					   bool is_plain, struct region_part **out)
 {
 	struct region_part *p = NULL;
 
 	pthread_mutex_lock(&lock);
-	uint32_t number = free_number(c);
+	uint32_t number = region_parts_free_number(c);
 	if (number && is_plain)
-		p = find_kept(c->device, bytes);
+		p = region_parts_find_kept(c->device, bytes);
 	if (p)
 		region_parts_take(p, c, number);
 	pthread_mutex_unlock(&lock);
@@ -451,7 +451,7 @@ static uint64_t due_of(const struct region_part *p)
 	return is_shared ? deadline_after_ms(CUDA_END_MS) : p->due_ns;
 }
 
-static void leave_channels(struct region_part *p)
+static void region_parts_leave_channels(struct region_part *p)
 {
 	p->is_lost |= region_may_still_run(p->channels);
 	p->due_ns = due_of(p);
@@ -470,7 +470,7 @@ static void region_parts_take_out(struct region_part *p)
 /* Takes the part out of the list, to be given back; NULL: it stays there. */
 static struct region_part *region_parts_release(struct region_part *p)
 {
-	leave_channels(p);
+	region_parts_leave_channels(p);
 	if (p->is_lost)
 		return NULL;
 	p->is_used = false;
@@ -494,7 +494,7 @@ static void region_parts_give_back(struct region_part *p)
 }
 
 /* Those that are due. Returns when the next one is, or 0. */
-static uint64_t give_back_due(void)
+static uint64_t region_parts_give_back_due(void)
 {
 	uint64_t next, now = clock_now_ns();
 	struct region_part *p;
@@ -521,10 +521,10 @@ static uint64_t give_back_due(void)
 /* ---- a new one ---- */
 
 /* Where memory is short, what is to be given back soon is awaited. */
-static tutti_status make_memory(struct region_memory *memory, size_t bytes)
+static tutti_status region_parts_make_memory(struct region_memory *memory, size_t bytes)
 {
 	for (int tries = 0;; tries++) {
-		uint64_t next = give_back_due();
+		uint64_t next = region_parts_give_back_due();
 		tutti_status status = memory->way->make(memory, bytes);
 		if (status != TUTTI_ERR_MEMORY || !next)
 			return status;
@@ -532,8 +532,8 @@ static tutti_status make_memory(struct region_memory *memory, size_t bytes)
 	}
 }
 
-static tutti_status new_part(const struct cuda_channels *c, size_t bytes, bool is_plain,
-			     struct region_part **out)
+static tutti_status region_parts_new_part(const struct cuda_channels *c, size_t bytes,
+					  bool is_plain, struct region_part **out)
 {
 	struct region_part *p = calloc(1, sizeof *p);
 
@@ -541,12 +541,12 @@ static tutti_status new_part(const struct cuda_channels *c, size_t bytes, bool i
 		return fail(TUTTI_ERR_MEMORY, "no memory for a block's entry");
 	p->memory.device = c->device;
 	p->memory.way = is_plain ? &region_by_ipc : &region_by_pieces;
-	tutti_status status = make_memory(&p->memory, bytes);
+	tutti_status status = region_parts_make_memory(&p->memory, bytes);
 	if (status != TUTTI_OK) {
 		free(p);
 		return status;
 	}
-	add_part(p, c);
+	region_parts_add_part(p, c);
 	*out = p;
 	return TUTTI_OK;
 }
@@ -564,8 +564,8 @@ struct region_part *region_part_incomplete(const struct cuda_channels *c)
 tutti_status region_part_take(const struct cuda_channels *c, size_t bytes, bool is_plain,
 			      struct region_part **p)
 {
-	TRY(find_part(c, bytes, is_plain, p));
-	return *p ? TUTTI_OK : new_part(c, bytes, is_plain, p);
+	TRY(region_parts_find_part(c, bytes, is_plain, p));
+	return *p ? TUTTI_OK : region_parts_new_part(c, bytes, is_plain, p);
 }
 
 bool cuda_region_free(void *ptr)
@@ -587,7 +587,7 @@ void cuda_regions_forget(const struct cuda_channels *c)
 	pthread_mutex_lock(&lock);
 	for (struct region_part *p = parts; p; p = p->next)
 		if (p->channels == c)
-			leave_channels(p);
+			region_parts_leave_channels(p);
 	pthread_mutex_unlock(&lock);
 }
 

@@ -22,8 +22,8 @@ static tutti_status regions_clear(const struct cuda_channels *c, const struct re
 }
 
 /* A rank that cannot be reached finds no descriptor, and says so when it maps. */
-static void send_to(const struct cuda_channels *c, int r, enum cuda_door_what what, uint64_t token,
-		    int fd)
+static void regions_send_to(const struct cuda_channels *c, int r, enum cuda_door_what what,
+			    uint64_t token, int fd)
 {
 	struct cuda_door_note note = {token, (uint32_t)c->rank, what};
 
@@ -32,22 +32,22 @@ static void send_to(const struct cuda_channels *c, int r, enum cuda_door_what wh
 			 last_error());
 }
 
-static void describe_memory(const struct cuda_channels *c, const struct region_part *p,
-			    struct cuda_region *region)
+static void regions_describe_memory(const struct cuda_channels *c, const struct region_part *p,
+				    struct cuda_region *region)
 {
 	int fd;
 
 	p->memory.way->describe(&p->memory, region, &fd);
 	for (int r = 0; r < c->size; r++)
 		if (c->is_opened[r])
-			send_to(c, r, CUDA_DOOR_PART, region->token, fd);
+			regions_send_to(c, r, CUDA_DOOR_PART, region->token, fd);
 	if (fd >= 0)
 		close(fd);
 }
 
 /* Ranks of this process, too, import the object, so that each holds it. */
-static void create_multicast(const struct cuda_channels *c, struct region_part *p,
-			     struct cuda_region *region)
+static void regions_create_multicast(const struct cuda_channels *c, struct region_part *p,
+				     struct cuda_region *region)
 {
 	int fd;
 
@@ -58,7 +58,7 @@ static void create_multicast(const struct cuda_channels *c, struct region_part *
 	}
 	cuda_multicast_describe(&p->multicast, &p->memory, region, &fd);
 	for (int r = 1; r < c->size; r++)
-		send_to(c, r, CUDA_DOOR_MULTICAST, region->token, fd);
+		regions_send_to(c, r, CUDA_DOOR_MULTICAST, region->token, fd);
 	if (fd >= 0)
 		close(fd);
 }
@@ -72,10 +72,10 @@ static void regions_describe(const struct cuda_channels *c, const struct cuda_re
 				       .way = p->memory.way->number,
 				       .goes_on = 1};
 	auth_random(&region->token, sizeof region->token);
-	describe_memory(c, p, region);
+	regions_describe_memory(c, p, region);
 	if (wish->wants_multicast && !c->no_multicast && c->rank == 0 &&
 	    p->memory.way == &region_by_pieces)
-		create_multicast(c, p, region);
+		regions_create_multicast(c, p, region);
 }
 
 static tutti_status regions_alloc(const struct cuda_channels *c,
@@ -110,15 +110,15 @@ tutti_status cuda_region_alloc(struct cuda_channels *c, const struct cuda_region
 
 /* ---- the parts of others ---- */
 
-static void end_view(struct region_view *view)
+static void regions_end_view(struct region_view *view)
 {
 	if (view->way)
 		view->way->unmap(&view->here);
 	view->way = NULL;
 }
 
-static tutti_status map_view(struct cuda_channels *c, const struct cuda_region *region, int r,
-			     struct region_view *view)
+static tutti_status regions_map_view(struct cuda_channels *c, const struct cuda_region *region,
+				     int r, struct region_view *view)
 {
 	struct cuda_door_note note = {region->token, (uint32_t)r, CUDA_DOOR_PART};
 	struct region_source source = {!c->is_opened[r], -1};
@@ -138,7 +138,7 @@ static tutti_status map_view(struct cuda_channels *c, const struct cuda_region *
 	return fail_before(status, before);
 }
 
-static tutti_status set_word(const struct cuda_channels *c, size_t at, uint64_t value)
+static tutti_status regions_set_word(const struct cuda_channels *c, size_t at, uint64_t value)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 
@@ -153,11 +153,12 @@ static size_t regions_word_of(const struct cuda_region *region, int r)
 	return (size_t)r * CHANNEL_REGIONS + region->number;
 }
 
-static tutti_status set_multicast(const struct cuda_channels *c, const struct cuda_region *regions,
-				  uint64_t address)
+static tutti_status regions_set_multicast(const struct cuda_channels *c,
+					  const struct cuda_region *regions, uint64_t address)
 {
 	for (int r = 0; r < c->size; r++)
-		TRY(set_word(c, CHANNEL_MULTICAST + regions_word_of(&regions[r], r), address));
+		TRY(regions_set_word(c, CHANNEL_MULTICAST + regions_word_of(&regions[r], r),
+				     address));
 	return TUTTI_OK;
 }
 
@@ -165,24 +166,24 @@ static tutti_status regions_note(struct cuda_channels *c, const struct cuda_regi
 {
 	struct region_view *view = &c->views[regions_word_of(region, r)];
 
-	end_view(view); /* what had the number before is not used any more */
+	regions_end_view(view); /* what had the number before is not used any more */
 	view->here.address = region->address;
 	if (r != c->rank)
-		TRY(map_view(c, region, r, view));
-	return set_word(c, regions_word_of(region, r), view->here.address);
+		TRY(regions_map_view(c, region, r, view));
+	return regions_set_word(c, regions_word_of(region, r), view->here.address);
 }
 
-static tutti_status map_all(struct cuda_channels *c, const struct cuda_region *regions)
+static tutti_status regions_map_all(struct cuda_channels *c, const struct cuda_region *regions)
 {
 	for (int r = 0; r < c->size; r++)
 		TRY(regions_note(c, &regions[r], r));
-	return set_multicast(c, regions, 0);
+	return regions_set_multicast(c, regions, 0);
 }
 
 /* ---- multicast: a rank that fails says so, and then none has it ---- */
 
-static tutti_status join_multicast(const struct cuda_channels *c, struct region_part *p,
-				   const struct cuda_region *maker)
+static tutti_status regions_join_multicast(const struct cuda_channels *c, struct region_part *p,
+					   const struct cuda_region *maker)
 {
 	struct cuda_door_note note = {maker->token, 0, CUDA_DOOR_MULTICAST};
 	int fd = c->door ? cuda_door_take(c->door, &note) : -1;
@@ -198,7 +199,8 @@ static tutti_status join_multicast(const struct cuda_channels *c, struct region_
 	return cuda_multicast_add(&p->multicast, &p->memory);
 }
 
-static bool all_have_multicast(const struct cuda_channels *c, const struct cuda_region *regions)
+static bool regions_all_have_multicast(const struct cuda_channels *c,
+				       const struct cuda_region *regions)
 {
 	for (int r = 0; r < c->size; r++)
 		if (!regions[r].has_multicast)
@@ -207,7 +209,7 @@ static bool all_have_multicast(const struct cuda_channels *c, const struct cuda_
 }
 
 /* Whether this rank has come through its step. */
-static bool is_step_done(tutti_status status)
+static bool regions_is_step_done(tutti_status status)
 {
 	if (status == TUTTI_OK)
 		return true;
@@ -230,19 +232,19 @@ static tutti_status step_map(struct cuda_channels *c, struct region_part *p,
 {
 	bool is_made = regions[0].has_multicast;
 
-	TRY(map_all(c, regions));
+	TRY(regions_map_all(c, regions));
 	regions_go_on(p, own, is_made ? REGION_BIND : REGION_DONE,
-		      is_made && is_step_done(join_multicast(c, p, &regions[0])));
+		      is_made && regions_is_step_done(regions_join_multicast(c, p, &regions[0])));
 	return TUTTI_OK;
 }
 
 static void step_bind(const struct cuda_channels *c, struct region_part *p,
 		      const struct cuda_region *regions, struct cuda_region *own)
 {
-	bool all = all_have_multicast(c, regions);
+	bool all = regions_all_have_multicast(c, regions);
 
 	regions_go_on(p, own, all ? REGION_USE : REGION_DONE,
-		      all && is_step_done(cuda_multicast_bind(&p->multicast, &p->memory)));
+		      all && regions_is_step_done(cuda_multicast_bind(&p->multicast, &p->memory)));
 	if (!all)
 		cuda_multicast_end(&p->multicast, &p->memory);
 }
@@ -250,17 +252,17 @@ static void step_bind(const struct cuda_channels *c, struct region_part *p,
 static tutti_status step_use(const struct cuda_channels *c, struct region_part *p,
 			     const struct cuda_region *regions, struct cuda_region *own)
 {
-	bool all = all_have_multicast(c, regions);
+	bool all = regions_all_have_multicast(c, regions);
 
 	regions_go_on(p, own, REGION_DONE, all);
 	if (all)
-		return set_multicast(c, regions, p->multicast.here.address);
+		return regions_set_multicast(c, regions, p->multicast.here.address);
 	cuda_multicast_end(&p->multicast, &p->memory);
 	return TUTTI_OK;
 }
 
-static tutti_status take_step(struct cuda_channels *c, struct region_part *p,
-			      const struct cuda_region *regions, struct cuda_region *own)
+static tutti_status regions_take_step(struct cuda_channels *c, struct region_part *p,
+				      const struct cuda_region *regions, struct cuda_region *own)
 {
 	switch (p->step) {
 	case REGION_MAP:
@@ -283,7 +285,7 @@ tutti_status cuda_region_step(struct cuda_channels *c, const struct cuda_region 
 	if (!p) /* others go on */
 		return TUTTI_OK;
 	TRY(cuda_enter(c->device, &visit));
-	tutti_status status = take_step(c, p, regions, own);
+	tutti_status status = regions_take_step(c, p, regions, own);
 	cuda_leave(&visit);
 	return status;
 }
@@ -293,5 +295,5 @@ void cuda_regions_unmap(struct cuda_channels *c)
 	if (region_may_still_run(c))
 		return;
 	for (int i = 0; i < CHANNEL_RANKS * CHANNEL_REGIONS; i++)
-		end_view(&c->views[i]);
+		regions_end_view(&c->views[i]);
 }

@@ -44,7 +44,7 @@ unsigned cuda_residency_most(const struct cuda_device *device)
 			       : residency_less(all - residency_more(all / LEFT_OF, 1), GRIDS_MOST);
 }
 
-static unsigned count_free(const struct cuda_device *device)
+static unsigned residency_count_free(const struct cuda_device *device)
 {
 	unsigned most = cuda_residency_most(device), taken = accounts[device->ordinal].taken;
 
@@ -55,7 +55,7 @@ static unsigned count_free(const struct cuda_device *device)
 unsigned cuda_residency_free(const struct cuda_device *device)
 {
 	pthread_mutex_lock(&lock);
-	unsigned free = count_free(device);
+	unsigned free = residency_count_free(device);
 	pthread_mutex_unlock(&lock);
 	return free;
 }
@@ -74,7 +74,7 @@ unsigned cuda_residency_share(unsigned most, unsigned free, unsigned ranks)
 unsigned cuda_residency_take(const struct cuda_device *device, unsigned wanted)
 {
 	pthread_mutex_lock(&lock);
-	unsigned free = count_free(device);
+	unsigned free = residency_count_free(device);
 	bool is_first = accounts[device->ordinal].taken == 0;
 	unsigned blocks = residency_less(wanted, is_first ? free : (free + 1) / 2);
 	accounts[device->ordinal].taken += blocks;

@@ -15,7 +15,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the lists */
 
 #define REGION_BYTES (CHANNEL_REGION_WORDS * sizeof(uint64_t))
 
-static bool is_read(const struct cuda_segment *s)
+static bool segment_is_read(const struct cuda_segment *s)
 {
 	for (int r = 0; r < CHANNEL_RANKS; r++) {
 		struct turn_page *page = (struct turn_page *)(uintptr_t)s->readers[r].page;
@@ -32,12 +32,12 @@ void cuda_segment_end_turns(struct cuda_segment *s)
 		atomic_store((_Atomic uint64_t *)&s->page.page->is_over, 1);
 }
 
-static struct cuda_segment *find_free(const struct cuda_device *device, size_t bytes)
+static struct cuda_segment *segment_find_free(const struct cuda_device *device, size_t bytes)
 {
 	struct cuda_segment **at = &free_segments, *segment;
 
 	pthread_mutex_lock(&lock);
-	while (*at && ((*at)->device != device || (*at)->bytes != bytes || is_read(*at)))
+	while (*at && ((*at)->device != device || (*at)->bytes != bytes || segment_is_read(*at)))
 		at = &(*at)->next;
 	if ((segment = *at))
 		*at = segment->next;
@@ -109,7 +109,7 @@ tutti_status cuda_segment_stage(struct cuda_segment *s, size_t bytes)
 }
 
 /* Without a page there are no turns. */
-static void make_page(struct cuda_segment *s)
+static void segment_make_page(struct cuda_segment *s)
 {
 	if (s->page.page)
 		cuda_turn_page_renew(&s->page);
@@ -133,7 +133,7 @@ static tutti_status segment_make(struct cuda_segment *s, bool is_new)
 tutti_status cuda_segment_take(struct cuda_segment **out, const struct cuda_device *device,
 			       size_t bytes)
 {
-	struct cuda_segment *s = find_free(device, bytes);
+	struct cuda_segment *s = segment_find_free(device, bytes);
 	bool is_new = s == NULL;
 
 	if (is_new && !(s = calloc(1, sizeof *s)))
@@ -142,7 +142,7 @@ tutti_status cuda_segment_take(struct cuda_segment **out, const struct cuda_devi
 	s->device = device;
 	s->bytes = bytes;
 	memset(s->readers, 0, sizeof s->readers);
-	make_page(s);
+	segment_make_page(s);
 	tutti_status status = segment_make(s, is_new);
 	if (status != TUTTI_OK) {
 		free(s);

@@ -26,14 +26,14 @@ static void turn_exports_set(uint64_t *word, uint64_t value)
 /* ---- the rank whose buffer it is ---- */
 
 /* With several GPUs others than the leader of this one read, too: there buffers are staged. */
-static bool may_offer(const struct cuda_channels *c)
+static bool turn_exports_may_offer(const struct cuda_channels *c)
 {
 	const struct cuda_turns *turns = c->turns;
 
 	return c->opens_buffers && c->is_one_gpu && !turns->is_here[turns->leader];
 }
 
-static bool is_used(const struct cuda_channels *c, const struct cuda_offer *o)
+static bool turn_exports_is_used(const struct cuda_channels *c, const struct cuda_offer *o)
 {
 	const struct turn_page *own = c->segment->page.page;
 	uint32_t finished = atomic_load((_Atomic uint32_t *)(uintptr_t)&own->finished);
@@ -70,13 +70,13 @@ static void turn_exports_publish(struct turn_page *own, int slot, const CUipcMem
 	turn_exports_set(&own->offers_made, turn_exports_look(&own->offers_made) + 1);
 }
 
-static void look_at_one_more(struct cuda_channels *c)
+static void turn_exports_look_at_one_more(struct cuda_channels *c)
 {
 	struct cuda_turns *turns = c->turns;
 	int slot = (int)(turns->looked++ % TURN_OFFERS);
 	struct cuda_offer *o = &turns->offers[slot];
 
-	if (!o->base || is_used(c, o) || buffer_id(o->base) == o->id)
+	if (!o->base || turn_exports_is_used(c, o) || buffer_id(o->base) == o->id)
 		return;
 	turn_exports_publish(c->segment->page.page, slot, NULL);
 	o->base = 0;
@@ -97,7 +97,7 @@ static struct cuda_offer *turn_exports_choose(struct cuda_channels *c)
 
 	for (int i = 0; i < TURN_OFFERS; i++) {
 		struct cuda_offer *o = &c->turns->offers[i];
-		if (is_used(c, o))
+		if (turn_exports_is_used(c, o))
 			continue;
 		if (!best || !o->base || (best->base && (int32_t)(o->last - best->last) < 0))
 			best = o;
@@ -117,7 +117,7 @@ static void turn_exports_offer(struct cuda_channels *c, CUdeviceptr base, uint64
 	turn_exports_publish(c->segment->page.page, (int)(o - c->turns->offers), &handle);
 }
 
-static bool is_opened(const struct cuda_channels *c, int slot)
+static bool turn_exports_is_opened(const struct cuda_channels *c, int slot)
 {
 	const struct turn_page *leader = c->turns->views[c->turns->leader];
 
@@ -131,18 +131,18 @@ uint64_t cuda_turn_offer(struct cuda_channels *c, const void *ptr)
 	uint64_t id;
 	size_t bytes;
 
-	if (!may_offer(c) || !cuda_has_ipc_handle(pointer) ||
+	if (!turn_exports_may_offer(c) || !cuda_has_ipc_handle(pointer) ||
 	    cuda_driver()->mem_get_address_range(&base, &bytes, pointer) != CUDA_SUCCESS ||
 	    !(id = buffer_id(base)))
 		return CHANNEL_NOWHERE;
-	look_at_one_more(c);
+	turn_exports_look_at_one_more(c);
 	struct cuda_offer *o = turn_exports_find(c->turns, base, id);
 	if (!o) {
 		turn_exports_offer(c, base, id);
 		return CHANNEL_NOWHERE;
 	}
 	int slot = (int)(o - c->turns->offers);
-	if (!is_opened(c, slot))
+	if (!turn_exports_is_opened(c, slot))
 		return CHANNEL_NOWHERE;
 	o->last = c->turns->last_turn;
 	return channel_place(0, c->turns->views[c->turns->leader]->opened[c->rank][slot] +
@@ -151,14 +151,14 @@ uint64_t cuda_turn_offer(struct cuda_channels *c, const void *ptr)
 
 /* ---- the leader ---- */
 
-static void close_one(uint64_t *opened)
+static void turn_exports_close_one(uint64_t *opened)
 {
 	if (*opened)
 		cuda_driver()->ipc_close_mem_handle(*opened);
 	*opened = 0;
 }
 
-static void open_one(struct cuda_channels *c, int r, int slot)
+static void turn_exports_open_one(struct cuda_channels *c, int r, int slot)
 {
 	const struct turn_offer *offer = &c->turns->views[r]->offers[slot];
 	struct turn_page *own = c->segment->page.page;
@@ -175,7 +175,7 @@ static void open_one(struct cuda_channels *c, int r, int slot)
 	memcpy(handle.reserved, words, sizeof words);
 	if (turn_exports_look(&offer->number) != number)
 		return;
-	close_one(&own->opened[r][slot]);
+	turn_exports_close_one(&own->opened[r][slot]);
 	if (is_there && cuda_driver()->ipc_open_mem_handle(&address, handle,
 							   CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) !=
 				CUDA_SUCCESS) {
@@ -197,7 +197,7 @@ void cuda_turn_offers_take(struct cuda_channels *c)
 		if (turns->is_here[r] || made == turns->offers_seen[r])
 			continue;
 		for (int slot = 0; slot < TURN_OFFERS; slot++)
-			open_one(c, r, slot);
+			turn_exports_open_one(c, r, slot);
 		turns->offers_seen[r] = made;
 	}
 }
@@ -206,5 +206,5 @@ void cuda_turn_offers_close(struct turn_page *own)
 {
 	for (int r = 0; r < CHANNEL_RANKS; r++)
 		for (int slot = 0; slot < TURN_OFFERS; slot++)
-			close_one(&own->opened[r][slot]);
+			turn_exports_close_one(&own->opened[r][slot]);
 }

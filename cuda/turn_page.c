@@ -96,7 +96,7 @@ tutti_status cuda_turn_page_make(struct cuda_turn_page *own)
 	return status;
 }
 
-/* Those who had mapped it look at its words meanwhile (is_read in segment.c). */
+/* Those who had mapped it look at its words meanwhile (segment_is_read in segment.c). */
 void cuda_turn_page_renew(struct cuda_turn_page *own)
 {
 	_Atomic uint64_t *words = (_Atomic uint64_t *)own->page;

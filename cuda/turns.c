@@ -69,7 +69,7 @@ void cuda_turns_describe(const struct cuda_channels *c, struct cuda_part *part)
 	part->page_slot = own->slot;
 }
 
-static tutti_status find_page(struct cuda_channels *c, const struct cuda_part *parts, int r)
+static tutti_status turns_find_page(struct cuda_channels *c, const struct cuda_part *parts, int r)
 {
 	struct cuda_turns *turns = c->turns;
 	bool is_here = turns_is_same(parts[r].process, parts[c->rank].process);
@@ -98,7 +98,7 @@ static int leader_of(const struct cuda_part *parts, int r)
 	return leader;
 }
 
-static void find_leaders(struct cuda_channels *c, const struct cuda_part *parts)
+static void turns_find_leaders(struct cuda_channels *c, const struct cuda_part *parts)
 {
 	struct cuda_turns *turns = c->turns;
 
@@ -121,7 +121,7 @@ static size_t cuda_turns_staging(const struct cuda_channels *c)
 }
 
 /* The leaders map it when they need it: then all ranks have come this far. */
-static tutti_status publish_staging(struct cuda_channels *c)
+static tutti_status turns_publish_staging(struct cuda_channels *c)
 {
 	struct turn_page *own = c->segment->page.page;
 
@@ -134,9 +134,9 @@ static tutti_status publish_staging(struct cuda_channels *c)
 static tutti_status turns_connect(struct cuda_channels *c, const struct cuda_part *parts)
 {
 	for (int r = 0; r < c->size; r++)
-		TRY(find_page(c, parts, r));
-	find_leaders(c, parts);
-	TRY(publish_staging(c));
+		TRY(turns_find_page(c, parts, r));
+	turns_find_leaders(c, parts);
+	TRY(turns_publish_staging(c));
 	c->turns->staging[c->rank] = c->segment->staging;
 	return TUTTI_OK;
 }
@@ -155,7 +155,7 @@ tutti_status cuda_turns_connect(struct cuda_channels *c, const struct cuda_part 
 
 /* ---- the staging of others ---- */
 
-static tutti_status map_staging(struct cuda_turns *turns, int r)
+static tutti_status turns_map_staging(struct cuda_turns *turns, int r)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	const struct turn_page *page = turns->views[r];
@@ -172,7 +172,7 @@ static tutti_status map_staging(struct cuda_turns *turns, int r)
 }
 
 /* The driver gives back what a process has while that ends. */
-static bool ends_now(int pid)
+static bool turns_ends_now(int pid)
 {
 	uint64_t deadline_ns = deadline_after_ms(ENDING_MS);
 
@@ -191,7 +191,7 @@ static tutti_status turns_cut(const struct cuda_channels *c, int r, tutti_status
 	struct cuda_turns *turns = c->turns;
 	char before[120];
 
-	if (ends_now((int)turns->pids[r])) {
+	if (turns_ends_now((int)turns->pids[r])) {
 		turns->is_cut[r] = true;
 		log_notice("rank %d cannot map the staging of rank %d, which has ended: %s",
 			   c->named, r, last_error());
@@ -210,7 +210,7 @@ static tutti_status cuda_turns_map(struct cuda_channels *c)
 	struct cuda_turns *turns = c->turns;
 
 	for (int r = 0; r < c->size && turns->locals && !turns->is_complete; r++) {
-		tutti_status status = map_staging(turns, r);
+		tutti_status status = turns_map_staging(turns, r);
 		if (status != TUTTI_OK)
 			TRY(turns_cut(c, r, status));
 	}
@@ -244,7 +244,7 @@ struct batch {
 	unsigned count;
 };
 
-static void add_write(struct batch *batch, CUdeviceptr address, uint32_t value)
+static void turns_add_write(struct batch *batch, CUdeviceptr address, uint32_t value)
 {
 	CUstreamBatchMemOpParams *op = &batch->ops[batch->count++];
 
@@ -254,7 +254,7 @@ static void add_write(struct batch *batch, CUdeviceptr address, uint32_t value)
 	op->writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT;
 }
 
-static void add_wait(struct batch *batch, CUdeviceptr address, uint64_t bits)
+static void turns_add_wait(struct batch *batch, CUdeviceptr address, uint64_t bits)
 {
 	CUstreamBatchMemOpParams *op = &batch->ops[batch->count++];
 
@@ -297,29 +297,29 @@ static void turns_post(const struct cuda_channels *c, struct batch *batch, uint3
 {
 	for (int r = 0; r < c->size; r++)
 		if (turns_leads(c->turns, r))
-			add_write(batch, posted_of(c, r, c->rank), turn_mark(turn));
+			turns_add_write(batch, posted_of(c, r, c->rank), turn_mark(turn));
 }
 
 /* A rank whose process has ended posts no more. */
-static void await_ranks(const struct cuda_channels *c, struct batch *batch, uint32_t turn)
+static void turns_await_ranks(const struct cuda_channels *c, struct batch *batch, uint32_t turn)
 {
 	for (int r = 0; r < c->size; r++)
 		if (r != c->rank)
-			add_wait(batch, posted_of(c, c->rank, r),
-				 c->turns->is_cut[r] ? TURN_RELEASED : turn_awaited(turn));
+			turns_add_wait(batch, posted_of(c, c->rank, r),
+				       c->turns->is_cut[r] ? TURN_RELEASED : turn_awaited(turn));
 }
 
-static void await_leaders(const struct cuda_channels *c, struct batch *batch, uint32_t turn)
+static void turns_await_leaders(const struct cuda_channels *c, struct batch *batch, uint32_t turn)
 {
 	for (int r = 0; r < c->size; r++)
 		if (turns_leads(c->turns, r))
-			add_wait(batch, done_of(c, c->rank, r), turn_awaited(turn));
+			turns_add_wait(batch, done_of(c, c->rank, r), turn_awaited(turn));
 }
 
-static void say_finished(const struct cuda_channels *c, struct batch *batch, uint32_t turn)
+static void turns_say_finished(const struct cuda_channels *c, struct batch *batch, uint32_t turn)
 {
-	add_write(batch, c->turns->pages[c->rank] + offsetof(struct turn_page, finished),
-		  turn_mark(turn));
+	turns_add_write(batch, c->turns->pages[c->rank] + offsetof(struct turn_page, finished),
+			turn_mark(turn));
 }
 
 /* ---- the posting of a call ---- */
@@ -346,8 +346,8 @@ static void place_buffers(struct cuda_channels *c, struct lines_args *a)
 }
 
 /* Words that kernels of the leaders read, when they have seen that this call is posted. */
-static void fill_posting(const struct cuda_channels *c, const struct lines_args *a,
-			 struct turn_posting *posting)
+static void turns_fill_posting(const struct cuda_channels *c, const struct lines_args *a,
+			       struct turn_posting *posting)
 {
 	posting->send = a->send_place;
 	posting->recv = a->recv_place;
@@ -377,7 +377,7 @@ static size_t turns_round_up(size_t bytes, size_t unit)
 	return (bytes + unit - 1) / unit * unit;
 }
 
-static uint32_t count_chunks(const struct turn_args *a, size_t share)
+static uint32_t turns_count_chunks(const struct turn_args *a, size_t share)
 {
 	size_t piece = turn_piece_bytes(&a->lines);
 
@@ -400,10 +400,10 @@ static uint32_t turns_fill_in(struct cuda_channels *c, const struct cuda_channel
 	a->slot = turns_take_slot(c);
 	a->locals = turns->locals;
 	a->copiers = turn_copiers(share);
-	uint32_t chunks = count_chunks(a, share);
+	uint32_t chunks = turns_count_chunks(a, share);
 	turns->last_turn = turns->last[a->slot] = turn_mark(turns->turn + chunks - 1);
 	place_buffers(c, &a->lines);
-	fill_posting(c, &a->lines, &c->segment->page.page->postings[a->slot]);
+	turns_fill_posting(c, &a->lines, &c->segment->page.page->postings[a->slot]);
 	return chunks;
 }
 
@@ -427,17 +427,17 @@ static tutti_status turns_take_turn(const struct cuda_channels *c, struct turn_a
 		TRY(launch_phase(c, a, l, stream, TURN_STAGE));
 	turns_post(c, &batch, a->turn);
 	if (turns_leads(c->turns, c->rank)) {
-		await_ranks(c, &batch, a->turn);
+		turns_await_ranks(c, &batch, a->turn);
 		TRY(turns_put(&batch, stream));
 		TRY(launch_phase(c, a, l, stream, TURN_MOVE));
 	}
-	await_leaders(c, &batch, a->turn);
+	turns_await_leaders(c, &batch, a->turn);
 	if (a->lines.recv_place == CHANNEL_NOWHERE) {
 		TRY(turns_put(&batch, stream));
 		TRY(launch_phase(c, a, l, stream, TURN_TAKE));
 	}
 	if (is_last)
-		say_finished(c, &batch, a->turn);
+		turns_say_finished(c, &batch, a->turn);
 	return turns_put(&batch, stream);
 }
 

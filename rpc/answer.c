@@ -68,7 +68,7 @@ static void answer_unlist(struct tutti_rpc_future *call)
 }
 
 /* The slot stays behind if its REPLY has not come. */
-static void leave_slot(struct tutti_rpc_future *call)
+static void answer_leave_slot(struct tutti_rpc_future *call)
 {
 	struct rpc_slot *slot = call->slot;
 
@@ -95,7 +95,7 @@ static void rpc_call_over(struct tutti_rpc_future *call, tutti_status status)
 	call->owns_block = false;
 	call->status = status;
 	call->is_over = true;
-	leave_slot(call);
+	answer_leave_slot(call);
 	if (call->done) {
 		struct tutti_rpc_future **at = &rpc->ended;
 		answer_unlist(call);
@@ -196,7 +196,7 @@ void rpc_call_look_at_clock(struct tutti_rpc_future *call, uint64_t now_ns)
 /* ---- the answer ---- */
 
 /* Room for a long answer, or for the message of an error. Else refusal and error say why. */
-static tutti_status find_room(struct tutti_rpc_future *call, const struct rpc_message *m)
+static tutti_status answer_find_room(struct tutti_rpc_future *call, const struct rpc_message *m)
 {
 	tutti_rpc_answer *answer = m->status == TUTTI_OK ? call->answer : NULL;
 
@@ -227,7 +227,7 @@ static void answer_make_room(struct tutti_rpc_future *call, const struct rpc_mes
 		free(call->block);
 	call->block = NULL;
 	call->owns_block = false;
-	call->refusal = find_room(call, m);
+	call->refusal = answer_find_room(call, m);
 	if (call->refusal != TUTTI_OK && m->status == TUTTI_OK && !call->answer)
 		call->refusal = TUTTI_OK;
 	else if (call->refusal != TUTTI_OK)
@@ -235,20 +235,20 @@ static void answer_make_room(struct tutti_rpc_future *call, const struct rpc_mes
 			 call->name, tutti_comm_error(NULL));
 }
 
-static void end_with_text(struct tutti_rpc_future *call, tutti_status status, const void *text,
-			  size_t bytes)
+static void answer_end_with_text(struct tutti_rpc_future *call, tutti_status status,
+				 const void *text, size_t bytes)
 {
 	rpc_call_end(call, status, "%.*s", (int)(bytes < RPC_ERROR_BYTES ? bytes : RPC_ERROR_BYTES),
 		     (const char *)text);
 }
 
-static void end_short(struct tutti_rpc_future *call, const struct rpc_message *m)
+static void answer_end_short(struct tutti_rpc_future *call, const struct rpc_message *m)
 {
 	tutti_rpc_answer *answer = call->answer;
 	struct rpc_message as_long = *m;
 
 	if (answer && m->bytes) {
-		if (find_room(call, &as_long) != TUTTI_OK) {
+		if (answer_find_room(call, &as_long) != TUTTI_OK) {
 			tutti_status status = answer->data ? TUTTI_ERR_INVALID : TUTTI_ERR_MEMORY;
 			rpc_call_end(call, status, "%s", tutti_comm_error(NULL));
 			return;
@@ -271,11 +271,11 @@ static void answer_forget(const struct tutti_rpc_future *call, const struct rpc_
 		rpc_post_note(call->rpc, RPC_DROP, m, call->rank);
 }
 
-static void end_long(struct tutti_rpc_future *call, const struct rpc_message *m)
+static void answer_end_long(struct tutti_rpc_future *call, const struct rpc_message *m)
 {
 	if (m->status != TUTTI_OK) {
 		answer_forget(call, m);
-		end_with_text(call, m->status, call->block, m->bytes);
+		answer_end_with_text(call, m->status, call->block, m->bytes);
 		return;
 	}
 	call->answer->data = call->block;
@@ -286,7 +286,7 @@ static void end_long(struct tutti_rpc_future *call, const struct rpc_message *m)
 }
 
 /* The callee has forgotten the answer, because it was not wanted here. */
-static void end_dropped(struct tutti_rpc_future *call, const struct rpc_message *m)
+static void answer_end_dropped(struct tutti_rpc_future *call, const struct rpc_message *m)
 {
 	if (call->refusal != TUTTI_OK) {
 		rpc_call_over(call, call->refusal);
@@ -303,7 +303,7 @@ static void end_dropped(struct tutti_rpc_future *call, const struct rpc_message 
 }
 
 /* The reply was ended after CANCEL had arrived: it is no answer, whatever the function passed. */
-static void end_cancelled(struct tutti_rpc_future *call, enum rpc_cancelled when)
+static void answer_end_cancelled(struct tutti_rpc_future *call, enum rpc_cancelled when)
 {
 	tutti_status status = call->is_expiring ? TUTTI_ERR_TIMEOUT : TUTTI_ERR_ABORTED;
 
@@ -319,18 +319,18 @@ static void end_cancelled(struct tutti_rpc_future *call, enum rpc_cancelled when
 		rpc_call_end(call, status, "it was cancelled");
 }
 
-static void end_with_reply(struct tutti_rpc_future *call, const struct rpc_message *m)
+static void answer_end_with_reply(struct tutti_rpc_future *call, const struct rpc_message *m)
 {
 	if (m->cancelled)
-		end_cancelled(call, m->cancelled);
+		answer_end_cancelled(call, m->cancelled);
 	else if (m->is_dropped || (m->num_pieces && !call->block))
-		end_dropped(call, m);
+		answer_end_dropped(call, m);
 	else if (m->num_pieces)
-		end_long(call, m);
+		answer_end_long(call, m);
 	else if (m->status == TUTTI_OK)
-		end_short(call, m);
+		answer_end_short(call, m);
 	else
-		end_with_text(call, m->status, m->data, m->bytes);
+		answer_end_with_text(call, m->status, m->data, m->bytes);
 }
 
 bool rpc_reply_comes_along(const struct rpc_slot *slot)
@@ -354,7 +354,7 @@ void *rpc_room_along(struct rpc_slot *slot)
 
 /* The answer is discarded: makes the callee take back the references that it has shared for it. The
  * message is sent before the slot's next REQUEST. */
-static void leave_answer(struct rpc_slot *slot)
+static void answer_leave_answer(struct rpc_slot *slot)
 {
 	struct rpc_message m = {
 		.kind = RPC_DROP, .slot = slot->number, .id = slot->id, .is_dropped = 1};
@@ -370,7 +370,7 @@ void rpc_on_reply(struct rpc_slot *slot)
 	bool is_sound = rpc_message_is_sound(m) && m->kind == RPC_REPLY && m->id == slot->id;
 
 	if (!call) { /* nobody waits for it */
-		leave_answer(slot);
+		answer_leave_answer(slot);
 		rpc_slot_free(slot);
 		return;
 	}
@@ -378,18 +378,18 @@ void rpc_on_reply(struct rpc_slot *slot)
 	if (call->is_sending || call->is_receiving)
 		return; /* again when that is over */
 	if (call->leaving) {
-		leave_answer(slot);
+		answer_leave_answer(slot);
 		rpc_call_left(call);
 		return;
 	}
 	if (is_sound && m->num_pieces && !m->is_dropped && !m->comes_along)
 		is_sound = call->block && (m->status != TUTTI_OK || call->answer);
 	if (is_sound)
-		end_with_reply(call, m);
+		answer_end_with_reply(call, m);
 	else
 		rpc_call_end(call, TUTTI_ERR_INTERNAL, "it has answered what makes no sense");
 	if (!is_sound || call->status != TUTTI_OK || !call->answer)
-		leave_answer(slot);
+		answer_leave_answer(slot);
 }
 
 /* ---- long payloads and answers ---- */
@@ -425,7 +425,7 @@ static void answer_on_sent(void *arg, tutti_status status)
 	rpc_in_callback--;
 }
 
-static void on_received(void *arg, tutti_status status)
+static void answer_on_received(void *arg, tutti_status status)
 {
 	struct tutti_rpc_future *call = arg;
 	tutti_rpc *rpc = call->rpc;
@@ -487,7 +487,7 @@ static tutti_status answer_take(struct tutti_rpc_future *call, const struct rpc_
 			    .tag = RPC_TAG_ANSWER + (int)m->slot,
 			    .pieces = pieces,
 			    .num_pieces = m->num_pieces,
-			    .done = on_received,
+			    .done = answer_on_received,
 			    .done_arg = call};
 
 	for (int i = 0; i < m->num_pieces; i++) {

@@ -14,7 +14,7 @@
 /* ---- deadlines ---- */
 
 /* Returns when the next one is due. */
-static uint64_t look_at_deadlines(tutti_rpc *rpc)
+static uint64_t keeper_look_at_deadlines(tutti_rpc *rpc)
 {
 	uint64_t now = rpc_now_ns(), due = UINT64_MAX;
 	struct tutti_rpc_future *next;
@@ -32,7 +32,7 @@ static uint64_t look_at_deadlines(tutti_rpc *rpc)
 /* ---- recovery ---- */
 
 /* The works of the communicator have ended, or do so now. A REPLY that has come counts. */
-static void collect_replies(tutti_rpc *rpc, struct rpc_peer *peer)
+static void keeper_collect_replies(tutti_rpc *rpc, struct rpc_peer *peer)
 {
 	for (int i = 0; peer->slots && i < rpc->config.calls; i++) {
 		struct rpc_slot *slot = &peer->slots[i];
@@ -42,7 +42,8 @@ static void collect_replies(tutti_rpc *rpc, struct rpc_peer *peer)
 	}
 }
 
-static void end_slots(tutti_rpc *rpc, struct rpc_peer *peer, tutti_status status, const char *why)
+static void keeper_end_slots(tutti_rpc *rpc, struct rpc_peer *peer, tutti_status status,
+			     const char *why)
 {
 	for (int i = 0; peer->slots && i < rpc->config.calls; i++) {
 		struct rpc_slot *slot = &peer->slots[i];
@@ -59,7 +60,7 @@ static void end_slots(tutti_rpc *rpc, struct rpc_peer *peer, tutti_status status
 }
 
 /* Requests of a rank that has died, or that this rank answers no more. */
-static void forget_entries(tutti_rpc *rpc, struct rpc_peer *peer)
+static void keeper_forget_entries(tutti_rpc *rpc, struct rpc_peer *peer)
 {
 	for (int i = 0; i < RPC_CALLS_MAX; i++) {
 		struct tutti_rpc_reply *entry = rpc_entry_at(peer, i);
@@ -75,7 +76,7 @@ static void forget_entries(tutti_rpc *rpc, struct rpc_peer *peer)
 	}
 }
 
-static void mark_dead(tutti_rpc *rpc, int rank)
+static void keeper_mark_dead(tutti_rpc *rpc, int rank)
 {
 	struct rpc_peer *peer = &rpc->peers[rank];
 	char why[96];
@@ -83,15 +84,15 @@ static void mark_dead(tutti_rpc *rpc, int rank)
 	snprintf(why, sizeof why, "the rank has died, or left; the function may have run");
 	__atomic_store_n(&peer->is_alive, false, __ATOMIC_RELAXED); /* tutti_rpc_is_alive */
 	peer->now = -1;
-	end_slots(rpc, peer, TUTTI_ERR_PEER, why);
-	forget_entries(rpc, peer);
+	keeper_end_slots(rpc, peer, TUTTI_ERR_PEER, why);
+	keeper_forget_entries(rpc, peer);
 	rpc_leaving_rank_died(rpc, rank);
 	rpc_refs_rank_died(rpc, rank);
 }
 
 /* Where the ranks are in next, which came from comm. Returns how many are not, and their ranks in
  * rpc->keeper.died. */
-static int map_ranks(tutti_rpc *rpc, tutti_comm *next)
+static int keeper_map_ranks(tutti_rpc *rpc, tutti_comm *next)
 {
 	int size = tutti_size(next), n = 0;
 
@@ -108,7 +109,7 @@ static int map_ranks(tutti_rpc *rpc, tutti_comm *next)
 }
 
 /* All that was in flight has ended. */
-static void begin_epoch(tutti_rpc *rpc)
+static void keeper_begin_epoch(tutti_rpc *rpc)
 {
 	rpc->epoch++;
 	rpc->state = RPC_RUNS;
@@ -128,20 +129,20 @@ static void begin_epoch(tutti_rpc *rpc)
 
 /* Works of a communicator that has failed end soon, and done functions of the library's come for
  * them. */
-static bool wait_until_outside(tutti_rpc *rpc)
+static bool keeper_wait_until_outside(tutti_rpc *rpc)
 {
 	while (rpc->inside > 0 && !rpc->keeper.stops)
 		rpc_wait_changed(rpc, 0);
 	if (rpc->inside > 0)
 		return false; /* a function does not return, and destroy has given up */
 	for (int r = 0; r < rpc->size; r++)
-		collect_replies(rpc, &rpc->peers[r]);
+		keeper_collect_replies(rpc, &rpc->peers[r]);
 	rpc_sends_end(rpc);
 	rpc->works = 0;
 	return true;
 }
 
-static void tell_deaths(tutti_rpc *rpc, int n)
+static void keeper_tell_deaths(tutti_rpc *rpc, int n)
 {
 	struct rpc_extension extension = rpc->extension;
 	bool says_user = rpc->config.died && !rpc->leaving.all_leave;
@@ -179,7 +180,7 @@ static void keeper_recover(tutti_rpc *rpc)
 	tutti_comm *before = rpc->comm, *next = NULL;
 	char why[RPC_ERROR_BYTES];
 
-	if (!wait_until_outside(rpc))
+	if (!keeper_wait_until_outside(rpc))
 		return;
 	rpc_unlock(rpc);
 	tutti_status status = keeper_shrink(before, &next, why);
@@ -189,7 +190,7 @@ static void keeper_recover(tutti_rpc *rpc)
 		return;
 	}
 	rpc->comm = next;
-	int n = map_ranks(rpc, next);
+	int n = keeper_map_ranks(rpc, next);
 	rpc_unlock(rpc);
 	tutti_comm_destroy(before);
 	rpc_lock(rpc);
@@ -198,9 +199,9 @@ static void keeper_recover(tutti_rpc *rpc)
 		return;
 	}
 	for (int i = 0; i < n; i++)
-		mark_dead(rpc, rpc->keeper.died[i]);
-	begin_epoch(rpc);
-	tell_deaths(rpc, n);
+		keeper_mark_dead(rpc, rpc->keeper.died[i]);
+	keeper_begin_epoch(rpc);
+	keeper_tell_deaths(rpc, n);
 	rpc_unlock(rpc);
 	rpc_leaving_look(rpc);
 	rpc_lock(rpc);
@@ -209,7 +210,7 @@ static void keeper_recover(tutti_rpc *rpc)
 /* ---- the end ---- */
 
 /* Sets is_cancelled of all functions that run: the keeper may be waiting for one of them. */
-static void tell_functions(tutti_rpc *rpc)
+static void keeper_tell_functions(tutti_rpc *rpc)
 {
 	for (int r = 0; r < rpc->size; r++)
 		for (int i = 0; i < RPC_CALLS_MAX; i++) {
@@ -221,28 +222,28 @@ static void tell_functions(tutti_rpc *rpc)
 
 /* Destroys the communicator at once, for the others wait for that when they recover. Functions that
  * still run have nobody to answer. */
-static void end_all(tutti_rpc *rpc)
+static void keeper_end_all(tutti_rpc *rpc)
 {
 	tutti_comm *comm = rpc->comm;
 
-	tell_functions(rpc);
-	if (!wait_until_outside(rpc))
+	keeper_tell_functions(rpc);
+	if (!keeper_wait_until_outside(rpc))
 		return;
 	for (int r = 0; r < rpc->size; r++)
-		forget_entries(rpc, &rpc->peers[r]);
+		keeper_forget_entries(rpc, &rpc->peers[r]);
 	rpc->comm = NULL;
 	rpc_unlock(rpc);
 	tutti_comm_destroy(comm);
 	rpc_lock(rpc);
 	for (int r = 0; r < rpc->size; r++)
-		end_slots(rpc, &rpc->peers[r], rpc->failure.status, rpc->failure.message);
+		keeper_end_slots(rpc, &rpc->peers[r], rpc->failure.status, rpc->failure.message);
 	rpc->all_ended = true;
 	pthread_cond_broadcast(&rpc->changed);
 }
 
 /* ---- the thread ---- */
 
-static void sleep_until(tutti_rpc *rpc, uint64_t due_ns)
+static void keeper_sleep_until(tutti_rpc *rpc, uint64_t due_ns)
 {
 	struct timespec at = deadline_timespec(due_ns);
 
@@ -260,18 +261,18 @@ static void *keeper_keep(void *arg)
 
 	rpc_lock(rpc);
 	while (!rpc->keeper.stops) {
-		uint64_t due = look_at_deadlines(rpc);
+		uint64_t due = keeper_look_at_deadlines(rpc);
 		if (rpc->state == RPC_RECOVERS && !rpc->is_shut) {
 			keeper_recover(rpc);
 		} else if (rpc->state == RPC_ENDED && !rpc->all_ended) {
-			end_all(rpc);
+			keeper_end_all(rpc);
 		} else if (rpc->ended || rpc->releases) {
 			rpc_in_callback++;
 			rpc_unlock(rpc);
 			rpc_in_callback--;
 			rpc_lock(rpc);
 		} else {
-			sleep_until(rpc, due);
+			keeper_sleep_until(rpc, due);
 		}
 	}
 	rpc_unlock(rpc); /* calls what is due, and destroy does not join this thread before */

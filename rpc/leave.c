@@ -20,7 +20,7 @@ enum {
 	CALLED_BYTES = 160, /* of a list of calls */
 };
 
-static int first_alive(const tutti_rpc *rpc)
+static int leave_first_alive(const tutti_rpc *rpc)
 {
 	int r = 0;
 
@@ -36,7 +36,7 @@ struct census {
 };
 
 /* Ends the replies that wait, if no living rank is missing. Without the lock: they take it. */
-static void answer_if_all(tutti_rpc *rpc)
+static void leave_answer_if_all(tutti_rpc *rpc)
 {
 	struct rpc_leaving *l = &rpc->leaving;
 	struct census census = {0};
@@ -61,7 +61,8 @@ static void answer_if_all(tutti_rpc *rpc)
 
 /* SHORT. A rank whose shutdown has ended with TIMEOUT may report again, while the first report is
  * held. */
-static tutti_status on_leave(void *arg, const tutti_rpc_request *request, tutti_rpc_reply *reply)
+static tutti_status leave_on_leave(void *arg, const tutti_rpc_request *request,
+				   tutti_rpc_reply *reply)
 {
 	tutti_rpc *rpc = arg;
 	struct rpc_leaving *l = &rpc->leaving;
@@ -75,11 +76,12 @@ static tutti_status on_leave(void *arg, const tutti_rpc_request *request, tutti_
 	if (before)
 		rpc_reply_fail(before, TUTTI_ERR_ABORTED, "the rank has reported again");
 	rpc_unlock(rpc);
-	answer_if_all(rpc);
+	leave_answer_if_all(rpc);
 	return TUTTI_IN_PROGRESS;
 }
 
-static tutti_status on_missing(void *arg, const tutti_rpc_request *request, tutti_rpc_reply *reply)
+static tutti_status leave_on_missing(void *arg, const tutti_rpc_request *request,
+				     tutti_rpc_reply *reply)
 {
 	tutti_rpc *rpc = arg;
 	char text[RPC_INLINE_BYTES];
@@ -102,14 +104,14 @@ void rpc_leaving_rank_died(tutti_rpc *rpc, int rank)
 
 void rpc_leaving_look(tutti_rpc *rpc)
 {
-	answer_if_all(rpc);
+	leave_answer_if_all(rpc);
 }
 
 tutti_status rpc_leaving_init(tutti_rpc *rpc)
 {
 	const tutti_rpc_function own[] = {
-		{.name = LEAVE, .fn = on_leave, .arg = rpc, .flags = TUTTI_RPC_SHORT},
-		{.name = MISSING, .fn = on_missing, .arg = rpc, .flags = TUTTI_RPC_SHORT}};
+		{.name = LEAVE, .fn = leave_on_leave, .arg = rpc, .flags = TUTTI_RPC_SHORT},
+		{.name = MISSING, .fn = leave_on_missing, .arg = rpc, .flags = TUTTI_RPC_SHORT}};
 
 	rpc->leaving.held = calloc((size_t)rpc->size, sizeof(struct tutti_rpc_reply *));
 	rpc->leaving.issued = calloc((size_t)rpc->size, sizeof(uint64_t));
@@ -160,7 +162,7 @@ static void leave_list_add(struct call_list *list, const char *format, ...)
 				     separator, one);
 }
 
-static void list_end(struct call_list *list)
+static void leave_list_end(struct call_list *list)
 {
 	if (list->more)
 		snprintf(list->text + list->at, list->room - list->at, "; and %d more", list->more);
@@ -180,7 +182,7 @@ void rpc_list_served(const tutti_rpc *rpc, char *text, size_t room)
 		leave_list_add(&list, "'%s', called by rank %d, %s", entry->function->name,
 			       entry->rank, leave_place_of(entry));
 	}
-	list_end(&list);
+	leave_list_end(&list);
 }
 
 static const char *leave_kind_of(const struct rpc_slot *slot)
@@ -191,7 +193,7 @@ static const char *leave_kind_of(const struct rpc_slot *slot)
 }
 
 /* Lists the calls of this rank that have not been answered: "'push' of rank 2, one way". */
-static void list_called(const tutti_rpc *rpc, char *text, size_t room)
+static void leave_list_called(const tutti_rpc *rpc, char *text, size_t room)
 {
 	struct call_list list = {.text = text, .room = room};
 
@@ -206,14 +208,14 @@ static void list_called(const tutti_rpc *rpc, char *text, size_t room)
 				       rpc_message_name(m), r, leave_kind_of(&slots[i]));
 		}
 	}
-	list_end(&list);
+	leave_list_end(&list);
 }
 
-static tutti_status not_quiet(const tutti_rpc *rpc)
+static tutti_status leave_not_quiet(const tutti_rpc *rpc)
 {
 	char called[CALLED_BYTES], served[RPC_ERROR_BYTES / 2];
 
-	list_called(rpc, called, sizeof called);
+	leave_list_called(rpc, called, sizeof called);
 	rpc_list_served(rpc, served, sizeof served);
 	return fail(TUTTI_ERR_TIMEOUT,
 		    "tutti_rpc_shutdown: rank %d itself has %d call%s in flight%s%s%s, and serves "
@@ -225,14 +227,14 @@ static tutti_status not_quiet(const tutti_rpc *rpc)
 }
 
 /* Until nothing of this rank's is in flight, and nothing runs here. */
-static tutti_status become_quiet(tutti_rpc *rpc, uint64_t deadline_ns)
+static tutti_status leave_become_quiet(tutti_rpc *rpc, uint64_t deadline_ns)
 {
 	while (rpc->slots_used || rpc->queued || rpc->running || rpc->calling) {
 		if (rpc->state == RPC_ENDED)
 			return rpc_end_status(rpc);
 		uint64_t now = rpc_now_ns();
 		if (deadline_ns && now >= deadline_ns)
-			return not_quiet(rpc);
+			return leave_not_quiet(rpc);
 		for (int r = 0; r < rpc->size; r++)
 			rpc_slots_look(rpc, r);
 		/* Slots for which no thread waits are looked at again and again. */
@@ -247,7 +249,7 @@ static tutti_status leave_missing(tutti_rpc *rpc, int timeout_ms)
 	char ranks[RPC_INLINE_BYTES + 1];
 	tutti_rpc_answer answer = {.data = ranks, .bytes = sizeof ranks - 1};
 	const tutti_rpc_options options = {.timeout_ms = MISSING_MS};
-	int first = first_alive(rpc);
+	int first = leave_first_alive(rpc);
 
 	if (rpc_call_own(rpc, first, MISSING, NULL, 0, &answer, &options) != TUTTI_OK)
 		answer.bytes = 0;
@@ -292,8 +294,8 @@ static tutti_status rpc_leave(tutti_rpc *rpc, int timeout_ms)
 	int told = -1;
 
 	for (;;) {
-		TRY(become_quiet(rpc, deadline));
-		int to = first_alive(rpc);
+		TRY(leave_become_quiet(rpc, deadline));
+		int to = leave_first_alive(rpc);
 		tutti_status status = leave_report(rpc, to, deadline, &now);
 		if (status == TUTTI_OK && told == to && now.sum == before.sum &&
 		    now.living == before.living)
@@ -309,7 +311,7 @@ static tutti_status rpc_leave(tutti_rpc *rpc, int timeout_ms)
 }
 
 /* Another thread is in it. */
-static tutti_status await_other(tutti_rpc *rpc, int timeout_ms)
+static tutti_status leave_await_other(tutti_rpc *rpc, int timeout_ms)
 {
 	uint64_t deadline = timeout_ms > 0 ? deadline_after_ms(timeout_ms) : 0;
 
@@ -335,7 +337,7 @@ tutti_status tutti_rpc_shutdown(tutti_rpc *rpc, int timeout_ms)
 	rpc_lock(rpc);
 	tutti_status status = rpc->state == RPC_ENDED ? rpc_end_status(rpc) : TUTTI_OK;
 	if (status == TUTTI_OK)
-		status = await_other(rpc, timeout_ms);
+		status = leave_await_other(rpc, timeout_ms);
 	if (status == TUTTI_OK && !rpc->is_shut) {
 		rpc->leaving.is_leaving = rpc->leaving.has_thread = true;
 		status = rpc_leave(rpc, timeout_ms);

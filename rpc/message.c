@@ -99,8 +99,8 @@ bool rpc_message_is_sound(const struct rpc_message *m)
 /* Issued under the lock. None of them may wait there for room in the engine, so more than a few go
  * in groups, which never do. */
 
-static tutti_status issue_piece(tutti_rpc *rpc, const struct rpc_io *io, int piece,
-				const tutti_call *call)
+static tutti_status message_issue_piece(tutti_rpc *rpc, const struct rpc_io *io, int piece,
+					const tutti_call *call)
 {
 	const tutti_rpc_piece *p = &io->pieces[piece];
 	int rank = io->rank == TUTTI_ANY ? TUTTI_ANY : rpc->peers[io->rank].now;
@@ -110,7 +110,8 @@ static tutti_status issue_piece(tutti_rpc *rpc, const struct rpc_io *io, int pie
 	return tutti_recv((void *)(uintptr_t)p->data, p->bytes, TUTTI_U8, rank, rpc->comm, call);
 }
 
-static tutti_status issue_group(tutti_rpc *rpc, const struct rpc_io *io, const tutti_call *call)
+static tutti_status message_issue_group(tutti_rpc *rpc, const struct rpc_io *io,
+					const tutti_call *call)
 {
 	tutti_status status = tutti_group_begin(), ended;
 	tutti_call member = *call;
@@ -120,7 +121,7 @@ static tutti_status issue_group(tutti_rpc *rpc, const struct rpc_io *io, const t
 	if (status != TUTTI_OK)
 		return status;
 	for (int i = 0; i < io->num_pieces && status == TUTTI_OK; i++)
-		status = issue_piece(rpc, io, i, &member);
+		status = message_issue_piece(rpc, io, i, &member);
 	ended = tutti_group_end(call);
 	return status == TUTTI_OK ? ended : status;
 }
@@ -139,9 +140,9 @@ tutti_status rpc_issue(tutti_rpc *rpc, const struct rpc_io *io)
 	if (rpc->state != RPC_RUNS || (io->rank != TUTTI_ANY && !rpc->peers[io->rank].is_alive))
 		return TUTTI_ERR_PEER;
 	if (io->num_pieces == 1 && rpc->works < RPC_DIRECT)
-		status = issue_piece(rpc, io, 0, &call);
+		status = message_issue_piece(rpc, io, 0, &call);
 	else
-		status = issue_group(rpc, io, &call);
+		status = message_issue_group(rpc, io, &call);
 	if (status == TUTTI_OK) {
 		rpc->works++;
 		rpc->inside += io->done != NULL;
@@ -158,7 +159,7 @@ void rpc_issued_over(tutti_rpc *rpc, bool has_called)
 		pthread_cond_broadcast(&rpc->changed);
 }
 
-static void on_swallowed(void *arg, tutti_status status)
+static void message_on_swallowed(void *arg, tutti_status status)
 {
 	tutti_rpc *rpc = arg;
 
@@ -177,7 +178,7 @@ void rpc_swallow(tutti_rpc *rpc, size_t bytes, int rank, int tag)
 			    .tag = tag,
 			    .pieces = &piece,
 			    .num_pieces = 1,
-			    .done = on_swallowed,
+			    .done = message_on_swallowed,
 			    .done_arg = rpc};
 
 	rpc_issue(rpc, &io);
@@ -193,13 +194,13 @@ void rpc_swallow(tutti_rpc *rpc, size_t bytes, int rank, int tag)
  * and no more than these, however many there are. */
 enum { LOOKS = 8 };
 
-static void free_note(tutti_rpc *rpc, struct rpc_note *note)
+static void message_free_note(tutti_rpc *rpc, struct rpc_note *note)
 {
 	note->next_free = rpc->free_notes;
 	rpc->free_notes = note;
 }
 
-static struct rpc_note *take_note(tutti_rpc *rpc)
+static struct rpc_note *message_take_note(tutti_rpc *rpc)
 {
 	struct rpc_note *note = rpc->free_notes;
 
@@ -207,17 +208,17 @@ static struct rpc_note *take_note(tutti_rpc *rpc)
 	return note;
 }
 
-static void send_over(tutti_rpc *rpc, struct rpc_send *send)
+static void message_send_over(tutti_rpc *rpc, struct rpc_send *send)
 {
 	tutti_work_release(&send->work);
 	rpc_issued_over(rpc, false);
 	if (!send->parcel)
-		free_note(rpc, (struct rpc_note *)send);
+		message_free_note(rpc, (struct rpc_note *)send);
 	else if (!send->parcel->is_held)
 		free(send->parcel);
 }
 
-static struct rpc_send *take_send(tutti_rpc *rpc)
+static struct rpc_send *message_take_send(tutti_rpc *rpc)
 {
 	struct rpc_send *send = rpc->sends;
 
@@ -227,13 +228,13 @@ static struct rpc_send *take_send(tutti_rpc *rpc)
 }
 
 /* Most are over at once: p2p has copied them. Else it is the last to be looked at. */
-static bool sends_look(tutti_rpc *rpc, struct rpc_send *send)
+static bool message_sends_look(tutti_rpc *rpc, struct rpc_send *send)
 {
 	int is_done = 0;
 
 	tutti_work_test(send->work, &is_done);
 	if (is_done) {
-		send_over(rpc, send);
+		message_send_over(rpc, send);
 		return true;
 	}
 	send->next = NULL;
@@ -247,8 +248,8 @@ void rpc_sends_look(tutti_rpc *rpc)
 	const struct rpc_send *first = NULL; /* of those that are not over */
 
 	for (int i = 0; i < LOOKS && rpc->sends && rpc->sends != first; i++) {
-		struct rpc_send *send = take_send(rpc);
-		if (!sends_look(rpc, send) && !first)
+		struct rpc_send *send = message_take_send(rpc);
+		if (!message_sends_look(rpc, send) && !first)
 			first = send;
 	}
 }
@@ -256,9 +257,9 @@ void rpc_sends_look(tutti_rpc *rpc)
 void rpc_sends_end(tutti_rpc *rpc)
 {
 	while (rpc->sends) {
-		struct rpc_send *send = take_send(rpc);
+		struct rpc_send *send = message_take_send(rpc);
 		tutti_work_wait(&send->work, 0);
-		send_over(rpc, send);
+		message_send_over(rpc, send);
 	}
 }
 
@@ -273,14 +274,14 @@ tutti_status rpc_notes_reserve(tutti_rpc *rpc)
 	if (!(note = aligned_alloc(64, sizeof *note)))
 		return fail_no_memory("a message of the rpc");
 	note->send.parcel = NULL;
-	free_note(rpc, note);
+	message_free_note(rpc, note);
 	return TUTTI_OK;
 }
 
 tutti_status rpc_post(tutti_rpc *rpc, const struct rpc_message *m, int rank, int tag)
 {
 	TRY(rpc_notes_reserve(rpc)); /* else the call that it is about ends at its deadline */
-	struct rpc_note *note = take_note(rpc);
+	struct rpc_note *note = message_take_note(rpc);
 	tutti_rpc_piece piece = {&note->message, sizeof note->message};
 	struct rpc_io io = {.sends = true,
 			    .rank = rank,
@@ -293,9 +294,9 @@ tutti_status rpc_post(tutti_rpc *rpc, const struct rpc_message *m, int rank, int
 	rpc_sends_look(rpc); /* before an error has its message */
 	tutti_status status = rpc_issue(rpc, &io);
 	if (status == TUTTI_OK)
-		sends_look(rpc, &note->send);
+		message_sends_look(rpc, &note->send);
 	else
-		free_note(rpc, note);
+		message_free_note(rpc, note);
 	return status;
 }
 
@@ -310,7 +311,7 @@ void rpc_notes_free(tutti_rpc *rpc)
 {
 	assert(!rpc->sends);
 	while (rpc->free_notes)
-		free(take_note(rpc));
+		free(message_take_note(rpc));
 }
 
 /* ---- parcels ---- */
@@ -341,7 +342,7 @@ void rpc_parcel_send(tutti_rpc *rpc, struct rpc_parcel *parcel, int rank, int ta
 			    .work = &parcel->send.work};
 
 	if (rpc_issue(rpc, &io) == TUTTI_OK)
-		sends_look(rpc, &parcel->send);
+		message_sends_look(rpc, &parcel->send);
 }
 
 void rpc_parcel_let_go(struct rpc_parcel **held)

@@ -43,7 +43,7 @@ static struct object *refs_find(const tutti_rpc *rpc, uint64_t number)
 	return refs->objects[place].number == number ? &refs->objects[place] : NULL;
 }
 
-static struct holder *find_holder(const struct object *o, int rank)
+static struct holder *refs_find_holder(const struct object *o, int rank)
 {
 	for (size_t i = 0; i < o->num_holders; i++)
 		if (o->holders[i].rank == rank)
@@ -51,9 +51,9 @@ static struct holder *find_holder(const struct object *o, int rank)
 	return NULL;
 }
 
-static tutti_status add_count(struct object *o, int rank)
+static tutti_status refs_add_count(struct object *o, int rank)
 {
-	struct holder *h = find_holder(o, rank);
+	struct holder *h = refs_find_holder(o, rank);
 
 	if (!h) {
 		TRY(array_grow(&o->holders, o->num_holders, sizeof *o->holders,
@@ -66,7 +66,7 @@ static tutti_status add_count(struct object *o, int rank)
 }
 
 /* The object goes when no holder is left. */
-static void drop_holder(tutti_rpc *rpc, struct object *o, struct holder *h)
+static void refs_drop_holder(tutti_rpc *rpc, struct object *o, struct holder *h)
 {
 	struct rpc_refs *refs = rpc->refs;
 
@@ -82,7 +82,7 @@ static void drop_holder(tutti_rpc *rpc, struct object *o, struct holder *h)
 	refs->free = (uint32_t)(o - refs->objects) + 1;
 }
 
-static tutti_status no_object(const tutti_rpc *rpc, uint64_t number, int rank)
+static tutti_status refs_no_object(const tutti_rpc *rpc, uint64_t number, int rank)
 {
 	return fail_invalid("rank %d has no object of number %llu, or rank %d has no count on it",
 			    rpc->rank, (unsigned long long)number, rank);
@@ -95,25 +95,25 @@ static tutti_status refs_share(tutti_rpc *rpc, int rank, const struct ref_messag
 {
 	struct object *o = refs_find(rpc, w->number);
 
-	if (!o || !find_holder(o, rank))
-		return no_object(rpc, w->number, rank);
+	if (!o || !refs_find_holder(o, rank))
+		return refs_no_object(rpc, w->number, rank);
 	if (w->rank < 0 || w->rank >= rpc->size)
 		return fail_invalid("rank %d is not in 0..%d", w->rank, rpc->size - 1);
 	if (!rpc->peers[w->rank].is_alive)
 		return fail(TUTTI_ERR_PEER,
 			    "rank %d, which is to get a reference, has died, or left", w->rank);
-	return add_count(o, w->rank);
+	return refs_add_count(o, w->rank);
 }
 
 static tutti_status refs_release(tutti_rpc *rpc, int rank, uint64_t number)
 {
 	struct object *o = refs_find(rpc, number);
-	struct holder *h = o ? find_holder(o, rank) : NULL;
+	struct holder *h = o ? refs_find_holder(o, rank) : NULL;
 
 	if (!h)
-		return no_object(rpc, number, rank);
+		return refs_no_object(rpc, number, rank);
 	if (--h->count == 0)
-		drop_holder(rpc, o, h);
+		refs_drop_holder(rpc, o, h);
 	return TUTTI_OK;
 }
 
@@ -121,9 +121,9 @@ void rpc_refs_rank_died(tutti_rpc *rpc, int rank)
 {
 	for (size_t i = 0; i < rpc->refs->count; i++) {
 		struct object *o = &rpc->refs->objects[i];
-		struct holder *h = o->number ? find_holder(o, rank) : NULL;
+		struct holder *h = o->number ? refs_find_holder(o, rank) : NULL;
 		if (h)
-			drop_holder(rpc, o, h);
+			refs_drop_holder(rpc, o, h);
 	}
 }
 
@@ -137,7 +137,7 @@ void rpc_refs_take_back(struct tutti_rpc_reply *entry)
 
 /* Shares a reference of this rank. If the running function's caller gets it, the count belongs to
  * the answer. */
-static tutti_status share_here(tutti_rpc *rpc, const struct ref_message *w)
+static tutti_status refs_share_here(tutti_rpc *rpc, const struct ref_message *w)
 {
 	struct tutti_rpc_reply *entry = rpc_reply_running(rpc, w->rank);
 
@@ -150,7 +150,8 @@ static tutti_status share_here(tutti_rpc *rpc, const struct ref_message *w)
 	return TUTTI_OK;
 }
 
-static tutti_status on_share(void *arg, const tutti_rpc_request *request, tutti_rpc_reply *reply)
+static tutti_status refs_on_share(void *arg, const tutti_rpc_request *request,
+				  tutti_rpc_reply *reply)
 {
 	tutti_rpc *rpc = arg;
 
@@ -163,7 +164,8 @@ static tutti_status on_share(void *arg, const tutti_rpc_request *request, tutti_
 	return status;
 }
 
-static tutti_status on_release(void *arg, const tutti_rpc_request *request, tutti_rpc_reply *reply)
+static tutti_status refs_on_release(void *arg, const tutti_rpc_request *request,
+				    tutti_rpc_reply *reply)
 {
 	tutti_rpc *rpc = arg;
 
@@ -180,8 +182,8 @@ static tutti_status on_release(void *arg, const tutti_rpc_request *request, tutt
 tutti_status rpc_refs_init(tutti_rpc *rpc)
 {
 	const tutti_rpc_function own[] = {
-		{.name = SHARE, .fn = on_share, .arg = rpc, .flags = TUTTI_RPC_SHORT},
-		{.name = RELEASE, .fn = on_release, .arg = rpc, .flags = TUTTI_RPC_SHORT}};
+		{.name = SHARE, .fn = refs_on_share, .arg = rpc, .flags = TUTTI_RPC_SHORT},
+		{.name = RELEASE, .fn = refs_on_release, .arg = rpc, .flags = TUTTI_RPC_SHORT}};
 
 	if (!(rpc->refs = calloc(1, sizeof *rpc->refs)))
 		return fail_no_memory("an rpc of %d ranks", rpc->size);
@@ -243,7 +245,7 @@ static tutti_status refs_create(tutti_rpc *rpc, void *object, struct rpc_release
 	struct object *o;
 
 	TRY(refs_take_place(refs, &o));
-	TRY(add_count(o, rpc->rank));
+	TRY(refs_add_count(o, rpc->rank));
 	refs->free = o->next_free;
 	o->number = (uint64_t)++o->uses << 32 | (uint64_t)(o - refs->objects + 1);
 	o->object = object;
@@ -283,7 +285,8 @@ tutti_status tutti_rpc_ref_get(tutti_rpc *rpc, const tutti_rpc_ref *ref, void **
 				    ref->owner, rpc->rank);
 	rpc_lock(rpc);
 	struct object *o = refs_find(rpc, ref->number);
-	tutti_status status = o ? add_count(o, rpc->rank) : no_object(rpc, ref->number, rpc->rank);
+	tutti_status status =
+		o ? refs_add_count(o, rpc->rank) : refs_no_object(rpc, ref->number, rpc->rank);
 	if (status == TUTTI_OK)
 		*object = o->object;
 	rpc_unlock(rpc);
@@ -300,7 +303,7 @@ tutti_status tutti_rpc_ref_share(tutti_rpc *rpc, const tutti_rpc_ref *ref, int r
 				      NULL, NULL);
 	}
 	rpc_lock(rpc);
-	tutti_status status = share_here(rpc, &w);
+	tutti_status status = refs_share_here(rpc, &w);
 	rpc_unlock(rpc);
 	return status;
 }

@@ -18,7 +18,7 @@ static tutti_status reply_add_piece(tutti_rpc_reply *reply, void *block, size_t 
 	return TUTTI_OK;
 }
 
-static tutti_status check_first(const char *what, const tutti_rpc_reply *reply)
+static tutti_status reply_check_first(const char *what, const tutti_rpc_reply *reply)
 {
 	if (reply->reply.bytes == 0)
 		return TUTTI_OK;
@@ -30,7 +30,7 @@ void *tutti_rpc_reply_room(tutti_rpc_reply *reply, size_t bytes)
 {
 	void *block;
 
-	if (check_first("tutti_rpc_reply_room", reply) != TUTTI_OK)
+	if (reply_check_first("tutti_rpc_reply_room", reply) != TUTTI_OK)
 		return NULL;
 	if (bytes <= RPC_INLINE_BYTES) {
 		reply->reply.bytes = bytes;
@@ -50,7 +50,7 @@ tutti_status tutti_rpc_reply_copy(tutti_rpc_reply *reply, const void *data, size
 	void *room;
 
 	TRY(rpc_pieces_check("tutti_rpc_reply_copy", &(tutti_rpc_piece){data, bytes}, 1));
-	TRY(check_first("tutti_rpc_reply_copy", reply));
+	TRY(reply_check_first("tutti_rpc_reply_copy", reply));
 	if (!(room = tutti_rpc_reply_room(reply, bytes)))
 		return TUTTI_ERR_MEMORY;
 	if (bytes)
@@ -59,7 +59,8 @@ tutti_status tutti_rpc_reply_copy(tutti_rpc_reply *reply, const void *data, size
 }
 
 /* Those with bytes. Returns how many bytes. */
-static size_t keep_pieces(tutti_rpc_reply *reply, const tutti_rpc_piece *pieces, int num_pieces)
+static size_t reply_keep_pieces(tutti_rpc_reply *reply, const tutti_rpc_piece *pieces,
+				int num_pieces)
 {
 	size_t bytes = 0;
 
@@ -72,7 +73,7 @@ static size_t keep_pieces(tutti_rpc_reply *reply, const tutti_rpc_piece *pieces,
 	return bytes;
 }
 
-static void copy_short(tutti_rpc_reply *reply)
+static void reply_copy_short(tutti_rpc_reply *reply)
 {
 	size_t at = 0;
 
@@ -83,7 +84,7 @@ static void copy_short(tutti_rpc_reply *reply)
 	reply->num_pieces = 0;
 }
 
-static void release_now(const tutti_rpc_reply *reply, void (*release)(void *arg), void *arg)
+static void reply_release_now(const tutti_rpc_reply *reply, void (*release)(void *arg), void *arg)
 {
 	if (!release)
 		return;
@@ -99,19 +100,19 @@ tutti_status tutti_rpc_reply_pieces(tutti_rpc_reply *reply, const tutti_rpc_piec
 	tutti_status status = rpc_pieces_check("tutti_rpc_reply_pieces", pieces, num_pieces);
 
 	if (status == TUTTI_OK)
-		status = check_first("tutti_rpc_reply_pieces", reply);
+		status = reply_check_first("tutti_rpc_reply_pieces", reply);
 	if (status == TUTTI_OK && release && !(due = malloc(sizeof *due)))
 		status = fail_no_memory("the release of an answer");
 	if (status != TUTTI_OK) {
 		struct kept_error failure = kept_error_of(status);
-		release_now(reply, release, arg);
+		reply_release_now(reply, release, arg);
 		return kept_error_return(&failure);
 	}
-	reply->reply.bytes = keep_pieces(reply, pieces, num_pieces);
+	reply->reply.bytes = reply_keep_pieces(reply, pieces, num_pieces);
 	if (reply->reply.bytes <= RPC_INLINE_BYTES) {
-		copy_short(reply);
+		reply_copy_short(reply);
 		free(due);
-		release_now(reply, release, arg);
+		reply_release_now(reply, release, arg);
 		return TUTTI_OK;
 	}
 	if (due)
@@ -217,7 +218,7 @@ struct tutti_rpc_reply *rpc_entry_of(tutti_rpc *rpc, int rank, const struct rpc_
 	return entry && entry->state != ENTRY_IS_FREE && entry->id == m->id ? entry : NULL;
 }
 
-static void forget_answer(struct tutti_rpc_reply *entry)
+static void reply_forget_answer(struct tutti_rpc_reply *entry)
 {
 	tutti_rpc *rpc = entry->rpc;
 
@@ -232,7 +233,7 @@ static void forget_answer(struct tutti_rpc_reply *entry)
 	}
 }
 
-static void forget_payload(struct tutti_rpc_reply *entry)
+static void reply_forget_payload(struct tutti_rpc_reply *entry)
 {
 	free(entry->payload);
 	entry->payload = NULL;
@@ -240,8 +241,8 @@ static void forget_payload(struct tutti_rpc_reply *entry)
 
 void rpc_reply_forget(struct tutti_rpc_reply *entry)
 {
-	forget_payload(entry);
-	forget_answer(entry);
+	reply_forget_payload(entry);
+	reply_forget_answer(entry);
 }
 
 void rpc_reply_clear(struct tutti_rpc_reply *entry)
@@ -279,7 +280,7 @@ static void reply_settle(struct tutti_rpc_reply *entry)
 	entry->reply.shares = entry->num_shared > 0;
 }
 
-static void send_as(struct tutti_rpc_reply *entry, enum rpc_kind kind)
+static void reply_send_as(struct tutti_rpc_reply *entry, enum rpc_kind kind)
 {
 	struct rpc_message m = entry->reply;
 	int tag = kind == RPC_REPLY ? RPC_TAG_REPLY + (int)m.slot : RPC_TAG_NOTES;
@@ -307,7 +308,7 @@ static void reply_pack(struct tutti_rpc_reply *entry)
 
 	if (!parcel)
 		return; /* then it is offered */
-	forget_answer(entry);
+	reply_forget_answer(entry);
 	entry->parcel = parcel;
 }
 
@@ -322,8 +323,8 @@ void rpc_reply_send(struct tutti_rpc_reply *entry)
 	if (entry->num_pieces && entry->reply.bytes <= RPC_ALONG_BYTES)
 		reply_pack(entry);
 	if (!entry->num_pieces) /* else a piece may be of the payload */
-		forget_payload(entry);
-	send_as(entry, entry->num_pieces ? RPC_OFFER : RPC_REPLY);
+		reply_forget_payload(entry);
+	reply_send_as(entry, entry->num_pieces ? RPC_OFFER : RPC_REPLY);
 }
 
 void rpc_reply_fail(struct tutti_rpc_reply *entry, tutti_status status, const char *format, ...)
@@ -364,7 +365,7 @@ static void reply_on_sent(void *arg, tutti_status status)
 	rpc_in_callback++;
 	rpc_lock(rpc);
 	if (status == TUTTI_OK) {
-		send_as(entry, RPC_REPLY);
+		reply_send_as(entry, RPC_REPLY);
 	} else {
 		entry->state = ENTRY_OFFERS; /* it is offered again */
 		entry->replied_in = 0;
@@ -405,5 +406,5 @@ void rpc_on_drop(tutti_rpc *rpc, int rank, const struct rpc_message *m)
 	entry->reply.shares = 0;
 	reply_drop(entry);
 	if (!is_answered)
-		send_as(entry, RPC_REPLY);
+		reply_send_as(entry, RPC_REPLY);
 }

@@ -17,7 +17,7 @@ enum {
 	OWN_MS = 10000,   /* for the library's threads, when no function of the user's runs */
 };
 
-static void free_entries(tutti_rpc *rpc, struct rpc_peer *peer)
+static void rpc_free_entries(tutti_rpc *rpc, struct rpc_peer *peer)
 {
 	for (int b = 0; b < RPC_CALLS_MAX / RPC_ENTRY_BLOCK; b++) {
 		struct tutti_rpc_reply *block = peer->entries[b];
@@ -36,7 +36,7 @@ static void rpc_free(tutti_rpc *rpc)
 {
 	rpc_refs_end(rpc); /* first: it calls functions of the user's, which may use the rest */
 	for (int r = 0; rpc->peers && r < rpc->size; r++) {
-		free_entries(rpc, &rpc->peers[r]);
+		rpc_free_entries(rpc, &rpc->peers[r]);
 		free(rpc->peers[r].slots);
 	}
 	rpc_notes_free(rpc);
@@ -60,7 +60,7 @@ static void rpc_free(tutti_rpc *rpc)
 
 /* Releases the receives of REPLYs for which shutdown did not wait after its own TIMEOUT. They end
  * with comm. */
-static void release_recvs(tutti_rpc *rpc)
+static void rpc_release_recvs(tutti_rpc *rpc)
 {
 	for (int r = 0; r < rpc->size; r++)
 		for (int i = 0; rpc->peers[r].slots && i < rpc->config.calls; i++)
@@ -68,7 +68,7 @@ static void release_recvs(tutti_rpc *rpc)
 }
 
 /* Whether the user's functions have returned, and the calls that the keeper ends have ended. */
-static bool is_quiet(const tutti_rpc *rpc)
+static bool rpc_is_quiet(const tutti_rpc *rpc)
 {
 	bool has_calls = rpc->state == RPC_ENDED && !rpc->all_ended && rpc->keeper.has_thread;
 
@@ -76,7 +76,7 @@ static bool is_quiet(const tutti_rpc *rpc)
 	       rpc->pool.num_ended == rpc->pool.num_threads;
 }
 
-static bool is_outside(const tutti_rpc *rpc)
+static bool rpc_is_outside(const tutti_rpc *rpc)
 {
 	return !rpc->inside;
 }
@@ -87,8 +87,8 @@ static bool keeper_has_ended(const tutti_rpc *rpc)
 }
 
 /* Waits until condition holds. False: it did not by the deadline. With the lock. */
-static bool destroy_await(tutti_rpc *rpc, bool (*condition)(const tutti_rpc *),
-			  uint64_t deadline_ns)
+static bool rpc_destroy_await(tutti_rpc *rpc, bool (*condition)(const tutti_rpc *),
+			      uint64_t deadline_ns)
 {
 	while (!condition(rpc) && rpc_wait_changed(rpc, deadline_ns))
 		continue;
@@ -97,11 +97,11 @@ static bool destroy_await(tutti_rpc *rpc, bool (*condition)(const tutti_rpc *),
 
 /* Ends the threads; messages that arrive later are ignored. False: a function has not returned, or
  * a reply was not ended, by the deadline. With the lock. */
-static bool end_threads(tutti_rpc *rpc, uint64_t deadline_ns)
+static bool rpc_end_threads(tutti_rpc *rpc, uint64_t deadline_ns)
 {
 	rpc->pool.stops = true; /* it starts no thread from now on */
 	pthread_cond_broadcast(&rpc->has_request);
-	bool is_over = destroy_await(rpc, is_quiet, deadline_ns);
+	bool is_over = rpc_destroy_await(rpc, rpc_is_quiet, deadline_ns);
 	if (!is_over)
 		rpc_end(rpc, TUTTI_ERR_ABORTED, "tutti_rpc_destroy was called on this rank");
 	if (rpc->state != RPC_ENDED) {
@@ -113,12 +113,12 @@ static bool end_threads(tutti_rpc *rpc, uint64_t deadline_ns)
 	}
 	uint64_t rest = deadline_after_ms(is_over ? OWN_MS : NOTICE_MS);
 	rpc_inboxes_cancel(rpc);
-	is_over &= destroy_await(rpc, is_outside, rest);
+	is_over &= rpc_destroy_await(rpc, rpc_is_outside, rest);
 	rpc_keeper_stop(rpc);
-	return destroy_await(rpc, keeper_has_ended, rest) && is_over;
+	return rpc_destroy_await(rpc, keeper_has_ended, rest) && is_over;
 }
 
-static void end_thread(pthread_t thread, bool has_ended)
+static void rpc_end_thread(pthread_t thread, bool has_ended)
 {
 	if (has_ended)
 		pthread_join(thread, NULL);
@@ -128,7 +128,7 @@ static void end_thread(pthread_t thread, bool has_ended)
 
 /* Keeps rpc, with all that functions and replies may still use, in a list, so that leak checkers
  * find it reachable. */
-static void destroy_leave_allocated(tutti_rpc *rpc)
+static void rpc_destroy_leave_allocated(tutti_rpc *rpc)
 {
 	static tutti_rpc *left;
 
@@ -138,7 +138,7 @@ static void destroy_leave_allocated(tutti_rpc *rpc)
 		continue;
 }
 
-static void destroy_complain(const tutti_rpc *rpc, bool has_comm)
+static void rpc_destroy_complain(const tutti_rpc *rpc, bool has_comm)
 {
 	char served[RPC_ERROR_BYTES / 2];
 	const char *others = rpc->calling ? "a done, release or died function" : "";
@@ -153,32 +153,32 @@ static void destroy_complain(const tutti_rpc *rpc, bool has_comm)
 		     rpc->pool.num_threads - rpc->pool.num_ended + !keeper_has_ended(rpc));
 }
 
-static void close_rpc(tutti_rpc *rpc, uint64_t deadline_ns)
+static void rpc_close_rpc(tutti_rpc *rpc, uint64_t deadline_ns)
 {
 	rpc_lock(rpc);
-	bool is_over = end_threads(rpc, deadline_ns);
+	bool is_over = rpc_end_threads(rpc, deadline_ns);
 	bool pool_has_ended = rpc->pool.num_ended == rpc->pool.num_threads;
 	bool has_ended = keeper_has_ended(rpc);
-	bool has_comm = has_ended && is_outside(rpc); /* nobody else uses comm any more */
+	bool has_comm = has_ended && rpc_is_outside(rpc); /* nobody else uses comm any more */
 	if (!is_over)
-		destroy_complain(rpc, has_comm);
+		rpc_destroy_complain(rpc, has_comm);
 	rpc_unlock(rpc);
 	for (int i = 0; i < rpc->pool.num_threads; i++)
-		end_thread(rpc->pool.threads[i], pool_has_ended);
+		rpc_end_thread(rpc->pool.threads[i], pool_has_ended);
 	if (rpc->keeper.has_thread)
-		end_thread(rpc->keeper.thread, has_ended);
+		rpc_end_thread(rpc->keeper.thread, has_ended);
 	if (has_comm) {
 		rpc_sends_end(rpc);
-		release_recvs(rpc);
+		rpc_release_recvs(rpc);
 		tutti_comm_destroy(rpc->comm);
 	}
 	if (is_over)
 		rpc_free(rpc);
 	else
-		destroy_leave_allocated(rpc);
+		rpc_destroy_leave_allocated(rpc);
 }
 
-static uint64_t destroy_later(uint64_t a_ns, uint64_t b_ns)
+static uint64_t rpc_destroy_later(uint64_t a_ns, uint64_t b_ns)
 {
 	return a_ns > b_ns ? a_ns : b_ns;
 }
@@ -201,12 +201,12 @@ void tutti_rpc_destroy(tutti_rpc *rpc)
 	if (!rpc->is_shut && !rpc->is_aborted &&
 	    (rpc->leaving.is_leaving || tutti_rpc_shutdown(rpc, timeout_ms) != TUTTI_OK))
 		tutti_rpc_abort(rpc);
-	close_rpc(rpc, destroy_later(deadline, deadline_after_ms(NOTICE_MS)));
+	rpc_close_rpc(rpc, rpc_destroy_later(deadline, deadline_after_ms(NOTICE_MS)));
 }
 
 /* ---- create ---- */
 
-static tutti_status create_read_config(tutti_rpc_config *c, const tutti_rpc_config *config)
+static tutti_status rpc_create_read_config(tutti_rpc_config *c, const tutti_rpc_config *config)
 {
 	*c = config ? *config : (tutti_rpc_config){0};
 	if (c->threads < 0 || c->queue < 0 || c->num_functions < 0)
@@ -229,7 +229,7 @@ static tutti_status create_read_config(tutti_rpc_config *c, const tutti_rpc_conf
 	return TUTTI_OK;
 }
 
-static void init_lock(tutti_rpc *rpc)
+static void rpc_init_lock(tutti_rpc *rpc)
 {
 	pthread_mutex_init(&rpc->lock, NULL);
 	pthread_cond_init(&rpc->changed, NULL);
@@ -237,7 +237,7 @@ static void init_lock(tutti_rpc *rpc)
 	pthread_cond_init(&rpc->has_request, NULL);
 }
 
-static tutti_status create_allocate(tutti_rpc *rpc)
+static tutti_status rpc_create_allocate(tutti_rpc *rpc)
 {
 	size_t n = (size_t)rpc->size;
 
@@ -262,7 +262,8 @@ static tutti_status create_allocate(tutti_rpc *rpc)
 	return TUTTI_OK;
 }
 
-static tutti_status create_make(tutti_rpc **out, int rank, int size, const tutti_rpc_config *config)
+static tutti_status rpc_create_make(tutti_rpc **out, int rank, int size,
+				    const tutti_rpc_config *config)
 {
 	tutti_rpc *rpc = calloc(1, sizeof *rpc);
 
@@ -274,8 +275,8 @@ static tutti_status create_make(tutti_rpc **out, int rank, int size, const tutti
 	rpc->epoch = 1;
 	rpc->pool.queue_tail = &rpc->pool.queue;
 	rpc->sends_tail = &rpc->sends;
-	init_lock(rpc);
-	tutti_status status = create_allocate(rpc);
+	rpc_init_lock(rpc);
+	tutti_status status = rpc_create_allocate(rpc);
 	if (status == TUTTI_OK)
 		*out = rpc;
 	else
@@ -283,7 +284,7 @@ static tutti_status create_make(tutti_rpc **out, int rank, int size, const tutti
 	return status;
 }
 
-static tutti_status create_start(tutti_rpc *rpc)
+static tutti_status rpc_create_start(tutti_rpc *rpc)
 {
 	rpc_lock(rpc);
 	tutti_status status = rpc_inboxes_post(rpc);
@@ -304,9 +305,9 @@ tutti_status tutti_rpc_create(tutti_rpc **out, tutti_comm *comm, const tutti_rpc
 	TRY(tutti_group_refuse("tutti_rpc_create"));
 	if (!out || !comm)
 		return fail_invalid("tutti_rpc_create: %s is NULL", out ? "comm" : "rpc");
-	tutti_status status = create_read_config(&own, config);
+	tutti_status status = rpc_create_read_config(&own, config);
 	if (status == TUTTI_OK)
-		status = create_make(&rpc, tutti_rank(comm), tutti_size(comm), &own);
+		status = rpc_create_make(&rpc, tutti_rank(comm), tutti_size(comm), &own);
 	status = error_agree(comm, status);
 	if (status == TUTTI_OK)
 		status = tutti_comm_dup(comm, &copy);
@@ -317,7 +318,7 @@ tutti_status tutti_rpc_create(tutti_rpc **out, tutti_comm *comm, const tutti_rpc
 	}
 	rpc->comm = copy;
 	*out = rpc; /* a function may be called, and use it, from now on */
-	status = create_start(rpc);
+	status = rpc_create_start(rpc);
 	if (status != TUTTI_OK) {
 		*out = NULL;
 		struct kept_error failure = kept_error_of(status);

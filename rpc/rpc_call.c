@@ -33,7 +33,8 @@ static tutti_status call_make_slots(tutti_rpc *rpc, int rank)
 	return TUTTI_OK;
 }
 
-static tutti_status issue_recv(struct rpc_slot *slot, const tutti_rpc_piece *piece, int tag);
+static tutti_status rpc_call_issue_recv(struct rpc_slot *slot, const tutti_rpc_piece *piece,
+					int tag);
 
 /* The recv for the bytes that come along with the REPLY, which are here already, or nearly. */
 static void call_take_along(struct rpc_slot *slot)
@@ -43,7 +44,7 @@ static void call_take_along(struct rpc_slot *slot)
 	slot->takes_along = true;
 	if (slot->call)
 		slot->call->is_receiving = true;
-	if (issue_recv(slot, &piece, RPC_TAG_ANSWER + (int)slot->number) == TUTTI_OK) {
+	if (rpc_call_issue_recv(slot, &piece, RPC_TAG_ANSWER + (int)slot->number) == TUTTI_OK) {
 		pthread_cond_broadcast(&slot->rpc->changed); /* its thread may not be this one */
 		return;
 	}
@@ -86,7 +87,7 @@ void rpc_slot_answered(struct rpc_slot *slot, tutti_status status)
 	}
 }
 
-static void on_reply(void *arg, tutti_status status)
+static void rpc_call_on_reply(void *arg, tutti_status status)
 {
 	struct rpc_slot *slot = arg;
 	tutti_rpc *rpc = slot->rpc;
@@ -99,12 +100,13 @@ static void on_reply(void *arg, tutti_status status)
 	rpc_in_callback--;
 }
 
-static tutti_status issue_recv(struct rpc_slot *slot, const tutti_rpc_piece *piece, int tag)
+static tutti_status rpc_call_issue_recv(struct rpc_slot *slot, const tutti_rpc_piece *piece,
+					int tag)
 {
 	struct rpc_io io = {.rank = slot->rank, .tag = tag, .pieces = piece, .num_pieces = 1};
 
 	if (slot->call && slot->call->done) {
-		io.done = on_reply;
+		io.done = rpc_call_on_reply;
 		io.done_arg = slot;
 	} else {
 		io.work = &slot->work;
@@ -119,7 +121,7 @@ tutti_status rpc_slot_send(struct rpc_slot *slot)
 
 	slot->takes_along = false;
 	TRY(rpc_notes_reserve(rpc));
-	TRY(issue_recv(slot, &piece, RPC_TAG_REPLY + (int)slot->number));
+	TRY(rpc_call_issue_recv(slot, &piece, RPC_TAG_REPLY + (int)slot->number));
 	if (slot->state == SLOT_IS_LEFT) {
 		rpc_post_note(rpc, RPC_CANCEL, &slot->request, slot->rank);
 		return TUTTI_OK;
@@ -197,7 +199,7 @@ static struct rpc_slot *slot_to_await(const tutti_rpc *rpc, const struct rpc_pee
 	return NULL;
 }
 
-static tutti_status no_slot(const struct tutti_rpc_future *call)
+static tutti_status rpc_call_no_slot(const struct tutti_rpc_future *call)
 {
 	const tutti_rpc *rpc = call->rpc;
 	const struct rpc_peer *peer = &rpc->peers[call->rank];
@@ -228,7 +230,7 @@ static tutti_status call_check_peer(const struct tutti_rpc_future *call)
 }
 
 /* Waits for a free slot. Futures that nobody waits for have one, too, until their REPLY is seen. */
-static tutti_status await_free_slot(const struct tutti_rpc_future *call)
+static tutti_status rpc_call_await_free_slot(const struct tutti_rpc_future *call)
 {
 	tutti_rpc *rpc = call->rpc;
 	struct rpc_peer *peer = &rpc->peers[call->rank];
@@ -238,7 +240,7 @@ static tutti_status await_free_slot(const struct tutti_rpc_future *call)
 		uint64_t now = rpc_now_ns(), soon = now + MS_TO_NS(1);
 		struct rpc_slot *slot = slot_to_await(rpc, peer);
 		if (rpc_in_callback || (call->deadline_ns && now >= call->deadline_ns))
-			return no_slot(call);
+			return rpc_call_no_slot(call);
 		if (call->deadline_ns && call->deadline_ns < soon)
 			soon = call->deadline_ns;
 		peer->slots_waiting++;
@@ -263,7 +265,7 @@ static tutti_status call_take_slot(struct tutti_rpc_future *call)
 	if (!peer->slots)
 		TRY(call_make_slots(rpc, call->rank));
 	if (!peer->free)
-		TRY(await_free_slot(call));
+		TRY(rpc_call_await_free_slot(call));
 	slot = peer->free;
 	peer->free = slot->next_free;
 	slot->is_own = call->is_own;
@@ -274,7 +276,7 @@ static tutti_status call_take_slot(struct tutti_rpc_future *call)
 }
 
 /* Sizes of the bytes that are not in the request. */
-static void fill_long(struct rpc_slot *slot, const struct tutti_rpc_future *call)
+static void rpc_call_fill_long(struct rpc_slot *slot, const struct tutti_rpc_future *call)
 {
 	const tutti_rpc_piece whole = {NULL, call->bytes};
 
@@ -283,7 +285,7 @@ static void fill_long(struct rpc_slot *slot, const struct tutti_rpc_future *call
 			       slot->parcel ? 1 : call->num_pieces);
 }
 
-static void fill_request(struct rpc_slot *slot, const struct tutti_rpc_future *call)
+static void rpc_call_fill_request(struct rpc_slot *slot, const struct tutti_rpc_future *call)
 {
 	struct rpc_message *m = &slot->request;
 	size_t name_bytes = strlen(call->name), at = 0;
@@ -300,7 +302,7 @@ static void fill_request(struct rpc_slot *slot, const struct tutti_rpc_future *c
 	memcpy(m->data + RPC_INLINE_BYTES - name_bytes, call->name, name_bytes);
 	m->comes_along = 0;
 	if (call->bytes > rpc_room_beside(name_bytes)) {
-		fill_long(slot, call);
+		rpc_call_fill_long(slot, call);
 		return;
 	}
 	for (int i = 0; i < call->num_pieces; i++) {
@@ -325,7 +327,7 @@ static tutti_status rpc_start(struct tutti_rpc_future *call)
 	slot->id++;
 	slot->state = SLOT_CALLS;
 	slot->is_running = slot->is_held = false;
-	fill_request(slot, call);
+	rpc_call_fill_request(slot, call);
 	rpc->issued += !call->is_own;
 	/* A short payload has been copied, and nobody waits for the end of a one-way call. */
 	if (call->is_one_way && (!slot->request.num_pieces || slot->parcel)) {
@@ -360,7 +362,7 @@ static bool call_is_settled(const struct tutti_rpc_future *call)
 }
 
 /* Whether this thread waits for the recv of the call's slot. */
-static bool may_await(const struct tutti_rpc_future *call)
+static bool rpc_call_may_await(const struct tutti_rpc_future *call)
 {
 	if (call->rpc->state != RPC_RUNS || call->is_replied || call->is_one_way)
 		return false;
@@ -380,7 +382,7 @@ static uint64_t call_limit_ns(const struct tutti_rpc_future *call)
 }
 
 /* The call is over, but its done function has not returned in time. */
-static bool is_blocked(const struct tutti_rpc_future *call, uint64_t now_ns)
+static bool rpc_call_is_blocked(const struct tutti_rpc_future *call, uint64_t now_ns)
 {
 	return call->is_over && call_limit_ns(call) && now_ns >= call_limit_ns(call);
 }
@@ -395,7 +397,7 @@ static tutti_status rpc_await(struct tutti_rpc_future *call, uint64_t deadline_n
 	while (!call_is_settled(call)) {
 		uint64_t until = call_sooner(deadline_ns, call_limit_ns(call));
 		struct rpc_slot *slot = call->slot;
-		if (slot && slot->work && may_await(call))
+		if (slot && slot->work && rpc_call_may_await(call))
 			rpc_slot_await(slot, call_sooner(until, rpc_now_ns() + MS_TO_NS(LOOK_MS)));
 		else
 			rpc_wait_changed(rpc, until);
@@ -405,7 +407,7 @@ static tutti_status rpc_await(struct tutti_rpc_future *call, uint64_t deadline_n
 		rpc_call_look_at_clock(call, now);
 		if (call_is_settled(call))
 			break;
-		if (is_blocked(call, now))
+		if (rpc_call_is_blocked(call, now))
 			return TUTTI_ERR_TIMEOUT;
 		if (deadline_ns && now >= deadline_ns)
 			return TUTTI_IN_PROGRESS;
@@ -502,7 +504,7 @@ tutti_status rpc_call_own(tutti_rpc *rpc, int rank, const char *name, const tutt
 }
 
 /* The call is over, or in a slot that nobody waits for. */
-static void finish_one_way(struct tutti_rpc_future *call)
+static void rpc_call_finish_one_way(struct tutti_rpc_future *call)
 {
 	struct rpc_slot *slot = call->slot;
 
@@ -533,7 +535,7 @@ tutti_status tutti_rpc_send(tutti_rpc *rpc, int rank, const char *name,
 	if (status == TUTTI_OK && call.slot) {
 		rpc_await(&call, 0);
 		if (!call.is_over)
-			finish_one_way(&call);
+			rpc_call_finish_one_way(&call);
 	}
 	rpc_unlock(rpc);
 	return status == TUTTI_OK && call.is_over ? call_result(&call) : status;
@@ -587,7 +589,7 @@ static tutti_status done_blocks(const struct tutti_rpc_future *call)
 }
 
 /* The thread that calls done frees the handle. With the lock. */
-static tutti_status leave_to_done(struct tutti_rpc_future *call)
+static tutti_status rpc_call_leave_to_done(struct tutti_rpc_future *call)
 {
 	tutti_rpc *rpc = call->rpc;
 	struct kept_error failure = kept_error_of(done_blocks(call));
@@ -610,7 +612,7 @@ tutti_status tutti_rpc_wait(tutti_rpc_future **future, int timeout_ms)
 	tutti_status status = rpc_await(call, timeout_ms > 0 ? deadline_after_ms(timeout_ms) : 0);
 	if (status == TUTTI_ERR_TIMEOUT) {
 		*future = NULL;
-		return leave_to_done(call);
+		return rpc_call_leave_to_done(call);
 	}
 	rpc_unlock(rpc);
 	if (status == TUTTI_IN_PROGRESS)
@@ -621,7 +623,7 @@ tutti_status tutti_rpc_wait(tutti_rpc_future **future, int timeout_ms)
 	return status;
 }
 
-static bool is_finished(const struct tutti_rpc_future *call)
+static bool rpc_call_is_finished(const struct tutti_rpc_future *call)
 {
 	return call->is_over && !call->done;
 }
@@ -636,7 +638,7 @@ tutti_status tutti_rpc_test(tutti_rpc_future *future, int *is_done)
 		rpc_slot_look(future->slot);
 	if (!future->is_over)
 		rpc_call_look_at_clock(future, rpc_now_ns());
-	*is_done = is_finished(future);
+	*is_done = rpc_call_is_finished(future);
 	rpc_unlock(rpc);
 	return *is_done ? call_result(future) : TUTTI_OK;
 }
@@ -674,7 +676,7 @@ void tutti_rpc_release(tutti_rpc_future **future)
 		call_cancel(call);
 		if (!rpc_in_callback)
 			rpc_await(call, 0);
-		if (is_finished(call))
+		if (rpc_call_is_finished(call))
 			*future = NULL;
 		else
 			call = NULL;

@@ -106,7 +106,7 @@ bool rpc_pool_remove(tutti_rpc *rpc, struct tutti_rpc_reply *entry)
 /* ---- requests ---- */
 
 /* NULL: no memory. */
-static struct tutti_rpc_reply *make_entry(tutti_rpc *rpc, int rank, uint32_t slot)
+static struct tutti_rpc_reply *serve_make_entry(tutti_rpc *rpc, int rank, uint32_t slot)
 {
 	struct tutti_rpc_reply **block = &rpc->peers[rank].entries[slot / RPC_ENTRY_BLOCK];
 
@@ -130,13 +130,13 @@ static bool serve_is_busy(const struct tutti_rpc_reply *entry)
 }
 
 /* Its REPLY or OFFER went by an earlier communicator. */
-static bool is_unheard(const struct tutti_rpc_reply *entry)
+static bool serve_is_unheard(const struct tutti_rpc_reply *entry)
 {
 	return (entry->state == ENTRY_OFFERS || entry->state == ENTRY_REPLIED) &&
 	       entry->replied_in != entry->rpc->epoch;
 }
 
-static void refuse_name(struct tutti_rpc_reply *entry)
+static void serve_refuse_name(struct tutti_rpc_reply *entry)
 {
 	const struct rpc_message *m = &entry->request;
 	const char *nearest = rpc_functions_nearest(entry->rpc, rpc_message_name(m), m->name_bytes);
@@ -150,7 +150,7 @@ static void refuse_name(struct tutti_rpc_reply *entry)
 }
 
 /* Memory for a payload that is not in the request. */
-static tutti_status allocate_payload(struct tutti_rpc_reply *entry)
+static tutti_status serve_allocate_payload(struct tutti_rpc_reply *entry)
 {
 	tutti_rpc *rpc = entry->rpc;
 	unsigned long long bytes = entry->request.bytes;
@@ -169,7 +169,7 @@ static tutti_status allocate_payload(struct tutti_rpc_reply *entry)
 
 static void serve_pull(struct tutti_rpc_reply *entry)
 {
-	tutti_status status = allocate_payload(entry);
+	tutti_status status = serve_allocate_payload(entry);
 
 	if (status == TUTTI_OK)
 		rpc_post_note(entry->rpc, RPC_PULL, &entry->request, entry->rank);
@@ -220,9 +220,9 @@ static struct tutti_rpc_reply *serve_begin(struct tutti_rpc_reply *entry)
 static struct tutti_rpc_reply *serve_landed(struct tutti_rpc_reply *entry)
 {
 	if (!entry->function) {
-		refuse_name(entry);
+		serve_refuse_name(entry);
 	} else if (!entry->payload) { /* the reason once more */
-		tutti_status status = allocate_payload(entry);
+		tutti_status status = serve_allocate_payload(entry);
 		rpc_reply_fail(entry, status == TUTTI_OK ? TUTTI_ERR_MEMORY : status, "%s",
 			       status == TUTTI_OK ? "the rank had no memory for its payload"
 						  : tutti_comm_error(NULL));
@@ -235,7 +235,7 @@ static struct tutti_rpc_reply *serve_landed(struct tutti_rpc_reply *entry)
 	return NULL;
 }
 
-static void on_payload(void *arg, tutti_status status)
+static void serve_on_payload(void *arg, tutti_status status)
 {
 	struct tutti_rpc_reply *entry = arg, *due = NULL;
 	tutti_rpc *rpc = entry->rpc;
@@ -268,7 +268,7 @@ static void serve_receive(struct tutti_rpc_reply *entry)
 			    .tag = RPC_TAG_PAYLOAD + (int)entry->request.slot,
 			    .pieces = pieces,
 			    .num_pieces = entry->request.num_pieces,
-			    .done = on_payload,
+			    .done = serve_on_payload,
 			    .done_arg = entry};
 
 	for (int i = 0; i < io.num_pieces; i++) {
@@ -289,10 +289,10 @@ static void rpc_on_coming(tutti_rpc *rpc, int rank, const struct rpc_message *m)
 
 /* A payload that comes along is received in any case: if there is no memory for it, into the
  * scratch. */
-static void receive_along(struct tutti_rpc_reply *entry)
+static void serve_receive_along(struct tutti_rpc_reply *entry)
 {
 	if (entry->function && !entry->payload)
-		allocate_payload(entry);
+		serve_allocate_payload(entry);
 	serve_receive(entry);
 }
 
@@ -319,13 +319,13 @@ static void come_again(struct tutti_rpc_reply *entry, const struct rpc_message *
 		rpc_post_note(rpc, RPC_PULL, m, entry->rank);
 	else if (m->is_one_way && m->num_pieces && !m->comes_along)
 		rpc_post_note(rpc, RPC_HAVE, m, entry->rank);
-	if (is_unheard(entry))
+	if (serve_is_unheard(entry))
 		rpc_reply_send(entry);
 }
 
 static struct tutti_rpc_reply *rpc_on_request(tutti_rpc *rpc, int rank, const struct rpc_message *m)
 {
-	struct tutti_rpc_reply *entry = make_entry(rpc, rank, m->slot);
+	struct tutti_rpc_reply *entry = serve_make_entry(rpc, rank, m->slot);
 
 	if (!entry) {
 		serve_swallow(rpc, rank, m);
@@ -353,9 +353,9 @@ static struct tutti_rpc_reply *rpc_on_request(tutti_rpc *rpc, int rank, const st
 	entry->function = rpc_functions_find(rpc, rpc_message_name(m), m->name_bytes);
 	entry->state = ENTRY_PULLS;
 	if (m->comes_along)
-		receive_along(entry);
+		serve_receive_along(entry);
 	else if (!entry->function)
-		refuse_name(entry);
+		serve_refuse_name(entry);
 	else if (m->num_pieces)
 		serve_pull(entry);
 	else
@@ -365,9 +365,9 @@ static struct tutti_rpc_reply *rpc_on_request(tutti_rpc *rpc, int rank, const st
 
 /* A call of which this rank knows nothing was lost with a communicator: it counts as cancelled, and
  * its request would be an old one. */
-static void cancel_unknown(tutti_rpc *rpc, int rank, const struct rpc_message *m)
+static void serve_cancel_unknown(tutti_rpc *rpc, int rank, const struct rpc_message *m)
 {
-	struct tutti_rpc_reply *entry = make_entry(rpc, rank, m->slot);
+	struct tutti_rpc_reply *entry = serve_make_entry(rpc, rank, m->slot);
 
 	if (!entry || entry->id >= m->id || serve_is_busy(entry))
 		return;
@@ -380,7 +380,7 @@ static void cancel_unknown(tutti_rpc *rpc, int rank, const struct rpc_message *m
 	reply_cancelled(entry);
 }
 
-static void tell_state(const struct tutti_rpc_reply *entry)
+static void serve_tell_state(const struct tutti_rpc_reply *entry)
 {
 	struct rpc_message m = {.kind = RPC_STATE,
 				.slot = entry->request.slot,
@@ -395,7 +395,7 @@ static void rpc_on_cancel(tutti_rpc *rpc, int rank, const struct rpc_message *m)
 	struct tutti_rpc_reply *entry = rpc_entry_of(rpc, rank, m);
 
 	if (!entry) {
-		cancel_unknown(rpc, rank, m);
+		serve_cancel_unknown(rpc, rank, m);
 		return;
 	}
 	bool has_landed = entry->state != ENTRY_PULLS && entry->state != ENTRY_RECEIVES;
@@ -408,8 +408,8 @@ static void rpc_on_cancel(tutti_rpc *rpc, int rank, const struct rpc_message *m)
 		  rpc_pool_remove(rpc, entry)))
 		reply_cancelled(entry);
 	else if (entry->state == ENTRY_RUNS)
-		tell_state(entry);
-	else if (is_unheard(entry))
+		serve_tell_state(entry);
+	else if (serve_is_unheard(entry))
 		rpc_reply_send(entry);
 }
 
@@ -418,7 +418,7 @@ static void rpc_on_cancel(tutti_rpc *rpc, int rank, const struct rpc_message *m)
 /* Some recvs from any rank are always posted. The library's helper thread calls for each that has
  * met one; it is copied, and posted again before its function runs. */
 
-static void on_message(void *arg, tutti_status status);
+static void serve_on_message(void *arg, tutti_status status);
 
 static tutti_status rpc_inbox_post(struct rpc_inbox *in)
 {
@@ -428,7 +428,7 @@ static tutti_status rpc_inbox_post(struct rpc_inbox *in)
 			    .pieces = &piece,
 			    .num_pieces = 1,
 			    .work = &in->work,
-			    .done = on_message,
+			    .done = serve_on_message,
 			    .done_arg = in,
 			    .source = &in->source};
 
@@ -437,7 +437,7 @@ static tutti_status rpc_inbox_post(struct rpc_inbox *in)
 
 /* A rank that cannot hear messages any more ends. If the communicator has failed, the keeper knows.
  */
-static void post_again(struct rpc_inbox *in)
+static void serve_post_again(struct rpc_inbox *in)
 {
 	tutti_status status = rpc_inbox_post(in);
 
@@ -496,7 +496,7 @@ static struct tutti_rpc_reply *inbox_receive(struct rpc_inbox *in)
 	return due;
 }
 
-static void on_message(void *arg, tutti_status status)
+static void serve_on_message(void *arg, tutti_status status)
 {
 	struct rpc_inbox *in = arg;
 	tutti_rpc *rpc = in->rpc;
@@ -511,7 +511,7 @@ static void on_message(void *arg, tutti_status status)
 		rpc_note_failure(rpc);
 	/* ABORTED: it was cancelled. MISMATCH: a message of another length, which is gone. */
 	if (rpc->state != RPC_ENDED && (status == TUTTI_OK || status == TUTTI_ERR_MISMATCH))
-		post_again(in);
+		serve_post_again(in);
 	rpc_issued_over(rpc, !due);
 	rpc_unlock(rpc);
 	if (due)

@@ -26,7 +26,7 @@ _Static_assert(BUILT_IN < TRANSPORTS_MAX, "a plugin has room");
 
 typedef const struct tutti_transport *(*plugin_fn)(void);
 
-static bool is_whole(const struct tutti_transport *t)
+static bool registry_is_whole(const struct tutti_transport *t)
 {
 	return t->name && t->name[0] && t->kinds && t->open && t->reach && t->connect && t->send &&
 	       t->recv && t->progress && t->close && t->destroy &&
@@ -58,7 +58,7 @@ static tutti_status plugin_load(const struct tutti_transport **transport, const 
 			"TUTTI_TRANSPORT_PLUGIN=%s was built for version %u of tutti/transport.h, "
 			"this library has version %d: build it again",
 			path, t ? t->abi : 0, TUTTI_TRANSPORT_ABI);
-	if (!is_whole(t))
+	if (!registry_is_whole(t))
 		return fail(
 			TUTTI_ERR_INVALID,
 			"TUTTI_TRANSPORT_PLUGIN=%s leaves out a function, the name or the kinds of "
@@ -93,8 +93,8 @@ static tutti_status registry_unknown(const struct tutti_transport *const *list, 
 }
 
 /* Which of the list the filter names. */
-static tutti_status take_names(bool *is_named, const struct tutti_transport *const *list, int count,
-			       const char *names)
+static tutti_status registry_take_names(bool *is_named, const struct tutti_transport *const *list,
+					int count, const char *names)
 {
 	for (const char *p = names;; p++) {
 		size_t n = strcspn(p, ",");
@@ -135,7 +135,7 @@ tutti_status transport_list(const struct tutti_transport **list, int *count, con
 		all[here++] = built_in[i];
 	}
 	if (filter)
-		TRY(take_names(is_named, all, here, filter + names_what_is_out));
+		TRY(registry_take_names(is_named, all, here, filter + names_what_is_out));
 	for (int i = 0; i < here; i++)
 		if (!filter || is_named[i] != names_what_is_out)
 			list[admitted++] = all[i];

@@ -1,7 +1,7 @@
-/* The collectives of tutti.h: each puts its arguments into one form, and make_call checks them and
- * makes the call, or adds it to the group that this thread has open. The common case is recognised
- * here by few instructions; check_arguments looks at the others and says what is wrong with them.
- * Also tutti_send and tutti_recv. */
+/* The collectives of tutti.h: each puts its arguments into one form, and collectives_make_call
+ * checks them and makes the call, or adds it to the group that this thread has open. The common
+ * case is recognised here by few instructions; collectives_check_arguments looks at the others and
+ * says what is wrong with them. Also tutti_send and tutti_recv. */
 #include "collectives/api/collectives.h"
 
 #include "collectives/api/group.h"
@@ -17,7 +17,7 @@
 
 /* The checks of arguments, alike for all collectives; calls.h and layout.h have what differs. */
 
-tutti_status check_call(const char *name, const tutti_call *call)
+tutti_status collectives_check_call(const char *name, const tutti_call *call)
 {
 	if (!call)
 		return TUTTI_OK;
@@ -29,8 +29,8 @@ tutti_status check_call(const char *name, const tutti_call *call)
 
 /* Of collectives and messages: comm, dtype, a count that memory can hold for every rank, and the
  * fields of call. */
-static tutti_status check_common(const char *name, const tutti_comm *comm, size_t count,
-				 tutti_dtype dtype, const tutti_call *call)
+static tutti_status collectives_check_common(const char *name, const tutti_comm *comm, size_t count,
+					     tutti_dtype dtype, const tutti_call *call)
 {
 	group_note_errors();
 	TRY(forks_check(name));
@@ -46,7 +46,7 @@ static tutti_status check_common(const char *name, const tutti_comm *comm, size_
 			TUTTI_ERR_INVALID,
 			"%s: %zu elements of %zu bytes for %d ranks are more than memory can hold",
 			name, count, element, comm->size);
-	return check_call(name, call);
+	return collectives_check_call(name, call);
 }
 
 static tutti_status api_check_op(const char *name, tutti_op op, tutti_dtype dtype)
@@ -60,13 +60,13 @@ static tutti_status api_check_op(const char *name, tutti_op op, tutti_dtype dtyp
 	return TUTTI_OK;
 }
 
-static tutti_status check_all(const struct call_args *a, const tutti_comm *comm,
-			      const tutti_call *call)
+static tutti_status collectives_check_all(const struct call_args *a, const tutti_comm *comm,
+					  const tutti_call *call)
 {
 	enum collective pattern = collective_pattern(a->collective);
 	const char *name = collective_name(a->collective);
 
-	TRY(check_common(name, comm, a->count, a->dtype, call));
+	TRY(collectives_check_common(name, comm, a->count, a->dtype, call));
 	if (collective_reduces(pattern))
 		TRY(api_check_op(name, a->op, a->dtype));
 	if (collective_has_root(pattern) && (a->root < 0 || a->root >= comm->size))
@@ -76,11 +76,13 @@ static tutti_status check_all(const struct call_args *a, const tutti_comm *comm,
 }
 
 /* Of collectives: the same, and op and root. */
-__attribute__((noinline)) /* make_call's stack frame stays small: 10 % of a call of 64 bytes */
+__attribute__((
+	noinline)) /* collectives_make_call's stack frame stays small: 10 % of a call of 64 bytes */
 static tutti_status
-check_arguments(const struct call_args *a, const tutti_comm *comm, const tutti_call *call)
+collectives_check_arguments(const struct call_args *a, const tutti_comm *comm,
+			    const tutti_call *call)
 {
-	tutti_status status = check_all(a, comm, call);
+	tutti_status status = collectives_check_all(a, comm, call);
 
 	return comm ? engine_name_error(comm->engine, status) : status;
 }
@@ -90,14 +92,14 @@ struct bytes {
 	uintptr_t first, end;
 };
 
-static int check_blocks_of(const struct call_args *a, int side, int size)
+static int collectives_check_blocks_of(const struct call_args *a, int side, int size)
 {
 	return collective_has_blocks(collective_pattern(a->collective), side) ? size : 1;
 }
 
 /* Block i of a side: of a side with one block the rank's own. */
-static struct bytes check_block_of(const struct call_args *a, const tutti_comm *comm, int side,
-				   int i)
+static struct bytes collectives_check_block_of(const struct call_args *a, const tutti_comm *comm,
+					       int side, int i)
 {
 	size_t unit = dtype_bytes(a->dtype), count = a->count, at = a->count * (size_t)i;
 	uintptr_t base = (uintptr_t)(side == SEND_SIDE ? a->send : a->recv);
@@ -110,13 +112,13 @@ static struct bytes check_block_of(const struct call_args *a, const tutti_comm *
 	return (struct bytes){base + at * unit, base + (at + count) * unit};
 }
 
-static bool check_overlap(struct bytes a, struct bytes b)
+static bool collectives_check_overlap(struct bytes a, struct bytes b)
 {
 	return a.first < a.end && b.first < b.end && a.first < b.end && b.first < a.end;
 }
 
 /* Whether the call is in place: what each side has for this rank lies at one address. */
-static bool is_in_place(const struct call_args *a, const tutti_comm *comm)
+static bool collectives_is_in_place(const struct call_args *a, const tutti_comm *comm)
 {
 	enum collective pattern = collective_pattern(a->collective);
 	int own[2];
@@ -126,13 +128,13 @@ static bool is_in_place(const struct call_args *a, const tutti_comm *comm)
 	if (pattern == COLL_ALL_TO_ALL)
 		return a->send == a->recv; /* send is copied first */
 	for (int side = 0; side < 2; side++)
-		own[side] = check_blocks_of(a, side, comm->size) == 1 ? 0 : comm->rank;
-	return check_block_of(a, comm, SEND_SIDE, own[SEND_SIDE]).first ==
-	       check_block_of(a, comm, RECV_SIDE, own[RECV_SIDE]).first;
+		own[side] = collectives_check_blocks_of(a, side, comm->size) == 1 ? 0 : comm->rank;
+	return collectives_check_block_of(a, comm, SEND_SIDE, own[SEND_SIDE]).first ==
+	       collectives_check_block_of(a, comm, RECV_SIDE, own[RECV_SIDE]).first;
 }
 
 /* Checks that the buffers are there, and that they do not overlap unless they are in place. */
-static tutti_status check_buffers(const struct call_args *a, const tutti_comm *comm)
+static tutti_status collectives_check_buffers(const struct call_args *a, const tutti_comm *comm)
 {
 	const char *name = collective_name(a->collective);
 	size_t send = layout_extent(a, comm->rank, comm->size, SEND_SIDE);
@@ -142,13 +144,14 @@ static tutti_status check_buffers(const struct call_args *a, const tutti_comm *c
 	if ((!a->send && send) || (!a->recv && recv))
 		return fail(TUTTI_ERR_INVALID, "%s: %s is NULL", name,
 			    !a->send && send ? "send" : "recv");
-	if (!check_overlap((struct bytes){s, s + send}, (struct bytes){r, r + recv}) ||
-	    is_in_place(a, comm))
+	if (!collectives_check_overlap((struct bytes){s, s + send}, (struct bytes){r, r + recv}) ||
+	    collectives_is_in_place(a, comm))
 		return TUTTI_OK;
-	for (int i = 0; i < check_blocks_of(a, SEND_SIDE, comm->size); i++)
-		for (int k = 0; k < check_blocks_of(a, RECV_SIDE, comm->size); k++)
-			if (check_overlap(check_block_of(a, comm, SEND_SIDE, i),
-					  check_block_of(a, comm, RECV_SIDE, k)))
+	for (int i = 0; i < collectives_check_blocks_of(a, SEND_SIDE, comm->size); i++)
+		for (int k = 0; k < collectives_check_blocks_of(a, RECV_SIDE, comm->size); k++)
+			if (collectives_check_overlap(
+				    collectives_check_block_of(a, comm, SEND_SIDE, i),
+				    collectives_check_block_of(a, comm, RECV_SIDE, k)))
 				return fail(TUTTI_ERR_INVALID,
 					    "%s: send (%p, %zu bytes) and recv (%p, %zu bytes) "
 					    "overlap but are not in place",
@@ -156,7 +159,7 @@ static tutti_status check_buffers(const struct call_args *a, const tutti_comm *c
 	return TUTTI_OK;
 }
 
-static tutti_status check_pack(struct tutti_comm *comm, int side, const size_t *counts)
+static tutti_status collectives_check_pack(struct tutti_comm *comm, int side, const size_t *counts)
 {
 	size_t at = 0, n = (size_t)comm->size;
 	if (!comm->calls.packed[side] && !(comm->calls.packed[side] = calloc(n, sizeof(size_t))))
@@ -168,7 +171,7 @@ static tutti_status check_pack(struct tutti_comm *comm, int side, const size_t *
 	return TUTTI_OK;
 }
 
-static tutti_status check_side(struct call_args *a, int side, tutti_comm *comm)
+static tutti_status collectives_check_side(struct call_args *a, int side, tutti_comm *comm)
 {
 	const size_t *counts = a->counts[side], *offsets = a->offsets[side];
 	size_t most = (size_t)PTRDIFF_MAX / dtype_bytes(a->dtype), sum = 0;
@@ -186,7 +189,7 @@ static tutti_status check_side(struct call_args *a, int side, tutti_comm *comm)
 		sum += counts[i];
 	}
 	if (!offsets) {
-		TRY(check_pack(comm, side, counts));
+		TRY(collectives_check_pack(comm, side, counts));
 		a->offsets[side] = comm->calls.packed[side];
 	}
 	if (a->collective != COLL_ALL_TO_ALLV)
@@ -195,7 +198,7 @@ static tutti_status check_side(struct call_args *a, int side, tutti_comm *comm)
 }
 
 /* One behind the other, as nearly all callers have them: nothing needs to be sorted. */
-static bool are_in_order(const size_t *counts, const size_t *offsets, int size)
+static bool collectives_are_in_order(const size_t *counts, const size_t *offsets, int size)
 {
 	size_t end = 0;
 
@@ -213,13 +216,14 @@ struct recv_block {
 	int rank;
 };
 
-static int compare_blocks(const void *a, const void *b)
+static int collectives_compare_blocks(const void *a, const void *b)
 {
 	const struct recv_block *x = a, *y = b;
 	return x->first < y->first ? -1 : x->first > y->first;
 }
 
-static tutti_status check_sorted(const struct recv_block *blocks, int n, const char *name)
+static tutti_status collectives_check_sorted(const struct recv_block *blocks, int n,
+					     const char *name)
 {
 	for (int i = 1; i < n; i++) {
 		const struct recv_block *a = &blocks[i - 1], *b = &blocks[i];
@@ -234,14 +238,14 @@ static tutti_status check_sorted(const struct recv_block *blocks, int n, const c
 }
 
 /* The data of two ranks must not go to one place. */
-static tutti_status check_received(const struct call_args *a, const tutti_comm *comm)
+static tutti_status collectives_check_received(const struct call_args *a, const tutti_comm *comm)
 {
 	const size_t *counts = a->counts[RECV_SIDE], *offsets = a->offsets[RECV_SIDE];
 	const char *name = collective_name(a->collective);
 	int n = 0;
 
-	if (!a->recv || check_blocks_of(a, RECV_SIDE, comm->size) == 1 ||
-	    are_in_order(counts, offsets, comm->size))
+	if (!a->recv || collectives_check_blocks_of(a, RECV_SIDE, comm->size) == 1 ||
+	    collectives_are_in_order(counts, offsets, comm->size))
 		return TUTTI_OK;
 	struct recv_block *blocks = malloc((size_t)comm->size * sizeof *blocks);
 	if (!blocks)
@@ -250,22 +254,22 @@ static tutti_status check_received(const struct call_args *a, const tutti_comm *
 	for (int i = 0; i < comm->size; i++)
 		if (counts[i])
 			blocks[n++] = (struct recv_block){offsets[i], offsets[i] + counts[i], i};
-	qsort(blocks, (size_t)n, sizeof *blocks, compare_blocks);
-	tutti_status status = check_sorted(blocks, n, name);
+	qsort(blocks, (size_t)n, sizeof *blocks, collectives_compare_blocks);
+	tutti_status status = collectives_check_sorted(blocks, n, name);
 	free(blocks);
 	return status;
 }
 
-tutti_status check_counts(struct call_args *a, tutti_comm *comm)
+tutti_status collectives_check_counts(struct call_args *a, tutti_comm *comm)
 {
-	TRY(check_side(a, SEND_SIDE, comm));
+	TRY(collectives_check_side(a, SEND_SIDE, comm));
 	if (a->collective != COLL_ALL_TO_ALLV) {
 		a->counts[RECV_SIDE] = a->counts[SEND_SIDE];
 		a->offsets[RECV_SIDE] = a->offsets[SEND_SIDE];
-		return check_received(a, comm);
+		return collectives_check_received(a, comm);
 	}
-	TRY(check_side(a, RECV_SIDE, comm));
-	TRY(check_received(a, comm));
+	TRY(collectives_check_side(a, RECV_SIDE, comm));
+	TRY(collectives_check_received(a, comm));
 	size_t out = a->counts[SEND_SIDE][comm->rank], in = a->counts[RECV_SIDE][comm->rank];
 	return out == in ? TUTTI_OK
 			 : fail(TUTTI_ERR_INVALID,
@@ -273,19 +277,20 @@ tutti_status check_counts(struct call_args *a, tutti_comm *comm)
 				collective_name(a->collective), comm->rank, out, in);
 }
 
-static inline bool is_plain_call(const tutti_call *call)
+static inline bool collectives_is_plain_call(const tutti_call *call)
 {
 	return !call || call->timeout_ms >= 0;
 }
 
-/* The common case, in which check_arguments would find nothing: a call outside groups, with a
- * built-in op that all dtypes have. */
-static inline bool has_plain_arguments(const struct call_args *a, enum collective pattern,
-				       const tutti_comm *comm, const tutti_call *call)
+/* The common case, in which collectives_check_arguments would find nothing: a call outside groups,
+ * with a built-in op that all dtypes have. */
+static inline bool collectives_has_plain_arguments(const struct call_args *a,
+						   enum collective pattern, const tutti_comm *comm,
+						   const tutti_call *call)
 {
 	size_t element = dtype_bytes(a->dtype), bytes;
 
-	if (!is_plain_call(call) || !comm ||
+	if (!collectives_is_plain_call(call) || !comm ||
 	    atomic_load_explicit(&group_threads, memory_order_relaxed) || !element ||
 	    forks_is_orphan)
 		return false;
@@ -300,8 +305,8 @@ static inline bool has_plain_arguments(const struct call_args *a, enum collectiv
 
 /* The common case of a call without counts: the buffers that it uses are there, and they are in
  * place, or so far apart that they cannot overlap. */
-static bool are_plainly_right(const struct call_args *a, enum collective pattern,
-			      const tutti_comm *comm)
+static bool collectives_are_plainly_right(const struct call_args *a, enum collective pattern,
+					  const tutti_comm *comm)
 {
 	uintptr_t s = (uintptr_t)a->send, r = (uintptr_t)a->recv;
 	size_t block = a->count * dtype_bytes(a->dtype), own = block * (size_t)comm->rank;
@@ -317,7 +322,7 @@ static bool are_plainly_right(const struct call_args *a, enum collective pattern
 }
 
 /* Buffers that only the root has are not looked at elsewhere. */
-static void forget_roots_buffer(struct call_args *a, enum collective pattern)
+static void collectives_forget_roots_buffer(struct call_args *a, enum collective pattern)
 {
 	if (pattern == COLL_REDUCE || pattern == COLL_GATHER)
 		a->recv = NULL;
@@ -330,21 +335,22 @@ static tutti_status collectives_check_operands(struct call_args *a, enum collect
 					       tutti_comm *comm)
 {
 	if (collective_has_root(pattern) && comm->rank != a->root)
-		forget_roots_buffer(a, pattern);
+		collectives_forget_roots_buffer(a, pattern);
 	if (collective_has_counts(a->collective))
-		TRY(check_counts(a, comm));
-	else if (are_plainly_right(a, pattern, comm))
+		TRY(collectives_check_counts(a, comm));
+	else if (collectives_are_plainly_right(a, pattern, comm))
 		return TUTTI_OK;
-	return check_buffers(a, comm);
+	return collectives_check_buffers(a, comm);
 }
 
-static tutti_status make_call(struct call_args *a, tutti_comm *comm, const tutti_call *call)
+static tutti_status collectives_make_call(struct call_args *a, tutti_comm *comm,
+					  const tutti_call *call)
 {
 	enum collective pattern = collective_pattern(a->collective);
 
 	last_error_clear();
-	if (!has_plain_arguments(a, pattern, comm, call))
-		TRY(check_arguments(a, comm, call));
+	if (!collectives_has_plain_arguments(a, pattern, comm, call))
+		TRY(collectives_check_arguments(a, comm, call));
 	if (call && !collective_has_root(pattern))
 		a->purpose = purpose_of(call);
 	TRY(comm_enter(comm, collective_name(a->collective)));
@@ -374,7 +380,7 @@ tutti_status tutti_all_reduce(const void *send, void *recv, size_t count, tutti_
 {
 	struct call_args args = args_of(COLL_ALL_REDUCE, send, recv, count, dtype);
 	args.op = op;
-	return make_call(&args, comm, call);
+	return collectives_make_call(&args, comm, call);
 }
 
 tutti_status tutti_reduce(const void *send, void *recv, size_t count, tutti_dtype dtype,
@@ -383,7 +389,7 @@ tutti_status tutti_reduce(const void *send, void *recv, size_t count, tutti_dtyp
 	struct call_args args = args_of(COLL_REDUCE, send, recv, count, dtype);
 	args.op = op;
 	args.root = root;
-	return make_call(&args, comm, call);
+	return collectives_make_call(&args, comm, call);
 }
 
 tutti_status tutti_broadcast(const void *send, void *recv, size_t count, tutti_dtype dtype,
@@ -391,14 +397,14 @@ tutti_status tutti_broadcast(const void *send, void *recv, size_t count, tutti_d
 {
 	struct call_args args = args_of(COLL_BROADCAST, send, recv, count, dtype);
 	args.root = root;
-	return make_call(&args, comm, call);
+	return collectives_make_call(&args, comm, call);
 }
 
 tutti_status tutti_all_gather(const void *send, void *recv, size_t count, tutti_dtype dtype,
 			      tutti_comm *comm, const tutti_call *call)
 {
 	struct call_args args = args_of(COLL_ALL_GATHER, send, recv, count, dtype);
-	return make_call(&args, comm, call);
+	return collectives_make_call(&args, comm, call);
 }
 
 tutti_status tutti_reduce_scatter(const void *send, void *recv, size_t count, tutti_dtype dtype,
@@ -406,7 +412,7 @@ tutti_status tutti_reduce_scatter(const void *send, void *recv, size_t count, tu
 {
 	struct call_args args = args_of(COLL_REDUCE_SCATTER, send, recv, count, dtype);
 	args.op = op;
-	return make_call(&args, comm, call);
+	return collectives_make_call(&args, comm, call);
 }
 
 tutti_status tutti_gather(const void *send, void *recv, size_t count, tutti_dtype dtype, int root,
@@ -414,7 +420,7 @@ tutti_status tutti_gather(const void *send, void *recv, size_t count, tutti_dtyp
 {
 	struct call_args args = args_of(COLL_GATHER, send, recv, count, dtype);
 	args.root = root;
-	return make_call(&args, comm, call);
+	return collectives_make_call(&args, comm, call);
 }
 
 tutti_status tutti_scatter(const void *send, void *recv, size_t count, tutti_dtype dtype, int root,
@@ -422,14 +428,14 @@ tutti_status tutti_scatter(const void *send, void *recv, size_t count, tutti_dty
 {
 	struct call_args args = args_of(COLL_SCATTER, send, recv, count, dtype);
 	args.root = root;
-	return make_call(&args, comm, call);
+	return collectives_make_call(&args, comm, call);
 }
 
 tutti_status tutti_all_to_all(const void *send, void *recv, size_t count, tutti_dtype dtype,
 			      tutti_comm *comm, const tutti_call *call)
 {
 	struct call_args args = args_of(COLL_ALL_TO_ALL, send, recv, count, dtype);
-	return make_call(&args, comm, call);
+	return collectives_make_call(&args, comm, call);
 }
 
 tutti_status tutti_all_gatherv(const void *send, void *recv, const size_t *counts,
@@ -439,7 +445,7 @@ tutti_status tutti_all_gatherv(const void *send, void *recv, const size_t *count
 	struct call_args args = args_of(COLL_ALL_GATHERV, send, recv, 0, dtype);
 	args.counts[SEND_SIDE] = counts;
 	args.offsets[SEND_SIDE] = offsets;
-	return make_call(&args, comm, call);
+	return collectives_make_call(&args, comm, call);
 }
 
 tutti_status tutti_reduce_scatterv(const void *send, void *recv, const size_t *counts,
@@ -450,7 +456,7 @@ tutti_status tutti_reduce_scatterv(const void *send, void *recv, const size_t *c
 	args.op = op;
 	args.counts[SEND_SIDE] = counts;
 	args.offsets[SEND_SIDE] = offsets;
-	return make_call(&args, comm, call);
+	return collectives_make_call(&args, comm, call);
 }
 
 tutti_status tutti_gatherv(const void *send, void *recv, const size_t *counts,
@@ -461,7 +467,7 @@ tutti_status tutti_gatherv(const void *send, void *recv, const size_t *counts,
 	args.root = root;
 	args.counts[SEND_SIDE] = counts;
 	args.offsets[SEND_SIDE] = offsets;
-	return make_call(&args, comm, call);
+	return collectives_make_call(&args, comm, call);
 }
 
 tutti_status tutti_scatterv(const void *send, void *recv, const size_t *counts,
@@ -472,7 +478,7 @@ tutti_status tutti_scatterv(const void *send, void *recv, const size_t *counts,
 	args.root = root;
 	args.counts[SEND_SIDE] = counts;
 	args.offsets[SEND_SIDE] = offsets;
-	return make_call(&args, comm, call);
+	return collectives_make_call(&args, comm, call);
 }
 
 tutti_status tutti_all_to_allv(const void *send, const size_t *send_counts,
@@ -485,19 +491,19 @@ tutti_status tutti_all_to_allv(const void *send, const size_t *send_counts,
 	args.counts[RECV_SIDE] = recv_counts;
 	args.offsets[SEND_SIDE] = send_offsets;
 	args.offsets[RECV_SIDE] = recv_offsets;
-	return make_call(&args, comm, call);
+	return collectives_make_call(&args, comm, call);
 }
 
 tutti_status tutti_barrier(tutti_comm *comm, const tutti_call *call)
 {
 	struct call_args args = {.collective = COLL_BARRIER, .dtype = TUTTI_U8, .op = TUTTI_BOR};
-	return make_call(&args, comm, call);
+	return collectives_make_call(&args, comm, call);
 }
 
 /* tutti_send and tutti_recv: each checks its arguments and becomes one task of the engine. They use
  * no sequence number of the communicator's. */
-static tutti_status send_recv_check_peer(const char *name, const tutti_comm *comm, int peer,
-					 bool sends)
+static tutti_status collectives_send_recv_check_peer(const char *name, const tutti_comm *comm,
+						     int peer, bool sends)
 {
 	if (peer >= 0 && peer < comm->size)
 		return TUTTI_OK;
@@ -516,13 +522,13 @@ struct message_args {
 	int peer;
 };
 
-static tutti_status send_recv_check(const char *name, const struct message_args *m,
-				    const tutti_comm *comm, const tutti_call *call)
+static tutti_status collectives_send_recv_check(const char *name, const struct message_args *m,
+						const tutti_comm *comm, const tutti_call *call)
 {
-	TRY(check_common(name, comm, m->count, m->dtype, call));
+	TRY(collectives_check_common(name, comm, m->count, m->dtype, call));
 	if (!m->buf && m->count)
 		return fail(TUTTI_ERR_INVALID, "%s: buf is NULL", name);
-	TRY(send_recv_check_peer(name, comm, m->peer, m->side == P2P_SEND));
+	TRY(collectives_send_recv_check_peer(name, comm, m->peer, m->side == P2P_SEND));
 	if (call && call->tag < 0)
 		return fail(TUTTI_ERR_INVALID, "%s: call.tag is %d: it must not be negative", name,
 			    call->tag);
@@ -555,11 +561,11 @@ static struct task_spec spec_of(const char *name, const struct message_args *m,
 	return spec;
 }
 
-static tutti_status send_recv_pass_on(const char *name, const struct message_args *m,
-				      struct tutti_comm *comm, const tutti_call *call)
+static tutti_status collectives_send_recv_pass_on(const char *name, const struct message_args *m,
+						  struct tutti_comm *comm, const tutti_call *call)
 {
 	last_error_clear();
-	tutti_status status = send_recv_check(name, m, comm, call);
+	tutti_status status = collectives_send_recv_check(name, m, comm, call);
 	if (status == TUTTI_OK) {
 		struct task_spec spec = spec_of(name, m, comm, call);
 		status = group_is_open() ? group_add_message(comm, &spec, call)
@@ -572,12 +578,12 @@ tutti_status tutti_send(const void *buf, size_t count, tutti_dtype dtype, int pe
 			tutti_comm *comm, const tutti_call *call)
 {
 	struct message_args m = {P2P_SEND, (void *)(uintptr_t)buf, count, dtype, peer};
-	return send_recv_pass_on("send", &m, comm, call);
+	return collectives_send_recv_pass_on("send", &m, comm, call);
 }
 
 tutti_status tutti_recv(void *buf, size_t count, tutti_dtype dtype, int peer, tutti_comm *comm,
 			const tutti_call *call)
 {
 	struct message_args m = {P2P_RECV, buf, count, dtype, peer};
-	return send_recv_pass_on("recv", &m, comm, call);
+	return collectives_send_recv_pass_on("recv", &m, comm, call);
 }

@@ -82,7 +82,8 @@ tutti_status tutti_comm_split(tutti_comm *comm, int color, int key, const tutti_
 	return engine_name_error(comm->engine, comm_split(comm, color, key, config, child));
 }
 
-static tutti_status check_list(const tutti_comm *comm, const int *ranks, int n, int tag)
+static tutti_status communicator_check_list(const tutti_comm *comm, const int *ranks, int n,
+					    int tag)
 {
 	static const char name[] = "tutti_comm_create_from";
 	bool is_listed = false;
@@ -116,7 +117,7 @@ tutti_status tutti_comm_create_from(tutti_comm *comm, const int *ranks, int n, i
 	TRY(communicator_check("tutti_comm_create_from", comm, "child", child));
 	group_note_errors();
 	TRY(group_refuse("tutti_comm_create_from"));
-	tutti_status status = check_list(comm, ranks, n, tag);
+	tutti_status status = communicator_check_list(comm, ranks, n, tag);
 	if (status == TUTTI_OK)
 		status = comm_create_from(comm, ranks, n, tag, config, child);
 	return engine_name_error(comm->engine, status);

@@ -60,8 +60,8 @@ tutti_status tutti_group_refuse(const char *name)
 }
 
 /* The next member; it counts once it is complete. */
-static tutti_status new_collected(struct call_batch *b, struct tutti_comm *comm,
-				  const tutti_call *call, struct collected **m)
+static tutti_status group_new_collected(struct call_batch *b, struct tutti_comm *comm,
+					const tutti_call *call, struct collected **m)
 {
 	if (b->count == GROUP_CALLS_MAX)
 		return fail(TUTTI_ERR_INVALID, "a group has at most %d calls: end it earlier",
@@ -83,7 +83,7 @@ static tutti_status new_collected(struct call_batch *b, struct tutti_comm *comm,
 }
 
 /* The caller's tables are gone when its call returns. */
-static tutti_status copy_tables(struct collected *m)
+static tutti_status group_copy_tables(struct collected *m)
 {
 	struct call_args *a = &m->args;
 	size_t n = (size_t)m->comm->size, at = 0;
@@ -112,9 +112,9 @@ tutti_status group_add_call(struct tutti_comm *comm, const struct call_args *arg
 	struct collected *m = NULL;
 	group_note_errors();
 	TRY(comm_check_call(comm, args));
-	TRY(new_collected(open_batch, comm, call, &m));
+	TRY(group_new_collected(open_batch, comm, call, &m));
 	m->args = *args;
-	TRY(copy_tables(m));
+	TRY(group_copy_tables(m));
 	op_hold(m->args.op);
 	open_batch->count++;
 	fail_keep(NULL);
@@ -126,7 +126,7 @@ tutti_status group_add_message(struct tutti_comm *comm, const struct task_spec *
 {
 	struct collected *m = NULL;
 	group_note_errors();
-	TRY(new_collected(open_batch, comm, call, &m));
+	TRY(group_new_collected(open_batch, comm, call, &m));
 	m->message = *spec;
 	open_batch->count++;
 	fail_keep(NULL);
@@ -146,7 +146,7 @@ static void group_widen(const struct call_batch *b, int by)
 }
 
 /* call: work, done and stream are the group's. */
-static tutti_status start_member(struct collected *m, int timeout_ms, tutti_call *call)
+static tutti_status group_start_member(struct collected *m, int timeout_ms, tutti_call *call)
 {
 	call->timeout_ms = m->timeout_ms ? m->timeout_ms : timeout_ms;
 	call->label = m->label;
@@ -167,7 +167,7 @@ struct captured {
 };
 
 /* Those of the communicator of member i, if that is the first of them; else none. */
-static void gather_captured(const struct call_batch *b, size_t i, struct captured *c)
+static void group_gather_captured(const struct call_batch *b, size_t i, struct captured *c)
 {
 	const struct tutti_comm *comm = b->members[i].comm;
 
@@ -187,7 +187,7 @@ static void gather_captured(const struct call_batch *b, size_t i, struct capture
 }
 
 /* Before anything starts: what of it goes into a graph, and whether it can. */
-static tutti_status find_captured(struct call_batch *b, void *stream)
+static tutti_status group_find_captured(struct call_batch *b, void *stream)
 {
 	struct captured c;
 
@@ -199,7 +199,7 @@ static tutti_status find_captured(struct call_batch *b, void *stream)
 	for (size_t i = 0; i < b->count; i++) {
 		if (!b->members[i].is_captured)
 			continue;
-		gather_captured(b, i, &c);
+		group_gather_captured(b, i, &c);
 		if (c.count > 0)
 			TRY(comm_check_captured(b->members[i].comm, c.messages, c.count, stream));
 	}
@@ -213,8 +213,8 @@ static tutti_status group_start(struct call_batch *b, size_t i, int timeout_ms, 
 	struct captured c;
 
 	if (!m->is_captured)
-		return start_member(m, timeout_ms, call);
-	gather_captured(b, i, &c);
+		return group_start_member(m, timeout_ms, call);
+	group_gather_captured(b, i, &c);
 	if (c.count == 0)
 		return TUTTI_OK;
 	call->label = m->label;
@@ -223,8 +223,8 @@ static tutti_status group_start(struct call_batch *b, size_t i, int timeout_ms, 
 
 /* A call that cannot start does not stop the others of the group: other ranks have started theirs.
  */
-static void start_some(struct call_batch *b, struct tutti_work *whole, const tutti_call *group,
-		       bool captured, struct kept_error *first)
+static void group_start_some(struct call_batch *b, struct tutti_work *whole,
+			     const tutti_call *group, bool captured, struct kept_error *first)
 {
 	for (size_t i = 0; i < b->count; i++) {
 		struct tutti_work *part = NULL;
@@ -252,8 +252,8 @@ static tutti_status group_start_all(struct call_batch *b, struct tutti_work *who
 	struct kept_error first = {.status = TUTTI_OK};
 
 	group_widen(b, 1);
-	start_some(b, whole, group, false, &first);
-	start_some(b, whole, group, true, &first);
+	group_start_some(b, whole, group, false, &first);
+	group_start_some(b, whole, group, true, &first);
 	group_widen(b, -1);
 	return first.status == TUTTI_OK ? TUTTI_OK : fail(first.status, "%s", first.message);
 }
@@ -305,7 +305,7 @@ static tutti_status run_alone(struct call_batch *b, const tutti_call *call)
 			  .done_arg = call->done_arg};
 
 	group_widen(b, 1);
-	tutti_status status = start_member(&b->members[0], call->timeout_ms, &own);
+	tutti_status status = group_start_member(&b->members[0], call->timeout_ms, &own);
 	group_widen(b, -1);
 	return status == TUTTI_OK ? group_conclude(b, work, call) : status;
 }
@@ -324,7 +324,7 @@ static tutti_status group_run(struct call_batch *b, const tutti_call *call)
 	}
 	if (b->count == 1)
 		return run_alone(b, call);
-	TRY(find_captured(b, call->stream));
+	TRY(group_find_captured(b, call->stream));
 	TRY(work_new_whole(&whole, b->members[0].comm->engine, b->count, call));
 	char why[ERROR_BYTES];
 	tutti_status status = group_start_all(b, whole, call);
@@ -358,7 +358,7 @@ static tutti_status api_group_end(struct call_batch *b, const tutti_call *call)
 	TRY(forks_check("tutti_group_end"));
 	if (b->error.status != TUTTI_OK)
 		return fail(b->error.status, "%s", b->error.message);
-	TRY(check_call("tutti_group_end", call));
+	TRY(collectives_check_call("tutti_group_end", call));
 	return group_run(b, call);
 }
 

@@ -39,7 +39,7 @@ static tutti_status mem_alloc_judge(struct tutti_comm *comm, const struct alloc_
 		    (size_t)all[0].bytes, comm->size, cause, all[cause].outcome.message);
 }
 
-static tutti_status new_reports(struct tutti_comm *comm, struct alloc_report **all)
+static tutti_status mem_alloc_new_reports(struct tutti_comm *comm, struct alloc_report **all)
 {
 	if ((*all = calloc((size_t)comm->size, sizeof **all)))
 		return TUTTI_OK;
@@ -68,14 +68,15 @@ static tutti_status mem_alloc_agree(struct tutti_comm *comm, size_t bytes, tutti
 {
 	struct alloc_report mine = {.bytes = bytes}, *all;
 
-	TRY(new_reports(comm, &all));
+	TRY(mem_alloc_new_reports(comm, &all));
 	status = mem_alloc_gather(comm, &mine, status, all);
 	free(all);
 	return status;
 }
 
 /* Whether a rank takes another step; the regions of all for it. */
-static bool take_regions(const struct alloc_report *all, int size, struct cuda_region *regions)
+static bool mem_alloc_take_regions(const struct alloc_report *all, int size,
+				   struct cuda_region *regions)
 {
 	bool goes_on = false;
 
@@ -87,8 +88,8 @@ static bool take_regions(const struct alloc_report *all, int size, struct cuda_r
 }
 
 /* Each rank makes its part, and then they share them in steps, as many on each rank. */
-static tutti_status make_on_device(void **memory, const struct cuda_region_wish *wish,
-				   struct tutti_comm *comm, struct alloc_report *all)
+static tutti_status mem_alloc_make_on_device(void **memory, const struct cuda_region_wish *wish,
+					     struct tutti_comm *comm, struct alloc_report *all)
 {
 	struct alloc_report mine = {.bytes = wish->bytes};
 	struct cuda_region *regions = calloc((size_t)comm->size, sizeof *regions);
@@ -97,18 +98,18 @@ static tutti_status make_on_device(void **memory, const struct cuda_region_wish 
 			: fail(TUTTI_ERR_MEMORY, "no memory for %d regions", comm->size);
 
 	status = mem_alloc_gather(comm, &mine, status, all);
-	while (status == TUTTI_OK && take_regions(all, comm->size, regions))
+	while (status == TUTTI_OK && mem_alloc_take_regions(all, comm->size, regions))
 		status = mem_alloc_gather(
 			comm, &mine, device_mem_step(comm->device, regions, &mine.region), all);
 	free(regions);
 	return status;
 }
 
-static tutti_status try_on_device(void **ptr, const struct cuda_region_wish *wish,
-				  struct tutti_comm *comm, struct alloc_report *all)
+static tutti_status mem_alloc_try_on_device(void **ptr, const struct cuda_region_wish *wish,
+					    struct tutti_comm *comm, struct alloc_report *all)
 {
 	void *memory = NULL;
-	tutti_status status = make_on_device(&memory, wish, comm, all);
+	tutti_status status = mem_alloc_make_on_device(&memory, wish, comm, all);
 
 	if (status == TUTTI_OK)
 		*ptr = memory;
@@ -118,24 +119,24 @@ static tutti_status try_on_device(void **ptr, const struct cuda_region_wish *wis
 }
 
 /* Where one rank cannot have the better memory, all take the plain one: they all see that. */
-static tutti_status alloc_on_device(void **ptr, size_t bytes, struct tutti_comm *comm)
+static tutti_status mem_alloc_on_device(void **ptr, size_t bytes, struct tutti_comm *comm)
 {
 	struct cuda_region_wish wish = {.bytes = bytes};
 	struct alloc_report *all;
 
-	TRY(new_reports(comm, &all));
-	tutti_status status = try_on_device(ptr, &wish, comm, all);
+	TRY(mem_alloc_new_reports(comm, &all));
+	tutti_status status = mem_alloc_try_on_device(ptr, &wish, comm, all);
 	if (status == TUTTI_ERR_UNSUPPORTED) {
 		log_info("GPU memory by IPC handles: %s", last_error());
 		last_error_clear();
 		wish.is_plain = true;
-		status = try_on_device(ptr, &wish, comm, all);
+		status = mem_alloc_try_on_device(ptr, &wish, comm, all);
 	}
 	free(all);
 	return status;
 }
 
-static tutti_status alloc_of_process(void **ptr, size_t bytes, struct tutti_comm *comm)
+static tutti_status mem_alloc_of_process(void **ptr, size_t bytes, struct tutti_comm *comm)
 {
 	void *memory = NULL;
 	tutti_status status = known_memory_map(&memory, bytes);
@@ -150,7 +151,7 @@ static tutti_status alloc_of_process(void **ptr, size_t bytes, struct tutti_comm
 	return TUTTI_OK;
 }
 
-static tutti_status alloc_of_window(void **ptr, size_t bytes, struct tutti_comm *comm)
+static tutti_status mem_alloc_of_window(void **ptr, size_t bytes, struct tutti_comm *comm)
 {
 	struct call_args args = {.collective = COLL_MEM_ALLOC, .dtype = TUTTI_U8, .count = bytes};
 	struct tutti_work *work;
@@ -186,9 +187,9 @@ tutti_status tutti_mem_alloc(void **ptr, size_t bytes, tutti_comm *comm)
 	if (engine_status(comm->engine) != TUTTI_OK)
 		return fail(engine_status(comm->engine), "%s", engine_error(comm->engine));
 	if (comm->device && comm->settings.device_memory)
-		return engine_name_error(comm->engine, alloc_on_device(ptr, bytes, comm));
-	TRY(engine_name_error(comm->engine, comm->window ? alloc_of_window(ptr, bytes, comm)
-							 : alloc_of_process(ptr, bytes, comm)));
+		return engine_name_error(comm->engine, mem_alloc_on_device(ptr, bytes, comm));
+	TRY(engine_name_error(comm->engine, comm->window ? mem_alloc_of_window(ptr, bytes, comm)
+							 : mem_alloc_of_process(ptr, bytes, comm)));
 	if (bytes > 0 && known_memory_add(*ptr, bytes) != TUTTI_OK)
 		last_error_clear(); /* it works as other memory does */
 	return TUTTI_OK;
@@ -231,7 +232,7 @@ void *tutti_mem_at(const tutti_mem_place *place, size_t bytes, tutti_comm *comm)
 			     bytes);
 }
 
-static tutti_status check_hint(const char *name, const void *ptr, const tutti_comm *comm)
+static tutti_status mem_alloc_check_hint(const char *name, const void *ptr, const tutti_comm *comm)
 {
 	last_error_clear();
 	if (!ptr || !comm)
@@ -242,13 +243,13 @@ static tutti_status check_hint(const char *name, const void *ptr, const tutti_co
 /* For all communicators of the process: a device is opened once for all of them. */
 tutti_status tutti_mem_register(void *ptr, size_t bytes, tutti_comm *comm)
 {
-	TRY(check_hint("tutti_mem_register", ptr, comm));
+	TRY(mem_alloc_check_hint("tutti_mem_register", ptr, comm));
 	return bytes > 0 ? known_memory_add(ptr, bytes) : TUTTI_OK;
 }
 
 tutti_status tutti_mem_deregister(void *ptr, tutti_comm *comm)
 {
-	TRY(check_hint("tutti_mem_deregister", ptr, comm));
+	TRY(mem_alloc_check_hint("tutti_mem_deregister", ptr, comm));
 	known_memory_remove(ptr);
 	return TUTTI_OK;
 }

@@ -53,7 +53,7 @@ void comm_leave_recovery(struct tutti_comm *comm, tutti_status status)
 	comm_leave(comm);
 }
 
-static size_t find_address(void *arg, int rank, uint8_t address[TUTTI_ADDRESS_BYTES])
+static size_t agree_find_address(void *arg, int rank, uint8_t address[TUTTI_ADDRESS_BYTES])
 {
 	const struct tutti_comm *comm = arg;
 
@@ -65,7 +65,7 @@ tutti_status comm_ask(struct tutti_comm *comm, struct consensus_question *questi
 {
 	question->number = CONSENSUS_NUMBER(comm->recovery.calls, which);
 	question->has_ended = agree_has_ended;
-	question->find_address = find_address;
+	question->find_address = agree_find_address;
 	question->arg = comm;
 	TRY(comm_wake_consensus(comm));
 	return consensus_ask(comm->recovery.consensus, question, marks, records);

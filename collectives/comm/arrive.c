@@ -34,8 +34,8 @@ static tutti_status arrive_judge_reports(const struct tutti_comm *comm,
 }
 
 /* room: for as many links and doubles as there are ranks. */
-static void sum_up(const struct tutti_comm *comm, const struct arrival_report *all,
-		   struct links *room, struct common_result *c)
+static void arrive_sum_up(const struct tutti_comm *comm, const struct arrival_report *all,
+			  struct links *room, struct common_result *c)
 {
 	size_t n = (size_t)comm->size;
 	*c = (struct common_result){HAS_ALL, true, links_default()};
@@ -49,7 +49,7 @@ static void sum_up(const struct tutti_comm *comm, const struct arrival_report *a
 }
 
 /* Of ranks that were in a communicator that grew: known once the engine runs, in the last round. */
-static tutti_status note_parents(struct tutti_comm *comm, const struct arrival_report *all)
+static tutti_status arrive_note_parents(struct tutti_comm *comm, const struct arrival_report *all)
 {
 	size_t n = (size_t)comm->size;
 	bool any = false;
@@ -87,8 +87,8 @@ static tutti_status arrive_agree(struct tutti_comm *comm, struct rendezvous *mee
 	if (met == TUTTI_OK)
 		met = arrive_judge_reports(comm, all);
 	if (met == TUTTI_OK) {
-		sum_up(comm, all, links, common);
-		met = note_parents(comm, all);
+		arrive_sum_up(comm, all, links, common);
+		met = arrive_note_parents(comm, all);
 	}
 	free(all);
 	free(links);
@@ -96,8 +96,8 @@ static tutti_status arrive_agree(struct tutti_comm *comm, struct rendezvous *mee
 }
 
 /* Ranks of a node that cannot open their window go on without one, together. */
-static tutti_status open_window(struct tutti_comm *comm, struct rendezvous *meeting,
-				uint64_t deadline)
+static tutti_status arrive_open_window(struct tutti_comm *comm, struct rendezvous *meeting,
+				       uint64_t deadline)
 {
 	struct common_result all;
 
@@ -119,7 +119,7 @@ static tutti_status arrive_measure(struct tutti_comm *comm)
 	return TUTTI_OK;
 }
 
-static void keep_links(struct tutti_comm *comm, const struct links *agreed)
+static void arrive_keep_links(struct tutti_comm *comm, const struct links *agreed)
 {
 	char key[256];
 	if (comm->settings.env.links && *comm->settings.env.links && !comm->has_links &&
@@ -158,7 +158,7 @@ static tutti_status arrive_meet(struct tutti_comm *comm, struct rendezvous *meet
 	comm->has_links = comm->settings.env.links && *comm->settings.env.links &&
 			  links_read(&comm->select.links, comm->settings.env.links,
 				     measure_key(comm, key, sizeof key));
-	return open_window(comm, meeting, deadline);
+	return arrive_open_window(comm, meeting, deadline);
 }
 
 static tutti_status arrive_finish(struct tutti_comm *comm, uint64_t deadline)
@@ -191,7 +191,7 @@ tutti_status comm_arrive(struct tutti_comm *comm, const struct job *job, int par
 			comm_close(comm); /* the others need not wait for this rank */
 		status = arrive_agree(comm, arrival->meeting, status, &all, deadline);
 		if (status == TUTTI_OK)
-			keep_links(comm, &all.median);
+			arrive_keep_links(comm, &all.median);
 	}
 	if (status != TUTTI_OK)
 		arrive_leave(arrival);

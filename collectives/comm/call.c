@@ -12,7 +12,7 @@
 
 /* A callback may run before the call that it belongs to has returned in its own thread. Waits for
  * that return, up to the timeout: the thread may have left the call by longjmp. */
-static bool comes_after(struct tutti_comm *comm)
+static bool call_comes_after(struct tutti_comm *comm)
 {
 	uint64_t deadline_ns = callback_in_done ? deadline_after_ms(comm->settings.timeout_ms) : 0;
 	int state = 0;
@@ -37,7 +37,7 @@ tutti_status comm_enter_slowly(struct tutti_comm *comm, const char *name)
 		     name, comm->rank);
 		return engine_name_error(comm->engine, TUTTI_ERR_INVALID);
 	}
-	if (comes_after(comm))
+	if (call_comes_after(comm))
 		return TUTTI_OK;
 	fail(TUTTI_ERR_INVALID,
 	     "%s: another thread is in a call of this communicator on rank %d: one thread at a "
@@ -144,21 +144,21 @@ static void trace_message(struct tutti_comm *comm, struct task_spec *spec, enum 
 			   trace_size(args->count, spec->p2p.peer));
 }
 
-static bool captures_kernels(const struct tutti_comm *comm, void *stream)
+static bool call_captures_kernels(const struct tutti_comm *comm, void *stream)
 {
 	return comm->device && device_captures(comm->device, stream);
 }
 
 bool comm_captures(const struct tutti_comm *comm, void *stream)
 {
-	return captures_kernels(comm, stream) ||
+	return call_captures_kernels(comm, stream) ||
 	       route_goes_into_graph(&(tutti_call){.stream = stream});
 }
 
 tutti_status comm_check_captured(const struct tutti_comm *comm,
 				 const struct task_spec *const *messages, size_t n, void *stream)
 {
-	if (captures_kernels(comm, stream))
+	if (call_captures_kernels(comm, stream))
 		return device_check_messages(comm->device, messages, n, stream);
 	TRY(memory_kind(TUTTI_MEMORY_CUDA)->stream_check(stream, NULL));
 	TRY(device_check_captured(messages, n));
@@ -182,7 +182,7 @@ tutti_status comm_call_captured(struct tutti_comm *comm, const struct task_spec 
 {
 	struct route_call c = {.comm = comm, .call = call, .ending = ROUTE_HANDLED};
 	struct task_spec spec = *messages[0];
-	bool by_kernels = captures_kernels(comm, call->stream);
+	bool by_kernels = call_captures_kernels(comm, call->stream);
 
 	TRY(comm_check_captured(comm, messages, n, call->stream));
 	spec.kind = by_kernels ? &device_message_tasks : &captured_tasks;

@@ -20,7 +20,7 @@
 #define WINDOW_NS_MAX UINT64_C(10000000000)
 
 /* The copy has no secret: none is needed once the ranks have met. */
-static bool copy_texts(struct comm_settings *settings, const char *filter)
+static bool comm_copy_texts(struct comm_settings *settings, const char *filter)
 {
 	struct env *env = &settings->env;
 	const char **texts[] = {&env->transports, &env->transport_plugin, &env->algo,
@@ -37,7 +37,7 @@ static bool copy_texts(struct comm_settings *settings, const char *filter)
 	return is_whole && (!filter || settings->filter);
 }
 
-static void free_texts(struct comm_settings *settings)
+static void comm_free_texts(struct comm_settings *settings)
 {
 	const struct env *env = &settings->env;
 	const char *texts[] = {env->transports, env->transport_plugin, env->algo,
@@ -67,8 +67,8 @@ tutti_status comm_new(struct tutti_comm **out, const tutti_config *config, const
 	comm->settings.device_memory = config->device > 0;
 	if (config->name)
 		snprintf(comm->settings.name, sizeof comm->settings.name, "%s", config->name);
-	if (!copy_texts(&comm->settings,
-			config->transports ? config->transports : env->transports)) {
+	if (!comm_copy_texts(&comm->settings,
+			     config->transports ? config->transports : env->transports)) {
 		comm_free(comm);
 		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for a communicator", rank);
 	}
@@ -123,7 +123,7 @@ void comm_open_window(struct tutti_comm *comm, uint64_t deadline_ns, bool (*is_o
 		log_info("no window, messages instead: %s", last_error());
 }
 
-static void end_refusal(struct tutti_comm *comm)
+static void comm_end_refusal(struct tutti_comm *comm)
 {
 	if (comm->reach.window_refusal >= 0)
 		close(comm->reach.window_refusal);
@@ -132,7 +132,7 @@ static void end_refusal(struct tutti_comm *comm)
 
 void comm_keep_window(struct tutti_comm *comm, bool all_have_it)
 {
-	end_refusal(comm);
+	comm_end_refusal(comm);
 	if (all_have_it) {
 		consensus_rest(comm->recovery.consensus);
 		return;
@@ -200,7 +200,7 @@ ALGORITHM_TABLE(CHECK_NAME, CHECK_NOTHING)
 #undef CHECK_NAME
 #undef CHECK_NOTHING
 
-static tutti_status open_trace(struct tutti_comm *comm)
+static tutti_status comm_open_trace(struct tutti_comm *comm)
 {
 	struct trace_about about = {.name = (comm->identity.id[0] ^ comm->identity.id[1] >> 7) *
 					    0x9e3779b97f4a7c15u,
@@ -218,7 +218,7 @@ static tutti_status open_trace(struct tutti_comm *comm)
 	return trace_open(&comm->calls.trace, &about, algorithm_name);
 }
 
-static tutti_status start_engine(struct tutti_comm *comm, const struct engine_config *config)
+static tutti_status comm_start_engine(struct tutti_comm *comm, const struct engine_config *config)
 {
 	tutti_status status = engine_create(&comm->engine, config);
 	if (status != TUTTI_OK)
@@ -262,7 +262,7 @@ tutti_status comm_start(struct tutti_comm *comm)
 	if (!comm->calls.recorder)
 		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for a flight recorder",
 			    comm->rank);
-	TRY(open_trace(comm));
+	TRY(comm_open_trace(comm));
 	if (comm->device)
 		config.device = (struct engine_device){device_fail, device_runs, device_differs,
 						       comm->device,
@@ -276,7 +276,7 @@ tutti_status comm_start(struct tutti_comm *comm)
 	if (!comm->parent.job)
 		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for its job", comm->rank);
 	TRY(comm_open_control(comm, &config.control));
-	TRY(start_engine(comm, &config));
+	TRY(comm_start_engine(comm, &config));
 	free(comm->reach.routes);
 	comm->reach.routes = NULL;
 	comm->select.size = comm->size;
@@ -335,7 +335,7 @@ void comm_free(struct tutti_comm *comm)
 	comm_close(comm);
 	if (comm->is_left)
 		return;
-	end_refusal(comm);
+	comm_end_refusal(comm);
 	plan_cache_free(comm);
 	consensus_drop(comm->recovery.consensus);
 	for (int i = 0; i < comm->recovery.ancestor_count; i++)
@@ -352,7 +352,7 @@ void comm_free(struct tutti_comm *comm)
 	free(comm->parent.ranks);
 	free(comm->parent.numbers);
 	job_drop(comm->parent.job);
-	free_texts(&comm->settings);
+	comm_free_texts(&comm->settings);
 	poison(comm, sizeof *comm); /* a layer above may still know it */
 	free(comm);
 	forks_forget();

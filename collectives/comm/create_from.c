@@ -60,28 +60,29 @@ static tutti_status create_from_lead(struct split *s, const struct list_record *
 
 	if (status == TUTTI_OK) {
 		all[s->me] = *own;
-		status = list_exchange_all(s, P2P_RECV, all, sizeof *all, sizeof *all);
+		status = split_list_exchange_all(s, P2P_RECV, all, sizeof *all, sizeof *all);
 	}
 	if (status == TUTTI_OK) {
 		outcome_set(&v->outcome, create_from_compare(s, all));
 		auth_random(&v->number, sizeof v->number);
-		status = list_exchange_all(s, P2P_SEND, v, sizeof *v, 0);
+		status = split_list_exchange_all(s, P2P_SEND, v, sizeof *v, 0);
 	}
 	free(all);
 	return status;
 }
 
 /* The lists are the same, on all ranks or on none. */
-static tutti_status agree_on_list(struct split *s)
+static tutti_status create_from_agree_on_list(struct split *s)
 {
 	struct list_record own = create_from_record_of(s);
 	struct list_verdict verdict = {0};
 
-	if (s->me == list_leader(s)) {
+	if (s->me == split_list_leader(s)) {
 		TRY(create_from_lead(s, &own, &verdict));
 	} else {
-		TRY(list_exchange(s, P2P_SEND, &own, sizeof own, list_leader(s)));
-		TRY(list_exchange(s, P2P_RECV, &verdict, sizeof verdict, list_leader(s)));
+		TRY(split_list_exchange(s, P2P_SEND, &own, sizeof own, split_list_leader(s)));
+		TRY(split_list_exchange(s, P2P_RECV, &verdict, sizeof verdict,
+					split_list_leader(s)));
 	}
 	s->sequence = verdict.number;
 	if (verdict.outcome.status == TUTTI_OK)
@@ -103,6 +104,6 @@ tutti_status comm_create_from(struct tutti_comm *parent, const int *ranks, int n
 
 	while (s.list[s.me] != parent->rank)
 		s.me++;
-	TRY(agree_on_list(&s));
+	TRY(create_from_agree_on_list(&s));
 	return split_run(&s, 0, s.me, child);
 }

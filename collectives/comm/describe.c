@@ -13,7 +13,7 @@
 
 /* Ranks share a host when they run on the same boot of a kernel and in the same network, for that
  * is where abstract sockets reach. */
-static tutti_status find_host_id(char *id, size_t bytes, const struct env *env)
+static tutti_status describe_find_host_id(char *id, size_t bytes, const struct env *env)
 {
 	char boot[MACHINE_BOOT_BYTES] = "";
 
@@ -29,9 +29,9 @@ static tutti_status find_host_id(char *id, size_t bytes, const struct env *env)
  * of its own. */
 #define CONSENSUS_MS (20 * 86400000)
 
-static tutti_status open_consensus_endpoint(struct tutti_endpoint **endpoint,
-					    const struct tutti_transport *transport,
-					    const struct tutti_endpoint_config *config)
+static tutti_status describe_open_consensus_endpoint(struct tutti_endpoint **endpoint,
+						     const struct tutti_transport *transport,
+						     const struct tutti_endpoint_config *config)
 {
 	struct tutti_endpoint_config own = *config;
 
@@ -40,14 +40,15 @@ static tutti_status open_consensus_endpoint(struct tutti_endpoint **endpoint,
 	return transport_open(transport, endpoint, &own);
 }
 
-static tutti_status open_consensus(struct tutti_comm *comm, const struct tutti_transport *transport,
-				   const struct tutti_endpoint_config *config)
+static tutti_status describe_open_consensus(struct tutti_comm *comm,
+					    const struct tutti_transport *transport,
+					    const struct tutti_endpoint_config *config)
 {
 	struct consensus_config consensus = {
 		.rank = comm->rank, .size = comm->size, .timeout_ms = comm->settings.timeout_ms};
 
 	if (transport)
-		TRY(open_consensus_endpoint(&consensus.endpoint, transport, config));
+		TRY(describe_open_consensus_endpoint(&consensus.endpoint, transport, config));
 	return consensus_create(&comm->recovery.consensus, &consensus);
 }
 
@@ -60,7 +61,7 @@ static tutti_status describe_open_control(struct tutti_comm *comm,
 
 	own.comm_id[1] = ~own.comm_id[1];
 	TRY(transport_open(transport, &comm->reach.control_endpoint, &own));
-	return open_consensus(comm, transport, config);
+	return describe_open_consensus(comm, transport, config);
 }
 
 struct tutti_endpoint_config comm_endpoint_config(const struct tutti_comm *comm)
@@ -94,7 +95,7 @@ tutti_status comm_wake_consensus(struct tutti_comm *comm)
 
 	if (!consensus_is_at_rest(consensus))
 		return TUTTI_OK;
-	tutti_status status = open_consensus_endpoint(
+	tutti_status status = describe_open_consensus_endpoint(
 		&endpoint, transport_widest(reach->transports, reach->transport_count), &config);
 	consensus_wake(consensus, endpoint, status);
 	board_tell_consensus(window_board(comm->window), endpoint ? endpoint->address : NULL,
@@ -115,7 +116,7 @@ static void describe_append_reason(char why[ERROR_BYTES], const char *name, int 
 		 reason[0] ? reason : "it gives no reason");
 }
 
-static tutti_status open_endpoints(struct tutti_comm *comm)
+static tutti_status describe_open_endpoints(struct tutti_comm *comm)
 {
 	struct comm_reach *reach = &comm->reach;
 	struct tutti_endpoint_config config = comm_endpoint_config(comm);
@@ -141,14 +142,14 @@ static tutti_status open_endpoints(struct tutti_comm *comm)
 	return describe_open_control(comm, transport_widest(list, count), &config);
 }
 
-static void note_address(struct member_address *to, const struct tutti_endpoint *endpoint)
+static void describe_note_address(struct member_address *to, const struct tutti_endpoint *endpoint)
 {
 	to->bytes = (uint32_t)endpoint->address_bytes;
 	memcpy(to->address, endpoint->address, endpoint->address_bytes);
 }
 
 /* Kinds of memory that this endpoint can be expected to map. Why one is not is logged. */
-static uint32_t find_maps(const struct tutti_comm *comm, struct tutti_endpoint *endpoint)
+static uint32_t describe_find_maps(const struct tutti_comm *comm, struct tutti_endpoint *endpoint)
 {
 	uint32_t kinds = 0;
 	void *map;
@@ -170,7 +171,7 @@ static uint32_t find_maps(const struct tutti_comm *comm, struct tutti_endpoint *
 	return kinds;
 }
 
-static void open_device(struct tutti_comm *comm, struct member *m)
+static void describe_open_device(struct tutti_comm *comm, struct member *m)
 {
 	struct device_config config = {.most = comm->size,
 				       .ordinal = comm->settings.device,
@@ -195,7 +196,7 @@ static tutti_status describe_member(struct tutti_comm *comm, struct member *m)
 			    sizeof m->algo - 1);
 	TRY(select_parse(&comm->select, algo));
 	if (!comm->place.host_id[0]) /* else it is the parent's */
-		TRY(find_host_id(comm->place.host_id, sizeof comm->place.host_id, env));
+		TRY(describe_find_host_id(comm->place.host_id, sizeof comm->place.host_id, env));
 	snprintf(m->version, sizeof m->version, "%s", TUTTI_VERSION);
 	snprintf(m->host_id, sizeof m->host_id, "%s", comm->place.host_id);
 	if (gethostname(m->host, sizeof m->host - 1) != 0)
@@ -206,21 +207,21 @@ static tutti_status describe_member(struct tutti_comm *comm, struct member *m)
 		m->cpu_location.thread = 0;
 	m->cpus = wait_cpus_here();
 	memcpy(m->settings, values, sizeof values);
-	TRY(open_endpoints(comm));
+	TRY(describe_open_endpoints(comm));
 	for (int i = 0; i < comm->reach.endpoint_count; i++) {
 		struct member_address *a = &m->address[m->addresses++];
 		snprintf(a->transport, sizeof a->transport, "%s", comm->reach.transports[i]->name);
-		note_address(a, comm->reach.endpoints[i]);
+		describe_note_address(a, comm->reach.endpoints[i]);
 		if (!has_maps)
-			a->maps = find_maps(comm, comm->reach.endpoints[i]);
+			a->maps = describe_find_maps(comm, comm->reach.endpoints[i]);
 		has_maps |= a->maps != 0;
 	}
 	transport_names(comm->reach.transports, comm->reach.transport_count, m->transports,
 			sizeof m->transports);
-	note_address(&m->control, comm->reach.control_endpoint);
-	note_address(&m->consensus, consensus_endpoint(comm->recovery.consensus));
+	describe_note_address(&m->control, comm->reach.control_endpoint);
+	describe_note_address(&m->consensus, consensus_endpoint(comm->recovery.consensus));
 	if (env->cuda > 1)
-		open_device(comm, m);
+		describe_open_device(comm, m);
 	return TUTTI_OK;
 }
 
@@ -231,10 +232,10 @@ static tutti_status describe_alone(struct tutti_comm *comm, struct member *m)
 	int count;
 
 	TRY(transport_list(list, &count, comm->settings.filter, &comm->settings.env));
-	TRY(open_consensus(comm, NULL, NULL));
+	TRY(describe_open_consensus(comm, NULL, NULL));
 	TRY(select_parse(&comm->select, comm->settings.env.algo));
 	if (comm->settings.env.cuda > 1)
-		open_device(comm, m);
+		describe_open_device(comm, m);
 	return TUTTI_OK;
 }
 

@@ -44,14 +44,14 @@ struct grow {
 	void *records;       /* of an answer, by old rank                           */
 };
 
-static bool is_member(const struct grow *g, int old_rank)
+static bool grow_is_member(const struct grow *g, int old_rank)
 {
 	return g->marks[old_rank] == MARK_MEMBER;
 }
 
 /* A rank that has failed to arrive asks the others, and some of them may still be waiting. All
  * began to wait at the same time, so the time left is the same for all. */
-static uint64_t left_ns(uint64_t until_ns)
+static uint64_t grow_left_ns(uint64_t until_ns)
 {
 	uint64_t now_ns = clock_now_ns();
 	return until_ns > now_ns ? until_ns - now_ns : 0;
@@ -64,13 +64,13 @@ static tutti_status grow_ask_phase(struct grow *g, enum grow_phase phase, const 
 		.name = NAME,
 		.record = record,
 		.record_bytes = record_bytes,
-		.late_ns = phase == ASK_REPORTS ? left_ns(g->arrived_ns) : 0};
+		.late_ns = phase == ASK_REPORTS ? grow_left_ns(g->arrived_ns) : 0};
 	int before = g->count;
 
 	TRY(comm_ask(g->old, &question, 4 * (uint32_t)phase + CALL_GROW, g->marks, g->records));
 	g->count = 0;
 	for (int r = 0; r < g->old->size; r++)
-		g->count += is_member(g, r);
+		g->count += grow_is_member(g, r);
 	if (phase == ASK_PRESENCE || g->count == before)
 		return TUTTI_OK;
 	return fail(TUTTI_ERR_PEER,
@@ -99,7 +99,7 @@ static tutti_status grow_check_sizes(const struct grow *g)
 	const int32_t *sizes = g->records;
 
 	for (int r = 0; r < g->old->size; r++)
-		if (is_member(g, r) && sizes[r] != g->size)
+		if (grow_is_member(g, r) && sizes[r] != g->size)
 			return fail(TUTTI_ERR_MISMATCH,
 				    NAME ": rank %d asks for %d ranks, rank %d for %d: all ranks "
 					 "need the same size",
@@ -113,37 +113,37 @@ static tutti_status grow_check_sizes(const struct grow *g)
 }
 
 /* As in the first communicator of the line, where that fits. */
-static void choose_numbers(struct grow *g)
+static void grow_choose_numbers(struct grow *g)
 {
 	const int *voter = consensus_quorum(g->old->recovery.consensus)->voter;
 	bool fits = true;
 
 	for (int r = 0; r < g->old->size; r++)
-		fits &= !is_member(g, r) || voter[r] < g->size;
+		fits &= !grow_is_member(g, r) || voter[r] < g->size;
 	for (int r = 0, next = 0; r < g->old->size; r++)
-		if (is_member(g, r))
+		if (grow_is_member(g, r))
 			g->numbers[r] = fits ? voter[r] : next++;
 }
 
 /* Voters that are neither here nor known to be dead. */
-static int left_behind(const struct grow *g)
+static int grow_left_behind(const struct grow *g)
 {
 	const struct quorum *l = consensus_quorum(g->old->recovery.consensus);
 	int here = 0;
 
 	for (int r = 0; r < g->old->size; r++)
-		here += is_member(g, r) && !l->gone[l->voter[r]];
+		here += grow_is_member(g, r) && !l->gone[l->voter[r]];
 	return quorum_alive(l) - here;
 }
 
 /* A proof of one rank counts for all. */
-static tutti_status check_left_behind(const struct grow *g)
+static tutti_status grow_check_left_behind(const struct grow *g)
 {
 	const struct grow_report *all = g->records;
 	int least = g->old->size;
 
 	for (int r = 0; r < g->old->size; r++)
-		if (is_member(g, r) && all[r].left_behind < least)
+		if (grow_is_member(g, r) && all[r].left_behind < least)
 			least = all[r].left_behind;
 	if (least <= 0)
 		return TUTTI_OK;
@@ -158,7 +158,7 @@ static tutti_status grow_find_server(struct grow *g)
 	const struct grow_report *all = g->records;
 
 	for (int r = 0; r < g->old->size; r++) {
-		if (!is_member(g, r) || !all[r].is_here)
+		if (!grow_is_member(g, r) || !all[r].is_here)
 			continue;
 		g->server = r;
 		g->job.server = g->numbers[r];
@@ -172,21 +172,21 @@ static tutti_status grow_find_server(struct grow *g)
 		    g->job.host);
 }
 
-static tutti_status get_ready(struct grow *g)
+static tutti_status grow_get_ready(struct grow *g)
 {
 	struct grow_report own = {0};
 	int32_t size = g->size;
 
 	TRY(grow_ask_phase(g, ASK_PRESENCE, &size, sizeof size));
 	TRY(grow_check_sizes(g));
-	choose_numbers(g);
+	grow_choose_numbers(g);
 	int number = g->numbers[g->old->rank];
 	tutti_status status = job_find_again(&g->job, number, g->size, g->old->recovery.origin,
 					     &g->config, &g->env);
 	own.is_here = status == TUTTI_OK && job_is_here(&g->job);
-	own.left_behind = left_behind(g);
+	own.left_behind = grow_left_behind(g);
 	TRY(grow_compare(g, ASK_READINESS, &own, status));
-	TRY(check_left_behind(g));
+	TRY(grow_check_left_behind(g));
 	return grow_find_server(g);
 }
 
@@ -223,7 +223,7 @@ static tutti_status grow_run(struct grow *g)
 
 	g->old->recovery.calls++;
 	rendezvous_tell_launcher(LAUNCHER_GROWS);
-	TRY(get_ready(g));
+	TRY(grow_get_ready(g));
 	log_info(NAME ": %d ranks wait for %d new ones", g->count, g->size - g->count);
 	tutti_status status = grow_compare(g, ASK_REPORTS, &own, grow_arrive(g));
 	status = comm_conclude(g->grown, &g->arrival, status);

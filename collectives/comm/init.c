@@ -81,7 +81,7 @@ static int local_ranks_start_threads(struct local_rank *ranks, int n)
 }
 
 /* All ranks have the same error, but those that lost the others on the way to it. */
-static tutti_status first_error(const struct local_rank *ranks, int n)
+static tutti_status init_first_error(const struct local_rank *ranks, int n)
 {
 	for (int r = 0; r < n; r++)
 		if (ranks[r].status != TUTTI_OK)
@@ -89,7 +89,7 @@ static tutti_status first_error(const struct local_rank *ranks, int n)
 	return TUTTI_OK;
 }
 
-static tutti_status join_by_threads(struct local_rank *ranks, int n)
+static tutti_status init_join_by_threads(struct local_rank *ranks, int n)
 {
 	struct gate gate = {.lock = PTHREAD_MUTEX_INITIALIZER};
 	tutti_status status = TUTTI_OK;
@@ -107,7 +107,7 @@ static tutti_status join_by_threads(struct local_rank *ranks, int n)
 	for (int r = 1; r < started; r++)
 		pthread_join(ranks[r].thread, NULL);
 	pthread_mutex_destroy(&gate.lock);
-	return status == TUTTI_OK ? first_error(ranks, n) : status;
+	return status == TUTTI_OK ? init_first_error(ranks, n) : status;
 }
 
 /* The job's ranks, of which this process has n from job->rank on. config and the launcher count
@@ -154,7 +154,7 @@ static tutti_status local_ranks_join(struct tutti_comm **comms, int n, const str
 		ranks[r].job = *first;
 		ranks[r].job.rank += r;
 	}
-	tutti_status status = join_by_threads(ranks, n);
+	tutti_status status = init_join_by_threads(ranks, n);
 	for (int r = 0; r < n; r++)
 		job_forget(&ranks[r].job);
 	free(ranks);
@@ -210,7 +210,7 @@ tutti_status comm_check_config(const tutti_config *config)
 }
 
 /* The environment, and what of it holds for the whole process. */
-static tutti_status load_settings(struct env *env)
+static tutti_status init_load_settings(struct env *env)
 {
 	TRY(env_load(env));
 	job_reserve_ports(env);
@@ -242,7 +242,7 @@ tutti_status comm_init(struct tutti_comm **out, const tutti_config *config)
 
 	if (!config)
 		config = &no_config;
-	TRY(load_settings(&env));
+	TRY(init_load_settings(&env));
 	TRY(comm_check_config(config));
 	if (config->local_ranks > 1)
 		return fail(TUTTI_ERR_INVALID,
@@ -265,7 +265,7 @@ tutti_status comm_init(struct tutti_comm **out, const tutti_config *config)
 	return TUTTI_OK;
 }
 
-static tutti_status open_windows(struct tutti_comm **comms, int n)
+static tutti_status init_open_windows(struct tutti_comm **comms, int n)
 {
 	struct window_config *configs = calloc((size_t)n, sizeof *configs);
 	struct window **windows = calloc((size_t)n, sizeof(struct window *));
@@ -292,7 +292,7 @@ static tutti_status open_windows(struct tutti_comm **comms, int n)
 
 /* Connects one rank after another. A rank that waits may wait for one that has failed and cannot
  * say so. */
-static tutti_status connect_all(struct tutti_comm **comms, int n)
+static tutti_status init_connect_all(struct tutti_comm **comms, int n)
 {
 	uint64_t deadline = deadline_after_ms(comms[0]->settings.timeout_ms);
 
@@ -322,7 +322,7 @@ static int device_of_rank(const tutti_config *config, int rank)
 	return count ? (first + rank) % count : -1;
 }
 
-static void keep_devices(struct tutti_comm **comms, int n)
+static void init_keep_devices(struct tutti_comm **comms, int n)
 {
 	uint32_t all_have = HAS_ALL;
 
@@ -345,8 +345,8 @@ static tutti_status init_make_all(struct tutti_comm **comms, int n, const tutti_
 }
 
 /* All ranks of the job. */
-static tutti_status join_all(struct tutti_comm **comms, int n, const tutti_config *config,
-			     const struct env *env)
+static tutti_status init_join_all(struct tutti_comm **comms, int n, const tutti_config *config,
+				  const struct env *env)
 {
 	struct member *members = calloc((size_t)n, sizeof *members);
 	uint64_t id[2];
@@ -366,20 +366,20 @@ static tutti_status join_all(struct tutti_comm **comms, int n, const tutti_confi
 	for (int r = 0; status == TUTTI_OK && r < n; r++)
 		status = comm_meet(comms[r], members);
 	if (status == TUTTI_OK)
-		keep_devices(comms, n);
+		init_keep_devices(comms, n);
 	if (status == TUTTI_OK && n > 1 && comms[0]->reach.may_have_window)
-		status = open_windows(comms, n);
+		status = init_open_windows(comms, n);
 	for (int r = 0; status == TUTTI_OK && r < n; r++)
 		status = comm_start(comms[r]);
 	if (status == TUTTI_OK)
-		status = connect_all(comms, n);
+		status = init_connect_all(comms, n);
 	free(members);
 	return status;
 }
 
 /* This process's ranks of a job that has others. */
-static tutti_status join_others(struct tutti_comm **comms, int n, const tutti_config *config,
-				const struct env *env, const struct job *job)
+static tutti_status init_join_others(struct tutti_comm **comms, int n, const tutti_config *config,
+				     const struct env *env, const struct job *job)
 {
 	TRY(init_make_all(comms, n, config, env, job->rank, job->size));
 	return local_ranks_join(comms, n, job);
@@ -392,15 +392,15 @@ tutti_status comm_init_all(struct tutti_comm **comms, int n, const tutti_config 
 
 	if (!config)
 		config = &no_config;
-	TRY(load_settings(&env));
+	TRY(init_load_settings(&env));
 	TRY(comm_check_config(config));
 	if (config->local_ranks)
 		TRY(local_ranks_find(&job, n, config, &env));
 	struct tutti_comm **made = calloc((size_t)n, sizeof(struct tutti_comm *));
 	if (!made)
 		return fail(TUTTI_ERR_MEMORY, "no memory for %d communicators", n);
-	tutti_status status = job.size > n ? join_others(made, n, config, &env, &job)
-					   : join_all(made, n, config, &env);
+	tutti_status status = job.size > n ? init_join_others(made, n, config, &env, &job)
+					   : init_join_all(made, n, config, &env);
 	job_forget(&job);
 	for (int r = 0; r < n; r++)
 		if (status == TUTTI_OK)

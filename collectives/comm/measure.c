@@ -44,7 +44,7 @@ static struct plan *there_and_back(const struct tutti_comm *comm, int partner, i
 
 /* rounds times: a message to each of so many next ranks and one from each of so many before, each
  * from memory of its own. Data received in a round are sent in the next one. */
-static struct plan *all_at_once(const struct tutti_comm *comm, int peers, int rounds)
+static struct plan *measure_all_at_once(const struct tutti_comm *comm, int peers, int rounds)
 {
 	struct plan_shape shape = {.in_chunks = 0, .out_chunks = 2 * (uint32_t)peers};
 	struct plan *p = plan_new(comm->rank, comm->size, shape, (struct plan_options){0});
@@ -85,8 +85,8 @@ static tutti_status run_once(struct tutti_comm *comm, const struct plan *plan, s
 }
 
 /* Returns the seconds that a run of the plan takes, and frees the plan. */
-static tutti_status time_plan(struct tutti_comm *comm, struct plan *plan, size_t bytes,
-			      void *buffer, double *seconds)
+static tutti_status measure_time_plan(struct tutti_comm *comm, struct plan *plan, size_t bytes,
+				      void *buffer, double *seconds)
 {
 	tutti_status status = TUTTI_OK;
 	uint64_t least = UINT64_MAX;
@@ -110,10 +110,13 @@ static tutti_status measure_node(struct tutti_comm *comm, void *buffer, struct l
 	int peers = comm->size - 1 < PEERS ? comm->size - 1 : PEERS;
 	double one, several, bulk;
 
-	TRY(time_plan(comm, all_at_once(comm, 1, MANY_ROUNDS), SMALL_BYTES, buffer, &one));
-	TRY(time_plan(comm, all_at_once(comm, peers, ROUNDS), SMALL_BYTES, buffer, &several));
+	TRY(measure_time_plan(comm, measure_all_at_once(comm, 1, MANY_ROUNDS), SMALL_BYTES, buffer,
+			      &one));
+	TRY(measure_time_plan(comm, measure_all_at_once(comm, peers, ROUNDS), SMALL_BYTES, buffer,
+			      &several));
 	one *= (double)ROUNDS / MANY_ROUNDS;
-	TRY(time_plan(comm, all_at_once(comm, 1, MANY_ROUNDS), MANY_BYTES, buffer, &bulk));
+	TRY(measure_time_plan(comm, measure_all_at_once(comm, 1, MANY_ROUNDS), MANY_BYTES, buffer,
+			      &bulk));
 	bulk *= (double)ROUNDS / MANY_ROUNDS;
 	speed->alpha = one / ROUNDS;
 	if (several > one && peers > 1)
@@ -128,10 +131,12 @@ static tutti_status measure_link(struct tutti_comm *comm, int partner, void *buf
 {
 	double small, burst, bulk; /* the first connects, too */
 
-	TRY(time_plan(comm, there_and_back(comm, partner, ROUNDS, 1), SMALL_BYTES, buffer, &small));
-	TRY(time_plan(comm, there_and_back(comm, partner, 1, 1 + BURST), SMALL_BYTES, buffer,
-		      &burst));
-	TRY(time_plan(comm, there_and_back(comm, partner, 1, 1), LONG_BYTES, buffer, &bulk));
+	TRY(measure_time_plan(comm, there_and_back(comm, partner, ROUNDS, 1), SMALL_BYTES, buffer,
+			      &small));
+	TRY(measure_time_plan(comm, there_and_back(comm, partner, 1, 1 + BURST), SMALL_BYTES,
+			      buffer, &burst));
+	TRY(measure_time_plan(comm, there_and_back(comm, partner, 1, 1), LONG_BYTES, buffer,
+			      &bulk));
 	small /= ROUNDS;
 	speed->alpha = small / 2;
 	/* A time lost in noise is left to other ranks, or to the defaults. */

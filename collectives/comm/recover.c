@@ -15,7 +15,8 @@ static void recover_replace(struct tutti_comm **comm, struct tutti_comm *by)
 }
 
 /* PEER: a rank has died again. */
-static tutti_status agree_to_grow(struct tutti_comm *comm, int size, uint64_t deadline, int *grows)
+static tutti_status recover_agree_to_grow(struct tutti_comm *comm, int size, uint64_t deadline,
+					  int *grows)
 {
 	*grows = comm->size < size && comm->settings.env.max_restarts > 0 &&
 		 clock_now_ns() < deadline;
@@ -46,7 +47,7 @@ tutti_status comm_recover(struct tutti_comm **comm, int size)
 		struct tutti_comm *survivors = NULL;
 		TRY(comm_shrink(*comm, &survivors));
 		recover_replace(comm, survivors);
-		status = agree_to_grow(*comm, size, deadline, &grows);
+		status = recover_agree_to_grow(*comm, size, deadline, &grows);
 		if (status == TUTTI_OK && grows)
 			status = recover_grow(comm, size);
 	} while (status == TUTTI_ERR_PEER || status == TUTTI_ERR_ABORTED);

@@ -38,7 +38,7 @@ struct shrink {
 };
 
 /* Other ranks may wait in a call: when the communicator fails they come. */
-static void wake_others(void *arg, uint64_t waited_ns)
+static void shrink_wake_others(void *arg, uint64_t waited_ns)
 {
 	struct tutti_comm *comm = arg;
 	char text[80];
@@ -56,7 +56,8 @@ static tutti_status shrink_ask_phase(struct shrink *s, enum shrink_phase phase, 
 	struct consensus_question question = {.name = NAME,
 					      .record = record,
 					      .record_bytes = record_bytes,
-					      .wait = phase == ASK_PRESENCE ? wake_others : NULL};
+					      .wait = phase == ASK_PRESENCE ? shrink_wake_others
+									    : NULL};
 	uint32_t which = 4 * (s->attempt * PHASES + phase) + CALL_SHRINK;
 
 	TRY(comm_ask(s->old, &question, which, s->marks, s->records));
@@ -101,9 +102,9 @@ static tutti_status comm_shrink_report(struct shrink *s, enum shrink_phase phase
 }
 
 /* After this nothing of ours touches a caller's buffer on behalf of the old communicator. */
-static void end_old(struct tutti_comm *old)
+static void shrink_end_old(struct tutti_comm *old)
 {
-	wake_others(old, MS_TO_NS(WAKE_OTHERS_MS));
+	shrink_wake_others(old, MS_TO_NS(WAKE_OTHERS_MS));
 	engine_settle_failure(old->engine);
 }
 
@@ -121,7 +122,7 @@ static tutti_status shrink_find_group(struct shrink *s)
 			s->rank = s->size;
 		s->ranks[s->size++] = r;
 	}
-	end_old(s->old);
+	shrink_end_old(s->old);
 	if (s->size == old->size || !old->window)
 		return TUTTI_OK;
 	/* A rank that was left behind may wake up and store into it. */
@@ -160,7 +161,7 @@ static tutti_status shrink_make_child(struct shrink *s, struct member *mine)
 
 /* The child's ranks_on_host: the old one's without the ranks of this node that were left behind,
  * which wait here no more. */
-static void count_ranks_on_host(struct shrink *s)
+static void shrink_count_ranks_on_host(struct shrink *s)
 {
 	int here = 0;
 
@@ -172,7 +173,7 @@ static void count_ranks_on_host(struct shrink *s)
 		s->child->place.ranks_on_host = 1;
 }
 
-static tutti_status gather_members(struct shrink *s)
+static tutti_status shrink_gather_members(struct shrink *s)
 {
 	struct member mine = {0};
 	const struct member *all = s->records;
@@ -184,13 +185,13 @@ static tutti_status gather_members(struct shrink *s)
 	for (int i = 0; i < s->size; i++)
 		s->members[i] = all[s->ranks[i]];
 	if (status == TUTTI_OK) {
-		count_ranks_on_host(s);
+		shrink_count_ranks_on_host(s);
 		shrink_remember(s, comm_meet(s->child, s->members));
 	}
 	return TUTTI_OK;
 }
 
-static bool anybody_died(void *arg)
+static bool shrink_anybody_died(void *arg)
 {
 	const struct shrink *s = arg;
 
@@ -204,10 +205,10 @@ static tutti_status shrink_form(struct shrink *s)
 {
 	uint32_t all_have;
 
-	TRY(gather_members(s));
+	TRY(shrink_gather_members(s));
 	if (s->own.outcome.status == TUTTI_OK && s->size > 1)
 		comm_open_window(s->child, deadline_after_ms(s->child->settings.timeout_ms),
-				 anybody_died, s);
+				 shrink_anybody_died, s);
 	TRY(comm_shrink_report(s, ASK_WINDOWS, &all_have));
 	if (s->child)
 		comm_keep(s->child, all_have);
@@ -220,7 +221,7 @@ static tutti_status shrink_form(struct shrink *s)
 }
 
 /* Other ranks' parts of it fail too. */
-static void drop_child(struct shrink *s)
+static void shrink_drop_child(struct shrink *s)
 {
 	if (s->child && s->child->engine)
 		engine_fail(s->child->engine, TUTTI_ERR_ABORTED,
@@ -237,13 +238,13 @@ static tutti_status shrink_run(struct shrink *s)
 
 	s->old->recovery.calls++;
 	if (engine_status(s->old->engine) != TUTTI_OK)
-		end_old(s->old);
+		shrink_end_old(s->old);
 	for (; status == TUTTI_IN_PROGRESS && s->attempt < most; s->attempt++) {
 		status = shrink_find_group(s);
 		if (status == TUTTI_OK)
 			status = shrink_form(s);
 		if (status != TUTTI_OK)
-			drop_child(s);
+			shrink_drop_child(s);
 	}
 	if (status == TUTTI_IN_PROGRESS)
 		return fail(TUTTI_ERR_PEER,

@@ -22,7 +22,7 @@ static int split_list_left_ms(const struct split *s)
 	return ms > 0 ? ms : 1;
 }
 
-int list_leader(const struct split *s)
+int split_list_leader(const struct split *s)
 {
 	int least = 0;
 
@@ -84,7 +84,8 @@ static void split_list_say_awaited(const struct split *s, struct tutti_work **wo
 			rank_list_add(&list, s->list[first + i]);
 	}
 	if (list.count > 0)
-		long_wait_say("%s%s in tutti_%s", s->me == list_leader(s) ? "" : "an answer of ",
+		long_wait_say("%s%s in tutti_%s",
+			      s->me == split_list_leader(s) ? "" : "an answer of ",
 			      rank_list_end(&list), split_name(s).text);
 }
 
@@ -100,7 +101,8 @@ static tutti_status split_list_finish(struct split *s, struct tutti_work **works
 	return status;
 }
 
-tutti_status list_exchange(struct split *s, enum p2p_side side, void *buf, size_t bytes, int place)
+tutti_status split_list_exchange(struct split *s, enum p2p_side side, void *buf, size_t bytes,
+				 int place)
 {
 	struct tutti_work *work = NULL;
 
@@ -108,8 +110,8 @@ tutti_status list_exchange(struct split *s, enum p2p_side side, void *buf, size_
 	return split_list_finish(s, &work, 0, place, 1);
 }
 
-tutti_status list_exchange_all(struct split *s, enum p2p_side side, void *buf, size_t bytes,
-			       size_t stride)
+tutti_status split_list_exchange_all(struct split *s, enum p2p_side side, void *buf, size_t bytes,
+				     size_t stride)
 {
 	struct tutti_work **works = calloc((size_t)s->count, sizeof(struct tutti_work *));
 	tutti_status status =
@@ -133,17 +135,19 @@ tutti_status list_exchange_all(struct split *s, enum p2p_side side, void *buf, s
 }
 
 /* The same, where there is a list. */
-static tutti_status list_all_gather(struct split *s, const void *mine, size_t bytes, void *all)
+static tutti_status split_list_all_gather(struct split *s, const void *mine, size_t bytes,
+					  void *all)
 {
 	size_t total = bytes * (size_t)s->count;
 
-	if (s->me != list_leader(s)) {
-		TRY(list_exchange(s, P2P_SEND, (void *)(uintptr_t)mine, bytes, list_leader(s)));
-		return list_exchange(s, P2P_RECV, all, total, list_leader(s));
+	if (s->me != split_list_leader(s)) {
+		TRY(split_list_exchange(s, P2P_SEND, (void *)(uintptr_t)mine, bytes,
+					split_list_leader(s)));
+		return split_list_exchange(s, P2P_RECV, all, total, split_list_leader(s));
 	}
 	memcpy((uint8_t *)all + (size_t)s->me * bytes, mine, bytes);
-	TRY(list_exchange_all(s, P2P_RECV, all, bytes, bytes));
-	return list_exchange_all(s, P2P_SEND, all, total, 0);
+	TRY(split_list_exchange_all(s, P2P_RECV, all, bytes, bytes));
+	return split_list_exchange_all(s, P2P_SEND, all, total, 0);
 }
 
 struct split_report {
@@ -173,7 +177,7 @@ struct split_name split_name(const struct split *s)
 static tutti_status split_all_gather(struct split *s, const void *mine, size_t bytes, void *all)
 {
 	if (s->list)
-		return list_all_gather(s, mine, bytes, all);
+		return split_list_all_gather(s, mine, bytes, all);
 	tutti_call call = {.timeout_ms = split_rounds_left_ms(s)};
 	struct call_args args = {.collective = s->collective,
 				 .dtype = TUTTI_U8,
@@ -234,7 +238,7 @@ static tutti_status split_agree(struct split *s, uint32_t *all_have)
 
 /* child has no ancestors yet: it holds its parent's, and its parent's consensus if that misses a
  * rank. */
-static tutti_status keep_ancestors(struct tutti_comm *child, const struct tutti_comm *comm)
+static tutti_status split_keep_ancestors(struct tutti_comm *child, const struct tutti_comm *comm)
 {
 	size_t most = (size_t)comm->recovery.ancestor_count + 1;
 
@@ -271,7 +275,7 @@ tutti_status comm_new_child(struct tutti_comm **out, const struct tutti_comm *pa
 	child->parent.ranks = calloc((size_t)size, sizeof *child->parent.ranks);
 	if (!child->parent.ranks)
 		return fail(TUTTI_ERR_MEMORY, "no memory for a communicator of %d ranks", size);
-	return keep_ancestors(child, parent);
+	return split_keep_ancestors(child, parent);
 }
 
 void comm_derive_identity(struct tutti_comm *child, const struct tutti_comm *parent,
@@ -301,7 +305,7 @@ static tutti_status comm_keep_job(struct tutti_comm *child, const struct tutti_c
 	return TUTTI_OK;
 }
 
-static tutti_status prepare_ask(const struct split *s, struct ask *ask)
+static tutti_status split_prepare_ask(const struct split *s, struct ask *ask)
 {
 	const struct tutti_transport *list[TRANSPORTS_MAX];
 	const struct env *env = &s->parent->settings.env;
@@ -316,7 +320,7 @@ static tutti_status prepare_ask(const struct split *s, struct ask *ask)
 }
 
 /* By color, then as the child orders its ranks. */
-static int compare_asks(const void *first, const void *second)
+static int split_compare_asks(const void *first, const void *second)
 {
 	const struct ask *a = first, *b = second;
 
@@ -347,19 +351,19 @@ static tutti_status split_check_alike(const struct split *s, const struct ask *a
 }
 
 /* Each rank checks all children, so all decide the same without another round. */
-static tutti_status gather_requests(struct split *s, int color, int key)
+static tutti_status split_gather_requests(struct split *s, int color, int key)
 {
 	struct ask mine = {.color = color, .key = key, .place = s->me};
 	size_t n = (size_t)s->count;
 
 	if (color >= 0)
-		split_remember(s, prepare_ask(s, &mine));
+		split_remember(s, split_prepare_ask(s, &mine));
 	mine.status = s->own.status;
 	TRY(split_all_gather(s, &mine, sizeof mine, s->asks));
 	for (size_t i = 0; i < n; i++)
 		if (s->asks[i].status != TUTTI_OK)
 			return split_explain(s);
-	qsort(s->asks, n, sizeof *s->asks, compare_asks);
+	qsort(s->asks, n, sizeof *s->asks, split_compare_asks);
 	for (size_t i = 1; i < n; i++)
 		if (s->asks[i].color >= 0 && s->asks[i].color == s->asks[i - 1].color)
 			TRY(split_check_alike(s, &s->asks[i - 1], &s->asks[i]));
@@ -459,7 +463,7 @@ static void split_give_up(struct split *s)
 	comm_free(s->child);
 }
 
-static tutti_status start_child(struct split *s)
+static tutti_status split_start_child(struct split *s)
 {
 	s->child->select.links = s->parent->select.links; /* they use the same */
 	tutti_status status = comm_start(s->child);
@@ -474,10 +478,10 @@ static tutti_status split_make_all(struct split *s, int color, int key)
 {
 	uint32_t unused;
 
-	TRY(gather_requests(s, color, key));
+	TRY(split_gather_requests(s, color, key));
 	TRY(split_meet(s, color));
 	if (s->child)
-		split_remember(s, start_child(s));
+		split_remember(s, split_start_child(s));
 	return split_agree(s, &unused);
 }
 

@@ -56,11 +56,11 @@ struct split_name split_name(const struct split *split);
 tutti_status split_run(struct split *split, int color, int key, struct tutti_comm **child);
 
 /* Where there is a list: the place of the lowest rank; */
-int list_leader(const struct split *split);
+int split_list_leader(const struct split *split);
 /* one message; or one to or from each other rank, whose buffers are stride bytes apart. */
-tutti_status list_exchange(struct split *split, enum p2p_side side, void *buf, size_t bytes,
+tutti_status split_list_exchange(struct split *split, enum p2p_side side, void *buf, size_t bytes,
 			   int place);
-tutti_status list_exchange_all(struct split *split, enum p2p_side side, void *buf, size_t bytes,
+tutti_status split_list_exchange_all(struct split *split, enum p2p_side side, void *buf, size_t bytes,
 			       size_t stride);
 
 #endif

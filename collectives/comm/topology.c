@@ -18,7 +18,7 @@ static tutti_status topology_differ(int rank, const char *what, const char *thei
 		    rank, what, theirs[0] ? theirs : "unset", ours[0] ? ours : "unset");
 }
 
-static tutti_status differ_number(int rank, const char *what, int64_t theirs, int64_t ours)
+static tutti_status topology_differ_number(int rank, const char *what, int64_t theirs, int64_t ours)
 {
 	char a[24], b[24];
 	snprintf(a, sizeof a, "%lld", (long long)theirs);
@@ -43,7 +43,7 @@ static bool topology_is_sound(const struct member *m)
 	return m->status == TUTTI_OK || status_is_error(m->status);
 }
 
-static tutti_status check_sound(const struct member *members, int size)
+static tutti_status topology_check_sound(const struct member *members, int size)
 {
 	for (int r = 0; r < size; r++)
 		if (!topology_is_sound(&members[r]))
@@ -72,7 +72,8 @@ static tutti_status topology_check_alike(const struct member *members, int size)
 			return topology_differ(r, "transports", m->transports, m0->transports);
 		for (int i = 0; i < MEMBER_SETTINGS_COUNT; i++)
 			if (m->settings[i] != m0->settings[i])
-				return differ_number(r, names[i], m->settings[i], m0->settings[i]);
+				return topology_differ_number(r, names[i], m->settings[i],
+							      m0->settings[i]);
 	}
 	return TUTTI_OK;
 }
@@ -94,7 +95,7 @@ static int number_nodes(const struct member *members, int size, int *number, int
 }
 
 /* Whether the ranks' nodes are as n says. */
-static bool are_nodes(struct nodes n, const int *number, int size)
+static bool topology_are_nodes(struct nodes n, const int *number, int size)
 {
 	for (int r = 0; r < size; r++)
 		if (node_of(&n, r) != number[r])
@@ -103,7 +104,7 @@ static bool are_nodes(struct nodes n, const int *number, int size)
 }
 
 /* Nodes of equally many ranks in a regular order, for the algorithms of two levels. */
-static void find_order(struct tutti_comm *comm, const int *number)
+static void topology_find_order(struct tutti_comm *comm, const int *number)
 {
 	struct comm_place *place = &comm->place;
 	int count = place->num_nodes, local = comm->size / count;
@@ -112,9 +113,9 @@ static void find_order(struct tutti_comm *comm, const int *number)
 	comm->select.num_nodes = count;
 	if (count == 1 || local < 2 || count * local != comm->size)
 		return;
-	if (are_nodes(by_node, number, comm->size))
+	if (topology_are_nodes(by_node, number, comm->size))
 		place->nodes = by_node;
-	else if (are_nodes(in_turn, number, comm->size))
+	else if (topology_are_nodes(in_turn, number, comm->size))
 		place->nodes = in_turn;
 	else
 		return;
@@ -122,7 +123,7 @@ static void find_order(struct tutti_comm *comm, const int *number)
 }
 
 /* Neighbours in a node, and the first ranks of neighbouring nodes. first: of each node. */
-static void find_partners(struct tutti_comm *comm, const int *number, const int *first)
+static void topology_find_partners(struct tutti_comm *comm, const int *number, const int *first)
 {
 	struct comm_place *place = &comm->place;
 	int other = place->node_rank ^ 1, seen = 0;
@@ -150,14 +151,14 @@ static tutti_status topology_find_nodes(struct tutti_comm *comm, const struct me
 		place->local_rank += number[r] == place->node_rank && r < comm->rank;
 		place->local_size += number[r] == place->node_rank;
 	}
-	find_order(comm, number);
-	find_partners(comm, number, number + n);
+	topology_find_order(comm, number);
+	topology_find_partners(comm, number, number + n);
 	free(number);
 	return TUTTI_OK;
 }
 
-static bool is_known(const struct tutti_comm *comm, const struct cpu_location *w,
-		     const struct cpu_location *mine)
+static bool topology_is_known(const struct tutti_comm *comm, const struct cpu_location *w,
+			      const struct cpu_location *mine)
 {
 	if (w->processes != mine->processes || w->processes == 0 || w->thread == 0)
 		return false;
@@ -169,7 +170,7 @@ static bool is_known(const struct tutti_comm *comm, const struct cpu_location *w
 
 /* The threads of this node's ranks, if each rank can see where all of them run and they are all
  * there is of the job. Ranks that tutti_init_all has made have none yet. */
-static void find_near(struct tutti_comm *comm, const struct member *members)
+static void topology_find_near(struct tutti_comm *comm, const struct member *members)
 {
 	struct comm_place *place = &comm->place;
 	const struct member *mine = &members[comm->rank];
@@ -181,7 +182,7 @@ static void find_near(struct tutti_comm *comm, const struct member *members)
 	for (int r = 0; r < comm->size; r++) {
 		if (strcmp(members[r].host_id, mine->host_id) != 0)
 			continue;
-		if (!is_known(comm, &members[r].cpu_location, &mine->cpu_location)) {
+		if (!topology_is_known(comm, &members[r].cpu_location, &mine->cpu_location)) {
 			place->ranks_near_count = 0;
 			return;
 		}
@@ -237,7 +238,8 @@ static tutti_status topology_fail_route(const struct tutti_comm *comm, const str
 }
 
 /* The best of the transports that reach the peer. */
-static tutti_status find_route(struct tutti_comm *comm, const struct member *members, int peer)
+static tutti_status topology_find_route(struct tutti_comm *comm, const struct member *members,
+					int peer)
 {
 	struct comm_reach *reach = &comm->reach;
 	const struct member *m = &members[peer];
@@ -265,7 +267,7 @@ static tutti_status find_route(struct tutti_comm *comm, const struct member *mem
 }
 
 /* Which messages may go between devices' memory, as both ends see it alike. */
-static tutti_status find_direct(struct tutti_comm *comm)
+static tutti_status topology_find_direct(struct tutti_comm *comm)
 {
 	struct comm_reach *reach = &comm->reach;
 	int size = comm->size;
@@ -287,7 +289,7 @@ static tutti_status find_direct(struct tutti_comm *comm)
 }
 
 /* No peer dials an endpoint by which this rank does not reach it. */
-static void close_unused_endpoints(struct comm_reach *reach, int size)
+static void topology_close_unused_endpoints(struct comm_reach *reach, int size)
 {
 	int kept = 0;
 
@@ -322,7 +324,7 @@ static void topology_find_peer(struct tutti_comm *comm, const struct member *mem
 	memcpy(peer->address, a->address, a->bytes);
 }
 
-static tutti_status find_peers(struct tutti_comm *comm, const struct member *members)
+static tutti_status topology_find_peers(struct tutti_comm *comm, const struct member *members)
 {
 	comm->reach.peers = calloc((size_t)comm->size, sizeof *comm->reach.peers);
 	if (!comm->reach.peers)
@@ -334,7 +336,7 @@ static tutti_status find_peers(struct tutti_comm *comm, const struct member *mem
 }
 
 /* It cannot fail: without a device there is the engine. */
-static tutti_status find_device(struct tutti_comm *comm, const struct member *members)
+static tutti_status topology_find_device(struct tutti_comm *comm, const struct member *members)
 {
 	const struct nodes *nodes = comm->select.nodes;
 	struct group ranks = {.me = comm->rank, .size = comm->size, .stride = 1};
@@ -364,14 +366,14 @@ tutti_status comm_meet(struct tutti_comm *comm, const struct member *members)
 	struct comm_place *place = &comm->place;
 	reach->kinds_in_place = ~0u;
 	if (comm->size == 1)
-		return find_device(comm, members);
-	TRY(check_sound(members, comm->size));
+		return topology_find_device(comm, members);
+	TRY(topology_check_sound(members, comm->size));
 	TRY(topology_check_alike(members, comm->size));
 	TRY(topology_find_nodes(comm, members));
 	TRY(topology_find_cores(comm, members));
 	if (place->ranks_on_host < place->local_size)
 		place->ranks_on_host = place->local_size;
-	find_near(comm, members);
+	topology_find_near(comm, members);
 	reach->may_have_window =
 		reach->may_have_window && comm->settings.env.window && place->num_nodes == 1;
 	reach->routes = calloc((size_t)comm->size, sizeof *reach->routes);
@@ -380,11 +382,11 @@ tutti_status comm_meet(struct tutti_comm *comm, const struct member *members)
 			    comm->size);
 	for (int peer = 0; peer < comm->size; peer++)
 		if (peer != comm->rank)
-			TRY(find_route(comm, members, peer));
-	TRY(find_direct(comm));
-	close_unused_endpoints(reach, comm->size);
-	TRY(find_peers(comm, members));
-	TRY(find_device(comm, members));
+			TRY(topology_find_route(comm, members, peer));
+	TRY(topology_find_direct(comm));
+	topology_close_unused_endpoints(reach, comm->size);
+	TRY(topology_find_peers(comm, members));
+	TRY(topology_find_device(comm, members));
 	for (int peer = 0; peer < comm->size; peer++)
 		TRY(consensus_introduce(comm->recovery.consensus, peer,
 					members[peer].consensus.address,

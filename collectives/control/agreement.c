@@ -43,7 +43,7 @@ static void agreement_lead_tell_all(struct agreement *a, enum agreement_kind kin
 			a->seats[r].due = kind;
 }
 
-static uint8_t *record_at(const struct agreement *a, uint8_t *value, int rank)
+static uint8_t *agreement_record_at(const struct agreement *a, uint8_t *value, int rank)
 {
 	return value + a->size + (size_t)rank * a->record_bytes;
 }
@@ -63,11 +63,11 @@ static void agreement_begin_ballot(struct agreement *a)
 	own->accepted = a->best = a->accepted;
 	a->best_is_fresh = a->accepted_is_fresh;
 	memcpy(a->best_value, a->accepted_value, a->value_bytes);
-	memcpy(record_at(a, a->proposal, a->rank), a->own, a->record_bytes);
+	memcpy(agreement_record_at(a, a->proposal, a->rank), a->own, a->record_bytes);
 	agreement_lead_tell_all(a, AGREEMENT_CALL);
 }
 
-static void take_join(struct agreement *a, int from, const struct agreement_message *m)
+static void agreement_take_join(struct agreement *a, int from, const struct agreement_message *m)
 {
 	struct agreement_seat *s = &a->seats[from];
 
@@ -75,7 +75,7 @@ static void take_join(struct agreement *a, int from, const struct agreement_mess
 		return;
 	s->has_joined = true;
 	s->accepted = m->accepted;
-	memcpy(record_at(a, a->proposal, from), m->record, a->record_bytes);
+	memcpy(agreement_record_at(a, a->proposal, from), m->record, a->record_bytes);
 	if (m->accepted <= a->best)
 		return;
 	a->best = m->accepted;
@@ -83,7 +83,7 @@ static void take_join(struct agreement *a, int from, const struct agreement_mess
 	memcpy(a->best_value, m->value, a->value_bytes);
 }
 
-static void take_refusal(struct agreement *a, uint64_t promised)
+static void agreement_take_refusal(struct agreement *a, uint64_t promised)
 {
 	if (a->phase == AGREEMENT_FOLLOWS || promised <= a->ballot)
 		return;
@@ -95,14 +95,14 @@ static void take_refusal(struct agreement *a, uint64_t promised)
 static void agreement_take_answer(struct agreement *a, int from, const struct agreement_message *m)
 {
 	if (m->kind == AGREEMENT_JOIN)
-		take_join(a, from, m);
+		agreement_take_join(a, from, m);
 	else if (m->kind == AGREEMENT_REFUSE)
-		take_refusal(a, m->ballot);
+		agreement_take_refusal(a, m->ballot);
 	else if (a->phase == AGREEMENT_PROPOSES && m->ballot == a->ballot)
 		a->seats[from].has_accepted = a->seats[from].has_joined;
 }
 
-static bool is_awaited(const struct agreement *a, int rank)
+static bool agreement_is_awaited(const struct agreement *a, int rank)
 {
 	const struct agreement_seat *s = &a->seats[rank];
 
@@ -118,7 +118,7 @@ bool agreement_awaits(const struct agreement *a, int rank)
 	if (a->end != AGREEMENT_OPEN)
 		return false;
 	if (a->leader == a->rank)
-		return is_awaited(a, rank);
+		return agreement_is_awaited(a, rank);
 	return rank == a->leader && !a->seats[rank].heard_ns;
 }
 
@@ -130,13 +130,13 @@ static uint64_t awaited_since(const struct agreement *a, int rank)
 	return agreement_later(heard_ns ? heard_ns : a->begun_ns, a->since_ns);
 }
 
-static void watch_others(struct agreement *a, uint64_t now_ns)
+static void agreement_watch_others(struct agreement *a, uint64_t now_ns)
 {
 	bool again = false;
 
 	for (int r = 0; r < a->size; r++) {
 		struct agreement_seat *s = &a->seats[r];
-		if (!is_awaited(a, r) || now_ns < awaited_since(a, r) + a->grace_ns)
+		if (!agreement_is_awaited(a, r) || now_ns < awaited_since(a, r) + a->grace_ns)
 			continue;
 		s->is_suspect = true;
 		again |= a->phase == AGREEMENT_PROPOSES;
@@ -145,17 +145,17 @@ static void watch_others(struct agreement *a, uint64_t now_ns)
 		agreement_begin_ballot(a);
 }
 
-static bool anybody_awaited(const struct agreement *a)
+static bool agreement_anybody_awaited(const struct agreement *a)
 {
 	for (int r = 0; r < a->size; r++)
-		if (is_awaited(a, r))
+		if (agreement_is_awaited(a, r))
 			return true;
 	return false;
 }
 
 /* Whether what was accepted as a->best may have been decided: all of those that have joined and
  * should have accepted it have. */
-static bool may_be_decided(const struct agreement *a)
+static bool agreement_may_be_decided(const struct agreement *a)
 {
 	if (a->best == 0)
 		return false;
@@ -166,7 +166,7 @@ static bool may_be_decided(const struct agreement *a)
 	return true;
 }
 
-static void mark_seats(const struct agreement *a, uint8_t *marks)
+static void agreement_mark_seats(const struct agreement *a, uint8_t *marks)
 {
 	for (int r = 0; r < a->size; r++) {
 		const struct agreement_seat *s = &a->seats[r];
@@ -177,7 +177,7 @@ static void mark_seats(const struct agreement *a, uint8_t *marks)
 	}
 }
 
-static bool has_quorum(struct agreement *a)
+static bool agreement_has_quorum(struct agreement *a)
 {
 	for (int r = 0; r < a->size; r++)
 		a->here[r] = a->seats[r].has_joined;
@@ -186,25 +186,25 @@ static bool has_quorum(struct agreement *a)
 
 static void agreement_lead_give_up(struct agreement *a)
 {
-	mark_seats(a, a->value);
+	agreement_mark_seats(a, a->value);
 	a->end = AGREEMENT_NO_QUORUM;
 	agreement_lead_tell_all(a, AGREEMENT_HOPELESS);
 }
 
 /* A fresh value: the ranks that have joined, with their records. */
-static void choose_anew(struct agreement *a)
+static void agreement_choose_anew(struct agreement *a)
 {
-	mark_seats(a, a->proposal);
+	agreement_mark_seats(a, a->proposal);
 	for (int r = 0; r < a->size; r++)
 		if (!a->seats[r].has_joined)
-			memset(record_at(a, a->proposal, r), 0, a->record_bytes);
+			memset(agreement_record_at(a, a->proposal, r), 0, a->record_bytes);
 }
 
 static void agreement_lead_propose(struct agreement *a)
 {
-	a->is_fresh = !may_be_decided(a);
+	a->is_fresh = !agreement_may_be_decided(a);
 	if (a->is_fresh)
-		choose_anew(a);
+		agreement_choose_anew(a);
 	else
 		memcpy(a->proposal, a->best_value, a->value_bytes);
 	a->phase = AGREEMENT_PROPOSES;
@@ -220,22 +220,22 @@ static void agreement_lead_propose(struct agreement *a)
 /* The leader's step when time has passed. */
 static void agreement_lead(struct agreement *a, uint64_t now_ns)
 {
-	watch_others(a, now_ns);
-	if (a->phase == AGREEMENT_COLLECTS && !anybody_awaited(a)) {
-		if (!has_quorum(a)) {
+	agreement_watch_others(a, now_ns);
+	if (a->phase == AGREEMENT_COLLECTS && !agreement_anybody_awaited(a)) {
+		if (!agreement_has_quorum(a)) {
 			agreement_lead_give_up(a);
 			return;
 		}
 		agreement_lead_propose(a);
 	}
-	if (a->phase == AGREEMENT_PROPOSES && !anybody_awaited(a)) {
+	if (a->phase == AGREEMENT_PROPOSES && !agreement_anybody_awaited(a)) {
 		agreement_decide(a, a->proposal);
 		agreement_lead_tell_all(a, AGREEMENT_DECIDE);
 		return;
 	}
 	for (int r = 0; r < a->size; r++) {
 		struct agreement_seat *s = &a->seats[r];
-		bool is_asked = a->phase == AGREEMENT_PROPOSES && is_awaited(a, r);
+		bool is_asked = a->phase == AGREEMENT_PROPOSES && agreement_is_awaited(a, r);
 		if (r != a->rank && agreement_is_possible(s) && now_ns >= s->told_ns + a->beat_ns)
 			s->due = is_asked ? AGREEMENT_PROPOSE : AGREEMENT_CALL;
 	}
@@ -351,7 +351,7 @@ void agreement_mark_dead(struct agreement *a, int rank, uint64_t now_ns)
 
 /* A rank above this one that calls takes this one for dead: it is called back, under a later
  * ballot. */
-static void take_call(struct agreement *a, int from, uint64_t ballot)
+static void agreement_take_call(struct agreement *a, int from, uint64_t ballot)
 {
 	a->seats[from].called = ballot;
 	if (from == a->leader) {
@@ -362,8 +362,8 @@ static void take_call(struct agreement *a, int from, uint64_t ballot)
 	}
 }
 
-static void take_proposal(struct agreement *a, int from, const struct agreement_message *m,
-			  uint64_t now_ns)
+static void agreement_take_proposal(struct agreement *a, int from,
+				    const struct agreement_message *m, uint64_t now_ns)
 {
 	if (!agreement_promise(a, from, m->ballot))
 		return;
@@ -377,12 +377,12 @@ static void take_proposal(struct agreement *a, int from, const struct agreement_
 	a->seats[from].due = AGREEMENT_ACCEPT;
 }
 
-static void take_by_kind(struct agreement *a, int from, const struct agreement_message *m,
-			 uint64_t now_ns)
+static void agreement_take_by_kind(struct agreement *a, int from, const struct agreement_message *m,
+				   uint64_t now_ns)
 {
 	switch (m->kind) {
 	case AGREEMENT_CALL:
-		take_call(a, from, m->ballot);
+		agreement_take_call(a, from, m->ballot);
 		break;
 	case AGREEMENT_JOIN:
 	case AGREEMENT_ACCEPT:
@@ -390,7 +390,7 @@ static void take_by_kind(struct agreement *a, int from, const struct agreement_m
 		agreement_take_answer(a, from, m);
 		break;
 	case AGREEMENT_PROPOSE:
-		take_proposal(a, from, m, now_ns);
+		agreement_take_proposal(a, from, m, now_ns);
 		break;
 	case AGREEMENT_DECIDE:
 		agreement_decide(a, m->value);
@@ -415,7 +415,7 @@ static void take_by_kind(struct agreement *a, int from, const struct agreement_m
 }
 
 /* The answer to a rank that knows how the agreement ended. */
-static void answer_decided(struct agreement_seat *s, enum agreement_kind kind)
+static void agreement_answer_decided(struct agreement_seat *s, enum agreement_kind kind)
 {
 	s->knows |= kind == AGREEMENT_KNOWN || kind == AGREEMENT_DECIDE;
 	if (kind == AGREEMENT_KNOWN)
@@ -424,7 +424,7 @@ static void answer_decided(struct agreement_seat *s, enum agreement_kind kind)
 		s->due = kind == AGREEMENT_DECIDE ? AGREEMENT_KNOWN : AGREEMENT_DECIDE;
 }
 
-static bool is_leading(enum agreement_kind kind)
+static bool agreement_is_leading(enum agreement_kind kind)
 {
 	return kind == AGREEMENT_CALL || kind == AGREEMENT_PROPOSE;
 }
@@ -440,16 +440,16 @@ void agreement_hear(struct agreement *a, int from, const struct agreement_messag
 		return;
 	s->heard_ns = now_ns;
 	if (a->end == AGREEMENT_DECIDED || a->end == AGREEMENT_LEFT_OUT) {
-		answer_decided(s, m->kind);
+		agreement_answer_decided(s, m->kind);
 		return;
 	}
 	if (a->end != AGREEMENT_OPEN)
 		return;
-	if (s->is_suspect && (from > a->rank || is_leading(m->kind))) {
+	if (s->is_suspect && (from > a->rank || agreement_is_leading(m->kind))) {
 		s->is_suspect = false;
 		agreement_elect(a, now_ns);
 	}
-	take_by_kind(a, from, m, now_ns);
+	agreement_take_by_kind(a, from, m, now_ns);
 }
 
 /* Until when this rank waits for its leader to say something. */
@@ -465,7 +465,7 @@ static uint64_t leader_until(const struct agreement *a)
 }
 
 /* A leader that has decided, or has lost what was sent to it, calls no more until it is asked. */
-static void watch_leader(struct agreement *a, uint64_t now_ns)
+static void agreement_watch_leader(struct agreement *a, uint64_t now_ns)
 {
 	while (a->leader != a->rank && now_ns >= leader_until(a)) {
 		a->seats[a->leader].is_suspect = true;
@@ -484,7 +484,7 @@ void agreement_step(struct agreement *a, uint64_t now_ns)
 	if (a->end != AGREEMENT_OPEN)
 		return;
 	agreement_elect(a, now_ns);
-	watch_leader(a, now_ns);
+	agreement_watch_leader(a, now_ns);
 	if (a->leader == a->rank)
 		agreement_lead(a, now_ns);
 }
@@ -500,7 +500,7 @@ bool agreement_needs(const struct agreement *a, int rank)
 	return a->leader == a->rank || rank == a->leader || s->due != AGREEMENT_NOTHING;
 }
 
-static bool has_found_it(const struct agreement *a)
+static bool agreement_has_found_it(const struct agreement *a)
 {
 	return a->decided_by < 0 && (a->end == AGREEMENT_DECIDED || a->end == AGREEMENT_LEFT_OUT);
 }
@@ -512,7 +512,7 @@ bool agreement_owes(const struct agreement *a, int rank)
 	if (a->end == AGREEMENT_OPEN || rank == a->rank || !agreement_is_possible(s) ||
 	    a->value[rank] != MARK_MEMBER)
 		return false;
-	return s->due != AGREEMENT_NOTHING || (has_found_it(a) && !s->knows);
+	return s->due != AGREEMENT_NOTHING || (agreement_has_found_it(a) && !s->knows);
 }
 
 void agreement_repeat(struct agreement *a, int rank)
@@ -525,7 +525,7 @@ void agreement_repeat(struct agreement *a, int rank)
 		s->told_ns = 0; /* it is called, or asked, at the next step */
 	else if (a->end == AGREEMENT_OPEN && rank == a->leader && s->due == AGREEMENT_NOTHING)
 		s->due = AGREEMENT_ASK;
-	else if (has_found_it(a) && !s->knows)
+	else if (agreement_has_found_it(a) && !s->knows)
 		s->due = AGREEMENT_DECIDE;
 	else if (a->end != AGREEMENT_OPEN && rank == a->decided_by)
 		s->due = AGREEMENT_KNOWN;

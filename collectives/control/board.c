@@ -115,7 +115,7 @@ tutti_status board_failure(struct board *b)
 }
 
 /* No later load is done sooner than an earlier one. (TSan does not know C11's fence.) */
-static void loads_done(void)
+static void board_loads_done(void)
 {
 #if defined(__x86_64__)
 	atomic_signal_fence(memory_order_seq_cst);
@@ -126,7 +126,7 @@ static void loads_done(void)
 
 tutti_status board_failure_while_reading(struct board *b)
 {
-	loads_done();
+	board_loads_done();
 	return board_has_failed(b) ? board_failure(b) : TUTTI_OK;
 }
 
@@ -249,7 +249,7 @@ static bool board_wait_awaits(const struct board_wait *wait, int rank)
 }
 
 /* The first rank that is stopped, or runs another program, from where the last look ended. */
-static void look_at_processes(struct board *b, const struct board_wait *wait)
+static void board_look_at_processes(struct board *b, const struct board_wait *wait)
 {
 	b->stopped.rank = 0;
 	b->stopped.lasts_ns = 0;
@@ -269,7 +269,7 @@ static void look_at_processes(struct board *b, const struct board_wait *wait)
 	}
 }
 
-static tutti_status decide_stopped(struct board *b, int rank, const char *why)
+static tutti_status board_decide_stopped(struct board *b, int rank, const char *why)
 {
 	char text[ERROR_BYTES], who[128];
 
@@ -288,7 +288,7 @@ static tutti_status board_wait_give_up(struct board *b)
 
 	snprintf(why, sizeof why, "for %.1f s by now (TUTTI_SILENCE_MS; 0: wait for ever)",
 		 (double)b->stopped.lasts_ns * 1e-9);
-	return decide_stopped(b, b->stopped.rank - 1, why);
+	return board_decide_stopped(b, b->stopped.rank - 1, why);
 }
 
 tutti_status board_check_late(struct board *b)
@@ -299,12 +299,13 @@ tutti_status board_check_late(struct board *b)
 		 "and the deadline of a call of rank %d has passed (TUTTI_TIMEOUT_MS)", b->rank);
 	for (int rank = 0; rank < b->size; rank++)
 		if (rank != b->rank && board_wait_is_stopped(b, rank))
-			return decide_stopped(b, rank, why);
+			return board_decide_stopped(b, rank, why);
 	return TUTTI_OK;
 }
 
 /* Whether an awaited rank has been stopped for too long. */
-static tutti_status check_stopped(struct board *b, const struct board_wait *wait, uint64_t now_ns)
+static tutti_status board_check_stopped(struct board *b, const struct board_wait *wait,
+					uint64_t now_ns)
 {
 	uint64_t passed = now_ns - b->stopped.looked_ns, interval = board_wait_interval_ns(b);
 	int rank = b->stopped.rank - 1;
@@ -313,7 +314,7 @@ static tutti_status check_stopped(struct board *b, const struct board_wait *wait
 		return TUTTI_OK;
 	b->stopped.looked_ns = now_ns;
 	if (rank < 0 || !board_wait_awaits(wait, rank) || !board_wait_is_stopped(b, rank)) {
-		look_at_processes(b, wait);
+		board_look_at_processes(b, wait);
 		return TUTTI_OK;
 	}
 	/* Where this process was itself stopped, or starved, little of the time counts. */
@@ -326,7 +327,7 @@ static tutti_status check_stopped(struct board *b, const struct board_wait *wait
 #define POLL_AT_ONCE 64
 
 /* For a rank that has left or ended. */
-static tutti_status decide_gone(struct board *b, int rank)
+static tutti_status board_decide_gone(struct board *b, int rank)
 {
 	char text[ERROR_BYTES], who[128];
 
@@ -346,18 +347,18 @@ static tutti_status decide_gone(struct board *b, int rank)
 
 /* A rank may have posted what this one waits for before it left or ended, so it is missing only if
  * it still is awaited. */
-static tutti_status check_gone(struct board *b, const struct board_wait *wait, int rank)
+static tutti_status board_check_gone(struct board *b, const struct board_wait *wait, int rank)
 {
-	return wait->awaits(wait->arg, rank) ? decide_gone(b, rank) : TUTTI_OK;
+	return wait->awaits(wait->arg, rank) ? board_decide_gone(b, rank) : TUTTI_OK;
 }
 
-static tutti_status check_all_gone(struct board *b, const struct board_wait *wait)
+static tutti_status board_check_all_gone(struct board *b, const struct board_wait *wait)
 {
 	for (int rank = 0; rank < b->size; rank++)
 		if (board_has_left(b, rank))
-			TRY(check_gone(b, wait, rank));
+			TRY(board_check_gone(b, wait, rank));
 	if (b->replaced)
-		TRY(check_gone(b, wait, b->replaced - 1));
+		TRY(board_check_gone(b, wait, b->replaced - 1));
 	for (int first = 0; first < b->size; first += POLL_AT_ONCE) {
 		struct pollfd fds[POLL_AT_ONCE];
 		int n = b->size - first < POLL_AT_ONCE ? b->size - first : POLL_AT_ONCE;
@@ -368,7 +369,7 @@ static tutti_status check_all_gone(struct board *b, const struct board_wait *wai
 			continue;
 		for (int i = 0; i < n; i++)
 			if (fds[i].revents)
-				TRY(check_gone(b, wait, first + i));
+				TRY(board_check_gone(b, wait, first + i));
 	}
 	return TUTTI_OK;
 }
@@ -384,12 +385,12 @@ tutti_status board_check(struct board *b, const struct board_wait *wait, uint64_
 	if (now_ns - b->checked_ns < MS_TO_NS(BOARD_DEATHS_MS))
 		return TUTTI_OK;
 	b->checked_ns = now_ns;
-	TRY(check_all_gone(b, wait));
-	return check_stopped(b, wait, now_ns);
+	TRY(board_check_all_gone(b, wait));
+	return board_check_stopped(b, wait, now_ns);
 }
 
 /* Without a read of /proc, which has its own pace. */
-static bool is_known_to_have_ended(const struct board *b, int rank)
+static bool board_is_known_to_have_ended(const struct board *b, int rank)
 {
 	struct pollfd fd = {b->pid_fds[rank], POLLIN, 0};
 	return fd.fd >= 0 && (b->replaced == rank + 1 || poll(&fd, 1, 0) > 0);
@@ -406,15 +407,15 @@ static tutti_status board_check_call(struct board *b, uint64_t sequence, bool is
 	TRY(board_compare(b));
 	for (int rank = 0; rank < b->size; rank++) {
 		bool left = board_has_left(b, rank), made_it;
-		if (rank == b->rank || (!left && !is_known_to_have_ended(b, rank)))
+		if (rank == b->rank || (!left && !board_is_known_to_have_ended(b, rank)))
 			continue;
 		/* Outside of calls a rank may leave: a send to it learns that on its channel. */
 		made_it = sequence == NO_CALL ||
 			  recorder_issued(&b->places[rank].recorder) > sequence;
 		if (!made_it || (!left && is_bad))
-			return decide_gone(b, rank);
+			return board_decide_gone(b, rank);
 	}
-	return check_stopped(b, &wait, clock_now_ns());
+	return board_check_stopped(b, &wait, clock_now_ns());
 }
 
 /* The board as a kind of control. It needs no thread: a look is a few loads. */

@@ -52,7 +52,7 @@ static tutti_status decisions_answer(const struct consensus *c, struct consensus
 #define SLEEP_MS  5 /* at most: the end of a process does not wake this thread, which looks */
 #define CALL_BITS 24
 
-static tutti_status other_call(const struct inquiry *q, const struct consensus_link *l)
+static tutti_status consensus_other_call(const struct inquiry *q, const struct consensus_link *l)
 {
 	return fail(TUTTI_ERR_MISMATCH,
 		    "The ranks did not make the same call: rank %d called %s, and rank %d asks "
@@ -71,13 +71,13 @@ static tutti_status inquiry_left_out(const struct inquiry *q)
 }
 
 /* A message of another question. */
-static tutti_status take_other(struct inquiry *q, struct consensus_link *l)
+static tutti_status consensus_take_other(struct inquiry *q, struct consensus_link *l)
 {
 	uint64_t own = q->question->number, theirs = l->in.number;
 	struct agreement_message ask = {.kind = AGREEMENT_ASK};
 
 	if (own >> CALL_BITS == theirs >> CALL_BITS && ((own ^ theirs) & 3))
-		return other_call(q, l);
+		return consensus_other_call(q, l);
 	if (theirs < own)
 		return decisions_answer(q->consensus, l);
 	/* The peer has gone on, so it knows how this question was decided. */
@@ -86,44 +86,45 @@ static tutti_status take_other(struct inquiry *q, struct consensus_link *l)
 	return consensus_link_send(l, own, q->question->record_bytes, &ask);
 }
 
-static tutti_status take_message(struct inquiry *q, struct consensus_link *l, uint64_t now_ns)
+static tutti_status consensus_take_message(struct inquiry *q, struct consensus_link *l,
+					   uint64_t now_ns)
 {
 	struct agreement_message m = consensus_link_message(l);
 
 	if (l->in.number != q->question->number)
-		return take_other(q, l);
+		return consensus_take_other(q, l);
 	if (l->in.kind == CONSENSUS_LATE)
 		return inquiry_left_out(q);
 	if (l->in.record_bytes != q->question->record_bytes && (m.record || m.value))
-		return other_call(q, l);
+		return consensus_other_call(q, l);
 	agreement_hear(&q->agreement, l->peer, &m, now_ns);
 	return TUTTI_OK;
 }
 
 /* A message of a later question, which waits: this one has ended, but not all members know it. */
-static bool is_early(const struct inquiry *q, const struct consensus_link *l)
+static bool consensus_is_early(const struct inquiry *q, const struct consensus_link *l)
 {
 	return q->agreement.end != AGREEMENT_OPEN && l->in.number > q->question->number;
 }
 
-static bool take_messages(struct inquiry *q, uint64_t now_ns)
+static bool consensus_take_messages(struct inquiry *q, uint64_t now_ns)
 {
 	struct consensus *c = q->consensus;
 	bool any = false;
 
 	for (int r = 0; r < c->config.size; r++) {
 		struct consensus_link *l = &c->links[r];
-		if (!l->has_message || is_early(q, l))
+		if (!l->has_message || consensus_is_early(q, l))
 			continue;
 		any = true;
 		if (q->status == TUTTI_OK)
-			q->status = take_message(q, l, now_ns);
+			q->status = consensus_take_message(q, l, now_ns);
 		consensus_link_listen(l);
 	}
 	return any;
 }
 
-static void look_for_the_dead(struct inquiry *q, uint64_t now_ns)
+static void consensus_look_for_the_dead(struct inquiry *q, uint64_t now_ns)
 {
 	struct consensus *c = q->consensus;
 	const struct consensus_question *question = q->question;
@@ -142,7 +143,7 @@ static void look_for_the_dead(struct inquiry *q, uint64_t now_ns)
 	}
 }
 
-static bool open_link(const struct inquiry *q, struct consensus_link *l)
+static bool consensus_open_link(const struct inquiry *q, struct consensus_link *l)
 {
 	const struct consensus_question *question = q->question;
 
@@ -158,8 +159,8 @@ static void inquiry_speak(struct inquiry *q, uint64_t now_ns)
 
 	for (int r = 0; r < c->config.size && q->status == TUTTI_OK; r++) {
 		struct consensus_link *l = &c->links[r];
-		if (!agreement_needs(&q->agreement, r) || !open_link(q, l) || l->is_sending ||
-		    l->is_lost || !agreement_say(&q->agreement, r, &m, now_ns))
+		if (!agreement_needs(&q->agreement, r) || !consensus_open_link(q, l) ||
+		    l->is_sending || l->is_lost || !agreement_say(&q->agreement, r, &m, now_ns))
 			continue;
 		q->status =
 			consensus_link_send(l, q->question->number, q->question->record_bytes, &m);
@@ -179,7 +180,7 @@ static bool inquiry_is_silent(const struct inquiry *q)
 			continue;
 		if (is_there && l->is_sending)
 			return false;
-		if (agreement_owes(a, r) && !(l->has_message && is_early(q, l)) &&
+		if (agreement_owes(a, r) && !(l->has_message && consensus_is_early(q, l)) &&
 		    (is_there || a->end != AGREEMENT_NO_QUORUM))
 			return false;
 	}
@@ -206,7 +207,7 @@ static bool inquiry_pass(struct inquiry *q)
 	return moved;
 }
 
-static void sleep_on(struct consensus *c)
+static void consensus_sleep_on(struct consensus *c)
 {
 	struct tutti_endpoint *ep = c->config.endpoint;
 	struct pollfd fd = {.fd = -1, .events = POLLIN};
@@ -266,8 +267,8 @@ static void inquiry_run(struct inquiry *q)
 
 	for (;;) {
 		uint64_t now_ns = clock_now_ns();
-		look_for_the_dead(q, now_ns);
-		bool moved = take_messages(q, now_ns);
+		consensus_look_for_the_dead(q, now_ns);
+		bool moved = consensus_take_messages(q, now_ns);
 		agreement_step(&q->agreement, now_ns);
 		inquiry_speak(q, now_ns);
 		if (inquiry_is_over(q, now_ns))
@@ -277,7 +278,7 @@ static void inquiry_run(struct inquiry *q)
 		if (question->wait && q->agreement.end == AGREEMENT_OPEN)
 			question->wait(question->arg, now_ns - q->begun_ns);
 		if (!moved)
-			sleep_on(c);
+			consensus_sleep_on(c);
 	}
 }
 
@@ -360,7 +361,7 @@ bool consensus_is_at_rest(const struct consensus *c)
 	return c->is_at_rest;
 }
 
-static void fail_for_good(struct consensus *c, tutti_status status)
+static void consensus_fail_for_good(struct consensus *c, tutti_status status)
 {
 	c->failed = status;
 	snprintf(c->error, sizeof c->error, "%s", last_error());
@@ -373,7 +374,7 @@ void consensus_wake(struct consensus *c, struct tutti_endpoint *endpoint, tutti_
 	for (int r = 0; r < c->config.size; r++)
 		c->links[r].endpoint = endpoint;
 	if (!endpoint)
-		fail_for_good(c, status);
+		consensus_fail_for_good(c, status);
 }
 
 struct consensus *consensus_hold(struct consensus *c)
@@ -492,7 +493,7 @@ tutti_status consensus_ask(struct consensus *c, const struct consensus_question 
 	agreement_finish(&q.agreement);
 	/* This rank may not know the decision, so it must not take part in the next one. */
 	if (status != TUTTI_OK)
-		fail_for_good(c, status);
+		consensus_fail_for_good(c, status);
 	return status;
 }
 

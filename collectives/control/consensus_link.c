@@ -29,17 +29,17 @@ static size_t body_bytes(const struct consensus_head *h, int size)
 	return bytes;
 }
 
-static bool needs_value(uint32_t kind)
+static bool consensus_link_needs_value(uint32_t kind)
 {
 	return kind == AGREEMENT_PROPOSE || kind == AGREEMENT_DECIDE || kind == AGREEMENT_HOPELESS;
 }
 
-static bool is_right(const struct consensus_head *h, int size)
+static bool consensus_link_is_right(const struct consensus_head *h, int size)
 {
 	return h->magic == MAGIC && h->kind > AGREEMENT_NOTHING && h->kind <= CONSENSUS_LATE &&
 	       h->record_bytes <= RECORD_MAX && h->body_bytes == body_bytes(h, size) &&
-	       (h->has_value ||
-		(!needs_value(h->kind) && (h->kind != AGREEMENT_JOIN || h->accepted == 0)));
+	       (h->has_value || (!consensus_link_needs_value(h->kind) &&
+				 (h->kind != AGREEMENT_JOIN || h->accepted == 0)));
 }
 
 static bool consensus_link_make_room(uint8_t **bytes, size_t *room, size_t needed)
@@ -125,7 +125,7 @@ tutti_status consensus_link_send(struct consensus_link *l, uint64_t number, size
 
 static void consensus_link_take_head(struct consensus_link *l)
 {
-	if (!is_right(&l->in, l->size) ||
+	if (!consensus_link_is_right(&l->in, l->size) ||
 	    !consensus_link_make_room(&l->in_bytes, &l->in_room, l->in.body_bytes)) {
 		l->is_lost = true;
 		return;

@@ -85,7 +85,7 @@ static void control_measure_silence(struct control_ring *c)
 	}
 }
 
-static void await_answer(struct control_link *l)
+static void control_ring_await_answer(struct control_link *l)
 {
 	if (l->is_awaited)
 		return;
@@ -96,7 +96,7 @@ static void await_answer(struct control_link *l)
 }
 
 /* If the neighbour was asked a moment ago, all ranks behind it have been asked, too. */
-static void ask_sign_of_life(struct control_link *l, uint32_t hops)
+static void control_ring_ask_sign_of_life(struct control_link *l, uint32_t hops)
 {
 	struct control_ring *c = l->ring;
 	struct control_message m = {.kind = CONTROL_WATCH, .origin = c->config.rank, .count = hops};
@@ -106,7 +106,7 @@ static void ask_sign_of_life(struct control_link *l, uint32_t hops)
 	    (l->watched_ns && now - l->watched_ns < ring_watch_interval_ns(c)))
 		return;
 	l->watched_ns = now;
-	await_answer(l);
+	control_ring_await_answer(l);
 	control_post(l, &m);
 }
 
@@ -122,7 +122,7 @@ static void control_watch(struct control_ring *c)
 	c->slow_ns = now;
 	if (now - c->slow_since_ns >= ring_watch_interval_ns(c))
 		for (int i = 0; i < c->link_count; i++)
-			ask_sign_of_life(&c->links[i], (uint32_t)c->config.size);
+			control_ring_ask_sign_of_life(&c->links[i], (uint32_t)c->config.size);
 }
 
 void control_take_watch(struct control_link *l, const struct control_message *m)
@@ -133,7 +133,7 @@ void control_take_watch(struct control_link *l, const struct control_message *m)
 
 	control_post(l, &here);
 	if (on && m->count > 1 && c->config.silence_ms)
-		ask_sign_of_life(on, m->count - 1);
+		control_ring_ask_sign_of_life(on, m->count - 1);
 }
 
 /* Sends WHO on. After a deadline the neighbour has to answer: the kernel says at once which
@@ -141,7 +141,7 @@ void control_take_watch(struct control_link *l, const struct control_message *m)
 static void control_post_question(struct control_link *l, const struct control_message *m)
 {
 	if (m->is_common && l->peer >= 0) {
-		await_answer(l);
+		control_ring_await_answer(l);
 		l->asker = m->origin;
 		if (ring_watch_is_stopped(l))
 			ring_watch_give_up(l);
@@ -153,7 +153,7 @@ static void control_post_question(struct control_link *l, const struct control_m
 /* The question that goes round the ring: which ranks are there, and have made a call? Both ways
  * round after a deadline: a rank that is stopped may cut the ring on one side, and one that has
  * failed on the other. */
-static void post_question(struct control_ring *c)
+static void control_ring_post_question(struct control_ring *c)
 {
 	struct control_message m = {.kind = CONTROL_WHO,
 				    .origin = c->config.rank,
@@ -181,7 +181,7 @@ static bool control_ring_ask(struct control *control, uint64_t sequence, uint64_
 		*q = (struct control_question){
 			.sequence = sequence, .deadline_ns = deadline_ns, .number = q->number + 1};
 	if (!q->is_posted)
-		post_question(c);
+		control_ring_post_question(c);
 	control_settle(c);
 	bool is_answered = q->is_answered;
 	control_unlock(c);
@@ -252,7 +252,7 @@ void control_take_question(struct control_link *l, struct control_message *m)
 }
 
 /* A rank that has left makes no more calls, so a wait in a later call has to fail. */
-static void look_for_leavers(struct control_ring *c, uint64_t sequence)
+static void control_ring_look_for_leavers(struct control_ring *c, uint64_t sequence)
 {
 	for (int r = 0; c->some_have_left && r < c->config.size; r++) {
 		const struct control_known *known = &c->known[r];
@@ -281,7 +281,7 @@ static void control_ring_check(struct control *control, const struct control_wai
 	control_settle(c);
 	control_compare_kept(c);
 	if (sequence != NO_CALL)
-		look_for_leavers(c, sequence);
+		control_ring_look_for_leavers(c, sequence);
 	if (c->lost >= 0 && wait->is_urgent)
 		control_decide(c, &(struct failure){.status = TUTTI_ERR_PEER,
 						    .rank = c->lost,
@@ -389,8 +389,8 @@ static void control_ring_say_awaited(struct control_ring *c)
 		long_wait_say("%s to connect in a communicator of %d", text, c->config.size);
 }
 
-static tutti_status wait_up(struct control *control, uint64_t deadline_ns,
-			    bool (*is_over)(void *arg), void *arg)
+static tutti_status control_ring_wait_up(struct control *control, uint64_t deadline_ns,
+					 bool (*is_over)(void *arg), void *arg)
 {
 	struct control_ring *c = ring_of(control);
 	tutti_status status;
@@ -447,7 +447,7 @@ static void control_ring_leave(struct control *control)
 	control_unlock(c);
 }
 
-static void send_the_rest(struct control_ring *c)
+static void control_ring_send_the_rest(struct control_ring *c)
 {
 	uint64_t deadline = deadline_after_ms(GOODBYE_MS);
 
@@ -464,7 +464,7 @@ static void control_ring_destroy(struct control *control)
 	c->base.on_failure = NULL;
 	c->base.wake = NULL;
 	control_ring_leave(control);
-	send_the_rest(c);
+	control_ring_send_the_rest(c);
 	for (int i = 0; i < c->link_count; i++)
 		if (c->links[i].conn)
 			transport_close(c->links[i].conn);
@@ -494,14 +494,14 @@ static const struct control_kind ring = {.check = control_ring_check,
 					 .missing = control_ring_missing,
 					 .all_agree = control_ring_all_agree,
 					 .fail = control_ring_tell,
-					 .wait = wait_up,
+					 .wait = control_ring_wait_up,
 					 .leave = control_ring_leave,
 					 .destroy = control_ring_destroy,
 					 .progress = control_ring_progress,
 					 .arm = control_ring_arm,
 					 .tell_first = control_ring_tell_first};
 
-static tutti_status connect_link(struct control_ring *c, int i)
+static tutti_status control_ring_connect_link(struct control_ring *c, int i)
 {
 	struct control_link *l = &c->links[i];
 
@@ -533,7 +533,7 @@ tutti_status control_create(struct control **out, const struct control_config *c
 	pthread_mutex_init(&c->lock, NULL);
 	tutti_done_init(&c->done);
 	for (int i = 0; i < c->link_count && status == TUTTI_OK; i++)
-		status = connect_link(c, i);
+		status = control_ring_connect_link(c, i);
 	if (status != TUTTI_OK) {
 		c->has_failed = c->is_leaving = true; /* there is no rank to say goodbye to */
 		control_ring_destroy(&c->base);

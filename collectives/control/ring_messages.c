@@ -68,7 +68,7 @@ const char *control_who(const struct control_ring *c, int rank, char *text, size
 	return text;
 }
 
-static void post_failure(struct control_link *l)
+static void ring_messages_post_failure(struct control_link *l)
 {
 	const struct control_ring *c = l->ring;
 	struct control_message m = {.kind = CONTROL_FAILED,
@@ -91,7 +91,7 @@ void control_decide(struct control_ring *c, const struct failure *failure)
 	c->decided = *failure;
 	c->decided.message = c->message;
 	for (int i = 0; i < c->link_count; i++)
-		post_failure(&c->links[i]);
+		ring_messages_post_failure(&c->links[i]);
 }
 
 /* A rank that does not reach the other is not reached either: the ring is open there. */
@@ -113,7 +113,7 @@ tutti_status control_connect(struct control_link *l)
 }
 
 /* The next rank in the link's direction that is not known to be gone; this one: there is none. */
-static int next_living(const struct control_link *l)
+static int ring_messages_next_living(const struct control_link *l)
 {
 	const struct control_ring *c = l->ring;
 	int n = c->config.size, step = l == &c->links[0] ? n - 1 : 1, rank = l->peer;
@@ -124,7 +124,7 @@ static int next_living(const struct control_link *l)
 	return rank;
 }
 
-static void close_conn(struct control_link *l)
+static void ring_messages_close_conn(struct control_link *l)
 {
 	struct tutti_conn *conn = l->conn;
 
@@ -136,11 +136,11 @@ static void close_conn(struct control_link *l)
 }
 
 /* Messages that wait for the neighbour that is gone, such as a failure, go to the next one. */
-static void move_on(struct control_link *l)
+static void ring_messages_move_on(struct control_link *l)
 {
 	struct control_ring *c = l->ring;
 	const struct control_link *other = control_other(l);
-	int next = next_living(l);
+	int next = ring_messages_next_living(l);
 
 	l->is_later = true;
 	l->told = l->answered = 0;
@@ -150,7 +150,7 @@ static void move_on(struct control_link *l)
 		return;
 	l->peer = next;
 	if (control_connect(l) == TUTTI_OK && c->has_failed)
-		post_failure(l);
+		ring_messages_post_failure(l);
 }
 
 /* If this rank or a neighbour leaves after it has passed the failure on, a cut link needs no new
@@ -163,9 +163,9 @@ static void control_repair(struct control_ring *c)
 			continue;
 		bool is_over = c->is_leaving || (c->has_failed && c->known[l->peer].has_left);
 		c->known[l->peer].is_gone = true;
-		close_conn(l);
+		ring_messages_close_conn(l);
 		if (!is_over && c->config.size > 2)
-			move_on(l);
+			ring_messages_move_on(l);
 	}
 }
 
@@ -174,7 +174,7 @@ static uint64_t ring_calls_end_of(const struct control_message *m)
 	return m->first + m->count;
 }
 
-static bool is_same_call(const struct call_record *a, const struct call_record *b)
+static bool ring_messages_is_same_call(const struct call_record *a, const struct call_record *b)
 {
 	return a->what == b->what && a->op == b->op && a->counts == b->counts &&
 	       a->count == b->count;
@@ -231,7 +231,7 @@ static enum comparison ring_calls_compare(struct control_link *l, const struct c
 			comparison = ALIKE;
 			continue;
 		}
-		if (is_same_call(&mine, &m->calls[i]) && sequence > 0 &&
+		if (ring_messages_is_same_call(&mine, &m->calls[i]) && sequence > 0 &&
 		    recorder_find(r, sequence - 1, &before)) {
 			uint64_t back =
 				sequence > CONTROL_CALLS_MOST ? sequence - CONTROL_CALLS_MOST : 0;
@@ -246,7 +246,7 @@ static enum comparison ring_calls_compare(struct control_link *l, const struct c
 
 /* This rank has made none of the calls that both neighbours have made, and yet knows that they
  * differ. */
-static void compare_kept(struct control_ring *c)
+static void ring_messages_compare_kept(struct control_ring *c)
 {
 	const struct control_message *a = &c->links[0].kept, *b = &c->links[1].kept;
 
@@ -259,14 +259,15 @@ static void compare_kept(struct control_ring *c)
 		const struct call_record *other = &b->calls[sequence - b->first];
 		if (a->calls[i].fingerprint == other->fingerprint)
 			continue;
-		if (a->origin != b->origin && !is_same_call(&a->calls[i], other))
+		if (a->origin != b->origin && !ring_messages_is_same_call(&a->calls[i], other))
 			ring_calls_report(c, a->origin, &a->calls[i], b->origin, other, sequence);
 		return;
 	}
 }
 
 /* So far behind that there is nothing to compare: then they compare with what we did last. */
-static void answer_from_behind(struct control_link *l, const struct control_message *m)
+static void ring_messages_answer_from_behind(struct control_link *l,
+					     const struct control_message *m)
 {
 	uint64_t issued = recorder_issued(l->ring->config.recorder);
 	if (issued == 0 || issued > m->first || l->answered == issued)
@@ -277,7 +278,7 @@ static void answer_from_behind(struct control_link *l, const struct control_mess
 }
 
 /* A rank that has left never makes the call that another rank waits in. */
-static void check_leavers(struct control_ring *c, const struct control_message *m)
+static void ring_messages_check_leavers(struct control_ring *c, const struct control_message *m)
 {
 	char text[ERROR_BYTES], call[128], who[128];
 	uint64_t last = ring_calls_end_of(m) - 1;
@@ -318,13 +319,13 @@ static void control_take_calls(struct control_link *l, const struct control_mess
 	bool is_behind = recorder_issued(c->config.recorder) < ring_calls_end_of(m);
 	if (is_behind) {
 		ring_calls_keep(l, m);
-		compare_kept(c);
-		answer_from_behind(l, m);
+		ring_messages_compare_kept(c);
+		ring_messages_answer_from_behind(l, m);
 	}
 	if (m->kind == CONTROL_LEAVING)
 		return;
 	if (c->some_have_left)
-		check_leavers(c, m);
+		ring_messages_check_leavers(c, m);
 	if (!on || c->known[m->origin].is_gone) /* the records have gone round to where it was */
 		return;
 	if (is_behind)
@@ -345,7 +346,7 @@ void control_compare_kept(struct control_ring *c)
 		if (comparison == DIFFER || issued >= ring_calls_end_of(&l->kept))
 			l->is_keeping = false;
 		else
-			answer_from_behind(l, &l->kept);
+			ring_messages_answer_from_behind(l, &l->kept);
 	}
 }
 
@@ -364,7 +365,7 @@ static void ring_messages_take_failure(struct control_link *l, struct control_me
 }
 
 /* Passed on once round the ring. */
-static void take_lost(struct control_link *l, struct control_message *m)
+static void ring_messages_take_lost(struct control_link *l, struct control_message *m)
 {
 	struct control_ring *c = l->ring;
 	if (m->rank < 0 || m->rank >= c->config.size)
@@ -407,7 +408,7 @@ static void connection_ended(struct control_link *l)
 	snprintf(m.text, sizeof m.text, "%s %s: %.*s.", control_who(c, l->peer, who, sizeof who),
 		 what_happened(c, l->peer), (int)end, conn->error);
 	if (conn->status == TUTTI_ERR_PEER)
-		take_lost(l, &m);
+		ring_messages_take_lost(l, &m);
 	else
 		control_decide(c, &(struct failure){.status = conn->status,
 						    .rank = FAILURE_NO_RANK,
@@ -449,7 +450,7 @@ static bool ring_messages_is_sound(const struct control_ring *c, const struct co
 	return m->kind != CONTROL_FAILED || status_is_error(m->status);
 }
 
-static void take_ring_message(struct control_link *l)
+static void ring_messages_take_ring_message(struct control_link *l)
 {
 	struct control_message *m = &l->received;
 
@@ -474,7 +475,7 @@ static void take_ring_message(struct control_link *l)
 		control_take_question(l, m);
 		break;
 	case CONTROL_LOST:
-		take_lost(l, m);
+		ring_messages_take_lost(l, m);
 		break;
 	case CONTROL_FAILED:
 		ring_messages_take_failure(l, m);
@@ -511,7 +512,7 @@ bool control_pass(struct control_ring *c)
 		if (io == &l->out) {
 			l->is_sending = false;
 		} else {
-			take_ring_message(l);
+			ring_messages_take_ring_message(l);
 			control_listen(l);
 		}
 		control_flush(l);

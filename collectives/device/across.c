@@ -41,7 +41,7 @@ static unsigned device_phases(enum collective pattern)
 	return phases[pattern];
 }
 
-static bool is_vector(const struct call_args *a)
+static bool across_is_vector(const struct call_args *a)
 {
 	return a->collective == COLL_ALL_REDUCE;
 }
@@ -51,7 +51,7 @@ static int device_pieces(const struct device *d, const struct call_args *a)
 {
 	bool adjoin = d->nodes->node_step == 1 && !collective_has_counts(a->collective);
 
-	return is_vector(a) || adjoin ? 1 : d->nodes->count;
+	return across_is_vector(a) || adjoin ? 1 : d->nodes->count;
 }
 
 /* Elements of the longest block, or of the vector. All ranks know all counts. */
@@ -73,7 +73,7 @@ bool device_serves_across(const struct device *d, const struct call_args *a)
 {
 	if (!d->nodes || !device_phases(collective_pattern(a->collective)) || op_scalar(a->op))
 		return false;
-	size_t ranks = is_vector(a) ? 1 : (size_t)d->nodes->count * (size_t)d->nodes->local;
+	size_t ranks = across_is_vector(a) ? 1 : (size_t)d->nodes->count * (size_t)d->nodes->local;
 	size_t blocks = collective_has_counts(a->collective) ? 1 : ranks;
 	size_t bytes = a->count * blocks * dtype_bytes(a->dtype);
 	size_t staged = across_longest_of(d, a) * ranks * dtype_bytes(a->dtype);
@@ -101,14 +101,14 @@ static struct extent across_part_of(const struct device *d, const struct task_sp
 }
 
 /* Where a piece of the share lies that the local-th rank of each node has. */
-static struct extent extent_of(const struct device *d, const struct task_spec *spec, int piece,
-			       int local)
+static struct extent across_extent_of(const struct device *d, const struct task_spec *spec,
+				      int piece, int local)
 {
 	const struct nodes *n = d->nodes;
 	const struct call_args *a = &spec->args;
 	int rank = piece * n->node_step + local * n->local_step;
 
-	if (is_vector(a))
+	if (across_is_vector(a))
 		return across_part_of(d, spec, local);
 	if (a->counts[SEND_SIDE]) { /* one side has no offsets but 0 */
 		int side = collective_has_blocks(collective_pattern(a->collective), SEND_SIDE)
@@ -121,13 +121,13 @@ static struct extent extent_of(const struct device *d, const struct task_spec *s
 }
 
 /* Returns the bytes of all. */
-static size_t fill_extents(const struct device *d, const struct task_spec *spec, int piece,
-			   uint64_t *offset, uint64_t *bytes)
+static size_t across_fill_extents(const struct device *d, const struct task_spec *spec, int piece,
+				  uint64_t *offset, uint64_t *bytes)
 {
 	size_t element = dtype_bytes(spec->args.dtype), all = 0;
 
 	for (int r = 0; r < d->size; r++) {
-		struct extent e = extent_of(d, spec, piece, r);
+		struct extent e = across_extent_of(d, spec, piece, r);
 
 		offset[r] = e.first * element;
 		bytes[r] = e.count * element;
@@ -137,24 +137,24 @@ static size_t fill_extents(const struct device *d, const struct task_spec *spec,
 }
 
 /* Each rank sends to every other what that one's share has of it. */
-static size_t fill_sum(const struct tutti_work *work, int piece, struct lines_args *l)
+static size_t across_fill_sum(const struct tutti_work *work, int piece, struct lines_args *l)
 {
 	const struct device *d = work->spec.device;
 	const struct call_args *a = &work->spec.args;
-	size_t all = fill_extents(d, &work->spec, piece, l->send_offset, l->send_bytes);
+	size_t all = across_fill_extents(d, &work->spec, piece, l->send_offset, l->send_bytes);
 
 	l->send = a->send;
-	l->recv = is_vector(a) ? (char *)a->recv + l->send_offset[d->rank]
-			       : run_filled(work, (uint32_t)piece);
+	l->recv = across_is_vector(a) ? (char *)a->recv + l->send_offset[d->rank]
+				      : run_filled(work, (uint32_t)piece);
 	l->move = CHANNEL_REDUCE_MINE;
 	return all;
 }
 
 /* Each rank sends its own share to all, from where it lies in recv to the same place there. */
-static size_t fill_gather(const struct tutti_work *work, int piece, struct lines_args *l)
+static size_t across_fill_gather(const struct tutti_work *work, int piece, struct lines_args *l)
 {
 	const struct device *d = work->spec.device;
-	size_t all = fill_extents(d, &work->spec, piece, l->recv_offset, l->recv_bytes);
+	size_t all = across_fill_extents(d, &work->spec, piece, l->recv_offset, l->recv_bytes);
 
 	for (int r = 0; r < d->size; r++) {
 		l->send_offset[r] = l->recv_offset[d->rank];
@@ -166,7 +166,7 @@ static size_t fill_gather(const struct tutti_work *work, int piece, struct lines
 	return all;
 }
 
-static size_t most_of(const struct device *d, const uint64_t *bytes)
+static size_t across_most_of(const struct device *d, const uint64_t *bytes)
 {
 	size_t most = 0;
 
@@ -186,7 +186,7 @@ static tutti_status device_prepare_piece(const struct tutti_work *work, int piec
 	struct lines_args *l = by_turns ? &args->turn.lines : &args->lines;
 
 	memset(args, 0, sizeof *args);
-	size_t all = (gathers ? fill_gather : fill_sum)(work, piece, l);
+	size_t all = (gathers ? across_fill_gather : across_fill_sum)(work, piece, l);
 	TRY(cuda_channels_place(d->channels, l->send, &l->send_place));
 	TRY(cuda_channels_place(d->channels, l->recv, &l->recv_place));
 	l->root = -1;
@@ -196,7 +196,7 @@ static tutti_status device_prepare_piece(const struct tutti_work *work, int piec
 	launch->args = args;
 	launch->near = a->recv ? a->recv : a->send;
 	launch->kernel = by_turns ? CUDA_KERNEL_turn : CUDA_KERNEL_lines;
-	launch->most = most_of(d, gathers ? l->recv_bytes : l->send_bytes);
+	launch->most = across_most_of(d, gathers ? l->recv_bytes : l->send_bytes);
 	launch->blocks = device_line_blocks(d, all);
 	return TUTTI_OK;
 }
@@ -211,7 +211,7 @@ static unsigned phases_of(const struct tutti_work *work)
 	return device_phases(collective_pattern(work->spec.args.collective));
 }
 
-static bool awaits_turn(const struct tutti_work *work)
+static bool across_awaits_turn(const struct tutti_work *work)
 {
 	return work_task(work)->across.phase == AWAITS_TURN_TO_ADD ||
 	       work_task(work)->across.phase == AWAITS_TURN_TO_GATHER;
@@ -239,7 +239,7 @@ static void across_start_next(struct engine *e, const struct device *d)
 	struct tutti_work *work = d->across;
 	void *used;
 
-	if (!work || !awaits_turn(work))
+	if (!work || !across_awaits_turn(work))
 		return;
 	struct across *a = &work_task(work)->across;
 	a->phase = a->phase == AWAITS_TURN_TO_ADD ? ADDS : GATHERS;
@@ -289,7 +289,7 @@ static void across_plan_ended(struct engine *e, struct tutti_work *work)
 }
 
 /* It has no more kernels to start. */
-static void leave_turn(struct engine *e, struct tutti_work *work)
+static void across_leave_turn(struct engine *e, struct tutti_work *work)
 {
 	struct device *d = work->spec.device;
 
@@ -312,7 +312,7 @@ static void kernels_ended(struct engine *e, struct engine_io *io)
 	else
 		engine_work_ended(e, work);
 	if (!crosses || !gathers)
-		leave_turn(e, work);
+		across_leave_turn(e, work);
 }
 
 /* After a failure works end in any order, and none begins any more. */
@@ -350,7 +350,7 @@ static bool across_is_held(const struct tutti_work *work)
 	bool is_behind = work->spec.device->across != work;
 	bool crosses = work_task(work)->across.phase == CROSSES;
 
-	return work->bounce.is_held || awaits_turn(work) ||
+	return work->bounce.is_held || across_awaits_turn(work) ||
 	       (crosses && is_behind && phases_of(work) == ACROSS_GATHERS);
 }
 

@@ -20,12 +20,12 @@
 /* A block has so much to do at the least: 512 threads, 16 bytes each, several times. */
 #define BLOCK_BYTES (32u << 10)
 
-static bool comes_from_root(enum collective pattern)
+static bool device_comes_from_root(enum collective pattern)
 {
 	return pattern == COLL_BROADCAST || pattern == COLL_SCATTER;
 }
 
-static bool goes_to_root(enum collective pattern)
+static bool device_goes_to_root(enum collective pattern)
 {
 	return pattern == COLL_REDUCE || pattern == COLL_GATHER;
 }
@@ -64,7 +64,7 @@ static unsigned packet_blocks(const struct device *d, const struct call_shape *s
 }
 
 /* A call of packets waits once, but sends all bytes to all ranks, twice as many of them. */
-static bool is_short(const struct device *d, const struct call_shape *s)
+static bool device_is_short(const struct device *d, const struct call_shape *s)
 {
 	size_t channels = packet_channels(s);
 
@@ -72,16 +72,16 @@ static bool is_short(const struct device *d, const struct call_shape *s)
 	       channels <= PACKET_EACH * cuda_channels_count(d->channels);
 }
 
-static void fill_packets(const struct call_args *a, const struct call_shape *s,
-			 struct packets_args *p)
+static void device_fill_packets(const struct call_args *a, const struct call_shape *s,
+				struct packets_args *p)
 {
 	p->send = a->send;
 	p->recv = a->recv;
 	p->bytes = s->block;
 	p->send_stride = collective_has_blocks(s->pattern, SEND_SIDE) ? s->block : 0;
 	p->recv_stride = collective_has_blocks(s->pattern, RECV_SIDE) ? s->block : 0;
-	p->sender = comes_from_root(s->pattern) ? a->root : -1;
-	p->receiver = goes_to_root(s->pattern) ? a->root : -1;
+	p->sender = device_comes_from_root(s->pattern) ? a->root : -1;
+	p->receiver = device_goes_to_root(s->pattern) ? a->root : -1;
 	p->reduces = collective_reduces(s->pattern);
 }
 
@@ -96,11 +96,11 @@ static size_t offset_of(const struct call_args *a, int side, int rank)
 }
 
 /* This rank sends to every rank, or the root to each, or each to the root. */
-static void fill_send(const struct device *d, const struct call_args *a, const struct call_shape *s,
-		      struct lines_args *l)
+static void device_fill_send(const struct device *d, const struct call_args *a,
+			     const struct call_shape *s, struct lines_args *l)
 {
 	bool has_blocks = collective_has_blocks(s->pattern, SEND_SIDE);
-	bool from_root = comes_from_root(s->pattern);
+	bool from_root = device_comes_from_root(s->pattern);
 
 	l->send_is_same = !has_blocks;
 	for (int r = 0; r < d->size; r++) {
@@ -113,11 +113,11 @@ static void fill_send(const struct device *d, const struct call_args *a, const s
 	}
 }
 
-static void fill_recv(const struct device *d, const struct call_args *a, const struct call_shape *s,
-		      struct lines_args *l)
+static void device_fill_recv(const struct device *d, const struct call_args *a,
+			     const struct call_shape *s, struct lines_args *l)
 {
 	bool has_blocks = collective_has_blocks(s->pattern, RECV_SIDE);
-	bool from_root = comes_from_root(s->pattern);
+	bool from_root = device_comes_from_root(s->pattern);
 
 	for (int r = 0; r < d->size; r++) {
 		bool comes = !from_root || r == a->root;
@@ -129,22 +129,22 @@ static void fill_recv(const struct device *d, const struct call_args *a, const s
 	}
 }
 
-static bool uses_send(const struct device *d, const struct call_args *a)
+static bool device_uses_send(const struct device *d, const struct call_args *a)
 {
-	return a->root == d->rank || !comes_from_root(collective_pattern(a->collective));
+	return a->root == d->rank || !device_comes_from_root(collective_pattern(a->collective));
 }
 
-static bool uses_recv(const struct device *d, const struct call_args *a)
+static bool device_uses_recv(const struct device *d, const struct call_args *a)
 {
-	return a->root == d->rank || !goes_to_root(collective_pattern(a->collective));
+	return a->root == d->rank || !device_goes_to_root(collective_pattern(a->collective));
 }
 
 /* INVALID: a buffer that this rank uses is not memory of its device. */
 static tutti_status device_check_buffers(const struct device *d, const struct call_args *a)
 {
-	if (uses_send(d, a))
+	if (device_uses_send(d, a))
 		TRY(cuda_channels_check_buffer(d->channels, a->send));
-	return uses_recv(d, a) ? cuda_channels_check_buffer(d->channels, a->recv) : TUTTI_OK;
+	return device_uses_recv(d, a) ? cuda_channels_check_buffer(d->channels, a->recv) : TUTTI_OK;
 }
 
 /* A buffer that this rank does not have is in nobody's way. */
@@ -155,20 +155,20 @@ static tutti_status device_args_place_of(const struct device *d, const void *ptr
 	return is_used ? cuda_channels_place(d->channels, ptr, place) : TUTTI_OK;
 }
 
-static tutti_status fill_lines(const struct device *d, const struct call_args *a,
-			       const struct call_shape *s, struct lines_args *l)
+static tutti_status device_fill_lines(const struct device *d, const struct call_args *a,
+				      const struct call_shape *s, struct lines_args *l)
 {
 	l->send = a->send;
 	l->recv = a->recv;
-	TRY(device_args_place_of(d, a->send, uses_send(d, a), &l->send_place));
-	TRY(device_args_place_of(d, a->recv, uses_recv(d, a), &l->recv_place));
+	TRY(device_args_place_of(d, a->send, device_uses_send(d, a), &l->send_place));
+	TRY(device_args_place_of(d, a->recv, device_uses_recv(d, a), &l->recv_place));
 	l->move = s->pattern == COLL_REDUCE_SCATTER ? CHANNEL_REDUCE_MINE
 		  : collective_reduces(s->pattern)  ? CHANNEL_REDUCE_SLICES
 						    : CHANNEL_PULL;
-	l->root = goes_to_root(s->pattern) ? a->root : -1;
-	fill_send(d, a, s, l);
+	l->root = device_goes_to_root(s->pattern) ? a->root : -1;
+	device_fill_send(d, a, s, l);
 	if (l->move == CHANNEL_PULL)
-		fill_recv(d, a, s, l);
+		device_fill_recv(d, a, s, l);
 	return TUTTI_OK;
 }
 
@@ -200,12 +200,12 @@ static size_t device_most(const struct device *d, const struct call_args *a)
 	return most * dtype_bytes(a->dtype);
 }
 
-static void prepare_packets(const struct device *d, const struct call_args *a,
-			    const struct call_shape *s, struct packets_args *p)
+static void device_prepare_packets(const struct device *d, const struct call_args *a,
+				   const struct call_shape *s, struct packets_args *p)
 {
 	const void *scalar = op_scalar(a->op);
 
-	fill_packets(a, s, p);
+	device_fill_packets(a, s, p);
 	p->dtype = (int32_t)a->dtype;
 	p->op = (int32_t)op_kernel(a->op);
 	p->divisor = a->op == TUTTI_AVG ? d->size : 0;
@@ -217,7 +217,7 @@ static void prepare_packets(const struct device *d, const struct call_args *a,
 
 /* A sum that the switch may do, all in f32 and rounded once. An average of f16 it would round
  * before the division: too large a sum becomes infinite. */
-static bool may_multicast(const struct device *d, const struct call_args *a)
+static bool device_may_multicast(const struct device *d, const struct call_args *a)
 {
 	bool is_average = a->op == TUTTI_AVG;
 
@@ -227,16 +227,16 @@ static bool may_multicast(const struct device *d, const struct call_args *a)
 		(a->dtype == TUTTI_F16 && !is_average));
 }
 
-static tutti_status prepare_lines(const struct device *d, const struct call_args *a,
-				  const struct call_shape *s, struct lines_args *l)
+static tutti_status device_prepare_lines(const struct device *d, const struct call_args *a,
+					 const struct call_shape *s, struct lines_args *l)
 {
 	const void *scalar = op_scalar(a->op);
 
-	TRY(fill_lines(d, a, s, l));
+	TRY(device_fill_lines(d, a, s, l));
 	l->dtype = (int32_t)a->dtype;
 	l->op = (int32_t)op_kernel(a->op);
 	l->divisor = a->op == TUTTI_AVG ? d->size : 0;
-	l->may_multicast = may_multicast(d, a);
+	l->may_multicast = device_may_multicast(d, a);
 	l->is_scaled = scalar != NULL;
 	if (scalar) {
 		memcpy(&l->scalar, scalar, s->element);
@@ -255,16 +255,16 @@ tutti_status device_prepare(const struct device *d, const struct call_args *a,
 	memset(args, 0, sizeof *args);
 	launch->args = args;
 	launch->near = a->recv ? a->recv : a->send;
-	if (!by_turns && is_short(d, &s)) {
+	if (!by_turns && device_is_short(d, &s)) {
 		launch->kernel = CUDA_KERNEL_packets;
 		launch->blocks = packet_blocks(d, &s);
-		prepare_packets(d, a, &s, &args->packets);
+		device_prepare_packets(d, a, &s, &args->packets);
 		return TUTTI_OK;
 	}
 	launch->kernel = by_turns ? CUDA_KERNEL_turn : CUDA_KERNEL_lines;
 	launch->blocks = line_blocks(d, a, &s);
 	launch->most = device_most(d, a);
-	return prepare_lines(d, a, &s, by_turns ? &args->turn.lines : &args->lines);
+	return device_prepare_lines(d, a, &s, by_turns ? &args->turn.lines : &args->lines);
 }
 
 int device_wanted(int ordinal)
@@ -400,7 +400,7 @@ bool device_differs(void *device, char *text, size_t text_bytes)
 
 /* Whether a rank may have no buffer, and so cannot tell whether those of the others are on GPUs. Of
  * all_to_allv ranks know only their own counts: there such a rank takes it that they are. */
-static bool may_lack_buffers(const struct device *d, const struct call_args *args)
+static bool device_may_lack_buffers(const struct device *d, const struct call_args *args)
 {
 	enum collective pattern = collective_pattern(args->collective);
 
@@ -415,7 +415,7 @@ static bool may_lack_buffers(const struct device *d, const struct call_args *arg
 
 /* By turns all ranks must know how many there are. Of all_to_allv ranks know only their own counts;
  * a call of too many turns would fill its stream. */
-static bool takes_few_turns(const struct device *d, const struct call_args *args)
+static bool device_takes_few_turns(const struct device *d, const struct call_args *args)
 {
 	enum collective pattern = collective_pattern(args->collective);
 	size_t pieces = turn_pieces((uint32_t)d->size, !collective_has_blocks(pattern, SEND_SIDE),
@@ -429,16 +429,16 @@ static bool takes_few_turns(const struct device *d, const struct call_args *args
 
 bool device_serves_captured(const struct device *d, const struct call_args *args)
 {
-	return !d->nodes && args->collective < COLL_SPLIT && takes_few_turns(d, args);
+	return !d->nodes && args->collective < COLL_SPLIT && device_takes_few_turns(d, args);
 }
 
 bool device_serves(const struct device *d, const struct call_args *args)
 {
-	return args->collective != COLL_BARRIER && !may_lack_buffers(d, args) &&
+	return args->collective != COLL_BARRIER && !device_may_lack_buffers(d, args) &&
 	       device_serves_captured(d, args);
 }
 
-static bool is_default_stream(const void *stream)
+static bool device_is_default_stream(const void *stream)
 {
 	return !stream || stream == CU_STREAM_LEGACY;
 }
@@ -452,7 +452,7 @@ tutti_status device_check(const struct device *d, const struct call_args *args,
 	TRY(cuda_channels_check_stream(d->channels, call ? call->stream : NULL));
 	if (d->nodes) /* its kernels are in a stream of their own */
 		return TUTTI_OK;
-	if (call && !call->work && !call->done && is_default_stream(call->stream) &&
+	if (call && !call->work && !call->done && device_is_default_stream(call->stream) &&
 	    cuda_channels_share_default(d->channels))
 		return fail(TUTTI_ERR_INVALID,
 			    "%s: threads that share a GPU share its default stream, where one "

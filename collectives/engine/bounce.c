@@ -16,7 +16,7 @@ static struct memory_queue *bounce_queue_of(struct engine *e, const struct tutti
 	return e->links.queues[work->spec.memory->id];
 }
 
-static void post_on(struct memory_queue *q, struct engine *e, struct engine_io *io)
+static void bounce_post_on(struct memory_queue *q, struct engine *e, struct engine_io *io)
 {
 	q->kind->post(q, &io->op, &e->links.done);
 }
@@ -27,7 +27,7 @@ void work_post_io(struct engine *e, struct tutti_work *work, struct memory_queue
 	struct engine_io *io = &work_task(work)->io;
 
 	*io = (struct engine_io){.op = *op, .owner = owner, .work = work};
-	post_on(q, e, io);
+	bounce_post_on(q, e, io);
 }
 
 /* Of work's copies; what src points to lives as long. */
@@ -37,7 +37,7 @@ static void bounce_post_copy(struct engine *e, struct tutti_work *work, struct e
 	*io = (struct engine_io){.op = *op, .owner = &bounce_owner, .work = work};
 	io->op.op = MEMORY_COPY;
 	io->op.n_src = 1;
-	post_on(bounce_queue_of(e, work), e, io);
+	bounce_post_on(bounce_queue_of(e, work), e, io);
 }
 
 static const void *a_buffer(const struct task_spec *spec)
@@ -48,7 +48,8 @@ static const void *a_buffer(const struct task_spec *spec)
 /* Where the data begin: behind the struct, aligned as the block is. */
 #define COPIES_HEAD ((sizeof(struct bounce_copies) + 63) / 64 * 64)
 
-static struct bounce_copies *alloc_copies(struct engine *e, struct tutti_work *work, size_t bytes)
+static struct bounce_copies *bounce_alloc_copies(struct engine *e, struct tutti_work *work,
+						 size_t bytes)
 {
 	struct memory_queue *q = bounce_queue_of(e, work);
 
@@ -70,11 +71,11 @@ void bounce_free(struct engine *e, struct tutti_work *work)
 
 /* The window and p2p touch host memory only. Calls on other memory use host copies, so all ranks
  * take the same path. */
-static tutti_status make_copies(struct engine *e, struct tutti_work *work)
+static tutti_status bounce_make_copies(struct engine *e, struct tutti_work *work)
 {
 	const struct task_spec *spec = &work->spec;
 	size_t bytes = spec->send_bytes + spec->recv_bytes;
-	struct bounce_copies *c = alloc_copies(e, work, bytes);
+	struct bounce_copies *c = bounce_alloc_copies(e, work, bytes);
 
 	if (!c)
 		return fail(TUTTI_ERR_MEMORY,
@@ -88,12 +89,12 @@ static tutti_status make_copies(struct engine *e, struct tutti_work *work)
 }
 
 /* Bytes between the blocks of a v-variant keep their values. */
-static bool has_gaps(const struct task_spec *spec)
+static bool bounce_has_gaps(const struct task_spec *spec)
 {
 	return spec->args.counts[RECV_SIDE] && spec->recv_bytes;
 }
 
-static void fill_copies(struct engine *e, struct tutti_work *work)
+static void bounce_fill_copies(struct engine *e, struct tutti_work *work)
 {
 	struct bounce_copies *c = work->bounce.copies;
 	const struct task_spec *spec = &work->spec;
@@ -105,7 +106,7 @@ static void fill_copies(struct engine *e, struct tutti_work *work)
 				 &(struct memory_io){.dst = c->send,
 						     .src = &c->in_src,
 						     .count = spec->send_bytes});
-	if (has_gaps(spec))
+	if (bounce_has_gaps(spec))
 		bounce_post_copy(e, work, &c->gaps,
 				 &(struct memory_io){.dst = c->recv,
 						     .src = &c->gaps_src,
@@ -113,7 +114,7 @@ static void fill_copies(struct engine *e, struct tutti_work *work)
 }
 
 /* The stream's earlier work is over: the rest of what is needed. An io may be done at once. */
-static void post_rest(struct engine *e, struct tutti_work *work)
+static void bounce_post_rest(struct engine *e, struct tutti_work *work)
 {
 	size_t scratch_bytes = work->bounce.scratch_bytes;
 
@@ -123,7 +124,7 @@ static void post_rest(struct engine *e, struct tutti_work *work)
 						 .io.bytes = scratch_bytes,
 						 .dst = (void *)(uintptr_t)a_buffer(&work->spec)});
 	if (work->bounce.copies)
-		fill_copies(e, work);
+		bounce_fill_copies(e, work);
 }
 
 tutti_status bounce_prepare(struct engine *e, struct tutti_work *work, struct bounce_needs needs)
@@ -134,15 +135,15 @@ tutti_status bounce_prepare(struct engine *e, struct tutti_work *work, struct bo
 				       (needs.is_early && spec->stream_kind));
 
 	if (copies)
-		TRY(make_copies(e, work));
+		TRY(bounce_make_copies(e, work));
 	s->scratch_bytes = needs.scratch_bytes;
 	s->preparing = (spec->stream_kind != NULL) + (s->scratch_bytes != 0);
 	if (copies)
-		s->preparing += (spec->send_bytes != 0) + has_gaps(spec);
+		s->preparing += (spec->send_bytes != 0) + bounce_has_gaps(spec);
 	s->is_early = needs.is_early;
 	work->stage = s->preparing && !s->is_early ? WORK_PREPARES : WORK_RUNS;
 	if (!spec->stream_kind) {
-		post_rest(e, work);
+		bounce_post_rest(e, work);
 		return TUTTI_OK;
 	}
 	s->is_held = true;
@@ -158,10 +159,10 @@ tutti_status bounce_copy_late(struct engine *e, struct tutti_work *work)
 {
 	struct bounce *s = &work->bounce;
 
-	TRY(make_copies(e, work));
+	TRY(bounce_make_copies(e, work));
 	if (work->spec.send_bytes) {
 		s->preparing = 1;
-		post_rest(e, work);
+		bounce_post_rest(e, work);
 	}
 	return TUTTI_OK;
 }
@@ -184,7 +185,7 @@ static void bounce_run(struct engine *e, struct tutti_work *work)
 }
 
 /* Gives back what the task had, and its result to the caller. */
-static void clean_up(struct engine *e, struct tutti_work *work)
+static void bounce_clean_up(struct engine *e, struct tutti_work *work)
 {
 	const struct bounce *s = &work->bounce;
 	struct bounce_copies *c = s->copies;
@@ -221,14 +222,14 @@ static void bounce_done(struct engine *e, struct engine_io *io)
 		s->scratch = io->op.io.buf;
 	if (op == MEMORY_AFTER) { /* from here on io may be another one */
 		s->is_held = false;
-		post_rest(e, work);
+		bounce_post_rest(e, work);
 	}
 	if (--s->preparing > 0)
 		return;
 	if (!s->is_early)
 		bounce_run(e, work);
 	else if (work->stage == WORK_CLEANS_UP)
-		clean_up(e, work);
+		bounce_clean_up(e, work);
 	else if (work->spec.kind->released)
 		work->spec.kind->released(e, work);
 }
@@ -237,7 +238,7 @@ void engine_work_ended(struct engine *e, struct tutti_work *work)
 {
 	work->stage = WORK_CLEANS_UP;
 	if (work->bounce.preparing == 0) /* else its stream's earlier work lasts */
-		clean_up(e, work);
+		bounce_clean_up(e, work);
 }
 
 void engine_work_failed(struct engine *e, struct tutti_work *work, tutti_status status)

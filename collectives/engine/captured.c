@@ -50,7 +50,7 @@ tutti_status engine_check_capture(struct engine *e)
 }
 
 /* The host function: it may not call the driver, and the stream waits for its end. */
-static void replay_comes(void *arg)
+static void captured_replay_comes(void *arg)
 {
 	struct captured_call *c = arg;
 
@@ -74,7 +74,7 @@ static void replay_comes(void *arg)
 }
 
 /* After this the same call may come again. */
-static void open_gate(struct captured_call *c)
+static void captured_open_gate(struct captured_call *c)
 {
 	pthread_mutex_lock(&door.lock);
 	c->is_started = false;
@@ -84,7 +84,7 @@ static void open_gate(struct captured_call *c)
 }
 
 /* Ranks whose replays differ never have a fingerprint in common again. */
-static void take_fingerprint(struct engine *e, struct task_spec *spec)
+static void captured_take_fingerprint(struct engine *e, struct task_spec *spec)
 {
 	uint64_t h = (uint64_t)e->captured.fingerprint << 32 | spec->args.fingerprint;
 
@@ -99,7 +99,7 @@ static void take_fingerprint(struct engine *e, struct task_spec *spec)
 static void part_ended(struct captured_call *c)
 {
 	if (--c->left == 0)
-		open_gate(c);
+		captured_open_gate(c);
 }
 
 /* A failure has the same way: works that have begun end with it. */
@@ -111,7 +111,7 @@ static void captured_start(struct engine *e, struct captured_call *c)
 	for (size_t i = 0; i < c->count && !e->failure.stop; i++) {
 		struct task_spec spec = c->specs[i];
 		spec.replay = c->replays;
-		take_fingerprint(e, &spec);
+		captured_take_fingerprint(e, &spec);
 		if (engine_submit_replay(e, &spec) != TUTTI_OK)
 			break;
 	}
@@ -119,7 +119,8 @@ static void captured_start(struct engine *e, struct captured_call *c)
 	part_ended(c);
 }
 
-static struct captured_call *take_started(struct engine *e, struct captured_call **overlapped)
+static struct captured_call *captured_take_started(struct engine *e,
+						   struct captured_call **overlapped)
 {
 	pthread_mutex_lock(&door.lock);
 	struct captured_call *first = e->captured.started;
@@ -131,7 +132,7 @@ static struct captured_call *take_started(struct engine *e, struct captured_call
 	return first;
 }
 
-static void fail_overlap(struct engine *e, const struct captured_call *c)
+static void captured_fail_overlap(struct engine *e, const struct captured_call *c)
 {
 	char text[ERROR_BYTES];
 
@@ -144,10 +145,10 @@ static void fail_overlap(struct engine *e, const struct captured_call *c)
 
 static void captured_start_all(struct engine *e)
 {
-	struct captured_call *overlapped, *c = take_started(e, &overlapped);
+	struct captured_call *overlapped, *c = captured_take_started(e, &overlapped);
 
 	if (overlapped)
-		fail_overlap(e, overlapped);
+		captured_fail_overlap(e, overlapped);
 	while (c) {
 		struct captured_call *next = c->next_started; /* its gate may let it come again */
 		captured_start(e, c);
@@ -224,7 +225,8 @@ static tutti_status captured_capture(struct engine *e, const struct task_spec *s
 	TRY(kind->gate_take(&c->gate));
 	atomic_store_explicit(c->gate.word, c->gate.open, memory_order_release);
 	c->engine = e;
-	return kind->gate_capture(&c->gate, spec->stream, replay_comes, c, &e->captured.latest);
+	return kind->gate_capture(&c->gate, spec->stream, captured_replay_comes, c,
+				  &e->captured.latest);
 }
 
 static const char *captured_words(const struct tutti_work *work, char *text, size_t text_bytes)
@@ -249,7 +251,7 @@ static tutti_status captured_begin(struct engine *e, struct tutti_work *work)
 
 const struct task_kind captured_tasks = {.begin = captured_begin, .words = captured_words};
 
-static void release_ops(const struct captured_call *c)
+static void captured_release_ops(const struct captured_call *c)
 {
 	for (; c; c = c->next)
 		for (size_t i = 0; i < c->count; i++)
@@ -279,10 +281,10 @@ void captured_free_all(struct engine *e)
 {
 	struct captured_call *overlapped, *c;
 
-	release_ops(e->captured.newest);
+	captured_release_ops(e->captured.newest);
 	captured_leave(e);
-	for (c = take_started(e, &overlapped); c; c = c->next_started)
-		open_gate(c);
+	for (c = captured_take_started(e, &overlapped); c; c = c->next_started)
+		captured_open_gate(c);
 	while ((c = e->captured.newest)) {
 		e->captured.newest = c->next;
 		if (c->gate.kind)

@@ -25,7 +25,7 @@ static void direct_drop(struct engine_direct *d, struct direct_map *m)
 }
 
 /* Memory that has been freed goes: its mapping keeps it from the driver. */
-static void drop_if_stale(struct engine_direct *d, struct direct_map *m)
+static void direct_drop_if_stale(struct engine_direct *d, struct direct_map *m)
 {
 	struct memory_extent now;
 
@@ -53,7 +53,7 @@ static struct direct_map *direct_make_room(struct engine_direct *d)
 
 	for (int i = 0; i < DIRECT_MAPS_MAX; i++) {
 		struct direct_map *m = &d->maps[i];
-		drop_if_stale(d, m);
+		direct_drop_if_stale(d, m);
 		if (!m->kind)
 			return m;
 		if (!m->users && (!oldest || m->used < oldest->used))
@@ -95,7 +95,7 @@ struct direct_map *direct_take(struct engine *e, const struct memory_kind *kind,
 		return NULL;
 	if (!d->maps && !(d->maps = calloc(DIRECT_MAPS_MAX, sizeof *d->maps)))
 		return NULL;
-	drop_if_stale(d, &d->maps[d->used % DIRECT_MAPS_MAX]);
+	direct_drop_if_stale(d, &d->maps[d->used % DIRECT_MAPS_MAX]);
 	struct direct_map *m = direct_find(d, kind, &extent);
 	if (!m)
 		m = direct_add(d, kind, &extent);

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static tutti_status copy_config(struct engine *e, const struct engine_config *config)
+static tutti_status engine_copy_config(struct engine *e, const struct engine_config *config)
 {
 	size_t n = (size_t)config->size, places = 2 * n;
 	e->config = *config;
@@ -32,7 +32,7 @@ static tutti_status copy_config(struct engine *e, const struct engine_config *co
 	return TUTTI_OK;
 }
 
-static void free_tables(struct engine *e)
+static void engine_free_tables(struct engine *e)
 {
 	free(e->config.endpoints);
 	free(e->links.routes);
@@ -60,12 +60,12 @@ tutti_status engine_create(struct engine **engine, const struct engine_config *c
 	e->lists.called_tail = &e->lists.called;
 	e->captured.started_tail = &e->captured.started;
 	engine_ref_owner(e);
-	tutti_status status = copy_config(e, config);
+	tutti_status status = engine_copy_config(e, config);
 	spread_near(&e->spread, e->config.near, config->ranks_near_count, config->ranks_near_me);
 	if (status == TUTTI_OK)
 		status = memory_host.open(&e->links.queues[TUTTI_MEMORY_HOST]);
 	if (status != TUTTI_OK) {
-		free_tables(e);
+		engine_free_tables(e);
 		engine_unref_owner(e);
 		return status;
 	}
@@ -77,7 +77,7 @@ tutti_status engine_create(struct engine **engine, const struct engine_config *c
 	return TUTTI_OK;
 }
 
-static void on_failure(void *arg, const struct failure *failure)
+static void engine_on_failure(void *arg, const struct failure *failure)
 {
 	engine_take_failure(arg, failure);
 	engine_try_clean(arg);
@@ -85,7 +85,7 @@ static void on_failure(void *arg, const struct failure *failure)
 
 tutti_status engine_open_control(struct engine *e)
 {
-	control_bind(e->config.control, on_failure, helper_wake, e);
+	control_bind(e->config.control, engine_on_failure, helper_wake, e);
 	if (!control_needs_helper(e->config.control))
 		return TUTTI_OK;
 	TRY(helper_attach(e));
@@ -95,7 +95,7 @@ tutti_status engine_open_control(struct engine *e)
 
 /* If a connection breaks now, the last bytes may be lost, and only this rank can send them again.
  * It does so for linger_ms. */
-static bool must_linger(struct engine *e, uint64_t *until_ns)
+static bool engine_must_linger(struct engine *e, uint64_t *until_ns)
 {
 	struct resend resend;
 
@@ -119,13 +119,13 @@ static bool engine_leave_allocated(struct engine *e, const char *why)
 /* ThreadSanitizer of gcc 12 does not see pthread_mutex_clocklock. */
 #ifdef __SANITIZE_THREAD__
 #include <sanitizer/tsan_interface.h>
-static void tell_locked(pthread_mutex_t *lock)
+static void engine_tell_locked(pthread_mutex_t *lock)
 {
 	__tsan_mutex_pre_lock(lock, __tsan_mutex_try_lock);
 	__tsan_mutex_post_lock(lock, __tsan_mutex_try_lock, 0);
 }
 #else
-static void tell_locked(pthread_mutex_t *lock)
+static void engine_tell_locked(pthread_mutex_t *lock)
 {
 	(void)lock;
 }
@@ -133,7 +133,7 @@ static void tell_locked(pthread_mutex_t *lock)
 
 /* Takes the lock. Threads hold it for one pass at a time, but a callback that was left by longjmp
  * leaves it locked for ever. False: gave up after the timeout. */
-static bool lock_in_time(struct engine *e)
+static bool engine_lock_in_time(struct engine *e)
 {
 	struct timespec until = deadline_timespec(engine_give_up_ns(e));
 	char why[ERROR_BYTES];
@@ -142,7 +142,7 @@ static bool lock_in_time(struct engine *e)
 		return true;
 	bool is_ours = engine_holds_lock(e);
 	if (!is_ours && pthread_mutex_clocklock(&e->lock, CLOCK_MONOTONIC, &until) == 0) {
-		tell_locked(&e->lock);
+		engine_tell_locked(&e->lock);
 		engine_set_holder(e);
 		if (e->works.alone)
 			engine_enlist(e);
@@ -177,10 +177,11 @@ static bool engine_drain(struct engine *e)
 	struct wait w;
 	wait_begin(&w, e->config.policy);
 	for (;;) {
-		if (!lock_in_time(e))
+		if (!engine_lock_in_time(e))
 			return false;
 		bool moved = engine_pass(e, false), may_leave = !e->works.newest,
-		     is_over = may_leave && engine_is_drained(e) && !must_linger(e, &until_ns);
+		     is_over =
+			     may_leave && engine_is_drained(e) && !engine_must_linger(e, &until_ns);
 		engine_unlock(e);
 		if (may_leave && !has_left && e->config.control)
 			control_leave(e->config.control);
@@ -195,7 +196,7 @@ static bool engine_drain(struct engine *e)
 }
 
 /* Ranks that waited for no other one in their last calls may have made different ones. */
-static void compare_calls(struct engine *e)
+static void engine_compare_calls(struct engine *e)
 {
 	if (!e->config.control || engine_status(e) != TUTTI_OK)
 		return;
@@ -221,7 +222,7 @@ void engine_look(struct engine *e)
 }
 
 /* Under the lock: a thread that waited for the last work may still look at the engine. */
-static void take_apart(struct engine *e)
+static void engine_take_apart(struct engine *e)
 {
 	captured_free_all(e);
 	engine_disconnect(e);
@@ -235,13 +236,13 @@ static void take_apart(struct engine *e)
 		}
 	if (e->user)
 		e->user->free(e);
-	free_tables(e);
+	engine_free_tables(e);
 	e->config.trace = NULL;
 	e->failure.is_clean = true;
 }
 
 /* Threads that waited for a work may still read the window's memory; they sleep at most 1 ms. */
-static bool await_waiters(struct engine *e)
+static bool engine_await_waiters(struct engine *e)
 {
 	uint64_t until_ns = engine_give_up_ns(e);
 
@@ -254,7 +255,7 @@ static bool await_waiters(struct engine *e)
 	return true;
 }
 
-static bool leave_to_helper(struct engine *e)
+static bool engine_leave_to_helper(struct engine *e)
 {
 	const char *callback = helper_callback();
 	char why[128];
@@ -270,17 +271,17 @@ bool engine_destroy(struct engine *e)
 		return true;
 	if (!engine_drain(e))
 		return false;
-	compare_calls(e);
+	engine_compare_calls(e);
 	if (e->user)
 		e->user->leave(e);
 	if (!helper_detach(e))
-		return leave_to_helper(e);
+		return engine_leave_to_helper(e);
 	control_destroy(e->config.control);
 	e->config.control = NULL;
-	if (!await_waiters(e))
+	if (!engine_await_waiters(e))
 		return false;
 	engine_lock(e);
-	take_apart(e);
+	engine_take_apart(e);
 	engine_release_lock(e);
 	engine_unref_owner(e);
 	return true;

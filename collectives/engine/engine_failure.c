@@ -27,7 +27,8 @@ static int work_explain(struct engine *e, const struct tutti_work *work, char *t
 	return work->spec.kind->explain(e, work, text, text_bytes);
 }
 
-static void tell_trace(struct engine *e, const struct trace_mark *mark, int rank, const char *text)
+static void engine_failure_tell_trace(struct engine *e, const struct trace_mark *mark, int rank,
+				      const char *text)
 {
 	struct trace_wait wait = {.ticks = ticks_now(trace_clock), .rank = rank};
 	uint64_t issued = atomic_load_explicit(&e->config.trace->issued, memory_order_relaxed);
@@ -37,7 +38,7 @@ static void tell_trace(struct engine *e, const struct trace_mark *mark, int rank
 	trace_waits(e->config.trace, &wait);
 }
 
-static bool is_due(struct engine *e, const struct trace_mark *mark, uint64_t now)
+static bool engine_failure_is_due(struct engine *e, const struct trace_mark *mark, uint64_t now)
 {
 	if (!e->config.trace || !mark->entry || now - e->watch.told_ns < TELL_NS)
 		return false;
@@ -47,7 +48,7 @@ static bool is_due(struct engine *e, const struct trace_mark *mark, uint64_t now
 
 /* Asks which ranks have not come. False: their answers are still to come. An answer of 30 s ago is
  * no answer, so each time begins with another question. */
-static bool ask_for_absent(struct engine *e, uint64_t sequence, uint64_t now)
+static bool engine_failure_ask_for_absent(struct engine *e, uint64_t sequence, uint64_t now)
 {
 	struct engine_watch *w = &e->watch;
 
@@ -63,7 +64,8 @@ static bool ask_for_absent(struct engine *e, uint64_t sequence, uint64_t now)
 
 /* Tells the user of a call that makes a communicator, once it has waited long. rank: that this one
  * waits for, which may itself be waiting for those that have not come. */
-static void say_absent(struct engine *e, const struct call_args *args, int rank, uint64_t now)
+static void engine_failure_say_absent(struct engine *e, const struct call_args *args, int rank,
+				      uint64_t now)
 {
 	struct engine_watch *w = &e->watch;
 	char absent[128] = "";
@@ -76,7 +78,7 @@ static void say_absent(struct engine *e, const struct call_args *args, int rank,
 	if (!w->absent_ns && !long_wait_is_due(&w->wait, now))
 		return;
 	if (e->config.control) {
-		if (!ask_for_absent(e, args->sequence, now))
+		if (!engine_failure_ask_for_absent(e, args->sequence, now))
 			return;
 		control_missing(e->config.control, args->sequence, absent, sizeof absent);
 	}
@@ -90,17 +92,18 @@ static void work_tell(struct engine *e, const struct tutti_work *work, uint64_t 
 	const struct trace_mark *mark = &work->spec.trace;
 	char text[sizeof((struct trace_wait *)0)->text];
 
-	if (is_due(e, mark, now))
-		tell_trace(e, mark, work_explain(e, work, text, sizeof text), text);
+	if (engine_failure_is_due(e, mark, now))
+		engine_failure_tell_trace(e, mark, work_explain(e, work, text, sizeof text), text);
 }
 
 /* Tells the user, after a long wait, which ranks have not come to work, which makes a communicator
  * (call_is_join). To be called again and again. */
-static void join_tell(struct engine *e, const struct tutti_work *work, uint64_t now)
+static void engine_failure_join_tell(struct engine *e, const struct tutti_work *work, uint64_t now)
 {
 	char text[200];
 
-	say_absent(e, &work->spec.args, work_explain(e, work, text, sizeof text), now);
+	engine_failure_say_absent(e, &work->spec.args, work_explain(e, work, text, sizeof text),
+				  now);
 }
 
 void window_tell(struct engine *e, struct window_run *run, const struct trace_mark *mark,
@@ -109,16 +112,17 @@ void window_tell(struct engine *e, struct window_run *run, const struct trace_ma
 	char ranks[200], text[sizeof((struct trace_wait *)0)->text];
 
 	if (call_is_join(&run->args))
-		say_absent(e, &run->args, window_waits_for(e->config.window, run), now);
-	if (!is_due(e, mark, now))
+		engine_failure_say_absent(e, &run->args, window_waits_for(e->config.window, run),
+					  now);
+	if (!engine_failure_is_due(e, mark, now))
 		return;
 	snprintf(text, sizeof text, "for %s",
 		 window_explain(e->config.window, run, ranks, sizeof ranks));
-	tell_trace(e, mark, window_waits_for(e->config.window, run), text);
+	engine_failure_tell_trace(e, mark, window_waits_for(e->config.window, run), text);
 }
 
 /* A message that was composed without the engine, or on another rank, may lack it. */
-static bool has_name(const struct engine *e, const char *message)
+static bool engine_failure_has_name(const struct engine *e, const char *message)
 {
 	char of[ENGINE_NAME_BYTES + 8];
 
@@ -130,25 +134,25 @@ tutti_status engine_name_error(const struct engine *e, tutti_status status)
 {
 	char before[ENGINE_NAME_BYTES + 20];
 
-	if (status == TUTTI_OK || has_name(e, last_error()))
+	if (status == TUTTI_OK || engine_failure_has_name(e, last_error()))
 		return status;
 	snprintf(before, sizeof before, "Communicator %s: ", e->config.name);
 	return fail_before(status, before);
 }
 
 /* An error that may follow from another rank's, perhaps in another communicator. */
-static bool may_follow(tutti_status status)
+static bool engine_failure_may_follow(tutti_status status)
 {
 	return status == TUTTI_ERR_PEER || status == TUTTI_ERR_ABORTED ||
 	       status == TUTTI_ERR_TIMEOUT;
 }
 
 /* "Rank 5 of 8 has failed first. ", where the message does not say so. Notes who that is. */
-static const char *say_first(const struct engine *e, tutti_status status, int rank,
-			     const char *message, char text[JOB_FIRST_BYTES])
+static const char *engine_failure_say_first(const struct engine *e, tutti_status status, int rank,
+					    const char *message, char text[JOB_FIRST_BYTES])
 {
 	text[0] = '\0';
-	if (!e->config.control || !may_follow(status))
+	if (!e->config.control || !engine_failure_may_follow(status))
 		return text;
 	const struct job_view *job = control_job(e->config.control);
 	if (status == TUTTI_ERR_PEER && rank >= 0 && !strstr(message, FAILURE_HAS_LEFT)) {
@@ -165,11 +169,11 @@ void engine_set_failure(struct engine *e, tutti_status status, int rank, const c
 {
 	char first[JOB_FIRST_BYTES];
 
-	say_first(e, status, rank, message, first);
+	engine_failure_say_first(e, status, rank, message, first);
 	pthread_mutex_lock(&e->failure.lock);
 	bool is_first = !atomic_load_explicit(&e->failure.stop, memory_order_relaxed);
 	if (is_first) {
-		if (has_name(e, message))
+		if (engine_failure_has_name(e, message))
 			snprintf(e->failure.error, sizeof e->failure.error, "%s%s", first, message);
 		else
 			snprintf(e->failure.error, sizeof e->failure.error, "%sCommunicator %s: %s",
@@ -264,7 +268,7 @@ void engine_fail_in(struct engine *e, const struct tutti_work *work, tutti_statu
 		engine_set_failure(e, status, FAILURE_NO_RANK, engine_in_words(e, work, why, text));
 }
 
-static bool ends_with_stop(const char *text)
+static bool engine_failure_ends_with_stop(const char *text)
 {
 	size_t n = strlen(text);
 	return n > 0 && strchr(".?!", text[n - 1]);
@@ -285,8 +289,9 @@ static void engine_fail_with_call(struct engine *e, const struct failure *failur
 	}
 	work_explain(e, work, who, sizeof who);
 	snprintf(text, sizeof text, "%.260s%s Rank %d was in %s and waited %.110s%s",
-		 failure->message, ends_with_stop(failure->message) ? "" : ".", e->config.rank,
-		 engine_call_words(work, call, sizeof call), who, ends_with_stop(who) ? "" : ".");
+		 failure->message, engine_failure_ends_with_stop(failure->message) ? "" : ".",
+		 e->config.rank, engine_call_words(work, call, sizeof call), who,
+		 engine_failure_ends_with_stop(who) ? "" : ".");
 	engine_set_failure(e, failure->status, failure->rank, text);
 }
 
@@ -314,7 +319,7 @@ void engine_show_failure(struct engine *e)
 }
 
 /* The earlier work of a call's stream may take any time. */
-static void put_off_deadline(struct tutti_work *work, uint64_t now)
+static void engine_failure_put_off_deadline(struct tutti_work *work, uint64_t now)
 {
 	bool is_held =
 		work->spec.kind->is_held ? work->spec.kind->is_held(work) : work->bounce.is_held;
@@ -323,7 +328,7 @@ static void put_off_deadline(struct tutti_work *work, uint64_t now)
 		work->deadline_ns = now + MS_TO_NS(work->spec.timeout_ms);
 }
 
-static uint64_t watch_age(const struct tutti_work *work, uint64_t now)
+static uint64_t engine_failure_watch_age(const struct tutti_work *work, uint64_t now)
 {
 	uint64_t start = work->deadline_ns - (uint64_t)work->spec.timeout_ms * 1000000u;
 	return now > start ? now - start : 0;
@@ -391,13 +396,13 @@ void engine_lost(struct engine *e, const struct tutti_work *work, int peer, tutt
 		engine_set_failure(e, status, status == TUTTI_ERR_PEER ? peer : -1, text);
 }
 
-static void fail_with(struct engine *e, const struct failure *failure)
+static void engine_failure_fail_with(struct engine *e, const struct failure *failure)
 {
 	engine_set_failure(e, failure->status, failure->rank, failure->message);
 }
 
 /* Any rank that has died might have been the sender. */
-static bool waits_for_anybody(const struct engine *e)
+static bool engine_failure_waits_for_anybody(const struct engine *e)
 {
 	for (const struct tutti_work *work = e->works.newest; work; work = work->next)
 		if (work->spec.p2p.side == P2P_RECV && work->spec.p2p.peer == TUTTI_ANY)
@@ -407,8 +412,8 @@ static bool waits_for_anybody(const struct engine *e)
 
 /* lasts: since the oldest work, be it a message, was submitted: other ranks may fail while its
  * stream's earlier work keeps it from beginning. oldest: the oldest collective. */
-static void look_around(struct engine *e, const struct tutti_work *oldest, uint64_t lasts,
-			uint64_t now)
+static void engine_failure_look_around(struct engine *e, const struct tutti_work *oldest,
+				       uint64_t lasts, uint64_t now)
 {
 	struct control *control = e->config.control;
 	bool is_suspect = control_suspicion(control) != NULL;
@@ -421,19 +426,20 @@ static void look_around(struct engine *e, const struct tutti_work *oldest, uint6
 		      &(struct control_wait){
 			      .sequence = oldest ? oldest->spec.args.sequence : NO_CALL,
 			      .is_urgent = is_suspect || lasts > MS_TO_NS(DEATH_MATTERS_MS) ||
-					   waits_for_anybody(e)});
+					   engine_failure_waits_for_anybody(e)});
 	const struct failure *failure = e->failure.stop ? NULL : control_unexplained(control, now);
 	if (failure)
-		fail_with(e, failure);
+		engine_failure_fail_with(e, failure);
 }
 
-static bool is_mismatch(const struct failure *suspected)
+static bool engine_failure_is_mismatch(const struct failure *suspected)
 {
 	return suspected && suspected->status == TUTTI_ERR_MISMATCH;
 }
 
 /* Any rank may be why it is late: the rank that late waits for may itself wait. */
-static bool awaits_answers(struct engine *e, const struct tutti_work *late, uint64_t now)
+static bool engine_failure_awaits_answers(struct engine *e, const struct tutti_work *late,
+					  uint64_t now)
 {
 	uint64_t sequence = work_is_collective(late) ? late->spec.args.sequence : NO_CALL;
 
@@ -469,7 +475,8 @@ void engine_take_failure(struct engine *e, const struct failure *failure)
 
 /* The rank that failed had made all calls before failure.sequence: what it sent for them has
  * arrived or is on its way. */
-static bool may_end_well(const struct engine *e, const struct failure *failure, uint64_t now)
+static bool engine_failure_may_end_well(const struct engine *e, const struct failure *failure,
+					uint64_t now)
 {
 	if (!e->config.control || control_suspicion(e->config.control) ||
 	    now - e->watch.reported_ns > MS_TO_NS(END_WELL_MS))
@@ -489,7 +496,7 @@ void engine_act_on_failure(struct engine *e)
 
 	if (atomic_exchange(&e->failure.report_state, REPORT_SEEN) == REPORT_NEW)
 		e->watch.reported_ns = now;
-	if (!may_end_well(e, &failure, now))
+	if (!engine_failure_may_end_well(e, &failure, now))
 		engine_fail_with_call(e, &failure, NULL);
 }
 
@@ -504,14 +511,14 @@ void engine_watch(struct engine *e)
 	e->watch.watched_ns = now;
 	for (struct tutti_work *work = e->works.newest; work;
 	     work = work->next) { /* the oldest is last */
-		put_off_deadline(work, now);
+		engine_failure_put_off_deadline(work, now);
 		if (work->deadline_ns <= now)
 			late = work;
 		if (work_is_collective(work))
 			oldest = work;
 		if (call_is_join(&work->spec.args))
 			join = work;
-		lasts = watch_age(work, now);
+		lasts = engine_failure_watch_age(work, now);
 		first = work;
 	}
 	if (late && e->failure.report_state)
@@ -521,11 +528,11 @@ void engine_watch(struct engine *e)
 			e->config.control ? control_suspicion(e->config.control) : NULL;
 		/* A suspected mismatch explains more than this deadline. A connection that broke
 		 * does not: the deadline of the rank at its other end may have passed first. */
-		if (is_mismatch(suspected)) {
-			fail_with(e, suspected);
+		if (engine_failure_is_mismatch(suspected)) {
+			engine_failure_fail_with(e, suspected);
 			return;
 		}
-		if (!awaits_answers(e, late, now)) {
+		if (!engine_failure_awaits_answers(e, late, now)) {
 			engine_timed_out(e, late);
 			return;
 		}
@@ -533,8 +540,8 @@ void engine_watch(struct engine *e)
 	if (lasts >= MS_TO_NS(SLOW_MS))
 		work_tell(e, first, now);
 	if (join)
-		join_tell(e, join, now);
+		engine_failure_join_tell(e, join, now);
 	if (!e->config.control)
 		return;
-	look_around(e, oldest, first ? now - first->submitted_ns : 0, now);
+	engine_failure_look_around(e, oldest, first ? now - first->submitted_ns : 0, now);
 }

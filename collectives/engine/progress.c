@@ -121,7 +121,7 @@ bool engine_settle(struct engine *e)
 
 /* Asking an endpoint is a system call. While nothing in flight needs one, that is done rarely: a
  * peer's message may need room. */
-static bool needs_endpoints(const struct engine *e)
+static bool progress_needs_endpoints(const struct engine *e)
 {
 	return e->works.by_message || e->loose ||
 	       (e->works.newest && !e->watch.moved && (e->watch.passes + 1) % 32 == 0);
@@ -133,7 +133,7 @@ bool engine_pass(struct engine *e, bool is_eager)
 
 	if (moved)
 		e->captured.tasks->start(e);
-	asks = needs_endpoints(e);
+	asks = progress_needs_endpoints(e);
 	for (int i = 0; asks && i < e->config.endpoint_count; i++) {
 		struct tutti_endpoint *ep = e->config.endpoints[i];
 		moved |= transport_progress(ep, &e->links.done) > 0;

@@ -319,7 +319,7 @@ struct engine_captured {
 };
 
 struct engine {
-	struct engine_config config; /* constant, but what engine_disconnect and take_apart end */
+	struct engine_config config; /* constant, but what engine_disconnect and engine_take_apart end */
 	pthread_mutex_t lock;
 	atomic_uintptr_t lock_holder; /* the thread that holds it (pthread_self), or 0 */
 	struct engine_links links;

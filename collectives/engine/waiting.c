@@ -37,7 +37,7 @@ struct found {
 };
 
 /* If another thread holds a lock, that thread makes the progress. has_slept: clocks are due. */
-static struct found make_progress(struct tutti_work *work, bool has_slept)
+static struct found waiting_make_progress(struct tutti_work *work, bool has_slept)
 {
 	struct engines on = engines_of(work);
 	struct found found = {0};
@@ -69,8 +69,8 @@ static void waiting_sleep_for(struct tutti_work *work)
 }
 
 /* Returns when a pass may find something, or has to look at clocks; true: it has slept. */
-static bool look_at_memory(struct tutti_work *work, const struct window_awaited *awaited,
-			   struct wait *w)
+static bool waiting_look_at_memory(struct tutti_work *work, const struct window_awaited *awaited,
+				   struct wait *w)
 {
 	for (unsigned looks = 0; looks < LOOKS_PER_PASS; looks++) {
 		if (window_has_come(awaited) || work_is_done(work))
@@ -86,14 +86,14 @@ static bool look_at_memory(struct tutti_work *work, const struct window_awaited 
 }
 
 /* IN_PROGRESS: the deadline has passed. */
-static tutti_status wait_in_turns(struct tutti_work *work, uint64_t deadline_ns)
+static tutti_status waiting_wait_in_turns(struct tutti_work *work, uint64_t deadline_ns)
 {
 	struct wait w;
 	bool has_slept = false;
 
 	wait_begin(&w, work->engine->config.policy);
 	while (!work_is_done(work)) {
-		struct found found = make_progress(work, has_slept);
+		struct found found = waiting_make_progress(work, has_slept);
 		has_slept = false;
 		if (found.moved) {
 			wait_begin(&w, w.policy);
@@ -102,21 +102,21 @@ static tutti_status wait_in_turns(struct tutti_work *work, uint64_t deadline_ns)
 		if (deadline_ns != DEADLINE_NONE && clock_now_ns() >= deadline_ns)
 			return work_is_done(work) ? TUTTI_OK : TUTTI_IN_PROGRESS;
 		if (found.has_word)
-			has_slept = look_at_memory(work, &found.awaited, &w);
+			has_slept = waiting_look_at_memory(work, &found.awaited, &w);
 		else if (!wait_again(&w))
 			waiting_sleep_for(work);
 	}
 	return TUTTI_OK;
 }
 
-static tutti_status wait_long(struct tutti_work *work, int timeout_ms)
+static tutti_status waiting_wait_long(struct tutti_work *work, int timeout_ms)
 {
 	struct engines on = engines_of(work);
 	uint64_t deadline = timeout_ms > 0 ? deadline_after_ms(timeout_ms) : DEADLINE_NONE;
 
 	for (size_t i = 0; i < on.count; i++)
 		atomic_fetch_add(&on.engine[i]->help.waiters, 1);
-	tutti_status status = wait_in_turns(work, deadline);
+	tutti_status status = waiting_wait_in_turns(work, deadline);
 	for (size_t i = 0; i < on.count; i++) {
 		/* Partner: the helper's is_busy. Then it helps what is left. */
 		if (atomic_fetch_sub(&on.engine[i]->help.waiters, 1) == 1 &&
@@ -126,7 +126,7 @@ static tutti_status wait_long(struct tutti_work *work, int timeout_ms)
 	return status;
 }
 
-static void note_wait(struct tutti_work *work)
+static void waiting_note_wait(struct tutti_work *work)
 {
 	struct engines on = engines_of(work);
 
@@ -138,7 +138,7 @@ static void note_wait(struct tutti_work *work)
 static void work_await(struct tutti_work *work)
 {
 	if (!work_is_done(work))
-		wait_long(work, 0);
+		waiting_wait_long(work, 0);
 }
 
 tutti_status work_wait(struct tutti_work **held, int timeout_ms)
@@ -146,14 +146,14 @@ tutti_status work_wait(struct tutti_work **held, int timeout_ms)
 	struct tutti_work *work = *held;
 
 	if (!work_is_done(work)) {
-		note_wait(work);
+		waiting_note_wait(work);
 		if (window_call_end(work)) {
 			*held = NULL;
 			return TUTTI_OK;
 		}
-		make_progress(work, false);
+		waiting_make_progress(work, false);
 		if (!work_is_done(work))
-			TRY(wait_long(work, timeout_ms));
+			TRY(waiting_wait_long(work, timeout_ms));
 	}
 	tutti_status status = work_result(work);
 	*held = NULL;
@@ -162,7 +162,7 @@ tutti_status work_wait(struct tutti_work **held, int timeout_ms)
 }
 
 /* A caller that tests again and again lets others run as a thread that waits does. */
-static void give_way(struct tutti_work *work)
+static void waiting_give_way(struct tutti_work *work)
 {
 	static _Thread_local struct wait between;
 
@@ -173,10 +173,10 @@ static void give_way(struct tutti_work *work)
 tutti_status work_test(struct tutti_work *work, bool *done)
 {
 	if (!(*done = work_is_done(work))) {
-		struct found found = make_progress(work, false);
+		struct found found = waiting_make_progress(work, false);
 		*done = work_is_done(work);
 		if (!*done && !found.moved)
-			give_way(work);
+			waiting_give_way(work);
 	}
 	return *done ? work_result(work) : TUTTI_OK;
 }
@@ -211,7 +211,7 @@ tutti_status work_cancel(struct tutti_work *work)
 }
 
 /* Whether the stream waits for a kernel's end, and for nothing that the host does. */
-static bool ends_in_stream(const struct tutti_work *work, const struct memory_kind *kind)
+static bool waiting_ends_in_stream(const struct tutti_work *work, const struct memory_kind *kind)
 {
 	return work->spec.kind->end_of && work->spec.memory == kind;
 }
@@ -228,19 +228,20 @@ static const void *work_stream_buffer(const struct tutti_work *work, const struc
 
 /* Whether the stream is one in which a program's copy would keep the engine from its work. In a
  * callback nothing waits. */
-static bool waits_here(const struct tutti_work *work, const struct memory_kind *kind, void *stream)
+static bool waiting_waits_here(const struct tutti_work *work, const struct memory_kind *kind,
+			       void *stream)
 {
-	return !ends_in_stream(work, kind) && !callback_in_done &&
+	return !waiting_ends_in_stream(work, kind) && !callback_in_done &&
 	       kind->stream_blocks_others(stream, work_stream_buffer(work, kind));
 }
 
 /* A failure opens the gate, too: no stream waits for what cannot come. */
-static tutti_status wait_at_gate(struct tutti_work *work, const struct memory_kind *kind,
-				 void *stream)
+static tutti_status waiting_wait_at_gate(struct tutti_work *work, const struct memory_kind *kind,
+					 void *stream)
 {
 	if (work_is_done(work))
 		return TUTTI_OK;
-	if (ends_in_stream(work, kind))
+	if (waiting_ends_in_stream(work, kind))
 		return kind->stream_join(work->spec.kind->end_of(work), stream,
 					 work_stream_buffer(work, kind));
 	if (!work->gate.kind)
@@ -256,12 +257,12 @@ static tutti_status work_wait_stream_one(struct tutti_work *work, const struct m
 	/* Partner: work_end. Its engine may be gone. */
 	if (work_is_done(work))
 		return TUTTI_OK;
-	if (waits_here(work, kind, stream)) {
+	if (waiting_waits_here(work, kind, stream)) {
 		work_await(work);
 		return TUTTI_OK;
 	}
 	engine_lock(e);
-	tutti_status status = wait_at_gate(work, kind, stream);
+	tutti_status status = waiting_wait_at_gate(work, kind, stream);
 	engine_unlock(e);
 	return status;
 }

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void free_engine(struct engine *e)
+static void work_free_engine(struct engine *e)
 {
 	pthread_mutex_destroy(&e->lock);
 	pthread_mutex_destroy(&e->failure.lock);
@@ -25,7 +25,7 @@ static void free_engine(struct engine *e)
 /* The owner's share of refs: more than there ever are works. */
 #define OWNER (1 << 30)
 
-static void free_list(struct tutti_work *work)
+static void work_free_list(struct tutti_work *work)
 {
 	while (work) {
 		struct tutti_work *next = work->next;
@@ -35,7 +35,7 @@ static void free_list(struct tutti_work *work)
 	}
 }
 
-static struct tutti_work *take_free(struct engine *e)
+static struct tutti_work *work_take_free(struct engine *e)
 {
 	/* Partner: work_recycle. */
 	if (!e->works.free)
@@ -49,7 +49,7 @@ static struct tutti_work *take_free(struct engine *e)
 
 struct tutti_work *work_new(struct engine *e)
 {
-	struct tutti_work *work = take_free(e);
+	struct tutti_work *work = work_take_free(e);
 	if (!work) {
 		if (!(work = calloc(1, sizeof *work)))
 			return NULL;
@@ -72,10 +72,10 @@ void engine_ref_owner(struct engine *e)
 static void engine_unref(struct engine *e)
 {
 	if (atomic_fetch_sub_explicit(&e->refs, 1, memory_order_acq_rel) == 1)
-		free_engine(e);
+		work_free_engine(e);
 }
 
-static int list_length(const struct tutti_work *work)
+static int work_list_length(const struct tutti_work *work)
 {
 	int length = 0;
 	for (; work; work = work->next)
@@ -87,16 +87,16 @@ static int list_length(const struct tutti_work *work)
 void engine_unref_owner(struct engine *e)
 {
 	struct tutti_work *released = atomic_exchange(&e->lists.released, CLOSED);
-	int outside = e->works.made - list_length(e->works.free) - list_length(released);
+	int outside = e->works.made - work_list_length(e->works.free) - work_list_length(released);
 
-	free_list(e->works.free);
-	free_list(released);
+	work_free_list(e->works.free);
+	work_free_list(released);
 	e->works.free = NULL;
 	if (atomic_fetch_sub(&e->refs, OWNER - outside) == OWNER - outside)
-		free_engine(e);
+		work_free_engine(e);
 }
 
-static void free_whole(struct tutti_work *whole)
+static void work_free_whole(struct tutti_work *whole)
 {
 	for (size_t i = 0; i < whole->parts->count; i++)
 		work_release(whole->parts->part[i]);
@@ -114,7 +114,7 @@ static void work_recycle(struct engine *e, struct tutti_work *work)
 	do {
 		if (first == CLOSED) {
 			work->next = NULL;
-			free_list(work);
+			work_free_list(work);
 			engine_unref(e);
 			return;
 		}
@@ -130,7 +130,7 @@ static void work_unref(struct tutti_work *work)
 	    atomic_fetch_sub_explicit(&work->refs, 1, memory_order_acq_rel) != 1)
 		return;
 	if (work->parts)
-		free_whole(work);
+		work_free_whole(work);
 	else
 		work_recycle(work->engine, work);
 }
@@ -147,7 +147,7 @@ void work_retain(struct tutti_work *work)
 }
 
 /* Only the lock's holder writes the counts, so that no read-modify-write is needed. */
-static void count_add(atomic_int *count, int more)
+static void work_count_add(atomic_int *count, int more)
 {
 	int before = atomic_load_explicit(count, memory_order_relaxed);
 	atomic_store_explicit(count, before + more, memory_order_relaxed);
@@ -155,9 +155,9 @@ static void count_add(atomic_int *count, int more)
 
 static void works_count(struct engine *e, const struct tutti_work *work, int more)
 {
-	count_add(&e->works.count, more);
+	work_count_add(&e->works.count, more);
 	if (work_is_collective(work))
-		count_add(&e->works.numbered, more);
+		work_count_add(&e->works.numbered, more);
 	e->works.by_message += work->spec.kind != &window_tasks ? more : 0;
 }
 
@@ -179,7 +179,7 @@ void work_begin_life(struct engine *e, struct tutti_work *work, bool is_async)
 		atomic_fetch_add(&e->help.async_works, 1);
 }
 
-static void unlink_work(struct engine *e, struct tutti_work *work)
+static void work_unlink_work(struct engine *e, struct tutti_work *work)
 {
 	if (work->prev)
 		work->prev->next = work->next;
@@ -201,7 +201,7 @@ const char *work_error(const struct tutti_work *work, char *text)
 	return text;
 }
 
-static void show_failure(const struct tutti_work *work)
+static void work_show_failure(const struct tutti_work *work)
 {
 	if (!work->parts)
 		engine_show_failure(work->engine);
@@ -214,7 +214,7 @@ tutti_status work_result(const struct tutti_work *work)
 	char text[ERROR_BYTES];
 	if (__builtin_expect(work->status == TUTTI_OK, 1))
 		return TUTTI_OK;
-	show_failure(work);
+	work_show_failure(work);
 	return fail(work->status, "%s", work_error(work, text));
 }
 
@@ -231,7 +231,7 @@ static void hand_to_helper(struct engine *e, struct tutti_work *work)
 		helper_wake();
 }
 
-static void no_longer_async(struct engine *e, struct tutti_work *work)
+static void work_no_longer_async(struct engine *e, struct tutti_work *work)
 {
 	if (work->is_async)
 		atomic_fetch_sub(&e->help.async_works, 1);
@@ -251,7 +251,7 @@ bool engine_call_back(struct engine *e)
 	work_result(work);
 	callback_done("the done function", "a tutti_call", e->config.rank, work->spec.done,
 		      work->spec.done_arg, work->status);
-	no_longer_async(e, work);
+	work_no_longer_async(e, work);
 	return true;
 }
 
@@ -264,7 +264,7 @@ static void work_end(struct engine *e, struct tutti_work *work)
 	if (calls)
 		hand_to_helper(e, work); /* the helper releases the work after the callback */
 	else
-		no_longer_async(e, work);
+		work_no_longer_async(e, work);
 }
 
 void work_note_error(struct tutti_work *whole, tutti_status status, const char *why)
@@ -299,7 +299,7 @@ void work_finish(struct engine *e, struct tutti_work *work, tutti_status status)
 	op_release(work->spec.args.op);
 	if (status != TUTTI_OK || !trace_ended_at_once(&work->spec.trace, &work->spec.args))
 		trace_ended_late(&work->spec.trace, status != TUTTI_OK);
-	unlink_work(e, work);
+	work_unlink_work(e, work);
 	if (work->spec.kind->finish)
 		work->spec.kind->finish(e, work);
 	bounce_free(e, work);

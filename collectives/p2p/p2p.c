@@ -38,7 +38,7 @@ static struct p2p *p2p_of(struct engine *e)
 	return e->p2p = p;
 }
 
-static void free_peer(struct p2p_peer *peer)
+static void p2p_free_peer(struct p2p_peer *peer)
 {
 	p2p_forget_unexpected(peer);
 	if (peer->slots)
@@ -50,7 +50,7 @@ static void free_peer(struct p2p_peer *peer)
 	free(peer);
 }
 
-static void init_peer(struct p2p_peer *peer, struct p2p *p, int rank)
+static void p2p_init_peer(struct p2p_peer *peer, struct p2p *p, int rank)
 {
 	struct p2p_queue *queues[] = {&peer->outbox, &peer->requested, &peer->posted,
 				      &peer->receiving};
@@ -62,7 +62,7 @@ static void init_peer(struct p2p_peer *peer, struct p2p *p, int rank)
 }
 
 /* NULL: the engine has failed. */
-static struct p2p_peer *open_peer(struct p2p *p, int rank)
+static struct p2p_peer *p2p_open_peer(struct p2p *p, int rank)
 {
 	struct engine *e = p->engine;
 	if (p->peers[rank])
@@ -74,7 +74,7 @@ static struct p2p_peer *open_peer(struct p2p *p, int rank)
 		engine_set_failure(e, TUTTI_ERR_MEMORY, FAILURE_NO_RANK, last_error());
 		return NULL;
 	}
-	init_peer(peer, p, rank);
+	p2p_init_peer(peer, p, rank);
 	if (rank != e->config.rank && !(peer->conn = engine_connect(e, rank, P2P_CHANNEL))) {
 		free(peer);
 		return NULL;
@@ -85,7 +85,7 @@ static struct p2p_peer *open_peer(struct p2p *p, int rank)
 	return peer;
 }
 
-static struct p2p_message *new_message(struct p2p *p)
+static struct p2p_message *p2p_new_message(struct p2p *p)
 {
 	struct p2p_message *m = p->free_messages;
 	if (m)
@@ -96,9 +96,9 @@ static struct p2p_message *new_message(struct p2p *p)
 	return m;
 }
 
-static tutti_status begin_send(struct p2p *p, struct p2p_message *m)
+static tutti_status p2p_begin_send(struct p2p *p, struct p2p_message *m)
 {
-	if (!(m->peer = open_peer(p, p2p_spec(m)->p2p.peer)))
+	if (!(m->peer = p2p_open_peer(p, p2p_spec(m)->p2p.peer)))
 		return engine_status(p->engine);
 	p2p_push(&m->peer->outbox, m);
 	p2p_send_on(m->peer);
@@ -106,14 +106,14 @@ static tutti_status begin_send(struct p2p *p, struct p2p_message *m)
 }
 
 /* A recv from TUTTI_ANY listens to all ranks. */
-static tutti_status begin_recv(struct p2p *p, struct p2p_message *m)
+static tutti_status p2p_begin_recv(struct p2p *p, struct p2p_message *m)
 {
 	int rank = p2p_spec(m)->p2p.peer;
 	m->stamp = ++p->stamp;
-	if (rank != TUTTI_ANY && !(m->peer = open_peer(p, rank)))
+	if (rank != TUTTI_ANY && !(m->peer = p2p_open_peer(p, rank)))
 		return engine_status(p->engine);
 	for (int r = 0; rank == TUTTI_ANY && r < p->engine->config.size; r++)
-		if (!open_peer(p, r))
+		if (!p2p_open_peer(p, r))
 			return engine_status(p->engine);
 	p2p_post(m);
 	return TUTTI_OK;
@@ -122,8 +122,8 @@ static tutti_status begin_recv(struct p2p *p, struct p2p_message *m)
 /* The mapping of a message's buffer, from or into which its data may go; NULL: it needs a copy in
  * host memory. A short message has one anyway, and a recv from any rank does not know by which wire
  * its message comes. */
-static struct direct_map *take_map(struct engine *e, const struct task_spec *spec,
-				   const struct p2p_message *m)
+static struct direct_map *p2p_take_map(struct engine *e, const struct task_spec *spec,
+				       const struct p2p_message *m)
 {
 	int peer = spec->p2p.peer, kind = spec->memory->id;
 
@@ -139,7 +139,7 @@ static tutti_status p2p_begin(struct engine *e, struct tutti_work *work)
 	const struct task_spec *spec = &work->spec;
 	bool sends = spec->p2p.side == P2P_SEND;
 	struct p2p *p = p2p_of(e);
-	struct p2p_message *m = p ? new_message(p) : NULL;
+	struct p2p_message *m = p ? p2p_new_message(p) : NULL;
 
 	if (!m)
 		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for a %s", e->config.rank,
@@ -149,13 +149,13 @@ static tutti_status p2p_begin(struct engine *e, struct tutti_work *work)
 	m->bytes = sends ? spec->send_bytes : spec->recv_bytes;
 	m->buf = sends ? (uint8_t *)(uintptr_t)spec->args.send : spec->args.recv;
 	m->is_staged = p2p_may_stage(e, spec);
-	m->map = m->is_staged ? NULL : take_map(e, spec, m);
+	m->map = m->is_staged ? NULL : p2p_take_map(e, spec, m);
 	TRY(bounce_prepare(
 		e, work,
 		(struct bounce_needs){.copies = !m->is_staged && !m->map, .is_early = !sends}));
 	p2p_use_copies(m);
 	m->is_ready = work->stage == WORK_RUNS;
-	tutti_status status = sends ? begin_send(p, m) : begin_recv(p, m);
+	tutti_status status = sends ? p2p_begin_send(p, m) : p2p_begin_recv(p, m);
 	/* engine_pass looks at stop after this and cleans up. */
 	return e->failure.stop ? engine_status(e) : status;
 }
@@ -225,7 +225,7 @@ static void io_done(struct engine *e, struct engine_io *io)
 		p2p_sent(own);
 }
 
-static void lose_leg(struct p2p_leg *leg)
+static void p2p_lose_leg(struct p2p_leg *leg)
 {
 	leg->flying--;
 	if (leg->message->is_misfit)
@@ -248,7 +248,7 @@ static void io_failed(struct engine *e, struct engine_io *io)
 	}
 	p2p_lose(peer, &io->op.io);
 	if (own->what == P2P_MESSAGE_OUT)
-		lose_leg(own->of);
+		p2p_lose_leg(own->of);
 	else if (own->what != P2P_HEADER_IN && own->what != P2P_PAYLOAD_IN)
 		p2p_sent(own);
 	bool is_late = status == TUTTI_ERR_PEER || status == TUTTI_ERR_TIMEOUT;
@@ -266,7 +266,7 @@ static bool p2p_is_drained(struct engine *e)
 	return e->config.now_ns || clock_now_ns() >= p->unsent_until_ns;
 }
 
-static bool any_leaving(const struct p2p *p)
+static bool p2p_any_leaving(const struct p2p *p)
 {
 	for (int r = 0; r < p->engine->config.size; r++)
 		if (p->peers[r] && p->peers[r]->leaving.is_flying)
@@ -274,7 +274,7 @@ static bool any_leaving(const struct p2p *p)
 	return false;
 }
 
-static void say_goodbye(struct p2p *p)
+static void p2p_say_goodbye(struct p2p *p)
 {
 	for (int r = 0; r < p->engine->config.size && !p->engine->failure.stop; r++) {
 		struct p2p_peer *peer = p->peers[r];
@@ -301,7 +301,7 @@ static void p2p_close_all(struct engine *e)
 	p2p_disconnect(p);
 	for (int r = 0; r < e->config.size; r++)
 		if (p->peers[r]) {
-			free_peer(p->peers[r]);
+			p2p_free_peer(p->peers[r]);
 			p->peers[r] = NULL;
 		}
 	p->any = (struct p2p_queue){NULL, &p->any.head};
@@ -320,8 +320,8 @@ static void p2p_leave(struct engine *e)
 	wait_begin(&w, e->config.policy);
 	engine_lock(e);
 	if (!e->failure.stop)
-		say_goodbye(e->p2p);
-	while (!e->failure.stop && !e->config.now_ns && any_leaving(e->p2p) &&
+		p2p_say_goodbye(e->p2p);
+	while (!e->failure.stop && !e->config.now_ns && p2p_any_leaving(e->p2p) &&
 	       clock_now_ns() < deadline) {
 		if (engine_pass(e, false) || wait_again(&w))
 			continue;
@@ -334,7 +334,7 @@ static void p2p_leave(struct engine *e)
 	engine_unlock(e);
 }
 
-static void free_all(struct engine *e)
+static void p2p_free_all(struct engine *e)
 {
 	struct p2p *p = e->p2p;
 
@@ -354,8 +354,10 @@ static void free_all(struct engine *e)
 	e->p2p = NULL;
 }
 
-static const struct engine_user user = {
-	.is_drained = p2p_is_drained, .leave = p2p_leave, .close = p2p_close_all, .free = free_all};
+static const struct engine_user user = {.is_drained = p2p_is_drained,
+					.leave = p2p_leave,
+					.close = p2p_close_all,
+					.free = p2p_free_all};
 
 static const struct io_owner owner = {.done = io_done, .failed = io_failed};
 

@@ -19,7 +19,7 @@ bool p2p_is_gone(const struct p2p_peer *peer)
 	return peer->is_lost || peer->has_left;
 }
 
-static bool all_gone(const struct p2p *p)
+static bool p2p_failure_all_gone(const struct p2p *p)
 {
 	for (int r = 0; r < p->engine->config.size; r++)
 		if (r != p->engine->config.rank && (!p->peers[r] || !p2p_is_gone(p->peers[r])))
@@ -30,7 +30,7 @@ static bool all_gone(const struct p2p *p)
 /* The peer because of which m cannot end any more, or NULL. A recv from any rank goes on when a
  * rank has left in peace or never spoke here, as long as another one is there; but not when a
  * rank that spoke has died. */
-static struct p2p_peer *waits_in_vain(const struct p2p *p, const struct p2p_message *m)
+static struct p2p_peer *p2p_failure_waits_in_vain(const struct p2p *p, const struct p2p_message *m)
 {
 	struct p2p_peer *last = NULL;
 	if (m->is_misfit)
@@ -46,11 +46,11 @@ static struct p2p_peer *waits_in_vain(const struct p2p *p, const struct p2p_mess
 		if (peer->is_heard && !peer->has_left)
 			return peer;
 	}
-	return all_gone(p) ? last : NULL;
+	return p2p_failure_all_gone(p) ? last : NULL;
 }
 
 /* "ranks 1, 3 have left": those that said so, or those that did not. Returns how many. */
-static int list_gone(const struct p2p *p, bool has_left, char *text, size_t text_bytes)
+static int p2p_failure_list_gone(const struct p2p *p, bool has_left, char *text, size_t text_bytes)
 {
 	char ranks[RANKS_BYTES];
 	struct rank_list list;
@@ -73,8 +73,8 @@ static int list_gone(const struct p2p *p, bool has_left, char *text, size_t text
 static void nobody_left(const struct p2p_peer *last, char *why, size_t why_bytes)
 {
 	char left[GONE_BYTES] = "", lost[GONE_BYTES] = "";
-	int n = list_gone(last->p2p, true, left, sizeof left);
-	int m = list_gone(last->p2p, false, lost, sizeof lost);
+	int n = p2p_failure_list_gone(last->p2p, true, left, sizeof left);
+	int m = p2p_failure_list_gone(last->p2p, false, lost, sizeof lost);
 
 	if (m == 0)
 		snprintf(why, why_bytes, "no rank is left that could send: %s", left);
@@ -83,12 +83,12 @@ static void nobody_left(const struct p2p_peer *last, char *why, size_t why_bytes
 			 n ? left : "", n ? "; " : "", lost, last->why);
 }
 
-static void fail_for(struct p2p_peer *peer, const struct tutti_work *work)
+static void p2p_failure_fail_for(struct p2p_peer *peer, const struct tutti_work *work)
 {
 	struct engine *e = p2p_engine(peer);
 	char why[WHY_BYTES];
 
-	if (!work_message(work)->peer && all_gone(peer->p2p))
+	if (!work_message(work)->peer && p2p_failure_all_gone(peer->p2p))
 		nobody_left(peer, why, sizeof why);
 	else if (peer->has_left)
 		snprintf(why, sizeof why, "rank %d has left the communicator (tutti_comm_destroy)",
@@ -113,14 +113,14 @@ void p2p_check_gone(struct p2p *p)
 	for (struct tutti_work *work = p->engine->works.newest; work; work = work->next) {
 		const struct p2p_message *m = work_message(work);
 		struct p2p_peer *gone =
-			m && work->stage != WORK_CLEANS_UP ? waits_in_vain(p, m) : NULL;
+			m && work->stage != WORK_CLEANS_UP ? p2p_failure_waits_in_vain(p, m) : NULL;
 		if (!gone)
 			continue;
 		peer = gone;
 		oldest = work;
 	}
 	if (peer)
-		fail_for(peer, oldest);
+		p2p_failure_fail_for(peer, oldest);
 }
 
 void p2p_lose(struct p2p_peer *peer, const struct tutti_io *io)

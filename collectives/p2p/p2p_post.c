@@ -239,7 +239,7 @@ void p2p_take_back(struct p2p_peer *peer, uint32_t id)
 }
 
 /* Credit goes back in batches. A sender without slots sends requests meanwhile. */
-static void send_credit(struct p2p_peer *peer, int c)
+static void p2p_post_send_credit(struct p2p_peer *peer, int c)
 {
 	if (peer->returned_of[c] >= p2p_classes[c].returned && !peer->credit.is_flying &&
 	    !p2p_is_gone(peer))
@@ -256,7 +256,7 @@ void p2p_give_back(struct p2p_peer *peer, uint32_t id)
 	peer->returned[peer->returned_count++] = (uint8_t)id;
 	peer->is_returned[id] = true;
 	peer->returned_of[c]++;
-	send_credit(peer, c);
+	p2p_post_send_credit(peer, c);
 }
 
 struct p2p_header p2p_header_of(const struct p2p_message *m, enum p2p_kind kind, uint32_t id)
@@ -306,5 +306,5 @@ void p2p_note_sent(struct p2p_peer *peer, struct p2p_note *note)
 	note->is_flying = false;
 	p2p_let_go(peer->p2p);
 	for (int c = 0; c < P2P_CLASSES && note == &peer->credit; c++)
-		send_credit(peer, c);
+		p2p_post_send_credit(peer, c);
 }

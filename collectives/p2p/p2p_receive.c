@@ -56,7 +56,7 @@ static struct p2p_arrival *p2p_match_keep(struct p2p_peer *peer, struct p2p_arri
 	return a;
 }
 
-static bool make_kept(struct p2p_peer *peer)
+static bool p2p_receive_make_kept(struct p2p_peer *peer)
 {
 	struct p2p_arrival *kept = calloc(P2P_SLOTS, sizeof *kept);
 	uint8_t *data = kept ? malloc(p2p_slot_offset(P2P_SLOTS)) : NULL;
@@ -79,7 +79,7 @@ static bool make_kept(struct p2p_peer *peer)
 /* The slot is free: the sender uses a slot again only when it was given back. */
 static struct p2p_arrival *p2p_keep_eager(struct p2p_peer *peer, const struct p2p_header *h)
 {
-	if (!peer->kept && !make_kept(peer))
+	if (!peer->kept && !p2p_receive_make_kept(peer))
 		return NULL;
 	assert(!peer->kept[h->id].is_used);
 	return p2p_match_keep(peer, &peer->kept[h->id], h);
@@ -109,7 +109,7 @@ static struct p2p_arrival *p2p_keep_request(struct p2p_peer *peer, const struct 
 	return p2p_match_keep(peer, a, h);
 }
 
-static void take_off(struct p2p_arrival *a)
+static void p2p_receive_take_off(struct p2p_arrival *a)
 {
 	struct p2p_peer *peer = a->peer;
 	struct p2p_arrival **at = &peer->unexpected;
@@ -135,7 +135,7 @@ void p2p_forget_unexpected(struct p2p_peer *peer)
 {
 	while (peer->unexpected) {
 		struct p2p_arrival *a = peer->unexpected;
-		take_off(a);
+		p2p_receive_take_off(a);
 		p2p_match_forget(a);
 	}
 }
@@ -159,7 +159,7 @@ static void p2p_drop(struct p2p_arrival *a)
 	p2p_give_back(a->peer, a->header.id);
 }
 
-static void meet_misfit(struct p2p_message *m, struct p2p_arrival *a)
+static void p2p_receive_meet_misfit(struct p2p_message *m, struct p2p_arrival *a)
 {
 	struct p2p_header own = p2p_header_of(m, P2P_MISMATCH, 0);
 
@@ -170,7 +170,7 @@ static void meet_misfit(struct p2p_message *m, struct p2p_arrival *a)
 		p2p_drop(a);
 }
 
-static void receive_copy(struct p2p_message *m, const void *data)
+static void p2p_receive_copy(struct p2p_message *m, const void *data)
 {
 	if (!p2p_unstage(m))
 		return;
@@ -185,7 +185,7 @@ static void receive_copy(struct p2p_message *m, const void *data)
 static void p2p_hand_over(struct p2p_arrival *a, struct p2p_message *m)
 {
 	a->is_used = false;
-	receive_copy(m, a->data);
+	p2p_receive_copy(m, a->data);
 	p2p_give_back(a->peer, a->header.id);
 }
 
@@ -194,9 +194,9 @@ static void p2p_meet(struct p2p_message *m, struct p2p_arrival *a)
 {
 	struct p2p_peer *peer = a->peer;
 
-	take_off(a);
+	p2p_receive_take_off(a);
 	if (!p2p_fits(m, &a->header)) {
-		meet_misfit(m, a);
+		p2p_receive_meet_misfit(m, a);
 		p2p_match_forget(a);
 		return;
 	}
@@ -210,7 +210,7 @@ static void p2p_meet(struct p2p_message *m, struct p2p_arrival *a)
 		return;
 	}
 	if (a->own) {
-		receive_copy(m, a->own->buf);
+		p2p_receive_copy(m, a->own->buf);
 		p2p_done(a->own);
 	} else if (p2p_is_gone(peer)) {
 		p2p_check_gone(peer->p2p);
@@ -221,7 +221,7 @@ static void p2p_meet(struct p2p_message *m, struct p2p_arrival *a)
 	p2p_match_forget(a);
 }
 
-static struct p2p_arrival *find_arrival(const struct p2p_peer *peer, int64_t key)
+static struct p2p_arrival *p2p_receive_find_arrival(const struct p2p_peer *peer, int64_t key)
 {
 	struct p2p_arrival *a = peer ? peer->unexpected : NULL;
 	while (a && p2p_key_of(&a->header) != key)
@@ -230,11 +230,11 @@ static struct p2p_arrival *find_arrival(const struct p2p_peer *peer, int64_t key
 }
 
 /* The oldest, so no sender waits for ever. */
-static struct p2p_arrival *find_any_arrival(const struct p2p *p, int64_t key)
+static struct p2p_arrival *p2p_receive_find_any_arrival(const struct p2p *p, int64_t key)
 {
 	struct p2p_arrival *first = NULL;
 	for (int r = 0; r < p->engine->config.size; r++) {
-		struct p2p_arrival *a = find_arrival(p->peers[r], key);
+		struct p2p_arrival *a = p2p_receive_find_arrival(p->peers[r], key);
 		if (a && (!first || a->stamp < first->stamp))
 			first = a;
 	}
@@ -246,7 +246,8 @@ void p2p_post(struct p2p_message *m)
 	struct p2p *p = m->work->engine->p2p;
 	struct p2p_peer *peer = m->peer;
 	int64_t key = key_of(m);
-	struct p2p_arrival *a = peer ? find_arrival(peer, key) : find_any_arrival(p, key);
+	struct p2p_arrival *a =
+		peer ? p2p_receive_find_arrival(peer, key) : p2p_receive_find_any_arrival(p, key);
 
 	if (a) {
 		p2p_meet(m, a);
@@ -270,7 +271,7 @@ void p2p_send_self(struct p2p_message *m)
 		p2p_misfit(m, peer, &other);
 	} else if (recv) {
 		recv->peer = peer;
-		receive_copy(recv, m->buf);
+		p2p_receive_copy(recv, m->buf);
 		p2p_done(m);
 	} else if ((slot = p2p_take_slot(peer, m->bytes))) {
 		h.id = p2p_slot_id(slot, peer);
@@ -342,12 +343,12 @@ static bool p2p_receive_is_sound(const struct p2p_header *h)
 }
 
 /* Used, or free but not yet told to the sender. */
-static bool is_lent(const struct p2p_peer *peer, uint32_t slot)
+static bool p2p_receive_is_lent(const struct p2p_peer *peer, uint32_t slot)
 {
 	return peer->is_returned[slot] || (peer->kept && peer->kept[slot].is_used);
 }
 
-static void take_eager(struct p2p_peer *peer, const struct p2p_header *h)
+static void p2p_receive_take_eager(struct p2p_peer *peer, const struct p2p_header *h)
 {
 	if (!p2p_receive_is_sound(h) || h->id >= P2P_SLOTS ||
 	    h->bytes > p2p_classes[p2p_class_of(h->id)].bytes) {
@@ -355,7 +356,7 @@ static void take_eager(struct p2p_peer *peer, const struct p2p_header *h)
 			     "a short message whose dtype, count, tag or slot is out of range");
 		return;
 	}
-	if (is_lent(peer, h->id)) {
+	if (p2p_receive_is_lent(peer, h->id)) {
 		p2p_nonsense(peer, "a message in a slot that it has not got back");
 		return;
 	}
@@ -376,7 +377,7 @@ static void take_eager(struct p2p_peer *peer, const struct p2p_header *h)
 	p2p_receive_land(peer, a->data, h->bytes);
 }
 
-static void take_request(struct p2p_peer *peer, const struct p2p_header *h)
+static void p2p_receive_take_request(struct p2p_peer *peer, const struct p2p_header *h)
 {
 	if (!p2p_receive_is_sound(h)) {
 		p2p_nonsense(peer, "a request whose dtype, count or tag is out of range");
@@ -394,7 +395,7 @@ static void take_request(struct p2p_peer *peer, const struct p2p_header *h)
 	}
 }
 
-static void take_data(struct p2p_peer *peer, const struct p2p_header *h)
+static void p2p_receive_take_data(struct p2p_peer *peer, const struct p2p_header *h)
 {
 	struct p2p_message *m = p2p_find_id(&peer->receiving, h->id);
 	/* Into stages it comes otherwise; into mapped memory not before it was asked for. */
@@ -423,11 +424,11 @@ static void p2p_receive_take_header(struct p2p_peer *peer, const struct p2p_head
 		return;
 	switch (h->kind) {
 	case P2P_EAGER:
-		take_eager(peer, h);
+		p2p_receive_take_eager(peer, h);
 		break;
 	case P2P_REQUEST:
 	case P2P_REQUEST_STAGED:
-		take_request(peer, h);
+		p2p_receive_take_request(peer, h);
 		break;
 	case P2P_CLEAR:
 	case P2P_CLEAR_STAGED:
@@ -440,7 +441,7 @@ static void p2p_receive_take_header(struct p2p_peer *peer, const struct p2p_head
 		p2p_stage_taken(peer, h);
 		break;
 	case P2P_DATA:
-		take_data(peer, h);
+		p2p_receive_take_data(peer, h);
 		break;
 	case P2P_CREDIT:
 		break;

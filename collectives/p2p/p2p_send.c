@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* The message is copied, so the call of its caller ends now. */
-static void send_eager(struct p2p_message *m, struct p2p_slot *slot)
+static void p2p_send_eager(struct p2p_message *m, struct p2p_slot *slot)
 {
 	struct p2p_peer *peer = m->peer;
 	struct p2p *p = peer->p2p;
@@ -29,7 +29,7 @@ static void send_eager(struct p2p_message *m, struct p2p_slot *slot)
 	p2p_done(m);
 }
 
-static void send_request(struct p2p_message *m)
+static void p2p_send_request(struct p2p_message *m)
 {
 	m->id = m->peer->next_id++;
 	p2p_push(&m->peer->requested, m);
@@ -50,9 +50,9 @@ void p2p_send_on(struct p2p_peer *peer)
 		if (p2p_is_self(peer))
 			p2p_send_self(m);
 		else if ((slot = p2p_take_slot(peer, m->bytes)))
-			send_eager(m, slot);
+			p2p_send_eager(m, slot);
 		else
-			send_request(m);
+			p2p_send_request(m);
 	}
 }
 
@@ -88,7 +88,7 @@ void p2p_send_pieces(struct p2p_message *m)
 }
 
 /* The message that an answer is about. */
-static struct p2p_message *take_requested(struct p2p_peer *peer, uint32_t id)
+static struct p2p_message *p2p_send_take_requested(struct p2p_peer *peer, uint32_t id)
 {
 	struct p2p_message *m = p2p_find_id(&peer->requested, id);
 
@@ -101,7 +101,7 @@ static struct p2p_message *take_requested(struct p2p_peer *peer, uint32_t id)
 
 void p2p_cleared(struct p2p_peer *peer, const struct p2p_header *h)
 {
-	struct p2p_message *m = take_requested(peer, h->id);
+	struct p2p_message *m = p2p_send_take_requested(peer, h->id);
 
 	if (!m)
 		return;
@@ -119,7 +119,7 @@ void p2p_cleared(struct p2p_peer *peer, const struct p2p_header *h)
 
 void p2p_refused(struct p2p_peer *peer, const struct p2p_header *h)
 {
-	struct p2p_message *m = take_requested(peer, h->id);
+	struct p2p_message *m = p2p_send_take_requested(peer, h->id);
 
 	if (m)
 		p2p_misfit(m, peer, h);

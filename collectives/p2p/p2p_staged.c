@@ -69,7 +69,7 @@ static void p2p_staged_post_copy(struct p2p_message *m, struct p2p_leg *leg, voi
 
 /* ---- the sender ---- */
 
-static struct p2p_leg *free_leg(struct p2p_message *m)
+static struct p2p_leg *p2p_staged_free_leg(struct p2p_message *m)
 {
 	for (int i = 0; i < P2P_LEGS; i++)
 		if (!m->legs[i].flying)
@@ -77,7 +77,7 @@ static struct p2p_leg *free_leg(struct p2p_message *m)
 	return NULL;
 }
 
-static void fill_stage(struct p2p_message *m, struct p2p_leg *leg)
+static void p2p_staged_fill_stage(struct p2p_message *m, struct p2p_leg *leg)
 {
 	struct p2p *p = m->peer->p2p;
 	uint32_t stage = (uint32_t)__builtin_ctz(p->free_stages);
@@ -102,14 +102,14 @@ static void fill_stage(struct p2p_message *m, struct p2p_leg *leg)
 }
 
 /* Messages take turns, a stage each. */
-static void fill_stages(struct p2p *p)
+static void p2p_staged_fill_stages(struct p2p *p)
 {
 	struct p2p_message *m = p->staging.head;
 
 	while (m && p->free_stages && !p->engine->failure.stop) {
-		struct p2p_leg *leg = m->moved < m->bytes ? free_leg(m) : NULL;
+		struct p2p_leg *leg = m->moved < m->bytes ? p2p_staged_free_leg(m) : NULL;
 		if (leg) {
-			fill_stage(m, leg);
+			p2p_staged_fill_stage(m, leg);
 			p2p_remove(&p->staging, m);
 			p2p_push(&p->staging, m);
 		}
@@ -120,10 +120,10 @@ static void fill_stages(struct p2p *p)
 void p2p_stage(struct p2p_message *m)
 {
 	p2p_push(&m->peer->p2p->staging, m);
-	fill_stages(m->peer->p2p);
+	p2p_staged_fill_stages(m->peer->p2p);
 }
 
-static void send_on(struct p2p_message *m)
+static void p2p_staged_send_on(struct p2p_message *m)
 {
 	struct p2p *p = m->peer->p2p;
 
@@ -132,10 +132,10 @@ static void send_on(struct p2p_message *m)
 		p2p_count_sent(p->engine, m->bytes);
 		p2p_done(m);
 	}
-	fill_stages(p);
+	p2p_staged_fill_stages(p);
 }
 
-static struct p2p_message *find_staging(const struct p2p_peer *peer, uint32_t id)
+static struct p2p_message *p2p_staged_find_staging(const struct p2p_peer *peer, uint32_t id)
 {
 	struct p2p_message *m = peer->p2p->staging.head;
 
@@ -146,7 +146,7 @@ static struct p2p_message *find_staging(const struct p2p_peer *peer, uint32_t id
 
 void p2p_stage_taken(struct p2p_peer *peer, const struct p2p_header *h)
 {
-	struct p2p_message *m = find_staging(peer, h->id);
+	struct p2p_message *m = p2p_staged_find_staging(peer, h->id);
 	struct p2p_leg *leg = m && h->tag >= 0 && h->tag < P2P_LEGS ? &m->legs[h->tag] : NULL;
 
 	if (!leg || leg->header.kind != P2P_STAGED || !leg->flying || leg->is_taken) {
@@ -156,14 +156,14 @@ void p2p_stage_taken(struct p2p_peer *peer, const struct p2p_header *h)
 	leg->is_taken = true;
 	leg->flying--;
 	peer->p2p->free_stages |= 1u << leg->header.dtype;
-	send_on(m);
+	p2p_staged_send_on(m);
 }
 
 /* ---- the receiver ---- */
 
 /* The first may come before the caller's stream has come to the recv, and another before the io of
  * the answer to the one before is over. */
-static void receive_on(struct p2p_message *m)
+static void p2p_staged_receive_on(struct p2p_message *m)
 {
 	struct p2p_peer *peer = m->peer;
 
@@ -205,7 +205,7 @@ void p2p_stage_filled(struct p2p_peer *peer, const struct p2p_header *h)
 	leg->came = *h;
 	leg->message = m;
 	leg->stage = STAGE_IS_FULL;
-	receive_on(m);
+	p2p_staged_receive_on(m);
 }
 
 /* ---- both ---- */
@@ -218,7 +218,7 @@ void p2p_copied(struct p2p_io *io)
 	if (p2p_spec(m)->p2p.side == P2P_RECV) {
 		leg->stage = STAGE_IS_EMPTY;
 		m->moved += leg->came.bytes;
-		receive_on(m);
+		p2p_staged_receive_on(m);
 		return;
 	}
 	leg->flying--;
@@ -229,7 +229,7 @@ void p2p_copied(struct p2p_io *io)
 void p2p_staged_on(struct p2p_message *m)
 {
 	if (p2p_spec(m)->p2p.side == P2P_RECV)
-		receive_on(m);
+		p2p_staged_receive_on(m);
 	else
-		send_on(m);
+		p2p_staged_send_on(m);
 }

@@ -262,7 +262,7 @@ void plan_free(struct plan *p)
 /* The operations of an algorithm, as steps of its plan. */
 
 /* Whether the transport to peer reads and writes r where it lies. */
-static bool is_reachable(const struct plan *p, int peer, struct ref r)
+static bool builder_is_reachable(const struct plan *p, int peer, struct ref r)
 {
 	const struct plan_options *o = &p->options;
 
@@ -312,7 +312,7 @@ static struct ref chunk_of(struct span s, uint32_t i)
 /* Where the transport finds the bytes of r: copied there once, however many ranks they go to. */
 static struct ref staged_source(struct plan *p, int peer, struct ref r)
 {
-	if (p->builder->failed || is_reachable(p, peer, r))
+	if (p->builder->failed || builder_is_reachable(p, peer, r))
 		return r;
 	if (builder_chunk(p, r)->staged)
 		return (struct ref){BUF_TMP, builder_chunk(p, r)->staged - 1};
@@ -370,7 +370,7 @@ static void builder_receive(struct plan *p, int peer, const struct ref *landed, 
 }
 
 /* An adapter writes a message into one place. */
-static bool is_one_place(const struct plan *p, struct span dst)
+static bool builder_is_one_place(const struct plan *p, struct span dst)
 {
 	bool is_one = dst.count == 1 || (p->options.whole && dst.buf != BUF_TMP);
 
@@ -384,10 +384,10 @@ void plan_recv(struct plan *p, int peer, struct span dst)
 	struct ref at_hand[REFS_AT_HAND], *landed = refs_of(p, dst, at_hand);
 
 	assert(peer >= 0 && peer < p->size && peer != p->rank);
-	bool is_staged = p->options.staged && !is_one_place(p, dst);
+	bool is_staged = p->options.staged && !builder_is_one_place(p, dst);
 	for (uint32_t i = 0; i < dst.count && !p->builder->failed; i++) {
 		landed[i] = chunk_of(dst, i);
-		if (is_staged || !is_reachable(p, peer, landed[i]))
+		if (is_staged || !builder_is_reachable(p, peer, landed[i]))
 			landed[i] = builder_scratch(p, plan_shape_of(p, landed[i]), POOL_HOST);
 	}
 	if (!p->builder->failed)
@@ -401,7 +401,8 @@ void plan_recv(struct plan *p, int peer, struct span dst)
 		free(landed);
 }
 
-static void reduce_two(struct plan *p, int peer, struct ref to, const struct ref *from, uint32_t n)
+static void builder_reduce_two(struct plan *p, int peer, struct ref to, const struct ref *from,
+			       uint32_t n)
 {
 	if (!builder_append(p, peer >= 0 ? STEP_RECV_REDUCE : STEP_REDUCE, peer, to))
 		return;
@@ -422,14 +423,14 @@ void plan_recv_reduce(struct plan *p, int peer, struct span dst, struct span src
 	bool waits = builder_chunk(p, to)->writer || builder_chunk(p, to)->readers ||
 		     builder_chunk(p, from)->writer;
 	if (dst.count == 1 && !waits && !p->options.staged) {
-		reduce_two(p, peer, to, &from, 1);
+		builder_reduce_two(p, peer, to, &from, 1);
 		return;
 	}
 	struct span landed = plan_scratch(p, dst);
 	plan_recv(p, peer, landed);
 	for (uint32_t i = 0; i < dst.count && !p->builder->failed; i++) {
 		struct ref both[2] = {builder_source(p, chunk_of(src, i)), chunk_of(landed, i)};
-		reduce_two(p, -1, chunk_of(dst, i), both, 2);
+		builder_reduce_two(p, -1, chunk_of(dst, i), both, 2);
 	}
 }
 

@@ -36,7 +36,7 @@ struct layout layout_of(const struct call_args *args, int size, uint32_t split)
 	return l;
 }
 
-static size_t extent_of_blocks(const struct call_args *args, int size, int side)
+static size_t layout_extent_of_blocks(const struct call_args *args, int size, int side)
 {
 	size_t end = 0;
 	if (!args->counts[side])
@@ -58,8 +58,9 @@ size_t layout_extent(const struct call_args *args, int rank, int size, int side)
 		return 0;
 	if (!is_root && side == SEND_SIDE && (pattern == COLL_BROADCAST || pattern == COLL_SCATTER))
 		return 0;
-	size_t elements = collective_has_blocks(pattern, side) ? extent_of_blocks(args, size, side)
-			  : args->counts[side]                 ? args->counts[side][rank]
-							       : args->count;
+	size_t elements = collective_has_blocks(pattern, side)
+				  ? layout_extent_of_blocks(args, size, side)
+			  : args->counts[side] ? args->counts[side][rank]
+					       : args->count;
 	return elements * dtype_bytes(args->dtype);
 }

@@ -93,7 +93,8 @@ static struct plan_shape algorithm_shape_of(const struct algorithm *a, int rank,
 
 /* A rank alone has its result in its input, whatever the algorithm. A sum of one makes NaNs
  * canonical. */
-static void build_alone(struct plan *p, enum collective c, struct span in, struct span out)
+static void algorithm_build_alone(struct plan *p, enum collective c, struct span in,
+				  struct span out)
 {
 	if (collective_reduces(c))
 		plan_reduce(p, out, &in, 1);
@@ -122,7 +123,7 @@ struct plan *algorithm_plan(const struct algorithm *a, const struct plan_key *ke
 	if (key->in_place && is_vector && has_out)
 		from = to;
 	if (key->size == 1)
-		build_alone(p, a->collective, from, to);
+		algorithm_build_alone(p, a->collective, from, to);
 	else
 		a->build(p, g, from, to);
 	return plan_end(p);

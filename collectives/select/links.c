@@ -124,7 +124,7 @@ static bool links_parse(const char *line, const char *key, double *field)
 
 /* NULL, and why: it is a pipe, which may have no writer, or far too long to be this file. why NULL:
  * errno says it. */
-static FILE *open_small(const char *path, const char **why)
+static FILE *links_open_small(const char *path, const char **why)
 {
 	struct stat stat;
 	FILE *file = NULL;
@@ -146,7 +146,7 @@ static FILE *open_small(const char *path, const char **why)
 
 /* There is no other way to find out: root may write everywhere, and still /proc takes no file. The
  * file has another name, so it is not taken for the real one, and it is removed at once. */
-static tutti_status check_folder(const char *path)
+static tutti_status links_check_folder(const char *path)
 {
 	static const char name[] = "tutti-links.XXXXXX";
 	char folder[PATH_MAX + sizeof name];
@@ -164,7 +164,7 @@ static tutti_status check_folder(const char *path)
 	return TUTTI_OK;
 }
 
-static bool is_of_links(const char *line)
+static bool links_is_of_links(const char *line)
 {
 	double field[FIELDS];
 	char key[512];
@@ -179,7 +179,7 @@ static bool links_is_ours(FILE *file)
 	bool is_empty = true;
 
 	while (fgets(line, sizeof line, file)) {
-		if (is_of_links(line))
+		if (links_is_of_links(line))
 			return true;
 		is_empty = false;
 	}
@@ -189,10 +189,10 @@ static bool links_is_ours(FILE *file)
 tutti_status links_check(const char *path)
 {
 	const char *why;
-	FILE *file = open_small(path, &why);
+	FILE *file = links_open_small(path, &why);
 
 	if (!file && !why)
-		return errno == ENOENT ? check_folder(path)
+		return errno == ENOENT ? links_check_folder(path)
 				       : fail_errno("TUTTI_LINKS=%.200s cannot be read", path);
 	if (file && !links_is_ours(file))
 		why = "none of its lines is one (one that is not there is made)";
@@ -210,7 +210,7 @@ bool links_read(struct links *links, const char *path, const char *key)
 	const char *why;
 	double field[FIELDS];
 	bool found = false;
-	FILE *file = open_small(path, &why);
+	FILE *file = links_open_small(path, &why);
 
 	if (!file && why)
 		log_info("%s: no file of measured links: %s", path, why);

@@ -14,16 +14,16 @@
 #define FEW_RANKS 32
 
 /* Partial sums of narrow floats are rounded on their way. */
-static bool is_narrow(tutti_dtype dtype)
+static bool select_is_narrow(tutti_dtype dtype)
 {
 	return dtype_is_float(dtype) && dtype_bytes(dtype) < 4;
 }
 
-static bool is_fixed(const struct algorithm *a, int size, tutti_dtype dtype)
+static bool select_is_fixed(const struct algorithm *a, int size, tutti_dtype dtype)
 {
 	bool pow2 = (size & (size - 1)) == 0;
 	return a->adds == ADDS_ONCE ||
-	       (!is_narrow(dtype) &&
+	       (!select_is_narrow(dtype) &&
 		(a->adds == ADDS_FIXED || (a->adds == ADDS_FIXED_POW2 && pow2)));
 }
 
@@ -46,7 +46,7 @@ const char *select_why_not(const struct select *s, const struct algorithm *a,
 		return "direct exchange reduces at most 1024 contributions at once";
 	if (a->adds != ADDS_ONCE && args->op == TUTTI_AVG && !dtype_is_float(args->dtype))
 		return "an average of integers needs all contributions at once";
-	if (s->deterministic && !is_fixed(a, s->size, args->dtype))
+	if (s->deterministic && !select_is_fixed(a, s->size, args->dtype))
 		return a->adds == ADDS_FIXED
 			       ? "it rounds partial sums of 16- and 8-bit floats, which "
 				 "config.deterministic does not admit"
@@ -74,8 +74,8 @@ double select_seconds(const struct select *s, const struct algorithm *a, double 
 }
 
 /* The cheapest that can serve the call; NULL if there is none. */
-static const struct algorithm *find_cheapest(const struct select *s, const struct call_args *args,
-					     double bytes)
+static const struct algorithm *select_find_cheapest(const struct select *s,
+						    const struct call_args *args, double bytes)
 {
 	const struct algorithm *best = NULL;
 	double least = 0;
@@ -100,7 +100,8 @@ void select_prepare(struct select *s, const struct links *links)
 	for (int c = 0; c < COLL_PATTERNS; c++)
 		for (int size = 0; size < SELECT_SIZES; size++) {
 			struct call_args args = {.collective = (enum collective)c};
-			const struct algorithm *a = find_cheapest(s, &args, (double)(1ull << size));
+			const struct algorithm *a =
+				select_find_cheapest(s, &args, (double)(1ull << size));
 			s->cheapest[c][size] = a ? (int8_t)(a - algorithm_at(0)) : -1;
 		}
 }
@@ -115,7 +116,7 @@ static const struct algorithm *select_cheapest(const struct select *s, const str
 	found = s->cheapest[collective_pattern(args->collective)][size];
 	if (found >= 0 && !select_why_not(s, algorithm_at(found), args))
 		return algorithm_at(found);
-	return find_cheapest(s, args, (double)(1ull << size));
+	return select_find_cheapest(s, args, (double)(1ull << size));
 }
 
 /* TUTTI_ALGO speaks of the caller's calls, not of the all_gather inside of others. */
@@ -216,7 +217,7 @@ static tutti_status select_parse_list_names(const char *rule, enum collective c)
 		    rule, collective_name(c), all);
 }
 
-static tutti_status parse_range(struct select_rule *r, const char *rule, const char *range)
+static tutti_status select_parse_range(struct select_rule *r, const char *rule, const char *range)
 {
 	const char *at = *range == '-' ? range : select_parse_bytes(range, &r->first);
 	if (at && !*at)
@@ -232,7 +233,7 @@ static tutti_status parse_range(struct select_rule *r, const char *rule, const c
 }
 
 /* collective[:first-last]=name */
-static tutti_status parse_rule(struct select_rule *r, const char *rule)
+static tutti_status select_parse_rule(struct select_rule *r, const char *rule)
 {
 	char text[128];
 	snprintf(text, sizeof text, "%s", rule);
@@ -254,7 +255,7 @@ static tutti_status parse_rule(struct select_rule *r, const char *rule)
 			"reduce_scatter, broadcast, barrier, reduce, gather, scatter, all_to_all",
 			text);
 	if (range)
-		TRY(parse_range(r, rule, range));
+		TRY(select_parse_range(r, rule, range));
 	r->algorithm = algorithm_find(r->collective, name);
 	return r->algorithm ? TUTTI_OK : select_parse_list_names(rule, r->collective);
 }
@@ -274,7 +275,7 @@ tutti_status select_parse(struct select *s, const char *text)
 		if (s->rules == SELECT_RULES_MAX)
 			return fail(TUTTI_ERR_INVALID, "TUTTI_ALGO has more than %d rules",
 				    SELECT_RULES_MAX);
-		TRY(parse_rule(&s->rule[s->rules++], rule));
+		TRY(select_parse_rule(&s->rule[s->rules++], rule));
 	}
 	return TUTTI_OK;
 }

@@ -37,7 +37,7 @@ static long cores_number_in(int cpu, const char *name)
 	return end == text ? -1 : number;
 }
 
-static bool add_cpu(struct cores *c, int cpu)
+static bool cores_add_cpu(struct cores *c, int cpu)
 {
 	long first = cores_number_in(cpu, "thread_siblings_list");
 	int i = 0;
@@ -73,14 +73,14 @@ static bool cores_find(struct cores *c)
 		return false;
 	c->core = calloc((size_t)CPU_COUNT(&allowed), sizeof *c->core);
 	for (int cpu = 0; c->core && cpu < CPU_SETSIZE; cpu++)
-		if (CPU_ISSET((size_t)cpu, &allowed) && !add_cpu(c, cpu))
+		if (CPU_ISSET((size_t)cpu, &allowed) && !cores_add_cpu(c, cpu))
 			return false;
 	if (c->core)
 		qsort(c->core, (size_t)c->n, sizeof *c->core, cores_compare);
 	return c->core;
 }
 
-static int first_allowed(const struct cpu_core *core)
+static int cores_first_allowed(const struct cpu_core *core)
 {
 	int cpu = 0;
 
@@ -90,14 +90,14 @@ static int first_allowed(const struct cpu_core *core)
 }
 
 /* Keeps the cores that no other job has, in their order. */
-static void claim_all(struct cores *c)
+static void cores_claim_all(struct cores *c)
 {
 	int claimed = 0;
 
 	for (int i = 0; i < c->n; i++) {
 		struct cpu_core core = c->core[i];
 
-		core.claim = claim_cpu(first_allowed(&core));
+		core.claim = claim_cpu(cores_first_allowed(&core));
 		if (core.claim >= 0)
 			c->core[claimed++] = core;
 	}
@@ -109,7 +109,7 @@ struct cores *cores_deal(int ranks)
 	struct cores *c = calloc(1, sizeof *c);
 
 	if (c && cores_find(c) && ranks <= c->n) {
-		claim_all(c);
+		cores_claim_all(c);
 		c->ranks = ranks <= c->n ? ranks : 0;
 	}
 	if (!c || c->ranks > 0)

@@ -32,7 +32,7 @@ static int main_run(int rank, void *arg)
 
 /* Copies argv without --ranks N or --ranks=N, of which *value is the last N; NULL: there is none.
  */
-static void take_option(struct program *p, int argc, char **argv, const char **value)
+static void spawn_take_option(struct program *p, int argc, char **argv, const char **value)
 {
 	size_t length = strlen(OPTION);
 	bool is_over = false;
@@ -105,7 +105,7 @@ int tutti_main(int argc, char **argv, int (*fn)(int argc, char **argv))
 	p.argv = calloc((size_t)argc + 1, sizeof *p.argv);
 	if (!p.argv)
 		return main_refuse("no memory for the command line");
-	take_option(&p, argc, argv, &value);
+	spawn_take_option(&p, argc, argv, &value);
 	code = value ? main_start(&p, value) : main_run_here(&p);
 	free(p.argv);
 	return code;

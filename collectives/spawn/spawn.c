@@ -86,7 +86,7 @@ struct note {
 	unsigned char number, has_all;
 };
 
-static void note_signal(int number, siginfo_t *info, void *context)
+static void spawn_note_signal(int number, siginfo_t *info, void *context)
 {
 	/* The kernel itself sends what is typed at a terminal, to the whole process group. */
 	struct note note = {(unsigned char)number, info->si_code == SI_KERNEL};
@@ -99,37 +99,38 @@ static void note_signal(int number, siginfo_t *info, void *context)
 	errno = error;
 }
 
-static bool is_default(const struct sigaction *action)
+static bool spawn_is_default(const struct sigaction *action)
 {
 	return !(action->sa_flags & SA_SIGINFO) && action->sa_handler == SIG_DFL;
 }
 
 /* The kernel then forgets children that have ended, with their exit codes. */
-static bool forgets_children(const struct sigaction *action)
+static bool spawn_forgets_children(const struct sigaction *action)
 {
 	return (!(action->sa_flags & SA_SIGINFO) && action->sa_handler == SIG_IGN) ||
 	       (action->sa_flags & SA_NOCLDWAIT);
 }
 
-static void outside_change(struct outside *o, int i)
+static void spawn_outside_change(struct outside *o, int i)
 {
-	struct sigaction ours = {.sa_sigaction = note_signal, .sa_flags = SA_SIGINFO | SA_RESTART};
+	struct sigaction ours = {.sa_sigaction = spawn_note_signal,
+				 .sa_flags = SA_SIGINFO | SA_RESTART};
 
 	sigaction(numbers[i], NULL, &o->old[i]);
 	if (numbers[i] == SIGCHLD) {
-		if (!forgets_children(&o->old[i]))
+		if (!spawn_forgets_children(&o->old[i]))
 			return;
 		ours = o->old[i];
 		ours.sa_flags &= ~SA_NOCLDWAIT;
 		if (ours.sa_handler == SIG_IGN)
 			ours.sa_handler = SIG_DFL;
-	} else if (!is_default(&o->old[i])) {
+	} else if (!spawn_is_default(&o->old[i])) {
 		return;
 	}
 	sigaction(numbers[i], &ours, NULL);
 }
 
-static void outside_restore(const struct outside *o)
+static void spawn_outside_restore(const struct outside *o)
 {
 	for (int i = 0; i < OUTSIDE_CHANGED; i++)
 		sigaction(numbers[i], &o->old[i], NULL);
@@ -138,7 +139,7 @@ static void outside_restore(const struct outside *o)
 /* From here on SIGINT, SIGTERM and SIGHUP are noted, those that the program neither handles nor
  * ignores; and children can be waited for, though the program may have ignored their ends. SYSTEM.
  * INVALID: another thread is between this and give_back. */
-static tutti_status outside_take(struct outside *o)
+static tutti_status spawn_outside_take(struct outside *o)
 {
 	int ends[2], none = -1;
 
@@ -153,12 +154,12 @@ static tutti_status outside_take(struct outside *o)
 	}
 	o->fd = ends[0];
 	for (int i = 0; i < OUTSIDE_CHANGED; i++)
-		outside_change(o, i);
+		spawn_outside_change(o, i);
 	return TUTTI_OK;
 }
 
 /* The next that has come, or 0. has_all: the terminal has sent it to the ranks, too. */
-static int outside_next(struct outside *o, bool *has_all)
+static int spawn_outside_next(struct outside *o, bool *has_all)
 {
 	struct note note;
 
@@ -169,24 +170,24 @@ static int outside_next(struct outside *o, bool *has_all)
 	return note.number;
 }
 
-static void close_pipe(struct outside *o)
+static void spawn_close_pipe(struct outside *o)
 {
 	close(atomic_exchange(&to, -1));
 	close(o->fd);
 }
 
 /* All is as it was. One that came in the last moment is noted in outside->last. */
-static void outside_give_back(struct outside *o)
+static void spawn_outside_give_back(struct outside *o)
 {
 	bool has_all;
 
-	outside_restore(o);
-	while (outside_next(o, &has_all))
+	spawn_outside_restore(o);
+	while (spawn_outside_next(o, &has_all))
 		continue;
-	close_pipe(o);
+	spawn_close_pipe(o);
 }
 
-static void outside_hold(sigset_t *mask)
+static void spawn_outside_hold(sigset_t *mask)
 {
 	sigset_t ours;
 
@@ -198,16 +199,16 @@ static void outside_hold(sigset_t *mask)
 
 /* Around fork: between the two none is handled here, nor does a handler of the program's take the
  * child; in the child leave instead of release, and all is as before take. */
-static void outside_release(const sigset_t *mask)
+static void spawn_outside_release(const sigset_t *mask)
 {
 	pthread_sigmask(SIG_SETMASK, mask, NULL);
 }
 
-static void outside_leave(struct outside *o, const sigset_t *mask)
+static void spawn_outside_leave(struct outside *o, const sigset_t *mask)
 {
-	outside_restore(o);
-	close_pipe(o);
-	outside_release(mask);
+	spawn_outside_restore(o);
+	spawn_close_pipe(o);
+	spawn_outside_release(mask);
 }
 
 /* One poll loop over the ranks' pidfds, signals from outside and deadlines, until all ranks have
@@ -284,7 +285,7 @@ static void spawn_hear(struct spawn *s, bool is_early)
 	bool has_all;
 	int signal;
 
-	while ((signal = outside_next(&s->outside, &has_all)) != 0) {
+	while ((signal = spawn_outside_next(&s->outside, &has_all)) != 0) {
 		if (signal == SIGINT && ++s->interrupts >= 2) {
 			spawn_kill(s, SIGKILL);
 			continue;
@@ -346,7 +347,7 @@ static void spawn_await(struct spawn *s)
 	}
 }
 
-static tutti_status explain_failure(const struct spawn *s, int asked)
+static tutti_status spawn_explain_failure(const struct spawn *s, int asked)
 {
 	const struct spawned *rank = s->failed;
 	const char *rest = s->n > 1 ? "; the job was ended" : "";
@@ -371,7 +372,7 @@ static tutti_status spawn_explain(const struct spawn *s)
 
 	/* A rank may have got it, and ended, before this process got it. */
 	if (s->failed)
-		return explain_failure(s, s->failed->ending.signal == last ? last : s->asked);
+		return spawn_explain_failure(s, s->failed->ending.signal == last ? last : s->asked);
 	if (last)
 		return fail(TUTTI_ERR_ABORTED,
 			    "signal %d (%s) was passed to the ranks, all of which have returned 0",
@@ -460,7 +461,7 @@ __attribute__((noreturn)) static void fork_rank_become(struct spawn *s, int rank
 	cores_free(s->cores);
 	spawn_set_input(rank);
 	clearerr(stdout); /* what the parent could not write is the parent's */
-	outside_leave(&s->outside, mask);
+	spawn_outside_leave(&s->outside, mask);
 	free(s->rank);
 	free(s->poll);
 	int code;
@@ -494,7 +495,7 @@ static tutti_status spawn_fork(struct spawn *s)
 	sigset_t mask;
 
 	rank->fd = -1;
-	outside_hold(&mask);
+	spawn_outside_hold(&mask);
 	rank->pid = fork();
 	if (rank->pid == 0)
 		fork_rank_become(s, s->started, &mask);
@@ -503,7 +504,7 @@ static tutti_status spawn_fork(struct spawn *s)
 				    s->n);
 	else
 		status = spawn_watch(s, rank);
-	outside_release(&mask);
+	spawn_outside_release(&mask);
 	return status;
 }
 
@@ -529,7 +530,7 @@ static tutti_status spawn_check(int (*fn)(int rank, void *arg), int nprocs)
 /* Where the program has closed descriptors of these, a pipe or a connection would get the number,
  * and what is printed would go there. They stay unusable: stdin is open to write, the others to
  * read. Returns a bit for each. */
-static unsigned fill_standard(void)
+static unsigned spawn_fill_standard(void)
 {
 	unsigned filled = 0;
 
@@ -545,7 +546,7 @@ static unsigned fill_standard(void)
 	return filled;
 }
 
-static void empty_standard(unsigned filled)
+static void spawn_empty_standard(unsigned filled)
 {
 	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
 		if (filled & 1u << fd)
@@ -589,12 +590,12 @@ static tutti_status spawn_run(struct spawn *s)
 {
 	tutti_status status;
 
-	TRY(outside_take(&s->outside));
+	TRY(spawn_outside_take(&s->outside));
 	status = spawn_start_all(s);
 	s->has_run = status == TUTTI_OK;
 	if (s->has_run)
 		spawn_await(s);
-	outside_give_back(&s->outside);
+	spawn_outside_give_back(&s->outside);
 	return s->has_run ? spawn_explain(s) : status;
 }
 
@@ -613,7 +614,7 @@ tutti_status tutti_spawn(int (*fn)(int rank, void *arg), void *arg, int nprocs)
 
 	last_code = 1;
 	TRY(spawn_check(fn, nprocs));
-	unsigned filled = fill_standard();
+	unsigned filled = spawn_fill_standard();
 	status = spawn_prepare(&s);
 	if (status == TUTTI_OK)
 		status = spawn_run(&s);
@@ -622,7 +623,7 @@ tutti_status tutti_spawn(int (*fn)(int rank, void *arg), void *arg, int nprocs)
 	fresh_port_free(&s.port);
 	free(s.poll);
 	free(s.rank);
-	empty_standard(filled);
+	spawn_empty_standard(filled);
 	return status;
 }
 

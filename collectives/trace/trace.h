@@ -137,7 +137,7 @@ static inline uint64_t trace_size(uint64_t count, int peer)
 	return (uint64_t)(peer + 1) << 40 | (count < TRACE_COUNT_MAX ? count : TRACE_COUNT_MAX);
 }
 
-/* An entry is invalid while it is written: partner is take_entry in trace_read.c, which looks at
+/* An entry is invalid while it is written: partner is trace_take_entry in trace_read.c, which looks at
  * what before and after the others. Has no time yet. */
 static inline struct trace_mark trace_note(struct trace *t, uint64_t what, uint64_t size)
 {

@@ -30,7 +30,7 @@ static tutti_status trace_file_failed(const char *path)
 }
 
 /* Opened, so that no file is replaced that could not be written to. Waits for a pipe's reader. */
-static tutti_status find_target(struct target *t, const char *path)
+static tutti_status trace_file_find_target(struct target *t, const char *path)
 {
 	struct stat about;
 	int fd = open(path, O_WRONLY | O_NOCTTY | O_CLOEXEC);
@@ -59,7 +59,7 @@ static tutti_status find_target(struct target *t, const char *path)
 }
 
 /* A new file beside the one that it is to become, whatever others have put there. -1 with errno. */
-static int open_part(char *part, size_t part_bytes, const struct target *t)
+static int trace_file_open_part(char *part, size_t part_bytes, const struct target *t)
 {
 	int fd = -1;
 
@@ -109,11 +109,11 @@ tutti_status trace_write_file(const char *path, const struct trace_process *proc
 	if (strnlen(path, PATH_MAX) > PATH_MAX - SUFFIX_BYTES)
 		return fail(TUTTI_ERR_INVALID, "the path of a trace is longer than %d bytes",
 			    PATH_MAX - SUFFIX_BYTES);
-	TRY(find_target(&target, path));
+	TRY(trace_file_find_target(&target, path));
 	if (target.fd >= 0)
 		return trace_file_write_all(target.fd, processes, count) ? TUTTI_OK
 									 : trace_file_failed(path);
-	int fd = open_part(part, sizeof part, &target);
+	int fd = trace_file_open_part(part, sizeof part, &target);
 	if (fd < 0)
 		return trace_file_failed(path);
 	if (trace_file_write_all(fd, processes, count) && rename(part, target.path) == 0)
@@ -147,7 +147,7 @@ tutti_status tutti_trace_dump(const char *path)
 }
 
 /* The user did not name this file: a link could lead anywhere, and a pipe would be waited for. */
-static bool is_foreign(const char *path)
+static bool trace_file_is_foreign(const char *path)
 {
 	struct stat about;
 
@@ -164,7 +164,7 @@ void trace_dump_failure(const char *folder)
 	if (!folder)
 		return;
 	int n = snprintf(path, sizeof path, "%s/tutti-trace.%d.json", folder, trace_first_rank());
-	if (is_foreign(path))
+	if (trace_file_is_foreign(path))
 		log_info("no trace: %s is there, and is no regular file", path);
 	else if ((size_t)n < sizeof path && trace_file_dump(path) == TUTTI_OK)
 		log_info("the trace is in %s", path);

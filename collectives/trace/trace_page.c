@@ -35,7 +35,7 @@ _Static_assert(sizeof(struct trace_about) % 8 == 0 && sizeof(struct trace_wait) 
 	       "they are copied by words");
 _Static_assert(sizeof(struct trace_page) == 4096, "slots begin on a page");
 
-static uint32_t add_text(uint32_t hash, const char *text)
+static uint32_t trace_page_add_text(uint32_t hash, const char *text)
 {
 	for (; *text; text++)
 		hash = (hash ^ (uint8_t)*text) * 16777619u;
@@ -48,11 +48,11 @@ uint32_t trace_layout(void)
 	uint32_t hash = 2166136261u ^ (uint32_t)(sizeof(struct trace) + TRACE_SLOTS);
 
 	for (int i = 0; i < COLL_COUNT; i++)
-		hash = add_text(hash, collective_names[i]);
+		hash = trace_page_add_text(hash, collective_names[i]);
 	return hash;
 }
 
-static void write_head(struct trace_page *page, trace_name_fn *algorithm_name)
+static void trace_page_write_head(struct trace_page *page, trace_name_fn *algorithm_name)
 {
 	const char *name;
 
@@ -89,7 +89,7 @@ static bool trace_page_map_page(struct leaf *leaf)
 	return leaf->page != NULL;
 }
 
-static struct leaf *new_leaf(trace_name_fn *algorithm_name)
+static struct leaf *trace_page_new_leaf(trace_name_fn *algorithm_name)
 {
 	struct leaf *leaf = calloc(1, sizeof *leaf);
 
@@ -102,7 +102,7 @@ static struct leaf *new_leaf(trace_name_fn *algorithm_name)
 		free(leaf);
 		return NULL;
 	}
-	write_head(leaf->page, algorithm_name);
+	trace_page_write_head(leaf->page, algorithm_name);
 	leaf->next = leaves;
 	leaves = leaf;
 	return leaf;
@@ -113,10 +113,10 @@ static struct leaf *leaf_with_room(trace_name_fn *algorithm_name)
 	for (struct leaf *leaf = leaves; leaf; leaf = leaf->next)
 		if (leaf->used != (1u << TRACE_SLOTS) - 1)
 			return leaf;
-	return new_leaf(algorithm_name);
+	return trace_page_new_leaf(algorithm_name);
 }
 
-static void store_words(_Atomic uint64_t *to, const void *from, size_t words)
+static void trace_page_store_words(_Atomic uint64_t *to, const void *from, size_t words)
 {
 	for (size_t i = 0; i < words; i++) {
 		uint64_t word;
@@ -136,7 +136,7 @@ static void trace_page_begin(struct trace *t, const struct trace_about *about)
 	atomic_store_explicit(&t->sequence, 0, memory_order_release);
 	atomic_store_explicit(&t->failed, 0, memory_order_release);
 	atomic_store_explicit(&t->wait[0], UINT64_MAX, memory_order_release);
-	store_words(t->about, about, TRACE_ABOUT_WORDS);
+	trace_page_store_words(t->about, about, TRACE_ABOUT_WORDS);
 	atomic_store_explicit(&t->generation, generation + 1, memory_order_release);
 }
 
@@ -159,7 +159,7 @@ tutti_status trace_open(struct trace **trace, const struct trace_about *about,
 }
 
 /* Under the lock: it is not in use any more. */
-static void free_leaf(struct leaf *leaf)
+static void trace_page_free_leaf(struct leaf *leaf)
 {
 	struct leaf **at = &leaves;
 
@@ -183,7 +183,7 @@ void trace_close(struct trace *t)
 	atomic_fetch_add_explicit(&t->generation, 1, memory_order_acq_rel);
 	leaf->used &= ~(1u << (t - leaf->page->slot));
 	if (!leaf->used)
-		free_leaf(leaf);
+		trace_page_free_leaf(leaf);
 	pthread_mutex_unlock(&lock);
 }
 
@@ -215,7 +215,7 @@ void trace_label(struct trace *t, const char *label)
 		return;
 	snprintf(text, sizeof text, "%s", label);
 	atomic_store_explicit(&l->of, 0, memory_order_relaxed);
-	store_words(l->text, text, TRACE_LABEL_WORDS);
+	trace_page_store_words(l->text, text, TRACE_LABEL_WORDS);
 	atomic_store_explicit(&l->of, generation << 32 | (uint32_t)index, memory_order_release);
 }
 
@@ -224,6 +224,6 @@ void trace_waits(struct trace *t, const struct trace_wait *wait)
 	uint64_t version = atomic_load_explicit(&t->wait_version, memory_order_relaxed);
 
 	atomic_store_explicit(&t->wait_version, version + 1, memory_order_relaxed);
-	store_words(t->wait, wait, TRACE_WAIT_WORDS);
+	trace_page_store_words(t->wait, wait, TRACE_WAIT_WORDS);
 	atomic_store_explicit(&t->wait_version, version + 2, memory_order_release);
 }

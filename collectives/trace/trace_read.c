@@ -22,7 +22,7 @@ static uint64_t trace_load(const _Atomic uint64_t *word)
 
 const char *const trace_state_names[TRACE_STATES] = {"under way", "done", "failed"};
 
-static void load_words(void *to, const _Atomic uint64_t *from, size_t words)
+static void trace_read_load_words(void *to, const _Atomic uint64_t *from, size_t words)
 {
 	for (size_t i = 0; i < words; i++) {
 		uint64_t word = trace_load(&from[i]);
@@ -44,7 +44,7 @@ struct words {
 };
 
 /* Whole, or false. */
-static bool take_entry(const struct trace_entry *e, struct words *w)
+static bool trace_read_take_entry(const struct trace_entry *e, struct words *w)
 {
 	w->what = trace_load(&e->what);
 	w->size = trace_load(&e->size);
@@ -53,28 +53,29 @@ static bool take_entry(const struct trace_entry *e, struct words *w)
 	return w->what != 0 && trace_load(&e->what) == w->what;
 }
 
-static int64_t time_of(const struct page_reading *reading, uint64_t word)
+static int64_t trace_read_time_of(const struct page_reading *reading, uint64_t word)
 {
 	return (int64_t)ticks_to_ns(&reading->start, &reading->now, word & TRACE_TIME);
 }
 
 /* Collectives alone have numbers that their ranks have in common. */
-static bool has_number(unsigned kind)
+static bool trace_read_has_number(unsigned kind)
 {
 	return kind < TRACE_SEND || kind > TRACE_GROW;
 }
 
-static void name_kind(struct trace_op *op, unsigned kind)
+static void trace_read_name_kind(struct trace_op *op, unsigned kind)
 {
 	static const char *const others[] = {"send", "recv", "comm_agree", "comm_shrink",
 					     "comm_grow"};
-	const char *name = has_number(kind) ? collective_name((enum collective)kind)
-					    : others[kind - TRACE_SEND];
+	const char *name = trace_read_has_number(kind) ? collective_name((enum collective)kind)
+						       : others[kind - TRACE_SEND];
 
 	snprintf(op->name, sizeof op->name, "%s", name);
 }
 
-static void name_algorithm(struct trace_op *op, unsigned number, const struct trace_page *page)
+static void trace_read_name_algorithm(struct trace_op *op, unsigned number,
+				      const struct trace_page *page)
 {
 	const char *name = number == TRACE_BY_WINDOW    ? "window"
 			   : number == TRACE_BY_DEVICE  ? "device"
@@ -87,7 +88,7 @@ static void name_algorithm(struct trace_op *op, unsigned number, const struct tr
 	trace_clean(op->algorithm, sizeof op->algorithm);
 }
 
-static bool has_root(unsigned kind)
+static bool trace_read_has_root(unsigned kind)
 {
 	return kind < COLL_COUNT && collective_has_root(collective_pattern((enum collective)kind));
 }
@@ -109,16 +110,16 @@ static enum trace_state trace_entry_state_of(const struct words *w)
 	return w->ended & TRACE_IN_FLIGHT ? TRACE_STATE_RUNS : TRACE_STATE_FAILED;
 }
 
-static void set_times(struct trace_op *op, const struct words *w,
-		      const struct page_reading *reading)
+static void trace_read_set_times(struct trace_op *op, const struct words *w,
+				 const struct page_reading *reading)
 {
 	bool has_end = op->state != TRACE_STATE_RUNS && !(w->what & TRACE_AT_ONCE);
 
-	op->begin_ns = w->began ? time_of(reading, w->began) : TRACE_UNKNOWN;
+	op->begin_ns = w->began ? trace_read_time_of(reading, w->began) : TRACE_UNKNOWN;
 	if (op->begin_ns == TRACE_UNKNOWN && !(w->what & TRACE_AT_ONCE)) /* just now */
 		op->begin_ns = (int64_t)reading->now.monotonic_ns;
 	op->earliest_ns = op->latest_ns = op->begin_ns;
-	op->end_ns = has_end ? time_of(reading, w->ended) : TRACE_UNKNOWN;
+	op->end_ns = has_end ? trace_read_time_of(reading, w->ended) : TRACE_UNKNOWN;
 	if (has_end && op->end_ns < op->begin_ns)
 		op->end_ns = op->begin_ns;
 }
@@ -130,7 +131,7 @@ static bool trace_entry_read(struct trace_op *op, const struct trace_entry *e, u
 {
 	struct words w;
 
-	if (!take_entry(e, &w))
+	if (!trace_read_take_entry(e, &w))
 		return false;
 	if (w.what & TRACE_AT_ONCE)
 		w = trace_entry_unpack(w.what);
@@ -139,22 +140,24 @@ static bool trace_entry_read(struct trace_op *op, const struct trace_entry *e, u
 	int32_t ahead = (int32_t)((uint32_t)(w.what >> 32) - (uint32_t)newest);
 	bool is_message = kind == TRACE_SEND || kind == TRACE_RECV;
 
-	name_kind(op, kind);
-	name_algorithm(op, (unsigned)(w.what >> 8 & 255), reading->page);
+	trace_read_name_kind(op, kind);
+	trace_read_name_algorithm(op, (unsigned)(w.what >> 8 & 255), reading->page);
 	snprintf(op->dtype, sizeof op->dtype, "%s", dtype_bytes(dtype) ? dtype_name(dtype) : "?");
-	op->sequence = has_number(kind) ? (int64_t)((newest + (uint64_t)ahead) & INT64_MAX) : -1;
+	op->sequence = trace_read_has_number(kind)
+			       ? (int64_t)((newest + (uint64_t)ahead) & INT64_MAX)
+			       : -1;
 	op->count = w.size & TRACE_COUNT_MAX;
 	op->bytes = op->count * dtype_bytes(dtype);
-	op->peer = is_message || has_root(kind) ? (int)(w.size >> 40) - 1 : -1;
+	op->peer = is_message || trace_read_has_root(kind) ? (int)(w.size >> 40) - 1 : -1;
 	op->is_async = w.what & TRACE_IS_ASYNC;
 	op->is_grouped = w.what & TRACE_IS_GROUPED;
 	op->state = trace_entry_state_of(&w);
-	set_times(op, &w, reading);
+	trace_read_set_times(op, &w, reading);
 	return true;
 }
 
 /* The writer may have filled the oldest one's place anew and not counted that yet. */
-static void drop_overtaken(struct trace_comm *c)
+static void trace_read_drop_overtaken(struct trace_comm *c)
 {
 	const struct trace_op *oldest = c->ops;
 
@@ -168,7 +171,7 @@ static void drop_overtaken(struct trace_comm *c)
 
 /* Short calls mostly have no time of their own: they are spread over the time that they can have
  * been made in. Asynchronous operations all have one, and may end whenever they like. */
-static void set_between(struct trace_comm *c, const struct page_reading *reading)
+static void trace_read_set_between(struct trace_comm *c, const struct page_reading *reading)
 {
 	int64_t low = (int64_t)reading->start.monotonic_ns;
 
@@ -195,7 +198,7 @@ static void set_between(struct trace_comm *c, const struct page_reading *reading
 }
 
 /* A label that is being written is left out. */
-static void read_label(struct trace_op *op, const struct trace *t)
+static void trace_read_label(struct trace_op *op, const struct trace *t)
 {
 	const struct trace_label *l = &t->labels[op->index % TRACE_OPS];
 	uint64_t of = trace_load(&t->generation) << 32 | (uint32_t)op->index;
@@ -203,14 +206,14 @@ static void read_label(struct trace_op *op, const struct trace *t)
 	_Static_assert(sizeof op->label == 8 * TRACE_LABEL_WORDS, "label");
 	if (trace_load(&l->of) != of)
 		return;
-	load_words(op->label, l->text, TRACE_LABEL_WORDS);
+	trace_read_load_words(op->label, l->text, TRACE_LABEL_WORDS);
 	if (trace_load(&l->of) != of)
 		op->label[0] = '\0';
 	trace_clean(op->label, sizeof op->label);
 }
 
-static void read_ops(struct trace_comm *c, const struct trace *t,
-		     const struct page_reading *reading)
+static void trace_read_ops(struct trace_comm *c, const struct trace *t,
+			   const struct page_reading *reading)
 {
 	uint64_t end = trace_load(&t->issued), newest = trace_load(&t->sequence);
 	uint64_t first = end > TRACE_OPS ? end - TRACE_OPS : 0, after;
@@ -218,7 +221,7 @@ static void read_ops(struct trace_comm *c, const struct trace *t,
 	for (uint64_t i = first; i < end; i++) {
 		struct trace_op *op = &c->ops[c->op_count];
 		*op = (struct trace_op){.index = i};
-		read_label(op, t);
+		trace_read_label(op, t);
 		c->op_count += trace_entry_read(op, &t->ops[i % TRACE_OPS], newest, reading);
 	}
 	after = trace_load(&t->issued);
@@ -229,16 +232,16 @@ static void read_ops(struct trace_comm *c, const struct trace *t,
 	c->op_count -= gone;
 	c->issued = end;
 	if (c->op_count)
-		drop_overtaken(c);
-	set_between(c, reading);
+		trace_read_drop_overtaken(c);
+	trace_read_set_between(c, reading);
 }
 
-static void read_wait(struct trace_comm *c, const struct trace *t)
+static void trace_read_wait(struct trace_comm *c, const struct trace *t)
 {
 	for (int i = 0; i < TRIES; i++) {
 		struct trace_wait wait;
 		uint64_t version = trace_load(&t->wait_version);
-		load_words(&wait, t->wait, TRACE_WAIT_WORDS);
+		trace_read_load_words(&wait, t->wait, TRACE_WAIT_WORDS);
 		if (version % 2 || trace_load(&t->wait_version) != version)
 			continue;
 		if (wait.index == UINT64_MAX)
@@ -252,15 +255,15 @@ static void read_wait(struct trace_comm *c, const struct trace *t)
 }
 
 /* False: it is no communicator's, or has become another one's meanwhile. */
-static bool read_slot(struct trace_comm *c, const struct trace *t,
-		      const struct page_reading *reading)
+static bool trace_read_slot(struct trace_comm *c, const struct trace *t,
+			    const struct page_reading *reading)
 {
 	uint64_t generation = trace_load(&t->generation);
 	struct trace_about about;
 
 	if (generation % 2 == 0)
 		return false;
-	load_words(&about, t->about, TRACE_ABOUT_WORDS);
+	trace_read_load_words(&about, t->about, TRACE_ABOUT_WORDS);
 	c->name = about.name;
 	c->rank = about.rank;
 	c->size = about.size;
@@ -272,12 +275,13 @@ static bool read_slot(struct trace_comm *c, const struct trace *t,
 	trace_clean(c->title, sizeof c->title);
 	c->status = (int)(trace_load(&t->failed) & 0xffff);
 	c->waits_rank = -1;
-	read_wait(c, t);
-	read_ops(c, t, reading);
+	trace_read_wait(c, t);
+	trace_read_ops(c, t, reading);
 	return trace_load(&t->generation) == generation && c->rank >= 0 && c->rank < c->size;
 }
 
-static tutti_status check_page(const struct trace_page *page, size_t bytes, const char *who)
+static tutti_status trace_read_check_page(const struct trace_page *page, size_t bytes,
+					  const char *who)
 {
 	if (bytes < sizeof *page || page->magic != TRACE_MAGIC)
 		return fail(TUTTI_ERR_INVALID, "%s has a trace that is damaged", who);
@@ -299,7 +303,7 @@ static tutti_status check_page(const struct trace_page *page, size_t bytes, cons
 	return TUTTI_OK;
 }
 
-static void read_head(struct trace_process *p, const struct trace_page *page)
+static void trace_read_head(struct trace_process *p, const struct trace_page *page)
 {
 	p->pid = page->pid;
 	memcpy(p->host, page->host, sizeof p->host);
@@ -330,10 +334,10 @@ tutti_status trace_read(struct trace_process *p, const struct trace_page *page, 
 {
 	struct page_reading reading = {.start = page->start, .page = page};
 
-	TRY(check_page(page, bytes, who));
+	TRY(trace_read_check_page(page, bytes, who));
 	reading.now = ticks_moment((enum ticks_kind)page->ticks_kind);
 	reading.start.monotonic_ns &= INT64_MAX;
-	read_head(p, page);
+	trace_read_head(p, page);
 	p->now_ns = (int64_t)reading.now.monotonic_ns;
 	for (uint32_t i = 0; i < page->slots; i++) {
 		struct trace_comm *comm = trace_read_make_room(p);
@@ -341,7 +345,7 @@ tutti_status trace_read(struct trace_process *p, const struct trace_page *page, 
 			return fail(TUTTI_ERR_MEMORY,
 				    "no memory to read the trace of %s, which has %u communicators",
 				    who, page->slots);
-		if (read_slot(comm, &page->slot[i], &reading))
+		if (trace_read_slot(comm, &page->slot[i], &reading))
 			p->comm_count++;
 		else
 			free(comm->ops);
@@ -361,7 +365,7 @@ struct own {
 	tutti_status status;
 };
 
-static void read_one(void *arg, const struct trace_page *page)
+static void trace_read_one(void *arg, const struct trace_page *page)
 {
 	struct own *own = arg;
 	size_t bytes = sizeof *page + page->slots * sizeof(struct trace);
@@ -374,6 +378,6 @@ tutti_status trace_read_own(struct trace_process *process)
 {
 	struct own own = {process, TUTTI_OK};
 
-	trace_each_page(read_one, &own);
+	trace_each_page(trace_read_one, &own);
 	return own.status;
 }

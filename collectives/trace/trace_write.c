@@ -25,38 +25,40 @@ struct events {
 	int64_t origin_ns;
 };
 
-static void begin_event(struct events *e)
+static void trace_write_begin_event(struct events *e)
 {
 	fprintf(e->file, "%s\n{", e->separator);
 	e->separator = ",";
 }
 
-static void write_name(struct events *e, const char *what, size_t pid, size_t tid, const char *text)
+static void trace_write_name(struct events *e, const char *what, size_t pid, size_t tid,
+			     const char *text)
 {
-	begin_event(e);
+	trace_write_begin_event(e);
 	fprintf(e->file,
 		"\"ph\":\"M\",\"name\":\"%s\",\"pid\":%zu,\"tid\":%zu,\"args\":{\"name\":\"%s\"}}",
 		what, pid, tid, text);
 }
 
 /* Where a process or track is drawn: the lowest is the first. */
-static void write_place(struct events *e, const char *what, size_t pid, size_t tid, size_t place)
+static void trace_write_place(struct events *e, const char *what, size_t pid, size_t tid,
+			      size_t place)
 {
-	begin_event(e);
+	trace_write_begin_event(e);
 	fprintf(e->file,
 		"\"ph\":\"M\",\"name\":\"%s\",\"pid\":%zu,\"tid\":%zu,\"args\":{\"sort_index\":%zu}"
 		"}",
 		what, pid, tid, place);
 }
 
-static void write_us(FILE *file, const char *name, int64_t ns)
+static void trace_write_us(FILE *file, const char *name, int64_t ns)
 {
 	uint64_t size = ns < 0 ? (uint64_t)-ns : (uint64_t)ns;
 	fprintf(file, ",\"%s\":%s%" PRIu64 ".%03u", name, ns < 0 ? "-" : "", size / 1000,
 		(unsigned)(size % 1000));
 }
 
-static void write_args(FILE *file, const struct trace_comm *c, const struct trace_op *op)
+static void trace_write_args(FILE *file, const struct trace_comm *c, const struct trace_op *op)
 {
 	fprintf(file, ",\"args\":{\"rank\":%d,\"state\":\"%s\"", c->rank,
 		trace_state_names[op->state]);
@@ -68,7 +70,7 @@ static void write_args(FILE *file, const struct trace_comm *c, const struct trac
 	if (op->label[0])
 		fprintf(file, ",\"label\":\"%s\"", op->label);
 	if (op->last_by_ns)
-		write_us(file, "came_last_by_us", op->last_by_ns);
+		trace_write_us(file, "came_last_by_us", op->last_by_ns);
 	if (op->is_grouped)
 		fputs(",\"in\":\"a group\"", file);
 	if (op->earliest_ns < op->latest_ns)
@@ -96,10 +98,10 @@ static int64_t drawn_until(const struct trace_process *p, const struct trace_op 
 }
 
 /* The id is the process's own: an id of all processes is drawn apart from each of them. */
-static void begin_op(struct events *e, const char *phase, size_t pid, size_t tid,
-		     const struct trace_op *op)
+static void trace_write_begin_op(struct events *e, const char *phase, size_t pid, size_t tid,
+				 const struct trace_op *op)
 {
-	begin_event(e);
+	trace_write_begin_event(e);
 	fprintf(e->file, "\"ph\":\"%s\",\"name\":\"%s\",\"cat\":\"tutti\",\"pid\":%zu,\"tid\":%zu",
 		phase, op->name, pid, tid);
 	if (op->is_async)
@@ -108,26 +110,26 @@ static void begin_op(struct events *e, const char *phase, size_t pid, size_t tid
 
 /* An operation that its caller waited for is a block on the thread's track; the others may overlap,
  * and have tracks of their own. */
-static void write_op(struct events *e, const struct trace_process *p, size_t pid, size_t tid,
-		     const struct trace_op *op)
+static void trace_write_op(struct events *e, const struct trace_process *p, size_t pid, size_t tid,
+			   const struct trace_op *op)
 {
 	const struct trace_comm *c = &p->comms[tid - 1];
 	const struct trace_op *next = op + 1 < c->ops + c->op_count ? op + 1 : NULL;
 	int64_t until = drawn_until(p, op, next), begin = op->begin_ns + p->shift_ns - e->origin_ns;
 
-	begin_op(e, op->is_async ? "b" : "X", pid, tid, op);
-	write_us(e->file, "ts", begin);
+	trace_write_begin_op(e, op->is_async ? "b" : "X", pid, tid, op);
+	trace_write_us(e->file, "ts", begin);
 	if (!op->is_async)
-		write_us(e->file, "dur", until - op->begin_ns);
-	write_args(e->file, c, op);
+		trace_write_us(e->file, "dur", until - op->begin_ns);
+	trace_write_args(e->file, c, op);
 	if (!op->is_async)
 		return;
-	begin_op(e, "e", pid, tid, op);
-	write_us(e->file, "ts", begin + (until - op->begin_ns));
+	trace_write_begin_op(e, "e", pid, tid, op);
+	trace_write_us(e->file, "ts", begin + (until - op->begin_ns));
 	fputc('}', e->file);
 }
 
-static void write_events(struct events *e, const struct trace_process *p, size_t pid)
+static void trace_write_events(struct events *e, const struct trace_process *p, size_t pid)
 {
 	char text[160];
 
@@ -135,21 +137,22 @@ static void write_events(struct events *e, const struct trace_process *p, size_t
 	if (p->comm_count)
 		snprintf(text, sizeof text, "rank %d of %d: %s, process %d", p->comms[0].rank,
 			 p->comms[0].size, p->host, p->pid);
-	write_name(e, "process_name", pid, 0, text);
-	write_place(e, "process_sort_index", pid, 0, p->comm_count ? (size_t)p->comms[0].rank : 0);
+	trace_write_name(e, "process_name", pid, 0, text);
+	trace_write_place(e, "process_sort_index", pid, 0,
+			  p->comm_count ? (size_t)p->comms[0].rank : 0);
 	for (size_t c = 0; c < p->comm_count; c++) {
 		const struct trace_comm *comm = &p->comms[c];
 		snprintf(text, sizeof text, "rank %d of %d, communicator %016" PRIx64 "%s%s (%s)",
 			 comm->rank, comm->size, comm->name, comm->title[0] ? " " : "", comm->title,
 			 comm->way);
-		write_name(e, "thread_name", pid, c + 1, text);
-		write_place(e, "thread_sort_index", pid, c + 1, c);
+		trace_write_name(e, "thread_name", pid, c + 1, text);
+		trace_write_place(e, "thread_sort_index", pid, c + 1, c);
 		for (size_t k = 0; k < comm->op_count; k++)
-			write_op(e, p, pid, c + 1, &comm->ops[k]);
+			trace_write_op(e, p, pid, c + 1, &comm->ops[k]);
 	}
 }
 
-static void write_time(FILE *file, int64_t ns, int64_t start_ns)
+static void trace_write_time(FILE *file, int64_t ns, int64_t start_ns)
 {
 	if (ns == TRACE_UNKNOWN)
 		fputs(",\"\"", file);
@@ -157,21 +160,21 @@ static void write_time(FILE *file, int64_t ns, int64_t start_ns)
 		fprintf(file, ",%" PRId64, ns - start_ns);
 }
 
-static void write_whole_op(FILE *file, const struct trace_op *op, int64_t start_ns)
+static void trace_write_whole_op(FILE *file, const struct trace_op *op, int64_t start_ns)
 {
 	fprintf(file, "[%" PRIu64 ",%" PRId64 ",\"%s\",\"%s\",\"%s\",%" PRIu64 ",%" PRIu64 ",%d",
 		op->index, op->sequence, op->name, op->dtype, op->algorithm, op->count, op->bytes,
 		op->peer);
 	fprintf(file, ",\"%s\",%d,%d", trace_state_names[op->state], op->is_async, op->is_grouped);
-	write_time(file, op->earliest_ns, start_ns);
-	write_time(file, op->latest_ns, start_ns);
-	write_time(file, op->begin_ns, start_ns);
-	write_time(file, op->end_ns, start_ns);
+	trace_write_time(file, op->earliest_ns, start_ns);
+	trace_write_time(file, op->latest_ns, start_ns);
+	trace_write_time(file, op->begin_ns, start_ns);
+	trace_write_time(file, op->end_ns, start_ns);
 	fputc(']', file);
 }
 
 /* Those of the operations that have one. */
-static void write_labels(FILE *file, const struct trace_comm *c)
+static void trace_write_labels(FILE *file, const struct trace_comm *c)
 {
 	const char *before = ",\"labels\":[";
 
@@ -185,7 +188,7 @@ static void write_labels(FILE *file, const struct trace_comm *c)
 		fputc(']', file);
 }
 
-static void write_whole_comm(FILE *file, const struct trace_comm *c, int64_t start_ns)
+static void trace_write_whole_comm(FILE *file, const struct trace_comm *c, int64_t start_ns)
 {
 	fprintf(file,
 		"{\"name\":\"%016" PRIx64 "\",\"rank\":%d,\"size\":%d,\"node\":%d,\"nodes\":%d,"
@@ -197,17 +200,17 @@ static void write_whole_comm(FILE *file, const struct trace_comm *c, int64_t sta
 			c->waits_index, c->waits_rank, c->waits);
 	if (c->title[0])
 		fprintf(file, ",\"title\":\"%s\"", c->title);
-	write_labels(file, c);
+	trace_write_labels(file, c);
 	fputs(",\"operations\":[", file);
 	for (size_t k = 0; k < c->op_count; k++) {
 		fputs(k ? ",\n" : "\n", file);
-		write_whole_op(file, &c->ops[k], start_ns);
+		trace_write_whole_op(file, &c->ops[k], start_ns);
 	}
 	fputs("]}", file);
 }
 
 /* A moment of CLOCK_MONOTONIC, and what the date was then: the other times count from there. */
-static void write_whole_process(FILE *file, const struct trace_process *p)
+static void trace_write_whole_process(FILE *file, const struct trace_process *p)
 {
 	fprintf(file,
 		"{\"pid\":%d,\"host\":\"%s\",\"boot\":\"%s\",\"library\":\"%s\",\"start_s\":"
@@ -218,7 +221,7 @@ static void write_whole_process(FILE *file, const struct trace_process *p)
 		p->now_ns - p->start_ns);
 	for (size_t c = 0; c < p->comm_count; c++) {
 		fputs(c ? ",\n" : "\n", file);
-		write_whole_comm(file, &p->comms[c], p->start_ns);
+		trace_write_whole_comm(file, &p->comms[c], p->start_ns);
 	}
 	fputs("]}", file);
 }
@@ -229,11 +232,12 @@ void trace_write(FILE *file, const struct trace_process *processes, size_t count
 
 	fputs("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[", file);
 	for (size_t i = 0; i < count; i++)
-		write_events(&events, &processes[i], count == 1 ? (size_t)processes[i].pid : i + 1);
+		trace_write_events(&events, &processes[i],
+				   count == 1 ? (size_t)processes[i].pid : i + 1);
 	fputs("\n],\n\"tutti\":{\"format\":1,\"processes\":[", file);
 	for (size_t i = 0; i < count; i++) {
 		fputs(i ? ",\n" : "\n", file);
-		write_whole_process(file, &processes[i]);
+		trace_write_whole_process(file, &processes[i]);
 	}
 	fputs("]}}\n", file);
 }

@@ -407,7 +407,7 @@ static void memory_discard(uint64_t id)
 	pthread_mutex_unlock(&lock);
 }
 
-static struct allocation *find_region(const void *ptr, int *rank)
+static struct allocation *allocation_find_region(const void *ptr, int *rank)
 {
 	for (struct allocation *a = allocations; a; a = a->next) {
 		for (int r = 0; r < a->size; r++) {
@@ -426,7 +426,7 @@ tutti_status window_mem_free(void *ptr)
 	int rank = 0;
 
 	pthread_mutex_lock(&lock);
-	a = find_region(ptr, &rank);
+	a = allocation_find_region(ptr, &rank);
 	if (a)
 		allocations_disown(a, rank);
 	pthread_mutex_unlock(&lock);
@@ -445,7 +445,7 @@ void window_mem_drop(void *ptr)
 	int rank = 0;
 
 	pthread_mutex_lock(&lock);
-	a = ptr ? find_region(ptr, &rank) : NULL;
+	a = ptr ? allocation_find_region(ptr, &rank) : NULL;
 	if (a && a->owned == 1)
 		last = a->id;
 	if (a)
@@ -484,7 +484,7 @@ static const struct window_path path; /* at the end */
 #define PASS_TIMEOUT_NS 1000000000u
 
 /* Every rank computes the same. */
-static uint64_t next_id(struct window *w)
+static uint64_t allocation_next_id(struct window *w)
 {
 	uint64_t h = w->memory.comm_id[0] ^
 		     (w->memory.comm_id[1] + ++w->memory.made * 0x9e3779b97f4a7c15u);
@@ -500,10 +500,10 @@ void memory_begin(struct window *w, struct window_run *run)
 	run->path = &path;
 	run->pieces = 1; /* one generation, of a slot that stays empty */
 	run->steps = 2;
-	run->memory_id = next_id(w);
+	run->memory_id = allocation_next_id(w);
 }
 
-static tutti_status check_room(const struct window *w, const struct window_run *run)
+static tutti_status allocation_check_room(const struct window *w, const struct window_run *run)
 {
 	struct sysinfo info;
 
@@ -527,7 +527,7 @@ static tutti_status memory_pass_on(struct window *w, const struct window_run *ru
 /* The leader's part. */
 static tutti_status memory_make(struct window *w, struct window_run *run, int *fd)
 {
-	TRY(check_room(w, run));
+	TRY(allocation_check_room(w, run));
 	TRY(shared_memory_create("tutti-memory", allocation_bytes(w, run->args.count), fd));
 	return memory_take(w, run, *fd);
 }
@@ -595,7 +595,7 @@ static tutti_status outcome_of(struct window *w, struct window_run *run)
 	return fail(TUTTI_ERR_MEMORY, "%s", text);
 }
 
-static bool of_leader(const struct window *w, const struct window_run *run, int rank)
+static bool allocation_of_leader(const struct window *w, const struct window_run *run, int rank)
 {
 	(void)w, (void)run;
 	return rank == 0;
@@ -604,12 +604,12 @@ static bool of_leader(const struct window *w, const struct window_run *run, int 
 static struct need memory_need(const struct window *w, const struct window_run *run)
 {
 	if (run->step == 0)
-		return (struct need){WORD_STAGED, w->generation + 1, of_leader};
+		return (struct need){WORD_STAGED, w->generation + 1, allocation_of_leader};
 	return (struct need){WORD_TAKEN, w->generation + 1, NULL};
 }
 
 /* All ranks are to know why. */
-static void say_outcome(struct rank_area *area, tutti_status status)
+static void allocation_say_outcome(struct rank_area *area, tutti_status status)
 {
 	area->memory_status = status;
 	if (status != TUTTI_OK)
@@ -623,7 +623,7 @@ static void memory_lead(struct window *w, struct window_run *run)
 	int fd = -1;
 	tutti_status status = memory_make(w, run, &fd);
 
-	say_outcome(w->area, status);
+	allocation_say_outcome(w->area, status);
 	word_post(w, WORD_STAGED, w->generation + 1);
 	if (status == TUTTI_OK && memory_pass_on(w, run, fd) != TUTTI_OK)
 		log_info("memory was not passed to all ranks: %s", last_error());
@@ -640,7 +640,7 @@ static tutti_status memory_step(struct window *w, struct window_run *run)
 	if (w->rank == 0) {
 		memory_lead(w, run);
 	} else {
-		say_outcome(w->area, memory_follow(w, run));
+		allocation_say_outcome(w->area, memory_follow(w, run));
 		word_post(w, WORD_STAGED, w->generation + 1);
 	}
 	word_post(w, WORD_TAKEN, w->generation + 1);

@@ -93,7 +93,7 @@ tutti_status counts_agree(const struct window *w, const struct window_run *run)
 	return TUTTI_ERR_INTERNAL;
 }
 
-static void write_blocks(const struct window *w, const struct window_run *run, uint8_t *body)
+static void counts_write_blocks(const struct window *w, const struct window_run *run, uint8_t *body)
 {
 	const struct row_entry *row = row_of(w, run->number, w->rank);
 	const uint8_t *send = run->args.send;
@@ -115,7 +115,8 @@ void counts_write(struct window *w, const struct window_run *run, struct line_bu
 		buffers->sends = SENDS_MUCH;
 	} else if (run->stream_bytes) {
 		buffers->sends = SENDS_IN_LINE;
-		write_blocks(w, run, payload_of(w, run->number, w->rank, w->geometry.small_bytes));
+		counts_write_blocks(w, run,
+				    payload_of(w, run->number, w->rank, w->geometry.small_bytes));
 	}
 }
 

@@ -42,7 +42,7 @@ void read_say_process(struct window *w)
 
 /* Reads rank's memory, and its word. On failure errno says why, or is 0 when rank is another
  * process now. */
-static bool read_of(const struct window *w, int rank, void *to, uint64_t from, size_t bytes)
+static bool reading_read_of(const struct window *w, int rank, void *to, uint64_t from, size_t bytes)
 {
 	const struct rank_area *area = &w->at.areas[rank];
 	uint64_t process = 0;
@@ -62,19 +62,19 @@ void read_find_out(struct window *w, size_t read_from)
 
 	for (int rank = 0; rank < w->size && from != READS_NEVER; rank++) {
 		if (rank == w->rank ||
-		    read_of(w, rank, &word, w->at.areas[rank].process_at, sizeof word))
+		    reading_read_of(w, rank, &word, w->at.areas[rank].process_at, sizeof word))
 			continue;
 		log_info("cannot read the memory of rank %d (errno %d): ordinary buffers are "
 			 "copied twice",
 			 rank, errno);
 		from = READS_NEVER;
 	}
-	/* Pairs with all_read_from. */
+	/* Pairs with reading_all_read_from. */
 	atomic_store_explicit(&w->area->reads_from, from, memory_order_release);
 }
 
 /* From how many bytes on all ranks would, as far as this one knows. */
-static uint64_t all_read_from(struct window *w)
+static uint64_t reading_all_read_from(struct window *w)
 {
 	uint64_t most = 1;
 
@@ -117,13 +117,13 @@ static size_t bytes_from(const struct window *w, const struct window_run *run, i
 	return block.count * run->unit;
 }
 
-static bool is_copy(const struct window *w, const struct window_run *run)
+static bool reading_is_copy(const struct window *w, const struct window_run *run)
 {
 	return w->size > 1 && (run->pattern == COLL_ALL_TO_ALL || run->pattern == COLL_ALL_GATHER ||
 			       run->pattern == COLL_SCATTER);
 }
 
-static bool is_shared_process(const struct window *w)
+static bool reading_is_shared_process(const struct window *w)
 {
 	for (int rank = 0; rank < w->size; rank++) {
 		if (rank != w->rank && w->at.areas[rank].process == w->area->process)
@@ -143,7 +143,7 @@ static uint64_t worth_from(const struct window *w, const struct window_run *run,
 		return READS_NEVER;
 	if (copies_own || run->pattern == COLL_SCATTER)
 		return from * WITH_OWN_BLOCK;
-	return is_shared_process(w) ? from * AMONG_THREADS : from;
+	return reading_is_shared_process(w) ? from * AMONG_THREADS : from;
 }
 
 bool read_publish(struct window *w, const struct window_run *run, struct line_buffers *buffers)
@@ -151,9 +151,9 @@ bool read_publish(struct window *w, const struct window_run *run, struct line_bu
 	uint64_t from;
 	size_t bytes = run->total * run->unit;
 
-	if (!is_copy(w, run))
+	if (!reading_is_copy(w, run))
 		return false;
-	from = all_read_from(w);
+	from = reading_all_read_from(w);
 	if (from == READS_NEVER)
 		return false;
 	/* The others' lengths are not known. A rank whose blocks fit its line does not stand in the
@@ -191,7 +191,7 @@ bool read_begin(struct window *w, struct window_run *run)
 }
 
 /* The next stretch. */
-static bool read_some(struct window *w, struct window_run *run)
+static bool reading_read_some(struct window *w, struct window_run *run)
 {
 	int rank = rank_after(w, 1 + run->source);
 	size_t all = bytes_from(w, run, rank), to, n;
@@ -210,20 +210,20 @@ static bool read_some(struct window *w, struct window_run *run)
 	n = all - run->read < STEP_BYTES ? all - run->read : STEP_BYTES;
 	run->read += n;
 	if (rank != w->rank)
-		return read_of(w, rank, dst, from, n);
+		return reading_read_of(w, rank, dst, from, n);
 	memcpy(dst, (const uint8_t *)run->args.send + block.first * run->unit + run->read - n, n);
 	return true;
 }
 
 /* All has been read, or cannot be. */
-static tutti_status say_done(struct window *w)
+static tutti_status reading_say_done(struct window *w)
 {
 	TRY(board_failure_while_reading(&w->board));
 	word_post(w, WORD_TAKEN, w->generation + 1);
 	return TUTTI_OK;
 }
 
-static size_t send_bytes(const struct window *w, const struct window_run *run)
+static size_t reading_send_bytes(const struct window *w, const struct window_run *run)
 {
 	bool is_root = run->args.root == w->rank;
 
@@ -234,9 +234,9 @@ static size_t send_bytes(const struct window *w, const struct window_run *run)
 
 /* Staging such a buffer would end in a signal. A buffer that is mapped, but that others may not
  * read, is fine. */
-static tutti_status check_mapped(const struct window *w, const struct window_run *run)
+static tutti_status reading_check_mapped(const struct window *w, const struct window_run *run)
 {
-	size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes = send_bytes(w, run);
+	size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes = reading_send_bytes(w, run);
 	size_t before = (uintptr_t)run->args.send % page;
 	uint8_t *first = (uint8_t *)(uintptr_t)run->args.send - before;
 	char what[128];
@@ -249,7 +249,7 @@ static tutti_status check_mapped(const struct window *w, const struct window_run
 		failure_call_text(w, run, what, sizeof what), w->rank, bytes, run->args.send);
 }
 
-static bool all_could_read(const struct window *w)
+static bool reading_all_could_read(const struct window *w)
 {
 	for (int rank = 0; rank < w->size; rank++) {
 		if (atomic_load_explicit(&w->at.areas[rank].reads_from, memory_order_acquire) ==
@@ -265,7 +265,7 @@ static tutti_status stage_instead(struct window *w, struct window_run *run)
 	log_info("a rank could not read another rank's memory: from now on ordinary buffers are "
 		 "copied twice");
 	w->reads_from = READS_NEVER;
-	TRY(check_mapped(w, run));
+	TRY(reading_check_mapped(w, run));
 	w->generation++;
 	staged_begin(w, run);
 	run->first_is_staged = false;
@@ -276,7 +276,7 @@ static tutti_status stage_instead(struct window *w, struct window_run *run)
 
 /* The last step waits for all ranks, also for those that read nothing of this one: they may have
  * failed to read another. */
-static struct need read_need(const struct window *w, const struct window_run *run)
+static struct need reading_read_need(const struct window *w, const struct window_run *run)
 {
 	struct need need = {WORD_TAKEN, 0, NULL};
 
@@ -285,13 +285,13 @@ static struct need read_need(const struct window *w, const struct window_run *ru
 	return need;
 }
 
-static tutti_status read_step(struct window *w, struct window_run *run)
+static tutti_status reading_read_step(struct window *w, struct window_run *run)
 {
 	if (run->step == run->steps - 1)
-		return all_could_read(w) ? TUTTI_OK : stage_instead(w, run);
+		return reading_all_could_read(w) ? TUTTI_OK : stage_instead(w, run);
 	if (run->step == run->steps - 2)
-		return say_done(w);
-	if (!read_some(w, run)) {
+		return reading_say_done(w);
+	if (!reading_read_some(w, run)) {
 		/* WORD_TAKEN follows. */
 		atomic_store_explicit(&w->area->reads_from, READS_NEVER, memory_order_relaxed);
 		run->step = run->steps - 3;
@@ -299,4 +299,4 @@ static tutti_status read_step(struct window *w, struct window_run *run)
 	return TUTTI_OK;
 }
 
-static const struct window_path path = {"read", read_need, read_step};
+static const struct window_path path = {"read", reading_read_need, reading_read_step};

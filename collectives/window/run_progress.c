@@ -7,7 +7,7 @@
 #include <sched.h>
 #include <stdio.h>
 
-static bool has_posted(const struct window *w, uint32_t number, int rank)
+static bool run_progress_has_posted(const struct window *w, uint32_t number, int rank)
 {
 	uint64_t got = line_header_of(w, number, rank);
 	return got != 0 && (int32_t)((uint32_t)got - number) >= 0;
@@ -15,7 +15,8 @@ static bool has_posted(const struct window *w, uint32_t number, int rank)
 
 bool progress_lacks_room(const struct window *w, const struct window_run *run, int rank)
 {
-	return run->phase == PHASE_ROOM && rank != w->rank && !has_posted(w, run->room, rank);
+	return run->phase == PHASE_ROOM && rank != w->rank &&
+	       !run_progress_has_posted(w, run->room, rank);
 }
 
 /* The condition of the step that run has come to. */
@@ -136,13 +137,13 @@ static bool run_progress_trails(const struct window *w, const struct window_run 
 				struct need need, int rank)
 {
 	if (run->phase == PHASE_SMALL && run->number - w->met >= WINDOW_LINES &&
-	    !has_posted(w, run->number, rank))
+	    !run_progress_has_posted(w, run->number, rank))
 		return true;
 	return progress_lacks(w, run, need, rank);
 }
 
 /* The word is written only when it changes, since the others have it in their caches. */
-static void say_cpu(const void *window, int32_t cpu)
+static void run_progress_say_cpu(const void *window, int32_t cpu)
 {
 	const struct window *w = window;
 
@@ -156,7 +157,7 @@ bool same_cpu_trails(struct window *w, const struct window_run *run)
 	/* 0 where the kernel does not tell. About a nanosecond: the C library looks it up. */
 	int32_t here = sched_getcpu() + 1;
 
-	say_cpu(w, here);
+	run_progress_say_cpu(w, here);
 
 	for (int rank = 0; rank < w->size; rank++) {
 		int32_t there = atomic_load_explicit(&w->at.areas[rank].cpu, memory_order_relaxed);
@@ -177,8 +178,11 @@ static int32_t cpu_of(const void *window, int rank)
 void same_cpu_begin(struct window *w, bool spreads)
 {
 	w->spread.is_on = spreads;
-	w->spread.ranks_here = (struct spread_ranks){
-		.size = w->size, .me = w->rank, .cpu_of = cpu_of, .say = say_cpu, .arg = w};
+	w->spread.ranks_here = (struct spread_ranks){.size = w->size,
+						     .me = w->rank,
+						     .cpu_of = cpu_of,
+						     .say = run_progress_say_cpu,
+						     .arg = w};
 }
 
 /* The failures of a run, their messages, and the state of the window afterwards. */
@@ -265,7 +269,7 @@ tutti_status failure_timeout(struct window *w, const struct window_run *run, uin
 }
 
 /* While one rank is late, another that has come may already disagree. */
-static tutti_status check_lines(struct window *w, const struct window_run *run)
+static tutti_status run_progress_check_lines(struct window *w, const struct window_run *run)
 {
 	uint64_t want = line_header(run);
 
@@ -280,7 +284,7 @@ static tutti_status check_lines(struct window *w, const struct window_run *run)
 /* All that run waits for may have come since the last look, and only then a rank has failed: a
  * small call that the failed rank has finished ends well. Only a small one: what it copies lies in
  * the lines, and no rank writes these again before all have seen them. */
-static bool ends_well(const struct window *w, const struct window_run *run)
+static bool run_progress_ends_well(const struct window *w, const struct window_run *run)
 {
 	return run->phase == PHASE_SMALL && window_waits_for(w, run) < 0;
 }
@@ -291,7 +295,7 @@ tutti_status failure_check(struct window *w, const struct window_run *run, uint6
 	struct board_wait wait = {failure_awaits, &waiting};
 
 	if (progress_at_lines(run))
-		TRY(check_lines(w, run));
+		TRY(run_progress_check_lines(w, run));
 	tutti_status status = board_check(&w->board, &wait, now_ns);
-	return ends_well(w, run) ? TUTTI_OK : status;
+	return run_progress_ends_well(w, run) ? TUTTI_OK : status;
 }

@@ -84,7 +84,7 @@ static void small_put(const struct window_run *run, void *dst, const void *src, 
 }
 
 /* Blocks that lie anywhere. */
-static void put_blocks(const struct window *w, const struct window_run *run, uint8_t *dst)
+static void small_put_blocks(const struct window *w, const struct window_run *run, uint8_t *dst)
 {
 	const uint8_t *send = run->args.send;
 
@@ -104,7 +104,7 @@ void small_write(struct window *w, const struct window_run *run)
 	const uint8_t *send = run->args.send;
 
 	if (has_counts(run) && written.end) {
-		put_blocks(w, run, payload);
+		small_put_blocks(w, run, payload);
 		return;
 	}
 	small_put(run, payload, send, written.first);
@@ -117,13 +117,13 @@ void small_write(struct window *w, const struct window_run *run)
  * not stop for that: the others wait for it. */
 #define PUSHED_BYTES 4096u
 
-static void push_lines(const uint8_t *payload, size_t first, size_t end)
+static void small_push_lines(const uint8_t *payload, size_t first, size_t end)
 {
 	for (size_t at = first; at < end; at += CACHE_LINE)
 		push_out(payload + at);
 }
 
-static void claim_lines(const uint8_t *payload, size_t first, size_t end)
+static void small_claim_lines(const uint8_t *payload, size_t first, size_t end)
 {
 	for (size_t at = first; at < end; at += CACHE_LINE)
 		prefetch_to_write(payload + at);
@@ -136,12 +136,12 @@ void small_hand_over(struct window *w, const struct window_run *run)
 
 	if (!collective_has_root(run->pattern) && run->own * run->unit <= PUSHED_BYTES) {
 		wait_for_stores();
-		push_lines(payload, 0, written.first);
-		push_lines(payload, written.second, written.end);
+		small_push_lines(payload, 0, written.first);
+		small_push_lines(payload, written.second, written.end);
 	}
 	payload = payload_of(w, run->number + 1, w->rank, run->payload);
-	claim_lines(payload, 0, written.first);
-	claim_lines(payload, written.second, written.end);
+	small_claim_lines(payload, 0, written.first);
+	small_claim_lines(payload, written.second, written.end);
 }
 
 /* Where rank's block for this rank is, offset bytes into its payload. This rank's own block is

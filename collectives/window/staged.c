@@ -60,7 +60,8 @@ static size_t staged_reduce_put(struct window *w, const struct window_run *run, 
 	return from.count * run->unit;
 }
 
-static void reduce_into(struct window *w, const struct window_run *run, int outputs, size_t count)
+static void staged_reduce_into(struct window *w, const struct window_run *run, int outputs,
+			       size_t count)
 {
 	struct reduction r = {w->scratch.dst, w->scratch.src,  outputs,      w->size,
 			      count,          run->args.dtype, run->args.op, w->size};
@@ -96,7 +97,7 @@ static size_t stage_whole(struct window *w, struct window_run *run, uint64_t k)
 }
 
 /* Sets the sources of this rank's share of piece k, and returns the share. */
-static struct range find_share(struct window *w, struct window_run *run, uint64_t k)
+static struct range staged_find_share(struct window *w, struct window_run *run, uint64_t k)
 {
 	struct range piece = staged_reduce_piece_of(run, k),
 		     own = share_of(w, run, piece.count, w->rank);
@@ -109,20 +110,20 @@ static struct range find_share(struct window *w, struct window_run *run, uint64_
 	return own;
 }
 
-static void take_all_reduce(struct window *w, struct window_run *run, uint64_t k)
+static void staged_take_all_reduce(struct window *w, struct window_run *run, uint64_t k)
 {
-	struct range own = find_share(w, run, k);
+	struct range own = staged_find_share(w, run, k);
 
 	for (int rank = 0; rank < w->size; rank++)
 		w->scratch.dst[rank] = slot_of(w, w->generation + k, rank) + own.first * run->unit;
 	w->scratch.dst[w->rank] = (uint8_t *)run->args.recv +
 				  (staged_reduce_piece_of(run, k).first + own.first) * run->unit;
-	reduce_into(w, run, w->size, own.count);
+	staged_reduce_into(w, run, w->size, own.count);
 }
 
-static void take_reduce(struct window *w, struct window_run *run, uint64_t k)
+static void staged_take_reduce(struct window *w, struct window_run *run, uint64_t k)
 {
-	struct range own = find_share(w, run, k);
+	struct range own = staged_find_share(w, run, k);
 
 	if (w->rank == run->args.root)
 		w->scratch.dst[0] = (uint8_t *)run->args.recv +
@@ -130,10 +131,10 @@ static void take_reduce(struct window *w, struct window_run *run, uint64_t k)
 	else
 		w->scratch.dst[0] =
 			slot_of(w, w->generation + k, run->args.root) + own.first * run->unit;
-	reduce_into(w, run, 1, own.count);
+	staged_reduce_into(w, run, 1, own.count);
 }
 
-static void finish_whole(struct window *w, struct window_run *run, uint64_t k)
+static void staged_finish_whole(struct window *w, struct window_run *run, uint64_t k)
 {
 	struct range piece = staged_reduce_piece_of(run, k);
 	const uint8_t *slot = slot_of(w, w->generation + k, w->rank);
@@ -147,8 +148,8 @@ static void finish_whole(struct window *w, struct window_run *run, uint64_t k)
 	}
 }
 
-static bool to_root(const struct window *w, const struct window_run *run, uint64_t k, int from,
-		    int to)
+static bool staged_to_root(const struct window *w, const struct window_run *run, uint64_t k,
+			   int from, int to)
 {
 	(void)w, (void)k, (void)from;
 	return to == run->args.root;
@@ -165,7 +166,7 @@ static size_t stage_for_root(struct window *w, struct window_run *run, uint64_t 
 				 staged_reduce_piece_of(run, k));
 }
 
-static void take_by_root(struct window *w, struct window_run *run, uint64_t k)
+static void staged_take_by_root(struct window *w, struct window_run *run, uint64_t k)
 {
 	struct range piece = staged_reduce_piece_of(run, k);
 
@@ -176,12 +177,12 @@ static void take_by_root(struct window *w, struct window_run *run, uint64_t k)
 	if (!run->scalar)
 		w->scratch.src[w->rank] = staged_reduce_at(run, run->args.send, piece.first);
 	w->scratch.dst[0] = (uint8_t *)run->args.recv + piece.first * run->unit;
-	reduce_into(w, run, 1, piece.count);
+	staged_reduce_into(w, run, 1, piece.count);
 }
 
 /* Every piece has a part of every block, so that all ranks reduce at once: equal parts of equal
  * blocks, else parts in proportion, in whole lines and at least one. */
-static struct deal deal_of(const struct window *w, const struct window_run *run, int rank)
+static struct deal staged_deal_of(const struct window *w, const struct window_run *run, int rank)
 {
 	if (has_counts(run))
 		return w->scratch.deals[rank];
@@ -193,7 +194,7 @@ static size_t lines_of(const struct window_run *run, size_t count)
 	return (count * run->unit + WINDOW_ALIGN - 1) / WINDOW_ALIGN;
 }
 
-static void deal_slots(struct window *w, struct window_run *run)
+static void staged_deal_slots(struct window *w, struct window_run *run)
 {
 	const size_t *counts = run->args.counts[SEND_SIDE];
 	size_t lines = run->piece_bytes / WINDOW_ALIGN - (size_t)w->size, all = 0, used = 0;
@@ -217,7 +218,7 @@ static void staged_reduce_cut_blocks(struct window *w, struct window_run *run)
 	size_t block = run->piece_bytes / (size_t)w->size / WINDOW_ALIGN * WINDOW_ALIGN;
 
 	if (has_counts(run)) {
-		deal_slots(w, run);
+		staged_deal_slots(w, run);
 		return;
 	}
 	run->each = units_of(block, run);
@@ -228,7 +229,7 @@ static struct range staged_reduce_dealt(const struct window *w, const struct win
 					uint64_t k, int rank)
 {
 	struct range block = block_of(run, SEND_SIDE, rank);
-	size_t each = deal_of(w, run, rank).each;
+	size_t each = staged_deal_of(w, run, rank).each;
 	return part_of(block.count, (size_t)k * each, each);
 }
 
@@ -248,14 +249,15 @@ static size_t stage_parts(struct window *w, struct window_run *run, uint64_t k)
 		struct range part = staged_reduce_dealt(w, run, k, rank);
 		part.first += block_of(run, SEND_SIDE, rank).first;
 		if (rank != w->rank || run->scalar)
-			staged += staged_reduce_put(w, run, slot + deal_of(w, run, rank).at, part);
+			staged += staged_reduce_put(w, run, slot + staged_deal_of(w, run, rank).at,
+						    part);
 	}
 	return staged;
 }
 
 static void staged_reduce_take_part(struct window *w, struct window_run *run, uint64_t k)
 {
-	size_t place = deal_of(w, run, w->rank).at;
+	size_t place = staged_deal_of(w, run, w->rank).at;
 	struct range part = staged_reduce_dealt(w, run, k, w->rank);
 
 	if (!part.count)
@@ -266,15 +268,17 @@ static void staged_reduce_take_part(struct window *w, struct window_run *run, ui
 		w->scratch.src[w->rank] = staged_reduce_at(
 			run, run->args.send, block_of(run, SEND_SIDE, w->rank).first + part.first);
 	w->scratch.dst[0] = (uint8_t *)run->args.recv + part.first * run->unit;
-	reduce_into(w, run, 1, part.count);
+	staged_reduce_into(w, run, 1, part.count);
 }
 
 static const struct window_moves moves_all_reduce = {
-	staged_reduce_cut_whole, NULL, NULL, stage_whole, take_all_reduce, finish_whole};
+	staged_reduce_cut_whole, NULL, NULL, stage_whole, staged_take_all_reduce,
+	staged_finish_whole};
 static const struct window_moves moves_reduce = {
-	staged_reduce_cut_whole, NULL, NULL, stage_whole, take_reduce, finish_whole};
-static const struct window_moves moves_reduce_by_root = {
-	staged_reduce_cut_whole, to_root, stages_for_root, stage_for_root, take_by_root, NULL};
+	staged_reduce_cut_whole, NULL, NULL, stage_whole, staged_take_reduce, staged_finish_whole};
+static const struct window_moves moves_reduce_by_root = {staged_reduce_cut_whole, staged_to_root,
+							 stages_for_root,         stage_for_root,
+							 staged_take_by_root,     NULL};
 static const struct window_moves moves_reduce_scatter = {staged_reduce_cut_blocks,
 							 staged_reduce_passes_part,
 							 NULL,
@@ -307,7 +311,7 @@ enum stage { STAGE, TAKE, FINISH, STAGES };
 /* A round of short pieces is long if it took so much for each rank. */
 #define LONG_ROUND_NS 250000u
 
-static void set_steps(struct window_run *run)
+static void staged_set_steps(struct window_run *run)
 {
 	assert(run->pieces < UINT32_MAX / STAGES - 2);
 	run->steps = (uint32_t)(run->pieces + 2) * STAGES;
@@ -328,7 +332,7 @@ static size_t staged_bytes(const struct window_run *run)
 }
 
 /* A broadcast's root stages while the others copy what it has staged before. */
-static size_t broadcast_piece(const struct window *w, const struct window_run *run)
+static size_t staged_broadcast_piece(const struct window *w, const struct window_run *run)
 {
 	size_t bytes = run->args.count * run->unit / BROADCAST_PIECES,
 	       least = w->geometry.slot_bytes / 2;
@@ -341,7 +345,7 @@ static size_t broadcast_piece(const struct window *w, const struct window_run *r
 /* All ranks touch a piece three times, so it is short from early on; but a round costs the more the
  * more ranks take turns. Data that another core reads should have left the writer's first-level
  * cache, where a read takes three times as long: so no less than 64 KiB. */
-static size_t all_reduce_piece(const struct window *w, const struct window_run *run)
+static size_t staged_all_reduce_piece(const struct window *w, const struct window_run *run)
 {
 	size_t size = (size_t)w->size, each = size * ALL_REDUCE_EACH;
 
@@ -358,11 +362,11 @@ static size_t piece_bytes(const struct window *w, const struct window_run *run)
 	size_t piece = w->geometry.slot_bytes;
 
 	if (run->pattern == COLL_BROADCAST)
-		piece = broadcast_piece(w, run);
+		piece = staged_broadcast_piece(w, run);
 	else if (piece <= SHORT_PIECE) /* as it is with a core for every rank */
 		return piece;
 	else if (run->pattern == COLL_ALL_REDUCE)
-		piece = all_reduce_piece(w, run);
+		piece = staged_all_reduce_piece(w, run);
 	else if (staged_bytes(run) / (size_t)w->size > w->geometry.slot_bytes / 2)
 		piece = SHORT_PIECE;
 	return piece < w->geometry.slot_bytes ? piece : w->geometry.slot_bytes;
@@ -386,12 +390,12 @@ void staged_begin(struct window *w, struct window_run *run)
 	run->moves->cut(w, run);
 	if (run->pieces == 0)
 		run->pieces = 1;
-	set_steps(run);
+	staged_set_steps(run);
 }
 
 /* Without a root all ranks see all lines, and agree on what any says. A rank that does not see all
  * may wait for one that is late. */
-static void begin_rounds(struct window *w, const struct window_run *run, bool is_contended)
+static void staged_begin_rounds(struct window *w, const struct window_run *run, bool is_contended)
 {
 	bool is_short = run->piece_bytes < w->geometry.slot_bytes;
 
@@ -415,8 +419,8 @@ void staged_agree(struct window *w, struct window_run *run)
 			run->pieces = buffers.pieces;
 		is_contended |= buffers.is_contended;
 	}
-	set_steps(run);
-	begin_rounds(w, run, is_contended);
+	staged_set_steps(run);
+	staged_begin_rounds(w, run, is_contended);
 }
 
 static bool staged_stages(const struct window_run *run, int rank)
@@ -443,7 +447,7 @@ static bool piece_of_step(const struct window *w, const struct window_run *run, 
 }
 
 /* Skips steps in which there is nothing to do: the next step has something, or is the end. */
-static void skip_idle(const struct window *w, struct window_run *run)
+static void staged_skip_idle(const struct window *w, struct window_run *run)
 {
 	enum stage stage;
 	uint64_t k;
@@ -459,7 +463,7 @@ static uint64_t slot_is_free(uint64_t generation)
 }
 
 /* The ranks that took what lay in the slot to be staged into now. */
-static bool took_from_here(const struct window *w, const struct window_run *run, int rank)
+static bool staged_took_from_here(const struct window *w, const struct window_run *run, int rank)
 {
 	enum stage stage;
 	uint64_t k;
@@ -489,7 +493,7 @@ static struct need staged_need(const struct window *w, const struct window_run *
 	if (stage == STAGE) {
 		if (k >= WINDOW_SLOTS || !run->sees_all)
 			need.value = slot_is_free(w->generation + k);
-		need.of = some && k >= WINDOW_SLOTS ? took_from_here : NULL;
+		need.of = some && k >= WINDOW_SLOTS ? staged_took_from_here : NULL;
 	} else if (stage == FINISH) {
 		need.value = w->generation + k + 1;
 	} else {
@@ -505,7 +509,7 @@ static void staged_stage(struct window *w, struct window_run *run, uint64_t k)
 }
 
 /* All of round's needs are met and its parts are known. */
-static void end_round(struct window *w, struct window_run *run, uint32_t round)
+static void staged_end_round(struct window *w, struct window_run *run, uint32_t round)
 {
 	weave_run(&w->weave);
 	if (round < run->pieces && staged_stages(run, w->rank) &&
@@ -531,9 +535,9 @@ static tutti_status staged_step(struct window *w, struct window_run *run)
 		else
 			run->moves->finish(w, run, k);
 	}
-	skip_idle(w, run);
+	staged_skip_idle(w, run);
 	if ((run->step + 1) / STAGES != round)
-		end_round(w, run, round);
+		staged_end_round(w, run, round);
 	if (run->step + 1 == run->steps)
 		contention_end(&w->contention);
 	return TUTTI_OK;

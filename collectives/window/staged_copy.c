@@ -28,14 +28,14 @@ static void staged_copy_cut_blocks(struct window *w, struct window_run *run)
 	run->pieces = (run->largest + run->each - 1) / run->each;
 }
 
-static bool from_root(const struct window *w, const struct window_run *run, uint64_t k, int from,
-		      int to)
+static bool staged_copy_from_root(const struct window *w, const struct window_run *run, uint64_t k,
+				  int from, int to)
 {
 	(void)w, (void)k, (void)to;
 	return from == run->args.root;
 }
 
-static bool is_root(const struct window_run *run, int rank)
+static bool staged_copy_is_root(const struct window_run *run, int rank)
 {
 	return run->args.root == rank;
 }
@@ -49,7 +49,7 @@ static size_t stage_broadcast(struct window *w, struct window_run *run, uint64_t
 	return piece.count * run->unit;
 }
 
-static void take_broadcast(struct window *w, struct window_run *run, uint64_t k)
+static void staged_copy_take_broadcast(struct window *w, struct window_run *run, uint64_t k)
 {
 	struct range piece = staged_copy_piece_of(run, k, run->args.count);
 
@@ -74,7 +74,7 @@ static bool passes_block(const struct window *w, const struct window_run *run, u
 	       staged_copy_piece_of(run, k, block_of(run, SEND_SIDE, from).count).count;
 }
 
-static bool gives_block(const struct window_run *run, int rank)
+static bool staged_copy_gives_block(const struct window_run *run, int rank)
 {
 	return run->pattern == COLL_ALL_GATHER || run->args.root != rank;
 }
@@ -142,7 +142,7 @@ static bool staged_copy_scatters(const struct window_run *run, int rank)
 
 /* All ranks know all pieces, except in an all_to_allv: there the others' pieces follow in their
  * lines. */
-static void cut_stream(struct window *w, struct window_run *run)
+static void staged_copy_cut_stream(struct window *w, struct window_run *run)
 {
 	size_t own = run->own, others = run->total - own;
 
@@ -189,7 +189,7 @@ static uint8_t *place_for(const struct window_run *run, int rank)
 	return (uint8_t *)run->args.recv + first * run->unit;
 }
 
-static void take_own(struct window *w, struct window_run *run, uint64_t k)
+static void staged_copy_take_own(struct window *w, struct window_run *run, uint64_t k)
 {
 	struct range block = block_of(run, SEND_SIDE, w->rank);
 	struct part part = part_in(run, (struct range){0, block.count * run->unit}, k);
@@ -199,7 +199,7 @@ static void take_own(struct window *w, struct window_run *run, uint64_t k)
 	weave_copy(&w->weave, to + part.in_block, from + part.in_block, part.bytes);
 }
 
-static void take_parts(struct window *w, struct window_run *run, uint64_t k)
+static void staged_copy_take_parts(struct window *w, struct window_run *run, uint64_t k)
 {
 	for (int i = 1; i < w->size; i++) {
 		int rank = w->rank >= i ? w->rank - i : w->rank - i + w->size;
@@ -211,13 +211,15 @@ static void take_parts(struct window *w, struct window_run *run, uint64_t k)
 			   slot_of(w, w->generation + k, rank) + part.in_slot, part.bytes);
 	}
 	if (staged_copy_scatters(run, w->rank))
-		take_own(w, run, k);
+		staged_copy_take_own(w, run, k);
 }
 
-const struct window_moves moves_broadcast = {staged_copy_cut_blocks, from_root,      is_root,
-					     stage_broadcast,        take_broadcast, NULL};
-const struct window_moves moves_gather = {
-	staged_copy_cut_blocks,  passes_block, gives_block, stage_block,
-	staged_copy_take_blocks, NULL};
-const struct window_moves moves_stream = {
-	cut_stream, staged_copy_passes_part, staged_copy_scatters, stage_stream, take_parts, NULL};
+const struct window_moves moves_broadcast = {staged_copy_cut_blocks,     staged_copy_from_root,
+					     staged_copy_is_root,        stage_broadcast,
+					     staged_copy_take_broadcast, NULL};
+const struct window_moves moves_gather = {staged_copy_cut_blocks,  passes_block,
+					  staged_copy_gives_block, stage_block,
+					  staged_copy_take_blocks, NULL};
+const struct window_moves moves_stream = {staged_copy_cut_stream, staged_copy_passes_part,
+					  staged_copy_scatters,   stage_stream,
+					  staged_copy_take_parts, NULL};

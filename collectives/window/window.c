@@ -65,7 +65,7 @@ static void window_measure(struct window *w, struct window_run *run)
 /* A call that is too long for a line: the line says where the buffers are. A rank whose buffers the
  * others cannot reach knows that all ranks will stage. It stages its first piece at once, which
  * saves a wait. */
-static void begin_long(struct window *w, struct window_run *run, struct line *line)
+static void window_begin_long(struct window *w, struct window_run *run, struct line *line)
 {
 	struct line_buffers buffers = {0};
 	bool stages = true;
@@ -118,7 +118,7 @@ static void window_wait_for_all(const struct window *w, struct window_run *run)
 	run->peers = w->size;
 }
 
-static void set_peers(const struct window *w, struct window_run *run)
+static void window_set_peers(const struct window *w, struct window_run *run)
 {
 	enum lines_needed needed = lines_needed(w, run);
 
@@ -132,7 +132,7 @@ static void set_peers(const struct window *w, struct window_run *run)
 }
 
 /* Data for a line. Most are short and lie in one piece: they go behind the header at once. */
-static void write_data(struct window *w, const struct window_run *run, struct line *line)
+static void window_write_data(struct window *w, const struct window_run *run, struct line *line)
 {
 	if (run->payload > LINE_PAYLOAD || has_counts(run) || run->scalar)
 		small_write(w, run);
@@ -146,13 +146,13 @@ static void window_post_line(struct window *w, struct window_run *run)
 	struct line *line = line_of(w, run->number, w->rank);
 
 	if (run->is_small) {
-		write_data(w, run, line);
+		window_write_data(w, run, line);
 		run->phase = PHASE_SMALL;
 	} else if (run->args.collective == COLL_MEM_ALLOC) {
 		memory_begin(w, run);
 		run->phase = PHASE_LINES;
 	} else {
-		begin_long(w, run, line);
+		window_begin_long(w, run, line);
 		run->phase = PHASE_LINES;
 	}
 	atomic_store_explicit(&line->header, line_header(run), memory_order_release);
@@ -164,7 +164,7 @@ static void window_post_line(struct window *w, struct window_run *run)
 		small_hand_over(w, run);
 	if (run->is_small)
 		small_prepare(w, run);
-	set_peers(w, run);
+	window_set_peers(w, run);
 	/* An asynchronous call looks at the first line only in its wait. To be fetched now saves
 	 * that wait one of the line's two ways between the cores. */
 	prefetch_to_read(line_of(w, run->number, run->peer < run->peers ? run->peer : w->rank));
@@ -236,7 +236,7 @@ static tutti_status window_see_room(struct window *w, struct window_run *run)
 
 /* OK when the lines that run waits for are there and agree with ours. run->peer remembers how far
  * that is. A line that is missing is looked at so many times in a row. */
-static tutti_status see_lines(struct window *w, struct window_run *run, int looks)
+static tutti_status window_see_lines(struct window *w, struct window_run *run, int looks)
 {
 	uint64_t want = line_header(run);
 
@@ -267,7 +267,7 @@ static bool root_wants_all(struct window *w, const struct window_run *run)
 }
 
 /* All lines are there, and every rank decides alike from them. */
-static tutti_status choose_path(struct window *w, struct window_run *run)
+static tutti_status window_choose_path(struct window *w, struct window_run *run)
 {
 	run->phase = PHASE_STEPS;
 	if (run->path)
@@ -286,7 +286,7 @@ static tutti_status choose_path(struct window *w, struct window_run *run)
 	return TUTTI_OK;
 }
 
-static bool need_met(struct window *w, struct window_run *run, struct need need)
+static bool window_need_met(struct window *w, struct window_run *run, struct need need)
 {
 	for (; run->peer < w->size; run->peer++) {
 		if (need_concerns(w, run, need, run->peer) &&
@@ -296,11 +296,11 @@ static bool need_met(struct window *w, struct window_run *run, struct need need)
 	return true;
 }
 
-static tutti_status do_steps(struct window *w, struct window_run *run, uint32_t limit)
+static tutti_status window_do_steps(struct window *w, struct window_run *run, uint32_t limit)
 {
 	while (run->step < run->steps) {
 		struct need need = run->path->need(w, run);
-		if (need.value && !need_met(w, run, need))
+		if (need.value && !window_need_met(w, run, need))
 			return TUTTI_IN_PROGRESS;
 		if (!limit--)
 			return TUTTI_IN_PROGRESS;
@@ -312,7 +312,8 @@ static tutti_status do_steps(struct window *w, struct window_run *run, uint32_t 
 	return TUTTI_OK;
 }
 
-/* Moves run as far as it goes, but at most limit steps; its post is one of them. looks: see_lines.
+/* Moves run as far as it goes, but at most limit steps; its post is one of them. looks:
+ * window_see_lines.
  */
 static tutti_status window_move(struct window *w, struct window_run *run, uint32_t limit, int looks)
 {
@@ -324,24 +325,24 @@ static tutti_status window_move(struct window *w, struct window_run *run, uint32
 	}
 	switch ((enum phase)run->phase) {
 	case PHASE_SMALL:
-		TRY(see_lines(w, run, looks));
+		TRY(window_see_lines(w, run, looks));
 		if (run->sees_all)
 			w->others = w->met = run->number;
 		small_finish(w, run);
 		break;
 	case PHASE_LINES:
-		TRY(see_lines(w, run, looks));
+		TRY(window_see_lines(w, run, looks));
 		if (!run->sees_all && root_wants_all(w, run)) {
 			window_wait_for_all(w, run);
-			TRY(see_lines(w, run, looks));
+			TRY(window_see_lines(w, run, looks));
 		}
 		if (run->sees_all)
 			w->others = w->met = run->number;
 		run->peer = 0;
-		TRY(choose_path(w, run));
+		TRY(window_choose_path(w, run));
 		/* fall through */
 	case PHASE_STEPS:
-		TRY(do_steps(w, run, limit));
+		TRY(window_do_steps(w, run, limit));
 		break;
 	case PHASE_DONE:
 		return run->outcome;
@@ -437,7 +438,8 @@ static void window_sleep_for(struct window *w, const struct window_run *run)
 }
 
 /* Waits until run may get on (IN_PROGRESS), or must not wait any longer. */
-static tutti_status wait_for_peers(struct window *w, struct window_run *run, struct wait_limit *p)
+static tutti_status window_wait_for_peers(struct window *w, struct window_run *run,
+					  struct wait_limit *p)
 {
 	struct wait wait;
 	bool is_near = false;
@@ -474,7 +476,7 @@ tutti_status window_drive(struct window *w, struct window_run *run, uint64_t tim
 		if (status == TUTTI_IN_PROGRESS && waits % WAITS_PER_CHECK == 0)
 			status = window_check(w, run, &wait_limit);
 		if (status == TUTTI_IN_PROGRESS)
-			status = wait_for_peers(w, run, &wait_limit);
+			status = window_wait_for_peers(w, run, &wait_limit);
 		if (status != TUTTI_IN_PROGRESS)
 			return window_ended(w, run, status);
 	}

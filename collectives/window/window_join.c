@@ -9,8 +9,8 @@
  *     leader -> member   a status: OK when all ranks said OK
  *
  * So all ranks get their window, or none does. A rank that cannot join lets the others know while
- * they wait (join_refuse). The sockets are closed then: tutti_mem_alloc's memory comes over a pair
- * of sockets of which the leader has one end, and all others the other. */
+ * they wait (window_join_refuse). The sockets are closed then: tutti_mem_alloc's memory comes over
+ * a pair of sockets of which the leader has one end, and all others the other. */
 #include "collectives/window/window_join.h"
 
 #include "collectives/window/doorbell.h"
@@ -54,7 +54,7 @@ static void refusal_name(char *name, size_t bytes, const struct window_config *c
 }
 
 /* Where this fails the others wait until their deadline. */
-static void join_refuse(const struct window_config *config)
+static void window_join_refuse(const struct window_config *config)
 {
 	char name[64];
 
@@ -64,7 +64,8 @@ static void join_refuse(const struct window_config *config)
 }
 
 /* Whether to go on waiting for the others: not when a rank has refused, or is_over says so. */
-static tutti_status join_still_worth(const struct join_wait *p, const struct window_config *config)
+static tutti_status window_join_still_worth(const struct join_wait *p,
+					    const struct window_config *config)
 {
 	char name[64];
 	tutti_status status;
@@ -175,8 +176,8 @@ struct gathering {
 };
 
 /* False: no message has arrived yet. Closes a connection that is not a rank's silently. That it is
- * this user's was checked by accept_pending. */
-static bool join_take_hello(struct gathering *g, int fd)
+ * this user's was checked by window_join_accept_pending. */
+static bool window_join_take_hello(struct gathering *g, int fd)
 {
 	const struct window_config *c = g->config;
 	struct join_hello hello;
@@ -198,7 +199,7 @@ static bool join_take_hello(struct gathering *g, int fd)
 	return true;
 }
 
-static void join_drop(struct gathering *g, struct pending_connection *c)
+static void window_join_drop(struct gathering *g, struct pending_connection *c)
 {
 	admission_remove(&g->pending, &c->entry);
 	close(c->fd);
@@ -206,7 +207,8 @@ static void join_drop(struct gathering *g, struct pending_connection *c)
 
 /* The name of the socket is secret, but others on the machine can look it up. Connections of other
  * users, and those that say nothing, must keep no rank out. */
-static tutti_status accept_pending(struct gathering *g, int listener, uint64_t deadline_ns)
+static tutti_status window_join_accept_pending(struct gathering *g, int listener,
+					       uint64_t deadline_ns)
 {
 	struct pending_connection *c = g->connections;
 	tutti_status status;
@@ -218,10 +220,11 @@ static tutti_status accept_pending(struct gathering *g, int listener, uint64_t d
 		close(fd);
 		return status == TUTTI_ERR_SYSTEM ? status : TUTTI_OK;
 	}
-	if (join_take_hello(g, fd))
+	if (window_join_take_hello(g, fd))
 		return TUTTI_OK;
 	while (!admission_has_room(&g->pending))
-		join_drop(g, (struct pending_connection *)admission_oldest(&g->pending, false));
+		window_join_drop(g,
+				 (struct pending_connection *)admission_oldest(&g->pending, false));
 	while (c->entry.link)
 		c++;
 	c->fd = fd;
@@ -229,7 +232,8 @@ static tutti_status accept_pending(struct gathering *g, int listener, uint64_t d
 	return TUTTI_OK;
 }
 
-static tutti_status gather_some(struct gathering *g, int listener, const struct join_wait *p)
+static tutti_status window_join_gather_some(struct gathering *g, int listener,
+					    const struct join_wait *p)
 {
 	struct pollfd fds[JOIN_PENDING_MAX + 1];
 	int sleep_ms = cancel_poll_ms(p->deadline_ns, JOIN_ASK_MS);
@@ -244,15 +248,16 @@ static tutti_status gather_some(struct gathering *g, int listener, const struct 
 	n = 0;
 	for (struct admission_entry *e = g->pending.oldest; e; e = next) {
 		next = e->next;
-		if (fds[n++].revents && join_take_hello(g, ((struct pending_connection *)e)->fd))
+		if (fds[n++].revents &&
+		    window_join_take_hello(g, ((struct pending_connection *)e)->fd))
 			admission_remove(&g->pending, e);
 	}
 	if (fds[n].revents)
-		TRY(accept_pending(g, listener, p->deadline_ns));
-	return g->missing > 0 ? join_still_worth(p, g->config) : TUTTI_OK;
+		TRY(window_join_accept_pending(g, listener, p->deadline_ns));
+	return g->missing > 0 ? window_join_still_worth(p, g->config) : TUTTI_OK;
 }
 
-static void join_say_missing(const struct gathering *g)
+static void window_join_say_missing(const struct gathering *g)
 {
 	char text[180];
 	struct rank_list list;
@@ -264,26 +269,26 @@ static void join_say_missing(const struct gathering *g)
 	long_wait_say("%s of the node's %d to share memory", rank_list_end(&list), g->config->size);
 }
 
-static tutti_status join_gather(struct gathering *g, int listener, const struct join_wait *p)
+static tutti_status window_join_gather(struct gathering *g, int listener, const struct join_wait *p)
 {
 	tutti_status status = TUTTI_OK;
 	struct long_wait wait = {0};
 
 	while (g->missing > 0 && status == TUTTI_OK) {
 		if (long_wait_is_due(&wait, clock_now_ns()))
-			join_say_missing(g);
-		status = gather_some(g, listener, p);
+			window_join_say_missing(g);
+		status = window_join_gather_some(g, listener, p);
 		if (g->missing > 0 && status == TUTTI_OK &&
 		    clock_now_ns() >= cancel_deadline(p->deadline_ns))
 			status = fail(TUTTI_ERR_TIMEOUT, "%d of %d ranks did not come", g->missing,
 				      g->config->size);
 	}
 	while (g->pending.oldest)
-		join_drop(g, (struct pending_connection *)g->pending.oldest);
+		window_join_drop(g, (struct pending_connection *)g->pending.oldest);
 	return status;
 }
 
-static void open_processes(struct segment *s, const int *pids)
+static void window_join_open_processes(struct segment *s, const int *pids)
 {
 	for (int rank = 0; rank < s->size; rank++) {
 		if (pids[rank] > 0)
@@ -292,7 +297,7 @@ static void open_processes(struct segment *s, const int *pids)
 }
 
 /* Ranks of one process cannot die alone. All have answered by now, and none has begun. */
-static void forget_own_process(struct segment *s, const int *pids)
+static void window_join_forget_own_process(struct segment *s, const int *pids)
 {
 	for (int rank = 0; rank < s->size; rank++) {
 		if (s->pid_fds[rank] < 0 || pids[rank] != pids[0])
@@ -337,7 +342,7 @@ static tutti_status welcome_all(const struct segment *s, const int fds[2],
 	return TUTTI_OK;
 }
 
-static tutti_status open_mail(struct window *w, int *members_end)
+static tutti_status window_join_open_mail(struct window *w, int *members_end)
 {
 	int ends[2];
 
@@ -348,8 +353,9 @@ static tutti_status open_mail(struct window *w, int *members_end)
 	return TUTTI_OK;
 }
 
-static tutti_status make_window(struct window **window, const struct window_config *config,
-				struct gathering *g, uint64_t deadline_ns)
+static tutti_status window_join_make_window(struct window **window,
+					    const struct window_config *config, struct gathering *g,
+					    uint64_t deadline_ns)
 {
 	struct geometry geometry;
 	struct segment *segment;
@@ -358,15 +364,15 @@ static tutti_status make_window(struct window **window, const struct window_conf
 
 	TRY(geometry_choose(&geometry, config));
 	TRY(window_segment_create(&geometry, &segment, &fds[0]));
-	open_processes(segment, g->pids);
+	window_join_open_processes(segment, g->pids);
 	status = window_create(window, segment, config);
 	if (status != TUTTI_OK) {
 		segment_drop(segment);
 	} else {
-		status = open_mail(*window, &fds[1]);
+		status = window_join_open_mail(*window, &fds[1]);
 		if (status == TUTTI_OK)
 			status = welcome_all(segment, fds, g, deadline_ns);
-		forget_own_process(segment, g->pids);
+		window_join_forget_own_process(segment, g->pids);
 	}
 	close(fds[0]);
 	if (fds[1] >= 0)
@@ -374,14 +380,14 @@ static tutti_status make_window(struct window **window, const struct window_conf
 	return status;
 }
 
-static tutti_status join_lead(struct window **window, const struct window_config *config,
-			      struct gathering *g, int listener, const struct join_wait *p)
+static tutti_status window_join_lead(struct window **window, const struct window_config *config,
+				     struct gathering *g, int listener, const struct join_wait *p)
 {
 	tutti_status status;
 
 	g->pids[0] = (int)getpid();
-	TRY(join_gather(g, listener, p));
-	status = make_window(window, config, g, p->deadline_ns);
+	TRY(window_join_gather(g, listener, p));
+	status = window_join_make_window(window, config, g, p->deadline_ns);
 	if (status == TUTTI_OK) {
 		segment_share_processes((*window)->segment);
 		read_find_out(*window, config->read_bytes);
@@ -405,7 +411,7 @@ tutti_status window_lead_at(struct window **window, const struct window_config *
 	struct window *w = NULL;
 	tutti_status status = TUTTI_ERR_MEMORY;
 
-	/* Only their number is bounded here: join_gather() has a deadline of its own. */
+	/* Only their number is bounded here: window_join_gather() has a deadline of its own. */
 	admission_init(&g.pending, JOIN_PENDING_MAX, 0);
 	for (size_t i = 0; g.sockets && i < n; i++)
 		g.sockets[i] = -1;
@@ -413,7 +419,7 @@ tutti_status window_lead_at(struct window **window, const struct window_config *
 		fail(status, "Rank %d has no memory to gather %d ranks.", config->rank,
 		     config->size);
 	else
-		status = join_lead(&w, config, &g, listener, p);
+		status = window_join_lead(&w, config, &g, listener, p);
 	close(listener);
 	for (size_t i = 0; g.sockets && i < n; i++)
 		if (g.sockets[i] >= 0)
@@ -427,8 +433,9 @@ tutti_status window_lead_at(struct window **window, const struct window_config *
 	return status;
 }
 
-static tutti_status receive_processes(struct segment *s, const struct join_welcome *welcome,
-				      int socket, int size, uint64_t deadline_ns)
+static tutti_status window_join_receive_processes(struct segment *s,
+						  const struct join_welcome *welcome, int socket,
+						  int size, uint64_t deadline_ns)
 {
 	if (s->size != size)
 		return fail(TUTTI_ERR_MISMATCH, "the window is for %d ranks, not %d", s->size,
@@ -443,8 +450,8 @@ static tutti_status receive_processes(struct segment *s, const struct join_welco
 	return TUTTI_OK;
 }
 
-static tutti_status receive_segment(struct segment **segment, int *mail, int socket, int size,
-				    uint64_t deadline_ns)
+static tutti_status window_join_receive_segment(struct segment **segment, int *mail, int socket,
+						int size, uint64_t deadline_ns)
 {
 	struct join_welcome welcome;
 	struct segment *s;
@@ -455,7 +462,7 @@ static tutti_status receive_segment(struct segment **segment, int *mail, int soc
 	status = window_segment_open(&s, fds[0]);
 	close(fds[0]);
 	if (status == TUTTI_OK) {
-		status = receive_processes(s, &welcome, socket, size, deadline_ns);
+		status = window_join_receive_processes(s, &welcome, socket, size, deadline_ns);
 		if (status != TUTTI_OK)
 			segment_drop(s);
 	}
@@ -480,7 +487,7 @@ static tutti_status window_join_follow(struct window **window, const struct wind
 
 	TRY(net_unix_check(socket, NULL));
 	TRY(net_send_all(socket, &hello, sizeof hello, deadline_ns));
-	TRY(receive_segment(&segment, &mail, socket, config->size, deadline_ns));
+	TRY(window_join_receive_segment(&segment, &mail, socket, config->size, deadline_ns));
 	status = window_create(window, segment, config);
 	if (status == TUTTI_OK) {
 		(*window)->memory.mail = mail;
@@ -514,8 +521,9 @@ tutti_status window_follow_over(struct window **window, const struct window_conf
 	return status;
 }
 
-static tutti_status join_as_leader(struct window **window, const struct window_config *config,
-				   const struct join_wait *p)
+static tutti_status window_join_as_leader(struct window **window,
+					  const struct window_config *config,
+					  const struct join_wait *p)
 {
 	char name[64];
 	int listener;
@@ -526,8 +534,8 @@ static tutti_status join_as_leader(struct window **window, const struct window_c
 }
 
 /* Retries until the leader listens. */
-static tutti_status connect_to_leader(const struct window_config *config, const struct join_wait *p,
-				      int *fd)
+static tutti_status window_join_connect_to_leader(const struct window_config *config,
+						  const struct join_wait *p, int *fd)
 {
 	char name[64];
 	tutti_status status;
@@ -538,7 +546,7 @@ static tutti_status connect_to_leader(const struct window_config *config, const 
 		status = net_unix_connect(name, fd);
 		if (status != TUTTI_IN_PROGRESS)
 			return status;
-		TRY(join_still_worth(p, config));
+		TRY(window_join_still_worth(p, config));
 		if (clock_now_ns() >= cancel_deadline(p->deadline_ns))
 			return fail(TUTTI_ERR_TIMEOUT,
 				    "the node's first rank did not listen at the Unix socket @%s "
@@ -550,12 +558,13 @@ static tutti_status connect_to_leader(const struct window_config *config, const 
 	}
 }
 
-static tutti_status join_as_member(struct window **window, const struct window_config *config,
-				   const struct join_wait *p)
+static tutti_status window_join_as_member(struct window **window,
+					  const struct window_config *config,
+					  const struct join_wait *p)
 {
 	int socket;
 
-	TRY(connect_to_leader(config, p, &socket));
+	TRY(window_join_connect_to_leader(config, p, &socket));
 	return window_follow_over(window, config, socket, p->deadline_ns);
 }
 
@@ -564,12 +573,12 @@ tutti_status window_join(struct window **window, const struct window_config *con
 {
 	struct join_wait wait_limit = {deadline_ns, is_over, arg};
 	struct window *w = NULL;
-	tutti_status status = config->rank == 0 ? join_as_leader(&w, config, &wait_limit)
-						: join_as_member(&w, config, &wait_limit);
+	tutti_status status = config->rank == 0 ? window_join_as_leader(&w, config, &wait_limit)
+						: window_join_as_member(&w, config, &wait_limit);
 	if (status != TUTTI_OK) {
 		char why[ERROR_BYTES];
 		snprintf(why, sizeof why, "%s", last_error());
-		join_refuse(config);
+		window_join_refuse(config);
 		return fail(TUTTI_ERR_UNSUPPORTED,
 			    "Rank %d shares no memory with the other ranks of its node: %s",
 			    config->rank, why);

@@ -38,7 +38,7 @@ static uint64_t geometry_round_up(uint64_t bytes, uint64_t unit)
 
 /* Lines and bodies have half of window_bytes at the most; where that is little, there are no
  * bodies. */
-static void set_lines(struct geometry *g, const struct window_config *config)
+static void window_segment_set_lines(struct geometry *g, const struct window_config *config)
 {
 	uint64_t most = config->window_bytes / (2 * WINDOW_LINES) / WINDOW_ALIGN * WINDOW_ALIGN;
 	bool is_roomy = !config->policy.shares_cores;
@@ -87,7 +87,7 @@ tutti_status geometry_choose(struct geometry *g, const struct window_config *con
 			    WINDOW_MAX_RANKS, config->size);
 	g->size = config->size;
 	g->shares_cores = config->policy.shares_cores;
-	set_lines(g, config);
+	window_segment_set_lines(g, config);
 	g->row_bytes = geometry_round_up(size * sizeof(struct row_entry), WINDOW_ALIGN);
 	fixed = WINDOW_LINES * (g->line_bytes + g->body_bytes) + 2 * g->row_bytes +
 		sizeof(struct rank_area);
@@ -113,7 +113,7 @@ tutti_status geometry_choose(struct geometry *g, const struct window_config *con
 
 /* Places come one behind the other, each with room for what lies there. No product overflows: a
  * segment is at most LARGEST_BYTES long. */
-static bool is_in_order(const struct geometry *g)
+static bool window_segment_is_in_order(const struct geometry *g)
 {
 	uint64_t size = (uint64_t)g->size;
 	const uint64_t at[] = {0,          g->areas_at, g->lines_at, g->bodies_at,
@@ -145,7 +145,8 @@ static bool geometry_is_sound(const struct geometry *g)
 		if (strides[i] % WINDOW_ALIGN || strides[i] > g->total_bytes)
 			return false;
 	if (g->line_bytes < sizeof(struct line) || g->slot_bytes == 0 ||
-	    g->row_bytes < (uint64_t)g->size * sizeof(struct row_entry) || !is_in_order(g))
+	    g->row_bytes < (uint64_t)g->size * sizeof(struct row_entry) ||
+	    !window_segment_is_in_order(g))
 		return false;
 	return g->small_bytes >= LINE_PAYLOAD && g->line_bytes >= LINE_BODY + in_line &&
 	       (g->small_bytes <= LINE_BODY_BYTES || g->small_bytes <= g->body_bytes) &&
@@ -238,7 +239,7 @@ static struct segment *segment_new(int size)
 
 /* Every call touches the lines, and two ranks that touch the same page for the first time at once
  * wait some 20 us for each other. An older kernel (before Linux 5.14) refuses. */
-static void touch_lines(void *base, const struct geometry *g)
+static void window_segment_touch_lines(void *base, const struct geometry *g)
 {
 #ifdef MADV_POPULATE_WRITE
 	madvise(base, g->bodies_at, MADV_POPULATE_WRITE);
@@ -249,7 +250,7 @@ static void touch_lines(void *base, const struct geometry *g)
 }
 
 /* Under the lock: another rank of this process may come with the same memory. */
-static tutti_status find_or_map(struct segment **segment, int fd)
+static tutti_status window_segment_find_or_map(struct segment **segment, int fd)
 {
 	static const struct shared_memory_use use = {WINDOW_MAX_RANKS, true};
 	struct shared_memory *memory;
@@ -277,7 +278,7 @@ static tutti_status find_or_map(struct segment **segment, int fd)
 		s->memory = memory;
 		s->head = memory->base;
 		s->geometry = geometry;
-		touch_lines(memory->base, &geometry);
+		window_segment_touch_lines(memory->base, &geometry);
 		s->next = segments;
 		segments = s;
 	}
@@ -288,7 +289,7 @@ static tutti_status find_or_map(struct segment **segment, int fd)
 tutti_status window_segment_open(struct segment **segment, int fd)
 {
 	pthread_mutex_lock(&segments_lock);
-	tutti_status status = find_or_map(segment, fd);
+	tutti_status status = window_segment_find_or_map(segment, fd);
 	pthread_mutex_unlock(&segments_lock);
 	return status;
 }

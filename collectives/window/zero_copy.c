@@ -10,9 +10,10 @@
  *                     each rank copies its blocks out of the others' inputs, or the root's
  *     gather          each rank copies its block into the root's output
  *
- * Where that pays (reach_pays) the root and the others share the work, so that all move as much: in
- * a broadcast each rank stores its share of the root's input into all outputs; in scatter and
- * gather a root whose own block is in its place moves the last P-th of every other block.
+ * Where that pays (zero_copy_reach_pays) the root and the others share the work, so that all move
+ * as much: in a broadcast each rank stores its share of the root's input into all outputs; in
+ * scatter and gather a root whose own block is in its place moves the last P-th of every other
+ * block.
  *
  * No rank returns before all have said that they are done with its buffers, or one has failed. The
  * caller of a failed call uses its buffers again, so data that was read counts only if no rank had
@@ -26,7 +27,7 @@
 /* Which buffers of the ranks a zero-copy call uses, and whether all ranks reach them. A rank says
  * in its line where its own buffers are. All ranks decide alike, from all lines. */
 
-/* Bytes: of a block, and of a rank's share of a broadcast; see reach_pays(). */
+/* Bytes: of a block, and of a rank's share of a broadcast; see zero_copy_reach_pays(). */
 #define SHARED_LEAST ((size_t)128 << 10)
 #define SHARED_LONG  ((size_t)512 << 10)
 #define SHARED_MOST  ((size_t)64 << 20) /* of a broadcast's outputs, where ranks share cores */
@@ -37,7 +38,7 @@ struct use {
 };
 
 /* The buffers of rank that the others use. */
-static struct use use_of(const struct window_run *run, int rank)
+static struct use zero_copy_use_of(const struct window_run *run, int rank)
 {
 	bool is_root = run->args.root == rank;
 
@@ -70,11 +71,11 @@ static struct use shared_of(const struct window_run *run, int rank)
 
 bool reach_lends(const struct window_run *run, int rank)
 {
-	struct use use = use_of(run, rank), shared = shared_of(run, rank);
+	struct use use = zero_copy_use_of(run, rank), shared = shared_of(run, rank);
 	return use.send || use.recv || (run->is_shared && (shared.send || shared.recv));
 }
 
-static struct reach reach_find(struct window *w, const void *buffer, size_t bytes)
+static struct reach zero_copy_reach_find(struct window *w, const void *buffer, size_t bytes)
 {
 	struct reach reach = memory_find(buffer, bytes);
 
@@ -83,24 +84,25 @@ static struct reach reach_find(struct window *w, const void *buffer, size_t byte
 	return reach;
 }
 
-static struct reach find_send(struct window *w, const struct window_run *run)
+static struct reach zero_copy_find_send(struct window *w, const struct window_run *run)
 {
 	bool has_blocks = run->pattern == COLL_REDUCE_SCATTER || run->pattern == COLL_SCATTER ||
 			  run->pattern == COLL_ALL_TO_ALL;
 
-	return reach_find(w, run->args.send,
-			  has_blocks ? end_of_blocks(w, run, SEND_SIDE) : run->own * run->unit);
+	return zero_copy_reach_find(w, run->args.send,
+				    has_blocks ? end_of_blocks(w, run, SEND_SIDE)
+					       : run->own * run->unit);
 }
 
-static struct reach find_recv(struct window *w, const struct window_run *run)
+static struct reach zero_copy_find_recv(struct window *w, const struct window_run *run)
 {
-	return reach_find(w, run->args.recv,
-			  run->pattern == COLL_GATHER ? end_of_blocks(w, run, RECV_SIDE)
-						      : run->own * run->unit);
+	return zero_copy_reach_find(w, run->args.recv,
+				    run->pattern == COLL_GATHER ? end_of_blocks(w, run, RECV_SIDE)
+								: run->own * run->unit);
 }
 
 /* A root whose own block is where it belongs, so that it has nothing to move for itself. */
-static bool reach_is_free(const struct window *w, const struct window_run *run)
+static bool zero_copy_reach_is_free(const struct window *w, const struct window_run *run)
 {
 	const uint8_t *send = run->args.send, *recv = run->args.recv;
 
@@ -115,7 +117,7 @@ static bool reach_is_free(const struct window *w, const struct window_run *run)
 
 bool reach_publish(struct window *w, const struct window_run *run, struct line_buffers *buffers)
 {
-	struct use use = use_of(run, w->rank), shared = shared_of(run, w->rank);
+	struct use use = zero_copy_use_of(run, w->rank), shared = shared_of(run, w->rank);
 	struct reach send = {0, 0}, recv = {0, 0};
 
 	if (run->scalar)
@@ -123,18 +125,19 @@ bool reach_publish(struct window *w, const struct window_run *run, struct line_b
 	if (run->args.collective == COLL_ALL_TO_ALLV && buffers->sends == SENDS_NOTHING)
 		return true;
 	if (use.send || shared.send)
-		send = find_send(w, run);
+		send = zero_copy_find_send(w, run);
 	if (use.send && !send.id)
 		return false;
 	if (use.recv || shared.recv)
-		recv = use.send && run->args.recv == run->args.send ? send : find_recv(w, run);
+		recv = use.send && run->args.recv == run->args.send ? send
+								    : zero_copy_find_recv(w, run);
 	if (use.recv && !recv.id)
 		return false;
 	buffers->send_id = send.id;
 	buffers->send_offset = send.offset;
 	buffers->recv_id = recv.id;
 	buffers->recv_offset = recv.offset;
-	buffers->is_free = reach_is_free(w, run);
+	buffers->is_free = zero_copy_reach_is_free(w, run);
 	/* A rank that only sends, to a root that may be reachable, guesses by its own buffer. */
 	return use.send || use.recv || send.id;
 }
@@ -142,7 +145,7 @@ bool reach_publish(struct window *w, const struct window_run *run, struct line_b
 /* Where this process sees a buffer. An allocation is usable when the processes that have it include
  * all of this window's. All processes that have it know that, and a process that has it not is not
  * among them; so every rank comes to the same answer. */
-static uint8_t *find_buffer(struct window *w, uint64_t id, uint64_t offset)
+static uint8_t *zero_copy_find_buffer(struct window *w, uint64_t id, uint64_t offset)
 {
 	uint8_t *base = id ? memory_base(w, id) : NULL;
 	return base ? base + offset : NULL;
@@ -152,7 +155,7 @@ static uint8_t *find_buffer(struct window *w, uint64_t id, uint64_t offset)
  * just written sooner than it overwrites that, above all what is still in the other's first-level
  * cache. So short blocks are left to the ranks that read them, but in a gather. And where ranks
  * share cores, the root's core works for others meanwhile. */
-static bool reach_pays(const struct window *w, const struct window_run *run, bool is_free)
+static bool zero_copy_reach_pays(const struct window *w, const struct window_run *run, bool is_free)
 {
 	size_t bytes = run->largest * run->unit, each = bytes / (size_t)w->size;
 
@@ -170,14 +173,15 @@ bool reach_may_share(struct window *w, const struct window_run *run,
 {
 	uint64_t id = run->pattern == COLL_GATHER ? root->recv_id : root->send_id;
 
-	return !run->scalar && id && memory_base(w, id) && reach_pays(w, run, root->is_free);
+	return !run->scalar && id && memory_base(w, id) &&
+	       zero_copy_reach_pays(w, run, root->is_free);
 }
 
 /* False: all ranks must stage. A rank whose buffers no other rank uses may not have posted its
  * line. */
-static bool reach_find_peer(struct window *w, struct window_run *run, int rank)
+static bool zero_copy_reach_find_peer(struct window *w, struct window_run *run, int rank)
 {
-	struct use use = use_of(run, rank), shared = {false, false};
+	struct use use = zero_copy_use_of(run, rank), shared = {false, false};
 	struct line_buffers buffers;
 
 	if (run->is_shared)
@@ -188,9 +192,11 @@ static bool reach_find_peer(struct window *w, struct window_run *run, int rank)
 	if (run->args.collective == COLL_ALL_TO_ALLV && buffers.sends == SENDS_NOTHING)
 		return true;
 	if (use.send || shared.send)
-		w->scratch.peer_send[rank] = find_buffer(w, buffers.send_id, buffers.send_offset);
+		w->scratch.peer_send[rank] =
+			zero_copy_find_buffer(w, buffers.send_id, buffers.send_offset);
 	if (use.recv || shared.recv)
-		w->scratch.peer_recv[rank] = find_buffer(w, buffers.recv_id, buffers.recv_offset);
+		w->scratch.peer_recv[rank] =
+			zero_copy_find_buffer(w, buffers.recv_id, buffers.recv_offset);
 	if ((shared.send && !w->scratch.peer_send[rank]) ||
 	    (shared.recv && !w->scratch.peer_recv[rank]))
 		run->is_shared = false;
@@ -200,7 +206,7 @@ static bool reach_find_peer(struct window *w, struct window_run *run, int rank)
 
 /* With all ranks' lines: whether every buffer is reachable. The same on every rank. Sets
  * run->is_shared. */
-static bool reach_all(struct window *w, struct window_run *run)
+static bool zero_copy_reach_all(struct window *w, struct window_run *run)
 {
 	struct line_buffers root;
 
@@ -209,7 +215,7 @@ static bool reach_all(struct window *w, struct window_run *run)
 		run->is_shared = reach_may_share(w, run, &root);
 	}
 	for (int rank = 0; rank < w->size; rank++) {
-		if (!reach_find_peer(w, run, rank))
+		if (!zero_copy_reach_find_peer(w, run, rank))
 			return false;
 	}
 	return true;
@@ -221,7 +227,8 @@ static const struct window_path path; /* at the end */
 #define STEP_BYTES (256u << 10)
 
 /* Of a block of count elements, those that the root moves: the last, in whole lines. */
-static size_t help_with(const struct window *w, const struct window_run *run, size_t count)
+static size_t zero_copy_help_with(const struct window *w, const struct window_run *run,
+				  size_t count)
 {
 	size_t line = units_of(WINDOW_ALIGN, run);
 	return run->is_shared ? count / (size_t)w->size / line * line : 0;
@@ -229,14 +236,14 @@ static size_t help_with(const struct window *w, const struct window_run *run, si
 
 /* The root takes the first share: what it has written last may still be in its first-level cache,
  * from where others get it slowly, but so would it write what they have written last. */
-static int turn_of(const struct window *w, const struct window_run *run)
+static int zero_copy_turn_of(const struct window *w, const struct window_run *run)
 {
 	int turn = w->rank - run->args.root;
 	return turn < 0 ? turn + w->size : turn;
 }
 
 /* This rank's part, in elements: its share, or as much of each block as of all. */
-static struct range own_share(const struct window *w, struct window_run *run)
+static struct range zero_copy_own_share(const struct window *w, struct window_run *run)
 {
 	size_t most = 0;
 
@@ -254,12 +261,12 @@ static struct range own_share(const struct window *w, struct window_run *run)
 		return (struct range){0, most};
 	case COLL_BROADCAST:
 		if (run->is_shared)
-			return share_of(w, run, run->args.count, turn_of(w, run));
+			return share_of(w, run, run->args.count, zero_copy_turn_of(w, run));
 		return (struct range){0, run->own};
 	default:
 		if (run->is_shared && run->args.root == w->rank)
-			return (struct range){0, help_with(w, run, run->largest)};
-		return (struct range){0, run->own - help_with(w, run, run->own)};
+			return (struct range){0, zero_copy_help_with(w, run, run->largest)};
+		return (struct range){0, run->own - zero_copy_help_with(w, run, run->own)};
 	}
 }
 
@@ -267,9 +274,9 @@ bool zero_copy_begin(struct window *w, struct window_run *run)
 {
 	struct range own;
 
-	if (run->scalar || !reach_all(w, run))
+	if (run->scalar || !zero_copy_reach_all(w, run))
 		return false;
-	own = own_share(w, run);
+	own = zero_copy_own_share(w, run);
 	run->path = &path;
 	run->pieces = 1; /* one generation, of a slot that stays empty */
 	run->each = units_of(STEP_BYTES, run);
@@ -277,7 +284,7 @@ bool zero_copy_begin(struct window *w, struct window_run *run)
 	return true;
 }
 
-static void reduce_part(struct window *w, struct window_run *run, struct range part)
+static void zero_copy_reduce_part(struct window *w, struct window_run *run, struct range part)
 {
 	size_t each = run->unit;
 	bool is_scatter = run->pattern == COLL_REDUCE_SCATTER;
@@ -311,15 +318,15 @@ static void window_zero_copy(struct window *w, const struct window_run *run, uin
 		weave_copy(&w->weave, dst + from, src + from, n * run->unit);
 }
 
-static const uint8_t *send_at(const struct window *w, const struct window_run *run, int rank,
-			      size_t element)
+static const uint8_t *zero_copy_send_at(const struct window *w, const struct window_run *run,
+					int rank, size_t element)
 {
 	const uint8_t *send = rank == w->rank ? run->args.send : w->scratch.peer_send[rank];
 	return send + element * run->unit;
 }
 
 /* all_gather, all_to_all */
-static void copy_blocks(struct window *w, const struct window_run *run, struct range part)
+static void zero_copy_blocks(struct window *w, const struct window_run *run, struct range part)
 {
 	for (int i = 1; i <= w->size; i++) {
 		int rank = rank_after(w, i);
@@ -328,14 +335,14 @@ static void copy_blocks(struct window *w, const struct window_run *run, struct r
 		if (block.count)
 			window_zero_copy(w, run,
 					 (uint8_t *)run->args.recv + block.first * run->unit,
-					 send_at(w, run, rank, from), block.count, part);
+					 zero_copy_send_at(w, run, rank, from), block.count, part);
 	}
 }
 
 /* A broadcast's part, to all ranks. */
-static void copy_to_all(struct window *w, const struct window_run *run, struct range part)
+static void zero_copy_to_all(struct window *w, const struct window_run *run, struct range part)
 {
-	const uint8_t *src = send_at(w, run, run->args.root, 0);
+	const uint8_t *src = zero_copy_send_at(w, run, run->args.root, 0);
 
 	for (int i = 1; i <= w->size; i++) {
 		int rank = rank_after(w, i);
@@ -345,13 +352,13 @@ static void copy_to_all(struct window *w, const struct window_run *run, struct r
 }
 
 /* The root's part of each other rank's block. */
-static void copy_for_others(struct window *w, const struct window_run *run, struct range part)
+static void zero_copy_for_others(struct window *w, const struct window_run *run, struct range part)
 {
 	bool is_gather = run->pattern == COLL_GATHER;
 
 	for (int rank = 0; rank < w->size; rank++) {
 		struct range block = block_of(run, is_gather ? RECV_SIDE : SEND_SIDE, rank);
-		size_t count = help_with(w, run, block.count), from = block.count - count;
+		size_t count = zero_copy_help_with(w, run, block.count), from = block.count - count;
 		size_t first = block.first + from;
 		if (rank == w->rank || !count)
 			continue;
@@ -366,7 +373,7 @@ static void copy_for_others(struct window *w, const struct window_run *run, stru
 	}
 }
 
-static void copy_to_root(struct window *w, const struct window_run *run, struct range part)
+static void zero_copy_to_root(struct window *w, const struct window_run *run, struct range part)
 {
 	int root = run->args.root;
 	uint8_t *recv = root == w->rank ? run->args.recv : w->scratch.peer_recv[root];
@@ -375,40 +382,42 @@ static void copy_to_root(struct window *w, const struct window_run *run, struct 
 			 run->own, part);
 }
 
-static void move_part(struct window *w, struct window_run *run, struct range part)
+static void zero_copy_move_part(struct window *w, struct window_run *run, struct range part)
 {
 	int root = run->args.root;
 
 	if (run->is_shared && run->pattern == COLL_BROADCAST) {
-		copy_to_all(w, run, part);
+		zero_copy_to_all(w, run, part);
 		return;
 	}
 	if (run->is_shared && root == w->rank) {
-		copy_for_others(w, run, part);
+		zero_copy_for_others(w, run, part);
 		return;
 	}
 	switch (run->pattern) {
 	case COLL_ALL_GATHER:
 	case COLL_ALL_TO_ALL:
-		copy_blocks(w, run, part);
+		zero_copy_blocks(w, run, part);
 		break;
 	case COLL_GATHER:
-		copy_to_root(w, run, part);
+		zero_copy_to_root(w, run, part);
 		break;
 	case COLL_BROADCAST:
-		window_zero_copy(w, run, run->args.recv, send_at(w, run, root, 0), run->own, part);
+		window_zero_copy(w, run, run->args.recv, zero_copy_send_at(w, run, root, 0),
+				 run->own, part);
 		break;
 	case COLL_SCATTER:
 		window_zero_copy(w, run, run->args.recv,
-				 send_at(w, run, root, place_at(w, run, root)), run->own, part);
+				 zero_copy_send_at(w, run, root, place_at(w, run, root)), run->own,
+				 part);
 		break;
 	default:
-		reduce_part(w, run, part);
+		zero_copy_reduce_part(w, run, part);
 	}
 }
 
 /* Whether rank uses this rank's buffers. */
-static bool uses_ours(const struct window *w, const struct window_run *run, int rank)
+static bool zero_copy_uses_ours(const struct window *w, const struct window_run *run, int rank)
 {
 	if (run->is_shared && run->pattern != COLL_BROADCAST && run->args.root != w->rank)
 		return rank == run->args.root;
@@ -421,7 +430,7 @@ static bool uses_ours(const struct window *w, const struct window_run *run, int 
 static struct need zero_copy_need(const struct window *w, const struct window_run *run)
 {
 	bool some = has_counts(run) || run->is_shared;
-	struct need need = {WORD_TAKEN, 0, some ? uses_ours : NULL};
+	struct need need = {WORD_TAKEN, 0, some ? zero_copy_uses_ours : NULL};
 
 	if (run->step == run->steps - 1 && reach_lends(run, w->rank))
 		need.value = w->generation + 1;
@@ -439,10 +448,10 @@ static tutti_status zero_copy_step(struct window *w, struct window_run *run)
 		word_post(w, WORD_TAKEN, w->generation + 1);
 		return TUTTI_OK;
 	}
-	own = own_share(w, run);
+	own = zero_copy_own_share(w, run);
 	part = part_of(own.count, done, run->each);
 	part.first += own.first;
-	move_part(w, run, part);
+	zero_copy_move_part(w, run, part);
 	weave_run(&w->weave);
 	return board_failure_while_reading(&w->board);
 }

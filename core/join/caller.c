@@ -156,7 +156,7 @@ static void caller_greeted(struct caller *c, struct host *host)
 
 /* The caller spoke the protocol. A rank with another secret hangs up when it sees our proof; a
  * caller that goes on proves something else. */
-static void wrong_answers(struct caller *c, struct host *host)
+static void caller_wrong_answers(struct caller *c, struct host *host)
 {
 	char from[NET_ADDRESS_BYTES];
 
@@ -170,7 +170,7 @@ static void wrong_answers(struct caller *c, struct host *host)
 static void caller_take_proof(struct caller *c, struct host *host)
 {
 	if (auth_check_proof(&c->auth, c->in) != TUTTI_OK || caller_is_sending(c)) {
-		wrong_answers(c, host);
+		caller_wrong_answers(c, host);
 		return;
 	}
 	caller_greeted(c, host);
@@ -213,7 +213,7 @@ static void caller_join(struct caller *c, struct host *host, int rank)
 	host->ranks = c;
 }
 
-static void take_name(struct caller *c, struct host *host)
+static void caller_take_name(struct caller *c, struct host *host)
 {
 	struct frame f = frame_get(c->in);
 	const uint8_t *body = c->in + FRAME_BYTES;
@@ -242,7 +242,7 @@ static void take_name(struct caller *c, struct host *host)
 	}
 }
 
-static void take_record(struct caller *c, struct host *host, struct frame f)
+static void caller_take_record(struct caller *c, struct host *host, struct frame f)
 {
 	uint8_t *into;
 
@@ -262,7 +262,7 @@ static void caller_take_head(struct caller *c, struct host *host)
 
 	caller_await(c, CALLER_HEAD, c->in, FRAME_BYTES);
 	if (f.kind == FRAME_RECORD && !c->said_bye) {
-		take_record(c, host, f);
+		caller_take_record(c, host, f);
 	} else if (f.kind == FRAME_BYE && f.bytes == 0 && !c->said_bye) {
 		c->said_bye = true;
 		c->bye_deadline_ns = deadline_from_left(f.value);
@@ -284,7 +284,7 @@ static void caller_take_answer(struct caller *c, struct host *host)
 	case CALLER_HANDSHAKE: /* no bytes of its own */
 		break;
 	case CALLER_NAME:
-		take_name(c, host);
+		caller_take_name(c, host);
 		break;
 	case CALLER_HEAD:
 		caller_take_head(c, host);
@@ -329,7 +329,7 @@ void caller_read(struct caller *c, struct host *host)
 		else if (n < 0 && errno == EAGAIN)
 			return;
 		else if (c->stage == CALLER_PROOF && (n == 0 || net_is_gone(errno)))
-			wrong_answers(c, host);
+			caller_wrong_answers(c, host);
 		else
 			caller_end(c, n == 0 ? ECONNRESET : errno);
 		if (!c->is_closed && c->have == c->need)

@@ -48,7 +48,7 @@ static tutti_status config_who(struct job *job, const tutti_config *config)
 }
 
 /* With a config that says who but not where, the launcher says where. Both must mean one job. */
-static tutti_status check_agreement(const struct job *job, const struct job *launched)
+static tutti_status find_job_check_agreement(const struct job *job, const struct job *launched)
 {
 	if (job->rank == launched->rank && job->size == launched->size)
 		return TUTTI_OK;
@@ -59,8 +59,8 @@ static tutti_status check_agreement(const struct job *job, const struct job *lau
 		job->rank, job->size, launched->launcher, launched->rank, launched->size);
 }
 
-static tutti_status find_who(struct job *job, const tutti_config *config,
-			     const struct launcher *launcher)
+static tutti_status find_job_find_who(struct job *job, const tutti_config *config,
+				      const struct launcher *launcher)
 {
 	struct job launched = *job;
 
@@ -72,7 +72,7 @@ static tutti_status find_who(struct job *job, const tutti_config *config,
 		if (job->size == 0)
 			*job = launched;
 		else
-			TRY(check_agreement(job, &launched));
+			TRY(find_job_check_agreement(job, &launched));
 		job->local_rank = launched.local_rank;
 		job->local_size = launched.local_size;
 	}
@@ -87,8 +87,8 @@ static tutti_status find_who(struct job *job, const tutti_config *config,
 	return TUTTI_OK;
 }
 
-static tutti_status find_where(struct job *job, const tutti_config *config, const struct env *env,
-			       const struct launcher *launcher)
+static tutti_status find_job_find_where(struct job *job, const tutti_config *config,
+					const struct env *env, const struct launcher *launcher)
 {
 	if (config->rendezvous)
 		TRY(place_parse(job, config->rendezvous));
@@ -114,7 +114,7 @@ void job_reserve_ports(const struct env *env)
 		net_reserve_port((int)env->port);
 }
 
-static void reserve_ports_of(const struct job *job)
+static void find_job_reserve_ports_of(const struct job *job)
 {
 	int last = job->port_is_taken ? job->port + PROBED_PORTS : job->port;
 
@@ -122,7 +122,8 @@ static void reserve_ports_of(const struct job *job)
 		net_reserve_port(port);
 }
 
-static tutti_status copy_secret(struct job *job, const char *from, const char *secret, size_t n)
+static tutti_status find_job_copy_secret(struct job *job, const char *from, const char *secret,
+					 size_t n)
 {
 	if (n == 0)
 		return fail(TUTTI_ERR_INVALID, "the secret in %s is empty", from);
@@ -135,7 +136,7 @@ static tutti_status copy_secret(struct job *job, const char *from, const char *s
 }
 
 /* Once a process: its job may look again, to grow. */
-static void warn_of_readers(const char *path, int fd)
+static void find_job_warn_of_readers(const char *path, int fd)
 {
 	static atomic_flag is_said = ATOMIC_FLAG_INIT;
 	struct stat about;
@@ -147,7 +148,7 @@ static void warn_of_readers(const char *path, int fd)
 			 path, (unsigned)(about.st_mode & 07777));
 }
 
-static tutti_status read_secret_file(struct job *job, const char *path)
+static tutti_status find_job_read_secret_file(struct job *job, const char *path)
 {
 	char text[sizeof job->secret + 1] = "", from[300];
 	ssize_t n;
@@ -163,28 +164,30 @@ static tutti_status read_secret_file(struct job *job, const char *path)
 		close(fd);
 		return TUTTI_ERR_SYSTEM;
 	}
-	warn_of_readers(path, fd);
+	find_job_warn_of_readers(path, fd);
 	close(fd);
 	snprintf(from, sizeof from, "TUTTI_SECRET_FILE=%.200s (its first line)", path);
-	return copy_secret(job, from, text, strcspn(text, "\r\n"));
+	return find_job_copy_secret(job, from, text, strcspn(text, "\r\n"));
 }
 
 /* A tutti:// URL has brought its own. */
-static tutti_status find_secret(struct job *job, const tutti_config *config, const struct env *env)
+static tutti_status find_job_find_secret(struct job *job, const tutti_config *config,
+					 const struct env *env)
 {
 	if (job->secret[0])
 		return TUTTI_OK;
 	if (config->secret)
-		return copy_secret(job, "config.secret", config->secret, strlen(config->secret));
+		return find_job_copy_secret(job, "config.secret", config->secret,
+					    strlen(config->secret));
 	if (env->secret)
-		return copy_secret(job, "TUTTI_SECRET", env->secret, strlen(env->secret));
+		return find_job_copy_secret(job, "TUTTI_SECRET", env->secret, strlen(env->secret));
 	if (env->secret_file)
-		return read_secret_file(job, env->secret_file);
+		return find_job_read_secret_file(job, env->secret_file);
 	return TUTTI_OK;
 }
 
 /* New ranks come to a meeting of their own, whose server is one of those that are there. */
-static tutti_status set_growing(struct job *job, int server)
+static tutti_status find_job_set_growing(struct job *job, int server)
 {
 	job->is_growing = 1;
 	job->server = server;
@@ -237,14 +240,14 @@ void job_forget(struct job *job)
 	sodium_memzero(job->secret, sizeof job->secret);
 }
 
-static tutti_status find_where_again(struct job *job, const struct origin *origin,
-				     const tutti_config *config, const struct env *env)
+static tutti_status find_job_find_where_again(struct job *job, const struct origin *origin,
+					      const tutti_config *config, const struct env *env)
 {
 	static const struct job nothing;
 	const struct job *before = origin ? &origin->job : &nothing;
 
 	if (config->rendezvous || before->meeting == JOB_ALONE)
-		TRY(find_where(job, config, env, launcher_here()));
+		TRY(find_job_find_where(job, config, env, launcher_here()));
 	else {
 		job->meeting = before->meeting;
 		job->is_served = before->is_served;
@@ -275,13 +278,13 @@ tutti_status job_find_again(struct job *job, int rank, int size, const struct or
 	tutti_status status;
 
 	snprintf(found.launcher, sizeof found.launcher, "grow");
-	status = find_where_again(&found, origin, config, env);
+	status = find_job_find_where_again(&found, origin, config, env);
 	if (status == TUTTI_OK)
-		status = find_secret(&found, config, env);
+		status = find_job_find_secret(&found, config, env);
 	if (status == TUTTI_OK)
-		status = set_growing(&found, -1);
+		status = find_job_set_growing(&found, -1);
 	if (status == TUTTI_OK) {
-		reserve_ports_of(&found);
+		find_job_reserve_ports_of(&found);
 		*job = found;
 	}
 	job_forget(&found);
@@ -319,14 +322,14 @@ tutti_status job_find(struct job *job, const tutti_config *config, const struct 
 
 	if (!config)
 		config = &nothing;
-	TRY(find_who(&found, config, launcher));
-	tutti_status status = find_where(&found, config, env, launcher);
+	TRY(find_job_find_who(&found, config, launcher));
+	tutti_status status = find_job_find_where(&found, config, env, launcher);
 	if (status == TUTTI_OK)
-		status = find_secret(&found, config, env);
+		status = find_job_find_secret(&found, config, env);
 	if (status == TUTTI_OK && env->restarted && found.size > 1)
-		status = set_growing(&found, -1);
+		status = find_job_set_growing(&found, -1);
 	if (status == TUTTI_OK) {
-		reserve_ports_of(&found);
+		find_job_reserve_ports_of(&found);
 		*job = found;
 		log_info("rank %d of %d (%s)", job->rank, job->size, job->launcher);
 	}

@@ -43,9 +43,9 @@ struct keys {
 };
 
 /* AUTH: another key made the answer. MISMATCH: that of the other kind of meeting. */
-static tutti_status check_answer(struct auth *auth, const struct keys *keys,
-				 const uint8_t answer[AUTH_ANSWER_BYTES],
-				 uint8_t proof[AUTH_PROOF_BYTES])
+static tutti_status find_server_check_answer(struct auth *auth, const struct keys *keys,
+					     const uint8_t answer[AUTH_ANSWER_BYTES],
+					     uint8_t proof[AUTH_PROOF_BYTES])
 {
 	struct auth other = *auth;
 	tutti_status status = auth_check_answer(auth, answer, proof);
@@ -59,7 +59,8 @@ static tutti_status check_answer(struct auth *auth, const struct keys *keys,
 	return status;
 }
 
-/* AUTH, MISMATCH: as check_answer, without a message. Other errors set one, and SYSTEM errno. */
+/* AUTH, MISMATCH: as find_server_check_answer, without a message. Other errors set one, and SYSTEM
+ * errno. */
 static tutti_status shake_hands(struct wire *w, const struct keys *keys, const struct job *job,
 				uint64_t attempt_ns, uint64_t deadline_ns)
 {
@@ -77,7 +78,7 @@ static tutti_status shake_hands(struct wire *w, const struct keys *keys, const s
 	TRY(net_recv_all(w->fd, answer, sizeof answer, attempt_ns));
 	if (memcmp(answer, auth_not_here, sizeof answer) == 0)
 		return fail(TUTTI_ERR_PEER, "that is the port of a rank, not of a rendezvous");
-	TRY(check_answer(&auth, keys, answer, reply));
+	TRY(find_server_check_answer(&auth, keys, answer, reply));
 	find_server_put_name(frame, job, deadline_ns);
 	status = net_send_all(w->fd, reply, first, attempt_ns);
 	if (status == TUTTI_OK && is_secure)
@@ -116,7 +117,7 @@ struct call {
 
 /* Whether a failure of shake_hands is this process's own (a call is denied, or memory is short), so
  * that another try would fail, too. */
-static bool is_denied(tutti_status status, int error)
+static bool find_server_is_denied(tutti_status status, int error)
 {
 	return status == TUTTI_ERR_SYSTEM
 		       ? tried_of(error) == TRIED_DENIED
@@ -125,8 +126,8 @@ static bool is_denied(tutti_status status, int error)
 }
 
 /* Records how shake_hands failed, with errno. Returns whether with TRIED_DENIED. */
-static bool note_greeting(struct tries *tries, const struct job *job, tutti_status status,
-			  const char *host, int port)
+static bool find_server_note_greeting(struct tries *tries, const struct job *job,
+				      tutti_status status, const char *host, int port)
 {
 	const char *says = NULL;
 	enum tried end = TRIED_HUNG_UP;
@@ -148,7 +149,7 @@ static bool note_greeting(struct tries *tries, const struct job *job, tutti_stat
 	} else if (status == TUTTI_ERR_TIMEOUT) {
 		end = TRIED_SILENT;
 		says = "accepted the connection, but does not answer";
-	} else if (is_denied(status, error)) {
+	} else if (find_server_is_denied(status, error)) {
 		end = TRIED_DENIED;
 	} else if (status == TUTTI_ERR_SYSTEM) {
 		end = tried_of(error);
@@ -164,8 +165,8 @@ static bool note_greeting(struct tries *tries, const struct job *job, tutti_stat
 }
 
 /* False: not connected; call->tries has the outcome. */
-static bool dial_port(struct call *call, const struct addrinfo *addresses,
-		      const char host[HOST_BYTES], int port, struct wire *w)
+static bool find_server_dial_port(struct call *call, const struct addrinfo *addresses,
+				  const char host[HOST_BYTES], int port, struct wire *w)
 {
 	uint64_t attempt_ns = find_server_earlier(deadline_after_ms((int64_t)call->attempt_ms),
 						  call->deadline_ns);
@@ -186,7 +187,7 @@ static bool dial_port(struct call *call, const struct addrinfo *addresses,
 		call->dial->host_port = port;
 		return true;
 	}
-	if (note_greeting(&call->tries, call->job, status, host, port))
+	if (find_server_note_greeting(&call->tries, call->job, status, host, port))
 		call->denied = status;
 	wire_close(w);
 	return false;
@@ -198,13 +199,13 @@ static bool find_server_is_late(const struct call *call)
 }
 
 /* A try after the deadline has no time to be answered. */
-static bool may_try(const struct call *call)
+static bool find_server_may_try(const struct call *call)
 {
 	return call->denied == TUTTI_OK && (call->tries.count == 0 || !find_server_is_late(call));
 }
 
 /* The ports of one host, whose name is looked up once for all of them. */
-static bool dial_host(struct call *call, const char host[HOST_BYTES], struct wire *w)
+static bool find_server_dial_host(struct call *call, const char host[HOST_BYTES], struct wire *w)
 {
 	const struct dial *dial = call->dial;
 	struct addrinfo *addresses;
@@ -220,27 +221,27 @@ static bool dial_host(struct call *call, const char host[HOST_BYTES], struct wir
 	call->is_dead = false;
 	for (int i = 0; i < dial->ports && dial->port + i <= 65535; i++) {
 		/* Of a URL the next address may be the one that answers. */
-		if (is_found || !may_try(call) || (call->is_dead && call->job->is_url))
+		if (is_found || !find_server_may_try(call) || (call->is_dead && call->job->is_url))
 			break;
-		is_found = dial_port(call, addresses, host, dial->port + i, w);
+		is_found = find_server_dial_port(call, addresses, host, dial->port + i, w);
 	}
 	freeaddrinfo(addresses);
 	return is_found;
 }
 
 /* Tries each host once. IN_PROGRESS: call->tries has the outcomes. */
-static tutti_status dial_all(struct call *call, struct wire *w)
+static tutti_status find_server_dial_all(struct call *call, struct wire *w)
 {
 	const char *list = call->dial->hosts;
 	char host[HOST_BYTES];
 
-	while (may_try(call) && place_next_host(&list, host))
-		if (dial_host(call, host, w))
+	while (find_server_may_try(call) && place_next_host(&list, host))
+		if (find_server_dial_host(call, host, w))
 			return TUTTI_OK;
 	return TUTTI_IN_PROGRESS;
 }
 
-static tutti_status find_by_file(struct dial *dial, const struct job *job)
+static tutti_status find_server_find_by_file(struct dial *dial, const struct job *job)
 {
 	struct job there = {0};
 	char url[URL_BYTES];
@@ -265,7 +266,7 @@ static tutti_status find_server_find(struct dial *dial, const struct job *job,
 	dial->ports = 1;
 	dial->is_only = dial->has_other_key = false;
 	if (job->meeting == JOB_FILE)
-		return find_by_file(dial, job);
+		return find_server_find_by_file(dial, job);
 	memcpy(dial->hosts, job->host, sizeof dial->hosts);
 	if (!secret_is_given(dial->key, job, env)) {
 		TRY(secret_check_here(job));
@@ -285,20 +286,21 @@ static tutti_status find_server_find(struct dial *dial, const struct job *job,
 }
 
 /* Not one of those that grow, which know their server. */
-static bool is_new(const struct job *job)
+static bool find_server_is_new(const struct job *job)
 {
 	return job->is_growing && job->server < 0;
 }
 
 static const char *missing_side(const struct job *job)
 {
-	return is_new(job)       ? "a running job that calls tutti_comm_grow"
-	       : job->is_served  ? "the process that called tutti_rendezvous_open"
-	       : job->is_growing ? "the rank that is to meet the new ones in tutti_comm_grow"
-				 : "rank 0";
+	return find_server_is_new(job) ? "a running job that calls tutti_comm_grow"
+	       : job->is_served        ? "the process that called tutti_rendezvous_open"
+	       : job->is_growing       ? "the rank that is to meet the new ones in tutti_comm_grow"
+				       : "rank 0";
 }
 
-static void say_wait(const struct dial *dial, const struct job *job, const struct tries *tries)
+static void find_server_say_wait(const struct dial *dial, const struct job *job,
+				 const struct tries *tries)
 {
 	char text[TRIES_TEXT_BYTES];
 
@@ -308,27 +310,28 @@ static void say_wait(const struct dial *dial, const struct job *job, const struc
 	else
 		long_wait_say("%s at %.200s:%d: %.380s", missing_side(job), job->host, dial->port,
 			      text);
-	if (is_new(job))
+	if (find_server_is_new(job))
 		rendezvous_tell_launcher(LAUNCHER_WAITS);
 }
 
-static bool is_answered(const struct tries *tries)
+static bool find_server_is_answered(const struct tries *tries)
 {
 	return tries->count > 0 &&
 	       (tries->most == TRIED_OTHER_SECRET || tries->most == TRIED_OTHER_MEETING);
 }
 
 /* Only one job can be at this address, and another one is. */
-static bool is_last_word(const struct call *call)
+static bool find_server_is_last_word(const struct call *call)
 {
-	return call->dial->is_only && is_answered(&call->tries);
+	return call->dial->is_only && find_server_is_answered(&call->tries);
 }
 
 /* told: of the last round; of an earlier one that says more, where a process answered then, or the
  * deadline has cut the last round short. */
 static void find_server_keep(struct tries *told, const struct tries *round, bool is_cut)
 {
-	bool may_stay = is_cut || (is_answered(told) && !is_answered(round));
+	bool may_stay =
+		is_cut || (find_server_is_answered(told) && !find_server_is_answered(round));
 
 	if (told->count == 0 || told->most < round->most || !may_stay)
 		*told = *round;
@@ -353,7 +356,7 @@ static tutti_status find_server_give_up(const struct call *call, const struct tr
 		return fail(call->denied == TUTTI_OK ? TUTTI_ERR_SYSTEM : call->denied,
 			    "rank %d of %d cannot look for %s: %.400s", job->rank, job->size,
 			    missing_side(job), text);
-	if (is_last_word(call))
+	if (find_server_is_last_word(call))
 		return fail(tries->most == TRIED_OTHER_MEETING ? TUTTI_ERR_MISMATCH : status,
 			    "rank %d of %d: %.400s", job->rank, job->size, text);
 	return fail(status, "rank %d of %d gave up after %llu ms: %s is missing%s: %.380s",
@@ -361,7 +364,7 @@ static tutti_status find_server_give_up(const struct call *call, const struct tr
 }
 
 /* One round. IN_PROGRESS: call->tries has the outcomes. */
-static tutti_status dial_round(struct call *call, const struct env *env, struct wire *w)
+static tutti_status find_server_dial_round(struct call *call, const struct env *env, struct wire *w)
 {
 	tutti_status status = find_server_find(call->dial, call->job, env, call->deadline_ns);
 
@@ -369,7 +372,7 @@ static tutti_status dial_round(struct call *call, const struct env *env, struct 
 	if (status == TUTTI_IN_PROGRESS)
 		tries_add(&call->tries, TRIED_REFUSED, errno, last_error());
 	TRY(status);
-	status = dial_all(call, w);
+	status = find_server_dial_all(call, w);
 	call->attempt_ms =
 		find_server_earlier(call->attempt_ms + call->attempt_ms / 2, ATTEMPT_MAX_MS);
 	return status;
@@ -385,15 +388,15 @@ tutti_status find_server(struct dial *dial, const struct job *job, const struct 
 	struct long_wait wait = {0};
 
 	for (int attempt = 0;; attempt++) {
-		tutti_status status = dial_round(&call, env, w);
+		tutti_status status = find_server_dial_round(&call, env, w);
 
 		if (status != TUTTI_IN_PROGRESS)
 			return status;
 		find_server_keep(&told, &call.tries, find_server_is_late(&call));
-		if (call.denied != TUTTI_OK || is_last_word(&call))
+		if (call.denied != TUTTI_OK || find_server_is_last_word(&call))
 			return find_server_give_up(&call, &told, begun_ns);
 		if (long_wait_is_due(&wait, clock_now_ns()))
-			say_wait(dial, job, &told);
+			find_server_say_wait(dial, job, &told);
 		net_pause(attempt, deadline_ns);
 		if (find_server_is_late(&call))
 			return find_server_give_up(&call, &told, begun_ns);
@@ -401,8 +404,9 @@ tutti_status find_server(struct dial *dial, const struct job *job, const struct 
 }
 
 /* One try. PEER, without a message: no process listens there, or another program does. */
-static tutti_status dial_again(const struct dial *dial, const struct job *job, uint64_t deadline_ns,
-			       struct wire *w, struct tries *tries)
+static tutti_status find_server_dial_again(const struct dial *dial, const struct job *job,
+					   uint64_t deadline_ns, struct wire *w,
+					   struct tries *tries)
 {
 	uint64_t attempt_ns = find_server_earlier(deadline_after_ms(ATTEMPT_MAX_MS), deadline_ns);
 	struct keys keys = {dial->key, NULL};
@@ -416,7 +420,8 @@ static tutti_status dial_again(const struct dial *dial, const struct job *job, u
 	status = shake_hands(w, &keys, job, attempt_ns, deadline_ns);
 	if (status == TUTTI_OK)
 		return TUTTI_OK;
-	bool may_go_on = !note_greeting(tries, job, status, dial->host, dial->host_port);
+	bool may_go_on =
+		!find_server_note_greeting(tries, job, status, dial->host, dial->host_port);
 	wire_close(w);
 	return status == TUTTI_ERR_AUTH ? TUTTI_ERR_PEER : may_go_on ? TUTTI_IN_PROGRESS : status;
 }
@@ -433,7 +438,7 @@ tutti_status find_server_again(const struct dial *dial, const struct job *job, u
 		  "connections?)");
 	for (int attempt = 0; clock_now_ns() < cancel_deadline(deadline_ns); attempt++) {
 		net_pause(attempt, deadline_ns);
-		tutti_status status = dial_again(dial, job, deadline_ns, w, &tries);
+		tutti_status status = find_server_dial_again(dial, job, deadline_ns, w, &tries);
 		if (status != TUTTI_IN_PROGRESS)
 			return status;
 	}

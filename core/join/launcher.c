@@ -22,13 +22,13 @@ static tutti_status bad_list(const char *list)
 		    "\"%.100s\" is not a list of hosts such as node[01-03,7],gpu5", list);
 }
 
-static bool is_host_byte(char c)
+static bool launcher_is_host_byte(char c)
 {
 	return isalnum((unsigned char)c) || c == '-' || c == '.' || c == '_';
 }
 
 /* At "[01-03,7]": copies 01 and returns what follows the bracket; NULL: malformed. */
-static const char *first_number(const char *at, char *to, size_t *n, size_t room)
+static const char *launcher_first_number(const char *at, char *to, size_t *n, size_t room)
 {
 	const char *close = strchr(at, ']');
 	size_t digits = strspn(at + 1, "0123456789");
@@ -53,12 +53,12 @@ tutti_status hostlist_first(const char *list, char *host, size_t host_bytes)
 		if (n + 1 >= host_bytes)
 			return bad_list(list);
 		if (*at == '[') {
-			at = first_number(at, host + n, &n, host_bytes - n - 1);
+			at = launcher_first_number(at, host + n, &n, host_bytes - n - 1);
 			if (!at)
 				return bad_list(list);
 			continue;
 		}
-		if (!is_host_byte(*at))
+		if (!launcher_is_host_byte(*at))
 			return bad_list(list);
 		host[n++] = *at++;
 	}
@@ -82,13 +82,13 @@ static tutti_status launcher_parse_int(const char *name, const char *text, int m
 }
 
 /* A variable that may be missing: then *value stays. */
-static tutti_status read_int(const char *name, int min, int max, int *value)
+static tutti_status launcher_read_int(const char *name, int min, int max, int *value)
 {
 	const char *text = getenv(name);
 	return text ? launcher_parse_int(name, text, min, max, value) : TUTTI_OK;
 }
 
-static tutti_status need_int(const char *name, const char *because, int max, int *value)
+static tutti_status launcher_need_int(const char *name, const char *because, int max, int *value)
 {
 	const char *text = getenv(name);
 	if (!text)
@@ -103,9 +103,9 @@ struct names {
 	const char *rank, *size, *local_rank, *local_size;
 };
 
-static tutti_status read_local_size(struct job *job, struct names n)
+static tutti_status launcher_read_local_size(struct job *job, struct names n)
 {
-	TRY(read_int(n.local_size, 1, WORLD_MAX, &job->local_size));
+	TRY(launcher_read_int(n.local_size, 1, WORLD_MAX, &job->local_size));
 	if (job->local_size > job->size)
 		return fail(TUTTI_ERR_INVALID, "%s=%d is more than %s=%d", n.local_size,
 			    job->local_size, n.size, job->size);
@@ -115,28 +115,28 @@ static tutti_status read_local_size(struct job *job, struct names n)
 	return TUTTI_OK;
 }
 
-static tutti_status read_who(struct job *job, struct names n)
+static tutti_status launcher_read_who(struct job *job, struct names n)
 {
-	TRY(need_int(n.rank, n.size, WORLD_MAX - 1, &job->rank));
-	TRY(need_int(n.size, n.rank, WORLD_MAX, &job->size));
-	TRY(read_int(n.local_rank, 0, WORLD_MAX - 1, &job->local_rank));
+	TRY(launcher_need_int(n.rank, n.size, WORLD_MAX - 1, &job->rank));
+	TRY(launcher_need_int(n.size, n.rank, WORLD_MAX, &job->size));
+	TRY(launcher_read_int(n.local_rank, 0, WORLD_MAX - 1, &job->local_rank));
 	if (job->size == 0)
 		return fail(TUTTI_ERR_INVALID, "%s=0: a world has at least one rank", n.size);
 	if (job->rank >= job->size)
 		return fail(TUTTI_ERR_INVALID,
 			    "%s=%d is not a rank of a world with %s=%d: ranks count from 0", n.rank,
 			    job->rank, n.size, job->size);
-	return n.local_size ? read_local_size(job, n) : TUTTI_OK;
+	return n.local_size ? launcher_read_local_size(job, n) : TUTTI_OK;
 }
 
-static tutti_status copy_host(struct job *job, const char *name, const char *host)
+static tutti_status launcher_copy_host(struct job *job, const char *name, const char *host)
 {
 	const char *why = netaddr_read_host(host, job->host, sizeof job->host);
 
 	return why ? fail(TUTTI_ERR_INVALID, "%s=%.200s %s", name, host, why) : TUTTI_OK;
 }
 
-static tutti_status copy_port(struct job *job, const char *text)
+static tutti_status launcher_copy_port(struct job *job, const char *text)
 {
 	if (netaddr_read_port(text, &job->port))
 		return TUTTI_OK;
@@ -152,24 +152,24 @@ tutti_status launcher_master(struct job *job)
 			    "%s is not set: the %d ranks of the world need MASTER_ADDR and "
 			    "MASTER_PORT (or a rendezvous in their config) to find rank 0",
 			    host ? "MASTER_PORT" : "MASTER_ADDR", job->size);
-	TRY(copy_host(job, "MASTER_ADDR", host));
-	return copy_port(job, port);
+	TRY(launcher_copy_host(job, "MASTER_ADDR", host));
+	return launcher_copy_port(job, port);
 }
 
 /* A port for job number n that all its ranks come to alone. Another job may have the same, so rank
  * 0 takes the first free one above. */
-static tutti_status derive_port(struct job *job, uint64_t n)
+static tutti_status launcher_derive_port(struct job *job, uint64_t n)
 {
 	const char *port = getenv("MASTER_PORT");
 
 	if (port)
-		return copy_port(job, port);
+		return launcher_copy_port(job, port);
 	job->port = DERIVED_PORT_FIRST + (int)(n % DERIVED_PORTS);
 	job->port_is_taken = 1;
 	return TUTTI_OK;
 }
 
-static uint64_t hash_text(const char *text)
+static uint64_t launcher_hash_text(const char *text)
 {
 	uint64_t h = UINT64_C(14695981039346656037); /* FNV-1a */
 
@@ -191,7 +191,7 @@ static tutti_status ranks_who(struct job *job)
 							   : "environment";
 
 	snprintf(job->launcher, sizeof job->launcher, "%s", name);
-	return read_who(job, names);
+	return launcher_read_who(job, names);
 }
 
 /* torchrun's agent serves a store of its own at MASTER_PORT; tuttirun --hosts has chosen one
@@ -222,7 +222,7 @@ static tutti_status openmpi_who(struct job *job)
 	struct names names = {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
 			      "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"};
 
-	return read_who(job, names);
+	return launcher_read_who(job, names);
 }
 
 static tutti_status openmpi_where(struct job *job)
@@ -239,10 +239,10 @@ static tutti_status openmpi_where(struct job *job)
 			    "mpirun has started %d ranks on several machines (%d here): say where "
 			    "rank 0 is with mpirun -x MASTER_ADDR=<host of rank 0>",
 			    job->size, job->local_size);
-	TRY(copy_host(job, "MASTER_ADDR", host ? host : netaddr_loopback()));
+	TRY(launcher_copy_host(job, "MASTER_ADDR", host ? host : netaddr_loopback()));
 	if (!number)
 		number = getenv("OMPI_MCA_ess_base_jobid");
-	return derive_port(job, hash_text(number ? number : "openmpi"));
+	return launcher_derive_port(job, launcher_hash_text(number ? number : "openmpi"));
 }
 
 /* Hydra, the mpiexec of MPICH and of Intel's MPI. Slurm's PMI-2 has PMI_RANK, too, but not the
@@ -254,12 +254,12 @@ static bool mpich_is_here(void)
 
 static tutti_status mpich_who(struct job *job)
 {
-	return read_who(
+	return launcher_read_who(
 		job, (struct names){"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"});
 }
 
 /* A process's parent and name; false: they are not to be seen. */
-static bool look_at_process(int pid, int *parent, char name[64])
+static bool launcher_look_at_process(int pid, int *parent, char name[64])
 {
 	char path[40], text[256];
 
@@ -274,7 +274,7 @@ static int hydra_process(void)
 	int pid = getppid(), parent;
 	char name[64];
 
-	for (; pid > 1 && look_at_process(pid, &parent, name); pid = parent)
+	for (; pid > 1 && launcher_look_at_process(pid, &parent, name); pid = parent)
 		if (strncmp(name, "hydra_", 6) == 0)
 			return pid;
 	return 0;
@@ -292,8 +292,8 @@ static tutti_status mpich_where(struct job *job)
 			    job->size);
 	if (host && job->local_size != job->size)
 		return launcher_master(job);
-	TRY(copy_host(job, "MASTER_ADDR", host ? host : netaddr_loopback()));
-	return derive_port(job, (uint64_t)hydra_process() * 31);
+	TRY(launcher_copy_host(job, "MASTER_ADDR", host ? host : netaddr_loopback()));
+	return launcher_derive_port(job, (uint64_t)hydra_process() * 31);
 }
 
 /* A batch script itself has Slurm's variables too, but is not one of srun's tasks. */
@@ -309,7 +309,7 @@ static bool slurm_is_here(void)
 static tutti_status slurm_who(struct job *job)
 {
 	const char *size = getenv("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
-	return read_who(job, (struct names){"SLURM_PROCID", size, "SLURM_LOCALID", NULL});
+	return launcher_read_who(job, (struct names){"SLURM_PROCID", size, "SLURM_LOCALID", NULL});
 }
 
 static tutti_status slurm_where(struct job *job)
@@ -326,14 +326,14 @@ static tutti_status slurm_where(struct job *job)
 			    "SLURM_PROCID is set but neither SLURM_JOB_NODELIST nor "
 			    "MASTER_ADDR says where rank 0 is");
 	if (host)
-		TRY(copy_host(job, "MASTER_ADDR", host));
+		TRY(launcher_copy_host(job, "MASTER_ADDR", host));
 	else
 		TRY(hostlist_first(list, job->host, sizeof job->host));
-	TRY(read_int("SLURM_JOB_ID", 0, 0x7fffffff, &number));
+	TRY(launcher_read_int("SLURM_JOB_ID", 0, 0x7fffffff, &number));
 	/* Names that are not numbers are steps of Slurm's own. */
 	if (getenv("SLURM_STEP_ID"))
 		step = atoi(getenv("SLURM_STEP_ID"));
-	return derive_port(job, (uint64_t)number * 31 + (uint64_t)step * 17);
+	return launcher_derive_port(job, (uint64_t)number * 31 + (uint64_t)step * 17);
 }
 
 static bool tf_is_here(void)

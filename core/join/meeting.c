@@ -152,7 +152,7 @@ void meeting_compare_tls(struct meeting *m, int rank, bool has_tls)
 }
 
 /* The round's first record says how long all are. */
-static bool open_round(struct meeting *m, int rank, size_t bytes)
+static bool meeting_open_round(struct meeting *m, int rank, size_t bytes)
 {
 	size_t all = bytes * (size_t)m->size;
 
@@ -175,7 +175,7 @@ static bool open_round(struct meeting *m, int rank, size_t bytes)
 }
 
 /* A round cannot be completed without the ranks that have left. */
-static void check_presence(struct meeting *m)
+static void meeting_check_presence(struct meeting *m)
 {
 	char how[HOW_IT_LEFT];
 	int first = 0;
@@ -194,7 +194,7 @@ uint8_t *meeting_record(struct meeting *m, int rank, size_t bytes, uint64_t dead
 	assert(m->is_complete && m->seats[rank] == SEAT_TAKEN);
 	if (m->status != TUTTI_OK)
 		return NULL;
-	if (!m->gather && !open_round(m, rank, bytes))
+	if (!m->gather && !meeting_open_round(m, rank, bytes))
 		return NULL;
 	if (bytes != m->record_bytes) {
 		meeting_fail(m, TUTTI_ERR_MISMATCH,
@@ -204,7 +204,7 @@ uint8_t *meeting_record(struct meeting *m, int rank, size_t bytes, uint64_t dead
 		return NULL;
 	}
 	meeting_earlier(m, deadline_ns);
-	check_presence(m);
+	meeting_check_presence(m);
 	return m->status == TUTTI_OK ? m->gather + (size_t)rank * bytes : NULL;
 }
 
@@ -239,7 +239,7 @@ void meeting_leave(struct meeting *m, int rank, bool said_bye)
 		meeting_fail(m, TUTTI_ERR_PEER, "%s while the ranks exchanged what joining needs",
 			     how_it_left(how, rank, said_bye));
 	else
-		check_presence(m);
+		meeting_check_presence(m);
 }
 
 void meeting_count_unproved(struct meeting *m, const char *from)

@@ -30,7 +30,7 @@
 
 static const char tcp_scheme[] = "tcp://", file_scheme[] = "file://", tutti_scheme[] = "tutti://";
 
-static bool skip_prefix(const char **text, const char *prefix)
+static bool place_skip_prefix(const char **text, const char *prefix)
 {
 	size_t n = strlen(prefix);
 
@@ -40,7 +40,7 @@ static bool skip_prefix(const char **text, const char *prefix)
 	return true;
 }
 
-static tutti_status parse_file(struct job *job, const char *path)
+static tutti_status place_parse_file(struct job *job, const char *path)
 {
 	size_t n = strlen(path);
 
@@ -55,7 +55,7 @@ static tutti_status parse_file(struct job *job, const char *path)
 }
 
 /* "a,[::1],b", of fewer than HOST_BYTES bytes. */
-static bool is_list(const char *list)
+static bool place_is_list(const char *list)
 {
 	char item[HOST_BYTES], host[HOST_BYTES];
 
@@ -73,7 +73,7 @@ static bool is_list(const char *list)
 }
 
 /* host,host:port/secret */
-static tutti_status parse_tutti(struct job *job, const char *rest)
+static tutti_status place_parse_tutti(struct job *job, const char *rest)
 {
 	const char *slash = strchr(rest, '/');
 	const char *colon = slash ? memrchr(rest, ':', (size_t)(slash - rest)) : NULL;
@@ -83,7 +83,7 @@ static tutti_status parse_tutti(struct job *job, const char *rest)
 		memcpy(port, colon + 1, (size_t)(slash - colon - 1));
 		memcpy(list, rest, (size_t)(colon - rest));
 	}
-	if (!is_list(list) || !netaddr_read_port(port, &job->port) ||
+	if (!place_is_list(list) || !netaddr_read_port(port, &job->port) ||
 	    strlen(slash + 1) != SECRET_HEX_BYTES - 1 ||
 	    strspn(slash + 1, "0123456789abcdef") != SECRET_HEX_BYTES - 1)
 		return fail(TUTTI_ERR_INVALID, "the rendezvous is not a URL that "
@@ -116,11 +116,11 @@ tutti_status place_parse(struct job *job, const char *url)
 	const char *rest = url, *why;
 
 	job->port_is_taken = 0;
-	if (skip_prefix(&rest, file_scheme))
-		return parse_file(job, rest);
-	if (skip_prefix(&rest, tutti_scheme))
-		return parse_tutti(job, rest);
-	if (!skip_prefix(&rest, tcp_scheme))
+	if (place_skip_prefix(&rest, file_scheme))
+		return place_parse_file(job, rest);
+	if (place_skip_prefix(&rest, tutti_scheme))
+		return place_parse_tutti(job, rest);
+	if (!place_skip_prefix(&rest, tcp_scheme))
 		return fail(TUTTI_ERR_INVALID,
 			    "the rendezvous \"%.*s...\" is none of tcp://host:port, "
 			    "file:///path and a URL of tutti_rendezvous_open",
@@ -145,7 +145,7 @@ void place_secret(char hex[SECRET_HEX_BYTES])
 }
 
 /* Not loopback, not link-local: what another machine might reach. */
-static bool is_public(const struct ifaddrs *i)
+static bool place_is_public(const struct ifaddrs *i)
 {
 	if (!i->ifa_addr || !(i->ifa_flags & IFF_UP) || (i->ifa_flags & IFF_LOOPBACK))
 		return false;
@@ -154,7 +154,7 @@ static bool is_public(const struct ifaddrs *i)
 	return i->ifa_addr->sa_family == AF_INET;
 }
 
-static void append_host(char hosts[HOST_BYTES], const char *host)
+static void place_append_host(char hosts[HOST_BYTES], const char *host)
 {
 	size_t n = strlen(hosts);
 	const char *format = strchr(host, ':') ? "%s[%s]" : "%s%s";
@@ -164,7 +164,7 @@ static void append_host(char hosts[HOST_BYTES], const char *host)
 }
 
 /* Appends the addresses of an interface; NULL: of all. */
-static void append_interfaces(char hosts[HOST_BYTES], const char *interface)
+static void place_append_interfaces(char hosts[HOST_BYTES], const char *interface)
 {
 	struct ifaddrs *list = NULL;
 	int n = 1;
@@ -178,13 +178,13 @@ static void append_interfaces(char hosts[HOST_BYTES], const char *interface)
 	for (struct ifaddrs *i = list; i && n < ADDRESSES_MAX; i = i->ifa_next) {
 		char text[INET6_ADDRSTRLEN];
 		socklen_t length = sizeof(struct sockaddr_in6);
-		if (!is_public(i) || (interface && strcmp(i->ifa_name, interface) != 0))
+		if (!place_is_public(i) || (interface && strcmp(i->ifa_name, interface) != 0))
 			continue;
 		if (i->ifa_addr->sa_family == AF_INET)
 			length = sizeof(struct sockaddr_in);
 		if (getnameinfo(i->ifa_addr, length, text, sizeof text, NULL, 0, NI_NUMERICHOST) ==
 		    0) {
-			append_host(hosts, text);
+			place_append_host(hosts, text);
 			n++;
 		}
 	}
@@ -192,7 +192,7 @@ static void append_interfaces(char hosts[HOST_BYTES], const char *interface)
 }
 
 /* TUTTI_ADDRESS is an address or the name of an interface. */
-static void own_hosts(char hosts[HOST_BYTES], const struct env *env)
+static void place_own_hosts(char hosts[HOST_BYTES], const struct env *env)
 {
 	const char *named = env->address && env->address[0] ? env->address : NULL;
 	char host[HOST_BYTES];
@@ -202,10 +202,10 @@ static void own_hosts(char hosts[HOST_BYTES], const struct env *env)
 			   "fe80::1%%eth0: ranks of other machines cannot join",
 			   named);
 	else if (named && !netaddr_read_host(named, host, sizeof host) && netaddr_is_literal(host))
-		append_host(hosts, host);
+		place_append_host(hosts, host);
 	else
-		append_interfaces(hosts, named);
-	append_host(hosts, netaddr_loopback());
+		place_append_interfaces(hosts, named);
+	place_append_host(hosts, netaddr_loopback());
 }
 
 tutti_status place_url(char *url, size_t url_bytes, const char *secret, int port,
@@ -214,7 +214,7 @@ tutti_status place_url(char *url, size_t url_bytes, const char *secret, int port
 	char hosts[HOST_BYTES] = "";
 	int n;
 
-	own_hosts(hosts, env);
+	place_own_hosts(hosts, env);
 	n = snprintf(url, url_bytes, "%s%s:%d/%s", tutti_scheme, hosts, port, secret);
 	if (n < 0 || (size_t)n >= url_bytes) {
 		if (url_bytes)
@@ -243,13 +243,13 @@ bool place_next_host(const char **list, char host[HOST_BYTES])
 	return true;
 }
 
-static bool is_any(const char *host)
+static bool place_is_any(const char *host)
 {
 	return strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0 || strcmp(host, "*") == 0;
 }
 
 /* Only an address of this machine can be bound. SYSTEM: socket or bind is denied. */
-static tutti_status can_bind(const struct addrinfo *at, bool *can)
+static tutti_status place_can_bind(const struct addrinfo *at, bool *can)
 {
 	int fd = socket(at->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	int error = fd < 0 || bind(fd, at->ai_addr, at->ai_addrlen) != 0 ? errno : 0;
@@ -269,18 +269,18 @@ tutti_status place_is_here(const char *host, bool *is_here)
 	struct addrinfo *list;
 	tutti_status status = TUTTI_OK;
 
-	*is_here = is_any(host);
+	*is_here = place_is_any(host);
 	if (*is_here)
 		return TUTTI_OK;
 	TRY(net_look_up(host, 0, 0, &list));
 	for (struct addrinfo *at = list; at && !*is_here && status == TUTTI_OK; at = at->ai_next)
-		status = can_bind(at, is_here);
+		status = place_can_bind(at, is_here);
 	freeaddrinfo(list);
 	return status;
 }
 
 /* Of a name, this machine's idea (Debian: 127.0.1.1) may not be the others'. */
-static bool is_exact(const char *host)
+static bool place_is_exact(const char *host)
 {
 	return netaddr_is_literal(host) || netaddr_is_loopback(host);
 }
@@ -291,7 +291,7 @@ tutti_status place_listen(const char *host, int port, int *fd, int *bound_port)
 		return fail_errno("the ranks of this machine cannot meet at %.200s (is its "
 				  "loopback interface up?)",
 				  host);
-	if (host && is_exact(host) && !is_any(host)) {
+	if (host && place_is_exact(host) && !place_is_any(host)) {
 		tutti_status status = net_listen(host, port, BACKLOG, fd, bound_port);
 		/* The address may be translated on its way here (NAT), except for loopback. */
 		if (status == TUTTI_OK || errno != EADDRNOTAVAIL || netaddr_is_loopback(host))
@@ -300,7 +300,7 @@ tutti_status place_listen(const char *host, int port, int *fd, int *bound_port)
 	return net_listen(NULL, port, BACKLOG, fd, bound_port);
 }
 
-static tutti_status notice_write_line(int fd, const char *url)
+static tutti_status place_notice_write_line(int fd, const char *url)
 {
 	char line[URL_BYTES + 1];
 	int n = snprintf(line, sizeof line, "%s\n", url);
@@ -325,7 +325,7 @@ tutti_status notice_publish(const char *path, const char *url)
 	fd = mkostemp(fresh, O_CLOEXEC); /* mode 0600: there is a secret in it */
 	if (fd < 0)
 		return fail_errno("rank 0 cannot make the rendezvous file %.300s", fresh);
-	status = notice_write_line(fd, url);
+	status = place_notice_write_line(fd, url);
 	if (status != TUTTI_OK || rename(fresh, path) < 0) {
 		status = fail_errno("rank 0 cannot write the rendezvous file %.300s", path);
 		unlink(fresh);
@@ -334,7 +334,7 @@ tutti_status notice_publish(const char *path, const char *url)
 	return status;
 }
 
-static tutti_status check_owner(int fd, const char *path)
+static tutti_status place_check_owner(int fd, const char *path)
 {
 	struct stat about;
 
@@ -369,7 +369,7 @@ tutti_status notice_read(const char *path, bool need_owner, char url[URL_BYTES])
 	}
 	if (fd < 0)
 		return fail_errno("cannot open the rendezvous file %.300s", path);
-	status = need_owner ? check_owner(fd, path) : TUTTI_OK;
+	status = need_owner ? place_check_owner(fd, path) : TUTTI_OK;
 	n = status == TUTTI_OK ? read(fd, url, URL_BYTES - 1) : 0;
 	if (n < 0) {
 		status = fail_errno("cannot read the rendezvous file %.300s", path);

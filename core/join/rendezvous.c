@@ -32,7 +32,7 @@ struct rendezvous {
 	struct server *server; /* its own, or NULL                                   */
 };
 
-static tutti_status await_welcome(struct rendezvous *r, uint64_t deadline_ns)
+static tutti_status rendezvous_await_welcome(struct rendezvous *r, uint64_t deadline_ns)
 {
 	uint8_t body[FRAME_WELCOME_BYTES];
 
@@ -57,7 +57,7 @@ static tutti_status rendezvous_fail_serving(const struct job *job)
 		    why);
 }
 
-static tutti_status listen_above(const struct job *job, int *fd, int *port)
+static tutti_status rendezvous_listen_above(const struct job *job, int *fd, int *port)
 {
 	for (int i = 1; i <= PROBED_PORTS && job->port + i <= 65535; i++) {
 		if (place_listen(job->is_url ? NULL : job->host, job->port + i, fd, port) ==
@@ -74,8 +74,8 @@ static tutti_status listen_above(const struct job *job, int *fd, int *port)
 				: "TUTTI_PORT names another");
 }
 
-static tutti_status listen_tcp(const struct job *job, const struct env *env,
-			       struct server_config *config)
+static tutti_status rendezvous_listen_tcp(const struct job *job, const struct env *env,
+					  struct server_config *config)
 {
 	tutti_status status;
 
@@ -87,16 +87,16 @@ static tutti_status listen_tcp(const struct job *job, const struct env *env,
 		TRY(secret_listen(job, &config->unix_fd));
 	}
 	if (job->port_is_taken)
-		return listen_above(job, &config->listen_fd, &config->port);
+		return rendezvous_listen_above(job, &config->listen_fd, &config->port);
 	status = place_listen(job->is_url ? NULL : job->host, job->port, &config->listen_fd,
 			      &config->port);
 	if (status != TUTTI_OK && errno == EADDRINUSE && job->is_url)
-		return listen_above(job, &config->listen_fd, &config->port);
+		return rendezvous_listen_above(job, &config->listen_fd, &config->port);
 	return status == TUTTI_OK ? status : rendezvous_fail_serving(job);
 }
 
-static tutti_status listen_file(const struct job *job, const struct env *env,
-				struct server_config *config, char url[URL_BYTES])
+static tutti_status rendezvous_listen_file(const struct job *job, const struct env *env,
+					   struct server_config *config, char url[URL_BYTES])
 {
 	char secret[SECRET_HEX_BYTES];
 	tutti_status status;
@@ -111,8 +111,8 @@ static tutti_status listen_file(const struct job *job, const struct env *env,
 
 /* This rank's own connection to the server, made before other ranks can connect: if the server
  * has too few descriptors to begin, they must not wait for it. */
-static tutti_status make_own_way(struct rendezvous *r, const struct job *job,
-				 struct server_config *config)
+static tutti_status rendezvous_make_own_way(struct rendezvous *r, const struct job *job,
+					    struct server_config *config)
 {
 	int pair[2];
 
@@ -123,8 +123,8 @@ static tutti_status make_own_way(struct rendezvous *r, const struct job *job,
 	return TUTTI_OK;
 }
 
-static tutti_status start_serving(struct rendezvous *r, const struct job *job,
-				  const struct server_config *config)
+static tutti_status rendezvous_start_serving(struct rendezvous *r, const struct job *job,
+					     const struct server_config *config)
 {
 	memcpy(r->key, config->key, sizeof r->key);
 	TRY(server_start(&r->server, config));
@@ -132,8 +132,8 @@ static tutti_status start_serving(struct rendezvous *r, const struct job *job,
 	return find_server_own(&r->wire, r->key, job, config->deadline_ns);
 }
 
-static tutti_status join_serving(struct rendezvous *r, const struct job *job, const struct env *env,
-				 uint64_t deadline_ns)
+static tutti_status rendezvous_join_serving(struct rendezvous *r, const struct job *job,
+					    const struct env *env, uint64_t deadline_ns)
 {
 	struct server_config config = {.listen_fd = -1,
 				       .unix_fd = -1,
@@ -146,8 +146,9 @@ static tutti_status join_serving(struct rendezvous *r, const struct job *job, co
 	char url[URL_BYTES] = "";
 	tutti_status status;
 
-	TRY(make_own_way(r, job, &config));
-	status = is_file ? listen_file(job, env, &config, url) : listen_tcp(job, env, &config);
+	TRY(rendezvous_make_own_way(r, job, &config));
+	status = is_file ? rendezvous_listen_file(job, env, &config, url)
+			 : rendezvous_listen_tcp(job, env, &config);
 	if (status != TUTTI_OK) {
 		server_config_close(&config);
 		sodium_memzero(&config.key, sizeof config.key);
@@ -160,9 +161,9 @@ static tutti_status join_serving(struct rendezvous *r, const struct job *job, co
 		snprintf(r->wire.where, sizeof r->wire.where, "%s:%d", job->host, config.port);
 	log_info("serves the joining ranks at %s", r->wire.where);
 	snprintf(config.where, sizeof config.where, "%s", r->wire.where);
-	status = start_serving(r, job, &config);
+	status = rendezvous_start_serving(r, job, &config);
 	if (status == TUTTI_OK)
-		status = await_welcome(r, deadline_ns);
+		status = rendezvous_await_welcome(r, deadline_ns);
 	if (is_file)
 		notice_remove(job->path, url);
 	sodium_memzero(&config.key, sizeof config.key);
@@ -171,12 +172,13 @@ static tutti_status join_serving(struct rendezvous *r, const struct job *job, co
 }
 
 /* Hung up on before it was heard, it comes again: the server may have had to make room. */
-static tutti_status await_first_word(struct rendezvous *r, const struct dial *dial,
-				     const struct job *job, uint64_t deadline_ns)
+static tutti_status rendezvous_await_first_word(struct rendezvous *r, const struct dial *dial,
+						const struct job *job, uint64_t deadline_ns)
 {
 	tutti_status status;
 
-	while ((status = await_welcome(r, deadline_ns)) == TUTTI_ERR_PEER && !r->wire.has_spoken) {
+	while ((status = rendezvous_await_welcome(r, deadline_ns)) == TUTTI_ERR_PEER &&
+	       !r->wire.has_spoken) {
 		log_info("%s hung up on this rank without a word; it comes again", r->wire.where);
 		wire_close(&r->wire);
 		status = find_server_again(dial, job, deadline_ns, &r->wire);
@@ -186,8 +188,8 @@ static tutti_status await_first_word(struct rendezvous *r, const struct dial *di
 	return status;
 }
 
-static tutti_status join_dialing(struct rendezvous *r, const struct job *job, const struct env *env,
-				 uint64_t deadline_ns)
+static tutti_status rendezvous_join_dialing(struct rendezvous *r, const struct job *job,
+					    const struct env *env, uint64_t deadline_ns)
 {
 	struct dial dial;
 	tutti_status status;
@@ -198,7 +200,7 @@ static tutti_status join_dialing(struct rendezvous *r, const struct job *job, co
 	if (status == TUTTI_OK) {
 		memcpy(r->key, dial.key, sizeof r->key);
 		snprintf(r->wire.where, sizeof r->wire.where, "%s:%d", dial.hosts, dial.port);
-		status = await_first_word(r, &dial, job, deadline_ns);
+		status = rendezvous_await_first_word(r, &dial, job, deadline_ns);
 	}
 	sodium_memzero(&dial.key, sizeof dial.key);
 	sodium_memzero(&dial.other_key, sizeof dial.other_key);
@@ -229,9 +231,9 @@ tutti_status rendezvous_join(struct rendezvous **rendezvous, const struct job *j
 		auth_random(r->key, sizeof r->key);
 		auth_random(r->comm_id, sizeof r->comm_id);
 	} else if (job->rank == job->server && !job->is_served) {
-		status = join_serving(r, job, env, deadline_ns);
+		status = rendezvous_join_serving(r, job, env, deadline_ns);
 	} else {
-		status = join_dialing(r, job, env, deadline_ns);
+		status = rendezvous_join_dialing(r, job, env, deadline_ns);
 	}
 	if (status != TUTTI_OK) {
 		struct kept_error why = {.status = TUTTI_OK};

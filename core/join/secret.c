@@ -113,8 +113,8 @@ tutti_status secret_take_offer(const uint8_t offer[OFFER_BYTES], uint8_t key[TUT
 	return TUTTI_OK;
 }
 
-static tutti_status receive_offer(int fd, uint64_t deadline_ns, uint8_t key[TUTTI_KEY_BYTES],
-				  int *real_port)
+static tutti_status secret_receive_offer(int fd, uint64_t deadline_ns, uint8_t key[TUTTI_KEY_BYTES],
+					 int *real_port)
 {
 	uint8_t offer[OFFER_BYTES];
 	tutti_status status;
@@ -155,7 +155,8 @@ tutti_status secret_ask(const struct job *job, uint64_t deadline_ns, uint8_t key
 		     "rank was given no secret to look further)",
 		     job->host, job->port);
 	TRY(status);
-	status = receive_offer(fd, soon_ns < deadline_ns ? soon_ns : deadline_ns, key, real_port);
+	status = secret_receive_offer(fd, soon_ns < deadline_ns ? soon_ns : deadline_ns, key,
+				      real_port);
 	close(fd);
 	return status;
 }

@@ -59,7 +59,7 @@ static bool server_unlist(const struct server *s)
 }
 
 /* The open server has ended by itself, unless it was stopped. */
-static void end_open(struct server *s)
+static void server_end_open(struct server *s)
 {
 	pthread_mutex_lock(&open_lock);
 	bool is_mine = server_unlist(s);
@@ -78,7 +78,7 @@ static void *server_run(void *arg)
 	while (server_loop_turn(s->loop, SERVER_LOOP_PATIENT))
 		continue;
 	if (s->is_open)
-		end_open(s);
+		server_end_open(s);
 	else
 		server_loop_close_listeners(s->loop);
 	return NULL;
@@ -98,7 +98,7 @@ static int server_start_thread(struct server *s)
 }
 
 /* Under the lock, so that it is on the list before its thread can end it. */
-static int start_open(struct server *s, const uint8_t key[TUTTI_KEY_BYTES])
+static int server_start_open(struct server *s, const uint8_t key[TUTTI_KEY_BYTES])
 {
 	int rc;
 
@@ -132,7 +132,7 @@ tutti_status server_start(struct server **server, const struct server_config *co
 	}
 	s->loop = loop;
 	s->stop_fd = -1;
-	rc = server ? server_start_thread(s) : start_open(s, config->key);
+	rc = server ? server_start_thread(s) : server_start_open(s, config->key);
 	if (rc != 0) {
 		server_free(s);
 		errno = rc;

@@ -182,7 +182,7 @@ static void server_expire_pending(struct server_loop *s, uint64_t now_ns)
 #define IDLE_MIN_MS  60000 /* a meeting without a round ends after this, or its joining time   */
 #define POLL_MAX_MS  60000
 
-static void close_fd(int *fd)
+static void server_loop_close_fd(int *fd)
 {
 	if (*fd >= 0) {
 		forks_disown(*fd);
@@ -193,14 +193,14 @@ static void close_fd(int *fd)
 
 void server_loop_close_listeners(struct server_loop *s)
 {
-	close_fd(&s->config.listen_fd);
-	close_fd(&s->config.unix_fd);
+	server_loop_close_fd(&s->config.listen_fd);
+	server_loop_close_fd(&s->config.unix_fd);
 }
 
 void server_loop_free(struct server_loop *s)
 {
 	server_loop_close_listeners(s);
-	close_fd(&s->config.own_fd);
+	server_loop_close_fd(&s->config.own_fd);
 	for (int i = 0; i < s->count; i++) {
 		admission_remove(&s->pending, &s->callers[i]->pending);
 		caller_free(s->callers[i], &s->host);
@@ -225,7 +225,7 @@ static void server_loop_say_denied(struct server_loop *s, const struct caller *c
 		log_seldom("dropped a connection: %s", last_error());
 }
 
-static void free_closed(struct server_loop *s)
+static void server_loop_free_closed(struct server_loop *s)
 {
 	int kept = 0;
 
@@ -259,7 +259,7 @@ static void server_loop_tell_all(struct server_loop *s)
 	}
 }
 
-static void drop_pending(struct server_loop *s)
+static void server_loop_drop_pending(struct server_loop *s)
 {
 	for (int i = 0; i < s->count; i++)
 		s->callers[i]->is_closed |= caller_is_pending(s->callers[i]);
@@ -287,7 +287,7 @@ static void server_loop_speak(struct server_loop *s, uint64_t now_ns)
 		/* Before any rank knows that all are here: a rank that comes from now on comes to
 		 * the next meeting at this place, not to this one. */
 		server_loop_close_listeners(s);
-		drop_pending(s);
+		server_loop_drop_pending(s);
 		s->host.is_welcomed = true;
 		server_loop_send_all(s, FRAME_WELCOME, s->welcome, sizeof s->welcome);
 	} else if (s->host.round_closed) {
@@ -297,7 +297,7 @@ static void server_loop_speak(struct server_loop *s, uint64_t now_ns)
 }
 
 /* A rank that has said BYE has got all it waited for. */
-static bool is_deserted(const struct server_loop *s)
+static bool server_loop_is_deserted(const struct server_loop *s)
 {
 	for (int i = 0; i < s->count; i++)
 		if (!caller_is_pending(s->callers[i]) && !s->callers[i]->said_bye)
@@ -307,15 +307,15 @@ static bool is_deserted(const struct server_loop *s)
 
 /* Rank 0 is in this process, and waits for nothing but its server: it must hear why the meeting
  * failed, also when it is slow to join. */
-static bool own_is_to_hear(const struct server_loop *s)
+static bool server_loop_own_is_to_hear(const struct server_loop *s)
 {
 	return s->own && s->own->stage != CALLER_TOLD && !s->own->said_bye;
 }
 
 /* How long a failed meeting waits for late ranks, and until it has been read. */
-static uint64_t linger_until(const struct server_loop *s)
+static uint64_t server_loop_linger_until(const struct server_loop *s)
 {
-	if (!s->failed_ns || own_is_to_hear(s))
+	if (!s->failed_ns || server_loop_own_is_to_hear(s))
 		return DEADLINE_NONE;
 	return s->failed_ns + LINGER_MS * UINT64_C(1000000);
 }
@@ -323,20 +323,20 @@ static uint64_t linger_until(const struct server_loop *s)
 static bool server_loop_is_over(const struct server_loop *s, uint64_t now_ns)
 {
 	const struct meeting *m = &s->host.meeting;
-	bool nobody = is_deserted(s);
+	bool nobody = server_loop_is_deserted(s);
 
 	if (now_ns >= s->stop_ns)
 		return true;
 	if (m->status != TUTTI_OK) {
 		bool all_know = m->is_complete || m->status == TUTTI_ERR_TIMEOUT || s->is_stopped ||
 				(s->told >= m->size && !m->sizes_differ);
-		return (nobody && all_know && s->failed_ns && !own_is_to_hear(s)) ||
-		       now_ns >= linger_until(s);
+		return (nobody && all_know && s->failed_ns && !server_loop_own_is_to_hear(s)) ||
+		       now_ns >= server_loop_linger_until(s);
 	}
 	return m->is_complete && (nobody || now_ns >= s->idle_ns);
 }
 
-static bool waits_for_ranks(const struct meeting *m)
+static bool server_loop_waits_for_ranks(const struct meeting *m)
 {
 	return m->status == TUTTI_OK && m->size > 0 && (!m->is_complete || m->gather);
 }
@@ -346,7 +346,7 @@ static void server_loop_say_missing(struct server_loop *s)
 	const struct meeting *m = &s->host.meeting;
 	char missing[180];
 
-	if (!waits_for_ranks(m)) {
+	if (!server_loop_waits_for_ranks(m)) {
 		s->wait = (struct long_wait){0};
 		return;
 	}
@@ -356,7 +356,7 @@ static void server_loop_say_missing(struct server_loop *s)
 	long_wait_say("%s of %d at %s", missing, m->size, s->config.where);
 }
 
-static uint64_t wake_at(const struct server_loop *s)
+static uint64_t server_loop_wake_at(const struct server_loop *s)
 {
 	const struct meeting *m = &s->host.meeting;
 	uint64_t at = s->stop_ns;
@@ -365,10 +365,10 @@ static uint64_t wake_at(const struct server_loop *s)
 		at = m->deadline_ns;
 	if (m->is_complete && s->idle_ns < at)
 		at = s->idle_ns;
-	if (waits_for_ranks(m) && s->wait.due_ns && s->wait.due_ns < at)
+	if (server_loop_waits_for_ranks(m) && s->wait.due_ns && s->wait.due_ns < at)
 		at = s->wait.due_ns;
-	if (linger_until(s) < at)
-		at = linger_until(s);
+	if (server_loop_linger_until(s) < at)
+		at = server_loop_linger_until(s);
 	return admission_due_ns(&s->pending) < at ? admission_due_ns(&s->pending) : at;
 }
 
@@ -380,7 +380,7 @@ static short events_of(const struct server_loop *s, const struct caller *c)
 }
 
 /* TLS has opened more than was asked for: poll knows nothing of that. */
-static bool has_more(const struct server_loop *s, const struct caller *c)
+static bool server_loop_has_more(const struct server_loop *s, const struct caller *c)
 {
 	return c->tls && tls_may_have_more(c->tls) && (events_of(s, c) & POLLIN);
 }
@@ -391,7 +391,7 @@ static void server_loop_stop(struct server_loop *s)
 	s->is_stopped = true;
 	s->stop_fd = -1;
 	server_loop_close_listeners(s);
-	drop_pending(s);
+	server_loop_drop_pending(s);
 	meeting_fail(&s->host.meeting, TUTTI_ERR_PEER,
 		     "the rendezvous was closed while ranks were joining "
 		     "(tutti_rendezvous_close)");
@@ -407,13 +407,13 @@ static void server_loop_serve(struct server_loop *s, int most_ms)
 	for (int i = 0; i < n; i++) {
 		s->polls[i] = (struct pollfd){.fd = s->callers[i]->fd,
 					      .events = events_of(s, s->callers[i])};
-		is_waiting &= !has_more(s, s->callers[i]);
+		is_waiting &= !server_loop_has_more(s, s->callers[i]);
 	}
 	s->polls[n] = (struct pollfd){.fd = s->config.listen_fd, .events = POLLIN};
 	s->polls[n + 1] = (struct pollfd){.fd = s->config.unix_fd, .events = POLLIN};
 	s->polls[n + 2] = (struct pollfd){.fd = s->stop_fd, .events = POLLIN};
 	ready = poll(s->polls, (nfds_t)n + 3,
-		     is_waiting ? deadline_poll_ms(wake_at(s), max_ms) : 0);
+		     is_waiting ? deadline_poll_ms(server_loop_wake_at(s), max_ms) : 0);
 	if (ready < 0 && errno != EINTR) {
 		fail_errno("rank 0's meeting cannot wait (poll)");
 		meeting_fail(&s->host.meeting, TUTTI_ERR_SYSTEM, "%s", last_error());
@@ -423,7 +423,7 @@ static void server_loop_serve(struct server_loop *s, int most_ms)
 		return;
 	for (int i = 0; i < n; i++) {
 		struct caller *c = s->callers[i];
-		if (!s->polls[i].revents && !has_more(s, c))
+		if (!s->polls[i].revents && !server_loop_has_more(s, c))
 			continue;
 		s->idle_ns = clock_now_ns() + s->idle_for_ns;
 		if (caller_is_sending(c))
@@ -449,7 +449,7 @@ bool server_loop_turn(struct server_loop *s, int most_ms)
 	server_loop_serve(s, most_ms);
 	s->now_ns = clock_now_ns();
 	server_expire_pending(s, s->now_ns);
-	free_closed(s);
+	server_loop_free_closed(s);
 	meeting_tick(&s->host.meeting, s->now_ns);
 	server_loop_say_missing(s);
 	server_loop_speak(s, s->now_ns);

@@ -30,7 +30,7 @@ static uint32_t tf_config_hash_of(const char *list, int index, const char *addre
 }
 
 /* NULL, or what is wrong. */
-static const char *check_address(const char *text)
+static const char *tf_config_check_address(const char *text)
 {
 	char host[sizeof((struct job *)0)->host];
 	int port;
@@ -57,7 +57,7 @@ static tutti_status tf_config_read_list(struct cluster *c, const json_t *cluster
 			    list, n, WORLD_MAX);
 	for (size_t i = 0; i < n; i++) {
 		const char *text = json_string_value(json_array_get(addresses, i));
-		const char *why = check_address(text);
+		const char *why = tf_config_check_address(text);
 		if (why)
 			return fail(TUTTI_ERR_INVALID,
 				    "TF_CONFIG's cluster.%s names \"%.100s\" where host:port is "
@@ -71,7 +71,7 @@ static tutti_status tf_config_read_list(struct cluster *c, const json_t *cluster
 	return TUTTI_OK;
 }
 
-static tutti_status read_cluster(struct cluster *c, const json_t *cluster)
+static tutti_status tf_config_read_cluster(struct cluster *c, const json_t *cluster)
 {
 	if (cluster && !json_is_object(cluster))
 		return fail(TUTTI_ERR_INVALID, "TF_CONFIG's cluster is not an object");
@@ -86,7 +86,7 @@ static tutti_status read_cluster(struct cluster *c, const json_t *cluster)
 	return TUTTI_OK;
 }
 
-static tutti_status read_task(const struct cluster *c, const json_t *task, int *rank)
+static tutti_status tf_config_read_task(const struct cluster *c, const json_t *task, int *rank)
 {
 	const char *type = json_string_value(json_object_get(task, "type"));
 	const json_t *number = json_object_get(task, "index");
@@ -118,8 +118,8 @@ static tutti_status tf_config_read_config(struct job *job, const json_t *config)
 	struct cluster c = {0};
 	int rank = 0;
 
-	TRY(read_cluster(&c, json_object_get(config, "cluster")));
-	TRY(read_task(&c, json_object_get(config, "task"), &rank));
+	TRY(tf_config_read_cluster(&c, json_object_get(config, "cluster")));
+	TRY(tf_config_read_task(&c, json_object_get(config, "task"), &rank));
 	job->rank = rank;
 	job->size = c.chiefs + c.workers;
 	job->hosts = c.hash ? c.hash : 1;

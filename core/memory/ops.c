@@ -41,7 +41,7 @@ static uint32_t next_place;
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* A negative number is a large one here, and has no op either. */
-static bool is_created(tutti_op op)
+static bool op_is_created(tutti_op op)
 {
 	return (uint32_t)op >= OPS_FIRST && (uint32_t)op <= INT32_MAX;
 }
@@ -49,13 +49,13 @@ static bool is_created(tutti_op op)
 /* Also a destroyed one, until its place is given away. */
 static struct created *ops_find(tutti_op op)
 {
-	if (!is_created(op))
+	if (!op_is_created(op))
 		return NULL;
 	struct created *c = &table[((uint32_t)op - OPS_FIRST) % OPS_MOST];
 	return atomic_load_explicit(&c->number, memory_order_acquire) == (uint32_t)op ? c : NULL;
 }
 
-static struct created *find_live(tutti_op op)
+static struct created *op_find_live(tutti_op op)
 {
 	struct created *c = ops_find(op);
 	return c && atomic_load_explicit(&c->is_live, memory_order_relaxed) ? c : NULL;
@@ -63,7 +63,7 @@ static struct created *find_live(tutti_op op)
 
 bool op_is_known(tutti_op op)
 {
-	return (uint32_t)op < OPS_BUILT_IN || find_live(op);
+	return (uint32_t)op < OPS_BUILT_IN || op_find_live(op);
 }
 
 bool op_fits(tutti_op op, tutti_dtype dtype)
@@ -72,7 +72,7 @@ bool op_fits(tutti_op op, tutti_dtype dtype)
 		return false;
 	if ((uint32_t)op < OPS_BUILT_IN)
 		return !op_is_bitwise(op) || !dtype_is_float(dtype);
-	const struct created *c = find_live(op);
+	const struct created *c = op_find_live(op);
 	return c && (!c->is_scaled || c->dtype == dtype);
 }
 
@@ -215,7 +215,7 @@ void op_hold(tutti_op op)
 {
 	struct created *c;
 
-	if (!is_created(op))
+	if (!op_is_created(op))
 		return;
 	pthread_mutex_lock(&table_lock);
 	if ((c = ops_find(op)))
@@ -227,7 +227,7 @@ void op_release(tutti_op op)
 {
 	struct created *c;
 
-	if (!is_created(op))
+	if (!op_is_created(op))
 		return;
 	pthread_mutex_lock(&table_lock);
 	if ((c = ops_find(op))) {

@@ -41,7 +41,7 @@ static const void *reduce_source(const struct block *b, int i)
 }
 
 /* out = x (op) y, by the caller's function, which gets its operands aligned to their type. */
-static void merge_by_user(const struct block *b, char *out, const void *x, const void *y)
+static void reduce_merge_by_user(const struct block *b, char *out, const void *x, const void *y)
 {
 	_Alignas(64) char aligned[REDUCE_BLOCK_BYTES];
 
@@ -57,13 +57,13 @@ static void merge_by_user(const struct block *b, char *out, const void *x, const
 static void reduce_merge(const struct block *b, char *out, const void *x, const void *y)
 {
 	if (b->user)
-		merge_by_user(b, out, x, y);
+		reduce_merge_by_user(b, out, x, y);
 	else
 		b->merge(out, x, y, b->n);
 }
 
 /* Puts the subtree over source i, or over i and i + 1 where both exist, on top. */
-static void push_leaves(const struct block *b, struct partials *p, int i)
+static void reduce_push_leaves(const struct block *b, struct partials *p, int i)
 {
 	bool pair = i + 1 < b->n_src;
 	char *top = p->acc[p->depth];
@@ -83,7 +83,7 @@ static void push_leaves(const struct block *b, struct partials *p, int i)
 	p->leaves[p->depth++] = 2;
 }
 
-static void merge_top(const struct block *b, struct partials *p)
+static void reduce_merge_top(const struct block *b, struct partials *p)
 {
 	char *below = p->acc[p->depth - 2];
 
@@ -94,21 +94,21 @@ static void merge_top(const struct block *b, struct partials *p)
 
 /* Leaves the result in acc[0]. Subtrees of the same size merge as soon as there are two, the rest
  * from the right at the end: the tree of distances 1, 2, 4, ... */
-static void walk_tree(const struct block *b, struct partials *p)
+static void reduce_walk_tree(const struct block *b, struct partials *p)
 {
 	p->depth = 0;
 	for (int i = 0; i < b->n_src; i += 2) {
-		push_leaves(b, p, i);
+		reduce_push_leaves(b, p, i);
 		while (p->depth > 1 && p->leaves[p->depth - 1] == p->leaves[p->depth - 2])
-			merge_top(b, p);
+			reduce_merge_top(b, p);
 	}
 	while (p->depth > 1)
-		merge_top(b, p);
+		reduce_merge_top(b, p);
 }
 
 /* After the tree: divide, make NaNs canonical, round. The result lies where it returns. */
-static const char *finish_block(const struct reduce_kernels *k, struct partials *p, size_t n,
-				tutti_dtype dtype, int divisor)
+static const char *reduce_finish_block(const struct reduce_kernels *k, struct partials *p, size_t n,
+				       tutti_dtype dtype, int divisor)
 {
 	if (dtype == TUTTI_F64)
 		k->finish_f64(p->acc[0], n, divisor);
@@ -120,7 +120,8 @@ static const char *finish_block(const struct reduce_kernels *k, struct partials 
 	return p->acc[1];
 }
 
-static void store_block(void *const *dst, int n_dst, const struct block *b, const char *result)
+static void reduce_store_block(void *const *dst, int n_dst, const struct block *b,
+			       const char *result)
 {
 	for (int d = 0; d < n_dst; d++)
 		memcpy((char *)dst[d] + b->first * b->bytes, result, b->n * b->bytes);
@@ -178,10 +179,10 @@ static void reduce_blocks(const struct reduce_kernels *k, const struct reduction
 		if (average) {
 			average(&b, p.acc[0], divisor);
 		} else {
-			walk_tree(&b, &p);
-			result = finish_block(k, &p, b.n, r->dtype, divisor);
+			reduce_walk_tree(&b, &p);
+			result = reduce_finish_block(k, &p, b.n, r->dtype, divisor);
 		}
-		store_block(r->dst, r->n_dst, &b, result);
+		reduce_store_block(r->dst, r->n_dst, &b, result);
 	}
 }
 
@@ -232,8 +233,8 @@ static void reduce_by_user(const struct op_user *user, const struct reduction *r
 
 	for (; b.first < r->count; b.first += b.n) {
 		b.n = r->count - b.first < most ? r->count - b.first : most;
-		walk_tree(&b, &p);
-		store_block(r->dst, r->n_dst, &b, p.acc[0]);
+		reduce_walk_tree(&b, &p);
+		reduce_store_block(r->dst, r->n_dst, &b, p.acc[0]);
 	}
 }
 

@@ -57,8 +57,8 @@ static size_t ahead_of(const struct weave *w)
 }
 
 /* From byte from on, of each; part is the reduction, to be cut. */
-static void do_block(const struct weave *w, const struct reduce_kernels *k, struct reduction *part,
-		     size_t from)
+static void weave_do_block(const struct weave *w, const struct reduce_kernels *k,
+			   struct reduction *part, size_t from)
 {
 	int unit = w->unit_shift;
 	size_t end = w->reduction.count << unit;
@@ -95,7 +95,7 @@ void weave_run(struct weave *w)
 	stretch = (weave_longest_of(w) / places / BLOCK_BYTES + 1) * BLOCK_BYTES;
 	for (size_t at = 0; at < stretch; at += BLOCK_BYTES) {
 		for (size_t place = 0; place < places; place++)
-			do_block(w, k, &part, place * stretch + at);
+			weave_do_block(w, k, &part, place * stretch + at);
 	}
 	float_unit_end(settings);
 	w->n_copies = 0;

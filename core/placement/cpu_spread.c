@@ -75,7 +75,7 @@ static void cpu_spread_restore(const cpu_set_t *allowed)
 }
 
 /* Returns 1 + the CPU where the thread is then. */
-static int32_t move_to(int32_t cpu)
+static int32_t cpu_spread_move_to(int32_t cpu)
 {
 	cpu_set_t allowed, one;
 
@@ -97,7 +97,7 @@ static void cpu_spread_rest(struct spread *s, uint64_t now_ns)
 }
 
 /* The trial is over: stays, or goes back. share: this CPU's time for ranks. */
-static void end_trial(struct spread *s, uint64_t share, uint64_t now_ns)
+static void cpu_spread_end_trial(struct spread *s, uint64_t share, uint64_t now_ns)
 {
 	int32_t from = s->from;
 
@@ -105,11 +105,11 @@ static void end_trial(struct spread *s, uint64_t share, uint64_t now_ns)
 	if (share * 10 >= s->share * 7)
 		return;
 	cpu_spread_rest(s, now_ns);
-	move_to(from);
+	cpu_spread_move_to(from);
 }
 
 /* Looks become rare while nothing changes: each may be a question to the kernel. */
-static void keep_pace(struct spread *s, const struct spread *before)
+static void cpu_spread_keep_pace(struct spread *s, const struct spread *before)
 {
 	bool is_calm = s->cpu == before->cpu && s->ranks == before->ranks && !s->from;
 
@@ -119,7 +119,7 @@ static void keep_pace(struct spread *s, const struct spread *before)
 		s->pace_ns = INTERVAL_NS;
 }
 
-static int32_t ask_cpu_of(const void *near, int rank)
+static int32_t cpu_spread_ask_cpu_of(const void *near, int rank)
 {
 	return cpu_location_now((const struct cpu_location *)near + rank);
 }
@@ -129,7 +129,7 @@ void spread_near(struct spread *s, const struct cpu_location *near, int count, i
 	s->is_on = count > 0;
 	s->ranks_here = (struct spread_ranks){.size = count,
 					      .me = me,
-					      .cpu_of = ask_cpu_of,
+					      .cpu_of = cpu_spread_ask_cpu_of,
 					      .arg = near,
 					      .pace_most_ns = PACE_MOST_NS,
 					      .thread = near[me].thread};
@@ -159,7 +159,7 @@ void spread_look(struct spread *s)
 	s->ranks = ranks[s->cpu];
 	if (s->from == s->cpu)
 		cpu_spread_rest(s, now); /* the kernel has taken it back */
-	keep_pace(s, &before);
+	cpu_spread_keep_pace(s, &before);
 	if (s->cpu != before.cpu || s->ranks != before.ranks || now < s->again_ns ||
 	    now - before.looked_ns > LONG_NS)
 		return;
@@ -167,7 +167,7 @@ void spread_look(struct spread *s)
 	share = (s->used_ns - before.used_ns) * 1000 / (now - before.looked_ns) *
 		(uint64_t)s->ranks;
 	if (s->from) {
-		end_trial(s, share, now);
+		cpu_spread_end_trial(s, share, now);
 		return;
 	}
 	best = highest == node->me ? cpu_spread_emptiest(ranks) : 0;
@@ -176,5 +176,5 @@ void spread_look(struct spread *s)
 	s->from = s->cpu;
 	s->share = share;
 	s->ranks = ranks[best] + 1;
-	s->cpu = move_to(best);
+	s->cpu = cpu_spread_move_to(best);
 }

@@ -21,7 +21,7 @@ union address {
 };
 
 /* -1 with errno. */
-static int bind_all(int family, int number, union address *address)
+static int fresh_bind_all(int family, int number, union address *address)
 {
 	int one = 1, zero = 0, error, fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	socklen_t bytes = sizeof address->ipv4;
@@ -49,10 +49,10 @@ static int bind_all(int family, int number, union address *address)
 }
 
 /* Binds the port for both families at once if the system has IPv6. */
-static int bind_port(int *number)
+static int fresh_bind_port(int *number)
 {
 	union address address;
-	int fd = bind_all(AF_INET6, *number, &address);
+	int fd = fresh_bind_all(AF_INET6, *number, &address);
 
 	if (fd >= 0) {
 		*number = ntohs(address.ipv6.sin6_port);
@@ -60,13 +60,13 @@ static int bind_port(int *number)
 	}
 	if (errno != EAFNOSUPPORT && errno != EADDRNOTAVAIL)
 		return -1;
-	fd = bind_all(AF_INET, *number, &address);
+	fd = fresh_bind_all(AF_INET, *number, &address);
 	if (fd >= 0)
 		*number = ntohs(address.ipv4.sin_port);
 	return fd;
 }
 
-static int lock_port(int number)
+static int fresh_lock_port(int number)
 {
 	struct sockaddr_un name = {.sun_family = AF_UNIX};
 	int n = snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "tutti-port-%d", number);
@@ -88,10 +88,10 @@ int fresh_port_keep(struct fresh_port *port, int number)
 	int error;
 
 	*port = (struct fresh_port){.number = number, .fd = -1, .lock_fd = -1};
-	port->fd = bind_port(&port->number);
+	port->fd = fresh_bind_port(&port->number);
 	if (port->fd < 0)
 		return -1;
-	port->lock_fd = lock_port(port->number);
+	port->lock_fd = fresh_lock_port(port->number);
 	if (port->lock_fd >= 0 || number == 0) /* the system never chooses a port twice */
 		return 0;
 	error = errno;

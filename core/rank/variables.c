@@ -26,7 +26,7 @@ static void variables_add_number(struct list *list, const char *name, long value
 }
 
 /* The libraries' own default is all cores of the machine, for each rank. */
-static void add_threads(struct list *list, int cores)
+static void variables_add_threads(struct list *list, int cores)
 {
 	static const char *const names[] = {"OMP_NUM_THREADS", "MKL_NUM_THREADS",
 					    "OPENBLAS_NUM_THREADS"};
@@ -51,6 +51,6 @@ int variables_of(struct setting settings[VARIABLES_MAX], const struct rank_seat 
 	variables_add_number(&list, MEETING_CHOSEN, s->is_chosen);
 	/* By this the library knows what started the rank. */
 	variables_add_number(&list, "TUTTIRUN_JOB", s->starter);
-	add_threads(&list, s->cores);
+	variables_add_threads(&list, s->cores);
 	return list.n;
 }

@@ -10,7 +10,7 @@
 
 /* A number, or a name such as GPU-8932f937-d72c or MIG-41b3/1/0. With another word, also "all",
  * CUDA sees no GPU. */
-static bool is_device(const char *name, size_t bytes)
+static bool device_list_is_device(const char *name, size_t bytes)
 {
 	if (strncmp(name, "GPU-", 4) != 0 && strncmp(name, "MIG-", 4) != 0)
 		return bytes > 0 && strspn(name, "0123456789") == bytes;
@@ -33,7 +33,7 @@ bool device_list_add(char *list, size_t bytes, const char *text)
 	for (;;) {
 		size_t n = strcspn(text, ","), used = strlen(list);
 
-		if (!is_device(text, n) || device_list_is_listed(list, text, n) ||
+		if (!device_list_is_device(text, n) || device_list_is_listed(list, text, n) ||
 		    used + n + 2 > bytes)
 			return false;
 		snprintf(list + used, bytes - used, "%s%.*s", used ? "," : "", (int)n, text);
@@ -60,7 +60,7 @@ int device_list_count(const char *list)
  * GPU. */
 
 /* /dev/nvidia0, but not /dev/nvidiactl. */
-static int is_gpu(const char *name)
+static int device_list_is_gpu(const char *name)
 {
 	return strncmp(name, "nvidia", 6) == 0 && isdigit((unsigned char)name[6]);
 }
@@ -76,7 +76,7 @@ int automatic_gpus(void)
 		return device_list_count(visible);
 	dev = opendir("/dev");
 	while (dev && (entry = readdir(dev)))
-		count += is_gpu(entry->d_name);
+		count += device_list_is_gpu(entry->d_name);
 	if (dev)
 		closedir(dev);
 	return count;

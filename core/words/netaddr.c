@@ -17,7 +17,7 @@ static const char no_brackets[] = "is an IPv6 address without brackets: with a p
 static const char text_before[] = "has text before its '['";
 
 /* Of an IPv6 address with or without a scope, such as fe80::1%eth0. */
-static bool is_ipv6(const char *text, size_t bytes)
+static bool netaddr_is_ipv6(const char *text, size_t bytes)
 {
 	const char *percent = memchr(text, '%', bytes);
 	size_t n = percent ? (size_t)(percent - text) : bytes;
@@ -77,7 +77,7 @@ static bool lacks_scope(const struct host_text *p)
 }
 
 /* Why it is neither a name nor an address. */
-static const char *say_no_host(const struct host_text *p)
+static const char *netaddr_say_no_host(const struct host_text *p)
 {
 	const char *open = memchr(p->text, '[', p->bytes);
 
@@ -98,8 +98,9 @@ static const char *read_host(const char *text, size_t bytes, char *host, size_t 
 		return "has no host";
 	if (p.bytes >= host_bytes)
 		return "has a host that is too long";
-	if (!is_ipv6(p.text, p.bytes) && (p.has_brackets || !netaddr_is_name(p.text, p.bytes)))
-		return say_no_host(&p);
+	if (!netaddr_is_ipv6(p.text, p.bytes) &&
+	    (p.has_brackets || !netaddr_is_name(p.text, p.bytes)))
+		return netaddr_say_no_host(&p);
 	if (lacks_scope(&p))
 		return "has a link-local IPv6 address without a scope: name the interface that "
 		       "leads there, as in fe80::1%eth0";
@@ -134,7 +135,7 @@ const char *netaddr_read(const char *text, char *host, size_t host_bytes, int *p
 	if (text[0] != '[' && strchr(text, '['))
 		return text_before;
 	if (text[0] != '[' && first != colon)
-		return is_ipv6(text, bytes) || strchr(first + 1, ':') != colon
+		return netaddr_is_ipv6(text, bytes) || strchr(first + 1, ':') != colon
 			       ? no_brackets
 			       : "has two colons: write host:port, such as node1:29500";
 	if (!netaddr_read_port(colon + 1, &number))
@@ -160,7 +161,7 @@ bool netaddr_is_literal(const char *host)
 {
 	struct in_addr address;
 
-	return inet_pton(AF_INET, host, &address) == 1 || is_ipv6(host, strlen(host));
+	return inet_pton(AF_INET, host, &address) == 1 || netaddr_is_ipv6(host, strlen(host));
 }
 
 bool netaddr_lacks_scope(const char *host)

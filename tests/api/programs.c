@@ -39,8 +39,8 @@ static uint64_t seed_of(const struct program *program, const struct place *place
 	return random_next(&state) ^ place->id;
 }
 
-static void check_call(const struct program *program, const struct flight *f, tutti_status status,
-		       const char *when)
+static void collectives_check_call(const struct program *program, const struct flight *f,
+				   tutti_status status, const char *when)
 {
 	char text[PART_TEXT] = "nothing here";
 
@@ -58,10 +58,10 @@ static void test_until_done(struct program *program, struct flight *f, tutti_wor
 
 	clock_gettime(CLOCK_MONOTONIC, &begin);
 	while (!is_done) {
-		check_call(program, f, tutti_work_test(work, &is_done), "tested");
+		collectives_check_call(program, f, tutti_work_test(work, &is_done), "tested");
 		clock_gettime(CLOCK_MONOTONIC, &now);
 		if (now.tv_sec - begin.tv_sec > API_WAIT_S)
-			check_call(program, f, TUTTI_ERR_TIMEOUT, "never done");
+			collectives_check_call(program, f, TUTTI_ERR_TIMEOUT, "never done");
 	}
 }
 
@@ -73,8 +73,8 @@ static void finish(struct program *program, struct flight *f)
 		test_until_done(program, f, f->work);
 		test_until_done(program, f, f->sent);
 	}
-	check_call(program, f, tutti_work_wait(&f->work, 0), "waited for");
-	check_call(program, f, tutti_work_wait(&f->sent, 0), "waited for");
+	collectives_check_call(program, f, tutti_work_wait(&f->work, 0), "waited for");
+	collectives_check_call(program, f, tutti_work_wait(&f->sent, 0), "waited for");
 	for (int i = 0; i < f->parts && !f->is_skipped; i++)
 		part_check(&f->part[i], api, f->step);
 	for (int i = 0; i < f->parts; i++)
@@ -138,7 +138,7 @@ static void issue_one(struct program *program, struct flight *f)
 	tutti_status status = part_issue(p, &send_call, is_plain ? NULL : &recv_call);
 	f->is_skipped = program->api->forced && status == TUTTI_ERR_UNSUPPORTED;
 	if (!f->is_skipped)
-		check_call(program, f, status, "issued");
+		collectives_check_call(program, f, status, "issued");
 	if (is_blocking && !is_plain && program->api->stream) /* device memory: it has not waited */
 		gpu_sync(program->api->stream);
 }
@@ -154,11 +154,12 @@ static void issue_group(struct program *program, struct flight *f)
 		tutti_call member = {.tag = p->tag, .source = &p->source};
 		if (is_nested)
 			CHECK_OK(program->api, tutti_group_begin());
-		check_call(program, f, part_issue(p, &member, &member), "added");
+		collectives_check_call(program, f, part_issue(p, &member, &member), "added");
 		if (is_nested)
 			CHECK_OK(program->api, tutti_group_end(NULL));
 	}
-	check_call(program, f, tutti_group_end(f->ending == BLOCKING ? NULL : &call), "started");
+	collectives_check_call(program, f, tutti_group_end(f->ending == BLOCKING ? NULL : &call),
+			       "started");
 }
 
 /* The same kind of step on all ranks, though some may have no part in it. */

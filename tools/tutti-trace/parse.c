@@ -53,7 +53,7 @@ static bool parse_state(const char *word, enum trace_state *state)
 	return false;
 }
 
-/* As write_whole_op writes it. */
+/* As trace_write_whole_op writes it. */
 static const char *tutti_trace_parse_op(json_t *value, struct trace_op *op, int64_t start_ns)
 {
 	json_int_t index, sequence, count, bytes, peer, is_async, is_grouped;

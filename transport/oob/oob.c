@@ -104,7 +104,7 @@ void oob_send_note(struct oob_conn *conn, const struct oob_note *note)
 	conn->noted++;
 }
 
-static void await_note(struct oob_conn *conn)
+static void oob_await_note(struct oob_conn *conn)
 {
 	oob_post(conn, &conn->in_note, &conn->note, sizeof conn->note, TAG_NOTE, false);
 }
@@ -114,7 +114,7 @@ void oob_note_taken(struct oob_conn *conn)
 	assert(conn->has_note);
 	conn->has_note = false;
 	if (!conn->has_ended)
-		await_note(conn);
+		oob_await_note(conn);
 }
 
 static void oob_has_news(struct oob_conn *conn)
@@ -142,7 +142,7 @@ struct oob_conn *oob_next_news(struct oob_endpoint *endpoint)
 	return conn;
 }
 
-static void forget_news(struct oob_conn *conn)
+static void oob_forget_news(struct oob_conn *conn)
 {
 	struct oob_conn **at = &conn->endpoint->news;
 
@@ -159,7 +159,7 @@ void oob_close(struct oob_conn *conn)
 {
 	if (!conn->tcp)
 		return;
-	forget_news(conn);
+	oob_forget_news(conn);
 	transport_tcp.close(conn->tcp);
 	free(conn->own_hello);
 	free(conn->hello);
@@ -178,7 +178,7 @@ static void oob_end(struct oob_conn *conn, tutti_status status, const char *erro
 	oob_has_news(conn);
 }
 
-static void end_greeting(struct oob_conn *conn, tutti_status status, const char *why)
+static void oob_end_greeting(struct oob_conn *conn, tutti_status status, const char *why)
 {
 	snprintf(conn->own_error, sizeof conn->own_error, "rank %d is not greeted: %s",
 		 conn->tcp->peer, why);
@@ -189,13 +189,13 @@ static void end_greeting(struct oob_conn *conn, tutti_status status, const char 
 static void oob_take_bytes(struct oob_conn *conn)
 {
 	if (conn->hello_bytes == 0 || conn->hello_bytes > OOB_HELLO_MOST) {
-		end_greeting(conn, TUTTI_ERR_MISMATCH,
-			     "its hello has another form; all ranks need the same Tutti");
+		oob_end_greeting(conn, TUTTI_ERR_MISMATCH,
+				 "its hello has another form; all ranks need the same Tutti");
 		return;
 	}
 	conn->hello = malloc(conn->hello_bytes);
 	if (!conn->hello)
-		end_greeting(conn, TUTTI_ERR_MEMORY, "no memory for its hello");
+		oob_end_greeting(conn, TUTTI_ERR_MEMORY, "no memory for its hello");
 	else
 		oob_post(conn, &conn->in_hello, conn->hello, conn->hello_bytes, TAG_HELLO, false);
 }
@@ -208,7 +208,7 @@ static void oob_take(struct oob_conn *conn, const struct oob_io *io)
 		oob_take_bytes(conn);
 	} else if (io == &conn->in_hello) {
 		conn->has_greeted = true;
-		await_note(conn);
+		oob_await_note(conn);
 		oob_has_news(conn);
 	} else if (io == &conn->in_note) {
 		conn->has_note = true;

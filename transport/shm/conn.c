@@ -25,7 +25,7 @@ static size_t min_size(size_t a, size_t b)
 	return a < b ? a : b;
 }
 
-static bool has_rings(const struct shm_conn *conn)
+static bool shm_conn_has_rings(const struct shm_conn *conn)
 {
 	return conn->state == SHM_OPEN || conn->state == SHM_ENDED;
 }
@@ -104,7 +104,7 @@ static void shm_send_frame(struct shm_conn *conn, const struct tutti_io *io)
 }
 
 /* At most one ring full, so that other conns get their turn. */
-static bool move_sends(struct shm_conn *conn)
+static bool shm_conn_move_sends(struct shm_conn *conn)
 {
 	struct byte_ring_writer *out = &conn->out;
 	uint64_t begin = out->written;
@@ -141,7 +141,7 @@ static void shm_release(struct shm_conn *conn)
 		shm_ring_doorbell(conn->watch.fd);
 }
 
-static bool can_recv(struct shm_conn *conn)
+static bool shm_conn_can_recv(struct shm_conn *conn)
 {
 	size_t want = 1;
 
@@ -185,7 +185,7 @@ static bool recv_frame(struct shm_conn *conn, const struct tutti_io *io)
 	return true;
 }
 
-static bool move_recvs(struct shm_conn *conn)
+static bool shm_conn_move_recvs(struct shm_conn *conn)
 {
 	struct byte_ring_reader *in = &conn->in;
 	uint64_t begin = in->read;
@@ -193,7 +193,7 @@ static bool move_recvs(struct shm_conn *conn)
 
 	while ((io = conn->recvs.head) && in->read - begin < in->capacity) {
 		if (!conn->in_payload[1]) {
-			if (!can_recv(conn))
+			if (!shm_conn_can_recv(conn))
 				break;
 			if (!recv_frame(conn, io))
 				return true;
@@ -217,7 +217,7 @@ static bool move_recvs(struct shm_conn *conn)
 	return in->read != begin;
 }
 
-static bool has_nothing_left(struct shm_conn *conn)
+static bool shm_conn_has_nothing_left(struct shm_conn *conn)
 {
 	size_t seen = byte_ring_available(&conn->in, 0);
 
@@ -229,11 +229,11 @@ static bool has_nothing_left(struct shm_conn *conn)
  * no more than that its buffer is free. */
 static bool shm_move_ended(struct shm_conn *conn)
 {
-	bool is_moving = move_recvs(conn);
+	bool is_moving = shm_conn_move_recvs(conn);
 
 	if (conn->state == SHM_FAILED || (is_moving && conn->recvs.head))
 		return true;
-	if (conn->recvs.head || has_nothing_left(conn)) {
+	if (conn->recvs.head || shm_conn_has_nothing_left(conn)) {
 		shm_conn_fail(
 			conn, TUTTI_ERR_PEER,
 			"rank %d (shared memory, channel %d) closed its connection to rank %d",
@@ -255,9 +255,9 @@ bool shm_conn_move(struct shm_conn *conn)
 		is_moving = shm_move_ended(conn);
 	} else {
 		if (conn->sends.head)
-			is_moving |= move_sends(conn);
+			is_moving |= shm_conn_move_sends(conn);
 		if (conn->recvs.head)
-			is_moving |= move_recvs(conn);
+			is_moving |= shm_conn_move_recvs(conn);
 	}
 	if (conn->state == SHM_FAILED)
 		return true;
@@ -296,7 +296,7 @@ void shm_conn_post(struct shm_conn *conn, struct tutti_io *io, bool is_send)
 		shm_complete(conn, queue, conn->base.status);
 		return;
 	}
-	if (!has_rings(conn))
+	if (!shm_conn_has_rings(conn))
 		return;
 	shm_activate(conn);
 	/* The peer may wait for it: into the ring at once. */
@@ -315,5 +315,6 @@ void shm_conn_sleeps(struct shm_conn *conn, bool sleeps)
 bool shm_conn_has_work(struct shm_conn *conn)
 {
 	return conn->state == SHM_ENDED || conn->in.is_broken || conn->out.is_broken ||
-	       (conn->recvs.head && can_recv(conn)) || (conn->sends.head && shm_can_send(conn));
+	       (conn->recvs.head && shm_conn_can_recv(conn)) ||
+	       (conn->sends.head && shm_can_send(conn));
 }

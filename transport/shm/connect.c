@@ -14,7 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-static tutti_status send_hello(struct shm_conn *conn, enum shm_purpose purpose)
+static tutti_status connect_send_hello(struct shm_conn *conn, enum shm_purpose purpose)
 {
 	const struct shm_endpoint *endpoint = shm_endpoint_of(conn);
 	struct shm_hello hello = {
@@ -89,7 +89,7 @@ void shm_connect_dial(struct shm_conn *conn)
 	if (status == TUTTI_OK)
 		status = shm_watch_add(endpoint, &conn->watch);
 	if (status == TUTTI_OK)
-		status = send_hello(conn, passes_rings ? SHM_RINGS : SHM_AWAIT);
+		status = connect_send_hello(conn, passes_rings ? SHM_RINGS : SHM_AWAIT);
 	if (status == TUTTI_ERR_PEER)
 		conn->peer_left = true;
 	else if (status != TUTTI_OK)
@@ -139,7 +139,8 @@ struct shm_accepted *shm_accepted_find(const struct shm_endpoint *endpoint, int 
 	return accepted;
 }
 
-static struct shm_conn *find_conn(const struct shm_endpoint *endpoint, int peer, int channel)
+static struct shm_conn *connect_find_conn(const struct shm_endpoint *endpoint, int peer,
+					  int channel)
 {
 	struct shm_conn *conn = endpoint->conns;
 
@@ -151,7 +152,7 @@ static struct shm_conn *find_conn(const struct shm_endpoint *endpoint, int peer,
 /* Here this conn has ended, and its peer may not know. */
 static bool shm_has_ended(const struct shm_endpoint *endpoint, int peer, int channel)
 {
-	const struct shm_conn *conn = find_conn(endpoint, peer, channel);
+	const struct shm_conn *conn = connect_find_conn(endpoint, peer, channel);
 	const struct shm_ended *ended = endpoint->ended;
 
 	if (conn)
@@ -172,7 +173,7 @@ void shm_accepted_drop_ended(struct shm_endpoint *endpoint)
 }
 
 /* IN_PROGRESS: nothing has come yet. */
-static tutti_status read_hello(int fd, struct shm_hello *hello, int *memfd)
+static tutti_status connect_read_hello(int fd, struct shm_hello *hello, int *memfd)
 {
 	ssize_t n = recv(fd, hello, sizeof *hello, MSG_DONTWAIT | MSG_PEEK);
 
@@ -186,7 +187,7 @@ static tutti_status read_hello(int fd, struct shm_hello *hello, int *memfd)
 	return net_recv_all(fd, hello, sizeof *hello, 0);
 }
 
-static bool is_for_us(const struct shm_endpoint *endpoint, const struct shm_hello *hello)
+static bool connect_is_for_us(const struct shm_endpoint *endpoint, const struct shm_hello *hello)
 {
 	bool is_dialer = hello->from > endpoint->rank;
 
@@ -231,9 +232,9 @@ void shm_accepted_adopt(struct shm_conn *conn, struct shm_accepted *accepted)
 static bool shm_take_hello(struct shm_endpoint *endpoint, struct shm_accepted *accepted,
 			   const struct shm_hello *hello, int memfd)
 {
-	struct shm_conn *conn = find_conn(endpoint, hello->from, hello->channel);
+	struct shm_conn *conn = connect_find_conn(endpoint, hello->from, hello->channel);
 
-	if (!is_for_us(endpoint, hello) ||
+	if (!connect_is_for_us(endpoint, hello) ||
 	    endpoint->accepted_count >= SHM_ACCEPTED_MOST * endpoint->size) {
 		fail(TUTTI_ERR_AUTH, "it is for another communicator or rank");
 		return false;
@@ -270,7 +271,7 @@ static void pending_event(struct shm_endpoint *endpoint, struct shm_accepted *ac
 {
 	struct shm_hello hello;
 	int memfd = -1;
-	tutti_status status = read_hello(accepted->watch.fd, &hello, &memfd);
+	tutti_status status = connect_read_hello(accepted->watch.fd, &hello, &memfd);
 
 	if (status == TUTTI_IN_PROGRESS)
 		return;
@@ -508,7 +509,7 @@ static bool unsettled_look(struct shm_endpoint *endpoint, uint64_t now_ns)
 	return endpoint->unsettled != before;
 }
 
-static bool look_at_sockets(struct shm_endpoint *endpoint)
+static bool connect_look_at_sockets(struct shm_endpoint *endpoint)
 {
 	struct epoll_event events[EVENTS];
 	int n;
@@ -526,7 +527,7 @@ static bool look_at_sockets(struct shm_endpoint *endpoint)
 
 bool shm_look(struct shm_endpoint *endpoint)
 {
-	bool is_anything = look_at_sockets(endpoint);
+	bool is_anything = connect_look_at_sockets(endpoint);
 
 	if (endpoint->unsettled || endpoint->pending.count) {
 		uint64_t now_ns = clock_now_ns();

@@ -98,7 +98,8 @@ static size_t ring_bytes_for(int size)
 	return bytes;
 }
 
-static tutti_status listen_somewhere(struct shm_endpoint *endpoint, const char *host_id)
+static tutti_status shm_endpoint_listen_somewhere(struct shm_endpoint *endpoint,
+						  const char *host_id)
 {
 	uint64_t random[2];
 	char name[40];
@@ -113,13 +114,13 @@ static tutti_status listen_somewhere(struct shm_endpoint *endpoint, const char *
 
 /* Without shared memory this endpoint has no address and reaches no rank: both ends come to the
  * same, and another transport has to do. */
-static tutti_status open_door(struct shm_endpoint *endpoint, const char *host_id)
+static tutti_status shm_endpoint_open_door(struct shm_endpoint *endpoint, const char *host_id)
 {
 	if (ring_pair_try(endpoint->ring_bytes) != TUTTI_OK) {
 		log_info("shm: other transports have to do: %s", last_error());
 		return TUTTI_OK;
 	}
-	TRY(listen_somewhere(endpoint, host_id));
+	TRY(shm_endpoint_listen_somewhere(endpoint, host_id));
 	forks_own(endpoint->listener.fd);
 	return TUTTI_OK;
 }
@@ -166,7 +167,7 @@ static tutti_status shm_open(struct tutti_endpoint **out,
 	endpoint->timer = (struct shm_watch){SHM_TIMER, -1};
 	tutti_done_init(&endpoint->done);
 	admission_init(&endpoint->pending, SHM_PENDING, SHM_PENDING_MS);
-	tutti_status status = open_door(endpoint, config->host_id);
+	tutti_status status = shm_endpoint_open_door(endpoint, config->host_id);
 	if (status != TUTTI_OK) {
 		shm_destroy(&endpoint->base);
 		return status;
@@ -187,7 +188,7 @@ static int shm_reach(struct tutti_endpoint *endpoint, int peer, const uint8_t *a
 }
 
 /* False: there is none. */
-static bool set_timer(struct shm_endpoint *endpoint, uint64_t due_ns)
+static bool shm_endpoint_set_timer(struct shm_endpoint *endpoint, uint64_t due_ns)
 {
 	struct itimerspec when = {0};
 
@@ -222,7 +223,7 @@ static void shm_kick(struct shm_endpoint *endpoint)
 	if (!endpoint->is_armed)
 		return;
 	shm_disarm(endpoint);
-	set_timer(endpoint, 0);
+	shm_endpoint_set_timer(endpoint, 0);
 }
 
 static int shm_event_fd(struct tutti_endpoint *base)
@@ -246,7 +247,7 @@ static int shm_arm(struct tutti_endpoint *base)
 	/* Doorbells that are left from earlier would keep event_fd readable. Without a descriptor
 	 * to sleep on the caller looks again and again. */
 	if (is_work || shm_look(endpoint) || shm_epoll_open(endpoint) != TUTTI_OK ||
-	    !set_timer(endpoint, shm_due_ns(endpoint))) {
+	    !shm_endpoint_set_timer(endpoint, shm_due_ns(endpoint))) {
 		shm_disarm(endpoint);
 		return 1;
 	}

@@ -52,7 +52,7 @@ static struct tcp_accepted *tcp_accepted_find(const struct tcp_endpoint *ep, int
 	return a;
 }
 
-static void take_terms(struct tcp_conn *c, struct tcp_accepted *a)
+static void accept_take_terms(struct tcp_conn *c, struct tcp_accepted *a)
 {
 	struct tcp_resend *r = &c->resend;
 
@@ -79,7 +79,7 @@ bool tcp_accepted_adopt(struct tcp_conn *c)
 		return false;
 	uint64_t position = a->position;
 	bool is_broken = a->is_broken;
-	take_terms(c, a);
+	accept_take_terms(c, a);
 	memcpy(c->where, a->from, sizeof c->where);
 	tcp_watch_close(ep, &c->watch);
 	c->watch.fd = a->watch.fd;
@@ -113,7 +113,7 @@ static void tcp_greet_drop(struct tcp_endpoint *ep, struct tcp_accepted *a, cons
 }
 
 /* Which rank it claims to be, for this communicator and this rank. */
-static bool take_context(struct tcp_endpoint *ep, struct tcp_accepted *a)
+static bool accept_take_context(struct tcp_endpoint *ep, struct tcp_accepted *a)
 {
 	uint8_t expected[AUTH_CONTEXT_BYTES];
 	int32_t numbers[4];
@@ -131,7 +131,7 @@ static bool take_context(struct tcp_endpoint *ep, struct tcp_accepted *a)
 }
 
 /* Whether it asks for another rank or communicator, which may have had this port before. */
-static bool wants_another(const struct tcp_endpoint *ep, const struct tcp_accepted *a)
+static bool accept_wants_another(const struct tcp_endpoint *ep, const struct tcp_accepted *a)
 {
 	int32_t numbers[2];
 
@@ -143,7 +143,8 @@ static bool wants_another(const struct tcp_endpoint *ep, const struct tcp_accept
 /* Whether an accepted connection may become this conn's socket. (NULL: it will be kept.) One that
  * reconnects takes another socket's place at any time, but never one that is younger than itself.
  */
-static bool is_open(struct tcp_endpoint *ep, const struct tcp_conn *c, const struct tcp_accepted *a)
+static bool accept_is_open(struct tcp_endpoint *ep, const struct tcp_conn *c,
+			   const struct tcp_accepted *a)
 {
 	const struct tcp_accepted *other = c ? NULL : tcp_accepted_find(ep, a->peer, a->channel);
 
@@ -178,13 +179,13 @@ static const char *tcp_take_hello(struct tcp_endpoint *ep, struct tcp_accepted *
 
 	if (auth_take_hello(&a->auth, ep->key, a->bytes, answer) != TUTTI_OK)
 		return "it is no rank of a job";
-	if (!take_context(ep, a)) {
-		if (wants_another(ep, a))
+	if (!accept_take_context(ep, a)) {
+		if (accept_wants_another(ep, a))
 			send(a->watch.fd, auth_not_here, sizeof auth_not_here, MSG_NOSIGNAL);
 		return "it asked for another communicator or rank";
 	}
 	c = tcp_conn_for(ep, a->peer, a->channel);
-	if (!tcp_is_late(ep, c, a) && !is_open(ep, c, a))
+	if (!tcp_is_late(ep, c, a) && !accept_is_open(ep, c, a))
 		return "this connection is there already";
 	if (send(a->watch.fd, answer, sizeof answer, MSG_NOSIGNAL) != (ssize_t)sizeof answer)
 		return "it could not be answered";
@@ -195,7 +196,8 @@ static const char *tcp_take_hello(struct tcp_endpoint *ep, struct tcp_accepted *
 
 /* The peer does not resend bytes that came on the older socket: its kernel has told it that they
  * arrived. */
-static bool leave_older_socket(struct tcp_endpoint *ep, struct tcp_conn *c, struct tcp_accepted *a)
+static bool accept_leave_older_socket(struct tcp_endpoint *ep, struct tcp_conn *c,
+				      struct tcp_accepted *a)
 {
 	struct tcp_accepted *other = c ? NULL : tcp_accepted_find(ep, a->peer, a->channel);
 
@@ -216,7 +218,7 @@ static const char *tcp_agree(struct tcp_endpoint *ep, struct tcp_conn *c, struct
 	struct iovec position = {&received, sizeof received};
 
 	a->position = tcp_position_read(a->bytes);
-	if (!is_over && !leave_older_socket(ep, c, a))
+	if (!is_over && !accept_leave_older_socket(ep, c, a))
 		return "the socket before it cannot be left";
 	if (!is_over)
 		received = htole64(c ? c->resend.received : a->unread.end);
@@ -236,7 +238,7 @@ static const char *tcp_take_proof(struct tcp_endpoint *ep, struct tcp_accepted *
 	if (auth_check_proof(&a->auth, a->bytes) != TUTTI_OK)
 		return "it could not prove the job's secret";
 	c = tcp_conn_for(ep, a->peer, a->channel);
-	if (!tcp_is_late(ep, c, a) && !is_open(ep, c, a))
+	if (!tcp_is_late(ep, c, a) && !accept_is_open(ep, c, a))
 		return "this connection is there already";
 	admission_proved(&ep->pending, &a->pending);
 	a->have = 0;
@@ -258,7 +260,7 @@ static const char *tcp_greet_handshake(struct tcp_accepted *a)
 }
 
 /* The end of this socket tells it. */
-static const char *turn_away(const struct tcp_accepted *a)
+static const char *accept_turn_away(const struct tcp_accepted *a)
 {
 	if (a->watch.tls)
 		tls_end(a->watch.tls);
@@ -272,12 +274,12 @@ static const char *tcp_arrive(struct tcp_endpoint *ep, struct tcp_accepted *a)
 	const char *problem = NULL;
 	struct tcp_accepted *other;
 
-	if (!tcp_is_late(ep, c, a) && !is_open(ep, c, a))
+	if (!tcp_is_late(ep, c, a) && !accept_is_open(ep, c, a))
 		return "this connection is there already";
 	if (a->reconnects)
 		problem = tcp_agree(ep, c, a);
 	else if (tcp_is_late(ep, c, a))
-		problem = turn_away(a);
+		problem = accept_turn_away(a);
 	if (problem)
 		return problem;
 	/* The peer gave up and dialed again: only its last attempt counts. */
@@ -351,7 +353,7 @@ static bool tcp_drop_oldest(struct tcp_endpoint *ep, bool was_answered)
 
 /* No connection can be accepted, so all connects fail that wait for a peer's dialing; unless
  * connections without a proof are there, which may leave soon. */
-static void refuse_all(struct tcp_endpoint *ep, const char *why)
+static void accept_refuse_all(struct tcp_endpoint *ep, const char *why)
 {
 	char kept[200];
 
@@ -370,7 +372,7 @@ static void accepted_add(struct tcp_endpoint *ep, int fd, const struct sockaddr 
 	if (!a) {
 		close(fd);
 		if (ep->turned_away >= TURNED_AWAY)
-			refuse_all(ep, "there is no memory to accept connections");
+			accept_refuse_all(ep, "there is no memory to accept connections");
 		return;
 	}
 	while (!admission_has_room(&ep->pending))
@@ -388,7 +390,7 @@ static void accepted_add(struct tcp_endpoint *ep, int fd, const struct sockaddr 
 		tcp_tune_remote(ep, fd);
 	if (tcp_watch_add(ep, &a->watch, EPOLLIN | EPOLLOUT | EPOLLRDHUP) != TUTTI_OK) {
 		tcp_greet_drop(ep, a, "it cannot be watched");
-		refuse_all(ep, last_error());
+		accept_refuse_all(ep, last_error());
 	} else {
 		tcp_greet(ep, a, NULL);
 	}
@@ -396,12 +398,12 @@ static void accepted_add(struct tcp_endpoint *ep, int fd, const struct sockaddr 
 
 /* None is accepted that could not be watched then: a rank that is hung up on dials again, and that
  * takes time. */
-static bool can_watch(struct tcp_endpoint *ep)
+static bool accept_can_watch(struct tcp_endpoint *ep)
 {
 	if (tcp_epoll_open(ep) == TUTTI_OK)
 		return true;
 	log_seldom("tcp: rank %d cannot accept connections: %s", ep->rank, last_error());
-	refuse_all(ep, last_error());
+	accept_refuse_all(ep, last_error());
 	return false;
 }
 
@@ -416,7 +418,7 @@ static void accept_fail(const struct tcp_endpoint *ep, int error)
 void tcp_accept_all(struct tcp_endpoint *ep)
 {
 	ep->accept_again = false;
-	for (int i = 0; i < ACCEPTS_MAX && can_watch(ep); i++) {
+	for (int i = 0; i < ACCEPTS_MAX && accept_can_watch(ep); i++) {
 		struct sockaddr_storage from = {0};
 		socklen_t bytes = sizeof from;
 		int fd = accept4(ep->listener.fd, (struct sockaddr *)&from, &bytes,
@@ -436,12 +438,12 @@ void tcp_accept_all(struct tcp_endpoint *ep)
 				continue;
 			accept_fail(ep, error);
 			if (error == EMFILE || error == ENFILE)
-				refuse_all(ep, last_error());
+				accept_refuse_all(ep, last_error());
 			break;
 		} else if (errno != EINTR && errno != ECONNABORTED && errno != EPROTO) {
 			accept_fail(ep, errno);
 			if (tried_of(errno) == TRIED_DENIED)
-				refuse_all(ep, last_error());
+				accept_refuse_all(ep, last_error());
 			return;
 		}
 	}

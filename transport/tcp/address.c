@@ -125,7 +125,7 @@ static bool tcp_is_own(const struct item *item, const struct ifaddrs *interfaces
 }
 
 /* UNSUPPORTED: a link-local address, since the names of scopes differ from machine to machine. */
-static tutti_status read_literal(struct item *item, const char *preferred)
+static tutti_status address_read_literal(struct item *item, const char *preferred)
 {
 	char host[INET6_ADDRSTRLEN + IF_NAMESIZE];
 	struct in6_addr six = {0};
@@ -149,12 +149,12 @@ static tutti_status read_literal(struct item *item, const char *preferred)
 
 /* A literal address (which may be a router's that forwards to us, or another node's where all have
  * the same environment) or an interface's name. */
-static tutti_status add_preferred(struct blob *blob, const struct ifaddrs *interfaces,
-				  const char *preferred)
+static tutti_status address_add_preferred(struct blob *blob, const struct ifaddrs *interfaces,
+					  const char *preferred)
 {
 	struct item item = {0};
 
-	TRY(read_literal(&item, preferred));
+	TRY(address_read_literal(&item, preferred));
 	if (item.family)
 		blob_add(blob, &item);
 	if (item.family && !tcp_is_own(&item, interfaces)) {
@@ -176,17 +176,17 @@ static tutti_status add_preferred(struct blob *blob, const struct ifaddrs *inter
 }
 
 /* A bridge that nothing is plugged into is up, but does not run. */
-static bool is_running(const struct ifaddrs *i)
+static bool address_is_running(const struct ifaddrs *i)
 {
 	return (i->ifa_flags & IFF_UP) && (i->ifa_flags & IFF_RUNNING);
 }
 
-static void add_interfaces(struct blob *blob, const struct ifaddrs *interfaces, uint8_t family,
-			   bool must_run)
+static void address_add_interfaces(struct blob *blob, const struct ifaddrs *interfaces,
+				   uint8_t family, bool must_run)
 {
 	for (const struct ifaddrs *i = interfaces; i; i = i->ifa_next) {
 		struct item item;
-		if ((i->ifa_flags & IFF_LOOPBACK) || (must_run && !is_running(i)))
+		if ((i->ifa_flags & IFF_LOOPBACK) || (must_run && !address_is_running(i)))
 			continue;
 		if (item_from_sockaddr(&item, i->ifa_addr) && item.family == family)
 			blob_add(blob, &item);
@@ -200,9 +200,9 @@ static void tcp_add_all(struct blob *blob, const struct ifaddrs *interfaces, boo
 	bool must_run = true;
 
 	do {
-		add_interfaces(blob, interfaces, 4, must_run);
+		address_add_interfaces(blob, interfaces, 4, must_run);
 		if (has_ipv6)
-			add_interfaces(blob, interfaces, 6, must_run);
+			address_add_interfaces(blob, interfaces, 6, must_run);
 		if (!must_run && blob->count)
 			log_info("tcp: no link of this machine is up; others are told its "
 				 "addresses all the same");
@@ -225,7 +225,7 @@ tutti_status tcp_address_make(struct tcp_endpoint *ep, const char *preferred)
 		return fail_errno("rank %d cannot read its machine's addresses (getifaddrs)",
 				  ep->rank);
 	if (preferred && preferred[0])
-		status = add_preferred(&blob, interfaces, preferred);
+		status = address_add_preferred(&blob, interfaces, preferred);
 	tcp_add_all(&blob, interfaces, own.ss_family == AF_INET6);
 	freeifaddrs(interfaces);
 	ep->has_ipv6_loopback = own.ss_family == AF_INET6 && strchr(netaddr_loopback(), ':');
@@ -234,7 +234,7 @@ tutti_status tcp_address_make(struct tcp_endpoint *ep, const char *preferred)
 	return TUTTI_OK;
 }
 
-static bool is_same_machine(const struct blob *a, const struct blob *b)
+static bool address_is_same_machine(const struct blob *a, const struct blob *b)
 {
 	return a->machine != 0 && a->machine == b->machine;
 }
@@ -246,13 +246,13 @@ int tcp_address_reach(const struct tcp_endpoint *ep, const uint8_t *address, siz
 	if (!blob_read(&mine, ep->base.address, ep->base.address_bytes) ||
 	    !blob_read(&theirs, address, bytes))
 		return 0;
-	if (is_same_machine(&mine, &theirs))
+	if (address_is_same_machine(&mine, &theirs))
 		return SAME_MACHINE_MBS;
 	return mine.count && theirs.count ? OTHER_MACHINE_MBS : 0;
 }
 
 /* The machine's others are told to dial the address that TUTTI_ADDRESS names. */
-static bool is_preferred(const struct blob *blob, bool is_near)
+static bool address_is_preferred(const struct blob *blob, bool is_near)
 {
 	return blob->count && (blob->flags & FLAG_PREFERRED) &&
 	       !(is_near && (blob->flags & FLAG_FOREIGN));
@@ -265,8 +265,8 @@ bool tcp_address_is_far(const struct tcp_endpoint *ep, const uint8_t *address, s
 	if (!blob_read(&mine, ep->base.address, ep->base.address_bytes) ||
 	    !blob_read(&theirs, address, bytes))
 		return false;
-	return !is_same_machine(&mine, &theirs) || is_preferred(&mine, true) ||
-	       is_preferred(&theirs, true);
+	return !address_is_same_machine(&mine, &theirs) || address_is_preferred(&mine, true) ||
+	       address_is_preferred(&theirs, true);
 }
 
 static void address_from_item(struct tcp_address *address, const struct item *item, uint16_t port)
@@ -298,8 +298,8 @@ int tcp_address_candidates(const struct tcp_endpoint *ep, const uint8_t *address
 	if (!blob_read(&mine, ep->base.address, ep->base.address_bytes) ||
 	    !blob_read(&theirs, address, bytes))
 		return 0;
-	is_near = is_same_machine(&mine, &theirs);
-	if (is_preferred(&theirs, is_near))
+	is_near = address_is_same_machine(&mine, &theirs);
+	if (address_is_preferred(&theirs, is_near))
 		address_from_item(&list[count++], &theirs.items[next++], theirs.port);
 	if (is_near) {
 		address_from_item(&list[count], ep->has_ipv6_loopback ? &ipv6 : &ipv4, theirs.port);

@@ -201,7 +201,7 @@ static void tcp_resend_free(struct tcp_resend *r)
 	tcp_unread_free(&r->unread);
 }
 
-static bool is_unsettled(enum tcp_state state)
+static bool tcp_conn_is_unsettled(enum tcp_state state)
 {
 	return state != CONN_UP && state != CONN_CLOSED;
 }
@@ -210,7 +210,7 @@ void tcp_conn_set_state(struct tcp_conn *c, enum tcp_state state)
 {
 	struct tcp_endpoint *ep = tcp_endpoint_of(c);
 
-	ep->unsettled += (int)is_unsettled(state) - (int)is_unsettled(c->state);
+	ep->unsettled += (int)tcp_conn_is_unsettled(state) - (int)tcp_conn_is_unsettled(c->state);
 	c->state = state;
 	tcp_ticking(ep);
 }
@@ -361,7 +361,7 @@ void tcp_conn_post(struct tcp_conn *c, struct tutti_done *queue, struct tutti_io
 #define DISCARD_CALLS 256   /* at a time, so that a peer that pours does not hold us */
 #define LINGER_MS     10000 /* a closed connection's time to deliver what was sent */
 
-static void end_socket(struct tcp_conn *c)
+static void tcp_conn_end_socket(struct tcp_conn *c)
 {
 	tcp_watch_close(tcp_endpoint_of(c), &c->watch);
 	c->is_watched = false;
@@ -371,7 +371,7 @@ static void end_socket(struct tcp_conn *c)
 }
 
 /* Whether all that is ours to say has gone, our end with it. */
-static bool say_end(struct tcp_conn *c)
+static bool tcp_conn_say_end(struct tcp_conn *c)
 {
 	if (c->has_said_end)
 		return true;
@@ -387,7 +387,7 @@ static bool say_end(struct tcp_conn *c)
 static void tcp_linger(struct tcp_conn *c)
 {
 	uint8_t dropped[DISCARD_BYTES];
-	bool has_said_all = say_end(c);
+	bool has_said_all = tcp_conn_say_end(c);
 	ssize_t n = 1;
 	int undelivered = 0;
 
@@ -395,14 +395,14 @@ static void tcp_linger(struct tcp_conn *c)
 		n = recv(c->watch.fd, dropped, sizeof dropped, MSG_DONTWAIT);
 	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR) ||
 	    ioctl(c->watch.fd, SIOCOUTQ, &undelivered) != 0 || (has_said_all && undelivered == 0))
-		end_socket(c);
+		tcp_conn_end_socket(c);
 }
 
-static void begin_closing(struct tcp_conn *c)
+static void tcp_conn_begin_closing(struct tcp_conn *c)
 {
 	if (c->state != CONN_UP) {
 		if (c->state != CONN_CLOSING)
-			end_socket(c);
+			tcp_conn_end_socket(c);
 		return;
 	}
 	c->deadline_ns = deadline_after_ms(LINGER_MS);
@@ -434,9 +434,9 @@ void tcp_conn_fail(struct tcp_conn *c, tutti_status status, const char *format, 
 	while ((io = tutti_done_pop(&c->sends)))
 		tutti_done_push(&ep->finished, io, status);
 	if (status == TUTTI_ERR_PEER)
-		end_socket(c);
+		tcp_conn_end_socket(c);
 	else
-		begin_closing(c);
+		tcp_conn_begin_closing(c);
 }
 
 void tcp_conn_fail_after_drain(struct tcp_conn *c, tutti_status status, const char *format, ...)
@@ -468,7 +468,7 @@ void tcp_conn_refuse(struct tcp_conn *c, const char *why)
 		      tcp_endpoint_of(c)->rank, c->base.peer, c->base.channel, why);
 }
 
-static void forget_busy(struct tcp_endpoint *ep, struct tcp_conn *c)
+static void tcp_conn_forget_busy(struct tcp_endpoint *ep, struct tcp_conn *c)
 {
 	struct tcp_conn **at = &ep->busy;
 
@@ -501,10 +501,10 @@ void tcp_close(struct tutti_conn *conn)
 	tutti_done_init(&c->sends);
 	tutti_done_init(&c->recvs);
 	done_list_forget(&tcp_endpoint_of(c)->finished, conn);
-	forget_busy(tcp_endpoint_of(c), c);
+	tcp_conn_forget_busy(tcp_endpoint_of(c), c);
 	c->is_owned = false;
 	tcp_remember_ended(c);
-	begin_closing(c);
+	tcp_conn_begin_closing(c);
 	if (c->state == CONN_CLOSED)
 		tcp_conn_free(c);
 }
@@ -514,8 +514,8 @@ void tcp_conn_free(struct tcp_conn *c)
 	struct tcp_endpoint *ep = tcp_endpoint_of(c);
 	struct tcp_conn **at = &ep->conns;
 
-	end_socket(c);
-	forget_busy(ep, c);
+	tcp_conn_end_socket(c);
+	tcp_conn_forget_busy(ep, c);
 	while (*at != c)
 		at = &(*at)->next;
 	*at = c->next;
@@ -528,7 +528,7 @@ void tcp_conn_free(struct tcp_conn *c)
 void tcp_conn_linger(struct tcp_conn *c, uint64_t now_ns)
 {
 	if (now_ns >= c->deadline_ns)
-		end_socket(c);
+		tcp_conn_end_socket(c);
 	else
 		tcp_linger(c);
 	if (c->state == CONN_CLOSED && !c->is_owned)

@@ -100,7 +100,7 @@ static bool reconnect_is_over(struct tcp_conn *c)
 }
 
 /* No address of this round led to the peer. Returns whether the conn has failed for that. */
-static bool fail_round(struct tcp_conn *c)
+static bool dial_fail_round(struct tcp_conn *c)
 {
 	const struct tcp_dial *d = c->dial;
 	char text[TRIES_TEXT_BYTES];
@@ -152,7 +152,7 @@ static void dial_next(struct tcp_conn *c)
 				deadline_after_ms(is_reconnecting ? AGAIN_MS : CANDIDATE_MS);
 		return;
 	}
-	if (fail_round(c))
+	if (dial_fail_round(c))
 		return;
 	d->next = 0;
 	d->is_resting = true;
@@ -181,7 +181,7 @@ void tcp_dial_begin(struct tcp_conn *c)
 }
 
 /* The peer may have no use for this conn yet, or be gone: dialing tells. */
-static void stop_waiting(struct tcp_conn *c)
+static void dial_stop_waiting(struct tcp_conn *c)
 {
 	if (!tcp_is_reconnecting(c))
 		c->deadline_ns = tcp_connect_deadline(tcp_endpoint_of(c), c->base.channel);
@@ -189,7 +189,7 @@ static void stop_waiting(struct tcp_conn *c)
 	dial_next(c);
 }
 
-static void connect_timed_out(struct tcp_conn *c)
+static void dial_connect_timed_out(struct tcp_conn *c)
 {
 	struct tcp_endpoint *ep = tcp_endpoint_of(c);
 	const struct tries *tries = &c->dial->tries;
@@ -224,9 +224,9 @@ void tcp_dial_tick(struct tcp_conn *c, uint64_t now_ns)
 
 	if (c->state == CONN_WAITING) {
 		if (is_wanted && now_ns >= d->give_up_ns)
-			stop_waiting(c);
+			dial_stop_waiting(c);
 	} else if (now_ns >= c->deadline_ns && !is_reconnecting) {
-		connect_timed_out(c);
+		dial_connect_timed_out(c);
 	} else if (now_ns >= c->deadline_ns && c->state == CONN_DIALING) {
 		reconnect_is_over(c);
 	} else if (d->is_resting) {
@@ -328,7 +328,7 @@ static void tcp_handshake(struct tcp_conn *c)
 }
 
 /* The process that answered is the peer, and may be busy elsewhere. */
-static void begin_handshake(struct tcp_conn *c)
+static void dial_begin_handshake(struct tcp_conn *c)
 {
 	c->dial->give_up_ns = DEADLINE_NONE;
 	if (!tcp_stream_secure(&c->watch, &c->dial->auth, true)) {
@@ -353,13 +353,13 @@ static void tcp_prove(struct tcp_conn *c)
 	if (d->reconnects)
 		c->resend.next_epoch = d->epoch + 1;
 	if (tcp_endpoint_of(c)->has_tls)
-		begin_handshake(c);
+		dial_begin_handshake(c);
 	else
 		tcp_settle(c);
 }
 
 /* The peer has accepted the proof, and says how far it has come. */
-static void take_position(struct tcp_conn *c)
+static void dial_take_position(struct tcp_conn *c)
 {
 	uint64_t position = tcp_position_read(c->dial->position);
 
@@ -460,7 +460,7 @@ void tcp_dial_event(struct tcp_conn *c)
 	/* Either may have come so far. */
 	if (c->state == CONN_AGREEING &&
 	    tcp_read_whole(c, c->dial->position, TCP_POSITION_BYTES, &c->dial->position_read))
-		take_position(c);
+		dial_take_position(c);
 }
 
 /* A socket that breaks between live ranks (a link that flaps, a middlebox that forgets) is replaced
@@ -476,7 +476,7 @@ void tcp_dial_event(struct tcp_conn *c)
 
 /* Keeps only the address of the list that has the socket's host. If none has it, addresses are
  * translated on the way, and all are kept. */
-static int keep_proven(struct tcp_address *list, int count, const char *where)
+static int dial_keep_proven(struct tcp_address *list, int count, const char *where)
 {
 	const char *colon = strrchr(where, ':');
 	size_t host = colon ? (size_t)(colon - where) : 0;
@@ -493,7 +493,7 @@ static int keep_proven(struct tcp_address *list, int count, const char *where)
 }
 
 /* The same trouble goes on until bytes have moved. */
-static void begin_trying(struct tcp_conn *c, int error)
+static void dial_begin_trying(struct tcp_conn *c, int error)
 {
 	struct tcp_resend *r = &c->resend;
 
@@ -507,7 +507,7 @@ static void begin_trying(struct tcp_conn *c, int error)
 }
 
 /* EPIPE: the peer had ended the connection before it was reset. */
-static bool can_reconnect(const struct tcp_conn *c, int error)
+static bool dial_can_reconnect(const struct tcp_conn *c, int error)
 {
 	return c->reconnects && c->is_owned && c->state == CONN_UP && c->watch.fd >= 0 &&
 	       c->base.status == TUTTI_OK && error != 0 && error != EPIPE && error != EBADMSG &&
@@ -520,9 +520,9 @@ bool tcp_reconnect_leave(struct tcp_conn *c, int error)
 	struct tcp_dial *d;
 	bool is_taken;
 
-	if (!can_reconnect(c, error) || !(d = tcp_dial_new(c)))
+	if (!dial_can_reconnect(c, error) || !(d = tcp_dial_new(c)))
 		return false;
-	d->count = keep_proven(d->candidates, d->count, c->where);
+	d->count = dial_keep_proven(d->candidates, d->count, c->where);
 	is_taken = tcp_unread_take(&c->resend.unread, &c->watch);
 	if (c->resend.unread.end > had)
 		c->resend.received += c->resend.unread.end - had;
@@ -536,7 +536,7 @@ bool tcp_reconnect_leave(struct tcp_conn *c, int error)
 	c->is_watched = c->has_hung_up = false;
 	c->write_error = 0;
 	c->dial = d;
-	begin_trying(c, error);
+	dial_begin_trying(c, error);
 	tcp_conn_set_state(c, CONN_WAITING);
 	return true;
 }
@@ -566,7 +566,7 @@ void tcp_reconnect_look(struct tcp_conn *c)
 
 /* Where in the stream the first changed byte was is unknown, so this connection is not made
  * again. */
-static void fail_changed(struct tcp_conn *c)
+static void dial_fail_changed(struct tcp_conn *c)
 {
 	tcp_conn_fail(c, TUTTI_ERR_AUTH,
 		      "the data between rank %d and rank %d (tcp %s, channel %d) is changed on its "
@@ -580,7 +580,7 @@ void tcp_reconnect_or_fail(struct tcp_conn *c, int error)
 	int rank = tcp_endpoint_of(c)->rank;
 
 	if (error == EBADMSG) {
-		fail_changed(c);
+		dial_fail_changed(c);
 		return;
 	}
 	if (tcp_reconnect(c, error))

@@ -66,7 +66,7 @@ static void tcp_tick(struct tcp_endpoint *ep)
 	}
 }
 
-static void take_tick(struct tcp_endpoint *ep)
+static void tcp_endpoint_take_tick(struct tcp_endpoint *ep)
 {
 	uint64_t ticks;
 
@@ -85,7 +85,7 @@ static void tcp_take_event(struct tcp_endpoint *ep, const struct epoll_event *ev
 		tcp_accept_all(ep);
 		break;
 	case WATCH_TIMER:
-		take_tick(ep);
+		tcp_endpoint_take_tick(ep);
 		break;
 	case WATCH_ACCEPTED:
 		tcp_greet(ep, (struct tcp_accepted *)watch, NULL);
@@ -99,7 +99,7 @@ static void tcp_take_event(struct tcp_endpoint *ep, const struct epoll_event *ev
 	}
 }
 
-static int take_events(struct tcp_endpoint *ep, int epoll_fd)
+static int tcp_endpoint_take_events(struct tcp_endpoint *ep, int epoll_fd)
 {
 	int n = epoll_wait(epoll_fd, ep->events, TCP_EVENTS, 0);
 
@@ -111,7 +111,7 @@ static int take_events(struct tcp_endpoint *ep, int epoll_fd)
 }
 
 /* Before there is an epoll the listener alone may have news. */
-static int look_at_listener(struct tcp_endpoint *ep)
+static int tcp_endpoint_look_at_listener(struct tcp_endpoint *ep)
 {
 	if (ep->accept_again || !net_has_caller(ep->listener.fd))
 		return 0;
@@ -122,7 +122,8 @@ static int look_at_listener(struct tcp_endpoint *ep)
 /* Asks epoll; returns how many events there were. */
 static int tcp_take_events(struct tcp_endpoint *ep)
 {
-	int n = ep->epoll_fd < 0 ? look_at_listener(ep) : take_events(ep, ep->epoll_fd);
+	int n = ep->epoll_fd < 0 ? tcp_endpoint_look_at_listener(ep)
+				 : tcp_endpoint_take_events(ep, ep->epoll_fd);
 
 	if (tcp_tick_by_clock(ep)) {
 		tcp_tick(ep);
@@ -131,7 +132,7 @@ static int tcp_take_events(struct tcp_endpoint *ep)
 	if (!ep->has_rung)
 		return n;
 	ep->has_rung = false;
-	while (take_events(ep, ep->alarm.fd) == TCP_EVENTS)
+	while (tcp_endpoint_take_events(ep, ep->alarm.fd) == TCP_EVENTS)
 		;
 	return n;
 }
@@ -139,7 +140,7 @@ static int tcp_take_events(struct tcp_endpoint *ep)
 /* The peer receives nothing any more. Receives to come still find the bytes that it sent before:
  * until they have received those, sends end well, for one that completes says no more than that its
  * buffer is free. */
-static bool end_writing(struct tcp_conn *c)
+static bool tcp_endpoint_end_writing(struct tcp_conn *c)
 {
 	bool moved = c->sends.head != NULL;
 
@@ -154,13 +155,13 @@ static bool end_writing(struct tcp_conn *c)
 	return moved;
 }
 
-static bool has_to_send(const struct tcp_conn *c)
+static bool tcp_endpoint_has_to_send(const struct tcp_conn *c)
 {
 	return c->sends.head || tcp_must_resend(c);
 }
 
 /* Acts on the result of a visit. moved: so far. Returns whether anything has. */
-static bool end_visit(struct tcp_conn *c, bool moved, bool is_direct)
+static bool tcp_endpoint_end_visit(struct tcp_conn *c, bool moved, bool is_direct)
 {
 	if (c->is_lost) {
 		c->is_lost = false;
@@ -170,7 +171,7 @@ static bool end_visit(struct tcp_conn *c, bool moved, bool is_direct)
 		if (tcp_reconnect(c, c->write_error))
 			moved = true;
 		else if (!c->recvs.head)
-			moved |= end_writing(c);
+			moved |= tcp_endpoint_end_writing(c);
 	}
 	if (c->state != CONN_UP)
 		return moved;
@@ -195,15 +196,15 @@ static bool tcp_visit_busy(struct tcp_endpoint *ep)
 		bool moved = false;
 		if (c->has_hung_up && c->state == CONN_UP)
 			tcp_reconnect_look(c);
-		if (has_to_send(c) && c->may_write && c->state == CONN_UP)
+		if (tcp_endpoint_has_to_send(c) && c->may_write && c->state == CONN_UP)
 			moved = tcp_send_some(c);
 		if (c->recvs.head && (c->may_read || is_direct || tcp_can_take(c)) &&
 		    c->state == CONN_UP)
 			moved |= tcp_receive_some(c);
-		any |= end_visit(c, moved, is_direct);
+		any |= tcp_endpoint_end_visit(c, moved, is_direct);
 		ep->waiting += c->recvs.head != NULL;
-		blocked += has_to_send(c);
-		c->is_busy = c->recvs.head || has_to_send(c);
+		blocked += tcp_endpoint_has_to_send(c);
+		c->is_busy = c->recvs.head || tcp_endpoint_has_to_send(c);
 		if (c->is_busy)
 			at = &c->next_busy;
 		else
@@ -228,14 +229,14 @@ static int tcp_progress(struct tutti_endpoint *endpoint, struct tutti_done *done
 	return done_list_take(done, &ep->finished) || moved;
 }
 
-static bool has_work(const struct tcp_endpoint *ep)
+static bool tcp_endpoint_has_work(const struct tcp_endpoint *ep)
 {
 	if (ep->finished.head)
 		return true;
 	for (const struct tcp_conn *c = ep->busy; c; c = c->next_busy) {
 		if (c->state != CONN_UP)
 			continue;
-		if ((has_to_send(c) && c->may_write) || tcp_can_take(c) ||
+		if ((tcp_endpoint_has_to_send(c) && c->may_write) || tcp_can_take(c) ||
 		    (c->recvs.head && c->may_read) || c->write_error || c->has_hung_up)
 			return true;
 	}
@@ -258,7 +259,7 @@ static int tcp_arm(struct tutti_endpoint *endpoint)
 			tcp_conn_watch(c);
 	for (int i = 0; i < 8; i++)
 		if (tcp_take_events(ep) == 0)
-			return has_work(ep);
+			return tcp_endpoint_has_work(ep);
 	return 1;
 }
 
@@ -276,12 +277,12 @@ static int tcp_arm(struct tutti_endpoint *endpoint)
 
 /* Known before a connection is up: one that is dialed from a call wakes nobody here. If none of a
  * peer's loopback addresses answers but another does, such a connection is made again in calls. */
-static bool may_reconnect(const struct tcp_endpoint *ep)
+static bool tcp_endpoint_may_reconnect(const struct tcp_endpoint *ep)
 {
 	return tcp_would_reconnect(ep, !ep->has_far_peer);
 }
 
-static tutti_status open_alarm(struct tcp_endpoint *ep)
+static tutti_status tcp_endpoint_open_alarm(struct tcp_endpoint *ep)
 {
 	struct epoll_event callers = {.events = EPOLLIN | EPOLLET, .data.ptr = &ep->listener};
 
@@ -299,9 +300,9 @@ static tutti_status open_alarm(struct tcp_endpoint *ep)
 }
 
 /* Without descriptors or memory for it, connections are made again only in calls. */
-static bool has_alarm(struct tcp_endpoint *ep)
+static bool tcp_endpoint_has_alarm(struct tcp_endpoint *ep)
 {
-	if (ep->alarm.fd < 0 && open_alarm(ep) != TUTTI_OK) {
+	if (ep->alarm.fd < 0 && tcp_endpoint_open_alarm(ep) != TUTTI_OK) {
 		log_seldom("%s", last_error());
 		tcp_watch_close(ep, &ep->alarm);
 	}
@@ -309,7 +310,7 @@ static bool has_alarm(struct tcp_endpoint *ep)
 }
 
 /* Something can be done at once. */
-static bool has_repairs(const struct tcp_endpoint *ep)
+static bool tcp_endpoint_has_repairs(const struct tcp_endpoint *ep)
 {
 	for (const struct tcp_conn *c = ep->busy; c; c = c->next_busy)
 		if (c->state == CONN_UP && (c->has_hung_up || (tcp_must_resend(c) && c->may_write)))
@@ -317,7 +318,7 @@ static bool has_repairs(const struct tcp_endpoint *ep)
 	return false;
 }
 
-static bool is_reconnecting_any(const struct tcp_endpoint *ep)
+static bool tcp_endpoint_is_reconnecting_any(const struct tcp_endpoint *ep)
 {
 	for (const struct tcp_conn *c = ep->conns; c; c = c->next)
 		if (tcp_is_reconnecting(c) || (c->state == CONN_UP && tcp_must_resend(c)))
@@ -327,7 +328,7 @@ static bool is_reconnecting_any(const struct tcp_endpoint *ep)
 
 static int sleeps_on(const struct tcp_endpoint *ep)
 {
-	if (is_reconnecting_any(ep))
+	if (tcp_endpoint_is_reconnecting_any(ep))
 		return ep->epoll_fd;
 	return ep->alarm.fd >= 0 ? ep->alarm.fd : ep->listener.fd;
 }
@@ -337,11 +338,11 @@ static int tcp_mend(struct tutti_endpoint *endpoint, int *fd)
 	struct tcp_endpoint *ep = (struct tcp_endpoint *)endpoint;
 
 	*fd = -1;
-	if (ep->reconnect == 0 || (may_reconnect(ep) && !has_alarm(ep)))
+	if (ep->reconnect == 0 || (tcp_endpoint_may_reconnect(ep) && !tcp_endpoint_has_alarm(ep)))
 		return 0;
 	for (int pass = 0; pass < MEND_PASSES; pass++) {
 		int events = tcp_take_events(ep);
-		if (events == 0 && !has_repairs(ep)) {
+		if (events == 0 && !tcp_endpoint_has_repairs(ep)) {
 			*fd = sleeps_on(ep);
 			return tcp_lacks_timer(ep);
 		}
@@ -352,7 +353,7 @@ static int tcp_mend(struct tutti_endpoint *endpoint, int *fd)
 }
 
 /* The peer's kernel has all of it, or it is not wanted any more. */
-static bool has_delivered(const struct tcp_conn *c)
+static bool tcp_endpoint_has_delivered(const struct tcp_conn *c)
 {
 	int undelivered = 0;
 
@@ -368,7 +369,7 @@ static int tcp_in_doubt(struct tutti_endpoint *endpoint)
 	const struct tcp_endpoint *ep = (const struct tcp_endpoint *)endpoint;
 
 	for (const struct tcp_conn *c = ep->conns; c; c = c->next)
-		if (c->is_owned && !has_delivered(c))
+		if (c->is_owned && !tcp_endpoint_has_delivered(c))
 			return 1;
 	return 0;
 }
@@ -424,7 +425,7 @@ static void tcp_destroy(struct tutti_endpoint *endpoint)
 	free(ep);
 }
 
-static tutti_status open_listener(struct tcp_endpoint *ep)
+static tutti_status tcp_endpoint_open_listener(struct tcp_endpoint *ep)
 {
 	int backlog = ep->size > SOMAXCONN ? ep->size : SOMAXCONN;
 
@@ -463,7 +464,7 @@ static tutti_status tcp_open(struct tutti_endpoint **endpoint,
 	tutti_done_init(&ep->finished);
 	status = ep->has_tls ? tls_load() : TUTTI_OK;
 	if (status == TUTTI_OK)
-		status = open_listener(ep);
+		status = tcp_endpoint_open_listener(ep);
 	if (status == TUTTI_OK)
 		status = tcp_address_make(ep, config->address);
 	if (status != TUTTI_OK) {

@@ -49,7 +49,7 @@ static void tcp_damaged(struct tcp_conn *c, const char *what, uint32_t sum, uint
 }
 
 /* Checks a header before any of its fields is used. */
-static bool check_header(struct tcp_conn *c, const uint8_t header[TCP_SUMMED_BYTES])
+static bool tcp_receive_check_header(struct tcp_conn *c, const uint8_t header[TCP_SUMMED_BYTES])
 {
 	uint32_t sum = crc32c(0, header, TCP_SUMMED_BYTES - 4), words[2];
 
@@ -69,7 +69,7 @@ static bool tcp_take_header(struct tcp_conn *c, const uint8_t *header)
 	uint64_t bytes;
 	uint32_t words[2];
 
-	if (tcp_has_checksums(tcp_endpoint_of(c)) && !check_header(c, header))
+	if (tcp_has_checksums(tcp_endpoint_of(c)) && !tcp_receive_check_header(c, header))
 		return false;
 	memcpy(&bytes, header, 8);
 	memcpy(words, header + 8, 8);
@@ -122,7 +122,7 @@ static void tcp_landed(struct tcp_conn *c, struct tutti_io *io, size_t bytes)
 	}
 }
 
-static void take_payload(struct tcp_conn *c, struct tutti_io *io)
+static void tcp_receive_take_payload(struct tcp_conn *c, struct tutti_io *io)
 {
 	size_t bytes;
 	void *to;
@@ -137,7 +137,7 @@ static void take_payload(struct tcp_conn *c, struct tutti_io *io)
 }
 
 /* Hands out what lies in the read-ahead buffer. */
-static bool take_buffered(struct tcp_conn *c)
+static bool tcp_receive_take_buffered(struct tcp_conn *c)
 {
 	bool moved = false;
 
@@ -150,7 +150,7 @@ static bool take_buffered(struct tcp_conn *c)
 			if (!tcp_take_header(c, header))
 				return true;
 		}
-		take_payload(c, io);
+		tcp_receive_take_payload(c, io);
 		tcp_finish_if_whole(c);
 	}
 	return moved;
@@ -250,7 +250,7 @@ static void plan_read(struct tcp_conn *c, struct payload_places *p)
 }
 
 /* n bytes have arrived in the places. */
-static void accept_read(struct tcp_conn *c, const struct payload_places *p, size_t n)
+static void tcp_receive_accept_read(struct tcp_conn *c, const struct payload_places *p, size_t n)
 {
 	struct tutti_io *io = c->recvs.head;
 	size_t header = n < p->header ? n : p->header;
@@ -269,7 +269,7 @@ static void accept_read(struct tcp_conn *c, const struct payload_places *p, size
 		tcp_finish_if_whole(c);
 }
 
-static ssize_t read_socket(struct tcp_conn *c, struct payload_places *p)
+static ssize_t tcp_receive_read_socket(struct tcp_conn *c, struct payload_places *p)
 {
 	ssize_t n = tcp_stream_recv(&c->watch, p->iov, p->count);
 
@@ -283,7 +283,7 @@ static ssize_t read_socket(struct tcp_conn *c, struct payload_places *p)
 }
 
 /* The bytes that the socket before this one held come first. */
-static size_t read_unread(struct tcp_unread *unread, const struct payload_places *p)
+static size_t tcp_receive_read_unread(struct tcp_unread *unread, const struct payload_places *p)
 {
 	size_t done = 0;
 
@@ -301,27 +301,27 @@ static size_t read_unread(struct tcp_unread *unread, const struct payload_places
 }
 
 /* Whether the connection goes on is decided when this visit is over. */
-static void mark_lost(struct tcp_conn *c, int error)
+static void tcp_receive_mark_lost(struct tcp_conn *c, int error)
 {
 	c->is_lost = true;
 	c->lost_error = error;
 }
 
 /* One system call. Returns whether bytes came, or the end. */
-static bool read_once(struct tcp_conn *c)
+static bool tcp_receive_read_once(struct tcp_conn *c)
 {
 	struct payload_places p;
 	ssize_t n;
 
 	plan_read(c, &p);
-	n = c->resend.unread.bytes ? (ssize_t)read_unread(&c->resend.unread, &p)
-				   : read_socket(c, &p);
+	n = c->resend.unread.bytes ? (ssize_t)tcp_receive_read_unread(&c->resend.unread, &p)
+				   : tcp_receive_read_socket(c, &p);
 	if (n > 0)
-		accept_read(c, &p, (size_t)n);
+		tcp_receive_accept_read(c, &p, (size_t)n);
 	else if (n == 0)
-		mark_lost(c, c->write_error);
+		tcp_receive_mark_lost(c, c->write_error);
 	else if (errno != EAGAIN)
-		mark_lost(c, errno);
+		tcp_receive_mark_lost(c, errno);
 	else
 		c->may_read = false;
 	return n > 0 || c->is_lost || c->state != CONN_UP;
@@ -329,13 +329,13 @@ static bool read_once(struct tcp_conn *c)
 
 bool tcp_receive_some(struct tcp_conn *c)
 {
-	bool moved = take_buffered(c);
+	bool moved = tcp_receive_take_buffered(c);
 
 	for (int i = 0; i < READS && c->recvs.head; i++) {
-		if (!read_once(c))
+		if (!tcp_receive_read_once(c))
 			break;
 		moved = true;
-		take_buffered(c);
+		tcp_receive_take_buffered(c);
 		if (!c->may_read || c->is_lost || c->state != CONN_UP)
 			break;
 	}

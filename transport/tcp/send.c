@@ -62,7 +62,7 @@ static bool tcp_is_full(const struct tcp_batch *b)
 }
 
 /* Of a message that has not begun, so that moved is at its beginning. */
-static uint32_t sum_payload(const struct tutti_io *io)
+static uint32_t tcp_send_sum_payload(const struct tutti_io *io)
 {
 	struct tutti_io at = *io;
 	uint32_t sum = 0;
@@ -79,14 +79,14 @@ static uint32_t sum_payload(const struct tutti_io *io)
 static uint32_t tcp_sum_of(struct tcp_conn *c, const struct tutti_io *io, uint32_t number)
 {
 	if (number == c->summed) {
-		c->sums[number % TCP_BATCH] = sum_payload(io);
+		c->sums[number % TCP_BATCH] = tcp_send_sum_payload(io);
 		c->summed++;
 	}
 	return c->sums[number % TCP_BATCH];
 }
 
-static void add_header(struct tcp_conn *c, struct tcp_batch *b, const struct tutti_io *io,
-		       uint32_t number, uint32_t begun)
+static void tcp_send_add_header(struct tcp_conn *c, struct tcp_batch *b, const struct tutti_io *io,
+				uint32_t number, uint32_t begun)
 {
 	struct {
 		uint64_t bytes;
@@ -142,7 +142,7 @@ static void tcp_gather(struct tcp_conn *c, struct tcp_batch *b)
 		if (n == TCP_BATCH || tcp_is_full(b))
 			return;
 		if (begun < tcp_header_bytes(c))
-			add_header(c, b, io, c->sent + n, begun);
+			tcp_send_add_header(c, b, io, c->sent + n, begun);
 		if (!tcp_send_add_payload(b, io))
 			return;
 	}

@@ -172,7 +172,7 @@ void tcp_watch_close(struct tcp_endpoint *ep, struct tcp_watch *watch)
 			ep->events[i].data.ptr = NULL;
 }
 
-static void open_timer(struct tcp_endpoint *ep)
+static void socket_open_timer(struct tcp_endpoint *ep)
 {
 	struct itimerspec tick = {.it_value.tv_nsec = TCP_TICK_MS * 1000000L,
 				  .it_interval.tv_nsec = TCP_TICK_MS * 1000000L};
@@ -194,7 +194,7 @@ void tcp_ticking(struct tcp_endpoint *ep)
 	ep->is_ticking = is_needed;
 	ep->tick_ns = deadline_after_ms(TCP_TICK_MS);
 	if (is_needed)
-		open_timer(ep);
+		socket_open_timer(ep);
 	else
 		tcp_watch_close(ep, &ep->timer);
 }
@@ -204,6 +204,6 @@ bool tcp_tick_by_clock(struct tcp_endpoint *ep)
 	if (!tcp_lacks_timer(ep) || clock_now_ns() < ep->tick_ns)
 		return false;
 	ep->tick_ns = deadline_after_ms(TCP_TICK_MS);
-	open_timer(ep);
+	socket_open_timer(ep);
 	return true;
 }

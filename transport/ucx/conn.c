@@ -47,7 +47,7 @@ static void ucx_break_off(struct ucx_conn *conn)
 }
 
 /* The peer has closed its end, and all that it had sent is here. */
-static void answer_bye(struct ucx_conn *conn)
+static void ucx_conn_answer_bye(struct ucx_conn *conn)
 {
 	const struct oob_note ack = {.kind = UCX_NOTE_BYE_ACK};
 
@@ -60,12 +60,12 @@ static void answer_bye(struct ucx_conn *conn)
 		     conn->base.peer, ucx_endpoint_of(conn)->rank);
 }
 
-static bool move_wire(struct ucx_conn *conn)
+static bool ucx_conn_move_wire(struct ucx_conn *conn)
 {
 	bool is_moving = ucx_wire_progress(conn);
 
 	if (conn->has_left && (conn->is_closing || conn->arrived == conn->peer.committed))
-		answer_bye(conn);
+		ucx_conn_answer_bye(conn);
 	else if (conn->wire.broken != UCS_OK)
 		ucx_break_off(conn);
 	else
@@ -73,7 +73,7 @@ static bool move_wire(struct ucx_conn *conn)
 	return true;
 }
 
-static bool is_idle(const struct ucx_conn *conn)
+static bool ucx_conn_is_idle(const struct ucx_conn *conn)
 {
 	if (conn->sends.head || conn->sending.head || conn->recvs.head || conn->receiving.head)
 		return false;
@@ -89,7 +89,7 @@ bool ucx_conn_move(struct ucx_conn *conn)
 	if (conn->state == UCX_CONNECTING || conn->state == UCX_FAILED)
 		return false;
 	if (conn->state != UCX_ENDED)
-		is_moving = move_wire(conn);
+		is_moving = ucx_conn_move_wire(conn);
 	if (conn->is_closing)
 		return is_moving;
 	if (conn->state == UCX_ENDED) {
@@ -99,7 +99,7 @@ bool ucx_conn_move(struct ucx_conn *conn)
 		if (conn->state != UCX_FAILED)
 			is_moving |= ucx_send_some(conn);
 	}
-	if (conn->state != UCX_FAILED && is_idle(conn))
+	if (conn->state != UCX_FAILED && ucx_conn_is_idle(conn))
 		ucx_conn_deactivate(conn);
 	return is_moving;
 }

@@ -33,7 +33,7 @@ struct ucx_trailer {
 
 _Static_assert(sizeof(struct ucx_trailer) <= OOB_ROOM_BYTES, "it fits behind oob's address");
 
-static bool is_active(const char *path)
+static bool ucx_endpoint_is_active(const char *path)
 {
 	FILE *file = fopen(path, "re");
 	char text[32] = "";
@@ -54,7 +54,7 @@ static bool ucx_has_rdma(void)
 	if (glob("/sys/class/infiniband/*/ports/*/state", GLOB_NOSORT, NULL, &states) != 0)
 		return false;
 	for (size_t i = 0; i < states.gl_pathc; i++)
-		has_rdma |= is_active(states.gl_pathv[i]);
+		has_rdma |= ucx_endpoint_is_active(states.gl_pathv[i]);
 	globfree(&states);
 	return has_rdma;
 }
@@ -201,7 +201,7 @@ static void ucx_destroy(struct tutti_endpoint *base)
 	free(endpoint);
 }
 
-static tutti_status open_context(struct ucx_endpoint *endpoint, int ranks)
+static tutti_status ucx_endpoint_open_context(struct ucx_endpoint *endpoint, int ranks)
 {
 	const ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES,
 				     .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP};
@@ -226,8 +226,8 @@ static tutti_status open_context(struct ucx_endpoint *endpoint, int ranks)
 }
 
 /* Where it cannot work, or is not wanted, it has no address, and other transports have to do. */
-static tutti_status open_oob(struct ucx_endpoint *endpoint,
-			     const struct tutti_endpoint_config *config)
+static tutti_status ucx_endpoint_open_oob(struct ucx_endpoint *endpoint,
+					  const struct tutti_endpoint_config *config)
 {
 	endpoint->has_rdma = ucx_has_rdma();
 	if (config->tls)
@@ -238,7 +238,7 @@ static tutti_status open_oob(struct ucx_endpoint *endpoint,
 	else if (!endpoint->has_rdma && !config->is_named)
 		fail(TUTTI_ERR_UNSUPPORTED,
 		     "ucx: no RDMA port works here, and TUTTI_TRANSPORTS does not name ucx");
-	else if (open_context(endpoint, config->size) == TUTTI_OK) {
+	else if (ucx_endpoint_open_context(endpoint, config->size) == TUTTI_OK) {
 		TRY(oob_open(&endpoint->oob, config, "ucx"));
 		ucx_address_make(endpoint, config->host_id);
 		return TUTTI_OK;
@@ -260,7 +260,7 @@ static tutti_status ucx_open(struct tutti_endpoint **out,
 	endpoint->epoll_fd = -1;
 	endpoint->timer_fd = -1;
 	tutti_done_init(&endpoint->done);
-	tutti_status status = open_oob(endpoint, config);
+	tutti_status status = ucx_endpoint_open_oob(endpoint, config);
 	if (status != TUTTI_OK) {
 		ucx_destroy(&endpoint->base);
 		return status;

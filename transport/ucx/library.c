@@ -110,7 +110,7 @@ tutti_status ucx_library(const struct ucx_library **library)
 static const char *const shm_settings[][2] = {{"FIFO_SIZE", "32"}, {"RX_BUFS_GROW", "72"}};
 
 /* UCX_MM_* are for all kinds of shared memory; a variable of one kind overrides them. */
-static bool is_in_environment(const char *setting)
+static bool ucx_library_is_in_environment(const char *setting)
 {
 	static const char *const kinds[] = {"MM", "POSIX", "SYSV", "XPMEM"};
 	char name[48];
@@ -149,7 +149,7 @@ void ucx_configure_shm(const struct ucx_library *library, ucp_config_t *config, 
 		return; /* UCX's own sizes, which are faster, fit */
 	for (size_t i = 0; i < sizeof shm_settings / sizeof *shm_settings; i++) {
 		snprintf(name, sizeof name, "MM_%s", shm_settings[i][0]);
-		if (!is_in_environment(shm_settings[i][0]))
+		if (!ucx_library_is_in_environment(shm_settings[i][0]))
 			library->ucp_config_modify(config, name, shm_settings[i][1]);
 	}
 	/* All ranks may be on this machine, each connected to each. Without POSIX shared memory UCX

@@ -12,8 +12,8 @@ bool ucx_can_receive(const struct ucx_conn *conn)
 }
 
 /* Whether the next block belongs to io. If not, the conn has failed. */
-static bool is_for(struct ucx_conn *conn, const struct tutti_io *io,
-		   const struct ucx_arrival *arrival)
+static bool ucx_messages_is_for(struct ucx_conn *conn, const struct tutti_io *io,
+				const struct ucx_arrival *arrival)
 {
 	const struct ucx_header *header = &arrival->header;
 	int rank = ucx_endpoint_of(conn)->rank;
@@ -38,8 +38,8 @@ static bool is_for(struct ucx_conn *conn, const struct tutti_io *io,
 }
 
 /* False: no stage is free. */
-static bool fetch_bulk(struct ucx_conn *conn, struct tutti_io *io,
-		       const struct ucx_arrival *arrival, struct ucx_fetch *fetch)
+static bool ucx_messages_fetch_bulk(struct ucx_conn *conn, struct tutti_io *io,
+				    const struct ucx_arrival *arrival, struct ucx_fetch *fetch)
 {
 	size_t here;
 	void *to = tutti_io_here(io, &here);
@@ -58,14 +58,14 @@ static bool fetch_bulk(struct ucx_conn *conn, struct tutti_io *io,
 }
 
 /* False: it has to wait, or the conn has failed. */
-static bool receive_block(struct ucx_conn *conn, struct tutti_io *io)
+static bool ucx_messages_receive_block(struct ucx_conn *conn, struct tutti_io *io)
 {
 	uint32_t place = conn->next % UCX_WINDOW;
 	struct ucx_arrival *arrival = &conn->arrivals[place];
 	struct ucx_fetch *fetch = &conn->fetches[place];
 	bool is_bulk = arrival->desc != NULL;
 
-	if (!is_for(conn, io, arrival))
+	if (!ucx_messages_is_for(conn, io, arrival))
 		return false;
 	if (is_bulk && !conn->wire.worker) {
 		ucx_conn_fail(conn, conn->ended.status, "%s", conn->ended.error);
@@ -75,7 +75,7 @@ static bool receive_block(struct ucx_conn *conn, struct tutti_io *io)
 		.conn = conn, .bytes = arrival->bytes, .is_done = !is_bulk, .stage = -1};
 	if (!is_bulk)
 		tutti_io_copy_in(io, conn->eager_in + (size_t)place * UCX_EAGER, arrival->bytes);
-	else if (!fetch_bulk(conn, io, arrival, fetch))
+	else if (!ucx_messages_fetch_bulk(conn, io, arrival, fetch))
 		return false;
 	arrival->is_here = false;
 	conn->next++;
@@ -88,7 +88,7 @@ static bool receive_block(struct ucx_conn *conn, struct tutti_io *io)
 	return true;
 }
 
-static bool finish_receives(struct ucx_conn *conn)
+static bool ucx_messages_finish_receives(struct ucx_conn *conn)
 {
 	bool is_moving = false;
 
@@ -114,13 +114,13 @@ static bool finish_receives(struct ucx_conn *conn)
 
 bool ucx_receive_some(struct ucx_conn *conn)
 {
-	bool is_moving = finish_receives(conn);
+	bool is_moving = ucx_messages_finish_receives(conn);
 
 	while (ucx_can_receive(conn) && conn->wire.broken == UCS_OK &&
-	       receive_block(conn, conn->recvs.head))
+	       ucx_messages_receive_block(conn, conn->recvs.head))
 		is_moving = true;
 	if (conn->state != UCX_FAILED)
-		is_moving |= finish_receives(conn);
+		is_moving |= ucx_messages_finish_receives(conn);
 	return is_moving;
 }
 
@@ -150,7 +150,7 @@ bool ucx_owes_notice(const struct ucx_conn *conn)
 	       !ucx_reached(conn->told.committed, conn->ends.completed);
 }
 
-static void send_notice(struct ucx_conn *conn, bool wants_ack)
+static void ucx_messages_send_notice(struct ucx_conn *conn, bool wants_ack)
 {
 	conn->notice.conn = conn;
 	conn->notice.header = (struct ucx_header){.kind = UCX_NOTICE, .wants_ack = wants_ack};
@@ -160,7 +160,7 @@ static void send_notice(struct ucx_conn *conn, bool wants_ack)
 
 void ucx_send_greeting(struct ucx_conn *conn)
 {
-	send_notice(conn, false);
+	ucx_messages_send_notice(conn, false);
 }
 
 /* Tells the peer what it waits for, where no message does. */
@@ -168,13 +168,13 @@ static void ucx_send_notice(struct ucx_conn *conn)
 {
 	if (conn->state == UCX_OPEN && conn->wire.broken == UCS_OK && !conn->notice.is_busy &&
 	    ucx_owes_notice(conn))
-		send_notice(conn, false);
+		ucx_messages_send_notice(conn, false);
 }
 
 /* The next block's bytes: where they lie when they lie together, else in a stage. False: no stage
  * is free. */
-static bool take_bulk(struct ucx_conn *conn, struct tutti_io *io, struct ucx_slot *slot,
-		      const uint8_t **at, size_t *bytes)
+static bool ucx_messages_take_bulk(struct ucx_conn *conn, struct tutti_io *io,
+				   struct ucx_slot *slot, const uint8_t **at, size_t *bytes)
 {
 	size_t here, left = io->bytes - io->moved;
 
@@ -208,7 +208,7 @@ static size_t ucx_outstanding(struct ucx_conn *conn)
 	return conn->outstanding.bytes;
 }
 
-static bool send_block(struct ucx_conn *conn, struct tutti_io *io)
+static bool ucx_messages_send_block(struct ucx_conn *conn, struct tutti_io *io)
 {
 	uint32_t place = conn->sent % UCX_WINDOW;
 	struct ucx_slot *slot = &conn->slots[place];
@@ -228,7 +228,7 @@ static bool send_block(struct ucx_conn *conn, struct tutti_io *io)
 				  .stage = -1};
 	if (!is_bulk)
 		tutti_io_copy_out(io, copy, bytes);
-	else if (!take_bulk(conn, io, slot, &at, &bytes))
+	else if (!ucx_messages_take_bulk(conn, io, slot, &at, &bytes))
 		return false;
 	ucx_tell(conn, &slot->header);
 	conn->sent++;
@@ -246,7 +246,7 @@ static bool send_block(struct ucx_conn *conn, struct tutti_io *io)
 
 /* A send is done when the rank may leave the library for long. So where UCX has read the caller's
  * buffer, what tells the peer that this was in time has gone out. */
-static void finish_sends(struct ucx_conn *conn)
+static void ucx_messages_finish_sends(struct ucx_conn *conn)
 {
 	for (struct tutti_io *io; (io = conn->sending.head);) {
 		uint32_t end = (uint32_t)io->in_piece;
@@ -258,7 +258,7 @@ static void finish_sends(struct ucx_conn *conn)
 	}
 }
 
-static bool finish_blocks(struct ucx_conn *conn)
+static bool ucx_messages_finish_blocks(struct ucx_conn *conn)
 {
 	bool is_moving = false;
 
@@ -277,7 +277,7 @@ static bool finish_blocks(struct ucx_conn *conn)
 
 /* UCX reads no buffer of the caller while sends that are done may not have arrived: closing would
  * have to end both at once. */
-static bool may_start(struct ucx_conn *conn, const struct tutti_io *io)
+static bool ucx_messages_may_start(struct ucx_conn *conn, const struct tutti_io *io)
 {
 	if (conn->sent - conn->peer.got >= UCX_WINDOW ||
 	    conn->slots[conn->sent % UCX_WINDOW].is_busy)
@@ -287,24 +287,25 @@ static bool may_start(struct ucx_conn *conn, const struct tutti_io *io)
 		return true;
 	if (!conn->has_asked && !conn->notice.is_busy) {
 		conn->has_asked = true;
-		send_notice(conn, true);
+		ucx_messages_send_notice(conn, true);
 	}
 	return false;
 }
 
 bool ucx_send_some(struct ucx_conn *conn)
 {
-	bool is_moving = finish_blocks(conn);
+	bool is_moving = ucx_messages_finish_blocks(conn);
 
 	while (conn->sends.head && conn->state == UCX_OPEN && conn->wire.broken == UCS_OK &&
-	       may_start(conn, conn->sends.head) && send_block(conn, conn->sends.head)) {
+	       ucx_messages_may_start(conn, conn->sends.head) &&
+	       ucx_messages_send_block(conn, conn->sends.head)) {
 		conn->has_asked = false;
 		is_moving = true;
 	}
 	if (conn->state != UCX_OPEN)
 		return is_moving;
-	is_moving |= finish_blocks(conn);
+	is_moving |= ucx_messages_finish_blocks(conn);
 	ucx_send_notice(conn);
-	finish_sends(conn);
+	ucx_messages_finish_sends(conn);
 	return is_moving;
 }

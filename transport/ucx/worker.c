@@ -49,7 +49,7 @@ static void ucx_on_sent(void *request, ucs_status_t status, void *slot)
 	ucx_library_of(((struct ucx_slot *)slot)->conn)->ucp_request_free(request);
 }
 
-static void fetch_done(struct ucx_fetch *fetch, ucs_status_t status, size_t bytes)
+static void worker_fetch_done(struct ucx_fetch *fetch, ucs_status_t status, size_t bytes)
 {
 	if (status == UCS_OK && bytes != fetch->bytes)
 		status = UCS_ERR_MESSAGE_TRUNCATED;
@@ -59,13 +59,13 @@ static void fetch_done(struct ucx_fetch *fetch, ucs_status_t status, size_t byte
 		fetch->is_done = true;
 }
 
-static void on_fetched(void *request, ucs_status_t status, size_t bytes, void *fetch)
+static void worker_on_fetched(void *request, ucs_status_t status, size_t bytes, void *fetch)
 {
-	fetch_done(fetch, status, bytes);
+	worker_fetch_done(fetch, status, bytes);
 	ucx_library_of(((struct ucx_fetch *)fetch)->conn)->ucp_request_free(request);
 }
 
-static void take_counts(struct ucx_conn *conn, const struct ucx_header *header)
+static void worker_take_counts(struct ucx_conn *conn, const struct ucx_header *header)
 {
 	if (ucx_reached(header->got, conn->peer.got))
 		conn->peer.got = header->got;
@@ -81,8 +81,8 @@ static void take_counts(struct ucx_conn *conn, const struct ucx_header *header)
 }
 
 /* Blocks may come in another order than they were sent. UCS_INPROGRESS keeps desc. */
-static ucs_status_t on_arrival(void *arg, const void *at, size_t header_bytes, void *data,
-			       size_t bytes, const ucp_am_recv_param_t *param)
+static ucs_status_t worker_on_arrival(void *arg, const void *at, size_t header_bytes, void *data,
+				      size_t bytes, const ucp_am_recv_param_t *param)
 {
 	bool is_bulk = param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV;
 	struct ucx_conn *conn = arg;
@@ -95,7 +95,7 @@ static ucs_status_t on_arrival(void *arg, const void *at, size_t header_bytes, v
 		return UCS_OK;
 	}
 	memcpy(&header, at, sizeof header);
-	take_counts(conn, &header);
+	worker_take_counts(conn, &header);
 	if (header.kind == UCX_NOTICE)
 		return UCS_OK;
 	uint32_t place = header.number % UCX_WINDOW;
@@ -151,7 +151,7 @@ tutti_status ucx_wire_open(struct ucx_conn *conn)
 			      UCP_AM_HANDLER_PARAM_FIELD_ARG | UCP_AM_HANDLER_PARAM_FIELD_FLAGS,
 		.id = AM_ID,
 		.flags = UCP_AM_FLAG_WHOLE_MSG,
-		.cb = on_arrival,
+		.cb = worker_on_arrival,
 		.arg = conn};
 	const struct ucx_library *library = ucx_library_of(conn);
 
@@ -237,7 +237,7 @@ void ucx_wire_unwatch(struct ucx_conn *conn)
 /* UCX 1.13 ends the process if a worker is destroyed while it copies a message out of another
  * process's memory (assertion ucs_arbiter_group_is_empty). It copies in pieces, one a pass; if the
  * other process is gone, the copy fails at once. */
-static void finish_requests(struct ucx_conn *conn)
+static void worker_finish_requests(struct ucx_conn *conn)
 {
 	for (int pass = 0, idle = 0; pass < CLOSING_PASSES && idle < IDLE_PASSES; pass++)
 		idle = ucx_library_of(conn)->ucp_worker_progress(conn->wire.worker) ? 0 : idle + 1;
@@ -260,7 +260,7 @@ void ucx_wire_close(struct ucx_conn *conn)
 		ucs_status_ptr_t closing = NULL;
 		if (conn->wire.has_force)
 			closing = library->ucp_ep_close_nbx(conn->wire.ep, &force);
-		finish_requests(conn);
+		worker_finish_requests(conn);
 		if (UCS_PTR_IS_PTR(closing))
 			library->ucp_request_free(closing);
 	}
@@ -307,7 +307,7 @@ void ucx_wire_fetch(struct ucx_conn *conn, struct ucx_fetch *fetch, void *desc, 
 	const ucp_request_param_t param = {
 		.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
 				UCP_OP_ATTR_FIELD_RECV_INFO | UCP_OP_ATTR_FIELD_MEMORY_TYPE,
-		.cb.recv_am = on_fetched,
+		.cb.recv_am = worker_on_fetched,
 		.memory_type = UCS_MEMORY_TYPE_HOST,
 		.recv_info.length = &bytes,
 		.user_data = fetch};
@@ -315,5 +315,5 @@ void ucx_wire_fetch(struct ucx_conn *conn, struct ucx_fetch *fetch, void *desc, 
 		conn->wire.worker, desc, to, fetch->bytes, &param);
 
 	if (!UCS_PTR_IS_PTR(request))
-		fetch_done(fetch, UCS_PTR_STATUS(request), bytes);
+		worker_fetch_done(fetch, UCS_PTR_STATUS(request), bytes);
 }

@@ -7,7 +7,7 @@
 #define BATCH 16
 
 /* The peer's end of the wire does not answer, or refuses; or this end's device has failed. */
-static bool is_peers(enum ibv_wc_status status)
+static bool completions_is_peers(enum ibv_wc_status status)
 {
 	switch (status) {
 	case IBV_WC_RETRY_EXC_ERR:
@@ -36,7 +36,7 @@ static void verbs_break_off(struct verbs_conn *conn, int r, enum ibv_wc_status s
 	char name[80];
 
 	verbs_port_name(port, name);
-	if (is_peers(status) && is_active)
+	if (completions_is_peers(status) && is_active)
 		verbs_rail_lost(
 			conn, r, TUTTI_ERR_PEER,
 			"rank %d (verbs, channel %d) does not take what rank %d sends by %s: "
@@ -85,7 +85,7 @@ static void verbs_take_piece(struct verbs_conn *conn, uint32_t number, uint64_t 
 	*piece = (struct verbs_piece){true, is_placed, (uint32_t)bytes};
 }
 
-static void take_grant(struct verbs_conn *conn, const uint8_t *payload, uint32_t bytes)
+static void completions_take_grant(struct verbs_conn *conn, const uint8_t *payload, uint32_t bytes)
 {
 	struct verbs_grant grant;
 
@@ -98,13 +98,13 @@ static void take_grant(struct verbs_conn *conn, const uint8_t *payload, uint32_t
 }
 
 /* Completions of other rails may come behind it. */
-static void take_bye(struct verbs_conn *conn, uint32_t pieces)
+static void completions_take_bye(struct verbs_conn *conn, uint32_t pieces)
 {
 	conn->pieces_in.has_end = true;
 	conn->pieces_in.end = pieces;
 }
 
-static void end_if_all_came(struct verbs_conn *conn)
+static void completions_end_if_all_came(struct verbs_conn *conn)
 {
 	if (!conn->pieces_in.has_end)
 		return;
@@ -117,7 +117,7 @@ static void end_if_all_came(struct verbs_conn *conn)
 }
 
 /* Its slot is the receiver's until the message has been received, or free at once. */
-static void take_frame(struct verbs_conn *conn, int rail, uint32_t slot, uint32_t bytes)
+static void completions_take_frame(struct verbs_conn *conn, int rail, uint32_t slot, uint32_t bytes)
 {
 	const uint8_t *at = verbs_slot(conn, rail, slot);
 	struct verbs_frame frame;
@@ -140,18 +140,18 @@ static void take_frame(struct verbs_conn *conn, int rail, uint32_t slot, uint32_
 		return;
 	}
 	if (frame.kind == VERBS_GRANT || frame.kind == VERBS_OWED)
-		take_grant(conn, at + sizeof frame, bytes - (uint32_t)sizeof frame);
+		completions_take_grant(conn, at + sizeof frame, bytes - (uint32_t)sizeof frame);
 	conn->due.slots += frame.kind == VERBS_GRANT;
 	verbs_post_receive(conn, rail, slot);
 	if (frame.kind == VERBS_PIECE)
 		verbs_take_piece(conn, frame.number, frame.bytes);
 	else if (frame.kind == VERBS_BYE)
-		take_bye(conn, frame.number);
+		completions_take_bye(conn, frame.number);
 	else if (frame.kind < VERBS_GRANT || frame.kind > VERBS_BYE)
 		verbs_damaged(conn);
 }
 
-static void take_completion(struct verbs_conn *conn, int r, const struct ibv_wc *wc)
+static void completions_take_completion(struct verbs_conn *conn, int r, const struct ibv_wc *wc)
 {
 	bool is_receive = wc->wr_id != VERBS_SENT;
 
@@ -164,11 +164,11 @@ static void take_completion(struct verbs_conn *conn, int r, const struct ibv_wc 
 		verbs_post_receive(conn, r, (uint32_t)wc->wr_id);
 		verbs_take_piece(conn, ntohl(wc->imm_data), wc->byte_len);
 	} else {
-		take_frame(conn, r, (uint32_t)wc->wr_id, wc->byte_len);
+		completions_take_frame(conn, r, (uint32_t)wc->wr_id, wc->byte_len);
 	}
 }
 
-static bool take_of_rail(struct verbs_conn *conn, int r)
+static bool completions_take_of_rail(struct verbs_conn *conn, int r)
 {
 	struct ibv_wc wcs[BATCH];
 	int count = ibv_poll_cq(conn->rails[r].cq, BATCH, wcs);
@@ -181,7 +181,7 @@ static bool take_of_rail(struct verbs_conn *conn, int r)
 		return true;
 	}
 	for (int i = 0; i < count; i++)
-		take_completion(conn, r, &wcs[i]);
+		completions_take_completion(conn, r, &wcs[i]);
 	return count > 0;
 }
 
@@ -191,7 +191,7 @@ bool verbs_take_completions(struct verbs_conn *conn)
 
 	for (int r = 0; r < conn->rail_count; r++)
 		if (conn->rails[r].state != VERBS_RAIL_DEAD)
-			is_any |= take_of_rail(conn, r);
-	end_if_all_came(conn);
+			is_any |= completions_take_of_rail(conn, r);
+	completions_end_if_all_came(conn);
 	return is_any;
 }

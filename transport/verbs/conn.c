@@ -29,7 +29,7 @@ static struct verbs_tally verbs_count(const struct verbs_conn *conn)
 	return tally;
 }
 
-static bool has_piece(const struct verbs_tally *tally, uint32_t number)
+static bool verbs_conn_has_piece(const struct verbs_tally *tally, uint32_t number)
 {
 	uint32_t ahead = number - tally->pieces;
 
@@ -59,7 +59,7 @@ static bool verbs_is_settled(struct verbs_conn *conn)
 	return true;
 }
 
-static int first_that_works(const struct verbs_conn *conn)
+static int verbs_conn_first_that_works(const struct verbs_conn *conn)
 {
 	int r = 0;
 
@@ -68,20 +68,20 @@ static int first_that_works(const struct verbs_conn *conn)
 	return r;
 }
 
-static void send_frames_again(struct verbs_conn *conn, uint32_t received)
+static void verbs_conn_send_frames_again(struct verbs_conn *conn, uint32_t received)
 {
 	conn->frames_acked = received;
 	for (uint32_t n = received; n != conn->frames; n++)
 		verbs_send_frame_again(conn, n);
 }
 
-static void send_pieces_again(struct verbs_conn *conn, const bool is_new[VERBS_RAILS])
+static void verbs_conn_send_pieces_again(struct verbs_conn *conn, const bool is_new[VERBS_RAILS])
 {
 	for (uint32_t n = conn->pieces_acked; n != conn->pieces; n++) {
 		struct verbs_flight *flight = &conn->flights[n % VERBS_CHUNKS];
 		if (flight->is_acked || !is_new[flight->rail])
 			continue;
-		if (has_piece(&conn->rails[flight->rail].tally, n))
+		if (verbs_conn_has_piece(&conn->rails[flight->rail].tally, n))
 			flight->is_acked = true;
 		else
 			verbs_send_piece_again(conn, n);
@@ -105,10 +105,10 @@ static bool verbs_failover(struct verbs_conn *conn)
 			is_new[r] = true;
 		}
 	if (old->state != VERBS_RAIL_WORKS) {
-		conn->frame_rail = first_that_works(conn);
-		send_frames_again(conn, old->tally.frames);
+		conn->frame_rail = verbs_conn_first_that_works(conn);
+		verbs_conn_send_frames_again(conn, old->tally.frames);
 	}
-	send_pieces_again(conn, is_new);
+	verbs_conn_send_pieces_again(conn, is_new);
 	return true;
 }
 
@@ -273,7 +273,7 @@ bool verbs_look(struct verbs_endpoint *endpoint)
 }
 
 /* BYE comes behind all pieces, whichever rails they take. */
-static void say_bye(struct verbs_conn *conn)
+static void verbs_conn_say_bye(struct verbs_conn *conn)
 {
 	if (conn->state == VERBS_OPEN && !conn->has_said_bye && !conn->failing &&
 	    conn->pieces == conn->pieces_acked)
@@ -282,7 +282,7 @@ static void say_bye(struct verbs_conn *conn)
 
 void verbs_close_on(struct verbs_conn *conn)
 {
-	say_bye(conn);
+	verbs_conn_say_bye(conn);
 	if (conn->state != VERBS_OPEN || !verbs_has_unacked(conn) || conn->oob.has_ended ||
 	    clock_now_ns() >= conn->deadline_ns)
 		verbs_conn_free(conn);
@@ -291,12 +291,12 @@ void verbs_close_on(struct verbs_conn *conn)
 /* The peer may write into a buffer of the caller. Only the end of the queue pair keeps it from
  * that: some devices (irdma, older bnxt_re) take no right to write away. The peer's device has
  * acknowledged sends that are done in microseconds, so they are waited for. */
-static void await_acks(struct verbs_conn *conn)
+static void verbs_conn_await_acks(struct verbs_conn *conn)
 {
 	uint64_t deadline = deadline_after_ms(STOPPING_MS);
 
 	while (conn->state == VERBS_OPEN && verbs_conn_owes(conn) && clock_now_ns() < deadline) {
-		say_bye(conn);
+		verbs_conn_say_bye(conn);
 		verbs_take_completions(conn);
 	}
 }
@@ -316,7 +316,7 @@ void verbs_close(struct tutti_conn *base)
 	conn->deadline_ns = deadline_after_ms(CLOSING_MS);
 	/* Buffers are the caller's again. While they are read nothing else is on its way. */
 	if (is_written)
-		await_acks(conn);
+		verbs_conn_await_acks(conn);
 	if (is_read || is_written) {
 		verbs_conn_free(conn);
 		return;

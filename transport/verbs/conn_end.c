@@ -128,7 +128,7 @@ void verbs_conn_end(struct verbs_conn *conn, tutti_status status, const char *fo
 		verbs_conn_activate(conn);
 }
 
-static bool has_other_rail(const struct verbs_conn *conn, int rail)
+static bool verbs_conn_end_has_other_rail(const struct verbs_conn *conn, int rail)
 {
 	for (int r = 0; r < conn->rail_count; r++)
 		if (r != rail && conn->rails[r].state == VERBS_RAIL_WORKS)
@@ -147,7 +147,7 @@ void verbs_rail_lost(struct verbs_conn *conn, int r, tutti_status status, const 
 	va_start(args, format);
 	vsnprintf(error, sizeof error, format, args);
 	va_end(args);
-	if (!has_other_rail(conn, r)) {
+	if (!verbs_conn_end_has_other_rail(conn, r)) {
 		verbs_conn_end(conn, status, "%s", error);
 		return;
 	}

@@ -129,7 +129,7 @@ static void verbs_destroy(struct tutti_endpoint *base)
 	free(endpoint);
 }
 
-static tutti_status open_channels(struct verbs_endpoint *endpoint)
+static tutti_status verbs_endpoint_open_channels(struct verbs_endpoint *endpoint)
 {
 	for (int i = 0; i < endpoint->port_count; i++) {
 		const struct verbs_device *device = endpoint->ports[i].device;
@@ -148,14 +148,14 @@ static tutti_status open_channels(struct verbs_endpoint *endpoint)
 }
 
 /* Where it cannot work it has no address, and other transports have to do. */
-static tutti_status open_ports(struct verbs_endpoint *endpoint,
-			       const struct tutti_endpoint_config *config)
+static tutti_status verbs_endpoint_open_ports(struct verbs_endpoint *endpoint,
+					      const struct tutti_endpoint_config *config)
 {
 	if (config->tls)
 		fail(TUTTI_ERR_UNSUPPORTED, "verbs: RDMA cannot encrypt, and TUTTI_TLS is 1");
 	else if (verbs_ports_open(endpoint->ports, &endpoint->port_count, config->gid - 1,
 				  config->devices) == TUTTI_OK &&
-		 open_channels(endpoint) == TUTTI_OK) {
+		 verbs_endpoint_open_channels(endpoint) == TUTTI_OK) {
 		TRY(oob_open(&endpoint->oob, config, "verbs"));
 		verbs_address_make(endpoint);
 		return TUTTI_OK;
@@ -178,7 +178,7 @@ static tutti_status verbs_open(struct tutti_endpoint **out,
 	endpoint->chunk_bytes = chunk_bytes_for(config->size);
 	endpoint->epoll_fd = -1;
 	tutti_done_init(&endpoint->done);
-	tutti_status status = open_ports(endpoint, config);
+	tutti_status status = verbs_endpoint_open_ports(endpoint, config);
 	if (status != TUTTI_OK) {
 		verbs_destroy(&endpoint->base);
 		return status;
@@ -201,7 +201,7 @@ static bool verbs_watch(struct verbs_endpoint *endpoint, int fd)
 	       (epoll_ctl(endpoint->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0 || errno == EEXIST);
 }
 
-static bool watch_all(struct verbs_endpoint *endpoint)
+static bool verbs_endpoint_watch_all(struct verbs_endpoint *endpoint)
 {
 	for (int i = 0; i < endpoint->port_count; i++)
 		if (!verbs_watch(endpoint, endpoint->channels[i]->fd))
@@ -217,7 +217,7 @@ static int verbs_event_fd(struct tutti_endpoint *base)
 	if (endpoint->epoll_fd >= 0)
 		return endpoint->epoll_fd;
 	endpoint->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-	if (endpoint->epoll_fd >= 0 && endpoint->oob && !watch_all(endpoint)) {
+	if (endpoint->epoll_fd >= 0 && endpoint->oob && !verbs_endpoint_watch_all(endpoint)) {
 		close(endpoint->epoll_fd);
 		endpoint->epoll_fd = -1;
 	}

@@ -56,7 +56,7 @@ struct verbs_map {
 	struct ibv_mr *mr[VERBS_PORTS]; /* ports of one device have one */
 };
 
-static int first_of_device(const struct verbs_endpoint *endpoint, int port)
+static int verbs_memory_first_of_device(const struct verbs_endpoint *endpoint, int port)
 {
 	int p = 0;
 
@@ -66,9 +66,9 @@ static int first_of_device(const struct verbs_endpoint *endpoint, int port)
 }
 
 /* Under the address that it has here, so that peers and this rank name bytes alike. */
-static tutti_status map_by(const struct verbs_device *device, int rank,
-			   const struct memory_dma_buf *dma_buf, const struct verbs_map *map,
-			   struct ibv_mr **mr)
+static tutti_status verbs_memory_map_by(const struct verbs_device *device, int rank,
+					const struct memory_dma_buf *dma_buf,
+					const struct verbs_map *map, struct ibv_mr **mr)
 {
 	*mr = device->library->reg_dmabuf_mr(device->pd, dma_buf->offset, map->bytes, map->base,
 					     dma_buf->fd,
@@ -83,14 +83,15 @@ static tutti_status map_by(const struct verbs_device *device, int rank,
 		    map->bytes >> 10, strerror(why));
 }
 
-static tutti_status map_by_all(const struct verbs_endpoint *endpoint,
-			       const struct memory_dma_buf *dma_buf, struct verbs_map *map)
+static tutti_status verbs_memory_map_by_all(const struct verbs_endpoint *endpoint,
+					    const struct memory_dma_buf *dma_buf,
+					    struct verbs_map *map)
 {
 	for (int p = 0; p < endpoint->port_count; p++) {
-		int first = first_of_device(endpoint, p);
+		int first = verbs_memory_first_of_device(endpoint, p);
 		if (first == p)
-			TRY(map_by(endpoint->ports[p].device, endpoint->rank, dma_buf, map,
-				   &map->mr[p]));
+			TRY(verbs_memory_map_by(endpoint->ports[p].device, endpoint->rank, dma_buf,
+						map, &map->mr[p]));
 		map->mr[p] = map->mr[first];
 	}
 	return TUTTI_OK;
@@ -108,7 +109,7 @@ bool verbs_device_maps(const struct verbs_device *device)
 	return mr || (why != EOPNOTSUPP && why != EPROTONOSUPPORT && why != ENOSYS);
 }
 
-static tutti_status can_map(const struct verbs_endpoint *endpoint)
+static tutti_status verbs_memory_can_map(const struct verbs_endpoint *endpoint)
 {
 	for (int p = 0; p < endpoint->port_count; p++) {
 		const struct verbs_device *device = endpoint->ports[p].device;
@@ -133,14 +134,14 @@ tutti_status verbs_map(struct tutti_endpoint *base, int kind, void *ptr, size_t 
 	tutti_status status;
 
 	if (bytes == 0)
-		return can_map(endpoint);
+		return verbs_memory_can_map(endpoint);
 	if (!(map = calloc(1, sizeof *map)))
 		return fail(TUTTI_ERR_MEMORY, "Rank %d has no memory to map device memory.",
 			    endpoint->rank);
 	*map = (struct verbs_map){.base = (uintptr_t)ptr, .bytes = bytes};
 	status = memory_dma_buf(&dma_buf, kind, ptr, bytes);
 	if (status == TUTTI_OK) {
-		status = map_by_all(endpoint, &dma_buf, map);
+		status = verbs_memory_map_by_all(endpoint, &dma_buf, map);
 		close(dma_buf.fd);
 	}
 	if (status != TUTTI_OK) {
@@ -157,7 +158,7 @@ void verbs_unmap(struct tutti_endpoint *base, void *map)
 	struct verbs_map *mapped = map;
 
 	for (int p = 0; p < endpoint->port_count; p++)
-		if (mapped->mr[p] && first_of_device(endpoint, p) == p)
+		if (mapped->mr[p] && verbs_memory_first_of_device(endpoint, p) == p)
 			endpoint->ports[p].device->library->dereg_mr(mapped->mr[p]);
 	free(map);
 }

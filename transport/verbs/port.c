@@ -21,16 +21,16 @@
 
 #define DEVICES_FOLDER "/sys/class/infiniband"
 
-static bool is_ipv4(const union ibv_gid *gid)
+static bool port_is_ipv4(const union ibv_gid *gid)
 {
 	static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 
 	return memcmp(gid->raw, mapped, sizeof mapped) == 0;
 }
 
-static bool is_link_local(const union ibv_gid *gid)
+static bool port_is_link_local(const union ibv_gid *gid)
 {
-	if (is_ipv4(gid))
+	if (port_is_ipv4(gid))
 		return gid->raw[12] == 169 && gid->raw[13] == 254;
 	return gid->raw[0] == 0xfe && (gid->raw[1] & 0xc0) == 0x80;
 }
@@ -38,7 +38,7 @@ static bool is_link_local(const union ibv_gid *gid)
 /* The GID as text: an IPv4 address where it stands for one. */
 static void verbs_gid_print(const union ibv_gid *gid, char text[64])
 {
-	if (is_ipv4(gid))
+	if (port_is_ipv4(gid))
 		inet_ntop(AF_INET, gid->raw + 12, text, 64);
 	else
 		inet_ntop(AF_INET6, gid->raw, text, 64);
@@ -50,7 +50,7 @@ static int gid_rank(const struct ibv_gid_entry *entry)
 {
 	int is_v2 = entry->gid_type == IBV_GID_TYPE_ROCE_V2;
 
-	return 1 + is_ipv4(&entry->gid) + 2 * !is_link_local(&entry->gid) + 4 * is_v2;
+	return 1 + port_is_ipv4(&entry->gid) + 2 * !port_is_link_local(&entry->gid) + 4 * is_v2;
 }
 
 /* The properties by which a GID is chosen: "RoCE v2, IPv4, not link-local". */
@@ -61,8 +61,8 @@ static void verbs_gid_explain(const struct ibv_gid_entry *entry, char text[80])
 	else
 		snprintf(text, 80, "RoCE %s%s, %s",
 			 entry->gid_type == IBV_GID_TYPE_ROCE_V2 ? "v2" : "v1, as there is no v2",
-			 is_ipv4(&entry->gid) ? ", IPv4" : "",
-			 is_link_local(&entry->gid) ? "link-local" : "not link-local");
+			 port_is_ipv4(&entry->gid) ? ", IPv4" : "",
+			 port_is_link_local(&entry->gid) ? "link-local" : "not link-local");
 }
 
 static enum verbs_wire wire_of(const struct ibv_gid_entry *entry)
@@ -71,10 +71,10 @@ static enum verbs_wire wire_of(const struct ibv_gid_entry *entry)
 		return VERBS_INFINIBAND;
 	if (entry->gid_type != IBV_GID_TYPE_ROCE_V2)
 		return VERBS_ROCE_V1;
-	return is_ipv4(&entry->gid) ? VERBS_ROCE_V2 : VERBS_ROCE_V2_IPV6;
+	return port_is_ipv4(&entry->gid) ? VERBS_ROCE_V2 : VERBS_ROCE_V2_IPV6;
 }
 
-static bool choose_gid(struct verbs_port *port, int entries, int wanted)
+static bool port_choose_gid(struct verbs_port *port, int entries, int wanted)
 {
 	const struct verbs_library *library = port->device->library;
 	int best = 0;
@@ -148,7 +148,7 @@ static const char *verbs_port_check(struct verbs_port *port, int gid_index, cons
 		return "cannot be queried";
 	if (attr.state != IBV_PORT_ACTIVE)
 		return library->port_state_str(attr.state);
-	if (!choose_gid(port, attr.gid_tbl_len, gid_index))
+	if (!port_choose_gid(port, attr.gid_tbl_len, gid_index))
 		return gid_index < 0 ? "has no GID: its network interface needs an address"
 				     : "has no GID of the index that TUTTI_VERBS_GID names";
 	port->lid = attr.lid;
@@ -200,9 +200,9 @@ struct wish {
 	const char *devices;
 };
 
-static void open_device_ports(struct verbs_port ports[VERBS_PORTS], int *count,
-			      const struct wish *wish, const struct verbs_library *library,
-			      struct ibv_device *found, struct complaint *complaint)
+static void port_open_device_ports(struct verbs_port ports[VERBS_PORTS], int *count,
+				   const struct wish *wish, const struct verbs_library *library,
+				   struct ibv_device *found, struct complaint *complaint)
 {
 	const char *name = library->get_device_name(found);
 	struct verbs_device *device = verbs_device_open(library, found);
@@ -222,7 +222,7 @@ static void open_device_ports(struct verbs_port ports[VERBS_PORTS], int *count,
 	verbs_device_close(device);
 }
 
-static bool has_devices(void)
+static bool port_has_devices(void)
 {
 	DIR *folder = opendir(DEVICES_FOLDER);
 	bool is_any = false;
@@ -238,9 +238,9 @@ static bool has_devices(void)
 }
 
 /* A library that is loaded may have others than the kernel's. */
-static bool may_have_devices(void)
+static bool port_may_have_devices(void)
 {
-	return has_devices() || verbs_library_is_loaded();
+	return port_has_devices() || verbs_library_is_loaded();
 }
 
 tutti_status verbs_ports_open(struct verbs_port ports[VERBS_PORTS], int *count, int gid_index,
@@ -253,14 +253,14 @@ tutti_status verbs_ports_open(struct verbs_port ports[VERBS_PORTS], int *count, 
 	int devices_here = 0;
 
 	*count = 0;
-	if (!may_have_devices())
+	if (!port_may_have_devices())
 		return fail(TUTTI_ERR_UNSUPPORTED, "verbs: this machine has no RDMA device");
 	TRY(verbs_library(&library));
 	list = library->get_device_list(&devices_here);
 	if (!list)
 		return fail_errno("verbs: the RDMA devices cannot be listed (ibv_get_device_list)");
 	for (int i = 0; i < devices_here; i++)
-		open_device_ports(ports, count, &wish, library, list[i], &complaint);
+		port_open_device_ports(ports, count, &wish, library, list[i], &complaint);
 	library->free_device_list(list);
 	if (*count == 0)
 		return fail(TUTTI_ERR_UNSUPPORTED, "verbs: no RDMA port can be used: %s",
@@ -296,7 +296,7 @@ const char *verbs_port_state(const struct verbs_port *port, bool *is_active)
 }
 
 /* RLIMIT_MEMLOCK does not bind a process with this right. */
-static bool may_lock_all(void)
+static bool port_may_lock_all(void)
 {
 	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
 	struct __user_cap_data_struct sets[_LINUX_CAPABILITY_U32S_3] = {{0}};
@@ -305,17 +305,19 @@ static bool may_lock_all(void)
 	       (sets[0].effective & 1u << CAP_IPC_LOCK) != 0;
 }
 
-static void list_limit(struct verbs_listing *listing)
+static void port_list_limit(struct verbs_listing *listing)
 {
 	struct rlimit limit = {.rlim_cur = RLIM_INFINITY};
 
 	getrlimit(RLIMIT_MEMLOCK, &limit);
-	listing->lock_bytes =
-		limit.rlim_cur == RLIM_INFINITY || may_lock_all() ? UINT64_MAX : limit.rlim_cur;
+	listing->lock_bytes = limit.rlim_cur == RLIM_INFINITY || port_may_lock_all()
+				      ? UINT64_MAX
+				      : limit.rlim_cur;
 	listing->lock_advice = listing->lock_bytes < VERBS_BYTES ? VERBS_RAISE_MEMLOCK : NULL;
 }
 
-static void explain_gid(struct verbs_listed_gid *gid, const struct ibv_gid_entry *entry, int wanted)
+static void port_explain_gid(struct verbs_listed_gid *gid, const struct ibv_gid_entry *entry,
+			     int wanted)
 {
 	if (wanted >= 0)
 		snprintf(gid->why, sizeof gid->why, "TUTTI_VERBS_GID=%d", wanted);
@@ -323,8 +325,8 @@ static void explain_gid(struct verbs_listed_gid *gid, const struct ibv_gid_entry
 		verbs_gid_explain(entry, gid->why);
 }
 
-static tutti_status list_gids(struct verbs_listed_port *to, const struct verbs_port *port,
-			      int entries, int wanted)
+static tutti_status port_list_gids(struct verbs_listed_port *to, const struct verbs_port *port,
+				   int entries, int wanted)
 {
 	to->gids = calloc((size_t)entries + 1, sizeof *to->gids);
 	if (!to->gids)
@@ -345,13 +347,13 @@ static tutti_status list_gids(struct verbs_listed_port *to, const struct verbs_p
 		if (entry.ndev_ifindex == 0 || !if_indextoname(entry.ndev_ifindex, gid->interface))
 			gid->interface[0] = '\0';
 		if (gid->is_chosen)
-			explain_gid(gid, &entry, wanted);
+			port_explain_gid(gid, &entry, wanted);
 	}
 	return TUTTI_OK;
 }
 
-static tutti_status list_port(struct verbs_listed_port *to, struct verbs_port *port, int gid_index,
-			      const char *devices)
+static tutti_status port_list_port(struct verbs_listed_port *to, struct verbs_port *port,
+				   int gid_index, const char *devices)
 {
 	const char *lacks = verbs_port_check(port, gid_index, devices);
 	struct ibv_port_attr attr;
@@ -366,10 +368,10 @@ static tutti_status list_port(struct verbs_listed_port *to, struct verbs_port *p
 	to->gigabits = verbs_link_gigabits(&attr);
 	to->mtu = 128 << attr.active_mtu;
 	to->lid = attr.lid;
-	return list_gids(to, port, attr.gid_tbl_len, gid_index);
+	return port_list_gids(to, port, attr.gid_tbl_len, gid_index);
 }
 
-static struct verbs_listed_port *add_port(struct verbs_listing *listing, const char *device)
+static struct verbs_listed_port *port_add_port(struct verbs_listing *listing, const char *device)
 {
 	size_t count = (size_t)listing->count;
 	struct verbs_listed_port *ports = realloc(listing->ports, (count + 1) * sizeof *ports);
@@ -384,8 +386,9 @@ static struct verbs_listed_port *add_port(struct verbs_listing *listing, const c
 	return &ports[listing->count++];
 }
 
-static tutti_status list_device(struct verbs_listing *listing, const struct verbs_library *library,
-				struct ibv_device *found, int gid_index, const char *devices)
+static tutti_status port_list_device(struct verbs_listing *listing,
+				     const struct verbs_library *library, struct ibv_device *found,
+				     int gid_index, const char *devices)
 {
 	struct verbs_device *device = verbs_device_open(library, found);
 	const char *why = device ? NULL : strerror(errno), *name = library->get_device_name(found);
@@ -394,7 +397,7 @@ static tutti_status list_device(struct verbs_listing *listing, const struct verb
 	int count;
 
 	if (!device) {
-		struct verbs_listed_port *port = add_port(listing, name);
+		struct verbs_listed_port *port = port_add_port(listing, name);
 		if (port)
 			snprintf(port->lacks, sizeof port->lacks, "cannot be opened: %s", why);
 		return port ? TUTTI_OK : TUTTI_ERR_MEMORY;
@@ -402,7 +405,7 @@ static tutti_status list_device(struct verbs_listing *listing, const struct verb
 	verbs_ports_open(used, &count, gid_index, devices);
 	for (int p = 1; p <= device->limits.phys_port_cnt && status == TUTTI_OK; p++) {
 		struct verbs_port port = {.device = device, .number = (uint8_t)p};
-		struct verbs_listed_port *to = add_port(listing, name);
+		struct verbs_listed_port *to = port_add_port(listing, name);
 		if (!to) {
 			status = TUTTI_ERR_MEMORY;
 			break;
@@ -410,7 +413,7 @@ static tutti_status list_device(struct verbs_listing *listing, const struct verb
 		to->has_maps = verbs_device_maps(device);
 		for (int i = 0; i < count; i++)
 			to->is_used |= used[i].device == device && used[i].number == p;
-		status = list_port(to, &port, gid_index, devices);
+		status = port_list_port(to, &port, gid_index, devices);
 	}
 	verbs_ports_close(used, count);
 	verbs_device_close(device);
@@ -425,13 +428,13 @@ tutti_status verbs_listing_make(struct verbs_listing *listing, int gid_index, co
 	int count = 0;
 
 	*listing = (struct verbs_listing){0};
-	list_limit(listing);
+	port_list_limit(listing);
 	TRY(verbs_library(&library));
 	list = library->get_device_list(&count);
 	if (!list)
 		return fail_errno("verbs: the RDMA devices cannot be listed (ibv_get_device_list)");
 	for (int i = 0; i < count && status == TUTTI_OK; i++)
-		status = list_device(listing, library, list[i], gid_index, devices);
+		status = port_list_device(listing, library, list[i], gid_index, devices);
 	library->free_device_list(list);
 	return status;
 }

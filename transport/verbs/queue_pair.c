@@ -31,8 +31,8 @@ static const struct verbs_library *verbs_library_of(const struct verbs_rail *rai
 	return rail->port->device->library;
 }
 
-static tutti_status fail_device(const struct verbs_conn *conn, const struct verbs_rail *rail,
-				const char *what, int why)
+static tutti_status queue_pair_fail_device(const struct verbs_conn *conn,
+					   const struct verbs_rail *rail, const char *what, int why)
 {
 	char name[80], limit[VERBS_MEMLOCK_BYTES];
 
@@ -44,7 +44,7 @@ static tutti_status fail_device(const struct verbs_conn *conn, const struct verb
 		    limit[0] ? "; " : "", limit);
 }
 
-static tutti_status open_memory(struct verbs_conn *conn)
+static tutti_status queue_pair_open_memory(struct verbs_conn *conn)
 {
 	struct verbs_memory *m = &conn->memory;
 	size_t chunks = (size_t)VERBS_CHUNKS * verbs_endpoint_of(conn)->chunk_bytes;
@@ -66,8 +66,8 @@ static tutti_status open_memory(struct verbs_conn *conn)
 }
 
 /* A rail before this one with the same device; NULL: none. */
-static const struct verbs_rail *find_twin(const struct verbs_conn *conn,
-					  const struct verbs_rail *rail)
+static const struct verbs_rail *queue_pair_find_twin(const struct verbs_conn *conn,
+						     const struct verbs_rail *rail)
 {
 	for (const struct verbs_rail *r = conn->rails; r < rail; r++)
 		if (r->port->device == rail->port->device)
@@ -75,9 +75,9 @@ static const struct verbs_rail *find_twin(const struct verbs_conn *conn,
 	return NULL;
 }
 
-static tutti_status register_memory(struct verbs_conn *conn, struct verbs_rail *rail)
+static tutti_status queue_pair_register_memory(struct verbs_conn *conn, struct verbs_rail *rail)
 {
-	const struct verbs_rail *twin = find_twin(conn, rail);
+	const struct verbs_rail *twin = queue_pair_find_twin(conn, rail);
 	struct verbs_memory *m = &conn->memory;
 	size_t chunks = (size_t)VERBS_CHUNKS * m->chunk_bytes;
 
@@ -100,11 +100,11 @@ static tutti_status verbs_open_queue(struct verbs_conn *conn, int r)
 	rail->cq = verbs_library_of(rail)->create_cq(rail->port->device->context, most, conn,
 						     verbs_endpoint_of(conn)->channels[r], 0);
 	if (!rail->cq)
-		return fail_device(conn, rail, "ibv_create_cq", errno);
+		return queue_pair_fail_device(conn, rail, "ibv_create_cq", errno);
 	return TUTTI_OK;
 }
 
-static tutti_status create_pair(struct verbs_conn *conn, struct verbs_rail *rail)
+static tutti_status queue_pair_create_pair(struct verbs_conn *conn, struct verbs_rail *rail)
 {
 	static const uint32_t inlines[] = {VERBS_INLINE, 64, 0};
 	struct ibv_qp_init_attr attr;
@@ -122,7 +122,7 @@ static tutti_status create_pair(struct verbs_conn *conn, struct verbs_rail *rail
 		rail->qp = verbs_library_of(rail)->create_qp(rail->port->device->pd, &attr);
 	}
 	if (!rail->qp)
-		return fail_device(conn, rail, "ibv_create_qp", errno);
+		return queue_pair_fail_device(conn, rail, "ibv_create_qp", errno);
 	rail->inline_bytes = attr.cap.max_inline_data;
 	return TUTTI_OK;
 }
@@ -132,11 +132,11 @@ static tutti_status verbs_modify(struct verbs_conn *conn, struct verbs_rail *rai
 {
 	int why = verbs_library_of(rail)->modify_qp(rail->qp, attr, mask);
 
-	return why == 0 ? TUTTI_OK : fail_device(conn, rail, what, why);
+	return why == 0 ? TUTTI_OK : queue_pair_fail_device(conn, rail, what, why);
 }
 
 /* Returns errno's value. */
-static int post_receive(struct verbs_conn *conn, struct verbs_rail *rail, uint32_t slot)
+static int queue_pair_post_receive(struct verbs_conn *conn, struct verbs_rail *rail, uint32_t slot)
 {
 	struct ibv_sge at = {
 		.addr = (uintptr_t)(rail->slots + (size_t)slot * conn->memory.slot_bytes),
@@ -155,7 +155,7 @@ void verbs_post_receive(struct verbs_conn *conn, int r, uint32_t slot)
 
 	if (rail->state != VERBS_RAIL_WORKS)
 		return;
-	int why = post_receive(conn, rail, slot);
+	int why = queue_pair_post_receive(conn, rail, slot);
 	if (why != 0)
 		verbs_rail_lost(conn, r, TUTTI_ERR_DEVICE,
 				"rank %d cannot receive from rank %d any more (verbs, channel %d; "
@@ -164,7 +164,7 @@ void verbs_post_receive(struct verbs_conn *conn, int r, uint32_t slot)
 				strerror(why));
 }
 
-static tutti_status open_rail(struct verbs_conn *conn, int r)
+static tutti_status queue_pair_open_rail(struct verbs_conn *conn, int r)
 {
 	struct verbs_rail *rail = &conn->rails[r];
 	struct ibv_qp_attr init = {.qp_state = IBV_QPS_INIT,
@@ -173,16 +173,16 @@ static tutti_status open_rail(struct verbs_conn *conn, int r)
 					   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE};
 
 	rail->slots = conn->memory.receives + (size_t)r * VERBS_RECEIVES * conn->memory.slot_bytes;
-	TRY(register_memory(conn, rail));
+	TRY(queue_pair_register_memory(conn, rail));
 	TRY(verbs_open_queue(conn, r));
-	TRY(create_pair(conn, rail));
+	TRY(queue_pair_create_pair(conn, rail));
 	TRY(verbs_modify(conn, rail, &init,
 			 IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
 			 "ibv_modify_qp to INIT"));
 	for (uint32_t slot = 0; slot < VERBS_RECEIVES; slot++) {
-		int why = post_receive(conn, rail, slot);
+		int why = queue_pair_post_receive(conn, rail, slot);
 		if (why != 0)
-			return fail_device(conn, rail, "ibv_post_recv", why);
+			return queue_pair_fail_device(conn, rail, "ibv_post_recv", why);
 	}
 	auth_random(&rail->packet_number, sizeof rail->packet_number);
 	rail->packet_number &= 0xffffff;
@@ -190,7 +190,7 @@ static tutti_status open_rail(struct verbs_conn *conn, int r)
 }
 
 /* Devices without immediate data tell of pieces by frames, which have to take the same way. */
-static int count_rails(const struct verbs_endpoint *endpoint)
+static int queue_pair_count_rails(const struct verbs_endpoint *endpoint)
 {
 	for (int i = 0; i < endpoint->port_count; i++)
 		if (!endpoint->ports[i].device->has_immediate)
@@ -202,16 +202,16 @@ tutti_status verbs_pair_open(struct verbs_conn *conn)
 {
 	const struct verbs_endpoint *endpoint = verbs_endpoint_of(conn);
 
-	conn->rail_count = count_rails(endpoint);
+	conn->rail_count = queue_pair_count_rails(endpoint);
 	for (int r = 0; r < conn->rail_count; r++)
 		conn->rails[r].port = &endpoint->ports[r];
-	TRY(open_memory(conn));
+	TRY(queue_pair_open_memory(conn));
 	for (int r = 0; r < conn->rail_count; r++)
-		TRY(open_rail(conn, r));
+		TRY(queue_pair_open_rail(conn, r));
 	return TUTTI_OK;
 }
 
-static bool has_immediate(const struct verbs_conn *conn)
+static bool queue_pair_has_immediate(const struct verbs_conn *conn)
 {
 	for (int r = 0; r < conn->rail_count; r++)
 		if (!conn->rails[r].port->device->has_immediate)
@@ -224,7 +224,7 @@ void verbs_pair_hello(const struct verbs_conn *conn, struct verbs_hello *hello)
 	*hello = (struct verbs_hello){.magic = MAGIC,
 				      .rails = (uint32_t)conn->rail_count,
 				      .chunk_bytes = conn->memory.chunk_bytes,
-				      .has_immediate = has_immediate(conn),
+				      .has_immediate = queue_pair_has_immediate(conn),
 				      .chunks_at = (uintptr_t)conn->memory.chunks_in};
 	for (int r = 0; r < conn->rail_count; r++) {
 		const struct verbs_rail *rail = &conn->rails[r];
@@ -252,7 +252,7 @@ static struct ibv_ah_attr path_to(const struct verbs_rail *rail)
 	return path;
 }
 
-static tutti_status connect_rail(struct verbs_conn *conn, struct verbs_rail *rail)
+static tutti_status queue_pair_connect_rail(struct verbs_conn *conn, struct verbs_rail *rail)
 {
 	uint8_t mtu = (uint8_t)rail->port->mtu;
 	struct ibv_qp_attr receive = {.qp_state = IBV_QPS_RTR,
@@ -279,7 +279,7 @@ static tutti_status connect_rail(struct verbs_conn *conn, struct verbs_rail *rai
 			    "ibv_modify_qp to RTS");
 }
 
-static void close_rail(struct verbs_conn *conn, struct verbs_rail *rail)
+static void queue_pair_close_rail(struct verbs_conn *conn, struct verbs_rail *rail)
 {
 	const struct verbs_library *library = verbs_library_of(rail);
 
@@ -287,15 +287,15 @@ static void close_rail(struct verbs_conn *conn, struct verbs_rail *rail)
 		library->destroy_qp(rail->qp);
 	if (rail->cq)
 		library->destroy_cq(rail->cq);
-	if (rail->local && !find_twin(conn, rail))
+	if (rail->local && !queue_pair_find_twin(conn, rail))
 		library->dereg_mr(rail->local);
-	if (rail->remote && !find_twin(conn, rail))
+	if (rail->remote && !queue_pair_find_twin(conn, rail))
 		library->dereg_mr(rail->remote);
 	*rail = (struct verbs_rail){.port = rail->port};
 }
 
 /* Packets go from one port to the other. */
-static bool is_alike(const struct verbs_rail_hello *a, const struct verbs_rail_hello *b)
+static bool queue_pair_is_alike(const struct verbs_rail_hello *a, const struct verbs_rail_hello *b)
 {
 	return a->wire == b->wire &&
 	       (a->wire != VERBS_INFINIBAND || memcmp(a->gid, b->gid, sizeof a->gid / 2) == 0);
@@ -303,7 +303,7 @@ static bool is_alike(const struct verbs_rail_hello *a, const struct verbs_rail_h
 
 /* Each port of the lower rank goes with the first one of the higher rank that is alike and free: so
  * both ends come to the same rails, in the same order. Ports that are left over are closed. */
-static void match_rails(struct verbs_conn *conn, const struct verbs_hello *peer)
+static void queue_pair_match_rails(struct verbs_conn *conn, const struct verbs_hello *peer)
 {
 	bool is_low = verbs_endpoint_of(conn)->rank < conn->base.peer;
 	struct verbs_rail rails[VERBS_RAILS];
@@ -317,7 +317,7 @@ static void match_rails(struct verbs_conn *conn, const struct verbs_hello *peer)
 	for (uint32_t l = 0; l < low->rails; l++) {
 		uint32_t h = 0;
 		while (h < high->rails &&
-		       (high_used >> h & 1 || !is_alike(&low->rail[l], &high->rail[h])))
+		       (high_used >> h & 1 || !queue_pair_is_alike(&low->rail[l], &high->rail[h])))
 			h++;
 		if (h == high->rails)
 			continue;
@@ -331,7 +331,7 @@ static void match_rails(struct verbs_conn *conn, const struct verbs_hello *peer)
 		if (!(used >> r & 1))
 			conn->rails[end++] = rails[r];
 	while (conn->rail_count > count)
-		close_rail(conn, &conn->rails[--conn->rail_count]);
+		queue_pair_close_rail(conn, &conn->rails[--conn->rail_count]);
 }
 
 tutti_status verbs_pair_connect(struct verbs_conn *conn, const struct verbs_hello *peer)
@@ -341,7 +341,7 @@ tutti_status verbs_pair_connect(struct verbs_conn *conn, const struct verbs_hell
 		       peer->chunk_bytes == conn->memory.chunk_bytes;
 
 	if (is_same)
-		match_rails(conn, peer);
+		queue_pair_match_rails(conn, peer);
 	if (!is_same || conn->rail_count == 0)
 		return fail(TUTTI_ERR_MISMATCH,
 			    "verbs: rank %d wants to connect in another way (%u, %u KiB) than rank "
@@ -349,8 +349,8 @@ tutti_status verbs_pair_connect(struct verbs_conn *conn, const struct verbs_hell
 			    conn->base.peer, peer->rail[0].wire, peer->chunk_bytes >> 10,
 			    verbs_endpoint_of(conn)->rank, wire, conn->memory.chunk_bytes >> 10);
 	for (int r = 0; r < conn->rail_count; r++)
-		TRY(connect_rail(conn, &conn->rails[r]));
-	conn->has_immediate = has_immediate(conn) && peer->has_immediate;
+		TRY(queue_pair_connect_rail(conn, &conn->rails[r]));
+	conn->has_immediate = queue_pair_has_immediate(conn) && peer->has_immediate;
 	conn->peer_chunks = peer->chunks_at;
 	conn->slots = VERBS_SLOTS;
 	conn->chunks = VERBS_CHUNKS;
@@ -360,7 +360,7 @@ tutti_status verbs_pair_connect(struct verbs_conn *conn, const struct verbs_hell
 void verbs_pair_close(struct verbs_conn *conn)
 {
 	while (conn->rail_count > 0)
-		close_rail(conn, &conn->rails[--conn->rail_count]);
+		queue_pair_close_rail(conn, &conn->rails[--conn->rail_count]);
 	if (conn->memory.base)
 		munmap(conn->memory.base, conn->memory.bytes);
 	conn->memory = (struct verbs_memory){0};

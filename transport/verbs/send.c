@@ -97,8 +97,8 @@ void verbs_send_credit(struct verbs_conn *conn)
 }
 
 /* The keys of memory that all rails may write into. */
-static bool find_keys(const struct verbs_conn *conn, const struct tutti_io *io,
-		      uint32_t remote[VERBS_RAILS])
+static bool verbs_send_find_keys(const struct verbs_conn *conn, const struct tutti_io *io,
+				 uint32_t remote[VERBS_RAILS])
 {
 	for (int r = 0; r < conn->rail_count; r++) {
 		struct verbs_keys keys;
@@ -109,12 +109,12 @@ static bool find_keys(const struct verbs_conn *conn, const struct tutti_io *io,
 	return true;
 }
 
-static void post_grant(struct verbs_conn *conn, const struct tutti_io *io, uint32_t number,
-		       enum verbs_kind kind)
+static void verbs_send_post_grant(struct verbs_conn *conn, const struct tutti_io *io,
+				  uint32_t number, enum verbs_kind kind)
 {
 	struct verbs_grant grant = {.at = (uintptr_t)io->buf, .bytes = io->bytes, .number = number};
 
-	grant.is_chunks = io->pieces || !find_keys(conn, io, grant.keys);
+	grant.is_chunks = io->pieces || !verbs_send_find_keys(conn, io, grant.keys);
 	if (grant.is_chunks && kind == VERBS_GRANT && !io->asks)
 		return;
 	conn->slots -= kind == VERBS_GRANT;
@@ -135,7 +135,7 @@ void verbs_send_grant(struct verbs_conn *conn, const struct tutti_io *io, uint32
 	if (conn->state == VERBS_OPEN && !conn->failing && (!io->pieces || io->asks) && is_long &&
 	    number - verbs_first_received(conn) < VERBS_GRANTS && conn->slots > VERBS_SLOTS / 2 &&
 	    verbs_has_frames(conn, VERBS_SPARE))
-		post_grant(conn, io, number, VERBS_GRANT);
+		verbs_send_post_grant(conn, io, number, VERBS_GRANT);
 }
 
 /* One at a time: the peer has taken it when it sends the message. */
@@ -148,7 +148,7 @@ void verbs_send_owed_grant(struct verbs_conn *conn)
 
 	if (is_due && conn->granted.of[number % VERBS_GRANTS] != number + 1 &&
 	    conn->state == VERBS_OPEN && !conn->failing && verbs_has_frames(conn, 1))
-		post_grant(conn, io, number, VERBS_OWED);
+		verbs_send_post_grant(conn, io, number, VERBS_OWED);
 }
 
 void verbs_send_bye(struct verbs_conn *conn)
@@ -159,7 +159,7 @@ void verbs_send_bye(struct verbs_conn *conn)
 
 /* The first send's bytes are all on their way. Its buffer is free when the device does not read it,
  * and its turn has come. */
-static void finish_send(struct verbs_conn *conn)
+static void verbs_send_finish_send(struct verbs_conn *conn)
 {
 	if (!conn->in_place && !conn->unacked.head) {
 		verbs_conn_complete(conn, &conn->sends, TUTTI_OK);
@@ -191,13 +191,13 @@ static void verbs_send_frame(struct verbs_conn *conn, struct tutti_io *io)
 		tutti_io_copy_out(io, at + sizeof frame, io->bytes);
 	verbs_post_frame(conn, frame, is_short ? (uint32_t)io->bytes : 0);
 	if (is_short)
-		finish_send(conn);
+		verbs_send_finish_send(conn);
 	else
 		conn->in_payload[0] = true;
 }
 
 /* The rail with the least on its way: a faster one gets more. */
-static int choose_rail(const struct verbs_conn *conn)
+static int verbs_send_choose_rail(const struct verbs_conn *conn)
 {
 	int best = conn->frame_rail;
 
@@ -228,8 +228,9 @@ static const struct verbs_grant *grant_for(const struct verbs_conn *conn, const 
 
 /* A write into memory of the peer, and what tells the peer: immediate data, or a frame. The latter
  * completes: before it, the peer does not know that it has the piece. */
-static void post_piece(struct verbs_conn *conn, uint32_t number, const struct verbs_flight *flight,
-		       uint32_t local, uint32_t remote)
+static void verbs_send_post_piece(struct verbs_conn *conn, uint32_t number,
+				  const struct verbs_flight *flight, uint32_t local,
+				  uint32_t remote)
 {
 	struct verbs_rail *rail = &conn->rails[flight->rail];
 	uint32_t word = (number & VERBS_NUMBER_BITS) | (flight->is_placed ? VERBS_IS_PLACED : 0);
@@ -258,8 +259,8 @@ static void post_piece(struct verbs_conn *conn, uint32_t number, const struct ve
 
 /* The next bytes of io where they lie, if the device may read them there. Not while sends that are
  * done have bytes on their way: closing would stop both. */
-static bool take_in_place(struct verbs_conn *conn, struct tutti_io *io, size_t most,
-			  struct verbs_flight *flight, uint32_t *key)
+static bool verbs_send_take_in_place(struct verbs_conn *conn, struct tutti_io *io, size_t most,
+				     struct verbs_flight *flight, uint32_t *key)
 {
 	size_t here, left = io->bytes - io->moved, least = most < left ? most : left;
 	void *at = tutti_io_here(io, &here);
@@ -279,8 +280,8 @@ static bool take_in_place(struct verbs_conn *conn, struct tutti_io *io, size_t m
 	return true;
 }
 
-static void take_copy(struct verbs_conn *conn, struct tutti_io *io, struct verbs_flight *flight,
-		      uint32_t *key)
+static void verbs_send_take_copy(struct verbs_conn *conn, struct tutti_io *io,
+				 struct verbs_flight *flight, uint32_t *key)
 {
 	struct verbs_memory *m = &conn->memory;
 	uint8_t *chunk = m->chunks_out + (size_t)(conn->pieces % VERBS_CHUNKS) * m->chunk_bytes;
@@ -299,23 +300,23 @@ static void verbs_send_piece(struct verbs_conn *conn, struct tutti_io *io)
 	uint32_t number = conn->pieces, local, remote;
 	struct verbs_flight *flight = &conn->flights[number % VERBS_CHUNKS];
 
-	*flight = (struct verbs_flight){.rail = (uint8_t)choose_rail(conn),
+	*flight = (struct verbs_flight){.rail = (uint8_t)verbs_send_choose_rail(conn),
 					.is_placed = grant != NULL};
 	remote = grant ? grant->keys[flight->rail] : conn->rails[flight->rail].peer.chunks_key;
 	flight->to = grant ? grant->at + io->moved
 			   : conn->peer_chunks +
 				     (uint64_t)(number % VERBS_CHUNKS) * conn->memory.chunk_bytes;
 	flight->message = conn->sent - 1;
-	if (!take_in_place(conn, io, grant ? VERBS_IN_PLACE : conn->memory.chunk_bytes, flight,
-			   &local))
-		take_copy(conn, io, flight, &local);
+	if (!verbs_send_take_in_place(conn, io, grant ? VERBS_IN_PLACE : conn->memory.chunk_bytes,
+				      flight, &local))
+		verbs_send_take_copy(conn, io, flight, &local);
 	conn->pieces++;
 	conn->chunks--;
-	post_piece(conn, number, flight, local, remote);
+	verbs_send_post_piece(conn, number, flight, local, remote);
 	if (io->moved < io->bytes)
 		return;
 	conn->in_payload[0] = false;
-	finish_send(conn);
+	verbs_send_finish_send(conn);
 }
 
 /* Its keys are those of another rail now. */
@@ -324,7 +325,7 @@ void verbs_send_piece_again(struct verbs_conn *conn, uint32_t number)
 	struct verbs_flight *flight = &conn->flights[number % VERBS_CHUNKS];
 	struct verbs_keys keys = {0};
 
-	flight->rail = (uint8_t)choose_rail(conn);
+	flight->rail = (uint8_t)verbs_send_choose_rail(conn);
 	const struct verbs_rail *rail = &conn->rails[flight->rail];
 	if (flight->is_chunk)
 		keys.local = rail->local->lkey;
@@ -334,7 +335,7 @@ void verbs_send_piece_again(struct verbs_conn *conn, uint32_t number)
 	keys.remote = flight->is_placed
 			      ? conn->grants[flight->message % VERBS_GRANTS].keys[flight->rail]
 			      : rail->peer.chunks_key;
-	post_piece(conn, number, flight, keys.local, keys.remote);
+	verbs_send_post_piece(conn, number, flight, keys.local, keys.remote);
 }
 
 static bool verbs_can_send(const struct verbs_conn *conn)

@@ -14,7 +14,7 @@ static int bruck_count_of(int first, int bit, int n)
 }
 
 /* The slots with these numbers. */
-static struct span with_bit(struct span slots, int first, int bit)
+static struct span bruck_with_bit(struct span slots, int first, int bit)
 {
 	int n = (int)slots.count, count = bruck_count_of(first, bit, n);
 	return runs(part(slots, count ? first : 0, n), count, bit, 2 * bit);
@@ -31,11 +31,12 @@ void bruck_all_to_all(struct plan *p, struct group g, struct span in, struct spa
 	plan_copy(p, part(out, g.me, n), part(in, g.me, n));
 	plan_copy(p, parts(slots, 1, n - 1, n), parts(in, g.me + 1, n - 1, n));
 	for (int bit = 1; bit < n; bit *= 2) {
-		plan_send(p, member(g, g.me + bit), with_bit(slots, bit, bit));
-		plan_recv(p, member(g, g.me - bit), with_bit(landed, bit, bit));
+		plan_send(p, member(g, g.me + bit), bruck_with_bit(slots, bit, bit));
+		plan_recv(p, member(g, g.me - bit), bruck_with_bit(landed, bit, bit));
 		for (int i = bit; i < 2 * bit && i < n; i++)
 			plan_copy(p, part(out, g.me - i, n), part(landed, i, n));
-		plan_copy(p, with_bit(slots, 3 * bit, bit), with_bit(landed, 3 * bit, bit));
+		plan_copy(p, bruck_with_bit(slots, 3 * bit, bit),
+			  bruck_with_bit(landed, 3 * bit, bit));
 	}
 }
 

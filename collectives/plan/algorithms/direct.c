@@ -118,7 +118,7 @@ void direct_all_to_all(struct plan *p, struct group g, struct span in, struct sp
 }
 
 /* Everything goes at once: few rounds, but many messages. */
-static struct cost at_once(struct topology p, double phases, double bytes, double crossing)
+static struct cost direct_at_once(struct topology p, double phases, double bytes, double crossing)
 {
 	struct cost c = cost_flat(p, phases, bytes, crossing);
 	c.link[slowest_link(p)].messages = phases * (p.ranks - 1);
@@ -127,7 +127,7 @@ static struct cost at_once(struct topology p, double phases, double bytes, doubl
 
 /* A sum of all contributions reads each once and writes once; a sum of two, which is what cost
  * counts in, reads two and writes one. */
-static double sum_of_all(struct topology p)
+static double direct_sum_of_all(struct topology p)
 {
 	return p.ranks > 1 ? (p.ranks + 1) / 3.0 : 0;
 }
@@ -135,15 +135,15 @@ static double sum_of_all(struct topology p)
 struct cost direct_all_reduce_cost(struct topology p)
 {
 	double f = (double)(p.ranks - 1) / p.ranks;
-	struct cost c = at_once(p, 2, 2 * f, (double)p.ranks / p.nodes);
-	c.reduced = sum_of_all(p) / p.ranks;
+	struct cost c = direct_at_once(p, 2, 2 * f, (double)p.ranks / p.nodes);
+	c.reduced = direct_sum_of_all(p) / p.ranks;
 	return c;
 }
 
 /* all_gather and all_to_all, by bytes of a block. */
 struct cost direct_all_gather_cost(struct topology p)
 {
-	return at_once(p, 1, p.ranks - 1, (double)p.ranks / p.nodes);
+	return direct_at_once(p, 1, p.ranks - 1, (double)p.ranks / p.nodes);
 }
 
 struct cost direct_all_to_all_cost(struct topology p)
@@ -154,19 +154,19 @@ struct cost direct_all_to_all_cost(struct topology p)
 struct cost direct_reduce_scatter_cost(struct topology p)
 {
 	struct cost c = direct_all_gather_cost(p);
-	c.reduced = sum_of_all(p);
+	c.reduced = direct_sum_of_all(p);
 	return c;
 }
 
 struct cost direct_broadcast_cost(struct topology p)
 {
-	return cost_uneven(at_once(p, 1, p.ranks - 1, 1), p, 1, p.ranks - 1);
+	return cost_uneven(direct_at_once(p, 1, p.ranks - 1, 1), p, 1, p.ranks - 1);
 }
 
 struct cost direct_reduce_cost(struct topology p)
 {
-	struct cost c = at_once(p, 1, p.ranks - 1, 1);
-	c.reduced = sum_of_all(p);
+	struct cost c = direct_at_once(p, 1, p.ranks - 1, 1);
+	c.reduced = direct_sum_of_all(p);
 	c = cost_uneven(c, p, 1, (p.ranks - 1) / 2.0);
 	c.mean.reduced = c.reduced / p.ranks;
 	return c;
@@ -174,7 +174,7 @@ struct cost direct_reduce_cost(struct topology p)
 
 struct cost direct_gather_cost(struct topology p)
 {
-	return cost_uneven(at_once(p, 1, p.ranks - 1, 1), p, 1, (p.ranks - 1) / 2.0);
+	return cost_uneven(direct_at_once(p, 1, p.ranks - 1, 1), p, 1, (p.ranks - 1) / 2.0);
 }
 
 struct cost direct_scatter_cost(struct topology p)

@@ -146,7 +146,7 @@ struct cost rings_all_gather_cost(struct topology p)
 	return cost_flat(p, 2 * (p.ranks - 1), p.ranks - 1, 1);
 }
 
-static struct cost with_sums(struct cost c, double reduced)
+static struct cost ring_with_sums(struct cost c, double reduced)
 {
 	c.reduced = reduced;
 	return c;
@@ -154,24 +154,24 @@ static struct cost with_sums(struct cost c, double reduced)
 
 struct cost ring_reduce_scatter_cost(struct topology p)
 {
-	return with_sums(ring_all_gather_cost(p), p.ranks - 1);
+	return ring_with_sums(ring_all_gather_cost(p), p.ranks - 1);
 }
 
 struct cost rings_reduce_scatter_cost(struct topology p)
 {
-	return with_sums(rings_all_gather_cost(p), p.ranks - 1);
+	return ring_with_sums(rings_all_gather_cost(p), p.ranks - 1);
 }
 
 struct cost ring_all_reduce_cost(struct topology p)
 {
 	double f = (double)(p.ranks - 1) / p.ranks;
-	return with_sums(cost_flat(p, 2 * (p.ranks - 1), 2 * f, 1), f);
+	return ring_with_sums(cost_flat(p, 2 * (p.ranks - 1), 2 * f, 1), f);
 }
 
 struct cost rings_all_reduce_cost(struct topology p)
 {
 	double f = (double)(p.ranks - 1) / p.ranks;
-	return with_sums(cost_flat(p, 4 * (p.ranks - 1), 2 * f, 1), f);
+	return ring_with_sums(cost_flat(p, 4 * (p.ranks - 1), 2 * f, 1), f);
 }
 
 struct cost ring_broadcast_cost(struct topology p)

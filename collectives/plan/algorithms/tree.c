@@ -80,7 +80,8 @@ static void tree_add_up(struct plan *p, struct group g, int tree, struct span in
 		plan_finish(p, sums);
 }
 
-static void pass_down(struct plan *p, struct group g, int tree, struct span in, struct span out)
+static void tree_pass_down(struct plan *p, struct group g, int tree, struct span in,
+			   struct span out)
 {
 	struct node at = tree_find(tree, g.me, g.size);
 
@@ -96,7 +97,7 @@ void tree_all_reduce(struct plan *p, struct group g, struct span in, struct span
 	for (int tree = 0; tree < 2; tree++)
 		tree_add_up(p, g, tree, part(in, tree, 2), part(out, tree, 2));
 	for (int tree = 0; tree < 2; tree++)
-		pass_down(p, g, tree, part(out, tree, 2), part(out, tree, 2));
+		tree_pass_down(p, g, tree, part(out, tree, 2), part(out, tree, 2));
 }
 
 /* Only the root has an out; inner nodes add up in scratch. */
@@ -115,7 +116,7 @@ void tree_reduce(struct plan *p, struct group g, struct span in, struct span out
 void tree_broadcast(struct plan *p, struct group g, struct span in, struct span out)
 {
 	for (int tree = 0; tree < 2; tree++)
-		pass_down(p, g, tree, part(in, tree, 2), part(out, tree, 2));
+		tree_pass_down(p, g, tree, part(in, tree, 2), part(out, tree, 2));
 	if (g.me == 0)
 		plan_copy(p, out, in);
 }

@@ -37,8 +37,8 @@ void two_level_all_reduce(struct plan *p, struct group g, struct span in, struct
 }
 
 /* Ranks of a node add up, for each lane, what its ranks on all nodes will get. */
-static struct span add_up_lane(struct plan *p, const struct nodes *n, struct group node,
-			       struct span in)
+static struct span two_level_add_up_lane(struct plan *p, const struct nodes *n, struct group node,
+					 struct span in)
 {
 	struct span source[PLAN_SOURCES_MAX], own = lane_of(n, in, node.me);
 	struct span sum = plan_scratch(p, own);
@@ -60,7 +60,7 @@ void two_level_reduce_scatter(struct plan *p, struct group g, struct span in, st
 {
 	struct group node = group_in_node(g.nodes, g.me), lane = group_across(g.nodes, g.me);
 	struct span sum = p->options.across ? plan_filled(p, lane_of(g.nodes, in, node.me))
-					    : add_up_lane(p, g.nodes, node, in);
+					    : two_level_add_up_lane(p, g.nodes, node, in);
 
 	(lane.size <= FEW_NODES ? direct_reduce_scatter : ring_reduce_scatter)(p, lane, sum, out);
 }

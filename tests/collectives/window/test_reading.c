@@ -268,8 +268,8 @@ static void test_another_process(void **state)
 	}
 }
 
-/* Of rank 0's buffer only its own block is there. Killed: check_mapped left out (then it is a
- * signal). */
+/* Of rank 0's buffer only its own block is there. Killed: reading_check_mapped left out (then it is
+ * a signal). */
 static void test_not_mapped(void **state)
 {
 	size_t bytes = LONG * sizeof(float);

@@ -237,7 +237,7 @@ static int yields_of_drive(void)
 	return late.at_first;
 }
 
-/* Killed: wait_for_peers yields whatever same_cpu_trails says, or never. */
+/* Killed: window_wait_for_peers yields whatever same_cpu_trails says, or never. */
 static void test_drive(void **state)
 {
 	windows[0]->policy.spin_ns = UINT32_MAX; /* longer than until the others come */

@@ -94,7 +94,7 @@ static void test_mismatch(void **state)
 /* Rank 1 expects of rank 2 one element less than rank 2 sends. All ranks come to the same verdict,
  * and nothing is copied anywhere. Killed: pairs_agree always OK; the balance without the expected
  * counts. */
-static void check_counts(size_t count, size_t offset)
+static void collectives_check_counts(size_t count, size_t offset)
 {
 	struct team team = {.size = 3};
 	struct window *windows[3];
@@ -137,8 +137,8 @@ static void check_counts(size_t count, size_t offset)
 
 static void test_counts_mismatch(void **state)
 {
-	check_counts(3, 10);
-	check_counts(60000, 65536);
+	collectives_check_counts(3, 10);
+	collectives_check_counts(60000, 65536);
 }
 
 /* Lengths that swap between pairs: every rank sends and expects as much as it should in all. */
@@ -346,7 +346,7 @@ static struct call_args mixed_call(uint64_t i, int rank)
 	return call_args_for(&c, room[0], room[1]);
 }
 
-/* Killed: check_all_gone left out of board_check; no pidfds passed at join. */
+/* Killed: board_check_all_gone left out of board_check; no pidfds passed at join. */
 static void test_kill_in_the_middle(void **state)
 {
 	struct team_kill plan = {{.size = 3, .window_bytes = 65536, .is_oversubscribed = true},

@@ -37,7 +37,7 @@ static bool may_go(const struct made *root)
 	       (root->run.pattern == COLL_BROADCAST || root->run.pattern == COLL_SCATTER);
 }
 
-/* Killed: see_lines lets the root of a barrier (or a reduce) go at once. */
+/* Killed: window_see_lines lets the root of a barrier (or a reduce) go at once. */
 static void test_who_waits(void **state)
 {
 	struct team team = {.size = 2};
@@ -156,7 +156,7 @@ static void check_long(enum collective collective, int first, int second)
 	team_close(windows, 3);
 }
 
-/* Killed: set_peers lets a long broadcast's receivers wait for all, or its root; a reduce's
+/* Killed: window_set_peers lets a long broadcast's receivers wait for all, or its root; a reduce's
  * senders. */
 static void test_long_alone(void **state)
 {

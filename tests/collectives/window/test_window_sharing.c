@@ -34,8 +34,8 @@ static bool drive(struct window *window, int rank, int size, const struct call *
 	return made.run.is_shared;
 }
 
-/* Killed: help_with not in whole elements of every block; the last step that waits for nobody; a
- * rank that cannot be reached taken for one that can. */
+/* Killed: zero_copy_help_with not in whole elements of every block; the last step that waits for
+ * nobody; a rank that cannot be reached taken for one that can. */
 static void share(struct window *window, int rank, void *arg)
 {
 	static const enum collective kinds[] = {COLL_BROADCAST, COLL_SCATTER, COLL_GATHER};

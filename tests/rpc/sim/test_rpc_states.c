@@ -414,7 +414,7 @@ static bool had_answer(const struct call *c)
 	       c->how != HAS_DONE && c->how != ONE_WAY;
 }
 
-static void check_call(struct call *c, const tutti_rpc_answer *answer)
+static void collectives_check_call(struct call *c, const tutti_rpc_answer *answer)
 {
 	bool is_answered = c->is_decided && !c->is_marked && c->decided == c->status;
 	bool fits = !c->room_bytes || c->room_bytes >= c->answer_bytes;
@@ -445,7 +445,7 @@ static void *make_calls(void *arg)
 		begin_call(c, c->wants ? &answer : NULL);
 		if (c->how == RELEASES && answer.data)
 			c->status = TUTTI_OK; /* it was over before */
-		check_call(c, &answer);
+		collectives_check_call(c, &answer);
 		if (answer.data != room)
 			tutti_rpc_free(answer.data);
 		free(room);
