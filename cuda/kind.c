@@ -148,7 +148,7 @@ static void cuda_host_free(struct memory_queue *queue, void *ptr)
 	cuda_blocks_give(&cuda_queue_of(queue)->blocks, ptr);
 }
 
-static tutti_status cuda_stream_join(const struct memory_io *io, void *stream, const void *near)
+tutti_status cuda_stream_join(const struct memory_io *io, void *stream, const void *near)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	struct cuda_device *device;
@@ -288,7 +288,7 @@ static tutti_status cuda_landed(const void *ptr)
 
 /* The legacy stream cannot be captured, and must not be asked while others are. A stream that
  * cannot be asked is refused later, when it is used. */
-static bool cuda_is_captured(void *stream)
+bool cuda_is_captured(void *stream)
 {
 	uint64_t capture;
 
@@ -296,14 +296,14 @@ static bool cuda_is_captured(void *stream)
 	       cuda_capture_of_any(stream, NULL, &capture) == TUTTI_OK && capture != 0;
 }
 
-static void kind_free_event(struct memory_captured *latest)
+static void kind_free_event(struct cuda_captured *latest)
 {
 	if (latest->event)
 		cuda_driver()->event_destroy(latest->event);
 	latest->event = NULL;
 }
 
-static tutti_status kind_note_latest(struct memory_captured *latest, struct cuda_device *device,
+static tutti_status kind_note_latest(struct cuda_captured *latest, struct cuda_device *device,
 				     CUstream stream, uint64_t capture)
 {
 	const struct cuda_driver *cuda = cuda_driver();
@@ -321,9 +321,9 @@ static tutti_status kind_note_latest(struct memory_captured *latest, struct cuda
 	return TUTTI_OK;
 }
 
-static tutti_status kind_put_gate(const struct memory_gate *gate, CUstream stream,
+static tutti_status kind_put_gate(const struct cuda_gate *gate, CUstream stream,
 				  void (*start)(void *), void *arg,
-				  const struct memory_captured *latest, uint64_t capture)
+				  const struct cuda_captured *latest, uint64_t capture)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	CUstreamBatchMemOpParams wait = {.waitValue = {.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32,
@@ -339,9 +339,8 @@ static tutti_status kind_put_gate(const struct memory_gate *gate, CUstream strea
 	return TUTTI_OK;
 }
 
-static tutti_status cuda_gate_capture(const struct memory_gate *gate, void *stream,
-				      void (*start)(void *), void *arg,
-				      struct memory_captured *latest)
+tutti_status cuda_gate_capture(const struct cuda_gate *gate, void *stream, void (*start)(void *),
+			       void *arg, struct cuda_captured *latest)
 {
 	struct cuda_device *device;
 	struct cuda_visit visit;
@@ -358,7 +357,7 @@ static tutti_status cuda_gate_capture(const struct memory_gate *gate, void *stre
 	return status;
 }
 
-static void cuda_captured_free(struct memory_captured *latest)
+void cuda_captured_free(struct cuda_captured *latest)
 {
 	kind_free_event(latest);
 }
@@ -426,14 +425,13 @@ static tutti_status kind_take_word(_Atomic uint32_t **word)
 	return TUTTI_OK;
 }
 
-static tutti_status cuda_gate_take(struct memory_gate *gate)
+tutti_status cuda_gate_take(struct cuda_gate *gate)
 {
 	pthread_mutex_lock(&pool.lock);
 	tutti_status status = kind_take_word(&gate->word);
 	pthread_mutex_unlock(&pool.lock);
 	if (status != TUTTI_OK)
 		return status;
-	gate->kind = memory_kind(TUTTI_MEMORY_CUDA);
 	gate->open = atomic_load_explicit(gate->word, memory_order_relaxed) + 1;
 	return TUTTI_OK;
 }
@@ -441,7 +439,7 @@ static tutti_status cuda_gate_take(struct memory_gate *gate)
 /* While a thread copies to or from pageable memory in the legacy default stream, the driver lets no
  * other thread in (seen with 580.159): so while it waits for what is in that stream, and in those
  * that are not non-blocking. What fails here fails in cuda_gate_wait, too, which says why. */
-static bool cuda_stream_blocks_others(void *stream, const void *near)
+bool cuda_stream_blocks_others(void *stream, const void *near)
 {
 	struct cuda_device *device;
 	struct cuda_visit visit;
@@ -457,7 +455,7 @@ static bool cuda_stream_blocks_others(void *stream, const void *near)
 	return error == CUDA_SUCCESS && !(flags & CU_STREAM_NON_BLOCKING);
 }
 
-static tutti_status cuda_gate_wait(const struct memory_gate *gate, void *stream, const void *near)
+tutti_status cuda_gate_wait(const struct cuda_gate *gate, void *stream, const void *near)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	struct cuda_device *device;
@@ -477,14 +475,14 @@ static tutti_status cuda_gate_wait(const struct memory_gate *gate, void *stream,
 	return status;
 }
 
-static void cuda_gate_open(struct memory_gate *gate)
+void cuda_gate_open(struct cuda_gate *gate)
 {
 	/* Partner: the streams. What the host has seen as done comes before it. */
 	atomic_store_explicit(gate->word, gate->open, memory_order_release);
 	pthread_mutex_lock(&pool.lock);
 	pool.free[pool.free_count++] = gate->word;
 	pthread_mutex_unlock(&pool.lock);
-	gate->kind = NULL;
+	gate->word = NULL;
 }
 
 /* Memory that CUDA does not know, and a caller that has not initialised it, give an error. Pinned
@@ -498,7 +496,7 @@ static bool cuda_owns(const void *ptr)
 	return error == CUDA_SUCCESS && type == CU_MEMORYTYPE_DEVICE;
 }
 
-static tutti_status cuda_stream_check(void *stream, const void *near)
+tutti_status cuda_stream_check(void *stream, const void *near)
 {
 	uint64_t capture;
 
@@ -522,15 +520,6 @@ static const struct memory_kind cuda_kind = {
 	.device_free = cuda_device_free,
 	.host_alloc = cuda_host_alloc,
 	.host_free = cuda_host_free,
-	.stream_check = cuda_stream_check,
-	.stream_join = cuda_stream_join,
-	.stream_blocks_others = cuda_stream_blocks_others,
-	.gate_take = cuda_gate_take,
-	.gate_wait = cuda_gate_wait,
-	.gate_open = cuda_gate_open,
-	.is_captured = cuda_is_captured,
-	.gate_capture = cuda_gate_capture,
-	.captured_free = cuda_captured_free,
 };
 
 static void kind_use(void)

@@ -258,36 +258,32 @@ static tutti_status group_start_all(struct call_batch *b, struct tutti_work *who
 	return first.status == TUTTI_OK ? TUTTI_OK : fail(first.status, "%s", first.message);
 }
 
-/* The kind of memory with streams whose buffers all calls use; or NULL. */
-static const struct memory_kind *stream_kind_of(const struct call_batch *b)
+/* Whether all calls are of buffers on GPUs. */
+static bool group_is_on_gpus(const struct call_batch *b)
 {
-	const struct memory_kind *kind = NULL;
-
 	for (size_t i = 0; i < b->count; i++) {
 		const struct collected *m = &b->members[i];
 		const struct call_args *a = m->message.p2p.side ? &m->message.args : &m->args;
-		kind = memory_of(a->recv ? a->recv : a->send);
-		if (!kind->stream_check)
-			return NULL;
+		if (memory_of(a->recv ? a->recv : a->send)->id != TUTTI_MEMORY_CUDA)
+			return false;
 	}
-	return kind;
+	return b->count > 0;
 }
 
 /* Ends a group that was started as its caller wants: with a handle, in its stream, or here. */
 static tutti_status group_conclude(const struct call_batch *b, struct tutti_work *whole,
 				   const tutti_call *call)
 {
-	const struct memory_kind *kind = stream_kind_of(b);
 	tutti_status status = TUTTI_OK;
 
 	if (call->work) {
 		*call->work = whole;
 		return TUTTI_OK;
 	}
-	if (!call->done && (!kind || call == &no_call))
+	if (!call->done && (call == &no_call || !group_is_on_gpus(b)))
 		return work_wait(&whole, 0);
 	if (!call->done)
-		status = work_wait_stream(whole, kind, call->stream);
+		status = work_wait_stream(whole, call->stream);
 	for (size_t i = 0; status != TUTTI_OK && i < b->count; i++)
 		engine_fail_stream(b->members[i].comm->engine, status, "a group");
 	work_release(whole);

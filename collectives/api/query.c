@@ -24,16 +24,15 @@ tutti_status tutti_work_wait(tutti_work **work, int timeout_ms)
 
 tutti_status tutti_work_wait_stream(tutti_work *work, void *stream)
 {
-	const struct memory_kind *cuda = memory_kind(TUTTI_MEMORY_CUDA);
 	last_error_clear();
 	if (!work)
 		return fail(TUTTI_ERR_INVALID, "tutti_work_wait_stream: work is NULL");
-	if (!cuda)
+	if (!memory_kind(TUTTI_MEMORY_CUDA))
 		return fail(
 			TUTTI_ERR_UNSUPPORTED,
 			"tutti_work_wait_stream needs CUDA, and there is no driver, libcuda.so.1");
 	TRY(forks_check("tutti_work_wait_stream"));
-	return work_wait_stream(work, cuda, stream);
+	return work_wait_stream(work, stream);
 }
 
 tutti_status tutti_work_test(tutti_work *work, int *is_done)

@@ -7,6 +7,7 @@
 
 #include "core/callback.h"
 #include "core/clock.h"
+#include "cuda/kind.h"
 
 #include <sched.h>
 
@@ -160,7 +161,7 @@ tutti_status comm_check_captured(const struct tutti_comm *comm,
 {
 	if (call_captures_kernels(comm, stream))
 		return device_check_messages(comm->device, messages, n, stream);
-	TRY(memory_kind(TUTTI_MEMORY_CUDA)->stream_check(stream, NULL));
+	TRY(cuda_stream_check(stream, NULL));
 	TRY(device_check_captured(messages, n));
 	return engine_check_capture(comm->engine);
 }
@@ -187,7 +188,7 @@ tutti_status comm_call_captured(struct tutti_comm *comm, const struct task_spec 
 	TRY(comm_check_captured(comm, messages, n, call->stream));
 	spec.kind = by_kernels ? &device_message_tasks : &captured_tasks;
 	spec.memory = memory_kind(TUTTI_MEMORY_CUDA);
-	spec.stream_kind = by_kernels ? NULL : spec.memory;
+	spec.is_ordered = !by_kernels;
 	spec.device = by_kernels ? comm->device : NULL;
 	spec.algorithm = by_kernels ? "device" : "p2p";
 	spec.stream = call->stream;
@@ -216,7 +217,7 @@ tutti_status comm_call_message(struct tutti_comm *comm, struct task_spec *spec,
 	if (call && comm_captures(comm, call->stream))
 		return comm_call_captured(comm, &message, 1, call);
 	TRY(route_find_stream(&c));
-	spec->stream_kind = c.stream_kind;
+	spec->is_ordered = c.is_ordered;
 	spec->stream = call ? call->stream : NULL;
 	spec->direct_kind = comm->reach.direct_kind;
 	TRY(comm_enter(comm, spec->name));

@@ -3,6 +3,7 @@
 
 #include "collectives/device/device.h"
 #include "core/memory/ops.h"
+#include "cuda/kind.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -72,14 +73,13 @@ static enum route_ending route_ending_of(const tutti_call *call, const struct me
 {
 	if (call && (call->work || call->done))
 		return ROUTE_HANDLED;
-	return call && memory->stream_check ? ROUTE_IN_STREAM : ROUTE_WAITS;
+	return call && memory->id == TUTTI_MEMORY_CUDA ? ROUTE_IN_STREAM : ROUTE_WAITS;
 }
 
 bool route_goes_into_graph(const tutti_call *call)
 {
-	const struct memory_kind *cuda = memory_kind(TUTTI_MEMORY_CUDA);
-
-	return call && call->stream && cuda && cuda->is_captured(call->stream);
+	return call && call->stream && memory_kind(TUTTI_MEMORY_CUDA) &&
+	       cuda_is_captured(call->stream);
 }
 
 /* INVALID: an operation, or a call in place, that needs host memory. */
@@ -104,25 +104,25 @@ tutti_status route_find_stream(struct route_call *c)
 	const struct call_args *args = c->args;
 	const void *near = args->recv ? args->recv : args->send;
 	void *stream = c->call ? c->call->stream : NULL;
-	bool is_device = c->memory->stream_check != NULL;
+	bool is_device = c->memory->id == TUTTI_MEMORY_CUDA;
 	bool is_in_stream = c->route && c->route->is_in_stream;
 
 	c->ending =
 		route_ending_of(c->call, is_in_stream ? memory_kind(TUTTI_MEMORY_CUDA) : c->memory);
-	c->stream_kind = NULL;
+	c->is_ordered = false;
 	if (is_in_stream && c->route->by_kernels) /* its check has seen to it */
 		return TUTTI_OK;
 	if (__builtin_expect(!is_device && !stream, 1))
 		return TUTTI_OK;
-	c->stream_kind = is_device ? c->memory : memory_kind(TUTTI_MEMORY_CUDA);
-	if (!c->stream_kind)
+	if (!memory_kind(TUTTI_MEMORY_CUDA))
 		return fail(TUTTI_ERR_UNSUPPORTED,
 			    "%s: call.stream is set, but there is no CUDA driver, libcuda.so.1",
 			    collective_name(args->collective));
 	if (route_copies_send(args))
 		return fail(TUTTI_ERR_INVALID, "%s: in place it goes without call.stream",
 			    collective_name(args->collective));
-	return c->stream_kind->stream_check(stream, is_device ? near : NULL);
+	c->is_ordered = true;
+	return cuda_stream_check(stream, is_device ? near : NULL);
 }
 
 /* Of a split's rounds only the first is recorded. */
@@ -191,7 +191,7 @@ static tutti_status route_describe(struct tutti_comm *comm, const struct route_c
 	*spec = (struct task_spec){.kind = kind,
 				   .args = *args,
 				   .memory = c->memory,
-				   .stream_kind = c->stream_kind,
+				   .is_ordered = c->is_ordered,
 				   .name = collective_name(args->collective),
 				   .algorithm = algorithm    ? algorithm->name
 						: by_kernels ? "device"
@@ -223,7 +223,7 @@ tutti_status route_submit(struct tutti_comm *comm, const struct route_call *c,
 
 	TRY(engine_submit(comm->engine, spec, &work));
 	if (c->ending == ROUTE_IN_STREAM && !is_in_stream)
-		status = work_wait_stream(work, spec->stream_kind, spec->stream);
+		status = work_wait_stream(work, spec->stream);
 	if (status != TUTTI_OK)
 		engine_fail_stream(comm->engine, status, spec->name);
 	if (c->call->work)

@@ -22,7 +22,7 @@ struct route_call {
 	bool is_selected_for_window; /* every call of the communicator is, or this one       */
 	const struct algorithm *algorithm; /* NULL: the window's, or none                    */
 	const struct memory_kind *memory;  /* of its buffers                                 */
-	const struct memory_kind *stream_kind; /* NULL: it is in no stream's order           */
+	bool is_ordered; /* it begins after the work that its stream has now         */
 	enum route_ending ending;
 	struct call_record record; /* as the communicator's next call                        */
 };
@@ -47,7 +47,6 @@ extern const struct route route_window;
 /* Fills in c, of which comm, args and call are set, as far as its route. */
 tutti_status route_find(struct route_call *c);
 
-/* A call as a task of the engine. */
 /* Fills in c's stream and ending. */
 tutti_status route_find_stream(struct route_call *c);
 /* The call becomes the communicator's next. */

@@ -49,7 +49,7 @@ tutti_status control_create(struct control **control, const struct control_confi
 tutti_status control_share(struct control **control, struct board *board,
 			   const struct control_config *config);
 /* Before anything else. on_failure is told once what this rank's communicator is to fail with,
- * without control's lock; the other ranks know it by then. wake wakes a thread that sleeps on
+ * without control's lock; the other ranks have been told, by a message or the board. wake wakes a thread that sleeps on
  * control_arm, to arm anew. */
 void control_bind(struct control *control,
 		  void (*on_failure)(void *arg, const struct failure *failure), void (*wake)(void),

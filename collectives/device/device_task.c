@@ -129,7 +129,7 @@ bool device_meets(const struct device *d)
 
 bool device_captures(const struct device *d, void *stream)
 {
-	return device_meets(d) && memory_kind(TUTTI_MEMORY_CUDA)->is_captured(stream);
+	return device_meets(d) && cuda_is_captured(stream);
 }
 
 static void *device_message_buffer_of(const struct task_spec *m)

@@ -132,23 +132,23 @@ tutti_status bounce_prepare(struct engine *e, struct tutti_work *work, struct bo
 	struct bounce *s = &work->bounce;
 	const struct task_spec *spec = &work->spec;
 	bool copies = needs.copies && (spec->memory->id != TUTTI_MEMORY_HOST ||
-				       (needs.is_early && spec->stream_kind));
+				       (needs.is_early && spec->is_ordered));
 
 	if (copies)
 		TRY(bounce_make_copies(e, work));
 	s->scratch_bytes = needs.scratch_bytes;
-	s->preparing = (spec->stream_kind != NULL) + (s->scratch_bytes != 0);
+	s->preparing = spec->is_ordered + (s->scratch_bytes != 0);
 	if (copies)
 		s->preparing += (spec->send_bytes != 0) + bounce_has_gaps(spec);
 	s->is_early = needs.is_early;
 	work->stage = s->preparing && !s->is_early ? WORK_PREPARES : WORK_RUNS;
-	if (!spec->stream_kind) {
+	if (!spec->is_ordered) {
 		bounce_post_rest(e, work);
 		return TUTTI_OK;
 	}
 	s->is_held = true;
 	work_task(work)->io_src = a_buffer(spec);
-	work_post_io(e, work, e->links.queues[spec->stream_kind->id], &bounce_owner,
+	work_post_io(e, work, e->links.queues[TUTTI_MEMORY_CUDA], &bounce_owner,
 		     &(struct memory_io){.op = MEMORY_AFTER,
 					 .dst = spec->stream,
 					 .src = &work_task(work)->io_src});
@@ -171,7 +171,7 @@ static void bounce_failed(struct engine *e, struct engine_io *io)
 {
 	const struct tutti_work *work = io->work;
 	const struct memory_kind *kind =
-		io->op.op == MEMORY_AFTER ? work->spec.stream_kind : work->spec.memory;
+		io->op.op == MEMORY_AFTER ? memory_kind(TUTTI_MEMORY_CUDA) : work->spec.memory;
 
 	engine_fail_in(e, work, io->op.io.status, engine_queue_error(e, kind, io->op.io.status));
 }

@@ -21,7 +21,7 @@ struct captured_call {
 	struct captured_call *next, *next_started;
 	struct engine *engine; /* NULL: it is gone. Under the door's lock, as is_started      */
 	bool is_started;       /* from its host function on until its gate is open            */
-	struct memory_gate gate;
+	struct cuda_gate gate;
 	int left; /* works of the replay, and one while they are started: engine's lock */
 	uint32_t replays;
 	size_t count;
@@ -180,7 +180,7 @@ static void captured_fill(struct task_spec *to, const struct task_spec *from,
 {
 	*to = *from;
 	to->captured = c;
-	to->stream_kind = NULL;
+	to->is_ordered = false;
 	to->stream = NULL;
 	to->is_in_stream = false;
 	to->messages = NULL;
@@ -213,7 +213,6 @@ static struct captured_call *captured_describe(const struct engine *e, const str
 /* Where the last steps fail the graph may have the function already: the call stays. */
 static tutti_status captured_capture(struct engine *e, const struct task_spec *spec)
 {
-	const struct memory_kind *kind = spec->stream_kind;
 	struct captured_call *c = captured_describe(e, spec);
 
 	if (!c)
@@ -222,11 +221,11 @@ static tutti_status captured_capture(struct engine *e, const struct task_spec *s
 	e->captured.newest = c;
 	e->captured.count++;
 	e->captured.tasks = &replay_tasks;
-	TRY(kind->gate_take(&c->gate));
+	TRY(cuda_gate_take(&c->gate));
 	atomic_store_explicit(c->gate.word, c->gate.open, memory_order_release);
 	c->engine = e;
-	return kind->gate_capture(&c->gate, spec->stream, captured_replay_comes, c,
-				  &e->captured.latest);
+	return cuda_gate_capture(&c->gate, spec->stream, captured_replay_comes, c,
+				 &e->captured.latest);
 }
 
 static const char *captured_words(const struct tutti_work *work, char *text, size_t text_bytes)
@@ -287,10 +286,10 @@ void captured_free_all(struct engine *e)
 		captured_open_gate(c);
 	while ((c = e->captured.newest)) {
 		e->captured.newest = c->next;
-		if (c->gate.kind)
-			c->gate.kind->gate_open(&c->gate);
+		if (c->gate.word)
+			cuda_gate_open(&c->gate);
 		free(c);
 	}
 	if (e->captured.latest.event)
-		memory_kind(TUTTI_MEMORY_CUDA)->captured_free(&e->captured.latest);
+		cuda_captured_free(&e->captured.latest);
 }

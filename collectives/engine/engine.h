@@ -115,8 +115,7 @@ struct task_spec {
 	struct layout layout;
 	uint32_t width;                   /* scratch chunks it needs, the same on all ranks */
 	const struct memory_kind *memory; /* of the caller's buffers                       */
-	/* It begins after the work that stream has now; NULL: it is in no stream's order. */
-	const struct memory_kind *stream_kind;
+	bool is_ordered; /* it begins after the work that stream has now */
 	void *stream;
 	bool is_in_stream;     /* the stream's later work waits for it: no handle, no callback */
 	struct device *device; /* of a call that it serves                                     */
@@ -189,10 +188,9 @@ tutti_status work_wait(struct tutti_work **work, int timeout_ms);
 tutti_status work_test(struct tutti_work *work, bool *is_done);
 tutti_status work_cancel(struct tutti_work *work); /* as tutti_work_cancel */
 void work_release(struct tutti_work *work);
-/* The later work of a stream, of a kind of memory that has such, waits for work; or the caller
- * does, where that is the kind's rule. From any thread. */
-tutti_status work_wait_stream(struct tutti_work *work, const struct memory_kind *kind,
-			      void *stream);
+/* The later work of a stream waits for work; or the caller does, where the driver would keep other
+ * threads waiting. From any thread. */
+tutti_status work_wait_stream(struct tutti_work *work, void *stream);
 /* That has failed with status for a call of this name: the stream goes on too early, so engine
  * fails. */
 void engine_fail_stream(struct engine *engine, tutti_status status, const char *name);

@@ -90,8 +90,8 @@ static tutti_status submit_new_work(struct engine *e, const struct task_spec *sp
 				    struct tutti_work **work)
 {
 	TRY(submit_open_queue(e, spec->memory));
-	if (spec->stream_kind)
-		TRY(submit_open_queue(e, spec->stream_kind));
+	if (spec->is_ordered)
+		TRY(submit_open_queue(e, memory_kind(TUTTI_MEMORY_CUDA)));
 	if (!(*work = work_new(e)))
 		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for a call", e->config.rank);
 	return TUTTI_OK;
@@ -154,7 +154,7 @@ tutti_status engine_submit_replay(struct engine *e, const struct task_spec *spec
 static bool submit_needs_helper(const struct engine *e, const struct task_spec *spec)
 {
 	return !e->config.now_ns && !e->help.is_attached &&
-	       (e->config.size > 1 || spec->done || spec->p2p.side || spec->stream_kind ||
+	       (e->config.size > 1 || spec->done || spec->p2p.side || spec->is_ordered ||
 		spec->memory->id != TUTTI_MEMORY_HOST);
 }
 

@@ -1,6 +1,7 @@
 /* The engine, as a kind of task sees it: the struct itself, works, and ios. A kind is a plan
- * (run.c), a call of the window (window_task.c) or a message (collectives/p2p). Everything here
- * is under the engine's lock unless it says otherwise. */
+ * (run.c), a call of the window (window_task.c), a message (collectives/p2p), a call in a graph
+ * (captured.c) or GPU kernels (collectives/device). Everything here is under the engine's lock
+ * unless it says otherwise. */
 #ifndef COLLECTIVES_ENGINE_TASK_H
 #define COLLECTIVES_ENGINE_TASK_H
 
@@ -9,6 +10,7 @@
 #include "core/long_wait.h"
 #include "core/placement/cpu_spread.h"
 #include "core/status.h"
+#include "cuda/kind.h"
 
 #include <assert.h>
 #include <pthread.h>
@@ -165,7 +167,7 @@ struct tutti_work {
 	size_t *tables; /* the counts and offsets of a v-variant; kept for later works */
 	size_t table_room;
 	struct task_spec spec;
-	struct memory_gate gate; /* where streams wait for its end; or none           */
+	struct cuda_gate gate;  /* where streams wait for its end; or none           */
 	union {
 		struct work_task task;
 		struct window_run window_run;
@@ -311,7 +313,7 @@ struct engine_captured {
 	struct captured_call *newest; /* of all */
 	int count;
 	uint32_t fingerprint;          /* of the replays of collectives so far      */
-	struct memory_captured latest; /* of the capture that is under way          */
+	struct cuda_captured latest;  /* of the capture that is under way          */
 	/* Under the lock of captured.c: those whose replay has begun, in order, and one whose
 	 * replay began before that before it had ended. */
 	struct captured_call *started, **started_tail, *overlapped;

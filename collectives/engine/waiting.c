@@ -211,68 +211,66 @@ tutti_status work_cancel(struct tutti_work *work)
 }
 
 /* Whether the stream waits for a kernel's end, and for nothing that the host does. */
-static bool waiting_ends_in_stream(const struct tutti_work *work, const struct memory_kind *kind)
+static bool waiting_ends_in_stream(const struct tutti_work *work)
 {
-	return work->spec.kind->end_of && work->spec.memory == kind;
+	return work->spec.kind->end_of && work->spec.memory->id == TUTTI_MEMORY_CUDA;
 }
 
-/* Of the kind's memory, or NULL. */
-static const void *work_stream_buffer(const struct tutti_work *work, const struct memory_kind *kind)
+/* On a GPU, or NULL. */
+static const void *work_stream_buffer(const struct tutti_work *work)
 {
 	const struct call_args *args = &work->spec.args;
 
-	if (work->spec.memory != kind)
+	if (work->spec.memory->id != TUTTI_MEMORY_CUDA)
 		return NULL;
 	return args->recv ? args->recv : args->send;
 }
 
 /* Whether the stream is one in which a program's copy would keep the engine from its work. In a
  * callback nothing waits. */
-static bool waiting_waits_here(const struct tutti_work *work, const struct memory_kind *kind,
-			       void *stream)
+static bool waiting_waits_here(const struct tutti_work *work, void *stream)
 {
-	return !waiting_ends_in_stream(work, kind) && !callback_in_done &&
-	       kind->stream_blocks_others(stream, work_stream_buffer(work, kind));
+	return !waiting_ends_in_stream(work) && !callback_in_done &&
+	       cuda_stream_blocks_others(stream, work_stream_buffer(work));
 }
 
 /* A failure opens the gate, too: no stream waits for what cannot come. */
-static tutti_status waiting_wait_at_gate(struct tutti_work *work, const struct memory_kind *kind,
-					 void *stream)
+static tutti_status waiting_wait_at_gate(struct tutti_work *work, void *stream)
 {
+	const void *near = work_stream_buffer(work);
+
 	if (work_is_done(work))
 		return TUTTI_OK;
-	if (waiting_ends_in_stream(work, kind))
-		return kind->stream_join(work->spec.kind->end_of(work), stream,
-					 work_stream_buffer(work, kind));
-	if (!work->gate.kind)
-		TRY(kind->gate_take(&work->gate));
-	return kind->gate_wait(&work->gate, stream, work_stream_buffer(work, kind));
+	if (waiting_ends_in_stream(work))
+		return cuda_stream_join(work->spec.kind->end_of(work), stream, near);
+	if (!work->gate.word)
+		TRY(cuda_gate_take(&work->gate));
+	return cuda_gate_wait(&work->gate, stream, near);
 }
 
-static tutti_status work_wait_stream_one(struct tutti_work *work, const struct memory_kind *kind,
-					 void *stream)
+static tutti_status work_wait_stream_one(struct tutti_work *work, void *stream)
 {
 	struct engine *e = work->engine;
 
 	/* Partner: work_end. Its engine may be gone. */
 	if (work_is_done(work))
 		return TUTTI_OK;
-	if (waiting_waits_here(work, kind, stream)) {
+	if (waiting_waits_here(work, stream)) {
 		work_await(work);
 		return TUTTI_OK;
 	}
 	engine_lock(e);
-	tutti_status status = waiting_wait_at_gate(work, kind, stream);
+	tutti_status status = waiting_wait_at_gate(work, stream);
 	engine_unlock(e);
 	return status;
 }
 
-tutti_status work_wait_stream(struct tutti_work *work, const struct memory_kind *kind, void *stream)
+tutti_status work_wait_stream(struct tutti_work *work, void *stream)
 {
 	if (!work->parts)
-		return work_wait_stream_one(work, kind, stream);
+		return work_wait_stream_one(work, stream);
 	for (size_t i = 0; i < work->parts->count; i++)
-		TRY(work_wait_stream_one(work->parts->part[i], kind, stream));
+		TRY(work_wait_stream_one(work->parts->part[i], stream));
 	return TUTTI_OK;
 }
 

@@ -114,7 +114,7 @@ void window_task_fill(struct task_spec *spec, const struct engine *e, const stru
 {
 	spec->kind = &window_tasks;
 	spec->memory = &memory_host;
-	spec->stream_kind = NULL;
+	spec->is_ordered = false;
 	spec->args = *args;
 	spec->name = collective_name(args->collective);
 	spec->algorithm = "window";

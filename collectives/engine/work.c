@@ -57,7 +57,7 @@ struct tutti_work *work_new(struct engine *e)
 	}
 	memset(work, 0, offsetof(struct tutti_work, tables));
 	memset(&work->as.task, 0, offsetof(struct work_task, io));
-	work->gate.kind = NULL;
+	work->gate.word = NULL;
 	work->engine = e;
 	/* One for the engine until the work ends, one for the caller. */
 	atomic_store_explicit(&work->refs, 2, memory_order_relaxed);
@@ -303,8 +303,8 @@ void work_finish(struct engine *e, struct tutti_work *work, tutti_status status)
 	if (work->spec.kind->finish)
 		work->spec.kind->finish(e, work);
 	bounce_free(e, work);
-	if (work->gate.kind)
-		work->gate.kind->gate_open(&work->gate);
+	if (work->gate.word)
+		cuda_gate_open(&work->gate);
 	free(work->send_copy);
 	work->send_copy = NULL;
 	work->status = status;

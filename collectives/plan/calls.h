@@ -62,7 +62,7 @@ struct call_args {
 	uint64_t sequence;            /* of this communicator                                   */
 	uint32_t fingerprint;         /* of everything that ranks must agree on; never 0        */
 	_Bool is_grouped;             /* here: it is part of a group                            */
-	_Bool is_on_device;           /* kernels of all ranks meet                              */
+	_Bool is_on_device;           /* GPU kernels do it, or a node's part of it               */
 };
 
 static inline _Bool collective_has_root(enum collective pattern)

@@ -186,6 +186,7 @@ static inline bool trace_is_timed(const struct call_args *a)
 /* A short collective through the window, after its end: one word, which is there or not. */
 static inline uint64_t trace_short_what(const struct call_args *a)
 {
+	_Static_assert(TUTTI_U64 < 16, "a dtype has four bits here");
 	return a->sequence << 32 | (uint64_t)a->collective << 24 | (uint64_t)a->dtype << 20 |
 	       a->count << 13 | (uint64_t)a->root << 4 | TRACE_AT_ONCE | TRACE_IS_VALID;
 }

@@ -45,19 +45,8 @@ struct memory_io {
 	void *ticket;                   /* the kind's own                                        */
 };
 
-/* Streams wait at a gate until the host opens it. It is used again and again. */
-struct memory_gate {
-	const struct memory_kind *kind; /* whose streams; NULL: there is no gate                 */
-	_Atomic uint32_t *word;
-	uint32_t open;                  /* the word's value then                                 */
-};
-
-/* The calls of one capture come after each other: the latest of them. Zeroed at first. */
-struct memory_captured {
-	uint64_t capture;               /* of this id; 0: there is none                          */
-	void *event, *device;           /* the kind's own                                        */
-};
-
+/* What host memory, CUDA's (cuda/kind.c) and a test's have in common. Streams, which only CUDA has,
+ * are in cuda/kind.h. */
 struct memory_kind {
 	const char *name;
 	int id;                                             /* TUTTI_MEMORY_...                  */
@@ -88,29 +77,6 @@ struct memory_kind {
 	 * call. NULL: all memory is. The queue frees what was not given back. */
 	void *(*host_alloc)(struct memory_queue *queue, size_t bytes, const void *near);
 	void (*host_free)(struct memory_queue *queue, void *ptr);
-
-	/* Of a kind with streams; else NULL. near is a buffer of the call: it says which device's
-	 * default stream is meant. Any thread. */
-	/* Whether calls may be ordered by this stream: INVALID. */
-	tutti_status (*stream_check)(void *stream, const void *near);
-	/* The stream's later work waits for an AFTER that is posted and not done. */
-	tutti_status (*stream_join)(const struct memory_io *io, void *stream, const void *near);
-	tutti_status (*gate_take)(struct memory_gate *gate);
-	/* Whether the program's thread may keep other threads' operations of this kind waiting
-	 * while it waits for what is in this stream: then nothing in it may need one of them. */
-	bool (*stream_blocks_others)(void *stream, const void *near);
-	/* The stream's later work waits until the gate is open. */
-	tutti_status (*gate_wait)(const struct memory_gate *gate, void *stream, const void *near);
-	void (*gate_open)(struct memory_gate *gate); /* and gives it back */
-	/* Whether what goes into stream goes into a graph. */
-	bool (*is_captured)(void *stream);
-	/* Such a stream: wherever the graph runs, it calls start(arg), which is not to call the
-	 * kind, and then waits until the gate's word is what gate->open says, behind what came into
-	 * the same capture by latest. */
-	tutti_status (*gate_capture)(const struct memory_gate *gate, void *stream,
-	                             void (*start)(void *arg), void *arg,
-	                             struct memory_captured *latest);
-	void (*captured_free)(struct memory_captured *latest);
 };
 
 extern const struct memory_kind memory_host TUTTI_PRIVATE(memory_host);

@@ -1,5 +1,5 @@
 /* Breaks when a call takes another route than the one that is meant to serve it. Those by kernels
- * need GPUs: tests/cuda has them. */
+ * need GPUs; tests/cuda sees them by what their calls do. */
 #include "collectives/comm/routes.h"
 #include "collectives/engine/task.h"
 
