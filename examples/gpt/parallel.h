@@ -19,48 +19,11 @@ struct axis {
  * columns of the weight that begins a branch and some rows of the one that ends it. Between the
  * branches they divide the rows of the residual stream. A branch begins with a gather of rows and
  * ends with a scatter of their sums; while a product of one rank's rows is computed those of other
- * ranks travel. They divide the vocabulary, too.
- *
- * n is the number of rows of all ranks together, each of which has n / size of them. */
-/* This rank's part. */
+ * ranks travel. They divide the vocabulary, too. */
 struct split {
-	struct axis axis;   /* "tp" */
-	int first, vocab;   /* its tokens */
+	struct axis axis;   /* "tp"               */
+	int first, vocab;   /* this rank's tokens */
 };
-
-/* out = in * weight + bias. One that begins a branch has in (n / size, ins) of each rank, out (n, outs). One
- * that ends it has in (n, ins), and out (n / size, outs): this rank's rows of the sum over ranks. */
-struct product {
-	const struct split *split;
-	int n, ins, outs;
-	const float *weight, *bias;   /* (ins, outs), (outs): this rank's; bias may be NULL          */
-	bool ends_branch;
-	bool is_transposed;           /* weight (outs, ins), and there is no bias                    */
-	const float *in, *out_grad;   /* out_grad: as out, for backward                              */
-	float *out;                   /* for forward; else NULL                                      */
-	/* grads.in as in. At the end of a branch grads.bias is a part of the gradient: of this rank's rows.
-	 * scratch has room for the weight. */
-	struct linear_grads grads;
-	const float *own;             /* tensor_parallel.c: that of these arrays whose rows travel   */
-};
-void product_forward(struct product product);
-void product_backward(struct product product);
-
-/* Of a token all ranks know the row where it goes, one knows its embedding, and that of the row its position. */
-struct embedding {
-	const struct split *split;
-	struct embedding_shape shape;             /* of all rows                                 */
-	const unsigned char *tokens;              /* (n)                                         */
-	const float *token_w, *position_w;
-	float *token_grad, *position_grad;        /* for backward; else NULL. That of positions is a part
-	                                           * of the gradient: of this rank's rows        */
-};
-/* out (n / size, channels) = the embeddings of tokens and of their positions; for backward its gradient. */
-void embedding_run(struct embedding embedding, float *out);
-/* softmax_loss of scores (n, split->vocab) of all ranks: one MAX and one SUM of a number a row. Adds this rank's
- * share to *sum. scratch (2 * n). */
-void split_loss(const struct split *split, double *sum, float *scores, const unsigned char *targets,
-		float *scratch, int n, const float *grad_scale);
 
 /* Context parallelism: the ranks of "cp" divide each sequence (part_position). Causal attention gives
  * all of them the same work. Only attention looks at other ranks' tokens, in one of two forms:
