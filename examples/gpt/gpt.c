@@ -270,11 +270,13 @@ static struct attention attention_of(const struct unit *u)
 {
 	const struct gpt *gpt = u->gpt;
 
-	return (struct attention){&gpt->context,
-				  {u->a->sequences, gpt->context.length, u->part,
-				   gpt->shape.heads / gpt->split.axis.size},
-				  &u->b->attention,
-				  u->a->shared.scratch};
+	return (struct attention){.context = &gpt->context,
+				  .s = {u->a->sequences, gpt->context.length, u->part,
+					gpt->shape.heads / gpt->split.axis.size},
+				  .out = u->b->mixed,
+				  .weights = u->b->weights,
+				  .qkv = u->b->qkv,
+				  .scratch = u->a->shared.scratch};
 }
 
 /* In either pass: the experts' gradients are made with those of inputs. */
@@ -298,14 +300,12 @@ static void block_forward(const struct unit *u, bool is_again)
 {
 	const struct gpt *gpt = u->gpt;
 	struct unit_activations *b = u->b;
-	const struct gpt_scratch *s = &u->a->shared;
 	struct attention attention = attention_of(u);
-	float *branch = s->narrow_grad; /* not yet used for gradients */
-	float *qkv = gpt->context.by_heads ? s->wide_grad : b->attention.qkv;
+	float *branch = u->a->shared.narrow_grad; /* not yet used for gradients */
 
 	unit_norm(u, NORM1_W, b->norm1, b->stats1, b->in);
-	unit_multiply(u, QKV_W, qkv, b->norm1, u->c, 3 * u->part);
-	context_attention_forward(&attention, b->mixed, qkv);
+	unit_multiply(u, QKV_W, b->qkv, b->norm1, u->c, 3 * u->part);
+	context_attention_forward(&attention);
 	unit_multiply(u, PROJ_W, branch, b->mixed, u->part, u->c);
 	add(b->middle, b->in, branch, u->own * u->c);
 	unit_norm(u, NORM2_W, b->norm2, b->stats2, b->middle);

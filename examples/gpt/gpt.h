@@ -30,7 +30,6 @@ enum gpt_param {
 struct gpt_config {
 	int max_sequences;
 	tutti_dtype dtype;                             /* of parameters: f32, bf16 or f16      */
-	bool by_heads;                                 /* context parallelism in this form     */
 	int group;                                     /* tokens that share experts' capacity  */
 	float capacity, balance;                       /* times what all would have evenly; parallel.h */
 	bool recompute;                                /* keep only the streams between blocks */
@@ -41,8 +40,7 @@ struct gpt_config {
  * the streams and norms, own of n; inside of a branch they have all n rows and divide channels. */
 struct unit_activations {
 	float *in;                                    /* the stream before it (own, c)        */
-	float *norm1, *mixed;
-	struct context_memory attention;
+	float *norm1, *qkv, *weights, *mixed;         /* weights: of attention                */
 	float *middle, *norm2, *up, *gelu;            /* middle: the stream after attention   */
 	struct norm_stats stats1, stats2;
 	struct expert_memory experts;                 /* instead of up and gelu               */

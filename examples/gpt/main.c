@@ -101,7 +101,6 @@ static void main_start(struct run *run)
 	const struct gpt_config config = {
 		.max_sequences = (sequences + o->micro_batches - 1) / o->micro_batches,
 		.dtype = o->flags.config.param_dtype,
-		.by_heads = o->by_heads,
 		.group = o->expert_group,
 		.capacity = o->expert_capacity,
 		.balance = o->expert_balance,
