@@ -2,6 +2,7 @@
  * rank's list. The messages go on without callbacks and say so, so that nobody waits for one; in
  * the end all ranks of the mesh agree on the failure. */
 #include "core/callback.h"
+#include "core/clock.h"
 #include "train/pipeline/pipeline.h"
 #include "train/state/trainer_state.h"
 #include "train/strategies/strategies.h"
@@ -331,13 +332,13 @@ static void note_failure(struct tutti_pipeline *pipeline, const struct action *a
 static void call_and_count(struct tutti_pipeline *pipeline, const struct action *action,
 			   const void *in, void *out)
 {
-	double start = seconds_now();
+	double start = clock_now_seconds();
 
 	tutti_set_error(TUTTI_OK, ""); /* so that a message after the call is the callback's */
 	tutti_status status = pipeline_run_call(pipeline, action, in, out);
 	if (status == TUTTI_OK)
 		status = pipeline_check_units_closed(pipeline->config.trainer);
-	pipeline->busy_seconds += seconds_now() - start;
+	pipeline->busy_seconds += clock_now_seconds() - start;
 	if (status != TUTTI_OK)
 		note_failure(pipeline, action, status);
 }
@@ -482,11 +483,11 @@ tutti_status tutti_pipeline_run(tutti_pipeline *pipeline)
 	if (pipeline->is_running)
 		return fail_invalid("tutti_pipeline_run was called in a callback of the pipeline.");
 	TRY(pipeline_hold_gradients(pipeline->config.trainer)); /* before anything is sent */
-	double start = seconds_now();
+	double start = clock_now_seconds();
 	pipeline->busy_seconds = 0;
 	pipeline->stats.peak_in_flight = 0;
 	TRY(pipeline_execute(pipeline, &pipeline->step));
-	return share_times(pipeline, seconds_now() - start);
+	return share_times(pipeline, clock_now_seconds() - start);
 }
 
 /* ---- evaluation ---- */
