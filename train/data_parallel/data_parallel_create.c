@@ -1,10 +1,10 @@
 /* Makes the replicas of DataParallel and Mirrored, and ends them. */
 #include "core/callback.h"
 #include "core/clock.h"
+#include "core/thread.h"
 #include "train/data_parallel/data_parallel.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -83,7 +83,7 @@ static int replica_threads_start_thread(struct replica_threads *threads, int rep
 	char name[24]; /* of which 15 are the name's: at most 1024 replicas */
 
 	*own = (struct replica_thread){.threads = threads, .replica = replica};
-	int error = pthread_create(&own->thread, NULL, replica_threads_thread_main, own);
+	int error = thread_start(&own->thread, replica_threads_thread_main, own);
 	if (error)
 		return error;
 	threads->started++;
@@ -92,17 +92,12 @@ static int replica_threads_start_thread(struct replica_threads *threads, int rep
 	return 0;
 }
 
-/* The threads take no signals: they are for the program's own threads. */
 static tutti_status replica_threads_start(struct replica_threads *threads)
 {
-	sigset_t all, before;
 	int error = 0;
 
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
 	for (int r = 1; r < threads->count && !error; r++)
 		error = replica_threads_start_thread(threads, r);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (!error)
 		return TUTTI_OK;
 	return fail(TUTTI_ERR_SYSTEM, "Starting a thread for replica %d of %d failed: %s.",
