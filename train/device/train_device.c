@@ -157,15 +157,6 @@ void train_device_free(struct train_device *d, void *ptr)
 	cuda_leave(&visit);
 }
 
-static tutti_status fill_on_device(struct train_device *d, void *to, unsigned char value,
-				   size_t bytes)
-{
-	const struct cuda_driver *cuda = cuda_driver();
-
-	CUDA_TRY(memset_d8_async, train_device_address(to), value, bytes, d->stream);
-	return TUTTI_OK;
-}
-
 static tutti_status copy_on_device(struct train_device *d, void *to, const void *from, size_t bytes)
 {
 	const struct cuda_driver *cuda = cuda_driver();
@@ -198,46 +189,30 @@ static void train_device_leave(struct train_device *d, struct cuda_visit *visit,
 	cuda_leave(visit);
 }
 
+/* One call of the driver on the device. */
+#define ON_DEVICE(d, call, ...)                                                                    \
+	do {                                                                                       \
+		struct cuda_visit visit_;                                                          \
+		if (train_device_enter(d, &visit_))                                                \
+			train_device_leave(d, &visit_,                                             \
+					   cuda_status(cuda_driver()->call(__VA_ARGS__), #call));  \
+	} while (0)
+
 void train_device_wait(struct train_device *d)
 {
-	struct cuda_visit visit;
-
-	if (train_device_enter(d, &visit))
-		train_device_leave(d, &visit, wait_on_device(d));
-}
-
-static tutti_status train_device_record(struct train_device *d)
-{
-	const struct cuda_driver *cuda = cuda_driver();
-
-	CUDA_TRY(event_record, d->here, d->stream);
-	return TUTTI_OK;
-}
-
-static tutti_status wait_for(struct train_device *d, CUevent event)
-{
-	const struct cuda_driver *cuda = cuda_driver();
-
-	CUDA_TRY(stream_wait_event, d->stream, event, 0);
-	return TUTTI_OK;
+	ON_DEVICE(d, stream_synchronize, d->stream);
 }
 
 void train_device_follow(struct train_device *d, struct train_device *other)
 {
-	struct cuda_visit visit;
-
-	if (train_device_enter(other, &visit))
-		train_device_leave(other, &visit, train_device_record(other));
-	if (train_device_enter(d, &visit))
-		train_device_leave(d, &visit, wait_for(d, other->here));
+	ON_DEVICE(other, event_record, other->here, other->stream);
+	ON_DEVICE(d, stream_wait_event, d->stream, other->here, 0);
 }
 
 void train_device_fill(struct train_device *d, void *to, unsigned char value, size_t bytes)
 {
-	struct cuda_visit visit;
-
-	if (bytes && train_device_enter(d, &visit))
-		train_device_leave(d, &visit, fill_on_device(d, to, value, bytes));
+	if (bytes)
+		ON_DEVICE(d, memset_d8_async, train_device_address(to), value, bytes, d->stream);
 }
 
 void train_device_copy(struct train_device *d, void *to, const void *from, size_t bytes)

@@ -443,6 +443,19 @@ tutti_status trainer_finish(tutti_trainer *trainer, tutti_status status, tutti_w
 	return finish_call(trainer, status, work, AMONG_PARTS);
 }
 
+/* On a communicator of the trainer's own: a rank of another group may have given up, which the
+ * caller's communicator tells. */
+static tutti_status gather_on_own(tutti_trainer *trainer, tutti_comm *comm, void *all,
+				  size_t bytes_each, enum rank_group group)
+{
+	const char *own = (const char *)all + (size_t)tutti_rank(comm) * bytes_each;
+	tutti_work *work = NULL;
+	tutti_call call = {.work = &work};
+	tutti_status status = tutti_all_gather(own, all, bytes_each, TUTTI_U8, comm, &call);
+
+	return finish_call(trainer, status, &work, group);
+}
+
 static tutti_status count_others(tutti_trainer *trainer, tutti_status status, uint64_t sent)
 {
 	TRY(count_other(trainer, status, sent));
@@ -450,16 +463,11 @@ static tutti_status count_others(tutti_trainer *trainer, tutti_status status, ui
 	return TUTTI_OK;
 }
 
-/* A rank of another data group may have given up: the caller's communicator tells. */
 tutti_status others_all_gather(tutti_trainer *trainer, void *all, size_t bytes_each)
 {
 	const struct trainer_mesh *mesh = trainer->mesh;
-	const char *own = (const char *)all + (size_t)mesh->other_rank * bytes_each;
-	tutti_work *work = NULL;
-	tutti_call call = {.work = &work};
-	tutti_status status = tutti_all_gather(own, all, bytes_each, TUTTI_U8, mesh->others, &call);
+	tutti_status status = gather_on_own(trainer, mesh->others, all, bytes_each, AMONG_PARTS);
 
-	status = finish_call(trainer, status, &work, AMONG_PARTS);
 	return count_others(trainer, status, (uint64_t)(mesh->other_count - 1) * bytes_each);
 }
 
@@ -500,16 +508,11 @@ tutti_status job_agree(tutti_trainer *trainer, tutti_status own)
 
 tutti_status trainer_shard_gather(tutti_trainer *trainer, void *all, size_t bytes_each)
 {
-	const char *own = (const char *)all + (size_t)trainer->shard_rank * bytes_each;
-
-	tutti_work *work = NULL;
-	tutti_call call = {.work = &work};
-
 	tutti_comm *comm = trainer->homes[0].gather;
+
 	if (!comm)
 		return TUTTI_OK;
-	tutti_status status = tutti_all_gather(own, all, bytes_each, TUTTI_U8, comm, &call);
-	status = finish_call(trainer, status, &work, IN_SHARD_GROUP);
+	tutti_status status = gather_on_own(trainer, comm, all, bytes_each, IN_SHARD_GROUP);
 	return count_other(trainer, status,
 			   (uint64_t)(trainer->layout.shard_size - 1) * bytes_each);
 }
