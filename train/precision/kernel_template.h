@@ -24,8 +24,9 @@ static void adamw(const struct kernel_adamw *a)
 {
 	float *restrict value = a->value, *restrict m = a->m, *restrict v = a->v;
 	const float *restrict grad = a->grad;
-	float beta1 = a->beta1, beta2 = a->beta2, rest1 = 1 - beta1, rest2 = 1 - beta2;
-	float scale = a->scale, eps = a->eps, keep = a->keep, rate = a->rate, bias2 = a->bias2;
+	const struct adamw_numbers n = a->numbers;
+	float beta1 = n.beta1, beta2 = n.beta2, rest1 = 1 - beta1, rest2 = 1 - beta2;
+	float scale = a->scale, eps = n.eps, keep = n.keep, rate = n.rate, bias2 = n.bias2;
 
 	for (size_t i = 0; i < a->count; i++) {
 		float g = grad[i] * scale;
