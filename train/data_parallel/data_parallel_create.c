@@ -153,13 +153,6 @@ static tutti_status replica_threads_create(struct replica_threads **threads, int
  * which one collective moves. The trainer of replica 0 is alone in its communicator, and its
  * parameters are in the block of replica 0. */
 
-enum { PARAM_ALIGNMENT = 64 };
-
-static size_t copies_aligned(size_t bytes)
-{
-	return (bytes + PARAM_ALIGNMENT - 1) / PARAM_ALIGNMENT * PARAM_ALIGNMENT;
-}
-
 static tutti_status copies_refuse(const char *what)
 {
 	return fail(TUTTI_ERR_UNSUPPORTED, "tutti_data_parallel_create: %s.", what);
@@ -206,9 +199,9 @@ static tutti_status place_params(struct tutti_data_parallel *dp)
 	for (int p = 0; p < dp->model.param_count; p++) {
 		const struct param *param = &dp->model.params[p];
 		dp->places[p] = dp->total;
-		dp->total.data += copies_aligned(param->count * dtype_bytes(dp->train.param_dtype));
+		dp->total.data += whole_lines(param->count * dtype_bytes(dp->train.param_dtype));
 		if (param_is_trained(param))
-			dp->total.grad += copies_aligned(param->count * sizeof(float));
+			dp->total.grad += whole_lines(param->count * sizeof(float));
 	}
 	return TUTTI_OK;
 }

@@ -249,10 +249,4 @@ void slots_finish(struct slot_sizes *slots);
 /* config's prefetch_units, at most the number of units. */
 int units_ahead(const tutti_train_config *config, const struct tutti_model *model);
 
-/* The bytes of a slot: whole cache lines. */
-static inline size_t slot_bytes(size_t bytes)
-{
-	return (bytes + 63) / 64 * 64;
-}
-
 #endif

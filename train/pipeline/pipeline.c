@@ -78,7 +78,7 @@ enum { ALIGNMENT = 64 };
 static tutti_status buffers_create(const struct tutti_pipeline *pipeline,
 				   struct stage_buffer **buffers, int count)
 {
-	size_t bytes = (message_bytes(pipeline) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+	size_t bytes = whole_lines(message_bytes(pipeline));
 
 	*buffers = calloc((size_t)count + 1, sizeof **buffers);
 	for (int i = 0; *buffers && i < count; i++) {
