@@ -20,6 +20,11 @@ static inline uint64_t clock_now_ns(void)
 	return clock_read_ns(CLOCK_MONOTONIC);
 }
 
+static inline double clock_now_seconds(void)
+{
+	return 1e-9 * (double)clock_now_ns();
+}
+
 static inline uint64_t deadline_after_ms(int64_t ms)
 {
 	return clock_now_ns() + MS_TO_NS(ms);

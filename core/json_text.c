@@ -3,10 +3,10 @@
 
 #include <stdio.h>
 
-json_t *json_text_read(const char *text, char why[200])
+json_t *json_text_read(const char *text, size_t bytes, char why[200])
 {
 	json_error_t error;
-	json_t *read = json_loads(text, JSON_REJECT_DUPLICATES, &error);
+	json_t *read = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
 
 	if (!read) {
 		snprintf(why, 200, "%s, at byte %d", error.text, error.position);

@@ -5,8 +5,8 @@
 
 #include "core/callback.h"
 #include "core/clock.h"
+#include "core/thread.h"
 
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -285,12 +285,8 @@ static void *keeper_keep(void *arg)
 
 tutti_status rpc_keeper_start(tutti_rpc *rpc)
 {
-	sigset_t all, old;
+	int error = thread_start(&rpc->keeper.thread, keeper_keep, rpc);
 
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	int error = pthread_create(&rpc->keeper.thread, NULL, keeper_keep, rpc);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (error)
 		return fail(TUTTI_ERR_SYSTEM,
 			    "tutti_rpc_create: rank %d cannot start a thread: "

@@ -1,8 +1,9 @@
 /* Messages that come in, and requests of other ranks and of this one, until their function runs. */
 #include "rpc/rpc_internal.h"
 
+#include "core/thread.h"
+
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,16 +55,10 @@ static void *run_functions(void *arg)
 	return NULL;
 }
 
-/* Signals are for the threads of the host program. */
 static int pool_start_thread(tutti_rpc *rpc)
 {
-	sigset_t all, old;
+	int error = thread_start(&rpc->pool.threads[rpc->pool.num_threads], run_functions, rpc);
 
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	int error =
-		pthread_create(&rpc->pool.threads[rpc->pool.num_threads], NULL, run_functions, rpc);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	rpc->pool.num_threads += error == 0;
 	return error;
 }

@@ -39,5 +39,9 @@ tutti_status config_check_world(const tutti_train_config *config, int world_size
 /* After an update, collective: averages ranks and compares replicas if this step is one of those.
  */
 tutti_status step_run_scheduled(tutti_trainer *trainer);
+/* Instead of tutti_step, when this rank's part cannot be computed: all gradients are ready,
+ * whatever they are. Ends the step on all ranks, where tutti_step returns this failure; nothing is
+ * updated. Collective. Returns what tutti_step returns elsewhere: never OK. */
+tutti_status step_give_up(tutti_trainer *trainer, const struct kept_error *why);
 
 #endif

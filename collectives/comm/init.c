@@ -6,12 +6,12 @@
 #include "core/join/rendezvous.h"
 #include "core/log.h"
 #include "core/simd.h"
+#include "core/thread.h"
 #include "cuda/device.h"
 #include "cuda/kind.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,21 +61,16 @@ static void *local_ranks_thread_main(void *arg)
 	return NULL;
 }
 
-/* The first rank has the calling thread. The others' threads see no signal: they are the program's.
- * Returns how many ranks have a thread. */
+/* The first rank has the calling thread. Returns how many ranks have a thread. */
 static int local_ranks_start_threads(struct local_rank *ranks, int n)
 {
-	sigset_t all, old;
 	int started = 1, error = 0;
 
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
 	while (started < n && error == 0) {
 		struct local_rank *rank = &ranks[started];
-		error = pthread_create(&rank->thread, NULL, local_ranks_thread_main, rank);
+		error = thread_start(&rank->thread, local_ranks_thread_main, rank);
 		started += error == 0;
 	}
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	errno = error;
 	return started;
 }

@@ -6,10 +6,10 @@
 
 #include "collectives/control/control.h"
 #include "core/callback.h"
+#include "core/thread.h"
 
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -459,14 +459,10 @@ static void *helper_loop(void *arg)
 	return NULL;
 }
 
-/* Signals are for the threads of the host program. */
 static int helper_start_thread(void)
 {
-	sigset_t all, old;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	int error = pthread_create(&helper.thread, NULL, helper_loop, NULL);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	int error = thread_start(&helper.thread, helper_loop, NULL);
+
 	if (!error) /* else it would have the name of the thread that happens to start it */
 		pthread_setname_np(helper.thread, "tutti-helper");
 	return error;

@@ -9,10 +9,10 @@
 #include "core/join/server_loop.h"
 #include "core/log.h"
 #include "core/status.h"
+#include "core/thread.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <sodium.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -84,19 +84,6 @@ static void *server_run(void *arg)
 	return NULL;
 }
 
-/* The thread sees no signal: they are the program's. */
-static int server_start_thread(struct server *s)
-{
-	sigset_t all, old;
-	int rc;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	rc = pthread_create(&s->thread, NULL, server_run, s);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	return rc;
-}
-
 /* Under the lock, so that it is on the list before its thread can end it. */
 static int server_start_open(struct server *s, const uint8_t key[TUTTI_KEY_BYTES])
 {
@@ -109,7 +96,7 @@ static int server_start_open(struct server *s, const uint8_t key[TUTTI_KEY_BYTES
 	if (s->stop_fd < 0)
 		return errno;
 	pthread_mutex_lock(&open_lock);
-	rc = server_start_thread(s);
+	rc = thread_start(&s->thread, server_run, s);
 	if (rc == 0) {
 		s->next = open_servers;
 		open_servers = s;
@@ -132,7 +119,7 @@ tutti_status server_start(struct server **server, const struct server_config *co
 	}
 	s->loop = loop;
 	s->stop_fd = -1;
-	rc = server ? server_start_thread(s) : server_start_open(s, config->key);
+	rc = server ? thread_start(&s->thread, server_run, s) : server_start_open(s, config->key);
 	if (rc != 0) {
 		server_free(s);
 		errno = rc;

@@ -131,7 +131,7 @@ static tutti_status tf_config_read_config(struct job *job, const json_t *config)
 tutti_status tf_config_read(struct job *job, const char *text)
 {
 	char why[200];
-	json_t *config = json_text_read(text, why);
+	json_t *config = json_text_read(text, strlen(text), why);
 	tutti_status status;
 
 	if (!config)

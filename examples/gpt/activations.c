@@ -93,10 +93,9 @@ static struct unit_activations lay_out_unit(struct room *room, const struct gpt_
 		b.logits = room_carve(room, room->n * (size_t)gpt->split.vocab);
 		return b;
 	}
-	b.attention.qkv = room_carve_branch(room, 3);
-	b.attention.weights =
-		room_carve(room, context_weights(&gpt->context, activations_attention(room)));
-	b.attention.out = b.mixed = room_carve_branch(room, 1);
+	b.qkv = room_carve_branch(room, 3);
+	b.weights = room_carve(room, context_weights(&gpt->context, activations_attention(room)));
+	b.mixed = room_carve_branch(room, 1);
 	b.middle = room_carve_stream(room);
 	b.norm2 = room_carve_stream(room);
 	b.stats2 = room_carve_stats(room);

@@ -1,4 +1,4 @@
-/* Attention over the tokens of all ranks: by heads, and in a ring. */
+/* Attention over the tokens of all ranks, in a ring. */
 #include "gpt.h"
 
 #include <math.h>
@@ -16,49 +16,6 @@ static size_t query_count(struct attention_shape s)
 	return (size_t)s.sequences * (size_t)s.heads * (size_t)s.length;
 }
 
-/* ---- heads ---- */
-
-/* This rank's heads of whole sequences. */
-static struct attention_shape whole_shape(const struct context *context, struct attention_shape s)
-{
-	return (struct attention_shape){s.sequences, s.length * context->axis.size,
-					s.channels / context->axis.size,
-					s.heads / context->axis.size};
-}
-
-/* From rows (rows, arrays, channels) to whole sequences (sequences, whole length, arrays, channels
- * of some heads), or back. scratch: what is sent, (size, rows, arrays, channels of some heads), and
- * what is received. */
-static void exchange_heads(const struct attention *a, int arrays, float *to, const float *from,
-			   bool to_whole)
-{
-	int size = a->context->axis.size, length = a->s.length, width = a->s.channels / size;
-	int rows = a->s.sequences * length;
-	size_t count = vectors_count(a->s) * (size_t)arrays, bytes = (size_t)width * sizeof(float);
-	float *sent = a->scratch, *received = a->scratch + count;
-
-	for (int is_received = 0; is_received < 2; is_received++) {
-		for (int i = 0; i < size * rows * arrays; i++) {
-			int array = i % arrays, row = i / arrays % rows, rank = i / arrays / rows;
-			int at = row / length * length * size +
-				 part_position(rank, size, length, row % length);
-			int in_rows = (row * arrays + array) * a->s.channels + rank * width;
-			int in_whole = (at * arrays + array) * width;
-			if (is_received)
-				memcpy(to + (to_whole ? in_whole : in_rows), received + i * width,
-				       bytes);
-			else
-				memcpy(sent + i * width, from + (to_whole ? in_rows : in_whole),
-				       bytes);
-		}
-		if (!is_received)
-			must(tutti_all_to_all(sent, received, count / (size_t)size, TUTTI_F32,
-					      a->context->axis.comm, NULL));
-	}
-}
-
-/* ---- ring ---- */
-
 /* A softmax over blocks keeps for each query the largest score so far, and what has been added up
  * is scaled down when a larger one comes. Backward computes the weights again, from the logarithm
  * of each query's sum. A query is a head of a token, and its number that in (sequences, heads,
@@ -68,9 +25,8 @@ struct ring {
 	const struct attention *a;
 	struct attention_shape s;
 	int size; /* of a head                                                    */
-	const float *qkv, *out_grad;
+	const float *out_grad;
 	float *kv;               /* (sequences, length, 2, channels): this rank's                */
-	float *out, *weights;    /* forward; weights: sums, then their logarithms                */
 	float *most, *scores;    /* forward: largest scores so far; both: of a query and a block */
 	float *qkv_grad, *inner; /* backward; inner: product of an output and its gradient       */
 	float *kv_grads;         /* (size, sequences, length, 2, channels)                       */
@@ -98,7 +54,7 @@ static float ring_score(const struct ring *ring, size_t query, int rank, const f
 	const struct context *context = ring->a->context;
 	int length = ring->s.length, token = ring_token(ring, query);
 	int position = part_position(context->axis.rank, context->axis.size, length, token);
-	const float *q = ring->qkv + ring_at(ring, query, token, 3);
+	const float *q = ring->a->qkv + ring_at(ring, query, token, 3);
 	float most = -INFINITY, scale = 1 / sqrtf((float)ring->size);
 
 	for (int t = 0; t < length; t++) {
@@ -117,10 +73,10 @@ static tutti_status ring_attend(void *arg, int rank, void *block, size_t count)
 
 	(void)count;
 	for (size_t i = 0; i < query_count(ring->s); i++) {
-		float *out = ring->out + ring_at(ring, i, ring_token(ring, i), 1);
+		float *out = ring->a->out + ring_at(ring, i, ring_token(ring, i), 1);
 		float before = ring->most[i], most = ring_score(ring, i, rank, block);
 		most = most > before ? most : before;
-		float scale = expf(before - most), sum = ring->weights[i] * scale;
+		float scale = expf(before - most), sum = ring->a->weights[i] * scale;
 		for (int j = 0; j < ring->size; j++)
 			out[j] *= scale;
 		for (int t = 0; t < ring->s.length; t++) {
@@ -131,7 +87,7 @@ static tutti_status ring_attend(void *arg, int rank, void *block, size_t count)
 				layers_add_row(out, weight, v, ring->size);
 		}
 		ring->most[i] = most;
-		ring->weights[i] = sum;
+		ring->a->weights[i] = sum;
 	}
 	return TUTTI_OK;
 }
@@ -147,20 +103,16 @@ static void ring_copy(const struct ring *ring, float *three, bool to_three)
 	}
 }
 
-static struct ring ring_of(const struct attention *a, const float *qkv)
+static struct ring ring_of(const struct attention *a)
 {
 	size_t block = 2 * vectors_count(a->s);
-	struct ring ring = {.a = a,
-			    .s = a->s,
-			    .size = a->s.channels / a->s.heads,
-			    .qkv = qkv,
-			    .weights = a->memory->weights,
-			    .kv = a->scratch};
+	struct ring ring = {
+		.a = a, .s = a->s, .size = a->s.channels / a->s.heads, .kv = a->scratch};
 
 	ring.kv_grads = ring.kv + block;
 	ring.most = ring.inner = ring.kv_grads + (size_t)a->context->axis.size * block;
 	ring.scores = ring.most + query_count(a->s);
-	ring_copy(&ring, (float *)(uintptr_t)qkv, false);
+	ring_copy(&ring, a->qkv, false);
 	return ring;
 }
 
@@ -170,21 +122,20 @@ static void ring_gather(struct ring *ring, tutti_block_fn fn)
 				   ring->a->context->axis.comm, NULL));
 }
 
-static void ring_forward(const struct attention *a, float *out, const float *qkv)
+static void ring_forward(const struct attention *a)
 {
-	struct ring ring = ring_of(a, qkv);
+	struct ring ring = ring_of(a);
 
-	ring.out = out;
-	clear(out, vectors_count(a->s));
-	clear(ring.weights, query_count(a->s));
+	clear(a->out, vectors_count(a->s));
+	clear(a->weights, query_count(a->s));
 	for (size_t i = 0; i < query_count(a->s); i++)
 		ring.most[i] = -INFINITY;
 	ring_gather(&ring, ring_attend);
 	for (size_t i = 0; i < query_count(a->s); i++) {
-		float *vector = out + ring_at(&ring, i, ring_token(&ring, i), 1);
+		float *vector = a->out + ring_at(&ring, i, ring_token(&ring, i), 1);
 		for (int j = 0; j < ring.size; j++)
-			vector[j] /= ring.weights[i];
-		ring.weights[i] = ring.most[i] + logf(ring.weights[i]);
+			vector[j] /= a->weights[i];
+		a->weights[i] = ring.most[i] + logf(a->weights[i]);
 	}
 }
 
@@ -202,13 +153,13 @@ static tutti_status ring_attend_back(void *arg, int rank, void *block, size_t co
 		ring_score(ring, i, rank, kv);
 		for (int t = 0; t < ring->s.length; t++) {
 			size_t k = ring_at(ring, i, t, 2), v = k + (size_t)ring->s.channels;
-			float weight = expf(ring->scores[t] - ring->weights[i]);
+			float weight = expf(ring->scores[t] - ring->a->weights[i]);
 			if (weight == 0)
 				continue;
 			float slope =
 				weight * (layers_dot(dout, kv + v, size) - ring->inner[i]) * scale;
 			layers_add_row(kv_grad + v, weight, dout, size);
-			layers_add_row(kv_grad + k, slope, ring->qkv + q, size);
+			layers_add_row(kv_grad + k, slope, ring->a->qkv + q, size);
 			layers_add_row(ring->qkv_grad + q, slope, kv + k, size);
 		}
 	}
@@ -217,14 +168,14 @@ static tutti_status ring_attend_back(void *arg, int rank, void *block, size_t co
 
 static void ring_backward(const struct attention *a, float *qkv_grad, const float *out_grad)
 {
-	struct ring ring = ring_of(a, a->memory->qkv);
+	struct ring ring = ring_of(a);
 
 	ring.qkv_grad = qkv_grad;
 	ring.out_grad = out_grad;
 	clear(qkv_grad, 3 * vectors_count(a->s));
 	for (size_t i = 0; i < query_count(a->s); i++) {
 		size_t at = ring_at(&ring, i, ring_token(&ring, i), 1);
-		ring.inner[i] = layers_dot(out_grad + at, a->memory->out + at, ring.size);
+		ring.inner[i] = layers_dot(out_grad + at, a->out + at, ring.size);
 	}
 	ring_gather(&ring, ring_attend_back);
 	must(tutti_reduce_scatter(ring.kv_grads, ring.kv, 2 * vectors_count(a->s), TUTTI_F32,
@@ -232,55 +183,34 @@ static void ring_backward(const struct attention *a, float *qkv_grad, const floa
 	ring_copy(&ring, qkv_grad, true);
 }
 
-/* ---- either ---- */
+/* ---- on one rank or several ---- */
 
 size_t context_weights(const struct context *context, struct attention_shape s)
 {
-	bool is_ring = context->axis.size > 1 && !context->by_heads;
-
-	return query_count(s) * (is_ring ? 1 : (size_t)whole_shape(context, s).length);
+	return query_count(s) * (context->axis.size > 1 ? 1 : (size_t)s.length);
 }
 
-/* Heads: what is sent, what is received, whole gradients, whole outputs. */
 size_t context_scratch(const struct context *context, struct attention_shape s)
 {
-	size_t count = vectors_count(s), size = (size_t)context->axis.size;
+	size_t size = (size_t)context->axis.size;
 
-	if (context->axis.size > 1 && !context->by_heads)
-		return (size + 1) * 2 * count + query_count(s) + (size_t)s.length;
-	return (size > 1 ? 4 * 3 * count : 0) + attention_scratch(whole_shape(context, s));
+	if (size == 1)
+		return attention_scratch(s);
+	return (size + 1) * 2 * vectors_count(s) + query_count(s) + (size_t)s.length;
 }
 
-void context_attention_forward(const struct attention *a, float *out, const float *qkv)
+void context_attention_forward(const struct attention *a)
 {
-	const struct context_memory *m = a->memory;
-	float *whole_out = a->scratch + 2 * 3 * vectors_count(a->s);
-
-	if (a->context->axis.size == 1) {
-		attention_forward(out, m->weights, qkv, a->s);
-	} else if (!a->context->by_heads) {
-		ring_forward(a, out, qkv);
-	} else {
-		exchange_heads(a, 3, m->qkv, qkv, true);
-		attention_forward(whole_out, m->weights, m->qkv, whole_shape(a->context, a->s));
-		exchange_heads(a, 1, out, whole_out, false);
-	}
+	if (a->context->axis.size == 1)
+		attention_forward(a->out, a->weights, a->qkv, a->s);
+	else
+		ring_forward(a);
 }
 
 void context_attention_backward(const struct attention *a, float *qkv_grad, const float *out_grad)
 {
-	const struct context_memory *m = a->memory;
-	size_t count = 3 * vectors_count(a->s);
-	float *whole_grad = a->scratch + 2 * count, *whole_out_grad = whole_grad + count;
-
-	if (a->context->axis.size == 1) {
-		attention_backward(qkv_grad, a->scratch, out_grad, m->qkv, m->weights, a->s);
-	} else if (!a->context->by_heads) {
+	if (a->context->axis.size == 1)
+		attention_backward(qkv_grad, a->scratch, out_grad, a->qkv, a->weights, a->s);
+	else
 		ring_backward(a, qkv_grad, out_grad);
-	} else {
-		exchange_heads(a, 1, whole_out_grad, out_grad, true);
-		attention_backward(whole_grad, whole_out_grad + count, whole_out_grad, m->qkv,
-				   m->weights, whole_shape(a->context, a->s));
-		exchange_heads(a, 3, qkv_grad, whole_grad, false);
-	}
 }

@@ -65,12 +65,100 @@ static void unit_norm_back(const struct unit *u, int weight, const float *out_gr
 	layernorm_backward(grads, out_grad, in, stats, unit_data(u, weight), u->own, u->c);
 }
 
+/* ---- rows that come or go rank by rank ---- */
+
+/* Calls fn with the count elements of each rank, this one's first. */
+static void split_gather(const struct axis *tp, const float *own, int count, tutti_block_fn fn,
+			 void *arg)
+{
+	if (tp->size == 1)
+		must(fn(arg, 0, (void *)(uintptr_t)own, (size_t)count));
+	else
+		must(tutti_all_gather_each(own, (size_t)count, TUTTI_F32, fn, arg, tp->comm, NULL));
+}
+
+/* own (count) = the sum over ranks of what fn writes for this one. */
+static void split_scatter(const struct axis *tp, float *own, int count, tutti_block_fn fn,
+			  void *arg)
+{
+	if (tp->size == 1)
+		must(fn(arg, 0, own, (size_t)count));
+	else
+		must(tutti_reduce_scatter_each(own, (size_t)count, TUTTI_F32, TUTTI_SUM, fn, arg,
+					       tp->comm, NULL));
+}
+
+/* out = in * weight + bias. One that begins a branch has in (rows, ins) of each rank, and out (n,
+ * outs) of all rows. One that ends it has in (n, ins), and out (rows, outs): this rank's rows of
+ * the sum over ranks. */
+struct product {
+	const struct axis *tp;
+	int rows, ins, outs;        /* rows: of each rank                                    */
+	const float *weight, *bias; /* (ins, outs), (outs): this rank's; bias may be NULL    */
+	bool ends_branch;
+	bool is_transposed;         /* weight (outs, ins), and there is no bias              */
+	const float *in, *out_grad; /* out_grad: as out, for backward                        */
+	float *out;                 /* for forward; else NULL                                */
+	/* grads.in as in. At the end of a branch grads.bias is a part of the gradient: of this
+	 * rank's rows. */
+	struct linear_grads grads;
+	const float *own; /* that of these arrays whose rows travel                */
+};
+
+/* A rank's rows of an array; block: those of the one that travels. */
+static float *product_at(const struct product *p, const float *array, int width, int rank,
+			 float *block)
+{
+	if (!array || array == p->own)
+		return array ? block : NULL;
+	return (float *)(uintptr_t)array + rank * p->rows * width;
+}
+
+/* With transposed weights a product is as the gradient of one with the weight as it lies, and the
+ * other way around. At the end of a branch the bias is added once to each row. */
+static tutti_status product_compute(void *arg, int rank, void *block, size_t count)
+{
+	const struct product *p = arg;
+	bool has_bias = !p->ends_branch || rank == p->tp->rank;
+	const float *in = product_at(p, p->in, p->ins, rank, block);
+	const float *out_grad = product_at(p, p->out_grad, p->outs, rank, block);
+	float *out = product_at(p, p->out, p->outs, rank, block);
+	struct linear_grads grads = p->grads, outs = {.in = out, .scratch = grads.scratch};
+	int n = p->rows, ins = p->ins, width = p->outs;
+
+	(void)count;
+	grads.in = product_at(p, grads.in, ins, rank, block);
+	grads.bias = has_bias ? grads.bias : NULL;
+	if (!p->is_transposed && out)
+		linear_forward(out, in, p->weight, has_bias ? p->bias : NULL, n, ins, width);
+	else if (!p->is_transposed)
+		linear_backward(&grads, out_grad, in, p->weight, n, ins, width);
+	else if (out)
+		linear_backward(&outs, in, NULL, p->weight, n, width, ins);
+	else if (grads.in)
+		linear_forward(grads.in, out_grad, p->weight, NULL, n, width, ins);
+	else
+		linear_backward(&grads, in, out_grad, NULL, n, width, ins);
+	return TUTTI_OK;
+}
+
+static void product_run(struct product p, const float *own)
+{
+	int count = p.rows * (own == p.in || own == p.grads.in ? p.ins : p.outs);
+
+	p.own = own;
+	if (own == p.out || own == p.grads.in)
+		split_scatter(p.tp, (float *)(uintptr_t)own, count, product_compute, &p);
+	else
+		split_gather(p.tp, own, count, product_compute, &p);
+}
+
 static struct product unit_product(const struct unit *u, int weight, int ins, int outs)
 {
 	bool has_bias = weight != TOKEN_W;
 
-	return (struct product){.split = &u->gpt->split,
-				.n = u->n,
+	return (struct product){.tp = &u->gpt->split.axis,
+				.rows = u->own,
 				.ins = ins,
 				.outs = outs,
 				.weight = unit_data(u, weight),
@@ -83,47 +171,81 @@ static struct product unit_product(const struct unit *u, int weight, int ins, in
 static void unit_multiply(const struct unit *u, int weight, float *out, const float *in, int ins,
 			  int outs)
 {
-	struct product product = unit_product(u, weight, ins, outs);
+	struct product p = unit_product(u, weight, ins, outs);
 
-	product.in = in;
-	product.out = out;
-	product_forward(product);
+	p.in = in;
+	p.out = out;
+	product_run(p, p.ends_branch ? out : in);
 }
 
 static void unit_multiply_back(const struct unit *u, int weight, float *in_grad,
 			       const float *out_grad, const float *in, int ins, int outs)
 {
-	struct product product = unit_product(u, weight, ins, outs);
+	struct product p = unit_product(u, weight, ins, outs), of_weight;
 
-	product.in = in;
-	product.out_grad = out_grad;
-	product.grads.in = unit_in_grad(u, in_grad);
-	product.grads.weight = unit_grad(u, weight);
-	product.grads.bias = product.bias ? unit_grad(u, weight + 1) : NULL;
-	product_backward(product);
+	p.in = in;
+	p.out_grad = out_grad;
+	of_weight = p;
+	of_weight.grads.weight = unit_grad(u, weight);
+	of_weight.grads.bias = p.bias ? unit_grad(u, weight + 1) : NULL;
+	p.grads.in = unit_in_grad(u, in_grad);
+	if (p.ends_branch) { /* both of the rows of a rank as they come */
+		of_weight.grads.in = p.grads.in;
+		product_run(of_weight, out_grad);
+		return;
+	}
+	if (p.grads.in)
+		product_run(p, p.grads.in);
+	if (of_weight.grads.weight)
+		product_run(of_weight, in);
 }
 
 /* ---- the embedding and the head ---- */
 
-static void embedding_pass(const struct unit *u, float *out)
-{
-	const struct gpt *gpt = u->gpt;
-	const struct axis *cp = &gpt->context.axis;
-	struct embedding e = {.split = &gpt->split,
-			      .shape = {.n = u->n,
-					.length = gpt->context.length,
-					.channels = u->c,
-					.vocab = gpt->split.vocab,
-					.part = cp->rank,
-					.parts = cp->size,
-					.first_token = gpt->split.first},
-			      .tokens = u->a->tokens,
-			      .token_w = unit_data(u, TOKEN_W),
-			      .position_w = unit_data(u, POSITION_W),
-			      .token_grad = unit_grad(u, TOKEN_W),
-			      .position_grad = unit_grad(u, POSITION_W)};
+/* Of a token all ranks know the row where it goes, one knows its embedding, and that of the row its
+ * position. */
+struct embedding {
+	const struct unit *u;
+	float *token, *position; /* values, or for backward gradients; those of position are of this
+				  * rank's rows */
+};
 
-	embedding_run(e, out);
+static tutti_status embedding_compute(void *arg, int rank, void *block, size_t count)
+{
+	const struct embedding *e = arg;
+	const struct unit *u = e->u;
+	const struct gpt *gpt = u->gpt;
+	float *position = rank == gpt->split.axis.rank ? e->position : NULL;
+	const unsigned char *tokens = u->a->tokens + rank * u->own;
+	const struct embedding_shape shape = {.n = u->own,
+					      .length = gpt->context.length,
+					      .channels = u->c,
+					      .vocab = gpt->split.vocab,
+					      .part = gpt->context.axis.rank,
+					      .parts = gpt->context.axis.size,
+					      .first_row = rank * u->own,
+					      .first_token = gpt->split.first};
+
+	(void)count;
+	if (u->what)
+		embed_backward(e->token, position, block, tokens, shape);
+	else
+		embed_forward(block, tokens, e->token, position, shape);
+	return TUTTI_OK;
+}
+
+static void embedding_forward(const struct unit *u, float *out)
+{
+	struct embedding e = {u, unit_data(u, TOKEN_W), unit_data(u, POSITION_W)};
+
+	split_scatter(&u->gpt->split.axis, out, u->own * u->c, embedding_compute, &e);
+}
+
+static void embedding_backward(const struct unit *u, const float *out_grad)
+{
+	struct embedding e = {u, unit_grad(u, TOKEN_W), unit_grad(u, POSITION_W)};
+
+	split_gather(&u->gpt->split.axis, out_grad, u->own * u->c, embedding_compute, &e);
 }
 
 static void head_forward(const struct unit *u)
@@ -148,11 +270,13 @@ static struct attention attention_of(const struct unit *u)
 {
 	const struct gpt *gpt = u->gpt;
 
-	return (struct attention){&gpt->context,
-				  {u->a->sequences, gpt->context.length, u->part,
-				   gpt->shape.heads / gpt->split.axis.size},
-				  &u->b->attention,
-				  u->a->shared.scratch};
+	return (struct attention){.context = &gpt->context,
+				  .s = {u->a->sequences, gpt->context.length, u->part,
+					gpt->shape.heads / gpt->split.axis.size},
+				  .out = u->b->mixed,
+				  .weights = u->b->weights,
+				  .qkv = u->b->qkv,
+				  .scratch = u->a->shared.scratch};
 }
 
 /* In either pass: the experts' gradients are made with those of inputs. */
@@ -176,14 +300,12 @@ static void block_forward(const struct unit *u, bool is_again)
 {
 	const struct gpt *gpt = u->gpt;
 	struct unit_activations *b = u->b;
-	const struct gpt_scratch *s = &u->a->shared;
 	struct attention attention = attention_of(u);
-	float *branch = s->narrow_grad; /* not yet used for gradients */
-	float *qkv = gpt->context.by_heads ? s->wide_grad : b->attention.qkv;
+	float *branch = u->a->shared.narrow_grad; /* not yet used for gradients */
 
 	unit_norm(u, NORM1_W, b->norm1, b->stats1, b->in);
-	unit_multiply(u, QKV_W, qkv, b->norm1, u->c, 3 * u->part);
-	context_attention_forward(&attention, b->mixed, qkv);
+	unit_multiply(u, QKV_W, b->qkv, b->norm1, u->c, 3 * u->part);
+	context_attention_forward(&attention);
 	unit_multiply(u, PROJ_W, branch, b->mixed, u->part, u->c);
 	add(b->middle, b->in, branch, u->own * u->c);
 	unit_norm(u, NORM2_W, b->norm2, b->stats2, b->middle);
@@ -285,7 +407,7 @@ void gpt_stage_forward(struct gpt *gpt, int stage, const unsigned char *tokens, 
 		struct unit u = gpt_unit(gpt, i, 0);
 		must(tutti_forward_begin(gpt->trainer, i));
 		if (i == 0)
-			embedding_pass(&u, a->units[1].in);
+			embedding_forward(&u, a->units[1].in);
 		else if (i <= gpt->shape.layers)
 			block_forward(&u, false);
 		else
@@ -309,14 +431,25 @@ const float *gpt_logits(const struct gpt *gpt)
 	return place_view(a->units[gpt->shape.layers + 1].logits, count * sizeof(float));
 }
 
+static void gpt_reduce(const void *arg, float *x, int n, tutti_op op)
+{
+	const struct gpt *gpt = arg;
+
+	must(tutti_all_reduce(x, x, (size_t)n, TUTTI_F32, op, gpt->split.axis.comm, NULL));
+}
+
+/* Of all ranks' scores: one MAX and one SUM of a number for each row. */
 void gpt_loss(struct gpt *gpt, const unsigned char *targets, int with_gradient)
 {
 	const struct gpt_activations *a = gpt->activations;
+	const struct split *split = &gpt->split;
 	const float scale = tutti_grad_scale(gpt->trainer);
+	const struct loss_shape shape = {a->n, split->vocab, split->first,
+					 split->axis.size > 1 ? gpt_reduce : NULL, gpt};
 
 	place_upload(a->targets, targets, (size_t)a->n);
-	split_loss(&gpt->split, a->shared.loss, a->units[gpt->shape.layers + 1].logits, a->targets,
-		   a->shared.wide_grad, a->n, with_gradient ? &scale : NULL);
+	softmax_loss(a->shared.loss, a->units[gpt->shape.layers + 1].logits, a->targets,
+		     a->shared.wide_grad, shape, with_gradient ? &scale : NULL);
 }
 
 double gpt_loss_sum(struct gpt *gpt)
@@ -348,7 +481,7 @@ void gpt_stage_backward(struct gpt *gpt, int stage, int what, const float *out_g
 			continue;
 		must(tutti_backward_begin(gpt->trainer, i));
 		if (i == 0)
-			embedding_pass(&u, a->embed_grad);
+			embedding_backward(&u, a->embed_grad);
 		else if (i <= gpt->shape.layers)
 			block_backward(&u);
 		else

@@ -196,8 +196,7 @@ void gpt_start(struct gpt *gpt, tutti_trainer *trainer, tutti_mesh *mesh,
 	gpt->config = *config;
 	must(tutti_param_piece(trainer, gpt->units[0][TOKEN_W], &first, &count));
 	gpt->split = (struct split){model_axis(mesh, "tp"), (int)first, (int)count};
-	gpt->context =
-		(struct context){cp, gpt->shape.length / cp.size, cp.size > 1 && config->by_heads};
+	gpt->context = (struct context){cp, gpt->shape.length / cp.size};
 	gpt->experts = model_experts(gpt, mesh);
 	if (gpt->split.axis.size * cp.size > 1)
 		gpt->peers = tutti_mesh_comm(mesh, "cp,tp");

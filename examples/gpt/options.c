@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum kind { INT, COUNT, REAL, PATH, FLAG, SCHEDULE, FORM, DTYPE };
+enum kind { INT, COUNT, REAL, PATH, FLAG, SCHEDULE, DTYPE };
 
 /* An option, the field that it sets, its kind, the least and the most of a number, and what it is
  * if it is not given; NULL: 0, of which help says what it means. */
@@ -55,9 +55,6 @@ static const struct setting {
 	 "ranks that divide each layer: heads, columns and rows, vocabulary; and between them "
 	 "tokens (no mesh)"},
 	{"cp", AT(cp), INT, 1, 64, NULL, "ranks that divide each sequence (no mesh)"},
-	{"cp-form", AT(by_heads), FORM, 0, 0, "ring",
-	 "ring: keys and values come from rank to rank; heads: each rank has some heads of whole "
-	 "sequences"},
 	{"pp", AT(pp), INT, 1, 64, NULL,
 	 "ranks that have parts of the layers, as a pipeline of --micro-batches (no mesh)"},
 	{"schedule", AT(schedule), SCHEDULE, 0, 0, "1f1b",
@@ -78,8 +75,6 @@ static const struct setting {
 	 "on a mesh: replicas, or parts of the strategy (what the others leave)"},
 	{"recompute", AT(recompute), FLAG, 0, 0, NULL,
 	 "keeps no activations inside of layers, and computes them again"},
-	{"whole-tensors", AT(flags.config.whole_tensors), FLAG, 0, 0, NULL,
-	 "shards are whole tensors"},
 	{"shadow", AT(flags.config.shadow), FLAG, 0, 0, NULL,
 	 "zero1, zero2, fsdp: each rank keeps its neighbour's part too"},
 	{"memory-limit", AT(flags.config.memory_limit), COUNT, 1, 9e15, NULL,
@@ -105,7 +100,7 @@ enum { SETTINGS = sizeof settings / sizeof *settings };
 
 static void options_print_usage(void)
 {
-	static const char *const values[] = {"N", "N", "X", "PATH", "", "S", "F", "T"};
+	static const char *const values[] = {"N", "N", "X", "PATH", "", "S", "T"};
 
 	printf("usage: %s [options] [file or folder ...]\n"
 	       "Trains a small character-level GPT on the text (default: "
@@ -128,7 +123,6 @@ static bool options_set(struct options *o, const struct setting *s, const char *
 {
 	static const char *const choices[][5] = {
 		[SCHEDULE] = {"gpipe", "1f1b", "interleaved", "zero_bubble"},
-		[FORM] = {"ring", "heads"},
 		[DTYPE] = {"f32", "bf16", "f16"},
 	};
 	static const tutti_dtype dtypes[] = {TUTTI_F32, TUTTI_BF16, TUTTI_F16};
@@ -230,8 +224,6 @@ static bool options_check_divisors(const struct options *o)
 
 	if (!options_divide("--heads", o->heads, "channels", o->channels) ||
 	    !options_divide("--tp", o->tp, "heads", o->heads) ||
-	    (o->by_heads && !options_divide("--cp", o->cp, "heads of a rank (--heads by --tp)",
-					    o->heads / o->tp)) ||
 	    (o->cp > 1 &&
 	     !options_divide("twice --cp,", 2 * o->cp, "characters (--seq)", o->length)) ||
 	    !options_divide("--tp", o->tp, "characters of a rank (--seq by --cp)", part))

@@ -19,7 +19,6 @@ struct options {
 	int dp, ep, pp, cp, tp;              /* ranks of the mesh's axes; dp 0: what is left      */
 	tutti_schedule schedule;             /* of a pipeline                                     */
 	int chunks;                          /* stages of a rank of it                            */
-	int by_heads;                        /* the form of context parallelism                   */
 	int experts, expert_group;           /* of each block; tokens that share their capacity   */
 	float expert_capacity, expert_balance;
 	int recompute;

@@ -43,11 +43,6 @@ struct run {
 	int loss_metric, norm_metric, rate_metric;
 };
 
-/* ---- text.c ---- */
-/* Reads files, or all files of folders in the order of their names, one after the other, and says what is wrong: a file
- * is not there or unreadable, or there are fewer than at_least bytes in all. */
-bool text_read(struct text *text, char *const *paths, int count, size_t at_least);
-
 /* ---- train.c ---- */
 /* The metrics of this communicator, if any are wanted. */
 void train_start_log(struct run *run);

@@ -128,15 +128,12 @@ static uint64_t over_tp(const struct run *run)
 	       all_reduces(1, ranks, 2); /* the loss, in f64 */
 }
 
-/* Ring: keys and values, and their gradients. Heads: qkv there, the result back, and so their
- * gradients. */
+/* Keys and values, and their gradients. */
 static uint64_t over_cp(const struct run *run)
 {
 	int ranks = run->sizes[1], part = shape.channels / run->sizes[2];
 	int vectors = rows_of(run) * part, again = run->config.recompute;
 
-	if (run->config.by_heads)
-		return blocks((8 + 4 * again) * shape.layers, ranks, vectors / ranks);
 	return blocks((3 + again) * shape.layers, ranks, 2 * vectors);
 }
 
@@ -239,20 +236,12 @@ static void train(tutti_comm *comm, void *arg)
 }
 
 static const struct run runs[] = {
-	{{1, 1, 2}, BATCH, 0, {0}, NULL},
-	{{1, 1, 4}, BATCH, 0, {.recompute = 1}, NULL},
-	{{1, 2, 1}, BATCH, 0, {0}, NULL},
-	{{1, 4, 1}, BATCH, 0, {.recompute = 1}, NULL},
-	{{1, 2, 1}, BATCH, 0, {.by_heads = 1}, NULL},
-	{{1, 4, 1}, BATCH, 0, {.by_heads = 1, .recompute = 1}, NULL},
-	{{1, 2, 2}, BATCH, 0, {0}, NULL},
-	{{1, 2, 2}, BATCH, 0, {.by_heads = 1}, NULL},
-	{{1, 4, 2}, BATCH, 0, {0}, NULL},
-	{{2, 1, 1}, BATCH, 4, {0}, NULL},
-	{{4, 1, 1}, BATCH, 8, {0}, NULL},
+	{{1, 1, 2}, BATCH, 0, {0}, NULL}, {{1, 1, 4}, BATCH, 0, {.recompute = 1}, NULL},
+	{{1, 2, 1}, BATCH, 0, {0}, NULL}, {{1, 4, 1}, BATCH, 0, {.recompute = 1}, NULL},
+	{{1, 2, 2}, BATCH, 0, {0}, NULL}, {{1, 4, 2}, BATCH, 0, {0}, NULL},
+	{{2, 1, 1}, BATCH, 4, {0}, NULL}, {{4, 1, 1}, BATCH, 8, {0}, NULL},
 	{{4, 1, 1}, 3, 8, {0}, NULL}, /* a rank without a sequence */
-	{{2, 2, 2}, BATCH, 4, {0}, NULL},
-	{{1, 1, 2}, BATCH, 4, {.recompute = 1}, NULL},
+	{{2, 2, 2}, BATCH, 4, {0}, NULL}, {{1, 1, 2}, BATCH, 4, {.recompute = 1}, NULL},
 };
 enum { RUNS = sizeof runs / sizeof *runs };
 

@@ -75,7 +75,7 @@ static void keep_choices(struct small_gpt *small)
 						      .experts.chosen[r * EXPERTS_CHOSEN];
 }
 
-/* A layer's load-balance loss, by parallel.h: the share of a group's tokens that chose an expert
+/* A layer's load-balance loss, by gpt.h: the share of a group's tokens that chose an expert
  * first, which has no slope, times the sum of the group's chances of it. */
 static double balance_of(const struct small_gpt *small, int layer)
 {

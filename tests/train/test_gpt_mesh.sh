@@ -53,12 +53,11 @@ all dense <<-'end'
 	8 --tp 2 --strategy hsdp --shard-size 2
 	+ 8 --tp 4 --strategy zero2 --micro-batches 2
 	+ 2 --cp 2
-	+ 2 --cp 2 --cp-form heads --recompute
-	+ 4 --cp 4 --cp-form heads
+	+ 4 --cp 4
 	+ 4 --cp 2 --tp 2
 	+ 4 --cp 2 --strategy fsdp
 	+ 8 --cp 4 --tp 2 --recompute
-	8 --cp 2 --cp-form heads --tp 2 --strategy zero2
+	8 --cp 2 --tp 2 --strategy zero2
 	2 --pp 2 --micro-batches 4
 	+ 2 --pp 2 --schedule gpipe --micro-batches 3
 	+ 4 --pp 4 --micro-batches 8 --recompute
@@ -149,7 +148,6 @@ refused()
 	grep -q "gpt: $why" err || complain "$*: $(head -1 err)"
 }
 refused '4 heads cannot be divided by --tp 3' --tp 3
-refused '4 heads of a rank (--heads by --tp) cannot be divided by --cp 8' --cp 8 --cp-form heads
 refused '64 characters (--seq) cannot be divided by twice --cp, 6' --cp 3
 refused '4 experts cannot be divided by --ep 3' --ep 3 --experts 4
 refused '4 neighbouring tokens of a rank cannot be divided by --expert-group 8' --cp 4 --tp 4 --experts 4

@@ -257,7 +257,7 @@ static const char *parse_log(json_t *ours, struct log *log)
 bool load_text(struct log *log, const char *text, char *why, size_t why_bytes)
 {
 	char syntax[200];
-	json_t *read = json_text_read(text, syntax);
+	json_t *read = json_text_read(text, strlen(text), syntax);
 	const char *problem = read ? parse_log(json_object_get(read, "tutti"), log) : syntax;
 
 	json_decref(read);

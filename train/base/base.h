@@ -76,6 +76,12 @@ static inline size_t smaller(size_t a, size_t b)
 	return a < b ? a : b;
 }
 
+/* The bytes, filled up to whole cache lines. */
+static inline size_t whole_lines(size_t bytes)
+{
+	return (bytes + 63) / 64 * 64;
+}
+
 /* Names in files are UTF-8. */
 bool utf8_is_valid(const char *text);
 

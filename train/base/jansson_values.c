@@ -1,8 +1,6 @@
 /* Values from untrusted JSON. */
 #include "train/base/jansson_values.h"
 
-#include <stdio.h>
-
 bool value_number(uint64_t *number, const json_t *value)
 {
 	if (!json_is_integer(value) || json_integer_value(value) < 0)
@@ -37,21 +35,4 @@ json_t *value_of_shape(int ndim, const int64_t *shape)
 			return NULL;
 		}
 	return array;
-}
-
-json_t *value_read(const char *text, size_t bytes, char why[200])
-{
-	json_error_t error;
-	json_t *read = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
-
-	if (!read) {
-		snprintf(why, 200, "%s, at byte %d", error.text, error.position);
-		return NULL;
-	}
-	if (!json_is_object(read)) {
-		snprintf(why, 200, "it is no object");
-		json_decref(read);
-		return NULL;
-	}
-	return read;
 }

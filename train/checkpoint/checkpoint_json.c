@@ -286,7 +286,7 @@ tutti_status checkpoint_index_parse(struct checkpoint_index *index, const char *
 	struct checkpoint_index read = {0};
 	struct reading in = {&read, path};
 	char why[200];
-	json_t *whole = value_read(text, bytes, why);
+	json_t *whole = json_text_read(text, bytes, why);
 
 	if (!whole)
 		return checkpoint_json_wrong(&in, why, "");

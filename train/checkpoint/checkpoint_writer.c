@@ -4,13 +4,13 @@
 
 #include "core/clock.h"
 #include "core/log.h"
+#include "core/thread.h"
 #include "train/base/base.h"
 #include "train/checkpoint/safetensors.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -99,15 +99,10 @@ static void *staging_thread_main(void *arg)
 	return NULL;
 }
 
-/* The thread takes no signals: they are for the program's own threads. */
 static tutti_status staging_start(struct staging *staging)
 {
-	sigset_t all, before;
+	int error = thread_start(&staging->thread, staging_thread_main, staging);
 
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	int error = pthread_create(&staging->thread, NULL, staging_thread_main, staging);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (error) {
 		errno = error;
 		return disk_fail("Starting a thread that writes", staging->path);

@@ -1,12 +1,9 @@
 /* tutti_load: rank 0 finds the checkpoint, all ranks check that it fits the model before anything
- * is changed, and each rank reads what it holds. */
-#include "train/checkpoint/loading.h"
-
+ * is changed, and each rank reads what it holds. tutti_import_safetensors: the same of one file. */
 #include "train/base/base.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/checkpoint_dir.h"
 #include "train/checkpoint/safetensors.h"
-#include "train/checkpoint/saving.h"
 #include "train/precision/precision.h"
 #include "train/strategies/strategies.h"
 
@@ -15,13 +12,26 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-/* ---- values from files into pieces ---- */
+/* ---- values from files into pieces: params_begin_write comes before, params_publish after ---- */
+
+/* A tensor in a file, of any type of floats up to 64 bits. */
+struct stored_tensor {
+	/* Reads elements [first, first + count) of its order, in dtype. */
+	tutti_status (*read)(void *file, const void *tensor, uint64_t first, uint64_t count,
+			     void *values);
+	void *file;
+	const void *tensor; /* NULL: the file does not have it */
+	tutti_dtype dtype;
+	struct tensor_order order;
+};
 
 enum { CHUNK = 8192 };
 
-tutti_status restore_misfit(const char *function, const char *path, const char *what,
-			    const char *name, const char *why)
+/* INVALID: "function: 'path' does not fit this model: what 'name' why." */
+static tutti_status restore_misfit(const char *function, const char *path, const char *what,
+				   const char *name, const char *why)
 {
 	return fail_invalid("%s: '%s' does not fit this model: %s '%s' %s.", function,
 			    path_shown(path), what, name, why);
@@ -33,7 +43,10 @@ static bool is_float(int dtype)
 	       dtype == TUTTI_BF16;
 }
 
-const char *restore_difference(const struct param *param, int ndim, const int64_t *shape, int dtype)
+/* Why values of this shape and type, a tutti_dtype or -1, are not those of the parameter, as
+ * restore_misfit says it, or NULL. */
+static const char *restore_difference(const struct param *param, int ndim, const int64_t *shape,
+				      int dtype)
 {
 	if (ndim != param->ndim || memcmp(shape, param->shape, (size_t)ndim * sizeof *shape) != 0)
 		return "has another shape there";
@@ -76,53 +89,51 @@ static tutti_status read_floats(const tutti_trainer *trainer, const struct piece
 	return TUTTI_OK;
 }
 
-tutti_status restore_piece(tutti_trainer *trainer, const struct piece *piece,
-			   const struct stored_tensor *stored)
-{
-	float values[CHUNK];
+/* Beside the kinds of state: the rounded values alone. Numbers of their type do not change on the
+ * way through f32. */
+enum { RESTORE_LOW = STATES };
 
-	for (size_t done = 0, n; done < piece->count; done += n) {
-		n = smaller(CHUNK, piece->count - done);
-		TRY(read_floats(trainer, piece, stored, done, n, values));
-		piece_write(trainer, piece, done, n, values);
-	}
-	return TUTTI_OK;
-}
-
-/* Numbers of this type do not change on the way through f32. */
-static tutti_status restore_low(tutti_trainer *trainer, const struct piece *piece,
-				const struct stored_tensor *stored)
+/* which: STATE_MASTER: the values and what is rounded from them. */
+static void restore_set(tutti_trainer *trainer, const struct piece *piece, int which, size_t first,
+			size_t count, const float *values)
 {
 	tutti_dtype dtype = trainer->config.param_dtype;
-	float values[CHUNK];
+
+	if (which == STATE_MASTER) {
+		piece_write(trainer, piece, first, count, values);
+	} else if (which == RESTORE_LOW) {
+		values_write(piece->home, element_at(piece->low, dtype, first), dtype, values,
+			     count);
+	} else {
+		piece_set(piece, (which == STATE_M ? piece->m : piece->v) + first, count, values);
+		state_let_go(trainer, piece, first, count);
+	}
+}
+
+/* Zeros, if the file does not have them. */
+static tutti_status restore_piece(tutti_trainer *trainer, const struct piece *piece, int which,
+				  const struct stored_tensor *stored)
+{
+	float values[CHUNK] = {0};
 
 	for (size_t done = 0, n; done < piece->count; done += n) {
 		n = smaller(CHUNK, piece->count - done);
-		TRY(read_floats(trainer, piece, stored, done, n, values));
-		values_write(piece->home, element_at(piece->low, dtype, done), dtype, values, n);
+		if (stored->tensor)
+			TRY(read_floats(trainer, piece, stored, done, n, values));
+		restore_set(trainer, piece, which, done, n, values);
 	}
 	return TUTTI_OK;
 }
 
-/* Sets STATE_M or STATE_V of the piece, if it has that; to zeros if the file does not. */
+/* Sets STATE_M or STATE_V of the piece, if it or the file has that. */
 static tutti_status restore_state(tutti_trainer *trainer, struct piece *piece, int which,
 				  const struct stored_tensor *stored)
 {
 	if (stored->tensor)
 		TRY(state_make(trainer, piece, which));
-	float read[CHUNK], *values = which == STATE_M ? piece->m : piece->v;
-	if (!values)
-		return TUTTI_OK;
-	for (size_t done = 0, n; done < piece->count; done += n) {
-		n = smaller(CHUNK, piece->count - done);
-		if (stored->tensor)
-			TRY(read_floats(trainer, piece, stored, done, n, read));
-		else
-			memset(read, 0, n * sizeof *read);
-		piece_set(piece, values + done, n, read);
-		state_let_go(trainer, piece, done, n);
-	}
-	return TUTTI_OK;
+	return (which == STATE_M ? piece->m : piece->v)
+		       ? restore_piece(trainer, piece, which, stored)
+		       : TUTTI_OK;
 }
 
 /* ---- checks: does the checkpoint fit the model, and are its numbers possible? ---- */
@@ -332,11 +343,11 @@ static tutti_status load_piece(const struct loading *in, struct piece *piece)
 			     low = loading_stored(in, "low", name);
 	struct stored_tensor m = loading_stored(in, "m", name), v = loading_stored(in, "v", name);
 
-	TRY(restore_piece(in->trainer, piece, &param));
+	TRY(restore_piece(in->trainer, piece, STATE_MASTER, &param));
 	/* Stochastic rounding is not repeated. */
 	if (piece->low && config->stochastic_rounding && low.tensor &&
 	    low.dtype == config->param_dtype)
-		TRY(restore_low(in->trainer, piece, &low));
+		TRY(restore_piece(in->trainer, piece, RESTORE_LOW, &low));
 	if (!piece->sum)
 		return TUTTI_OK;
 	TRY(restore_state(in->trainer, piece, STATE_M, &m));
@@ -441,4 +452,114 @@ tutti_status tutti_load(tutti_trainer *trainer, const char *dir, int64_t *step)
 		fail(TUTTI_OK, "%d newer checkpoints are damaged and were passed over. %s",
 		     found.passed_over, found.message);
 	return TUTTI_OK;
+}
+
+/* ---- import ---- */
+
+/* tutti_import_safetensors: parameters, and the buffers that are there, from one file of any
+ * origin. Each rank reads what it holds. Other tensors of the file are ignored. */
+
+struct importing {
+	tutti_trainer *trainer;
+	const char *path;
+	struct safetensors file;
+	int fd;
+};
+
+static tutti_status importing_misfit(const struct importing *in, const char *what, const char *name,
+				     const char *why)
+{
+	return restore_misfit("tutti_import_safetensors", in->path, what, name, why);
+}
+
+static tutti_status importing_check(const struct importing *in)
+{
+	const struct tutti_model *model = &in->trainer->model;
+
+	for (int p = 0; p < model->param_count; p++) {
+		const struct param *param = &model->params[p];
+		const struct safetensor *tensor = safetensors_find(&in->file, param->name);
+		const char *why = tensor ? restore_difference(param, tensor->ndim, tensor->shape,
+							      tensor->type->dtype)
+					 : "is not in it";
+		if (why)
+			return importing_misfit(in, "parameter", param->name, why);
+	}
+	return TUTTI_OK;
+}
+
+static tutti_status importing_read_tensor(void *file, const void *from, uint64_t first,
+					  uint64_t count, void *values)
+{
+	const struct importing *in = file;
+	const struct safetensor *tensor = from;
+	uint64_t width = tensor->type->bits / 8;
+
+	return disk_read(in->fd, in->path, values, (size_t)(count * width),
+			 in->file.data_at + tensor->begin + first * width);
+}
+
+static tutti_status import_buffer(struct importing *in, const struct buffer *buffer)
+{
+	const struct safetensor *tensor = safetensors_find(&in->file, buffer->name);
+
+	if (!tensor)
+		return TUTTI_OK;
+	if (tensor->type->dtype != (int)buffer->dtype ||
+	    tensor->end - tensor->begin != buffer->count * dtype_bytes(buffer->dtype))
+		return importing_misfit(in, "buffer", buffer->name,
+					"has another size or type there");
+	return importing_read_tensor(in, tensor, 0, buffer->count, buffer->data);
+}
+
+static tutti_status import_all(struct importing *in)
+{
+	tutti_trainer *trainer = in->trainer;
+
+	for (int i = 0; i < trainer->piece_count; i++) {
+		const struct piece *piece = &trainer->pieces[i];
+		const char *name = trainer->model.params[piece->param].name;
+		const struct safetensor *tensor = safetensors_find(&in->file, name);
+		struct stored_tensor stored = {importing_read_tensor,
+					       in,
+					       tensor,
+					       (tutti_dtype)tensor->type->dtype,
+					       {0, 0}};
+		TRY(restore_piece(trainer, piece, STATE_MASTER, &stored));
+	}
+	for (int b = 0; b < trainer->model.buffer_count; b++)
+		TRY(import_buffer(in, &trainer->model.buffers[b]));
+	return TUTTI_OK;
+}
+
+static tutti_status importing_open_file(struct importing *in)
+{
+	uint64_t bytes = 0;
+
+	TRY(disk_open(&in->fd, &bytes, in->path));
+	TRY(safetensors_read(&in->file, in->fd, bytes, in->path));
+	return importing_check(in);
+}
+
+static tutti_status importing_import(struct importing *in)
+{
+	TRY(job_agree(in->trainer, importing_open_file(in)));
+	TRY(params_begin_write(in->trainer));
+	TRY(job_agree(in->trainer, import_all(in)));
+	return params_publish(in->trainer);
+}
+
+tutti_status tutti_import_safetensors(tutti_trainer *trainer, const char *file)
+{
+	struct importing in = {.trainer = trainer, .path = file, .fd = -1};
+
+	TRY(trainer_check_closed(trainer, "tutti_import_safetensors"));
+	TRY(jansson_needed());
+	if (!file)
+		return fail_invalid("tutti_import_safetensors needs a file's name, not NULL.");
+	tutti_status status = importing_import(&in);
+	if (in.fd >= 0)
+		close(in.fd);
+	safetensors_finish(&in.file);
+	return status;
 }

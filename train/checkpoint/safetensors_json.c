@@ -148,7 +148,7 @@ tutti_status safetensors_parse(struct safetensors *file, const char *path, const
 			       size_t bytes)
 {
 	char why[200] = "it does not begin with {";
-	json_t *header = bytes > 0 && json[0] == '{' ? value_read(json, bytes, why) : NULL;
+	json_t *header = bytes > 0 && json[0] == '{' ? json_text_read(json, bytes, why) : NULL;
 
 	if (!header)
 		return fail_invalid("The header of '%s' cannot be read: %s. The file is damaged, "

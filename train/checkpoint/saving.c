@@ -1,13 +1,13 @@
 /* tutti_save and tutti_save_wait. Values are copied to the staging of each rank's file. When all
  * files are written, rank 0 commits the checkpoint. Each function has the same result on all ranks.
  */
-#include "train/checkpoint/saving.h"
-
 #include "train/base/base.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/checkpoint_dir.h"
+#include "train/checkpoint/checkpoint_writer.h"
 #include "train/checkpoint/safetensors.h"
 #include "train/precision/precision.h"
+#include "train/state/trainer_state.h"
 
 #include <assert.h>
 #include <inttypes.h>

@@ -4,7 +4,7 @@
 #include "core/callback.h"
 #include "train/optimizer/optimizer.h"
 #include "train/precision/precision.h"
-#include "train/step_end.h"
+#include "train/trainer.h"
 
 #include <stdlib.h>
 #include <unistd.h>

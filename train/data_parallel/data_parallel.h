@@ -1,16 +1,14 @@
 /* The replicas of one process, and the functions that the files of data_parallel/ share.
  *
- *   data_parallel_create.c   tutti_data_parallel_create, tutti_mirrored_create, destroy; the memory of
- *                            DataParallel: parameters and gradients of each replica
+ *   data_parallel_create.c   tutti_data_parallel_create, tutti_mirrored_create, destroy; the threads;
+ *                            the memory of DataParallel: parameters and gradients of each replica
  *   data_parallel.c          the other public calls; a step of DataParallel (phases, with the loss
  *                            between them) and of Mirrored (a trainer's step in each thread); calls
- *                            of the program's functions, and what these may call
- *   replica_threads.c        the threads */
+ *                            of the program's functions, and what these may call */
 #ifndef TRAIN_DATA_PARALLEL_H
 #define TRAIN_DATA_PARALLEL_H
 
 #include "train/base/base.h"
-#include "train/data_parallel/replica_threads.h"
 #include "train/state/trainer_state.h"
 
 #include <stdatomic.h>
@@ -64,6 +62,14 @@ struct tutti_data_parallel {
 tutti_status replicas_run(struct tutti_data_parallel *dp, tutti_status (*call)(struct replica *));
 
 /* data_parallel_create.c */
+
+/* A turn's work for one replica. */
+typedef void (*replica_task)(void *arg, int replica);
+/* One turn: the task for replicas 0 to count - 1 at once, 0 in this thread. Returns when all have
+ * returned: what the tasks did is visible then. One turn at a time. There is no deadline, because a
+ * task that still runs uses the caller's memory, and a thread cannot be ended from outside: the
+ * task's own waits have deadlines. Allocates nothing. */
+void replica_threads_run(struct replica_threads *threads, replica_task task, void *arg);
 
 /* OK, unless a communicator of the caller's has failed, or was aborted. */
 tutti_status copies_check_comms(const struct tutti_data_parallel *dp);

@@ -1,23 +1,157 @@
 /* Makes the replicas of DataParallel and Mirrored, and ends them. */
 #include "core/callback.h"
+#include "core/clock.h"
+#include "core/thread.h"
 #include "train/data_parallel/data_parallel.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+/* ---- threads: one for each replica but the first, which sleeps between turns ---- */
+
+struct replica_thread {
+	struct replica_threads *threads;
+	pthread_t thread;
+	int replica;
+};
+
+struct replica_threads {
+	int count, started;          /* replicas; threads that run */
+	struct replica_thread *list; /* [0] has no thread */
+	pthread_mutex_t lock;        /* of all below */
+	pthread_cond_t begins, ends;
+	uint64_t turn;
+	int left; /* threads that have not ended this turn */
+	bool is_over;
+	replica_task task;
+	void *arg;
+};
+
+/* False: there are no more turns. */
+static bool wait_for_turn(struct replica_threads *threads, uint64_t *turn)
+{
+	pthread_mutex_lock(&threads->lock);
+	while (threads->turn == *turn && !threads->is_over)
+		pthread_cond_wait(&threads->begins, &threads->lock);
+	bool is_over = threads->is_over;
+	*turn = threads->turn;
+	pthread_mutex_unlock(&threads->lock);
+	return !is_over;
+}
+
+static void end_turn(struct replica_threads *threads)
+{
+	pthread_mutex_lock(&threads->lock);
+	if (--threads->left == 0)
+		pthread_cond_signal(&threads->ends);
+	pthread_mutex_unlock(&threads->lock);
+}
+
+static void *replica_threads_thread_main(void *arg)
+{
+	struct replica_thread *own = arg;
+	struct replica_threads *threads = own->threads;
+
+	for (uint64_t turn = 0; wait_for_turn(threads, &turn);) {
+		threads->task(threads->arg, own->replica);
+		end_turn(threads);
+	}
+	return NULL;
+}
+
+void replica_threads_run(struct replica_threads *threads, replica_task task, void *arg)
+{
+	pthread_mutex_lock(&threads->lock);
+	threads->task = task;
+	threads->arg = arg;
+	threads->left = threads->count - 1;
+	threads->turn++;
+	pthread_cond_broadcast(&threads->begins);
+	pthread_mutex_unlock(&threads->lock);
+	task(arg, 0);
+	pthread_mutex_lock(&threads->lock);
+	while (threads->left > 0)
+		pthread_cond_wait(&threads->ends, &threads->lock);
+	pthread_mutex_unlock(&threads->lock);
+}
+
+static int replica_threads_start_thread(struct replica_threads *threads, int replica)
+{
+	struct replica_thread *own = &threads->list[replica];
+	char name[24]; /* of which 15 are the name's: at most 1024 replicas */
+
+	*own = (struct replica_thread){.threads = threads, .replica = replica};
+	int error = thread_start(&own->thread, replica_threads_thread_main, own);
+	if (error)
+		return error;
+	threads->started++;
+	snprintf(name, sizeof name, "tutti-rep-%d", replica);
+	pthread_setname_np(own->thread, name);
+	return 0;
+}
+
+static tutti_status replica_threads_start(struct replica_threads *threads)
+{
+	int error = 0;
+
+	for (int r = 1; r < threads->count && !error; r++)
+		error = replica_threads_start_thread(threads, r);
+	if (!error)
+		return TUTTI_OK;
+	return fail(TUTTI_ERR_SYSTEM, "Starting a thread for replica %d of %d failed: %s.",
+		    threads->started + 1, threads->count, strerror(error));
+}
+
+static void replica_threads_destroy(struct replica_threads *threads)
+{
+	if (!threads)
+		return;
+	pthread_mutex_lock(&threads->lock);
+	threads->is_over = true;
+	pthread_cond_broadcast(&threads->begins);
+	pthread_mutex_unlock(&threads->lock);
+	for (int r = 1; r <= threads->started; r++)
+		pthread_join(threads->list[r].thread, NULL);
+	pthread_cond_destroy(&threads->begins);
+	pthread_cond_destroy(&threads->ends);
+	pthread_mutex_destroy(&threads->lock);
+	free(threads->list);
+	free(threads);
+}
+
+/* Starts count - 1 threads. MEMORY; SYSTEM: a thread cannot be started, and none is left. */
+static tutti_status replica_threads_create(struct replica_threads **threads, int count)
+{
+	struct replica_threads *made = calloc(1, sizeof *made);
+	struct replica_thread *list = calloc((size_t)count, sizeof *list);
+
+	if (!made || !list) {
+		free(made);
+		free(list);
+		return fail_no_memory("%d replicas", count);
+	}
+	made->count = count;
+	made->list = list;
+	pthread_mutex_init(&made->lock, NULL);
+	pthread_cond_init(&made->begins, NULL);
+	pthread_cond_init(&made->ends, NULL);
+	tutti_status status = replica_threads_start(made);
+	if (status != TUTTI_OK) {
+		struct kept_error why = kept_error_of(status);
+		replica_threads_destroy(made);
+		return kept_error_return(&why);
+	}
+	*threads = made;
+	return TUTTI_OK;
+}
 
 /* ---- memory ---- */
 
 /* The memory of DataParallel: each replica has all parameters and all gradients in one block each,
  * which one collective moves. The trainer of replica 0 is alone in its communicator, and its
  * parameters are in the block of replica 0. */
-
-enum { PARAM_ALIGNMENT = 64 };
-
-static size_t copies_aligned(size_t bytes)
-{
-	return (bytes + PARAM_ALIGNMENT - 1) / PARAM_ALIGNMENT * PARAM_ALIGNMENT;
-}
 
 static tutti_status copies_refuse(const char *what)
 {
@@ -65,9 +199,9 @@ static tutti_status place_params(struct tutti_data_parallel *dp)
 	for (int p = 0; p < dp->model.param_count; p++) {
 		const struct param *param = &dp->model.params[p];
 		dp->places[p] = dp->total;
-		dp->total.data += copies_aligned(param->count * dtype_bytes(dp->train.param_dtype));
+		dp->total.data += whole_lines(param->count * dtype_bytes(dp->train.param_dtype));
 		if (param_is_trained(param))
-			dp->total.grad += copies_aligned(param->count * sizeof(float));
+			dp->total.grad += whole_lines(param->count * sizeof(float));
 	}
 	return TUTTI_OK;
 }
@@ -179,10 +313,10 @@ tutti_status copies_replicate(struct replica *replica)
 
 	if (dp->config.share_params || dp->count == 1)
 		return TUTTI_OK;
-	double since = seconds_now();
+	double since = clock_now_seconds();
 	TRY(tutti_broadcast(replica->data, replica->data, dp->total.data, TUTTI_U8, 0,
 			    replica->copies, &call));
-	replica->sent.exposed_seconds += seconds_now() - since;
+	replica->sent.exposed_seconds += clock_now_seconds() - since;
 	replica->sent.collectives++;
 	if (is_first)
 		replica->sent.sent_param_bytes += (uint64_t)(dp->count - 1) * param_bytes(dp);
@@ -195,11 +329,11 @@ tutti_status copies_reduce(struct replica *replica)
 	const tutti_call call = {.label = "gradients of replicas"};
 	bool is_first = replica->view.index == 0;
 
-	double since = seconds_now();
+	double since = clock_now_seconds();
 	TRY(tutti_reduce(replica->grads, is_first ? replica->grads : NULL,
 			 dp->total.grad / sizeof(float), TUTTI_F32, TUTTI_SUM, 0, replica->copies,
 			 &call));
-	replica->sent.exposed_seconds += seconds_now() - since;
+	replica->sent.exposed_seconds += clock_now_seconds() - since;
 	replica->sent.collectives++;
 	if (!is_first)
 		replica->sent.sent_grad_bytes += grad_bytes(dp);
@@ -290,6 +424,18 @@ static tutti_status check_comms(const char *function, tutti_comm *const *comms, 
 				    "communicator: it has %d, n is %d.",
 				    function, tutti_size(comms[0]), n);
 	return TUTTI_OK;
+}
+
+static tutti_status data_parallel_create_check(const char *function, tutti_data_parallel **dp,
+					       tutti_comm *const *comms, int n,
+					       const tutti_data_parallel_config *config,
+					       bool is_all)
+{
+	TRY(tutti_group_refuse(function));
+	if (!dp)
+		return fail_invalid("%s needs a place for the result, not NULL.", function);
+	TRY(check_functions(function, config));
+	return check_comms(function, comms, n, is_all);
 }
 
 static tutti_status refuse_memory(const char *what, const char *name, int n)
@@ -385,13 +531,7 @@ static tutti_status data_parallel_create_any(tutti_data_parallel **dp, tutti_com
 tutti_status tutti_data_parallel_create(tutti_data_parallel **dp, tutti_comm *const *comms, int n,
 					const tutti_data_parallel_config *config)
 {
-	const char *const function = "tutti_data_parallel_create";
-
-	TRY(tutti_group_refuse(function));
-	if (!dp)
-		return fail_invalid("%s needs a place for the result, not NULL.", function);
-	TRY(check_functions(function, config));
-	TRY(check_comms(function, comms, n, true));
+	TRY(data_parallel_create_check("tutti_data_parallel_create", dp, comms, n, config, true));
 	TRY(copies_check(config));
 	return data_parallel_create_any(dp, comms, n, config, false);
 }
@@ -401,11 +541,7 @@ tutti_status tutti_mirrored_create(tutti_data_parallel **dp, tutti_comm *const *
 {
 	const char *const function = "tutti_mirrored_create";
 
-	TRY(tutti_group_refuse(function));
-	if (!dp)
-		return fail_invalid("%s needs a place for the result, not NULL.", function);
-	TRY(check_functions(function, config));
-	TRY(check_comms(function, comms, n, false));
+	TRY(data_parallel_create_check(function, dp, comms, n, config, false));
 	if (config->share_params)
 		return fail_invalid("%s: share_params is for DataParallel: replicas of Mirrored "
 				    "keep their own parameters.",

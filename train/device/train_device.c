@@ -157,15 +157,6 @@ void train_device_free(struct train_device *d, void *ptr)
 	cuda_leave(&visit);
 }
 
-static tutti_status fill_on_device(struct train_device *d, void *to, unsigned char value,
-				   size_t bytes)
-{
-	const struct cuda_driver *cuda = cuda_driver();
-
-	CUDA_TRY(memset_d8_async, train_device_address(to), value, bytes, d->stream);
-	return TUTTI_OK;
-}
-
 static tutti_status copy_on_device(struct train_device *d, void *to, const void *from, size_t bytes)
 {
 	const struct cuda_driver *cuda = cuda_driver();
@@ -198,46 +189,30 @@ static void train_device_leave(struct train_device *d, struct cuda_visit *visit,
 	cuda_leave(visit);
 }
 
+/* One call of the driver on the device. */
+#define ON_DEVICE(d, call, ...)                                                                    \
+	do {                                                                                       \
+		struct cuda_visit visit_;                                                          \
+		if (train_device_enter(d, &visit_))                                                \
+			train_device_leave(d, &visit_,                                             \
+					   cuda_status(cuda_driver()->call(__VA_ARGS__), #call));  \
+	} while (0)
+
 void train_device_wait(struct train_device *d)
 {
-	struct cuda_visit visit;
-
-	if (train_device_enter(d, &visit))
-		train_device_leave(d, &visit, wait_on_device(d));
-}
-
-static tutti_status train_device_record(struct train_device *d)
-{
-	const struct cuda_driver *cuda = cuda_driver();
-
-	CUDA_TRY(event_record, d->here, d->stream);
-	return TUTTI_OK;
-}
-
-static tutti_status wait_for(struct train_device *d, CUevent event)
-{
-	const struct cuda_driver *cuda = cuda_driver();
-
-	CUDA_TRY(stream_wait_event, d->stream, event, 0);
-	return TUTTI_OK;
+	ON_DEVICE(d, stream_synchronize, d->stream);
 }
 
 void train_device_follow(struct train_device *d, struct train_device *other)
 {
-	struct cuda_visit visit;
-
-	if (train_device_enter(other, &visit))
-		train_device_leave(other, &visit, train_device_record(other));
-	if (train_device_enter(d, &visit))
-		train_device_leave(d, &visit, wait_for(d, other->here));
+	ON_DEVICE(other, event_record, other->here, other->stream);
+	ON_DEVICE(d, stream_wait_event, d->stream, other->here, 0);
 }
 
 void train_device_fill(struct train_device *d, void *to, unsigned char value, size_t bytes)
 {
-	struct cuda_visit visit;
-
-	if (bytes && train_device_enter(d, &visit))
-		train_device_leave(d, &visit, fill_on_device(d, to, value, bytes));
+	if (bytes)
+		ON_DEVICE(d, memset_d8_async, train_device_address(to), value, bytes, d->stream);
 }
 
 void train_device_copy(struct train_device *d, void *to, const void *from, size_t bytes)
@@ -414,21 +389,21 @@ void train_device_update_tiles(struct train_device *d, const struct device_tiles
 /* A block has this to do at the least: four elements a thread, twice. */
 enum { BLOCK_ELEMENTS = 4096 };
 
+static tutti_status launch_on_device(struct train_device *d, enum cuda_kernel kernel, size_t count,
+				     const void *args)
+{
+	size_t blocks = count / BLOCK_ELEMENTS + 1, most = (size_t)d->cuda->blocks_at_once[kernel];
+
+	return cuda_launch(d->cuda, kernel, (unsigned)smaller(blocks, most), d->stream, args);
+}
+
 static void launches_launch(struct train_device *d, enum cuda_kernel kernel, size_t count,
 			    const void *args)
 {
-	size_t blocks = count / BLOCK_ELEMENTS + 1, most = (size_t)d->cuda->blocks_at_once[kernel];
 	struct cuda_visit visit;
 
-	if (count == 0 || d->failed.status != TUTTI_OK)
-		return;
-	tutti_status status = cuda_enter(d->cuda, &visit);
-	if (status == TUTTI_OK) {
-		status = cuda_launch(d->cuda, kernel, (unsigned)smaller(blocks, most), d->stream,
-				     args);
-		cuda_leave(&visit);
-	}
-	kept_error_note(&d->failed, status);
+	if (count && train_device_enter(d, &visit))
+		train_device_leave(d, &visit, launch_on_device(d, kernel, count, args));
 }
 
 /* A key of random rounding holds for a part of the elements. */
@@ -485,47 +460,39 @@ void train_device_update(struct train_device *d, const struct kernel_update *u,
 	}
 }
 
-void train_device_convert(struct train_device *d, void *out, tutti_dtype dtype, const void *x,
-			  tutti_dtype x_dtype, size_t count)
-{
-	const struct train_map_args args = {.out = out,
-					    .x = x,
-					    .count = count,
-					    .what = TRAIN_MAP_CONVERT,
-					    .out_dtype = (int32_t)dtype,
-					    .x_dtype = (int32_t)x_dtype};
-
-	if (dtype == x_dtype)
-		train_device_copy(d, out, x, count * launches_width(dtype));
-	else
-		launches_launch(d, CUDA_KERNEL_train_map, count, &args);
-}
-
-void train_device_add(struct train_device *d, void *sum, tutti_dtype sum_dtype, const void *x,
-		      tutti_dtype x_dtype, size_t count)
-{
-	const struct train_map_args args = {.out = sum,
-					    .x = x,
-					    .count = count,
-					    .what = TRAIN_MAP_ADD,
-					    .out_dtype = (int32_t)sum_dtype,
-					    .x_dtype = (int32_t)x_dtype};
-
-	launches_launch(d, CUDA_KERNEL_train_map, count, &args);
-}
-
-void train_device_scale(struct train_device *d, void *out, tutti_dtype dtype, const void *x,
-			tutti_dtype x_dtype, size_t count, float by)
+static void launches_map(struct train_device *d, int32_t what, void *out, tutti_dtype dtype,
+			 const void *x, tutti_dtype x_dtype, size_t count, float by)
 {
 	const struct train_map_args args = {.out = out,
 					    .x = x,
 					    .count = count,
 					    .by = by,
-					    .what = TRAIN_MAP_SCALE,
+					    .what = what,
 					    .out_dtype = (int32_t)dtype,
 					    .x_dtype = (int32_t)x_dtype};
 
 	launches_launch(d, CUDA_KERNEL_train_map, count, &args);
+}
+
+void train_device_convert(struct train_device *d, void *out, tutti_dtype dtype, const void *x,
+			  tutti_dtype x_dtype, size_t count)
+{
+	if (dtype == x_dtype)
+		train_device_copy(d, out, x, count * launches_width(dtype));
+	else
+		launches_map(d, TRAIN_MAP_CONVERT, out, dtype, x, x_dtype, count, 0);
+}
+
+void train_device_add(struct train_device *d, void *sum, tutti_dtype sum_dtype, const void *x,
+		      tutti_dtype x_dtype, size_t count)
+{
+	launches_map(d, TRAIN_MAP_ADD, sum, sum_dtype, x, x_dtype, count, 0);
+}
+
+void train_device_scale(struct train_device *d, void *out, tutti_dtype dtype, const void *x,
+			tutti_dtype x_dtype, size_t count, float by)
+{
+	launches_map(d, TRAIN_MAP_SCALE, out, dtype, x, x_dtype, count, by);
 }
 
 static uint64_t *words_of(const struct train_device *d, int set)

@@ -124,6 +124,16 @@ int axes_coord(const struct axes *axes, int axis, int rank)
 	return rank / axes->axis[axis].stride % axes->axis[axis].size;
 }
 
+int axes_first(const struct axes *axes, int rank, unsigned set)
+{
+	int first = rank;
+
+	for (int i = 0; i < axes->count; i++)
+		if (set >> i & 1)
+			first -= axes_coord(axes, i, rank) * axes->axis[i].stride;
+	return first;
+}
+
 /* ---- the table of ranks ---- */
 
 enum { NODES_SHOWN = 4 };

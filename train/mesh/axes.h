@@ -38,6 +38,8 @@ void axes_write(char text[AXES_TEXT_BYTES], const struct axes *axes);
 /* The axis of this name, of so many bytes; -1: there is none. */
 int axes_find(const struct axes *axes, const char *name, size_t bytes);
 int axes_coord(const struct axes *axes, int axis, int rank);
+/* The least rank that differs from this one in the axes of the set only; bit i: axis i. */
+int axes_first(const struct axes *axes, int rank, unsigned set);
 
 /* Prints the ranks as a table: the last axis from left to right, a line for each place on the
  * others. nodes[r]: the node of rank r. Also prints for each axis whether it leaves a node. */

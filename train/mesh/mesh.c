@@ -73,16 +73,13 @@ static tutti_status make_group(struct tutti_mesh *mesh, unsigned set)
 	tutti_config config;
 	char name[AXIS_NAME_BYTES];
 	tutti_comm *comm;
-	int first = mesh->rank;
 
-	for (int i = 0; i < mesh->axes.count; i++)
-		if (set >> i & 1)
-			first -= axes_coord(&mesh->axes, i, mesh->rank) * mesh->axes.axis[i].stride;
 	TRY(array_grow(&mesh->groups, mesh->group_count, sizeof *mesh->groups, "a mesh"));
 	TRY(tutti_comm_config(mesh->comm, &config));
 	name_axes(name, sizeof name, &mesh->axes, set);
 	config.name = name[0] ? name : "alone";
-	TRY(tutti_comm_split(mesh->comm, first, mesh->rank, &config, &comm));
+	TRY(tutti_comm_split(mesh->comm, axes_first(&mesh->axes, mesh->rank, set), mesh->rank,
+			     &config, &comm));
 	mesh->groups[mesh->group_count++] = (struct axis_group){set, comm};
 	return TUTTI_OK;
 }

@@ -1,6 +1,8 @@
 /* All log files of a run. Each row goes to every format that was asked for. */
 #include "train/metrics/logs.h"
 
+#include "core/clock.h"
+
 #include <assert.h>
 #include <dirent.h>
 #include <fcntl.h>
@@ -11,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 /* ---- files that grow by whole rows, and the buffer in which a row is built ---- */
@@ -177,10 +178,7 @@ static void log_put_number(struct log_buffer *buffer, double number)
 
 double log_date(void)
 {
-	struct timespec date;
-
-	clock_gettime(CLOCK_REALTIME, &date);
-	return (double)date.tv_sec + 1e-9 * (double)date.tv_nsec;
+	return 1e-9 * (double)clock_read_ns(CLOCK_REALTIME);
 }
 
 /* ---- CSV ---- */

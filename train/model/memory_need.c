@@ -50,7 +50,7 @@ static tutti_status tally_make(struct tally *tally, int most)
 
 static void tally_expect(struct tally *tally, size_t bytes)
 {
-	tally->all[tally->all_count++] = slot_bytes(bytes);
+	tally->all[tally->all_count++] = whole_lines(bytes);
 }
 
 static int by_size(const void *a, const void *b)
@@ -70,7 +70,7 @@ static void tally_begin(struct tally *tally)
 
 static int *tally_count_of(const struct tally *tally, size_t bytes)
 {
-	size_t size = slot_bytes(bytes);
+	size_t size = whole_lines(bytes);
 	const size_t *found =
 		bsearch(&size, tally->sizes, (size_t)tally->size_count, sizeof size, by_size);
 
@@ -153,12 +153,12 @@ tutti_status slots_for_whole(struct slot_sizes *slots, const struct model_layout
 		const struct param_span *span = &layout->spans[b];
 		if (span->keeps_grad || span->home != home)
 			continue;
-		add_slots(slots, 1, slot_bytes(span->count * grad));
+		add_slots(slots, 1, whole_lines(span->count * grad));
 		most = span->count > most ? span->count : most;
 	}
 	copies = copies < slots->count ? copies : slots->count;
 	if (config->grad_dtype != config->reduce_dtype)
-		add_slots(slots, copies, slot_bytes(most * wire));
+		add_slots(slots, copies, whole_lines(most * wire));
 	qsort(slots->bytes, (size_t)slots->count, sizeof *slots->bytes, by_size);
 	return TUTTI_OK;
 }
@@ -198,7 +198,7 @@ static struct parts any_order_parts_of(const struct model_layout *layout, int un
 		if (!span->is_sharded || span->home != home)
 			continue;
 		parts.all++;
-		parts.large += slot_bytes(span->count * width) >= size;
+		parts.large += whole_lines(span->count * width) >= size;
 	}
 	return parts;
 }

@@ -135,9 +135,8 @@ static tutti_status model_append_unit(struct tutti_model *model, const char *nam
 			return fail_invalid("There are two units '%s'.", name);
 	TRY(model_grow(&model->units, model->unit_count, sizeof *model->units));
 	struct unit *added = &model->units[model->unit_count++];
+	*added = (struct unit){.stage = -1};
 	strcpy(added->name, name);
-	added->stream = NULL;
-	added->stage = -1;
 	return TUTTI_OK;
 }
 
@@ -314,19 +313,16 @@ tutti_status tutti_model_param_group(tutti_model *model, int param, int group)
 	return TUTTI_OK;
 }
 
-static tutti_status add_buffer(struct tutti_model *model, const char *name,
-			       const struct buffer *buffer)
+static tutti_status add_buffer(struct tutti_model *model, const char *name, struct buffer buffer)
 {
-	if (!model || (!buffer->data && buffer->count))
+	if (!model || (!buffer.data && buffer.count))
 		return fail_invalid("tutti_model_buffer needs a model and data, not NULL.");
 	TRY(model_check_tensor_name(model, "buffer", name));
-	if (buffer->dtype < TUTTI_F32 || buffer->dtype > TUTTI_U64)
-		return fail_invalid("Buffer '%s' has an unknown type %d.", name,
-				    (int)buffer->dtype);
-	TRY(model_grow(&model->buffers, model->buffer_count, sizeof *model->buffers));
-	struct buffer *added = &model->buffers[model->buffer_count++];
-	*added = *buffer;
-	strcpy(added->name, name);
+	if (buffer.dtype < TUTTI_F32 || buffer.dtype > TUTTI_U64)
+		return fail_invalid("Buffer '%s' has an unknown type %d.", name, (int)buffer.dtype);
+	TRY(model_grow(&model->buffers, model->buffer_count, sizeof buffer));
+	strcpy(buffer.name, name);
+	model->buffers[model->buffer_count++] = buffer;
 	return TUTTI_OK;
 }
 
@@ -334,27 +330,25 @@ int tutti_model_buffer(tutti_model *model, const char *name, tutti_dtype dtype, 
 		       void *data)
 {
 	struct buffer buffer = {.dtype = dtype, .count = count, .data = data};
-	return add_buffer(model, name, &buffer) == TUTTI_OK ? model->buffer_count - 1 : -1;
+	return add_buffer(model, name, buffer) == TUTTI_OK ? model->buffer_count - 1 : -1;
 }
 
-static tutti_status add_state(struct tutti_model *model, const char *name,
-			      const struct state *state)
+static tutti_status add_state(struct tutti_model *model, const char *name, struct state state)
 {
-	if (!model || (!state->data && state->bytes))
+	if (!model || (!state.data && state.bytes))
 		return fail_invalid("tutti_model_state needs a model and data, not NULL.");
 	TRY(model_check_name("state", name));
 	for (int i = 0; i < model->state_count; i++)
 		if (strcmp(model->states[i].name, name) == 0)
 			return fail_invalid("There are two states '%s'.", name);
-	TRY(model_grow(&model->states, model->state_count, sizeof *model->states));
-	struct state *added = &model->states[model->state_count++];
-	*added = *state;
-	strcpy(added->name, name);
+	TRY(model_grow(&model->states, model->state_count, sizeof state));
+	strcpy(state.name, name);
+	model->states[model->state_count++] = state;
 	return TUTTI_OK;
 }
 
 int tutti_model_state(tutti_model *model, const char *name, void *data, size_t bytes, int per_rank)
 {
 	struct state state = {.data = data, .bytes = bytes, .per_rank = per_rank != 0};
-	return add_state(model, name, &state) == TUTTI_OK ? model->state_count - 1 : -1;
+	return add_state(model, name, state) == TUTTI_OK ? model->state_count - 1 : -1;
 }

@@ -5,6 +5,7 @@
 #ifndef TRAIN_MODEL_H
 #define TRAIN_MODEL_H
 
+#include "core/memory/dtype.h"
 #include "train/mesh/axes.h"
 #include "train/model/tensor_order.h"
 
@@ -187,7 +188,6 @@ struct element_range param_part(const struct model_layout *layout, const struct 
 size_t part_elements(const struct model_layout *layout, const struct tutti_model *model,
 		     const struct param_span *span, struct element_range part);
 
-size_t dtype_bytes(tutti_dtype dtype);
 static inline void *element_at(void *values, tutti_dtype dtype, size_t element)
 {
 	return (char *)values + element * dtype_bytes(dtype);
@@ -248,11 +248,5 @@ void slots_finish(struct slot_sizes *slots);
 
 /* config's prefetch_units, at most the number of units. */
 int units_ahead(const tutti_train_config *config, const struct tutti_model *model);
-
-/* The bytes of a slot: whole cache lines. */
-static inline size_t slot_bytes(size_t bytes)
-{
-	return (bytes + 63) / 64 * 64;
-}
 
 #endif

@@ -151,27 +151,6 @@ struct class
 	int mesh_kind; /* mesh_part.kind */
 };
 
-size_t dtype_bytes(tutti_dtype dtype)
-{
-	switch (dtype) {
-	case TUTTI_F64:
-	case TUTTI_I64:
-	case TUTTI_U64:
-		return 8;
-	case TUTTI_F32:
-	case TUTTI_I32:
-	case TUTTI_U32:
-		return 4;
-	case TUTTI_F16:
-	case TUTTI_BF16:
-	case TUTTI_I16:
-	case TUTTI_U16:
-		return 2;
-	default:
-		return 1;
-	}
-}
-
 /* The number of ranks that share a model's state. node: the ranks of a node, the default of HSDP.
  */
 static int layout_shard_size(const tutti_train_config *config, int world_size, int node)

@@ -11,6 +11,11 @@ tutti_status norm_create(tutti_trainer *trainer);
  * config.deterministic the bits do not depend on the sharding. */
 tutti_status norm_sum_of_squares(tutti_trainer *trainer, double *sum, int *bad_param);
 
+/* INVALID, with the call's name and the group's number, unless the numbers of the groups are good. */
+tutti_status optimizer_groups_check(const char *call, const tutti_optimizer *groups,
+				    int num_groups);
+/* Of a tutti_optimizer_kind. */
+const char *optimizer_kind_name(int kind);
 /* INVALID unless the groups are good for this model. */
 tutti_status optimizer_check(const tutti_trainer *trainer, const tutti_optimizer *groups,
 			     int num_groups);

@@ -71,6 +71,63 @@ void stage_plan_finish(struct stage_plan *plan)
 	*plan = (struct stage_plan){.list = {NULL, 0}};
 }
 
+/* ---- buffers of messages ---- */
+
+enum { ALIGNMENT = 64 };
+
+static tutti_status buffers_create(const struct tutti_pipeline *pipeline,
+				   struct stage_buffer **buffers, int count)
+{
+	size_t bytes = whole_lines(message_bytes(pipeline));
+
+	*buffers = calloc((size_t)count + 1, sizeof **buffers);
+	for (int i = 0; *buffers && i < count; i++) {
+		(*buffers)[i].data = aligned_alloc(ALIGNMENT, bytes);
+		if (!(*buffers)[i].data)
+			return fail_no_memory("%d buffers of %zu bytes of a pipeline", count,
+					      bytes);
+		memset((*buffers)[i].data, 0, bytes);
+	}
+	return *buffers ? TUTTI_OK : fail_no_memory("the buffers of a pipeline");
+}
+
+/* The list of buffers ends with one that has no data. */
+static void buffers_destroy(struct stage_buffer *buffers)
+{
+	for (struct stage_buffer *b = buffers; b && b->data; b++)
+		free(b->data);
+	free(buffers);
+}
+
+static tutti_status inbox_create(struct tutti_pipeline *pipeline, enum stage_way way)
+{
+	struct inbox *inbox = &pipeline->inbox[way];
+	int ranks = pipeline->step.shape.ranks, count = pipeline->buffers.activations;
+
+	if (way == WAY_GRADIENTS)
+		count = pipeline->buffers.gradients;
+	inbox->way = way;
+	inbox->peer = (pipeline->rank + (way == WAY_ACTIVATIONS ? ranks - 1 : 1)) % ranks;
+	TRY(buffers_create(pipeline, &inbox->buffers, count));
+	inbox->free = calloc((size_t)count + 1, sizeof *inbox->free);
+	if (!inbox->free)
+		return fail_no_memory("the receives of a pipeline");
+	for (int i = count - 1; i >= 0; i--)
+		inbox->free[inbox->free_count++] = i;
+	return TUTTI_OK;
+}
+
+static tutti_status outbox_create(struct tutti_pipeline *pipeline, enum stage_way way)
+{
+	struct outbox *outbox = &pipeline->outbox[way];
+	int ranks = pipeline->step.shape.ranks;
+
+	outbox->way = way;
+	outbox->peer = (pipeline->rank + (way == WAY_ACTIVATIONS ? 1 : ranks - 1)) % ranks;
+	outbox->buffer_count = pipeline->buffers.sends;
+	return buffers_create(pipeline, &outbox->buffers, outbox->buffer_count);
+}
+
 /* ---- create ---- */
 
 static tutti_status check_callbacks(const tutti_pipeline_config *config)
@@ -240,8 +297,9 @@ void tutti_pipeline_destroy(tutti_pipeline *pipeline)
 	}
 	tutti_comm_destroy(pipeline->line);
 	for (int way = 0; way < WAYS; way++) {
-		inbox_destroy(&pipeline->inbox[way]);
-		outbox_destroy(&pipeline->outbox[way]);
+		buffers_destroy(pipeline->inbox[way].buffers);
+		free(pipeline->inbox[way].free);
+		buffers_destroy(pipeline->outbox[way].buffers);
 	}
 	stage_plan_finish(&pipeline->step);
 	stage_plan_finish(&pipeline->evaluation);

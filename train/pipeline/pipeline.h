@@ -73,16 +73,15 @@ static inline enum stage_way way_of(const struct action *action)
 	return action_is_forward(action) ? WAY_ACTIVATIONS : WAY_GRADIENTS;
 }
 
+static inline size_t message_bytes(const struct tutti_pipeline *pipeline)
+{
+	return pipeline->bytes + sizeof(uint64_t);
+}
+
 /* pipeline.c */
 /* Takes the list. To be finished also when it fails. */
 tutti_status stage_plan_make(struct stage_plan *plan, const struct pipeline_shape *shape,
 		       struct action_list list);
 void stage_plan_finish(struct stage_plan *plan);
-
-/* pipeline_run.c */
-tutti_status inbox_create(struct tutti_pipeline *pipeline, enum stage_way way);
-tutti_status outbox_create(struct tutti_pipeline *pipeline, enum stage_way way);
-void inbox_destroy(struct inbox *inbox);
-void outbox_destroy(struct outbox *outbox);
 
 #endif

@@ -2,6 +2,7 @@
  * rank's list. The messages go on without callbacks and say so, so that nobody waits for one; in
  * the end all ranks of the mesh agree on the failure. */
 #include "core/callback.h"
+#include "core/clock.h"
 #include "train/pipeline/pipeline.h"
 #include "train/state/trainer_state.h"
 #include "train/strategies/strategies.h"
@@ -23,78 +24,7 @@ static void pipeline_fail(struct tutti_pipeline *pipeline);
  * schedule. Calls in flight have no deadline of their own, since receives are posted long before
  * their messages can come; a wait has the communicator's. */
 
-enum { ALIGNMENT = 64 };
-
 static const char *const way_names[] = {"activation", "gradient"};
-
-static size_t message_bytes(const struct tutti_pipeline *pipeline)
-{
-	return pipeline->bytes + sizeof(uint64_t);
-}
-
-static tutti_status buffers_create(const struct tutti_pipeline *pipeline,
-				   struct stage_buffer **buffers, int count)
-{
-	size_t bytes = (message_bytes(pipeline) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-
-	*buffers = calloc((size_t)count + 1, sizeof **buffers);
-	for (int i = 0; *buffers && i < count; i++) {
-		(*buffers)[i].data = aligned_alloc(ALIGNMENT, bytes);
-		if (!(*buffers)[i].data)
-			return fail_no_memory("%d buffers of %zu bytes of a pipeline", count,
-					      bytes);
-		memset((*buffers)[i].data, 0, bytes);
-	}
-	return *buffers ? TUTTI_OK : fail_no_memory("the buffers of a pipeline");
-}
-
-/* The list of buffers ends with one that has no data. */
-static void buffers_destroy(struct stage_buffer *buffers)
-{
-	for (struct stage_buffer *b = buffers; b && b->data; b++)
-		free(b->data);
-	free(buffers);
-}
-
-tutti_status inbox_create(struct tutti_pipeline *pipeline, enum stage_way way)
-{
-	struct inbox *inbox = &pipeline->inbox[way];
-	int ranks = pipeline->step.shape.ranks, count = pipeline->buffers.activations;
-
-	if (way == WAY_GRADIENTS)
-		count = pipeline->buffers.gradients;
-	inbox->way = way;
-	inbox->peer = (pipeline->rank + (way == WAY_ACTIVATIONS ? ranks - 1 : 1)) % ranks;
-	TRY(buffers_create(pipeline, &inbox->buffers, count));
-	inbox->free = calloc((size_t)count + 1, sizeof *inbox->free);
-	if (!inbox->free)
-		return fail_no_memory("the receives of a pipeline");
-	for (int i = count - 1; i >= 0; i--)
-		inbox->free[inbox->free_count++] = i;
-	return TUTTI_OK;
-}
-
-tutti_status outbox_create(struct tutti_pipeline *pipeline, enum stage_way way)
-{
-	struct outbox *outbox = &pipeline->outbox[way];
-	int ranks = pipeline->step.shape.ranks;
-
-	outbox->way = way;
-	outbox->peer = (pipeline->rank + (way == WAY_ACTIVATIONS ? 1 : ranks - 1)) % ranks;
-	outbox->buffer_count = pipeline->buffers.sends;
-	return buffers_create(pipeline, &outbox->buffers, outbox->buffer_count);
-}
-
-void inbox_destroy(struct inbox *inbox)
-{
-	buffers_destroy(inbox->buffers);
-	free(inbox->free);
-}
-
-void outbox_destroy(struct outbox *outbox)
-{
-	buffers_destroy(outbox->buffers);
-}
 
 /* Posts the receives that have a buffer. */
 static tutti_status inbox_post(struct tutti_pipeline *pipeline, enum stage_way way)
@@ -331,13 +261,13 @@ static void note_failure(struct tutti_pipeline *pipeline, const struct action *a
 static void call_and_count(struct tutti_pipeline *pipeline, const struct action *action,
 			   const void *in, void *out)
 {
-	double start = seconds_now();
+	double start = clock_now_seconds();
 
 	tutti_set_error(TUTTI_OK, ""); /* so that a message after the call is the callback's */
 	tutti_status status = pipeline_run_call(pipeline, action, in, out);
 	if (status == TUTTI_OK)
 		status = pipeline_check_units_closed(pipeline->config.trainer);
-	pipeline->busy_seconds += seconds_now() - start;
+	pipeline->busy_seconds += clock_now_seconds() - start;
 	if (status != TUTTI_OK)
 		note_failure(pipeline, action, status);
 }
@@ -482,11 +412,11 @@ tutti_status tutti_pipeline_run(tutti_pipeline *pipeline)
 	if (pipeline->is_running)
 		return fail_invalid("tutti_pipeline_run was called in a callback of the pipeline.");
 	TRY(pipeline_hold_gradients(pipeline->config.trainer)); /* before anything is sent */
-	double start = seconds_now();
+	double start = clock_now_seconds();
 	pipeline->busy_seconds = 0;
 	pipeline->stats.peak_in_flight = 0;
 	TRY(pipeline_execute(pipeline, &pipeline->step));
-	return share_times(pipeline, seconds_now() - start);
+	return share_times(pipeline, clock_now_seconds() - start);
 }
 
 /* ---- evaluation ---- */

@@ -3,6 +3,8 @@
  * added to the limbs. */
 #include "train/precision/precision.h"
 
+#include "core/memory/small_float.h"
+
 #include <assert.h>
 #include <math.h>
 #include <string.h>
@@ -17,16 +19,9 @@ struct bins {
 	uint64_t sums[WAYS][EXPONENTS];
 };
 
-static inline uint32_t bits_of(float x)
-{
-	uint32_t bits;
-	memcpy(&bits, &x, sizeof bits);
-	return bits;
-}
-
 static inline void add_one(uint64_t sums[EXPONENTS], float x)
 {
-	uint32_t bits = bits_of(x), exponent = bits >> 23 & 0xff;
+	uint32_t bits = bits_of_f32(x), exponent = bits >> 23 & 0xff;
 	uint64_t mantissa = (bits & 0x7fffff) | (uint32_t)(exponent != 0) << 23;
 
 	sums[exponent] += mantissa * mantissa;
@@ -86,7 +81,7 @@ static int64_t take_nonfinite(struct bins *bins, const float *x, size_t n)
 		bins->sums[way][NONFINITE] = 0;
 	}
 	for (size_t i = 0; any && i < n; i++)
-		found += (bits_of(x[i]) >> 23 & 0xff) == NONFINITE;
+		found += (bits_of_f32(x[i]) >> 23 & 0xff) == NONFINITE;
 	return found;
 }
 

@@ -3,16 +3,15 @@
 #ifndef TRAIN_KERNEL_TABLE_H
 #define TRAIN_KERNEL_TABLE_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "train/precision/precision.h"
 
 /* The arrays and numbers of one update. */
 struct kernel_adamw {
 	float *value, *m, *v;
 	const float *grad;
 	size_t count;
-	float scale, beta1, beta2, eps, keep, rate, bias2;
+	float scale;
+	struct adamw_numbers numbers;
 };
 
 struct kernel_sgd {

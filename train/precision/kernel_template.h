@@ -5,34 +5,18 @@
  * compilers do not find. The bits are the same everywhere: no contraction, no reassociation, and
  * every NaN is made canonical, because its payload depends on the order of an instruction's
  * operands. */
+#include "core/memory/f16c.h"
+#include "core/memory/small_float.h"
 #include "train/precision/kernel_table.h"
 
 #include <math.h>
 #include <string.h>
-#ifdef __F16C__
-#include <immintrin.h>
-#endif
 
 #define F32_INFINITY UINT32_C(0x7f800000)
-#define F32_NAN      UINT32_C(0x7fc00000)
-
-static inline uint32_t bits_of(float x)
-{
-	uint32_t bits;
-	memcpy(&bits, &x, sizeof bits);
-	return bits;
-}
-
-static inline float of_bits(uint32_t bits)
-{
-	float x;
-	memcpy(&x, &bits, sizeof x);
-	return x;
-}
 
 static inline float one_nan(float x)
 {
-	return x != x ? of_bits(F32_NAN) : x;
+	return x != x ? f32_of_bits(F32_NAN) : x;
 }
 
 /* Loshchilov and Hutter, Decoupled Weight Decay Regularization, 2019. */
@@ -40,8 +24,9 @@ static void adamw(const struct kernel_adamw *a)
 {
 	float *restrict value = a->value, *restrict m = a->m, *restrict v = a->v;
 	const float *restrict grad = a->grad;
-	float beta1 = a->beta1, beta2 = a->beta2, rest1 = 1 - beta1, rest2 = 1 - beta2;
-	float scale = a->scale, eps = a->eps, keep = a->keep, rate = a->rate, bias2 = a->bias2;
+	const struct adamw_numbers n = a->numbers;
+	float beta1 = n.beta1, beta2 = n.beta2, rest1 = 1 - beta1, rest2 = 1 - beta2;
+	float scale = a->scale, eps = n.eps, keep = n.keep, rate = n.rate, bias2 = n.bias2;
 
 	for (size_t i = 0; i < a->count; i++) {
 		float g = grad[i] * scale;
@@ -90,15 +75,13 @@ static void sgd(const struct kernel_sgd *s)
 static void widen_bf16(float *restrict out, const uint16_t *restrict x, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
-		out[i] = of_bits((uint32_t)x[i] << 16);
+		out[i] = bf16_widen(x[i]);
 }
 
 static void narrow_bf16(uint16_t *restrict out, const float *restrict x, size_t n)
 {
-	for (size_t i = 0; i < n; i++) {
-		uint32_t bits = bits_of(one_nan(x[i]));
-		out[i] = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-	}
+	for (size_t i = 0; i < n; i++)
+		out[i] = bf16_narrow(one_nan(x[i]));
 }
 
 /* 16 bits of each number: the finalizer of MurmurHash3 (Appleby) without its last step. The other
@@ -119,7 +102,7 @@ static void narrow_at_random(uint16_t *restrict out, const float *restrict x, si
 	uint32_t low = (uint32_t)key, high = (uint32_t)(key >> 32);
 
 	for (size_t i = 0; i < n; i++) {
-		uint32_t bits = bits_of(one_nan(x[i])), magnitude = bits & 0x7fffffff;
+		uint32_t bits = bits_of_f32(one_nan(x[i])), magnitude = bits & 0x7fffffff;
 		uint32_t up = magnitude + random_16(first + (uint32_t)i, low, high);
 		up = up >= F32_INFINITY ? F32_INFINITY - 1 : up;
 		up = magnitude >= F32_INFINITY ? magnitude : up;
@@ -127,68 +110,34 @@ static void narrow_at_random(uint16_t *restrict out, const float *restrict x, si
 	}
 }
 
-#define F16_BIAS     (UINT32_C(112) << 23) /* the difference of the exponents' biases, at f32's
-					    * exponent */
-#define F16_SMALLEST (UINT32_C(113) << 23) /* the smallest normal f16, as f32                  */
-
-/* For a subnormal number: puts its steps below a leading one, which is then subtracted. */
-static inline float f16_widened(uint16_t x)
-{
-	uint32_t magnitude = x & 0x7fffu, bits = (magnitude << 13) + F16_BIAS;
-	uint32_t below =
-		bits_of(of_bits((magnitude << 13) + F16_SMALLEST) - of_bits(F16_SMALLEST));
-
-	bits = magnitude < 0x400 ? below : bits;
-	bits = magnitude >= 0x7c00 ? F32_INFINITY : bits;
-	bits |= (uint32_t)(x & 0x8000u) << 16;
-	return of_bits(magnitude > 0x7c00 ? F32_NAN : bits);
-}
-
-/* Next to 1/2 an ulp of f32 is the step of f16's subnormal numbers, so adding 1/2 rounds to them.
- */
-static inline uint16_t f16_narrowed(float x)
-{
-	uint32_t bits = bits_of(x), magnitude = bits & 0x7fffffff;
-	uint32_t odd = magnitude >> 13 & 1, half = UINT32_C(126) << 23;
-	uint32_t small = (magnitude - F16_BIAS + 0xfff + odd) >> 13;
-	uint32_t below = bits_of(of_bits(magnitude) + of_bits(half)) - half;
-
-	small = magnitude < F16_SMALLEST ? below : small;
-	small = magnitude >= UINT32_C(143) << 23 ? 0x7c00 : small; /* 65,536 */
-	small |= bits >> 16 & 0x8000;
-	return (uint16_t)(magnitude > F32_INFINITY ? 0x7e00 : small);
-}
-
 static void widen_f16(float *restrict out, const uint16_t *restrict x, size_t n)
 {
 	size_t i = 0;
 #ifdef __F16C__
-	const __m256 nan = _mm256_set1_ps(of_bits(F32_NAN));
+	const __m256 nan = _mm256_set1_ps(f32_of_bits(F32_NAN));
 	for (; i + 8 <= n; i += 8) {
-		__m256 wide = _mm256_cvtph_ps(_mm_loadu_si128((const void *)(x + i)));
+		__m256 wide = f16_widen_32(x + i);
 		__m256 is_nan = _mm256_cmp_ps(wide, wide, _CMP_UNORD_Q);
 		_mm256_storeu_ps(out + i, _mm256_blendv_ps(wide, nan, is_nan));
 	}
 #endif
 	for (; i < n; i++)
-		out[i] = f16_widened(x[i]);
+		out[i] = one_nan(small_widen(x[i], SMALL_F16));
 }
 
 static void narrow_f16(uint16_t *restrict out, const float *restrict x, size_t n)
 {
 	size_t i = 0;
 #ifdef __F16C__
-	const __m256 nan = _mm256_set1_ps(of_bits(F32_NAN));
+	const __m256 nan = _mm256_set1_ps(f32_of_bits(F32_NAN));
 	for (; i + 8 <= n; i += 8) {
 		__m256 wide = _mm256_loadu_ps(x + i);
 		__m256 is_nan = _mm256_cmp_ps(wide, wide, _CMP_UNORD_Q);
-		wide = _mm256_blendv_ps(wide, nan, is_nan);
-		_mm_storeu_si128((void *)(out + i),
-				 _mm256_cvtps_ph(wide, _MM_FROUND_TO_NEAREST_INT));
+		f16_narrow_32(out + i, _mm256_blendv_ps(wide, nan, is_nan));
 	}
 #endif
 	for (; i < n; i++)
-		out[i] = f16_narrowed(x[i]);
+		out[i] = (uint16_t)small_narrow(x[i], SMALL_F16);
 }
 
 static void add(float *restrict sum, const float *restrict x, size_t n)
@@ -234,7 +183,7 @@ static bool any_has_32(const float *x, size_t n, uint32_t mask)
 	uint32_t any = 0;
 
 	for (size_t i = 0; i < n; i++)
-		any |= (bits_of(x[i]) & mask) == mask;
+		any |= (bits_of_f32(x[i]) & mask) == mask;
 	return any;
 }
 

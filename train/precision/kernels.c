@@ -74,14 +74,7 @@ struct adamw_numbers adamw_numbers(const tutti_optimizer *o, double number)
 
 void kernel_adamw(const struct kernel_update *u, const tutti_optimizer *o, double number)
 {
-	struct adamw_numbers n = adamw_numbers(o, number);
-	struct kernel_adamw a = {.scale = u->scale,
-				 .beta1 = n.beta1,
-				 .beta2 = n.beta2,
-				 .eps = n.eps,
-				 .keep = n.keep,
-				 .rate = n.rate,
-				 .bias2 = n.bias2};
+	struct kernel_adamw a = {.scale = u->scale, .numbers = adamw_numbers(o, number)};
 	float block[BLOCK];
 	fenv_t before;
 	const struct kernel_table *k = kernels_begin(&before);

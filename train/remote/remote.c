@@ -180,6 +180,14 @@ tutti_status context_enter(struct remote *remote, uint64_t number, struct remote
 		    failure.message);
 }
 
+static tutti_status context_read_number(const tutti_rpc_request *request, uint64_t *number)
+{
+	if (request->bytes != sizeof *number)
+		return fail_invalid("a request of %zu bytes", request->bytes);
+	memcpy(number, request->data, sizeof *number);
+	return TUTTI_OK;
+}
+
 /* On the beginner. */
 static tutti_status context_on_join(void *arg, const tutti_rpc_request *request,
 				    tutti_rpc_reply *reply)
@@ -189,9 +197,7 @@ static tutti_status context_on_join(void *arg, const tutti_rpc_request *request,
 	uint64_t number;
 
 	(void)reply;
-	if (request->bytes != sizeof number)
-		return fail_invalid("a request of %zu bytes", request->bytes);
-	memcpy(&number, request->data, sizeof number);
+	TRY(context_read_number(request, &number));
 	pthread_mutex_lock(&remote->lock);
 	struct remote_context *context = look_up(remote, number);
 	if (!context || !context->is_begun || context->state == CONTEXT_ENDS)
@@ -212,9 +218,7 @@ static tutti_status context_on_end(void *arg, const tutti_rpc_request *request,
 	uint64_t number;
 
 	(void)reply;
-	if (request->bytes != sizeof number)
-		return fail_invalid("a request of %zu bytes", request->bytes);
-	memcpy(&number, request->data, sizeof number);
+	TRY(context_read_number(request, &number));
 	if (context_beginner(number) != request->rank)
 		return fail_invalid("rank %d began it", context_beginner(number));
 	pthread_mutex_lock(&remote->lock);
@@ -277,15 +281,6 @@ tutti_status remote_params_insert(struct remote *remote, struct remote_param *ma
 	return TUTTI_OK;
 }
 
-static void param_free(struct remote_param *param)
-{
-	if (param->release)
-		callback_call("release", "tutti_rpc_param", -1, param->release(param->release_arg));
-	free(param->m);
-	free(param->v);
-	free(param);
-}
-
 struct remote_param *remote_params_look(struct remote *remote, int number)
 {
 	struct remote_param *param = remote->params[number];
@@ -298,20 +293,20 @@ struct remote_param *remote_params_look(struct remote *remote, int number)
 
 void remote_param_end(struct remote_param *param)
 {
-	if (param)
-		param_free(param);
-}
-
-static void remote_params_free(struct remote *remote)
-{
-	for (int i = 0; i < remote->num_params; i++)
-		remote_param_end(remote->params[i]);
-	free(remote->params);
+	if (!param)
+		return;
+	if (param->release)
+		callback_call("release", "tutti_rpc_param", -1, param->release(param->release_arg));
+	free(param->m);
+	free(param->v);
+	free(param);
 }
 
 static void remote_free(struct remote *remote)
 {
-	remote_params_free(remote);
+	for (int i = 0; i < remote->num_params; i++)
+		remote_param_end(remote->params[i]);
+	free(remote->params);
 	pthread_cond_destroy(&remote->unlocked);
 	pthread_mutex_destroy(&remote->registering);
 	pthread_mutex_destroy(&remote->lock);
@@ -334,11 +329,7 @@ static void remote_destroy(void *arg)
 /* Two rpcs of a process, or of two jobs, hardly have the same. */
 static uint64_t salt_of(const struct remote *remote)
 {
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return random_mix((uint64_t)now.tv_nsec ^ (uint64_t)now.tv_sec << 30 ^
-			  (uint64_t)getpid() << 44 ^ (uint64_t)(uintptr_t)remote);
+	return random_mix(clock_now_ns() ^ (uint64_t)getpid() << 44 ^ (uint64_t)(uintptr_t)remote);
 }
 
 static struct remote *remote_make(tutti_rpc *rpc)
@@ -377,11 +368,6 @@ static tutti_status register_functions(struct remote *remote)
 	return TUTTI_OK;
 }
 
-struct remote *remote_of_known(tutti_rpc *rpc)
-{
-	return rpc_extension_data(rpc);
-}
-
 struct remote *remote_of(tutti_rpc *rpc, const char *call, tutti_status *status)
 {
 	struct remote *remote = NULL;
@@ -410,7 +396,7 @@ struct remote *remote_of(tutti_rpc *rpc, const char *call, tutti_status *status)
 
 int remote_context_count(tutti_rpc *rpc)
 {
-	struct remote *remote = remote_of_known(rpc);
+	struct remote *remote = rpc_extension_data(rpc);
 	int count = 0;
 
 	if (!remote)

@@ -80,7 +80,6 @@ struct remote {
 /* remote.c */
 /* NULL: *status is MEMORY or INVALID. */
 struct remote *remote_of(tutti_rpc *rpc, const char *call, tutti_status *status);
-struct remote *remote_of_known(tutti_rpc *rpc); /* NULL: the rpc has none yet */
 /* Contexts that this rank knows: for tests. */
 int remote_context_count(tutti_rpc *rpc);
 

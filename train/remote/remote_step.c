@@ -1,7 +1,7 @@
 /* What a program asks for: the functions of rpc.h for parameters and contexts, and a step of a
  * context, on its beginner: all participants measure, then all update. */
 #include "rpc/extension.h"
-#include "train/optimizer/optimizer_groups.h"
+#include "train/optimizer/optimizer.h"
 #include "train/remote/remote.h"
 
 #include <ctype.h>

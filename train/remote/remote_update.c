@@ -1,7 +1,7 @@
 /* A context on a participant: sums of gradients, and its part of a step, which is measured, then,
  * if all ranks can, applied. */
 #include "rpc/extension.h"
-#include "train/optimizer/optimizer_groups.h"
+#include "train/optimizer/optimizer.h"
 #include "train/remote/remote.h"
 
 #include <assert.h>

@@ -204,17 +204,6 @@ tutti_status mesh_divide(struct trainer_mesh **mesh, struct tutti_model *model,
 	return model_localize(model, &made->locals, &made->groups, axes, rank);
 }
 
-/* The least rank that differs from this one in the axes of the set only. */
-static int mesh_first_of(const struct trainer_mesh *mesh, unsigned set)
-{
-	int first = mesh->rank;
-
-	for (int i = 0; i < mesh->axes.count; i++)
-		if (set >> i & 1)
-			first -= axes_coord(&mesh->axes, i, mesh->rank) * mesh->axes.axis[i].stride;
-	return first;
-}
-
 /* Of a tied parameter: whether this rank is on one of its stages. */
 static tutti_status split_group(struct trainer_mesh *mesh, int g, tutti_comm *job,
 				const tutti_config *config)
@@ -225,8 +214,8 @@ static tutti_status split_group(struct trainer_mesh *mesh, int g, tutti_comm *jo
 		!group->stages || group->stages >> axes_coord(&mesh->axes, pp, mesh->rank) & 1;
 	unsigned set = group->axes | (group->stages ? 1u << pp : 0);
 
-	return tutti_comm_split(job, is_of_it ? mesh_first_of(mesh, set) : -1, mesh->rank, config,
-				&mesh->sums[g]);
+	return tutti_comm_split(job, is_of_it ? axes_first(&mesh->axes, mesh->rank, set) : -1,
+				mesh->rank, config, &mesh->sums[g]);
 }
 
 tutti_status mesh_split(struct trainer_mesh *mesh, tutti_comm *job, const tutti_config *config)
@@ -244,7 +233,8 @@ tutti_status mesh_split(struct trainer_mesh *mesh, tutti_comm *job, const tutti_
 	named.device = 0;
 	if (mesh->other_count == 1)
 		return TUTTI_OK;
-	TRY(tutti_comm_split(job, mesh_first_of(mesh, others), mesh->rank, &named, &mesh->others));
+	TRY(tutti_comm_split(job, axes_first(&mesh->axes, mesh->rank, others), mesh->rank, &named,
+			     &mesh->others));
 	mesh->other_rank = tutti_rank(mesh->others);
 	return TUTTI_OK;
 }

@@ -35,7 +35,7 @@ static tutti_status make_sums_of(tutti_trainer *trainer, struct home *home)
 
 	for (int b = 0; b < trainer->layout.span_count; b++)
 		if (trainer->buckets[b].home == home)
-			bytes += slot_bytes(sum_bytes(trainer, b));
+			bytes += whole_lines(sum_bytes(trainer, b));
 	TRY(values_alloc(home, &memory, bytes + 1, "the gradients of a shadow"));
 	home->shadow_sums = memory;
 	char *next = memory;
@@ -43,7 +43,7 @@ static tutti_status make_sums_of(tutti_trainer *trainer, struct home *home)
 		if (trainer->buckets[b].home != home)
 			continue;
 		shadow->sums[b] = sum_bytes(trainer, b) ? next : NULL;
-		next += slot_bytes(sum_bytes(trainer, b));
+		next += whole_lines(sum_bytes(trainer, b));
 		trainer->stats.optimizer_bytes += sum_bytes(trainer, b);
 	}
 	return TUTTI_OK;

@@ -3,10 +3,9 @@
 #include "train/state/trainer_collectives.h"
 
 #include "collectives/api/purpose.h"
+#include "core/clock.h"
 #include "train/base/base.h"
 #include "train/state/trainer_state.h"
-
-#include <time.h>
 
 /* ---- checks ---- */
 
@@ -79,13 +78,6 @@ tutti_status trainer_check_averaged(const tutti_trainer *trainer, const char *fu
 }
 
 /* ---- collectives ---- */
-
-double seconds_now(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* The least bytes that one of so many ranks sends in a collective. */
 static uint64_t gather_bytes(size_t bytes, int ranks)
@@ -281,7 +273,7 @@ tutti_status bucket_status(const tutti_trainer *trainer, const struct bucket *bu
 static void count_wait(tutti_trainer *trainer, double begin)
 {
 	if (trainer->job.size > 1)
-		trainer->stats.exposed_seconds += seconds_now() - begin;
+		trainer->stats.exposed_seconds += clock_now_seconds() - begin;
 }
 
 enum { CHECK_MS = 50 };
@@ -292,7 +284,7 @@ tutti_status trainer_wait(tutti_trainer *trainer, tutti_work **work, enum rank_g
 {
 	if (!*work)
 		return TUTTI_OK;
-	double begin = seconds_now();
+	double begin = clock_now_seconds();
 	tutti_status status;
 	while ((status = tutti_work_wait(work, CHECK_MS)) == TUTTI_IN_PROGRESS)
 		if (callers_status(trainer) != TUTTI_OK)
@@ -342,7 +334,7 @@ static tutti_status count_blocking(tutti_trainer *trainer, tutti_status status, 
 static tutti_status all_reduce_on(tutti_trainer *trainer, tutti_comm *comm, double *values,
 				  size_t count, tutti_op op)
 {
-	double begin = seconds_now();
+	double begin = clock_now_seconds();
 	tutti_status status = tutti_all_reduce(values, values, count, TUTTI_F64, op, comm, NULL);
 	uint64_t sent = all_reduce_bytes(count * sizeof *values, tutti_size(comm));
 	return count_blocking(trainer, status, sent, begin);
@@ -352,7 +344,7 @@ static tutti_status all_gather_on(tutti_trainer *trainer, tutti_comm *comm, void
 				  size_t bytes_each)
 {
 	const char *own = (const char *)all + (size_t)tutti_rank(comm) * bytes_each;
-	double begin = seconds_now();
+	double begin = clock_now_seconds();
 	tutti_status status = tutti_all_gather(own, all, bytes_each, TUTTI_U8, comm, NULL);
 	uint64_t sent = (uint64_t)(tutti_size(comm) - 1) * bytes_each;
 	return count_blocking(trainer, status, sent, begin);
@@ -361,7 +353,7 @@ static tutti_status all_gather_on(tutti_trainer *trainer, tutti_comm *comm, void
 static tutti_status broadcast_on(tutti_trainer *trainer, tutti_comm *comm, void *data, size_t count,
 				 tutti_dtype dtype, int root)
 {
-	double begin = seconds_now();
+	double begin = clock_now_seconds();
 	tutti_status status = tutti_broadcast(data, data, count, dtype, root, comm, NULL);
 	uint64_t sent = gather_bytes(count * dtype_bytes(dtype), tutti_size(comm));
 	return count_blocking(trainer, status, sent, begin);
@@ -401,7 +393,7 @@ tutti_status job_broadcast(tutti_trainer *trainer, void *data, size_t count, tut
 
 tutti_status job_combine(tutti_trainer *trainer, float *values, size_t count)
 {
-	double begin = seconds_now();
+	double begin = clock_now_seconds();
 	tutti_status status = tutti_all_reduce(values, values, count, TUTTI_U32, TUTTI_BOR,
 					       trainer->job.comm, NULL);
 	uint64_t sent = all_reduce_bytes(count * sizeof *values, trainer->job.size);
@@ -437,7 +429,7 @@ static tutti_status broadcast_at_home(tutti_trainer *trainer, struct home *home,
 tutti_status trainer_broadcast_values(tutti_trainer *trainer, struct home *home, void *values,
 				      size_t count, tutti_dtype dtype, int root)
 {
-	double begin = seconds_now();
+	double begin = clock_now_seconds();
 
 	if (!home->device)
 		return trainer_broadcast(trainer, values, count, dtype, root);
@@ -451,6 +443,19 @@ tutti_status trainer_finish(tutti_trainer *trainer, tutti_status status, tutti_w
 	return finish_call(trainer, status, work, AMONG_PARTS);
 }
 
+/* On a communicator of the trainer's own: a rank of another group may have given up, which the
+ * caller's communicator tells. */
+static tutti_status gather_on_own(tutti_trainer *trainer, tutti_comm *comm, void *all,
+				  size_t bytes_each, enum rank_group group)
+{
+	const char *own = (const char *)all + (size_t)tutti_rank(comm) * bytes_each;
+	tutti_work *work = NULL;
+	tutti_call call = {.work = &work};
+	tutti_status status = tutti_all_gather(own, all, bytes_each, TUTTI_U8, comm, &call);
+
+	return finish_call(trainer, status, &work, group);
+}
+
 static tutti_status count_others(tutti_trainer *trainer, tutti_status status, uint64_t sent)
 {
 	TRY(count_other(trainer, status, sent));
@@ -458,16 +463,11 @@ static tutti_status count_others(tutti_trainer *trainer, tutti_status status, ui
 	return TUTTI_OK;
 }
 
-/* A rank of another data group may have given up: the caller's communicator tells. */
 tutti_status others_all_gather(tutti_trainer *trainer, void *all, size_t bytes_each)
 {
 	const struct trainer_mesh *mesh = trainer->mesh;
-	const char *own = (const char *)all + (size_t)mesh->other_rank * bytes_each;
-	tutti_work *work = NULL;
-	tutti_call call = {.work = &work};
-	tutti_status status = tutti_all_gather(own, all, bytes_each, TUTTI_U8, mesh->others, &call);
+	tutti_status status = gather_on_own(trainer, mesh->others, all, bytes_each, AMONG_PARTS);
 
-	status = finish_call(trainer, status, &work, AMONG_PARTS);
 	return count_others(trainer, status, (uint64_t)(mesh->other_count - 1) * bytes_each);
 }
 
@@ -490,7 +490,7 @@ int job_rank_of(const tutti_trainer *trainer, int rank)
 
 static tutti_status agree_on(tutti_trainer *trainer, tutti_comm *comm, tutti_status own)
 {
-	double begin = seconds_now();
+	double begin = clock_now_seconds();
 	tutti_status status = error_agree(comm, own);
 	uint64_t sent = all_reduce_bytes(sizeof(int32_t), tutti_size(comm));
 	return count_blocking(trainer, status, sent, begin);
@@ -508,16 +508,11 @@ tutti_status job_agree(tutti_trainer *trainer, tutti_status own)
 
 tutti_status trainer_shard_gather(tutti_trainer *trainer, void *all, size_t bytes_each)
 {
-	const char *own = (const char *)all + (size_t)trainer->shard_rank * bytes_each;
-
-	tutti_work *work = NULL;
-	tutti_call call = {.work = &work};
-
 	tutti_comm *comm = trainer->homes[0].gather;
+
 	if (!comm)
 		return TUTTI_OK;
-	tutti_status status = tutti_all_gather(own, all, bytes_each, TUTTI_U8, comm, &call);
-	status = finish_call(trainer, status, &work, IN_SHARD_GROUP);
+	tutti_status status = gather_on_own(trainer, comm, all, bytes_each, IN_SHARD_GROUP);
 	return count_other(trainer, status,
 			   (uint64_t)(trainer->layout.shard_size - 1) * bytes_each);
 }

@@ -103,6 +103,4 @@ bool comm_is_broken(const tutti_comm *comm);
 /* Aborts the trainer's own communicators. Waits on this rank end. */
 void trainer_abort(const tutti_trainer *trainer);
 
-double seconds_now(void); /* monotonic */
-
 #endif

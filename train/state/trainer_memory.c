@@ -230,7 +230,7 @@ static tutti_status empty_entry(struct slot_pool *pool, int *entry)
 static tutti_status make_more(tutti_trainer *trainer, struct slot_pool *pool, size_t bytes,
 			      int *made)
 {
-	struct pool_slot slot = {.bytes = slot_bytes(bytes)};
+	struct pool_slot slot = {.bytes = whole_lines(bytes)};
 
 	TRY(pool_grows(trainer, slot.bytes));
 	TRY(empty_entry(pool, made));
@@ -280,13 +280,6 @@ static void pool_free(struct slot_pool *pool)
 }
 
 /* ---- regions ---- */
-
-enum { SPAN_ALIGNMENT = 64 };
-
-static size_t memory_aligned(size_t bytes)
-{
-	return (bytes + SPAN_ALIGNMENT - 1) / SPAN_ALIGNMENT * SPAN_ALIGNMENT;
-}
 
 static bool has_own(const tutti_trainer *trainer, const struct param_span *span)
 {
@@ -340,7 +333,7 @@ static char *memory_carve(char **next, size_t bytes)
 {
 	char *place = bytes ? *next : NULL;
 
-	*next += memory_aligned(bytes);
+	*next += whole_lines(bytes);
 	return place;
 }
 
@@ -394,7 +387,7 @@ static tutti_status place_regions(tutti_trainer *trainer, struct home *home)
 	for (int b = 0; b < trainer->layout.span_count; b++) {
 		struct needs needs = needs_of(trainer, &trainer->layout.spans[b]);
 		for (int r = 0; r < REGIONS && trainer->buckets[b].home == home; r++)
-			bytes[r] += memory_aligned(needs.bytes[r]);
+			bytes[r] += whole_lines(needs.bytes[r]);
 	}
 	for (int r = 0; r < REGIONS; r++) {
 		if (bytes[r])

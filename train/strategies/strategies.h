@@ -65,7 +65,4 @@ tutti_status grads_wait(tutti_trainer *trainer);
  * of, and those of tied parameters. Collective over the mesh. */
 tutti_status grads_sum_groups(tutti_trainer *trainer);
 
-/* Averages the values of all ranks, and their state if the config says so. Collective. */
-tutti_status local_sgd_average(tutti_trainer *trainer);
-
 #endif

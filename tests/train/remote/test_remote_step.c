@@ -1,6 +1,7 @@
 /* What would break: a step that updates otherwise than one of a program without ranks, a norm that
  * depends on where parameters are, an error after which some ranks have updated, and a step that is
  * not whole beside readers and additions. */
+#include "rpc/extension.h"
 #include "tests/random.h"
 #include "tests/train/plain_update.h"
 #include "tests/train/remote/remote_world.h"
@@ -350,7 +351,7 @@ static void waits_for_readers(tutti_comm *comm, void *arg)
 /* The beginner has updated its own parameters, and waits for other ranks' alone. */
 static void await_own_update(struct world *world)
 {
-	struct remote *remote = remote_of_known(world->rpc);
+	struct remote *remote = rpc_extension_data(world->rpc);
 	bool has_updated = false;
 
 	while (!has_updated) {
