@@ -10,7 +10,8 @@
 #include "bench.h"
 
 #include "library.h"
-#include "ram.h"
+
+#include "core/clock.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -106,13 +107,24 @@ double bench_needs(const struct options *o, const struct collective *c, int rank
 	       (double)(works + times + sizeof b);
 }
 
+const char *bench_text(double bytes, char text[BENCH_TEXT])
+{
+	static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+	int i = 0;
+
+	for (; i < 6 && bytes >= 1024; i++)
+		bytes /= 1024;
+	snprintf(text, BENCH_TEXT, i ? "%.1f %s" : "%.0f %s", bytes, units[i]);
+	return text;
+}
+
 /* The others need not wait for this rank. */
 static tutti_status bench_no_memory(const struct bench *b, double bytes, const char *what)
 {
-	char text[RAM_TEXT];
+	char text[BENCH_TEXT];
 
 	fprintf(stderr, "%s: rank %d: the system gives no %s for %s.\n",
-		program_invocation_short_name, b->rank, ram_text(bytes, text), what);
+		program_invocation_short_name, b->rank, bench_text(bytes, text), what);
 	tutti_comm_abort(b->comm);
 	return TUTTI_ERR_MEMORY;
 }
@@ -371,10 +383,10 @@ static tutti_status bench_iterate(struct bench *b, const struct sample *s, int n
 
 	for (int i = 0; i < n; i++) {
 		if (is_stamped)
-			b->stamps.enter[i] = stamps_now();
+			b->stamps.enter[i] = clock_now_ns();
 		TRY(iterate_once(b, s, i * calls));
 		if (is_stamped)
-			b->stamps.leave[i] = stamps_now();
+			b->stamps.leave[i] = clock_now_ns();
 	}
 	return TUTTI_OK;
 }
@@ -384,11 +396,11 @@ static tutti_status bench_time_calls(struct bench *b, const struct sample *s, in
 				     double *seconds)
 {
 	bool is_stamped = bench_is_stamped(b);
-	uint64_t start = stamps_now();
+	uint64_t start = clock_now_ns();
 
 	TRY(bench_iterate(b, s, n, is_stamped));
 	*seconds = is_stamped ? stamps_seconds(&b->stamps, (size_t)n)
-			      : (double)(stamps_now() - start) * 1e-9;
+			      : (double)(clock_now_ns() - start) * 1e-9;
 	return TUTTI_OK;
 }
 

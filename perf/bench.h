@@ -40,6 +40,9 @@ struct sample {
 
 /* Bytes of memory that the whole sweep takes for each rank. */
 double bench_needs(const struct options *options, const struct collective *collective, int ranks);
+/* "58.6 TiB". Returns text. */
+#define BENCH_TEXT 24
+const char *bench_text(double bytes, char text[BENCH_TEXT]);
 /* Takes that memory. With -g there is a GPU. */
 tutti_status bench_init(struct bench *bench, const struct options *options,
                         const struct collective *collective, tutti_comm *comm);

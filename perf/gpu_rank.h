@@ -3,21 +3,13 @@
 #ifndef PERF_GPU_RANK_H
 #define PERF_GPU_RANK_H
 
-#include <tutti/tutti.h>
+#include "core/status.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 
 #define GPU_RANK_EVENTS 513 /* around each call of a burst: STAMPS_MAX + 1 */
 #define GPU_RANK_NAME   100
-
-/* Passes a failed call up; the function that began it says what happened. */
-#define TRY(expression)                                                                            \
-	do {                                                                                       \
-		tutti_status try_status_ = (expression);                                           \
-		if (try_status_ != TUTTI_OK)                                                       \
-			return try_status_;                                                        \
-	} while (0)
 
 struct gpu_rank;
 

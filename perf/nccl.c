@@ -78,14 +78,11 @@ static bool nccl_is_here(void)
 /* The others do not wait for this rank. */
 static tutti_status nccl_result_of(int error, tutti_comm *comm, const char *call)
 {
-	char text[300];
-
 	if (error == 0)
 		return TUTTI_OK;
-	snprintf(text, sizeof text, "nccl%s failed: %s", call,
-		 nccl.text ? nccl.text(error) : "no text");
 	tutti_comm_abort(comm);
-	return tutti_set_error(TUTTI_ERR_DEVICE, text);
+	return fail(TUTTI_ERR_DEVICE, "nccl%s failed: %s", call,
+		    nccl.text ? nccl.text(error) : "no text");
 }
 
 const char *library_name(void)

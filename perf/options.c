@@ -4,6 +4,8 @@
 #include "line.h"
 #include "load.h"
 
+#include "core/memory/ops.h"
+
 #include <limits.h>
 #include <math.h>
 #include <stdint.h>
@@ -189,9 +191,8 @@ static int options_check(struct options *o, const struct collective *c)
 		return options_wrong("--percentiles keeps the time of every call: at most -n %d.",
 				     PERCENTILES_MAX);
 	if (o->op != ALL && o->dtype != ALL && c->is_reduced &&
-	    !operation_fits((tutti_op)o->op, (tutti_dtype)o->dtype))
-		return options_wrong("-o %s is for integers, not for %s.",
-				     operation_name((tutti_op)o->op),
+	    !op_fits((tutti_op)o->op, (tutti_dtype)o->dtype))
+		return options_wrong("-o %s is for integers, not for %s.", op_name((tutti_op)o->op),
 				     element_name((tutti_dtype)o->dtype));
 	return options_check_sizes(o);
 }

@@ -7,9 +7,11 @@
 #include "load.h"
 #include "options.h"
 #include "output.h"
-#include "ram.h"
 #include "results.h"
 #include "start.h"
+
+#include "core/memory/ops.h"
+#include "core/memory_left.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -131,7 +133,7 @@ static tutti_status sweep_one(struct job *j, struct sample sample)
 	if (!why)
 		return sweep_roots(j, sample);
 	snprintf(subject, sizeof subject, "%s %s", element_name(sample.dtype),
-		 c->is_reduced ? operation_name(sample.op) : "is left out");
+		 c->is_reduced ? op_name(sample.op) : "is left out");
 	if (j->bench.rank == 0)
 		results_left_out(subject, why);
 	return TUTTI_OK;
@@ -151,7 +153,7 @@ static tutti_status perf_sweep(struct job *j)
 		for (int op = 0; op < (is_reduced ? OPS : 1); op++) {
 			struct sample s = {.dtype = (tutti_dtype)dtype, .op = (tutti_op)op};
 			bool is_asked = is_reduced ? options_include(o, s.dtype, s.op) &&
-							     operation_fits(s.op, s.dtype)
+							     op_fits(s.op, s.dtype)
 						   : o->dtype == ALL || o->dtype == dtype;
 
 			if (is_asked)
@@ -189,17 +191,17 @@ static bool perf_has_room(const struct plan *plan, tutti_comm *comm)
 {
 	int ranks = tutti_local_size(comm);
 	double needs = bench_needs(plan->options, plan->collective, tutti_size(comm));
-	double left = ram_left("");
-	char one[RAM_TEXT], all[RAM_TEXT], there[RAM_TEXT];
+	double left = (double)memory_left(""); /* 0: the system does not say */
+	char one[BENCH_TEXT], all[BENCH_TEXT], there[BENCH_TEXT];
 
-	if (needs * ranks <= left)
+	if (left == 0 || needs * ranks <= left)
 		return true;
 	if (tutti_local_rank(comm) == 0)
 		fprintf(stderr,
 			"%s: a rank needs %s of memory, the %d on this machine %s in all, and %s "
 			"are left there.\n",
-			program_invocation_short_name, ram_text(needs, one), ranks,
-			ram_text(needs * ranks, all), ram_text(left, there));
+			program_invocation_short_name, bench_text(needs, one), ranks,
+			bench_text(needs * ranks, all), bench_text(left, there));
 	return false;
 }
 

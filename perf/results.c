@@ -4,6 +4,8 @@
 #include "library.h"
 #include "output.h"
 
+#include "core/memory/ops.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -15,7 +17,7 @@ static const char *results_dtype(const struct collective *c, const struct sample
 
 static const char *results_op(const struct collective *c, const struct sample *s)
 {
-	return c->is_reduced ? operation_name(s->op) : "none";
+	return c->is_reduced ? op_name(s->op) : "none";
 }
 
 /* ---- the table ---- */
@@ -157,7 +159,7 @@ static void results_put_settings(const struct results *j, const struct bench *b)
 	results_put_number(j, "dirty", o->check || o->dirty);
 	results_put_text(j, "datatype",
 			 o->dtype == ALL ? "all" : element_name((tutti_dtype)o->dtype));
-	results_put_text(j, "op", o->op == ALL ? "all" : operation_name((tutti_op)o->op));
+	results_put_text(j, "op", o->op == ALL ? "all" : op_name((tutti_op)o->op));
 	fprintf(j->json.stream, "\"root\": %d, ", o->root);
 	results_put_number(j, "blocking", (size_t)o->blocking);
 	results_put_number(j, "nthreads", (size_t)o->threads);
