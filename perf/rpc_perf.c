@@ -40,6 +40,13 @@ static const struct line rpc_perf_line = {
 	"Exit code: 0; 1 for a wrong answer; 2 for a line that cannot be understood; 3 when a\n"
 	"call failed."};
 
+/* A short payload, which differs from call to call. */
+static void rpc_perf_fill(uint8_t *data, uint64_t number)
+{
+	for (size_t i = 0; i < RPC_PERF_SHORT; i += sizeof number, number = number * 5 + 1)
+		memcpy(data + i, &number, sizeof number);
+}
+
 static void rpc_perf_change(uint8_t *data, size_t bytes, uint64_t number)
 {
 	size_t step = bytes / RPC_PERF_SAMPLES;
@@ -101,11 +108,47 @@ struct kind {
 	size_t bytes;
 };
 
+/* The program ends if it is wrong. data: what call number i sent. */
+static void rpc_perf_check(const char *who, const void *answer, const uint8_t *data,
+			   const struct kind *k, int i)
+{
+	uint64_t digest = k->data ? rpc_perf_digest(data, k->bytes) : 0;
+
+	if (memcmp(answer, k->data ? (void *)&digest : data, rpc_perf_answer_bytes(k->bytes)) == 0)
+		return;
+	fprintf(stderr, "rpc_perf: %s: the answer of call %d, with %zu bytes, is wrong\n", who, i,
+		k->bytes);
+	exit(1);
+}
+
+static int rpc_perf_call_each(const struct rpc_contender *c, const struct kind *k)
+{
+	static uint8_t out[RPC_PERF_IN_FLIGHT][RPC_PERF_SHORT];
+	uint8_t answer[RPC_PERF_SHORT];
+	bool is_plain = k->in_flight == 1 && c->call;
+
+	for (int i = 0; i < k->calls + k->in_flight; i++) {
+		int slot = i % k->in_flight, ended = i - k->in_flight;
+		const uint8_t *data = k->data ? k->data : out[slot];
+		if (ended >= 0 && !is_plain && c->end(slot, answer))
+			return -1;
+		if (ended >= 0)
+			rpc_perf_check(c->name, answer, data, k, ended);
+		if (i >= k->calls)
+			continue;
+		if (!k->data)
+			rpc_perf_fill(out[slot], (uint64_t)i);
+		if (is_plain ? c->call(data, k->bytes, answer) : c->begin(slot, data, k->bytes))
+			return -1;
+	}
+	return 0;
+}
+
 /* Seconds of a call; 0: the contender has no such calls. */
 static double rpc_perf_time(int contender, const struct kind *k, uint64_t number)
 {
 	const struct rpc_contender *c = contenders[contender];
-	bool has = k->data ? c->long_calls != NULL : k->in_flight == 1 || c != &rpc_perf_messages;
+	bool has = k->data ? !c->is_short_only : k->in_flight == 1 || c->begin;
 
 	if (!has)
 		return 0;
@@ -113,9 +156,7 @@ static double rpc_perf_time(int contender, const struct kind *k, uint64_t number
 		rpc_perf_change(k->data, k->bytes, number);
 	give_job(contender, k->calls, k->bytes);
 	double begin = measure_seconds(CLOCK_MONOTONIC);
-	fail_if(k->data ? c->long_calls(k->calls, k->data, k->bytes)
-			: c->short_calls(k->calls, k->in_flight),
-		c->name);
+	fail_if(rpc_perf_call_each(c, k), c->name);
 	return (measure_seconds(CLOCK_MONOTONIC) - begin) / k->calls;
 }
 
