@@ -12,9 +12,8 @@ static const struct part {
 	const char *name;
 	int (*measure)(struct trial *trial);
 } parts[] = {
-	{"bandwidth", limits_bandwidth}, {"flag", limits_flag},      {"loopback", limits_loopback},
-	{"call", limits_call},           {"join", limits_join_time}, {"idle", limits_idle},
-	{"memory", limits_memory},       {"gpu", limits_gpu},
+	{"bandwidth", limits_bandwidth}, {"flag", limits_flag}, {"loopback", limits_loopback},
+	{"call", limits_call},           {"idle", limits_idle}, {"gpu", limits_gpu},
 };
 
 #define PARTS (sizeof parts / sizeof *parts)
@@ -38,9 +37,7 @@ static const struct line limits_line = {
 	"  flag        one signal from core to core\n"
 	"  loopback    TCP over loopback\n"
 	"  call        one blocking call against a bare exchange of lines\n"
-	"  join        how long tutti_init takes\n"
 	"  idle        processor time of a rank that has nothing to do\n"
-	"  memory      of a rank\n"
 	"  gpu         a GPU's memory, and its way to the host\n"
 	"Exit code: 0; 2 for a line that cannot be understood; 3 when something failed."};
 

@@ -82,9 +82,7 @@ int limits_bandwidth(struct trial *trial); /* memory, in the access patterns of 
 int limits_flag(struct trial *trial);      /* one signal from core to core */
 int limits_loopback(struct trial *trial);  /* TCP */
 int limits_call(struct trial *trial);      /* one blocking call against the fastest path */
-int limits_join_time(struct trial *trial); /* how long 8 ranks take to join */
 int limits_idle(struct trial *trial);      /* what the helper thread uses */
-int limits_memory(struct trial *trial);    /* of each rank */
 int limits_gpu(struct trial *trial);       /* a GPU's memory, and its way to the host; skipped without one */
 
 #if defined(__x86_64__)
