@@ -1,7 +1,7 @@
 """A comparison's results and the files that they go to: results.csv, results.json, table.md, report.html."""
 import json
 
-from harness import machine, report, shortfalls, study, tables, targets
+from harness import machine, report, study, targets
 
 FAILED, REFUSED, MISSING = "failed", "cannot be had", "not here"      # why a contender was left out somewhere
 
@@ -49,7 +49,7 @@ class Results:
                 targets.bf16_verdicts(self.points))
 
     def shortfalls(self):
-        return shortfalls.messages(self.verdict_tables(), self.limits)
+        return targets.shortfalls(self.verdict_tables(), self.limits)
 
     def peer_lines(self):
         lines = []
@@ -82,4 +82,4 @@ def as_csv(results):
 def texts_of(results):
     """{file: text}."""
     return {"results.csv": as_csv(results), "results.json": json.dumps(as_json(results), indent=1),
-            "table.md": tables.markdown(results), "report.html": report.html_of(results)}
+            "table.md": report.markdown(results), "report.html": report.html_of(results)}
