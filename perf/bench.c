@@ -131,22 +131,6 @@ static tutti_status bench_no_memory(const struct bench *b, double bytes, const c
 
 /* ---- buffers on a GPU: written and compared on the host, and moved as a whole ---- */
 
-static void *bench_gpu_address(const struct bench *b, const unsigned char *image)
-{
-	if (!image)
-		return NULL;
-	if (image >= b->send.host && image < b->send.host + b->area_bytes)
-		return b->send.gpu + (image - b->send.host);
-	return b->recv.gpu + (image - b->recv.host);
-}
-
-static struct operation bench_gpu_place(const struct bench *b, struct operation o)
-{
-	o.send = bench_gpu_address(b, o.send);
-	o.recv = bench_gpu_address(b, o.recv);
-	return o;
-}
-
 /* So many bytes of both images to the GPU, or back from there; these are there on return. */
 static tutti_status bench_gpu_copy(struct bench *b, bool is_back, size_t bytes)
 {
@@ -264,14 +248,16 @@ void bench_finish(struct bench *b)
 	free(b->works);
 }
 
-/* Where call number slot of a burst has its buffers, or with a GPU their images. In place both lie
- * in the receiving area. */
-static struct operation bench_buffers(const struct bench *b, const struct sample *s, int slot)
+/* Where call number slot of a burst has its buffers, or on the host the images of those on a GPU.
+ * In place both lie in the receiving area. */
+static struct operation bench_call(const struct bench *b, const struct sample *s, int slot,
+				   bool is_on_gpu)
 {
 	size_t element = b->values.element_bytes;
 	size_t at = (size_t)slot * bench_stride_of(b->options, &s->shape, element) +
 		    (size_t)b->options->unalign * element;
-	unsigned char *send = b->send.host + at, *recv = b->recv.host + at;
+	unsigned char *send = (is_on_gpu ? b->send.gpu : b->send.host) + at;
+	unsigned char *recv = (is_on_gpu ? b->recv.gpu : b->recv.host) + at;
 
 	if (s->in_place) {
 		send = recv + s->shape.send_in_place * element;
@@ -303,7 +289,7 @@ static struct span bench_sent(const struct bench *b, const struct sample *s, int
 static tutti_status bench_fill(struct bench *b, const struct sample *s, int slots)
 {
 	for (int slot = 0; slot < slots; slot++) {
-		struct operation o = bench_buffers(b, s, slot);
+		struct operation o = bench_call(b, s, slot, false);
 
 		if (o.recv)
 			memset(o.recv, POISON, s->shape.recv * b->values.element_bytes);
@@ -319,7 +305,7 @@ static uint64_t count_wrong(const struct bench *b, const struct sample *s, int s
 	uint64_t wrong = 0;
 
 	for (int slot = 0; slot < slots; slot++) {
-		struct operation o = bench_buffers(b, s, slot);
+		struct operation o = bench_call(b, s, slot, false);
 		struct arrival a = {
 			.values = &b->values,
 			.recv = o.recv,
@@ -341,7 +327,7 @@ static tutti_status iterate_async(struct bench *b, const struct sample *s, int f
 
 	for (int i = 0; i < calls; i++) {
 		tutti_call call = {.work = &b->works[i]};
-		struct operation o = bench_buffers(b, s, first + i);
+		struct operation o = bench_call(b, s, first + i, false);
 
 		o.call = &call;
 		TRY(library_call(&o));
@@ -354,10 +340,10 @@ static tutti_status iterate_async(struct bench *b, const struct sample *s, int f
 /* In the order of the stream; -z 1: and waited for. */
 static tutti_status iterate_on_gpu(struct bench *b, const struct sample *s, int first)
 {
-	tutti_call call = {.stream = gpu_rank_stream(b->gpu)};
+	tutti_call call = {.stream = b->gpu->stream};
 
 	for (int i = 0; i < b->options->aggregated; i++) {
-		struct operation o = bench_gpu_place(b, bench_buffers(b, s, first + i));
+		struct operation o = bench_call(b, s, first + i, true);
 
 		o.call = &call;
 		TRY(library_call(&o));
@@ -367,7 +353,7 @@ static tutti_status iterate_on_gpu(struct bench *b, const struct sample *s, int 
 
 static tutti_status iterate_once(struct bench *b, const struct sample *s, int first)
 {
-	struct operation o = bench_buffers(b, s, first);
+	struct operation o = bench_call(b, s, first, false);
 
 	if (b->gpu)
 		return iterate_on_gpu(b, s, first);

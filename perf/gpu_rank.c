@@ -1,8 +1,6 @@
 /* Finds the driver, and puts its failures into words. */
 #include "gpu_rank.h"
 
-#include "cuda/driver.h"
-
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -19,17 +17,6 @@ static struct {
 } graphs;
 static char missing[300]; /* why there are none, or "" */
 static int devices;
-
-struct gpu_rank {
-	tutti_comm *comm;
-	int ordinal;
-	CUdevice device;
-	CUcontext context;
-	CUstream stream;
-	CUevent events[GPU_RANK_EVENTS];
-	CUgraphExec graph; /* or NULL */
-	char name[GPU_RANK_NAME];
-};
 
 static void gpu_rank_find(void *library, const char *name, void *function)
 {
@@ -108,7 +95,7 @@ tutti_status gpu_rank_open(struct gpu_rank **out, int local_rank, tutti_comm *co
 	struct gpu_rank *gpu = calloc(1, sizeof *gpu);
 
 	if (!gpu)
-		return tutti_set_error(TUTTI_ERR_MEMORY, "no memory for a rank's GPU");
+		return fail_no_memory("a rank's GPU");
 	gpu->comm = comm;
 	gpu->ordinal = local_rank % devices;
 	snprintf(gpu->name, sizeof gpu->name, "GPU %d", gpu->ordinal);
@@ -139,21 +126,6 @@ void gpu_rank_close(struct gpu_rank *gpu)
 	if (gpu->stream)
 		cuda->stream_destroy(gpu->stream);
 	free(gpu);
-}
-
-const char *gpu_rank_name(const struct gpu_rank *gpu)
-{
-	return gpu->name;
-}
-
-int gpu_rank_ordinal(const struct gpu_rank *gpu)
-{
-	return gpu->ordinal;
-}
-
-void *gpu_rank_stream(const struct gpu_rank *gpu)
-{
-	return gpu->stream;
 }
 
 static CUdeviceptr gpu_rank_address(const void *ptr)

@@ -4,6 +4,7 @@
 #define PERF_GPU_RANK_H
 
 #include "core/status.h"
+#include "cuda/driver.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -11,7 +12,16 @@
 #define GPU_RANK_EVENTS 513 /* around each call of a burst: STAMPS_MAX + 1 */
 #define GPU_RANK_NAME   100
 
-struct gpu_rank;
+struct gpu_rank {
+	tutti_comm *comm; /* or NULL */
+	int ordinal;
+	CUdevice device;
+	CUcontext context;
+	CUstream stream;
+	CUevent events[GPU_RANK_EVENTS];
+	CUgraphExec graph;        /* or NULL */
+	char name[GPU_RANK_NAME]; /* "NVIDIA H200" */
+};
 
 /* How many GPUs the driver has; 0: none, and *why says so as a message without its full stop. */
 int gpu_rank_count(const char **why);
@@ -21,9 +31,6 @@ int gpu_rank_count(const char **why);
 tutti_status gpu_rank_open(struct gpu_rank **gpu, int local_rank, tutti_comm *comm);
 /* NULL is fine. */
 void gpu_rank_close(struct gpu_rank *gpu);
-const char *gpu_rank_name(const struct gpu_rank *gpu); /* "NVIDIA H200" */
-int gpu_rank_ordinal(const struct gpu_rank *gpu);
-void *gpu_rank_stream(const struct gpu_rank *gpu);     /* as call.stream */
 
 /* Of the GPU, or pinned memory of the host's. */
 tutti_status gpu_rank_alloc(struct gpu_rank *gpu, void **ptr, size_t bytes);

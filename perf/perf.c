@@ -1,6 +1,4 @@
 /* The sweep over types, operations, roots and sizes. */
-#include "perf.h"
-
 #include "bench.h"
 #include "gpu_rank.h"
 #include "library.h"
@@ -306,7 +304,7 @@ static int perf_take_part(int rank, void *arg)
 	const struct options *o = plan->options;
 	struct gpu_rank *first = open_first_gpu(o);
 	/* Whose memory --zero-copy asks for. */
-	const tutti_config config = {.device = first ? gpu_rank_ordinal(first) + 1 : 0};
+	const tutti_config config = {.device = first ? first->ordinal + 1 : 0};
 	int n = o->threads, code = 3;
 	tutti_comm **comms = calloc((size_t)n, sizeof(tutti_comm *));
 	tutti_status status = !comms  ? TUTTI_ERR_MEMORY
@@ -327,10 +325,12 @@ static int perf_take_part(int rank, void *arg)
 	return output_is_well() ? code : 3;
 }
 
-int perf_main(int argc, char **argv, const char *collective)
+/* The exit code: 0, 1 wrong values, 2 a bad command line, 3 a call or the output failed; 77: the
+ * library is not here. */
+int main(int argc, char **argv)
 {
 	struct options options;
-	struct plan plan = {&options, collective_named(collective)};
+	struct plan plan = {&options, collective_named(perf_collective)};
 	const char *why;
 	int code;
 

@@ -66,9 +66,8 @@ static void results_print_head(const struct bench *b)
 		printf("# Beside the ranks of each machine: %d busy process%s.\n", o->load,
 		       o->load == 1 ? "" : "es");
 	if (b->gpu)
-		printf("# Buffers on GPUs: %s, %d rank%s each; times by events%s.\n",
-		       gpu_rank_name(b->gpu), bench_ranks_per_gpu(b),
-		       bench_ranks_per_gpu(b) == 1 ? "" : "s",
+		printf("# Buffers on GPUs: %s, %d rank%s each; times by events%s.\n", b->gpu->name,
+		       bench_ranks_per_gpu(b), bench_ranks_per_gpu(b) == 1 ? "" : "s",
 		       o->graphs ? ", of a CUDA graph" : "");
 	if (b->ranks == 1)
 		printf("# One rank talks to nobody: use --ranks N, -t N or a launcher.\n");
@@ -181,7 +180,7 @@ static void results_put_head(const struct results *j, const struct bench *b)
 		tutti_num_nodes(b->comm));
 	results_put_text(j, "memory", b->gpu ? "cuda" : "host");
 	if (b->gpu) {
-		results_put_text(j, "gpu", gpu_rank_name(b->gpu));
+		results_put_text(j, "gpu", b->gpu->name);
 		results_put_number(j, "ranks_per_gpu", (size_t)bench_ranks_per_gpu(b));
 	}
 	results_put_settings(j, b);
