@@ -63,16 +63,13 @@ class Contender:
         return " ".join(words) or "none"
 
 
-def clean_environment():
-    """(environment, names that were left out of it)."""
-    env, dropped = {}, []
-    for name, value in os.environ.items():
-        if name.startswith(FOREIGN) or name in RANK_NAMES:
-            dropped.append(name)
-        else:
-            env[name] = value
-    env.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
-    return env, sorted(dropped)
+def clean_environment(say):
+    """Says what was left out of it."""
+    dropped = sorted(name for name in os.environ if name.startswith(FOREIGN) or name in RANK_NAMES)
+    if dropped:
+        say(f"Left out of the environment: {', '.join(dropped)}.")
+    env = {name: value for name, value in os.environ.items() if name not in dropped}
+    return dict(env, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
 
 
 def output_of(*command):
