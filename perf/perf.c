@@ -6,10 +6,11 @@
 #include "library.h"
 #include "load.h"
 #include "options.h"
-#include "output.h"
 #include "ram.h"
 #include "results.h"
 #include "start.h"
+
+#include "core/program/output.h"
 
 #include <errno.h>
 #include <stdio.h>
