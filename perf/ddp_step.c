@@ -1,11 +1,12 @@
 /* ddp_step: one training step of a perceptron through the trainer's hooks, against the same step on
  * each rank alone and an all_reduce of as many bytes. What DDP hides of the second beside the first
  * shows in the ratio; it is for loaded machines (--load), too. */
-#include "line.h"
 #include "load.h"
 #include "measure.h"
-#include "output.h"
 #include "perceptron.h"
+
+#include "core/program/line.h"
+#include "core/program/output.h"
 
 enum { SAMPLES_MAX = 256, PARAMS = PERCEPTRON_PARAMS };
 enum { ALONE, WIRE, DDP, WAYS };
@@ -30,11 +31,12 @@ static const struct line_option ddp_step_options[] = {
 	 "N busy processes beside the ranks of each machine (0)"},
 	{0},
 };
-static const struct line ddp_step_line = {
-	ddp_step_options, NULL,
+static const char ddp_step_about[] =
 	"A step of a perceptron of 5 million parameters, three ways in turns: on each rank alone;\n"
 	"an all_reduce of as many bytes as it has gradients; and a DDP step of all ranks.\n"
-	"Exit code: 0; 2 for a line that cannot be understood; 3 when a call failed."};
+	"Exit code: 0; 2 for a line that cannot be understood; 3 when a call failed.";
+static const struct line_table ddp_step_line = {.options = ddp_step_options,
+						.about = ddp_step_about};
 
 static tutti_trainer *ddp_step_make_trainer(tutti_comm *comm)
 {

@@ -4,12 +4,12 @@
 #include "library.h"
 #include "load.h"
 #include "options.h"
-#include "output.h"
 #include "results.h"
 #include "start.h"
 
 #include "core/memory/ops.h"
 #include "core/memory_left.h"
+#include "core/program/output.h"
 
 #include <errno.h>
 #include <stdio.h>

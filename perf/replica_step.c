@@ -1,9 +1,10 @@
 /* replica_step: trains the perceptron by DDP, Mirrored or DataParallel, and prints its speed as
  * examples/gpt does: perf/training runs it for its rows of replicas. */
-#include "line.h"
 #include "measure.h"
-#include "output.h"
 #include "perceptron.h"
+
+#include "core/program/line.h"
+#include "core/program/output.h"
 
 #include <string.h>
 
@@ -47,10 +48,11 @@ static const struct line_option replica_step_options[] = {
 	 "1 to 1000000 (21); the last line is of all but the first"},
 	{0},
 };
-static const struct line replica_step_line = {
-	replica_step_options, NULL,
+static const char replica_step_about[] =
 	"Trains a perceptron of 5 million parameters with AdamW, and prints samples a second.\n"
-	"Exit code: 0; 2 for a line that cannot be understood; 3 when a call failed."};
+	"Exit code: 0; 2 for a line that cannot be understood; 3 when a call failed.";
+static const struct line_table replica_step_line = {.options = replica_step_options,
+						    .about = replica_step_about};
 
 /* ---- the functions of a replica */
 

@@ -2,7 +2,8 @@
 #include "results.h"
 
 #include "library.h"
-#include "output.h"
+
+#include "core/program/output.h"
 
 #include "core/memory/ops.h"
 

@@ -3,9 +3,10 @@
  * all in turns, round by round. Every answer is compared. */
 #include "rpc_ours.h"
 
-#include "line.h"
 #include "load.h"
-#include "output.h"
+
+#include "core/program/line.h"
+#include "core/program/output.h"
 
 #include <semaphore.h>
 #include <stdbool.h>
@@ -33,12 +34,13 @@ static const struct line_option rpc_perf_options[] = {
 	{"load", 0, "N", AT(load), 0, LOAD_MAX, NULL, "N busy processes beside the ranks (0)"},
 	{0},
 };
-static const struct line rpc_perf_line = {
-	rpc_perf_options, NULL,
+static const char rpc_perf_about[] =
 	"Rank 0 calls rank 1: round trips of 64 bytes, calls a second with 1 to 64 in flight, and\n"
 	"MB/s of long payloads, as medians of the rounds.\n"
 	"Exit code: 0; 1 for a wrong answer; 2 for a line that cannot be understood; 3 when a\n"
-	"call failed."};
+	"call failed.";
+static const struct line_table rpc_perf_line = {.options = rpc_perf_options,
+						.about = rpc_perf_about};
 
 /* A short payload, which differs from call to call. */
 static void rpc_perf_fill(uint8_t *data, uint64_t number)
@@ -304,8 +306,7 @@ static int rpc_perf_take_part(int argc, char **argv)
 	sem_init(&has_job, 0, 0);
 	MUST(tutti_init(&rpc_perf_comm, NULL));
 	if (tutti_size(rpc_perf_comm) != 2)
-		return line_wrong(&rpc_perf_line, "it needs 2 ranks, not %d",
-				  tutti_size(rpc_perf_comm));
+		return line_wrong("it needs 2 ranks, not %d", tutti_size(rpc_perf_comm));
 	rpc_perf_run();
 	tutti_comm_destroy(rpc_perf_comm);
 	output_flush();

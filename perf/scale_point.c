@@ -2,8 +2,9 @@
  * and the latency of small calls. One point of perf/scale's table. */
 #include "limits.h"
 #include "measure.h"
-#include "output.h"
 #include "start.h"
+
+#include "core/program/output.h"
 
 #include <dirent.h>
 #include <string.h>

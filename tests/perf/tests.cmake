@@ -1,8 +1,8 @@
 # The parts of the driver that these tests are about, with the library's objects instead of the library.
 set(driver ${PROJECT_SOURCE_DIR}/perf)
 target_sources(test_values PRIVATE ${driver}/values.c ${driver}/elements.c)
-target_sources(test_perf_options PRIVATE ${driver}/options.c ${driver}/elements.c ${driver}/collectives.c ${driver}/values.c
-	${driver}/line.c ${driver}/output.c)
+target_sources(test_perf_options PRIVATE ${driver}/options.c ${driver}/elements.c ${driver}/collectives.c ${driver}/values.c)
+target_link_libraries(test_perf_options PRIVATE program_parts)
 target_sources(test_stamps PRIVATE ${driver}/stamps.c)
 target_sources(test_bench PRIVATE ${driver}/bench.c ${driver}/collectives.c ${driver}/gpu_rank.c ${driver}/stamps.c ${driver}/values.c ${driver}/elements.c)
 
