@@ -24,6 +24,12 @@ class Results:
         if message not in self.notes:
             self.notes.append(message)
 
+    def say(self, message):
+        """Notes and prints it, the first time."""
+        if message not in self.notes:
+            print(message, flush=True)
+        self.note(message)
+
     def leave_out(self, contender, where, kind, why):
         self.left_out.append({"contender": contender, "where": str(where), "kind": kind, "why": why})
 
