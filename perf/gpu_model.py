@@ -51,16 +51,12 @@ FIGURES = {"copy": ("gpu_copy_gbs", 1e9), "to_host": ("gpu_to_host_gbs", 1e9), "
 def traffic(collective, ranks, size):
     """Bytes read and written in GPU memory by a call, of all ranks together. size is nccl-tests': see perf/README.md."""
     return {
-        "all_reduce": 2 * size * ranks,
-        "all_gather": 2 * size * ranks,
-        "all_to_all": 2 * size * ranks,
-        "broadcast": 2 * size * ranks,
         "reduce_scatter": size * ranks + size,
         "reduce": size * ranks + size,
         "gather": 2 * size,
         "scatter": 2 * size,
         "sendrecv": 4 * size * ranks,
-    }[collective]
+    }.get(collective, 2 * size * ranks)
 
 
 def at_links(collective, ranks, size, by_switch=False):

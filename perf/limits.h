@@ -63,7 +63,6 @@ bool limits_share_cores(int ranks);
 void *limits_map(size_t bytes); /* shared with the processes it starts; NULL after a message */
 int limits_cores(void);         /* that this process may use, at most LIMITS_RANKS */
 double limits_now(void);
-double limits_rollup(const char *name); /* kilobytes, of a line of /proc/self/smaps_rollup */
 struct spread limits_lowest(double *values, int n); /* of times; sorts */
 struct spread limits_rate(struct spread seconds, double amount);
 

@@ -7,7 +7,6 @@ communication, too: under no_sync, and with a hook that sends nothing (silent), 
 
 import argparse
 import contextlib
-import json
 import os
 import statistics
 import sys
@@ -163,10 +162,6 @@ def show(what: str, size: int, medians: dict, options) -> None:
     others = [f"{medians[way] * 1e6:.0f}" if way in medians else "" for way in ("silent", "no_sync")]
     times = [f"{medians[way] * 1e6:.1f}" for way in ("tutti", "gloo")]
     print("| " + " | ".join([what, str(size), str(options.busy), *times, f"{ratio:.2f}", *others]) + " |", flush=True)
-    if options.json:
-        with open(options.json, "a") as file:
-            json.dump({"what": what, "ranks": size, "busy": options.busy, "rounds": options.rounds, **medians}, file)
-            file.write("\n")
 
 
 def main() -> None:
@@ -177,7 +172,6 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", default=["calls", "ddp", "fsdp"])
     parser.add_argument("--samples", type=int, help="of a rank and step, instead of 8 (MLP) and 2 (transformer)")
     parser.add_argument("--busy", type=int, default=0, help="busy processes beside the ranks")
-    parser.add_argument("--json", help="a file, to which each row is appended")
     options = parser.parse_args()
     print(f"torch {torch.__version__}, {os.cpu_count()} CPUs, medians of {options.rounds} rounds, us")
     print("| | ranks | busy | tutti | gloo | gloo / tutti | silent | no_sync |\n|---|---|---|---|---|---|---|---|", flush=True)
