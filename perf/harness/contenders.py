@@ -1,4 +1,5 @@
 """The contenders: Tutti and every peer that is installed, with the settings each is known to be fast with."""
+import dataclasses
 import os
 import re
 import shutil
@@ -21,17 +22,17 @@ RANK_NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RAN
               "MASTER_PORT")
 
 
+@dataclasses.dataclass
 class Contender:
     """A library with settings: how its programs are started."""
-
-    def __init__(self, name, library, **how):
-        self.name, self.library = name, library
-        self.launcher = how.get("launcher", [])      # "{ranks}" stands for their number
-        self.prefix = how.get("prefix", "")          # of its programs' names
-        self.env = how.get("env", {})
-        self.options = how.get("options", [])        # of the program
-        self.build = how["build"]
-        self.version = how.get("version", "")
+    name: str
+    library: str
+    build: str
+    launcher: list = ()          # "{ranks}" stands for their number
+    prefix: str = ""             # of its programs' names
+    env: dict = dataclasses.field(default_factory=dict)
+    options: list = ()           # of the program
+    version: str = ""
 
     @property
     def is_ours(self):
@@ -59,7 +60,7 @@ class Contender:
         """For people: what is set apart from the number of ranks, without paths."""
         words = [f"{name}={value}" for name, value in self.env.items()]
         skip = ("-n", "--ranks", "{ranks}", "--")
-        words += [word for word in self.launcher[1:] + self.options if word not in skip]
+        words += [word for word in [*self.launcher[1:], *self.options] if word not in skip]
         return " ".join(words) or "none"
 
 

@@ -9,7 +9,6 @@ from harness.spread import geometric_mean, median, middle_half, ratios
 
 FLOOR = 0.85
 KIB, MIB = 1 << 10, 1 << 20
-ANY = (1, 1 << 62)
 ORDINARY, ZERO_COPY = "Tutti", "Tutti, zero copy"
 PEERS, STOCK, GLOO, NOT_GLOO, LIMIT = "best peer", "Open MPI", "Gloo", "best but Gloo", "2-in-2-out limit"
 F32 = "f32"
@@ -57,8 +56,7 @@ def distance_of_cores(points, limits):
     name, ranks, far_target = FAR_TARGET
     over, ours, first, last, near_target = next((over, ours, first, last, cells[ranks][0][0])
                                                 for over, row, ours, first, last, cells in ROWS if row == name)
-    if not any(p.times.get(ours) for p in within(points, lambda p: p.over == over and p.ranks == ranks
-                                                 and p.collective == "all_reduce", first, last)):
+    if not any(p.times.get(ours) for p in within(points, over, ranks, "all_reduce", first, last)):
         return []
     is_far, what = bounds.cores_are_far(limits), f"{name}, {ranks} ranks"
     flag, doubted = times_of_flags(limits)
@@ -131,8 +129,9 @@ def judge(points, limits, what, ranks, target, ours, against):
     return Verdict(what, ranks, target, against, found)
 
 
-def within(points, place_of, first, last, dtype="float"):
-    return [p for p in points if place_of(p.place) and p.dtype == dtype and first <= p.size <= last]
+def within(points, over, ranks, collective, first=0, last=1 << 62):
+    return [p for p in points if (p.place.over, p.place.ranks, p.place.collective, p.dtype) == (over, ranks, collective, "float")
+            and first <= p.size <= last]
 
 
 def all_reduce_verdicts(points, limits):
@@ -141,8 +140,7 @@ def all_reduce_verdicts(points, limits):
     for over, name, ours, first, last, cells in ROWS:
         row = {}
         for ranks, wanted in cells.items():
-            here = within(points, lambda p, o=over, r=ranks: p.over == o and p.ranks == r
-                          and p.collective == "all_reduce", first, last)
+            here = within(points, over, ranks, "all_reduce", first, last)
             row[ranks] = []
             for target, against in wanted:
                 if (name, ranks) == FAR_TARGET[:2] and bounds.cores_are_far(limits):
@@ -159,8 +157,7 @@ def other_verdicts(points, limits):
         for over in ("shm", "tcp"):
             row = {}
             for ranks in sorted({p.place.ranks for p in points}):
-                here = within(points, lambda p, o=over, r=ranks, c=collective: p.over == o and p.ranks == r
-                              and p.collective == c, 0, ANY[1])
+                here = within(points, over, ranks, collective)
                 if here:
                     row[ranks] = [judge(here, limits, collective, ranks, OTHERS_TARGET, ORDINARY, PEERS)]
             if row:
