@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""torch_compare.py: PyTorch's calls and training steps over tutti.torch beside gloo, as a table.
+"""torch_compare.py: PyTorch's all_reduce and training steps over tutti.torch beside gloo, as a table.
 
 The ranks are processes of this machine. Rounds of both backends take turns, and a row has the medians of the rounds;
 a call's time is that of its slowest rank. Buffers are written before each call, outside of its time. Steps run without

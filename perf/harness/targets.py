@@ -41,16 +41,6 @@ ROWS = (
 FAR_TARGET = ("shared memory, 64 B - 1 KiB", 2, 1.3)    # where the cores are far from each other
 
 
-def times_of_flags(limits):
-    """(of which distance the cores are, in words; which flags are not believed, in words)."""
-    believed, refused = bounds.flags_of(limits)
-    doubted = f"{refused} below {bounds.LEAST_FLAG_NS} ns {'are' if refused > 1 else 'is'} not believed"
-    if not believed:
-        return "", f" ({refused} measurements below {bounds.LEAST_FLAG_NS} ns are not believed)" if refused else ""
-    return (f"A flag takes {median(believed):.0f} ns from core to core (the median of {len(believed)} measurements, "
-            f"{believed[0]:.0f}-{believed[-1]:.0f}{'; ' + doubted if refused else ''})"), ""
-
-
 def distance_of_cores(points, limits):
     """[which target follows from it and why, as a message], or nothing where that target was not measured."""
     name, ranks, far_target = FAR_TARGET
@@ -58,12 +48,16 @@ def distance_of_cores(points, limits):
                                                 for over, row, ours, first, last, cells in ROWS if row == name)
     if not any(p.times.get(ours) for p in within(points, over, ranks, "all_reduce", first, last)):
         return []
-    is_far, what = bounds.cores_are_far(limits), f"{name}, {ranks} ranks"
-    flag, doubted = times_of_flags(limits)
-    if is_far is None:
+    what = f"{name}, {ranks} ranks"
+    believed, refused = bounds.flags_of(limits)
+    if not believed:
+        doubted = f" ({refused} measurements below {bounds.LEAST_FLAG_NS} ns are not believed)" if refused else ""
         return [f"How far the cores are from each other is not known{doubted}, so they count as near: {what}, has the target "
                 f"{near_target:g}x ({far_target:g}x where a flag takes more than {bounds.FAR_NS} ns)."]
-    if is_far:
+    doubted = f"; {refused} below {bounds.LEAST_FLAG_NS} ns {'are' if refused > 1 else 'is'} not believed" if refused else ""
+    flag = (f"A flag takes {median(believed):.0f} ns from core to core (the median of {len(believed)} measurements, "
+            f"{believed[0]:.0f}-{believed[-1]:.0f}{doubted})")
+    if bounds.cores_are_far(limits):
         return [f"{flag}, more than {bounds.FAR_NS}: they are far from each other, so {what}, has the target {far_target:g}x instead "
                 f"of {near_target:g}x."]
     return [f"{flag}, not more than {bounds.FAR_NS}: they are near each other, so {what}, has the target {near_target:g}x "
