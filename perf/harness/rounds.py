@@ -84,6 +84,7 @@ class Hangs:
 class Settings:
     env: dict
     rounds: int = 8
+    iterations: int = 0                  # 0: as many as fit into the budget
     dirty: bool = True
     in_place: bool = True
     load: int = 0
@@ -150,7 +151,7 @@ class Rounds:
             return
         self.libraries.setdefault(contender.library, str(result.get("library", "")))
         if first:
-            iterations[key] = iterations_for(sizes, times)
+            iterations[key] = self.settings.iterations or iterations_for(sizes, times)
             return
         for size, microseconds in times.items():
             points[dtype, size].times[contender.name].append(microseconds)
