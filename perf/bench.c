@@ -157,14 +157,6 @@ static tutti_status bench_gpu_stamps(struct bench *b, int n)
 	return TUTTI_OK;
 }
 
-int bench_ranks_per_gpu(const struct bench *b)
-{
-	const char *why;
-	int gpus = gpu_rank_count(&why);
-
-	return (tutti_local_size(b->comm) + gpus - 1) / gpus;
-}
-
 /* ---- one measurement ---- */
 
 /* With a GPU what is measured is there, or in memory of tutti_mem_alloc, and the image here. */
@@ -500,19 +492,4 @@ tutti_status bench_measure(struct bench *b, struct sample *s)
 	TRY(bench_combine(b, s));
 	return o->percentiles ? latencies_combine(&b->latencies, b->comm, &s->percentiles)
 			      : TUTTI_OK;
-}
-
-size_t sample_bytes(const struct sample *s)
-{
-	return s->shape.whole * element_bytes(s->dtype);
-}
-
-double sample_algbw(const struct sample *s)
-{
-	return s->seconds > 0 ? (double)sample_bytes(s) / s->seconds * 1e-9 : 0;
-}
-
-double sample_busbw(const struct sample *s, const struct bench *b)
-{
-	return sample_algbw(s) * collective_bus_factor(b->collective, b->ranks);
 }

@@ -325,6 +325,17 @@ static int perf_take_part(int rank, void *arg)
 	return output_is_well() ? code : 3;
 }
 
+/* In processes that it starts. Returns the exit code. */
+static int perf_start_ranks(struct plan *plan)
+{
+	tutti_status status = tutti_spawn(perf_take_part, plan, plan->options->ranks);
+
+	/* A rank that ends with a code of its own has said why, but to a reader who has left. */
+	if (status != TUTTI_OK && (status != TUTTI_ERR_PEER || tutti_spawn_exit_code() > 3))
+		fprintf(stderr, "%s: %s\n", program_invocation_short_name, tutti_comm_error(NULL));
+	return tutti_spawn_exit_code();
+}
+
 /* The exit code: 0, 1 wrong values, 2 a bad command line, 3 a call or the output failed; 77: the
  * library is not here. */
 int main(int argc, char **argv)
@@ -344,6 +355,5 @@ int main(int argc, char **argv)
 		fprintf(stderr, "%s: %s.\n", program_invocation_short_name, why);
 		return code;
 	}
-	return options.ranks ? start_processes(options.ranks, perf_take_part, &plan)
-			     : perf_take_part(0, &plan);
+	return options.ranks ? perf_start_ranks(&plan) : perf_take_part(0, &plan);
 }
