@@ -50,12 +50,6 @@ tutti_pc(tutti-train "Tutti: data-parallel, sharded and pipeline training" tutti
 
 get_property(programs GLOBAL PROPERTY TUTTI_INSTALLED_PROGRAMS)
 if(programs)
-	add_library(tutti_version_option OBJECT cmake/version_option.c)
-	target_compile_definitions(tutti_version_option PRIVATE TUTTI_VERSION="${PROJECT_VERSION}")
-	target_link_libraries(tutti_version_option PRIVATE tutti_warnings)
-	foreach(program IN LISTS programs)
-		target_link_libraries(${program} PRIVATE tutti_version_option)
-	endforeach()
 	install(TARGETS ${programs} RUNTIME COMPONENT tools)
 endif()
 

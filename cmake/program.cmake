@@ -1,3 +1,12 @@
+# Our programs' command lines, and stdout. On the linker's line it stands before a library that has core/words, too, and behind
+# objects that have them.
+add_library(program_parts STATIC core/program/line.c core/program/output.c core/words/nearest.c core/words/number.c)
+target_compile_definitions(program_parts PRIVATE TUTTI_VERSION="${PROJECT_VERSION}")
+target_include_directories(program_parts PUBLIC ${PROJECT_SOURCE_DIR})
+target_link_libraries(program_parts PRIVATE tutti_warnings)
+# Else a library would take these functions for its own, of the same names.
+target_link_options(program_parts INTERFACE -Wl,--exclude-libs,libprogram_parts.a)
+
 # tutti_program(NAME [INSTALL] [LIBRARY name] source...): a program that uses a library (default: tutti) as its users do. It sees
 # <tutti/...> and its own folder, and none of our internal headers.
 function(tutti_program name)

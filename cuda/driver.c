@@ -66,6 +66,7 @@ static const char *driver_symbol_of(const char *name)
 		return #symbol;
 	CUDA_FUNCTIONS(SYMBOL)
 	CUDA_NEWER_FUNCTIONS(SYMBOL)
+	CUDA_PROGRAM_FUNCTIONS(SYMBOL)
 #undef SYMBOL
 	return name;
 }

@@ -4,6 +4,7 @@
 #include "quote.h"
 
 #include "core/words/netaddr.h"
+#include "core/words/number.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -60,10 +61,10 @@ static int read_name(const struct hosts *h, char name[NAME_BYTES])
 		return 0;
 	/* "a:2" for two ranks on a, as mpirun and mpiexec have it */
 	if (!netaddr_read(begin, host, sizeof host, &ranks))
-		return help_wrong("'%s' is not the name of a host: -n says how many ranks run "
+		return line_wrong("'%s' is not the name of a host: -n says how many ranks run "
 				  "on each host.",
 				  name);
-	return help_wrong("'%s' is not the name of a host: it %s.", name, why);
+	return line_wrong("'%s' is not the name of a host: it %s.", name, why);
 }
 
 static int hosts_add(struct hosts *h, const char *text, size_t bytes)
@@ -72,14 +73,14 @@ static int hosts_add(struct hosts *h, const char *text, size_t bytes)
 	int code;
 
 	if (!hosts_is_name(text, bytes))
-		return help_wrong("'%.*s' is not the name of a host.", (int)bytes, text);
+		return line_wrong("'%.*s' is not the name of a host.", (int)bytes, text);
 	memcpy(name, text, bytes);
 	name[bytes] = '\0';
 	code = read_name(h, name);
 	if (code != 0)
 		return code;
 	if (h->n == HOSTS_MAX)
-		return help_wrong("there are more than %d hosts.", HOSTS_MAX);
+		return line_wrong("there are more than %d hosts.", HOSTS_MAX);
 	longer = realloc(h->name, (size_t)(h->n + 1) * sizeof *longer);
 	if (!longer)
 		return hosts_no_memory();
@@ -113,13 +114,13 @@ static int hosts_read_line(struct hosts *h, char *line, int number, struct optio
 	while (code == 0 && (word = strtok_r(NULL, " \t\r\n", &save)) && *word != '#') {
 		if (strncmp(word, "slots=", 6) != 0)
 			continue;
-		if (!value_int(word + 6, 1, RANKS_MAX, &slots))
-			return help_wrong("%s:%d: '%s' is not a number of ranks.", o->hostfile,
+		if (!number_read_int(word + 6, 1, RANKS_MAX, &slots))
+			return line_wrong("%s:%d: '%s' is not a number of ranks.", o->hostfile,
 					  number, word);
 		if (o->ranks == 0)
 			o->ranks = slots;
 		if (slots != o->ranks)
-			return help_wrong("%s:%d: %s has %s, but -n or another host %d: all have "
+			return line_wrong("%s:%d: %s has %s, but -n or another host %d: all have "
 					  "to have as many ranks.",
 					  o->hostfile, number, h->name[h->n - 1], word, o->ranks);
 	}
@@ -134,7 +135,7 @@ static int hosts_read_file(struct hosts *h, struct options *o)
 	int code = 0, error;
 
 	if (!file)
-		return help_wrong("the file of hosts %s cannot be read: %s.", o->hostfile,
+		return line_wrong("the file of hosts %s cannot be read: %s.", o->hostfile,
 				  strerror(errno));
 	for (int number = 1; code == 0 && getline(&line, &room, file) >= 0; number++)
 		code = hosts_read_line(h, line, number, o);
@@ -142,10 +143,10 @@ static int hosts_read_file(struct hosts *h, struct options *o)
 	free(line);
 	fclose(file);
 	if (code == 0 && error)
-		return help_wrong("the file of hosts %s cannot be read: %s.", o->hostfile,
+		return line_wrong("the file of hosts %s cannot be read: %s.", o->hostfile,
 				  strerror(error));
 	if (code == 0 && h->n == 0)
-		return help_wrong("the file of hosts %s names none.", o->hostfile);
+		return line_wrong("the file of hosts %s names none.", o->hostfile);
 	return code;
 }
 

@@ -3,6 +3,7 @@
 #define LAUNCH_OPTIONS_H
 
 #include "train/mesh/axes.h"
+#include "core/program/line.h"
 #include "core/rank/variables.h"
 
 #include <stdbool.h>
@@ -21,6 +22,7 @@ struct options {
 	const char *master_host; /* --master; NULL: this machine                              */
 	char master_text[256];   /* where master_host may be                                  */
 	int master_port;         /* 0: any on one machine, 29500 on several                   */
+	bool has_master, has_port; /* they were given                                         */
 	const char *hosts, *hostfile, *ssh; /* NULL: not given                                */
 	bool is_agent;           /* started by another tuttirun: agent.h                      */
 	const char *trace_dir;   /* --trace-dir, or NULL                                      */
@@ -57,10 +59,5 @@ bool options_start_hosts(const struct options *options);
 bool options_restart_hosts(const struct options *options);
 /* Whether the environment has one for the job, or the name of a file with one. */
 int options_have_secret(void);
-
-/* Whether text is a number from min to max. */
-int value_int(const char *text, int min, int max, int *value);
-/* Says what is wrong, and the usage. Returns the exit code. */
-__attribute__((format(printf, 1, 2))) int help_wrong(const char *format, ...);
 
 #endif

@@ -68,15 +68,6 @@ static int take_signals(sigset_t *old)
 	return fd;
 }
 
-/* Of --help, all that is printed here. */
-static int end_of_help(void)
-{
-	if (!ferror(stdout) && fflush(stdout) == 0)
-		return 0;
-	fprintf(stderr, "tuttirun: stdout cannot be written: %s.\n", strerror(errno));
-	return 3;
-}
-
 /* The first machine prints it, to stderr, as what the ranks print is theirs. Machines have the same
  * number of ranks, one after the other. */
 static int use_mesh(const struct options *o)
@@ -205,7 +196,7 @@ int main(int argc, char **argv)
 		return code;
 	code = options_parse(&options, argc, argv);
 	if (code >= 0)
-		return code ? code : end_of_help();
+		return code;
 	open_missing_streams();
 	if (options.trace_dir)
 		setenv("TUTTI_TRACE_DIR", options.trace_dir, 1);

@@ -10,7 +10,8 @@
 #include "bench.h"
 
 #include "library.h"
-#include "ram.h"
+
+#include "core/clock.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -106,34 +107,29 @@ double bench_needs(const struct options *o, const struct collective *c, int rank
 	       (double)(works + times + sizeof b);
 }
 
+const char *bench_text(double bytes, char text[BENCH_TEXT])
+{
+	static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+	int i = 0;
+
+	for (; i < 6 && bytes >= 1024; i++)
+		bytes /= 1024;
+	snprintf(text, BENCH_TEXT, i ? "%.1f %s" : "%.0f %s", bytes, units[i]);
+	return text;
+}
+
 /* The others need not wait for this rank. */
 static tutti_status bench_no_memory(const struct bench *b, double bytes, const char *what)
 {
-	char text[RAM_TEXT];
+	char text[BENCH_TEXT];
 
 	fprintf(stderr, "%s: rank %d: the system gives no %s for %s.\n",
-		program_invocation_short_name, b->rank, ram_text(bytes, text), what);
+		program_invocation_short_name, b->rank, bench_text(bytes, text), what);
 	tutti_comm_abort(b->comm);
 	return TUTTI_ERR_MEMORY;
 }
 
 /* ---- buffers on a GPU: written and compared on the host, and moved as a whole ---- */
-
-static void *bench_gpu_address(const struct bench *b, const unsigned char *image)
-{
-	if (!image)
-		return NULL;
-	if (image >= b->send.host && image < b->send.host + b->area_bytes)
-		return b->send.gpu + (image - b->send.host);
-	return b->recv.gpu + (image - b->recv.host);
-}
-
-static struct operation bench_gpu_place(const struct bench *b, struct operation o)
-{
-	o.send = bench_gpu_address(b, o.send);
-	o.recv = bench_gpu_address(b, o.recv);
-	return o;
-}
 
 /* So many bytes of both images to the GPU, or back from there; these are there on return. */
 static tutti_status bench_gpu_copy(struct bench *b, bool is_back, size_t bytes)
@@ -159,14 +155,6 @@ static tutti_status bench_gpu_stamps(struct bench *b, int n)
 			b->stamps.enter[i + 1] = b->stamps.leave[i];
 	}
 	return TUTTI_OK;
-}
-
-int bench_ranks_per_gpu(const struct bench *b)
-{
-	const char *why;
-	int gpus = gpu_rank_count(&why);
-
-	return (tutti_local_size(b->comm) + gpus - 1) / gpus;
 }
 
 /* ---- one measurement ---- */
@@ -252,14 +240,16 @@ void bench_finish(struct bench *b)
 	free(b->works);
 }
 
-/* Where call number slot of a burst has its buffers, or with a GPU their images. In place both lie
- * in the receiving area. */
-static struct operation bench_buffers(const struct bench *b, const struct sample *s, int slot)
+/* Where call number slot of a burst has its buffers, or on the host the images of those on a GPU.
+ * In place both lie in the receiving area. */
+static struct operation bench_call(const struct bench *b, const struct sample *s, int slot,
+				   bool is_on_gpu)
 {
 	size_t element = b->values.element_bytes;
 	size_t at = (size_t)slot * bench_stride_of(b->options, &s->shape, element) +
 		    (size_t)b->options->unalign * element;
-	unsigned char *send = b->send.host + at, *recv = b->recv.host + at;
+	unsigned char *send = (is_on_gpu ? b->send.gpu : b->send.host) + at;
+	unsigned char *recv = (is_on_gpu ? b->recv.gpu : b->recv.host) + at;
 
 	if (s->in_place) {
 		send = recv + s->shape.send_in_place * element;
@@ -291,7 +281,7 @@ static struct span bench_sent(const struct bench *b, const struct sample *s, int
 static tutti_status bench_fill(struct bench *b, const struct sample *s, int slots)
 {
 	for (int slot = 0; slot < slots; slot++) {
-		struct operation o = bench_buffers(b, s, slot);
+		struct operation o = bench_call(b, s, slot, false);
 
 		if (o.recv)
 			memset(o.recv, POISON, s->shape.recv * b->values.element_bytes);
@@ -307,7 +297,7 @@ static uint64_t count_wrong(const struct bench *b, const struct sample *s, int s
 	uint64_t wrong = 0;
 
 	for (int slot = 0; slot < slots; slot++) {
-		struct operation o = bench_buffers(b, s, slot);
+		struct operation o = bench_call(b, s, slot, false);
 		struct arrival a = {
 			.values = &b->values,
 			.recv = o.recv,
@@ -329,7 +319,7 @@ static tutti_status iterate_async(struct bench *b, const struct sample *s, int f
 
 	for (int i = 0; i < calls; i++) {
 		tutti_call call = {.work = &b->works[i]};
-		struct operation o = bench_buffers(b, s, first + i);
+		struct operation o = bench_call(b, s, first + i, false);
 
 		o.call = &call;
 		TRY(library_call(&o));
@@ -342,10 +332,10 @@ static tutti_status iterate_async(struct bench *b, const struct sample *s, int f
 /* In the order of the stream; -z 1: and waited for. */
 static tutti_status iterate_on_gpu(struct bench *b, const struct sample *s, int first)
 {
-	tutti_call call = {.stream = gpu_rank_stream(b->gpu)};
+	tutti_call call = {.stream = b->gpu->stream};
 
 	for (int i = 0; i < b->options->aggregated; i++) {
-		struct operation o = bench_gpu_place(b, bench_buffers(b, s, first + i));
+		struct operation o = bench_call(b, s, first + i, true);
 
 		o.call = &call;
 		TRY(library_call(&o));
@@ -355,7 +345,7 @@ static tutti_status iterate_on_gpu(struct bench *b, const struct sample *s, int 
 
 static tutti_status iterate_once(struct bench *b, const struct sample *s, int first)
 {
-	struct operation o = bench_buffers(b, s, first);
+	struct operation o = bench_call(b, s, first, false);
 
 	if (b->gpu)
 		return iterate_on_gpu(b, s, first);
@@ -371,10 +361,10 @@ static tutti_status bench_iterate(struct bench *b, const struct sample *s, int n
 
 	for (int i = 0; i < n; i++) {
 		if (is_stamped)
-			b->stamps.enter[i] = stamps_now();
+			b->stamps.enter[i] = clock_now_ns();
 		TRY(iterate_once(b, s, i * calls));
 		if (is_stamped)
-			b->stamps.leave[i] = stamps_now();
+			b->stamps.leave[i] = clock_now_ns();
 	}
 	return TUTTI_OK;
 }
@@ -384,11 +374,11 @@ static tutti_status bench_time_calls(struct bench *b, const struct sample *s, in
 				     double *seconds)
 {
 	bool is_stamped = bench_is_stamped(b);
-	uint64_t start = stamps_now();
+	uint64_t start = clock_now_ns();
 
 	TRY(bench_iterate(b, s, n, is_stamped));
 	*seconds = is_stamped ? stamps_seconds(&b->stamps, (size_t)n)
-			      : (double)(stamps_now() - start) * 1e-9;
+			      : (double)(clock_now_ns() - start) * 1e-9;
 	return TUTTI_OK;
 }
 
@@ -502,19 +492,4 @@ tutti_status bench_measure(struct bench *b, struct sample *s)
 	TRY(bench_combine(b, s));
 	return o->percentiles ? latencies_combine(&b->latencies, b->comm, &s->percentiles)
 			      : TUTTI_OK;
-}
-
-size_t sample_bytes(const struct sample *s)
-{
-	return s->shape.whole * element_bytes(s->dtype);
-}
-
-double sample_algbw(const struct sample *s)
-{
-	return s->seconds > 0 ? (double)sample_bytes(s) / s->seconds * 1e-9 : 0;
-}
-
-double sample_busbw(const struct sample *s, const struct bench *b)
-{
-	return sample_algbw(s) * collective_bus_factor(b->collective, b->ranks);
 }

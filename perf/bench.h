@@ -40,24 +40,20 @@ struct sample {
 
 /* Bytes of memory that the whole sweep takes for each rank. */
 double bench_needs(const struct options *options, const struct collective *collective, int ranks);
+/* "58.6 TiB". Returns text. */
+#define BENCH_TEXT 24
+const char *bench_text(double bytes, char text[BENCH_TEXT]);
 /* Takes that memory. With -g there is a GPU. */
 tutti_status bench_init(struct bench *bench, const struct options *options,
                         const struct collective *collective, tutti_comm *comm);
 /* The values that samples of that type and operation are made of, instead of those before. */
 tutti_status bench_values(struct bench *bench, const struct sample *sample);
 void bench_finish(struct bench *bench);
-/* The most that this machine has. With a GPU. */
-int bench_ranks_per_gpu(const struct bench *bench);
 /* Whether every call is timed by itself: for percentiles, and to verify a barrier. */
 bool bench_is_stamped(const struct bench *bench);
 /* Whether what is measured can be verified, and -c asks for it. */
 bool bench_is_checked(const struct bench *bench);
 /* Collective. Fills in the result. */
 tutti_status bench_measure(struct bench *bench, struct sample *sample);
-
-/* nccl-tests' figures of a measurement: bytes, and GB/s. */
-size_t sample_bytes(const struct sample *sample);
-double sample_algbw(const struct sample *sample);
-double sample_busbw(const struct sample *sample, const struct bench *bench);
 
 #endif

@@ -62,7 +62,7 @@ struct arrival {
 	uint64_t iteration;
 };
 
-/* That of a program. */
+extern const char *const perf_collective; /* the program's */
 const struct collective *collective_named(const char *name);
 /* Without data no rank may return from a call that another has not yet made. */
 bool collective_has_data(const struct collective *collective);

@@ -1,39 +1,29 @@
-/* The names and sizes of element types and operations. */
+/* The names of element types and operations, and floats as bits. */
 #include "elements.h"
+
+#include "core/memory/dtype.h"
+#include "core/memory/ops.h"
 
 #include <math.h>
 #include <string.h>
 
 struct dtype {
-	const char *name, *also; /* nccl-tests' name, and Tutti's */
-	unsigned bytes;
+	const char *name;  /* nccl-tests' */
 	int fraction_bits; /* of a float; -1: an integer */
 	int exponent_min;  /* of a normal float */
 	bool is_signed;
 };
 
 static const struct dtype dtypes[DTYPES] = {
-	[TUTTI_F32] = {"float", "f32", 4, 23, -126, true},
-	[TUTTI_F64] = {"double", "f64", 8, 52, -1022, true},
-	[TUTTI_F16] = {"half", "f16", 2, 10, -14, true},
-	[TUTTI_BF16] = {"bfloat16", "bf16", 2, 7, -126, true},
-	[TUTTI_F8_E4M3] = {"f8e4m3", "f8_e4m3", 1, 3, -6, true},
-	[TUTTI_F8_E5M2] = {"f8e5m2", "f8_e5m2", 1, 2, -14, true},
-	[TUTTI_I8] = {"int8", "i8", 1, -1, 0, true},
-	[TUTTI_U8] = {"uint8", "u8", 1, -1, 0, false},
-	[TUTTI_I16] = {"int16", "i16", 2, -1, 0, true},
-	[TUTTI_U16] = {"uint16", "u16", 2, -1, 0, false},
-	[TUTTI_I32] = {"int32", "i32", 4, -1, 0, true},
-	[TUTTI_U32] = {"uint32", "u32", 4, -1, 0, false},
-	[TUTTI_I64] = {"int64", "i64", 8, -1, 0, true},
-	[TUTTI_U64] = {"uint64", "u64", 8, -1, 0, false},
+	[TUTTI_F32] = {"float", 23, -126, true},   [TUTTI_F64] = {"double", 52, -1022, true},
+	[TUTTI_F16] = {"half", 10, -14, true},     [TUTTI_BF16] = {"bfloat16", 7, -126, true},
+	[TUTTI_F8_E4M3] = {"f8e4m3", 3, -6, true}, [TUTTI_F8_E5M2] = {"f8e5m2", 2, -14, true},
+	[TUTTI_I8] = {"int8", -1, 0, true},        [TUTTI_U8] = {"uint8", -1, 0, false},
+	[TUTTI_I16] = {"int16", -1, 0, true},      [TUTTI_U16] = {"uint16", -1, 0, false},
+	[TUTTI_I32] = {"int32", -1, 0, true},      [TUTTI_U32] = {"uint32", -1, 0, false},
+	[TUTTI_I64] = {"int64", -1, 0, true},      [TUTTI_U64] = {"uint64", -1, 0, false},
 };
-
-#define WORD(name, word, ...) word,
-static const char *const ops[OPS] = {OPERATIONS(WORD)};
-#define CHECK(name, ...)                                                                           \
-	_Static_assert((int)OPERATION_##name == (int)TUTTI_##name, "in tutti.h's order");
-OPERATIONS(CHECK)
+_Static_assert((int)DTYPES == (int)DTYPE_COUNT && (int)OPS == (int)OPS_BUILT_IN, "all are here");
 
 const char *element_name(tutti_dtype dtype)
 {
@@ -42,7 +32,7 @@ const char *element_name(tutti_dtype dtype)
 
 size_t element_bytes(tutti_dtype dtype)
 {
-	return dtypes[dtype].bytes;
+	return dtype_bytes(dtype);
 }
 
 bool element_is_float(tutti_dtype dtype)
@@ -58,7 +48,8 @@ bool element_is_signed(tutti_dtype dtype)
 int64_t element_exact(tutti_dtype dtype)
 {
 	const struct dtype *d = &dtypes[dtype];
-	int bits = d->fraction_bits >= 0 ? d->fraction_bits + 1 : (int)d->bytes * 8 - d->is_signed;
+	int bits = d->fraction_bits >= 0 ? d->fraction_bits + 1
+					 : (int)dtype_bytes(dtype) * 8 - d->is_signed;
 
 	if (bits > 62)
 		bits = 62;
@@ -68,7 +59,8 @@ int64_t element_exact(tutti_dtype dtype)
 bool element_parse(const char *name, tutti_dtype *dtype)
 {
 	for (int i = 0; i < DTYPES; i++) {
-		if (strcmp(name, dtypes[i].name) == 0 || strcmp(name, dtypes[i].also) == 0) {
+		if (strcmp(name, dtypes[i].name) == 0 ||
+		    strcmp(name, dtype_name((tutti_dtype)i)) == 0) {
 			*dtype = (tutti_dtype)i;
 			return true;
 		}
@@ -76,33 +68,10 @@ bool element_parse(const char *name, tutti_dtype *dtype)
 	return false;
 }
 
-const char *operation_name(tutti_op op)
-{
-	return ops[op];
-}
-
-bool operation_is_bitwise(tutti_op op)
-{
-	switch (op) {
-#define CASE(name, word, is_bitwise)                                                               \
-	case TUTTI_##name:                                                                         \
-		return is_bitwise;
-		OPERATIONS(CASE)
-	case TUTTI_OP_MAX_:
-		break;
-	}
-	return false;
-}
-
-bool operation_fits(tutti_op op, tutti_dtype dtype)
-{
-	return !operation_is_bitwise(op) || !element_is_float(dtype);
-}
-
 bool operation_parse(const char *name, tutti_op *op)
 {
 	for (int i = 0; i < OPS; i++) {
-		if (strcmp(name, ops[i]) == 0) {
+		if (strcmp(name, op_name((tutti_op)i)) == 0) {
 			*op = (tutti_op)i;
 			return true;
 		}
@@ -115,7 +84,7 @@ bool operation_parse(const char *name, tutti_op *op)
 uint64_t float_bits(tutti_dtype dtype, double value)
 {
 	const struct dtype *d = &dtypes[dtype];
-	uint64_t sign = (uint64_t)(signbit(value) != 0) << (d->bytes * 8 - 1);
+	uint64_t sign = (uint64_t)(signbit(value) != 0) << (dtype_bytes(dtype) * 8 - 1);
 	int exponent;
 	double fraction;
 

@@ -12,6 +12,10 @@ import math
 import os
 import sys
 
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from harness.sizes import text_of  # noqa: E402
+
 # Of an H200, measured or from docs/gpu.md; gpu.json replaces the first four.
 PARAMETERS = {
     "copy": 4240e9,       # bytes/s, read and written, of the GPU's memory
@@ -47,16 +51,12 @@ FIGURES = {"copy": ("gpu_copy_gbs", 1e9), "to_host": ("gpu_to_host_gbs", 1e9), "
 def traffic(collective, ranks, size):
     """Bytes read and written in GPU memory by a call, of all ranks together. size is nccl-tests': see perf/README.md."""
     return {
-        "all_reduce": 2 * size * ranks,
-        "all_gather": 2 * size * ranks,
-        "all_to_all": 2 * size * ranks,
-        "broadcast": 2 * size * ranks,
         "reduce_scatter": size * ranks + size,
         "reduce": size * ranks + size,
         "gather": 2 * size,
         "scatter": 2 * size,
         "sendrecv": 4 * size * ranks,
-    }[collective]
+    }.get(collective, 2 * size * ranks)
 
 
 def at_links(collective, ranks, size, by_switch=False):
@@ -191,13 +191,6 @@ def kind_of(run):
     return Kind(run["program"].replace("nccl_", "").replace("_perf", ""), s["datatype"], run["ranks"], run["ranks_per_gpu"],
                 "graph" if s["cudagraph"] else "stream",
                 "threads" if s["nthreads"] > 1 or run["ranks"] == 1 else "processes", s["zero_copy"] != 0, run.get("nodes", 1))
-
-
-def text_of(size):
-    for unit, bytes in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if size >= bytes and size % bytes == 0:
-            return f"{size // bytes} {unit}"
-    return f"{size} B"
 
 
 def without_engine(p, kind, size):

@@ -3,7 +3,8 @@
 #ifndef PERF_GPU_RANK_H
 #define PERF_GPU_RANK_H
 
-#include <tutti/tutti.h>
+#include "core/status.h"
+#include "cuda/driver.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -11,15 +12,16 @@
 #define GPU_RANK_EVENTS 513 /* around each call of a burst: STAMPS_MAX + 1 */
 #define GPU_RANK_NAME   100
 
-/* Passes a failed call up; the function that began it says what happened. */
-#define TRY(expression)                                                                            \
-	do {                                                                                       \
-		tutti_status try_status_ = (expression);                                           \
-		if (try_status_ != TUTTI_OK)                                                       \
-			return try_status_;                                                        \
-	} while (0)
-
-struct gpu_rank;
+struct gpu_rank {
+	tutti_comm *comm; /* or NULL */
+	int ordinal;
+	CUdevice device;
+	CUcontext context;
+	CUstream stream;
+	CUevent events[GPU_RANK_EVENTS];
+	CUgraphExec graph;        /* or NULL */
+	char name[GPU_RANK_NAME]; /* "NVIDIA H200" */
+};
 
 /* How many GPUs the driver has; 0: none, and *why says so as a message without its full stop. */
 int gpu_rank_count(const char **why);
@@ -29,9 +31,6 @@ int gpu_rank_count(const char **why);
 tutti_status gpu_rank_open(struct gpu_rank **gpu, int local_rank, tutti_comm *comm);
 /* NULL is fine. */
 void gpu_rank_close(struct gpu_rank *gpu);
-const char *gpu_rank_name(const struct gpu_rank *gpu); /* "NVIDIA H200" */
-int gpu_rank_ordinal(const struct gpu_rank *gpu);
-void *gpu_rank_stream(const struct gpu_rank *gpu);     /* as call.stream */
 
 /* Of the GPU, or pinned memory of the host's. */
 tutti_status gpu_rank_alloc(struct gpu_rank *gpu, void **ptr, size_t bytes);

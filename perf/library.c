@@ -1,6 +1,8 @@
 /* Tutti as the library that is measured. */
 #include "library.h"
 
+#include "core/status.h"
+
 #include <stdio.h>
 
 const bool library_has_kernels = true;
@@ -40,10 +42,9 @@ void library_leave(void)
 static tutti_status library_sendrecv(const struct operation *o)
 {
 	int rank = tutti_rank(o->comm), ranks = tutti_size(o->comm);
-	tutti_status status = tutti_group_begin(), ended;
+	tutti_status status, ended;
 
-	if (status != TUTTI_OK)
-		return status;
+	TRY(tutti_group_begin());
 	status = tutti_recv(o->recv, o->count, o->dtype, collective_previous(rank, ranks), o->comm,
 			    o->call);
 	if (status == TUTTI_OK)

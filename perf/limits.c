@@ -1,8 +1,9 @@
 /* limits: what the machine can do, and what Tutti costs apart from the data it moves. Only the
  * command line; the measurements are in the files beside this one. */
 #include "limits.h"
-#include "line.h"
-#include "output.h"
+
+#include "core/program/line.h"
+#include "core/program/output.h"
 
 #include <getopt.h>
 #include <stdio.h>
@@ -12,9 +13,8 @@ static const struct part {
 	const char *name;
 	int (*measure)(struct trial *trial);
 } parts[] = {
-	{"bandwidth", limits_bandwidth}, {"flag", limits_flag},      {"loopback", limits_loopback},
-	{"call", limits_call},           {"join", limits_join_time}, {"idle", limits_idle},
-	{"memory", limits_memory},       {"gpu", limits_gpu},
+	{"bandwidth", limits_bandwidth}, {"flag", limits_flag}, {"loopback", limits_loopback},
+	{"call", limits_call},           {"idle", limits_idle}, {"gpu", limits_gpu},
 };
 
 #define PARTS (sizeof parts / sizeof *parts)
@@ -25,24 +25,23 @@ static struct settings {
 } settings = {.timeout_s = 120};
 
 static const struct line_option limits_options[] = {
-	{"json", 'J', "FILE", offsetof(struct settings, path), .parse = line_text,
+	{"json", 'J', "FILE", .at = offsetof(struct settings, path), .kind = LINE_TEXT,
 	 .help = "writes the figures as JSON too"},
-	{"timeout", 0, "S", offsetof(struct settings, timeout_s), 1, 86400, NULL,
+	{"timeout", 0, "S", .at = offsetof(struct settings, timeout_s), 1, 86400, NULL,
 	 "ends the ranks of a measurement after so many seconds (120)"},
 	{0},
 };
-static const struct line limits_line = {
-	limits_options, " [PART...]",
+static const char limits_about[] =
 	"What this machine can do, and what Tutti costs apart from the data. All parts, or these:\n"
 	"  bandwidth   memory bandwidth in the access patterns of collectives\n"
 	"  flag        one signal from core to core\n"
 	"  loopback    TCP over loopback\n"
 	"  call        one blocking call against a bare exchange of lines\n"
-	"  join        how long tutti_init takes\n"
 	"  idle        processor time of a rank that has nothing to do\n"
-	"  memory      of a rank\n"
 	"  gpu         a GPU's memory, and its way to the host\n"
-	"Exit code: 0; 2 for a line that cannot be understood; 3 when something failed."};
+	"Exit code: 0; 2 for a line that cannot be understood; 3 when something failed.";
+static const struct line_table limits_line = {
+	.options = limits_options, .operands = " [PART...]", .about = limits_about};
 
 static const struct part *limits_find(const char *name)
 {
@@ -88,7 +87,7 @@ int main(int argc, char **argv)
 		return code;
 	for (int i = optind; i < argc; i++)
 		if (!limits_find(argv[i]))
-			return line_wrong(&limits_line, "there is no part '%s'.", argv[i]);
+			return line_wrong("there is no part '%s'.", argv[i]);
 	limits_timeout_s = settings.timeout_s;
 	if (!limits_open(settings.path))
 		return 2;

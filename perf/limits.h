@@ -63,7 +63,6 @@ bool limits_share_cores(int ranks);
 void *limits_map(size_t bytes); /* shared with the processes it starts; NULL after a message */
 int limits_cores(void);         /* that this process may use, at most LIMITS_RANKS */
 double limits_now(void);
-double limits_rollup(const char *name); /* kilobytes, of a line of /proc/self/smaps_rollup */
 struct spread limits_lowest(double *values, int n); /* of times; sorts */
 struct spread limits_rate(struct spread seconds, double amount);
 
@@ -82,9 +81,7 @@ int limits_bandwidth(struct trial *trial); /* memory, in the access patterns of 
 int limits_flag(struct trial *trial);      /* one signal from core to core */
 int limits_loopback(struct trial *trial);  /* TCP */
 int limits_call(struct trial *trial);      /* one blocking call against the fastest path */
-int limits_join_time(struct trial *trial); /* how long 8 ranks take to join */
 int limits_idle(struct trial *trial);      /* what the helper thread uses */
-int limits_memory(struct trial *trial);    /* of each rank */
 int limits_gpu(struct trial *trial);       /* a GPU's memory, and its way to the host; skipped without one */
 
 #if defined(__x86_64__)

@@ -59,7 +59,7 @@ static tutti_status limits_gpu_measure(struct copies *c)
 {
 	tutti_status status = TUTTI_ERR_DEVICE;
 
-	printf("GPU: %s\n", gpu_rank_name(c->gpu));
+	printf("GPU: %s\n", c->gpu->name);
 	for (c->bytes = MOST; status != TUTTI_OK && c->bytes >= LEAST; c->bytes /= 4)
 		status = gpu_rank_alloc(c->gpu, &c->here, 2 * c->bytes);
 	TRY(status);

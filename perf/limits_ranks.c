@@ -23,21 +23,6 @@ double limits_now(void)
 	return measure_seconds(CLOCK_MONOTONIC);
 }
 
-double limits_rollup(const char *name)
-{
-	char line[200];
-	double kilobytes = 0;
-	FILE *file = fopen("/proc/self/smaps_rollup", "r");
-
-	while (file && fgets(line, sizeof line, file)) {
-		if (strncmp(line, name, strlen(name)) == 0)
-			kilobytes = strtod(line + strlen(name), NULL);
-	}
-	if (file)
-		fclose(file);
-	return kilobytes;
-}
-
 struct spread limits_lowest(double *values, int n)
 {
 	double middle = measure_median(values, n);

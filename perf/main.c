@@ -1,7 +1,4 @@
-/* A benchmark program. COLLECTIVE is the name of what it measures. */
-#include "perf.h"
+/* A benchmark program: the driver's main, and the name of what it measures. */
+#include "collective.h"
 
-int main(int argc, char **argv)
-{
-	return perf_main(argc, argv, COLLECTIVE);
-}
+const char *const perf_collective = COLLECTIVE;

@@ -78,14 +78,11 @@ static bool nccl_is_here(void)
 /* The others do not wait for this rank. */
 static tutti_status nccl_result_of(int error, tutti_comm *comm, const char *call)
 {
-	char text[300];
-
 	if (error == 0)
 		return TUTTI_OK;
-	snprintf(text, sizeof text, "nccl%s failed: %s", call,
-		 nccl.text ? nccl.text(error) : "no text");
 	tutti_comm_abort(comm);
-	return tutti_set_error(TUTTI_ERR_DEVICE, text);
+	return fail(TUTTI_ERR_DEVICE, "nccl%s failed: %s", call,
+		    nccl.text ? nccl.text(error) : "no text");
 }
 
 const char *library_name(void)
@@ -161,42 +158,40 @@ void library_leave(void)
 	gpu_rank_close(nccl_gpu);
 }
 
-/* What NCCL has no call for: blocks of send to all ranks, or to the root, and of recv from these.
+/* Whether a rank sends to that peer, of the calls that NCCL does not have; the other one receives.
  */
+static bool nccl_sends(const struct operation *o, int rank, int peer)
+{
+	switch (o->what) {
+	case CALL_GATHER:
+		return peer == o->root;
+	case CALL_SCATTER:
+		return rank == o->root;
+	case CALL_SENDRECV:
+		return peer == (rank + 1) % tutti_size(o->comm);
+	default:
+		return true; /* CALL_ALL_TO_ALL */
+	}
+}
+
+/* These by messages, whose blocks are one for each peer where a buffer has several. */
 static int nccl_exchange(const struct operation *o, void *stream)
 {
-	int type = nccl_type_of(o->dtype), error = nccl.GroupStart();
+	int rank = tutti_rank(o->comm), type = nccl_type_of(o->dtype), error = nccl.GroupStart();
 	size_t block = o->count * element_bytes(o->dtype);
-	bool is_root = tutti_rank(o->comm) == o->root;
+	bool has_blocks_to = o->what == CALL_SCATTER || o->what == CALL_ALL_TO_ALL;
+	bool has_blocks_from = o->what == CALL_GATHER || o->what == CALL_ALL_TO_ALL;
 
 	for (int peer = 0; error == 0 && peer < tutti_size(o->comm); peer++) {
 		size_t at = (size_t)peer * block;
-		bool sends = o->what == CALL_GATHER ? peer == o->root
-						    : o->what == CALL_ALL_TO_ALL || is_root;
-		bool receives = o->what == CALL_SCATTER ? peer == o->root
-							: o->what == CALL_ALL_TO_ALL || is_root;
 
-		if (sends)
-			error = nccl.Send((const char *)o->send + (o->what == CALL_GATHER ? 0 : at),
+		if (nccl_sends(o, rank, peer))
+			error = nccl.Send((const char *)o->send + (has_blocks_to ? at : 0),
 					  o->count, type, peer, nccl_comm, stream);
-		if (error == 0 && receives)
-			error = nccl.Recv((char *)o->recv + (o->what == CALL_SCATTER ? 0 : at),
-					  o->count, type, peer, nccl_comm, stream);
+		if (error == 0 && nccl_sends(o, peer, rank))
+			error = nccl.Recv((char *)o->recv + (has_blocks_from ? at : 0), o->count,
+					  type, peer, nccl_comm, stream);
 	}
-	int ended = nccl.GroupEnd();
-	return error ? error : ended;
-}
-
-static int nccl_sendrecv(const struct operation *o, void *stream)
-{
-	int rank = tutti_rank(o->comm), ranks = tutti_size(o->comm), type = nccl_type_of(o->dtype);
-	int error = nccl.GroupStart();
-
-	if (error == 0)
-		error = nccl.Recv(o->recv, o->count, type, collective_previous(rank, ranks),
-				  nccl_comm, stream);
-	if (error == 0)
-		error = nccl.Send(o->send, o->count, type, (rank + 1) % ranks, nccl_comm, stream);
 	int ended = nccl.GroupEnd();
 	return error ? error : ended;
 }
@@ -217,8 +212,6 @@ static int nccl_make(const struct operation *o, void *stream)
 	case CALL_REDUCE:
 		return nccl.Reduce(o->send, o->recv, o->count, type, op, o->root, nccl_comm,
 				   stream);
-	case CALL_SENDRECV:
-		return nccl_sendrecv(o, stream);
 	default:
 		return nccl_exchange(o, stream);
 	}

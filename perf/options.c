@@ -1,40 +1,21 @@
 /* nccl-tests' options and ours, and which of them make no sense together. */
 #include "options.h"
 
-#include "line.h"
 #include "load.h"
 
+#include "core/memory/ops.h"
+#include "core/program/line.h"
+#include "core/words/number.h"
+
 #include <limits.h>
-#include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define BYTES_MAX ((size_t)1 << 46)
 
 #define RANKS_MAX       4096     /* that tutti_spawn starts */
 #define PERCENTILES_MAX 10000000 /* calls whose times are kept: 80 MB */
 #define DEFAULT_BYTES   ((size_t)32 << 20)
 #define COUNT_MAX       1000000000
-
-/* 4096, 4K, 0.5M, 1G. */
-static bool options_parse_bytes(const char *text, void *to)
-{
-	static const char units[] = "KkMmGg";
-	size_t digits = strspn(text, "0123456789.");
-	const char *unit = text[digits] ? strchr(units, text[digits]) : NULL;
-	char *end;
-	double value = strtod(text, &end);
-
-	if (digits == 0 || end != text + digits || text[digits + (unit != NULL)])
-		return false;
-	if (unit)
-		value = ldexp(value, 10 * (int)((unit - units) / 2 + 1));
-	if (!(value <= (double)BYTES_MAX))
-		return false;
-	*(size_t *)to = (size_t)value;
-	return true;
-}
 
 static bool options_parse_dtype(const char *text, void *to)
 {
@@ -67,7 +48,7 @@ static bool options_parse_op(const char *text, void *to)
 static bool options_parse_root(const char *text, void *to)
 {
 	*(int *)to = ALL;
-	return strcmp(text, "all") == 0 || line_int(text, 0, COUNT_MAX, to);
+	return strcmp(text, "all") == 0 || number_read_int(text, 0, COUNT_MAX, to);
 }
 
 #define AT(member) .at = offsetof(struct options, member)
@@ -82,11 +63,10 @@ static const struct line_option options_table[] = {
 	 "take the machine's GPUs in turn, so several may have the same"},
 	{"cudagraph", 'G', "N", AT(graphs), 0, COUNT_MAX, NULL,
 	 "captures the iterations in a CUDA graph, and launches it N times (0)"},
-	{"minbytes", 'b', "SIZE", AT(min_bytes), .parse = options_parse_bytes,
+	{"minbytes", 'b', "SIZE", AT(min_bytes), .kind = LINE_BYTES,
 	 .help = "first size of the sweep, K, M and G allowed (32M)"},
-	{"maxbytes", 'e', "SIZE", AT(max_bytes), .parse = options_parse_bytes,
-	 .help = "last size (32M)"},
-	{"stepbytes", 'i', "SIZE", AT(step_bytes), .parse = options_parse_bytes,
+	{"maxbytes", 'e', "SIZE", AT(max_bytes), .kind = LINE_BYTES, .help = "last size (32M)"},
+	{"stepbytes", 'i', "SIZE", AT(step_bytes), .kind = LINE_BYTES,
 	 .help = "from one size to the next: so much more (1M)"},
 	{"stepfactor", 'f', "FACTOR", AT(factor), 1, COUNT_MAX, NULL, "or so many times as much"},
 	{"iters", 'n', "N", AT(iterations), 1, COUNT_MAX, NULL, "timed iterations (20)"},
@@ -115,13 +95,11 @@ static const struct line_option options_table[] = {
 		 "the clock is in every time, and the header says how long that takes"},
 	{"load", 0, "N", AT(load), 0, LOAD_MAX, NULL,
 	 "N busy processes beside the ranks of each machine (0)"},
-	{"json", 'J', "FILE", AT(json), .parse = line_text, .help = "the same as JSON, too"},
+	{"json", 'J', "FILE", AT(json), .kind = LINE_TEXT, .help = "the same as JSON, too"},
 	{0},
 };
 
-static const struct line options_line = {.options = options_table, .about = "      --version"};
-
-#define options_wrong(...) line_wrong(&options_line, __VA_ARGS__)
+static const struct line_table options_line = {.options = options_table};
 
 /* A sweep that does not grow has one size, and is asked for as one; everything else would not end.
  */
@@ -134,15 +112,15 @@ static int options_check_sizes(struct options *o)
 	if (o->max_bytes == SIZE_MAX)
 		o->max_bytes = o->min_bytes > DEFAULT_BYTES ? o->min_bytes : DEFAULT_BYTES;
 	if (o->min_bytes > o->max_bytes)
-		return options_wrong("-b %zu is more than -e %zu.", o->min_bytes, o->max_bytes);
+		return line_wrong("-b %zu is more than -e %zu.", o->min_bytes, o->max_bytes);
 	if (has_step && o->factor)
-		return options_wrong("-i and -f exclude each other.");
+		return line_wrong("-i and -f exclude each other.");
 	if (!has_step)
 		o->step_bytes = 1 << 20;
 	if (o->min_bytes < o->max_bytes && o->step_bytes == 0)
-		return options_wrong("-i 0 never reaches -e.");
+		return line_wrong("-i 0 never reaches -e.");
 	if (o->min_bytes < o->max_bytes && o->factor == 1)
-		return options_wrong("-f 1 never reaches -e.");
+		return line_wrong("-f 1 never reaches -e.");
 	o->step_factor = (size_t)o->factor;
 	return -1;
 }
@@ -151,17 +129,17 @@ static int options_check_sizes(struct options *o)
 static int options_check_gpus(struct options *o, const struct collective *c)
 {
 	if (o->graphs && !o->gpus)
-		return options_wrong("-G is for memory of GPUs: it needs -g.");
+		return line_wrong("-G is for memory of GPUs: it needs -g.");
 	if (o->blocking < 0)
 		o->blocking = !o->gpus;
 	if (!o->gpus)
 		return -1;
 	if (!collective_has_data(c))
-		return options_wrong("a barrier has no buffers: no -g.");
+		return line_wrong("a barrier has no buffers: no -g.");
 	if (o->graphs && o->blocking)
-		return options_wrong("-z 1 waits for each call, which a graph cannot: no -G.");
+		return line_wrong("-z 1 waits for each call, which a graph cannot: no -G.");
 	if (o->graphs && o->percentiles)
-		return options_wrong("--percentiles times single calls, and -G whole graphs.");
+		return line_wrong("--percentiles times single calls, and -G whole graphs.");
 	return -1;
 }
 
@@ -174,25 +152,23 @@ static int options_check(struct options *o, const struct collective *c)
 	if (o->gpus)
 		o->threads *= o->gpus;
 	if (o->threads > 1024)
-		return options_wrong("-t times -g is %d; 1024 ranks in a process are the most.",
-				     o->threads);
+		return line_wrong("-t times -g is %d; 1024 ranks in a process are the most.",
+				  o->threads);
 	if (o->ranks && o->threads > 1)
-		return options_wrong(
-			"--ranks starts processes, -t and -g threads: take one of them.");
+		return line_wrong("--ranks starts processes, -t and -g threads: take one of them.");
 	if ((o->ranks || o->threads > 1) && getenv("WORLD_SIZE"))
-		return options_wrong(
+		return line_wrong(
 			"--ranks, -t and -g are for a run without launcher, and WORLD_SIZE "
 			"is set.");
 	if (o->percentiles && o->aggregated > 1)
-		return options_wrong("--percentiles times single calls: no -m.");
+		return line_wrong("--percentiles times single calls: no -m.");
 	if (o->percentiles && o->iterations > PERCENTILES_MAX)
-		return options_wrong("--percentiles keeps the time of every call: at most -n %d.",
-				     PERCENTILES_MAX);
+		return line_wrong("--percentiles keeps the time of every call: at most -n %d.",
+				  PERCENTILES_MAX);
 	if (o->op != ALL && o->dtype != ALL && c->is_reduced &&
-	    !operation_fits((tutti_op)o->op, (tutti_dtype)o->dtype))
-		return options_wrong("-o %s is for integers, not for %s.",
-				     operation_name((tutti_op)o->op),
-				     element_name((tutti_dtype)o->dtype));
+	    !op_fits((tutti_op)o->op, (tutti_dtype)o->dtype))
+		return line_wrong("-o %s is for integers, not for %s.", op_name((tutti_op)o->op),
+				  element_name((tutti_dtype)o->dtype));
 	return options_check_sizes(o);
 }
 

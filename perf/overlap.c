@@ -1,10 +1,11 @@
 /* overlap: a matrix product on every rank's block, whose blocks are gathered first, or come one by
  * one; and products whose sum over the ranks is scattered. What the second way hides of the
  * communication shows in the difference; it is for loaded machines (--load), too. */
-#include "line.h"
 #include "load.h"
 #include "measure.h"
-#include "output.h"
+
+#include "core/program/line.h"
+#include "core/program/output.h"
 
 #include <tutti/parallel.h>
 
@@ -42,12 +43,12 @@ static const struct line_option overlap_options[] = {
 	 "N busy processes beside the ranks of each machine (0)"},
 	{0},
 };
-static const struct line overlap_line = {
-	overlap_options, NULL,
+static const char overlap_about[] =
 	"A block of each rank, N rows of 1024 f32, is multiplied by a matrix of so many columns\n"
 	"on all ranks, three ways in turns: all_gather alone; all_gather, then the products; the\n"
 	"products in tutti_all_gather_each.\n"
-	"Exit code: 0; 2 for a line that cannot be understood; 3 when a call failed."};
+	"Exit code: 0; 2 for a line that cannot be understood; 3 when a call failed.";
+static const struct line_table overlap_line = {.options = overlap_options, .about = overlap_about};
 
 /* y (rows, columns) = x (rows, WIDTH) times the matrix, eight columns at a time, from which x is
  * read once each. */

@@ -1,15 +1,15 @@
 /* The sweep over types, operations, roots and sizes. */
-#include "perf.h"
-
 #include "bench.h"
 #include "gpu_rank.h"
 #include "library.h"
 #include "load.h"
 #include "options.h"
-#include "output.h"
-#include "ram.h"
 #include "results.h"
 #include "start.h"
+
+#include "core/memory/ops.h"
+#include "core/memory_left.h"
+#include "core/program/output.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -131,7 +131,7 @@ static tutti_status sweep_one(struct job *j, struct sample sample)
 	if (!why)
 		return sweep_roots(j, sample);
 	snprintf(subject, sizeof subject, "%s %s", element_name(sample.dtype),
-		 c->is_reduced ? operation_name(sample.op) : "is left out");
+		 c->is_reduced ? op_name(sample.op) : "is left out");
 	if (j->bench.rank == 0)
 		results_left_out(subject, why);
 	return TUTTI_OK;
@@ -151,7 +151,7 @@ static tutti_status perf_sweep(struct job *j)
 		for (int op = 0; op < (is_reduced ? OPS : 1); op++) {
 			struct sample s = {.dtype = (tutti_dtype)dtype, .op = (tutti_op)op};
 			bool is_asked = is_reduced ? options_include(o, s.dtype, s.op) &&
-							     operation_fits(s.op, s.dtype)
+							     op_fits(s.op, s.dtype)
 						   : o->dtype == ALL || o->dtype == dtype;
 
 			if (is_asked)
@@ -189,17 +189,17 @@ static bool perf_has_room(const struct plan *plan, tutti_comm *comm)
 {
 	int ranks = tutti_local_size(comm);
 	double needs = bench_needs(plan->options, plan->collective, tutti_size(comm));
-	double left = ram_left("");
-	char one[RAM_TEXT], all[RAM_TEXT], there[RAM_TEXT];
+	double left = (double)memory_left(""); /* 0: the system does not say */
+	char one[BENCH_TEXT], all[BENCH_TEXT], there[BENCH_TEXT];
 
-	if (needs * ranks <= left)
+	if (left == 0 || needs * ranks <= left)
 		return true;
 	if (tutti_local_rank(comm) == 0)
 		fprintf(stderr,
 			"%s: a rank needs %s of memory, the %d on this machine %s in all, and %s "
 			"are left there.\n",
-			program_invocation_short_name, ram_text(needs, one), ranks,
-			ram_text(needs * ranks, all), ram_text(left, there));
+			program_invocation_short_name, bench_text(needs, one), ranks,
+			bench_text(needs * ranks, all), bench_text(left, there));
 	return false;
 }
 
@@ -304,7 +304,7 @@ static int perf_take_part(int rank, void *arg)
 	const struct options *o = plan->options;
 	struct gpu_rank *first = open_first_gpu(o);
 	/* Whose memory --zero-copy asks for. */
-	const tutti_config config = {.device = first ? gpu_rank_ordinal(first) + 1 : 0};
+	const tutti_config config = {.device = first ? first->ordinal + 1 : 0};
 	int n = o->threads, code = 3;
 	tutti_comm **comms = calloc((size_t)n, sizeof(tutti_comm *));
 	tutti_status status = !comms  ? TUTTI_ERR_MEMORY
@@ -325,10 +325,23 @@ static int perf_take_part(int rank, void *arg)
 	return output_is_well() ? code : 3;
 }
 
-int perf_main(int argc, char **argv, const char *collective)
+/* In processes that it starts. Returns the exit code. */
+static int perf_start_ranks(struct plan *plan)
+{
+	tutti_status status = tutti_spawn(perf_take_part, plan, plan->options->ranks);
+
+	/* A rank that ends with a code of its own has said why, but to a reader who has left. */
+	if (status != TUTTI_OK && (status != TUTTI_ERR_PEER || tutti_spawn_exit_code() > 3))
+		fprintf(stderr, "%s: %s\n", program_invocation_short_name, tutti_comm_error(NULL));
+	return tutti_spawn_exit_code();
+}
+
+/* The exit code: 0, 1 wrong values, 2 a bad command line, 3 a call or the output failed; 77: the
+ * library is not here. */
+int main(int argc, char **argv)
 {
 	struct options options;
-	struct plan plan = {&options, collective_named(collective)};
+	struct plan plan = {&options, collective_named(perf_collective)};
 	const char *why;
 	int code;
 
@@ -342,6 +355,5 @@ int perf_main(int argc, char **argv, const char *collective)
 		fprintf(stderr, "%s: %s.\n", program_invocation_short_name, why);
 		return code;
 	}
-	return options.ranks ? start_processes(options.ranks, perf_take_part, &plan)
-			     : perf_take_part(0, &plan);
+	return options.ranks ? perf_start_ranks(&plan) : perf_take_part(0, &plan);
 }

@@ -2,7 +2,10 @@
 #include "results.h"
 
 #include "library.h"
-#include "output.h"
+
+#include "core/program/output.h"
+
+#include "core/memory/ops.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -15,7 +18,32 @@ static const char *results_dtype(const struct collective *c, const struct sample
 
 static const char *results_op(const struct collective *c, const struct sample *s)
 {
-	return c->is_reduced ? operation_name(s->op) : "none";
+	return c->is_reduced ? op_name(s->op) : "none";
+}
+
+/* nccl-tests' figures: bytes, and GB/s. */
+static size_t results_bytes(const struct sample *s)
+{
+	return s->shape.whole * element_bytes(s->dtype);
+}
+
+static double results_algbw(const struct sample *s)
+{
+	return s->seconds > 0 ? (double)results_bytes(s) / s->seconds * 1e-9 : 0;
+}
+
+static double results_busbw(const struct sample *s, const struct bench *b)
+{
+	return results_algbw(s) * collective_bus_factor(b->collective, b->ranks);
+}
+
+/* The most that this machine has. With a GPU. */
+static int results_ranks_per_gpu(const struct bench *b)
+{
+	const char *why;
+	int gpus = gpu_rank_count(&why);
+
+	return (tutti_local_size(b->comm) + gpus - 1) / gpus;
 }
 
 /* ---- the table ---- */
@@ -64,9 +92,8 @@ static void results_print_head(const struct bench *b)
 		printf("# Beside the ranks of each machine: %d busy process%s.\n", o->load,
 		       o->load == 1 ? "" : "es");
 	if (b->gpu)
-		printf("# Buffers on GPUs: %s, %d rank%s each; times by events%s.\n",
-		       gpu_rank_name(b->gpu), bench_ranks_per_gpu(b),
-		       bench_ranks_per_gpu(b) == 1 ? "" : "s",
+		printf("# Buffers on GPUs: %s, %d rank%s each; times by events%s.\n", b->gpu->name,
+		       results_ranks_per_gpu(b), results_ranks_per_gpu(b) == 1 ? "" : "s",
 		       o->graphs ? ", of a CUDA graph" : "");
 	if (b->ranks == 1)
 		printf("# One rank talks to nobody: use --ranks N, -t N or a launcher.\n");
@@ -76,13 +103,13 @@ static void results_print_head(const struct bench *b)
 
 static void results_print_sample(struct results *t, const struct bench *b, const struct sample *s)
 {
-	double bus = sample_busbw(s, b);
+	double bus = results_busbw(s, b);
 
 	if (s->is_left_out) {
 		printf(" %8s %7s %7s %6s", "N/A", "N/A", "N/A", "N/A");
 		return;
 	}
-	printf(" %8.2f %7.2f %7.2f", s->seconds * 1e6, sample_algbw(s), bus);
+	printf(" %8.2f %7.2f %7.2f", s->seconds * 1e6, results_algbw(s), bus);
 	if (bench_is_checked(b))
 		printf(" %6" PRIu64, s->wrong);
 	else
@@ -108,7 +135,7 @@ static void results_print_row(struct results *t, const struct bench *b,
 	const struct sample *s = &samples[0];
 	const struct collective *c = b->collective;
 
-	printf("%12zu %13zu %9s %7s %7d", sample_bytes(s), s->shape.count, results_dtype(c, s),
+	printf("%12zu %13zu %9s %7s %7d", results_bytes(s), s->shape.count, results_dtype(c, s),
 	       results_op(c, s), c->has_root ? s->root : -1);
 	results_print_sample(t, b, &samples[0]);
 	results_print_sample(t, b, &samples[1]);
@@ -157,7 +184,7 @@ static void results_put_settings(const struct results *j, const struct bench *b)
 	results_put_number(j, "dirty", o->check || o->dirty);
 	results_put_text(j, "datatype",
 			 o->dtype == ALL ? "all" : element_name((tutti_dtype)o->dtype));
-	results_put_text(j, "op", o->op == ALL ? "all" : operation_name((tutti_op)o->op));
+	results_put_text(j, "op", o->op == ALL ? "all" : op_name((tutti_op)o->op));
 	fprintf(j->json.stream, "\"root\": %d, ", o->root);
 	results_put_number(j, "blocking", (size_t)o->blocking);
 	results_put_number(j, "nthreads", (size_t)o->threads);
@@ -179,8 +206,8 @@ static void results_put_head(const struct results *j, const struct bench *b)
 		tutti_num_nodes(b->comm));
 	results_put_text(j, "memory", b->gpu ? "cuda" : "host");
 	if (b->gpu) {
-		results_put_text(j, "gpu", gpu_rank_name(b->gpu));
-		results_put_number(j, "ranks_per_gpu", (size_t)bench_ranks_per_gpu(b));
+		results_put_text(j, "gpu", b->gpu->name);
+		results_put_number(j, "ranks_per_gpu", (size_t)results_ranks_per_gpu(b));
 	}
 	results_put_settings(j, b);
 	fputs(" \"rows\": [", j->json.stream);
@@ -194,14 +221,14 @@ static void results_put_row(struct results *j, const struct bench *b, const stru
 	if (!j->json.stream || s->is_left_out)
 		return;
 	fputs(j->json_rows++ > 0 ? ",\n  {" : "\n  {", j->json.stream);
-	results_put_number(j, "bytes", sample_bytes(s));
+	results_put_number(j, "bytes", results_bytes(s));
 	results_put_number(j, "count", s->shape.count);
 	results_put_text(j, "dtype", results_dtype(c, s));
 	results_put_text(j, "op", results_op(c, s));
 	fprintf(j->json.stream, "\"root\": %d, \"in_place\": %s, ", c->has_root ? s->root : -1,
 		s->in_place ? "true" : "false");
 	fprintf(j->json.stream, "\"time_us\": %.4f, \"algbw\": %.6f, \"busbw\": %.6f, ",
-		s->seconds * 1e6, sample_algbw(s), sample_busbw(s, b));
+		s->seconds * 1e6, results_algbw(s), results_busbw(s, b));
 	if (bench_is_checked(b))
 		fprintf(j->json.stream, "\"wrong\": %" PRIu64, s->wrong);
 	else

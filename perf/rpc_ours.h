@@ -5,6 +5,7 @@
 #include "measure.h"
 #include "rpc_perf.h"
 
+#include <stdbool.h>
 #include <tutti/rpc.h>
 
 #define RPC_PERF_FUNCTIONS 3 /* that the calls need on rank 1 */

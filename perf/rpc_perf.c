@@ -3,9 +3,10 @@
  * all in turns, round by round. Every answer is compared. */
 #include "rpc_ours.h"
 
-#include "line.h"
 #include "load.h"
-#include "output.h"
+
+#include "core/program/line.h"
+#include "core/program/output.h"
 
 #include <semaphore.h>
 #include <stdbool.h>
@@ -33,12 +34,20 @@ static const struct line_option rpc_perf_options[] = {
 	{"load", 0, "N", AT(load), 0, LOAD_MAX, NULL, "N busy processes beside the ranks (0)"},
 	{0},
 };
-static const struct line rpc_perf_line = {
-	rpc_perf_options, NULL,
+static const char rpc_perf_about[] =
 	"Rank 0 calls rank 1: round trips of 64 bytes, calls a second with 1 to 64 in flight, and\n"
 	"MB/s of long payloads, as medians of the rounds.\n"
 	"Exit code: 0; 1 for a wrong answer; 2 for a line that cannot be understood; 3 when a\n"
-	"call failed."};
+	"call failed.";
+static const struct line_table rpc_perf_line = {.options = rpc_perf_options,
+						.about = rpc_perf_about};
+
+/* A short payload, which differs from call to call. */
+static void rpc_perf_fill(uint8_t *data, uint64_t number)
+{
+	for (size_t i = 0; i < RPC_PERF_SHORT; i += sizeof number, number = number * 5 + 1)
+		memcpy(data + i, &number, sizeof number);
+}
 
 static void rpc_perf_change(uint8_t *data, size_t bytes, uint64_t number)
 {
@@ -101,11 +110,47 @@ struct kind {
 	size_t bytes;
 };
 
+/* The program ends if it is wrong. data: what call number i sent. */
+static void rpc_perf_check(const char *who, const void *answer, const uint8_t *data,
+			   const struct kind *k, int i)
+{
+	uint64_t digest = k->data ? rpc_perf_digest(data, k->bytes) : 0;
+
+	if (memcmp(answer, k->data ? (void *)&digest : data, rpc_perf_answer_bytes(k->bytes)) == 0)
+		return;
+	fprintf(stderr, "rpc_perf: %s: the answer of call %d, with %zu bytes, is wrong\n", who, i,
+		k->bytes);
+	exit(1);
+}
+
+static int rpc_perf_call_each(const struct rpc_contender *c, const struct kind *k)
+{
+	static uint8_t out[RPC_PERF_IN_FLIGHT][RPC_PERF_SHORT];
+	uint8_t answer[RPC_PERF_SHORT];
+	bool is_plain = k->in_flight == 1 && c->call;
+
+	for (int i = 0; i < k->calls + k->in_flight; i++) {
+		int slot = i % k->in_flight, ended = i - k->in_flight;
+		const uint8_t *data = k->data ? k->data : out[slot];
+		if (ended >= 0 && !is_plain && c->end(slot, answer))
+			return -1;
+		if (ended >= 0)
+			rpc_perf_check(c->name, answer, data, k, ended);
+		if (i >= k->calls)
+			continue;
+		if (!k->data)
+			rpc_perf_fill(out[slot], (uint64_t)i);
+		if (is_plain ? c->call(data, k->bytes, answer) : c->begin(slot, data, k->bytes))
+			return -1;
+	}
+	return 0;
+}
+
 /* Seconds of a call; 0: the contender has no such calls. */
 static double rpc_perf_time(int contender, const struct kind *k, uint64_t number)
 {
 	const struct rpc_contender *c = contenders[contender];
-	bool has = k->data ? c->long_calls != NULL : k->in_flight == 1 || c != &rpc_perf_messages;
+	bool has = k->data ? !c->is_short_only : k->in_flight == 1 || c->begin;
 
 	if (!has)
 		return 0;
@@ -113,9 +158,7 @@ static double rpc_perf_time(int contender, const struct kind *k, uint64_t number
 		rpc_perf_change(k->data, k->bytes, number);
 	give_job(contender, k->calls, k->bytes);
 	double begin = measure_seconds(CLOCK_MONOTONIC);
-	fail_if(k->data ? c->long_calls(k->calls, k->data, k->bytes)
-			: c->short_calls(k->calls, k->in_flight),
-		c->name);
+	fail_if(rpc_perf_call_each(c, k), c->name);
 	return (measure_seconds(CLOCK_MONOTONIC) - begin) / k->calls;
 }
 
@@ -263,8 +306,7 @@ static int rpc_perf_take_part(int argc, char **argv)
 	sem_init(&has_job, 0, 0);
 	MUST(tutti_init(&rpc_perf_comm, NULL));
 	if (tutti_size(rpc_perf_comm) != 2)
-		return line_wrong(&rpc_perf_line, "it needs 2 ranks, not %d",
-				  tutti_size(rpc_perf_comm));
+		return line_wrong("it needs 2 ranks, not %d", tutti_size(rpc_perf_comm));
 	rpc_perf_run();
 	tutti_comm_destroy(rpc_perf_comm);
 	output_flush();

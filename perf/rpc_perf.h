@@ -14,32 +14,35 @@ extern "C" {
 #define RPC_PERF_IN_FLIGHT 64   /* at most */
 #define RPC_PERF_ADDRESS   4096 /* bytes, at most, by which rank 0 finds rank 1 */
 
-/* All return 0, or print why not and return -1. */
+/* All return 0, or print why not and return -1. The answer of RPC_PERF_SHORT bytes are these, and of a
+ * longer payload rpc_perf_digest of it. */
 struct rpc_contender {
 	const char *name;
 	const char *(*version)(void);
 	/* Rank 1 writes its address; then rank 0 connects to it. */
 	int (*listen)(void *address);
 	int (*connect)(const void *address);
-	/* Rank 0: so many calls of RPC_PERF_SHORT bytes, of which so many are in flight; the answer
-	 * of each is compared with its payload. */
-	int (*short_calls)(int calls, int in_flight);
-	/* Rank 0: calls with so many bytes; each answer is rpc_perf_digest of them. */
-	int (*long_calls)(int calls, const uint8_t *data, size_t bytes);
+	/* Rank 0: one call, to its answer. NULL: begin and end do. */
+	int (*call)(const void *data, size_t bytes, void *answer);
+	/* Rank 0: a call of those that are in flight, in one of RPC_PERF_IN_FLIGHT slots; they end in
+	 * the order in which they began. data stay until then. NULL: one call at a time. */
+	int (*begin)(int slot, const void *data, size_t bytes);
+	int (*end)(int slot, void *answer);
 	/* Rank 1: serves so many; NULL: threads of its own do. */
 	int (*serve)(int calls, size_t bytes);
 	void (*close)(void);
+	int is_short_only;
 };
 
 extern const struct rpc_contender rpc_perf_ucx, rpc_perf_grpc; /* where they are built */
 
 /* Of some of the bytes, so that it costs little; they differ from call to call. */
 uint64_t rpc_perf_digest(const uint8_t *data, size_t bytes);
-/* Fills a short payload, which differs from call to call. */
-void rpc_perf_fill(uint8_t *data, uint64_t number);
-/* 0, or the program ends. */
-int rpc_perf_differs(const char *who, const uint8_t *data, uint64_t number);
-void rpc_perf_check_digest(const char *who, uint64_t got, const uint8_t *data, size_t bytes);
+
+static inline size_t rpc_perf_answer_bytes(size_t bytes)
+{
+	return bytes > RPC_PERF_SHORT ? sizeof(uint64_t) : RPC_PERF_SHORT;
+}
 
 #ifdef __cplusplus
 }

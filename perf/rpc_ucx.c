@@ -15,9 +15,11 @@ static struct {
 	ucp_worker_h worker;
 	ucp_ep_h to_callee; /* of rank 0 */
 	int served;
-	int answered; /* of rank 0 */
-	uint64_t digest;
 	time_t idle_since; /* 0: it was not idle */
+	/* Of rank 0: answers come in the order of the calls. */
+	uint8_t answers[RPC_PERF_IN_FLIGHT][RPC_PERF_SHORT];
+	void *requests[RPC_PERF_IN_FLIGHT];
+	uint64_t answered, ended;
 } ucx;
 
 static int rpc_ucx_fail(const char *what, ucs_status_t status)
@@ -126,11 +128,7 @@ static ucs_status_t on_answer(void *arg, const void *header, size_t header_bytes
 	(void)header;
 	(void)header_bytes;
 	(void)param;
-	if (bytes == RPC_PERF_SHORT)
-		rpc_perf_differs("ucx", data, (uint64_t)ucx.answered);
-	else
-		memcpy(&ucx.digest, data, sizeof ucx.digest);
-	ucx.answered++;
+	memcpy(ucx.answers[ucx.answered++ % RPC_PERF_IN_FLIGHT], data, bytes);
 	return UCS_OK;
 }
 
@@ -184,57 +182,24 @@ static int connect_there(const void *address)
 	return status == UCS_OK ? 0 : rpc_ucx_fail("an endpoint", status);
 }
 
-static void *rpc_ucx_begin_call(const void *data, size_t bytes)
+static int rpc_ucx_begin(int slot, const void *data, size_t bytes)
 {
 	ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
 				     .flags = UCP_AM_SEND_FLAG_REPLY};
 
-	return ucp_am_send_nbx(ucx.to_callee, REQUEST, NULL, 0, data, bytes, &param);
-}
-
-static int short_calls(int calls, int in_flight)
-{
-	static uint8_t out[RPC_PERF_IN_FLIGHT][RPC_PERF_SHORT];
-	void *requests[RPC_PERF_IN_FLIGHT] = {NULL};
-
 	ucx.idle_since = 0;
-	ucx.answered = 0;
-	for (int i = 0; i < calls; i++) {
-		int at = i % in_flight;
-		while (ucx.answered <= i - in_flight)
-			rpc_ucx_progress();
-		rpc_ucx_finish(requests[at]);
-		rpc_perf_fill(out[at], (uint64_t)i);
-		requests[at] = rpc_ucx_begin_call(out[at], RPC_PERF_SHORT);
-		if (UCS_PTR_IS_ERR(requests[at]))
-			return rpc_ucx_fail("a call", UCS_PTR_STATUS(requests[at]));
-	}
-	while (ucx.answered < calls)
-		rpc_ucx_progress();
-	for (int at = 0; at < in_flight; at++)
-		rpc_ucx_finish(requests[at]);
+	ucx.requests[slot] = ucp_am_send_nbx(ucx.to_callee, REQUEST, NULL, 0, data, bytes, &param);
+	if (UCS_PTR_IS_ERR(ucx.requests[slot]))
+		return rpc_ucx_fail("a call", UCS_PTR_STATUS(ucx.requests[slot]));
 	return 0;
 }
 
-static int long_calls(int calls, const uint8_t *data, size_t bytes)
+static int rpc_ucx_end(int slot, void *answer)
 {
-	ucx.idle_since = 0;
-	for (int i = 0; i < calls; i++) {
-		ucx.answered = 0;
-		void *request = rpc_ucx_begin_call(data, bytes);
-		if (UCS_PTR_IS_ERR(request))
-			return rpc_ucx_fail("a call", UCS_PTR_STATUS(request));
-		while (!ucx.answered)
-			rpc_ucx_progress();
-		rpc_ucx_finish(request);
-		if (ucx.digest != rpc_perf_digest(data, bytes)) {
-			fprintf(stderr,
-				"rpc_perf: ucx: the answer of a call with %zu bytes is "
-				"wrong\n",
-				bytes);
-			exit(1);
-		}
-	}
+	while (ucx.answered <= ucx.ended)
+		rpc_ucx_progress();
+	memcpy(answer, ucx.answers[ucx.ended++ % RPC_PERF_IN_FLIGHT], RPC_PERF_SHORT);
+	rpc_ucx_finish(ucx.requests[slot]);
 	return 0;
 }
 
@@ -272,7 +237,7 @@ const struct rpc_contender rpc_perf_ucx = {.name = "ucx",
 					   .version = rpc_ucx_version,
 					   .listen = listen_there,
 					   .connect = connect_there,
-					   .short_calls = short_calls,
-					   .long_calls = long_calls,
+					   .begin = rpc_ucx_begin,
+					   .end = rpc_ucx_end,
 					   .serve = rpc_ucx_serve,
 					   .close = rpc_ucx_close_all};

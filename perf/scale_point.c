@@ -2,8 +2,9 @@
  * and the latency of small calls. One point of perf/scale's table. */
 #include "limits.h"
 #include "measure.h"
-#include "output.h"
 #include "start.h"
+
+#include "core/program/output.h"
 
 #include <dirent.h>
 #include <string.h>
@@ -28,6 +29,20 @@ static const char *const names[FIGURES] = {"init_ms",       "init_cpu_ms", "init
 					   "used_KiB",      "shared_KiB",  "descriptors",
 					   "all_reduce_us", "barrier_us"};
 static const double units[FIGURES] = {1e3, 1e3, 1, 1, 1, 1, 1e6, 1e6};
+
+/* Kilobytes, of this process; what n processes share counts by an n-th. */
+static double scale_point_pss(void)
+{
+	char line[200];
+	double kilobytes = 0;
+	FILE *file = fopen("/proc/self/smaps_rollup", "r");
+
+	while (file && fgets(line, sizeof line, file))
+		sscanf(line, "Pss: %lf", &kilobytes);
+	if (file)
+		fclose(file);
+	return kilobytes;
+}
 
 /* Kilobytes of memory that ranks share: of all mappings of Tutti's memfds, each file counted once.
  */
@@ -107,12 +122,12 @@ static bool scale_point_measure(struct trial *t, tutti_comm *comm, double before
 
 	if (is_well && is_alone) {
 		memset(buffer, 1, LARGEST); /* its own pages are not the library's */
-		figures[INIT_KIB] = limits_rollup("Pss:") - before - LARGEST / 1024.0;
+		figures[INIT_KIB] = scale_point_pss() - before - LARGEST / 1024.0;
 		figures[SHARED_KIB] = shared_kilobytes() / t->ranks;
 	}
 	is_well = is_well && scale_point_use(comm, buffer);
 	if (is_well && is_alone) {
-		figures[USED_KIB] = limits_rollup("Pss:") - before - LARGEST / 1024.0;
+		figures[USED_KIB] = scale_point_pss() - before - LARGEST / 1024.0;
 		figures[DESCRIPTORS] += scale_point_descriptors();
 	}
 	is_well = is_well && tutti_barrier(comm, NULL) == TUTTI_OK &&
@@ -130,7 +145,7 @@ static bool scale_point_measure(struct trial *t, tutti_comm *comm, double before
 
 static int scale_point_process(struct trial *t)
 {
-	double before = limits_rollup("Pss:"), start, cpu;
+	double before = scale_point_pss(), start, cpu;
 	double *figures = t->shared->figures[t->rank];
 	tutti_comm *comm;
 	bool is_well;
@@ -159,7 +174,7 @@ static int scale_point_thread(tutti_comm *comm, const void *arg)
 static int scale_point_threads(struct trial *t)
 {
 	tutti_comm *comms[LIMITS_MOST];
-	double before = limits_rollup("Pss:"), start = limits_now();
+	double before = scale_point_pss(), start = limits_now();
 	double cpu = measure_seconds(CLOCK_PROCESS_CPUTIME_ID);
 	double share = 1.0 / t->ranks, opened = -scale_point_descriptors();
 	double *figures = t->shared->figures[0];
@@ -171,10 +186,10 @@ static int scale_point_threads(struct trial *t)
 	}
 	figures[INIT_S] = limits_now() - start;
 	figures[INIT_CPU_S] = (measure_seconds(CLOCK_PROCESS_CPUTIME_ID) - cpu) * share;
-	figures[INIT_KIB] = (limits_rollup("Pss:") - before) * share;
+	figures[INIT_KIB] = (scale_point_pss() - before) * share;
 	figures[SHARED_KIB] = shared_kilobytes() * share;
 	code = start_threads(comms, t->ranks, scale_point_thread, t);
-	figures[USED_KIB] = (limits_rollup("Pss:") - before) * share;
+	figures[USED_KIB] = (scale_point_pss() - before) * share;
 	figures[DESCRIPTORS] = (opened + scale_point_descriptors()) * share;
 	for (int i = 0; i < t->ranks; i++)
 		tutti_comm_destroy(comms[i]);

@@ -3,18 +3,13 @@
 
 #include "measure.h"
 
+#include "core/clock.h"
+#include "core/status.h"
+
 #include <string.h>
 
 #define CLOCK_LOOKS 1001
 #define PIECE       65536 /* latencies that are combined at once */
-
-uint64_t stamps_now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 /* Ten at a time: it counts in whole nanoseconds. */
 double stamps_clock_ns(void)
@@ -22,10 +17,10 @@ double stamps_clock_ns(void)
 	double took[CLOCK_LOOKS];
 
 	for (int i = 0; i < CLOCK_LOOKS; i++) {
-		uint64_t start = stamps_now(), end = start;
+		uint64_t start = clock_now_ns(), end = start;
 
 		for (int k = 0; k < 10; k++)
-			end = stamps_now();
+			end = clock_now_ns();
 		took[i] = (double)(end - start) / 10;
 	}
 	return measure_median(took, CLOCK_LOOKS);
@@ -43,12 +38,9 @@ double stamps_seconds(const struct stamps *s, size_t n)
 tutti_status stamps_early(const struct stamps *s, size_t n, tutti_comm *comm, uint64_t *early)
 {
 	uint64_t last[STAMPS_MAX];
-	tutti_status status;
 
 	memcpy(last, s->enter, n * sizeof *last);
-	status = tutti_all_reduce(last, last, n, TUTTI_U64, TUTTI_MAX, comm, NULL);
-	if (status != TUTTI_OK)
-		return status;
+	TRY(tutti_all_reduce(last, last, n, TUTTI_U64, TUTTI_MAX, comm, NULL));
 	*early = 0;
 	for (size_t i = 0; i < n; i++)
 		*early += s->leave[i] < last[i];
@@ -91,12 +83,9 @@ tutti_status latencies_combine(struct latencies *l, tutti_comm *comm, struct per
 {
 	for (size_t done = 0, n; done < l->count; done += n) {
 		double *piece = l->ns + done;
-		tutti_status status;
 
 		n = l->count - done < PIECE ? l->count - done : PIECE;
-		status = tutti_all_reduce(piece, piece, n, TUTTI_F64, TUTTI_MAX, comm, NULL);
-		if (status != TUTTI_OK)
-			return status;
+		TRY(tutti_all_reduce(piece, piece, n, TUTTI_F64, TUTTI_MAX, comm, NULL));
 	}
 	qsort(l->ns, l->count, sizeof *l->ns, measure_compare);
 	p->min = microseconds_at(l, 0);

@@ -27,8 +27,7 @@ struct latencies {
 	size_t count, room;
 };
 
-uint64_t stamps_now(void);
-/* The time of one look at that clock, in nanoseconds: the median of many. */
+/* The time of one look at the clock, in nanoseconds: the median of many. */
 double stamps_clock_ns(void);
 /* The sum of the n calls' times, in seconds. */
 double stamps_seconds(const struct stamps *stamps, size_t n);

@@ -1,4 +1,4 @@
-/* Starts the ranks: by tutti_spawn, or as threads. */
+/* Starts ranks as threads. */
 #include "start.h"
 
 #include <errno.h>
@@ -6,16 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-int start_processes(int ranks, int (*part)(int rank, void *arg), void *arg)
-{
-	tutti_status status = tutti_spawn(part, arg, ranks);
-
-	/* A rank that ends with a code of its own has said why, but to a reader who has left. */
-	if (status != TUTTI_OK && (status != TUTTI_ERR_PEER || tutti_spawn_exit_code() > 3))
-		fprintf(stderr, "%s: %s\n", program_invocation_short_name, tutti_comm_error(NULL));
-	return tutti_spawn_exit_code();
-}
 
 struct thread {
 	pthread_t id;

@@ -1,11 +1,9 @@
-/* The ranks of a program: processes that are forked, or threads of this process. */
+/* The ranks of a program as threads of this process. */
 #ifndef PERF_START_H
 #define PERF_START_H
 
 #include <tutti/tutti.h>
 
-/* part(rank, arg) in each of so many ranks; returns the exit code. */
-int start_processes(int ranks, int (*part)(int rank, void *arg), void *arg);
 /* body(comm, arg) in each of n threads, of one in this thread; returns the highest of their exit
  * codes. */
 int start_threads(tutti_comm **comms, int n, int (*body)(tutti_comm *comm, const void *arg),

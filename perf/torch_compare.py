@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""torch_compare.py: PyTorch's calls and training steps over tutti.torch beside gloo, as a table.
+"""torch_compare.py: PyTorch's all_reduce and training steps over tutti.torch beside gloo, as a table.
 
 The ranks are processes of this machine. Rounds of both backends take turns, and a row has the medians of the rounds;
 a call's time is that of its slowest rank. Buffers are written before each call, outside of its time. Steps run without
@@ -7,7 +7,6 @@ communication, too: under no_sync, and with a hook that sends nothing (silent), 
 
 import argparse
 import contextlib
-import json
 import os
 import statistics
 import sys
@@ -20,9 +19,15 @@ import torch.distributed as dist
 from torch import multiprocessing
 from torch.nn.parallel import DistributedDataParallel
 
+try:
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.fsdp import fully_shard
+except ImportError:
+    fully_shard = None  # an older torch, without FSDP2
+
 sys.path[:0] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), folder) for folder in (".", "../bindings/python")]
 import tutti.torch  # noqa: E402,F401 registers the backend
-from harness import load  # noqa: E402
+from harness import machine  # noqa: E402
 
 ROUND_S = 0.12  # what one round of one backend takes, about
 
@@ -57,25 +62,10 @@ def compare(ways: dict, prepare, rounds: int) -> dict:
     return {name: statistics.median(values) for name, values in results.items()}
 
 
-def calls(groups: dict, size: int, numbers: int) -> dict:
-    """What is called, by name: (how it is prepared, how each backend does it)."""
+def all_reduces(groups: dict, numbers: int):
+    """(how one is prepared, how each backend does it)."""
     tensor = torch.ones(numbers)
-    part, whole = torch.ones(-(-numbers // size)), torch.ones(-(-numbers // size) * size)
-
-    def of(function):
-        return {name: (lambda group=group: function(group)) for name, group in groups.items()}
-
-    table = {
-        "all_reduce": (lambda: tensor.fill_(1), of(lambda g: dist.all_reduce(tensor, group=g))),
-        "broadcast": (lambda: tensor.fill_(1), of(lambda g: dist.broadcast(tensor, 0, group=g))),
-    }
-    if hasattr(dist, "all_gather_into_tensor"):
-
-        def gather(group):
-            dist.all_gather_into_tensor(whole, part, group=group)
-
-        table["all_gather"] = (lambda: part.fill_(1), of(gather))
-    return table
+    return lambda: tensor.fill_(1), {name: lambda group=group: dist.all_reduce(tensor, group=group) for name, group in groups.items()}
 
 
 class Transformer(torch.nn.Module):
@@ -132,9 +122,6 @@ def ddp_ways(make, shape, groups: dict) -> dict:
 
 
 def fsdp_ways(make, shape, groups: dict) -> dict:
-    from torch.distributed.device_mesh import DeviceMesh
-    from torch.distributed.fsdp import fully_shard
-
     ways, inputs = {}, torch.randn(shape)
     for name, group in groups.items():
         torch.manual_seed(1)
@@ -145,14 +132,6 @@ def fsdp_ways(make, shape, groups: dict) -> dict:
                 fully_shard(layer, mesh=mesh)
         ways[name] = training_step(fully_shard(model, mesh=mesh), inputs, contextlib.nullcontext)
     return ways
-
-
-def has_fsdp2() -> bool:
-    try:
-        from torch.distributed.fsdp import fully_shard  # noqa: F401
-    except ImportError:
-        return False
-    return True
 
 
 def rank_main(rank: int, size: int, folder: str, options) -> None:
@@ -168,11 +147,9 @@ def rank_main(rank: int, size: int, folder: str, options) -> None:
 
     if "calls" in options.parts:
         for bytes_ in options.sizes:
-            for name, (prepare, ways) in calls(groups, size, max(1, bytes_ // 4)).items():
-                if name in options.calls:
-                    row(f"{name} {bytes_} B", prepare, ways)
+            row(f"all_reduce {bytes_} B", *all_reduces(groups, max(1, bytes_ // 4)))
     for kind, ways_of in (("ddp", ddp_ways), ("fsdp", fsdp_ways)):
-        if kind in options.parts and (kind == "ddp" or has_fsdp2()):
+        if kind in options.parts and (kind == "ddp" or fully_shard):
             for name, (make, shape) in MODELS.items():
                 shape = (options.samples or shape[0], *shape[1:])
                 row(f"{kind.upper()} step, {name}", lambda: None, ways_of(make, shape, groups))
@@ -185,10 +162,6 @@ def show(what: str, size: int, medians: dict, options) -> None:
     others = [f"{medians[way] * 1e6:.0f}" if way in medians else "" for way in ("silent", "no_sync")]
     times = [f"{medians[way] * 1e6:.1f}" for way in ("tutti", "gloo")]
     print("| " + " | ".join([what, str(size), str(options.busy), *times, f"{ratio:.2f}", *others]) + " |", flush=True)
-    if options.json:
-        with open(options.json, "a") as file:
-            json.dump({"what": what, "ranks": size, "busy": options.busy, "rounds": options.rounds, **medians}, file)
-            file.write("\n")
 
 
 def main() -> None:
@@ -196,15 +169,13 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--sizes", type=int, nargs="+", default=[4, 64 << 10, 4 << 20, 64 << 20], help="bytes")
-    parser.add_argument("--calls", nargs="+", default=["all_reduce"], help="all_reduce broadcast all_gather")
     parser.add_argument("--parts", nargs="+", default=["calls", "ddp", "fsdp"])
     parser.add_argument("--samples", type=int, help="of a rank and step, instead of 8 (MLP) and 2 (transformer)")
     parser.add_argument("--busy", type=int, default=0, help="busy processes beside the ranks")
-    parser.add_argument("--json", help="a file, to which each row is appended")
     options = parser.parse_args()
     print(f"torch {torch.__version__}, {os.cpu_count()} CPUs, medians of {options.rounds} rounds, us")
     print("| | ranks | busy | tutti | gloo | gloo / tutti | silent | no_sync |\n|---|---|---|---|---|---|---|---|", flush=True)
-    with load.beside(options.busy):
+    with machine.busy(options.busy):
         for size in options.ranks:
             with tempfile.TemporaryDirectory() as folder:
                 multiprocessing.spawn(rank_main, (size, folder, options), nprocs=size)

@@ -1,6 +1,8 @@
 /* Fills buffers with the values of a rank, and checks what must arrive. */
 #include "values.h"
 
+#include "core/memory/ops.h"
+
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -101,7 +103,7 @@ static long double values_number(const struct maker *m, int rank, size_t index)
 	uint64_t bits = random_bits((uint64_t)rank + 1, index);
 	int turn = (int)(((uint64_t)rank + random_bits(0, index)) % (uint64_t)m->ranks);
 
-	if (operation_is_bitwise(m->op))
+	if (op_is_bitwise(m->op))
 		return (long double)(int64_t)bit_pattern(m->op, bits);
 	if (m->op == TUTTI_PROD)
 		return values_factor(m, turn, bits);

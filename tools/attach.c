@@ -2,6 +2,7 @@
 #include "tools/attach.h"
 
 #include "core/status.h"
+#include "core/words/number.h"
 #include "tools/job.h"
 #include "tools/must.h"
 
@@ -168,15 +169,7 @@ void log_free(struct log *log)
 
 bool parse_pid(const char *word, int *pid)
 {
-	char *end;
-	long n;
-
-	errno = 0;
-	n = strtol(word, &end, 10);
-	if (errno || end == word || *end || n < 1 || n > INT_MAX)
-		return false;
-	*pid = (int)n;
-	return true;
+	return number_read_int(word, 1, INT_MAX, pid);
 }
 
 /* Adds what the processes of a job have. */

@@ -9,7 +9,7 @@
 enum attach_code {
 	ATTACH_OK = 0,
 	ATTACH_FAILED = 1,  /* anything else: a damaged trace, no memory            */
-	ATTACH_USAGE = 2,   /* USAGE_WRONG                                          */
+	ATTACH_USAGE = 2,   /* the command line                                     */
 	ATTACH_NOBODY = 3,  /* there is no such process                             */
 	ATTACH_NO_TUTTI = 4, /* it has no communicator                               */
 	ATTACH_REFUSED = 5, /* it may not be looked at                              */

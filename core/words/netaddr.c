@@ -1,11 +1,12 @@
 /* Parses hosts and ports without asking another machine. */
 #include "core/words/netaddr.h"
 
+#include "core/words/number.h"
+
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <errno.h>
 #include <net/if.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -111,15 +112,7 @@ static const char *read_host(const char *text, size_t bytes, char *host, size_t 
 
 bool netaddr_read_port(const char *text, int *port)
 {
-	size_t digits = strspn(text, "0123456789");
-	long value = 0;
-
-	if (digits > 0 && digits <= PORT_DIGITS && text[digits] == '\0')
-		value = strtol(text, NULL, 10);
-	if (value < 1 || value > 65535)
-		return false;
-	*port = (int)value;
-	return true;
+	return strlen(text) <= PORT_DIGITS && number_read_int(text, 1, 65535, port);
 }
 
 const char *netaddr_read(const char *text, char *host, size_t host_bytes, int *port)

@@ -5,8 +5,9 @@ import os
 import signal
 import tempfile
 
-from harness import contenders, load, rounds, sizes
+from harness import contenders, machine, rounds, sizes
 
+BUILD = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../build/release")
 MAX_RANKS = 1024
 TYPES = ("float", "double", "half", "bfloat16", "int8", "int32", "int64")
 
@@ -35,24 +36,20 @@ def size_list(text):
         raise argparse.ArgumentTypeError(f"'{text}' is not a list of sizes such as 16,1K or 8-64M*4") from None
 
 
-def busy_processes(text):
-    if not text.isdecimal() or int(text) > load.MOST:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number of busy processes from 0 to {load.MOST}")
-    return int(text)
+def number(low, high, why_not):
+    """A whole one; other texts are refused with them, and these words."""
+    def parse(text):
+        if not text.isdecimal() or not low <= int(text) <= high:
+            raise argparse.ArgumentTypeError(f"'{text}' {why_not}")
+        return int(text)
+    return parse
 
 
-def whole(text):
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number above 0")
-    return int(text)
+whole = number(1, 1 << 62, "is not a number above 0")
 
 
 def at_least(least, why):
-    def parse(text):
-        if not text.isdecimal() or int(text) < least:
-            raise argparse.ArgumentTypeError(f"'{text}' rounds {why}")
-        return int(text)
-    return parse
+    return number(least, 1 << 62, f"rounds {why}")
 
 
 def between(low, high):
@@ -67,7 +64,21 @@ def between(low, high):
 
 
 def add_load(parser):
-    parser.add_argument("--load", type=busy_processes, default=0, metavar="N", help="busy processes beside the ranks (0)")
+    parser.add_argument("--load", type=number(0, machine.MOST_BUSY, f"is not a number of busy processes from 0 to {machine.MOST_BUSY}"), default=0,
+                        metavar="N", help="busy processes beside the ranks (0)")
+
+
+def add_build(parser):
+    parser.add_argument("--build", default=BUILD, metavar="FOLDER", help="a release build (build/release)")
+
+
+def add_out(parser):
+    parser.add_argument("--out", metavar="FOLDER", help="where the files go; made if it is not there")
+
+
+def check_program(parser, path):
+    if not os.access(path, os.X_OK):
+        parser.error(f"there is no {path}: cmake --preset release, cmake --build --preset release")
 
 
 def check_out(parser, folder):
@@ -80,6 +91,11 @@ def check_out(parser, folder):
             tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         parser.error(f"--out {folder}: {error.strerror}")
+
+
+def parser_of(text):
+    """For a program with that docstring."""
+    return argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
 def check_sizes(parser, args):

@@ -67,7 +67,7 @@ class Watched:
         self.took = time.monotonic() - start
         self.spent += self.took
         if any(found):
-            self.found.append(merged([f for f in found if f]))
+            self.found.append([part for part in found if part])
 
     def starts(self):
         return [part for part in self.parts for _ in range(FLAG_STARTS if part == "flag" else 1)]
@@ -90,44 +90,32 @@ class Watched:
         return combined(self.found)
 
 
-def merged(parts):
-    """What several starts of limits found, each a part of them, as if it had been one."""
-    limits = {"quartiles": {}, "bandwidth": [], "flags": [part["flag_ns"] for part in parts if part.get("flag_ns")]}
-    for part in parts:
-        limits["quartiles"].update(part.get("quartiles", {}))
-        limits["bandwidth"] += part.get("bandwidth", [])
-        limits.update({name: value for name, value in part.items() if isinstance(value, (int, float))})
-    return limits
-
-
 def combined(found):
-    """The best of several measurements, with the lowest and the highest of their medians; None where there are none."""
-    if not found:
+    """The best of several measurements, of some starts of limits each, with the lowest and the highest of their medians; None
+    where there are none. All flags stay, for the report; the limit is the least of those that can be."""
+    parts = [part for measurement in found for part in measurement]
+    if not parts:
         return None
-    limits = {"cores": found[0]["cores"], "measured": len(found), "ranges": {}, "bandwidth": []}
-    names = [name for f in found for name, value in f.items() if isinstance(value, (int, float)) and name != "cores"]
-    for name in dict.fromkeys(names):
-        here = [f for f in found if name in f]
-        limits[name] = (max if name.endswith("GBps") else min)(f[name] for f in here)
-        limits["ranges"][name] = ends([f.get("quartiles", {}).get(name, [0, f[name]])[1] for f in here])
-    believe_flags(limits, sorted(ns for f in found for ns in f.get("flags", ())))
-    rows = [row for f in found for row in f.get("bandwidth", ())]
-    for key in dict.fromkeys((row["pattern"], row["cores"], row["bytes"]) for row in rows):
-        here = [row for row in rows if (row["pattern"], row["cores"], row["bytes"]) == key]
-        low, high = ends([row.get("quartiles", [0, row["GBps"]])[1] for row in here])
-        limits["bandwidth"].append({"pattern": key[0], "cores": key[1], "bytes": key[2], "GBps": max(row["GBps"] for row in here),
-                                    "low": low, "high": high})
-    return limits
-
-
-def believe_flags(limits, flags):
-    """All of them stay, for the report; the limit is the least of those that can be."""
-    believed = [ns for ns in flags if ns >= LEAST_FLAG_NS]
-    limits["flags"] = flags
+    limits = {"cores": parts[0]["cores"], "measured": len(found), "ranges": {}, "bandwidth": [],
+              "flags": sorted(part["flag_ns"] for part in parts if part.get("flag_ns"))}
+    for name in dict.fromkeys(name for part in parts for name, value in part.items() if isinstance(value, (int, float))):
+        here = [part for part in parts if name in part]
+        if name != "cores":
+            limits[name] = (max if name.endswith("GBps") else min)(part[name] for part in here)
+            limits["ranges"][name] = ends([part.get("quartiles", {}).get(name, [0, part[name]])[1] for part in here])
+    believed, _ = flags_of(limits)
     if believed:
         limits["flag_ns"] = believed[0]
     else:
         limits.pop("flag_ns", None)
+    rows = {}
+    for row in [row for part in parts for row in part.get("bandwidth", ())]:
+        rows.setdefault((row["pattern"], row["cores"], row["bytes"]), []).append(row)
+    for (pattern, cores, size), here in rows.items():
+        low, high = ends([row.get("quartiles", [0, row["GBps"]])[1] for row in here])
+        limits["bandwidth"].append({"pattern": pattern, "cores": cores, "bytes": size, "GBps": max(row["GBps"] for row in here),
+                                    "low": low, "high": high})
+    return limits
 
 
 def ends(values):

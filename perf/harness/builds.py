@@ -1,8 +1,11 @@
 """Builds of Tutti to measure: a folder that has one, or a git revision that is built for the occasion."""
 import contextlib
 import os
+import re
 import subprocess
 import tempfile
+
+UNKNOWN = "unknown, since the library is not here or too old to say"
 
 
 class BuildError(Exception):
@@ -46,3 +49,14 @@ def opened(root, name, programs, say):
             yield build
         finally:
             _run("git", "-C", root, "worktree", "remove", "--force", tree)
+
+
+def revision_of(build):
+    """Which commit its library was built from: it says so itself (tutti_revision), whatever its source has become.
+    4f2a96b0c1d2; 4f2a96b0c1d2+changes, where the tree was not that commit's; or why it is not known. Without a path."""
+    try:
+        with open(os.path.join(build, "libtutti.so"), "rb") as library:
+            found = re.search(rb"tutti revision: ([^\0]{1,200})\0", library.read())
+    except OSError:
+        return UNKNOWN
+    return found.group(1).decode(errors="replace") if found else UNKNOWN

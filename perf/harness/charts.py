@@ -1,6 +1,5 @@
-"""The charts and tables of points of measurement in one place: times, bandwidths, and ratios to the best peer."""
-from harness import bounds, curves, page, tables, targets
-from harness.page import escape
+"""The charts of points of measurement in one place: times, bandwidths, and ratios to the best peer."""
+from harness import bounds, curves, targets
 from harness.sizes import text_of
 from harness.spread import median, middle_half
 
@@ -50,19 +49,10 @@ def charts_of(limits, place, points):
 
 def ratio_chart(points, names):
     """The best peer's time to ours; nothing where no peer was measured."""
-    found = {n: [(p.size, *ratio) for p in points if (ratio := targets.ratio_to(p, n, targets.PEERS))]
+    found = {n: [(p.size, *ratio) for p in points if (ratio := targets.ratio_to(p, n))]
              for n in names if not targets.is_peer(n)}
     if not any(found.values()):
         return ""
     return curves.draw({n: [(size, middle) for size, _, middle, _ in at] for n, at in found.items()},
                        {n: [(size, low, high) for size, low, _, high in at] for n, at in found.items()}, {},
                        "time of the best peer / time of Tutti; above 1 Tutti is faster", SIZE_TICKS, level=1)
-
-
-def times_table(points):
-    """tables.table_of, as HTML."""
-    def cell(text):
-        return page.Cell("<td>" + escape(text).replace("**", "<b>", 1).replace("**", "</b>", 1) + "</td>")
-
-    head, _, *rows = [line.strip("| ").split(" | ") for line in tables.table_of(points).splitlines()]
-    return page.table(head, [[cell(word) for word in row] for row in rows])

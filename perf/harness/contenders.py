@@ -1,4 +1,5 @@
 """The contenders: Tutti and every peer that is installed, with the settings each is known to be fast with."""
+import dataclasses
 import os
 import re
 import shutil
@@ -21,17 +22,17 @@ RANK_NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RAN
               "MASTER_PORT")
 
 
+@dataclasses.dataclass
 class Contender:
     """A library with settings: how its programs are started."""
-
-    def __init__(self, name, library, **how):
-        self.name, self.library = name, library
-        self.launcher = how.get("launcher", [])      # "{ranks}" stands for their number
-        self.prefix = how.get("prefix", "")          # of its programs' names
-        self.env = how.get("env", {})
-        self.options = how.get("options", [])        # of the program
-        self.build = how["build"]
-        self.version = how.get("version", "")
+    name: str
+    library: str
+    build: str
+    launcher: list = ()          # "{ranks}" stands for their number
+    prefix: str = ""             # of its programs' names
+    env: dict = dataclasses.field(default_factory=dict)
+    options: list = ()           # of the program
+    version: str = ""
 
     @property
     def is_ours(self):
@@ -59,20 +60,17 @@ class Contender:
         """For people: what is set apart from the number of ranks, without paths."""
         words = [f"{name}={value}" for name, value in self.env.items()]
         skip = ("-n", "--ranks", "{ranks}", "--")
-        words += [word for word in self.launcher[1:] + self.options if word not in skip]
+        words += [word for word in [*self.launcher[1:], *self.options] if word not in skip]
         return " ".join(words) or "none"
 
 
-def clean_environment():
-    """(environment, names that were left out of it)."""
-    env, dropped = {}, []
-    for name, value in os.environ.items():
-        if name.startswith(FOREIGN) or name in RANK_NAMES:
-            dropped.append(name)
-        else:
-            env[name] = value
-    env.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
-    return env, sorted(dropped)
+def clean_environment(say):
+    """Says what was left out of it."""
+    dropped = sorted(name for name in os.environ if name.startswith(FOREIGN) or name in RANK_NAMES)
+    if dropped:
+        say(f"Left out of the environment: {', '.join(dropped)}.")
+    env = {name: value for name, value in os.environ.items() if name not in dropped}
+    return dict(env, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
 
 
 def output_of(*command):

@@ -1,6 +1,21 @@
-"""The machine in a few words, without anything that says whose it is: no host name, user, path or address."""
+"""The machine: in a few words, without anything that says whose it is (no host name, user, path or address); real-time
+priority on it, and busy processes."""
+import contextlib
 import os
 import platform
+import shutil
+import subprocess
+import sys
+
+MOST_BUSY = 1024
+# A busy process ends with the program that has started it, however that ends.
+COMPUTE = """
+import os
+parent = os.getppid()
+while os.getppid() == parent:
+    for _ in range(100000):
+        pass
+"""
 
 
 def _field(path, name):
@@ -45,3 +60,35 @@ def describe():
 
 def one_line(machine):
     return "; ".join(f"{name}: {value}" for name, value in machine.items() if value != "")
+
+
+def words_of_priority():
+    """Words before a program that is a rank, when a comparison is run under chrt so that other programs do not disturb it.
+
+    Ranks that spin would then keep all processes of their own priority from the cores: the launcher that they wait for, a
+    library's own threads, and the program that would end them. So this process and the launchers go one above the ranks, and
+    the ranks take turns (SCHED_RR) where they share a core."""
+    if os.sched_getscheduler(0) not in (os.SCHED_FIFO, os.SCHED_RR):
+        return []
+    ranks = os.sched_getparam(0).sched_priority
+    above = min(ranks + 1, os.sched_get_priority_max(os.SCHED_RR))
+    os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(above))
+    chrt = shutil.which("chrt")
+    if above == ranks or not chrt:
+        raise SystemExit(f"Under real-time priority (here {ranks}) chrt is needed (Debian: util-linux), and a priority "
+                         "below the highest: chrt -f 1.")
+    return [chrt, "-r", str(ranks)]
+
+
+@contextlib.contextmanager
+def busy(count):
+    """So many processes beside what is measured compute and want a core as other programs do."""
+    loops = []
+    try:
+        for _ in range(count):
+            loops.append(subprocess.Popen([sys.executable, "-I", "-c", COMPUTE], stdin=subprocess.DEVNULL))
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()

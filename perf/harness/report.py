@@ -1,84 +1,58 @@
-"""A comparison's results as one HTML page that needs no other file."""
-from harness import bounds, page, tables, targets
-from harness.charts import charts_of, times_table
-from harness.figures import significant
+"""A comparison's results as Markdown, and as one HTML page of the same with charts, which needs no other file."""
+import re
+
+from harness import bounds, machine, page, study, tables, targets
+from harness.charts import charts_of
 from harness.page import escape
-from harness.sizes import text_of
+
+STATES = (("missed", "missed: "), ("nearly", "% of it"), ("reached", ": reached"), ("none", "x: not measured"))   # the worst first
 
 
-def state_class(verdict):
-    if verdict.worst is None:
-        return "none"
-    if verdict.worst >= verdict.target:
-        return "reached"
-    return "nearly" if verdict.worst >= targets.FLOOR * verdict.target else "missed"
+def listed(lines):
+    return "\n".join(f"- {line}" for line in lines)
 
 
-def verdict_cell(verdicts):
-    if not verdicts:
-        return page.Cell("<td></td>")
-    order = ("missed", "nearly", "reached", "none")
-    worst = min((state_class(v) for v in verdicts), key=order.index)
-    lines = []
-    for v in verdicts:
-        against = f" ({escape(v.against)})" if len(verdicts) > 1 else ""
-        if v.worst is None:
-            lines.append(f"{v.target:g}x{against}: not measured")
-            continue
-        at = f" ({text_of(v.worst_size)})" if v.worst_size else ""
-        sizes = "; ".join(f"{text_of(s) if s else 'no data'}: {tables.cell(found).replace('**', '')}" for s, found in v.sizes.items())
-        lines.append(f'<span title="{escape(sizes)}">{v.target:g}x{against}: <b>{significant(v.worst)}</b> at worst{at}, '
-                     f'{significant(v.mean)} in the mean<br/><small>{v.state}</small></span>')
-    return page.Cell(f'<td class="{worst}">{"<br/>".join(lines)}</td>')
+def markdown(results):
+    first, others, bf16 = (tables.targets_of(table) if table else "" for table in results.verdict_tables())
+    parts = ["# Tutti and its peers", f"Commit of Tutti: {results.commit}.", machine.one_line(results.machine)]
+    parts += [f"**{message}**" for message in [results.failed, *results.why_incomplete()] if message]
+    parts += [listed(results.notes),
+              listed(tables.limit_messages(results.limits, results.points) + tables.bandwidth_lines(results.limits)),
+              study.table(("over", "contender", "version", "settings"), results.peer_lines()),
+              f"Settings: {', '.join(f'{name} {value}' for name, value in results.settings.items())}. Times are medians over the "
+              "rounds of the mean time of a call; a ratio is taken within each round, the best peer's time by ours: median, and in "
+              "brackets the middle half. Above 1 Tutti is faster.",
+              f"Targets of f32 sum all_reduce: the worst of those sizes of a class that were measured counts, from "
+              f"{targets.FLOOR:.0%} on as nearly reached.", first,
+              others and "The other collectives, every size:", others, bf16 and "bf16's speed per byte against f32's:", bf16]
+    if results.shortfalls():
+        parts += ["Where targets were not reached:", listed(results.shortfalls())]
+    for place, dtype, points in results.places():
+        parts += [f"## {place}, {dtype}", tables.table_of(points)]
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def targets_table(table):
-    ranks = sorted({r for _, row in table for r in row})
-    return page.table(["", *(f"{r} ranks" for r in ranks)],
-                      [[name, *(verdict_cell(row.get(r)) for r in ranks)] for name, row in table])
+def bold(text):
+    return re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", escape(text))
 
 
-def limits_text(limits, points):
-    rows = [(b["pattern"], str(b["cores"]), text_of(b["bytes"]), f"{b['GBps']:.1f}", f"{b['low']:.1f} - {b['high']:.1f}")
-            for b in (limits or {}).get("bandwidth", ())]
-    table = page.table(("pattern", "cores", "buffer", "GB/s", "medians"), rows) if rows else ""
-    about, _, names = bounds.__doc__.strip().partition("\n\n")
-    return ("".join(f"<p>{escape(message)}</p>" for message in tables.limit_messages(limits, points)) + table
-            + f"<p><small>{escape(about)}</small></p><pre>{escape(names)}</pre>")
+def html_of_cell(text):
+    state = next((state for state, words in STATES if words in text), "")
+    return page.Cell(f'<td class="{state}">{bold(text)}</td>')
 
 
-def head_of(results):
-    parts = []
-    if results.failed:
-        parts.append(f'<p class="warning"><b>{escape(results.failed)}</b></p>')
-    parts += [f'<p class="warning">{escape(message)}</p>' for message in results.why_incomplete()]
-    parts.append(f"<p>Commit of Tutti: {escape(results.commit)}.</p>")
-    if results.notes:
-        parts.append("<ul>" + "".join(f"<li>{escape(note)}</li>" for note in results.notes) + "</ul>")
-    rows = [(name, str(value)) for name, value in results.machine.items() if value != ""]
-    parts.append(f'<h2>The machine</h2>{page.table((), rows, "peers")}{limits_text(results.limits, results.points)}')
-    peers = page.table(("over", "contender", "version", "settings"), results.peer_lines(), "peers")
-    parts.append(f"<h2>Who is compared</h2>{peers}")
-    settings = ", ".join(f"{name} {value}" for name, value in results.settings.items())
-    parts.append(f"<p>Settings: {escape(settings)}. Times are medians over the rounds of the mean time of a call; a ratio is "
-                 "taken within each round, the best peer's time by ours: median, and in brackets the middle half, which the curves "
-                 "show as upright lines. Above 1 Tutti is faster.</p>")
-    return "".join(parts)
+def html_of_block(block):
+    if block.startswith("## "):
+        return f"<h2>{escape(block[3:])}</h2>"
+    if block.startswith("- "):
+        return f"<ul>{''.join(f'<li>{bold(line[2:])}</li>' for line in block.splitlines())}</ul>"
+    if block.startswith("| "):
+        head, _, *rows = [line[2:-2].split(" | ") for line in block.splitlines()]
+        return page.table(head, [[html_of_cell(text) for text in row] for row in rows])
+    return f"""<p{' class="warning"' if block.startswith("**") else ''}>{bold(block)}</p>"""
 
 
 def html_of(results):
-    parts = [head_of(results), "<h2>Targets</h2><p>f32 sum all_reduce; the worst of "
-             "those sizes of a class that were measured counts. Green: reached; yellow: at least 85 %; red: less. The sizes show under the pointer.</p>"]
-    first, others, bf16 = results.verdict_tables()
-    parts.append(targets_table(first))
-    if others:
-        parts.append(f"<p>The other collectives, every size:</p>{targets_table(others)}")
-    if bf16:
-        parts.append(f"<p>bf16's speed per byte against f32's:</p>{targets_table(bf16)}")
-    if results.shortfalls():
-        items = "".join(f"<li>{escape(message)}</li>" for message in results.shortfalls())
-        parts.append(f"<p>Where targets were not reached:</p><ul>{items}</ul>")
-    for place, dtype, points in results.places():
-        parts.append(f"<h2>{escape(str(place))}, {escape(dtype)}</h2>{charts_of(results.limits, place, points)}"
-                     f"{times_table(points)}")
-    return page.whole("Tutti and its peers", "".join(parts))
+    charts = {f"## {place}, {dtype}": charts_of(results.limits, place, points) for place, dtype, points in results.places()}
+    parts = [html_of_block(block) + charts.get(block, "") for block in markdown(results).strip().split("\n\n")[1:]]
+    return page.whole("Tutti and its peers", "".join(parts) + f"<h2>Limits in the charts</h2><pre>{escape(bounds.__doc__)}</pre>")

@@ -1,7 +1,7 @@
 """A comparison's results and the files that they go to: results.csv, results.json, table.md, report.html."""
 import json
 
-from harness import machine, report, shortfalls, study, tables, targets
+from harness import machine, report, study, targets
 
 FAILED, REFUSED, MISSING = "failed", "cannot be had", "not here"      # why a contender was left out somewhere
 
@@ -23,6 +23,12 @@ class Results:
     def note(self, message):
         if message not in self.notes:
             self.notes.append(message)
+
+    def say(self, message):
+        """Notes and prints it, the first time."""
+        if message not in self.notes:
+            print(message, flush=True)
+        self.note(message)
 
     def leave_out(self, contender, where, kind, why):
         self.left_out.append({"contender": contender, "where": str(where), "kind": kind, "why": why})
@@ -49,7 +55,7 @@ class Results:
                 targets.bf16_verdicts(self.points))
 
     def shortfalls(self):
-        return shortfalls.messages(self.verdict_tables(), self.limits)
+        return targets.shortfalls(self.verdict_tables(), self.limits)
 
     def peer_lines(self):
         lines = []
@@ -82,4 +88,4 @@ def as_csv(results):
 def texts_of(results):
     """{file: text}."""
     return {"results.csv": as_csv(results), "results.json": json.dumps(as_json(results), indent=1),
-            "table.md": tables.markdown(results), "report.html": report.html_of(results)}
+            "table.md": report.markdown(results), "report.html": report.html_of(results)}

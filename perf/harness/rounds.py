@@ -1,5 +1,7 @@
 """The order of measuring: every round measures every contender once, one after the other, so that all see the
 same machine. The first round verifies, warms up, and finds out how many iterations the others need."""
+import dataclasses
+
 from harness import run
 from harness.sizes import text_of, units_of as units_of_sizes
 
@@ -78,18 +80,18 @@ class Hangs:
         return str(place) in places or len(places) >= self.MOST
 
 
+@dataclasses.dataclass
 class Settings:
-    def __init__(self, **given):
-        self.rounds = given.get("rounds", 8)
-        self.dirty = given.get("dirty", True)
-        self.in_place = given.get("in_place", True)
-        self.load = given.get("load", 0)
-        self.timeout = given.get("timeout", 120)
-        self.env = given.get("env")
-        self.wrap = given.get("wrap", ())
-        self.say = given.get("say", print)
-        self.note = given.get("note", self.say)      # for what a report must say too
-        self.hangs = Hangs()
+    env: dict
+    rounds: int = 8
+    iterations: int = 0                  # 0: as many as fit into the budget
+    dirty: bool = True
+    in_place: bool = True
+    load: int = 0
+    timeout: float = 120
+    wrap: list = ()
+    note: object = print                 # for what a report must say too
+    hangs: Hangs = dataclasses.field(default_factory=Hangs)
 
 
 class Rounds:
@@ -114,7 +116,7 @@ class Rounds:
                 for contender in self.in_turn(turn):
                     self.measure_once(contender, dtype, sizes, turn, iterations, points)
                 for message in self.messages(self.refused - known):
-                    self.settings.say(message)
+                    print(message)
 
     def is_out(self, name, dtype):
         return (name, dtype) in self.broken or self.settings.hangs.holds(name, self.place)
@@ -136,7 +138,7 @@ class Rounds:
         env = contender.environment(self.settings.env)
         command = contender.command(self.place.collective, self.place.ranks, self.settings.wrap)
         try:
-            result, rows, _ = run.run_unit(command, env, sizes, options, self.settings.timeout)
+            result, rows = run.run_unit(command, env, sizes, options, self.settings.timeout)
             times = run.times_of(rows, sizes, self.settings.in_place)
         except run.WrongResult as wrong:
             raise run.WrongResult(f"{contender.name} {wrong} in {self.place}, {dtype}, {sizes[0]} to {sizes[-1]} B.",
@@ -149,7 +151,7 @@ class Rounds:
             return
         self.libraries.setdefault(contender.library, str(result.get("library", "")))
         if first:
-            iterations[key] = iterations_for(sizes, times)
+            iterations[key] = self.settings.iterations or iterations_for(sizes, times)
             return
         for size, microseconds in times.items():
             points[dtype, size].times[contender.name].append(microseconds)
@@ -173,7 +175,7 @@ class Rounds:
         if isinstance(failure, run.Refusal):
             self.refused.add(key)
         else:
-            self.settings.say("\n    ".join([f"{name} is left out of {self.where(dtype)}, from here on: {failure}. Its last lines:"]
+            print("\n    ".join([f"{name} is left out of {self.where(dtype)}, from here on: {failure}. Its last lines:"]
                                             + failure.lines))
         for point in points.values():
             if dtype in (None, point.dtype):

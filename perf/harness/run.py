@@ -3,8 +3,8 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import tempfile
-import time
 
 WRONG = 1     # the programs' exit code for wrong values
 REFUSED = 2   # and for what cannot be had
@@ -33,6 +33,9 @@ class Refusal(Failure):
 
 class WrongResult(Failure):
     """A collective gave wrong values. There is nothing to compare any more."""
+
+    def complain(self, program):
+        print("\n".join([f"{program}: {self}"] + ["    " + line for line in self.lines]), file=sys.stderr)
 
 
 def descendants(pid):
@@ -102,14 +105,12 @@ def rows_of(path, output):
 
 
 def run_unit(command, env, sizes, options, timeout):
-    """Measures the sizes, a progression, by one start. Returns (the program's JSON, its rows, seconds it took)."""
+    """Measures the sizes, a progression, by one start. Returns (the program's JSON, its rows)."""
     factor = sizes[1] // sizes[0] if len(sizes) > 1 else 2
     with tempfile.TemporaryDirectory(prefix="tutti-perf-") as folder:
         path = os.path.join(folder, "rows.json")
         line = command + ["-b", str(sizes[0]), "-e", str(sizes[-1]), "-f", str(factor)]
-        start = time.monotonic()
         code, output = run_program(line + options + ["-J", path], env, timeout)
-        seconds = time.monotonic() - start
         # mpirun's own failures have exit code 1 too; then the program has not printed its first line.
         if code == WRONG and "_perf (" in output:
             raise WrongResult("gave WRONG VALUES", output)
@@ -120,7 +121,7 @@ def run_unit(command, env, sizes, options, timeout):
         result, rows = rows_of(path, output)
     if any(row.get("wrong") for row in rows):
         raise WrongResult("gave WRONG VALUES", output)
-    return result, rows, seconds
+    return result, rows
 
 
 def times_of(rows, sizes, in_place):

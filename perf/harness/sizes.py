@@ -7,9 +7,6 @@ UNITS = {"K": 10, "M": 20, "G": 30}
 MOST = 1 << 46      # that the programs take
 # Sizes up to each of these share a unit; above the last every size has its own.
 UNIT_ENDS = (1 << 10, 64 << 10, 4 << 20)
-# What issue and report speak of: name, first and last size.
-CLASSES = (("8-56 B", 8, 56), ("64 B - 1 KiB", 64, 1 << 10), ("4-64 KiB", 4 << 10, 64 << 10),
-           ("256 KiB - 4 MiB", 256 << 10, 4 << 20), ("16-64 MiB", 16 << 20, 64 << 20))
 
 
 def parse_bytes(text):

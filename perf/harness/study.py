@@ -4,7 +4,7 @@ import io
 import os
 import sys
 
-from harness import arguments, files, machine, revision, run
+from harness import arguments, builds, files, machine, run
 
 
 def table(head, rows):
@@ -20,7 +20,7 @@ def csv_of(head, rows):
 
 
 def head_of(build, *more):
-    return [machine.one_line(machine.describe()), f"Commit of Tutti: {revision.of_build(build)}.", *more]
+    return [machine.one_line(machine.describe()), f"Commit of Tutti: {builds.revision_of(build)}.", *more]
 
 
 def write(name, folder, texts, main_file, has_any=True):

@@ -1,5 +1,5 @@
 """A comparison's results as Markdown tables."""
-from harness import machine, study, targets
+from harness import study, targets
 from harness.figures import significant, us
 from harness.sizes import text_of
 from harness.spread import median
@@ -33,7 +33,7 @@ def table_of(points):
     for p in points:
         row = [size_text(p)] + [us(median(p.times[n])) if n in p.times else "" for n in names]
         if has_peers:
-            row += [cell(targets.ratio_to(p, n, targets.PEERS)) for n in ours]
+            row += [cell(targets.ratio_to(p, n)) for n in ours]
             row.append(targets.best_peer(p) or "")
         rows.append(row)
     return study.table(head, rows)
@@ -72,19 +72,3 @@ def bandwidth_lines(limits):
         key = f"{row['pattern']}, {row['cores']} core{'s' if row['cores'] > 1 else ''}, GB/s"
         patterns.setdefault(key, []).append(f"{text_of(row['bytes'])} {row['GBps']:.1f} ({row['low']:.1f}-{row['high']:.1f})")
     return [f"{name}: {', '.join(cells)}." for name, cells in patterns.items()]
-
-
-def markdown(results):
-    parts = ["# Tutti and its peers", f"Commit of Tutti: {results.commit}.", machine.one_line(results.machine)]
-    if results.failed:
-        parts.append(f"**{results.failed}**")
-    parts += [f"**{message}**" for message in results.why_incomplete()]
-    parts.append("\n".join(f"- {note}" for note in results.notes))
-    parts.append("\n".join(f"- {line}" for line in limit_messages(results.limits, results.points) + bandwidth_lines(results.limits)))
-    parts.append(study.table(("over", "contender", "version", "settings"), results.peer_lines()))
-    parts += [targets_of(table) for table in results.verdict_tables() if table]
-    if results.shortfalls():
-        parts.append("Where targets were not reached:\n\n" + "\n".join(f"- {s}" for s in results.shortfalls()))
-    for place, dtype, points in results.places():
-        parts += [f"## {place}, {dtype}", table_of(points)]
-    return "\n\n".join(part for part in parts if part) + "\n"

@@ -3,18 +3,19 @@
 Judged is the worst size of a class; a class counts as far as it was measured.
 """
 from harness import bounds
-from harness.figures import percent
+from harness.figures import percent, significant, us
+from harness.sizes import text_of
 from harness.spread import geometric_mean, median, middle_half, ratios
 
 FLOOR = 0.85
 KIB, MIB = 1 << 10, 1 << 20
-ANY = (1, 1 << 62)
 ORDINARY, ZERO_COPY = "Tutti", "Tutti, zero copy"
 PEERS, STOCK, GLOO, NOT_GLOO, LIMIT = "best peer", "Open MPI", "Gloo", "best but Gloo", "2-in-2-out limit"
 F32 = "f32"
 OTHERS = ("all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", "barrier")
 OTHERS_TARGET = 1.5
 BF16_TARGET = 0.8
+LITTLE = 10        # a limit so many times below the time asked for does not explain much
 
 # over, name, our contender, first and last size, {ranks: [(target, against)]}
 ROWS = (
@@ -40,30 +41,23 @@ ROWS = (
 FAR_TARGET = ("shared memory, 64 B - 1 KiB", 2, 1.3)    # where the cores are far from each other
 
 
-def times_of_flags(limits):
-    """(of which distance the cores are, in words; which flags are not believed, in words)."""
-    believed, refused = bounds.flags_of(limits)
-    doubted = f"{refused} below {bounds.LEAST_FLAG_NS} ns {'are' if refused > 1 else 'is'} not believed"
-    if not believed:
-        return "", f" ({refused} measurements below {bounds.LEAST_FLAG_NS} ns are not believed)" if refused else ""
-    return (f"A flag takes {median(believed):.0f} ns from core to core (the median of {len(believed)} measurements, "
-            f"{believed[0]:.0f}-{believed[-1]:.0f}{'; ' + doubted if refused else ''})"), ""
-
-
 def distance_of_cores(points, limits):
     """[which target follows from it and why, as a message], or nothing where that target was not measured."""
     name, ranks, far_target = FAR_TARGET
     over, ours, first, last, near_target = next((over, ours, first, last, cells[ranks][0][0])
                                                 for over, row, ours, first, last, cells in ROWS if row == name)
-    if not any(p.times.get(ours) for p in within(points, lambda p: p.over == over and p.ranks == ranks
-                                                 and p.collective == "all_reduce", first, last)):
+    if not any(p.times.get(ours) for p in within(points, over, ranks, "all_reduce", first, last)):
         return []
-    is_far, what = bounds.cores_are_far(limits), f"{name}, {ranks} ranks"
-    flag, doubted = times_of_flags(limits)
-    if is_far is None:
+    what = f"{name}, {ranks} ranks"
+    believed, refused = bounds.flags_of(limits)
+    if not believed:
+        doubted = f" ({refused} measurements below {bounds.LEAST_FLAG_NS} ns are not believed)" if refused else ""
         return [f"How far the cores are from each other is not known{doubted}, so they count as near: {what}, has the target "
                 f"{near_target:g}x ({far_target:g}x where a flag takes more than {bounds.FAR_NS} ns)."]
-    if is_far:
+    doubted = f"; {refused} below {bounds.LEAST_FLAG_NS} ns {'are' if refused > 1 else 'is'} not believed" if refused else ""
+    flag = (f"A flag takes {median(believed):.0f} ns from core to core (the median of {len(believed)} measurements, "
+            f"{believed[0]:.0f}-{believed[-1]:.0f}{doubted})")
+    if bounds.cores_are_far(limits):
         return [f"{flag}, more than {bounds.FAR_NS}: they are far from each other, so {what}, has the target {far_target:g}x instead "
                 f"of {near_target:g}x."]
     return [f"{flag}, not more than {bounds.FAR_NS}: they are near each other, so {what}, has the target {near_target:g}x "
@@ -71,16 +65,16 @@ def distance_of_cores(points, limits):
 
 
 class Verdict:
-    """A target at one place: the worst size's ratio, all sizes' mean, and how it counts."""
+    """A target at one place: the worst size's ratio, all sizes' mean, and how it counts. found: [(point, whose times are ours,
+    the others' times, whose these are)], one for each size."""
 
     def __init__(self, what, ranks, target, against, found):
         self.what, self.ranks, self.target, self.against = what, ranks, target, against
-        self.sizes = found                                       # {size: (low, ratio, high)}
-        self.worst_size = min(found, key=lambda size: found[size][1], default=None)
-        self.worst = found[self.worst_size][1] if found else None
-        self.mean = geometric_mean([f[1] for f in found.values()]) if found else None
-        self.ours, self.point = None, None       # whose ratio, and at what point of measurement it is the worst
-        self.theirs = None                       # the other's time there, where that is no peer's
+        medians = {p.size: median(ratios(theirs, p.times[ours])) for p, ours, theirs, _ in found}
+        self.worst_size = min(sorted(medians), key=medians.get, default=None)
+        self.worst = medians.get(self.worst_size)
+        self.mean = geometric_mean(medians.values()) if found else None
+        self.point, self.ours, self.theirs, self.who = next((f for f in found if f[0].size == self.worst_size), [None] * 4)
 
     @property
     def state(self):
@@ -107,30 +101,31 @@ def best_peer(point, wanted=is_peer):
     return min(names, key=lambda n: median(point.times[n]), default=None)
 
 
-def ratio_to(point, ours, against, limits=None):
-    """(low, median, high) over the rounds, of the others' time to ours; None where one of them is missing."""
+def opponent(point, ours, against, limits=None):
+    """(times that ours are compared with, round by round, and whose they are); None where one of the two is missing."""
     if not point.times.get(ours):
         return None
     if against == LIMIT:
         limit = bounds.lines_at(limits, point.place, point.size).get("2 in 2 out")
-        return limit and middle_half([limit / t for t in point.times[ours]])
+        return limit and ([limit] * len(point.times[ours]), "the limit 2 in 2 out")
     peer = best_peer(point, wanted_of(against))
-    return peer and middle_half(ratios(point.times[peer], point.times[ours]))
+    return peer and (point.times[peer], peer)
 
 
-def judge(points, limits, what, target, ours, against):
-    found = {p.size: ratio_to(p, ours, against, limits) for p in points}
-    ranks = points[0].place.ranks if points else 0
-    verdict = Verdict(what, ranks, target, against, {s: f for s, f in sorted(found.items()) if f})
-    verdict.ours = ours
-    verdict.point = next((p for p in points if p.size == verdict.worst_size), None)
-    if against == LIMIT and verdict.point:
-        verdict.theirs = bounds.lines_at(limits, verdict.point.place, verdict.worst_size)["2 in 2 out"]
-    return verdict
+def ratio_to(point, ours):
+    """(low, median, high) over the rounds, of the best peer's time to ours; None where one of them is missing."""
+    found = opponent(point, ours, PEERS)
+    return found and middle_half(ratios(found[0], point.times[ours]))
 
 
-def within(points, place_of, first, last, dtype="float"):
-    return [p for p in points if place_of(p.place) and p.dtype == dtype and first <= p.size <= last]
+def judge(points, limits, what, ranks, target, ours, against):
+    found = [(p, ours, *theirs) for p in points if (theirs := opponent(p, ours, against, limits))]
+    return Verdict(what, ranks, target, against, found)
+
+
+def within(points, over, ranks, collective, first=0, last=1 << 62):
+    return [p for p in points if (p.place.over, p.place.ranks, p.place.collective, p.dtype) == (over, ranks, collective, "float")
+            and first <= p.size <= last]
 
 
 def all_reduce_verdicts(points, limits):
@@ -139,13 +134,12 @@ def all_reduce_verdicts(points, limits):
     for over, name, ours, first, last, cells in ROWS:
         row = {}
         for ranks, wanted in cells.items():
-            here = within(points, lambda p, o=over, r=ranks: p.over == o and p.ranks == r
-                          and p.collective == "all_reduce", first, last)
+            here = within(points, over, ranks, "all_reduce", first, last)
             row[ranks] = []
             for target, against in wanted:
                 if (name, ranks) == FAR_TARGET[:2] and bounds.cores_are_far(limits):
                     target = FAR_TARGET[2]
-                row[ranks].append(judge(here, limits, name, target, ours, against))
+                row[ranks].append(judge(here, limits, name, ranks, target, ours, against))
         table.append((name, row))
     return table
 
@@ -157,10 +151,9 @@ def other_verdicts(points, limits):
         for over in ("shm", "tcp"):
             row = {}
             for ranks in sorted({p.place.ranks for p in points}):
-                here = within(points, lambda p, o=over, r=ranks, c=collective: p.over == o and p.ranks == r
-                              and p.collective == c, 0, ANY[1])
+                here = within(points, over, ranks, collective)
                 if here:
-                    row[ranks] = [judge(here, limits, collective, OTHERS_TARGET, ORDINARY, PEERS)]
+                    row[ranks] = [judge(here, limits, collective, ranks, OTHERS_TARGET, ORDINARY, PEERS)]
             if row:
                 table.append((f"{collective}, {'TCP' if over == 'tcp' else 'shared memory'}", row))
     return table
@@ -176,15 +169,50 @@ def bf16_verdicts(points):
         for ours in (ORDINARY, ZERO_COPY):
             if f32 and f32.times.get(ours) and p.times.get(ours):
                 name = f"bf16 to f32, {'TCP' if p.place.over == 'tcp' else 'shared memory'}" + ours[len(ORDINARY):]
-                table.setdefault(name, {}).setdefault(p.place.ranks, []).append((p, f32, ours))
-    return [(name, {ranks: [bf16_verdict(name, ranks, found)] for ranks, found in row.items()}) for name, row in table.items()]
+                table.setdefault(name, {}).setdefault(p.place.ranks, []).append((p, ours, f32.times[ours], F32))
+    return [(name, {ranks: [Verdict(name, ranks, BF16_TARGET, F32, found)] for ranks, found in row.items()})
+            for name, row in table.items()]
 
 
-def bf16_verdict(name, ranks, found):
-    """found: [(point of bf16, point of f32, whose times)], a pair for each size."""
-    verdict = Verdict(name, ranks, BF16_TARGET, F32, {
-        p.size: middle_half(ratios(f32.times[ours], p.times[ours])) for p, f32, ours in found})
-    for p, f32, ours in found:
-        if p.size == verdict.worst_size:
-            verdict.point, verdict.ours, verdict.theirs = p, ours, median(f32.times[ours])
-    return verdict
+def shortfalls(verdict_tables, limits):
+    """Messages on targets that were not reached: by how much, at which size, and what the machine's limits say to it. What else
+    holds a size back is in docs/measurements/. verdict_tables: [[(row's name, {ranks: [verdicts]})], ...]."""
+    verdicts = [v for table in verdict_tables for _, row in table for cell in row.values() for v in cell]
+    return [shortfall(v, limits) for v in verdicts if v.worst is not None and v.worst < v.target]
+
+
+def shortfall(verdict, limits):
+    at = f" at {text_of(verdict.worst_size)}" if verdict.worst_size else ""
+    head = (f"{verdict.what}, {verdict.ranks} ranks: {significant(verdict.worst)} of the {verdict.target:g} asked "
+            f"({percent(verdict.worst / verdict.target)} %){at}")
+    ours, theirs = median(verdict.point.times[verdict.ours]), median(verdict.theirs)
+    needed = theirs / verdict.target
+    why = peer_beside(verdict) if verdict.against == LIMIT else limit(verdict, limits, needed)
+    return f"{head}: {us(ours)} us against {us(theirs)} of {verdict.who}; {us(needed)} us would reach it{why}."
+
+
+def peer_beside(verdict):
+    peer = best_peer(verdict.point)
+    return f"; the best peer, {peer}, takes {us(median(verdict.point.times[peer]))} us" if peer else "; no peer was measured"
+
+
+def limit(verdict, limits, needed):
+    """The highest of the limits that hold for that way, and what it explains."""
+    lines = bounds.lines_at(limits, verdict.point.place, verdict.worst_size)
+    lines.pop("copy" if verdict.ours == ZERO_COPY else "2 in 2 out", None)
+    name = max(lines, key=lines.get, default=None)
+    if name and lines[name] > needed:
+        return f", which the limit {name}, {us(lines[name])} us, does not allow"
+    if name and lines[name] >= needed / LITTLE:
+        return f", and the limit {name} is {us(lines[name])} us"
+    shared = sharing(verdict.ranks, limits)
+    if not name:
+        return f"; no limit of the machine was measured for this{shared}"
+    return f"; the highest limit that was measured for this, {name}, is {us(lines[name])} us: it does not explain the difference{shared}"
+
+
+def sharing(ranks, limits):
+    cores = (limits or {}).get("cores")
+    if not cores or ranks <= cores:
+        return ""
+    return f"; the {ranks} ranks share {cores} core{'s' if cores > 1 else ''}, and no limit was measured of how often and how fast they change"

@@ -3,6 +3,8 @@ it is said once, on standard error, and the program goes on for the sake of its 
 import os
 import sys
 
+from harness import streams
+
 GONE = 4      # exit code when that is all that went wrong
 
 
@@ -14,26 +16,25 @@ class Lasting:
     """Stands for sys.stdout, and does not raise."""
 
     def __init__(self, stream, program):
-        self.stream, self.program = stream, program
+        self.stream, self.warn = stream, streams.Streams(program).warn
         self.is_gone = False
         self.is_needed = False          # there is no other place for results: Gone is raised
 
+    def attempt(self, action, *args):
+        try:
+            if not self.is_gone:
+                action(*args)
+        except OSError as error:
+            self.lose(error.strerror)
+
     def write(self, text):
-        if not self.is_gone:
-            try:
-                self.stream.write(text)
-                if "\n" in text:
-                    self.stream.flush()
-            except OSError as error:
-                self.lose(error.strerror)
+        self.attempt(self.stream.write, text)
+        if "\n" in text:
+            self.flush()
         return len(text)
 
     def flush(self):
-        if not self.is_gone:
-            try:
-                self.stream.flush()
-            except OSError as error:
-                self.lose(error.strerror)
+        self.attempt(self.stream.flush)
 
     def lose(self, why):
         """What still is in a buffer goes nowhere, and no file that is opened takes the output's place."""
@@ -42,37 +43,25 @@ class Lasting:
         os.dup2(null, 1)
         os.close(null)
         end = ", and there is no --out: what is measured would be lost" if self.is_needed else ""
-        warn(f"{self.program}: the standard output is gone: {why}{end}.")
+        self.warn(f"the standard output is gone: {why}{end}.")
         if self.is_needed:
             raise Gone
 
     def need(self):
         self.is_needed = True
         if self.is_gone:
-            warn(f"{self.program}: there is no --out either: what is measured would be lost.")
+            self.warn("there is no --out either: what is measured would be lost.")
             raise Gone
-
-
-def warn(message):
-    try:
-        print(message, file=sys.stderr, flush=True)
-    except OSError:
-        pass                 # no one is left to tell
 
 
 def open_standard_streams():
     """Those that were closed lead nowhere. Whether the output is one of them."""
     is_closed = sys.stdout is None
-    while True:
-        fd = os.open(os.devnull, os.O_RDWR)
-        if fd > 2:
-            os.close(fd)
-            break
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(fd, True)
-    if is_closed:
-        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)
-    if sys.stderr is None:
-        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)
+    os.close(fd)
+    sys.stdout = sys.stdout or open(1, "w", encoding="utf-8", closefd=False)
+    sys.stderr = sys.stderr or open(2, "w", encoding="utf-8", closefd=False)
     return is_closed
 
 

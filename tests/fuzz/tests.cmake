@@ -29,6 +29,8 @@ set(options_files options.c)
 list(TRANSFORM options_files PREPEND ${PROJECT_SOURCE_DIR}/launch/)
 target_sources(fuzz_tuttirun PRIVATE ${options_files} ${PROJECT_SOURCE_DIR}/launch/output.c)
 target_sources(fuzz_letter PRIVATE ${options_files} ${PROJECT_SOURCE_DIR}/launch/letter.c)
+target_link_libraries(fuzz_tuttirun PRIVATE program_parts)
+target_link_libraries(fuzz_letter PRIVATE program_parts)
 # These read what the tools read.
 target_link_libraries(fuzz_trace PRIVATE tutti_trace_objects)
 target_link_libraries(fuzz_trace_page PRIVATE tutti_trace_objects)

@@ -125,9 +125,9 @@ wrong()
 	[ "$(grep -c '^tuttirun: ' err)" = 1 ] || complain "more than a line: $(cat err)"
 }
 wrong '-n 2 --devices 0,,1' "'0,,1' is not a value for --devices: give GPUs, each of them once, such as 0,1\.$"
-wrong '-n 2 -g 0 1 0' "'0' is not a value for --gpus: give GPUs"
+wrong '-n 2 -g 0 1 0' "'0' is not a value for -g: give GPUs"
 wrong '-n 2 --gpus all' "'all' is not a value for --gpus: give GPUs, each of them once, such as 0,1\.$"
-wrong '-g' "'true' is not a value for --gpus: give GPUs"
+wrong '-g' "'true' is not a value for -g: give GPUs"
 wrong '--nproc-per-node all' "'all' is not a value for --nproc-per-node: give a number from 1 to 4096, auto, gpu or cpu\.$"
 wrong '-n 2 --port x' "'x' is not a value for --port: give a port from 1 to 65535\.$"
 for master in nodea nodea: nodea:0 nodea:x :29500 'nodea:+1' fd98:7::1 fd98:7::1:29500 '[fd98:7::1]' '[nodea]:1' 'fe80::1%eth0:1' a,b:1 '[fe80::1]:1'; do

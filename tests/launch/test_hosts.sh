@@ -98,7 +98,7 @@ echo '# none' >none
 while read -r line; do
 	# shellcheck disable=SC2086
 	expect 2 timeout 60 "$tuttirun" $line
-	said 'usage: tuttirun'
+	said '^tuttirun --help explains the options\.$'
 done <<-'END'
 	-n 2 --hosts a,,b true
 	-n 2 --hosts a,-oProxyCommand=x true

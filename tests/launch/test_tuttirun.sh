@@ -204,7 +204,7 @@ said 'usage: tuttirun' out
 while read -r line; do
 	# shellcheck disable=SC2086
 	expect 2 $run $line
-	said 'usage: tuttirun'
+	said '^tuttirun --help explains the options\.$'
 	[ ! -s out ] || complain "stdout of: tuttirun $line"
 done <<-'END'
 

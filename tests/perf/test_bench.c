@@ -141,6 +141,16 @@ static void calls_of_a_burst_have_their_own_buffers(void **state)
 	}
 }
 
+static void memory_is_said_in_units(void **state)
+{
+	char text[BENCH_TEXT];
+
+	(void)state;
+	assert_string_equal(bench_text(512, text), "512 B");
+	assert_string_equal(bench_text(1536, text), "1.5 KiB");
+	assert_string_equal(bench_text(60000.0 * (1 << 30), text), "58.6 TiB");
+}
+
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define MANY  128
 #define SLACK 65536 /* malloc's own, and small things */
@@ -201,6 +211,7 @@ int main(void)
 		cmocka_unit_test(an_untouched_buffer_is_wrong),
 		cmocka_unit_test(unchecked_runs_count_nothing),
 		cmocka_unit_test(calls_of_a_burst_have_their_own_buffers),
+		cmocka_unit_test(memory_is_said_in_units),
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 		cmocka_unit_test(what_is_taken_is_counted),
 #endif

@@ -35,13 +35,13 @@ json limits.json "d['loopback_GBps'] >= d['quartiles']['loopback_GBps'][2]"
 
 # ---- one core: what needs two is left out, and nobody waits for a core that the other one has
 cpu=$(python3 -c 'import os; print(min(os.sched_getaffinity(0)))')
-expect 0 taskset -c "$cpu" $limits -J one.json bandwidth flag loopback call join
+expect 0 taskset -c "$cpu" $limits -J one.json bandwidth flag loopback call
 says '^flag: not measured, since there is one core only\.$' out
 says '^copy: not measured, since there is one core only\.$' out
 says '^loopback TCP, both ends on one core: ' out
 says '2 ranks on one core: ' out
 json one.json "d['cores'] == 1 and sorted(d['skipped']) == ['copy', 'flag'] and 'flag_ns' not in d"
-json one.json "all(d[name] > 0 for name in ('loopback_latency_us', 'loopback_one_way_GBps', 'loopback_GBps', 'call_ns', 'join_8_best_ms'))"
+json one.json "all(d[name] > 0 for name in ('loopback_latency_us', 'loopback_one_way_GBps', 'loopback_GBps', 'call_ns'))"
 json one.json "{(b['pattern'], b['cores']) for b in d['bandwidth']} == {('reduce', 1), ('2 in 2 out', 1)} and len(d['bandwidth']) == 8"
 json one.json "all(b['GBps'] >= b['quartiles'][2] > 0 for b in d['bandwidth'])"
 
@@ -49,12 +49,12 @@ json one.json "all(b['GBps'] >= b['quartiles'][2] > 0 for b in d['bandwidth'])"
 for words in nonsense "--timeout 0 flag" "--timeout x flag" "--timeout 2s flag" "--unknown"; do
 	# shellcheck disable=SC2086
 	expect 2 $limits $words
-	says '^usage: limits' err
+	says '^limits --help explains the options' err
 done
-expect 2 $limits -J nowhere/limits.json bandwidth flag loopback call join idle memory
+expect 2 $limits -J nowhere/limits.json bandwidth flag loopback call idle
 [ ! -s out ] && [ "$(wc -l <err)" = 1 ] || complain "limits measures before it knows where to write: $(cat out err)"
 expect 2 $limits -J nowhere/limits.json idle-not
-$limits join >/dev/full 2>err
+$limits flag >/dev/full 2>err
 [ $? = 3 ] || complain "a full standard output: $(cat err)"
 says 'limits: stdout cannot be written: No space left' err
 
@@ -79,7 +79,7 @@ ended()
 }
 
 # ---- who is killed is missed at once, by those who wait for him too
-parts="bandwidth loopback call join idle memory"
+parts="bandwidth loopback call idle"
 [ "$(nproc)" = 1 ] || parts+=" flag"
 for part in $parts; do
 	for ((try = 0; try < 20; try++)); do            # it may be done before

@@ -13,7 +13,7 @@ says()
 # ---- a bad value: the message names the option
 for option in -n --dirty --ranks --load; do
 	expect 2 "$perf" $option x
-	says "'x' is not a value for $option\.\$"
+	says "'x' is not a value for $option: give a number from [01] to [0-9]+\.\$"
 done
 
 # ---- a call that is refused before anything is measured, and one that is refused then

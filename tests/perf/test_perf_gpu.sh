@@ -57,7 +57,7 @@ done
 for options in "-G 2" "-g 0" "-g 1 -G x" "-g 1 -G -1" "-g 2 -G 2 --percentiles" "-g 2 -G 2 -z 1" "-g 2 --ranks 2"; do
 	# shellcheck disable=SC2086
 	expect_rows 2 $run "$bin/all_reduce_perf" $options
-	grep -q '^usage: all_reduce_perf' err || complain "no usage line after $options"
+	grep -q '^all_reduce_perf --help explains' err || complain "no word of --help after $options"
 done
 expect_rows 2 $run "$bin/barrier_perf" -g 2
 grep -q 'a barrier has no buffers' err || complain "a barrier: $(cat err)"
@@ -65,6 +65,6 @@ grep -q 'a barrier has no buffers' err || complain "a barrier: $(cat err)"
 for how in "-g 2" "--ranks 2 -g 1"; do
 	# shellcheck disable=SC2086
 	expect_rows 3 env FAKE_CUDA_MEMORY=67108864 $run "$bin/all_reduce_perf" $how -b 64M -n 1
-	grep -q 'cuMemAlloc_v2 failed with CUDA_ERROR_OUT_OF_MEMORY (2) on Shared memory' err || complain "$how: $(cat err)"
+	grep -q 'cuMemAlloc_v2 failed with CUDA_ERROR_OUT_OF_MEMORY (2: .*) on Shared memory' err || complain "$how: $(cat err)"
 done
 exit $failures

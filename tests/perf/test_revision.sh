@@ -50,7 +50,7 @@ printf '/*.c\n/inside/\n' >source/.git/info/exclude
 is "$(revision "$scratch/source")" "$commit"
 
 # ---- the library built here, by the programs and by what reads it
-said=$(PYTHONPATH=$SOURCE_DIR/perf python3 -B -c 'import sys; from harness import revision; print(revision.of_build(sys.argv[1]))' "$BUILD_DIR")
+said=$(PYTHONPATH=$SOURCE_DIR/perf python3 -B -c 'import sys; from harness import builds; print(builds.revision_of(sys.argv[1]))' "$BUILD_DIR")
 [[ $said =~ ^[0-9a-f]{12}(\+changes)?$ || $said = "$unknown" ]] || complain "the library says '$said'"
 expect 0 timeout -k 5 60 "$BUILD_DIR/perf/all_reduce_perf" --ranks 2 -b 4 -e 4 -n 1 -J rows.json
 grep -qF "(Tutti 0.2.0 ($said))" out || complain "'$said' is not in the header: $(head -1 out)"

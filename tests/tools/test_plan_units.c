@@ -6,25 +6,6 @@
 
 #include "tests/unit.h"
 
-static void test_bytes(void **state)
-{
-	static const struct {
-		const char *text;
-		size_t bytes;
-	} right[] = {{"0", 0},         {"8", 8},        {"64K", 65536},       {"64KiB", 65536},
-		     {"0.5M", 524288}, {"1M", 1048576}, {"64 MiB", 67108864}, {"1G", 1073741824},
-		     {"12B", 12}};
-	static const char *const wrong[] = {"", "K", "-1", "1T3", "64KB/s", "1 2", "nan", "1e30"};
-	size_t bytes;
-	(void)state;
-	for (size_t i = 0; i < sizeof right / sizeof right[0]; i++) {
-		assert_true(units_bytes(right[i].text, &bytes));
-		assert_int_equal(bytes, right[i].bytes);
-	}
-	for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
-		assert_false(units_bytes(wrong[i], &bytes));
-}
-
 static void assert_close(double a, double b)
 {
 	assert_true(a > b * 0.999999 && a < b * 1.000001);
@@ -70,7 +51,6 @@ static void test_words(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_bytes),
 		cmocka_unit_test(test_times_and_rates),
 		cmocka_unit_test(test_words),
 	};

@@ -2,70 +2,49 @@
  * each other, and why. */
 #include "json.h"
 
+#include "core/program/line.h"
+#include "core/program/output.h"
 #include "tools/must.h"
-#include "tools/output.h"
 #include "train/mesh/axes.h"
 
-#include <getopt.h>
 #include <string.h>
-
-static const char help[] =
-	"usage: tutti-info [--json]\n"
-	"       tuttirun -n N tutti-info [--json] [--mesh AXIS=SIZE,...]   or torchrun, srun,\n"
-	"                                                                  mpirun\n"
-	"\n"
-	"Lists what this machine has: transports, RDMA ports with their GIDs, GPUs, which of them\n"
-	"map each other and the adapters that reach their memory, limits, and what is missing,\n"
-	"with the Debian package that brings it. In a job it is a rank: rank 0 lists all\n"
-	"machines, which transport each pair of ranks uses, and why, and what moves their device\n"
-	"buffers. Ranks take the GPUs of a machine in turn, and use them. The numbers are those "
-	"by\n"
-	"which transports are compared: the highest is taken, and 0 does not connect the two.\n"
-	"\n"
-	"  -j, --json    the same as JSON\n"
-	"  -m, --mesh dp=2,tp=4\n"
-	"                only the ranks as a grid with these axes, and which of these cross nodes\n"
-	"  -h, --help, --version\n"
-	"\n"
-	"Exit codes: 0 a job can run; 1 no transport works, or the ranks could not join, or\n"
-	"stdout cannot be written; 2 the command line.\n";
 
 struct asked {
 	bool is_json;
 	const char *mesh;
 };
 
-static int main_parse(struct asked *asked, int argc, char **argv)
-{
-	static const struct option longs[] = {{"json", 0, NULL, 'j'},
-					      {"mesh", 1, NULL, 'm'},
-					      {"help", 0, NULL, 'h'},
-					      {NULL, 0, NULL, 0}};
-	int c;
+static const struct line_option main_options[] = {
+	{"json", 'j', NULL, offsetof(struct asked, is_json), .kind = LINE_BOOL,
+	 .help = "the same as JSON"},
+	{"mesh", 'm', "dp=2,tp=4", offsetof(struct asked, mesh), .kind = LINE_TEXT,
+	 .help = "only the ranks as a grid with these axes, and which of these cross nodes"},
+	{0},
+};
 
-	opterr = 0;
-	while ((c = getopt_long(argc, argv, ":jm:h", longs, NULL)) != -1) {
-		if (c == 'h') {
-			fputs(help, stdout);
-			return 0;
-		}
-		if (c == ':')
-			return usage_error("%s needs a value.", argv[optind - 1]);
-		if (c == '?' && optopt && !strchr("jmh", optopt))
-			return usage_error("-%c is no option.", optopt);
-		if (c == '?')
-			return usage_error("%s is no option.", argv[optind - 1]);
-		if (c == 'm')
-			asked->mesh = optarg;
-		else
-			asked->is_json = true;
-	}
-	if (asked->mesh && asked->is_json)
-		return usage_error("--mesh prints no JSON.");
-	if (optind < argc)
-		return usage_error("'%s' is no option.", argv[optind]);
-	return -1;
-}
+static const char main_about[] =
+	"Lists what this machine has: transports, RDMA ports with their GIDs, GPUs, which of\n"
+	"them map each other and the adapters that reach their memory, limits, and what is\n"
+	"missing, with the Debian package that brings it. In a job it is a rank: rank 0 lists\n"
+	"all machines, which transport each pair of ranks uses, and why, and what moves their\n"
+	"device buffers. Ranks take the GPUs of a machine in turn, and use them. The numbers\n"
+	"are those by which transports are compared: the highest is taken, and 0 does not\n"
+	"connect the two.";
+
+static const char main_after[] =
+	"Exit codes: 0 a job can run; 1 no transport works, or the ranks could not join, or\n"
+	"stdout cannot be written; 2 the command line.";
+
+static const struct line_table main_line = {
+	.options = main_options,
+	.unwritten = 1,
+	.usage = "usage: tutti-info [--json]\n"
+		 "       tuttirun -n N tutti-info [--json] [--mesh AXIS=SIZE,...]   or torchrun, "
+		 "srun,\n"
+		 "                                                                  mpirun",
+	.about = main_about,
+	.after = main_after,
+};
 
 static int main_failed(const char *why)
 {
@@ -192,7 +171,7 @@ static int main_mesh_show(tutti_comm *comm, const char *text)
 	struct axes axes;
 
 	if (!axes_read(&axes, text, why) || !axes_fit(&axes, tutti_size(comm), why))
-		return tutti_rank(comm) == 0 ? usage_error("--mesh: %s.", why) : 2;
+		return tutti_rank(comm) == 0 ? line_wrong("--mesh: %s.", why) : 2;
 	int *nodes = must_alloc((size_t)tutti_size(comm), sizeof *nodes);
 	int code = main_mesh_print(comm, &axes, nodes);
 	free(nodes);
@@ -222,10 +201,12 @@ int main(int argc, char **argv)
 	struct asked asked = {false, NULL};
 
 	if (!output_open())
-		return OUTPUT_FAILED;
-	int code = main_parse(&asked, argc, argv);
+		return 1;
+	int code = line_parse(&main_line, &asked, argc, argv);
+	if (code < 0 && asked.mesh && asked.is_json)
+		code = line_wrong("--mesh prints no JSON.");
 	if (code < 0 && asked.is_json && !json_is_here)
 		code = main_failed("this build of Tutti writes no JSON: jansson was not installed "
 				   "(Debian: libjansson-dev), or TUTTI_JSON was off");
-	return output_end(code < 0 ? main_join(&asked) : code);
+	return output_end(code < 0 ? main_join(&asked) : code, 1);
 }

@@ -5,7 +5,8 @@
 
 #include "core/memory/dtype.h"
 #include "core/memory/ops.h"
-#include "tools/output.h"
+#include "core/program/line.h"
+#include "core/words/number.h"
 
 #include <getopt.h>
 #include <stdio.h>
@@ -17,143 +18,12 @@
 #define PIPELINE_MAX       4096 /* ranks, micro-batches, chunks */
 #define PIPELINE_TASKS_MAX 1000000
 
-static const char arguments_help[] =
-	"usage: tutti-plan show COLLECTIVE ALGORITHM RANKS [--rank R] [--root R] [--nodes N]\n"
-	"                  [--in-place] [--staged] [--scaled]\n"
-	"       tutti-plan check COLLECTIVE ALGORITHM RANKS[-RANKS][,...] [--root R] [--nodes N]\n"
-	"       tutti-plan check all [RANKS[-RANKS][,...]]\n"
-	"       tutti-plan explain COLLECTIVE SIZE --ranks P [--nodes N] [the machine]\n"
-	"                  [--dtype TYPE] [--op OP] [--deterministic]\n"
-	"       tutti-plan simulate COLLECTIVE SIZE --ranks P [--nodes N] [the machine]\n"
-	"                  [--effort N]\n"
-	"       tutti-plan pipeline SCHEDULE --stages P --micro-batches M [--chunks V]\n"
-	"                  [--times F,B,W[,T]] [--svg FILE]\n"
-	"\n"
-	"show prints the steps of a plan, of all ranks or of one. check says what is wrong with\n"
-	"plans: messages that do not match, steps that race for memory or wait for each other\n"
-	"for ever; a collective alone means all its algorithms. explain says what every algorithm\n"
-	"should take and which one is chosen. simulate runs the plans in virtual time for 2, 4, 8\n"
-	"... P ranks. These are models of a machine, not measurements. pipeline prints the order "
-	"in\n"
-	"which P ranks do a step by a schedule: gpipe, 1f1b, interleaved or zero_bubble.\n"
-	"\n"
-	"SIZE is that of the call as the API counts it: of the vector in all_reduce, reduce and\n"
-	"broadcast, of one rank's block elsewhere. K, M and G are powers of 1,024.\n"
-	"\n"
-	"  --rank R            show: this rank only\n"
-	"  --root R            of collectives that have one (show, simulate: 0; check: several)\n"
-	"  --nodes N           the ranks lie on N nodes, equally many on each (simulate: at P\n"
-	"                      ranks; with fewer ranks there are fewer nodes as large)\n"
-	"  --in-place --staged --scaled\n"
-	"                      show: the plan for such buffers, or for a scaled sum\n"
-	"  --links FILE        the links measured last into a file that TUTTI_LINKS names; else\n"
-	"                      what the library assumes, in brackets\n"
-	"  --alpha TIME        what a message takes, whatever its size (20us)\n"
-	"  --overhead TIME     for how much of alpha it occupies its ports (all, or 4us)\n"
-	"  --beta RATE         how fast its bytes go (1.2GB/s)\n"
-	"  --node-beta RATE    how fast the bytes of all ranks of a node leave and enter it,\n"
-	"                      together (as --beta)\n"
-	"  --local-alpha, --local-overhead, --local-beta\n"
-	"                      inside a node (1us, 300ns, 4GB/s), if --nodes is given\n"
-	"  --gamma RATE        how fast a rank adds (8GB/s)\n"
-	"  --slice SIZE        TUTTI_SLICE_BYTES (256K)\n"
-	"  --scratch SIZE      TUTTI_SCRATCH_BYTES (4M)\n"
-	"  --dtype TYPE --op OP --deterministic\n"
-	"                      explain: the call (f32, sum) and the communicator\n"
-	"  --stages P          pipeline: so many ranks, with a stage each, or V stages\n"
-	"  --micro-batches M   pipeline: of a step\n"
-	"  --chunks V          pipeline: stages on each rank; stage c * P + r is on rank r (1)\n"
-	"  --times F,B,W[,T]   pipeline: time of a stage's forward, of its gradients of inputs "
-	"and\n"
-	"                      of weights, and of a message (1,1,1,0)\n"
-	"  --svg FILE          pipeline: draws ranks against time\n"
-	"  --effort N          simulate: at most N million steps for a point of a curve; beyond,\n"
-	"                      the cost formula goes on from the last point (20)\n"
-	"  --help, --version\n";
-
-/* How an option's value is read. */
-enum kind { FLAG, WHOLE, NUMBER, RANKS, BYTES, SECONDS, RATE, DTYPE, OP, TIMES, TEXT };
-
-#define AT(member)    offsetof(struct arguments, member)
-#define NET(member)   AT(machine.links.link[LINK_NET].member)
-#define LOCAL(member) AT(machine.links.link[LINK_LOCAL].member)
-
-static const struct parameter {
-	const char *name;
-	enum kind kind;
-	size_t at;          /* where the value goes */
-	double least, most; /* of numbers and bytes */
-} parameters[] = {
-	{"rank", WHOLE, AT(rank), 0, RANKS_MAX - 1},
-	{"ranks", RANKS, AT(ranks), 0, 0},
-	{"root", WHOLE, AT(root), 0, RANKS_MAX - 1},
-	{"nodes", WHOLE, AT(nodes), 1, RANKS_MAX},
-	{"in-place", FLAG, AT(in_place), 0, 0},
-	{"staged", FLAG, AT(options.staged), 0, 0},
-	{"scaled", FLAG, AT(options.scaled), 0, 0},
-	{"alpha", SECONDS, NET(alpha), 0, 0},
-	{"beta", RATE, NET(beta), 0, 0},
-	{"overhead", SECONDS, NET(overhead), 0, 0},
-	{"node-beta", RATE, AT(machine.node_beta), 0, 0},
-	{"local-alpha", SECONDS, LOCAL(alpha), 0, 0},
-	{"local-beta", RATE, LOCAL(beta), 0, 0},
-	{"local-overhead", SECONDS, LOCAL(overhead), 0, 0},
-	{"gamma", RATE, AT(machine.links.gamma), 0, 0},
-	{"slice", BYTES, AT(machine.slice_bytes), 64, 0},
-	{"scratch", BYTES, AT(machine.scratch_bytes), 65536, 0},
-	{"links", TEXT, AT(links), 0, 0},
-	{"dtype", DTYPE, AT(dtype), 0, 0},
-	{"op", OP, AT(op), 0, 0},
-	{"deterministic", FLAG, AT(deterministic), 0, 0},
-	{"svg", TEXT, AT(svg), 0, 0},
-	{"stages", WHOLE, AT(shape.ranks), 1, PIPELINE_MAX},
-	{"micro-batches", WHOLE, AT(shape.micro_batches), 1, PIPELINE_MAX},
-	{"chunks", WHOLE, AT(shape.chunks), 1, PIPELINE_MAX},
-	{"times", TIMES, AT(times), 0, 0},
-	{"effort", NUMBER, AT(effort), 0.001, 10000},
-};
-#define PARAMETERS ((int)(sizeof parameters / sizeof *parameters))
-
-/* The i-th dtype or op; NULL: there are no more. */
-static const char *arguments_name(enum kind kind, int i)
-{
-	if (kind == DTYPE)
-		return dtype_bytes((tutti_dtype)i) ? dtype_name((tutti_dtype)i) : NULL;
-	return i < OPS_BUILT_IN ? op_name((tutti_op)i) : NULL;
-}
-
-static bool arguments_read_name(enum kind kind, const char *text, int *to)
-{
-	const char *name;
-
-	for (*to = 0; (name = arguments_name(kind, *to)); ++*to)
-		if (strcmp(name, text) == 0)
-			return true;
-	return false;
-}
-
-static bool arguments_read_number(const char *text, double least, double most, double *value)
-{
-	char *end;
-
-	*value = strtod(text, &end);
-	return end != text && !*end && *value >= least && *value <= most;
-}
-
-static bool arguments_read_whole(const struct parameter *p, const char *text, int *to)
-{
-	double value;
-
-	if (strspn(text, "0123456789") != strlen(text) ||
-	    !arguments_read_number(text, p->least, p->most, &value))
-		return false;
-	*to = (int)value;
-	return true;
-}
+/* ---- the options ---- */
 
 /* "1,1,1" or "1,1,1,0.5". */
-static bool arguments_read_times(const char *text, struct action_times *times)
+static bool arguments_read_times(const char *text, void *at)
 {
+	struct action_times *times = at;
 	double *const to[] = {&times->forward, &times->inputs, &times->weights, &times->transfer};
 	char *end;
 
@@ -168,8 +38,10 @@ static bool arguments_read_times(const char *text, struct action_times *times)
 }
 
 /* "8", or "1-64,100". */
-static bool arguments_read_ranks(const char *text, struct rank_ranges *ranks)
+static bool arguments_read_ranks(const char *text, void *to)
 {
+	struct rank_ranges *ranks = to;
+
 	if (ranks->count)
 		return false;
 	while (ranks->count < RANGES_MAX) {
@@ -195,58 +67,104 @@ static bool arguments_read_ranks(const char *text, struct rank_ranges *ranks)
 	return false;
 }
 
-static bool arguments_read(const struct parameter *p, const char *text, void *to)
-{
-	switch (p->kind) {
-	case FLAG:
-		return *(bool *)to = true;
-	case WHOLE:
-		return arguments_read_whole(p, text, to);
-	case NUMBER:
-		return arguments_read_number(text, p->least, p->most, to);
-	case RANKS:
-		return arguments_read_ranks(text, to);
-	case BYTES:
-		return units_bytes(text, to) && (double)*(size_t *)to >= p->least;
-	case SECONDS:
-		return units_seconds(text, to);
-	case RATE:
-		return units_rate(text, to);
-	case DTYPE:
-	case OP:
-		return arguments_read_name(p->kind, text, to);
-	case TIMES:
-		return arguments_read_times(text, to);
-	case TEXT:
-		*(const char **)to = text;
-		return *text != '\0';
-	}
-	return false;
-}
+/* The names of all of them. */
+static const char *dtypes[TUTTI_U64 + 2], *ops[OPS_BUILT_IN + 1];
 
-static int arguments_refuse(const struct parameter *p, const char *value)
-{
-	static const char *const words[] = {[RANKS] = "a number of ranks",
-					    [SECONDS] = "a time such as 500ns or 20us",
-					    [RATE] = "a rate such as 1.2GB/s or 100Gbit/s",
-					    [TIMES] = "three or four numbers such as 1,1,1,0.5",
-					    [TEXT] = "the name of a file"};
-	char text[200];
-	const char *takes = words[p->kind], *name;
-	size_t n = 0;
+#define AT(member)    .at = offsetof(struct arguments, member)
+#define NET(member)   AT(machine.links.link[LINK_NET].member)
+#define LOCAL(member) AT(machine.links.link[LINK_LOCAL].member)
+#define TIME          .parse = units_seconds, .wanted = "a time such as 500ns or 20us"
+#define RATE          .parse = units_rate, .wanted = "a rate such as 1.2GB/s or 100Gbit/s"
 
-	if (p->kind == WHOLE || p->kind == NUMBER)
-		snprintf(text, sizeof text, "a number from %g to %g", p->least, p->most);
-	else if (p->kind == BYTES)
-		snprintf(text, sizeof text, "a size such as 64K or 1M, of %g bytes at least",
-			 p->least);
-	for (int i = 0; (p->kind == DTYPE || p->kind == OP) && n < sizeof text &&
-			(name = arguments_name(p->kind, i));
-	     i++)
-		n += (size_t)snprintf(text + n, sizeof text - n, "%s%s", i ? ", " : "", name);
-	return usage_error("'%s' is not a value for --%s, which takes %s.", value, p->name,
-			   takes ? takes : text);
-}
+static const struct line_option arguments_options[] = {
+	{"rank", 0, "R", AT(rank), 0, RANKS_MAX - 1, .help = "show: this rank only"},
+	{"ranks", 0, "P", AT(ranks), .parse = arguments_read_ranks, .wanted = "a number of ranks",
+	 .help = "explain, simulate: how many ranks there are"},
+	{"root", 0, "R", AT(root), 0, RANKS_MAX - 1,
+	 .help = "of collectives that have one (show, simulate: 0; check: several)"},
+	{"nodes", 0, "N", AT(nodes), 1, RANKS_MAX,
+	 .help = "the ranks lie on N nodes, equally many on each (simulate: at P ranks; with\n"
+		 "fewer ranks there are fewer nodes as large)"},
+	{"in-place", 0, NULL, AT(in_place), .kind = LINE_BOOL,
+	 .help = "show: the plan for a call in place,"},
+	{"staged", 0, NULL, AT(options.staged), .kind = LINE_BOOL,
+	 .help = "of buffers that no transport touches,"},
+	{"scaled", 0, NULL, AT(options.scaled), .kind = LINE_BOOL, .help = "or for a scaled sum"},
+	{"links", 0, "FILE", AT(links), .kind = LINE_TEXT,
+	 .help = "the links measured last into a file that TUTTI_LINKS names; else what the\n"
+		 "library assumes, in brackets",
+	 .wanted = "the name of a file"},
+	{"alpha", 0, "TIME", NET(alpha), TIME,
+	 .help = "what a message takes, whatever its size (20us)"},
+	{"overhead", 0, "TIME", NET(overhead), TIME,
+	 .help = "for how much of alpha it occupies its ports (all, or 4us)"},
+	{"beta", 0, "RATE", NET(beta), RATE, .help = "how fast its bytes go (1.2GB/s)"},
+	{"node-beta", 0, "RATE", AT(machine.node_beta), RATE,
+	 .help = "how fast the bytes of all ranks of a node leave and enter it, together\n"
+		 "(as --beta)"},
+	{"local-alpha", 0, "TIME", LOCAL(alpha), TIME,
+	 .help = "inside a node, if --nodes is given (1us)"},
+	{"local-overhead", 0, "TIME", LOCAL(overhead), TIME, .help = "the same (300ns)"},
+	{"local-beta", 0, "RATE", LOCAL(beta), RATE, .help = "the same (4GB/s)"},
+	{"gamma", 0, "RATE", AT(machine.links.gamma), RATE, .help = "how fast a rank adds (8GB/s)"},
+	{"slice", 0, "SIZE", AT(machine.slice_bytes), 64, .kind = LINE_BYTES,
+	 .help = "TUTTI_SLICE_BYTES (256K)"},
+	{"scratch", 0, "SIZE", AT(machine.scratch_bytes), 65536, .kind = LINE_BYTES,
+	 .help = "TUTTI_SCRATCH_BYTES (4M)"},
+	{"dtype", 0, "TYPE", AT(dtype), .kind = LINE_CHOICE, .choices = dtypes,
+	 .help = "explain: of the call (f32)"},
+	{"op", 0, "OP", AT(op), .kind = LINE_CHOICE, .choices = ops,
+	 .help = "explain: of the call (sum)"},
+	{"deterministic", 0, NULL, AT(deterministic), .kind = LINE_BOOL,
+	 .help = "explain: of the communicator"},
+	{"stages", 0, "P", AT(shape.ranks), 1, PIPELINE_MAX,
+	 .help = "pipeline: so many ranks, with a stage each, or V stages"},
+	{"micro-batches", 0, "M", AT(shape.micro_batches), 1, PIPELINE_MAX,
+	 .help = "pipeline: of a step"},
+	{"chunks", 0, "V", AT(shape.chunks), 1, PIPELINE_MAX,
+	 .help = "pipeline: stages on each rank; stage c * P + r is on rank r (1)"},
+	{"times", 0, "F,B,W[,T]", AT(times), .parse = arguments_read_times,
+	 .wanted = "three or four numbers such as 1,1,1,0.5",
+	 .help = "pipeline: time of a stage's forward, of its gradients of inputs and of\n"
+		 "weights, and of a message (1,1,1,0)"},
+	{"svg", 0, "FILE", AT(svg), .kind = LINE_TEXT, .wanted = "the name of a file",
+	 .help = "pipeline: draws ranks against time"},
+	{"effort", 0, "N", AT(effort), 0.001, 10000, .kind = LINE_REAL,
+	 .help = "simulate: at most N million steps for a point of a curve; beyond, the cost\n"
+		 "formula goes on from the last point (20)"},
+	{0},
+};
+
+static const char arguments_about[] =
+	"show prints the steps of a plan, of all ranks or of one. check says what is wrong with\n"
+	"plans: messages that do not match, steps that race for memory or wait for each other\n"
+	"for ever; a collective alone means all its algorithms. explain says what every\n"
+	"algorithm should take and which one is chosen. simulate runs the plans in virtual time\n"
+	"for 2, 4, 8 ... P ranks. These are models of a machine, not measurements. pipeline\n"
+	"prints the order in which P ranks do a step by a schedule: gpipe, 1f1b, interleaved or\n"
+	"zero_bubble.\n"
+	"\n"
+	"SIZE is that of the call as the API counts it: of the vector in all_reduce, reduce and\n"
+	"broadcast, of one rank's block elsewhere. K, M and G are powers of 1,024.";
+
+static const struct line_table arguments_line = {
+	.options = arguments_options,
+	.operands = "",
+	.unwritten = 1,
+	.usage = "usage: tutti-plan show COLLECTIVE ALGORITHM RANKS [--rank R] [--root R] [--nodes "
+		 "N]\n"
+		 "                  [--in-place] [--staged] [--scaled]\n"
+		 "       tutti-plan check COLLECTIVE ALGORITHM RANKS[-RANKS][,...] [--root R] "
+		 "[--nodes N]\n"
+		 "       tutti-plan check all [RANKS[-RANKS][,...]]\n"
+		 "       tutti-plan explain COLLECTIVE SIZE --ranks P [--nodes N] [the machine]\n"
+		 "                  [--dtype TYPE] [--op OP] [--deterministic]\n"
+		 "       tutti-plan simulate COLLECTIVE SIZE --ranks P [--nodes N] [the machine]\n"
+		 "                  [--effort N]\n"
+		 "       tutti-plan pipeline SCHEDULE --stages P --micro-batches M [--chunks V]\n"
+		 "                  [--times F,B,W[,T]] [--svg FILE]",
+	.about = arguments_about,
+};
 
 /* The words that are no options: verb, collective, algorithm, sizes; and what fits together
  * with what. Their functions return -1, or the exit code after a message. */
@@ -259,7 +177,7 @@ static int arguments_find_verb(struct arguments *a, const char *word)
 			a->verb = (enum verb)i;
 			return -1;
 		}
-	return usage_error("'%s' is not one of show, check, explain, simulate and pipeline.", word);
+	return line_wrong("'%s' is not one of show, check, explain, simulate and pipeline.", word);
 }
 
 static int arguments_find_collective(struct arguments *a, const char *word)
@@ -269,7 +187,7 @@ static int arguments_find_collective(struct arguments *a, const char *word)
 			a->collective = (enum collective)c;
 	if (a->collective != COLL_COUNT || (a->verb == VERB_CHECK && strcmp(word, "all") == 0))
 		return -1;
-	return usage_error(
+	return line_wrong(
 		"'%s' is no collective; there are all_reduce, all_gather, reduce_scatter, "
 		"broadcast, barrier, reduce, gather, scatter and all_to_all.",
 		word);
@@ -283,15 +201,14 @@ static int arguments_find_algorithm(struct arguments *a, const char *word)
 	if (a->algorithm && a->algorithm->build)
 		return -1;
 	if (a->algorithm)
-		return usage_error(
-			"%s of %s has no plan: ranks load and store each other's memory.", word,
-			collective_name(a->collective));
+		return line_wrong("%s of %s has no plan: ranks load and store each other's memory.",
+				  word, collective_name(a->collective));
 	for (int i = 0; algorithm_at(i); i++)
 		if (algorithm_at(i)->collective == a->collective && algorithm_at(i)->build)
 			snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s",
 				 all[0] ? ", " : "", algorithm_at(i)->name);
-	return usage_error("'%s' is no algorithm of %s; there are %s.", word,
-			   collective_name(a->collective), all);
+	return line_wrong("'%s' is no algorithm of %s; there are %s.", word,
+			  collective_name(a->collective), all);
 }
 
 static int arguments_find_schedule(struct arguments *a, int n, char **words)
@@ -300,29 +217,29 @@ static int arguments_find_schedule(struct arguments *a, int n, char **words)
 	const char *name;
 
 	if (n < 2)
-		return usage_error("pipeline needs a schedule: gpipe, 1f1b, interleaved or "
-				   "zero_bubble.");
+		return line_wrong("pipeline needs a schedule: gpipe, 1f1b, interleaved or "
+				  "zero_bubble.");
 	for (int s = 0; (name = schedule_name((tutti_schedule)s)); s++)
 		if (strcmp(name, words[1]) == 0)
 			break;
 		else
 			a->shape.schedule = (tutti_schedule)(s + 1);
 	if (!name)
-		return usage_error("'%s' is no schedule; there are gpipe, 1f1b, interleaved and "
-				   "zero_bubble.",
-				   words[1]);
+		return line_wrong("'%s' is no schedule; there are gpipe, 1f1b, interleaved and "
+				  "zero_bubble.",
+				  words[1]);
 	if (n > 2)
-		return usage_error("'%s' is one word too many.", words[2]);
+		return line_wrong("'%s' is one word too many.", words[2]);
 	if (!a->shape.ranks || !a->shape.micro_batches)
-		return usage_error("--stages P says how many ranks there are, --micro-batches M "
-				   "what a step has.");
+		return line_wrong("--stages P says how many ranks there are, --micro-batches M "
+				  "what a step has.");
 	if (!schedule_fits(&a->shape, why))
-		return usage_error("This cannot be: %s.", why);
+		return line_wrong("This cannot be: %s.", why);
 	if ((double)schedule_stages(&a->shape) * a->shape.micro_batches > PIPELINE_TASKS_MAX)
-		return usage_error(
-			"A step has %d stages of %d micro-batches, but at most %d in all "
-			"are printed.",
-			schedule_stages(&a->shape), a->shape.micro_batches, PIPELINE_TASKS_MAX);
+		return line_wrong("A step has %d stages of %d micro-batches, but at most %d in all "
+				  "are printed.",
+				  schedule_stages(&a->shape), a->shape.micro_batches,
+				  PIPELINE_TASKS_MAX);
 	return -1;
 }
 
@@ -332,24 +249,24 @@ static int arguments_find_words(struct arguments *a, int n, char **words)
 	int code, at = 2;
 
 	if (n < 2)
-		return usage_error("%s what? A collective is missing.", words[0]);
+		return line_wrong("%s what? A collective is missing.", words[0]);
 	if ((code = arguments_find_collective(a, words[1])) >= 0)
 		return code;
 	if (has_size) {
 		if (n < 3)
-			return usage_error("A size such as 8, 64K or 1M is missing.");
-		if (!units_bytes(words[at++], &a->bytes))
-			return usage_error("'%s' is not a size such as 8, 64K or 1M.", words[2]);
+			return line_wrong("A size such as 8, 64K or 1M is missing.");
+		if (!number_read_bytes(words[at++], &a->bytes))
+			return line_wrong("'%s' is not a size such as 8, 64K or 1M.", words[2]);
 	} else if (a->collective != COLL_COUNT && n > at &&
 		   (words[at][0] < '0' || words[at][0] > '9')) {
 		if ((code = arguments_find_algorithm(a, words[at++])) >= 0)
 			return code;
 	}
 	if (!has_size && n > at && !arguments_read_ranks(words[at++], &a->ranks))
-		return usage_error("'%s' is not a number of ranks from 1 to %d%s.", words[at - 1],
-				   RANKS_MAX,
-				   a->verb == VERB_CHECK ? ", nor several like 1-64,100" : "");
-	return n > at ? usage_error("'%s' is one word too many.", words[at]) : -1;
+		return line_wrong("'%s' is not a number of ranks from 1 to %d%s.", words[at - 1],
+				  RANKS_MAX,
+				  a->verb == VERB_CHECK ? ", nor several like 1-64,100" : "");
+	return n > at ? line_wrong("'%s' is one word too many.", words[at]) : -1;
 }
 
 static int arguments_check_counts(const struct arguments *a)
@@ -358,19 +275,19 @@ static int arguments_check_counts(const struct arguments *a)
 
 	for (int i = 0; i < a->ranks.count && a->verb == VERB_CHECK; i++)
 		if (a->ranks.of[i].last > CHECK_RANKS_MAX)
-			return usage_error("check takes at most %d ranks.", CHECK_RANKS_MAX);
+			return line_wrong("check takes at most %d ranks.", CHECK_RANKS_MAX);
 	if (a->verb == VERB_CHECK)
 		return a->nodes && a->ranks.count != 1
-			       ? usage_error("--nodes needs one number of ranks.")
+			       ? line_wrong("--nodes needs one number of ranks.")
 			       : -1;
 	if (a->ranks.count != 1 || a->ranks.of[0].first != a->ranks.of[0].last)
-		return usage_error(a->verb == VERB_SHOW
-					   ? "show needs a number of ranks."
-					   : "--ranks P says how many ranks there are.");
+		return line_wrong(a->verb == VERB_SHOW
+					  ? "show needs a number of ranks."
+					  : "--ranks P says how many ranks there are.");
 	if (a->rank >= ranks)
-		return usage_error("Rank %d is not one of %d ranks, which count from 0.", a->rank,
-				   ranks);
-	return a->verb == VERB_SHOW && !a->algorithm ? usage_error("show needs an algorithm.") : -1;
+		return line_wrong("Rank %d is not one of %d ranks, which count from 0.", a->rank,
+				  ranks);
+	return a->verb == VERB_SHOW && !a->algorithm ? line_wrong("show needs an algorithm.") : -1;
 }
 
 static int arguments_check(const struct arguments *a)
@@ -380,14 +297,14 @@ static int arguments_check(const struct arguments *a)
 	if (code >= 0)
 		return code;
 	if (ranks && a->root >= ranks)
-		return usage_error("Root %d is not one of %d ranks, which count from 0.", a->root,
-				   ranks);
+		return line_wrong("Root %d is not one of %d ranks, which count from 0.", a->root,
+				  ranks);
 	if (a->nodes && ranks % a->nodes)
-		return usage_error("%d ranks cannot lie on %d nodes with equally many on each.",
-				   ranks, a->nodes);
+		return line_wrong("%d ranks cannot lie on %d nodes with equally many on each.",
+				  ranks, a->nodes);
 	if (!op_fits(a->op, a->dtype))
-		return usage_error("%s is not for elements of %s.", op_name(a->op),
-				   dtype_name(a->dtype));
+		return line_wrong("%s is not for elements of %s.", op_name(a->op),
+				  dtype_name(a->dtype));
 	return -1;
 }
 
@@ -425,8 +342,8 @@ static int arguments_complete(struct arguments *a)
 	struct links known = links_default();
 
 	if (a->links && !arguments_read_links(a->links, &known))
-		return usage_error("'%s' has no measured links; TUTTI_LINKS makes such a file.",
-				   a->links);
+		return line_wrong("'%s' has no measured links; TUTTI_LINKS makes such a file.",
+				  a->links);
 	/* A job on one node has measured the links inside of it. */
 	if (a->links && a->nodes <= 1)
 		known.link[LINK_NET] = known.link[LINK_LOCAL];
@@ -437,7 +354,7 @@ static int arguments_complete(struct arguments *a)
 		arguments_default(&s->alpha, known.link[l].alpha);
 		arguments_default(&s->beta, known.link[l].beta);
 		if (s->overhead > s->alpha)
-			return usage_error("The overhead is a part of alpha; it cannot be more.");
+			return line_wrong("The overhead is a part of alpha; it cannot be more.");
 	}
 	arguments_default(&m->links.gamma, known.gamma);
 	m->links.cores = known.cores;
@@ -476,8 +393,7 @@ void arguments_machine(const struct arguments *a, char text[2][200])
 
 int arguments_parse(struct arguments *a, int argc, char **argv)
 {
-	struct option longs[PARAMETERS + 2] = {{"help", no_argument, NULL, 'h'}};
-	int option, code;
+	int code;
 
 	*a = (struct arguments){.collective = COLL_COUNT,
 				.rank = -1,
@@ -489,24 +405,14 @@ int arguments_parse(struct arguments *a, int argc, char **argv)
 					    .node_beta = -1,
 					    .slice_bytes = 262144,
 					    .scratch_bytes = 4194304}};
-	opterr = 0;
-	for (int i = 0; i < PARAMETERS; i++)
-		longs[i + 1] = (struct option){parameters[i].name, parameters[i].kind != FLAG, NULL,
-					       256 + i};
-	while ((option = getopt_long(argc, argv, "h", longs, NULL)) != -1) {
-		const struct parameter *p = &parameters[option < 256 ? 0 : option - 256];
-		if (option == 'h') {
-			fputs(arguments_help, stdout);
-			return 0;
-		}
-		if (option == '?')
-			return usage_error("'%s' is no option, or lacks its value.",
-					   argv[optind - 1]);
-		if (!arguments_read(p, optarg, (char *)a + p->at))
-			return arguments_refuse(p, optarg);
-	}
+	for (int i = 0; dtype_bytes((tutti_dtype)i); i++)
+		dtypes[i] = dtype_name((tutti_dtype)i);
+	for (int i = 0; i < OPS_BUILT_IN; i++)
+		ops[i] = op_name((tutti_op)i);
+	if ((code = line_parse(&arguments_line, a, argc, argv)) >= 0)
+		return code;
 	if (optind == argc)
-		return usage_error("There is nothing to do.");
+		return line_wrong("There is nothing to do.");
 	if ((code = arguments_find_verb(a, argv[optind])) >= 0)
 		return code;
 	if (a->verb == VERB_PIPELINE)

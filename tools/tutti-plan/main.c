@@ -1,7 +1,7 @@
 /* tutti-plan: prints, checks, explains and simulates plans, and schedules of pipelines. */
 #include "arguments.h"
 
-#include "tools/output.h"
+#include "core/program/output.h"
 
 int main(int argc, char **argv)
 {
@@ -11,7 +11,7 @@ int main(int argc, char **argv)
 	int code;
 
 	if (!output_open())
-		return OUTPUT_FAILED;
+		return 1;
 	code = arguments_parse(&arguments, argc, argv);
-	return output_end(code >= 0 ? code : verbs[arguments.verb](&arguments));
+	return output_end(code >= 0 ? code : verbs[arguments.verb](&arguments), 1);
 }

@@ -1,74 +1,34 @@
 /* Numbers with units, read and written. */
 #include "units.h"
 
-#include <math.h>
+#include "core/words/number.h"
+
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#define BYTES_MAX 0x1p46
-
-struct unit {
-	const char *name;
-	double value;
-};
-
-/* A number above or equal to 0 and one of units, up to the end. */
-static bool units_parse(const char *text, const struct unit *units, double *value)
+bool units_seconds(const char *text, void *seconds)
 {
-	char *end;
-	double number = strtod(text, &end);
-
-	if (end == text || !isfinite(number) || number < 0)
-		return false;
-	while (*end == ' ')
-		end++;
-	for (; units->name; units++)
-		if (strcmp(end, units->name) == 0) {
-			*value = number * units->value;
-			return true;
-		}
-	return false;
-}
-
-bool units_bytes(const char *text, size_t *bytes)
-{
-	static const struct unit units[] = {{"", 1},         {"B", 1},        {"K", 0x1p10},
-					    {"M", 0x1p20},   {"G", 0x1p30},   {"KiB", 0x1p10},
-					    {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"k", 0x1p10},
-					    {"m", 0x1p20},   {"g", 0x1p30},   {NULL, 0}};
+	static const struct number_unit units[] = {{"s", 1},     {"ms", 1e-3},  {"us", 1e-6},
+						   {"ns", 1e-9}, {"ps", 1e-12}, {NULL, 0}};
 	double value;
 
-	if (!units_parse(text, units, &value) || value > BYTES_MAX)
+	if (!number_read_unit(text, units, &value) || value > 1e6)
 		return false;
-	*bytes = (size_t)value;
+	*(double *)seconds = value;
 	return true;
 }
 
-bool units_seconds(const char *text, double *seconds)
+bool units_rate(const char *text, void *seconds_per_byte)
 {
-	static const struct unit units[] = {{"s", 1},     {"ms", 1e-3},  {"us", 1e-6},
-					    {"ns", 1e-9}, {"ps", 1e-12}, {NULL, 0}};
-	double value;
-
-	if (!units_parse(text, units, &value) || value > 1e6)
-		return false;
-	*seconds = value;
-	return true;
-}
-
-bool units_rate(const char *text, double *seconds_per_byte)
-{
-	static const struct unit units[] = {
+	static const struct number_unit units[] = {
 		{"B/s", 1},           {"kB/s", 1e3},     {"KB/s", 1e3},       {"MB/s", 1e6},
 		{"GB/s", 1e9},        {"TB/s", 1e12},    {"KiB/s", 0x1p10},   {"MiB/s", 0x1p20},
 		{"GiB/s", 0x1p30},    {"TiB/s", 0x1p40}, {"Mbit/s", 0.125e6}, {"Gbit/s", 0.125e9},
 		{"Tbit/s", 0.125e12}, {NULL, 0}};
 	double value;
 
-	if (!units_parse(text, units, &value) || value < 1)
+	if (!number_read_unit(text, units, &value) || value < 1)
 		return false;
-	*seconds_per_byte = 1 / value;
+	*(double *)seconds_per_byte = 1 / value;
 	return true;
 }
 

@@ -5,12 +5,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* "8", "64K", "64KiB", "0.5M", "1G": K, M and G are powers of 1,024 as in the perf programs. */
-bool units_bytes(const char *text, size_t *bytes);
 /* "2us", "500 ns", "0.1ms", "1s" */
-bool units_seconds(const char *text, double *seconds);
+bool units_seconds(const char *text, void *seconds);
 /* "25GB/s", "200Gbit/s", "10 GiB/s", as what one byte takes. */
-bool units_rate(const char *text, double *seconds_per_byte);
+bool units_rate(const char *text, void *seconds_per_byte);
 
 /* These return text. */
 const char *units_bytes_in_words(double bytes, char *text, size_t size);     /* "64 KiB"      */

@@ -3,9 +3,10 @@
 #include "rows.h"
 #include "web.h"
 
+#include "core/program/line.h"
+#include "core/program/output.h"
 #include "core/words/netaddr.h"
 #include "tools/must.h"
-#include "tools/output.h"
 
 #include <dirent.h>
 #include <getopt.h>
@@ -15,28 +16,6 @@
 #include <time.h>
 #include <unistd.h>
 
-static const char help[] =
-	"usage: tutti-top [--once] [--web[=PORT]] [--interval S] [PID...]\n"
-	"\n"
-	"Shows the communicators of all running processes that this user may look at, or of\n"
-	"those named (tuttirun stands for the ranks of its job), every S seconds (1): what each\n"
-	"rank does, since when, which rank it waits for (once that has lasted 20 ms), how many\n"
-	"operations it begins and how many bytes it names in them per second. It only reads\n"
-	"memory that the ranks write anyhow.\n"
-	"\n"
-	"      --once         one table of one interval, then ends\n"
-	"      --web[=PORT]   instead, a page with the same that renews itself, at the address "
-	"that\n"
-	"                     is printed. It can be reached from this machine alone, by the users\n"
-	"                     who know the address. PORT: a free one\n"
-	"  -i, --interval S   0.05 to 3600\n"
-	"  -h, --help, --version\n"
-	"\n"
-	"Exit codes: 0; 1 stdout cannot be written, or the port not be used; 2 the command line;\n"
-	"for processes that were named: 1 a damaged trace; 3 no such process; 4 a process without\n"
-	"a communicator of Tutti; 5 one that may not be looked at; 6 one whose Tutti is of\n"
-	"another version.\n";
-
 struct options {
 	bool once, web;
 	int port;
@@ -45,49 +24,62 @@ struct options {
 	int word_count;
 };
 
-static bool parse_interval(const char *text, double *seconds)
+static bool main_read_web(const char *text, void *to)
 {
-	char *end;
+	struct options *o = to;
 
-	*seconds = strtod(text, &end);
-	return end != text && !*end && *seconds >= 0.05 && *seconds <= 3600;
+	o->web = true;
+	return !text || netaddr_read_port(text, &o->port);
 }
 
-static int tutti_top_main_parse(struct options *o, int argc, char **argv)
+static const struct line_option main_options[] = {
+	{"once", 0, NULL, offsetof(struct options, once), .kind = LINE_BOOL,
+	 .help = "one table of one interval, then ends"},
+	{"web", 0, "[=PORT]", .parse = main_read_web, .wanted = "a port from 1 to 65535",
+	 .help = "instead, a page with the same that renews itself, at the address that is\n"
+		 "printed. It can be reached from this machine alone, by the users who know\n"
+		 "the address. PORT: a free one"},
+	{"interval", 'i', "S", offsetof(struct options, interval_s), 0.05, 3600, .kind = LINE_REAL,
+	 .help = "0.05 to 3600"},
+	{0},
+};
+
+static const char main_about[] =
+	"Shows the communicators of all running processes that this user may look at, or of\n"
+	"those named (tuttirun stands for the ranks of its job), every S seconds (1): what each\n"
+	"rank does, since when, which rank it waits for (once that has lasted 20 ms), how many\n"
+	"operations it begins and how many bytes it names in them per second. It only reads\n"
+	"memory that the ranks write anyhow.";
+
+static const char main_after[] =
+	"Exit codes: 0; 1 stdout cannot be written, or the port not be used; 2 the command\n"
+	"line; for processes that were named: 1 a damaged trace; 3 no such process; 4 a process\n"
+	"without a communicator of Tutti; 5 one that may not be looked at; 6 one whose Tutti is\n"
+	"of another version.";
+
+static const struct line_table main_line = {
+	.options = main_options,
+	.operands = " [PID...]",
+	.unwritten = ATTACH_FAILED,
+	.about = main_about,
+	.after = main_after,
+};
+
+static int main_parse(struct options *o, int argc, char **argv)
 {
-	static const struct option longs[] = {{"once", 0, NULL, '1'},
-					      {"interval", 1, NULL, 'i'},
-					      {"web", 2, NULL, 'w'},
-					      {"help", 0, NULL, 'h'},
-					      {NULL, 0, NULL, 0}};
-	int c, pid;
+	int pid, code;
 
 	*o = (struct options){.interval_s = 1};
-	opterr = 0;
-	while ((c = getopt_long(argc, argv, ":i:h", longs, NULL)) != -1) {
-		if (c == 'h') {
-			fputs(help, stdout);
-			return 0;
-		}
-		if (c == ':')
-			return usage_error("%s needs a value.", argv[optind - 1]);
-		if (c == '?')
-			return usage_error("%s is no option.", argv[optind - 1]);
-		o->once |= c == '1';
-		o->web |= c == 'w';
-		if (c == 'i' && !parse_interval(optarg, &o->interval_s))
-			return usage_error("'%s' is not an interval from 0.05 to 3600 seconds.",
-					   optarg);
-		if (c == 'w' && optarg && !netaddr_read_port(optarg, &o->port))
-			return usage_error("'%s' is not a port from 1 to 65535.", optarg);
-	}
+	code = line_parse(&main_line, o, argc, argv);
+	if (code >= 0)
+		return code;
 	if (o->once && o->web)
-		return usage_error("--once and --web are two ways to show the table.");
+		return line_wrong("--once and --web are two ways to show the table.");
 	o->words = argv + optind;
 	o->word_count = argc - optind;
 	for (int i = 0; i < o->word_count; i++)
 		if (!parse_pid(o->words[i], &pid))
-			return usage_error("'%s' is not the number of a process.", o->words[i]);
+			return line_wrong("'%s' is not the number of a process.", o->words[i]);
 	return -1;
 }
 
@@ -137,7 +129,8 @@ static void show_table(struct sample *before, const struct options *o)
 		sample_print(before, &now, stdout);
 		log_free(&before->log);
 		*before = now;
-		if (o->once || fflush(stdout) != 0)
+		output_flush();
+		if (o->once || !output_is_well())
 			break;
 	}
 }
@@ -164,8 +157,9 @@ static bool show_page(struct sample *before, const struct options *o)
 	bool is_ipv6 = strchr(web.host, ':') != NULL;
 	printf("tutti-top: http://%s%s%s:%d/%s/ shows the ranks until this program ends.\n",
 	       is_ipv6 ? "[" : "", web.host, is_ipv6 ? "]" : "", web.port, web.key);
+	output_flush();
 	take_sample(&now, o, false);
-	while (fflush(stdout) == 0 && (!o->word_count || now.log.count)) {
+	while (output_is_well() && (!o->word_count || now.log.count)) {
 		char *rows = page_rows(before, &now, &web.rows_bytes);
 		web.rows = rows;
 		web_serve(&web, (int64_t)clock_now_ns() + (int64_t)(o->interval_s * 1e9));
@@ -186,15 +180,15 @@ int main(int argc, char **argv)
 	int code;
 
 	if (!output_open())
-		return OUTPUT_FAILED;
-	code = tutti_top_main_parse(&o, argc, argv);
+		return ATTACH_FAILED;
+	code = main_parse(&o, argc, argv);
 	if (code >= 0)
-		return output_end(code);
+		return output_end(code, ATTACH_FAILED);
 	code = take_sample(&before, &o, true);
 	if (!o.web)
 		show_table(&before, &o);
 	else if ((!o.word_count || before.log.count) && !show_page(&before, &o))
-		code = OUTPUT_FAILED;
+		code = ATTACH_FAILED;
 	log_free(&before.log);
-	return output_end(code);
+	return output_end(code, ATTACH_FAILED);
 }

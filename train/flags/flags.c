@@ -3,12 +3,11 @@
 
 #include "core/words/device_list.h"
 #include "core/words/nearest.h"
+#include "core/words/number.h"
 
 #include <ctype.h>
-#include <errno.h>
-#include <limits.h>
+#include <float.h>
 #include <locale.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -161,32 +160,13 @@ static tutti_status find_choice(const struct flag *flag, const char *where, cons
 	return flag_refuse(flag, where, text, nearest.name);
 }
 
-static bool read_count(const char *text, int most, int *count)
-{
-	long n = 0;
-
-	if (!*text || text[strspn(text, "0123456789")])
-		return false;
-	errno = 0;
-	n = strtol(text, NULL, 10);
-	if (errno || n < 1 || n > most)
-		return false;
-	*count = (int)n;
-	return true;
-}
-
-/* Neither "inf", nor "nan", nor hexadecimal. */
 static bool read_real(const char *text, float *real)
 {
-	char *end;
+	double read;
 
-	if (!*text || text[strspn(text, "0123456789.eE+-")])
+	if (!number_read_real(text, 0, FLT_MAX, &read) || (read > 0 && (float)read == 0))
 		return false;
-	errno = 0; /* a number that is too small for a float would be 0 */
-	float read = strtof(text, &end);
-	if (end == text || *end || errno == ERANGE || !isfinite(read) || read < 0)
-		return false;
-	*real = read + 0; /* -0 is 0 */
+	*real = (float)read + 0; /* -0 is 0 */
 	return true;
 }
 
@@ -213,7 +193,7 @@ static bool read_gpus(tutti_train_options *options, const char *text)
 static bool read_auto(const char *text, int most, int *count)
 {
 	if (strcmp(text, "auto") != 0)
-		return read_count(text, most, count);
+		return number_read_int(text, 1, most, count);
 	*count = TUTTI_AUTO;
 	return true;
 }
@@ -244,7 +224,7 @@ tutti_status flag_set(tutti_train_options *options, const struct flag *flag, con
 
 	switch (flag->kind) {
 	case FLAG_COUNT:
-		is_good = read_count(text, flag->most, field);
+		is_good = number_read_int(text, 1, flag->most, field);
 		break;
 	case FLAG_AUTO:
 		is_good = read_auto(text, flag->most, field);

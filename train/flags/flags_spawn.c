@@ -3,6 +3,7 @@
 
 #include "core/callback.h"
 #include "core/words/device_list.h"
+#include "core/words/number.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -62,17 +63,14 @@ static tutti_status read_variable(const struct flag_node *node, const char *name
 				  int least, int most, int *value)
 {
 	const char *text = getenv(name);
-	char *end = NULL;
 
 	if (!text || !*text)
 		return fail_invalid("--nodes %d without a launcher needs %s, %s: set it on each "
 				    "node.",
 				    node->nodes, name, what);
-	long number = strtol(text, &end, 10);
-	if (*end || number < least || number > most)
+	if (!number_read_int(text, least, most, value))
 		return fail_invalid("--nodes %d needs %s, %s: '%.60s' is no number from %d to %d.",
 				    node->nodes, name, what, text, least, most);
-	*value = (int)number;
 	return TUTTI_OK;
 }
 

@@ -1,5 +1,5 @@
 /* Writes to stdout, and says why where that fails. */
-#include "output.h"
+#include "core/program/output.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,21 +17,31 @@ static void output_complain(int error)
 }
 
 /* A socket of the library's must not become the stdin or stderr that is missing. */
-static void open_missing(int fd)
+static void output_open_missing(int fd)
 {
 	if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd)
 		fprintf(stderr, "%s: descriptor %d is closed, and so is /dev/null.\n",
 			program_invocation_short_name, fd);
 }
 
+/* A write that stdio does in between would fail and leave no reason. */
+void output_buffer(void)
+{
+	static char buffer[1 << 16];
+
+	if (!isatty(STDOUT_FILENO))
+		setvbuf(stdout, buffer, _IOFBF, sizeof buffer);
+}
+
 bool output_open(void)
 {
-	open_missing(STDIN_FILENO);
+	output_open_missing(STDIN_FILENO);
 	if (fcntl(STDOUT_FILENO, F_GETFD) < 0) {
 		output_complain(errno);
 		return false;
 	}
-	open_missing(STDERR_FILENO);
+	output_open_missing(STDERR_FILENO);
+	output_buffer();
 	signal(SIGPIPE, SIG_IGN); /* all ranks are to end, not the one that writes */
 	return true;
 }
@@ -49,4 +59,10 @@ void output_flush(void)
 bool output_is_well(void)
 {
 	return !has_failed;
+}
+
+int output_end(int code, int failure)
+{
+	output_flush();
+	return has_failed && code == 0 ? failure : code;
 }
