@@ -95,14 +95,21 @@ static void line_help(const struct line_table *line)
 
 /* ---- values ---- */
 
+int line_find(const char *const *names, const char *name)
+{
+	for (int i = 0; names[i]; i++)
+		if (strcmp(name, names[i]) == 0)
+			return i;
+	return -1;
+}
+
 static bool line_read_choice(const struct line_option *o, const char *text, int *to)
 {
-	for (int i = 0; o->choices[i]; i++)
-		if (strcmp(text, o->choices[i]) == 0) {
-			*to = (int)o->least + i;
-			return true;
-		}
-	return false;
+	int i = line_find(o->choices, text);
+
+	if (i >= 0)
+		*to = (int)o->least + i;
+	return i >= 0;
 }
 
 static bool line_read(const struct line_option *o, const char *text, void *to)

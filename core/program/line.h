@@ -47,6 +47,8 @@ struct line_table {
  * --version, 2 after a message about a wrong line, unwritten where these could not be written. optind is
  * the first operand's place. */
 int line_parse(const struct line_table *line, void *values, int argc, char **argv);
+/* The number of a name in a list that ends with NULL, or -1. */
+int line_find(const char *const *names, const char *name);
 /* Prints a message, and where to find help. Returns 2. */
 __attribute__((format(printf, 1, 2))) int line_wrong(const char *format, ...);
 
