@@ -57,7 +57,7 @@ sys.exit(not eval(sys.argv[2]))
 END
 }
 
-# refuses PROGRAM LINE...: --help is well; each line ends with 2 and the usage; ranks that nobody meets with 3 and a message.
+# refuses PROGRAM LINE...: --help is well; each line ends with 2 and where to find help; ranks that nobody meets with 3 and a message.
 refuses()
 {
 	local program=$1 line
@@ -66,7 +66,7 @@ refuses()
 	for line; do
 		# shellcheck disable=SC2086
 		expect 2 $run "$bin/$program" $line
-		grep -q "^usage: $program" err || complain "$line: no usage: $(cat err)"
+		grep -q "^$program --help explains" err || complain "$line: no word of --help: $(cat err)"
 	done
 	expect 3 env RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=9 TUTTI_TIMEOUT_MS=200 $run "$bin/$program" --rounds 1
 	grep -q "^$program: " err || complain "no message: $(cat err)"

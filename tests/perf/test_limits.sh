@@ -49,7 +49,7 @@ json one.json "all(b['GBps'] >= b['quartiles'][2] > 0 for b in d['bandwidth'])"
 for words in nonsense "--timeout 0 flag" "--timeout x flag" "--timeout 2s flag" "--unknown"; do
 	# shellcheck disable=SC2086
 	expect 2 $limits $words
-	says '^usage: limits' err
+	says '^limits --help explains the options' err
 done
 expect 2 $limits -J nowhere/limits.json bandwidth flag loopback call join idle memory
 [ ! -s out ] && [ "$(wc -l <err)" = 1 ] || complain "limits measures before it knows where to write: $(cat out err)"

@@ -57,7 +57,7 @@ done
 for options in "-G 2" "-g 0" "-g 1 -G x" "-g 1 -G -1" "-g 2 -G 2 --percentiles" "-g 2 -G 2 -z 1" "-g 2 --ranks 2"; do
 	# shellcheck disable=SC2086
 	expect_rows 2 $run "$bin/all_reduce_perf" $options
-	grep -q '^usage: all_reduce_perf' err || complain "no usage line after $options"
+	grep -q '^all_reduce_perf --help explains' err || complain "no word of --help after $options"
 done
 expect_rows 2 $run "$bin/barrier_perf" -g 2
 grep -q 'a barrier has no buffers' err || complain "a barrier: $(cat err)"
