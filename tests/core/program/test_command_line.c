@@ -35,15 +35,16 @@ static bool read_port(const char *text, void *to)
 #define AT(member) .at = offsetof(struct values, member)
 
 static const struct line_option options[] = {
-	{"number", 'n', "N", AT(number), -5, 9},
-	{"choice", 'c', "COLOUR", AT(choice), 3, .kind = LINE_CHOICE, .choices = colours},
-	{"short", 's', NULL, AT(is_short)},
-	{"long-one", 0, NULL, AT(is_long), .kind = LINE_BOOL},
-	{"long-two", 0, "X", AT(real), -1, 1, .kind = LINE_REAL},
-	{"bytes", 'b', "SIZE", AT(bytes), 64, .kind = LINE_BYTES},
-	{"text", 't', "TEXT", AT(text), .kind = LINE_TEXT},
-	{"add", 'a', "N", AT(sum), .parse = add, .takes_numbers = true},
-	{"port", 0, "[=PORT]", AT(port), .parse = read_port},
+	{"number", 'n', "N", AT(number), -5, 9, .help = ""},
+	{"choice", 'c', "COLOUR", AT(choice), 3, .kind = LINE_CHOICE, .choices = colours,
+	 .help = ""},
+	{"short", 's', NULL, AT(is_short), .help = ""},
+	{"long-one", 0, NULL, AT(is_long), .kind = LINE_BOOL, .help = ""},
+	{"long-two", 0, "X", AT(real), -1, 1, .kind = LINE_REAL, .help = ""},
+	{"bytes", 'b', "SIZE", AT(bytes), 64, .kind = LINE_BYTES, .help = ""},
+	{"text", 't', "TEXT", AT(text), .kind = LINE_TEXT, .help = ""},
+	{"add", 'a', "N", AT(sum), .parse = add, .takes_numbers = true, .help = ""},
+	{"port", 0, "[=PORT]", AT(port), .parse = read_port, .help = ""},
 	{0},
 };
 static const struct line_table without_operands = {.options = options};
