@@ -1,6 +1,6 @@
 # Our programs' command lines, and stdout. On the linker's line it stands before a library that has core/words, too, and behind
 # objects that have them.
-add_library(program_parts STATIC core/program/line.c core/program/output.c core/words/nearest.c core/words/number.c)
+add_library(program_parts STATIC EXCLUDE_FROM_ALL core/program/line.c core/program/output.c core/words/nearest.c core/words/number.c)
 target_compile_definitions(program_parts PRIVATE TUTTI_VERSION="${PROJECT_VERSION}")
 target_include_directories(program_parts PUBLIC ${PROJECT_SOURCE_DIR})
 target_link_libraries(program_parts PRIVATE tutti_warnings)

@@ -132,11 +132,10 @@ static bool options_read_ranks(const char *text, void *to)
 {
 	static const char *const names[] = {"auto", "gpu", "cpu", NULL};
 	struct options *o = to;
+	int i = line_find(names, text);
 
-	o->automatic = NULL;
+	o->automatic = i < 0 ? NULL : names[i];
 	o->ranks = 0;
-	for (int i = 0; names[i] && !o->automatic; i++)
-		o->automatic = strcmp(text, names[i]) == 0 ? names[i] : NULL;
 	return o->automatic || number_read_int(text, 1, RANKS_MAX, &o->ranks);
 }
 

@@ -167,11 +167,6 @@ void log_free(struct log *log)
 	*log = (struct log){0};
 }
 
-bool parse_pid(const char *word, int *pid)
-{
-	return number_read_int(word, 1, INT_MAX, pid);
-}
-
 /* Adds what the processes of a job have. */
 static enum attach_code attach_job(struct log *log, int launcher, char *why, size_t why_bytes)
 {
@@ -204,7 +199,7 @@ enum attach_code attach_all(struct log *log, char *const *pids, int count, bool 
 		struct trace_process process;
 		char why[600];
 		int pid = 0;
-		parse_pid(pids[i], &pid);
+		number_read_int(pids[i], 1, INT_MAX, &pid);
 		bool is_job = job_is_launcher(pid);
 		enum attach_code code = is_job ? attach_job(log, pid, why, sizeof why)
 					       : attach_read(pid, &process, why, sizeof why);

@@ -26,8 +26,6 @@ struct log {
 void log_add(struct log *log, const struct trace_process *process);
 void log_free(struct log *log);
 
-/* The number of a process. */
-bool parse_pid(const char *word, int *pid);
 /* Reads what process pid has. Else *why has a message. */
 enum attach_code attach_read(int pid, struct trace_process *process, char *why, size_t why_bytes);
 /* Adds what the processes with these numbers have. The first that cannot be read is the code; says_why: with a

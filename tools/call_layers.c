@@ -14,6 +14,7 @@
 #define CALLS      1000
 #define TIMEOUT_NS 60000000000u
 
+/* Those from LOOP on make no call. */
 enum {
 	WINDOW,
 	ENGINE,
@@ -51,31 +52,6 @@ static __attribute__((noinline)) void call_layers_fill(struct call_args *args, f
 	};
 }
 
-static tutti_status call_window(struct tutti_comm *comm, float *data)
-{
-	struct engine *engine = comm->engine;
-	struct call_args args;
-	struct window_run run;
-
-	call_layers_fill(&args, data, 4);
-	window_begin(engine->config.window, &run, &args);
-	return window_drive(engine->config.window, &run, TIMEOUT_NS, &engine->failure.stop, NULL,
-			    NULL);
-}
-
-static tutti_status call_engine(struct tutti_comm *comm, float *data)
-{
-	struct call_args args;
-
-	call_layers_fill(&args, data, 4);
-	return engine_run_window(comm->engine, &args, 60000);
-}
-
-static tutti_status call_api(struct tutti_comm *comm, float *data)
-{
-	return tutti_all_reduce(data, data, 4, TUTTI_F32, TUTTI_SUM, comm, NULL);
-}
-
 /* As comm_call makes it. */
 static void call_layers_record(const struct tutti_comm *comm, struct call_args *args)
 {
@@ -97,34 +73,30 @@ static void call_layers_remember(const struct call_args *args)
 	trace_ended(&mark, false);
 }
 
-/* Which parts of a call of 8 bytes are done. */
-struct part {
-	bool records, remembers, runs;
-};
-
-static tutti_status call_part(struct tutti_comm *comm, float *data, struct part part)
+static tutti_status call_layers_call(struct tutti_comm *comm, float *data, int layer)
 {
+	struct engine *engine = comm->engine;
 	struct call_args args;
+	struct window_run run;
 
-	call_layers_fill(&args, data, 2);
-	if (part.records)
+	if (layer == API)
+		return tutti_all_reduce(data, data, 4, TUTTI_F32, TUTTI_SUM, comm, NULL);
+	call_layers_fill(&args, data, layer < API ? 4 : 2);
+	if (layer == RECORDED || layer == LOOP_RECORD || layer == LOOP_BOTH)
 		call_layers_record(comm, &args);
-	if (part.remembers)
+	if (layer == LOOP_TRACE || layer == LOOP_BOTH)
 		call_layers_remember(&args);
-	return part.runs ? engine_run_window(comm->engine, &args, 60000) : TUTTI_OK;
+	if (layer >= LOOP)
+		return TUTTI_OK;
+	if (layer != WINDOW)
+		return engine_run_window(engine, &args, 60000);
+	window_begin(engine->config.window, &run, &args);
+	return window_drive(engine->config.window, &run, TIMEOUT_NS, &engine->failure.stop, NULL,
+			    NULL);
 }
 
 static tutti_status call_layers_time_calls(struct tutti_comm *comm, int layer, double *ns)
 {
-	static tutti_status (*const calls[])(struct tutti_comm * comm, float *data) = {
-		[WINDOW] = call_window, [ENGINE] = call_engine, [API] = call_api};
-	static const struct part parts[LAYERS] = {
-		[BARE] = {.runs = true},
-		[TRACED] = {.runs = true},
-		[RECORDED] = {.records = true, .runs = true},
-		[LOOP_RECORD] = {.records = true},
-		[LOOP_TRACE] = {.remembers = true},
-		[LOOP_BOTH] = {.records = true, .remembers = true}};
 	float data[4] = {0};
 	uint64_t start;
 
@@ -132,7 +104,7 @@ static tutti_status call_layers_time_calls(struct tutti_comm *comm, int layer, d
 	comm->engine->config.trace = layer == BARE ? NULL : comm->calls.trace;
 	start = clock_now_ns();
 	for (int i = 0; i < CALLS; i++)
-		TRY(layer <= API ? calls[layer](comm, data) : call_part(comm, data, parts[layer]));
+		TRY(call_layers_call(comm, data, layer));
 	*ns = (double)(clock_now_ns() - start) / CALLS;
 	return TUTTI_OK;
 }

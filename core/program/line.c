@@ -5,6 +5,7 @@
 #include "core/words/nearest.h"
 #include "core/words/number.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <getopt.h>
 #include <stdarg.h>
@@ -86,8 +87,7 @@ static void line_help(const struct line_table *line)
 		printf("\n%s\n", line->about);
 	putchar('\n');
 	for (const struct line_option *o = line->options; o->name; o++)
-		if (o->help)
-			line_print_option(o);
+		line_print_option(o);
 	puts("  -h, --help, --version");
 	if (line->after)
 		printf("\n%s\n", line->after);
@@ -95,14 +95,21 @@ static void line_help(const struct line_table *line)
 
 /* ---- values ---- */
 
+int line_find(const char *const *names, const char *name)
+{
+	for (int i = 0; names[i]; i++)
+		if (strcmp(name, names[i]) == 0)
+			return i;
+	return -1;
+}
+
 static bool line_read_choice(const struct line_option *o, const char *text, int *to)
 {
-	for (int i = 0; o->choices[i]; i++)
-		if (strcmp(text, o->choices[i]) == 0) {
-			*to = (int)o->least + i;
-			return true;
-		}
-	return false;
+	int i = line_find(o->choices, text);
+
+	if (i >= 0)
+		*to = (int)o->least + i;
+	return i >= 0;
 }
 
 static bool line_read(const struct line_option *o, const char *text, void *to)
@@ -142,8 +149,10 @@ static void line_describe_value(const struct line_option *o, char *text, size_t 
 		return;
 	else if (o->kind == LINE_INT || o->kind == LINE_REAL)
 		snprintf(text, bytes, "a number from %.10g to %.10g", o->least, o->most);
-	else if (o->kind == LINE_BYTES)
+	else if (o->kind == LINE_BYTES && o->least > 0)
 		snprintf(text, bytes, "a size such as 64K or 1M, of %g bytes at least", o->least);
+	else if (o->kind == LINE_BYTES)
+		snprintf(text, bytes, "a size such as 64K or 1M");
 	else if (o->kind == LINE_TEXT)
 		snprintf(text, bytes, "one that is not empty");
 	for (int i = 0; o->kind == LINE_CHOICE && o->choices[i] && used < bytes; i++)
@@ -230,6 +239,8 @@ static struct line_names line_names_of(const struct line_table *line)
 	letters += sprintf(letters, "%s:h", line->is_launcher ? "+" : "");
 	for (int n = 0; line->options[n].name; n++) {
 		const struct line_option *o = &line->options[n];
+
+		assert(n < OPTIONS);
 		int has_value = !o->value          ? no_argument
 				: *o->value == '[' ? optional_argument
 						   : required_argument;

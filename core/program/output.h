@@ -1,6 +1,6 @@
-/* stdout, where a program's results go. Half an answer must not pass for a whole one: a program whose
- * results cannot be written has failed, and says why; but to a reader that has left, as head does, it
- * says nothing. */
+/* stdout, where a program's results go. Half an answer must not pass for a whole one: a program
+ * whose results cannot be written has failed, and says why; but to a reader that has left, as head
+ * does, it says nothing. */
 #ifndef CORE_PROGRAM_OUTPUT_H
 #define CORE_PROGRAM_OUTPUT_H
 
@@ -8,7 +8,8 @@
 
 /* Before anything is opened. False, after a message, when there is no stdout. */
 bool output_open(void);
-/* Of it: before anything is printed; keeps what is until it is flushed, up to 64 KiB. */
+/* Part of output_open, by itself for a program whose stdout is not its own: up to 64 KiB wait for
+ * output_flush. Before anything is printed. */
 void output_buffer(void);
 /* Writes what was printed so far. */
 void output_flush(void);

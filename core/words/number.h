@@ -1,5 +1,5 @@
-/* Numbers as people write them, in options, variables and files. What these functions refuse they leave
- * unread: the value is as it was. */
+/* Numbers as people write them, in options, variables and files. Where these functions return
+ * false, the value is as it was. */
 #ifndef CORE_WORDS_NUMBER_H
 #define CORE_WORDS_NUMBER_H
 

@@ -34,5 +34,5 @@ start_web()
 	web=$COPROC_PID
 	local line
 	read -r -t 60 -u "${COPROC[0]}" line || complain "tutti-top --web says nothing: $(cat web_err)"
-	address=$(grep -oE 'http://127\.0\.0\.1:[0-9]+/[0-9a-f]{32}/' <<<"$line") || complain "no address in: $line"
+	address=$(grep -oE 'http://127\.0\.0\.1:[0-9]+/[0-9a-f]{64}/' <<<"$line") || complain "no address in: $line"
 }

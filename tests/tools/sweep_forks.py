@@ -30,7 +30,7 @@ def run_here(words):
         os.close(opened)
     sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)
     try:
-        return main.run(words, "0")
+        return main.run(words, "", "0")
     except BaseException:
         traceback.print_exc()
         return 70

@@ -35,17 +35,16 @@ static void test_times_and_rates(void **state)
 
 static void test_words(void **state)
 {
-	char text[32];
 	(void)state;
-	assert_string_equal(units_bytes_in_words(8, text, sizeof text), "8 B");
-	assert_string_equal(units_bytes_in_words(65536, text, sizeof text), "64 KiB");
-	assert_string_equal(units_bytes_in_words(1.5 * 1048576, text, sizeof text), "1.5 MiB");
-	assert_string_equal(units_seconds_in_words(2e-6, text, sizeof text), "2.00 us");
-	assert_string_equal(units_seconds_in_words(12.34e-3, text, sizeof text), "12.3 ms");
-	assert_string_equal(units_seconds_in_words(0.99996, text, sizeof text), "1.00 s");
-	assert_string_equal(units_seconds_in_words(123e-9, text, sizeof text), "123 ns");
-	assert_string_equal(units_seconds_in_words(240, text, sizeof text), "240 s");
-	assert_string_equal(units_rate_in_words(4e-11, text, sizeof text), "25 GB/s");
+	assert_string_equal(units_bytes_in_words(8).text, "8 B");
+	assert_string_equal(units_bytes_in_words(65536).text, "64 KiB");
+	assert_string_equal(units_bytes_in_words(1.5 * 1048576).text, "1.5 MiB");
+	assert_string_equal(units_seconds_in_words(2e-6).text, "2.00 us");
+	assert_string_equal(units_seconds_in_words(12.34e-3).text, "12.3 ms");
+	assert_string_equal(units_seconds_in_words(0.99996).text, "1.00 s");
+	assert_string_equal(units_seconds_in_words(123e-9).text, "123 ns");
+	assert_string_equal(units_seconds_in_words(240).text, "240 s");
+	assert_string_equal(units_rate_in_words(4e-11).text, "25 GB/s");
 }
 
 int main(void)

@@ -28,7 +28,7 @@ assert [(row["pid"], row["rank"], row["ranks"]) for row in rows] == [(ranks[0], 
 waiting, missing = rows
 assert (waiting["operation"], waiting["state"], waiting["waits_for"]) == ("all_reduce #5", "under way", 1), waiting
 assert waiting["seconds"] > 0.02 and missing["operation"] == "all_reduce #4" and "waits" not in missing, rows
-for path in ("", "rows.json", "0" * 32 + "/", "0" * 32 + "/rows.json", address.split("/")[3]):
+for path in ("", "rows.json", "0" * 64 + "/", "0" * 64 + "/rows.json", address.split("/")[3]):
     assert get(f"http://127.0.0.1:{port}/{path}")[0] == 404, path
 
 def talk(*parts):

@@ -122,18 +122,14 @@ static const struct transport_row *machine_row_of(const struct machine *m, const
 	return NULL;
 }
 
-static void add_missing(struct machine *m, const char *name, const char *serves,
-			const char *package)
-{
-	m->missing[m->missing_count++] = (struct missing_row){name, serves, package};
-}
-
 static void look_for_missing(struct machine *m)
 {
 	if (!machine_row_of(m, "verbs"))
-		add_missing(m, "verbs", "this build: infiniband/verbs.h", "libibverbs-dev");
+		m->missing[m->missing_count++] = (struct missing_row){
+			"verbs", "this build: infiniband/verbs.h", "libibverbs-dev"};
 	if (!machine_row_of(m, "ucx"))
-		add_missing(m, "ucx", "this build: ucp/api/ucp.h", "libucx-dev");
+		m->missing[m->missing_count++] =
+			(struct missing_row){"ucx", "this build: ucp/api/ucp.h", "libucx-dev"};
 	for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
 		const char *transport = wanted[i].transport;
 		const struct transport_row *row = transport ? machine_row_of(m, transport) : NULL;
@@ -142,7 +138,8 @@ static void look_for_missing(struct machine *m)
 		bool is_here =
 			wanted[i].is_here ? wanted[i].is_here() : access(wanted[i].name, F_OK) == 0;
 		if (!is_here)
-			add_missing(m, wanted[i].name, wanted[i].serves, wanted[i].package);
+			m->missing[m->missing_count++] = (struct missing_row){
+				wanted[i].name, wanted[i].serves, wanted[i].package};
 	}
 }
 

@@ -152,30 +152,22 @@ static tutti_status look_together(bool is_json, tutti_comm *comm)
 	return status;
 }
 
-static int main_mesh_print(tutti_comm *comm, const struct axes *axes, int *nodes)
-{
-	int own = tutti_node_rank(comm);
-
-	if (tutti_all_gather(&own, nodes, 1, TUTTI_I32, comm, NULL) != TUTTI_OK)
-		return main_failed(tutti_comm_error(comm));
-	if (tutti_rank(comm) == 0)
-		grid_print(stdout, axes, nodes);
-	return 0;
-}
-
 /* --mesh: the job's ranks as a grid. They have the same command line, so all refuse it, and rank 0
  * says so. */
 static int main_mesh_show(tutti_comm *comm, const char *text)
 {
 	char why[AXES_WHY_BYTES];
 	struct axes axes;
+	int own = tutti_node_rank(comm);
 
 	if (!axes_read(&axes, text, why) || !axes_fit(&axes, tutti_size(comm), why))
 		return tutti_rank(comm) == 0 ? line_wrong("--mesh: %s.", why) : 2;
 	int *nodes = must_alloc((size_t)tutti_size(comm), sizeof *nodes);
-	int code = main_mesh_print(comm, &axes, nodes);
+	tutti_status status = tutti_all_gather(&own, nodes, 1, TUTTI_I32, comm, NULL);
+	if (status == TUTTI_OK && tutti_rank(comm) == 0)
+		grid_print(stdout, &axes, nodes);
 	free(nodes);
-	return code;
+	return status == TUTTI_OK ? 0 : main_failed(tutti_comm_error(comm));
 }
 
 /* Without a launcher it is a world of its own. */

@@ -17,6 +17,7 @@
 #define CHECK_RANKS_MAX    1024
 #define PIPELINE_MAX       4096 /* ranks, micro-batches, chunks */
 #define PIPELINE_TASKS_MAX 1000000
+#define WORD_BYTES         200 /* of a list */
 
 /* ---- the options ---- */
 
@@ -25,46 +26,37 @@ static bool arguments_read_times(const char *text, void *at)
 {
 	struct action_times *times = at;
 	double *const to[] = {&times->forward, &times->inputs, &times->weights, &times->transfer};
-	char *end;
+	char copy[WORD_BYTES], *rest = copy, *word;
+	int n = 0;
 
-	for (int i = 0; i < 4; i++, text = end + 1) {
-		*to[i] = strtod(text, &end);
-		if (end == text || !(*to[i] >= 0 && *to[i] <= 1e6) || (*end && *end != ','))
+	if (snprintf(copy, sizeof copy, "%s", text) >= WORD_BYTES)
+		return false;
+	while ((word = strsep(&rest, ",")))
+		if (n == 4 || !number_read_real(word, 0, 1e6, to[n++]))
 			return false;
-		if (!*end)
-			return i >= 2 && times->forward + times->inputs + times->weights > 0;
-	}
-	return false;
+	return n >= 3 && times->forward + times->inputs + times->weights > 0;
 }
 
 /* "8", or "1-64,100". */
 static bool arguments_read_ranks(const char *text, void *to)
 {
 	struct rank_ranges *ranks = to;
+	char copy[WORD_BYTES], *rest = copy, *word;
 
-	if (ranks->count)
+	if (ranks->count || snprintf(copy, sizeof copy, "%s", text) >= WORD_BYTES)
 		return false;
-	while (ranks->count < RANGES_MAX) {
-		char *end;
-		long first = strtol(text, &end, 10), last = first;
-		if (end == text)
+	while ((word = strsep(&rest, ","))) {
+		struct rank_range *range = &ranks->of[ranks->count];
+		char *dash = strchr(word, '-'), *last = dash ? dash + 1 : word;
+
+		if (dash)
+			*dash = '\0';
+		if (ranks->count++ == RANGES_MAX ||
+		    !number_read_int(word, 1, RANKS_MAX, &range->first) ||
+		    !number_read_int(last, range->first, RANKS_MAX, &range->last))
 			return false;
-		if (*end == '-') {
-			text = end + 1;
-			last = strtol(text, &end, 10);
-			if (end == text)
-				return false;
-		}
-		if (first < 1 || last < first || last > RANKS_MAX)
-			return false;
-		ranks->of[ranks->count++] = (struct rank_range){(int)first, (int)last};
-		if (*end == '\0')
-			return true;
-		if (*end != ',')
-			return false;
-		text = end + 1;
 	}
-	return false;
+	return true;
 }
 
 /* The names of all of them. */
@@ -171,13 +163,15 @@ static const struct line_table arguments_line = {
 
 static int arguments_find_verb(struct arguments *a, const char *word)
 {
-	static const char *const verbs[] = {"show", "check", "explain", "simulate", "pipeline"};
-	for (int i = 0; i <= VERB_PIPELINE; i++)
-		if (strcmp(verbs[i], word) == 0) {
-			a->verb = (enum verb)i;
-			return -1;
-		}
-	return line_wrong("'%s' is not one of show, check, explain, simulate and pipeline.", word);
+	static const char *const verbs[] = {"show",     "check",    "explain",
+					    "simulate", "pipeline", NULL};
+	int i = line_find(verbs, word);
+
+	if (i < 0)
+		return line_wrong("'%s' is not one of show, check, explain, simulate and pipeline.",
+				  word);
+	a->verb = (enum verb)i;
+	return -1;
 }
 
 static int arguments_find_collective(struct arguments *a, const char *word)
@@ -365,30 +359,25 @@ static int arguments_complete(struct arguments *a)
 	return -1;
 }
 
-static void arguments_link(const struct link_speed *l, char *text, size_t bytes)
+static void arguments_print_link(const struct link_speed *l)
 {
-	char alpha[32], beta[32], overhead[32];
-	units_seconds_in_words(l->alpha, alpha, sizeof alpha);
-	units_rate_in_words(l->beta, beta, sizeof beta);
-	units_seconds_in_words(l->overhead, overhead, sizeof overhead);
-	snprintf(text, bytes, "alpha %s (overhead %s), beta %s", alpha, overhead, beta);
+	printf("alpha %s (overhead %s), beta %s", units_seconds_in_words(l->alpha).text,
+	       units_seconds_in_words(l->overhead).text, units_rate_in_words(l->beta).text);
 }
 
-void arguments_machine(const struct arguments *a, char text[2][200])
+void arguments_print_machine(const struct arguments *a)
 {
 	const struct machine *m = &a->machine;
-	char net[120], local[120], gamma[32], node[32];
 
-	arguments_link(&m->links.link[LINK_NET], net, sizeof net);
-	arguments_link(&m->links.link[LINK_LOCAL], local, sizeof local);
-	units_rate_in_words(m->links.gamma, gamma, sizeof gamma);
-	snprintf(text[0], sizeof text[0], "%s%s; gamma %s", a->nodes > 1 ? "between nodes: " : "",
-		 net, gamma);
-	text[1][0] = '\0';
-	if (a->nodes > 1)
-		snprintf(text[1], sizeof text[1], "a node, of %d ranks: %s; inside: %s",
-			 a->ranks.of[0].first / a->nodes,
-			 units_rate_in_words(m->node_beta, node, sizeof node), local);
+	printf("%s", a->nodes > 1 ? "between nodes: " : "");
+	arguments_print_link(&m->links.link[LINK_NET]);
+	printf("; gamma %s\n", units_rate_in_words(m->links.gamma).text);
+	if (a->nodes <= 1)
+		return;
+	printf("a node, of %d ranks: %s; inside: ", a->ranks.of[0].first / a->nodes,
+	       units_rate_in_words(m->node_beta).text);
+	arguments_print_link(&m->links.link[LINK_LOCAL]);
+	puts("");
 }
 
 int arguments_parse(struct arguments *a, int argc, char **argv)

@@ -40,8 +40,8 @@ struct arguments {
 /* -1: there is something to do. Else the exit code: 0 after --help, 2 after a bad line and a
  * message. An alpha without an overhead is all overhead, and without nodes there is one kind of link. */
 int arguments_parse(struct arguments *arguments, int argc, char **argv);
-/* A line, or one for what is between nodes and one for what is inside; else the second is "". */
-void arguments_machine(const struct arguments *arguments, char text[2][200]);
+/* A line, or one for what is between nodes and one for what is inside. */
+void arguments_print_machine(const struct arguments *arguments);
 
 /* The verbs; each returns the exit code. */
 int plan_show(const struct arguments *arguments);

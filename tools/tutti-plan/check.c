@@ -26,20 +26,16 @@ __attribute__((format(printf, 2, 3))) static bool check_finds(struct finding *f,
 /* Messages match by position: the k-th that a rank sends to a peer is the k-th that the peer
  * receives from it. So both must count alike, and be equally long. */
 
-/* Of all_to_all a block has one number at its sender and another at its receiver. */
-static bool check_has_common_shapes(const struct plan_set *set)
-{
-	return set->algorithm->collective != COLL_ALL_TO_ALL;
-}
-
 static bool check_is_as_long(const struct plan_set *set, const struct plan *a, uint32_t send,
 			     const struct plan *b, uint32_t recv)
 {
 	struct refs from = look_message(a, send), to = look_message(b, recv);
+	/* Of all_to_all a block has one number at its sender and another at its receiver. */
+	bool has_common_shapes = set->algorithm->collective != COLL_ALL_TO_ALL;
 
 	if (from.n != to.n)
 		return false;
-	for (uint32_t i = 0; i < from.n && check_has_common_shapes(set); i++)
+	for (uint32_t i = 0; i < from.n && has_common_shapes; i++)
 		if (plan_shape_of(a, from.at[i]) != plan_shape_of(b, to.at[i]))
 			return false;
 	return true;
@@ -62,14 +58,13 @@ static uint32_t check_lane(const struct plan *p, bool sends, int peer)
 static bool check_message_alone(const struct plan *p, uint32_t lane, uint32_t k, struct finding *f)
 {
 	uint32_t step = check_step_at(p, lane, k);
-	char words[512];
+	struct look_step_text words = look_step_in_words(p, step);
 
-	look_step_in_words(p, step, words, sizeof words);
 	if (p->lanes[lane].sends)
 		return check_finds(f, "Rank %d: %s is message %u to rank %d, which receives %u.",
-				   p->rank, words, k + 1, p->steps[step].peer, k);
+				   p->rank, words.text, k + 1, p->steps[step].peer, k);
 	return check_finds(f, "Rank %d: %s waits for message %u of rank %d, which sends %u.",
-			   p->rank, words, k + 1, p->steps[step].peer, k);
+			   p->rank, words.text, k + 1, p->steps[step].peer, k);
 }
 
 /* The messages of a lane that sends; lane in of their receiver b, NONE: it has none. */
@@ -80,12 +75,10 @@ static bool check_pair(const struct plan_set *set, const struct plan *a, uint32_
 
 	for (uint32_t k = 0; k < sent && k < received; k++) {
 		uint32_t send = check_step_at(a, out, k), recv = check_step_at(b, in, k);
-		char send_words[512], recv_words[512];
 		if (!check_is_as_long(set, a, send, b, recv))
-			return check_finds(
-				f, "Rank %d: %s meets rank %d's %s, of other chunks.", a->rank,
-				look_step_in_words(a, send, send_words, sizeof send_words), b->rank,
-				look_step_in_words(b, recv, recv_words, sizeof recv_words));
+			return check_finds(f, "Rank %d: %s meets rank %d's %s, of other chunks.",
+					   a->rank, look_step_in_words(a, send).text, b->rank,
+					   look_step_in_words(b, recv).text);
 	}
 	if (sent > received)
 		return check_message_alone(a, out, received, f);
@@ -167,11 +160,10 @@ static bool check_waits(struct history *h, uint32_t from, uint32_t step)
 static bool check_race(const struct history *h, uint32_t from, uint32_t step, struct ref r,
 		       struct finding *f)
 {
-	char earlier[512], later[512], chunk[64];
 	return check_finds(f, "Rank %d: %s does not wait for %s, though both use %s.",
-			   h->plan->rank, look_step_in_words(h->plan, step, later, sizeof later),
-			   look_step_in_words(h->plan, from, earlier, sizeof earlier),
-			   look_refs_in_words((struct refs){&r, 1}, chunk, sizeof chunk));
+			   h->plan->rank, look_step_in_words(h->plan, step).text,
+			   look_step_in_words(h->plan, from).text,
+			   look_refs_in_words((struct refs){&r, 1}).text);
 }
 
 static bool check_read(struct history *h, uint32_t step, struct ref r, struct finding *f)
@@ -242,7 +234,6 @@ static bool check_end(const struct plan_set *set, struct finding *f)
 {
 	struct machine machine = {.links = links_default(), .element = 1, .rendezvous = true};
 	struct world world;
-	char words[512];
 
 	if (!world_open(&world, set, SIZE_MAX, true))
 		return check_finds(f, "There are too many steps to run them.");
@@ -250,9 +241,9 @@ static bool check_end(const struct plan_set *set, struct finding *f)
 	world_close(&world);
 	if (time.stuck < 0)
 		return true;
-	return check_finds(
-		f, "Rank %d: %s never ends when sends wait for their receives.", time.stuck,
-		look_step_in_words(set->of[time.stuck], time.stuck_step, words, sizeof words));
+	return check_finds(f, "Rank %d: %s never ends when sends wait for their receives.",
+			   time.stuck,
+			   look_step_in_words(set->of[time.stuck], time.stuck_step).text);
 }
 
 bool check_plans(const struct plan_set *set, struct finding *f)

@@ -13,12 +13,6 @@
 /* Simulated beside the formula as long as that takes no time to speak of. */
 #define STEPS_QUICK 2e6
 
-static void print_seconds(double seconds)
-{
-	char time[32];
-	printf("  %10s", units_seconds_in_words(seconds, time, sizeof time));
-}
-
 static void print_algorithm(const struct arguments *a, struct question q, const char *why,
 			    bool is_chosen)
 {
@@ -27,11 +21,9 @@ static void print_algorithm(const struct arguments *a, struct question q, const 
 		printf("  %10s  %10s", "-", "-");
 	} else {
 		struct point p = plan_predict(&q);
-		print_seconds(predict_formula(&q));
-		if (p.how == HOW_SIMULATED)
-			print_seconds(p.seconds);
-		else
-			printf("  %10s", "-");
+		printf("  %10s", units_seconds_in_words(predict_formula(&q)).text);
+		printf("  %10s",
+		       p.how == HOW_SIMULATED ? units_seconds_in_words(p.seconds).text : "-");
 	}
 	if (why)
 		printf("  no: %s\n", why);
@@ -59,10 +51,7 @@ static void print_call(const struct arguments *a, const struct call_args *args)
 
 static void print_machine(const struct arguments *a)
 {
-	char machine[2][200];
-
-	arguments_machine(a, machine);
-	printf("%s\n%s%s", machine[0], machine[1], machine[1][0] ? "\n" : "");
+	arguments_print_machine(a);
 	if (a->nodes <= 1 && a->machine.links.cores > 0)
 		printf("A node's ranks share %g cores: the formula counts that, the simulation "
 		       "gives each its own.\n",

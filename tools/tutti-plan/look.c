@@ -145,13 +145,14 @@ static uint32_t look_neighbours(struct refs refs, uint32_t i)
 	return n;
 }
 
-const char *look_refs_in_words(struct refs refs, char *text, size_t bytes)
+struct look_refs_text look_refs_in_words(struct refs refs)
 {
 	static const char *const names[] = {"IN", "OUT", "scratch"};
-	size_t at = 0;
+	struct look_refs_text words = {"nothing"};
+	char *text = words.text;
+	size_t at = 0, bytes = sizeof words.text;
 	uint32_t lists = 0;
 
-	snprintf(text, bytes, "nothing");
 	for (uint32_t i = 0, n; i < refs.n && at < bytes; i += n, lists++) {
 		const char *name = refs.at[i].buf < BUF_COUNT ? names[refs.at[i].buf] : "?";
 		const char *comma = i ? ", " : "";
@@ -167,20 +168,19 @@ const char *look_refs_in_words(struct refs refs, char *text, size_t bytes)
 			at += (size_t)snprintf(text + at, bytes - at, "%s%s[%u..%u]", comma, name,
 					       refs.at[i].chunk, refs.at[i].chunk + n - 1);
 	}
-	return text;
+	return words;
 }
 
-#define REFS_IN_WORDS 160
-
-/* Returns text. */
-static const char *look_operation_in_words(const struct plan *p, uint32_t step, char *text,
-					   size_t bytes)
+static struct look_step_text look_operation_in_words(const struct plan *p, uint32_t step)
 {
 	const struct step *s = &p->steps[step];
-	char reads[REFS_IN_WORDS], writes[REFS_IN_WORDS];
+	struct look_refs_text from = look_refs_in_words(look_reads(p, step));
+	struct look_refs_text to = look_refs_in_words(look_writes(p, step));
+	struct look_step_text words;
+	const char *reads = from.text, *writes = to.text;
+	char *text = words.text;
+	size_t bytes = sizeof words.text;
 
-	look_refs_in_words(look_reads(p, step), reads, sizeof reads);
-	look_refs_in_words(look_writes(p, step), writes, sizeof writes);
 	switch (s->kind) {
 	case STEP_SEND:
 		snprintf(text, bytes, "send %s to rank %d", reads, s->peer);
@@ -206,29 +206,21 @@ static const char *look_operation_in_words(const struct plan *p, uint32_t step, 
 	default:
 		snprintf(text, bytes, "of kind %d, which there is not", (int)s->kind);
 	}
-	return text;
+	return words;
 }
 
-const char *look_step_in_words(const struct plan *p, uint32_t step, char *text, size_t bytes)
+struct look_step_text look_step_in_words(const struct plan *p, uint32_t step)
 {
-	char operation[400];
-	snprintf(text, bytes, "step %u (%s)", step,
-		 look_operation_in_words(p, step, operation, sizeof operation));
-	return text;
+	struct look_step_text words;
+
+	snprintf(words.text, sizeof words.text, "step %u (%.400s)", step,
+		 look_operation_in_words(p, step).text);
+	return words;
 }
 
 /* Tutti-plan show */
 
 #define LISTED_MAX 8
-
-static const char *look_lane_in_words(const struct lane *l, char *text, size_t bytes)
-{
-	if (l->peer < 0)
-		snprintf(text, bytes, "local");
-	else
-		snprintf(text, bytes, "%s %d", l->sends ? "to" : "from", l->peer);
-	return text;
-}
 
 static void look_print_before(const struct before *b, uint32_t step)
 {
@@ -244,11 +236,10 @@ static void look_print_before(const struct before *b, uint32_t step)
 static void look_print_plan(const struct plan_set *set, const struct plan *p)
 {
 	struct before before = look_before(p);
-	char operation[400], lane[32];
 	int width = 4;
 
 	for (uint32_t s = 0; s < p->count; s++) {
-		int n = (int)strlen(look_operation_in_words(p, s, operation, sizeof operation));
+		int n = (int)strlen(look_operation_in_words(p, s).text);
 		width = n > width ? n : width;
 	}
 	width = width > 60 ? 60 : width;
@@ -259,9 +250,12 @@ static void look_print_plan(const struct plan_set *set, const struct plan *p)
 	if (p->count)
 		printf("  step  %-*s  %-10s after\n", width, "does", "lane");
 	for (uint32_t s = 0; s < p->count; s++) {
-		printf("  %4u  %-*s  %-10s ", s, width,
-		       look_operation_in_words(p, s, operation, sizeof operation),
-		       look_lane_in_words(&p->lanes[p->steps[s].lane], lane, sizeof lane));
+		const struct lane *l = &p->lanes[p->steps[s].lane];
+		printf("  %4u  %-*s  ", s, width, look_operation_in_words(p, s).text);
+		if (l->peer < 0)
+			printf("%-10s ", "local");
+		else
+			printf("%s %-*d ", l->sends ? "to" : "from", l->sends ? 7 : 5, l->peer);
 		look_print_before(&before, s);
 	}
 	look_before_free(&before);

@@ -50,8 +50,15 @@ struct before {
 struct before look_before(const struct plan *plan);
 void look_before_free(struct before *before);
 
-/* "IN[3]", "scratch[0..2]"; and "step 7 (receive OUT[3] from rank 1)". Both return text. */
-const char *look_refs_in_words(struct refs refs, char *text, size_t bytes);
-const char *look_step_in_words(const struct plan *plan, uint32_t step, char *text, size_t bytes);
+/* "IN[3]", "scratch[0..2]" */
+struct look_refs_text {
+	char text[160];
+};
+struct look_refs_text look_refs_in_words(struct refs refs);
+/* "step 7 (receive OUT[3] from rank 1)" */
+struct look_step_text {
+	char text[512];
+};
+struct look_step_text look_step_in_words(const struct plan *plan, uint32_t step);
 
 #endif

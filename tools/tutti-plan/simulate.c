@@ -26,20 +26,18 @@ static int simulate_list_ranks(int most, int *ranks)
 	return n;
 }
 
-static void call_in_title(const struct arguments *a, char *text, size_t bytes)
+static void simulate_print_title(const struct arguments *a)
 {
 	bool blocks = collective_has_blocks(a->collective, SEND_SIDE) ||
 		      collective_has_blocks(a->collective, RECV_SIDE);
-	char size[32];
 
-	units_bytes_in_words((double)a->bytes, size, sizeof size);
-	if (a->collective == COLL_BARRIER)
-		snprintf(text, bytes, "barrier");
-	else
-		snprintf(text, bytes, "%s of %s%s", collective_name(a->collective), size,
-			 a->collective == COLL_ALL_TO_ALL ? " for each pair"
-			 : blocks                         ? " for each rank"
-							  : "");
+	printf("%s", collective_name(a->collective));
+	if (a->collective != COLL_BARRIER)
+		printf(" of %s%s", units_bytes_in_words((double)a->bytes).text,
+		       a->collective == COLL_ALL_TO_ALL ? " for each pair"
+		       : blocks                         ? " for each rank"
+							: "");
+	puts(", predicted, not measured");
 }
 
 /* The least of those that were found the same way is marked; the formula is no match for a
@@ -66,16 +64,15 @@ static void print_names(const struct curve *curves, int n)
 static void simulate_print_table(const struct curve *curves, int n, const int *ranks, int points)
 {
 	bool formula = false;
-	char time[32], cell[48];
+	char cell[48];
 
 	print_names(curves, n);
 	for (int k = 0; k < points; k++) {
 		printf("%8d", ranks[k]);
 		for (int i = 0; i < n; i++) {
 			const struct point *p = &curves[i].points[k];
-			units_seconds_in_words(p->seconds, time, sizeof time);
 			snprintf(cell, sizeof cell, "%s%s%s", p->how == HOW_FORMULA ? "~" : "",
-				 p->how == HOW_NOT ? "-" : time,
+				 p->how == HOW_NOT ? "-" : units_seconds_in_words(p->seconds).text,
 				 simulate_fastest(curves, n, k) == i ? "*" : " ");
 			printf("  %12s", cell);
 			formula |= p->how == HOW_FORMULA;
@@ -90,16 +87,14 @@ static void simulate_print_table(const struct curve *curves, int n, const int *r
 
 static void print_plans(const struct curve *curves, int n, const int *ranks, int points)
 {
-	char cell[32];
-
 	puts("\nmemory of the plan of rank 0 or the root, whatever the size of the call");
 	print_names(curves, n);
 	for (int k = 0; k < points; k++) {
 		printf("%8d", ranks[k]);
 		for (int i = 0; i < n; i++) {
 			const struct point *p = &curves[i].points[k];
-			units_bytes_in_words(p->plan_bytes, cell, sizeof cell);
-			printf("  %12s", p->how == HOW_NOT ? "-" : cell);
+			printf("  %12s",
+			       p->how == HOW_NOT ? "-" : units_bytes_in_words(p->plan_bytes).text);
 		}
 		puts("");
 	}
@@ -137,17 +132,14 @@ int plan_simulate(const struct arguments *a)
 {
 	struct curve curves[ALGORITHMS];
 	int ranks[POINTS_MAX], points = simulate_list_ranks(a->ranks.of[0].first, ranks), n = 0;
-	char title[120], machine[2][200];
 	struct question q = {.root = a->root < 0 ? 0 : a->root,
 			     .bytes = (double)a->bytes,
 			     .machine = &a->machine,
 			     .steps_max = a->effort * 1e6};
 	int local = a->nodes > 1 ? a->ranks.of[0].first / a->nodes : a->ranks.of[0].first;
 
-	call_in_title(a, title, sizeof title);
-	arguments_machine(a, machine);
-	printf("%s, predicted, not measured\n%s\n%s%s", title, machine[0], machine[1],
-	       machine[1][0] ? "\n" : "");
+	simulate_print_title(a);
+	arguments_print_machine(a);
 	for (int i = 0; algorithm_at(i); i++) {
 		q.algorithm = algorithm_at(i);
 		if (q.algorithm->collective != a->collective || !q.algorithm->build)

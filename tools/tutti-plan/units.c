@@ -32,42 +32,39 @@ bool units_rate(const char *text, void *seconds_per_byte)
 	return true;
 }
 
-const char *units_bytes_in_words(double bytes, char *text, size_t size)
+struct units_text units_bytes_in_words(double bytes)
 {
 	static const char *const names[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+	struct units_text words;
 	int i = 0;
+
 	for (; bytes >= 1024 && i < 4; i++)
 		bytes /= 1024;
-	snprintf(text, size, "%.4g %s", bytes, names[i]);
-	return text;
+	snprintf(words.text, sizeof words.text, "%.4g %s", bytes, names[i]);
+	return words;
 }
 
 /* Three digits, without an exponent. */
-static void three_digits(double value, const char *unit, char *text, size_t size)
+struct units_text units_seconds_in_words(double seconds)
 {
-	int after = value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
-	snprintf(text, size, "%.*f %s", after, value, unit);
+	static const char *const names[] = {"s", "ms", "us", "ns"};
+	struct units_text words;
+	int i = 0;
+
+	for (; seconds < 0.9995 && i < 3; i++)
+		seconds *= 1e3;
+	int after = seconds >= 99.95 ? 0 : seconds >= 9.995 ? 1 : 2;
+	snprintf(words.text, sizeof words.text, "%.*f %s", after, seconds, names[i]);
+	return words;
 }
 
-const char *units_seconds_in_words(double seconds, char *text, size_t size)
-{
-	if (seconds >= 0.9995)
-		three_digits(seconds, "s", text, size);
-	else if (seconds >= 0.9995e-3)
-		three_digits(seconds * 1e3, "ms", text, size);
-	else if (seconds >= 0.9995e-6)
-		three_digits(seconds * 1e6, "us", text, size);
-	else
-		three_digits(seconds * 1e9, "ns", text, size);
-	return text;
-}
-
-const char *units_rate_in_words(double seconds_per_byte, char *text, size_t size)
+struct units_text units_rate_in_words(double seconds_per_byte)
 {
 	double rate = 1 / seconds_per_byte;
-	if (rate >= 1e9)
-		snprintf(text, size, "%.4g GB/s", rate / 1e9);
-	else
-		snprintf(text, size, "%.4g MB/s", rate / 1e6);
-	return text;
+	bool is_high = rate >= 1e9;
+	struct units_text words;
+
+	snprintf(words.text, sizeof words.text, "%.4g %s", rate / (is_high ? 1e9 : 1e6),
+		 is_high ? "GB/s" : "MB/s");
+	return words;
 }

@@ -142,11 +142,12 @@ static void world_add_rank(struct world *w, const struct plan_set *set, const st
 							      .other = (uint32_t)w->lane_count,
 							      .sends = lane->sends,
 							      .is_local = lane->peer < 0};
-		if (lane->peer >= 0) /* until they are joined: the peer's number */
+		if (lane->peer >= 0) {
+			/* Until they are joined: the peer's number. */
 			w->lanes[w->lane_count].other = (uint32_t)lane->peer;
-		if (lane->peer >= 0)
 			w->lanes[w->lane_count].link =
 				(uint8_t)world_link(set, p->rank, lane->peer);
+		}
 		w->lane_count++;
 	}
 }

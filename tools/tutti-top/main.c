@@ -6,14 +6,15 @@
 #include "core/program/line.h"
 #include "core/program/output.h"
 #include "core/words/netaddr.h"
+#include "core/words/number.h"
 #include "tools/must.h"
 
 #include <dirent.h>
 #include <getopt.h>
-#include <math.h>
+#include <limits.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 struct options {
@@ -78,7 +79,7 @@ static int main_parse(struct options *o, int argc, char **argv)
 	o->words = argv + optind;
 	o->word_count = argc - optind;
 	for (int i = 0; i < o->word_count; i++)
-		if (!parse_pid(o->words[i], &pid))
+		if (!number_read_int(o->words[i], 1, INT_MAX, &pid))
 			return line_wrong("'%s' is not the number of a process.", o->words[i]);
 	return -1;
 }
@@ -93,7 +94,7 @@ static void main_add_all(struct log *log)
 
 	while (dir && (entry = readdir(dir))) {
 		struct trace_process process;
-		if (parse_pid(entry->d_name, &pid) && pid != getpid() &&
+		if (number_read_int(entry->d_name, 1, INT_MAX, &pid) && pid != getpid() &&
 		    attach_read(pid, &process, why, sizeof why) == ATTACH_OK)
 			log_add(log, &process);
 	}
@@ -110,19 +111,13 @@ static int take_sample(struct sample *sample, const struct options *o, bool says
 	return ATTACH_OK;
 }
 
-static void main_rest(double seconds)
-{
-	struct timespec t = {(time_t)seconds, (long)((seconds - floor(seconds)) * 1e9)};
-	nanosleep(&t, NULL);
-}
-
 static void show_table(struct sample *before, const struct options *o)
 {
 	bool clears = isatty(STDOUT_FILENO);
 	struct sample now;
 
 	while (!o->word_count || before->log.count) {
-		main_rest(o->interval_s);
+		poll(NULL, 0, (int)(o->interval_s * 1e3));
 		take_sample(&now, o, false);
 		if (clears && !o->once)
 			fputs("\033[H\033[2J", stdout);

@@ -11,7 +11,6 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -27,23 +26,12 @@ static bool web_complain(struct web *web, const char *what, int port)
 	return false;
 }
 
-static bool web_make_key(char key[WEB_KEY_BYTES])
-{
-	unsigned char bytes[WEB_KEY_BYTES / 2];
-
-	if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
-		return false;
-	for (size_t i = 0; i < sizeof bytes; i++)
-		snprintf(key + 2 * i, 3, "%02x", bytes[i]);
-	return true;
-}
-
 bool web_open(struct web *web, int port)
 {
 	*web = (struct web){.listener = -1, .host = netaddr_loopback(), .rows = ""};
 	for (int i = 0; i < WEB_CLIENTS; i++)
 		web->clients[i].fd = -1;
-	if (!web_make_key(web->key))
+	if (fresh_secret(web->key) != 0)
 		return web_complain(web, "cannot be used", port);
 	if (net_listen(web->host, port, BACKLOG, &web->listener, &web->port) != TUTTI_OK)
 		return web_complain(web, "cannot be listened on", port);

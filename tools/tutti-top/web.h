@@ -2,6 +2,8 @@
 #ifndef TUTTI_TOP_WEB_H
 #define TUTTI_TOP_WEB_H
 
+#include "core/rank/fresh.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -10,7 +12,6 @@
 #define WEB_REQUEST_BYTES 8192
 /* Browsers open several connections, and some of them for later. */
 #define WEB_CLIENTS 16
-#define WEB_KEY_BYTES 33
 /* A client that has not sent its request, or not read its answer, is left by then. */
 #define WEB_CLIENT_MS 10000
 /* A connection that could not be accepted is tried again then. */
@@ -30,7 +31,7 @@ struct web_client {
 struct web {
 	int listener, port;
 	const char *host;        /* this machine's loopback address                           */
-	char key[WEB_KEY_BYTES]; /* the first part of each path: other users do not know it */
+	char key[FRESH_SECRET_BYTES]; /* the first part of each path: other users do not know it */
 	const char *rows;        /* the JSON document; the caller's                          */
 	size_t rows_bytes;
 	int64_t accept_at_ns; /* not before */

@@ -1,9 +1,11 @@
 /* tutti-trace calls: a line for each rank, on the call that it is in. */
 #include "merge.h"
 
+#include "core/words/number.h"
 #include "tools/job.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -126,7 +128,7 @@ int trace_calls(const struct arguments *arguments)
 	for (int i = 0; i < arguments->word_count; i++) {
 		int pid = 0;
 
-		parse_pid(arguments->words[i], &pid);
+		number_read_int(arguments->words[i], 1, INT_MAX, &pid);
 		if (job_is_launcher(pid)) {
 			print_job(pid);
 			continue;

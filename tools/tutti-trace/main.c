@@ -3,8 +3,10 @@
 
 #include "core/program/line.h"
 #include "core/program/output.h"
+#include "core/words/number.h"
 
 #include <getopt.h>
+#include <limits.h>
 #include <string.h>
 
 static const struct line_option main_options[] = {
@@ -55,7 +57,7 @@ static int arguments_check(const struct arguments *a)
 					    : "%s needs the number of a process.",
 				  a->calls ? "calls" : "dump");
 	for (int i = 0; !a->merges && i < a->word_count; i++)
-		if (!parse_pid(a->words[i], &pid))
+		if (!number_read_int(a->words[i], 1, INT_MAX, &pid))
 			return line_wrong("'%s' is not the number of a process.", a->words[i]);
 	return -1;
 }

@@ -3,6 +3,7 @@
 #include "merge.h"
 
 #include "core/status.h"
+#include "tools/must.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -13,17 +14,17 @@
 static char *merge_read_all(FILE *file, size_t *bytes)
 {
 	size_t room = 0;
-	char *content = NULL, *more;
+	char *content = NULL;
 
 	*bytes = 0;
 	do {
 		room = room ? 2 * room : 1 << 16;
-		if (room > FILE_MOST || !(more = realloc(content, room + 1))) {
+		if (room > FILE_MOST) {
 			free(content);
 			errno = EFBIG;
 			return NULL;
 		}
-		content = more;
+		content = must_have(realloc(content, room + 1));
 		*bytes += fread(content + *bytes, 1, room - *bytes, file);
 	} while (*bytes == room);
 	content[*bytes] = '\0';

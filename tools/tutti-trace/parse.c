@@ -93,22 +93,15 @@ static const char *tutti_trace_parse_op(json_t *value, struct trace_op *op, int6
 static const char *parse_ops(json_t *array, struct trace_comm *c, int64_t start_ns)
 {
 	const char *problem = NULL;
-	json_t *value;
-	size_t i;
+	size_t n = json_array_size(array);
 
 	if (!json_is_array(array))
 		return "a communicator has no operations";
-	if (json_array_size(array) == 0)
-		return NULL;
-	c->ops = must_alloc(json_array_size(array), sizeof *c->ops);
-	json_array_foreach(array, i, value)
-	{
-		problem = tutti_trace_parse_op(value, &c->ops[i], start_ns);
-		if (problem)
-			return problem;
-		c->op_count++;
-	}
-	return NULL;
+	c->ops = n ? must_alloc(n, sizeof *c->ops) : NULL;
+	for (; c->op_count < n && !problem; c->op_count += !problem)
+		problem = tutti_trace_parse_op(json_array_get(array, c->op_count),
+					       &c->ops[c->op_count], start_ns);
+	return problem;
 }
 
 /* Numbers of operations, in their order, and what these are for. */
@@ -184,22 +177,17 @@ static const char *parse_comm(json_t *value, struct trace_comm *c, int64_t start
 static const char *parse_comms(json_t *array, struct trace_process *p)
 {
 	const char *problem = NULL;
-	json_t *value;
-	size_t i;
+	size_t n = json_array_size(array);
 
 	if (!json_is_array(array))
 		return "a process has no communicators";
-	if (json_array_size(array) == 0)
-		return NULL;
-	p->comms = must_alloc(json_array_size(array), sizeof *p->comms);
-	json_array_foreach(array, i, value)
-	{
-		p->comms[p->comm_count] = (struct trace_comm){.waits_rank = -1};
-		problem = parse_comm(value, &p->comms[p->comm_count++], p->start_ns);
-		if (problem)
-			return problem;
+	p->comms = n ? must_alloc(n, sizeof *p->comms) : NULL;
+	while (p->comm_count < n && !problem) {
+		struct trace_comm *c = &p->comms[p->comm_count];
+		*c = (struct trace_comm){.waits_rank = -1};
+		problem = parse_comm(json_array_get(array, p->comm_count++), c, p->start_ns);
 	}
-	return NULL;
+	return problem;
 }
 
 static const char *parse_process(json_t *value, struct trace_process *p)

@@ -307,7 +307,7 @@ def open_closed_streams():
     os.close(fd)
 
 
-def run(words, version):
+def run(words, _tools, version):
     """The exit code; it ends by the signal that has ended the sweep."""
     open_closed_streams()
     came, code = None, FAILED

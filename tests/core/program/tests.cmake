@@ -1,0 +1,1 @@
+target_link_libraries(test_command_line PRIVATE program_parts)
